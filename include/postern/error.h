@@ -1,0 +1,89 @@
+// What goes wrong, as typed exceptions. Every error that Postern throws derives from Error.
+#pragma once
+#include <postern/place.h>
+
+#include <exception>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace postern {
+
+/// The reason of an error, for programs that act on it. The first group are PJRT's status codes (the gRPC canonical codes), the second Postern's own.
+enum class ErrorCode {
+  ok = 0, cancelled = 1, unknown = 2, invalid_argument = 3, deadline_exceeded = 4, not_found = 5, already_exists = 6,
+  permission_denied = 7, resource_exhausted = 8, failed_precondition = 9, aborted = 10, out_of_range = 11, unimplemented = 12,
+  internal = 13, unavailable = 14, data_loss = 15, unauthenticated = 16,
+  threw = 100,    // a host function threw
+  bad_result,     // a host function returned something that does not fit its declaration
+  timeout,        // a time limit passed
+  reentry,        // nested too deep, or a wait for oneself
+  closed,         // the other side is gone
+  unregistered,   // no host function of that name
+};
+
+/// "invalid_argument", "threw", ...
+const char* to_string(ErrorCode code);
+
+/// Base of all errors of Postern. `what()` is a complete sentence: what was asked, what was required, what came, where.
+class Error : public std::runtime_error {
+ public:
+  Error(ErrorCode code, const std::string& text) : std::runtime_error(text), code_(code) {}
+  ErrorCode code() const { return code_; }
+
+ private:
+  ErrorCode code_;
+};
+
+/// Found before anything runs: shapes, dtypes, containers, missing rules, misuse of traced values. Code invalid_argument.
+class TypeError : public Error {
+ public:
+  explicit TypeError(const std::string& text) : Error(ErrorCode::invalid_argument, text) {}
+};
+
+/// XLA refused to compile a program; the text is XLA's, with what was compiled.
+class CompileError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// A plug-in or library that is missing, is none, or is too old.
+class PluginError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// The name and the place in the source of a call, tap, hook or print.
+struct Site {
+  std::string name;
+  Place place;
+};
+
+/// A host function failed while a program ran. `cause()` is the original exception (null if there was none), `device()` the ordinal of
+/// the device that ran it, `others()` the texts of further failures of the same run or barrier (bounded), `count()` of how many there were in all.
+class CallbackError : public Error {
+ public:
+  CallbackError(ErrorCode code, const std::string& text, Site site, int device, std::exception_ptr cause,
+                std::vector<std::string> others = {}, std::size_t count = 1)
+      : Error(code, text), site_(std::move(site)), device_(device), cause_(std::move(cause)), others_(std::move(others)), count_(count) {}
+  const Site& site() const { return site_; }
+  int device() const { return device_; }
+  std::exception_ptr cause() const { return cause_; }
+  const std::vector<std::string>& others() const { return others_; }
+  std::size_t count() const { return count_; }
+
+ private:
+  Site site_;
+  int device_;
+  std::exception_ptr cause_;
+  std::vector<std::string> others_;
+  std::size_t count_;
+};
+
+/// A call took longer than its limit, or a run longer than its deadline. Code timeout.
+class TimeoutError : public CallbackError {
+ public:
+  using CallbackError::CallbackError;
+};
+
+}  // namespace postern

@@ -1,0 +1,113 @@
+// Host functions: what a program calls back, what they are told about a firing, and how they stop a run.
+#pragma once
+#include <postern/attributes.h>
+#include <postern/error.h>
+#include <postern/place.h>
+#include <postern/view.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace postern {
+
+namespace detail {
+struct StopState;
+}
+
+/// Tells a host function that nobody waits for it any more: its run was cancelled, has failed, or its time limit has passed.
+class StopToken {
+ public:
+  explicit StopToken(const detail::StopState* state = nullptr) : state_(state) {}
+  bool stop_requested() const;
+
+ private:
+  const detail::StopState* state_;
+};
+
+/// What a host function is told when its first parameter is `const CallInfo&`. Valid until the function returns.
+struct CallInfo {
+  std::string_view name;     // of the call, tap, hook or print
+  int device = 0;            // ordinal, as in devices()
+  Place place;               // in the user's source
+  std::uint64_t run = 0;     // number of the execution, counted in the process
+  StopToken stop;
+  void* context = nullptr;   // what Run::context was given
+  std::int64_t element = -1; // index in the batch when vmap runs the function for each element, row-major over nested vmaps; else -1
+  detail::StopState* run_state = nullptr;
+
+  /// Ends the run without failure once this function has returned: later calls and taps are skipped, its outputs are not to be had
+  /// (asking for them is an error with code cancelled), `Run::wait` returns `stopped`.
+  void end_run() const;
+};
+
+/// The transformations that a tap went through, as applied: "jvp", "transpose", "batch(0)".
+using Transforms = std::vector<std::string>;
+std::string to_string(const Transforms& transforms);  // joined with commas
+
+/// What a tap's function is told when its first parameter is `const TapInfo&`.
+struct TapInfo : CallInfo {
+  const Transforms& transforms;
+  std::span<const std::string> paths;  // of each leaf in the tapped container
+  bool recomputed = false;             // true when `checkpoint` runs this tap a second time
+  std::span<const bool> mask;          // elements of the batch for which the code is alive; empty: all
+};
+
+/// A host function by name, found in the registry when the program runs (see register_function); saved programs need this form.
+struct Named {
+  std::string name;
+  Attributes attributes = {};
+};
+
+namespace detail {
+
+/// One operand or result leaf as declared.
+struct LeafLayout {
+  DType dtype;
+  const std::int64_t* dims;
+  std::size_t rank;
+  std::int64_t size;
+};
+
+/// One entry of a host function: its leaves (operands, then results) and what it may be told.
+struct Firing {
+  const LeafLayout* leaves;
+  void* const* data;
+  std::size_t operands;
+  std::size_t results;
+  const TapInfo* info;
+  const Attributes* attributes;
+  const std::string* result_structure;  // of the declared results, for errors
+};
+
+/// What a function takes in one position.
+struct Parameter {
+  enum class Kind : std::uint8_t { view, mutable_view, any_view, any_mutable_view, number, all_operands, all_results } kind;
+  DType dtype;
+};
+
+/// A host function with its type erased: shared by the programs that can call it.
+struct HostFunction {
+  std::vector<Parameter> parameters;
+  bool wants_call_info = false, wants_tap_info = false, wants_attributes = false;
+  bool by_value = false;
+  void (*invoke)(void* object, const Firing& firing) = nullptr;
+  std::shared_ptr<void> object;
+};
+
+}  // namespace detail
+
+/// A host function as an argument of call, tap, hook: any callable with typed parameters, or `Named`. Remembers where it was written.
+///
+/// Parameters, in order: optionally `const Attributes&`, optionally `const CallInfo&` or `const TapInfo&`; then one for each leaf of the operands:
+/// `View<const T>`, `AnyView`, or a plain number for a leaf of rank 0 (or one `std::span<const AnyView>` for all of them); then, in the in-place form, which
+/// returns void, one for each leaf of the results: `View<T>` or `AnyMutableView` (or one `std::span<const AnyMutableView>`). In the by-value form it
+/// returns a number, a `std::vector`, an `Array`, a `Tensor`, or a tuple of them, checked against the declaration at the run.
+class Callee;
+
+}  // namespace postern
+
+#include <postern/detail/callee.h>

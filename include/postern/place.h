@@ -1,0 +1,34 @@
+// A place in the user's source: what errors, prints of programs and taps report.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <version>
+#if defined(__cpp_lib_source_location) && !(defined(__clang__) && __clang_major__ < 16)
+#include <source_location>
+#endif
+
+namespace postern {
+
+/// A source position. `Place::current()` as a default argument is the caller's line.
+struct Place {
+  const char* file = "";
+  const char* function = "";
+  std::uint32_t line = 0;
+
+#if defined(__cpp_lib_source_location) && !(defined(__clang__) && __clang_major__ < 16)
+  static constexpr Place current(std::source_location at = std::source_location::current()) {
+    return {at.file_name(), at.function_name(), at.line()};
+  }
+#else
+  static constexpr Place current(const char* file = __builtin_FILE(), const char* function = __builtin_FUNCTION(),
+                                 std::uint32_t line = __builtin_LINE()) {
+    return {file, function, line};
+  }
+#endif
+  constexpr bool known() const { return line != 0; }
+};
+
+/// "digits.cc:42": the file without its folders, and the line; "?" for an unknown place.
+std::string to_string(const Place& place);
+
+}  // namespace postern

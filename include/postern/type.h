@@ -1,0 +1,38 @@
+// The type of a tensor: element type and extents.
+#pragma once
+#include <postern/dtype.h>
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace postern {
+
+using Dims = std::vector<std::int64_t>;
+
+/// Element type and extents; `dims` empty is a scalar (rank 0). Prints as "f32[2,3]".
+/// A weak type comes from a C++ number in an expression: it gives way to the other operand's dtype, as in JAX.
+struct Type {
+  DType dtype = DType::f32;
+  Dims dims;
+  bool weak = false;
+
+  std::int64_t rank() const { return static_cast<std::int64_t>(dims.size()); }
+  std::int64_t size() const;      // number of elements; throws TypeError when it exceeds 63 bits
+  std::size_t byte_size() const;  // on the host
+  bool operator==(const Type&) const = default;
+};
+
+/// `type<float>({2, 3})` is f32[2,3]. Throws TypeError for a negative extent.
+Type make_type(DType dtype, Dims dims);
+template <Element T>
+Type type(Dims dims = {}) {
+  return make_type(dtype_v<T>, std::move(dims));
+}
+
+std::string to_string(const Type& type);             // "f32[2,3]"
+std::string to_string(std::span<const Type> types);  // "(f32[2], s32[])"
+std::string dims_to_string(std::span<const std::int64_t> dims);  // "[2,3]"
+
+}  // namespace postern

@@ -1,0 +1,92 @@
+// Host views: what a host function sees of a tensor. Row-major and contiguous, whatever layout XLA chose.
+#pragma once
+#include <postern/type.h>
+
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace postern {
+
+/// A view of a tensor's elements, `T` const for operands. It is valid until the function returns; `data()` is never null, also for empty arrays.
+template <class T>
+class View {
+ public:
+  View(T* data, const std::int64_t* dims, std::size_t rank, std::int64_t size) : data_(data), dims_(dims), rank_(rank), size_(size) {}
+
+  std::int64_t size() const { return size_; }
+  std::int64_t rank() const { return static_cast<std::int64_t>(rank_); }
+  std::span<const std::int64_t> dims() const { return {dims_, rank_}; }
+  T* data() const { return data_; }
+  T* begin() const { return data_; }
+  T* end() const { return data_ + size_; }
+  std::span<T> span() const { return {data_, static_cast<std::size_t>(size_)}; }
+  T& operator[](std::int64_t flat) const { return data_[flat]; }
+
+  /// Multi-index: one integer for each axis. Not checked.
+  template <class... I>
+    requires(sizeof...(I) > 1)
+  T& operator()(I... index) const {
+    std::int64_t flat = 0;
+    std::size_t axis = 0;
+    ((flat = flat * dims_[axis++] + static_cast<std::int64_t>(index)), ...);
+    return data_[flat];
+  }
+  T& operator()(std::int64_t index) const { return data_[index]; }
+  T& operator()() const { return data_[0]; }
+
+ private:
+  T* data_;
+  const std::int64_t* dims_;
+  std::size_t rank_;
+  std::int64_t size_;
+};
+
+namespace detail {
+[[noreturn]] void wrong_view(DType has, DType asked);
+}
+
+/// A view whose element type is known at run time only. `Byte` is const std::byte for operands.
+template <class Byte>
+class BasicAnyView {
+  template <class T>
+  using Like = std::conditional_t<std::is_const_v<Byte>, const T, T>;
+
+ public:
+  BasicAnyView(DType dtype, Byte* data, const std::int64_t* dims, std::size_t rank, std::int64_t size)
+      : data_(data), dims_(dims), rank_(rank), size_(size), dtype_(dtype) {}
+
+  DType dtype() const { return dtype_; }
+  Type type() const { return {dtype_, Dims(dims_, dims_ + rank_)}; }
+  std::int64_t size() const { return size_; }
+  std::int64_t rank() const { return static_cast<std::int64_t>(rank_); }
+  std::size_t byte_size() const { return static_cast<std::size_t>(size_) * byte_width(dtype_); }
+  std::span<const std::int64_t> dims() const { return {dims_, rank_}; }
+  Byte* data() const { return data_; }
+
+  /// The same elements as `View<const T>` (or `View<T>`); throws TypeError when the dtype is another.
+  template <Element T>
+  View<Like<T>> as() const {
+    if (dtype_ != dtype_v<T>) detail::wrong_view(dtype_, dtype_v<T>);
+    return {reinterpret_cast<Like<T>*>(data_), dims_, rank_, size_};
+  }
+
+ private:
+  Byte* data_;
+  const std::int64_t* dims_;
+  std::size_t rank_;
+  std::int64_t size_;
+  DType dtype_;
+};
+using AnyView = BasicAnyView<const std::byte>;
+using AnyMutableView = BasicAnyView<std::byte>;
+
+/// A host array with extents, for host functions that return by value. `data` is row-major.
+template <Element T>
+struct Array {
+  Dims dims;
+  std::vector<T> data;
+};
+
+}  // namespace postern

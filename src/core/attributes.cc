@@ -1,0 +1,43 @@
+// Attributes: look-up and printing.
+#include <postern/attributes.h>
+
+#include "core/check.h"
+
+namespace postern {
+
+namespace {
+constexpr const char* type_names[] = {"bool", "int64", "double", "string", "vector of bool", "vector of int64", "vector of double", "vector of string"};
+
+std::string show(bool b) { return b ? "true" : "false"; }
+std::string show(std::int64_t i) { return std::to_string(i); }
+std::string show(double d) { return fmt::format("{}", d); }
+std::string show(const std::string& s) { return fmt::format("\"{}\"", s); }
+template <class T>
+std::string show(const std::vector<T>& items) {
+  std::string text = "[";
+  for (std::size_t i = 0; i < items.size(); ++i) text += (i ? ", " : "") + show(static_cast<const T&>(items[i]));
+  return text + "]";
+}
+}  // namespace
+
+std::string to_string(const Attribute& value) {
+  return std::visit([](const auto& v) { return show(v); }, value);
+}
+
+std::string to_string(const Attributes& attributes) {
+  std::string text = "{";
+  for (const auto& [name, value] : attributes.items()) text += (text.size() > 1 ? ", " : "") + name + " = " + to_string(value);
+  return text + "}";
+}
+
+const Attribute& Attributes::find(std::string_view name) const {
+  const auto found = items_.find(name);
+  if (found == items_.end()) throw_type_error(fmt::format("attribute '{}' is not there; there are {}", name, to_string(*this)));
+  return found->second;
+}
+
+void Attributes::wrong_type(std::string_view name, const Attribute& has, const Attribute& asked) {
+  throw_type_error(fmt::format("attribute '{}' is a {}, asked for as {}", name, type_names[has.index()], type_names[asked.index()]));
+}
+
+}  // namespace postern

@@ -1,0 +1,62 @@
+// Places and texts of errors.
+#include "core/check.h"
+
+#include <cstring>
+
+namespace postern {
+
+namespace {
+thread_local Place current_place;
+}
+
+PlaceScope::PlaceScope(const Place& place) : outermost_(!current_place.known()) {
+  if (outermost_) current_place = place;
+}
+PlaceScope::~PlaceScope() {
+  if (outermost_) current_place = {};
+}
+const Place& PlaceScope::current() { return current_place; }
+PlaceScope::Replace::Replace(const Place& place) : before(current_place) { current_place = place; }
+PlaceScope::Replace::~Replace() { current_place = before; }
+
+std::string to_string(const Place& place) {
+  if (!place.known()) return "?";
+  const char* slash = std::strrchr(place.file, '/');
+  return fmt::format("{}:{}", slash ? slash + 1 : place.file, place.line);
+}
+
+void throw_type_error(std::string text) {
+  if (current_place.known()) text += fmt::format(" (at {})", to_string(current_place));
+  throw TypeError(text);
+}
+
+const char* to_string(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::ok: return "ok";
+    case ErrorCode::cancelled: return "cancelled";
+    case ErrorCode::unknown: return "unknown";
+    case ErrorCode::invalid_argument: return "invalid_argument";
+    case ErrorCode::deadline_exceeded: return "deadline_exceeded";
+    case ErrorCode::not_found: return "not_found";
+    case ErrorCode::already_exists: return "already_exists";
+    case ErrorCode::permission_denied: return "permission_denied";
+    case ErrorCode::resource_exhausted: return "resource_exhausted";
+    case ErrorCode::failed_precondition: return "failed_precondition";
+    case ErrorCode::aborted: return "aborted";
+    case ErrorCode::out_of_range: return "out_of_range";
+    case ErrorCode::unimplemented: return "unimplemented";
+    case ErrorCode::internal: return "internal";
+    case ErrorCode::unavailable: return "unavailable";
+    case ErrorCode::data_loss: return "data_loss";
+    case ErrorCode::unauthenticated: return "unauthenticated";
+    case ErrorCode::threw: return "threw";
+    case ErrorCode::bad_result: return "bad_result";
+    case ErrorCode::timeout: return "timeout";
+    case ErrorCode::reentry: return "reentry";
+    case ErrorCode::closed: return "closed";
+    case ErrorCode::unregistered: return "unregistered";
+  }
+  return "unknown";
+}
+
+}  // namespace postern

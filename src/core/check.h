@@ -1,0 +1,36 @@
+// One way to refuse: what was asked, what was required, what came, and the user's line.
+#pragma once
+#include <fmt/format.h>
+#include <postern/error.h>
+
+namespace postern {
+
+/// The place that errors and equations get while a public function of ours calls others: the outermost one's, the user's.
+class PlaceScope {
+ public:
+  explicit PlaceScope(const Place& place);
+  ~PlaceScope();
+  PlaceScope(const PlaceScope&) = delete;
+  static const Place& current();
+
+  /// Takes the place of whatever is there: for code that replays equations, each with its own place.
+  struct Replace {
+    explicit Replace(const Place& place);
+    ~Replace();
+    Replace(const Replace&) = delete;
+    Place before;
+  };
+
+ private:
+  bool outermost_;
+};
+
+[[noreturn]] void throw_type_error(std::string text);
+
+/// Throws TypeError "<text> (at file:line)" unless `ok`.
+template <class... A>
+void check(bool ok, fmt::format_string<A...> format, A&&... args) {
+  if (!ok) [[unlikely]] throw_type_error(fmt::format(format, std::forward<A>(args)...));
+}
+
+}  // namespace postern

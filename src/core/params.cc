@@ -1,0 +1,72 @@
+// Printing and keying of parameters.
+#include "core/params.h"
+
+#include "core/check.h"
+#include "core/program.h"
+
+#include <bit>
+
+namespace postern {
+
+void FieldSink::operator()(const char* name, double value) { text(name, fmt::format("{}", value)); }
+void FieldSink::operator()(const char* name, const std::vector<int>& value) { text(name, fmt::format("[{}]", fmt::join(value, ","))); }
+void FieldSink::operator()(const char* name, const std::vector<bool>& value) {
+  std::string bits;
+  for (bool b : value) bits += b ? 'T' : 'F';
+  text(name, bits);
+}
+void FieldSink::operator()(const char* name, const std::vector<std::string>& value) { text(name, fmt::format("[{}]", fmt::join(value, ","))); }
+
+namespace {
+
+struct Printer final : FieldSink {
+  std::string out;
+  void text(const char* name, std::string_view value) override {
+    if (!out.empty()) out += ", ";
+    out += name;
+    out += "=";
+    out += value;
+  }
+  void program(const char*, const ProgramPtr&) override {}  // to_string(Program) prints them below the equation
+  void identity(const char*, const void*) override {}
+};
+
+struct Keyer final : FieldSink {
+  explicit Keyer(std::string& k) : key(k) {}
+  std::string& key;
+  void text(const char*, std::string_view value) override {
+    key += std::to_string(value.size());
+    key += ':';
+    key += value;
+  }
+  void program(const char*, const ProgramPtr& value) override { append_key(key, *value); }
+  void identity(const char*, const void* value) override { key += fmt::format("@{}", value); }
+};
+
+struct Collector final : FieldSink {
+  std::vector<ProgramPtr> programs;
+  void text(const char*, std::string_view) override {}
+  void program(const char*, const ProgramPtr& value) override { programs.push_back(value); }
+  void identity(const char*, const void*) override {}
+};
+
+}  // namespace
+
+std::string to_string(const Params& params) {
+  Printer printer;
+  params.fields(printer);
+  return std::move(printer.out);
+}
+
+void append_key(std::string& key, const Params& params) {
+  Keyer keyer(key);
+  params.fields(keyer);
+}
+
+std::vector<ProgramPtr> programs_of(const Params& params) {
+  Collector collector;
+  params.fields(collector);
+  return std::move(collector.programs);
+}
+
+}  // namespace postern

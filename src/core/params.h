@@ -1,0 +1,72 @@
+// Parameters of an equation: small structs with one `fields`, from which print, hash and equality derive.
+#pragma once
+#include <postern/attributes.h>
+#include <postern/type.h>
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace postern {
+
+struct Program;
+using ProgramPtr = std::shared_ptr<const Program>;
+
+/// Sees the fields of a parameter struct, one after another. What it does with them is its own business: print, key, collect programs.
+class FieldSink {
+ public:
+  virtual ~FieldSink() = default;
+  virtual void text(const char* name, std::string_view value) = 0;       // already readable; exact
+  virtual void program(const char* name, const ProgramPtr& value) = 0;
+  virtual void identity(const char* name, const void* value) = 0;        // an object that is equal only to itself; never printed
+
+  void operator()(const char* name, bool value) { text(name, value ? "true" : "false"); }
+  void operator()(const char* name, int value) { text(name, std::to_string(value)); }
+  void operator()(const char* name, std::int64_t value) { text(name, std::to_string(value)); }
+  void operator()(const char* name, std::uint64_t value) { text(name, std::to_string(value)); }
+  void operator()(const char* name, double value);
+  void operator()(const char* name, std::string_view value) { text(name, value); }
+  void operator()(const char* name, const char* value) { text(name, value); }
+  void operator()(const char* name, const std::string& value) { text(name, value); }
+  void operator()(const char* name, DType value) { text(name, to_string(value)); }
+  void operator()(const char* name, const Type& value) { text(name, to_string(value)); }
+  void operator()(const char* name, const std::vector<Type>& value) { text(name, to_string(value)); }
+  void operator()(const char* name, const Dims& value) { text(name, dims_to_string(value)); }
+  void operator()(const char* name, const std::vector<int>& value);
+  void operator()(const char* name, const std::vector<bool>& value);
+  void operator()(const char* name, const std::vector<std::string>& value);
+  void operator()(const char* name, const Attributes& value) { text(name, to_string(value)); }
+  void operator()(const char* name, const ProgramPtr& value) { program(name, value); }
+};
+
+class Params {
+ public:
+  virtual ~Params() = default;
+  virtual void fields(FieldSink& sink) const = 0;
+};
+using ParamsPtr = std::shared_ptr<const Params>;
+
+template <class P>
+struct ParamsOf final : Params {
+  explicit ParamsOf(P p) : value(std::move(p)) {}
+  void fields(FieldSink& sink) const override { value.fields(sink); }
+  P value;
+};
+
+template <class P>
+ParamsPtr make_params(P p) {
+  return std::make_shared<const ParamsOf<P>>(std::move(p));
+}
+
+/// The struct behind `params`; the primitive knows which it is.
+template <class P>
+const P& as(const Params& params) {
+  return static_cast<const ParamsOf<P>&>(params).value;
+}
+
+std::string to_string(const Params& params);              // "axes=[0], keep=true"; empty for none
+void append_key(std::string& key, const Params& params);  // equal keys mean equal parameters
+std::vector<ProgramPtr> programs_of(const Params& params);
+
+}  // namespace postern

@@ -1,0 +1,94 @@
+// Primitive: a name and its rules. One constant for each operation; its address is its identity.
+#pragma once
+#include <postern/tensor.h>
+
+#include "core/program.h"
+
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace postern {
+
+class Lowering;
+struct Primitive;
+struct SiteSpec;
+using Types = std::vector<Type>;
+using Tensors = std::vector<Tensor>;
+
+/// The types of some operands, without copies.
+class TypeSpan {
+ public:
+  TypeSpan(const Type* const* types, std::size_t count) : types_(types), count_(count) {}
+  const Type& operator[](std::size_t i) const { return *types_[i]; }
+  std::size_t size() const { return count_; }
+
+ private:
+  const Type* const* types_;
+  std::size_t count_;
+};
+
+/// How a primitive with a transpose rule is linear in its differentiable operands: in all of them together (add, concatenate, convert)
+/// or in each of them alone (multiply, dot_general).
+enum class Linear : std::uint8_t { no, jointly, separately };
+
+/// What a rule is asked about: the primitive and its parameters, to bind it again or to look into.
+struct Op {
+  const Primitive& primitive;
+  const ParamsPtr& params;
+  template <class P>
+  const P& as() const {
+    return postern::as<P>(*params);
+  }
+};
+
+/// In the rules an empty Tensor is a zero tangent, a zero cotangent, or an operand that is not known.
+struct Primitive {
+  const char* name = nullptr;
+  const char* hlo = nullptr;  // the StableHLO operation, where one without attributes is enough
+
+  /// Operand types and parameters to result types; the only rule that may refuse.
+  Types (*type)(const Params* params, TypeSpan operands) = nullptr;
+
+  /// Values and tangents of the results; for what is not linear.
+  std::pair<Tensors, Tensors> (*jvp)(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) = nullptr;
+
+  /// Cotangents of the operands that are empty in `x` (their types are in `types`), for what is linear in them.
+  Tensors (*transpose)(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x, TypeSpan types) = nullptr;
+  Linear linear = Linear::no;
+  bool no_derivative = false;  // on purpose: integer or piecewise constant results
+
+  /// Splits the equation by which operands are known: see transform/split.h. Only for what holds programs or shows derivatives.
+  struct SplitResult;
+  SplitResult (*split)(const Equation& equation, const Program& program, const std::vector<bool>& unknown, const std::vector<bool>& wanted) = nullptr;
+
+  /// Operands with the batch axis at `axes[i]` (-1: none); the result's axes likewise. `mask`: the live elements of the batch, empty for all.
+  std::pair<Tensors, std::vector<int>> (*batch)(const Op& op, std::span<const Tensor> x, std::span<const int> axes, std::int64_t size,
+                                                const Tensor& mask) = nullptr;
+
+  /// Writes StableHLO; the default writes `hlo`.
+  void (*lower)(Lowering& out, const Equation& equation) = nullptr;
+
+  /// Runs on concrete tensors; the default compiles the equation alone, once for its parameters and types.
+  Tensors (*evaluate)(const Op& op, std::span<const Tensor> x) = nullptr;
+
+  Effect (*effect)(const Params* params) = nullptr;  // default: pure
+  bool distinct = false;                             // two equal equations are never merged
+
+  /// The host function's site, for calls and taps.
+  const SiteSpec* (*site)(const Params* params) = nullptr;
+};
+
+/// Whether every rule that a primitive of an op family needs is there.
+constexpr bool complete(const Primitive& p) {
+  const int derivatives = (p.jvp != nullptr) + (p.transpose != nullptr) + p.no_derivative;
+  return p.name && p.type && p.batch && (p.lower || p.hlo) && derivatives == 1 && ((p.transpose != nullptr) == (p.linear != Linear::no));
+}
+template <std::size_t n>
+constexpr bool complete(const Primitive* const (&all)[n]) {
+  for (const Primitive* p : all)
+    if (!complete(*p)) return false;
+  return true;
+}
+
+}  // namespace postern

@@ -1,0 +1,118 @@
+// Programs: effects, printing, keys, verification.
+#include "core/program.h"
+
+#include "core/check.h"
+#include "core/primitive.h"
+
+#include <algorithm>
+
+namespace postern {
+
+namespace {
+
+std::vector<Type> types_of(const Program& program, const std::vector<ValueId>& values) {
+  std::vector<Type> types;
+  types.reserve(values.size());
+  for (ValueId v : values) types.push_back(program.type(v));
+  return types;
+}
+
+void print(const Program& program, const std::string& indent, std::string& out) {
+  auto named = [&](ValueId v) { return fmt::format("%{}: {}", v, to_string(program.type(v))); };
+  std::vector<std::string> parts;
+  for (ValueId v : program.inputs) parts.push_back(named(v));
+  out += fmt::format("{}{}({}) {{\n", indent, program.name.empty() ? "program" : program.name, fmt::join(parts, ", "));
+  for (const Equation& e : program.equations) {
+    parts.clear();
+    for (int i = 0; i < e.results; ++i) parts.push_back(named(e.first + i));
+    out += indent + "  ";
+    if (e.results) out += fmt::format("{} = ", fmt::join(parts, ", "));
+    out += e.primitive->name;
+    const std::string params = e.params ? to_string(*e.params) : "";
+    if (!params.empty()) out += fmt::format("[{}]", params);
+    for (ValueId v : e.operands) out += fmt::format(" %{}", v);
+    if (const Effect effect = effect_of(e); effect != Effect::pure) out += effect == Effect::ordered ? "  !ordered" : "  !unordered";
+    if (e.place.known()) out += fmt::format("  @ {}", to_string(e.place));
+    out += "\n";
+    if (e.params)
+      for (const ProgramPtr& p : programs_of(*e.params)) print(*p, indent + "    ", out);
+  }
+  parts.clear();
+  for (ValueId v : program.outputs) parts.push_back(fmt::format("%{}", v));
+  out += fmt::format("{}  return {}\n{}}}\n", indent, fmt::join(parts, ", "), indent);
+}
+
+}  // namespace
+
+std::vector<Type> Program::input_types() const { return types_of(*this, inputs); }
+std::vector<Type> Program::output_types() const { return types_of(*this, outputs); }
+
+Effect effect_of(const Equation& e) {
+  Effect effect = e.primitive->effect ? e.primitive->effect(e.params.get()) : Effect::pure;
+  if (e.params)
+    for (const ProgramPtr& p : programs_of(*e.params)) effect = std::max(effect, effect_of(*p));
+  return effect;
+}
+
+Effect effect_of(const Program& program) {
+  Effect effect = Effect::pure;
+  for (const Equation& e : program.equations) effect = std::max(effect, effect_of(e));
+  return effect;
+}
+
+std::string to_string(const Program& program) {
+  std::string out;
+  print(program, "", out);
+  return out;
+}
+
+void append_key(std::string& key, const Program& program) {
+  auto ids = [&](const std::vector<ValueId>& values) {
+    for (ValueId v : values) key += fmt::format("{},", v);
+    key += ';';
+  };
+  for (ValueId v : program.inputs) key += fmt::format("{}{} ", v, to_string(program.type(v)));
+  key += '{';
+  for (const Equation& e : program.equations) {
+    key += fmt::format("{}/{}", static_cast<const void*>(e.primitive), e.results);
+    key += '(';
+    ids(e.operands);
+    if (e.params) append_key(key, *e.params);
+    for (int i = 0; i < e.results; ++i) key += to_string(program.type(e.first + i));
+    key += ')';
+  }
+  ids(program.outputs);
+  key += '}';
+}
+
+void verify(const Program& program) {
+  std::vector<bool> made(program.types.size());
+  for (ValueId v : program.inputs) made[static_cast<std::size_t>(v)] = true;
+  auto require = [&](ValueId v, const char* who) {
+    check(v >= 0 && static_cast<std::size_t>(v) < made.size() && made[static_cast<std::size_t>(v)],
+          "verify: {} of program '{}' uses value %{} before it is made", who, program.name, v);
+  };
+  std::vector<const Type*> operands;
+  for (const Equation& e : program.equations) {
+    PlaceScope::Replace at(e.place);
+    operands.clear();
+    for (ValueId v : e.operands) {
+      require(v, e.primitive->name);
+      operands.push_back(&program.type(v));
+    }
+    const Types types = e.primitive->type(e.params.get(), {operands.data(), operands.size()});
+    check(static_cast<int>(types.size()) == e.results, "verify: {} has {} results, its type rule says {}", e.primitive->name, e.results, types.size());
+    for (int i = 0; i < e.results; ++i) {
+      const Type& has = program.type(e.first + i);
+      const Type& rule = types[static_cast<std::size_t>(i)];
+      check(has.dtype == rule.dtype && has.dims == rule.dims, "verify: result %{} of {} is {}, its type rule says {}", e.first + i, e.primitive->name,
+            to_string(has), to_string(rule));
+      made[static_cast<std::size_t>(e.first + i)] = true;
+    }
+    if (e.params)
+      for (const ProgramPtr& p : programs_of(*e.params)) verify(*p);
+  }
+  for (ValueId v : program.outputs) require(v, "the return");
+}
+
+}  // namespace postern

@@ -1,0 +1,54 @@
+// Program: typed values and the equations that make them, in order. What tracing writes, transformations rewrite, and lowering reads.
+#pragma once
+#include <postern/call.h>
+#include <postern/place.h>
+#include <postern/type.h>
+
+#include "core/params.h"
+
+#include <span>
+#include <string>
+#include <vector>
+
+namespace postern {
+
+struct Primitive;
+using ValueId = int;
+
+/// `results` values, numbered from `first`, made from `operands` by `primitive`.
+struct Equation {
+  const Primitive* primitive;
+  ParamsPtr params;  // null for none
+  std::vector<ValueId> operands;
+  ValueId first = 0;
+  int results = 1;
+  Place place;
+};
+
+/// Values are numbered; `types[v]` is v's type. Inputs come first in the numbering; every other value is the result of one equation.
+struct Program {
+  std::string name;
+  std::vector<Type> types;
+  std::vector<ValueId> inputs;
+  std::vector<Equation> equations;
+  std::vector<ValueId> outputs;
+
+  const Type& type(ValueId v) const { return types[static_cast<std::size_t>(v)]; }
+  std::vector<Type> input_types() const;
+  std::vector<Type> output_types() const;
+};
+
+/// The effect of an equation, that of its sub-programs included, and the strongest of a program.
+Effect effect_of(const Equation& equation);
+Effect effect_of(const Program& program);
+
+/// One line for each equation: results with types, primitive, parameters, operands, place.
+std::string to_string(const Program& program);
+
+/// Equal keys mean equal programs (host functions are equal to themselves only).
+void append_key(std::string& key, const Program& program);
+
+/// Throws TypeError naming equation and rule when a value is used before it is made or a result's type is not what its rule says.
+void verify(const Program& program);
+
+}  // namespace postern

@@ -1,0 +1,60 @@
+// SiteSpec: all that is known at trace time of a place where a program calls back: a call, tap, hook or print.
+#pragma once
+#include <postern/call.h>
+#include <postern/host.h>
+
+#include "core/params.h"
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace postern {
+
+struct SiteSpec;
+using SitePtr = std::shared_ptr<const SiteSpec>;
+
+/// One vmap over a site whose function runs for each element.
+struct BatchLevel {
+  std::int64_t size;
+  std::vector<bool> mapped;  // by operand: has the axis of this level
+};
+
+struct SiteSpec {
+  enum class Kind : std::uint8_t { call, tap } kind = Kind::call;
+  std::string name;
+  Place place;
+
+  std::shared_ptr<const detail::HostFunction> function;  // null: `named` is looked up when a run starts
+  Named named;
+
+  // What one firing sees. With `levels`, an operand or result of the equation has the axes of its levels in front, outermost first.
+  std::vector<Type> operands;
+  std::vector<Type> results;
+  std::string operand_structure, result_structure;
+  std::vector<std::string> operand_paths, result_paths;
+
+  Effect effect = Effect::pure;
+  std::chrono::nanoseconds timeout{0}, warn_after{0};
+  VmapMethod vmap = VmapMethod::sequential;
+  int device = -1;
+
+  std::vector<BatchLevel> levels;
+  bool masked = false;  // the equation's last operand is pred over the levels: which elements are alive
+
+  // Taps only: results are the operands, unchanged.
+  Transforms transforms;
+  bool async = false, derivatives = false, recomputed = false, lossy = false;
+  std::int64_t every = 1;
+
+  void fields(FieldSink& sink) const;
+};
+
+/// Parameters of the one primitive behind call, tap, hook and print.
+struct SiteParams {
+  SitePtr site;
+  void fields(FieldSink& sink) const { site->fields(sink); }
+};
+
+}  // namespace postern

@@ -1,0 +1,69 @@
+// Element types and tensor types: names, sizes, kinds.
+#include <postern/type.h>
+
+#include "core/check.h"
+
+namespace postern {
+
+namespace {
+
+enum class Range : std::uint8_t { pred, integer, natural, real, complex, none };
+struct DTypeRow {
+  const char* name;
+  std::uint8_t bytes;  // on the host
+  Range range;
+};
+constexpr DTypeRow rows[dtype_count] = {
+    {"pred", 1, Range::pred},      {"s2", 1, Range::integer},     {"s4", 1, Range::integer},     {"s8", 1, Range::integer},
+    {"s16", 2, Range::integer},    {"s32", 4, Range::integer},    {"s64", 8, Range::integer},    {"u2", 1, Range::natural},
+    {"u4", 1, Range::natural},     {"u8", 1, Range::natural},     {"u16", 2, Range::natural},    {"u32", 4, Range::natural},
+    {"u64", 8, Range::natural},    {"f16", 2, Range::real},       {"bf16", 2, Range::real},      {"f32", 4, Range::real},
+    {"f64", 8, Range::real},       {"c64", 8, Range::complex},    {"c128", 16, Range::complex},  {"f8e5m2", 1, Range::real},
+    {"f8e4m3fn", 1, Range::real},  {"f8e4m3b11fnuz", 1, Range::real}, {"f8e5m2fnuz", 1, Range::real}, {"f8e4m3fnuz", 1, Range::real},
+    {"f8e4m3", 1, Range::real},    {"f8e3m4", 1, Range::real},    {"f8e8m0fnu", 1, Range::real}, {"f4e2m1fn", 1, Range::real},
+    {"token", 0, Range::none}};
+
+const DTypeRow& row(DType dtype) { return rows[static_cast<int>(dtype)]; }
+
+}  // namespace
+
+std::string_view to_string(DType dtype) { return row(dtype).name; }
+std::size_t byte_width(DType dtype) { return row(dtype).bytes; }
+bool is_signed(DType dtype) { return row(dtype).range == Range::integer; }
+bool is_unsigned(DType dtype) { return row(dtype).range == Range::natural; }
+bool is_integer(DType dtype) { return is_signed(dtype) || is_unsigned(dtype); }
+bool is_float(DType dtype) { return row(dtype).range == Range::real; }
+bool is_complex(DType dtype) { return row(dtype).range == Range::complex; }
+bool is_differentiable(DType dtype) { return is_float(dtype) || is_complex(dtype); }
+DType real_dtype(DType dtype) { return dtype == DType::c64 ? DType::f32 : dtype == DType::c128 ? DType::f64 : dtype; }
+
+std::int64_t Type::size() const {
+  std::int64_t n = 1;
+  for (std::int64_t d : dims)
+    if (__builtin_mul_overflow(n, d, &n)) throw_type_error(fmt::format("a tensor of type {} has more elements than 63 bits count", to_string(*this)));
+  return n;
+}
+
+std::size_t Type::byte_size() const { return static_cast<std::size_t>(size()) * byte_width(dtype); }
+
+Type make_type(DType dtype, Dims dims) {
+  for (std::int64_t d : dims)
+    check(d >= 0, "type: every extent must be 0 or more, got {}{}", to_string(dtype), dims_to_string(dims));
+  return {dtype, std::move(dims), false};
+}
+
+std::string dims_to_string(std::span<const std::int64_t> dims) { return fmt::format("[{}]", fmt::join(dims, ",")); }
+std::string to_string(const Type& type) { return std::string(to_string(type.dtype)) + dims_to_string(type.dims); }
+std::string to_string(std::span<const Type> types) {
+  std::string text = "(";
+  for (const Type& t : types) text += (text.size() > 1 ? ", " : "") + to_string(t);
+  return text + ")";
+}
+
+namespace detail {
+void wrong_view(DType has, DType asked) {
+  throw_type_error(fmt::format("as<{}>: the view holds {}", to_string(asked), to_string(has)));
+}
+}  // namespace detail
+
+}  // namespace postern

@@ -1,0 +1,60 @@
+// What a Tensor holds: a number or array in host memory, an array on a device, a traced value, or only a type.
+#pragma once
+#include <postern/tensor.h>
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+namespace postern::detail {
+
+struct Value {
+  enum class Kind : std::uint8_t { host, device, traced, abstract };
+  Value(Kind k, Type t) : type(std::move(t)), kind(k) {}
+  virtual ~Value() = default;
+  Value(const Value&) = delete;
+  Type type;
+  Kind kind;
+};
+
+/// Row-major bytes in host memory, 64-byte aligned or the user's own. The copy on the device is made when it is first needed.
+struct HostValue final : Value {
+  HostValue(Type t, std::shared_ptr<const void> d) : Value(Kind::host, std::move(t)), data(std::move(d)) {}
+  std::shared_ptr<const void> data;
+  mutable std::mutex guard;
+  mutable std::shared_ptr<const Value> on_device;
+};
+
+/// Tells whether the trace that a value belongs to is still being written, and by whom.
+struct TraceMark {
+  std::atomic<bool> open{true};
+  std::thread::id thread = std::this_thread::get_id();
+  std::string what;  // "jit", "grad", ...
+};
+
+struct TracedValue final : Value {
+  TracedValue(Type t, std::shared_ptr<const TraceMark> m, int i, Place p) : Value(Kind::traced, std::move(t)), mark(std::move(m)), index(i), place(p) {}
+  std::shared_ptr<const TraceMark> mark;
+  int index;
+  Place place;
+};
+
+/// Ways into a Tensor for the library.
+struct Access {
+  static const Value* value(const Tensor& t) { return t.value_.get(); }
+  static const std::shared_ptr<const Value>& pointer(const Tensor& t) { return t.value_; }
+  static Tensor make(std::shared_ptr<const Value> v) { return Tensor(std::move(v)); }
+  static const HostValue* host(const Tensor& t) {
+    return t.value_ && t.value_->kind == Value::Kind::host ? static_cast<const HostValue*>(t.value_.get()) : nullptr;
+  }
+  static const TracedValue* traced(const Tensor& t) {
+    return t.value_ && t.value_->kind == Value::Kind::traced ? static_cast<const TracedValue*>(t.value_.get()) : nullptr;
+  }
+};
+
+/// `bytes` bytes aligned for XLA's zero-copy.
+std::shared_ptr<void> aligned_bytes(std::size_t bytes);
+
+}  // namespace postern::detail

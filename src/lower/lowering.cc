@@ -1,0 +1,240 @@
+// Writing StableHLO.
+#include "lower/lowering.h"
+
+#include <cstring>
+
+#include "core/check.h"
+#include "trace/literal.h"
+
+namespace postern {
+
+namespace {
+
+constexpr const char* element_names[dtype_count] = {
+    "i1", "i2", "i4", "i8", "i16", "i32", "i64", "ui2", "ui4", "ui8", "ui16", "ui32", "ui64", "f16", "bf16", "f32", "f64", "complex<f32>", "complex<f64>",
+    "f8E5M2", "f8E4M3FN", "f8E4M3B11FNUZ", "f8E5M2FNUZ", "f8E4M3FNUZ", "f8E4M3", "f8E3M4", "f8E8M0FNU", "f4E2M1FN", "!stablehlo.token"};
+
+void append(fmt::memory_buffer& out, std::string_view text) { out.append(text.data(), text.data() + text.size()); }
+
+void append_int(fmt::memory_buffer& out, std::int64_t value) {
+  const fmt::format_int digits(value);
+  out.append(digits.data(), digits.data() + digits.size());
+}
+
+void append_ssa(fmt::memory_buffer& out, Ssa value) {
+  out.push_back('%');
+  append_int(out, value.id);
+}
+
+/// Elements of less than a byte, and pred, are written one by one; all others as the bytes that they are.
+bool has_bytes(DType dtype) { return dtype != DType::pred && dtype != DType::s2 && dtype != DType::s4 && dtype != DType::u2 && dtype != DType::u4 && dtype != DType::f4e2m1fn; }
+
+}  // namespace
+
+void append_type(fmt::memory_buffer& out, const Type& type) {
+  if (type.dtype == DType::token) return append(out, Lowering::token_type);
+  append(out, "tensor<");
+  for (std::int64_t d : type.dims) {
+    append_int(out, d);
+    out.push_back('x');
+  }
+  append(out, element_names[static_cast<int>(type.dtype)]);
+  out.push_back('>');
+}
+
+std::string Lowering::type(const Type& type) {
+  fmt::memory_buffer out;
+  append_type(out, type);
+  return fmt::to_string(out);
+}
+
+Ssa Lowering::op(std::string_view hlo, std::initializer_list<Ssa> ins, std::initializer_list<const Type*> types, const Type& result,
+                 std::string_view attributes) {
+  const Ssa r = fresh();
+  append(out_, "    ");
+  append_ssa(out_, r);
+  append(out_, " = \"stablehlo.");
+  append(out_, hlo);
+  append(out_, "\"(");
+  bool first = true;
+  for (Ssa in : ins) {
+    if (!first) append(out_, ", ");
+    append_ssa(out_, in);
+    first = false;
+  }
+  append(out_, ")");
+  if (!attributes.empty()) {
+    append(out_, " {");
+    append(out_, attributes);
+    append(out_, "}");
+  }
+  append(out_, " : (");
+  first = true;
+  for (const Type* t : types) {
+    if (!first) append(out_, ", ");
+    append_type(out_, *t);
+    first = false;
+  }
+  append(out_, ") -> ");
+  append_type(out_, result);
+  out_.push_back('\n');
+  return r;
+}
+
+void Lowering::simple(const Equation& e, std::string_view hlo, std::string_view attributes) {
+  append(out_, "    ");
+  const Ssa first = {next_};
+  next_ += e.results;
+  for (int i = 0; i < e.results; ++i) {
+    if (i) append(out_, ", ");
+    append_ssa(out_, {first.id + i});
+    define(e, i, {first.id + i});
+  }
+  append(out_, " = \"stablehlo.");
+  append(out_, hlo);
+  append(out_, "\"(");
+  for (std::size_t i = 0; i < e.operands.size(); ++i) {
+    if (i) append(out_, ", ");
+    append_ssa(out_, operand(e, i));
+  }
+  append(out_, ")");
+  if (!attributes.empty()) {
+    append(out_, " {");
+    append(out_, attributes);
+    append(out_, "}");
+  }
+  append(out_, " : (");
+  for (std::size_t i = 0; i < e.operands.size(); ++i) {
+    if (i) append(out_, ", ");
+    append_type(out_, operand_type(e, i));
+  }
+  append(out_, e.results == 1 ? ") -> " : ") -> (");
+  for (int i = 0; i < e.results; ++i) {
+    if (i) append(out_, ", ");
+    append_type(out_, result_type(e, i));
+  }
+  append(out_, e.results == 1 ? "\n" : ")\n");
+}
+
+Ssa Lowering::constant(std::string_view element, const Type& type) {
+  const Ssa r = fresh();
+  append(out_, "    ");
+  append_ssa(out_, r);
+  append(out_, " = stablehlo.constant dense<");
+  if (type.size() > 0) append(out_, element);
+  append(out_, "> : ");
+  append_type(out_, type);
+  out_.push_back('\n');
+  return r;
+}
+
+Ssa Lowering::bytes_constant(const Type& type, const void* data) {
+  const auto* bytes = static_cast<const unsigned char*>(data);
+  const auto count = static_cast<std::size_t>(type.size());
+  if (count == 0) return constant("", type);
+  std::string text;
+  if (has_bytes(type.dtype)) {
+    text = "\"0x";
+    for (std::size_t i = 0; i < type.byte_size(); ++i) fmt::format_to(std::back_inserter(text), "{:02X}", bytes[i]);
+    text += '"';
+    return constant(text, type);
+  }
+  // A list needs the brackets of its shape: write it flat and reshape.
+  const Type flat{type.dtype, {type.size()}};
+  for (std::size_t i = 0; i < count; ++i) text += (i ? ", " : "[") + literal_text(read_number(type.dtype, bytes + i), type.dtype);
+  return op("reshape", {constant(text + "]", flat)}, {&flat}, type);
+}
+
+void Lowering::region(const std::vector<std::string>& argument_types, const std::function<std::vector<Typed>(std::span<const Ssa>)>& body) {
+  std::vector<Ssa> arguments;
+  append(out_, "{\n");
+  if (!argument_types.empty()) {
+    append(out_, "    ^bb0(");
+    for (std::size_t i = 0; i < argument_types.size(); ++i) {
+      arguments.push_back(fresh());
+      write("{}%{}: {}", i ? ", " : "", arguments.back().id, argument_types[i]);
+    }
+    append(out_, "):\n");
+  }
+  const Ssa outer_token = token_;
+  const std::vector<Typed> results = body(arguments);
+  token_ = outer_token;
+  append(out_, "    \"stablehlo.return\"(");
+  for (std::size_t i = 0; i < results.size(); ++i) write("{}%{}", i ? ", " : "", results[i].value.id);
+  append(out_, ") : (");
+  for (std::size_t i = 0; i < results.size(); ++i) write("{}{}", i ? ", " : "", results[i].type);
+  append(out_, ") -> ()\n    }");
+}
+
+void Lowering::equations(const Program& program) {
+  for (const Equation& e : program.equations) {
+    if (e.primitive == &literal_p) {
+      const auto& p = as<LiteralParams>(*e.params);
+      define(e, 0, constant(literal_text(p.number, p.type.dtype), p.type));
+    } else if (e.primitive->lower) {
+      PlaceScope::Replace at(e.place);
+      e.primitive->lower(*this, e);
+    } else {
+      simple(e, e.primitive->hlo);
+    }
+  }
+}
+
+std::vector<Ssa> Lowering::inlined(const Program& program, std::span<const Ssa> inputs) {
+  const Program* outer_program = program_;
+  std::vector<Ssa> outer_env(program.types.size());
+  outer_env.swap(env_);
+  program_ = &program;
+  for (std::size_t i = 0; i < inputs.size(); ++i) env_[static_cast<std::size_t>(program.inputs[i])] = inputs[i];
+  equations(program);
+  std::vector<Ssa> outputs;
+  for (ValueId v : program.outputs) outputs.push_back(env_[static_cast<std::size_t>(v)]);
+  program_ = outer_program;
+  outer_env.swap(env_);
+  return outputs;
+}
+
+Ssa Lowering::token() {
+  if (token_.id < 0) {
+    token_ = fresh();
+    write("    %{} = stablehlo.create_token : !stablehlo.token\n", token_.id);
+  }
+  return token_;
+}
+
+std::size_t Lowering::add_site(SitePtr site) {
+  sites_.push_back(std::move(site));
+  return sites_.size() - 1;
+}
+
+Module Lowering::module(const Program& program) {
+  Module m;
+  std::vector<Ssa> inputs(program.inputs.size());
+  auto constant_of = [&](std::size_t i) { return i < options_.constants.size() ? options_.constants[i] : nullptr; };
+  write("module @{} {{\n  func.func public @main(", options_.name);
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (constant_of(i)) continue;
+    inputs[i] = fresh();
+    write("{}%{}: {}", m.parameters.empty() ? "" : ", ", inputs[i].id, type(program.type(program.inputs[i])));
+    if (i < options_.donated.size() && options_.donated[i]) write(" {{jax.buffer_donor = true}}");
+    m.parameters.push_back(static_cast<int>(i));
+  }
+  m.results = program.output_types();
+  write(") -> (");
+  for (std::size_t i = 0; i < m.results.size(); ++i) write("{}{}", i ? ", " : "", type(m.results[i]));
+  write(") {{\n");
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    if (const void* data = constant_of(i)) inputs[i] = bytes_constant(program.type(program.inputs[i]), data);
+  if (effect_of(program) == Effect::ordered) token();
+  const std::vector<Ssa> outputs = inlined(program, inputs);
+  write("    return");
+  for (std::size_t i = 0; i < outputs.size(); ++i) write("{} %{}", i ? "," : "", outputs[i].id);
+  if (!outputs.empty()) write(" :");
+  for (std::size_t i = 0; i < outputs.size(); ++i) write("{} {}", i ? "," : "", type(m.results[i]));
+  write("\n  }}\n}}\n");
+  m.text = fmt::to_string(out_);
+  m.sites = std::move(sites_);
+  return m;
+}
+
+}  // namespace postern

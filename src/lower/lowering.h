@@ -1,0 +1,99 @@
+// Lowering: a Program as StableHLO text. Rules of primitives write through this class; they never see each other's names.
+#pragma once
+#include <fmt/format.h>
+
+#include "core/primitive.h"
+#include "core/site.h"
+
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace postern {
+
+/// A lowered program: its text, the sites that its custom calls name by index, and which inputs of the Program are parameters of main.
+struct Module {
+  std::string text;
+  std::vector<SitePtr> sites;
+  std::vector<int> parameters;
+  std::vector<Type> results;
+  bool calls_back() const { return !sites.empty(); }
+};
+
+/// A value of the module being written.
+struct Ssa {
+  int id = -1;
+};
+
+struct LoweringOptions {
+  std::string name = "main";
+  std::string platform = "cpu";
+  std::vector<bool> donated;                 // by input
+  std::vector<const void*> constants;        // by input: row-major bytes to write out, or null for a parameter
+};
+
+class Lowering {
+ public:
+  explicit Lowering(const LoweringOptions& options) : options_(options) {}
+  Module module(const Program& program);
+
+  const std::string& platform() const { return options_.platform; }
+
+  // The equation's operands and results. Each result must be defined once.
+  Ssa operand(const Equation& e, std::size_t i) const { return env_[static_cast<std::size_t>(e.operands[i])]; }
+  const Type& operand_type(const Equation& e, std::size_t i) const { return program_->type(e.operands[i]); }
+  const Type& result_type(const Equation& e, int i = 0) const { return program_->type(e.first + i); }
+  void define(const Equation& e, int i, Ssa value) { env_[static_cast<std::size_t>(e.first + i)] = value; }
+
+  /// `%r = "hlo"(ins) <attributes> : (in types) -> result`. `attributes` is the inside of the braces.
+  Ssa op(std::string_view hlo, std::initializer_list<Ssa> ins, std::initializer_list<const Type*> types, const Type& result, std::string_view attributes = "");
+  /// The whole equation as one operation on its operands in order.
+  void simple(const Equation& e, std::string_view hlo, std::string_view attributes = "");
+  /// Splat constant.
+  Ssa constant(std::string_view element, const Type& type);
+
+  // Free writing, for operations with regions: text goes out as it is.
+  template <class... A>
+  void write(fmt::format_string<A...> format, A&&... args) {
+    fmt::format_to(std::back_inserter(out_), format, std::forward<A>(args)...);
+  }
+  Ssa fresh() { return {next_++}; }
+  static std::string type(const Type& type);  // "tensor<2x3xf32>"
+
+  /// `{ ^bb0(args): body; stablehlo.return results }`; the body gets its arguments and gives what it returns, with types.
+  struct Typed {
+    Ssa value;
+    std::string type;
+  };
+  void region(const std::vector<std::string>& argument_types, const std::function<std::vector<Typed>(std::span<const Ssa>)>& body);
+
+  /// Writes the equations of a sub-program for these inputs; its outputs.
+  std::vector<Ssa> inlined(const Program& program, std::span<const Ssa> inputs);
+
+  // Ordered effects hang on a chain of tokens; regions with ordered effects take the token in and give it back.
+  Ssa token();
+  void set_token(Ssa token) { token_ = token; }
+  static constexpr const char* token_type = "!stablehlo.token";
+
+  /// The index by which a custom call names its site.
+  std::size_t add_site(SitePtr site);
+
+ private:
+  void equations(const Program& program);
+  Ssa bytes_constant(const Type& type, const void* data);
+
+  const LoweringOptions& options_;
+  fmt::memory_buffer out_;
+  const Program* program_ = nullptr;
+  std::vector<Ssa> env_;
+  int next_ = 0;
+  Ssa token_;
+  std::vector<SitePtr> sites_;
+};
+
+void append_type(fmt::memory_buffer& out, const Type& type);
+
+}  // namespace postern

@@ -1,0 +1,277 @@
+// Elementwise operations: arithmetic, functions, comparison, logic, selection, complex numbers.
+#include "ops/elementwise.h"
+
+#include <numbers>
+
+#include "ops/family.h"
+#include "ops/shape.h"
+
+namespace postern {
+
+namespace {
+
+using T = const Tensor&;
+
+// --- linear ---------------------------------------------------------------------------------------------------------------
+
+Tensors add_transpose(const Op&, std::span<const Tensor> ct, std::span<const Tensor> x, TypeSpan) {
+  return {x[0].has_value() ? Tensor() : ct[0], x[1].has_value() ? Tensor() : ct[0]};
+}
+Tensors subtract_transpose(const Op&, std::span<const Tensor> ct, std::span<const Tensor> x, TypeSpan) {
+  return {x[0].has_value() ? Tensor() : ct[0], x[1].has_value() ? Tensor() : negative(ct[0])};
+}
+Tensors negative_transpose(const Op&, std::span<const Tensor> ct, std::span<const Tensor>, TypeSpan) { return {negative(ct[0])}; }
+Tensors multiply_transpose(const Op&, std::span<const Tensor> ct, std::span<const Tensor> x, TypeSpan) {
+  return {x[0].has_value() ? Tensor() : ct[0] * x[1], x[1].has_value() ? Tensor() : ct[0] * x[0]};
+}
+
+Types select_type(const Params*, TypeSpan operands) {
+  check(operands[0].dtype == DType::pred && operands[0].dims == operands[1].dims, "select: the condition must be pred of shape {}, got {}",
+        dims_to_string(operands[1].dims), to_string(operands[0]));
+  check(operands[1].dtype == operands[2].dtype && operands[1].dims == operands[2].dims, "select: both choices must have one type, got {} and {}",
+        to_string(operands[1]), to_string(operands[2]));
+  Type type = operands[1];
+  type.weak = type.weak && operands[2].weak;
+  return {type};
+}
+Tensors select_transpose(const Op&, std::span<const Tensor> ct, std::span<const Tensor> x, TypeSpan) {
+  const Tensor zero = zeros_like_type(ct[0].type());
+  return {Tensor(), x[1].has_value() ? Tensor() : where(x[0], ct[0], zero), x[2].has_value() ? Tensor() : where(x[0], zero, ct[0])};
+}
+
+// --- slopes ---------------------------------------------------------------------------------------------------------------
+
+Tensor exp_slope(T, T y) { return y; }
+Tensor expm1_slope(T, T y) { return y + 1; }
+Tensor log_slope(T x, T) { return 1 / x; }
+Tensor log1p_slope(T x, T) { return 1 / (x + 1); }
+Tensor sqrt_slope(T, T y) { return 0.5f / y; }
+Tensor rsqrt_slope(T x, T y) { return -0.5f * y / x; }
+Tensor cbrt_slope(T x, T y) { return y / (3 * x); }
+Tensor sin_slope(T x, T) { return cos(x); }
+Tensor cos_slope(T x, T) { return -sin(x); }
+Tensor tan_slope(T, T y) { return 1 + y * y; }
+Tensor tanh_slope(T, T y) { return 1 - y * y; }
+Tensor logistic_slope(T, T y) { return y * (1 - y); }
+Tensor erf_slope(T x, T) { return 2 * std::numbers::inv_sqrtpi * exp(-(x * x)); }
+
+Tensor one(T x, T, T) { return ones_like(x); }
+Tensor divide_by_x(T, T y, T) { return 1 / y; }
+Tensor divide_by_y(T, T y, T z) { return -z / y; }
+Tensor remainder_by_y(T x, T y, T) {
+  const Tensor quotient = x / y;
+  return -where(greater_equal(quotient, 0), floor(quotient), ceil(quotient));
+}
+Tensor atan2_by_x(T x, T y, T) { return y / (x * x + y * y); }
+Tensor atan2_by_y(T x, T y, T) { return -x / (x * x + y * y); }
+Tensor pow_by_x(T x, T y, T) { return y * pow(x, where(equal(y, 0), ones_like(y), y - 1)); }
+Tensor pow_by_y(T x, T, T z) { return where(equal(x, 0), where(equal(z, 1), log(ones_like(x)) - std::numeric_limits<float>::infinity(), zeros_like(x)), log(x)) * z; }
+// Equal operands share the derivative.
+Tensor share(const Tensor& wins, const Tensor& ties) { return where(wins, full(Type{real_dtype(DType::f32), {}}, 1.0f), where(ties, 0.5f, 0.0f)); }
+Tensor in(const Tensor& weight, T like) { return convert(weight, like.dtype()); }
+Tensor max_by_x(T x, T y, T) { return in(share(greater(x, y), equal(x, y)), x); }
+Tensor max_by_y(T x, T y, T) { return in(share(greater(y, x), equal(x, y)), x); }
+Tensor min_by_x(T x, T y, T) { return in(share(less(x, y), equal(x, y)), x); }
+Tensor min_by_y(T x, T y, T) { return in(share(less(y, x), equal(x, y)), x); }
+
+bool addable(DType d) { return numeric(d) || d == DType::pred; }
+bool ordered_or_complex(DType d) { return d != DType::token; }
+
+constexpr Primitive add_p{.name = "add", .hlo = "add", .type = same_type_if<addable>, .transpose = add_transpose, .linear = Linear::jointly, .batch = elementwise_batch};
+constexpr Primitive subtract_p{.name = "subtract", .hlo = "subtract", .type = same_type_if<numeric>, .transpose = subtract_transpose, .linear = Linear::jointly, .batch = elementwise_batch};
+constexpr Primitive negative_p = linear("negative", "negate", same_type_if<numeric>, negative_transpose, elementwise_batch);
+constexpr Primitive multiply_p = multilinear("multiply", "multiply", same_type_if<addable>, multiply_transpose, elementwise_batch);
+constexpr Primitive select_p = linear("select", "select", select_type, select_transpose, elementwise_batch);
+constexpr Primitive divide_p = binary<divide_by_x, divide_by_y>("divide", "divide");
+constexpr Primitive remainder_p = binary<one, remainder_by_y, real_number>("remainder", "remainder");
+constexpr Primitive pow_p = binary<pow_by_x, pow_by_y>("pow", "power");
+constexpr Primitive atan2_p = binary<atan2_by_x, atan2_by_y, is_differentiable>("atan2", "atan2");
+constexpr Primitive maximum_p = binary<max_by_x, max_by_y, ordered_or_complex>("maximum", "maximum");
+constexpr Primitive minimum_p = binary<min_by_x, min_by_y, ordered_or_complex>("minimum", "minimum");
+
+constexpr Primitive exp_p = unary<exp_slope>("exp", "exponential");
+constexpr Primitive expm1_p = unary<expm1_slope>("expm1", "exponential_minus_one");
+constexpr Primitive log_p = unary<log_slope>("log", "log");
+constexpr Primitive log1p_p = unary<log1p_slope>("log1p", "log_plus_one");
+constexpr Primitive sqrt_p = unary<sqrt_slope>("sqrt", "sqrt");
+constexpr Primitive rsqrt_p = unary<rsqrt_slope>("rsqrt", "rsqrt");
+constexpr Primitive cbrt_p = unary<cbrt_slope, is_float>("cbrt", "cbrt");
+constexpr Primitive sin_p = unary<sin_slope>("sin", "sine");
+constexpr Primitive cos_p = unary<cos_slope>("cos", "cosine");
+constexpr Primitive tan_p = unary<tan_slope>("tan", "tan");
+constexpr Primitive tanh_p = unary<tanh_slope>("tanh", "tanh");
+constexpr Primitive logistic_p = unary<logistic_slope>("logistic", "logistic");
+
+// erf is CHLO's, not StableHLO's.
+void erf_lower(Lowering& out, const Equation& e) {
+  const Ssa r = out.fresh();
+  out.write("    %{} = chlo.erf %{} : {} -> {}\n", r.id, out.operand(e, 0).id, Lowering::type(out.operand_type(e, 0)), Lowering::type(out.result_type(e)));
+  out.define(e, 0, r);
+}
+constexpr Primitive erf_p{.name = "erf", .type = same_type_if<is_float>, .jvp = unary_jvp<erf_slope>, .batch = elementwise_batch, .lower = erf_lower};
+
+constexpr Primitive floor_p = flat<is_float>("floor", "floor");
+constexpr Primitive ceil_p = flat<is_float>("ceil", "ceil");
+constexpr Primitive round_p = flat<is_float>("round", "round_nearest_even");
+constexpr Primitive sign_p = flat<numeric>("sign", "sign");
+constexpr Primitive and_p = flat<integral>("and", "and");
+constexpr Primitive or_p = flat<integral>("or", "or");
+constexpr Primitive xor_p = flat<integral>("xor", "xor");
+constexpr Primitive not_p = flat<integral>("not", "not");
+constexpr Primitive popcnt_p = flat<is_integer>("popcnt", "popcnt");
+constexpr Primitive clz_p = flat<is_integer>("count_leading_zeros", "count_leading_zeros");
+constexpr Primitive shift_left_p = flat<is_integer>("shift_left", "shift_left");
+constexpr Primitive shift_right_p = flat<is_integer>("shift_right_arithmetic", "shift_right_arithmetic");
+constexpr Primitive shift_right_logical_p = flat<is_integer>("shift_right_logical", "shift_right_logical");
+
+Types finite_type(const Params*, TypeSpan operands) {
+  require_dtype(is_float(operands[0].dtype), operands[0].dtype);
+  return {Type{DType::pred, operands[0].dims}};
+}
+constexpr Primitive is_finite_p = flat<is_float, finite_type>("is_finite", "is_finite");
+
+// abs: |x| of real numbers; the magnitude of complex ones, whose derivative is real(conj(x) dx) / |x|.
+Types abs_type(const Params*, TypeSpan operands) {
+  require_dtype(numeric(operands[0].dtype) && !is_unsigned(operands[0].dtype), operands[0].dtype);
+  return {Type{real_dtype(operands[0].dtype), operands[0].dims, operands[0].weak}};
+}
+Jvp abs_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
+  const Tensor y = bind1(op.primitive, op.params, x);
+  if (!dx[0].has_value()) return {{y}, {Tensor()}};
+  if (!is_complex(x[0].dtype())) return {{y}, {dx[0] * sign(x[0])}};
+  const Tensor safe = where(equal(y, 0), ones_like(y), y);
+  return {{y}, {(real(dx[0]) * real(x[0]) + imag(dx[0]) * imag(x[0])) / safe}};
+}
+constexpr Primitive abs_p{.name = "abs", .hlo = "abs", .type = abs_type, .jvp = abs_jvp, .batch = elementwise_batch};
+
+// --- complex: linear over the real numbers -----------------------------------------------------------------------------------
+
+Types part_type(const Params*, TypeSpan operands) {
+  require_dtype(is_complex(operands[0].dtype), operands[0].dtype);
+  return {Type{real_dtype(operands[0].dtype), operands[0].dims}};
+}
+Types complex_type(const Params*, TypeSpan operands) {
+  const Type type = same_type(nullptr, operands)[0];
+  check(type.dtype == DType::f32 || type.dtype == DType::f64, "complex: the parts must be f32 or f64, got {}", to_string(type));
+  return {Type{type.dtype == DType::f32 ? DType::c64 : DType::c128, type.dims}};
+}
+// JAX's convention: the cotangent of real(z) at z is ct, of imag(z) is -i ct, so that grad of a real function is its conjugate gradient's mirror.
+Tensors real_transpose(const Op&, std::span<const Tensor> ct, std::span<const Tensor>, TypeSpan) { return {complex(ct[0], zeros_like(ct[0]))}; }
+Tensors imag_transpose(const Op&, std::span<const Tensor> ct, std::span<const Tensor>, TypeSpan) { return {complex(zeros_like(ct[0]), negative(ct[0]))}; }
+Tensors complex_transpose(const Op&, std::span<const Tensor> ct, std::span<const Tensor> x, TypeSpan) {
+  return {x[0].has_value() ? Tensor() : real(ct[0]), x[1].has_value() ? Tensor() : negative(imag(ct[0]))};
+}
+constexpr Primitive real_p = linear("real", "real", part_type, real_transpose, elementwise_batch);
+constexpr Primitive imag_p = linear("imag", "imag", part_type, imag_transpose, elementwise_batch);
+constexpr Primitive complex_p = linear("complex", "complex", complex_type, complex_transpose, elementwise_batch);
+
+// --- comparison -------------------------------------------------------------------------------------------------------------
+
+struct CompareParams {
+  const char* direction;  // StableHLO's: EQ, NE, LT, LE, GT, GE
+  void fields(FieldSink& sink) const { sink("direction", direction); }
+};
+Types compare_type(const Params* params, TypeSpan operands) {
+  const Type type = same_type(nullptr, operands)[0];
+  const std::string_view direction = as<CompareParams>(*params).direction;
+  check(direction == "EQ" || direction == "NE" || !is_complex(type.dtype), "compare: complex numbers have no order, got {}", to_string(type));
+  return {Type{DType::pred, type.dims}};
+}
+void compare_lower(Lowering& out, const Equation& e) {
+  out.simple(e, "compare", fmt::format("comparison_direction = #stablehlo<comparison_direction {}>", as<CompareParams>(*e.params).direction));
+}
+constexpr Primitive compare_p{.name = "compare", .hlo = "compare", .type = compare_type, .no_derivative = true, .batch = elementwise_batch, .lower = compare_lower};
+
+constexpr const Primitive* elementwise_family[] = {
+    &add_p, &subtract_p, &negative_p, &multiply_p, &select_p, &divide_p, &remainder_p, &pow_p, &atan2_p, &maximum_p, &minimum_p, &exp_p, &expm1_p, &log_p,
+    &log1p_p, &sqrt_p, &rsqrt_p, &cbrt_p, &sin_p, &cos_p, &tan_p, &tanh_p, &logistic_p, &erf_p, &floor_p, &ceil_p, &round_p, &sign_p, &and_p, &or_p, &xor_p,
+    &not_p, &popcnt_p, &clz_p, &shift_left_p, &shift_right_p, &shift_right_logical_p, &is_finite_p, &abs_p, &real_p, &imag_p, &complex_p, &compare_p};
+static_assert(complete(elementwise_family));
+
+// --- binding ------------------------------------------------------------------------------------------------------------------
+
+Tensor two(const Primitive& p, const Operand& x, const Operand& y, ParamsPtr params = nullptr) {
+  PlaceScope at(x.place());
+  auto [a, b] = matched(p.name, x.tensor(), y.tensor());
+  return bind1(p, std::move(params), {a, b});
+}
+
+Tensor single(const Primitive& p, const Operand& x) {
+  PlaceScope at(x.place());
+  return bind1(p, nullptr, {x.tensor()});
+}
+
+/// Functions of real analysis take integers as f32.
+Tensor analytic(const Primitive& p, const Operand& x) {
+  PlaceScope at(x.place());
+  return bind1(p, nullptr, {as_float(x.tensor())});
+}
+
+Tensor compare(const char* direction, const Operand& x, const Operand& y) { return two(compare_p, x, y, make_params(CompareParams{direction})); }
+
+}  // namespace
+
+Tensor as_float(const Tensor& x) { return is_differentiable(x.dtype()) ? x : fit(x, {DType::f32, x.dims(), x.type().weak}); }
+
+Tensor add(const Operand& x, const Operand& y) { return two(add_p, x, y); }
+Tensor subtract(const Operand& x, const Operand& y) { return two(subtract_p, x, y); }
+Tensor multiply(const Operand& x, const Operand& y) { return two(multiply_p, x, y); }
+Tensor divide(const Operand& x, const Operand& y) { return two(divide_p, x, y); }
+Tensor remainder(const Operand& x, const Operand& y) { return two(remainder_p, x, y); }
+Tensor pow(const Operand& x, const Operand& y) { return two(pow_p, x, y); }
+Tensor atan2(const Operand& y, const Operand& x) { return two(atan2_p, y, x); }
+Tensor maximum(const Operand& x, const Operand& y) { return two(maximum_p, x, y); }
+Tensor minimum(const Operand& x, const Operand& y) { return two(minimum_p, x, y); }
+Tensor negative(const Operand& x) { return single(negative_p, x); }
+Tensor abs(const Operand& x) { return is_unsigned(x.tensor().dtype()) ? x.tensor() : single(abs_p, x); }
+Tensor sign(const Operand& x) { return single(sign_p, x); }
+
+Tensor exp(const Operand& x) { return analytic(exp_p, x); }
+Tensor expm1(const Operand& x) { return analytic(expm1_p, x); }
+Tensor log(const Operand& x) { return analytic(log_p, x); }
+Tensor log1p(const Operand& x) { return analytic(log1p_p, x); }
+Tensor sqrt(const Operand& x) { return analytic(sqrt_p, x); }
+Tensor rsqrt(const Operand& x) { return analytic(rsqrt_p, x); }
+Tensor cbrt(const Operand& x) { return analytic(cbrt_p, x); }
+Tensor sin(const Operand& x) { return analytic(sin_p, x); }
+Tensor cos(const Operand& x) { return analytic(cos_p, x); }
+Tensor tan(const Operand& x) { return analytic(tan_p, x); }
+Tensor tanh(const Operand& x) { return analytic(tanh_p, x); }
+Tensor logistic(const Operand& x) { return analytic(logistic_p, x); }
+Tensor erf(const Operand& x) { return analytic(erf_p, x); }
+Tensor floor(const Operand& x) { return analytic(floor_p, x); }
+Tensor ceil(const Operand& x) { return analytic(ceil_p, x); }
+Tensor round(const Operand& x) { return analytic(round_p, x); }
+Tensor is_finite(const Operand& x) { return analytic(is_finite_p, x); }
+
+Tensor equal(const Operand& x, const Operand& y) { return compare("EQ", x, y); }
+Tensor not_equal(const Operand& x, const Operand& y) { return compare("NE", x, y); }
+Tensor less(const Operand& x, const Operand& y) { return compare("LT", x, y); }
+Tensor less_equal(const Operand& x, const Operand& y) { return compare("LE", x, y); }
+Tensor greater(const Operand& x, const Operand& y) { return compare("GT", x, y); }
+Tensor greater_equal(const Operand& x, const Operand& y) { return compare("GE", x, y); }
+Tensor logical_and(const Operand& x, const Operand& y) { return two(and_p, x, y); }
+Tensor logical_or(const Operand& x, const Operand& y) { return two(or_p, x, y); }
+Tensor logical_xor(const Operand& x, const Operand& y) { return two(xor_p, x, y); }
+Tensor logical_not(const Operand& x) { return single(not_p, x); }
+Tensor population_count(const Operand& x) { return single(popcnt_p, x); }
+Tensor count_leading_zeros(const Operand& x) { return single(clz_p, x); }
+Tensor shift_left(const Operand& x, const Operand& y) { return two(shift_left_p, x, y); }
+Tensor shift_right(const Operand& x, const Operand& y) { return two(is_unsigned(x.tensor().dtype()) ? shift_right_logical_p : shift_right_p, x, y); }
+Tensor shift_right_logical(const Operand& x, const Operand& y) { return two(shift_right_logical_p, x, y); }
+
+Tensor where(const Operand& condition, const Operand& x, const Operand& y) {
+  PlaceScope at(condition.place());
+  const Tensor& c = condition.tensor();
+  check(c.dtype() == DType::pred, "where: the condition must be pred, got {}", to_string(c.type()));
+  Type type = promote("where", x.tensor().type(), y.tensor().type());
+  type.dims = broadcast_dims("where", c.dims(), broadcast_dims("where", x.tensor().dims(), y.tensor().dims()));
+  return bind1(select_p, nullptr, {fit(c, {DType::pred, type.dims}), fit(x.tensor(), type), fit(y.tensor(), type)});
+}
+
+Tensor real(const Operand& x) { return is_complex(x.tensor().dtype()) ? single(real_p, x) : x.tensor(); }
+Tensor imag(const Operand& x) { return is_complex(x.tensor().dtype()) ? single(imag_p, x) : zeros_like(x); }
+Tensor conj(const Operand& x) { return is_complex(x.tensor().dtype()) ? complex(real(x), negative(imag(x))) : x.tensor(); }
+Tensor complex(const Operand& re, const Operand& im) { return two(complex_p, re, im); }
+
+}  // namespace postern

@@ -1,0 +1,173 @@
+// What the families share: promotion, broadcasting, batching of elementwise operations.
+#include "ops/family.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+
+#include "ops/shape.h"
+
+namespace postern {
+
+namespace {
+
+// JAX's lattice: each type's direct successors. After the dtypes come the weak integer, float and complex.
+constexpr int weak_int = dtype_count, weak_float = dtype_count + 1, weak_complex = dtype_count + 2, nodes = dtype_count + 3;
+using Above = std::array<std::uint64_t, nodes>;
+
+constexpr Above make_lattice() {
+  Above above{};
+  auto edge = [&](int a, int b) { above[static_cast<std::size_t>(a)] |= std::uint64_t{1} << b; };
+  auto d = [](DType t) { return static_cast<int>(t); };
+  using enum DType;
+  edge(d(pred), weak_int);
+  for (DType t : {u2, s2, u8, s8}) edge(weak_int, d(t));
+  edge(d(u2), d(u4)), edge(d(u4), d(u8)), edge(d(s2), d(s4)), edge(d(s4), d(s8));
+  edge(d(u8), d(s16)), edge(d(u8), d(u16)), edge(d(u16), d(s32)), edge(d(u16), d(u32)), edge(d(u32), d(s64)), edge(d(u32), d(u64));
+  edge(d(s8), d(s16)), edge(d(s16), d(s32)), edge(d(s32), d(s64)), edge(d(s64), weak_float), edge(d(u64), weak_float);
+  for (int t = d(f8e5m2); t <= d(f4e2m1fn); ++t) edge(weak_float, t);
+  edge(weak_float, d(f16)), edge(weak_float, d(bf16)), edge(weak_float, weak_complex);
+  edge(d(f16), d(f32)), edge(d(bf16), d(f32)), edge(d(f32), d(f64)), edge(d(f32), d(c64)), edge(d(f64), d(c128)), edge(weak_complex, d(c64)), edge(d(c64), d(c128));
+  for (int i = 0; i < nodes; ++i) above[static_cast<std::size_t>(i)] |= std::uint64_t{1} << i;
+  for (int round = 0; round < nodes; ++round)  // transitive closure
+    for (auto& set : above)
+      for (int j = 0; j < nodes; ++j)
+        if (set >> j & 1) set |= above[static_cast<std::size_t>(j)];
+  return above;
+}
+constexpr Above lattice = make_lattice();
+
+int node_of(const Type& t) {
+  if (!t.weak || t.dtype == DType::pred) return static_cast<int>(t.dtype);
+  return is_complex(t.dtype) ? weak_complex : is_float(t.dtype) ? weak_float : weak_int;
+}
+
+/// Of two weak types the one of the larger kind keeps its C++ dtype; within a kind the wider one.
+DType weak_dtype(int node, const Type& a, const Type& b) {
+  const Type* of_kind = nullptr;
+  for (const Type* t : {&a, &b})
+    if (t->weak && node_of(*t) == node && (!of_kind || byte_width(t->dtype) > byte_width(of_kind->dtype))) of_kind = t;
+  if (of_kind) return of_kind->dtype;
+  return node == weak_int ? DType::s32 : node == weak_float ? DType::f32 : DType::c64;
+}
+
+}  // namespace
+
+Type promote(const char* op, const Type& a, const Type& b) {
+  if (a.dtype == b.dtype) return {a.dtype, {}, a.weak && b.weak};
+  const std::uint64_t common = lattice[static_cast<std::size_t>(node_of(a))] & lattice[static_cast<std::size_t>(node_of(b))];
+  for (int i = 0; i < nodes; ++i) {
+    if (!(common >> i & 1) || (lattice[static_cast<std::size_t>(i)] & common) != common) continue;
+    if (i < dtype_count) return {static_cast<DType>(i), {}, a.weak && b.weak};
+    return {weak_dtype(i, a, b), {}, a.weak && b.weak};
+  }
+  throw_type_error(fmt::format("{}: {} and {} have no common dtype; convert one of them", op, to_string(a.dtype), to_string(b.dtype)));
+}
+
+Dims broadcast_dims(const char* op, const Dims& a, const Dims& b) {
+  const Dims& longer = a.size() >= b.size() ? a : b;
+  const Dims& shorter = a.size() >= b.size() ? b : a;
+  Dims out = longer;
+  const std::size_t shift = longer.size() - shorter.size();
+  for (std::size_t i = 0; i < shorter.size(); ++i) {
+    std::int64_t& d = out[i + shift];
+    if (d == shorter[i]) continue;
+    check(d == 1 || shorter[i] == 1, "{}: shapes {} and {} do not broadcast: extents must be equal or 1", op, dims_to_string(a), dims_to_string(b));
+    if (d == 1) d = shorter[i];
+  }
+  return out;
+}
+
+Tensor fit(const Tensor& x, const Type& type) {
+  const Type& has = x.type();
+  if (has.dtype == type.dtype && has.dims == type.dims) return x;
+  if (const detail::HostValue* host = host_scalar(x); host && is_number(type.dtype)) {
+    const Number number = read_number(has.dtype, host->data.get());
+    if (Trace::current()) return full_of(number, type);
+    return broadcast_to_dims(full_of(number, {type.dtype, {}, type.weak}), type.dims);
+  }
+  return broadcast_to_dims(has.dtype == type.dtype ? x : convert_to(x, type.dtype, type.weak), type.dims);
+}
+
+std::pair<Tensor, Tensor> matched(const char* op, const Tensor& a, const Tensor& b) {
+  const Type &ta = a.type(), &tb = b.type();
+  if (ta.dtype == tb.dtype && ta.dims == tb.dims) return {a, b};
+  Type type = promote(op, ta, tb);
+  type.dims = broadcast_dims(op, ta.dims, tb.dims);
+  return {fit(a, type), fit(b, type)};
+}
+
+std::int64_t normal_axis(const char* op, std::int64_t axis, std::int64_t rank) {
+  check(axis >= -rank && axis < rank, "{}: axis {} is out of range for rank {}", op, axis, rank);
+  return axis < 0 ? axis + rank : axis;
+}
+
+Dims normal_axes(const char* op, const Dims& axes, std::int64_t rank) {
+  Dims out;
+  for (std::int64_t a : axes) out.push_back(normal_axis(op, a, rank));
+  std::sort(out.begin(), out.end());
+  check(std::adjacent_find(out.begin(), out.end()) == out.end(), "{}: axes {} name one axis twice", op, dims_to_string(axes));
+  return out;
+}
+
+Tensor zeros_like_type(const Type& type) { return full_of({Number::Kind::integer, 0, 0, 0}, type); }
+
+Tensor add_any(const Tensor& a, const Tensor& b) {
+  if (!a.has_value()) return b;
+  if (!b.has_value()) return a;
+  return add(a, b);
+}
+
+Tensor batch_front(const Tensor& x, int axis, std::int64_t size, bool force) {
+  if (axis < 0) {
+    if (!force) return x;
+    Dims dims = x.dims();
+    dims.insert(dims.begin(), size);
+    return broadcast_to_dims(x, dims);
+  }
+  if (axis == 0) return x;
+  Dims order;
+  for (std::int64_t i = 0; i < x.rank(); ++i)
+    if (i != axis) order.push_back(i);
+  order.insert(order.begin(), axis);
+  return transpose(x, order);
+}
+
+Batched elementwise_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes, std::int64_t size, const Tensor&) {
+  int axis = -1;
+  bool same = true;
+  for (int a : axes) {
+    same = same && (axis < 0 || a == axis) && a >= 0;
+    if (a >= 0 && axis < 0) axis = a;
+  }
+  Tensors moved(x.begin(), x.end());
+  if (!same) {
+    axis = 0;
+    for (std::size_t i = 0; i < x.size(); ++i) moved[i] = batch_front(x[i], axes[i], size);
+  }
+  Tensors out = bind_n(op.primitive, op.params, moved);
+  return {out, std::vector<int>(out.size(), axis)};
+}
+
+Types same_type(const Params*, TypeSpan operands) {
+  Type type{operands[0].dtype, operands[0].dims, operands[0].weak};
+  for (std::size_t i = 1; i < operands.size(); ++i) {
+    check(operands[i].dtype == type.dtype && operands[i].dims == type.dims, "operands must have one type, got {} and {}", to_string(operands[0]),
+          to_string(operands[i]));
+    type.weak = type.weak && operands[i].weak;
+  }
+  return {std::move(type)};
+}
+
+bool any_dtype(DType) { return true; }
+bool numeric(DType d) { return is_integer(d) || is_differentiable(d); }
+bool integral(DType d) { return d == DType::pred || is_integer(d); }
+bool real_number(DType d) { return is_integer(d) || is_float(d); }
+
+void require_dtype(bool ok, DType dtype) { check(ok, "the operation is not defined for {}", to_string(dtype)); }
+
+std::string array_text(const Dims& values) {
+  return values.empty() ? "array<i64>" : fmt::format("array<i64: {}>", fmt::join(values, ", "));
+}
+
+}  // namespace postern

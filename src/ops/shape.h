@@ -1,0 +1,15 @@
+// Shape operations that other families build on, on bare tensors.
+#pragma once
+#include "core/primitive.h"
+
+namespace postern {
+
+extern const Primitive convert_p, broadcast_p, reshape_p, transpose_p;
+
+Tensor convert_to(const Tensor& x, DType dtype, bool weak = false);
+/// NumPy's broadcast_to: new axes in front, extents of 1 stretched.
+Tensor broadcast_to_dims(const Tensor& x, const Dims& dims);
+/// StableHLO's broadcast_in_dim: axis i of `x` becomes axis `axes[i]`.
+Tensor broadcast_in_dim(const Tensor& x, const Dims& dims, const Dims& axes);
+
+}  // namespace postern

@@ -1,0 +1,36 @@
+// Numbers in programs: a scalar of the host becomes a constant equation, of any shape, in the dtype that the other operands ask for.
+#pragma once
+#include "core/primitive.h"
+#include "core/value.h"
+
+namespace postern {
+
+/// A C++ number of any kind, exact.
+struct Number {
+  enum class Kind : std::uint8_t { boolean, integer, natural, real, complex } kind = Kind::real;
+  std::int64_t integer = 0;  // natural: the same bits
+  double real = 0, imag = 0;
+};
+
+struct LiteralParams {
+  Number number;
+  Type type;
+  void fields(FieldSink& sink) const;
+};
+extern const Primitive literal_p;  // lowered by Lowering itself, which writes all constants
+
+/// Whether elements of this dtype can be read as a Number (all but the 8-bit floats and smaller).
+bool is_number(DType dtype);
+Number read_number(DType dtype, const void* from);
+void write_number(const Number& number, DType dtype, void* to);
+
+/// The number as StableHLO writes an element of that dtype.
+std::string literal_text(const Number& number, DType dtype);
+
+/// A tensor of `type` with every element `number`: an equation inside a trace, host memory outside.
+Tensor full_of(const Number& number, const Type& type);
+
+/// The scalar that `tensor` holds in host memory, when it does.
+const detail::HostValue* host_scalar(const Tensor& tensor);
+
+}  // namespace postern

@@ -1,0 +1,141 @@
+// Writing operations down, and replaying a program into another.
+#include "trace/trace.h"
+
+#include "core/check.h"
+#include "trace/literal.h"
+
+#include <cstring>
+
+namespace postern {
+
+using detail::Access;
+using detail::TracedValue;
+using detail::Value;
+
+namespace {
+thread_local Trace* current_trace = nullptr;
+}
+
+Trace* Trace::current() { return current_trace; }
+
+Trace::Trace(std::string what) : outer_(current_trace), mark_(std::make_shared<detail::TraceMark>()) {
+  mark_->what = what;
+  program_.name = std::move(what);
+  current_trace = this;
+}
+
+Trace::~Trace() {
+  mark_->open = false;
+  current_trace = outer_;
+}
+
+ValueId Trace::add_value(const Type& type) {
+  program_.types.push_back(type);
+  return static_cast<ValueId>(program_.types.size()) - 1;
+}
+
+Tensor Trace::traced(ValueId id) { return Access::make(std::make_shared<TracedValue>(program_.type(id), mark_, id, PlaceScope::current())); }
+
+Tensor Trace::input(const Type& type) {
+  const ValueId id = add_value(type);
+  program_.inputs.push_back(id);
+  return traced(id);
+}
+
+ValueId Trace::id_of(const Tensor& tensor) {
+  const Value* value = Access::value(tensor);
+  check(value != nullptr, "an operand is an empty Tensor, one that was never given a value");
+  check(value->kind != Value::Kind::abstract, "an operand of type {} is abstract: it has a type but no value", to_string(value->type));
+  if (const TracedValue* t = Access::traced(tensor)) {
+    if (t->mark == mark_) return t->index;
+    check(t->mark->open, "a traced tensor of type {} made at {} is used after its trace ({}) has ended", to_string(t->type), to_string(t->place), t->mark->what);
+    check(t->mark->thread == std::this_thread::get_id(), "a traced tensor of type {} made at {} is used on another thread than the one that traces it ({})",
+          to_string(t->type), to_string(t->place), t->mark->what);
+  }
+  if (const auto found = known_.find(value); found != known_.end()) return found->second;
+  ValueId id;
+  if (const detail::HostValue* host = host_scalar(tensor)) {
+    id = id_of(full_of(read_number(host->type.dtype, host->data.get()), host->type));  // numbers are written into the program
+  } else {
+    id = add_value(value->type);
+    capture_ids_.push_back(id);
+    captures_.push_back(tensor);
+  }
+  // Kept alive so that the pointer is not met again as another value.
+  known_.emplace(value, id);
+  kept_.push_back(tensor);
+  return id;
+}
+
+Tensors Trace::record(const Primitive& primitive, ParamsPtr params, std::span<const Tensor> operands) {
+  Equation e{&primitive, std::move(params), {}, 0, 0, PlaceScope::current()};
+  e.operands.reserve(operands.size());
+  for (const Tensor& t : operands) e.operands.push_back(id_of(t));
+  constexpr std::size_t few = 8;
+  const Type* small[few];
+  std::vector<const Type*> large;
+  const Type** types = small;
+  if (operands.size() > few) {
+    large.resize(operands.size());
+    types = large.data();
+  }
+  for (std::size_t i = 0; i < operands.size(); ++i) types[i] = &program_.type(e.operands[i]);
+  Types results = primitive.type(e.params.get(), {types, operands.size()});
+  e.first = static_cast<ValueId>(program_.types.size());
+  e.results = static_cast<int>(results.size());
+  Tensors out;
+  out.reserve(results.size());
+  for (Type& type : results) {
+    program_.types.push_back(std::move(type));
+    out.push_back(traced(static_cast<ValueId>(program_.types.size()) - 1));
+  }
+  program_.equations.push_back(std::move(e));
+  return out;
+}
+
+Closed Trace::finish(std::span<const Tensor> outputs) {
+  for (const Tensor& t : outputs) program_.outputs.push_back(id_of(t));
+  program_.inputs.insert(program_.inputs.end(), capture_ids_.begin(), capture_ids_.end());
+  mark_->open = false;
+  return {std::make_shared<const Program>(std::move(program_)), std::move(captures_)};
+}
+
+Tensors bind_n(const Primitive& primitive, ParamsPtr params, std::span<const Tensor> operands) {
+  if (Trace* trace = Trace::current()) return trace->record(primitive, std::move(params), operands);
+  for (const Tensor& t : operands) {
+    check(t.has_value(), "{}: an operand is an empty Tensor, one that was never given a value", primitive.name);
+    check(!t.is_traced(), "{}: an operand of type {} is traced or abstract, but nothing is being traced here", primitive.name, to_string(t.type()));
+  }
+  return evaluate_now(primitive, params, operands);
+}
+
+Tensor bind1(const Primitive& primitive, ParamsPtr params, std::span<const Tensor> operands) {
+  return std::move(bind_n(primitive, std::move(params), operands).front());
+}
+
+Closed trace(std::string what, std::span<const Type> types, const TensorFunction& f) {
+  Trace scope(std::move(what));
+  Tensors inputs;
+  inputs.reserve(types.size());
+  for (const Type& t : types) inputs.push_back(scope.input(t));
+  return scope.finish(f(inputs));
+}
+
+Tensors apply(const Program& program, std::span<const Tensor> inputs) {
+  check(inputs.size() == program.inputs.size(), "program '{}' takes {} inputs, got {}", program.name, program.inputs.size(), inputs.size());
+  Tensors env(program.types.size());
+  for (std::size_t i = 0; i < inputs.size(); ++i) env[static_cast<std::size_t>(program.inputs[i])] = inputs[i];
+  Tensors operands;
+  for (const Equation& e : program.equations) {
+    PlaceScope::Replace at(e.place);
+    operands.clear();
+    for (ValueId v : e.operands) operands.push_back(env[static_cast<std::size_t>(v)]);
+    Tensors results = bind_n(*e.primitive, e.params, operands);
+    for (int i = 0; i < e.results; ++i) env[static_cast<std::size_t>(e.first + i)] = std::move(results[static_cast<std::size_t>(i)]);
+  }
+  Tensors outputs;
+  for (ValueId v : program.outputs) outputs.push_back(env[static_cast<std::size_t>(v)]);
+  return outputs;
+}
+
+}  // namespace postern

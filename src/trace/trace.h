@@ -1,0 +1,64 @@
+// Tracing: while a Trace is current on a thread, operations are written into its program instead of being run.
+#pragma once
+#include "core/primitive.h"
+#include "core/value.h"
+
+#include <functional>
+#include <memory>
+#include <unordered_map>
+
+namespace postern {
+
+/// A program and the tensors from outside that it uses: `captures` are the values of its last inputs.
+struct Closed {
+  std::shared_ptr<const Program> program;
+  Tensors captures;
+};
+
+class Trace {
+ public:
+  /// Becomes the thread's current trace until it is destroyed. `what` names it in errors.
+  explicit Trace(std::string what);
+  ~Trace();
+  Trace(const Trace&) = delete;
+  static Trace* current();
+
+  Tensor input(const Type& type);
+  Tensors record(const Primitive& primitive, ParamsPtr params, std::span<const Tensor> operands);
+
+  /// Ends the trace. Values that no output needs are left in.
+  Closed finish(std::span<const Tensor> outputs);
+
+ private:
+  ValueId id_of(const Tensor& tensor);
+  ValueId add_value(const Type& type);
+  Tensor traced(ValueId id);
+
+  Trace* outer_;
+  std::shared_ptr<detail::TraceMark> mark_;
+  Program program_;
+  Tensors captures_;
+  std::vector<ValueId> capture_ids_;
+  std::unordered_map<const detail::Value*, ValueId> known_;  // captured values and literals
+  Tensors kept_;                                             // what known_ points at
+};
+
+/// Records in the current trace, or runs at once when there is none.
+Tensors bind_n(const Primitive& primitive, ParamsPtr params, std::span<const Tensor> operands);
+Tensor bind1(const Primitive& primitive, ParamsPtr params, std::span<const Tensor> operands);
+inline Tensor bind1(const Primitive& primitive, ParamsPtr params, std::initializer_list<Tensor> operands) {
+  return bind1(primitive, std::move(params), std::span(operands.begin(), operands.size()));
+}
+
+using TensorFunction = std::function<Tensors(std::span<const Tensor>)>;
+
+/// The program of `f` for arguments of these types.
+Closed trace(std::string what, std::span<const Type> types, const TensorFunction& f);
+
+/// Writes the equations of `program` into the current trace (or runs them) with `inputs` for its inputs, and returns its outputs.
+Tensors apply(const Program& program, std::span<const Tensor> inputs);
+
+/// Runs one equation on concrete tensors; defined in run/, the only room that can.
+Tensors evaluate_now(const Primitive& primitive, const ParamsPtr& params, std::span<const Tensor> operands);
+
+}  // namespace postern
