@@ -1,0 +1,62 @@
+// Small arithmetic on lists of axes and extents.
+#pragma once
+#include <postern/type.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace postern {
+
+inline std::int64_t at(const Dims& dims, std::int64_t axis) { return dims[static_cast<std::size_t>(axis)]; }
+inline std::int64_t& at(Dims& dims, std::int64_t axis) { return dims[static_cast<std::size_t>(axis)]; }
+
+inline bool contains(const Dims& axes, std::int64_t axis) { return std::find(axes.begin(), axes.end(), axis) != axes.end(); }
+
+/// begin, begin + 1, ... end - 1.
+inline Dims range(std::int64_t begin, std::int64_t end) {
+  Dims out(static_cast<std::size_t>(std::max<std::int64_t>(end - begin, 0)));
+  std::iota(out.begin(), out.end(), begin);
+  return out;
+}
+
+/// The axes of a tensor of that rank that are not in `axes`.
+inline Dims other_axes(std::int64_t rank, const Dims& axes) {
+  Dims out;
+  for (std::int64_t i = 0; i < rank; ++i)
+    if (!contains(axes, i)) out.push_back(i);
+  return out;
+}
+
+/// dims[axes[0]], dims[axes[1]], ...
+inline Dims pick(const Dims& dims, const Dims& axes) {
+  Dims out;
+  for (std::int64_t a : axes) out.push_back(at(dims, a));
+  return out;
+}
+
+inline Dims joined(Dims a, const Dims& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+inline std::int64_t product(const Dims& dims) { return std::accumulate(dims.begin(), dims.end(), std::int64_t{1}, std::multiplies<>()); }
+
+/// The order that undoes `order`.
+inline Dims inverse_order(const Dims& order) {
+  Dims out(order.size());
+  for (std::size_t i = 0; i < order.size(); ++i) at(out, order[i]) = static_cast<std::int64_t>(i);
+  return out;
+}
+
+/// Where an axis is after a batch axis came in at `batch`.
+inline std::int64_t past(std::int64_t axis, std::int64_t batch) { return axis + (axis >= batch); }
+inline Dims past(Dims axes, std::int64_t batch) {
+  for (std::int64_t& a : axes) a = past(a, batch);
+  return axes;
+}
+inline Dims shifted(Dims axes, std::int64_t by) {
+  for (std::int64_t& a : axes) a += by;
+  return axes;
+}
+
+}  // namespace postern

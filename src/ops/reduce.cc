@@ -1,0 +1,221 @@
+// Reductions with fixed reducers: sum, prod, max, min, and, or; mean from these.
+#include "ops/reduce.h"
+
+#include <bit>
+#include <limits>
+
+#include "ops/axes.h"
+#include "ops/elementwise.h"
+#include "ops/family.h"
+#include "ops/shape.h"
+
+namespace postern {
+
+Number zero_of(DType) { return {Number::Kind::integer, 0, 0, 0}; }
+Number one_of(DType) { return {Number::Kind::integer, 1, 1, 0}; }
+Number ones_of(DType dtype) { return dtype == DType::pred ? one_of(dtype) : highest_of(is_unsigned(dtype) ? dtype : DType::u64); }
+
+namespace {
+
+/// Bits of an integer; the sub-byte ones take a byte on the host.
+int bit_width(DType dtype) {
+  if (dtype == DType::s2 || dtype == DType::u2) return 2;
+  if (dtype == DType::s4 || dtype == DType::u4) return 4;
+  return 8 * static_cast<int>(byte_width(dtype));
+}
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+}  // namespace
+
+Number lowest_of(DType dtype) {
+  if (is_float(dtype)) return {Number::Kind::real, 0, -infinity, 0};
+  if (!is_signed(dtype)) return zero_of(dtype);
+  const std::int64_t least = std::numeric_limits<std::int64_t>::min() >> (64 - bit_width(dtype));
+  return {Number::Kind::integer, least, static_cast<double>(least), 0};
+}
+
+Number highest_of(DType dtype) {
+  if (is_float(dtype)) return {Number::Kind::real, 0, infinity, 0};
+  if (dtype == DType::pred) return one_of(dtype);
+  if (is_signed(dtype)) {
+    const std::int64_t most = std::numeric_limits<std::int64_t>::max() >> (64 - bit_width(dtype));
+    return {Number::Kind::integer, most, static_cast<double>(most), 0};
+  }
+  const std::uint64_t most = std::numeric_limits<std::uint64_t>::max() >> (64 - bit_width(dtype));
+  return {Number::Kind::natural, std::bit_cast<std::int64_t>(most), static_cast<double>(most), 0};
+}
+
+DType working_dtype(const Reducer& reducer, DType dtype) {
+  const bool narrow = is_float(dtype) && byte_width(dtype) < 4;
+  return narrow && (reducer.wide || !is_number(dtype)) ? DType::f32 : dtype;
+}
+
+namespace {
+
+struct ReduceParams {
+  Dims axes;  // sorted
+  void fields(FieldSink& sink) const { sink("axes", axes); }
+};
+
+bool ordered(DType d) { return integral(d) || is_float(d); }
+
+template <DTypeTest test>
+Types reduce_type(const Params* params, TypeSpan operands) {
+  const Dims& axes = as<ReduceParams>(*params).axes;
+  const Type& x = operands[0];
+  require_dtype(test(x.dtype), x.dtype);
+  for (std::int64_t a : axes) check(a >= 0 && a < x.rank(), "reduce: axis {} is not one of {}", a, to_string(x));  // reduce_c4
+  return {Type{x.dtype, pick(x.dims, other_axes(x.rank(), axes)), x.weak}};
+}
+
+Batched reduce_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes, std::int64_t, const Tensor&) {
+  const Dims moved = past(op.as<ReduceParams>().axes, axes[0]);
+  const auto before = std::count_if(moved.begin(), moved.end(), [&](std::int64_t a) { return a < axes[0]; });
+  return {{bind1(op.primitive, make_params(ReduceParams{moved}), x)}, {axes[0] - static_cast<int>(before)}};
+}
+
+template <const Reducer& reducer>
+void reduce_lower(Lowering& out, const Equation& e) {
+  const Type &x = out.operand_type(e, 0), &result = out.result_type(e);
+  const DType work = working_dtype(reducer, x.dtype);
+  const Type wide{work, x.dims}, scalar{work, {}}, wide_result{work, result.dims};
+  const Ssa from = work == x.dtype ? out.operand(e, 0) : out.op("convert", {out.operand(e, 0)}, {&x}, wide);
+  const Ssa start = out.constant(literal_text(reducer.neutral(work), work), scalar);
+  const Ssa r = out.fresh();
+  out.write("    %{} = stablehlo.reduce(%{} init: %{}) applies stablehlo.{} across dimensions = [{}] : ({}, {}) -> {}\n", r.id, from.id,
+            start.id, reducer.hlo, fmt::join(as<ReduceParams>(*e.params).axes, ", "), Lowering::type(wide), Lowering::type(scalar),
+            Lowering::type(wide_result));
+  out.define(e, 0, work == x.dtype ? r : out.op("convert", {r}, {&wide_result}, result));
+}
+
+Tensor bind_reduce(const Primitive& p, const Tensor& x, const Dims& axes) {
+  return axes.empty() ? x : bind1(p, make_params(ReduceParams{axes}), {x});
+}
+
+/// A reduction's result stretched over the axes that it lost.
+Tensor restored(const Tensor& y, const Dims& dims, const Dims& axes) {
+  return broadcast_in_dim(y, dims, other_axes(static_cast<std::int64_t>(dims.size()), axes));
+}
+
+// --- derivatives ----------------------------------------------------------------------------------------------------------
+
+Tensors sum_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>, TypeSpan types) {
+  return {restored(ct[0], types[0].dims, op.as<ReduceParams>().axes)};
+}
+
+// Equal elements share the derivative.
+Jvp choice_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
+  const Dims& axes = op.as<ReduceParams>().axes;
+  const Tensor y = bind1(op.primitive, op.params, x);
+  if (!dx[0].has_value()) return {{y}, {Tensor()}};
+  const Tensor chosen = convert_to(equal(x[0], restored(y, x[0].dims(), axes)), x[0].dtype());
+  return {{y}, {sum(dx[0] * chosen, {.axes = axes}) / sum(chosen, {.axes = axes})}};
+}
+
+// Products of halves with their tangents, without a division that zeros would spoil.
+Jvp prod_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
+  const Tensor y = bind1(op.primitive, op.params, x);
+  if (!dx[0].has_value() || x[0].size() == 0) return {{y}, {Tensor()}};
+  const Dims& axes = op.as<ReduceParams>().axes;
+  const Dims kept = other_axes(x[0].rank(), axes), order = joined(axes, kept);
+  const Dims flat = joined({product(pick(x[0].dims(), axes))}, y.dims());
+  Tensor p = reshape(transpose(x[0], order), flat), t = reshape(transpose(dx[0], order), flat);
+  while (p.dims()[0] > 1) {
+    const std::int64_t n = p.dims()[0], half = n / 2;
+    const auto a = [&](const Tensor& z) { return slice_axis(z, 0, 0, half); };
+    const auto b = [&](const Tensor& z) { return slice_axis(z, 0, half, 2 * half); };
+    Tensor products = a(p) * b(p), tangents = a(t) * b(p) + a(p) * b(t);
+    if (n % 2) {
+      products = concatenate({products, slice_axis(p, 0, n - 1, n)}, 0);
+      tangents = concatenate({tangents, slice_axis(t, 0, n - 1, n)}, 0);
+    }
+    p = products;
+    t = tangents;
+  }
+  return {{y}, {reshape(t, y.dims())}};
+}
+
+// --- the family -----------------------------------------------------------------------------------------------------------
+
+constexpr Reducer adding{"add", zero_of, true}, multiplying{"multiply", one_of, true}, largest{"maximum", lowest_of},
+    smallest{"minimum", highest_of}, conjunction{"and", ones_of}, disjunction{"or", zero_of};
+
+constexpr Primitive reduce_sum_p = linear("reduce_sum", nullptr, reduce_type<numeric>, sum_transpose, reduce_batch, reduce_lower<adding>);
+constexpr Primitive reduce_prod_p{
+    .name = "reduce_prod", .type = reduce_type<numeric>, .jvp = prod_jvp, .batch = reduce_batch, .lower = reduce_lower<multiplying>};
+
+/// Picks one of the elements.
+template <const Reducer& reducer>
+constexpr Primitive choice(const char* name) {
+  return {.name = name, .type = reduce_type<ordered>, .jvp = choice_jvp, .batch = reduce_batch, .lower = reduce_lower<reducer>};
+}
+template <const Reducer& reducer>
+constexpr Primitive bitwise(const char* name) {
+  return {.name = name, .type = reduce_type<integral>, .no_derivative = true, .batch = reduce_batch, .lower = reduce_lower<reducer>};
+}
+constexpr Primitive reduce_max_p = choice<largest>("reduce_max");
+constexpr Primitive reduce_min_p = choice<smallest>("reduce_min");
+constexpr Primitive reduce_and_p = bitwise<conjunction>("reduce_and");
+constexpr Primitive reduce_or_p = bitwise<disjunction>("reduce_or");
+
+constexpr const Primitive* reduce_family[] = {&reduce_sum_p, &reduce_prod_p, &reduce_max_p, &reduce_min_p, &reduce_and_p, &reduce_or_p};
+static_assert(complete(reduce_family));
+
+Dims reduced_axes(const char* op, const Tensor& x, const ReduceOptions& options) {
+  return options.axes ? normal_axes(op, *options.axes, x.rank()) : range(0, x.rank());
+}
+
+Tensor reduced(const char* op, const Primitive& p, const Tensor& x, const ReduceOptions& options) {
+  const Dims axes = reduced_axes(op, x, options);
+  const Tensor y = bind_reduce(p, x, axes);
+  if (!options.keep_dims) return y;
+  Dims dims = x.dims();
+  for (std::int64_t a : axes) at(dims, a) = 1;
+  return reshape(y, dims);
+}
+
+/// pred counts as 0 and 1.
+Tensor counted(const Tensor& x) { return x.dtype() == DType::pred ? convert_to(x, DType::s32) : x; }
+
+}  // namespace
+
+Tensor sum(const Operand& x, const ReduceOptions& options) {
+  PlaceScope at(x.place());
+  return reduced("sum", reduce_sum_p, counted(x.tensor()), options);
+}
+
+Tensor prod(const Operand& x, const ReduceOptions& options) {
+  PlaceScope at(x.place());
+  return reduced("prod", reduce_prod_p, counted(x.tensor()), options);
+}
+
+Tensor max(const Operand& x, const ReduceOptions& options) {
+  PlaceScope at(x.place());
+  return reduced("max", reduce_max_p, x.tensor(), options);
+}
+
+Tensor min(const Operand& x, const ReduceOptions& options) {
+  PlaceScope at(x.place());
+  return reduced("min", reduce_min_p, x.tensor(), options);
+}
+
+Tensor mean(const Operand& operand, const ReduceOptions& options) {
+  PlaceScope scope(operand.place());
+  const Tensor x = as_float(operand.tensor());
+  const DType work = is_float(x.dtype()) && byte_width(x.dtype()) < 4 ? DType::f32 : x.dtype();
+  const std::int64_t count = product(pick(x.dims(), reduced_axes("mean", x, options)));
+  return convert_to(reduced("mean", reduce_sum_p, convert_to(x, work), options) / static_cast<double>(count), x.dtype());
+}
+
+Tensor all(const Operand& x, const ReduceOptions& options) {
+  PlaceScope at(x.place());
+  return reduced("all", reduce_and_p, x.tensor(), options);
+}
+
+Tensor any(const Operand& x, const ReduceOptions& options) {
+  PlaceScope at(x.place());
+  return reduced("any", reduce_or_p, x.tensor(), options);
+}
+
+}  // namespace postern

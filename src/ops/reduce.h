@@ -1,0 +1,27 @@
+// What reductions share with the cumulative operations and with user-written reducers.
+#pragma once
+#include "core/primitive.h"
+#include "trace/literal.h"
+
+namespace postern {
+
+/// The value that leaves others unchanged; of every dtype that the operation takes.
+Number zero_of(DType dtype);
+Number one_of(DType dtype);
+Number lowest_of(DType dtype);  // -infinity for floats
+Number highest_of(DType dtype);
+Number ones_of(DType dtype);  // all bits set
+
+/// A binary StableHLO operation with its neutral element. `wide`: f16, bf16 and smaller floats are accumulated in f32, as in jax.numpy.
+struct Reducer {
+  const char* hlo;
+  Number (*neutral)(DType);
+  bool wide = false;
+};
+/// The dtype that `reducer` works in for elements of `dtype`.
+DType working_dtype(const Reducer& reducer, DType dtype);
+
+/// Throws a TypeError that names the site when `program`, the function of `op`, calls back: XLA has no order for it there.
+void refuse_effects(const char* op, const Program& program);
+
+}  // namespace postern
