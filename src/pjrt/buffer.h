@@ -1,0 +1,77 @@
+// A PJRT buffer: an array on a device. A buffer must go before its client.
+#pragma once
+#include "pjrt/device.h"
+#include "pjrt/event.h"
+
+#include <postern/dtype.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+struct PJRT_Buffer;
+
+namespace postern::pjrt {
+
+class Buffer {
+ public:
+  Buffer() = default;
+  /// Takes ownership of `handle`.
+  Buffer(const PJRT_Api* api, PJRT_Buffer* handle) : api_(api), handle_(handle) {}
+  Buffer(Buffer&& other) noexcept;
+  Buffer& operator=(Buffer&& other) noexcept;
+  ~Buffer();
+
+  explicit operator bool() const { return handle_ != nullptr; }
+  PJRT_Buffer* handle() const { return handle_; }
+  PJRT_Buffer* release();  // gives up ownership
+
+  DType dtype() const;
+  /// Valid as long as the buffer.
+  std::span<const std::int64_t> dims() const;
+  Device device() const;
+  bool is_on_cpu() const;
+  /// Types below 8 bits are packed on the device: several elements a byte.
+  std::size_t device_bytes() const;
+  /// The bytes that to_host needs: dense, row-major, sub-byte types one byte an element.
+  std::size_t host_bytes() const;
+
+  /// Whether the elements lie on the device as on the host: true unless a program chose another layout for a result.
+  bool is_row_major() const;
+
+  /// Ready when the contents are computed, or when that failed.
+  Event ready() const;
+  /// The address on the device (on CPU the host address), contents in the device's layout. Await ready() before reading; safe to keep only
+  /// under a Hold. It waits for the allocation, not for the contents.
+  void* data() const;
+
+  /// Copies to `dst` as a dense row-major array; `dst` must stay until the event is ready. Types below 8 bits come one byte an element with
+  /// the upper bits zero, signed ones too. On CPU, reading data() is many times faster. Waits itself unless is_row_major().
+  Event to_host(void* dst, std::size_t bytes) const;
+  Buffer copy_to(const Device& device) const;
+
+  /// Frees the memory once no run uses it; the handle stays. True of is_deleted() also for a donated buffer.
+  void delete_data();
+  bool is_deleted() const;
+
+  /// While a Hold lives, the memory is neither freed, moved nor donated. The buffer must outlive it.
+  class Hold {
+   public:
+    Hold() = default;
+    explicit Hold(const Buffer& buffer);
+    Hold(Hold&& other) noexcept;
+    Hold& operator=(Hold&& other) noexcept;
+    ~Hold();
+
+   private:
+    const PJRT_Api* api_ = nullptr;
+    PJRT_Buffer* handle_ = nullptr;
+  };
+  Hold hold() const { return Hold(*this); }
+
+ private:
+  const PJRT_Api* api_ = nullptr;
+  PJRT_Buffer* handle_ = nullptr;
+};
+
+}  // namespace postern::pjrt

@@ -1,0 +1,61 @@
+// The one way to call an entry of PJRT's table. For the .cc files of this folder only: it brings in the C header.
+#pragma once
+#include "pjrt/failure.h"
+
+#include <cstring>
+#include <string>
+#include <string_view>
+
+#include <pjrt_c_api.h>
+
+namespace postern::pjrt {
+
+/// An argument struct with every byte zero and its size filled in. Zero padding matters: a newer plug-in may have a field there.
+template <class Args>
+Args make_args() {
+  Args args;
+  std::memset(&args, 0, sizeof args);
+  args.struct_size = sizeof args;
+  return args;
+}
+
+/// Looks at an error and frees it.
+Failure take_failure(const PJRT_Api* api, PJRT_Error* error);
+
+/// Throws Error: "<what>: <XLA's text>". Frees `error`.
+[[noreturn]] void throw_error(const PJRT_Api* api, PJRT_Error* error, std::string_view what);
+
+[[noreturn]] void throw_missing_entry(const PJRT_Api* api, std::string_view entry, std::string_view what);
+
+/// "PJRT_Client_Compile" for &PJRT_Api::PJRT_Client_Compile.
+template <auto Entry>
+std::string_view entry_name() {
+  std::string_view text = __PRETTY_FUNCTION__;
+  text.remove_prefix(text.find("PJRT_Api::") + std::string_view("PJRT_Api::").size());
+  return text.substr(0, text.find_first_of(";]"));
+}
+
+/// The function behind an entry. A plug-in that is older than the header has a shorter table.
+template <auto Entry>
+auto entry(const PJRT_Api* api, std::string_view what) {
+  const auto* place = &(api->*Entry);
+  const auto end = reinterpret_cast<const char*>(place + 1) - reinterpret_cast<const char*>(api);
+  if (static_cast<std::size_t>(end) > api->struct_size || *place == nullptr) throw_missing_entry(api, entry_name<Entry>(), what);
+  return *place;
+}
+
+/// Calls an entry; what it reports becomes an Error that says `what` was attempted ("to compile a program").
+template <auto Entry, class Args>
+void call(const PJRT_Api* api, Args& args, std::string_view what) {
+  if (PJRT_Error* error = entry<Entry>(api, what)(&args)) [[unlikely]]
+    throw_error(api, error, what);
+}
+
+/// For destructors: an error while letting go of something can help nobody, so it is freed and forgotten.
+template <auto Entry, class Args>
+void call_quietly(const PJRT_Api* api, Args& args) noexcept {
+  const auto* place = &(api->*Entry);
+  if (PJRT_Error* error = *place ? (*place)(&args) : nullptr) take_failure(api, error);
+}
+
+}  // namespace postern::pjrt

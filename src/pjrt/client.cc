@@ -1,0 +1,191 @@
+// Creating clients, compiling, and making buffers from memory.
+#include "pjrt/client.h"
+
+#include "pjrt/call.h"
+#include "pjrt/dtype.h"
+
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+namespace postern::pjrt {
+namespace {
+
+PJRT_NamedValue to_named_value(const ClientOption& option) {
+  auto named = make_args<PJRT_NamedValue>();
+  named.name = option.name.data();
+  named.name_size = option.name.size();
+  named.value_size = 1;
+  std::visit(
+      [&](const auto& value) {
+        using Value = std::decay_t<decltype(value)>;
+        if constexpr (std::is_same_v<Value, std::int64_t>) {
+          named.type = PJRT_NamedValue_kInt64;
+          named.int64_value = value;
+        } else if constexpr (std::is_same_v<Value, bool>) {
+          named.type = PJRT_NamedValue_kBool;
+          named.bool_value = value;
+        } else if constexpr (std::is_same_v<Value, float>) {
+          named.type = PJRT_NamedValue_kFloat;
+          named.float_value = value;
+        } else {
+          named.type = PJRT_NamedValue_kString;
+          named.string_value = value.data();
+          named.value_size = value.size();
+        }
+      },
+      option.value);
+  return named;
+}
+
+std::vector<Device> list_devices(const PJRT_Api* api, PJRT_Client* client) {
+  auto args = make_args<PJRT_Client_AddressableDevices_Args>();
+  args.client = client;
+  call<&PJRT_Api::PJRT_Client_AddressableDevices>(api, args, "to list its devices");
+  std::vector<Device> devices;
+  devices.reserve(args.num_addressable_devices);
+  for (std::size_t i = 0; i < args.num_addressable_devices; ++i) devices.emplace_back(api, args.addressable_devices[i]);
+  return devices;
+}
+
+PJRT_HostBufferSemantics to_semantics(HostMemory memory) {
+  switch (memory) {
+    case HostMemory::copy: return PJRT_HostBufferSemantics_kImmutableOnlyDuringCall;
+    case HostMemory::until_released: return PJRT_HostBufferSemantics_kImmutableUntilTransferCompletes;
+    case HostMemory::alias: return PJRT_HostBufferSemantics_kImmutableZeroCopy;
+  }
+  return PJRT_HostBufferSemantics_kImmutableOnlyDuringCall;
+}
+
+void call_release(void* user, const Failure*) noexcept {
+  std::unique_ptr<std::function<void()>> release(static_cast<std::function<void()>*>(user));
+  (*release)();
+}
+
+}  // namespace
+
+Client::Client(const Plugin& plugin, const std::vector<ClientOption>& options) : plugin_(&plugin) {
+  std::vector<PJRT_NamedValue> named;
+  for (const auto& option : options) named.push_back(to_named_value(option));
+  auto args = make_args<PJRT_Client_Create_Args>();
+  args.create_options = named.data();
+  args.num_options = named.size();
+  call<&PJRT_Api::PJRT_Client_Create>(api(), args, "to create a client");
+  handle_ = args.client;
+  try {
+    devices_ = list_devices(api(), handle_);
+  } catch (...) {
+    Client doomed(std::move(*this));  // a constructor that throws is not followed by the destructor
+    throw;
+  }
+}
+
+Client Client::cpu(const Plugin& plugin, std::int64_t cpu_device_count) {
+  // XLA takes less as its own default, in silence.
+  if (cpu_device_count < 1)
+    throw Error(ErrorCode::invalid_argument, "a CPU client needs at least one device; came " + std::to_string(cpu_device_count));
+  return Client(plugin, {{"cpu_device_count", cpu_device_count}});
+}
+
+Client::Client(Client&& other) noexcept
+    : plugin_(other.plugin_), handle_(std::exchange(other.handle_, nullptr)), devices_(std::move(other.devices_)) {}
+
+Client& Client::operator=(Client&& other) noexcept {
+  Client taken(std::move(other));  // what this held goes with it, now
+  std::swap(plugin_, taken.plugin_);
+  std::swap(handle_, taken.handle_);
+  std::swap(devices_, taken.devices_);
+  return *this;
+}
+
+Client::~Client() {
+  if (!handle_) return;
+  auto args = make_args<PJRT_Client_Destroy_Args>();
+  args.client = handle_;
+  call_quietly<&PJRT_Api::PJRT_Client_Destroy>(api(), args);
+}
+
+const PJRT_Api* Client::api() const { return plugin_->api(); }
+
+std::string Client::platform_name() const {
+  auto args = make_args<PJRT_Client_PlatformName_Args>();
+  args.client = handle_;
+  call<&PJRT_Api::PJRT_Client_PlatformName>(api(), args, "to name its platform");
+  return {args.platform_name, args.platform_name_size};
+}
+
+std::string Client::platform_version() const {
+  auto args = make_args<PJRT_Client_PlatformVersion_Args>();
+  args.client = handle_;
+  call<&PJRT_Api::PJRT_Client_PlatformVersion>(api(), args, "to give its platform's version");
+  return {args.platform_version, args.platform_version_size};
+}
+
+Executable Client::compile(std::string_view stablehlo, const CompileOptions& options) const {
+  constexpr std::string_view format = "mlir", what = "to compile a program";
+  const std::string proto = to_proto(options);
+  auto program = make_args<PJRT_Program>();
+  program.code = const_cast<char*>(stablehlo.data());  // only read: the struct serves both directions
+  program.code_size = stablehlo.size();
+  program.format = format.data();
+  program.format_size = format.size();
+  auto args = make_args<PJRT_Client_Compile_Args>();
+  args.client = handle_;
+  args.program = &program;
+  args.compile_options = proto.data();
+  args.compile_options_size = proto.size();
+  if (PJRT_Error* error = entry<&PJRT_Api::PJRT_Client_Compile>(api(), what)(&args)) {
+    Failure failure = take_failure(api(), error);
+    throw CompileError(failure.code, "XLA failed " + std::string(what) + " for " + platform_name() + ": " + failure.text);
+  }
+  return Executable(api(), args.executable);
+}
+
+Executable Client::deserialize(std::string_view serialized) const {
+  auto args = make_args<PJRT_Executable_DeserializeAndLoad_Args>();
+  args.client = handle_;
+  args.serialized_executable = serialized.data();
+  args.serialized_executable_size = serialized.size();
+  call<&PJRT_Api::PJRT_Executable_DeserializeAndLoad>(api(), args, "to load a serialized executable");
+  return Executable(api(), args.loaded_executable);
+}
+
+Buffer Client::buffer_from_host(const void* data, DType dtype, std::span<const std::int64_t> dims, const Device& device, HostMemory memory,
+                                std::function<void()> release) const {
+  std::unique_ptr<std::function<void()>> releaser;
+  if (release) releaser = std::make_unique<std::function<void()>>(std::move(release));
+  auto args = make_args<PJRT_Client_BufferFromHostBuffer_Args>();
+  args.client = handle_;
+  args.data = data;
+  args.type = static_cast<PJRT_Buffer_Type>(to_buffer_type(dtype));
+  args.dims = dims.data();
+  args.num_dims = dims.size();
+  args.host_buffer_semantics = to_semantics(memory);
+  args.device = device.handle();
+  call<&PJRT_Api::PJRT_Client_BufferFromHostBuffer>(api(), args, "to make a buffer from host memory");
+  Buffer buffer(api(), args.buffer);
+  Event done(api(), args.done_with_host_buffer);
+  if (releaser) {
+    done.on_ready(call_release, releaser.get());
+    releaser.release();  // call_release frees it
+  }
+  return buffer;
+}
+
+Buffer Client::view_of_device(void* data, DType dtype, std::span<const std::int64_t> dims, const Device& device,
+                              void (*on_delete)(void* data, void* user), void* user) const {
+  auto args = make_args<PJRT_Client_CreateViewOfDeviceBuffer_Args>();
+  args.client = handle_;
+  args.device_buffer_ptr = data;
+  args.dims = dims.data();
+  args.num_dims = dims.size();
+  args.element_type = static_cast<PJRT_Buffer_Type>(to_buffer_type(dtype));
+  args.device = device.handle();
+  // Without a callback XLA:CPU aborts the process when it frees the buffer.
+  args.on_delete_callback = on_delete ? on_delete : [](void*, void*) {};
+  args.on_delete_callback_arg = user;
+  call<&PJRT_Api::PJRT_Client_CreateViewOfDeviceBuffer>(api(), args, "to view memory of a device as a buffer");
+  return Buffer(api(), args.buffer);
+}
+
+}  // namespace postern::pjrt

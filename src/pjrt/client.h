@@ -1,0 +1,84 @@
+// A PJRT client: a set of devices, compiler and memory. It must outlive all buffers and executables made from it.
+#pragma once
+#include "pjrt/buffer.h"
+#include "pjrt/executable.h"
+#include "pjrt/plugin.h"
+
+#include <functional>
+#include <string_view>
+#include <variant>
+
+struct PJRT_Client;
+
+namespace postern::pjrt {
+
+/// An option of client creation, such as {"cpu_device_count", std::int64_t{4}}. XLA ignores names that it does not know, and a value of the
+/// wrong type is undefined behaviour inside it.
+struct ClientOption {
+  std::string name;
+  std::variant<std::int64_t, bool, float, std::string> value;
+};
+
+struct CompileOptions {
+  int num_replicas = 1;
+  int num_partitions = 1;
+  bool use_spmd = false;             // partition by the program's shardings
+  bool portable = false;             // one device, named at each run (Launch::device)
+  std::vector<int> device_ids = {};  // replica after replica, its partitions in order; empty: the client's default
+};
+
+/// CompileOptions as XLA's protobuf.
+std::string to_proto(const CompileOptions& options);
+
+/// What a client may do with the host memory that it makes a buffer from.
+enum class HostMemory {
+  copy,            // read it during the call only
+  until_released,  // read it until `release` is called
+  alias,           // use it in place where device and alignment allow, else as `until_released`
+};
+
+class Client {
+ public:
+  Client() = default;
+  Client(const Plugin& plugin, const std::vector<ClientOption>& options);
+  /// `cpu_device_count` devices of a CPU plug-in.
+  static Client cpu(const Plugin& plugin, std::int64_t cpu_device_count);
+  Client(Client&& other) noexcept;
+  Client& operator=(Client&& other) noexcept;
+  ~Client();
+
+  explicit operator bool() const { return handle_ != nullptr; }
+  PJRT_Client* handle() const { return handle_; }
+  const PJRT_Api* api() const;
+  const Plugin& plugin() const { return *plugin_; }
+
+  /// "cpu", "cuda", ...
+  std::string platform_name() const;
+  std::string platform_version() const;
+  /// The devices of this process, in the order of their ids.
+  const std::vector<Device>& devices() const { return devices_; }
+
+  /// Compiles StableHLO (text or a portable artifact). Throws CompileError with XLA's text.
+  Executable compile(std::string_view stablehlo, const CompileOptions& options = {}) const;
+  /// Loads what Executable::serialize wrote. Throws Error.
+  Executable deserialize(std::string_view serialized) const;
+
+  /// A buffer from dense row-major host memory. `release` is called exactly once, from any thread, when XLA needs `data` no more (with
+  /// HostMemory::alias: when the buffer is freed or, if it could not alias, when it is copied); it is not called if this throws.
+  Buffer buffer_from_host(const void* data, DType dtype, std::span<const std::int64_t> dims, const Device& device,
+                          HostMemory memory = HostMemory::copy, std::function<void()> release = {}) const;
+
+  /// A buffer over memory that is already on `device` and stays owned by someone else: no copy, no look at its contents.
+  /// `on_delete`, if any, is called once when the buffer is freed. Donating the buffer to a run lets the run write there.
+  Buffer view_of_device(void* data, DType dtype, std::span<const std::int64_t> dims, const Device& device,
+                        void (*on_delete)(void* data, void* user) = nullptr, void* user = nullptr) const;
+
+  ExecuteContext create_context() const { return ExecuteContext(*plugin_); }
+
+ private:
+  const Plugin* plugin_ = nullptr;
+  PJRT_Client* handle_ = nullptr;
+  std::vector<Device> devices_;
+};
+
+}  // namespace postern::pjrt

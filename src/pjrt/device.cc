@@ -1,0 +1,53 @@
+// What a device says of itself.
+#include "pjrt/device.h"
+
+#include "pjrt/call.h"
+
+namespace postern::pjrt {
+namespace {
+
+PJRT_DeviceDescription* description(const PJRT_Api* api, PJRT_Device* device) {
+  auto args = make_args<PJRT_Device_GetDescription_Args>();
+  args.device = device;
+  call<&PJRT_Api::PJRT_Device_GetDescription>(api, args, "to describe a device");
+  return args.device_description;
+}
+
+}  // namespace
+
+int Device::id() const {
+  auto args = make_args<PJRT_DeviceDescription_Id_Args>();
+  args.device_description = description(api_, handle_);
+  call<&PJRT_Api::PJRT_DeviceDescription_Id>(api_, args, "to read a device's id");
+  return args.id;
+}
+
+int Device::local_hardware_id() const {
+  auto args = make_args<PJRT_Device_LocalHardwareId_Args>();
+  args.device = handle_;
+  call<&PJRT_Api::PJRT_Device_LocalHardwareId>(api_, args, "to read a device's hardware id");
+  return args.local_hardware_id;
+}
+
+std::string Device::kind() const {
+  auto args = make_args<PJRT_DeviceDescription_Kind_Args>();
+  args.device_description = description(api_, handle_);
+  call<&PJRT_Api::PJRT_DeviceDescription_Kind>(api_, args, "to read a device's kind");
+  return {args.device_kind, args.device_kind_size};
+}
+
+std::string Device::text() const {
+  auto args = make_args<PJRT_DeviceDescription_ToString_Args>();
+  args.device_description = description(api_, handle_);
+  call<&PJRT_Api::PJRT_DeviceDescription_ToString>(api_, args, "to describe a device");
+  return {args.to_string, args.to_string_size};
+}
+
+std::string Device::debug_text() const {
+  auto args = make_args<PJRT_DeviceDescription_DebugString_Args>();
+  args.device_description = description(api_, handle_);
+  call<&PJRT_Api::PJRT_DeviceDescription_DebugString>(api_, args, "to describe a device");
+  return {args.debug_string, args.debug_string_size};
+}
+
+}  // namespace postern::pjrt

@@ -1,0 +1,34 @@
+// One device of a client: a handle that owns nothing and is valid as long as its client.
+#pragma once
+#include <string>
+
+struct PJRT_Api;
+struct PJRT_Device;
+
+namespace postern::pjrt {
+
+class Device {
+ public:
+  Device() = default;
+  Device(const PJRT_Api* api, PJRT_Device* handle) : api_(api), handle_(handle) {}
+
+  /// Unique among the devices of the client; what device assignments name.
+  int id() const;
+  /// The ordinal within this process's hardware, -1 if undefined.
+  int local_hardware_id() const;
+  /// "cpu", "NVIDIA H100", ...
+  std::string kind() const;
+  /// "CpuDevice(id=0)": terse, for people.
+  std::string text() const;
+  /// The same with all that the plug-in knows.
+  std::string debug_text() const;
+
+  PJRT_Device* handle() const { return handle_; }
+  friend bool operator==(const Device& a, const Device& b) { return a.handle_ == b.handle_; }
+
+ private:
+  const PJRT_Api* api_ = nullptr;
+  PJRT_Device* handle_ = nullptr;
+};
+
+}  // namespace postern::pjrt

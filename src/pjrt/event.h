@@ -1,0 +1,48 @@
+// A PJRT event: work that is under way, which ends well or with an error.
+#pragma once
+#include "pjrt/failure.h"
+
+#include <chrono>
+#include <memory>
+#include <optional>
+
+struct PJRT_Api;
+struct PJRT_Event;
+
+namespace postern::pjrt {
+
+/// Called once when an event is ready, on the thread that completes it (at once if it was ready). `failure` is null when all went well
+/// and is gone when the call returns.
+using ReadyCallback = void (*)(void* user, const Failure* failure) noexcept;
+
+class Event {
+ public:
+  Event() = default;
+  /// Takes ownership of `handle`.
+  Event(const PJRT_Api* api, PJRT_Event* handle) : api_(api), handle_(handle) {}
+  Event(Event&& other) noexcept;
+  Event& operator=(Event&& other) noexcept;
+  /// Forgets the event, not the work: a callback already given still comes.
+  ~Event();
+
+  explicit operator bool() const { return handle_ != nullptr; }
+  PJRT_Event* handle() const { return handle_; }
+
+  /// Finished, well or not.
+  bool is_ready() const;
+  /// Waits without a limit; throws Error if the work failed.
+  void await() const;
+  /// Waits at most that long; true when finished, well or not (then ask error() or await()). From one thread at a time.
+  [[nodiscard]] bool wait_for(std::chrono::nanoseconds limit);
+  /// The error of a finished event; nothing if it ended well or is not ready.
+  std::optional<Failure> error() const;
+  void on_ready(ReadyCallback callback, void* user) const;
+
+ private:
+  struct Waiter;
+  const PJRT_Api* api_ = nullptr;
+  PJRT_Event* handle_ = nullptr;
+  std::shared_ptr<Waiter> waiter_;  // made by the first timed wait, shared with PJRT's callback
+};
+
+}  // namespace postern::pjrt

@@ -1,0 +1,228 @@
+// Running compiled programs, and what they say of themselves.
+#include "pjrt/executable.h"
+
+#include "pjrt/call.h"
+#include "pjrt/dtype.h"
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+namespace postern::pjrt {
+namespace {
+
+template <auto Entry, class Args>
+Args ask(const PJRT_Api* api, PJRT_Executable* executable, const char* what) {
+  auto args = make_args<Args>();
+  args.executable = executable;
+  call<Entry>(api, args, what);
+  return args;
+}
+
+// A context without data, for runs that bring none: a handler that asks for its data in a run without any context crashes inside XLA.
+// One for each plug-in, never destroyed, since runs may outlive whoever started them.
+PJRT_ExecuteContext* empty_context(const PJRT_Api* api) {
+  static std::mutex mutex;
+  static auto& contexts = *new std::map<const PJRT_Api*, PJRT_ExecuteContext*>;
+  std::lock_guard lock(mutex);
+  PJRT_ExecuteContext*& context = contexts[api];
+  if (!context) {
+    auto args = make_args<PJRT_ExecuteContext_Create_Args>();
+    call<&PJRT_Api::PJRT_ExecuteContext_Create>(api, args, "to create an empty context");
+    context = args.context;
+  }
+  return context;
+}
+
+PJRT_ExecuteOptions to_options(const Launch& launch, PJRT_ExecuteContext* otherwise) {
+  auto options = make_args<PJRT_ExecuteOptions>();
+  options.context = launch.context ? launch.context->handle() : otherwise;
+  options.non_donatable_input_indices = launch.keep.data();
+  options.num_non_donatable_input_indices = launch.keep.size();
+  return options;
+}
+
+// PJRT writes as many outputs as the program has, whatever room there is.
+void check_outputs(std::size_t places, std::size_t required) {
+  if (places == required) return;
+  throw Error(ErrorCode::invalid_argument,
+              "the run of a program needs room for " + std::to_string(required) + " outputs; came room for " + std::to_string(places));
+}
+
+}  // namespace
+
+Executable::Executable(const PJRT_Api* api, PJRT_LoadedExecutable* handle) : api_(api), loaded_(handle) {
+  try {
+    auto args = make_args<PJRT_LoadedExecutable_GetExecutable_Args>();
+    args.loaded_executable = loaded_;
+    call<&PJRT_Api::PJRT_LoadedExecutable_GetExecutable>(api_, args, "to describe an executable");
+    description_ = args.executable;
+    num_outputs_ =
+        ask<&PJRT_Api::PJRT_Executable_NumOutputs, PJRT_Executable_NumOutputs_Args>(api_, description_, "to count an executable's outputs")
+            .num_outputs;
+    empty_context_ = empty_context(api_);
+  } catch (...) {
+    Executable doomed(std::move(*this));  // a constructor that throws is not followed by the destructor
+    throw;
+  }
+}
+
+Executable::Executable(Executable&& other) noexcept
+    : api_(other.api_),
+      loaded_(std::exchange(other.loaded_, nullptr)),
+      description_(std::exchange(other.description_, nullptr)),
+      num_outputs_(other.num_outputs_),
+      empty_context_(other.empty_context_) {}
+
+Executable& Executable::operator=(Executable&& other) noexcept {
+  Executable taken(std::move(other));  // what this held goes with it, now
+  std::swap(api_, taken.api_);
+  std::swap(loaded_, taken.loaded_);
+  std::swap(description_, taken.description_);
+  std::swap(num_outputs_, taken.num_outputs_);
+  std::swap(empty_context_, taken.empty_context_);
+  return *this;
+}
+
+Executable::~Executable() {
+  if (description_) {
+    auto args = make_args<PJRT_Executable_Destroy_Args>();
+    args.executable = description_;
+    call_quietly<&PJRT_Api::PJRT_Executable_Destroy>(api_, args);
+  }
+  if (loaded_) {
+    auto args = make_args<PJRT_LoadedExecutable_Destroy_Args>();
+    args.executable = loaded_;
+    call_quietly<&PJRT_Api::PJRT_LoadedExecutable_Destroy>(api_, args);
+  }
+}
+
+void Executable::execute(std::span<PJRT_Buffer* const> arguments, std::span<PJRT_Buffer*> outputs, const Launch& launch) const {
+  check_outputs(outputs.size(), num_outputs_);
+  PJRT_ExecuteOptions options = to_options(launch, empty_context_);
+  PJRT_Buffer* const* argument_list = arguments.data();
+  PJRT_Buffer** output_list = outputs.data();
+  PJRT_Event* complete = nullptr;
+  auto args = make_args<PJRT_LoadedExecutable_Execute_Args>();
+  args.executable = loaded_;
+  args.options = &options;
+  args.argument_lists = &argument_list;
+  args.num_devices = 1;
+  args.num_args = arguments.size();
+  args.output_lists = &output_list;
+  args.device_complete_events = launch.complete ? &complete : nullptr;
+  args.execute_device = launch.device ? launch.device->handle() : nullptr;
+  call<&PJRT_Api::PJRT_LoadedExecutable_Execute>(api_, args, "to run a program");
+  if (launch.complete) *launch.complete = Event(api_, complete);
+}
+
+void Executable::execute_multi(std::size_t num_devices, std::span<PJRT_Buffer* const> arguments, std::span<PJRT_Buffer*> outputs,
+                               std::span<Event> complete, const Launch& launch) const {
+  check_outputs(outputs.size(), num_devices * num_outputs_);
+  if (num_devices == 0 || arguments.size() % num_devices || (!complete.empty() && complete.size() != num_devices))
+    throw Error(ErrorCode::invalid_argument, "a run on several devices needs equally many arguments and one event or none for each; came " +
+                                                 std::to_string(arguments.size()) + " arguments and " + std::to_string(complete.size()) +
+                                                 " events for " + std::to_string(num_devices) + " devices");
+  PJRT_ExecuteOptions options = to_options(launch, empty_context_);
+  std::vector<PJRT_Buffer* const*> argument_lists(num_devices);
+  std::vector<PJRT_Buffer**> output_lists(num_devices);
+  std::vector<PJRT_Event*> events(num_devices);
+  const std::size_t num_args = arguments.size() / num_devices;
+  for (std::size_t i = 0; i < num_devices; ++i) {
+    argument_lists[i] = arguments.data() + i * num_args;
+    output_lists[i] = outputs.data() + i * num_outputs_;
+  }
+  auto args = make_args<PJRT_LoadedExecutable_Execute_Args>();
+  args.executable = loaded_;
+  args.options = &options;
+  args.argument_lists = argument_lists.data();
+  args.num_devices = num_devices;
+  args.num_args = num_args;
+  args.output_lists = output_lists.data();
+  args.device_complete_events = complete.empty() ? nullptr : events.data();
+  call<&PJRT_Api::PJRT_LoadedExecutable_Execute>(api_, args, "to run a program on several devices");
+  for (std::size_t i = 0; i < complete.size(); ++i) complete[i] = Event(api_, events[i]);
+}
+
+std::vector<DType> Executable::output_dtypes() const {
+  auto args = ask<&PJRT_Api::PJRT_Executable_OutputElementTypes, PJRT_Executable_OutputElementTypes_Args>(
+      api_, description_, "to read an executable's output dtypes");
+  std::vector<DType> dtypes;
+  for (std::size_t i = 0; i < args.num_output_types; ++i) dtypes.push_back(from_buffer_type(args.output_types[i]));
+  return dtypes;
+}
+
+std::vector<std::vector<std::int64_t>> Executable::output_dims() const {
+  auto args = ask<&PJRT_Api::PJRT_Executable_OutputDimensions, PJRT_Executable_OutputDimensions_Args>(
+      api_, description_, "to read an executable's output shapes");
+  std::vector<std::vector<std::int64_t>> shapes;
+  const std::int64_t* at = args.dims;
+  for (std::size_t i = 0; i < args.num_outputs; at += args.dim_sizes[i++]) shapes.emplace_back(at, at + args.dim_sizes[i]);
+  return shapes;
+}
+
+std::vector<Device> Executable::devices() const {
+  auto args = make_args<PJRT_LoadedExecutable_AddressableDevices_Args>();
+  args.executable = loaded_;
+  call<&PJRT_Api::PJRT_LoadedExecutable_AddressableDevices>(api_, args, "to list an executable's devices");
+  std::vector<Device> devices;
+  for (std::size_t i = 0; i < args.num_addressable_devices; ++i) devices.emplace_back(api_, args.addressable_devices[i]);
+  return devices;
+}
+
+std::string Executable::name() const {
+  auto args = ask<&PJRT_Api::PJRT_Executable_Name, PJRT_Executable_Name_Args>(api_, description_, "to name an executable");
+  return {args.executable_name, args.executable_name_size};
+}
+
+std::string Executable::fingerprint() const {
+  auto args = ask<&PJRT_Api::PJRT_Executable_Fingerprint, PJRT_Executable_Fingerprint_Args>(api_, description_,
+                                                                                            "to take an executable's fingerprint");
+  return {args.executable_fingerprint, args.executable_fingerprint_size};
+}
+
+std::string Executable::serialize() const {
+  auto args = ask<&PJRT_Api::PJRT_Executable_Serialize, PJRT_Executable_Serialize_Args>(api_, description_, "to serialize an executable");
+  // Frees the bytes also when the copy runs out of memory.
+  std::unique_ptr<PJRT_SerializedExecutable, void (*)(PJRT_SerializedExecutable*)> owner(args.serialized_executable,
+                                                                                         args.serialized_executable_deleter);
+  return {args.serialized_bytes, args.serialized_bytes_size};
+}
+
+OptimizedProgram Executable::optimized_program() const {
+  auto program = make_args<PJRT_Program>();
+  auto args = make_args<PJRT_Executable_OptimizedProgram_Args>();
+  args.executable = description_;
+  args.program = &program;
+  constexpr std::string_view what = "to give its optimized program";
+  call<&PJRT_Api::PJRT_Executable_OptimizedProgram>(api_, args, what);  // asks for the size
+  OptimizedProgram result;
+  result.code.resize(program.code_size);
+  program.code = result.code.data();
+  call<&PJRT_Api::PJRT_Executable_OptimizedProgram>(api_, args, what);
+  result.format.assign(program.format, program.format_size);
+  return result;
+}
+
+MemoryStats Executable::memory_stats() const {
+  auto args = ask<&PJRT_Api::PJRT_Executable_GetCompiledMemoryStats, PJRT_Executable_GetCompiledMemoryStats_Args>(
+      api_, description_, "to account for an executable's memory");
+  return {args.generated_code_size_in_bytes, args.argument_size_in_bytes, args.output_size_in_bytes,
+          args.alias_size_in_bytes,          args.temp_size_in_bytes,     args.peak_memory_in_bytes};
+}
+
+std::vector<std::pair<std::string, double>> Executable::cost_analysis() const {
+  auto args = ask<&PJRT_Api::PJRT_Executable_GetCostAnalysis, PJRT_Executable_GetCostAnalysis_Args>(api_, description_,
+                                                                                                    "to analyse an executable's cost");
+  std::vector<std::pair<std::string, double>> costs;
+  for (std::size_t i = 0; i < args.num_properties; ++i) {
+    const PJRT_NamedValue& value = args.properties[i];
+    if (value.type == PJRT_NamedValue_kFloat) costs.emplace_back(std::string(value.name, value.name_size), value.float_value);
+    if (value.type == PJRT_NamedValue_kInt64)
+      costs.emplace_back(std::string(value.name, value.name_size), static_cast<double>(value.int64_value));
+  }
+  return costs;
+}
+
+}  // namespace postern::pjrt

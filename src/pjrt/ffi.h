@@ -1,0 +1,45 @@
+// The FFI extension: handlers that compiled programs call, and the user data that a run carries to them.
+#pragma once
+#include "pjrt/plugin.h"
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+struct PJRT_ExecuteContext;
+struct XLA_FFI_CallFrame;
+struct XLA_FFI_Error;
+
+namespace postern::pjrt {
+
+using Handler = XLA_FFI_Error*(XLA_FFI_CallFrame*);
+
+/// Makes `handler` the target `name` of custom calls with api_version 4. Again with the same handler is harmless; with another
+/// it throws Error already_exists. `platform` is XLA's name: "Host", "CUDA". Throws Error; unimplemented when the plug-in has no FFI
+/// extension.
+void register_handler(const Plugin& plugin, std::string_view name, Handler* handler, std::string_view platform = "Host", int traits = 0);
+
+/// The id of a type of user data, assigned by XLA; ask once per name and process.
+std::int64_t register_type(const Plugin& plugin, std::string_view name);
+
+/// What a run carries to its handlers: at most one pointer per type id. Keep it until the run's events are ready.
+class ExecuteContext {
+ public:
+  ExecuteContext() = default;
+  explicit ExecuteContext(const Plugin& plugin);
+  ExecuteContext(ExecuteContext&& other) noexcept;
+  ExecuteContext& operator=(ExecuteContext&& other) noexcept;
+  ~ExecuteContext();
+
+  /// The context does not own `data`.
+  void add(std::int64_t type_id, void* data);
+
+  explicit operator bool() const { return handle_ != nullptr; }
+  PJRT_ExecuteContext* handle() const { return handle_; }
+
+ private:
+  const Plugin* plugin_ = nullptr;
+  PJRT_ExecuteContext* handle_ = nullptr;
+};
+
+}  // namespace postern::pjrt

@@ -1,0 +1,148 @@
+// Finding, loading and checking a plug-in.
+#include "pjrt/plugin.h"
+
+#include "pjrt/call.h"
+
+#include <postern/error.h>
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <mutex>
+
+namespace postern::pjrt {
+
+const FfiExtension* find_ffi(const Plugin& plugin);  // ffi.cc knows its layout
+
+namespace {
+
+namespace fs = std::filesystem;
+
+const char* environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value && *value ? value : nullptr;
+}
+
+// The folder of the shared object (or program) that this code is in.
+fs::path own_folder() {
+  Dl_info info{};
+  if (!dladdr(reinterpret_cast<const void*>(&environment), &info) || !info.dli_fname) return {};
+  std::error_code ignored;
+  return fs::canonical(info.dli_fname, ignored).parent_path();
+}
+
+// XLA reads this once, when it is loaded; a value that the user set stays.
+void quiet_xla() {
+  const char* log = environment("POSTERN_LOG");
+  const bool wanted = log && std::string_view(log).find("xla") != std::string_view::npos;
+  if (!wanted) setenv("TF_CPP_MIN_LOG_LEVEL", "3", 0);
+}
+
+std::string to_text(const PJRT_NamedValue& value) {
+  switch (value.type) {
+    case PJRT_NamedValue_kString: return {value.string_value, value.value_size};
+    case PJRT_NamedValue_kInt64: return std::to_string(value.int64_value);
+    case PJRT_NamedValue_kFloat: return std::to_string(value.float_value);
+    case PJRT_NamedValue_kBool: return value.bool_value ? "true" : "false";
+    case PJRT_NamedValue_kInt64List: break;
+  }
+  std::string text;
+  for (std::size_t i = 0; i < value.value_size; ++i) text += (i ? "." : "") + std::to_string(value.int64_array_value[i]);
+  return text;
+}
+
+const PJRT_Api* open_api(const std::string& path) {
+  quiet_xla();
+  // RTLD_LOCAL: several plug-ins carry the same XLA symbols and must not see each other's.
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!library) {
+    const char* reason = dlerror();
+    throw PluginError(ErrorCode::not_found, "cannot load the plug-in " + path + ": " + (reason ? reason : "unknown reason"));
+  }
+  using GetApi = const PJRT_Api*();
+  auto* get_api = reinterpret_cast<GetApi*>(dlsym(library, "GetPjrtApi"));
+  if (!get_api) {
+    dlclose(library);
+    throw PluginError(ErrorCode::invalid_argument, path + " is not a PJRT plug-in: it exports no function GetPjrtApi");
+  }
+  const PJRT_Api* api = get_api();
+  if (!api) throw PluginError(ErrorCode::internal, "the plug-in " + path + " gave no API: its GetPjrtApi returned null");
+  return api;
+}
+
+}  // namespace
+
+void check_api_version(int major, int minor, const std::string& path) {
+  if (major == required_api_major && minor >= required_api_minor) return;
+  throw PluginError(ErrorCode::failed_precondition, "the plug-in " + path + " speaks PJRT API " + std::to_string(major) + "." +
+                                                        std::to_string(minor) + "; Postern needs " + std::to_string(required_api_major) +
+                                                        "." + std::to_string(required_api_minor) + " or a later minor version");
+}
+
+std::string default_plugin_path() {
+  if (const char* chosen = environment("POSTERN_PLUGIN")) {
+    if (fs::exists(chosen)) return chosen;
+    throw PluginError(ErrorCode::not_found, std::string("POSTERN_PLUGIN names the plug-in ") + chosen + ", which does not exist");
+  }
+  const fs::path installed = own_folder() / "postern" / "xla_cpu_pjrt.so";
+  if (fs::exists(installed)) return installed.string();
+  std::string tried = installed.string();
+#ifdef POSTERN_BUILD_PLUGIN
+  if (fs::exists(POSTERN_BUILD_PLUGIN)) return POSTERN_BUILD_PLUGIN;
+  tried += " and " POSTERN_BUILD_PLUGIN;
+#endif
+  throw PluginError(ErrorCode::not_found, "found no XLA plug-in: POSTERN_PLUGIN is not set, and there is no file " + tried);
+}
+
+const Plugin& Plugin::load(const std::string& path) {
+  static std::mutex mutex;
+  static auto& loaded = *new std::map<std::string, std::unique_ptr<Plugin>>;  // never destroyed, as the plug-ins
+  std::error_code none;
+  const fs::path file = fs::canonical(path, none);
+  if (none) throw PluginError(ErrorCode::not_found, "cannot load the plug-in " + path + ": " + none.message());
+  std::lock_guard lock(mutex);
+  auto& place = loaded[file.string()];
+  if (!place) place.reset(new Plugin(file.string()));
+  return *place;
+}
+
+Plugin::Plugin(std::string path) : path_(std::move(path)), api_(open_api(path_)) {
+  check_api_version(api_->pjrt_api_version.major_version, api_->pjrt_api_version.minor_version, path_);
+  try {
+    initialize();
+  } catch (const Error& error) {
+    throw PluginError(error.code(), "cannot use the plug-in " + path_ + ": " + error.what());
+  }
+}
+
+void Plugin::initialize() {
+  auto initialize = make_args<PJRT_Plugin_Initialize_Args>();
+  call<&PJRT_Api::PJRT_Plugin_Initialize>(api_, initialize, "to initialise its plug-in");
+  ffi_ = find_ffi(*this);
+
+  auto attributes = make_args<PJRT_Plugin_Attributes_Args>();
+  call<&PJRT_Api::PJRT_Plugin_Attributes>(api_, attributes, "to describe its plug-in");
+  identity_ = "pjrt " + std::to_string(api_->pjrt_api_version.major_version) + "." + std::to_string(api_minor());
+  for (std::size_t i = 0; i < attributes.num_attributes; ++i) {
+    const PJRT_NamedValue& value = attributes.attributes[i];
+    attributes_.emplace_back(std::string(value.name, value.name_size), to_text(value));
+    identity_ += " " + attributes_.back().first + "=" + attributes_.back().second;
+  }
+  // The attributes of two builds can be the same; the file is not.
+  std::error_code ignored;
+  identity_ += " size=" + std::to_string(fs::file_size(path_, ignored));
+  identity_ += " time=" + std::to_string(fs::last_write_time(path_, ignored).time_since_epoch().count());
+}
+
+int Plugin::api_minor() const { return api_->pjrt_api_version.minor_version; }
+
+const void* Plugin::extension(int type) const {
+  for (const auto* at = api_->extension_start; at; at = at->next)
+    if (static_cast<int>(at->type) == type) return at;
+  return nullptr;
+}
+
+}  // namespace postern::pjrt

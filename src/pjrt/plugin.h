@@ -1,0 +1,59 @@
+// A PJRT plug-in: the shared object, its table of functions, its extensions. Loaded once per path and never unloaded.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+struct PJRT_Api;
+
+namespace postern::pjrt {
+
+struct FfiExtension;  // ffi.cc
+
+/// The lowest PJRT API that Postern can talk to: the layout of the FFI extension changed just before it.
+inline constexpr int required_api_major = 0;
+inline constexpr int required_api_minor = 81;
+
+/// Throws PluginError unless a plug-in of this version can be used; `path` is for the text.
+void check_api_version(int major, int minor, const std::string& path);
+
+/// The path of the plug-in to use: $POSTERN_PLUGIN, else postern/xla_cpu_pjrt.so beside Postern's own binary, else the one of the
+/// build tree. Throws PluginError that lists the places when none holds a file.
+std::string default_plugin_path();
+
+class Plugin {
+ public:
+  /// Loads and initialises the plug-in, or returns the one already loaded from this file. The result lives as long as the process: XLA's
+  /// threads cannot be stopped, so its code must stay. Throws PluginError.
+  static const Plugin& load(const std::string& path);
+
+  Plugin(const Plugin&) = delete;
+  Plugin& operator=(const Plugin&) = delete;
+
+  const PJRT_Api* api() const { return api_; }
+  const std::string& path() const { return path_; }
+  int api_minor() const;
+
+  /// The extension struct of this type (PJRT_Extension_Type), or null.
+  const void* extension(int type) const;
+  /// The FFI extension, or null when the plug-in has none.
+  const FfiExtension* ffi() const { return ffi_; }
+
+  /// What the plug-in says of itself, as text: "xla_version", "stablehlo_current_version", ...
+  const std::vector<std::pair<std::string, std::string>>& attributes() const { return attributes_; }
+  /// All that identifies the plug-in's build (API version, attributes, size and time of the file), on one line: part of cache keys.
+  const std::string& identity() const { return identity_; }
+
+ private:
+  explicit Plugin(std::string path);
+  void initialize();
+
+  std::string path_;
+  const PJRT_Api* api_ = nullptr;
+  const FfiExtension* ffi_ = nullptr;
+  std::vector<std::pair<std::string, std::string>> attributes_;
+  std::string identity_;
+};
+
+}  // namespace postern::pjrt

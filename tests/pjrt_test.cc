@@ -1,0 +1,238 @@
+// The PJRT boundary: plug-ins, clients, executables. Runs, memory and the table are tested in pjrt_test_*.cc.
+#include "pjrt_test.h"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+
+namespace postern::pjrt {
+namespace {
+
+TEST(PjrtPlugin, MissingFile) {
+  const auto error = error_of<PluginError>([] { Plugin::load("/nowhere/xla.so"); });
+  EXPECT_EQ(error.code(), ErrorCode::not_found);
+  EXPECT_TRUE(contains(error.what(), "/nowhere/xla.so")) << error.what();
+}
+
+TEST(PjrtPlugin, SharedObjectThatIsNone) {
+  Dl_info libm{};
+  ASSERT_TRUE(dladdr(dlsym(RTLD_DEFAULT, "cos"), &libm));
+  const auto error = error_of<PluginError>([&] { Plugin::load(libm.dli_fname); });
+  EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+  EXPECT_TRUE(contains(error.what(), "GetPjrtApi")) << error.what();
+}
+
+TEST(PjrtPlugin, FileThatIsNoSharedObject) {
+  const auto error = error_of<PluginError>([] { Plugin::load("/proc/self/cmdline"); });
+  EXPECT_TRUE(contains(error.what(), "cannot load the plug-in")) << error.what();
+}
+
+TEST(PjrtPlugin, VersionsTooOldOrTooNew) {
+  EXPECT_NO_THROW(check_api_version(0, 81, "p.so"));
+  EXPECT_NO_THROW(check_api_version(0, 120, "p.so"));
+  for (auto [major, minor] : {std::pair(0, 80), std::pair(1, 0)}) {
+    const auto error = error_of<PluginError>([&, major = major, minor = minor] { check_api_version(major, minor, "p.so"); });
+    EXPECT_TRUE(contains(error.what(), std::to_string(major) + "." + std::to_string(minor))) << error.what();
+    EXPECT_TRUE(contains(error.what(), "0.81")) << error.what();
+  }
+}
+
+TEST(PjrtPlugin, EnvironmentVariableThatNamesNothing) {
+  const char* before = std::getenv("POSTERN_PLUGIN");
+  const std::string kept = before ? before : "";
+  setenv("POSTERN_PLUGIN", "/nowhere/else.so", 1);
+  const auto error = error_of<PluginError>([] { default_plugin_path(); });
+  before ? setenv("POSTERN_PLUGIN", kept.c_str(), 1) : unsetenv("POSTERN_PLUGIN");
+  EXPECT_TRUE(contains(error.what(), "POSTERN_PLUGIN")) << error.what();
+  EXPECT_TRUE(contains(error.what(), "/nowhere/else.so")) << error.what();
+}
+
+TEST(PjrtPlugin, LoadedOnceAndDescribed) {
+  EXPECT_EQ(&Plugin::load(default_plugin_path()), &plugin());
+  EXPECT_GE(plugin().api_minor(), required_api_minor);
+  EXPECT_NE(plugin().ffi(), nullptr);
+  EXPECT_EQ(plugin().extension(-1), nullptr);
+  EXPECT_TRUE(contains(plugin().identity(), "stablehlo_current_version=")) << plugin().identity();
+}
+
+TEST(PjrtClient, DevicesAndNames) {
+  EXPECT_EQ(client().platform_name(), "cpu");
+  EXPECT_FALSE(client().platform_version().empty());
+  ASSERT_EQ(client().devices().size(), 4u);
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(client().devices()[static_cast<std::size_t>(i)].id(), i);
+  const Device device = client().devices()[2];
+  EXPECT_EQ(device.kind(), "cpu");
+  EXPECT_FALSE(device.text().empty());
+  EXPECT_FALSE(device.debug_text().empty());
+  EXPECT_GE(device.local_hardware_id(), 0);
+}
+
+TEST(PjrtClient, XlaLogsNothing) {
+  plugin();
+  testing::internal::CaptureStderr();
+  {
+    Client other = Client::cpu(plugin(), 1);
+    EXPECT_THROW(other.compile("module"), CompileError);
+    other.compile(add_text);
+  }
+  const std::string log = testing::internal::GetCapturedStderr();
+  if (std::getenv("POSTERN_LOG")) GTEST_SKIP() << "this environment asks for logs";
+  EXPECT_EQ(log, "");
+}
+
+TEST(PjrtClient, NeedsADevice) {
+  for (std::int64_t count : {0, -2}) EXPECT_EQ(error_of<Error>([&] { Client::cpu(plugin(), count); }).code(), ErrorCode::invalid_argument);
+}
+
+TEST(PjrtClient, CompileErrorKeepsTheText) {
+  const auto error = error_of<CompileError>([] { client().compile("module { func.func @main() { stablehlo.nonsense } }"); });
+  EXPECT_TRUE(contains(error.what(), "stablehlo.nonsense")) << error.what();
+  const auto unknown = error_of<CompileError>([] { client().compile(call_text("pjrt_test_nobody")); });
+  EXPECT_EQ(unknown.code(), ErrorCode::not_found);
+  EXPECT_TRUE(contains(unknown.what(), "pjrt_test_nobody")) << unknown.what();
+}
+
+TEST(PjrtClient, DeviceAssignment) {
+  const Executable on_two = client().compile(add_text, {.device_ids = {2}});
+  ASSERT_EQ(on_two.devices().size(), 1u);
+  EXPECT_EQ(on_two.devices()[0].id(), 2);
+  const Executable grid =
+      client().compile(add_text, {.num_replicas = 2, .num_partitions = 2, .use_spmd = true, .device_ids = {3, 1, 0, 2}});
+  ASSERT_EQ(grid.devices().size(), 4u);
+  EXPECT_EQ(grid.devices()[1].id(), 1);
+  EXPECT_EQ(error_of<Error>([] { to_proto({.num_replicas = 2, .device_ids = {1}}); }).code(), ErrorCode::invalid_argument);
+  EXPECT_THROW(client().compile(add_text, {.num_replicas = 9}), CompileError);
+}
+
+TEST(PjrtExecutable, RunsAndRunsAgain) {
+  const Executable add = client().compile(add_text);
+  Buffer sum = to_device(one_to_four, {4});
+  for (int i = 0; i < 10; ++i) sum = run(add, {&sum, &sum});
+  EXPECT_EQ(to_host(sum), (std::vector<float>{1024, 2048, 3072, 4096}));
+}
+
+TEST(PjrtExecutable, DescribesItself) {
+  const Executable add = client().compile(add_text);
+  EXPECT_EQ(add.name(), "add");
+  EXPECT_EQ(add.num_outputs(), 1u);
+  EXPECT_EQ(add.output_dtypes(), std::vector<DType>{DType::f32});
+  EXPECT_EQ(add.output_dims(), std::vector<Dims>{{4}});
+  EXPECT_EQ(add.fingerprint(), client().compile(add_text).fingerprint());
+  EXPECT_FALSE(add.optimized_program().code.empty());
+  EXPECT_EQ(add.memory_stats().arguments, 32);
+  double flops = 0;
+  for (const auto& [name, value] : add.cost_analysis())
+    if (name == "flops") flops = value;
+  EXPECT_EQ(flops, 4);
+}
+
+TEST(PjrtExecutable, SeveralOutputsOfSeveralRanks) {
+  const Executable both = client().compile(R"(module @both {
+    func.func public @main(%a: tensor<2x3xf32>) -> (tensor<3x2xf32>, tensor<f32>, tensor<0x5xi64>) {
+      %0 = stablehlo.transpose %a, dims = [1, 0] : (tensor<2x3xf32>) -> tensor<3x2xf32>
+      %1 = stablehlo.constant dense<7.0> : tensor<f32>
+      %2 = stablehlo.constant dense<0> : tensor<0x5xi64>
+      return %0, %1, %2 : tensor<3x2xf32>, tensor<f32>, tensor<0x5xi64>
+    }
+  })");
+  EXPECT_EQ(both.output_dims(), (std::vector<Dims>{{3, 2}, {}, {0, 5}}));
+  EXPECT_EQ(both.output_dtypes(), (std::vector<DType>{DType::f32, DType::f32, DType::s64}));
+  const Buffer input = to_device({1, 2, 3, 4, 5, 6}, {2, 3});
+  PJRT_Buffer* argument = input.handle();
+  PJRT_Buffer* outputs[3];
+  both.execute({&argument, 1}, outputs);
+  const Buffer first(both.api(), outputs[0]), second(both.api(), outputs[1]), third(both.api(), outputs[2]);
+  EXPECT_EQ(to_host(first), (std::vector<float>{1, 4, 2, 5, 3, 6}));
+  EXPECT_EQ(to_host(second), std::vector<float>{7});
+  EXPECT_EQ(third.host_bytes(), 0u);
+}
+
+TEST(PjrtExecutable, WrongArgumentsAreRefused) {
+  const Executable add = client().compile(add_text);
+  const Buffer four = to_device(one_to_four, {4});
+  EXPECT_TRUE(contains(error_of<Error>([&] { run(add, {&four}); }).what(), "expected 2 buffers"));
+  const Buffer two = to_device({1, 2}, {2});
+  EXPECT_EQ(error_of<Error>([&] { run(add, {&four, &two}); }).code(), ErrorCode::invalid_argument);
+  Buffer gone = to_device(one_to_four, {4});
+  gone.delete_data();
+  EXPECT_TRUE(contains(error_of<Error>([&] { run(add, {&four, &gone}); }).what(), "deleted or donated"));
+  EXPECT_TRUE(contains(error_of<Error>([&] { add.execute({}, {}); }).what(), "room for 1 outputs; came room for 0"));
+  EXPECT_EQ(to_host(run(add, {&four, &four})), (std::vector<float>{2, 4, 6, 8}));  // still usable
+}
+
+TEST(PjrtExecutable, PortableRunsWhereTheCallSays) {
+  const Executable add = client().compile(add_text, {.portable = true});
+  EXPECT_TRUE(add.devices().empty());
+  const Device& third = client().devices()[3];
+  const Buffer there = to_device(one_to_four, {4}, third);
+  const Buffer sum = run(add, {&there, &there}, {.device = &third});
+  EXPECT_EQ(sum.device(), third);
+  EXPECT_EQ(to_host(sum), (std::vector<float>{2, 4, 6, 8}));
+  const Buffer here = to_device(one_to_four, {4});
+  EXPECT_EQ(error_of<Error>([&] { run(add, {&here, &here}, {.device = &third}); }).code(), ErrorCode::invalid_argument);
+  EXPECT_THROW(run(add, {&here, &here}), Error);  // no device named
+}
+
+TEST(PjrtExecutable, SerializedAndLoadedAgain) {
+  register_handlers();
+  const Executable offset = client().deserialize(client().compile(offset_text, {.portable = true}).serialize());
+  Probe probe;
+  ExecuteContext context = client().create_context();
+  context.add(probe_type(), &probe);
+  const Device& device = client().devices()[1];
+  const Buffer input = to_device(one_to_four, {4}, device);
+  EXPECT_EQ(to_host(run(offset, {&input}, {.context = &context, .device = &device})), (std::vector<float>{101, 102, 103, 104}));
+  EXPECT_THROW(client().deserialize("rubbish"), Error);
+}
+
+TEST(PjrtExecutable, ReplicasMeetInACollective) {
+  const Executable sum = client().compile(R"(module @sum {
+    func.func public @main(%a: tensor<2xf32>) -> tensor<2xf32> {
+      %0 = "stablehlo.all_reduce"(%a) ({
+        ^bb0(%x: tensor<f32>, %y: tensor<f32>):
+          %s = stablehlo.add %x, %y : tensor<f32>
+          stablehlo.return %s : tensor<f32>
+      }) {replica_groups = dense<[[0, 1, 2, 3]]> : tensor<1x4xi64>} : (tensor<2xf32>) -> tensor<2xf32>
+      return %0 : tensor<2xf32>
+    }
+  })",
+                                          {.num_replicas = 4});
+  std::vector<Buffer> inputs;
+  std::vector<PJRT_Buffer*> arguments, outputs(4);
+  for (const Device& device : client().devices()) {
+    inputs.push_back(to_device({1, static_cast<float>(device.id())}, {2}, device));
+    arguments.push_back(inputs.back().handle());
+  }
+  std::vector<Event> complete(4);
+  sum.execute_multi(4, arguments, outputs, complete);
+  for (std::size_t i = 0; i < 4; ++i) {
+    const Buffer result(sum.api(), outputs[i]);
+    complete[i].await();
+    EXPECT_EQ(result.device(), client().devices()[i]);
+    EXPECT_EQ(to_host(result), (std::vector<float>{4, 6}));
+  }
+  EXPECT_THROW(sum.execute_multi(4, arguments, outputs, std::span(complete).first(2)), Error);
+}
+
+TEST(PjrtExecutable, DonationAndKeeping) {
+  const Executable twice = client().compile(R"(module @twice {
+    func.func public @main(%a: tensor<4xf32> {tf.aliasing_output = 0 : i32}) -> tensor<4xf32> {
+      %0 = stablehlo.add %a, %a : tensor<4xf32>
+      return %0 : tensor<4xf32>
+    }
+  })");
+  const Buffer input = to_device(one_to_four, {4});
+  const std::int64_t keep[] = {0};
+  run(twice, {&input}, {.keep = keep});
+  EXPECT_FALSE(input.is_deleted());
+  {
+    const Buffer::Hold hold = input.hold();
+    run(twice, {&input});
+    EXPECT_FALSE(input.is_deleted());
+  }
+  EXPECT_EQ(to_host(run(twice, {&input})), (std::vector<float>{2, 4, 6, 8}));
+  EXPECT_TRUE(input.is_deleted());
+}
+
+}  // namespace
+}  // namespace postern::pjrt
