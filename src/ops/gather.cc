@@ -1,0 +1,335 @@
+// gather and scatter: slices of a tensor read, or updated, at indices that are known when the program runs.
+#include <postern/ops_more.h>
+
+#include "ops/axes.h"
+#include "ops/family.h"
+#include "ops/index.h"
+#include "ops/reduce.h"
+#include "ops/shape.h"
+
+namespace postern {
+
+namespace {
+
+void axes_fields(FieldSink& sink, const IndexAxes& axes) {
+  sink("window", axes.window), sink("dropped", axes.dropped), sink("indexed", axes.indexed);
+  sink("batch_x", axes.batch_x), sink("batch_indices", axes.batch_indices);
+}
+
+struct GatherParams {
+  IndexAxes axes;
+  Dims sizes;
+  void fields(FieldSink& sink) const { axes_fields(sink, axes), sink("sizes", sizes); }
+};
+
+struct ScatterParams {
+  IndexAxes axes;
+  bool unique, sorted, in_range;
+  void fields(FieldSink& sink) const {
+    axes_fields(sink, axes), sink("unique", unique), sink("sorted", sorted), sink("in_range", in_range);
+  }
+};
+
+/// Axes of x that a slice runs along in the result, in order.
+Dims window_axes(const IndexAxes& axes, std::int64_t rank) { return other_axes(rank, joined(axes.dropped, axes.batch_x)); }
+
+void check_axes(const char* op, const IndexAxes& axes, const Type& x, const Type& indices) {
+  check(is_integer(indices.dtype) && indices.rank() > 0, "{}: indices must be integers of rank 1 or more, got {}", op, to_string(indices));
+  check(indices.dims.back() == static_cast<std::int64_t>(axes.indexed.size()),
+        "{}: the last axis of the indices {} must be as long as the {} indexed axes", op, to_string(indices),
+        axes.indexed.size());  // gather_c3
+  for (const Dims* list : {&axes.dropped, &axes.indexed, &axes.batch_x})
+    for (std::int64_t a : *list) check(a >= 0 && a < x.rank(), "{}: axis {} is not one of {}", op, a, to_string(x));  // gather_c9, c17, c19
+  check(std::is_sorted(axes.window.begin(), axes.window.end()), "{}: window axes {} must be in order", op,
+        dims_to_string(axes.window));  // gather_c4
+  check(axes.window.size() == window_axes(axes, x.rank()).size(), "{}: {} window axes are named, slices of {} have {}", op,
+        axes.window.size(), to_string(x), window_axes(axes, x.rank()).size());  // gather_c1
+  for (std::size_t i = 0; i < axes.batch_x.size(); ++i)
+    check(at(x.dims, axes.batch_x[i]) == at(indices.dims, axes.batch_indices[i]), "{}: batch axes of {} and the indices {} differ", op,
+          to_string(x),
+          to_string(indices));  // gather_c17
+}
+
+/// Slices of these sizes, of which the window keeps `kept`, laid out by index vectors.
+Dims gathered_dims(const IndexAxes& axes, const Dims& kept, const Type& indices) {
+  const std::int64_t rank = indices.rank() - 1 + static_cast<std::int64_t>(axes.window.size());
+  Dims dims;
+  std::size_t window = 0, index = 0;
+  for (std::int64_t i = 0; i < rank; ++i) dims.push_back(contains(axes.window, i) ? kept[window++] : indices.dims[index++]);
+  return dims;
+}
+
+Types gather_type(const Params* params, TypeSpan operands) {
+  const auto& p = as<GatherParams>(*params);
+  const Type &x = operands[0], &indices = operands[1];
+  check_axes("gather", p.axes, x, indices);
+  check(p.sizes.size() == x.dims.size(), "gather: {} sizes are named for {}", p.sizes.size(), to_string(x));  // gather_c11
+  for (std::int64_t i = 0; i < x.rank(); ++i) {
+    const bool one = contains(p.axes.dropped, i) || contains(p.axes.batch_x, i);
+    check(at(p.sizes, i) >= 0 && at(p.sizes, i) <= (one ? 1 : at(x.dims, i)), "gather: slices of sizes {} do not fit {}",
+          dims_to_string(p.sizes),
+          to_string(x));  // gather_c8, c12
+  }
+  return {Type{x.dtype, gathered_dims(p.axes, pick(p.sizes, window_axes(p.axes, x.rank())), indices), x.weak}};
+}
+
+/// What `updates` of a scatter would be gathered with.
+Dims slice_sizes(const IndexAxes& axes, std::int64_t rank, const Dims& updates) {
+  Dims sizes(static_cast<std::size_t>(rank), 1);
+  const Dims own = window_axes(axes, rank);
+  for (std::size_t i = 0; i < own.size(); ++i) at(sizes, own[i]) = at(updates, axes.window[i]);
+  return sizes;
+}
+
+Types scatter_type(const Params* params, TypeSpan operands) {
+  const auto& p = as<ScatterParams>(*params);
+  const Type &x = operands[0], &indices = operands[1], &updates = operands[2];
+  check_axes("scatter", p.axes, x, indices);
+  check(updates.dtype == x.dtype, "scatter: updates {} must have the dtype of {}", to_string(updates), to_string(x));  // scatter_c6
+  check(updates.rank() == indices.rank() - 1 + static_cast<std::int64_t>(p.axes.window.size()),
+        "scatter: updates {} have not the axes of the indices {} and {} window axes", to_string(updates), to_string(indices),
+        p.axes.window.size());  // scatter_c2
+  const Dims sizes = slice_sizes(p.axes, x.rank(), updates.dims);
+  const Dims kept = pick(sizes, window_axes(p.axes, x.rank()));
+  check(gathered_dims(p.axes, kept, indices) == updates.dims, "scatter: updates {} do not fit indices {}", to_string(updates),
+        to_string(indices));  // scatter_c4
+  for (std::int64_t i = 0; i < x.rank(); ++i)
+    check(at(sizes, i) <= at(x.dims, i) || updates.size() == 0, "scatter: updates {} do not fit {}", to_string(updates),
+          to_string(x));  // scatter_c3
+  return {Type{x.dtype, x.dims, x.weak}};
+}
+
+Tensor bind_gather(const Tensor& x, const Tensor& indices, const IndexAxes& axes, const Dims& sizes);
+Tensor bind_scatter(const Primitive& p, const Tensor& x, const Tensor& indices, const Tensor& updates, const ScatterParams& params) {
+  return bind1(p, make_params(params), {x, indices, updates});
+}
+
+// --- indices out of range -------------------------------------------------------------------------------------------------
+
+/// The largest start on each indexed axis, one for each number of an index vector.
+Tensor last_starts(const Type& x, const Tensor& indices, const IndexAxes& axes, const Dims& sizes) {
+  const Type row{indices.dtype(), {1}};
+  Tensors parts;
+  for (std::int64_t a : axes.indexed) parts.push_back(full(row, at(x.dims, a) - at(sizes, a)));
+  return parts.empty() ? zeros({indices.dtype(), {0}}) : concatenate(parts, 0);
+}
+
+/// pred in the shape of the gathered result: whether its slice lies within x.
+Tensor inside(const Type& x, const Tensor& indices, const IndexAxes& axes, const Dims& sizes) {
+  const Tensor fits = (indices <= last_starts(x, indices, axes, sizes)) & (indices >= 0);
+  const Tensor whole = all(fits, {.axes = Dims{-1}});
+  const Dims dims = gathered_dims(axes, pick(sizes, window_axes(axes, x.rank())), indices.type());
+  return broadcast_in_dim(whole, dims, other_axes(static_cast<std::int64_t>(dims.size()), axes.window));
+}
+
+Tensor clipped(const Type& x, const Tensor& indices, const IndexAxes& axes, const Dims& sizes) {
+  return maximum(minimum(indices, last_starts(x, indices, axes, sizes)), 0);
+}
+
+// --- derivatives ----------------------------------------------------------------------------------------------------------
+
+extern const Primitive gather_p, scatter_p, scatter_add_p, scatter_multiply_p, scatter_min_p, scatter_max_p;
+
+Tensors gather_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x, TypeSpan types) {
+  const auto& p = op.as<GatherParams>();
+  return {bind_scatter(scatter_add_p, zeros_like_type(types[0]), x[1], ct[0], {p.axes, false, false, false}), Tensor()};
+}
+
+Tensors scatter_add_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x, TypeSpan types) {
+  const auto& p = op.as<ScatterParams>();
+  Tensors out(3);
+  if (!x[0].has_value()) out[0] = ct[0];
+  if (x[2].has_value()) return out;
+  const Dims sizes = slice_sizes(p.axes, types[0].rank(), types[2].dims);
+  out[2] = bind_gather(ct[0], x[1], p.axes, sizes);
+  if (!p.in_range) out[2] = where(inside(ct[0].type(), x[1], p.axes, sizes), out[2], zeros_like_type(out[2].type()));
+  return out;
+}
+
+/// A scatter of `x` and `updates` with the parameters of `op`.
+Tensor scattered(const Primitive& p, const Op& op, const Tensor& x, const Tensor& indices, const Tensor& updates) {
+  return bind_scatter(p, x, indices, updates, op.as<ScatterParams>());
+}
+Tensor gathered_back(const Op& op, const Tensor& z, const Tensor& indices, const Tensor& updates) {
+  const auto& p = op.as<ScatterParams>();
+  return bind_gather(z, indices, p.axes, slice_sizes(p.axes, z.rank(), updates.dims()));
+}
+
+// Of several updates of one element one wins. Each index vector has a number, scattered like the updates themselves: whose number is found
+// again where it was written has won.
+Jvp scatter_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
+  const auto& p = op.as<ScatterParams>();
+  const Tensor z = bind1(op.primitive, op.params, x);
+  if (!dx[0].has_value() && !dx[2].has_value()) return {{z}, {Tensor()}};
+  const Dims vectors(x[1].dims().begin(), x[1].dims().end() - 1);
+  const Tensor numbers = reshape(iota({DType::s32, {product(vectors)}}, 0) + 1, vectors);
+  const Tensor mine = broadcast_in_dim(numbers, x[2].dims(), other_axes(x[2].rank(), p.axes.window));
+  const Tensor winner = scattered(scatter_p, op, zeros({DType::s32, z.dims()}), x[1], mine);
+  Tensor dz;
+  if (dx[0].has_value()) dz = where(equal(winner, 0), dx[0], zeros_like_type(dx[0].type()));
+  if (dx[2].has_value()) {
+    const Tensor won = p.unique ? dx[2] : where(equal(gathered_back(op, winner, x[1], x[2]), mine), dx[2], zeros_like_type(dx[2].type()));
+    dz = scattered(scatter_add_p, op, or_zeros(dz, z.type()), x[1], won);
+  }
+  return {{z}, {dz}};
+}
+
+Jvp scatter_multiply_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
+  const Tensor z = bind1(op.primitive, op.params, x);
+  Tensor dz;
+  if (dx[0].has_value()) dz = dx[0] * scattered(scatter_multiply_p, op, ones(z.type()), x[1], x[2]);
+  if (dx[2].has_value()) {
+    check(op.as<ScatterParams>().unique,
+          "scatter: the derivative of a product by its updates needs unique indices: say so, or multiply by take(...) instead");
+    const Tensor change = gathered_back(op, x[0], x[1], x[2]) * dx[2];
+    dz = scattered(scatter_add_p, op, or_zeros(dz, z.type()), x[1], change);
+  }
+  return {{z}, {dz}};
+}
+
+// Of min and max: all that equal the result share the derivative.
+Jvp scatter_choice_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
+  const Tensor z = bind1(op.primitive, op.params, x);
+  if (!dx[0].has_value() && !dx[2].has_value()) return {{z}, {Tensor()}};
+  const Tensor own = convert_to(equal(x[0], z), z.dtype()), given = convert_to(equal(gathered_back(op, z, x[1], x[2]), x[2]), z.dtype());
+  const Tensor count = scattered(scatter_add_p, op, own, x[1], given);
+  Tensor dz;
+  if (dx[0].has_value()) dz = dx[0] * own;
+  if (dx[2].has_value()) dz = scattered(scatter_add_p, op, or_zeros(dz, z.type()), x[1], dx[2] * given);
+  return {{z}, {dz / count}};
+}
+
+// --- batching -------------------------------------------------------------------------------------------------------------
+
+/// The same with an axis in front of x, of the result and, when `indices`, of the indices as well, which then go together.
+IndexAxes with_batch(IndexAxes axes, bool x, bool indices) {
+  if (x) axes.dropped = shifted(axes.dropped, 1), axes.indexed = shifted(axes.indexed, 1), axes.batch_x = shifted(axes.batch_x, 1);
+  if (indices) axes.batch_indices = shifted(axes.batch_indices, 1);
+  axes.window = shifted(axes.window, 1);
+  if (x && indices) axes.batch_x.insert(axes.batch_x.begin(), 0), axes.batch_indices.insert(axes.batch_indices.begin(), 0);
+  if (x && !indices) axes.window.insert(axes.window.begin(), 0);
+  return axes;
+}
+
+Batched gather_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes, std::int64_t size, const Tensor&) {
+  GatherParams p = op.as<GatherParams>();
+  const bool of_x = axes[0] >= 0, of_indices = axes[1] >= 0;
+  p.axes = with_batch(p.axes, of_x, of_indices);
+  if (of_x) p.sizes.insert(p.sizes.begin(), of_indices ? std::min<std::int64_t>(size, 1) : size);
+  return {{bind1(op.primitive, make_params(p), {batch_front(x[0], axes[0], size, false), batch_front(x[1], axes[1], size, false)})}, {0}};
+}
+
+Batched scatter_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes, std::int64_t size, const Tensor&) {
+  ScatterParams p = op.as<ScatterParams>();
+  p.axes = with_batch(p.axes, true, axes[1] >= 0);
+  return {{bind1(op.primitive, make_params(p),
+                 {batch_front(x[0], axes[0], size), batch_front(x[1], axes[1], size, false), batch_front(x[2], axes[2], size)})},
+          {0}};
+}
+
+// --- lowering -------------------------------------------------------------------------------------------------------------
+
+void gather_lower(Lowering& out, const Equation& e) {
+  const auto& p = as<GatherParams>(*e.params);
+  out.simple(
+      e, "gather",
+      fmt::format(
+          "dimension_numbers = #stablehlo.gather<offset_dims = {}, collapsed_slice_dims = {}, operand_batching_dims = {}, "
+          "start_indices_batching_dims = {}, start_index_map = {}, index_vector_dim = {}>, slice_sizes = {}, indices_are_sorted = false",
+          dims_to_string(p.axes.window), dims_to_string(p.axes.dropped), dims_to_string(p.axes.batch_x),
+          dims_to_string(p.axes.batch_indices), dims_to_string(p.axes.indexed), out.operand_type(e, 1).rank() - 1, array_text(p.sizes)));
+}
+
+constexpr const char set[] = "", add_text[] = "add", multiply_text[] = "multiply", minimum_text[] = "minimum", maximum_text[] = "maximum";
+
+/// `hlo` combines the old element with the update; none: the update stays.
+template <const char* hlo>
+void scatter_lower(Lowering& out, const Equation& e) {
+  const auto& p = as<ScatterParams>(*e.params);
+  const Ssa r = out.fresh();
+  const Type element{out.result_type(e).dtype, {}};
+  const std::string text = Lowering::type(element);
+  out.write("    %{} = \"stablehlo.scatter\"(%{}, %{}, %{}) (", r.id, out.operand(e, 0).id, out.operand(e, 1).id, out.operand(e, 2).id);
+  out.region({text, text}, [&](std::span<const Ssa> a) -> std::vector<Lowering::Typed> {
+    return {{*hlo ? out.op(hlo, {a[0], a[1]}, {&element, &element}, element) : a[1], text}};
+  });
+  out.write(
+      ") {{scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = {}, inserted_window_dims = {}, input_batching_dims = {}, "
+      "scatter_indices_batching_dims = {}, scatter_dims_to_operand_dims = {}, index_vector_dim = {}>, unique_indices = {}, "
+      "indices_are_sorted = {}}} : "
+      "({}, {}, {}) -> {}\n",
+      dims_to_string(p.axes.window), dims_to_string(p.axes.dropped), dims_to_string(p.axes.batch_x), dims_to_string(p.axes.batch_indices),
+      dims_to_string(p.axes.indexed), out.operand_type(e, 1).rank() - 1, p.unique, p.sorted, Lowering::type(out.operand_type(e, 0)),
+      Lowering::type(out.operand_type(e, 1)), Lowering::type(out.operand_type(e, 2)), Lowering::type(out.result_type(e)));
+  out.define(e, 0, r);
+}
+
+// --- the family -----------------------------------------------------------------------------------------------------------
+
+using JvpRule = Jvp (*)(const Op&, std::span<const Tensor>, std::span<const Tensor>);
+template <const char* hlo>
+constexpr Primitive updating(const char* name, JvpRule jvp) {
+  return {.name = name, .type = scatter_type, .jvp = jvp, .batch = scatter_batch, .lower = scatter_lower<hlo>};
+}
+
+constexpr Primitive gather_p = linear("gather", nullptr, gather_type, gather_transpose, gather_batch, gather_lower);
+constexpr Primitive scatter_add_p =
+    linear("scatter_add", nullptr, scatter_type, scatter_add_transpose, scatter_batch, scatter_lower<add_text>);
+constexpr Primitive scatter_p = updating<set>("scatter", scatter_jvp);
+constexpr Primitive scatter_multiply_p = updating<multiply_text>("scatter_multiply", scatter_multiply_jvp);
+constexpr Primitive scatter_min_p = updating<minimum_text>("scatter_min", scatter_choice_jvp);
+constexpr Primitive scatter_max_p = updating<maximum_text>("scatter_max", scatter_choice_jvp);
+
+constexpr const Primitive* gather_family[] = {&gather_p, &scatter_add_p, &scatter_p, &scatter_multiply_p, &scatter_min_p, &scatter_max_p};
+static_assert(complete(gather_family));
+
+Tensor bind_gather(const Tensor& x, const Tensor& indices, const IndexAxes& axes, const Dims& sizes) {
+  return bind1(gather_p, make_params(GatherParams{axes, sizes}), {x, indices});
+}
+
+const Primitive& primitive_of(Update how) {
+  switch (how) {
+    case Update::set: return scatter_p;
+    case Update::add: return scatter_add_p;
+    case Update::multiply: return scatter_multiply_p;
+    case Update::min: return scatter_min_p;
+    case Update::max: return scatter_max_p;
+  }
+  throw_type_error("scatter: no such update");
+}
+
+std::int64_t largest_extent(const Type& x) { return x.dims.empty() ? 0 : *std::max_element(x.dims.begin(), x.dims.end()); }
+
+/// What a read out of range gives.
+Tensor filler(DType dtype) {
+  if (dtype == DType::pred) return full({dtype, {}}, true);
+  if (is_signed(dtype)) return full_of(lowest_of(dtype), {dtype, {}});
+  if (is_unsigned(dtype)) return full_of(highest_of(dtype), {dtype, {}});
+  return full({dtype, {}}, std::numeric_limits<double>::quiet_NaN());
+}
+
+}  // namespace
+
+Tensor gather(const Operand& operand, const Operand& indices, const IndexAxes& axes, const Dims& sizes, OutOfRange mode) {
+  PlaceScope scope(operand.place());
+  const Tensor &x = operand.tensor(), i = wide_indices("gather", indices.tensor(), largest_extent(x.type()));
+  const Type* types[] = {&x.type(), &i.type()};
+  gather_type(make_params(GatherParams{axes, sizes}).get(), {types, 2});  // before its parts are looked at
+  if (mode == OutOfRange::promise) return bind_gather(x, i, axes, sizes);
+  if (mode == OutOfRange::clip) return bind_gather(x, clipped(x.type(), i, axes, sizes), axes, sizes);
+  return where(inside(x.type(), i, axes, sizes), bind_gather(x, i, axes, sizes), filler(x.dtype()));
+}
+
+Tensor scatter(Update how, const Operand& operand, const Operand& indices, const Operand& given, const IndexAxes& axes,
+               const ScatterOptions& options) {
+  PlaceScope scope(operand.place());
+  const Tensor &x = operand.tensor(), updates = convert_to(given.tensor(), x.dtype());
+  Tensor i = wide_indices("scatter", indices.tensor(), largest_extent(x.type()));
+  const ScatterParams params{axes, options.unique, options.sorted, options.mode != OutOfRange::fill};
+  const Type* types[] = {&x.type(), &i.type(), &updates.type()};
+  scatter_type(make_params(params).get(), {types, 3});
+  if (options.mode == OutOfRange::clip) i = clipped(x.type(), i, axes, slice_sizes(axes, x.rank(), updates.dims()));
+  return bind_scatter(primitive_of(how), x, i, updates, params);
+}
+
+}  // namespace postern
