@@ -1,0 +1,197 @@
+// Sorting: several tensors at once by the first few of them; argsort, top_k and searchsorted.
+#include <postern/ops_more.h>
+
+#include <bit>
+
+#include "ops/axes.h"
+#include "ops/family.h"
+#include "ops/shape.h"
+
+namespace postern {
+
+namespace {
+
+struct SortParams {
+  std::int64_t axis;
+  int keys;
+  bool stable;
+  void fields(FieldSink& sink) const { sink("axis", axis), sink("keys", keys), sink("stable", stable); }
+};
+
+Types sort_type(const Params* params, TypeSpan operands) {
+  const auto& p = as<SortParams>(*params);
+  check(p.keys >= 1 && static_cast<std::size_t>(p.keys) <= operands.size(), "sort: the number of keys must be 1 to {}, got {}",
+        operands.size(), p.keys);
+  Types out;
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    check(operands[i].dims == operands[0].dims, "sort: operands must have one shape, got {} and {}", to_string(operands[0]),
+          to_string(operands[i]));                                                                                        // sort_c2
+    check(p.axis >= 0 && p.axis < operands[i].rank(), "sort: axis {} is not one of {}", p.axis, to_string(operands[i]));  // sort_c4
+    out.push_back(operands[i]);
+  }
+  return out;
+}
+
+/// The operands and, as the last, where each came from.
+Tensors sorted_with_order(const Op& op, std::span<const Tensor> x) {
+  Tensors operands(x.begin(), x.end());
+  operands.push_back(iota({DType::s32, x[0].dims()}, op.as<SortParams>().axis));
+  return bind_n(op.primitive, op.params, operands);
+}
+
+Jvp sort_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
+  if (std::none_of(dx.begin(), dx.end(), [](const Tensor& t) { return t.has_value(); }))
+    return {bind_n(op.primitive, op.params, x), Tensors(x.size())};
+  Tensors out = sorted_with_order(op, x), tangents(x.size());
+  const Tensor order = out.back();
+  out.pop_back();
+  for (std::size_t i = 0; i < x.size(); ++i)
+    if (dx[i].has_value()) tangents[i] = take_along_axis(dx[i], order, op.as<SortParams>().axis, OutOfRange::promise);
+  return {out, tangents};
+}
+
+Batched sort_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes, std::int64_t size, const Tensor& mask) {
+  SortParams p = op.as<SortParams>();
+  int axis = axes[0];
+  for (int a : axes)
+    if (a != axis || a < 0) axis = 0;  // as elementwise_batch moves them
+  p.axis = past(p.axis, axis);
+  return elementwise_batch({op.primitive, make_params(p)}, x, axes, size, mask);
+}
+
+/// Writes the comparator's steps: NaN after all numbers and equal to itself, -0 equal to 0, complex numbers by their parts.
+class Comparator {
+ public:
+  explicit Comparator(Lowering& out) : out_(out) {}
+
+  void add(Ssa a, Ssa b, const Type& type) {
+    if (!is_complex(type.dtype)) return keys_.push_back({a, b, type});
+    const Type real{real_dtype(type.dtype), {}};
+    for (const char* part : {"real", "imag"}) keys_.push_back({out_.op(part, {a}, {&type}, real), out_.op(part, {b}, {&type}, real), real});
+  }
+
+  /// Whether the first element's keys come before the second's.
+  Ssa before() {
+    Ssa result = less(keys_.back());
+    for (std::size_t i = keys_.size() - 1; i-- > 0;) result = both("or", less(keys_[i]), both("and", same(keys_[i]), result));
+    return result;
+  }
+
+ private:
+  struct Key {
+    Ssa a, b;
+    Type type;
+  };
+  Ssa compare(const char* direction, Ssa a, Ssa b, const Type& type) {
+    return out_.op("compare", {a, b}, {&type, &type}, pred_,
+                   fmt::format("comparison_direction = #stablehlo<comparison_direction {}>", direction));
+  }
+  Ssa both(const char* hlo, Ssa a, Ssa b) { return out_.op(hlo, {a, b}, {&pred_, &pred_}, pred_); }
+  Ssa less(const Key& k) {
+    const Ssa lower = compare("LT", k.a, k.b, k.type);
+    if (!is_float(k.type.dtype)) return lower;
+    return both("or", lower, both("and", compare("EQ", k.a, k.a, k.type), compare("NE", k.b, k.b, k.type)));
+  }
+  Ssa same(const Key& k) {
+    const Ssa equal = compare("EQ", k.a, k.b, k.type);
+    if (!is_float(k.type.dtype)) return equal;
+    return both("or", equal, both("and", compare("NE", k.a, k.a, k.type), compare("NE", k.b, k.b, k.type)));
+  }
+
+  Lowering& out_;
+  const Type pred_{DType::pred, {}};
+  std::vector<Key> keys_;
+};
+
+void sort_lower(Lowering& out, const Equation& e) {
+  const auto& p = as<SortParams>(*e.params);
+  std::vector<std::string> arguments, names, ins, types;
+  for (std::size_t i = 0; i < e.operands.size(); ++i) {
+    const Ssa result = out.fresh();
+    out.define(e, static_cast<int>(i), result);
+    names.push_back(fmt::format("%{}", result.id));
+    ins.push_back(fmt::format("%{}", out.operand(e, i).id));
+    types.push_back(Lowering::type(out.operand_type(e, i)));
+    arguments.insert(arguments.end(), 2, Lowering::type({out.operand_type(e, i).dtype, {}}));
+  }
+  out.write("    {} = \"stablehlo.sort\"({}) (", fmt::join(names, ", "), fmt::join(ins, ", "));
+  out.region(arguments, [&](std::span<const Ssa> a) -> std::vector<Lowering::Typed> {
+    Comparator comparator(out);
+    for (std::size_t k = 0; k < static_cast<std::size_t>(p.keys); ++k)
+      comparator.add(a[2 * k], a[2 * k + 1], {out.operand_type(e, k).dtype, {}});
+    return {{comparator.before(), "tensor<i1>"}};
+  });
+  out.write(") {{dimension = {} : i64, is_stable = {}}} : ({}) -> ({})\n", p.axis, p.stable, fmt::join(types, ", "),
+            fmt::join(types, ", "));
+}
+
+constexpr Primitive sort_p{.name = "sort", .type = sort_type, .jvp = sort_jvp, .batch = sort_batch, .lower = sort_lower};
+
+constexpr const Primitive* sort_family[] = {&sort_p};
+static_assert(complete(sort_family));
+
+/// Whether a comes before b, NaN after all numbers.
+Tensor before(const Tensor& a, const Tensor& b) {
+  const Tensor lower = less(a, b);
+  return is_float(a.dtype()) ? lower | (equal(a, a) & not_equal(b, b)) : lower;
+}
+
+constexpr std::int64_t few = 16;  // so many elements are compared with all at once
+
+}  // namespace
+
+std::vector<Tensor> sort_by(const std::vector<Tensor>& operands, int keys, std::int64_t axis, Place place) {
+  PlaceScope scope(place);
+  check(!operands.empty(), "sort_by: at least one tensor is needed");
+  axis = normal_axis("sort_by", axis, operands[0].rank());
+  return bind_n(sort_p, make_params(SortParams{axis, keys, true}), operands);
+}
+
+Tensor sort(const Operand& operand, std::int64_t axis) {
+  PlaceScope scope(operand.place());
+  const Tensor& x = operand.tensor();
+  axis = normal_axis("sort", axis, x.rank());
+  return bind1(sort_p, make_params(SortParams{axis, 1, true}), {x});
+}
+
+Tensor argsort(const Operand& operand, std::int64_t axis) {
+  PlaceScope scope(operand.place());
+  const Tensor& x = operand.tensor();
+  axis = normal_axis("argsort", axis, x.rank());
+  return sort_by({x, iota({DType::s32, x.dims()}, axis)}, 1, axis)[1];
+}
+
+std::pair<Tensor, Tensor> top_k(const Operand& operand, std::int64_t k) {
+  PlaceScope scope(operand.place());
+  const Tensor& x = operand.tensor();
+  check(x.rank() > 0 && k >= 0 && k <= x.dims().back(), "top_k: the last axis must have at least k = {} elements, got {}", k,
+        to_string(x.type()));
+  // Backwards, so that of equal elements the first one ends up in front.
+  const Dims last{x.rank() - 1};
+  const Tensor places = iota({DType::s32, x.dims()}, -1);
+  const std::vector<Tensor> ascending = sort_by({reverse(x, last), reverse(places, last)}, 1, -1);
+  const auto front = [&](const Tensor& t) { return slice_axis(reverse(t, last), -1, 0, k); };
+  return {front(ascending[0]), front(ascending[1])};
+}
+
+Tensor searchsorted(const Operand& operand, const Operand& given, bool right) {
+  PlaceScope scope(operand.place());
+  check(operand.tensor().rank() == 1, "searchsorted: the sorted tensor must have rank 1, got {}", to_string(operand.tensor().type()));
+  const Type common = promote("searchsorted", operand.tensor().type(), given.tensor().type());
+  check(!is_complex(common.dtype), "searchsorted: complex numbers have no order, got {}", to_string(common));
+  const Tensor x = convert_to(operand.tensor(), common.dtype), values = fit(given.tensor(), {common.dtype, given.tensor().dims()});
+  const auto precedes = [&](const Tensor& element, const Tensor& value) {
+    return right ? !before(value, element) : before(element, value);
+  };
+  const std::int64_t n = x.size();
+  if (n <= few) return sum(precedes(x, expand_dims(values, -1)), {.axes = Dims{-1}});
+  Tensor count = zeros({DType::s32, values.dims()});  // of elements known to precede
+  for (auto step = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(n))); step > 0; step /= 2) {
+    const Tensor more = count + step;
+    const Tensor element = take(x, minimum(more, n) - 1);
+    count = where((more <= n) & precedes(element, values), more, count);
+  }
+  return count;
+}
+
+}  // namespace postern
