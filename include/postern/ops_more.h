@@ -2,6 +2,7 @@
 #pragma once
 #include <postern/ops.h>
 
+#include <cmath>
 #include <functional>
 #include <string_view>
 
@@ -59,5 +60,54 @@ std::vector<Tensor> sort_by(const std::vector<Tensor>& operands, int keys = 1, s
 std::pair<Tensor, Tensor> top_k(const Operand& x, std::int64_t k);
 /// Where `values` would go into `sorted` (rank 1) to keep its order (s32): before its equals, or after them when `right`.
 Tensor searchsorted(const Operand& sorted, const Operand& values, bool right = false);
+
+// --- arranging ---------------------------------------------------------------------------------------------------------------------------
+/// Tensors of one shape along a new axis.
+Tensor stack(std::span<const Tensor> parts, std::int64_t axis = 0, Place place = Place::current());
+inline Tensor stack(std::initializer_list<Tensor> parts, std::int64_t axis = 0, Place place = Place::current()) {
+  return stack(std::span(parts.begin(), parts.size()), axis, place);
+}
+/// `count` equal parts, or the parts between `places`.
+std::vector<Tensor> split(const Operand& x, std::int64_t count, std::int64_t axis = 0);
+std::vector<Tensor> split_at(const Operand& x, const Dims& places, std::int64_t axis = 0);
+/// All of x so many times along each axis; each element `count` times in a row.
+Tensor tile(const Operand& x, const Dims& counts);
+Tensor repeat(const Operand& x, std::int64_t count, std::int64_t axis);
+/// Shifted by `shift` toward the end, in a circle.
+Tensor roll(const Operand& x, std::int64_t shift, std::int64_t axis);
+Tensor flip(const Operand& x, std::int64_t axis);
+Tensor move_axis(const Operand& x, std::int64_t from, std::int64_t to);
+/// The lower or upper triangle of the last two axes with the k-th diagonal (above the main one when positive), zeros elsewhere.
+Tensor tril(const Operand& x, std::int64_t k = 0);
+Tensor triu(const Operand& x, std::int64_t k = 0);
+/// The k-th diagonal of two axes, as the last axis of the result; its sum.
+Tensor diagonal(const Operand& x, std::int64_t k = 0, std::int64_t axis1 = 0, std::int64_t axis2 = 1);
+Tensor trace(const Operand& x, std::int64_t k = 0);
+
+/// `count` numbers from `start` to `stop`, which is the last one when `endpoint`.
+Tensor linspace(DType dtype, const Operand& start, const Operand& stop, std::int64_t count, bool endpoint = true);
+template <Element T>
+Tensor linspace(const Operand& start, const Operand& stop, std::int64_t count, bool endpoint = true) {
+  return linspace(dtype_v<T>, start, stop, count, endpoint);
+}
+/// start, start + step, ...: as many as `type` (of rank 1) says, or all before `stop`.
+Tensor arange(const Type& type, const Operand& start, const Operand& step);
+template <Element T>
+requires std::is_arithmetic_v<T> Tensor arange(T start, T stop, T step = 1, Place place = Place::current()) {
+  const double count = std::ceil((static_cast<double>(stop) - static_cast<double>(start)) / static_cast<double>(step));
+  return arange(type<T>({count > 0 ? static_cast<std::int64_t>(count) : 0}), Operand(start, place), step);
+}
+
+// --- statistics and the like -------------------------------------------------------------------------------------------------------------
+/// Mean squared distance from the mean, over the count less `ddof`; its root.
+Tensor variance(const Operand& x, const ReduceOptions& options = {}, std::int64_t ddof = 0);
+Tensor standard_deviation(const Operand& x, const ReduceOptions& options = {}, std::int64_t ddof = 0);
+/// The last axis brought to mean 0 and variance 1, times `scale` plus `bias`.
+Tensor layer_norm(const Operand& x, const Operand& scale, const Operand& bias, double epsilon = 1e-5);
+/// Numbers below `low` become `low`, those above `high` `high`.
+Tensor clip(const Operand& x, const Operand& low, const Operand& high);
+/// |x - y| <= absolute + relative |y|, elementwise and for all.
+Tensor isclose(const Operand& x, const Operand& y, double relative = 1e-5, double absolute = 1e-8, bool equal_nan = false);
+Tensor allclose(const Operand& x, const Operand& y, double relative = 1e-5, double absolute = 1e-8, bool equal_nan = false);
 
 }  // namespace postern

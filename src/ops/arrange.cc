@@ -1,0 +1,151 @@
+// Arranging and making: joining, repeating, rolling, triangles, diagonals, ranges of numbers.
+#include <postern/ops_more.h>
+
+#include "ops/axes.h"
+#include "ops/family.h"
+#include "ops/shape.h"
+
+namespace postern {
+
+namespace {
+
+/// `x` with one of the last two axes' parts where row - column compares to -k, zero elsewhere.
+Tensor triangle(const char* op, const Operand& operand, std::int64_t k, bool lower) {
+  PlaceScope scope(operand.place());
+  const Tensor& x = operand.tensor();
+  check(x.rank() >= 2, "{}: rank 2 or more is needed, got {}", op, to_string(x.type()));
+  const Type index{DType::s32, {at(x.dims(), x.rank() - 2), at(x.dims(), x.rank() - 1)}};
+  const Tensor row = iota(index, 0), column = iota(index, 1);
+  return where(lower ? column - row <= k : column - row >= k, x, zeros_like_type({x.dtype(), {}}));
+}
+
+}  // namespace
+
+Tensor stack(std::span<const Tensor> parts, std::int64_t axis, Place place) {
+  PlaceScope scope(place);
+  check(!parts.empty(), "stack: at least one tensor is needed");
+  std::vector<Tensor> expanded;
+  for (const Tensor& t : parts) {
+    check(t.dims() == parts[0].dims(), "stack: tensors must have one shape, got {} and {}", to_string(parts[0].type()),
+          to_string(t.type()));
+    expanded.push_back(expand_dims(t, axis));
+  }
+  return concatenate(expanded, axis);
+}
+
+std::vector<Tensor> split_at(const Operand& operand, const Dims& places, std::int64_t axis) {
+  PlaceScope scope(operand.place());
+  const std::int64_t extent = at(operand.tensor().dims(), normal_axis("split_at", axis, operand.tensor().rank()));
+  std::vector<Tensor> parts;
+  std::int64_t start = 0;
+  for (std::size_t i = 0; i <= places.size(); ++i) {
+    const std::int64_t stop = i < places.size() ? places[i] : extent;
+    check(start <= stop && stop <= extent, "split_at: places {} must rise from 0 to {}", dims_to_string(places), extent);
+    parts.push_back(slice_axis(operand, axis, start, stop));
+    start = stop;
+  }
+  return parts;
+}
+
+std::vector<Tensor> split(const Operand& operand, std::int64_t count, std::int64_t axis) {
+  PlaceScope scope(operand.place());
+  const std::int64_t extent = at(operand.tensor().dims(), normal_axis("split", axis, operand.tensor().rank()));
+  check(count > 0 && extent % count == 0, "split: axis {} of {} does not divide into {} equal parts", axis,
+        to_string(operand.tensor().type()), count);
+  Dims places;
+  for (std::int64_t i = 1; i < count; ++i) places.push_back(i * (extent / count));
+  return split_at(operand, places, axis);
+}
+
+Tensor tile(const Operand& operand, const Dims& given) {
+  PlaceScope scope(operand.place());
+  const Tensor& x = operand.tensor();
+  const std::size_t rank = std::max(given.size(), x.dims().size());
+  Dims times = joined(Dims(rank - given.size(), 1), given), dims = joined(Dims(rank - x.dims().size(), 1), x.dims());
+  Dims stretched, own, result;
+  for (std::size_t i = 0; i < rank; ++i) {
+    check(times[i] >= 0, "tile: counts must be 0 or more, got {}", dims_to_string(given));
+    stretched.insert(stretched.end(), {times[i], dims[i]});
+    own.push_back(static_cast<std::int64_t>(2 * i + 1));
+    result.push_back(times[i] * dims[i]);
+  }
+  return reshape(broadcast_in_dim(reshape(x, dims), stretched, own), result);
+}
+
+Tensor repeat(const Operand& operand, std::int64_t count, std::int64_t axis) {
+  PlaceScope scope(operand.place());
+  const Tensor& x = operand.tensor();
+  axis = normal_axis("repeat", axis, x.rank());
+  check(count >= 0, "repeat: the count must be 0 or more, got {}", count);
+  Dims stretched = x.dims(), result = x.dims();
+  stretched.insert(stretched.begin() + axis + 1, count);
+  at(result, axis) *= count;
+  return reshape(broadcast_in_dim(x, stretched, other_axes(x.rank() + 1, {axis + 1})), result);
+}
+
+Tensor roll(const Operand& operand, std::int64_t shift, std::int64_t axis) {
+  PlaceScope scope(operand.place());
+  const Tensor& x = operand.tensor();
+  axis = normal_axis("roll", axis, x.rank());
+  const std::int64_t extent = at(x.dims(), axis);
+  if (extent == 0 || shift % extent == 0) return x;
+  const std::int64_t cut = extent - (shift % extent + extent) % extent;
+  return concatenate({slice_axis(x, axis, cut, extent), slice_axis(x, axis, 0, cut)}, axis);
+}
+
+Tensor flip(const Operand& x, std::int64_t axis) {
+  PlaceScope scope(x.place());
+  return reverse(x, {axis});
+}
+
+Tensor move_axis(const Operand& operand, std::int64_t from, std::int64_t to) {
+  PlaceScope scope(operand.place());
+  const Tensor& x = operand.tensor();
+  from = normal_axis("move_axis", from, x.rank());
+  Dims order = other_axes(x.rank(), {from});
+  order.insert(order.begin() + normal_axis("move_axis", to, x.rank()), from);
+  return transpose(x, order);
+}
+
+Tensor tril(const Operand& x, std::int64_t k) { return triangle("tril", x, k, true); }
+Tensor triu(const Operand& x, std::int64_t k) { return triangle("triu", x, k, false); }
+
+// With the matrix in one row, its diagonal is every (columns + 1)th element.
+Tensor diagonal(const Operand& operand, std::int64_t k, std::int64_t axis1, std::int64_t axis2) {
+  PlaceScope scope(operand.place());
+  Tensor x = operand.tensor();
+  axis1 = normal_axis("diagonal", axis1, x.rank()), axis2 = normal_axis("diagonal", axis2, x.rank());
+  check(axis1 != axis2, "diagonal: two different axes of {} are needed, got {} twice", to_string(x.type()), axis1);
+  const Dims front = other_axes(x.rank(), {axis1, axis2}), outer_dims = pick(x.dims(), front);
+  const std::int64_t rows = at(x.dims(), axis1), columns = at(x.dims(), axis2);
+  const std::int64_t top = std::max<std::int64_t>(-k, 0), left = std::max<std::int64_t>(k, 0);
+  const std::int64_t count = std::max<std::int64_t>(std::min(rows - top, columns - left), 0);
+  x = reshape(transpose(x, joined(front, {axis1, axis2})), joined(outer_dims, {rows * columns}));
+  const std::int64_t start = count > 0 ? top * columns + left : 0;
+  return slice_axis(x, -1, start, count > 0 ? start + (count - 1) * (columns + 1) + 1 : 0, columns + 1);
+}
+
+Tensor trace(const Operand& x, std::int64_t k) {
+  PlaceScope scope(x.place());
+  return sum(diagonal(x, k), {.axes = Dims{-1}});
+}
+
+Tensor linspace(DType dtype, const Operand& start, const Operand& stop, std::int64_t count, bool endpoint) {
+  PlaceScope scope(start.place());
+  check(count >= 0, "linspace: the count must be 0 or more, got {}", count);
+  const DType work = is_differentiable(dtype) ? dtype : DType::f32;
+  const Tensor a = fit(start.tensor(), {work, start.tensor().dims()}), b = fit(stop.tensor(), {work, stop.tensor().dims()});
+  check(a.rank() == 0 && b.rank() == 0, "linspace: the ends must be scalars, got {} and {}", to_string(a.type()), to_string(b.type()));
+  const std::int64_t steps = endpoint ? count - 1 : count;
+  const Tensor t =
+      iota({real_dtype(work), {endpoint && count > 1 ? steps : count}}, 0) / static_cast<double>(std::max<std::int64_t>(steps, 1));
+  const Tensor inner = a * (1 - t) + b * t;
+  return convert(endpoint && count > 1 ? concatenate({inner, reshape(b, {1})}) : inner, dtype);  // the end is met exactly
+}
+
+Tensor arange(const Type& type, const Operand& start, const Operand& step) {
+  PlaceScope scope(start.place());
+  return iota(type, 0) * fit(step.tensor(), {type.dtype, {}}) + fit(start.tensor(), {type.dtype, {}});
+}
+
+}  // namespace postern

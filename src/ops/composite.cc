@@ -1,0 +1,112 @@
+// Functions made of others: softmax and its kin, statistics, normalisation, comparison within tolerances.
+#include <postern/ops_more.h>
+
+#include "ops/axes.h"
+#include "ops/elementwise.h"
+#include "ops/family.h"
+#include "ops/shape.h"
+
+namespace postern {
+
+namespace {
+
+// A shift that cancels in the result: no derivative flows through it.
+void shift_lower(Lowering& out, const Equation& e) { out.define(e, 0, out.operand(e, 0)); }
+constexpr Primitive shift_p{.name = "shift", .type = same_type, .no_derivative = true, .batch = elementwise_batch, .lower = shift_lower};
+
+constexpr const Primitive* composite_family[] = {&shift_p};
+static_assert(complete(composite_family));
+
+/// The largest element, 0 where that is not finite and `finite` is asked for.
+Tensor shift_of(const Tensor& x, const Dims& axes, bool finite) {
+  const Tensor largest = max(real(x), {.axes = axes, .keep_dims = true});
+  return bind1(shift_p, nullptr, {finite ? where(is_finite(largest), largest, zeros_like_type({largest.dtype(), {}})) : largest});
+}
+
+/// Sums of f16 and bf16 are kept in f32.
+Tensor as_wide_float(const Tensor& operand) {
+  const Tensor x = as_float(operand);
+  return is_float(x.dtype()) && byte_width(x.dtype()) < 4 ? convert_to(x, DType::f32) : x;
+}
+
+Dims axes_of(const char* op, const Tensor& x, const ReduceOptions& options) {
+  return options.axes ? normal_axes(op, *options.axes, x.rank()) : range(0, x.rank());
+}
+
+Tensor squared_size(const Tensor& x) { return is_complex(x.dtype()) ? square(real(x)) + square(imag(x)) : square(x); }
+
+}  // namespace
+
+Tensor softmax(const Operand& operand, std::int64_t axis) {
+  PlaceScope scope(operand.place());
+  const Tensor x = as_float(operand.tensor());
+  const Dims axes{normal_axis("softmax", axis, x.rank())};
+  const Tensor e = exp(x - shift_of(x, axes, false));
+  return e / sum(e, {.axes = axes, .keep_dims = true});
+}
+
+Tensor log_softmax(const Operand& operand, std::int64_t axis) {
+  PlaceScope scope(operand.place());
+  const Tensor x = as_float(operand.tensor());
+  const Dims axes{normal_axis("log_softmax", axis, x.rank())};
+  const Tensor shifted_x = x - shift_of(x, axes, false);
+  return shifted_x - log(sum(exp(shifted_x), {.axes = axes, .keep_dims = true}));
+}
+
+Tensor logsumexp(const Operand& operand, const ReduceOptions& options) {
+  PlaceScope scope(operand.place());
+  const Tensor x = as_float(operand.tensor());
+  const Dims axes = axes_of("logsumexp", x, options);
+  const Tensor shift = shift_of(x, axes, true);
+  const Tensor y = log(sum(exp(x - shift), {.axes = axes, .keep_dims = true})) + shift;
+  return options.keep_dims ? y : squeeze(y, axes);
+}
+
+Tensor variance(const Operand& operand, const ReduceOptions& options, std::int64_t ddof) {
+  PlaceScope scope(operand.place());
+  const Tensor x = as_wide_float(operand.tensor());
+  const Dims axes = axes_of("variance", x, options);
+  const Tensor squares = squared_size(x - mean(x, {.axes = axes, .keep_dims = true}));
+  const double count = static_cast<double>(product(pick(x.dims(), axes)) - ddof);
+  return convert_to(sum(squares, {.axes = axes, .keep_dims = options.keep_dims}) / count, real_dtype(as_float(operand.tensor()).dtype()));
+}
+
+Tensor standard_deviation(const Operand& x, const ReduceOptions& options, std::int64_t ddof) {
+  PlaceScope scope(x.place());
+  return sqrt(variance(x, options, ddof));
+}
+
+Tensor layer_norm(const Operand& operand, const Operand& scale, const Operand& bias, double epsilon) {
+  PlaceScope scope(operand.place());
+  const Tensor x = as_wide_float(operand.tensor());
+  check(x.rank() > 0 && !is_complex(x.dtype()), "layer_norm: real numbers of rank 1 or more are needed, got {}", to_string(x.type()));
+  const ReduceOptions last{.axes = Dims{-1}, .keep_dims = true};
+  const Tensor centred = x - mean(x, last);
+  const Tensor normal = centred * rsqrt(mean(square(centred), last) + epsilon);
+  const Tensor y = normal * scale.tensor() + bias.tensor();
+  check(y.dims() == x.dims(), "layer_norm: scale {} and bias {} must stretch to {}", to_string(scale.tensor().type()),
+        to_string(bias.tensor().type()), to_string(x.type()));
+  return convert_to(y, as_float(operand.tensor()).dtype());
+}
+
+Tensor clip(const Operand& x, const Operand& low, const Operand& high) {
+  PlaceScope scope(x.place());
+  return minimum(maximum(x, low), high);
+}
+
+Tensor isclose(const Operand& operand_x, const Operand& operand_y, double relative, double absolute, bool equal_nan) {
+  PlaceScope scope(operand_x.place());
+  const auto [a, b] = matched("isclose", operand_x.tensor(), operand_y.tensor());
+  const Tensor x = as_float(a), y = as_float(b);
+  // Infinities are close to themselves only; their difference says nothing.
+  const Tensor near = less_equal(abs(x - y), absolute + relative * abs(y)) & less(abs(y), std::numeric_limits<double>::infinity());
+  const Tensor close = near | equal(x, y);
+  return equal_nan ? close | (not_equal(x, x) & not_equal(y, y)) : close;
+}
+
+Tensor allclose(const Operand& x, const Operand& y, double relative, double absolute, bool equal_nan) {
+  PlaceScope scope(x.place());
+  return all(isclose(x, y, relative, absolute, equal_nan));
+}
+
+}  // namespace postern
