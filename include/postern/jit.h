@@ -9,85 +9,83 @@ enum class Mode : std::uint8_t { compiled, staged, evaluate };
 
 struct JitOptions {
   Mode mode = Mode::compiled;
-  std::vector<int> donate = {};  // arguments whose memory the program may reuse; they cannot be used afterwards
+  std::vector<int> donate = {};  // arguments whose memory the program may reuse; using them afterwards is an error
   std::string name = "main";     // of the program, in prints and errors
 };
 
-/// A compiled-on-demand function. Calling it with containers of tensors (or numbers) traces `f` with arguments of their types, compiles, and runs; later calls
-/// with the same types, structures and static values run at once. Copies share the cache. Thread-safe; several threads that ask for one program wait for one compilation.
-/// Inside a trace it is simply `f`. Parameters of `f` that are not containers (int, std::string, enums) are static: their values are part of the cache key.
+/// A function that is compiled on demand. Calling it traces `f` with arguments of the given types, compiles, and runs; later calls with the same
+/// types, structures and static values run at once. Copies share the cache. Thread-safe; threads that ask for one program at once wait for one compilation.
+/// Inside a trace it is simply `f`. Numbers given for Tensor parameters are scalars; parameters of `f` that are no containers (int,
+/// std::string, enums) are static: their values are part of the cache's key.
 template <class F>
-class Jitted {
+class Jitted : public detail::BraceCall<Jitted<F>, F> {
  public:
   Jitted(F f, JitOptions options) : f_(std::make_shared<F>(std::move(f))), core_(detail::make_jit(std::move(options))) {}
 
-  /// Runs. Results are ready or on their way; errors of the program are thrown here if known, else where a result is waited for.
-  template <class... A>
-  auto operator()(A&&... args) const {
-    using R = Result<A...>;
-    if (detail::tracing()) return static_cast<R>((*f_)(detail::boxed<F, A>(args)...));
-    return with_boxed([&](auto&... boxed) {
-      detail::Key key(boxed...);
-      const detail::Entry& entry = detail::find(*core_, key, tracer<R>(boxed...));
-      return detail::run<R>(entry, key);
-    }, std::forward<A>(args)...);
-  }
+  // operator(): runs. Results are ready or on their way; an error of the program is thrown here if it is known, else where a result is waited for.
 
-  /// The StableHLO text and what it needs, without compiling or running anything.
+  /// The StableHLO text, without compiling or running anything.
   template <class... A>
   Lowered lower(A&&... args) const {
-    return prepared([](const detail::Entry& e) { return detail::lowered(e); }, false, std::forward<A>(args)...);
+    return with(std::index_sequence_for<A...>(), [](const detail::Entry& e, const detail::Key&) { return detail::lowered(e); }, false, std::forward<A>(args)...);
   }
   /// Compiles without running. Throws CompileError.
   template <class... A>
   Executable compile(A&&... args) const {
-    return prepared([](const detail::Entry& e) { return detail::compiled(e); }, true, std::forward<A>(args)...);
+    return with(std::index_sequence_for<A...>(), [](const detail::Entry& e, const detail::Key&) { return detail::compiled(e); }, true, std::forward<A>(args)...);
   }
-  /// The traced program, readable by print.
+  /// The traced program in readable form.
   template <class... A>
-  ProgramText program(A&&... args) const {
-    return prepared([](const detail::Entry& e) { return detail::program_of(e); }, false, std::forward<A>(args)...);
+  TracedProgram program(A&&... args) const {
+    return with(std::index_sequence_for<A...>(), [](const detail::Entry& e, const detail::Key&) { return detail::traced(e); }, false, std::forward<A>(args)...);
   }
-  /// Starts a run that can be waited for with a limit, cancelled, and given a deadline.
+  /// Starts a run on a host thread and returns at once.
   template <class... A>
-  Run start(A&&... args) const {
-    return start(RunOptions{}, std::forward<A>(args)...);
+  auto start(A&&... args) const {
+    return start_with(RunOptions{}, std::forward<A>(args)...);
   }
   template <class... A>
-  Run start(const RunOptions& options, A&&... args) const {
-    using R = Result<A...>;
-    return with_boxed([&](auto&... boxed) {
-      detail::Key key(boxed...);
-      return detail::start(detail::find(*core_, key, tracer<R>(boxed...)), key, options);
-    }, std::forward<A>(args)...);
+  auto start_with(const RunOptions& options, A&&... args) const {
+    return with(std::index_sequence_for<A...>(), [&](const detail::Entry& e, const detail::Key& key) {
+      using R = decltype(invoke(std::forward<A>(args)...));
+      return Run<R>(detail::start(e, key, options), *static_cast<const R*>(detail::result_like(e)));
+    }, true, std::forward<A>(args)...);
   }
 
-  const F& function() const { return *f_; }
+  template <class... A>
+  auto invoke(A&&... args) const {
+    return invoke_boxed(std::index_sequence_for<A...>(), std::forward<A>(args)...);
+  }
 
  private:
-  template <class... A>
-  using Result = detail::plain_result<F, A...>;
-
-  template <class Use, class... A>
-  auto with_boxed(Use&& use, A&&... args) const {
-    return [&](auto... boxed) { return use(boxed...); }(detail::boxed<F, A>(args)...);
+  template <std::size_t... i, class... A>
+  auto invoke_boxed(std::index_sequence<i...>, A&&... args) const {
+    if (detail::tracing()) return detail::call_plain(*f_, detail::boxed<F, i>(args)...);
+    return run_boxed(detail::boxed<F, i>(args)...);
   }
-  /// How to trace `f` for arguments like these, called only when the cache has no entry.
-  template <class R, class... B>
+  template <class... B>
+  auto run_boxed(const B&... boxed) const {
+    using R = detail::plain_result<F, B...>;
+    const detail::Key key(boxed...);
+    const auto tracer = this->tracer(boxed...);
+    return detail::run<R>(detail::find(*core_, key, tracer), key);
+  }
+  template <std::size_t... i, class Use, class... A>
+  auto with(std::index_sequence<i...>, Use&& use, bool compile, A&&... args) const {
+    return [&](const auto&... boxed) {
+      const detail::Key key(boxed...);
+      const auto tracer = this->tracer(boxed...);
+      return use(detail::find(*core_, key, tracer, compile), key);
+    }(detail::boxed<F, i>(args)...);
+  }
+  /// How to trace `f` for arguments like these; used only when the cache has no entry.
+  template <class... B>
   auto tracer(const B&... boxed) const {
     return [this, &boxed...](const std::vector<Tensor>& leaves, detail::Outputs& out) {
       const Tensor* next = leaves.data();
-      std::tuple<B...> args{detail::with_leaves_of(boxed, next)...};
-      out.set<R>(std::apply([this](auto&... a) { return static_cast<R>((*f_)(a...)); }, args));
+      std::tuple<B...> args{detail::with_leaves(boxed, next)...};
+      out.set(std::apply([this](auto&... a) { return detail::call_plain(*f_, a...); }, args));
     };
-  }
-  template <class Use, class... A>
-  auto prepared(Use&& use, bool compile, A&&... args) const {
-    using R = Result<A...>;
-    return with_boxed([&](auto&... boxed) {
-      detail::Key key(boxed...);
-      return use(detail::find(*core_, key, tracer<R>(boxed...), compile));
-    }, std::forward<A>(args)...);
   }
 
   std::shared_ptr<F> f_;

@@ -41,7 +41,8 @@ struct SiteSpec {
   int device = -1;
 
   std::vector<BatchLevel> levels;
-  bool masked = false;  // the equation's last operand is pred over the levels: which elements are alive
+  bool masked = false;  // the equation's last operand is pred, one for each element of the batch: which are alive
+  std::int64_t mask_size = 0;
 
   // Taps only: results are the operands, unchanged.
   Transforms transforms;

@@ -1,0 +1,167 @@
+// The part of jit that does not depend on the function's type: key, cache entry, running.
+#pragma once
+#include <postern/detail/callee.h>
+#include <postern/program.h>
+#include <postern/run.h>
+#include <postern/tree.h>
+
+#include <array>
+#include <memory>
+#include <span>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <vector>
+
+namespace postern {
+
+struct JitOptions;
+
+namespace detail {
+
+class JitCore;
+struct Entry;
+
+/// The arguments' leaves, by address, and their structure where it is not fixed by the C++ types.
+class Key {
+ public:
+  template <class... B>
+  explicit Key(const B&... boxed) {
+    (add(boxed), ...);
+  }
+  std::span<const Tensor* const> leaves() const { return count_ <= few ? std::span(few_.data(), count_) : std::span(many_); }
+  const std::string& structure() const { return structure_; }
+  /// For each argument the number of leaves up to its end.
+  std::span<const std::size_t> argument_ends() const { return {ends_.data(), arguments_}; }
+
+ private:
+  static constexpr std::size_t few = 16;
+  template <class B>
+  void add(const B& boxed) {
+    visit(boxed, [this](const Tensor& leaf) { push(&leaf); }, fixed_structure<B>() ? nullptr : &structure_);
+    if constexpr (!fixed_structure<B>()) structure_ += ';';
+    if (arguments_ < few) ends_[arguments_++] = count_;
+  }
+  void push(const Tensor* leaf) {
+    if (count_ == few) many_.assign(few_.begin(), few_.end());
+    if (count_ >= few) many_.push_back(leaf);
+    else few_[count_] = leaf;
+    ++count_;
+  }
+  std::array<const Tensor*, few> few_;
+  std::size_t count_ = 0;
+  std::array<std::size_t, few> ends_;
+  std::size_t arguments_ = 0;
+  std::vector<const Tensor*> many_;
+  std::string structure_;
+};
+
+/// What tracing gives back: the results' leaves, and the container to put real ones into.
+struct Outputs {
+  std::vector<Tensor> leaves;
+  std::shared_ptr<const void> like;
+
+  template <class R>
+  void set(R result) {
+    leaves = leaves_of(result);
+    visit(result, [](Tensor& leaf) { leaf = Tensor(); });
+    like = std::make_shared<const R>(std::move(result));
+  }
+};
+
+/// A reference to whatever traces the function; lives as long as the call.
+class Tracer {
+ public:
+  template <class F>
+  Tracer(const F& f) : object_(&f), call_([](const void* object, const std::vector<Tensor>& leaves, Outputs& out) { (*static_cast<const F*>(object))(leaves, out); }) {}
+  void operator()(const std::vector<Tensor>& leaves, Outputs& out) const { call_(object_, leaves, out); }
+
+ private:
+  const void* object_;
+  void (*call_)(const void*, const std::vector<Tensor>&, Outputs&);
+};
+
+std::shared_ptr<JitCore> make_jit(JitOptions options);
+/// The entry for arguments like these; traces on first use (and compiles, unless `compile` is false). Throws what the function throws while it is traced.
+const Entry& find(JitCore& core, const Key& key, const Tracer& tracer, bool compile = true);
+std::size_t result_count(const Entry& entry);
+const void* result_like(const Entry& entry);
+void run(const Entry& entry, const Key& key, std::span<Tensor> results);
+std::shared_ptr<StartedRun> start(const Entry& entry, const Key& key, const RunOptions& options);
+Lowered lowered(const Entry& entry);
+Executable compiled(const Entry& entry);
+TracedProgram traced(const Entry& entry);
+bool tracing();
+
+template <class R>
+R run(const Entry& entry, const Key& key) {
+  if constexpr (std::is_same_v<R, Tensor>) {
+    Tensor result;
+    run(entry, key, {&result, 1});
+    return result;
+  } else {
+    constexpr std::size_t few = 8;
+    std::array<Tensor, few> small;
+    std::vector<Tensor> large;
+    const std::size_t count = result_count(entry);
+    if (count > few) large.resize(count);
+    const std::span<Tensor> results = count > few ? std::span(large) : std::span(small.data(), count);
+    run(entry, key, results);
+    const Tensor* next = results.data();
+    return with_leaves(*static_cast<const R*>(result_like(entry)), next);
+  }
+}
+
+// --- arguments: how they are held while a program is looked up and traced ----------------------------------------------------
+
+template <class P>
+using hold_t = std::conditional_t<std::is_same_v<std::decay_t<P>, const char*>, std::string, std::decay_t<P>>;
+
+/// A callable of a stated signature takes its own parameter types, others get numbers as tensors.
+template <class F, std::size_t i, class A>
+decltype(auto) boxed(A&& argument) {
+  if constexpr (HasSignature<F>) {
+    using P = std::decay_t<std::tuple_element_t<i, typename Signature<std::decay_t<F>>::Parameters>>;
+    if constexpr (std::is_same_v<P, std::decay_t<A>>) return std::forward<A>(argument);
+    else return P(std::forward<A>(argument));
+  } else if constexpr (std::is_arithmetic_v<std::decay_t<A>>) {
+    return Tensor(argument);
+  } else {
+    return std::forward<A>(argument);
+  }
+}
+
+/// void functions give an empty tuple.
+template <class F, class... B>
+auto call_plain(F& f, B&&... arguments) {
+  if constexpr (std::is_void_v<decltype(f(std::forward<B>(arguments)...))>) {
+    f(std::forward<B>(arguments)...);
+    return std::tuple<>();
+  } else {
+    using R = std::decay_t<decltype(f(std::forward<B>(arguments)...))>;
+    if constexpr (std::is_arithmetic_v<R>) return Tensor(f(std::forward<B>(arguments)...));
+    else return R(f(std::forward<B>(arguments)...));
+  }
+}
+template <class F, class... B>
+using plain_result = decltype(call_plain(std::declval<F&>(), std::declval<B&>()...));
+
+/// Lets a callable object of a stated signature be called with braced arguments: `f({a, b})`.
+template <class Self, class F, bool = HasSignature<F>>
+struct BraceCall {
+  template <class... A>
+  auto operator()(A&&... arguments) const {
+    return static_cast<const Self&>(*this).invoke(std::forward<A>(arguments)...);
+  }
+};
+template <class Self, class Parameters>
+struct BraceCallTyped;
+template <class Self, class... P>
+struct BraceCallTyped<Self, std::tuple<P...>> {
+  auto operator()(const std::decay_t<P>&... arguments) const { return static_cast<const Self&>(*this).invoke(arguments...); }
+};
+template <class Self, class F>
+struct BraceCall<Self, F, true> : BraceCallTyped<Self, typename Signature<std::decay_t<F>>::Parameters> {};
+
+}  // namespace detail
+}  // namespace postern

@@ -1,0 +1,74 @@
+// What jit can show of a function without running it: the traced program, its StableHLO, its compiled form.
+#pragma once
+#include <postern/call.h>
+#include <postern/type.h>
+
+#include <iosfwd>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace postern {
+
+struct Program;
+struct Module;
+namespace run {
+class CompiledProgram;
+}
+
+/// An effect of a program, as written in the source.
+struct EffectInfo {
+  std::string kind;  // "call", "tap"
+  Site site;
+  Effect effect;
+  bool in_loop;      // may fire any number of times
+};
+
+/// A traced function. Prints as one line for each equation: results with types, operation, parameters, operands, place.
+class TracedProgram {
+ public:
+  explicit TracedProgram(std::shared_ptr<const Program> program) : program_(std::move(program)) {}
+  std::string text() const;
+  std::vector<Type> inputs() const;  // arguments' leaves, then captured tensors
+  std::vector<Type> outputs() const;
+  std::size_t equations() const;
+  std::vector<EffectInfo> effects() const;  // calls and taps that are not pure, in program order
+  /// Checks that values are made before they are used and that types follow from the rules; throws TypeError naming equation and rule.
+  void verify() const;
+  const std::shared_ptr<const Program>& internal() const { return program_; }
+
+ private:
+  std::shared_ptr<const Program> program_;
+};
+std::string to_string(const TracedProgram& program);
+std::ostream& operator<<(std::ostream& out, const TracedProgram& program);
+
+/// A program as StableHLO text, ready for XLA.
+class Lowered {
+ public:
+  explicit Lowered(std::shared_ptr<const Module> module, std::shared_ptr<const Program> program) : module_(std::move(module)), program_(std::move(program)) {}
+  const std::string& stablehlo() const;
+  std::vector<Type> outputs() const;
+  const std::shared_ptr<const Module>& internal() const { return module_; }
+  TracedProgram program() const { return TracedProgram(program_); }
+
+ private:
+  std::shared_ptr<const Module> module_;
+  std::shared_ptr<const Program> program_;
+};
+
+/// A compiled program, kept alive by this handle too.
+class Executable {
+ public:
+  explicit Executable(std::shared_ptr<const run::CompiledProgram> compiled) : compiled_(std::move(compiled)) {}
+  /// XLA's optimised program as text where the plug-in gives it, else empty.
+  std::string optimized() const;
+  /// Bytes XLA plans to use for temporaries; -1 where the plug-in does not tell.
+  std::int64_t temporary_bytes() const;
+  const std::shared_ptr<const run::CompiledProgram>& internal() const { return compiled_; }
+
+ private:
+  std::shared_ptr<const run::CompiledProgram> compiled_;
+};
+
+}  // namespace postern

@@ -1,0 +1,22 @@
+// The registry: host functions by name, for programs that call them as Named.
+#pragma once
+#include <postern/host.h>
+
+#include <string>
+#include <vector>
+
+namespace postern {
+
+struct RegisterOptions {
+  bool replace = false;  // whether a function of that name may be there already
+};
+
+/// Makes `fn` the function of that name for runs that start from now on; a run that has started keeps what it found. Throws TypeError for an empty name,
+/// or for one that is taken when `replace` is false. Thread-safe, also from inside host functions.
+void register_function(const std::string& name, Callee fn, const RegisterOptions& options = {});
+/// Whether there was one.
+bool unregister_function(const std::string& name);
+/// Sorted.
+std::vector<std::string> registered_functions();
+
+}  // namespace postern

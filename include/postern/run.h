@@ -1,0 +1,50 @@
+// Run: an execution that was started and can be waited for with a limit, cancelled, and given a deadline.
+#pragma once
+#include <postern/tensor.h>
+#include <postern/tree.h>
+
+#include <chrono>
+#include <memory>
+#include <optional>
+
+namespace postern {
+
+struct RunOptions {
+  std::chrono::nanoseconds deadline{0};  // over all its calls, from the start; 0: none
+  void* context = nullptr;               // what CallInfo::context shows to its callbacks
+};
+
+enum class RunStatus : std::uint8_t { running, done, failed, cancelled, stopped };
+
+namespace detail {
+struct StartedRun;
+RunStatus wait_run(StartedRun& run, std::optional<std::chrono::nanoseconds> limit);
+RunStatus status_of(const StartedRun& run);
+void cancel_run(StartedRun& run);
+const std::vector<Tensor>& results_of(StartedRun& run);
+}  // namespace detail
+
+/// An execution under way. Copies share it; dropping the last copy neither waits nor cancels.
+template <class R>
+class Run {
+ public:
+  Run(std::shared_ptr<detail::StartedRun> run, R like) : run_(std::move(run)), like_(std::move(like)) {}
+
+  /// Waits for the end: done, stopped (a host function ended it early), or cancelled. Throws the failure of the run. With a limit returns running when it passes.
+  RunStatus wait() const { return detail::wait_run(*run_, {}); }
+  RunStatus wait(std::chrono::nanoseconds limit) const { return detail::wait_run(*run_, limit); }
+  RunStatus status() const { return detail::status_of(*run_); }
+
+  /// Asks the run to stop: calls that have not begun are skipped, a function that looks at its StopToken sees it, waiters wake at once with a CallbackError of code
+  /// cancelled. Harmless after the end. Safe from a signal handler's thread and from callbacks.
+  void cancel() const { detail::cancel_run(*run_); }
+
+  /// Waits, and returns the results.
+  R result() const { return detail::with_leaves(like_, detail::results_of(*run_)); }
+
+ private:
+  std::shared_ptr<detail::StartedRun> run_;
+  R like_;
+};
+
+}  // namespace postern

@@ -1,0 +1,28 @@
+// Log lines.
+#include "core/log.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <string>
+
+namespace postern {
+
+LogLevel log_level() {
+  static const LogLevel level = [] {
+    const char* wish = std::getenv("POSTERN_LOG");
+    const std::string_view word = wish ? wish : "";
+    return word == "off" ? LogLevel::off : word == "info" ? LogLevel::info : word == "debug" ? LogLevel::debug : LogLevel::warning;
+  }();
+  return level;
+}
+
+void log_line(std::string_view text) {
+  std::string line = "postern: ";
+  line += text;
+  line += '\n';
+  // One write, so that lines of several threads stay whole.
+  [[maybe_unused]] const auto written = ::write(2, line.data(), line.size());
+}
+
+}  // namespace postern

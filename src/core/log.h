@@ -1,0 +1,20 @@
+// One line at a time on stderr, as loud as POSTERN_LOG asks: off, warning (default), info, debug.
+#pragma once
+#include <fmt/format.h>
+
+#include <string_view>
+
+namespace postern {
+
+enum class LogLevel { off, warning, info, debug };
+
+/// The level of POSTERN_LOG, read once; unknown words mean warning.
+LogLevel log_level();
+void log_line(std::string_view text);
+
+template <class... A>
+void log(LogLevel level, fmt::format_string<A...> format, A&&... args) {
+  if (level <= log_level()) log_line(fmt::format(format, std::forward<A>(args)...));
+}
+
+}  // namespace postern

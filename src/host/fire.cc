@@ -1,0 +1,266 @@
+// Entering host functions: the path from a device's buffers to the user's code and back.
+#include <algorithm>
+#include <cstring>
+
+#include "core/check.h"
+#include "core/log.h"
+#include "core/value.h"
+#include "host/bad_result.h"
+#include "host/executor.h"
+#include "host/run_state.h"
+
+namespace postern::host {
+
+namespace {
+
+using detail::Firing;
+using namespace std::chrono_literals;
+
+/// What the function is told. `stop` is the run's state, or the job's that outlives it.
+TapInfo make_info(const RunState& run, const HostSite& site, detail::StopState* stop, int device, std::int64_t element, std::span<const bool> mask) {
+  const SiteSpec& spec = *site.spec;
+  return {{spec.name, device, spec.place, run.number, StopToken(stop), run.context, element, stop}, spec.transforms, spec.operand_paths, spec.recomputed, mask};
+}
+
+/// Runs the function on these leaves; false if it failed, with the failure kept in `error` and `code`.
+bool enter(const HostSite& site, const Firing& firing, std::exception_ptr& error, ErrorCode& code) noexcept {
+  try {
+    site.function->invoke(site.function->object.get(), firing);
+    return true;
+  } catch (const BadResult&) {
+    code = ErrorCode::bad_result;
+  } catch (const CallbackError& e) {
+    code = e.code() == ErrorCode::reentry || e.code() == ErrorCode::closed ? e.code() : ErrorCode::threw;
+  } catch (...) {
+    code = ErrorCode::threw;
+  }
+  error = std::current_exception();
+  return false;
+}
+
+void keep_failure(RunState& run, const HostSite& site, int device, const std::exception_ptr& error, ErrorCode code) noexcept {
+  try {
+    run.fail(code, site, device, code == ErrorCode::bad_result ? nullptr : error, describe(error));
+  } catch (...) {
+    run.request(Outcome::failed);  // not even memory for the text
+  }
+}
+
+/// One firing on this thread, on XLA's own memory.
+bool fire_here(RunState& run, const HostSite& site, void* const* data, int device, std::int64_t element, std::span<const bool> mask) noexcept {
+  const Nesting* const outer = nesting();
+  const Nesting here{outer, &run, &site, device, outer ? outer->depth + 1 : 1};
+  NestingScope scope(&here);
+  const TapInfo info = make_info(run, site, &run, device, element, mask);
+  const Firing firing{site.leaves.data(), data, site.operands, site.results, &info, &site.spec->named.attributes, &site.spec->result_structure};
+  std::exception_ptr error;
+  ErrorCode code = ErrorCode::ok;
+  if (enter(site, firing, error, code)) [[likely]] {
+    if (run.end.load(std::memory_order_relaxed)) [[unlikely]] {
+      run.request(Outcome::stopped);
+      return false;
+    }
+    return true;
+  }
+  keep_failure(run, site, device, error, code);
+  return false;
+}
+
+/// A firing with a time limit: copies of the leaves that outlive the run, and the thread that works on them.
+struct Job : detail::StopState {
+  HostSite site;  // a copy: the program may go before the late function returns
+  std::vector<std::shared_ptr<void>> memory;
+  std::vector<void*> data;
+  std::mutex guard;
+  std::condition_variable finished;
+  bool done = false, abandoned = false, ok = false;
+  std::exception_ptr error;
+  ErrorCode code = ErrorCode::ok;
+
+  explicit Job(const HostSite& s) : site(s) {}
+};
+
+bool fire_limited(RunState& run, const HostSite& site, void* const* data, int device, std::int64_t element, RunState::Clock::time_point limit) {
+  auto job = std::make_shared<Job>(site);
+  for (std::size_t i = 0; i < site.leaves.size(); ++i) {
+    job->memory.push_back(detail::aligned_bytes(site.leaf_bytes[i]));
+    job->data.push_back(job->memory.back().get());
+    if (i < site.operands) std::memcpy(job->data[i], data[i], site.leaf_bytes[i]);
+  }
+  const Nesting here{nesting(), &run, &site, device, nesting() ? nesting()->depth + 1 : 1};
+  TapInfo info = make_info(run, job->site, job.get(), device, element, {});
+  run_on_host_thread([job, info, depth = here.depth, device] {
+    // The run's own chain may be gone when this function is late, so only the depth is carried over.
+    const Nesting nested{nullptr, nullptr, &job->site, device, depth};
+    NestingScope scope(&nested);
+    const Firing firing{job->site.leaves.data(), job->data.data(), job->site.operands, job->site.results, &info, &job->site.spec->named.attributes,
+                        &job->site.spec->result_structure};
+    std::exception_ptr error;
+    ErrorCode code = ErrorCode::ok;
+    const bool ok = enter(job->site, firing, error, code);
+    std::scoped_lock lock(job->guard);
+    job->ok = ok;
+    job->error = error;
+    job->code = code;
+    job->done = true;
+    if (job->abandoned) log(LogLevel::warning, "{} returned after its run had ended; its result is thrown away", describe(*job->site.spec));
+    job->finished.notify_all();
+  });
+  std::unique_lock lock(job->guard);
+  // Short waits: a run that is cancelled has nothing to wake us with.
+  while (!job->done && RunState::Clock::now() < limit && !run.stop.load())
+    job->finished.wait_until(lock, std::min(limit, RunState::Clock::now() + 5ms));
+  if (job->done) {
+    if (!job->ok) {
+      keep_failure(run, site, device, job->error, job->code);
+      return false;
+    }
+    for (std::size_t i = site.operands; i < site.leaves.size(); ++i) std::memcpy(data[i], job->data[i], site.leaf_bytes[i]);
+    if (job->end.load()) run.request(Outcome::stopped);
+    return !job->end.load();
+  }
+  job->abandoned = true;
+  job->stop = true;
+  lock.unlock();
+  if (run.stop.load()) return false;
+  const bool by_deadline = limit == run.deadline;
+  const auto allowed = by_deadline ? std::string("the run's deadline passed") :
+      fmt::format("no result within the limit of {:g} ms", std::chrono::duration<double, std::milli>(site.spec->timeout).count());
+  run.fail(ErrorCode::timeout, site, device, nullptr, allowed);
+  return false;
+}
+
+/// One firing in the way that the site asks for.
+bool fire_one(RunState& run, const HostSite& site, void* const* data, int device, std::int64_t element, std::span<const bool> mask) noexcept {
+  const SiteSpec& spec = *site.spec;
+  const auto start = RunState::Clock::now();
+  bool ok = false;
+  if (start >= run.deadline) {
+    keep_failure(run, site, device, std::make_exception_ptr(std::runtime_error("the run's deadline passed")), ErrorCode::timeout);
+    return false;
+  }
+  if (spec.timeout.count() > 0 || run.deadline != RunState::Clock::time_point::max()) {
+    const auto limit = spec.timeout.count() > 0 ? std::min(start + spec.timeout, run.deadline) : run.deadline;
+    try {
+      ok = fire_limited(run, site, data, device, element, limit);
+    } catch (...) {
+      keep_failure(run, site, device, std::current_exception(), ErrorCode::resource_exhausted);
+    }
+  } else {
+    ok = fire_here(run, site, data, device, element, mask);
+  }
+  if (spec.warn_after.count() > 0) {
+    const auto took = RunState::Clock::now() - start;
+    if (took > spec.warn_after) log(LogLevel::warning, "{} took {:g} ms", describe(spec), std::chrono::duration<double, std::milli>(took).count());
+  }
+  return ok;
+}
+
+void zero_results(const HostSite& site, void* const* buffers) noexcept {
+  for (std::size_t i = 0; i < site.results; ++i) std::memset(buffers[site.operands + site.spec->masked + i], 0, site.result_bytes[i]);
+}
+
+/// The leaves of element `e` of the batch.
+bool fire_element(RunState& run, const HostSite& site, void* const* buffers, int device, std::int64_t e) noexcept {
+  constexpr std::size_t few = 32;
+  void* small[few];
+  std::vector<void*> large;
+  void** data = small;
+  if (site.leaves.size() > few) {
+    large.resize(site.leaves.size());
+    data = large.data();
+  }
+  std::size_t mask_at = 0;
+  for (std::size_t i = 0; i < site.leaves.size(); ++i) data[i] = buffers[i < site.operands ? i : i + site.spec->masked];
+  std::int64_t rest = e;
+  for (std::size_t l = site.level_sizes.size(); l-- > 0;) {
+    const auto index = static_cast<std::size_t>(rest % site.level_sizes[l]);
+    rest /= site.level_sizes[l];
+    for (std::size_t i = 0; i < site.leaves.size(); ++i) data[i] = static_cast<std::byte*>(data[i]) + index * site.level_strides[l][i];
+    mask_at += index * site.mask_strides[l];
+  }
+  if (site.spec->masked && !static_cast<const bool*>(buffers[site.operands])[mask_at]) {
+    for (std::size_t i = site.operands; i < site.leaves.size(); ++i) std::memset(data[i], 0, site.leaf_bytes[i]);
+    return true;
+  }
+  return fire_one(run, site, data, device, e, {});
+}
+
+bool fire_batch(RunState& run, const HostSite& site, void* const* buffers, int device) noexcept {
+  if (site.spec->vmap != VmapMethod::parallel) {
+    for (std::int64_t e = 0; e < site.elements; ++e)
+      if (run.stop.load(std::memory_order_relaxed) || !fire_element(run, site, buffers, device, e)) return false;
+    return true;
+  }
+  std::atomic<bool> ok = true;
+  const Nesting* const outer = nesting();
+  try {
+    parallel_for(site.elements, [&](std::int64_t e) {
+      NestingScope scope(outer);
+      if (!ok || run.stop.load(std::memory_order_relaxed) || !fire_element(run, site, buffers, device, e)) ok = false;
+    });
+  } catch (...) {
+    keep_failure(run, site, device, std::current_exception(), ErrorCode::resource_exhausted);
+    return false;
+  }
+  return ok;
+}
+
+/// Sites that are neither plain nor batched: masks over whole batches, limits, warnings.
+bool fire_whole(RunState& run, const HostSite& site, void* const* buffers, int device) noexcept {
+  if (!site.spec->masked) return fire_one(run, site, buffers, device, -1, {});
+  const std::span mask(static_cast<const bool*>(buffers[site.operands]), static_cast<std::size_t>(site.spec->mask_size));
+  if (std::none_of(mask.begin(), mask.end(), [](bool alive) { return alive; })) {
+    zero_results(site, buffers);
+    return true;
+  }
+  std::vector<void*> data(buffers, buffers + site.operands);
+  data.insert(data.end(), buffers + site.operands + 1, buffers + site.buffers);
+  return fire_one(run, site, data.data(), device, -1, mask);
+}
+
+}  // namespace
+
+bool fire(RunState& run, const HostSite& site, void* const* buffers, int device) noexcept {
+  bool ok = false;
+  if (!run.stop.load(std::memory_order_relaxed)) [[likely]] {
+    run.current.store(&site, std::memory_order_relaxed);
+    const SiteSpec& spec = *site.spec;
+    if (!site.level_sizes.empty()) ok = fire_batch(run, site, buffers, device);
+    else if (spec.masked || spec.timeout.count() > 0 || spec.warn_after.count() > 0 || run.deadline != RunState::Clock::time_point::max())
+      ok = fire_whole(run, site, buffers, device);
+    else ok = fire_here(run, site, buffers, device, -1, {});
+  }
+  if (!ok && run.poison) zero_results(site, buffers);
+  return ok;
+}
+
+}  // namespace postern::host
+
+namespace postern::detail {
+
+std::shared_ptr<void> aligned_bytes(std::size_t bytes) {
+  void* memory = ::operator new(std::max<std::size_t>(bytes, 1), std::align_val_t{64});
+  return {memory, [](void* p) { ::operator delete(p, std::align_val_t{64}); }};
+}
+
+void check_result_count(const Firing& firing, std::size_t got, const std::string& structure) {
+  if (got == firing.results) return;
+  throw host::BadResult(fmt::format("expected {} results {}, got {} results {}", firing.results, *firing.result_structure, got, structure));
+}
+
+void check_result(const Firing& firing, std::size_t leaf, DType dtype, std::span<const std::int64_t> dims) {
+  const LeafLayout& want = firing.leaves[firing.operands + leaf];
+  if (want.dtype == dtype && std::ranges::equal(dims, std::span(want.dims, want.rank))) [[likely]] return;
+  throw host::BadResult(fmt::format("result {} was declared {}{}, the function returned {}{}", leaf, to_string(want.dtype),
+                                    dims_to_string({want.dims, want.rank}), to_string(dtype), dims_to_string(dims)));
+}
+
+void write_result(const Firing& firing, std::size_t leaf, const void* data) {
+  const LeafLayout& want = firing.leaves[firing.operands + leaf];
+  std::memcpy(firing.data[firing.operands + leaf], data, static_cast<std::size_t>(want.size) * byte_width(want.dtype));
+}
+
+void write_result(const Firing& firing, std::size_t leaf, const Tensor& value) { value.read(firing.data[firing.operands + leaf]); }
+
+}  // namespace postern::detail

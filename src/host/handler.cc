@@ -1,0 +1,50 @@
+// From XLA's call frame to a firing: fetch the run, index the site, point at the buffers.
+#include "host/handler.h"
+
+#include <vector>
+
+#include "host/run_state.h"
+#include "pjrt/ffi_frame.h"
+
+namespace postern::host {
+
+std::int64_t run_state_type = 0;
+
+namespace {
+
+alignas(64) std::byte nothing[64];  // where empty arrays point
+
+XLA_FFI_Error* enter(XLA_FFI_CallFrame* frame, RunState& run, const HostSite& site, void** buffers) {
+  const auto operands = pjrt::operands(frame);
+  const auto results = pjrt::results(frame);
+  const std::size_t in = site.operands + site.spec->masked;
+  for (std::size_t i = 0; i < in; ++i) buffers[i] = operands[i]->data ? operands[i]->data : nothing;
+  for (std::size_t i = 0; i < site.results; ++i) buffers[in + i] = results[i]->data ? results[i]->data : nothing;
+  const int device = run.device >= 0 ? run.device : pjrt::device_ordinal(frame);
+  if (fire(run, site, buffers, device) || run.poison) [[likely]] return nullptr;
+  return pjrt::make_error(frame, ErrorCode::aborted, "postern: the run was stopped by a host function");
+}
+
+}  // namespace
+
+XLA_FFI_Error* handle_call(XLA_FFI_CallFrame* frame) {
+  if (frame->extension_start && pjrt::answer_metadata(frame)) [[unlikely]] return nullptr;
+  auto* run = static_cast<RunState*>(pjrt::user_data(frame, run_state_type));
+  if (!run) [[unlikely]] return pjrt::make_error(frame, ErrorCode::failed_precondition, "postern_call: the program was not started by Postern");
+  const std::int64_t* index = pjrt::int_attribute(frame, 0, site_attribute);
+  if (!index || *index < 0 || static_cast<std::size_t>(*index) >= run->site_count) [[unlikely]]
+    return pjrt::make_error(frame, ErrorCode::internal, "postern_call: the program names a site that its run does not have");
+  const HostSite& site = run->sites[*index];
+  // Ordered effects bring a token behind their operands and results.
+  if (pjrt::operands(frame).size() < site.operands + site.spec->masked || pjrt::results(frame).size() < site.results) [[unlikely]]
+    return pjrt::make_error(frame, ErrorCode::internal, "postern_call: the call's buffers are not those of its site");
+  constexpr std::size_t few = 32;
+  if (site.buffers <= few) [[likely]] {
+    void* buffers[few];
+    return enter(frame, *run, site, buffers);
+  }
+  std::vector<void*> buffers(site.buffers);
+  return enter(frame, *run, site, buffers.data());
+}
+
+}  // namespace postern::host

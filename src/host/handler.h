@@ -1,0 +1,18 @@
+// The one FFI target of Postern's programs.
+#pragma once
+#include <cstdint>
+
+struct XLA_FFI_CallFrame;
+struct XLA_FFI_Error;
+
+namespace postern::host {
+
+inline constexpr const char* call_target = "postern_call";
+inline constexpr const char* site_attribute = "id";
+
+/// The id under which a run's ExecuteContext holds its RunState; set once when the plug-in is loaded.
+extern std::int64_t run_state_type;
+
+XLA_FFI_Error* handle_call(XLA_FFI_CallFrame* frame);
+
+}  // namespace postern::host

@@ -1,0 +1,75 @@
+// The registry of named functions.
+#include "host/registry.h"
+
+#include <map>
+#include <shared_mutex>
+
+#include "core/check.h"
+#include "host/run_state.h"
+
+namespace postern {
+
+namespace {
+
+struct Registry {
+  std::shared_mutex guard;
+  std::map<std::string, std::shared_ptr<const detail::HostFunction>> functions;
+};
+Registry& registry() {
+  static Registry* const r = new Registry;  // runs may end after main
+  return *r;
+}
+
+}  // namespace
+
+void register_function(const std::string& name, Callee fn, const RegisterOptions& options) {
+  PlaceScope at(fn.place());
+  check(!name.empty(), "register_function: the name is empty");
+  check(fn.function() != nullptr, "register_function: '{}' must be a callable, not another name", name);
+  std::unique_lock lock(registry().guard);
+  const auto [found, fresh] = registry().functions.try_emplace(name, fn.function());
+  if (fresh) return;
+  check(options.replace, "register_function: '{}' is already registered; ask for replace, or unregister it first", name);
+  found->second = fn.function();
+}
+
+bool unregister_function(const std::string& name) {
+  std::unique_lock lock(registry().guard);
+  return registry().functions.erase(name) > 0;
+}
+
+std::vector<std::string> registered_functions() {
+  std::shared_lock lock(registry().guard);
+  std::vector<std::string> names;
+  for (const auto& [name, function] : registry().functions) names.push_back(name);
+  return names;
+}
+
+namespace host {
+
+std::vector<HostSite> resolve_names(const std::vector<HostSite>& sites) {
+  std::vector<HostSite> out = sites;
+  std::vector<const HostSite*> missing;
+  {
+    std::shared_lock lock(registry().guard);
+    for (HostSite& site : out) {
+      if (site.function) continue;
+      const auto found = registry().functions.find(site.spec->named.name);
+      if (found == registry().functions.end()) missing.push_back(&site);
+      else site.function = found->second;
+    }
+  }
+  if (!missing.empty()) {
+    std::string text;
+    for (const HostSite* site : missing) text += fmt::format("{}'{}' for {}", text.empty() ? "" : ", ", site->spec->named.name, describe(*site->spec));
+    const SiteSpec& first = *missing.front()->spec;
+    throw CallbackError(ErrorCode::unregistered, fmt::format("no host function is registered under {}; there are [{}]", text, fmt::join(registered_functions(), ", ")),
+                        Site{first.name, first.place}, 0, nullptr);
+  }
+  for (std::size_t i = 0; i < out.size(); ++i)
+    if (!sites[i].function) check_signature(*out[i].spec, *out[i].function);
+  return out;
+}
+
+}  // namespace host
+}  // namespace postern

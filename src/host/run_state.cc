@@ -1,0 +1,118 @@
+// Failures of a run, and where a thread stands.
+#include "host/run_state.h"
+
+#include <cxxabi.h>
+#include <fmt/format.h>
+
+#include <cstdlib>
+
+namespace postern {
+
+bool StopToken::stop_requested() const { return state_ && state_->stop.load(std::memory_order_relaxed); }
+
+void CallInfo::end_run() const {
+  if (run_state) run_state->end.store(true, std::memory_order_relaxed);
+}
+
+std::string to_string(const Transforms& transforms) { return fmt::format("{}", fmt::join(transforms, ",")); }
+
+}  // namespace postern
+
+namespace postern::host {
+
+namespace {
+thread_local const Nesting* current_nesting = nullptr;
+constexpr std::size_t kept_failures = 16;
+}  // namespace
+
+const Nesting* nesting() { return current_nesting; }
+NestingScope::NestingScope(const Nesting* nesting) : before_(current_nesting) { current_nesting = nesting; }
+NestingScope::~NestingScope() { current_nesting = before_; }
+
+std::string describe(const SiteSpec& site) {
+  return fmt::format("{} '{}' at {}", site.kind == SiteSpec::Kind::tap ? "tap" : "call", site.name, to_string(site.place));
+}
+
+std::string describe(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& e) {
+    return e.what();
+  } catch (...) {
+    const std::type_info* type = abi::__cxa_current_exception_type();
+    int status = 0;
+    char* readable = type ? abi::__cxa_demangle(type->name(), nullptr, nullptr, &status) : nullptr;
+    std::string text = fmt::format("an exception of type {}", readable ? readable : "unknown");
+    std::free(readable);
+    return text;
+  }
+}
+
+void RunState::fail(ErrorCode code, const HostSite& site, int on_device, std::exception_ptr cause, const std::string& what) {
+  const std::string text = fmt::format("{} on device {}: {}", describe(*site.spec), on_device, what);
+  {
+    std::scoped_lock lock(guard_);
+    if (count_++ == 0) {
+      code_ = code;
+      site_ = {site.spec->name, site.spec->place};
+      device_ = on_device;
+      cause_ = std::move(cause);
+      text_ = text;
+    } else if (others_.size() < kept_failures) {
+      others_.push_back(text);
+    }
+  }
+  // A failure outranks an earlier wish to stop.
+  outcome_.store(Outcome::failed, std::memory_order_release);
+  stop.store(true, std::memory_order_release);
+}
+
+void RunState::request(Outcome reason) {
+  Outcome expected = Outcome::running;
+  if (outcome_.compare_exchange_strong(expected, reason)) stop.store(true, std::memory_order_release);
+}
+
+std::exception_ptr RunState::error() const {
+  std::string text = text_;
+  if (count_ > 1) text += fmt::format(" (and {} more)", count_ - 1);
+  if (code_ == ErrorCode::timeout) return std::make_exception_ptr(TimeoutError(code_, text, site_, device_, cause_, others_, count_));
+  return std::make_exception_ptr(CallbackError(code_, text, site_, device_, cause_, others_, count_));
+}
+
+void RunState::rethrow() {
+  std::exception_ptr e;
+  {
+    std::scoped_lock lock(guard_);
+    seen_ = true;
+    if (count_ > 0) e = error();
+  }
+  if (e) std::rethrow_exception(e);
+  const bool stopped = outcome() == Outcome::stopped;
+  const HostSite* site = current.load();
+  throw CallbackError(ErrorCode::cancelled, stopped ? "the run was ended early by a host function; its results were not computed" : "the run was cancelled",
+                      site ? Site{site->spec->name, site->spec->place} : Site{}, 0, nullptr);
+}
+
+std::exception_ptr RunState::take_unseen() {
+  std::scoped_lock lock(guard_);
+  if (count_ == 0 || seen_) return nullptr;
+  seen_ = true;
+  return error();
+}
+
+void RunState::reset() {
+  stop.store(false, std::memory_order_relaxed);
+  end.store(false, std::memory_order_relaxed);
+  if (outcome_.exchange(Outcome::running) != Outcome::running || count_ > 0) {
+    std::scoped_lock lock(guard_);
+    count_ = 0;
+    cause_ = nullptr;
+    others_.clear();
+    seen_ = false;
+  }
+  current.store(nullptr, std::memory_order_relaxed);
+  context = nullptr;
+  deadline = Clock::time_point::max();
+}
+
+}  // namespace postern::host

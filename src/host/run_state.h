@@ -1,0 +1,106 @@
+// RunState: what one execution of a program carries to the functions that it calls back. XLA hands its address to the handler.
+#pragma once
+#include <postern/error.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "host/site.h"
+
+namespace postern::detail {
+
+/// What a StopToken looks at, and where end_run leaves its wish.
+struct StopState {
+  std::atomic<bool> stop{false};
+  std::atomic<bool> end{false};
+};
+
+}  // namespace postern::detail
+
+namespace postern::host {
+
+enum class Outcome : std::uint8_t { running, done, failed, cancelled, stopped };
+
+class RunState : public detail::StopState {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // Set before the run starts.
+  const HostSite* sites = nullptr;
+  std::size_t site_count = 0;
+  std::uint64_t number = 0;
+  bool poison = false;  // several devices: a failure must not return an error to XLA, see docs/design.md
+  int device = -1;      // of a run on one device; -1: the handler asks XLA
+  void* context = nullptr;
+  Clock::time_point deadline = Clock::time_point::max();
+
+  // For whoever watches.
+  std::atomic<const HostSite*> current{nullptr};
+
+  /// Keeps the first failure, counts the others, and stops the run.
+  void fail(ErrorCode code, const HostSite& site, int device, std::exception_ptr cause, const std::string& what);
+  /// Asks the run to stop; the first reason stays.
+  void request(Outcome reason);
+  Outcome outcome() const { return outcome_.load(std::memory_order_acquire); }
+  /// Ends a run that nothing stopped.
+  void outcome_done(Outcome running = Outcome::running) { outcome_.compare_exchange_strong(running, Outcome::done); }
+  bool failed() const { return outcome() == Outcome::failed; }
+
+  /// Throws the failure (CallbackError, TimeoutError), or that the run was cancelled or stopped; the error counts as seen.
+  [[noreturn]] void rethrow();
+  /// The failure if nobody has seen it yet.
+  std::exception_ptr take_unseen();
+
+  void reset();
+
+ private:
+  std::exception_ptr error() const;
+
+  std::atomic<Outcome> outcome_{Outcome::running};
+  mutable std::mutex guard_;
+  ErrorCode code_ = ErrorCode::ok;
+  Site site_;
+  int device_ = 0;
+  std::exception_ptr cause_;
+  std::string text_;
+  std::vector<std::string> others_;
+  std::size_t count_ = 0;
+  bool seen_ = false;
+};
+
+/// Where the current thread stands: inside which firings, of which runs. Linked through the stack, also across the executor's threads.
+struct Nesting {
+  const Nesting* outer;
+  RunState* run;
+  const HostSite* site;
+  int device;
+  int depth;
+};
+const Nesting* nesting();
+/// Makes `nesting` the thread's for a scope: for threads that work on behalf of a firing.
+class NestingScope {
+ public:
+  explicit NestingScope(const Nesting* nesting);
+  ~NestingScope();
+  NestingScope(const NestingScope&) = delete;
+
+ private:
+  const Nesting* before_;
+};
+
+/// Enters the site's function for the buffers of one execution (operands, mask, results; never null pointers). False when the run must not go on: it failed now or
+/// before; results are then zeroed if the run is poisoned. Never throws, never waits without a limit or a waker. Allocates nothing
+/// unless the site asks for copies or the function throws.
+bool fire(RunState& run, const HostSite& site, void* const* buffers, int device) noexcept;
+
+/// "call 'fetch' at main.cc:12": how errors name a site.
+std::string describe(const SiteSpec& site);
+/// The text of any exception: what() or its type's name.
+std::string describe(const std::exception_ptr& error);
+
+}  // namespace postern::host

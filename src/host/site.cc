@@ -1,0 +1,122 @@
+// Preparing sites, and checking that a function can take what a site gives.
+#include "host/site.h"
+
+#include <algorithm>
+
+#include "core/check.h"
+#include "host/run_state.h"
+
+namespace postern {
+
+void SiteSpec::fields(FieldSink& sink) const {
+  static constexpr const char* kinds[] = {"call", "tap"};
+  static constexpr const char* effects[] = {"pure", "unordered", "ordered"};
+  static constexpr const char* methods[] = {"sequential", "parallel", "expand_dims", "broadcast_all"};
+  sink("name", name);
+  if (kind != Kind::call) sink("kind", kinds[static_cast<int>(kind)]);
+  sink("effect", effects[static_cast<int>(effect)]);
+  if (kind == Kind::call) sink("results", result_structure + to_string(results));
+  if (!named.name.empty()) sink("function", named.name), sink("attributes", named.attributes);
+  if (timeout.count()) sink("timeout_ms", fmt::format("{:g}", std::chrono::duration<double, std::milli>(timeout).count()));
+  if (vmap != VmapMethod::sequential) sink("vmap", methods[static_cast<int>(vmap)]);
+  for (const BatchLevel& level : levels) sink("batch", fmt::format("{}", level.size)), sink("mapped", level.mapped);
+  if (masked) sink("masked", true);
+  if (!transforms.empty()) sink("transforms", to_string(transforms));
+  if (async) sink("async", true);
+  if (every != 1) sink("every", every);
+  sink.identity("fn", function.get());
+}
+
+}  // namespace postern
+
+namespace postern::host {
+
+using detail::Parameter;
+
+HostSite::HostSite(SitePtr s, std::shared_ptr<const detail::HostFunction> fn) : spec(std::move(s)), function(std::move(fn)) {
+  operands = spec->operands.size();
+  results = spec->results.size();
+  buffers = operands + spec->masked + results;
+  auto add = [&](const Type& t) {
+    leaves.push_back({t.dtype, t.dims.data(), t.dims.size(), t.size()});
+    leaf_bytes.push_back(t.byte_size());
+  };
+  for (const Type& t : spec->operands) add(t);
+  for (const Type& t : spec->results) add(t);
+
+  // Innermost level last; a leaf that lacks a level stands still along it.
+  const std::size_t count = spec->levels.size();
+  level_sizes.resize(count);
+  level_strides.assign(count, std::vector<std::size_t>(leaves.size(), 0));
+  mask_strides.assign(count, 0);
+  std::vector<std::size_t> step = leaf_bytes;
+  std::size_t mask_step = 1;
+  for (std::size_t l = count; l-- > 0;) {
+    const BatchLevel& level = spec->levels[l];
+    level_sizes[l] = level.size;
+    elements *= level.size;
+    for (std::size_t i = 0; i < leaves.size(); ++i) {
+      if (i < operands && !level.mapped[i]) continue;
+      level_strides[l][i] = step[i];
+      step[i] *= static_cast<std::size_t>(level.size);
+    }
+    if (spec->masked && level.mapped[operands]) {
+      mask_strides[l] = mask_step;
+      mask_step *= static_cast<std::size_t>(level.size);
+    }
+  }
+  for (std::size_t i = operands; i < leaves.size(); ++i) result_bytes.push_back(step[i]);
+}
+
+namespace {
+
+std::string parameter_text(const Parameter& p) {
+  switch (p.kind) {
+    case Parameter::Kind::view: return fmt::format("View<const {}>", to_string(p.dtype));
+    case Parameter::Kind::mutable_view: return fmt::format("View<{}>", to_string(p.dtype));
+    case Parameter::Kind::number: return fmt::format("a number of {}", to_string(p.dtype));
+    default: return "a view of any type";
+  }
+}
+
+}  // namespace
+
+void check_signature(const SiteSpec& site, const detail::HostFunction& f) {
+  using Kind = Parameter::Kind;
+  PlaceScope::Replace at(site.place);
+  const std::string who = fmt::format("{} '{}'", site.kind == SiteSpec::Kind::tap ? "tap" : "call", site.name);
+  check(site.kind == SiteSpec::Kind::tap || !f.wants_tap_info, "{}: the function takes a TapInfo, which only taps, hooks and prints give; take a CallInfo", who);
+  check(!f.wants_attributes || !site.named.name.empty(), "{}: the function takes Attributes, which only functions called by name are given", who);
+  std::vector<Parameter> takes = f.parameters;
+  const bool all_in = !takes.empty() && takes.front().kind == Kind::all_operands;
+  const bool all_out = !takes.empty() && takes.back().kind == Kind::all_results;
+  const bool in_place = !f.by_value && site.kind == SiteSpec::Kind::call;
+  const std::size_t wanted = (all_in ? 1 : site.operands.size()) + (in_place ? (all_out ? 1 : site.results.size()) : 0);
+  check(takes.size() == wanted, "{}: the function takes {} leaves, the {} gives {} operands {}{}", who, takes.size(),
+        site.kind == SiteSpec::Kind::tap ? "tap" : "call", site.operands.size(), to_string(site.operands),
+        in_place ? fmt::format(" and {} results {} to fill", site.results.size(), to_string(site.results)) : "");
+  const std::string batched = site.transforms.empty() ? "" : fmt::format(" (seen after {})", to_string(site.transforms));
+  for (std::size_t i = 0; i < takes.size(); ++i) {
+    const Parameter& p = takes[i];
+    if (p.kind == Kind::all_operands || p.kind == Kind::all_results) continue;
+    const bool is_operand = all_in ? i == 0 : i < site.operands.size();
+    const std::size_t leaf = is_operand ? i : i - (all_in ? 1 : site.operands.size());
+    const Type& type = is_operand ? site.operands[leaf] : site.results[leaf];
+    const auto& paths = is_operand ? site.operand_paths : site.result_paths;
+    const std::string path = leaf < paths.size() ? paths[leaf] : "";
+    const bool writes = p.kind == Kind::mutable_view || p.kind == Kind::any_mutable_view;
+    const bool untyped = p.kind == Kind::any_view || p.kind == Kind::any_mutable_view;
+    check(writes != is_operand && (untyped || p.dtype == type.dtype) && (p.kind != Kind::number || type.dims.empty()),
+          "{}: parameter {} of the function is {}, {} {}{} is {}{}", who, i, parameter_text(p), is_operand ? "operand" : "result", leaf, path, to_string(type), batched);
+  }
+}
+
+}  // namespace postern::host
+
+namespace postern {
+
+void check_site(const SiteSpec& site) {
+  if (site.function) host::check_signature(site, *site.function);
+}
+
+}  // namespace postern

@@ -1,0 +1,29 @@
+// HostSite: a site made ready for the hot path. Whatever can be known before a run is worked out here.
+#pragma once
+#include "core/site.h"
+
+namespace postern::host {
+
+struct HostSite {
+  /// `function` is the site's own, or what its name meant when the run started.
+  HostSite(SitePtr spec, std::shared_ptr<const detail::HostFunction> function);
+
+  SitePtr spec;
+  std::shared_ptr<const detail::HostFunction> function;  // null: a name that is looked up when a run starts
+  std::vector<detail::LeafLayout> leaves;                // of one firing: operands, then results
+  std::vector<std::size_t> leaf_bytes;                   // of one firing
+  std::size_t operands = 0, results = 0;
+  std::size_t buffers = 0;                               // of the equation: operands, the mask if any, results
+  std::vector<std::size_t> result_bytes;                 // of the equation's results
+
+  // Elements of the batch, and by how many bytes each leaf moves on along each level (row-major over levels).
+  std::int64_t elements = 1;
+  std::vector<std::int64_t> level_sizes;
+  std::vector<std::vector<std::size_t>> level_strides;
+  std::vector<std::size_t> mask_strides;
+};
+
+/// Throws TypeError when the function's parameters cannot take the site's leaves: counts, dtypes, ranks; naming site and types.
+void check_signature(const SiteSpec& site, const detail::HostFunction& function);
+
+}  // namespace postern::host

@@ -1,0 +1,225 @@
+// call, and the primitive that taps, hooks and prints share with it.
+#include "ops/site.h"
+
+#include <algorithm>
+
+#include "ops/family.h"
+#include "ops/shape.h"
+
+namespace postern {
+
+// Defined in host/, below this room.
+void check_site(const SiteSpec& site);
+
+namespace {
+
+const SiteSpec& spec_of(const Params* params) { return *as<SiteParams>(*params).site; }
+bool is_tap(const SiteSpec& s) { return s.kind == SiteSpec::Kind::tap; }
+
+Types site_type(const Params* params, TypeSpan operands) {
+  const SiteSpec& s = spec_of(params);
+  check(operands.size() == s.operands.size() + s.masked, "{}: {} operands, the site has {}", s.name, operands.size(), s.operands.size() + s.masked);
+  for (std::size_t i = 0; i < s.operands.size(); ++i) {
+    Type type = s.operands[i];
+    for (std::size_t l = s.levels.size(); l-- > 0;)
+      if (s.levels[l].mapped[i]) type.dims.insert(type.dims.begin(), s.levels[l].size);
+    check(operands[i].dtype == type.dtype && operands[i].dims == type.dims, "{}: operand {} must be {}, got {}", s.name, i, to_string(type), to_string(operands[i]));
+  }
+  Types out;
+  if (is_tap(s)) {
+    for (std::size_t i = 0; i < s.operands.size(); ++i) out.push_back(operands[i]);
+    return out;
+  }
+  for (Type type : s.results) {
+    for (std::size_t l = s.levels.size(); l-- > 0;) type.dims.insert(type.dims.begin(), s.levels[l].size);
+    out.push_back(std::move(type));
+  }
+  return out;
+}
+
+Jvp site_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
+  const SiteSpec& s = *op.as<SiteParams>().site;
+  if (is_tap(s)) return {bind_n(op.primitive, op.params, x), Tensors(dx.begin(), dx.begin() + static_cast<std::ptrdiff_t>(s.operands.size()))};
+  const bool moves = std::ranges::any_of(dx, [](const Tensor& t) { return t.has_value(); });
+  const bool matters = std::ranges::any_of(s.results, [](const Type& t) { return is_differentiable(t.dtype); });
+  if (moves && matters) {
+    PlaceScope::Replace at(s.place);
+    throw_type_error(fmt::format("call '{}' has no derivative, and an operand is differentiated: give it a rule with custom_vjp, custom_jvp or call_with_vjp, or "
+                                 "say with stop_gradient that none is meant", s.name));
+  }
+  Tensors y = bind_n(op.primitive, op.params, x);
+  return {y, Tensors(y.size())};
+}
+
+/// The function sees whole batches: shapes with the batch axis in front.
+Batched batch_whole(SiteSpec s, Tensors x, std::span<const int> axes, std::int64_t size, const Tensor& mask) {
+  const std::size_t n = s.operands.size();
+  for (std::size_t i = 0; i < n; ++i) {
+    if (axes[i] < 0 && is_tap(s)) continue;
+    if (axes[i] < 0 && s.vmap == VmapMethod::expand_dims) x[i] = expand_dims(x[i], 0);
+    else x[i] = batch_front(x[i], axes[i], size);
+    s.operands[i] = Type{x[i].dtype(), x[i].dims()};
+  }
+  for (Type& t : s.results) t.dims.insert(t.dims.begin(), size);
+  if (mask.has_value()) {
+    check(!s.masked, "{} '{}': a mask inside a mask is not supported for functions that see whole batches", is_tap(s) ? "tap" : "call", s.name);
+    s.masked = true;
+    s.mask_size = mask.size();
+    x.push_back(mask);
+  }
+  if (is_tap(s)) {
+    std::string record = "batch(";
+    for (std::size_t i = 0; i < n; ++i) record += (i ? "," : "") + (axes[i] < 0 ? std::string("none") : std::string("0"));
+    const bool all_front = std::ranges::all_of(axes.first(n), [](int a) { return a >= 0; });
+    s.transforms.push_back(all_front ? "batch(0)" : record + ")");
+  }
+  Tensors y = at_site(std::move(s), x);
+  std::vector<int> out(y.size(), 0);
+  if (is_tap(s))
+    for (std::size_t i = 0; i < y.size(); ++i) out[i] = axes[i] < 0 ? -1 : 0;
+  return {y, out};
+}
+
+/// The function runs for each element: the site gets one more level, the operands their axis in front.
+Batched batch_elements(SiteSpec s, Tensors x, std::span<const int> axes, std::int64_t size, const Tensor& mask) {
+  BatchLevel level{size, {}};
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    level.mapped.push_back(axes[i] >= 0);
+    x[i] = batch_front(x[i], axes[i], size, false);
+  }
+  if (mask.has_value()) {
+    if (s.masked) {  // alive in both
+      Tensor inner = x.back();
+      if (!level.mapped.back()) inner = batch_front(inner, -1, size);
+      Dims dims = inner.dims();
+      Dims front{0};
+      x.back() = logical_and(inner, broadcast_in_dim(mask, dims, front));
+      level.mapped.back() = true;
+    } else {
+      s.masked = true;
+      s.mask_size = size;
+      x.push_back(mask);
+      level.mapped.push_back(true);
+      for (BatchLevel& inner : s.levels) inner.mapped.push_back(false);
+    }
+  }
+  s.levels.insert(s.levels.begin(), std::move(level));
+  Tensors y = at_site(std::move(s), x);
+  return {y, std::vector<int>(y.size(), 0)};
+}
+
+Batched site_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes, std::int64_t size, const Tensor& mask) {
+  const SiteSpec& s = *op.as<SiteParams>().site;
+  const bool mapped = std::ranges::any_of(axes, [](int a) { return a >= 0; });
+  // What no element can tell apart runs once; an effect is wanted from each.
+  if (!mapped && (s.effect == Effect::pure || is_tap(s)) && !mask.has_value()) return {bind_n(op.primitive, op.params, x), std::vector<int>(is_tap(s) ? x.size() : s.results.size(), -1)};
+  Tensors operands(x.begin(), x.end());
+  const bool whole = is_tap(s) || s.vmap == VmapMethod::expand_dims || s.vmap == VmapMethod::broadcast_all;
+  return whole ? batch_whole(s, std::move(operands), axes, size, mask) : batch_elements(s, std::move(operands), axes, size, mask);
+}
+
+std::string layout_text(std::int64_t rank) {
+  std::string text = rank ? "dense<[" : "dense<";
+  for (std::int64_t i = rank; i-- > 0;) text += std::to_string(i) + (i ? ", " : "]");
+  return text + "> : tensor<" + std::to_string(rank) + "xindex>";
+}
+
+std::string quoted(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\' || static_cast<unsigned char>(c) < 0x20) out += fmt::format("\\{:02X}", static_cast<unsigned char>(c));
+    else out += c;
+  }
+  return out + "\"";
+}
+
+void site_lower(Lowering& out, const Equation& e) {
+  const SiteSpec& s = spec_of(e.params.get());
+  const std::size_t index = out.add_site(as<SiteParams>(*e.params).site);
+  const bool ordered = s.effect == Effect::ordered;
+  const Ssa token = ordered ? out.token() : Ssa{};
+  std::vector<Ssa> results;
+  for (int i = 0; i < e.results + ordered; ++i) results.push_back(out.fresh());
+
+  out.write("    ");
+  for (std::size_t i = 0; i < results.size(); ++i) out.write("{}%{}", i ? ", " : "", results[i].id);
+  out.write("{}\"stablehlo.custom_call\"(", results.empty() ? "" : " = ");
+  for (std::size_t i = 0; i < e.operands.size(); ++i) out.write("{}%{}", i ? ", " : "", out.operand(e, i).id);
+  if (ordered) out.write("{}%{}", e.operands.empty() ? "" : ", ", token.id);
+  out.write(") {{call_target_name = \"postern_call\", api_version = 4 : i32, backend_config = {{id = {} : i64, label = {}}}", index, quoted(s.name));
+  if (s.effect != Effect::pure) out.write(", has_side_effect = true");
+  // XLA may choose any layout for the buffers of a custom call; host functions see row-major ones.
+  out.write(", operand_layouts = [");
+  for (std::size_t i = 0; i < e.operands.size(); ++i) out.write("{}{}", i ? ", " : "", layout_text(out.operand_type(e, i).rank()));
+  if (ordered) out.write("{}{}", e.operands.empty() ? "" : ", ", layout_text(0));
+  out.write("], result_layouts = [");
+  for (int i = 0; i < e.results; ++i) out.write("{}{}", i ? ", " : "", layout_text(out.result_type(e, i).rank()));
+  if (ordered) out.write("{}{}", e.results ? ", " : "", layout_text(0));
+  out.write("]");
+  if (is_tap(s) && e.results) {
+    out.write(", output_operand_aliases = [");
+    for (int i = 0; i < e.results; ++i)
+      out.write("{}#stablehlo.output_operand_alias<output_tuple_indices = [{}], operand_index = {}, operand_tuple_indices = []>", i ? ", " : "",
+                results.size() > 1 ? std::to_string(i) : "", i);
+    out.write("]");
+  }
+  out.write("}} : (");
+  for (std::size_t i = 0; i < e.operands.size(); ++i) out.write("{}{}", i ? ", " : "", Lowering::type(out.operand_type(e, i)));
+  if (ordered) out.write("{}{}", e.operands.empty() ? "" : ", ", Lowering::token_type);
+  out.write(") -> (");
+  for (int i = 0; i < e.results; ++i) out.write("{}{}", i ? ", " : "", Lowering::type(out.result_type(e, i)));
+  if (ordered) out.write("{}{}", e.results ? ", " : "", Lowering::token_type);
+  out.write(")\n");
+
+  for (int i = 0; i < e.results; ++i) out.define(e, i, results[static_cast<std::size_t>(i)]);
+  if (ordered) out.set_token(results.back());
+}
+
+Effect site_effect(const Params* params) { return spec_of(params).effect; }
+const SiteSpec* site_of(const Params* params) { return &spec_of(params); }
+
+}  // namespace
+
+constexpr Primitive site_p{.name = "call", .type = site_type, .jvp = site_jvp, .batch = site_batch, .lower = site_lower, .effect = site_effect, .distinct = true, .site = site_of};
+static_assert(complete(site_p));
+
+Tensors at_site(SiteSpec site, std::span<const Tensor> operands) {
+  check_site(site);
+  return bind_n(site_p, make_params(SiteParams{std::make_shared<const SiteSpec>(std::move(site))}), operands);
+}
+
+void Callee::check_callable(bool callable, Place place) {
+  PlaceScope at(place);
+  check(callable, "a host function is null");
+}
+
+namespace detail {
+
+Tensors call(const CallOptions& options, const std::vector<Type>& out, const std::string& structure, const std::vector<std::string>& paths, const Callee& fn,
+             const Tensors& operands) {
+  PlaceScope at(fn.place());
+  check(options.timeout.count() >= 0, "call '{}': timeout must be positive, or 0 for none, got {} ns", options.name, options.timeout.count());
+  check(options.warn_after.count() >= 0, "call '{}': warn_after must be positive, or 0 for never, got {} ns", options.name, options.warn_after.count());
+  check(!out.empty() || options.effect != Effect::pure, "call '{}': a pure call without results could never be observed; give it results, or effect unordered or ordered",
+        options.name);
+  for (const Type& t : out) check(t.dtype != DType::token, "call '{}': a result of dtype token holds no data", options.name);
+  SiteSpec s;
+  s.name = options.name;
+  s.place = fn.place();
+  s.function = fn.function();
+  s.named = fn.named();
+  for (const Tensor& t : operands) s.operands.push_back({t.dtype(), t.dims()});
+  for (const Type& t : out) s.results.push_back({t.dtype, t.dims});
+  s.result_structure = structure;
+  s.result_paths = paths;
+  s.effect = options.effect;
+  s.timeout = options.timeout;
+  s.warn_after = options.warn_after;
+  s.vmap = options.vmap;
+  s.device = options.device;
+  return at_site(std::move(s), operands);
+}
+
+}  // namespace detail
+
+}  // namespace postern

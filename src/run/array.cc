@@ -1,0 +1,191 @@
+// Arrays on devices, and the parts of Tensor that look at data.
+#include "run/array.h"
+
+#include <cstring>
+
+#include "core/check.h"
+#include "run/run_record.h"
+#include "trace/literal.h"
+
+namespace postern {
+
+using detail::Access;
+using detail::HostValue;
+using detail::Value;
+
+namespace run {
+
+DeviceValue::DeviceValue(Type t, pjrt::Buffer b, int on, int ordinal, std::shared_ptr<RunRecord> r)
+    : Value(Kind::device, std::move(t)), buffer(std::move(b)), lane(on), device(ordinal), run(std::move(r)) {}
+
+DeviceValue::~DeviceValue() = default;
+
+void await(const DeviceValue& value) {
+  if (value.ready.load(std::memory_order_acquire)) return;
+  if (value.run) value.run->refuse_own_wait();
+  try {
+    value.buffer.ready().await();
+  } catch (const Error&) {
+    if (value.run && value.run->outcome() != host::Outcome::running) value.run->rethrow();
+    throw;
+  }
+  if (value.run && value.run->outcome() == host::Outcome::failed) value.run->rethrow();  // a poisoned run ends well for XLA
+  value.ready.store(true, std::memory_order_release);
+}
+
+namespace {
+
+const DeviceValue& device_value(const Value& value) { return static_cast<const DeviceValue&>(value); }
+
+bool packed(DType dtype) { return dtype == DType::s2 || dtype == DType::u2 || dtype == DType::s4 || dtype == DType::u4 || dtype == DType::f4e2m1fn; }
+
+/// Extends the sign that PJRT leaves off when it unpacks.
+void extend_signs(DType dtype, void* data, std::size_t count) {
+  const int unused = dtype == DType::s4 ? 4 : dtype == DType::s2 ? 6 : 0;
+  auto* bytes = static_cast<std::int8_t*>(data);
+  for (std::size_t i = 0; unused && i < count; ++i) bytes[i] = static_cast<std::int8_t>(static_cast<std::int8_t>(bytes[i] << unused) >> unused);
+}
+
+void copy_out(const DeviceValue& value, void* to) {
+  await(value);
+  const std::size_t bytes = value.type.byte_size();
+  if (bytes == 0) return;
+  if (value.buffer.is_deleted()) throw_type_error(fmt::format("a tensor of type {} was donated to a program and holds no data any more", to_string(value.type)));
+  if (packed(value.type.dtype) || !value.buffer.is_on_cpu()) {
+    value.buffer.to_host(to, bytes).await();
+    return extend_signs(value.type.dtype, to, bytes);
+  }
+  const pjrt::Buffer::Hold hold = value.buffer.hold();
+  std::memcpy(to, value.buffer.data(), bytes);
+}
+
+/// Host memory as a buffer on `lane`, used in place where it is aligned.
+pjrt::Buffer send(const HostValue& host, const Lane& lane) {
+  const Type& t = host.type;
+  const auto& client = Runtime::get().client(lane.client);
+  const bool in_place = t.byte_size() >= 4096 && !packed(t.dtype);
+  if (!in_place) return client.buffer_from_host(host.data.get(), t.dtype, t.dims, lane.handle);
+  return client.buffer_from_host(host.data.get(), t.dtype, t.dims, lane.handle, pjrt::HostMemory::alias, [keep = host.data] {});
+}
+
+/// The memory of an array of another lane as a buffer of this one, without a copy: CPU devices are virtual.
+pjrt::Buffer view_on(const std::shared_ptr<const Value>& pointer, const Lane& lane) {
+  const DeviceValue& from = device_value(*pointer);
+  await(from);
+  if (from.type.size() == 0 || packed(from.type.dtype)) {
+    std::shared_ptr<void> bytes = detail::aligned_bytes(from.type.byte_size());
+    copy_out(from, bytes.get());
+    return Runtime::get().client(lane.client).buffer_from_host(bytes.get(), from.type.dtype, from.type.dims, lane.handle);
+  }
+  auto* keep = new std::shared_ptr<const Value>(pointer);
+  return Runtime::get().client(lane.client).view_of_device(from.buffer.data(), from.type.dtype, from.type.dims, lane.handle,
+      [](void*, void* user) { delete static_cast<std::shared_ptr<const Value>*>(user); }, keep);
+}
+
+}  // namespace
+
+pjrt::Buffer* on_lane(const Tensor& tensor, Lane& lane, std::shared_ptr<const void>& keep) {
+  const std::shared_ptr<const Value>& pointer = Access::pointer(tensor);
+  check(pointer != nullptr, "an argument is an empty Tensor, one that was never given a value");
+  if (pointer->kind == Value::Kind::device) {
+    const DeviceValue& value = device_value(*pointer);
+    if (value.lane == lane.index) [[likely]] return const_cast<pjrt::Buffer*>(&value.buffer);
+    auto view = std::make_shared<pjrt::Buffer>(view_on(pointer, lane));
+    pjrt::Buffer* const out = view.get();
+    keep = std::move(view);
+    return out;
+  }
+  check(pointer->kind == Value::Kind::host, "an argument of type {} is traced or abstract: a program needs values", to_string(pointer->type));
+  const auto& host = static_cast<const HostValue&>(*pointer);
+  std::scoped_lock lock(host.guard);
+  if (host.on_device && device_value(*host.on_device).lane == lane.index) return const_cast<pjrt::Buffer*>(&device_value(*host.on_device).buffer);
+  auto sent = std::make_shared<DeviceValue>(host.type, send(host, lane), lane.index, lane.device, nullptr);
+  pjrt::Buffer* const out = &sent->buffer;
+  if (!host.on_device) host.on_device = sent;
+  keep = std::move(sent);
+  return out;
+}
+
+std::shared_ptr<const void> host_bytes(const Tensor& tensor, const char* what) {
+  const std::shared_ptr<const Value>& pointer = Access::pointer(tensor);
+  check(pointer != nullptr, "{}: the Tensor is empty, it was never given a value", what);
+  if (pointer->kind == Value::Kind::host) return static_cast<const HostValue&>(*pointer).data;
+  if (const detail::TracedValue* t = Access::traced(tensor))
+    throw_type_error(fmt::format("{}: the tensor of type {} made at {} is traced ({}): it has a value only when the program runs", what, to_string(t->type), to_string(t->place), t->mark->what));
+  check(pointer->kind == Value::Kind::device, "{}: the tensor of type {} is abstract: it has a type but no value", what, to_string(pointer->type));
+  std::shared_ptr<void> bytes = detail::aligned_bytes(pointer->type.byte_size());
+  copy_out(device_value(*pointer), bytes.get());
+  return bytes;
+}
+
+}  // namespace run
+
+Tensor::Tensor(const Type& type, const void* data) {
+  std::shared_ptr<void> bytes = detail::aligned_bytes(type.byte_size());
+  if (type.byte_size() > 0) std::memcpy(bytes.get(), data, type.byte_size());
+  value_ = std::make_shared<HostValue>(type, std::move(bytes));
+}
+
+Tensor Tensor::borrow(const Type& type, const void* data, std::function<void()> release) {
+  return Tensor(std::make_shared<HostValue>(type, std::shared_ptr<const void>(data, [r = std::move(release)](const void*) { if (r) r(); })));
+}
+
+const Type& Tensor::type() const {
+  check(value_ != nullptr, "type: the Tensor is empty, it was never given a value");
+  return value_->type;
+}
+
+bool Tensor::is_traced() const { return value_ && (value_->kind == Value::Kind::traced || value_->kind == Value::Kind::abstract); }
+
+int Tensor::device() const { return value_ && value_->kind == Value::Kind::device ? static_cast<const run::DeviceValue&>(*value_).device : 0; }
+
+void Tensor::read(void* to, Place place) const {
+  PlaceScope at(place);
+  if (value_ && value_->kind == Value::Kind::device) return run::copy_out(static_cast<const run::DeviceValue&>(*value_), to);
+  const std::shared_ptr<const void> bytes = run::host_bytes(*this, "read");
+  if (const std::size_t n = value_->type.byte_size()) std::memcpy(to, bytes.get(), n);
+}
+
+void Tensor::read_item(DType dtype, void* to, Place place) const {
+  PlaceScope at(place);
+  check(value_ != nullptr, "item: the Tensor is empty, it was never given a value");
+  check(value_->type.dtype == dtype, "item: the tensor is {}, asked for as {}", to_string(value_->type), to_string(dtype));
+  check(value_->type.size() == 1, "item: the tensor must have one element, it is {}", to_string(value_->type));
+  read(to, place);
+}
+
+std::size_t Tensor::read_size(DType dtype, Place place) const {
+  PlaceScope at(place);
+  check(value_ != nullptr, "to_vector: the Tensor is empty, it was never given a value");
+  check(value_->type.dtype == dtype, "to_vector: the tensor is {}, asked for as {}", to_string(value_->type), to_string(dtype));
+  return static_cast<std::size_t>(value_->type.size());
+}
+
+const Tensor& Tensor::block_until_ready(Place place) const {
+  PlaceScope at(place);
+  if (value_ && value_->kind == Value::Kind::device) run::await(static_cast<const run::DeviceValue&>(*value_));
+  else static_cast<void>(run::host_bytes(*this, "block_until_ready"));
+  return *this;
+}
+
+Tensor make_tensor(const Type& type, const void* data, std::size_t elements) {
+  check(static_cast<std::int64_t>(elements) == type.size(), "tensor: {} has {} elements, {} values were given", to_string(type), type.size(), elements);
+  return Tensor(type, data);
+}
+
+Tensor abstract(const Type& type) {
+  struct AbstractValue final : Value {
+    explicit AbstractValue(Type t) : Value(Kind::abstract, std::move(t)) {}
+  };
+  return Access::make(std::make_shared<AbstractValue>(make_type(type.dtype, type.dims)));
+}
+
+Tensor Operand::weak(const Type& type, const void* data) {
+  std::shared_ptr<void> bytes = detail::aligned_bytes(type.byte_size());
+  std::memcpy(bytes.get(), data, type.byte_size());
+  Type t = type;
+  t.weak = true;
+  return Access::make(std::make_shared<HostValue>(std::move(t), std::move(bytes)));
+}
+
+}  // namespace postern

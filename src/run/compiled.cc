@@ -1,0 +1,210 @@
+// Compiling and running.
+#include "run/compiled.h"
+
+#include <array>
+#include <cstring>
+#include <unordered_map>
+
+#include "core/check.h"
+#include "core/log.h"
+#include "run/array.h"
+#include "run/disk_cache.h"
+#include "run/failures.h"
+#include "trace/literal.h"
+
+namespace postern::run {
+
+using detail::Access;
+
+const pjrt::Executable& Loaded::on(int client) {
+  auto& ready = ready_[client];
+  if (const pjrt::Executable* e = ready.load(std::memory_order_acquire)) [[likely]] return *e;
+  std::scoped_lock lock(guard_);
+  if (const pjrt::Executable* e = ready.load()) return *e;
+  Runtime& runtime = Runtime::get();
+  const pjrt::Client& c = runtime.client(client);
+  // The spare client takes over what the main one has compiled.
+  if (client == 1 && executables_[0]) executables_[1] = c.deserialize(executables_[0].serialize());
+  else executables_[client] = compile_or_load(c, text_);
+  ready.store(&executables_[client], std::memory_order_release);
+  return executables_[client];
+}
+
+namespace {
+
+/// Compiled texts of the process, the most recent ones kept.
+struct TextCache {
+  static constexpr std::size_t capacity = 512;
+  std::mutex guard;
+  std::unordered_map<std::string, std::pair<std::shared_ptr<Loaded>, std::uint64_t>> entries;
+  std::uint64_t clock = 0;
+
+  void trim() {
+    if (entries.size() <= capacity) return;
+    auto oldest = entries.begin();
+    for (auto it = entries.begin(); it != entries.end(); ++it)
+      if (it->second.second < oldest->second.second) oldest = it;
+    entries.erase(oldest);
+  }
+};
+
+}  // namespace
+
+std::shared_ptr<Loaded> load_text(const std::string& text) {
+  static TextCache* const cache = new TextCache;
+  std::shared_ptr<Loaded> loaded;
+  {
+    std::scoped_lock lock(cache->guard);
+    auto& [entry, used] = cache->entries[text];
+    used = ++cache->clock;
+    if (!entry) entry = std::make_shared<Loaded>(text);
+    loaded = entry;
+    cache->trim();
+  }
+  loaded->on(0);
+  return loaded;
+}
+
+std::shared_ptr<const Module> lower(const Lowerable& program) {
+  constexpr std::size_t written_out = 4096;  // bytes of a captured tensor that still goes into the text
+  LoweringOptions options;
+  options.name = program.name;
+  options.donated = program.donated;
+  options.constants.resize(program.program->inputs.size(), nullptr);
+  std::vector<std::shared_ptr<const void>> keep;
+  for (std::size_t i = 0; i < program.captures.size(); ++i) {
+    const Tensor& t = program.captures[i];
+    if (t.is_traced() || t.type().byte_size() > written_out) continue;
+    keep.push_back(host_bytes(t, "a captured tensor"));
+    options.constants[program.arguments + i] = keep.back().get();
+  }
+  return std::make_shared<const Module>(Lowering(options).module(*program.program));
+}
+
+CompiledProgram::CompiledProgram(std::shared_ptr<const Module> module, std::size_t arguments, Tensors captures)
+    : module_(std::move(module)), arguments_(arguments), captures_(std::move(captures)), pool_(std::make_shared<Pool>()) {
+  for (const SitePtr& s : module_->sites) {
+    sites_.emplace_back(s, s->function);
+    named_ = named_ || !s->function;
+  }
+  loaded_ = load_text(module_->text);
+}
+
+CompiledProgram::~CompiledProgram() = default;
+
+std::shared_ptr<RunRecord> CompiledProgram::new_record() const {
+  std::unique_ptr<RunRecord> record;
+  {
+    std::scoped_lock lock(pool_->guard);
+    if (!pool_->free.empty()) {
+      record = std::move(pool_->free.back());
+      pool_->free.pop_back();
+    }
+  }
+  if (!record) record = std::make_unique<RunRecord>(Runtime::get().plugin());
+  // When nobody holds the record any more it waits for the next run; it reports a failure that nobody saw.
+  return {record.release(), [pool = std::weak_ptr<Pool>(pool_)](RunRecord* r) {
+    std::unique_ptr<RunRecord> owned(r);
+    if (std::exception_ptr unseen = owned->take_unseen()) keep_unseen(std::move(unseen));
+    if (auto p = pool.lock()) {
+      owned->reset();
+      std::scoped_lock lock(p->guard);
+      if (p->free.size() < 16) p->free.push_back(std::move(owned));
+    }
+  }};
+}
+
+/// The buffers of one run's arguments, and what keeps them alive until it has been queued.
+struct CompiledProgram::Arguments {
+  static constexpr std::size_t few = 16;
+  std::array<PJRT_Buffer*, few> small;
+  std::vector<PJRT_Buffer*> large;
+  std::vector<std::shared_ptr<const void>> keep;
+
+  std::span<PJRT_Buffer* const> collect(const CompiledProgram& program, std::span<const Tensor* const> arguments, Lane& lane) {
+    const std::size_t n = program.module_->parameters.size();
+    if (n > few) large.resize(n);
+    PJRT_Buffer** out = n > few ? large.data() : small.data();
+    for (std::size_t i = 0; i < n; ++i) {
+      const auto input = static_cast<std::size_t>(program.module_->parameters[i]);
+      const Tensor& t = input < program.arguments_ ? *arguments[input] : program.captures_[input - program.arguments_];
+      std::shared_ptr<const void> held;
+      out[i] = on_lane(t, lane, held)->handle();
+      if (held) keep.push_back(std::move(held));
+    }
+    return {out, n};
+  }
+};
+
+namespace {
+
+constexpr std::size_t few_results = 8;
+
+struct ResultBuffers {
+  explicit ResultBuffers(std::size_t n) {
+    if (n > few_results) large.resize(n);
+    span = n > few_results ? std::span(large) : std::span(small.data(), n);
+  }
+  std::array<PJRT_Buffer*, few_results> small{};
+  std::vector<PJRT_Buffer*> large;
+  std::span<PJRT_Buffer*> span;
+};
+
+void wrap(const Module& module, const PJRT_Api* api, std::span<PJRT_Buffer* const> buffers, const Lane& lane, int device, const std::shared_ptr<RunRecord>& record,
+          std::span<Tensor> results) {
+  for (std::size_t i = 0; i < results.size(); ++i)
+    results[i] = Access::make(std::make_shared<DeviceValue>(module.results[i], pjrt::Buffer(api, buffers[i]), lane.index, device, record));
+}
+
+}  // namespace
+
+void CompiledProgram::run(std::span<const Tensor* const> arguments, std::span<Tensor> results, std::shared_ptr<RunRecord> record) const {
+  if (sites_.empty() && !record) [[likely]] run_plain(arguments, results);
+  else run_calling(arguments, results, record ? std::move(record) : new_record());
+}
+
+void CompiledProgram::run_plain(std::span<const Tensor* const> arguments, std::span<Tensor> results) const {
+  Runtime& runtime = Runtime::get();
+  Lane& lane = runtime.pass(0);
+  struct Passed {
+    Lane& lane;
+    ~Passed() { Runtime::done_dispatching(lane); }
+  } passed{lane};
+  const pjrt::Executable& executable = loaded_->on(lane.client);
+  Arguments buffers;
+  ResultBuffers out(results.size());
+  executable.execute(buffers.collect(*this, arguments, lane), out.span, {.device = &lane.handle});
+  wrap(*module_, executable.api(), out.span, lane, 0, nullptr, results);
+}
+
+void CompiledProgram::run_calling(std::span<const Tensor* const> arguments, std::span<Tensor> results, std::shared_ptr<RunRecord> record) const {
+  Runtime& runtime = Runtime::get();
+  Lane& lane = runtime.take(0);
+  try {
+    record->begin(shared_from_this(), lane);
+  } catch (...) {
+    runtime.leave(lane);
+    throw;
+  }
+  const pjrt::Executable* executable = nullptr;
+  Arguments buffers;
+  ResultBuffers out(results.size());
+  pjrt::Event complete;
+  try {
+    executable = &loaded_->on(lane.client);
+    executable->execute(buffers.collect(*this, arguments, lane), out.span, {.context = &record->execute_context(), .device = &lane.handle, .complete = &complete});
+  } catch (const Error&) {
+    record->abandon();
+    const host::Outcome how = record->outcome();
+    if (how != host::Outcome::running && how != host::Outcome::done) record->rethrow();
+    throw;
+  }
+  const bool ended = record->finish(std::move(complete));
+  if (ended && record->outcome() != host::Outcome::done) {
+    for (PJRT_Buffer* b : out.span) pjrt::Buffer(executable->api(), b);
+    record->rethrow();
+  }
+  wrap(*module_, executable->api(), out.span, lane, 0, ended ? nullptr : record, results);
+}
+
+}  // namespace postern::run

@@ -1,0 +1,78 @@
+// CompiledProgram: a lowered program with its executables and sites, ready to run.
+#pragma once
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/value.h"
+#include "lower/lowering.h"
+#include "pjrt/executable.h"
+#include "run/run_record.h"
+
+namespace postern::run {
+
+/// One compiled text on each client that needed it; shared by all programs with that text.
+class Loaded {
+ public:
+  explicit Loaded(std::string text) : text_(std::move(text)) {}
+  const pjrt::Executable& on(int client);
+
+ private:
+  std::string text_;
+  std::mutex guard_;
+  std::atomic<const pjrt::Executable*> ready_[2] = {nullptr, nullptr};
+  pjrt::Executable executables_[2];
+};
+
+/// The executable of this text, from memory, from disk, or compiled now.
+std::shared_ptr<Loaded> load_text(const std::string& text);
+
+class CompiledProgram : public std::enable_shared_from_this<CompiledProgram> {
+ public:
+  /// `captures` are the values of the program's last inputs; those that the module did not write out become hidden arguments.
+  CompiledProgram(std::shared_ptr<const Module> module, std::size_t arguments, Tensors captures);
+  ~CompiledProgram();
+
+  const Module& module() const { return *module_; }
+  std::size_t result_count() const { return module_->results.size(); }
+  const pjrt::Executable& executable() const { return loaded_->on(0); }
+
+  /// Runs with these argument leaves. `record`: a run prepared by the caller (with deadline, context), else one is made where needed.
+  void run(std::span<const Tensor* const> arguments, std::span<Tensor> results, std::shared_ptr<RunRecord> record = nullptr) const;
+
+  std::shared_ptr<RunRecord> new_record() const;
+
+ private:
+  friend class RunRecord;
+  void run_plain(std::span<const Tensor* const> arguments, std::span<Tensor> results) const;
+  void run_calling(std::span<const Tensor* const> arguments, std::span<Tensor> results, std::shared_ptr<RunRecord> record) const;
+  struct Arguments;
+  void recycle(std::unique_ptr<RunRecord> record) const noexcept;
+
+  std::shared_ptr<const Module> module_;
+  std::size_t arguments_;
+  Tensors captures_;
+  std::vector<host::HostSite> sites_;
+  bool named_ = false;  // some sites are found by name
+  std::shared_ptr<Loaded> loaded_;
+
+  struct Pool {  // of records, which outlive the program while it is in flight
+    std::mutex guard;
+    std::vector<std::unique_ptr<RunRecord>> free;
+  };
+  std::shared_ptr<Pool> pool_;
+};
+
+/// Lowers and compiles. Captures of few bytes are written into the text.
+struct Lowerable {
+  std::string name;
+  ProgramPtr program;      // simplified
+  std::size_t arguments;   // the first inputs
+  Tensors captures;        // values of the others
+  std::vector<bool> donated;
+};
+std::shared_ptr<const Module> lower(const Lowerable& program);
+
+}  // namespace postern::run

@@ -1,0 +1,12 @@
+// Compiled executables on disk, by program, plug-in and version.
+#pragma once
+#include <string>
+
+#include "pjrt/client.h"
+
+namespace postern::run {
+
+/// The executable of this StableHLO text: from the cache folder (Config::cache_dir) when a valid file is there, else compiled, and kept there.
+pjrt::Executable compile_or_load(const pjrt::Client& client, const std::string& text);
+
+}  // namespace postern::run

@@ -1,0 +1,125 @@
+// Operations on concrete tensors, one at a time: each compiled once for its parameters and types.
+#include <list>
+#include <mutex>
+#include <unordered_map>
+
+#include "core/check.h"
+#include "host/registry.h"
+#include "host/run_state.h"
+#include "run/array.h"
+#include "run/compiled.h"
+#include "trace/trace.h"
+
+namespace postern {
+
+namespace {
+
+using run::CompiledProgram;
+
+/// A bounded cache of one-equation programs; the least recently used goes first.
+class OperationCache {
+ public:
+  std::shared_ptr<const CompiledProgram> find(const Primitive& primitive, const ParamsPtr& params, std::span<const Tensor> operands) {
+    std::string key;
+    const Primitive* identity = &primitive;
+    key.append(reinterpret_cast<const char*>(&identity), sizeof identity);
+    if (params) append_key(key, *params);
+    for (const Tensor& t : operands) key += fmt::format("|{}{}", to_string(t.type()), t.type().weak ? "w" : "");
+    std::scoped_lock lock(guard_);
+    if (const auto found = entries_.find(key); found != entries_.end()) {
+      order_.splice(order_.begin(), order_, found->second.second);
+      return found->second.first;
+    }
+    // Compiled under the lock: threads that want the same operation wait for one compilation.
+    auto compiled = compile(primitive, params, operands);
+    order_.push_front(key);
+    entries_.emplace(key, std::pair{compiled, order_.begin()});
+    if (entries_.size() > capacity) {
+      entries_.erase(order_.back());
+      order_.pop_back();
+    }
+    return compiled;
+  }
+
+ private:
+  static std::shared_ptr<const CompiledProgram> compile(const Primitive& primitive, const ParamsPtr& params, std::span<const Tensor> operands) {
+    Program p;
+    p.name = primitive.name;
+    Equation e{&primitive, params, {}, 0, 0, {}};
+    std::vector<const Type*> types;
+    for (const Tensor& t : operands) {
+      e.operands.push_back(static_cast<ValueId>(p.types.size()));
+      p.inputs.push_back(e.operands.back());
+      p.types.push_back(t.type());
+      types.push_back(&t.type());
+    }
+    e.first = static_cast<ValueId>(p.types.size());
+    for (Type& t : primitive.type(params.get(), {types.data(), types.size()})) {
+      p.outputs.push_back(static_cast<ValueId>(p.types.size()));
+      p.types.push_back(std::move(t));
+      ++e.results;
+    }
+    p.equations.push_back(std::move(e));
+    auto module = run::lower({primitive.name, std::make_shared<const Program>(std::move(p)), operands.size(), {}, {}});
+    return std::make_shared<const CompiledProgram>(std::move(module), operands.size(), Tensors());
+  }
+
+  static constexpr std::size_t capacity = 4096;
+  std::mutex guard_;
+  std::list<std::string> order_;
+  std::unordered_map<std::string, std::pair<std::shared_ptr<const CompiledProgram>, std::list<std::string>::iterator>> entries_;
+};
+
+/// A call or tap outside every program: the function runs here and now, on this thread, with the checks of the compiled path.
+Tensors fire_now(const Primitive& primitive, const ParamsPtr& params, std::span<const Tensor> operands) {
+  const SitePtr& spec = as<SiteParams>(*params).site;
+  const host::Nesting* nested = host::nesting();
+  const int limit = run::Runtime::get().config().max_reentry;
+  if (nested && nested->depth >= limit)
+    throw CallbackError(ErrorCode::reentry, fmt::format("{} is nested {} levels deep, {} are allowed (Config::max_reentry)", host::describe(*spec), nested->depth, limit),
+                        Site{spec->name, spec->place}, 0, nullptr);
+  std::vector<host::HostSite> sites;
+  sites.emplace_back(spec, spec->function);
+  if (!spec->function) sites = host::resolve_names(sites);
+
+  std::vector<const Type*> types;
+  std::vector<std::shared_ptr<const void>> keep;
+  std::vector<void*> buffers;
+  for (const Tensor& t : operands) {
+    types.push_back(&t.type());
+    keep.push_back(run::host_bytes(t, "an operand"));
+    buffers.push_back(const_cast<void*>(keep.back().get()));
+  }
+  Tensors results;
+  if (spec->kind == SiteSpec::Kind::tap) {
+    results.assign(operands.begin(), operands.begin() + static_cast<std::ptrdiff_t>(spec->operands.size()));
+  } else {
+    for (const Type& t : primitive.type(params.get(), {types.data(), types.size()})) {
+      std::shared_ptr<void> bytes = detail::aligned_bytes(t.byte_size());
+      buffers.push_back(bytes.get());
+      results.push_back(detail::Access::make(std::make_shared<detail::HostValue>(t, std::move(bytes))));
+    }
+  }
+  host::RunState state;
+  state.sites = sites.data();
+  state.site_count = 1;
+  state.device = 0;
+  if (!host::fire(state, sites[0], buffers.data(), 0)) state.rethrow();
+  return results;
+}
+
+}  // namespace
+
+Tensors evaluate_now(const Primitive& primitive, const ParamsPtr& params, std::span<const Tensor> operands) {
+  if (primitive.site) return fire_now(primitive, params, operands);
+  if (primitive.evaluate) return primitive.evaluate({primitive, params}, operands);
+  static OperationCache* const cache = new OperationCache;
+  const auto compiled = cache->find(primitive, params, operands);
+  Tensors results(compiled->result_count());
+  std::vector<const Tensor*> arguments;
+  for (const Tensor& t : operands) arguments.push_back(&t);
+  compiled->run(arguments, results);
+  return results;
+}
+
+}  // namespace postern

@@ -1,0 +1,210 @@
+// jit: looking up, tracing, compiling, running.
+#include <postern/jit.h>
+
+#include <atomic>
+#include <mutex>
+#include <ostream>
+
+#include "core/check.h"
+#include "core/value.h"
+#include "run/array.h"
+#include "run/compiled.h"
+#include "run/start.h"
+#include "trace/trace.h"
+#include "transform/simplify.h"
+
+namespace postern {
+
+namespace detail {
+
+struct Entry {
+  // What it is for.
+  std::vector<Type> types;
+  std::string structure;
+  std::vector<bool> donated;
+  const JitOptions* options = nullptr;
+
+  // Made once, by the first thread that asks; the others wait.
+  std::once_flag traced_once, lowered_once, compiled_once;
+  ProgramPtr program;
+  Tensors captures;
+  std::shared_ptr<const void> like;
+  std::shared_ptr<const Module> module;
+  std::shared_ptr<const run::CompiledProgram> compiled;
+  std::atomic<bool> ready{false};
+
+  bool fits(const Key& key) const {
+    const auto leaves = key.leaves();
+    if (leaves.size() != types.size() || key.structure() != structure) return false;
+    for (std::size_t i = 0; i < leaves.size(); ++i) {
+      const Value* v = Access::value(*leaves[i]);
+      if (!v || v->type != types[i]) return false;
+    }
+    return true;
+  }
+};
+
+class JitCore {
+ public:
+  explicit JitCore(JitOptions o) : options(std::move(o)) {}
+
+  Entry& entry(const Key& key) {
+    if (Entry* e = last_.load(std::memory_order_acquire); e && e->fits(key)) [[likely]] return *e;
+    std::scoped_lock lock(guard_);
+    for (const auto& e : entries_)
+      if (e->fits(key)) {
+        last_.store(e.get(), std::memory_order_release);
+        return *e;
+      }
+    entries_.push_back(make(key));
+    return *entries_.back();
+  }
+
+  void remember(Entry& e) { last_.store(&e, std::memory_order_release); }
+
+  const JitOptions options;
+
+ private:
+  std::unique_ptr<Entry> make(const Key& key) const {
+    auto e = std::make_unique<Entry>();
+    for (const Tensor* t : key.leaves()) {
+      check(t->has_value(), "jit: an argument is an empty Tensor, one that was never given a value");
+      check(!Access::traced(*t), "jit: an argument of type {} is traced, but nothing is being traced on this thread; its trace has ended or belongs to another thread", to_string(t->type()));
+      e->types.push_back(t->type());
+    }
+    e->structure = key.structure();
+    e->options = &options;
+    for (const int argument : options.donate) {
+      const auto ends = key.argument_ends();
+      check(argument >= 0 && static_cast<std::size_t>(argument) < ends.size(), "jit: donate names argument {}, the function has {}", argument, ends.size());
+      e->donated.resize(e->types.size(), false);
+      for (std::size_t i = argument ? ends[static_cast<std::size_t>(argument) - 1] : 0; i < ends[static_cast<std::size_t>(argument)]; ++i) e->donated[i] = true;
+    }
+    return e;
+  }
+
+  std::atomic<Entry*> last_{nullptr};
+  std::mutex guard_;
+  std::vector<std::unique_ptr<Entry>> entries_;
+};
+
+std::shared_ptr<JitCore> make_jit(JitOptions options) { return std::make_shared<JitCore>(std::move(options)); }
+
+bool tracing() { return Trace::current() != nullptr; }
+
+namespace {
+
+void trace_entry(Entry& e, const Tracer& tracer) {
+  Outputs out;
+  Closed closed = trace("jit", e.types, [&](std::span<const Tensor> leaves) {
+    tracer(Tensors(leaves.begin(), leaves.end()), out);
+    return out.leaves;
+  });
+  Program named = *closed.program;
+  named.name = e.options->name;
+  e.program = simplify(named);
+  e.captures = std::move(closed.captures);
+  e.like = std::move(out.like);
+}
+
+void lower_entry(Entry& e) {
+  std::call_once(e.lowered_once, [&] { e.module = run::lower({e.options->name, e.program, e.types.size(), e.captures, e.donated}); });
+}
+
+void compile_entry(Entry& e) {
+  std::call_once(e.compiled_once, [&] {
+    lower_entry(e);
+    e.compiled = std::make_shared<const run::CompiledProgram>(e.module, e.types.size(), e.captures);
+  });
+}
+
+}  // namespace
+
+const Entry& find(JitCore& core, const Key& key, const Tracer& tracer, bool compile) {
+  Entry& e = core.entry(key);
+  if (e.ready.load(std::memory_order_acquire)) [[likely]] return e;
+  std::call_once(e.traced_once, [&] { trace_entry(e, tracer); });
+  if (!compile) return e;
+  if (core.options.mode == Mode::staged) throw Error(ErrorCode::unimplemented, "jit: Mode::staged is not built yet; use Mode::compiled or Mode::evaluate");
+  if (core.options.mode == Mode::compiled) compile_entry(e);
+  e.ready.store(true, std::memory_order_release);
+  core.remember(e);
+  return e;
+}
+
+std::size_t result_count(const Entry& e) { return e.program->outputs.size(); }
+const void* result_like(const Entry& e) { return e.like.get(); }
+
+void run(const Entry& e, const Key& key, std::span<Tensor> results) {
+  if (e.compiled) [[likely]] return e.compiled->run(key.leaves(), results);
+  Tensors inputs;
+  for (const Tensor* t : key.leaves()) inputs.push_back(*t);
+  inputs.insert(inputs.end(), e.captures.begin(), e.captures.end());
+  std::ranges::move(postern::apply(*e.program, inputs), results.begin());
+}
+
+std::shared_ptr<StartedRun> start(const Entry& e, const Key& key, const RunOptions& options) {
+  check(e.compiled != nullptr, "start: only programs of Mode::compiled can be started");
+  Tensors arguments;
+  for (const Tensor* t : key.leaves()) arguments.push_back(*t);
+  return start_run(e.compiled, std::move(arguments), options);
+}
+
+Lowered lowered(const Entry& entry) {
+  Entry& e = const_cast<Entry&>(entry);  // made once, under its flag
+  lower_entry(e);
+  return Lowered(e.module, e.program);
+}
+Executable compiled(const Entry& entry) {
+  Entry& e = const_cast<Entry&>(entry);
+  compile_entry(e);
+  return Executable(e.compiled);
+}
+TracedProgram traced(const Entry& e) { return TracedProgram(e.program); }
+
+}  // namespace detail
+
+// --- what can be shown ----------------------------------------------------------------------------------------------------
+
+namespace {
+
+void collect_effects(const Program& program, bool in_loop, std::vector<EffectInfo>& out) {
+  for (const Equation& e : program.equations) {
+    if (e.primitive->site) {
+      const SiteSpec& s = *e.primitive->site(e.params.get());
+      if (s.effect != Effect::pure) out.push_back({s.kind == SiteSpec::Kind::tap ? "tap" : "call", {s.name, s.place}, s.effect, in_loop || !s.levels.empty()});
+    }
+    if (!e.params) continue;
+    const std::string_view name = e.primitive->name;
+    for (const ProgramPtr& p : programs_of(*e.params)) collect_effects(*p, in_loop || name == "while" || name == "scan", out);
+  }
+}
+
+}  // namespace
+
+std::string TracedProgram::text() const { return to_string(*program_); }
+std::vector<Type> TracedProgram::inputs() const { return program_->input_types(); }
+std::vector<Type> TracedProgram::outputs() const { return program_->output_types(); }
+std::size_t TracedProgram::equations() const { return program_->equations.size(); }
+std::vector<EffectInfo> TracedProgram::effects() const {
+  std::vector<EffectInfo> out;
+  collect_effects(*program_, false, out);
+  return out;
+}
+void TracedProgram::verify() const { postern::verify(*program_); }
+std::string to_string(const TracedProgram& program) { return program.text(); }
+std::ostream& operator<<(std::ostream& out, const TracedProgram& program) { return out << program.text(); }
+
+const std::string& Lowered::stablehlo() const { return module_->text; }
+std::vector<Type> Lowered::outputs() const { return module_->results; }
+
+std::string Executable::optimized() const { return compiled_->executable().optimized_program().code; }
+std::int64_t Executable::temporary_bytes() const {
+  try {
+    return compiled_->executable().memory_stats().temporaries;
+  } catch (const Error&) {
+    return -1;
+  }
+}
+
+}  // namespace postern

@@ -1,0 +1,60 @@
+// The life of a run.
+#include "run/run_record.h"
+
+#include "host/handler.h"
+#include "host/registry.h"
+#include "run/compiled.h"
+
+namespace postern::run {
+
+RunRecord::RunRecord(const pjrt::Plugin& plugin) : execute_context_(plugin) {
+  execute_context_.add(host::run_state_type, static_cast<host::RunState*>(this));
+}
+
+RunRecord::~RunRecord() = default;
+
+void RunRecord::begin(std::shared_ptr<const CompiledProgram> program, Lane& lane) {
+  program_ = std::move(program);
+  lane_ = &lane;
+  number = lane.run.load(std::memory_order_relaxed);
+  device = lane.device;
+  sites = program_->sites_.data();
+  site_count = program_->sites_.size();
+  if (program_->named_) {
+    resolved_ = host::resolve_names(program_->sites_);
+    sites = resolved_.data();
+  }
+}
+
+bool RunRecord::finish(pjrt::Event complete) {
+  if (complete.is_ready()) {
+    end();
+    return true;
+  }
+  self_ = shared_from_this();
+  complete.on_ready([](void* user, const pjrt::Failure*) noexcept {
+    auto* record = static_cast<RunRecord*>(user);
+    const std::shared_ptr<RunRecord> keep = std::move(record->self_);
+    record->end();
+  }, this);
+  return false;
+}
+
+void RunRecord::abandon() { end(); }
+
+void RunRecord::end() noexcept {
+  outcome_done();
+  if (lane_) Runtime::get().leave(*std::exchange(lane_, nullptr));
+  // The functions may go now, even while results live on.
+  resolved_.clear();
+  program_.reset();
+}
+
+void RunRecord::refuse_own_wait() const {
+  for (const host::Nesting* n = host::nesting(); n; n = n->outer)
+    if (n->run == this)
+      throw CallbackError(ErrorCode::reentry, fmt::format("{} waits for a result of the run that is calling it", host::describe(*n->site->spec)),
+                          Site{n->site->spec->name, n->site->spec->place}, n->device, nullptr);
+}
+
+}  // namespace postern::run

@@ -1,0 +1,44 @@
+// RunRecord: one execution of a program that calls back: its state, its context with XLA, its lane, and who waits for it.
+#pragma once
+#include <memory>
+#include <span>
+
+#include "host/run_state.h"
+#include "pjrt/event.h"
+#include "pjrt/ffi.h"
+#include "run/runtime.h"
+
+namespace postern::run {
+
+class CompiledProgram;
+
+
+class RunRecord : public host::RunState, public std::enable_shared_from_this<RunRecord> {
+ public:
+  explicit RunRecord(const pjrt::Plugin& plugin);
+  ~RunRecord();
+
+  /// Readies the record for a run of `program`, which stays alive until the run ends.
+  void begin(std::shared_ptr<const CompiledProgram> program, Lane& lane);
+  const pjrt::ExecuteContext& execute_context() const { return execute_context_; }
+
+  /// Ends the run when `complete` says so: now if it is ready (true), else from XLA's thread (false).
+  bool finish(pjrt::Event complete);
+  /// Ends a run that never started.
+  void abandon();
+
+  /// Throws CallbackError(reentry) when the calling thread is inside a host function of this very run.
+  void refuse_own_wait() const;
+
+ private:
+  friend class CompiledProgram;
+  void end() noexcept;
+
+  pjrt::ExecuteContext execute_context_;
+  std::shared_ptr<const CompiledProgram> program_;
+  Lane* lane_ = nullptr;
+  std::vector<host::HostSite> resolved_;  // this run's sites, when some are found by name
+  std::shared_ptr<RunRecord> self_;       // while XLA may call
+};
+
+}  // namespace postern::run

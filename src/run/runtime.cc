@@ -1,0 +1,194 @@
+// Clients, lanes, configuration.
+#include "run/runtime.h"
+
+#include <cstdlib>
+
+#include "core/check.h"
+#include "host/handler.h"
+#include "host/run_state.h"
+#include "pjrt/ffi.h"
+#include "run/failures.h"
+
+namespace postern {
+
+namespace {
+
+std::mutex config_guard;
+Config wanted;
+bool in_use = false;
+
+int environment_number(const char* name, int otherwise) {
+  const char* text = std::getenv(name);
+  if (!text || !*text) return otherwise;
+  char* end = nullptr;
+  const long value = std::strtol(text, &end, 10);
+  check(*end == '\0' && value > 0 && value <= 1024, "{} must be a number from 1 to 1024, got '{}'", name, text);
+  return static_cast<int>(value);
+}
+
+Config settled() {
+  std::scoped_lock lock(config_guard);
+  Config c = wanted;
+  if (c.cpu_devices == 0) c.cpu_devices = environment_number("POSTERN_CPU_DEVICES", 1);
+  if (c.plugin.empty()) c.plugin = pjrt::default_plugin_path();
+  if (const char* dir = std::getenv("POSTERN_CACHE_DIR"); c.cache_dir.empty() && dir) c.cache_dir = dir;
+  if (c.max_reentry == 0) c.max_reentry = 32;
+  in_use = true;
+  return c;
+}
+
+}  // namespace
+
+void configure(const Config& config) {
+  check(config.cpu_devices >= 0 && config.cpu_devices <= 1024, "configure: cpu_devices must be from 1 to 1024 (0: default), got {}", config.cpu_devices);
+  check(config.max_reentry >= 0 && config.max_reentry <= 1024, "configure: max_reentry must be from 1 to 1024 (0: default), got {}", config.max_reentry);
+  check(config.exit_limit.count() >= 0, "configure: exit_limit must not be negative, got {} ms", config.exit_limit.count());
+  std::scoped_lock lock(config_guard);
+  if (in_use) throw Error(ErrorCode::failed_precondition, "configure: the runtime is already in use; configure before the first operation");
+  wanted = config;
+}
+
+std::vector<DeviceInfo> devices() {
+  std::vector<DeviceInfo> out;
+  run::Runtime& runtime = run::Runtime::get();
+  for (int i = 0; i < runtime.device_count(); ++i) out.push_back({i, runtime.platform()});
+  return out;
+}
+
+}  // namespace postern
+
+namespace postern::run {
+
+namespace {
+
+constexpr int spare_lanes = 64;
+/// Runs that are not nested leave this many lanes to those that are.
+constexpr int lanes_for_nested = 40;
+std::atomic<Runtime*> existing{nullptr};
+
+}  // namespace
+
+bool Runtime::exists() { return existing.load() != nullptr; }
+
+Runtime& Runtime::get() {
+  // Never destroyed: users' own statics may hold tensors. What is in flight is drained at exit, see failures.cc.
+  static Runtime* const runtime = [] {
+    auto* r = new Runtime(settled());
+    existing = r;
+    drain_at_exit(r->config().exit_limit);
+    return r;
+  }();
+  return *runtime;
+}
+
+Runtime::Runtime(Config config) : config_(std::move(config)), plugin_(&pjrt::Plugin::load(config_.plugin)) {
+  clients_[0] = pjrt::Client::cpu(*plugin_, config_.cpu_devices);
+  platform_ = clients_[0].platform_name();
+  host::run_state_type = pjrt::register_type(*plugin_, "postern.run");
+  pjrt::register_handler(*plugin_, host::call_target, host::handle_call);
+  main_lanes_ = clients_[0].devices().size();
+  for (std::size_t i = 0; i < main_lanes_ + spare_lanes; ++i) {
+    lanes_.push_back(std::make_unique<Lane>());
+    lanes_[i]->index = static_cast<int>(i);
+    lanes_[i]->client = i < main_lanes_ ? 0 : 1;
+    lanes_[i]->device = i < main_lanes_ ? static_cast<int>(i) : 0;
+    if (i < main_lanes_) lanes_[i]->handle = clients_[0].devices()[i];
+  }
+}
+
+const pjrt::Client& Runtime::client(int index) {
+  if (index == 1) make_spare();
+  return clients_[index];
+}
+
+void Runtime::make_spare() {
+  if (spare_ready_.load(std::memory_order_acquire)) return;
+  std::scoped_lock lock(guard_);
+  if (spare_ready_.load()) return;
+  // A client of its own, so that its thread pools are neither blocked by the main one's callbacks nor make those larger than the machine.
+  clients_[1] = pjrt::Client::cpu(*plugin_, spare_lanes);
+  for (std::size_t i = 0; i < spare_lanes; ++i) lanes_[main_lanes_ + i]->handle = clients_[1].devices()[i];
+  spare_ready_.store(true, std::memory_order_release);
+}
+
+Lane* Runtime::try_take(Lane& lane) {
+  bool free = false;
+  if (lane.taken.load(std::memory_order_relaxed) || !lane.taken.compare_exchange_strong(free, true)) return nullptr;
+  if (lane.dispatching.load() == 0) {
+    lane.run.store(runs_.fetch_add(1) + 1);
+    return &lane;
+  }
+  leave(lane);  // somebody may be about to queue behind us
+  return nullptr;
+}
+
+Lane& Runtime::take(int device) {
+  const host::Nesting* nested = host::nesting();
+  if (nested && nested->depth >= config_.max_reentry)
+    throw CallbackError(ErrorCode::reentry, fmt::format("a host function runs a program that calls back: {} levels deep, {} are allowed (Config::max_reentry)",
+                                                        nested->depth, config_.max_reentry),
+                        nested->site ? Site{nested->site->spec->name, nested->site->spec->place} : Site{}, nested->device, nullptr);
+  if (Lane* lane = try_take(*lanes_[static_cast<std::size_t>(device)])) return *lane;
+  make_spare();
+  const std::size_t end = lanes_.size() - (nested ? 0 : lanes_for_nested);
+  std::unique_lock lock(guard_, std::defer_lock);
+  while (true) {
+    for (std::size_t i = main_lanes_; i < end; ++i)
+      if (Lane* lane = try_take(*lanes_[i])) {
+        lane->device = device;
+        return *lane;
+      }
+    if (nested)
+      throw CallbackError(ErrorCode::reentry, fmt::format("a host function runs a program that calls back, and all {} lanes are taken by runs inside their own calls", lanes_.size()),
+                          nested->site ? Site{nested->site->spec->name, nested->site->spec->place} : Site{}, nested->device, nullptr);
+    if (Lane* lane = try_take(*lanes_[static_cast<std::size_t>(device)])) return *lane;
+    lock.lock();
+    ++waiting_;
+    freed_.wait_for(lock, std::chrono::milliseconds(20));
+    --waiting_;
+    lock.unlock();
+  }
+}
+
+void Runtime::leave(Lane& lane) {
+  lane.taken.store(false);
+  if (waiting_.load() == 0) [[likely]] return;
+  std::scoped_lock lock(guard_);
+  freed_.notify_all();
+}
+
+std::size_t Runtime::wait_for_runs(std::optional<std::chrono::nanoseconds> limit) {
+  const std::uint64_t last = runs_.load();
+  auto pending = [&] {
+    std::size_t count = 0;
+    for (const auto& lane : lanes_) count += lane->taken.load() && lane->run.load() <= last;
+    return count;
+  };
+  ++waiting_;
+  std::unique_lock lock(guard_);
+  auto done = [&] { return pending() == 0; };
+  if (limit) freed_.wait_for(lock, *limit, done);
+  else freed_.wait(lock, done);
+  --waiting_;
+  return pending();
+}
+
+Lane& Runtime::pass(int device) {
+  Lane& main = *lanes_[static_cast<std::size_t>(device)];
+  main.dispatching.fetch_add(1, std::memory_order_acquire);
+  if (!main.taken.load()) [[likely]] return main;
+  done_dispatching(main);
+  make_spare();
+  // From the other end than take(), so that the two seldom meet. If every lane has a run in its calls, queueing behind one is all that is left.
+  for (std::size_t i = lanes_.size(); i-- > main_lanes_;) {
+    Lane& lane = *lanes_[i];
+    lane.dispatching.fetch_add(1, std::memory_order_acquire);
+    if (!lane.taken.load() || i == main_lanes_) {
+      return lane;
+    }
+    done_dispatching(lane);
+  }
+  return main;
+}
+
+}  // namespace postern::run

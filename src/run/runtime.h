@@ -1,0 +1,67 @@
+// Runtime: the plug-in, the clients and their lanes; made on first use, once in a process.
+#pragma once
+#include <postern/devices.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "pjrt/client.h"
+
+namespace postern::run {
+
+/// A device on which runs queue. A run that calls back has a lane for itself, so that nothing that its functions start or wait for can
+/// ever queue behind it. Lanes of user-visible devices come first; spare ones are devices of a second client, made when first needed.
+struct Lane {
+  int index = 0;
+  int client = 0;              // 0: the main one, 1: the spare one
+  int device = 0;              // what users see: the ordinal of the device that this lane stands for
+  pjrt::Device handle;
+  std::atomic<bool> taken{false};       // by a run that calls back
+  std::atomic<std::uint64_t> run{0};    // its number
+  std::atomic<int> dispatching{0};      // runs without calls between looking at `taken` and being queued
+};
+
+class Runtime {
+ public:
+  static Runtime& get();
+  static bool exists();
+
+  const Config& config() const { return config_; }
+  const pjrt::Plugin& plugin() const { return *plugin_; }
+  const pjrt::Client& client(int index);
+  int device_count() const { return config_.cpu_devices; }
+  const std::string& platform() const { return platform_; }
+
+  /// A lane for a run that calls back, free until leave(). Throws CallbackError(reentry) when a nested run finds none or is too deep.
+  Lane& take(int device);
+  void leave(Lane& lane);
+  /// Waits until the runs that call back and have begun by now have ended; how many have not when the limit passes.
+  std::size_t wait_for_runs(std::optional<std::chrono::nanoseconds> limit);
+
+  /// A lane for one that does not; `done_dispatching` when it has been queued.
+  Lane& pass(int device);
+  static void done_dispatching(Lane& lane) { lane.dispatching.fetch_sub(1, std::memory_order_release); }
+
+ private:
+  explicit Runtime(Config config);
+  Lane* try_take(Lane& lane);
+  void make_spare();
+
+  Config config_;
+  const pjrt::Plugin* plugin_ = nullptr;
+  std::string platform_;
+  pjrt::Client clients_[2];
+  std::vector<std::unique_ptr<Lane>> lanes_;  // fixed size from the start; spare ones get their handles later
+  std::size_t main_lanes_ = 0;
+  std::atomic<bool> spare_ready_{false};
+  std::mutex guard_;
+  std::condition_variable freed_;
+  std::atomic<int> waiting_{0};  // for a lane to become free
+  std::atomic<std::uint64_t> runs_{0};
+};
+
+}  // namespace postern::run

@@ -1,0 +1,129 @@
+// Starting, waiting, cancelling.
+#include "run/start.h"
+
+#include <condition_variable>
+#include <mutex>
+
+#include "core/check.h"
+#include "host/executor.h"
+#include "run/array.h"
+
+namespace postern::detail {
+
+using host::Outcome;
+using host::RunState;
+
+struct StartedRun {
+  std::shared_ptr<run::RunRecord> record;
+  std::mutex guard;
+  std::condition_variable ended;
+  bool done = false;
+  RunStatus status = RunStatus::running;
+  Tensors results;
+  std::exception_ptr failure;
+  RunState::Clock::time_point deadline = RunState::Clock::time_point::max();
+
+  void end(RunStatus how, std::exception_ptr why = nullptr) {
+    std::scoped_lock lock(guard);
+    if (done) return;
+    done = true;
+    status = how;
+    failure = std::move(why);
+    ended.notify_all();
+  }
+};
+
+namespace {
+
+void work(StartedRun& run, const run::CompiledProgram& program, const Tensors& arguments) {
+  std::vector<const Tensor*> pointers;
+  for (const Tensor& t : arguments) pointers.push_back(&t);
+  Tensors results(program.result_count());
+  try {
+    program.run(pointers, results, run.record);
+    for (const Tensor& t : results) t.block_until_ready();
+    {
+      std::scoped_lock lock(run.guard);
+      run.results = std::move(results);
+    }
+    run.end(RunStatus::done);
+  } catch (...) {
+    switch (run.record->outcome()) {
+      case Outcome::stopped: return run.end(RunStatus::stopped);
+      case Outcome::cancelled: return run.end(RunStatus::cancelled, std::current_exception());
+      default: return run.end(RunStatus::failed, std::current_exception());
+    }
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<StartedRun> start_run(std::shared_ptr<const run::CompiledProgram> program, Tensors arguments, const RunOptions& options) {
+  check(options.deadline.count() >= 0, "start: the deadline must be positive, or 0 for none, got {} ns", options.deadline.count());
+  auto run = std::make_shared<StartedRun>();
+  run->record = program->new_record();
+  run->record->context = options.context;
+  if (options.deadline.count() > 0) run->deadline = run->record->deadline = RunState::Clock::now() + options.deadline;
+  const host::Nesting* nested = host::nesting();
+  const int depth = nested ? nested->depth : 0;
+  host::run_on_host_thread([run, program = std::move(program), arguments = std::move(arguments), depth]() mutable {
+    // A run that a host function starts counts as nested in it.
+    const host::Nesting here{nullptr, nullptr, nullptr, 0, depth};
+    host::NestingScope scope(depth ? &here : nullptr);
+    work(*run, *program, arguments);
+    program.reset();  // its functions go with the run, not with who waits
+    arguments.clear();
+  });
+  return run;
+}
+
+RunStatus wait_run(StartedRun& run, std::optional<std::chrono::nanoseconds> limit) {
+  run.record->refuse_own_wait();
+  const auto until = limit ? RunState::Clock::now() + *limit : RunState::Clock::time_point::max();
+  std::unique_lock lock(run.guard);
+  auto ended = [&] { return run.done; };
+  const auto first = std::min(until, run.deadline);
+  if (first == RunState::Clock::time_point::max()) run.ended.wait(lock, ended);
+  else run.ended.wait_until(lock, first, ended);
+  if (!run.done && RunState::Clock::now() >= run.deadline) {
+    // The program may sit in a function that does not return; the waiter goes now, the run ends when it can.
+    lock.unlock();
+    if (const host::HostSite* site = run.record->current.load()) run.record->fail(ErrorCode::timeout, *site, 0, nullptr, "the run's deadline passed");
+    else run.record->request(Outcome::cancelled);
+    try {
+      run.record->rethrow();
+    } catch (...) {
+      run.end(RunStatus::failed, std::current_exception());
+    }
+    lock.lock();
+  }
+  if (!run.done) return RunStatus::running;
+  if (run.failure) std::rethrow_exception(run.failure);
+  return run.status;
+}
+
+RunStatus status_of(const StartedRun& run) {
+  std::scoped_lock lock(const_cast<std::mutex&>(run.guard));
+  return run.status;
+}
+
+void cancel_run(StartedRun& run) {
+  {
+    std::scoped_lock lock(run.guard);
+    if (run.done) return;
+  }
+  run.record->request(Outcome::cancelled);
+  try {
+    run.record->rethrow();
+  } catch (...) {
+    run.end(run.record->failed() ? RunStatus::failed : RunStatus::cancelled, std::current_exception());
+  }
+}
+
+const Tensors& results_of(StartedRun& run) {
+  const RunStatus status = wait_run(run, {});
+  check(status == RunStatus::done, "result: the run was ended early by a host function and has no results");
+  return run.results;
+}
+
+}  // namespace postern::detail

@@ -1,0 +1,11 @@
+// Runs that were started: on a host thread, watched by whoever waits.
+#pragma once
+#include <postern/run.h>
+
+#include "run/compiled.h"
+
+namespace postern::detail {
+
+std::shared_ptr<StartedRun> start_run(std::shared_ptr<const run::CompiledProgram> program, std::vector<Tensor> arguments, const RunOptions& options);
+
+}  // namespace postern::detail

@@ -1,0 +1,87 @@
+// Simplification in one pass forward (merging) and one backward (dropping).
+#include "transform/simplify.h"
+
+#include <unordered_map>
+
+#include "core/primitive.h"
+
+namespace postern {
+
+namespace {
+
+std::size_t at(ValueId v) { return static_cast<std::size_t>(v); }
+
+void append_number(std::string& key, std::int64_t value) { key.append(reinterpret_cast<const char*>(&value), sizeof value); }
+
+/// Equal pure equations become one: operands are renamed first, so that chains merge too.
+void merge(Program& program) {
+  std::vector<ValueId> same(program.types.size());
+  for (std::size_t v = 0; v < same.size(); ++v) same[v] = static_cast<ValueId>(v);
+  std::unordered_map<std::string, ValueId> seen;
+  std::string key;
+  for (Equation& e : program.equations) {
+    for (ValueId& v : e.operands) v = same[at(v)];
+    if (e.primitive->distinct || effect_of(e) != Effect::pure) continue;
+    key.clear();
+    append_number(key, reinterpret_cast<std::intptr_t>(e.primitive));
+    for (ValueId v : e.operands) append_number(key, v);
+    if (e.params) append_key(key, *e.params);
+    const auto [found, fresh] = seen.try_emplace(key, e.first);
+    if (!fresh && program.type(found->second).weak == program.type(e.first).weak)
+      for (int i = 0; i < e.results; ++i) same[at(e.first + i)] = found->second + i;
+  }
+  for (ValueId& v : program.outputs) v = same[at(v)];
+}
+
+std::vector<bool> needed_values(const Program& program, std::vector<bool>* keep) {
+  std::vector<bool> needed(program.types.size());
+  for (ValueId v : program.outputs) needed[at(v)] = true;
+  for (std::size_t i = program.equations.size(); i-- > 0;) {
+    const Equation& e = program.equations[i];
+    bool wanted = effect_of(e) != Effect::pure;
+    for (int r = 0; r < e.results && !wanted; ++r) wanted = needed[at(e.first + r)];
+    if (wanted)
+      for (ValueId v : e.operands) needed[at(v)] = true;
+    if (keep) (*keep)[i] = wanted;
+  }
+  return needed;
+}
+
+}  // namespace
+
+std::vector<bool> used_inputs(const Program& program) {
+  const std::vector<bool> needed = needed_values(program, nullptr);
+  std::vector<bool> used;
+  for (ValueId v : program.inputs) used.push_back(needed[at(v)]);
+  return used;
+}
+
+ProgramPtr simplify(const Program& program) {
+  Program merged = program;
+  merge(merged);
+  std::vector<bool> keep(merged.equations.size());
+  needed_values(merged, &keep);
+  // Values are numbered anew, without gaps.
+  Program out;
+  out.name = merged.name;
+  std::vector<ValueId> renamed(merged.types.size(), -1);
+  auto take = [&](ValueId v) {
+    renamed[at(v)] = static_cast<ValueId>(out.types.size());
+    out.types.push_back(std::move(merged.types[at(v)]));
+    return renamed[at(v)];
+  };
+  for (ValueId v : merged.inputs) out.inputs.push_back(take(v));
+  for (std::size_t i = 0; i < merged.equations.size(); ++i) {
+    if (!keep[i]) continue;
+    Equation& e = merged.equations[i];
+    for (ValueId& v : e.operands) v = renamed[at(v)];
+    const ValueId old = e.first;
+    e.first = static_cast<ValueId>(out.types.size());
+    for (int r = 0; r < e.results; ++r) take(old + r);
+    out.equations.push_back(std::move(e));
+  }
+  for (ValueId v : merged.outputs) out.outputs.push_back(renamed[at(v)]);
+  return std::make_shared<const Program>(std::move(out));
+}
+
+}  // namespace postern
