@@ -4,9 +4,51 @@
 
 #include <cmath>
 #include <functional>
+#include <string>
 #include <string_view>
 
 namespace postern {
+
+// --- products ----------------------------------------------------------------------------------------------------------------------------
+/// Padding of a convolution, by spatial axis: pairs (low, high), none ("VALID"), or what keeps the extent over the stride ("SAME").
+struct ConvPadding {
+  enum class Kind : std::uint8_t { valid, same, pairs };
+  ConvPadding() = default;
+  ConvPadding(std::string_view name);
+  ConvPadding(const char* name) : ConvPadding(std::string_view(name)) {}
+  ConvPadding(std::vector<std::pair<std::int64_t, std::int64_t>> low_high) : kind(Kind::pairs), pairs(std::move(low_high)) {}
+  ConvPadding(std::initializer_list<std::pair<std::int64_t, std::int64_t>> low_high) : kind(Kind::pairs), pairs(low_high) {}
+  Kind kind = Kind::valid;
+  std::vector<std::pair<std::int64_t, std::int64_t>> pairs;
+};
+struct ConvOptions {
+  Dims strides = {};  // by spatial axis; empty: 1
+  ConvPadding padding = {};
+  Dims input_dilation = {}, kernel_dilation = {};  // elements between those of x (a transposed convolution), of the kernel
+  std::int64_t groups = 1;                         // of features, each with its part of the kernel
+  std::int64_t batch_groups = 1;                   // of the batch; not together with `groups`
+};
+/// Convolution (as in neural networks: the kernel is not reversed) of x[batch, features, space...] with kernel[out, features / groups,
+/// space...] into [batch, out, space...], over one to three (or more) spatial axes.
+Tensor conv(const Operand& x, const Operand& kernel, const ConvOptions& options = {});
+/// The same with axes in another order: N batch, C features, O and I the kernel's, any other letters space.
+struct ConvLayout {
+  std::string x = "NHWC", kernel = "HWIO", result = "NHWC";
+};
+Tensor conv_general(const Operand& x, const Operand& kernel, const ConvLayout& layout, const ConvOptions& options = {});
+
+/// Einstein's sums: "ij,jk->ik". Letters name axes, one that the result lacks is summed over, one that an operand has twice is a diagonal,
+/// "..." stands for axes that broadcast; without "->" the result has the letters that come once, in alphabetical order.
+Tensor einsum(std::string_view spec, std::span<const Tensor> operands, Place place = Place::current());
+inline Tensor einsum(std::string_view spec, std::initializer_list<Tensor> operands, Place place = Place::current()) {
+  return einsum(spec, std::span(operands.begin(), operands.size()), place);
+}
+/// As numpy's: the last axis of x with the next to last (or only) one of y; scalars multiply.
+Tensor dot(const Operand& x, const Operand& y);
+Tensor outer(const Operand& x, const Operand& y);
+/// The last `axes` axes of x with the first ones of y, or the axes named.
+Tensor tensordot(const Operand& x, const Operand& y, std::int64_t axes = 2);
+Tensor tensordot(const Operand& x, const Operand& y, const Dims& axes_x, const Dims& axes_y);
 
 // --- indices ----------------------------------------------------------------------------------------------------------------------------
 /// What an index out of range does. `fill`: reads give NaN (smallest signed, largest unsigned integer, true), writes do nothing. `clip`:
