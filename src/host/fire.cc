@@ -29,12 +29,14 @@ bool enter(const HostSite& site, const Firing& firing, std::exception_ptr& error
     return true;
   } catch (const BadResult&) {
     code = ErrorCode::bad_result;
+    error = std::current_exception();
   } catch (const CallbackError& e) {
     code = e.code() == ErrorCode::reentry || e.code() == ErrorCode::closed ? e.code() : ErrorCode::threw;
+    error = std::current_exception();
   } catch (...) {
     code = ErrorCode::threw;
+    error = std::current_exception();
   }
-  error = std::current_exception();
   return false;
 }
 
