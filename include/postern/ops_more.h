@@ -9,6 +9,25 @@
 
 namespace postern {
 
+// --- cumulative operations along an axis, from its end when `reverse` -----------------------------------------------------------------
+Tensor cumsum(const Operand& x, std::int64_t axis = 0, bool reverse = false);  // of pred: s32
+Tensor cumprod(const Operand& x, std::int64_t axis = 0, bool reverse = false);
+Tensor cummax(const Operand& x, std::int64_t axis = 0, bool reverse = false);
+Tensor cummin(const Operand& x, std::int64_t axis = 0, bool reverse = false);
+Tensor cumlogsumexp(const Operand& x, std::int64_t axis = 0, bool reverse = false);
+
+/// A reduction by a function of two scalars, which must be associative, keep the dtype, use its arguments and plain numbers only, and be
+/// free of calls and taps. `initial` may enter any number of times. It has no derivative.
+Tensor reduce(const std::function<Tensor(Tensor, Tensor)>& function, const Operand& x, const Operand& initial,
+              const ReduceOptions& options = {});
+/// The same for several tensors of one shape at once: `function` takes and returns as many.
+using CombineFunction = std::function<std::vector<Tensor>(const std::vector<Tensor>& a, const std::vector<Tensor>& b)>;
+std::vector<Tensor> reduce(const CombineFunction& function, const std::vector<Tensor>& x, const std::vector<Operand>& initial,
+                           const ReduceOptions& options = {}, Place place = Place::current());
+/// Cumulative results of an associative elementwise `function`, in logarithmically many steps.
+std::vector<Tensor> associative_scan(const CombineFunction& function, const std::vector<Tensor>& x, std::int64_t axis = 0,
+                                     bool reverse = false, Place place = Place::current());
+
 // --- products ----------------------------------------------------------------------------------------------------------------------------
 /// Padding of a convolution, by spatial axis: pairs (low, high), none ("VALID"), or what keeps the extent over the stride ("SAME").
 struct ConvPadding {
