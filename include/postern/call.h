@@ -13,8 +13,9 @@ namespace postern {
 /// ordered: also in program order with the taps, hooks, prints and ordered calls of its device.
 enum class Effect : std::uint8_t { pure, unordered, ordered };
 
-/// How vmap treats a call. sequential: once for each element, in order, with unbatched shapes. parallel: likewise, at the same time on host threads.
-/// expand_dims: once, batched operands with the batch axis in front, the others with an axis of 1. broadcast_all: once, all operands with the batch axis.
+/// How vmap treats a call. sequential: once for each element, in order, with unbatched shapes. parallel: likewise, at the same time on host
+/// threads. expand_dims: once, batched operands with the batch axis in front, the others with an axis of 1. broadcast_all: once, all
+/// operands with the batch axis.
 enum class VmapMethod : std::uint8_t { sequential, parallel, expand_dims, broadcast_all };
 
 struct CallOptions {
@@ -23,33 +24,37 @@ struct CallOptions {
   std::chrono::nanoseconds timeout{0};  // for each firing; 0: none. The function then works on copies, on another thread
   VmapMethod vmap = VmapMethod::sequential;
   std::chrono::nanoseconds warn_after{0};  // one log line for each slower firing; 0: never
-  int device = -1;  // in an automatically partitioned program, the device that makes the call; -1: the first
+  int device = -1;                         // in an automatically partitioned program, the device that makes the call; -1: the first
 };
 
 namespace detail {
-std::vector<Tensor> call(const CallOptions& options, const std::vector<Type>& out, const std::string& structure, const std::vector<std::string>& paths,
-                         const Callee& fn, const std::vector<Tensor>& operands);
+std::vector<Tensor> call(const CallOptions& options, const std::vector<Type>& out, const std::string& structure,
+                         const std::vector<std::string>& paths, const Callee& fn, const std::vector<Tensor>& operands);
 
 template <class T>
-const T& as_tree(const T& tree) { return tree; }
+const T& as_tree(const T& tree) {
+  return tree;
+}
 inline Tensor as_tree(const Operand& number) { return number.tensor(); }
-template <class T> requires std::is_arithmetic_v<T>
-Tensor as_tree(T number) { return Tensor(number); }
+template <class T>
+requires std::is_arithmetic_v<T> Tensor as_tree(T number) { return Tensor(number); }
 }  // namespace detail
 
 /// Calls `fn` each time the program runs, with the leaves of `operands`, and returns its results, a container like `out`, whose leaves are
-/// Types, Tensors (only their types count) or C++ numbers. See Callee for the forms of `fn`. Where tracing is not under way `fn` runs at once on this thread.
-/// Throws TypeError when the parameters of `fn` do not fit the operands' types, `out` is empty and the call pure, or an option is out of range.
-/// A failure while the program runs is a CallbackError (TimeoutError) at whoever waits for the run.
+/// Types, Tensors (only their types count) or C++ numbers. See Callee for the forms of `fn`. Where tracing is not under way `fn` runs at
+/// once on this thread. Throws TypeError when the parameters of `fn` do not fit the operands' types, `out` is empty and the call pure, or
+/// an option is out of range. A failure while the program runs is a CallbackError (TimeoutError) at whoever waits for the run.
 template <class Out, class... Operands>
 typename detail::tensors_of<Out>::type call(const CallOptions& options, const Out& out, Callee fn, const Operands&... operands) {
   auto like = detail::abstract_tree(out);
   std::vector<Type> types;
   std::string structure;
-  detail::visit(like, [&](const Tensor& leaf) { types.push_back(leaf.type()); }, &structure);
+  detail::visit(
+      like, [&](const Tensor& leaf) { types.push_back(leaf.type()); }, &structure);
   std::vector<std::string> paths;
   detail::leaf_paths(like, "", paths);
-  return detail::with_leaves(std::move(like), detail::call(options, types, structure, paths, fn, detail::leaves_of(detail::as_tree(operands)...)));
+  return detail::with_leaves(std::move(like),
+                             detail::call(options, types, structure, paths, fn, detail::leaves_of(detail::as_tree(operands)...)));
 }
 template <class Out, class... Operands>
 typename detail::tensors_of<Out>::type call(const Out& out, Callee fn, const Operands&... operands) {

@@ -7,8 +7,8 @@
 
 namespace postern {
 
-/// Settings of the process, given before the first operation runs. An empty or zero field keeps the environment's (POSTERN_CPU_DEVICES, POSTERN_PLUGIN,
-/// POSTERN_CACHE_DIR) or the default.
+/// Settings of the process, given before the first operation runs. An empty or zero field keeps the environment's (POSTERN_CPU_DEVICES,
+/// POSTERN_PLUGIN, POSTERN_CACHE_DIR) or the default.
 struct Config {
   int cpu_devices = 0;                         // default 1
   std::string plugin = {};                     // path of a PJRT plug-in; default: the CPU plug-in that comes with Postern
@@ -28,8 +28,9 @@ struct DeviceInfo {
 std::vector<DeviceInfo> devices();
 
 /// Waits for everything that was started before it, on all devices and from all threads; then throws the first failure that nobody has
-/// seen yet (CallbackError, with the others listed). Inside a host function it does not wait for the run that is calling, which would be for ever, but throws
-/// CallbackError with code reentry. With a limit returns the number of runs still pending when it passes, 0 when all is done.
+/// seen yet (CallbackError, with the others listed). Inside a host function it does not wait for the run that is calling, which would be
+/// for ever, but throws CallbackError with code reentry. With a limit returns the number of runs still pending when it passes, 0 when all
+/// is done.
 void barrier();
 std::size_t barrier(std::chrono::nanoseconds limit);
 

@@ -9,17 +9,32 @@
 
 namespace postern {
 
-/// The reason of an error, for programs that act on it. The first group are PJRT's status codes (the gRPC canonical codes), the second Postern's own.
+/// The reason of an error, for programs that act on it. The first group are PJRT's status codes (the gRPC canonical codes), the second
+/// Postern's own.
 enum class ErrorCode {
-  ok = 0, cancelled = 1, unknown = 2, invalid_argument = 3, deadline_exceeded = 4, not_found = 5, already_exists = 6,
-  permission_denied = 7, resource_exhausted = 8, failed_precondition = 9, aborted = 10, out_of_range = 11, unimplemented = 12,
-  internal = 13, unavailable = 14, data_loss = 15, unauthenticated = 16,
-  threw = 100,    // a host function threw
-  bad_result,     // a host function returned something that does not fit its declaration
-  timeout,        // a time limit passed
-  reentry,        // nested too deep, or a wait for oneself
-  closed,         // the other side is gone
-  unregistered,   // no host function of that name
+  ok = 0,
+  cancelled = 1,
+  unknown = 2,
+  invalid_argument = 3,
+  deadline_exceeded = 4,
+  not_found = 5,
+  already_exists = 6,
+  permission_denied = 7,
+  resource_exhausted = 8,
+  failed_precondition = 9,
+  aborted = 10,
+  out_of_range = 11,
+  unimplemented = 12,
+  internal = 13,
+  unavailable = 14,
+  data_loss = 15,
+  unauthenticated = 16,
+  threw = 100,   // a host function threw
+  bad_result,    // a host function returned something that does not fit its declaration
+  timeout,       // a time limit passed
+  reentry,       // nested too deep, or a wait for oneself
+  closed,        // the other side is gone
+  unregistered,  // no host function of that name
 };
 
 /// "invalid_argument", "threw", ...
@@ -60,7 +75,8 @@ struct Site {
 };
 
 /// A host function failed while a program ran. `cause()` is the original exception (null if there was none), `device()` the ordinal of
-/// the device that ran it, `others()` the texts of further failures of the same run or barrier (bounded), `count()` of how many there were in all.
+/// the device that ran it, `others()` the texts of further failures of the same run or barrier (bounded), `count()` of how many there were
+/// in all.
 class CallbackError : public Error {
  public:
   CallbackError(ErrorCode code, const std::string& text, Site site, int device, std::exception_ptr cause,

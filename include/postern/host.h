@@ -30,13 +30,13 @@ class StopToken {
 
 /// What a host function is told when its first parameter is `const CallInfo&`. Valid until the function returns.
 struct CallInfo {
-  std::string_view name;     // of the call, tap, hook or print
-  int device = 0;            // ordinal, as in devices()
-  Place place;               // in the user's source
-  std::uint64_t run = 0;     // number of the execution, counted in the process
+  std::string_view name;  // of the call, tap, hook or print
+  int device = 0;         // ordinal, as in devices()
+  Place place;            // in the user's source
+  std::uint64_t run = 0;  // number of the execution, counted in the process
   StopToken stop;
-  void* context = nullptr;   // what Run::context was given
-  std::int64_t element = -1; // index in the batch when vmap runs the function for each element, row-major over nested vmaps; else -1
+  void* context = nullptr;    // what Run::context was given
+  std::int64_t element = -1;  // index in the batch when vmap runs the function for each element, row-major over nested vmaps; else -1
   detail::StopState* run_state = nullptr;
 
   /// Ends the run without failure once this function has returned: later calls and taps are skipped, its outputs are not to be had
@@ -102,10 +102,11 @@ struct HostFunction {
 
 /// A host function as an argument of call, tap, hook: any callable with typed parameters, or `Named`. Remembers where it was written.
 ///
-/// Parameters, in order: optionally `const Attributes&`, optionally `const CallInfo&` or `const TapInfo&`; then one for each leaf of the operands:
-/// `View<const T>`, `AnyView`, or a plain number for a leaf of rank 0 (or one `std::span<const AnyView>` for all of them); then, in the in-place form, which
-/// returns void, one for each leaf of the results: `View<T>` or `AnyMutableView` (or one `std::span<const AnyMutableView>`). In the by-value form it
-/// returns a number, a `std::vector`, an `Array`, a `Tensor`, or a tuple of them, checked against the declaration at the run.
+/// Parameters, in order: optionally `const Attributes&`, optionally `const CallInfo&` or `const TapInfo&`; then one for each leaf of the
+/// operands: `View<const T>`, `AnyView`, or a plain number for a leaf of rank 0 (or one `std::span<const AnyView>` for all of them); then,
+/// in the in-place form, which returns void, one for each leaf of the results: `View<T>` or `AnyMutableView` (or one `std::span<const
+/// AnyMutableView>`). In the by-value form it returns a number, a `std::vector`, an `Array`, a `Tensor`, or a tuple of them, checked
+/// against the declaration at the run.
 class Callee;
 
 }  // namespace postern

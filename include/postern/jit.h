@@ -13,31 +13,38 @@ struct JitOptions {
   std::string name = "main";     // of the program, in prints and errors
 };
 
-/// A function that is compiled on demand. Calling it traces `f` with arguments of the given types, compiles, and runs; later calls with the same
-/// types, structures and static values run at once. Copies share the cache. Thread-safe; threads that ask for one program at once wait for one compilation.
-/// Inside a trace it is simply `f`. Numbers given for Tensor parameters are scalars; parameters of `f` that are no containers (int,
-/// std::string, enums) are static: their values are part of the cache's key.
+/// A function that is compiled on demand. Calling it traces `f` with arguments of the given types, compiles, and runs; later calls with the
+/// same types, structures and static values run at once. Copies share the cache. Thread-safe; threads that ask for one program at once wait
+/// for one compilation. Inside a trace it is simply `f`. Numbers given for Tensor parameters are scalars; parameters of `f` that are no
+/// containers (int, std::string, enums) are static: their values are part of the cache's key.
 template <class F>
 class Jitted : public detail::BraceCall<Jitted<F>, F> {
  public:
   Jitted(F f, JitOptions options) : f_(std::make_shared<F>(std::move(f))), core_(detail::make_jit(std::move(options))) {}
 
-  // operator(): runs. Results are ready or on their way; an error of the program is thrown here if it is known, else where a result is waited for.
+  // operator(): runs. Results are ready or on their way; an error of the program is thrown here if it is known, else where a result is
+  // waited for.
 
   /// The StableHLO text, without compiling or running anything.
   template <class... A>
   Lowered lower(A&&... args) const {
-    return with(std::index_sequence_for<A...>(), [](const detail::Entry& e, const detail::Key&) { return detail::lowered(e); }, false, std::forward<A>(args)...);
+    return with(
+        std::index_sequence_for<A...>(), [](const detail::Entry& e, const detail::Key&) { return detail::lowered(e); }, false,
+        std::forward<A>(args)...);
   }
   /// Compiles without running. Throws CompileError.
   template <class... A>
   Executable compile(A&&... args) const {
-    return with(std::index_sequence_for<A...>(), [](const detail::Entry& e, const detail::Key&) { return detail::compiled(e); }, true, std::forward<A>(args)...);
+    return with(
+        std::index_sequence_for<A...>(), [](const detail::Entry& e, const detail::Key&) { return detail::compiled(e); }, true,
+        std::forward<A>(args)...);
   }
   /// The traced program in readable form.
   template <class... A>
   TracedProgram program(A&&... args) const {
-    return with(std::index_sequence_for<A...>(), [](const detail::Entry& e, const detail::Key&) { return detail::traced(e); }, false, std::forward<A>(args)...);
+    return with(
+        std::index_sequence_for<A...>(), [](const detail::Entry& e, const detail::Key&) { return detail::traced(e); }, false,
+        std::forward<A>(args)...);
   }
   /// Starts a run on a host thread and returns at once.
   template <class... A>
@@ -46,10 +53,13 @@ class Jitted : public detail::BraceCall<Jitted<F>, F> {
   }
   template <class... A>
   auto start_with(const RunOptions& options, A&&... args) const {
-    return with(std::index_sequence_for<A...>(), [&](const detail::Entry& e, const detail::Key& key) {
-      using R = decltype(invoke(std::forward<A>(args)...));
-      return Run<R>(detail::start(e, key, options), *static_cast<const R*>(detail::result_like(e)));
-    }, true, std::forward<A>(args)...);
+    return with(
+        std::index_sequence_for<A...>(),
+        [&](const detail::Entry& e, const detail::Key& key) {
+          using R = decltype(invoke(std::forward<A>(args)...));
+          return Run<R>(detail::start(e, key, options), *static_cast<const R*>(detail::result_like(e)));
+        },
+        true, std::forward<A>(args)...);
   }
 
   template <class... A>

@@ -19,7 +19,7 @@ Tensor pow(const Operand& x, const Operand& y);        // integer y is exact; th
 Tensor maximum(const Operand& x, const Operand& y);    // NaN wins; equal operands share the derivative
 Tensor minimum(const Operand& x, const Operand& y);
 Tensor negative(const Operand& x);
-Tensor abs(const Operand& x);   // of complex: the magnitude, real
+Tensor abs(const Operand& x);  // of complex: the magnitude, real
 Tensor sign(const Operand& x);
 
 // --- elementwise functions of float or complex x; integers become f32 ---------------------------------------------------------
@@ -39,7 +39,7 @@ Tensor logistic(const Operand& x);
 Tensor erf(const Operand& x);  // real x
 Tensor floor(const Operand& x);
 Tensor ceil(const Operand& x);
-Tensor round(const Operand& x);  // halves to even
+Tensor round(const Operand& x);      // halves to even
 Tensor is_finite(const Operand& x);  // pred
 inline Tensor square(const Operand& x) { return multiply(x, x); }
 
@@ -141,8 +141,8 @@ struct DotAxes {
 Tensor dot_general(const Operand& x, const Operand& y, const DotAxes& axes);
 
 // --- indices ----------------------------------------------------------------------------------------------------------------------------
-/// Rows of x along `axis` at integer `indices` (of any shape, which takes the axis's place). Negative indices count from the end; those out of
-/// range give NaN (or the dtype's smallest value for integers), as jax.numpy.take does.
+/// Rows of x along `axis` at integer `indices` (of any shape, which takes the axis's place). Negative indices count from the end; those out
+/// of range give NaN (or the dtype's smallest value for integers), as jax.numpy.take does.
 Tensor take(const Operand& x, const Operand& indices, std::int64_t axis = 0);
 /// 1 where the last axis's index is `indices`, else 0; rows for indices out of range are zero.
 Tensor one_hot(const Operand& indices, std::int64_t classes, DType dtype = DType::f32);

@@ -21,7 +21,7 @@ struct EffectInfo {
   std::string kind;  // "call", "tap"
   Site site;
   Effect effect;
-  bool in_loop;      // may fire any number of times
+  bool in_loop;  // may fire any number of times
 };
 
 /// A traced function. Prints as one line for each equation: results with types, operation, parameters, operands, place.
@@ -46,7 +46,8 @@ std::ostream& operator<<(std::ostream& out, const TracedProgram& program);
 /// A program as StableHLO text, ready for XLA.
 class Lowered {
  public:
-  explicit Lowered(std::shared_ptr<const Module> module, std::shared_ptr<const Program> program) : module_(std::move(module)), program_(std::move(program)) {}
+  explicit Lowered(std::shared_ptr<const Module> module, std::shared_ptr<const Program> program)
+      : module_(std::move(module)), program_(std::move(program)) {}
   const std::string& stablehlo() const;
   std::vector<Type> outputs() const;
   const std::shared_ptr<const Module>& internal() const { return module_; }

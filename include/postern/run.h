@@ -30,13 +30,14 @@ class Run {
  public:
   Run(std::shared_ptr<detail::StartedRun> run, R like) : run_(std::move(run)), like_(std::move(like)) {}
 
-  /// Waits for the end: done, stopped (a host function ended it early), or cancelled. Throws the failure of the run. With a limit returns running when it passes.
+  /// Waits for the end: done, stopped (a host function ended it early), or cancelled. Throws the failure of the run. With a limit returns
+  /// running when it passes.
   RunStatus wait() const { return detail::wait_run(*run_, {}); }
   RunStatus wait(std::chrono::nanoseconds limit) const { return detail::wait_run(*run_, limit); }
   RunStatus status() const { return detail::status_of(*run_); }
 
-  /// Asks the run to stop: calls that have not begun are skipped, a function that looks at its StopToken sees it, waiters wake at once with a CallbackError of code
-  /// cancelled. Harmless after the end. Safe from a signal handler's thread and from callbacks.
+  /// Asks the run to stop: calls that have not begun are skipped, a function that looks at its StopToken sees it, waiters wake at once with
+  /// a CallbackError of code cancelled. Harmless after the end. Safe from a signal handler's thread and from callbacks.
   void cancel() const { detail::cancel_run(*run_); }
 
   /// Waits, and returns the results.

@@ -37,8 +37,8 @@ Tensor logical_or(const Operand& x, const Operand& y);
 Tensor logical_xor(const Operand& x, const Operand& y);
 Tensor logical_not(const Operand& x);
 
-/// A value of a fixed type. Copies share it. Outside `jit` and the transformations it is concrete and operations run at once; inside, it may
-/// stand for a value that exists only when the program runs, and then asking for its data is a TypeError.
+/// A value of a fixed type. Copies share it. Outside `jit` and the transformations it is concrete and operations run at once; inside, it
+/// may stand for a value that exists only when the program runs, and then asking for its data is a TypeError.
 class Tensor {
  public:
   /// No value; every use but assignment throws TypeError.
@@ -130,7 +130,8 @@ class Tensor {
   std::shared_ptr<const detail::Value> value_;
 };
 
-/// `tensor<float>({1, 2, 3})` is f32[3]; `tensor<float>({1, 2, 3, 4}, {2, 2})` is f32[2,2], row-major. Throws TypeError when the counts differ.
+/// `tensor<float>({1, 2, 3})` is f32[3]; `tensor<float>({1, 2, 3, 4}, {2, 2})` is f32[2,2], row-major. Throws TypeError when the counts
+/// differ.
 Tensor make_tensor(const Type& type, const void* data, std::size_t elements);
 template <Element T>
 Tensor tensor(const std::vector<T>& values, Dims dims) {

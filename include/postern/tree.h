@@ -17,24 +17,38 @@ namespace postern {
 
 namespace detail {
 
-template <class T> inline constexpr bool is_leaf = std::is_same_v<T, Tensor> || std::is_same_v<T, Type>;
-template <class T> inline constexpr bool is_static = std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_convertible_v<T, std::string_view>;
-template <class T> struct is_tuple : std::false_type {};
-template <class... T> struct is_tuple<std::tuple<T...>> : std::true_type {};
-template <class A, class B> struct is_tuple<std::pair<A, B>> : std::true_type {};
-template <class T, std::size_t n> struct is_tuple<std::array<T, n>> : std::true_type {};
-template <class T> struct is_vector : std::false_type {};
-template <class T> struct is_vector<std::vector<T>> : std::true_type {};
-template <class T> struct is_map : std::false_type {};
-template <class T> struct is_map<std::map<std::string, T>> : std::true_type {};
-template <class T> struct is_optional : std::false_type {};
-template <class T> struct is_optional<std::optional<T>> : std::true_type {};
+template <class T>
+inline constexpr bool is_leaf = std::is_same_v<T, Tensor> || std::is_same_v<T, Type>;
+template <class T>
+inline constexpr bool is_static = std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_convertible_v<T, std::string_view>;
+template <class T>
+struct is_tuple : std::false_type {};
+template <class... T>
+struct is_tuple<std::tuple<T...>> : std::true_type {};
+template <class A, class B>
+struct is_tuple<std::pair<A, B>> : std::true_type {};
+template <class T, std::size_t n>
+struct is_tuple<std::array<T, n>> : std::true_type {};
+template <class T>
+struct is_vector : std::false_type {};
+template <class T>
+struct is_vector<std::vector<T>> : std::true_type {};
+template <class T>
+struct is_map : std::false_type {};
+template <class T>
+struct is_map<std::map<std::string, T>> : std::true_type {};
+template <class T>
+struct is_optional : std::false_type {};
+template <class T>
+struct is_optional<std::optional<T>> : std::true_type {};
 
 /// Calls `leaf(Tensor-or-Type&)` for each leaf in order, and writes the structure's text to `note` when it is not null.
 template <class Tree, class Leaf>
 void visit(Tree& tree, Leaf&& leaf, std::string* note = nullptr) {
   using T = std::remove_const_t<Tree>;
-  auto write = [note](std::string_view text) { if (note) note->append(text); };
+  auto write = [note](std::string_view text) {
+    if (note) note->append(text);
+  };
   auto each = [&](auto&... parts) { ((visit(parts, leaf, note), write(",")), ...); };
   if constexpr (is_leaf<T>) {
     leaf(tree);
@@ -42,9 +56,16 @@ void visit(Tree& tree, Leaf&& leaf, std::string* note = nullptr) {
   } else if constexpr (std::is_enum_v<T>) {
     if (note) write(std::to_string(static_cast<long long>(tree)));
   } else if constexpr (std::is_arithmetic_v<T>) {
-    if (note) { char text[40]; write({text, static_cast<std::size_t>(std::to_chars(text, text + 40, +tree).ptr - text)}); }
+    if (note) {
+      char text[40];
+      write({text, static_cast<std::size_t>(std::to_chars(text, text + 40, +tree).ptr - text)});
+    }
   } else if constexpr (is_static<T>) {
-    if (note) { write(std::to_string(std::string_view(tree).size())); write(":"); write(tree); }
+    if (note) {
+      write(std::to_string(std::string_view(tree).size()));
+      write(":");
+      write(tree);
+    }
   } else if constexpr (is_tuple<T>::value) {
     write("("), std::apply(each, tree), write(")");
   } else if constexpr (is_vector<T>::value) {
@@ -60,8 +81,9 @@ void visit(Tree& tree, Leaf&& leaf, std::string* note = nullptr) {
     if (tree) each(*tree);
     write(")");
   } else {
-    static_assert(is_aggregate_container<T>,
-                  "postern: not a container: only Tensor, tuple, pair, array, vector, map<string, ...>, optional and plain aggregates of them");
+    static_assert(
+        is_aggregate_container<T>,
+        "postern: not a container: only Tensor, tuple, pair, array, vector, map<string, ...>, optional and plain aggregates of them");
     write("{"), with_fields(tree, each), write("}");
   }
 }
@@ -73,9 +95,12 @@ void leaf_paths(const Tree& tree, const std::string& prefix, std::vector<std::st
     std::size_t i = 0;
     (leaf_paths(parts, prefix + "[" + std::to_string(i++) + "]", paths), ...);
   };
-  if constexpr (is_leaf<Tree>) paths.push_back(prefix);
-  else if constexpr (is_static<Tree>) return;
-  else if constexpr (is_tuple<Tree>::value) std::apply(indexed, tree);
+  if constexpr (is_leaf<Tree>)
+    paths.push_back(prefix);
+  else if constexpr (is_static<Tree>)
+    return;
+  else if constexpr (is_tuple<Tree>::value)
+    std::apply(indexed, tree);
   else if constexpr (is_vector<Tree>::value) {
     for (std::size_t i = 0; i < tree.size(); ++i) leaf_paths(tree[i], prefix + "[" + std::to_string(i) + "]", paths);
   } else if constexpr (is_map<Tree>::value) {
@@ -93,31 +118,65 @@ void leaf_paths(const Tree& tree, const std::string& prefix, std::vector<std::st
 /// Whether the number and order of leaves follow from the C++ type alone, without static values.
 template <class T>
 constexpr bool fixed_structure() {
-  if constexpr (is_leaf<T>) return true;
-  else if constexpr (is_static<T> || is_vector<T>::value || is_map<T>::value || is_optional<T>::value) return false;
+  if constexpr (is_leaf<T>)
+    return true;
+  else if constexpr (is_static<T> || is_vector<T>::value || is_map<T>::value || is_optional<T>::value)
+    return false;
   else if constexpr (is_tuple<T>::value) {
     return []<std::size_t... i>(std::index_sequence<i...>) { return (fixed_structure<std::tuple_element_t<i, T>>() && ...); }
     (std::make_index_sequence<std::tuple_size_v<T>>{});
-  } else return false;
+  } else
+    return false;
 }
 
 /// The container of tensors that a template of types stands for: Type and numbers become Tensor.
-template <class T> struct tensors_of { using type = T; };
-template <> struct tensors_of<Type> { using type = Tensor; };
-template <class T> requires std::is_arithmetic_v<T> struct tensors_of<T> { using type = Tensor; };
-template <class... T> struct tensors_of<std::tuple<T...>> { using type = std::tuple<typename tensors_of<T>::type...>; };
-template <class A, class B> struct tensors_of<std::pair<A, B>> { using type = std::pair<typename tensors_of<A>::type, typename tensors_of<B>::type>; };
-template <class T, std::size_t n> struct tensors_of<std::array<T, n>> { using type = std::array<typename tensors_of<T>::type, n>; };
-template <class T> struct tensors_of<std::vector<T>> { using type = std::vector<typename tensors_of<T>::type>; };
-template <class T> struct tensors_of<std::map<std::string, T>> { using type = std::map<std::string, typename tensors_of<T>::type>; };
-template <class T> struct tensors_of<std::optional<T>> { using type = std::optional<typename tensors_of<T>::type>; };
+template <class T>
+struct tensors_of {
+  using type = T;
+};
+template <>
+struct tensors_of<Type> {
+  using type = Tensor;
+};
+template <class T>
+requires std::is_arithmetic_v<T>
+struct tensors_of<T> {
+  using type = Tensor;
+};
+template <class... T>
+struct tensors_of<std::tuple<T...>> {
+  using type = std::tuple<typename tensors_of<T>::type...>;
+};
+template <class A, class B>
+struct tensors_of<std::pair<A, B>> {
+  using type = std::pair<typename tensors_of<A>::type, typename tensors_of<B>::type>;
+};
+template <class T, std::size_t n>
+struct tensors_of<std::array<T, n>> {
+  using type = std::array<typename tensors_of<T>::type, n>;
+};
+template <class T>
+struct tensors_of<std::vector<T>> {
+  using type = std::vector<typename tensors_of<T>::type>;
+};
+template <class T>
+struct tensors_of<std::map<std::string, T>> {
+  using type = std::map<std::string, typename tensors_of<T>::type>;
+};
+template <class T>
+struct tensors_of<std::optional<T>> {
+  using type = std::optional<typename tensors_of<T>::type>;
+};
 
 /// `like` with its types and numbers turned into abstract tensors.
 template <class T>
 typename tensors_of<T>::type abstract_tree(const T& like) {
-  if constexpr (std::is_same_v<T, Type>) return abstract(like);
-  else if constexpr (std::is_arithmetic_v<T>) return abstract(make_type(dtype_v<T>, {}));
-  else if constexpr (std::is_same_v<typename tensors_of<T>::type, T>) return like;
+  if constexpr (std::is_same_v<T, Type>)
+    return abstract(like);
+  else if constexpr (std::is_arithmetic_v<T>)
+    return abstract(make_type(dtype_v<T>, {}));
+  else if constexpr (std::is_same_v<typename tensors_of<T>::type, T>)
+    return like;
   else if constexpr (is_tuple<T>::value)
     return std::apply([](const auto&... parts) { return typename tensors_of<T>::type{abstract_tree(parts)...}; }, like);
   else if constexpr (is_vector<T>::value) {
@@ -163,7 +222,8 @@ Tree with_leaves(Tree tree, const std::vector<Tensor>& leaves) {
 template <class Tree>
 std::string structure_of(const Tree& tree) {
   std::string text;
-  visit(tree, [](const auto&) {}, &text);
+  visit(
+      tree, [](const auto&) {}, &text);
   return text;
 }
 

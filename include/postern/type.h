@@ -31,8 +31,8 @@ Type type(Dims dims = {}) {
   return make_type(dtype_v<T>, std::move(dims));
 }
 
-std::string to_string(const Type& type);             // "f32[2,3]"
-std::string to_string(std::span<const Type> types);  // "(f32[2], s32[])"
+std::string to_string(const Type& type);                         // "f32[2,3]"
+std::string to_string(std::span<const Type> types);              // "(f32[2], s32[])"
 std::string dims_to_string(std::span<const std::int64_t> dims);  // "[2,3]"
 
 }  // namespace postern

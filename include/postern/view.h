@@ -9,7 +9,8 @@
 
 namespace postern {
 
-/// A view of a tensor's elements, `T` const for operands. It is valid until the function returns; `data()` is never null, also for empty arrays.
+/// A view of a tensor's elements, `T` const for operands. It is valid until the function returns; `data()` is never null, also for empty
+/// arrays.
 template <class T>
 class View {
  public:
@@ -26,8 +27,7 @@ class View {
 
   /// Multi-index: one integer for each axis. Not checked.
   template <class... I>
-    requires(sizeof...(I) > 1)
-  T& operator()(I... index) const {
+  requires(sizeof...(I) > 1) T& operator()(I... index) const {
     std::int64_t flat = 0;
     std::size_t axis = 0;
     ((flat = flat * dims_[axis++] + static_cast<std::int64_t>(index)), ...);

@@ -6,7 +6,8 @@
 namespace postern {
 
 namespace {
-constexpr const char* type_names[] = {"bool", "int64", "double", "string", "vector of bool", "vector of int64", "vector of double", "vector of string"};
+constexpr const char* type_names[] = {"bool",           "int64",           "double",           "string",
+                                      "vector of bool", "vector of int64", "vector of double", "vector of string"};
 
 std::string show(bool b) { return b ? "true" : "false"; }
 std::string show(std::int64_t i) { return std::to_string(i); }

@@ -30,7 +30,8 @@ class PlaceScope {
 /// Throws TypeError "<text> (at file:line)" unless `ok`.
 template <class... A>
 void check(bool ok, fmt::format_string<A...> format, A&&... args) {
-  if (!ok) [[unlikely]] throw_type_error(fmt::format(format, std::forward<A>(args)...));
+  if (!ok) [[unlikely]]
+    throw_type_error(fmt::format(format, std::forward<A>(args)...));
 }
 
 }  // namespace postern

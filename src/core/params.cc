@@ -15,7 +15,9 @@ void FieldSink::operator()(const char* name, const std::vector<bool>& value) {
   for (bool b : value) bits += b ? 'T' : 'F';
   text(name, bits);
 }
-void FieldSink::operator()(const char* name, const std::vector<std::string>& value) { text(name, fmt::format("[{}]", fmt::join(value, ","))); }
+void FieldSink::operator()(const char* name, const std::vector<std::string>& value) {
+  text(name, fmt::format("[{}]", fmt::join(value, ",")));
+}
 
 namespace {
 

@@ -60,9 +60,11 @@ struct Primitive {
 
   /// Splits the equation by which operands are known: see transform/split.h. Only for what holds programs or shows derivatives.
   struct SplitResult;
-  SplitResult (*split)(const Equation& equation, const Program& program, const std::vector<bool>& unknown, const std::vector<bool>& wanted) = nullptr;
+  SplitResult (*split)(const Equation& equation, const Program& program, const std::vector<bool>& unknown,
+                       const std::vector<bool>& wanted) = nullptr;
 
-  /// Operands with the batch axis at `axes[i]` (-1: none); the result's axes likewise. `mask`: the live elements of the batch, empty for all.
+  /// Operands with the batch axis at `axes[i]` (-1: none); the result's axes likewise. `mask`: the live elements of the batch, empty for
+  /// all.
   std::pair<Tensors, std::vector<int>> (*batch)(const Op& op, std::span<const Tensor> x, std::span<const int> axes, std::int64_t size,
                                                 const Tensor& mask) = nullptr;
 

@@ -101,12 +101,13 @@ void verify(const Program& program) {
       operands.push_back(&program.type(v));
     }
     const Types types = e.primitive->type(e.params.get(), {operands.data(), operands.size()});
-    check(static_cast<int>(types.size()) == e.results, "verify: {} has {} results, its type rule says {}", e.primitive->name, e.results, types.size());
+    check(static_cast<int>(types.size()) == e.results, "verify: {} has {} results, its type rule says {}", e.primitive->name, e.results,
+          types.size());
     for (int i = 0; i < e.results; ++i) {
       const Type& has = program.type(e.first + i);
       const Type& rule = types[static_cast<std::size_t>(i)];
-      check(has.dtype == rule.dtype && has.dims == rule.dims, "verify: result %{} of {} is {}, its type rule says {}", e.first + i, e.primitive->name,
-            to_string(has), to_string(rule));
+      check(has.dtype == rule.dtype && has.dims == rule.dims, "verify: result %{} of {} is {}, its type rule says {}", e.first + i,
+            e.primitive->name, to_string(has), to_string(rule));
       made[static_cast<std::size_t>(e.first + i)] = true;
     }
     if (e.params)

@@ -14,13 +14,13 @@ struct DTypeRow {
   Range range;
 };
 constexpr DTypeRow rows[dtype_count] = {
-    {"pred", 1, Range::pred},      {"s2", 1, Range::integer},     {"s4", 1, Range::integer},     {"s8", 1, Range::integer},
-    {"s16", 2, Range::integer},    {"s32", 4, Range::integer},    {"s64", 8, Range::integer},    {"u2", 1, Range::natural},
-    {"u4", 1, Range::natural},     {"u8", 1, Range::natural},     {"u16", 2, Range::natural},    {"u32", 4, Range::natural},
-    {"u64", 8, Range::natural},    {"f16", 2, Range::real},       {"bf16", 2, Range::real},      {"f32", 4, Range::real},
-    {"f64", 8, Range::real},       {"c64", 8, Range::complex},    {"c128", 16, Range::complex},  {"f8e5m2", 1, Range::real},
-    {"f8e4m3fn", 1, Range::real},  {"f8e4m3b11fnuz", 1, Range::real}, {"f8e5m2fnuz", 1, Range::real}, {"f8e4m3fnuz", 1, Range::real},
-    {"f8e4m3", 1, Range::real},    {"f8e3m4", 1, Range::real},    {"f8e8m0fnu", 1, Range::real}, {"f4e2m1fn", 1, Range::real},
+    {"pred", 1, Range::pred},     {"s2", 1, Range::integer},         {"s4", 1, Range::integer},      {"s8", 1, Range::integer},
+    {"s16", 2, Range::integer},   {"s32", 4, Range::integer},        {"s64", 8, Range::integer},     {"u2", 1, Range::natural},
+    {"u4", 1, Range::natural},    {"u8", 1, Range::natural},         {"u16", 2, Range::natural},     {"u32", 4, Range::natural},
+    {"u64", 8, Range::natural},   {"f16", 2, Range::real},           {"bf16", 2, Range::real},       {"f32", 4, Range::real},
+    {"f64", 8, Range::real},      {"c64", 8, Range::complex},        {"c128", 16, Range::complex},   {"f8e5m2", 1, Range::real},
+    {"f8e4m3fn", 1, Range::real}, {"f8e4m3b11fnuz", 1, Range::real}, {"f8e5m2fnuz", 1, Range::real}, {"f8e4m3fnuz", 1, Range::real},
+    {"f8e4m3", 1, Range::real},   {"f8e3m4", 1, Range::real},        {"f8e8m0fnu", 1, Range::real},  {"f4e2m1fn", 1, Range::real},
     {"token", 0, Range::none}};
 
 const DTypeRow& row(DType dtype) { return rows[static_cast<int>(dtype)]; }
@@ -29,6 +29,16 @@ const DTypeRow& row(DType dtype) { return rows[static_cast<int>(dtype)]; }
 
 std::string_view to_string(DType dtype) { return row(dtype).name; }
 std::size_t byte_width(DType dtype) { return row(dtype).bytes; }
+int bit_width(DType dtype) {
+  switch (dtype) {
+    case DType::s2:
+    case DType::u2: return 2;
+    case DType::s4:
+    case DType::u4:
+    case DType::f4e2m1fn: return 4;
+    default: return 8 * row(dtype).bytes;
+  }
+}
 bool is_signed(DType dtype) { return row(dtype).range == Range::integer; }
 bool is_unsigned(DType dtype) { return row(dtype).range == Range::natural; }
 bool is_integer(DType dtype) { return is_signed(dtype) || is_unsigned(dtype); }
@@ -40,15 +50,15 @@ DType real_dtype(DType dtype) { return dtype == DType::c64 ? DType::f32 : dtype 
 std::int64_t Type::size() const {
   std::int64_t n = 1;
   for (std::int64_t d : dims)
-    if (__builtin_mul_overflow(n, d, &n)) throw_type_error(fmt::format("a tensor of type {} has more elements than 63 bits count", to_string(*this)));
+    if (__builtin_mul_overflow(n, d, &n))
+      throw_type_error(fmt::format("a tensor of type {} has more elements than 63 bits count", to_string(*this)));
   return n;
 }
 
 std::size_t Type::byte_size() const { return static_cast<std::size_t>(size()) * byte_width(dtype); }
 
 Type make_type(DType dtype, Dims dims) {
-  for (std::int64_t d : dims)
-    check(d >= 0, "type: every extent must be 0 or more, got {}{}", to_string(dtype), dims_to_string(dims));
+  for (std::int64_t d : dims) check(d >= 0, "type: every extent must be 0 or more, got {}{}", to_string(dtype), dims_to_string(dims));
   return {dtype, std::move(dims), false};
 }
 
@@ -61,9 +71,7 @@ std::string to_string(std::span<const Type> types) {
 }
 
 namespace detail {
-void wrong_view(DType has, DType asked) {
-  throw_type_error(fmt::format("as<{}>: the view holds {}", to_string(asked), to_string(has)));
-}
+void wrong_view(DType has, DType asked) { throw_type_error(fmt::format("as<{}>: the view holds {}", to_string(asked), to_string(has))); }
 }  // namespace detail
 
 }  // namespace postern

@@ -35,7 +35,8 @@ struct TraceMark {
 };
 
 struct TracedValue final : Value {
-  TracedValue(Type t, std::shared_ptr<const TraceMark> m, int i, Place p) : Value(Kind::traced, std::move(t)), mark(std::move(m)), index(i), place(p) {}
+  TracedValue(Type t, std::shared_ptr<const TraceMark> m, int i, Place p)
+      : Value(Kind::traced, std::move(t)), mark(std::move(m)), index(i), place(p) {}
   std::shared_ptr<const TraceMark> mark;
   int index;
   Place place;

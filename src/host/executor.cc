@@ -64,7 +64,8 @@ void run_on_host_thread(std::function<void()> job) {
     ++p.threads;
   } catch (const std::system_error& e) {
     p.jobs.pop_back();
-    throw Error(ErrorCode::resource_exhausted, fmt::format("a host thread was needed (there are {}), the system gave none: {}", p.threads, e.what()));
+    throw Error(ErrorCode::resource_exhausted,
+                fmt::format("a host thread was needed (there are {}), the system gave none: {}", p.threads, e.what()));
   }
 }
 

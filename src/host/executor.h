@@ -5,10 +5,12 @@
 
 namespace postern::host {
 
-/// Runs `job` on a thread of its own at once: an idle one, else a new one. `job` must not throw. Throws Error(resource_exhausted) when the system has no thread.
+/// Runs `job` on a thread of its own at once: an idle one, else a new one. `job` must not throw. Throws Error(resource_exhausted) when the
+/// system has no thread.
 void run_on_host_thread(std::function<void()> job);
 
-/// Runs body(0) ... body(n-1) on the calling and on further threads, at most `max_host_threads` in all; returns when all are done. `body` must not throw.
+/// Runs body(0) ... body(n-1) on the calling and on further threads, at most `max_host_threads` in all; returns when all are done. `body`
+/// must not throw.
 void parallel_for(std::int64_t n, const std::function<void(std::int64_t)>& body);
 inline constexpr std::int64_t max_host_threads = 64;
 

@@ -7,6 +7,7 @@
 #include "core/value.h"
 #include "host/bad_result.h"
 #include "host/executor.h"
+#include "host/packing.h"
 #include "host/run_state.h"
 
 namespace postern::host {
@@ -17,9 +18,14 @@ using detail::Firing;
 using namespace std::chrono_literals;
 
 /// What the function is told. `stop` is the run's state, or the job's that outlives it.
-TapInfo make_info(const RunState& run, const HostSite& site, detail::StopState* stop, int device, std::int64_t element, std::span<const bool> mask) {
+TapInfo make_info(const RunState& run, const HostSite& site, detail::StopState* stop, int device, std::int64_t element,
+                  std::span<const bool> mask) {
   const SiteSpec& spec = *site.spec;
-  return {{spec.name, device, spec.place, run.number, StopToken(stop), run.context, element, stop}, spec.transforms, spec.operand_paths, spec.recomputed, mask};
+  return {{spec.name, device, spec.place, run.number, StopToken(stop), run.context, element, stop},
+          spec.transforms,
+          spec.operand_paths,
+          spec.recomputed,
+          mask};
 }
 
 /// Runs the function on these leaves; false if it failed, with the failure kept in `error` and `code`.
@@ -49,12 +55,14 @@ void keep_failure(RunState& run, const HostSite& site, int device, const std::ex
 }
 
 /// One firing on this thread, on XLA's own memory.
-bool fire_here(RunState& run, const HostSite& site, void* const* data, int device, std::int64_t element, std::span<const bool> mask) noexcept {
+bool fire_here(RunState& run, const HostSite& site, void* const* data, int device, std::int64_t element,
+               std::span<const bool> mask) noexcept {
   const Nesting* const outer = nesting();
   const Nesting here{outer, &run, &site, device, outer ? outer->depth + 1 : 1};
   NestingScope scope(&here);
   const TapInfo info = make_info(run, site, &run, device, element, mask);
-  const Firing firing{site.leaves.data(), data, site.operands, site.results, &info, &site.spec->named.attributes, &site.spec->result_structure};
+  const Firing firing{site.leaves.data(),          data, site.operands, site.results, &info, &site.spec->named.attributes,
+                      &site.spec->result_structure};
   std::exception_ptr error;
   ErrorCode code = ErrorCode::ok;
   if (enter(site, firing, error, code)) [[likely]] {
@@ -82,7 +90,8 @@ struct Job : detail::StopState {
   explicit Job(const HostSite& s) : site(s) {}
 };
 
-bool fire_limited(RunState& run, const HostSite& site, void* const* data, int device, std::int64_t element, RunState::Clock::time_point limit) {
+bool fire_limited(RunState& run, const HostSite& site, void* const* data, int device, std::int64_t element,
+                  RunState::Clock::time_point limit) {
   auto job = std::make_shared<Job>(site);
   for (std::size_t i = 0; i < site.leaves.size(); ++i) {
     job->memory.push_back(detail::aligned_bytes(site.leaf_bytes[i]));
@@ -95,8 +104,9 @@ bool fire_limited(RunState& run, const HostSite& site, void* const* data, int de
     // The run's own chain may be gone when this function is late, so only the depth is carried over.
     const Nesting nested{nullptr, nullptr, &job->site, device, depth};
     NestingScope scope(&nested);
-    const Firing firing{job->site.leaves.data(), job->data.data(), job->site.operands, job->site.results, &info, &job->site.spec->named.attributes,
-                        &job->site.spec->result_structure};
+    const Firing firing{
+        job->site.leaves.data(),          job->data.data(), job->site.operands, job->site.results, &info, &job->site.spec->named.attributes,
+        &job->site.spec->result_structure};
     std::exception_ptr error;
     ErrorCode code = ErrorCode::ok;
     const bool ok = enter(job->site, firing, error, code);
@@ -126,14 +136,16 @@ bool fire_limited(RunState& run, const HostSite& site, void* const* data, int de
   lock.unlock();
   if (run.stop.load()) return false;
   const bool by_deadline = limit == run.deadline;
-  const auto allowed = by_deadline ? std::string("the run's deadline passed") :
-      fmt::format("no result within the limit of {:g} ms", std::chrono::duration<double, std::milli>(site.spec->timeout).count());
+  const auto allowed = by_deadline ? std::string("the run's deadline passed")
+                                   : fmt::format("no result within the limit of {:g} ms",
+                                                 std::chrono::duration<double, std::milli>(site.spec->timeout).count());
   run.fail(ErrorCode::timeout, site, device, nullptr, allowed);
   return false;
 }
 
 /// One firing in the way that the site asks for.
-bool fire_one(RunState& run, const HostSite& site, void* const* data, int device, std::int64_t element, std::span<const bool> mask) noexcept {
+bool fire_one(RunState& run, const HostSite& site, void* const* data, int device, std::int64_t element,
+              std::span<const bool> mask) noexcept {
   const SiteSpec& spec = *site.spec;
   const auto start = RunState::Clock::now();
   bool ok = false;
@@ -153,13 +165,15 @@ bool fire_one(RunState& run, const HostSite& site, void* const* data, int device
   }
   if (spec.warn_after.count() > 0) {
     const auto took = RunState::Clock::now() - start;
-    if (took > spec.warn_after) log(LogLevel::warning, "{} took {:g} ms", describe(spec), std::chrono::duration<double, std::milli>(took).count());
+    if (took > spec.warn_after)
+      log(LogLevel::warning, "{} took {:g} ms", describe(spec), std::chrono::duration<double, std::milli>(took).count());
   }
   return ok;
 }
 
 void zero_results(const HostSite& site, void* const* buffers) noexcept {
-  for (std::size_t i = 0; i < site.results; ++i) std::memset(buffers[site.operands + site.spec->masked + i], 0, site.result_bytes[i]);
+  for (std::size_t i = 0; i < site.results; ++i)
+    std::memset(buffers[site.operands + site.spec->masked + i], 0, site.buffer_bytes[site.operands + i]);
 }
 
 /// The leaves of element `e` of the batch.
@@ -228,13 +242,46 @@ bool fire(RunState& run, const HostSite& site, void* const* buffers, int device)
   if (!run.stop.load(std::memory_order_relaxed)) [[likely]] {
     run.current.store(&site, std::memory_order_relaxed);
     const SiteSpec& spec = *site.spec;
-    if (!site.level_sizes.empty()) ok = fire_batch(run, site, buffers, device);
+    if (!site.level_sizes.empty())
+      ok = fire_batch(run, site, buffers, device);
     else if (spec.masked || spec.timeout.count() > 0 || spec.warn_after.count() > 0 || run.deadline != RunState::Clock::time_point::max())
       ok = fire_whole(run, site, buffers, device);
-    else ok = fire_here(run, site, buffers, device, -1, {});
+    else
+      ok = fire_here(run, site, buffers, device, -1, {});
   }
   if (!ok && run.poison) zero_results(site, buffers);
   return ok;
+}
+
+bool fire_packed(RunState& run, const HostSite& site, void* const* buffers, int device) noexcept {
+  const std::size_t in = site.operands + site.spec->masked;
+  try {
+    std::vector<void*> plain(buffers, buffers + site.buffers);
+    std::vector<std::shared_ptr<void>> memory;
+    for (std::size_t i = 0; i < site.leaves.size(); ++i) {
+      if (bit_width(site.leaves[i].dtype) >= 8) continue;
+      void*& place = plain[i < site.operands ? i : i + site.spec->masked];
+      memory.push_back(detail::aligned_bytes(site.buffer_bytes[i]));
+      if (i < site.operands) unpack(site.leaves[i].dtype, place, memory.back().get(), site.buffer_bytes[i]);
+      place = memory.back().get();
+    }
+    bool ok = fire(run, site, plain.data(), device);
+    for (std::size_t i = 0; i < site.results && (ok || run.poison); ++i) {
+      const detail::LeafLayout& leaf = site.leaves[site.operands + i];
+      std::size_t bad = 0;
+      if (bit_width(leaf.dtype) >= 8 || pack(leaf.dtype, plain[in + i], buffers[in + i], site.buffer_bytes[site.operands + i], bad))
+        continue;
+      const int bits = bit_width(leaf.dtype), low = is_signed(leaf.dtype) ? -(1 << (bits - 1)) : 0;
+      run.fail(ErrorCode::bad_result, site, device, nullptr,
+               fmt::format("element {} of result {} does not fit {}, whose values are from {} to {}", bad, i, to_string(leaf.dtype), low,
+                           low + (1 << bits) - 1));
+      ok = false;
+    }
+    return ok;
+  } catch (...) {
+    keep_failure(run, site, device, std::current_exception(), ErrorCode::resource_exhausted);
+    return false;
+  }
 }
 
 }  // namespace postern::host
@@ -242,8 +289,8 @@ bool fire(RunState& run, const HostSite& site, void* const* buffers, int device)
 namespace postern::detail {
 
 std::shared_ptr<void> aligned_bytes(std::size_t bytes) {
-  void* memory = ::operator new(std::max<std::size_t>(bytes, 1), std::align_val_t{64});
-  return {memory, [](void* p) { ::operator delete(p, std::align_val_t{64}); }};
+  void* memory = ::operator new (std::max<std::size_t>(bytes, 1), std::align_val_t{64});
+  return {memory, [](void* p) { ::operator delete (p, std::align_val_t{64}); }};
 }
 
 void check_result_count(const Firing& firing, std::size_t got, const std::string& structure) {
@@ -253,7 +300,8 @@ void check_result_count(const Firing& firing, std::size_t got, const std::string
 
 void check_result(const Firing& firing, std::size_t leaf, DType dtype, std::span<const std::int64_t> dims) {
   const LeafLayout& want = firing.leaves[firing.operands + leaf];
-  if (want.dtype == dtype && std::ranges::equal(dims, std::span(want.dims, want.rank))) [[likely]] return;
+  if (want.dtype == dtype && std::ranges::equal(dims, std::span(want.dims, want.rank))) [[likely]]
+    return;
   throw host::BadResult(fmt::format("result {} was declared {}{}, the function returned {}{}", leaf, to_string(want.dtype),
                                     dims_to_string({want.dims, want.rank}), to_string(dtype), dims_to_string(dims)));
 }

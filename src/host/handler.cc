@@ -21,16 +21,20 @@ XLA_FFI_Error* enter(XLA_FFI_CallFrame* frame, RunState& run, const HostSite& si
   for (std::size_t i = 0; i < in; ++i) buffers[i] = operands[i]->data ? operands[i]->data : nothing;
   for (std::size_t i = 0; i < site.results; ++i) buffers[in + i] = results[i]->data ? results[i]->data : nothing;
   const int device = run.device >= 0 ? run.device : pjrt::device_ordinal(frame);
-  if (fire(run, site, buffers, device) || run.poison) [[likely]] return nullptr;
+  const bool ok = site.packed ? fire_packed(run, site, buffers, device) : fire(run, site, buffers, device);
+  if (ok || run.poison) [[likely]]
+    return nullptr;
   return pjrt::make_error(frame, ErrorCode::aborted, "postern: the run was stopped by a host function");
 }
 
 }  // namespace
 
 XLA_FFI_Error* handle_call(XLA_FFI_CallFrame* frame) {
-  if (frame->extension_start && pjrt::answer_metadata(frame)) [[unlikely]] return nullptr;
+  if (frame->extension_start && pjrt::answer_metadata(frame)) [[unlikely]]
+    return nullptr;
   auto* run = static_cast<RunState*>(pjrt::user_data(frame, run_state_type));
-  if (!run) [[unlikely]] return pjrt::make_error(frame, ErrorCode::failed_precondition, "postern_call: the program was not started by Postern");
+  if (!run) [[unlikely]]
+    return pjrt::make_error(frame, ErrorCode::failed_precondition, "postern_call: the program was not started by Postern");
   const std::int64_t* index = pjrt::int_attribute(frame, 0, site_attribute);
   if (!index || *index < 0 || static_cast<std::size_t>(*index) >= run->site_count) [[unlikely]]
     return pjrt::make_error(frame, ErrorCode::internal, "postern_call: the program names a site that its run does not have");

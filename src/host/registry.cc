@@ -55,16 +55,21 @@ std::vector<HostSite> resolve_names(const std::vector<HostSite>& sites) {
     for (HostSite& site : out) {
       if (site.function) continue;
       const auto found = registry().functions.find(site.spec->named.name);
-      if (found == registry().functions.end()) missing.push_back(&site);
-      else site.function = found->second;
+      if (found == registry().functions.end())
+        missing.push_back(&site);
+      else
+        site.function = found->second;
     }
   }
   if (!missing.empty()) {
     std::string text;
-    for (const HostSite* site : missing) text += fmt::format("{}'{}' for {}", text.empty() ? "" : ", ", site->spec->named.name, describe(*site->spec));
+    for (const HostSite* site : missing)
+      text += fmt::format("{}'{}' for {}", text.empty() ? "" : ", ", site->spec->named.name, describe(*site->spec));
     const SiteSpec& first = *missing.front()->spec;
-    throw CallbackError(ErrorCode::unregistered, fmt::format("no host function is registered under {}; there are [{}]", text, fmt::join(registered_functions(), ", ")),
-                        Site{first.name, first.place}, 0, nullptr);
+    throw CallbackError(
+        ErrorCode::unregistered,
+        fmt::format("no host function is registered under {}; there are [{}]", text, fmt::join(registered_functions(), ", ")),
+        Site{first.name, first.place}, 0, nullptr);
   }
   for (std::size_t i = 0; i < out.size(); ++i)
     if (!sites[i].function) check_signature(*out[i].spec, *out[i].function);

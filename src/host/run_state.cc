@@ -89,7 +89,8 @@ void RunState::rethrow() {
   if (e) std::rethrow_exception(e);
   const bool stopped = outcome() == Outcome::stopped;
   const HostSite* site = current.load();
-  throw CallbackError(ErrorCode::cancelled, stopped ? "the run was ended early by a host function; its results were not computed" : "the run was cancelled",
+  throw CallbackError(ErrorCode::cancelled,
+                      stopped ? "the run was ended early by a host function; its results were not computed" : "the run was cancelled",
                       site ? Site{site->spec->name, site->spec->place} : Site{}, 0, nullptr);
 }
 

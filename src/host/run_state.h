@@ -93,10 +93,12 @@ class NestingScope {
   const Nesting* before_;
 };
 
-/// Enters the site's function for the buffers of one execution (operands, mask, results; never null pointers). False when the run must not go on: it failed now or
-/// before; results are then zeroed if the run is poisoned. Never throws, never waits without a limit or a waker. Allocates nothing
-/// unless the site asks for copies or the function throws.
+/// Enters the site's function for the buffers of one execution (operands, mask, results; never null pointers). False when the run must not
+/// go on: it failed now or before; results are then zeroed if the run is poisoned. Never throws, never waits without a limit or a waker.
+/// Allocates nothing unless the site asks for copies or the function throws.
 bool fire(RunState& run, const HostSite& site, void* const* buffers, int device) noexcept;
+/// The same for buffers that hold elements of less than a byte as XLA does; the function sees one a byte.
+bool fire_packed(RunState& run, const HostSite& site, void* const* buffers, int device) noexcept;
 
 /// "call 'fetch' at main.cc:12": how errors name a site.
 std::string describe(const SiteSpec& site);

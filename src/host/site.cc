@@ -65,7 +65,8 @@ HostSite::HostSite(SitePtr s, std::shared_ptr<const detail::HostFunction> fn) : 
       mask_step *= static_cast<std::size_t>(level.size);
     }
   }
-  for (std::size_t i = operands; i < leaves.size(); ++i) result_bytes.push_back(step[i]);
+  buffer_bytes = std::move(step);
+  for (const detail::LeafLayout& leaf : leaves) packed = packed || bit_width(leaf.dtype) < 8;
 }
 
 namespace {
@@ -85,8 +86,10 @@ void check_signature(const SiteSpec& site, const detail::HostFunction& f) {
   using Kind = Parameter::Kind;
   PlaceScope::Replace at(site.place);
   const std::string who = fmt::format("{} '{}'", site.kind == SiteSpec::Kind::tap ? "tap" : "call", site.name);
-  check(site.kind == SiteSpec::Kind::tap || !f.wants_tap_info, "{}: the function takes a TapInfo, which only taps, hooks and prints give; take a CallInfo", who);
-  check(!f.wants_attributes || !site.named.name.empty(), "{}: the function takes Attributes, which only functions called by name are given", who);
+  check(site.kind == SiteSpec::Kind::tap || !f.wants_tap_info,
+        "{}: the function takes a TapInfo, which only taps, hooks and prints give; take a CallInfo", who);
+  check(!f.wants_attributes || !site.named.name.empty(), "{}: the function takes Attributes, which only functions called by name are given",
+        who);
   std::vector<Parameter> takes = f.parameters;
   const bool all_in = !takes.empty() && takes.front().kind == Kind::all_operands;
   const bool all_out = !takes.empty() && takes.back().kind == Kind::all_results;
@@ -107,7 +110,8 @@ void check_signature(const SiteSpec& site, const detail::HostFunction& f) {
     const bool writes = p.kind == Kind::mutable_view || p.kind == Kind::any_mutable_view;
     const bool untyped = p.kind == Kind::any_view || p.kind == Kind::any_mutable_view;
     check(writes != is_operand && (untyped || p.dtype == type.dtype) && (p.kind != Kind::number || type.dims.empty()),
-          "{}: parameter {} of the function is {}, {} {}{} is {}{}", who, i, parameter_text(p), is_operand ? "operand" : "result", leaf, path, to_string(type), batched);
+          "{}: parameter {} of the function is {}, {} {}{} is {}{}", who, i, parameter_text(p), is_operand ? "operand" : "result", leaf,
+          path, to_string(type), batched);
   }
 }
 

@@ -13,8 +13,9 @@ struct HostSite {
   std::vector<detail::LeafLayout> leaves;                // of one firing: operands, then results
   std::vector<std::size_t> leaf_bytes;                   // of one firing
   std::size_t operands = 0, results = 0;
-  std::size_t buffers = 0;                               // of the equation: operands, the mask if any, results
-  std::vector<std::size_t> result_bytes;                 // of the equation's results
+  std::size_t buffers = 0;                // of the equation: operands, the mask if any, results
+  std::vector<std::size_t> buffer_bytes;  // of the equation's operands and results, one byte an element at least
+  bool packed = false;                    // some leaf has elements of less than a byte
 
   // Elements of the batch, and by how many bytes each leaf moves on along each level (row-major over levels).
   std::int64_t elements = 1;

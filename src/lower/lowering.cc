@@ -10,9 +10,35 @@ namespace postern {
 
 namespace {
 
-constexpr const char* element_names[dtype_count] = {
-    "i1", "i2", "i4", "i8", "i16", "i32", "i64", "ui2", "ui4", "ui8", "ui16", "ui32", "ui64", "f16", "bf16", "f32", "f64", "complex<f32>", "complex<f64>",
-    "f8E5M2", "f8E4M3FN", "f8E4M3B11FNUZ", "f8E5M2FNUZ", "f8E4M3FNUZ", "f8E4M3", "f8E3M4", "f8E8M0FNU", "f4E2M1FN", "!stablehlo.token"};
+constexpr const char* element_names[dtype_count] = {"i1",
+                                                    "i2",
+                                                    "i4",
+                                                    "i8",
+                                                    "i16",
+                                                    "i32",
+                                                    "i64",
+                                                    "ui2",
+                                                    "ui4",
+                                                    "ui8",
+                                                    "ui16",
+                                                    "ui32",
+                                                    "ui64",
+                                                    "f16",
+                                                    "bf16",
+                                                    "f32",
+                                                    "f64",
+                                                    "complex<f32>",
+                                                    "complex<f64>",
+                                                    "f8E5M2",
+                                                    "f8E4M3FN",
+                                                    "f8E4M3B11FNUZ",
+                                                    "f8E5M2FNUZ",
+                                                    "f8E4M3FNUZ",
+                                                    "f8E4M3",
+                                                    "f8E3M4",
+                                                    "f8E8M0FNU",
+                                                    "f4E2M1FN",
+                                                    "!stablehlo.token"};
 
 void append(fmt::memory_buffer& out, std::string_view text) { out.append(text.data(), text.data() + text.size()); }
 
@@ -27,7 +53,7 @@ void append_ssa(fmt::memory_buffer& out, Ssa value) {
 }
 
 /// Elements of less than a byte, and pred, are written one by one; all others as the bytes that they are.
-bool has_bytes(DType dtype) { return dtype != DType::pred && dtype != DType::s2 && dtype != DType::s4 && dtype != DType::u2 && dtype != DType::u4 && dtype != DType::f4e2m1fn; }
+bool has_bytes(DType dtype) { return dtype != DType::pred && bit_width(dtype) >= 8; }
 
 }  // namespace
 

@@ -31,8 +31,8 @@ struct Ssa {
 struct LoweringOptions {
   std::string name = "main";
   std::string platform = "cpu";
-  std::vector<bool> donated;                 // by input
-  std::vector<const void*> constants;        // by input: row-major bytes to write out, or null for a parameter
+  std::vector<bool> donated;           // by input
+  std::vector<const void*> constants;  // by input: row-major bytes to write out, or null for a parameter
 };
 
 class Lowering {
@@ -49,7 +49,8 @@ class Lowering {
   void define(const Equation& e, int i, Ssa value) { env_[static_cast<std::size_t>(e.first + i)] = value; }
 
   /// `%r = "hlo"(ins) <attributes> : (in types) -> result`. `attributes` is the inside of the braces.
-  Ssa op(std::string_view hlo, std::initializer_list<Ssa> ins, std::initializer_list<const Type*> types, const Type& result, std::string_view attributes = "");
+  Ssa op(std::string_view hlo, std::initializer_list<Ssa> ins, std::initializer_list<const Type*> types, const Type& result,
+         std::string_view attributes = "");
   /// The whole equation as one operation on its operands in order.
   void simple(const Equation& e, std::string_view hlo, std::string_view attributes = "");
   /// Splat constant.

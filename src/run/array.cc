@@ -37,20 +37,22 @@ namespace {
 
 const DeviceValue& device_value(const Value& value) { return static_cast<const DeviceValue&>(value); }
 
-bool packed(DType dtype) { return dtype == DType::s2 || dtype == DType::u2 || dtype == DType::s4 || dtype == DType::u4 || dtype == DType::f4e2m1fn; }
+bool packed(DType dtype) { return bit_width(dtype) < 8; }
 
 /// Extends the sign that PJRT leaves off when it unpacks.
 void extend_signs(DType dtype, void* data, std::size_t count) {
-  const int unused = dtype == DType::s4 ? 4 : dtype == DType::s2 ? 6 : 0;
+  const int unused = is_signed(dtype) && packed(dtype) ? 8 - bit_width(dtype) : 0;
   auto* bytes = static_cast<std::int8_t*>(data);
-  for (std::size_t i = 0; unused && i < count; ++i) bytes[i] = static_cast<std::int8_t>(static_cast<std::int8_t>(bytes[i] << unused) >> unused);
+  for (std::size_t i = 0; unused && i < count; ++i)
+    bytes[i] = static_cast<std::int8_t>(static_cast<std::int8_t>(bytes[i] << unused) >> unused);
 }
 
 void copy_out(const DeviceValue& value, void* to) {
   await(value);
   const std::size_t bytes = value.type.byte_size();
   if (bytes == 0) return;
-  if (value.buffer.is_deleted()) throw_type_error(fmt::format("a tensor of type {} was donated to a program and holds no data any more", to_string(value.type)));
+  if (value.buffer.is_deleted())
+    throw_type_error(fmt::format("a tensor of type {} was donated to a program and holds no data any more", to_string(value.type)));
   if (packed(value.type.dtype) || !value.buffer.is_on_cpu()) {
     value.buffer.to_host(to, bytes).await();
     return extend_signs(value.type.dtype, to, bytes);
@@ -78,8 +80,11 @@ pjrt::Buffer view_on(const std::shared_ptr<const Value>& pointer, const Lane& la
     return Runtime::get().client(lane.client).buffer_from_host(bytes.get(), from.type.dtype, from.type.dims, lane.handle);
   }
   auto* keep = new std::shared_ptr<const Value>(pointer);
-  return Runtime::get().client(lane.client).view_of_device(from.buffer.data(), from.type.dtype, from.type.dims, lane.handle,
-      [](void*, void* user) { delete static_cast<std::shared_ptr<const Value>*>(user); }, keep);
+  return Runtime::get()
+      .client(lane.client)
+      .view_of_device(
+          from.buffer.data(), from.type.dtype, from.type.dims, lane.handle,
+          [](void*, void* user) { delete static_cast<std::shared_ptr<const Value>*>(user); }, keep);
 }
 
 }  // namespace
@@ -89,16 +94,19 @@ pjrt::Buffer* on_lane(const Tensor& tensor, Lane& lane, std::shared_ptr<const vo
   check(pointer != nullptr, "an argument is an empty Tensor, one that was never given a value");
   if (pointer->kind == Value::Kind::device) {
     const DeviceValue& value = device_value(*pointer);
-    if (value.lane == lane.index) [[likely]] return const_cast<pjrt::Buffer*>(&value.buffer);
+    if (value.lane == lane.index) [[likely]]
+      return const_cast<pjrt::Buffer*>(&value.buffer);
     auto view = std::make_shared<pjrt::Buffer>(view_on(pointer, lane));
     pjrt::Buffer* const out = view.get();
     keep = std::move(view);
     return out;
   }
-  check(pointer->kind == Value::Kind::host, "an argument of type {} is traced or abstract: a program needs values", to_string(pointer->type));
+  check(pointer->kind == Value::Kind::host, "an argument of type {} is traced or abstract: a program needs values",
+        to_string(pointer->type));
   const auto& host = static_cast<const HostValue&>(*pointer);
   std::scoped_lock lock(host.guard);
-  if (host.on_device && device_value(*host.on_device).lane == lane.index) return const_cast<pjrt::Buffer*>(&device_value(*host.on_device).buffer);
+  if (host.on_device && device_value(*host.on_device).lane == lane.index)
+    return const_cast<pjrt::Buffer*>(&device_value(*host.on_device).buffer);
   auto sent = std::make_shared<DeviceValue>(host.type, send(host, lane), lane.index, lane.device, nullptr);
   pjrt::Buffer* const out = &sent->buffer;
   if (!host.on_device) host.on_device = sent;
@@ -111,8 +119,10 @@ std::shared_ptr<const void> host_bytes(const Tensor& tensor, const char* what) {
   check(pointer != nullptr, "{}: the Tensor is empty, it was never given a value", what);
   if (pointer->kind == Value::Kind::host) return static_cast<const HostValue&>(*pointer).data;
   if (const detail::TracedValue* t = Access::traced(tensor))
-    throw_type_error(fmt::format("{}: the tensor of type {} made at {} is traced ({}): it has a value only when the program runs", what, to_string(t->type), to_string(t->place), t->mark->what));
-  check(pointer->kind == Value::Kind::device, "{}: the tensor of type {} is abstract: it has a type but no value", what, to_string(pointer->type));
+    throw_type_error(fmt::format("{}: the tensor of type {} made at {} is traced ({}): it has a value only when the program runs", what,
+                                 to_string(t->type), to_string(t->place), t->mark->what));
+  check(pointer->kind == Value::Kind::device, "{}: the tensor of type {} is abstract: it has a type but no value", what,
+        to_string(pointer->type));
   std::shared_ptr<void> bytes = detail::aligned_bytes(pointer->type.byte_size());
   copy_out(device_value(*pointer), bytes.get());
   return bytes;
@@ -127,7 +137,9 @@ Tensor::Tensor(const Type& type, const void* data) {
 }
 
 Tensor Tensor::borrow(const Type& type, const void* data, std::function<void()> release) {
-  return Tensor(std::make_shared<HostValue>(type, std::shared_ptr<const void>(data, [r = std::move(release)](const void*) { if (r) r(); })));
+  return Tensor(std::make_shared<HostValue>(type, std::shared_ptr<const void>(data, [r = std::move(release)](const void*) {
+                                              if (r) r();
+                                            })));
 }
 
 const Type& Tensor::type() const {
@@ -137,7 +149,9 @@ const Type& Tensor::type() const {
 
 bool Tensor::is_traced() const { return value_ && (value_->kind == Value::Kind::traced || value_->kind == Value::Kind::abstract); }
 
-int Tensor::device() const { return value_ && value_->kind == Value::Kind::device ? static_cast<const run::DeviceValue&>(*value_).device : 0; }
+int Tensor::device() const {
+  return value_ && value_->kind == Value::Kind::device ? static_cast<const run::DeviceValue&>(*value_).device : 0;
+}
 
 void Tensor::read(void* to, Place place) const {
   PlaceScope at(place);
@@ -163,13 +177,16 @@ std::size_t Tensor::read_size(DType dtype, Place place) const {
 
 const Tensor& Tensor::block_until_ready(Place place) const {
   PlaceScope at(place);
-  if (value_ && value_->kind == Value::Kind::device) run::await(static_cast<const run::DeviceValue&>(*value_));
-  else static_cast<void>(run::host_bytes(*this, "block_until_ready"));
+  if (value_ && value_->kind == Value::Kind::device)
+    run::await(static_cast<const run::DeviceValue&>(*value_));
+  else
+    static_cast<void>(run::host_bytes(*this, "block_until_ready"));
   return *this;
 }
 
 Tensor make_tensor(const Type& type, const void* data, std::size_t elements) {
-  check(static_cast<std::int64_t>(elements) == type.size(), "tensor: {} has {} elements, {} values were given", to_string(type), type.size(), elements);
+  check(static_cast<std::int64_t>(elements) == type.size(), "tensor: {} has {} elements, {} values were given", to_string(type),
+        type.size(), elements);
   return Tensor(type, data);
 }
 

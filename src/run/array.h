@@ -15,9 +15,9 @@ struct DeviceValue final : detail::Value {
   ~DeviceValue() override;
 
   pjrt::Buffer buffer;
-  int lane;    // where the memory is
-  int device;  // what users see
-  std::shared_ptr<RunRecord> run;      // of the program with calls that makes it, while that is under way or if it failed
+  int lane;                        // where the memory is
+  int device;                      // what users see
+  std::shared_ptr<RunRecord> run;  // of the program with calls that makes it, while that is under way or if it failed
   mutable std::atomic<bool> ready{false};
 };
 

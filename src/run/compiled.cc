@@ -18,14 +18,17 @@ using detail::Access;
 
 const pjrt::Executable& Loaded::on(int client) {
   auto& ready = ready_[client];
-  if (const pjrt::Executable* e = ready.load(std::memory_order_acquire)) [[likely]] return *e;
+  if (const pjrt::Executable* e = ready.load(std::memory_order_acquire)) [[likely]]
+    return *e;
   std::scoped_lock lock(guard_);
   if (const pjrt::Executable* e = ready.load()) return *e;
   Runtime& runtime = Runtime::get();
   const pjrt::Client& c = runtime.client(client);
   // The spare client takes over what the main one has compiled.
-  if (client == 1 && executables_[0]) executables_[1] = c.deserialize(executables_[0].serialize());
-  else executables_[client] = compile_or_load(c, text_);
+  if (client == 1 && executables_[0])
+    executables_[1] = c.deserialize(executables_[0].serialize());
+  else
+    executables_[client] = compile_or_load(c, text_);
   ready.store(&executables_[client], std::memory_order_release);
   return executables_[client];
 }
@@ -104,14 +107,14 @@ std::shared_ptr<RunRecord> CompiledProgram::new_record() const {
   if (!record) record = std::make_unique<RunRecord>(Runtime::get().plugin());
   // When nobody holds the record any more it waits for the next run; it reports a failure that nobody saw.
   return {record.release(), [pool = std::weak_ptr<Pool>(pool_)](RunRecord* r) {
-    std::unique_ptr<RunRecord> owned(r);
-    if (std::exception_ptr unseen = owned->take_unseen()) keep_unseen(std::move(unseen));
-    if (auto p = pool.lock()) {
-      owned->reset();
-      std::scoped_lock lock(p->guard);
-      if (p->free.size() < 16) p->free.push_back(std::move(owned));
-    }
-  }};
+            std::unique_ptr<RunRecord> owned(r);
+            if (std::exception_ptr unseen = owned->take_unseen()) keep_unseen(std::move(unseen));
+            if (auto p = pool.lock()) {
+              owned->reset();
+              std::scoped_lock lock(p->guard);
+              if (p->free.size() < 16) p->free.push_back(std::move(owned));
+            }
+          }};
 }
 
 /// The buffers of one run's arguments, and what keeps them alive until it has been queued.
@@ -150,8 +153,8 @@ struct ResultBuffers {
   std::span<PJRT_Buffer*> span;
 };
 
-void wrap(const Module& module, const PJRT_Api* api, std::span<PJRT_Buffer* const> buffers, const Lane& lane, int device, const std::shared_ptr<RunRecord>& record,
-          std::span<Tensor> results) {
+void wrap(const Module& module, const PJRT_Api* api, std::span<PJRT_Buffer* const> buffers, const Lane& lane, int device,
+          const std::shared_ptr<RunRecord>& record, std::span<Tensor> results) {
   for (std::size_t i = 0; i < results.size(); ++i)
     results[i] = Access::make(std::make_shared<DeviceValue>(module.results[i], pjrt::Buffer(api, buffers[i]), lane.index, device, record));
 }
@@ -159,8 +162,10 @@ void wrap(const Module& module, const PJRT_Api* api, std::span<PJRT_Buffer* cons
 }  // namespace
 
 void CompiledProgram::run(std::span<const Tensor* const> arguments, std::span<Tensor> results, std::shared_ptr<RunRecord> record) const {
-  if (sites_.empty() && !record) [[likely]] run_plain(arguments, results);
-  else run_calling(arguments, results, record ? std::move(record) : new_record());
+  if (sites_.empty() && !record) [[likely]]
+    run_plain(arguments, results);
+  else
+    run_calling(arguments, results, record ? std::move(record) : new_record());
 }
 
 void CompiledProgram::run_plain(std::span<const Tensor* const> arguments, std::span<Tensor> results) const {
@@ -177,7 +182,8 @@ void CompiledProgram::run_plain(std::span<const Tensor* const> arguments, std::s
   wrap(*module_, executable.api(), out.span, lane, 0, nullptr, results);
 }
 
-void CompiledProgram::run_calling(std::span<const Tensor* const> arguments, std::span<Tensor> results, std::shared_ptr<RunRecord> record) const {
+void CompiledProgram::run_calling(std::span<const Tensor* const> arguments, std::span<Tensor> results,
+                                  std::shared_ptr<RunRecord> record) const {
   Runtime& runtime = Runtime::get();
   Lane& lane = runtime.take(0);
   try {
@@ -192,7 +198,8 @@ void CompiledProgram::run_calling(std::span<const Tensor* const> arguments, std:
   pjrt::Event complete;
   try {
     executable = &loaded_->on(lane.client);
-    executable->execute(buffers.collect(*this, arguments, lane), out.span, {.context = &record->execute_context(), .device = &lane.handle, .complete = &complete});
+    executable->execute(buffers.collect(*this, arguments, lane), out.span,
+                        {.context = &record->execute_context(), .device = &lane.handle, .complete = &complete});
   } catch (const Error&) {
     record->abandon();
     const host::Outcome how = record->outcome();

@@ -68,9 +68,9 @@ class CompiledProgram : public std::enable_shared_from_this<CompiledProgram> {
 /// Lowers and compiles. Captures of few bytes are written into the text.
 struct Lowerable {
   std::string name;
-  ProgramPtr program;      // simplified
-  std::size_t arguments;   // the first inputs
-  Tensors captures;        // values of the others
+  ProgramPtr program;     // simplified
+  std::size_t arguments;  // the first inputs
+  Tensors captures;       // values of the others
   std::vector<bool> donated;
 };
 std::shared_ptr<const Module> lower(const Lowerable& program);

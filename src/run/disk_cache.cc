@@ -26,9 +26,13 @@ std::uint64_t fnv(std::string_view text, std::uint64_t hash) {
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
   return hash;
 }
-std::string digest(std::string_view text) { return fmt::format("{:016x}{:016x}", fnv(text, 0xcbf29ce484222325u), fnv(text, 0x9e3779b97f4a7c15u)); }
+std::string digest(std::string_view text) {
+  return fmt::format("{:016x}{:016x}", fnv(text, 0xcbf29ce484222325u), fnv(text, 0x9e3779b97f4a7c15u));
+}
 
-std::string header_of(std::string_view key, std::string_view payload) { return fmt::format("{}\n{}\n{}\n{}\n", format_version, key, payload.size(), digest(payload)); }
+std::string header_of(std::string_view key, std::string_view payload) {
+  return fmt::format("{}\n{}\n{}\n{}\n", format_version, key, payload.size(), digest(payload));
+}
 
 std::optional<std::string> read_file(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);

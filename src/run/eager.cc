@@ -42,7 +42,8 @@ class OperationCache {
   }
 
  private:
-  static std::shared_ptr<const CompiledProgram> compile(const Primitive& primitive, const ParamsPtr& params, std::span<const Tensor> operands) {
+  static std::shared_ptr<const CompiledProgram> compile(const Primitive& primitive, const ParamsPtr& params,
+                                                        std::span<const Tensor> operands) {
     Program p;
     p.name = primitive.name;
     Equation e{&primitive, params, {}, 0, 0, {}};
@@ -76,8 +77,10 @@ Tensors fire_now(const Primitive& primitive, const ParamsPtr& params, std::span<
   const host::Nesting* nested = host::nesting();
   const int limit = run::Runtime::get().config().max_reentry;
   if (nested && nested->depth >= limit)
-    throw CallbackError(ErrorCode::reentry, fmt::format("{} is nested {} levels deep, {} are allowed (Config::max_reentry)", host::describe(*spec), nested->depth, limit),
-                        Site{spec->name, spec->place}, 0, nullptr);
+    throw CallbackError(
+        ErrorCode::reentry,
+        fmt::format("{} is nested {} levels deep, {} are allowed (Config::max_reentry)", host::describe(*spec), nested->depth, limit),
+        Site{spec->name, spec->place}, 0, nullptr);
   std::vector<host::HostSite> sites;
   sites.emplace_back(spec, spec->function);
   if (!spec->function) sites = host::resolve_names(sites);

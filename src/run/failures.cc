@@ -36,7 +36,9 @@ std::chrono::milliseconds exit_limit;
 std::size_t wait_for_runs(std::optional<std::chrono::nanoseconds> limit) {
   if (const host::Nesting* n = host::nesting()) {
     const Site site = n->site ? Site{n->site->spec->name, n->site->spec->place} : Site{};
-    throw CallbackError(ErrorCode::reentry, fmt::format("barrier inside {} would wait for the run that is calling it", n->site ? host::describe(*n->site->spec) : "a host function"),
+    throw CallbackError(ErrorCode::reentry,
+                        fmt::format("barrier inside {} would wait for the run that is calling it",
+                                    n->site ? host::describe(*n->site->spec) : "a host function"),
                         site, n->device, nullptr);
   }
   return Runtime::exists() ? Runtime::get().wait_for_runs(limit) : 0;
@@ -57,7 +59,8 @@ void throw_unseen() {
   try {
     std::rethrow_exception(failures.front());
   } catch (const CallbackError& e) {
-    throw CallbackError(e.code(), fmt::format("{} (and {} more failures)", e.what(), count - 1), e.site(), e.device(), e.cause(), others, count);
+    throw CallbackError(e.code(), fmt::format("{} (and {} more failures)", e.what(), count - 1), e.site(), e.device(), e.cause(), others,
+                        count);
   }
 }
 

@@ -49,7 +49,8 @@ class JitCore {
   explicit JitCore(JitOptions o) : options(std::move(o)) {}
 
   Entry& entry(const Key& key) {
-    if (Entry* e = last_.load(std::memory_order_acquire); e && e->fits(key)) [[likely]] return *e;
+    if (Entry* e = last_.load(std::memory_order_acquire); e && e->fits(key)) [[likely]]
+      return *e;
     std::scoped_lock lock(guard_);
     for (const auto& e : entries_)
       if (e->fits(key)) {
@@ -69,16 +70,21 @@ class JitCore {
     auto e = std::make_unique<Entry>();
     for (const Tensor* t : key.leaves()) {
       check(t->has_value(), "jit: an argument is an empty Tensor, one that was never given a value");
-      check(!Access::traced(*t), "jit: an argument of type {} is traced, but nothing is being traced on this thread; its trace has ended or belongs to another thread", to_string(t->type()));
+      check(!Access::traced(*t),
+            "jit: an argument of type {} is traced, but nothing is being traced on this thread; its trace has ended or belongs to another "
+            "thread",
+            to_string(t->type()));
       e->types.push_back(t->type());
     }
     e->structure = key.structure();
     e->options = &options;
     for (const int argument : options.donate) {
       const auto ends = key.argument_ends();
-      check(argument >= 0 && static_cast<std::size_t>(argument) < ends.size(), "jit: donate names argument {}, the function has {}", argument, ends.size());
+      check(argument >= 0 && static_cast<std::size_t>(argument) < ends.size(), "jit: donate names argument {}, the function has {}",
+            argument, ends.size());
       e->donated.resize(e->types.size(), false);
-      for (std::size_t i = argument ? ends[static_cast<std::size_t>(argument) - 1] : 0; i < ends[static_cast<std::size_t>(argument)]; ++i) e->donated[i] = true;
+      for (std::size_t i = argument ? ends[static_cast<std::size_t>(argument) - 1] : 0; i < ends[static_cast<std::size_t>(argument)]; ++i)
+        e->donated[i] = true;
     }
     return e;
   }
@@ -122,10 +128,12 @@ void compile_entry(Entry& e) {
 
 const Entry& find(JitCore& core, const Key& key, const Tracer& tracer, bool compile) {
   Entry& e = core.entry(key);
-  if (e.ready.load(std::memory_order_acquire)) [[likely]] return e;
+  if (e.ready.load(std::memory_order_acquire)) [[likely]]
+    return e;
   std::call_once(e.traced_once, [&] { trace_entry(e, tracer); });
   if (!compile) return e;
-  if (core.options.mode == Mode::staged) throw Error(ErrorCode::unimplemented, "jit: Mode::staged is not built yet; use Mode::compiled or Mode::evaluate");
+  if (core.options.mode == Mode::staged)
+    throw Error(ErrorCode::unimplemented, "jit: Mode::staged is not built yet; use Mode::compiled or Mode::evaluate");
   if (core.options.mode == Mode::compiled) compile_entry(e);
   e.ready.store(true, std::memory_order_release);
   core.remember(e);
@@ -136,7 +144,8 @@ std::size_t result_count(const Entry& e) { return e.program->outputs.size(); }
 const void* result_like(const Entry& e) { return e.like.get(); }
 
 void run(const Entry& e, const Key& key, std::span<Tensor> results) {
-  if (e.compiled) [[likely]] return e.compiled->run(key.leaves(), results);
+  if (e.compiled) [[likely]]
+    return e.compiled->run(key.leaves(), results);
   Tensors inputs;
   for (const Tensor* t : key.leaves()) inputs.push_back(*t);
   inputs.insert(inputs.end(), e.captures.begin(), e.captures.end());
@@ -172,7 +181,8 @@ void collect_effects(const Program& program, bool in_loop, std::vector<EffectInf
   for (const Equation& e : program.equations) {
     if (e.primitive->site) {
       const SiteSpec& s = *e.primitive->site(e.params.get());
-      if (s.effect != Effect::pure) out.push_back({s.kind == SiteSpec::Kind::tap ? "tap" : "call", {s.name, s.place}, s.effect, in_loop || !s.levels.empty()});
+      if (s.effect != Effect::pure)
+        out.push_back({s.kind == SiteSpec::Kind::tap ? "tap" : "call", {s.name, s.place}, s.effect, in_loop || !s.levels.empty()});
     }
     if (!e.params) continue;
     const std::string_view name = e.primitive->name;

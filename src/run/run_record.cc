@@ -32,11 +32,13 @@ bool RunRecord::finish(pjrt::Event complete) {
     return true;
   }
   self_ = shared_from_this();
-  complete.on_ready([](void* user, const pjrt::Failure*) noexcept {
-    auto* record = static_cast<RunRecord*>(user);
-    const std::shared_ptr<RunRecord> keep = std::move(record->self_);
-    record->end();
-  }, this);
+  complete.on_ready(
+      [](void* user, const pjrt::Failure*) noexcept {
+        auto* record = static_cast<RunRecord*>(user);
+        const std::shared_ptr<RunRecord> keep = std::move(record->self_);
+        record->end();
+      },
+      this);
   return false;
 }
 
@@ -53,7 +55,8 @@ void RunRecord::end() noexcept {
 void RunRecord::refuse_own_wait() const {
   for (const host::Nesting* n = host::nesting(); n; n = n->outer)
     if (n->run == this)
-      throw CallbackError(ErrorCode::reentry, fmt::format("{} waits for a result of the run that is calling it", host::describe(*n->site->spec)),
+      throw CallbackError(ErrorCode::reentry,
+                          fmt::format("{} waits for a result of the run that is calling it", host::describe(*n->site->spec)),
                           Site{n->site->spec->name, n->site->spec->place}, n->device, nullptr);
 }
 

@@ -12,7 +12,6 @@ namespace postern::run {
 
 class CompiledProgram;
 
-
 class RunRecord : public host::RunState, public std::enable_shared_from_this<RunRecord> {
  public:
   explicit RunRecord(const pjrt::Plugin& plugin);

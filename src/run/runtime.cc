@@ -40,8 +40,10 @@ Config settled() {
 }  // namespace
 
 void configure(const Config& config) {
-  check(config.cpu_devices >= 0 && config.cpu_devices <= 1024, "configure: cpu_devices must be from 1 to 1024 (0: default), got {}", config.cpu_devices);
-  check(config.max_reentry >= 0 && config.max_reentry <= 1024, "configure: max_reentry must be from 1 to 1024 (0: default), got {}", config.max_reentry);
+  check(config.cpu_devices >= 0 && config.cpu_devices <= 1024, "configure: cpu_devices must be from 1 to 1024 (0: default), got {}",
+        config.cpu_devices);
+  check(config.max_reentry >= 0 && config.max_reentry <= 1024, "configure: max_reentry must be from 1 to 1024 (0: default), got {}",
+        config.max_reentry);
   check(config.exit_limit.count() >= 0, "configure: exit_limit must not be negative, got {} ms", config.exit_limit.count());
   std::scoped_lock lock(config_guard);
   if (in_use) throw Error(ErrorCode::failed_precondition, "configure: the runtime is already in use; configure before the first operation");
@@ -125,8 +127,9 @@ Lane* Runtime::try_take(Lane& lane) {
 Lane& Runtime::take(int device) {
   const host::Nesting* nested = host::nesting();
   if (nested && nested->depth >= config_.max_reentry)
-    throw CallbackError(ErrorCode::reentry, fmt::format("a host function runs a program that calls back: {} levels deep, {} are allowed (Config::max_reentry)",
-                                                        nested->depth, config_.max_reentry),
+    throw CallbackError(ErrorCode::reentry,
+                        fmt::format("a host function runs a program that calls back: {} levels deep, {} are allowed (Config::max_reentry)",
+                                    nested->depth, config_.max_reentry),
                         nested->site ? Site{nested->site->spec->name, nested->site->spec->place} : Site{}, nested->device, nullptr);
   if (Lane* lane = try_take(*lanes_[static_cast<std::size_t>(device)])) return *lane;
   make_spare();
@@ -139,8 +142,11 @@ Lane& Runtime::take(int device) {
         return *lane;
       }
     if (nested)
-      throw CallbackError(ErrorCode::reentry, fmt::format("a host function runs a program that calls back, and all {} lanes are taken by runs inside their own calls", lanes_.size()),
-                          nested->site ? Site{nested->site->spec->name, nested->site->spec->place} : Site{}, nested->device, nullptr);
+      throw CallbackError(
+          ErrorCode::reentry,
+          fmt::format("a host function runs a program that calls back, and all {} lanes are taken by runs inside their own calls",
+                      lanes_.size()),
+          nested->site ? Site{nested->site->spec->name, nested->site->spec->place} : Site{}, nested->device, nullptr);
     if (Lane* lane = try_take(*lanes_[static_cast<std::size_t>(device)])) return *lane;
     lock.lock();
     ++waiting_;
@@ -152,7 +158,8 @@ Lane& Runtime::take(int device) {
 
 void Runtime::leave(Lane& lane) {
   lane.taken.store(false);
-  if (waiting_.load() == 0) [[likely]] return;
+  if (waiting_.load() == 0) [[likely]]
+    return;
   std::scoped_lock lock(guard_);
   freed_.notify_all();
 }
@@ -167,8 +174,10 @@ std::size_t Runtime::wait_for_runs(std::optional<std::chrono::nanoseconds> limit
   ++waiting_;
   std::unique_lock lock(guard_);
   auto done = [&] { return pending() == 0; };
-  if (limit) freed_.wait_for(lock, *limit, done);
-  else freed_.wait(lock, done);
+  if (limit)
+    freed_.wait_for(lock, *limit, done);
+  else
+    freed_.wait(lock, done);
   --waiting_;
   return pending();
 }
@@ -176,10 +185,12 @@ std::size_t Runtime::wait_for_runs(std::optional<std::chrono::nanoseconds> limit
 Lane& Runtime::pass(int device) {
   Lane& main = *lanes_[static_cast<std::size_t>(device)];
   main.dispatching.fetch_add(1, std::memory_order_acquire);
-  if (!main.taken.load()) [[likely]] return main;
+  if (!main.taken.load()) [[likely]]
+    return main;
   done_dispatching(main);
   make_spare();
-  // From the other end than take(), so that the two seldom meet. If every lane has a run in its calls, queueing behind one is all that is left.
+  // From the other end than take(), so that the two seldom meet. If every lane has a run in its calls, queueing behind one is all that is
+  // left.
   for (std::size_t i = lanes_.size(); i-- > main_lanes_;) {
     Lane& lane = *lanes_[i];
     lane.dispatching.fetch_add(1, std::memory_order_acquire);

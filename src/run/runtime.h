@@ -17,12 +17,12 @@ namespace postern::run {
 /// ever queue behind it. Lanes of user-visible devices come first; spare ones are devices of a second client, made when first needed.
 struct Lane {
   int index = 0;
-  int client = 0;              // 0: the main one, 1: the spare one
-  int device = 0;              // what users see: the ordinal of the device that this lane stands for
+  int client = 0;  // 0: the main one, 1: the spare one
+  int device = 0;  // what users see: the ordinal of the device that this lane stands for
   pjrt::Device handle;
-  std::atomic<bool> taken{false};       // by a run that calls back
-  std::atomic<std::uint64_t> run{0};    // its number
-  std::atomic<int> dispatching{0};      // runs without calls between looking at `taken` and being queued
+  std::atomic<bool> taken{false};     // by a run that calls back
+  std::atomic<std::uint64_t> run{0};  // its number
+  std::atomic<int> dispatching{0};    // runs without calls between looking at `taken` and being queued
 };
 
 class Runtime {

@@ -83,13 +83,17 @@ RunStatus wait_run(StartedRun& run, std::optional<std::chrono::nanoseconds> limi
   std::unique_lock lock(run.guard);
   auto ended = [&] { return run.done; };
   const auto first = std::min(until, run.deadline);
-  if (first == RunState::Clock::time_point::max()) run.ended.wait(lock, ended);
-  else run.ended.wait_until(lock, first, ended);
+  if (first == RunState::Clock::time_point::max())
+    run.ended.wait(lock, ended);
+  else
+    run.ended.wait_until(lock, first, ended);
   if (!run.done && RunState::Clock::now() >= run.deadline) {
     // The program may sit in a function that does not return; the waiter goes now, the run ends when it can.
     lock.unlock();
-    if (const host::HostSite* site = run.record->current.load()) run.record->fail(ErrorCode::timeout, *site, 0, nullptr, "the run's deadline passed");
-    else run.record->request(Outcome::cancelled);
+    if (const host::HostSite* site = run.record->current.load())
+      run.record->fail(ErrorCode::timeout, *site, 0, nullptr, "the run's deadline passed");
+    else
+      run.record->request(Outcome::cancelled);
     try {
       run.record->rethrow();
     } catch (...) {

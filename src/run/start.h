@@ -6,6 +6,7 @@
 
 namespace postern::detail {
 
-std::shared_ptr<StartedRun> start_run(std::shared_ptr<const run::CompiledProgram> program, std::vector<Tensor> arguments, const RunOptions& options);
+std::shared_ptr<StartedRun> start_run(std::shared_ptr<const run::CompiledProgram> program, std::vector<Tensor> arguments,
+                                      const RunOptions& options);
 
 }  // namespace postern::detail

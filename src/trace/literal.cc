@@ -14,7 +14,8 @@ namespace {
 
 Types literal_type(const Params* params, TypeSpan) { return {as<LiteralParams>(*params).type}; }
 
-std::pair<Tensors, std::vector<int>> literal_batch(const Op& op, std::span<const Tensor>, std::span<const int>, std::int64_t, const Tensor&) {
+std::pair<Tensors, std::vector<int>> literal_batch(const Op& op, std::span<const Tensor>, std::span<const int>, std::int64_t,
+                                                   const Tensor&) {
   const auto& p = op.as<LiteralParams>();
   return {{full_of(p.number, p.type)}, {-1}};
 }
@@ -64,11 +65,15 @@ bool is_number(DType dtype) { return dtype < DType::f8e5m2; }
 Number read_number(DType dtype, const void* from) {
   switch (dtype) {
     case DType::pred: return {Number::Kind::boolean, load<bool>(from), load<bool>(from) ? 1.0 : 0.0, 0};
-    case DType::s2: case DType::s4: case DType::s8: return of_integer(load<std::int8_t>(from));
+    case DType::s2:
+    case DType::s4:
+    case DType::s8: return of_integer(load<std::int8_t>(from));
     case DType::s16: return of_integer(load<std::int16_t>(from));
     case DType::s32: return of_integer(load<std::int32_t>(from));
     case DType::s64: return of_integer(load<std::int64_t>(from));
-    case DType::u2: case DType::u4: case DType::u8: return of_natural(load<std::uint8_t>(from));
+    case DType::u2:
+    case DType::u4:
+    case DType::u8: return of_natural(load<std::uint8_t>(from));
     case DType::u16: return of_natural(load<std::uint16_t>(from));
     case DType::u32: return of_natural(load<std::uint32_t>(from));
     case DType::u64: return of_natural(load<std::uint64_t>(from));
@@ -91,11 +96,20 @@ Number read_number(DType dtype, const void* from) {
 void write_number(const Number& n, DType dtype, void* to) {
   switch (dtype) {
     case DType::pred: return store(to, n.real != 0 || n.imag != 0 || n.integer != 0);
-    case DType::s2: case DType::s4: case DType::s8: case DType::u2: case DType::u4: case DType::u8: return store(to, static_cast<std::int8_t>(whole(n)));
-    case DType::s16: case DType::u16: return store(to, static_cast<std::int16_t>(whole(n)));
-    case DType::s32: case DType::u32: return store(to, static_cast<std::int32_t>(whole(n)));
+    case DType::s2:
+    case DType::s4:
+    case DType::s8:
+    case DType::u2:
+    case DType::u4:
+    case DType::u8: return store(to, static_cast<std::int8_t>(whole(n)));
+    case DType::s16:
+    case DType::u16: return store(to, static_cast<std::int16_t>(whole(n)));
+    case DType::s32:
+    case DType::u32: return store(to, static_cast<std::int32_t>(whole(n)));
     case DType::s64: return store(to, whole(n));
-    case DType::u64: return store(to, n.kind == Number::Kind::real && n.real >= 0 ? static_cast<std::uint64_t>(n.real) : static_cast<std::uint64_t>(whole(n)));
+    case DType::u64:
+      return store(to,
+                   n.kind == Number::Kind::real && n.real >= 0 ? static_cast<std::uint64_t>(n.real) : static_cast<std::uint64_t>(whole(n)));
     case DType::f16: return store(to, Eigen::half(static_cast<float>(n.real)));
     case DType::bf16: return store(to, Eigen::bfloat16(static_cast<float>(n.real)));
     case DType::f32: return store(to, static_cast<float>(n.real));
@@ -108,7 +122,8 @@ void write_number(const Number& n, DType dtype, void* to) {
 
 std::string literal_text(const Number& n, DType dtype) {
   if (dtype == DType::pred) return n.real != 0 || n.integer != 0 || n.imag != 0 ? "true" : "false";
-  if (is_unsigned(dtype)) return fmt::format("{}", n.kind == Number::Kind::real ? static_cast<std::uint64_t>(n.real) : static_cast<std::uint64_t>(n.integer));
+  if (is_unsigned(dtype))
+    return fmt::format("{}", n.kind == Number::Kind::real ? static_cast<std::uint64_t>(n.real) : static_cast<std::uint64_t>(n.integer));
   if (is_signed(dtype)) return fmt::format("{}", whole(n));
   if (is_complex(dtype)) return fmt::format("({}, {})", real_text(n.real, dtype), real_text(n.imag, dtype));
   return real_text(n.real, dtype);

@@ -34,7 +34,9 @@ ValueId Trace::add_value(const Type& type) {
   return static_cast<ValueId>(program_.types.size()) - 1;
 }
 
-Tensor Trace::traced(ValueId id) { return Access::make(std::make_shared<TracedValue>(program_.type(id), mark_, id, PlaceScope::current())); }
+Tensor Trace::traced(ValueId id) {
+  return Access::make(std::make_shared<TracedValue>(program_.type(id), mark_, id, PlaceScope::current()));
+}
 
 Tensor Trace::input(const Type& type) {
   const ValueId id = add_value(type);
@@ -48,9 +50,11 @@ ValueId Trace::id_of(const Tensor& tensor) {
   check(value->kind != Value::Kind::abstract, "an operand of type {} is abstract: it has a type but no value", to_string(value->type));
   if (const TracedValue* t = Access::traced(tensor)) {
     if (t->mark == mark_) return t->index;
-    check(t->mark->open, "a traced tensor of type {} made at {} is used after its trace ({}) has ended", to_string(t->type), to_string(t->place), t->mark->what);
-    check(t->mark->thread == std::this_thread::get_id(), "a traced tensor of type {} made at {} is used on another thread than the one that traces it ({})",
-          to_string(t->type), to_string(t->place), t->mark->what);
+    check(t->mark->open, "a traced tensor of type {} made at {} is used after its trace ({}) has ended", to_string(t->type),
+          to_string(t->place), t->mark->what);
+    check(t->mark->thread == std::this_thread::get_id(),
+          "a traced tensor of type {} made at {} is used on another thread than the one that traces it ({})", to_string(t->type),
+          to_string(t->place), t->mark->what);
   }
   if (const auto found = known_.find(value); found != known_.end()) return found->second;
   ValueId id;
@@ -104,7 +108,8 @@ Tensors bind_n(const Primitive& primitive, ParamsPtr params, std::span<const Ten
   if (Trace* trace = Trace::current()) return trace->record(primitive, std::move(params), operands);
   for (const Tensor& t : operands) {
     check(t.has_value(), "{}: an operand is an empty Tensor, one that was never given a value", primitive.name);
-    check(!t.is_traced(), "{}: an operand of type {} is traced or abstract, but nothing is being traced here", primitive.name, to_string(t.type()));
+    check(!t.is_traced(), "{}: an operand of type {} is traced or abstract, but nothing is being traced here", primitive.name,
+          to_string(t.type()));
   }
   return evaluate_now(primitive, params, operands);
 }

@@ -20,35 +20,72 @@ constexpr bool has_fields(std::index_sequence<i...>) {
 
 template <class T, std::size_t n = 16>
 constexpr std::size_t field_count() {
-  if constexpr (has_fields<T>(std::make_index_sequence<n>{})) return n;
-  else if constexpr (n == 0) return 0;
-  else return field_count<T, n - 1>();
+  if constexpr (has_fields<T>(std::make_index_sequence<n>{}))
+    return n;
+  else if constexpr (n == 0)
+    return 0;
+  else
+    return field_count<T, n - 1>();
 }
 
 template <class T>
-inline constexpr bool is_aggregate_container = std::is_class_v<T> && std::is_aggregate_v<T>;
+inline constexpr bool is_aggregate_container = std::is_class_v<T>&& std::is_aggregate_v<T>;
 
 /// f(field...) for the fields of an aggregate of at most 16.
 template <class T, class F>
 constexpr decltype(auto) with_fields(T& object, F&& f) {
   constexpr std::size_t n = field_count<std::remove_const_t<T>>();
-  if constexpr (n == 0) { return f(); }
-  else if constexpr (n == 1) { auto& [a] = object; return f(a); }
-  else if constexpr (n == 2) { auto& [a, b] = object; return f(a, b); }
-  else if constexpr (n == 3) { auto& [a, b, c] = object; return f(a, b, c); }
-  else if constexpr (n == 4) { auto& [a, b, c, d] = object; return f(a, b, c, d); }
-  else if constexpr (n == 5) { auto& [a, b, c, d, e] = object; return f(a, b, c, d, e); }
-  else if constexpr (n == 6) { auto& [a, b, c, d, e, g] = object; return f(a, b, c, d, e, g); }
-  else if constexpr (n == 7) { auto& [a, b, c, d, e, g, h] = object; return f(a, b, c, d, e, g, h); }
-  else if constexpr (n == 8) { auto& [a, b, c, d, e, g, h, i] = object; return f(a, b, c, d, e, g, h, i); }
-  else if constexpr (n == 9) { auto& [a, b, c, d, e, g, h, i, j] = object; return f(a, b, c, d, e, g, h, i, j); }
-  else if constexpr (n == 10) { auto& [a, b, c, d, e, g, h, i, j, k] = object; return f(a, b, c, d, e, g, h, i, j, k); }
-  else if constexpr (n == 11) { auto& [a, b, c, d, e, g, h, i, j, k, l] = object; return f(a, b, c, d, e, g, h, i, j, k, l); }
-  else if constexpr (n == 12) { auto& [a, b, c, d, e, g, h, i, j, k, l, m] = object; return f(a, b, c, d, e, g, h, i, j, k, l, m); }
-  else if constexpr (n == 13) { auto& [a, b, c, d, e, g, h, i, j, k, l, m, o] = object; return f(a, b, c, d, e, g, h, i, j, k, l, m, o); }
-  else if constexpr (n == 14) { auto& [a, b, c, d, e, g, h, i, j, k, l, m, o, p] = object; return f(a, b, c, d, e, g, h, i, j, k, l, m, o, p); }
-  else if constexpr (n == 15) { auto& [a, b, c, d, e, g, h, i, j, k, l, m, o, p, q] = object; return f(a, b, c, d, e, g, h, i, j, k, l, m, o, p, q); }
-  else { auto& [a, b, c, d, e, g, h, i, j, k, l, m, o, p, q, r] = object; return f(a, b, c, d, e, g, h, i, j, k, l, m, o, p, q, r); }
+  if constexpr (n == 0) {
+    return f();
+  } else if constexpr (n == 1) {
+    auto& [a] = object;
+    return f(a);
+  } else if constexpr (n == 2) {
+    auto& [a, b] = object;
+    return f(a, b);
+  } else if constexpr (n == 3) {
+    auto& [a, b, c] = object;
+    return f(a, b, c);
+  } else if constexpr (n == 4) {
+    auto& [a, b, c, d] = object;
+    return f(a, b, c, d);
+  } else if constexpr (n == 5) {
+    auto& [a, b, c, d, e] = object;
+    return f(a, b, c, d, e);
+  } else if constexpr (n == 6) {
+    auto& [a, b, c, d, e, g] = object;
+    return f(a, b, c, d, e, g);
+  } else if constexpr (n == 7) {
+    auto& [a, b, c, d, e, g, h] = object;
+    return f(a, b, c, d, e, g, h);
+  } else if constexpr (n == 8) {
+    auto& [a, b, c, d, e, g, h, i] = object;
+    return f(a, b, c, d, e, g, h, i);
+  } else if constexpr (n == 9) {
+    auto& [a, b, c, d, e, g, h, i, j] = object;
+    return f(a, b, c, d, e, g, h, i, j);
+  } else if constexpr (n == 10) {
+    auto& [a, b, c, d, e, g, h, i, j, k] = object;
+    return f(a, b, c, d, e, g, h, i, j, k);
+  } else if constexpr (n == 11) {
+    auto& [a, b, c, d, e, g, h, i, j, k, l] = object;
+    return f(a, b, c, d, e, g, h, i, j, k, l);
+  } else if constexpr (n == 12) {
+    auto& [a, b, c, d, e, g, h, i, j, k, l, m] = object;
+    return f(a, b, c, d, e, g, h, i, j, k, l, m);
+  } else if constexpr (n == 13) {
+    auto& [a, b, c, d, e, g, h, i, j, k, l, m, o] = object;
+    return f(a, b, c, d, e, g, h, i, j, k, l, m, o);
+  } else if constexpr (n == 14) {
+    auto& [a, b, c, d, e, g, h, i, j, k, l, m, o, p] = object;
+    return f(a, b, c, d, e, g, h, i, j, k, l, m, o, p);
+  } else if constexpr (n == 15) {
+    auto& [a, b, c, d, e, g, h, i, j, k, l, m, o, p, q] = object;
+    return f(a, b, c, d, e, g, h, i, j, k, l, m, o, p, q);
+  } else {
+    auto& [a, b, c, d, e, g, h, i, j, k, l, m, o, p, q, r] = object;
+    return f(a, b, c, d, e, g, h, i, j, k, l, m, o, p, q, r);
+  }
 }
 
 // Names are read off the compiler's spelling of a pointer to the field of an object that is never defined.
@@ -67,8 +104,14 @@ constexpr std::string_view field_name() {
   while (begin > 0) {
     const char c = text[begin - 1];
     const bool word = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
-    if (word) { --begin; continue; }
-    if (end == begin) { --end, --begin; continue; }
+    if (word) {
+      --begin;
+      continue;
+    }
+    if (end == begin) {
+      --end, --begin;
+      continue;
+    }
     break;
   }
   return text.substr(begin, end - begin);
@@ -91,7 +134,8 @@ constexpr auto field_names() {
   constexpr std::size_t n = field_count<T>();
   return []<std::size_t... i>(std::index_sequence<i...>) {
     return std::array<std::string_view, n>{field_name<std::get<i>(field_pointers<T>())>()...};
-  }(std::make_index_sequence<n>{});
+  }
+  (std::make_index_sequence<n>{});
 }
 
 }  // namespace postern::detail

@@ -31,7 +31,9 @@ template <class R, class... A>
 struct Signature<R (*)(A...) noexcept> : Signature<R (*)(A...)> {};
 
 template <class F>
-concept HasSignature = std::is_function_v<std::remove_pointer_t<std::decay_t<F>>> || requires { &std::decay_t<F>::operator(); };
+concept HasSignature = std::is_function_v<std::remove_pointer_t<std::decay_t<F>>> || requires {
+  &std::decay_t<F>::operator();
+};
 
 // Results by value. Each is checked against the declared leaf; all before the first byte is written.
 void check_result_count(const Firing& firing, std::size_t got, const std::string& structure);
@@ -64,8 +66,10 @@ struct Returned<std::vector<T>> {
     check_result(f, leaf, dtype_v<T>, dims);
   }
   static void write(const Firing& f, std::size_t leaf, const std::vector<T>& r) {
-    if constexpr (std::is_same_v<T, bool>) std::copy(r.begin(), r.end(), static_cast<bool*>(f.data[f.operands + leaf]));
-    else write_result(f, leaf, r.data());
+    if constexpr (std::is_same_v<T, bool>)
+      std::copy(r.begin(), r.end(), static_cast<bool*>(f.data[f.operands + leaf]));
+    else
+      write_result(f, leaf, r.data());
   }
 };
 template <Element T, std::size_t n>
@@ -78,7 +82,9 @@ struct Returned<std::array<T, n>> {
 };
 template <class T>
 struct Returned<View<T>> {
-  static void check(const Firing& f, std::size_t leaf, const View<T>& r) { check_result(f, leaf, dtype_v<std::remove_const_t<T>>, r.dims()); }
+  static void check(const Firing& f, std::size_t leaf, const View<T>& r) {
+    check_result(f, leaf, dtype_v<std::remove_const_t<T>>, r.dims());
+  }
   static void write(const Firing& f, std::size_t leaf, const View<T>& r) { write_result(f, leaf, r.data()); }
 };
 template <>
@@ -88,13 +94,15 @@ struct Returned<Tensor> {
 };
 
 template <class R>
-concept OneResult = requires { &Returned<R>::write; };
+concept OneResult = requires {
+  &Returned<R>::write;
+};
 template <class R>
 inline constexpr bool result_tuple = false;
 template <class... R>
 inline constexpr bool result_tuple<std::tuple<R...>> = (OneResult<std::decay_t<R>> && ...);
 template <class A, class B>
-inline constexpr bool result_tuple<std::pair<A, B>> = OneResult<A> && OneResult<B>;
+inline constexpr bool result_tuple<std::pair<A, B>> = OneResult<A>&& OneResult<B>;
 
 template <class R>
 void give_back(const Firing& firing, const R& r) {
@@ -108,12 +116,14 @@ void give_back(const Firing& firing, const R& r) {
     std::string structure = "(";
     for (std::size_t i = 0; i < std::tuple_size_v<R>; ++i) structure += i ? ",*" : "*";
     check_result_count(firing, std::tuple_size_v<R>, structure + ")");
-    std::apply([&](const auto&... part) {
-      std::size_t i = 0;
-      (Returned<std::decay_t<decltype(part)>>::check(firing, i++, part), ...);
-      i = 0;
-      (Returned<std::decay_t<decltype(part)>>::write(firing, i++, part), ...);
-    }, r);
+    std::apply(
+        [&](const auto&... part) {
+          std::size_t i = 0;
+          (Returned<std::decay_t<decltype(part)>>::check(firing, i++, part), ...);
+          i = 0;
+          (Returned<std::decay_t<decltype(part)>>::write(firing, i++, part), ...);
+        },
+        r);
   }
 }
 
@@ -121,11 +131,13 @@ void give_back(const Firing& firing, const R& r) {
 inline constexpr std::size_t inline_leaves = 16;
 template <class P>
 struct Taken {
-  static_assert(sizeof(P) == 0, "postern: a host function takes View<const T>, View<T>, AnyView, AnyMutableView, numbers, or spans of the views");
+  static_assert(sizeof(P) == 0,
+                "postern: a host function takes View<const T>, View<T>, AnyView, AnyMutableView, numbers, or spans of the views");
 };
 template <class T>
 struct Taken<View<T>> {
-  static constexpr Parameter parameter{std::is_const_v<T> ? Parameter::Kind::view : Parameter::Kind::mutable_view, dtype_v<std::remove_const_t<T>>};
+  static constexpr Parameter parameter{std::is_const_v<T> ? Parameter::Kind::view : Parameter::Kind::mutable_view,
+                                       dtype_v<std::remove_const_t<T>>};
   static View<T> make(const Firing& f, std::size_t i) {
     const LeafLayout& leaf = f.leaves[i];
     return {static_cast<T*>(f.data[i]), leaf.dims, leaf.rank, leaf.size};
@@ -152,8 +164,10 @@ class ViewList {
     if (count_ > inline_leaves) many_.reserve(count_);
     for (std::size_t i = 0; i < count_; ++i) {
       auto view = Taken<BasicAnyView<Byte>>::make(f, begin + i);
-      if (count_ > inline_leaves) many_.push_back(view);
-      else new (few_ + i * sizeof(view)) BasicAnyView<Byte>(view);
+      if (count_ > inline_leaves)
+        many_.push_back(view);
+      else
+        new (few_ + i * sizeof(view)) BasicAnyView<Byte>(view);
     }
   }
   operator std::span<const BasicAnyView<Byte>>() const {
@@ -194,9 +208,12 @@ constexpr std::size_t context_count() {
 
 template <class P>
 decltype(auto) context_argument(const Firing& f) {
-  if constexpr (std::is_same_v<std::decay_t<P>, Attributes>) return static_cast<const Attributes&>(*f.attributes);
-  else if constexpr (std::is_same_v<std::decay_t<P>, CallInfo>) return static_cast<const CallInfo&>(*f.info);
-  else return static_cast<const TapInfo&>(*f.info);
+  if constexpr (std::is_same_v<std::decay_t<P>, Attributes>)
+    return static_cast<const Attributes&>(*f.attributes);
+  else if constexpr (std::is_same_v<std::decay_t<P>, CallInfo>)
+    return static_cast<const CallInfo&>(*f.info);
+  else
+    return static_cast<const TapInfo&>(*f.info);
 }
 
 /// The erased entry: makes the arguments and calls; leaf parameters follow the context ones. A span stands for all leaves of its side.
@@ -204,7 +221,8 @@ template <class F, class Parameters, std::size_t... c, std::size_t... i>
 decltype(auto) enter(F& f, const Firing& firing, std::index_sequence<c...>, std::index_sequence<i...>) {
   constexpr std::size_t skip = sizeof...(c);
   constexpr auto leaf_of = [](std::size_t position, const Firing& g) -> std::size_t {
-    constexpr bool spans[] = {false, (Taken<std::decay_t<std::tuple_element_t<skip + i, Parameters>>>::parameter.kind == Parameter::Kind::all_operands)...};
+    constexpr bool spans[] = {
+        false, (Taken<std::decay_t<std::tuple_element_t<skip + i, Parameters>>>::parameter.kind == Parameter::Kind::all_operands)...};
     // After one span for all operands the results' leaves follow.
     return (sizeof...(i) > 0 && spans[1] && position > 0) ? g.operands + position - 1 : position;
   };
@@ -227,14 +245,18 @@ std::shared_ptr<const HostFunction> erase(F&& f) {
   host->by_value = !std::is_void_v<Result>;
   [&]<std::size_t... i>(std::index_sequence<i...>) {
     host->parameters = {Taken<std::decay_t<std::tuple_element_t<context + i, Parameters>>>::parameter...};
-  }(std::make_index_sequence<leaves>{});
+  }
+  (std::make_index_sequence<leaves>{});
   host->invoke = [](void* object, const Firing& firing) {
     Fn& fn = *static_cast<Fn*>(object);
     constexpr auto c = std::make_index_sequence<context>{};
     constexpr auto l = std::make_index_sequence<leaves>{};
-    if constexpr (std::is_void_v<Result>) enter<Fn, Parameters>(fn, firing, c, l);
-    else if (firing.results == 0) static_cast<void>(enter<Fn, Parameters>(fn, firing, c, l));
-    else give_back<Result>(firing, enter<Fn, Parameters>(fn, firing, c, l));
+    if constexpr (std::is_void_v<Result>)
+      enter<Fn, Parameters>(fn, firing, c, l);
+    else if (firing.results == 0)
+      static_cast<void>(enter<Fn, Parameters>(fn, firing, c, l));
+    else
+      give_back<Result>(firing, enter<Fn, Parameters>(fn, firing, c, l));
   };
   host->object = std::make_shared<Fn>(std::forward<F>(f));
   return host;
@@ -246,8 +268,9 @@ class Callee {
  public:
   /// A callable. A null function pointer or empty std::function is a TypeError.
   template <class F>
-    requires(!std::is_same_v<std::decay_t<F>, Callee> && !std::is_same_v<std::decay_t<F>, Named>)
-  Callee(F&& f, Place place = Place::current()) : place_(place) {
+  requires(!std::is_same_v<std::decay_t<F>, Callee> && !std::is_same_v<std::decay_t<F>, Named>)
+      Callee(F&& f, Place place = Place::current())
+      : place_(place) {
     static_assert(detail::HasSignature<F>, "postern: a host function must be callable, with parameters of stated types (no auto)");
     if constexpr (std::is_pointer_v<std::decay_t<F>> || requires { f.operator bool(); }) check_callable(static_cast<bool>(f), place);
     function_ = detail::erase(std::forward<F>(f));

@@ -38,14 +38,17 @@ class Key {
   static constexpr std::size_t few = 16;
   template <class B>
   void add(const B& boxed) {
-    visit(boxed, [this](const Tensor& leaf) { push(&leaf); }, fixed_structure<B>() ? nullptr : &structure_);
+    visit(
+        boxed, [this](const Tensor& leaf) { push(&leaf); }, fixed_structure<B>() ? nullptr : &structure_);
     if constexpr (!fixed_structure<B>()) structure_ += ';';
     if (arguments_ < few) ends_[arguments_++] = count_;
   }
   void push(const Tensor* leaf) {
     if (count_ == few) many_.assign(few_.begin(), few_.end());
-    if (count_ >= few) many_.push_back(leaf);
-    else few_[count_] = leaf;
+    if (count_ >= few)
+      many_.push_back(leaf);
+    else
+      few_[count_] = leaf;
     ++count_;
   }
   std::array<const Tensor*, few> few_;
@@ -73,7 +76,9 @@ struct Outputs {
 class Tracer {
  public:
   template <class F>
-  Tracer(const F& f) : object_(&f), call_([](const void* object, const std::vector<Tensor>& leaves, Outputs& out) { (*static_cast<const F*>(object))(leaves, out); }) {}
+  Tracer(const F& f)
+      : object_(&f),
+        call_([](const void* object, const std::vector<Tensor>& leaves, Outputs& out) { (*static_cast<const F*>(object))(leaves, out); }) {}
   void operator()(const std::vector<Tensor>& leaves, Outputs& out) const { call_(object_, leaves, out); }
 
  private:
@@ -82,7 +87,8 @@ class Tracer {
 };
 
 std::shared_ptr<JitCore> make_jit(JitOptions options);
-/// The entry for arguments like these; traces on first use (and compiles, unless `compile` is false). Throws what the function throws while it is traced.
+/// The entry for arguments like these; traces on first use (and compiles, unless `compile` is false). Throws what the function throws while
+/// it is traced.
 const Entry& find(JitCore& core, const Key& key, const Tracer& tracer, bool compile = true);
 std::size_t result_count(const Entry& entry);
 const void* result_like(const Entry& entry);
@@ -122,8 +128,10 @@ template <class F, std::size_t i, class A>
 decltype(auto) boxed(A&& argument) {
   if constexpr (HasSignature<F>) {
     using P = std::decay_t<std::tuple_element_t<i, typename Signature<std::decay_t<F>>::Parameters>>;
-    if constexpr (std::is_same_v<P, std::decay_t<A>>) return std::forward<A>(argument);
-    else return P(std::forward<A>(argument));
+    if constexpr (std::is_same_v<P, std::decay_t<A>>)
+      return std::forward<A>(argument);
+    else
+      return P(std::forward<A>(argument));
   } else if constexpr (std::is_arithmetic_v<std::decay_t<A>>) {
     return Tensor(argument);
   } else {
@@ -139,8 +147,10 @@ auto call_plain(F& f, B&&... arguments) {
     return std::tuple<>();
   } else {
     using R = std::decay_t<decltype(f(std::forward<B>(arguments)...))>;
-    if constexpr (std::is_arithmetic_v<R>) return Tensor(f(std::forward<B>(arguments)...));
-    else return R(f(std::forward<B>(arguments)...));
+    if constexpr (std::is_arithmetic_v<R>)
+      return Tensor(f(std::forward<B>(arguments)...));
+    else
+      return R(f(std::forward<B>(arguments)...));
   }
 }
 template <class F, class... B>
