@@ -17,13 +17,6 @@ Number ones_of(DType dtype) { return dtype == DType::pred ? one_of(dtype) : high
 
 namespace {
 
-/// Bits of an integer; the sub-byte ones take a byte on the host.
-int bit_width(DType dtype) {
-  if (dtype == DType::s2 || dtype == DType::u2) return 2;
-  if (dtype == DType::s4 || dtype == DType::u4) return 4;
-  return 8 * static_cast<int>(byte_width(dtype));
-}
-
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
 }  // namespace
