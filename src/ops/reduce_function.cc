@@ -72,8 +72,11 @@ Batched fold_batch(const Op& op, std::span<const Tensor> x, std::span<const int>
     for (std::size_t i = 0; i < count; ++i) rows[i].push_back(results[i]);
   }
   Tensors out;
-  for (std::size_t i = 0; i < count; ++i)
-    out.push_back(size > 0 ? stack(rows[i]) : zeros({x[i].dtype(), joined({0}, pick(x[i].dims(), {}))}));
+  for (std::size_t i = 0; i < count; ++i) {
+    const Dims one(operands[i].dims().begin() + 1, operands[i].dims().end());
+    const Dims result = pick(one, other_axes(static_cast<std::int64_t>(one.size()), p.axes));
+    out.push_back(size > 0 ? stack(rows[i]) : zeros({x[i].dtype(), joined({0}, result)}));
+  }
   return {out, std::vector<int>(count, 0)};
 }
 
@@ -149,9 +152,12 @@ Tensors scanned(const CombineFunction& f, const Tensors& x, std::int64_t axis) {
   if (n < 2) return x;
   const Tensors odd = scanned(f, f(parts(x, axis, 0, 2 * pairs, 2), parts(x, axis, 1, 2 * pairs, 2)), axis);
   const std::int64_t evens = (n + 1) / 2;
-  const Tensors later = f(parts(odd, axis, 0, evens - 1, 1), parts(x, axis, 2, n, 2)), first = parts(x, axis, 0, 1, 1);
-  Tensors out;
-  for (std::size_t i = 0; i < x.size(); ++i) out.push_back(interleaved(concatenate({first[i], later[i]}, axis), odd[i], axis));
+  Tensors even = parts(x, axis, 0, 1, 1), out;
+  if (evens > 1) {
+    const Tensors later = f(parts(odd, axis, 0, evens - 1, 1), parts(x, axis, 2, n, 2));
+    for (std::size_t i = 0; i < x.size(); ++i) even[i] = concatenate({even[i], later[i]}, axis);
+  }
+  for (std::size_t i = 0; i < x.size(); ++i) out.push_back(interleaved(even[i], odd[i], axis));
   return out;
 }
 
