@@ -58,10 +58,14 @@ struct Primitive {
   Linear linear = Linear::no;
   bool no_derivative = false;  // on purpose: integer or piecewise constant results
 
-  /// Splits the equation by which operands are known: see transform/split.h. Only for what holds programs or shows derivatives.
+  /// Splits the equation by which operands are known (the others are empty) and which results are wanted: see transform/split.h. Only for
+  /// what holds programs or shows derivatives.
   struct SplitResult;
-  SplitResult (*split)(const Equation& equation, const Program& program, const std::vector<bool>& unknown,
-                       const std::vector<bool>& wanted) = nullptr;
+  SplitResult (*split)(const Op& op, std::span<const Tensor> x, const std::vector<bool>& wanted) = nullptr;
+
+  /// The same parameters with other programs in the place of programs_of(params); for what holds programs.
+  ParamsPtr (*with_programs)(const Params* params, std::span<const ProgramPtr> programs) = nullptr;
+  bool transparent = false;  // means no more than its program applied to its operands
 
   /// Operands with the batch axis at `axes[i]` (-1: none); the result's axes likewise. `mask`: the live elements of the batch, empty for
   /// all.

@@ -67,9 +67,32 @@ void RunState::fail(ErrorCode code, const HostSite& site, int on_device, std::ex
   stop.store(true, std::memory_order_release);
 }
 
+bool RunState::fail_current(ErrorCode code, const std::string& what) {
+  const HostSite* site = nullptr;
+  SitePtr keep;
+  {
+    std::scoped_lock lock(guard_);
+    site = current.load();
+    if (site) keep = site->spec;
+  }
+  if (!keep) return false;
+  fail(code, HostSite(keep, nullptr), std::max(device, 0), nullptr, what);
+  return true;
+}
+
 void RunState::request(Outcome reason) {
+  std::scoped_lock lock(guard_);
   Outcome expected = Outcome::running;
-  if (outcome_.compare_exchange_strong(expected, reason)) stop.store(true, std::memory_order_release);
+  if (!outcome_.compare_exchange_strong(expected, reason)) return;
+  if (const HostSite* site = current.load()) site_ = {site->spec->name, site->spec->place};
+  stop.store(true, std::memory_order_release);
+}
+
+void RunState::close() {
+  std::scoped_lock lock(guard_);
+  Outcome running = Outcome::running;
+  outcome_.compare_exchange_strong(running, Outcome::done);
+  current.store(nullptr);
 }
 
 std::exception_ptr RunState::error() const {

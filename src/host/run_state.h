@@ -44,11 +44,13 @@ class RunState : public detail::StopState {
 
   /// Keeps the first failure, counts the others, and stops the run.
   void fail(ErrorCode code, const HostSite& site, int device, std::exception_ptr cause, const std::string& what);
+  /// The same, blamed on the call in progress; false when there is none.
+  bool fail_current(ErrorCode code, const std::string& what);
   /// Asks the run to stop; the first reason stays.
   void request(Outcome reason);
+  /// The run is over: done if nothing stopped it. Its sites may go.
+  void close();
   Outcome outcome() const { return outcome_.load(std::memory_order_acquire); }
-  /// Ends a run that nothing stopped.
-  void outcome_done(Outcome running = Outcome::running) { outcome_.compare_exchange_strong(running, Outcome::done); }
   bool failed() const { return outcome() == Outcome::failed; }
 
   /// Throws the failure (CallbackError, TimeoutError), or that the run was cancelled or stopped; the error counts as seen.

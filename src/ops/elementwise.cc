@@ -28,8 +28,8 @@ Tensors multiply_transpose(const Op&, std::span<const Tensor> ct, std::span<cons
 Types select_type(const Params*, TypeSpan operands) {
   check(operands[0].dtype == DType::pred && operands[0].dims == operands[1].dims, "select: the condition must be pred of shape {}, got {}",
         dims_to_string(operands[1].dims), to_string(operands[0]));
-  check(operands[1].dtype == operands[2].dtype && operands[1].dims == operands[2].dims, "select: both choices must have one type, got {} and {}",
-        to_string(operands[1]), to_string(operands[2]));
+  check(operands[1].dtype == operands[2].dtype && operands[1].dims == operands[2].dims,
+        "select: both choices must have one type, got {} and {}", to_string(operands[1]), to_string(operands[2]));
   Type type = operands[1];
   type.weak = type.weak && operands[2].weak;
   return {type};
@@ -65,9 +65,13 @@ Tensor remainder_by_y(T x, T y, T) {
 Tensor atan2_by_x(T x, T y, T) { return y / (x * x + y * y); }
 Tensor atan2_by_y(T x, T y, T) { return -x / (x * x + y * y); }
 Tensor pow_by_x(T x, T y, T) { return y * pow(x, where(equal(y, 0), ones_like(y), y - 1)); }
-Tensor pow_by_y(T x, T, T z) { return where(equal(x, 0), where(equal(z, 1), log(ones_like(x)) - std::numeric_limits<float>::infinity(), zeros_like(x)), log(x)) * z; }
+Tensor pow_by_y(T x, T, T z) {
+  return where(equal(x, 0), where(equal(z, 1), log(ones_like(x)) - std::numeric_limits<float>::infinity(), zeros_like(x)), log(x)) * z;
+}
 // Equal operands share the derivative.
-Tensor share(const Tensor& wins, const Tensor& ties) { return where(wins, full(Type{real_dtype(DType::f32), {}}, 1.0f), where(ties, 0.5f, 0.0f)); }
+Tensor share(const Tensor& wins, const Tensor& ties) {
+  return where(wins, full(Type{real_dtype(DType::f32), {}}, 1.0f), where(ties, 0.5f, 0.0f));
+}
 Tensor in(const Tensor& weight, T like) { return convert(weight, like.dtype()); }
 Tensor max_by_x(T x, T y, T) { return in(share(greater(x, y), equal(x, y)), x); }
 Tensor max_by_y(T x, T y, T) { return in(share(greater(y, x), equal(x, y)), x); }
@@ -77,8 +81,18 @@ Tensor min_by_y(T x, T y, T) { return in(share(less(y, x), equal(x, y)), x); }
 bool addable(DType d) { return numeric(d) || d == DType::pred; }
 bool ordered_or_complex(DType d) { return d != DType::token; }
 
-constexpr Primitive add_p{.name = "add", .hlo = "add", .type = same_type_if<addable>, .transpose = add_transpose, .linear = Linear::jointly, .batch = elementwise_batch};
-constexpr Primitive subtract_p{.name = "subtract", .hlo = "subtract", .type = same_type_if<numeric>, .transpose = subtract_transpose, .linear = Linear::jointly, .batch = elementwise_batch};
+constexpr Primitive add_p{.name = "add",
+                          .hlo = "add",
+                          .type = same_type_if<addable>,
+                          .transpose = add_transpose,
+                          .linear = Linear::jointly,
+                          .batch = elementwise_batch};
+constexpr Primitive subtract_p{.name = "subtract",
+                               .hlo = "subtract",
+                               .type = same_type_if<numeric>,
+                               .transpose = subtract_transpose,
+                               .linear = Linear::jointly,
+                               .batch = elementwise_batch};
 constexpr Primitive negative_p = linear("negative", "negate", same_type_if<numeric>, negative_transpose, elementwise_batch);
 constexpr Primitive multiply_p = multilinear("multiply", "multiply", same_type_if<addable>, multiply_transpose, elementwise_batch);
 constexpr Primitive select_p = linear("select", "select", select_type, select_transpose, elementwise_batch);
@@ -105,10 +119,12 @@ constexpr Primitive logistic_p = unary<logistic_slope>("logistic", "logistic");
 // erf is CHLO's, not StableHLO's.
 void erf_lower(Lowering& out, const Equation& e) {
   const Ssa r = out.fresh();
-  out.write("    %{} = chlo.erf %{} : {} -> {}\n", r.id, out.operand(e, 0).id, Lowering::type(out.operand_type(e, 0)), Lowering::type(out.result_type(e)));
+  out.write("    %{} = chlo.erf %{} : {} -> {}\n", r.id, out.operand(e, 0).id, Lowering::type(out.operand_type(e, 0)),
+            Lowering::type(out.result_type(e)));
   out.define(e, 0, r);
 }
-constexpr Primitive erf_p{.name = "erf", .type = same_type_if<is_float>, .jvp = unary_jvp<erf_slope>, .batch = elementwise_batch, .lower = erf_lower};
+constexpr Primitive erf_p{
+    .name = "erf", .type = same_type_if<is_float>, .jvp = unary_jvp<erf_slope>, .batch = elementwise_batch, .lower = erf_lower};
 
 constexpr Primitive floor_p = flat<is_float>("floor", "floor");
 constexpr Primitive ceil_p = flat<is_float>("ceil", "ceil");
@@ -155,9 +171,14 @@ Types complex_type(const Params*, TypeSpan operands) {
   check(type.dtype == DType::f32 || type.dtype == DType::f64, "complex: the parts must be f32 or f64, got {}", to_string(type));
   return {Type{type.dtype == DType::f32 ? DType::c64 : DType::c128, type.dims}};
 }
-// JAX's convention: the cotangent of real(z) at z is ct, of imag(z) is -i ct, so that grad of a real function is its conjugate gradient's mirror.
-Tensors real_transpose(const Op&, std::span<const Tensor> ct, std::span<const Tensor>, TypeSpan) { return {complex(ct[0], zeros_like(ct[0]))}; }
-Tensors imag_transpose(const Op&, std::span<const Tensor> ct, std::span<const Tensor>, TypeSpan) { return {complex(zeros_like(ct[0]), negative(ct[0]))}; }
+// JAX's convention: the cotangent of real(z) at z is ct, of imag(z) is -i ct, so that grad of a real function is its conjugate gradient's
+// mirror.
+Tensors real_transpose(const Op&, std::span<const Tensor> ct, std::span<const Tensor>, TypeSpan) {
+  return {complex(ct[0], zeros_like(ct[0]))};
+}
+Tensors imag_transpose(const Op&, std::span<const Tensor> ct, std::span<const Tensor>, TypeSpan) {
+  return {complex(zeros_like(ct[0]), negative(ct[0]))};
+}
 Tensors complex_transpose(const Op&, std::span<const Tensor> ct, std::span<const Tensor> x, TypeSpan) {
   return {x[0].has_value() ? Tensor() : real(ct[0]), x[1].has_value() ? Tensor() : negative(imag(ct[0]))};
 }
@@ -174,18 +195,60 @@ struct CompareParams {
 Types compare_type(const Params* params, TypeSpan operands) {
   const Type type = same_type(nullptr, operands)[0];
   const std::string_view direction = as<CompareParams>(*params).direction;
-  check(direction == "EQ" || direction == "NE" || !is_complex(type.dtype), "compare: complex numbers have no order, got {}", to_string(type));
+  check(direction == "EQ" || direction == "NE" || !is_complex(type.dtype), "compare: complex numbers have no order, got {}",
+        to_string(type));
   return {Type{DType::pred, type.dims}};
 }
 void compare_lower(Lowering& out, const Equation& e) {
-  out.simple(e, "compare", fmt::format("comparison_direction = #stablehlo<comparison_direction {}>", as<CompareParams>(*e.params).direction));
+  out.simple(e, "compare",
+             fmt::format("comparison_direction = #stablehlo<comparison_direction {}>", as<CompareParams>(*e.params).direction));
 }
-constexpr Primitive compare_p{.name = "compare", .hlo = "compare", .type = compare_type, .no_derivative = true, .batch = elementwise_batch, .lower = compare_lower};
+constexpr Primitive compare_p{
+    .name = "compare", .hlo = "compare", .type = compare_type, .no_derivative = true, .batch = elementwise_batch, .lower = compare_lower};
 
-constexpr const Primitive* elementwise_family[] = {
-    &add_p, &subtract_p, &negative_p, &multiply_p, &select_p, &divide_p, &remainder_p, &pow_p, &atan2_p, &maximum_p, &minimum_p, &exp_p, &expm1_p, &log_p,
-    &log1p_p, &sqrt_p, &rsqrt_p, &cbrt_p, &sin_p, &cos_p, &tan_p, &tanh_p, &logistic_p, &erf_p, &floor_p, &ceil_p, &round_p, &sign_p, &and_p, &or_p, &xor_p,
-    &not_p, &popcnt_p, &clz_p, &shift_left_p, &shift_right_p, &shift_right_logical_p, &is_finite_p, &abs_p, &real_p, &imag_p, &complex_p, &compare_p};
+constexpr const Primitive* elementwise_family[] = {&add_p,
+                                                   &subtract_p,
+                                                   &negative_p,
+                                                   &multiply_p,
+                                                   &select_p,
+                                                   &divide_p,
+                                                   &remainder_p,
+                                                   &pow_p,
+                                                   &atan2_p,
+                                                   &maximum_p,
+                                                   &minimum_p,
+                                                   &exp_p,
+                                                   &expm1_p,
+                                                   &log_p,
+                                                   &log1p_p,
+                                                   &sqrt_p,
+                                                   &rsqrt_p,
+                                                   &cbrt_p,
+                                                   &sin_p,
+                                                   &cos_p,
+                                                   &tan_p,
+                                                   &tanh_p,
+                                                   &logistic_p,
+                                                   &erf_p,
+                                                   &floor_p,
+                                                   &ceil_p,
+                                                   &round_p,
+                                                   &sign_p,
+                                                   &and_p,
+                                                   &or_p,
+                                                   &xor_p,
+                                                   &not_p,
+                                                   &popcnt_p,
+                                                   &clz_p,
+                                                   &shift_left_p,
+                                                   &shift_right_p,
+                                                   &shift_right_logical_p,
+                                                   &is_finite_p,
+                                                   &abs_p,
+                                                   &real_p,
+                                                   &imag_p,
+                                                   &complex_p,
+                                                   &compare_p};
 static_assert(complete(elementwise_family));
 
 // --- binding ------------------------------------------------------------------------------------------------------------------
@@ -207,7 +270,9 @@ Tensor analytic(const Primitive& p, const Operand& x) {
   return bind1(p, nullptr, {as_float(x.tensor())});
 }
 
-Tensor compare(const char* direction, const Operand& x, const Operand& y) { return two(compare_p, x, y, make_params(CompareParams{direction})); }
+Tensor compare(const char* direction, const Operand& x, const Operand& y) {
+  return two(compare_p, x, y, make_params(CompareParams{direction}));
+}
 
 }  // namespace
 
@@ -257,7 +322,9 @@ Tensor logical_not(const Operand& x) { return single(not_p, x); }
 Tensor population_count(const Operand& x) { return single(popcnt_p, x); }
 Tensor count_leading_zeros(const Operand& x) { return single(clz_p, x); }
 Tensor shift_left(const Operand& x, const Operand& y) { return two(shift_left_p, x, y); }
-Tensor shift_right(const Operand& x, const Operand& y) { return two(is_unsigned(x.tensor().dtype()) ? shift_right_logical_p : shift_right_p, x, y); }
+Tensor shift_right(const Operand& x, const Operand& y) {
+  return two(is_unsigned(x.tensor().dtype()) ? shift_right_logical_p : shift_right_p, x, y);
+}
 Tensor shift_right_logical(const Operand& x, const Operand& y) { return two(shift_right_logical_p, x, y); }
 
 Tensor where(const Operand& condition, const Operand& x, const Operand& y) {

@@ -27,7 +27,8 @@ constexpr Above make_lattice() {
   edge(d(s8), d(s16)), edge(d(s16), d(s32)), edge(d(s32), d(s64)), edge(d(s64), weak_float), edge(d(u64), weak_float);
   for (int t = d(f8e5m2); t <= d(f4e2m1fn); ++t) edge(weak_float, t);
   edge(weak_float, d(f16)), edge(weak_float, d(bf16)), edge(weak_float, weak_complex);
-  edge(d(f16), d(f32)), edge(d(bf16), d(f32)), edge(d(f32), d(f64)), edge(d(f32), d(c64)), edge(d(f64), d(c128)), edge(weak_complex, d(c64)), edge(d(c64), d(c128));
+  edge(d(f16), d(f32)), edge(d(bf16), d(f32)), edge(d(f32), d(f64)), edge(d(f32), d(c64)), edge(d(f64), d(c128)),
+      edge(weak_complex, d(c64)), edge(d(c64), d(c128));
   for (int i = 0; i < nodes; ++i) above[static_cast<std::size_t>(i)] |= std::uint64_t{1} << i;
   for (int round = 0; round < nodes; ++round)  // transitive closure
     for (auto& set : above)
@@ -72,7 +73,8 @@ Dims broadcast_dims(const char* op, const Dims& a, const Dims& b) {
   for (std::size_t i = 0; i < shorter.size(); ++i) {
     std::int64_t& d = out[i + shift];
     if (d == shorter[i]) continue;
-    check(d == 1 || shorter[i] == 1, "{}: shapes {} and {} do not broadcast: extents must be equal or 1", op, dims_to_string(a), dims_to_string(b));
+    check(d == 1 || shorter[i] == 1, "{}: shapes {} and {} do not broadcast: extents must be equal or 1", op, dims_to_string(a),
+          dims_to_string(b));
     if (d == 1) d = shorter[i];
   }
   return out;
@@ -152,8 +154,8 @@ Batched elementwise_batch(const Op& op, std::span<const Tensor> x, std::span<con
 Types same_type(const Params*, TypeSpan operands) {
   Type type{operands[0].dtype, operands[0].dims, operands[0].weak};
   for (std::size_t i = 1; i < operands.size(); ++i) {
-    check(operands[i].dtype == type.dtype && operands[i].dims == type.dims, "operands must have one type, got {} and {}", to_string(operands[0]),
-          to_string(operands[i]));
+    check(operands[i].dtype == type.dtype && operands[i].dims == type.dims, "operands must have one type, got {} and {}",
+          to_string(operands[0]), to_string(operands[i]));
     type.weak = type.weak && operands[i].weak;
   }
   return {std::move(type)};

@@ -25,7 +25,7 @@ Tensor fit(const Tensor& x, const Type& type);
 std::pair<Tensor, Tensor> matched(const char* op, const Tensor& a, const Tensor& b);
 /// An axis counted from the end when negative; checked against `rank`.
 std::int64_t normal_axis(const char* op, std::int64_t axis, std::int64_t rank);
-Dims normal_axes(const char* op, const Dims& axes, std::int64_t rank);  // sorted, no repeats; 
+Dims normal_axes(const char* op, const Dims& axes, std::int64_t rank);  // sorted, no repeats;
 
 // --- tangents and cotangents; an empty Tensor is zero ---------------------------------------------------------------------
 
@@ -50,9 +50,9 @@ template <DTypeTest test>
 Types same_type_if(const Params*, TypeSpan operands);
 
 bool any_dtype(DType dtype);
-bool numeric(DType dtype);       // integer, float or complex
-bool integral(DType dtype);      // pred or integer
-bool real_number(DType dtype);   // integer or float
+bool numeric(DType dtype);      // integer, float or complex
+bool integral(DType dtype);     // pred or integer
+bool real_number(DType dtype);  // integer or float
 
 void require_dtype(bool ok, DType dtype);
 template <DTypeTest test>
@@ -106,11 +106,13 @@ using BatchRule = Batched (*)(const Op&, std::span<const Tensor>, std::span<cons
 using LowerRule = void (*)(Lowering&, const Equation&);
 
 /// Linear in all differentiable operands together.
-constexpr Primitive linear(const char* name, const char* hlo, TypeRule type, Transpose transpose, BatchRule batch, LowerRule lower = nullptr) {
+constexpr Primitive linear(const char* name, const char* hlo, TypeRule type, Transpose transpose, BatchRule batch,
+                           LowerRule lower = nullptr) {
   return {.name = name, .hlo = hlo, .type = type, .transpose = transpose, .linear = Linear::jointly, .batch = batch, .lower = lower};
 }
 /// Linear in each differentiable operand alone.
-constexpr Primitive multilinear(const char* name, const char* hlo, TypeRule type, Transpose transpose, BatchRule batch, LowerRule lower = nullptr) {
+constexpr Primitive multilinear(const char* name, const char* hlo, TypeRule type, Transpose transpose, BatchRule batch,
+                                LowerRule lower = nullptr) {
   return {.name = name, .hlo = hlo, .type = type, .transpose = transpose, .linear = Linear::separately, .batch = batch, .lower = lower};
 }
 

@@ -33,7 +33,9 @@ void convert_lower(Lowering& out, const Equation& e) {
   if (to == DType::pred && from != DType::pred) {  // "is not zero", not a truncated bit
     const Ssa zero = out.constant(literal_text({}, from), out.operand_type(e, 0));
     const Type& t = out.operand_type(e, 0);
-    return out.define(e, 0, out.op("compare", {out.operand(e, 0), zero}, {&t, &t}, out.result_type(e), "comparison_direction = #stablehlo<comparison_direction NE>"));
+    return out.define(e, 0,
+                      out.op("compare", {out.operand(e, 0), zero}, {&t, &t}, out.result_type(e),
+                             "comparison_direction = #stablehlo<comparison_direction NE>"));
   }
   if (is_complex(from) && !is_complex(to)) {
     const Type real{real_dtype(from), out.operand_type(e, 0).dims};
@@ -56,7 +58,8 @@ Types broadcast_type(const Params* params, TypeSpan operands) {
   check(p.axes.size() == x.dims.size(), "broadcast: {} axes are named for {}", p.axes.size(), to_string(x));  // broadcast_in_dim_c2
   for (std::size_t i = 0; i < p.axes.size(); ++i) {
     const std::int64_t to = p.dims.at(static_cast<std::size_t>(p.axes[i]));
-    check(x.dims[i] == to || x.dims[i] == 1, "broadcast: {} does not stretch to {}", to_string(x), dims_to_string(p.dims));  // broadcast_in_dim_c5
+    check(x.dims[i] == to || x.dims[i] == 1, "broadcast: {} does not stretch to {}", to_string(x),
+          dims_to_string(p.dims));  // broadcast_in_dim_c5
   }
   return {Type{x.dtype, p.dims, x.weak}};
 }
@@ -66,7 +69,8 @@ Tensors broadcast_transpose(const Op& op, std::span<const Tensor> ct, std::span<
   Dims summed;
   for (std::int64_t i = 0; i < ct[0].rank(); ++i) {
     const auto at = std::find(p.axes.begin(), p.axes.end(), i);
-    const bool stretched = at != p.axes.end() && types[0].dims[static_cast<std::size_t>(at - p.axes.begin())] != ct[0].dims()[static_cast<std::size_t>(i)];
+    const bool stretched =
+        at != p.axes.end() && types[0].dims[static_cast<std::size_t>(at - p.axes.begin())] != ct[0].dims()[static_cast<std::size_t>(i)];
     if (at == p.axes.end() || stretched) summed.push_back(i);
   }
   return {reshape(summed.empty() ? ct[0] : sum(ct[0], {.axes = summed}), types[0].dims)};
@@ -93,10 +97,13 @@ struct DimsParams {
 
 Types reshape_type(const Params* params, TypeSpan operands) {
   Type type{operands[0].dtype, as<DimsParams>(*params).dims, operands[0].weak};
-  check(type.size() == operands[0].size(), "reshape: {} has {} elements, {} has {}", to_string(operands[0]), operands[0].size(), to_string(type), type.size());
+  check(type.size() == operands[0].size(), "reshape: {} has {} elements, {} has {}", to_string(operands[0]), operands[0].size(),
+        to_string(type), type.size());
   return {std::move(type)};
 }
-Tensors reshape_transpose(const Op&, std::span<const Tensor> ct, std::span<const Tensor>, TypeSpan types) { return {reshape(ct[0], types[0].dims)}; }
+Tensors reshape_transpose(const Op&, std::span<const Tensor> ct, std::span<const Tensor>, TypeSpan types) {
+  return {reshape(ct[0], types[0].dims)};
+}
 Batched reshape_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes, std::int64_t size, const Tensor&) {
   Dims dims = op.as<DimsParams>().dims;
   dims.insert(dims.begin(), size);
@@ -109,7 +116,8 @@ Types transpose_type(const Params* params, TypeSpan operands) {
   std::sort(sorted.begin(), sorted.end());
   Dims every(operands[0].dims.size());
   std::iota(every.begin(), every.end(), 0);
-  check(sorted == every, "transpose: order {} is not a permutation of the axes of {}", dims_to_string(order), to_string(operands[0]));  // transpose_c2
+  check(sorted == every, "transpose: order {} is not a permutation of the axes of {}", dims_to_string(order),
+        to_string(operands[0]));  // transpose_c2
   Type type{operands[0].dtype, {}, operands[0].weak};
   for (std::int64_t a : order) type.dims.push_back(operands[0].dims[static_cast<std::size_t>(a)]);
   return {std::move(type)};
@@ -125,16 +133,22 @@ Batched transpose_batch(const Op& op, std::span<const Tensor> x, std::span<const
   for (std::int64_t a : op.as<DimsParams>().dims) order.push_back(a + 1);
   return {{transpose(batch_front(x[0], axes[0], size), order)}, {0}};
 }
-void transpose_lower(Lowering& out, const Equation& e) { out.simple(e, "transpose", "permutation = " + array_text(as<DimsParams>(*e.params).dims)); }
+void transpose_lower(Lowering& out, const Equation& e) {
+  out.simple(e, "transpose", "permutation = " + array_text(as<DimsParams>(*e.params).dims));
+}
 
 Types reverse_type(const Params*, TypeSpan operands) { return {operands[0]}; }
-Tensors reverse_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>, TypeSpan) { return {reverse(ct[0], op.as<DimsParams>().dims)}; }
+Tensors reverse_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>, TypeSpan) {
+  return {reverse(ct[0], op.as<DimsParams>().dims)};
+}
 Batched reverse_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes, std::int64_t size, const Tensor&) {
   Dims moved = op.as<DimsParams>().dims;
   for (std::int64_t& a : moved) ++a;
   return {{reverse(batch_front(x[0], axes[0], size), moved)}, {0}};
 }
-void reverse_lower(Lowering& out, const Equation& e) { out.simple(e, "reverse", "dimensions = " + array_text(as<DimsParams>(*e.params).dims)); }
+void reverse_lower(Lowering& out, const Equation& e) {
+  out.simple(e, "reverse", "dimensions = " + array_text(as<DimsParams>(*e.params).dims));
+}
 
 // --- concatenate ----------------------------------------------------------------------------------------------------------
 
@@ -148,10 +162,12 @@ Types concatenate_type(const Params* params, TypeSpan operands) {
   Type type = operands[0];
   for (std::size_t i = 1; i < operands.size(); ++i) {
     Dims other = operands[i].dims;
-    check(operands[i].dtype == type.dtype && other.size() == type.dims.size(), "concatenate: {} and {} differ in dtype or rank", to_string(type), to_string(operands[i]));
+    check(operands[i].dtype == type.dtype && other.size() == type.dims.size(), "concatenate: {} and {} differ in dtype or rank",
+          to_string(type), to_string(operands[i]));
     const std::int64_t extent = other[axis];
     other[axis] = type.dims[axis];
-    check(other == type.dims, "concatenate: {} and {} differ off axis {}", to_string(operands[0]), to_string(operands[i]), axis);  // concatenate_c2
+    check(other == type.dims, "concatenate: {} and {} differ off axis {}", to_string(operands[0]), to_string(operands[i]),
+          axis);  // concatenate_c2
     type.dims[axis] += extent;
     type.weak = type.weak && operands[i].weak;
   }
@@ -188,8 +204,8 @@ Types slice_type(const Params* params, TypeSpan operands) {
   const auto& p = as<SliceParams>(*params);
   Type type = operands[0];
   const std::size_t rank = type.dims.size();
-  check(p.start.size() == rank && p.limit.size() == rank && p.strides.size() == rank, "slice: start, limit and strides must have one number for each axis of {}",
-        to_string(type));
+  check(p.start.size() == rank && p.limit.size() == rank && p.strides.size() == rank,
+        "slice: start, limit and strides must have one number for each axis of {}", to_string(type));
   for (std::size_t i = 0; i < rank; ++i) {
     check(0 <= p.start[i] && p.start[i] <= p.limit[i] && p.limit[i] <= type.dims[i] && p.strides[i] > 0,
           "slice: [{}:{}:{}] on axis {} does not fit {}", p.start[i], p.limit[i], p.strides[i], i, to_string(operands[0]));  // slice_c3
@@ -216,7 +232,9 @@ Batched slice_batch(const Op& op, std::span<const Tensor> x, std::span<const int
 }
 void slice_lower(Lowering& out, const Equation& e) {
   const auto& p = as<SliceParams>(*e.params);
-  out.simple(e, "slice", fmt::format("start_indices = {}, limit_indices = {}, strides = {}", array_text(p.start), array_text(p.limit), array_text(p.strides)));
+  out.simple(
+      e, "slice",
+      fmt::format("start_indices = {}, limit_indices = {}, strides = {}", array_text(p.start), array_text(p.limit), array_text(p.strides)));
 }
 
 struct PadParams {
@@ -227,13 +245,16 @@ struct PadParams {
 Types pad_type(const Params* params, TypeSpan operands) {
   const auto& p = as<PadParams>(*params);
   Type type = operands[0];
-  check(operands[1].dims.empty() && operands[1].dtype == type.dtype, "pad: the value must be a scalar {}, got {}", to_string(type.dtype), to_string(operands[1]));
+  check(operands[1].dims.empty() && operands[1].dtype == type.dtype, "pad: the value must be a scalar {}, got {}", to_string(type.dtype),
+        to_string(operands[1]));
   const std::size_t rank = type.dims.size();
-  check(p.low.size() == rank && p.high.size() == rank && p.interior.size() == rank, "pad: low, high and interior must have one number for each axis of {}", to_string(type));
+  check(p.low.size() == rank && p.high.size() == rank && p.interior.size() == rank,
+        "pad: low, high and interior must have one number for each axis of {}", to_string(type));
   for (std::size_t i = 0; i < rank; ++i) {
     check(p.interior[i] >= 0, "pad: interior must be 0 or more, got {}", dims_to_string(p.interior));
     type.dims[i] += p.low[i] + p.high[i] + std::max<std::int64_t>(type.dims[i] - 1, 0) * p.interior[i];
-    check(type.dims[i] >= 0, "pad: axis {} of {} is cut to a negative extent by low {} and high {}", i, to_string(operands[0]), p.low[i], p.high[i]);
+    check(type.dims[i] >= 0, "pad: axis {} of {} is cut to a negative extent by low {} and high {}", i, to_string(operands[0]), p.low[i],
+          p.high[i]);
   }
   return {std::move(type)};
 }
@@ -243,14 +264,17 @@ Tensors pad_transpose(const Op& op, std::span<const Tensor> ct, std::span<const 
   // Undo the outer padding with the opposite signs, then pick every (interior + 1)th element.
   Dims low, high, none(p.low.size(), 0), step;
   for (std::size_t i = 0; i < p.low.size(); ++i) low.push_back(-p.low[i]), high.push_back(-p.high[i]), step.push_back(p.interior[i] + 1);
-  const Tensor inner = slice(pad(ct[0], zeros_like_type({ct[0].dtype(), {}}), low, high, none), none, [&] {
-    Dims limit;
-    for (std::size_t i = 0; i < p.low.size(); ++i) {
-      const std::int64_t n = types[0].dims[i];
-      limit.push_back(n == 0 ? 0 : (n - 1) * step[i] + 1);
-    }
-    return limit;
-  }(), step);
+  const Tensor inner = slice(
+      pad(ct[0], zeros_like_type({ct[0].dtype(), {}}), low, high, none), none,
+      [&] {
+        Dims limit;
+        for (std::size_t i = 0; i < p.low.size(); ++i) {
+          const std::int64_t n = types[0].dims[i];
+          limit.push_back(n == 0 ? 0 : (n - 1) * step[i] + 1);
+        }
+        return limit;
+      }(),
+      step);
   if (!x[0].has_value()) out[0] = inner;
   if (!x[1].has_value()) out[1] = sum(ct[0]) - sum(inner);
   return out;
@@ -270,7 +294,9 @@ Batched pad_batch(const Op& op, std::span<const Tensor> x, std::span<const int> 
 }
 void pad_lower(Lowering& out, const Equation& e) {
   const auto& p = as<PadParams>(*e.params);
-  out.simple(e, "pad", fmt::format("edge_padding_low = {}, edge_padding_high = {}, interior_padding = {}", array_text(p.low), array_text(p.high), array_text(p.interior)));
+  out.simple(e, "pad",
+             fmt::format("edge_padding_low = {}, edge_padding_high = {}, interior_padding = {}", array_text(p.low), array_text(p.high),
+                         array_text(p.interior)));
 }
 
 // --- iota -----------------------------------------------------------------------------------------------------------------
@@ -285,30 +311,40 @@ Types iota_type(const Params* params, TypeSpan) {
   check(numeric(p.type.dtype), "iota: the dtype must be a number, got {}", to_string(p.type.dtype));
   return {p.type};
 }
-Batched iota_batch(const Op& op, std::span<const Tensor>, std::span<const int>, std::int64_t, const Tensor&) { return {bind_n(op.primitive, op.params, {}), {-1}}; }
-void iota_lower(Lowering& out, const Equation& e) { out.simple(e, "iota", fmt::format("iota_dimension = {} : i64", as<IotaParams>(*e.params).axis)); }
+Batched iota_batch(const Op& op, std::span<const Tensor>, std::span<const int>, std::int64_t, const Tensor&) {
+  return {bind_n(op.primitive, op.params, {}), {-1}};
+}
+void iota_lower(Lowering& out, const Equation& e) {
+  out.simple(e, "iota", fmt::format("iota_dimension = {} : i64", as<IotaParams>(*e.params).axis));
+}
 
 constexpr Primitive reverse_p = linear("reverse", "reverse", reverse_type, reverse_transpose, reverse_batch, reverse_lower);
-constexpr Primitive concatenate_p = linear("concatenate", "concatenate", concatenate_type, concatenate_transpose, concatenate_batch, concatenate_lower);
+constexpr Primitive concatenate_p =
+    linear("concatenate", "concatenate", concatenate_type, concatenate_transpose, concatenate_batch, concatenate_lower);
 constexpr Primitive slice_p = linear("slice", "slice", slice_type, slice_transpose, slice_batch, slice_lower);
 constexpr Primitive pad_p = linear("pad", "pad", pad_type, pad_transpose, pad_batch, pad_lower);
-constexpr Primitive iota_p{.name = "iota", .hlo = "iota", .type = iota_type, .no_derivative = true, .batch = iota_batch, .lower = iota_lower};
+constexpr Primitive iota_p{
+    .name = "iota", .hlo = "iota", .type = iota_type, .no_derivative = true, .batch = iota_batch, .lower = iota_lower};
 
 }  // namespace
 
 constexpr Primitive convert_p = linear("convert", "convert", convert_type, convert_transpose, elementwise_batch, convert_lower);
-constexpr Primitive broadcast_p = linear("broadcast", "broadcast_in_dim", broadcast_type, broadcast_transpose, broadcast_batch, broadcast_lower);
+constexpr Primitive broadcast_p =
+    linear("broadcast", "broadcast_in_dim", broadcast_type, broadcast_transpose, broadcast_batch, broadcast_lower);
 constexpr Primitive reshape_p = linear("reshape", "reshape", reshape_type, reshape_transpose, reshape_batch);
 constexpr Primitive transpose_p = linear("transpose", "transpose", transpose_type, transpose_transpose, transpose_batch, transpose_lower);
 
-constexpr const Primitive* shape_family[] = {&convert_p, &broadcast_p, &reshape_p, &transpose_p, &reverse_p, &concatenate_p, &slice_p, &pad_p, &iota_p};
+constexpr const Primitive* shape_family[] = {&convert_p,     &broadcast_p, &reshape_p, &transpose_p, &reverse_p,
+                                             &concatenate_p, &slice_p,     &pad_p,     &iota_p};
 static_assert(complete(shape_family));
 
 Tensor convert_to(const Tensor& x, DType dtype, bool weak) {
   return x.dtype() == dtype ? x : bind1(convert_p, make_params(ConvertParams{dtype, weak}), {x});
 }
 
-Tensor broadcast_in_dim(const Tensor& x, const Dims& dims, const Dims& axes) { return bind1(broadcast_p, make_params(BroadcastParams{dims, axes}), {x}); }
+Tensor broadcast_in_dim(const Tensor& x, const Dims& dims, const Dims& axes) {
+  return bind1(broadcast_p, make_params(BroadcastParams{dims, axes}), {x});
+}
 
 Tensor broadcast_to_dims(const Tensor& x, const Dims& dims) {
   if (x.dims() == dims) return x;
@@ -325,7 +361,8 @@ Tensor convert(const Operand& x, DType dtype) {
 
 Tensor broadcast_to(const Operand& x, const Dims& dims) {
   PlaceScope at(x.place());
-  check(broadcast_dims("broadcast_to", x.tensor().dims(), dims) == dims, "broadcast_to: {} does not stretch to {}", to_string(x.tensor().type()), dims_to_string(dims));
+  check(broadcast_dims("broadcast_to", x.tensor().dims(), dims) == dims, "broadcast_to: {} does not stretch to {}",
+        to_string(x.tensor().type()), dims_to_string(dims));
   return broadcast_to_dims(x.tensor(), dims);
 }
 
@@ -337,8 +374,10 @@ Tensor reshape(const Operand& operand, const Dims& dims) {
   std::int64_t known = 1, open = -1;
   for (std::size_t i = 0; i < full.size(); ++i) {
     check(full[i] >= -1 && (full[i] >= 0 || open < 0), "reshape: extents must be 0 or more, one may be -1, got {}", dims_to_string(dims));
-    if (full[i] < 0) open = static_cast<std::int64_t>(i);
-    else known *= full[i];
+    if (full[i] < 0)
+      open = static_cast<std::int64_t>(i);
+    else
+      known *= full[i];
   }
   if (open >= 0) {
     check(known > 0 && x.size() % known == 0, "reshape: {} does not divide into {}", to_string(x.type()), dims_to_string(dims));
@@ -352,7 +391,9 @@ Tensor transpose(const Operand& operand, const Dims& order) {
   const Tensor& x = operand.tensor();
   Dims normal;
   for (std::int64_t a : order) normal.push_back(normal_axis("transpose", a, x.rank()));
-  if (std::is_sorted(normal.begin(), normal.end()) && normal.size() == x.dims().size() && std::adjacent_find(normal.begin(), normal.end()) == normal.end()) return x;
+  if (std::is_sorted(normal.begin(), normal.end()) && normal.size() == x.dims().size() &&
+      std::adjacent_find(normal.begin(), normal.end()) == normal.end())
+    return x;
   return bind1(transpose_p, make_params(DimsParams{normal}), {x});
 }
 

@@ -200,8 +200,8 @@ void CompiledProgram::run_calling(std::span<const Tensor* const> arguments, std:
     executable = &loaded_->on(lane.client);
     executable->execute(buffers.collect(*this, arguments, lane), out.span,
                         {.context = &record->execute_context(), .device = &lane.handle, .complete = &complete});
-  } catch (const Error&) {
-    record->abandon();
+  } catch (...) {
+    record->release();
     const host::Outcome how = record->outcome();
     if (how != host::Outcome::running && how != host::Outcome::done) record->rethrow();
     throw;

@@ -28,7 +28,7 @@ void RunRecord::begin(std::shared_ptr<const CompiledProgram> program, Lane& lane
 
 bool RunRecord::finish(pjrt::Event complete) {
   if (complete.is_ready()) {
-    end();
+    release();
     return true;
   }
   self_ = shared_from_this();
@@ -36,16 +36,14 @@ bool RunRecord::finish(pjrt::Event complete) {
       [](void* user, const pjrt::Failure*) noexcept {
         auto* record = static_cast<RunRecord*>(user);
         const std::shared_ptr<RunRecord> keep = std::move(record->self_);
-        record->end();
+        record->release();
       },
       this);
   return false;
 }
 
-void RunRecord::abandon() { end(); }
-
-void RunRecord::end() noexcept {
-  outcome_done();
+void RunRecord::release() noexcept {
+  close();
   if (lane_) Runtime::get().leave(*std::exchange(lane_, nullptr));
   // The functions may go now, even while results live on.
   resolved_.clear();

@@ -23,15 +23,14 @@ class RunRecord : public host::RunState, public std::enable_shared_from_this<Run
 
   /// Ends the run when `complete` says so: now if it is ready (true), else from XLA's thread (false).
   bool finish(pjrt::Event complete);
-  /// Ends a run that never started.
-  void abandon();
+  /// The run is over: its lane is free, its functions may go, even while results live on.
+  void release() noexcept;
 
   /// Throws CallbackError(reentry) when the calling thread is inside a host function of this very run.
   void refuse_own_wait() const;
 
  private:
   friend class CompiledProgram;
-  void end() noexcept;
 
   pjrt::ExecuteContext execute_context_;
   std::shared_ptr<const CompiledProgram> program_;
