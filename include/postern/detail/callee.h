@@ -220,7 +220,7 @@ decltype(auto) context_argument(const Firing& f) {
 template <class F, class Parameters, std::size_t... c, std::size_t... i>
 decltype(auto) enter(F& f, const Firing& firing, std::index_sequence<c...>, std::index_sequence<i...>) {
   constexpr std::size_t skip = sizeof...(c);
-  constexpr auto leaf_of = [](std::size_t position, const Firing& g) -> std::size_t {
+  [[maybe_unused]] constexpr auto leaf_of = [](std::size_t position, const Firing& g) -> std::size_t {
     constexpr bool spans[] = {
         false, (Taken<std::decay_t<std::tuple_element_t<skip + i, Parameters>>>::parameter.kind == Parameter::Kind::all_operands)...};
     // After one span for all operands the results' leaves follow.
