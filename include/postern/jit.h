@@ -92,7 +92,7 @@ class Jitted : public detail::BraceCall<Jitted<F>, F> {
   template <class... B>
   auto tracer(const B&... boxed) const {
     return [this, &boxed...](const std::vector<Tensor>& leaves, detail::Outputs& out) {
-      const Tensor* next = leaves.data();
+      [[maybe_unused]] const Tensor* next = leaves.data();
       std::tuple<B...> args{detail::with_leaves(boxed, next)...};
       out.set(std::apply([this](auto&... a) { return detail::call_plain(*f_, a...); }, args));
     };

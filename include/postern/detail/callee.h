@@ -272,7 +272,7 @@ class Callee {
       Callee(F&& f, Place place = Place::current())
       : place_(place) {
     static_assert(detail::HasSignature<F>, "postern: a host function must be callable, with parameters of stated types (no auto)");
-    if constexpr (std::is_pointer_v<std::decay_t<F>> || requires { f.operator bool(); }) check_callable(static_cast<bool>(f), place);
+    if constexpr (std::is_pointer_v<std::remove_cvref_t<F>> || requires { f.operator bool(); }) check_callable(static_cast<bool>(f), place);
     function_ = detail::erase(std::forward<F>(f));
   }
   Callee(Named named, Place place = Place::current()) : named_(std::move(named)), place_(place) {}
