@@ -1,0 +1,203 @@
+// Learns to read handwritten digits by softmax regression. The training step is a compiled program that asks this process for each
+// minibatch; a second program has this process count a confusion matrix, and decides by it when to stop.
+//
+//   digits [--seed NUMBER] [--data FILE]
+#include <postern/postern.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <tuple>
+
+#include "digits_data.h"
+
+namespace pn = postern;
+using digits::classes, digits::Images, digits::pixels;
+
+namespace {
+
+constexpr std::int64_t batch = 32;
+constexpr float learning_rate = 0.5f;
+constexpr int patience = 20;  // epochs without progress before training ends
+constexpr int most_epochs = 200;
+
+struct Model {
+  pn::Tensor weights, bias;
+};
+
+/// Where early stopping stands.
+struct Watch {
+  Model best;
+  pn::Tensor score, waited;
+};
+
+struct Data {
+  explicit Data(const Images& from) : images(pn::tensor(from.rows, {from.size(), pixels})), labels(pn::tensor(from.labels)) {}
+  pn::Tensor images, labels;
+};
+
+/// Deals out the training images again and again, each time in a new order.
+class Deck {
+ public:
+  Deck(const Images& images, unsigned seed) : images_(images), order_(images.labels.size()), random_(seed) {
+    std::iota(order_.begin(), order_.end(), 0);
+    next_ = order_.size();
+  }
+
+  void deal(pn::View<float> rows, pn::View<std::int32_t> labels) {
+    ++deals;
+    for (std::int64_t i = 0; i < labels.size(); ++i) {
+      if (next_ == order_.size()) std::ranges::shuffle(order_, random_), next_ = 0;
+      const std::size_t from = order_[next_++];
+      std::copy_n(&images_.rows[from * pixels], pixels, &rows(i, 0));
+      labels[i] = images_.labels[from];
+    }
+  }
+
+  std::int64_t deals = 0;
+
+ private:
+  const Images& images_;
+  std::vector<std::size_t> order_;
+  std::size_t next_;
+  std::mt19937 random_;
+};
+
+/// How often images of the class of the row were taken for the class of the column.
+struct Confusion {
+  std::array<std::array<int, classes>, classes> counts;
+  std::int64_t fills = 0;
+
+  void count(pn::View<const std::int32_t> predicted, pn::View<const std::int32_t> truth) {
+    ++fills;
+    counts = {};
+    for (std::int64_t i = 0; i < truth.size(); ++i) ++counts[index(truth[i])][index(predicted[i])];
+  }
+
+  /// The part of a class that was recognised.
+  float recall(std::size_t of) const {
+    const int all = std::accumulate(counts[of].begin(), counts[of].end(), 0);
+    return all ? static_cast<float>(counts[of][of]) / static_cast<float>(all) : 1.0f;
+  }
+  float accuracy() const {
+    int right = 0, all = 0;
+    for (std::size_t c = 0; c < counts.size(); ++c) {
+      right += counts[c][c];
+      all += std::accumulate(counts[c].begin(), counts[c].end(), 0);
+    }
+    return static_cast<float>(right) / static_cast<float>(all);
+  }
+
+  void print() const {
+    std::printf("\n       taken for\n      ");
+    for (std::size_t c = 0; c < counts.size(); ++c) std::printf("%5zu", c);
+    std::printf("   right\n");
+    for (std::size_t row = 0; row < counts.size(); ++row) {
+      std::printf("%5zu ", row);
+      for (const int n : counts[row]) n ? std::printf("%5d", n) : std::printf("    .");
+      std::printf("%7.0f%%\n", 100 * static_cast<double>(recall(row)));
+    }
+  }
+
+ private:
+  static std::size_t index(std::int32_t c) { return static_cast<std::size_t>(c); }
+};
+
+pn::Tensor scores(const Model& m, const pn::Tensor& images) { return pn::matmul(images, m.weights) + m.bias; }
+
+/// One step down the gradient of the mean cross-entropy of a minibatch that the deck deals.
+Model step(const Model& m, Deck& deck) {
+  const auto [images, labels] = pn::call(
+      {.name = "minibatch", .effect = pn::Effect::ordered}, std::pair{pn::type<float>({batch, pixels}), pn::type<std::int32_t>({batch})},
+      [&deck](pn::View<float> rows, pn::View<std::int32_t> classes_of_rows) { deck.deal(rows, classes_of_rows); });
+  // The derivative of the loss by the scores is what softmax says less what is true.
+  const pn::Tensor slope = (pn::softmax(scores(m, images)) - pn::one_hot(labels, classes)) / static_cast<float>(batch);
+  return {m.weights - learning_rate * pn::matmul(pn::transpose(images), slope), m.bias - learning_rate * pn::sum(slope, {.axes = {{0}}})};
+}
+
+/// Has the process count how the model does on `data`; the result is the part recognised of each class.
+pn::Tensor recalls(const Model& m, const Data& data, Confusion& confusion) {
+  return pn::call(
+      {.name = "confusion", .effect = pn::Effect::ordered}, pn::type<float>({classes}),
+      [&confusion](pn::View<const std::int32_t> predicted, pn::View<const std::int32_t> truth, pn::View<float> recall) {
+        confusion.count(predicted, truth);
+        for (std::size_t c = 0; c < recall.span().size(); ++c) recall.span()[c] = confusion.recall(c);
+      },
+      pn::argmax(scores(m, data.images)), data.labels);
+}
+
+/// Keeps the best model so far; training stops when none was better for some epochs.
+std::pair<Watch, pn::Tensor> look(const Model& m, const Watch& before, const Data& data, Confusion& confusion) {
+  const pn::Tensor score = pn::mean(recalls(m, data, confusion));
+  const pn::Tensor better = score > before.score;
+  const Watch now{{pn::where(better, m.weights, before.best.weights), pn::where(better, m.bias, before.best.bias)},
+                  pn::maximum(score, before.score),
+                  pn::where(better, 0, before.waited + 1)};
+  return {now, now.waited >= patience};
+}
+
+void run(unsigned seed, const std::string& file) {
+  const std::vector<Images> parts = digits::split(digits::read(file), seed, {0.60, 0.75});
+  const Data watched(parts[1]), tested(parts[2]);
+  Deck deck(parts[0], seed);
+  Confusion confusion;
+
+  const auto train = pn::jit([&](Model m) { return step(m, deck); });
+  const auto check = pn::jit([&](Model m, Watch w) { return look(m, w, watched, confusion); });
+  const auto test = pn::jit([&](Model m) { return recalls(m, tested, confusion); });
+
+  Model model{pn::zeros(pn::type<float>({pixels, classes})), pn::zeros(pn::type<float>({classes}))};
+  Watch watch{model, pn::Tensor(0.0f), pn::Tensor(0)};
+  train.compile(model);
+  const bool terminal = isatty(STDERR_FILENO);
+  const std::int64_t steps_an_epoch = parts[0].size() / batch;
+  std::chrono::duration<double, std::micro> training{0};
+  int epoch = 0;
+  for (bool stop = false; !stop && epoch < most_epochs; ++epoch) {
+    const auto start = std::chrono::steady_clock::now();
+    for (std::int64_t i = 0; i < steps_an_epoch; ++i) model = train(model);
+    model.weights.block_until_ready();
+    training += std::chrono::steady_clock::now() - start;
+    pn::Tensor enough;
+    std::tie(watch, enough) = check(model, watch);
+    stop = enough.item<bool>();
+    if (terminal)
+      std::fprintf(stderr, "\repoch %3d  right %.1f%%  best %.1f%%", epoch + 1, 100.0 * confusion.accuracy(),
+                   100.0 * watch.score.item<float>());
+  }
+  if (terminal) std::fprintf(stderr, "\r\033[K");
+
+  test(watch.best).block_until_ready();
+  const std::int64_t steps = epoch * steps_an_epoch;
+  std::printf("%zu images to learn from, %zu to decide when to stop, %zu to test with; seed %u\n\n", parts[0].labels.size(),
+              parts[1].labels.size(), parts[2].labels.size(), seed);
+  std::printf("test accuracy   %.4f\n", static_cast<double>(confusion.accuracy()));
+  std::printf("steps           %lld in %d epochs of minibatches of %d\n", static_cast<long long>(steps), epoch, static_cast<int>(batch));
+  std::printf("calls made      %lld for minibatches, %lld for confusion matrices\n", static_cast<long long>(deck.deals),
+              static_cast<long long>(confusion.fills));
+  std::printf("time per step   %.1f us\n", training.count() / static_cast<double>(steps));
+  confusion.print();
+  if (confusion.accuracy() < 0.93f) throw std::runtime_error("the accuracy must be at least 0.93");
+}
+
+}  // namespace
+
+int main(int count, char** arguments) try {
+  unsigned seed = 1;
+  std::string file = POSTERN_EXAMPLE_DATA "/digits.csv.gz";
+  for (int i = 1; i < count; i += 2) {
+    const std::string name = arguments[i], value = i + 1 < count ? arguments[i + 1] : "";
+    if (name == "--data" && !value.empty())
+      file = value;
+    else if (name == "--seed" && !value.empty() && value.find_first_not_of("0123456789") == std::string::npos && value.size() < 10)
+      seed = static_cast<unsigned>(std::stoul(value));
+    else
+      return std::fprintf(stderr, "usage: digits [--seed NUMBER] [--data FILE]\n"), 2;
+  }
+  run(seed, file);
+  return 0;
+} catch (const std::exception& e) {
+  std::fprintf(stderr, "digits: %s\n", e.what());
+  return 1;
+}
