@@ -32,9 +32,7 @@ std::vector<Tensor> call(const CallOptions& options, const std::vector<Type>& ou
                          const std::vector<std::string>& paths, const Callee& fn, const std::vector<Tensor>& operands);
 
 template <class T>
-const T& as_tree(const T& tree) {
-  return tree;
-}
+requires(!std::is_arithmetic_v<T>) const T& as_tree(const T& tree) { return tree; }
 inline Tensor as_tree(const Operand& number) { return number.tensor(); }
 template <class T>
 requires std::is_arithmetic_v<T> Tensor as_tree(T number) { return Tensor(number); }

@@ -14,6 +14,7 @@ struct Config {
   std::string plugin = {};                     // path of a PJRT plug-in; default: the CPU plug-in that comes with Postern
   std::string cache_dir = {};                  // where compiled programs are kept on disk; default: nowhere
   int max_reentry = 0;                         // levels of host functions that run programs; default 32
+  std::size_t tap_queue_bytes = 0;             // for each device, what asynchronous taps may hold before the program waits; default 256 MiB
   std::chrono::milliseconds exit_limit{5000};  // how long the end of the process waits for runs in flight
 };
 

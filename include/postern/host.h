@@ -54,6 +54,7 @@ struct TapInfo : CallInfo {
   std::span<const std::string> paths;  // of each leaf in the tapped container
   bool recomputed = false;             // true when `checkpoint` runs this tap a second time
   std::span<const bool> mask;          // elements of the batch for which the code is alive; empty: all
+  std::uint64_t dropped = 0;           // firings of this place lost so far (TapOptions::keep_last)
 };
 
 /// A host function by name, found in the registry when the program runs (see register_function); saved programs need this form.

@@ -9,9 +9,13 @@
 #include <postern/host.h>
 #include <postern/jit.h>
 #include <postern/ops.h>
+#include <postern/ops_more.h>
 #include <postern/program.h>
+#include <postern/random.h>
 #include <postern/registry.h>
 #include <postern/run.h>
+#include <postern/signal.h>
+#include <postern/tap.h>
 #include <postern/tensor.h>
 #include <postern/tree.h>
 #include <postern/type.h>

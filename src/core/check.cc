@@ -1,6 +1,9 @@
 // Places and texts of errors.
 #include "core/check.h"
 
+#include <cxxabi.h>
+
+#include <cstdlib>
 #include <cstring>
 
 namespace postern {
@@ -28,6 +31,14 @@ std::string to_string(const Place& place) {
 void throw_type_error(std::string text) {
   if (current_place.known()) text += fmt::format(" (at {})", to_string(current_place));
   throw TypeError(text);
+}
+
+std::string readable_name(const std::type_info& type) {
+  int status = 0;
+  char* text = abi::__cxa_demangle(type.name(), nullptr, nullptr, &status);
+  const std::string name = text ? text : type.name();
+  std::free(text);
+  return name;
 }
 
 const char* to_string(ErrorCode code) {

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <postern/error.h>
 
+#include <typeinfo>
+
 namespace postern {
 
 /// The place that errors and equations get while a public function of ours calls others: the outermost one's, the user's.
@@ -26,6 +28,9 @@ class PlaceScope {
 };
 
 [[noreturn]] void throw_type_error(std::string text);
+
+/// As written in the source: "std::vector<float>".
+std::string readable_name(const std::type_info& type);
 
 /// Throws TypeError "<text> (at file:line)" unless `ok`.
 template <class... A>

@@ -5,6 +5,7 @@
 
 #include "core/params.h"
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -23,6 +24,7 @@ struct BatchLevel {
 
 struct SiteSpec {
   enum class Kind : std::uint8_t { call, tap } kind = Kind::call;
+  const char* word = "call";  // in texts: call, tap, hook, print
   std::string name;
   Place place;
 
@@ -46,8 +48,10 @@ struct SiteSpec {
 
   // Taps only: results are the operands, unchanged.
   Transforms transforms;
-  bool async = false, derivatives = false, recomputed = false, lossy = false;
-  std::int64_t every = 1;
+  bool async = false, derivatives = false, recomputed = false;
+  std::int64_t every = 1;                               // only each so-manieth firing reaches the function,
+  std::shared_ptr<std::atomic<std::uint64_t>> firings;  // counted here, over all runs
+  std::int64_t keep_last = 0;                           // async: undelivered firings that are kept, 0: all
 
   void fields(FieldSink& sink) const;
 };

@@ -4,7 +4,7 @@
 #include <cxxabi.h>
 #include <fmt/format.h>
 
-#include <cstdlib>
+#include "core/check.h"
 
 namespace postern {
 
@@ -29,9 +29,7 @@ const Nesting* nesting() { return current_nesting; }
 NestingScope::NestingScope(const Nesting* nesting) : before_(current_nesting) { current_nesting = nesting; }
 NestingScope::~NestingScope() { current_nesting = before_; }
 
-std::string describe(const SiteSpec& site) {
-  return fmt::format("{} '{}' at {}", site.kind == SiteSpec::Kind::tap ? "tap" : "call", site.name, to_string(site.place));
-}
+std::string describe(const SiteSpec& site) { return fmt::format("{} '{}' at {}", site.word, site.name, to_string(site.place)); }
 
 std::string describe(const std::exception_ptr& error) {
   try {
@@ -40,11 +38,7 @@ std::string describe(const std::exception_ptr& error) {
     return e.what();
   } catch (...) {
     const std::type_info* type = abi::__cxa_current_exception_type();
-    int status = 0;
-    char* readable = type ? abi::__cxa_demangle(type->name(), nullptr, nullptr, &status) : nullptr;
-    std::string text = fmt::format("an exception of type {}", readable ? readable : "unknown");
-    std::free(readable);
-    return text;
+    return fmt::format("an exception of type {}", type ? readable_name(*type) : "unknown");
   }
 }
 

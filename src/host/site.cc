@@ -9,11 +9,10 @@
 namespace postern {
 
 void SiteSpec::fields(FieldSink& sink) const {
-  static constexpr const char* kinds[] = {"call", "tap"};
   static constexpr const char* effects[] = {"pure", "unordered", "ordered"};
   static constexpr const char* methods[] = {"sequential", "parallel", "expand_dims", "broadcast_all"};
   sink("name", name);
-  if (kind != Kind::call) sink("kind", kinds[static_cast<int>(kind)]);
+  if (kind != Kind::call) sink("kind", word);
   sink("effect", effects[static_cast<int>(effect)]);
   if (kind == Kind::call) sink("results", result_structure + to_string(results));
   if (!named.name.empty()) sink("function", named.name), sink("attributes", named.attributes);
@@ -23,7 +22,9 @@ void SiteSpec::fields(FieldSink& sink) const {
   if (masked) sink("masked", true);
   if (!transforms.empty()) sink("transforms", to_string(transforms));
   if (async) sink("async", true);
+  if (derivatives) sink("derivatives", true);
   if (every != 1) sink("every", every);
+  if (keep_last) sink("keep_last", keep_last);
   sink.identity("fn", function.get());
 }
 
@@ -85,7 +86,7 @@ std::string parameter_text(const Parameter& p) {
 void check_signature(const SiteSpec& site, const detail::HostFunction& f) {
   using Kind = Parameter::Kind;
   PlaceScope::Replace at(site.place);
-  const std::string who = fmt::format("{} '{}'", site.kind == SiteSpec::Kind::tap ? "tap" : "call", site.name);
+  const std::string who = fmt::format("{} '{}'", site.word, site.name);
   check(site.kind == SiteSpec::Kind::tap || !f.wants_tap_info,
         "{}: the function takes a TapInfo, which only taps, hooks and prints give; take a CallInfo", who);
   check(!f.wants_attributes || !site.named.name.empty(), "{}: the function takes Attributes, which only functions called by name are given",

@@ -1,7 +1,9 @@
 // Writing StableHLO.
 #include "lower/lowering.h"
 
+#include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "core/check.h"
 #include "trace/literal.h"
@@ -54,6 +56,14 @@ void append_ssa(fmt::memory_buffer& out, Ssa value) {
 
 /// Elements of less than a byte, and pred, are written one by one; all others as the bytes that they are.
 bool has_bytes(DType dtype) { return dtype != DType::pred && bit_width(dtype) >= 8; }
+
+std::vector<bool> needed_in(const Program& program) {
+  std::vector<bool> needed(program.types.size());
+  for (const Equation& e : program.equations)
+    for (ValueId v : e.operands) needed[static_cast<std::size_t>(v)] = true;
+  for (ValueId v : program.outputs) needed[static_cast<std::size_t>(v)] = true;
+  return needed;
+}
 
 }  // namespace
 
@@ -142,8 +152,36 @@ void Lowering::simple(const Equation& e, std::string_view hlo, std::string_view 
   append(out_, e.results == 1 ? "\n" : ")\n");
 }
 
+Ssa Lowering::operand(const Equation& e, std::size_t i) {
+  const Ssa value = latest(env_[static_cast<std::size_t>(e.operands[i])]);
+  mark_read(value);
+  return value;
+}
+
+Ssa Lowering::latest(Ssa value) const {
+  while (static_cast<std::size_t>(value.id) < instead_.size() && instead_[static_cast<std::size_t>(value.id)] >= 0)
+    value.id = instead_[static_cast<std::size_t>(value.id)];
+  return value;
+}
+
+void Lowering::mark_read(Ssa value) {
+  if (read_.size() <= static_cast<std::size_t>(value.id)) read_.resize(static_cast<std::size_t>(next_), false);
+  read_[static_cast<std::size_t>(value.id)] = true;
+}
+
+bool Lowering::may_hand_on(const Equation& e, std::size_t i) const {
+  const Ssa value = latest(env_[static_cast<std::size_t>(e.operands[i])]);
+  return value.id >= outside_ && (static_cast<std::size_t>(value.id) >= read_.size() || !read_[static_cast<std::size_t>(value.id)]);
+}
+
+void Lowering::hand_on(Ssa value, Ssa result) {
+  instead_.resize(std::max(instead_.size(), static_cast<std::size_t>(value.id) + 1), -1);
+  instead_[static_cast<std::size_t>(value.id)] = result.id;
+}
+
 Ssa Lowering::constant(std::string_view element, const Type& type) {
   const Ssa r = fresh();
+  mark_read(r);
   append(out_, "    ");
   append_ssa(out_, r);
   append(out_, " = stablehlo.constant dense<");
@@ -173,6 +211,8 @@ Ssa Lowering::bytes_constant(const Type& type, const void* data) {
 
 void Lowering::region(const std::vector<std::string>& argument_types, const std::function<std::vector<Typed>(std::span<const Ssa>)>& body) {
   std::vector<Ssa> arguments;
+  const int outer_outside = std::exchange(outside_, next_);
+  const bool outer_passed_by = std::exchange(passed_by_, false);
   append(out_, "{\n");
   if (!argument_types.empty()) {
     append(out_, "    ^bb0(");
@@ -185,6 +225,8 @@ void Lowering::region(const std::vector<std::string>& argument_types, const std:
   const Ssa outer_token = token_;
   const std::vector<Typed> results = body(arguments);
   token_ = outer_token;
+  outside_ = outer_outside;
+  passed_by_ = outer_passed_by;
   append(out_, "    \"stablehlo.return\"(");
   for (std::size_t i = 0; i < results.size(); ++i) write("{}%{}", i ? ", " : "", results[i].value.id);
   append(out_, ") : (");
@@ -210,13 +252,16 @@ std::vector<Ssa> Lowering::inlined(const Program& program, std::span<const Ssa> 
   const Program* outer_program = program_;
   std::vector<Ssa> outer_env(program.types.size());
   outer_env.swap(env_);
+  std::vector<bool> outer_needed = needed_in(program);
+  outer_needed.swap(needed_);
   program_ = &program;
   for (std::size_t i = 0; i < inputs.size(); ++i) env_[static_cast<std::size_t>(program.inputs[i])] = inputs[i];
   equations(program);
   std::vector<Ssa> outputs;
-  for (ValueId v : program.outputs) outputs.push_back(env_[static_cast<std::size_t>(v)]);
+  for (ValueId v : program.outputs) outputs.push_back(latest(env_[static_cast<std::size_t>(v)]));
   program_ = outer_program;
   outer_env.swap(env_);
+  outer_needed.swap(needed_);
   return outputs;
 }
 
@@ -242,7 +287,10 @@ Module Lowering::module(const Program& program) {
     if (constant_of(i)) continue;
     inputs[i] = fresh();
     write("{}%{}: {}", m.parameters.empty() ? "" : ", ", inputs[i].id, type(program.type(program.inputs[i])));
-    if (i < options_.donated.size() && options_.donated[i]) write(" {{jax.buffer_donor = true}}");
+    if (i < options_.donated.size() && options_.donated[i])
+      write(" {{jax.buffer_donor = true}}");
+    else
+      mark_read(inputs[i]);  // its memory is the caller's
     m.parameters.push_back(static_cast<int>(i));
   }
   m.results = program.output_types();

@@ -43,7 +43,7 @@ class Lowering {
   const std::string& platform() const { return options_.platform; }
 
   // The equation's operands and results. Each result must be defined once.
-  Ssa operand(const Equation& e, std::size_t i) const { return env_[static_cast<std::size_t>(e.operands[i])]; }
+  Ssa operand(const Equation& e, std::size_t i);
   const Type& operand_type(const Equation& e, std::size_t i) const { return program_->type(e.operands[i]); }
   const Type& result_type(const Equation& e, int i = 0) const { return program_->type(e.first + i); }
   void define(const Equation& e, int i, Ssa value) { env_[static_cast<std::size_t>(e.first + i)] = value; }
@@ -82,8 +82,20 @@ class Lowering {
   /// The index by which a custom call names its site.
   std::size_t add_site(SitePtr site);
 
+  // A custom call that hands an operand on as its own result costs no copy only if XLA sees that nothing else reads that memory: the value
+  // was made here, is no argument or constant, and nothing before has read it. What comes later reads the result instead.
+  bool may_hand_on(const Equation& e, std::size_t i) const;
+  void hand_on(Ssa value, Ssa result);
+  /// Whether anything reads the equation's result.
+  bool needed(const Equation& e, int i) const { return needed_[static_cast<std::size_t>(e.first + i)]; }
+  /// An ordered tap whose value goes on beside it, not through it: calls that follow take the token, so that the tap still comes first.
+  void set_passed_by() { passed_by_ = true; }
+  bool passed_by() const { return passed_by_; }
+
  private:
   void equations(const Program& program);
+  Ssa latest(Ssa value) const;
+  void mark_read(Ssa value);
   Ssa bytes_constant(const Type& type, const void* data);
 
   const LoweringOptions& options_;
@@ -93,6 +105,11 @@ class Lowering {
   int next_ = 0;
   Ssa token_;
   std::vector<SitePtr> sites_;
+  std::vector<bool> needed_;  // by value of program_
+  std::vector<bool> read_;    // by Ssa
+  std::vector<int> instead_;  // by Ssa: what was handed on, -1 for itself
+  int outside_ = 0;           // first Ssa of the current region
+  bool passed_by_ = false;
 };
 
 void append_type(fmt::memory_buffer& out, const Type& type);

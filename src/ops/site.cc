@@ -18,12 +18,14 @@ bool is_tap(const SiteSpec& s) { return s.kind == SiteSpec::Kind::tap; }
 
 Types site_type(const Params* params, TypeSpan operands) {
   const SiteSpec& s = spec_of(params);
-  check(operands.size() == s.operands.size() + s.masked, "{}: {} operands, the site has {}", s.name, operands.size(), s.operands.size() + s.masked);
+  check(operands.size() == s.operands.size() + s.masked, "{}: {} operands, the site has {}", s.name, operands.size(),
+        s.operands.size() + s.masked);
   for (std::size_t i = 0; i < s.operands.size(); ++i) {
     Type type = s.operands[i];
     for (std::size_t l = s.levels.size(); l-- > 0;)
       if (s.levels[l].mapped[i]) type.dims.insert(type.dims.begin(), s.levels[l].size);
-    check(operands[i].dtype == type.dtype && operands[i].dims == type.dims, "{}: operand {} must be {}, got {}", s.name, i, to_string(type), to_string(operands[i]));
+    check(operands[i].dtype == type.dtype && operands[i].dims == type.dims, "{}: operand {} must be {}, got {}", s.name, i, to_string(type),
+          to_string(operands[i]));
   }
   Types out;
   if (is_tap(s)) {
@@ -39,13 +41,16 @@ Types site_type(const Params* params, TypeSpan operands) {
 
 Jvp site_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
   const SiteSpec& s = *op.as<SiteParams>().site;
-  if (is_tap(s)) return {bind_n(op.primitive, op.params, x), Tensors(dx.begin(), dx.begin() + static_cast<std::ptrdiff_t>(s.operands.size()))};
+  if (is_tap(s))
+    return {bind_n(op.primitive, op.params, x), Tensors(dx.begin(), dx.begin() + static_cast<std::ptrdiff_t>(s.operands.size()))};
   const bool moves = std::ranges::any_of(dx, [](const Tensor& t) { return t.has_value(); });
   const bool matters = std::ranges::any_of(s.results, [](const Type& t) { return is_differentiable(t.dtype); });
   if (moves && matters) {
     PlaceScope::Replace at(s.place);
-    throw_type_error(fmt::format("call '{}' has no derivative, and an operand is differentiated: give it a rule with custom_vjp, custom_jvp or call_with_vjp, or "
-                                 "say with stop_gradient that none is meant", s.name));
+    throw_type_error(fmt::format(
+        "call '{}' has no derivative, and an operand is differentiated: give it a rule with custom_vjp, custom_jvp or call_with_vjp, or "
+        "say with stop_gradient that none is meant",
+        s.name));
   }
   Tensors y = bind_n(op.primitive, op.params, x);
   return {y, Tensors(y.size())};
@@ -56,13 +61,15 @@ Batched batch_whole(SiteSpec s, Tensors x, std::span<const int> axes, std::int64
   const std::size_t n = s.operands.size();
   for (std::size_t i = 0; i < n; ++i) {
     if (axes[i] < 0 && is_tap(s)) continue;
-    if (axes[i] < 0 && s.vmap == VmapMethod::expand_dims) x[i] = expand_dims(x[i], 0);
-    else x[i] = batch_front(x[i], axes[i], size);
+    if (axes[i] < 0 && s.vmap == VmapMethod::expand_dims)
+      x[i] = expand_dims(x[i], 0);
+    else
+      x[i] = batch_front(x[i], axes[i], size);
     s.operands[i] = Type{x[i].dtype(), x[i].dims()};
   }
   for (Type& t : s.results) t.dims.insert(t.dims.begin(), size);
   if (mask.has_value()) {
-    check(!s.masked, "{} '{}': a mask inside a mask is not supported for functions that see whole batches", is_tap(s) ? "tap" : "call", s.name);
+    check(!s.masked, "{} '{}': a mask inside a mask is not supported for functions that see whole batches", s.word, s.name);
     s.masked = true;
     s.mask_size = mask.size();
     x.push_back(mask);
@@ -112,7 +119,8 @@ Batched site_batch(const Op& op, std::span<const Tensor> x, std::span<const int>
   const SiteSpec& s = *op.as<SiteParams>().site;
   const bool mapped = std::ranges::any_of(axes, [](int a) { return a >= 0; });
   // What no element can tell apart runs once; an effect is wanted from each.
-  if (!mapped && (s.effect == Effect::pure || is_tap(s)) && !mask.has_value()) return {bind_n(op.primitive, op.params, x), std::vector<int>(is_tap(s) ? x.size() : s.results.size(), -1)};
+  if (!mapped && (s.effect == Effect::pure || is_tap(s)) && !mask.has_value())
+    return {bind_n(op.primitive, op.params, x), std::vector<int>(is_tap(s) ? x.size() : s.results.size(), -1)};
   Tensors operands(x.begin(), x.end());
   const bool whole = is_tap(s) || s.vmap == VmapMethod::expand_dims || s.vmap == VmapMethod::broadcast_all;
   return whole ? batch_whole(s, std::move(operands), axes, size, mask) : batch_elements(s, std::move(operands), axes, size, mask);
@@ -127,52 +135,78 @@ std::string layout_text(std::int64_t rank) {
 std::string quoted(const std::string& text) {
   std::string out = "\"";
   for (const char c : text) {
-    if (c == '"' || c == '\\' || static_cast<unsigned char>(c) < 0x20) out += fmt::format("\\{:02X}", static_cast<unsigned char>(c));
-    else out += c;
+    if (c == '"' || c == '\\' || static_cast<unsigned char>(c) < 0x20)
+      out += fmt::format("\\{:02X}", static_cast<unsigned char>(c));
+    else
+      out += c;
   }
   return out + "\"";
 }
 
-void site_lower(Lowering& out, const Equation& e) {
-  const SiteSpec& s = spec_of(e.params.get());
-  const std::size_t index = out.add_site(as<SiteParams>(*e.params).site);
-  const bool ordered = s.effect == Effect::ordered;
-  const Ssa token = ordered ? out.token() : Ssa{};
-  std::vector<Ssa> results;
-  for (int i = 0; i < e.results + ordered; ++i) results.push_back(out.fresh());
+/// One operand or result of the custom call, as it is written.
+struct Port {
+  Ssa value;
+  std::string type;
+  std::int64_t rank;
+};
 
-  out.write("    ");
-  for (std::size_t i = 0; i < results.size(); ++i) out.write("{}%{}", i ? ", " : "", results[i].id);
-  out.write("{}\"stablehlo.custom_call\"(", results.empty() ? "" : " = ");
-  for (std::size_t i = 0; i < e.operands.size(); ++i) out.write("{}%{}", i ? ", " : "", out.operand(e, i).id);
-  if (ordered) out.write("{}%{}", e.operands.empty() ? "" : ", ", token.id);
-  out.write(") {{call_target_name = \"postern_call\", api_version = 4 : i32, backend_config = {{id = {} : i64, label = {}}}", index, quoted(s.name));
+void write_ports(Lowering& out, const char* format_open, std::span<const Port> ports, std::string (*text)(const Port&), const char* close) {
+  out.write("{}", format_open);
+  for (std::size_t i = 0; i < ports.size(); ++i) out.write("{}{}", i ? ", " : "", text(ports[i]));
+  out.write("{}", close);
+}
+
+std::string port_value(const Port& p) { return fmt::format("%{}", p.value.id); }
+std::string port_type(const Port& p) { return p.type; }
+std::string port_layout(const Port& p) { return layout_text(p.rank); }
+
+/// `aliases[i]`: the operand whose memory result i is.
+void write_custom_call(Lowering& out, const SiteSpec& s, std::size_t index, std::span<const Port> in, std::span<const Port> results,
+                       std::span<const std::size_t> aliases) {
+  write_ports(out, "    ", results, port_value, results.empty() ? "" : " = ");
+  write_ports(out, "\"stablehlo.custom_call\"(", in, port_value, ") ");
+  out.write("{{call_target_name = \"postern_call\", api_version = 4 : i32, backend_config = {{id = {} : i64, label = {}}}", index,
+            quoted(s.name));
   if (s.effect != Effect::pure) out.write(", has_side_effect = true");
   // XLA may choose any layout for the buffers of a custom call; host functions see row-major ones.
-  out.write(", operand_layouts = [");
-  for (std::size_t i = 0; i < e.operands.size(); ++i) out.write("{}{}", i ? ", " : "", layout_text(out.operand_type(e, i).rank()));
-  if (ordered) out.write("{}{}", e.operands.empty() ? "" : ", ", layout_text(0));
-  out.write("], result_layouts = [");
-  for (int i = 0; i < e.results; ++i) out.write("{}{}", i ? ", " : "", layout_text(out.result_type(e, i).rank()));
-  if (ordered) out.write("{}{}", e.results ? ", " : "", layout_text(0));
-  out.write("]");
-  if (is_tap(s) && e.results) {
-    out.write(", output_operand_aliases = [");
-    for (int i = 0; i < e.results; ++i)
-      out.write("{}#stablehlo.output_operand_alias<output_tuple_indices = [{}], operand_index = {}, operand_tuple_indices = []>", i ? ", " : "",
-                results.size() > 1 ? std::to_string(i) : "", i);
-    out.write("]");
-  }
-  out.write("}} : (");
-  for (std::size_t i = 0; i < e.operands.size(); ++i) out.write("{}{}", i ? ", " : "", Lowering::type(out.operand_type(e, i)));
-  if (ordered) out.write("{}{}", e.operands.empty() ? "" : ", ", Lowering::token_type);
-  out.write(") -> (");
-  for (int i = 0; i < e.results; ++i) out.write("{}{}", i ? ", " : "", Lowering::type(out.result_type(e, i)));
-  if (ordered) out.write("{}{}", e.results ? ", " : "", Lowering::token_type);
-  out.write(")\n");
+  write_ports(out, ", operand_layouts = [", in, port_layout, "]");
+  write_ports(out, ", result_layouts = [", results, port_layout, "]");
+  for (std::size_t i = 0; i < aliases.size(); ++i)
+    out.write("{}#stablehlo.output_operand_alias<output_tuple_indices = [{}], operand_index = {}, operand_tuple_indices = []>",
+              i ? ", " : ", output_operand_aliases = [", results.size() > 1 ? std::to_string(i) : "", aliases[i]);
+  out.write("{}", aliases.empty() ? "" : "]");
+  write_ports(out, "} : (", in, port_type, ")");
+  write_ports(out, " -> (", results, port_type, ")\n");
+}
 
-  for (int i = 0; i < e.results; ++i) out.define(e, i, results[static_cast<std::size_t>(i)]);
-  if (ordered) out.set_token(results.back());
+/// The value of a tap goes on through the custom call when nobody reads the result otherwise than XLA can see, else beside it.
+void site_lower(Lowering& out, const Equation& e) {
+  const SiteSpec& s = spec_of(e.params.get());
+  const bool ordered = s.effect == Effect::ordered, tap = is_tap(s);
+  std::vector<Port> in, results;
+  std::vector<std::size_t> aliases;
+  bool passed_by = false;
+  for (std::size_t i = 0; i < e.operands.size(); ++i) {
+    const Type& type = out.operand_type(e, i);
+    const bool passes = tap && i < s.operands.size() && out.needed(e, static_cast<int>(i));
+    const bool through = passes && out.may_hand_on(e, i);
+    in.push_back({out.operand(e, i), Lowering::type(type), type.rank()});
+    passed_by |= passes && !through;
+    if (tap && i < s.operands.size()) out.define(e, static_cast<int>(i), in.back().value);
+    if (!through) continue;
+    aliases.push_back(i);
+    results.push_back({out.fresh(), Lowering::type(type), type.rank()});
+  }
+  for (int i = 0; i < e.results && !tap; ++i) {
+    results.push_back({out.fresh(), Lowering::type(out.result_type(e, i)), out.result_type(e, i).rank()});
+    out.define(e, i, results.back().value);
+  }
+  if (ordered || (out.passed_by() && !tap)) in.push_back({out.token(), Lowering::token_type, 0});
+  if (ordered) results.push_back({out.fresh(), Lowering::token_type, 0});
+  write_custom_call(out, s, out.add_site(as<SiteParams>(*e.params).site), in, results, aliases);
+  for (std::size_t i = 0; i < aliases.size(); ++i) out.hand_on(in[aliases[i]].value, results[i].value);
+  if (ordered) out.set_token(results.back().value);
+  if (ordered && passed_by) out.set_passed_by();
 }
 
 Effect site_effect(const Params* params) { return spec_of(params).effect; }
@@ -180,11 +214,20 @@ const SiteSpec* site_of(const Params* params) { return &spec_of(params); }
 
 }  // namespace
 
-constexpr Primitive site_p{.name = "call", .type = site_type, .jvp = site_jvp, .batch = site_batch, .lower = site_lower, .effect = site_effect, .distinct = true, .site = site_of};
+constexpr Primitive site_p{.name = "call",
+                           .type = site_type,
+                           .jvp = site_jvp,
+                           .batch = site_batch,
+                           .lower = site_lower,
+                           .effect = site_effect,
+                           .distinct = true,
+                           .site = site_of};
 static_assert(complete(site_p));
 
 Tensors at_site(SiteSpec site, std::span<const Tensor> operands) {
   check_site(site);
+  // Each place in a program counts for itself, also when a transformation copies it.
+  if (site.every != 1) site.firings = std::make_shared<std::atomic<std::uint64_t>>(0);
   return bind_n(site_p, make_params(SiteParams{std::make_shared<const SiteSpec>(std::move(site))}), operands);
 }
 
@@ -195,13 +238,15 @@ void Callee::check_callable(bool callable, Place place) {
 
 namespace detail {
 
-Tensors call(const CallOptions& options, const std::vector<Type>& out, const std::string& structure, const std::vector<std::string>& paths, const Callee& fn,
-             const Tensors& operands) {
+Tensors call(const CallOptions& options, const std::vector<Type>& out, const std::string& structure, const std::vector<std::string>& paths,
+             const Callee& fn, const Tensors& operands) {
   PlaceScope at(fn.place());
-  check(options.timeout.count() >= 0, "call '{}': timeout must be positive, or 0 for none, got {} ns", options.name, options.timeout.count());
-  check(options.warn_after.count() >= 0, "call '{}': warn_after must be positive, or 0 for never, got {} ns", options.name, options.warn_after.count());
-  check(!out.empty() || options.effect != Effect::pure, "call '{}': a pure call without results could never be observed; give it results, or effect unordered or ordered",
-        options.name);
+  check(options.timeout.count() >= 0, "call '{}': timeout must be positive, or 0 for none, got {} ns", options.name,
+        options.timeout.count());
+  check(options.warn_after.count() >= 0, "call '{}': warn_after must be positive, or 0 for never, got {} ns", options.name,
+        options.warn_after.count());
+  check(!out.empty() || options.effect != Effect::pure,
+        "call '{}': a pure call without results could never be observed; give it results, or effect unordered or ordered", options.name);
   for (const Type& t : out) check(t.dtype != DType::token, "call '{}': a result of dtype token holds no data", options.name);
   SiteSpec s;
   s.name = options.name;

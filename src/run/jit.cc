@@ -181,8 +181,7 @@ void collect_effects(const Program& program, bool in_loop, std::vector<EffectInf
   for (const Equation& e : program.equations) {
     if (e.primitive->site) {
       const SiteSpec& s = *e.primitive->site(e.params.get());
-      if (s.effect != Effect::pure)
-        out.push_back({s.kind == SiteSpec::Kind::tap ? "tap" : "call", {s.name, s.place}, s.effect, in_loop || !s.levels.empty()});
+      if (s.effect != Effect::pure) out.push_back({s.word, {s.name, s.place}, s.effect, in_loop || !s.levels.empty()});
     }
     if (!e.params) continue;
     const std::string_view name = e.primitive->name;

@@ -1,0 +1,40 @@
+// tap: a site whose results are its operands.
+#include <postern/tap.h>
+
+#include "core/check.h"
+#include "ops/site.h"
+
+namespace postern::detail {
+
+void wrong_map(const std::type_info& takes, const std::type_info& tapped, const Place& place) {
+  PlaceScope at(place);
+  throw_type_error(fmt::format("tap: the map takes {}, what is tapped is {}", readable_name(takes), readable_name(tapped)));
+}
+
+Tensors tap(const TapOptions& options, const Shown& value, const Shown* mapped, const Callee& fn) {
+  PlaceScope at(fn.place());
+  check(options.every > 0, "tap '{}': every must be positive, got {}", options.name, options.every);
+  check(options.keep_last >= 0, "tap '{}': keep_last must not be negative, got {}", options.name, options.keep_last);
+  check(options.keep_last == 0 || options.mode == TapMode::async,
+        "tap '{}': keep_last is for asynchronous taps; a synchronous one loses nothing", options.name);
+  const Shown& sent = mapped ? *mapped : value;
+  SiteSpec s;
+  s.kind = SiteSpec::Kind::tap;
+  s.word = "tap";
+  s.name = options.name;
+  s.place = fn.place();
+  s.function = fn.function();
+  s.named = fn.named();
+  for (const Tensor& t : sent.leaves) s.operands.push_back({t.dtype(), t.dims()});
+  s.operand_structure = sent.structure;
+  s.operand_paths = sent.paths;
+  s.effect = options.ordered ? Effect::ordered : Effect::unordered;
+  s.async = options.mode == TapMode::async;
+  s.derivatives = options.derivatives;
+  s.every = options.every;
+  s.keep_last = options.keep_last;
+  Tensors passed = at_site(std::move(s), sent.leaves);
+  return mapped ? value.leaves : passed;
+}
+
+}  // namespace postern::detail
