@@ -55,7 +55,8 @@ typename detail::tensors_of<Out>::type call(const CallOptions& options, const Ou
                              detail::call(options, types, structure, paths, fn, detail::leaves_of(detail::as_tree(operands)...)));
 }
 template <class Out, class... Operands>
-typename detail::tensors_of<Out>::type call(const Out& out, Callee fn, const Operands&... operands) {
+requires(!std::is_same_v<Out, CallOptions>) typename detail::tensors_of<Out>::type
+    call(const Out& out, Callee fn, const Operands&... operands) {
   return call(CallOptions{}, out, std::move(fn), operands...);
 }
 
