@@ -37,6 +37,7 @@ Tensor tanh(const Operand& x);
 Tensor atan2(const Operand& y, const Operand& x);
 Tensor logistic(const Operand& x);
 Tensor erf(const Operand& x);  // real x
+Tensor erf_inv(const Operand& x);
 Tensor floor(const Operand& x);
 Tensor ceil(const Operand& x);
 Tensor round(const Operand& x);      // halves to even
@@ -69,6 +70,8 @@ template <Element T>
 Tensor convert(const Operand& x) {
   return convert(x, dtype_v<T>);
 }
+/// The same bits under another dtype of the same width.
+Tensor bitcast(const Operand& x, DType dtype);
 Tensor real(const Operand& x);
 Tensor imag(const Operand& x);
 Tensor conj(const Operand& x);

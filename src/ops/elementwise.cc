@@ -1,6 +1,7 @@
 // Elementwise operations: arithmetic, functions, comparison, logic, selection, complex numbers.
 #include "ops/elementwise.h"
 
+#include <cmath>
 #include <numbers>
 
 #include "ops/family.h"
@@ -116,15 +117,36 @@ constexpr Primitive tan_p = unary<tan_slope>("tan", "tan");
 constexpr Primitive tanh_p = unary<tanh_slope>("tanh", "tanh");
 constexpr Primitive logistic_p = unary<logistic_slope>("logistic", "logistic");
 
-// erf is CHLO's, not StableHLO's.
-void erf_lower(Lowering& out, const Equation& e) {
+// Some functions are CHLO's, not StableHLO's.
+void chlo(Lowering& out, const Equation& e, const char* name) {
   const Ssa r = out.fresh();
-  out.write("    %{} = chlo.erf %{} : {} -> {}\n", r.id, out.operand(e, 0).id, Lowering::type(out.operand_type(e, 0)),
+  out.write("    %{} = chlo.{} %{} : {} -> {}\n", r.id, name, out.operand(e, 0).id, Lowering::type(out.operand_type(e, 0)),
             Lowering::type(out.result_type(e)));
   out.define(e, 0, r);
 }
+void erf_lower(Lowering& out, const Equation& e) { chlo(out, e, "erf"); }
 constexpr Primitive erf_p{
     .name = "erf", .type = same_type_if<is_float>, .jvp = unary_jvp<erf_slope>, .batch = elementwise_batch, .lower = erf_lower};
+
+Tensor erf_inv_slope(T, T y) { return std::sqrt(std::numbers::pi) / 2 * exp(y * y); }
+void erf_inv_lower(Lowering& out, const Equation& e) { chlo(out, e, "erf_inv"); }
+constexpr Primitive erf_inv_p{
+    .name = "erf_inv", .type = same_type_if<is_float>, .jvp = unary_jvp<erf_inv_slope>, .batch = elementwise_batch, .lower = erf_inv_lower};
+
+// The same bits under another dtype of the same width.
+struct BitcastParams {
+  DType dtype;
+  void fields(FieldSink& sink) const { sink("dtype", dtype); }
+};
+Types bitcast_type(const Params* params, TypeSpan operands) {
+  const DType to = as<BitcastParams>(*params).dtype;
+  check(bit_width(to) == bit_width(operands[0].dtype) && (to == DType::pred) == (operands[0].dtype == DType::pred) &&
+            is_complex(to) == is_complex(operands[0].dtype),
+        "bitcast: {} and {} must have the same width", to_string(operands[0].dtype), to_string(to));  // bitcast_convert_c1
+  return {Type{to, operands[0].dims}};
+}
+constexpr Primitive bitcast_p{
+    .name = "bitcast", .hlo = "bitcast_convert", .type = bitcast_type, .no_derivative = true, .batch = elementwise_batch};
 
 constexpr Primitive floor_p = flat<is_float>("floor", "floor");
 constexpr Primitive ceil_p = flat<is_float>("ceil", "ceil");
@@ -206,49 +228,21 @@ void compare_lower(Lowering& out, const Equation& e) {
 constexpr Primitive compare_p{
     .name = "compare", .hlo = "compare", .type = compare_type, .no_derivative = true, .batch = elementwise_batch, .lower = compare_lower};
 
-constexpr const Primitive* elementwise_family[] = {&add_p,
-                                                   &subtract_p,
-                                                   &negative_p,
-                                                   &multiply_p,
-                                                   &select_p,
-                                                   &divide_p,
-                                                   &remainder_p,
-                                                   &pow_p,
-                                                   &atan2_p,
-                                                   &maximum_p,
-                                                   &minimum_p,
-                                                   &exp_p,
-                                                   &expm1_p,
-                                                   &log_p,
-                                                   &log1p_p,
-                                                   &sqrt_p,
-                                                   &rsqrt_p,
-                                                   &cbrt_p,
-                                                   &sin_p,
-                                                   &cos_p,
-                                                   &tan_p,
-                                                   &tanh_p,
-                                                   &logistic_p,
-                                                   &erf_p,
-                                                   &floor_p,
-                                                   &ceil_p,
-                                                   &round_p,
-                                                   &sign_p,
-                                                   &and_p,
-                                                   &or_p,
-                                                   &xor_p,
-                                                   &not_p,
-                                                   &popcnt_p,
-                                                   &clz_p,
-                                                   &shift_left_p,
-                                                   &shift_right_p,
-                                                   &shift_right_logical_p,
-                                                   &is_finite_p,
-                                                   &abs_p,
-                                                   &real_p,
-                                                   &imag_p,
-                                                   &complex_p,
-                                                   &compare_p};
+constexpr const Primitive* elementwise_family[] = {&add_p,        &subtract_p,    &negative_p,
+                                                   &multiply_p,   &select_p,      &divide_p,
+                                                   &remainder_p,  &pow_p,         &atan2_p,
+                                                   &maximum_p,    &minimum_p,     &exp_p,
+                                                   &expm1_p,      &log_p,         &log1p_p,
+                                                   &sqrt_p,       &rsqrt_p,       &cbrt_p,
+                                                   &sin_p,        &cos_p,         &tan_p,
+                                                   &tanh_p,       &logistic_p,    &erf_p,
+                                                   &erf_inv_p,    &bitcast_p,     &floor_p,
+                                                   &ceil_p,       &round_p,       &sign_p,
+                                                   &and_p,        &or_p,          &xor_p,
+                                                   &not_p,        &popcnt_p,      &clz_p,
+                                                   &shift_left_p, &shift_right_p, &shift_right_logical_p,
+                                                   &is_finite_p,  &abs_p,         &real_p,
+                                                   &imag_p,       &complex_p,     &compare_p};
 static_assert(complete(elementwise_family));
 
 // --- binding ------------------------------------------------------------------------------------------------------------------
@@ -304,6 +298,11 @@ Tensor tan(const Operand& x) { return analytic(tan_p, x); }
 Tensor tanh(const Operand& x) { return analytic(tanh_p, x); }
 Tensor logistic(const Operand& x) { return analytic(logistic_p, x); }
 Tensor erf(const Operand& x) { return analytic(erf_p, x); }
+Tensor erf_inv(const Operand& x) { return analytic(erf_inv_p, x); }
+Tensor bitcast(const Operand& x, DType dtype) {
+  PlaceScope at(x.place());
+  return x.tensor().dtype() == dtype ? x.tensor() : bind1(bitcast_p, make_params(BitcastParams{dtype}), {x.tensor()});
+}
 Tensor floor(const Operand& x) { return analytic(floor_p, x); }
 Tensor ceil(const Operand& x) { return analytic(ceil_p, x); }
 Tensor round(const Operand& x) { return analytic(round_p, x); }
