@@ -143,7 +143,7 @@ Tensor tril(const Operand& x, std::int64_t k = 0);
 Tensor triu(const Operand& x, std::int64_t k = 0);
 /// The k-th diagonal of two axes, as the last axis of the result; its sum.
 Tensor diagonal(const Operand& x, std::int64_t k = 0, std::int64_t axis1 = 0, std::int64_t axis2 = 1);
-Tensor trace(const Operand& x, std::int64_t k = 0);
+Tensor matrix_trace(const Operand& x, std::int64_t k = 0);
 
 /// `count` numbers from `start` to `stop`, which is the last one when `endpoint`.
 Tensor linspace(DType dtype, const Operand& start, const Operand& stop, std::int64_t count, bool endpoint = true);

@@ -125,7 +125,7 @@ Tensor diagonal(const Operand& operand, std::int64_t k, std::int64_t axis1, std:
   return slice_axis(x, -1, start, count > 0 ? start + (count - 1) * (columns + 1) + 1 : 0, columns + 1);
 }
 
-Tensor trace(const Operand& x, std::int64_t k) {
+Tensor matrix_trace(const Operand& x, std::int64_t k) {
   PlaceScope scope(x.place());
   return sum(diagonal(x, k), {.axes = Dims{-1}});
 }

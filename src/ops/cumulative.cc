@@ -103,7 +103,7 @@ Ssa loop(Lowering& out, Ssa x, const Type& type, const Combination& c, bool reve
   const Ssa neutral = out.constant(literal_text(c.reducer.neutral(type.dtype), type.dtype), row), zero = out.constant("0", index);
   const auto int_op = [&](const char* hlo, Ssa a, Ssa b) { return out.op(hlo, {a, b}, {&index, &index}, index); };
   const std::vector<Type> pair{row, row};
-  const Closed body = trace("combine", pair, [&](std::span<const Tensor> a) { return Tensors{c.combine(a[0], a[1])}; });
+  const Closed body = trace_program("combine", pair, [&](std::span<const Tensor> a) { return Tensors{c.combine(a[0], a[1])}; });
   const Ssa r[] = {out.fresh(), out.fresh(), out.fresh(), out.fresh()};
   out.write("    %{}, %{}, %{}, %{} = \"stablehlo.while\"(%{}, %{}, %{}, %{}) (", r[0].id, r[1].id, r[2].id, r[3].id, zero.id, x.id,
             neutral.id, x.id);
@@ -199,7 +199,7 @@ void cumulative_lower(Lowering& out, const Equation& e) {
   const bool plain = p.axis == 0 && work == x.dtype && x.rank() == 2 && (x.dims[0] < long_axis || x.dims[1] > few_lanes);
   if (plain) return out.define(e, 0, loop(out, out.operand(e, 0), x, c, p.reverse));
   const std::vector<Type> types{x};
-  const Closed steps = trace(e.primitive->name, types, [&](std::span<const Tensor> operands) {
+  const Closed steps = trace_program(e.primitive->name, types, [&](std::span<const Tensor> operands) {
     if (!window) return Tensors{in_steps({*e.primitive, e.params}, c, operands[0])};
     return Tensors{convert_to(bind_cumulative(*e.primitive, convert_to(operands[0], work), p.axis, p.reverse), x.dtype)};
   });

@@ -43,7 +43,7 @@ Types threefry_type(const Params*, TypeSpan operands) {
 /// Kept one equation in programs; written out only here.
 void threefry_lower(Lowering& out, const Equation& e) {
   const Types types(4, out.operand_type(e, 0));
-  const Closed body = trace("threefry2x32", types, rounds);
+  const Closed body = trace_program("threefry2x32", types, rounds);
   std::vector<Ssa> in;
   for (std::size_t i = 0; i < 4; ++i) in.push_back(out.operand(e, i));
   const std::vector<Ssa> results = out.inlined(*body.program, in);

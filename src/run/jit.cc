@@ -102,7 +102,7 @@ namespace {
 
 void trace_entry(Entry& e, const Tracer& tracer) {
   Outputs out;
-  Closed closed = trace("jit", e.types, [&](std::span<const Tensor> leaves) {
+  Closed closed = trace_program("jit", e.types, [&](std::span<const Tensor> leaves) {
     tracer(Tensors(leaves.begin(), leaves.end()), out);
     return out.leaves;
   });

@@ -118,7 +118,7 @@ Tensor bind1(const Primitive& primitive, ParamsPtr params, std::span<const Tenso
   return std::move(bind_n(primitive, std::move(params), operands).front());
 }
 
-Closed trace(std::string what, std::span<const Type> types, const TensorFunction& f) {
+Closed trace_program(std::string what, std::span<const Type> types, const TensorFunction& f) {
   Trace scope(std::move(what));
   Tensors inputs;
   inputs.reserve(types.size());

@@ -53,7 +53,7 @@ inline Tensor bind1(const Primitive& primitive, ParamsPtr params, std::initializ
 using TensorFunction = std::function<Tensors(std::span<const Tensor>)>;
 
 /// The program of `f` for arguments of these types.
-Closed trace(std::string what, std::span<const Type> types, const TensorFunction& f);
+Closed trace_program(std::string what, std::span<const Type> types, const TensorFunction& f);
 
 /// Writes the equations of `program` into the current trace (or runs them) with `inputs` for its inputs, and returns its outputs.
 Tensors apply(const Program& program, std::span<const Tensor> inputs);
