@@ -1,5 +1,5 @@
-// Transformations: derivatives in both modes, batching, rules of one's own, recomputation. Each takes a function of containers and gives one
-// (or calls it at once), and all nest in each other, in `jit` and in control flow. Outside `jit` they run at once.
+// Transformations: derivatives in both modes, batching, rules of one's own, recomputation. Each takes a function of containers and gives
+// one (or calls it at once), and all nest in each other, in `jit` and in control flow. Outside `jit` they run at once.
 //
 // Tensors that a function captures from outside are constants to its transformation. Integers and pred have no tangents: what is given
 // for them is ignored, and where a container of tangents or cotangents has a leaf for them, it is pred zeros of their shape.
@@ -33,8 +33,7 @@ struct CheckpointOptions {
 class HostVjp {
  public:
   template <class F>
-    requires std::is_constructible_v<Callee, F, Place>
-  HostVjp(F&& fn, Place place = Place::current()) : fn_(std::forward<F>(fn), place) {}
+  requires std::is_constructible_v<Callee, F, Place> HostVjp(F&& fn, Place place = Place::current()) : fn_(std::forward<F>(fn), place) {}
   HostVjp(Callee fn, HostVjp vjp_fn) : fn_(std::move(fn)), next_(std::make_shared<const HostVjp>(std::move(vjp_fn))) {}
   const Callee& fn() const { return fn_; }
   const HostVjp* next() const { return next_.get(); }
@@ -59,8 +58,8 @@ auto jvp(F f, const X& primals, const T& tangents, Place place = Place::current(
   return detail::jvp_at(std::move(f), primals, tangents, place);
 }
 
-/// pair{f(arguments...), pullback}: reverse mode. `pullback(ct)` gives the cotangents of the arguments, a tuple, for those of the result; it
-/// may be called again.
+/// pair{f(arguments...), pullback}: reverse mode. `pullback(ct)` gives the cotangents of the arguments, a tuple, for those of the result;
+/// it may be called again.
 template <class F, class... A>
 auto vjp(F f, A&&... arguments) {
   return detail::linear_at<detail::Pullback>("vjp", std::move(f), std::forward<A>(arguments)...);
@@ -84,8 +83,9 @@ detail::Gradient<F, true, argnums...> value_and_grad(F f, GradOptions options = 
   return {std::move(f), options, place};
 }
 
-/// All derivatives of f's results by its first argument (`jacfwd<1>(f)`: by the second): for Tensors an array of shape result + argument, for
-/// containers the result's container with the argument's in the place of each leaf. jacfwd costs one run of f for each number in the argument.
+/// All derivatives of f's results by its first argument (`jacfwd<1>(f)`: by the second): for Tensors an array of shape result + argument,
+/// for containers the result's container with the argument's in the place of each leaf. jacfwd costs one run of f for each number in the
+/// argument.
 template <std::size_t... argnums, class F>
 detail::Jacobian<F, true, argnums...> jacfwd(F f, GradOptions options = {}, Place place = Place::current()) {
   return {std::move(f), options, place};
@@ -103,8 +103,8 @@ auto hessian(F f, GradOptions options = {}, Place place = Place::current()) {
 
 // --- batching ---------------------------------------------------------------------------------------------------------------------
 
-/// f for a batch: written for one element, it is given arrays with one more axis and gives such. Calls, taps and effects inside run for each
-/// element as their options say; in branches and loops that only some elements take, only for those.
+/// f for a batch: written for one element, it is given arrays with one more axis and gives such. Calls, taps and effects inside run for
+/// each element as their options say; in branches and loops that only some elements take, only for those.
 template <class F>
 detail::Batched<F> vmap(F f, VmapOptions options = {}, Place place = Place::current()) {
   return {std::move(f), std::move(options), place};
@@ -118,36 +118,39 @@ Tree stop_gradient(const Tree& x, Place place = Place::current()) {
   return map_leaves([&](const Tensor& leaf) { return detail::stop_gradient(leaf, place); }, x);
 }
 
-/// f with a derivative of its own: `rule(arguments, tangents)`, both tuples, returns pair{y, dy}; dy must be linear in the tangents. It is traced
-/// when a derivative is taken, so it may use f and other such functions. Serves forward and reverse mode. What f captures must not be differentiated.
+/// f with a derivative of its own: `rule(arguments, tangents)`, both tuples, returns pair{y, dy}; dy must be linear in the tangents. It is
+/// traced when a derivative is taken, so it may use f and other such functions. Serves forward and reverse mode. What f captures must not
+/// be differentiated.
 template <class F, class Rule>
 detail::CustomJvp<F, Rule> custom_jvp(F f, Rule rule, Place place = Place::current()) {
   return {std::move(f), std::move(rule), place};
 }
 
-/// f with a reverse-mode derivative of its own: `forward(arguments...)` returns pair{y, residuals}, any container, and `backward(residuals, ct)`
-/// the cotangents of the arguments: a tuple (for a single argument also it alone), in which an empty Tensor is zero. Both are traced when a
-/// derivative is taken. Forward mode through it is a TypeError. Numbers that the rules need may be static arguments or go into the residuals.
+/// f with a reverse-mode derivative of its own: `forward(arguments...)` returns pair{y, residuals}, any container, and `backward(residuals,
+/// ct)` the cotangents of the arguments: a tuple (for a single argument also it alone), in which an empty Tensor is zero. Both are traced
+/// when a derivative is taken. Forward mode through it is a TypeError. Numbers that the rules need may be static arguments or go into the
+/// residuals.
 template <class F, class Forward, class Backward>
 detail::CustomVjp<F, Forward, Backward> custom_vjp(F f, Forward forward, Backward backward, Place place = Place::current()) {
   return {std::move(f), std::move(forward), std::move(backward), place};
 }
 
-/// f(residuals, x), which is linear in x, with its transpose: `transpose(residuals, ct)` gives a container like x. Makes a linear call usable in
-/// both modes. A derivative by the residuals is a TypeError.
+/// f(residuals, x), which is linear in x, with its transpose: `transpose(residuals, ct)` gives a container like x. Makes a linear call
+/// usable in both modes. A derivative by the residuals is a TypeError.
 template <class F, class Transpose, class Residuals, class X>
 auto linear_call(F f, Transpose transpose, const Residuals& residuals, const X& x, Place place = Place::current()) {
   return detail::linear_call_at(std::move(f), std::move(transpose), residuals, x, place);
 }
 
-/// A host function with a derivative on the host. `vjp_fn` is given the operands' leaves, the results' leaves and the results' cotangents, then
-/// the operands' cotangents to fill as `View<T>`; leaves that are not differentiable have no cotangents. Reverse mode only.
-/// `vjp_fn` may be `with_vjp(fn, its_vjp_fn)`, which makes the derivative differentiable in its turn.
+/// A host function with a derivative on the host. `vjp_fn` is given the operands' leaves, the results' leaves and the results' cotangents,
+/// then the operands' cotangents to fill as `View<T>`; leaves that are not differentiable have no cotangents. Reverse mode only. `vjp_fn`
+/// may be `with_vjp(fn, its_vjp_fn)`, which makes the derivative differentiable in its turn.
 template <class Out, class... Operands>
-typename detail::tensors_of<Out>::type call_with_vjp(const CallOptions& options, const Out& out, Callee fn, HostVjp vjp_fn, const Operands&... operands) {
+typename detail::tensors_of<Out>::type call_with_vjp(const CallOptions& options, const Out& out, Callee fn, HostVjp vjp_fn,
+                                                     const Operands&... operands) {
   auto like = detail::abstract_tree(out);
-  const detail::Leaves y = detail::call_with_vjp(options, detail::leaves_of(like), detail::structure_of(like), detail::paths_of(like), fn, vjp_fn,
-                                                 detail::leaves_of(detail::as_tree(operands)...));
+  const detail::Leaves y = detail::call_with_vjp(options, detail::leaves_of(like), detail::structure_of(like), detail::paths_of(like), fn,
+                                                 vjp_fn, detail::leaves_of(detail::as_tree(operands)...));
   return detail::with_leaves(std::move(like), y);
 }
 template <class Out, class... Operands>
@@ -155,8 +158,8 @@ typename detail::tensors_of<Out>::type call_with_vjp(const Out& out, Callee fn, 
   return call_with_vjp(CallOptions{}, out, std::move(fn), std::move(vjp_fn), operands...);
 }
 
-/// f, whose intermediate values are not kept for the derivative but computed again (pure calls included) when it is taken. Results of calls with
-/// an effect are kept and the calls not repeated; taps fire again, with TapInfo::recomputed.
+/// f, whose intermediate values are not kept for the derivative but computed again (pure calls included) when it is taken. Results of calls
+/// with an effect are kept and the calls not repeated; taps fire again, with TapInfo::recomputed.
 template <class F>
 detail::Checkpointed<F> checkpoint(F f, CheckpointOptions options = {}, Place place = Place::current()) {
   return {std::move(f), std::move(options), place};

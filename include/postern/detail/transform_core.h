@@ -36,7 +36,8 @@ Leaves vmap(const TensorFunction& f, const Leaves& x, const std::vector<int>& ax
 /// (x, dx) -> (y, dy), leaves one after another.
 Leaves custom_jvp(const TensorFunction& f, const TensorFunction& rule, const Leaves& x, const Place& place);
 
-/// What a forward rule gives: the results, what is kept for the backward rule, and that rule, from kept values and cotangents to cotangents.
+/// What a forward rule gives: the results, what is kept for the backward rule, and that rule, from kept values and cotangents to
+/// cotangents.
 struct Forward {
   Leaves results, residuals;
   TensorFunction backward;

@@ -7,34 +7,39 @@ namespace postern::detail {
 template <class F, class X, class T>
 auto jvp_at(F f, const X& primals, const T& tangents, const Place& place) {
   const Leaves dx = std::apply([](const auto&... t) { return leaves_of(as_tree(t)...); }, typename tuple_of<T>::type(tangents));
-  return std::apply([&](const auto&... arguments) {
-    return with_boxed<F>([&]<class... B>(const B&... x) {
-      const Flat<F, B...> flat(std::make_shared<F>(std::move(f)), x...);
-      const Values v = detail::jvp(flat, leaves_of(x...), dx, place);
-      return std::pair{with_leaves(flat.like(), v.results), with_leaves(flat.like(), v.derivatives)};
-    }, arguments...);
-  }, typename tuple_of<X>::type(primals));
+  return std::apply(
+      [&](const auto&... arguments) {
+        return with_boxed<F>(
+            [&]<class... B>(const B&... x) {
+              const Flat<F, B...> flat(std::make_shared<F>(std::move(f)), x...);
+              const Values v = detail::jvp(flat, leaves_of(x...), dx, place);
+              return std::pair{with_leaves(flat.like(), v.results), with_leaves(flat.like(), v.derivatives)};
+            },
+            arguments...);
+      },
+      typename tuple_of<X>::type(primals));
 }
 
 /// pair{f(arguments...), Map}: what `vjp` and `linearize` return.
 template <template <class, class...> class Map, class F, class... A>
 auto linear_at(const char* what, F f, A&&... arguments) {
-  return with_boxed<F>([&]<class... B>(const B&... x) {
-    const Flat<F, B...> flat(std::make_shared<F>(std::move(f)), x...);
-    auto map = detail::linearize(what, flat, leaves_of(x...));
-    auto y = with_leaves(flat.like(), detail::results_of(*map));
-    return std::pair{y, Map<decltype(y), B...>(map, flat.like(), std::tuple<B...>(emptied(x)...))};
-  }, std::forward<A>(arguments)...);
+  return with_boxed<F>(
+      [&]<class... B>(const B&... x) {
+        const Flat<F, B...> flat(std::make_shared<F>(std::move(f)), x...);
+        auto map = detail::linearize(what, flat, leaves_of(x...));
+        auto y = with_leaves(flat.like(), detail::results_of(*map));
+        return std::pair{y, Map<decltype(y), B...>(map, flat.like(), std::tuple<B...>(emptied(x)...))};
+      },
+      std::forward<A>(arguments)...);
 }
 
 /// What `vjp` returns: cotangents of the results to a tuple of those of the arguments. May be called again.
 template <class R, class... B>
 class Pullback {
  public:
-  Pullback(std::shared_ptr<const LinearMap> map, const R&, std::tuple<B...> arguments) : map_(std::move(map)), arguments_(std::move(arguments)) {}
-  std::tuple<B...> operator()(const R& cotangents) const {
-    return with_leaves(arguments_, detail::pull(*map_, leaves_of(cotangents)));
-  }
+  Pullback(std::shared_ptr<const LinearMap> map, const R&, std::tuple<B...> arguments)
+      : map_(std::move(map)), arguments_(std::move(arguments)) {}
+  std::tuple<B...> operator()(const R& cotangents) const { return with_leaves(arguments_, detail::pull(*map_, leaves_of(cotangents))); }
 
  private:
   std::shared_ptr<const LinearMap> map_;
@@ -68,16 +73,20 @@ class Gradient : public BraceCall<Gradient<F, with_value, argnums...>, F> {
   auto run(const B&... x) const {
     using R = plain_result<F, B...>;
     constexpr bool aux = is_value_and_aux<R>;
-    static_assert(aux || std::is_same_v<R, Tensor>, "postern: grad needs a function that returns a scalar Tensor, or std::pair{scalar, aux}");
+    static_assert(aux || std::is_same_v<R, Tensor>,
+                  "postern: grad needs a function that returns a scalar Tensor, or std::pair{scalar, aux}");
     Flat<F, B...> flat(f_, x...);
     const std::tuple<B...> arguments(x...);
     const Values v = detail::value_and_grad(with_value ? "value_and_grad" : "grad", flat, leaves_of(x...),
-                                                    active_leaves<argnums...>(arguments), aux, options_, place_);
+                                            active_leaves<argnums...>(arguments), aux, options_, place_);
     auto gradient = chosen_with<argnums...>(arguments, v.derivatives);
     auto value = with_leaves(flat.like(), v.results);
-    if constexpr (with_value) return std::pair{std::move(value), std::move(gradient)};
-    else if constexpr (aux) return std::pair{std::move(gradient), std::move(value.second)};
-    else return gradient;
+    if constexpr (with_value)
+      return std::pair{std::move(value), std::move(gradient)};
+    else if constexpr (aux)
+      return std::pair{std::move(gradient), std::move(value.second)};
+    else
+      return gradient;
   }
 
   std::shared_ptr<F> f_;
@@ -92,12 +101,14 @@ class Jacobian : public BraceCall<Jacobian<F, forward, argnums...>, F> {
   Jacobian(F f, GradOptions options, Place place) : f_(std::make_shared<F>(std::move(f))), options_(options), place_(place) {}
   template <class... A>
   auto invoke(A&&... arguments) const {
-    return with_boxed<F>([this]<class... B>(const B&... x) {
-      Flat<F, B...> flat(f_, x...);
-      const std::tuple<B...> all(x...);
-      const Leaves leaves = detail::jacobian(forward, flat, leaves_of(x...), active_leaves<argnums...>(all), options_, place_);
-      return with_leaves(nest(flat.like(), chosen<argnums...>(all)), leaves);
-    }, std::forward<A>(arguments)...);
+    return with_boxed<F>(
+        [this]<class... B>(const B&... x) {
+          Flat<F, B...> flat(f_, x...);
+          const std::tuple<B...> all(x...);
+          const Leaves leaves = detail::jacobian(forward, flat, leaves_of(x...), active_leaves<argnums...>(all), options_, place_);
+          return with_leaves(nest(flat.like(), chosen<argnums...>(all)), leaves);
+        },
+        std::forward<A>(arguments)...);
   }
 
  private:
@@ -113,18 +124,20 @@ class Batched : public BraceCall<Batched<F>, F> {
   Batched(F f, VmapOptions options, Place place) : f_(std::make_shared<F>(std::move(f))), options_(std::move(options)), place_(place) {}
   template <class... A>
   auto invoke(A&&... arguments) const {
-    return with_boxed<F>([this]<class... B>(const B&... x) {
-      Flat<F, B...> flat(f_, x...);
-      std::vector<int> axes;
-      append_axes(std::tuple<const B&...>(x...), options_.in_axes, axes, "in_axes");
-      auto out_axes = [&] {
-        std::vector<int> out;
-        append_axes(flat.like(), options_.out_axes, out, "out_axes");
-        return out;
-      };
-      const Leaves y = detail::vmap(flat, leaves_of(x...), axes, out_axes, options_.axis_size, place_);
-      return with_leaves(flat.like(), y);
-    }, std::forward<A>(arguments)...);
+    return with_boxed<F>(
+        [this]<class... B>(const B&... x) {
+          Flat<F, B...> flat(f_, x...);
+          std::vector<int> axes;
+          append_axes(std::tuple<const B&...>(x...), options_.in_axes, axes, "in_axes");
+          auto out_axes = [&] {
+            std::vector<int> out;
+            append_axes(flat.like(), options_.out_axes, out, "out_axes");
+            return out;
+          };
+          const Leaves y = detail::vmap(flat, leaves_of(x...), axes, out_axes, options_.axis_size, place_);
+          return with_leaves(flat.like(), y);
+        },
+        std::forward<A>(arguments)...);
   }
 
  private:
@@ -137,22 +150,25 @@ class Batched : public BraceCall<Batched<F>, F> {
 template <class F, class Rule>
 class CustomJvp : public BraceCall<CustomJvp<F, Rule>, F> {
  public:
-  CustomJvp(F f, Rule rule, Place place) : f_(std::make_shared<F>(std::move(f))), rule_(std::make_shared<Rule>(std::move(rule))), place_(place) {}
+  CustomJvp(F f, Rule rule, Place place)
+      : f_(std::make_shared<F>(std::move(f))), rule_(std::make_shared<Rule>(std::move(rule))), place_(place) {}
   template <class... A>
   auto invoke(A&&... arguments) const {
-    return with_boxed<F>([this]<class... B>(const B&... x) {
-      Flat<F, B...> flat(f_, x...);
-      auto rule = [rule = rule_, like = std::tuple<B...>(emptied(x)...), flat](std::span<const Tensor> leaves) {
-        const Tensor* next = leaves.data();
-        const auto primals = with_leaves(like, next), tangents = with_leaves(like, next);
-        const auto [y, dy] = (*rule)(primals, tangents);
-        require_structure("custom_jvp: the rule's value", structure_of(flat.like()), structure_of(as_tree(y)), {});
-        require_structure("custom_jvp: the rule's tangent", structure_of(flat.like()), structure_of(as_tree(dy)), {});
-        return leaves_of(as_tree(y), as_tree(dy));
-      };
-      const Leaves y = detail::custom_jvp(flat, rule, leaves_of(x...), place_);
-      return with_leaves(flat.like(), y);
-    }, std::forward<A>(arguments)...);
+    return with_boxed<F>(
+        [this]<class... B>(const B&... x) {
+          Flat<F, B...> flat(f_, x...);
+          auto rule = [rule = rule_, like = std::tuple<B...>(emptied(x)...), flat](std::span<const Tensor> leaves) {
+            const Tensor* next = leaves.data();
+            const auto primals = with_leaves(like, next), tangents = with_leaves(like, next);
+            const auto [y, dy] = (*rule)(primals, tangents);
+            require_structure("custom_jvp: the rule's value", structure_of(flat.like()), structure_of(as_tree(y)), {});
+            require_structure("custom_jvp: the rule's tangent", structure_of(flat.like()), structure_of(as_tree(dy)), {});
+            return leaves_of(as_tree(y), as_tree(dy));
+          };
+          const Leaves y = detail::custom_jvp(flat, rule, leaves_of(x...), place_);
+          return with_leaves(flat.like(), y);
+        },
+        std::forward<A>(arguments)...);
   }
 
  private:
@@ -166,20 +182,26 @@ template <class F, class Fwd, class Bwd>
 class CustomVjp : public BraceCall<CustomVjp<F, Fwd, Bwd>, F> {
  public:
   CustomVjp(F f, Fwd forward, Bwd backward, Place place)
-      : f_(std::make_shared<F>(std::move(f))), forward_(std::make_shared<Fwd>(std::move(forward))), backward_(std::make_shared<Bwd>(std::move(backward))), place_(place) {}
+      : f_(std::make_shared<F>(std::move(f))),
+        forward_(std::make_shared<Fwd>(std::move(forward))),
+        backward_(std::make_shared<Bwd>(std::move(backward))),
+        place_(place) {}
   template <class... A>
   auto invoke(A&&... arguments) const {
-    return with_boxed<F>([this]<class... B>(const B&... x) {
-      Flat<F, B...> flat(f_, x...);
-      auto forward = [forward = forward_, backward = backward_, like = std::tuple<B...>(emptied(x)...), flat](std::span<const Tensor> leaves) {
-        const Tensor* next = leaves.data();
-        const auto [y, kept] = std::apply(*forward, with_leaves(like, next));
-        require_structure("custom_vjp: the forward rule's value", structure_of(flat.like()), structure_of(as_tree(y)), {});
-        return Forward{leaves_of(as_tree(y)), leaves_of(kept), pull_back(backward, kept, flat.like())};
-      };
-      const Leaves y = detail::custom_vjp(flat, forward, leaves_of(x...), place_);
-      return with_leaves(flat.like(), y);
-    }, std::forward<A>(arguments)...);
+    return with_boxed<F>(
+        [this]<class... B>(const B&... x) {
+          Flat<F, B...> flat(f_, x...);
+          auto forward = [forward = forward_, backward = backward_, like = std::tuple<B...>(emptied(x)...),
+                          flat](std::span<const Tensor> leaves) {
+            const Tensor* next = leaves.data();
+            const auto [y, kept] = std::apply(*forward, with_leaves(like, next));
+            require_structure("custom_vjp: the forward rule's value", structure_of(flat.like()), structure_of(as_tree(y)), {});
+            return Forward{leaves_of(as_tree(y)), leaves_of(kept), pull_back(backward, kept, flat.like())};
+          };
+          const Leaves y = detail::custom_vjp(flat, forward, leaves_of(x...), place_);
+          return with_leaves(flat.like(), y);
+        },
+        std::forward<A>(arguments)...);
   }
 
  private:
@@ -204,14 +226,17 @@ class CustomVjp : public BraceCall<CustomVjp<F, Fwd, Bwd>, F> {
 template <class F>
 class Checkpointed : public BraceCall<Checkpointed<F>, F> {
  public:
-  Checkpointed(F f, CheckpointOptions options, Place place) : f_(std::make_shared<F>(std::move(f))), options_(std::move(options)), place_(place) {}
+  Checkpointed(F f, CheckpointOptions options, Place place)
+      : f_(std::make_shared<F>(std::move(f))), options_(std::move(options)), place_(place) {}
   template <class... A>
   auto invoke(A&&... arguments) const {
-    return with_boxed<F>([this]<class... B>(const B&... x) {
-      const Flat<F, B...> flat(f_, x...);
-      const Leaves y = detail::checkpoint(flat, options_, leaves_of(x...), place_);
-      return with_leaves(flat.like(), y);
-    }, std::forward<A>(arguments)...);
+    return with_boxed<F>(
+        [this]<class... B>(const B&... x) {
+          const Flat<F, B...> flat(f_, x...);
+          const Leaves y = detail::checkpoint(flat, options_, leaves_of(x...), place_);
+          return with_leaves(flat.like(), y);
+        },
+        std::forward<A>(arguments)...);
   }
 
  private:
@@ -223,7 +248,8 @@ class Checkpointed : public BraceCall<Checkpointed<F>, F> {
 template <class F, class Transpose, class Residuals, class X>
 auto linear_call_at(F f, Transpose transpose, const Residuals& residuals, const X& x, const Place& place) {
   const Flat<F, Residuals, X> flat(std::make_shared<F>(std::move(f)), residuals, x);
-  auto backward = [transpose = std::make_shared<Transpose>(std::move(transpose)), residuals = emptied(residuals), flat](std::span<const Tensor> leaves) {
+  auto backward = [transpose = std::make_shared<Transpose>(std::move(transpose)), residuals = emptied(residuals),
+                   flat](std::span<const Tensor> leaves) {
     const Tensor* next = leaves.data();
     const auto kept = with_leaves(residuals, next);
     const auto cotangents = with_leaves(flat.like(), next);

@@ -52,7 +52,8 @@ template <class F, class... B>
 class Flat {
  public:
   using Result = plain_result<F, B...>;
-  Flat(std::shared_ptr<F> f, const B&... like) : f_(std::move(f)), arguments_(emptied(like)...), result_(std::make_shared<std::optional<Result>>()) {}
+  Flat(std::shared_ptr<F> f, const B&... like)
+      : f_(std::move(f)), arguments_(emptied(like)...), result_(std::make_shared<std::optional<Result>>()) {}
   Leaves operator()(std::span<const Tensor> leaves) const {
     const Tensor* next = leaves.data();
     std::tuple<B...> arguments = with_leaves(arguments_, next);
@@ -86,38 +87,79 @@ void append_axes(const Tree& tree, const Axes& axes, std::vector<int>& out, cons
     std::size_t i = 0;
     for (const auto& part : parts) append_axes(part_of(part), axes.parts()[i], out, path + "[" + std::to_string(i) + "]"), ++i;
   };
-  if constexpr (is_leaf<Tree> || is_static<Tree>) refuse_axes(path, is_leaf<Tree>, axes.parts().size());
-  else if constexpr (is_tuple<Tree>::value) std::apply(each, tree);
-  else if constexpr (is_vector<Tree>::value) list(tree, [](const auto& part) -> const auto& { return part; });
-  else if constexpr (is_map<Tree>::value) list(tree, [](const auto& entry) -> const auto& { return entry.second; });
+  if constexpr (is_leaf<Tree> || is_static<Tree>)
+    refuse_axes(path, is_leaf<Tree>, axes.parts().size());
+  else if constexpr (is_tuple<Tree>::value)
+    std::apply(each, tree);
+  else if constexpr (is_vector<Tree>::value)
+    list(
+        tree, [](const auto& part) -> const auto& { return part; });
+  else if constexpr (is_map<Tree>::value)
+    list(
+        tree, [](const auto& entry) -> const auto& { return entry.second; });
   else if constexpr (is_optional<Tree>::value) {
     if (tree) append_axes(*tree, axes, out, path);
-  } else with_fields(tree, each);
+  } else
+    with_fields(tree, each);
 }
 
 /// R with each Tensor replaced by an A: the derivative of a container by a container.
-template <class R, class A> struct nested { static_assert(sizeof(R) == 0, "postern: the result of a Jacobian must be made of Tensor, tuple, pair, array, vector, map and optional"); };
-template <class A> struct nested<Tensor, A> { using type = A; };
-template <class... R, class A> struct nested<std::tuple<R...>, A> { using type = std::tuple<typename nested<R, A>::type...>; };
-template <class X, class Y, class A> struct nested<std::pair<X, Y>, A> { using type = std::pair<typename nested<X, A>::type, typename nested<Y, A>::type>; };
-template <class R, std::size_t n, class A> struct nested<std::array<R, n>, A> { using type = std::array<typename nested<R, A>::type, n>; };
-template <class R, class A> struct nested<std::vector<R>, A> { using type = std::vector<typename nested<R, A>::type>; };
-template <class R, class A> struct nested<std::map<std::string, R>, A> { using type = std::map<std::string, typename nested<R, A>::type>; };
-template <class R, class A> struct nested<std::optional<R>, A> { using type = std::optional<typename nested<R, A>::type>; };
+template <class R, class A>
+struct nested {
+  static_assert(sizeof(R) == 0, "postern: the result of a Jacobian must be made of Tensor, tuple, pair, array, vector, map and optional");
+};
+template <class A>
+struct nested<Tensor, A> {
+  using type = A;
+};
+template <class... R, class A>
+struct nested<std::tuple<R...>, A> {
+  using type = std::tuple<typename nested<R, A>::type...>;
+};
+template <class X, class Y, class A>
+struct nested<std::pair<X, Y>, A> {
+  using type = std::pair<typename nested<X, A>::type, typename nested<Y, A>::type>;
+};
+template <class R, std::size_t n, class A>
+struct nested<std::array<R, n>, A> {
+  using type = std::array<typename nested<R, A>::type, n>;
+};
+template <class R, class A>
+struct nested<std::vector<R>, A> {
+  using type = std::vector<typename nested<R, A>::type>;
+};
+template <class R, class A>
+struct nested<std::map<std::string, R>, A> {
+  using type = std::map<std::string, typename nested<R, A>::type>;
+};
+template <class R, class A>
+struct nested<std::optional<R>, A> {
+  using type = std::optional<typename nested<R, A>::type>;
+};
 
 /// The structure of the derivative; leaves are empty.
 template <class R, class A>
 typename nested<R, A>::type nest(const R& result, const A& argument) {
   using Out = typename nested<R, A>::type;
-  if constexpr (is_leaf<R>) return argument;
-  else if constexpr (is_tuple<R>::value) return std::apply([&](const auto&... parts) { return Out{nest(parts, argument)...}; }, result);
+  if constexpr (is_leaf<R>)
+    return argument;
+  else if constexpr (is_tuple<R>::value)
+    return std::apply([&](const auto&... parts) { return Out{nest(parts, argument)...}; }, result);
   else {
     Out out;
-    if constexpr (is_vector<R>::value) for (const auto& part : result) out.push_back(nest(part, argument));
-    else if constexpr (is_map<R>::value) for (const auto& [key, part] : result) out.emplace(key, nest(part, argument));
-    else if (result) out = nest(*result, argument);
+    if constexpr (is_vector<R>::value)
+      for (const auto& part : result) out.push_back(nest(part, argument));
+    else if constexpr (is_map<R>::value)
+      for (const auto& [key, part] : result) out.emplace(key, nest(part, argument));
+    else if (result)
+      out = nest(*result, argument);
     return out;
   }
+}
+
+template <std::size_t... argnums>
+constexpr bool is_chosen(std::size_t argument) {
+  return sizeof...(argnums) == 0 ? argument == 0 : ((argument == argnums) || ...);
 }
 
 /// Which leaves belong to the arguments that are named; none named: the first.
@@ -126,8 +168,9 @@ std::vector<bool> active_leaves(const std::tuple<B...>& arguments) {
   std::vector<bool> active;
   [&]<std::size_t... i>(std::index_sequence<i...>) {
     auto add = [&](const auto& argument, bool chosen) { visit(argument, [&](const Tensor&) { active.push_back(chosen); }); };
-    (add(std::get<i>(arguments), sizeof...(argnums) == 0 ? i == 0 : ((i == argnums) || ...)), ...);
-  }(std::index_sequence_for<B...>());
+    (add(std::get<i>(arguments), is_chosen<argnums...>(i)), ...);
+  }
+  (std::index_sequence_for<B...>());
   return active;
 }
 
@@ -135,9 +178,12 @@ std::vector<bool> active_leaves(const std::tuple<B...>& arguments) {
 template <std::size_t... argnums, class... B>
 auto chosen(const std::tuple<B...>& arguments) {
   static_assert(((argnums < sizeof...(B)) && ...) && sizeof...(B) > 0, "postern: the function has no such argument to differentiate by");
-  if constexpr (sizeof...(argnums) == 0) return std::get<0>(arguments);
-  else if constexpr (sizeof...(argnums) == 1) return std::get<(argnums, ...)>(arguments);
-  else return std::tuple{std::get<argnums>(arguments)...};
+  if constexpr (sizeof...(argnums) == 0)
+    return std::get<0>(arguments);
+  else if constexpr (sizeof...(argnums) == 1)
+    return std::get<(argnums, ...)>(arguments);
+  else
+    return std::tuple{std::get<argnums>(arguments)...};
 }
 
 /// The gradients of the chosen arguments from those of all leaves.
@@ -146,11 +192,19 @@ auto chosen_with(const std::tuple<B...>& arguments, const Leaves& leaves) {
   return chosen<argnums...>(with_leaves(arguments, leaves));
 }
 
-template <class R> inline constexpr bool is_value_and_aux = false;
-template <class Aux> inline constexpr bool is_value_and_aux<std::pair<Tensor, Aux>> = true;
+template <class R>
+inline constexpr bool is_value_and_aux = false;
+template <class Aux>
+inline constexpr bool is_value_and_aux<std::pair<Tensor, Aux>> = true;
 
-template <class T> struct tuple_of { using type = std::tuple<T>; };
-template <class... T> struct tuple_of<std::tuple<T...>> { using type = std::tuple<T...>; };
+template <class T>
+struct tuple_of {
+  using type = std::tuple<T>;
+};
+template <class... T>
+struct tuple_of<std::tuple<T...>> {
+  using type = std::tuple<T...>;
+};
 
 /// Calls `use(boxed arguments...)` with what `f` is traced for.
 template <class F, std::size_t... i, class Use, class... A>

@@ -1,0 +1,97 @@
+// jvp, then split.
+#include "transform/linearize.h"
+
+#include "core/check.h"
+#include "transform/jvp.h"
+#include "transform/simplify.h"
+#include "transform/split.h"
+#include "transform/transpose.h"
+#include "transform/walk.h"
+
+namespace postern {
+
+namespace {
+
+/// (inputs of f, tangents of the moving ones) -> (values, tangents of those that move); `moves` is told which do. Rules may capture.
+Closed jvp_program(const Program& f, const std::vector<bool>& active, const std::vector<bool>& wanted, std::vector<bool>& moves) {
+  Types types = f.input_types();
+  const std::size_t inputs = types.size();
+  append(types, where_marked(f.input_types(), active));
+  Closed closed = trace_program(f.name, types, [&](std::span<const Tensor> in) {
+    Tensors dx(inputs);
+    std::size_t next = inputs;
+    for (std::size_t i = 0; i < active.size(); ++i)
+      if (active[i]) dx[i] = in[next++];
+    auto [y, dy] = jvp_of(f, in.first(inputs), dx);
+    for (std::size_t i = 0; i < dy.size(); ++i)
+      if (!wanted[i]) dy[i] = Tensor();
+    moves = present(dy);
+    append(y, kept(dy));
+    return std::move(y);
+  });
+  closed.program = simplify(*closed.program);
+  return closed;
+}
+
+}  // namespace
+
+Linearized linearized(const Closed& f, std::span<const Tensor> x, const std::vector<bool>& active, const std::vector<bool>& wanted) {
+  Linearized out;
+  out.input_types = types_of(x);
+  std::vector<bool> moving(f.program->inputs.size());
+  for (std::size_t i = 0; i < x.size(); ++i) moving[i] = active[i] && is_differentiable(out.input_types[i].dtype);
+  out.inputs_move.assign(moving.begin(), moving.begin() + static_cast<std::ptrdiff_t>(x.size()));
+
+  const Closed both = jvp_program(*f.program, moving, wanted, out.results_move);
+  std::vector<bool> unknown(f.program->inputs.size());
+  unknown.resize(both.program->inputs.size() - both.captures.size(), true);
+  unknown.resize(both.program->inputs.size(), false);
+  const Halves halves = split(*both.program, unknown);
+
+  const std::size_t results = f.program->outputs.size();
+  Tensors inputs(x.begin(), x.end());
+  append(inputs, f.captures);
+  append(inputs, both.captures);
+  Tensors known = postern::apply(*halves.known, inputs);
+  const std::size_t tangents = halves.unknown_outputs.size() - results;
+  for (std::size_t i = 0; i < results; ++i)
+    check(!halves.unknown_outputs[i], "{}: the value of result {} depends on a tangent; a rule given to custom_jvp must not do that",
+          f.program->name, i);
+  // A tangent that does not depend on the inputs' is zero: the map is linear.
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < results; ++i)
+    if (out.results_move[i]) out.results_move[i] = halves.unknown_outputs[results + next++];
+  const std::size_t constant = tangents - count(out.results_move);
+  out.results.assign(known.begin(), known.begin() + static_cast<std::ptrdiff_t>(results));
+  out.residuals.assign(known.begin() + static_cast<std::ptrdiff_t>(results + constant), known.end());
+  out.map = halves.unknown;
+  return out;
+}
+
+Tensors Linearized::push(std::span<const Tensor> dx) const {
+  Tensors inputs = residuals;
+  for (std::size_t i = 0; i < dx.size(); ++i)
+    if (inputs_move[i]) inputs.push_back(or_zeros_of(dx[i], input_types[i]));
+  const Tensors dy = postern::apply(*map, inputs);
+  Tensors out(results_move.size());
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < out.size(); ++i)
+    if (results_move[i]) out[i] = dy[next++];
+  return out;
+}
+
+Tensors Linearized::pull(std::span<const Tensor> ct) const {
+  Tensors known = residuals;
+  known.resize(map->inputs.size());
+  Tensors from;
+  for (std::size_t i = 0; i < ct.size(); ++i)
+    if (results_move[i]) from.push_back(ct[i]);
+  const Tensors into = transpose_of(*map, known, from);
+  Tensors out(inputs_move.size());
+  std::size_t next = residuals.size();
+  for (std::size_t i = 0; i < out.size(); ++i)
+    if (inputs_move[i]) out[i] = into[next++];
+  return out;
+}
+
+}  // namespace postern

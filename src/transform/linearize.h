@@ -1,0 +1,24 @@
+// Reverse mode: a function near a point as its value and a linear map, which can be pushed forward or pulled back.
+#pragma once
+#include "trace/trace.h"
+
+namespace postern {
+
+struct Linearized {
+  Tensors results;  // the function's value
+  ProgramPtr map;   // residuals, tangents of the moving inputs -> tangents of the moving results
+  Tensors residuals;
+  std::vector<bool> inputs_move, results_move;
+  Types input_types;
+
+  /// Tangents of the results (empty: zero) for those of the inputs.
+  Tensors push(std::span<const Tensor> dx) const;
+  /// Cotangents of the inputs (empty: zero) for those of the results.
+  Tensors pull(std::span<const Tensor> ct) const;
+};
+
+/// `f` at `x`; its known half is written into the current trace, or run. Only inputs that `active` marks, and that are differentiable,
+/// move; of the results only those that `wanted` marks.
+Linearized linearized(const Closed& f, std::span<const Tensor> x, const std::vector<bool>& active, const std::vector<bool>& wanted);
+
+}  // namespace postern

@@ -1,0 +1,193 @@
+// One walk sorts the equations, a second writes the unknown half.
+#include "transform/split.h"
+
+#include "core/check.h"
+#include "transform/simplify.h"
+#include "transform/walk.h"
+
+namespace postern {
+
+namespace {
+
+using detail::Access;
+
+struct Source {
+  Tensor known;
+  ValueId value = -1;
+};
+/// An equation of the unknown half. `results` are values of the program that is split; -1: not one of them.
+struct Deferred {
+  const Primitive* primitive;
+  ParamsPtr params;
+  std::vector<Source> operands;
+  std::vector<ValueId> results;
+  Place place;
+};
+
+class Splitter {
+ public:
+  Splitter(const Program& program, const std::vector<bool>& unknown)
+      : program_(program), unknown_inputs_(unknown), known_(program), needed_(program.types.size()), remade_(program.types.size()) {
+    for (ValueId v : program.outputs) needed_[at(v)] = true;
+    for (std::size_t i = program.equations.size(); i-- > 0;) {
+      const Equation& e = program.equations[i];
+      if (wanted(e))
+        for (ValueId v : e.operands) needed_[at(v)] = true;
+    }
+  }
+
+  Halves operator()(const std::vector<bool>& force) {
+    Halves halves;
+    std::vector<Source> unknown_outputs;
+    Closed known;
+    {
+      Trace scope("known");
+      for (std::size_t i = 0; i < program_.inputs.size(); ++i)
+        if (!unknown_inputs_[i]) known_[program_.inputs[i]] = scope.input(program_.type(program_.inputs[i]));
+      for (const Equation& e : program_.equations) sort(e);
+      Tensors outputs;
+      for (std::size_t i = 0; i < program_.outputs.size(); ++i) {
+        const ValueId v = program_.outputs[i];
+        halves.unknown_outputs.push_back(!known_[v].has_value() || (!force.empty() && force[i]));
+        if (halves.unknown_outputs.back())
+          unknown_outputs.push_back(source(v));
+        else
+          outputs.push_back(known_[v]);
+      }
+      for (const Deferred& d : deferred_)
+        for (const Source& s : d.operands) need(s);
+      for (const Source& s : unknown_outputs) need(s);
+      append(outputs, residuals_);
+      halves.residuals = residuals_.size();
+      known = scope.finish(outputs);
+    }
+    check(known.captures.empty(), "split: a rule uses a tensor from outside of the program");
+    halves.known = simplify(*known.program);
+    halves.unknown = unknown_half(unknown_outputs);
+    return halves;
+  }
+
+ private:
+  bool wanted(const Equation& e) const {
+    for (int i = 0; i < e.results; ++i)
+      if (needed_[at(e.first + i)]) return true;
+    return effect_of(e) != Effect::pure;
+  }
+  std::vector<bool> wanted_results(const Equation& e) const { return {needed_.begin() + e.first, needed_.begin() + e.first + e.results}; }
+  Source source(ValueId v) { return known_[v].has_value() ? Source{known_[v], v} : Source{{}, v}; }
+
+  void sort(const Equation& e) {
+    if (!wanted(e)) return;
+    PlaceScope::Replace place(e.place);
+    Tensors operands = known_.get(e.operands);
+    const bool all_known = std::ranges::all_of(operands, [](const Tensor& t) { return t.has_value(); });
+    if (all_known) {
+      remember_constant(e);
+      Tensors results = bind_n(*e.primitive, e.params, operands);
+      for (int i = 0; i < e.results; ++i)
+        if (remade_[at(e.first + i)]) constants_.emplace(Access::value(results[at(i)]), e.first + i);
+      return known_.set(e, std::move(results));
+    }
+    if (e.primitive->split) return defer_rest(e, e.primitive->split({*e.primitive, e.params}, operands, wanted_results(e)));
+    Deferred d{e.primitive, e.params, {}, {}, e.place};
+    for (ValueId v : e.operands) d.operands.push_back(source(v));
+    for (int i = 0; i < e.results; ++i) d.results.push_back(e.first + i);
+    deferred_.push_back(std::move(d));
+  }
+
+  /// Numbers and what is made of numbers alone are made again rather than kept.
+  void remember_constant(const Equation& e) {
+    bool constant = !e.primitive->distinct && (!e.params || programs_of(*e.params).empty()) && effect_of(e) == Effect::pure;
+    for (ValueId v : e.operands) constant = constant && remade_[at(v)];
+    for (int i = 0; i < e.results; ++i) remade_[at(e.first + i)] = constant;
+  }
+
+  void defer_rest(const Equation& e, Primitive::SplitResult r) {
+    known_.set(e, std::move(r.known));
+    if (!r.primitive) return;
+    Deferred d{r.primitive, std::move(r.params), {}, {}, e.place};
+    for (Primitive::SplitResult::Source& s : r.operands)
+      d.operands.push_back(s.known.has_value() ? Source{std::move(s.known), -1} : Source{{}, e.operands[at(s.operand)]});
+    for (int i : r.results) d.results.push_back(i < 0 ? -1 : e.first + i);
+    deferred_.push_back(std::move(d));
+  }
+
+  void need(const Source& s) {
+    if (!s.known.has_value()) return;
+    const detail::Value* value = Access::value(s.known);
+    if (constants_.contains(value) || !residual_of_.emplace(value, residuals_.size()).second) return;
+    residuals_.push_back(s.known);
+  }
+
+  /// The constants that the unknown half uses, written into it.
+  void remake(Env& env, const std::vector<Source>& outputs) {
+    std::vector<bool> used(program_.types.size());
+    auto use = [&](const Source& s) {
+      if (!s.known.has_value()) return;
+      if (const auto found = constants_.find(Access::value(s.known)); found != constants_.end()) used[at(found->second)] = true;
+    };
+    for (const Deferred& d : deferred_)
+      for (const Source& s : d.operands) use(s);
+    for (const Source& s : outputs) use(s);
+    std::vector<const Equation*> again;
+    for (std::size_t i = program_.equations.size(); i-- > 0;) {
+      const Equation& e = program_.equations[i];
+      bool any = false;
+      for (int r = 0; r < e.results; ++r) any = any || used[at(e.first + r)];
+      if (!any) continue;
+      again.push_back(&e);
+      for (ValueId v : e.operands) used[at(v)] = true;
+    }
+    for (std::size_t i = again.size(); i-- > 0;) {
+      PlaceScope::Replace place(again[i]->place);
+      env.set(*again[i], bind_n(*again[i]->primitive, again[i]->params, env.get(again[i]->operands)));
+    }
+  }
+
+  ProgramPtr unknown_half(const std::vector<Source>& outputs) {
+    Types types = types_of(residuals_);
+    for (std::size_t i = 0; i < program_.inputs.size(); ++i)
+      if (unknown_inputs_[i]) types.push_back(program_.type(program_.inputs[i]));
+    const Closed closed = trace_program("unknown", types, [&](std::span<const Tensor> inputs) {
+      Env env(program_);
+      std::size_t next = residuals_.size();
+      for (std::size_t i = 0; i < program_.inputs.size(); ++i)
+        if (unknown_inputs_[i]) env[program_.inputs[i]] = inputs[next++];
+      remake(env, outputs);
+      auto get = [&](const Source& s) {
+        if (!s.known.has_value()) return env[s.value];
+        if (const auto found = residual_of_.find(Access::value(s.known)); found != residual_of_.end()) return inputs[found->second];
+        return env[constants_.at(Access::value(s.known))];
+      };
+      for (const Deferred& d : deferred_) {
+        PlaceScope::Replace place(d.place);
+        Tensors operands;
+        for (const Source& s : d.operands) operands.push_back(get(s));
+        Tensors results = bind_n(*d.primitive, d.params, operands);
+        for (std::size_t i = 0; i < results.size(); ++i)
+          if (d.results[i] >= 0) env[d.results[i]] = std::move(results[i]);
+      }
+      Tensors out;
+      for (const Source& s : outputs) out.push_back(get(s));
+      return out;
+    });
+    return closed.program;
+  }
+
+  const Program& program_;
+  const std::vector<bool>& unknown_inputs_;
+  Env known_;
+  std::vector<bool> needed_, remade_;
+  std::unordered_map<const detail::Value*, ValueId> constants_;
+  std::vector<Deferred> deferred_;
+  Tensors residuals_;
+  std::unordered_map<const detail::Value*, std::size_t> residual_of_;
+};
+
+}  // namespace
+
+Halves split(const Program& program, const std::vector<bool>& unknown, const std::vector<bool>& force) {
+  return Splitter(program, unknown)(force);
+}
+
+}  // namespace postern

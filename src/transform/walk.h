@@ -1,0 +1,74 @@
+// What the walks over programs share: values by number, and programs whose captured tensors come first.
+#pragma once
+#include <algorithm>
+
+#include "trace/trace.h"
+
+namespace postern {
+
+inline std::size_t at(ValueId v) { return static_cast<std::size_t>(v); }
+
+inline bool has_any(std::span<const Tensor> tensors) {
+  return std::ranges::any_of(tensors, [](const Tensor& t) { return t.has_value(); });
+}
+inline std::vector<bool> present(std::span<const Tensor> tensors) {
+  std::vector<bool> out;
+  for (const Tensor& t : tensors) out.push_back(t.has_value());
+  return out;
+}
+inline Types types_of(std::span<const Tensor> tensors) {
+  Types out;
+  for (const Tensor& t : tensors) out.push_back(t.type());
+  return out;
+}
+inline void append(Tensors& to, std::span<const Tensor> more) { to.insert(to.end(), more.begin(), more.end()); }
+inline void append(Types& to, const Types& more) { to.insert(to.end(), more.begin(), more.end()); }
+/// Those that have a value.
+inline Tensors kept(std::span<const Tensor> tensors) {
+  Tensors out;
+  for (const Tensor& t : tensors)
+    if (t.has_value()) out.push_back(t);
+  return out;
+}
+/// Those that `mask` marks.
+template <class List>
+auto where_marked(const List& list, const std::vector<bool>& mask, bool mark = true) {
+  std::vector<std::decay_t<decltype(list[0])>> out;
+  for (std::size_t i = 0; i < mask.size(); ++i)
+    if (mask[i] == mark) out.push_back(list[i]);
+  return out;
+}
+inline std::size_t count(const std::vector<bool>& mask) { return static_cast<std::size_t>(std::ranges::count(mask, true)); }
+
+/// A Tensor for each value of a program; empty at first.
+class Env {
+ public:
+  explicit Env(const Program& program) : values_(program.types.size()) {}
+  Tensor& operator[](ValueId v) { return values_[at(v)]; }
+  void set(const std::vector<ValueId>& ids, std::span<const Tensor> tensors) {
+    for (std::size_t i = 0; i < ids.size(); ++i) values_[at(ids[i])] = tensors[i];
+  }
+  void set(const Equation& e, Tensors&& results) {
+    for (int i = 0; i < e.results; ++i) values_[at(e.first + i)] = std::move(results[at(i)]);
+  }
+  void get(const std::vector<ValueId>& ids, Tensors& to) const {
+    to.clear();
+    for (ValueId v : ids) to.push_back(values_[at(v)]);
+  }
+  Tensors get(const std::vector<ValueId>& ids) const {
+    Tensors out;
+    get(ids, out);
+    return out;
+  }
+
+ private:
+  Tensors values_;
+};
+
+/// The program of a user's function, whose operations have places of their own.
+Closed trace_user(const char* what, const Types& types, const TensorFunction& f);
+
+/// Traces and simplifies a program to put into an equation: what it captures are its first inputs.
+Closed trace_inner(const char* what, const Types& types, const TensorFunction& f);
+
+}  // namespace postern
