@@ -31,6 +31,10 @@ namespace detail {
 std::vector<Tensor> call(const CallOptions& options, const std::vector<Type>& out, const std::string& structure,
                          const std::vector<std::string>& paths, const Callee& fn, const std::vector<Tensor>& operands);
 
+/// Throws TypeError, naming the call and the leaf's path, for a leaf of a template that stands for no type.
+void check_template(const std::string& call, const Place& place, const std::string& path, const Type& leaf);
+void check_template(const std::string& call, const Place& place, const std::string& path, const Tensor& leaf);
+
 template <class T>
 requires(!std::is_arithmetic_v<T>) const T& as_tree(const T& tree) { return tree; }
 inline Tensor as_tree(const Operand& number) { return number.tensor(); }
@@ -44,12 +48,16 @@ requires std::is_arithmetic_v<T> Tensor as_tree(T number) { return Tensor(number
 /// an option is out of range. A failure while the program runs is a CallbackError (TimeoutError) at whoever waits for the run.
 template <class Out, class... Operands>
 typename detail::tensors_of<Out>::type call(const CallOptions& options, const Out& out, Callee fn, const Operands&... operands) {
+  std::vector<std::string> paths;
+  detail::leaf_paths(out, "", paths);
+  std::size_t at = 0;
+  detail::visit(out, [&](const auto& leaf) { detail::check_template(options.name, fn.place(), paths[at++], leaf); });
   auto like = detail::abstract_tree(out);
   std::vector<Type> types;
   std::string structure;
   detail::visit(
       like, [&](const Tensor& leaf) { types.push_back(leaf.type()); }, &structure);
-  std::vector<std::string> paths;
+  paths.clear();
   detail::leaf_paths(like, "", paths);
   return detail::with_leaves(std::move(like),
                              detail::call(options, types, structure, paths, fn, detail::leaves_of(detail::as_tree(operands)...)));

@@ -227,7 +227,7 @@ static_assert(complete(site_p));
 Tensors at_site(SiteSpec site, std::span<const Tensor> operands) {
   check_site(site);
   // Each place in a program counts for itself, also when a transformation copies it.
-  if (site.every != 1) site.firings = std::make_shared<std::atomic<std::uint64_t>>(0);
+  if (site.every != 1 || site.keep_last) site.counts = std::make_shared<SiteCounts>();
   return bind_n(site_p, make_params(SiteParams{std::make_shared<const SiteSpec>(std::move(site))}), operands);
 }
 
@@ -238,6 +238,18 @@ void Callee::check_callable(bool callable, Place place) {
 
 namespace detail {
 
+void check_template(const std::string& call, const Place& place, const std::string& path, const Type& leaf) {
+  PlaceScope at(place);
+  check(leaf.dtype != DType::token, "call '{}': result {} has no dtype that holds data, it is {}", call, path, to_string(leaf));
+  check(std::ranges::all_of(leaf.dims, [](std::int64_t d) { return d >= 0; }),
+        "call '{}': every extent of result {} must be 0 or more, got {}", call, path, to_string(leaf));
+}
+void check_template(const std::string& call, const Place& place, const std::string& path, const Tensor& leaf) {
+  PlaceScope at(place);
+  check(leaf.has_value(), "call '{}': result {} is an empty Tensor, which has no type; give its type, or an abstract tensor", call, path);
+  check_template(call, place, path, leaf.type());
+}
+
 Tensors call(const CallOptions& options, const std::vector<Type>& out, const std::string& structure, const std::vector<std::string>& paths,
              const Callee& fn, const Tensors& operands) {
   PlaceScope at(fn.place());
@@ -247,7 +259,7 @@ Tensors call(const CallOptions& options, const std::vector<Type>& out, const std
         options.warn_after.count());
   check(!out.empty() || options.effect != Effect::pure,
         "call '{}': a pure call without results could never be observed; give it results, or effect unordered or ordered", options.name);
-  for (const Type& t : out) check(t.dtype != DType::token, "call '{}': a result of dtype token holds no data", options.name);
+  check(options.device >= -1, "call '{}': device must be an ordinal, or -1 for the first, got {}", options.name, options.device);
   SiteSpec s;
   s.name = options.name;
   s.place = fn.place();
