@@ -17,6 +17,7 @@ struct Value {
   Value(const Value&) = delete;
   Type type;
   Kind kind;
+  mutable std::atomic<bool> donated{false};  // a program has taken the memory for its results
 };
 
 /// Row-major bytes in host memory, 64-byte aligned or the user's own. The copy on the device is made when it is first needed.

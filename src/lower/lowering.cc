@@ -287,10 +287,12 @@ Module Lowering::module(const Program& program) {
     if (constant_of(i)) continue;
     inputs[i] = fresh();
     write("{}%{}: {}", m.parameters.empty() ? "" : ", ", inputs[i].id, type(program.type(program.inputs[i])));
-    if (i < options_.donated.size() && options_.donated[i])
+    if (i < options_.donated.size() && options_.donated[i]) {
       write(" {{jax.buffer_donor = true}}");
-    else
+      m.donated.push_back(static_cast<int>(i));
+    } else {
       mark_read(inputs[i]);  // its memory is the caller's
+    }
     m.parameters.push_back(static_cast<int>(i));
   }
   m.results = program.output_types();

@@ -19,6 +19,7 @@ struct Module {
   std::string text;
   std::vector<SitePtr> sites;
   std::vector<int> parameters;
+  std::vector<int> donated;  // those inputs whose memory the program may reuse
   std::vector<Type> results;
   bool calls_back() const { return !sites.empty(); }
 };

@@ -20,7 +20,17 @@ DeviceValue::DeviceValue(Type t, pjrt::Buffer b, int on, int ordinal, std::share
 
 DeviceValue::~DeviceValue() = default;
 
+namespace {
+
+void refuse_donated(const Value& value) {
+  check(!value.donated.load(std::memory_order_relaxed), "a tensor of type {} was donated to a program and holds no data any more",
+        to_string(value.type));
+}
+
+}  // namespace
+
 void await(const DeviceValue& value) {
+  refuse_donated(value);
   if (value.ready.load(std::memory_order_acquire)) return;
   if (value.run) value.run->refuse_own_wait();
   try {
@@ -51,8 +61,6 @@ void copy_out(const DeviceValue& value, void* to) {
   await(value);
   const std::size_t bytes = value.type.byte_size();
   if (bytes == 0) return;
-  if (value.buffer.is_deleted())
-    throw_type_error(fmt::format("a tensor of type {} was donated to a program and holds no data any more", to_string(value.type)));
   if (packed(value.type.dtype) || !value.buffer.is_on_cpu()) {
     value.buffer.to_host(to, bytes).await();
     return extend_signs(value.type.dtype, to, bytes);
@@ -92,6 +100,7 @@ pjrt::Buffer view_on(const std::shared_ptr<const Value>& pointer, const Lane& la
 pjrt::Buffer* on_lane(const Tensor& tensor, Lane& lane, std::shared_ptr<const void>& keep) {
   const std::shared_ptr<const Value>& pointer = Access::pointer(tensor);
   check(pointer != nullptr, "an argument is an empty Tensor, one that was never given a value");
+  refuse_donated(*pointer);
   if (pointer->kind == Value::Kind::device) {
     const DeviceValue& value = device_value(*pointer);
     if (value.lane == lane.index) [[likely]]
@@ -117,6 +126,7 @@ pjrt::Buffer* on_lane(const Tensor& tensor, Lane& lane, std::shared_ptr<const vo
 std::shared_ptr<const void> host_bytes(const Tensor& tensor, const char* what) {
   const std::shared_ptr<const Value>& pointer = Access::pointer(tensor);
   check(pointer != nullptr, "{}: the Tensor is empty, it was never given a value", what);
+  refuse_donated(*pointer);
   if (pointer->kind == Value::Kind::host) return static_cast<const HostValue&>(*pointer).data;
   if (const detail::TracedValue* t = Access::traced(tensor))
     throw_type_error(fmt::format("{}: the tensor of type {} made at {} is traced ({}): it has a value only when the program runs", what,

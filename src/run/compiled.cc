@@ -153,6 +153,10 @@ struct ResultBuffers {
   std::span<PJRT_Buffer*> span;
 };
 
+void mark_donated(const Module& module, std::span<const Tensor* const> arguments) {
+  for (const int input : module.donated) Access::value(*arguments[static_cast<std::size_t>(input)])->donated = true;
+}
+
 void wrap(const Module& module, const PJRT_Api* api, std::span<PJRT_Buffer* const> buffers, const Lane& lane, int device,
           const std::shared_ptr<RunRecord>& record, std::span<Tensor> results) {
   for (std::size_t i = 0; i < results.size(); ++i)
@@ -179,6 +183,7 @@ void CompiledProgram::run_plain(std::span<const Tensor* const> arguments, std::s
   Arguments buffers;
   ResultBuffers out(results.size());
   executable.execute(buffers.collect(*this, arguments, lane), out.span, {.device = &lane.handle});
+  mark_donated(*module_, arguments);
   wrap(*module_, executable.api(), out.span, lane, 0, nullptr, results);
 }
 
@@ -203,9 +208,11 @@ void CompiledProgram::run_calling(std::span<const Tensor* const> arguments, std:
   } catch (...) {
     record->release();
     const host::Outcome how = record->outcome();
-    if (how != host::Outcome::running && how != host::Outcome::done) record->rethrow();
-    throw;
+    if (how == host::Outcome::running || how == host::Outcome::done) throw;
+    mark_donated(*module_, arguments);
+    record->rethrow();
   }
+  mark_donated(*module_, arguments);
   const bool ended = record->finish(std::move(complete));
   if (ended && record->outcome() != host::Outcome::done) {
     for (PJRT_Buffer* b : out.span) pjrt::Buffer(executable->api(), b);
