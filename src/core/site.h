@@ -22,6 +22,11 @@ struct BatchLevel {
   std::vector<bool> mapped;  // by operand: has the axis of this level
 };
 
+/// What is counted of one place in a program, over all its runs.
+struct SiteCounts {
+  std::atomic<std::uint64_t> firings{0}, dropped{0};
+};
+
 struct SiteSpec {
   enum class Kind : std::uint8_t { call, tap } kind = Kind::call;
   const char* word = "call";  // in texts: call, tap, hook, print
@@ -49,9 +54,9 @@ struct SiteSpec {
   // Taps only: results are the operands, unchanged.
   Transforms transforms;
   bool async = false, derivatives = false, recomputed = false;
-  std::int64_t every = 1;                               // only each so-manieth firing reaches the function,
-  std::shared_ptr<std::atomic<std::uint64_t>> firings;  // counted here, over all runs
-  std::int64_t keep_last = 0;                           // async: undelivered firings that are kept, 0: all
+  std::int64_t every = 1;              // only each so-manieth firing reaches the function
+  std::int64_t keep_last = 0;          // async: undelivered firings that are kept, 0: all
+  std::shared_ptr<SiteCounts> counts;  // where `every` or `keep_last` needs them
 
   void fields(FieldSink& sink) const;
 };

@@ -8,6 +8,7 @@
 #include "host/bad_result.h"
 #include "host/executor.h"
 #include "host/packing.h"
+#include "host/queue.h"
 #include "host/run_state.h"
 
 namespace postern::host {
@@ -28,8 +29,9 @@ TapInfo make_info(const RunState& run, const HostSite& site, detail::StopState* 
           mask};
 }
 
-/// Runs the function on these leaves; false if it failed, with the failure kept in `error` and `code`.
-bool enter(const HostSite& site, const Firing& firing, std::exception_ptr& error, ErrorCode& code) noexcept {
+}  // namespace
+
+bool enter_function(const HostSite& site, const Firing& firing, std::exception_ptr& error, ErrorCode& code) noexcept {
   try {
     site.function->invoke(site.function->object.get(), firing);
     return true;
@@ -45,6 +47,8 @@ bool enter(const HostSite& site, const Firing& firing, std::exception_ptr& error
   }
   return false;
 }
+
+namespace {
 
 void keep_failure(RunState& run, const HostSite& site, int device, const std::exception_ptr& error, ErrorCode code) noexcept {
   try {
@@ -65,7 +69,7 @@ bool fire_here(RunState& run, const HostSite& site, void* const* data, int devic
                       &site.spec->result_structure};
   std::exception_ptr error;
   ErrorCode code = ErrorCode::ok;
-  if (enter(site, firing, error, code)) [[likely]] {
+  if (enter_function(site, firing, error, code)) [[likely]] {
     if (run.end.load(std::memory_order_relaxed)) [[unlikely]] {
       run.request(Outcome::stopped);
       return false;
@@ -109,7 +113,7 @@ bool fire_limited(RunState& run, const HostSite& site, void* const* data, int de
         &job->site.spec->result_structure};
     std::exception_ptr error;
     ErrorCode code = ErrorCode::ok;
-    const bool ok = enter(job->site, firing, error, code);
+    const bool ok = enter_function(job->site, firing, error, code);
     std::scoped_lock lock(job->guard);
     job->ok = ok;
     job->error = error;
@@ -143,10 +147,23 @@ bool fire_limited(RunState& run, const HostSite& site, void* const* data, int de
   return false;
 }
 
+/// A firing that is delivered later.
+bool fire_later(RunState& run, const HostSite& site, void* const* data, int device, std::span<const bool> mask) noexcept {
+  try {
+    return tap_queue(device).push(run, site, data, mask);
+  } catch (...) {
+    keep_failure(run, site, device, std::current_exception(), ErrorCode::resource_exhausted);
+    return false;
+  }
+}
+
 /// One firing in the way that the site asks for.
 bool fire_one(RunState& run, const HostSite& site, void* const* data, int device, std::int64_t element,
               std::span<const bool> mask) noexcept {
   const SiteSpec& spec = *site.spec;
+  if (spec.every != 1 && spec.counts->firings.fetch_add(1, std::memory_order_relaxed) % static_cast<std::uint64_t>(spec.every) != 0)
+    return true;
+  if (spec.async) return fire_later(run, site, data, device, mask);
   const auto start = RunState::Clock::now();
   bool ok = false;
   if (start >= run.deadline) {
@@ -241,13 +258,12 @@ bool fire(RunState& run, const HostSite& site, void* const* buffers, int device)
   bool ok = false;
   if (!run.stop.load(std::memory_order_relaxed)) [[likely]] {
     run.current.store(&site, std::memory_order_relaxed);
-    const SiteSpec& spec = *site.spec;
-    if (!site.level_sizes.empty())
-      ok = fire_batch(run, site, buffers, device);
-    else if (spec.masked || spec.timeout.count() > 0 || spec.warn_after.count() > 0 || run.deadline != RunState::Clock::time_point::max())
-      ok = fire_whole(run, site, buffers, device);
-    else
+    if (site.direct && run.deadline == RunState::Clock::time_point::max()) [[likely]]
       ok = fire_here(run, site, buffers, device, -1, {});
+    else if (!site.level_sizes.empty())
+      ok = fire_batch(run, site, buffers, device);
+    else
+      ok = fire_whole(run, site, buffers, device);
   }
   if (!ok && run.poison) zero_results(site, buffers);
   return ok;

@@ -26,6 +26,11 @@ constexpr std::size_t kept_failures = 16;
 }  // namespace
 
 const Nesting* nesting() { return current_nesting; }
+bool in_delivery() {
+  for (const Nesting* n = current_nesting; n; n = n->outer)
+    if (n->delivery) return true;
+  return false;
+}
 NestingScope::NestingScope(const Nesting* nesting) : before_(current_nesting) { current_nesting = nesting; }
 NestingScope::~NestingScope() { current_nesting = before_; }
 
@@ -42,8 +47,34 @@ std::string describe(const std::exception_ptr& error) {
   }
 }
 
+namespace {
+std::string failure_text(const HostSite& site, int device, const std::string& what) {
+  return fmt::format("{} on device {}: {}", describe(*site.spec), device, what);
+}
+}  // namespace
+
+std::exception_ptr callback_error(ErrorCode code, const HostSite& site, int device, const std::exception_ptr& cause) {
+  return std::make_exception_ptr(
+      CallbackError(code, failure_text(site, device, describe(cause)), {site.spec->name, site.spec->place}, device, cause));
+}
+
+std::shared_ptr<TapSource> RunState::tap_source() {
+  if (!has_tap_source_.load(std::memory_order_acquire)) {
+    std::scoped_lock lock(guard_);
+    if (!has_tap_source_.load()) {
+      if (!tap_source_) tap_source_ = std::make_shared<TapSource>();
+      tap_source_->owner = owner;
+      tap_source_->run = handle();
+      tap_source_->number = number;
+      tap_source_->context = context;
+      has_tap_source_.store(true, std::memory_order_release);
+    }
+  }
+  return tap_source_;
+}
+
 void RunState::fail(ErrorCode code, const HostSite& site, int on_device, std::exception_ptr cause, const std::string& what) {
-  const std::string text = fmt::format("{} on device {}: {}", describe(*site.spec), on_device, what);
+  const std::string text = failure_text(site, on_device, what);
   {
     std::scoped_lock lock(guard_);
     if (count_++ == 0) {
@@ -87,6 +118,11 @@ void RunState::close() {
   Outcome running = Outcome::running;
   outcome_.compare_exchange_strong(running, Outcome::done);
   current.store(nullptr);
+  if (!has_tap_source_.exchange(false)) return;
+  // What is still to be delivered keeps the source; else the next run of this record takes it over.
+  if (tap_source_.use_count() > 1) return tap_source_.reset();
+  tap_source_->owner.reset();
+  tap_source_->stop = tap_source_->end = false;
 }
 
 std::exception_ptr RunState::error() const {
@@ -129,6 +165,7 @@ void RunState::reset() {
     seen_ = false;
   }
   current.store(nullptr, std::memory_order_relaxed);
+  never_waits.store(false, std::memory_order_relaxed);
   context = nullptr;
   deadline = Clock::time_point::max();
 }

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -26,6 +27,16 @@ namespace postern::host {
 
 enum class Outcome : std::uint8_t { running, done, failed, cancelled, stopped };
 
+class RunState;
+
+/// What the undelivered firings of one run need after it has ended. Its StopState is what their StopToken and end_run see.
+struct TapSource : detail::StopState {
+  std::shared_ptr<const void> owner;  // of the sites
+  std::weak_ptr<RunState> run;
+  std::uint64_t number = 0;
+  void* context = nullptr;
+};
+
 class RunState : public detail::StopState {
  public:
   using Clock = std::chrono::steady_clock;
@@ -38,6 +49,9 @@ class RunState : public detail::StopState {
   int device = -1;      // of a run on one device; -1: the handler asks XLA
   void* context = nullptr;
   Clock::time_point deadline = Clock::time_point::max();
+
+  std::shared_ptr<const void> owner;     // of `sites`
+  std::atomic<bool> never_waits{false};  // for room in a tap queue: a listener waits for this run
 
   // For whoever watches.
   std::atomic<const HostSite*> current{nullptr};
@@ -60,8 +74,17 @@ class RunState : public detail::StopState {
 
   void reset();
 
+  /// What the undelivered firings of this run share; made when it is first asked for.
+  std::shared_ptr<TapSource> tap_source();
+  virtual std::weak_ptr<RunState> handle() { return {}; }  // empty for a run that lives on a stack
+
+  RunState() = default;
+  virtual ~RunState() = default;
+
  private:
   std::exception_ptr error() const;
+  std::shared_ptr<TapSource> tap_source_;
+  std::atomic<bool> has_tap_source_{false};
 
   std::atomic<Outcome> outcome_{Outcome::running};
   mutable std::mutex guard_;
@@ -82,8 +105,11 @@ struct Nesting {
   const HostSite* site;
   int device;
   int depth;
+  bool delivery = false;  // of an asynchronous tap
 };
 const Nesting* nesting();
+/// Whether the thread is inside a listener of an asynchronous tap.
+bool in_delivery();
 /// Makes `nesting` the thread's for a scope: for threads that work on behalf of a firing.
 class NestingScope {
  public:
@@ -101,6 +127,12 @@ class NestingScope {
 bool fire(RunState& run, const HostSite& site, void* const* buffers, int device) noexcept;
 /// The same for buffers that hold elements of less than a byte as XLA does; the function sees one a byte.
 bool fire_packed(RunState& run, const HostSite& site, void* const* buffers, int device) noexcept;
+
+/// Runs the function on these leaves; false if it failed, and how.
+bool enter_function(const HostSite& site, const detail::Firing& firing, std::exception_ptr& error, ErrorCode& code) noexcept;
+
+/// The failure of one firing as barrier() and the run's end throw it.
+std::exception_ptr callback_error(ErrorCode code, const HostSite& site, int device, const std::exception_ptr& cause);
 
 /// "call 'fetch' at main.cc:12": how errors name a site.
 std::string describe(const SiteSpec& site);

@@ -15,6 +15,7 @@ struct HostSite {
   std::size_t operands = 0, results = 0;
   std::size_t buffers = 0;                // of the equation: operands, the mask if any, results
   std::vector<std::size_t> buffer_bytes;  // of the equation's operands and results, one byte an element at least
+  bool direct = false;                    // the function is entered on the spot, with the call's own buffers
   bool packed = false;                    // some leaf has elements of less than a byte
 
   // Elements of the batch, and by how many bytes each leaf moves on along each level (row-major over levels).

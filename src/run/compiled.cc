@@ -7,9 +7,9 @@
 
 #include "core/check.h"
 #include "core/log.h"
+#include "host/unseen.h"
 #include "run/array.h"
 #include "run/disk_cache.h"
-#include "run/failures.h"
 #include "trace/literal.h"
 
 namespace postern::run {
@@ -108,7 +108,7 @@ std::shared_ptr<RunRecord> CompiledProgram::new_record() const {
   // When nobody holds the record any more it waits for the next run; it reports a failure that nobody saw.
   return {record.release(), [pool = std::weak_ptr<Pool>(pool_)](RunRecord* r) {
             std::unique_ptr<RunRecord> owned(r);
-            if (std::exception_ptr unseen = owned->take_unseen()) keep_unseen(std::move(unseen));
+            if (std::exception_ptr unseen = owned->take_unseen()) host::keep_unseen(std::move(unseen));
             if (auto p = pool.lock()) {
               owned->reset();
               std::scoped_lock lock(p->guard);

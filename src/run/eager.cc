@@ -81,9 +81,9 @@ Tensors fire_now(const Primitive& primitive, const ParamsPtr& params, std::span<
         ErrorCode::reentry,
         fmt::format("{} is nested {} levels deep, {} are allowed (Config::max_reentry)", host::describe(*spec), nested->depth, limit),
         Site{spec->name, spec->place}, 0, nullptr);
-  std::vector<host::HostSite> sites;
-  sites.emplace_back(spec, spec->function);
-  if (!spec->function) sites = host::resolve_names(sites);
+  auto sites = std::make_shared<std::vector<host::HostSite>>();
+  sites->emplace_back(spec, spec->function);
+  if (!spec->function) *sites = host::resolve_names(*sites);
 
   std::vector<const Type*> types;
   std::vector<std::shared_ptr<const void>> keep;
@@ -104,10 +104,11 @@ Tensors fire_now(const Primitive& primitive, const ParamsPtr& params, std::span<
     }
   }
   host::RunState state;
-  state.sites = sites.data();
+  state.sites = sites->data();
+  state.owner = sites;
   state.site_count = 1;
   state.device = 0;
-  if (!host::fire(state, sites[0], buffers.data(), 0)) state.rethrow();
+  if (!host::fire(state, sites->front(), buffers.data(), 0)) state.rethrow();
   return results;
 }
 

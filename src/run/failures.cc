@@ -4,89 +4,68 @@
 #include <postern/devices.h>
 #include <postern/error.h>
 
+#include <atomic>
 #include <cstdlib>
-#include <mutex>
+#include <exception>
 #include <optional>
-#include <utility>
-#include <vector>
 
 #include "core/log.h"
+#include "host/queue.h"
 #include "host/run_state.h"
+#include "host/unseen.h"
 #include "run/runtime.h"
 
 namespace postern::run {
 
 namespace {
 
-constexpr std::size_t kept_failures = 16;
-
-/// Never destroyed: runs may end after main.
-struct Unseen {
-  std::mutex guard;
-  std::vector<std::exception_ptr> failures;  // the first ones
-  std::size_t count = 0;
-};
-Unseen& unseen() {
-  static Unseen* const u = new Unseen;
-  return *u;
-}
-
 std::chrono::milliseconds exit_limit;
+std::atomic<bool> drained{false};
+std::terminate_handler earlier_handler = nullptr;
 
-std::size_t wait_for_runs(std::optional<std::chrono::nanoseconds> limit) {
+struct Pending {
+  std::size_t runs = 0, firings = 0;
+};
+
+/// Runs first: what they tap is in the queues when they have ended.
+Pending wait_for_all(std::optional<std::chrono::nanoseconds> limit) {
   if (const host::Nesting* n = host::nesting()) {
     const Site site = n->site ? Site{n->site->spec->name, n->site->spec->place} : Site{};
     throw CallbackError(ErrorCode::reentry,
-                        fmt::format("barrier inside {} would wait for the run that is calling it",
-                                    n->site ? host::describe(*n->site->spec) : "a host function"),
+                        fmt::format("barrier inside {} would wait for {}", n->site ? host::describe(*n->site->spec) : "a host function",
+                                    host::in_delivery() ? "the queue that is being delivered to it" : "the run that is calling it"),
                         site, n->device, nullptr);
   }
-  return Runtime::exists() ? Runtime::get().wait_for_runs(limit) : 0;
+  if (!Runtime::exists()) return {};
+  std::optional<host::RunState::Clock::time_point> until;
+  if (limit) until = host::RunState::Clock::now() + *limit;
+  const std::size_t runs = Runtime::get().wait_for_runs(limit);
+  return {runs, host::wait_for_taps(until)};
 }
 
-void throw_unseen() {
-  std::vector<std::exception_ptr> failures;
-  std::size_t count = 0;
-  {
-    std::scoped_lock lock(unseen().guard);
-    failures.swap(unseen().failures);
-    count = std::exchange(unseen().count, 0);
-  }
-  if (failures.empty()) return;
-  if (count == 1) std::rethrow_exception(failures.front());
-  std::vector<std::string> others;
-  for (std::size_t i = 1; i < failures.size(); ++i) others.push_back(host::describe(failures[i]));
+void drain() {
+  if (drained.exchange(true)) return;
   try {
-    std::rethrow_exception(failures.front());
-  } catch (const CallbackError& e) {
-    throw CallbackError(e.code(), fmt::format("{} (and {} more failures)", e.what(), count - 1), e.site(), e.device(), e.cause(), others,
-                        count);
-  }
-}
-
-void at_exit() {
-  std::size_t left = 0;
-  try {
-    left = wait_for_runs(exit_limit);
+    const Pending left = wait_for_all(exit_limit);
+    if (left.runs > 0) log(LogLevel::warning, "the process ends with {} runs still in flight after {} ms", left.runs, exit_limit.count());
+    if (left.firings > 0)
+      log(LogLevel::warning, "the process ends with {} firings of taps undelivered after {} ms", left.firings, exit_limit.count());
   } catch (const Error&) {
-    return;  // exit() inside a host function: the run that called it cannot end
+    // exit() inside a host function: what called it cannot end
   }
-  if (left > 0) log(LogLevel::warning, "the process ends with {} runs still in flight after {} ms", left, exit_limit.count());
-  std::scoped_lock lock(unseen().guard);
-  for (const std::exception_ptr& e : unseen().failures) log_line(fmt::format("a failure that nobody waited for: {}", host::describe(e)));
+  host::print_unseen();
 }
 
 }  // namespace
 
-void keep_unseen(std::exception_ptr failure) {
-  std::scoped_lock lock(unseen().guard);
-  ++unseen().count;
-  if (unseen().failures.size() < kept_failures) unseen().failures.push_back(std::move(failure));
-}
-
 void drain_at_exit(std::chrono::milliseconds limit) {
   exit_limit = limit;
-  std::atexit(at_exit);
+  std::atexit(drain);
+  earlier_handler = std::set_terminate([] {
+    drain();
+    if (earlier_handler) earlier_handler();
+    std::abort();
+  });
 }
 
 }  // namespace postern::run
@@ -94,14 +73,14 @@ void drain_at_exit(std::chrono::milliseconds limit) {
 namespace postern {
 
 void barrier() {
-  run::wait_for_runs({});
-  run::throw_unseen();
+  run::wait_for_all({});
+  host::throw_unseen();
 }
 
 std::size_t barrier(std::chrono::nanoseconds limit) {
-  const std::size_t left = run::wait_for_runs(limit);
-  if (left == 0) run::throw_unseen();
-  return left;
+  const run::Pending left = run::wait_for_all(limit);
+  if (left.runs + left.firings == 0) host::throw_unseen();
+  return left.runs + left.firings;
 }
 
 }  // namespace postern

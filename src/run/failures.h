@@ -1,13 +1,11 @@
-// Failures that nobody has seen yet, for barrier() and the end of the process.
+// Waiting for everything, and the end of the process.
 #pragma once
 #include <chrono>
-#include <exception>
 
 namespace postern::run {
 
-void keep_unseen(std::exception_ptr failure);
-
-/// When the process ends: waits at most so long for runs in flight, then prints the unseen failures. Called once.
+/// When the process ends, by returning from main, std::exit, or an exception that nobody catches: waits at most so long for runs in flight
+/// and undelivered taps, then prints the unseen failures. Called once.
 void drain_at_exit(std::chrono::milliseconds limit);
 
 }  // namespace postern::run

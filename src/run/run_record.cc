@@ -20,10 +20,13 @@ void RunRecord::begin(std::shared_ptr<const CompiledProgram> program, Lane& lane
   device = lane.device;
   sites = program_->sites_.data();
   site_count = program_->sites_.size();
-  if (program_->named_) {
-    resolved_ = host::resolve_names(program_->sites_);
-    sites = resolved_.data();
+  owner = program_;
+  if (program_->named_) {  // this run has sites of its own
+    auto resolved = std::make_shared<const std::vector<host::HostSite>>(host::resolve_names(program_->sites_));
+    sites = resolved->data();
+    owner = std::move(resolved);
   }
+  never_waits = host::in_delivery();
 }
 
 bool RunRecord::finish(pjrt::Event complete) {
@@ -46,11 +49,13 @@ void RunRecord::release() noexcept {
   close();
   if (lane_) Runtime::get().leave(*std::exchange(lane_, nullptr));
   // The functions may go now, even while results live on.
-  resolved_.clear();
+  owner.reset();
   program_.reset();
 }
 
-void RunRecord::refuse_own_wait() const {
+void RunRecord::refuse_own_wait() {
+  // A listener of an asynchronous tap that waits for a run must not keep it waiting for room in the listener's own queue.
+  if (host::in_delivery()) never_waits = true;
   for (const host::Nesting* n = host::nesting(); n; n = n->outer)
     if (n->run == this)
       throw CallbackError(ErrorCode::reentry,

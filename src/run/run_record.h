@@ -26,8 +26,10 @@ class RunRecord : public host::RunState, public std::enable_shared_from_this<Run
   /// The run is over: its lane is free, its functions may go, even while results live on.
   void release() noexcept;
 
+  std::weak_ptr<host::RunState> handle() override { return weak_from_this(); }
+
   /// Throws CallbackError(reentry) when the calling thread is inside a host function of this very run.
-  void refuse_own_wait() const;
+  void refuse_own_wait();
 
  private:
   friend class CompiledProgram;
@@ -35,8 +37,7 @@ class RunRecord : public host::RunState, public std::enable_shared_from_this<Run
   pjrt::ExecuteContext execute_context_;
   std::shared_ptr<const CompiledProgram> program_;
   Lane* lane_ = nullptr;
-  std::vector<host::HostSite> resolved_;  // this run's sites, when some are found by name
-  std::shared_ptr<RunRecord> self_;       // while XLA may call
+  std::shared_ptr<RunRecord> self_;  // while XLA may call
 };
 
 }  // namespace postern::run

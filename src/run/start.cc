@@ -66,9 +66,10 @@ std::shared_ptr<StartedRun> start_run(std::shared_ptr<const run::CompiledProgram
   if (options.deadline.count() > 0) run->deadline = run->record->deadline = RunState::Clock::now() + options.deadline;
   const host::Nesting* nested = host::nesting();
   const int depth = nested ? nested->depth : 0;
-  host::run_on_host_thread([run, program = std::move(program), arguments = std::move(arguments), depth]() mutable {
+  const bool delivery = host::in_delivery();
+  host::run_on_host_thread([run, program = std::move(program), arguments = std::move(arguments), depth, delivery]() mutable {
     // A run that a host function starts counts as nested in it.
-    const host::Nesting here{nullptr, nullptr, nullptr, 0, depth};
+    const host::Nesting here{nullptr, nullptr, nullptr, 0, depth, delivery};
     host::NestingScope scope(depth ? &here : nullptr);
     work(*run, *program, arguments);
     program.reset();  // its functions go with the run, not with who waits

@@ -1,0 +1,56 @@
+// Recycled memory.
+#include "host/blocks.h"
+
+#include <algorithm>
+#include <bit>
+#include <new>
+
+namespace postern::host {
+
+namespace {
+
+constexpr std::size_t smallest = 128;
+constexpr auto alignment = std::align_val_t{64};
+
+}  // namespace
+
+std::size_t Blocks::size_for(std::size_t bytes) {
+  if (bytes <= smallest) return smallest;
+  const std::size_t quarter = std::bit_floor(bytes - 1) / 4;
+  return (bytes + quarter - 1) / quarter * quarter;
+}
+
+std::size_t Blocks::index_of(std::size_t size) {
+  const auto power = static_cast<std::size_t>(std::bit_width(size - 1)) - 1;
+  const std::size_t quarter = (std::size_t{1} << power) / 4;
+  return power * 4 + (size - 1 - (std::size_t{1} << power)) / quarter;
+}
+
+void* Blocks::take(std::size_t size) {
+  Free*& first = free_[index_of(size)];
+  if (!first) return ::operator new(size, alignment);
+  Free* const block = first;
+  first = block->next;
+  retained_ -= size;
+  return block;
+}
+
+void Blocks::give_back(void* block, std::size_t size) noexcept {
+  Free*& first = free_[index_of(size)];
+  first = new (block) Free{first};
+  retained_ += size;
+}
+
+void Blocks::trim(std::size_t keep) noexcept {
+  for (std::size_t i = free_.size(); i-- > 0 && retained_ > keep;) {
+    const std::size_t power = std::size_t{1} << (i / 4), size = power + (i % 4 + 1) * (power / 4);
+    while (free_[i] && retained_ > keep) {
+      Free* const block = free_[i];
+      free_[i] = block->next;
+      retained_ -= size;
+      ::operator delete(block, alignment);
+    }
+  }
+}
+
+}  // namespace postern::host

@@ -1,0 +1,301 @@
+// Asynchronous taps: copies, back-pressure, delivery.
+#include "host/queue.h"
+
+#include <array>
+#include <cstring>
+#include <new>
+#include <thread>
+
+#include "core/check.h"
+#include "core/log.h"
+#include "host/executor.h"
+#include "host/unseen.h"
+
+namespace postern::host {
+
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr std::size_t default_limit = std::size_t{256} << 20;
+constexpr std::size_t copied_under_lock = 2048;
+constexpr std::size_t retained_when_idle = std::size_t{1} << 20;
+constexpr std::size_t batch_size = 64;
+std::atomic<std::size_t> limit{default_limit};
+
+std::size_t aligned(std::size_t bytes) { return bytes < 64 ? (bytes + 15) / 16 * 16 : (bytes + 63) / 64 * 64; }
+
+}  // namespace
+
+/// One firing; its leaves and mask follow in the same block.
+struct TapQueue::Item {
+  Item* next = nullptr;
+  Item* before = nullptr;
+  Item* next_of_place = nullptr;
+  const HostSite* site;
+  std::shared_ptr<TapSource> source;
+  std::size_t size;  // of the block
+  std::uint64_t number = 0;
+  std::size_t mask = 0;
+
+  static constexpr std::size_t header = 128;
+  std::byte* payload() { return reinterpret_cast<std::byte*>(this) + header; }
+
+  static std::size_t bytes(const HostSite& site, std::size_t mask) {
+    std::size_t total = header + mask;
+    for (std::size_t i = 0; i < site.operands; ++i) total += aligned(site.leaf_bytes[i]);
+    return total;
+  }
+  void fill(void* const* data, std::span<const bool> live) {
+    std::byte* to = payload();
+    for (std::size_t i = 0; i < site->operands; ++i) {
+      std::memcpy(to, data[i], site->leaf_bytes[i]);
+      to += aligned(site->leaf_bytes[i]);
+    }
+    if (!live.empty()) std::memcpy(to, live.data(), live.size());
+  }
+};
+
+bool TapQueue::fits(std::size_t bytes) const { return held_ == 0 || held_ + bytes <= limit.load(std::memory_order_relaxed); }
+
+bool TapQueue::wait_for_space(Lock& lock, RunState& run, const HostSite& site, std::size_t bytes) {
+  if (!std::exchange(told_full_, true))
+    log(LogLevel::warning,
+        "the tap queue of device {} is full ({} bytes, Config::tap_queue_bytes): programs wait for its listeners, first at {}", device_,
+        limit.load(), describe(*site.spec));
+  ++space_waiters_;
+  // Short waits: a run that is cancelled, or that a listener begins to wait for, has nothing to wake us with.
+  while (!fits(bytes) && !run.stop.load(std::memory_order_relaxed) && !run.never_waits.load(std::memory_order_relaxed))
+    space_.wait_for(lock, 5ms);
+  --space_waiters_;
+  return !run.stop.load(std::memory_order_relaxed);
+}
+
+/// Taps that keep only their last firings never wait: older ones of the same place go first. False when this one has to go.
+bool TapQueue::make_room_among_own(const HostSite& site, std::size_t bytes) {
+  Kept& own = kept_[site.spec.get()];
+  while (own.count > 0 && (own.count >= site.spec->keep_last || !fits(bytes))) {
+    unlink(own.first);
+    site.spec->counts->dropped.fetch_add(1, std::memory_order_relaxed);
+    ++dropped_;
+  }
+  return fits(bytes);
+}
+
+bool TapQueue::push(RunState& run, const HostSite& site, void* const* data, std::span<const bool> mask) {
+  const std::size_t size = Blocks::size_for(Item::bytes(site, mask.size()));
+  std::shared_ptr<TapSource> source = run.tap_source();
+  Lock lock(guard_);
+  if (site.spec->keep_last > 0) {
+    if (!make_room_among_own(site, size)) {
+      site.spec->counts->dropped.fetch_add(1, std::memory_order_relaxed);
+      ++dropped_;
+      return true;
+    }
+  } else if (!fits(size) && !run.never_waits.load(std::memory_order_relaxed) && !wait_for_space(lock, run, site, size)) {
+    return false;
+  }
+  if (!running_) {
+    run_on_host_thread([this] { work(); });
+    running_ = true;
+  }
+  if (const std::size_t most = limit.load(std::memory_order_relaxed); !blocks_.has(size) && blocks_.retained() + held_ + size > most)
+    blocks_.trim(held_ + size < most ? most - held_ - size : 0);
+  Item* const item = new (blocks_.take(size)) Item{.site = &site, .source = std::move(source), .size = size, .mask = mask.size()};
+  held_ += size;
+  peak_ = std::max(peak_, held_);
+  if (size <= copied_under_lock) {
+    item->fill(data, mask);
+  } else {
+    lock.unlock();
+    item->fill(data, mask);
+    lock.lock();
+  }
+  append(item);
+  if (sleeping_) wake_.notify_one();
+  return true;
+}
+
+void TapQueue::append(Item* item) {
+  item->number = next_++;
+  item->before = last_;
+  (last_ ? last_->next : first_) = item;
+  last_ = item;
+  linked_.store(linked_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  if (item->site->spec->keep_last == 0) return;
+  Kept& own = kept_[item->site->spec.get()];
+  (own.last ? own.last->next_of_place : own.first) = item;
+  own.last = item;
+  ++own.count;
+}
+
+/// Takes the oldest firing of its place out of the queue; it is lost.
+void TapQueue::unlink(Item* item) {
+  Kept& own = kept_[item->site->spec.get()];
+  own.first = item->next_of_place;
+  if (!own.first) own.last = nullptr;
+  --own.count;
+  (item->before ? item->before->next : first_) = item->next;
+  (item->next ? item->next->before : last_) = item->before;
+  linked_.store(linked_.load(std::memory_order_relaxed) - 1, std::memory_order_release);
+  release(item);
+}
+
+void TapQueue::release(Item* item) noexcept {
+  const std::size_t size = item->size;
+  item->~Item();
+  blocks_.give_back(item, size);
+  held_ -= size;
+}
+
+bool TapQueue::wait_for_items(Lock& lock) {
+  // A program that taps all the time is worth a moment of waiting awake: waking a thread costs the program more than a whole firing.
+  lock.unlock();
+  const auto until = RunState::Clock::now() + 50us;
+  while (linked_.load(std::memory_order_acquire) == 0 && RunState::Clock::now() < until) std::this_thread::yield();
+  lock.lock();
+  sleeping_ = true;
+  const bool got = wake_.wait_for(lock, 5s, [&] { return first_ != nullptr; });
+  sleeping_ = false;
+  return got;
+}
+
+void TapQueue::work() {
+  std::array<Item*, batch_size> batch;
+  std::size_t take = 1;
+  Lock lock(guard_);
+  while (first_ || wait_for_items(lock)) {
+    std::size_t count = 0;
+    hands_from_ = first_->number;
+    for (; count < take && first_; ++count) {
+      Item* const item = batch[count] = first_;
+      first_ = item->next;
+      if (item->site->spec->keep_last == 0) continue;
+      Kept& own = kept_[item->site->spec.get()];
+      own.first = item->next_of_place;
+      if (!own.first)
+        kept_.erase(item->site->spec.get());
+      else
+        --own.count;
+    }
+    (first_ ? first_->before : last_) = nullptr;
+    in_hands_ = count;
+    linked_.store(linked_.load(std::memory_order_relaxed) - count, std::memory_order_release);
+    lock.unlock();
+    const auto start = RunState::Clock::now();
+    for (std::size_t i = 0; i < count; ++i) deliver(*batch[i]);
+    // Listeners that take their time are given one firing after another, so that what has been delivered makes room at once.
+    take = RunState::Clock::now() - start < 50us ? std::min(take * 2, batch_size) : 1;
+    lock.lock();
+    in_hands_ = 0;
+    delivered_ += count;
+    for (std::size_t i = 0; i < count; ++i) release(batch[i]);
+    if (space_waiters_ > 0) space_.notify_all();
+    if (end_waiters_ > 0) done_.notify_all();
+  }
+  blocks_.trim(retained_when_idle);
+  running_ = false;
+}
+
+void TapQueue::deliver(Item& item) noexcept {
+  const HostSite& site = *item.site;
+  TapSource& source = *item.source;
+  constexpr std::size_t few = 32;
+  void* small[few];
+  std::vector<void*> large;
+  std::exception_ptr error;
+  ErrorCode code = ErrorCode::threw;
+  try {
+    if (site.operands > few) large.resize(site.operands);
+    void** const data = site.operands > few ? large.data() : small;
+    std::byte* at = item.payload();
+    for (std::size_t i = 0; i < site.operands; ++i) {
+      data[i] = at;
+      at += aligned(site.leaf_bytes[i]);
+    }
+    const SiteSpec& spec = *site.spec;
+    const Nesting here{nullptr, nullptr, &site, device_, 1, true};
+    NestingScope scope(&here);
+    const TapInfo info{{spec.name, device_, spec.place, source.number, StopToken(&source), source.context, -1, &source},
+                       spec.transforms,
+                       spec.operand_paths,
+                       spec.recomputed,
+                       {reinterpret_cast<const bool*>(at), item.mask},
+                       spec.counts ? spec.counts->dropped.load(std::memory_order_relaxed) : 0};
+    const detail::Firing firing{site.leaves.data(), data, site.operands, 0, &info, &spec.named.attributes, &spec.result_structure};
+    if (enter_function(site, firing, error, code)) {
+      if (!source.end.load(std::memory_order_relaxed)) [[likely]]
+        return;
+      if (const auto run = source.run.lock()) run->request(Outcome::stopped);
+      return;
+    }
+  } catch (...) {
+    error = std::current_exception();
+  }
+  try {
+    keep_unseen(callback_error(code, site, device_, error));
+  } catch (...) {
+    log_line("a tap failed, and there was no memory to say how");
+  }
+}
+
+bool TapQueue::pending_before(std::uint64_t number) const {
+  return (in_hands_ && hands_from_ < number) || (first_ && first_->number < number);
+}
+
+std::size_t TapQueue::wait(std::optional<RunState::Clock::time_point> until) {
+  Lock lock(guard_);
+  const std::uint64_t last = next_;
+  auto done = [&] { return !pending_before(last); };
+  ++end_waiters_;
+  if (until)
+    done_.wait_until(lock, *until, done);
+  else
+    done_.wait(lock, done);
+  --end_waiters_;
+  return done() ? 0 : in_hands_ + linked_.load();
+}
+
+TapQueueStats TapQueue::stats() const {
+  Lock lock(guard_);
+  return {delivered_, dropped_, in_hands_ + linked_.load(), held_, peak_, limit.load()};
+}
+
+namespace {
+
+constexpr std::size_t most_devices = 1024;
+std::array<std::atomic<TapQueue*>, most_devices> queues;
+
+}  // namespace
+
+TapQueue& tap_queue(int device) {
+  auto& place = queues[static_cast<std::size_t>(std::max(device, 0)) % most_devices];
+  if (TapQueue* q = place.load(std::memory_order_acquire)) [[likely]]
+    return *q;
+  // Never destroyed: the delivery thread may outlive main.
+  auto* made = new TapQueue(device);
+  TapQueue* none = nullptr;
+  if (place.compare_exchange_strong(none, made)) return *made;
+  delete made;
+  return *none;
+}
+
+void set_tap_queue_limit(std::size_t bytes) { limit = bytes ? bytes : default_limit; }
+
+std::size_t wait_for_taps(std::optional<RunState::Clock::time_point> until) {
+  std::size_t left = 0;
+  for (auto& queue : queues)
+    if (TapQueue* q = queue.load(std::memory_order_acquire)) left += q->wait(until);
+  return left;
+}
+
+}  // namespace postern::host
+
+namespace postern {
+
+TapQueueStats tap_queue_stats(int device) {
+  check(device >= 0, "tap_queue_stats: a device is counted from 0, got {}", device);
+  return host::tap_queue(device).stats();
+}
+
+}  // namespace postern

@@ -1,0 +1,77 @@
+// TapQueue: the undelivered firings of a device's asynchronous taps, and the thread that delivers them in order.
+#pragma once
+#include <postern/tap.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "host/blocks.h"
+#include "host/run_state.h"
+
+namespace postern::host {
+
+class TapQueue {
+ public:
+  explicit TapQueue(int device) : device_(device) {}
+
+  /// Copies one firing into the queue, waiting while that is full. False when the run was stopped meanwhile. Allocates nothing once blocks
+  /// of its size have come back. Throws what the system throws when it has no memory or thread.
+  bool push(RunState& run, const HostSite& site, void* const* data, std::span<const bool> mask);
+
+  /// Waits until everything that is in the queue now has been delivered; how many firings were not when the limit passed.
+  std::size_t wait(std::optional<RunState::Clock::time_point> limit);
+
+  TapQueueStats stats() const;
+
+ private:
+  struct Item;
+  struct Kept {  // the undelivered firings of one place, oldest first
+    Item* first = nullptr;
+    Item* last = nullptr;
+    std::int64_t count = 0;
+  };
+  using Lock = std::unique_lock<std::mutex>;
+
+  bool fits(std::size_t bytes) const;
+  bool wait_for_space(Lock& lock, RunState& run, const HostSite& site, std::size_t bytes);
+  bool make_room_among_own(const HostSite& site, std::size_t bytes);
+  void append(Item* item);
+  void unlink(Item* item);
+  void release(Item* item) noexcept;
+  bool pending_before(std::uint64_t number) const;
+
+  void work();
+  bool wait_for_items(Lock& lock);
+  void deliver(Item& item) noexcept;
+
+  const int device_;
+  mutable std::mutex guard_;
+  std::condition_variable wake_, space_, done_;
+  Item* first_ = nullptr;
+  Item* last_ = nullptr;
+  std::atomic<std::size_t> linked_{0};  // the delivery thread looks at it without the lock
+  std::size_t in_hands_ = 0;            // taken by the delivery thread, from number hands_from_ on
+  std::uint64_t hands_from_ = 0, next_ = 0;
+  Blocks blocks_;
+  std::size_t held_ = 0, peak_ = 0;  // bytes of undelivered firings
+  std::uint64_t delivered_ = 0, dropped_ = 0;
+  std::unordered_map<const SiteSpec*, Kept> kept_;  // of taps that keep only their last firings
+  bool running_ = false, sleeping_ = false, told_full_ = false;
+  int space_waiters_ = 0, end_waiters_ = 0;
+};
+
+/// The queue of a device; it lives as long as the process.
+TapQueue& tap_queue(int device);
+void set_tap_queue_limit(std::size_t bytes);  // 0: the default
+
+/// On all devices: see TapQueue::wait.
+std::size_t wait_for_taps(std::optional<RunState::Clock::time_point> limit);
+
+}  // namespace postern::host

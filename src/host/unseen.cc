@@ -1,0 +1,65 @@
+// The list that barrier() and the end of the process empty.
+#include "host/unseen.h"
+
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "core/log.h"
+#include "host/run_state.h"
+
+namespace postern::host {
+
+namespace {
+
+constexpr std::size_t kept_failures = 16;
+
+/// Never destroyed: runs may end after main.
+struct Unseen {
+  std::mutex guard;
+  std::vector<std::exception_ptr> failures;  // the first ones
+  std::size_t count = 0;
+};
+Unseen& unseen() {
+  static Unseen* const u = new Unseen;
+  return *u;
+}
+
+}  // namespace
+
+void keep_unseen(std::exception_ptr failure) {
+  std::scoped_lock lock(unseen().guard);
+  ++unseen().count;
+  if (unseen().failures.size() < kept_failures) unseen().failures.push_back(std::move(failure));
+}
+
+void throw_unseen() {
+  std::vector<std::exception_ptr> failures;
+  std::size_t count = 0;
+  {
+    std::scoped_lock lock(unseen().guard);
+    failures.swap(unseen().failures);
+    count = std::exchange(unseen().count, 0);
+  }
+  if (failures.empty()) return;
+  if (count == 1) std::rethrow_exception(failures.front());
+  std::vector<std::string> others;
+  for (std::size_t i = 1; i < failures.size(); ++i) others.push_back(describe(failures[i]));
+  try {
+    std::rethrow_exception(failures.front());
+  } catch (const CallbackError& e) {
+    const std::string text = fmt::format("{} (and {} more failures)", e.what(), count - 1);
+    if (e.code() == ErrorCode::timeout) throw TimeoutError(e.code(), text, e.site(), e.device(), e.cause(), others, count);
+    throw CallbackError(e.code(), text, e.site(), e.device(), e.cause(), others, count);
+  }
+}
+
+void print_unseen() {
+  std::scoped_lock lock(unseen().guard);
+  for (const std::exception_ptr& e : unseen().failures) log_line(fmt::format("a failure that nobody waited for: {}", describe(e)));
+  if (unseen().count > unseen().failures.size()) log_line(fmt::format("and {} more", unseen().count - unseen().failures.size()));
+  unseen().failures.clear();
+  unseen().count = 0;
+}
+
+}  // namespace postern::host

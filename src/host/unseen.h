@@ -1,0 +1,15 @@
+// Failures that nobody has seen yet: of runs that nobody waited for, and of asynchronous taps.
+#pragma once
+#include <exception>
+
+namespace postern::host {
+
+void keep_unseen(std::exception_ptr failure);
+
+/// Throws the first one with the others listed, and forgets them all; returns when there is none.
+void throw_unseen();
+
+/// One line on stderr for each that was kept.
+void print_unseen();
+
+}  // namespace postern::host
