@@ -2,6 +2,8 @@
 #pragma once
 #include <postern/detail/jit_core.h>
 
+#include <algorithm>
+
 namespace postern {
 
 /// compiled: one XLA program. staged: cut at its host calls into XLA programs that an orchestrator runs. evaluate: operation by operation.
@@ -62,15 +64,49 @@ class Jitted : public detail::BraceCall<Jitted<F>, F> {
         true, std::forward<A>(args)...);
   }
 
+  /// The same function with other listeners at its hooks, in place of their defaults, with a cache of its own. Texts that do not change are
+  /// not compiled again. When it is traced, names that the program does not have are a TypeError that lists those that it has.
+  Jitted with_hooks(std::vector<HookBinding> listeners, const HookRules& rules = {}) const {
+    return Jitted(f_, detail::with_hooks(*core_, std::move(listeners), rules));
+  }
+  /// The hooks that the function passes when it is traced with arguments like these, with or without listeners.
+  template <class... A>
+  std::vector<HookInfo> hooks(A&&... args) const {
+    return with(
+        std::index_sequence_for<A...>(), [](const detail::Entry& e, const detail::Key&) { return detail::hooks_of(e); }, false,
+        std::forward<A>(args)...);
+  }
+  /// Starts a run and shows what passes the hooks of these names (none: all hooks).
+  template <class... A>
+  auto stream(std::vector<std::string> names, A&&... args) const {
+    using R = decltype(invoke(std::forward<A>(args)...));
+    if (names.empty())
+      for (const HookInfo& h : hooks(args...))
+        if (std::find(names.begin(), names.end(), h.name) == names.end()) names.push_back(h.name);
+    const auto events = detail::make_event_queue();
+    std::vector<HookBinding> listeners;
+    for (std::string& name : names) listeners.push_back(detail::event_listener(std::move(name), events));
+    Run<R> run = with_hooks(std::move(listeners)).start(std::forward<A>(args)...);
+    detail::end_events_with(events, *run.internal());
+    return HookStream<R>(std::move(run), events);
+  }
+
   template <class... A>
   auto invoke(A&&... args) const {
     return invoke_boxed(std::index_sequence_for<A...>(), std::forward<A>(args)...);
   }
 
  private:
+  Jitted(std::shared_ptr<F> f, std::shared_ptr<detail::JitCore> core) : f_(std::move(f)), core_(std::move(core)) {}
+
   template <std::size_t... i, class... A>
   auto invoke_boxed(std::index_sequence<i...>, A&&... args) const {
-    if (detail::tracing()) return detail::call_plain(*f_, detail::boxed<F, i>(args)...);
+    if (detail::tracing()) {
+      const detail::NestedHooks hooks(*core_);
+      auto result = detail::call_plain(*f_, detail::boxed<F, i>(args)...);
+      hooks.check_known();
+      return result;
+    }
     return run_boxed(detail::boxed<F, i>(args)...);
   }
   template <class... B>

@@ -4,6 +4,7 @@
 #include <postern/tree.h>
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -22,6 +23,8 @@ RunStatus wait_run(StartedRun& run, std::optional<std::chrono::nanoseconds> limi
 RunStatus status_of(const StartedRun& run);
 void cancel_run(StartedRun& run);
 const std::vector<Tensor>& results_of(StartedRun& run);
+/// `act` is called once when the run has ended, on any thread; it must not wait.
+void at_end_of(StartedRun& run, std::function<void()> act);
 }  // namespace detail
 
 /// An execution under way. Copies share it; dropping the last copy neither waits nor cancels.
@@ -39,6 +42,8 @@ class Run {
   /// Asks the run to stop: calls that have not begun are skipped, a function that looks at its StopToken sees it, waiters wake at once with
   /// a CallbackError of code cancelled. Harmless after the end. Safe from a signal handler's thread and from callbacks.
   void cancel() const { detail::cancel_run(*run_); }
+
+  const std::shared_ptr<detail::StartedRun>& internal() const { return run_; }
 
   /// Waits, and returns the results.
   R result() const { return detail::with_leaves(like_, detail::results_of(*run_)); }

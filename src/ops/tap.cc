@@ -3,6 +3,7 @@
 
 #include "core/check.h"
 #include "ops/site.h"
+#include "ops/tap.h"
 
 namespace postern::detail {
 
@@ -11,18 +12,18 @@ void wrong_map(const std::type_info& takes, const std::type_info& tapped, const 
   throw_type_error(fmt::format("tap: the map takes {}, what is tapped is {}", readable_name(takes), readable_name(tapped)));
 }
 
-Tensors tap(const TapOptions& options, const Shown& value, const Shown* mapped, const Callee& fn) {
-  PlaceScope at(fn.place());
-  check(options.every > 0, "tap '{}': every must be positive, got {}", options.name, options.every);
-  check(options.keep_last >= 0, "tap '{}': keep_last must not be negative, got {}", options.name, options.keep_last);
+Tensors tap_as(const char* word, const TapOptions& options, const Shown& value, const Shown* mapped, const Callee& fn, const Place& place) {
+  PlaceScope at(place);
+  check(options.every > 0, "{} '{}': every must be positive, got {}", word, options.name, options.every);
+  check(options.keep_last >= 0, "{} '{}': keep_last must not be negative, got {}", word, options.name, options.keep_last);
   check(options.keep_last == 0 || options.mode == TapMode::async,
-        "tap '{}': keep_last is for asynchronous taps; a synchronous one loses nothing", options.name);
+        "{} '{}': keep_last is for asynchronous taps; a synchronous one loses nothing", word, options.name);
   const Shown& sent = mapped ? *mapped : value;
   SiteSpec s;
   s.kind = SiteSpec::Kind::tap;
-  s.word = "tap";
+  s.word = word;
   s.name = options.name;
-  s.place = fn.place();
+  s.place = place;
   s.function = fn.function();
   s.named = fn.named();
   for (const Tensor& t : sent.leaves) s.operands.push_back({t.dtype(), t.dims()});
@@ -35,6 +36,10 @@ Tensors tap(const TapOptions& options, const Shown& value, const Shown* mapped, 
   s.keep_last = options.keep_last;
   Tensors passed = at_site(std::move(s), sent.leaves);
   return mapped ? value.leaves : passed;
+}
+
+Tensors tap(const TapOptions& options, const Shown& value, const Shown* mapped, const Callee& fn) {
+  return tap_as("tap", options, value, mapped, fn, fn.place());
 }
 
 }  // namespace postern::detail

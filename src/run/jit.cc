@@ -7,6 +7,7 @@
 
 #include "core/check.h"
 #include "core/value.h"
+#include "ops/hook.h"
 #include "run/array.h"
 #include "run/compiled.h"
 #include "run/start.h"
@@ -27,6 +28,7 @@ struct Entry {
   // Made once, by the first thread that asks; the others wait.
   std::once_flag traced_once, lowered_once, compiled_once;
   ProgramPtr program;
+  std::vector<HookInfo> hooks;
   Tensors captures;
   std::shared_ptr<const void> like;
   std::shared_ptr<const Module> module;
@@ -46,7 +48,7 @@ struct Entry {
 
 class JitCore {
  public:
-  explicit JitCore(JitOptions o) : options(std::move(o)) {}
+  JitCore(JitOptions o, std::vector<HookBinding> l, const HookRules& r) : options(std::move(o)), listeners(std::move(l)), rules(r) {}
 
   Entry& entry(const Key& key) {
     if (Entry* e = last_.load(std::memory_order_acquire); e && e->fits(key)) [[likely]]
@@ -64,6 +66,8 @@ class JitCore {
   void remember(Entry& e) { last_.store(&e, std::memory_order_release); }
 
   const JitOptions options;
+  const std::vector<HookBinding> listeners;
+  const HookRules rules;
 
  private:
   std::unique_ptr<Entry> make(const Key& key) const {
@@ -94,18 +98,44 @@ class JitCore {
   std::vector<std::unique_ptr<Entry>> entries_;
 };
 
-std::shared_ptr<JitCore> make_jit(JitOptions options) { return std::make_shared<JitCore>(std::move(options)); }
+std::shared_ptr<JitCore> make_jit(JitOptions options) {
+  return std::make_shared<JitCore>(std::move(options), std::vector<HookBinding>(), HookRules());
+}
+
+std::shared_ptr<JitCore> with_hooks(const JitCore& core, std::vector<HookBinding> listeners, const HookRules& rules) {
+  for (auto it = listeners.begin(); it != listeners.end(); ++it) {
+    PlaceScope at(it->fn.place());
+    check(std::find_if(std::next(it), listeners.end(), [&](const HookBinding& b) { return b.name == it->name; }) == listeners.end(),
+          "with_hooks: two listeners are given for hook '{}'", it->name);
+  }
+  for (const HookBinding& earlier : core.listeners)
+    if (std::ranges::find(listeners, earlier.name, &HookBinding::name) == listeners.end()) listeners.push_back(earlier);
+  return std::make_shared<JitCore>(core.options, std::move(listeners), rules);
+}
+
+const std::vector<HookInfo>& hooks_of(const Entry& e) { return e.hooks; }
+
+NestedHooks::NestedHooks(const JitCore& core) : core_(core) {
+  if (!core.listeners.empty()) scope_ = std::make_unique<HookScope>(core.listeners, false);
+}
+NestedHooks::~NestedHooks() = default;
+void NestedHooks::check_known() const {
+  if (scope_) scope_->check_known(core_.rules);
+}
 
 bool tracing() { return Trace::current() != nullptr; }
 
 namespace {
 
-void trace_entry(Entry& e, const Tracer& tracer) {
+void trace_entry(Entry& e, const JitCore& core, const Tracer& tracer) {
   Outputs out;
+  HookScope hooks(core.listeners, true);
   Closed closed = trace_program("jit", e.types, [&](std::span<const Tensor> leaves) {
     tracer(Tensors(leaves.begin(), leaves.end()), out);
     return out.leaves;
   });
+  hooks.check_known(core.rules);
+  e.hooks = hooks.met();
   Program named = *closed.program;
   named.name = e.options->name;
   e.program = simplify(named);
@@ -130,7 +160,7 @@ const Entry& find(JitCore& core, const Key& key, const Tracer& tracer, bool comp
   Entry& e = core.entry(key);
   if (e.ready.load(std::memory_order_acquire)) [[likely]]
     return e;
-  std::call_once(e.traced_once, [&] { trace_entry(e, tracer); });
+  std::call_once(e.traced_once, [&] { trace_entry(e, core, tracer); });
   if (!compile) return e;
   if (core.options.mode == Mode::staged)
     throw Error(ErrorCode::unimplemented, "jit: Mode::staged is not built yet; use Mode::compiled or Mode::evaluate");

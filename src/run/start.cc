@@ -22,6 +22,7 @@ struct StartedRun {
   Tensors results;
   std::exception_ptr failure;
   RunState::Clock::time_point deadline = RunState::Clock::time_point::max();
+  std::function<void()> at_end;
 
   void end(RunStatus how, std::exception_ptr why = nullptr) {
     std::scoped_lock lock(guard);
@@ -30,6 +31,7 @@ struct StartedRun {
     status = how;
     failure = std::move(why);
     ended.notify_all();
+    if (at_end) at_end();
   }
 };
 
@@ -105,6 +107,13 @@ RunStatus wait_run(StartedRun& run, std::optional<std::chrono::nanoseconds> limi
   if (!run.done) return RunStatus::running;
   if (run.failure) std::rethrow_exception(run.failure);
   return run.status;
+}
+
+void at_end_of(StartedRun& run, std::function<void()> act) {
+  std::unique_lock lock(run.guard);
+  if (!run.done) run.at_end = std::move(act);
+  lock.unlock();
+  if (act) act();
 }
 
 RunStatus status_of(const StartedRun& run) {

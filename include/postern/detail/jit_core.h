@@ -1,6 +1,7 @@
 // The part of jit that does not depend on the function's type: key, cache entry, running.
 #pragma once
 #include <postern/detail/callee.h>
+#include <postern/hook.h>
 #include <postern/program.h>
 #include <postern/run.h>
 #include <postern/tree.h>
@@ -87,6 +88,21 @@ class Tracer {
 };
 
 std::shared_ptr<JitCore> make_jit(JitOptions options);
+std::shared_ptr<JitCore> with_hooks(const JitCore& core, std::vector<HookBinding> listeners, const HookRules& rules);
+const std::vector<HookInfo>& hooks_of(const Entry& entry);
+
+/// The listeners of a jitted function that is called while something else is traced.
+class NestedHooks {
+ public:
+  explicit NestedHooks(const JitCore& core);
+  ~NestedHooks();
+  NestedHooks(const NestedHooks&) = delete;
+  void check_known() const;
+
+ private:
+  const JitCore& core_;
+  std::unique_ptr<HookScope> scope_;
+};
 /// The entry for arguments like these; traces on first use (and compiles, unless `compile` is false). Throws what the function throws while
 /// it is traced.
 const Entry& find(JitCore& core, const Key& key, const Tracer& tracer, bool compile = true);

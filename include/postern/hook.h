@@ -1,0 +1,148 @@
+// hook: a named place in a program; who runs the program decides what listens there.
+#pragma once
+#include <postern/run.h>
+#include <postern/tap.h>
+
+#include <iterator>
+
+namespace postern {
+
+class HookScope;
+
+/// A listener for the hooks of a name.
+struct HookBinding {
+  std::string name;
+  Callee fn;
+};
+
+struct HookRules {
+  bool allow_unknown = false;  // names that the program does not have are no error
+};
+
+/// A hook as a function that is traced comes by it.
+struct HookInfo {
+  std::string name;
+  std::vector<Type> types;  // of the leaves
+  std::vector<std::string> paths;
+  Place place;
+  bool has_default = false;
+};
+
+namespace detail {
+/// What listens at this hook now: the outermost binding of its name, else `otherwise`. Null for nothing, and then nothing is recorded.
+const Callee* listener(const std::string& name, const Shown& value, const Callee* otherwise, const Place& place);
+std::vector<Tensor> tap_hook(const TapOptions& options, const Shown& value, const Shown* mapped, const Callee& fn, const Place& place);
+
+template <class Tree>
+Tree hook(const TapOptions& options, const Tree& tree, const Callee* otherwise, const Place& place) {
+  const Shown value = shown(tree);
+  const Callee* const fn = listener(options.name, value, otherwise, place);
+  if (!fn) return tree;
+  if (!options.map) return with_leaves(tree, tap_hook(options, value, nullptr, *fn, place));
+  const Shown mapped = options.map(tree, place);
+  return with_leaves(tree, tap_hook(options, value, &mapped, *fn, place));
+}
+}  // namespace detail
+
+/// Returns `value`, a container or a number. When the program passes here, the function that was given for this name (Jitted::with_hooks)
+/// sees it, else `fn`, as a tap would; with neither the hook leaves no trace in the program. Names may repeat: the function then fires at
+/// each place. Works under every transformation, in control flow, and where nothing is traced. `options` are those of a tap, with the
+/// hook's name.
+template <class Value>
+auto hook(const TapOptions& options, const Value& value, Callee fn) {
+  return detail::hook(options, std::decay_t<decltype(detail::as_tree(value))>(detail::as_tree(value)), &fn, fn.place());
+}
+template <class Value>
+auto hook(const TapOptions& options, const Value& value, Place place = Place::current()) {
+  return detail::hook(options, std::decay_t<decltype(detail::as_tree(value))>(detail::as_tree(value)), nullptr, place);
+}
+template <class Value>
+auto hook(const std::string& name, const Value& value, Callee fn) {
+  return hook(TapOptions{.name = name}, value, std::move(fn));
+}
+template <class Value>
+auto hook(const std::string& name, const Value& value, Place place = Place::current()) {
+  return hook(TapOptions{.name = name}, value, place);
+}
+
+/// Listeners for the hooks that this thread passes operation by operation, outside every program, while the object lives. Compiled programs
+/// keep theirs: see Jitted::with_hooks.
+class ScopedHooks {
+ public:
+  explicit ScopedHooks(std::vector<HookBinding> listeners);
+  ~ScopedHooks();
+  ScopedHooks(const ScopedHooks&) = delete;
+
+ private:
+  std::vector<HookBinding> listeners_;
+  std::unique_ptr<HookScope> scope_;
+};
+
+/// One firing of a hook, as a stream shows it. The values are copies.
+struct HookEvent {
+  std::string name;
+  std::vector<Tensor> values;
+  std::vector<std::string> paths;
+  Place place;
+  int device = 0;
+  Transforms transforms;
+};
+
+namespace detail {
+class EventQueue;
+std::shared_ptr<EventQueue> make_event_queue();
+HookBinding event_listener(std::string name, std::shared_ptr<EventQueue> queue);
+void end_events_with(const std::shared_ptr<EventQueue>& queue, StartedRun& run);
+std::optional<HookEvent> next_event(EventQueue& queue);
+void close_events(EventQueue& queue);
+}  // namespace detail
+
+/// The hook events of a run that was started by Jitted::stream, in the order in which they happen: `for (const HookEvent& e : stream)`.
+/// Ends with the run. The program waits when 1024 events have not been taken; when the stream is destroyed it goes on without it.
+template <class R>
+class HookStream {
+ public:
+  HookStream(Run<R> run, std::shared_ptr<detail::EventQueue> events) : run_(std::move(run)), events_(std::move(events)) {}
+  HookStream(HookStream&&) noexcept = default;
+  ~HookStream() {
+    if (events_) detail::close_events(*events_);
+  }
+
+  /// The next event, waiting for it; nothing when the run has ended.
+  std::optional<HookEvent> next() { return detail::next_event(*events_); }
+
+  /// Lets go of events that have not been taken, and waits for the run's results.
+  R result() {
+    detail::close_events(*events_);
+    return run_.result();
+  }
+  const Run<R>& run() const { return run_; }
+
+  class Iterator {
+   public:
+    using value_type = HookEvent;
+    using difference_type = std::ptrdiff_t;
+    Iterator() = default;
+    explicit Iterator(HookStream* stream) : stream_(stream) { ++*this; }
+    const HookEvent& operator*() const { return *event_; }
+    const HookEvent* operator->() const { return &*event_; }
+    Iterator& operator++() {
+      event_ = stream_->next();
+      return *this;
+    }
+    void operator++(int) { ++*this; }
+    bool operator==(std::default_sentinel_t) const { return !event_; }
+
+   private:
+    HookStream* stream_ = nullptr;
+    std::optional<HookEvent> event_;
+  };
+  Iterator begin() { return Iterator(this); }
+  std::default_sentinel_t end() const { return {}; }
+
+ private:
+  Run<R> run_;
+  std::shared_ptr<detail::EventQueue> events_;
+};
+
+}  // namespace postern

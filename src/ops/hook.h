@@ -1,0 +1,32 @@
+// What listens at hooks while a function is traced or run operation by operation.
+#pragma once
+#include <postern/hook.h>
+
+#include <span>
+
+namespace postern {
+
+/// Bindings for the hooks that this thread meets while the scope lives. Scopes nest: an outer one decides before an inner one, up to one
+/// that is isolated.
+class HookScope {
+ public:
+  HookScope(std::span<const HookBinding> bindings, bool isolated);
+  ~HookScope();
+  HookScope(const HookScope&) = delete;
+
+  /// The hooks that were met, each place and type once.
+  const std::vector<HookInfo>& met() const { return met_; }
+  /// Throws TypeError naming the bindings that no hook was met for, and the hooks that were.
+  void check_known(const HookRules& rules) const;
+
+ private:
+  friend const Callee* detail::listener(const std::string&, const detail::Shown&, const Callee*, const Place&);
+  void meet(const HookInfo& info);
+
+  std::span<const HookBinding> bindings_;
+  bool isolated_;
+  HookScope* outer_;
+  std::vector<HookInfo> met_;
+};
+
+}  // namespace postern

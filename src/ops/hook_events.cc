@@ -1,0 +1,66 @@
+// The events of a run's hooks as a stream: a bounded queue between the listeners and whoever reads.
+#include <postern/hook.h>
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+
+namespace postern::detail {
+
+class EventQueue {
+ public:
+  void push(HookEvent event, const StopToken& stop) {
+    std::unique_lock lock(guard_);
+    // Short waits: a run that is cancelled has nothing to wake us with.
+    while (events_.size() >= most && !closed_ && !stop.stop_requested()) room_.wait_for(lock, std::chrono::milliseconds(5));
+    if (closed_) return;
+    events_.push_back(std::move(event));
+    news_.notify_one();
+  }
+  std::optional<HookEvent> next() {
+    std::unique_lock lock(guard_);
+    news_.wait(lock, [&] { return !events_.empty() || ended_ || closed_; });
+    if (events_.empty()) return {};
+    HookEvent event = std::move(events_.front());
+    events_.pop_front();
+    room_.notify_one();
+    return event;
+  }
+  void end() {
+    std::scoped_lock lock(guard_);
+    ended_ = true;
+    news_.notify_all();
+  }
+  void close() {
+    std::scoped_lock lock(guard_);
+    closed_ = true;
+    events_.clear();
+    room_.notify_all();
+    news_.notify_all();
+  }
+
+ private:
+  static constexpr std::size_t most = 1024;
+  std::mutex guard_;
+  std::condition_variable news_, room_;
+  std::deque<HookEvent> events_;
+  bool ended_ = false, closed_ = false;
+};
+
+std::shared_ptr<EventQueue> make_event_queue() { return std::make_shared<EventQueue>(); }
+
+HookBinding event_listener(std::string name, std::shared_ptr<EventQueue> queue) {
+  return {std::move(name), Callee([queue = std::move(queue)](const TapInfo& info, std::span<const AnyView> leaves) {
+            HookEvent event{std::string(info.name), {}, {info.paths.begin(), info.paths.end()}, info.place, info.device, info.transforms};
+            for (const AnyView& leaf : leaves) event.values.push_back(Tensor::copy_of(leaf));
+            queue->push(std::move(event), info.stop);
+          })};
+}
+
+void end_events_with(const std::shared_ptr<EventQueue>& queue, StartedRun& run) {
+  at_end_of(run, [queue] { queue->end(); });
+}
+std::optional<HookEvent> next_event(EventQueue& queue) { return queue.next(); }
+void close_events(EventQueue& queue) { queue.close(); }
+
+}  // namespace postern::detail
