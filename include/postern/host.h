@@ -82,6 +82,7 @@ struct Firing {
   const TapInfo* info;
   const Attributes* attributes;
   const std::string* result_structure;  // of the declared results, for errors
+  const std::vector<std::string>* result_paths = nullptr;
 };
 
 /// What a function takes in one position.

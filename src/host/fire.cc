@@ -65,8 +65,9 @@ bool fire_here(RunState& run, const HostSite& site, void* const* data, int devic
   const Nesting here{outer, &run, &site, device, outer ? outer->depth + 1 : 1};
   NestingScope scope(&here);
   const TapInfo info = make_info(run, site, &run, device, element, mask);
-  const Firing firing{site.leaves.data(),          data, site.operands, site.results, &info, &site.spec->named.attributes,
-                      &site.spec->result_structure};
+  const Firing firing{
+      site.leaves.data(),      data, site.operands, site.results, &info, &site.spec->named.attributes, &site.spec->result_structure,
+      &site.spec->result_paths};
   std::exception_ptr error;
   ErrorCode code = ErrorCode::ok;
   if (enter_function(site, firing, error, code)) [[likely]] {
@@ -108,9 +109,14 @@ bool fire_limited(RunState& run, const HostSite& site, void* const* data, int de
     // The run's own chain may be gone when this function is late, so only the depth is carried over.
     const Nesting nested{nullptr, nullptr, &job->site, device, depth};
     NestingScope scope(&nested);
-    const Firing firing{
-        job->site.leaves.data(),          job->data.data(), job->site.operands, job->site.results, &info, &job->site.spec->named.attributes,
-        &job->site.spec->result_structure};
+    const Firing firing{job->site.leaves.data(),
+                        job->data.data(),
+                        job->site.operands,
+                        job->site.results,
+                        &info,
+                        &job->site.spec->named.attributes,
+                        &job->site.spec->result_structure,
+                        &job->site.spec->result_paths};
     std::exception_ptr error;
     ErrorCode code = ErrorCode::ok;
     const bool ok = enter_function(job->site, firing, error, code);
@@ -314,12 +320,27 @@ void check_result_count(const Firing& firing, std::size_t got, const std::string
   throw host::BadResult(fmt::format("expected {} results {}, got {} results {}", firing.results, *firing.result_structure, got, structure));
 }
 
+namespace {
+
+std::string declared(const Firing& firing, std::size_t leaf) {
+  const LeafLayout& want = firing.leaves[firing.operands + leaf];
+  const std::string path = firing.result_paths && leaf < firing.result_paths->size() ? (*firing.result_paths)[leaf] : "";
+  return fmt::format("result {}{}{} was declared {}{}", leaf, path.empty() ? "" : " ", path, to_string(want.dtype),
+                     dims_to_string({want.dims, want.rank}));
+}
+
+}  // namespace
+
 void check_result(const Firing& firing, std::size_t leaf, DType dtype, std::span<const std::int64_t> dims) {
   const LeafLayout& want = firing.leaves[firing.operands + leaf];
   if (want.dtype == dtype && std::ranges::equal(dims, std::span(want.dims, want.rank))) [[likely]]
     return;
-  throw host::BadResult(fmt::format("result {} was declared {}{}, the function returned {}{}", leaf, to_string(want.dtype),
-                                    dims_to_string({want.dims, want.rank}), to_string(dtype), dims_to_string(dims)));
+  throw host::BadResult(fmt::format("{}, the function returned {}{}", declared(firing, leaf), to_string(dtype), dims_to_string(dims)));
+}
+
+void check_result(const Firing& firing, std::size_t leaf, const Tensor& value) {
+  if (!value.has_value()) throw host::BadResult(fmt::format("{}, the function returned an empty Tensor", declared(firing, leaf)));
+  check_result(firing, leaf, value.dtype(), value.dims());
 }
 
 void write_result(const Firing& firing, std::size_t leaf, const void* data) {

@@ -1,6 +1,7 @@
 // Arrays on devices, and the parts of Tensor that look at data.
 #include "run/array.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "core/check.h"
@@ -29,17 +30,37 @@ void refuse_donated(const Value& value) {
 
 }  // namespace
 
+void add_pending(const Value& value, Runs& runs) {
+  if (value.kind != Value::Kind::device) return;
+  const auto& v = static_cast<const DeviceValue&>(value);
+  if (v.ready.load(std::memory_order_acquire)) return;
+  auto add = [&](const std::shared_ptr<RunRecord>& run) {
+    if (run && run->outcome() != host::Outcome::done && std::ranges::find(runs, run) == runs.end()) runs.push_back(run);
+  };
+  for (const std::shared_ptr<RunRecord>& run : v.after) add(run);
+  add(v.run);
+}
+
+void rethrow_failure(const Runs& runs) {
+  for (const std::shared_ptr<RunRecord>& run : runs) {
+    const host::Outcome how = run->outcome();
+    if (how != host::Outcome::running && how != host::Outcome::done) run->rethrow();
+  }
+}
+
 void await(const DeviceValue& value) {
   refuse_donated(value);
   if (value.ready.load(std::memory_order_acquire)) return;
-  if (value.run) value.run->refuse_own_wait();
+  Runs runs;
+  add_pending(value, runs);
+  for (const std::shared_ptr<RunRecord>& run : runs) run->refuse_own_wait();
   try {
     value.buffer.ready().await();
   } catch (const Error&) {
-    if (value.run && value.run->outcome() != host::Outcome::running) value.run->rethrow();
+    rethrow_failure(runs);
     throw;
   }
-  if (value.run && value.run->outcome() == host::Outcome::failed) value.run->rethrow();  // a poisoned run ends well for XLA
+  rethrow_failure(runs);  // a poisoned run ends well for XLA
   value.ready.store(true, std::memory_order_release);
 }
 

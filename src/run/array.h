@@ -9,6 +9,7 @@
 namespace postern::run {
 
 class RunRecord;
+using Runs = std::vector<std::shared_ptr<RunRecord>>;
 
 struct DeviceValue final : detail::Value {
   DeviceValue(Type t, pjrt::Buffer b, int lane, int device, std::shared_ptr<RunRecord> r);
@@ -18,8 +19,14 @@ struct DeviceValue final : detail::Value {
   int lane;                        // where the memory is
   int device;                      // what users see
   std::shared_ptr<RunRecord> run;  // of the program with calls that makes it, while that is under way or if it failed
+  Runs after;                      // those of what it is made from, likewise
   mutable std::atomic<bool> ready{false};
 };
+
+/// Adds the runs whose failure would be the value's.
+void add_pending(const detail::Value& value, Runs& runs);
+/// Throws the error of the first of these runs that failed or was ended early.
+void rethrow_failure(const Runs& runs);
 
 /// Waits for the data; throws the error of the run that makes it.
 void await(const DeviceValue& value);

@@ -123,6 +123,7 @@ struct CompiledProgram::Arguments {
   std::array<PJRT_Buffer*, few> small;
   std::vector<PJRT_Buffer*> large;
   std::vector<std::shared_ptr<const void>> keep;
+  Runs pending;  // whose failure would be this run's too
 
   std::span<PJRT_Buffer* const> collect(const CompiledProgram& program, std::span<const Tensor* const> arguments, Lane& lane) {
     const std::size_t n = program.module_->parameters.size();
@@ -134,6 +135,7 @@ struct CompiledProgram::Arguments {
       std::shared_ptr<const void> held;
       out[i] = on_lane(t, lane, held)->handle();
       if (held) keep.push_back(std::move(held));
+      add_pending(*Access::value(t), pending);
     }
     return {out, n};
   }
@@ -158,9 +160,12 @@ void mark_donated(const Module& module, std::span<const Tensor* const> arguments
 }
 
 void wrap(const Module& module, const PJRT_Api* api, std::span<PJRT_Buffer* const> buffers, const Lane& lane, int device,
-          const std::shared_ptr<RunRecord>& record, std::span<Tensor> results) {
-  for (std::size_t i = 0; i < results.size(); ++i)
-    results[i] = Access::make(std::make_shared<DeviceValue>(module.results[i], pjrt::Buffer(api, buffers[i]), lane.index, device, record));
+          const std::shared_ptr<RunRecord>& record, const Runs& pending, std::span<Tensor> results) {
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    auto value = std::make_shared<DeviceValue>(module.results[i], pjrt::Buffer(api, buffers[i]), lane.index, device, record);
+    value->after = pending;
+    results[i] = Access::make(std::move(value));
+  }
 }
 
 }  // namespace
@@ -182,9 +187,14 @@ void CompiledProgram::run_plain(std::span<const Tensor* const> arguments, std::s
   const pjrt::Executable& executable = loaded_->on(lane.client);
   Arguments buffers;
   ResultBuffers out(results.size());
-  executable.execute(buffers.collect(*this, arguments, lane), out.span, {.device = &lane.handle});
+  try {
+    executable.execute(buffers.collect(*this, arguments, lane), out.span, {.device = &lane.handle});
+  } catch (const Error&) {
+    rethrow_failure(buffers.pending);
+    throw;
+  }
   mark_donated(*module_, arguments);
-  wrap(*module_, executable.api(), out.span, lane, 0, nullptr, results);
+  wrap(*module_, executable.api(), out.span, lane, 0, nullptr, buffers.pending, results);
 }
 
 void CompiledProgram::run_calling(std::span<const Tensor* const> arguments, std::span<Tensor> results,
@@ -207,6 +217,7 @@ void CompiledProgram::run_calling(std::span<const Tensor* const> arguments, std:
                         {.context = &record->execute_context(), .device = &lane.handle, .complete = &complete});
   } catch (...) {
     record->release();
+    rethrow_failure(buffers.pending);
     const host::Outcome how = record->outcome();
     if (how == host::Outcome::running || how == host::Outcome::done) throw;
     mark_donated(*module_, arguments);
@@ -218,7 +229,7 @@ void CompiledProgram::run_calling(std::span<const Tensor* const> arguments, std:
     for (PJRT_Buffer* b : out.span) pjrt::Buffer(executable->api(), b);
     record->rethrow();
   }
-  wrap(*module_, executable->api(), out.span, lane, 0, ended ? nullptr : record, results);
+  wrap(*module_, executable->api(), out.span, lane, 0, ended ? nullptr : record, buffers.pending, results);
 }
 
 }  // namespace postern::run

@@ -76,7 +76,14 @@ bool Runtime::exists() { return existing.load() != nullptr; }
 Runtime& Runtime::get() {
   // Never destroyed: users' own statics may hold tensors. What is in flight is drained at exit, see failures.cc.
   static Runtime* const runtime = [] {
-    auto* r = new Runtime(settled());
+    Runtime* r = nullptr;
+    try {
+      r = new Runtime(settled());
+    } catch (...) {
+      std::scoped_lock lock(config_guard);
+      in_use = false;  // another plug-in may do better
+      throw;
+    }
     existing = r;
     drain_at_exit(r->config().exit_limit);
     return r;

@@ -38,6 +38,7 @@ concept HasSignature = std::is_function_v<std::remove_pointer_t<std::decay_t<F>>
 // Results by value. Each is checked against the declared leaf; all before the first byte is written.
 void check_result_count(const Firing& firing, std::size_t got, const std::string& structure);
 void check_result(const Firing& firing, std::size_t leaf, DType dtype, std::span<const std::int64_t> dims);
+void check_result(const Firing& firing, std::size_t leaf, const Tensor& value);
 void write_result(const Firing& firing, std::size_t leaf, const void* data);
 void write_result(const Firing& firing, std::size_t leaf, const Tensor& value);
 
@@ -89,7 +90,7 @@ struct Returned<View<T>> {
 };
 template <>
 struct Returned<Tensor> {
-  static void check(const Firing& f, std::size_t leaf, const Tensor& r) { check_result(f, leaf, r.dtype(), r.dims()); }
+  static void check(const Firing& f, std::size_t leaf, const Tensor& r) { check_result(f, leaf, r); }
   static void write(const Firing& f, std::size_t leaf, const Tensor& r) { write_result(f, leaf, r); }
 };
 
