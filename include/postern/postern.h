@@ -2,6 +2,7 @@
 // concept.
 #pragma once
 #include <postern/attributes.h>
+#include <postern/block.h>
 #include <postern/call.h>
 #include <postern/devices.h>
 #include <postern/dtype.h>
@@ -9,6 +10,7 @@
 #include <postern/hook.h>
 #include <postern/host.h>
 #include <postern/jit.h>
+#include <postern/library.h>
 #include <postern/ops.h>
 #include <postern/ops_more.h>
 #include <postern/program.h>

@@ -3,6 +3,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "block/registry.h"
 #include "core/check.h"
 #include "host/registry.h"
 #include "host/run_state.h"
@@ -24,6 +25,8 @@ class OperationCache {
     const Primitive* identity = &primitive;
     key.append(reinterpret_cast<const char*>(&identity), sizeof identity);
     if (params) append_key(key, *params);
+    // What holds programs may hold blocks, which become what the overrides say.
+    if (params && !programs_of(*params).empty()) key += fmt::format("#{}", blocks::generation());
     for (const Tensor& t : operands) key += fmt::format("|{}{}", to_string(t.type()), t.type().weak ? "w" : "");
     std::scoped_lock lock(guard_);
     if (const auto found = entries_.find(key); found != entries_.end()) {

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <ostream>
 
+#include "block/registry.h"
 #include "core/check.h"
 #include "core/value.h"
 #include "ops/hook.h"
@@ -34,8 +35,11 @@ struct Entry {
   std::shared_ptr<const Module> module;
   std::shared_ptr<const run::CompiledProgram> compiled;
   std::atomic<bool> ready{false};
+  std::atomic<bool> has_blocks{false};
+  const std::uint64_t overrides = blocks::generation();  // those that its blocks were decided by
 
   bool fits(const Key& key) const {
+    if (overrides != blocks::generation() && has_blocks.load(std::memory_order_relaxed)) return false;
     const auto leaves = key.leaves();
     if (leaves.size() != types.size() || key.structure() != structure) return false;
     for (std::size_t i = 0; i < leaves.size(); ++i) {
@@ -129,6 +133,7 @@ namespace {
 
 void trace_entry(Entry& e, const JitCore& core, const Tracer& tracer) {
   Outputs out;
+  const std::uint64_t met = blocks::met();
   HookScope hooks(core.listeners, true);
   Closed closed = trace_program("jit", e.types, [&](std::span<const Tensor> leaves) {
     tracer(Tensors(leaves.begin(), leaves.end()), out);
@@ -141,6 +146,7 @@ void trace_entry(Entry& e, const JitCore& core, const Tracer& tracer) {
   e.program = simplify(named);
   e.captures = std::move(closed.captures);
   e.like = std::move(out.like);
+  e.has_blocks = blocks::met() != met;
 }
 
 void lower_entry(Entry& e) {

@@ -107,6 +107,10 @@ Runtime::Runtime(Config config) : config_(std::move(config)), plugin_(&pjrt::Plu
   }
 }
 
+/// For the rooms above that register handlers.
+const pjrt::Plugin& plugin_in_use();
+const pjrt::Plugin& plugin_in_use() { return Runtime::get().plugin(); }
+
 const pjrt::Client& Runtime::client(int index) {
   if (index == 1) make_spare();
   return clients_[index];

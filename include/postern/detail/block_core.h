@@ -1,0 +1,164 @@
+// The part of blocks that does not depend on types: configs and kernels with their types erased.
+#pragma once
+#include <postern/call.h>
+#include <postern/detail/control_core.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <typeinfo>
+
+namespace postern {
+
+struct FfiTarget;
+
+namespace detail {
+
+/// A block's configuration: its type is the block's identity.
+struct BlockConfig {
+  const std::type_info* type = nullptr;
+  std::string name;
+  Attributes attributes;  // the fields
+  std::shared_ptr<const void> object;
+};
+
+template <class T>
+struct is_sequence : std::false_type {};
+template <class T>
+struct is_sequence<std::vector<T>> : std::true_type {};
+template <class T, std::size_t n>
+struct is_sequence<std::array<T, n>> : std::true_type {};
+
+/// A field of a config as an attribute: numbers widened, enums as integers, dtypes as their names.
+template <class T>
+Attribute attribute_of(const T& field) {
+  if constexpr (std::is_same_v<T, bool>)
+    return field;
+  else if constexpr (std::is_same_v<T, DType>)
+    return std::string(to_string(field));
+  else if constexpr (std::is_integral_v<T> || std::is_enum_v<T>)
+    return static_cast<std::int64_t>(field);
+  else if constexpr (std::is_floating_point_v<T>)
+    return static_cast<double>(field);
+  else if constexpr (std::is_convertible_v<T, std::string_view>)
+    return std::string(std::string_view(field));
+  else {
+    static_assert(is_sequence<T>::value,
+                  "postern: a block's config holds bool, numbers, enums, DType, strings, and vectors or arrays of them");
+    using E = typename T::value_type;
+    using Kept =
+        std::conditional_t<std::is_same_v<E, bool>, bool,
+                           std::conditional_t<std::is_floating_point_v<E>, double,
+                                              std::conditional_t<std::is_convertible_v<E, std::string_view>, std::string, std::int64_t>>>;
+    std::vector<Kept> list;
+    for (const auto& e : field) list.push_back(static_cast<Kept>(e));
+    return list;
+  }
+}
+
+template <class Config>
+concept NamedConfig = requires {
+  { Config::name } -> std::convertible_to<std::string_view>;
+};
+
+std::string block_type_name(const std::type_info& type);
+
+template <class Config>
+std::string block_name() {
+  if constexpr (NamedConfig<Config>)
+    return std::string(std::string_view(Config::name));
+  else
+    return block_type_name(typeid(Config));
+}
+
+template <class Config>
+BlockConfig erase_config(const Config& config) {
+  static_assert(is_aggregate_container<Config>, "postern: a block's config is a plain struct");
+  BlockConfig erased{&typeid(Config), block_name<Config>(), {}, std::make_shared<const Config>(config)};
+  if constexpr (field_count<Config>() > 0) {
+    with_fields(*static_cast<const Config*>(erased.object.get()), [&](const auto&... field) {
+      std::size_t i = 0;
+      (erased.attributes.set(std::string(field_names<Config>()[i++]), attribute_of(field)), ...);
+    });
+  }
+  return erased;
+}
+
+/// The default, called with or without the config.
+template <class Config, class F>
+class BlockBody {
+ public:
+  BlockBody(Config config, F f) : config_(std::move(config)), f_(std::move(f)) {}
+  template <class... B>
+  auto operator()(B&... x) {
+    if constexpr (std::is_invocable_v<F&, const Config&, B&...>)
+      return call_plain(f_, config_, x...);
+    else {
+      static_assert(std::is_invocable_v<F&, B&...>,
+                    "postern: a block's default takes its config and then the operands, or the operands alone");
+      return call_plain(f_, x...);
+    }
+  }
+
+ private:
+  Config config_;
+  F f_;
+};
+
+/// `default_fn` gives the results for the operands; `declared` (may be null) is what the caller says that they are.
+Leaves block(const BlockConfig& config, const TensorFunction& default_fn, const Leaves& operands, const std::vector<Type>* declared);
+
+/// A kernel that has been given its config.
+using BoundKernel = std::function<Callee(const std::shared_ptr<const void>& config)>;
+
+template <class Config, class F, class R, class Parameters, bool takes_config>
+struct KernelFor;
+template <class Config, class F, class R, class... P>
+struct KernelFor<Config, F, R, std::tuple<P...>, false> {
+  std::shared_ptr<F> f;
+  std::shared_ptr<const void> config;
+  R operator()(P... p) const { return (*f)(std::forward<P>(p)...); }
+};
+template <class Config, class F, class R, class First, class... P>
+struct KernelFor<Config, F, R, std::tuple<First, P...>, true> {
+  std::shared_ptr<F> f;
+  std::shared_ptr<const void> config;
+  R operator()(P... p) const { return (*f)(*static_cast<const Config*>(config.get()), std::forward<P>(p)...); }
+};
+
+template <class Config, class Parameters>
+inline constexpr bool leads_with_config = false;
+template <class Config, class First, class... P>
+inline constexpr bool leads_with_config<Config, std::tuple<First, P...>> = std::is_same_v<std::decay_t<First>, Config>;
+
+template <class Config, class F>
+BoundKernel bind_kernel(F&& f, const Place& place) {
+  using Fn = std::decay_t<F>;
+  static_assert(HasSignature<Fn>, "postern: a kernel must be callable, with parameters of stated types (no auto)");
+  using Parameters = typename Signature<Fn>::Parameters;
+  using Bound = KernelFor<Config, Fn, typename Signature<Fn>::Result, Parameters, leads_with_config<Config, Parameters>>;
+  return [fn = std::make_shared<Fn>(std::forward<F>(f)), place](const std::shared_ptr<const void>& config) {
+    return Callee(Bound{fn, config}, place);
+  };
+}
+
+/// An override with its types erased.
+struct ErasedOverride {
+  const std::type_info* type = nullptr;
+  std::string block, platform;
+  std::function<bool(const void* config, std::span<const Type> operands)> when;
+  BoundKernel kernel;
+  std::shared_ptr<const FfiTarget> target;
+  std::function<Leaves(const void* config, std::span<const Tensor> operands)> program;
+  std::function<std::pair<Leaves, Leaves>(const void* config, std::span<const Tensor> operands)> vjp_forward;
+  std::function<Leaves(const void* config, std::span<const Tensor> residuals, std::span<const Tensor> cotangents)> vjp_backward;
+  std::optional<VmapMethod> batch;
+  Place place;
+};
+
+std::uint64_t add_override(ErasedOverride override);
+bool remove_override(std::uint64_t id);
+bool has_override(std::uint64_t id);
+
+}  // namespace detail
+}  // namespace postern

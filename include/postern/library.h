@@ -1,0 +1,62 @@
+// Libraries: shared objects that bring FFI handlers and overrides of blocks to a running process.
+//
+// A library is built against these headers, links postern::postern and states once:
+//
+//   void load() {
+//     postern::register_ffi_handler("my_attention", my_attention_handler);
+//     postern::override_block<Attention>({.platform = "cpu", .target = "my_attention"});
+//   }
+//   POSTERN_LIBRARY("my_kernels", "1.0", load)
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+struct XLA_FFI_CallFrame;
+struct XLA_FFI_Error;
+
+/// What a library's entry point `postern_library` returns.
+extern "C" struct PosternLibrary {
+  std::uint32_t struct_size;
+  std::uint32_t interface_version;  // of the headers that it was built with
+  const char* name;
+  const char* version;  // the library's own, for people
+  void (*load)();
+};
+
+namespace postern {
+
+/// Changes whenever a library built before could not work any more.
+inline constexpr std::uint32_t library_interface_version = 1;
+
+/// An XLA FFI handler, as the macros of <xla/ffi/api/ffi.h> define one.
+using FfiHandler = XLA_FFI_Error*(XLA_FFI_CallFrame*);
+
+/// Makes `handler` the target of that name on a platform ("cpu", "cuda"). The same again is harmless; another one under a name that is
+/// taken is a TypeError. `command_buffer`: a GPU handler that may be recorded into a CUDA graph.
+void register_ffi_handler(const std::string& name, FfiHandler* handler, const std::string& platform = "cpu", bool command_buffer = false);
+/// Sorted; of one platform.
+std::vector<std::string> ffi_handlers(const std::string& platform = "cpu");
+
+struct LibraryInfo {
+  std::string path, name, version;
+  std::size_t overrides;              // that it added
+  std::vector<std::string> handlers;  // that it registered
+};
+
+/// Opens a shared object and runs its load function; once: again it gives back what is there. It stays until the process ends. Throws
+/// PluginError, and undoes the overrides that were added, when the file is missing or cannot be opened (the text is the dynamic loader's),
+/// has no entry point, was built for another version of the interface, or its load function throws.
+LibraryInfo load_library(const std::string& path);
+/// In the order in which they were loaded.
+std::vector<LibraryInfo> loaded_libraries();
+
+}  // namespace postern
+
+/// The entry point of a library; `load_function` takes and returns nothing.
+#define POSTERN_LIBRARY(library_name, library_version, load_function)                                                              \
+  extern "C" __attribute__((visibility("default"))) const PosternLibrary* postern_library() {                                      \
+    static const PosternLibrary library{sizeof(PosternLibrary), postern::library_interface_version, library_name, library_version, \
+                                        load_function};                                                                            \
+    return &library;                                                                                                               \
+  }

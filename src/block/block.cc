@@ -1,0 +1,320 @@
+// The block primitive: one step that is its default, or an override, when it is lowered or run.
+#include "block/block.h"
+
+#include <postern/ops_more.h>
+
+#include <algorithm>
+
+#include "core/check.h"
+#include "lower/lowering.h"
+#include "ops/custom.h"
+#include "transform/batch.h"
+#include "transform/jvp.h"
+#include "transform/simplify.h"
+#include "transform/transpose.h"
+#include "transform/walk.h"
+
+namespace postern::blocks {
+
+void BlockParams::fields(FieldSink& sink) const {
+  sink("block", config->name + (config->attributes.items().empty() ? "" : to_string(config->attributes)));
+  for (const Level& l : levels) sink("batch", l.size), sink("mapped", l.mapped);
+  sink("body", body);
+  sink.identity("type", config->type);
+  sink.identity("rules", rules);
+}
+
+std::size_t BlockParams::leading() const {
+  std::size_t n = operands.size();
+  for (const Level& l : levels) n += l.masked;
+  return n;
+}
+
+namespace {
+
+std::span<const Tensor> first_of(std::span<const Tensor> x, std::size_t n) { return x.first(n); }
+
+/// The program of `f` whose captures are its last inputs, simplified.
+Closed closed(const std::string& name, const Types& types, const TensorFunction& f) {
+  Closed c = trace_program(name, types, f);
+  c.program = simplify(*c.program);
+  return c;
+}
+
+Types block_type(const Params* params, TypeSpan operands) {
+  ++met();
+  const auto& p = as<BlockParams>(*params);
+  return program_type(p.config->name.c_str(), *p.body, operands);
+}
+
+Jvp block_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
+  const auto& p = op.as<BlockParams>();
+  if (p.rules) return p.rules->jvp(p.config->object.get(), x, dx);
+  const std::vector<bool> moving = present(dx);
+  Types types = types_of(x);
+  append(types, types_of(kept(dx)));
+  std::vector<bool> moves;
+  const Closed both = closed(p.config->name, types, [&](std::span<const Tensor> in) {
+    Tensors tangents(x.size());
+    for (std::size_t i = 0, next = x.size(); i < x.size(); ++i)
+      if (moving[i]) tangents[i] = in[next++];
+    auto [y, dy] = jvp_of(*p.body, in.first(x.size()), tangents);
+    moves = present(dy);
+    append(y, kept(dy));
+    return std::move(y);
+  });
+  BlockParams q = p;
+  q.body = both.program;
+  q.order = p.order + 1;
+  q.of_operand.clear(), q.of_result.clear();
+  for (std::size_t i = 0; i < moving.size(); ++i)
+    if (moving[i]) q.of_operand.push_back(static_cast<int>(i));
+  for (std::size_t i = 0; i < moves.size(); ++i)
+    if (moves[i]) q.of_result.push_back(static_cast<int>(i));
+  Tensors operands(x.begin(), x.end());
+  append(operands, kept(dx));
+  append(operands, both.captures);
+  Tensors y = bind_n(block_p, make_params(std::move(q)), operands);
+  Tensors dy(moves.size());
+  for (std::size_t i = 0, next = moves.size(); i < moves.size(); ++i)
+    if (moves[i]) dy[i] = y[next++];
+  y.resize(moves.size());
+  return {std::move(y), std::move(dy)};
+}
+
+Tensors block_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x, TypeSpan) {
+  const auto& p = op.as<BlockParams>();
+  if (p.rules) {
+    check(p.rules->transpose != nullptr, "reverse mode: block {} of a tangent is not linear in it", p.config->name);
+    return p.rules->transpose(p.config->object.get(), ct, x);
+  }
+  return transpose_of(*p.body, x, ct);
+}
+
+Primitive::SplitResult defer(const Op& op, std::span<const Tensor> x, std::size_t results) {
+  Primitive::SplitResult out;
+  out.known.resize(results);
+  out.primitive = &op.primitive;
+  out.params = op.params;
+  for (std::size_t i = 0; i < x.size(); ++i) out.operands.push_back({x[i], x[i].has_value() ? -1 : static_cast<int>(i)});
+  for (std::size_t i = 0; i < results; ++i) out.results.push_back(static_cast<int>(i));
+  return out;
+}
+
+/// The unknown half of a split body as an equation.
+void set_rest(Primitive::SplitResult& out, const Halves& halves, std::span<const Tensor> residuals, std::span<const Tensor> x) {
+  out.primitive = &part_p;
+  out.params = make_params(PartParams{halves.unknown});
+  for (const Tensor& t : residuals) out.operands.push_back({t, -1});
+  for (std::size_t i = 0; i < x.size(); ++i)
+    if (!x[i].has_value()) out.operands.push_back({{}, static_cast<int>(i)});
+  for (std::size_t i = 0; i < halves.unknown_outputs.size(); ++i)
+    if (halves.unknown_outputs[i]) out.results.push_back(static_cast<int>(i));
+}
+
+std::vector<bool> missing(std::span<const Tensor> x) {
+  std::vector<bool> out = present(x);
+  out.flip();
+  return out;
+}
+
+/// What is known stays a block, which gives the residuals too.
+Primitive::SplitResult block_split(const Op& op, std::span<const Tensor> x, const std::vector<bool>& wanted) {
+  const auto& p = op.as<BlockParams>();
+  const auto leading = x.first(p.leading());
+  if (p.rules || std::ranges::any_of(leading, [](const Tensor& t) { return !t.has_value(); })) return defer(op, x, wanted.size());
+  Primitive::SplitResult out;
+  if (split_own(p, x, out)) return out;
+  const Halves halves = split(*p.body, missing(x));
+  for (std::size_t i = 0; i < p.results.size(); ++i)
+    if (halves.unknown_outputs[i]) return defer(op, x, wanted.size());
+  BlockParams q = p;
+  q.body = halves.known;
+  q.order = 2;  // its results are no longer a derivative's
+  const Tensors known = bind_n(block_p, make_params(std::move(q)), kept(x));
+  out.known.resize(wanted.size());
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < wanted.size(); ++i)
+    if (!halves.unknown_outputs[i]) out.known[i] = known[next++];
+  set_rest(out, halves, std::span(known).subspan(next), x);
+  return out;
+}
+
+Batched rules_batch(const BlockParams& p, std::span<const Tensor> x, std::span<const int> axes, std::int64_t size) {
+  Tensors moved;
+  for (std::size_t i = 0; i < x.size(); ++i) moved.push_back(batch_front(x[i], axes[i], size));
+  Tensors y = p.rules->apply(p.config->object.get(), moved);
+  std::vector<int> out(y.size(), 0);
+  return {std::move(y), std::move(out)};
+}
+
+/// Only what is not the block's own is mapped: its results stay as they are.
+Tensor unmapped_result(const Tensor& y, int axis) { return axis < 0 ? y : dynamic_index(y, 0, axis); }
+
+Batched block_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes, std::int64_t size, const Tensor& mask) {
+  const auto& p = op.as<BlockParams>();
+  if (p.rules) return rules_batch(p, x, axes, size);
+  const std::size_t n = p.leading();
+  const bool mapped = mask.has_value() || std::ranges::any_of(axes.first(n), [](int a) { return a >= 0; });
+  Tensors operands;
+  std::vector<int> moved(axes.begin(), axes.end());
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    operands.push_back(batch_front(x[i], axes[i], size, false));
+    if (axes[i] >= 0) moved[i] = 0;
+  }
+  if (mask.has_value()) operands.insert(operands.begin() + static_cast<std::ptrdiff_t>(n), mask);
+  std::vector<int> out_axes(op.as<BlockParams>().body->outputs.size(), 0);
+  const Closed body = closed(p.config->name, types_of(operands), [&](std::span<const Tensor> in) {
+    Tensors inputs(in.begin(), in.end());
+    if (mask.has_value()) inputs.erase(inputs.begin() + static_cast<std::ptrdiff_t>(n));
+    auto [y, from] = batch_of(*p.body, inputs, moved, size, mask.has_value() ? in[n] : Tensor());
+    for (std::size_t i = 0; i < y.size(); ++i) {
+      if (mapped || i >= p.results.size()) {
+        y[i] = move_batch(y[i], from[i], 0, size);
+      } else {
+        y[i] = unmapped_result(y[i], from[i]);
+        out_axes[i] = -1;
+      }
+    }
+    return std::move(y);
+  });
+  BlockParams q = p;
+  q.body = body.program;
+  if (mapped) {
+    Level level{size, {}, mask.has_value()};
+    for (std::size_t i = 0; i < n; ++i) level.mapped.push_back(axes[i] >= 0);
+    q.levels.push_back(std::move(level));
+  }
+  append(operands, body.captures);
+  return {bind_n(block_p, make_params(std::move(q)), operands), std::move(out_axes)};
+}
+
+void inline_body(Lowering& out, const Equation& e, const Program& body) {
+  std::vector<Ssa> inputs;
+  for (std::size_t i = 0; i < e.operands.size(); ++i) inputs.push_back(out.operand(e, i));
+  const std::vector<Ssa> results = out.inlined(body, inputs);
+  for (int i = 0; i < e.results; ++i) out.define(e, i, results[at(i)]);
+}
+
+void block_lower(Lowering& out, const Equation& e) {
+  const auto& p = as<BlockParams>(*e.params);
+  const ProgramPtr native = native_program(p, out.platform());
+  if (!native) return inline_body(out, e, *p.body);
+  const auto own = static_cast<int>(p.results.size());
+  if (e.results > own) inline_body(out, e, *p.body);  // tangents and residuals are the default's
+  std::vector<Ssa> inputs;
+  for (std::size_t i = 0; i < p.leading(); ++i) inputs.push_back(out.operand(e, i));
+  const std::vector<Ssa> results = out.inlined(*native, inputs);
+  for (int i = 0; i < own; ++i) out.define(e, i, results[at(i)]);
+}
+
+Tensors block_evaluate(const Op& op, std::span<const Tensor> x) {
+  const auto& p = op.as<BlockParams>();
+  const ProgramPtr native = native_program(p, current_platform());
+  if (!native) return bind_n(part_p, make_params(PartParams{p.body}), x);
+  Tensors y = postern::apply(*native, first_of(x, p.leading()));
+  if (p.body->outputs.size() == y.size()) return y;
+  Tensors all = bind_n(part_p, make_params(PartParams{p.body}), x);
+  std::ranges::move(y, all.begin());
+  return all;
+}
+
+ParamsPtr block_with_programs(const Params* params, std::span<const ProgramPtr> programs) {
+  BlockParams p = as<BlockParams>(*params);
+  p.body = programs[0];
+  p.order = 2;
+  return make_params(std::move(p));
+}
+
+// --- a program as one equation ------------------------------------------------------------------------------------------------
+
+Jvp part_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) { return jvp_of(*op.as<PartParams>().body, x, dx); }
+Tensors part_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x, TypeSpan) {
+  return transpose_of(*op.as<PartParams>().body, x, ct);
+}
+Primitive::SplitResult part_split(const Op& op, std::span<const Tensor> x, const std::vector<bool>& wanted) {
+  const Halves halves = split(*op.as<PartParams>().body, missing(x));
+  const Tensors known = postern::apply(*halves.known, kept(x));
+  Primitive::SplitResult out;
+  out.known.resize(wanted.size());
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < wanted.size(); ++i)
+    if (!halves.unknown_outputs[i]) out.known[i] = known[next++];
+  set_rest(out, halves, std::span(known).subspan(next), x);
+  return out;
+}
+Batched part_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes, std::int64_t size, const Tensor& mask) {
+  return batch_of(*op.as<PartParams>().body, x, axes, size, mask);
+}
+void part_lower(Lowering& out, const Equation& e) { inline_body(out, e, *as<PartParams>(*e.params).body); }
+
+}  // namespace
+
+// Both rules for derivatives: a block of values has tangents, a block of tangents is linear.
+constexpr Primitive block_p{.name = "block",
+                            .type = block_type,
+                            .jvp = block_jvp,
+                            .transpose = block_transpose,
+                            .linear = Linear::jointly,
+                            .split = block_split,
+                            .with_programs = block_with_programs,
+                            .batch = block_batch,
+                            .lower = block_lower,
+                            .evaluate = block_evaluate};
+
+constexpr Primitive part_p{.name = "part",
+                           .type = body_type<PartParams>,
+                           .jvp = part_jvp,
+                           .transpose = part_transpose,
+                           .linear = Linear::jointly,
+                           .split = part_split,
+                           .with_programs = body_with_programs<PartParams>,
+                           .transparent = true,
+                           .batch = part_batch,
+                           .lower = part_lower};
+
+Tensors bind_block(const detail::BlockConfig& config, ProgramPtr body, const Rules* rules, std::span<const Tensor> x) {
+  BlockParams p;
+  p.config = std::make_shared<const detail::BlockConfig>(config);
+  p.operands = types_of(x);
+  p.results = body->output_types();
+  for (Types* types : {&p.operands, &p.results})
+    for (Type& t : *types) t.weak = false;
+  p.results.resize(body->outputs.size());
+  p.body = std::move(body);
+  p.rules = rules;
+  return bind_n(block_p, make_params(std::move(p)), x);
+}
+
+}  // namespace postern::blocks
+
+namespace postern::detail {
+
+Leaves block(const BlockConfig& config, const TensorFunction& default_fn, const Leaves& operands, const std::vector<Type>* declared) {
+  for (const Tensor& t : operands)
+    check(t.has_value(), "block {}: an operand is an empty Tensor, one that was never given a value", config.name);
+  const Closed body = postern::blocks::closed(config.name, types_of(operands), [&](std::span<const Tensor> x) {
+    PlaceScope::Replace none{Place{}};
+    return default_fn(x);
+  });
+  if (declared) {
+    const Types gives = body.program->output_types();
+    bool same = gives.size() == declared->size();
+    for (std::size_t i = 0; same && i < gives.size(); ++i)
+      same = gives[i].dtype == (*declared)[i].dtype && gives[i].dims == (*declared)[i].dims;
+    check(same, "block {}: declared is {}, the default gives {}", config.name, to_string(*declared), to_string(gives));
+  }
+  postern::blocks::note_used(config);
+  postern::blocks::BlockParams p;
+  p.config = std::make_shared<const BlockConfig>(config);
+  p.operands = types_of(operands);
+  p.results = body.program->output_types();
+  p.body = body.program;
+  for (std::vector<Type>* types : {&p.operands, &p.results})
+    for (Type& t : *types) t.weak = false;
+  Leaves x = operands;
+  append(x, body.captures);
+  return bind_n(postern::blocks::block_p, make_params(std::move(p)), x);
+}
+
+}  // namespace postern::detail

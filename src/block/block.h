@@ -1,0 +1,84 @@
+// The primitives behind blocks, and what built-in blocks add to them.
+#pragma once
+#include "block/registry.h"
+#include "core/primitive.h"
+#include "core/site.h"
+#include "transform/split.h"
+
+namespace postern::blocks {
+
+/// Rules of a block that knows better than its default: formulas, in ordinary operations and other blocks. Such a block takes operands
+/// with any number of leading axes; they all have the same ones.
+struct Rules {
+  /// The block for operands with one more leading axis.
+  Tensors (*apply)(const void* config, std::span<const Tensor> x);
+  std::pair<Tensors, Tensors> (*jvp)(const void* config, std::span<const Tensor> x, std::span<const Tensor> dx);
+  /// Cotangents of the operands that are empty in `x`; null where the block is not linear in any.
+  Tensors (*transpose)(const void* config, std::span<const Tensor> ct, std::span<const Tensor> x) = nullptr;
+};
+
+/// One vmap. `mapped` is for the block's operands and for the masks of the levels further in.
+struct Level {
+  std::int64_t size;
+  std::vector<bool> mapped;
+  bool masked;
+};
+
+/// The equation's operands are the block's, masks of levels, and whatever else `body` needs: captured tensors, tangents. Its results are
+/// the block's, and whatever else `body` gives: tangents, residuals. An override takes the place of the block's own results only.
+struct BlockParams {
+  std::shared_ptr<const detail::BlockConfig> config;
+  ProgramPtr body;            // the default, transformed as the equation was
+  Types operands, results;    // of the block as it was written, for one element
+  std::vector<Level> levels;  // innermost first
+  const Rules* rules = nullptr;
+  int order = 0;                           // how many times it was differentiated
+  std::vector<int> of_operand, of_result;  // order 1: whose tangents the last operands and results are
+  void fields(FieldSink& sink) const;
+
+  std::size_t leading() const;  // operands and masks
+};
+extern const Primitive block_p;
+
+/// A program as one equation.
+struct PartParams {
+  static constexpr const char* what = "part";
+  ProgramPtr body;
+  void fields(FieldSink& sink) const { sink("body", body); }
+};
+extern const Primitive part_p;
+
+/// A call of an FFI handler.
+struct TargetParams {
+  std::shared_ptr<const FfiTarget> target;
+  Types results;
+  std::optional<VmapMethod> vmap;
+  void fields(FieldSink& sink) const;
+};
+extern const Primitive target_p;
+
+/// What an override puts in the place of the block: from its operands and masks to its results. Null: the default is used.
+ProgramPtr native_program(const BlockParams& params, const std::string& platform);
+
+/// `p` for a batch: the inputs that `level` maps have an axis in front, then comes the mask if there is one; so do all outputs.
+ProgramPtr batched(const Program& p, const Level& level);
+
+/// The part of an override's own derivative that comes after its forward rule: tangents to tangents by the default, cotangents by the
+/// override.
+struct OwnParams {
+  ProgramPtr push;      // known inputs of the block's body, tangents -> tangents
+  ProgramPtr backward;  // residuals, cotangents of all results -> cotangents of the operands that have tangents
+  std::size_t residuals;
+  std::vector<int> of_result;  // by result of push
+  Types results;               // all of the block's, batched
+  void fields(FieldSink& sink) const { sink("push", push), sink("backward", backward); }
+};
+extern const Primitive own_p;
+
+/// Splits by the override's own derivative where there is one that can be used.
+bool split_own(const BlockParams& params, std::span<const Tensor> x, Primitive::SplitResult& out);
+
+/// A bound block with rules; `body` is its default.
+Tensors bind_block(const detail::BlockConfig& config, ProgramPtr body, const Rules* rules, std::span<const Tensor> x);
+
+}  // namespace postern::blocks

@@ -1,0 +1,247 @@
+// What an override puts in the place of a block, and its own derivative.
+#include "block/block.h"
+#include "core/check.h"
+#include "ops/custom.h"
+#include "transform/batch.h"
+#include "transform/jvp.h"
+#include "transform/simplify.h"
+#include "transform/walk.h"
+
+namespace postern::blocks {
+
+namespace {
+
+void require_types(const std::string& what, std::span<const Tensor> y, const Types& types) {
+  bool same = y.size() == types.size();
+  for (std::size_t i = 0; same && i < y.size(); ++i)
+    same = y[i].has_value() && y[i].dtype() == types[i].dtype && y[i].dims() == types[i].dims;
+  if (same) return;
+  Types got;
+  for (const Tensor& t : y) got.push_back(t.has_value() ? t.type() : Type{});
+  throw_type_error(fmt::format("{} gives {}, the default gives {}", what, to_string(got), to_string(types)));
+}
+
+std::string described(const BlockParams& p, const Override& o) {
+  return fmt::format("block {}: its override, a {},", p.config->name, describe(o));
+}
+
+ProgramPtr without_captures(const std::string& what, const Closed& closed) {
+  check(closed.captures.empty(), "{} captures a tensor; what it computes with must come in as an operand", what);
+  return simplify(*closed.program);
+}
+
+/// The config's fields and what the override adds.
+FfiTarget full_target(const BlockParams& p, const FfiTarget& target) {
+  FfiTarget full = target;
+  for (const auto& [name, value] : p.config->attributes.items()) {
+    check(!full.attributes.has(name), "block {}: attribute '{}' of target {} has the name of a field of the config", p.config->name, name,
+          target.name);
+    full.attributes.set(name, value);
+  }
+  return full;
+}
+
+Tensors run_override(const BlockParams& p, const Override& o, std::span<const Tensor> in) {
+  const Tensors x(in.begin(), in.end());
+  if (o.program) return o.program(p.config->object.get(), x);
+  if (o.target) return detail::ffi_call(full_target(p, *o.target), p.results, x, o.batch);
+  CallOptions options{.name = p.config->name, .vmap = o.batch.value_or(VmapMethod::sequential)};
+  std::string structure = "(";
+  std::vector<std::string> paths;
+  for (std::size_t i = 0; i < p.results.size(); ++i) structure += i ? ",*" : "*", paths.push_back("");
+  return detail::call(options, p.results, p.results.size() == 1 ? "*" : structure + ")", paths, o.kernel(p.config->object), x);
+}
+
+Question question(const BlockParams& p, const std::string& platform) {
+  return {*p.config, p.operands, p.results, !p.levels.empty(), platform};
+}
+
+}  // namespace
+
+ProgramPtr batched(const Program& p, const Level& level) {
+  Types types = p.input_types();
+  std::vector<int> axes;
+  for (std::size_t i = 0; i < types.size(); ++i) {
+    axes.push_back(level.mapped[i] ? 0 : -1);
+    if (level.mapped[i]) types[i].dims.insert(types[i].dims.begin(), level.size);
+  }
+  if (level.masked) types.push_back({DType::pred, {level.size}});
+  const std::size_t n = axes.size();
+  const Closed closed = trace_program(p.name, types, [&](std::span<const Tensor> in) {
+    auto [y, from] = batch_of(p, in.first(n), axes, level.size, level.masked ? in[n] : Tensor());
+    for (std::size_t i = 0; i < y.size(); ++i) y[i] = move_batch(y[i], from[i], 0, level.size);
+    return std::move(y);
+  });
+  return without_captures(p.name, closed);
+}
+
+ProgramPtr native_program(const BlockParams& p, const std::string& platform) {
+  const OverridePtr o = choose(question(p, platform));
+  if (!o) return nullptr;
+  const Closed closed = trace_program(p.config->name, p.operands, [&](std::span<const Tensor> in) {
+    Tensors y = run_override(p, *o, in);
+    require_types(described(p, *o), y, p.results);
+    return y;
+  });
+  ProgramPtr native = without_captures(described(p, *o), closed);
+  for (const Level& level : p.levels) native = batched(*native, level);
+  return native;
+}
+
+// --- an override's own derivative ---------------------------------------------------------------------------------------------
+
+namespace {
+
+Types own_type(const Params* params, TypeSpan) { return as<OwnParams>(*params).push->output_types(); }
+
+std::span<const Tensor> pushed(const OwnParams& p, std::span<const Tensor> x) { return x.subspan(p.residuals); }
+
+Jvp own_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
+  const auto& p = op.as<OwnParams>();
+  return jvp_of(*p.push, pushed(p, x), dx.subspan(p.residuals));
+}
+
+Tensors own_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x, TypeSpan) {
+  const auto& p = op.as<OwnParams>();
+  Tensors in(x.begin(), x.begin() + static_cast<std::ptrdiff_t>(p.residuals));
+  for (const Type& t : p.results) in.push_back(is_differentiable(t.dtype) ? zeros_of(t) : no_tangent(t));
+  for (std::size_t i = 0; i < ct.size(); ++i)
+    if (ct[i].has_value()) in[p.residuals + at(p.of_result[i])] = ct[i];
+  const Tensors given = postern::apply(*p.backward, in);
+  Tensors out(x.size());
+  std::ranges::copy(given, out.end() - static_cast<std::ptrdiff_t>(given.size()));
+  return out;
+}
+
+Batched own_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes, std::int64_t size, const Tensor& mask) {
+  const auto& p = op.as<OwnParams>();
+  return batch_of(*p.push, pushed(p, x), axes.subspan(p.residuals), size, mask);
+}
+
+void own_lower(Lowering& out, const Equation& e) {
+  const auto& p = as<OwnParams>(*e.params);
+  std::vector<Ssa> inputs;
+  for (std::size_t i = p.residuals; i < e.operands.size(); ++i) inputs.push_back(out.operand(e, i));
+  const std::vector<Ssa> results = out.inlined(*p.push, inputs);
+  for (int i = 0; i < e.results; ++i) out.define(e, i, results[at(i)]);
+}
+
+Tensors own_evaluate(const Op& op, std::span<const Tensor> x) {
+  const auto& p = op.as<OwnParams>();
+  return postern::apply(*p.push, pushed(p, x));
+}
+
+}  // namespace
+
+constexpr Primitive own_p{.name = "block_tangent",
+                          .type = own_type,
+                          .jvp = own_jvp,
+                          .transpose = own_transpose,
+                          .linear = Linear::jointly,
+                          .batch = own_batch,
+                          .lower = own_lower,
+                          .evaluate = own_evaluate};
+
+namespace {
+
+/// Operands to results and residuals.
+ProgramPtr forward_program(const BlockParams& p, const Override& o) {
+  const Closed closed = trace_program(p.config->name, p.operands, [&](std::span<const Tensor> in) {
+    auto [y, residuals] = o.vjp_forward(p.config->object.get(), in);
+    require_types(described(p, o) + " in its vjp", y, p.results);
+    append(y, residuals);
+    return std::move(y);
+  });
+  return without_captures(described(p, o) + " in its vjp", closed);
+}
+
+/// Residuals and cotangents to the cotangents of the operands named in `of_operand`.
+ProgramPtr backward_program(const BlockParams& p, const Override& o, const Types& residuals) {
+  Types types = residuals;
+  for (const Type& t : p.results) types.push_back(is_differentiable(t.dtype) ? t : Type{DType::pred, t.dims});
+  const Closed closed = trace_program(p.config->name, types, [&](std::span<const Tensor> in) {
+    const Tensors given = o.vjp_backward(p.config->object.get(), in.first(residuals.size()), in.subspan(residuals.size()));
+    check(given.size() == p.operands.size(), "{} gives {} cotangents for {} operands", described(p, o), given.size(), p.operands.size());
+    Tensors out;
+    for (const int i : p.of_operand) {
+      const Type& type = p.operands[at(i)];
+      out.push_back(or_zeros_of(given[at(i)], type));
+      check(out.back().dtype() == type.dtype && out.back().dims() == type.dims, "{} gives a cotangent {} for operand {}, which is {}",
+            described(p, o), to_string(out.back().type()), i, to_string(type));
+    }
+    return out;
+  });
+  return without_captures(described(p, o) + " in its vjp", closed);
+}
+
+/// `backward` for all levels; cotangents of operands that are the same for a whole batch are summed over it.
+ProgramPtr batched_backward(ProgramPtr backward, const BlockParams& p) {
+  for (const Level& level : p.levels) {
+    const ProgramPtr one = batched(*backward, {level.size, std::vector<bool>(backward->inputs.size(), true), false});
+    const Closed closed = trace_program(one->name, one->input_types(), [&](std::span<const Tensor> in) {
+      Tensors y = postern::apply(*one, in);
+      for (std::size_t i = 0; i < y.size(); ++i)
+        if (!level.mapped[at(p.of_operand[i])]) y[i] = sum(y[i], {.axes = Dims{0}});
+      return y;
+    });
+    backward = closed.program;
+  }
+  return backward;
+}
+
+/// The tangents among the body's results.
+ProgramPtr tangents_of(const BlockParams& p) {
+  Program push = *p.body;
+  push.outputs.erase(push.outputs.begin(), push.outputs.begin() + static_cast<std::ptrdiff_t>(p.results.size()));
+  return simplify(push);
+}
+
+}  // namespace
+
+bool split_own(const BlockParams& p, std::span<const Tensor> x, Primitive::SplitResult& out) {
+  if (p.order != 1) return false;
+  const std::size_t n = p.operands.size();
+  for (const Level& level : p.levels)
+    if (level.masked) return false;
+  // The unknown operands must be the tangents of the block's operands: they come where jvp and batching have put them.
+  std::vector<std::size_t> unknown;
+  for (std::size_t i = 0; i < x.size(); ++i)
+    if (!x[i].has_value()) unknown.push_back(i);
+  if (unknown.size() != p.of_operand.size()) return false;
+  for (std::size_t i = 0; i < unknown.size(); ++i) {
+    const Type& type = p.body->type(p.body->inputs[unknown[i]]);
+    if (at(p.of_operand[i]) >= n || type.dims != x[at(p.of_operand[i])].dims()) return false;
+  }
+  OverridePtr o = choose(question(p, current_platform()));
+  if (!o || !o->vjp_forward) return false;
+  ProgramPtr forward = forward_program(p, *o);
+  const Types all = forward->output_types();
+  const Types kept_types(all.begin() + static_cast<std::ptrdiff_t>(p.results.size()), all.end());
+  OwnParams q{nullptr, batched_backward(backward_program(p, *o, kept_types), p), kept_types.size(), p.of_result, {}};
+  for (const Level& level : p.levels) forward = batched(*forward, level);
+  const Tensors y = postern::apply(*forward, x.first(n));
+  out.known.assign(y.begin(), y.begin() + static_cast<std::ptrdiff_t>(p.results.size()));
+  for (const Tensor& t : out.known) q.results.push_back(t.type());
+  // Known inputs first, then the tangents.
+  q.push = tangents_of(p);
+  Program ordered = *q.push;
+  std::vector<ValueId> last;
+  for (std::size_t i = 0; i < x.size(); ++i)
+    if (!x[i].has_value()) last.push_back(ordered.inputs[i]);
+  std::erase_if(ordered.inputs, [&](ValueId v) { return std::ranges::find(last, v) != last.end(); });
+  ordered.inputs.insert(ordered.inputs.end(), last.begin(), last.end());
+  q.push = std::make_shared<const Program>(std::move(ordered));
+
+  for (std::size_t i = p.results.size(); i < y.size(); ++i) out.operands.push_back({y[i], -1});
+  for (const Tensor& t : x)
+    if (t.has_value()) out.operands.push_back({t, -1});
+  for (const std::size_t i : unknown) out.operands.push_back({{}, static_cast<int>(i)});
+  const std::size_t results = p.results.size();
+  out.known.resize(results + p.of_result.size());
+  for (std::size_t i = 0; i < p.of_result.size(); ++i) out.results.push_back(static_cast<int>(results + i));
+  out.primitive = &own_p;
+  out.params = make_params(std::move(q));
+  return true;
+}
+
+}  // namespace postern::blocks

@@ -1,0 +1,178 @@
+// Adding, removing and choosing overrides.
+#include "block/registry.h"
+
+#include <atomic>
+#include <mutex>
+#include <set>
+#include <typeindex>
+#include <unordered_map>
+
+#include "core/check.h"
+
+namespace postern::blocks {
+
+namespace {
+
+struct Registry {
+  std::mutex guard;
+  std::unordered_map<std::type_index, std::vector<OverridePtr>> overrides;  // latest last
+  std::set<std::type_index> used;
+  std::uint64_t next = 1;
+};
+Registry& registry() {
+  static auto* const r = new Registry;
+  return *r;
+}
+std::atomic<std::uint64_t> generation_count{0};
+
+thread_local bool adding_builtin = false;
+
+/// They come first, so that any other override is a later one, and change no decision.
+void ensure_builtin() {
+  if (adding_builtin) return;
+  static std::once_flag once;
+  std::call_once(once, [] {
+    adding_builtin = true;
+    add_builtin_overrides();
+    adding_builtin = false;
+  });
+}
+
+std::vector<OverridePtr> overrides_of(const std::type_info& type) {
+  Registry& r = registry();
+  std::scoped_lock lock(r.guard);
+  const auto found = r.overrides.find(type);
+  return found == r.overrides.end() ? std::vector<OverridePtr>() : found->second;
+}
+
+/// Why the kernel's parameters do not take these leaves; empty if they do.
+std::string dtype_mismatch(const Callee& kernel, const Question& q) {
+  using Kind = detail::Parameter::Kind;
+  if (!kernel.function()) return "";
+  const auto& parameters = kernel.function()->parameters;
+  const bool all_in = !parameters.empty() && parameters[0].kind == Kind::all_operands;
+  for (std::size_t i = all_in ? 1 : 0; i < parameters.size(); ++i) {
+    const auto& p = parameters[i];
+    if (p.kind != Kind::view && p.kind != Kind::mutable_view && p.kind != Kind::number) continue;
+    const bool operand = p.kind != Kind::mutable_view;
+    const std::size_t leaf = operand ? i : i - (all_in ? 1 : q.operands.size());
+    const auto& types = operand ? q.operands : q.results;
+    if (leaf < types.size() && types[leaf].dtype != p.dtype)
+      return fmt::format("its kernel is for {}, {} {} is {}", to_string(p.dtype), operand ? "operand" : "result", leaf,
+                         to_string(types[leaf]));
+  }
+  return "";
+}
+
+/// Why not; empty: it accepts.
+std::string refusal(const Override& o, const Question& q) {
+  if (!o.platform.empty() && o.platform != q.platform) return fmt::format("it is for {}", o.platform);
+  if (o.when && !o.when(q.config.object.get(), q.operands)) return "its condition declines";
+  if (q.batched && !o.program && !o.batch) return "the block is batched and it has no batching method";
+  if (q.batched && o.target && *o.batch != VmapMethod::expand_dims && *o.batch != VmapMethod::broadcast_all)
+    return "a target cannot run for each element of a batch";
+  return o.kernel ? dtype_mismatch(o.kernel(q.config.object), q) : "";
+}
+
+}  // namespace
+
+std::string describe(const Override& o) {
+  const std::string what = o.kernel ? "kernel" : o.target ? fmt::format("target {}", o.target->name) : "program";
+  return o.place.known() ? fmt::format("{} at {}", what, to_string(o.place)) : what;
+}
+
+OverridePtr choose(const Question& q, std::vector<std::string>* why) {
+  ensure_builtin();
+  const std::vector<OverridePtr> all = overrides_of(*q.config.type);
+  for (std::size_t i = all.size(); i-- > 0;) {
+    const std::string refused = refusal(*all[i], q);
+    if (why) why->push_back(fmt::format("{} {}", describe(*all[i]), refused.empty() ? "accepts" : "declines: " + refused));
+    if (refused.empty()) return all[i];
+  }
+  if (why && all.empty()) why->push_back("no override is registered");
+  return nullptr;
+}
+
+void note_used(const detail::BlockConfig& config) {
+  Registry& r = registry();
+  std::scoped_lock lock(r.guard);
+  r.used.insert(*config.type);
+}
+
+std::uint64_t generation() { return generation_count.load(std::memory_order_acquire); }
+std::uint64_t& met() {
+  thread_local std::uint64_t count = 0;
+  return count;
+}
+std::vector<std::uint64_t>*& recorded() {
+  thread_local std::vector<std::uint64_t>* list = nullptr;
+  return list;
+}
+std::string current_platform() { return "cpu"; }
+
+}  // namespace postern::blocks
+
+namespace postern {
+
+using blocks::Override;
+using blocks::registry;
+
+std::uint64_t detail::add_override(ErasedOverride o) {
+  PlaceScope at(o.place);
+  const int forms = (o.kernel != nullptr) + (o.target != nullptr) + (o.program != nullptr);
+  check(forms == 1, "override_block '{}': exactly one of kernel, target and program is needed, got {}", o.block, forms);
+  check((o.vjp_forward == nullptr) == (o.vjp_backward == nullptr), "override_block '{}': a vjp needs both forward and backward", o.block);
+  check(!o.target || !o.batch || *o.batch == VmapMethod::expand_dims || *o.batch == VmapMethod::broadcast_all,
+        "override_block '{}': the batching method of a target is expand_dims or broadcast_all", o.block);
+  blocks::ensure_builtin();
+  auto& r = registry();
+  std::scoped_lock lock(r.guard);
+  auto added = std::make_shared<Override>();
+  static_cast<ErasedOverride&>(*added) = std::move(o);
+  added->id = r.next++;
+  r.overrides[*added->type].push_back(added);
+  if (!blocks::adding_builtin) blocks::generation_count.fetch_add(1, std::memory_order_release);
+  if (blocks::recorded()) blocks::recorded()->push_back(added->id);
+  return added->id;
+}
+
+bool detail::remove_override(std::uint64_t id) {
+  auto& r = registry();
+  std::scoped_lock lock(r.guard);
+  for (auto& [type, list] : r.overrides) {
+    if (std::erase_if(list, [id](const blocks::OverridePtr& o) { return o->id == id; }) == 0) continue;
+    blocks::generation_count.fetch_add(1, std::memory_order_release);
+    return true;
+  }
+  return false;
+}
+
+bool detail::has_override(std::uint64_t id) {
+  auto& r = registry();
+  std::scoped_lock lock(r.guard);
+  for (const auto& [type, list] : r.overrides)
+    for (const auto& o : list)
+      if (o->id == id) return true;
+  return false;
+}
+
+std::string detail::block_type_name(const std::type_info& type) { return readable_name(type); }
+
+BlockPath detail::block_path(const BlockConfig& config, std::span<const Type> operands, const std::string& platform) {
+  std::vector<std::string> why;
+  const auto chosen = blocks::choose({config, operands, {}, false, platform}, &why);
+  bool used = false;
+  {
+    auto& r = registry();
+    std::scoped_lock lock(r.guard);
+    used = r.used.contains(*config.type);
+  }
+  const std::string shown = config.name + (config.attributes.items().empty() ? "" : to_string(config.attributes));
+  const char* word = chosen ? "native" : used ? "default" : "none";
+  const std::string text = fmt::format("{} for {} on {}: {} ({})", shown, to_string(operands), platform, word, fmt::join(why, "; "));
+  return {chosen ? BlockPath::Kind::native : used ? BlockPath::Kind::default_body : BlockPath::Kind::none, text};
+}
+
+std::string to_string(const BlockPath& path) { return path.text; }
+
+}  // namespace postern

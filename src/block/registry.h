@@ -1,0 +1,50 @@
+// The overrides of the process, and which of them a block takes.
+#pragma once
+#include <postern/block.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace postern::blocks {
+
+struct Override : detail::ErasedOverride {
+  std::uint64_t id = 0;
+};
+using OverridePtr = std::shared_ptr<const Override>;
+
+/// What a choice is made for. `results` may be empty: not known.
+struct Question {
+  const detail::BlockConfig& config;
+  std::span<const Type> operands, results;  // of one element
+  bool batched = false;
+  std::string platform;
+};
+
+/// The latest override that accepts, null for the default. `why`, when given, gets a sentence for each that was asked.
+OverridePtr choose(const Question& question, std::vector<std::string>* why = nullptr);
+
+/// In words: `kernel at attention.cc:12`.
+std::string describe(const Override& override);
+
+/// Remembers that a block of this type has a default.
+void note_used(const detail::BlockConfig& config);
+
+/// Changes whenever an override comes or goes: what was decided before may be decided otherwise.
+std::uint64_t generation();
+/// How many times this thread has written or looked at a block: whoever traces can tell whether blocks were met.
+std::uint64_t& met();
+
+/// Ids of the overrides that this thread adds go there while it is not null; for libraries that fail while loading.
+std::vector<std::uint64_t>*& recorded();
+
+/// The platform that programs are lowered for.
+std::string current_platform();
+
+/// Adds the overrides that come with the library; called once. Defined in linalg_kernels.cc.
+void add_builtin_overrides();
+
+}  // namespace postern::blocks

@@ -1,0 +1,10 @@
+// FFI handlers that users and libraries bring.
+#pragma once
+#include <string>
+
+namespace postern::blocks {
+
+/// Makes a handler known to XLA. Throws TypeError naming target and platform when nobody has registered it.
+void require_handler(const std::string& name, const std::string& platform);
+
+}  // namespace postern::blocks
