@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "ops/axes.h"
+#include "ops/composed.h"
 #include "ops/elementwise.h"
 #include "ops/family.h"
 #include "ops/reduce.h"
@@ -33,6 +34,13 @@ Tensor log_add_exp(const Tensor& a, const Tensor& b) {
   return where(not_equal(difference, difference), a + b, maximum(a, b) + log1p(exp(-abs(difference))));
 }
 
+/// The larger or smaller one, NaN before all (in loops XLA:CPU's own maximum may drop it).
+template <bool largest>
+Tensor chosen(const Tensor& a, const Tensor& b) {
+  const Tensor first = largest ? greater_equal(a, b) : less_equal(a, b);
+  return where(is_float(a.dtype()) ? first | not_equal(a, a) : first, a, b);
+}
+
 std::pair<Tensor, Tensor> product_partials(const Tensor& a, const Tensor& b, const Tensor&) { return {b, a}; }
 // Equal elements share the derivative.
 std::pair<Tensor, Tensor> choice_partials(const Tensor& a, const Tensor& b, const Tensor& z) {
@@ -48,8 +56,9 @@ std::pair<Tensor, Tensor> log_add_exp_partials(const Tensor& a, const Tensor& b,
 
 constexpr Combination sums{[](const Tensor& a, const Tensor& b) { return a + b; }, {"add", zero_of, true}};
 constexpr Combination products{[](const Tensor& a, const Tensor& b) { return a * b; }, {"multiply", one_of, true}, product_partials};
-constexpr Combination maxima{[](const Tensor& a, const Tensor& b) { return maximum(a, b); }, {"maximum", lowest_of}, choice_partials};
-constexpr Combination minima{[](const Tensor& a, const Tensor& b) { return minimum(a, b); }, {"minimum", highest_of}, choice_partials};
+constexpr Combination maxima{[](const Tensor& a, const Tensor& b) { return chosen<true>(a, b); }, {"maximum", lowest_of}, choice_partials};
+constexpr Combination minima{
+    [](const Tensor& a, const Tensor& b) { return chosen<false>(a, b); }, {"minimum", highest_of}, choice_partials};
 constexpr Combination log_sums{log_add_exp, {nullptr, lowest_of, true}, log_add_exp_partials};
 
 // --- rules ----------------------------------------------------------------------------------------------------------------
@@ -109,8 +118,7 @@ Ssa loop(Lowering& out, Ssa x, const Type& type, const Combination& c, bool reve
             neutral.id, x.id);
   out.region(types, [&](std::span<const Ssa> a) -> std::vector<Lowering::Typed> {
     const Ssa end = out.constant(std::to_string(n), index);
-    return {{out.op("compare", {a[0], end}, {&index, &index}, pred, "comparison_direction = #stablehlo<comparison_direction LT>"),
-             Lowering::type(pred)}};
+    return {{out.op("compare", {a[0], end}, {&index, &index}, pred, comparison_text("LT", DType::s32)), Lowering::type(pred)}};
   });
   out.write(", ");
   out.region(types, [&](std::span<const Ssa> a) -> std::vector<Lowering::Typed> {
@@ -198,13 +206,10 @@ void cumulative_lower(Lowering& out, const Equation& e) {
   if (window && work == x.dtype) return window_lower(out, e, c.reducer);
   const bool plain = p.axis == 0 && work == x.dtype && x.rank() == 2 && (x.dims[0] < long_axis || x.dims[1] > few_lanes);
   if (plain) return out.define(e, 0, loop(out, out.operand(e, 0), x, c, p.reverse));
-  const std::vector<Type> types{x};
-  const Closed steps = trace_program(e.primitive->name, types, [&](std::span<const Tensor> operands) {
+  lower_as(out, e, [&](std::span<const Tensor> operands) {
     if (!window) return Tensors{in_steps({*e.primitive, e.params}, c, operands[0])};
     return Tensors{convert_to(bind_cumulative(*e.primitive, convert_to(operands[0], work), p.axis, p.reverse), x.dtype)};
   });
-  const Ssa inputs[] = {out.operand(e, 0)};
-  out.define(e, 0, out.inlined(*steps.program, inputs)[0]);
 }
 
 // --- the family -----------------------------------------------------------------------------------------------------------

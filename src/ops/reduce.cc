@@ -39,6 +39,12 @@ Number highest_of(DType dtype) {
   return {Number::Kind::natural, std::bit_cast<std::int64_t>(most), static_cast<double>(most), 0};
 }
 
+std::string comparison_text(const char* direction, DType dtype) {
+  const char* type = is_differentiable(dtype) ? "FLOAT" : is_signed(dtype) ? "SIGNED" : "UNSIGNED";
+  return fmt::format("comparison_direction = #stablehlo<comparison_direction {}>, compare_type = #stablehlo<comparison_type {}>", direction,
+                     type);
+}
+
 DType working_dtype(const Reducer& reducer, DType dtype) {
   const bool narrow = is_float(dtype) && byte_width(dtype) < 4;
   return narrow && (reducer.wide || !is_number(dtype)) ? DType::f32 : dtype;
@@ -68,18 +74,64 @@ Batched reduce_batch(const Op& op, std::span<const Tensor> x, std::span<const in
   return {{bind1(op.primitive, make_params(ReduceParams{moved}), x)}, {axes[0] - static_cast<int>(before)}};
 }
 
+/// Reduces `x`, of `type`, to `result` over `axes`.
+Ssa emit_reduce(Lowering& out, const Reducer& reducer, Ssa x, const Type& type, const Dims& axes, const Type& result,
+                std::string_view start_text) {
+  const Type scalar{type.dtype, {}};
+  const Ssa start = out.constant(start_text, scalar), r = out.fresh();
+  out.write("    %{} = stablehlo.reduce(%{} init: %{}) applies stablehlo.{} across dimensions = [{}] : ({}, {}) -> {}\n", r.id, x.id,
+            start.id, reducer.hlo, fmt::join(axes, ", "), Lowering::type(type), Lowering::type(scalar), Lowering::type(result));
+  return r;
+}
+
 template <const Reducer& reducer>
 void reduce_lower(Lowering& out, const Equation& e) {
   const Type &x = out.operand_type(e, 0), &result = out.result_type(e);
   const DType work = working_dtype(reducer, x.dtype);
-  const Type wide{work, x.dims}, scalar{work, {}}, wide_result{work, result.dims};
+  const Type wide{work, x.dims}, wide_result{work, result.dims};
   const Ssa from = work == x.dtype ? out.operand(e, 0) : out.op("convert", {out.operand(e, 0)}, {&x}, wide);
-  const Ssa start = out.constant(literal_text(reducer.neutral(work), work), scalar);
-  const Ssa r = out.fresh();
-  out.write("    %{} = stablehlo.reduce(%{} init: %{}) applies stablehlo.{} across dimensions = [{}] : ({}, {}) -> {}\n", r.id, from.id,
-            start.id, reducer.hlo, fmt::join(as<ReduceParams>(*e.params).axes, ", "), Lowering::type(wide), Lowering::type(scalar),
-            Lowering::type(wide_result));
+  const Ssa r =
+      emit_reduce(out, reducer, from, wide, as<ReduceParams>(*e.params).axes, wide_result, literal_text(reducer.neutral(work), work));
   out.define(e, 0, work == x.dtype ? r : out.op("convert", {r}, {&wide_result}, result));
+}
+
+DType bits_dtype(DType dtype) { return byte_width(dtype) == 2 ? DType::s16 : byte_width(dtype) == 4 ? DType::s32 : DType::s64; }
+
+/// The key of the infinity that every number beats.
+std::string first_key(DType dtype, bool largest) {
+  const Number infinite = largest ? lowest_of(dtype) : highest_of(dtype);
+  std::int64_t bits = 0;  // little-endian: sign extension by hand
+  write_number(infinite, dtype, &bits);
+  const int unused = 64 - bit_width(dtype);
+  bits = bits << unused >> unused;
+  return std::to_string(largest ? bits ^ (std::numeric_limits<std::int64_t>::max() >> unused) : bits);
+}
+
+/// Bits of floats as integers of the same order, or back: those of negative numbers but the sign are turned over.
+Ssa turned(Lowering& out, Ssa x, const Type& bits) {
+  const Ssa width = out.constant(std::to_string(bit_width(bits.dtype) - 1), bits),
+            low = out.constant(literal_text(highest_of(bits.dtype), bits.dtype), bits);
+  const auto op = [&](const char* hlo, Ssa a, Ssa b) { return out.op(hlo, {a, b}, {&bits, &bits}, bits); };
+  return op("xor", x, op("and", op("shift_right_arithmetic", x, width), low));
+}
+
+// XLA:CPU either lets NaN slip in the maxima of floats or computes them one by one. Integers it does by vectors: NaN becomes the last of
+// them.
+template <const Reducer& reducer, bool largest>
+void choice_lower(Lowering& out, const Equation& e) {
+  const Type &x = out.operand_type(e, 0), &result = out.result_type(e);
+  if (!is_float(x.dtype) || out.platform() != "cpu") return reduce_lower<reducer>(out, e);
+  const DType work = working_dtype(reducer, x.dtype), dtype = bits_dtype(work);
+  const Type wide{work, x.dims}, bits{dtype, x.dims}, pred{DType::pred, x.dims}, result_bits{dtype, result.dims},
+      wide_result{work, result.dims};
+  const Ssa from = work == x.dtype ? out.operand(e, 0) : out.op("convert", {out.operand(e, 0)}, {&x}, wide);
+  const Ssa nan = out.op("compare", {from, from}, {&wide, &wide}, pred, comparison_text("NE", work));
+  const Ssa last = out.constant(literal_text(largest ? highest_of(dtype) : lowest_of(dtype), dtype), bits);
+  const Ssa keys = turned(out, out.op("bitcast_convert", {from}, {&wide}, bits), bits);
+  const Ssa chosen = out.op("select", {nan, last, keys}, {&pred, &bits, &bits}, bits);
+  const Ssa r = emit_reduce(out, reducer, chosen, bits, as<ReduceParams>(*e.params).axes, result_bits, first_key(work, largest));
+  const Ssa back = out.op("bitcast_convert", {turned(out, r, result_bits)}, {&result_bits}, wide_result);
+  out.define(e, 0, work == x.dtype ? back : out.op("convert", {back}, {&wide_result}, result));
 }
 
 Tensor bind_reduce(const Primitive& p, const Tensor& x, const Dims& axes) {
@@ -139,16 +191,16 @@ constexpr Primitive reduce_prod_p{
     .name = "reduce_prod", .type = reduce_type<numeric>, .jvp = prod_jvp, .batch = reduce_batch, .lower = reduce_lower<multiplying>};
 
 /// Picks one of the elements.
-template <const Reducer& reducer>
+template <const Reducer& reducer, bool is_largest>
 constexpr Primitive choice(const char* name) {
-  return {.name = name, .type = reduce_type<ordered>, .jvp = choice_jvp, .batch = reduce_batch, .lower = reduce_lower<reducer>};
+  return {.name = name, .type = reduce_type<ordered>, .jvp = choice_jvp, .batch = reduce_batch, .lower = choice_lower<reducer, is_largest>};
 }
 template <const Reducer& reducer>
 constexpr Primitive bitwise(const char* name) {
   return {.name = name, .type = reduce_type<integral>, .no_derivative = true, .batch = reduce_batch, .lower = reduce_lower<reducer>};
 }
-constexpr Primitive reduce_max_p = choice<largest>("reduce_max");
-constexpr Primitive reduce_min_p = choice<smallest>("reduce_min");
+constexpr Primitive reduce_max_p = choice<largest, true>("reduce_max");
+constexpr Primitive reduce_min_p = choice<smallest, false>("reduce_min");
 constexpr Primitive reduce_and_p = bitwise<conjunction>("reduce_and");
 constexpr Primitive reduce_or_p = bitwise<disjunction>("reduce_or");
 

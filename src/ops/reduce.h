@@ -21,6 +21,9 @@ struct Reducer {
 /// The dtype that `reducer` works in for elements of `dtype`.
 DType working_dtype(const Reducer& reducer, DType dtype);
 
+/// The attributes of a StableHLO compare. Without the type, XLA folds comparisons of constants as if they were unsigned.
+std::string comparison_text(const char* direction, DType dtype);
+
 /// Throws a TypeError that names the site when `program`, the function of `op`, calls back: XLA has no order for it there.
 void refuse_effects(const char* op, const Program& program);
 

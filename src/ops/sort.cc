@@ -5,6 +5,7 @@
 
 #include "ops/axes.h"
 #include "ops/family.h"
+#include "ops/reduce.h"
 #include "ops/shape.h"
 
 namespace postern {
@@ -83,8 +84,7 @@ class Comparator {
     Type type;
   };
   Ssa compare(const char* direction, Ssa a, Ssa b, const Type& type) {
-    return out_.op("compare", {a, b}, {&type, &type}, pred_,
-                   fmt::format("comparison_direction = #stablehlo<comparison_direction {}>", direction));
+    return out_.op("compare", {a, b}, {&type, &type}, pred_, comparison_text(direction, type.dtype));
   }
   Ssa both(const char* hlo, Ssa a, Ssa b) { return out_.op(hlo, {a, b}, {&pred_, &pred_}, pred_); }
   Ssa less(const Key& k) {
@@ -188,7 +188,8 @@ Tensor searchsorted(const Operand& operand, const Operand& given, bool right) {
   Tensor count = zeros({DType::s32, values.dims()});  // of elements known to precede
   for (auto step = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(n))); step > 0; step /= 2) {
     const Tensor more = count + step;
-    const Tensor element = take(x, minimum(more, n) - 1);
+    const Tensor place = expand_dims(minimum(more, n) - 1, -1);
+    const Tensor element = gather(x, place, {{}, {0}, {0}, {}, {}}, {1}, OutOfRange::promise);
     count = where((more <= n) & precedes(element, values), more, count);
   }
   return count;
