@@ -105,7 +105,7 @@ const Row rows[] = {
     {"triu", "jnp.triu(x, -1)", "f32[4,3]:-2:2", [](V v) { return pn::triu(v[0], -1); }},
     {"diagonal", "jnp.diagonal(x, 1)", "f32[3,4]:-2:2", [](V v) { return pn::diagonal(v[0], 1); }},
     {"matrix_trace", "jnp.trace(x)", "f32[3,4]:-2:2", [](V v) { return pn::matrix_trace(v[0]); }},
-    {"linspace", "jnp.linspace(x, y, 5)", "f32[]:-2:0 f32[]:1:2", [](V v) { return pn::linspace<float>(v[0], v[1], 5); }},
+    {"linspace", "jnp.linspace(x, y, 5)", "f32[]:-2:0 f32[]:1:2", [](V v) { return pn::linspace(v[0].dtype(), v[0], v[1], 5); }},
     {"arange", "x + jnp.arange(1, 7, 2, dtype=jnp.float32)", "f32[3]:-2:2", [](V v) { return v[0] + pn::arange<float>(1, 7, 2); }},
     {"reduce_window_max", "lax.reduce_window(x, -jnp.inf, lax.max, (2, 3), (2, 1), 'SAME')", "f32[5,4]:-2:2",
      [](V v) {

@@ -26,6 +26,11 @@ Tensors multiply_transpose(const Op&, std::span<const Tensor> ct, std::span<cons
   return {x[0].has_value() ? Tensor() : ct[0] * x[1], x[1].has_value() ? Tensor() : ct[0] * x[0]};
 }
 
+Tensors divide_transpose(const Op&, std::span<const Tensor> ct, std::span<const Tensor> x, TypeSpan) {
+  check(x[1].has_value(), "divide: a tangent is divided by, which is not linear");
+  return {ct[0] / x[1], Tensor()};
+}
+
 Types select_type(const Params*, TypeSpan operands) {
   check(operands[0].dtype == DType::pred && operands[0].dims == operands[1].dims, "select: the condition must be pred of shape {}, got {}",
         dims_to_string(operands[1].dims), to_string(operands[0]));
@@ -97,7 +102,13 @@ constexpr Primitive subtract_p{.name = "subtract",
 constexpr Primitive negative_p = linear("negative", "negate", same_type_if<numeric>, negative_transpose, elementwise_batch);
 constexpr Primitive multiply_p = multilinear("multiply", "multiply", same_type_if<addable>, multiply_transpose, elementwise_batch);
 constexpr Primitive select_p = linear("select", "select", select_type, select_transpose, elementwise_batch);
-constexpr Primitive divide_p = binary<divide_by_x, divide_by_y>("divide", "divide");
+constexpr Primitive divide_p{.name = "divide",
+                             .hlo = "divide",
+                             .type = same_type_if<numeric>,
+                             .jvp = binary_jvp<divide_by_x, divide_by_y>,
+                             .transpose = divide_transpose,
+                             .linear = Linear::first,
+                             .batch = elementwise_batch};
 constexpr Primitive remainder_p = binary<one, remainder_by_y, real_number>("remainder", "remainder");
 constexpr Primitive pow_p = binary<pow_by_x, pow_by_y>("pow", "power");
 constexpr Primitive atan2_p = binary<atan2_by_x, atan2_by_y, is_differentiable>("atan2", "atan2");
