@@ -4,6 +4,7 @@
 #include <postern/attributes.h>
 #include <postern/block.h>
 #include <postern/call.h>
+#include <postern/control.h>
 #include <postern/devices.h>
 #include <postern/dtype.h>
 #include <postern/error.h>
@@ -21,5 +22,6 @@
 #include <postern/tap.h>
 #include <postern/tensor.h>
 #include <postern/tree.h>
+#include <postern/transforms.h>
 #include <postern/type.h>
 #include <postern/view.h>

@@ -32,8 +32,11 @@ struct CheckpointOptions {
 /// A host function for a derivative, and perhaps one for its own derivative, and so on: see `call_with_vjp`.
 class HostVjp {
  public:
+  HostVjp(Callee fn) : fn_(std::move(fn)) {}
   template <class F>
-  requires std::is_constructible_v<Callee, F, Place> HostVjp(F&& fn, Place place = Place::current()) : fn_(std::forward<F>(fn), place) {}
+  requires(!std::is_same_v<std::decay_t<F>, HostVjp> && !std::is_same_v<std::decay_t<F>, Callee>)
+      HostVjp(F&& fn, Place place = Place::current())
+      : fn_(std::forward<F>(fn), place) {}
   HostVjp(Callee fn, HostVjp vjp_fn) : fn_(std::move(fn)), next_(std::make_shared<const HostVjp>(std::move(vjp_fn))) {}
   const Callee& fn() const { return fn_; }
   const HostVjp* next() const { return next_.get(); }

@@ -39,23 +39,6 @@ Types site_type(const Params* params, TypeSpan operands) {
   return out;
 }
 
-Jvp site_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
-  const SiteSpec& s = *op.as<SiteParams>().site;
-  if (is_tap(s))
-    return {bind_n(op.primitive, op.params, x), Tensors(dx.begin(), dx.begin() + static_cast<std::ptrdiff_t>(s.operands.size()))};
-  const bool moves = std::ranges::any_of(dx, [](const Tensor& t) { return t.has_value(); });
-  const bool matters = std::ranges::any_of(s.results, [](const Type& t) { return is_differentiable(t.dtype); });
-  if (moves && matters) {
-    PlaceScope::Replace at(s.place);
-    throw_type_error(fmt::format(
-        "call '{}' has no derivative, and an operand is differentiated: give it a rule with custom_vjp, custom_jvp or call_with_vjp, or "
-        "say with stop_gradient that none is meant",
-        s.name));
-  }
-  Tensors y = bind_n(op.primitive, op.params, x);
-  return {y, Tensors(y.size())};
-}
-
 /// The function sees whole batches: shapes with the batch axis in front.
 Batched batch_whole(SiteSpec s, Tensors x, std::span<const int> axes, std::int64_t size, const Tensor& mask) {
   const std::size_t n = s.operands.size();
@@ -68,8 +51,11 @@ Batched batch_whole(SiteSpec s, Tensors x, std::span<const int> axes, std::int64
     s.operands[i] = Type{x[i].dtype(), x[i].dims()};
   }
   for (Type& t : s.results) t.dims.insert(t.dims.begin(), size);
-  if (mask.has_value()) {
-    check(!s.masked, "{} '{}': a mask inside a mask is not supported for functions that see whole batches", s.word, s.name);
+  if (s.masked && (mask.has_value() || axes[n] >= 0)) {  // the elements of both batches, alive in both
+    x[n] = batch_front(x[n], axes[n], size);
+    if (mask.has_value()) x[n] = logical_and(x[n], broadcast_in_dim(mask, x[n].dims(), {0}));
+    s.mask_size = x[n].size();
+  } else if (mask.has_value()) {
     s.masked = true;
     s.mask_size = mask.size();
     x.push_back(mask);
@@ -120,7 +106,7 @@ Batched site_batch(const Op& op, std::span<const Tensor> x, std::span<const int>
   const bool mapped = std::ranges::any_of(axes, [](int a) { return a >= 0; });
   // What no element can tell apart runs once; an effect is wanted from each.
   if (!mapped && (s.effect == Effect::pure || is_tap(s)) && !mask.has_value())
-    return {bind_n(op.primitive, op.params, x), std::vector<int>(is_tap(s) ? x.size() : s.results.size(), -1)};
+    return {bind_n(op.primitive, op.params, x), std::vector<int>(is_tap(s) ? s.operands.size() : s.results.size(), -1)};
   Tensors operands(x.begin(), x.end());
   const bool whole = is_tap(s) || s.vmap == VmapMethod::expand_dims || s.vmap == VmapMethod::broadcast_all;
   return whole ? batch_whole(s, std::move(operands), axes, size, mask) : batch_elements(s, std::move(operands), axes, size, mask);
@@ -182,6 +168,7 @@ void write_custom_call(Lowering& out, const SiteSpec& s, std::size_t index, std:
 /// The value of a tap goes on through the custom call when nobody reads the result otherwise than XLA can see, else beside it.
 void site_lower(Lowering& out, const Equation& e) {
   const SiteSpec& s = spec_of(e.params.get());
+  if (s.derivatives) check_site(s);  // what it shows has changed since it was written
   const bool ordered = s.effect == Effect::ordered, tap = is_tap(s);
   std::vector<Port> in, results;
   std::vector<std::size_t> aliases;
@@ -217,12 +204,14 @@ const SiteSpec* site_of(const Params* params) { return &spec_of(params); }
 constexpr Primitive site_p{.name = "call",
                            .type = site_type,
                            .jvp = site_jvp,
+                           .transpose = site_transpose,
+                           .linear = Linear::jointly,
+                           .split = site_split,
                            .batch = site_batch,
                            .lower = site_lower,
                            .effect = site_effect,
                            .distinct = true,
                            .site = site_of};
-static_assert(complete(site_p));
 
 Tensors at_site(SiteSpec site, std::span<const Tensor> operands) {
   check_site(site);

@@ -10,5 +10,9 @@ extern const Primitive site_p;
 /// Records (or runs) a site. A call's results are what the site declares, a tap's its operands.
 Tensors at_site(SiteSpec site, std::span<const Tensor> operands);
 
+// Rules of site_p: site_derivatives.cc.
+std::pair<Tensors, Tensors> site_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx);
+Primitive::SplitResult site_split(const Op& op, std::span<const Tensor> x, const std::vector<bool>& wanted);
+Tensors site_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x, TypeSpan types);
 
 }  // namespace postern

@@ -50,8 +50,7 @@ class Backward {
     if (!moves(e)) return;
     Tensors ct(at(e.results));
     for (int i = 0; i < e.results; ++i) ct[at(i)] = std::exchange(cotangents_[e.first + i], Tensor());
-    const bool shown = e.primitive->effect && effect_of(e) != Effect::pure;  // a tap shows zeros too
-    if (!has_any(ct) && !shown) return;
+    if (!has_any(ct) && effect_of(e) == Effect::pure) return;  // a tap shows zeros too
     PlaceScope::Replace place(e.place);
     require_linear(e);
     env_.get(e.operands, operands_);
@@ -75,6 +74,8 @@ class Backward {
         described(e));
     check(e.primitive->linear != Linear::separately || linear == 1, "reverse mode: {} of two tangents is not linear in them",
           e.primitive->name);
+    check(e.primitive->linear != Linear::first || (linear == 1 && linear_[at(e.operands[0])]),
+          "reverse mode: {} is linear in its first operand only, and another depends on a tangent", e.primitive->name);
   }
 
   void accumulate(ValueId v, const Tensor& ct) {

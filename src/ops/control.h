@@ -1,0 +1,60 @@
+// Control flow as equations that hold programs. A body's captured tensors are operands of the equation, and so inputs of the body.
+#pragma once
+#include "ops/family.h"
+#include "transform/batch.h"
+#include "transform/jvp.h"
+#include "transform/walk.h"
+
+namespace postern {
+
+/// Operands: index (s32, in range), then those of every branch.
+struct CondParams {
+  std::vector<ProgramPtr> branches;
+  void fields(FieldSink& sink) const {
+    for (const ProgramPtr& b : branches) sink("branch", b);
+  }
+};
+
+/// Operands: constants of the condition, constants of the body, carry. Condition and body take their constants, then the carry.
+struct WhileParams {
+  ProgramPtr condition, body;
+  std::size_t condition_constants, body_constants;
+  void fields(FieldSink& sink) const { sink("condition", condition), sink("body", body); }
+};
+
+/// Operands: constants, carry, xs. The body takes constants, the step's number if `counted` (start, start + 1, ...), carry, slices of xs;
+/// it gives the carry and slices of the stacked results.
+struct ScanParams {
+  ProgramPtr body;
+  std::int64_t length = 0, start = 0;
+  bool reverse = false, counted = false;
+  DType index = DType::s32;
+  int unroll = 1;
+  std::size_t constants = 0, carries = 0;
+  void fields(FieldSink& sink) const;
+
+  std::size_t first_carry() const { return constants + counted; }  // among the body's inputs
+  std::size_t first_x() const { return first_carry() + carries; }
+  std::size_t xs() const { return body->inputs.size() - first_x(); }
+  std::size_t ys() const { return body->outputs.size() - carries; }
+};
+
+extern const Primitive cond_p, while_p, scan_p;
+
+/// Programs that captured different tensors, brought to the same inputs: all captures, then their own. Gives the captures.
+Tensors join_captures(std::vector<Closed>& programs);
+
+/// Types with an axis of that extent in front, and of one slice along the first axis.
+Type stacked_type(const Type& type, std::int64_t length);
+Type slice_type_of(const Type& type);
+
+/// Refuses a carry that the body gives back with other types; weak ones adopt the body's dtype: then true, and `carry` has changed.
+bool settle_carry(const char* what, Tensors& carry, const Types& body_gives, const std::vector<std::string>& paths);
+
+/// `x` where `mask` (one pred for each element of the batch, which is x's first axis), else `y`.
+Tensor select_elements(const Tensor& mask, const Tensor& x, const Tensor& y);
+
+/// "%1, %2": for results and operands of operations with regions.
+std::string ssa_list(std::span<const Ssa> values);
+
+}  // namespace postern

@@ -1,0 +1,55 @@
+// What functions with rules of their own share: equations that hold a program and mean that program.
+#pragma once
+#include "ops/family.h"
+#include "transform/batch.h"
+#include "transform/jvp.h"
+#include "transform/walk.h"
+
+namespace postern {
+
+/// Refuses operands that the program's inputs do not fit; the types of its outputs.
+Types program_type(const char* what, const Program& program, TypeSpan operands);
+
+/// For a primitive whose parameters P have the field `body`: the equation is that program.
+template <class P>
+Types body_type(const Params* params, TypeSpan operands) {
+  const auto& p = as<P>(*params);
+  return program_type(P::what, *p.body, operands);
+}
+template <class P>
+void body_lower(Lowering& out, const Equation& e) {
+  std::vector<Ssa> inputs;
+  for (std::size_t i = 0; i < e.operands.size(); ++i) inputs.push_back(out.operand(e, i));
+  const std::vector<Ssa> outputs = out.inlined(*as<P>(*e.params).body, inputs);
+  for (int i = 0; i < e.results; ++i) out.define(e, i, outputs[at(i)]);
+}
+template <class P>
+Tensors body_evaluate(const Op& op, std::span<const Tensor> x) {
+  return postern::apply(*op.as<P>().body, x);
+}
+template <class P>
+ParamsPtr body_with_programs(const Params* params, std::span<const ProgramPtr> programs) {
+  P p = as<P>(*params);
+  p.body = programs[0];
+  return make_params(std::move(p));
+}
+
+/// Calls a function that the user wrote: its operations have places of their own.
+Tensors call_user(const TensorFunction& f, std::span<const Tensor> x);
+
+/// `body` for a batch: its inputs as `x` with `axes`, then the mask if there is one; all outputs with the batch axis in front.
+Closed batched_body(const char* what, const Program& body, std::span<const Tensor> x, std::span<const int> axes, std::int64_t size,
+                    const Tensor& mask);
+
+/// A function of leaves of these types for a batch: leaves with these axes, then the mask if `masked`, to outputs with axis `out_axes[i]`
+/// (-1: summed over the batch).
+TensorFunction batched_function(const char* what, TensorFunction f, Types types, std::vector<int> axes, std::int64_t size, bool masked,
+                                std::vector<int> out_axes);
+
+/// Types of one element of a batch.
+Types element_types(std::span<const Tensor> x, std::span<const int> axes);
+
+/// Throws when a tensor that the function captured, the first `count`, is differentiated.
+void refuse_captured(const char* what, std::span<const Tensor> dx, std::size_t count);
+
+}  // namespace postern
