@@ -24,8 +24,9 @@ DeviceValue::~DeviceValue() = default;
 namespace {
 
 void refuse_donated(const Value& value) {
-  check(!value.donated.load(std::memory_order_relaxed), "a tensor of type {} was donated to a program and holds no data any more",
-        to_string(value.type));
+  if (!value.donated.load(std::memory_order_relaxed)) [[likely]]
+    return;  // the text is made only for the error: this is on the way to each run
+  throw_type_error(fmt::format("a tensor of type {} was donated to a program and holds no data any more", to_string(value.type)));
 }
 
 }  // namespace
@@ -131,8 +132,8 @@ pjrt::Buffer* on_lane(const Tensor& tensor, Lane& lane, std::shared_ptr<const vo
     keep = std::move(view);
     return out;
   }
-  check(pointer->kind == Value::Kind::host, "an argument of type {} is traced or abstract: a program needs values",
-        to_string(pointer->type));
+  if (pointer->kind != Value::Kind::host) [[unlikely]]
+    throw_type_error(fmt::format("an argument of type {} is traced or abstract: a program needs values", to_string(pointer->type)));
   const auto& host = static_cast<const HostValue&>(*pointer);
   std::scoped_lock lock(host.guard);
   if (host.on_device && device_value(*host.on_device).lane == lane.index)
