@@ -174,7 +174,7 @@ void CompiledProgram::run(std::span<const Tensor* const> arguments, std::span<Te
   if (sites_.empty() && !record) [[likely]]
     run_plain(arguments, results);
   else
-    run_calling(arguments, results, record ? std::move(record) : new_record());
+    run_calling(arguments, results, record ? record : new_record(), record != nullptr);
 }
 
 void CompiledProgram::run_plain(std::span<const Tensor* const> arguments, std::span<Tensor> results) const {
@@ -197,10 +197,11 @@ void CompiledProgram::run_plain(std::span<const Tensor* const> arguments, std::s
   wrap(*module_, executable.api(), out.span, lane, 0, nullptr, buffers.pending, results);
 }
 
-void CompiledProgram::run_calling(std::span<const Tensor* const> arguments, std::span<Tensor> results,
-                                  std::shared_ptr<RunRecord> record) const {
+void CompiledProgram::run_calling(std::span<const Tensor* const> arguments, std::span<Tensor> results, std::shared_ptr<RunRecord> record,
+                                  bool started) const {
   Runtime& runtime = Runtime::get();
   Lane& lane = runtime.take(0);
+  lane.started.store(started);
   try {
     record->begin(shared_from_this(), lane);
   } catch (...) {

@@ -47,7 +47,8 @@ class CompiledProgram : public std::enable_shared_from_this<CompiledProgram> {
  private:
   friend class RunRecord;
   void run_plain(std::span<const Tensor* const> arguments, std::span<Tensor> results) const;
-  void run_calling(std::span<const Tensor* const> arguments, std::span<Tensor> results, std::shared_ptr<RunRecord> record) const;
+  void run_calling(std::span<const Tensor* const> arguments, std::span<Tensor> results, std::shared_ptr<RunRecord> record,
+                   bool started) const;
   struct Arguments;
   void recycle(std::unique_ptr<RunRecord> record) const noexcept;
 

@@ -38,19 +38,25 @@ bool RunRecord::finish(pjrt::Event complete) {
   complete.on_ready(
       [](void* user, const pjrt::Failure*) noexcept {
         auto* record = static_cast<RunRecord*>(user);
-        const std::shared_ptr<RunRecord> keep = std::move(record->self_);
-        record->release();
+        std::shared_ptr<RunRecord> last = std::move(record->self_);
+        Lane* const lane = record->end();
+        last.reset();  // a failure that nobody saw is reported before a barrier goes on
+        if (lane) Runtime::get().leave(*lane);
       },
       this);
   return false;
 }
 
-void RunRecord::release() noexcept {
+Lane* RunRecord::end() noexcept {
   close();
-  if (lane_) Runtime::get().leave(*std::exchange(lane_, nullptr));
   // The functions may go now, even while results live on.
   owner.reset();
   program_.reset();
+  return std::exchange(lane_, nullptr);
+}
+
+void RunRecord::release() noexcept {
+  if (Lane* const lane = end()) Runtime::get().leave(*lane);
 }
 
 void RunRecord::refuse_own_wait() {

@@ -33,6 +33,8 @@ class RunRecord : public host::RunState, public std::enable_shared_from_this<Run
 
  private:
   friend class CompiledProgram;
+  /// What release() does but for leaving the lane, which it returns.
+  Lane* end() noexcept;
 
   pjrt::ExecuteContext execute_context_;
   std::shared_ptr<const CompiledProgram> program_;

@@ -1,6 +1,7 @@
 // Clients, lanes, configuration.
 #include "run/runtime.h"
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "core/check.h"
@@ -130,6 +131,7 @@ Lane* Runtime::try_take(Lane& lane) {
   bool free = false;
   if (lane.taken.load(std::memory_order_relaxed) || !lane.taken.compare_exchange_strong(free, true)) return nullptr;
   if (lane.dispatching.load() == 0) {
+    lane.started.store(false);
     lane.run.store(runs_.fetch_add(1) + 1);
     return &lane;
   }
@@ -178,14 +180,16 @@ void Runtime::leave(Lane& lane) {
 }
 
 std::size_t Runtime::wait_for_runs(std::optional<std::chrono::nanoseconds> limit) {
-  const std::uint64_t last = runs_.load();
-  auto pending = [&] {
-    std::size_t count = 0;
-    for (const auto& lane : lanes_) count += lane->taken.load() && lane->run.load() <= last;
-    return count;
-  };
   ++waiting_;
   std::unique_lock lock(guard_);
+  const std::uint64_t last = runs_.load(), last_started = tickets_;
+  auto pending = [&] {
+    std::size_t plain = 0, on_lane = 0;
+    for (const auto& lane : lanes_)
+      if (lane->taken.load() && lane->run.load() <= last) ++(lane->started.load() ? on_lane : plain);
+    // A started run counts once: it may have no lane yet, or none any more.
+    return plain + std::max(on_lane, static_cast<std::size_t>(std::distance(started_.begin(), started_.upper_bound(last_started))));
+  };
   auto done = [&] { return pending() == 0; };
   if (limit)
     freed_.wait_for(lock, *limit, done);
@@ -193,6 +197,18 @@ std::size_t Runtime::wait_for_runs(std::optional<std::chrono::nanoseconds> limit
     freed_.wait(lock, done);
   --waiting_;
   return pending();
+}
+
+std::uint64_t Runtime::add_started() {
+  std::scoped_lock lock(guard_);
+  started_.insert(++tickets_);
+  return tickets_;
+}
+
+void Runtime::remove_started(std::uint64_t ticket) {
+  std::scoped_lock lock(guard_);
+  started_.erase(ticket);
+  freed_.notify_all();
 }
 
 Lane& Runtime::pass(int device) {

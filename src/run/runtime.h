@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "pjrt/client.h"
@@ -22,6 +23,7 @@ struct Lane {
   pjrt::Device handle;
   std::atomic<bool> taken{false};     // by a run that calls back
   std::atomic<std::uint64_t> run{0};  // its number
+  std::atomic<bool> started{false};   // the run has a ticket of add_started too
   std::atomic<int> dispatching{0};    // runs without calls between looking at `taken` and being queued
 };
 
@@ -39,6 +41,9 @@ class Runtime {
   /// A lane for a run that calls back, free until leave(). Throws CallbackError(reentry) when a nested run finds none or is too deep.
   Lane& take(int device);
   void leave(Lane& lane);
+  /// A run that Run stands for, from its start on, also before it has a lane.
+  std::uint64_t add_started();
+  void remove_started(std::uint64_t ticket);
   /// Waits until the runs that call back and have begun by now have ended; how many have not when the limit passes.
   std::size_t wait_for_runs(std::optional<std::chrono::nanoseconds> limit);
 
@@ -62,6 +67,8 @@ class Runtime {
   std::condition_variable freed_;
   std::atomic<int> waiting_{0};  // for a lane to become free
   std::atomic<std::uint64_t> runs_{0};
+  std::uint64_t tickets_ = 0;
+  std::set<std::uint64_t> started_;
 };
 
 }  // namespace postern::run

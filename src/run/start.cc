@@ -65,17 +65,22 @@ std::shared_ptr<StartedRun> start_run(std::shared_ptr<const run::CompiledProgram
   auto run = std::make_shared<StartedRun>();
   run->record = program->new_record();
   run->record->context = options.context;
+  run->record->sink = options.sink;
   if (options.deadline.count() > 0) run->deadline = run->record->deadline = RunState::Clock::now() + options.deadline;
   const host::Nesting* nested = host::nesting();
   const int depth = nested ? nested->depth : 0;
   const bool delivery = host::in_delivery();
-  host::run_on_host_thread([run, program = std::move(program), arguments = std::move(arguments), depth, delivery]() mutable {
+  const std::uint64_t number = run::Runtime::get().add_started();
+  std::shared_ptr<void> ticket(nullptr, [number](void*) { run::Runtime::get().remove_started(number); });
+  host::run_on_host_thread([run, program = std::move(program), arguments = std::move(arguments), depth, delivery, ticket]() mutable {
     // A run that a host function starts counts as nested in it.
     const host::Nesting here{nullptr, nullptr, nullptr, 0, depth, delivery};
     host::NestingScope scope(depth ? &here : nullptr);
     work(*run, *program, arguments);
     program.reset();  // its functions go with the run, not with who waits
     arguments.clear();
+    run.reset();     // reports a failure that nobody saw
+    ticket.reset();  // then a barrier may go on
   });
   return run;
 }
