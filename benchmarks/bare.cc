@@ -1,0 +1,90 @@
+// PJRT's C API without anything of Postern's on the timed path.
+#include "bare.h"
+
+#include <pjrt_c_api.h>
+
+#include <cstring>
+#include <stdexcept>
+
+#include "pjrt/dtype.h"
+#include "pjrt/ffi_frame.h"
+
+namespace bench {
+
+namespace pjrt = postern::pjrt;
+
+namespace {
+
+XLA_FFI_Error* identity(XLA_FFI_CallFrame* frame) {
+  if (frame->extension_start && pjrt::answer_metadata(frame)) return nullptr;
+  const auto* from = static_cast<const XLA_FFI_Buffer*>(frame->args.args[0]);
+  auto* to = static_cast<XLA_FFI_Buffer*>(frame->rets.rets[0]);
+  std::int64_t bytes = 4;
+  for (std::int64_t i = 0; i < from->rank; ++i) bytes *= from->dims[i];
+  std::memcpy(to->data, from->data, static_cast<std::size_t>(bytes));
+  return nullptr;
+}
+
+const pjrt::Client& client() {
+  static const pjrt::Client* const made = [] {
+    const pjrt::Plugin& plugin = pjrt::Plugin::load(pjrt::default_plugin_path());
+    pjrt::register_handler(plugin, "bench_identity", identity);
+    return new pjrt::Client(pjrt::Client::cpu(plugin, 1));
+  }();
+  return *made;
+}
+
+void must(PJRT_Error* error) {
+  if (error) throw std::runtime_error("the raw PJRT peer failed");
+}
+
+template <class Args>
+Args zeroed(std::size_t size) {
+  Args args;
+  std::memset(&args, 0, sizeof args);
+  args.struct_size = size;
+  return args;
+}
+
+}  // namespace
+
+Bare::Bare(const std::string& stablehlo) : executable_(client().compile(stablehlo)) {}
+
+void Bare::set_argument(postern::DType dtype, std::span<const std::int64_t> dims, const void* data) {
+  argument_ = client().buffer_from_host(data, dtype, dims, client().devices()[0]);
+  argument_.ready().await();
+}
+
+void Bare::run(std::int64_t times) {
+  const PJRT_Api* const api = client().api();
+  for (std::int64_t i = 0; i < times; ++i) {
+    PJRT_Buffer* argument = argument_.handle();
+    PJRT_Buffer* const* arguments = &argument;
+    PJRT_Buffer* result = nullptr;
+    PJRT_Buffer** results = &result;
+    auto options = zeroed<PJRT_ExecuteOptions>(PJRT_ExecuteOptions_STRUCT_SIZE);
+    auto execute = zeroed<PJRT_LoadedExecutable_Execute_Args>(PJRT_LoadedExecutable_Execute_Args_STRUCT_SIZE);
+    execute.executable = executable_.handle();
+    execute.options = &options;
+    execute.argument_lists = &arguments;
+    execute.num_devices = 1;
+    execute.num_args = 1;
+    execute.output_lists = &results;
+    must(api->PJRT_LoadedExecutable_Execute(&execute));
+
+    auto ready = zeroed<PJRT_Buffer_ReadyEvent_Args>(PJRT_Buffer_ReadyEvent_Args_STRUCT_SIZE);
+    ready.buffer = result;
+    must(api->PJRT_Buffer_ReadyEvent(&ready));
+    auto await = zeroed<PJRT_Event_Await_Args>(PJRT_Event_Await_Args_STRUCT_SIZE);
+    await.event = ready.event;
+    must(api->PJRT_Event_Await(&await));
+    auto forget = zeroed<PJRT_Event_Destroy_Args>(PJRT_Event_Destroy_Args_STRUCT_SIZE);
+    forget.event = ready.event;
+    must(api->PJRT_Event_Destroy(&forget));
+    auto destroy = zeroed<PJRT_Buffer_Destroy_Args>(PJRT_Buffer_Destroy_Args_STRUCT_SIZE);
+    destroy.buffer = result;
+    must(api->PJRT_Buffer_Destroy(&destroy));
+  }
+}
+
+}  // namespace bench

@@ -1,0 +1,28 @@
+// The floor: a program on PJRT's C API as a C programmer would call it, and an FFI handler that only copies.
+#pragma once
+#include <postern/dtype.h>
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "pjrt/client.h"
+
+namespace bench {
+
+class Bare {
+ public:
+  /// Compiles StableHLO for one device. Its custom calls to "bench_identity" copy their operand.
+  explicit Bare(const std::string& stablehlo);
+
+  /// The argument of all later runs.
+  void set_argument(postern::DType dtype, std::span<const std::int64_t> dims, const void* data);
+  /// Executes `times` times, waits for the result each time, and frees it.
+  void run(std::int64_t times);
+
+ private:
+  postern::pjrt::Executable executable_;
+  postern::pjrt::Buffer argument_;
+};
+
+}  // namespace bench

@@ -1,0 +1,83 @@
+// Measuring fairly on a machine that also does other work: the sides of a comparison take turns, round by round, and their medians are
+// compared.
+#pragma once
+#include <cstdint>
+#include <fstream>
+#include <functional>
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+namespace bench {
+
+/// One line of output. `ratio` is value / peer_value; a line without a peer has neither.
+struct Line {
+  std::string name;
+  double value;
+  std::string unit;
+  std::string peer = "";
+  double peer_value = 0;
+  std::string note = "";
+};
+
+/// What JAX takes for the same work: measured now where it is installed, else as recorded.
+class Jax {
+ public:
+  /// `python`: of an environment with JAX; empty: none. `folder`: where peers.py and recorded_jax.json are.
+  Jax(std::string python, std::string folder) : python_(std::move(python)), folder_(std::move(folder)) {}
+  /// The line `name` of benchmark `benchmark`, completed with JAX's value and where it comes from. The value stays 0 where there is none.
+  Line beside(Line ours, const std::string& benchmark);
+
+ private:
+  void measure(const std::string& benchmark);
+  std::string python_, folder_;
+  std::vector<std::string> measured_;
+  std::vector<Line> lines_;
+  std::string recorded_where_;
+};
+
+/// Writes lines as JSON objects, to stdout and to a file.
+class Report {
+ public:
+  Report(Jax jax, const std::string& file);
+  void add(const Line& line);
+  /// With JAX as the peer; `benchmark` is what peers.py knows it by.
+  void add_jax(const Line& ours, const std::string& benchmark) { add(jax_.beside(ours, benchmark)); }
+
+ private:
+  Jax jax_;
+  std::ofstream file_;
+};
+
+/// Does something so many times.
+using Side = std::function<void(std::int64_t times)>;
+
+/// Nanoseconds for one time of each side: medians over `rounds` rounds in which each side works for about `round_ms`.
+std::vector<double> race(std::initializer_list<Side> sides, int rounds = 15, double round_ms = 20);
+
+/// Nanoseconds that `work` takes.
+double timed(const std::function<void()>& work);
+
+double median(std::vector<double> values);
+
+/// Bytes of memory that the process has now, and at most had since the last reset.
+std::int64_t resident_bytes();
+std::int64_t peak_bytes();
+void reset_peak();
+
+/// A benchmark: what ./bench NAME runs.
+struct Benchmark {
+  const char* name;
+  const char* what;
+  void (*run)(Report& report);
+};
+
+void call_loop(Report&);
+void call_execute(Report&);
+void payload(Report&);
+void dispatch(Report&);
+void trace_lower(Report&);
+void memory(Report&);
+void soak(Report&);
+
+}  // namespace bench

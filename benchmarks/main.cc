@@ -1,0 +1,49 @@
+// postern_bench [NAME...] [--json FILE]: measures, one JSON object a line.
+#include <CLI/CLI.hpp>
+#include <exception>
+#include <iostream>
+#include <iterator>
+
+#include "harness.h"
+
+namespace {
+
+constexpr bench::Benchmark benchmarks[] = {
+    {"call_loop", "one call in a compiled loop", bench::call_loop},
+    {"call_execute", "an execution with one call", bench::call_execute},
+    {"payload", "identity calls from 1 KiB to 256 MiB", bench::payload},
+    {"dispatch", "an execution without calls", bench::dispatch},
+    {"trace_lower", "tracing and lowering long programs", bench::trace_lower},
+    {"memory", "peak memory of a large call", bench::memory},
+    {"soak", "resident memory over 1e7 calls and 1e5 executions", bench::soak},
+};
+
+}  // namespace
+
+int main(int count, char** arguments) try {
+  CLI::App app("Measures Postern beside its peers; one JSON object a line.");
+  std::vector<std::string> names;
+  std::string file, python;
+  bool list = false;
+  app.add_option("NAME", names, "which benchmarks; default: all");
+  app.add_option("--json", file, "also write the lines to this file");
+  app.add_option("--jax", python, "a Python that has JAX, to measure it beside; without it recorded figures are used");
+  app.add_flag("--list", list, "name the benchmarks");
+  CLI11_PARSE(app, count, arguments);
+  for (const std::string& name : names)
+    if (std::ranges::none_of(benchmarks, [&](const auto& b) { return b.name == name; })) {
+      std::cerr << "bench: there is no benchmark " << name << "; --list names them\n";
+      return 2;
+    }
+  if (list) {
+    for (const auto& b : benchmarks) std::cout << b.name << ": " << b.what << '\n';
+    return 0;
+  }
+  bench::Report report(bench::Jax(python, POSTERN_BENCH_FOLDER), file);
+  for (const auto& b : benchmarks)
+    if (names.empty() || std::ranges::find(names, b.name) != names.end()) b.run(report);
+  return 0;
+} catch (const std::exception& e) {
+  std::cerr << "bench: " << e.what() << '\n';
+  return 1;
+}

@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""peers.py NAME...: what JAX takes for the programs of ./bench, one JSON object a line: name, value, unit, note.
+
+The leanest form of each: a pure_callback whose function returns its argument as it came.
+"""
+import json
+import statistics
+import sys
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+NOTE = f"jax {jax.__version__}, this run"
+
+
+def emit(name, value, unit, note=""):
+    print(json.dumps({"name": name, "value": value, "unit": unit, "note": NOTE + note}), flush=True)
+
+
+def timed(f, *args):
+    start = time.perf_counter_ns()
+    jax.block_until_ready(f(*args))
+    return time.perf_counter_ns() - start
+
+
+def median_ns(f, *args, rounds=15, round_ns=2e7):
+    """Nanoseconds of one f(*args): the median over rounds of many."""
+    for _ in range(3):
+        once = timed(f, *args)
+    times = max(1, int(round_ns / once))
+
+    def many():
+        for _ in range(times):
+            f(*args).block_until_ready()
+
+    return statistics.median(timed(many) / times for _ in range(rounds))
+
+
+def same(x):
+    return jax.pure_callback(lambda v: v, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
+
+
+def call_loop():
+    steps = 2000
+    f = jax.jit(lambda x: jax.lax.fori_loop(0, steps, lambda i, v: same(v), x))
+    emit("call_loop", median_ns(f, jnp.ones(4, jnp.float32)) / steps, "ns")
+
+
+def call_execute():
+    emit("call_execute", median_ns(jax.jit(lambda x: same(x * 2) + 1), jnp.ones(4, jnp.float32)) / 1e3, "us")
+
+
+def dispatch():
+    emit("dispatch", median_ns(jax.jit(lambda x: x + 1), jnp.ones(4, jnp.float32)) / 1e3, "us")
+
+
+def payload():
+    for size, name in ((1 << 10, "1KiB"), (1 << 16, "64KiB"), (1 << 20, "1MiB"), (1 << 24, "16MiB"), (1 << 28, "256MiB")):
+        x = jax.block_until_ready(jnp.arange(size // 4, dtype=jnp.float32))
+        rounds = 15 if size < 1 << 24 else 5
+        emit("payload/" + name, size / median_ns(jax.jit(same), x, rounds=rounds), "GB/s")
+
+
+def lower_ms(chain, count):
+    def once():
+        jax.jit(lambda v: chain(v, count)).trace(jnp.ones(4, jnp.float32)).lower()
+
+    return statistics.median(timed(once) for _ in range(3)) / 1e6
+
+
+def chain_of(step):
+    def chain(x, count):
+        for _ in range(count):
+            x = step(x)
+        return x
+
+    return chain
+
+
+def trace_lower():
+    sines, calls = chain_of(jnp.sin), chain_of(lambda x: jax.pure_callback(lambda v: v, jax.ShapeDtypeStruct(x.shape, x.dtype), x))
+    lower_ms(sines, 10), lower_ms(calls, 10)
+    emit("trace_lower/1000_ops", lower_ms(sines, 1000), "ms")
+    emit("trace_lower/10000_ops", lower_ms(sines, 10_000), "ms")
+    emit("trace_lower/1000_calls", lower_ms(calls, 1000), "ms")
+
+
+def status_kib(key):
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith(key))
+
+
+def memory():
+    size = 1 << 28
+    x = jax.block_until_ready(jnp.arange(size // 4, dtype=jnp.float32))
+    f = jax.jit(same)
+    f.lower(x).compile()
+    peak = 0
+    for _ in range(3):
+        with open("/proc/self/clear_refs", "w") as refs:
+            refs.write("5")
+        before = status_kib("VmRSS:")
+        jax.block_until_ready(f(x))
+        peak = max(peak, (status_kib("VmHWM:") - before) * 1024 / size)
+    emit("memory", peak, "payloads")
+
+
+if __name__ == "__main__":
+    for wanted in sys.argv[1:]:
+        globals()[wanted]()

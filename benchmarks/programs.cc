@@ -1,0 +1,67 @@
+// Programs without calls: what starting one costs, and what making one costs.
+#include <postern/postern.h>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "bare.h"
+#include "harness.h"
+
+namespace bench {
+
+namespace pn = postern;
+
+void dispatch(Report& report) {
+  Bare bare(R"(module { func.func public @main(%x: tensor<4xf32>) -> tensor<4xf32> {
+    %one = stablehlo.constant dense<1.0> : tensor<4xf32>
+    %y = stablehlo.add %x, %one : tensor<4xf32>
+    return %y : tensor<4xf32> } })");
+  const float numbers[4] = {1, 2, 3, 4};
+  bare.set_argument(pn::DType::f32, std::vector<std::int64_t>{4}, numbers);
+  const auto f = pn::jit([](pn::Tensor x) { return x + 1.0f; });
+  const pn::Tensor x = pn::tensor<float>({1, 2, 3, 4});
+  const auto ns = race({[&](std::int64_t n) {
+                          while (n-- > 0) f(x).block_until_ready();
+                        },
+                        [&](std::int64_t n) { bare.run(n); }},
+                       25);
+  report.add({"dispatch", ns[0] / 1e3, "us", "pjrt", ns[1] / 1e3, "a jitted x + 1 on f32[4], awaited; raw C API"});
+  report.add_jax({"dispatch", ns[0] / 1e3, "us"}, "dispatch");
+}
+
+namespace {
+
+pn::Tensor sines(pn::Tensor x, int count) {
+  while (count-- > 0) x = pn::sin(x);
+  return x;
+}
+
+pn::Tensor calls(pn::Tensor x, int count) {
+  while (count-- > 0)
+    x = pn::call(
+        x.type(), [](pn::View<const float> in, pn::View<float> out) { out[0] = in[0]; }, x);
+  return x;
+}
+
+/// Milliseconds to trace and lower, without compiling. A jit of its own each time: nothing is found in a cache.
+double lower_ms(pn::Tensor (*chain)(pn::Tensor, int), int count) {
+  const pn::Tensor x = pn::abstract(pn::type<float>({4}));
+  const auto ns = race({[&](std::int64_t n) {
+                         while (n-- > 0) pn::jit([&](pn::Tensor v) { return chain(v, count); }).lower(x);
+                       }},
+                       15, 20);
+  return ns[0] / 1e6;
+}
+
+}  // namespace
+
+void trace_lower(Report& report) {
+  const double ops = lower_ms(sines, 1000), more_ops = lower_ms(sines, 10'000), some_calls = lower_ms(calls, 1000);
+  report.add_jax({"trace_lower/1000_ops", ops, "ms"}, "trace_lower");
+  report.add_jax({"trace_lower/10000_ops", more_ops, "ms"}, "trace_lower");
+  report.add({"trace_lower/10000_ops", more_ops, "ms", "1000_ops", ops, "10 is linear"});
+  report.add_jax({"trace_lower/1000_calls", some_calls, "ms"}, "trace_lower");
+}
+
+}  // namespace bench
