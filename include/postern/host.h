@@ -6,6 +6,7 @@
 #include <postern/view.h>
 
 #include <cstdint>
+#include <iosfwd>
 #include <memory>
 #include <span>
 #include <string>
@@ -35,8 +36,9 @@ struct CallInfo {
   Place place;            // in the user's source
   std::uint64_t run = 0;  // number of the execution, counted in the process
   StopToken stop;
-  void* context = nullptr;    // what Run::context was given
-  std::int64_t element = -1;  // index in the batch when vmap runs the function for each element, row-major over nested vmaps; else -1
+  void* context = nullptr;       // what Run::context was given
+  std::ostream* sink = nullptr;  // where prints of this run go (RunOptions::sink); null: std::cout
+  std::int64_t element = -1;     // index in the batch when vmap runs the function for each element, row-major over nested vmaps; else -1
   detail::StopState* run_state = nullptr;
 
   /// Ends the run without failure once this function has returned: later calls and taps are skipped, its outputs are not to be had

@@ -14,6 +14,7 @@
 #include <postern/library.h>
 #include <postern/ops.h>
 #include <postern/ops_more.h>
+#include <postern/print.h>
 #include <postern/program.h>
 #include <postern/random.h>
 #include <postern/registry.h>

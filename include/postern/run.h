@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <functional>
+#include <iosfwd>
 #include <memory>
 #include <optional>
 
@@ -13,6 +14,7 @@ namespace postern {
 struct RunOptions {
   std::chrono::nanoseconds deadline{0};  // over all its calls, from the start; 0: none
   void* context = nullptr;               // what CallInfo::context shows to its callbacks
+  std::ostream* sink = nullptr;          // where its prints go that name no stream; null: std::cout
 };
 
 enum class RunStatus : std::uint8_t { running, done, failed, cancelled, stopped };

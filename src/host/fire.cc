@@ -22,7 +22,7 @@ using namespace std::chrono_literals;
 TapInfo make_info(const RunState& run, const HostSite& site, detail::StopState* stop, int device, std::int64_t element,
                   std::span<const bool> mask) {
   const SiteSpec& spec = *site.spec;
-  return {{spec.name, device, spec.place, run.number, StopToken(stop), run.context, element, stop},
+  return {{spec.name, device, spec.place, run.number, StopToken(stop), run.context, run.sink, element, stop},
           spec.transforms,
           spec.operand_paths,
           spec.recomputed,

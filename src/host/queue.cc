@@ -216,7 +216,7 @@ void TapQueue::deliver(Item& item) noexcept {
     const SiteSpec& spec = *site.spec;
     const Nesting here{nullptr, nullptr, &site, device_, 1, true};
     NestingScope scope(&here);
-    const TapInfo info{{spec.name, device_, spec.place, source.number, StopToken(&source), source.context, -1, &source},
+    const TapInfo info{{spec.name, device_, spec.place, source.number, StopToken(&source), source.context, source.sink, -1, &source},
                        spec.transforms,
                        spec.operand_paths,
                        spec.recomputed,

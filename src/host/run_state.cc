@@ -67,6 +67,7 @@ std::shared_ptr<TapSource> RunState::tap_source() {
       tap_source_->run = handle();
       tap_source_->number = number;
       tap_source_->context = context;
+      tap_source_->sink = sink;
       has_tap_source_.store(true, std::memory_order_release);
     }
   }
@@ -167,6 +168,7 @@ void RunState::reset() {
   current.store(nullptr, std::memory_order_relaxed);
   never_waits.store(false, std::memory_order_relaxed);
   context = nullptr;
+  sink = nullptr;
   deadline = Clock::time_point::max();
 }
 

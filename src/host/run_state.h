@@ -35,6 +35,7 @@ struct TapSource : detail::StopState {
   std::weak_ptr<RunState> run;
   std::uint64_t number = 0;
   void* context = nullptr;
+  std::ostream* sink = nullptr;
 };
 
 class RunState : public detail::StopState {
@@ -48,6 +49,7 @@ class RunState : public detail::StopState {
   bool poison = false;  // several devices: a failure must not return an error to XLA, see docs/design.md
   int device = -1;      // of a run on one device; -1: the handler asks XLA
   void* context = nullptr;
+  std::ostream* sink = nullptr;
   Clock::time_point deadline = Clock::time_point::max();
 
   std::shared_ptr<const void> owner;     // of `sites`

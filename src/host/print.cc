@@ -1,0 +1,146 @@
+// print: a tap whose listener writes lines.
+#include <postern/devices.h>
+
+#include <iostream>
+#include <mutex>
+
+#include "core/check.h"
+#include "core/primitive.h"
+#include "host/print_text.h"
+#include "ops/tap.h"
+
+namespace postern {
+
+namespace {
+
+using detail::PrintNode;
+
+/// What a print does each time it fires.
+struct PrintJob {
+  PrintOptions options;
+  std::vector<host::FormatPiece> pieces = {};  // for print
+  std::vector<detail::PrintValue> values;
+  bool whole = false;  // print_value: the first value as it is
+  bool tag = false;
+  std::vector<std::size_t> first_leaf = {};  // of each value
+
+  void operator()(const TapInfo& info, std::span<const AnyView> leaves) const {
+    if (options.device >= 0 && info.device != options.device) return;
+    write(info, whole ? value_text(info, leaves) : line(leaves));
+  }
+
+  host::TextStyle style() const { return {options.precision, options.threshold, options.edge_items, options.suppress, whole}; }
+
+  std::string line(std::span<const AnyView> leaves) const {
+    std::string out = options.label.empty() ? "" : options.label + ": ";
+    for (const host::FormatPiece& piece : pieces) {
+      out += piece.text;
+      if (piece.value >= 0) out += text(static_cast<std::size_t>(piece.value), leaves, piece.spec);
+    }
+    return out;
+  }
+
+  std::string text(std::size_t value, std::span<const AnyView> leaves, const std::string& spec) const {
+    std::size_t next = first_leaf[value];
+    return host::text_of(values[value].node, leaves, next, spec, style());
+  }
+
+  std::string value_text(const TapInfo& info, std::span<const AnyView> leaves) const {
+    std::string out;
+    for (const auto& [key, value] : header(info)) out += (out.empty() ? "" : ", ") + key + ": " + value;
+    if (!out.empty()) out += '\n';
+    if (!options.label.empty()) out += options.label + ": ";
+    return out + text(0, leaves, "");
+  }
+
+  /// The user's entries, and what is worth knowing besides.
+  std::map<std::string, std::string> header(const TapInfo& info) const {
+    auto entries = options.header;
+    if (!info.transforms.empty()) entries.emplace("transforms", to_string(info.transforms));
+    if (options.show_device && !options.header.empty()) entries.emplace("device", std::to_string(info.device));
+    return entries;
+  }
+
+  void write(const TapInfo& info, std::string text) const {
+    if (options.log) return options.log({std::move(text), info.place, info.device, info.run});
+    if (tag || (options.show_device && options.header.empty())) text.insert(0, fmt::format("[device {}] ", info.device));
+    text += '\n';
+    std::ostream& stream = options.stream ? *options.stream : info.sink ? *info.sink : std::cout;
+    static std::mutex* const guard = new std::mutex;  // one for all: two streams may end in one place
+    std::scoped_lock lock(*guard);
+    stream.write(text.data(), static_cast<std::streamsize>(text.size()));
+    stream.flush();
+  }
+
+};
+
+std::size_t leaf_count(const PrintNode& node) {
+  if (node.kind == PrintNode::Kind::leaf) return 1;
+  std::size_t count = 0;
+  for (const PrintNode& part : node.parts) count += leaf_count(part);
+  return count;
+}
+
+/// Formats zeros once, while tracing: a specification that fits now fits always.
+void try_out(const PrintJob& job, const Tensors& leaves) {
+  static constexpr std::byte zeros[16]{};
+  std::vector<AnyView> views;
+  for (const Tensor& t : leaves) views.emplace_back(t.dtype(), zeros, nullptr, 0, 1);
+  for (const host::FormatPiece& piece : job.pieces) {
+    if (piece.value < 0) continue;
+    try {
+      job.text(static_cast<std::size_t>(piece.value), views, piece.spec);
+    } catch (const fmt::format_error& e) {
+      const auto value = static_cast<std::size_t>(piece.value);
+      const std::size_t first = job.first_leaf[value];
+      throw_type_error(fmt::format(
+          "print: the placeholder '{}' does not fit its value{}: {}", piece.placeholder,
+          leaf_count(job.values[value].node) == 1 ? fmt::format(" of type {}", to_string(leaves[first].type())) : "", e.what()));
+    }
+  }
+}
+
+Tensors record(PrintJob job, const detail::Shown& sent, const Place& place) {
+  const PrintOptions& o = job.options;
+  check(o.precision >= -1 && o.precision <= 100, "print: precision must be from 0 to 100, or -1, got {}", o.precision);
+  check(o.threshold >= 0 && o.edge_items > 0, "print: threshold must not be negative and edge_items positive, got {} and {}", o.threshold,
+        o.edge_items);
+  check(o.every > 0, "print: every must be positive, got {}", o.every);
+  std::size_t next = 0;
+  for (const detail::PrintValue& v : job.values) {
+    job.first_leaf.push_back(next);
+    next += leaf_count(v.node);
+  }
+  job.tag = devices().size() > 1;
+  try_out(job, sent.leaves);
+  const TapOptions tap{.name = "print", .ordered = o.ordered, .every = o.every};
+  return detail::tap_as("print", tap, sent, nullptr, Callee(std::move(job), place), place);
+}
+
+}  // namespace
+
+namespace detail {
+
+void print(const PrintOptions& options, const PrintFormat& format, std::vector<PrintValue> values, Tensors leaves) {
+  PlaceScope at(format.place());
+  check(!options.map && options.header.empty(), "print: map and header are for print_value");
+  PrintJob job{.options = options, .pieces = host::parse_format(format.text(), values), .values = std::move(values)};
+  const Shown sent{std::move(leaves), "", {}};
+  record(std::move(job), sent, format.place());
+}
+
+PrintNode node_of(const Shown& value) {
+  if (value.leaves.size() == 1) return {};
+  return {PrintNode::Kind::named, std::vector<PrintNode>(value.leaves.size()), value.paths, {}};
+}
+
+Tensors print_value(const PrintOptions& options, const Shown& value, const Tensors& sent, PrintNode node, Place place) {
+  PlaceScope at(place);
+  PrintJob job{.options = options, .values = {{"", std::move(node)}}, .whole = true};
+  const Tensors passed = record(std::move(job), {sent, "", {}}, place);
+  return options.map ? value.leaves : passed;
+}
+
+}  // namespace detail
+
+}  // namespace postern

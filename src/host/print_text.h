@@ -1,0 +1,36 @@
+// Values as text: elements by a format specification, arrays as NumPy writes them, containers with their brackets.
+#pragma once
+#include <postern/print.h>
+#include <postern/view.h>
+
+#include <span>
+#include <string>
+
+namespace postern::host {
+
+struct TextStyle {
+  int precision = -1;
+  std::int64_t threshold = 1000;
+  int edge_items = 3;
+  bool suppress = false;
+  bool types = false;  // in front of each leaf
+};
+
+/// Throws fmt::format_error when `spec` does not fit the dtype.
+std::string text_of(const AnyView& view, const std::string& spec, const TextStyle& style);
+
+/// `next` is the first leaf of the node, and is moved behind its last.
+std::string text_of(const detail::PrintNode& node, std::span<const AnyView> leaves, std::size_t& next, const std::string& spec,
+                    const TextStyle& style);
+
+/// A format string cut at its placeholders.
+struct FormatPiece {
+  std::string text;  // in front of the placeholder
+  int value = -1;    // -1: none, the end
+  std::string spec;
+  std::string placeholder;  // as written
+};
+/// Throws TypeError for a format that is wrong in itself, or that does not fit the values' number and names.
+std::vector<FormatPiece> parse_format(const std::string& format, std::span<const detail::PrintValue> values);
+
+}  // namespace postern::host
