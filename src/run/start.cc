@@ -6,6 +6,7 @@
 
 #include "core/check.h"
 #include "host/executor.h"
+#include "host/unseen.h"
 #include "run/array.h"
 
 namespace postern::detail {
@@ -21,8 +22,13 @@ struct StartedRun {
   RunStatus status = RunStatus::running;
   Tensors results;
   std::exception_ptr failure;
+  bool seen = false;  // by somebody who waited
   RunState::Clock::time_point deadline = RunState::Clock::time_point::max();
   std::function<void()> at_end;
+
+  ~StartedRun() {
+    if (status == RunStatus::failed && !seen) host::keep_unseen(failure);
+  }
 
   void end(RunStatus how, std::exception_ptr why = nullptr) {
     std::scoped_lock lock(guard);
@@ -110,6 +116,7 @@ RunStatus wait_run(StartedRun& run, std::optional<std::chrono::nanoseconds> limi
     lock.lock();
   }
   if (!run.done) return RunStatus::running;
+  run.seen = true;
   if (run.failure) std::rethrow_exception(run.failure);
   return run.status;
 }
