@@ -142,8 +142,10 @@ Leaves call_with_vjp(const CallOptions& options, const Leaves& out, const std::s
       if (moves(leaves[i])) ct[i] = given[next++];
     return ct;
   };
-  auto forward = [run, backward](std::span<const Tensor> x) {
-    Forward f{run(x), Tensors(x.begin(), x.end()), backward};
+  // Differentiable again: the value is such a call itself.
+  auto forward = [=, out_leaves = out](std::span<const Tensor> x) {
+    const Tensors arguments(x.begin(), x.end());
+    Forward f{detail::call_with_vjp(options, out_leaves, structure, paths, fn, vjp_fn, arguments), arguments, backward};
     append(f.residuals, f.results);
     return f;
   };
