@@ -155,8 +155,11 @@ void write_custom_call(Lowering& out, const SiteSpec& s, std::size_t index, std:
             quoted(s.name));
   if (s.effect != Effect::pure) out.write(", has_side_effect = true");
   // XLA may choose any layout for the buffers of a custom call; host functions see row-major ones.
-  write_ports(out, ", operand_layouts = [", in, port_layout, "]");
-  write_ports(out, ", result_layouts = [", results, port_layout, "]");
+  const auto has_choice = [](const Port& p) { return p.rank > 1; };
+  if (std::ranges::any_of(in, has_choice) || std::ranges::any_of(results, has_choice)) {
+    write_ports(out, ", operand_layouts = [", in, port_layout, "]");
+    write_ports(out, ", result_layouts = [", results, port_layout, "]");
+  }
   for (std::size_t i = 0; i < aliases.size(); ++i)
     out.write("{}#stablehlo.output_operand_alias<output_tuple_indices = [{}], operand_index = {}, operand_tuple_indices = []>",
               i ? ", " : ", output_operand_aliases = [", results.size() > 1 ? std::to_string(i) : "", aliases[i]);
