@@ -10,7 +10,7 @@ namespace postern::detail {
 
 struct AnyField {
   template <class T>
-  constexpr operator T() const noexcept;
+  operator T() const noexcept;  // never defined
 };
 
 template <class T, std::size_t... i>
