@@ -1,5 +1,6 @@
 // scan, map, and fori_loop with a known number of steps: what they are and how they run. Their derivatives are in control_scan_rules.cc.
 #include "ops/control_scan.h"
+#include "ops/reduce.h"
 
 #include <postern/control.h>
 
@@ -106,9 +107,9 @@ class ScanWriter {
     out_.region(types, [&](std::span<const Ssa> in) {
       const Type pred{DType::pred, {}};
       const Ssa end = number(first() + rounds * unroll);
-      return std::vector<Lowering::Typed>{{out_.op("compare", {in[0], end}, {&counter_type_, &counter_type_}, pred,
-                                                   "comparison_direction = #stablehlo<comparison_direction LT>"),
-                                           "tensor<i1>"}};
+      return std::vector<Lowering::Typed>{
+          {out_.op("compare", {in[0], end}, {&counter_type_, &counter_type_}, pred, comparison_text("LT", counter_type_.dtype)),
+           "tensor<i1>"}};
     });
     out_.write(", ");
     out_.region(types, [&](std::span<const Ssa> in) {

@@ -5,6 +5,7 @@
 #include <numbers>
 
 #include "ops/family.h"
+#include "ops/reduce.h"
 #include "ops/shape.h"
 
 namespace postern {
@@ -233,8 +234,7 @@ Types compare_type(const Params* params, TypeSpan operands) {
   return {Type{DType::pred, type.dims}};
 }
 void compare_lower(Lowering& out, const Equation& e) {
-  out.simple(e, "compare",
-             fmt::format("comparison_direction = #stablehlo<comparison_direction {}>", as<CompareParams>(*e.params).direction));
+  out.simple(e, "compare", comparison_text(as<CompareParams>(*e.params).direction, out.operand_type(e, 0).dtype));
 }
 constexpr Primitive compare_p{
     .name = "compare", .hlo = "compare", .type = compare_type, .no_derivative = true, .batch = elementwise_batch, .lower = compare_lower};

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "ops/family.h"
+#include "ops/reduce.h"
 
 namespace postern {
 
@@ -33,9 +34,7 @@ void convert_lower(Lowering& out, const Equation& e) {
   if (to == DType::pred && from != DType::pred) {  // "is not zero", not a truncated bit
     const Ssa zero = out.constant(literal_text({}, from), out.operand_type(e, 0));
     const Type& t = out.operand_type(e, 0);
-    return out.define(e, 0,
-                      out.op("compare", {out.operand(e, 0), zero}, {&t, &t}, out.result_type(e),
-                             "comparison_direction = #stablehlo<comparison_direction NE>"));
+    return out.define(e, 0, out.op("compare", {out.operand(e, 0), zero}, {&t, &t}, out.result_type(e), comparison_text("NE", from)));
   }
   if (is_complex(from) && !is_complex(to)) {
     const Type real{real_dtype(from), out.operand_type(e, 0).dims};
