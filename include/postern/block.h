@@ -120,6 +120,16 @@ OverrideHandle override_block(BlockOverride<Config> o) {
   return OverrideHandle(detail::add_override(std::move(e)));
 }
 
+/// The default for blocks of type Config whatever overrides there are, until the handle is removed or a later override accepts.
+template <class Config>
+OverrideHandle keep_default() {
+  detail::ErasedOverride e;
+  e.type = &typeid(Config);
+  e.block = detail::block_name<Config>();
+  e.keeps_default = true;
+  return OverrideHandle(detail::add_override(std::move(e)));
+}
+
 /// Which way a block takes. `none`: no block of that type has been used and no override applies.
 struct BlockPath {
   enum class Kind : std::uint8_t { native, default_body, none } kind;

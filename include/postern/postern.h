@@ -12,6 +12,7 @@
 #include <postern/host.h>
 #include <postern/jit.h>
 #include <postern/library.h>
+#include <postern/linalg.h>
 #include <postern/ops.h>
 #include <postern/ops_more.h>
 #include <postern/print.h>

@@ -1,8 +1,287 @@
-// LAPACK kernels of the linear algebra blocks.
+// LAPACK kernels of the linear algebra blocks: one matrix after another. Views are row-major: to LAPACK they are the transposes, which most
+// kernels use as they are.
+#include <postern/linalg.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "block/lapack.h"
 #include "block/registry.h"
+#include "core/check.h"
 
 namespace postern::blocks {
 
-void add_builtin_overrides() {}
+namespace {
 
+using lapack::Int;
+using lapack::Real;
+using In = std::span<const AnyView>;
+using Out = std::span<const AnyMutableView>;
+
+template <class T>
+const T* data(const AnyView& v) {
+  return reinterpret_cast<const T*>(v.data());
+}
+template <class T>
+T* data(const AnyMutableView& v) {
+  return reinterpret_cast<T*>(v.data());
+}
+template <class V>
+Int extent(const V& v, std::size_t from_end) {
+  return static_cast<Int>(v.dims()[v.dims().size() - from_end]);
+}
+/// How many matrices.
+std::int64_t count(const AnyView& a) {
+  const auto dims = a.dims();
+  return std::accumulate(dims.begin(), dims.end() - 2, std::int64_t{1}, std::multiplies<>());
+}
+/// Elements of one matrix (or, with `axes` 1, vector) of a view.
+template <class V>
+std::size_t step(const V& v, std::size_t axes = 2) {
+  std::size_t n = 1;
+  for (std::size_t i = 1; i <= axes; ++i) n *= static_cast<std::size_t>(extent(v, i));
+  return n;
+}
+
+template <class T>
+constexpr Real<T> nan_of() {
+  return std::numeric_limits<Real<T>>::quiet_NaN();
+}
+template <class T>
+void fill_nan(T* to, std::size_t n) {
+  std::fill_n(to, n, T(nan_of<T>()));
+}
+template <class T>
+bool finite(const T* a, std::size_t n) {
+  return std::all_of(a, a + n, [](const T& x) { return std::isfinite(std::real(x)) && std::isfinite(std::imag(x)); });
+}
+
+[[noreturn]] void failed(const char* what, std::int64_t i, const char* why) {
+  throw Error(ErrorCode::failed_precondition, fmt::format("{}: matrix {} of the batch {}", what, i, why));
+}
+
+/// Calls run.operator()<T>() for the element type.
+template <class Run>
+void by_dtype(DType dtype, Run run) {
+  switch (dtype) {
+    case DType::f32: return run.template operator()<float>();
+    case DType::f64: return run.template operator()<double>();
+    case DType::c64: return run.template operator()<std::complex<float>>();
+    default: return run.template operator()<std::complex<double>>();
+  }
+}
+
+/// to[n,m] = from[m,n] transposed, in blocks that stay in the cache.
+template <class T>
+void transposed(const T* from, T* to, std::size_t m, std::size_t n) {
+  constexpr std::size_t block = 16;
+  for (std::size_t i0 = 0; i0 < m; i0 += block)
+    for (std::size_t j0 = 0; j0 < n; j0 += block)
+      for (std::size_t i = i0; i < std::min(m, i0 + block); ++i)
+        for (std::size_t j = j0; j < std::min(n, j0 + block); ++j) to[j * m + i] = from[i * n + j];
+}
+
+template <class T>
+void cholesky(const linalg::Cholesky& c, In in, Out out) {
+  const Int n = extent(in[0], 1);
+  const std::size_t size = step(in[0]), width = static_cast<std::size_t>(n);
+  for (std::int64_t b = 0; b < count(in[0]); ++b) {
+    T* l = data<T>(out[0]) + static_cast<std::size_t>(b) * size;
+    std::copy_n(data<T>(in[0]) + static_cast<std::size_t>(b) * size, size, l);
+    if (n == 0) continue;
+    // The row-major lower triangle is LAPACK's upper one, and u^H u of the transpose is l l^H.
+    if (lapack::potrf('U', n, l) != 0) {
+      if (c.failure == linalg::Failure::error) failed("cholesky", b, "is not positive definite");
+      fill_nan(l, size);
+      continue;
+    }
+    for (std::size_t i = 0; i < width; ++i) std::fill(l + i * width + i + 1, l + (i + 1) * width, T(0));
+  }
+}
+
+template <class T>
+void lu(In in, Out out) {
+  const Int m = extent(in[0], 2), n = extent(in[0], 1), k = std::min(m, n);
+  const std::size_t size = step(in[0]);
+  std::vector<T> work(size);
+  for (std::int64_t b = 0; b < count(in[0]); ++b) {
+    const auto at = static_cast<std::size_t>(b);
+    Int* pivots = data<Int>(out[1]) + at * static_cast<std::size_t>(k);
+    Int* order = data<Int>(out[2]) + at * static_cast<std::size_t>(m);
+    std::iota(order, order + m, 0);
+    if (k == 0) continue;
+    transposed(data<T>(in[0]) + at * size, work.data(), static_cast<std::size_t>(m), static_cast<std::size_t>(n));
+    lapack::getrf(m, n, work.data(), pivots);  // a zero pivot is left in u
+    transposed(work.data(), data<T>(out[0]) + at * size, static_cast<std::size_t>(n), static_cast<std::size_t>(m));
+    for (Int i = 0; i < k; ++i) {
+      pivots[i] = std::clamp<Int>(pivots[i] - 1, 0, m - 1);
+      std::swap(order[i], order[pivots[i]]);
+    }
+  }
+}
+
+/// The transpose is l q, so that a is q^T l^T, both of which lie in memory as wanted.
+template <class T>
+void qr(const linalg::Qr& c, In in, Out out) {
+  const Int m = extent(in[0], 2), n = extent(in[0], 1), k = std::min(m, n), width = c.full ? m : k;
+  const std::size_t size = step(in[0]), q_size = step(out[0]), r_size = step(out[1]);
+  std::vector<T> work(size), q(q_size), tau(static_cast<std::size_t>(std::max<Int>(1, k)));
+  for (std::int64_t b = 0; b < count(in[0]); ++b) {
+    const auto at = static_cast<std::size_t>(b);
+    T* r = data<T>(out[1]) + at * r_size;
+    std::copy_n(data<T>(in[0]) + at * size, size, work.data());
+    if (k > 0) lapack::gelqf(n, m, work.data(), tau.data());
+    // work is, row-major, m by n: r above its diagonal, reflectors below.
+    for (Int i = 0; i < width; ++i)
+      for (Int j = 0; j < n; ++j) r[i * n + j] = j >= i ? work[static_cast<std::size_t>(i * n + j)] : T(0);
+    for (Int i = 0; i < m; ++i)
+      for (Int j = 0; j < width; ++j) q[static_cast<std::size_t>(i * width + j)] = j < k ? work[static_cast<std::size_t>(i * n + j)] : T(0);
+    if (width > 0) lapack::unglq(width, m, k, q.data(), tau.data());
+    std::copy_n(q.data(), q_size, data<T>(out[0]) + at * q_size);
+  }
+}
+
+template <class T>
+void eigh(const linalg::Eigh& c, In in, Out out) {
+  const Int n = extent(in[0], 1);
+  const std::size_t size = step(in[0]), width = static_cast<std::size_t>(n);
+  std::vector<T> work(size);
+  for (std::int64_t b = 0; b < count(in[0]) && n > 0; ++b) {
+    const auto at = static_cast<std::size_t>(b);
+    const T* a = data<T>(in[0]) + at * size;
+    Real<T>* w = data<Real<T>>(out[0]) + at * width;
+    std::copy_n(a, size, work.data());
+    const bool ok = finite(a, size) && lapack::heevd<T>(c.vectors ? 'V' : 'N', 'U', n, work.data(), w) == 0;
+    if (!ok) {
+      if (c.failure == linalg::Failure::error) failed("eigh", b, "has no decomposition: it did not converge, or is not finite");
+      std::fill_n(w, width, nan_of<T>());
+      fill_nan(work.data(), size);
+    }
+    if (!c.vectors) continue;
+    // The transpose of a Hermitian matrix is its conjugate, and so are its eigenvectors.
+    T* v = data<T>(out[1]) + at * size;
+    transposed(work.data(), v, width, width);
+    if constexpr (lapack::complex_element<T>) std::transform(v, v + size, v, [](const T& x) { return std::conj(x); });
+  }
+}
+
+/// The transpose's left vectors are the rows of vh, its right ones the columns of u.
+template <class T>
+void svd(const linalg::Svd& c, In in, Out out) {
+  const Int m = extent(in[0], 2), n = extent(in[0], 1), k = std::min(m, n);
+  const std::size_t size = step(in[0]);
+  const AnyMutableView& s_view = out[c.vectors ? 1 : 0];
+  std::vector<T> work(size);
+  const Int m_kept = c.full ? m : k, n_kept = c.full ? n : k;
+  const std::size_t u_size = static_cast<std::size_t>(m) * static_cast<std::size_t>(m_kept),
+                    v_size = static_cast<std::size_t>(n) * static_cast<std::size_t>(n_kept);
+  auto unit = [](T* to, Int rows, Int columns) {
+    for (Int i = 0; i < rows; ++i)
+      for (Int j = 0; j < columns; ++j) to[i * columns + j] = T(i == j ? 1 : 0);
+  };
+  for (std::int64_t b = 0; b < count(in[0]); ++b) {
+    const auto at = static_cast<std::size_t>(b);
+    T* u = c.vectors ? data<T>(out[0]) + at * u_size : nullptr;
+    T* vh = c.vectors ? data<T>(out[2]) + at * v_size : nullptr;
+    if (k == 0) {
+      if (c.vectors) unit(u, m, m_kept), unit(vh, n_kept, n);
+      continue;
+    }
+    Real<T>* s = data<Real<T>>(s_view) + at * static_cast<std::size_t>(k);
+    std::copy_n(data<T>(in[0]) + at * size, size, work.data());
+    const char job = !c.vectors ? 'N' : c.full ? 'A' : 'S';
+    const bool ok = finite(work.data(), size) && lapack::gesdd<T>(job, n, m, work.data(), s, vh, n, u, m_kept) == 0;
+    if (ok) continue;
+    if (c.failure == linalg::Failure::error) failed("svd", b, "has no decomposition: it did not converge, or is not finite");
+    std::fill_n(s, k, nan_of<T>());
+    if (c.vectors) fill_nan(u, u_size), fill_nan(vh, v_size);
+  }
+}
+
+template <class T>
+void triangular(const linalg::Triangular& c, In in, Out out) {
+  const Int n = extent(in[0], 1), m = extent(in[1], 2), k = extent(in[1], 1);
+  const std::size_t size = step(in[0]), b_size = step(in[1]);
+  std::vector<T> conjugated;
+  for (std::int64_t b = 0; b < count(in[1]); ++b) {
+    const auto at = static_cast<std::size_t>(b);
+    const T* a = data<T>(in[0]) + at * size;
+    T* x = data<T>(out[0]) + at * b_size;
+    std::copy_n(data<T>(in[1]) + at * b_size, b_size, x);
+    if (n == 0 || b_size == 0) continue;
+    CBLAS_TRANSPOSE op = c.transpose ? CblasTrans : CblasNoTrans;
+    if constexpr (lapack::complex_element<T>) {
+      if (c.conjugate && c.transpose) op = CblasConjTrans;
+      if (c.conjugate && !c.transpose) {
+        conjugated.assign(a, a + size);
+        for (T& e : conjugated) e = std::conj(e);
+        a = conjugated.data();
+      }
+    }
+    lapack::trsm(c.left, c.lower, op, c.unit_diagonal, m, k, a, n, x, k);
+  }
+}
+
+/// A kernel that exists for f32, f64, c64 and c128, where the leading axes are its own loop.
+template <class Config, class Kernel>
+void add(Kernel kernel) {
+  override_block<Config>({.platform = "cpu",
+                          .when =
+                              [](const Config&, std::span<const Type> x) {
+                                const DType d = x[0].dtype;
+                                return d == DType::f32 || d == DType::f64 || d == DType::c64 || d == DType::c128;
+                              },
+                          .kernel = BlockKernel<Config>(std::move(kernel), Place{}),
+                          .batch = VmapMethod::broadcast_all});
+}
+
+}  // namespace
+
+void add_builtin_overrides() {
+  add<linalg::Cholesky>(
+      [](const linalg::Cholesky& c, In in, Out out) { by_dtype(in[0].dtype(), [&]<class T>() { cholesky<T>(c, in, out); }); });
+  add<linalg::Lu>([](const linalg::Lu&, In in, Out out) { by_dtype(in[0].dtype(), [&]<class T>() { lu<T>(in, out); }); });
+  add<linalg::Qr>([](const linalg::Qr& c, In in, Out out) { by_dtype(in[0].dtype(), [&]<class T>() { qr<T>(c, in, out); }); });
+  add<linalg::Eigh>([](const linalg::Eigh& c, In in, Out out) { by_dtype(in[0].dtype(), [&]<class T>() { eigh<T>(c, in, out); }); });
+  add<linalg::Svd>([](const linalg::Svd& c, In in, Out out) { by_dtype(in[0].dtype(), [&]<class T>() { svd<T>(c, in, out); }); });
+  add<linalg::Triangular>(
+      [](const linalg::Triangular& c, In in, Out out) { by_dtype(in[0].dtype(), [&]<class T>() { triangular<T>(c, in, out); }); });
+}
+
+namespace {
+
+template <class T>
+void general(In in, Out out) {
+  const Int n = extent(in[0], 1);
+  const std::size_t size = step(in[0]);
+  std::vector<T> work(size);
+  for (std::int64_t b = 0; b < count(in[0]) && n > 0; ++b) {
+    const auto at = static_cast<std::size_t>(b);
+    auto* w = data<std::complex<Real<T>>>(out[0]) + at * static_cast<std::size_t>(n);
+    std::copy_n(data<T>(in[0]) + at * size, size, work.data());
+    if (!finite(work.data(), size) || lapack::geev<T>(n, work.data(), w) != 0) fill_nan(w, static_cast<std::size_t>(n));
+  }
+}
+
+}  // namespace
 }  // namespace postern::blocks
+
+namespace postern::linalg {
+
+Tensor eigvals(const Operand& operand) {
+  PlaceScope at(operand.place());
+  const Tensor& t = operand.tensor();
+  const DType dtype = is_complex(t.dtype()) || t.dtype() == DType::f64 ? t.dtype() : DType::f32;
+  const Tensor a = convert(t, dtype);
+  check(a.rank() >= 2 && a.dims().back() == a.dims()[a.dims().size() - 2], "eigvals: square matrices are needed, got {}",
+        to_string(t.type()));
+  const bool wide = dtype == DType::f64 || dtype == DType::c128;
+  const Type out{wide ? DType::c128 : DType::c64, Dims(a.dims().begin(), a.dims().end() - 1)};
+  return call(
+      CallOptions{.name = "linalg.eigvals", .vmap = VmapMethod::broadcast_all}, out,
+      [](blocks::In in, blocks::Out result) { blocks::by_dtype(in[0].dtype(), [&]<class T>() { blocks::general<T>(in, result); }); }, a);
+}
+
+}  // namespace postern::linalg

@@ -68,6 +68,7 @@ std::string dtype_mismatch(const Callee& kernel, const Question& q) {
 std::string refusal(const Override& o, const Question& q) {
   if (!o.platform.empty() && o.platform != q.platform) return fmt::format("it is for {}", o.platform);
   if (o.when && !o.when(q.config.object.get(), q.operands)) return "its condition declines";
+  if (o.keeps_default) return "";
   if (q.batched && !o.program && !o.batch) return "the block is batched and it has no batching method";
   if (q.batched && o.target && *o.batch != VmapMethod::expand_dims && *o.batch != VmapMethod::broadcast_all)
     return "a target cannot run for each element of a batch";
@@ -77,7 +78,10 @@ std::string refusal(const Override& o, const Question& q) {
 }  // namespace
 
 std::string describe(const Override& o) {
-  const std::string what = o.kernel ? "kernel" : o.target ? fmt::format("target {}", o.target->name) : "program";
+  const std::string what = o.keeps_default ? "keep_default"
+                           : o.kernel      ? "kernel"
+                           : o.target      ? fmt::format("target {}", o.target->name)
+                                           : "program";
   return o.place.known() ? fmt::format("{} at {}", what, to_string(o.place)) : what;
 }
 
@@ -87,7 +91,7 @@ OverridePtr choose(const Question& q, std::vector<std::string>* why) {
   for (std::size_t i = all.size(); i-- > 0;) {
     const std::string refused = refusal(*all[i], q);
     if (why) why->push_back(fmt::format("{} {}", describe(*all[i]), refused.empty() ? "accepts" : "declines: " + refused));
-    if (refused.empty()) return all[i];
+    if (refused.empty()) return all[i]->keeps_default ? nullptr : all[i];
   }
   if (why && all.empty()) why->push_back("no override is registered");
   return nullptr;
@@ -119,7 +123,7 @@ using blocks::registry;
 
 std::uint64_t detail::add_override(ErasedOverride o) {
   PlaceScope at(o.place);
-  const int forms = (o.kernel != nullptr) + (o.target != nullptr) + (o.program != nullptr);
+  const int forms = (o.kernel != nullptr) + (o.target != nullptr) + (o.program != nullptr) + o.keeps_default;
   check(forms == 1, "override_block '{}': exactly one of kernel, target and program is needed, got {}", o.block, forms);
   check((o.vjp_forward == nullptr) == (o.vjp_backward == nullptr), "override_block '{}': a vjp needs both forward and backward", o.block);
   check(!o.target || !o.batch || *o.batch == VmapMethod::expand_dims || *o.batch == VmapMethod::broadcast_all,

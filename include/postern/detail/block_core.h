@@ -153,6 +153,7 @@ struct ErasedOverride {
   std::function<std::pair<Leaves, Leaves>(const void* config, std::span<const Tensor> operands)> vjp_forward;
   std::function<Leaves(const void* config, std::span<const Tensor> residuals, std::span<const Tensor> cotangents)> vjp_backward;
   std::optional<VmapMethod> batch;
+  bool keeps_default = false;  // instead of another form
   Place place;
 };
 

@@ -1,0 +1,106 @@
+// Linear algebra on the last two axes; axes before them are a batch, one matrix after another. Each decomposition is a block: LAPACK on
+// CPU, ordinary operations elsewhere, and `override_block` can bring another. Integers become f32; f16 and bf16 are computed in f32.
+//
+// Derivatives are formulas, in both modes and of any order, so that no loop is differentiated. Of what is not unique the factors'
+// derivatives have conventions, stated below; they never are NaN where the factors are finite, except where a division by a singular matrix
+// is meant.
+#pragma once
+#include <postern/block.h>
+#include <postern/ops.h>
+
+namespace postern::linalg {
+
+/// What a matrix that cannot be decomposed does: results of NaN for it (others of its batch are fine), or a CallbackError that names its
+/// place in the batch. Only kernels can fail with an error; the defaults give NaN.
+enum class Failure : std::uint8_t { nan, error };
+
+// Configs of the blocks, for override_block. Operands and results have any number of leading axes, the same for all.
+struct Cholesky {  // a -> l; only the lower triangle of a is read
+  static constexpr std::string_view name = "linalg.cholesky";
+  Failure failure = Failure::nan;
+};
+struct Lu {  // a[m,n] -> lu[m,n], pivots s32[k], permutation s32[m]
+  static constexpr std::string_view name = "linalg.lu";
+};
+struct Qr {  // a[m,n] -> q, r
+  static constexpr std::string_view name = "linalg.qr";
+  bool full = false;
+};
+struct Eigh {  // a -> w, v (w alone without vectors); only the lower triangle of a is read
+  static constexpr std::string_view name = "linalg.eigh";
+  bool vectors = true;
+  Failure failure = Failure::nan;
+};
+struct Svd {  // a[m,n] -> u, s, vh (s alone without vectors)
+  static constexpr std::string_view name = "linalg.svd";
+  bool vectors = true, full = false;
+  Failure failure = Failure::nan;
+};
+struct Triangular {  // a[n,n], b -> x with op(a) x = b, or x op(a) = b; only the triangle named is read
+  static constexpr std::string_view name = "linalg.triangular_solve";
+  bool left = true, lower = true, transpose = false, conjugate = false, unit_diagonal = false;
+};
+
+struct Solve {  // a[n,n], b[n,k] -> x with a x = b; the default is made of the blocks lu and triangular_solve
+  static constexpr std::string_view name = "linalg.solve";
+};
+
+// --- decompositions ---------------------------------------------------------------------------------------------------------------------
+
+/// Lower l with l l^H = (a + a^H) / 2. Derivative: Murray 2016, arXiv:1602.07527.
+Tensor cholesky(const Operand& a, Failure failure = Failure::nan);
+
+/// Partial pivoting, as LAPACK's getrf: unit lower l below the diagonal and u on and above it; row i was swapped with row pivots[i]; a with
+/// its rows in the order `permutation` is l u. Derivative: as in JAX (lax.linalg.lu).
+struct LuResult {
+  Tensor lu, pivots, permutation;
+};
+LuResult lu(const Operand& a);
+/// p, l, u with a = p l u.
+std::tuple<Tensor, Tensor, Tensor> plu(const Operand& a);
+
+/// Householder, as LAPACK's geqrf. Reduced: q[m,k] r[k,n] with k the lesser extent; full: q[m,m] r[m,n]. Derivative: Walter and Lehmann
+/// 2010; of the full form of a tall matrix there is none (TypeError), nor for a wide matrix whose left square is singular.
+std::pair<Tensor, Tensor> qr(const Operand& a, bool full = false);
+
+/// Eigenvalues, ascending, and eigenvectors in the columns of v, of (a + a^H) / 2. Derivative: Giles 2008. Eigenvectors of eigenvalues that
+/// are equal to within rounding are not differentiable: their mutual derivatives are taken as zero. Functions of the eigenvalues alone, or
+/// of the span of those vectors, are right all the same; a function of a that uses such vectors one by one is not.
+std::pair<Tensor, Tensor> eigh(const Operand& a, Failure failure = Failure::nan);
+Tensor eigvalsh(const Operand& a, Failure failure = Failure::nan);
+
+/// u[m,k], s[k] descending, vh[k,n] with a = u diag(s) vh; full: u[m,m], vh[n,n]. Derivative: Townsend 2016; equal singular values as in
+/// eigh, those that are zero likewise; of the full form of a matrix that is not square there is none (TypeError).
+std::tuple<Tensor, Tensor, Tensor> svd(const Operand& a, bool full = false, Failure failure = Failure::nan);
+Tensor svdvals(const Operand& a, Failure failure = Failure::nan);
+
+/// Eigenvalues of a general square matrix, complex, in no order. Computed by a host call on any device; no derivative.
+Tensor eigvals(const Operand& a);
+
+// --- equations ---------------------------------------------------------------------------------------------------------------------------
+
+/// x with a x = b. b is a vector [n] (only where a has no leading axes) or a matrix [n,k]; leading axes broadcast. A singular a gives Inf
+/// or NaN.
+Tensor solve(const Operand& a, const Operand& b);
+
+/// x with op(a) x = b, or x op(a) = b where not `left`; op transposes and conjugates as asked.
+Tensor triangular_solve(const Operand& a, const Operand& b, const Triangular& options = {});
+
+Tensor inv(const Operand& a);
+/// Zero for singular matrices, with the right derivative there too (from the singular value decomposition).
+Tensor det(const Operand& a);
+/// sign and log|det|; 0 and -Inf for singular matrices.
+std::pair<Tensor, Tensor> slogdet(const Operand& a);
+
+/// Of all x that minimise |a x - b| the shortest. Singular values below `rcond` times the largest count as zero; negative: machine epsilon
+/// times the larger extent. Derivative: Golub and Pereyra 1973, at constant rank.
+Tensor lstsq(const Operand& a, const Operand& b, double rcond = -1);
+Tensor pinv(const Operand& a, double rcond = -1);
+/// s32: how many singular values exceed `tolerance` times the largest (negative: as above).
+Tensor matrix_rank(const Operand& a, double tolerance = -1);
+
+Tensor matrix_power(const Operand& a, std::int64_t n);  // n negative: of the inverse
+/// Pade approximation with scaling and squaring (Higham 2005).
+Tensor expm(const Operand& a);
+
+}  // namespace postern::linalg

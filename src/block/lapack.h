@@ -1,0 +1,152 @@
+// LAPACK and BLAS by element type. Column-major; `work` variants, which do not search for NaN.
+#pragma once
+#include <complex>
+#include <vector>
+
+#define LAPACK_COMPLEX_CUSTOM
+#define lapack_complex_float std::complex<float>
+#define lapack_complex_double std::complex<double>
+#include <cblas.h>
+#include <lapacke.h>
+
+namespace postern::blocks::lapack {
+
+using Int = lapack_int;
+template <class T>
+struct RealOf {
+  using type = T;
+};
+template <class T>
+struct RealOf<std::complex<T>> {
+  using type = T;
+};
+template <class T>
+using Real = typename RealOf<T>::type;
+template <class T>
+inline constexpr bool complex_element = !std::is_same_v<T, Real<T>>;
+
+/// The one of four functions that is for T.
+template <class T, class S, class D, class C, class Z>
+constexpr auto pick(S s, D d, C c, Z z) {
+  if constexpr (std::is_same_v<T, float>)
+    return s;
+  else if constexpr (std::is_same_v<T, double>)
+    return d;
+  else if constexpr (std::is_same_v<T, std::complex<float>>)
+    return c;
+  else
+    return z;
+}
+
+/// Calls call(work, length) twice: to ask for the length, and to do it.
+template <class T, class Call>
+Int with_work(Call call) {
+  T best{};
+  if (const Int info = call(&best, -1); info != 0) return info;
+  std::vector<T> work(static_cast<std::size_t>(std::max(1.0, static_cast<double>(std::real(best)))));
+  return call(work.data(), static_cast<Int>(work.size()));
+}
+
+template <class T>
+Int potrf(char uplo, Int n, T* a) {
+  return pick<T>(LAPACKE_spotrf_work, LAPACKE_dpotrf_work, LAPACKE_cpotrf_work, LAPACKE_zpotrf_work)(LAPACK_COL_MAJOR, uplo, n, a,
+                                                                                                     std::max<Int>(1, n));
+}
+template <class T>
+Int getrf(Int m, Int n, T* a, Int* pivots) {
+  return pick<T>(LAPACKE_sgetrf_work, LAPACKE_dgetrf_work, LAPACKE_cgetrf_work, LAPACKE_zgetrf_work)(LAPACK_COL_MAJOR, m, n, a,
+                                                                                                     std::max<Int>(1, m), pivots);
+}
+template <class T>
+Int gelqf(Int m, Int n, T* a, T* tau) {
+  return with_work<T>([&](T* work, Int length) {
+    return pick<T>(LAPACKE_sgelqf_work, LAPACKE_dgelqf_work, LAPACKE_cgelqf_work, LAPACKE_zgelqf_work)(
+        LAPACK_COL_MAJOR, m, n, a, std::max<Int>(1, m), tau, work, length);
+  });
+}
+/// The first m rows of the unitary matrix of n columns that k reflectors make.
+template <class T>
+Int unglq(Int m, Int n, Int k, T* a, const T* tau) {
+  return with_work<T>([&](T* work, Int length) {
+    return pick<T>(LAPACKE_sorglq_work, LAPACKE_dorglq_work, LAPACKE_cunglq_work, LAPACKE_zunglq_work)(
+        LAPACK_COL_MAJOR, m, n, k, a, std::max<Int>(1, m), tau, work, length);
+  });
+}
+
+/// Eigenvectors take the place of a.
+template <class T>
+Int heevd(char job, char uplo, Int n, T* a, Real<T>* w) {
+  T work1{};
+  Real<T> rwork1{};
+  Int iwork1 = 0;
+  auto call = [&](T* work, Int lwork, [[maybe_unused]] Real<T>* rwork, [[maybe_unused]] Int lrwork, Int* iwork, Int liwork) {
+    if constexpr (complex_element<T>)
+      return pick<T>(0, 0, LAPACKE_cheevd_work, LAPACKE_zheevd_work)(LAPACK_COL_MAJOR, job, uplo, n, a, n, w, work, lwork, rwork, lrwork,
+                                                                     iwork, liwork);
+    else
+      return pick<T>(LAPACKE_ssyevd_work, LAPACKE_dsyevd_work, 0, 0)(LAPACK_COL_MAJOR, job, uplo, n, a, n, w, work, lwork, iwork, liwork);
+  };
+  if (const Int info = call(&work1, -1, &rwork1, -1, &iwork1, -1); info != 0) return info;
+  std::vector<T> work(static_cast<std::size_t>(std::real(work1)) + 1);
+  std::vector<Real<T>> rwork(static_cast<std::size_t>(rwork1) + 1);
+  std::vector<Int> iwork(static_cast<std::size_t>(iwork1) + 1);
+  return call(work.data(), static_cast<Int>(work.size()), rwork.data(), static_cast<Int>(rwork.size()), iwork.data(),
+              static_cast<Int>(iwork.size()));
+}
+
+/// Destroys a.
+template <class T>
+Int gesdd(char job, Int m, Int n, T* a, Real<T>* s, T* u, Int ldu, T* vt, Int ldvt) {
+  const auto small = static_cast<std::size_t>(std::min(m, n)), large = static_cast<std::size_t>(std::max(m, n));
+  std::vector<Int> iwork(8 * small);
+  [[maybe_unused]] std::vector<Real<T>> rwork(complex_element<T> ? small * std::max(5 * small + 7, 2 * large + 2 * small + 1) + 1 : 0);
+  return with_work<T>([&](T* work, Int length) {
+    if constexpr (complex_element<T>)
+      return pick<T>(0, 0, LAPACKE_cgesdd_work, LAPACKE_zgesdd_work)(LAPACK_COL_MAJOR, job, m, n, a, m, s, u, ldu, vt, ldvt, work, length,
+                                                                     rwork.data(), iwork.data());
+    else
+      return pick<T>(LAPACKE_sgesdd_work, LAPACKE_dgesdd_work, 0, 0)(LAPACK_COL_MAJOR, job, m, n, a, m, s, u, ldu, vt, ldvt, work, length,
+                                                                     iwork.data());
+  });
+}
+
+/// Eigenvalues of a general matrix, which is destroyed.
+template <class T>
+Int geev(Int n, T* a, std::complex<Real<T>>* w) {
+  std::vector<Real<T>> rwork(2 * static_cast<std::size_t>(n));
+  if constexpr (complex_element<T>) {
+    return with_work<T>([&](T* work, Int length) {
+      return pick<T>(0, 0, LAPACKE_cgeev_work, LAPACKE_zgeev_work)(LAPACK_COL_MAJOR, 'N', 'N', n, a, n, w, nullptr, 1, nullptr, 1, work,
+                                                                   length, rwork.data());
+    });
+  } else {
+    const auto size = static_cast<std::size_t>(n);
+    const Int info = with_work<T>([&](T* work, Int length) {
+      return pick<T>(LAPACKE_sgeev_work, LAPACKE_dgeev_work, 0, 0)(LAPACK_COL_MAJOR, 'N', 'N', n, a, n, rwork.data(), rwork.data() + size,
+                                                                   nullptr, 1, nullptr, 1, work, length);
+    });
+    for (std::size_t i = 0; i < size; ++i) w[i] = {rwork[i], rwork[size + i]};
+    return info;
+  }
+}
+
+/// Row-major: b = op(a)^-1 b, or b op(a)^-1.
+template <class T>
+void trsm(bool left, bool lower, CBLAS_TRANSPOSE op, bool unit, Int m, Int n, const T* a, Int lda, T* b, Int ldb) {
+  const auto side = left ? CblasLeft : CblasRight;
+  const auto uplo = lower ? CblasLower : CblasUpper;
+  const auto diag = unit ? CblasUnit : CblasNonUnit;
+  if constexpr (std::is_same_v<T, float>)
+    cblas_strsm(CblasRowMajor, side, uplo, op, diag, m, n, 1, a, lda, b, ldb);
+  else if constexpr (std::is_same_v<T, double>)
+    cblas_dtrsm(CblasRowMajor, side, uplo, op, diag, m, n, 1, a, lda, b, ldb);
+  else {
+    const T one = 1;
+    if constexpr (std::is_same_v<T, std::complex<float>>)
+      cblas_ctrsm(CblasRowMajor, side, uplo, op, diag, m, n, &one, a, lda, b, ldb);
+    else
+      cblas_ztrsm(CblasRowMajor, side, uplo, op, diag, m, n, &one, a, lda, b, ldb);
+  }
+}
+
+}  // namespace postern::blocks::lapack

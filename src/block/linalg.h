@@ -1,0 +1,70 @@
+// What the linear algebra blocks share.
+#pragma once
+#include <postern/linalg.h>
+#include <postern/ops_more.h>
+
+#include "block/block.h"
+#include "core/check.h"
+
+namespace postern::blocks {
+
+using Default = Tensors (*)(const void* config, std::span<const Tensor> x);
+
+/// The block for operands with any leading axes, the same for all; `matrices` is the default for one element. Traced once for each config
+/// and types.
+Tensors bind_erased(const detail::BlockConfig& config, const Rules& rules, Default matrices, std::span<const Tensor> x);
+
+template <class Config, class... X>
+Tensors bind_linalg(const Config& config, const Rules& rules, Default matrices, const X&... x) {
+  const Tensor operands[] = {x...};
+  return bind_erased(detail::erase_config(config), rules, matrices, operands);
+}
+
+inline std::int64_t rows(const Tensor& a) { return a.dims()[a.dims().size() - 2]; }
+inline std::int64_t columns(const Tensor& a) { return a.dims().back(); }
+inline Dims leading(const Tensor& a, std::size_t last = 2) {
+  return Dims(a.dims().begin(), a.dims().end() - static_cast<std::ptrdiff_t>(last));
+}
+
+/// The last two axes swapped; and conjugated.
+Tensor swapped(const Tensor& a);
+Tensor adjoint(const Tensor& a);
+Tensor hermitian_part(const Tensor& a);
+/// [n] as the diagonal of [n,n].
+Tensor diagonal_matrix(const Tensor& d);
+Tensor identity(DType dtype, std::int64_t n);
+
+/// a as float or complex of at least 32 bits, checked; `restore` brings results back to f16 or bf16.
+struct Prepared {
+  Tensor a;
+  DType dtype;  // of the results
+  Tensor restore(const Tensor& y) const { return a.dtype() == dtype ? y : convert(y, dtype); }
+};
+Prepared prepared(const char* op, const Operand& a, bool square);
+
+/// Matrices a (square) and b that go together, in one dtype, with the same leading axes.
+std::pair<Prepared, Tensor> matched_matrices(const char* op, const Operand& a, const Operand& b, bool left);
+
+/// The blocks, with their rules.
+Tensor bind_cholesky(const linalg::Cholesky& config, const Tensor& a);
+Tensors bind_lu(const Tensor& a);
+Tensors bind_qr(const linalg::Qr& config, const Tensor& a);
+Tensors bind_eigh(const linalg::Eigh& config, const Tensor& a);
+Tensors bind_svd(const linalg::Svd& config, const Tensor& a);
+Tensor bind_triangular(const linalg::Triangular& config, const Tensor& a, const Tensor& b);
+inline Tensor triangular(const Tensor& a, const Tensor& b, const linalg::Triangular& config) { return bind_triangular(config, a, b); }
+
+/// x with a x = b from the factors of a.
+Tensor lu_solve(const Tensor& lu, const Tensor& permutation, const Tensor& b);
+
+// Defaults for one matrix; defined in linalg_defaults.cc and linalg_jacobi.cc.
+Tensors cholesky_default(const void* config, std::span<const Tensor> x);
+Tensors lu_default(const void* config, std::span<const Tensor> x);
+Tensors qr_default(const void* config, std::span<const Tensor> x);
+Tensors eigh_default(const void* config, std::span<const Tensor> x);
+Tensors svd_default(const void* config, std::span<const Tensor> x);
+Tensors triangular_default(const void* config, std::span<const Tensor> x);
+/// q[m,m] and the m by n matrix that it makes triangular.
+std::pair<Tensor, Tensor> householder(const Tensor& a);
+
+}  // namespace postern::blocks
