@@ -117,7 +117,8 @@ Tensor scatter(Update how, const Operand& x, const Operand& indices, const Opera
 // --- order -------------------------------------------------------------------------------------------------------------------------------
 /// Tensors of one shape sorted together along `axis` by the first `keys` of them, the first one foremost; stable, NaN last, -0 equal to 0.
 std::vector<Tensor> sort_by(const std::vector<Tensor>& operands, int keys = 1, std::int64_t axis = -1, Place place = Place::current());
-/// The k largest elements along the last axis, largest first, and their indices (s32); of equal ones the first. NaN counts as the largest.
+/// The k largest elements along the last axis, largest first, and their indices (s32); of equal ones the first. NaN counts as the largest,
+/// -0 as smaller than 0.
 std::pair<Tensor, Tensor> top_k(const Operand& x, std::int64_t k);
 /// Where `values` would go into `sorted` (rank 1) to keep its order (s32): before its equals, or after them when `right`.
 Tensor searchsorted(const Operand& sorted, const Operand& values, bool right = false);

@@ -1,4 +1,5 @@
 // Functions made of others: softmax and its kin, statistics, normalisation, comparison within tolerances.
+#include <postern/detail/transform_core.h>
 #include <postern/ops_more.h>
 
 #include "ops/axes.h"
@@ -10,17 +11,11 @@ namespace postern {
 
 namespace {
 
-// A shift that cancels in the result: no derivative flows through it.
-void shift_lower(Lowering& out, const Equation& e) { out.define(e, 0, out.operand(e, 0)); }
-constexpr Primitive shift_p{.name = "shift", .type = same_type, .no_derivative = true, .batch = elementwise_batch, .lower = shift_lower};
-
-constexpr const Primitive* composite_family[] = {&shift_p};
-static_assert(complete(composite_family));
-
 /// The largest element, 0 where that is not finite and `finite` is asked for.
 Tensor shift_of(const Tensor& x, const Dims& axes, bool finite) {
   const Tensor largest = max(real(x), {.axes = axes, .keep_dims = true});
-  return bind1(shift_p, nullptr, {finite ? where(is_finite(largest), largest, zeros_like_type({largest.dtype(), {}})) : largest});
+  const Tensor shift = finite ? where(is_finite(largest), largest, zeros_like_type({largest.dtype(), {}})) : largest;
+  return detail::stop_gradient(shift, PlaceScope::current());  // it cancels in the result
 }
 
 /// Sums of f16 and bf16 are kept in f32.

@@ -104,7 +104,14 @@ void fold_lower(Lowering& out, const Equation& e) {
   out.write(") {{dimensions = {}}} : ({}) -> ({})\n", array_text(p.axes), fmt::join(in_types, ", "), fmt::join(out_types, ", "));
 }
 
-constexpr Primitive fold_p{.name = "reduce", .type = fold_type, .jvp = fold_jvp, .batch = fold_batch, .lower = fold_lower};
+ParamsPtr fold_with_programs(const Params* params, std::span<const ProgramPtr> programs) {
+  FoldParams p = as<FoldParams>(*params);
+  p.function = programs[0];
+  return make_params(std::move(p));
+}
+
+constexpr Primitive fold_p{
+    .name = "reduce", .type = fold_type, .jvp = fold_jvp, .with_programs = fold_with_programs, .batch = fold_batch, .lower = fold_lower};
 
 constexpr const Primitive* fold_family[] = {&fold_p};
 static_assert(complete(fold_family));
