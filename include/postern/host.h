@@ -81,7 +81,7 @@ struct Firing {
   void* const* data;
   std::size_t operands;
   std::size_t results;
-  const TapInfo* info;
+  const TapInfo* info;  // may be null where the function does not take it
   const Attributes* attributes;
   const std::string* result_structure;  // of the declared results, for errors
   const std::vector<std::string>* result_paths = nullptr;

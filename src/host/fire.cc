@@ -58,15 +58,13 @@ void keep_failure(RunState& run, const HostSite& site, int device, const std::ex
   }
 }
 
-/// One firing on this thread, on XLA's own memory.
-bool fire_here(RunState& run, const HostSite& site, void* const* data, int device, std::int64_t element,
-               std::span<const bool> mask) noexcept {
+/// Enters the function on this thread, on XLA's own memory. `info`: null where it is not told.
+bool enter_here(RunState& run, const HostSite& site, void* const* data, int device, const TapInfo* info) noexcept {
   const Nesting* const outer = nesting();
   const Nesting here{outer, &run, &site, device, outer ? outer->depth + 1 : 1};
   NestingScope scope(&here);
-  const TapInfo info = make_info(run, site, &run, device, element, mask);
   const Firing firing{
-      site.leaves.data(),      data, site.operands, site.results, &info, &site.spec->named.attributes, &site.spec->result_structure,
+      site.leaves.data(),      data, site.operands, site.results, info, &site.spec->named.attributes, &site.spec->result_structure,
       &site.spec->result_paths};
   std::exception_ptr error;
   ErrorCode code = ErrorCode::ok;
@@ -79,6 +77,13 @@ bool fire_here(RunState& run, const HostSite& site, void* const* data, int devic
   }
   keep_failure(run, site, device, error, code);
   return false;
+}
+
+bool fire_here(RunState& run, const HostSite& site, void* const* data, int device, std::int64_t element,
+               std::span<const bool> mask) noexcept {
+  if (!site.told) return enter_here(run, site, data, device, nullptr);
+  const TapInfo info = make_info(run, site, &run, device, element, mask);
+  return enter_here(run, site, data, device, &info);
 }
 
 /// A firing with a time limit: copies of the leaves that outlive the run, and the thread that works on them.
@@ -260,19 +265,32 @@ bool fire_whole(RunState& run, const HostSite& site, void* const* buffers, int d
 
 }  // namespace
 
-bool fire(RunState& run, const HostSite& site, void* const* buffers, int device) noexcept {
+namespace {
+/// Whatever is not the short way of fire().
+[[gnu::noinline]] bool fire_specially(RunState& run, const HostSite& site, void* const* buffers, int device) noexcept {
   bool ok = false;
-  if (!run.stop.load(std::memory_order_relaxed)) [[likely]] {
+  if (!run.stop.load(std::memory_order_relaxed)) {
     run.current.store(&site, std::memory_order_relaxed);
-    if (site.direct && run.deadline == RunState::Clock::time_point::max()) [[likely]]
-      ok = fire_here(run, site, buffers, device, -1, {});
-    else if (!site.level_sizes.empty())
+    if (!site.level_sizes.empty())
       ok = fire_batch(run, site, buffers, device);
+    else if (site.direct && run.deadline == RunState::Clock::time_point::max())
+      ok = fire_here(run, site, buffers, device, -1, {});
     else
       ok = fire_whole(run, site, buffers, device);
   }
   if (!ok && run.poison) zero_results(site, buffers);
   return ok;
+}
+}  // namespace
+
+bool fire(RunState& run, const HostSite& site, void* const* buffers, int device) noexcept {
+  const bool plain = site.direct && !site.told && run.deadline == RunState::Clock::time_point::max();
+  if (!plain || run.stop.load(std::memory_order_relaxed)) return fire_specially(run, site, buffers, device);
+  run.current.store(&site, std::memory_order_relaxed);
+  if (enter_here(run, site, buffers, device, nullptr)) [[likely]]
+    return true;
+  if (run.poison) zero_results(site, buffers);
+  return false;
 }
 
 bool fire_packed(RunState& run, const HostSite& site, void* const* buffers, int device) noexcept {

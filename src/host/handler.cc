@@ -17,9 +17,8 @@ alignas(64) std::byte nothing[64];  // where empty arrays point
 XLA_FFI_Error* enter(XLA_FFI_CallFrame* frame, RunState& run, const HostSite& site, void** buffers) {
   const auto operands = pjrt::operands(frame);
   const auto results = pjrt::results(frame);
-  const std::size_t in = site.operands + site.spec->masked;
-  for (std::size_t i = 0; i < in; ++i) buffers[i] = operands[i]->data ? operands[i]->data : nothing;
-  for (std::size_t i = 0; i < site.results; ++i) buffers[in + i] = results[i]->data ? results[i]->data : nothing;
+  for (std::size_t i = 0; i < site.inputs; ++i) buffers[i] = operands[i]->data ? operands[i]->data : nothing;
+  for (std::size_t i = 0; i < site.results; ++i) buffers[site.inputs + i] = results[i]->data ? results[i]->data : nothing;
   const int device = run.device >= 0 ? run.device : pjrt::device_ordinal(frame);
   const bool ok = site.packed ? fire_packed(run, site, buffers, device) : fire(run, site, buffers, device);
   if (ok || run.poison) [[likely]]
@@ -40,7 +39,7 @@ XLA_FFI_Error* handle_call(XLA_FFI_CallFrame* frame) {
     return pjrt::make_error(frame, ErrorCode::internal, "postern_call: the program names a site that its run does not have");
   const HostSite& site = run->sites[*index];
   // Ordered effects bring a token behind their operands and results.
-  if (pjrt::operands(frame).size() < site.operands + site.spec->masked || pjrt::results(frame).size() < site.results) [[unlikely]]
+  if (pjrt::operands(frame).size() < site.inputs || pjrt::results(frame).size() < site.results) [[unlikely]]
     return pjrt::make_error(frame, ErrorCode::internal, "postern_call: the call's buffers are not those of its site");
   constexpr std::size_t few = 32;
   if (site.buffers <= few) [[likely]] {

@@ -20,19 +20,17 @@ std::string to_string(const Transforms& transforms) { return fmt::format("{}", f
 
 namespace postern::host {
 
-namespace {
-thread_local const Nesting* current_nesting = nullptr;
-constexpr std::size_t kept_failures = 16;
-}  // namespace
+constinit thread_local const Nesting* current_nesting = nullptr;
 
-const Nesting* nesting() { return current_nesting; }
+namespace {
+constexpr std::size_t kept_failures = 16;
+}
+
 bool in_delivery() {
-  for (const Nesting* n = current_nesting; n; n = n->outer)
+  for (const Nesting* n = nesting(); n; n = n->outer)
     if (n->delivery) return true;
   return false;
 }
-NestingScope::NestingScope(const Nesting* nesting) : before_(current_nesting) { current_nesting = nesting; }
-NestingScope::~NestingScope() { current_nesting = before_; }
 
 std::string describe(const SiteSpec& site) { return fmt::format("{} '{}' at {}", site.word, site.name, to_string(site.place)); }
 

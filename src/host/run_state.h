@@ -109,14 +109,16 @@ struct Nesting {
   int depth;
   bool delivery = false;  // of an asynchronous tap
 };
-const Nesting* nesting();
+// Storage of a fixed place: reading it is an instruction, not a call. So small a variable finds room there after dlopen too.
+[[gnu::tls_model("initial-exec")]] extern constinit thread_local const Nesting* current_nesting;
+inline const Nesting* nesting() { return current_nesting; }
 /// Whether the thread is inside a listener of an asynchronous tap.
 bool in_delivery();
 /// Makes `nesting` the thread's for a scope: for threads that work on behalf of a firing.
 class NestingScope {
  public:
-  explicit NestingScope(const Nesting* nesting);
-  ~NestingScope();
+  explicit NestingScope(const Nesting* nesting) : before_(current_nesting) { current_nesting = nesting; }
+  ~NestingScope() { current_nesting = before_; }
   NestingScope(const NestingScope&) = delete;
 
  private:

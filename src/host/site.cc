@@ -37,9 +37,11 @@ using detail::Parameter;
 HostSite::HostSite(SitePtr s, std::shared_ptr<const detail::HostFunction> fn) : spec(std::move(s)), function(std::move(fn)) {
   operands = spec->operands.size();
   results = spec->results.size();
+  told = function && (function->wants_call_info || function->wants_tap_info);
   direct = spec->levels.empty() && !spec->masked && !spec->async && spec->every == 1 && spec->timeout.count() == 0 &&
            spec->warn_after.count() == 0;
-  buffers = operands + spec->masked + results;
+  inputs = operands + spec->masked;
+  buffers = inputs + results;
   auto add = [&](const Type& t) {
     leaves.push_back({t.dtype, t.dims.data(), t.dims.size(), t.size()});
     leaf_bytes.push_back(t.byte_size());

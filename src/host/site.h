@@ -13,8 +13,9 @@ struct HostSite {
   std::vector<detail::LeafLayout> leaves;                // of one firing: operands, then results
   std::vector<std::size_t> leaf_bytes;                   // of one firing
   std::size_t operands = 0, results = 0;
-  std::size_t buffers = 0;                // of the equation: operands, the mask if any, results
+  std::size_t inputs = 0, buffers = 0;    // of the equation: operands and the mask if any; these and the results
   std::vector<std::size_t> buffer_bytes;  // of the equation's operands and results, one byte an element at least
+  bool told = false;                      // the function wants to be told of the firing
   bool direct = false;                    // the function is entered on the spot, with the call's own buffers
   bool packed = false;                    // some leaf has elements of less than a byte
 
