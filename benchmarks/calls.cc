@@ -98,7 +98,8 @@ void payload(Report& report) {
   for (const std::int64_t bytes : {1ll << 10, 1ll << 16, 1ll << 20, 1ll << 24, 1ll << 28}) {
     const std::vector<std::int64_t> dims = {bytes / 4};
     const pn::Tensor x = pn::iota<float>(dims[0]).block_until_ready();
-    Bare bare(module_text("%w = stablehlo.custom_call @bench_identity(%x) COPY\n return %w : TYPE", "tensor<" + std::to_string(dims[0]) + "xf32>"));
+    Bare bare(module_text("%w = stablehlo.custom_call @bench_identity(%x) COPY\n return %w : TYPE",
+                          "tensor<" + std::to_string(dims[0]) + "xf32>"));
     bare.set_argument(pn::DType::f32, dims, x.to_vector<float>().data());
     const bool large = bytes >= 1 << 24;
     const auto ns = race({[&](std::int64_t n) {
