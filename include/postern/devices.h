@@ -30,8 +30,8 @@ std::vector<DeviceInfo> devices();
 
 /// Waits for everything that was started before it, on all devices and from all threads; then throws the first failure that nobody has
 /// seen yet (CallbackError, with the others listed). Inside a host function it does not wait for the run that is calling, which would be
-/// for ever, but throws CallbackError with code reentry. With a limit returns the number of runs and firings still pending when it passes, 0 when all
-/// is done.
+/// for ever, but throws CallbackError with code reentry. With a limit returns the number of runs and firings still pending when it passes,
+/// 0 when all is done.
 void barrier();
 std::size_t barrier(std::chrono::nanoseconds limit);
 

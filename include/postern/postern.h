@@ -23,7 +23,7 @@
 #include <postern/signal.h>
 #include <postern/tap.h>
 #include <postern/tensor.h>
-#include <postern/tree.h>
 #include <postern/transforms.h>
+#include <postern/tree.h>
 #include <postern/type.h>
 #include <postern/view.h>

@@ -29,7 +29,8 @@ class TypeSpan {
 };
 
 /// How a primitive with a transpose rule is linear in its differentiable operands: in all of them together (add, concatenate, convert)
-/// or in each of them alone (multiply, dot_general). `first`: in the first operand alone, for which there is a transpose beside the jvp (divide).
+/// or in each of them alone (multiply, dot_general). `first`: in the first operand alone, for which there is a transpose beside the jvp
+/// (divide).
 enum class Linear : std::uint8_t { no, jointly, separately, first };
 
 /// What a rule is asked about: the primitive and its parameters, to bind it again or to look into.
@@ -88,7 +89,8 @@ struct Primitive {
 /// Whether every rule that a primitive of an op family needs is there.
 constexpr bool complete(const Primitive& p) {
   const int derivatives = (p.jvp != nullptr) + (p.transpose != nullptr) + p.no_derivative;
-  return p.name && p.type && p.batch && (p.lower || p.hlo) && derivatives == (p.linear == Linear::first ? 2 : 1) && ((p.transpose != nullptr) == (p.linear != Linear::no));
+  return p.name && p.type && p.batch && (p.lower || p.hlo) && derivatives == (p.linear == Linear::first ? 2 : 1) &&
+         ((p.transpose != nullptr) == (p.linear != Linear::no));
 }
 template <std::size_t n>
 constexpr bool complete(const Primitive* const (&all)[n]) {

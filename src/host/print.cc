@@ -71,7 +71,6 @@ struct PrintJob {
     stream.write(text.data(), static_cast<std::streamsize>(text.size()));
     stream.flush();
   }
-
 };
 
 std::size_t leaf_count(const PrintNode& node) {
