@@ -15,7 +15,6 @@ int main() {
     pn::Tensor price = pn::call({.name = "price"}, counts.type(), look_up, items);
     return pn::sum(price * counts);
   });
-
   pn::Tensor counts = pn::tensor<float>({1, 2, 3});
   std::cout << "total: " << total(pn::tensor<int>({7, 8, 7}), counts).item<float>() << "\n";
   try {
