@@ -13,6 +13,7 @@
 #include <postern/jit.h>
 #include <postern/library.h>
 #include <postern/linalg.h>
+#include <postern/listen.h>
 #include <postern/ops.h>
 #include <postern/ops_more.h>
 #include <postern/print.h>

@@ -36,6 +36,7 @@ std::span<const Tensor> first_of(std::span<const Tensor> x, std::size_t n) { ret
 
 /// The program of `f` whose captures are its last inputs, simplified.
 Closed closed(const std::string& name, const Types& types, const TensorFunction& f) {
+  const Unwatched unwatched;
   Closed c = trace_program(name, types, f);
   c.program = simplify(*c.program);
   return c;

@@ -10,6 +10,7 @@
 #include "host/packing.h"
 #include "host/queue.h"
 #include "host/run_state.h"
+#include "host/timeline.h"
 
 namespace postern::host {
 
@@ -270,6 +271,8 @@ namespace {
 [[gnu::noinline]] bool fire_specially(RunState& run, const HostSite& site, void* const* buffers, int device) noexcept {
   bool ok = false;
   if (!run.stop.load(std::memory_order_relaxed)) {
+    const timeline::Span span(site.spec->kind == SiteSpec::Kind::call ? timeline::Kind::call : timeline::Kind::tap, site.spec->name, device,
+                              run.number);
     run.current.store(&site, std::memory_order_relaxed);
     if (!site.level_sizes.empty())
       ok = fire_batch(run, site, buffers, device);
@@ -284,7 +287,7 @@ namespace {
 }  // namespace
 
 bool fire(RunState& run, const HostSite& site, void* const* buffers, int device) noexcept {
-  const bool plain = site.direct && !site.told && run.deadline == RunState::Clock::time_point::max();
+  const bool plain = site.direct && !site.told && !timeline::on() && run.deadline == RunState::Clock::time_point::max();
   if (!plain || run.stop.load(std::memory_order_relaxed)) return fire_specially(run, site, buffers, device);
   run.current.store(&site, std::memory_order_relaxed);
   if (enter_here(run, site, buffers, device, nullptr)) [[likely]]

@@ -9,6 +9,7 @@
 #include "core/check.h"
 #include "core/log.h"
 #include "host/executor.h"
+#include "host/timeline.h"
 #include "host/unseen.h"
 
 namespace postern::host {
@@ -63,6 +64,7 @@ bool TapQueue::wait_for_space(Lock& lock, RunState& run, const HostSite& site, s
     log(LogLevel::warning,
         "the tap queue of device {} is full ({} bytes, Config::tap_queue_bytes): programs wait for its listeners, first at {}", device_,
         limit.load(), describe(*site.spec));
+  const timeline::Span span(timeline::Kind::wait, "room in the tap queue", device_, run.number);
   ++space_waiters_;
   // Short waits: a run that is cancelled, or that a listener begins to wait for, has nothing to wake us with.
   while (!fits(bytes) && !run.stop.load(std::memory_order_relaxed) && !run.never_waits.load(std::memory_order_relaxed))
@@ -214,6 +216,7 @@ void TapQueue::deliver(Item& item) noexcept {
       at += aligned(site.leaf_bytes[i]);
     }
     const SiteSpec& spec = *site.spec;
+    const timeline::Span span(timeline::Kind::delivery, spec.name, device_, source.number);
     const Nesting here{nullptr, nullptr, &site, device_, 1, true};
     NestingScope scope(&here);
     const TapInfo info{{spec.name, device_, spec.place, source.number, StopToken(&source), source.context, source.sink, -1, &source},

@@ -55,6 +55,7 @@ void await(const DeviceValue& value) {
   Runs runs;
   add_pending(value, runs);
   for (const std::shared_ptr<RunRecord>& run : runs) run->refuse_own_wait();
+  const host::timeline::Span span(host::timeline::Kind::wait, "a result");
   try {
     value.buffer.ready().await();
   } catch (const Error&) {

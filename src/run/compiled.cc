@@ -7,6 +7,7 @@
 
 #include "core/check.h"
 #include "core/log.h"
+#include "host/timeline.h"
 #include "host/unseen.h"
 #include "run/array.h"
 #include "run/disk_cache.h"
@@ -24,6 +25,7 @@ const pjrt::Executable& Loaded::on(int client) {
   if (const pjrt::Executable* e = ready.load()) return *e;
   Runtime& runtime = Runtime::get();
   const pjrt::Client& c = runtime.client(client);
+  const host::timeline::Span span(host::timeline::Kind::compile, host::timeline::module_name(text_));
   // The spare client takes over what the main one has compiled.
   if (client == 1 && executables_[0])
     executables_[1] = c.deserialize(executables_[0].serialize());
@@ -181,6 +183,22 @@ void CompiledProgram::run_plain(std::span<const Tensor* const> arguments, std::s
   Runtime& runtime = Runtime::get();
   Lane& lane = runtime.pass(0);
   struct Passed {
+namespace {
+
+/// For the timeline: notes when a run that nobody watches has ended.
+struct UnwatchedRun {
+  std::string name;
+  int device;
+  host::timeline::Clock::time_point start = host::timeline::Clock::now();
+
+  static void ended(void* user, const pjrt::Failure*) noexcept {
+    const std::unique_ptr<UnwatchedRun> run(static_cast<UnwatchedRun*>(user));
+    host::timeline::add(host::timeline::Kind::execute, run->name, run->start, host::timeline::Clock::now(), run->device);
+  }
+};
+
+}  // namespace
+
     Lane& lane;
     ~Passed() { Runtime::done_dispatching(lane); }
   } passed{lane};
@@ -188,7 +206,14 @@ void CompiledProgram::run_plain(std::span<const Tensor* const> arguments, std::s
   Arguments buffers;
   ResultBuffers out(results.size());
   try {
-    executable.execute(buffers.collect(*this, arguments, lane), out.span, {.device = &lane.handle});
+    if (!host::timeline::on()) [[likely]] {
+      executable.execute(buffers.collect(*this, arguments, lane), out.span, {.device = &lane.handle});
+    } else {
+      pjrt::Event complete;
+      auto noted = std::make_unique<UnwatchedRun>(UnwatchedRun{std::string(host::timeline::module_name(module_->text)), lane.device});
+      executable.execute(buffers.collect(*this, arguments, lane), out.span, {.device = &lane.handle, .complete = &complete});
+      complete.on_ready(UnwatchedRun::ended, noted.release());
+    }
   } catch (const Error&) {
     rethrow_failure(buffers.pending);
     throw;

@@ -12,6 +12,7 @@
 #include "core/log.h"
 #include "host/queue.h"
 #include "host/run_state.h"
+#include "host/timeline.h"
 #include "host/unseen.h"
 #include "run/runtime.h"
 
@@ -37,6 +38,7 @@ Pending wait_for_all(std::optional<std::chrono::nanoseconds> limit) {
                         site, n->device, nullptr);
   }
   if (!Runtime::exists()) return {};
+  const host::timeline::Span span(host::timeline::Kind::wait, "barrier");
   std::optional<host::RunState::Clock::time_point> until;
   if (limit) until = host::RunState::Clock::now() + *limit;
   const std::size_t runs = Runtime::get().wait_for_runs(limit);
@@ -56,6 +58,7 @@ void drain() {
   host::print_unseen();
 }
 
+  host::timeline::write_for_environment();
 }  // namespace
 
 void drain_at_exit(std::chrono::milliseconds limit) {

@@ -27,6 +27,7 @@ void RunRecord::begin(std::shared_ptr<const CompiledProgram> program, Lane& lane
     owner = std::move(resolved);
   }
   never_waits = host::in_delivery();
+  if (host::timeline::on()) began_ = host::timeline::Clock::now();
 }
 
 bool RunRecord::finish(pjrt::Event complete) {
@@ -49,6 +50,9 @@ bool RunRecord::finish(pjrt::Event complete) {
 
 Lane* RunRecord::end() noexcept {
   close();
+  if (program_ && began_ != host::timeline::Clock::time_point() && host::timeline::on())
+    host::timeline::add(host::timeline::Kind::execute, host::timeline::module_name(program_->module().text), std::exchange(began_, {}),
+                        host::timeline::Clock::now(), device, number);
   // The functions may go now, even while results live on.
   owner.reset();
   program_.reset();

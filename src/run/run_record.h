@@ -4,6 +4,7 @@
 #include <span>
 
 #include "host/run_state.h"
+#include "host/timeline.h"
 #include "pjrt/event.h"
 #include "pjrt/ffi.h"
 #include "run/runtime.h"
@@ -39,7 +40,8 @@ class RunRecord : public host::RunState, public std::enable_shared_from_this<Run
   pjrt::ExecuteContext execute_context_;
   std::shared_ptr<const CompiledProgram> program_;
   Lane* lane_ = nullptr;
-  std::shared_ptr<RunRecord> self_;  // while XLA may call
+  host::timeline::Clock::time_point began_{};  // only while a timeline is recorded
+  std::shared_ptr<RunRecord> self_;            // while XLA may call
 };
 
 }  // namespace postern::run

@@ -9,6 +9,7 @@
 #include "host/queue.h"
 #include "host/run_state.h"
 #include "pjrt/ffi.h"
+#include "host/timeline.h"
 #include "run/failures.h"
 
 namespace postern {
@@ -95,6 +96,7 @@ Runtime& Runtime::get() {
 Runtime::Runtime(Config config) : config_(std::move(config)), plugin_(&pjrt::Plugin::load(config_.plugin)) {
   clients_[0] = pjrt::Client::cpu(*plugin_, config_.cpu_devices);
   platform_ = clients_[0].platform_name();
+  host::timeline::start_from_environment();
   host::set_tap_queue_limit(config_.tap_queue_bytes);
   host::run_state_type = pjrt::register_type(*plugin_, "postern.run");
   pjrt::register_handler(*plugin_, host::call_target, host::handle_call);

@@ -1,0 +1,169 @@
+// Listeners that people would otherwise write again. Each is a function for tap and hook (it takes any leaves, sync or async), to be copied
+// freely: copies share what they have seen. All are safe from several threads and devices at once.
+#pragma once
+#include <postern/jit.h>
+#include <postern/tap.h>
+
+#include <cstdint>
+#include <iosfwd>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace postern::listen {
+
+/// Of the elements of a leaf; min, max and mean are over those that are finite, and nan when there are none. Of a complex element the
+/// absolute value counts.
+struct Summary {
+  std::int64_t count = 0, nan = 0, inf = 0;
+  double min = std::numeric_limits<double>::quiet_NaN(), max = min, mean = min;
+};
+/// Nothing is copied: the elements are read where they are.
+Summary summarize(const AnyView& view);
+
+/// One leaf of a tap or hook, with what it showed at each firing (about 2000 firings are kept, evenly spread).
+struct Series {
+  std::string name, path;
+  Place place;
+  int device = 0;
+  std::string transforms;
+  std::uint64_t firings = 0;
+  Summary last, all;
+  struct Point {
+    std::uint64_t firing;
+    Summary summary;
+  };
+  std::vector<Point> points;
+};
+
+/// Statistics of everything it is shown.
+class Stats {
+ public:
+  Stats();
+  void operator()(const TapInfo& info, std::span<const AnyView> leaves) const;
+  std::vector<Series> series() const;  // in the order in which they first fired
+  std::string table() const;           // one line for each
+
+ private:
+  std::shared_ptr<struct StatsState> state_;
+};
+inline Stats stats() { return Stats(); }
+
+/// Throws at the first element that is nan or infinite, which ends the run with a CallbackError that names tap, leaf, index, firing and
+/// device.
+class FirstNonFinite {
+ public:
+  FirstNonFinite();
+  void operator()(const TapInfo& info, std::span<const AnyView> leaves) const;
+
+ private:
+  std::shared_ptr<struct FiniteState> state_;
+};
+inline FirstNonFinite first_non_finite() { return FirstNonFinite(); }
+
+struct ProgressOptions {
+  std::string label = {};
+  std::ostream* stream = nullptr;  // default: std::cerr
+  int width = 40;                  // of the bar
+  double per_second = 10;          // at most so many updates
+};
+/// A progress bar of `total` steps. A first leaf that is an integer of rank 0 is the step (counted from 0), else firings are counted;
+/// further numbers are written behind the bar, by their paths.
+class Progress {
+ public:
+  explicit Progress(std::int64_t total, const ProgressOptions& options = {});
+  void operator()(const TapInfo& info, std::span<const AnyView> leaves) const;
+
+ private:
+  std::shared_ptr<struct ProgressState> state_;
+};
+inline Progress progress(std::int64_t total, const ProgressOptions& options = {}) { return Progress(total, options); }
+
+struct RecordOptions {
+  std::size_t max_bytes = std::size_t{256} << 20;  // further firings are left out and counted
+};
+/// Keeps every value it is shown, for NumPy. "x.npy": the values of one leaf, stacked along a new first axis; the file is complete after
+/// each firing. "x.npz": an array for each leaf of each tap, by name and path; written by close(), or when the last copy goes. bf16 and
+/// 8-bit floats become f32.
+class Record {
+ public:
+  explicit Record(const std::string& file, const RecordOptions& options = {});
+  void operator()(const TapInfo& info, std::span<const AnyView> leaves) const;
+  /// Writes what is not written yet; later firings are left out. Throws Error when the file cannot be written.
+  void close() const;
+  std::uint64_t recorded() const;
+  std::uint64_t left_out() const;
+
+ private:
+  std::shared_ptr<struct RecordState> state_;
+};
+inline Record record(const std::string& file, const RecordOptions& options = {}) { return Record(file, options); }
+
+struct HistogramOptions {
+  int bins = 64;
+};
+/// Counts of elements by value. The range begins at the first firing's and grows by doubling, so nothing is kept but the counts.
+class Histogram {
+ public:
+  explicit Histogram(const HistogramOptions& options = {});
+  void operator()(const TapInfo& info, std::span<const AnyView> leaves) const;
+
+  struct Counts {
+    std::string name, path;
+    Place place;
+    double from = 0, to = 0;  // of all bins
+    std::vector<std::uint64_t> bins;
+    std::uint64_t nan = 0, inf = 0;
+  };
+  std::vector<Counts> counts() const;
+
+ private:
+  std::shared_ptr<struct HistogramState> state_;
+};
+inline Histogram histogram(const HistogramOptions& options = {}) { return Histogram(options); }
+
+}  // namespace postern::listen
+
+namespace postern::trace {
+
+/// While it lives, this thread's operations, traced or run, are followed by a tap that looks for what is not finite.
+class WatchFinite {
+ public:
+  WatchFinite();
+  ~WatchFinite();
+  WatchFinite(const WatchFinite&) = delete;
+
+ private:
+  void* before_;
+};
+
+/// The function `f` with a tap on every operation in it, those in loops and branches included: the first one that makes a nan or an
+/// infinity out of operands that have none ends the run with a CallbackError that names the operation and your line.
+/// `jit(trace::non_finite(f))`; to see derivatives too `jit(trace::non_finite(grad(f)))`. Slow, for finding out.
+template <class F>
+auto non_finite(F f) {
+  return [f = std::move(f)](auto&&... arguments) {
+    const WatchFinite watch;
+    return f(std::forward<decltype(arguments)>(arguments)...);
+  };
+}
+
+}  // namespace postern::trace
+
+namespace postern {
+
+/// Records compiles, executions, calls, deliveries of taps and waits, from now on or not; with the environment variable
+/// POSTERN_TRACE=file.json from the start, and the file is written at the end, in Chrome's trace format (Perfetto opens it).
+void record_timeline(bool on);
+/// Writes what has been recorded. Throws Error when the file cannot be written.
+void write_timeline(const std::string& file);
+
+struct ReportOptions {
+  std::string title = "Postern report";
+};
+/// Writes one page of HTML that needs nothing else: what living Stats and Histogram listeners have seen, as curves, histograms and tables,
+/// and where the recorded time went. Throws Error when the file cannot be written.
+void report(const std::string& file, const ReportOptions& options = {});
+
+}  // namespace postern

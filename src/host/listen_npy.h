@@ -1,0 +1,26 @@
+// NumPy's file formats: .npy, and .npz, which is an uncompressed zip of them.
+#pragma once
+#include <postern/type.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+namespace postern::host {
+
+/// The dtype that NumPy reads this one as: itself, or f32 for the narrow floats that it does not know, s8 and u8 for narrow integers.
+DType npy_dtype(DType dtype);
+
+/// The header of an array, padded so that it can be written again with another number of rows.
+std::string npy_header(DType dtype, std::int64_t rows, const Dims& row);
+
+struct NpyArray {
+  std::string name;
+  std::string header;
+  const std::vector<std::byte>* data;
+};
+/// Writes all arrays; false when the system refuses.
+bool write_npz(std::FILE* file, const std::vector<NpyArray>& arrays);
+
+}  // namespace postern::host

@@ -1,0 +1,48 @@
+// What standard listeners share: reading leaves fast, naming them, knowing where they were seen.
+#pragma once
+#include <postern/listen.h>
+
+#include <string>
+
+namespace postern::host {
+
+/// Calls f(part, first) for each stretch of the leaf's elements that is alive (see TapInfo::mask), with the flat index of its first.
+template <class F>
+void each_live(const AnyView& view, std::span<const bool> mask, const F& f) {
+  std::size_t axes = 0;
+  std::int64_t rows = 1;
+  while (rows < std::ssize(mask) && axes < view.dims().size()) rows *= view.dims()[axes++];
+  if (mask.empty() || rows != std::ssize(mask)) return f(view, std::int64_t{0});
+  const std::int64_t row = view.size() / rows;
+  for (std::int64_t i = 0, end; i < rows; i = end) {
+    for (end = i + 1; end < rows && mask[static_cast<std::size_t>(end)] == mask[static_cast<std::size_t>(i)];) ++end;
+    const std::int64_t size = (end - i) * row;
+    if (mask[static_cast<std::size_t>(i)])
+      f(AnyView(view.dtype(), view.data() + static_cast<std::size_t>(i * row) * byte_width(view.dtype()), &size, 1, size), i * row);
+  }
+}
+
+/// Adds the elements of another summary.
+void add(listen::Summary& to, const listen::Summary& from);
+listen::Summary summarize_live(const AnyView& view, std::span<const bool> mask);
+
+/// An element as summaries count it: of a complex one the absolute value.
+double magnitude(const AnyView& view, std::int64_t i);
+
+/// Indices of the first nan and the first infinite element that is alive, or -1.
+struct NonFinite {
+  std::int64_t nan = -1, inf = -1;
+  std::int64_t first() const { return nan < 0 || (inf >= 0 && inf < nan) ? inf : nan; }
+};
+NonFinite non_finite_in(const AnyView& view, std::span<const bool> mask);
+
+/// "[3,1]" for a flat index; empty for rank 0.
+std::string index_text(std::int64_t flat, std::span<const std::int64_t> dims);
+
+/// Whether a firing comes from the same place as another.
+inline bool same_place(const Place& a, const Place& b) { return a.line == b.line && a.file == b.file; }
+
+/// "name" or "name.path".
+inline std::string leaf_name(std::string_view name, std::string_view path) { return std::string(name) + std::string(path); }
+
+}  // namespace postern::host

@@ -1,0 +1,166 @@
+// Collecting events, and writing them.
+#include "host/timeline.h"
+
+#include <fmt/format.h>
+#include <postern/listen.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+
+#include "core/log.h"
+
+namespace postern::host::timeline {
+
+std::atomic<bool> recording{false};
+
+namespace {
+
+struct Event {
+  Kind kind;
+  std::string name;
+  Clock::time_point start, end;
+  int thread, device;
+  std::uint64_t run;
+};
+
+struct Book {
+  static constexpr std::size_t most = 1'000'000;
+  std::mutex guard;
+  std::vector<Event> events;
+  std::uint64_t left_out = 0;
+  std::map<std::pair<Kind, std::string>, Total> totals;
+  Clock::time_point first = Clock::time_point::max(), last = Clock::time_point::min();
+  std::string file;  // of the environment
+};
+Book& book() {
+  static Book* const b = new Book;  // events may come after main
+  return *b;
+}
+
+int thread_number() {
+  static std::atomic<int> threads{0};
+  thread_local const int number = threads.fetch_add(1);
+  return number;
+}
+
+std::string json_text(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    if (static_cast<unsigned char>(c) < 0x20)
+      out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
+    else
+      out += c;
+  }
+  return out + "\"";
+}
+
+std::string json_of(const Book& b) {
+  auto micros = [&](Clock::duration d) { return std::chrono::duration<double, std::micro>(d).count(); };
+  std::string out = "{\"traceEvents\":[\n";
+  int threads = 0;
+  for (const Event& e : b.events) {
+    threads = std::max(threads, e.thread + 1);
+    out += fmt::format("{{\"name\":{},\"cat\":\"{}\",\"ph\":\"X\",\"ts\":{:.3f},\"dur\":{:.3f},\"pid\":{},\"tid\":{}", json_text(e.name),
+                       to_string(e.kind), micros(e.start - b.first), micros(e.end - e.start), ::getpid(), e.thread);
+    if (e.device >= 0) out += fmt::format(",\"args\":{{\"device\":{},\"run\":{}}}", e.device, e.run);
+    out += "},\n";
+  }
+  for (int t = 0; t < threads; ++t)
+    out += fmt::format("{{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":{},\"tid\":{},\"args\":{{\"name\":\"thread {}\"}}}},\n", ::getpid(),
+                       t, t);
+  return out + fmt::format("{{\"name\":\"left out\",\"ph\":\"C\",\"ts\":0,\"pid\":{},\"args\":{{\"events\":{}}}}}\n]}}\n", ::getpid(),
+                           b.left_out);
+}
+
+}  // namespace
+
+const char* to_string(Kind kind) {
+  static constexpr const char* names[] = {"compile", "execute", "call", "tap", "delivery", "wait"};
+  return names[static_cast<int>(kind)];
+}
+
+void add(Kind kind, std::string_view name, Clock::time_point start, Clock::time_point end, int device, std::uint64_t run) noexcept try {
+  Book& b = book();
+  const double seconds = std::chrono::duration<double>(end - start).count();
+  std::scoped_lock lock(b.guard);
+  b.first = std::min(b.first, start), b.last = std::max(b.last, end);
+  Total& total = b.totals.try_emplace({kind, std::string(name)}, Total{kind, std::string(name)}).first->second;
+  ++total.count, total.seconds += seconds, total.longest = std::max(total.longest, seconds);
+  if (b.events.size() < Book::most)
+    b.events.push_back({kind, std::string(name), start, end, thread_number(), device, run});
+  else
+    ++b.left_out;
+} catch (const std::bad_alloc&) {  // the timeline has a hole
+}
+
+std::vector<Total> totals() {
+  std::vector<Total> out;
+  std::scoped_lock lock(book().guard);
+  for (const auto& [key, total] : book().totals) out.push_back(total);
+  std::ranges::stable_sort(out, std::greater(), &Total::seconds);
+  return out;
+}
+
+double seconds_recorded() {
+  std::scoped_lock lock(book().guard);
+  return book().events.empty() ? 0 : std::chrono::duration<double>(book().last - book().first).count();
+}
+
+std::string_view module_name(std::string_view text) {
+  const std::size_t at = text.find('@');
+  if (at == std::string_view::npos) return "program";
+  return text.substr(at + 1, text.find_first_of(" {(", at) - at - 1);
+}
+
+void start_from_environment() {
+  const char* file = std::getenv("POSTERN_TRACE");
+  if (!file || !*file) return;
+  {
+    std::scoped_lock lock(book().guard);
+    book().file = file;
+  }
+  recording = true;
+}
+
+void write_for_environment() noexcept {
+  try {
+    std::string file;
+    {
+      std::scoped_lock lock(book().guard);
+      file = book().file;
+    }
+    if (!file.empty()) write_timeline(file);
+  } catch (const std::exception& e) {
+    log_line(e.what());
+  }
+}
+
+}  // namespace postern::host::timeline
+
+namespace postern {
+
+using namespace host::timeline;
+
+void record_timeline(bool on) { recording = on; }
+
+void write_timeline(const std::string& file) {
+  std::string text;
+  {
+    std::scoped_lock lock(book().guard);
+    text = json_of(book());
+  }
+  std::FILE* const f = std::fopen(file.c_str(), "wb");
+  const bool ok = f && std::fwrite(text.data(), 1, text.size(), f) == text.size();
+  const int reason = errno;
+  if ((f && std::fclose(f) != 0) || !ok)
+    throw Error(ErrorCode::unavailable, fmt::format("write_timeline: cannot write '{}': {}", file, std::strerror(reason)));
+}
+
+}  // namespace postern

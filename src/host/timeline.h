@@ -1,0 +1,62 @@
+// The timeline: what happened when, on which thread, for Chrome's trace format and for report().
+#pragma once
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace postern::host::timeline {
+
+enum class Kind : std::uint8_t { compile, execute, call, tap, delivery, wait };
+const char* to_string(Kind kind);
+
+extern std::atomic<bool> recording;
+inline bool on() { return recording.load(std::memory_order_relaxed); }
+
+using Clock = std::chrono::steady_clock;
+
+/// Keeps an event of this thread; beyond a million of them only their sums are kept.
+void add(Kind kind, std::string_view name, Clock::time_point start, Clock::time_point end, int device = -1, std::uint64_t run = 0) noexcept;
+
+/// An event from here to the end of the scope. When nothing is recorded it costs one load.
+class Span {
+ public:
+  Span(Kind kind, std::string_view name, int device = -1, std::uint64_t run = 0) : on_(on()) {
+    if (on_) [[unlikely]]
+      kind_ = kind, name_ = name, device_ = device, run_ = run, start_ = Clock::now();
+  }
+  ~Span() {
+    if (on_) [[unlikely]]
+      add(kind_, name_, start_, Clock::now(), device_, run_);
+  }
+  Span(const Span&) = delete;
+
+ private:
+  bool on_;
+  Kind kind_{};
+  int device_ = -1;
+  std::uint64_t run_ = 0;
+  std::string_view name_;
+  Clock::time_point start_;
+};
+
+/// The sum of all events of a kind and name.
+struct Total {
+  Kind kind;
+  std::string name;
+  std::uint64_t count = 0;
+  double seconds = 0, longest = 0;
+};
+std::vector<Total> totals();  // the longest first
+double seconds_recorded();    // from the first event to the last
+
+/// The name that a StableHLO text gives its module.
+std::string_view module_name(std::string_view text);
+
+/// Looks at POSTERN_TRACE once; and writes the file that it named, if any.
+void start_from_environment();
+void write_for_environment() noexcept;
+
+}  // namespace postern::host::timeline

@@ -1,0 +1,252 @@
+// The standard listeners, the timeline, and the report.
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "support.h"
+
+namespace postern {
+namespace {
+
+using test::error_of, test::has;
+
+std::string contents(const std::string& file) {
+  std::ifstream in(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+const float nan = std::nanf(""), inf = INFINITY;
+
+TEST(Listen, SummaryOfEveryDtype) {
+  auto summary = [](const Tensor& t) {
+    listen::Summary s;
+    tap(t, [&](AnyView v) { s = listen::summarize(v); });
+    return s;
+  };
+  std::vector<float> many(10'007);
+  double sum = 0;
+  for (std::size_t i = 0; i < many.size(); ++i) sum += many[i] = std::sin(static_cast<float>(i));
+  many[5000] = nan, many[5001] = -inf, many[9999] = inf, many[7] = -4, many[10'006] = 3;
+  sum = 0;
+  for (const float x : many) sum += std::isfinite(x) ? x : 0;
+  const listen::Summary s = summary(tensor<float>(many));
+  EXPECT_EQ(s.count, 10'007);
+  EXPECT_EQ(s.nan, 1);
+  EXPECT_EQ(s.inf, 2);
+  EXPECT_EQ(s.min, -4);
+  EXPECT_EQ(s.max, 3);
+  EXPECT_NEAR(s.mean, sum / 10'004, 1e-6);
+  for (DType d : {DType::f64, DType::f16, DType::bf16, DType::s8, DType::s64, DType::f8e5m2, DType::s4}) {
+    const listen::Summary t = summary(convert(tensor<float>({-2, 1, 4}), d));
+    EXPECT_EQ(t.min, -2) << to_string(d);
+    EXPECT_EQ(t.max, 4) << to_string(d);
+    EXPECT_EQ(t.mean, 1) << to_string(d);
+  }
+  EXPECT_EQ(summary(tensor<std::complex<float>>({{3, 4}, {0, 1}})).max, 5);
+  const listen::Summary none = summary(tensor<float>({nan}));
+  EXPECT_TRUE(std::isnan(none.min) && none.nan == 1);
+  EXPECT_EQ(summary(zeros(type<float>({0}))).count, 0);
+}
+
+TEST(Listen, StatsOfALoop) {
+  const auto stats = listen::stats();
+  auto f = jit([&](Tensor x) {
+    return fori_loop(
+        0, 5000,
+        [&](Tensor i, Tensor v) {
+          tap({.name = "step"}, std::pair{i, v}, stats);
+          return v + 1.0f;
+        },
+        x);
+  });
+  f(tensor<float>({0, 10})).block_until_ready();
+  const std::vector<listen::Series> series = stats.series();
+  ASSERT_EQ(series.size(), 2u);
+  EXPECT_EQ(series[1].name + series[1].path, "step[1]");
+  EXPECT_EQ(series[1].firings, 5000u);
+  EXPECT_EQ(series[1].last.min, 4999);
+  EXPECT_EQ(series[1].all.min, 0);
+  EXPECT_EQ(series[1].all.max, 5009);
+  EXPECT_EQ(series[1].all.count, 10'000);
+  EXPECT_LE(series[1].points.size(), 2048u);
+  EXPECT_GE(series[1].points.size(), 1000u);
+  for (const auto& p : series[1].points) EXPECT_EQ(p.summary.min, static_cast<double>(p.firing));
+  EXPECT_TRUE(has(stats.table(), "step[1]")) << stats.table();
+}
+
+TEST(Listen, TheFirstValueThatIsNotFinite) {
+  auto f = jit([](Tensor x) {
+    const auto watch = listen::first_non_finite();
+    return fori_loop(
+        0, 20,
+        [=](Tensor, Tensor v) {
+          v = tap({.name = "v"}, std::map<std::string, Tensor>{{"a", v}, {"w", reshape(v, {2, 2})}}, watch)["a"];
+          return v * 1e5f;
+        },
+        x);
+  });
+  const auto e = error_of<CallbackError>([&] { f(tensor<float>({0, 0, 0, 1})).block_until_ready(); });
+  ASSERT_TRUE(e);
+  EXPECT_TRUE(has(e->what(), "tap 'v' at listen_test.cc:")) << e->what();
+  EXPECT_TRUE(has(e->what(), "v.a at [3] is inf in firing 8 of its run")) << e->what();
+  EXPECT_EQ(f(tensor<float>({0, 0, 0, 0})).to_vector<float>()[3], 0);
+}
+
+TEST(Listen, ProgressIsABarAtTheEndOfItsLine) {
+  std::ostringstream out;
+  auto f = jit([&](Tensor x) {
+    const auto bar = listen::progress(50, {.label = "fit", .stream = &out, .width = 10, .per_second = 1e6});
+    return fori_loop(
+        0, 50,
+        [=](Tensor i, Tensor v) {
+          tap(std::pair{i, v}, bar);
+          return v + 0.5f;
+        },
+        x);
+  });
+  f(Tensor(0.0f)).item<float>();
+  const std::string text = out.str();
+  EXPECT_TRUE(has(text, "\rfit [#.........] 5/50")) << text;
+  EXPECT_TRUE(has(text, "\rfit [##########] 50/50")) << text;
+  EXPECT_TRUE(has(text, "[1]=24.5")) << text;
+  EXPECT_EQ(text.back(), '\n');
+}
+
+TEST(Listen, RecordsWhatNumPyReads) {
+  const test::TemporaryFolder folder;
+  const std::string npy = folder.path() + "/x.npy", npz = folder.path() + "/all.npz";
+  const auto one = listen::record(npy);
+  {
+    const auto all = listen::record(npz);
+    for (int i = 0; i < 3; ++i) {
+      tap({.name = "x"}, tensor<float>({1, 2}) * float(i), one);
+      tap({.name = "s"}, std::map<std::string, Tensor>{{"i", Tensor(i)}, {"h", convert(Tensor(1.5f), DType::bf16)}}, all);
+    }
+    EXPECT_EQ(all.recorded(), 6u);
+  }
+  const std::string array = contents(npy), zip = contents(npz);
+  EXPECT_EQ(array.substr(0, 8), std::string("\x93NUMPY\x01\x00", 8));
+  EXPECT_TRUE(has(array, "'descr': '<f4', 'fortran_order': False, 'shape': (3, 2,)")) << array;
+  float last[6];
+  std::memcpy(last, array.data() + array.size() - sizeof last, sizeof last);
+  EXPECT_EQ((std::vector<float>(last, last + 6)), (std::vector<float>{0, 0, 1, 2, 2, 4}));
+  EXPECT_TRUE(has(zip, "s.i.npy") && has(zip, "s.h.npy") && has(zip, "'<i4'") && has(zip, "'<f4'"));
+  const std::string script =
+      "import numpy,sys; z=numpy.load(sys.argv[1]); assert z['s.i'].tolist()==[0,1,2] and z['s.h'].tolist()==[1.5]*3; "
+      "assert numpy.load(sys.argv[2]).tolist()==[[0,0],[1,2],[2,4]]";
+  if (std::system("python3 -c 'import numpy' 2>/dev/null") == 0) {
+    EXPECT_EQ(std::system(("python3 -c \"" + script + "\" " + npz + " " + npy).c_str()), 0);
+  }
+}
+
+TEST(Listen, RecordsAreBounded) {
+  const test::TemporaryFolder folder;
+  const auto few = listen::record(folder.path() + "/few.npy", {.max_bytes = 20});
+  for (int i = 0; i < 10; ++i) tap(Tensor(float(i)), few);
+  EXPECT_EQ(few.recorded(), 5u);
+  EXPECT_EQ(few.left_out(), 5u);
+  few.close();
+  tap(Tensor(1.0f), few);
+  EXPECT_EQ(few.left_out(), 6u);
+  test::expect_error<TypeError>([] { listen::record("x.txt"); }, {".npy or .npz", "x.txt"});
+  test::expect_error<Error>([] { listen::record("/no/such/folder/x.npy"); }, {"/no/such/folder/x.npy"});
+}
+
+TEST(Listen, HistogramsGrowWithTheirValues) {
+  const auto histogram = listen::histogram({.bins = 8});
+  auto show = [&](const Tensor& t) { tap({.name = "h"}, t, histogram); };
+  show(tensor<float>({0, 1, 2, 3, nan}));
+  show(tensor<float>({100, -50, inf}));
+  const auto counts = histogram.counts();
+  ASSERT_EQ(counts.size(), 1u);
+  EXPECT_LE(counts[0].from, -50);
+  EXPECT_GE(counts[0].to, 100);
+  EXPECT_EQ(counts[0].nan, 1u);
+  EXPECT_EQ(counts[0].inf, 1u);
+  std::uint64_t all = 0;
+  for (const std::uint64_t n : counts[0].bins) all += n;
+  EXPECT_EQ(all, 6u);
+  test::expect_error<TypeError>([] { listen::histogram({.bins = 7}); }, {"bins must be even", "7"});
+}
+
+TEST(Listen, TheOperationThatMakesWhatIsNotFinite) {
+  auto f = [](Tensor x) {
+    Tensor masked = select(x > 0.0f, x, full(x.type(), -INFINITY));  // an infinity that was written there is no one's mistake
+    Tensor y = fori_loop(
+        0, 3, [&](Tensor, Tensor v) { return log(v - 1.0f); }, x);
+    return y + exp(masked);
+  };
+  const std::uint32_t line = __LINE__ - 3;
+  const auto g = jit(trace::non_finite(f));
+  for (int round = 0; round < 2; ++round) {
+    const auto e = error_of<CallbackError>([&] { g(tensor<float>({100, 2})).block_until_ready(); });
+    ASSERT_TRUE(e);
+    EXPECT_TRUE(has(e->what(), "operation 'log' at listen_test.cc:" + std::to_string(line))) << e->what();
+    EXPECT_TRUE(has(e->what(), "result at [1] of type f32[2] is nan, no operand is")) << e->what();
+  }
+  EXPECT_TRUE(
+      has(error_of<CallbackError>([&] { trace::non_finite([](Tensor x) { return 1.0f / x; })(Tensor(0.0f)); })->what(), "'divide'"));
+  EXPECT_EQ(jit(trace::non_finite([](Tensor x) { return sum(x * x); }))(tensor<float>({1, 2})).item<float>(), 5);
+  const auto d =
+      error_of<CallbackError>([] { jit(trace::non_finite(grad([](Tensor x) { return sqrt(x); })))(Tensor(0.0f)).item<float>(); });
+  EXPECT_TRUE(d && has(d->what(), "is infinite")) << "derivatives are watched too";
+}
+
+TEST(Listen, ReportShowsCurvesHistogramsTablesAndTimes) {
+  const test::TemporaryFolder folder;
+  const std::string file = folder.path() + "/report.html";
+  const auto stats = listen::stats();
+  const auto histogram = listen::histogram();
+  record_timeline(true);
+  auto f = jit(
+      [&](Tensor x) {
+        return fori_loop(
+            0, 50,
+            [&](Tensor i, Tensor v) {
+              v = tap({.name = "loss<1>"}, v * 0.9f, stats);
+              tap({.name = "weights", .mode = TapMode::async}, v, histogram);
+              return v;
+            },
+            x);
+      },
+      {.name = "training"});
+  f(tensor<float>({1, 2, 3})).block_until_ready();
+  barrier();
+  record_timeline(false);
+  report(file, {.title = "A & B"});
+  const std::string page = contents(file);
+  for (const char* part : {"<title>A &amp; B</title>", "loss&lt;1&gt;", "weights", "<polyline", "class=\"band\"", "<rect class=\"bin\"",
+                           "50 firings", "listen_test.cc:", "training", "execute", "delivery", "</html>"})
+    EXPECT_TRUE(has(page, part)) << part;
+  for (const char* part : {"http:", "https:", "src=", "<script"}) EXPECT_FALSE(has(page, part)) << "needs nothing else: " << part;
+
+  write_timeline(folder.path() + "/trace.json");
+  const std::string trace = contents(folder.path() + "/trace.json");
+  for (const char* part : {"\"traceEvents\"", "\"ph\":\"X\"", "\"cat\":\"compile\"", "\"cat\":\"execute\"", "\"cat\":\"tap\"",
+                           "\"cat\":\"delivery\"", "\"name\":\"training\""})
+    EXPECT_TRUE(has(trace, part)) << part;
+  if (std::system("python3 -c 'import json' 2>/dev/null") == 0) {
+    EXPECT_EQ(std::system(("python3 -c \"import json,sys; json.load(open(sys.argv[1]))\" " + folder.path() + "/trace.json").c_str()), 0);
+  }
+  if (std::system("command -v chromium >/dev/null 2>&1") == 0) {
+    const std::string shot = folder.path() + "/page.png";
+    EXPECT_EQ(std::system(("chromium --headless --no-sandbox --disable-gpu --window-size=1200,900 --screenshot=" + shot + " file://" +
+                           file + " >/dev/null 2>&1")
+                              .c_str()),
+              0);
+    EXPECT_GT(std::filesystem::file_size(shot), 10'000u);
+  }
+  test::expect_error<Error>([] { report("/no/such/folder/r.html"); }, {"/no/such/folder/r.html"});
+}
+
+TEST(Listen, TheEnvironmentAsksForATimeline) {
+  const test::TemporaryFolder folder;
+  const test::Ended end = test::run_program("tap_exit", {"return"}, {{"POSTERN_TRACE", folder.path() + "/t.json"}});
+  EXPECT_EQ(end.code, 7) << end.err;
+  EXPECT_TRUE(has(contents(folder.path() + "/t.json"), "\"cat\":\"delivery\""));
+}
+
+}  // namespace
+}  // namespace postern
