@@ -173,7 +173,7 @@ TEST(Listen, HistogramsGrowWithTheirValues) {
 
 TEST(Listen, TheOperationThatMakesWhatIsNotFinite) {
   auto f = [](Tensor x) {
-    Tensor masked = select(x > 0.0f, x, full(x.type(), -INFINITY));  // an infinity that was written there is no one's mistake
+    Tensor masked = where(x > 0.0f, x, full(x.type(), -INFINITY));  // an infinity that was written there is no one's mistake
     Tensor y = fori_loop(
         0, 3, [&](Tensor, Tensor v) { return log(v - 1.0f); }, x);
     return y + exp(masked);
@@ -204,7 +204,7 @@ TEST(Listen, ReportShowsCurvesHistogramsTablesAndTimes) {
       [&](Tensor x) {
         return fori_loop(
             0, 50,
-            [&](Tensor i, Tensor v) {
+            [&](Tensor, Tensor v) {
               v = tap({.name = "loss<1>"}, v * 0.9f, stats);
               tap({.name = "weights", .mode = TapMode::async}, v, histogram);
               return v;
