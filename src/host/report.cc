@@ -20,14 +20,14 @@ constexpr const char* style = R"(
 :root { color-scheme: light dark; --ink: #1d2733; --soft: #6b7a8c; --line: #2864b4; --band: #2864b430; --paper: #fff; --rule: #dde3ea; --bad: #c8332b; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e6ebf1; --soft: #94a3b5; --line: #6ea8f5; --band: #6ea8f540; --paper: #14181d; --rule: #2c343d; --bad: #ff6b62; } }
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 1180px; margin: 2em auto; padding: 0 1.5em; }
-h1 { font-size: 1.6em; margin-bottom: 0; } h2 { font-size: 1.2em; margin-top: 2em; } h3 { font-size: 1em; margin: 0; }
+h1 { font-size: 1.6em; margin-bottom: 0; } h2 { font-size: 1.2em; margin-top: 2em; } h3 { font-size: 1em; margin: 1.2em 0 .2em; } figure h3 { margin: 0; }
 .grid2 { display: grid; grid-template-columns: repeat(auto-fill, minmax(480px, 1fr)); gap: 1.2em; }
 figure { margin: 0; border: 1px solid var(--rule); border-radius: 6px; padding: .7em .9em; }
 .soft, figure p { color: var(--soft); font-size: .87em; margin: 0; }
-svg { width: 100%; } svg text { font-size: 11px; fill: var(--soft); }
+svg { width: 100%; display: block; } svg text { font-size: 11px; fill: var(--soft); }
 .grid { stroke: var(--rule); } .line { fill: none; stroke: var(--line); stroke-width: 1.6; } .band { fill: var(--band); } .bin { fill: var(--line); }
 .bad { stroke: var(--bad); opacity: .6; } svg.bar { height: .8em; width: 12em; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+table { margin: .5em 0; border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { text-align: right; padding: .2em .8em; border-bottom: 1px solid var(--rule); } th:first-child, td:first-child { text-align: left; padding-left: 0; }
 td.bad, span.bad { color: var(--bad); opacity: 1; }
 )";
@@ -66,23 +66,29 @@ std::string histograms(const std::vector<listen::Histogram::Counts>& all) {
 }
 
 std::string times(const std::vector<host::timeline::Total>& totals, double seconds) {
+  using host::timeline::Kind;
   if (totals.empty()) return "<h2>Time</h2><p class=\"soft\">Nothing was recorded; record_timeline(true) or POSTERN_TRACE starts it.</p>\n";
-  std::map<host::timeline::Kind, double> kinds;
-  for (const auto& t : totals) kinds[t.kind] += t.seconds;
+  std::map<Kind, double> sum;
+  for (const auto& t : totals) sum[t.kind] += t.seconds;
+  const double callbacks = sum[Kind::call] + sum[Kind::tap];
+  const std::pair<const char*, double> parts[] = {{"compiling", sum[Kind::compile]},
+                                                  {"device", std::max(sum[Kind::execute] - callbacks, 0.0)},
+                                                  {"callbacks", callbacks},
+                                                  {"deliveries of asynchronous taps", sum[Kind::delivery]},
+                                                  {"waiting", sum[Kind::wait]}};
   std::string out = fmt::format(
-      "<h2>Time</h2><p class=\"soft\">{:.3g} s from the first event to the last; events overlap, and an execution contains its calls and "
-      "taps.</p>\n<table>",
+      "<h2>Time</h2><p class=\"soft\">{:.3g} s from the first event to the last. Device is executions without the callbacks in them; what "
+      "happens at the same time counts on each line.</p>\n<table>",
       seconds);
-  for (const auto& [kind, sum] : kinds)
-    out += fmt::format("<tr><td>{}</td><td>{:.4g} s</td><td>{}</td></tr>\n", to_string(kind), sum,
-                       host::bar_svg(seconds > 0 ? sum / seconds : 0));
+  for (const auto& [what, took] : parts)
+    out += fmt::format("<tr><td>{}</td><td>{:.4g} s</td><td>{}</td></tr>\n", what, took, host::bar_svg(seconds > 0 ? took / seconds : 0));
   out +=
       "</table>\n<h3>By name</h3><table><tr><th>name</th><th>kind</th><th>count</th><th>total ms</th><th>mean us</th><th>longest "
       "ms</th></tr>\n";
   constexpr std::size_t most = 40;
   for (std::size_t i = 0; i < std::min(most, totals.size()); ++i) {
     const auto& t = totals[i];
-    out += fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td><td>{:.4g}</td><td>{:.4g}</td><td>{:.4g}</td></tr>\n", host::html_text(t.name),
+    out += fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td><td>{:.3f}</td><td>{:.1f}</td><td>{:.3f}</td></tr>\n", host::html_text(t.name),
                        to_string(t.kind), t.count, t.seconds * 1e3, t.seconds / static_cast<double>(t.count) * 1e6, t.longest * 1e3);
   }
   return out + "</table>\n";

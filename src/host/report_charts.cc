@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include "host/report.h"
 
@@ -25,23 +26,24 @@ struct Scale {
   double operator()(double x) const { return at + (x - from) / (to - from) * size; }
 };
 
+/// About five round numbers of the scale: multiples of 1, 2 or 5 times a power of ten.
+std::vector<double> ticks(const Scale& scale) {
+  const double about = (scale.to - scale.from) / 5, power = std::pow(10, std::floor(std::log10(about))), digit = about / power;
+  const double step = power * (digit <= 1 ? 1 : digit <= 2 ? 2 : digit <= 5 ? 5 : 10);
+  std::vector<double> out;
+  for (double k = std::ceil(scale.from / step); k * step <= scale.to && out.size() < 12; ++k) out.push_back(k * step + 0.0);
+  return out;
+}
+
 std::string axes(const Scale& x, const Scale& y) {
   std::string out;
-  for (int i = 0; i <= 4; ++i) {
-    const double v = y.from + (y.to - y.from) * i / 4;
+  for (const double v : ticks(y))
     out += fmt::format(
         "<line class=\"grid\" x1=\"{0:.1f}\" x2=\"{1:.1f}\" y1=\"{2:.1f}\" y2=\"{2:.1f}\"/><text x=\"{3:.1f}\" y=\"{4:.1f}\" "
-        "text-anchor=\"end\">{5:.3g}</text>",
+        "text-anchor=\"end\">{5:.5g}</text>",
         left, width - right, y(v), left - 6, y(v) + 4, v);
-  }
-  for (int i = 0; i <= 4; ++i) {
-    const double v = x.from + (x.to - x.from) * i / 4;
-    out += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\">{:.4g}</text>", x(v), height - 6,
-                       i == 4   ? "end"
-                       : i == 0 ? "start"
-                                : "middle",
-                       v);
-  }
+  for (const double v : ticks(x))
+    out += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{:.6g}</text>", x(v), height - 6, v);
   return out;
 }
 
@@ -95,15 +97,21 @@ std::string curve_svg(const listen::Series& series) {
 std::string histogram_svg(const listen::Histogram::Counts& counts) {
   if (counts.bins.empty()) return "<p>no finite value was shown</p>";
   const double most = static_cast<double>(*std::ranges::max_element(counts.bins));
-  const Scale x(counts.from, counts.to, left, width - left - right), y(0, std::max(most, 1.0), height - bottom, -(height - bottom - top));
+  // Bins at the ends that hold nothing are left out.
+  const auto filled = [](std::uint64_t n) { return n > 0; };
+  const auto first = static_cast<std::size_t>(std::ranges::find_if(counts.bins, filled) - counts.bins.begin());
+  const auto end =
+      counts.bins.size() - static_cast<std::size_t>(std::find_if(counts.bins.rbegin(), counts.bins.rend(), filled) - counts.bins.rbegin());
   const double step = (counts.to - counts.from) / static_cast<double>(counts.bins.size());
+  auto edge = [&](std::size_t i) { return counts.from + static_cast<double>(i) * step; };
+  const Scale x(edge(first), edge(end), left, width - left - right), y(0, std::max(most, 1.0), height - bottom, -(height - bottom - top));
   std::string bars;
-  for (std::size_t i = 0; i < counts.bins.size(); ++i) {
+  for (std::size_t i = first; i < end; ++i) {
     if (counts.bins[i] == 0) continue;
-    const double from = counts.from + static_cast<double>(i) * step, at = y(static_cast<double>(counts.bins[i]));
+    const double at = y(static_cast<double>(counts.bins[i]));
     bars += fmt::format(
         "<rect class=\"bin\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\"><title>{:.4g} to {:.4g}: {}</title></rect>",
-        x(from), at, std::max(x(from + step) - x(from) - 0.5, 0.5), height - bottom - at, from, from + step, counts.bins[i]);
+        x(edge(i)), at, std::max(x(edge(i + 1)) - x(edge(i)) - 0.5, 0.5), height - bottom - at, edge(i), edge(i + 1), counts.bins[i]);
   }
   return svg(axes(x, y) + bars);
 }
