@@ -74,6 +74,49 @@ TEST(Hook, ANameMayRepeat) {
   EXPECT_EQ(f.hooks(Tensor(0), Tensor(4.0f)).front().name, "branch");
 }
 
+TEST(Hook, TwiceUnderOneNameInAStraightProgram) {
+  RecordProperty("covers", "HOOK-05");
+  std::vector<std::pair<float, std::uint32_t>> seen;
+  auto f = jit([](Tensor x) {
+    x = hook("h", x + 1.0f);
+    return hook("h", x * 10.0f);
+  });
+  f.with_hooks({{"h", [&](const TapInfo& info, float v) { seen.emplace_back(v, info.place.line); }}})(Tensor(0.0f)).item<float>();
+  ASSERT_EQ(seen.size(), 2u);
+  EXPECT_EQ(seen[0].first, 1);
+  EXPECT_EQ(seen[1].first, 10);
+  EXPECT_EQ(seen[1].second, seen[0].second + 1);
+  EXPECT_EQ(f.hooks(Tensor(0.0f)).size(), 2u);
+}
+
+TEST(Hook, InScanWhileAndBranchesUnderEveryTransformation) {
+  Words seen;
+  auto note = [&](const TapInfo& info, std::span<const AnyView> v) {
+    seen.push_back(std::string(info.name) + "(" + to_string(info.transforms) + ") " + std::to_string(v[0].size()));
+  };
+  auto f = [](Tensor x) {
+    x = scan([](Tensor c, Tensor v) { return std::pair{hook("scan", c + v), c}; }, x, tensor<float>({1, 2})).first;
+    return cond(
+        x > 100.0f, [](Tensor v) { return hook("then", v); }, [](Tensor v) { return hook("else", v * v); }, x);
+  };
+  auto run = [&](auto g, Tensor x) {
+    g.with_hooks({{"scan", note}, {"then", note}, {"else", note}})(x).block_until_ready();
+    return std::exchange(seen, {});
+  };
+  const Words once{"scan() 1", "scan() 1", "else() 1"};
+  EXPECT_EQ(run(jit(f), Tensor(1.0f)), once);
+  EXPECT_EQ(run(jit(grad(f)), Tensor(1.0f)), once) << "forward only, once";
+  EXPECT_EQ(run(jit([&](Tensor x) { return jvp(f, std::tuple{x}, std::tuple{x}).second; }), Tensor(1.0f)), once);
+  EXPECT_EQ(run(jit(vmap(f)), tensor<float>({1, 2, 3})), (Words{"scan(batch(0)) 3", "scan(batch(0)) 3", "else(batch(0)) 3"}));
+  EXPECT_EQ(run(jit(vmap(f)), tensor<float>({1, 200, 3})),
+            (Words{"scan(batch(0)) 3", "scan(batch(0)) 3", "else(batch(0)) 3", "then(batch(0)) 3"}))
+      << "both, since each is taken by some";
+  EXPECT_EQ(run(jit(vmap(grad(f))), tensor<float>({1, 2, 3})), (Words{"scan(batch(0)) 3", "scan(batch(0)) 3", "else(batch(0)) 3"}));
+  auto loop = [](Tensor x) { return while_loop([](Tensor v) { return v < 10.0f; }, [](Tensor v) { return hook("scan", v * 2.0f); }, x); };
+  jit(loop).with_hooks({{"scan", note}})(Tensor(3.0f)).item<float>();
+  EXPECT_EQ(std::exchange(seen, {}), (Words{"scan() 1", "scan() 1"}));
+}
+
 TEST(Hook, UnknownNamesAreRefused) {
   RecordProperty("covers", "HOOK-06");
   auto f = jit([](Tensor x) { return hook("out", hook("hidden", x) + 1.0f); });

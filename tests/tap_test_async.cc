@@ -253,14 +253,45 @@ TEST(TapAsync, NoneTornFromFourThreads) {
   EXPECT_EQ(firings, 4 * programs * taps);
 }
 
+long resident_kib() {
+  std::ifstream in("/proc/self/statm");
+  long pages = 0;
+  in >> pages >> pages;
+  return pages * (sysconf(_SC_PAGESIZE) / 1024);
+}
+
+TEST(TapAsync, AFullQueueKeepsMemoryUnderItsLimit) {
+  RecordProperty("covers", "TAP-08");
+  constexpr long limit = 32 << 10, payload = 1 << 10, firings = 200;  // KiB
+  Limit scope(std::size_t{limit} << 10);
+  std::vector<float> seen;
+  std::atomic<long> most = 0;
+  auto f = jit([&](Tensor x) {
+    return fori_loop(
+        0, firings,
+        [&](Tensor, Tensor v) {
+          return tap(async, v + 1.0f, [&](View<const float> w) {
+            std::this_thread::sleep_for(1ms);
+            seen.push_back(w[w.size() - 1]);
+            most = std::max(most.load(), resident_kib());
+          });
+        },
+        x);
+  });
+  const Tensor x = zeros(type<float>({payload << 8})).block_until_ready();
+  f.compile(x);
+  const long before = resident_kib();
+  f(x).block_until_ready();
+  barrier();
+  std::vector<float> want(firings);
+  std::iota(want.begin(), want.end(), 1.0f);
+  EXPECT_EQ(seen, want) << "nothing is lost";
+  EXPECT_LT(most - before, limit + (16 << 10)) << "the queue, and what the program itself needs";
+  EXPECT_GE(tap_queue_stats().peak_bytes, std::size_t{limit - 2 * payload} << 10) << "it was full";
+}
+
 TEST(TapAsync, AStreamOfFiringsNeedsNoMoreMemory) {
   RecordProperty("covers", "LIFE-02");
-  auto resident = [] {
-    std::ifstream in("/proc/self/statm");
-    long pages = 0;
-    in >> pages >> pages;
-    return pages * (sysconf(_SC_PAGESIZE) / 1024);
-  };
   std::int64_t count = 0;
   auto f = jit([&](Tensor x) {
     return fori_loop(
@@ -268,9 +299,9 @@ TEST(TapAsync, AStreamOfFiringsNeedsNoMoreMemory) {
   });
   f(Tensor(0.0f)).item<float>();
   barrier();
-  const long before = resident();
+  const long before = resident_kib();
   for (int i = 0; i < 4; ++i) f(Tensor(0.0f)).item<float>(), barrier();
-  EXPECT_LT(resident() - before, 20'000) << "KiB";
+  EXPECT_LT(resident_kib() - before, 20'000) << "KiB";
   EXPECT_EQ(count, 1'000'000);
 }
 
