@@ -1,4 +1,4 @@
-// A compiled program, loaded on its devices. An executable must go before its client.
+// A compiled program, loaded on its devices. An executable must go before its client; see live.h.
 #pragma once
 #include "pjrt/device.h"
 #include "pjrt/event.h"

@@ -24,13 +24,13 @@ const pjrt::Executable& Loaded::on(int client) {
   std::scoped_lock lock(guard_);
   if (const pjrt::Executable* e = ready.load()) return *e;
   Runtime& runtime = Runtime::get();
-  const pjrt::Client& c = runtime.client(client);
+  const std::shared_ptr<const pjrt::Client> c = runtime.client(client);
   const host::timeline::Span span(host::timeline::Kind::compile, host::timeline::module_name(text_));
   // The spare client takes over what the main one has compiled.
   if (client == 1 && executables_[0])
-    executables_[1] = c.deserialize(executables_[0].serialize());
+    executables_[1] = c->deserialize(executables_[0].serialize());
   else
-    executables_[client] = compile_or_load(c, text_);
+    executables_[client] = compile_or_load(*c, text_);
   ready.store(&executables_[client], std::memory_order_release);
   return executables_[client];
 }
@@ -57,6 +57,10 @@ struct TextCache {
 
 std::shared_ptr<Loaded> load_text(const std::string& text) {
   static TextCache* const cache = new TextCache;
+  static const bool ends [[maybe_unused]] = Runtime::get().before_shut_down([] {
+    std::scoped_lock lock(cache->guard);
+    cache->entries.clear();
+  });
   std::shared_ptr<Loaded> loaded;
   {
     std::scoped_lock lock(cache->guard);
@@ -179,10 +183,6 @@ void CompiledProgram::run(std::span<const Tensor* const> arguments, std::span<Te
     run_calling(arguments, results, record ? record : new_record(), record != nullptr);
 }
 
-void CompiledProgram::run_plain(std::span<const Tensor* const> arguments, std::span<Tensor> results) const {
-  Runtime& runtime = Runtime::get();
-  Lane& lane = runtime.pass(0);
-  struct Passed {
 namespace {
 
 /// For the timeline: notes when a run that nobody watches has ended.
@@ -199,6 +199,10 @@ struct UnwatchedRun {
 
 }  // namespace
 
+void CompiledProgram::run_plain(std::span<const Tensor* const> arguments, std::span<Tensor> results) const {
+  Runtime& runtime = Runtime::get();
+  Lane& lane = runtime.pass(0);
+  struct Passed {
     Lane& lane;
     ~Passed() { Runtime::done_dispatching(lane); }
   } passed{lane};

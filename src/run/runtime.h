@@ -31,10 +31,15 @@ class Runtime {
  public:
   static Runtime& get();
   static bool exists();
+  /// Destroys the clients, unless something still stands on one of them; from then on get() throws. At the end of the process.
+  void shut_down() noexcept;
+  /// For caches: `forget` lets go of what stands on the clients. Always true.
+  bool before_shut_down(void (*forget)());
 
   const Config& config() const { return config_; }
   const pjrt::Plugin& plugin() const { return *plugin_; }
-  const pjrt::Client& client(int index);
+  /// Hold it for as long as it is used: it may be destroyed at the end of the process.
+  std::shared_ptr<const pjrt::Client> client(int index);
   int device_count() const { return config_.cpu_devices; }
   const std::string& platform() const { return platform_; }
 
@@ -55,11 +60,14 @@ class Runtime {
   explicit Runtime(Config config);
   Lane* try_take(Lane& lane);
   void make_spare();
+  void require_open() const;
 
   Config config_;
   const pjrt::Plugin* plugin_ = nullptr;
   std::string platform_;
-  pjrt::Client clients_[2];
+  std::shared_ptr<const pjrt::Client> clients_[2];
+  std::vector<void (*)()> caches_;
+  std::atomic<bool> closed_{false};
   std::vector<std::unique_ptr<Lane>> lanes_;  // fixed size from the start; spare ones get their handles later
   std::size_t main_lanes_ = 0;
   std::atomic<bool> spare_ready_{false};

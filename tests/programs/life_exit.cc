@@ -1,0 +1,98 @@
+// Ends in the way that its argument says, with code 7, while runs are in flight or have failed.
+#include <postern/postern.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <thread>
+
+namespace pn = postern;
+using namespace std::chrono_literals;
+
+namespace {
+
+void start_lines() {
+  auto f = pn::jit([](pn::Tensor x) {
+    for (const char* word : {"one", "two", "three"})
+      pn::call({.effect = pn::Effect::ordered}, std::tuple<>(), [word] {
+        std::this_thread::sleep_for(30ms);
+        std::puts(word);
+        std::fflush(stdout);
+      });
+    return x;
+  });
+  f.start(pn::Tensor(1.0f));
+}
+
+auto lookup() {
+  return pn::jit([](pn::Tensor x) {
+    return pn::call(
+        {.name = "lookup"}, x.type(), [](float) -> float { throw std::out_of_range("no such key"); }, x);
+  });
+}
+
+/// Destroyed after main has returned, and after the library's own end.
+struct Statics {
+  pn::Tensor host = pn::Tensor(1.0f), device;
+  std::function<pn::Tensor(pn::Tensor)> function;
+  std::optional<pn::Run<pn::Tensor>> run;
+};
+Statics statics;
+
+int inside(bool limited) {
+  auto f = pn::jit([=](pn::Tensor x) {
+    return pn::call(
+        {.timeout = limited ? 10s : 0s}, x.type(), [](float v) { return std::exit(7), v; }, x);
+  });
+  f(pn::Tensor(1.0f)).block_until_ready();
+  return 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string how = argc > 1 ? argv[1] : "return";
+  if (how == "return" || how == "exit") start_lines();
+  if (how == "exit") std::exit(7);
+  if (how == "inside") return inside(false);
+  if (how == "inside limited") return inside(true);
+  if (how == "stuck") {
+    pn::configure({.exit_limit = 300ms});
+    auto f = pn::jit([](pn::Tensor x) {
+      return pn::call(
+          x.type(), [](float v) { return std::this_thread::sleep_for(1h), v; }, x);
+    });
+    f.start(pn::Tensor(1.0f));
+    std::this_thread::sleep_for(50ms);
+  }
+  if (how == "unseen") lookup().start(pn::Tensor(1.0f));
+  if (how == "seen") {
+    lookup().start(pn::Tensor(1.0f));
+    try {
+      pn::barrier();
+    } catch (const pn::CallbackError&) {
+    }
+    try {
+      lookup()(pn::Tensor(1.0f)).item<float>();
+    } catch (const pn::CallbackError&) {
+    }
+  }
+  if (how == "throw") lookup()(pn::Tensor(1.0f)).item<float>();
+  if (how == "busy") {  // a computation that nobody waits for, its result dropped
+    auto f = pn::jit([](pn::Tensor x) {
+      for (int i = 0; i < 30; ++i) x = pn::matmul(x, x) * 1e-3f;
+      return x;
+    });
+    f(pn::ones(pn::type<float>({500, 500})));
+  }
+  if (how == "statics") {
+    auto f = pn::jit([](pn::Tensor x) {
+      return pn::call(
+          x.type(), [](float v) { return std::this_thread::sleep_for(20ms), v + 1; }, x);
+    });
+    statics.device = f(statics.host) + 1.0f;
+    statics.run = f.start(statics.device);
+    statics.function = f;
+  }
+  return 7;
+}
