@@ -24,11 +24,12 @@ struct EffectInfo {
   bool in_loop;  // may fire any number of times
 };
 
-/// A traced function. Prints as one line for each equation: results with types, operation, parameters, operands, place.
+/// A traced function. Prints as one line for each equation: results with types, operation, parameters, operands, place; of a block also
+/// whether lowering will take its default or which override.
 class TracedProgram {
  public:
   explicit TracedProgram(std::shared_ptr<const Program> program) : program_(std::move(program)) {}
-  std::string text() const;
+  std::string text(const std::string& platform = "cpu") const;
   std::vector<Type> inputs() const;  // arguments' leaves, then captured tensors
   std::vector<Type> outputs() const;
   std::size_t equations() const;

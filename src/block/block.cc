@@ -7,6 +7,7 @@
 
 #include "core/check.h"
 #include "lower/lowering.h"
+#include "ops/control.h"
 #include "ops/custom.h"
 #include "transform/batch.h"
 #include "transform/jvp.h"
@@ -34,12 +35,15 @@ namespace {
 
 std::span<const Tensor> first_of(std::span<const Tensor> x, std::size_t n) { return x.first(n); }
 
-/// The program of `f` whose captures are its last inputs, simplified.
-Closed closed(const std::string& name, const Types& types, const TensorFunction& f) {
+/// The program of `f`, simplified; captures become its inputs number `at`, and so do they in `operands`.
+ProgramPtr closed(const std::string& name, std::size_t at, Tensors& operands, const TensorFunction& f) {
   const Unwatched unwatched;
-  Closed c = trace_program(name, types, f);
-  c.program = simplify(*c.program);
-  return c;
+  const Closed c = trace_program(name, types_of(operands), f);
+  Program p = *simplify(*c.program);
+  const auto first = static_cast<std::ptrdiff_t>(at), count = static_cast<std::ptrdiff_t>(operands.size());
+  std::rotate(p.inputs.begin() + first, p.inputs.begin() + count, p.inputs.end());
+  operands.insert(operands.begin() + first, c.captures.begin(), c.captures.end());
+  return std::make_shared<const Program>(std::move(p));
 }
 
 Types block_type(const Params* params, TypeSpan operands) {
@@ -52,10 +56,12 @@ Jvp block_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> d
   const auto& p = op.as<BlockParams>();
   if (p.rules) return p.rules->jvp(p.config->object.get(), x, dx);
   const std::vector<bool> moving = present(dx);
-  Types types = types_of(x);
-  append(types, types_of(kept(dx)));
+  Tensors operands(x.begin(), x.end());
+  append(operands, kept(dx));
+  const std::size_t before = operands.size();
   std::vector<bool> moves;
-  const Closed both = closed(p.config->name, types, [&](std::span<const Tensor> in) {
+  BlockParams q = p;
+  q.body = closed(p.config->name, p.values, operands, [&](std::span<const Tensor> in) {
     Tensors tangents(x.size());
     for (std::size_t i = 0, next = x.size(); i < x.size(); ++i)
       if (moving[i]) tangents[i] = in[next++];
@@ -64,17 +70,13 @@ Jvp block_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> d
     append(y, kept(dy));
     return std::move(y);
   });
-  BlockParams q = p;
-  q.body = both.program;
+  q.values += operands.size() - before;
   q.order = p.order + 1;
   q.of_operand.clear(), q.of_result.clear();
   for (std::size_t i = 0; i < moving.size(); ++i)
     if (moving[i]) q.of_operand.push_back(static_cast<int>(i));
   for (std::size_t i = 0; i < moves.size(); ++i)
     if (moves[i]) q.of_result.push_back(static_cast<int>(i));
-  Tensors operands(x.begin(), x.end());
-  append(operands, kept(dx));
-  append(operands, both.captures);
   Tensors y = bind_n(block_p, make_params(std::move(q)), operands);
   Tensors dy(moves.size());
   for (std::size_t i = 0, next = moves.size(); i < moves.size(); ++i)
@@ -131,6 +133,7 @@ Primitive::SplitResult block_split(const Op& op, std::span<const Tensor> x, cons
     if (halves.unknown_outputs[i]) return defer(op, x, wanted.size());
   BlockParams q = p;
   q.body = halves.known;
+  q.values = kept(x.first(p.values)).size();
   q.order = 2;  // its results are no longer a derivative's
   const Tensors known = bind_n(block_p, make_params(std::move(q)), kept(x));
   out.known.resize(wanted.size());
@@ -141,9 +144,19 @@ Primitive::SplitResult block_split(const Op& op, std::span<const Tensor> x, cons
   return out;
 }
 
-Batched rules_batch(const BlockParams& p, std::span<const Tensor> x, std::span<const int> axes, std::int64_t size) {
+/// Dead elements work on unit matrices: none of them fails, or takes long.
+Batched rules_batch(const BlockParams& p, std::span<const Tensor> x, std::span<const int> axes, std::int64_t size, const Tensor& mask) {
+  if (std::ranges::all_of(axes, [](int a) { return a < 0; })) {
+    Tensors y = p.rules->apply(p.config->object.get(), x);
+    std::vector<int> none(y.size(), -1);
+    return {std::move(y), std::move(none)};
+  }
   Tensors moved;
   for (std::size_t i = 0; i < x.size(); ++i) moved.push_back(batch_front(x[i], axes[i], size));
+  if (mask.has_value()) {
+    const Dims& dims = moved[0].dims();
+    moved[0] = select_elements(mask, moved[0], eye(moved[0].dtype(), dims[dims.size() - 2], dims.back()));
+  }
   Tensors y = p.rules->apply(p.config->object.get(), moved);
   std::vector<int> out(y.size(), 0);
   return {std::move(y), std::move(out)};
@@ -154,9 +167,9 @@ Tensor unmapped_result(const Tensor& y, int axis) { return axis < 0 ? y : dynami
 
 Batched block_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes, std::int64_t size, const Tensor& mask) {
   const auto& p = op.as<BlockParams>();
-  if (p.rules) return rules_batch(p, x, axes, size);
+  if (p.rules) return rules_batch(p, x, axes, size, mask);
   const std::size_t n = p.leading();
-  const bool mapped = mask.has_value() || std::ranges::any_of(axes.first(n), [](int a) { return a >= 0; });
+  const bool mapped = mask.has_value() || std::ranges::any_of(axes.first(p.values), [](int a) { return a >= 0; });
   Tensors operands;
   std::vector<int> moved(axes.begin(), axes.end());
   for (std::size_t i = 0; i < x.size(); ++i) {
@@ -165,7 +178,10 @@ Batched block_batch(const Op& op, std::span<const Tensor> x, std::span<const int
   }
   if (mask.has_value()) operands.insert(operands.begin() + static_cast<std::ptrdiff_t>(n), mask);
   std::vector<int> out_axes(op.as<BlockParams>().body->outputs.size(), 0);
-  const Closed body = closed(p.config->name, types_of(operands), [&](std::span<const Tensor> in) {
+  BlockParams q = p;
+  q.values += mask.has_value();
+  const std::size_t before = operands.size();
+  q.body = closed(p.config->name, q.values, operands, [&](std::span<const Tensor> in) {
     Tensors inputs(in.begin(), in.end());
     if (mask.has_value()) inputs.erase(inputs.begin() + static_cast<std::ptrdiff_t>(n));
     auto [y, from] = batch_of(*p.body, inputs, moved, size, mask.has_value() ? in[n] : Tensor());
@@ -179,14 +195,12 @@ Batched block_batch(const Op& op, std::span<const Tensor> x, std::span<const int
     }
     return std::move(y);
   });
-  BlockParams q = p;
-  q.body = body.program;
+  q.values += operands.size() - before;
   if (mapped) {
     Level level{size, {}, mask.has_value()};
     for (std::size_t i = 0; i < n; ++i) level.mapped.push_back(axes[i] >= 0);
     q.levels.push_back(std::move(level));
   }
-  append(operands, body.captures);
   return {bind_n(block_p, make_params(std::move(q)), operands), std::move(out_axes)};
 }
 
@@ -218,6 +232,11 @@ Tensors block_evaluate(const Op& op, std::span<const Tensor> x) {
   Tensors all = bind_n(part_p, make_params(PartParams{p.body}), x);
   std::ranges::move(y, all.begin());
   return all;
+}
+
+std::string block_remark(const Params* params, const std::string& platform) {
+  const OverridePtr o = choose(question(as<BlockParams>(*params), platform));
+  return fmt::format("-> {} on {}", o ? describe(*o) : "default", platform);
 }
 
 ParamsPtr block_with_programs(const Params* params, std::span<const ProgramPtr> programs) {
@@ -261,7 +280,9 @@ constexpr Primitive block_p{.name = "block",
                             .with_programs = block_with_programs,
                             .batch = block_batch,
                             .lower = block_lower,
-                            .evaluate = block_evaluate};
+                            .evaluate = block_evaluate,
+                            .may_call = true,
+                            .remark = block_remark};
 
 constexpr Primitive part_p{.name = "part",
                            .type = body_type<PartParams>,
@@ -281,7 +302,7 @@ Tensors bind_block(const detail::BlockConfig& config, ProgramPtr body, const Rul
   p.results = body->output_types();
   for (Types* types : {&p.operands, &p.results})
     for (Type& t : *types) t.weak = false;
-  p.results.resize(body->outputs.size());
+  p.values = x.size();
   p.body = std::move(body);
   p.rules = rules;
   return bind_n(block_p, make_params(std::move(p)), x);
@@ -294,12 +315,13 @@ namespace postern::detail {
 Leaves block(const BlockConfig& config, const TensorFunction& default_fn, const Leaves& operands, const std::vector<Type>* declared) {
   for (const Tensor& t : operands)
     check(t.has_value(), "block {}: an operand is an empty Tensor, one that was never given a value", config.name);
-  const Closed body = postern::blocks::closed(config.name, types_of(operands), [&](std::span<const Tensor> x) {
+  Leaves x = operands;
+  const ProgramPtr body = postern::blocks::closed(config.name, x.size(), x, [&](std::span<const Tensor> in) {
     PlaceScope::Replace none{Place{}};
-    return default_fn(x);
+    return default_fn(in);
   });
   if (declared) {
-    const Types gives = body.program->output_types();
+    const Types gives = body->output_types();
     bool same = gives.size() == declared->size();
     for (std::size_t i = 0; same && i < gives.size(); ++i)
       same = gives[i].dtype == (*declared)[i].dtype && gives[i].dims == (*declared)[i].dims;
@@ -309,12 +331,11 @@ Leaves block(const BlockConfig& config, const TensorFunction& default_fn, const 
   postern::blocks::BlockParams p;
   p.config = std::make_shared<const BlockConfig>(config);
   p.operands = types_of(operands);
-  p.results = body.program->output_types();
-  p.body = body.program;
+  p.results = body->output_types();
+  p.values = x.size();
+  p.body = body;
   for (std::vector<Type>* types : {&p.operands, &p.results})
     for (Type& t : *types) t.weak = false;
-  Leaves x = operands;
-  append(x, body.captures);
   return bind_n(postern::blocks::block_p, make_params(std::move(p)), x);
 }
 

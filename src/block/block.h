@@ -24,13 +24,14 @@ struct Level {
   bool masked;
 };
 
-/// The equation's operands are the block's, masks of levels, and whatever else `body` needs: captured tensors, tangents. Its results are
-/// the block's, and whatever else `body` gives: tangents, residuals. An override takes the place of the block's own results only.
+/// The equation's operands are the block's, masks of levels, and whatever else `body` needs: captured tensors, then tangents. Its results
+/// are the block's, and whatever else `body` gives: tangents, residuals. An override takes the place of the block's own results only.
 struct BlockParams {
   std::shared_ptr<const detail::BlockConfig> config;
   ProgramPtr body;            // the default, transformed as the equation was
   Types operands, results;    // of the block as it was written, for one element
   std::vector<Level> levels;  // innermost first
+  std::size_t values = 0;     // operands on which the block's own results depend: all but tangents
   const Rules* rules = nullptr;
   int order = 0;                           // how many times it was differentiated
   std::vector<int> of_operand, of_result;  // order 1: whose tangents the last operands and results are
@@ -56,6 +57,9 @@ struct TargetParams {
   void fields(FieldSink& sink) const;
 };
 extern const Primitive target_p;
+
+/// What a choice for the block is made by.
+Question question(const BlockParams& params, const std::string& platform);
 
 /// What an override puts in the place of the block: from its operands and masks to its results. Null: the default is used.
 ProgramPtr native_program(const BlockParams& params, const std::string& platform);

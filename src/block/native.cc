@@ -52,11 +52,11 @@ Tensors run_override(const BlockParams& p, const Override& o, std::span<const Te
   return detail::call(options, p.results, p.results.size() == 1 ? "*" : structure + ")", paths, o.kernel(p.config->object), x);
 }
 
+}  // namespace
+
 Question question(const BlockParams& p, const std::string& platform) {
   return {*p.config, p.operands, p.results, !p.levels.empty(), platform};
 }
-
-}  // namespace
 
 ProgramPtr batched(const Program& p, const Level& level) {
   Types types = p.input_types();

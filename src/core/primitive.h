@@ -81,6 +81,10 @@ struct Primitive {
 
   Effect (*effect)(const Params* params) = nullptr;  // default: pure
   bool distinct = false;                             // two equal equations are never merged
+  bool may_call = false;                             // what it becomes when it is lowered may call back: a block
+
+  /// What a print of the program says beside the equation: the path that a block takes on a platform.
+  std::string (*remark)(const Params* params, const std::string& platform) = nullptr;
 
   /// The host function's site, for calls and taps.
   const SiteSpec* (*site)(const Params* params) = nullptr;

@@ -17,7 +17,7 @@ std::vector<Type> types_of(const Program& program, const std::vector<ValueId>& v
   return types;
 }
 
-void print(const Program& program, const std::string& indent, std::string& out) {
+void print(const Program& program, const std::string& platform, const std::string& indent, std::string& out) {
   auto named = [&](ValueId v) { return fmt::format("%{}: {}", v, to_string(program.type(v))); };
   std::vector<std::string> parts;
   for (ValueId v : program.inputs) parts.push_back(named(v));
@@ -32,10 +32,11 @@ void print(const Program& program, const std::string& indent, std::string& out) 
     if (!params.empty()) out += fmt::format("[{}]", params);
     for (ValueId v : e.operands) out += fmt::format(" %{}", v);
     if (const Effect effect = effect_of(e); effect != Effect::pure) out += effect == Effect::ordered ? "  !ordered" : "  !unordered";
+    if (e.primitive->remark) out += "  " + e.primitive->remark(e.params.get(), platform);
     if (e.place.known()) out += fmt::format("  @ {}", to_string(e.place));
     out += "\n";
     if (e.params)
-      for (const ProgramPtr& p : programs_of(*e.params)) print(*p, indent + "    ", out);
+      for (const ProgramPtr& p : programs_of(*e.params)) print(*p, platform, indent + "    ", out);
   }
   parts.clear();
   for (ValueId v : program.outputs) parts.push_back(fmt::format("%{}", v));
@@ -60,9 +61,9 @@ Effect effect_of(const Program& program) {
   return effect;
 }
 
-std::string to_string(const Program& program) {
+std::string to_string(const Program& program, const std::string& platform) {
   std::string out;
-  print(program, "", out);
+  print(program, platform, "", out);
   return out;
 }
 

@@ -42,8 +42,8 @@ struct Program {
 Effect effect_of(const Equation& equation);
 Effect effect_of(const Program& program);
 
-/// One line for each equation: results with types, primitive, parameters, operands, place.
-std::string to_string(const Program& program);
+/// One line for each equation: results with types, primitive, parameters, operands, what becomes of it on a platform, place.
+std::string to_string(const Program& program, const std::string& platform);
 
 /// Equal keys mean equal programs (host functions are equal to themselves only).
 void append_key(std::string& key, const Program& program);

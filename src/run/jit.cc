@@ -227,7 +227,7 @@ void collect_effects(const Program& program, bool in_loop, std::vector<EffectInf
 
 }  // namespace
 
-std::string TracedProgram::text() const { return to_string(*program_); }
+std::string TracedProgram::text(const std::string& platform) const { return to_string(*program_, platform); }
 std::vector<Type> TracedProgram::inputs() const { return program_->input_types(); }
 std::vector<Type> TracedProgram::outputs() const { return program_->output_types(); }
 std::size_t TracedProgram::equations() const { return program_->equations.size(); }

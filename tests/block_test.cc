@@ -1,0 +1,409 @@
+// Blocks: defaults, overrides, their choice and removal, derivatives and batching, FFI targets.
+#include <xla/ffi/api/ffi.h>
+
+#include "support.h"
+
+namespace postern {
+namespace {
+
+using test::expect_error;
+using test::has;
+using Floats = std::vector<float>;
+
+struct Scale {
+  static constexpr std::string_view name = "scale";
+  double factor = 1;
+};
+Tensor scale(const Tensor& x, double factor) {
+  return block(
+      Scale{factor}, [](const Scale& s, Tensor v) { return v * s.factor; }, x);
+}
+
+/// A kernel that counts its firings.
+OverrideHandle native_scale(int& fired, std::optional<VmapMethod> batch = {}) {
+  return override_block<Scale>({.platform = "cpu",
+                                .kernel =
+                                    [&fired](const Scale& s, View<const float> in, View<float> out) {
+                                      ++fired;
+                                      for (std::int64_t i = 0; i < in.size(); ++i) out[i] = in[i] * static_cast<float>(s.factor);
+                                    },
+                                .batch = batch});
+}
+
+/// Removes its override at the end of a test.
+struct Removed {
+  OverrideHandle handle;
+  ~Removed() { handle.remove(); }
+};
+
+TEST(Block, RunsItsDefault) {
+  RecordProperty("covers", "BLOCK-01");
+  const Tensor x = tensor<float>({1, 2});
+  auto f = [](Tensor v) { return scale(v, 3); };
+  EXPECT_EQ(f(x).to_vector<float>(), (Floats{3, 6}));
+  EXPECT_EQ(jit(f)(x).to_vector<float>(), (Floats{3, 6}));
+  EXPECT_EQ(jit(f, {.mode = Mode::evaluate})(x).to_vector<float>(), (Floats{3, 6}));
+}
+
+TEST(Block, AnOverrideTakesItsPlaceUntilItIsRemoved) {
+  RecordProperty("covers", "BLOCK-02");
+  int fired = 0;
+  auto f = jit([](Tensor v) { return scale(v, 3); });
+  const Tensor x = tensor<float>({1, 2});
+  EXPECT_FALSE(has(f.lower(x).stablehlo(), "custom_call"));
+  const auto handle = native_scale(fired);
+  EXPECT_TRUE(has(f.lower(x).stablehlo(), "custom_call"));
+  EXPECT_FALSE(has(f.lower(x).stablehlo(), "multiply"));
+  EXPECT_EQ(f(x).to_vector<float>(), (Floats{3, 6}));
+  EXPECT_EQ(fired, 1);
+  EXPECT_EQ(scale(x, 2).to_vector<float>(), (Floats{2, 4}));
+  EXPECT_EQ(fired, 2);
+  EXPECT_EQ(jit([](Tensor v) { return scale(v, 5); }, {.mode = Mode::evaluate})(x).to_vector<float>(), (Floats{5, 10}));
+  EXPECT_EQ(fired, 3);
+  EXPECT_TRUE(handle.active());
+  EXPECT_TRUE(handle.remove());
+  EXPECT_FALSE(handle.remove());
+  EXPECT_EQ(f(x).to_vector<float>(), (Floats{3, 6}));
+  EXPECT_EQ(fired, 3);
+}
+
+TEST(Block, AnotherPlatformsOverrideIsLeftAlone) {
+  RecordProperty("covers", "BLOCK-02 BLOCK-12");
+  const Removed handle{override_block<Scale>({.platform = "cuda", .target = "cuda_scale"})};
+  const Tensor x = tensor<float>({1, 2});
+  EXPECT_EQ(jit([](Tensor v) { return scale(v, 3); })(x).to_vector<float>(), (Floats{3, 6}));
+  EXPECT_EQ(block_path(Scale{3}, {x.type()}, "cuda").kind, BlockPath::Kind::native);
+  const BlockPath path = block_path(Scale{3}, {x.type()});
+  EXPECT_EQ(path.kind, BlockPath::Kind::default_body);
+  EXPECT_TRUE(has(path.text, "scale{factor = 3} for (f32[2]) on cpu: default")) << path.text;
+  EXPECT_TRUE(has(path.text, "target cuda_scale declines: it is for cuda")) << path.text;
+}
+
+TEST(Block, TheLatestThatAcceptsIsTaken) {
+  RecordProperty("covers", "BLOCK-03 BLOCK-12");
+  int first = 0, second = 0;
+  const Removed a{native_scale(first)};
+  const Removed b{override_block<Scale>({.when = [](const Scale& s, std::span<const Type> x) { return s.factor > 2 && x[0].rank() == 1; },
+                                         .kernel =
+                                             [&second](const Scale&, AnyView in, AnyMutableView out) {
+                                               ++second;
+                                               std::copy_n(in.data(), in.byte_size(), out.data());
+                                             }})};
+  scale(tensor<float>({1}), 3);
+  EXPECT_EQ(second, 1);
+  scale(tensor<float>({1}), 2);
+  EXPECT_EQ(first, 1);
+  // The first one's kernel is for f32: f64 takes the default.
+  EXPECT_EQ(scale(Tensor(1.5), 3).item<double>(), 4.5);
+  EXPECT_EQ(first + second, 2);
+  EXPECT_TRUE(has(block_path(Scale{1}, {type<double>()}).text, "its kernel is for f32, operand 0 is f64"));
+  EXPECT_TRUE(has(block_path(Scale{1}, {type<float>()}).text, "native"));
+}
+
+struct Never {
+  int x = 0;
+};
+TEST(Block, PathOfABlockThatNobodyHas) {
+  RecordProperty("covers", "BLOCK-12");
+  EXPECT_EQ(block_path(Never{}, {type<float>()}).kind, BlockPath::Kind::none);
+}
+
+TEST(Block, FieldsTellBlocksApart) {
+  RecordProperty("covers", "BLOCK-04");
+  const auto program = jit([](Tensor x) { return scale(x, 3) + scale(x, 4) + scale(x, 3); }).program(Tensor(1.0f));
+  EXPECT_TRUE(has(program.text(), "scale{factor = 3}")) << program;
+  EXPECT_TRUE(has(program.text(), "scale{factor = 4}")) << program;
+  EXPECT_EQ(program.equations(), 4u) << "equal blocks are one: " << program;
+  program.verify();
+}
+
+TEST(Block, OtherDefaultsDoNotMix) {
+  auto with = [](float by) {
+    return jit([by](Tensor x) {
+      return block(
+          Scale{1}, [by](Tensor v) { return v + by; }, x);
+    })(Tensor(1.0f));
+  };
+  EXPECT_EQ(with(1).item<float>(), 2);
+  EXPECT_EQ(with(5).item<float>(), 6);
+}
+
+TEST(Block, ResultsAreCheckedAgainstADeclaration) {
+  RecordProperty("covers", "BLOCK-05");
+  const Tensor x = tensor<float>({1, 2});
+  auto twice = [](Tensor v) { return v * 2.0f; };
+  expect_error<TypeError>([&] { block_like(type<int>({7}), Scale{}, twice, x); }, {"scale", "s32[7]", "f32[2]"});
+  EXPECT_EQ(block_like(type<float>({2}), Scale{}, twice, x).to_vector<float>(), (Floats{2, 4}));
+}
+
+struct Parts {
+  std::string mode = "a";
+  std::vector<int> axes = {0, 1};
+  DType dtype = DType::bf16;
+};
+TEST(Block, OperandsAndResultsAreContainers) {
+  RecordProperty("covers", "BLOCK-06");
+  using Map = std::map<std::string, Tensor>;
+  auto f = [](Tensor x) {
+    return block(
+        Parts{},
+        [](const Parts&, std::pair<Tensor, Tensor> p, Tensor n) {
+          return Map{{"a", p.first * n}, {"b", p.second}};
+        },
+        std::pair{x, x + 1.0f}, 2.0f);
+  };
+  const Map out = jit(f)(Tensor(3.0f));
+  EXPECT_EQ(out.at("a").item<float>(), 6);
+  EXPECT_EQ(out.at("b").item<float>(), 4);
+  EXPECT_TRUE(has(jit(f).program(Tensor(3.0f)).text(), "{axes = [0, 1], dtype = \"bf16\", mode = \"a\"}"));
+}
+
+TEST(Block, DerivativesAreTheDefaults) {
+  RecordProperty("covers", "BLOCK-07");
+  int fired = 0;
+  for (const bool native : {false, true}) {
+    const Removed handle{native ? native_scale(fired) : OverrideHandle()};
+    auto f = [](Tensor x) { return scale(x * x, 3); };
+    EXPECT_EQ(grad(f)(Tensor(3.0f)).item<float>(), 18);
+    EXPECT_EQ(jit(grad(f))(Tensor(3.0f)).item<float>(), 18);
+    EXPECT_EQ(jit(grad(grad(f)))(Tensor(3.0f)).item<float>(), 6);
+    auto cubed = [](Tensor x) {
+      return block(
+          Scale{3}, [](Tensor v) { return v * v * v; }, x);
+    };
+    EXPECT_EQ(jit(grad(grad(cubed)))(Tensor(2.0f)).item<float>(), 12);
+    EXPECT_EQ(jit(hessian(cubed))(Tensor(2.0f)).item<float>(), 12);
+    EXPECT_EQ(jit(grad([&](Tensor x) { return jvp(cubed, x, Tensor(1.0f)).second; }))(Tensor(2.0f)).item<float>(), 12);
+  }
+  EXPECT_GT(fired, 0);
+}
+
+TEST(Block, StaysABlockUnderDerivatives) {
+  int fired = 0;
+  const Removed handle{native_scale(fired)};
+  auto f = jit(value_and_grad([](Tensor x) { return sum(scale(tanh(x), 3)); }));
+  const auto [y, slope] = f(tensor<float>({0, 0}));
+  EXPECT_EQ(fired, 1) << f.program(tensor<float>({0, 0}));
+  EXPECT_EQ(slope.to_vector<float>(), (Floats{3, 3}));
+}
+
+TEST(Block, CapturedTensorsAreDifferentiatedToo) {
+  auto f = [](Tensor x, Tensor w) {
+    return block(
+        Scale{2}, [&](Tensor v) { return v * w; }, x);
+  };
+  EXPECT_EQ(jit(grad<1>(f))(Tensor(3.0f), Tensor(5.0f)).item<float>(), 3);
+  EXPECT_EQ(jit(vmap(f, {.in_axes = {unmapped, 0}}))(Tensor(3.0f), tensor<float>({1, 2})).to_vector<float>(), (Floats{3, 6}));
+}
+
+OverrideHandle scale_with_vjp(int& forward, int& backward) {
+  return override_block<Scale>({.kernel =
+                                    [](const Scale& s, View<const float> in, View<float> out) {
+                                      for (std::int64_t i = 0; i < in.size(); ++i) out[i] = in[i] * static_cast<float>(s.factor);
+                                    },
+                                .vjp = {.forward =
+                                            [&forward](const Scale& s, std::span<const Tensor> x) {
+                                              const float by = static_cast<float>(s.factor);
+                                              const Tensor y = call(
+                                                  x[0],
+                                                  [&forward, by](View<const float> in, View<float> out) {
+                                                    ++forward;
+                                                    for (std::int64_t i = 0; i < in.size(); ++i) out[i] = in[i] * by;
+                                                  },
+                                                  x[0]);
+                                              return std::pair{std::vector<Tensor>{y}, std::vector<Tensor>{}};
+                                            },
+                                        .backward =
+                                            [&backward](const Scale& s, std::span<const Tensor>, std::span<const Tensor> ct) {
+                                              const float by = static_cast<float>(s.factor);
+                                              return std::vector<Tensor>{call(
+                                                  ct[0],
+                                                  [&backward, by](View<const float> in, View<float> out) {
+                                                    ++backward;
+                                                    for (std::int64_t i = 0; i < in.size(); ++i) out[i] = in[i] * by;
+                                                  },
+                                                  ct[0])};
+                                            }},
+                                .batch = VmapMethod::broadcast_all});
+}
+
+TEST(Block, AnOverrideBringsItsOwnDerivative) {
+  RecordProperty("covers", "BLOCK-08");
+  int forward = 0, backward = 0;
+  const Removed handle{scale_with_vjp(forward, backward)};
+  auto f = [](Tensor x) { return sum(scale(x, 3)); };
+  auto both = jit(value_and_grad(f));
+  const auto [y, slope] = both(tensor<float>({1, 2}));
+  EXPECT_EQ(y.item<float>(), 9);
+  EXPECT_EQ(slope.to_vector<float>(), (Floats{3, 3}));
+  EXPECT_EQ(forward, 1);
+  EXPECT_EQ(backward, 1);
+  EXPECT_FALSE(has(both.lower(tensor<float>({1, 2})).stablehlo(), "multiply"));
+  EXPECT_EQ(grad(f)(tensor<float>({1, 2})).to_vector<float>(), (Floats{3, 3}));
+  // Forward mode has the default's.
+  EXPECT_EQ(jit([&](Tensor x) { return jvp(f, x, ones_like(x)).second; })(tensor<float>({1, 2})).item<float>(), 6);
+  // Batches, inside and outside.
+  const Tensor rows = tensor<float>({1, 2, 3, 4}, {2, 2});
+  EXPECT_EQ(jit(vmap(grad(f)))(rows).to_vector<float>(), (Floats{3, 3, 3, 3}));
+  EXPECT_EQ(jit(grad([&](Tensor x) { return sum(vmap(f)(x)); }))(rows).to_vector<float>(), (Floats{3, 3, 3, 3}));
+}
+
+TEST(Block, BatchesAreTheDefaultsOrTheOverrides) {
+  RecordProperty("covers", "BLOCK-09");
+  const Tensor rows = tensor<float>({1, 2, 3, 4, 5, 6}, {3, 2});
+  auto f = jit(vmap([](Tensor x) { return scale(x, 2); }));
+  const Floats doubled = {2, 4, 6, 8, 10, 12};
+  EXPECT_EQ(f(rows).to_vector<float>(), doubled);
+  struct Row {
+    std::optional<VmapMethod> method;
+    int firings;
+  };
+  for (const Row& row : {Row{{}, 0}, Row{VmapMethod::sequential, 3}, Row{VmapMethod::broadcast_all, 1}, Row{VmapMethod::expand_dims, 1}}) {
+    int fired = 0;
+    const Removed handle{native_scale(fired, row.method)};
+    EXPECT_EQ(f(rows).to_vector<float>(), doubled);
+    EXPECT_EQ(fired, row.firings);
+    EXPECT_EQ(jit(vmap(vmap([](Tensor x) { return scale(x, 2); })))(rows).to_vector<float>(), doubled);
+    EXPECT_EQ(jit(vmap(grad([](Tensor x) { return sum(scale(x, 2)); })))(rows).to_vector<float>(), Floats(6, 2));
+  }
+}
+
+TEST(Block, BatchedInsideABranchOnlyLiveElementsCount) {
+  RecordProperty("covers", "BLOCK-09");
+  int fired = 0;
+  const Removed handle{native_scale(fired, VmapMethod::sequential)};
+  auto f = jit(vmap([](Tensor p, Tensor x) {
+    return cond(
+        p, [](Tensor v) { return scale(v, 2); }, [](Tensor v) { return v; }, x);
+  }));
+  EXPECT_EQ(f(tensor<bool>({true, false, true}), tensor<float>({1, 2, 3})).to_vector<float>(), (Floats{2, 2, 6}));
+  EXPECT_EQ(fired, 2);
+}
+
+struct Outer {
+  int dummy = 0;
+};
+TEST(Block, NestedBlocksCallsAndHooks) {
+  RecordProperty("covers", "BLOCK-10");
+  int fired = 0, called = 0, shown = 0;
+  const Removed handle{native_scale(fired)};
+  auto f = [&](Tensor x) {
+    return block(
+        Outer{},
+        [&](Tensor v) {
+          const Tensor squared = call(
+              v,
+              [&called](View<const float> in, View<float> out) {
+                ++called;
+                for (std::int64_t i = 0; i < in.size(); ++i) out[i] = in[i] * in[i];
+              },
+              v);
+          return tap(scale(squared, 1), [&shown](View<const float>) { ++shown; });
+        },
+        x);
+  };
+  EXPECT_EQ(jit(f)(tensor<float>({1, 2})).to_vector<float>(), (Floats{1, 4}));
+  EXPECT_EQ((std::array{fired, called, shown}), (std::array{1, 1, 1}));
+  EXPECT_EQ(f(tensor<float>({1, 2})).to_vector<float>(), (Floats{1, 4}));
+  EXPECT_EQ((std::array{fired, called, shown}), (std::array{2, 2, 2}));
+}
+
+TEST(Block, InsideLoopsAndUnderCheckpoint) {
+  int fired = 0;
+  const Removed handle{native_scale(fired)};
+  auto loop = [](Tensor x) {
+    return fori_loop(
+        0, 4, [](Tensor, Tensor v) { return scale(v, 2); }, x);
+  };
+  EXPECT_EQ(jit(loop)(Tensor(1.0f)).item<float>(), 16);
+  EXPECT_EQ(fired, 4);
+  EXPECT_EQ(jit(grad(loop))(Tensor(1.0f)).item<float>(), 16);
+  EXPECT_EQ(jit(grad(checkpoint([](Tensor x) { return square(scale(x, 3)); })))(Tensor(1.0f)).item<float>(), 18);
+}
+
+TEST(Block, CustomRulesInsideDoNotLeak) {
+  RecordProperty("covers", "BLOCK-17");
+  auto f = [](Tensor x) {
+    return block(
+        Outer{},
+        [](Tensor v) {
+          auto twice = custom_vjp([](Tensor t) { return t * 2.0f; },
+                                  [](Tensor t) {
+                                    return std::pair{t * 2.0f, t};
+                                  },
+                                  [](Tensor kept, Tensor ct) { return ct * 10.0f + 0.0f * kept; });
+          return twice(v) + stop_gradient(v);
+        },
+        x);
+  };
+  EXPECT_EQ(jit(f)(Tensor(1.0f)).item<float>(), 3);
+  EXPECT_EQ(jit(grad(f))(Tensor(1.0f)).item<float>(), 10);
+  EXPECT_EQ(jit([&](Tensor x) { return f(x) + grad(f)(x); })(Tensor(1.0f)).item<float>(), 13);
+}
+
+TEST(Block, DefaultIsNoSlowerThanTheCodeWithoutTheBlock) {
+  auto plain = [](Tensor x) { return sum(tanh(x * 2.0f)); };
+  auto blocked = [](Tensor x) {
+    return block(
+        Outer{}, [](Tensor v) { return sum(tanh(v * 2.0f)); }, x);
+  };
+  const Tensor x = tensor<float>({1, 2});
+  EXPECT_EQ(jit(plain).lower(x).stablehlo(), jit(blocked).lower(x).stablehlo());
+}
+
+TEST(Block, AFailingKernelNamesTheBlock) {
+  const Removed handle{
+      override_block<Scale>({.kernel = [](const Scale&, View<const float>, View<float>) { throw std::runtime_error("no luck"); }})};
+  expect_error<CallbackError>([] { jit([](Tensor x) { return scale(x, 7); })(Tensor(1.0f)).item<float>(); },
+                              {"scale", "no luck", "block_test.cc"});
+}
+
+TEST(Block, AnotherProgramAsOverride) {
+  const Removed handle{override_block<Scale>(
+      {.program = [](const Scale& s, std::span<const Tensor> x) { return std::vector<Tensor>{x[0] + x[0] * (s.factor - 1)}; }})};
+  auto f = jit(vmap([](Tensor x) { return scale(x, 3); }));
+  EXPECT_EQ(f(tensor<float>({1, 2})).to_vector<float>(), (Floats{3, 6}));
+  EXPECT_TRUE(has(f.lower(tensor<float>({1, 2})).stablehlo(), "add"));
+}
+
+TEST(Block, WrongOverridesAreRefused) {
+  expect_error<TypeError>([] { override_block<Scale>({.platform = "cpu"}); }, {"scale", "exactly one of kernel, target and program"});
+  const Removed handle{override_block<Scale>({.program = [](const Scale&, std::span<const Tensor>) { return std::vector<Tensor>(); }})};
+  expect_error<TypeError>([] { jit([](Tensor x) { return scale(x, 3); })(Tensor(1.0f)); }, {"scale", "gives ()", "f32[]"});
+}
+
+// --- FFI targets ----------------------------------------------------------------------------------------------------------------------
+
+namespace ffi = xla::ffi;
+
+ffi::Error scale_handler(ffi::Buffer<ffi::F32> in, ffi::Result<ffi::Buffer<ffi::F32>> out, double factor, std::int64_t extra) {
+  for (std::size_t i = 0; i < in.element_count(); ++i)
+    out->typed_data()[i] = in.typed_data()[i] * static_cast<float>(factor) + static_cast<float>(extra);
+  return ffi::Error::Success();
+}
+XLA_FFI_DEFINE_HANDLER_SYMBOL(
+    block_test_scale, scale_handler,
+    ffi::Ffi::Bind().Arg<ffi::Buffer<ffi::F32>>().Ret<ffi::Buffer<ffi::F32>>().Attr<double>("factor").Attr<std::int64_t>("extra"));
+
+TEST(Block, TargetsGetTheConfigAsTypedAttributes) {
+  RecordProperty("covers", "BLOCK-04 BLOCK-14");
+  register_ffi_handler("block_test_scale", block_test_scale);
+  const Removed handle{override_block<Scale>(
+      {.platform = "cpu", .target = FfiTarget("block_test_scale", {{"extra", 100}}), .batch = VmapMethod::broadcast_all})};
+  const Tensor x = tensor<float>({1, 2});
+  EXPECT_EQ(jit([](Tensor v) { return scale(v, 0.1) + 0.0f; })(x).to_vector<float>(), (Floats{1 * 0.1f + 100, 2 * 0.1f + 100}));
+  EXPECT_EQ(scale(x, 3).to_vector<float>(), (Floats{103, 106}));
+  EXPECT_EQ(vmap([](Tensor v) { return scale(v, 3); })(x).to_vector<float>(), (Floats{103, 106}));
+}
+
+TEST(Block, TargetsThatNobodyRegisteredAreReportedBeforeCompiling) {
+  RecordProperty("covers", "BLOCK-15");
+  const Removed handle{override_block<Scale>({.target = "block_test_missing"})};
+  expect_error<TypeError>([] { jit([](Tensor x) { return scale(x, 3); }).lower(Tensor(1.0f)); }, {"scale", "block_test_missing", "cpu"});
+  const Removed other{override_block<Scale>({.target = FfiTarget("block_test_scale", {{"factor", 1}})})};
+  expect_error<TypeError>([] { jit([](Tensor x) { return scale(x, 3); }).lower(Tensor(1.0f)); }, {"'factor'", "a field of the config"});
+  expect_error<TypeError>([] { register_ffi_handler("postern_x", block_test_scale); }, {"postern_"});
+}
+
+}  // namespace
+}  // namespace postern
