@@ -6,11 +6,14 @@
 
 namespace postern {
 
-/// compiled: one XLA program. staged: cut at its host calls into XLA programs that an orchestrator runs. evaluate: operation by operation.
-enum class Mode : std::uint8_t { compiled, staged, evaluate };
+/// How a program runs; values and errors are the same.
+/// compiled: as one XLA program; throws Error(unimplemented) for one that calls back where the plug-in knows no host functions.
+/// staged: cut at its host calls into XLA programs, the functions called between them; loops and branches that call are driven from the
+/// host. evaluate: operation by operation. automatic: compiled, or staged where the plug-in leaves no choice.
+enum class Mode : std::uint8_t { automatic, compiled, staged, evaluate };
 
 struct JitOptions {
-  Mode mode = Mode::compiled;
+  Mode mode = Mode::automatic;
   std::vector<int> donate = {};  // arguments whose memory the program may reuse; using them afterwards is an error
   std::string name = "main";     // of the program, in prints and errors
 };
@@ -39,6 +42,13 @@ class Jitted : public detail::BraceCall<Jitted<F>, F> {
   Executable compile(A&&... args) const {
     return with(
         std::index_sequence_for<A...>(), [](const detail::Entry& e, const detail::Key&) { return detail::compiled(e); }, true,
+        std::forward<A>(args)...);
+  }
+  /// The parts into which Mode::staged cuts the program.
+  template <class... A>
+  std::vector<StageInfo> stages(A&&... args) const {
+    return with(
+        std::index_sequence_for<A...>(), [](const detail::Entry& e, const detail::Key&) { return detail::stages(e); }, false,
         std::forward<A>(args)...);
   }
   /// The traced program in readable form.

@@ -24,6 +24,16 @@ struct EffectInfo {
   bool in_loop;  // may fire any number of times
 };
 
+/// A part of a staged program (Mode::staged), in the order in which they run.
+struct StageInfo {
+  std::string kind;  // "xla": one compiled program; "call", "tap", "hook", "print": a host function; "while", "scan", "cond": driven from
+                     // the host, the programs inside staged in their turn
+  std::string name;  // of a host function
+  Place place;
+  int equations;  // that it does
+  std::vector<Type> inputs, outputs;
+};
+
 /// A traced function. Prints as one line for each equation: results with types, operation, parameters, operands, place; of a block also
 /// whether lowering will take its default or which override.
 class TracedProgram {

@@ -69,6 +69,7 @@ std::string refusal(const Override& o, const Question& q) {
   if (!o.platform.empty() && o.platform != q.platform) return fmt::format("it is for {}", o.platform);
   if (o.when && !o.when(q.config.object.get(), q.operands)) return "its condition declines";
   if (o.keeps_default) return "";
+  if (!o.program && !native_calls.load(std::memory_order_relaxed)) return "the plug-in cannot enter native code";
   if (q.batched && !o.program && !o.batch) return "the block is batched and it has no batching method";
   if (q.batched && o.target && *o.batch != VmapMethod::expand_dims && *o.batch != VmapMethod::broadcast_all)
     return "a target cannot run for each element of a batch";
@@ -113,6 +114,7 @@ std::vector<std::uint64_t>*& recorded() {
   return list;
 }
 std::string current_platform() { return "cpu"; }
+std::atomic<bool> native_calls{true};
 
 }  // namespace postern::blocks
 

@@ -2,6 +2,7 @@
 #pragma once
 #include <postern/block.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -43,6 +44,9 @@ std::vector<std::uint64_t>*& recorded();
 
 /// The platform that programs are lowered for.
 std::string current_platform();
+
+/// Whether the plug-in can enter kernels and targets; the runtime says so.
+extern std::atomic<bool> native_calls;
 
 /// Adds the overrides that come with the library; called once. Defined in linalg_kernels.cc.
 void add_builtin_overrides();

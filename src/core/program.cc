@@ -61,6 +61,15 @@ Effect effect_of(const Program& program) {
   return effect;
 }
 
+bool has_site(const Equation& e) {
+  if (e.primitive->site) return true;
+  return e.params && std::ranges::any_of(programs_of(*e.params), [](const ProgramPtr& p) { return has_site(*p); });
+}
+
+bool has_site(const Program& program) {
+  return std::ranges::any_of(program.equations, [](const Equation& e) { return has_site(e); });
+}
+
 std::string to_string(const Program& program, const std::string& platform) {
   std::string out;
   print(program, platform, "", out);

@@ -42,6 +42,10 @@ struct Program {
 Effect effect_of(const Equation& equation);
 Effect effect_of(const Program& program);
 
+/// Whether a call or tap is somewhere in it; what blocks become is not looked at.
+bool has_site(const Equation& equation);
+bool has_site(const Program& program);
+
 /// One line for each equation: results with types, primitive, parameters, operands, what becomes of it on a platform, place.
 std::string to_string(const Program& program, const std::string& platform);
 

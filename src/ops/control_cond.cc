@@ -303,7 +303,7 @@ void cond_lower(Lowering& out, const Equation& e) {
 
 Tensors cond_evaluate(const Op& op, std::span<const Tensor> x) {
   const auto& p = op.as<CondParams>();
-  return postern::apply(*p.branches[at(x[0].item<std::int32_t>())], x.subspan(1));
+  return evaluate_program(p.branches[at(x[0].item<std::int32_t>())], x.subspan(1));
 }
 
 }  // namespace

@@ -212,7 +212,7 @@ Tensors scan_evaluate(const Op& op, std::span<const Tensor> x) {
       const Type type = slice_type_of(xs[i].type());
       in.emplace_back(type, over[i].data() + static_cast<std::size_t>(k) * type.byte_size());
     }
-    Tensors y = postern::apply(*p.body, in);
+    Tensors y = evaluate_program(p.body, in);
     for (std::size_t i = 0; i < stacks.size(); ++i) {
       const Tensor& part = y[p.carries + i];
       part.read(stacks[i].data() + static_cast<std::size_t>(k) * part.type().byte_size());

@@ -339,7 +339,7 @@ Tensors while_evaluate(const Op& op, std::span<const Tensor> x) {
     append(in, carry);
     return in;
   };
-  while (postern::apply(*p.condition, with(cc))[0].item<bool>()) carry = postern::apply(*p.body, with(bc));
+  while (evaluate_program(p.condition, with(cc))[0].item<bool>()) carry = evaluate_program(p.body, with(bc));
   return carry;
 }
 

@@ -25,7 +25,7 @@ void body_lower(Lowering& out, const Equation& e) {
 }
 template <class P>
 Tensors body_evaluate(const Op& op, std::span<const Tensor> x) {
-  return postern::apply(*op.as<P>().body, x);
+  return evaluate_program(op.as<P>().body, x);
 }
 template <class P>
 ParamsPtr body_with_programs(const Params* params, std::span<const ProgramPtr> programs) {

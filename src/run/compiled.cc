@@ -96,6 +96,13 @@ CompiledProgram::CompiledProgram(std::shared_ptr<const Module> module, std::size
     sites_.emplace_back(s, s->function);
     named_ = named_ || !s->function;
   }
+  if (!sites_.empty() && !Runtime::get().plugin().ffi()) {
+    const SiteSpec& s = *module_->sites.front();
+    PlaceScope at(s.place);
+    throw Error(ErrorCode::unimplemented, fmt::format("{}: the plug-in for {} cannot call host functions from a compiled program; run it "
+                                                      "with Mode::staged",
+                                                      host::describe(s), Runtime::get().platform()));
+  }
   loaded_ = load_text(module_->text);
 }
 

@@ -11,6 +11,7 @@
 #include "ops/hook.h"
 #include "run/array.h"
 #include "run/compiled.h"
+#include "run/stages.h"
 #include "run/start.h"
 #include "trace/trace.h"
 #include "transform/simplify.h"
@@ -34,6 +35,8 @@ struct Entry {
   std::shared_ptr<const void> like;
   std::shared_ptr<const Module> module;
   std::shared_ptr<const run::CompiledProgram> compiled;
+  run::StagedPrograms staged;
+  const run::StagedProgram* stages = nullptr;  // where the program runs so
   std::atomic<bool> ready{false};
   std::atomic<bool> has_blocks{false};
   const std::uint64_t overrides = blocks::generation();  // those that its blocks were decided by
@@ -160,6 +163,19 @@ void compile_entry(Entry& e) {
   });
 }
 
+Mode mode_of(const Entry& e) {
+  if (e.options->mode != Mode::automatic) return e.options->mode;
+  return run::Runtime::get().plugin().ffi() || !has_site(*e.program) ? Mode::compiled : Mode::staged;
+}
+
+void stage_entry(Entry& e) {
+  std::call_once(e.compiled_once, [&] {
+    const run::StagedProgram& stages = e.staged.of(e.program);
+    stages.compile();
+    e.stages = &stages;
+  });
+}
+
 }  // namespace
 
 const Entry& find(JitCore& core, const Key& key, const Tracer& tracer, bool compile) {
@@ -168,9 +184,9 @@ const Entry& find(JitCore& core, const Key& key, const Tracer& tracer, bool comp
     return e;
   std::call_once(e.traced_once, [&] { trace_entry(e, core, tracer); });
   if (!compile) return e;
-  if (core.options.mode == Mode::staged)
-    throw Error(ErrorCode::unimplemented, "jit: Mode::staged is not built yet; use Mode::compiled or Mode::evaluate");
-  if (core.options.mode == Mode::compiled) compile_entry(e);
+  const Mode mode = mode_of(e);
+  if (mode == Mode::staged) stage_entry(e);
+  if (mode == Mode::compiled) compile_entry(e);
   e.ready.store(true, std::memory_order_release);
   core.remember(e);
   return e;
@@ -185,11 +201,11 @@ void run(const Entry& e, const Key& key, std::span<Tensor> results) {
   Tensors inputs;
   for (const Tensor* t : key.leaves()) inputs.push_back(*t);
   inputs.insert(inputs.end(), e.captures.begin(), e.captures.end());
-  std::ranges::move(postern::apply(*e.program, inputs), results.begin());
+  std::ranges::move(e.stages ? e.stages->run(std::move(inputs)) : postern::apply(*e.program, inputs), results.begin());
 }
 
 std::shared_ptr<StartedRun> start(const Entry& e, const Key& key, const RunOptions& options) {
-  check(e.compiled != nullptr, "start: only programs of Mode::compiled can be started");
+  check(e.compiled != nullptr, "start: only programs that run as one XLA program (Mode::compiled) can be started");
   Tensors arguments;
   for (const Tensor* t : key.leaves()) arguments.push_back(*t);
   return start_run(e.compiled, std::move(arguments), options);
@@ -204,6 +220,10 @@ Executable compiled(const Entry& entry) {
   Entry& e = const_cast<Entry&>(entry);
   compile_entry(e);
   return Executable(e.compiled);
+}
+std::vector<StageInfo> stages(const Entry& entry) {
+  Entry& e = const_cast<Entry&>(entry);  // makes its own, under its lock
+  return e.staged.of(e.program).stages();
 }
 TracedProgram traced(const Entry& e) { return TracedProgram(e.program); }
 

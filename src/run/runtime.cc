@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "block/registry.h"
 #include "core/check.h"
 #include "core/log.h"
 #include "host/handler.h"
@@ -101,8 +102,11 @@ Runtime::Runtime(Config config) : config_(std::move(config)), plugin_(&pjrt::Plu
   platform_ = clients_[0]->platform_name();
   host::timeline::start_from_environment();
   host::set_tap_queue_limit(config_.tap_queue_bytes);
-  host::run_state_type = pjrt::register_type(*plugin_, "postern.run");
-  pjrt::register_handler(*plugin_, host::call_target, host::handle_call);
+  blocks::native_calls = plugin_->ffi() != nullptr;
+  if (plugin_->ffi()) {  // else only programs without calls are compiled whole
+    host::run_state_type = pjrt::register_type(*plugin_, "postern.run");
+    pjrt::register_handler(*plugin_, host::call_target, host::handle_call);
+  }
   main_lanes_ = clients_[0]->devices().size();
   for (std::size_t i = 0; i < main_lanes_ + spare_lanes; ++i) {
     lanes_.push_back(std::make_unique<Lane>());

@@ -75,5 +75,7 @@ Tensors apply(const Program& program, std::span<const Tensor> inputs);
 
 /// Runs one equation on concrete tensors; defined in run/, the only room that can.
 Tensors evaluate_now(const Primitive& primitive, const ParamsPtr& params, std::span<const Tensor> operands);
+/// Runs a program inside an equation that the host drives, such as the body of a loop: equation by equation, or staged as the whole is.
+Tensors evaluate_program(const ProgramPtr& program, std::span<const Tensor> inputs);
 
 }  // namespace postern

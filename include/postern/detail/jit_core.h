@@ -113,6 +113,7 @@ std::shared_ptr<StartedRun> start(const Entry& entry, const Key& key, const RunO
 Lowered lowered(const Entry& entry);
 Executable compiled(const Entry& entry);
 TracedProgram traced(const Entry& entry);
+std::vector<StageInfo> stages(const Entry& entry);
 bool tracing();
 
 template <class R>

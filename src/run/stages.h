@@ -1,0 +1,60 @@
+// StagedProgram: a program cut at its calls into XLA programs that run one after another, with the host functions between them.
+#pragma once
+#include <postern/program.h>
+
+#include <map>
+#include <mutex>
+#include <optional>
+
+#include "run/compiled.h"
+
+namespace postern::run {
+
+class StagedProgram;
+
+/// The staged forms of a program and of the programs inside it, each made once.
+class StagedPrograms {
+ public:
+  const StagedProgram& of(const ProgramPtr& program);
+
+ private:
+  std::mutex guard_;
+  std::map<ProgramPtr, std::unique_ptr<StagedProgram>> programs_;
+};
+
+/// Each equation runs as early as its operands allow, so the XLA programs are as few as the longest chain of calls needs.
+class StagedProgram {
+ public:
+  StagedProgram(const Program& program, StagedPrograms& family);
+
+  /// Compiles the XLA programs; without it the first run does. Throws CompileError.
+  void compile() const;
+  /// Host functions run on the calling thread; those that do not depend on each other and are not ordered, at the same time on several.
+  Tensors run(Tensors inputs) const;
+  std::vector<StageInfo> stages() const;
+
+ private:
+  /// Equations that one XLA program does.
+  struct Device {
+    std::vector<std::size_t> equations;
+    std::vector<ValueId> inputs, outputs;
+  };
+  struct Step {
+    Device device;                   // first, if it has equations
+    std::vector<std::size_t> host;   // then these
+    std::vector<ValueId> last_used;  // by this step
+  };
+
+  void cut();
+  void find_crossing();
+  std::shared_ptr<const CompiledProgram> compiled(std::size_t step) const;
+  void run_host(const Step& step, Tensors& values) const;
+
+  Program program_;
+  StagedPrograms* family_;
+  std::vector<Step> steps_;
+  mutable std::mutex guard_;
+  mutable std::vector<std::shared_ptr<const CompiledProgram>> compiled_;  // by step
+};
+
+}  // namespace postern::run

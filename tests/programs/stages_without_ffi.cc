@@ -1,0 +1,42 @@
+// With a plug-in whose programs cannot call back: they are staged, unless that is refused.
+#include <postern/linalg.h>
+#include <postern/postern.h>
+
+#include <cmath>
+#include <cstdio>
+
+namespace pn = postern;
+
+int failures = 0;
+void expect(bool ok, const char* what) {
+  if (ok) return;
+  std::printf("wrong: %s\n", what);
+  ++failures;
+}
+
+pn::Tensor twice(pn::Tensor x) {
+  return pn::call(
+      {.name = "twice"}, x.type(), [](float v) { return 2 * v; }, x);
+}
+
+int main() {
+  auto f = pn::jit([](pn::Tensor x) {
+    pn::print("loss {}", x * 2.5f);
+    return pn::fori_loop(
+        0, 3, [](pn::Tensor, pn::Tensor v) { return twice(v); }, x);
+  });
+  expect(f(pn::Tensor(1.0f)).item<float>() == 8, "a loop with calls");
+  expect(f.stages(pn::Tensor(1.0f)).size() == 3, "stages");
+  expect(pn::jit([](pn::Tensor x) { return x + 1.0f; })(pn::Tensor(1.0f)).item<float>() == 2, "a program without calls");
+  expect(pn::jit([](pn::Tensor x) { return x + 1.0f; }).stages(pn::Tensor(1.0f)).size() == 1, "it is one stage");
+  const pn::Tensor l = pn::linalg::cholesky(pn::eye(pn::DType::f32, 2, 2) * 4.0f);
+  expect(l.to_vector<float>()[0] == 2, "a block takes its default");
+  try {
+    pn::jit(twice, {.mode = pn::Mode::compiled})(pn::Tensor(1.0f));
+    expect(false, "compiled whole");
+  } catch (const pn::Error& e) {
+    std::printf("%s: %s\n", pn::to_string(e.code()), e.what());
+  }
+  pn::barrier();
+  return failures;
+}

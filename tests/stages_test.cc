@@ -1,0 +1,257 @@
+// Programs cut at their calls: the same values, firings, orders and errors as compiled whole, also where no program can call back.
+#include "support.h"
+
+#include <cmath>
+#include <filesystem>
+#include <latch>
+
+namespace postern {
+namespace {
+
+using namespace std::chrono_literals;
+using test::error_of, test::has, test::run_program;
+using Floats = std::vector<float>;
+
+constexpr Mode modes[] = {Mode::compiled, Mode::staged, Mode::evaluate};
+
+auto add_one(Tensor x, CallOptions options = {}) {
+  return call(
+      options, x.type(),
+      [](View<const float> in, View<float> out) {
+        for (std::int64_t i = 0; i < in.size(); ++i) out[i] = in[i] + 1;
+      },
+      x);
+}
+
+std::vector<std::string> kinds(const std::vector<StageInfo>& stages) {
+  std::vector<std::string> out;
+  for (const StageInfo& s : stages) out.push_back(s.kind);
+  return out;
+}
+using Kinds = std::vector<std::string>;
+
+TEST(Stages, CallsInAChainCutOnceMoreThanThereAreCalls) {
+  RecordProperty("covers", "STAGE-03");
+  auto f = jit([](Tensor x) { return add_one(sin(add_one(x * 2.0f))) - 1.0f; }, {.mode = Mode::staged});
+  EXPECT_EQ(kinds(f.stages(Tensor(1.0f))), (Kinds{"xla", "call", "xla", "call", "xla"}));
+  EXPECT_FLOAT_EQ(f(Tensor(1.0f)).item<float>(), std::sin(3.0f));
+}
+
+TEST(Stages, CallsAtTheEndsAndAlone) {
+  RecordProperty("covers", "STAGE-03");
+  auto alone = jit([](Tensor x) { return add_one(x); }, {.mode = Mode::staged});
+  EXPECT_EQ(kinds(alone.stages(Tensor(1.0f))), (Kinds{"call"}));
+  EXPECT_EQ(alone(Tensor(1.0f)).item<float>(), 2);
+  auto head = jit([](Tensor x) { return exp(add_one(x)); }, {.mode = Mode::staged});
+  EXPECT_EQ(kinds(head.stages(Tensor(1.0f))), (Kinds{"call", "xla"}));
+  EXPECT_FLOAT_EQ(head(Tensor(1.0f)).item<float>(), std::exp(2.0f));
+  auto tail = jit([](Tensor x) { return add_one(exp(x)); }, {.mode = Mode::staged});
+  EXPECT_EQ(kinds(tail.stages(Tensor(1.0f))), (Kinds{"xla", "call"}));
+  auto two = jit([](Tensor x) { return add_one(add_one(x)); }, {.mode = Mode::staged});
+  EXPECT_EQ(kinds(two.stages(Tensor(1.0f))), (Kinds{"call", "call"}));
+  EXPECT_EQ(two(Tensor(1.0f)).item<float>(), 3);
+  auto none = jit([](Tensor x) { return x; }, {.mode = Mode::staged});
+  EXPECT_TRUE(none.stages(Tensor(1.0f)).empty());
+  EXPECT_EQ(none(Tensor(4.0f)).item<float>(), 4);
+  auto constant = jit([](Tensor) { return full(type<float>({2}), 3.0); }, {.mode = Mode::staged});
+  EXPECT_EQ(constant(Tensor(1.0f)).to_vector<float>(), (Floats{3, 3}));
+}
+
+TEST(Stages, IndependentCallsRunAtTheSameTime) {
+  RecordProperty("covers", "STAGE-03");
+  std::latch both(2);
+  auto waits = [&](Tensor x) {
+    return call(
+        x.type(), [&both](float v) { return both.arrive_and_wait(), v; }, x);
+  };
+  auto f = jit([&](Tensor x) { return waits(x + 1.0f) * waits(x + 2.0f); }, {.mode = Mode::staged});
+  EXPECT_EQ(kinds(f.stages(Tensor(1.0f))), (Kinds{"xla", "call", "call", "xla"}));
+  EXPECT_EQ(f(Tensor(1.0f)).item<float>(), 6);
+}
+
+TEST(Stages, OneOfSeveralFails) {
+  auto fails = [](Tensor x, const char* text) {
+    return call(
+        {.name = text}, x.type(), [text](float v) -> float { return v > 1 ? throw std::runtime_error(text) : v; }, x);
+  };
+  auto f = jit([&](Tensor x) { return fails(x, "first") + fails(x + 5.0f, "second"); }, {.mode = Mode::staged});
+  const auto e = error_of<CallbackError>([&] { f(Tensor(0.0f)).item<float>(); });
+  ASSERT_TRUE(e);
+  EXPECT_EQ(e->site().name, "second");
+  EXPECT_EQ(jit([&](Tensor x) { return fails(x, "first"); }, {.mode = Mode::staged})(Tensor(0.0f)).item<float>(), 0);
+}
+
+TEST(Stages, CarryOnlyWhatIsNeeded) {
+  RecordProperty("covers", "STAGE-04");
+  auto f = jit(
+      [](Tensor a, Tensor b, Tensor unused) {
+        const Tensor hidden = exp(a);    // stays inside the first stage
+        const Tensor crossing = sin(b);  // is needed after the call
+        const Tensor y = add_one(hidden + crossing);
+        return std::pair{y * crossing, y};
+      },
+      {.mode = Mode::staged});
+  const Tensor a(1.0f), b = ones(type<float>({3})), c = ones(type<double>({7}));
+  const auto stages = f.stages(a, b, c);
+  ASSERT_EQ(kinds(stages), (Kinds{"xla", "call", "xla"}));
+  EXPECT_EQ(stages[0].inputs, (std::vector<Type>{type<float>(), type<float>({3})}));
+  EXPECT_EQ(stages[0].outputs, (std::vector<Type>{type<float>({3}), type<float>({3})}));
+  EXPECT_EQ(stages[2].inputs.size(), 2u);
+  EXPECT_EQ(stages[2].outputs, (std::vector<Type>{type<float>({3})}));
+  EXPECT_TRUE(stages[1].place.known());
+  const auto [product, y] = f(a, b, c);
+  EXPECT_FLOAT_EQ(y.to_vector<float>()[0], std::exp(1.0f) + std::sin(1.0f) + 1);
+}
+
+TEST(Stages, LoopsAndBranchesAreDrivenFromTheHost) {
+  RecordProperty("covers", "STAGE-05 EVAL-02");
+  for (const Mode mode : modes) {
+    int calls = 0;
+    auto counted = [&](Tensor x) {
+      return call(
+          {.effect = Effect::unordered}, x.type(), [&](float v) { return ++calls, v + 1; }, x);
+    };
+    auto loop = jit([&](Tensor x) { return while_loop([](Tensor v) { return v < 10.0f; }, counted, x); }, {.mode = mode});
+    EXPECT_EQ(loop(Tensor(0.0f)).item<float>(), 10);
+    EXPECT_EQ(calls, 10);
+    if (mode == Mode::staged) {
+      EXPECT_EQ(kinds(loop.stages(Tensor(0.0f))), (Kinds{"while"}));
+    }
+    calls = 0;
+    auto branch = jit(
+        [&](Tensor x) {
+          return cond(
+              x > 0.0f, counted, [](Tensor v) { return v * 3.0f; }, x);
+        },
+        {.mode = mode});
+    EXPECT_EQ(branch(Tensor(1.0f)).item<float>(), 2);
+    EXPECT_EQ(branch(Tensor(-1.0f)).item<float>(), -3);
+    EXPECT_EQ(calls, 1);
+    calls = 0;
+    auto stacked = jit(
+        [&](Tensor xs) {
+          return scan(
+              [&](Tensor carry, Tensor x) {
+                const Tensor next = counted(carry * x);
+                return std::pair{next, next * 2.0f};
+              },
+              Tensor(1.0f), xs);
+        },
+        {.mode = mode});
+    const auto [last, ys] = stacked(Tensor(Floats{1, 2, 3}));
+    EXPECT_EQ(last.item<float>(), 16);
+    EXPECT_EQ(ys.to_vector<float>(), (Floats{4, 10, 32}));
+    EXPECT_EQ(calls, 3);
+  }
+}
+
+TEST(Stages, ALoopWithoutCallsStaysWhole) {
+  auto f = jit(
+      [](Tensor x) {
+        return add_one(fori_loop(
+            0, 5, [](Tensor, Tensor v) { return v * 2.0f; }, x));
+      },
+      {.mode = Mode::staged});
+  EXPECT_EQ(kinds(f.stages(Tensor(1.0f))), (Kinds{"xla", "call"}));
+  EXPECT_EQ(f(Tensor(1.0f)).item<float>(), 33);
+}
+
+TEST(Stages, OrderIsKeptAcrossStages) {
+  RecordProperty("covers", "STAGE-09");
+  std::vector<std::string> expected;
+  for (const Mode mode : modes) {
+    std::vector<std::string> said;
+    auto say = [&](Tensor x, std::string word) {
+      return call(
+          {.effect = Effect::ordered}, x.type(), [&said, word](float v) { return said.push_back(fmt::format("{} {}", word, v)), v; }, x);
+    };
+    auto f = jit(
+        [&](Tensor x) {
+          tap({.ordered = true}, x, [&](float v) { said.push_back(fmt::format("before {}", v)); });
+          say(x * 100.0f, "aside");  // nothing needs it
+          Tensor y = fori_loop(
+              0, 3, [&](Tensor, Tensor v) { return say(v + 1.0f, "step"); }, x);
+          return tap({.ordered = true}, y * 2.0f, [&](float v) { said.push_back(fmt::format("after {}", v)); });
+        },
+        {.mode = mode});
+    EXPECT_EQ(f(Tensor(1.0f)).item<float>(), 8);
+    barrier();
+    if (expected.empty()) expected = said;
+    EXPECT_EQ(said, expected);
+  }
+  EXPECT_EQ(expected, (std::vector<std::string>{"before 1", "aside 100", "step 2", "step 3", "step 4", "after 8"}));
+}
+
+TEST(Stages, TransformedBeforeTheyAreCut) {
+  RecordProperty("covers", "STAGE-09");
+  auto square = [](Tensor x) {
+    return call_with_vjp(
+        x.type(), [](float v) { return v * v; },
+        [](View<const float> v, View<const float>, View<const float> ct, View<float> out) { out[0] = 2 * v[0] * ct[0]; }, x);
+  };
+  for (const Mode mode : modes) {
+    auto g = jit(grad([&](Tensor x) { return square(sin(x)) * 3.0f; }), {.mode = mode});
+    EXPECT_FLOAT_EQ(g(Tensor(0.5f)).item<float>(), 6 * std::sin(0.5f) * std::cos(0.5f));
+    auto batch = jit(vmap([&](Tensor x) { return square(x) + 1.0f; }), {.mode = mode});
+    EXPECT_EQ(batch(Tensor(Floats{1, 2, 3})).to_vector<float>(), (Floats{2, 5, 10}));
+  }
+}
+
+TEST(Stages, ErrorsReadTheSameInEveryMode) {
+  RecordProperty("covers", "STAGE-09");
+  std::vector<std::string> texts;
+  for (const Mode mode : modes) {
+    auto f = jit(
+        [](Tensor x) {
+          return fori_loop(
+              0, 5,
+              [](Tensor, Tensor v) {
+                return call(
+                    {.name = "picky"}, v.type(), [](float a) -> float { return a > 2 ? throw std::domain_error("too large") : a + 1; }, v);
+              },
+              x * 1.0f);
+        },
+        {.mode = mode});
+    const auto e = error_of<CallbackError>([&] { f(Tensor(0.0f)).item<float>(); });
+    ASSERT_TRUE(e);
+    texts.push_back(e->what());
+    EXPECT_EQ(f(Tensor(-3.0f)).item<float>(), 2) << "the next run works";
+  }
+  EXPECT_EQ(texts[1], texts[0]);
+  EXPECT_EQ(texts[2], texts[0]);
+}
+
+TEST(Stages, SeveralThreads) {
+  auto f = jit([](Tensor x) { return add_one(add_one(x * 2.0f) * 2.0f); }, {.mode = Mode::staged});
+  std::vector<std::jthread> threads;
+  std::atomic<int> wrong = 0;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 50; ++i)
+        if (f(Tensor(static_cast<float>(t))).item<float>() != static_cast<float>(4 * t + 3)) ++wrong;
+    });
+  threads.clear();
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST(Stages, EqualPartsAreCompiledOnce) {
+  RecordProperty("covers", "STAGE-07");
+  const test::TemporaryFolder cache;
+  const auto ended = run_program("stages_compiles", {}, {{"POSTERN_CACHE_DIR", cache.path()}});
+  EXPECT_EQ(ended.code, 0) << ended.out << ended.err;
+  const auto files = std::filesystem::directory_iterator(cache.path());
+  EXPECT_EQ(std::distance(begin(files), end(files)), 1) << "each compiled program is a file";
+}
+
+TEST(Stages, APlugInWithoutHostFunctions) {
+  RecordProperty("covers", "STAGE-01 STAGE-02");
+  const auto ended = run_program("stages_without_ffi", {}, {{"POSTERN_PLUGIN", POSTERN_TEST_LIBRARIES "/no_ffi.so"}});
+  EXPECT_EQ(ended.code, 0) << ended.out << ended.err;
+  EXPECT_EQ(ended.err, "");
+  EXPECT_TRUE(has(ended.out, "loss 2.5\n")) << ended.out;
+  EXPECT_TRUE(has(ended.out, "call 'twice'")) << ended.out;
+  EXPECT_TRUE(has(ended.out, "cannot call host functions from a compiled program; run it with Mode::staged")) << ended.out;
+}
+
+}  // namespace
+}  // namespace postern
