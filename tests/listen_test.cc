@@ -238,9 +238,50 @@ TEST(Listen, TheOperationThatMakesWhatIsNotFinite) {
   EXPECT_TRUE(
       has(error_of<CallbackError>([&] { trace::non_finite([](Tensor x) { return 1.0f / x; })(Tensor(0.0f)); })->what(), "'divide'"));
   EXPECT_EQ(jit(trace::non_finite([](Tensor x) { return sum(x * x); }))(tensor<float>({1, 2})).item<float>(), 5);
-  const auto d =
-      error_of<CallbackError>([] { jit(trace::non_finite(grad([](Tensor x) { return sqrt(x); })))(Tensor(0.0f)).item<float>(); });
-  EXPECT_TRUE(d && has(d->what(), "is infinite")) << "derivatives are watched too";
+}
+
+TEST(Listen, EachOperationIsWatchedOnceUnderEveryTransformation) {
+  auto f = [](Tensor x) {
+    x = scan(
+            [](Tensor c, Tensor v) {
+              return std::pair{checkpoint([](Tensor w) { return sin(w); })(c) * v, c};
+            },
+            x, tensor<float>({1, 2}))
+            .first;
+    return cond(
+        x > 0.5f, [](Tensor v) { return sqrt(v - 0.5f); }, [](Tensor v) { return v; }, x);
+  };
+  auto watched_once = [](auto g, const auto& x) {
+    const std::string text = jit(trace::non_finite(g)).program(x).text();
+    std::size_t operations = 0, checks = 0;
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) {
+      checks += has(line, "kind=operation");
+      operations += has(line, " = ") && has(line, "f32") && !has(line, "kind=operation") && !has(line, "literal");
+    }
+    EXPECT_GT(checks, 2u) << text;
+    EXPECT_LE(checks, operations) << text;
+  };
+  watched_once(f, Tensor(1.0f));
+  watched_once(grad(f), Tensor(1.0f));
+  watched_once(vmap(f), tensor<float>({1, 2}));
+  watched_once(vmap(grad(f)), tensor<float>({1, 2}));
+  auto fails_in = [](auto g, const Tensor& x, const char* part) {
+    test::expect_error<CallbackError>([&] { jit(trace::non_finite(g))(x).block_until_ready(); }, {part, "listen_test.cc:"});
+  };
+  fails_in(grad([](Tensor x) { return sqrt(x); }), Tensor(0.0f), "is infinite");
+  fails_in(grad([&](Tensor x) { return f(log(x)); }), Tensor(0.0f), "operation 'log'");
+  fails_in(vmap(f), tensor<float>({1, INFINITY}), "operation 'sin'");
+  fails_in([](Tensor x) { return while_loop([](Tensor v) { return v > 0.0f; }, [](Tensor v) { return 1.0f / (v - 1.0f); }, x); },
+           Tensor(2.0f), "operation 'divide'");
+  fails_in(
+      [](Tensor x) {
+        return call(
+            {.name = "host"}, type<float>(), [](float) { return NAN; }, x);
+      },
+      Tensor(0.0f), "operation 'host'");
+  EXPECT_EQ(jit(trace::non_finite(vmap(grad(f))))(tensor<float>({1, 2})).dims(), (Dims{2}));
+  EXPECT_EQ(grad(trace::non_finite([](Tensor x) { return x * x; }))(Tensor(3.0f)).item<float>(), 6);
 }
 
 /// A loop with a stats listener, an asynchronous histogram and a title that HTML has to escape.

@@ -3,6 +3,7 @@
 #pragma once
 #include <postern/jit.h>
 #include <postern/tap.h>
+#include <postern/transforms.h>
 
 #include <cstdint>
 #include <iosfwd>
@@ -125,28 +126,39 @@ inline Histogram histogram(const HistogramOptions& options = {}) { return Histog
 
 }  // namespace postern::listen
 
+namespace postern::detail {
+Leaves non_finite(const TensorFunction& f, const Leaves& x, const Place& place);
+}  // namespace postern::detail
+
 namespace postern::trace {
 
-/// While it lives, this thread's operations, traced or run, are followed by a tap that looks for what is not finite.
-class WatchFinite {
+/// What `non_finite` returns.
+template <class F>
+class NonFinite : public detail::BraceCall<NonFinite<F>, F> {
  public:
-  WatchFinite();
-  ~WatchFinite();
-  WatchFinite(const WatchFinite&) = delete;
+  NonFinite(F f, Place place) : f_(std::make_shared<F>(std::move(f))), place_(place) {}
+  template <class... A>
+  auto invoke(A&&... arguments) const {
+    return detail::with_boxed<F>(
+        [this]<class... B>(const B&... x) {
+          const detail::Flat<F, B...> flat(f_, x...);
+          const detail::Leaves y = detail::non_finite(flat, detail::leaves_of(x...), place_);
+          return detail::with_leaves(flat.like(), y);
+        },
+        std::forward<A>(arguments)...);
+  }
 
  private:
-  void* before_;
+  std::shared_ptr<F> f_;
+  Place place_;
 };
 
 /// The function `f` with a tap on every operation in it, those in loops and branches included: the first one that makes a nan or an
-/// infinity out of operands that have none ends the run with a CallbackError that names the operation and your line.
-/// `jit(trace::non_finite(f))`; to see derivatives too `jit(trace::non_finite(grad(f)))`. Slow, for finding out.
+/// infinity out of operands that have none ends the run with a CallbackError that names the operation and your line. Under it derivatives
+/// are watched too: `jit(trace::non_finite(grad(f)))`. Slow, for finding out.
 template <class F>
-auto non_finite(F f) {
-  return [f = std::move(f)](auto&&... arguments) {
-    const WatchFinite watch;
-    return f(std::forward<decltype(arguments)>(arguments)...);
-  };
+NonFinite<F> non_finite(F f, Place place = Place::current()) {
+  return {std::move(f), place};
 }
 
 }  // namespace postern::trace

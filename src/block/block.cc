@@ -37,7 +37,6 @@ std::span<const Tensor> first_of(std::span<const Tensor> x, std::size_t n) { ret
 
 /// The program of `f`, simplified; captures become its inputs number `at`, and so do they in `operands`.
 ProgramPtr closed(const std::string& name, std::size_t at, Tensors& operands, const TensorFunction& f) {
-  const Unwatched unwatched;
   const Closed c = trace_program(name, types_of(operands), f);
   Program p = *simplify(*c.program);
   const auto first = static_cast<std::ptrdiff_t>(at), count = static_cast<std::ptrdiff_t>(operands.size());

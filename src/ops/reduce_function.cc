@@ -121,7 +121,6 @@ ProgramPtr reducer_of(const CombineFunction& function, const Types& elements) {
   Types arguments = elements;
   arguments.insert(arguments.end(), elements.begin(), elements.end());
   const auto count = static_cast<std::ptrdiff_t>(elements.size());
-  const Unwatched unwatched;
   const Closed closed = trace_program("reduce", arguments, [&](std::span<const Tensor> a) {
     return function({a.begin(), a.begin() + count}, {a.begin() + count, a.end()});
   });

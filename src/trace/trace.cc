@@ -5,7 +5,6 @@
 #include "trace/literal.h"
 
 #include <cstring>
-#include <utility>
 
 namespace postern {
 
@@ -105,11 +104,7 @@ Closed Trace::finish(std::span<const Tensor> outputs) {
   return {std::make_shared<const Program>(std::move(program_)), std::move(captures_)};
 }
 
-namespace {
-
-thread_local Watcher current_watcher = nullptr;
-
-Tensors record_or_run(const Primitive& primitive, ParamsPtr params, std::span<const Tensor> operands) {
+Tensors bind_n(const Primitive& primitive, ParamsPtr params, std::span<const Tensor> operands) {
   if (Trace* trace = Trace::current()) return trace->record(primitive, std::move(params), operands);
   for (const Tensor& t : operands) {
     check(t.has_value(), "{}: an operand is an empty Tensor, one that was never given a value", primitive.name);
@@ -117,19 +112,6 @@ Tensors record_or_run(const Primitive& primitive, ParamsPtr params, std::span<co
           to_string(t.type()));
   }
   return evaluate_now(primitive, params, operands);
-}
-
-}  // namespace
-
-Watcher set_watcher(Watcher watcher) { return std::exchange(current_watcher, watcher); }
-
-Tensors bind_n(const Primitive& primitive, ParamsPtr params, std::span<const Tensor> operands) {
-  if (!current_watcher) [[likely]]
-    return record_or_run(primitive, std::move(params), operands);
-  const Unwatched unwatched;
-  Tensors results = record_or_run(primitive, std::move(params), operands);
-  unwatched.before()(primitive, operands, results);
-  return results;
 }
 
 Tensor bind1(const Primitive& primitive, ParamsPtr params, std::span<const Tensor> operands) {

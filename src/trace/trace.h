@@ -50,21 +50,6 @@ inline Tensor bind1(const Primitive& primitive, ParamsPtr params, std::initializ
   return bind1(primitive, std::move(params), std::span(operands.begin(), operands.size()));
 }
 
-/// Sees each operation that this thread records or runs, for tools that watch programs; returns the one before. Null for none.
-using Watcher = void (*)(const Primitive& primitive, std::span<const Tensor> operands, std::span<const Tensor> results);
-Watcher set_watcher(Watcher watcher);
-/// Functions that must stay as they are written, such as that of a reduce, are traced unwatched.
-class Unwatched {
- public:
-  Unwatched() : before_(set_watcher(nullptr)) {}
-  ~Unwatched() { set_watcher(before_); }
-  Unwatched(const Unwatched&) = delete;
-  Watcher before() const { return before_; }
-
- private:
-  Watcher before_;
-};
-
 using TensorFunction = std::function<Tensors(std::span<const Tensor>)>;
 
 /// The program of `f` for arguments of these types.
