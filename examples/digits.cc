@@ -1,7 +1,9 @@
 // Learns to read handwritten digits with a network of two layers. An epoch of training is one compiled loop that asks this process for each
 // minibatch; a second program has this process count a confusion matrix, and decides by it when to stop.
 //
-//   digits [--seed NUMBER] [--data FILE]
+// While it trains it can be watched: a progress bar on a terminal, a page with curves, every loss for NumPy.
+//
+//   digits [--seed NUMBER] [--data FILE] [--report FILE.html] [--record FILE.npy]
 #include <postern/postern.h>
 #include <unistd.h>
 
@@ -9,6 +11,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <optional>
 #include <tuple>
 
 #include "digits_data.h"
@@ -140,13 +143,40 @@ State adam(const State& s, const Model& gradient) {
   return next;
 }
 
-/// One step with a minibatch that the deck deals, and the loss before it.
-std::pair<State, pn::Tensor> step(const State& s, Deck& deck) {
+struct Options {
+  unsigned seed = 1;
+  std::string data = POSTERN_EXAMPLE_DATA "/digits.csv.gz", report, record;
+};
+
+/// What listens while the compiled loop trains.
+struct Listeners {
+  pn::listen::Stats stats = pn::listen::stats();
+  pn::listen::Histogram histogram = pn::listen::histogram();
+  std::optional<pn::listen::Progress> bar;
+  std::optional<pn::listen::Record> record;
+
+  Listeners(const Options& options, std::int64_t steps) {
+    if (isatty(STDERR_FILENO)) bar = pn::listen::progress(steps, {.label = "training"});
+    if (!options.record.empty()) record = pn::listen::record(options.record);
+  }
+
+  void show(const State& s, const pn::Tensor& loss, const Model& gradient) const {
+    pn::tap({.name = "loss"}, loss, stats);
+    pn::tap({.name = "gradient"}, gradient, stats);
+    pn::tap({.name = "weights", .mode = pn::TapMode::async, .every = 50}, std::pair{s.model[0], s.model[2]}, histogram);
+    if (bar) pn::tap({.name = "loss"}, loss, *bar);
+    if (record) pn::tap({.name = "loss", .mode = pn::TapMode::async}, loss, *record);
+  }
+};
+
+/// One step with a minibatch that the deck deals.
+State step(const State& s, Deck& deck, const Listeners& listeners) {
   const auto [images, labels] = pn::call(
       {.name = "minibatch", .effect = pn::Effect::ordered}, std::pair{pn::type<float>({batch, pixels}), pn::type<std::int32_t>({batch})},
       [&deck](pn::View<float> rows, pn::View<std::int32_t> classes_of_rows) { deck.deal(rows, classes_of_rows); });
   const auto [value, gradient] = pn::value_and_grad(loss)(s.model, images, labels);
-  return {adam(s, gradient), value};
+  listeners.show(s, value, gradient);
+  return adam(s, gradient);
 }
 
 /// Has the process count how the model does on `data`; the result is the part recognised of each class.
@@ -169,14 +199,22 @@ std::pair<Watch, pn::Tensor> look(const Model& m, const Watch& before, const Dat
   return {now, now.waited >= patience};
 }
 
-void run(unsigned seed, const std::string& file) {
-  const std::vector<Images> parts = digits::split(digits::read(file), seed, {0.75, 0.85});
+void run(const Options& options) {
+  const unsigned seed = options.seed;
+  const std::vector<Images> parts = digits::split(digits::read(options.data), seed, {0.75, 0.85});
   const Data watched(parts[1]), tested(parts[2]);
   const std::int64_t steps_an_epoch = parts[0].size() / batch;
   Deck deck(parts[0], seed);
   Confusion confusion;
+  const Listeners listeners(options, most_epochs * steps_an_epoch);
+  pn::record_timeline(!options.report.empty());
 
-  const auto train = pn::jit([&](State s) { return pn::scan([&](State now) { return step(now, deck); }, s, {.length = steps_an_epoch}); });
+  const auto train = pn::jit(
+      [&](State s) {
+        return pn::fori_loop(
+            0, steps_an_epoch, [&](pn::Tensor, State now) { return step(now, deck, listeners); }, s);
+      },
+      {.name = "training"});
   const auto check = pn::jit([&](Model m, Watch w) { return look(m, w, watched, confusion); });
   const auto test = pn::jit([&](Model m) { return recalls(m, tested, confusion); });
 
@@ -185,22 +223,18 @@ void run(unsigned seed, const std::string& file) {
   State state{start, zeros_like(start), zeros_like(start), pn::Tensor(0.0f)};
   Watch watch{start, pn::Tensor(0.0f), pn::Tensor(0)};
   train.compile(state);
-  const bool terminal = isatty(STDERR_FILENO);
   std::chrono::duration<double, std::micro> training{0};
   int epoch = 0;
   for (bool stop = false; !stop && epoch < most_epochs; ++epoch) {
     const auto began = std::chrono::steady_clock::now();
-    pn::Tensor losses, enough;
-    std::tie(state, losses) = train(state);
-    losses.block_until_ready();
+    state = train(state);
+    state.steps.block_until_ready();
     training += std::chrono::steady_clock::now() - began;
+    pn::Tensor enough;
     std::tie(watch, enough) = check(state.model, watch);
     stop = enough.item<bool>();
-    if (terminal)
-      std::fprintf(stderr, "\repoch %3d  loss %.4f  right %.1f%%  best %.1f%%", epoch + 1,
-                   static_cast<double>(pn::mean(losses).item<float>()), 100.0 * confusion.accuracy(), 100.0 * watch.score.item<float>());
   }
-  if (terminal) std::fprintf(stderr, "\r\033[K");
+  if (listeners.bar) std::fprintf(stderr, "\n\n");
 
   test(watch.best).block_until_ready();
   const std::int64_t steps = epoch * steps_an_epoch;
@@ -212,24 +246,29 @@ void run(unsigned seed, const std::string& file) {
               static_cast<long long>(confusion.fills));
   std::printf("time per step   %.1f us\n", training.count() / static_cast<double>(steps));
   confusion.print();
+  pn::barrier();
+  if (!options.report.empty()) pn::report(options.report, {.title = "Learning to read digits"});
   if (confusion.accuracy() < 0.96f) throw std::runtime_error("the accuracy must be at least 0.96");
 }
 
 }  // namespace
 
 int main(int count, char** arguments) try {
-  unsigned seed = 1;
-  std::string file = POSTERN_EXAMPLE_DATA "/digits.csv.gz";
+  Options options;
   for (int i = 1; i < count; i += 2) {
     const std::string name = arguments[i], value = i + 1 < count ? arguments[i + 1] : "";
     if (name == "--data" && !value.empty())
-      file = value;
+      options.data = value;
+    else if (name == "--report" && !value.empty())
+      options.report = value;
+    else if (name == "--record" && !value.empty())
+      options.record = value;
     else if (name == "--seed" && !value.empty() && value.find_first_not_of("0123456789") == std::string::npos && value.size() < 10)
-      seed = static_cast<unsigned>(std::stoul(value));
+      options.seed = static_cast<unsigned>(std::stoul(value));
     else
-      return std::fprintf(stderr, "usage: digits [--seed NUMBER] [--data FILE]\n"), 2;
+      return std::fprintf(stderr, "usage: digits [--seed NUMBER] [--data FILE] [--report FILE.html] [--record FILE.npy]\n"), 2;
   }
-  run(seed, file);
+  run(options);
   return 0;
 } catch (const std::exception& e) {
   std::fprintf(stderr, "digits: %s\n", e.what());
