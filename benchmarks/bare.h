@@ -12,7 +12,8 @@ namespace bench {
 
 class Bare {
  public:
-  /// Compiles StableHLO for one device. Its custom calls to "bench_identity" copy their operand.
+  /// Compiles StableHLO for one device. Its custom calls to "bench_identity" copy their operand, those to
+  /// "bench_look" read its first element.
   explicit Bare(const std::string& stablehlo);
 
   /// The argument of all later runs.

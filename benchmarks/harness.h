@@ -79,5 +79,10 @@ void dispatch(Report&);
 void trace_lower(Report&);
 void memory(Report&);
 void soak(Report&);
+void tap_sync(Report&);
+void tap_async(Report&);
+void tap_overlap(Report&);
+void tap_tax(Report&);
+void tap_queue(Report&);
 
 }  // namespace bench

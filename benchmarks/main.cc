@@ -15,6 +15,11 @@ constexpr bench::Benchmark benchmarks[] = {
     {"dispatch", "an execution without calls", bench::dispatch},
     {"trace_lower", "tracing and lowering long programs", bench::trace_lower},
     {"memory", "peak memory of a large call", bench::memory},
+    {"tap_sync", "a synchronous tap in a compiled loop, from 4 B to 256 MiB", bench::tap_sync},
+    {"tap_async", "asynchronous taps: of the program's time, delivered, large", bench::tap_async},
+    {"tap_overlap", "listeners beside compute", bench::tap_overlap},
+    {"tap_tax", "statistics of every layer of a training step", bench::tap_tax},
+    {"tap_queue", "a full queue of taps, and 1e7 of them", bench::tap_queue},
     {"soak", "resident memory over 1e7 calls and 1e5 executions", bench::soak},
 };
 

@@ -87,6 +87,63 @@ def trace_lower():
     emit("trace_lower/1000_calls", lower_ms(calls, 1000), "ms")
 
 
+def tap_async():
+    steps = 2000
+
+    def step(i, v):
+        v = v + 1
+        jax.debug.callback(lambda x: None, v)
+        return v
+
+    f = jax.jit(lambda x: jax.lax.fori_loop(0, steps, step, x))
+
+    def run(x):
+        y = jax.block_until_ready(f(x))
+        jax.effects_barrier()
+        return y
+
+    emit("tap_async/loop", median_ns(run, jnp.float32(0)) / steps / 1e3, "us", ", debug.callback")
+
+
+def tap_overlap():
+    taps = 200
+
+    def program(tapped):
+        def step(i, carry):
+            v, rounds = carry
+            v = jax.lax.fori_loop(0, rounds, lambda i, w: jnp.sin(w) * 1.01, v)
+            if tapped:
+                jax.debug.callback(lambda x: time.sleep(0.001), jnp.sum(v))
+            return v, rounds
+
+        return jax.jit(lambda x, rounds: jax.lax.fori_loop(0, taps, step, (x, rounds))[0])
+
+    x = jnp.ones(4096, jnp.float32)
+    alone, tapped = program(False), program(True)
+    for f in (alone, tapped):
+        timed(f, x, jnp.int32(1))
+    rounds = jnp.int32(max(1, int(10 * 200e6 / timed(alone, x, jnp.int32(10)))))
+
+    def total():
+        timed(tapped, x, rounds)
+        jax.effects_barrier()
+
+    def listen():
+        for _ in range(taps):
+            time.sleep(0.001)
+
+    def median_of(act):
+        times = []
+        for _ in range(5):
+            start = time.perf_counter_ns()
+            act()
+            times.append(time.perf_counter_ns() - start)
+        return statistics.median(times)
+
+    longer = max(median_of(lambda: timed(alone, x, rounds)), median_of(listen))
+    emit("tap_overlap", median_of(total) / longer, "times", ", debug.callback")
+
+
 def status_kib(key):
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) for line in status if line.startswith(key))

@@ -372,6 +372,129 @@ TEST(Block, WrongOverridesAreRefused) {
   expect_error<TypeError>([] { jit([](Tensor x) { return scale(x, 3); })(Tensor(1.0f)); }, {"scale", "gives ()", "f32[]"});
 }
 
+TEST(Block, PrintsShowThePathThatLoweringTakes) {
+  RecordProperty("covers", "BLOCK-12");
+  auto f = jit([](Tensor v) { return scale(v, 3); });
+  const Tensor x = tensor<float>({1, 2});
+  EXPECT_TRUE(has(f.program(x).text(), "block[block=scale{factor = 3}] %0  -> default on cpu")) << f.program(x);
+  int fired = 0;
+  const Removed kernel{native_scale(fired)};
+  const Removed target{override_block<Scale>({.platform = "cuda", .target = "cuda_scale"})};
+  EXPECT_TRUE(has(f.program(x).text(), "-> kernel at")) << f.program(x);
+  EXPECT_TRUE(has(f.program(x).text("cuda"), "-> target cuda_scale on cuda")) << f.program(x).text("cuda");
+}
+
+struct Bend {
+  static constexpr std::string_view name = "bend";
+};
+Tensor bend(const Tensor& x) {
+  return block(
+      Bend{}, [](Tensor v) { return tanh(v); }, x);
+}
+
+TEST(Block, AnOwnDerivativeKeepsWhatItWants) {
+  RecordProperty("covers", "BLOCK-08");
+  int forward = 0, backward = 0;
+  const Removed handle{
+      override_block<Bend>({.program = [](const Bend&, std::span<const Tensor> x) { return std::vector<Tensor>{tanh(x[0])}; },
+                            .vjp = {.forward =
+                                        [&](const Bend&, std::span<const Tensor> x) {
+                                          ++forward;
+                                          const Tensor y = tanh(x[0]);
+                                          return std::pair{std::vector<Tensor>{y}, std::vector<Tensor>{1.0f - y * y, Tensor(10.0f)}};
+                                        },
+                                    .backward =
+                                        [&](const Bend&, std::span<const Tensor> kept, std::span<const Tensor> ct) {
+                                          ++backward;
+                                          return std::vector<Tensor>{kept[0] * kept[1] * ct[0]};  // ten times too much: seen to be used
+                                        }}})};
+  auto f = [](Tensor x) { return sum(bend(x)); };
+  const Tensor zero = tensor<float>({0, 0});
+  EXPECT_EQ(grad(f)(zero).to_vector<float>(), (Floats{10, 10}));
+  EXPECT_EQ(jit(vmap(grad(f)))(reshape(zero, {2, 1})).to_vector<float>(), (Floats{10, 10}));
+  EXPECT_EQ(jit(grad([&](Tensor x) { return sum(vmap(bend)(x)); }))(zero).to_vector<float>(), (Floats{10, 10}));
+  auto loop = [](Tensor x) {
+    return sum(fori_loop(
+        0, 2, [](Tensor, Tensor v) { return bend(v); }, x));
+  };
+  EXPECT_EQ(jit(grad(loop))(zero).to_vector<float>(), (Floats{100, 100}));
+  EXPECT_GT(forward, 0);
+  EXPECT_GT(backward, 0);
+  // An operand that is the same for the whole batch gets the sum.
+  EXPECT_EQ(jit(grad([](Tensor x) {
+              return sum(vmap([&](Tensor) { return bend(x); })(tensor<float>({1, 2, 3})));
+            }))(Tensor(0.0f))
+                .item<float>(),
+            30);
+}
+
+TEST(Block, WrongOwnDerivativesAreRefused) {
+  auto with = [](std::vector<Tensor> cotangents) {
+    return override_block<Bend>(
+        {.program = [](const Bend&, std::span<const Tensor> x) { return std::vector<Tensor>{tanh(x[0])}; },
+         .vjp = {.forward =
+                     [](const Bend&, std::span<const Tensor> x) {
+                       return std::pair{std::vector<Tensor>{tanh(x[0])}, std::vector<Tensor>{}};
+                     },
+                 .backward = [=](const Bend&, std::span<const Tensor>, std::span<const Tensor>) { return cotangents; }}});
+  };
+  auto slope = [] { grad([](Tensor x) { return sum(bend(x)); })(tensor<float>({0, 0})); };
+  {
+    const Removed handle{with({})};
+    expect_error<TypeError>(slope, {"bend", "0 cotangents for 1 operands"});
+  }
+  const Removed handle{with({Tensor(1.0f)})};
+  expect_error<TypeError>(slope, {"bend", "f32[]", "operand 0, which is f32[2]"});
+  expect_error<TypeError>(
+      [] {
+        override_block<Bend>({.program = [](const Bend&, std::span<const Tensor> x) { return std::vector<Tensor>{x[0]}; },
+                              .vjp = {.backward = [](const Bend&, std::span<const Tensor>, std::span<const Tensor> ct) {
+                                return std::vector<Tensor>{ct[0]};
+                              }}});
+      },
+      {"bend", "both forward and backward"});
+}
+
+TEST(Block, CapturesUnderBatchesDerivativesAndOverrides) {
+  auto f = [](Tensor x, Tensor w) {
+    return block(
+        Scale{2}, [&](Tensor v) { return v * w; }, x);
+  };
+  const Tensor three(3.0f), rows = tensor<float>({1, 2});
+  auto slopes = vmap(grad<0, 1>(f), {.in_axes = {unmapped, 0}});
+  EXPECT_EQ(std::get<0>(jit(slopes)(three, rows)).to_vector<float>(), (Floats{1, 2}));
+  EXPECT_EQ(std::get<1>(jit(slopes)(three, rows)).to_vector<float>(), (Floats{3, 3}));
+  auto second = grad([&](Tensor w) { return sum(vmap(f, {.in_axes = {unmapped, 0}})(three, w)); });
+  EXPECT_EQ(jit(second)(rows).to_vector<float>(), (Floats{3, 3}));
+  // An override sees the operands alone: it is used once for the whole batch.
+  int fired = 0;
+  const Removed handle{native_scale(fired, VmapMethod::sequential)};
+  EXPECT_EQ(jit(vmap(f, {.in_axes = {unmapped, 0}}))(three, rows).to_vector<float>(), (Floats{6, 6}));
+}
+
+TEST(Block, TangentsAloneDoNotBatchTheBlock) {
+  int fired = 0;
+  const Removed handle{native_scale(fired)};  // without a batching method
+  const Tensor x = tensor<float>({1, 2, 3});
+  EXPECT_EQ(jit(jacfwd([](Tensor v) { return scale(v, 2); }))(x).to_vector<float>(), (Floats{2, 0, 0, 0, 2, 0, 0, 0, 2}));
+  EXPECT_EQ(fired, 0) << "its value is not asked for";
+  auto both = jit([](Tensor v) {
+    return vmap([&](Tensor t) { return jvp([](Tensor u) { return scale(u, 2); }, v, t); }, {.out_axes = 0})(eye<float>(3)).first;
+  });
+  EXPECT_EQ(both(x).to_vector<float>(), (Floats{2, 4, 6, 2, 4, 6, 2, 4, 6}));
+  EXPECT_EQ(fired, 1);
+}
+
+TEST(Block, DeadElementsOfABatchDoNotFail) {
+  const Tensor batch = tensor<float>({4, 2, 2, 3, 1, 2, 2, 1}, {2, 2, 2});
+  auto f = jit(vmap([](Tensor p, Tensor a) {
+    return cond(
+        p, [](Tensor m) { return linalg::cholesky(m, linalg::Failure::error); }, [](Tensor m) { return m; }, a);
+  }));
+  EXPECT_EQ(f(tensor<bool>({true, false}), batch).to_vector<float>()[4], 1);
+  expect_error<CallbackError>([&] { f(tensor<bool>({false, true}), batch).to_vector<float>(); }, {"linalg.cholesky", "matrix 1"});
+}
+
 // --- FFI targets ----------------------------------------------------------------------------------------------------------------------
 
 namespace ffi = xla::ffi;
@@ -394,6 +517,39 @@ TEST(Block, TargetsGetTheConfigAsTypedAttributes) {
   EXPECT_EQ(jit([](Tensor v) { return scale(v, 0.1) + 0.0f; })(x).to_vector<float>(), (Floats{1 * 0.1f + 100, 2 * 0.1f + 100}));
   EXPECT_EQ(scale(x, 3).to_vector<float>(), (Floats{103, 106}));
   EXPECT_EQ(vmap([](Tensor v) { return scale(v, 3); })(x).to_vector<float>(), (Floats{103, 106}));
+}
+
+ffi::Error copy_handler(ffi::Buffer<ffi::F32> in, ffi::Result<ffi::Buffer<ffi::F32>> out, bool in_place) {
+  if (in_place && in.typed_data() != out->typed_data()) return ffi::Error::Internal("not in place");
+  std::copy_n(std::vector<float>(in.typed_data(), in.typed_data() + in.element_count()).data(), in.element_count(), out->typed_data());
+  return ffi::Error::Success();
+}
+XLA_FFI_DEFINE_HANDLER_SYMBOL(block_test_copy, copy_handler,
+                              ffi::Ffi::Bind().Arg<ffi::Buffer<ffi::F32>>().Ret<ffi::Buffer<ffi::F32>>().Attr<bool>("in_place"));
+
+TEST(Block, TargetsMayAskForLayoutsAndMemory) {
+  RecordProperty("covers", "BLOCK-14 CALL-20");
+  register_ffi_handler("block_test_copy", block_test_copy, "cpu", true);
+  const Tensor x = tensor<float>({1, 2, 3, 4, 5, 6}, {2, 3});
+  FfiTarget copy("block_test_copy", {{"in_place", false}});
+  copy.operand_layouts = {{0, 1}};  // column-major
+  auto f = [&](Tensor v) { return ffi_call(copy, type<float>({3, 2}), std::nullopt, v); };
+  EXPECT_EQ(jit(f)(x).to_vector<float>(), (Floats{1, 4, 2, 5, 3, 6})) << "the transpose, by its layout";
+  expect_error<TypeError>([&] { vmap(f)(reshape(x, {1, 2, 3})); }, {"block_test_copy", "no batching method"});
+  copy.operand_layouts = {{}};
+  copy.result_layouts = {{0, 1}};
+  EXPECT_EQ(jit(f)(x).to_vector<float>(), (Floats{1, 4, 2, 5, 3, 6}));
+  copy.result_layouts = {{0, 0}};
+  expect_error<TypeError>([&] { f(x); }, {"block_test_copy", "result 0", "[0, 0]"});
+  copy.result_layouts = {{0}, {1}};
+  expect_error<TypeError>([&] { f(x); }, {"2 result layouts for 1 results"});
+
+  FfiTarget in_place("block_test_copy", {{"in_place", true}});
+  in_place.aliases = {{0, 0}};
+  auto g = [&](Tensor v) { return ffi_call(in_place, v, VmapMethod::broadcast_all, v + 1.0f); };
+  EXPECT_EQ(jit(g)(x).to_vector<float>(), (Floats{2, 3, 4, 5, 6, 7}));
+  in_place.aliases = {{0, 1}};
+  expect_error<TypeError>([&] { g(x); }, {"alias of result 0 to operand 1"});
 }
 
 TEST(Block, TargetsThatNobodyRegisteredAreReportedBeforeCompiling) {

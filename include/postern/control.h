@@ -13,7 +13,7 @@ namespace postern {
 template <class Then, class Else, class... Operands>
 auto cond(const Operand& pred, Then then_fn, Else else_fn, const Operands&... operands) {
   return [&]<class... B>(const B&... x) {
-    detail::Branches<detail::plain_result<Then, B...>, B...> branches;
+    detail::Branches<detail::branch_result<Then, B...>, B...> branches;
     branches.add(std::move(else_fn), "cond: the second branch", pred.place(), x...);
     branches.add(std::move(then_fn), "cond: the second branch", pred.place(), x...);
     const detail::Leaves y = detail::cond("cond", pred.tensor(), branches.functions, detail::leaves_of(x...), pred.place());

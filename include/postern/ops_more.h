@@ -33,8 +33,8 @@ std::vector<Tensor> associative_scan(const CombineFunction& function, const std:
 struct ConvPadding {
   enum class Kind : std::uint8_t { valid, same, pairs };
   ConvPadding() = default;
-  ConvPadding(std::string_view name);
-  ConvPadding(const char* name) : ConvPadding(std::string_view(name)) {}
+  ConvPadding(std::string_view name, Place place = Place::current());
+  ConvPadding(const char* name, Place place = Place::current()) : ConvPadding(std::string_view(name), place) {}
   ConvPadding(std::vector<std::pair<std::int64_t, std::int64_t>> low_high) : kind(Kind::pairs), pairs(std::move(low_high)) {}
   ConvPadding(std::initializer_list<std::pair<std::int64_t, std::int64_t>> low_high) : kind(Kind::pairs), pairs(low_high) {}
   Kind kind = Kind::valid;

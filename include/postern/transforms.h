@@ -113,6 +113,14 @@ detail::Batched<F> vmap(F f, VmapOptions options = {}, Place place = Place::curr
   return {std::move(f), std::move(options), place};
 }
 
+/// f, written for arguments of few axes, for arguments with more in front: `vectorize(f, "(n),(n)->()")` takes f32[4,3] and f32[3] to
+/// f32[4]. The signature names the axes that f sees; equal names must have equal extents, the axes before them broadcast. As
+/// jax.numpy.vectorize.
+template <class F>
+detail::Vectorized<F> vectorize(F f, std::string signature, Place place = Place::current()) {
+  return {std::move(f), std::move(signature), place};
+}
+
 // --- rules of one's own -------------------------------------------------------------------------------------------------------------
 
 /// x, whose derivative is zero on purpose.

@@ -1,6 +1,9 @@
 // Calls of XLA FFI handlers by name.
 #include "block/target.h"
 
+#include <algorithm>
+#include <numeric>
+
 #include "block/block.h"
 #include "core/check.h"
 #include "ops/family.h"
@@ -123,6 +126,15 @@ void target_lower(Lowering& out, const Equation& e) {
   out.write("}} : ({}) -> ({})\n", in_types, out_types);
 }
 
+/// A layout names each axis once; an empty one is row-major.
+void require_layout(const std::string& target, const char* what, std::size_t i, const Dims& layout, const Dims& dims) {
+  Dims sorted = layout, axes(dims.size());
+  std::ranges::sort(sorted);
+  std::iota(axes.begin(), axes.end(), 0);
+  check(layout.empty() || sorted == axes, "ffi_call '{}': the layout of {} {} must name the axes 0 to {} once each, got [{}]", target, what,
+        i, static_cast<std::int64_t>(dims.size()) - 1, fmt::join(layout, ", "));
+}
+
 }  // namespace
 
 constexpr Primitive target_p{.name = "ffi_call", .type = target_type, .jvp = target_jvp, .batch = target_batch, .lower = target_lower};
@@ -139,6 +151,10 @@ Leaves ffi_call(const FfiTarget& target, const std::vector<Type>& out, const Lea
         "ffi_call '{}': {} operand layouts for {} operands", target.name, target.operand_layouts.size(), operands.size());
   check(target.result_layouts.empty() || target.result_layouts.size() == out.size(), "ffi_call '{}': {} result layouts for {} results",
         target.name, target.result_layouts.size(), out.size());
+  for (std::size_t i = 0; i < target.operand_layouts.size(); ++i)
+    blocks::require_layout(target.name, "operand", i, target.operand_layouts[i], operands[i].dims());
+  for (std::size_t i = 0; i < target.result_layouts.size(); ++i)
+    blocks::require_layout(target.name, "result", i, target.result_layouts[i], out[i].dims);
   for (const auto& [result, operand] : target.aliases)
     check(
         result >= 0 && static_cast<std::size_t>(result) < out.size() && operand >= 0 && static_cast<std::size_t>(operand) < operands.size(),

@@ -21,7 +21,7 @@ constexpr const char* style = R"(
 @media (prefers-color-scheme: dark) { :root { --ink: #e6ebf1; --soft: #94a3b5; --line: #6ea8f5; --band: #6ea8f540; --paper: #14181d; --rule: #2c343d; --bad: #ff6b62; } }
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 1180px; margin: 2em auto; padding: 0 1.5em; }
 h1 { font-size: 1.6em; margin-bottom: 0; } h2 { font-size: 1.2em; margin-top: 2em; } h3 { font-size: 1em; margin: 1.2em 0 .2em; } figure h3 { margin: 0; }
-.grid2 { display: grid; grid-template-columns: repeat(auto-fill, minmax(480px, 1fr)); gap: 1.2em; }
+.grid2 { display: grid; grid-template-columns: repeat(auto-fill, minmax(380px, 1fr)); gap: 1.2em; }
 figure { margin: 0; border: 1px solid var(--rule); border-radius: 6px; padding: .7em .9em; }
 .soft, figure p { color: var(--soft); font-size: .87em; margin: 0; }
 svg { width: 100%; display: block; } svg text { font-size: 11px; fill: var(--soft); }

@@ -80,7 +80,7 @@ class ScanWriter {
     if (ordered_) state_.push_back(out_.token()), types_.push_back(Lowering::token_type);
     const std::int64_t unroll = std::clamp<std::int64_t>(p_.unroll, 1, std::max<std::int64_t>(p_.length, 1));
     const std::int64_t rounds = p_.length / unroll;
-    if (rounds > 1 || (rounds == 1 && unroll == 1)) {
+    if (rounds > 1) {
       loop(unroll, rounds);
       for (std::int64_t k = rounds * unroll; k < p_.length; ++k) single(k);
     } else {

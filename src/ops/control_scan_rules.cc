@@ -250,6 +250,13 @@ Tensors hoisted(const Program& body, const std::vector<bool>& same, const std::v
   return postern::apply(*simplify(out), constants);
 }
 
+/// Which input of a program a value is; the number of inputs for none.
+std::vector<std::size_t> input_numbers(const Program& program) {
+  std::vector<std::size_t> out(program.types.size(), program.inputs.size());
+  for (std::size_t i = 0; i < program.inputs.size(); ++i) out[at(program.inputs[i])] = i;
+  return out;
+}
+
 using Source = Primitive::SplitResult::Source;
 
 /// How the unknown half of the body gets its residuals, in the order of the inputs of a body.
@@ -274,11 +281,12 @@ Primitive::SplitResult scan_split(const Op& op, std::span<const Tensor> operands
 
   // Where each residual comes from: an operand, the step's number, before the loop, or stacked by the known half.
   Rest rest;
+  const std::vector<std::size_t> inputs = input_numbers(known);
   const std::vector<bool> same = same_in_each_step(known, constants.size());
   std::vector<ValueId> early, stacked, early_in, stacked_in;
   for (std::size_t r = 0; r < halves.residuals; ++r) {
     const ValueId v = known.outputs[outputs + r], in = halves.unknown->inputs[r];
-    const auto input = static_cast<std::size_t>(std::ranges::find(known.inputs, v) - known.inputs.begin());
+    const std::size_t input = inputs[at(v)];
     if (input < constants.size())
       rest.constants.push_back(in), rest.constant_from.push_back({constants[input], -1});
     else if (p.counted && input == constants.size())

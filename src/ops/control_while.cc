@@ -185,12 +185,14 @@ class BatchedWhile {
   }
 
   Batched run() {
-    settle();
-    if (condition_mapped()) return masked();
-    const Closed body = step(Tensor()), test = trace_inner("condition", with_carry(cc_), [&](std::span<const Tensor> in) {
-                                          Tensor go = batch_condition(in, mask_).first;
-                                          return Tensors{mask_.has_value() ? logical_and(go, any(mask_)) : go};
-                                        });
+    const Closed body = settle();
+    bool masks = false;
+    const Closed test = trace_inner("condition", with_carry(cc_), [&](std::span<const Tensor> in) {
+      const auto [go, from] = batch_condition(in, mask_);
+      masks = from >= 0;
+      return Tensors{mask_.has_value() && !masks ? logical_and(go, any(mask_)) : go};
+    });
+    if (masks) return masked();
     Tensors y = bind_while(test, body, cc_, bc_, carry_);
     std::vector<int> out;
     for (const bool m : mapped_) out.push_back(m ? 0 : -1);
@@ -210,44 +212,34 @@ class BatchedWhile {
     mapped_[i] = true;
   }
 
-  /// Which parts of the carry get a batch axis on the way.
-  void settle() {
+  /// Finds which parts of the carry get a batch axis on the way; the body for them.
+  Closed settle() {
+    Closed body;
     for (bool again = true; again;) {
-      again = false;
-      std::vector<int> from;
-      trace_inner("body", with_carry(bc_), [&](std::span<const Tensor> in) {
-        auto [y, axes] = batch_of(*p_.body, in, axes_with_carry(bc_axes_), size_, mask_);
-        from = axes;
+      std::vector<bool> gets;
+      body = trace_inner("body", with_carry(bc_), [&](std::span<const Tensor> in) {
+        auto [y, from] = batched_step(in, mask_);
+        for (const int a : from) gets.push_back(a >= 0);
         return std::move(y);
       });
-      for (std::size_t i = 0; i < from.size(); ++i)
-        if (from[i] >= 0 && !mapped_[i]) map(i), again = true;
+      again = false;
+      for (std::size_t i = 0; i < gets.size(); ++i)
+        if (gets[i] && !mapped_[i]) map(i), again = true;
     }
+    return body;
   }
 
   std::pair<Tensor, int> batch_condition(std::span<const Tensor> in, const Tensor& mask) const {
     auto [y, from] = batch_of(*p_.condition, in, axes_with_carry(cc_axes_), size_, calls_back(*p_.condition) ? mask : Tensor());
     return {y[0], from[0]};
   }
-  bool condition_mapped() const {
-    bool mapped = false;
-    trace_inner("condition", with_carry(cc_), [&](std::span<const Tensor> in) {
-      const auto [y, from] = batch_condition(in, mask_);
-      mapped = from >= 0;
-      return Tensors{y};
-    });
-    return mapped;
-  }
 
-  /// One step: (constants, carry) -> carry, calls for the elements of `alive`.
-  Tensors batched_step(std::span<const Tensor> in, const Tensor& alive) const {
+  /// One step: (constants, carry) -> carry and where its batch axes came from; calls for the elements of `alive`.
+  std::pair<Tensors, std::vector<int>> batched_step(std::span<const Tensor> in, const Tensor& alive) const {
     auto [y, from] = batch_of(*p_.body, in, axes_with_carry(bc_axes_), size_, calls_back(*p_.body) ? alive : Tensor());
     for (std::size_t i = 0; i < y.size(); ++i)
       if (mapped_[i]) y[i] = move_batch(y[i], from[i], 0, size_);
-    return std::move(y);
-  }
-  Closed step(const Tensor&) const {
-    return trace_inner("body", with_carry(bc_), [&](std::span<const Tensor> in) { return batched_step(in, mask_); });
+    return {std::move(y), std::move(from)};
   }
 
   Tensors joined(std::span<const Tensor> constants, std::span<const Tensor> carry) const {
@@ -269,7 +261,7 @@ class BatchedWhile {
     const Closed body = trace_inner("body", joined_types(constants, carry), [&](std::span<const Tensor> in) {
       const auto cc = in.first(cc_.size()), bc = in.subspan(cc_.size(), bc_.size()), old = in.subspan(constants.size() + 1);
       const Tensor now = in[constants.size()];
-      Tensors next = batched_step(joined(bc, old), now);
+      Tensors next = batched_step(joined(bc, old), now).first;
       for (std::size_t i = 0; i < next.size(); ++i) next[i] = select_elements(now, next[i], old[i]);
       next.insert(next.begin(), logical_and(now, batch_condition(joined(cc, next), now).first));
       return next;

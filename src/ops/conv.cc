@@ -229,7 +229,8 @@ Dims order_between(std::string_view from, std::string_view to, std::string_view 
 
 }  // namespace
 
-ConvPadding::ConvPadding(std::string_view name) : kind(name == "SAME" ? Kind::same : Kind::valid) {
+ConvPadding::ConvPadding(std::string_view name, Place place) : kind(name == "SAME" ? Kind::same : Kind::valid) {
+  PlaceScope scope(place);
   check(name == "SAME" || name == "VALID", "conv: padding must be \"SAME\", \"VALID\" or pairs of numbers, got \"{}\"", name);
 }
 

@@ -235,6 +235,12 @@ Tensor along(const Primitive& p, const Operand& x, const Tensor& operand, std::i
   return bind_cumulative(p, operand, normal_axis(p.name, axis, operand.rank()), reverse);
 }
 
+const Tensor& with_order(const char* op, const Operand& x) {
+  PlaceScope scope(x.place());
+  check(ordered(x.tensor().dtype()), "{}: numbers that have an order are needed, got {}", op, to_string(x.tensor().type()));
+  return x.tensor();
+}
+
 Tensor counted(const Operand& x) {
   PlaceScope scope(x.place());
   return x.tensor().dtype() == DType::pred ? convert_to(x.tensor(), DType::s32) : x.tensor();
@@ -244,8 +250,8 @@ Tensor counted(const Operand& x) {
 
 Tensor cumsum(const Operand& x, std::int64_t axis, bool reverse) { return along(cumsum_p, x, counted(x), axis, reverse); }
 Tensor cumprod(const Operand& x, std::int64_t axis, bool reverse) { return along(cumprod_p, x, counted(x), axis, reverse); }
-Tensor cummax(const Operand& x, std::int64_t axis, bool reverse) { return along(cummax_p, x, x.tensor(), axis, reverse); }
-Tensor cummin(const Operand& x, std::int64_t axis, bool reverse) { return along(cummin_p, x, x.tensor(), axis, reverse); }
+Tensor cummax(const Operand& x, std::int64_t axis, bool reverse) { return along(cummax_p, x, with_order("cummax", x), axis, reverse); }
+Tensor cummin(const Operand& x, std::int64_t axis, bool reverse) { return along(cummin_p, x, with_order("cummin", x), axis, reverse); }
 Tensor cumlogsumexp(const Operand& x, std::int64_t axis, bool reverse) {
   PlaceScope scope(x.place());
   return along(cumlogsumexp_p, x, as_float(x.tensor()), axis, reverse);

@@ -1,4 +1,6 @@
 // Products: dot_general, and matmul in terms of it.
+#include <postern/ops_more.h>
+
 #include "ops/axes.h"
 #include "ops/family.h"
 #include "ops/shape.h"
@@ -121,40 +123,15 @@ Tensor matmul(const Operand& operand_x, const Operand& operand_y) {
   if (column) y = expand_dims(y, 1);
   check(at(x.dims(), x.rank() - 1) == at(y.dims(), y.rank() - 2),
         "matmul: the last axis of the first operand must be as long as the next to last of the second, got {}", types);
-  // Axes in front pair up from the right. Where one operand has the extent 1 or no such axis, the other's is a free one: nothing is
-  // stretched.
-  const std::int64_t rank = std::max(x.rank(), y.rank()) - 2, shift_x = rank + 2 - x.rank(), shift_y = rank + 2 - y.rank();
-  DotAxes d;
-  Dims drop_x, drop_y, shared, only_x, only_y;  // only_*, shared: axes of the result
-  for (std::int64_t i = 0; i < rank; ++i) {
-    const std::int64_t n = i < shift_x ? 1 : at(x.dims(), i - shift_x), m = i < shift_y ? 1 : at(y.dims(), i - shift_y);
+  for (std::int64_t i = 3; i <= std::min(x.rank(), y.rank()); ++i) {
+    const std::int64_t n = at(x.dims(), x.rank() - i), m = at(y.dims(), y.rank() - i);
     check(n == m || n == 1 || m == 1, "matmul: the axes before the last two do not broadcast, got {}", types);
-    const bool free_x = n != m && m == 1, free_y = n != m && n == 1, paired = n == m && i >= shift_x && i >= shift_y;
-    if (paired)
-      shared.push_back(i), d.batch_x.push_back(i - shift_x), d.batch_y.push_back(i - shift_y);
-    else if (free_x || (!free_y && i >= shift_x))
-      only_x.push_back(i);
-    else
-      only_y.push_back(i);
-    if (!paired && contains(only_x, i) && i >= shift_y) drop_y.push_back(i - shift_y);
-    if (!paired && contains(only_y, i) && i >= shift_x) drop_x.push_back(i - shift_x);
   }
-  const auto remaining = [](Dims axes, const Dims& dropped) {  // axes after those of extent 1 are gone
-    for (std::int64_t& a : axes) a -= std::count_if(dropped.begin(), dropped.end(), [&](std::int64_t b) { return b < a; });
-    return axes;
-  };
-  d.batch_x = remaining(d.batch_x, drop_x);
-  d.batch_y = remaining(d.batch_y, drop_y);
-  x = squeeze(x, drop_x);
-  y = squeeze(y, drop_y);
-  d.contract_x = {x.rank() - 1};
-  d.contract_y = {y.rank() - 2};
-  // The product's axes: shared, x's own, rows, y's own, columns.
-  const Dims has = joined(joined(joined(shared, only_x), joined({rank}, only_y)), {rank + 1});
-  Tensor product = transpose(dot_general(x, y, d), inverse_order(has));
+  const bool matrices = x.rank() == 2 && y.rank() == 2;
+  const Tensor product = matrices ? dot_general(x, y, {{1}, {0}, {}, {}}) : einsum("...ij,...jk->...ik", {x, y});
   Dims dropped;
-  if (row) dropped.push_back(rank);
-  if (column) dropped.push_back(rank + 1);
+  if (row) dropped.push_back(product.rank() - 2);
+  if (column) dropped.push_back(product.rank() - 1);
   return squeeze(product, dropped);
 }
 

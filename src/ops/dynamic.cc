@@ -174,6 +174,8 @@ Tensor dynamic_slice(const Operand& operand, const std::vector<Operand>& starts,
 Tensor dynamic_update_slice(const Operand& operand, const Operand& update, const std::vector<Operand>& starts) {
   PlaceScope scope(operand.place());
   const Tensor& x = operand.tensor();
+  check(promote("dynamic_update_slice", x.type(), update.tensor().type()).dtype == x.dtype(),
+        "dynamic_update_slice: the update {} does not convert to the dtype of {}", to_string(update.tensor().type()), to_string(x.type()));
   return update_from(x, convert_to(update.tensor(), x.dtype()), normal_starts("dynamic_update_slice", x, starts));
 }
 

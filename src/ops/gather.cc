@@ -2,6 +2,7 @@
 #include <postern/ops_more.h>
 
 #include "ops/axes.h"
+#include "ops/composed.h"
 #include "ops/family.h"
 #include "ops/index.h"
 #include "ops/reduce.h"
@@ -19,7 +20,8 @@ void axes_fields(FieldSink& sink, const IndexAxes& axes) {
 struct GatherParams {
   IndexAxes axes;
   Dims sizes;
-  void fields(FieldSink& sink) const { axes_fields(sink, axes), sink("sizes", sizes); }
+  bool in_range;  // promised; else slices out of range are zero
+  void fields(FieldSink& sink) const { axes_fields(sink, axes), sink("sizes", sizes), sink("in_range", in_range); }
 };
 
 struct ScatterParams {
@@ -99,7 +101,9 @@ Types scatter_type(const Params* params, TypeSpan operands) {
   return {Type{x.dtype, x.dims, x.weak}};
 }
 
-Tensor bind_gather(const Tensor& x, const Tensor& indices, const IndexAxes& axes, const Dims& sizes);
+Tensor bind_gather(const Primitive& p, const Tensor& x, const Tensor& indices, const GatherParams& params) {
+  return bind1(p, make_params(params), {x, indices});
+}
 Tensor bind_scatter(const Primitive& p, const Tensor& x, const Tensor& indices, const Tensor& updates, const ScatterParams& params) {
   return bind1(p, make_params(params), {x, indices, updates});
 }
@@ -128,22 +132,24 @@ Tensor clipped(const Type& x, const Tensor& indices, const IndexAxes& axes, cons
 
 // --- derivatives ----------------------------------------------------------------------------------------------------------
 
-extern const Primitive gather_p, scatter_p, scatter_add_p, scatter_multiply_p, scatter_min_p, scatter_max_p;
+extern const Primitive gather_p, gather_or_missing_p, scatter_p, scatter_add_p, scatter_multiply_p, scatter_min_p, scatter_max_p;
 
 Tensors gather_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x, TypeSpan types) {
   const auto& p = op.as<GatherParams>();
-  return {bind_scatter(scatter_add_p, zeros_like_type(types[0]), x[1], ct[0], {p.axes, false, false, false}), Tensor()};
+  return {bind_scatter(scatter_add_p, zeros_like_type(types[0]), x[1], ct[0], {p.axes, false, false, p.in_range}), Tensor()};
+}
+
+// What is missing has no tangent.
+Jvp gather_or_missing_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
+  const Tensor y = bind1(op.primitive, op.params, x);
+  return {{y}, {dx[0].has_value() ? bind_gather(gather_p, dx[0], x[1], op.as<GatherParams>()) : Tensor()}};
 }
 
 Tensors scatter_add_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x, TypeSpan types) {
   const auto& p = op.as<ScatterParams>();
-  Tensors out(3);
-  if (!x[0].has_value()) out[0] = ct[0];
-  if (x[2].has_value()) return out;
   const Dims sizes = slice_sizes(p.axes, types[0].rank(), types[2].dims);
-  out[2] = bind_gather(ct[0], x[1], p.axes, sizes);
-  if (!p.in_range) out[2] = where(inside(ct[0].type(), x[1], p.axes, sizes), out[2], zeros_like_type(out[2].type()));
-  return out;
+  return {x[0].has_value() ? Tensor() : ct[0], Tensor(),
+          x[2].has_value() ? Tensor() : bind_gather(gather_p, ct[0], x[1], {p.axes, sizes, p.in_range})};
 }
 
 /// A scatter of `x` and `updates` with the parameters of `op`.
@@ -152,7 +158,7 @@ Tensor scattered(const Primitive& p, const Op& op, const Tensor& x, const Tensor
 }
 Tensor gathered_back(const Op& op, const Tensor& z, const Tensor& indices, const Tensor& updates) {
   const auto& p = op.as<ScatterParams>();
-  return bind_gather(z, indices, p.axes, slice_sizes(p.axes, z.rank(), updates.dims()));
+  return bind_gather(gather_p, z, indices, {p.axes, slice_sizes(p.axes, z.rank(), updates.dims()), true});
 }
 
 // Of several updates of one element one wins. Each index vector has a number, scattered like the updates themselves: whose number is found
@@ -229,8 +235,7 @@ Batched scatter_batch(const Op& op, std::span<const Tensor> x, std::span<const i
 
 // --- lowering -------------------------------------------------------------------------------------------------------------
 
-void gather_lower(Lowering& out, const Equation& e) {
-  const auto& p = as<GatherParams>(*e.params);
+void plain_gather_lower(Lowering& out, const Equation& e, const GatherParams& p) {
   out.simple(
       e, "gather",
       fmt::format(
@@ -240,9 +245,45 @@ void gather_lower(Lowering& out, const Equation& e) {
           dims_to_string(p.axes.batch_indices), dims_to_string(p.axes.indexed), out.operand_type(e, 1).rank() - 1, array_text(p.sizes)));
 }
 
+/// StableHLO moves slices into range; those that it moved are replaced.
+void checked_gather_lower(Lowering& out, const Equation& e, const GatherParams& p, Tensor (*replacement)(DType)) {
+  lower_as(out, e, [&](std::span<const Tensor> x) {
+    const Tensor slices = bind_gather(gather_p, x[0], x[1], {p.axes, p.sizes, true});
+    return Tensors{where(inside(x[0].type(), x[1], p.axes, p.sizes), slices, replacement(slices.dtype()))};
+  });
+}
+
+Tensor zero(DType dtype) { return zeros_like_type({dtype, {}}); }
+Tensor missing(DType dtype) {
+  if (dtype == DType::pred) return full({dtype, {}}, true);
+  if (is_signed(dtype)) return full_of(lowest_of(dtype), {dtype, {}});
+  if (is_unsigned(dtype)) return full_of(highest_of(dtype), {dtype, {}});
+  return full({dtype, {}}, std::numeric_limits<double>::quiet_NaN());
+}
+
+void gather_lower(Lowering& out, const Equation& e) {
+  const auto& p = as<GatherParams>(*e.params);
+  if (p.in_range) return plain_gather_lower(out, e, p);
+  checked_gather_lower(out, e, p, zero);
+}
+void gather_or_missing_lower(Lowering& out, const Equation& e) { checked_gather_lower(out, e, as<GatherParams>(*e.params), missing); }
+
 constexpr const char set[] = "", add_text[] = "add", multiply_text[] = "multiply", minimum_text[] = "minimum", maximum_text[] = "maximum";
 
-/// `hlo` combines the old element with the update; none: the update stays.
+/// `hlo` combines the old element with the update; none: the update stays. NaN stays too, which XLA:CPU's own maximum may drop here.
+template <const char* hlo>
+Ssa updated(Lowering& out, Ssa old, Ssa update, const Type& element) {
+  if (hlo == set) return update;
+  if (!is_float(element.dtype) || (hlo != minimum_text && hlo != maximum_text))
+    return out.op(hlo, {old, update}, {&element, &element}, element);
+  const Type pred{DType::pred, {}};
+  const auto compare = [&](const char* direction, Ssa b) {
+    return out.op("compare", {old, b}, {&element, &element}, pred, comparison_text(direction, element.dtype));
+  };
+  const Ssa keep = out.op("or", {compare(hlo == maximum_text ? "GE" : "LE", update), compare("NE", old)}, {&pred, &pred}, pred);
+  return out.op("select", {keep, old, update}, {&pred, &element, &element}, element);
+}
+
 template <const char* hlo>
 void scatter_lower(Lowering& out, const Equation& e) {
   const auto& p = as<ScatterParams>(*e.params);
@@ -251,7 +292,7 @@ void scatter_lower(Lowering& out, const Equation& e) {
   const std::string text = Lowering::type(element);
   out.write("    %{} = \"stablehlo.scatter\"(%{}, %{}, %{}) (", r.id, out.operand(e, 0).id, out.operand(e, 1).id, out.operand(e, 2).id);
   out.region({text, text}, [&](std::span<const Ssa> a) -> std::vector<Lowering::Typed> {
-    return {{*hlo ? out.op(hlo, {a[0], a[1]}, {&element, &element}, element) : a[1], text}};
+    return {{updated<hlo>(out, a[0], a[1], element), text}};
   });
   out.write(
       ") {{scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = {}, inserted_window_dims = {}, input_batching_dims = {}, "
@@ -273,6 +314,11 @@ constexpr Primitive updating(const char* name, JvpRule jvp) {
 }
 
 constexpr Primitive gather_p = linear("gather", nullptr, gather_type, gather_transpose, gather_batch, gather_lower);
+constexpr Primitive gather_or_missing_p{.name = "gather_or_missing",
+                                        .type = gather_type,
+                                        .jvp = gather_or_missing_jvp,
+                                        .batch = gather_batch,
+                                        .lower = gather_or_missing_lower};
 constexpr Primitive scatter_add_p =
     linear("scatter_add", nullptr, scatter_type, scatter_add_transpose, scatter_batch, scatter_lower<add_text>);
 constexpr Primitive scatter_p = updating<set>("scatter", scatter_jvp);
@@ -280,12 +326,9 @@ constexpr Primitive scatter_multiply_p = updating<multiply_text>("scatter_multip
 constexpr Primitive scatter_min_p = updating<minimum_text>("scatter_min", scatter_choice_jvp);
 constexpr Primitive scatter_max_p = updating<maximum_text>("scatter_max", scatter_choice_jvp);
 
-constexpr const Primitive* gather_family[] = {&gather_p, &scatter_add_p, &scatter_p, &scatter_multiply_p, &scatter_min_p, &scatter_max_p};
+constexpr const Primitive* gather_family[] = {&gather_p,           &gather_or_missing_p, &scatter_add_p, &scatter_p,
+                                              &scatter_multiply_p, &scatter_min_p,       &scatter_max_p};
 static_assert(complete(gather_family));
-
-Tensor bind_gather(const Tensor& x, const Tensor& indices, const IndexAxes& axes, const Dims& sizes) {
-  return bind1(gather_p, make_params(GatherParams{axes, sizes}), {x, indices});
-}
 
 const Primitive& primitive_of(Update how) {
   switch (how) {
@@ -300,30 +343,25 @@ const Primitive& primitive_of(Update how) {
 
 std::int64_t largest_extent(const Type& x) { return x.dims.empty() ? 0 : *std::max_element(x.dims.begin(), x.dims.end()); }
 
-/// What a read out of range gives.
-Tensor filler(DType dtype) {
-  if (dtype == DType::pred) return full({dtype, {}}, true);
-  if (is_signed(dtype)) return full_of(lowest_of(dtype), {dtype, {}});
-  if (is_unsigned(dtype)) return full_of(highest_of(dtype), {dtype, {}});
-  return full({dtype, {}}, std::numeric_limits<double>::quiet_NaN());
-}
-
 }  // namespace
 
 Tensor gather(const Operand& operand, const Operand& indices, const IndexAxes& axes, const Dims& sizes, OutOfRange mode) {
   PlaceScope scope(operand.place());
   const Tensor &x = operand.tensor(), i = wide_indices("gather", indices.tensor(), largest_extent(x.type()));
+  const GatherParams params{axes, sizes, mode != OutOfRange::fill};
+  if (mode == OutOfRange::fill) return bind_gather(gather_or_missing_p, x, i, params);
+  if (mode == OutOfRange::promise) return bind_gather(gather_p, x, i, params);
   const Type* types[] = {&x.type(), &i.type()};
-  gather_type(make_params(GatherParams{axes, sizes}).get(), {types, 2});  // before its parts are looked at
-  if (mode == OutOfRange::promise) return bind_gather(x, i, axes, sizes);
-  if (mode == OutOfRange::clip) return bind_gather(x, clipped(x.type(), i, axes, sizes), axes, sizes);
-  return where(inside(x.type(), i, axes, sizes), bind_gather(x, i, axes, sizes), filler(x.dtype()));
+  gather_type(make_params(params).get(), {types, 2});  // before its parts are looked at
+  return bind_gather(gather_p, x, clipped(x.type(), i, axes, sizes), params);
 }
 
 Tensor scatter(Update how, const Operand& operand, const Operand& indices, const Operand& given, const IndexAxes& axes,
                const ScatterOptions& options) {
   PlaceScope scope(operand.place());
   const Tensor &x = operand.tensor(), updates = convert_to(given.tensor(), x.dtype());
+  check(promote("scatter", x.type(), given.tensor().type()).dtype == x.dtype(), "scatter: updates {} do not convert to the dtype of {}",
+        to_string(given.tensor().type()), to_string(x.type()));
   Tensor i = wide_indices("scatter", indices.tensor(), largest_extent(x.type()));
   const ScatterParams params{axes, options.unique, options.sorted, options.mode != OutOfRange::fill};
   const Type* types[] = {&x.type(), &i.type(), &updates.type()};

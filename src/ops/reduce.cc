@@ -223,6 +223,11 @@ Tensor reduced(const char* op, const Primitive& p, const Tensor& x, const Reduce
 /// pred counts as 0 and 1.
 Tensor counted(const Tensor& x) { return x.dtype() == DType::pred ? convert_to(x, DType::s32) : x; }
 
+/// In the name of the user's function, not of the primitive.
+void require(const char* op, const char* what, bool ok, const Operand& x) {
+  check(ok, "{}: {} are needed, got {}", op, what, to_string(x.tensor().type()));
+}
+
 }  // namespace
 
 Tensor sum(const Operand& x, const ReduceOptions& options) {
@@ -237,11 +242,13 @@ Tensor prod(const Operand& x, const ReduceOptions& options) {
 
 Tensor max(const Operand& x, const ReduceOptions& options) {
   PlaceScope at(x.place());
+  require("max", "numbers that have an order", ordered(x.tensor().dtype()), x);
   return reduced("max", reduce_max_p, x.tensor(), options);
 }
 
 Tensor min(const Operand& x, const ReduceOptions& options) {
   PlaceScope at(x.place());
+  require("min", "numbers that have an order", ordered(x.tensor().dtype()), x);
   return reduced("min", reduce_min_p, x.tensor(), options);
 }
 
@@ -255,11 +262,13 @@ Tensor mean(const Operand& operand, const ReduceOptions& options) {
 
 Tensor all(const Operand& x, const ReduceOptions& options) {
   PlaceScope at(x.place());
+  require("all", "pred or integers", integral(x.tensor().dtype()), x);
   return reduced("all", reduce_and_p, x.tensor(), options);
 }
 
 Tensor any(const Operand& x, const ReduceOptions& options) {
   PlaceScope at(x.place());
+  require("any", "pred or integers", integral(x.tensor().dtype()), x);
   return reduced("any", reduce_or_p, x.tensor(), options);
 }
 

@@ -101,13 +101,27 @@ Batched batch_elements(SiteSpec s, Tensors x, std::span<const int> axes, std::in
   return {y, std::vector<int>(y.size(), 0)};
 }
 
+/// Whether a tap shows tangents or cotangents. A zero one may not be mapped where its value is, and is shown for each element all the same.
+bool shows_derivatives(const SiteSpec& s) { return s.derivatives && std::ranges::find(s.transforms, "jvp") != s.transforms.end(); }
+
+Batched batch_derivatives(const SiteSpec& s, Tensors x, std::span<const int> from, std::int64_t size, const Tensor& mask) {
+  std::vector<int> axes(from.begin(), from.end());
+  for (std::size_t i = 0; i < s.operands.size(); ++i) {
+    if (axes[i] >= 0 || !is_differentiable(x[i].dtype())) continue;
+    x[i] = batch_front(x[i], -1, size);
+    axes[i] = 0;
+  }
+  return batch_whole(s, std::move(x), axes, size, mask);
+}
+
 Batched site_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes, std::int64_t size, const Tensor& mask) {
   const SiteSpec& s = *op.as<SiteParams>().site;
-  const bool mapped = std::ranges::any_of(axes, [](int a) { return a >= 0; });
+  const bool mapped = std::ranges::any_of(axes, [](int a) { return a >= 0; }) || shows_derivatives(s);
   // What no element can tell apart runs once; an effect is wanted from each.
   if (!mapped && (s.effect == Effect::pure || is_tap(s)) && !mask.has_value())
     return {bind_n(op.primitive, op.params, x), std::vector<int>(is_tap(s) ? s.operands.size() : s.results.size(), -1)};
   Tensors operands(x.begin(), x.end());
+  if (shows_derivatives(s)) return batch_derivatives(s, std::move(operands), axes, size, mask);
   const bool whole = is_tap(s) || s.vmap == VmapMethod::expand_dims || s.vmap == VmapMethod::broadcast_all;
   return whole ? batch_whole(s, std::move(operands), axes, size, mask) : batch_elements(s, std::move(operands), axes, size, mask);
 }
@@ -153,7 +167,9 @@ void write_custom_call(Lowering& out, const SiteSpec& s, std::size_t index, std:
   write_ports(out, "\"stablehlo.custom_call\"(", in, port_value, ") ");
   out.write("{{call_target_name = \"postern_call\", api_version = 4 : i32, backend_config = {{id = {} : i64, label = {}}}", index,
             quoted(s.name));
-  if (s.effect != Effect::pure) out.write(", has_side_effect = true");
+  // XLA knows what an empty array holds and would leave out a call that makes nothing else.
+  const bool empty = !s.results.empty() && std::ranges::all_of(s.results, [](const Type& t) { return t.size() == 0; });
+  if (s.effect != Effect::pure || empty) out.write(", has_side_effect = true");
   // XLA may choose any layout for the buffers of a custom call; host functions see row-major ones.
   const auto has_choice = [](const Port& p) { return p.rank > 1; };
   if (std::ranges::any_of(in, has_choice) || std::ranges::any_of(results, has_choice)) {

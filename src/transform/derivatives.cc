@@ -29,10 +29,11 @@ Tensors fitting(const char* what, const char* kind, const Types& types, const Le
   return out;
 }
 
-/// Zeros in the place of what is empty; pred zeros for what is not differentiable.
-Leaves filled(Tensors derivatives, const Types& types) {
+/// Zeros in the place of what is empty; pred zeros for what is not differentiable. Only where `wanted` says so, if it is given.
+Leaves filled(Tensors derivatives, const Types& types, const std::vector<bool>& wanted = {}) {
   for (std::size_t i = 0; i < types.size(); ++i)
-    if (!derivatives[i].has_value()) derivatives[i] = is_differentiable(types[i].dtype) ? zeros_of(types[i]) : no_tangent(types[i]);
+    if (!derivatives[i].has_value() && (wanted.empty() || wanted[i]))
+      derivatives[i] = is_differentiable(types[i].dtype) ? zeros_of(types[i]) : no_tangent(types[i]);
   return derivatives;
 }
 
@@ -106,7 +107,8 @@ Values value_and_grad(const char* what, const TensorFunction& f, const Leaves& x
   const Linearized linear = linearized(closed, x, active, wanted);
   Tensors ct(types.size());
   ct[0] = ones_of(type);
-  return {linear.results, filled(linear.pull(ct), types_of(x))};
+  Tensors gradients = filled(linear.pull(ct), types_of(x), active);
+  return {linear.results, std::move(gradients)};
 }
 
 namespace {

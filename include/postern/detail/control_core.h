@@ -44,13 +44,23 @@ typename tensors_of<T>::type held(const T& value) {
   }
 }
 
+/// What f returns, with its numbers held; void functions give an empty tuple.
+template <class F, class... A>
+auto call_held(F& f, A&... arguments) {
+  if constexpr (std::is_void_v<decltype(f(arguments...))>) {
+    f(arguments...);
+    return std::tuple<>();
+  } else
+    return held(f(arguments...));
+}
+
 /// f(lead..., carry), or f(lead..., parts of carry...) when it is a tuple whose parts f takes one by one.
 template <class F, class Carry, class... Lead>
 auto call_with_carry(F& f, Carry& carry, Lead&... lead) {
   if constexpr (std::is_invocable_v<F&, Lead&..., Carry&>)
-    return call_plain(f, lead..., carry);
+    return call_held(f, lead..., carry);
   else if constexpr (is_tuple<Carry>::value)
-    return std::apply([&](auto&... parts) { return call_plain(f, lead..., parts...); }, carry);
+    return std::apply([&](auto&... parts) { return call_held(f, lead..., parts...); }, carry);
   else
     static_assert(sizeof(F) == 0, "postern: the body of a loop must take the carry, or the parts of a tuple one by one");
 }
@@ -76,13 +86,16 @@ TensorFunction flat_body(F f, const Carry& carry, const char* what, const Place&
     const Tensor* next = leaves.data();
     auto arguments = with_leaves(like, next);
     const auto result = [&]<std::size_t... i>(std::index_sequence<i...>) {
-      return held(call_with_carry(*f, std::get<sizeof...(Lead)>(arguments), std::get<i>(arguments)...));
+      return call_with_carry(*f, std::get<sizeof...(Lead)>(arguments), std::get<i>(arguments)...);
     }
     (std::index_sequence_for<Lead...>());
     if (same_structure) require_structure(what, structure_of(std::get<sizeof...(Lead)>(like)), structure_of(result), place);
     return leaves_of(result);
   };
 }
+
+template <class F, class... B>
+using branch_result = decltype(call_held(std::declval<const F&>(), std::declval<B&>()...));
 
 /// Branches as functions of leaves that return one structure.
 template <class R, class... B>
@@ -92,16 +105,17 @@ struct Branches {
 
   template <class F>
   void add(F f, const char* what, const Place& place, const B&... operands) {
-    static_assert(std::is_same_v<plain_result<F, B...>, R>, "postern: all branches must return the same type of container");
-    functions.push_back(
-        [flat = Flat<F, B...>(std::make_shared<F>(std::move(f)), operands...), like = like, what, place](std::span<const Tensor> leaves) {
-          Leaves out = flat(leaves);
-          if (*like)
-            require_structure(what, structure_of(**like), structure_of(flat.like()), place);
-          else
-            *like = flat.like();
-          return out;
-        });
+    static_assert(std::is_same_v<branch_result<F, B...>, R>, "postern: all branches must return the same type of container");
+    auto held_f = [f = std::move(f)](B&... arguments) { return call_held(f, arguments...); };
+    functions.push_back([flat = Flat<decltype(held_f), B...>(std::make_shared<decltype(held_f)>(std::move(held_f)), operands...),
+                         like = like, what, place](std::span<const Tensor> leaves) {
+      Leaves out = flat(leaves);
+      if (*like)
+        require_structure(what, structure_of(**like), structure_of(flat.like()), place);
+      else
+        *like = flat.like();
+      return out;
+    });
   }
 };
 
@@ -116,7 +130,7 @@ template <class Functions, class... B>
 struct SwitchResult : SwitchResult<std::tuple<typename Functions::value_type>, B...> {};
 template <class First, class... Rest, class... B>
 struct SwitchResult<std::tuple<First, Rest...>, B...> {
-  using type = plain_result<const First, B...>;
+  using type = branch_result<First, B...>;
 };
 template <class Functions, class... B>
 using switch_result = typename SwitchResult<Functions, B...>::type;

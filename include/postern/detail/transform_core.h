@@ -33,6 +33,8 @@ Leaves jacobian(bool forward, const TensorFunction& f, const Leaves& x, const st
 Leaves vmap(const TensorFunction& f, const Leaves& x, const std::vector<int>& axes, const std::function<std::vector<int>()>& out_axes,
             std::optional<std::int64_t> size, const Place& place);
 
+Leaves vectorize(const TensorFunction& f, const std::string& signature, const Leaves& x, const Place& place);
+
 /// (x, dx) -> (y, dy), leaves one after another.
 Leaves custom_jvp(const TensorFunction& f, const TensorFunction& rule, const Leaves& x, const Place& place);
 

@@ -146,6 +146,29 @@ class Batched : public BraceCall<Batched<F>, F> {
   Place place_;
 };
 
+/// What `vectorize` returns.
+template <class F>
+class Vectorized : public BraceCall<Vectorized<F>, F> {
+ public:
+  Vectorized(F f, std::string signature, Place place)
+      : f_(std::make_shared<F>(std::move(f))), signature_(std::move(signature)), place_(place) {}
+  template <class... A>
+  auto invoke(A&&... arguments) const {
+    return with_boxed<F>(
+        [this]<class... B>(const B&... x) {
+          const Flat<F, B...> flat(f_, x...);
+          const Leaves y = detail::vectorize(flat, signature_, leaves_of(x...), place_);
+          return with_leaves(flat.like(), y);
+        },
+        std::forward<A>(arguments)...);
+  }
+
+ private:
+  std::shared_ptr<F> f_;
+  std::string signature_;
+  Place place_;
+};
+
 /// What `custom_jvp` returns.
 template <class F, class Rule>
 class CustomJvp : public BraceCall<CustomJvp<F, Rule>, F> {

@@ -1,0 +1,528 @@
+// Branches and loops: what they compute, what fires in them, and what is refused.
+#include <fstream>
+
+#include "support.h"
+
+namespace postern {
+namespace {
+
+using test::expect_error;
+using Floats = std::vector<float>;
+using Ints = std::vector<int>;
+using Strings = std::vector<std::string>;
+
+constexpr Mode both_modes[] = {Mode::compiled, Mode::evaluate};
+
+TEST(Control, OnlyTheChosenBranchFires) {
+  RecordProperty("covers", "CTRL-01");
+  for (const Mode mode : both_modes) {
+    Strings log;
+    auto note = [&](const char* name) { return [&log, name](float) { log.push_back(name); }; };
+    auto f = jit(
+        [&](Tensor p, Tensor x) {
+          return cond(
+              p, [&](Tensor v) { return tap(v + 1.0f, note("then")); }, [&](Tensor v) { return tap(v + 2.0f, note("else")); }, x);
+        },
+        {.mode = mode});
+    EXPECT_EQ(f(true, 1.0f).item<float>(), 2);
+    EXPECT_EQ(f(false, 1.0f).item<float>(), 3);
+    EXPECT_EQ(log, (Strings{"then", "else"}));
+    auto g = jit(
+        [](Tensor x) {
+          return cond(
+              x > 0.0f,
+              [](Tensor v) {
+                return call(
+                    v.type(), [](float a) { return 2 * a; }, v);
+              },
+              [](Tensor v) { return -v; }, x);
+        },
+        {.mode = mode});
+    EXPECT_EQ(g(5.0f).item<float>(), 10);
+    EXPECT_EQ(g(-3.0f).item<float>(), 3);
+    log.clear();
+    auto s = jit(
+        [&](Tensor i, Tensor x) {
+          return switch_(i,
+                         std::tuple{[&](Tensor v) { return tap(v, note("b1")); }, [&](Tensor v) { return tap(v * 2.0f, note("b2")); },
+                                    [&](Tensor v) { return tap(v * 3.0f, note("b3")); }},
+                         x);
+        },
+        {.mode = mode});
+    for (int i : {0, 1, 2}) EXPECT_EQ(s(i, 1.0f).item<float>(), float(i + 1));
+    EXPECT_EQ(log, (Strings{"b1", "b2", "b3"}));
+    EXPECT_EQ(s(-5, 1.0f).item<float>(), 1);
+    EXPECT_EQ(s(77, 1.0f).item<float>(), 3);
+  }
+}
+
+TEST(Control, CallsInLoopBodies) {
+  RecordProperty("covers", "CTRL-03");
+  for (const Mode mode : both_modes) {
+    int fired = 0;
+    auto plus_one = [&](Tensor x) {
+      return call(
+          x.type(),
+          [&](View<const int> a, View<int> out) {
+            ++fired;
+            for (std::int64_t i = 0; i < a.size(); ++i) out[i] = a[i] + 1;
+          },
+          x);
+    };
+    auto scalar = jit([&](Tensor x) { return while_loop([](Tensor v) { return v < 10; }, plus_one, x); }, {.mode = mode});
+    EXPECT_EQ(scalar(0).item<int>(), 10);
+    EXPECT_EQ(fired, 10);
+    auto vector = jit([&](Tensor x) { return while_loop([](Tensor v) { return any(v < 10); }, plus_one, x); }, {.mode = mode});
+    EXPECT_EQ(vector(iota<int>(5)).to_vector<int>(), (Ints{10, 11, 12, 13, 14}));
+    auto tuple = jit(
+        [&](Tensor n) {
+          return while_loop([](Tensor, Tensor i) { return i > 0; },
+                            [](Tensor v, Tensor i) {
+                              return std::tuple{call(
+                                                    v.type(), [](int a) { return 2 * a; }, v),
+                                                i - 1};
+                            },
+                            std::tuple{1, n});
+        },
+        {.mode = mode});
+    EXPECT_EQ(std::get<0>(tuple(3)).item<int>(), 8);
+    fired = 0;
+    auto accumulated = jit(
+        [&](Tensor x) {
+          return fori_loop(
+              0, 4,
+              [&](Tensor, Tensor v, Tensor total) {
+                const Tensor now = call(
+                    v.type(), [&](int a) { return ++fired, a; }, v);
+                return std::tuple{v * 2, total + now};
+              },
+              std::tuple{x, 0});
+        },
+        {.mode = mode});
+    EXPECT_EQ(std::get<1>(accumulated(10)).item<int>(), 150);
+    EXPECT_EQ(fired, 4);
+  }
+}
+
+TEST(Control, ConditionsFireOnceMore) {
+  RecordProperty("covers", "CTRL-04");
+  for (const Mode mode : both_modes) {
+    int asked = 0;
+    auto f = jit(
+        [&](Tensor x) {
+          return while_loop(
+              [&](Tensor v) {
+                return call(
+                    type<bool>(), [&](int a) { return ++asked, a < 10; }, v);
+              },
+              [](Tensor v) { return v + 1; }, x);
+        },
+        {.mode = mode});
+    EXPECT_EQ(f(5).item<int>(), 10);
+    EXPECT_EQ(asked, 6);
+    asked = 0;
+    EXPECT_EQ(f(10).item<int>(), 10);
+    EXPECT_EQ(asked, 1);
+    Strings log;
+    auto g = jit(
+        [&](Tensor x) {
+          return while_loop([&](Tensor v) { return tap(v < 3, [&](bool b) { log.push_back(b ? "T" : "F"); }); },
+                            [&](Tensor v) { return tap(v + 1, [&](int i) { log.push_back(std::to_string(i)); }); }, x);
+        },
+        {.mode = mode});
+    EXPECT_EQ(g(1).item<int>(), 3);
+    EXPECT_EQ(log, (Strings{"T", "2", "T", "3", "F"}));
+  }
+}
+
+TEST(Control, TheHostDecides) {
+  RecordProperty("covers", "CTRL-05");
+  for (const Mode mode : both_modes) {
+    auto chosen = jit(
+        [](Tensor x) {
+          const Tensor p = call(
+              type<bool>(), [](float a) { return a > 1; }, x);
+          return cond(
+              p, [](Tensor v) { return v * 10.0f; }, [](Tensor v) { return v; }, x);
+        },
+        {.mode = mode});
+    EXPECT_EQ(chosen(2.0f).item<float>(), 20);
+    EXPECT_EQ(chosen(1.0f).item<float>(), 1);
+    auto until = jit(
+        [](Tensor x) {
+          return while_loop(
+              [](Tensor v) {
+                return call(
+                    type<bool>(), [](bool b) { return b; }, any(v < 10));
+              },
+              [](Tensor v) { return v + 1; }, x);
+        },
+        {.mode = mode});
+    EXPECT_EQ(until(iota<int>(5)).to_vector<int>(), (Ints{10, 11, 12, 13, 14}));
+    int left = 3;
+    auto stops = jit(
+        [&](Tensor x) {
+          return while_loop([&](Tensor) { return call({.effect = Effect::unordered}, type<bool>(), [&] { return left-- > 0; }); },
+                            [](Tensor v) { return v + 1; }, x);
+        },
+        {.mode = mode});
+    EXPECT_EQ(stops(0).item<int>(), 3);
+  }
+}
+
+TEST(Control, NestedLoopsFireForEachInnerStep) {
+  RecordProperty("covers", "CTRL-07");
+  for (const Mode mode : both_modes) {
+    int fired = 0;
+    auto f = jit(
+        [&](Tensor x) {
+          return fori_loop(
+              0, 2,
+              [&](Tensor, Tensor a) {
+                return fori_loop(
+                    0, 3,
+                    [&](Tensor, Tensor b) {
+                      return call(
+                          {.effect = Effect::ordered}, b.type(), [&](int v) { return ++fired, v + 1; }, b);
+                    },
+                    a);
+              },
+              x);
+        },
+        {.mode = mode});
+    EXPECT_EQ(f(0).item<int>(), 6);
+    EXPECT_EQ(fired, 6);
+    Ints log;
+    auto see = [&](Tensor v) { return tap(v, [&](int i) { log.push_back(i); }); };
+    auto g = jit(
+        [&](Tensor x) {
+          return see(while_loop([](Tensor v) { return v < 4; },
+                                [&](Tensor v) {
+                                  const Tensor next = see(v + 1);
+                                  cond(
+                                      next < 4, [&](Tensor n) { return see(n); }, [&](Tensor n) { return see(-n + 3); }, next);
+                                  return see(next);
+                                },
+                                x));
+        },
+        {.mode = mode});
+    EXPECT_EQ(g(2).item<int>(), 4);
+    EXPECT_EQ(log, (Ints{3, 3, 3, 4, -1, 4, 4}));
+    Strings printed;
+    auto nested = jit(
+        [&](Tensor x) {
+          return scan(
+                     [&](Tensor c, Tensor v) {
+                       const Tensor inner = scan(
+                                                [&](Tensor d, Tensor w) {
+                                                  tap(w + 10 * v, [&](int i) { printed.push_back(std::to_string(i)); });
+                                                  return std::pair{d + w, std::tuple<>()};
+                                                },
+                                                c, iota<int>(2))
+                                                .first;
+                       return std::pair{inner, std::tuple<>()};
+                     },
+                     x, iota<int>(3))
+              .first;
+        },
+        {.mode = mode});
+    EXPECT_EQ(nested(0).item<int>(), 3);
+    EXPECT_EQ(printed, (Strings{"0", "1", "10", "11", "20", "21"}));
+  }
+}
+
+TEST(Control, ScansStackTheirOutputs) {
+  RecordProperty("covers", "CTRL-08");
+  for (const Mode mode : both_modes) {
+    auto count = jit(
+        [](Tensor x) {
+          return scan(
+                     [](Tensor c) {
+                       return std::pair{call(
+                                            c.type(), [](int a) { return a + 1; }, c),
+                                        std::tuple<>()};
+                     },
+                     x, {.length = 10})
+              .first;
+        },
+        {.mode = mode});
+    EXPECT_EQ(count(0).item<int>(), 10);
+    Ints log;
+    auto see = [&](Tensor v) { return tap(v, [&](int i) { log.push_back(i); }); };
+    auto f = jit(
+        [&](Tensor xs) {
+          return scan(
+                     [&](Tensor c, Tensor v) {
+                       see(v);
+                       cond(
+                           equal(v % 2, 0), [&](Tensor a) { return see(a); }, [&](Tensor) { return see(Tensor(-1)); }, v);
+                       const Tensor next = see(v + 1);
+                       return std::pair{c, next};
+                     },
+                     0, xs)
+              .second;
+        },
+        {.mode = mode});
+    EXPECT_EQ(f(iota<int>(3)).to_vector<int>(), (Ints{1, 2, 3}));
+    EXPECT_EQ(log, (Ints{0, 0, 1, 1, -1, 2, 2, 2, 3}));
+  }
+}
+
+TEST(Control, ScanForms) {
+  const Tensor xs = tensor<float>({1, 2, 3, 4, 5, 6, 7});
+  for (const Mode mode : both_modes)
+    for (const int unroll : {1, 2, 3, 7, 20}) {
+      auto sums = [unroll](bool reverse) {
+        return [=](Tensor v) {
+          return scan(
+              [](Tensor c, Tensor x) {
+                return std::pair{c + x, std::tuple{c, c * x}};
+              },
+              0.0f, v, {.unroll = unroll, .reverse = reverse});
+        };
+      };
+      const auto [last, ys] = jit(sums(false), {.mode = mode})(xs);
+      EXPECT_EQ(last.item<float>(), 28);
+      EXPECT_EQ(std::get<0>(ys).to_vector<float>(), (Floats{0, 1, 3, 6, 10, 15, 21}));
+      const auto [first, back] = jit(sums(true), {.mode = mode})(xs);
+      EXPECT_EQ(first.item<float>(), 28);
+      EXPECT_EQ(std::get<0>(back).to_vector<float>(), (Floats{27, 25, 22, 18, 13, 7, 0}));
+      auto counted = jit(
+          [unroll](Tensor v) {
+            return fori_loop(
+                -2, 6, [](Tensor i, Tensor c) { return c * 2 + i; }, v, unroll);
+          },
+          {.mode = mode});
+      EXPECT_EQ(counted(1).item<int>(), [] {
+        int c = 1;
+        for (int i = -2; i < 6; ++i) c = c * 2 + i;
+        return c;
+      }());
+    }
+  // Containers, several carries and outputs, none of either.
+  auto f = jit([](std::map<std::string, Tensor> over) {
+    return scan(
+        [](std::tuple<Tensor, std::vector<Tensor>> c, std::map<std::string, Tensor> x) {
+          std::get<0>(c) = std::get<0>(c) + x.at("a");
+          std::get<1>(c)[0] = std::get<1>(c)[0] * x.at("b");
+          return std::pair{c, std::array{x.at("a"), std::get<0>(c)}};
+        },
+        std::tuple{0, std::vector{1}}, over);
+  });
+  const auto [c, ys] = f(std::map<std::string, Tensor>{{"a", iota<int>(4)}, {"b", tensor<int>({1, 2, 3, 4})}});
+  EXPECT_EQ(std::get<1>(c)[0].item<int>(), 24);
+  EXPECT_EQ(ys[1].to_vector<int>(), (Ints{0, 1, 3, 6}));
+  EXPECT_EQ(map([](Tensor v) { return v * v; }, xs).to_vector<float>()[3], 16);
+  EXPECT_EQ(jit([](Tensor m) { return map([](Tensor row) { return sum(row); }, m); })(ones(type<float>({2, 3}))).to_vector<float>(),
+            (Floats{3, 3}));
+}
+
+TEST(Control, LoopsOfNoSteps) {
+  RecordProperty("covers", "CTRL-11");
+  for (const Mode mode : both_modes) {
+    int fired = 0, pure = 0;
+    auto loop = [&](Tensor n, Effect effect, int* count) {
+      return fori_loop(
+          0, n,
+          [=](Tensor, Tensor c) {
+            return c + call(
+                           {.effect = effect}, type<int>(), [=](int a) { return ++*count, a; }, Tensor(7));
+          },
+          0);
+    };
+    auto effectful = jit([&](Tensor n) { return loop(n, Effect::unordered, &fired); }, {.mode = mode});
+    EXPECT_EQ(effectful(5).item<int>(), 35);
+    EXPECT_EQ(fired, 5);
+    EXPECT_EQ(effectful(0).item<int>(), 0);
+    EXPECT_EQ(effectful(-3).item<int>(), 0);
+    EXPECT_EQ(fired, 5);
+    auto without = jit([&](Tensor n) { return loop(n, Effect::pure, &pure); }, {.mode = mode});
+    EXPECT_EQ(without(5).item<int>(), 35);
+    EXPECT_GE(pure, 1);
+    EXPECT_LE(pure, 5);
+    fired = 0;
+    auto known = jit([&](Tensor x) { return x + loop(Tensor(0), Effect::unordered, &fired); }, {.mode = mode});
+    EXPECT_EQ(known(3).item<int>(), 3);
+    EXPECT_EQ(fired, 0);
+    auto empty = jit([](Tensor xs) { return scan([](Tensor c, Tensor x) { return std::pair{c + x, c}; }, 1.0f, xs); }, {.mode = mode});
+    const auto [last, ys] = empty(zeros(type<float>({0})));
+    EXPECT_EQ(last.item<float>(), 1);
+    EXPECT_EQ(to_string(ys.type()), "f32[0]");
+  }
+}
+
+TEST(Control, CountersAreWideWhereNeeded) {
+  auto counter = [](Tensor lower, Tensor upper) {
+    return fori_loop(
+        lower, upper, [](Tensor i, Tensor) { return i; }, convert(lower, lower.dtype()));
+  };
+  EXPECT_EQ(counter(Tensor(2), Tensor(5)).dtype(), DType::s32);
+  auto last = [](auto lower, auto upper) {
+    return jit([=] {
+      return fori_loop(
+          lower, upper, [](Tensor i, Tensor c) { return c + convert<double>(i); }, 0.0);
+    })();
+  };
+  EXPECT_EQ(last(0, 5).template item<double>(), 10);
+  const std::int64_t big = std::int64_t{1} << 40;
+  EXPECT_EQ(last(big, big + 3).template item<double>(), 3.0 * double(big) + 3);
+  EXPECT_EQ(last(Tensor(big), Tensor(big + 3)).template item<double>(), 3.0 * double(big) + 3);
+  auto traced = jit([](Tensor upper) {
+    return fori_loop(
+        upper - 2, upper, [](Tensor i, Tensor c) { return c + convert<double>(i); }, 0.0);
+  });
+  EXPECT_EQ(traced(Tensor(big)).item<double>(), 2.0 * double(big) - 3);
+  EXPECT_EQ(traced(Tensor(9)).item<double>(), 15);
+}
+
+TEST(Control, CarriesAreChecked) {
+  const Tensor v = tensor<float>({1, 2, 3});
+  expect_error<TypeError>([&] { while_loop([](Tensor) { return Tensor(true); }, [](Tensor x) { return sum(x); }, v); },
+                          {"while_loop", "f32[3]", "f32[]", "control_test.cc"});
+  expect_error<TypeError>(
+      [&] {
+        fori_loop(
+            0, 3, [](Tensor, std::map<std::string, Tensor> c) { return c["mean"] = convert<int>(c["mean"]), c; },
+            std::map<std::string, Tensor>{{"mean", v}});
+      },
+      {"fori_loop", ".mean", "f32[3]", "s32[3]", "control_test.cc"});
+  expect_error<TypeError>(
+      [&] {
+        scan([](Tensor c, Tensor) { return std::pair{convert<double>(c), c}; }, Tensor(1.0f), v);
+      },
+      {"scan", "f32[]", "f64[]"});
+  expect_error<TypeError>(
+      [&] {
+        fori_loop(
+            0, 3, [](Tensor, std::vector<Tensor> c) { return c.push_back(c[0]), c; }, std::vector{v});
+      },
+      {"structure"});
+  expect_error<TypeError>([&] { while_loop([](Tensor x) { return x; }, [](Tensor x) { return x; }, Tensor(1.0f)); },
+                          {"condition", "pred[]", "f32[]"});
+  expect_error<TypeError>(
+      [&] {
+        cond(
+            Tensor(1.0f), [](Tensor x) { return x; }, [](Tensor x) { return x; }, v);
+      },
+      {"cond", "pred", "f32[]", "control_test.cc"});
+  expect_error<TypeError>(
+      [&] {
+        cond(
+            true, [](Tensor x) { return x; }, [](Tensor x) { return sum(x); }, v);
+      },
+      {"f32[3]", "f32[]", "control_test.cc"});
+  expect_error<TypeError>([&] { scan([](Tensor c, Tensor x) { return std::pair{c, x}; }, 0.0f, Tensor(1.0f)); }, {"first axis", "f32[]"});
+  expect_error<TypeError>(
+      [&] {
+        scan([](Tensor c, std::pair<Tensor, Tensor> x) { return std::pair{c, x}; }, 0.0f, std::pair{v, iota<int>(4)});
+      },
+      {"one length", "s32[4]"});
+  expect_error<TypeError>([&] { scan([](Tensor c) { return std::pair{c, c}; }, 0.0f, {.unroll = 2}); }, {"length"});
+  expect_error<TypeError>(
+      [&] {
+        fori_loop(
+            0.5f, 3, [](Tensor, Tensor c) { return c; }, v);
+      },
+      {"bound", "f32[]"});
+  expect_error<TypeError>([&] { jit([&](Tensor x) { return switch_(x, std::tuple{[](Tensor a) { return a; }}, x); })(1.0f); },
+                          {"switch_", "integer"});
+}
+
+TEST(Control, NumbersInCarriesAdoptTheBodysType) {
+  EXPECT_EQ(fori_loop(
+                0, 3, [](Tensor, Tensor c) { return c + Tensor(0.5); }, 0.0f)
+                .dtype(),
+            DType::f64);
+  EXPECT_EQ(while_loop([](Tensor c) { return c < 3; }, [](Tensor c) { return c + Tensor(0.5f); }, 0).item<float>(), 3);
+  EXPECT_EQ(scan([](Tensor c, Tensor x) { return std::pair{c + x, x}; }, 0, tensor<float>({1.5f, 2})).first.item<float>(), 3.5f);
+  EXPECT_EQ(cond(
+                true, [](Tensor x) { return x; }, [](Tensor) { return 1.0f; }, Tensor(2.0))
+                .dtype(),
+            DType::f64);
+}
+
+TEST(Control, CapturedTensorsAndOuterValues) {
+  const Tensor big = iota<float>(5000);
+  for (const Mode mode : both_modes) {
+    auto f = jit(
+        [&](Tensor x) {
+          const Tensor y = x * 2.0f;
+          const Tensor unused = sin(y);
+          return fori_loop(
+              0, 2,
+              [&](Tensor i, Tensor c) {
+                return cond(
+                    equal(i, 0), [&](Tensor v) { return v + y; }, [&](Tensor v) { return v + sum(big) * 0.0f + unused * 0.0f + x; }, c);
+              },
+              x);
+        },
+        {.mode = mode});
+    EXPECT_EQ(f(3.0f).item<float>(), 12);
+  }
+}
+
+std::size_t resident_kib() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("VmRSS:")) return std::stoul(line.substr(6));
+  return 0;
+}
+
+TEST(Control, LongLoopsNeedNoMemory) {
+  RecordProperty("covers", "CTRL-13");
+  std::int64_t fired = 0;
+  auto f = jit([&](Tensor x) {
+    return fori_loop(
+        0, 1'000'000,
+        [&](Tensor, Tensor v) {
+          return call(
+              {.effect = Effect::unordered}, v.type(), [&](float a) { return ++fired, a + 1; }, v);
+        },
+        x);
+  });
+  f(0.0f).item<float>();
+  const std::size_t before = resident_kib();
+  EXPECT_EQ(f(0.0f).item<float>(), 1'000'000);
+  EXPECT_EQ(fired, 2'000'000);
+  EXPECT_LT(resident_kib(), before + 5 * 1024);
+}
+
+TEST(Control, ACountedLoopIsACounterAndACompare) {
+  auto f = jit([](Tensor x) {
+    return fori_loop(
+        3, 1'000'000,
+        [](Tensor, Tensor v) {
+          return call(
+              {.effect = Effect::unordered}, v.type(), [](float a) { return a; }, v);
+        },
+        x);
+  });
+  const std::string text = f.lower(abstract(type<float>())).stablehlo();
+  auto times = [&](std::string_view part) {
+    std::size_t count = 0;
+    for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+    return count;
+  };
+  EXPECT_EQ(times("stablehlo.add"), 1u) << text;
+  EXPECT_EQ(times("stablehlo.compare"), 1u);
+  EXPECT_EQ(times("dynamic"), 0u);
+}
+
+TEST(Control, FoldsAreOrderedAndReducersRefuseEffects) {
+  RecordProperty("covers", "CTRL-12");
+  Ints log;
+  auto fold = jit([&](Tensor xs) {
+    return scan([&](Tensor c, Tensor x) { return std::pair{tap(c + x, [&](int v) { log.push_back(v); }), std::tuple<>()}; }, 0, xs).first;
+  });
+  EXPECT_EQ(fold(tensor<int>({1, 2, 3})).item<int>(), 6);
+  EXPECT_EQ(log, (Ints{1, 3, 6}));
+  expect_error<TypeError>(
+      [&] {
+        jit([](Tensor xs) { return reduce([](Tensor a, Tensor b) { return tap({.name = "fold"}, a + b, [](int) {}); }, xs, 0); })(
+            tensor<int>({1, 2, 3}));
+      },
+      {"fold", "control_test.cc"});
+}
+
+}  // namespace
+}  // namespace postern
