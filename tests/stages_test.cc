@@ -1,4 +1,6 @@
 // Programs cut at their calls: the same values, firings, orders and errors as compiled whole, also where no program can call back.
+#include <fmt/format.h>
+
 #include "support.h"
 
 #include <cmath>
@@ -11,6 +13,8 @@ namespace {
 using namespace std::chrono_literals;
 using test::error_of, test::has, test::run_program;
 using Floats = std::vector<float>;
+
+Tensor floats(const Floats& v) { return Tensor(type<float>({static_cast<std::int64_t>(v.size())}), v.data()); }
 
 constexpr Mode modes[] = {Mode::compiled, Mode::staged, Mode::evaluate};
 
@@ -84,7 +88,7 @@ TEST(Stages, OneOfSeveralFails) {
 TEST(Stages, CarryOnlyWhatIsNeeded) {
   RecordProperty("covers", "STAGE-04");
   auto f = jit(
-      [](Tensor a, Tensor b, Tensor unused) {
+      [](Tensor a, Tensor b, [[maybe_unused]] Tensor unused) {
         const Tensor hidden = exp(a);    // stays inside the first stage
         const Tensor crossing = sin(b);  // is needed after the call
         const Tensor y = add_one(hidden + crossing);
@@ -138,7 +142,7 @@ TEST(Stages, LoopsAndBranchesAreDrivenFromTheHost) {
               Tensor(1.0f), xs);
         },
         {.mode = mode});
-    const auto [last, ys] = stacked(Tensor(Floats{1, 2, 3}));
+    const auto [last, ys] = stacked(floats({1, 2, 3}));
     EXPECT_EQ(last.item<float>(), 16);
     EXPECT_EQ(ys.to_vector<float>(), (Floats{4, 10, 32}));
     EXPECT_EQ(calls, 3);
@@ -193,7 +197,7 @@ TEST(Stages, TransformedBeforeTheyAreCut) {
     auto g = jit(grad([&](Tensor x) { return square(sin(x)) * 3.0f; }), {.mode = mode});
     EXPECT_FLOAT_EQ(g(Tensor(0.5f)).item<float>(), 6 * std::sin(0.5f) * std::cos(0.5f));
     auto batch = jit(vmap([&](Tensor x) { return square(x) + 1.0f; }), {.mode = mode});
-    EXPECT_EQ(batch(Tensor(Floats{1, 2, 3})).to_vector<float>(), (Floats{2, 5, 10}));
+    EXPECT_EQ(batch(floats({1, 2, 3})).to_vector<float>(), (Floats{2, 5, 10}));
   }
 }
 
