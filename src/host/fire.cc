@@ -60,7 +60,8 @@ void keep_failure(RunState& run, const HostSite& site, int device, const std::ex
 }
 
 /// Enters the function on this thread, on XLA's own memory. `info`: null where it is not told.
-bool enter_here(RunState& run, const HostSite& site, void* const* data, int device, const TapInfo* info) noexcept {
+[[gnu::always_inline]] inline bool enter_here(RunState& run, const HostSite& site, void* const* data, int device,
+                                              const TapInfo* info) noexcept {
   const Nesting* const outer = nesting();
   const Nesting here{outer, &run, &site, device, outer ? outer->depth + 1 : 1};
   NestingScope scope(&here);
