@@ -3,6 +3,7 @@
 
 #include <cstring>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "bare.h"
@@ -58,16 +59,27 @@ void call_loop(Report& report) {
     return pn::fori_loop(
         0, steps, [](pn::Tensor, pn::Tensor v) { return copied(v); }, x);
   });
+  const auto while_loop = pn::jit([&](pn::Tensor x) {
+    const auto more = [&](pn::Tensor i, pn::Tensor) { return i < static_cast<int>(steps); };
+    const auto next = [](pn::Tensor i, pn::Tensor v) { return std::tuple{i + 1, copied(v)}; };
+    return std::get<1>(pn::while_loop(more, next, std::tuple{pn::Tensor(0), x}));
+  });
+  const auto scan = pn::jit([&](pn::Tensor x) {
+    return pn::scan([](pn::Tensor v) { return std::pair{copied(v), std::tuple<>()}; }, x, {.length = steps}).first;
+  });
   const pn::Tensor x = pn::tensor<float>({1, 2, 3, 4});
-  const auto ns = race({[&](std::int64_t n) {
-                          while (n-- > 0) loop(x).block_until_ready();
-                        },
-                        [&](std::int64_t n) { bare.run(n); }},
-                       25, 10);
+  const auto runs_of = [&](const auto& f) {
+    return [&](std::int64_t n) {
+      while (n-- > 0) f(x).block_until_ready();
+    };
+  };
+  const auto ns = race({runs_of(loop), [&](std::int64_t n) { bare.run(n); }, runs_of(while_loop), runs_of(scan)}, 25, 10);
   const double per = static_cast<double>(steps);
   report.add({"call_loop", ns[0] / per, "ns", "ffi", ns[1] / per,
               "one call of f32[4] in a compiled loop; the bare handler copies the same bytes in the same loop"});
   report.add_jax({"call_loop", ns[0] / per, "ns"}, "call_loop");
+  report.add({"call_loop/while_loop", ns[2] / per, "ns", "ffi", ns[1] / per, "the same through while_loop"});
+  report.add({"call_loop/scan", ns[3] / per, "ns", "ffi", ns[1] / per, "the same through scan"});
 }
 
 void call_execute(Report& report) {

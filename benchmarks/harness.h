@@ -5,6 +5,7 @@
 #include <fstream>
 #include <functional>
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,9 @@ struct Line {
   std::string note = "";
 };
 
+/// Does something so many times.
+using Side = std::function<void(std::int64_t times)>;
+
 /// What JAX takes for the same work: measured now where it is installed, else as recorded.
 class Jax {
  public:
@@ -27,6 +31,9 @@ class Jax {
   Jax(std::string python, std::string folder) : python_(std::move(python)), folder_(std::move(folder)) {}
   /// The line `name` of benchmark `benchmark`, completed with JAX's value and where it comes from. The value stays 0 where there is none.
   Line beside(Line ours, const std::string& benchmark);
+  /// A program of jax_sides.py, kept ready in a process of its own to take part in a race; none where JAX is not installed. `plugin`: a
+  /// PJRT plug-in that JAX uses in place of the XLA that it brings.
+  std::optional<Side> side(const std::string& program, const std::string& plugin);
 
  private:
   void measure(const std::string& benchmark);
@@ -43,14 +50,12 @@ class Report {
   void add(const Line& line);
   /// With JAX as the peer; `benchmark` is what peers.py knows it by.
   void add_jax(const Line& ours, const std::string& benchmark) { add(jax_.beside(ours, benchmark)); }
+  std::optional<Side> jax_side(const std::string& program, const std::string& plugin = "") { return jax_.side(program, plugin); }
 
  private:
   Jax jax_;
   std::ofstream file_;
 };
-
-/// Does something so many times.
-using Side = std::function<void(std::int64_t times)>;
 
 /// Nanoseconds for one time of each side: medians over `rounds` rounds in which each side works for about `round_ms`.
 std::vector<double> race(std::initializer_list<Side> sides, int rounds = 15, double round_ms = 20);
@@ -79,6 +84,9 @@ void dispatch(Report&);
 void trace_lower(Report&);
 void memory(Report&);
 void soak(Report&);
+void step(Report&);
+void grad_trace(Report&);
+void vmap_call(Report&);
 void tap_sync(Report&);
 void tap_async(Report&);
 void tap_overlap(Report&);

@@ -20,6 +20,9 @@ constexpr bench::Benchmark benchmarks[] = {
     {"tap_overlap", "listeners beside compute", bench::tap_overlap},
     {"tap_tax", "statistics of every layer of a training step", bench::tap_tax},
     {"tap_queue", "a full queue of taps, and 1e7 of them", bench::tap_queue},
+    {"step", "training steps of small networks", bench::step},
+    {"grad_trace", "tracing gradients of long programs", bench::grad_trace},
+    {"vmap_call", "a call for each of 1,000 elements", bench::vmap_call},
     {"soak", "resident memory over 1e7 calls and 1e5 executions", bench::soak},
 };
 

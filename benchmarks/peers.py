@@ -144,6 +144,26 @@ def tap_overlap():
     emit("tap_overlap", median_of(total) / longer, "times", ", debug.callback")
 
 
+def grad_trace():
+    def trace_ms(f):
+        def once():
+            jax.jit(jax.grad(lambda x: jnp.sum(f(x)))).trace(jnp.ones(4, jnp.float32))
+
+        once()
+        return statistics.median(timed(once) for _ in range(5)) / 1e6
+
+    sines = chain_of(jnp.sin)
+    emit("grad_trace/chain_1000", trace_ms(lambda x: sines(x, 1000)), "ms")
+    emit("grad_trace/scan_100", trace_ms(lambda x: jax.lax.fori_loop(0, 1000, lambda i, v: sines(v, 100), x)), "ms")
+
+
+def vmap_call():
+    x = jnp.arange(1000, dtype=jnp.float32)
+    for method in "sequential", "expand_dims", "broadcast_all":
+        f = lambda v: jax.pure_callback(lambda a: np.asarray(a) * 2, jax.ShapeDtypeStruct((), v.dtype), v, vmap_method=method)
+        emit("vmap_call/" + method, median_ns(jax.jit(jax.vmap(f)), x) / 1e3, "us")
+
+
 def status_kib(key):
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) for line in status if line.startswith(key))

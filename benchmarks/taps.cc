@@ -188,7 +188,7 @@ void tap_tax(Report& report) {
   const Weights w(3, (pn::sin(pn::reshape(pn::iota<float>(1024 * 1024), {1024, 1024})) * 0.05f).block_until_ready());
   const auto stats = pn::listen::stats();
   const auto plain = training_step([](const char*, pn::Tensor t) { return t; });
-  const auto tapped = training_step([=](const char* name, pn::Tensor t) { return pn::tap({.name = name}, t, stats); });
+  const auto tapped = training_step([=](const char* name, pn::Tensor t) { return pn::tap({.name = name, .ordered = false}, t, stats); });
   const auto side = [&](const auto& step) {
     return [&](std::int64_t n) {
       while (n-- > 0) step(w, x, x)[0].block_until_ready();

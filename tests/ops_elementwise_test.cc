@@ -75,7 +75,7 @@ const Row rows[] = {
     {"logical_not", "~x", "s32[6]:-99:99", [](V v) { return ~v[0]; }, no, any},
     {"not_pred", "~x", "pred[6]", [](V v) { return !v[0]; }, no, any},
     {"population_count", "lax.population_count(x)", "u32[6]:0:99999", [](V v) { return pn::population_count(v[0]); }, no, any},
-    {"count_leading_zeros", "lax.clz(x)", "s32[6]:0:99999", [](V v) { return pn::count_leading_zeros(v[0]); }, no, any},
+    {"count_leading_zeros", "lax.clz(x)", "s32[6]:0:99999", [](V v) { return pn::count_leading_zeros(v[0]); }, no},
     {"shift_left", "x << y", "s32[6]:-99:99 s32[6]:0:8", [](V v) { return pn::shift_left(v[0], v[1]); }, no, any},
     {"shift_right", "x >> y", "s32[6]:-99:99 s32[6]:0:8", [](V v) { return pn::shift_right(v[0], v[1]); }, no, any},
     {"shift_right_logical", "lax.shift_right_logical(x, y)", "s32[6]:-99:99 s32[6]:1:8",
@@ -92,6 +92,7 @@ const Row rows[] = {
      [](V v) { return pn::bitcast(v[0], pn::DType::f32); }, no},
     {"complex", "lax.complex(x, y)", "f32[4]:-2:2 f32[4]:-2:2", [](V v) { return pn::complex(v[0], v[1]); }, yes, Shapes::fixed},
     {"clip", "jnp.clip(x, -1.0, 1.0)", "f32[2,4]:-2:2", [](V v) { return pn::clip(v[0], -1.0f, 1.0f); }, yes, any},
+    {"allclose", "jnp.allclose(x, y, 0.1, 0.1)", "f32[4]:1:1.1 f32[4]:1:1.1", [](V v) { return pn::allclose(v[0], v[1], 0.1, 0.1); }, no},
     {"isclose", "jnp.isclose(x, y)", "f32[4]:-2:2 f32[4]:-2:2", [](V v) { return pn::isclose(v[0], v[1]); }, no},
 };
 

@@ -5,7 +5,10 @@ namespace ops {
 namespace {
 
 const auto no = Smooth::no;
-const auto yes = Smooth::yes;
+const auto ours = Smooth::ours;
+
+/// Rows of a matrix by indices of shape [n, 1].
+const pn::IndexAxes rows_of_matrix{.window = {1}, .dropped = {0}, .indexed = {0}, .batch_x = {}, .batch_indices = {}};
 
 const Row rows[] = {
     {"matmul", "x @ y", "f32[2,3]:-2:2 f32[3,4]:-2:2", [](V v) { return pn::matmul(v[0], v[1]); }},
@@ -44,6 +47,11 @@ const Row rows[] = {
      [](V v) { return pn::conv(v[0], v[1], {.groups = 2}); }},
     {"conv3", "lax.conv_general_dilated(x, y, (1, 1, 1), 'VALID', dimension_numbers=('NCDHW', 'OIDHW', 'NCDHW'))",
      "f32[1,2,3,3,3]:-2:2 f32[2,2,2,2,2]:-2:2", [](V v) { return pn::conv(v[0], v[1]); }},
+    {"conv_general", "lax.conv_general_dilated(x, y, (1, 2), 'VALID', dimension_numbers=('NHWC', 'HWIO', 'NHWC'))",
+     "f32[2,4,5,2]:-2:2 f32[2,2,2,3]:-2:2",
+     [](V v) {
+       return pn::conv_general(v[0], v[1], {}, {.strides = {1, 2}});
+     }},
     {"take", "jnp.take(x, y, 0)", "f32[5,3]:-2:2 s32[4]:-5:5", [](V v) { return pn::take(v[0], v[1], 0); }},
     {"take_axis", "jnp.take(x, y, 1)", "f32[2,6]:-2:2 s32[2,3]:0:6", [](V v) { return pn::take(v[0], v[1], 1); }},
     {"take_outside", "jnp.take(x, y, 0)", "f32[3]:-2:2 s32[6]:-6:6", [](V v) { return pn::take(v[0], v[1], 0); }, no},
@@ -56,13 +64,48 @@ const Row rows[] = {
      [](V v) {
        return pn::index_set(v[0], pn::tensor<std::int32_t>({3, 0}), v[1]);
      }},
-    {"index_min", "x.at[y].min(z)", "f32[5]:-2:2 s32[4]:0:5 f32[4]:-2:2", [](V v) { return pn::index_min(v[0], v[1], v[2]); }, no},
-    {"index_max", "x.at[y].max(z)", "f32[5]:-2:2 s32[4]:0:5 f32[4]:-2:2", [](V v) { return pn::index_max(v[0], v[1], v[2]); }, no},
+    {"index_min", "x.at[y].min(z)", "f32[5]:-2:2 s32[4]:0:5 f32[4]:-2:2", [](V v) { return pn::index_min(v[0], v[1], v[2]); }, ours},
+    {"index_max", "x.at[y].max(z)", "f32[5]:-2:2 s32[4]:0:5 f32[4]:-2:2", [](V v) { return pn::index_max(v[0], v[1], v[2]); }, ours},
     {"index_multiply", "x.at[jnp.array([1, 4])].multiply(y)", "f32[5]:-2:2 f32[2]:-2:2",
      [](V v) {
        return pn::index_multiply(v[0], pn::tensor<std::int32_t>({1, 4}), v[1]);
      },
      no},
+    {"gather", "lax.gather(x, y, lax.GatherDimensionNumbers(offset_dims=(1,), collapsed_slice_dims=(0,), start_index_map=(0,)), (1, 3))",
+     "f32[5,3]:-2:2 s32[4,1]:0:5",
+     [](V v) {
+       return pn::gather(v[0], v[1], rows_of_matrix, {1, 3});
+     }},
+    {"gather_outside",
+     "lax.gather(x, y, lax.GatherDimensionNumbers(offset_dims=(1,), collapsed_slice_dims=(0,), start_index_map=(0,)), (1, 3), "
+     "mode='fill')",
+     "f32[5,3]:-2:2 s32[6,1]:-3:9",
+     [](V v) {
+       return pn::gather(v[0], v[1], rows_of_matrix, {1, 3});
+     },
+     no},
+    {"gather_clip",
+     "lax.gather(x, y, lax.GatherDimensionNumbers(offset_dims=(1,), collapsed_slice_dims=(0,), start_index_map=(0,)), (1, 3), "
+     "mode='clip')",
+     "f32[5,3]:-2:2 s32[6,1]:-3:9",
+     [](V v) {
+       return pn::gather(v[0], v[1], rows_of_matrix, {1, 3}, pn::OutOfRange::clip);
+     }},
+    {"scatter",
+     "lax.scatter_add(x, y, z, lax.ScatterDimensionNumbers(update_window_dims=(1,), inserted_window_dims=(0,), "
+     "scatter_dims_to_operand_dims=(0,)))",
+     "f32[5,3]:-2:2 s32[4,1]:-2:7 f32[4,3]:-2:2", [](V v) { return pn::scatter(pn::Update::add, v[0], v[1], v[2], rows_of_matrix); }},
+    {"scatter_set",
+     "lax.scatter(x, jnp.array([[4], [1]]), y, lax.ScatterDimensionNumbers(update_window_dims=(1,), inserted_window_dims=(0,), "
+     "scatter_dims_to_operand_dims=(0,)), unique_indices=True)",
+     "f32[5,3]:-2:2 f32[2,3]:-2:2",
+     [](V v) {
+       return pn::scatter(pn::Update::set, v[0], pn::tensor<std::int32_t>({4, 1}, {2, 1}), v[1], rows_of_matrix, {.unique = true});
+     }},
+    {"scatter_max",
+     "lax.scatter_max(x, y, z, lax.ScatterDimensionNumbers(update_window_dims=(1,), inserted_window_dims=(0,), "
+     "scatter_dims_to_operand_dims=(0,)))",
+     "f32[5,3]:-2:2 s32[4,1]:0:5 f32[4,3]:-2:2", [](V v) { return pn::scatter(pn::Update::max, v[0], v[1], v[2], rows_of_matrix); }, ours},
     {"dynamic_slice", "lax.dynamic_slice(x, (y, jnp.int32(1)), (2, 2))", "f32[5,4]:-2:2 s32[]:0:6",
      [](V v) {
        return pn::dynamic_slice(v[0], {v[1], 1}, {2, 2});
@@ -91,6 +134,7 @@ const Row rows[] = {
     {"rfft_odd", "jnp.fft.rfft(x)", "f32[5]:-2:2", [](V v) { return pn::rfft(v[0]); }},
     {"irfft", "jnp.fft.irfft(jnp.fft.rfft(x) * 2)", "f32[6]:-2:2", [](V v) { return pn::irfft(pn::rfft(v[0]) * 2); }},
     {"irfft_odd", "jnp.fft.irfft(jnp.fft.rfft(x) ** 2, 5)", "f32[5]:-2:2", [](V v) { return pn::irfft(pn::square(pn::rfft(v[0])), 1, 5); }},
+    {"random_key", "jax.random.PRNGKey(12345678901)", "", [](V) { return pn::random::key(12345678901); }, no},
     {"random_bits", "jax.random.bits(x, (5,), 'uint32')", "u32[2]:0:4000000000",
      [](V v) { return pn::random::bits(v[0], pn::type<std::uint32_t>({5})); }, no},
     {"random_uniform", "jax.random.uniform(x, (2, 3), jnp.float32, -1, 2)", "u32[2]:0:4000000000",
@@ -100,6 +144,12 @@ const Row rows[] = {
      no},
     {"random_normal", "jax.random.normal(x, (4,), jnp.float32)", "u32[2]:0:4000000000",
      [](V v) { return pn::random::normal(v[0], pn::type<float>({4})); }, no},
+    {"random_bernoulli", "jax.random.bernoulli(x, np.float32(0.3), (8,))", "u32[2]:0:4000000000",
+     [](V v) { return pn::random::bernoulli(v[0], 0.3f, pn::Dims{8}); }, no},
+    {"random_exponential", "jax.random.exponential(x, (4,), jnp.float32)", "u32[2]:0:4000000000",
+     [](V v) { return pn::random::exponential(v[0], pn::type<float>({4})); }, no},
+    {"random_gumbel", "jax.random.gumbel(x, (4,), jnp.float32)", "u32[2]:0:4000000000",
+     [](V v) { return pn::random::gumbel(v[0], pn::type<float>({4})); }, no},
     {"random_split", "jax.random.split(x, 3)", "u32[2]:0:4000000000", [](V v) { return pn::random::split(v[0], 3); }, no},
     {"random_fold_in", "jax.random.fold_in(x, 7)", "u32[2]:0:4000000000", [](V v) { return pn::random::fold_in(v[0], pn::Tensor(7)); }, no},
     {"random_integers", "jax.random.randint(x, (6,), 0, 10, jnp.int32)", "u32[2]:0:4000000000",

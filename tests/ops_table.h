@@ -15,8 +15,8 @@ namespace pn = postern;
 using V = const std::vector<pn::Tensor>&;
 using Function = pn::Tensor (*)(V);
 
-enum class Smooth { yes, no };     // whether it has a derivative to check
-enum class Shapes { any, fixed };  // whether all operands may have any one shape
+enum class Smooth { yes, no, ours };  // whether it has a derivative to check; ours: JAX has none
+enum class Shapes { any, fixed };     // whether all operands may have any one shape
 
 struct Row {
   const char* name;

@@ -152,6 +152,33 @@ TEST(Vmap, NestedVmapsCompose) {
   EXPECT_EQ(order, (Floats{1, 2, 3, 4, 5, 6})) << "the last axis fastest";
 }
 
+TEST(Vmap, ParallelCallsFailAsSingleOnes) {
+  std::atomic<bool> fails = true;
+  const auto text_of = [&](VmapMethod method, Mode mode) {
+    const auto one = [&](Tensor x) {
+      return call(
+          {.name = "picky", .vmap = method}, x.type(),
+          [&](float a) {
+            if (a == 3 && fails) throw std::out_of_range("not three");
+            return 2 * a;
+          },
+          x);
+    };
+    fails = true;
+    auto f = jit(vmap(one), {.mode = mode});
+    const auto e = test::error_of<CallbackError>([&] { f(iota<float>(8)).block_until_ready(); });
+    if (!e) return std::string();
+    EXPECT_EQ(e->code(), ErrorCode::threw);
+    EXPECT_THROW(std::rethrow_exception(e->cause()), std::out_of_range);
+    fails = false;
+    EXPECT_EQ(f(iota<float>(8)).to_vector<float>(), (Floats{0, 2, 4, 6, 8, 10, 12, 14})) << "the next run works";
+    return std::string(e->what());
+  };
+  const std::string text = text_of(VmapMethod::sequential, Mode::compiled);
+  EXPECT_TRUE(test::has(text, "picky") && test::has(text, "not three")) << text;
+  for (const Mode mode : both_modes) EXPECT_EQ(text_of(VmapMethod::parallel, mode), text);
+}
+
 TEST(Vmap, UnmappedCallsAndEmptyBatches) {
   RecordProperty("covers", "VMAP-07");
   for (const Mode mode : both_modes) {
@@ -456,6 +483,26 @@ TEST(Vmap, SignaturesOfCoreDimensions) {
   expect_error<TypeError>(wrong("(n),(m)->()"), {"2 arguments", "got 1"});
   expect_error<TypeError>(wrong("(n)->()"), {"result 0", "0 axes", "f32[3]"});
   expect_error<TypeError>(wrong("(a,b,c)->()"), {"fewer axes", "f32[2,3]"});
+}
+
+TEST(Vmap, OneCallInTheProgramForAnyNumberOfElements) {
+  RecordProperty("covers", "VMAP-12");
+  Strings said;
+  auto f = jit(vmap([&](Tensor x) {
+    return call(
+        {.name = "hello", .effect = Effect::ordered}, x.type(),
+        [&](const CallInfo& info, float a) { return said.push_back("hello: " + std::to_string(info.element)), a; }, x);
+  }));
+  f(tensor<float>({0, 1})).block_until_ready();
+  EXPECT_EQ(said, (Strings{"hello: 0", "hello: 1"}));
+  const auto calls = [&](std::int64_t n) {
+    const std::string text = f.lower(abstract(type<float>({n}))).stablehlo(), call = "postern_call";
+    int count = 0;
+    for (std::size_t at = 0; (at = text.find(call, at)) != std::string::npos; at += call.size()) ++count;
+    return count;
+  };
+  EXPECT_EQ(calls(2), 1);
+  EXPECT_EQ(calls(1000), 1);
 }
 
 TEST(Vmap, OrderedConditionsAreRefused) {

@@ -9,20 +9,20 @@ struct Attention {
   double scale = 1;
 };
 
-/// softmax(q k^T * scale) v for q, k and v of shape [..., length, depth]; causal: query i sees keys 0 to i.
-inline postern::Tensor attention(const Attention& config, postern::Tensor q, postern::Tensor k, postern::Tensor v) {
+/// softmax(q k^T * scale) v in ordinary operations, computed in f32.
+inline postern::Tensor attention_by_default(const Attention& config, postern::Tensor q, postern::Tensor k, postern::Tensor v) {
   namespace pn = postern;
-  return pn::block(
-      config,
-      [](const Attention& c, pn::Tensor queries, pn::Tensor keys, pn::Tensor values) {
-        const pn::Tensor x = pn::convert(queries, pn::DType::f32), y = pn::convert(keys, pn::DType::f32);
-        pn::Tensor scores = pn::matmul(x, pn::move_axis(y, -1, -2)) * c.scale;
-        if (c.causal) {
-          const std::int64_t n = scores.dims().back();
-          const pn::Tensor row = pn::iota({pn::DType::s32, {n, n}}, 0), column = pn::iota({pn::DType::s32, {n, n}}, 1);
-          scores = pn::where(column <= row, scores, -1e30f);
-        }
-        return pn::convert(pn::matmul(pn::softmax(scores), pn::convert(values, pn::DType::f32)), queries.dtype());
-      },
-      q, k, v);
+  const pn::Tensor x = pn::convert(q, pn::DType::f32), y = pn::convert(k, pn::DType::f32);
+  pn::Tensor scores = pn::matmul(x, pn::move_axis(y, -1, -2)) * config.scale;
+  if (config.causal) {
+    const std::int64_t n = scores.dims().back();
+    const pn::Tensor row = pn::iota({pn::DType::s32, {n, n}}, 0), column = pn::iota({pn::DType::s32, {n, n}}, 1);
+    scores = pn::where(column <= row, scores, -1e30f);
+  }
+  return pn::convert(pn::matmul(pn::softmax(scores), pn::convert(v, pn::DType::f32)), q.dtype());
+}
+
+/// The same as one step, for q, k and v of shape [..., length, depth]; causal: query i sees keys 0 to i.
+inline postern::Tensor attention(const Attention& config, postern::Tensor q, postern::Tensor k, postern::Tensor v) {
+  return postern::block(config, attention_by_default, q, k, v);
 }

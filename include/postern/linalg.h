@@ -15,7 +15,7 @@ namespace postern::linalg {
 enum class Failure : std::uint8_t { nan, error };
 
 // Configs of the blocks, for override_block. Operands and results have any number of leading axes, the same for all.
-struct Cholesky {  // a -> l; only the lower triangle of a is read
+struct Cholesky {  // a -> l with l l^H = (a + a^H) / 2
   static constexpr std::string_view name = "linalg.cholesky";
   Failure failure = Failure::nan;
 };
@@ -26,7 +26,7 @@ struct Qr {  // a[m,n] -> q, r
   static constexpr std::string_view name = "linalg.qr";
   bool full = false;
 };
-struct Eigh {  // a -> w, v (w alone without vectors); only the lower triangle of a is read
+struct Eigh {  // a -> w, v (w alone without vectors) of (a + a^H) / 2
   static constexpr std::string_view name = "linalg.eigh";
   bool vectors = true;
   Failure failure = Failure::nan;

@@ -74,7 +74,7 @@ void visit(Tree& tree, Leaf&& leaf, std::string* note = nullptr) {
     write("]");
   } else if constexpr (is_map<T>::value) {
     write("{");
-    for (auto& [key, part] : tree) write(key), write(":"), each(part);
+    for (auto& [key, part] : tree) write(std::to_string(key.size())), write(":"), write(key), each(part);
     write("}");
   } else if constexpr (is_optional<T>::value) {
     write("?(");

@@ -58,17 +58,17 @@ Int getrf(Int m, Int n, T* a, Int* pivots) {
                                                                                                      std::max<Int>(1, m), pivots);
 }
 template <class T>
-Int gelqf(Int m, Int n, T* a, T* tau) {
+Int geqrf(Int m, Int n, T* a, T* tau) {
   return with_work<T>([&](T* work, Int length) {
-    return pick<T>(LAPACKE_sgelqf_work, LAPACKE_dgelqf_work, LAPACKE_cgelqf_work, LAPACKE_zgelqf_work)(
+    return pick<T>(LAPACKE_sgeqrf_work, LAPACKE_dgeqrf_work, LAPACKE_cgeqrf_work, LAPACKE_zgeqrf_work)(
         LAPACK_COL_MAJOR, m, n, a, std::max<Int>(1, m), tau, work, length);
   });
 }
-/// The first m rows of the unitary matrix of n columns that k reflectors make.
+/// The first n columns of the unitary matrix of m rows that k reflectors make.
 template <class T>
-Int unglq(Int m, Int n, Int k, T* a, const T* tau) {
+Int ungqr(Int m, Int n, Int k, T* a, const T* tau) {
   return with_work<T>([&](T* work, Int length) {
-    return pick<T>(LAPACKE_sorglq_work, LAPACKE_dorglq_work, LAPACKE_cunglq_work, LAPACKE_zunglq_work)(
+    return pick<T>(LAPACKE_sorgqr_work, LAPACKE_dorgqr_work, LAPACKE_cungqr_work, LAPACKE_zungqr_work)(
         LAPACK_COL_MAJOR, m, n, k, a, std::max<Int>(1, m), tau, work, length);
   });
 }

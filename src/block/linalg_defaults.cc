@@ -25,7 +25,7 @@ Tensor times(const Tensor& a, const Tensor& v) { return sum(a * as_row(v), {.axe
 }  // namespace
 
 Tensors cholesky_default(const void*, std::span<const Tensor> x) {
-  const Tensor a = x[0];
+  const Tensor a = hermitian_part(x[0]);
   const std::int64_t n = rows(a);
   if (n == 0) return {a};
   const Tensor l = fori_loop(

@@ -40,7 +40,7 @@ Jvp eigh_jvp(const void* config, std::span<const Tensor> x, std::span<const Tens
   const bool vectors = c.vectors;
   c.vectors = true;
   const Tensors y = bind_eigh(c, x[0]);
-  const Tensor inner = matmul(matmul(adjoint(y[1]), dx[0]), y[1]);
+  const Tensor inner = matmul(matmul(adjoint(y[1]), hermitian_part(dx[0])), y[1]);
   const Tensor dw = real_of(diagonal_of(inner));
   if (!vectors) return {{y[0]}, {dw}};
   const Tensor dv = matmul(y[1], convert(inverse_gaps(y[0], y[0]), inner.dtype()) * inner);
@@ -103,14 +103,14 @@ using namespace blocks;
 std::pair<Tensor, Tensor> eigh(const Operand& a, Failure failure) {
   PlaceScope at(a.place());
   const Prepared p = prepared("eigh", a, true);
-  const Tensors y = bind_eigh({true, failure}, hermitian_part(p.a));
+  const Tensors y = bind_eigh({true, failure}, p.a);
   return {p.restore(y[0]), p.restore(y[1])};
 }
 
 Tensor eigvalsh(const Operand& a, Failure failure) {
   PlaceScope at(a.place());
   const Prepared p = prepared("eigvalsh", a, true);
-  return p.restore(bind_eigh({false, failure}, hermitian_part(p.a))[0]);
+  return p.restore(bind_eigh({false, failure}, p.a)[0]);
 }
 
 std::tuple<Tensor, Tensor, Tensor> svd(const Operand& a, bool full, Failure failure) {

@@ -57,7 +57,7 @@ Tensors cholesky_apply(const void* config, std::span<const Tensor> x) { return {
 /// dl = l phi(l^-1 da l^-H), where phi takes the lower triangle and half the diagonal (Murray 2016).
 Jvp cholesky_jvp(const void* config, std::span<const Tensor> x, std::span<const Tensor> dx) {
   const Tensor l = bind_cholesky(config_of<linalg::Cholesky>(config), x[0]);
-  const Tensor half = triangular(l, dx[0], {.left = false, .transpose = true, .conjugate = true});
+  const Tensor half = triangular(l, hermitian_part(dx[0]), {.left = false, .transpose = true, .conjugate = true});
   const Tensor both = triangular(l, half, {});
   const Tensor phi = tril(both) - diagonal_matrix(diagonal(both, 0, -2, -1)) * 0.5f;
   return {{l}, {matmul(l, phi)}};
@@ -153,7 +153,7 @@ using namespace blocks;
 Tensor cholesky(const Operand& a, Failure failure) {
   PlaceScope at(a.place());
   const Prepared p = prepared("cholesky", a, true);
-  return p.restore(bind_cholesky({failure}, hermitian_part(p.a)));
+  return p.restore(bind_cholesky({failure}, p.a));
 }
 
 LuResult lu(const Operand& a) {

@@ -60,10 +60,8 @@ double epsilon(DType dtype) {
 Tensors eigh_default(const void* config, std::span<const Tensor> x) {
   const bool vectors = static_cast<const linalg::Eigh*>(config)->vectors;
   const std::int64_t n = rows(x[0]);
-  const Tensor strict = tril(x[0], -1);
-  const Tensor diag = real_of(diagonal(x[0]));
-  const Tensor a = strict + adjoint(strict) + diagonal_matrix(convert(diag, x[0].dtype()));
-  if (n == 0) return vectors ? Tensors{diag, a} : Tensors{diag};
+  const Tensor a = hermitian_part(x[0]);
+  if (n == 0) return vectors ? Tensors{real_of(diagonal(a)), a} : Tensors{real_of(diagonal(a))};
   using Pair = std::tuple<Tensor, Tensor>;
   const auto [d, v] = over_pairs(
       n,

@@ -1,13 +1,15 @@
-// LAPACK kernels of the linear algebra blocks: one matrix after another. Views are row-major: to LAPACK they are the transposes, which most
-// kernels use as they are.
+// LAPACK kernels of the linear algebra blocks: one matrix after another. Views are row-major: to LAPACK they are the transposes, which svd
+// and triangular_solve use as they are; the other routines are slower on those than a transposed copy costs.
 #include <postern/linalg.h>
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <numeric>
 
 #include "block/lapack.h"
+#include "block/layout.h"
 #include "block/registry.h"
 #include "core/check.h"
 
@@ -73,48 +75,42 @@ void by_dtype(DType dtype, Run run) {
   }
 }
 
-/// to[n,m] = from[m,n] transposed, in blocks that stay in the cache.
+/// Memory that is written before it is read.
 template <class T>
-void transposed(const T* from, T* to, std::size_t m, std::size_t n) {
-  constexpr std::size_t block = 16;
-  for (std::size_t i0 = 0; i0 < m; i0 += block)
-    for (std::size_t j0 = 0; j0 < n; j0 += block)
-      for (std::size_t i = i0; i < std::min(m, i0 + block); ++i)
-        for (std::size_t j = j0; j < std::min(n, j0 + block); ++j) to[j * m + i] = from[i * n + j];
+std::unique_ptr<T[]> scratch(std::size_t n) {
+  return std::make_unique_for_overwrite<T[]>(n);
 }
 
 template <class T>
 void cholesky(const linalg::Cholesky& c, In in, Out out) {
   const Int n = extent(in[0], 1);
   const std::size_t size = step(in[0]), width = static_cast<std::size_t>(n);
-  for (std::int64_t b = 0; b < count(in[0]); ++b) {
+  for (std::int64_t b = 0; b < count(in[0]) && n > 0; ++b) {
     T* l = data<T>(out[0]) + static_cast<std::size_t>(b) * size;
-    std::copy_n(data<T>(in[0]) + static_cast<std::size_t>(b) * size, size, l);
-    if (n == 0) continue;
-    // The row-major lower triangle is LAPACK's upper one, and u^H u of the transpose is l l^H.
-    if (lapack::potrf('U', n, l) != 0) {
+    layout::hermitian_lower(data<T>(in[0]) + static_cast<std::size_t>(b) * size, l, width);
+    if (lapack::potrf('L', n, l) == 0) {
+      layout::make_row_major(l, width, true);
+    } else {
       if (c.failure == linalg::Failure::error) failed("cholesky", b, "is not positive definite");
       fill_nan(l, size);
-      continue;
     }
-    for (std::size_t i = 0; i < width; ++i) std::fill(l + i * width + i + 1, l + (i + 1) * width, T(0));
   }
 }
 
 template <class T>
 void lu(In in, Out out) {
   const Int m = extent(in[0], 2), n = extent(in[0], 1), k = std::min(m, n);
-  const std::size_t size = step(in[0]);
-  std::vector<T> work(size);
+  const auto rows = static_cast<std::size_t>(m), columns = static_cast<std::size_t>(n), size = rows * columns;
+  const auto work = scratch<T>(size);
   for (std::int64_t b = 0; b < count(in[0]); ++b) {
     const auto at = static_cast<std::size_t>(b);
     Int* pivots = data<Int>(out[1]) + at * static_cast<std::size_t>(k);
     Int* order = data<Int>(out[2]) + at * static_cast<std::size_t>(m);
     std::iota(order, order + m, 0);
     if (k == 0) continue;
-    transposed(data<T>(in[0]) + at * size, work.data(), static_cast<std::size_t>(m), static_cast<std::size_t>(n));
-    lapack::getrf(m, n, work.data(), pivots);  // a zero pivot is left in u
-    transposed(work.data(), data<T>(out[0]) + at * size, static_cast<std::size_t>(n), static_cast<std::size_t>(m));
+    layout::transposed(data<T>(in[0]) + at * size, work.get(), rows, columns, columns);
+    lapack::getrf(m, n, work.get(), pivots);  // a zero pivot is left in u
+    layout::transposed(work.get(), data<T>(out[0]) + at * size, columns, rows, rows);
     for (Int i = 0; i < k; ++i) {
       pivots[i] = std::clamp<Int>(pivots[i] - 1, 0, m - 1);
       std::swap(order[i], order[pivots[i]]);
@@ -122,24 +118,23 @@ void lu(In in, Out out) {
   }
 }
 
-/// The transpose is l q, so that a is q^T l^T, both of which lie in memory as wanted.
 template <class T>
 void qr(const linalg::Qr& c, In in, Out out) {
   const Int m = extent(in[0], 2), n = extent(in[0], 1), k = std::min(m, n), width = c.full ? m : k;
+  const auto rows = static_cast<std::size_t>(m), columns = static_cast<std::size_t>(n), kept = static_cast<std::size_t>(width);
   const std::size_t size = step(in[0]), q_size = step(out[0]), r_size = step(out[1]);
-  std::vector<T> work(size), q(q_size), tau(static_cast<std::size_t>(std::max<Int>(1, k)));
+  // Column-major: first a, then reflectors below r, then q.
+  const auto work = scratch<T>(rows * std::max(columns, kept));
+  const auto tau = scratch<T>(static_cast<std::size_t>(std::max<Int>(1, k)));
   for (std::int64_t b = 0; b < count(in[0]); ++b) {
     const auto at = static_cast<std::size_t>(b);
     T* r = data<T>(out[1]) + at * r_size;
-    std::copy_n(data<T>(in[0]) + at * size, size, work.data());
-    if (k > 0) lapack::gelqf(n, m, work.data(), tau.data());
-    // work is, row-major, m by n: r above its diagonal, reflectors below.
-    for (Int i = 0; i < width; ++i)
-      for (Int j = 0; j < n; ++j) r[i * n + j] = j >= i ? work[static_cast<std::size_t>(i * n + j)] : T(0);
-    for (Int i = 0; i < m; ++i)
-      for (Int j = 0; j < width; ++j) q[static_cast<std::size_t>(i * width + j)] = j < k ? work[static_cast<std::size_t>(i * n + j)] : T(0);
-    if (width > 0) lapack::unglq(width, m, k, q.data(), tau.data());
-    std::copy_n(q.data(), q_size, data<T>(out[0]) + at * q_size);
+    layout::transposed(data<T>(in[0]) + at * size, work.get(), rows, columns, columns);
+    if (k > 0) lapack::geqrf(m, n, work.get(), tau.get());
+    layout::transposed(work.get(), r, columns, kept, rows);
+    for (std::size_t i = 0; i < kept; ++i) std::fill_n(r + i * columns, std::min(i, columns), T(0));
+    if (width > 0) lapack::ungqr(m, width, k, work.get(), tau.get());
+    layout::transposed(work.get(), data<T>(out[0]) + at * q_size, kept, rows, rows);
   }
 }
 
@@ -147,33 +142,29 @@ template <class T>
 void eigh(const linalg::Eigh& c, In in, Out out) {
   const Int n = extent(in[0], 1);
   const std::size_t size = step(in[0]), width = static_cast<std::size_t>(n);
-  std::vector<T> work(size);
+  const auto work = scratch<T>(c.vectors ? 0 : size);
   for (std::int64_t b = 0; b < count(in[0]) && n > 0; ++b) {
     const auto at = static_cast<std::size_t>(b);
     const T* a = data<T>(in[0]) + at * size;
     Real<T>* w = data<Real<T>>(out[0]) + at * width;
-    std::copy_n(a, size, work.data());
-    const bool ok = finite(a, size) && lapack::heevd<T>(c.vectors ? 'V' : 'N', 'U', n, work.data(), w) == 0;
-    if (!ok) {
-      if (c.failure == linalg::Failure::error) failed("eigh", b, "has no decomposition: it did not converge, or is not finite");
-      std::fill_n(w, width, nan_of<T>());
-      fill_nan(work.data(), size);
+    T* v = c.vectors ? data<T>(out[1]) + at * size : work.get();
+    layout::hermitian_lower(a, v, width);
+    if (finite(a, size) && lapack::heevd<T>(c.vectors ? 'V' : 'N', 'L', n, v, w) == 0) {
+      if (c.vectors) layout::make_row_major(v, width, false);
+      continue;
     }
-    if (!c.vectors) continue;
-    // The transpose of a Hermitian matrix is its conjugate, and so are its eigenvectors.
-    T* v = data<T>(out[1]) + at * size;
-    transposed(work.data(), v, width, width);
-    if constexpr (lapack::complex_element<T>) std::transform(v, v + size, v, [](const T& x) { return std::conj(x); });
+    if (c.failure == linalg::Failure::error) failed("eigh", b, "has no decomposition: it did not converge, or is not finite");
+    std::fill_n(w, width, nan_of<T>());
+    fill_nan(v, size);
   }
 }
 
-/// The transpose's left vectors are the rows of vh, its right ones the columns of u.
 template <class T>
 void svd(const linalg::Svd& c, In in, Out out) {
   const Int m = extent(in[0], 2), n = extent(in[0], 1), k = std::min(m, n);
   const std::size_t size = step(in[0]);
   const AnyMutableView& s_view = out[c.vectors ? 1 : 0];
-  std::vector<T> work(size);
+  const auto work = scratch<T>(size);
   const Int m_kept = c.full ? m : k, n_kept = c.full ? n : k;
   const std::size_t u_size = static_cast<std::size_t>(m) * static_cast<std::size_t>(m_kept),
                     v_size = static_cast<std::size_t>(n) * static_cast<std::size_t>(n_kept);
@@ -190,9 +181,9 @@ void svd(const linalg::Svd& c, In in, Out out) {
       continue;
     }
     Real<T>* s = data<Real<T>>(s_view) + at * static_cast<std::size_t>(k);
-    std::copy_n(data<T>(in[0]) + at * size, size, work.data());
+    std::copy_n(data<T>(in[0]) + at * size, size, work.get());
     const char job = !c.vectors ? 'N' : c.full ? 'A' : 'S';
-    const bool ok = finite(work.data(), size) && lapack::gesdd<T>(job, n, m, work.data(), s, vh, n, u, m_kept) == 0;
+    const bool ok = finite(work.get(), size) && lapack::gesdd<T>(job, n, m, work.get(), s, vh, n, u, m_kept) == 0;
     if (ok) continue;
     if (c.failure == linalg::Failure::error) failed("svd", b, "has no decomposition: it did not converge, or is not finite");
     std::fill_n(s, k, nan_of<T>());

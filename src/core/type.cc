@@ -58,6 +58,7 @@ std::int64_t Type::size() const {
 std::size_t Type::byte_size() const { return static_cast<std::size_t>(size()) * byte_width(dtype); }
 
 Type make_type(DType dtype, Dims dims) {
+  check(dtype != DType::token, "type: a token holds no data");
   for (std::int64_t d : dims) check(d >= 0, "type: every extent must be 0 or more, got {}{}", to_string(dtype), dims_to_string(dims));
   return {dtype, std::move(dims), false};
 }

@@ -60,7 +60,8 @@ void keep_failure(RunState& run, const HostSite& site, int device, const std::ex
 }
 
 /// Enters the function on this thread, on XLA's own memory. `info`: null where it is not told.
-bool enter_here(RunState& run, const HostSite& site, void* const* data, int device, const TapInfo* info) noexcept {
+[[gnu::always_inline]] inline bool enter_here(RunState& run, const HostSite& site, void* const* data, int device,
+                                              const TapInfo* info) noexcept {
   const Nesting* const outer = nesting();
   const Nesting here{outer, &run, &site, device, outer ? outer->depth + 1 : 1};
   NestingScope scope(&here);
@@ -296,6 +297,22 @@ bool fire(RunState& run, const HostSite& site, void* const* buffers, int device)
   return false;
 }
 
+bool results_fit(RunState& run, const HostSite& site, void* const* buffers, int device) {
+  for (std::size_t i = 0; i < site.results; ++i) {
+    const DType dtype = site.leaves[site.operands + i].dtype;
+    if (bit_width(dtype) >= 8) continue;
+    const void* const values = buffers[site.operands + site.spec->masked + i];
+    const std::size_t elements = site.buffer_bytes[site.operands + i], bad = first_misfit(dtype, values, elements);
+    if (bad == elements) continue;
+    const auto [low, high] = range_of(dtype);
+    run.fail(ErrorCode::bad_result, site, device, nullptr,
+             fmt::format("element {} of result {} is {}, but the values of {} are from {} to {}", bad, i, element_of(dtype, values, bad),
+                         to_string(dtype), low, high));
+    return false;
+  }
+  return true;
+}
+
 bool fire_packed(RunState& run, const HostSite& site, void* const* buffers, int device) noexcept {
   const std::size_t in = site.operands + site.spec->masked;
   try {
@@ -309,16 +326,11 @@ bool fire_packed(RunState& run, const HostSite& site, void* const* buffers, int 
       place = memory.back().get();
     }
     bool ok = fire(run, site, plain.data(), device);
+    ok = ok && results_fit(run, site, plain.data(), device);
+    if (!ok && run.poison) zero_results(site, plain.data());
     for (std::size_t i = 0; i < site.results && (ok || run.poison); ++i) {
-      const detail::LeafLayout& leaf = site.leaves[site.operands + i];
-      std::size_t bad = 0;
-      if (bit_width(leaf.dtype) >= 8 || pack(leaf.dtype, plain[in + i], buffers[in + i], site.buffer_bytes[site.operands + i], bad))
-        continue;
-      const int bits = bit_width(leaf.dtype), low = is_signed(leaf.dtype) ? -(1 << (bits - 1)) : 0;
-      run.fail(ErrorCode::bad_result, site, device, nullptr,
-               fmt::format("element {} of result {} does not fit {}, whose values are from {} to {}", bad, i, to_string(leaf.dtype), low,
-                           low + (1 << bits) - 1));
-      ok = false;
+      const std::size_t leaf = site.operands + i;
+      if (bit_width(site.leaves[leaf].dtype) < 8) pack(site.leaves[leaf].dtype, plain[in + i], buffers[in + i], site.buffer_bytes[leaf]);
     }
     return ok;
   } catch (...) {

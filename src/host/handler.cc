@@ -14,7 +14,7 @@ namespace {
 
 alignas(64) std::byte nothing[64];  // where empty arrays point
 
-XLA_FFI_Error* enter(XLA_FFI_CallFrame* frame, RunState& run, const HostSite& site, void** buffers) {
+[[gnu::always_inline]] inline XLA_FFI_Error* enter(XLA_FFI_CallFrame* frame, RunState& run, const HostSite& site, void** buffers) {
   const auto operands = pjrt::operands(frame);
   const auto results = pjrt::results(frame);
   for (std::size_t i = 0; i < site.inputs; ++i) buffers[i] = operands[i]->data ? operands[i]->data : nothing;

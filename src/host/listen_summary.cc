@@ -1,12 +1,14 @@
 // Statistics of a leaf in one pass over its memory.
 #include "host/listen_summary.h"
 
-#include <Eigen/Core>
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <type_traits>
+#include <thread>
 
+#include "host/executor.h"
 #include "host/number.h"
 
 namespace postern {
@@ -19,47 +21,68 @@ using listen::Summary;
 struct Gathered {
   double min = std::numeric_limits<double>::infinity(), max = -min, sum = 0;
   std::int64_t other = 0;
+
+  void add(double x) {
+    if (!std::isfinite(x)) return void(++other);
+    min = std::min(min, x), max = std::max(max, x), sum += x;
+  }
+  void add(const Gathered& more) { min = std::min(min, more.min), max = std::max(max, more.max), sum += more.sum, other += more.other; }
 };
 
-/// Vectors of the compiler's own; sums of short runs in the element's type, of all in double.
+/// Vectors of the compiler's own; sums of short runs in the element's type, of all in double. Of a run whose sum is finite every element
+/// is; the others are looked at one by one.
 template <class T>
-void gather(const T* data, std::int64_t n, Gathered& out) {
-  using Bits = std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t>;
-  constexpr std::int64_t lanes = 16 / sizeof(T), wide = 4, run = 64;
-  typedef T V __attribute__((vector_size(16)));
-  typedef Bits M __attribute__((vector_size(16)));
-  constexpr T most = std::numeric_limits<T>::max();
-  V low[wide], high[wide];
-  for (int w = 0; w < wide; ++w) low[w] = V{} + most, high[w] = V{} - most;
+[[gnu::always_inline]] inline void gather_runs(const T* data, std::int64_t n, Gathered& out) {
+  constexpr std::int64_t lanes = 64 / sizeof(T), wide = 2, run = lanes * wide * 32;
+  typedef T V __attribute__((vector_size(64)));
   std::int64_t i = 0;
-  for (; i + lanes * wide * run <= n; i += lanes * wide * run) {
-    V sum[wide] = {};
-    M bad[wide] = {};
-    for (std::int64_t r = 0; r < run; ++r)
-      for (int w = 0; w < wide; ++w) {
+  for (; i + run <= n; i += run) {
+    V low[wide], high[wide], sum[wide] = {};
+    std::memcpy(low, data + i, sizeof low);
+    std::memcpy(high, low, sizeof low);
+    for (std::int64_t r = i; r < i + run; r += lanes * wide)
+      for (std::int64_t w = 0; w < wide; ++w) {
         V x;
-        std::memcpy(&x, data + i + (r * wide + w) * lanes, sizeof x);
-        const M finite = (x <= most) & (x >= -most);  // all ones where it holds
-        x = finite ? x : V{};
+        std::memcpy(&x, data + r + w * lanes, sizeof x);
+        low[w] = x < low[w] ? x : low[w];
+        high[w] = x > high[w] ? x : high[w];
         sum[w] += x;
-        bad[w] += finite + 1;
-        low[w] = (finite & (x < low[w])) ? x : low[w];
-        high[w] = (finite & (x > high[w])) ? x : high[w];
       }
-    for (int w = 0; w < wide; ++w)
-      for (std::int64_t l = 0; l < lanes; ++l) out.sum += static_cast<double>(sum[w][l]), out.other += bad[w][l];
-  }
-  for (int w = 0; i > 0 && w < wide; ++w)
-    for (std::int64_t l = 0; l < lanes; ++l)
-      out.min = std::min<double>(out.min, low[w][l]), out.max = std::max<double>(out.max, high[w][l]);
-  for (; i < n; ++i) {
-    const double x = static_cast<double>(data[i]);
-    if (!std::isfinite(x)) {
-      ++out.other;
-      continue;
+    Gathered here;
+    for (std::int64_t w = 0; w < wide; ++w)
+      for (std::int64_t l = 0; l < lanes; ++l)
+        here.min = std::min<double>(here.min, low[w][l]), here.max = std::max<double>(here.max, high[w][l]), here.sum += sum[w][l];
+    if (!std::isfinite(here.sum)) {
+      here = {};
+      for (std::int64_t k = i; k < i + run; ++k) here.add(data[k]);
     }
-    out.min = std::min(out.min, x), out.max = std::max(out.max, x), out.sum += x;
+    out.add(here);
   }
+  for (; i < n; ++i) out.add(data[i]);
+}
+
+// One version for each width of vector that the machine may have; sanitizers come too late for how one is chosen.
+#if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define POSTERN_VERSIONS [[gnu::target_clones("avx512f", "avx2", "default")]]
+#else
+#define POSTERN_VERSIONS
+#endif
+POSTERN_VERSIONS void gather(const float* data, std::int64_t n, Gathered& out) { gather_runs(data, n, out); }
+POSTERN_VERSIONS void gather(const double* data, std::int64_t n, Gathered& out) { gather_runs(data, n, out); }
+
+/// Large ones on several threads: the program waits.
+template <class T>
+void gather_all(const AnyView& view, Gathered& out) {
+  const T* const data = reinterpret_cast<const T*>(view.data());
+  const std::int64_t n = view.size(), mebibytes = static_cast<std::int64_t>(view.byte_size() >> 20);
+  const std::int64_t parts = std::min<std::int64_t>({mebibytes, std::thread::hardware_concurrency(), 8});
+  if (parts < 2) return gather(data, n, out);
+  std::array<Gathered, 8> found;
+  host::parallel_for(parts, [&](std::int64_t i) {
+    const std::int64_t from = n * i / parts;
+    gather(data + from, n * (i + 1) / parts - from, found[static_cast<std::size_t>(i)]);
+  });
+  for (const Gathered& g : found) out.add(g);
 }
 
 }  // namespace
@@ -71,24 +94,16 @@ using host::magnitude;
 Summary summarize(const AnyView& view) {
   Gathered g;
   if (view.dtype() == DType::f32)
-    gather(reinterpret_cast<const float*>(view.data()), view.size(), g);
+    gather_all<float>(view, g);
   else if (view.dtype() == DType::f64)
-    gather(reinterpret_cast<const double*>(view.data()), view.size(), g);
+    gather_all<double>(view, g);
   else
-    for (std::int64_t i = 0; i < view.size(); ++i) {
-      const double x = magnitude(view, i);
-      gather(&x, 1, g);
-    }
+    for (std::int64_t i = 0; i < view.size(); ++i) g.add(magnitude(view, i));
   Summary s;
   s.count = view.size();
   if (g.other > 0)
     for (std::int64_t i = 0; i < view.size(); ++i) s.nan += std::isnan(magnitude(view, i));
   s.inf = g.other - s.nan;
-  if (!std::isfinite(g.sum)) {  // a short run's sum was beyond the element's type
-    g.sum = 0;
-    for (std::int64_t i = 0; i < view.size(); ++i)
-      if (const double x = magnitude(view, i); std::isfinite(x)) g.sum += x;
-  }
   if (const std::int64_t finite = s.count - g.other; finite > 0) s.min = g.min, s.max = g.max, s.mean = g.sum / static_cast<double>(finite);
   return s;
 }

@@ -18,22 +18,32 @@ void unpack(DType dtype, const void* packed, void* unpacked, std::size_t element
   }
 }
 
-bool pack(DType dtype, const void* unpacked, void* packed, std::size_t elements, std::size_t& bad) {
+std::pair<int, int> range_of(DType dtype) {
+  const int bits = bit_width(dtype), low = is_signed(dtype) ? -(1 << (bits - 1)) : 0;
+  return {low, low + (1 << bits) - 1};
+}
+
+int element_of(DType dtype, const void* unpacked, std::size_t i) {
+  return is_signed(dtype) ? int{static_cast<const std::int8_t*>(unpacked)[i]} : int{static_cast<const std::uint8_t*>(unpacked)[i]};
+}
+
+std::size_t first_misfit(DType dtype, const void* unpacked, std::size_t elements) {
+  const auto [low, high] = range_of(dtype);
+  std::size_t i = 0;
+  for (; i < elements; ++i)
+    if (const int value = element_of(dtype, unpacked, i); value < low || value > high) break;
+  return i;
+}
+
+void pack(DType dtype, const void* unpacked, void* packed, std::size_t elements) {
   const int bits = bit_width(dtype);
   const auto per_byte = static_cast<std::size_t>(8 / bits);
-  const int low = is_signed(dtype) ? -(1 << (bits - 1)) : 0, high = low + (1 << bits) - 1;
-  const auto* from = static_cast<const std::int8_t*>(unpacked);
   auto* to = static_cast<std::uint8_t*>(packed);
   std::memset(to, 0, (elements + per_byte - 1) / per_byte);
   for (std::size_t i = 0; i < elements; ++i) {
-    const int value = is_signed(dtype) ? from[i] : static_cast<int>(static_cast<std::uint8_t>(from[i]));
-    if (value < low || value > high) {
-      bad = i;
-      return false;
-    }
+    const int value = element_of(dtype, unpacked, i);
     to[i / per_byte] = static_cast<std::uint8_t>(to[i / per_byte] | (value & ((1 << bits) - 1)) << (static_cast<int>(i % per_byte) * bits));
   }
-  return true;
 }
 
 }  // namespace postern::host

@@ -3,11 +3,18 @@
 #include <postern/dtype.h>
 
 #include <cstddef>
+#include <utility>
 
 namespace postern::host {
 
 void unpack(DType dtype, const void* packed, void* unpacked, std::size_t elements);
-/// False when an element does not fit the dtype; its index is in `bad`.
-bool pack(DType dtype, const void* unpacked, void* packed, std::size_t elements, std::size_t& bad);
+/// Of elements that all fit the dtype.
+void pack(DType dtype, const void* unpacked, void* packed, std::size_t elements);
+
+/// The least and the largest value of such a dtype.
+std::pair<int, int> range_of(DType dtype);
+int element_of(DType dtype, const void* unpacked, std::size_t i);
+/// The index of the first element that does not fit, or `elements`.
+std::size_t first_misfit(DType dtype, const void* unpacked, std::size_t elements);
 
 }  // namespace postern::host

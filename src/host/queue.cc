@@ -21,20 +21,39 @@ namespace {
 constexpr std::size_t default_limit = std::size_t{256} << 20;
 constexpr std::size_t copied_under_lock = 2048;
 constexpr std::size_t retained_when_idle = std::size_t{1} << 20;
-constexpr std::size_t batch_size = 64;
+constexpr std::size_t batch_size = 256;
 std::atomic<std::size_t> limit{default_limit};
+
+void pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+/// The queue's lock is held for less than it takes to put a thread to sleep and wake it: worth a moment of trying.
+void acquire(std::unique_lock<std::mutex>& lock) {
+  for (int i = 0; i < 100; ++i) {
+    if (lock.try_lock()) return;
+    for (int k = 0; k < 8; ++k) pause();
+  }
+  lock.lock();
+}
 
 std::size_t aligned(std::size_t bytes) { return bytes < 64 ? (bytes + 15) / 16 * 16 : (bytes + 63) / 64 * 64; }
 
 }  // namespace
 
-/// One firing; its leaves and mask follow in the same block.
+/// One firing; its leaves and mask follow in the same block. Of neighbours with one source the last one owns it, which is handed on as more
+/// arrive: counting owners would have two threads fight for the counter.
 struct TapQueue::Item {
   Item* next = nullptr;
   Item* before = nullptr;
   Item* next_of_place = nullptr;
   const HostSite* site;
-  std::shared_ptr<TapSource> source;
+  TapSource* source;
+  std::shared_ptr<TapSource> owner = {};
   std::size_t size;  // of the block
   std::uint64_t number = 0;
   std::size_t mask = 0;
@@ -65,19 +84,19 @@ bool TapQueue::wait_for_space(Lock& lock, RunState& run, const HostSite& site, s
         "the tap queue of device {} is full ({} bytes, Config::tap_queue_bytes): programs wait for its listeners, first at {}", device_,
         limit.load(), describe(*site.spec));
   const timeline::Span span(timeline::Kind::wait, "room in the tap queue", device_, run.number);
-  ++space_waiters_;
+  ++waiters_;
   // Short waits: a run that is cancelled, or that a listener begins to wait for, has nothing to wake us with.
   while (!fits(bytes) && !run.stop.load(std::memory_order_relaxed) && !run.never_waits.load(std::memory_order_relaxed))
     space_.wait_for(lock, 5ms);
-  --space_waiters_;
+  --waiters_;
   return !run.stop.load(std::memory_order_relaxed);
 }
 
 /// Taps that keep only their last firings never wait: older ones of the same place go first. False when this one has to go.
-bool TapQueue::make_room_among_own(const HostSite& site, std::size_t bytes) {
+bool TapQueue::make_room_among_own(const HostSite& site, std::size_t bytes, std::shared_ptr<TapSource>& gone) {
   Kept& own = kept_[site.spec.get()];
   while (own.count > 0 && (own.count >= site.spec->keep_last || !fits(bytes))) {
-    unlink(own.first);
+    unlink(own.first, gone);
     site.spec->counts->dropped.fetch_add(1, std::memory_order_relaxed);
     ++dropped_;
   }
@@ -86,10 +105,12 @@ bool TapQueue::make_room_among_own(const HostSite& site, std::size_t bytes) {
 
 bool TapQueue::push(RunState& run, const HostSite& site, void* const* data, std::span<const bool> mask) {
   const std::size_t size = Blocks::size_for(Item::bytes(site, mask.size()));
-  std::shared_ptr<TapSource> source = run.tap_source();
-  Lock lock(guard_);
+  TapSource& source = run.tap_source();
+  std::shared_ptr<TapSource> gone;  // what a lost firing kept alive goes after the lock
+  Lock lock(guard_, std::defer_lock);
+  acquire(lock);
   if (site.spec->keep_last > 0) {
-    if (!make_room_among_own(site, size)) {
+    if (!make_room_among_own(site, size, gone)) {
       site.spec->counts->dropped.fetch_add(1, std::memory_order_relaxed);
       ++dropped_;
       return true;
@@ -103,7 +124,7 @@ bool TapQueue::push(RunState& run, const HostSite& site, void* const* data, std:
   }
   if (const std::size_t most = limit.load(std::memory_order_relaxed); !blocks_.has(size) && blocks_.retained() + held_ + size > most)
     blocks_.trim(held_ + size < most ? most - held_ - size : 0);
-  Item* const item = new (blocks_.take(size)) Item{.site = &site, .source = std::move(source), .size = size, .mask = mask.size()};
+  Item* const item = new (blocks_.take(size)) Item{.site = &site, .source = &source, .size = size, .mask = mask.size()};
   held_ += size;
   peak_ = std::max(peak_, held_);
   if (size <= copied_under_lock) {
@@ -111,7 +132,7 @@ bool TapQueue::push(RunState& run, const HostSite& site, void* const* data, std:
   } else {
     lock.unlock();
     item->fill(data, mask);
-    lock.lock();
+    acquire(lock);
   }
   append(item);
   if (sleeping_) wake_.notify_one();
@@ -121,6 +142,7 @@ bool TapQueue::push(RunState& run, const HostSite& site, void* const* data, std:
 void TapQueue::append(Item* item) {
   item->number = next_++;
   item->before = last_;
+  item->owner = last_ && last_->source == item->source ? std::move(last_->owner) : item->source->shared_from_this();
   (last_ ? last_->next : first_) = item;
   last_ = item;
   linked_.store(linked_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
@@ -132,7 +154,11 @@ void TapQueue::append(Item* item) {
 }
 
 /// Takes the oldest firing of its place out of the queue; it is lost.
-void TapQueue::unlink(Item* item) {
+void TapQueue::unlink(Item* item, std::shared_ptr<TapSource>& gone) {
+  if (item->owner && item->before && item->before->source == item->source)
+    item->before->owner = std::move(item->owner);
+  else if (item->owner)
+    gone = std::move(item->owner);
   Kept& own = kept_[item->site->spec.get()];
   own.first = item->next_of_place;
   if (!own.first) own.last = nullptr;
@@ -146,7 +172,11 @@ void TapQueue::unlink(Item* item) {
 void TapQueue::release(Item* item) noexcept {
   const std::size_t size = item->size;
   item->~Item();
-  blocks_.give_back(item, size);
+  recycle(item, size);
+}
+
+void TapQueue::recycle(void* block, std::size_t size) noexcept {
+  blocks_.give_back(block, size);
   held_ -= size;
 }
 
@@ -162,11 +192,29 @@ bool TapQueue::wait_for_items(Lock& lock) {
   return got;
 }
 
+/// Firings that come one by one, and listeners that are quick: a few microseconds later there are more of them, which cost the program
+/// less if they are taken together. Nobody may be waiting.
+void TapQueue::linger(Lock& lock) {
+  lock.unlock();
+  const auto until = RunState::Clock::now() + 20us;
+  while (linked_.load(std::memory_order_relaxed) < batch_size && waiters_.load(std::memory_order_relaxed) == 0 &&
+         RunState::Clock::now() < until) {
+    for (int k = 0; k < 16; ++k) pause();
+    std::this_thread::yield();
+  }
+  acquire(lock);
+}
+
 void TapQueue::work() {
   std::array<Item*, batch_size> batch;
+  std::array<std::size_t, batch_size> sizes;
   std::size_t take = 1;
   Lock lock(guard_);
   while (first_ || wait_for_items(lock)) {
+    if (take > 1 && linked_.load(std::memory_order_relaxed) < batch_size && waiters_.load(std::memory_order_relaxed) == 0) {
+      linger(lock);
+      if (!first_) continue;  // dropped meanwhile
+    }
     std::size_t count = 0;
     hands_from_ = first_->number;
     for (; count < take && first_; ++count) {
@@ -181,19 +229,24 @@ void TapQueue::work() {
         --own.count;
     }
     (first_ ? first_->before : last_) = nullptr;
+    Item& youngest = *batch[count - 1];
+    if (!youngest.owner) youngest.owner = youngest.source->shared_from_this();
     in_hands_ = count;
     linked_.store(linked_.load(std::memory_order_relaxed) - count, std::memory_order_release);
     lock.unlock();
     const auto start = RunState::Clock::now();
-    for (std::size_t i = 0; i < count; ++i) deliver(*batch[i]);
+    for (std::size_t i = 0; i < count; ++i) {
+      deliver(*batch[i]);
+      sizes[i] = batch[i]->size;
+      batch[i]->~Item();  // may be the last to keep a program, whose functions are the user's: not under the lock
+    }
     // Listeners that take their time are given one firing after another, so that what has been delivered makes room at once.
     take = RunState::Clock::now() - start < 50us ? std::min(take * 2, batch_size) : 1;
-    lock.lock();
+    acquire(lock);
     in_hands_ = 0;
     delivered_ += count;
-    for (std::size_t i = 0; i < count; ++i) release(batch[i]);
-    if (space_waiters_ > 0) space_.notify_all();
-    if (end_waiters_ > 0) done_.notify_all();
+    for (std::size_t i = 0; i < count; ++i) recycle(batch[i], sizes[i]);
+    if (waiters_.load(std::memory_order_relaxed) > 0) space_.notify_all(), done_.notify_all();
   }
   blocks_.trim(retained_when_idle);
   running_ = false;
@@ -250,12 +303,12 @@ std::size_t TapQueue::wait(std::optional<RunState::Clock::time_point> until) {
   Lock lock(guard_);
   const std::uint64_t last = next_;
   auto done = [&] { return !pending_before(last); };
-  ++end_waiters_;
+  ++waiters_;
   if (until)
     done_.wait_until(lock, *until, done);
   else
     done_.wait(lock, done);
-  --end_waiters_;
+  --waiters_;
   return done() ? 0 : in_hands_ + linked_.load();
 }
 

@@ -41,14 +41,16 @@ class TapQueue {
 
   bool fits(std::size_t bytes) const;
   bool wait_for_space(Lock& lock, RunState& run, const HostSite& site, std::size_t bytes);
-  bool make_room_among_own(const HostSite& site, std::size_t bytes);
+  bool make_room_among_own(const HostSite& site, std::size_t bytes, std::shared_ptr<TapSource>& gone);
   void append(Item* item);
-  void unlink(Item* item);
+  void unlink(Item* item, std::shared_ptr<TapSource>& gone);
   void release(Item* item) noexcept;
+  void recycle(void* block, std::size_t size) noexcept;
   bool pending_before(std::uint64_t number) const;
 
   void work();
   bool wait_for_items(Lock& lock);
+  void linger(Lock& lock);
   void deliver(Item& item) noexcept;
 
   const int device_;
@@ -64,7 +66,7 @@ class TapQueue {
   std::uint64_t delivered_ = 0, dropped_ = 0;
   std::unordered_map<const SiteSpec*, Kept> kept_;  // of taps that keep only their last firings
   bool running_ = false, sleeping_ = false, told_full_ = false;
-  int space_waiters_ = 0, end_waiters_ = 0;
+  std::atomic<int> waiters_{0};  // for room or for the end
 };
 
 /// The queue of a device; it lives as long as the process.

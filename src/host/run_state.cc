@@ -56,7 +56,7 @@ std::exception_ptr callback_error(ErrorCode code, const HostSite& site, int devi
       CallbackError(code, failure_text(site, device, describe(cause)), {site.spec->name, site.spec->place}, device, cause));
 }
 
-std::shared_ptr<TapSource> RunState::tap_source() {
+TapSource& RunState::tap_source() {
   if (!has_tap_source_.load(std::memory_order_acquire)) {
     std::scoped_lock lock(guard_);
     if (!has_tap_source_.load()) {
@@ -69,7 +69,7 @@ std::shared_ptr<TapSource> RunState::tap_source() {
       has_tap_source_.store(true, std::memory_order_release);
     }
   }
-  return tap_source_;
+  return *tap_source_;
 }
 
 void RunState::fail(ErrorCode code, const HostSite& site, int on_device, std::exception_ptr cause, const std::string& what) {

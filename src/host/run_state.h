@@ -30,7 +30,7 @@ enum class Outcome : std::uint8_t { running, done, failed, cancelled, stopped };
 class RunState;
 
 /// What the undelivered firings of one run need after it has ended. Its StopState is what their StopToken and end_run see.
-struct TapSource : detail::StopState {
+struct TapSource : detail::StopState, std::enable_shared_from_this<TapSource> {
   std::shared_ptr<const void> owner;  // of the sites
   std::weak_ptr<RunState> run;
   std::uint64_t number = 0;
@@ -77,7 +77,7 @@ class RunState : public detail::StopState {
   void reset();
 
   /// What the undelivered firings of this run share; made when it is first asked for.
-  std::shared_ptr<TapSource> tap_source();
+  TapSource& tap_source();
   virtual std::weak_ptr<RunState> handle() { return {}; }  // empty for a run that lives on a stack
 
   RunState() = default;
@@ -131,6 +131,8 @@ class NestingScope {
 bool fire(RunState& run, const HostSite& site, void* const* buffers, int device) noexcept;
 /// The same for buffers that hold elements of less than a byte as XLA does; the function sees one a byte.
 bool fire_packed(RunState& run, const HostSite& site, void* const* buffers, int device) noexcept;
+/// Whether each element of less than a byte, held one a byte, is in its dtype's range; fails the run otherwise.
+bool results_fit(RunState& run, const HostSite& site, void* const* buffers, int device);
 
 /// Runs the function on these leaves; false if it failed, and how.
 bool enter_function(const HostSite& site, const detail::Firing& firing, std::exception_ptr& error, ErrorCode& code) noexcept;

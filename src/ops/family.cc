@@ -21,8 +21,7 @@ constexpr Above make_lattice() {
   auto d = [](DType t) { return static_cast<int>(t); };
   using enum DType;
   edge(d(pred), weak_int);
-  for (DType t : {u2, s2, u8, s8}) edge(weak_int, d(t));
-  edge(d(u2), d(u4)), edge(d(u4), d(u8)), edge(d(s2), d(s4)), edge(d(s4), d(s8));
+  for (DType t : {u2, s2, u4, s4, u8, s8}) edge(weak_int, d(t));
   edge(d(u8), d(s16)), edge(d(u8), d(u16)), edge(d(u16), d(s32)), edge(d(u16), d(u32)), edge(d(u32), d(s64)), edge(d(u32), d(u64));
   edge(d(s8), d(s16)), edge(d(s16), d(s32)), edge(d(s32), d(s64)), edge(d(s64), weak_float), edge(d(u64), weak_float);
   for (int t = d(f8e5m2); t <= d(f4e2m1fn); ++t) edge(weak_float, t);
@@ -43,13 +42,14 @@ int node_of(const Type& t) {
   return is_complex(t.dtype) ? weak_complex : is_float(t.dtype) ? weak_float : weak_int;
 }
 
-/// Of two weak types the one of the larger kind keeps its C++ dtype; within a kind the wider one.
+/// Of two weak types the one of the larger kind keeps its C++ dtype; within a kind the wider one. Without one it is the widest of the kind
+/// (u64 and s64 have f64 in common).
 DType weak_dtype(int node, const Type& a, const Type& b) {
   const Type* of_kind = nullptr;
   for (const Type* t : {&a, &b})
     if (t->weak && node_of(*t) == node && (!of_kind || byte_width(t->dtype) > byte_width(of_kind->dtype))) of_kind = t;
   if (of_kind) return of_kind->dtype;
-  return node == weak_int ? DType::s32 : node == weak_float ? DType::f32 : DType::c64;
+  return node == weak_int ? DType::s64 : node == weak_float ? DType::f64 : DType::c128;
 }
 
 }  // namespace
@@ -60,7 +60,7 @@ Type promote(const char* op, const Type& a, const Type& b) {
   for (int i = 0; i < nodes; ++i) {
     if (!(common >> i & 1) || (lattice[static_cast<std::size_t>(i)] & common) != common) continue;
     if (i < dtype_count) return {static_cast<DType>(i), {}, a.weak && b.weak};
-    return {weak_dtype(i, a, b), {}, a.weak && b.weak};
+    return {weak_dtype(i, a, b), {}, true};
   }
   throw_type_error(fmt::format("{}: {} and {} have no common dtype; convert one of them", op, to_string(a.dtype), to_string(b.dtype)));
 }

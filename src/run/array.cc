@@ -166,6 +166,7 @@ std::shared_ptr<const void> host_bytes(const Tensor& tensor, const char* what) {
 }  // namespace run
 
 Tensor::Tensor(const Type& type, const void* data) {
+  make_type(type.dtype, type.dims);
   std::shared_ptr<void> bytes = detail::aligned_bytes(type.byte_size());
   if (type.byte_size() > 0) std::memcpy(bytes.get(), data, type.byte_size());
   value_ = std::make_shared<HostValue>(type, std::move(bytes));

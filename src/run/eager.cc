@@ -118,7 +118,8 @@ Tensors fire_now(const Primitive& primitive, const ParamsPtr& params, std::span<
   state.site_count = 1;
   state.device = 0;
   PlaceScope::Replace at({});  // what the function does has places of its own
-  if (!host::fire(state, sites->front(), buffers.data(), 0)) state.rethrow();
+  if (!host::fire(state, sites->front(), buffers.data(), 0) || !host::results_fit(state, sites->front(), buffers.data(), 0))
+    state.rethrow();
   return results;
 }
 
