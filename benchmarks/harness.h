@@ -24,7 +24,7 @@ struct Line {
 /// Does something so many times.
 using Side = std::function<void(std::int64_t times)>;
 
-/// What JAX takes for the same work: measured now where it is installed, else as recorded.
+/// What JAX (or NumPy or SciPy, where one is faster) takes for the same work: measured now where it is installed, else as recorded.
 class Jax {
  public:
   /// `python`: of an environment with JAX; empty: none. `folder`: where peers.py and recorded_jax.json are.
@@ -87,6 +87,9 @@ void soak(Report&);
 void step(Report&);
 void grad_trace(Report&);
 void vmap_call(Report&);
+void linalg(Report&);
+void attention(Report&);
+void block_tax(Report&);
 void tap_sync(Report&);
 void tap_async(Report&);
 void tap_overlap(Report&);

@@ -144,6 +144,70 @@ def tap_overlap():
     emit("tap_overlap", median_of(total) / longer, "times", ", debug.callback")
 
 
+def fastest(name, rivals, rounds):
+    """One line: whoever is quickest, the others in the note."""
+
+    def median_us(f):
+        start = time.perf_counter_ns()
+        for _ in range(3):
+            f()
+        times = max(1, int(3 * 2e7 / (time.perf_counter_ns() - start)))
+        samples = []
+        for _ in range(rounds):
+            start = time.perf_counter_ns()
+            for _ in range(times):
+                f()
+            samples.append((time.perf_counter_ns() - start) / times / 1e3)
+        return statistics.median(samples)
+
+    for f in rivals.values():
+        f()  # compiles
+    us = {peer: median_us(f) for peer, f in rivals.items()}
+    best = min(us, key=us.get)
+    others = "".join(f", {peer} {value:.4g} us" for peer, value in us.items() if peer != best)
+    print(json.dumps({"name": name, "value": us[best], "unit": "us", "peer": best, "note": f"this run{others}"}), flush=True)
+
+
+def linalg():
+    import scipy.linalg as sp
+
+    def awaited(y):
+        (y[0] if isinstance(y, (tuple, list)) else y).block_until_ready()
+
+    rng = np.random.default_rng(0)
+    jax_of = {
+        "cholesky": jnp.linalg.cholesky,
+        "lu": jax.lax.linalg.lu,
+        "qr": jnp.linalg.qr,
+        "eigh": jnp.linalg.eigh,
+        "svd": lambda x: jnp.linalg.svd(x, full_matrices=False),
+    }
+    numpy_of = {
+        "cholesky": np.linalg.cholesky,
+        "qr": np.linalg.qr,
+        "eigh": np.linalg.eigh,
+        "svd": lambda x: np.linalg.svd(x, full_matrices=False),
+    }
+    scipy_of = {
+        "cholesky": lambda x: sp.cholesky(x, lower=True, check_finite=False),
+        "lu": lambda x: sp.lu_factor(x, check_finite=False),
+        "qr": lambda x: sp.qr(x, mode="economic", check_finite=False),
+        "eigh": lambda x: sp.eigh(x, check_finite=False, driver="evd"),
+        "svd": lambda x: sp.svd(x, full_matrices=False, check_finite=False),
+    }
+    for label, shape in (("8", (8, 8)), ("64", (64, 64)), ("512", (512, 512)), ("1024", (1024, 1024)), ("1000x8", (1000, 8, 8))):
+        a = rng.standard_normal(shape).astype(np.float32)
+        t = np.swapaxes(a, -1, -2)
+        symmetric, positive = (a + t) / 2, a @ t + shape[-1] * np.eye(shape[-1], dtype=np.float32)
+        for name in jax_of:
+            x = {"cholesky": positive, "eigh": symmetric}.get(name, a)
+            rivals = {"jax": lambda f=jax.jit(jax_of[name]), y=jnp.asarray(x): awaited(f(y))}
+            for peer, functions in (("numpy", numpy_of), ("scipy", scipy_of)):
+                if name in functions:
+                    rivals[peer] = lambda f=functions[name], y=x: f(y)
+            fastest(f"linalg/{name}/{label}", rivals, 15 if shape[-1] < 512 else 3)
+
+
 def grad_trace():
     def trace_ms(f):
         def once():

@@ -1,6 +1,7 @@
 // Blocks: defaults, overrides, their choice and removal, derivatives and batching, FFI targets.
 #include <xla/ffi/api/ffi.h>
 
+#include "hlo.h"
 #include "support.h"
 
 namespace postern {
@@ -341,14 +342,52 @@ TEST(Block, CustomRulesInsideDoNotLeak) {
   EXPECT_EQ(jit([&](Tensor x) { return f(x) + grad(f)(x); })(Tensor(1.0f)).item<float>(), 13);
 }
 
+/// Lowering may write a constant or a common expression twice; XLA's optimised program is the same.
+template <class Plain, class Blocked, class... X>
+void expect_no_tax(const std::string& what, Plain plain, Blocked blocked, const X&... x) {
+  const auto without = test::instructions_of(jit(plain).compile(x...).optimized());
+  EXPECT_GT(without.size(), 3u) << what;
+  EXPECT_EQ(without, test::instructions_of(jit(blocked).compile(x...).optimized())) << what;
+}
+
 TEST(Block, DefaultIsNoSlowerThanTheCodeWithoutTheBlock) {
   auto plain = [](Tensor x) { return sum(tanh(x * 2.0f)); };
-  auto blocked = [](Tensor x) {
-    return block(
-        Outer{}, [](Tensor v) { return sum(tanh(v * 2.0f)); }, x);
-  };
-  const Tensor x = tensor<float>({1, 2});
+  auto blocked = [plain](Tensor x) { return block(Outer{}, plain, x); };
+  const Tensor x = tensor<float>({1, 2}), rows = tensor<float>({1, 2, 3, 4}, {2, 2});
   EXPECT_EQ(jit(plain).lower(x).stablehlo(), jit(blocked).lower(x).stablehlo());
+  expect_no_tax("as it is", plain, blocked, x);
+  expect_no_tax("batched", vmap(plain), vmap(blocked), rows);
+  auto forward = [](auto f) { return [f](Tensor v) { return jvp(f, v, v); }; };
+  expect_no_tax("forward", forward(plain), forward(blocked), x);
+  expect_no_tax("reverse", value_and_grad(plain), value_and_grad(blocked), x);
+  expect_no_tax("reverse, batched", vmap(grad(plain)), vmap(grad(blocked)), rows);
+  auto loop = [](auto f) {
+    return [f](Tensor v) {
+      return fori_loop(
+          0, 3, [f, v](Tensor, Tensor c) { return f(c) + v; }, v);
+    };
+  };
+  expect_no_tax("in a loop", loop(plain), loop(blocked), x);
+  EXPECT_NE(test::instructions_of(jit(plain).compile(x).optimized()), test::instructions_of(jit(loop(plain)).compile(x).optimized()));
+}
+
+TEST(Block, StandardStepsMatchTheirReferences) {
+  RecordProperty("covers", "BLOCK-16");
+  const Tensor x = tensor<float>({1, 2, 3});
+  EXPECT_EQ(jit([](Tensor v) { return cumsum(v); })(x).to_vector<float>(), (Floats{1, 3, 6}));
+  EXPECT_EQ(jit([](Tensor v) { return cumsum(v, 0, true); })(x).to_vector<float>(), (Floats{6, 5, 3}));
+  const auto [values, places] = jit([](Tensor v) { return top_k(v, 2); })(tensor<float>({3, 1, 2}));
+  EXPECT_EQ(values.to_vector<float>(), (Floats{3, 2}));
+  EXPECT_EQ(places.to_vector<int>(), (std::vector<int>{0, 2}));
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const Tensor with_nan = tensor<float>({1, nan});
+  EXPECT_FALSE(allclose(with_nan, with_nan).item<bool>());
+  EXPECT_TRUE(allclose(with_nan, with_nan, 1e-5, 1e-8, true).item<bool>());
+  const Tensor impulse = tensor<float>({1, 0, 0, 0});
+  const Tensor spectrum = jit([](Tensor v) { return rfft(v); })(impulse);
+  EXPECT_EQ(real(spectrum).to_vector<float>(), (Floats{1, 1, 1}));
+  EXPECT_EQ(irfft(spectrum).to_vector<float>(), (Floats{1, 0, 0, 0}));
+  EXPECT_TRUE(std::isnan(take(x, tensor<int>({0, 7})).to_vector<float>()[1])) << "out of range: NaN, as in jax.numpy";
 }
 
 TEST(Block, AFailingKernelNamesTheBlock) {

@@ -85,6 +85,17 @@ TEST_P(LinalgEach, DegenerateSizes) {
   }
 }
 
+TEST_P(LinalgEach, LargerThanATile) {
+  RecordProperty("covers", "LINALG-04 LINALG-07");
+  const auto& d = GetParam();
+  const bool square = d.name == "cholesky" || d.name == "eigh";
+  for (const Dims& dims : square ? std::vector<Dims>{{70, 70}} : std::vector<Dims>{{70, 70}, {70, 33}, {33, 70}})
+    for (const DType dtype : {DType::f64, DType::c128}) {
+      const Tensor a = d.make(random_matrix(dims, dtype, 71) + eye(dtype, dims[0], dims[1]) * (square ? 30.0 : 0.0));
+      EXPECT_LE(max_abs(d.error(a)), 1e-11) << d.name << " of " << to_string(a.type());
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(, LinalgEach, testing::ValuesIn(linalg_test::decompositions()), [](const auto& row) { return row.param.name; });
 
 class LinalgDerivative : public testing::TestWithParam<linalg_test::Function> {};

@@ -1,4 +1,5 @@
 // Taps that are synchronous: what fires, what is shown, and that nothing else changes.
+#include "hlo.h"
 #include "support.h"
 
 #include <numeric>
@@ -7,7 +8,7 @@
 namespace postern {
 namespace {
 
-using test::error_of, test::expect_error, test::has;
+using test::each_field, test::error_of, test::expect_error, test::has;
 using Floats = std::vector<float>;
 using Ints = std::vector<int>;
 using Words = std::vector<std::string>;
@@ -15,35 +16,6 @@ using Words = std::vector<std::string>;
 struct Pair {
   Tensor a, b;
 };
-
-/// Calls f(number, bytes) for each length-delimited field of a serialized protobuf.
-template <class F>
-void each_field(std::string_view message, const F& f) {
-  std::size_t at = 0;
-  auto varint = [&] {
-    std::uint64_t value = 0;
-    for (int shift = 0; at < message.size(); shift += 7) {
-      const auto byte = static_cast<unsigned char>(message[at++]);
-      value |= std::uint64_t{byte & 127u} << shift;
-      if (byte < 128) break;
-    }
-    return value;
-  };
-  while (at < message.size()) {
-    const std::uint64_t key = varint();
-    if ((key & 7) == 0)
-      varint();
-    else if ((key & 7) == 1)
-      at += 8;
-    else if ((key & 7) == 5)
-      at += 4;
-    else {
-      const std::uint64_t size = varint();
-      f(static_cast<int>(key >> 3), message.substr(at, size));
-      at += size;
-    }
-  }
-}
 
 /// How often each operation occurs in XLA's optimised program, outside fusions: there a copy costs nothing. Module 1, computation 3,
 /// instruction 2; names are 1, opcodes 2.

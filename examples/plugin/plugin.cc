@@ -63,9 +63,7 @@ ffi::Error cotangents(ffi::ThreadPool pool, ffi::AnyBuffer q, ffi::AnyBuffer k, 
   return ffi::Error::Success();
 }
 
-auto operands() {
-  return ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Arg<ffi::AnyBuffer>().Arg<ffi::AnyBuffer>().Arg<ffi::AnyBuffer>();
-}
+auto operands() { return ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Arg<ffi::AnyBuffer>().Arg<ffi::AnyBuffer>().Arg<ffi::AnyBuffer>(); }
 XLA_FFI_DEFINE_HANDLER(attention_forward, only_out, operands().Ret<ffi::AnyBuffer>().Attr<bool>("causal").Attr<double>("scale"));
 XLA_FFI_DEFINE_HANDLER(attention_with_lse, out_and_lse,
                        operands().Ret<ffi::AnyBuffer>().Ret<ffi::AnyBuffer>().Attr<bool>("causal").Attr<double>("scale"));

@@ -20,8 +20,17 @@ template <class T>
 struct Tile {
   T at[tile][tile];  // [column][row]
   Tile(const T* from, std::size_t width, std::size_t i0, std::size_t i1, std::size_t j0, std::size_t j1) {
-    for (std::size_t i = i0; i < i1; ++i)
-      for (std::size_t j = j0; j < j1; ++j) at[j - j0][i - i0] = from[i * width + j];
+    const T* corner = from + i0 * width + j0;
+    if (i1 - i0 == tile && j1 - j0 == tile)
+      load(corner, width, tile, tile);  // numbers that the compiler knows
+    else
+      load(corner, width, i1 - i0, j1 - j0);
+  }
+
+ private:
+  [[gnu::always_inline]] void load(const T* corner, std::size_t width, std::size_t rows, std::size_t columns) {
+    for (std::size_t j = 0; j < columns; ++j)
+      for (std::size_t i = 0; i < rows; ++i) at[j][i] = corner[i * width + j];
   }
 };
 
@@ -55,12 +64,14 @@ void hermitian_lower(const T* a, T* to, std::size_t n) {
 template <class T>
 void make_row_major(T* a, std::size_t n, bool lower) {
   for_tiles(n, n, true, [&](std::size_t i0, std::size_t i1, std::size_t j0, std::size_t j1) {
-    const Tile<T> t(a, n, i0, i1, j0, j1), other(a, n, j0, j1, i0, i1);
-    for (std::size_t i = i0; i < i1; ++i)
-      for (std::size_t j = j0; j < j1; ++j) a[i * n + j] = lower ? T(0) : other.at[i - i0][j - j0];
-    for (std::size_t j = j0; j < j1; ++j)
-      for (std::size_t i = i0; i < i1; ++i)
-        if (!lower || i <= j) a[j * n + i] = t.at[j - j0][i - i0];
+    const Tile<T> t(a, n, i0, i1, j0, j1);
+    if (lower) {
+      for (std::size_t i = i0; i < i1; ++i) std::fill(a + i * n + j0, a + i * n + j1, T(0));
+    } else if (i0 != j0) {
+      const Tile<T> other(a, n, j0, j1, i0, i1);
+      for (std::size_t i = i0; i < i1; ++i) std::copy_n(other.at[i - i0], j1 - j0, a + i * n + j0);
+    }
+    for (std::size_t j = j0; j < j1; ++j) std::copy_n(t.at[j - j0], lower ? std::min(i1, j + 1) - i0 : i1 - i0, a + j * n + i0);
   });
 }
 

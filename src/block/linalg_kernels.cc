@@ -97,8 +97,29 @@ void cholesky(const linalg::Cholesky& c, In in, Out out) {
   }
 }
 
+/// getrf for a small row-major matrix, which needs no transposed copy. Pivots count from 1, as LAPACK's.
+template <class T>
+void small_lu(T* a, std::size_t m, std::size_t n, Int* pivots) {
+  auto magnitude = [&](std::size_t i, std::size_t j) { return std::abs(std::real(a[i * n + j])) + std::abs(std::imag(a[i * n + j])); };
+  for (std::size_t c = 0; c < std::min(m, n); ++c) {
+    T* const top = a + c * n;
+    std::size_t p = c;
+    for (std::size_t i = c + 1; i < m; ++i)
+      if (magnitude(i, c) > magnitude(p, c)) p = i;
+    pivots[c] = static_cast<Int>(p + 1);
+    if (p != c) std::swap_ranges(top, top + n, a + p * n);
+    if (top[c] == T(0)) continue;
+    for (std::size_t i = c + 1; i < m; ++i) {
+      T* const row = a + i * n;
+      const T factor = row[c] /= top[c];
+      for (std::size_t j = c + 1; j < n; ++j) row[j] -= factor * top[j];
+    }
+  }
+}
+
 template <class T>
 void lu(In in, Out out) {
+  constexpr std::size_t small = 64;
   const Int m = extent(in[0], 2), n = extent(in[0], 1), k = std::min(m, n);
   const auto rows = static_cast<std::size_t>(m), columns = static_cast<std::size_t>(n), size = rows * columns;
   const auto work = scratch<T>(size);
@@ -108,9 +129,16 @@ void lu(In in, Out out) {
     Int* order = data<Int>(out[2]) + at * static_cast<std::size_t>(m);
     std::iota(order, order + m, 0);
     if (k == 0) continue;
-    layout::transposed(data<T>(in[0]) + at * size, work.get(), rows, columns, columns);
-    lapack::getrf(m, n, work.get(), pivots);  // a zero pivot is left in u
-    layout::transposed(work.get(), data<T>(out[0]) + at * size, columns, rows, rows);
+    const T* a = data<T>(in[0]) + at * size;
+    T* factors = data<T>(out[0]) + at * size;
+    // A zero pivot is left in u.
+    if (rows <= small && columns <= small) {
+      small_lu(std::copy_n(a, size, factors) - size, rows, columns, pivots);
+    } else {
+      layout::transposed(a, work.get(), rows, columns, columns);
+      lapack::getrf(m, n, work.get(), pivots);
+      layout::transposed(work.get(), factors, columns, rows, rows);
+    }
     for (Int i = 0; i < k; ++i) {
       pivots[i] = std::clamp<Int>(pivots[i] - 1, 0, m - 1);
       std::swap(order[i], order[pivots[i]]);

@@ -7,4 +7,6 @@ struct Odd {
   postern::Tensor w;
   std::set<int> unsupported;
 };
-Odd f(Odd x) { return postern::jit([](Odd y) { return y; })(x); }
+Odd f(Odd x) {
+  return postern::jit([](Odd y) { return y; })(x);
+}

@@ -2,5 +2,6 @@
 #include <postern/postern.h>
 
 postern::Tensor f(postern::Tensor x) {
-  return postern::call(x.type(), [](auto v) { return v; }, x);
+  return postern::call(
+      x.type(), [](auto v) { return v; }, x);
 }

@@ -4,5 +4,6 @@
 #include <string>
 
 postern::Tensor f(postern::Tensor x) {
-  return postern::call(x.type(), [](std::string) { return 1.0f; }, x);
+  return postern::call(
+      x.type(), [](std::string) { return 1.0f; }, x);
 }

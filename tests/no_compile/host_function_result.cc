@@ -4,5 +4,6 @@
 #include <string>
 
 postern::Tensor f(postern::Tensor x) {
-  return postern::call(x.type(), [](float) { return std::string("no"); }, x);
+  return postern::call(
+      x.type(), [](float) { return std::string("no"); }, x);
 }
