@@ -35,7 +35,7 @@ std::int64_t calibrate(const Side& side, double round_ns) {
 
 }  // namespace
 
-std::vector<double> race(std::initializer_list<Side> sides, int rounds, double round_ms) {
+std::vector<double> race(const std::vector<Side>& sides, int rounds, double round_ms) {
   std::vector<const Side*> order;
   std::vector<std::int64_t> times;
   for (const Side& side : sides) {

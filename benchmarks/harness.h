@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <fstream>
 #include <functional>
-#include <initializer_list>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,7 +23,7 @@ struct Line {
 /// Does something so many times.
 using Side = std::function<void(std::int64_t times)>;
 
-/// What JAX (or NumPy or SciPy, where one is faster) takes for the same work: measured now where it is installed, else as recorded.
+/// What JAX takes for the same work: measured now where it is installed, else as recorded.
 class Jax {
  public:
   /// `python`: of an environment with JAX; empty: none. `folder`: where peers.py and recorded_jax.json are.
@@ -58,7 +57,7 @@ class Report {
 };
 
 /// Nanoseconds for one time of each side: medians over `rounds` rounds in which each side works for about `round_ms`.
-std::vector<double> race(std::initializer_list<Side> sides, int rounds = 15, double round_ms = 20);
+std::vector<double> race(const std::vector<Side>& sides, int rounds = 15, double round_ms = 20);
 
 /// Nanoseconds that `work` takes.
 double timed(const std::function<void()>& work);

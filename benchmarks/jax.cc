@@ -1,4 +1,4 @@
-// JAX, and NumPy and SciPy, as peers: peers.py run now, or what it printed elsewhere.
+// JAX as a peer: peers.py run now, or what it printed elsewhere.
 #include <array>
 #include <cstdio>
 #include <iostream>
@@ -44,8 +44,7 @@ void Jax::measure(const std::string& benchmark) {
     const std::size_t end = text.find('\n', at);
     const json line = json::parse(text.substr(at, end - at), nullptr, false);
     // In front of what was recorded.
-    if (line.is_object())
-      lines_.insert(lines_.begin(), {line["name"], line["value"], line["unit"], line.value("peer", "jax"), 0, line["note"]}), ++fresh;
+    if (line.is_object()) lines_.insert(lines_.begin(), {line["name"], line["value"], line["unit"], "jax", 0, line["note"]}), ++fresh;
     if (end == std::string::npos) break;
     at = end + 1;
   }
@@ -54,10 +53,10 @@ void Jax::measure(const std::string& benchmark) {
 
 Line Jax::beside(Line ours, const std::string& benchmark) {
   measure(benchmark);
+  ours.peer = "jax";
   for (const Line& theirs : lines_) {
     if (theirs.name != ours.name) continue;
     if (theirs.unit != ours.unit) throw std::runtime_error("JAX's " + ours.name + " is in " + theirs.unit + ", not " + ours.unit);
-    ours.peer = theirs.peer;
     ours.peer_value = theirs.value;
     ours.note = theirs.note + (ours.note.empty() ? "" : "; ") + ours.note;
     return ours;

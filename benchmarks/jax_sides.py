@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""jax_sides.py NAME: one side of a race with ./bench. Prints "ready" when NAME is compiled; then, for each number it reads, does its
+"""jax_sides.py NAME[:ARGUMENT...]: one side of a race with ./bench. Prints "ready" when NAME is compiled; then, for each number it reads, does its
 program so many times and prints "done". So both sides meet the same moments of a shared machine.
 """
 import sys
+import time
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 
 def chained(step, state, *data):
@@ -63,8 +65,56 @@ def mlp_step():
     return chained(step, [weights, jnp.zeros(width, jnp.float32)] * 3, x, x / 2)
 
 
+def linalg(name, label):
+    """Whoever is fastest: NumPy, SciPy or JAX. `label`: the extent, or 1000x8 for a batch."""
+    import scipy.linalg as sp
+
+    shape = (1000, 8, 8) if label == "1000x8" else (int(label), int(label))
+    a = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    t = np.swapaxes(a, -1, -2)
+    if name == "cholesky":
+        a = a @ t + shape[-1] * np.eye(shape[-1], dtype=np.float32)
+    if name == "eigh":
+        a = (a + t) / 2
+    x = jnp.asarray(a)
+
+    def awaited(f):
+        compiled = jax.jit(f)
+        return lambda: jax.tree.leaves(compiled(x))[0].block_until_ready()
+
+    rivals = {
+        "cholesky": [awaited(jnp.linalg.cholesky), lambda: np.linalg.cholesky(a), lambda: sp.cholesky(a, lower=True, check_finite=False)],
+        "lu": [awaited(jax.lax.linalg.lu), lambda: sp.lu_factor(a, check_finite=False)],
+        "qr": [awaited(jnp.linalg.qr), lambda: np.linalg.qr(a), lambda: sp.qr(a, mode="economic", check_finite=False)],
+        "eigh": [awaited(jnp.linalg.eigh), lambda: np.linalg.eigh(a), lambda: sp.eigh(a, check_finite=False, driver="evd")],
+        "svd": [
+            awaited(lambda y: jnp.linalg.svd(y, full_matrices=False)),
+            lambda: np.linalg.svd(a, full_matrices=False),
+            lambda: sp.svd(a, full_matrices=False, check_finite=False),
+        ],
+    }[name]
+
+    def quickest(f):
+        f()  # compiles, warms up
+        times = []
+        while len(times) < 3 or (sum(times) < 0.05 and len(times) < 1000):
+            start = time.perf_counter()
+            f()
+            times.append(time.perf_counter() - start)
+        return min(times)
+
+    best = min(rivals, key=quickest)
+
+    def run(times):
+        for _ in range(times):
+            best()
+
+    return run
+
+
 if __name__ == "__main__":
-    run = globals()[sys.argv[1]]()
+    name, *arguments = sys.argv[1].split(":")
+    run = globals()[name](*arguments)
     print("ready", flush=True)
     for line in sys.stdin:
         run(int(line))

@@ -22,6 +22,7 @@ const TapOptions async{.mode = TapMode::async};
 /// The queue's limit for a test.
 struct Limit {
   explicit Limit(std::size_t bytes) {
+    devices();  // the runtime sets it when it begins
     barrier();
     host::set_tap_queue_limit(bytes);
   }
@@ -271,7 +272,8 @@ TEST(TapAsync, AFullQueueKeepsMemoryUnderItsLimit) {
         0, firings,
         [&](Tensor, Tensor v) {
           return tap(async, v + 1.0f, [&](View<const float> w) {
-            std::this_thread::sleep_for(1ms);
+            const auto full = [] { return tap_queue_stats().bytes >= std::size_t{limit - 2 * payload} << 10; };
+            EXPECT_TRUE(!seen.empty() || wait_until(full)) << "it fills up";
             seen.push_back(w[w.size() - 1]);
             most = std::max(most.load(), resident_kib());
           });
@@ -280,14 +282,15 @@ TEST(TapAsync, AFullQueueKeepsMemoryUnderItsLimit) {
   });
   const Tensor x = zeros(type<float>({payload << 8})).block_until_ready();
   f.compile(x);
-  const long before = resident_kib();
+  [[maybe_unused]] const long before = resident_kib();
   f(x).block_until_ready();
   barrier();
   std::vector<float> want(firings);
   std::iota(want.begin(), want.end(), 1.0f);
   EXPECT_EQ(seen, want) << "nothing is lost";
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // their own memory counts
   EXPECT_LT(most - before, limit + (16 << 10)) << "the queue, and what the program itself needs";
-  EXPECT_GE(tap_queue_stats().peak_bytes, std::size_t{limit - 2 * payload} << 10) << "it was full";
+#endif
 }
 
 TEST(TapAsync, AStreamOfFiringsNeedsNoMoreMemory) {

@@ -81,19 +81,45 @@ std::unique_ptr<T[]> scratch(std::size_t n) {
   return std::make_unique_for_overwrite<T[]>(n);
 }
 
+/// Row by row, for a matrix so small that calling LAPACK is most of the work. Whether it is positive definite.
+template <class T>
+bool small_cholesky(const T* a, T* l, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) {
+    for (std::size_t j = 0; j <= i; ++j) {
+      T rest = (a[i * n + j] + layout::conjugate(a[j * n + i])) * T(0.5f);
+      for (std::size_t k = 0; k < j; ++k) rest -= l[i * n + k] * layout::conjugate(l[j * n + k]);
+      if (i != j) {
+        l[i * n + j] = rest / l[j * n + j];
+      } else if (std::real(rest) > 0 && std::isfinite(std::real(rest))) {
+        l[i * n + i] = std::sqrt(std::real(rest));
+      } else {
+        return false;
+      }
+    }
+    std::fill(l + i * n + i + 1, l + (i + 1) * n, T(0));
+  }
+  return true;
+}
+
 template <class T>
 void cholesky(const linalg::Cholesky& c, In in, Out out) {
+  constexpr std::size_t small = 16;
   const Int n = extent(in[0], 1);
   const std::size_t size = step(in[0]), width = static_cast<std::size_t>(n);
   for (std::int64_t b = 0; b < count(in[0]) && n > 0; ++b) {
     T* l = data<T>(out[0]) + static_cast<std::size_t>(b) * size;
-    layout::hermitian_lower(data<T>(in[0]) + static_cast<std::size_t>(b) * size, l, width);
-    if (lapack::potrf('L', n, l) == 0) {
-      layout::make_row_major(l, width, true);
+    const T* a = data<T>(in[0]) + static_cast<std::size_t>(b) * size;
+    bool ok = false;
+    if (width <= small) {
+      ok = small_cholesky(a, l, width);
     } else {
-      if (c.failure == linalg::Failure::error) failed("cholesky", b, "is not positive definite");
-      fill_nan(l, size);
+      layout::hermitian_lower(a, l, width);
+      ok = lapack::potrf('L', n, l) == 0;
+      if (ok) layout::make_row_major(l, width, true);
     }
+    if (ok) continue;
+    if (c.failure == linalg::Failure::error) failed("cholesky", b, "is not positive definite");
+    fill_nan(l, size);
   }
 }
 

@@ -150,7 +150,6 @@ void Runtime::shut_down() noexcept {
   {
     std::scoped_lock lock(guard_);
     const bool used = clients_[0].use_count() > 1 || clients_[1].use_count() > 1;
-    std::atomic_thread_fence(std::memory_order_acquire);
     if (const auto objects = pjrt::live_objects.load(); used || objects > 0)
       return log(LogLevel::debug, "the clients stay until the process is gone: {} arrays and programs still live", objects);
     closed_.store(true);
