@@ -97,10 +97,14 @@ void append_key(std::string& key, const Program& program) {
 
 void verify(const Program& program) {
   std::vector<bool> made(program.types.size());
-  for (ValueId v : program.inputs) made[static_cast<std::size_t>(v)] = true;
+  auto in_range = [&](ValueId v) { return v >= 0 && static_cast<std::size_t>(v) < made.size(); };
+  for (ValueId v : program.inputs) {
+    check(in_range(v), "verify: an input of program '{}' is value %{}, it has {} values", program.name, v, made.size());
+    made[static_cast<std::size_t>(v)] = true;
+  }
   auto require = [&](ValueId v, const char* who) {
-    check(v >= 0 && static_cast<std::size_t>(v) < made.size() && made[static_cast<std::size_t>(v)],
-          "verify: {} of program '{}' uses value %{} before it is made", who, program.name, v);
+    check(in_range(v) && made[static_cast<std::size_t>(v)], "verify: {} of program '{}' uses value %{} before it is made", who,
+          program.name, v);
   };
   std::vector<const Type*> operands;
   for (const Equation& e : program.equations) {
@@ -113,6 +117,9 @@ void verify(const Program& program) {
     const Types types = e.primitive->type(e.params.get(), {operands.data(), operands.size()});
     check(static_cast<int>(types.size()) == e.results, "verify: {} has {} results, its type rule says {}", e.primitive->name, e.results,
           types.size());
+    check(e.results == 0 || (in_range(e.first) && in_range(e.first + e.results - 1)),
+          "verify: the results of {} are values %{} and on, program '{}' has {} values", e.primitive->name, e.first, program.name,
+          made.size());
     for (int i = 0; i < e.results; ++i) {
       const Type& has = program.type(e.first + i);
       const Type& rule = types[static_cast<std::size_t>(i)];
