@@ -302,16 +302,13 @@ TEST(Life, StaticsOutliveMain) {
   EXPECT_EQ(ended.err, "");
 }
 
-TEST(Life, TheClientsGoWithTheProcess) {
+TEST(Life, LeavingMainWithAResultThatNobodyWantedUnderWay) {
   RecordProperty("covers", "LIFE-03");
-  for (const char* how : {"return", "exit", "busy"}) {
-    const auto ended = run_program("life_exit", {how}, {{"POSTERN_LOG", "debug"}});
-    EXPECT_EQ(ended.code, 7) << how << ended.err;
-    EXPECT_TRUE(has(ended.err, "the clients are destroyed")) << how << ended.err;
+  for (int i = 0; i < 10; ++i) {
+    const auto ended = run_program("life_exit", {"busy"});
+    EXPECT_EQ(ended.code, 7) << ended.err;
+    EXPECT_EQ(ended.err, "");
   }
-  const auto ended = run_program("life_exit", {"statics"}, {{"POSTERN_LOG", "debug"}});
-  EXPECT_EQ(ended.code, 7) << ended.err;
-  EXPECT_TRUE(has(ended.err, "the clients stay")) << ended.err;
 }
 
 TEST(Life, AnExceptionThatLeavesMain) {

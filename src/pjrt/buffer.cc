@@ -3,7 +3,6 @@
 
 #include "pjrt/call.h"
 #include "pjrt/dtype.h"
-#include "pjrt/live.h"
 
 #include <algorithm>
 #include <cstring>
@@ -68,10 +67,6 @@ PJRT_Buffer_ToHostBuffer_Args copy_out(const PJRT_Api* api, PJRT_Buffer* buffer,
 
 }  // namespace
 
-Buffer::Buffer(const PJRT_Api* api, PJRT_Buffer* handle) : api_(api), handle_(handle) {
-  if (handle_) live_objects.fetch_add(1, std::memory_order_relaxed);
-}
-
 Buffer::Buffer(Buffer&& other) noexcept : api_(other.api_), handle_(std::exchange(other.handle_, nullptr)) {}
 
 Buffer& Buffer::operator=(Buffer&& other) noexcept {
@@ -86,13 +81,9 @@ Buffer::~Buffer() {
   auto args = make_args<PJRT_Buffer_Destroy_Args>();
   args.buffer = handle_;
   call_quietly<&PJRT_Api::PJRT_Buffer_Destroy>(api_, args);
-  live_objects.fetch_sub(1, std::memory_order_release);
 }
 
-PJRT_Buffer* Buffer::release() {
-  if (handle_) live_objects.fetch_sub(1, std::memory_order_release);
-  return std::exchange(handle_, nullptr);
-}
+PJRT_Buffer* Buffer::release() { return std::exchange(handle_, nullptr); }
 
 DType Buffer::dtype() const {
   return from_buffer_type(

@@ -1,4 +1,4 @@
-// A PJRT buffer: an array on a device. A buffer must go before its client; see live.h.
+// A PJRT buffer: an array on a device. A buffer must go before its client.
 #pragma once
 #include "pjrt/device.h"
 #include "pjrt/event.h"
@@ -17,7 +17,7 @@ class Buffer {
  public:
   Buffer() = default;
   /// Takes ownership of `handle`.
-  Buffer(const PJRT_Api* api, PJRT_Buffer* handle);
+  Buffer(const PJRT_Api* api, PJRT_Buffer* handle) : api_(api), handle_(handle) {}
   Buffer(Buffer&& other) noexcept;
   Buffer& operator=(Buffer&& other) noexcept;
   ~Buffer();

@@ -3,7 +3,6 @@
 
 #include "pjrt/call.h"
 #include "pjrt/dtype.h"
-#include "pjrt/live.h"
 
 #include <map>
 #include <memory>
@@ -54,7 +53,6 @@ void check_outputs(std::size_t places, std::size_t required) {
 }  // namespace
 
 Executable::Executable(const PJRT_Api* api, PJRT_LoadedExecutable* handle) : api_(api), loaded_(handle) {
-  live_objects.fetch_add(1, std::memory_order_relaxed);
   try {
     auto args = make_args<PJRT_LoadedExecutable_GetExecutable_Args>();
     args.loaded_executable = loaded_;
@@ -97,7 +95,6 @@ Executable::~Executable() {
     auto args = make_args<PJRT_LoadedExecutable_Destroy_Args>();
     args.executable = loaded_;
     call_quietly<&PJRT_Api::PJRT_LoadedExecutable_Destroy>(api_, args);
-    live_objects.fetch_sub(1, std::memory_order_release);
   }
 }
 

@@ -1,4 +1,4 @@
-// A compiled program, loaded on its devices. An executable must go before its client; see live.h.
+// A compiled program, loaded on its devices. An executable must go before its client.
 #pragma once
 #include "pjrt/device.h"
 #include "pjrt/event.h"

@@ -95,10 +95,10 @@ void copy_out(const DeviceValue& value, void* to) {
 /// Host memory as a buffer on `lane`, used in place where it is aligned.
 pjrt::Buffer send(const HostValue& host, const Lane& lane) {
   const Type& t = host.type;
-  const auto client = Runtime::get().client(lane.client);
+  const auto& client = Runtime::get().client(lane.client);
   const bool in_place = t.byte_size() >= 4096 && !packed(t.dtype);
-  if (!in_place) return client->buffer_from_host(host.data.get(), t.dtype, t.dims, lane.handle);
-  return client->buffer_from_host(host.data.get(), t.dtype, t.dims, lane.handle, pjrt::HostMemory::alias, [keep = host.data] {});
+  if (!in_place) return client.buffer_from_host(host.data.get(), t.dtype, t.dims, lane.handle);
+  return client.buffer_from_host(host.data.get(), t.dtype, t.dims, lane.handle, pjrt::HostMemory::alias, [keep = host.data] {});
 }
 
 /// The memory of an array of another lane as a buffer of this one, without a copy: CPU devices are virtual.
@@ -108,12 +108,12 @@ pjrt::Buffer view_on(const std::shared_ptr<const Value>& pointer, const Lane& la
   if (from.type.size() == 0 || packed(from.type.dtype)) {
     std::shared_ptr<void> bytes = detail::aligned_bytes(from.type.byte_size());
     copy_out(from, bytes.get());
-    return Runtime::get().client(lane.client)->buffer_from_host(bytes.get(), from.type.dtype, from.type.dims, lane.handle);
+    return Runtime::get().client(lane.client).buffer_from_host(bytes.get(), from.type.dtype, from.type.dims, lane.handle);
   }
   auto keep = std::make_unique<std::shared_ptr<const Value>>(pointer);
   pjrt::Buffer view = Runtime::get()
                           .client(lane.client)
-                          ->view_of_device(
+                          .view_of_device(
                               from.buffer.data(), from.type.dtype, from.type.dims, lane.handle,
                               [](void*, void* user) { delete static_cast<std::shared_ptr<const Value>*>(user); }, keep.get());
   keep.release();  // its on_delete frees it

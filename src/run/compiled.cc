@@ -11,6 +11,7 @@
 #include "host/unseen.h"
 #include "run/array.h"
 #include "run/disk_cache.h"
+#include "run/failures.h"
 #include "trace/literal.h"
 
 namespace postern::run {
@@ -24,13 +25,14 @@ const pjrt::Executable& Loaded::on(int client) {
   std::scoped_lock lock(guard_);
   if (const pjrt::Executable* e = ready.load()) return *e;
   Runtime& runtime = Runtime::get();
-  const std::shared_ptr<const pjrt::Client> c = runtime.client(client);
+  const pjrt::Client& c = runtime.client(client);
   const host::timeline::Span span(host::timeline::Kind::compile, host::timeline::module_name(text_));
   // The spare client takes over what the main one has compiled.
   if (client == 1 && executables_[0])
-    executables_[1] = c->deserialize(executables_[0].serialize());
+    executables_[1] = c.deserialize(executables_[0].serialize());
   else
-    executables_[client] = compile_or_load(*c, text_);
+    executables_[client] = compile_or_load(c, text_);
+  drain_before_what_is_new();
   ready.store(&executables_[client], std::memory_order_release);
   return executables_[client];
 }
@@ -57,10 +59,6 @@ struct TextCache {
 
 std::shared_ptr<Loaded> load_text(const std::string& text) {
   static TextCache* const cache = new TextCache;
-  static const bool ends [[maybe_unused]] = Runtime::get().before_shut_down([] {
-    std::scoped_lock lock(cache->guard);
-    cache->entries.clear();
-  });
   std::shared_ptr<Loaded> loaded;
   {
     std::scoped_lock lock(cache->guard);
@@ -192,17 +190,35 @@ void CompiledProgram::run(std::span<const Tensor* const> arguments, std::span<Te
 
 namespace {
 
-/// For the timeline: notes when a run that nobody watches has ended.
+/// A run without calls that goes on after it was started, or is to be in the timeline.
 struct UnwatchedRun {
+  std::uint64_t ticket;  // barriers and the end of the process wait for it: XLA's threads must not outlive the plug-in's statics
   std::string name;
   int device;
-  host::timeline::Clock::time_point start = host::timeline::Clock::now();
+  host::timeline::Clock::time_point start;
 
   static void ended(void* user, const pjrt::Failure*) noexcept {
     const std::unique_ptr<UnwatchedRun> run(static_cast<UnwatchedRun*>(user));
-    host::timeline::add(host::timeline::Kind::execute, run->name, run->start, host::timeline::Clock::now(), run->device);
+    if (host::timeline::on())
+      host::timeline::add(host::timeline::Kind::execute, run->name, run->start, host::timeline::Clock::now(), run->device);
+    Runtime::get().remove_started(run->ticket);
   }
 };
+
+void follow(const pjrt::Event& complete, const Module& module, int device, host::timeline::Clock::time_point start) {
+  static std::atomic<int> seen{0};
+  if (seen.load(std::memory_order_relaxed) < 64 && seen.fetch_add(1) < 64) drain_before_what_is_new();
+  Runtime& runtime = Runtime::get();
+  auto run = std::make_unique<UnwatchedRun>(UnwatchedRun{runtime.add_started(), {}, device, start});
+  try {
+    if (host::timeline::on()) run->name = host::timeline::module_name(module.text);
+    complete.on_ready(UnwatchedRun::ended, run.get());
+    run.release();  // ended() frees it
+  } catch (...) {
+    runtime.remove_started(run->ticket);
+    throw;
+  }
+}
 
 }  // namespace
 
@@ -217,14 +233,11 @@ void CompiledProgram::run_plain(std::span<const Tensor* const> arguments, std::s
   Arguments buffers;
   ResultBuffers out(results.size());
   try {
-    if (!host::timeline::on()) [[likely]] {
-      executable.execute(buffers.collect(*this, arguments, lane), out.span, {.device = &lane.handle});
-    } else {
-      pjrt::Event complete;
-      auto noted = std::make_unique<UnwatchedRun>(UnwatchedRun{std::string(host::timeline::module_name(module_->text)), lane.device});
-      executable.execute(buffers.collect(*this, arguments, lane), out.span, {.device = &lane.handle, .complete = &complete});
-      complete.on_ready(UnwatchedRun::ended, noted.release());
-    }
+    const bool timed = host::timeline::on();
+    const auto start = timed ? host::timeline::Clock::now() : host::timeline::Clock::time_point();
+    pjrt::Event complete;
+    executable.execute(buffers.collect(*this, arguments, lane), out.span, {.device = &lane.handle, .complete = &complete});
+    if (timed || !complete.is_ready()) follow(complete, *module_, lane.device, start);
   } catch (const Error&) {
     rethrow_failure(buffers.pending);
     throw;

@@ -44,12 +44,6 @@ class OperationCache {
     return compiled;
   }
 
-  void clear() {
-    std::scoped_lock lock(guard_);
-    entries_.clear();
-    order_.clear();
-  }
-
  private:
   static std::shared_ptr<const CompiledProgram> compile(const Primitive& primitive, const ParamsPtr& params,
                                                         std::span<const Tensor> operands) {
@@ -129,7 +123,6 @@ Tensors evaluate_now(const Primitive& primitive, const ParamsPtr& params, std::s
   if (primitive.site) return fire_now(primitive, params, operands);
   if (primitive.evaluate) return primitive.evaluate({primitive, params}, operands);
   static OperationCache* const cache = new OperationCache;
-  static const bool ends [[maybe_unused]] = run::Runtime::get().before_shut_down([] { cache->clear(); });
   const auto compiled = cache->find(primitive, params, operands);
   Tensors results(compiled->result_count());
   std::vector<const Tensor*> arguments;

@@ -47,19 +47,16 @@ Pending wait_for_all(std::optional<std::chrono::nanoseconds> limit) {
 
 void drain() {
   if (drained.exchange(true)) return;
-  bool idle = false;
   try {
     const Pending left = wait_for_all(exit_limit);
     if (left.runs > 0) log(LogLevel::warning, "the process ends with {} runs still in flight after {} ms", left.runs, exit_limit.count());
     if (left.firings > 0)
       log(LogLevel::warning, "the process ends with {} firings of taps undelivered after {} ms", left.firings, exit_limit.count());
-    idle = left.runs + left.firings == 0;
   } catch (const Error&) {
     // exit() inside a host function: what called it cannot end
   }
   host::print_unseen();
   host::timeline::write_for_environment();
-  if (idle) Runtime::get().shut_down();
 }
 
 }  // namespace
@@ -73,6 +70,8 @@ void drain_at_exit(std::chrono::milliseconds limit) {
     std::abort();
   });
 }
+
+void drain_before_what_is_new() { std::atexit(drain); }
 
 }  // namespace postern::run
 

@@ -8,4 +8,8 @@ namespace postern::run {
 /// and undelivered taps, then prints the unseen failures. Called once.
 void drain_at_exit(std::chrono::milliseconds limit);
 
+/// XLA makes statics when it first compiles and runs a kind of thing, and what is made last is destroyed first: after such moments the wait
+/// is registered anew, to come before they go.
+void drain_before_what_is_new();
+
 }  // namespace postern::run

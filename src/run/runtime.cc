@@ -6,13 +6,11 @@
 
 #include "block/registry.h"
 #include "core/check.h"
-#include "core/log.h"
 #include "host/handler.h"
 #include "host/queue.h"
 #include "host/run_state.h"
 #include "host/timeline.h"
 #include "pjrt/ffi.h"
-#include "pjrt/live.h"
 #include "run/failures.h"
 
 namespace postern {
@@ -79,7 +77,8 @@ std::atomic<Runtime*> existing{nullptr};
 bool Runtime::exists() { return existing.load() != nullptr; }
 
 Runtime& Runtime::get() {
-  // Never destroyed: users' own statics may hold tensors. At exit what is in flight is drained, then the clients go; see failures.cc.
+  // Never destroyed: users' own statics may hold tensors, and PJRT destroys a client beneath runs whose results were dropped, which
+  // crashes. What is in flight is drained at exit, see failures.cc.
   static Runtime* const runtime = [] {
     Runtime* r = nullptr;
     try {
@@ -93,13 +92,12 @@ Runtime& Runtime::get() {
     drain_at_exit(r->config().exit_limit);
     return r;
   }();
-  runtime->require_open();
   return *runtime;
 }
 
 Runtime::Runtime(Config config) : config_(std::move(config)), plugin_(&pjrt::Plugin::load(config_.plugin)) {
-  clients_[0] = std::make_shared<const pjrt::Client>(pjrt::Client::cpu(*plugin_, config_.cpu_devices));
-  platform_ = clients_[0]->platform_name();
+  clients_[0] = pjrt::Client::cpu(*plugin_, config_.cpu_devices);
+  platform_ = clients_[0].platform_name();
   host::timeline::start_from_environment();
   host::set_tap_queue_limit(config_.tap_queue_bytes);
   blocks::native_calls = plugin_->ffi() != nullptr;
@@ -107,13 +105,13 @@ Runtime::Runtime(Config config) : config_(std::move(config)), plugin_(&pjrt::Plu
     host::run_state_type = pjrt::register_type(*plugin_, "postern.run");
     pjrt::register_handler(*plugin_, host::call_target, host::handle_call);
   }
-  main_lanes_ = clients_[0]->devices().size();
+  main_lanes_ = clients_[0].devices().size();
   for (std::size_t i = 0; i < main_lanes_ + spare_lanes; ++i) {
     lanes_.push_back(std::make_unique<Lane>());
     lanes_[i]->index = static_cast<int>(i);
     lanes_[i]->client = i < main_lanes_ ? 0 : 1;
     lanes_[i]->device = i < main_lanes_ ? static_cast<int>(i) : 0;
-    if (i < main_lanes_) lanes_[i]->handle = clients_[0]->devices()[i];
+    if (i < main_lanes_) lanes_[i]->handle = clients_[0].devices()[i];
   }
 }
 
@@ -121,52 +119,18 @@ Runtime::Runtime(Config config) : config_(std::move(config)), plugin_(&pjrt::Plu
 const pjrt::Plugin& plugin_in_use();
 const pjrt::Plugin& plugin_in_use() { return Runtime::get().plugin(); }
 
-std::shared_ptr<const pjrt::Client> Runtime::client(int index) {
+const pjrt::Client& Runtime::client(int index) {
   if (index == 1) make_spare();
-  std::scoped_lock lock(guard_);
-  require_open();
   return clients_[index];
-}
-
-void Runtime::require_open() const {
-  if (closed_.load(std::memory_order_acquire)) [[unlikely]]
-    throw Error(ErrorCode::failed_precondition, "the process is ending: the runtime was shut down");
-}
-
-bool Runtime::before_shut_down(void (*forget)()) {
-  std::scoped_lock lock(guard_);
-  caches_.push_back(forget);
-  return true;
-}
-
-void Runtime::shut_down() noexcept {
-  std::vector<void (*)()> caches;
-  {
-    std::scoped_lock lock(guard_);
-    caches = caches_;
-  }
-  for (void (*forget)() : caches) forget();
-  std::shared_ptr<const pjrt::Client> last[2];
-  {
-    std::scoped_lock lock(guard_);
-    const bool used = clients_[0].use_count() > 1 || clients_[1].use_count() > 1;
-    if (const auto objects = pjrt::live_objects.load(); used || objects > 0)
-      return log(LogLevel::debug, "the clients stay until the process is gone: {} arrays and programs still live", objects);
-    closed_.store(true);
-    std::swap(last, clients_);
-  }
-  std::ranges::fill(last, nullptr);
-  log(LogLevel::debug, "the clients are destroyed");
 }
 
 void Runtime::make_spare() {
   if (spare_ready_.load(std::memory_order_acquire)) return;
   std::scoped_lock lock(guard_);
-  require_open();
   if (spare_ready_.load()) return;
   // A client of its own, so that its thread pools are neither blocked by the main one's callbacks nor make those larger than the machine.
-  clients_[1] = std::make_shared<const pjrt::Client>(pjrt::Client::cpu(*plugin_, spare_lanes));
-  for (std::size_t i = 0; i < spare_lanes; ++i) lanes_[main_lanes_ + i]->handle = clients_[1]->devices()[i];
+  clients_[1] = pjrt::Client::cpu(*plugin_, spare_lanes);
+  for (std::size_t i = 0; i < spare_lanes; ++i) lanes_[main_lanes_ + i]->handle = clients_[1].devices()[i];
   spare_ready_.store(true, std::memory_order_release);
 }
 

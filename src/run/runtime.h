@@ -31,25 +31,20 @@ class Runtime {
  public:
   static Runtime& get();
   static bool exists();
-  /// Destroys the clients, unless something still stands on one of them; from then on get() throws. At the end of the process.
-  void shut_down() noexcept;
-  /// For caches: `forget` lets go of what stands on the clients. Always true.
-  bool before_shut_down(void (*forget)());
 
   const Config& config() const { return config_; }
   const pjrt::Plugin& plugin() const { return *plugin_; }
-  /// Hold it for as long as it is used: it may be destroyed at the end of the process.
-  std::shared_ptr<const pjrt::Client> client(int index);
+  const pjrt::Client& client(int index);
   int device_count() const { return config_.cpu_devices; }
   const std::string& platform() const { return platform_; }
 
   /// A lane for a run that calls back, free until leave(). Throws CallbackError(reentry) when a nested run finds none or is too deep.
   Lane& take(int device);
   void leave(Lane& lane);
-  /// A run that Run stands for, from its start on, also before it has a lane.
+  /// A run without calls that is under way, or one that Run stands for, from its start on, also before it has a lane.
   std::uint64_t add_started();
   void remove_started(std::uint64_t ticket);
-  /// Waits until the runs that call back and have begun by now have ended; how many have not when the limit passes.
+  /// Waits until the runs that have begun by now have ended; how many have not when the limit passes.
   std::size_t wait_for_runs(std::optional<std::chrono::nanoseconds> limit);
 
   /// A lane for one that does not; `done_dispatching` when it has been queued.
@@ -60,14 +55,11 @@ class Runtime {
   explicit Runtime(Config config);
   Lane* try_take(Lane& lane);
   void make_spare();
-  void require_open() const;
 
   Config config_;
   const pjrt::Plugin* plugin_ = nullptr;
   std::string platform_;
-  std::shared_ptr<const pjrt::Client> clients_[2];
-  std::vector<void (*)()> caches_;
-  std::atomic<bool> closed_{false};
+  pjrt::Client clients_[2];
   std::vector<std::unique_ptr<Lane>> lanes_;  // fixed size from the start; spare ones get their handles later
   std::size_t main_lanes_ = 0;
   std::atomic<bool> spare_ready_{false};
