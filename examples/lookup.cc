@@ -2,10 +2,12 @@
 // errors that name the call, and a run after a failure that works as if nothing had happened.
 #include <postern/postern.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -18,10 +20,10 @@ namespace {
 /// Prices by article; `delay` is what the network makes of it.
 struct Service {
   std::map<std::int32_t, float> prices = {{7, 1.5f}, {8, 20.0f}, {12, 0.25f}};
-  std::chrono::milliseconds delay{0};
+  std::atomic<std::chrono::milliseconds> delay{0ms};
 
   float price(std::int32_t article, const pn::StopToken& stop) const {
-    for (auto waited = 0ms; waited < delay && !stop.stop_requested(); waited += 5ms) std::this_thread::sleep_for(5ms);
+    for (auto waited = 0ms; waited < delay.load() && !stop.stop_requested(); waited += 5ms) std::this_thread::sleep_for(5ms);
     const auto found = prices.find(article);
     if (found == prices.end()) throw std::out_of_range("there is no article " + std::to_string(article));
     return found->second;
@@ -37,12 +39,13 @@ void expect(bool ok, const char* what) {
 }  // namespace
 
 int main() {
-  Service service;
+  // Shared, not borrowed: a function that is late may still be at work when main has ended.
+  const auto service = std::make_shared<Service>();
   const auto total = pn::jit([&](pn::Tensor articles, pn::Tensor counts) {
     const pn::Tensor prices = pn::call(
         {.name = "price", .timeout = 200ms}, pn::type<float>(articles.dims()),
-        [&](const pn::CallInfo& info, pn::View<const std::int32_t> article, pn::View<float> price) {
-          for (std::int64_t i = 0; i < article.size(); ++i) price[i] = service.price(article[i], info.stop);
+        [service](const pn::CallInfo& info, pn::View<const std::int32_t> article, pn::View<float> price) {
+          for (std::int64_t i = 0; i < article.size(); ++i) price[i] = service->price(article[i], info.stop);
         },
         articles);
     return pn::sum(prices * counts);
@@ -63,7 +66,7 @@ int main() {
       expect(true, "its cause is what the service threw");
     }
   }
-  service.delay = 60s;
+  service->delay = 60s;
   try {
     order(12);
     expect(false, "a slow service is an error");
@@ -71,7 +74,7 @@ int main() {
     std::printf("     %s\n", e.what());
     expect(true, "a slow service is a TimeoutError, after 0.2 s");
   }
-  service.delay = 0ms;
+  service->delay = 0ms;
   expect(order(12) == 24.0f, "the same program works again");
   return failures ? EXIT_FAILURE : EXIT_SUCCESS;
 }
