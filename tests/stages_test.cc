@@ -225,6 +225,35 @@ TEST(Stages, ErrorsReadTheSameInEveryMode) {
   EXPECT_EQ(texts[2], texts[0]);
 }
 
+TEST(Stages, WhatAFunctionRunsIsNotKept) {
+  auto held = std::make_shared<int>(0);
+  auto f = jit(
+      [&](Tensor x) {
+        return call(
+            x.type(),
+            [&](float v) {
+              auto step = [&](Tensor, Tensor u) {
+                return call(
+                    u.type(), [held](float w) { return w + 1; }, u);
+              };
+              return fori_loop(0, 3, step, Tensor(v)).item<float>();
+            },
+            x);
+      },
+      {.mode = Mode::staged});
+  EXPECT_EQ(f(Tensor(1.0f)).item<float>(), 4);
+  EXPECT_EQ(held.use_count(), 1);
+}
+
+TEST(Stages, CompilingOneToLookAtItChangesNothing) {
+  for (const Mode mode : {Mode::staged, Mode::evaluate}) {
+    auto f = jit([](Tensor x) { return add_one(sin(x)); }, {.mode = mode});
+    EXPECT_FALSE(f.compile(Tensor(1.0f)).optimized().empty());
+    EXPECT_FLOAT_EQ(f(Tensor(1.0f)).item<float>(), std::sin(1.0f) + 1);
+    EXPECT_TRUE(error_of<TypeError>([&] { f.start(Tensor(1.0f)); }));
+  }
+}
+
 TEST(Stages, SeveralThreads) {
   auto f = jit([](Tensor x) { return add_one(add_one(x * 2.0f) * 2.0f); }, {.mode = Mode::staged});
   std::vector<std::jthread> threads;

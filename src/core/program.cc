@@ -61,13 +61,26 @@ Effect effect_of(const Program& program) {
   return effect;
 }
 
-bool has_site(const Equation& e) {
-  if (e.primitive->site) return true;
-  return e.params && std::ranges::any_of(programs_of(*e.params), [](const ProgramPtr& p) { return has_site(*p); });
+namespace {
+
+template <class Wanted>
+bool has_any(const Equation& e, Wanted wanted) {
+  return wanted(*e.primitive) || (e.params && std::ranges::any_of(programs_of(*e.params), [&](const ProgramPtr& p) {
+                                    return std::ranges::any_of(p->equations, [&](const Equation& inner) { return has_any(inner, wanted); });
+                                  }));
 }
 
+}  // namespace
+
+bool has_site(const Equation& e) {
+  return has_any(e, [](const Primitive& p) { return p.site != nullptr; });
+}
 bool has_site(const Program& program) {
   return std::ranges::any_of(program.equations, [](const Equation& e) { return has_site(e); });
+}
+bool calls_back(const Program& program) {
+  return std::ranges::any_of(program.equations,
+                             [](const Equation& e) { return has_any(e, [](const Primitive& p) { return p.site || p.may_call; }); });
 }
 
 std::string to_string(const Program& program, const std::string& platform) {

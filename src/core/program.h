@@ -42,9 +42,11 @@ struct Program {
 Effect effect_of(const Equation& equation);
 Effect effect_of(const Program& program);
 
-/// Whether a call or tap is somewhere in it; what blocks become is not looked at.
+/// Whether a call or tap is somewhere in it.
 bool has_site(const Equation& equation);
 bool has_site(const Program& program);
+/// Whether it may call back when it is lowered: it has a site, or a block, which may become one.
+bool calls_back(const Program& program);
 
 /// One line for each equation: results with types, primitive, parameters, operands, what becomes of it on a platform, place.
 std::string to_string(const Program& program, const std::string& platform);

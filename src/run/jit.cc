@@ -28,7 +28,7 @@ struct Entry {
   const JitOptions* options = nullptr;
 
   // Made once, by the first thread that asks; the others wait.
-  std::once_flag traced_once, lowered_once, compiled_once;
+  std::once_flag traced_once, lowered_once, compiled_once, staged_once;
   ProgramPtr program;
   std::vector<HookInfo> hooks;
   Tensors captures;
@@ -40,6 +40,9 @@ struct Entry {
   std::atomic<bool> ready{false};
   std::atomic<bool> has_blocks{false};
   const std::uint64_t overrides = blocks::generation();  // those that its blocks were decided by
+
+  /// As one XLA program. `compile` makes that of other modes too, which only show it.
+  bool runs_whole() const { return options->mode != Mode::evaluate && !stages; }
 
   bool fits(const Key& key) const {
     if (overrides != blocks::generation() && has_blocks.load(std::memory_order_relaxed)) return false;
@@ -169,7 +172,7 @@ Mode mode_of(const Entry& e) {
 }
 
 void stage_entry(Entry& e) {
-  std::call_once(e.compiled_once, [&] {
+  std::call_once(e.staged_once, [&] {
     const run::StagedProgram& stages = e.staged.of(e.program);
     stages.compile();
     e.stages = &stages;
@@ -196,7 +199,7 @@ std::size_t result_count(const Entry& e) { return e.program->outputs.size(); }
 const void* result_like(const Entry& e) { return e.like.get(); }
 
 void run(const Entry& e, const Key& key, std::span<Tensor> results) {
-  if (e.compiled) [[likely]]
+  if (e.runs_whole()) [[likely]]
     return e.compiled->run(key.leaves(), results);
   Tensors inputs;
   for (const Tensor* t : key.leaves()) inputs.push_back(*t);
@@ -205,7 +208,7 @@ void run(const Entry& e, const Key& key, std::span<Tensor> results) {
 }
 
 std::shared_ptr<StartedRun> start(const Entry& e, const Key& key, const RunOptions& options) {
-  check(e.compiled != nullptr, "start: only programs that run as one XLA program (Mode::compiled) can be started");
+  check(e.runs_whole(), "start: only programs that run as one XLA program (Mode::compiled) can be started");
   Tensors arguments;
   for (const Tensor* t : key.leaves()) arguments.push_back(*t);
   return start_run(e.compiled, std::move(arguments), options);

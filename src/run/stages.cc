@@ -2,17 +2,17 @@
 #include "run/stages.h"
 
 #include <algorithm>
+#include <exception>
+#include <utility>
 
 #include "host/executor.h"
 #include "host/run_state.h"
-#include "run/array.h"
-#include "trace/trace.h"
+#include "transform/simplify.h"
+#include "transform/walk.h"
 
 namespace postern::run {
 
 namespace {
-
-std::size_t at(ValueId v) { return static_cast<std::size_t>(v); }
 
 /// The equations of `from` at the end of `to`, those that only wrap a program with calls replaced by its equations; the outputs.
 std::vector<ValueId> flatten(const Program& from, const std::vector<ValueId>& inputs, Program& to) {
@@ -79,51 +79,70 @@ StagedProgram::StagedProgram(const Program& program, StagedPrograms& family) : p
   compiled_.resize(steps_.size());
 }
 
-/// An equation of XLA belongs to the first step whose calls before it have made its operands; a call to the step that computes its own.
+/// An equation of XLA belongs to the first step whose calls before it have made its operands; a call to the step that computes its own, in
+/// a round after those calls of the step that it reads or follows in order.
 void StagedProgram::cut() {
-  std::vector<std::size_t> ready(program_.types.size(), 0);  // by value: the first step that can read it on the device
-  std::vector<bool> by_host(program_.types.size(), false);
-  std::size_t ordered = 0;
+  struct Made {
+    std::size_t step = 0;   // the first that can read it on the device
+    std::size_t round = 0;  // by the host: the first of the step before that can
+    bool by_host = false;
+  };
+  std::vector<Made> made(program_.types.size());
+  std::size_t ordered_step = 0, ordered_round = 0;
   for (std::size_t i = 0; i < program_.equations.size(); ++i) {
     const Equation& e = program_.equations[i];
-    const bool host = has_site(e);
-    std::size_t step = 0;
-    // What another call makes is there one step before the device could read it.
-    for (const ValueId v : e.operands) step = std::max(step, ready[at(v)] - (host && by_host[at(v)] ? 1 : 0));
-    const bool in_order = effect_of(e) == Effect::ordered;
-    if (in_order) ordered = step = std::max(step, ordered);
+    const bool host = has_site(e), ordered = host && effect_of(e) == Effect::ordered;
+    // What another call makes is there for the host one step before the device could read it.
+    auto step_for = [&](const Made& m) { return m.step - (host && m.by_host ? 1 : 0); };
+    std::size_t step = ordered ? ordered_step : 0, round = 0;
+    for (const ValueId v : e.operands) step = std::max(step, step_for(made[at(v)]));
+    for (const ValueId v : e.operands)
+      if (host && made[at(v)].by_host && step_for(made[at(v)]) == step) round = std::max(round, made[at(v)].round);
+    if (ordered && step == ordered_step) round = std::max(round, ordered_round);
+    if (ordered) ordered_step = step, ordered_round = round + 1;
     if (step >= steps_.size()) steps_.resize(step + 1);
-    (host ? steps_[step].host : steps_[step].device.equations).push_back(i);
-    for (int r = 0; r < e.results; ++r) {
-      ready[at(e.first + r)] = host ? step + 1 : step;
-      by_host[at(e.first + r)] = host;
+    if (host) {
+      auto& rounds = steps_[step].host;
+      if (round >= rounds.size()) rounds.resize(round + 1);
+      rounds[round].push_back(i);
+    } else {
+      steps_[step].device.equations.push_back(i);
     }
+    for (int r = 0; r < e.results; ++r) made[at(e.first + r)] = {host ? step + 1 : step, round + 1, host};
   }
 }
 
 void StagedProgram::find_crossing() {
   constexpr std::size_t never = static_cast<std::size_t>(-1);
-  std::vector<std::size_t> made(program_.types.size(), never), used(program_.types.size(), never);
-  std::vector<bool> wanted(program_.types.size(), false);  // outside of the XLA program that makes it
-  for (std::size_t s = 0; s < steps_.size(); ++s)
-    for (const std::size_t i : steps_[s].device.equations)
-      for (int r = 0; r < program_.equations[i].results; ++r) made[at(program_.equations[i].first + r)] = s;
+  struct Value {
+    std::size_t made = never, read = never, used = never;  // steps: whose device makes it; whose device reads it, and which uses it, last
+    bool wanted = false;                                   // outside of the XLA program that makes it
+    bool output = false;
+  };
+  std::vector<Value> values(program_.types.size());
   for (std::size_t s = 0; s < steps_.size(); ++s) {
-    for (const std::size_t i : steps_[s].device.equations)
-      for (const ValueId v : program_.equations[i].operands) {
-        used[at(v)] = s;
-        if (made[at(v)] == s) continue;
-        wanted[at(v)] = true;
-        if (!std::ranges::count(steps_[s].device.inputs, v)) steps_[s].device.inputs.push_back(v);
+    Step& step = steps_[s];
+    for (const std::size_t i : step.device.equations) {
+      const Equation& e = program_.equations[i];
+      for (const ValueId v : e.operands) {
+        Value& value = values[at(v)];
+        value.used = s;
+        if (value.made == s || std::exchange(value.read, s) == s) continue;
+        value.wanted = true;
+        step.device.inputs.push_back(v);
       }
-    for (const std::size_t i : steps_[s].host)
-      for (const ValueId v : program_.equations[i].operands) used[at(v)] = s, wanted[at(v)] = true;
+      for (int r = 0; r < e.results; ++r) values[at(e.first + r)].made = s;
+    }
+    for (const auto& round : step.host)
+      for (const std::size_t i : round)
+        for (const ValueId v : program_.equations[i].operands) values[at(v)].used = s, values[at(v)].wanted = true;
   }
-  for (const ValueId v : program_.outputs) wanted[at(v)] = true, used[at(v)] = never;
-  for (std::size_t v = 0; v < made.size(); ++v) {
-    if (made[v] != never && wanted[v]) steps_[made[v]].device.outputs.push_back(static_cast<ValueId>(v));
-    if (used[v] != never && std::ranges::count(program_.outputs, static_cast<ValueId>(v)) == 0 && (made[v] == never || wanted[v]))
-      steps_[used[v]].last_used.push_back(static_cast<ValueId>(v));
+  for (const ValueId v : program_.outputs) values[at(v)].wanted = values[at(v)].output = true;
+  for (std::size_t v = 0; v < values.size(); ++v) {
+    const Value& value = values[v];
+    if (value.made != never && value.wanted) steps_[value.made].device.outputs.push_back(static_cast<ValueId>(v));
+    if (value.used != never && !value.output && (value.made == never || value.wanted))
+      steps_[value.used].last_used.push_back(static_cast<ValueId>(v));
   }
 }
 
@@ -132,26 +151,10 @@ std::shared_ptr<const CompiledProgram> StagedProgram::compiled(std::size_t step)
   auto& compiled = compiled_[step];
   if (compiled) return compiled;
   const Device& device = steps_[step].device;
-  Program part;
-  // Equal parts of different programs have equal texts, which are compiled once.
-  part.name = "stage";
-  std::vector<ValueId> renamed(program_.types.size(), -1);
-  auto take = [&](ValueId v) {
-    renamed[at(v)] = static_cast<ValueId>(part.types.size());
-    part.types.push_back(program_.type(v));
-    return renamed[at(v)];
-  };
-  for (const ValueId v : device.inputs) part.inputs.push_back(take(v));
-  for (const std::size_t i : device.equations) {
-    Equation e = program_.equations[i];
-    for (ValueId& v : e.operands) v = renamed[at(v)];
-    const ValueId first = e.first;
-    e.first = static_cast<ValueId>(part.types.size());
-    for (int r = 0; r < e.results; ++r) take(first + r);
-    part.equations.push_back(std::move(e));
-  }
-  for (const ValueId v : device.outputs) part.outputs.push_back(renamed[at(v)]);
-  auto module = lower({part.name, std::make_shared<const Program>(std::move(part)), device.inputs.size(), {}, {}});
+  // Equal parts of different programs have equal texts, which are compiled once: simplify numbers the values anew.
+  Program part{"stage", program_.types, device.inputs, {}, device.outputs};
+  for (const std::size_t i : device.equations) part.equations.push_back(program_.equations[i]);
+  auto module = lower({part.name, simplify(part), device.inputs.size(), {}, {}});
   compiled = std::make_shared<const CompiledProgram>(std::move(module), device.inputs.size(), Tensors());
   return compiled;
 }
@@ -185,26 +188,13 @@ Tensors StagedProgram::run(Tensors inputs) const {
 void StagedProgram::run_host(const Step& step, Tensors& values) const {
   auto run_one = [&](std::size_t i) {
     const Equation& e = program_.equations[i];
-    const FamilyScope scope(family_);
+    const FamilyScope scope(e.primitive->site ? nullptr : family_);  // what a function runs is its own affair
     Tensors operands;
     for (const ValueId v : e.operands) operands.push_back(values[at(v)]);
     Tensors results = evaluate_now(*e.primitive, e.params, operands);
     for (int r = 0; r < e.results; ++r) values[at(e.first + r)] = std::move(results[at(r)]);
   };
-  // One that reads what another of this step makes follows it, as ordered ones follow each other.
-  std::vector<std::vector<std::size_t>> rounds;
-  std::vector<std::size_t> round_of(program_.types.size(), 0);
-  std::size_t ordered = 0;
-  for (const std::size_t i : step.host) {
-    const Equation& e = program_.equations[i];
-    std::size_t round = 0;
-    for (const ValueId v : e.operands) round = std::max(round, round_of[at(v)]);
-    if (effect_of(e) == Effect::ordered) round = std::max(round, ordered), ordered = round + 1;
-    if (round >= rounds.size()) rounds.resize(round + 1);
-    rounds[round].push_back(i);
-    for (int r = 0; r < e.results; ++r) round_of[at(e.first + r)] = round + 1;
-  }
-  for (const auto& round : rounds) {
+  for (const auto& round : step.host) {
     if (round.size() == 1) {
       run_one(round[0]);
       continue;
@@ -235,14 +225,15 @@ std::vector<StageInfo> StagedProgram::stages() const {
   for (const Step& step : steps_) {
     if (!step.device.equations.empty())
       out.push_back({"xla", "", {}, static_cast<int>(step.device.equations.size()), types(step.device.inputs), types(step.device.outputs)});
-    for (const std::size_t i : step.host) {
-      const Equation& e = program_.equations[i];
-      std::vector<ValueId> results;
-      for (int r = 0; r < e.results; ++r) results.push_back(e.first + r);
-      const SiteSpec* site = e.primitive->site ? e.primitive->site(e.params.get()) : nullptr;
-      out.push_back({site ? site->word : e.primitive->name, site ? site->name : "", site ? site->place : e.place, 1, types(e.operands),
-                     types(results)});
-    }
+    for (const auto& round : step.host)
+      for (const std::size_t i : round) {
+        const Equation& e = program_.equations[i];
+        std::vector<ValueId> results;
+        for (int r = 0; r < e.results; ++r) results.push_back(e.first + r);
+        const SiteSpec* site = e.primitive->site ? e.primitive->site(e.params.get()) : nullptr;
+        out.push_back({site ? site->word : e.primitive->name, site ? site->name : "", site ? site->place : e.place, 1, types(e.operands),
+                       types(results)});
+      }
   }
   return out;
 }

@@ -4,7 +4,6 @@
 
 #include <map>
 #include <mutex>
-#include <optional>
 
 #include "run/compiled.h"
 
@@ -40,9 +39,9 @@ class StagedProgram {
     std::vector<ValueId> inputs, outputs;
   };
   struct Step {
-    Device device;                   // first, if it has equations
-    std::vector<std::size_t> host;   // then these
-    std::vector<ValueId> last_used;  // by this step
+    Device device;                               // first, if it has equations
+    std::vector<std::vector<std::size_t>> host;  // then these, round after round; those of a round may run at once
+    std::vector<ValueId> last_used;              // by this step
   };
 
   void cut();

@@ -8,13 +8,6 @@
 
 namespace postern {
 
-bool calls_back(const Program& program) {
-  return std::ranges::any_of(program.equations, [](const Equation& e) {
-    return e.primitive->site || e.primitive->may_call ||
-           (e.params && std::ranges::any_of(programs_of(*e.params), [](const ProgramPtr& p) { return calls_back(*p); }));
-  });
-}
-
 Tensor move_batch(const Tensor& x, int from, int to, std::int64_t size) {
   if (from == to) return x;
   if (from < 0) {

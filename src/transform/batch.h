@@ -12,7 +12,4 @@ std::pair<Tensors, std::vector<int>> batch_of(const Program& program, std::span<
 /// `x` with its batch axis moved from `from` to `to`; an axis of `size` is made when it has none (-1).
 Tensor move_batch(const Tensor& x, int from, int to, std::int64_t size);
 
-/// Whether a program calls back somewhere, or may when it is lowered.
-bool calls_back(const Program& program);
-
 }  // namespace postern
