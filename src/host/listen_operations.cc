@@ -91,10 +91,7 @@ ProgramPtr watched(const Program& program) {
 
 detail::Leaves detail::non_finite(const TensorFunction& f, const Leaves& x, const Place& place) {
   PlaceScope at(place);
-  const Closed body = [&] {
-    PlaceScope::Replace none{Place{}};
-    return trace_inner("non_finite", types_of(x), f);
-  }();
+  const Closed body = trace_user_inner("non_finite", types_of(x), f);
   Tensors operands = body.captures;
   append(operands, x);
   return postern::apply(*watched(*body.program), operands);

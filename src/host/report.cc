@@ -3,13 +3,11 @@
 
 #include <fmt/format.h>
 
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <map>
 
 #include "host/listen_stats.h"
 #include "host/listen_summary.h"
+#include "host/text_file.h"
 #include "host/timeline.h"
 
 namespace postern {
@@ -106,11 +104,7 @@ void report(const std::string& file, const ReportOptions& options) {
       "histograms</p>\n{}{}{}</body></html>\n",
       title, style, title, series.size(), counts.size(), curves(series), histograms(counts),
       times(host::timeline::totals(), host::timeline::seconds_recorded()));
-  std::FILE* const f = std::fopen(file.c_str(), "wb");
-  const bool ok = f && std::fwrite(page.data(), 1, page.size(), f) == page.size();
-  const int reason = errno;
-  if ((f && std::fclose(f) != 0) || !ok)
-    throw Error(ErrorCode::unavailable, fmt::format("report: cannot write '{}': {}", file, std::strerror(reason)));
+  host::write_text_file("report", file, page);
 }
 
 }  // namespace postern

@@ -6,14 +6,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
 
 #include "core/log.h"
+#include "host/text_file.h"
 
 namespace postern::host::timeline {
 
@@ -156,11 +155,7 @@ void write_timeline(const std::string& file) {
     std::scoped_lock lock(book().guard);
     text = json_of(book());
   }
-  std::FILE* const f = std::fopen(file.c_str(), "wb");
-  const bool ok = f && std::fwrite(text.data(), 1, text.size(), f) == text.size();
-  const int reason = errno;
-  if ((f && std::fclose(f) != 0) || !ok)
-    throw Error(ErrorCode::unavailable, fmt::format("write_timeline: cannot write '{}': {}", file, std::strerror(reason)));
+  host::write_text_file("write_timeline", file, text);
 }
 
 }  // namespace postern

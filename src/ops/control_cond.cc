@@ -367,10 +367,7 @@ detail::Leaves detail::cond(const char* what, const Tensor& choice, const std::v
     index = convert(clamped, DType::s32);
   }
   std::vector<Closed> branches;
-  for (const TensorFunction& f : functions) {
-    PlaceScope::Replace none{Place{}};
-    branches.push_back(trace_inner("branch", types_of(operands), f));
-  }
+  for (const TensorFunction& f : functions) branches.push_back(trace_user_inner("branch", types_of(operands), f));
   agree(what, branches, types_of(operands));
   return bind_cond(index, std::move(branches), operands);
 }

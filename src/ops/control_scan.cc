@@ -286,10 +286,7 @@ Leaves scan(const char* what, const TensorFunction& f, const Leaves& init, const
   do {
     Types types = types_of(carry);
     for (const Tensor& x : xs) types.push_back(slice_type_of(x.type()));
-    {
-      PlaceScope::Replace none{Place{}};
-      body = trace_inner("body", types, f);
-    }
+    body = trace_user_inner("body", types, f);
     Types gives = body.program->output_types();
     gives.resize(std::min(carry.size(), gives.size()));
     if (settle_carry(what, carry, gives, paths)) body.program = nullptr;
@@ -362,9 +359,7 @@ Leaves fori_loop(const Tensor& lower, const Tensor& upper, const TensorFunction&
   do {
     Types types{{p.index, {}}};
     append(types, types_of(carry));
-    PlaceScope::Replace none{Place{}};
-    step = trace_inner("body", types, body);
-    PlaceScope back(place);
+    step = trace_user_inner("body", types, body);
     if (settle_carry("fori_loop", carry, step.program->output_types(), paths)) step.program = nullptr;
   } while (!step.program);
   return bind_scan(p, step, {}, carry, {});

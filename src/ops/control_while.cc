@@ -354,15 +354,10 @@ detail::Leaves detail::while_loop(const TensorFunction& condition, const TensorF
   Tensors carry = init;
   Closed step;
   do {
-    PlaceScope::Replace none{Place{}};
-    step = trace_inner("body", types_of(carry), body);
-    PlaceScope back(place);
+    step = trace_user_inner("body", types_of(carry), body);
     if (settle_carry("while_loop", carry, step.program->output_types(), paths)) step.program = nullptr;
   } while (!step.program);
-  const Closed test = [&] {
-    PlaceScope::Replace none{Place{}};
-    return trace_inner("condition", types_of(carry), condition);
-  }();
+  const Closed test = trace_user_inner("condition", types_of(carry), condition);
   const Types gives = test.program->output_types();
   check(gives.size() == 1 && gives[0].dtype == DType::pred && gives[0].dims.empty(), "while_loop: the condition must give pred[], got {}",
         gives.size() == 1 ? to_string(gives[0]) : fmt::format("{} leaves", gives.size()));

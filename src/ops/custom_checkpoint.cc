@@ -238,10 +238,7 @@ constexpr Primitive checkpoint_p{.name = "checkpoint",
 
 detail::Leaves detail::checkpoint(const TensorFunction& f, const CheckpointOptions& options, const Leaves& x, const Place& place) {
   PlaceScope at(place);
-  const Closed body = [&] {
-    PlaceScope::Replace none{Place{}};
-    return trace_inner("checkpoint", types_of(x), f);
-  }();
+  const Closed body = trace_user_inner("checkpoint", types_of(x), f);
   Tensors operands = body.captures;
   append(operands, x);
   return bind_n(checkpoint_p, make_params(CheckpointParams{body.program, std::make_shared<const CheckpointOptions>(options)}), operands);

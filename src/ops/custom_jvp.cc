@@ -84,10 +84,7 @@ static_assert(complete(custom_jvp_p));
 
 detail::Leaves detail::custom_jvp(const TensorFunction& f, const TensorFunction& rule, const Leaves& x, const Place& place) {
   PlaceScope at(place);
-  Closed body = [&] {
-    PlaceScope::Replace none{Place{}};
-    return trace_inner("custom_jvp", types_of(x), f);
-  }();
+  const Closed body = trace_user_inner("custom_jvp", types_of(x), f);
   Tensors operands = body.captures;
   append(operands, x);
   CustomJvpParams p{body.program, std::make_shared<const TensorFunction>(rule), body.captures.size()};

@@ -104,10 +104,7 @@ Leaves linear_call(const TensorFunction& f, const TensorFunction& transpose, con
   PlaceScope at(place);
   Leaves arguments = residuals;
   append(arguments, x);
-  Closed body = [&] {
-    PlaceScope::Replace none{Place{}};
-    return trace_inner("linear_call", types_of(arguments), f);
-  }();
+  const Closed body = trace_user_inner("linear_call", types_of(arguments), f);
   Tensors operands = body.captures;
   append(operands, arguments);
   LinearCallParams p{body.program, std::make_shared<const TensorFunction>(transpose), body.captures.size(), residuals.size()};

@@ -218,10 +218,7 @@ static_assert(complete(custom_vjp_p));
 
 detail::Leaves detail::custom_vjp(const TensorFunction& f, const ForwardRule& forward, const Leaves& x, const Place& place) {
   PlaceScope at(place);
-  Closed body = [&] {
-    PlaceScope::Replace none{Place{}};
-    return trace_inner("custom_vjp", types_of(x), f);
-  }();
+  const Closed body = trace_user_inner("custom_vjp", types_of(x), f);
   Tensors operands = body.captures;
   append(operands, x);
   CustomVjpParams p{body.program, std::make_shared<const ForwardRule>(forward), body.captures.size()};

@@ -70,5 +70,7 @@ Closed trace_user(const char* what, const Types& types, const TensorFunction& f)
 
 /// Traces and simplifies a program to put into an equation: what it captures are its first inputs.
 Closed trace_inner(const char* what, const Types& types, const TensorFunction& f);
+/// Both: of a user's function, to put into an equation.
+Closed trace_user_inner(const char* what, const Types& types, const TensorFunction& f);
 
 }  // namespace postern

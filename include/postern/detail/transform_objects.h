@@ -146,29 +146,6 @@ class Batched : public BraceCall<Batched<F>, F> {
   Place place_;
 };
 
-/// What `vectorize` returns.
-template <class F>
-class Vectorized : public BraceCall<Vectorized<F>, F> {
- public:
-  Vectorized(F f, std::string signature, Place place)
-      : f_(std::make_shared<F>(std::move(f))), signature_(std::move(signature)), place_(place) {}
-  template <class... A>
-  auto invoke(A&&... arguments) const {
-    return with_boxed<F>(
-        [this]<class... B>(const B&... x) {
-          const Flat<F, B...> flat(f_, x...);
-          const Leaves y = detail::vectorize(flat, signature_, leaves_of(x...), place_);
-          return with_leaves(flat.like(), y);
-        },
-        std::forward<A>(arguments)...);
-  }
-
- private:
-  std::shared_ptr<F> f_;
-  std::string signature_;
-  Place place_;
-};
-
 /// What `custom_jvp` returns.
 template <class F, class Rule>
 class CustomJvp : public BraceCall<CustomJvp<F, Rule>, F> {
@@ -245,18 +222,17 @@ class CustomVjp : public BraceCall<CustomVjp<F, Fwd, Bwd>, F> {
   Place place_;
 };
 
-/// What `checkpoint` returns.
-template <class F>
-class Checkpointed : public BraceCall<Checkpointed<F>, F> {
+/// What `vectorize` and `checkpoint` return: `apply` is given `f` as a function of leaves.
+template <class F, class Options, auto apply>
+class Applied : public BraceCall<Applied<F, Options, apply>, F> {
  public:
-  Checkpointed(F f, CheckpointOptions options, Place place)
-      : f_(std::make_shared<F>(std::move(f))), options_(std::move(options)), place_(place) {}
+  Applied(F f, Options options, Place place) : f_(std::make_shared<F>(std::move(f))), options_(std::move(options)), place_(place) {}
   template <class... A>
   auto invoke(A&&... arguments) const {
     return with_boxed<F>(
         [this]<class... B>(const B&... x) {
           const Flat<F, B...> flat(f_, x...);
-          const Leaves y = detail::checkpoint(flat, options_, leaves_of(x...), place_);
+          const Leaves y = apply(flat, options_, leaves_of(x...), place_);
           return with_leaves(flat.like(), y);
         },
         std::forward<A>(arguments)...);
@@ -264,9 +240,13 @@ class Checkpointed : public BraceCall<Checkpointed<F>, F> {
 
  private:
   std::shared_ptr<F> f_;
-  CheckpointOptions options_;
+  Options options_;
   Place place_;
 };
+template <class F>
+using Vectorized = Applied<F, std::string, &vectorize>;
+template <class F>
+using Checkpointed = Applied<F, CheckpointOptions, &checkpoint>;
 
 template <class F, class Transpose, class Residuals, class X>
 auto linear_call_at(F f, Transpose transpose, const Residuals& residuals, const X& x, const Place& place) {

@@ -1,0 +1,11 @@
+// Writing what people or tools read.
+#pragma once
+#include <string>
+#include <string_view>
+
+namespace postern::host {
+
+/// Makes `file` hold `text`. Throws Error(unavailable) in the name of `who`, with the system's reason.
+void write_text_file(const char* who, const std::string& file, std::string_view text);
+
+}  // namespace postern::host
