@@ -204,7 +204,8 @@ TEST(Call, KeepsACopyWithCopyOf) {
 
 TEST(Call, ByNameWithAttributes) {
   RecordProperty("covers", "CALL-10");
-  register_function("call_test.scale", [](const Attributes& a, const CallInfo&, View<const float> in, View<float> out) {
+  register_function("call_test.scale", [](const Attributes& a, const CallInfo& info, View<const float> in, View<float> out) {
+    EXPECT_TRUE(info.name == "times" || info.name == "call") << info.name;
     for (std::int64_t i = 0; i < in.size(); ++i) out[i] = in[i] * float(a.get<std::int64_t>("factor"));
   });
   auto named = [](Attributes attributes) {

@@ -217,8 +217,8 @@ TEST(Type, ResultsOutsideTheRangeOfASmallType) {
     ASSERT_TRUE(compiled && now);
     EXPECT_EQ(compiled->code(), ErrorCode::bad_result);
     EXPECT_STREQ(compiled->what(), now->what());
-    for (std::string_view part : {std::string_view("tiny"), to_string(row.dtype), std::string_view(std::to_string(row.bad)),
-                                  std::string_view(row.low), std::string_view(row.high)})
+    for (const std::string& part :
+         {std::string("tiny"), std::string(to_string(row.dtype)), std::to_string(row.bad), std::string(row.low), std::string(row.high)})
       EXPECT_TRUE(has(compiled->what(), part)) << part << ": " << compiled->what();
   }
   EXPECT_EQ(bytes_of(jit(f(DType::s4, -8))(Tensor(1.0f)))[2], 0xf8);

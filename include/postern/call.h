@@ -5,6 +5,7 @@
 #include <postern/tree.h>
 
 #include <chrono>
+#include <optional>
 
 namespace postern {
 
@@ -25,6 +26,9 @@ struct CallOptions {
   VmapMethod vmap = VmapMethod::sequential;
   std::chrono::nanoseconds warn_after{0};  // one log line for each slower firing; 0: never
   int device = -1;                         // in an automatically partitioned program, the device that makes the call; -1: the first
+  /// Each device calls with its own part of the operands, spread so, in place of one call with the whole; the results (whose types are
+  /// given as wholes) are spread likewise. Not inside shard_map, where every call is one device's own.
+  std::optional<Sharding> partitioned = {};
 };
 
 namespace detail {

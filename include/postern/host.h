@@ -3,6 +3,7 @@
 #include <postern/attributes.h>
 #include <postern/error.h>
 #include <postern/place.h>
+#include <postern/sharding.h>
 #include <postern/view.h>
 
 #include <cstdint>
@@ -40,6 +41,8 @@ struct CallInfo {
   std::ostream* sink = nullptr;  // where prints of this run go (RunOptions::sink); null: std::cout
   std::int64_t element = -1;     // index in the batch when vmap runs the function for each element, row-major over nested vmaps; else -1
   detail::StopState* run_state = nullptr;
+  std::span<const std::int64_t> coordinates = {};  // inside shard_map: where the device is in the mesh, by axis; else empty
+  std::span<const IndexRange> part = {};  // with the option `partitioned`: which part of the first leaf this is, by axis; else empty
 
   /// Ends the run without failure once this function has returned: later calls and taps are skipped, its outputs are not to be had
   /// (asking for them is an error with code cancelled), `Run::wait` returns `stopped`.

@@ -1,6 +1,7 @@
 // jit: a C++ function on tensors becomes a compiled program, once for each combination of argument types.
 #pragma once
 #include <postern/detail/jit_core.h>
+#include <postern/sharding.h>
 
 #include <algorithm>
 
@@ -16,6 +17,9 @@ struct JitOptions {
   Mode mode = Mode::automatic;
   std::vector<int> donate = {};  // arguments whose memory the program may reuse; using them afterwards is an error
   std::string name = "main";     // of the program, in prints and errors
+  /// Over several devices: how arguments are spread before the run, one for each argument (all its leaves); none given: as they are. And
+  /// how the results shall lie: one for each leaf, or one for all; none given: as XLA chooses.
+  std::vector<Sharding> in_shardings = {}, out_shardings = {};
 };
 
 /// A function that is compiled on demand. Calling it traces `f` with arguments of the given types, compiles, and runs; later calls with the

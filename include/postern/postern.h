@@ -21,6 +21,8 @@
 #include <postern/random.h>
 #include <postern/registry.h>
 #include <postern/run.h>
+#include <postern/shard.h>
+#include <postern/sharding.h>
 #include <postern/signal.h>
 #include <postern/tap.h>
 #include <postern/tensor.h>

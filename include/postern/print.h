@@ -28,6 +28,7 @@ struct PrintOptions {
   bool ordered = true;                               // false: only whole lines are promised, not their order
   bool show_device = false;                          // in front of the line; always when there are several devices
   int device = -1;                                   // print on this device only; -1: on all
+  std::optional<Sharding> partitioned = {};          // each device prints its part of the values, spread so, with its index range in front
   std::int64_t every = 1;                            // print only each so-manieth time
   std::map<std::string, std::string> header = {};    // print_value: a line of "key: value" before the value, sorted
   TapMap map = {};                                   // print_value: what is printed in place of the value

@@ -58,10 +58,11 @@ class TapMap {
 struct TapOptions {
   std::string name = "tap";
   TapMode mode = TapMode::sync;
-  bool ordered = true;         // in program order with the other effects of its device; false: by data dependence alone
-  bool derivatives = false;    // also shown tangents (jvp: values, then tangents) and cotangents (grad: values, later the cotangents)
-  std::int64_t every = 1;      // only firings 0, every, 2 * every, ... of this place, counted over all runs of the program
-  TapMap map = {};             // what is sent; the value passed on stays whole
+  bool ordered = true;       // in program order with the other effects of its device; false: by data dependence alone
+  bool derivatives = false;  // also shown tangents (jvp: values, then tangents) and cotangents (grad: values, later the cotangents)
+  std::int64_t every = 1;    // only firings 0, every, 2 * every, ... of this place, counted over all runs of the program
+  TapMap map = {};           // what is sent; the value passed on stays whole
+  std::optional<Sharding> partitioned = {};  // each device shows its part of the leaves, spread so; of equal parts one is shown
   std::int64_t keep_last = 0;  // async: at most so many firings wait, the oldest are lost (TapInfo::dropped counts); 0: none is ever lost
 };
 

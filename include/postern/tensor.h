@@ -99,7 +99,7 @@ class Tensor {
   /// Waits until the data is there; throws the error of the run that makes it. Returns *this.
   const Tensor& block_until_ready(Place place = Place::current()) const;
 
-  /// The ordinal of the device that holds the data, as in `devices()`.
+  /// The ordinal of the device that holds the data, as in `devices()`; of the first one for data on several.
   int device() const;
 
   // Elementwise, found where an operand is a Tensor; the other may be a C++ number.

@@ -2,12 +2,14 @@
 #pragma once
 #include <postern/call.h>
 #include <postern/host.h>
+#include <postern/sharding.h>
 
 #include "core/params.h"
 
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -46,6 +48,9 @@ struct SiteSpec {
   std::chrono::nanoseconds timeout{0}, warn_after{0};
   VmapMethod vmap = VmapMethod::sequential;
   int device = -1;
+  std::shared_ptr<const Mesh> mesh;     // in shard_map: what the operands are parts on
+  std::optional<Sharding> partitioned;  // how they are cut, where the site asked for it
+  Dims whole;                           // of the first operand, then
 
   std::vector<BatchLevel> levels;
   bool masked = false;  // the equation's last operand is pred, one for each element of the batch: which are alive

@@ -1,4 +1,4 @@
-// What a Tensor holds: a number or array in host memory, an array on a device, a traced value, or only a type.
+// What a Tensor holds: a number or array in host memory, an array on a device or spread over several, a traced value, or only a type.
 #pragma once
 #include <postern/tensor.h>
 
@@ -11,7 +11,7 @@
 namespace postern::detail {
 
 struct Value {
-  enum class Kind : std::uint8_t { host, device, traced, abstract };
+  enum class Kind : std::uint8_t { host, device, sharded, traced, abstract };
   Value(Kind k, Type t) : type(std::move(t)), kind(k) {}
   virtual ~Value() = default;
   Value(const Value&) = delete;

@@ -23,7 +23,8 @@ using namespace std::chrono_literals;
 TapInfo make_info(const RunState& run, const HostSite& site, detail::StopState* stop, int device, std::int64_t element,
                   std::span<const bool> mask) {
   const SiteSpec& spec = *site.spec;
-  return {{spec.name, device, spec.place, run.number, StopToken(stop), run.context, run.sink, element, stop},
+  const HostSite::Spot& spot = site.spot(device);
+  return {{spec.name, device, spec.place, run.number, StopToken(stop), run.context, run.sink, element, stop, spot.coordinates, spot.part},
           spec.transforms,
           spec.operand_paths,
           spec.recomputed,
@@ -174,6 +175,7 @@ bool fire_later(RunState& run, const HostSite& site, void* const* data, int devi
 bool fire_one(RunState& run, const HostSite& site, void* const* data, int device, std::int64_t element,
               std::span<const bool> mask) noexcept {
   const SiteSpec& spec = *site.spec;
+  if (!site.spots.empty() && site.spot(device).repeats) return true;
   if (spec.every != 1 && spec.counts->firings.fetch_add(1, std::memory_order_relaxed) % static_cast<std::uint64_t>(spec.every) != 0)
     return true;
   if (spec.async) return fire_later(run, site, data, device, mask);
@@ -378,6 +380,7 @@ void check_result(const Firing& firing, std::size_t leaf, const Tensor& value) {
 
 void write_result(const Firing& firing, std::size_t leaf, const void* data) {
   const LeafLayout& want = firing.leaves[firing.operands + leaf];
+  if (want.size == 0) return;
   std::memcpy(firing.data[firing.operands + leaf], data, static_cast<std::size_t>(want.size) * byte_width(want.dtype));
 }
 

@@ -19,7 +19,7 @@ alignas(64) std::byte nothing[64];  // where empty arrays point
   const auto results = pjrt::results(frame);
   for (std::size_t i = 0; i < site.inputs; ++i) buffers[i] = operands[i]->data ? operands[i]->data : nothing;
   for (std::size_t i = 0; i < site.results; ++i) buffers[site.inputs + i] = results[i]->data ? results[i]->data : nothing;
-  const int device = run.device >= 0 ? run.device : pjrt::device_ordinal(frame);
+  const int device = run.device >= 0 ? run.device : run.device_of(pjrt::device_ordinal(frame));
   const bool ok = site.packed ? fire_packed(run, site, buffers, device) : fire(run, site, buffers, device);
   if (ok || run.poison) [[likely]]
     return nullptr;
@@ -48,6 +48,17 @@ XLA_FFI_Error* handle_call(XLA_FFI_CallFrame* frame) {
   }
   std::vector<void*> buffers(site.buffers);
   return enter(frame, *run, site, buffers.data());
+}
+
+XLA_FFI_Error* handle_goes_on(XLA_FFI_CallFrame* frame) {
+  if (frame->extension_start && pjrt::answer_metadata(frame)) [[unlikely]]
+    return nullptr;
+  const auto* run = static_cast<const RunState*>(pjrt::user_data(frame, run_state_type));
+  const auto results = pjrt::results(frame);
+  if (!run || results.size() != 1 || !results[0]->data) [[unlikely]]
+    return pjrt::make_error(frame, ErrorCode::failed_precondition, "postern_goes_on: the program was not started by Postern");
+  *static_cast<bool*>(results[0]->data) = !run->stop.load(std::memory_order_relaxed);
+  return nullptr;
 }
 
 }  // namespace postern::host

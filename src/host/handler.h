@@ -1,4 +1,4 @@
-// The one FFI target of Postern's programs.
+// The FFI targets of Postern's programs.
 #pragma once
 #include <cstdint>
 
@@ -14,5 +14,9 @@ inline constexpr const char* site_attribute = "id";
 extern std::int64_t run_state_type;
 
 XLA_FFI_Error* handle_call(XLA_FFI_CallFrame* frame);
+
+/// Gives pred[]: whether nothing has stopped the run. For loops of programs on several devices, which no error ends.
+inline constexpr const char* goes_on_target = "postern_goes_on";
+XLA_FFI_Error* handle_goes_on(XLA_FFI_CallFrame* frame);
 
 }  // namespace postern::host

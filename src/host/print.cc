@@ -63,6 +63,11 @@ struct PrintJob {
 
   void write(const TapInfo& info, std::string text) const {
     if (options.log) return options.log({std::move(text), info.place, info.device, info.run});
+    if (!info.part.empty()) {
+      std::vector<std::string> ranges;
+      for (const IndexRange& r : info.part) ranges.push_back(fmt::format("{}:{}", r.begin, r.end));
+      text.insert(0, fmt::format("[{}] ", fmt::join(ranges, ", ")));
+    }
     if (tag || (options.show_device && options.header.empty())) text.insert(0, fmt::format("[device {}] ", info.device));
     text += '\n';
     std::ostream& stream = options.stream ? *options.stream : info.sink ? *info.sink : std::cout;
@@ -112,7 +117,7 @@ Tensors record(PrintJob job, const detail::Shown& sent, const Place& place) {
   }
   job.tag = devices().size() > 1;
   try_out(job, sent.leaves);
-  const TapOptions tap{.name = "print", .ordered = o.ordered, .every = o.every};
+  const TapOptions tap{.name = "print", .ordered = o.ordered, .every = o.every, .partitioned = o.partitioned};
   return detail::tap_as("print", tap, sent, nullptr, Callee(std::move(job), place), place);
 }
 

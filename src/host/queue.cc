@@ -272,7 +272,8 @@ void TapQueue::deliver(Item& item) noexcept {
     const timeline::Span span(timeline::Kind::delivery, spec.name, device_, source.number);
     const Nesting here{nullptr, nullptr, &site, device_, 1, true};
     NestingScope scope(&here);
-    const TapInfo info{{spec.name, device_, spec.place, source.number, StopToken(&source), source.context, source.sink, -1, &source},
+    const TapInfo info{{spec.name, device_, spec.place, source.number, StopToken(&source), source.context, source.sink, -1, &source,
+                        site.spot(device_).coordinates, site.spot(device_).part},
                        spec.transforms,
                        spec.operand_paths,
                        spec.recomputed,

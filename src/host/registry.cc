@@ -58,7 +58,7 @@ std::vector<HostSite> resolve_names(const std::vector<HostSite>& sites) {
       if (found == registry().functions.end())
         missing.push_back(&site);
       else
-        site.function = found->second;
+        site.serve(found->second);
     }
   }
   if (!missing.empty()) {

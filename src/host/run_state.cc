@@ -4,6 +4,8 @@
 #include <cxxabi.h>
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "core/check.h"
 
 namespace postern {
@@ -76,7 +78,8 @@ void RunState::fail(ErrorCode code, const HostSite& site, int on_device, std::ex
   const std::string text = failure_text(site, on_device, what);
   {
     std::scoped_lock lock(guard_);
-    if (count_++ == 0) {
+    if (++count_ == 1 || (poison && on_device < device_ && !seen_)) {
+      if (count_ > 1) others_.push_back(std::exchange(text_, {}));
       code_ = code;
       site_ = {site.spec->name, site.spec->place};
       device_ = on_device;

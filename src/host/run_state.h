@@ -46,8 +46,10 @@ class RunState : public detail::StopState {
   const HostSite* sites = nullptr;
   std::size_t site_count = 0;
   std::uint64_t number = 0;
-  bool poison = false;  // several devices: a failure must not return an error to XLA, see docs/design.md
-  int device = -1;      // of a run on one device; -1: the handler asks XLA
+  bool poison = false;        // several devices: a failure must not return an error to XLA, see docs/design.md
+  int device = -1;            // of a run on one device; -1: the handler asks XLA
+  int first_ordinal = 0;      // of a run on several devices: what XLA calls the first one,
+  std::vector<int> ordinals;  // and what users call them from there on; empty: the same
   void* context = nullptr;
   std::ostream* sink = nullptr;
   Clock::time_point deadline = Clock::time_point::max();
@@ -58,7 +60,12 @@ class RunState : public detail::StopState {
   // For whoever watches.
   std::atomic<const HostSite*> current{nullptr};
 
-  /// Keeps the first failure, counts the others, and stops the run.
+  int device_of(int ordinal) const {
+    const auto i = static_cast<std::size_t>(ordinal - first_ordinal);
+    return i < ordinals.size() ? ordinals[i] : ordinal;
+  }
+
+  /// Keeps the first failure (of several devices': the lowest one's), counts the others, and stops the run.
   void fail(ErrorCode code, const HostSite& site, int device, std::exception_ptr cause, const std::string& what);
   /// The same, blamed on the call in progress; false when there is none.
   bool fail_current(ErrorCode code, const std::string& what);

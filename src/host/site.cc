@@ -25,6 +25,8 @@ void SiteSpec::fields(FieldSink& sink) const {
   if (derivatives) sink("derivatives", true);
   if (every != 1) sink("every", every);
   if (keep_last) sink("keep_last", keep_last);
+  if (mesh) sink("mesh", to_string(*mesh));
+  if (partitioned) sink("partitioned", to_string(*partitioned)), sink("whole", whole);
   sink.identity("fn", function.get());
 }
 
@@ -37,9 +39,18 @@ using detail::Parameter;
 HostSite::HostSite(SitePtr s, std::shared_ptr<const detail::HostFunction> fn) : spec(std::move(s)), function(std::move(fn)) {
   operands = spec->operands.size();
   results = spec->results.size();
-  told = function && (function->wants_call_info || function->wants_tap_info);
-  direct = spec->levels.empty() && !spec->masked && !spec->async && spec->every == 1 && spec->timeout.count() == 0 &&
-           spec->warn_after.count() == 0;
+  if (function) serve(function);
+  for (std::int64_t i = 0; spec->mesh && i < spec->mesh->size(); ++i) {
+    Spot spot{spec->mesh->coordinates(spec->mesh->devices()[static_cast<std::size_t>(i)]), {}};
+    if (spec->partitioned) {
+      spot.part = spec->partitioned->part(spec->whole, i);
+      spot.repeats =
+          spec->kind == SiteSpec::Kind::tap && std::ranges::any_of(spots, [&](const Spot& before) { return before.part == spot.part; });
+    }
+    spots.push_back(std::move(spot));
+  }
+  direct = std::ranges::none_of(spots, &Spot::repeats) && spec->levels.empty() && !spec->masked && !spec->async && spec->every == 1 &&
+           spec->timeout.count() == 0 && spec->warn_after.count() == 0;
   inputs = operands + spec->masked;
   buffers = inputs + results;
   auto add = [&](const Type& t) {
@@ -72,6 +83,18 @@ HostSite::HostSite(SitePtr s, std::shared_ptr<const detail::HostFunction> fn) : 
   }
   buffer_bytes = std::move(step);
   for (const detail::LeafLayout& leaf : leaves) packed = packed || bit_width(leaf.dtype) < 8;
+}
+
+void HostSite::serve(std::shared_ptr<const detail::HostFunction> found) {
+  function = std::move(found);
+  told = function->wants_call_info || function->wants_tap_info;
+}
+
+const HostSite::Spot& HostSite::spot(int device) const {
+  static const Spot nowhere;
+  for (std::size_t i = 0; i < spots.size(); ++i)
+    if (spec->mesh->devices()[i] == device) return spots[i];
+  return nowhere;
 }
 
 namespace {

@@ -8,6 +8,17 @@ struct HostSite {
   /// `function` is the site's own, or what its name meant when the run started.
   HostSite(SitePtr spec, std::shared_ptr<const detail::HostFunction> function);
 
+  /// Takes the function that serves a site named so far.
+  void serve(std::shared_ptr<const detail::HostFunction> found);
+
+  /// What a function is told of where it runs, by device of the site's mesh.
+  struct Spot {
+    std::vector<std::int64_t> coordinates;
+    std::vector<IndexRange> part;
+    bool repeats = false;  // a tap that another device fires
+  };
+  const Spot& spot(int device) const;
+
   SitePtr spec;
   std::shared_ptr<const detail::HostFunction> function;  // null: a name that is looked up when a run starts
   std::vector<detail::LeafLayout> leaves;                // of one firing: operands, then results
@@ -19,6 +30,7 @@ struct HostSite {
   bool direct = false;                    // the function is entered on the spot, with the call's own buffers
   bool packed = false;                    // some leaf has elements of less than a byte
 
+  std::vector<Spot> spots;
   // Elements of the batch, and by how many bytes each leaf moves on along each level (row-major over levels).
   std::int64_t elements = 1;
   std::vector<std::int64_t> level_sizes;

@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include "core/primitive.h"
+#include "core/sharding.h"
 #include "core/site.h"
 
 #include <functional>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,6 +23,14 @@ struct Module {
   std::vector<int> parameters;
   std::vector<int> donated;  // those inputs whose memory the program may reuse
   std::vector<Type> results;
+
+  // A program that XLA cuts for several devices; else `devices` is empty.
+  std::vector<int> devices;
+  Mesh mesh{{}, {0}};                                        // for what has no sharding of its own
+  std::vector<std::optional<Sharding>> parameter_shardings;  // none: all of it on every device
+  std::vector<std::optional<Sharding>> result_shardings;     // none: as XLA chooses
+  std::vector<std::size_t> result_ends;                      // where the text may say so
+  bool partitioned() const { return devices.size() > 1; }
   bool calls_back() const { return !sites.empty(); }
 };
 
@@ -34,6 +44,9 @@ struct LoweringOptions {
   std::string platform = "cpu";
   std::vector<bool> donated;           // by input
   std::vector<const void*> constants;  // by input: row-major bytes to write out, or null for a parameter
+  std::vector<int> devices;            // more than one: XLA cuts the program for these
+  Mesh mesh{{}, {0}};
+  std::vector<std::optional<Sharding>> inputs, outputs;
 };
 
 class Lowering {
@@ -93,6 +106,25 @@ class Lowering {
   void set_passed_by() { passed_by_ = true; }
   bool passed_by() const { return passed_by_; }
 
+  // A program for several devices: those that it is cut for, and the region in which each works on its own part.
+  const std::vector<int>& devices() const { return options_.devices; }
+  bool partitioned() const { return options_.devices.size() > 1; }
+  const Mesh* mesh() const { return mesh_; }
+  Ssa axis_index(const std::string& axis) const;
+  class MeshRegion {
+   public:
+    MeshRegion(Lowering& out, const Mesh& mesh, std::vector<Ssa> indices);
+    ~MeshRegion();
+    MeshRegion(const MeshRegion&) = delete;
+
+   private:
+    Lowering& out_;
+  };
+  /// The channel of one more collective: ", channel_handle = ...".
+  std::string channel();
+  /// What a custom call with an effect says of where it runs: on each device in a MeshRegion, else on `device` (-1: the first) for all.
+  std::string where_it_runs(std::size_t results, int device) const;
+
  private:
   void equations(const Program& program);
   Ssa latest(Ssa value) const;
@@ -111,6 +143,9 @@ class Lowering {
   std::vector<int> instead_;  // by Ssa: what was handed on, -1 for itself
   int outside_ = 0;           // first Ssa of the current region
   bool passed_by_ = false;
+  const Mesh* mesh_ = nullptr;
+  std::vector<Ssa> axis_indices_;  // by axis of mesh_
+  int channels_ = 0;
 };
 
 void append_type(fmt::memory_buffer& out, const Type& type);

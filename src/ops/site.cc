@@ -1,10 +1,14 @@
 // call, and the primitive that taps, hooks and prints share with it.
 #include "ops/site.h"
 
+#include <postern/shard.h>
+
 #include <algorithm>
 
 #include "ops/family.h"
 #include "ops/shape.h"
+#include "ops/shard_map.h"
+#include "transform/walk.h"
 
 namespace postern {
 
@@ -170,6 +174,7 @@ void write_custom_call(Lowering& out, const SiteSpec& s, std::size_t index, std:
   // XLA knows what an empty array holds and would leave out a call that makes nothing else.
   const bool empty = !s.results.empty() && std::ranges::all_of(s.results, [](const Type& t) { return t.size() == 0; });
   if (s.effect != Effect::pure || empty) out.write(", has_side_effect = true");
+  out.write("{}", out.where_it_runs(results.size(), s.device));
   // XLA may choose any layout for the buffers of a custom call; host functions see row-major ones.
   const auto has_choice = [](const Port& p) { return p.rank > 1; };
   if (std::ranges::any_of(in, has_choice) || std::ranges::any_of(results, has_choice)) {
@@ -232,8 +237,35 @@ constexpr Primitive site_p{.name = "call",
                            .distinct = true,
                            .site = site_of};
 
+namespace {
+
+/// The site in a shard_map of its own.
+Tensors at_parts(const SiteSpec& site, std::span<const Tensor> operands) {
+  const Sharding& sharding = *site.partitioned;
+  auto on_each = [&](std::span<const Tensor> parts) {
+    SiteSpec one = site;
+    one.operands = types_of(parts);
+    for (Type& t : one.results) t = sharding.part_type(t);
+    one.whole = operands.empty() ? Dims() : operands[0].dims();
+    return at_site(std::move(one), parts);
+  };
+  const std::size_t results = is_tap(site) ? operands.size() : site.results.size();
+  const detail::ShardMapCall call{sharding.mesh(), std::vector<P>(operands.size(), sharding.spec()),
+                                  [&] { return std::vector<P>(results, sharding.spec()); }};
+  return detail::shard_map(on_each, call, Tensors(operands.begin(), operands.end()), site.place);
+}
+
+}  // namespace
+
 Tensors at_site(SiteSpec site, std::span<const Tensor> operands) {
+  if (site.partitioned && !current_mesh()) return at_parts(site, operands);
   check_site(site);
+  if (const Mesh* mesh = current_mesh(); mesh && !site.mesh) {
+    site.mesh = std::make_shared<const Mesh>(*mesh);
+    check(site.device < 0 && (!site.partitioned || site.partitioned->mesh() == *mesh),
+          "{} '{}': inside shard_map each device calls for itself; the options device and partitioned have no meaning there", site.word,
+          site.name);
+  }
   // Each place in a program counts for itself, also when a transformation copies it.
   if (site.every != 1 || site.keep_last) site.counts = std::make_shared<SiteCounts>();
   return bind_n(site_p, make_params(SiteParams{std::make_shared<const SiteSpec>(std::move(site))}), operands);
@@ -282,6 +314,7 @@ Tensors call(const CallOptions& options, const std::vector<Type>& out, const std
   s.warn_after = options.warn_after;
   s.vmap = options.vmap;
   s.device = options.device;
+  s.partitioned = options.partitioned;
   return at_site(std::move(s), operands);
 }
 

@@ -34,6 +34,7 @@ Tensors tap_as(const char* word, const TapOptions& options, const Shown& value, 
   s.derivatives = options.derivatives;
   s.every = options.every;
   s.keep_last = options.keep_last;
+  s.partitioned = options.partitioned;
   Tensors passed = at_site(std::move(s), sent.leaves);
   return mapped ? value.leaves : passed;
 }

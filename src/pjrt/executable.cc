@@ -38,6 +38,7 @@ PJRT_ExecuteContext* empty_context(const PJRT_Api* api) {
 PJRT_ExecuteOptions to_options(const Launch& launch, PJRT_ExecuteContext* otherwise) {
   auto options = make_args<PJRT_ExecuteOptions>();
   options.context = launch.context ? launch.context->handle() : otherwise;
+  options.launch_id = launch.number;
   options.non_donatable_input_indices = launch.keep.data();
   options.num_non_donatable_input_indices = launch.keep.size();
   return options;

@@ -24,6 +24,7 @@ struct Launch {
   const ExecuteContext* context = nullptr;
   const Device* device = nullptr;           // where to run a portable executable
   Event* complete = nullptr;                // out: ready when the whole run is, also without results
+  int number = 0;                           // of a run on several devices: no two at a time may have the same, or their collectives mix
   std::span<const std::int64_t> keep = {};  // arguments that must not be donated though the program allows it
 };
 
@@ -34,6 +35,14 @@ struct MemoryStats {
 struct OptimizedProgram {
   std::string format;  // "hlo", "hlo_with_config": serialized protobufs; "mlir"
   std::string code;
+};
+
+/// XLA's own way to say where the parts of an array are (OpSharding in xla_data.proto): the devices' numbers in the program, tile by tile.
+struct OutputSharding {
+  enum class Kind { replicated, tiled, other } kind = Kind::replicated;
+  std::vector<std::int64_t> tiles;  // by axis, then perhaps the number of copies of each tile
+  bool copies = false;
+  std::vector<std::int64_t> devices;
 };
 
 class Executable {
@@ -72,6 +81,8 @@ class Executable {
   /// For Client::deserialize of the same plug-in's build.
   std::string serialize() const;
   OptimizedProgram optimized_program() const;
+  /// How XLA spread the results of a partitioned program. Throws Error when the plug-in does not tell.
+  std::vector<OutputSharding> output_shardings() const;
   MemoryStats memory_stats() const;
   /// "flops", "bytes accessed", ...
   std::vector<std::pair<std::string, double>> cost_analysis() const;

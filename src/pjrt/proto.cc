@@ -1,6 +1,10 @@
 // CompileOptionsProto, written by hand: the field numbers of xla/pjrt/proto/compile_options.proto that Postern uses.
 #include "pjrt/client.h"
 
+#include <algorithm>
+#include <numeric>
+
+#include <protozero/pbf_reader.hpp>
 #include <protozero/pbf_writer.hpp>
 
 namespace postern::pjrt {
@@ -24,7 +28,8 @@ void write_devices(protozero::pbf_writer out, const CompileOptions& options) {
 
 std::string to_proto(const CompileOptions& options) {
   constexpr protozero::pbf_tag_type executable_build_options = 3, compile_portable_executable = 4;
-  constexpr protozero::pbf_tag_type device_ordinal = 1, num_replicas = 4, num_partitions = 5, use_spmd = 6, device_assignment = 9;
+  constexpr protozero::pbf_tag_type device_ordinal = 1, num_replicas = 4, num_partitions = 5, use_spmd = 6, device_assignment = 9,
+                                    propagate_to_output = 12;
   if (!options.device_ids.empty() &&
       options.device_ids.size() != static_cast<std::size_t>(options.num_replicas) * static_cast<std::size_t>(options.num_partitions))
     throw Error(ErrorCode::invalid_argument,
@@ -38,10 +43,87 @@ std::string to_proto(const CompileOptions& options) {
     build.add_int64(num_replicas, options.num_replicas);
     build.add_int64(num_partitions, options.num_partitions);
     build.add_bool(use_spmd, options.use_spmd);
+    if (options.free_results) build.add_bool(propagate_to_output, true);
     if (!options.device_ids.empty()) write_devices(protozero::pbf_writer(build, device_assignment), options);
   }
   out.add_bool(compile_portable_executable, options.portable);
   return data;
+}
+
+// --- what a compiled program says: HloModuleProto of xla/service/hlo.proto, OpSharding of xla/xla_data.proto
+// --------------------------------
+
+namespace {
+
+std::vector<std::int64_t> numbers(protozero::pbf_reader& field) {
+  if (field.wire_type() == protozero::pbf_wire_type::varint) return {field.get_int64()};
+  const auto packed = field.get_packed_int64();
+  return {packed.begin(), packed.end()};
+}
+void append(std::vector<std::int64_t>& to, const std::vector<std::int64_t>& more) { to.insert(to.end(), more.begin(), more.end()); }
+
+/// The devices of a tile assignment written as a transposed list 0, 1, 2, ...
+std::vector<std::int64_t> transposed(const std::vector<std::int64_t>& dims, std::vector<std::int64_t> order) {
+  if (order.empty()) order.resize(dims.size()), std::iota(order.begin(), order.end(), 0);
+  std::vector<std::int64_t> strides(dims.size(), 1), out{0};
+  for (std::size_t i = dims.size(); i-- > 1;) strides[i - 1] = strides[i] * dims[i];
+  for (const std::int64_t axis : order) {
+    const auto a = static_cast<std::size_t>(axis);
+    std::vector<std::int64_t> next;
+    for (const std::int64_t base : out)
+      for (std::int64_t k = 0; k < dims[a]; ++k) next.push_back(base + k * strides[a]);
+    out = std::move(next);
+  }
+  return out;
+}
+
+std::vector<OutputSharding> shardings_in(protozero::pbf_reader message) {
+  constexpr protozero::pbf_tag_type type = 1, tile_dims = 3, tile_devices = 4, tuple = 5, copies = 6, last_dims = 8, iota_dims = 9,
+                                    iota_order = 10;
+  constexpr int replicated = 0, tuple_type = 2, other = 3;
+  std::int64_t kind = replicated;
+  OutputSharding one;
+  std::vector<OutputSharding> parts;
+  std::vector<std::int64_t> dims, order;
+  while (message.next()) switch (message.tag()) {
+      case type: kind = message.get_int64(); break;
+      case tile_dims: append(one.tiles, numbers(message)); break;
+      case tile_devices: append(one.devices, numbers(message)); break;
+      case tuple: parts.push_back(shardings_in(message.get_message())[0]); break;
+      case copies: one.copies = one.copies || message.get_bool(); break;
+      case last_dims: one.copies = one.copies || std::ranges::count(numbers(message), replicated) > 0; break;
+      case iota_dims: append(dims, numbers(message)); break;
+      case iota_order: append(order, numbers(message)); break;
+      default: message.skip();
+    }
+  if (kind == tuple_type) return parts;
+  if (!dims.empty()) one.devices = transposed(dims, order);
+  one.kind = kind == replicated ? OutputSharding::Kind::replicated
+             : kind == other    ? OutputSharding::Kind::tiled
+                                : OutputSharding::Kind::other;
+  return {one};
+}
+
+}  // namespace
+
+std::vector<OutputSharding> Executable::output_shardings() const {
+  constexpr protozero::pbf_tag_type hlo_module = 1, output_sharding = 12;
+  const OptimizedProgram program = optimized_program();
+  try {
+    protozero::pbf_reader module(program.code);
+    if (program.format == "hlo_with_config") {
+      protozero::pbf_reader outer(program.code);
+      if (outer.next(hlo_module)) module = outer.get_message();
+    }
+    if (module.next(output_sharding)) {
+      auto all = shardings_in(module.get_message());
+      all.resize(num_outputs_);
+      return all;
+    }
+  } catch (const protozero::exception& e) {
+    throw Error(ErrorCode::internal, std::string("a compiled program's description cannot be read: ") + e.what());
+  }
+  throw Error(ErrorCode::unimplemented, "the plug-in does not tell how it spread the results of a program");
 }
 
 }  // namespace postern::pjrt

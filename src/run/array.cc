@@ -6,6 +6,7 @@
 
 #include "core/check.h"
 #include "run/run_record.h"
+#include "run/sharded.h"
 #include "trace/literal.h"
 
 namespace postern {
@@ -16,10 +17,11 @@ using detail::Value;
 
 namespace run {
 
-DeviceValue::DeviceValue(Type t, pjrt::Buffer b, int on, int ordinal, std::shared_ptr<RunRecord> r)
-    : Value(Kind::device, std::move(t)), buffer(std::move(b)), lane(on), device(ordinal), run(std::move(r)) {}
+ComputedValue::ComputedValue(Kind k, Type t, std::shared_ptr<RunRecord> r) : Value(k, std::move(t)), run(std::move(r)) {}
+ComputedValue::~ComputedValue() = default;
 
-DeviceValue::~DeviceValue() = default;
+DeviceValue::DeviceValue(Type t, pjrt::Buffer b, int on, int ordinal, std::shared_ptr<RunRecord> r)
+    : ComputedValue(Kind::device, std::move(t), std::move(r)), buffer(std::move(b)), lane(on), device(ordinal) {}
 
 namespace {
 
@@ -32,8 +34,8 @@ void refuse_donated(const Value& value) {
 }  // namespace
 
 void add_pending(const Value& value, Runs& runs) {
-  if (value.kind != Value::Kind::device) return;
-  const auto& v = static_cast<const DeviceValue&>(value);
+  if (value.kind != Value::Kind::device && value.kind != Value::Kind::sharded) return;
+  const auto& v = static_cast<const ComputedValue&>(value);
   if (v.ready.load(std::memory_order_acquire)) return;
   auto add = [&](const std::shared_ptr<RunRecord>& run) {
     if (run && run->outcome() != host::Outcome::done && std::ranges::find(runs, run) == runs.end()) runs.push_back(run);
@@ -50,6 +52,11 @@ void rethrow_failure(const Runs& runs) {
 }
 
 void await(const DeviceValue& value) {
+  if (!value.ready.load(std::memory_order_acquire) || value.donated.load(std::memory_order_relaxed))
+    await(value, [&] { value.buffer.ready().await(); });
+}
+
+void await(const ComputedValue& value, const std::function<void()>& wait) {
   refuse_donated(value);
   if (value.ready.load(std::memory_order_acquire)) return;
   Runs runs;
@@ -57,7 +64,7 @@ void await(const DeviceValue& value) {
   for (const std::shared_ptr<RunRecord>& run : runs) run->refuse_own_wait();
   const host::timeline::Span span(host::timeline::Kind::wait, "a result");
   try {
-    value.buffer.ready().await();
+    wait();
   } catch (const Error&) {
     rethrow_failure(runs);
     throw;
@@ -80,6 +87,8 @@ void extend_signs(DType dtype, void* data, std::size_t count) {
     bytes[i] = static_cast<std::int8_t>(static_cast<std::int8_t>(bytes[i] << unused) >> unused);
 }
 
+}  // namespace
+
 void copy_out(const DeviceValue& value, void* to) {
   await(value);
   const std::size_t bytes = value.type.byte_size();
@@ -92,35 +101,29 @@ void copy_out(const DeviceValue& value, void* to) {
   std::memcpy(to, value.buffer.data(), bytes);
 }
 
-/// Host memory as a buffer on `lane`, used in place where it is aligned.
-pjrt::Buffer send(const HostValue& host, const Lane& lane) {
-  const Type& t = host.type;
+pjrt::Buffer send(const Type& t, const void* data, const std::shared_ptr<const void>& keep, const Lane& lane) {
   const auto& client = Runtime::get().client(lane.client);
   const bool in_place = t.byte_size() >= 4096 && !packed(t.dtype);
-  if (!in_place) return client.buffer_from_host(host.data.get(), t.dtype, t.dims, lane.handle);
-  return client.buffer_from_host(host.data.get(), t.dtype, t.dims, lane.handle, pjrt::HostMemory::alias, [keep = host.data] {});
+  if (!in_place) return client.buffer_from_host(data, t.dtype, t.dims, lane.handle);
+  return client.buffer_from_host(data, t.dtype, t.dims, lane.handle, pjrt::HostMemory::alias, [keep] {});
 }
 
-/// The memory of an array of another lane as a buffer of this one, without a copy: CPU devices are virtual.
-pjrt::Buffer view_on(const std::shared_ptr<const Value>& pointer, const Lane& lane) {
-  const DeviceValue& from = device_value(*pointer);
+pjrt::Buffer view_on(const DeviceValue& from, std::shared_ptr<const void> owner, const Lane& lane) {
   await(from);
   if (from.type.size() == 0 || packed(from.type.dtype)) {
     std::shared_ptr<void> bytes = detail::aligned_bytes(from.type.byte_size());
     copy_out(from, bytes.get());
     return Runtime::get().client(lane.client).buffer_from_host(bytes.get(), from.type.dtype, from.type.dims, lane.handle);
   }
-  auto keep = std::make_unique<std::shared_ptr<const Value>>(pointer);
+  auto keep = std::make_unique<std::shared_ptr<const void>>(std::move(owner));
   pjrt::Buffer view = Runtime::get()
                           .client(lane.client)
                           .view_of_device(
                               from.buffer.data(), from.type.dtype, from.type.dims, lane.handle,
-                              [](void*, void* user) { delete static_cast<std::shared_ptr<const Value>*>(user); }, keep.get());
+                              [](void*, void* user) { delete static_cast<std::shared_ptr<const void>*>(user); }, keep.get());
   keep.release();  // its on_delete frees it
   return view;
 }
-
-}  // namespace
 
 pjrt::Buffer* on_lane(const Tensor& tensor, Lane& lane, std::shared_ptr<const void>& keep) {
   const std::shared_ptr<const Value>& pointer = Access::pointer(tensor);
@@ -130,9 +133,16 @@ pjrt::Buffer* on_lane(const Tensor& tensor, Lane& lane, std::shared_ptr<const vo
     const DeviceValue& value = device_value(*pointer);
     if (value.lane == lane.index) [[likely]]
       return const_cast<pjrt::Buffer*>(&value.buffer);
-    auto view = std::make_shared<pjrt::Buffer>(view_on(pointer, lane));
+    auto view = std::make_shared<pjrt::Buffer>(view_on(value, pointer, lane));
     pjrt::Buffer* const out = view.get();
     keep = std::move(view);
+    return out;
+  }
+  if (pointer->kind == Value::Kind::sharded) {
+    const std::shared_ptr<const void> bytes = host_bytes(tensor, "an argument");
+    auto gathered = std::make_shared<pjrt::Buffer>(send(pointer->type, bytes.get(), bytes, lane));
+    pjrt::Buffer* const out = gathered.get();
+    keep = std::move(gathered);
     return out;
   }
   if (pointer->kind != Value::Kind::host) [[unlikely]]
@@ -141,7 +151,7 @@ pjrt::Buffer* on_lane(const Tensor& tensor, Lane& lane, std::shared_ptr<const vo
   std::scoped_lock lock(host.guard);
   if (host.on_device && device_value(*host.on_device).lane == lane.index)
     return const_cast<pjrt::Buffer*>(&device_value(*host.on_device).buffer);
-  auto sent = std::make_shared<DeviceValue>(host.type, send(host, lane), lane.index, lane.device, nullptr);
+  auto sent = std::make_shared<DeviceValue>(host.type, send(host.type, host.data.get(), host.data, lane), lane.index, lane.device, nullptr);
   pjrt::Buffer* const out = &sent->buffer;
   if (!host.on_device) host.on_device = sent;
   keep = std::move(sent);
@@ -156,10 +166,13 @@ std::shared_ptr<const void> host_bytes(const Tensor& tensor, const char* what) {
   if (const detail::TracedValue* t = Access::traced(tensor))
     throw_type_error(fmt::format("{}: the tensor of type {} made at {} is traced ({}): it has a value only when the program runs", what,
                                  to_string(t->type), to_string(t->place), t->mark->what));
-  check(pointer->kind == Value::Kind::device, "{}: the tensor of type {} is abstract: it has a type but no value", what,
+  check(pointer->kind != Value::Kind::abstract, "{}: the tensor of type {} is abstract: it has a type but no value", what,
         to_string(pointer->type));
   std::shared_ptr<void> bytes = detail::aligned_bytes(pointer->type.byte_size());
-  copy_out(device_value(*pointer), bytes.get());
+  if (pointer->kind == Value::Kind::sharded)
+    gather(static_cast<const ShardedValue&>(*pointer), bytes.get());
+  else
+    copy_out(device_value(*pointer), bytes.get());
   return bytes;
 }
 
@@ -186,6 +199,8 @@ const Type& Tensor::type() const {
 bool Tensor::is_traced() const { return value_ && (value_->kind == Value::Kind::traced || value_->kind == Value::Kind::abstract); }
 
 int Tensor::device() const {
+  if (value_ && value_->kind == Value::Kind::sharded)
+    return static_cast<const run::ShardedValue&>(*value_).sharding.mesh().devices().front();
   return value_ && value_->kind == Value::Kind::device ? static_cast<const run::DeviceValue&>(*value_).device : 0;
 }
 
@@ -215,6 +230,8 @@ const Tensor& Tensor::block_until_ready(Place place) const {
   PlaceScope at(place);
   if (value_ && value_->kind == Value::Kind::device)
     run::await(static_cast<const run::DeviceValue&>(*value_));
+  else if (value_ && value_->kind == Value::Kind::sharded)
+    run::await(static_cast<const run::ShardedValue&>(*value_));
   else
     static_cast<void>(run::host_bytes(*this, "block_until_ready"));
   return *this;

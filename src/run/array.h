@@ -1,6 +1,8 @@
 // Arrays on devices: what concrete tensors hold once they have been computed or sent.
 #pragma once
 #include <atomic>
+#include <functional>
+#include <span>
 
 #include "core/value.h"
 #include "pjrt/buffer.h"
@@ -11,16 +13,23 @@ namespace postern::run {
 class RunRecord;
 using Runs = std::vector<std::shared_ptr<RunRecord>>;
 
-struct DeviceValue final : detail::Value {
-  DeviceValue(Type t, pjrt::Buffer b, int lane, int device, std::shared_ptr<RunRecord> r);
-  ~DeviceValue() override;
+/// What a run made or a transfer brought, and who is to blame when it cannot be had.
+struct ComputedValue : detail::Value {
+  ComputedValue(Kind k, Type t, std::shared_ptr<RunRecord> r);
+  ~ComputedValue() override;
 
-  pjrt::Buffer buffer;
-  int lane;                        // where the memory is
-  int device;                      // what users see
   std::shared_ptr<RunRecord> run;  // of the program with calls that makes it, while that is under way or if it failed
   Runs after;                      // those of what it is made from, likewise
   mutable std::atomic<bool> ready{false};
+};
+
+struct DeviceValue final : ComputedValue {
+  DeviceValue(Type t, pjrt::Buffer b, int lane, int device, std::shared_ptr<RunRecord> r);
+
+  pjrt::Buffer buffer;
+  int lane;             // where the memory is
+  int device;           // what users see
+  bool placed = false;  // put there by the user, or made from what was
 };
 
 /// Adds the runs whose failure would be the value's.
@@ -30,6 +39,18 @@ void rethrow_failure(const Runs& runs);
 
 /// Waits for the data; throws the error of the run that makes it.
 void await(const DeviceValue& value);
+/// The same by any way of waiting.
+void await(const ComputedValue& value, const std::function<void()>& wait);
+
+/// Copies the row-major elements to `to`, when they are there.
+void copy_out(const DeviceValue& value, void* to);
+/// Host memory as a buffer on `lane`, used in place where it is aligned; `data` is `bytes` that `keep` owns.
+pjrt::Buffer send(const Type& type, const void* data, const std::shared_ptr<const void>& keep, const Lane& lane);
+/// The memory of an array of another lane as a buffer of this one, without a copy: CPU devices are virtual. `owner` keeps it alive.
+pjrt::Buffer view_on(const DeviceValue& from, std::shared_ptr<const void> owner, const Lane& lane);
+
+/// The device that these tensors were put on, else the thread's default one. Throws TypeError when they were put on different ones.
+int device_for(std::span<const Tensor* const> tensors);
 
 /// The tensor's array on `lane`, sent there if need be. Throws TypeError for traced and empty tensors. The result lives as long as `keep`.
 pjrt::Buffer* on_lane(const Tensor& tensor, Lane& lane, std::shared_ptr<const void>& keep);

@@ -9,9 +9,12 @@
 #include "core/log.h"
 #include "host/timeline.h"
 #include "host/unseen.h"
+#include "ops/shard_map.h"
 #include "run/array.h"
 #include "run/disk_cache.h"
 #include "run/failures.h"
+#include "run/partitioned.h"
+#include "run/sharded.h"
 #include "trace/literal.h"
 
 namespace postern::run {
@@ -78,6 +81,17 @@ std::shared_ptr<const Module> lower(const Lowerable& program) {
   options.name = program.name;
   options.donated = program.donated;
   options.constants.resize(program.program->inputs.size(), nullptr);
+  std::vector<Mesh> meshes = meshes_of(*program.program);
+  options.inputs = program.arguments_on;
+  options.inputs.resize(program.program->inputs.size());
+  for (std::size_t i = 0; i < program.captures.size(); ++i)
+    if (const Sharding* s = sharding_of(program.captures[i])) options.inputs[program.arguments + i] = *s;
+  options.outputs = program.results_on;
+  for (const auto* list : {&options.inputs, &options.outputs})
+    for (const std::optional<Sharding>& s : *list)
+      if (s) meshes.push_back(s->mesh());
+  options.devices = devices_of(meshes);
+  if (!meshes.empty()) options.mesh = meshes.front();
   std::vector<std::shared_ptr<const void>> keep;
   for (std::size_t i = 0; i < program.captures.size(); ++i) {
     const Tensor& t = program.captures[i];
@@ -101,10 +115,15 @@ CompiledProgram::CompiledProgram(std::shared_ptr<const Module> module, std::size
                                                       "with Mode::staged",
                                                       host::describe(s), Runtime::get().platform()));
   }
-  loaded_ = load_text(module_->text);
+  if (module_->partitioned())
+    partitioned_ = std::make_unique<PartitionedCode>(*module_);
+  else
+    loaded_ = load_text(module_->text);
 }
 
 CompiledProgram::~CompiledProgram() = default;
+
+const pjrt::Executable& CompiledProgram::executable() const { return partitioned_ ? partitioned_->main() : loaded_->on(0); }
 
 std::shared_ptr<RunRecord> CompiledProgram::new_record() const {
   std::unique_ptr<RunRecord> record;
@@ -166,14 +185,19 @@ struct ResultBuffers {
   std::span<PJRT_Buffer*> span;
 };
 
-void mark_donated(const Module& module, std::span<const Tensor* const> arguments) {
-  for (const int input : module.donated) Access::value(*arguments[static_cast<std::size_t>(input)])->donated = true;
+}  // namespace
+
+void CompiledProgram::mark_donated(std::span<const Tensor* const> arguments) const {
+  for (const int input : module_->donated) Access::value(*arguments[static_cast<std::size_t>(input)])->donated = true;
 }
 
-void wrap(const Module& module, const PJRT_Api* api, std::span<PJRT_Buffer* const> buffers, const Lane& lane, int device,
+namespace {
+
+void wrap(const Module& module, const PJRT_Api* api, std::span<PJRT_Buffer* const> buffers, const Lane& lane, bool placed,
           const std::shared_ptr<RunRecord>& record, const Runs& pending, std::span<Tensor> results) {
   for (std::size_t i = 0; i < results.size(); ++i) {
-    auto value = std::make_shared<DeviceValue>(module.results[i], pjrt::Buffer(api, buffers[i]), lane.index, device, record);
+    auto value = std::make_shared<DeviceValue>(module.results[i], pjrt::Buffer(api, buffers[i]), lane.index, lane.device, record);
+    value->placed = placed;
     value->after = pending;
     results[i] = Access::make(std::move(value));
   }
@@ -182,7 +206,9 @@ void wrap(const Module& module, const PJRT_Api* api, std::span<PJRT_Buffer* cons
 }  // namespace
 
 void CompiledProgram::run(std::span<const Tensor* const> arguments, std::span<Tensor> results, std::shared_ptr<RunRecord> record) const {
-  if (sites_.empty() && !record) [[likely]]
+  if (partitioned_) [[unlikely]]
+    run_partitioned(arguments, results, record ? record : new_record(), record != nullptr);
+  else if (sites_.empty() && !record) [[likely]]
     run_plain(arguments, results);
   else
     run_calling(arguments, results, record ? record : new_record(), record != nullptr);
@@ -224,7 +250,8 @@ void follow(const pjrt::Event& complete, const Module& module, int device, host:
 
 void CompiledProgram::run_plain(std::span<const Tensor* const> arguments, std::span<Tensor> results) const {
   Runtime& runtime = Runtime::get();
-  Lane& lane = runtime.pass(0);
+  const int device = device_for(arguments);
+  Lane& lane = runtime.pass(device);
   struct Passed {
     Lane& lane;
     ~Passed() { Runtime::done_dispatching(lane); }
@@ -242,14 +269,15 @@ void CompiledProgram::run_plain(std::span<const Tensor* const> arguments, std::s
     rethrow_failure(buffers.pending);
     throw;
   }
-  mark_donated(*module_, arguments);
-  wrap(*module_, executable.api(), out.span, lane, 0, nullptr, buffers.pending, results);
+  mark_donated(arguments);
+  wrap(*module_, executable.api(), out.span, lane, device != 0, nullptr, buffers.pending, results);
 }
 
 void CompiledProgram::run_calling(std::span<const Tensor* const> arguments, std::span<Tensor> results, std::shared_ptr<RunRecord> record,
                                   bool started) const {
   Runtime& runtime = Runtime::get();
-  Lane& lane = runtime.take(0);
+  const int device = device_for(arguments);
+  Lane& lane = runtime.take(device);
   lane.started.store(started);
   try {
     record->begin(shared_from_this(), lane);
@@ -270,16 +298,16 @@ void CompiledProgram::run_calling(std::span<const Tensor* const> arguments, std:
     rethrow_failure(buffers.pending);
     const host::Outcome how = record->outcome();
     if (how == host::Outcome::running || how == host::Outcome::done) throw;
-    mark_donated(*module_, arguments);
+    mark_donated(arguments);
     record->rethrow();
   }
-  mark_donated(*module_, arguments);
+  mark_donated(arguments);
   const bool ended = record->finish(std::move(complete));
   if (ended && record->outcome() != host::Outcome::done) {
     for (PJRT_Buffer* b : out.span) pjrt::Buffer(executable->api(), b);
     record->rethrow();
   }
-  wrap(*module_, executable->api(), out.span, lane, 0, ended ? nullptr : record, buffers.pending, results);
+  wrap(*module_, executable->api(), out.span, lane, device != 0, ended ? nullptr : record, buffers.pending, results);
 }
 
 }  // namespace postern::run

@@ -29,6 +29,8 @@ class Loaded {
 /// The executable of this text, from memory, from disk, or compiled now.
 std::shared_ptr<Loaded> load_text(const std::string& text);
 
+class PartitionedCode;
+
 class CompiledProgram : public std::enable_shared_from_this<CompiledProgram> {
  public:
   /// `captures` are the values of the program's last inputs; those that the module did not write out become hidden arguments.
@@ -37,7 +39,7 @@ class CompiledProgram : public std::enable_shared_from_this<CompiledProgram> {
 
   const Module& module() const { return *module_; }
   std::size_t result_count() const { return module_->results.size(); }
-  const pjrt::Executable& executable() const { return loaded_->on(0); }
+  const pjrt::Executable& executable() const;
 
   /// Runs with these argument leaves. `record`: a run prepared by the caller (with deadline, context), else one is made where needed.
   void run(std::span<const Tensor* const> arguments, std::span<Tensor> results, std::shared_ptr<RunRecord> record = nullptr) const;
@@ -49,6 +51,9 @@ class CompiledProgram : public std::enable_shared_from_this<CompiledProgram> {
   void run_plain(std::span<const Tensor* const> arguments, std::span<Tensor> results) const;
   void run_calling(std::span<const Tensor* const> arguments, std::span<Tensor> results, std::shared_ptr<RunRecord> record,
                    bool started) const;
+  void run_partitioned(std::span<const Tensor* const> arguments, std::span<Tensor> results, std::shared_ptr<RunRecord> record,
+                       bool started) const;
+  void mark_donated(std::span<const Tensor* const> arguments) const;
   struct Arguments;
   void recycle(std::unique_ptr<RunRecord> record) const noexcept;
 
@@ -56,8 +61,9 @@ class CompiledProgram : public std::enable_shared_from_this<CompiledProgram> {
   std::size_t arguments_;
   Tensors captures_;
   std::vector<host::HostSite> sites_;
-  bool named_ = false;  // some sites are found by name
-  std::shared_ptr<Loaded> loaded_;
+  bool named_ = false;                            // some sites are found by name
+  std::shared_ptr<Loaded> loaded_;                // either this
+  std::unique_ptr<PartitionedCode> partitioned_;  // or that
 
   struct Pool {  // of records, which outlive the program while it is in flight
     std::mutex guard;
@@ -73,6 +79,7 @@ struct Lowerable {
   std::size_t arguments;  // the first inputs
   Tensors captures;       // values of the others
   std::vector<bool> donated;
+  std::vector<std::optional<Sharding>> arguments_on, results_on;  // by leaf; none: the argument's own, and as XLA chooses
 };
 std::shared_ptr<const Module> lower(const Lowerable& program);
 

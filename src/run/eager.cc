@@ -9,6 +9,7 @@
 #include "host/run_state.h"
 #include "run/array.h"
 #include "run/compiled.h"
+#include "run/sharded.h"
 #include "trace/trace.h"
 
 namespace postern {
@@ -27,7 +28,10 @@ class OperationCache {
     if (params) append_key(key, *params);
     // What holds programs may hold blocks, which become what the overrides say.
     if (params && !programs_of(*params).empty()) key += fmt::format("#{}", blocks::generation());
-    for (const Tensor& t : operands) key += fmt::format("|{}{}", to_string(t.type()), t.type().weak ? "w" : "");
+    for (const Tensor& t : operands) {
+      key += fmt::format("|{}{}", to_string(t.type()), t.type().weak ? "w" : "");
+      if (const Sharding* s = run::sharding_of(t)) key += " " + to_string(*s);
+    }
     std::scoped_lock lock(guard_);
     if (const auto found = entries_.find(key); found != entries_.end()) {
       order_.splice(order_.begin(), order_, found->second.second);
@@ -64,7 +68,12 @@ class OperationCache {
       ++e.results;
     }
     p.equations.push_back(std::move(e));
-    auto module = run::lower({primitive.name, std::make_shared<const Program>(std::move(p)), operands.size(), {}, {}});
+    std::vector<std::optional<Sharding>> on;
+    for (const Tensor& t : operands) {
+      const Sharding* s = run::sharding_of(t);
+      on.push_back(s ? std::optional<Sharding>(*s) : std::nullopt);
+    }
+    auto module = run::lower({primitive.name, std::make_shared<const Program>(std::move(p)), operands.size(), {}, {}, std::move(on), {}});
     return std::make_shared<const CompiledProgram>(std::move(module), operands.size(), Tensors());
   }
 

@@ -11,6 +11,7 @@
 #include "ops/hook.h"
 #include "run/array.h"
 #include "run/compiled.h"
+#include "run/sharded.h"
 #include "run/stages.h"
 #include "run/start.h"
 #include "trace/trace.h"
@@ -25,6 +26,8 @@ struct Entry {
   std::vector<Type> types;
   std::string structure;
   std::vector<bool> donated;
+  std::vector<std::optional<Sharding>> shardings;  // of arguments that lie on several devices; empty when none does
+  std::vector<std::optional<Sharding>> arguments_on;
   const JitOptions* options = nullptr;
 
   // Made once, by the first thread that asks; the others wait.
@@ -44,6 +47,11 @@ struct Entry {
   /// As one XLA program. `compile` makes that of other modes too, which only show it.
   bool runs_whole() const { return options->mode != Mode::evaluate && !stages; }
 
+  bool lies_as_before(const Tensor& leaf, std::size_t i) const {
+    const Sharding *now = run::sharding_of(leaf), *before = shardings.empty() || !shardings[i] ? nullptr : &*shardings[i];
+    return now && before ? *now == *before : now == before;
+  }
+
   bool fits(const Key& key) const {
     if (overrides != blocks::generation() && has_blocks.load(std::memory_order_relaxed)) return false;
     const auto leaves = key.leaves();
@@ -51,6 +59,8 @@ struct Entry {
     for (std::size_t i = 0; i < leaves.size(); ++i) {
       const Value* v = Access::value(*leaves[i]);
       if (!v || v->type != types[i]) return false;
+      if ((v->kind == Value::Kind::sharded || !shardings.empty()) && !lies_as_before(*leaves[i], i)) [[unlikely]]
+        return false;
     }
     return true;
   }
@@ -92,6 +102,21 @@ class JitCore {
     }
     e->structure = key.structure();
     e->options = &options;
+    const auto leaves = key.leaves();
+    if (std::ranges::any_of(leaves, [](const Tensor* t) { return run::sharding_of(*t) != nullptr; }))
+      for (const Tensor* t : leaves) {
+        const Sharding* s = run::sharding_of(*t);
+        e->shardings.push_back(s ? std::optional<Sharding>(*s) : std::nullopt);
+      }
+    e->arguments_on = e->shardings;
+    if (!options.in_shardings.empty()) {
+      const auto ends = key.argument_ends();
+      check(options.in_shardings.size() == ends.size(), "jit: in_shardings has {} entries, the function has {} arguments",
+            options.in_shardings.size(), ends.size());
+      e->arguments_on.resize(leaves.size());
+      for (std::size_t a = 0, leaf = 0; a < ends.size(); ++a)
+        for (; leaf < ends[a]; ++leaf) e->arguments_on[leaf] = options.in_shardings[a];
+    }
     for (const int argument : options.donate) {
       const auto ends = key.argument_ends();
       check(argument >= 0 && static_cast<std::size_t>(argument) < ends.size(), "jit: donate names argument {}, the function has {}",
@@ -156,7 +181,20 @@ void trace_entry(Entry& e, const JitCore& core, const Tracer& tracer) {
 }
 
 void lower_entry(Entry& e) {
-  std::call_once(e.lowered_once, [&] { e.module = run::lower({e.options->name, e.program, e.types.size(), e.captures, e.donated}); });
+  std::call_once(e.lowered_once, [&] {
+    const std::vector<Sharding>& out = e.options->out_shardings;
+    const std::size_t results = e.program->outputs.size();
+    check(out.size() <= 1 || out.size() == results, "jit: out_shardings has {} entries, the function has {} result leaves", out.size(),
+          results);
+    std::vector<std::optional<Sharding>> results_on;
+    for (std::size_t i = 0; i < results && !out.empty(); ++i) {
+      results_on.emplace_back(out.size() == 1 ? out[0] : out[i]);
+      results_on.back()->part_type(e.program->type(e.program->outputs[i]));
+    }
+    for (std::size_t i = 0; i < e.arguments_on.size(); ++i)
+      if (e.arguments_on[i]) e.arguments_on[i]->part_type(e.types[i]);
+    e.module = run::lower({e.options->name, e.program, e.types.size(), e.captures, e.donated, e.arguments_on, std::move(results_on)});
+  });
 }
 
 void compile_entry(Entry& e) {

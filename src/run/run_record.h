@@ -20,10 +20,12 @@ class RunRecord : public host::RunState, public std::enable_shared_from_this<Run
 
   /// Readies the record for a run of `program`, which stays alive until the run ends.
   void begin(std::shared_ptr<const CompiledProgram> program, Lane& lane);
+  void begin(std::shared_ptr<const CompiledProgram> program, LaneGroup group);
   const pjrt::ExecuteContext& execute_context() const { return execute_context_; }
 
   /// Ends the run when `complete` says so: now if it is ready (true), else from XLA's thread (false).
   bool finish(pjrt::Event complete);
+  bool finish(std::span<pjrt::Event> complete);  // of each device
   /// The run is over: its lane is free, its functions may go, even while results live on.
   void release() noexcept;
 
@@ -34,12 +36,21 @@ class RunRecord : public host::RunState, public std::enable_shared_from_this<Run
 
  private:
   friend class CompiledProgram;
-  /// What release() does but for leaving the lane, which it returns.
-  Lane* end() noexcept;
+  void prepare(std::shared_ptr<const CompiledProgram> program);
+  /// What release() does but for leaving the lanes, which it returns.
+  struct Left {
+    Lane* lane = nullptr;
+    std::vector<Lane*> group;
+    void leave() const;
+  };
+  Left end() noexcept;
+  static void completed(void* user, const pjrt::Failure* failure) noexcept;
 
   pjrt::ExecuteContext execute_context_;
   std::shared_ptr<const CompiledProgram> program_;
   Lane* lane_ = nullptr;
+  std::vector<Lane*> group_;                   // instead, of a run on several devices
+  std::atomic<std::size_t> waits_{0};          // for so many devices
   host::timeline::Clock::time_point began_{};  // only while a timeline is recorded
   std::shared_ptr<RunRecord> self_;            // while XLA may call
 };

@@ -104,6 +104,7 @@ Runtime::Runtime(Config config) : config_(std::move(config)), plugin_(&pjrt::Plu
   if (plugin_->ffi()) {  // else only programs without calls are compiled whole
     host::run_state_type = pjrt::register_type(*plugin_, "postern.run");
     pjrt::register_handler(*plugin_, host::call_target, host::handle_call);
+    pjrt::register_handler(*plugin_, host::goes_on_target, host::handle_goes_on);
   }
   main_lanes_ = clients_[0].devices().size();
   for (std::size_t i = 0; i < main_lanes_ + spare_lanes; ++i) {
@@ -146,13 +147,58 @@ Lane* Runtime::try_take(Lane& lane) {
   return nullptr;
 }
 
-Lane& Runtime::take(int device) {
+bool Runtime::try_take(const std::vector<Lane*>& lanes) {
+  for (std::size_t i = 0; i < lanes.size(); ++i) {
+    if (try_take(*lanes[i])) continue;
+    while (i-- > 0) leave(*lanes[i]);
+    return false;
+  }
+  return true;
+}
+
+void Runtime::check_depth() const {
   const host::Nesting* nested = host::nesting();
   if (nested && nested->depth >= config_.max_reentry)
     throw CallbackError(ErrorCode::reentry,
                         fmt::format("a host function runs a program that calls back: {} levels deep, {} are allowed (Config::max_reentry)",
                                     nested->depth, config_.max_reentry),
                         nested->site ? Site{nested->site->spec->name, nested->site->spec->place} : Site{}, nested->device, nullptr);
+}
+
+LaneGroup Runtime::take(const std::vector<int>& devices) {
+  check_depth();
+  LaneGroup main{0, {}};
+  for (const int d : devices) main.lanes.push_back(lanes_[static_cast<std::size_t>(d)].get());
+  if (try_take(main.lanes)) return main;
+  const host::Nesting* nested = host::nesting();
+  if (!nested) {
+    while (!try_take(main.lanes)) {
+      std::unique_lock lock(guard_);
+      ++waiting_;
+      freed_.wait_for(lock, std::chrono::milliseconds(20));
+      --waiting_;
+    }
+    return main;
+  }
+  // The lanes may be those of the run that is calling: a nested run never waits for them.
+  make_spare();
+  for (std::size_t first = main_lanes_; first + devices.size() <= lanes_.size(); first += devices.size()) {
+    LaneGroup spare{1, {}};
+    for (std::size_t i = 0; i < devices.size(); ++i) spare.lanes.push_back(lanes_[first + i].get());
+    if (!try_take(spare.lanes)) continue;
+    for (std::size_t i = 0; i < devices.size(); ++i) spare.lanes[i]->device = devices[i];
+    return spare;
+  }
+  throw CallbackError(
+      ErrorCode::reentry,
+      fmt::format("a host function runs a program on {} devices, and all {} spare lanes are taken by runs inside their own calls",
+                  devices.size(), spare_lanes),
+      nested->site ? Site{nested->site->spec->name, nested->site->spec->place} : Site{}, nested->device, nullptr);
+}
+
+Lane& Runtime::take(int device) {
+  check_depth();
+  const host::Nesting* nested = host::nesting();
   if (Lane* lane = try_take(*lanes_[static_cast<std::size_t>(device)])) return *lane;
   make_spare();
   const std::size_t end = lanes_.size() - (nested ? 0 : lanes_for_nested);
@@ -231,6 +277,7 @@ Lane& Runtime::pass(int device) {
     Lane& lane = *lanes_[i];
     lane.dispatching.fetch_add(1, std::memory_order_acquire);
     if (!lane.taken.load() || i == main_lanes_) {
+      lane.device = device;
       return lane;
     }
     done_dispatching(lane);

@@ -27,6 +27,12 @@ struct Lane {
   std::atomic<int> dispatching{0};    // runs without calls between looking at `taken` and being queued
 };
 
+/// Lanes of one client, one for each device of a program that XLA cut, in the order of its devices.
+struct LaneGroup {
+  int client = 0;
+  std::vector<Lane*> lanes;
+};
+
 class Runtime {
  public:
   static Runtime& get();
@@ -41,6 +47,12 @@ class Runtime {
   /// A lane for a run that calls back, free until leave(). Throws CallbackError(reentry) when a nested run finds none or is too deep.
   Lane& take(int device);
   void leave(Lane& lane);
+  /// The same for a run on several devices at once. It has all its lanes for itself, also when it calls nothing: two such programs whose
+  /// parts queued in different orders on their devices would wait for each other.
+  LaneGroup take(const std::vector<int>& devices);
+  Lane& lane(int device) { return *lanes_[static_cast<std::size_t>(device)]; }
+  /// What XLA calls a spare device, by its lane.
+  int spare_ordinal(const Lane& lane) const { return lane.index - static_cast<int>(main_lanes_); }
   /// A run without calls that is under way, or one that Run stands for, from its start on, also before it has a lane.
   std::uint64_t add_started();
   void remove_started(std::uint64_t ticket);
@@ -54,6 +66,8 @@ class Runtime {
  private:
   explicit Runtime(Config config);
   Lane* try_take(Lane& lane);
+  bool try_take(const std::vector<Lane*>& lanes);
+  void check_depth() const;
   void make_spare();
 
   Config config_;

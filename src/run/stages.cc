@@ -154,7 +154,7 @@ std::shared_ptr<const CompiledProgram> StagedProgram::compiled(std::size_t step)
   // Equal parts of different programs have equal texts, which are compiled once: simplify numbers the values anew.
   Program part{"stage", program_.types, device.inputs, {}, device.outputs};
   for (const std::size_t i : device.equations) part.equations.push_back(program_.equations[i]);
-  auto module = lower({part.name, simplify(part), device.inputs.size(), {}, {}});
+  auto module = lower({part.name, simplify(part), device.inputs.size(), {}, {}, {}, {}});
   compiled = std::make_shared<const CompiledProgram>(std::move(module), device.inputs.size(), Tensors());
   return compiled;
 }

@@ -207,8 +207,8 @@ void require_structure(const char* what, const std::string& required, const std:
   check(required == got, "{} has the structure {}, required is {}", what, got, required);
 }
 
-void refuse_axes(const std::string& path, std::size_t parts, std::size_t axes) {
-  throw_type_error(fmt::format("vmap: {} lists {} axes for {}", path, axes,
+void refuse_prefix(const std::string& path, std::size_t parts, std::size_t given) {
+  throw_type_error(fmt::format("{} lists {} {} for {}", path, given, path.find("axes") != std::string::npos ? "axes" : "specs",
                                parts == 1 ? "a single value" : fmt::format("a container of {} parts", parts)));
 }
 

@@ -128,10 +128,10 @@ class Batched : public BraceCall<Batched<F>, F> {
         [this]<class... B>(const B&... x) {
           Flat<F, B...> flat(f_, x...);
           std::vector<int> axes;
-          append_axes(std::tuple<const B&...>(x...), options_.in_axes, axes, "in_axes");
+          append_prefix(std::tuple<const B&...>(x...), options_.in_axes, axes, "vmap: in_axes");
           auto out_axes = [&] {
             std::vector<int> out;
-            append_axes(flat.like(), options_.out_axes, out, "out_axes");
+            append_prefix(flat.like(), options_.out_axes, out, "vmap: out_axes");
             return out;
           };
           const Leaves y = detail::vmap(flat, leaves_of(x...), axes, out_axes, options_.axis_size, place_);

@@ -12,21 +12,28 @@ namespace postern {
 /// No batch axis, in `in_axes` and `out_axes`.
 inline constexpr int unmapped = std::numeric_limits<int>::min();
 
-/// A batch axis for all leaves of a container, or a list with one entry for each of its parts: `0`, `{0, unmapped}`, `{{0, 1}, unmapped}`.
-/// Negative axes count from the end.
-class Axes {
+namespace detail {
+/// A T for all leaves of a container, or a list with one entry for each of its parts.
+template <class T>
+class Prefix {
  public:
-  Axes(int axis = 0) : axis_(axis), whole_(true) {}
-  Axes(std::initializer_list<Axes> parts) : parts_(parts) {}
+  Prefix() : whole_(true) {}
+  Prefix(T value) : value_(std::move(value)), whole_(true) {}
+  Prefix(std::initializer_list<Prefix> parts) : parts_(parts) {}
   bool whole() const { return whole_; }
-  int axis() const { return axis_; }
-  const std::vector<Axes>& parts() const { return parts_; }
+  const T& value() const { return value_; }
+  const std::vector<Prefix>& parts() const { return parts_; }
 
  private:
-  int axis_ = 0;
+  T value_{};
   bool whole_ = false;
-  std::vector<Axes> parts_;
+  std::vector<Prefix> parts_;
 };
+}  // namespace detail
+
+/// A batch axis for all leaves of a container, or a list with one entry for each of its parts: `0`, `{0, unmapped}`, `{{0, 1}, unmapped}`.
+/// Negative axes count from the end.
+using Axes = detail::Prefix<int>;
 
 namespace detail {
 
@@ -71,24 +78,24 @@ class Flat {
   std::shared_ptr<std::optional<Result>> result_;
 };
 
-[[noreturn]] void refuse_axes(const std::string& path, std::size_t parts, std::size_t axes);
+[[noreturn]] void refuse_prefix(const std::string& path, std::size_t parts, std::size_t given);
 
-/// Appends the axis of each leaf; `path` is for errors.
-template <class Tree>
-void append_axes(const Tree& tree, const Axes& axes, std::vector<int>& out, const std::string& path) {
-  if (axes.whole()) return visit(tree, [&](const Tensor&) { out.push_back(axes.axis()); });
+/// Appends what the prefix says of each leaf; `path` is for errors.
+template <class Tree, class T>
+void append_prefix(const Tree& tree, const Prefix<T>& prefix, std::vector<T>& out, const std::string& path) {
+  if (prefix.whole()) return visit(tree, [&](const Tensor&) { out.push_back(prefix.value()); });
   auto each = [&](const auto&... parts) {
-    if (axes.parts().size() != sizeof...(parts)) refuse_axes(path, sizeof...(parts), axes.parts().size());
+    if (prefix.parts().size() != sizeof...(parts)) refuse_prefix(path, sizeof...(parts), prefix.parts().size());
     std::size_t i = 0;
-    ((append_axes(parts, axes.parts()[i], out, path + "[" + std::to_string(i) + "]"), ++i), ...);
+    ((append_prefix(parts, prefix.parts()[i], out, path + "[" + std::to_string(i) + "]"), ++i), ...);
   };
   auto list = [&](const auto& parts, auto&& part_of) {
-    if (axes.parts().size() != parts.size()) refuse_axes(path, parts.size(), axes.parts().size());
+    if (prefix.parts().size() != parts.size()) refuse_prefix(path, parts.size(), prefix.parts().size());
     std::size_t i = 0;
-    for (const auto& part : parts) append_axes(part_of(part), axes.parts()[i], out, path + "[" + std::to_string(i) + "]"), ++i;
+    for (const auto& part : parts) append_prefix(part_of(part), prefix.parts()[i], out, path + "[" + std::to_string(i) + "]"), ++i;
   };
   if constexpr (is_leaf<Tree> || is_static<Tree>)
-    refuse_axes(path, is_leaf<Tree>, axes.parts().size());
+    refuse_prefix(path, is_leaf<Tree>, prefix.parts().size());
   else if constexpr (is_tuple<Tree>::value)
     std::apply(each, tree);
   else if constexpr (is_vector<Tree>::value)
@@ -98,7 +105,7 @@ void append_axes(const Tree& tree, const Axes& axes, std::vector<int>& out, cons
     list(
         tree, [](const auto& entry) -> const auto& { return entry.second; });
   else if constexpr (is_optional<Tree>::value) {
-    if (tree) append_axes(*tree, axes, out, path);
+    if (tree) append_prefix(*tree, prefix, out, path);
   } else
     with_fields(tree, each);
 }

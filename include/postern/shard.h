@@ -1,0 +1,215 @@
+// Programs over several devices: a mesh names them, a Sharding says which part of an array lies where. `jit` over sharded tensors lets XLA
+// partition the program; `shard_map` writes it for one part, with collectives between the parts. See docs/devices.md.
+#pragma once
+#include <postern/detail/transform_core.h>
+#include <postern/detail/transform_tree.h>
+#include <postern/ops.h>
+#include <postern/sharding.h>
+
+#include <utility>
+
+namespace postern {
+
+// --- where tensors are -----------------------------------------------------------------------------------------------------------------
+
+namespace detail {
+Tensor put(const Tensor& x, int device, const Place& place);
+Tensor put(const Tensor& x, const Sharding& sharding, const Place& place);
+}  // namespace detail
+
+/// The leaves of `x` on that device of `devices()`. Programs run where their arguments were put; arguments that were put on different
+/// devices are a TypeError. Inside a trace it is a TypeError too: a program runs on one set of devices.
+template <class Tree>
+Tree device_put(const Tree& x, int device, Place place = Place::current()) {
+  return map_leaves([&](const Tensor& leaf) { return detail::put(leaf, device, place); }, x);
+}
+/// The leaves of `x` spread over the devices of a mesh, each of which gets its part. Host memory is used in place where an array is not
+/// cut. Inside a trace it asks that XLA have the value in that sharding there (JAX's with_sharding_constraint). Throws TypeError when an
+/// extent cannot be divided evenly.
+template <class Tree>
+Tree device_put(const Tree& x, const Sharding& sharding, Place place = Place::current()) {
+  return map_leaves([&](const Tensor& leaf) { return detail::put(leaf, sharding, place); }, x);
+}
+
+/// The sharding of a tensor that lies on several devices; none for others.
+std::optional<Sharding> sharding_of(const Tensor& x);
+
+/// One part of a sharded tensor.
+struct Shard {
+  int device;
+  std::vector<IndexRange> range;  // of the part in the whole, by axis
+  Tensor data;                    // on that device, not copied
+};
+/// The parts of a sharded tensor in the order of the mesh's devices, or the tensor itself as the only one. Gathers nothing; the parts share
+/// the tensor's memory and may still be on their way.
+std::vector<Shard> shards_of(const Tensor& x);
+
+/// Programs whose arguments were put nowhere run on this device while it lives, on this thread. Scopes nest.
+class DeviceScope {
+ public:
+  explicit DeviceScope(int device, Place place = Place::current());
+  ~DeviceScope();
+  DeviceScope(const DeviceScope&) = delete;
+
+ private:
+  int outer_;
+};
+
+// --- shard_map -------------------------------------------------------------------------------------------------------------------------
+
+/// How whole arrays become parts, and parts whole arrays: one P for each argument and each result (for a container, one for all its leaves
+/// or a list with one for each of its parts). A function that returns a tuple has as many results as that has elements.
+struct ShardMapOptions {
+  detail::Prefix<P> in = {};   // default: P(), every device sees the whole
+  detail::Prefix<P> out = {};  // P(): all devices must have computed the same; nothing checks it
+};
+
+namespace detail {
+
+struct ShardMapCall {
+  Mesh mesh;
+  std::vector<P> in;
+  std::function<std::vector<P>()> out;  // known once the function was called
+};
+Leaves shard_map(const TensorFunction& f, const ShardMapCall& call, const Leaves& x, const Place& place);
+
+/// Specs for the arguments or results of a function: a list has one for each.
+template <class... Parts>
+std::vector<P> specs_of(const std::tuple<Parts...>& trees, const Prefix<P>& specs, const char* what) {
+  std::vector<P> out;
+  append_prefix(trees, specs, out, what);
+  return out;
+}
+template <class Result>
+std::vector<P> result_specs(const Result& result, const Prefix<P>& specs) {
+  if constexpr (is_tuple<Result>::value) {
+    std::vector<P> out;
+    append_prefix(result, specs, out, "shard_map: out");
+    return out;
+  } else {
+    return specs_of(std::tuple<const Result&>(result), specs, "shard_map: out");
+  }
+}
+
+/// What `shard_map` returns.
+template <class F>
+class ShardMapped : public BraceCall<ShardMapped<F>, F> {
+ public:
+  ShardMapped(F f, Mesh mesh, ShardMapOptions options, Place place)
+      : f_(std::make_shared<F>(std::move(f))), mesh_(std::move(mesh)), options_(std::move(options)), place_(place) {}
+  template <class... A>
+  auto invoke(A&&... arguments) const {
+    return with_boxed<F>(
+        [this]<class... B>(const B&... x) {
+          const Flat<F, B...> flat(f_, x...);
+          const Leaves y = detail::shard_map(flat,
+                                             {mesh_, specs_of(std::tuple<const B&...>(x...), options_.in, "shard_map: in"),
+                                              [&] { return result_specs(flat.like(), options_.out); }},
+                                             leaves_of(x...), place_);
+          return with_leaves(flat.like(), y);
+        },
+        std::forward<A>(arguments)...);
+  }
+
+ private:
+  std::shared_ptr<F> f_;
+  Mesh mesh_;
+  ShardMapOptions options_;
+  Place place_;
+};
+
+}  // namespace detail
+
+/// f, written for one device's part of its arguments, on every device of the mesh at once: whole arrays come in cut as `options.in` says,
+/// and its results are put together as `options.out` says. Calls, taps and blocks in f belong to the device that runs them. May be
+/// differentiated, batched, and used inside `jit` among other operations; not inside another shard_map. As jax.shard_map with
+/// check_vma=False.
+template <class F>
+detail::ShardMapped<F> shard_map(F f, Mesh mesh, ShardMapOptions options = {}, Place place = Place::current()) {
+  return {std::move(f), std::move(mesh), std::move(options), place};
+}
+
+struct PmapOptions {
+  std::string axis_name = "devices";  // for collectives
+  std::vector<int> devices = {};      // default: the first ones, as many as the mapped axis has elements
+};
+
+namespace detail {
+std::vector<int> pmap_devices(const PmapOptions& options, const Leaves& x, const Place& place);
+
+/// What `pmap` returns.
+template <class F>
+class Pmapped : public BraceCall<Pmapped<F>, F> {
+ public:
+  Pmapped(F f, PmapOptions options, Place place) : f_(std::make_shared<F>(std::move(f))), options_(std::move(options)), place_(place) {}
+  template <class... A>
+  auto invoke(A&&... arguments) const {
+    return with_boxed<F>(
+        [this]<class... B>(const B&... x) {
+          const Flat<F, B...> flat(f_, x...);
+          const Leaves leaves = leaves_of(x...);
+          const std::vector<int> devices = pmap_devices(options_, leaves, place_);
+          const P each(options_.axis_name);
+          std::size_t results = 0;
+          auto one = [&](std::span<const Tensor> parts) {
+            Leaves in;
+            for (const Tensor& t : parts) in.push_back(squeeze(t, {0}));
+            Leaves out = flat(in);
+            for (Tensor& t : out) t = expand_dims(t, 0);
+            results = out.size();
+            return out;
+          };
+          const Mesh mesh({{options_.axis_name, static_cast<std::int64_t>(devices.size())}}, devices);
+          const Leaves y = detail::shard_map(
+              one, {mesh, std::vector<P>(leaves.size(), each), [&] { return std::vector<P>(results, each); }}, leaves, place_);
+          return with_leaves(flat.like(), y);
+        },
+        std::forward<A>(arguments)...);
+  }
+
+ private:
+  std::shared_ptr<F> f_;
+  PmapOptions options_;
+  Place place_;
+};
+}  // namespace detail
+
+/// f for each element of the arguments' first axis, on a device of its own; results have that axis in front. The short form of `shard_map`
+/// over a mesh of one axis. As jax.pmap.
+template <class F>
+detail::Pmapped<F> pmap(F f, PmapOptions options = {}, Place place = Place::current()) {
+  return {std::move(f), std::move(options), place};
+}
+
+// --- collectives ------------------------------------------------------------------------------------------------------------------------
+// Inside `shard_map` and `pmap`, with the name of a mesh axis, or several names (the first is the slowest to change). Elsewhere, and for
+// names that the mesh does not have, they throw TypeError. The shapes are those of one device's part.
+
+/// Sum, mean, greatest, least over the devices along these axes; of numbers of any dtype (max and min: no complex ones). Every device gets
+/// it. Where several devices have the greatest (least) value they share its cotangent.
+Tensor psum(const Operand& x, const AxisNames& axes);
+Tensor pmean(const Operand& x, const AxisNames& axes);
+Tensor pmax(const Operand& x, const AxisNames& axes);
+Tensor pmin(const Operand& x, const AxisNames& axes);
+
+/// The parts of all devices, on a new axis at `axis`, or with `tiled` one after another along the axis that is there.
+Tensor all_gather(const Operand& x, const AxisNames& axes, std::int64_t axis = 0, bool tiled = false, Place place = Place::current());
+
+/// psum, of which every device keeps its own piece of `axis`: with `tiled` the extent is divided by the number of devices, which must go
+/// into it; else it must equal that number, and the axis is gone. JAX's psum_scatter.
+Tensor reduce_scatter(const Operand& x, const AxisNames& axes, std::int64_t axis = 0, bool tiled = false, Place place = Place::current());
+
+/// Cuts x along `split_axis`, sends each device its piece, and joins what came along `concat_axis` (jax.lax.all_to_all with tiled=True).
+Tensor all_to_all(const Operand& x, const AxisNames& axes, std::int64_t split_axis, std::int64_t concat_axis,
+                  Place place = Place::current());
+
+/// Each pair (from, to) sends x of device `from` along the axis to device `to`; who is sent nothing gets zeros. No device may send or be
+/// sent to twice.
+Tensor ppermute(const Operand& x, const AxisNames& axes, const std::vector<std::pair<int, int>>& pairs, Place place = Place::current());
+
+/// Where along these axes the device is, s32[].
+Tensor axis_index(const AxisNames& axes, Place place = Place::current());
+/// The number of devices along them.
+std::int64_t axis_size(const AxisNames& axes, Place place = Place::current());
+
+}  // namespace postern

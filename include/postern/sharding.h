@@ -1,0 +1,115 @@
+// Meshes of devices, and how arrays are spread over them.
+#pragma once
+#include <postern/type.h>
+
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace postern {
+
+/// Names of mesh axes: "x", or {"x", "y"}, the first of which is the slowest to change.
+class AxisNames {
+ public:
+  AxisNames(const char* name) : names_{name} {}
+  AxisNames(std::string name) : names_{std::move(name)} {}
+  AxisNames(std::initializer_list<std::string> names) : names_(names) {}
+  AxisNames(std::vector<std::string> names) : names_(std::move(names)) {}
+  const std::vector<std::string>& names() const { return names_; }
+
+ private:
+  std::vector<std::string> names_;
+};
+
+struct MeshAxis {
+  std::string name;
+  std::int64_t size;
+  bool operator==(const MeshAxis&) const = default;
+};
+
+/// Devices in a grid whose axes have names, row-major.
+class Mesh {
+ public:
+  /// The first devices of `devices()`: `Mesh({{"x", 2}, {"y", 4}})` has eight. Throws TypeError for sizes below 1 and names given twice.
+  Mesh(std::vector<MeshAxis> axes);
+  /// These devices. Throws TypeError when their number is not that of the grid, or one comes twice.
+  Mesh(std::vector<MeshAxis> axes, std::vector<int> devices);
+
+  const std::vector<MeshAxis>& axes() const { return axes_; }
+  const std::vector<int>& devices() const { return devices_; }
+  std::int64_t size() const { return static_cast<std::int64_t>(devices_.size()); }
+  /// Of an axis; throws TypeError for a name that the mesh does not have.
+  std::int64_t size(const std::string& axis) const;
+  /// Where a device is, by axis; empty when it is not in the mesh.
+  std::vector<std::int64_t> coordinates(int device) const;
+  bool operator==(const Mesh&) const = default;
+
+ private:
+  std::vector<MeshAxis> axes_;
+  std::vector<int> devices_;
+};
+std::string to_string(const Mesh& mesh);  // "mesh(x=2, y=4)", with its devices where they are not the first ones
+
+/// Which mesh axes cut which axes of an array: `P("x")` cuts the first, `P(nullopt, "y")` the second, `P(AxisNames{"x", "y"})` the first by
+/// both; axes that are not named are whole. JAX's PartitionSpec.
+class P {
+ public:
+  class Part {
+   public:
+    Part(std::nullopt_t) {}
+    Part(const char* name) : names_{name} {}
+    Part(std::string name) : names_{std::move(name)} {}
+    Part(const AxisNames& names) : names_(names.names()) {}
+    const std::vector<std::string>& names() const { return names_; }
+
+   private:
+    std::vector<std::string> names_;
+  };
+
+  template <class... Parts>
+  requires(std::is_convertible_v<Parts, Part>&&...) explicit P(Parts... parts) : parts_{Part(std::move(parts)).names()...} {}
+  explicit P(std::vector<std::vector<std::string>> parts) : parts_(std::move(parts)) {}
+
+  /// By axis of the array; fewer than it has axes where the last ones are whole.
+  const std::vector<std::vector<std::string>>& parts() const { return parts_; }
+  bool operator==(const P&) const = default;
+
+ private:
+  std::vector<std::vector<std::string>> parts_;
+};
+std::string to_string(const P& spec);  // "P(x, none, (y, z))"
+
+/// Indices `begin` to `end` - 1.
+struct IndexRange {
+  std::int64_t begin, end;
+  bool operator==(const IndexRange&) const = default;
+};
+
+/// How an array lies on the devices of a mesh. Devices along axes that the spec does not name hold the same.
+class Sharding {
+ public:
+  /// Throws TypeError for names that the mesh does not have, and names used twice.
+  Sharding(Mesh mesh, P spec);
+  const Mesh& mesh() const { return mesh_; }
+  const P& spec() const { return spec_; }
+
+  /// The type of one part. Throws TypeError when the spec has more entries than the array has axes or does not divide its extents.
+  Type part_type(const Type& whole) const;
+  /// The part of `whole` that the mesh's device number `position` holds, by axis.
+  std::vector<IndexRange> part(const Dims& whole, std::int64_t position) const;
+  /// Every device holds all of it.
+  bool is_replicated() const;
+  bool operator==(const Sharding&) const = default;
+
+ private:
+  Mesh mesh_;
+  P spec_;
+};
+std::string to_string(const Sharding& sharding);
+
+/// What lies where, drawn as text: a grid with the devices of each part, for arrays of one or two axes.
+std::string draw(const Sharding& sharding, const Dims& dims);
+
+}  // namespace postern

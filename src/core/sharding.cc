@@ -1,0 +1,236 @@
+// Meshes and shardings.
+#include "core/sharding.h"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "core/check.h"
+
+namespace postern {
+
+namespace {
+
+std::vector<int> first_devices(const std::vector<MeshAxis>& axes) {
+  std::int64_t count = 1;
+  for (const MeshAxis& a : axes) count *= std::clamp<std::int64_t>(a.size, 1, 1 << 16);
+  check(count <= 1 << 16, "Mesh: it has too many devices");
+  std::vector<int> out(static_cast<std::size_t>(count));
+  std::iota(out.begin(), out.end(), 0);
+  return out;
+}
+
+/// The grid coordinates of a position, row-major.
+std::vector<std::int64_t> coordinates_at(const Mesh& mesh, std::int64_t position) {
+  std::vector<std::int64_t> out(mesh.axes().size());
+  for (std::size_t i = out.size(); i-- > 0;) {
+    out[i] = position % mesh.axes()[i].size;
+    position /= mesh.axes()[i].size;
+  }
+  return out;
+}
+
+std::size_t axis_number(const Mesh& mesh, const std::string& name) {
+  for (std::size_t i = 0; i < mesh.axes().size(); ++i)
+    if (mesh.axes()[i].name == name) return i;
+  throw_type_error(fmt::format("{} has no axis '{}'", to_string(mesh), name));
+}
+
+/// Which of the pieces that these axes make a device at `place` has, and how many there are.
+std::pair<std::int64_t, std::int64_t> piece(const Mesh& mesh, const std::vector<std::string>& names,
+                                            const std::vector<std::int64_t>& place) {
+  std::int64_t index = 0, count = 1;
+  for (const std::string& name : names) {
+    const std::size_t a = axis_number(mesh, name);
+    index = index * mesh.axes()[a].size + place[a];
+    count *= mesh.axes()[a].size;
+  }
+  return {index, count};
+}
+
+std::string part_text(const std::vector<std::string>& names) {
+  if (names.empty()) return "none";
+  return names.size() == 1 ? names[0] : fmt::format("({})", fmt::join(names, ", "));
+}
+
+}  // namespace
+
+Mesh::Mesh(std::vector<MeshAxis> axes) : Mesh(axes, first_devices(axes)) {}
+
+Mesh::Mesh(std::vector<MeshAxis> axes, std::vector<int> devices) : axes_(std::move(axes)), devices_(std::move(devices)) {
+  std::int64_t count = 1;
+  std::set<std::string> names;
+  for (const MeshAxis& a : axes_) {
+    check(a.size >= 1, "Mesh: axis '{}' must have 1 device or more, got {}", a.name, a.size);
+    check(!a.name.empty() && names.insert(a.name).second, "Mesh: axis '{}' {}", a.name, a.name.empty() ? "needs a name" : "is there twice");
+    count *= a.size;
+  }
+  check(count == size(), "Mesh: the axes make a grid of {} devices, {} were given", count, size());
+  for (const int d : devices_) {
+    check(d >= 0, "Mesh: a device must be an ordinal of devices(), got {}", d);
+    check(std::ranges::count(devices_, d) == 1, "Mesh: device {} is there twice", d);
+  }
+}
+
+std::int64_t Mesh::size(const std::string& axis) const { return axes_[axis_number(*this, axis)].size; }
+
+std::vector<std::int64_t> Mesh::coordinates(int device) const {
+  const auto found = std::ranges::find(devices_, device);
+  return found == devices_.end() ? std::vector<std::int64_t>() : coordinates_at(*this, found - devices_.begin());
+}
+
+std::string to_string(const Mesh& mesh) {
+  std::string out = "mesh(";
+  for (std::size_t i = 0; i < mesh.axes().size(); ++i)
+    out += fmt::format("{}{}={}", i ? ", " : "", mesh.axes()[i].name, mesh.axes()[i].size);
+  bool first_ones = true;
+  for (std::size_t i = 0; i < mesh.devices().size(); ++i) first_ones = first_ones && mesh.devices()[i] == static_cast<int>(i);
+  if (!first_ones) out += fmt::format("; devices {}", fmt::join(mesh.devices(), ","));
+  return out + ")";
+}
+
+std::string to_string(const P& spec) {
+  std::vector<std::string> parts;
+  for (const auto& names : spec.parts()) parts.push_back(part_text(names));
+  return fmt::format("P({})", fmt::join(parts, ", "));
+}
+
+Sharding::Sharding(Mesh mesh, P spec) : mesh_(std::move(mesh)), spec_(std::move(spec)) {
+  std::set<std::string> used;
+  for (const auto& names : spec_.parts())
+    for (const std::string& name : names) {
+      axis_number(mesh_, name);
+      check(used.insert(name).second, "{}: mesh axis '{}' cuts two axes", to_string(spec_), name);
+    }
+  // Axes left whole at the end say nothing.
+  std::vector<std::vector<std::string>> parts = spec_.parts();
+  while (!parts.empty() && parts.back().empty()) parts.pop_back();
+  spec_ = P(std::move(parts));
+}
+
+bool Sharding::is_replicated() const {
+  const std::vector<std::int64_t> nowhere(mesh_.axes().size(), 0);
+  return std::ranges::all_of(spec_.parts(), [&](const auto& names) { return piece(mesh_, names, nowhere).second == 1; });
+}
+
+Type Sharding::part_type(const Type& whole) const {
+  check(spec_.parts().size() <= whole.dims.size(), "{} names {} axes, {} has {}", to_string(spec_), spec_.parts().size(), to_string(whole),
+        whole.dims.size());
+  Type out = whole;
+  const std::vector<std::int64_t> nowhere(mesh_.axes().size(), 0);
+  for (std::size_t i = 0; i < spec_.parts().size(); ++i) {
+    const std::int64_t count = piece(mesh_, spec_.parts()[i], nowhere).second;
+    check(out.dims[i] % count == 0, "{} cuts axis {} of {} into {} parts, which must divide {}", to_string(*this), i, to_string(whole),
+          count, out.dims[i]);
+    out.dims[i] /= count;
+  }
+  return out;
+}
+
+std::vector<IndexRange> Sharding::part(const Dims& whole, std::int64_t position) const {
+  const std::vector<std::int64_t> place = coordinates_at(mesh_, position);
+  std::vector<IndexRange> out;
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    const auto [index, count] =
+        i < spec_.parts().size() ? piece(mesh_, spec_.parts()[i], place) : std::pair<std::int64_t, std::int64_t>(0, 1);
+    out.push_back({index * (whole[i] / count), (index + 1) * (whole[i] / count)});
+  }
+  return out;
+}
+
+std::string to_string(const Sharding& sharding) { return fmt::format("{} on {}", to_string(sharding.spec()), to_string(sharding.mesh())); }
+
+std::string draw(const Sharding& sharding, const Dims& dims) {
+  check(dims.size() == 1 || dims.size() == 2, "draw: only arrays of one or two axes can be drawn, got {}", dims_to_string(dims));
+  sharding.part_type({DType::f32, dims});
+  const bool flat = dims.size() == 1;
+  std::set<std::int64_t> rows, columns;
+  struct Cell {
+    std::int64_t row, column;
+    int device;
+  };
+  std::vector<Cell> cells;
+  for (std::int64_t i = 0; i < sharding.mesh().size(); ++i) {
+    const auto range = sharding.part(dims, i);
+    cells.push_back({flat ? 0 : range[0].begin, range.back().begin, sharding.mesh().devices()[static_cast<std::size_t>(i)]});
+    rows.insert(cells.back().row), columns.insert(cells.back().column);
+  }
+  std::vector<std::vector<std::string>> table;
+  std::size_t width = 0;
+  for (const std::int64_t r : rows) {
+    table.emplace_back();
+    for (const std::int64_t c : columns) {
+      std::vector<int> devices;
+      for (const Cell& cell : cells)
+        if (cell.row == r && cell.column == c) devices.push_back(cell.device);
+      table.back().push_back(fmt::format("{}", fmt::join(devices, ",")));
+      width = std::max(width, table.back().back().size());
+    }
+  }
+  std::string line = "+";
+  for (std::size_t c = 0; c < columns.size(); ++c) line += std::string(width + 2, '-') + "+";
+  std::string out = line + "\n";
+  for (const auto& row : table) {
+    out += "|";
+    for (const std::string& cell : row) out += fmt::format(" {:^{}} |", cell, width);
+    out += "\n" + line + "\n";
+  }
+  return out;
+}
+
+std::vector<std::string> unnamed_axes(const Mesh& mesh, const P& spec) {
+  std::vector<std::string> out;
+  for (const MeshAxis& a : mesh.axes()) {
+    const bool named = std::ranges::any_of(spec.parts(), [&](const auto& names) { return std::ranges::count(names, a.name) > 0; });
+    if (!named) out.push_back(a.name);
+  }
+  return out;
+}
+
+std::vector<std::string> all_axes(const Mesh& mesh) { return unnamed_axes(mesh, P()); }
+
+std::vector<std::vector<std::int64_t>> device_groups(const Mesh& mesh, const std::vector<std::string>& names) {
+  std::vector<std::vector<std::int64_t>> groups;
+  std::vector<std::vector<std::int64_t>> keys;
+  for (std::int64_t i = 0; i < mesh.size(); ++i) {
+    const std::vector<std::int64_t> place = coordinates_at(mesh, i);
+    const auto [index, count] = piece(mesh, names, place);
+    std::vector<std::int64_t> key = place;
+    for (const std::string& name : names) key[axis_number(mesh, name)] = 0;
+    const auto found = std::ranges::find(keys, key);
+    const auto group = static_cast<std::size_t>(found - keys.begin());
+    if (found == keys.end()) keys.push_back(key), groups.emplace_back(static_cast<std::size_t>(count));
+    groups[group][static_cast<std::size_t>(index)] = i;
+  }
+  return groups;
+}
+
+std::string hlo_text(const Sharding& sharding, std::int64_t rank, const std::vector<int>& devices) {
+  if (sharding.is_replicated()) return "{replicated}";
+  const Mesh& mesh = sharding.mesh();
+  std::vector<std::vector<std::string>> names = sharding.spec().parts();
+  names.resize(static_cast<std::size_t>(rank));
+  const std::vector<std::string> rest = unnamed_axes(mesh, sharding.spec());
+  names.push_back(rest);
+  std::vector<std::int64_t> tiles;
+  const std::vector<std::int64_t> nowhere(mesh.axes().size(), 0);
+  for (const auto& n : names) tiles.push_back(piece(mesh, n, nowhere).second);
+  std::vector<std::int64_t> order(static_cast<std::size_t>(mesh.size()));
+  for (std::int64_t i = 0; i < mesh.size(); ++i) {
+    const std::vector<std::int64_t> place = coordinates_at(mesh, i);
+    std::int64_t tile = 0;
+    for (std::size_t d = 0; d < names.size(); ++d) tile = tile * tiles[d] + piece(mesh, names[d], place).first;
+    order[static_cast<std::size_t>(tile)] = partition_of(mesh, i, devices);
+  }
+  const bool replicates = tiles.back() > 1;
+  const auto copies = tiles.back();
+  for (auto at = order.begin(); at != order.end(); at += copies) std::sort(at, at + copies);  // as XLA does; they hold the same
+  if (!replicates) tiles.pop_back();
+  return fmt::format("{{devices=[{}]{}{}}}", fmt::join(tiles, ","), fmt::join(order, ","), replicates ? " last_tile_dim_replicate" : "");
+}
+
+std::int64_t partition_of(const Mesh& mesh, std::int64_t position, const std::vector<int>& devices) {
+  return std::ranges::find(devices, mesh.devices()[static_cast<std::size_t>(position)]) - devices.begin();
+}
+
+}  // namespace postern

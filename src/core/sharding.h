@@ -1,0 +1,20 @@
+// Shardings as XLA and the collectives see them. The partitions of a program are numbered along its list of devices.
+#pragma once
+#include <postern/sharding.h>
+
+namespace postern {
+
+/// The mesh axes that a spec does not cut by: along these, devices hold the same.
+std::vector<std::string> unnamed_axes(const Mesh& mesh, const P& spec);
+std::vector<std::string> all_axes(const Mesh& mesh);
+
+/// The positions in the mesh that meet in a collective along these axes: groups, each in the order of the axes.
+std::vector<std::vector<std::int64_t>> device_groups(const Mesh& mesh, const std::vector<std::string>& names);
+
+/// The partition at a position of the mesh, in a program over `devices`.
+std::int64_t partition_of(const Mesh& mesh, std::int64_t position, const std::vector<int>& devices);
+
+/// As XLA's mhlo.sharding says it: "{devices=[2,1,2]0,1,2,3 last_tile_dim_replicate}".
+std::string hlo_text(const Sharding& sharding, std::int64_t rank, const std::vector<int>& devices);
+
+}  // namespace postern

@@ -1,0 +1,166 @@
+// Compiling and running on several devices at once.
+#include "run/partitioned.h"
+
+#include <algorithm>
+
+#include "core/check.h"
+#include "host/timeline.h"
+#include "run/compiled.h"
+#include "run/failures.h"
+#include "run/sharded.h"
+
+namespace postern::run {
+
+using detail::Access;
+
+namespace {
+
+/// The spec that lays an array out on the mesh as XLA did, if there is one: tries the mesh axes for each axis of the array in turn.
+std::optional<P> spec_like(const pjrt::OutputSharding& wanted, const Mesh& mesh, const Type& type, const std::vector<int>& devices) {
+  if (wanted.kind == pjrt::OutputSharding::Kind::replicated) return P();
+  if (wanted.kind != pjrt::OutputSharding::Kind::tiled) return {};
+  const std::string text = fmt::format("{{devices=[{}]{}{}}}", fmt::join(wanted.tiles, ","), fmt::join(wanted.devices, ","),
+                                       wanted.copies ? " last_tile_dim_replicate" : "");
+  const auto rank = static_cast<std::size_t>(type.rank());
+  std::vector<std::vector<std::string>> parts(rank);
+  std::optional<P> found;
+  // Every mesh axis goes to one array axis, or to none.
+  std::function<void(std::size_t)> place = [&](std::size_t axis) {
+    if (found) return;
+    if (axis == mesh.axes().size()) {
+      const P spec(parts);
+      if (hlo_text({mesh, spec}, type.rank(), devices) == text) found = spec;
+      return;
+    }
+    place(axis + 1);
+    for (std::vector<std::string>& names : parts)
+      for (const bool first : {false, true}) {
+        if (first && names.empty()) continue;
+        names.insert(first ? names.begin() : names.end(), mesh.axes()[axis].name);
+        place(axis + 1);
+        names.erase(first ? names.begin() : names.end() - 1);
+      }
+  };
+  place(0);
+  return found;
+}
+
+}  // namespace
+
+PartitionedCode::PartitionedCode(const Module& module) : text_(module.text) {
+  LaneGroup group;
+  for (const int d : module.devices) group.lanes.push_back(&Runtime::get().lane(d));
+  std::vector<std::optional<Sharding>> wanted = module.result_shardings;
+  main_ = compiled(group);
+  if (std::ranges::any_of(wanted, [](const auto& s) { return !s; })) {
+    // Such as the result of a call, which is on one device alone, and what no spec says: better on every device.
+    bool again = false;
+    const auto chosen = main_.output_shardings();
+    for (std::size_t i = wanted.size(); i-- > 0;) {
+      if (wanted[i]) continue;
+      const std::optional<P> spec = spec_like(chosen[i], module.mesh, module.results[i], module.devices);
+      wanted[i].emplace(module.mesh, spec.value_or(P()));
+      if (spec) continue;
+      again = true;
+      text_.insert(module.result_ends[i], " {mhlo.sharding = \"{replicated}\"}");
+    }
+    if (again) main_ = compiled(group);
+  }
+  const auto dims = main_.output_dims();
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    results_.push_back(std::move(*wanted[i]));
+    if (const Type part = results_[i].part_type(module.results[i]); part.dims != dims[i])
+      throw Error(ErrorCode::internal, fmt::format("a part of result {} is {} by its sharding {}, XLA made {}", i, to_string(part),
+                                                   to_string(results_[i]), dims_to_string(dims[i])));
+  }
+}
+
+pjrt::Executable PartitionedCode::compiled(const LaneGroup& group) const {
+  const host::timeline::Span span(host::timeline::Kind::compile, host::timeline::module_name(text_));
+  pjrt::CompileOptions options{.num_partitions = static_cast<int>(group.lanes.size()), .use_spmd = true, .free_results = true};
+  for (const Lane* lane : group.lanes) options.device_ids.push_back(lane->handle.id());
+  pjrt::Executable out = Runtime::get().client(group.client).compile(text_, options);
+  drain_before_what_is_new();
+  return out;
+}
+
+const pjrt::Executable& PartitionedCode::on(const LaneGroup& group) {
+  if (group.client == 0) return main_;
+  std::scoped_lock lock(guard_);
+  auto& code = spare_[group.lanes.front()->index];
+  if (!code) code = compiled(group);
+  return code;
+}
+
+void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments, std::span<Tensor> results,
+                                      std::shared_ptr<RunRecord> record, bool started) const {
+  Runtime& runtime = Runtime::get();
+  const Module& module = *module_;
+  LaneGroup group = runtime.take(module.devices);
+  const std::vector<Lane*> lanes = group.lanes;
+  for (Lane* lane : lanes) lane->started.store(started);
+  const std::size_t devices = lanes.size(), parameters = module.parameters.size();
+  // Parts are kept by position in a mesh, buffers by number in the program.
+  auto lanes_of = [&](const Mesh& mesh) {
+    std::vector<Lane*> out;
+    for (std::int64_t i = 0; i < mesh.size(); ++i) out.push_back(lanes[static_cast<std::size_t>(partition_of(mesh, i, module.devices))]);
+    return out;
+  };
+  const pjrt::Executable* executable = nullptr;
+  Runs pending;
+  std::vector<std::shared_ptr<const ShardedValue>> keep;
+  std::vector<PJRT_Buffer*> in(devices * parameters), out(devices * results.size());
+  std::vector<pjrt::Event> complete(devices);
+  try {
+    executable = &partitioned_->on(group);
+    for (std::size_t i = 0; i < parameters; ++i) {
+      const auto input = static_cast<std::size_t>(module.parameters[i]);
+      const Tensor& t = input < arguments_ ? *arguments[input] : captures_[input - arguments_];
+      check(t.has_value() && !t.is_traced(), "an argument is empty, traced or abstract: a program needs values");
+      const Sharding sharding = module.parameter_shardings[i].value_or(Sharding(module.mesh, P()));
+      keep.push_back(spread(t, sharding, lanes_of(sharding.mesh())));
+      add_pending(*Access::value(t), pending);
+      for (std::int64_t position = 0; position < sharding.mesh().size(); ++position)
+        in[static_cast<std::size_t>(partition_of(sharding.mesh(), position, module.devices)) * parameters + i] =
+            keep.back()->parts[static_cast<std::size_t>(position)]->buffer.handle();
+    }
+    record->begin(shared_from_this(), std::move(group));
+  } catch (...) {
+    for (Lane* lane : lanes) runtime.leave(*lane);
+    throw;
+  }
+  try {
+    executable->execute_multi(
+        devices, in, out, complete,
+        {.context = sites_.empty() ? nullptr : &record->execute_context(), .number = static_cast<int>(record->number & 0x7fffffff)});
+  } catch (...) {
+    record->release();
+    rethrow_failure(pending);
+    const host::Outcome how = record->outcome();
+    if (how == host::Outcome::running || how == host::Outcome::done) throw;
+    mark_donated(arguments);
+    record->rethrow();
+  }
+  mark_donated(arguments);
+  const bool ended = record->finish(complete);
+  std::vector<pjrt::Buffer> buffers;
+  for (PJRT_Buffer* b : out) buffers.emplace_back(executable->api(), b);
+  if (ended && record->outcome() != host::Outcome::done) record->rethrow();
+  for (std::size_t r = 0; r < results.size(); ++r) {
+    const Sharding& sharding = partitioned_->result_shardings()[r];
+    const Type part = sharding.part_type(module.results[r]);
+    std::vector<std::shared_ptr<DeviceValue>> parts;
+    for (std::int64_t position = 0; position < sharding.mesh().size(); ++position) {
+      const auto partition = static_cast<std::size_t>(partition_of(sharding.mesh(), position, module.devices));
+      const Lane& lane = *lanes[partition];
+      parts.push_back(std::make_shared<DeviceValue>(part, std::move(buffers[partition * results.size() + r]), lane.index, lane.device,
+                                                    ended ? nullptr : record));
+      parts.back()->after = pending;
+    }
+    auto value = std::make_shared<ShardedValue>(module.results[r], sharding, std::move(parts), ended ? nullptr : record);
+    value->after = pending;
+    results[r] = Access::make(std::move(value));
+  }
+}
+
+}  // namespace postern::run

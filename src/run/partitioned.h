@@ -1,0 +1,32 @@
+// Programs that XLA cuts for several devices: compiled for each set of lanes that they run on.
+#pragma once
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "lower/lowering.h"
+#include "pjrt/executable.h"
+#include "run/runtime.h"
+
+namespace postern::run {
+
+class PartitionedCode {
+ public:
+  /// Compiles for the devices themselves. Throws CompileError.
+  explicit PartitionedCode(const Module& module);
+  const pjrt::Executable& main() const { return main_; }
+  const pjrt::Executable& on(const LaneGroup& group);
+  /// As the module asks, or as XLA chose.
+  const std::vector<Sharding>& result_shardings() const { return results_; }
+
+ private:
+  pjrt::Executable compiled(const LaneGroup& group) const;
+
+  std::string text_;
+  pjrt::Executable main_;
+  std::vector<Sharding> results_;
+  std::mutex guard_;
+  std::map<int, pjrt::Executable> spare_;  // by first lane
+};
+
+}  // namespace postern::run

@@ -1,0 +1,243 @@
+// Spreading arrays over devices and gathering them.
+#include "run/sharded.h"
+
+#include <postern/shard.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/check.h"
+#include "run/run_record.h"
+#include "trace/trace.h"
+
+namespace postern {
+
+using detail::Access;
+using detail::Value;
+
+Tensor constrained(const Tensor& x, const Sharding& sharding);  // defined in ops/, where traces are written
+
+namespace run {
+
+namespace {
+
+std::atomic<bool> anything_placed{false};  // until then no run looks for it
+thread_local int default_device = 0;
+
+Type type_of(const std::vector<IndexRange>& range, DType dtype) {
+  Type out{dtype, {}};
+  for (const IndexRange& r : range) out.dims.push_back(r.end - r.begin);
+  return out;
+}
+
+/// Copies between a whole array and one of its parts, both row-major: runs of elements that lie together in both.
+void copy_part(const Dims& whole, const std::vector<IndexRange>& range, std::size_t width, std::byte* in_whole, std::byte* part,
+               bool to_part) {
+  std::size_t last = range.size(), run = width;  // axes from `last` on are copied at once
+  while (last > 0) {
+    --last;
+    run *= static_cast<std::size_t>(range[last].end - range[last].begin);
+    if (range[last].end - range[last].begin != whole[last]) break;
+  }
+  std::int64_t count = 1;
+  for (std::size_t i = 0; i < last; ++i) count *= range[i].end - range[i].begin;
+  if (run == 0) return;
+  for (std::int64_t c = 0; c < count; ++c) {
+    std::int64_t rest = c;
+    std::size_t offset = 0, step = width;
+    for (std::size_t i = range.size(); i-- > 0;) {
+      std::int64_t index = range[i].begin;
+      if (i < last) {
+        index += rest % (range[i].end - range[i].begin);
+        rest /= range[i].end - range[i].begin;
+      }
+      offset += step * static_cast<std::size_t>(index);
+      step *= static_cast<std::size_t>(whole[i]);
+    }
+    std::byte* const there = in_whole + offset;
+    std::memcpy(to_part ? part : there, to_part ? there : part, run);
+    part += run;
+  }
+}
+
+const ShardedValue* sharded(const Tensor& tensor) {
+  const Value* v = Access::value(tensor);
+  return v && v->kind == Value::Kind::sharded ? static_cast<const ShardedValue*>(v) : nullptr;
+}
+
+std::shared_ptr<DeviceValue> placed_on(const Type& type, pjrt::Buffer buffer, const Lane& lane) {
+  return std::make_shared<DeviceValue>(type, std::move(buffer), lane.index, lane.device, nullptr);
+}
+
+}  // namespace
+
+ShardedValue::ShardedValue(Type t, Sharding s, std::vector<std::shared_ptr<DeviceValue>> p, std::shared_ptr<RunRecord> r)
+    : ComputedValue(Kind::sharded, std::move(t), std::move(r)), sharding(std::move(s)), parts(std::move(p)) {}
+
+const Sharding* sharding_of(const Tensor& tensor) {
+  const ShardedValue* v = sharded(tensor);
+  return v ? &v->sharding : nullptr;
+}
+
+void await(const ShardedValue& value) {
+  await(value, [&] {
+    for (const auto& part : value.parts) part->buffer.ready().await();
+  });
+}
+
+void gather(const ShardedValue& value, void* to) {
+  await(value);
+  const Dims& whole = value.type.dims;
+  std::vector<std::vector<IndexRange>> seen;
+  for (std::size_t i = 0; i < value.parts.size(); ++i) {
+    const auto range = value.sharding.part(whole, static_cast<std::int64_t>(i));
+    if (std::ranges::find(seen, range) != seen.end()) continue;
+    seen.push_back(range);
+    const std::shared_ptr<void> bytes = detail::aligned_bytes(value.parts[i]->type.byte_size());
+    copy_out(*value.parts[i], bytes.get());
+    copy_part(whole, range, byte_width(value.type.dtype), static_cast<std::byte*>(to), static_cast<std::byte*>(bytes.get()), false);
+  }
+}
+
+std::shared_ptr<const ShardedValue> spread(const Tensor& tensor, const Sharding& sharding, std::span<Lane* const> lanes) {
+  const std::shared_ptr<const Value>& pointer = Access::pointer(tensor);
+  const Type& type = tensor.type();
+  sharding.part_type(type);
+  const ShardedValue* from = sharded(tensor);
+  const bool same = from && (from->sharding == sharding || (from->sharding.is_replicated() && sharding.is_replicated() &&
+                                                            from->sharding.mesh().devices() == sharding.mesh().devices()));
+  auto here = [&](std::size_t i) { return from->parts[i]->lane == lanes[i]->index; };
+  if (same) {
+    bool all_here = true;
+    for (std::size_t i = 0; i < lanes.size(); ++i) all_here = all_here && here(i);
+    if (all_here) return std::static_pointer_cast<const ShardedValue>(pointer);
+  }
+  std::vector<std::shared_ptr<DeviceValue>> parts;
+  if (same) {
+    await(*from);
+    for (std::size_t i = 0; i < lanes.size(); ++i)
+      parts.push_back(here(i) ? from->parts[i]
+                              : placed_on(from->parts[i]->type, view_on(*from->parts[i], from->parts[i], *lanes[i]), *lanes[i]));
+  } else if (pointer->kind == Value::Kind::device && sharding.is_replicated()) {
+    const auto& value = static_cast<const DeviceValue&>(*pointer);
+    for (Lane* lane : lanes) parts.push_back(placed_on(type, view_on(value, pointer, *lane), *lane));
+  } else {
+    const std::shared_ptr<const void> bytes = host_bytes(tensor, "a tensor that is spread over devices");
+    for (std::size_t i = 0; i < lanes.size(); ++i) {
+      const auto range = sharding.part(type.dims, static_cast<std::int64_t>(i));
+      const Type part = type_of(range, type.dtype);
+      if (part.dims == type.dims) {
+        parts.push_back(placed_on(part, send(part, bytes.get(), bytes, *lanes[i]), *lanes[i]));
+        continue;
+      }
+      const std::shared_ptr<void> piece = detail::aligned_bytes(part.byte_size());
+      copy_part(type.dims, range, byte_width(type.dtype), static_cast<std::byte*>(const_cast<void*>(bytes.get())),
+                static_cast<std::byte*>(piece.get()), true);
+      parts.push_back(placed_on(part, send(part, piece.get(), piece, *lanes[i]), *lanes[i]));
+    }
+  }
+  return std::make_shared<const ShardedValue>(type, sharding, std::move(parts), nullptr);
+}
+
+std::vector<int> devices_of(std::span<const Mesh> meshes) {
+  std::vector<int> devices;
+  for (const Mesh& mesh : meshes) {
+    std::vector<int> these = mesh.devices();
+    std::ranges::sort(these);
+    check(devices.empty() || devices == these, "a program runs on one set of devices: {} has others than {}", to_string(mesh),
+          to_string(meshes[0]));
+    devices = std::move(these);
+  }
+  const int have = Runtime::get().device_count();
+  check(devices.empty() || devices.back() < have, "{} needs device {}, there {} {} (POSTERN_CPU_DEVICES, Config::cpu_devices)",
+        meshes.empty() ? "" : to_string(meshes[0]), devices.empty() ? 0 : devices.back(), have == 1 ? "is only" : "are", have);
+  return devices;
+}
+
+int device_for(std::span<const Tensor* const> tensors) {
+  if (!anything_placed.load(std::memory_order_relaxed)) [[likely]]
+    return 0;
+  int device = -1;
+  for (const Tensor* t : tensors) {
+    const Value* v = Access::value(*t);
+    if (!v || v->kind != Value::Kind::device) continue;
+    const auto& d = static_cast<const DeviceValue&>(*v);
+    if (!d.placed || d.device == device) continue;
+    check(device < 0, "arguments were put on devices {} and {}; a program runs on one, see device_put", device, d.device);
+    device = d.device;
+  }
+  return device < 0 ? default_device : device;
+}
+
+}  // namespace run
+
+namespace {
+
+void check_device(int device) {
+  const int have = run::Runtime::get().device_count();
+  check(device >= 0 && device < have, "device {} is not one of the {} of devices()", device, have);
+}
+
+}  // namespace
+
+namespace detail {
+
+Tensor put(const Tensor& x, int device, const Place& place) {
+  PlaceScope at(place);
+  check(x.has_value(), "device_put: the Tensor is empty, it was never given a value");
+  check(!x.is_traced() && !Trace::current(),
+        "device_put: a program is being traced, which runs on one set of devices; put its arguments there");
+  check_device(device);
+  run::anything_placed = true;
+  const run::Lane& lane = run::Runtime::get().lane(device);
+  const std::shared_ptr<const Value>& pointer = Access::pointer(x);
+  std::shared_ptr<run::DeviceValue> value;
+  if (pointer->kind == Value::Kind::device) {
+    const auto& from = static_cast<const run::DeviceValue&>(*pointer);
+    if (from.placed && from.lane == lane.index) return x;
+    value = run::placed_on(x.type(), run::view_on(from, pointer, lane), lane);
+  } else {
+    const std::shared_ptr<const void> bytes = run::host_bytes(x, "device_put");
+    value = run::placed_on(x.type(), run::send(x.type(), bytes.get(), bytes, lane), lane);
+  }
+  value->placed = true;
+  return Access::make(std::move(value));
+}
+
+Tensor put(const Tensor& x, const Sharding& sharding, const Place& place) {
+  PlaceScope at(place);
+  check(x.has_value(), "device_put: the Tensor is empty, it was never given a value");
+  sharding.part_type(x.type());
+  if (Trace::current()) return constrained(x, sharding);
+  run::devices_of(std::span(&sharding.mesh(), 1));
+  std::vector<run::Lane*> lanes;
+  for (const int d : sharding.mesh().devices()) lanes.push_back(&run::Runtime::get().lane(d));
+  return Access::make(run::spread(x, sharding, lanes));
+}
+
+}  // namespace detail
+
+std::optional<Sharding> sharding_of(const Tensor& x) {
+  const Sharding* s = run::sharding_of(x);
+  return s ? std::optional<Sharding>(*s) : std::nullopt;
+}
+
+std::vector<Shard> shards_of(const Tensor& x) {
+  check(x.has_value() && !x.is_traced(), "shards_of: the tensor has no data");
+  const run::ShardedValue* v = run::sharded(x);
+  if (!v) return {{x.device(), Sharding(Mesh({{"device", 1}}, {x.device()}), P()).part(x.dims(), 0), x}};
+  std::vector<Shard> out;
+  for (std::size_t i = 0; i < v->parts.size(); ++i)
+    out.push_back({v->sharding.mesh().devices()[i], v->sharding.part(x.dims(), static_cast<std::int64_t>(i)), Access::make(v->parts[i])});
+  return out;
+}
+
+DeviceScope::DeviceScope(int device, Place place) : outer_(run::default_device) {
+  PlaceScope at(place);
+  check_device(device);
+  run::anything_placed = true;
+  run::default_device = device;
+}
+DeviceScope::~DeviceScope() { run::default_device = outer_; }
+
+}  // namespace postern

@@ -1,0 +1,338 @@
+// Meshes, shardings, arrays over several devices, programs that XLA cuts.
+#include "devices_test.h"
+
+#include <cmath>
+#include <random>
+
+namespace postern::test {
+namespace {
+
+using Devices = EightDevices;
+
+TEST_F(Devices, MeshesAndSpecsSayWhatIsWrong) {
+  expect_error<TypeError>([] { Mesh({{"x", 0}}); }, {"axis 'x'", "got 0"});
+  expect_error<TypeError>([] { Mesh({{"x", 2}, {"x", 2}}); }, {"axis 'x'", "twice"});
+  expect_error<TypeError>([] { Mesh({{"x", 2}}, {0, 1, 2}); }, {"2 devices", "3 were given"});
+  expect_error<TypeError>([] { Mesh({{"x", 2}}, {1, 1}); }, {"device 1", "twice"});
+  const Mesh mesh({{"x", 2}, {"y", 4}});
+  EXPECT_EQ(to_string(mesh), "mesh(x=2, y=4)");
+  EXPECT_EQ(to_string(Mesh({{"x", 2}}, {4, 2})), "mesh(x=2; devices 4,2)");
+  EXPECT_EQ(mesh.coordinates(6), (std::vector<std::int64_t>{1, 2}));
+  EXPECT_TRUE(mesh.coordinates(8).empty());
+  EXPECT_EQ(to_string(P("x", std::nullopt, AxisNames{"y", "z"})), "P(x, none, (y, z))");
+  expect_error<TypeError>([&] { Sharding(mesh, P("z")); }, {"mesh(x=2, y=4)", "no axis 'z'"});
+  expect_error<TypeError>([&] { Sharding(mesh, P("x", "x")); }, {"'x' cuts two axes"});
+  expect_error<TypeError>([&] { Sharding(mesh, P("x", "y")).part_type(type<float>({4})); }, {"names 2 axes", "f32[4]"});
+  expect_error<TypeError>([&] { device_put(counting({6}), Sharding(mesh, P("y"))); }, {"f32[6]", "4 parts", "divide 6", "devices_test.cc"});
+  expect_error<TypeError>([] { device_put(Tensor(1.0f), Sharding(Mesh({{"x", 2}}, {0, 99}), P())); }, {"device 99", "there are 8"});
+  expect_error<TypeError>([] { device_put(Tensor(1.0f), 8); }, {"device 8", "8 of devices()"});
+}
+
+TEST_F(Devices, PartsAndDrawings) {
+  RecordProperty("covers", "DEV-16");
+  const Mesh mesh({{"x", 2}, {"y", 2}});
+  const Sharding s(mesh, P(std::nullopt, AxisNames{"y", "x"}));
+  EXPECT_EQ(to_string(s.part_type(type<float>({3, 8}))), "f32[3,2]");
+  EXPECT_EQ(s.part({3, 8}, 2), (std::vector<IndexRange>{{0, 3}, {2, 4}}));  // x=1, y=0: piece 0 * 2 + 1
+  EXPECT_EQ(draw(Sharding(Mesh({{"d", 2}}), P("d")), {8, 8}), "+---+\n| 0 |\n+---+\n| 1 |\n+---+\n");
+  EXPECT_EQ(draw(Sharding(mesh, P(std::nullopt, "y")), {8, 8}), "+-----+-----+\n| 0,2 | 1,3 |\n+-----+-----+\n");
+}
+
+TEST_F(Devices, ArraysComeBackAsTheyWent) {
+  std::mt19937 random(7);
+  const Mesh mesh({{"x", 2}, {"y", 2}, {"z", 2}}, {5, 1, 0, 4, 7, 6, 2, 3});
+  const std::vector<std::string> names = {"x", "y", "z"};
+  for (int trial = 0; trial < 60; ++trial) {
+    std::vector<std::vector<std::string>> parts(1 + random() % 3);
+    for (const std::string& name : names)
+      if (const std::size_t to = random() % (parts.size() + 1); to < parts.size())
+        parts[to].insert(random() % 2 ? parts[to].begin() : parts[to].end(), name);
+    Dims dims;
+    for (const auto& p : parts) dims.push_back(static_cast<std::int64_t>((1 + random() % 3) << p.size()));
+    if (random() % 2) dims.push_back(3);
+    const Sharding s(mesh, P(parts));
+    const Tensor x = counting(dims), y = device_put(x, s);
+    SCOPED_TRACE(to_string(s) + " " + to_string(x.type()));
+    EXPECT_EQ(y.to_vector<float>(), x.to_vector<float>());
+    ASSERT_TRUE(sharding_of(y));
+    EXPECT_EQ(*sharding_of(y), s);
+    for (const Shard& shard : shards_of(y)) {
+      EXPECT_EQ(shard.data.device(), shard.device);
+      Tensor want = x;
+      for (std::size_t a = 0; a < shard.range.size(); ++a)
+        want = slice_axis(want, static_cast<std::int64_t>(a), shard.range[a].begin, shard.range[a].end);
+      EXPECT_EQ(shard.data.to_vector<float>(), want.to_vector<float>());
+    }
+    const Sharding other(mesh, P("z"));
+    if (dims[0] % 2 == 0) {
+      EXPECT_EQ(device_put(y, other).to_vector<float>(), x.to_vector<float>()) << "spread anew";
+    }
+    EXPECT_EQ((y + 1.0f).to_vector<float>(), (x + 1.0f).to_vector<float>()) << "an operation at once";
+  }
+}
+
+TEST_F(Devices, EveryDTypeCanBeSpread) {
+  const Sharding s(Mesh({{"d", 4}}), P("d"));
+  for (const DType dtype :
+       {DType::pred, DType::s4, DType::u4, DType::s8, DType::s64, DType::f16, DType::bf16, DType::f64, DType::c64, DType::f8e5m2}) {
+    const Tensor x = convert(iota<std::int32_t>(8), dtype), y = device_put(x, s);
+    EXPECT_EQ(convert(y, DType::f32).to_vector<float>(), convert(x, DType::f32).to_vector<float>()) << to_string(dtype);
+  }
+}
+
+TEST_F(Devices, AJittedFunctionKeepsTheCut) {
+  const Mesh mesh({{"x", 4}});
+  const Tensor x = counting({8, 6}), w = counting({6, 5});
+  const Tensor cut = device_put(x, Sharding(mesh, P("x")));
+  const auto f = jit([](Tensor a, Tensor b) { return std::pair{tanh(a) * 2.0f, matmul(a, b)}; });
+  const auto [y, z] = f(cut, w);
+  const auto [y1, z1] = f(x, w);
+  EXPECT_FALSE(sharding_of(y1)) << "the same function on one device";
+  expect_near(y, y1), expect_near(z, z1);
+  ASSERT_TRUE(sharding_of(y) && sharding_of(z));
+  EXPECT_EQ(to_string(sharding_of(y)->spec()), "P(x)");
+  EXPECT_EQ(to_string(sharding_of(z)->spec()), "P(x)");
+  const Tensor columns = f(device_put(x, Sharding(mesh, P())), device_put(counting({6, 8}), Sharding(mesh, P(std::nullopt, "x")))).second;
+  EXPECT_EQ(to_string(sharding_of(columns)->spec()), "P(none, x)");
+  expect_near(columns, matmul(x, counting({6, 8})));
+}
+
+TEST_F(Devices, AskedForShardings) {
+  const Mesh mesh({{"x", 2}, {"y", 2}});
+  const Sharding rows(mesh, P("x")), columns(mesh, P(std::nullopt, "y")), tiles(mesh, P("x", "y")), all(mesh, P());
+  const auto f = jit(
+      [](Tensor a, Tensor b) {
+        return std::pair{a + b, sum(a)};
+      },
+      {.in_shardings = {rows, columns}, .out_shardings = {tiles, all}});
+  const Tensor x = counting({4, 4});
+  const auto [y, s] = f(x, x);
+  EXPECT_EQ(*sharding_of(y), tiles);
+  EXPECT_EQ(*sharding_of(s), all);
+  expect_near(y, x + x);
+  EXPECT_EQ(s.item<float>(), 120);
+  const auto g = jit([&](Tensor a) { return device_put(a * 2.0f, tiles) + 1.0f; });
+  EXPECT_EQ(sharding_of(g(x))->spec(), tiles.spec());
+  EXPECT_TRUE(has(g.lower(x).stablehlo(), "Sharding"));
+  expect_near(g(x), x * 2.0f + 1.0f);
+  expect_near(grad([&](Tensor a) { return sum(jit([&](Tensor b) { return device_put(b * b, rows); })(a)); })(x), x * 2.0f);
+  expect_error<TypeError>(
+      [&] {
+        jit([](Tensor a) { return a; }, {.in_shardings = {rows, rows}})(x);
+      },
+      {"in_shardings", "2 entries", "1 arguments"});
+  expect_error<TypeError>([&] { f(counting({3, 4}), counting({3, 4})); }, {"f32[3,4]", "divide 3"});
+}
+
+TEST_F(Devices, ProgramsRunOnOneSetOfDevices) {
+  const Tensor a = device_put(counting({4}), Sharding(Mesh({{"x", 2}}, {0, 1}), P("x")));
+  const Tensor b = device_put(counting({4}), Sharding(Mesh({{"x", 2}}, {2, 3}), P("x")));
+  const auto add = jit([](Tensor x, Tensor y) { return x + y; });
+  expect_error<TypeError>([&] { add(a, b); }, {"one set of devices", "devices 2,3"});
+  const Tensor sum = add(b, b);
+  EXPECT_EQ(shards_of(sum)[0].device, 2);
+  EXPECT_EQ(sum.to_vector<float>(), (Floats{0, 2, 4, 6}));
+}
+
+TEST_F(Devices, OneDeviceOfSeveral) {
+  const Tensor x = device_put(counting({4}), 3), y = device_put(counting({4}), 5);
+  EXPECT_EQ(x.device(), 3);
+  const auto f = jit([](Tensor a) { return a * 2.0f; });
+  EXPECT_EQ(f(x).device(), 3);
+  EXPECT_EQ(f(f(y)).device(), 5);
+  EXPECT_EQ((f(x) + 1.0f).device(), 3);
+  EXPECT_EQ(f(x).to_vector<float>(), (Floats{0, 2, 4, 6}));
+  expect_error<TypeError>([&] { jit([](Tensor a, Tensor b) { return a + b; })(x, y); }, {"devices 3 and 5"});
+  EXPECT_EQ(device_put(x, 5).to_vector<float>(), x.to_vector<float>());
+  EXPECT_EQ((device_put(x, 5) + y).device(), 5);
+  expect_error<TypeError>([&] { jit([](Tensor a) { return device_put(a, 1); })(x); }, {"being traced"});
+  int device = -1;
+  const auto g = jit([&](Tensor a) { return tap(a, [&](const TapInfo& info, AnyView) { device = info.device; }) + 1.0f; });
+  EXPECT_EQ(g(x).device(), 3);
+  EXPECT_EQ(device, 3) << "what the tap is told";
+  {
+    const DeviceScope scope(2);
+    EXPECT_EQ(f(counting({4})).device(), 2);
+    EXPECT_EQ(f(x).device(), 3) << "what was put somewhere stays there";
+    g(Tensor(1.0f)).block_until_ready();
+    EXPECT_EQ(device, 2);
+  }
+  EXPECT_EQ(f(counting({4})).device(), 0);
+}
+
+/// A random elementwise program with a reduction and a product.
+Tensor random_program(unsigned seed, Tensor x) {
+  std::mt19937 random(seed);
+  for (int i = 0; i < 6; ++i) switch (random() % 7) {
+      case 0: x = sin(x); break;
+      case 1: x = x + mean(x, {.axes = Dims{0}, .keep_dims = true}); break;
+      case 2:
+        x = matmul(x, transpose(x)) * 0.1f;
+        x = tanh(x);
+        break;
+      case 3: x = where(x > 0.0f, x, x * 0.5f); break;
+      case 4: x = transpose(x); break;
+      case 5: x = concatenate({slice_axis(x, 0, 4, 8), slice_axis(x, 0, 0, 4)}, 0); break;
+      default: x = softmax(x);
+    }
+  return x;
+}
+
+TEST_F(Devices, CutProgramsComputeTheSame) {
+  for (const std::int64_t n : {1, 2, 4, 8}) {
+    const Mesh mesh({{"d", n}});
+    for (unsigned seed = 0; seed < 6; ++seed) {
+      SCOPED_TRACE(fmt::format("{} devices, seed {}", n, seed));
+      const Tensor x = sin(counting({8, 8}));
+      const auto f = [seed](Tensor a) { return random_program(seed, a); };
+      expect_near(jit(f)(device_put(x, Sharding(mesh, P("d")))), jit(f)(x), 1e-4f);
+      const auto g = grad([&](Tensor a) { return sum(f(a) * a); });
+      expect_near(jit(g)(device_put(x, Sharding(mesh, P(std::nullopt, "d")))), jit(g)(x), 1e-3f);
+    }
+  }
+}
+
+TEST_F(Devices, DonatedPartsAreGone) {
+  const Sharding s(Mesh({{"d", 4}}), P("d"));
+  const auto f = jit([](Tensor x) { return x + 1.0f; }, {.donate = {0}});
+  const Tensor x = device_put(counting({8}), s);
+  EXPECT_EQ(f(x).to_vector<float>().back(), 8);
+  expect_error<TypeError>([&] { x.to_vector<float>(); }, {"donated"});
+}
+
+// --- calls and taps ---------------------------------------------------------------------------------------------------------------------
+
+TEST_F(Devices, ACallInACutProgramSeesTheWholeOnce) {
+  RecordProperty("covers", "DEV-02 DEV-03 ORDER-07");
+  const Sharding s(Mesh({{"d", 4}}), P("d"));
+  std::atomic<int> calls{0}, device{-1};
+  auto program = [&](int on, Effect effect) {
+    return jit(
+        [&, on, effect](Tensor x) {
+          return call(
+                     {.name = "whole", .effect = effect, .device = on}, x.type(),
+                     [&](const CallInfo& info, View<const float> in, View<float> out) {
+                       ++calls;
+                       device = info.device;
+                       for (std::int64_t i = 0; i < in.size(); ++i) out[i] = in[i] + static_cast<float>(i);
+                     },
+                     x) *
+                 1.0f;
+        },
+        {.out_shardings = {s}});
+  };
+  for (const Effect effect : {Effect::pure, Effect::unordered, Effect::ordered})
+    for (const int on : {-1, 0, 3}) {
+      calls = 0;
+      const Tensor y = program(on, effect)(device_put(counting({8}), s));
+      EXPECT_EQ(y.to_vector<float>(), (Floats{0, 2, 4, 6, 8, 10, 12, 14}));
+      EXPECT_EQ(calls, 1);
+      EXPECT_EQ(device, std::max(on, 0));
+      EXPECT_EQ(*sharding_of(y), s);
+    }
+  expect_error<TypeError>([&] { program(7, Effect::pure)(device_put(counting({8}), s)); }, {"device 7", "0, 1, 2, 3"});
+  // Taps, prints and hooks too; in order with each other.
+  std::string seen;
+  const auto f = jit([&](Tensor x) {
+    x = tap({.name = "first"}, x * 2.0f, [&](View<const float> v) { seen += "a" + std::to_string(v.size()); });
+    x = hook("h", x, [&](View<const float>) { seen += "b"; });
+    return tap({.name = "last"}, x + 1.0f, [&](View<const float>) { seen += "c"; });
+  });
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(f(device_put(counting({8}), s)).to_vector<float>()[7], 15);
+  std::string want;
+  for (int i = 0; i < 20; ++i) want += "a8bc";
+  EXPECT_EQ(seen, want);
+}
+
+TEST_F(Devices, LoopsAndBranchesOfACutProgramCall) {
+  const Sharding s(Mesh({{"d", 4}}), P("d"));
+  std::atomic<int> calls{0};
+  const auto f = jit([&](Tensor x) {
+    return while_loop([](Tensor v) { return sum(v) < 1000.0f; },
+                      [&](Tensor v) {
+                        return call(
+                            {.effect = Effect::ordered}, v.type(),
+                            [&](View<const float> in, View<float> out) {
+                              ++calls;
+                              for (std::int64_t i = 0; i < in.size(); ++i) out[i] = in[i] * 2;
+                            },
+                            v);
+                      },
+                      x);
+  });
+  const Tensor y = f(device_put(counting({8}), s));
+  EXPECT_EQ(y.to_vector<float>()[1], 64);  // 28 * 2^6 = 1792
+  EXPECT_EQ(calls, 6);
+  const auto g = jit([&](Tensor x) {
+    return cond(
+        sum(x) > 0.0f, [&](Tensor v) { return tap(v * 3.0f, [&](View<const float>) { ++calls; }); }, [](Tensor v) { return v; }, x);
+  });
+  calls = 0;
+  EXPECT_EQ(g(device_put(counting({8}), s)).to_vector<float>()[1], 3);
+  EXPECT_EQ(g(device_put(-counting({8}), s)).to_vector<float>()[1], -1);
+  EXPECT_EQ(calls, 1);
+}
+
+TEST_F(Devices, PartitionedFiresOnceForEachPart) {
+  RecordProperty("covers", "DEV-05 DEV-08 PRINT-11");
+  const Mesh mesh({{"d", 2}});
+  const Sharding s(mesh, P("d"));
+  std::mutex guard;
+  std::map<int, std::pair<IndexRange, Floats>> seen;
+  int replicated = 0;
+  const auto f = jit([&](Tensor x) {
+    x = tap({.partitioned = s}, x * 1.0f, [&](const TapInfo& info, View<const float> v) {
+      std::scoped_lock lock(guard);
+      seen.emplace(info.device, std::pair{info.part[0], Floats(v.begin(), v.end())});
+    });
+    x = tap({.partitioned = Sharding(mesh, P())}, x, [&](View<const float>) { ++replicated; });
+    return call(
+        {.partitioned = s}, x.type(),
+        [](const CallInfo& info, View<const float> in, View<float> out) {
+          for (std::int64_t i = 0; i < in.size(); ++i) out[i] = in[i] + static_cast<float>(100 * info.part[0].begin);
+        },
+        x);
+  });
+  const Tensor y = f(device_put(counting({8}), s));
+  EXPECT_EQ(y.to_vector<float>(), (Floats{0, 1, 2, 3, 404, 405, 406, 407}));
+  EXPECT_EQ(seen.size(), 2u);
+  EXPECT_EQ(seen[0], (std::pair{IndexRange{0, 4}, Floats{0, 1, 2, 3}}));
+  EXPECT_EQ(seen[1], (std::pair{IndexRange{4, 8}, Floats{4, 5, 6, 7}}));
+  EXPECT_EQ(replicated, 1);
+  std::vector<std::string> lines;
+  const auto p = jit([&](Tensor x) {
+    print_value({.partitioned = s,
+                 .log =
+                     [&](const PrintRecord& r) {
+                       std::scoped_lock lock(guard);
+                       lines.push_back(r.text);
+                     }},
+                x * 1.0f);
+    return x;
+  });
+  p(device_put(counting({8}), s)).block_until_ready();
+  barrier();
+  EXPECT_EQ(lines.size(), 2u);
+  const std::string optimized = p.compile(device_put(counting({8}), s)).optimized();
+  EXPECT_FALSE(has(optimized, "all-gather"));
+}
+
+TEST_F(Devices, ProgramsOnTwoDevicesRunAtTheSameTime) {
+  RecordProperty("covers", "DEV-13");
+  // Each function waits until the other has begun: if the devices took turns, neither would end.
+  std::atomic<int> begun{0};
+  const auto f = jit([&](Tensor x) {
+    return call(
+        {.effect = Effect::unordered}, x.type(),
+        [&](float) -> float {
+          ++begun;
+          return wait_until([&] { return begun == 2; }) ? 1.0f : 0.0f;
+        },
+        x);
+  });
+  auto one = f.start(device_put(Tensor(1.0f), 1)), two = f.start(device_put(Tensor(1.0f), 2));
+  EXPECT_EQ(one.result().item<float>() + two.result().item<float>(), 2);
+}
+
+}  // namespace
+}  // namespace postern::test

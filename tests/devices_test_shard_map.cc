@@ -1,0 +1,467 @@
+// shard_map and pmap: collectives, derivatives, batches, calls and taps of each device, and runs that fail.
+#include "devices_test.h"
+
+#include <cmath>
+#include <random>
+
+namespace postern::test {
+namespace {
+
+using DevicesShardMap = EightDevices;
+
+const P rows("d"), none;
+
+TEST_F(DevicesShardMap, Collectives) {
+  for (const int n : {1, 2, 4, 8}) {
+    SCOPED_TRACE(n);
+    const Mesh mesh({{"d", n}});
+    const Tensor x = counting({n, 3});
+    auto run = [&](auto f, P out = rows) { return jit(shard_map(f, mesh, {.in = {rows}, .out = {out}}))(x); };
+    expect_near(run([](Tensor v) { return psum(v, "d"); }, none), sum(x, {.axes = Dims{0}, .keep_dims = true}));
+    expect_near(run([](Tensor v) { return pmean(v, "d"); }, none), mean(x, {.axes = Dims{0}, .keep_dims = true}));
+    expect_near(run([](Tensor v) { return pmax(v, "d"); }, none), max(x, {.axes = Dims{0}, .keep_dims = true}));
+    expect_near(run([](Tensor v) { return pmin(v, "d"); }, none), min(x, {.axes = Dims{0}, .keep_dims = true}));
+    expect_near(run([](Tensor v) { return all_gather(v, "d", 0, true); }, none), x);
+    expect_near(run([](Tensor v) { return all_gather(squeeze(v, {0}), "d", 1); }, none), transpose(x));
+    expect_near(run([&](Tensor v) {
+                  return reduce_scatter(broadcast_to(v, {n, 3}), "d", 0, true);
+                }),
+                broadcast_to(sum(x, {.axes = Dims{0}, .keep_dims = true}), {n, 3}));
+    expect_near(run([](Tensor v) { return v + convert(axis_index("d"), DType::f32) * 100.0f; }),
+                x + reshape(iota<float>(n), {n, 1}) * 100.0f);
+    std::vector<std::pair<int, int>> next;
+    for (int i = 0; i + 1 < n; ++i) next.emplace_back(i, i + 1);
+    Floats shifted(static_cast<std::size_t>(3 * n));
+    for (std::size_t i = 3; i < shifted.size(); ++i) shifted[i] = static_cast<float>(i) - 3;
+    EXPECT_EQ(run([&](Tensor v) { return ppermute(v, "d", next); }).to_vector<float>(), shifted);
+    const Tensor square = counting({n, n});
+    expect_near(
+        jit(shard_map([](Tensor v) { return all_to_all(v, "d", 1, 0); }, mesh, {.in = {rows}, .out = {P(std::nullopt, "d")}}))(square),
+        square);
+    EXPECT_EQ(run([](Tensor v) { return v * static_cast<float>(axis_size("d")); }).to_vector<float>().back(),
+              static_cast<float>(n * (3 * n - 1)));
+  }
+}
+
+TEST_F(DevicesShardMap, SeveralMeshAxesAndContainers) {
+  const Mesh mesh({{"x", 2}, {"y", 4}});
+  const Tensor a = counting({4, 8});
+  auto f = [](Tensor v, std::vector<Tensor> more) {
+    return std::tuple{psum(v, "x"), psum(v, {"x", "y"}), more[0] + convert(axis_index({"x", "y"}), DType::f32), axis_index("y")};
+  };
+  const auto [by_x, all, index, last] = jit(shard_map(
+      [&](Tensor v, std::vector<Tensor> m) {
+        auto [p, q, r, s] = f(v, m);
+        return std::tuple{p, q, r, reshape(s, {1, 1})};
+      },
+      mesh, {.in = {P("x", "y"), {P()}}, .out = {P(std::nullopt, "y"), P(), P(AxisNames{"x", "y"}), P("x", "y")}}))(
+      a, std::vector{Tensor(counting({1}))});
+  expect_near(by_x, slice_axis(a, 0, 0, 2) + slice_axis(a, 0, 2, 4));
+  const Tensor half = slice_axis(a, 0, 0, 2) + slice_axis(a, 0, 2, 4);
+  expect_near(all, slice_axis(half, 1, 0, 2) + slice_axis(half, 1, 2, 4) + slice_axis(half, 1, 4, 6) + slice_axis(half, 1, 6, 8));
+  expect_near(index, iota<float>(8));
+  EXPECT_EQ(last.to_vector<std::int32_t>(), (std::vector<std::int32_t>{0, 1, 2, 3, 0, 1, 2, 3}));
+  // Devices in another order, and not the first ones.
+  const Mesh other({{"d", 4}}, {6, 2, 7, 3});
+  const Tensor y = shard_map([](Tensor v) { return v + convert(axis_index("d"), DType::f32) * 10.0f; }, other,
+                             {.in = {rows}, .out = {rows}})(iota<float>(4));
+  EXPECT_EQ(y.to_vector<float>(), (Floats{0, 11, 22, 33}));
+  EXPECT_EQ(shards_of(y)[1].device, 2);
+}
+
+/// A function of the whole that says what the one of parts must compute.
+struct Pair {
+  std::function<Tensor(Tensor)> parts, whole;
+  P out;
+};
+
+std::vector<Pair> pairs(int n) {
+  auto total = [](Tensor x) { return sum(x, {.axes = Dims{0}, .keep_dims = true}); };
+  return {
+      {[](Tensor x) { return sin(x) * 2.0f; }, [](Tensor x) { return sin(x) * 2.0f; }, rows},
+      {[](Tensor x) { return psum(x * x, "d"); }, [=](Tensor x) { return total(x * x); }, none},
+      {[](Tensor x) { return x * pmean(x, "d"); }, [=](Tensor x) { return x * total(x) / static_cast<float>(x.dims()[0]); }, rows},
+      {[](Tensor x) { return all_gather(sin(x), "d", 0, true) * 3.0f; }, [](Tensor x) { return sin(x) * 3.0f; }, none},
+      {[](Tensor x) { return x * pmax(x, "d"); }, [](Tensor x) { return x * max(x, {.axes = Dims{0}, .keep_dims = true}); }, rows},
+      {[n](Tensor x) {
+         return reduce_scatter(matmul(ones(type<float>({n, 1})), x * x), "d", 0, true);
+       },
+       [=](Tensor x) { return broadcast_to(total(x * x), x.dims()); }, rows},
+      {[n](Tensor x) {
+         std::vector<std::pair<int, int>> ring;
+         for (int i = 0; i < n; ++i) ring.emplace_back(i, (i + 1) % n);
+         return ppermute(x * x, "d", ring);
+       },
+       [](Tensor x) { return roll(x * x, 1, 0); }, rows},
+      {[](Tensor x) {
+         return scan([](Tensor c, Tensor i) { return std::pair{c + psum(c * i, "d"), c}; }, x, iota<float>(3)).first;
+       },
+       [=](Tensor x) {
+         return scan([=](Tensor c, Tensor i) { return std::pair{c + total(c * i), c}; }, x, iota<float>(3)).first;
+       },
+       rows},
+      {[](Tensor x) { return checkpoint([](Tensor v) { return sin(psum(sin(v), "d")); })(x); },
+       [=](Tensor x) { return sin(total(sin(x))); }, none},
+  };
+}
+
+TEST_F(DevicesShardMap, ValuesDerivativesAndBatchesAreThoseOfTheWhole) {
+  for (const int n : {1, 2, 4, 8}) {
+    const Mesh mesh({{"d", n}});
+    const Tensor x = sin(counting({n, 3}) + 0.3f), dx = cos(counting({n, 3}));
+    int number = 0;
+    for (const Pair& p : pairs(n)) {
+      SCOPED_TRACE(fmt::format("{} devices, function {}", n, number++));
+      const auto f = shard_map(p.parts, mesh, {.in = {rows}, .out = {p.out}});
+      expect_near(f(x), p.whole(x));
+      expect_near(jit(f)(device_put(x, Sharding(mesh, rows))), p.whole(x));
+      const auto [y, dy] = jit([&](Tensor a, Tensor da) { return jvp(f, std::tuple{a}, std::tuple{da}); })(x, dx);
+      const auto [y1, dy1] = jvp(p.whole, std::tuple{x}, std::tuple{dx});
+      expect_near(y, y1), expect_near(dy, dy1, 1e-4f);
+      auto loss = [&](auto g) { return [=](Tensor a) { return sum(g(a) * cos(g(a))); }; };
+      expect_near(jit(grad(loss(f)))(x), grad(loss(p.whole))(x), 1e-4f);
+      expect_near(jit(grad([&](Tensor a) { return sum(sin(grad(loss(f))(a))); }))(x),
+                  grad([&](Tensor a) { return sum(sin(grad(loss(p.whole))(a))); })(x), 1e-3f);
+      const Tensor batch = stack({x, dx, x * dx}, 1);
+      expect_near(jit(vmap(f, {.in_axes = 1, .out_axes = 1}))(batch), vmap(p.whole, {.in_axes = 1, .out_axes = 1})(batch), 1e-4f);
+      expect_near(jit(vmap(grad(loss(f)), {.in_axes = 1}))(batch), vmap(grad(loss(p.whole)), {.in_axes = 1})(batch), 1e-4f);
+    }
+  }
+}
+
+TEST_F(DevicesShardMap, WhatAFunctionCapturesEveryDeviceSees) {
+  const Mesh mesh({{"d", 4}});
+  const Tensor x = counting({4, 2}), w = counting({2, 2});
+  const auto f = jit([&](Tensor a, Tensor b) {
+    return shard_map([&](Tensor v) { return matmul(v, b) + w; }, mesh, {.in = {rows}, .out = {rows}})(expand_dims(a, 1));
+  });
+  const Tensor want = expand_dims(matmul(x, w), 1) + w;
+  expect_near(f(x, w), want);
+  const auto loss = [&](Tensor b) { return sum(sin(f(x, b))); };
+  expect_near(grad(loss)(w), grad([&](Tensor b) { return sum(sin(expand_dims(matmul(x, b), 1) + w)); })(w));
+}
+
+TEST_F(DevicesShardMap, Pmap) {
+  RecordProperty("covers", "DEV-01 DEV-09");
+  const auto f = pmap([](Tensor x) {
+    return call(
+        {.effect = Effect::unordered}, x.type(), [](const CallInfo& info, float v) { return 3 * v + static_cast<float>(info.device) * 0; },
+        x * 2.0f);
+  });
+  EXPECT_EQ(f(iota<float>(2)).to_vector<float>(), (Floats{0, 6}));
+  const Tensor x = tensor<float>({0, 1, 2, 10, 11, 12}, {2, 3});
+  const auto g = [](Tensor v) {
+    return call(
+        {.vmap = VmapMethod::sequential}, v.type(), [](float a) { return 2 * a; }, v);
+  };
+  const auto doubled = [&](Tensor v) {
+    return custom_jvp(g, [&](auto p, auto t) { return std::pair{g(std::get<0>(p)), std::get<0>(t) * 2.0f}; })(v);
+  };
+  EXPECT_EQ(jit(pmap(vmap(doubled)))(x).to_vector<float>(), (Floats{0, 2, 4, 20, 22, 24}));
+  EXPECT_EQ(jit(vmap(pmap(doubled), {.in_axes = 1, .out_axes = 1}))(x).to_vector<float>(), (Floats{0, 2, 4, 20, 22, 24}));
+  const auto dy = jvp(jit(pmap(vmap(doubled))), std::tuple{x}, std::tuple{ones(type<float>({2, 3})) * 0.1f}).second;
+  EXPECT_NEAR(dy.to_vector<float>()[4], 0.2f, 1e-6f);
+  EXPECT_EQ(pmap([](Tensor v) { return v / psum(v, "devices"); })(tensor<float>({1, 3})).to_vector<float>(), (Floats{0.25f, 0.75f}));
+  expect_error<TypeError>([&] { f(Tensor(1.0f)); }, {"pmap", "first axis"});
+  expect_error<TypeError>([&] { f(iota<float>(9)); }, {"device 8"});
+}
+
+TEST_F(DevicesShardMap, EachDeviceCallsAndShowsItsOwn) {
+  RecordProperty("covers", "DEV-06 DEV-08 ORDER-07");
+  const Mesh mesh({{"x", 2}, {"y", 2}}, {1, 3, 0, 2});
+  std::mutex guard;
+  std::map<int, std::string> seen;
+  std::map<int, std::vector<std::int64_t>> places;
+  auto note = [&](const char* what) {
+    return [&, what](const TapInfo& info, View<const float> v) {
+      std::scoped_lock lock(guard);
+      seen[info.device] += what + std::to_string(static_cast<int>(v[0]));
+      places[info.device].assign(info.coordinates.begin(), info.coordinates.end());
+    };
+  };
+  for (const TapMode mode : {TapMode::sync, TapMode::async}) {
+    seen.clear();
+    const auto f = jit(shard_map(
+        [&](Tensor v) {
+          v = tap({.mode = mode}, v * 1.0f, note("a"));
+          v = call(
+              {.effect = Effect::ordered}, v.type(), [](View<const float> in, View<float> out) { out[0] = in[0] + 10; }, v);
+          v = fori_loop(
+              0, 3, [&](Tensor, Tensor c) { return tap({.mode = mode}, c + 1.0f, note("b")); }, v);
+          return psum(v, {"x", "y"});
+        },
+        mesh, {.in = {P(AxisNames{"x", "y"})}, .out = {P()}}));
+    for (int i = 0; i < 10; ++i) EXPECT_EQ(f(iota<float>(4)).item<float>(), 6 + 40 + 12);
+    barrier();
+    ASSERT_EQ(seen.size(), 4u);
+    for (int position = 0; position < 4; ++position) {
+      std::string want;
+      for (int i = 0; i < 10; ++i) want += fmt::format("a{}b{}b{}b{}", position, position + 11, position + 12, position + 13);
+      const int device = mesh.devices()[static_cast<std::size_t>(position)];
+      EXPECT_EQ(seen[device], want) << "device " << device;
+      EXPECT_EQ(places[device], (std::vector<std::int64_t>{position / 2, position % 2}));
+    }
+  }
+}
+
+TEST_F(DevicesShardMap, ASlowDeviceHoldsUpNoOther) {
+  RecordProperty("covers", "DEV-12");
+  // Device 0's function returns when the others have finished their ten.
+  std::atomic<int> others{0};
+  std::atomic<bool> in_time{false};
+  const Mesh mesh({{"d", 4}});
+  const auto f = jit(shard_map(
+      [&](Tensor v) {
+        return fori_loop(
+            0, 10,
+            [&](Tensor i, Tensor c) {
+              return tap({}, c + convert(i, DType::f32) * 0.0f, [&](const TapInfo& info, View<const float>) {
+                if (info.device != 0)
+                  ++others;
+                else if (!in_time)
+                  in_time = wait_until([&] { return others == 30; });
+              });
+            },
+            v);
+      },
+      mesh, {.in = {rows}, .out = {rows}}));
+  f(iota<float>(4)).block_until_ready();
+  EXPECT_TRUE(in_time);
+}
+
+TEST_F(DevicesShardMap, BlocksRunOnParts) {
+  const Mesh mesh({{"d", 4}});
+  const Tensor a = matmul(counting({8, 3, 3}) * 0.01f, transpose(counting({8, 3, 3}) * 0.01f, {0, 2, 1})) + eye<float>(3);
+  const auto f = jit(shard_map([](Tensor v) { return linalg::cholesky(v); }, mesh, {.in = {rows}, .out = {rows}}));
+  expect_near(f(a), linalg::cholesky(a), 1e-4f);
+  EXPECT_EQ(shards_of(f(a))[3].device, 3);
+}
+
+TEST_F(DevicesShardMap, WhatIsRefused) {
+  const Mesh mesh({{"d", 4}});
+  const Tensor x = iota<float>(8);
+  expect_error<TypeError>([&] { psum(x, "d"); }, {"psum", "no mesh axis 'd'", "shard_map", "devices_test_shard_map.cc"});
+  auto map = [&](auto f, ShardMapOptions o = {.in = {rows}, .out = {rows}}) { return [=] { shard_map(f, mesh, o)(iota<float>(8)); }; };
+  expect_error<TypeError>(map([](Tensor v) { return psum(v, "e"); }), {"mesh(d=4)", "no axis 'e'"});
+  expect_error<TypeError>(map([](Tensor v) { return reduce_scatter(v, "d"); }), {"f32[2]", "4 devices", "tiled"});
+  expect_error<TypeError>(map([](Tensor v) { return reduce_scatter(v, "d", 0, true); }), {"f32[2]", "divisible", "4 devices"});
+  expect_error<TypeError>(map([](Tensor v) { return ppermute(v, "d", {{0, 4}}); }), {"(0, 4)", "4 devices"});
+  expect_error<TypeError>(map([](Tensor v) { return ppermute(v, "d", {{0, 1}, {2, 1}}); }), {"(2, 1)", "twice"});
+  expect_error<TypeError>(map([](Tensor v) { return sum(v); }), {"P(d)", "names 1 axes", "f32[]"});
+  expect_error<TypeError>(map([](Tensor v) { return v; }, {.in = {P("e")}, .out = {rows}}), {"no axis 'e'"});
+  expect_error<TypeError>(map([](Tensor v) { return v; }, {.in = {rows, rows}, .out = {rows}}), {"shard_map: in", "2 specs"});
+  expect_error<TypeError>([&] { shard_map([](Tensor v) { return v; }, mesh, {.in = {rows}, .out = {rows}})(iota<float>(6)); },
+                          {"f32[6]", "4 parts"});
+  expect_error<TypeError>(map([&](Tensor v) { return shard_map([](Tensor w) { return w; }, mesh, {.in = {rows}, .out = {rows}})(v); }),
+                          {"inside shard_map"});
+  expect_error<TypeError>(map([&](Tensor v) {
+                            return call(
+                                {.device = 1}, v.type(), [](View<const float>, View<float>) {}, v);
+                          }),
+                          {"option", "device", "no meaning"});
+  expect_error<TypeError>(map([&](Tensor v) { return device_put(v, Sharding(mesh, P())); }), {"device_put", "shard_map"});
+  expect_error<TypeError>(
+      [&] {
+        shard_map([](Tensor v) { return v; }, Mesh({{"d", 16}}), {.in = {rows}, .out = {rows}})(iota<float>(16));
+      },
+      {"device 15", "there are 8"});
+}
+
+// --- failures
+// -----------------------------------------------------------------------------------------------------------------------------
+
+TEST_F(DevicesShardMap, AFailureOnOneDeviceEndsAll) {
+  RecordProperty("covers", "DEV-11");
+  for (const int n : {2, 4, 8}) {
+    const Mesh mesh({{"d", n}});
+    std::set<int> bad;
+    const auto f = jit(shard_map(
+        [&](Tensor v) {
+          v = call(
+              {.name = "part"}, v.type(),
+              [&](const CallInfo& info, View<const float> in, View<float> out) {
+                if (bad.count(info.device)) throw std::runtime_error("no luck");
+                out[0] = in[0];
+              },
+              v);
+          return psum(all_gather(v, "d", 0, true), "d");
+        },
+        mesh, {.in = {rows}, .out = {none}}));
+    for (int round = 0; round < 10; ++round) {
+      bad = {n - 1};
+      const auto e = error_of<CallbackError>([&] { f(iota<float>(n)).block_until_ready(); });
+      ASSERT_TRUE(e);
+      EXPECT_EQ(e->device(), n - 1);
+      EXPECT_TRUE(has(e->what(), "no luck") && has(e->what(), fmt::format("device {}", n - 1))) << e->what();
+      bad.clear();
+      EXPECT_EQ(f(iota<float>(n)).to_vector<float>().back(), static_cast<float>(n * (n - 1)));
+    }
+    bad = {0, 1};
+    const auto e = error_of<CallbackError>([&] { f(iota<float>(n)).block_until_ready(); });
+    ASSERT_TRUE(e);
+    EXPECT_LE(e->device(), 1) << "one of the two, the other counted if it came to it";
+  }
+}
+
+TEST_F(DevicesShardMap, TwoThatFailAtOnceAreOneError) {
+  RecordProperty("covers", "DEV-11");
+  std::atomic<int> arrived{0};
+  const auto f = jit(shard_map(
+      [&](Tensor v) {
+        v = call(
+            {.name = "part"}, v.type(),
+            [&](const CallInfo& info, View<const float>, View<float>) {
+              if (info.device < 1) return;
+              ++arrived;
+              wait_until([&] { return arrived >= 2; });
+              throw std::runtime_error(fmt::format("bad {}", info.device));
+            },
+            v);
+        return psum(v, "d");
+      },
+      Mesh({{"d", 3}}), {.in = {rows}, .out = {none}}));
+  const auto e = error_of<CallbackError>([&] { f(iota<float>(3)).block_until_ready(); });
+  ASSERT_TRUE(e);
+  EXPECT_EQ(e->device(), 1) << "the lowest";
+  EXPECT_EQ(e->count(), 2u);
+  ASSERT_EQ(e->others().size(), 1u);
+  EXPECT_TRUE(has(e->others()[0], "bad 2")) << e->others()[0];
+}
+
+TEST_F(DevicesShardMap, LoopsThatWaitForTheHostEnd) {
+  for (const bool meets : {false, true}) {
+    int steps = 0;
+    const auto f = jit(shard_map(
+        [&](Tensor v) {
+          return while_loop([](Tensor c) { return sum(c) < 100.0f; },
+                            [&](Tensor c) {
+                              Tensor next = call(
+                                  {.name = "step"}, c.type(),
+                                  [&](const CallInfo& info, View<const float> in, View<float> out) {
+                                    if (info.device == 1 && ++steps == 5) throw std::runtime_error("stuck");
+                                    out[0] = in[0] + 0.001f;  // too slow to end by itself
+                                  },
+                                  c);
+                              return meets ? pmax(next, "d") : next;
+                            },
+                            v);
+        },
+        Mesh({{"d", 4}}), {.in = {rows}, .out = {rows}}));
+    const auto e = error_of<CallbackError>([&] { f(iota<float>(4)).block_until_ready(); });
+    ASSERT_TRUE(e);
+    EXPECT_EQ(e->device(), 1);
+    EXPECT_TRUE(has(e->what(), "stuck"));
+  }
+}
+
+TEST_F(DevicesShardMap, LimitsNonsenseAndCancelling) {
+  const Mesh mesh({{"d", 4}});
+  std::atomic<bool> go{false};
+  auto with = [&](auto fn, std::chrono::nanoseconds timeout) {
+    return jit(shard_map([&, fn, timeout](Tensor v) { return psum(call({.name = "part", .timeout = timeout}, v.type(), fn, v), "d"); },
+                         mesh, {.in = {rows}, .out = {none}}));
+  };
+  const auto late = error_of<TimeoutError>([&] {
+    with(
+        [&](const CallInfo& info, View<const float>, View<float>) {
+          if (info.device == 2) wait_until([&] { return go.load(); });
+        },
+        50ms)(iota<float>(4))
+        .block_until_ready();
+  });
+  ASSERT_TRUE(late);
+  EXPECT_EQ(late->device(), 2);
+  go = true;
+  const auto wrong = error_of<CallbackError>([&] {
+    with(
+        [](const CallInfo& info, View<const float>) {
+          return info.device == 3 ? Floats{1, 2} : Floats{1};
+        },
+        0ns)(iota<float>(4))
+        .block_until_ready();
+  });
+  ASSERT_TRUE(wrong);
+  EXPECT_EQ(wrong->code(), ErrorCode::bad_result);
+  EXPECT_EQ(wrong->device(), 3);
+  std::atomic<int> inside{0};
+  const auto f = with(
+      [&](const CallInfo& info, View<const float>, View<float>) {
+        ++inside;
+        wait_until([&] { return info.stop.stop_requested(); });
+      },
+      0ns);
+  auto run = f.start(iota<float>(4));
+  ASSERT_TRUE(wait_until([&] { return inside > 0; }));
+  run.cancel();
+  expect_error<CallbackError>([&] { run.result(); }, {"cancelled"}, ErrorCode::cancelled);
+  barrier();
+}
+
+TEST_F(DevicesShardMap, AThousandRunsWithFailures) {
+  RecordProperty("covers", "DEV-11");
+  const int n = 4, steps = 6;
+  std::atomic<int> bad_device{-1}, bad_step{-1}, kind{0};
+  std::array<std::atomic<int>, 4> step{};
+  const auto f = jit(shard_map(
+      [&](Tensor v) {
+        return fori_loop(
+            0, steps,
+            [&](Tensor, Tensor c) {
+              c = call(
+                  {.name = "step", .effect = Effect::ordered}, c.type(),
+                  [&](const CallInfo& info, View<const float> in) -> Floats {
+                    const int here = step[static_cast<std::size_t>(info.device)]++;
+                    if (info.device == bad_device && here == bad_step) {
+                      if (kind == 0) throw std::runtime_error("bad step");
+                      if (kind == 1) throw 7;
+                      if (kind == 2) return {1, 2, 3};
+                    }
+                    return {in[0] + 1};
+                  },
+                  c);
+              return psum(c, "d") / static_cast<float>(n);
+            },
+            v);
+      },
+      Mesh({{"d", n}}), {.in = {rows}, .out = {none}}));
+  std::mt19937 random(3);
+  for (int i = 0; i < 1000; ++i) {
+    for (auto& s : step) s = 0;
+    const bool fails = random() % 4 != 0;
+    bad_device = fails ? static_cast<int>(random() % 4) : -1, bad_step = static_cast<int>(random() % steps),
+    kind = static_cast<int>(random() % 3);
+    if (!fails) {
+      ASSERT_EQ(f(iota<float>(n)).item<float>(), 7.5f);
+      continue;
+    }
+    const auto e = error_of<CallbackError>([&] { f(iota<float>(n)).block_until_ready(); });
+    ASSERT_TRUE(e) << "run " << i;
+    ASSERT_EQ(e->device(), bad_device) << e->what();
+    ASSERT_EQ(e->code(), kind == 2 ? ErrorCode::bad_result : ErrorCode::threw);
+  }
+}
+
+TEST_F(DevicesShardMap, EveryDevicesFunctionRunsPrograms) {
+  RecordProperty("covers", "REENTRY-07");
+  const Mesh mesh({{"d", 4}});
+  const auto heavy = jit([](Tensor x) { return sum(sin(x) * cos(x)); });
+  const auto sharded = jit(shard_map([](Tensor v) { return psum(sum(v * 2.0f), "d"); }, mesh, {.in = {rows}, .out = {none}}));
+  const Tensor large = counting({1 << 16}) * 1e-4f;
+  const float want = heavy(large).item<float>();
+  const auto f = jit(shard_map(
+      [&](Tensor v) {
+        v = call(
+            v.type(),
+            [&](View<const float> in, View<float> out) {
+              out[0] = in[0] + (heavy(Tensor::copy_of(View<const float>(in)) + large).block_until_ready(), heavy(large).item<float>()) +
+                       sharded(iota<float>(8)).item<float>();
+            },
+            v);
+        return psum(v, "d");
+      },
+      mesh, {.in = {rows}, .out = {none}}));
+  for (int i = 0; i < 20; ++i) EXPECT_NEAR(f(iota<float>(4)).item<float>(), 6 + 4 * (want + 56), 1e-2f * std::abs(want) + 1e-2f);
+}
+
+}  // namespace
+}  // namespace postern::test
