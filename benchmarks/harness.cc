@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <iostream>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <stdexcept>
@@ -100,6 +102,16 @@ void Report::add(const Line& line) {
   json["note"] = line.note;
   std::cout << json.dump() << std::endl;
   if (file_.is_open()) file_ << json.dump() << std::endl;
+}
+
+void Report::add_output_of(const std::string& command) {
+  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), pclose);
+  if (!pipe) throw std::runtime_error("cannot run " + command);
+  char line[4096];
+  while (std::fgets(line, sizeof line, pipe.get())) {
+    std::cout << line << std::flush;
+    if (file_.is_open()) file_ << line << std::flush;
+  }
 }
 
 }  // namespace bench

@@ -49,6 +49,8 @@ class Report {
   void add(const Line& line);
   /// With JAX as the peer; `benchmark` is what peers.py knows it by.
   void add_jax(const Line& ours, const std::string& benchmark) { add(jax_.beside(ours, benchmark)); }
+  /// The lines that a command prints.
+  void add_output_of(const std::string& command);
   std::optional<Side> jax_side(const std::string& program, const std::string& plugin = "") { return jax_.side(program, plugin); }
 
  private:
@@ -74,6 +76,7 @@ struct Benchmark {
   const char* name;
   const char* what;
   void (*run)(Report& report);
+  int devices = 1;  // that the process must have
 };
 
 void call_loop(Report&);
@@ -87,6 +90,9 @@ void step(Report&);
 void grad_trace(Report&);
 void vmap_call(Report&);
 void linalg(Report&);
+void shards(Report&);
+void failure(Report&);
+void staged(Report&);
 void attention(Report&);
 void block_tax(Report&);
 void tap_sync(Report&);

@@ -1,5 +1,6 @@
 // postern_bench [NAME...] [--json FILE]: measures, one JSON object a line.
 #include <CLI/CLI.hpp>
+#include <cstdlib>
 #include <exception>
 #include <iostream>
 #include <iterator>
@@ -26,6 +27,9 @@ constexpr bench::Benchmark benchmarks[] = {
     {"step", "training steps of small networks", bench::step},
     {"grad_trace", "tracing gradients of long programs", bench::grad_trace},
     {"vmap_call", "a call for each of 1,000 elements", bench::vmap_call},
+    {"shards", "a tap and a call on each of 1 to 8 devices", bench::shards, 8},
+    {"failure", "from an exception on one device to the error at the caller", bench::failure, 8},
+    {"staged", "what stages add, and their memory", bench::staged},
     {"soak", "resident memory over 1e7 calls and 1e5 executions", bench::soak},
 };
 
@@ -52,7 +56,13 @@ int main(int count, char** arguments) try {
   }
   bench::Report report(bench::Jax(python, POSTERN_BENCH_FOLDER), file);
   for (const auto& b : benchmarks)
-    if (names.empty() || std::ranges::find(names, b.name) != names.end()) b.run(report);
+    if (names.empty() || std::ranges::find(names, b.name) != names.end()) {
+      const char* set = std::getenv("POSTERN_CPU_DEVICES");
+      if (b.devices == 1 || (set && std::atoi(set) >= b.devices))
+        b.run(report);
+      else  // in a process of its own, so that the others have one device
+        report.add_output_of("POSTERN_CPU_DEVICES=" + std::to_string(b.devices) + " '" + arguments[0] + "' " + b.name);
+    }
   return 0;
 } catch (const std::exception& e) {
   std::cerr << "bench: " << e.what() << '\n';

@@ -149,6 +149,7 @@ TEST(TapAsync, ShowsASnapshot) {
 }
 
 TEST(TapAsync, FailuresWaitForBarrier) {
+  RecordProperty("covers", "ERR-11");
   int delivered = 0;
   auto f = jit([&](Tensor x) {
     return fori_loop(

@@ -7,11 +7,13 @@
 #include <limits>
 #include <memory>
 #include <numeric>
+#include <thread>
 
 #include "block/lapack.h"
 #include "block/layout.h"
 #include "block/registry.h"
 #include "core/check.h"
+#include "host/executor.h"
 
 namespace postern::blocks {
 
@@ -81,6 +83,25 @@ std::unique_ptr<T[]> scratch(std::size_t n) {
   return std::make_unique_for_overwrite<T[]>(n);
 }
 
+/// Calls run(first, last) for parts of the batch, on all cores when it is worth their while: LAPACK itself uses one for small matrices. The
+/// failure of the lowest part is thrown.
+template <class Run>
+void over_batch(std::int64_t count, std::size_t elements, Run run) {
+  constexpr std::size_t worth = 16384;  // elements for each core
+  const std::int64_t cores = std::min<std::int64_t>(count, std::max(1u, std::thread::hardware_concurrency()));
+  if (cores < 2 || static_cast<std::size_t>(count) * elements < worth * static_cast<std::size_t>(cores)) return run(0, count);
+  std::vector<std::exception_ptr> failures(static_cast<std::size_t>(cores));
+  host::parallel_for(cores, [&](std::int64_t part) {
+    try {
+      run(count * part / cores, count * (part + 1) / cores);
+    } catch (...) {
+      failures[static_cast<std::size_t>(part)] = std::current_exception();
+    }
+  });
+  for (const std::exception_ptr& failure : failures)
+    if (failure) std::rethrow_exception(failure);
+}
+
 /// Row by row, for a matrix so small that calling LAPACK is most of the work. Whether it is positive definite.
 template <class T>
 bool small_cholesky(const T* a, T* l, std::size_t n) {
@@ -148,28 +169,30 @@ void lu(In in, Out out) {
   constexpr std::size_t small = 64;
   const Int m = extent(in[0], 2), n = extent(in[0], 1), k = std::min(m, n);
   const auto rows = static_cast<std::size_t>(m), columns = static_cast<std::size_t>(n), size = rows * columns;
-  const auto work = scratch<T>(size);
-  for (std::int64_t b = 0; b < count(in[0]); ++b) {
-    const auto at = static_cast<std::size_t>(b);
-    Int* pivots = data<Int>(out[1]) + at * static_cast<std::size_t>(k);
-    Int* order = data<Int>(out[2]) + at * static_cast<std::size_t>(m);
-    std::iota(order, order + m, 0);
-    if (k == 0) continue;
-    const T* a = data<T>(in[0]) + at * size;
-    T* factors = data<T>(out[0]) + at * size;
-    // A zero pivot is left in u.
-    if (rows <= small && columns <= small) {
-      small_lu(std::copy_n(a, size, factors) - size, rows, columns, pivots);
-    } else {
-      layout::transposed(a, work.get(), rows, columns, columns);
-      lapack::getrf(m, n, work.get(), pivots);
-      layout::transposed(work.get(), factors, columns, rows, rows);
+  over_batch(count(in[0]), size, [&](std::int64_t first, std::int64_t last) {
+    const auto work = scratch<T>(size);
+    for (std::int64_t b = first; b < last; ++b) {
+      const auto at = static_cast<std::size_t>(b);
+      Int* pivots = data<Int>(out[1]) + at * static_cast<std::size_t>(k);
+      Int* order = data<Int>(out[2]) + at * static_cast<std::size_t>(m);
+      std::iota(order, order + m, 0);
+      if (k == 0) continue;
+      const T* a = data<T>(in[0]) + at * size;
+      T* factors = data<T>(out[0]) + at * size;
+      // A zero pivot is left in u.
+      if (rows <= small && columns <= small) {
+        small_lu(std::copy_n(a, size, factors) - size, rows, columns, pivots);
+      } else {
+        layout::transposed(a, work.get(), rows, columns, columns);
+        lapack::getrf(m, n, work.get(), pivots);
+        layout::transposed(work.get(), factors, columns, rows, rows);
+      }
+      for (Int i = 0; i < k; ++i) {
+        pivots[i] = std::clamp<Int>(pivots[i] - 1, 0, m - 1);
+        std::swap(order[i], order[pivots[i]]);
+      }
     }
-    for (Int i = 0; i < k; ++i) {
-      pivots[i] = std::clamp<Int>(pivots[i] - 1, 0, m - 1);
-      std::swap(order[i], order[pivots[i]]);
-    }
-  }
+  });
 }
 
 template <class T>
@@ -177,40 +200,45 @@ void qr(const linalg::Qr& c, In in, Out out) {
   const Int m = extent(in[0], 2), n = extent(in[0], 1), k = std::min(m, n), width = c.full ? m : k;
   const auto rows = static_cast<std::size_t>(m), columns = static_cast<std::size_t>(n), kept = static_cast<std::size_t>(width);
   const std::size_t size = step(in[0]), q_size = step(out[0]), r_size = step(out[1]);
-  // Column-major: first a, then reflectors below r, then q.
-  const auto work = scratch<T>(rows * std::max(columns, kept));
-  const auto tau = scratch<T>(static_cast<std::size_t>(std::max<Int>(1, k)));
-  for (std::int64_t b = 0; b < count(in[0]); ++b) {
-    const auto at = static_cast<std::size_t>(b);
-    T* r = data<T>(out[1]) + at * r_size;
-    layout::transposed(data<T>(in[0]) + at * size, work.get(), rows, columns, columns);
-    if (k > 0) lapack::geqrf(m, n, work.get(), tau.get());
-    layout::transposed(work.get(), r, columns, kept, rows);
-    for (std::size_t i = 0; i < kept; ++i) std::fill_n(r + i * columns, std::min(i, columns), T(0));
-    if (width > 0) lapack::ungqr(m, width, k, work.get(), tau.get());
-    layout::transposed(work.get(), data<T>(out[0]) + at * q_size, kept, rows, rows);
-  }
+  over_batch(count(in[0]), size, [&](std::int64_t first, std::int64_t last) {
+    // Column-major: first a, then reflectors below r, then q.
+    const auto work = scratch<T>(rows * std::max(columns, kept));
+    const auto tau = scratch<T>(static_cast<std::size_t>(std::max<Int>(1, k)));
+    for (std::int64_t b = first; b < last; ++b) {
+      const auto at = static_cast<std::size_t>(b);
+      T* r = data<T>(out[1]) + at * r_size;
+      layout::transposed(data<T>(in[0]) + at * size, work.get(), rows, columns, columns);
+      if (k > 0) lapack::geqrf(m, n, work.get(), tau.get());
+      layout::transposed(work.get(), r, columns, kept, rows);
+      for (std::size_t i = 0; i < kept; ++i) std::fill_n(r + i * columns, std::min(i, columns), T(0));
+      if (width > 0) lapack::ungqr(m, width, k, work.get(), tau.get());
+      layout::transposed(work.get(), data<T>(out[0]) + at * q_size, kept, rows, rows);
+    }
+  });
 }
 
 template <class T>
 void eigh(const linalg::Eigh& c, In in, Out out) {
   const Int n = extent(in[0], 1);
   const std::size_t size = step(in[0]), width = static_cast<std::size_t>(n);
-  const auto work = scratch<T>(c.vectors ? 0 : size);
-  for (std::int64_t b = 0; b < count(in[0]) && n > 0; ++b) {
-    const auto at = static_cast<std::size_t>(b);
-    const T* a = data<T>(in[0]) + at * size;
-    Real<T>* w = data<Real<T>>(out[0]) + at * width;
-    T* v = c.vectors ? data<T>(out[1]) + at * size : work.get();
-    layout::hermitian_lower(a, v, width);
-    if (finite(a, size) && lapack::heevd<T>(c.vectors ? 'V' : 'N', 'L', n, v, w) == 0) {
-      if (c.vectors) layout::make_row_major(v, width, false);
-      continue;
+  if (n == 0) return;
+  over_batch(count(in[0]), size, [&](std::int64_t first, std::int64_t last) {
+    const auto work = scratch<T>(c.vectors ? 0 : size);
+    for (std::int64_t b = first; b < last; ++b) {
+      const auto at = static_cast<std::size_t>(b);
+      const T* a = data<T>(in[0]) + at * size;
+      Real<T>* w = data<Real<T>>(out[0]) + at * width;
+      T* v = c.vectors ? data<T>(out[1]) + at * size : work.get();
+      layout::hermitian_lower(a, v, width);
+      if (finite(a, size) && lapack::heevd<T>(c.vectors ? 'V' : 'N', 'L', n, v, w) == 0) {
+        if (c.vectors) layout::make_row_major(v, width, false);
+        continue;
+      }
+      if (c.failure == linalg::Failure::error) failed("eigh", b, "has no decomposition: it did not converge, or is not finite");
+      std::fill_n(w, width, nan_of<T>());
+      fill_nan(v, size);
     }
-    if (c.failure == linalg::Failure::error) failed("eigh", b, "has no decomposition: it did not converge, or is not finite");
-    std::fill_n(w, width, nan_of<T>());
-    fill_nan(v, size);
-  }
+  });
 }
 
 template <class T>
@@ -218,7 +246,6 @@ void svd(const linalg::Svd& c, In in, Out out) {
   const Int m = extent(in[0], 2), n = extent(in[0], 1), k = std::min(m, n);
   const std::size_t size = step(in[0]);
   const AnyMutableView& s_view = out[c.vectors ? 1 : 0];
-  const auto work = scratch<T>(size);
   const Int m_kept = c.full ? m : k, n_kept = c.full ? n : k;
   const std::size_t u_size = static_cast<std::size_t>(m) * static_cast<std::size_t>(m_kept),
                     v_size = static_cast<std::size_t>(n) * static_cast<std::size_t>(n_kept);
@@ -226,23 +253,26 @@ void svd(const linalg::Svd& c, In in, Out out) {
     for (Int i = 0; i < rows; ++i)
       for (Int j = 0; j < columns; ++j) to[i * columns + j] = T(i == j ? 1 : 0);
   };
-  for (std::int64_t b = 0; b < count(in[0]); ++b) {
-    const auto at = static_cast<std::size_t>(b);
-    T* u = c.vectors ? data<T>(out[0]) + at * u_size : nullptr;
-    T* vh = c.vectors ? data<T>(out[2]) + at * v_size : nullptr;
-    if (k == 0) {
-      if (c.vectors) unit(u, m, m_kept), unit(vh, n_kept, n);
-      continue;
+  over_batch(count(in[0]), size, [&](std::int64_t first, std::int64_t last) {
+    const auto work = scratch<T>(size);
+    for (std::int64_t b = first; b < last; ++b) {
+      const auto at = static_cast<std::size_t>(b);
+      T* u = c.vectors ? data<T>(out[0]) + at * u_size : nullptr;
+      T* vh = c.vectors ? data<T>(out[2]) + at * v_size : nullptr;
+      if (k == 0) {
+        if (c.vectors) unit(u, m, m_kept), unit(vh, n_kept, n);
+        continue;
+      }
+      Real<T>* s = data<Real<T>>(s_view) + at * static_cast<std::size_t>(k);
+      std::copy_n(data<T>(in[0]) + at * size, size, work.get());
+      const char job = !c.vectors ? 'N' : c.full ? 'A' : 'S';
+      const bool ok = finite(work.get(), size) && lapack::gesdd<T>(job, n, m, work.get(), s, vh, n, u, m_kept) == 0;
+      if (ok) continue;
+      if (c.failure == linalg::Failure::error) failed("svd", b, "has no decomposition: it did not converge, or is not finite");
+      std::fill_n(s, k, nan_of<T>());
+      if (c.vectors) fill_nan(u, u_size), fill_nan(vh, v_size);
     }
-    Real<T>* s = data<Real<T>>(s_view) + at * static_cast<std::size_t>(k);
-    std::copy_n(data<T>(in[0]) + at * size, size, work.get());
-    const char job = !c.vectors ? 'N' : c.full ? 'A' : 'S';
-    const bool ok = finite(work.get(), size) && lapack::gesdd<T>(job, n, m, work.get(), s, vh, n, u, m_kept) == 0;
-    if (ok) continue;
-    if (c.failure == linalg::Failure::error) failed("svd", b, "has no decomposition: it did not converge, or is not finite");
-    std::fill_n(s, k, nan_of<T>());
-    if (c.vectors) fill_nan(u, u_size), fill_nan(vh, v_size);
-  }
+  });
 }
 
 template <class T>

@@ -1,0 +1,149 @@
+// Several devices and staged programs: what calls and taps cost on each device, how fast a failure is at the caller, what a stage adds.
+#include <postern/postern.h>
+
+#include <array>
+#include <ctime>
+#include <stdexcept>
+#include <string>
+#include <thread>
+
+#include "harness.h"
+
+namespace bench {
+
+namespace pn = postern;
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+namespace {
+
+double milliseconds_since(Clock::time_point start) { return std::chrono::duration<double, std::milli>(Clock::now() - start).count(); }
+
+double processor_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+/// One device's part: a loop that taps and calls in each step.
+pn::Tensor calling_loop(pn::Tensor x, std::int64_t steps) {
+  return pn::fori_loop(
+      0, steps,
+      [](pn::Tensor, pn::Tensor v) {
+        v = pn::tap(v + 1.0f, [](pn::AnyView) {});
+        return pn::call(
+            {.effect = pn::Effect::unordered}, v.type(), [](pn::View<const float> in, pn::View<float> out) { out[0] = in[0]; }, v);
+      },
+      x);
+}
+
+template <class F>
+auto on_each(int devices, F f) {
+  return pn::jit(pn::shard_map(f, pn::Mesh({{"d", devices}}), {.in = {pn::P("d")}, .out = {pn::P("d")}}));
+}
+
+}  // namespace
+
+void shards(Report& report) {
+  constexpr std::int64_t steps = 20'000;
+  // Virtual devices share the cores, so processor time is compared.
+  auto cost = [&](const auto& f, const pn::Tensor& x, int devices) {
+    f(x).block_until_ready();
+    std::vector<double> took;
+    for (int round = 0; round < 15; ++round) {
+      const double start = processor_seconds();
+      f(x).block_until_ready();
+      took.push_back(1e9 * (processor_seconds() - start) / static_cast<double>(steps * devices));
+    }
+    return median(took);
+  };
+  const double one = cost(pn::jit([](pn::Tensor x) { return calling_loop(x, steps); }), pn::zeros(pn::type<float>({1})), 1);
+  for (const int n : {1, 2, 4, 8}) {
+    const auto f = on_each(n, [](pn::Tensor x) { return calling_loop(x, steps); });
+    report.add({"shards/" + std::to_string(n), cost(f, pn::zeros(pn::type<float>({n})), n), "ns", "one device without shard_map", one,
+                "processor time of a tap and a call on each device; at most 1.5 is the aim"});
+  }
+  const auto slow = on_each(8, [](pn::Tensor x) {
+    return pn::call(
+        {.effect = pn::Effect::unordered}, x.type(), [](pn::View<const float>, pn::View<float>) { std::this_thread::sleep_for(10ms); }, x);
+  });
+  std::vector<double> took;
+  for (int round = 0; round < 10; ++round) {
+    const auto start = Clock::now();
+    slow(pn::zeros(pn::type<float>({8}))).block_until_ready();
+    took.push_back(milliseconds_since(start));
+  }
+  report.add({"shards/overlap", median(took), "ms", "", 0, "eight devices whose functions take 10 ms each; under 30 is the aim"});
+}
+
+void failure(Report& report) {
+  for (const int n : {2, 4, 8}) {
+    Clock::time_point thrown;
+    const auto f = pn::jit(pn::shard_map(
+        [&](pn::Tensor x) {
+          return pn::psum(pn::call(
+                              x.type(),
+                              [&](const pn::CallInfo& info, pn::View<const float>, pn::View<float>) {
+                                if (info.device != 1) return;
+                                thrown = Clock::now();
+                                throw std::runtime_error("bad part");
+                              },
+                              x),
+                          "d");
+        },
+        pn::Mesh({{"d", n}}), {.in = {pn::P("d")}, .out = {pn::P()}}));
+    std::vector<double> took;
+    for (int round = 0; round < 200; ++round) try {
+        f(pn::zeros(pn::type<float>({n}))).block_until_ready();
+      } catch (const pn::CallbackError&) {
+        took.push_back(milliseconds_since(thrown));
+      }
+    report.add({"failure/" + std::to_string(n), median(took), "ms", "", 0,
+                "from a part's exception to the error at the caller; under 10 is the aim"});
+  }
+}
+
+void staged(Report& report) {
+  constexpr int calls = 20;
+  auto chain = [](pn::Tensor x) {
+    for (int i = 0; i < calls; ++i)
+      x = pn::call(
+          x.type(), [](pn::View<const float> in, pn::View<float> out) { std::copy(in.begin(), in.end(), out.begin()); }, x + 1.0f);
+    return x + 1.0f;
+  };
+  const auto in_stages = pn::jit(chain, {.mode = pn::Mode::staged}), whole = pn::jit(chain);
+  const auto one = pn::jit([](pn::Tensor x) { return x + 1.0f; });
+  const pn::Tensor x = pn::zeros(pn::type<float>({16})).block_until_ready();
+  in_stages(x).block_until_ready();
+  const auto ns = race({[&](std::int64_t n) {
+                          while (n-- > 0) in_stages(x).block_until_ready();
+                        },
+                        [&](std::int64_t n) {
+                          while (n-- > 0) {
+                            pn::Tensor y = x;
+                            for (int i = 0; i <= calls; ++i) (y = one(y)).block_until_ready();
+                          }
+                        }});
+  report.add({"staged", (ns[0] - ns[1]) / calls / 1e3, "us", "", 0,
+              "what a stage adds to its execution, its call included; at most 5 is the aim"});
+
+  auto large = [](pn::Tensor v) {
+    for (int i = 0; i < 4; ++i)
+      v = pn::call(
+          v.type(), [](pn::View<const float> in, pn::View<float> out) { std::copy(in.begin(), in.end(), out.begin()); }, v * 2.0f);
+    return pn::sum(v);
+  };
+  std::array<double, 2> peak{};
+  for (const bool stages : {false, true}) {
+    const auto f = pn::jit(large, {.mode = stages ? pn::Mode::staged : pn::Mode::compiled});
+    const pn::Tensor v = pn::zeros(pn::type<float>({16 << 20})).block_until_ready();
+    f(v).block_until_ready();
+    reset_peak();
+    const auto before = static_cast<double>(resident_bytes());
+    f(v).block_until_ready();
+    peak[stages] = (static_cast<double>(peak_bytes()) - before) / (1 << 20);
+  }
+  report.add({"staged/memory", peak[1], "MiB", "compiled", peak[0], "most memory of four calls of 64 MiB, above what was there"});
+}
+
+}  // namespace bench
