@@ -354,6 +354,32 @@ TEST_F(DevicesShardMap, LoopsThatWaitForTheHostEnd) {
   }
 }
 
+TEST_F(DevicesShardMap, LongLoopsAreLeftWhenADeviceFails) {
+  for (const bool meets : {false, true}) {
+    std::atomic<std::int64_t> calls{0};
+    const auto f = jit(shard_map(
+        [&](Tensor v) {
+          return fori_loop(
+              0, std::int64_t{1} << 40,
+              [&](Tensor, Tensor c) {
+                c = call(
+                    {.name = "step"}, c.type(),
+                    [&](const CallInfo& info, View<const float> in, View<float> out) {
+                      if (++calls > 100 && info.device == 2) throw std::runtime_error("enough");
+                      out[0] = in[0] + 1;
+                    },
+                    c);
+                return meets ? pmax(c, "d") : c;
+              },
+              v);
+        },
+        Mesh({{"d", 4}}), {.in = {rows}, .out = {rows}}));
+    const auto e = error_of<CallbackError>([&] { f(iota<float>(4)).block_until_ready(); });
+    ASSERT_TRUE(e);
+    EXPECT_EQ(e->device(), 2);
+  }
+}
+
 TEST_F(DevicesShardMap, LimitsNonsenseAndCancelling) {
   const Mesh mesh({{"d", 4}});
   std::atomic<bool> go{false};

@@ -8,6 +8,7 @@
 #include <postern/devices.h>
 #include <postern/dtype.h>
 #include <postern/error.h>
+#include <postern/file.h>
 #include <postern/hook.h>
 #include <postern/host.h>
 #include <postern/jit.h>

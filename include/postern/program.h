@@ -57,16 +57,18 @@ std::ostream& operator<<(std::ostream& out, const TracedProgram& program);
 /// A program as StableHLO text, ready for XLA.
 class Lowered {
  public:
-  explicit Lowered(std::shared_ptr<const Module> module, std::shared_ptr<const Program> program)
-      : module_(std::move(module)), program_(std::move(program)) {}
+  Lowered(std::shared_ptr<const Module> module, std::shared_ptr<const Program> program, std::vector<Tensor> captures)
+      : module_(std::move(module)), program_(std::move(program)), captures_(std::move(captures)) {}
   const std::string& stablehlo() const;
   std::vector<Type> outputs() const;
   const std::shared_ptr<const Module>& internal() const { return module_; }
+  const std::vector<Tensor>& captures() const { return captures_; }  // values of the program's last inputs
   TracedProgram program() const { return TracedProgram(program_); }
 
  private:
   std::shared_ptr<const Module> module_;
   std::shared_ptr<const Program> program_;
+  std::vector<Tensor> captures_;
 };
 
 /// A compiled program, kept alive by this handle too.

@@ -66,6 +66,7 @@ std::string dtype_mismatch(const Callee& kernel, const Question& q) {
 
 /// Why not; empty: it accepts.
 std::string refusal(const Override& o, const Question& q) {
+  if (q.platform == no_platform) return "the program is for no platform in particular";
   if (!o.platform.empty() && o.platform != q.platform) return fmt::format("it is for {}", o.platform);
   if (o.when && !o.when(q.config.object.get(), q.operands)) return "its condition declines";
   if (o.keeps_default) return "";

@@ -12,6 +12,9 @@
 
 namespace postern::blocks {
 
+/// The platform of programs that are to run anywhere: every block takes its default.
+inline constexpr const char* no_platform = "any";
+
 struct Override : detail::ErasedOverride {
   std::uint64_t id = 0;
 };

@@ -63,6 +63,8 @@ struct SiteSpec {
   std::int64_t keep_last = 0;          // async: undelivered firings that are kept, 0: all
   std::shared_ptr<SiteCounts> counts;  // where `every` or `keep_last` needs them
 
+  bool from_file = false;  // so the program's text may not be what the site says
+
   void fields(FieldSink& sink) const;
 };
 

@@ -14,6 +14,24 @@ namespace {
 
 alignas(64) std::byte nothing[64];  // where empty arrays point
 
+/// Whether the buffers are as large as the site says, dtype by dtype.
+bool fits(XLA_FFI_CallFrame* frame, const HostSite& site) {
+  auto is = [](const XLA_FFI_Buffer* b, DType dtype, std::size_t bytes) {
+    DType has{};
+    std::size_t count = 1;
+    for (const std::int64_t d : pjrt::dims_of(b)) count *= static_cast<std::size_t>(d);
+    return pjrt::dtype_of(b, has) && has == dtype && count * byte_width(dtype) == bytes;
+  };
+  const auto operands = pjrt::operands(frame);
+  const auto results = pjrt::results(frame);
+  for (std::size_t i = 0; i < site.operands; ++i)
+    if (!is(operands[i], site.leaves[i].dtype, site.buffer_bytes[i])) return false;
+  if (site.spec->masked && !is(operands[site.operands], DType::pred, static_cast<std::size_t>(site.spec->mask_size))) return false;
+  for (std::size_t i = 0; i < site.results; ++i)
+    if (!is(results[i], site.leaves[site.operands + i].dtype, site.buffer_bytes[site.operands + i])) return false;
+  return true;
+}
+
 [[gnu::always_inline]] inline XLA_FFI_Error* enter(XLA_FFI_CallFrame* frame, RunState& run, const HostSite& site, void** buffers) {
   const auto operands = pjrt::operands(frame);
   const auto results = pjrt::results(frame);
@@ -41,6 +59,8 @@ XLA_FFI_Error* handle_call(XLA_FFI_CallFrame* frame) {
   // Ordered effects bring a token behind their operands and results.
   if (pjrt::operands(frame).size() < site.inputs || pjrt::results(frame).size() < site.results) [[unlikely]]
     return pjrt::make_error(frame, ErrorCode::internal, "postern_call: the call's buffers are not those of its site");
+  if (site.unchecked && !fits(frame, site)) [[unlikely]]
+    return pjrt::make_error(frame, ErrorCode::invalid_argument, "postern_call: the call's buffers are not those that its site declares");
   constexpr std::size_t few = 32;
   if (site.buffers <= few) [[likely]] {
     void* buffers[few];

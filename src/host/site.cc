@@ -82,6 +82,7 @@ HostSite::HostSite(SitePtr s, std::shared_ptr<const detail::HostFunction> fn) : 
     }
   }
   buffer_bytes = std::move(step);
+  unchecked = spec->from_file;
   for (const detail::LeafLayout& leaf : leaves) packed = packed || bit_width(leaf.dtype) < 8;
 }
 
@@ -121,7 +122,8 @@ void check_signature(const SiteSpec& site, const detail::HostFunction& f) {
   std::vector<Parameter> takes = f.parameters;
   const bool all_in = !takes.empty() && takes.front().kind == Kind::all_operands;
   const bool all_out = !takes.empty() && takes.back().kind == Kind::all_results;
-  const bool in_place = !f.by_value && site.kind == SiteSpec::Kind::call;
+  const bool any_site = all_in && all_out && takes.size() == 2;  // operands and results as they come
+  const bool in_place = !f.by_value && (site.kind == SiteSpec::Kind::call || any_site);
   const std::size_t wanted = (all_in ? 1 : site.operands.size()) + (in_place ? (all_out ? 1 : site.results.size()) : 0);
   check(takes.size() == wanted, "{}: the function takes {} leaves, the {} gives {} operands {}{}", who, takes.size(),
         site.kind == SiteSpec::Kind::tap ? "tap" : "call", site.operands.size(), to_string(site.operands),

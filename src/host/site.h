@@ -29,6 +29,7 @@ struct HostSite {
   bool told = false;                      // the function wants to be told of the firing
   bool direct = false;                    // the function is entered on the spot, with the call's own buffers
   bool packed = false;                    // some leaf has elements of less than a byte
+  bool unchecked = false;                 // the program is from a file: what it passes must be compared with the site
 
   std::vector<Spot> spots;
   // Elements of the batch, and by how many bytes each leaf moves on along each level (row-major over levels).

@@ -1,6 +1,7 @@
 // scan, map, and fori_loop with a known number of steps: what they are and how they run. Their derivatives are in control_scan_rules.cc.
 #include "ops/control_scan.h"
 #include "ops/reduce.h"
+#include "ops/shard_map.h"
 
 #include <postern/control.h>
 
@@ -119,6 +120,11 @@ class ScanWriter {
       for (std::int64_t u = 0; u < unroll; ++u) {
         step(counter, state);
         counter = plus(counter, one);
+      }
+      if (out_.partitioned() && calls_back(*p_.body)) {  // a run that failed on several devices leaves by itself, see while_lower
+        const Type flag{DType::pred, {}};
+        counter = out_.op("select", {goes_on(out_, has_collective(*p_.body)), counter, number(first() + rounds * unroll)},
+                          {&flag, &counter_type_, &counter_type_}, counter_type_);
       }
       std::vector<Lowering::Typed> typed{{counter, types[0]}};
       for (std::size_t i = 0; i < state.size(); ++i) typed.push_back({state[i], types_[i]});

@@ -158,6 +158,24 @@ pjrt::Buffer* on_lane(const Tensor& tensor, Lane& lane, std::shared_ptr<const vo
   return out;
 }
 
+const void* host_view(const Tensor& tensor, std::shared_ptr<const void>& keep) {
+  const std::shared_ptr<const Value>& pointer = Access::pointer(tensor);
+  if (pointer && pointer->kind == Value::Kind::device && !packed(pointer->type.dtype) && pointer->type.size() > 0) {
+    const DeviceValue& value = device_value(*pointer);
+    await(value);
+    if (value.buffer.is_on_cpu()) {
+      struct Held {
+        std::shared_ptr<const Value> value;
+        pjrt::Buffer::Hold hold;
+      };
+      if (!keep) keep = std::make_shared<const Held>(Held{pointer, value.buffer.hold()});
+      return value.buffer.data();
+    }
+  }
+  if (!keep) keep = host_bytes(tensor, "a view");
+  return keep.get();
+}
+
 std::shared_ptr<const void> host_bytes(const Tensor& tensor, const char* what) {
   const std::shared_ptr<const Value>& pointer = Access::pointer(tensor);
   check(pointer != nullptr, "{}: the Tensor is empty, it was never given a value", what);

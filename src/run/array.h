@@ -55,6 +55,9 @@ int device_for(std::span<const Tensor* const> tensors);
 /// The tensor's array on `lane`, sent there if need be. Throws TypeError for traced and empty tensors. The result lives as long as `keep`.
 pjrt::Buffer* on_lane(const Tensor& tensor, Lane& lane, std::shared_ptr<const void>& keep);
 
+/// The tensor's row-major bytes, seen where they are if that is host memory, as long as `keep` lives.
+const void* host_view(const Tensor& tensor, std::shared_ptr<const void>& keep);
+
 /// The tensor's row-major bytes: host memory as it is, or a copy from the device. `what` names the user in errors.
 std::shared_ptr<const void> host_bytes(const Tensor& tensor, const char* what);
 

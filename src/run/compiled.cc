@@ -5,6 +5,7 @@
 #include <cstring>
 #include <unordered_map>
 
+#include "block/registry.h"
 #include "core/check.h"
 #include "core/log.h"
 #include "host/timeline.h"
@@ -100,6 +101,22 @@ std::shared_ptr<const Module> lower(const Lowerable& program) {
     options.constants[program.arguments + i] = keep.back().get();
   }
   return std::make_shared<const Module>(Lowering(options).module(*program.program));
+}
+
+std::shared_ptr<const Module> lower_for_file(const Lowered& lowered) {
+  if (lowered.internal()->partitioned()) return lowered.internal();
+  const Program& program = *lowered.program().internal();
+  LoweringOptions options;
+  options.name = program.name;
+  options.platform = blocks::no_platform;
+  options.constants.resize(program.inputs.size(), nullptr);
+  std::vector<std::shared_ptr<const void>> keep;
+  const std::size_t first = program.inputs.size() - lowered.captures().size();
+  for (std::size_t i = 0; i < lowered.captures().size(); ++i) {
+    keep.push_back(host_bytes(lowered.captures()[i], "a captured tensor"));
+    options.constants[first + i] = keep.back().get();
+  }
+  return std::make_shared<const Module>(Lowering(options).module(program));
 }
 
 CompiledProgram::CompiledProgram(std::shared_ptr<const Module> module, std::size_t arguments, Tensors captures)

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include <postern/program.h>
+
 #include "core/value.h"
 #include "lower/lowering.h"
 #include "pjrt/executable.h"
@@ -82,5 +84,7 @@ struct Lowerable {
   std::vector<std::optional<Sharding>> arguments_on, results_on;  // by leaf; none: the argument's own, and as XLA chooses
 };
 std::shared_ptr<const Module> lower(const Lowerable& program);
+/// Once more, to be kept: for no platform in particular, with all captures written out.
+std::shared_ptr<const Module> lower_for_file(const Lowered& program);
 
 }  // namespace postern::run

@@ -12,6 +12,7 @@
 #include <optional>
 #include <sstream>
 
+#include "core/digest.h"
 #include "core/log.h"
 #include "run/runtime.h"
 
@@ -20,15 +21,6 @@ namespace postern::run {
 namespace {
 
 constexpr const char* format_version = "postern-executable-1";
-
-/// FNV-1a, 64 bits, from two starting points: file names and checksums, not security.
-std::uint64_t fnv(std::string_view text, std::uint64_t hash) {
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-  return hash;
-}
-std::string digest(std::string_view text) {
-  return fmt::format("{:016x}{:016x}", fnv(text, 0xcbf29ce484222325u), fnv(text, 0x9e3779b97f4a7c15u));
-}
 
 std::string header_of(std::string_view key, std::string_view payload) {
   return fmt::format("{}\n{}\n{}\n{}\n", format_version, key, payload.size(), digest(payload));

@@ -255,7 +255,7 @@ std::shared_ptr<StartedRun> start(const Entry& e, const Key& key, const RunOptio
 Lowered lowered(const Entry& entry) {
   Entry& e = const_cast<Entry&>(entry);  // made once, under its flag
   lower_entry(e);
-  return Lowered(e.module, e.program);
+  return Lowered(e.module, e.program, e.captures);
 }
 Executable compiled(const Entry& entry) {
   Entry& e = const_cast<Entry&>(entry);

@@ -1,0 +1,191 @@
+/* The C interface: for other languages. No C++ type or exception crosses it; every function may be called from any thread.
+ *
+ * Functions return PN_OK or another pn_code, and then pn_last_error() of the same thread says what was wrong. What a function makes through
+ * an `out` pointer belongs to the caller, who frees it with the function of its kind; freeing NULL is allowed. Strings are UTF-8 and, where
+ * a handle gives them, live as long as the handle. */
+#ifndef POSTERN_C_H
+#define POSTERN_C_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define PN_C_VERSION 1
+/* The version of this interface that the library has; compatible when it is PN_C_VERSION or more. */
+int pn_version(void);
+
+typedef enum pn_code {
+  PN_OK = 0,
+  PN_CANCELLED = 1,
+  PN_UNKNOWN = 2,
+  PN_INVALID_ARGUMENT = 3,
+  PN_DEADLINE_EXCEEDED = 4,
+  PN_NOT_FOUND = 5,
+  PN_ALREADY_EXISTS = 6,
+  PN_RESOURCE_EXHAUSTED = 8,
+  PN_FAILED_PRECONDITION = 9,
+  PN_UNIMPLEMENTED = 12,
+  PN_INTERNAL = 13,
+  PN_UNAVAILABLE = 14,
+  PN_DATA_LOSS = 15,
+  PN_THREW = 100,        /* a host function failed */
+  PN_BAD_RESULT = 101,   /* a host function returned something that does not fit */
+  PN_TIMEOUT = 102,      /* a time limit passed */
+  PN_REENTRY = 103,      /* nested too deep, or a wait for oneself */
+  PN_CLOSED = 104,       /* the other side is gone */
+  PN_UNREGISTERED = 105, /* no host function of that name */
+  PN_EMPTY = 200         /* nothing came within the time given; no error text */
+} pn_code;
+
+/* What this thread's last failed call said; "" when none failed. Valid until the thread's next call. */
+const char* pn_last_error(void);
+
+typedef enum pn_dtype {
+  PN_PRED,
+  PN_S2,
+  PN_S4,
+  PN_S8,
+  PN_S16,
+  PN_S32,
+  PN_S64,
+  PN_U2,
+  PN_U4,
+  PN_U8,
+  PN_U16,
+  PN_U32,
+  PN_U64,
+  PN_F16,
+  PN_BF16,
+  PN_F32,
+  PN_F64,
+  PN_C64,
+  PN_C128,
+  PN_F8E5M2,
+  PN_F8E4M3FN,
+  PN_F8E4M3B11FNUZ,
+  PN_F8E5M2FNUZ,
+  PN_F8E4M3FNUZ,
+  PN_F8E4M3,
+  PN_F8E3M4,
+  PN_F8E8M0FNU,
+  PN_F4E2M1FN
+} pn_dtype;
+
+/* Row-major memory that belongs to somebody else. Elements of less than a byte take one each. */
+typedef struct pn_array {
+  int32_t dtype; /* pn_dtype */
+  int32_t rank;
+  const int64_t* dims;
+  void* data;
+  size_t bytes;
+} pn_array;
+
+/* Before anything runs: how many CPU devices (0: default), a plug-in's path and a cache folder (NULL or "": default). */
+int pn_configure(int cpu_devices, const char* plugin, const char* cache_dir);
+
+/* --- tensors --------------------------------------------------------------------------------------------------------------------- */
+
+typedef struct pn_tensor pn_tensor;
+/* A copy of the array. `bytes` must be what its type needs. */
+int pn_tensor_copy(const pn_array* array, pn_tensor** out);
+/* The array's memory as it is, until `release(user)` is called, once, from any thread. Memory aligned to 64 bytes is used in place. */
+int pn_tensor_borrow(const pn_array* array, void (*release)(void* user), void* user, pn_tensor** out);
+/* Waits for the data, then tells type and row-major bytes, which live as long as the tensor; no copy on CPU. */
+int pn_tensor_view(const pn_tensor* tensor, pn_array* out);
+void pn_tensor_free(pn_tensor* tensor);
+
+/* --- saved programs -------------------------------------------------------------------------------------------------------------- */
+
+typedef struct pn_program pn_program;
+/* What postern::save wrote, or the same as text. */
+int pn_load_file(const char* path, pn_program** out);
+int pn_load_text(const char* text, size_t size, pn_program** out);
+void pn_program_free(pn_program* program);
+size_t pn_program_inputs(const pn_program* program);
+size_t pn_program_outputs(const pn_program* program);
+/* "f32[2,3]"; NULL beyond the last. */
+const char* pn_program_input(const pn_program* program, size_t index);
+const char* pn_program_output(const pn_program* program, size_t index);
+/* The names of the host functions that it calls, sorted; NULL beyond the last. */
+const char* pn_program_function(const pn_program* program, size_t index);
+
+/* Runs and waits. `results` has pn_program_outputs() places; they are filled only when all went well. */
+int pn_run(const pn_program* program, const pn_tensor* const* arguments, size_t count, pn_tensor** results);
+
+typedef struct pn_started pn_started;
+/* Starts a run on a thread of the library. The program may be freed meanwhile. */
+int pn_start(const pn_program* program, const pn_tensor* const* arguments, size_t count, pn_started** out);
+/* Waits at most so long (negative: without a limit). PN_EMPTY while the run goes on, else how it ended, and the results if well. */
+int pn_started_wait(pn_started* run, int64_t timeout_ns, pn_tensor** results);
+/* Asks the run to stop. */
+int pn_started_cancel(pn_started* run);
+/* Does not wait, nor cancel. */
+void pn_started_free(pn_started* run);
+
+/* Waits for everything that was started before; PN_EMPTY when the limit (negative: none) passes first. A failure that nobody has seen yet
+ * is its result. */
+int pn_barrier(int64_t timeout_ns);
+
+/* --- host functions -------------------------------------------------------------------------------------------------------------- */
+
+/* A firing of a call or tap. Operands are read only; results are to be filled. A tap has no results. All of it belongs to the library. */
+typedef struct pn_firing {
+  const char* function;   /* the registered name */
+  const char* site;       /* the call's or tap's own name */
+  const char* attributes; /* JSON: {"factor": {"double": "3"}} */
+  int32_t device;
+  uint64_t run;
+  int64_t element; /* of the batch when vmap fires for each; else -1 */
+  size_t operand_count, result_count;
+  const pn_array* operands;
+  const pn_array* results;
+} pn_firing;
+
+/* Returns PN_OK, or another code after pn_fail has said why. */
+typedef int (*pn_function)(void* user, const pn_firing* firing);
+/* For host functions: the text of the code that they are about to return. */
+void pn_fail(const char* text);
+
+/* `release(user)` is called once, when no program can call the function any more; may be NULL. PN_ALREADY_EXISTS unless `replace`. */
+int pn_register(const char* name, pn_function function, void* user, void (*release)(void* user), int replace);
+/* PN_NOT_FOUND when there was none. */
+int pn_unregister(const char* name);
+
+/* --- the bridge: for hosts that serve calls on threads of their own ------------------------------------------------------------------ */
+
+typedef struct pn_bridge pn_bridge;
+int pn_bridge_create(pn_bridge** out);
+/* Makes the bridge the function of that name: each firing waits in its queue until somebody has answered it. */
+int pn_bridge_serve(pn_bridge* bridge, const char* name, int replace);
+
+/* A firing that waits for an answer. The memory of its operands and results stays until it is answered, or the bridge is closed. */
+typedef struct pn_request {
+  uint64_t tag; /* never 0, never given twice */
+  pn_firing firing;
+} pn_request;
+
+/* The oldest firing that nobody has taken; waits at most so long (negative: without a limit, 0: not at all). PN_EMPTY when none came,
+ * PN_CLOSED once the bridge is closed. The request lives until it is answered. Any number of threads may ask. */
+int pn_bridge_next(pn_bridge* bridge, int64_t timeout_ns, const pn_request** out);
+/* Answers with `count` arrays of the results' types, which are copied; or with NULL when the results' own memory was filled. PN_NOT_FOUND
+ * for a tag that is unknown or answered; PN_BAD_RESULT when the arrays do not fit, and then the request is still open. */
+int pn_bridge_reply(pn_bridge* bridge, uint64_t tag, const pn_array* results, size_t count);
+/* Answers with a failure; the run ends with that text. */
+int pn_bridge_fail(pn_bridge* bridge, uint64_t tag, int code, const char* text);
+/* Whether the run of an open request was cancelled or has failed, so that nobody waits for the answer: 1, 0, or -1 for an unknown tag. */
+int pn_bridge_stopped(const pn_bridge* bridge, uint64_t tag);
+/* A descriptor that is readable while firings wait to be taken: for poll, epoll, and what stands on them. The bridge's own. */
+int pn_bridge_descriptor(const pn_bridge* bridge);
+/* Fails what waits and what comes later with PN_CLOSED; wakes who waits in pn_bridge_next. Nothing may be read or written through a request
+ * of the bridge afterwards. */
+void pn_bridge_close(pn_bridge* bridge);
+/* Closes and frees it; no other thread may be using it. */
+void pn_bridge_free(pn_bridge* bridge);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,70 @@
+// Saved programs: a compiled function as a file that runs elsewhere, without its source, with whatever host functions are registered there.
+#pragma once
+#include <postern/detail/jit_core.h>
+#include <postern/program.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace postern {
+
+namespace detail {
+struct LoadedProgram;
+}
+
+/// A place where a saved program calls back.
+struct SavedSite {
+  std::string kind;      // "call", "tap", "hook", "print"
+  std::string name;      // of the call or tap
+  std::string function;  // that it calls, by its registered name
+  Attributes attributes;
+  std::vector<Type> operands, results;  // of one firing
+  Effect effect;
+  Place place;  // in the source that it was written in
+};
+
+/// Writes the program: StableHLO text, and in comments before it types, sites and a checksum. Functions must be `Named`: closures are a
+/// TypeError that lists them. Blocks take their defaults, so that the file runs on any platform; captured tensors are written out. Programs
+/// over several devices are a TypeError. Throws Error(unavailable) when the file cannot be written.
+void save(const std::filesystem::path& file, const Lowered& program);
+/// The same as text.
+std::string saved_text(const Lowered& program);
+
+/// A program from a file. Copies share it. Compiled when it is first run.
+class Loaded {
+ public:
+  explicit Loaded(std::shared_ptr<const detail::LoadedProgram> program) : program_(std::move(program)) {}
+
+  /// Leaves of the arguments and of the results, in order.
+  const std::vector<Type>& inputs() const;
+  const std::vector<Type>& outputs() const;
+  const std::vector<SavedSite>& sites() const;
+  /// The names of the host functions that it calls, sorted, each once.
+  std::vector<std::string> required_functions() const;
+  const std::string& stablehlo() const;
+
+  /// Runs with these arguments, containers allowed, and gives the results' leaves. Functions are looked up when the run starts; one that is
+  /// not registered is a CallbackError (unregistered) that names it. Throws TypeError when the arguments are not of the program's types.
+  template <class... A>
+  std::vector<Tensor> operator()(const A&... arguments) const {
+    return run(detail::leaves_of(detail::as_tree(arguments)...));
+  }
+  std::vector<Tensor> run(const std::vector<Tensor>& arguments, Place place = Place::current()) const;
+  /// Starts a run on a host thread and returns at once.
+  Run<std::vector<Tensor>> start(const std::vector<Tensor>& arguments, const RunOptions& options = {},
+                                 Place place = Place::current()) const;
+
+ private:
+  std::shared_ptr<const detail::LoadedProgram> program_;
+};
+
+/// Reads what `save` wrote, checks it and makes sense of it. Throws Error: not_found or unavailable when there is no such file, data_loss
+/// when it was changed or cut, invalid_argument when it is no saved program, unimplemented when a later version of Postern wrote it.
+Loaded load(const std::filesystem::path& file);
+/// The same from text; `name` is for errors.
+Loaded load_text(std::string_view text, const std::string& name = "text");
+
+}  // namespace postern

@@ -1,0 +1,224 @@
+// The bridge: firings wait in a queue until a thread of the host has answered them.
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <mutex>
+
+#include "c/c_api.h"
+#include "core/check.h"
+
+namespace postern::c {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+struct Request {
+  Request(const std::string& function, const Attributes& a, const CallInfo& info, std::span<const AnyView> in,
+          std::span<const AnyMutableView> out)
+      : firing(function, a, info, in, out), stop(info.stop) {}
+  Firing firing;
+  StopToken stop;
+  pn_request view{};
+  bool taken = false, answered = false, copying = false;
+  int code = PN_OK;
+  std::string text;
+};
+
+/// Shared with the functions that it serves, which may outlive the handle.
+class Bridge {
+ public:
+  Bridge() : descriptor_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC | EFD_SEMAPHORE)) {
+    if (descriptor_ < 0) throw Error(ErrorCode::resource_exhausted, fmt::format("the bridge got no descriptor: {}", std::strerror(errno)));
+  }
+  ~Bridge() { ::close(descriptor_); }
+  Bridge(const Bridge&) = delete;
+
+  /// On the device's thread: waits until somebody has answered.
+  void call(const std::string& function, const Attributes& attributes, const CallInfo& info, std::span<const AnyView> in,
+            std::span<const AnyMutableView> out) {
+    Request request(function, attributes, info, in, out);
+    std::unique_lock lock(guard_);
+    refuse_closed();
+    request.view = {++tags_, request.firing.view};
+    open_.emplace(request.view.tag, &request);
+    waiting_.push_back(&request);
+    signal();
+    came_.notify_one();
+    // A run that is cancelled has nothing to wake us with. Once a request was taken its memory stays until it is answered.
+    while (!request.answered && !(closed_ && !request.copying)) {
+      answered_.wait_for(lock, 5ms);
+      if (!request.taken && request.stop.stop_requested()) break;
+    }
+    open_.erase(request.view.tag);
+    if (!request.taken) {
+      std::erase(waiting_, &request);
+      unsignal();
+    }
+    if (!request.answered) {
+      refuse_closed();
+      throw Error(ErrorCode::cancelled, "the run was stopped before anybody took the call");
+    }
+    if (request.code != PN_OK) throw Error(static_cast<ErrorCode>(request.code), request.text);
+  }
+
+  int next(std::optional<std::chrono::nanoseconds> limit, const pn_request** out) {
+    std::unique_lock lock(guard_);
+    auto ready = [&] { return closed_ || !waiting_.empty(); };
+    if (limit)
+      came_.wait_for(lock, *limit, ready);
+    else
+      came_.wait(lock, ready);
+    if (closed_) return refuse(PN_CLOSED, "the bridge is closed");
+    if (waiting_.empty()) return PN_EMPTY;
+    Request* const request = waiting_.front();
+    waiting_.pop_front();
+    unsignal();
+    request->taken = true;
+    *out = &request->view;
+    return PN_OK;
+  }
+
+  int reply(std::uint64_t tag, const pn_array* results, std::size_t count) {
+    std::unique_lock lock(guard_);
+    Request* const request = find(tag);
+    if (!request) return unknown(tag);
+    const pn_firing& f = request->firing.view;
+    if (results) {
+      if (count != f.result_count)
+        return refuse(PN_BAD_RESULT, fmt::format("call '{}' has {} results, the reply has {}", f.site, f.result_count, count));
+      for (std::size_t i = 0; i < count; ++i) {
+        const Type want = type_of(f.results[i]), got = type_of(results[i]);
+        if (want != got)
+          return refuse(PN_BAD_RESULT,
+                        fmt::format("result {} of call '{}' is {}, the reply has {}", i, f.site, to_string(want), to_string(got)));
+      }
+      request->copying = true;  // it stays until we have done
+      lock.unlock();
+      for (std::size_t i = 0; i < count; ++i)
+        if (results[i].bytes) std::memcpy(f.results[i].data, results[i].data, results[i].bytes);
+      lock.lock();
+      request->copying = false;
+    }
+    answer(*request, PN_OK, "");
+    return PN_OK;
+  }
+
+  int fail(std::uint64_t tag, int code, const char* text) {
+    std::scoped_lock lock(guard_);
+    Request* const request = find(tag);
+    if (!request) return unknown(tag);
+    answer(*request, code == PN_OK ? static_cast<int>(PN_UNKNOWN) : code, text ? text : "");
+    return PN_OK;
+  }
+
+  int stopped(std::uint64_t tag) {
+    std::scoped_lock lock(guard_);
+    const auto found = open_.find(tag);
+    return found == open_.end() ? -1 : found->second->stop.stop_requested();
+  }
+
+  void close() {
+    std::scoped_lock lock(guard_);
+    closed_ = true;
+    signal();
+    came_.notify_all();
+    answered_.notify_all();
+  }
+
+  int descriptor() const { return descriptor_; }
+
+ private:
+  void refuse_closed() const {
+    if (closed_) throw CallbackError(ErrorCode::closed, "the bridge that serves this function is closed", {}, 0, nullptr);
+  }
+  /// Only what was taken and not yet answered may be.
+  Request* find(std::uint64_t tag) const {
+    const auto found = open_.find(tag);
+    if (found == open_.end() || !found->second->taken || found->second->answered || found->second->copying || closed_) return nullptr;
+    return found->second;
+  }
+  static int unknown(std::uint64_t tag) { return refuse(PN_NOT_FOUND, fmt::format("no request with tag {} waits for an answer", tag)); }
+  void answer(Request& request, int code, std::string text) {
+    request.code = code;
+    request.text = std::move(text);
+    request.answered = true;
+    answered_.notify_all();
+  }
+  void signal() const { static_cast<void>(eventfd_write(descriptor_, 1)); }
+  void unsignal() const {
+    eventfd_t value = 0;
+    if (!closed_) static_cast<void>(eventfd_read(descriptor_, &value));
+  }
+
+  std::mutex guard_;
+  std::condition_variable came_, answered_;
+  std::deque<Request*> waiting_;
+  std::map<std::uint64_t, Request*> open_;
+  std::uint64_t tags_ = 0;
+  bool closed_ = false;
+  int descriptor_;
+};
+
+}  // namespace
+}  // namespace postern::c
+
+using namespace postern;
+using c::guarded;
+
+struct pn_bridge {
+  std::shared_ptr<c::Bridge> bridge = std::make_shared<c::Bridge>();
+};
+
+int pn_bridge_create(pn_bridge** out) {
+  return guarded([&] {
+    check(out != nullptr, "pn_bridge_create: out is NULL");
+    *out = new pn_bridge;
+    return PN_OK;
+  });
+}
+
+int pn_bridge_serve(pn_bridge* bridge, const char* name, int replace) {
+  return guarded([&] {
+    check(bridge && name, "pn_bridge_serve: bridge or name is NULL");
+    register_function(name,
+                      [name = std::string(name), b = bridge->bridge](
+                          const Attributes& attributes, const CallInfo& info, std::span<const AnyView> operands,
+                          std::span<const AnyMutableView> results) { b->call(name, attributes, info, operands, results); },
+                      {.replace = replace != 0});
+    return PN_OK;
+  });
+}
+
+int pn_bridge_next(pn_bridge* bridge, int64_t timeout_ns, const pn_request** out) {
+  return guarded([&] {
+    check(bridge && out, "pn_bridge_next: bridge or out is NULL");
+    return bridge->bridge->next(timeout_ns < 0 ? std::nullopt : std::optional(std::chrono::nanoseconds(timeout_ns)), out);
+  });
+}
+int pn_bridge_reply(pn_bridge* bridge, uint64_t tag, const pn_array* results, size_t count) {
+  return guarded([&] {
+    check(bridge != nullptr, "pn_bridge_reply: bridge is NULL");
+    return bridge->bridge->reply(tag, results, count);
+  });
+}
+int pn_bridge_fail(pn_bridge* bridge, uint64_t tag, int code, const char* text) {
+  return guarded([&] {
+    check(bridge != nullptr, "pn_bridge_fail: bridge is NULL");
+    return bridge->bridge->fail(tag, code, text);
+  });
+}
+int pn_bridge_stopped(const pn_bridge* bridge, uint64_t tag) { return bridge ? bridge->bridge->stopped(tag) : -1; }
+int pn_bridge_descriptor(const pn_bridge* bridge) { return bridge ? bridge->bridge->descriptor() : -1; }
+void pn_bridge_close(pn_bridge* bridge) {
+  if (bridge) bridge->bridge->close();
+}
+void pn_bridge_free(pn_bridge* bridge) {
+  pn_bridge_close(bridge);
+  delete bridge;
+}

@@ -1,0 +1,251 @@
+// The C interface: programs, tensors, functions.
+#include "c/c_api.h"
+
+#include "core/check.h"
+#include "core/value.h"
+#include "file/site_json.h"
+#include "run/array.h"
+
+using namespace postern;
+using c::guarded;
+using c::refuse;
+
+struct pn_program {
+  Loaded program;
+  std::vector<std::string> inputs, outputs, functions;
+  explicit pn_program(Loaded p) : program(std::move(p)), functions(program.required_functions()) {
+    for (const Type& t : program.inputs()) inputs.push_back(to_string(t));
+    for (const Type& t : program.outputs()) outputs.push_back(to_string(t));
+  }
+};
+
+struct pn_started {
+  Run<std::vector<Tensor>> run;
+};
+
+static_assert(static_cast<int>(DType::f4e2m1fn) == PN_F4E2M1FN && static_cast<int>(DType::f32) == PN_F32 &&
+              static_cast<int>(DType::u64) == PN_U64 && static_cast<int>(DType::c128) == PN_C128);
+static_assert(static_cast<int>(ErrorCode::unregistered) == PN_UNREGISTERED && static_cast<int>(ErrorCode::data_loss) == PN_DATA_LOSS);
+
+namespace postern::c {
+
+std::string& last_error() {
+  thread_local std::string text;
+  return text;
+}
+std::string& failure_text() {
+  thread_local std::string text;
+  return text;
+}
+
+int refuse(int code, std::string text) noexcept {
+  last_error() = std::move(text);
+  return code;
+}
+
+int code_of(const std::exception_ptr& error) noexcept try { std::rethrow_exception(error); } catch (const Error& e) {
+  return refuse(static_cast<int>(e.code()), e.what());
+} catch (const std::bad_alloc&) {
+  return PN_RESOURCE_EXHAUSTED;
+} catch (const std::exception& e) {
+  return refuse(PN_INTERNAL, e.what());
+} catch (...) {
+  return refuse(PN_UNKNOWN, "an exception of an unknown type");
+}
+
+Firing::Firing(const std::string& function, const Attributes& attributes, const CallInfo& info, std::span<const AnyView> operands,
+               std::span<const AnyMutableView> results)
+    : site_(info.name), attributes_(file::attributes_text(attributes)) {
+  auto add = [&](const auto& v) {
+    arrays_.push_back({static_cast<std::int32_t>(v.dtype()), static_cast<std::int32_t>(v.dims().size()), v.dims().data(),
+                       const_cast<void*>(static_cast<const void*>(v.data())), static_cast<std::size_t>(v.size()) * byte_width(v.dtype())});
+  };
+  for (const AnyView& v : operands) add(v);
+  for (const AnyMutableView& v : results) add(v);
+  view = {function.c_str(), site_.c_str(),   attributes_.c_str(), info.device,    info.run,
+          info.element,     operands.size(), results.size(),      arrays_.data(), arrays_.data() + operands.size()};
+}
+
+Type type_of(const pn_array& array) {
+  check(array.dtype >= 0 && array.dtype <= PN_F4E2M1FN, "an array's dtype must be a pn_dtype, got {}", array.dtype);
+  check(array.rank >= 0 && array.rank <= 64 && (array.rank == 0 || array.dims), "an array's rank must be from 0 to 64, with dims, got {}",
+        array.rank);
+  Type type = make_type(static_cast<DType>(array.dtype), Dims(array.dims, array.dims + array.rank));
+  check(array.bytes == type.byte_size(), "an array of type {} has {} bytes, {} were given", to_string(type), type.byte_size(), array.bytes);
+  check(array.data || array.bytes == 0, "an array's data is NULL");
+  return type;
+}
+
+namespace {
+
+std::vector<Tensor> tensors(const pn_tensor* const* handles, std::size_t count) {
+  std::vector<Tensor> out;
+  for (std::size_t i = 0; i < count; ++i) {
+    check(handles && handles[i], "argument {} is NULL", i);
+    out.push_back(handles[i]->tensor);
+  }
+  return out;
+}
+
+void give(const std::vector<Tensor>& from, pn_tensor** to) {
+  std::vector<std::unique_ptr<pn_tensor>> made;
+  for (const Tensor& t : from) made.push_back(std::make_unique<pn_tensor>(pn_tensor{t, nullptr}));
+  for (std::size_t i = 0; i < made.size(); ++i) to[i] = made[i].release();
+}
+
+void need(bool there, const char* what) { check(there, "{} is NULL", what); }
+const char* at(const std::vector<std::string>& list, std::size_t i) { return i < list.size() ? list[i].c_str() : nullptr; }
+
+}  // namespace
+}  // namespace postern::c
+
+using c::give;
+using c::need;
+
+int pn_version(void) { return PN_C_VERSION; }
+const char* pn_last_error(void) { return c::last_error().c_str(); }
+
+int pn_configure(int cpu_devices, const char* plugin, const char* cache_dir) {
+  return guarded([&] {
+    Config config;
+    config.cpu_devices = cpu_devices;
+    if (plugin) config.plugin = plugin;
+    if (cache_dir) config.cache_dir = cache_dir;
+    configure(config);
+    return PN_OK;
+  });
+}
+
+int pn_tensor_copy(const pn_array* array, pn_tensor** out) {
+  return guarded([&] {
+    need(array && out, "pn_tensor_copy: array or out");
+    *out = new pn_tensor{Tensor(c::type_of(*array), array->data), nullptr};
+    return PN_OK;
+  });
+}
+
+int pn_tensor_borrow(const pn_array* array, void (*release)(void*), void* user, pn_tensor** out) {
+  return guarded([&] {
+    need(array && out, "pn_tensor_borrow: array or out");
+    const Type type = c::type_of(*array);
+    auto made = std::make_unique<pn_tensor>();
+    made->tensor = Tensor::borrow(type, array->data, [release, user] {
+      if (release) release(user);
+    });
+    *out = made.release();
+    return PN_OK;
+  });
+}
+
+int pn_tensor_view(const pn_tensor* tensor, pn_array* out) {
+  return guarded([&] {
+    need(tensor && out, "pn_tensor_view: tensor or out");
+    const Type& type = tensor->tensor.type();
+    const void* data = run::host_view(tensor->tensor, tensor->bytes);
+    *out = {static_cast<std::int32_t>(type.dtype), static_cast<std::int32_t>(type.rank()), type.dims.data(), const_cast<void*>(data),
+            type.byte_size()};
+    return PN_OK;
+  });
+}
+
+void pn_tensor_free(pn_tensor* tensor) { delete tensor; }
+
+int pn_load_file(const char* path, pn_program** out) {
+  return guarded([&] {
+    need(path && out, "pn_load_file: path or out");
+    *out = new pn_program(load(path));
+    return PN_OK;
+  });
+}
+int pn_load_text(const char* text, size_t size, pn_program** out) {
+  return guarded([&] {
+    need(text && out, "pn_load_text: text or out");
+    *out = new pn_program(load_text({text, size}));
+    return PN_OK;
+  });
+}
+void pn_program_free(pn_program* program) { delete program; }
+size_t pn_program_inputs(const pn_program* program) { return program ? program->inputs.size() : 0; }
+size_t pn_program_outputs(const pn_program* program) { return program ? program->outputs.size() : 0; }
+const char* pn_program_input(const pn_program* program, size_t i) { return program ? c::at(program->inputs, i) : nullptr; }
+const char* pn_program_output(const pn_program* program, size_t i) { return program ? c::at(program->outputs, i) : nullptr; }
+const char* pn_program_function(const pn_program* program, size_t i) { return program ? c::at(program->functions, i) : nullptr; }
+
+int pn_run(const pn_program* program, const pn_tensor* const* arguments, size_t count, pn_tensor** results) {
+  return guarded([&] {
+    need(program && (results || program->outputs.empty()), "pn_run: program or results");
+    const std::vector<Tensor> out = program->program.run(c::tensors(arguments, count), Place{});
+    for (const Tensor& t : out) t.block_until_ready();
+    give(out, results);
+    return PN_OK;
+  });
+}
+
+int pn_start(const pn_program* program, const pn_tensor* const* arguments, size_t count, pn_started** out) {
+  return guarded([&] {
+    need(program && out, "pn_start: program or out");
+    *out = new pn_started{program->program.start(c::tensors(arguments, count), {}, Place{})};
+    return PN_OK;
+  });
+}
+
+int pn_started_wait(pn_started* run, int64_t timeout_ns, pn_tensor** results) {
+  return guarded([&] {
+    need(run != nullptr, "pn_started_wait: run");
+    const RunStatus status = timeout_ns < 0 ? run->run.wait() : run->run.wait(std::chrono::nanoseconds(timeout_ns));
+    if (status == RunStatus::running) return PN_EMPTY;
+    if (status == RunStatus::stopped) return static_cast<pn_code>(refuse(PN_CANCELLED, "the run was ended early by a host function"));
+    const std::vector<Tensor> out = run->run.result();
+    need(results || out.empty(), "pn_started_wait: results");
+    give(out, results);
+    return PN_OK;
+  });
+}
+
+int pn_started_cancel(pn_started* run) {
+  return guarded([&] {
+    need(run != nullptr, "pn_started_cancel: run");
+    run->run.cancel();
+    return PN_OK;
+  });
+}
+void pn_started_free(pn_started* run) { delete run; }
+
+int pn_barrier(int64_t timeout_ns) {
+  return guarded([&] {
+    if (timeout_ns < 0) return barrier(), PN_OK;
+    return barrier(std::chrono::nanoseconds(timeout_ns)) == 0 ? PN_OK : PN_EMPTY;
+  });
+}
+
+void pn_fail(const char* text) { c::failure_text() = text ? text : ""; }
+
+int pn_register(const char* name, pn_function function, void* user, void (*release)(void*), int replace) {
+  return guarded([&] {
+    need(name && function, "pn_register: name or function");
+    std::shared_ptr<void> held(user, [release](void* u) {
+      if (release) release(u);
+    });
+    register_function(
+        name,
+        [name = std::string(name), function, held](const Attributes& attributes, const CallInfo& info, std::span<const AnyView> operands,
+                                                   std::span<const AnyMutableView> results) {
+          const c::Firing firing(name, attributes, info, operands, results);
+          c::failure_text().clear();
+          const int code = function(held.get(), &firing.view);
+          if (code == PN_OK) return;
+          const std::string& why = c::failure_text();
+          throw Error(static_cast<ErrorCode>(code), why.empty() ? fmt::format("the function returned code {}", code) : why);
+        },
+        {.replace = replace != 0});
+    return PN_OK;
+  });
+}
+
+int pn_unregister(const char* name) {
+  return guarded([&] {
+    need(name != nullptr, "pn_unregister: name");
+    if (unregister_function(name)) return PN_OK;
+    return static_cast<pn_code>(refuse(PN_NOT_FOUND, fmt::format("no function is registered under '{}'", name)));
+  });
+}

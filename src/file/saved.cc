@@ -1,0 +1,187 @@
+// Saving and loading: three kinds of comment lines, then the module.
+//   // postern program FORMAT, postern VERSION
+//   // checksum DIGEST of all that follows
+//   // about JSON: name, types
+//   // site JSON, for each
+#include <postern/file.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "core/check.h"
+#include "core/digest.h"
+#include "file/site_json.h"
+#include "host/run_state.h"
+#include "host/text_file.h"
+#include "run/compiled.h"
+#include "run/start.h"
+
+namespace postern {
+
+struct detail::LoadedProgram {
+  std::shared_ptr<const Module> module;
+  std::vector<Type> inputs;
+  std::vector<SavedSite> sites;
+  mutable std::once_flag once;
+  mutable std::shared_ptr<const run::CompiledProgram> compiled;
+};
+
+namespace {
+
+using file::Json;
+
+constexpr int format = 1;
+constexpr const char* version = "0.1";
+constexpr std::string_view first_words = "// postern program ", checksum_words = "// checksum ", about_words = "// about ",
+                           site_words = "// site ";
+
+void refuse_closures(const Module& module) {
+  std::string list;
+  for (const SitePtr& s : module.sites)
+    if (s->named.name.empty()) list += fmt::format("{}{}", list.empty() ? "" : ", ", host::describe(*s));
+  check(list.empty(),
+        "save: functions that are no Named cannot be saved: {}. Give each a name with register_function and use Named in the program",
+        list);
+}
+
+[[noreturn]] void refuse(ErrorCode code, const std::string& name, std::string_view why) {
+  throw Error(code, fmt::format("load: {}: {}", name, why));
+}
+
+/// The next line, without its end.
+std::string_view take_line(std::string_view& text) {
+  const auto end = text.find('\n');
+  const std::string_view line = text.substr(0, end);
+  text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+  return line;
+}
+
+std::string_view after(std::string_view line, std::string_view words, const std::string& name) {
+  if (!line.starts_with(words)) refuse(ErrorCode::invalid_argument, name, fmt::format("a line must begin with '{}'", words));
+  return line.substr(words.size());
+}
+
+}  // namespace
+
+std::string saved_text(const Lowered& program) {
+  const auto module = run::lower_for_file(program);
+  check(!module->partitioned(), "save: programs over several devices cannot be saved");
+  refuse_closures(*module);
+  Json about = {{"name", program.program().internal()->name}, {"inputs", Json::array()}, {"outputs", Json::array()}};
+  std::vector<Type> inputs = program.program().inputs();
+  for (const int i : module->parameters) about["inputs"].push_back(to_string(inputs[static_cast<std::size_t>(i)]));
+  for (const Type& t : module->results) about["outputs"].push_back(to_string(t));
+  std::string body;
+  try {
+    body = fmt::format("{}{}\n", about_words, about.dump());
+    for (const SitePtr& s : module->sites) body += fmt::format("{}{}\n", site_words, file::to_json(*s).dump());
+  } catch (const nlohmann::json::exception& e) {
+    throw_type_error(fmt::format("save: a name or attribute is no UTF-8 text: {}", e.what()));
+  }
+  body += module->text;
+  return fmt::format("{}{}, postern {}\n{}{}\n{}", first_words, format, version, checksum_words, digest(body), body);
+}
+
+void save(const std::filesystem::path& file, const Lowered& program) { host::write_text_file("save", file.string(), saved_text(program)); }
+
+Loaded load_text(std::string_view text, const std::string& name) {
+  std::string_view rest = text;
+  const std::string_view first = after(take_line(rest), first_words, name);
+  const int found = std::atoi(std::string(first.substr(0, 9)).c_str());
+  if (found > format)
+    refuse(ErrorCode::unimplemented, name,
+           fmt::format("it has format {}, written by {}; this is postern {}, which reads formats up to {}", found,
+                       first.find("postern") == std::string_view::npos ? "a later version" : first.substr(first.find("postern")), version,
+                       format));
+  if (found < 1) refuse(ErrorCode::invalid_argument, name, "its first line names no format");
+  const std::string_view sum = after(take_line(rest), checksum_words, name);
+  if (digest(rest) != sum) refuse(ErrorCode::data_loss, name, "its checksum does not fit: it was changed or cut short");
+  auto program = std::make_shared<detail::LoadedProgram>();
+  auto module = std::make_shared<Module>();
+  try {
+    const Json about = Json::parse(after(take_line(rest), about_words, name));
+    for (const Json& t : about.at("inputs")) program->inputs.push_back(file::parse_type(t.get<std::string>()));
+    for (const Json& t : about.at("outputs")) module->results.push_back(file::parse_type(t.get<std::string>()));
+    while (rest.starts_with(site_words)) {
+      const Json json = Json::parse(take_line(rest).substr(site_words.size()));
+      auto site = std::make_shared<const SiteSpec>(file::site_from(json));
+      program->sites.push_back(
+          {site->word, site->name, site->named.name, site->named.attributes, site->operands, site->results, site->effect, site->place});
+      module->sites.push_back(std::move(site));
+    }
+  } catch (const nlohmann::json::exception& e) {
+    refuse(ErrorCode::invalid_argument, name, e.what());
+  } catch (const TypeError& e) {
+    refuse(ErrorCode::invalid_argument, name, e.what());
+  }
+  module->text = rest;
+  for (std::size_t i = 0; i < program->inputs.size(); ++i) module->parameters.push_back(static_cast<int>(i));
+  program->module = std::move(module);
+  return Loaded(std::move(program));
+}
+
+Loaded load(const std::filesystem::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  std::ostringstream text;
+  if (!in || !(text << in.rdbuf()))
+    refuse(errno == ENOENT ? ErrorCode::not_found : ErrorCode::unavailable, file.string(), std::strerror(errno));
+  return load_text(std::move(text).str(), file.string());
+}
+
+const std::vector<Type>& Loaded::inputs() const { return program_->inputs; }
+const std::vector<Type>& Loaded::outputs() const { return program_->module->results; }
+const std::vector<SavedSite>& Loaded::sites() const { return program_->sites; }
+const std::string& Loaded::stablehlo() const { return program_->module->text; }
+
+std::vector<std::string> Loaded::required_functions() const {
+  std::set<std::string> names;
+  for (const SavedSite& s : program_->sites) names.insert(s.function);
+  return {names.begin(), names.end()};
+}
+
+namespace {
+
+/// Compiled, once these arguments are found to fit.
+const std::shared_ptr<const run::CompiledProgram>& ready(const detail::LoadedProgram& program, const std::vector<Tensor>& arguments) {
+  const std::vector<Type>&wanted = program.inputs, &results = program.module->results;
+  check(arguments.size() == wanted.size(), "the saved program takes {} arguments {}, {} came", wanted.size(), to_string(wanted),
+        arguments.size());
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    const Tensor& t = arguments[i];
+    check(t.has_value() && t.dtype() == wanted[i].dtype && t.dims() == wanted[i].dims,
+          "argument {} of the saved program must be {}, got {}", i, to_string(wanted[i]),
+          t.has_value() ? to_string(t.type()) : "an empty Tensor");
+  }
+  std::call_once(program.once, [&] {
+    auto compiled = std::make_shared<const run::CompiledProgram>(program.module, wanted.size(), Tensors());
+    std::vector<Dims> dims;
+    for (const Type& t : results) dims.push_back(t.dims);
+    check(compiled->executable().output_dims() == dims, "the saved program says that its results are {}, its text makes others",
+          to_string(results));
+    program.compiled = std::move(compiled);
+  });
+  return program.compiled;
+}
+
+}  // namespace
+
+std::vector<Tensor> Loaded::run(const std::vector<Tensor>& arguments, Place place) const {
+  PlaceScope at(place);
+  const auto& compiled = ready(*program_, arguments);
+  std::vector<const Tensor*> pointers;
+  for (const Tensor& t : arguments) pointers.push_back(&t);
+  std::vector<Tensor> results(outputs().size());
+  compiled->run(pointers, results);
+  return results;
+}
+
+Run<std::vector<Tensor>> Loaded::start(const std::vector<Tensor>& arguments, const RunOptions& options, Place place) const {
+  PlaceScope at(place);
+  return {detail::start_run(ready(*program_, arguments), arguments, options), std::vector<Tensor>(outputs().size())};
+}
+
+}  // namespace postern

@@ -1,0 +1,304 @@
+// The C interface and its bridge: answers, wrong answers, late ones, and hosts that go.
+#include <poll.h>
+#include <postern/c.h>
+
+#include <atomic>
+#include <thread>
+
+#include "support.h"
+
+namespace postern::test {
+namespace {
+
+using Floats = std::vector<float>;
+
+/// A bridge that serves "bridge_test.f", and a saved program that calls it: f32[4] to f32[4].
+class CInterface : public testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_EQ(pn_bridge_create(&bridge), PN_OK);
+    ASSERT_EQ(pn_bridge_serve(bridge, "bridge_test.f", 1), PN_OK);
+    program = made({});
+  }
+  void TearDown() override {
+    pn_bridge_free(bridge);
+    pn_program_free(program);
+    unregister_function("bridge_test.f");
+  }
+  static pn_program* made(const CallOptions& options) {
+    const auto f = jit([&](Tensor x) {
+      CallOptions o = options;
+      o.name = "f";
+      return call(o, x.type(), Named{"bridge_test.f", {{"n", 2}}}, x + 1.0f);
+    });
+    const std::string text = saved_text(f.lower(iota<float>(4)));
+    pn_program* out = nullptr;
+    EXPECT_EQ(pn_load_text(text.data(), text.size(), &out), PN_OK) << pn_last_error();
+    return out;
+  }
+  pn_tensor* argument(float first = 0) {
+    const std::int64_t dims[] = {4};
+    Floats v{first, first + 1, first + 2, first + 3};
+    const pn_array array{PN_F32, 1, dims, v.data(), 16};
+    pn_tensor* out = nullptr;
+    EXPECT_EQ(pn_tensor_copy(&array, &out), PN_OK);
+    return out;
+  }
+  /// Code, text and first number of a run.
+  struct Outcome {
+    int code = -1;
+    std::string text;
+    Floats values;
+  };
+  Outcome run(const pn_program* p, float first = 0) {
+    Outcome o;
+    pn_tensor *x = argument(first), *y = nullptr;
+    o.code = pn_run(p, &x, 1, &y);
+    if (o.code != PN_OK) o.text = pn_last_error();
+    pn_array view{};
+    if (y && pn_tensor_view(y, &view) == PN_OK)
+      o.values.assign(static_cast<const float*>(view.data), static_cast<const float*>(view.data) + 4);
+    pn_tensor_free(x), pn_tensor_free(y);
+    return o;
+  }
+  const pn_request* next() {
+    const pn_request* r = nullptr;
+    EXPECT_EQ(pn_bridge_next(bridge, 20'000'000'000, &r), PN_OK) << pn_last_error();
+    return r;
+  }
+  static void fill(const pn_request* r, float factor) {
+    for (int i = 0; i < 4; ++i)
+      static_cast<float*>(r->firing.results[0].data)[i] = factor * static_cast<const float*>(r->firing.operands[0].data)[i];
+  }
+
+  pn_bridge* bridge = nullptr;
+  pn_program* program = nullptr;
+};
+
+TEST_F(CInterface, AProgramInC) {
+  RecordProperty("covers", "BRIDGE-15 IR-10");
+  register_function("demo.scale",
+                    [](const Attributes& a, View<const float> in, View<float> out) {
+                      for (std::int64_t i = 0; i < in.size(); ++i) out[i] = in[i] * static_cast<float>(a.get<double>("factor"));
+                    },
+                    {.replace = true});
+  const auto f = jit([](Tensor x) {
+    return sum(tap({.name = "scaled"}, call(x.type(), Named{"demo.scale", {{"factor", 3.0}}}, x), Named{"demo.log"}));
+  });
+  const TemporaryFolder folder;
+  save(folder.path() + "/p.mlir", f.lower(tensor<float>({1, 2, 3})));
+  unregister_function("demo.scale");
+  const Ended ended = run_program("c_client", {folder.path() + "/p.mlir"});
+  EXPECT_EQ(ended.out, "5 f32[3] f32[] demo.scale 18 60 1 1 1 2 1\n") << ended.err;
+  EXPECT_EQ(ended.code, 0);
+}
+
+TEST_F(CInterface, ARequestSaysWhatIsAskedAndIsAnsweredOnce) {
+  RecordProperty("covers", "BRIDGE-01 BRIDGE-02 BRIDGE-05");
+  std::thread caller([&] {
+    const Outcome o = run(program);
+    EXPECT_EQ(o.code, PN_OK) << o.text;
+    EXPECT_EQ(o.values, (Floats{2, 4, 6, 8}));
+  });
+  const pn_request* r = next();
+  EXPECT_STREQ(r->firing.function, "bridge_test.f");
+  EXPECT_STREQ(r->firing.site, "f");
+  EXPECT_STREQ(r->firing.attributes, R"({"n":{"int64":2}})");
+  EXPECT_EQ(r->firing.operand_count, 1u);
+  EXPECT_EQ(r->firing.operands[0].bytes, 16u);
+  EXPECT_EQ(r->firing.operands[0].dims[0], 4);
+  EXPECT_EQ(pn_bridge_stopped(bridge, r->tag), 0);
+  const std::uint64_t tag = r->tag;
+  EXPECT_EQ(pn_bridge_reply(bridge, 0, nullptr, 0), PN_NOT_FOUND);
+  EXPECT_EQ(pn_bridge_reply(bridge, tag + 1, nullptr, 0), PN_NOT_FOUND);
+  fill(r, 2);
+  EXPECT_EQ(pn_bridge_reply(bridge, tag, nullptr, 0), PN_OK);
+  caller.join();
+  EXPECT_EQ(pn_bridge_reply(bridge, tag, nullptr, 0), PN_NOT_FOUND) << "a second reply";
+  EXPECT_TRUE(has(pn_last_error(), std::to_string(tag)));
+  EXPECT_EQ(pn_bridge_stopped(bridge, tag), -1);
+}
+
+TEST_F(CInterface, AReplyThatDoesNotFitLeavesTheRequestOpen) {
+  RecordProperty("covers", "BRIDGE-03 BRIDGE-07");
+  std::thread caller([&] { EXPECT_EQ(run(program).values, (Floats{5, 6, 7, 8})); });
+  const pn_request* r = next();
+  const std::int64_t four[] = {4}, five[] = {5}, negative[] = {-4};
+  Floats v{5, 6, 7, 8, 9};
+  auto reply = [&](pn_array a, std::size_t count = 1) {
+    const pn_array list[] = {a, a};
+    return pn_bridge_reply(bridge, r->tag, list, count);
+  };
+  EXPECT_EQ(reply({PN_F32, 1, four, v.data(), 16}, 2), PN_BAD_RESULT);
+  EXPECT_TRUE(has(pn_last_error(), "has 1 results, the reply has 2"));
+  EXPECT_EQ(reply({PN_F32, 1, five, v.data(), 20}), PN_BAD_RESULT);
+  EXPECT_TRUE(has(pn_last_error(), "result 0 of call 'f' is f32[4], the reply has f32[5]"));
+  EXPECT_EQ(reply({PN_S32, 1, four, v.data(), 16}), PN_BAD_RESULT);
+  for (const pn_array bad :
+       {pn_array{PN_F32, 1, four, v.data(), 12}, pn_array{PN_F32, 1, negative, v.data(), 16}, pn_array{99, 1, four, v.data(), 16},
+        pn_array{PN_F32, -1, four, v.data(), 16}, pn_array{PN_F32, 1, nullptr, v.data(), 16}, pn_array{PN_F32, 1, four, nullptr, 16}})
+    EXPECT_EQ(reply(bad), PN_INVALID_ARGUMENT) << pn_last_error();
+  EXPECT_EQ(reply({PN_F32, 1, four, v.data(), 16}), PN_OK);
+  caller.join();
+}
+
+TEST_F(CInterface, AFailureIsTheRuns) {
+  RecordProperty("covers", "BRIDGE-04");
+  std::thread caller([&] {
+    const Outcome o = run(program);
+    EXPECT_EQ(o.code, PN_THREW);
+    EXPECT_TRUE(has(o.text, "call 'f' at c_interface_test.cc") && has(o.text, "KeyError: 'price'")) << o.text;
+  });
+  EXPECT_EQ(pn_bridge_fail(bridge, next()->tag, PN_NOT_FOUND, "KeyError: 'price'"), PN_OK);
+  caller.join();
+}
+
+TEST_F(CInterface, ClosingFailsWhatWaitsAndWhatComes) {
+  RecordProperty("covers", "BRIDGE-08");
+  std::vector<std::thread> callers;
+  for (int i = 0; i < 3; ++i)
+    callers.emplace_back([&] {
+      const Outcome o = run(program);
+      EXPECT_EQ(o.code, PN_CLOSED) << o.text;
+      EXPECT_TRUE(has(o.text, "bridge") && has(o.text, "closed")) << o.text;
+    });
+  const pn_request* taken = next();
+  const std::uint64_t tag = taken->tag;
+  std::thread asker([&] {
+    const pn_request* r = nullptr;
+    while (pn_bridge_next(bridge, -1, &r) == PN_OK) {
+    }
+    EXPECT_TRUE(has(pn_last_error(), "closed"));
+  });
+  pn_bridge_close(bridge);
+  for (std::thread& t : callers) t.join();
+  asker.join();
+  EXPECT_EQ(pn_bridge_reply(bridge, tag, nullptr, 0), PN_NOT_FOUND);
+  EXPECT_EQ(run(program).code, PN_CLOSED);
+}
+
+TEST_F(CInterface, LimitsAndCancelling) {
+  RecordProperty("covers", "BRIDGE-11");
+  pn_program* limited = made({.timeout = 50ms});
+  const Outcome late = run(limited);
+  EXPECT_EQ(late.code, PN_TIMEOUT) << late.text;
+  // Taken, but answered after the limit: nobody is harmed.
+  std::thread caller([&] { EXPECT_EQ(run(limited).code, PN_TIMEOUT); });
+  const pn_request* r = next();
+  caller.join();
+  EXPECT_EQ(pn_bridge_stopped(bridge, r->tag), 1);
+  fill(r, 1);
+  EXPECT_EQ(pn_bridge_reply(bridge, r->tag, nullptr, 0), PN_OK);
+  pn_program_free(limited);
+  // A run that is cancelled before anybody took its call ends at once.
+  pn_tensor* x = argument();
+  pn_started* started = nullptr;
+  ASSERT_EQ(pn_start(program, &x, 1, &started), PN_OK);
+  EXPECT_EQ(pn_started_wait(started, 20'000'000, nullptr), PN_EMPTY);
+  EXPECT_EQ(pn_started_cancel(started), PN_OK);
+  pn_tensor* y = nullptr;
+  EXPECT_EQ(pn_started_wait(started, -1, &y), PN_CANCELLED);
+  EXPECT_EQ(y, nullptr);
+  pn_started_free(started);
+  pn_tensor_free(x);
+  EXPECT_EQ(pn_barrier(-1), PN_OK) << pn_last_error();
+  const pn_request* none = nullptr;
+  EXPECT_EQ(pn_bridge_next(bridge, 0, &none), PN_EMPTY);
+}
+
+TEST_F(CInterface, AServingThreadRunsProgramsThatItServes) {
+  RecordProperty("covers", "BRIDGE-12");
+  std::thread caller([&] { EXPECT_EQ(run(program, 10).values, (Floats{3, 4, 5, 6})); });
+  const pn_request* outer = next();
+  pn_tensor *x = argument(2), *y = nullptr;
+  pn_started* inner = nullptr;
+  ASSERT_EQ(pn_start(program, &x, 1, &inner), PN_OK);
+  int code = PN_EMPTY;
+  while ((code = pn_started_wait(inner, 0, &y)) == PN_EMPTY) {  // serves its own queue while it waits
+    const pn_request* r = nullptr;
+    if (pn_bridge_next(bridge, 1'000'000, &r) != PN_OK) continue;
+    fill(r, 1);
+    EXPECT_EQ(pn_bridge_reply(bridge, r->tag, nullptr, 0), PN_OK);
+  }
+  EXPECT_EQ(code, PN_OK) << pn_last_error();
+  pn_array view{};
+  ASSERT_EQ(pn_tensor_view(y, &view), PN_OK);
+  EXPECT_EQ(pn_bridge_reply(bridge, outer->tag, &view, 1), PN_OK);
+  caller.join();
+  pn_started_free(inner);
+  pn_tensor_free(x), pn_tensor_free(y);
+}
+
+TEST_F(CInterface, ManyThreadsOfBothSides) {
+  RecordProperty("covers", "BRIDGE-10 BRIDGE-14");
+  std::vector<std::thread> servers, callers;
+  std::atomic<int> served{0};
+  for (int i = 0; i < 4; ++i)
+    servers.emplace_back([&] {
+      const pn_request* r = nullptr;
+      while (pn_bridge_next(bridge, -1, &r) == PN_OK) {
+        fill(r, 3);
+        ++served;
+        pn_bridge_reply(bridge, r->tag, nullptr, 0);
+      }
+    });
+  for (int i = 0; i < 4; ++i)
+    callers.emplace_back([&, i] {
+      for (int k = 0; k < 100; ++k) {
+        const auto first = static_cast<float>(100 * i + k);
+        ASSERT_EQ(run(program, first).values[0], 3 * (first + 1));
+      }
+    });
+  for (std::thread& t : callers) t.join();
+  pn_bridge_close(bridge);
+  for (std::thread& t : servers) t.join();
+  EXPECT_EQ(served, 400);
+}
+
+TEST_F(CInterface, TheDescriptorTellsOfWaitingCalls) {
+  RecordProperty("covers", "BRIDGE-12");
+  pollfd p{pn_bridge_descriptor(bridge), POLLIN, 0};
+  EXPECT_EQ(poll(&p, 1, 0), 0);
+  std::thread caller([&] { EXPECT_EQ(run(program).code, PN_OK); });
+  ASSERT_EQ(poll(&p, 1, 20'000), 1);
+  const pn_request* r = next();
+  EXPECT_EQ(poll(&p, 1, 0), 0) << "nothing waits to be taken";
+  fill(r, 1);
+  pn_bridge_reply(bridge, r->tag, nullptr, 0);
+  caller.join();
+}
+
+TEST_F(CInterface, Tensors) {
+  alignas(64) float data[16] = {1, 2, 3};
+  const std::int64_t dims[] = {16};
+  int released = 0;
+  pn_tensor* t = nullptr;
+  const pn_array array{PN_F32, 1, dims, data, sizeof data};
+  ASSERT_EQ(pn_tensor_borrow(
+                &array, [](void* n) { ++*static_cast<int*>(n); }, &released, &t),
+            PN_OK);
+  pn_array view{};
+  ASSERT_EQ(pn_tensor_view(t, &view), PN_OK);
+  EXPECT_EQ(view.data, data) << "no copy";
+  EXPECT_EQ(view.rank, 1);
+  pn_tensor_free(t);
+  EXPECT_EQ(released, 1);
+  pn_array wrong = array;
+  wrong.bytes = 12;
+  t = nullptr;
+  EXPECT_EQ(pn_tensor_copy(&wrong, &t), PN_INVALID_ARGUMENT);
+  EXPECT_TRUE(has(pn_last_error(), "f32[16]") && has(pn_last_error(), "64 bytes, 12")) << pn_last_error();
+  EXPECT_EQ(t, nullptr);
+  EXPECT_EQ(pn_tensor_copy(nullptr, &t), PN_INVALID_ARGUMENT);
+  EXPECT_EQ(pn_run(nullptr, nullptr, 0, nullptr), PN_INVALID_ARGUMENT);
+  EXPECT_EQ(pn_unregister("bridge_test.nothing"), PN_NOT_FOUND);
+  EXPECT_EQ(pn_register(
+                "bridge_test.f", [](void*, const pn_firing*) { return 0; }, nullptr, nullptr, 0),
+            PN_INVALID_ARGUMENT)
+      << "taken";
+  pn_program* p = nullptr;
+  EXPECT_EQ(pn_load_text("nonsense", 8, &p), PN_INVALID_ARGUMENT);
+}
+
+}  // namespace
+}  // namespace postern::test

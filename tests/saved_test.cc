@@ -1,0 +1,193 @@
+// Saved programs: what comes back, what is refused, and files that were damaged or forged.
+#include <fstream>
+#include <random>
+#include <sstream>
+
+#include "core/digest.h"
+#include "support.h"
+
+namespace postern::test {
+namespace {
+
+using Floats = std::vector<float>;
+
+Tensor scaled(const Tensor& v, double factor) { return call({.name = "scale"}, v.type(), Named{"demo.scale", {{"factor", factor}}}, v); }
+
+class Saved : public testing::Test {
+ protected:
+  void SetUp() override {
+    register_function("demo.scale",
+                      [](const Attributes& a, View<const float> in, View<float> out) {
+                        for (std::int64_t i = 0; i < in.size(); ++i) out[i] = in[i] * static_cast<float>(a.get<double>("factor"));
+                      },
+                      {.replace = true});
+    register_function("demo.log", [this](View<const float> v) { log.emplace_back(v.begin(), v.end()); }, {.replace = true});
+  }
+  void TearDown() override {
+    unregister_function("demo.scale");
+    unregister_function("demo.log");
+  }
+
+  std::vector<Floats> log;
+  Jitted<std::function<Tensor(Tensor)>> simple =
+      jit(std::function<Tensor(Tensor)>([](Tensor v) { return sum(tap({.name = "scaled"}, scaled(v, 3.0), Named{"demo.log"})); }));
+  Tensor x = tensor<float>({1, 2, 3});
+};
+
+/// The text with a true checksum again.
+std::string summed(std::string text) {
+  const auto sum = text.find("// checksum ") + 12, body = text.find('\n', sum) + 1;
+  return text.replace(sum, body - 1 - sum, digest(std::string_view(text).substr(body)));
+}
+std::string replaced(std::string text, const std::string& part, const std::string& other) {
+  const auto at = text.find(part);
+  EXPECT_NE(at, std::string::npos) << part;
+  return text.replace(at, part.size(), other);
+}
+
+TEST_F(Saved, ComesBackWithItsCallsAndTaps) {
+  const Loaded g = load_text(saved_text(simple.lower(x)));
+  EXPECT_EQ(to_string(g.inputs()), "(f32[3])");
+  EXPECT_EQ(to_string(g.outputs()), "(f32[])");
+  EXPECT_EQ(g.required_functions(), (std::vector<std::string>{"demo.log", "demo.scale"}));
+  ASSERT_EQ(g.sites().size(), 2u);
+  EXPECT_EQ(g.sites()[0].name, "scale");
+  EXPECT_EQ(g.sites()[0].attributes, (Attributes{{"factor", 3.0}}));
+  EXPECT_EQ(to_string(g.sites()[0].place).substr(0, 14), "saved_test.cc:");
+  EXPECT_EQ(g(x).at(0).item<float>(), 18);
+  EXPECT_EQ(g(tensor<float>({4, 5, 6})).at(0).item<float>(), 45);
+  EXPECT_EQ(log, (std::vector<Floats>{{3, 6, 9}, {12, 15, 18}}));
+  unregister_function("demo.scale");
+  expect_error<CallbackError>([&] { g(x); }, {"demo.scale", "call 'scale' at saved_test.cc"}, ErrorCode::unregistered);
+  expect_error<TypeError>([&] { g(tensor<float>({1, 2})); }, {"argument 0", "f32[3]", "f32[2]", "saved_test.cc"});
+  expect_error<TypeError>([&] { g(x, x); }, {"takes 1 arguments", "2 came"});
+}
+
+TEST_F(Saved, RunsInAnotherProcess) {
+  RecordProperty("covers", "IR-10");
+  const TemporaryFolder folder;
+  const std::string file = folder.path() + "/program.mlir";
+  save(file, simple.lower(x));
+  const Ended ended = run_program("saved_run", {file});
+  EXPECT_EQ(ended.out, "18 1\n") << ended.err;
+  EXPECT_EQ(ended.code, 0);
+}
+
+TEST_F(Saved, LoopsBatchesDerivativesAndLargeCaptures) {
+  const Tensor large = iota<float>(3000);
+  auto f = [&](Tensor v) {
+    auto rule = custom_jvp([](Tensor a) { return scaled(a, 2.0); },
+                           [](auto p, auto t) {
+                             return std::pair{scaled(std::get<0>(p), 2.0), std::get<0>(t) * 2.0f};
+                           });
+    Tensor y = fori_loop(
+        0, 3, [&](Tensor, Tensor c) { return tap({.mode = TapMode::async, .every = 2}, rule(c), Named{"demo.log"}); }, v);
+    return sum(y) + sum(large);
+  };
+  const auto g = jit([&](Tensor v) { return vmap(value_and_grad(f))(v); });
+  const Tensor batch = tensor<float>({1, 2, 3, 4, 5, 6}, {2, 3});
+  const auto [value, gradient] = g(batch);
+  barrier();
+  const auto seen = log.size();
+  const Loaded saved = load_text(saved_text(g.lower(batch)));
+  const std::vector<Tensor> out = saved(batch);
+  barrier();
+  EXPECT_EQ(out.at(0).to_vector<float>(), value.to_vector<float>());
+  EXPECT_EQ(out.at(1).to_vector<float>(), gradient.to_vector<float>());
+  EXPECT_EQ(log.size(), 2 * seen);
+}
+
+TEST_F(Saved, BlocksTakeTheirDefaults) {
+  const Tensor a = matmul(reshape(iota<float>(9), {3, 3}), transpose(reshape(iota<float>(9), {3, 3}))) + eye<float>(3);
+  const Loaded saved = load_text(saved_text(jit([](Tensor m) { return linalg::cholesky(m); }).lower(a)));
+  EXPECT_TRUE(saved.sites().empty());
+  const auto got = saved(a).at(0).to_vector<float>(), want = linalg::cholesky(a).to_vector<float>();
+  for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-3f);
+}
+
+TEST_F(Saved, EveryKindOfAttribute) {
+  RecordProperty("covers", "IR-13");
+  const double infinity = std::numeric_limits<double>::infinity();
+  const Attributes all{{"b", true},
+                       {"i", std::int64_t{-9007199254740993}},
+                       {"d", 0.1},
+                       {"inf", -infinity},
+                       {"s", "a \"quoted\"\nline // of text"},
+                       {"bs", std::vector<bool>{true, false}},
+                       {"is", std::vector<std::int64_t>{1, -2}},
+                       {"ds", std::vector<double>{1e-300, infinity}},
+                       {"ss", std::vector<std::string>{"x", ""}}};
+  Attributes got;
+  register_function("demo.attributes", [&](const Attributes& a, float v) -> float { return got = a, v; }, {.replace = true});
+  const auto f = jit([&](Tensor v) { return call(type<float>(), Named{"demo.attributes", all}, v); });
+  load_text(saved_text(f.lower(Tensor(1.0f))))(Tensor(1.0f)).at(0).item<float>();
+  EXPECT_EQ(got, all);
+}
+
+TEST_F(Saved, ClosuresAreRefusedByNameAndPlace) {
+  RecordProperty("covers", "IR-11");
+  const auto f = jit([](Tensor v) {
+    v = call(
+        {.name = "one"}, v.type(), [](View<const float>, View<float>) {}, v);
+    return tap({.name = "two"}, scaled(v, 1), [](View<const float>) {});
+  });
+  expect_error<TypeError>([&] { saved_text(f.lower(x)); },
+                          {"call 'one' at saved_test.cc", "tap 'two' at saved_test.cc", "register_function", "Named"});
+}
+
+TEST_F(Saved, DamagedFilesSaySo) {
+  RecordProperty("covers", "IR-12");
+  const std::string text = saved_text(simple.lower(x));
+  for (std::size_t end = 0; end < text.size(); end += 37)
+    EXPECT_THROW(load_text(std::string_view(text).substr(0, end)), Error) << "cut at " << end;
+  std::mt19937 random(5);
+  for (int i = 0; i < 2000; ++i) {
+    std::string changed = text;
+    const std::size_t at = text.find('\n') + 1 + random() % (text.size() - text.find('\n') - 1);
+    changed[at] = static_cast<char>(changed[at] ^ (1 << random() % 7));
+    EXPECT_THROW(load_text(changed), Error) << "byte " << at;
+  }
+  expect_error<Error>([&] { load_text(replaced(text, "f32[3]", "f32[4]"), "it.mlir"); }, {"it.mlir", "checksum"}, ErrorCode::data_loss);
+  expect_error<Error>([&] { load_text("module @main {}"); }, {"must begin with '// postern program"}, ErrorCode::invalid_argument);
+  expect_error<Error>([&] { load_text(replaced(text, "program 1", "program 2")); }, {"format 2", "up to 1"}, ErrorCode::unimplemented);
+  expect_error<Error>([&] { load("/no/such/file.mlir"); }, {"/no/such/file.mlir", "No such file"}, ErrorCode::not_found);
+  expect_error<Error>([&] { save("/no/such/folder/file.mlir", simple.lower(x)); }, {"/no/such/folder"}, ErrorCode::unavailable);
+}
+
+TEST_F(Saved, ForgedFilesDoNoHarm) {
+  const std::string text = saved_text(simple.lower(x));
+  auto forged = [&](const std::string& part, const std::string& other) { return load_text(summed(replaced(text, part, other))); };
+  // The site says more than the text gives: the function must not see memory that is not there.
+  EXPECT_THROW(
+      forged(R"("operands":["f32[3]"],"results":["f32[3]"])", R"("operands":["f32[3000000]"],"results":["f32[3]"])")(x).at(0).item<float>(),
+      Error);
+  EXPECT_TRUE(log.empty());
+  for (const auto& [part, other] :
+       std::vector<std::pair<std::string, std::string>>{{R"("f32[3]")", R"("f32[-3]")"},
+                                                        {R"("f32[3]")", R"("f32[99999999999999999999]")"},
+                                                        {R"("f32[3]")", R"("f32[4294967296,4294967296,4294967296]")"},
+                                                        {R"("f32[3]")", R"("f99[3]")"},
+                                                        {R"("f32[3]")", R"("token[]")"},
+                                                        {R"("effect":"pure")", R"("effect":"none")"},
+                                                        {R"("every":1)", R"("every":0)"},
+                                                        {R"("levels":[])", R"("levels":[{"size":-1,"mapped":[true]}])"},
+                                                        {R"("levels":[])", R"("levels":[{"size":4611686018427387904,"mapped":[true]}])"},
+                                                        {R"("function":"demo.scale")", R"("function":"")"},
+                                                        {R"("line":)", R"("lime":)"},
+                                                        {R"({"double":)", R"({"triple":)"},
+                                                        {"// about {", "// about [["}})
+    expect_error<Error>([&] { forged(part, other); }, {}, ErrorCode::invalid_argument);
+  std::mt19937 random(6);
+  const std::size_t head = text.find("module @");
+  for (int i = 0; i < 5000; ++i) {  // any bytes in the head: loads or refuses
+    std::string changed = text;
+    for (int k = 0; k < 3; ++k) changed[random() % head] = static_cast<char>(random());
+    try {
+      load_text(summed(changed));
+    } catch (const Error&) {
+    }
+  }
+}
+
+}  // namespace
+}  // namespace postern::test
