@@ -50,7 +50,7 @@ class Loaded {
   /// not registered is a CallbackError (unregistered) that names it. Throws TypeError when the arguments are not of the program's types.
   template <class... A>
   std::vector<Tensor> operator()(const A&... arguments) const {
-    return run(detail::leaves_of(detail::as_tree(arguments)...));
+    return run(detail::leaves_of(detail::as_tree(arguments)...), Place{});
   }
   std::vector<Tensor> run(const std::vector<Tensor>& arguments, Place place = Place::current()) const;
   /// Starts a run on a host thread and returns at once.
