@@ -93,6 +93,8 @@ void linalg(Report&);
 void shards(Report&);
 void failure(Report&);
 void staged(Report&);
+void bridge(Report&);
+void load(Report&);
 void attention(Report&);
 void block_tax(Report&);
 void tap_sync(Report&);

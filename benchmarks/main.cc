@@ -30,6 +30,8 @@ constexpr bench::Benchmark benchmarks[] = {
     {"shards", "a tap and a call on each of 1 to 8 devices", bench::shards, 8},
     {"failure", "from an exception on one device to the error at the caller", bench::failure, 8},
     {"staged", "what stages add, and their memory", bench::staged},
+    {"bridge", "calls that a host's own threads answer", bench::bridge},
+    {"load", "a saved program to its first result", bench::load},
     {"soak", "resident memory over 1e7 calls and 1e5 executions", bench::soak},
 };
 

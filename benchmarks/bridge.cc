@@ -1,0 +1,107 @@
+// Saved programs and the bridge: a round trip to a host's own thread, payloads, and how soon a saved program gives its first result.
+#include <postern/c.h>
+#include <postern/postern.h>
+
+#include <thread>
+#include <vector>
+
+#include "harness.h"
+
+namespace bench {
+
+namespace pn = postern;
+
+namespace {
+
+/// A bridge with threads that answer each call at once, in place.
+class Host {
+ public:
+  explicit Host(int threads) {
+    pn_bridge_create(&bridge_);
+    pn_bridge_serve(bridge_, "bench.echo", 1);
+    for (int i = 0; i < threads; ++i)
+      threads_.emplace_back([this] {
+        const pn_request* request = nullptr;
+        while (pn_bridge_next(bridge_, -1, &request) == PN_OK) pn_bridge_reply(bridge_, request->tag, nullptr, 0);
+      });
+  }
+  ~Host() {
+    pn_bridge_close(bridge_);
+    for (std::thread& t : threads_) t.join();
+    pn_bridge_free(bridge_);
+    pn::unregister_function("bench.echo");
+  }
+  Host(const Host&) = delete;
+
+ private:
+  pn_bridge* bridge_ = nullptr;
+  std::vector<std::thread> threads_;
+};
+
+auto echo_loop(std::int64_t steps) {
+  return pn::jit([steps](pn::Tensor x) {
+    return pn::fori_loop(
+        0, steps,
+        [](pn::Tensor, pn::Tensor v) { return pn::call({.effect = pn::Effect::unordered}, v.type(), pn::Named{"bench.echo"}, v); }, x);
+  });
+}
+
+}  // namespace
+
+void bridge(Report& report) {
+  constexpr std::int64_t steps = 2000;
+  const auto loop = echo_loop(steps);
+  const pn::Tensor x(0.0f);
+  {
+    const Host host(1);
+    const auto ns = race({[&](std::int64_t n) {
+      while (n-- > 0) loop(x).block_until_ready();
+    }});
+    report.add({"bridge", ns[0] / steps / 1e3, "us", "", 0, "a scalar's round trip to a thread of the host; at most 10 is the aim"});
+    for (const std::int64_t bytes : {std::int64_t{4}, std::int64_t{16} << 20}) {
+      const auto longer = echo_loop(201), shorter = echo_loop(1);
+      const pn::Tensor v = pn::zeros(pn::type<float>({bytes / 4})).block_until_ready();
+      const auto took = race({[&](std::int64_t n) {
+                                while (n-- > 0) longer(v).block_until_ready();
+                              },
+                              [&](std::int64_t n) {
+                                while (n-- > 0) shorter(v).block_until_ready();
+                              }},
+                             5, 20);
+      report.add({"bridge/" + std::to_string(bytes) + "B", (took[0] - took[1]) / 200 / 1e3, "us", "", 0,
+                  "the same with the payload; no copy, so it is to stay"});
+    }
+  }
+  const Host host(2);
+  const auto run_both = [&](std::int64_t n) {
+    std::vector<std::thread> callers;
+    for (int i = 0; i < 2; ++i)
+      callers.emplace_back([&] {
+        for (std::int64_t k = 0; k < n; ++k) loop(x).block_until_ready();
+      });
+    for (std::thread& t : callers) t.join();
+  };
+  run_both(1);
+  const auto ns = race({run_both}, 9, 50);
+  report.add({"bridge/rate", 2 * steps / (ns[0] / 1e9), "per s", "", 0, "two programs, two serving threads; 100,000 is the aim"});
+}
+
+void load(Report& report) {
+  pn::register_function("bench.same", [](pn::View<const float> in, pn::View<float> out) { std::copy(in.begin(), in.end(), out.begin()); });
+  auto network = [](pn::Tensor x) {
+    for (int i = 0; i < 50; ++i) x = pn::tanh(pn::matmul(x, x) * 0.1f + x);
+    return pn::call(x.type(), pn::Named{"bench.same"}, x);
+  };
+  const pn::Tensor x = pn::zeros(pn::type<float>({16, 16}));
+  const std::string text = pn::saved_text(pn::jit(network).lower(x));
+  // Compilation is shared by equal texts in a process, so this is what stands around it.
+  const auto ns = race({[&](std::int64_t n) {
+                          while (n-- > 0) pn::load_text(text)(x).at(0).block_until_ready();
+                        },
+                        [&](std::int64_t n) {
+                          while (n-- > 0) pn::jit(network)(x).block_until_ready();
+                        }});
+  report.add({"load", ns[0] / 1e3, "us", "traced anew", ns[1] / 1e3, "a saved program's text to its first result, compilation apart"});
+}
+
+}  // namespace bench
