@@ -276,7 +276,7 @@ namespace {
   if (!run.stop.load(std::memory_order_relaxed)) {
     const timeline::Span span(site.spec->kind == SiteSpec::Kind::call ? timeline::Kind::call : timeline::Kind::tap, site.spec->name, device,
                               run.number);
-    run.current.store(&site, std::memory_order_relaxed);
+    run.current.store(&site, std::memory_order_release);
     if (!site.level_sizes.empty())
       ok = fire_batch(run, site, buffers, device);
     else if (site.direct && run.deadline == RunState::Clock::time_point::max())
@@ -292,7 +292,7 @@ namespace {
 bool fire(RunState& run, const HostSite& site, void* const* buffers, int device) noexcept {
   const bool plain = site.direct && !site.told && !timeline::on() && run.deadline == RunState::Clock::time_point::max();
   if (!plain || run.stop.load(std::memory_order_relaxed)) return fire_specially(run, site, buffers, device);
-  run.current.store(&site, std::memory_order_relaxed);
+  run.current.store(&site, std::memory_order_release);
   if (enter_here(run, site, buffers, device, nullptr)) [[likely]]
     return true;
   if (run.poison) zero_results(site, buffers);

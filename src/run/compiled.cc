@@ -210,11 +210,11 @@ void CompiledProgram::mark_donated(std::span<const Tensor* const> arguments) con
 
 namespace {
 
-void wrap(const Module& module, const PJRT_Api* api, std::span<PJRT_Buffer* const> buffers, const Lane& lane, bool placed,
+void wrap(const Module& module, const PJRT_Api* api, std::span<PJRT_Buffer* const> buffers, const Lane& lane, int device,
           const std::shared_ptr<RunRecord>& record, const Runs& pending, std::span<Tensor> results) {
   for (std::size_t i = 0; i < results.size(); ++i) {
-    auto value = std::make_shared<DeviceValue>(module.results[i], pjrt::Buffer(api, buffers[i]), lane.index, lane.device, record);
-    value->placed = placed;
+    auto value = std::make_shared<DeviceValue>(module.results[i], pjrt::Buffer(api, buffers[i]), lane.index, device, record);
+    value->placed = device != 0;
     value->after = pending;
     results[i] = Access::make(std::move(value));
   }
@@ -281,13 +281,13 @@ void CompiledProgram::run_plain(std::span<const Tensor* const> arguments, std::s
     const auto start = timed ? host::timeline::Clock::now() : host::timeline::Clock::time_point();
     pjrt::Event complete;
     executable.execute(buffers.collect(*this, arguments, lane), out.span, {.device = &lane.handle, .complete = &complete});
-    if (timed || !complete.is_ready()) follow(complete, *module_, lane.device, start);
+    if (timed || !complete.is_ready()) follow(complete, *module_, device, start);
   } catch (const Error&) {
     rethrow_failure(buffers.pending);
     throw;
   }
   mark_donated(arguments);
-  wrap(*module_, executable.api(), out.span, lane, device != 0, nullptr, buffers.pending, results);
+  wrap(*module_, executable.api(), out.span, lane, device, nullptr, buffers.pending, results);
 }
 
 void CompiledProgram::run_calling(std::span<const Tensor* const> arguments, std::span<Tensor> results, std::shared_ptr<RunRecord> record,
@@ -324,7 +324,7 @@ void CompiledProgram::run_calling(std::span<const Tensor* const> arguments, std:
     for (PJRT_Buffer* b : out.span) pjrt::Buffer(executable->api(), b);
     record->rethrow();
   }
-  wrap(*module_, executable->api(), out.span, lane, device != 0, ended ? nullptr : record, buffers.pending, results);
+  wrap(*module_, executable->api(), out.span, lane, device, ended ? nullptr : record, buffers.pending, results);
 }
 
 }  // namespace postern::run

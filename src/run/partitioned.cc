@@ -153,8 +153,8 @@ void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments, 
     for (std::int64_t position = 0; position < sharding.mesh().size(); ++position) {
       const auto partition = static_cast<std::size_t>(partition_of(sharding.mesh(), position, module.devices));
       const Lane& lane = *lanes[partition];
-      parts.push_back(std::make_shared<DeviceValue>(part, std::move(buffers[partition * results.size() + r]), lane.index, lane.device,
-                                                    ended ? nullptr : record));
+      parts.push_back(std::make_shared<DeviceValue>(part, std::move(buffers[partition * results.size() + r]), lane.index,
+                                                    module.devices[partition], ended ? nullptr : record));
       parts.back()->after = pending;
     }
     auto value = std::make_shared<ShardedValue>(module.results[r], sharding, std::move(parts), ended ? nullptr : record);

@@ -276,10 +276,7 @@ Lane& Runtime::pass(int device) {
   for (std::size_t i = lanes_.size(); i-- > main_lanes_;) {
     Lane& lane = *lanes_[i];
     lane.dispatching.fetch_add(1, std::memory_order_acquire);
-    if (!lane.taken.load() || i == main_lanes_) {
-      lane.device = device;
-      return lane;
-    }
+    if (!lane.taken.load() || i == main_lanes_) return lane;
     done_dispatching(lane);
   }
   return main;
