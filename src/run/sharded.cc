@@ -148,9 +148,10 @@ std::vector<int> devices_of(std::span<const Mesh> meshes) {
           to_string(meshes[0]));
     devices = std::move(these);
   }
+  if (devices.empty()) return devices;
   const int have = Runtime::get().device_count();
-  check(devices.empty() || devices.back() < have, "{} needs device {}, there {} {} (POSTERN_CPU_DEVICES, Config::cpu_devices)",
-        meshes.empty() ? "" : to_string(meshes[0]), devices.empty() ? 0 : devices.back(), have == 1 ? "is only" : "are", have);
+  check(devices.back() < have, "{} needs device {}, there {} {} (POSTERN_CPU_DEVICES, Config::cpu_devices)", to_string(meshes[0]),
+        devices.back(), have == 1 ? "is only" : "are", have);
   return devices;
 }
 
