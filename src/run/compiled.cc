@@ -211,11 +211,12 @@ void CompiledProgram::mark_donated(std::span<const Tensor* const> arguments) con
 namespace {
 
 void wrap(const Module& module, const PJRT_Api* api, std::span<PJRT_Buffer* const> buffers, const Lane& lane, int device,
-          const std::shared_ptr<RunRecord>& record, const Runs& pending, std::span<Tensor> results) {
+          const std::shared_ptr<RunRecord>& record, const Runs& pending, bool ready, std::span<Tensor> results) {
   for (std::size_t i = 0; i < results.size(); ++i) {
     auto value = std::make_shared<DeviceValue>(module.results[i], pjrt::Buffer(api, buffers[i]), lane.index, device, record);
     value->placed = device != 0;
     value->after = pending;
+    value->ready.store(ready, std::memory_order_relaxed);  // nobody else has seen it yet
     results[i] = Access::make(std::move(value));
   }
 }
@@ -276,18 +277,21 @@ void CompiledProgram::run_plain(std::span<const Tensor* const> arguments, std::s
   const pjrt::Executable& executable = loaded_->on(lane.client);
   Arguments buffers;
   ResultBuffers out(results.size());
+  bool ready = false;  // so that nobody need ask the buffers
   try {
     const bool timed = host::timeline::on();
     const auto start = timed ? host::timeline::Clock::now() : host::timeline::Clock::time_point();
     pjrt::Event complete;
     executable.execute(buffers.collect(*this, arguments, lane), out.span, {.device = &lane.handle, .complete = &complete});
-    if (timed || !complete.is_ready()) follow(complete, *module_, device, start);
+    ready = complete.is_ready();
+    if (timed || !ready) follow(complete, *module_, device, start);
+    ready = ready && !complete.error();
   } catch (const Error&) {
     rethrow_failure(buffers.pending);
     throw;
   }
   mark_donated(arguments);
-  wrap(*module_, executable.api(), out.span, lane, device, nullptr, buffers.pending, results);
+  wrap(*module_, executable.api(), out.span, lane, device, nullptr, buffers.pending, ready, results);
 }
 
 void CompiledProgram::run_calling(std::span<const Tensor* const> arguments, std::span<Tensor> results, std::shared_ptr<RunRecord> record,
@@ -319,12 +323,13 @@ void CompiledProgram::run_calling(std::span<const Tensor* const> arguments, std:
     record->rethrow();
   }
   mark_donated(arguments);
+  const bool ready = complete.is_ready() && !complete.error();
   const bool ended = record->finish(std::move(complete));
   if (ended && record->outcome() != host::Outcome::done) {
     for (PJRT_Buffer* b : out.span) pjrt::Buffer(executable->api(), b);
     record->rethrow();
   }
-  wrap(*module_, executable->api(), out.span, lane, device, ended ? nullptr : record, buffers.pending, results);
+  wrap(*module_, executable->api(), out.span, lane, device, ended ? nullptr : record, buffers.pending, ended && ready, results);
 }
 
 }  // namespace postern::run
