@@ -14,6 +14,7 @@
 
 #include "core/check.h"
 #include "core/digest.h"
+#include "core/once.h"
 #include "file/site_json.h"
 #include "host/run_state.h"
 #include "host/text_file.h"
@@ -26,7 +27,7 @@ struct detail::LoadedProgram {
   std::shared_ptr<const Module> module;
   std::vector<Type> inputs;
   std::vector<SavedSite> sites;
-  mutable std::once_flag once;
+  mutable Once once;
   mutable std::shared_ptr<const run::CompiledProgram> compiled;
 };
 
@@ -156,7 +157,7 @@ const std::shared_ptr<const run::CompiledProgram>& ready(const detail::LoadedPro
           "argument {} of the saved program must be {}, got {}", i, to_string(wanted[i]),
           t.has_value() ? to_string(t.type()) : "an empty Tensor");
   }
-  std::call_once(program.once, [&] {
+  program.once([&] {
     auto compiled = std::make_shared<const run::CompiledProgram>(program.module, wanted.size(), Tensors());
     std::vector<Dims> dims;
     for (const Type& t : results) dims.push_back(t.dims);

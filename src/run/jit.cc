@@ -7,6 +7,7 @@
 
 #include "block/registry.h"
 #include "core/check.h"
+#include "core/once.h"
 #include "core/value.h"
 #include "ops/hook.h"
 #include "run/array.h"
@@ -31,7 +32,7 @@ struct Entry {
   const JitOptions* options = nullptr;
 
   // Made once, by the first thread that asks; the others wait.
-  std::once_flag traced_once, lowered_once, compiled_once, staged_once;
+  Once traced_once, lowered_once, compiled_once, staged_once;
   ProgramPtr program;
   std::vector<HookInfo> hooks;
   Tensors captures;
@@ -181,7 +182,7 @@ void trace_entry(Entry& e, const JitCore& core, const Tracer& tracer) {
 }
 
 void lower_entry(Entry& e) {
-  std::call_once(e.lowered_once, [&] {
+  e.lowered_once([&] {
     const std::vector<Sharding>& out = e.options->out_shardings;
     const std::size_t results = e.program->outputs.size();
     check(out.size() <= 1 || out.size() == results, "jit: out_shardings has {} entries, the function has {} result leaves", out.size(),
@@ -198,7 +199,7 @@ void lower_entry(Entry& e) {
 }
 
 void compile_entry(Entry& e) {
-  std::call_once(e.compiled_once, [&] {
+  e.compiled_once([&] {
     lower_entry(e);
     e.compiled = std::make_shared<const run::CompiledProgram>(e.module, e.types.size(), e.captures);
   });
@@ -210,7 +211,7 @@ Mode mode_of(const Entry& e) {
 }
 
 void stage_entry(Entry& e) {
-  std::call_once(e.staged_once, [&] {
+  e.staged_once([&] {
     const run::StagedProgram& stages = e.staged.of(e.program);
     stages.compile();
     e.stages = &stages;
@@ -223,7 +224,7 @@ const Entry& find(JitCore& core, const Key& key, const Tracer& tracer, bool comp
   Entry& e = core.entry(key);
   if (e.ready.load(std::memory_order_acquire)) [[likely]]
     return e;
-  std::call_once(e.traced_once, [&] { trace_entry(e, core, tracer); });
+  e.traced_once([&] { trace_entry(e, core, tracer); });
   if (!compile) return e;
   const Mode mode = mode_of(e);
   if (mode == Mode::staged) stage_entry(e);
