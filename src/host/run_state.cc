@@ -123,6 +123,7 @@ void RunState::close() {
   if (!has_tap_source_.exchange(false)) return;
   // What is still to be delivered keeps the source; else the next run of this record takes it over.
   if (tap_source_.use_count() > 1) return tap_source_.reset();
+  static_cast<void>(std::shared_ptr<TapSource>(tap_source_));  // use_count() orders nothing: meet the delivery's last look at the sites
   tap_source_->owner.reset();
   tap_source_->stop = tap_source_->end = false;
 }
