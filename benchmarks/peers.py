@@ -164,6 +164,55 @@ def memory():
     emit("memory", peak, "payloads")
 
 
+def vmap_call():
+    x = jnp.arange(1000, dtype=jnp.float32)
+    one = jax.ShapeDtypeStruct((), jnp.float32)
+    for method in ("sequential", "expand_dims", "broadcast_all"):
+        f = jax.jit(jax.vmap(lambda v: jax.pure_callback(lambda a: a, one, v, vmap_method=method)))
+        emit("vmap_call/" + method, median_ns(f, x, rounds=7) / 1e3, "us")
+
+
+def grad_trace():
+    x = jnp.ones(4, jnp.float32)
+
+    def chain(v):
+        for _ in range(1000):
+            v = jnp.sin(v)
+        return jnp.sum(v)
+
+    def steps(v):
+        def step(c, _):
+            for _ in range(100):
+                c = jnp.sin(c)
+            return c, None
+
+        return jnp.sum(jax.lax.scan(step, v, None, length=1000)[0])
+
+    for name, f in (("chain_1000", chain), ("scan_100", steps)):
+
+        def once():
+            jax.make_jaxpr(jax.grad(f))(x)
+
+        emit("grad_trace/" + name, statistics.median(timed(once) for _ in range(3)) / 1e6, "ms")
+
+
+def tap_async():
+    steps = 1000
+
+    def body(_, v):
+        jax.debug.callback(lambda a: None, v)
+        return v + 1
+
+    f = jax.jit(lambda v: jax.lax.fori_loop(0, steps, body, v))
+
+    def once():
+        f(jnp.float32(0)).block_until_ready()
+        jax.effects_barrier()
+
+    once()
+    emit("tap_async/loop", statistics.median(timed(once) for _ in range(7)) / steps / 1e3, "us")
+
+
 if __name__ == "__main__":
     for wanted in sys.argv[1:]:
-        globals()[wanted]()
+        globals().get(wanted, lambda: None)()
