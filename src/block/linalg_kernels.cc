@@ -222,7 +222,8 @@ void eigh(const linalg::Eigh& c, In in, Out out) {
   const Int n = extent(in[0], 1);
   const std::size_t size = step(in[0]), width = static_cast<std::size_t>(n);
   if (n == 0) return;
-  over_batch(count(in[0]), size, [&](std::int64_t first, std::int64_t last) {
+  // On several threads small heevds wait for each other.
+  const auto matrices = [&](std::int64_t first, std::int64_t last) {
     const auto work = scratch<T>(c.vectors ? 0 : size);
     for (std::int64_t b = first; b < last; ++b) {
       const auto at = static_cast<std::size_t>(b);
@@ -238,7 +239,8 @@ void eigh(const linalg::Eigh& c, In in, Out out) {
       std::fill_n(w, width, nan_of<T>());
       fill_nan(v, size);
     }
-  });
+  };
+  matrices(0, count(in[0]));
 }
 
 template <class T>
