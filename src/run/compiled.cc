@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstring>
+#include <limits>
 #include <unordered_map>
 
 #include "block/registry.h"
@@ -76,12 +77,27 @@ std::shared_ptr<Loaded> load_text(const std::string& text) {
   return loaded;
 }
 
+namespace {
+
+/// Has captures of at most so many bytes written into the text; the memory that the options point at from then on.
+std::vector<std::shared_ptr<const void>> write_out(LoweringOptions& options, std::size_t first, const Tensors& captures, std::size_t most) {
+  std::vector<std::shared_ptr<const void>> keep;
+  options.constants.resize(first + captures.size(), nullptr);
+  for (std::size_t i = 0; i < captures.size(); ++i) {
+    const Tensor& t = captures[i];
+    if (t.is_traced() || t.type().byte_size() > most) continue;
+    keep.push_back(host_bytes(t, "a captured tensor"));
+    options.constants[first + i] = keep.back().get();
+  }
+  return keep;
+}
+
+}  // namespace
+
 std::shared_ptr<const Module> lower(const Lowerable& program) {
-  constexpr std::size_t written_out = 4096;  // bytes of a captured tensor that still goes into the text
   LoweringOptions options;
   options.name = program.name;
   options.donated = program.donated;
-  options.constants.resize(program.program->inputs.size(), nullptr);
   std::vector<Mesh> meshes = meshes_of(*program.program);
   options.inputs = program.arguments_on;
   options.inputs.resize(program.program->inputs.size());
@@ -93,13 +109,7 @@ std::shared_ptr<const Module> lower(const Lowerable& program) {
       if (s) meshes.push_back(s->mesh());
   options.devices = devices_of(meshes);
   if (!meshes.empty()) options.mesh = meshes.front();
-  std::vector<std::shared_ptr<const void>> keep;
-  for (std::size_t i = 0; i < program.captures.size(); ++i) {
-    const Tensor& t = program.captures[i];
-    if (t.is_traced() || t.type().byte_size() > written_out) continue;
-    keep.push_back(host_bytes(t, "a captured tensor"));
-    options.constants[program.arguments + i] = keep.back().get();
-  }
+  const auto keep = write_out(options, program.arguments, program.captures, 4096);
   return std::make_shared<const Module>(Lowering(options).module(*program.program));
 }
 
@@ -109,13 +119,8 @@ std::shared_ptr<const Module> lower_for_file(const Lowered& lowered) {
   LoweringOptions options;
   options.name = program.name;
   options.platform = blocks::no_platform;
-  options.constants.resize(program.inputs.size(), nullptr);
-  std::vector<std::shared_ptr<const void>> keep;
-  const std::size_t first = program.inputs.size() - lowered.captures().size();
-  for (std::size_t i = 0; i < lowered.captures().size(); ++i) {
-    keep.push_back(host_bytes(lowered.captures()[i], "a captured tensor"));
-    options.constants[first + i] = keep.back().get();
-  }
+  const auto keep =
+      write_out(options, program.inputs.size() - lowered.captures().size(), lowered.captures(), std::numeric_limits<std::size_t>::max());
   return std::make_shared<const Module>(Lowering(options).module(program));
 }
 
@@ -323,13 +328,12 @@ void CompiledProgram::run_calling(std::span<const Tensor* const> arguments, std:
     record->rethrow();
   }
   mark_donated(arguments);
-  const bool ready = complete.is_ready() && !complete.error();
-  const bool ended = record->finish(std::move(complete));
+  const bool ended = record->finish({&complete, 1});
   if (ended && record->outcome() != host::Outcome::done) {
     for (PJRT_Buffer* b : out.span) pjrt::Buffer(executable->api(), b);
     record->rethrow();
   }
-  wrap(*module_, executable->api(), out.span, lane, device, ended ? nullptr : record, buffers.pending, ended && ready, results);
+  wrap(*module_, executable->api(), out.span, lane, device, ended ? nullptr : record, buffers.pending, ended && !complete.error(), results);
 }
 
 }  // namespace postern::run

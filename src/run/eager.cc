@@ -1,4 +1,6 @@
 // Operations on concrete tensors, one at a time: each compiled once for its parameters and types.
+#include <postern/shard.h>
+
 #include <list>
 #include <mutex>
 #include <unordered_map>
@@ -69,10 +71,7 @@ class OperationCache {
     }
     p.equations.push_back(std::move(e));
     std::vector<std::optional<Sharding>> on;
-    for (const Tensor& t : operands) {
-      const Sharding* s = run::sharding_of(t);
-      on.push_back(s ? std::optional<Sharding>(*s) : std::nullopt);
-    }
+    for (const Tensor& t : operands) on.push_back(postern::sharding_of(t));
     auto module = run::lower({primitive.name, std::make_shared<const Program>(std::move(p)), operands.size(), {}, {}, std::move(on), {}});
     return std::make_shared<const CompiledProgram>(std::move(module), operands.size(), Tensors());
   }

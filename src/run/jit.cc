@@ -1,5 +1,6 @@
 // jit: looking up, tracing, compiling, running.
 #include <postern/jit.h>
+#include <postern/shard.h>
 
 #include <atomic>
 #include <mutex>
@@ -105,10 +106,7 @@ class JitCore {
     e->options = &options;
     const auto leaves = key.leaves();
     if (std::ranges::any_of(leaves, [](const Tensor* t) { return run::sharding_of(*t) != nullptr; }))
-      for (const Tensor* t : leaves) {
-        const Sharding* s = run::sharding_of(*t);
-        e->shardings.push_back(s ? std::optional<Sharding>(*s) : std::nullopt);
-      }
+      for (const Tensor* t : leaves) e->shardings.push_back(postern::sharding_of(*t));
     e->arguments_on = e->shardings;
     if (!options.in_shardings.empty()) {
       const auto ends = key.argument_ends();

@@ -50,10 +50,8 @@ void RunRecord::prepare(std::shared_ptr<const CompiledProgram> program) {
   if (host::timeline::on()) began_ = host::timeline::Clock::now();
 }
 
-bool RunRecord::finish(pjrt::Event complete) { return finish(std::span(&complete, 1)); }
-
-bool RunRecord::finish(std::span<pjrt::Event> complete) {
-  if (std::ranges::all_of(complete, [](const pjrt::Event& e) { return e.is_ready(); })) {
+bool RunRecord::finish(std::span<const pjrt::Event> complete) {
+  if (std::ranges::all_of(complete, &pjrt::Event::is_ready)) {
     release();
     return true;
   }

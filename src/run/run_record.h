@@ -24,8 +24,7 @@ class RunRecord : public host::RunState, public std::enable_shared_from_this<Run
   const pjrt::ExecuteContext& execute_context() const { return execute_context_; }
 
   /// Ends the run when `complete` says so: now if it is ready (true), else from XLA's thread (false).
-  bool finish(pjrt::Event complete);
-  bool finish(std::span<pjrt::Event> complete);  // of each device
+  bool finish(std::span<const pjrt::Event> complete);  // of each device
   /// The run is over: its lane is free, its functions may go, even while results live on.
   void release() noexcept;
 

@@ -156,13 +156,29 @@ bool Runtime::try_take(const std::vector<Lane*>& lanes) {
   return true;
 }
 
+namespace {
+
+/// Of a run that a host function starts.
+[[noreturn]] void refuse_nested(const host::Nesting& nested, const std::string& why) {
+  throw CallbackError(ErrorCode::reentry, why, nested.site ? Site{nested.site->spec->name, nested.site->spec->place} : Site{},
+                      nested.device, nullptr);
+}
+
+}  // namespace
+
 void Runtime::check_depth() const {
   const host::Nesting* nested = host::nesting();
   if (nested && nested->depth >= config_.max_reentry)
-    throw CallbackError(ErrorCode::reentry,
-                        fmt::format("a host function runs a program that calls back: {} levels deep, {} are allowed (Config::max_reentry)",
-                                    nested->depth, config_.max_reentry),
-                        nested->site ? Site{nested->site->spec->name, nested->site->spec->place} : Site{}, nested->device, nullptr);
+    refuse_nested(*nested,
+                  fmt::format("a host function runs a program that calls back: {} levels deep, {} are allowed (Config::max_reentry)",
+                              nested->depth, config_.max_reentry));
+}
+
+void Runtime::wait_for_a_lane() {
+  std::unique_lock lock(guard_);
+  ++waiting_;
+  freed_.wait_for(lock, std::chrono::milliseconds(20));
+  --waiting_;
 }
 
 LaneGroup Runtime::take(const std::vector<int>& devices) {
@@ -172,12 +188,7 @@ LaneGroup Runtime::take(const std::vector<int>& devices) {
   if (try_take(main.lanes)) return main;
   const host::Nesting* nested = host::nesting();
   if (!nested) {
-    while (!try_take(main.lanes)) {
-      std::unique_lock lock(guard_);
-      ++waiting_;
-      freed_.wait_for(lock, std::chrono::milliseconds(20));
-      --waiting_;
-    }
+    while (!try_take(main.lanes)) wait_for_a_lane();
     return main;
   }
   // The lanes may be those of the run that is calling: a nested run never waits for them.
@@ -189,11 +200,9 @@ LaneGroup Runtime::take(const std::vector<int>& devices) {
     for (std::size_t i = 0; i < devices.size(); ++i) spare.lanes[i]->device = devices[i];
     return spare;
   }
-  throw CallbackError(
-      ErrorCode::reentry,
-      fmt::format("a host function runs a program on {} devices, and all {} spare lanes are taken by runs inside their own calls",
-                  devices.size(), spare_lanes),
-      nested->site ? Site{nested->site->spec->name, nested->site->spec->place} : Site{}, nested->device, nullptr);
+  refuse_nested(*nested,
+                fmt::format("a host function runs a program on {} devices, and all {} spare lanes are taken by runs inside their own calls",
+                            devices.size(), spare_lanes));
 }
 
 Lane& Runtime::take(int device) {
@@ -202,7 +211,6 @@ Lane& Runtime::take(int device) {
   if (Lane* lane = try_take(*lanes_[static_cast<std::size_t>(device)])) return *lane;
   make_spare();
   const std::size_t end = lanes_.size() - (nested ? 0 : lanes_for_nested);
-  std::unique_lock lock(guard_, std::defer_lock);
   while (true) {
     for (std::size_t i = main_lanes_; i < end; ++i)
       if (Lane* lane = try_take(*lanes_[i])) {
@@ -210,17 +218,11 @@ Lane& Runtime::take(int device) {
         return *lane;
       }
     if (nested)
-      throw CallbackError(
-          ErrorCode::reentry,
-          fmt::format("a host function runs a program that calls back, and all {} lanes are taken by runs inside their own calls",
-                      lanes_.size()),
-          nested->site ? Site{nested->site->spec->name, nested->site->spec->place} : Site{}, nested->device, nullptr);
+      refuse_nested(*nested,
+                    fmt::format("a host function runs a program that calls back, and all {} lanes are taken by runs inside their own calls",
+                                lanes_.size()));
     if (Lane* lane = try_take(*lanes_[static_cast<std::size_t>(device)])) return *lane;
-    lock.lock();
-    ++waiting_;
-    freed_.wait_for(lock, std::chrono::milliseconds(20));
-    --waiting_;
-    lock.unlock();
+    wait_for_a_lane();
   }
 }
 

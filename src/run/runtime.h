@@ -68,6 +68,7 @@ class Runtime {
   Lane* try_take(Lane& lane);
   bool try_take(const std::vector<Lane*>& lanes);
   void check_depth() const;
+  void wait_for_a_lane();  // for a while: it may be taken again at once
   void make_spare();
 
   Config config_;
