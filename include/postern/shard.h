@@ -1,10 +1,8 @@
 // Programs over several devices: a mesh names them, a Sharding says which part of an array lies where. `jit` over sharded tensors lets XLA
 // partition the program; `shard_map` writes it for one part, with collectives between the parts. See docs/devices.md.
 #pragma once
-#include <postern/detail/transform_core.h>
-#include <postern/detail/transform_tree.h>
-#include <postern/ops.h>
 #include <postern/sharding.h>
+#include <postern/transforms.h>
 
 #include <utility>
 
@@ -135,43 +133,10 @@ struct PmapOptions {
 };
 
 namespace detail {
-std::vector<int> pmap_devices(const PmapOptions& options, const Leaves& x, const Place& place);
-
+Leaves pmap(const TensorFunction& f, const PmapOptions& options, const Leaves& x, const Place& place);
 /// What `pmap` returns.
 template <class F>
-class Pmapped : public BraceCall<Pmapped<F>, F> {
- public:
-  Pmapped(F f, PmapOptions options, Place place) : f_(std::make_shared<F>(std::move(f))), options_(std::move(options)), place_(place) {}
-  template <class... A>
-  auto invoke(A&&... arguments) const {
-    return with_boxed<F>(
-        [this]<class... B>(const B&... x) {
-          const Flat<F, B...> flat(f_, x...);
-          const Leaves leaves = leaves_of(x...);
-          const std::vector<int> devices = pmap_devices(options_, leaves, place_);
-          const P each(options_.axis_name);
-          std::size_t results = 0;
-          auto one = [&](std::span<const Tensor> parts) {
-            Leaves in;
-            for (const Tensor& t : parts) in.push_back(squeeze(t, {0}));
-            Leaves out = flat(in);
-            for (Tensor& t : out) t = expand_dims(t, 0);
-            results = out.size();
-            return out;
-          };
-          const Mesh mesh({{options_.axis_name, static_cast<std::int64_t>(devices.size())}}, devices);
-          const Leaves y = detail::shard_map(
-              one, {mesh, std::vector<P>(leaves.size(), each), [&] { return std::vector<P>(results, each); }}, leaves, place_);
-          return with_leaves(flat.like(), y);
-        },
-        std::forward<A>(arguments)...);
-  }
-
- private:
-  std::shared_ptr<F> f_;
-  PmapOptions options_;
-  Place place_;
-};
+using Pmapped = Applied<F, PmapOptions, &pmap>;
 }  // namespace detail
 
 /// f for each element of the arguments' first axis, on a device of its own; results have that axis in front. The short form of `shard_map`

@@ -61,10 +61,7 @@ Jvp block_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> d
   std::vector<bool> moves;
   BlockParams q = p;
   q.body = closed(p.config->name, p.values, operands, [&](std::span<const Tensor> in) {
-    Tensors tangents(x.size());
-    for (std::size_t i = 0, next = x.size(); i < x.size(); ++i)
-      if (moving[i]) tangents[i] = in[next++];
-    auto [y, dy] = jvp_of(*p.body, in.first(x.size()), tangents);
+    auto [y, dy] = jvp_of(*p.body, in.first(x.size()), placed(moving, in.subspan(x.size())));
     moves = present(dy);
     append(y, kept(dy));
     return std::move(y);
@@ -77,9 +74,7 @@ Jvp block_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> d
   for (std::size_t i = 0; i < moves.size(); ++i)
     if (moves[i]) q.of_result.push_back(static_cast<int>(i));
   Tensors y = bind_n(block_p, make_params(std::move(q)), operands);
-  Tensors dy(moves.size());
-  for (std::size_t i = 0, next = moves.size(); i < moves.size(); ++i)
-    if (moves[i]) dy[i] = y[next++];
+  Tensors dy = placed(moves, std::span(y).subspan(moves.size()));
   y.resize(moves.size());
   return {std::move(y), std::move(dy)};
 }
@@ -104,14 +99,9 @@ Primitive::SplitResult defer(const Op& op, std::span<const Tensor> x, std::size_
 }
 
 /// The unknown half of a split body as an equation.
-void set_rest(Primitive::SplitResult& out, const Halves& halves, std::span<const Tensor> residuals, std::span<const Tensor> x) {
-  out.primitive = &part_p;
-  out.params = make_params(PartParams{halves.unknown});
-  for (const Tensor& t : residuals) out.operands.push_back({t, -1});
-  for (std::size_t i = 0; i < x.size(); ++i)
-    if (!x[i].has_value()) out.operands.push_back({{}, static_cast<int>(i)});
-  for (std::size_t i = 0; i < halves.unknown_outputs.size(); ++i)
-    if (halves.unknown_outputs[i]) out.results.push_back(static_cast<int>(i));
+Primitive::SplitResult with_rest(const Halves& halves, std::span<const Tensor> known, std::span<const Tensor> x) {
+  return split_result(part_p, make_params(PartParams{halves.unknown}), halves.unknown_outputs, known,
+                      known.subspan(known.size() - halves.residuals), x);
 }
 
 std::vector<bool> missing(std::span<const Tensor> x) {
@@ -134,13 +124,7 @@ Primitive::SplitResult block_split(const Op& op, std::span<const Tensor> x, cons
   q.body = halves.known;
   q.values = kept(x.first(p.values)).size();
   q.order = 2;  // its results are no longer a derivative's
-  const Tensors known = bind_n(block_p, make_params(std::move(q)), kept(x));
-  out.known.resize(wanted.size());
-  std::size_t next = 0;
-  for (std::size_t i = 0; i < wanted.size(); ++i)
-    if (!halves.unknown_outputs[i]) out.known[i] = known[next++];
-  set_rest(out, halves, std::span(known).subspan(next), x);
-  return out;
+  return with_rest(halves, bind_n(block_p, make_params(std::move(q)), kept(x)), x);
 }
 
 /// Dead elements work on unit matrices: none of them fails, or takes long.
@@ -251,16 +235,9 @@ Jvp part_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx
 Tensors part_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x, TypeSpan) {
   return transpose_of(*op.as<PartParams>().body, x, ct);
 }
-Primitive::SplitResult part_split(const Op& op, std::span<const Tensor> x, const std::vector<bool>& wanted) {
+Primitive::SplitResult part_split(const Op& op, std::span<const Tensor> x, const std::vector<bool>&) {
   const Halves halves = split(*op.as<PartParams>().body, missing(x));
-  const Tensors known = postern::apply(*halves.known, kept(x));
-  Primitive::SplitResult out;
-  out.known.resize(wanted.size());
-  std::size_t next = 0;
-  for (std::size_t i = 0; i < wanted.size(); ++i)
-    if (!halves.unknown_outputs[i]) out.known[i] = known[next++];
-  set_rest(out, halves, std::span(known).subspan(next), x);
-  return out;
+  return with_rest(halves, postern::apply(*halves.known, kept(x)), x);
 }
 Batched part_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes, std::int64_t size, const Tensor& mask) {
   return batch_of(*op.as<PartParams>().body, x, axes, size, mask);

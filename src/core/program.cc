@@ -61,26 +61,21 @@ Effect effect_of(const Program& program) {
   return effect;
 }
 
-namespace {
-
-template <class Wanted>
-bool has_any(const Equation& e, Wanted wanted) {
-  return wanted(*e.primitive) || (e.params && std::ranges::any_of(programs_of(*e.params), [&](const ProgramPtr& p) {
-                                    return std::ranges::any_of(p->equations, [&](const Equation& inner) { return has_any(inner, wanted); });
-                                  }));
+bool any_equation(const Equation& e, const std::function<bool(const Equation&)>& test) {
+  return test(e) || (e.params && std::ranges::any_of(programs_of(*e.params), [&](const ProgramPtr& p) { return any_equation(*p, test); }));
+}
+bool any_equation(const Program& program, const std::function<bool(const Equation&)>& test) {
+  return std::ranges::any_of(program.equations, [&](const Equation& e) { return any_equation(e, test); });
 }
 
+namespace {
+bool is_site(const Equation& e) { return e.primitive->site != nullptr; }
 }  // namespace
 
-bool has_site(const Equation& e) {
-  return has_any(e, [](const Primitive& p) { return p.site != nullptr; });
-}
-bool has_site(const Program& program) {
-  return std::ranges::any_of(program.equations, [](const Equation& e) { return has_site(e); });
-}
+bool has_site(const Equation& equation) { return any_equation(equation, is_site); }
+bool has_site(const Program& program) { return any_equation(program, is_site); }
 bool calls_back(const Program& program) {
-  return std::ranges::any_of(program.equations,
-                             [](const Equation& e) { return has_any(e, [](const Primitive& p) { return p.site || p.may_call; }); });
+  return any_equation(program, [](const Equation& e) { return is_site(e) || e.primitive->may_call; });
 }
 
 std::string to_string(const Program& program, const std::string& platform) {

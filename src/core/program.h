@@ -6,6 +6,7 @@
 
 #include "core/params.h"
 
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -41,6 +42,10 @@ struct Program {
 /// The effect of an equation, that of its sub-programs included, and the strongest of a program.
 Effect effect_of(const Equation& equation);
 Effect effect_of(const Program& program);
+
+/// Whether `test` holds of an equation, or of one in the programs that it holds.
+bool any_equation(const Equation& equation, const std::function<bool(const Equation&)>& test);
+bool any_equation(const Program& program, const std::function<bool(const Equation&)>& test);
 
 /// Whether a call or tap is somewhere in it.
 bool has_site(const Equation& equation);

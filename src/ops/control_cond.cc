@@ -81,9 +81,7 @@ Jvp cond_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx
   };
   std::vector<Closed> branches = agreeing(p.branches.size(), moves, make);
   Tensors both = bind_cond(x[0], std::move(branches), operands);
-  Tensors dy(moves.size());
-  for (std::size_t i = 0, next = moves.size(); i < dy.size(); ++i)
-    if (moves[i]) dy[i] = both[next++];
+  Tensors dy = placed(moves, std::span(both).subspan(moves.size()));
   both.resize(moves.size());
   return {std::move(both), std::move(dy)};
 }

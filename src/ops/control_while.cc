@@ -97,9 +97,7 @@ Jvp while_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> d
   const Closed condition = trace_inner(
       "condition", types, [&](std::span<const Tensor> in) { return postern::apply(*p.condition, in.first(cc.size() + carry.size())); });
   Tensors y = bind_while(condition, body, cc, all_constants, both);
-  Tensors dy(carry.size());
-  for (std::size_t i = 0, next = carry.size(); i < dy.size(); ++i)
-    if (moves[i]) dy[i] = y[next++];
+  Tensors dy = placed(moves, std::span(y).subspan(carry.size()));
   y.resize(carry.size());
   return {std::move(y), std::move(dy)};
 }

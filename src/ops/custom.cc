@@ -34,8 +34,12 @@ Closed batched_body(const char* what, const Program& body, std::span<const Tenso
                     const Tensor& mask) {
   Types types = types_of(x);
   if (mask.has_value()) types.push_back(mask.type());
+  return batched_body(what, body, types, axes, size, mask.has_value());
+}
+
+Closed batched_body(const char* what, const Program& body, const Types& types, std::span<const int> axes, std::int64_t size, bool masked) {
   return trace_inner(what, types, [&](std::span<const Tensor> in) {
-    auto [y, from] = batch_of(body, in.first(x.size()), axes, size, mask.has_value() ? in.back() : Tensor());
+    auto [y, from] = batch_of(body, in.first(axes.size()), axes, size, masked ? in.back() : Tensor());
     for (std::size_t i = 0; i < y.size(); ++i) y[i] = move_batch(y[i], from[i], 0, size);
     return std::move(y);
   });

@@ -40,6 +40,8 @@ Tensors call_user(const TensorFunction& f, std::span<const Tensor> x);
 /// `body` for a batch: its inputs as `x` with `axes`, then the mask if there is one; all outputs with the batch axis in front.
 Closed batched_body(const char* what, const Program& body, std::span<const Tensor> x, std::span<const int> axes, std::int64_t size,
                     const Tensor& mask);
+/// The same for inputs of these types, the mask's last if `masked`.
+Closed batched_body(const char* what, const Program& body, const Types& types, std::span<const int> axes, std::int64_t size, bool masked);
 
 /// A function of leaves of these types for a batch: leaves with these axes, then the mask if `masked`, to outputs with axis `out_axes[i]`
 /// (-1: summed over the batch).

@@ -36,20 +36,14 @@ Jvp checkpoint_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tens
   append(operands, kept(dx));
   std::vector<bool> out_moves;
   const Closed body = trace_inner("checkpoint", types_of(operands), [&](std::span<const Tensor> in) {
-    Tensors tangents(x.size());
-    std::size_t next = x.size();
-    for (std::size_t i = 0; i < x.size(); ++i)
-      if (in_moves[i]) tangents[i] = in[next++];
-    auto [y, dy] = jvp_of(*p.body, in.first(x.size()), tangents);
+    auto [y, dy] = jvp_of(*p.body, in.first(x.size()), placed(in_moves, in.subspan(x.size())));
     out_moves = present(dy);
     append(y, kept(dy));
     return std::move(y);
   });
-  Tensors both = bind_body(op, body, operands, false);
-  Tensors y(both.begin(), both.begin() + static_cast<std::ptrdiff_t>(out_moves.size())), dy(out_moves.size());
-  std::size_t next = y.size();
-  for (std::size_t i = 0; i < dy.size(); ++i)
-    if (out_moves[i]) dy[i] = both[next++];
+  Tensors y = bind_body(op, body, operands, false);
+  Tensors dy = placed(out_moves, std::span(y).subspan(out_moves.size()));
+  y.resize(out_moves.size());
   return {std::move(y), std::move(dy)};
 }
 
@@ -61,36 +55,22 @@ Tensors checkpoint_transpose(const Op& op, std::span<const Tensor> ct, std::span
   append(operands, kept(ct));
   std::vector<bool> leaves;
   const Closed body = trace_inner("checkpoint", types_of(operands), [&](std::span<const Tensor> in) {
-    Tensors values(x.size()), cotangents(ct.size());
-    for (std::size_t i = 0, next = 0; i < x.size(); ++i)
-      if (known[i]) values[i] = in[next++];
-    for (std::size_t i = 0, next = inputs; i < ct.size(); ++i)
-      if (arrives[i]) cotangents[i] = in[next++];
-    Tensors into = transpose_of(*p.body, values, cotangents);
+    Tensors into = transpose_of(*p.body, placed(known, in), placed(arrives, in.subspan(inputs)));
     for (std::size_t i = 0; i < x.size(); ++i)
       if (known[i]) into[i] = Tensor();
     leaves = present(into);
     return kept(into);
   });
-  const Tensors given = bind_body(op, body, operands, true);
-  Tensors out(x.size());
-  for (std::size_t i = 0, next = 0; i < out.size(); ++i)
-    if (leaves[i]) out[i] = given[next++];
-  return out;
+  return placed(leaves, bind_body(op, body, operands, true));
 }
 
 // --- split --------------------------------------------------------------------------------------------------------------------
 
-bool has_effectful_call(const Program& program);
-bool has_effectful_call(const Equation& e) {
-  if (e.primitive->site) {
-    const SiteSpec& s = *e.primitive->site(e.params.get());
-    return s.kind == SiteSpec::Kind::call && s.effect != Effect::pure;
-  }
-  return e.params && std::ranges::any_of(programs_of(*e.params), [](const ProgramPtr& p) { return has_effectful_call(*p); });
-}
-bool has_effectful_call(const Program& program) {
-  return std::ranges::any_of(program.equations, [](const Equation& e) { return has_effectful_call(e); });
+bool has_effectful_call(const Equation& equation) {
+  return any_equation(equation, [](const Equation& e) {
+    const SiteSpec* s = e.primitive->site ? e.primitive->site(e.params.get()) : nullptr;
+    return s && s->kind == SiteSpec::Kind::call && s->effect != Effect::pure;
+  });
 }
 
 bool saved_by(const CheckpointOptions& options, const Program& program, const Equation& e) {
@@ -179,20 +159,7 @@ Primitive::SplitResult checkpoint_split(const Op& op, std::span<const Tensor> x,
   });
   check(rest.captures.empty(), "checkpoint: a rule uses a tensor from outside of the program");
 
-  Primitive::SplitResult out;
-  out.known.resize(halves.unknown_outputs.size());
-  for (std::size_t i = 0, next = 0; i < out.known.size(); ++i) {
-    if (halves.unknown_outputs[i])
-      out.results.push_back(static_cast<int>(i));
-    else
-      out.known[i] = known[next++];
-  }
-  out.primitive = &op.primitive;
-  out.params = params_of(p, rest.program, true);
-  for (const Tensor& t : again) out.operands.push_back({t, -1});
-  for (std::size_t i = 0; i < x.size(); ++i)
-    if (unknown[i]) out.operands.push_back({{}, static_cast<int>(i)});
-  return out;
+  return split_result(op.primitive, params_of(p, rest.program, true), halves.unknown_outputs, known, again, x);
 }
 
 // --- the other rules ------------------------------------------------------------------------------------------------------------

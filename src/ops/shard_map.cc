@@ -89,18 +89,14 @@ Jvp shard_map_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tenso
   for (const P& spec : where_marked(p.in, in_moves)) in.push_back(spec);
   std::vector<bool> out_moves;
   const Closed body = trace_part(p, part_types(p.mesh, in, types_of(operands)), [&](std::span<const Tensor> parts) {
-    Tensors tangents(x.size());
-    for (std::size_t i = 0, next = x.size(); i < x.size(); ++i)
-      if (in_moves[i]) tangents[i] = parts[next++];
-    auto [y, dy] = jvp_of(*p.body, parts.first(x.size()), tangents);
+    auto [y, dy] = jvp_of(*p.body, parts.first(x.size()), placed(in_moves, parts.subspan(x.size())));
     out_moves = present(dy);
     append(y, kept(dy));
     return std::move(y);
   });
   for (const P& spec : where_marked(p.out, out_moves)) out.push_back(spec);
-  Tensors y = bind_map(p.mesh, body, std::move(in), std::move(out), operands), dy(p.out.size());
-  for (std::size_t i = 0, next = p.out.size(); i < dy.size(); ++i)
-    if (out_moves[i]) dy[i] = y[next++];
+  Tensors y = bind_map(p.mesh, body, std::move(in), std::move(out), operands);
+  Tensors dy = placed(out_moves, std::span(y).subspan(p.out.size()));
   y.resize(p.out.size());
   return {std::move(y), std::move(dy)};
 }
@@ -114,18 +110,13 @@ Tensors shard_map_transpose(const Op& op, std::span<const Tensor> ct, std::span<
   for (const P& spec : where_marked(p.out, arrives)) in.push_back(spec);
   std::vector<bool> leaves;
   const Closed body = trace_part(p, part_types(p.mesh, in, types_of(operands)), [&](std::span<const Tensor> parts) {
-    Tensors values(x.size()), cotangents(ct.size());
-    std::size_t next = 0;
-    for (std::size_t i = 0; i < x.size(); ++i)
-      if (known[i]) values[i] = parts[next++];
+    Tensors cotangents = placed(arrives, parts.subspan(count(known)));
     for (std::size_t i = 0; i < ct.size(); ++i) {
-      if (!arrives[i]) continue;
       std::int64_t holders = 1;
       for (const std::string& name : unnamed_axes(p.mesh, p.out[i])) holders *= p.mesh.size(name);
-      cotangents[i] = holders == 1 ? parts[next] : parts[next] / static_cast<double>(holders);
-      ++next;
+      if (arrives[i] && holders > 1) cotangents[i] = cotangents[i] / static_cast<double>(holders);
     }
-    Tensors into = transpose_of(*p.body, values, cotangents);
+    Tensors into = transpose_of(*p.body, placed(known, parts), cotangents);
     for (std::size_t i = 0; i < x.size(); ++i) {
       if (known[i]) into[i] = Tensor();
       if (into[i].has_value()) into[i] = sum_over(p.mesh, unnamed_axes(p.mesh, p.in[i]), into[i]);
@@ -134,11 +125,7 @@ Tensors shard_map_transpose(const Op& op, std::span<const Tensor> ct, std::span<
     return kept(into);
   });
   for (const P& spec : where_marked(p.in, leaves)) out.push_back(spec);
-  const Tensors given = bind_map(p.mesh, body, std::move(in), std::move(out), operands);
-  Tensors into(x.size());
-  for (std::size_t i = 0, next = 0; i < into.size(); ++i)
-    if (leaves[i]) into[i] = given[next++];
-  return into;
+  return placed(leaves, bind_map(p.mesh, body, std::move(in), std::move(out), operands));
 }
 
 /// What the unknown half needs of each device leaves the known one side by side, on a new first axis.
@@ -173,20 +160,8 @@ Primitive::SplitResult shard_map_split(const Op& op, std::span<const Tensor> x, 
   });
   check(rest.captures.empty(), "shard_map: a rule uses a tensor from outside of the program");
 
-  Primitive::SplitResult out;
-  out.known.resize(p.out.size());
-  for (std::size_t i = 0, next = 0; i < out.known.size(); ++i) {
-    if (halves.unknown_outputs[i])
-      out.results.push_back(static_cast<int>(i));
-    else
-      out.known[i] = known[next++];
-  }
-  out.primitive = &op.primitive;
-  out.params = make_params(ShardMapParams{p.mesh, rest_in, where_marked(p.out, halves.unknown_outputs), rest.program});
-  for (std::size_t i = outputs; i < known.size(); ++i) out.operands.push_back({known[i], -1});
-  for (std::size_t i = 0; i < x.size(); ++i)
-    if (unknown[i]) out.operands.push_back({{}, static_cast<int>(i)});
-  return out;
+  return split_result(op.primitive, make_params(ShardMapParams{p.mesh, rest_in, where_marked(p.out, halves.unknown_outputs), rest.program}),
+                      halves.unknown_outputs, known, std::span(known).subspan(outputs), x);
 }
 
 /// The spec of an array that got a whole axis in front.
@@ -207,11 +182,8 @@ Batched shard_map_batch(const Op& op, std::span<const Tensor> x, std::span<const
     fronts.push_back(axes[i] >= 0 ? 0 : -1);
   }
   if (mask.has_value()) operands.push_back(mask), in.push_back(P());
-  const Closed body = trace_part(p, part_types(p.mesh, in, types_of(operands)), [&](std::span<const Tensor> parts) {
-    auto [y, from] = batch_of(*p.body, parts.first(x.size()), fronts, size, mask.has_value() ? parts.back() : Tensor());
-    for (std::size_t i = 0; i < y.size(); ++i) y[i] = move_batch(y[i], from[i], 0, size);
-    return std::move(y);
-  });
+  const MeshScope scope(p.mesh);
+  const Closed body = batched_body("shard_map", *p.body, part_types(p.mesh, in, types_of(operands)), fronts, size, mask.has_value());
   for (const P& spec : p.out) out.push_back(with_axis_in_front(spec));
   return {bind_map(p.mesh, body, std::move(in), std::move(out), operands), std::vector<int>(p.out.size(), 0)};
 }
@@ -291,13 +263,6 @@ void constrain_lower(Lowering& out, const Equation& e) {
   out.define(e, 0, out.partitioned() ? marker(out, "Sharding", x, type, type, hlo_text(s, type.rank(), out.devices())) : x);
 }
 
-bool any_equation(const Program& program, const std::function<bool(const Equation&)>& test) {
-  return std::ranges::any_of(program.equations, [&](const Equation& e) {
-    if (test(e)) return true;
-    return e.params && std::ranges::any_of(programs_of(*e.params), [&](const ProgramPtr& p) { return any_equation(*p, test); });
-  });
-}
-
 }  // namespace
 
 constexpr Primitive shard_map_p{.name = "shard_map",
@@ -359,23 +324,43 @@ Leaves shard_map(const TensorFunction& f, const ShardMapCall& call, const Leaves
   return bind_map(call.mesh, body, in, std::move(out), x);
 }
 
-std::vector<int> pmap_devices(const PmapOptions& options, const Leaves& x, const Place& place) {
-  PlaceScope at(place);
-  std::optional<std::int64_t> size;
+namespace {
+
+/// One for each element of the first axes.
+std::vector<int> pmap_devices(const PmapOptions& options, const Leaves& x) {
+  check(!x.empty(), "pmap: the function has no arguments, so nothing says on how many devices it runs");
   for (const Tensor& t : x) {
     check(t.has_value() && t.rank() > 0, "pmap: an argument is {}; every leaf needs a first axis, one element of which each device gets",
           t.has_value() ? to_string(t.type()) : "an empty Tensor");
-    check(!size || *size == t.dims()[0], "pmap: the first axes have {} and {} elements; they must be equal", *size, t.dims()[0]);
-    size = t.dims()[0];
+    check(t.dims()[0] == x[0].dims()[0], "pmap: the first axes have {} and {} elements; they must be equal", x[0].dims()[0], t.dims()[0]);
   }
-  check(size.has_value(), "pmap: the function has no arguments, so nothing says on how many devices it runs");
+  const std::int64_t size = x[0].dims()[0];
   std::vector<int> devices = options.devices;
   if (devices.empty()) {
-    devices.resize(static_cast<std::size_t>(*size));
+    devices.resize(static_cast<std::size_t>(size));
     std::iota(devices.begin(), devices.end(), 0);
   }
-  check(static_cast<std::int64_t>(devices.size()) == *size, "pmap: the first axis has {} elements for {} devices", *size, devices.size());
+  check(static_cast<std::int64_t>(devices.size()) == size, "pmap: the first axis has {} elements for {} devices", size, devices.size());
   return devices;
+}
+
+}  // namespace
+
+Leaves pmap(const TensorFunction& f, const PmapOptions& options, const Leaves& x, const Place& place) {
+  PlaceScope at(place);
+  const std::vector<int> devices = pmap_devices(options, x);
+  const P each(options.axis_name);
+  std::size_t results = 0;
+  auto one = [&](std::span<const Tensor> parts) {
+    Leaves in;
+    for (const Tensor& t : parts) in.push_back(squeeze(t, {0}));
+    Leaves out = f(in);
+    for (Tensor& t : out) t = expand_dims(t, 0);
+    results = out.size();
+    return out;
+  };
+  const Mesh mesh({{options.axis_name, static_cast<std::int64_t>(devices.size())}}, devices);
+  return shard_map(one, {mesh, std::vector<P>(x.size(), each), [&] { return std::vector<P>(results, each); }}, x, place);
 }
 
 }  // namespace detail

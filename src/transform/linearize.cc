@@ -18,10 +18,8 @@ Closed jvp_program(const Program& f, const std::vector<bool>& active, const std:
   const std::size_t inputs = types.size();
   append(types, where_marked(f.input_types(), active));
   Closed closed = trace_program(f.name, types, [&](std::span<const Tensor> in) {
-    Tensors dx(inputs);
-    std::size_t next = inputs;
-    for (std::size_t i = 0; i < active.size(); ++i)
-      if (active[i]) dx[i] = in[next++];
+    Tensors dx = placed(active, in.subspan(inputs));
+    dx.resize(inputs);  // the captured ones do not move
     auto [y, dy] = jvp_of(f, in.first(inputs), dx);
     for (std::size_t i = 0; i < dy.size(); ++i)
       if (!wanted[i]) dy[i] = Tensor();
@@ -72,12 +70,7 @@ Tensors Linearized::push(std::span<const Tensor> dx) const {
   Tensors inputs = residuals;
   for (std::size_t i = 0; i < dx.size(); ++i)
     if (inputs_move[i]) inputs.push_back(or_zeros_of(dx[i], input_types[i]));
-  const Tensors dy = postern::apply(*map, inputs);
-  Tensors out(results_move.size());
-  std::size_t next = 0;
-  for (std::size_t i = 0; i < out.size(); ++i)
-    if (results_move[i]) out[i] = dy[next++];
-  return out;
+  return placed(results_move, postern::apply(*map, inputs));
 }
 
 Tensors Linearized::pull(std::span<const Tensor> ct) const {
@@ -87,11 +80,7 @@ Tensors Linearized::pull(std::span<const Tensor> ct) const {
   for (std::size_t i = 0; i < ct.size(); ++i)
     if (results_move[i]) from.push_back(ct[i]);
   const Tensors into = transpose_of(*map, known, from);
-  Tensors out(inputs_move.size());
-  std::size_t next = residuals.size();
-  for (std::size_t i = 0; i < out.size(); ++i)
-    if (inputs_move[i]) out[i] = into[next++];
-  return out;
+  return placed(inputs_move, std::span(into).subspan(residuals.size()));
 }
 
 }  // namespace postern

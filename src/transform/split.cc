@@ -190,4 +190,20 @@ Halves split(const Program& program, const std::vector<bool>& unknown, const std
   return Splitter(program, unknown)(force);
 }
 
+Primitive::SplitResult split_result(const Primitive& primitive, ParamsPtr params, const std::vector<bool>& unknown,
+                                    std::span<const Tensor> known, std::span<const Tensor> residuals, std::span<const Tensor> x) {
+  Primitive::SplitResult out;
+  out.primitive = &primitive;
+  out.params = std::move(params);
+  std::vector<bool> there = unknown;
+  there.flip();
+  out.known = placed(there, known);
+  for (std::size_t i = 0; i < unknown.size(); ++i)
+    if (unknown[i]) out.results.push_back(static_cast<int>(i));
+  for (const Tensor& t : residuals) out.operands.push_back({t, -1});
+  for (std::size_t i = 0; i < x.size(); ++i)
+    if (!x[i].has_value()) out.operands.push_back({{}, static_cast<int>(i)});
+  return out;
+}
+
 }  // namespace postern

@@ -25,6 +25,11 @@ struct Halves {
   std::size_t residuals = 0;
 };
 
+/// What a split rule gives when the known half has run: its first results are those that `unknown` does not mark, in order; the rest is
+/// `primitive` of `residuals` and of the operands that are empty in `x`, and makes the others.
+Primitive::SplitResult split_result(const Primitive& primitive, ParamsPtr params, const std::vector<bool>& unknown,
+                                    std::span<const Tensor> known, std::span<const Tensor> residuals, std::span<const Tensor> x);
+
 /// Splits by which inputs are unknown. Outputs that `force` marks become unknown even when they could be known.
 Halves split(const Program& program, const std::vector<bool>& unknown, const std::vector<bool>& force = {});
 

@@ -30,6 +30,13 @@ inline Tensors kept(std::span<const Tensor> tensors) {
     if (t.has_value()) out.push_back(t);
   return out;
 }
+/// The way back: these tensors, in order, at the places that `mask` marks.
+inline Tensors placed(const std::vector<bool>& mask, std::span<const Tensor> tensors) {
+  Tensors out(mask.size());
+  for (std::size_t i = 0, next = 0; i < mask.size(); ++i)
+    if (mask[i]) out[i] = tensors[next++];
+  return out;
+}
 /// Those that `mask` marks.
 template <class List>
 auto where_marked(const List& list, const std::vector<bool>& mask, bool mark = true) {
