@@ -78,6 +78,13 @@ struct LeafLayout {
   std::int64_t size;
 };
 
+/// What a site was declared with, beside its leaves.
+struct Declared {
+  const Attributes* attributes;
+  const std::string* result_structure;
+  const std::vector<std::string>* result_paths;
+};
+
 /// One entry of a host function: its leaves (operands, then results) and what it may be told.
 struct Firing {
   const LeafLayout* leaves;
@@ -85,9 +92,7 @@ struct Firing {
   std::size_t operands;
   std::size_t results;
   const TapInfo* info;  // may be null where the function does not take it
-  const Attributes* attributes;
-  const std::string* result_structure;  // of the declared results, for errors
-  const std::vector<std::string>* result_paths = nullptr;
+  const Declared* declared;
 };
 
 /// What a function takes in one position.

@@ -7,9 +7,9 @@
 #include "core/value.h"
 #include "host/bad_result.h"
 #include "host/executor.h"
+#include "host/fire.h"
 #include "host/packing.h"
 #include "host/queue.h"
-#include "host/run_state.h"
 #include "host/timeline.h"
 
 namespace postern::host {
@@ -33,21 +33,32 @@ TapInfo make_info(const RunState& run, const HostSite& site, detail::StopState* 
 
 }  // namespace
 
+namespace {
+
+/// Of the exception that is being handled.
+ErrorCode code_of_thrown() noexcept {
+  try {
+    throw;
+  } catch (const BadResult&) {
+    return ErrorCode::bad_result;
+  } catch (const CallbackError& e) {
+    return e.code() == ErrorCode::reentry || e.code() == ErrorCode::closed ? e.code() : ErrorCode::threw;
+  } catch (...) {
+    return ErrorCode::threw;
+  }
+}
+
+}  // namespace
+
 bool enter_function(const HostSite& site, const Firing& firing, std::exception_ptr& error, ErrorCode& code) noexcept {
   try {
-    site.function->invoke(site.function->object.get(), firing);
+    site.invoke(site.object, firing);
     return true;
-  } catch (const BadResult&) {
-    code = ErrorCode::bad_result;
-    error = std::current_exception();
-  } catch (const CallbackError& e) {
-    code = e.code() == ErrorCode::reentry || e.code() == ErrorCode::closed ? e.code() : ErrorCode::threw;
-    error = std::current_exception();
   } catch (...) {
-    code = ErrorCode::threw;
     error = std::current_exception();
+    code = code_of_thrown();
+    return false;
   }
-  return false;
 }
 
 namespace {
@@ -60,33 +71,15 @@ void keep_failure(RunState& run, const HostSite& site, int device, const std::ex
   }
 }
 
-/// Enters the function on this thread, on XLA's own memory. `info`: null where it is not told.
-[[gnu::always_inline]] inline bool enter_here(RunState& run, const HostSite& site, void* const* data, int device,
-                                              const TapInfo* info) noexcept {
-  const Nesting* const outer = nesting();
-  const Nesting here{outer, &run, &site, device, outer ? outer->depth + 1 : 1};
-  NestingScope scope(&here);
-  const Firing firing{
-      site.leaves.data(),      data, site.operands, site.results, info, &site.spec->named.attributes, &site.spec->result_structure,
-      &site.spec->result_paths};
-  std::exception_ptr error;
-  ErrorCode code = ErrorCode::ok;
-  if (enter_function(site, firing, error, code)) [[likely]] {
-    if (run.end.load(std::memory_order_relaxed)) [[unlikely]] {
-      run.request(Outcome::stopped);
-      return false;
-    }
-    return true;
-  }
-  keep_failure(run, site, device, error, code);
-  return false;
-}
-
 bool fire_here(RunState& run, const HostSite& site, void* const* data, int device, std::int64_t element,
                std::span<const bool> mask) noexcept {
   if (!site.told) return enter_here(run, site, data, device, nullptr);
   const TapInfo info = make_info(run, site, &run, device, element, mask);
-  return enter_here(run, site, data, device, &info);
+  if (!enter_here(run, site, data, device, &info)) return false;
+  if (!run.end.load(std::memory_order_relaxed)) [[likely]]
+    return true;
+  run.request(Outcome::stopped);
+  return false;
 }
 
 /// A firing with a time limit: copies of the leaves that outlive the run, and the thread that works on them.
@@ -117,14 +110,7 @@ bool fire_limited(RunState& run, const HostSite& site, void* const* data, int de
     // The run's own chain may be gone when this function is late, so only the depth is carried over.
     const Nesting nested{nullptr, nullptr, &job->site, device, depth};
     NestingScope scope(&nested);
-    const Firing firing{job->site.leaves.data(),
-                        job->data.data(),
-                        job->site.operands,
-                        job->site.results,
-                        &info,
-                        &job->site.spec->named.attributes,
-                        &job->site.spec->result_structure,
-                        &job->site.spec->result_paths};
+    const Firing firing{job->site.leaves.data(), job->data.data(), job->site.operands, job->site.results, &info, &job->site.declared};
     std::exception_ptr error;
     ErrorCode code = ErrorCode::ok;
     const bool ok = enter_function(job->site, firing, error, code);
@@ -269,9 +255,7 @@ bool fire_whole(RunState& run, const HostSite& site, void* const* buffers, int d
 
 }  // namespace
 
-namespace {
-/// Whatever is not the short way of fire().
-[[gnu::noinline]] bool fire_specially(RunState& run, const HostSite& site, void* const* buffers, int device) noexcept {
+bool fire(RunState& run, const HostSite& site, void* const* buffers, int device) noexcept {
   bool ok = false;
   if (!run.stop.load(std::memory_order_relaxed)) {
     const timeline::Span span(site.spec->kind == SiteSpec::Kind::call ? timeline::Kind::call : timeline::Kind::tap, site.spec->name, device,
@@ -287,15 +271,9 @@ namespace {
   if (!ok && run.poison) zero_results(site, buffers);
   return ok;
 }
-}  // namespace
 
-bool fire(RunState& run, const HostSite& site, void* const* buffers, int device) noexcept {
-  const bool plain = site.direct && !site.told && !timeline::on() && run.deadline == RunState::Clock::time_point::max();
-  if (!plain || run.stop.load(std::memory_order_relaxed)) return fire_specially(run, site, buffers, device);
-  run.current.store(&site, std::memory_order_release);
-  if (enter_here(run, site, buffers, device, nullptr)) [[likely]]
-    return true;
-  if (run.poison) zero_results(site, buffers);
+bool keep_thrown(RunState& run, const HostSite& site, int device) noexcept {
+  keep_failure(run, site, device, std::current_exception(), code_of_thrown());
   return false;
 }
 
@@ -352,14 +330,16 @@ std::shared_ptr<void> aligned_bytes(std::size_t bytes) {
 
 void check_result_count(const Firing& firing, std::size_t got, const std::string& structure) {
   if (got == firing.results) return;
-  throw host::BadResult(fmt::format("expected {} results {}, got {} results {}", firing.results, *firing.result_structure, got, structure));
+  throw host::BadResult(
+      fmt::format("expected {} results {}, got {} results {}", firing.results, *firing.declared->result_structure, got, structure));
 }
 
 namespace {
 
 std::string declared(const Firing& firing, std::size_t leaf) {
   const LeafLayout& want = firing.leaves[firing.operands + leaf];
-  const std::string path = firing.result_paths && leaf < firing.result_paths->size() ? (*firing.result_paths)[leaf] : "";
+  const std::vector<std::string>& paths = *firing.declared->result_paths;
+  const std::string path = leaf < paths.size() ? paths[leaf] : "";
   return fmt::format("result {}{}{} was declared {}{}", leaf, path.empty() ? "" : " ", path, to_string(want.dtype),
                      dims_to_string({want.dims, want.rank}));
 }

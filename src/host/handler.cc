@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "host/run_state.h"
+#include "host/fire.h"
 #include "pjrt/ffi_frame.h"
 
 namespace postern::host {
@@ -32,16 +32,29 @@ bool fits(XLA_FFI_CallFrame* frame, const HostSite& site) {
   return true;
 }
 
-[[gnu::always_inline]] inline XLA_FFI_Error* enter(XLA_FFI_CallFrame* frame, RunState& run, const HostSite& site, void** buffers) {
+XLA_FFI_Error* stopped(XLA_FFI_CallFrame* frame) {
+  return pjrt::make_error(frame, ErrorCode::aborted, "postern: the run was stopped by a host function");
+}
+
+/// Fills `buffers` with where the operands, the mask and the results are.
+[[gnu::always_inline]] inline void point_at_buffers(XLA_FFI_CallFrame* frame, const HostSite& site, void** buffers) {
   const auto operands = pjrt::operands(frame);
   const auto results = pjrt::results(frame);
   for (std::size_t i = 0; i < site.inputs; ++i) buffers[i] = operands[i]->data ? operands[i]->data : nothing;
   for (std::size_t i = 0; i < site.results; ++i) buffers[site.inputs + i] = results[i]->data ? results[i]->data : nothing;
+}
+
+[[gnu::noinline]] XLA_FFI_Error* handle_specially(XLA_FFI_CallFrame* frame, RunState& run, const HostSite& site) {
+  if (site.unchecked && !fits(frame, site))
+    return pjrt::make_error(frame, ErrorCode::invalid_argument, "postern_call: the call's buffers are not those that its site declares");
+  void* small[HostSite::few];
+  std::vector<void*> large;
+  if (site.buffers > HostSite::few) large.resize(site.buffers);
+  void** const buffers = large.empty() ? small : large.data();
+  point_at_buffers(frame, site, buffers);
   const int device = run.device >= 0 ? run.device : run.device_of(pjrt::device_ordinal(frame));
-  const bool ok = site.packed ? fire_packed(run, site, buffers, device) : fire(run, site, buffers, device);
-  if (ok || run.poison) [[likely]]
-    return nullptr;
-  return pjrt::make_error(frame, ErrorCode::aborted, "postern: the run was stopped by a host function");
+  if ((site.packed ? fire_packed(run, site, buffers, device) : fire(run, site, buffers, device)) || run.poison) return nullptr;
+  return stopped(frame);
 }
 
 }  // namespace
@@ -53,21 +66,20 @@ XLA_FFI_Error* handle_call(XLA_FFI_CallFrame* frame) {
   if (!run) [[unlikely]]
     return pjrt::make_error(frame, ErrorCode::failed_precondition, "postern_call: the program was not started by Postern");
   const std::int64_t* index = pjrt::int_attribute(frame, 0, site_attribute);
-  if (!index || *index < 0 || static_cast<std::size_t>(*index) >= run->site_count) [[unlikely]]
+  if (!index || static_cast<std::size_t>(*index) >= run->site_count) [[unlikely]]
     return pjrt::make_error(frame, ErrorCode::internal, "postern_call: the program names a site that its run does not have");
   const HostSite& site = run->sites[*index];
   // Ordered effects bring a token behind their operands and results.
   if (pjrt::operands(frame).size() < site.inputs || pjrt::results(frame).size() < site.results) [[unlikely]]
     return pjrt::make_error(frame, ErrorCode::internal, "postern_call: the call's buffers are not those of its site");
-  if (site.unchecked && !fits(frame, site)) [[unlikely]]
-    return pjrt::make_error(frame, ErrorCode::invalid_argument, "postern_call: the call's buffers are not those that its site declares");
-  constexpr std::size_t few = 32;
-  if (site.buffers <= few) [[likely]] {
-    void* buffers[few];
-    return enter(frame, *run, site, buffers);
-  }
-  std::vector<void*> buffers(site.buffers);
-  return enter(frame, *run, site, buffers.data());
+  if (!site.quick || !run->quick || run->stop.load(std::memory_order_relaxed)) [[unlikely]]
+    return handle_specially(frame, *run, site);
+  void* buffers[HostSite::few];
+  point_at_buffers(frame, site, buffers);
+  run->current.store(&site, std::memory_order_release);
+  if (enter_here(*run, site, buffers, run->device, nullptr)) [[likely]]
+    return nullptr;
+  return stopped(frame);
 }
 
 XLA_FFI_Error* handle_goes_on(XLA_FFI_CallFrame* frame) {

@@ -9,6 +9,7 @@
 #include "core/check.h"
 #include "core/log.h"
 #include "host/executor.h"
+#include "host/fire.h"
 #include "host/timeline.h"
 #include "host/unseen.h"
 
@@ -279,7 +280,7 @@ void TapQueue::deliver(Item& item) noexcept {
                        spec.recomputed,
                        {reinterpret_cast<const bool*>(at), item.mask},
                        spec.counts ? spec.counts->dropped.load(std::memory_order_relaxed) : 0};
-    const detail::Firing firing{site.leaves.data(), data, site.operands, 0, &info, &spec.named.attributes, &spec.result_structure};
+    const detail::Firing firing{site.leaves.data(), data, site.operands, 0, &info, &site.declared};
     if (enter_function(site, firing, error, code)) {
       if (!source.end.load(std::memory_order_relaxed)) [[likely]]
         return;

@@ -115,17 +115,22 @@ void RunState::request(Outcome reason) {
   stop.store(true, std::memory_order_release);
 }
 
-void RunState::close() {
+bool RunState::close() {
   std::scoped_lock lock(guard_);
   Outcome running = Outcome::running;
   outcome_.compare_exchange_strong(running, Outcome::done);
-  current.store(nullptr);
-  if (!has_tap_source_.exchange(false)) return;
+  current.store(nullptr, std::memory_order_relaxed);
+  if (!has_tap_source_.load(std::memory_order_acquire)) return true;
+  has_tap_source_.store(false, std::memory_order_relaxed);
   // What is still to be delivered keeps the source; else the next run of this record takes it over.
-  if (tap_source_.use_count() > 1) return tap_source_.reset();
+  if (tap_source_.use_count() > 1) {
+    tap_source_.reset();
+    return false;
+  }
   static_cast<void>(std::shared_ptr<TapSource>(tap_source_));  // use_count() orders nothing: meet the delivery's last look at the sites
   tap_source_->owner.reset();
   tap_source_->stop = tap_source_->end = false;
+  return true;
 }
 
 std::exception_ptr RunState::error() const {
@@ -137,17 +142,18 @@ std::exception_ptr RunState::error() const {
 
 void RunState::rethrow() {
   std::exception_ptr e;
+  Site site;
   {
     std::scoped_lock lock(guard_);
     seen_ = true;
     if (count_ > 0) e = error();
+    site = site_;
   }
   if (e) std::rethrow_exception(e);
   const bool stopped = outcome() == Outcome::stopped;
-  const HostSite* site = current.load();
   throw CallbackError(ErrorCode::cancelled,
-                      stopped ? "the run was ended early by a host function; its results were not computed" : "the run was cancelled",
-                      site ? Site{site->spec->name, site->spec->place} : Site{}, 0, nullptr);
+                      stopped ? "the run was ended early by a host function; its results were not computed" : "the run was cancelled", site,
+                      0, nullptr);
 }
 
 std::exception_ptr RunState::take_unseen() {
@@ -158,16 +164,7 @@ std::exception_ptr RunState::take_unseen() {
 }
 
 void RunState::reset() {
-  stop.store(false, std::memory_order_relaxed);
-  end.store(false, std::memory_order_relaxed);
-  if (outcome_.exchange(Outcome::running) != Outcome::running || count_ > 0) {
-    std::scoped_lock lock(guard_);
-    count_ = 0;
-    cause_ = nullptr;
-    others_.clear();
-    seen_ = false;
-  }
-  current.store(nullptr, std::memory_order_relaxed);
+  outcome_.store(Outcome::running, std::memory_order_relaxed);
   never_waits.store(false, std::memory_order_relaxed);
   context = nullptr;
   sink = nullptr;

@@ -46,6 +46,7 @@ class RunState : public detail::StopState {
   const HostSite* sites = nullptr;
   std::size_t site_count = 0;
   std::uint64_t number = 0;
+  bool quick = false;         // the handler may take its short way: no deadline, no poison, no timeline
   bool poison = false;        // several devices: a failure must not return an error to XLA, see docs/design.md
   int device = -1;            // of a run on one device; -1: the handler asks XLA
   int first_ordinal = 0;      // of a run on several devices: what XLA calls the first one,
@@ -71,8 +72,8 @@ class RunState : public detail::StopState {
   bool fail_current(ErrorCode code, const std::string& what);
   /// Asks the run to stop; the first reason stays.
   void request(Outcome reason);
-  /// The run is over: done if nothing stopped it. Its sites may go.
-  void close();
+  /// The run is over: done if nothing stopped it. Its sites may go. True when no undelivered firing looks at it any more.
+  bool close();
   Outcome outcome() const { return outcome_.load(std::memory_order_acquire); }
   bool failed() const { return outcome() == Outcome::failed; }
 
@@ -81,6 +82,7 @@ class RunState : public detail::StopState {
   /// The failure if nobody has seen it yet.
   std::exception_ptr take_unseen();
 
+  /// Makes the state of a run that went well ready for another.
   void reset();
 
   /// What the undelivered firings of this run share; made when it is first asked for.
@@ -131,18 +133,6 @@ class NestingScope {
  private:
   const Nesting* before_;
 };
-
-/// Enters the site's function for the buffers of one execution (operands, mask, results; never null pointers). False when the run must not
-/// go on: it failed now or before; results are then zeroed if the run is poisoned. Never throws, never waits without a limit or a waker.
-/// Allocates nothing unless the site asks for copies or the function throws.
-bool fire(RunState& run, const HostSite& site, void* const* buffers, int device) noexcept;
-/// The same for buffers that hold elements of less than a byte as XLA does; the function sees one a byte.
-bool fire_packed(RunState& run, const HostSite& site, void* const* buffers, int device) noexcept;
-/// Whether each element of less than a byte, held one a byte, is in its dtype's range; fails the run otherwise.
-bool results_fit(RunState& run, const HostSite& site, void* const* buffers, int device);
-
-/// Runs the function on these leaves; false if it failed, and how.
-bool enter_function(const HostSite& site, const detail::Firing& firing, std::exception_ptr& error, ErrorCode& code) noexcept;
 
 /// The failure of one firing as barrier() and the run's end throw it.
 std::exception_ptr callback_error(ErrorCode code, const HostSite& site, int device, const std::exception_ptr& cause);

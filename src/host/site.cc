@@ -36,10 +36,10 @@ namespace postern::host {
 
 using detail::Parameter;
 
-HostSite::HostSite(SitePtr s, std::shared_ptr<const detail::HostFunction> fn) : spec(std::move(s)), function(std::move(fn)) {
+HostSite::HostSite(SitePtr s, std::shared_ptr<const detail::HostFunction> fn)
+    : spec(std::move(s)), declared{&spec->named.attributes, &spec->result_structure, &spec->result_paths}, function(std::move(fn)) {
   operands = spec->operands.size();
   results = spec->results.size();
-  if (function) serve(function);
   for (std::int64_t i = 0; spec->mesh && i < spec->mesh->size(); ++i) {
     Spot spot{spec->mesh->coordinates(spec->mesh->devices()[static_cast<std::size_t>(i)]), {}};
     if (spec->partitioned) {
@@ -84,11 +84,15 @@ HostSite::HostSite(SitePtr s, std::shared_ptr<const detail::HostFunction> fn) : 
   buffer_bytes = std::move(step);
   unchecked = spec->from_file;
   for (const detail::LeafLayout& leaf : leaves) packed = packed || bit_width(leaf.dtype) < 8;
+  if (function) serve(function);
 }
 
 void HostSite::serve(std::shared_ptr<const detail::HostFunction> found) {
   function = std::move(found);
+  invoke = function->invoke;
+  object = function->object.get();
   told = function->wants_call_info || function->wants_tap_info;
+  quick = direct && !told && !packed && !unchecked && buffers <= few;
 }
 
 const HostSite::Spot& HostSite::spot(int device) const {

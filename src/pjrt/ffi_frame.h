@@ -5,6 +5,7 @@
 #include <postern/error.h>
 
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <string_view>
 
@@ -78,7 +79,8 @@ inline const std::int64_t* int_attribute(const XLA_FFI_CallFrame* frame, std::in
   const XLA_FFI_Attrs& attrs = frame->attrs;
   if (position >= attrs.size || attrs.types[position] != XLA_FFI_AttrType_SCALAR) [[unlikely]]
     return nullptr;
-  if (std::string_view(attrs.names[position]->ptr, attrs.names[position]->len) != name) [[unlikely]]
+  const XLA_FFI_ByteSpan& has = *attrs.names[position];
+  if (has.len != name.size() || std::memcmp(has.ptr, name.data(), name.size()) != 0) [[unlikely]]
     return nullptr;
   const auto* scalar = static_cast<const XLA_FFI_Scalar*>(attrs.attrs[position]);
   if (scalar->dtype != XLA_FFI_DataType_S64) [[unlikely]]

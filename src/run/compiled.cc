@@ -125,7 +125,7 @@ std::shared_ptr<const Module> lower_for_file(const Lowered& lowered) {
 }
 
 CompiledProgram::CompiledProgram(std::shared_ptr<const Module> module, std::size_t arguments, Tensors captures)
-    : module_(std::move(module)), arguments_(arguments), captures_(std::move(captures)), pool_(std::make_shared<Pool>()) {
+    : module_(std::move(module)), arguments_(arguments), captures_(std::move(captures)) {
   for (const SitePtr& s : module_->sites) {
     sites_.emplace_back(s, s->function);
     named_ = named_ || !s->function;
@@ -146,28 +146,6 @@ CompiledProgram::CompiledProgram(std::shared_ptr<const Module> module, std::size
 CompiledProgram::~CompiledProgram() = default;
 
 const pjrt::Executable& CompiledProgram::executable() const { return partitioned_ ? partitioned_->main() : loaded_->on(0); }
-
-std::shared_ptr<RunRecord> CompiledProgram::new_record() const {
-  std::unique_ptr<RunRecord> record;
-  {
-    std::scoped_lock lock(pool_->guard);
-    if (!pool_->free.empty()) {
-      record = std::move(pool_->free.back());
-      pool_->free.pop_back();
-    }
-  }
-  if (!record) record = std::make_unique<RunRecord>(Runtime::get().plugin());
-  // When nobody holds the record any more it waits for the next run; it reports a failure that nobody saw.
-  return {record.release(), [pool = std::weak_ptr<Pool>(pool_)](RunRecord* r) {
-            std::unique_ptr<RunRecord> owned(r);
-            if (std::exception_ptr unseen = owned->take_unseen()) host::keep_unseen(std::move(unseen));
-            if (auto p = pool.lock()) {
-              owned->reset();
-              std::scoped_lock lock(p->guard);
-              if (p->free.size() < 16) p->free.push_back(std::move(owned));
-            }
-          }};
-}
 
 /// The buffers of one run's arguments, and what keeps them alive until it has been queued.
 struct CompiledProgram::Arguments {
@@ -230,11 +208,11 @@ void wrap(const Module& module, const PJRT_Api* api, std::span<PJRT_Buffer* cons
 
 void CompiledProgram::run(std::span<const Tensor* const> arguments, std::span<Tensor> results, std::shared_ptr<RunRecord> record) const {
   if (partitioned_) [[unlikely]]
-    run_partitioned(arguments, results, record ? record : new_record(), record != nullptr);
+    run_partitioned(arguments, results, std::move(record));
   else if (sites_.empty() && !record) [[likely]]
     run_plain(arguments, results);
   else
-    run_calling(arguments, results, record ? record : new_record(), record != nullptr);
+    run_calling(arguments, results, std::move(record));
 }
 
 namespace {
@@ -299,13 +277,14 @@ void CompiledProgram::run_plain(std::span<const Tensor* const> arguments, std::s
   wrap(*module_, executable.api(), out.span, lane, device, nullptr, buffers.pending, ready, results);
 }
 
-void CompiledProgram::run_calling(std::span<const Tensor* const> arguments, std::span<Tensor> results, std::shared_ptr<RunRecord> record,
-                                  bool started) const {
+void CompiledProgram::run_calling(std::span<const Tensor* const> arguments, std::span<Tensor> results,
+                                  std::shared_ptr<RunRecord> record) const {
   Runtime& runtime = Runtime::get();
   const int device = device_for(arguments);
   Lane& lane = runtime.take(device);
-  lane.started.store(started);
+  if (record) lane.started.store(true);
   try {
+    if (!record) record = lane.idle ? std::move(lane.idle) : std::make_shared<RunRecord>(runtime.plugin());
     record->begin(shared_from_this(), lane);
   } catch (...) {
     runtime.leave(lane);
@@ -328,8 +307,8 @@ void CompiledProgram::run_calling(std::span<const Tensor* const> arguments, std:
     record->rethrow();
   }
   mark_donated(arguments);
-  const bool ended = record->finish({&complete, 1});
-  if (ended && record->outcome() != host::Outcome::done) {
+  const bool ended = RunRecord::finish(record, {&complete, 1});
+  if (ended && record && record->outcome() != host::Outcome::done) {
     for (PJRT_Buffer* b : out.span) pjrt::Buffer(executable->api(), b);
     record->rethrow();
   }

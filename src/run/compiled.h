@@ -46,18 +46,13 @@ class CompiledProgram : public std::enable_shared_from_this<CompiledProgram> {
   /// Runs with these argument leaves. `record`: a run prepared by the caller (with deadline, context), else one is made where needed.
   void run(std::span<const Tensor* const> arguments, std::span<Tensor> results, std::shared_ptr<RunRecord> record = nullptr) const;
 
-  std::shared_ptr<RunRecord> new_record() const;
-
  private:
   friend class RunRecord;
   void run_plain(std::span<const Tensor* const> arguments, std::span<Tensor> results) const;
-  void run_calling(std::span<const Tensor* const> arguments, std::span<Tensor> results, std::shared_ptr<RunRecord> record,
-                   bool started) const;
-  void run_partitioned(std::span<const Tensor* const> arguments, std::span<Tensor> results, std::shared_ptr<RunRecord> record,
-                       bool started) const;
+  void run_calling(std::span<const Tensor* const> arguments, std::span<Tensor> results, std::shared_ptr<RunRecord> record) const;
+  void run_partitioned(std::span<const Tensor* const> arguments, std::span<Tensor> results, std::shared_ptr<RunRecord> record) const;
   void mark_donated(std::span<const Tensor* const> arguments) const;
   struct Arguments;
-  void recycle(std::unique_ptr<RunRecord> record) const noexcept;
 
   std::shared_ptr<const Module> module_;
   std::size_t arguments_;
@@ -66,12 +61,6 @@ class CompiledProgram : public std::enable_shared_from_this<CompiledProgram> {
   bool named_ = false;                            // some sites are found by name
   std::shared_ptr<Loaded> loaded_;                // either this
   std::unique_ptr<PartitionedCode> partitioned_;  // or that
-
-  struct Pool {  // of records, which outlive the program while it is in flight
-    std::mutex guard;
-    std::vector<std::unique_ptr<RunRecord>> free;
-  };
-  std::shared_ptr<Pool> pool_;
 };
 
 /// Lowers and compiles. Captures of few bytes are written into the text.

@@ -7,8 +7,8 @@
 
 #include "block/registry.h"
 #include "core/check.h"
+#include "host/fire.h"
 #include "host/registry.h"
-#include "host/run_state.h"
 #include "run/array.h"
 #include "run/compiled.h"
 #include "run/sharded.h"

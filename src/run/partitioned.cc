@@ -93,12 +93,12 @@ const pjrt::Executable& PartitionedCode::on(const LaneGroup& group) {
 }
 
 void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments, std::span<Tensor> results,
-                                      std::shared_ptr<RunRecord> record, bool started) const {
+                                      std::shared_ptr<RunRecord> record) const {
   Runtime& runtime = Runtime::get();
   const Module& module = *module_;
   LaneGroup group = runtime.take(module.devices);
   const std::vector<Lane*> lanes = group.lanes;
-  for (Lane* lane : lanes) lane->started.store(started);
+  for (Lane* lane : lanes) lane->started.store(record != nullptr);
   const std::size_t devices = lanes.size(), parameters = module.parameters.size();
   // Parts are kept by position in a mesh, buffers by number in the program.
   auto lanes_of = [&](const Mesh& mesh) {
@@ -124,6 +124,7 @@ void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments, 
         in[static_cast<std::size_t>(partition_of(sharding.mesh(), position, module.devices)) * parameters + i] =
             keep.back()->parts[static_cast<std::size_t>(position)]->buffer.handle();
     }
+    if (!record) record = std::make_shared<RunRecord>(runtime.plugin());
     record->begin(shared_from_this(), std::move(group));
   } catch (...) {
     for (Lane* lane : lanes) runtime.leave(*lane);
@@ -142,7 +143,7 @@ void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments, 
     record->rethrow();
   }
   mark_donated(arguments);
-  const bool ended = record->finish(complete);
+  const bool ended = RunRecord::finish(record, complete);
   std::vector<pjrt::Buffer> buffers;
   for (PJRT_Buffer* b : out) buffers.emplace_back(executable->api(), b);
   if (ended && record->outcome() != host::Outcome::done) record->rethrow();

@@ -3,8 +3,10 @@
 
 #include <algorithm>
 
+#include "core/log.h"
 #include "host/handler.h"
 #include "host/registry.h"
+#include "host/unseen.h"
 #include "run/compiled.h"
 
 namespace postern::run {
@@ -13,7 +15,13 @@ RunRecord::RunRecord(const pjrt::Plugin& plugin) : execute_context_(plugin) {
   execute_context_.add(host::run_state_type, static_cast<host::RunState*>(this));
 }
 
-RunRecord::~RunRecord() = default;
+RunRecord::~RunRecord() {
+  try {
+    if (std::exception_ptr unseen = take_unseen()) host::keep_unseen(std::move(unseen));
+  } catch (...) {
+    log_line("a run failed, and there was no memory to say how");
+  }
+}
 
 void RunRecord::begin(std::shared_ptr<const CompiledProgram> program, Lane& lane) {
   lane_ = &lane;
@@ -37,28 +45,39 @@ void RunRecord::begin(std::shared_ptr<const CompiledProgram> program, LaneGroup 
 }
 
 void RunRecord::prepare(std::shared_ptr<const CompiledProgram> program) {
-  program_ = std::move(program);
-  sites = program_->sites_.data();
-  site_count = program_->sites_.size();
-  owner = program_;
-  if (program_->named_) {  // this run has sites of its own
-    auto resolved = std::make_shared<const std::vector<host::HostSite>>(host::resolve_names(program_->sites_));
-    sites = resolved->data();
+  module_ = &program->module();
+  sites = program->sites_.data();
+  site_count = program->sites_.size();
+  if (program->named_) {  // this run has sites of its own
+    struct Resolved {
+      std::shared_ptr<const CompiledProgram> program;
+      std::vector<host::HostSite> sites;
+    };
+    auto resolved = std::make_shared<const Resolved>(Resolved{program, host::resolve_names(program->sites_)});
+    sites = resolved->sites.data();
     owner = std::move(resolved);
+  } else {
+    owner = std::move(program);
   }
   never_waits = host::in_delivery();
-  if (host::timeline::on()) began_ = host::timeline::Clock::now();
+  const bool timed = host::timeline::on();
+  if (timed) began_ = host::timeline::Clock::now();
+  quick = !timed && !poison && deadline == Clock::time_point::max();
 }
 
-bool RunRecord::finish(std::span<const pjrt::Event> complete) {
+bool RunRecord::finish(std::shared_ptr<RunRecord>& record, std::span<const pjrt::Event> complete) {
   if (std::ranges::all_of(complete, &pjrt::Event::is_ready)) {
-    release();
+    const Left left = record->end();
+    if (left.lane && left.seen_by_none && record.use_count() == 1 && record->outcome() == host::Outcome::done) {
+      record->reset();
+      left.lane->idle = std::move(record);
+    }
+    left.leave();
     return true;
   }
-  self_ = shared_from_this();
-  waits_ = complete.size();
-  const std::shared_ptr<RunRecord> alive = self_;
-  for (const pjrt::Event& e : complete) e.on_ready(completed, this);
+  record->self_ = record;
+  record->waits_ = complete.size();
+  for (const pjrt::Event& e : complete) e.on_ready(completed, record.get());
   return false;
 }
 
@@ -72,14 +91,13 @@ void RunRecord::completed(void* user, const pjrt::Failure*) noexcept {
 }
 
 RunRecord::Left RunRecord::end() noexcept {
-  close();
-  if (program_ && began_ != host::timeline::Clock::time_point() && host::timeline::on())
-    host::timeline::add(host::timeline::Kind::execute, host::timeline::module_name(program_->module().text), std::exchange(began_, {}),
+  const bool seen_by_none = close();
+  if (owner && began_ != host::timeline::Clock::time_point() && host::timeline::on())
+    host::timeline::add(host::timeline::Kind::execute, host::timeline::module_name(module_->text), std::exchange(began_, {}),
                         host::timeline::Clock::now(), device, number);
   // The functions may go now, even while results live on.
   owner.reset();
-  program_.reset();
-  return {std::exchange(lane_, nullptr), std::exchange(group_, {})};
+  return {std::exchange(lane_, nullptr), std::exchange(group_, {}), seen_by_none};
 }
 
 void RunRecord::Left::leave() const {

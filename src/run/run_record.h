@@ -9,6 +9,10 @@
 #include "pjrt/ffi.h"
 #include "run/runtime.h"
 
+namespace postern {
+struct Module;
+}
+
 namespace postern::run {
 
 class CompiledProgram;
@@ -23,8 +27,9 @@ class RunRecord : public host::RunState, public std::enable_shared_from_this<Run
   void begin(std::shared_ptr<const CompiledProgram> program, LaneGroup group);
   const pjrt::ExecuteContext& execute_context() const { return execute_context_; }
 
-  /// Ends the run when `complete` says so: now if it is ready (true), else from XLA's thread (false).
-  bool finish(std::span<const pjrt::Event> complete);  // of each device
+  /// Ends the run when `complete`, of each device, says so: now if it is ready (true), else from XLA's thread (false). A record whose run
+  /// has ended well, and that nobody else has, goes to its lane for the next run: `record` is then null.
+  static bool finish(std::shared_ptr<RunRecord>& record, std::span<const pjrt::Event> complete);
   /// The run is over: its lane is free, its functions may go, even while results live on.
   void release() noexcept;
 
@@ -40,13 +45,14 @@ class RunRecord : public host::RunState, public std::enable_shared_from_this<Run
   struct Left {
     Lane* lane = nullptr;
     std::vector<Lane*> group;
+    bool seen_by_none = false;  // no undelivered firing looks at the record
     void leave() const;
   };
   Left end() noexcept;
   static void completed(void* user, const pjrt::Failure* failure) noexcept;
 
   pjrt::ExecuteContext execute_context_;
-  std::shared_ptr<const CompiledProgram> program_;
+  const Module* module_ = nullptr;  // lives as long as `owner`
   Lane* lane_ = nullptr;
   std::vector<Lane*> group_;                   // instead, of a run on several devices
   std::atomic<std::size_t> waits_{0};          // for so many devices

@@ -14,6 +14,8 @@
 
 namespace postern::run {
 
+class RunRecord;
+
 /// A device on which runs queue. A run that calls back has a lane for itself, so that nothing that its functions start or wait for can
 /// ever queue behind it. Lanes of user-visible devices come first; spare ones are devices of a second client, made when first needed.
 struct Lane {
@@ -25,6 +27,7 @@ struct Lane {
   std::atomic<std::uint64_t> run{0};  // its number
   std::atomic<bool> started{false};   // the run has a ticket of add_started too
   std::atomic<int> dispatching{0};    // runs without calls between looking at `taken` and being queued
+  std::shared_ptr<RunRecord> idle;    // for the next run; belongs to who has taken the lane
 };
 
 /// Lanes of one client, one for each device of a program that XLA cut, in the order of its devices.

@@ -69,7 +69,7 @@ void work(StartedRun& run, const run::CompiledProgram& program, const Tensors& a
 std::shared_ptr<StartedRun> start_run(std::shared_ptr<const run::CompiledProgram> program, Tensors arguments, const RunOptions& options) {
   check(options.deadline.count() >= 0, "start: the deadline must be positive, or 0 for none, got {} ns", options.deadline.count());
   auto run = std::make_shared<StartedRun>();
-  run->record = program->new_record();
+  run->record = std::make_shared<run::RunRecord>(run::Runtime::get().plugin());
   run->record->context = options.context;
   run->record->sink = options.sink;
   if (options.deadline.count() > 0) run->deadline = run->record->deadline = RunState::Clock::now() + options.deadline;
@@ -104,10 +104,7 @@ RunStatus wait_run(StartedRun& run, std::optional<std::chrono::nanoseconds> limi
   if (!run.done && RunState::Clock::now() >= run.deadline) {
     // The program may sit in a function that does not return; the waiter goes now, the run ends when it can.
     lock.unlock();
-    if (const host::HostSite* site = run.record->current.load())
-      run.record->fail(ErrorCode::timeout, *site, 0, nullptr, "the run's deadline passed");
-    else
-      run.record->request(Outcome::cancelled);
+    if (!run.record->fail_current(ErrorCode::timeout, "the run's deadline passed")) run.record->request(Outcome::cancelled);
     try {
       run.record->rethrow();
     } catch (...) {

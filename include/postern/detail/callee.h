@@ -210,7 +210,7 @@ constexpr std::size_t context_count() {
 template <class P>
 decltype(auto) context_argument(const Firing& f) {
   if constexpr (std::is_same_v<std::decay_t<P>, Attributes>)
-    return static_cast<const Attributes&>(*f.attributes);
+    return static_cast<const Attributes&>(*f.declared->attributes);
   else if constexpr (std::is_same_v<std::decay_t<P>, CallInfo>)
     return static_cast<const CallInfo&>(*f.info);
   else
