@@ -2,6 +2,11 @@
 #include <postern/c.h>
 #include <postern/postern.h>
 
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
@@ -84,6 +89,26 @@ void bridge(Report& report) {
   run_both(1);
   const auto ns = race({run_both}, 9, 50);
   report.add({"bridge/rate", 2 * steps / (ns[0] / 1e9), "per s", "", 0, "two programs, two serving threads; 100,000 is the aim"});
+}
+
+void python(Report& report) {
+  constexpr std::int64_t steps = 2000;
+  const auto loop = pn::jit([](pn::Tensor x) {
+    return pn::fori_loop(
+        0, steps,
+        [](pn::Tensor, pn::Tensor v) { return pn::call({.effect = pn::Effect::unordered}, v.type(), pn::Named{"bench.negative"}, v); }, x);
+  });
+  const auto file = std::filesystem::temp_directory_path() / ("postern_bench_" + std::to_string(getpid()));
+  pn::save(file, loop.lower(pn::tensor<float>({1, 1, 1, 1})));
+  // The system's interpreter, which has the packages that scripts/bootstrap asks for.
+  const std::string text = output_of("POSTERN_LIBRARY='" POSTERN_BENCH_LIBRARY "' PYTHONPATH='" POSTERN_BENCH_FOLDER
+                                     "/../bindings/python' /usr/bin/python3 '" POSTERN_BENCH_FOLDER "/python_side.py' '" +
+                                     file.string() + "' " + std::to_string(steps));
+  std::filesystem::remove(file);
+  const double us = std::strtod(text.c_str(), nullptr);
+  if (us <= 0) throw std::runtime_error("python: the package did not run: " + text);
+  for (const char* peer : {"python/pure_callback", "python/io_callback"})
+    report.add_jax({peer, us, "us", "", 0, "a call of a NumPy function of f32[4] in a compiled loop; at most 0.33 is the aim"}, "python");
 }
 
 void load(Report& report) {

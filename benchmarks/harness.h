@@ -71,6 +71,9 @@ std::int64_t resident_bytes();
 std::int64_t peak_bytes();
 void reset_peak();
 
+/// What a command prints.
+std::string output_of(const std::string& command);
+
 /// A benchmark: what ./bench NAME runs.
 struct Benchmark {
   const char* name;
@@ -95,6 +98,7 @@ void failure(Report&);
 void staged(Report&);
 void bridge(Report&);
 void load(Report&);
+void python(Report&);
 void attention(Report&);
 void block_tax(Report&);
 void tap_sync(Report&);

@@ -11,8 +11,6 @@ namespace bench {
 
 using nlohmann::json;
 
-namespace {
-
 std::string output_of(const std::string& command) {
   const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), pclose);
   std::string text;
@@ -24,8 +22,6 @@ std::string output_of(const std::string& command) {
       break;
   return text;
 }
-
-}  // namespace
 
 void Jax::measure(const std::string& benchmark) {
   for (const std::string& done : measured_)

@@ -31,6 +31,7 @@ constexpr bench::Benchmark benchmarks[] = {
     {"failure", "from an exception on one device to the error at the caller", bench::failure, 8},
     {"staged", "what stages add, and their memory", bench::staged},
     {"bridge", "calls that a host's own threads answer", bench::bridge},
+    {"python", "a NumPy function called from a compiled loop", bench::python},
     {"load", "a saved program to its first result", bench::load},
     {"soak", "resident memory over 1e7 calls and 1e5 executions", bench::soak},
 };

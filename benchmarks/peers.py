@@ -9,6 +9,7 @@ import sys
 import time
 
 import jax
+import jax.experimental
 import jax.numpy as jnp
 import numpy as np
 
@@ -85,6 +86,15 @@ def trace_lower():
     emit("trace_lower/1000_ops", lower_ms(sines, 1000), "ms")
     emit("trace_lower/10000_ops", lower_ms(sines, 10_000), "ms")
     emit("trace_lower/1000_calls", lower_ms(calls, 1000), "ms")
+
+
+def python():
+    steps = 2000
+    x = jnp.ones(4, jnp.float32)
+    like = jax.ShapeDtypeStruct(x.shape, x.dtype)
+    for name, call in (("pure_callback", jax.pure_callback), ("io_callback", jax.experimental.io_callback)):
+        f = jax.jit(lambda v: jax.lax.fori_loop(0, steps, lambda i, w: call(lambda a: np.negative(a), like, w), v))
+        emit("python/" + name, median_ns(f, x) / steps / 1e3, "us")
 
 
 def tap_async():

@@ -4,6 +4,9 @@ include(CMakePackageConfigHelpers)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/postern)
 install(TARGETS postern EXPORT postern)
+if(POSTERN_COMMAND)
+  install(TARGETS postern_command)
+endif()
 install(DIRECTORY include/postern DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 # The library looks for the plug-in in the folder `postern` beside itself.
 install(FILES ${plugin} DESTINATION ${CMAKE_INSTALL_LIBDIR}/postern)

@@ -591,6 +591,18 @@ TEST(Block, TargetsMayAskForLayoutsAndMemory) {
   expect_error<TypeError>([&] { g(x); }, {"alias of result 0 to operand 1"});
 }
 
+XLA_FFI_DEFINE_HANDLER_SYMBOL(
+    block_test_refuse,
+    +[](ffi::Buffer<ffi::F32>, ffi::Result<ffi::Buffer<ffi::F32>>) { return ffi::Error(ffi::ErrorCode::kOutOfRange, "boom"); },
+    ffi::Ffi::Bind().Arg<ffi::Buffer<ffi::F32>>().Ret<ffi::Buffer<ffi::F32>>());
+
+TEST(Block, WhatATargetRefusesKeepsItsCodeAndText) {
+  register_ffi_handler("block_test_refuse", block_test_refuse);
+  const auto f = jit([](Tensor v) { return ffi_call(FfiTarget("block_test_refuse"), v, std::nullopt, v + 1.0f); });
+  for (int i = 0; i < 2; ++i) expect_error<Error>([&] { f(Tensor(1.0f)).block_until_ready(); }, {"boom"}, ErrorCode::out_of_range);
+  EXPECT_EQ(jit([](Tensor v) { return v + 1.0f; })(Tensor(1.0f)).item<float>(), 2);
+}
+
 TEST(Block, TargetsThatNobodyRegisteredAreReportedBeforeCompiling) {
   RecordProperty("covers", "BLOCK-15");
   const Removed handle{override_block<Scale>({.target = "block_test_missing"})};

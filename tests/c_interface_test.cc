@@ -119,6 +119,20 @@ TEST_F(CInterface, ARequestSaysWhatIsAskedAndIsAnsweredOnce) {
   EXPECT_EQ(pn_bridge_stopped(bridge, tag), -1);
 }
 
+TEST_F(CInterface, AHostThatLacksTheFunctionSaysSo) {
+  RecordProperty("covers", "BRIDGE-06");
+  std::thread caller([&] {
+    const Outcome o = run(program);
+    EXPECT_EQ(o.code, PN_UNREGISTERED);
+    EXPECT_TRUE(has(o.text, "call 'f' at c_interface_test.cc:") && has(o.text, "nothing called bridge_test.f")) << o.text;
+  });
+  EXPECT_EQ(pn_bridge_fail(bridge, next()->tag, PN_UNREGISTERED, "nothing called bridge_test.f"), PN_OK);
+  caller.join();
+  pn_bridge_close(bridge);
+  unregister_function("bridge_test.f");
+  EXPECT_EQ(run(program).code, PN_UNREGISTERED);
+}
+
 TEST_F(CInterface, AReplyThatDoesNotFitLeavesTheRequestOpen) {
   RecordProperty("covers", "BRIDGE-03 BRIDGE-07");
   std::thread caller([&] { EXPECT_EQ(run(program).values, (Floats{5, 6, 7, 8})); });

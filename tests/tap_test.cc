@@ -342,6 +342,17 @@ TEST(TapCopies, InsideAFusionOnlyTheCutItself) {
   EXPECT_EQ(tapped["copy"], plain["copy"]);
 }
 
+TEST(TapCopies, EachLeafIsHandedOnInPlace) {
+  RecordProperty("covers", "IR-06");
+  const Tensor x = zeros(type<float>({16 << 20})).block_until_ready();
+  auto f = jit([](Tensor v) {
+    const auto [a, b] = tap(std::pair{v + 1.0f, v * 2.0f}, [](View<const float>, View<const float>) {});
+    return sum(a * b) + sum(a);
+  });
+  EXPECT_EQ(count_lowered(f, "output_operand_alias<", x), 2u);
+  EXPECT_EQ(optimized(f, x)["copy"], 0u);
+}
+
 TEST(TapCopies, AnUnusedTapGivesNothingBack) {
   const Tensor x(1.0f);
   auto f = jit([](Tensor v) { return tap(v * 2.0f, listener), v; });

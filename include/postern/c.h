@@ -13,7 +13,7 @@
 extern "C" {
 #endif
 
-#define PN_C_VERSION 1
+#define PN_C_VERSION 2
 /* The version of this interface that the library has; compatible when it is PN_C_VERSION or more. */
 int pn_version(void);
 
@@ -97,6 +97,14 @@ int pn_tensor_borrow(const pn_array* array, void (*release)(void* user), void* u
 int pn_tensor_view(const pn_tensor* tensor, pn_array* out);
 void pn_tensor_free(pn_tensor* tensor);
 
+/* DLPack's exchange of arrays (https://dmlc.github.io/dlpack; the structure without version). */
+struct DLManagedTensor;
+/* Takes the array over, and calls its deleter once: row-major memory is used as by pn_tensor_borrow, other is copied. When it fails the
+ * array is still the caller's. */
+int pn_tensor_from_dlpack(struct DLManagedTensor* managed, pn_tensor** out);
+/* Waits for the data, and shows it without a copy on CPU: nobody may write to it. The tensor may be freed meanwhile. */
+int pn_tensor_to_dlpack(const pn_tensor* tensor, struct DLManagedTensor** out);
+
 /* --- saved programs -------------------------------------------------------------------------------------------------------------- */
 
 typedef struct pn_program pn_program;
@@ -173,7 +181,7 @@ int pn_bridge_next(pn_bridge* bridge, int64_t timeout_ns, const pn_request** out
 /* Answers with `count` arrays of the results' types, which are copied; or with NULL when the results' own memory was filled. PN_NOT_FOUND
  * for a tag that is unknown or answered; PN_BAD_RESULT when the arrays do not fit, and then the request is still open. */
 int pn_bridge_reply(pn_bridge* bridge, uint64_t tag, const pn_array* results, size_t count);
-/* Answers with a failure; the run ends with that text. */
+/* Answers with a failure; the run ends with that text. PN_UNREGISTERED says that this host has no such function. */
 int pn_bridge_fail(pn_bridge* bridge, uint64_t tag, int code, const char* text);
 /* Whether the run of an open request was cancelled or has failed, so that nobody waits for the answer: 1, 0, or -1 for an unknown tag. */
 int pn_bridge_stopped(const pn_bridge* bridge, uint64_t tag);

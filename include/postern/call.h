@@ -29,6 +29,7 @@ struct CallOptions {
   /// Each device calls with its own part of the operands, spread so, in place of one call with the whole; the results (whose types are
   /// given as wholes) are spread likewise. Not inside shard_map, where every call is one device's own.
   std::optional<Sharding> partitioned = {};
+  Place place = Place::current();  // of the braces: names a call of a compiled function; other functions bring their own
 };
 
 namespace detail {

@@ -4,6 +4,7 @@
 #include <postern/attributes.h>
 #include <postern/block.h>
 #include <postern/call.h>
+#include <postern/check.h>
 #include <postern/control.h>
 #include <postern/devices.h>
 #include <postern/dtype.h>
@@ -20,6 +21,7 @@
 #include <postern/print.h>
 #include <postern/program.h>
 #include <postern/random.h>
+#include <postern/record.h>
 #include <postern/registry.h>
 #include <postern/run.h>
 #include <postern/shard.h>

@@ -1,6 +1,8 @@
 // Programs over several devices: a mesh names them, a Sharding says which part of an array lies where. `jit` over sharded tensors lets XLA
 // partition the program; `shard_map` writes it for one part, with collectives between the parts. See docs/devices.md.
 #pragma once
+#include <postern/call.h>
+#include <postern/jit.h>
 #include <postern/sharding.h>
 #include <postern/transforms.h>
 
@@ -52,6 +54,31 @@ class DeviceScope {
  private:
   int outer_;
 };
+
+// --- compiled functions on other devices -----------------------------------------------------------------------------------------------
+
+namespace detail {
+Leaves call_on_device(const CallOptions& options, const std::vector<Type>& out, const TensorFunction& f, const Leaves& x,
+                      const Place& place);
+}
+
+/// Calls a compiled function from inside a program, on the device that the options name (-1: where the program runs, as part of it, without
+/// any call). Unlike other host functions it has derivatives and batching, which follow from what it does and run on that device too, and
+/// it may return any container of the declared types. Of the options only name and device may be given. Throws TypeError, at trace time,
+/// when its results are not as declared.
+template <class Out, class F, class... Operands>
+typename detail::tensors_of<Out>::type call(const CallOptions& options, const Out& out, const Jitted<F>& fn, const Operands&... operands) {
+  auto like = detail::abstract_tree(out);
+  std::vector<Type> types;
+  detail::visit(like, [&](const Tensor& leaf) { types.push_back(leaf.type()); });
+  const auto trees = std::make_tuple(detail::as_tree(operands)...);
+  const detail::TensorFunction on_leaves = [&](std::span<const Tensor> in) {
+    const Tensor* next = in.data();
+    const auto arguments = detail::with_leaves(trees, next);
+    return detail::leaves_of(std::apply(fn, arguments));
+  };
+  return detail::with_leaves(std::move(like), detail::call_on_device(options, types, on_leaves, detail::leaves_of(trees), options.place));
+}
 
 // --- shard_map -------------------------------------------------------------------------------------------------------------------------
 

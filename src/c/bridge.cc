@@ -64,6 +64,7 @@ class Bridge {
       refuse_closed();
       throw Error(ErrorCode::cancelled, "the run was stopped before anybody took the call");
     }
+    if (request.code == PN_UNREGISTERED) throw CallbackError(ErrorCode::unregistered, request.text, {}, 0, nullptr);
     if (request.code != PN_OK) throw Error(static_cast<ErrorCode>(request.code), request.text);
   }
 

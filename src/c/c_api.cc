@@ -4,6 +4,7 @@
 #include "core/check.h"
 #include "core/value.h"
 #include "file/site_json.h"
+#include "host/bad_result.h"
 #include "run/array.h"
 
 using namespace postern;
@@ -235,6 +236,7 @@ int pn_register(const char* name, pn_function function, void* user, void (*relea
           const int code = function(held.get(), &firing.view);
           if (code == PN_OK) return;
           const std::string& why = c::failure_text();
+          if (code == PN_BAD_RESULT) throw host::BadResult(why);
           throw Error(static_cast<ErrorCode>(code), why.empty() ? fmt::format("the function returned code {}", code) : why);
         },
         {.replace = replace != 0});

@@ -15,6 +15,7 @@
 #include "core/check.h"
 #include "core/digest.h"
 #include "core/once.h"
+#include "file/foreign.h"
 #include "file/site_json.h"
 #include "host/run_state.h"
 #include "host/text_file.h"
@@ -89,9 +90,34 @@ std::string saved_text(const Lowered& program) {
 
 void save(const std::filesystem::path& file, const Lowered& program) { host::write_text_file("save", file.string(), saved_text(program)); }
 
+namespace {
+
+SavedSite described(const SiteSpec& s) {
+  return {s.word, s.name, s.named.name, s.named.attributes, s.operands, s.results, s.effect, s.place};
+}
+
+Loaded loaded(std::vector<Type> inputs, Module module) {
+  auto program = std::make_shared<detail::LoadedProgram>();
+  for (const SitePtr& s : module.sites) program->sites.push_back(described(*s));
+  for (std::size_t i = 0; i < inputs.size(); ++i) module.parameters.push_back(static_cast<int>(i));
+  program->inputs = std::move(inputs);
+  program->module = std::make_shared<const Module>(std::move(module));
+  return Loaded(std::move(program));
+}
+
+}  // namespace
+
 Loaded load_text(std::string_view text, const std::string& name) {
   std::string_view rest = text;
-  const std::string_view first = after(take_line(rest), first_words, name);
+  if (!text.starts_with(first_words)) {
+    file::Foreign foreign = file::read_stablehlo(text, name);
+    Module module;
+    module.text = std::move(foreign.text);
+    module.results = std::move(foreign.outputs);
+    module.sites = std::move(foreign.sites);
+    return loaded(std::move(foreign.inputs), std::move(module));
+  }
+  const std::string_view first = take_line(rest).substr(first_words.size());
   const int found = std::atoi(std::string(first.substr(0, 9)).c_str());
   if (found > format)
     refuse(ErrorCode::unimplemented, name,
@@ -101,28 +127,23 @@ Loaded load_text(std::string_view text, const std::string& name) {
   if (found < 1) refuse(ErrorCode::invalid_argument, name, "its first line names no format");
   const std::string_view sum = after(take_line(rest), checksum_words, name);
   if (digest(rest) != sum) refuse(ErrorCode::data_loss, name, "its checksum does not fit: it was changed or cut short");
-  auto program = std::make_shared<detail::LoadedProgram>();
-  auto module = std::make_shared<Module>();
+  std::vector<Type> inputs;
+  Module module;
   try {
     const Json about = Json::parse(after(take_line(rest), about_words, name));
-    for (const Json& t : about.at("inputs")) program->inputs.push_back(file::parse_type(t.get<std::string>()));
-    for (const Json& t : about.at("outputs")) module->results.push_back(file::parse_type(t.get<std::string>()));
+    for (const Json& t : about.at("inputs")) inputs.push_back(file::parse_type(t.get<std::string>()));
+    for (const Json& t : about.at("outputs")) module.results.push_back(file::parse_type(t.get<std::string>()));
     while (rest.starts_with(site_words)) {
       const Json json = Json::parse(take_line(rest).substr(site_words.size()));
-      auto site = std::make_shared<const SiteSpec>(file::site_from(json));
-      program->sites.push_back(
-          {site->word, site->name, site->named.name, site->named.attributes, site->operands, site->results, site->effect, site->place});
-      module->sites.push_back(std::move(site));
+      module.sites.push_back(std::make_shared<const SiteSpec>(file::site_from(json)));
     }
   } catch (const nlohmann::json::exception& e) {
     refuse(ErrorCode::invalid_argument, name, e.what());
   } catch (const TypeError& e) {
     refuse(ErrorCode::invalid_argument, name, e.what());
   }
-  module->text = rest;
-  for (std::size_t i = 0; i < program->inputs.size(); ++i) module->parameters.push_back(static_cast<int>(i));
-  program->module = std::move(module);
-  return Loaded(std::move(program));
+  module.text = rest;
+  return loaded(std::move(inputs), std::move(module));
 }
 
 Loaded load(const std::filesystem::path& file) {

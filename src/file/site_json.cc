@@ -107,6 +107,8 @@ void check_sizes(const SiteSpec& s) {
 
 }  // namespace
 
+Place place_in_file(const std::string& file, std::uint32_t line) { return {kept(file), "", line}; }
+
 Type parse_type(std::string_view text) {
   const auto open = text.find('[');
   check(open != std::string_view::npos && text.back() == ']', "'{}' is no type", text);
@@ -178,7 +180,7 @@ SiteSpec site_from(const Json& json) {
   s.word = words[index_of("kind of site", words, json.at("kind").get<std::string>())];
   s.kind = std::string_view(s.word) == "call" ? SiteSpec::Kind::call : SiteSpec::Kind::tap;
   s.name = json.at("name").get<std::string>();
-  s.place = {kept(json.at("file").get<std::string>()), "", json.at("line").get<std::uint32_t>()};
+  s.place = place_in_file(json.at("file").get<std::string>(), json.at("line").get<std::uint32_t>());
   s.named.name = json.at("function").get<std::string>();
   check(!s.named.name.empty(), "a site names no function");
   for (const auto& [name, value] : json.at("attributes").items()) s.named.attributes.set(name, attribute_from(value));

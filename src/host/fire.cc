@@ -10,6 +10,7 @@
 #include "host/fire.h"
 #include "host/packing.h"
 #include "host/queue.h"
+#include "host/tape.h"
 #include "host/timeline.h"
 
 namespace postern::host {
@@ -42,7 +43,8 @@ ErrorCode code_of_thrown() noexcept {
   } catch (const BadResult&) {
     return ErrorCode::bad_result;
   } catch (const CallbackError& e) {
-    return e.code() == ErrorCode::reentry || e.code() == ErrorCode::closed ? e.code() : ErrorCode::threw;
+    constexpr ErrorCode kept[] = {ErrorCode::reentry, ErrorCode::closed, ErrorCode::unregistered};
+    return std::ranges::find(kept, e.code()) != std::end(kept) ? e.code() : ErrorCode::threw;
   } catch (...) {
     return ErrorCode::threw;
   }
@@ -158,10 +160,9 @@ bool fire_later(RunState& run, const HostSite& site, void* const* data, int devi
 }
 
 /// One firing in the way that the site asks for.
-bool fire_one(RunState& run, const HostSite& site, void* const* data, int device, std::int64_t element,
-              std::span<const bool> mask) noexcept {
+bool fire_as_asked(RunState& run, const HostSite& site, void* const* data, int device, std::int64_t element,
+                   std::span<const bool> mask) noexcept {
   const SiteSpec& spec = *site.spec;
-  if (!site.spots.empty() && site.spot(device).repeats) return true;
   if (spec.every != 1 && spec.counts->firings.fetch_add(1, std::memory_order_relaxed) % static_cast<std::uint64_t>(spec.every) != 0)
     return true;
   if (spec.async) return fire_later(run, site, data, device, mask);
@@ -187,6 +188,20 @@ bool fire_one(RunState& run, const HostSite& site, void* const* data, int device
       log(LogLevel::warning, "{} took {:g} ms", describe(spec), std::chrono::duration<double, std::milli>(took).count());
   }
   return ok;
+}
+
+bool fire_one(RunState& run, const HostSite& site, void* const* data, int device, std::int64_t element,
+              std::span<const bool> mask) noexcept {
+  if (!site.spots.empty() && site.spot(device).repeats) return true;
+  if (!run.tape) return fire_as_asked(run, site, data, device, element, mask);
+  try {
+    if (run.tape->replays()) return run.tape->replay(run, site, data, device, element);
+    const bool ok = fire_as_asked(run, site, data, device, element, mask);
+    run.tape->record(run, site, data, device, element, ok);
+    return ok;
+  } catch (...) {
+    return keep_thrown(run, site, device);
+  }
 }
 
 void zero_results(const HostSite& site, void* const* buffers) noexcept {
@@ -263,7 +278,7 @@ bool fire(RunState& run, const HostSite& site, void* const* buffers, int device)
     run.current.store(&site, std::memory_order_release);
     if (!site.level_sizes.empty())
       ok = fire_batch(run, site, buffers, device);
-    else if (site.direct && run.deadline == RunState::Clock::time_point::max())
+    else if (site.direct && !run.tape && run.deadline == RunState::Clock::time_point::max())
       ok = fire_here(run, site, buffers, device, -1, {});
     else
       ok = fire_whole(run, site, buffers, device);

@@ -75,15 +75,32 @@ DType npy_dtype(DType dtype) {
   }
 }
 
-std::string npy_header(DType dtype, std::int64_t rows, const Dims& row) {
-  std::string shape = fmt::format("({},", rows);
-  for (const std::int64_t d : row) shape += fmt::format(" {},", d);
-  std::string text = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': {}), }}", descriptor(dtype), shape);
-  // Room for a number of rows of 19 digits; the whole is a multiple of 64 bytes and ends with a newline.
-  const std::size_t whole = (10 + text.size() - std::to_string(rows).size() + 20 + 63) / 64 * 64;
+namespace {
+
+/// `room`: how many more bytes the shape may come to take.
+std::string header(DType dtype, const std::string& shape, std::size_t room) {
+  std::string text = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}", descriptor(dtype), shape);
+  // The whole is a multiple of 64 bytes and ends with a newline.
+  const std::size_t whole = (11 + text.size() + room + 63) / 64 * 64;
   text.resize(whole - 11, ' ');
   text += '\n';
   return std::string("\x93NUMPY\x01\x00", 8) + Bytes().u16(text.size()).str() + text;
+}
+
+std::string extents(const Dims& dims) {
+  std::string out;
+  for (const std::int64_t d : dims) out += fmt::format("{}{},", out.empty() ? "" : " ", d);
+  return out;
+}
+
+}  // namespace
+
+std::string npy_header(const Type& type) { return header(type.dtype, extents(type.dims), 0); }
+
+std::string npy_header(DType dtype, std::int64_t rows, const Dims& row) {
+  Dims dims = row;
+  dims.insert(dims.begin(), rows);
+  return header(dtype, extents(dims), 19 - std::to_string(rows).size());
 }
 
 bool write_npz(std::FILE* file, const std::vector<NpyArray>& arrays) {

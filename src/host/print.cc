@@ -1,5 +1,9 @@
 // print: a tap whose listener writes lines.
+#include <postern/check.h>
+#include <postern/control.h>
 #include <postern/devices.h>
+#include <postern/ops.h>
+#include <postern/transforms.h>
 
 #include <iostream>
 #include <mutex>
@@ -85,8 +89,13 @@ std::size_t leaf_count(const PrintNode& node) {
   return count;
 }
 
-/// Formats zeros once, while tracing: a specification that fits now fits always.
-void try_out(const PrintJob& job, const Tensors& leaves) {
+/// Finds each value's leaves, and formats zeros once, while tracing: a specification that fits now fits always.
+void ready(const char* who, PrintJob& job, const Tensors& leaves) {
+  std::size_t leaf = 0;
+  for (const detail::PrintValue& v : job.values) {
+    job.first_leaf.push_back(leaf);
+    leaf += leaf_count(v.node);
+  }
   static constexpr std::byte zeros[16]{};
   std::vector<AnyView> views;
   for (const Tensor& t : leaves) views.emplace_back(t.dtype(), zeros, nullptr, 0, 1);
@@ -98,7 +107,7 @@ void try_out(const PrintJob& job, const Tensors& leaves) {
       const auto value = static_cast<std::size_t>(piece.value);
       const std::size_t first = job.first_leaf[value];
       throw_type_error(fmt::format(
-          "print: the placeholder '{}' does not fit its value{}: {}", piece.placeholder,
+          "{}: the placeholder '{}' does not fit its value{}: {}", who, piece.placeholder,
           leaf_count(job.values[value].node) == 1 ? fmt::format(" of type {}", to_string(leaves[first].type())) : "", e.what()));
     }
   }
@@ -110,13 +119,8 @@ Tensors record(PrintJob job, const detail::Shown& sent, const Place& place) {
   check(o.threshold >= 0 && o.edge_items > 0, "print: threshold must not be negative and edge_items positive, got {} and {}", o.threshold,
         o.edge_items);
   check(o.every > 0, "print: every must be positive, got {}", o.every);
-  std::size_t next = 0;
-  for (const detail::PrintValue& v : job.values) {
-    job.first_leaf.push_back(next);
-    next += leaf_count(v.node);
-  }
   job.tag = devices().size() > 1;
-  try_out(job, sent.leaves);
+  ready("print", job, sent.leaves);
   const TapOptions tap{.name = "print", .ordered = o.ordered, .every = o.every, .partitioned = o.partitioned};
   return detail::tap_as("print", tap, sent, nullptr, Callee(std::move(job), place), place);
 }
@@ -131,6 +135,29 @@ void print(const PrintOptions& options, const PrintFormat& format, std::vector<P
   PrintJob job{.options = options, .pieces = host::parse_format(format.text(), values), .values = std::move(values)};
   const Shown sent{std::move(leaves), "", {}};
   record(std::move(job), sent, format.place());
+}
+
+void check_that(const Tensor& ok, const PrintFormat& format, std::vector<PrintValue> values, Tensors leaves, Thrower thrower) {
+  PlaceScope at(format.place());
+  check(ok.has_value() && ok.dtype() == DType::pred, "check: the condition must be pred, got {}",
+        ok.has_value() ? to_string(ok.type()) : "an empty Tensor");
+  PrintJob job{.options = {}, .pieces = host::parse_format(format.text(), values), .values = std::move(values)};
+  ready("check", job, leaves);
+  for (Tensor& leaf : leaves) leaf = stop_gradient(leaf);
+  const Callee fail(
+      [job = std::move(job), thrower](const CallInfo& info, std::span<const AnyView> shown) {
+        std::string text = job.line(shown);
+        if (info.element >= 0) text += fmt::format(" (element {} of the batch)", info.element);
+        thrower(text);
+      },
+      format.place());
+  cond(
+      Operand(all(ok), format.place()), [](const Tensors&) { return std::tuple<>(); },
+      [&](const Tensors& v) {
+        call({.name = "check", .effect = Effect::unordered}, std::tuple<>(), fail, v);
+        return std::tuple<>();
+      },
+      leaves);
 }
 
 PrintNode node_of(const Shown& value) {

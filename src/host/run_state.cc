@@ -85,6 +85,7 @@ void RunState::fail(ErrorCode code, const HostSite& site, int on_device, std::ex
       device_ = on_device;
       cause_ = std::move(cause);
       text_ = text;
+      what_ = what;
     } else if (others_.size() < kept_failures) {
       others_.push_back(text);
     }
@@ -92,6 +93,11 @@ void RunState::fail(ErrorCode code, const HostSite& site, int on_device, std::ex
   // A failure outranks an earlier wish to stop.
   outcome_.store(Outcome::failed, std::memory_order_release);
   stop.store(true, std::memory_order_release);
+}
+
+std::string RunState::first_failure() const {
+  std::scoped_lock lock(guard_);
+  return what_;
 }
 
 bool RunState::fail_current(ErrorCode code, const std::string& what) {
@@ -166,6 +172,7 @@ std::exception_ptr RunState::take_unseen() {
 void RunState::reset() {
   outcome_.store(Outcome::running, std::memory_order_relaxed);
   never_waits.store(false, std::memory_order_relaxed);
+  tape = nullptr;
   context = nullptr;
   sink = nullptr;
   deadline = Clock::time_point::max();

@@ -28,6 +28,7 @@ namespace postern::host {
 enum class Outcome : std::uint8_t { running, done, failed, cancelled, stopped };
 
 class RunState;
+class Tape;
 
 /// What the undelivered firings of one run need after it has ended. Its StopState is what their StopToken and end_run see.
 struct TapSource : detail::StopState, std::enable_shared_from_this<TapSource> {
@@ -54,6 +55,8 @@ class RunState : public detail::StopState {
   void* context = nullptr;
   std::ostream* sink = nullptr;
   Clock::time_point deadline = Clock::time_point::max();
+  std::shared_ptr<Tape> tape;   // where its firings are recorded, or come from
+  std::uint64_t taped_run = 0;  // its number there
 
   std::shared_ptr<const void> owner;     // of `sites`
   std::atomic<bool> never_waits{false};  // for room in a tap queue: a listener waits for this run
@@ -76,6 +79,8 @@ class RunState : public detail::StopState {
   bool close();
   Outcome outcome() const { return outcome_.load(std::memory_order_acquire); }
   bool failed() const { return outcome() == Outcome::failed; }
+  /// What its first failure said, without where; "" when there is none.
+  std::string first_failure() const;
 
   /// Throws the failure (CallbackError, TimeoutError), or that the run was cancelled or stopped; the error counts as seen.
   [[noreturn]] void rethrow();
@@ -103,7 +108,7 @@ class RunState : public detail::StopState {
   Site site_;
   int device_ = 0;
   std::exception_ptr cause_;
-  std::string text_;
+  std::string text_, what_;  // of the first failure; `what_` without where it was
   std::vector<std::string> others_;
   std::size_t count_ = 0;
   bool seen_ = false;

@@ -1,6 +1,8 @@
 // What functions with rules of their own share; stop_gradient.
 #include "ops/custom.h"
 
+#include "transform/transpose.h"
+
 #include <postern/transforms.h>
 
 namespace postern {
@@ -94,6 +96,48 @@ Tensor detail::stop_gradient(const Tensor& x, const Place& place) {
   PlaceScope at(place);
   check(x.has_value(), "stop_gradient: an empty Tensor, one that was never given a value");
   return is_differentiable(x.dtype()) ? bind1(stop_gradient_p, nullptr, {x}) : x;
+}
+
+Jvp body_jvp(const char* what, const Op& op, const Program& body, std::span<const Tensor> x, std::span<const Tensor> dx, Rebind rebind) {
+  const std::vector<bool> in_moves = present(dx);
+  Tensors operands(x.begin(), x.end());
+  append(operands, kept(dx));
+  std::vector<bool> out_moves;
+  const Closed moved = trace_inner(what, types_of(operands), [&](std::span<const Tensor> in) {
+    auto [y, dy] = jvp_of(body, in.first(x.size()), placed(in_moves, in.subspan(x.size())));
+    out_moves = present(dy);
+    append(y, kept(dy));
+    return std::move(y);
+  });
+  Tensors y = rebind(op, moved, operands, false);
+  Tensors dy = placed(out_moves, std::span(y).subspan(out_moves.size()));
+  y.resize(out_moves.size());
+  return {std::move(y), std::move(dy)};
+}
+
+Tensors body_transpose(const char* what, const Op& op, const Program& body, std::span<const Tensor> ct, std::span<const Tensor> x,
+                       Rebind rebind) {
+  const std::vector<bool> known = present(x), arrives = present(ct);
+  Tensors operands = kept(x);
+  const std::size_t inputs = operands.size();
+  append(operands, kept(ct));
+  std::vector<bool> leaves;
+  const Closed back = trace_inner(what, types_of(operands), [&](std::span<const Tensor> in) {
+    Tensors into = transpose_of(body, placed(known, in), placed(arrives, in.subspan(inputs)));
+    for (std::size_t i = 0; i < x.size(); ++i)
+      if (known[i]) into[i] = Tensor();
+    leaves = present(into);
+    return kept(into);
+  });
+  return placed(leaves, rebind(op, back, operands, true));
+}
+
+Batched body_batch(const char* what, const Op& op, const Program& body, std::span<const Tensor> x, std::span<const int> axes,
+                   std::int64_t size, const Tensor& mask, Rebind rebind) {
+  const Closed batched = batched_body(what, body, x, axes, size, mask);
+  Tensors operands(x.begin(), x.end());
+  if (mask.has_value()) operands.push_back(mask);
+  return {rebind(op, batched, operands, false), std::vector<int>(body.outputs.size(), 0)};
 }
 
 }  // namespace postern

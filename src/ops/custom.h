@@ -34,6 +34,15 @@ ParamsPtr body_with_programs(const Params* params, std::span<const ProgramPtr> p
   return make_params(std::move(p));
 }
 
+/// Binds the operation with another body: `x` behind the body's captures. `again`: the body computes what was computed before.
+using Rebind = Tensors (*)(const Op& op, const Closed& body, std::span<const Tensor> x, bool again);
+// The rules of an equation that means its program: that program's, by the same operation with another body.
+Jvp body_jvp(const char* what, const Op& op, const Program& body, std::span<const Tensor> x, std::span<const Tensor> dx, Rebind rebind);
+Tensors body_transpose(const char* what, const Op& op, const Program& body, std::span<const Tensor> ct, std::span<const Tensor> x,
+                       Rebind rebind);
+Batched body_batch(const char* what, const Op& op, const Program& body, std::span<const Tensor> x, std::span<const int> axes,
+                   std::int64_t size, const Tensor& mask, Rebind rebind);
+
 /// Calls a function that the user wrote: its operations have places of their own.
 Tensors call_user(const TensorFunction& f, std::span<const Tensor> x);
 

@@ -5,7 +5,6 @@
 #include "ops/custom.h"
 #include "transform/simplify.h"
 #include "transform/split.h"
-#include "transform/transpose.h"
 
 namespace postern {
 
@@ -30,38 +29,10 @@ Tensors bind_body(const Op& op, const Closed& body, std::span<const Tensor> x, b
 }
 
 Jvp checkpoint_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
-  const auto& p = op.as<CheckpointParams>();
-  const std::vector<bool> in_moves = present(dx);
-  Tensors operands(x.begin(), x.end());
-  append(operands, kept(dx));
-  std::vector<bool> out_moves;
-  const Closed body = trace_inner("checkpoint", types_of(operands), [&](std::span<const Tensor> in) {
-    auto [y, dy] = jvp_of(*p.body, in.first(x.size()), placed(in_moves, in.subspan(x.size())));
-    out_moves = present(dy);
-    append(y, kept(dy));
-    return std::move(y);
-  });
-  Tensors y = bind_body(op, body, operands, false);
-  Tensors dy = placed(out_moves, std::span(y).subspan(out_moves.size()));
-  y.resize(out_moves.size());
-  return {std::move(y), std::move(dy)};
+  return body_jvp("checkpoint", op, *op.as<CheckpointParams>().body, x, dx, bind_body);
 }
-
 Tensors checkpoint_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x, TypeSpan) {
-  const auto& p = op.as<CheckpointParams>();
-  const std::vector<bool> known = present(x), arrives = present(ct);
-  Tensors operands = kept(x);
-  const std::size_t inputs = operands.size();
-  append(operands, kept(ct));
-  std::vector<bool> leaves;
-  const Closed body = trace_inner("checkpoint", types_of(operands), [&](std::span<const Tensor> in) {
-    Tensors into = transpose_of(*p.body, placed(known, in), placed(arrives, in.subspan(inputs)));
-    for (std::size_t i = 0; i < x.size(); ++i)
-      if (known[i]) into[i] = Tensor();
-    leaves = present(into);
-    return kept(into);
-  });
-  return placed(leaves, bind_body(op, body, operands, true));
+  return body_transpose("checkpoint", op, *op.as<CheckpointParams>().body, ct, x, bind_body);
 }
 
 // --- split --------------------------------------------------------------------------------------------------------------------
@@ -165,11 +136,7 @@ Primitive::SplitResult checkpoint_split(const Op& op, std::span<const Tensor> x,
 // --- the other rules ------------------------------------------------------------------------------------------------------------
 
 Batched checkpoint_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes, std::int64_t size, const Tensor& mask) {
-  const auto& p = op.as<CheckpointParams>();
-  const Closed body = batched_body("checkpoint", *p.body, x, axes, size, mask);
-  Tensors operands(x.begin(), x.end());
-  if (mask.has_value()) operands.push_back(mask);
-  return {bind_body(op, body, operands, false), std::vector<int>(p.body->outputs.size(), 0)};
+  return body_batch("checkpoint", op, *op.as<CheckpointParams>().body, x, axes, size, mask, bind_body);
 }
 
 /// Behind a barrier XLA cannot tell that it has computed this before.

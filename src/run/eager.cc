@@ -9,6 +9,7 @@
 #include "core/check.h"
 #include "host/fire.h"
 #include "host/registry.h"
+#include "host/tape.h"
 #include "run/array.h"
 #include "run/compiled.h"
 #include "run/sharded.h"
@@ -94,7 +95,8 @@ Tensors fire_now(const Primitive& primitive, const ParamsPtr& params, std::span<
         Site{spec->name, spec->place}, 0, nullptr);
   auto sites = std::make_shared<std::vector<host::HostSite>>();
   sites->emplace_back(spec, spec->function);
-  if (!spec->function) *sites = host::resolve_names(*sites);
+  const std::shared_ptr<host::Tape> tape = host::current_tape();
+  if (!spec->function && !(tape && tape->replays())) *sites = host::resolve_names(*sites);
 
   std::vector<const Type*> types;
   std::vector<std::shared_ptr<const void>> keep;
@@ -119,6 +121,8 @@ Tensors fire_now(const Primitive& primitive, const ParamsPtr& params, std::span<
   state.owner = sites;
   state.site_count = 1;
   state.device = 0;
+  state.tape = tape;
+  if (tape) state.taped_run = tape->begin_run(spec->name);
   PlaceScope::Replace at({});  // what the function does has places of its own
   if (!host::fire(state, sites->front(), buffers.data(), 0) || !host::results_fit(state, sites->front(), buffers.data(), 0))
     state.rethrow();

@@ -6,6 +6,7 @@
 #include "core/log.h"
 #include "host/handler.h"
 #include "host/registry.h"
+#include "host/tape.h"
 #include "host/unseen.h"
 #include "run/compiled.h"
 
@@ -48,7 +49,9 @@ void RunRecord::prepare(std::shared_ptr<const CompiledProgram> program) {
   module_ = &program->module();
   sites = program->sites_.data();
   site_count = program->sites_.size();
-  if (program->named_) {  // this run has sites of its own
+  if (!tape) tape = host::current_tape();
+  if (tape) taped_run = tape->begin_run(module_->text);
+  if (program->named_ && !(tape && tape->replays())) {  // this run has sites of its own
     struct Resolved {
       std::shared_ptr<const CompiledProgram> program;
       std::vector<host::HostSite> sites;
@@ -62,7 +65,7 @@ void RunRecord::prepare(std::shared_ptr<const CompiledProgram> program) {
   never_waits = host::in_delivery();
   const bool timed = host::timeline::on();
   if (timed) began_ = host::timeline::Clock::now();
-  quick = !timed && !poison && deadline == Clock::time_point::max();
+  quick = !timed && !poison && !tape && deadline == Clock::time_point::max();
 }
 
 bool RunRecord::finish(std::shared_ptr<RunRecord>& record, std::span<const pjrt::Event> complete) {

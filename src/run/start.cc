@@ -6,6 +6,7 @@
 
 #include "core/check.h"
 #include "host/executor.h"
+#include "host/tape.h"
 #include "host/unseen.h"
 #include "run/array.h"
 
@@ -72,6 +73,7 @@ std::shared_ptr<StartedRun> start_run(std::shared_ptr<const run::CompiledProgram
   run->record = std::make_shared<run::RunRecord>(run::Runtime::get().plugin());
   run->record->context = options.context;
   run->record->sink = options.sink;
+  run->record->tape = host::current_tape();
   if (options.deadline.count() > 0) run->deadline = run->record->deadline = RunState::Clock::now() + options.deadline;
   const host::Nesting* nested = host::nesting();
   const int depth = nested ? nested->depth : 0;

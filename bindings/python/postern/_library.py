@@ -1,0 +1,118 @@
+"""libpostern.so and what of postern/c.h the package uses."""
+
+import ctypes
+import ctypes.util
+import os
+import pathlib
+from ctypes import POINTER, Structure, c_char_p, c_int, c_int32, c_int64, c_size_t, c_uint64, c_void_p
+
+from . import _errors
+
+VERSION = 2  # of postern/c.h
+
+
+class Array(Structure):
+    _fields_ = [("dtype", c_int32), ("rank", c_int32), ("dims", POINTER(c_int64)), ("data", c_void_p), ("bytes", c_size_t)]
+
+
+class Firing(Structure):
+    _fields_ = [("function", c_char_p), ("site", c_char_p), ("attributes", c_char_p), ("device", c_int32), ("run", c_uint64),
+                ("element", c_int64), ("operand_count", c_size_t), ("result_count", c_size_t), ("operands", POINTER(Array)),
+                ("results", POINTER(Array))]
+
+
+class Request(Structure):
+    _fields_ = [("tag", c_uint64), ("firing", Firing)]
+
+
+Function = ctypes.CFUNCTYPE(c_int, c_void_p, POINTER(Firing))
+Release = ctypes.CFUNCTYPE(None, c_void_p)
+
+# Results and parameters. Handles are void pointers, their places pointers to one.
+_handle, _place = c_void_p, POINTER(c_void_p)
+_functions = {
+    "pn_version": (c_int, []),
+    "pn_last_error": (c_char_p, []),
+    "pn_configure": (c_int, [c_int, c_char_p, c_char_p]),
+    "pn_tensor_copy": (c_int, [POINTER(Array), _place]),
+    "pn_tensor_borrow": (c_int, [POINTER(Array), Release, c_void_p, _place]),
+    "pn_tensor_view": (c_int, [_handle, POINTER(Array)]),
+    "pn_tensor_from_dlpack": (c_int, [c_void_p, _place]),
+    "pn_tensor_to_dlpack": (c_int, [_handle, _place]),
+    "pn_tensor_free": (None, [_handle]),
+    "pn_load_file": (c_int, [c_char_p, _place]),
+    "pn_load_text": (c_int, [c_char_p, c_size_t, _place]),
+    "pn_program_free": (None, [_handle]),
+    "pn_program_inputs": (c_size_t, [_handle]),
+    "pn_program_outputs": (c_size_t, [_handle]),
+    "pn_program_input": (c_char_p, [_handle, c_size_t]),
+    "pn_program_output": (c_char_p, [_handle, c_size_t]),
+    "pn_program_function": (c_char_p, [_handle, c_size_t]),
+    "pn_run": (c_int, [_handle, _place, c_size_t, _place]),
+    "pn_start": (c_int, [_handle, _place, c_size_t, _place]),
+    "pn_started_wait": (c_int, [_handle, c_int64, _place]),
+    "pn_started_cancel": (c_int, [_handle]),
+    "pn_started_free": (None, [_handle]),
+    "pn_barrier": (c_int, [c_int64]),
+    "pn_fail": (None, [c_char_p]),
+    "pn_register": (c_int, [c_char_p, Function, c_void_p, Release, c_int]),
+    "pn_unregister": (c_int, [c_char_p]),
+    "pn_bridge_create": (c_int, [_place]),
+    "pn_bridge_serve": (c_int, [_handle, c_char_p, c_int]),
+    "pn_bridge_next": (c_int, [_handle, c_int64, POINTER(POINTER(Request))]),
+    "pn_bridge_reply": (c_int, [_handle, c_uint64, POINTER(Array), c_size_t]),
+    "pn_bridge_fail": (c_int, [_handle, c_uint64, c_int, c_char_p]),
+    "pn_bridge_stopped": (c_int, [_handle, c_uint64]),
+    "pn_bridge_descriptor": (c_int, [_handle]),
+    "pn_bridge_close": (None, [_handle]),
+    "pn_bridge_free": (None, [_handle]),
+}
+
+
+def _open():
+    beside = pathlib.Path(__file__).with_name("libpostern.so")
+    path = os.environ.get("POSTERN_LIBRARY") or (str(beside) if beside.exists() else ctypes.util.find_library("postern"))
+    if not path:
+        raise ImportError("postern: libpostern.so was not found: install it where the loader looks, or set POSTERN_LIBRARY to its path")
+    try:
+        opened = ctypes.CDLL(path)  # which lets go of the interpreter's lock during each call
+        opened.pn_version.restype = c_int
+        found = opened.pn_version()
+    except (OSError, AttributeError) as e:
+        raise ImportError(f"postern: {path} is no libpostern.so: {e}") from e
+    if found < VERSION:
+        raise ImportError(f"postern: {path} has version {found} of the C interface, this package needs {VERSION}")
+    for name, (result, parameters) in _functions.items():
+        entry = getattr(opened, name)
+        entry.restype, entry.argtypes = result, parameters
+    return opened
+
+
+library = _open()
+
+
+def check(code):
+    """Raises what a code of the library stands for."""
+    if code != _errors.OK:
+        raise _errors.error(code, library.pn_last_error().decode())
+
+
+def made(entry, *arguments):
+    """The handle that a function makes through its last parameter."""
+    place = c_void_p()
+    check(entry(*arguments, ctypes.byref(place)))
+    return place.value
+
+
+def nanoseconds(seconds):
+    return -1 if seconds is None else max(0, int(seconds * 1e9))
+
+
+def version():
+    """The version of the C interface that the library has."""
+    return library.pn_version()
+
+
+def configure(cpu_devices=0, plugin="", cache_dir=""):
+    """Before anything runs: how many CPU devices, a plug-in's path, a folder for compiled programs. 0 and "" keep the defaults."""
+    check(library.pn_configure(cpu_devices, os.fspath(plugin).encode(), os.fspath(cache_dir).encode()))

@@ -1,0 +1,118 @@
+"""Programs, runs, and the wait for all of them."""
+
+import atexit
+import ctypes
+import os
+
+from . import _errors, _library, _tensors
+from ._library import library
+
+
+def _list(entry, handle):
+    out = []
+    while (text := entry(handle, len(out))) is not None:
+        out.append(text.decode())
+    return out
+
+
+class _Arguments:
+    """Tensors as C takes them; a tensor lives until its run has been queued."""
+
+    def __init__(self, program, values):
+        self.tensors = [_tensors.tensor(v) for v in values]
+        self.handles = (ctypes.c_void_p * len(self.tensors))(*[t.handle for t in self.tensors])
+        self.results = (ctypes.c_void_p * len(program.outputs))()
+
+    def taken(self):
+        return [_tensors.Tensor(handle).numpy() for handle in self.results]
+
+
+class Run:
+    """A run under way."""
+
+    def __init__(self, program, arguments):
+        self._arguments = arguments
+        self._program = program
+        self._handle = _library.made(library.pn_start, program.handle, arguments.handles, len(arguments.tensors))
+        self._results = None
+
+    def __del__(self):
+        if getattr(self, "_handle", None):
+            library.pn_started_free(self._handle)
+
+    def wait(self, timeout=None):
+        """Whether the run has ended within so many seconds. Raises how it failed."""
+        if self._results is not None:
+            return True
+        code = library.pn_started_wait(self._handle, _library.nanoseconds(timeout), self._arguments.results)
+        if code == _errors.EMPTY:
+            return False
+        _library.check(code)
+        self._results = self._arguments.taken()
+        return True
+
+    def result(self, timeout=None):
+        """The results, when they are there. Raises TimeoutError when they are not in time; the run goes on."""
+        if not self.wait(timeout):
+            raise _errors.TimeoutError(_errors.TIMEOUT, f"the run has not ended within {timeout} s")
+        return self._results
+
+    def cancel(self):
+        _library.check(library.pn_started_cancel(self._handle))
+
+
+class Program:
+    """A loaded program. `inputs` and `outputs` are types such as "f32[2,3]", `functions` the names that it calls."""
+
+    def __init__(self, handle):
+        self._handle = handle
+        self.inputs = _list(library.pn_program_input, handle)
+        self.outputs = _list(library.pn_program_output, handle)
+        self.functions = _list(library.pn_program_function, handle)
+
+    def __del__(self):
+        if getattr(self, "_handle", None):
+            library.pn_program_free(self._handle)
+
+    @property
+    def handle(self):
+        return self._handle
+
+    def __call__(self, *arguments):
+        """Runs, waits, and gives the results as a list of read-only arrays over the library's memory."""
+        held = _Arguments(self, arguments)
+        _library.check(library.pn_run(self._handle, held.handles, len(held.tensors), held.results))
+        return held.taken()
+
+    def start(self, *arguments):
+        """Starts a run on a thread of the library."""
+        return Run(self, _Arguments(self, arguments))
+
+    def __repr__(self):
+        return f"Program(({', '.join(self.inputs)}) -> ({', '.join(self.outputs)}), calls {self.functions})"
+
+
+def load(path):
+    """The program in a file. Raises Error when it is not there, damaged, or none."""
+    return Program(_library.made(library.pn_load_file, os.fspath(path).encode()))
+
+
+def load_text(text):
+    """The same from text."""
+    data = text.encode() if isinstance(text, str) else text
+    return Program(_library.made(library.pn_load_text, data, len(data)))
+
+
+def barrier(timeout=None):
+    """Waits for everything that was started before; False when the limit passes first. Raises a failure that nobody has seen yet."""
+    code = library.pn_barrier(_library.nanoseconds(timeout))
+    if code == _errors.EMPTY:
+        return False
+    _library.check(code)
+    return True
+
+
+@atexit.register
+def _drain():
+    # Functions cannot be entered once the interpreter is gone.
+    library.pn_barrier(_library.nanoseconds(10))

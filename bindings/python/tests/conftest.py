@@ -1,0 +1,14 @@
+"""Needs POSTERN_LIBRARY, and SAVE_PROGRAMS: the program that writes what is loaded here."""
+
+import os
+import pathlib
+import subprocess
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("programs")
+    subprocess.run([os.environ["SAVE_PROGRAMS"], str(folder)], check=True)
+    return pathlib.Path(folder)

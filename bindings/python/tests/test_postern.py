@@ -1,0 +1,286 @@
+"""The package as a user meets it: programs, functions, their errors, the bridge, and what crosses without a copy."""
+
+import gc
+import select
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import traceback
+
+import numpy as np
+import postern
+import pytest
+
+X = np.float32([1, 2, 3])
+
+
+@pytest.fixture(autouse=True)
+def no_functions():
+    yield
+    for name in ("demo.scale", "demo.log", "demo.mixed"):
+        try:
+            postern.unregister(name)
+        except postern.Error:
+            pass
+
+
+def scale(x, *, factor):
+    return np.float32(factor) * x
+
+
+def test_programs_describe_themselves_and_run(programs):
+    program = postern.load(programs / "plain.mlir")
+    assert (program.inputs, program.outputs, program.functions) == (["f32[3]"], ["f32[3]"], [])
+    result, = program(X)
+    np.testing.assert_array_equal(result, [3, 5, 7])
+    assert not result.flags.writeable
+    assert postern.load_text((programs / "plain.mlir").read_text())(X)[0][0] == 3
+    assert postern.load(programs / "calls.mlir").functions == ["demo.log", "demo.scale"]
+
+
+def test_functions_get_operands_attributes_and_info(programs):
+    seen, taps = [], []
+
+    @postern.function("demo.scale")
+    def scaled(x, *, factor, info):
+        seen.append((x.tolist(), factor, info.function, info.site, info.element, x.flags.writeable))
+        return np.float32(factor) * x
+
+    postern.register("demo.log", lambda v: taps.append(v.copy()))
+    assert postern.load(programs / "calls.mlir")(X)[0] == 18
+    postern.barrier()
+    assert seen == [([1, 2, 3], 3.0, "demo.scale", "scale", -1, False)]
+    np.testing.assert_array_equal(taps, [[3, 6, 9]])
+
+
+def test_several_results_numbers_and_empty_arrays(programs):
+    def mixed(x, n, *, name, axes):
+        assert (name, axes, n.shape) == ("mixed", [0, 1], ())
+        return np.outer([n, n], x), 41, np.empty((0, 2), bool)
+
+    postern.register("demo.mixed", mixed)
+    both, count, none = postern.load(programs / "mixed.mlir")(X, np.float64(2))
+    np.testing.assert_array_equal(both, [[3, 5, 7], [3, 5, 7]])
+    assert (both.dtype, count, count.dtype, none.shape, none.dtype) == (np.float64, 42, np.int32, (0, 2), bool)
+
+
+def test_an_exception_ends_the_run_and_is_its_cause(programs):
+    def broken(x, *, factor):
+        raise KeyError("no such scale")
+
+    postern.register("demo.scale", broken)
+    postern.register("demo.log", lambda v: None)
+    program = postern.load(programs / "calls.mlir")
+    with pytest.raises(postern.CallbackError) as caught:
+        program(X)
+    assert "KeyError: 'no such scale'" in str(caught.value) and "call 'scale' at save_programs.cc:" in str(caught.value)
+    assert "python exception" not in str(caught.value)
+    assert isinstance(caught.value.__cause__, KeyError)
+    assert "in broken" in "".join(traceback.format_exception(caught.value.__cause__))
+    postern.register("demo.scale", scale, replace=True)
+    assert program(X)[0] == 18
+
+
+@pytest.mark.parametrize("returned, told", [
+    (np.float64([1, 2, 3]), "float64[3]"), (np.float32([1, 2]), "float32[2]"), (None, "object[]"),
+    ((np.float32([1]), np.float32([2])), "float32[2, 1]"), ("text", "<U4")])
+def test_wrong_results_are_refused(programs, returned, told):
+    postern.register("demo.scale", lambda x, factor: returned)
+    postern.register("demo.log", lambda v: None)
+    with pytest.raises(postern.CallbackError, match="must") as caught:
+        postern.load(programs / "calls.mlir")(X)
+    assert caught.value.code == 101
+    assert told.split("[")[0] in str(caught.value)
+
+
+def test_errors_of_use(programs, tmp_path):
+    program = postern.load(programs / "calls.mlir")
+    with pytest.raises(postern.CallbackError, match="demo.log.*not registered|not registered.*demo.log|demo.scale"):
+        program(X)
+    for arguments in ((), (X, X), (np.float64([1, 2, 3]),), (np.float32([1]),)):
+        with pytest.raises(postern.Error, match="saved program"):
+            program(*arguments)
+    with pytest.raises(TypeError, match="dtype"):
+        program(np.array(["a", "b", "c"]))
+    with pytest.raises(postern.Error, match="no/such") as caught:
+        postern.load("/no/such/file")
+    assert caught.value.code == 5
+    damaged = tmp_path / "damaged.mlir"
+    damaged.write_text((programs / "plain.mlir").read_text().replace("2.0", "4.0").replace("add", "sub"))
+    with pytest.raises(postern.Error, match="checksum"):
+        postern.load(damaged)
+    postern.register("demo.scale", scale)
+    with pytest.raises(postern.Error, match="demo.scale"):
+        postern.register("demo.scale", scale)
+    with pytest.raises(postern.Error, match="demo.nothing"):
+        postern.unregister("demo.nothing")
+
+
+def test_late_functions_meet_their_limit(programs):
+    postern.register("demo.scale", lambda x, factor: time.sleep(0.3) or x)
+    with pytest.raises(postern.TimeoutError, match="50 ms"):
+        postern.load(programs / "limited.mlir")(X)
+    time.sleep(0.4)  # the late function returns to nobody
+
+
+def test_runs_can_be_started_awaited_and_cancelled(programs):
+    entered, go_on = threading.Event(), threading.Event()
+
+    def waits(x, *, factor):
+        entered.set()
+        go_on.wait(10)
+        return np.float32(factor) * x
+
+    postern.register("demo.scale", waits)
+    postern.register("demo.log", lambda v: None)
+    program = postern.load(programs / "calls.mlir")
+    run = program.start(X)
+    assert entered.wait(10) and not run.wait(0.01)
+    with pytest.raises(postern.TimeoutError, match="0.01 s"):
+        run.result(0.01)
+    go_on.set()
+    assert run.result(10)[0] == 18 and run.wait()
+    entered.clear(), go_on.clear()
+    run = program.start(X)
+    assert entered.wait(10)
+    run.cancel()
+    with pytest.raises(postern.Error, match="cancelled"):
+        run.result(10)
+    go_on.set()
+    assert postern.barrier(10)
+
+
+def test_other_threads_go_on_while_a_program_runs(programs):
+    postern.register("demo.scale", scale)
+    program = postern.load(programs / "loop.mlir")
+    counted, done = [0], threading.Event()
+
+    def count():
+        while not done.is_set():
+            counted[0] += 1
+
+    thread = threading.Thread(target=count)
+    thread.start()
+    results = [program(X)[0] for _ in range(3)]
+    done.set()
+    thread.join()
+    for result in results:
+        np.testing.assert_allclose(result, X, rtol=1e-3)
+    assert counted[0] > 1000
+
+
+def test_a_function_may_run_programs(programs):
+    inner = postern.load(programs / "plain.mlir")
+    postern.register("demo.scale", lambda x, factor: inner(x)[0])
+    postern.register("demo.log", lambda v: None)
+    assert postern.load(programs / "calls.mlir")(X)[0] == 15
+
+
+def test_large_arrays_are_lent_and_given_back(programs):
+    program = postern.load(programs / "large.mlir")
+    memory = np.zeros(512 * 1024 + 16, np.float32)
+    start = -memory.ctypes.data % 64 // 4
+    array = memory[start:start + 512 * 1024].reshape(512, 1024)
+    array[1, 1] = 5
+    result, = program(array)
+    assert (result[0, 0], result[1, 1]) == (1, 11)
+    turned = np.asfortranarray(array)
+    assert program(turned)[0][1, 1] == 11
+    view = result[1]
+    del result
+    gc.collect()
+    assert view[1] == 11  # a part keeps the whole
+    assert postern._tensors._lent == {}
+
+
+def test_dlpack_goes_both_ways(programs):
+    array = np.arange(12, dtype=np.float32).reshape(3, 4)
+
+    class Other:  # some other library's array
+        def __init__(self, a):
+            self.a = a
+
+        def __dlpack__(self, stream=None):
+            return self.a.__dlpack__()
+
+    made = postern._tensors.tensor(Other(array))
+    np.testing.assert_array_equal(made.numpy(), array)
+    np.testing.assert_array_equal(postern._tensors.tensor(Other(array.T)).numpy(), array.T)
+    back = np.from_dlpack(made)
+    assert back.ctypes.data == array.ctypes.data  # not copied either way
+    del made
+    gc.collect()
+    np.testing.assert_array_equal(back, array)
+    count = sys.getrefcount(array)
+    capsule = postern._tensors.tensor(Other(array)).__dlpack__()
+    assert sys.getrefcount(array) > count
+    del capsule
+    gc.collect()
+    assert sys.getrefcount(array) == count
+    with pytest.raises(postern.Error, match="NULL"):
+        postern._library.check(postern._library.library.pn_tensor_from_dlpack(None, None))
+
+
+def serve(bridge, count):
+    for _ in range(count):
+        request = bridge.next(10)
+        request.reply(*([np.float32(request.attributes["factor"]) * request.operands[0]] if request.info.function == "demo.scale" else []))
+
+
+def test_a_bridge_serves_on_a_thread_of_its_own(programs):
+    with postern.Bridge() as bridge:
+        bridge.serve("demo.scale")
+        bridge.serve("demo.log")
+        assert bridge.next(0) is None
+        thread = threading.Thread(target=serve, args=(bridge, 2))
+        thread.start()
+        assert postern.load(programs / "calls.mlir")(X)[0] == 18
+        thread.join()
+
+
+def test_a_bridge_may_be_polled_by_the_thread_that_runs(programs):
+    with postern.Bridge() as bridge:
+        bridge.serve("demo.scale")
+        postern.register("demo.log", lambda v: None)
+        run = postern.load(programs / "calls.mlir").start(X)
+        assert select.select([bridge], [], [], 10)[0]
+        request = bridge.next(0)
+        with pytest.raises(postern.Error, match=r"f32\[3\].*f32\[2\]"):
+            request.reply(np.float32([1, 2]))
+        assert not request.stopped
+        request.reply(np.float32([1, 1, 1]))
+        with pytest.raises(postern.Error, match="no request"):
+            request.reply(np.float32([1, 1, 1]))
+        assert run.result(10)[0] == 3
+
+
+def test_a_bridge_hands_on_failures_and_its_end(programs):
+    postern.register("demo.log", lambda v: None)
+    program = postern.load(programs / "calls.mlir")
+    bridge = postern.Bridge()
+    bridge.serve("demo.scale")
+    run = program.start(X)
+    bridge.next(10).fail(ValueError("not today"))
+    with pytest.raises(postern.CallbackError, match="not today") as caught:
+        run.result(10)
+    assert isinstance(caught.value.__cause__, ValueError)
+    run = program.start(X)
+    bridge.close()
+    with pytest.raises(postern.CallbackError, match="closed"):
+        run.result(10)
+    with pytest.raises(postern.CallbackError, match="closed"):
+        bridge.next()
+
+
+def test_leaving_with_a_run_in_flight_is_quiet(programs):
+    code = textwrap.dedent(f"""
+        import time, numpy as np, postern
+        postern.register("demo.scale", lambda x, factor: time.sleep(0.2) or x)
+        postern.register("demo.log", lambda v: print("seen", flush=True))
+        run = postern.load({str(programs / 'calls.mlir')!r}).start(np.float32([1, 2, 3]))
+        time.sleep(0.05)
+    """)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "seen\n", "")

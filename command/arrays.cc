@@ -1,0 +1,203 @@
+// .npy, .npz, and numbers as JSON.
+#include "arrays.h"
+
+#include <fmt/format.h>
+#include <zip.h>
+
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <regex>
+
+#include "commands.h"
+#include "host/listen_npy.h"
+#include "host/print_text.h"
+
+namespace command {
+
+namespace pn = postern;
+using Json = nlohmann::json;
+
+namespace {
+
+pn::DType dtype_of(const std::string& descriptor, const std::string& who) {
+  static const std::pair<const char*, pn::DType> known[] = {
+      {"b1", pn::DType::pred}, {"i1", pn::DType::s8},  {"i2", pn::DType::s16}, {"i4", pn::DType::s32}, {"i8", pn::DType::s64},
+      {"u1", pn::DType::u8},   {"u2", pn::DType::u16}, {"u4", pn::DType::u32}, {"u8", pn::DType::u64}, {"f2", pn::DType::f16},
+      {"f4", pn::DType::f32},  {"f8", pn::DType::f64}, {"c8", pn::DType::c64}, {"c16", pn::DType::c128}};
+  for (const auto& [name, dtype] : known)
+    if (descriptor.size() > 1 && descriptor.substr(1) == name && (descriptor[0] == '<' || descriptor[0] == '|' || descriptor[0] == '='))
+      return dtype;
+  throw Problem(bad_file, fmt::format("{}: arrays of dtype '{}' cannot be read", who, descriptor));
+}
+
+/// Takes from memory.
+struct Source {
+  const std::string& who;
+  const char* at;
+  std::size_t left;
+  void operator()(void* to, std::size_t bytes) {
+    if (bytes > left) throw Problem(bad_file, who + ": the file is cut short");
+    std::memcpy(to, at, bytes);
+    at += bytes, left -= bytes;
+  }
+};
+
+pn::Tensor npy_in(const std::string& who, const char* data, std::size_t size) {
+  Source source{who, data, size};
+  const pn::Type type = read_npy_header(who, std::ref(source));
+  if (source.left != type.byte_size())
+    throw Problem(bad_file, fmt::format("{}: an array of {} has {} bytes, the file has {}", who, pn::to_string(type), type.byte_size(), source.left));
+  return pn::Tensor(type, source.at);
+}
+
+std::string contents(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  if (!in && !in.eof()) throw Problem(bad_file, fmt::format("{}: {}", path, std::strerror(errno)));
+  return text;
+}
+
+std::vector<pn::Tensor> npz_in(const std::string& path) {
+  int code = 0;
+  const std::unique_ptr<zip_t, int (*)(zip_t*)> archive(zip_open(path.c_str(), ZIP_RDONLY, &code), zip_close);
+  if (!archive) {
+    zip_error_t error;
+    zip_error_init_with_code(&error, code);
+    const std::string why = zip_error_strerror(&error);
+    zip_error_fini(&error);
+    throw Problem(bad_file, path + ": " + why);
+  }
+  std::vector<pn::Tensor> out;
+  for (zip_int64_t i = 0; i < zip_get_num_entries(archive.get(), 0); ++i) {
+    zip_stat_t about;
+    zip_stat_init(&about);
+    const auto index = static_cast<zip_uint64_t>(i);
+    const std::unique_ptr<zip_file_t, int (*)(zip_file_t*)> file(zip_fopen_index(archive.get(), index, 0), zip_fclose);
+    if (!file || zip_stat_index(archive.get(), index, 0, &about) != 0) throw Problem(bad_file, path + ": " + zip_strerror(archive.get()));
+    std::string data;
+    char part[1 << 16];
+    for (zip_int64_t n = 0; (n = zip_fread(file.get(), part, sizeof part)) != 0;) {
+      if (n < 0) throw Problem(bad_file, fmt::format("{}: {}: {}", path, about.name, zip_file_strerror(file.get())));
+      data.append(part, static_cast<std::size_t>(n));
+    }
+    out.push_back(npy_in(fmt::format("{}: {}", path, about.name), data.data(), data.size()));
+  }
+  return out;
+}
+
+/// Numbers in nested lists: their extents, and the numbers in order.
+void flatten(const Json& json, std::size_t depth, pn::Dims& dims, std::vector<Json>& numbers, const std::string& text) {
+  if (!json.is_array()) {
+    if (depth != dims.size() || (!json.is_number() && !json.is_boolean()))
+      throw Problem(usage, fmt::format("'{}' is no array: lists of equal lengths, and numbers in the innermost", text));
+    numbers.push_back(json);
+    return;
+  }
+  const auto size = static_cast<std::int64_t>(json.size());
+  if (numbers.empty() && dims.size() == depth) dims.push_back(size);
+  if (depth >= dims.size() || dims[depth] != size)
+    throw Problem(usage, fmt::format("'{}' is no array: its lists have different lengths", text));
+  for (const Json& part : json) flatten(part, depth + 1, dims, numbers, text);
+}
+
+pn::Tensor from_text(const std::string& text, const pn::Type& like) {
+  const Json json = Json::parse(text, nullptr, false);
+  if (json.is_discarded())
+    throw Problem(usage, fmt::format("'{}' is neither a .npy or .npz file nor numbers such as 3.5 or [[1, 2], [3, 4]]", text));
+  pn::Dims dims;
+  std::vector<Json> numbers;
+  flatten(json, 0, dims, numbers, text);
+  std::vector<double> values;
+  std::vector<std::int64_t> whole;
+  bool integers = true;
+  for (const Json& n : numbers) {
+    integers = integers && !n.is_number_float();
+    values.push_back(n.is_boolean() ? n.get<bool>() : n.get<double>());
+    whole.push_back(n.is_number_integer() ? n.get<std::int64_t>() : static_cast<std::int64_t>(values.back()));
+  }
+  // Numbers that belong to the program's dtype; which 2.5 does not for s32.
+  const bool integral = pn::is_integer(like.dtype) || like.dtype == pn::DType::pred;
+  if (integral && !integers) throw Problem(usage, fmt::format("'{}' has fractions, the program takes {}", text, pn::to_string(like)));
+  const pn::Tensor wide = integral ? pn::Tensor(pn::Type{pn::DType::s64, dims}, whole.data()) : pn::Tensor(pn::Type{pn::DType::f64, dims}, values.data());
+  return pn::convert(wide, like.dtype);
+}
+
+}  // namespace
+
+pn::Type read_npy_header(const std::string& who, const std::function<void(void*, std::size_t)>& take) {
+  unsigned char start[10];
+  take(start, sizeof start);
+  if (std::memcmp(start, "\x93NUMPY", 6) != 0 || start[6] < 1 || start[6] > 3) throw Problem(bad_file, who + ": this is no .npy array");
+  std::size_t length = start[8] + (std::size_t{start[9]} << 8);
+  if (start[6] > 1) {
+    unsigned char more[2];
+    take(more, sizeof more);
+    length += (std::size_t{more[0]} << 16) + (std::size_t{more[1]} << 24);
+  }
+  if (length > 1 << 20) throw Problem(bad_file, who + ": its header is too long");
+  std::string header(length, ' ');
+  take(header.data(), length);
+  static const std::regex fields(R"('descr': *'([^']*)')"), order(R"('fortran_order': *(True|False))"), shape(R"('shape': *\(([0-9, ]*)\))");
+  std::smatch descriptor, fortran, extents;
+  if (!std::regex_search(header, descriptor, fields) || !std::regex_search(header, fortran, order) || !std::regex_search(header, extents, shape))
+    throw Problem(bad_file, who + ": its header describes no array");
+  pn::Dims dims;
+  const std::string list = extents[1];
+  static const std::regex number("[0-9]+");
+  for (std::sregex_iterator it(list.begin(), list.end(), number), end; it != end; ++it) dims.push_back(std::stoll(it->str()));
+  if (fortran[1] == "True" && dims.size() > 1) throw Problem(bad_file, who + ": it is in column order; write it with numpy.ascontiguousarray");
+  return pn::make_type(dtype_of(descriptor[1], who), dims);
+}
+
+std::string npy_message(const pn::Type& type, const void* data) {
+  const pn::DType written = pn::host::npy_dtype(type.dtype);
+  if (written != type.dtype)
+    throw Problem(failed, fmt::format("NumPy's files have no dtype for {}", pn::to_string(type)));
+  std::string out = pn::host::npy_header(type);
+  return out.append(static_cast<const char*>(data), type.byte_size());
+}
+
+std::vector<pn::Tensor> read_inputs(const std::vector<std::string>& inputs, const std::vector<pn::Type>& types) {
+  std::vector<pn::Tensor> out;
+  auto wanted = [&] { return fmt::format("the program takes {} inputs {}", types.size(), pn::to_string(types)); };
+  for (const std::string& input : inputs) {
+    if (input.ends_with(".npz")) {
+      for (pn::Tensor& t : npz_in(input)) out.push_back(std::move(t));
+    } else if (input.ends_with(".npy")) {
+      const std::string data = contents(input);
+      out.push_back(npy_in(input, data.data(), data.size()));
+    } else if (out.size() < types.size()) {
+      out.push_back(from_text(input, types[out.size()]));
+    } else {
+      throw Problem(usage, wanted() + fmt::format(", '{}' is one too many", input));
+    }
+  }
+  if (out.size() != types.size()) throw Problem(usage, wanted() + fmt::format(", {} came", out.size()));
+  for (std::size_t i = 0; i < types.size(); ++i)
+    if (out[i].dtype() != types[i].dtype || out[i].dims() != types[i].dims)
+      throw Problem(usage, fmt::format("input {} must be {}, got {}", i, pn::to_string(types[i]), pn::to_string(out[i].type())));
+  return out;
+}
+
+void write_npy(const std::string& path, const pn::Tensor& tensor) {
+  // What NumPy does not know is widened.
+  const pn::Tensor known = pn::convert(tensor, pn::host::npy_dtype(tensor.dtype()));
+  std::string data(known.type().byte_size(), ' ');
+  known.read(data.data());
+  const std::string message = npy_message(known.type(), data.data());
+  std::ofstream out(path, std::ios::binary);
+  if (!out.write(message.data(), static_cast<std::streamsize>(message.size())).flush())
+    throw Problem(bad_file, fmt::format("{}: {}", path, std::strerror(errno)));
+}
+
+std::string text_of(const pn::Tensor& tensor) {
+  std::string data(std::max<std::size_t>(tensor.type().byte_size(), 1), ' ');
+  tensor.read(data.data());
+  const pn::Type& type = tensor.type();
+  return pn::host::text_of(pn::AnyView(type.dtype, reinterpret_cast<const std::byte*>(data.data()), type.dims.data(), type.dims.size(), type.size()),
+                           "", {});
+}
+
+}  // namespace command

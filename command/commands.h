@@ -1,0 +1,37 @@
+// What the command can do. Each returns the exit code.
+#pragma once
+#include <postern/postern.h>
+
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace command {
+
+/// Exit codes: the run failed; the command line is wrong; a file cannot be read, written or understood.
+enum Exit : int { ok = 0, failed = 1, usage = 2, bad_file = 3 };
+
+/// Something that the user can mend, with the exit code that says what kind of thing it is.
+struct Problem : std::runtime_error {
+  Problem(Exit code, const std::string& text) : std::runtime_error(text), exit(code) {}
+  Exit exit;
+};
+
+struct Run {
+  std::string program;
+  std::vector<std::string> inputs;                            // files, or values as text
+  std::vector<std::string> libraries;
+  std::vector<std::pair<std::string, std::string>> functions;  // name, command of the process that serves it
+  std::vector<std::string> taps;                              // to show: names, or "all"
+  std::vector<std::string> settings;                          // name=value
+  std::string out, trace, record, replay;
+  std::int64_t repeat = 1;
+  bool time = false, json = false;
+};
+int run(const Run& options);
+
+int show(const std::string& program, bool json);
+int doctor(bool json);
+
+}  // namespace command

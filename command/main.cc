@@ -1,0 +1,113 @@
+// postern: runs, shows and checks from a shell.
+#include <CLI/CLI.hpp>
+#include <csignal>
+#include <iostream>
+
+#include "commands.h"
+
+namespace {
+
+constexpr const char* completion = R"(# bash: source <(postern completion)
+_postern() {
+  local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]}
+  case $before in
+    --out) COMPREPLY=($(compgen -d -- "$word")); return ;;
+    --library | --trace | --record | --replay) COMPREPLY=($(compgen -f -- "$word")); return ;;
+    --set) COMPREPLY=($(compgen -W "cpu_devices= plugin= cache_dir= max_reentry= deadline=" -- "$word")); return ;;
+    --tap) COMPREPLY=($(compgen -W "all" -- "$word")); return ;;
+  esac
+  if [ "$COMP_CWORD" = 1 ]; then COMPREPLY=($(compgen -W "run show doctor completion --help --version" -- "$word")); return; fi
+  case ${COMP_WORDS[1]} in
+    run) [[ $word == -* ]] && COMPREPLY=($(compgen -W "--library --function --tap --set --out --repeat --time --trace --record --replay --json --help" -- "$word")) && return ;;
+    show | doctor) [[ $word == -* ]] && COMPREPLY=($(compgen -W "--json --help" -- "$word")) && return ;;
+  esac
+  COMPREPLY=($(compgen -f -- "$word"))
+}
+complete -o filenames -F _postern postern
+)";
+
+/// "NAME=COMMAND".
+std::pair<std::string, std::string> named(const std::string& text) {
+  const auto at = text.find('=');
+  if (at == 0 || at == std::string::npos || at + 1 == text.size())
+    throw command::Problem(command::usage, "--function takes NAME=COMMAND, got '" + text + "'");
+  return {text.substr(0, at), text.substr(at + 1)};
+}
+
+}  // namespace
+
+int main(int count, char** arguments) try {
+  std::signal(SIGPIPE, SIG_IGN);  // a process that serves a function may die; writing to it then fails
+  CLI::App app("Runs saved programs, and StableHLO programs from elsewhere, whose calls reach host functions.", "postern");
+  app.set_version_flag("--version", "postern 0.1");
+  app.require_subcommand(1);
+  app.footer("Exit codes: 0 all is well, 1 the run failed, 2 the command line is wrong, 3 a file cannot be read, written or understood.");
+
+  command::Run options;
+  std::vector<std::string> functions;
+  CLI::App* const run = app.add_subcommand("run", "Run a program and print or keep its results");
+  run->add_option("PROGRAM", options.program, "what postern::save wrote, or StableHLO text")->required();
+  run->add_option("INPUT", options.inputs, "one for each input: a .npy file, a .npz file (its arrays in order), or numbers such as '[1, 2.5]'");
+  run->add_option("--library", options.libraries, "load this shared object first: it may register functions and kernels")->allow_extra_args(false);
+  run->add_option("--function", functions,
+                  "NAME=COMMAND: the function is served by this process: a .npy message for each operand on its stdin, one for each result "
+                  "on its stdout; its attributes are in POSTERN_ATTRIBUTES as JSON")
+      ->allow_extra_args(false);
+  run->add_option("--tap", options.taps, "print what this tap shows ('all': every tap), in place of calling its function")->allow_extra_args(false);
+  run->add_option("--set", options.settings, "NAME=VALUE: cpu_devices, plugin, cache_dir, max_reentry, or deadline (seconds for a run)")
+      ->allow_extra_args(false);
+  run->add_option("--out", options.out, "write the results to this folder as out0.npy, out1.npy, ...");
+  run->add_option("--repeat", options.repeat, "run so many times")->check(CLI::PositiveNumber);
+  run->add_flag("--time", options.time, "say how long it took");
+  run->add_option("--trace", options.trace, "write a timeline to this file, for Perfetto or chrome://tracing");
+  CLI::Option* const record = run->add_option("--record", options.record, "keep what its functions see and give in this file");
+  run->add_option("--replay", options.replay, "take what functions give from this recording: none is called")->excludes(record);
+  run->add_flag("--json", options.json, "print one JSON object");
+  run->footer("Example: postern run model.mlir image.npy --function 'scores.log=python3 log.py' --out results --time");
+
+  std::string program;
+  bool json = false;
+  CLI::App* const show = app.add_subcommand("show", "Show a program's inputs, outputs, calls and taps");
+  show->add_option("PROGRAM", program, "what postern::save wrote, or StableHLO text")->required();
+  show->add_flag("--json", json, "print one JSON object");
+  CLI::App* const doctor = app.add_subcommand("doctor", "Check that everything that programs need is here and works");
+  doctor->add_flag("--json", json, "print one JSON object");
+  CLI::App* const complete = app.add_subcommand("completion", "Print a completion script for bash");
+
+  try {
+    // From the last to the first. CLI11 takes words in brackets for lists of its own, unless a space comes first.
+    std::vector<std::string> words;
+    for (int i = count; i-- > 1;) words.push_back((*arguments[i] == '[' ? " " : "") + std::string(arguments[i]));
+    app.parse(std::move(words));
+    for (std::string& input : options.inputs)
+      if (input.starts_with(" [")) input.erase(0, 1);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? command::ok : command::usage;
+  }
+  if (complete->parsed()) std::cout << completion;
+  if (show->parsed()) return command::show(program, json);
+  if (doctor->parsed()) return command::doctor(json);
+  if (run->parsed()) {
+    for (const std::string& f : functions) options.functions.push_back(named(f));
+    return command::run(options);
+  }
+  return command::ok;
+} catch (const command::Problem& e) {
+  std::cerr << "postern: " << e.what() << '\n';
+  return e.exit;
+} catch (const postern::CallbackError& e) {
+  std::cerr << "postern: the run failed: " << e.what() << '\n';
+  return command::failed;
+} catch (const postern::TypeError& e) {
+  std::cerr << "postern: " << e.what() << '\n';
+  return command::usage;
+} catch (const postern::Error& e) {
+  std::cerr << "postern: " << e.what() << '\n';
+  using Code = postern::ErrorCode;
+  const bool file = e.code() == Code::not_found || e.code() == Code::data_loss || e.code() == Code::unavailable ||
+                    e.code() == Code::invalid_argument || e.code() == Code::unimplemented;
+  return file ? command::bad_file : command::failed;
+} catch (const std::exception& e) {
+  std::cerr << "postern: " << e.what() << '\n';
+  return command::failed;
+}

@@ -1,0 +1,156 @@
+// postern run.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <iostream>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+
+#include "arrays.h"
+#include "child.h"
+#include "commands.h"
+#include "host/print_text.h"
+
+namespace command {
+
+namespace pn = postern;
+using Json = nlohmann::json;
+
+namespace {
+
+long number(const std::string& name, const std::string& value) {
+  char* end = nullptr;
+  const long n = std::strtol(value.c_str(), &end, 10);
+  if (value.empty() || *end) throw Problem(usage, fmt::format("--set {}: '{}' is no number", name, value));
+  return n;
+}
+
+/// Settings of the process and of the run.
+pn::RunOptions settle(const Run& options) {
+  pn::Config config;
+  pn::RunOptions run;
+  for (const std::string& setting : options.settings) {
+    const auto at = setting.find('=');
+    const std::string name = setting.substr(0, at), value = at == std::string::npos ? "" : setting.substr(at + 1);
+    if (at == std::string::npos) throw Problem(usage, fmt::format("--set takes NAME=VALUE, got '{}'", setting));
+    if (name == "cpu_devices")
+      config.cpu_devices = static_cast<int>(number(name, value));
+    else if (name == "max_reentry")
+      config.max_reentry = static_cast<int>(number(name, value));
+    else if (name == "plugin")
+      config.plugin = value;
+    else if (name == "cache_dir")
+      config.cache_dir = value;
+    else if (name == "deadline")
+      run.deadline = std::chrono::nanoseconds(static_cast<std::int64_t>(std::strtod(value.c_str(), nullptr) * 1e9));
+    else
+      throw Problem(usage, fmt::format("--set: there is no setting '{}'; there are cpu_devices, plugin, cache_dir, max_reentry, deadline", name));
+  }
+  if (!options.trace.empty()) setenv("POSTERN_TRACE", options.trace.c_str(), 1);
+  pn::configure(config);
+  return run;
+}
+
+/// Functions of the taps that the user wants to see print what they are shown.
+void show_taps(const pn::Loaded& program, const std::vector<std::string>& wanted, bool json) {
+  std::set<std::string> known;
+  for (const pn::SavedSite& site : program.sites()) {
+    if (site.kind == "call") continue;
+    known.insert(site.name);
+    if (std::ranges::find(wanted, site.name) == wanted.end() && std::ranges::find(wanted, "all") == wanted.end()) continue;
+    pn::register_function(
+        site.function,
+        [json](const pn::TapInfo& info, std::span<const pn::AnyView> leaves) {
+          std::string line = fmt::format("{}:", info.name);
+          for (std::size_t i = 0; i < leaves.size(); ++i)
+            line += fmt::format(" {}{}", i < info.paths.size() && !info.paths[i].empty() ? info.paths[i] + " = " : "", pn::host::text_of(leaves[i], "", {}));
+          static std::mutex one;
+          std::scoped_lock lock(one);
+          (json ? std::cerr : std::cout) << line << '\n';
+        },
+        {.replace = true});
+  }
+  for (const std::string& name : wanted)
+    if (name != "all" && !known.contains(name))
+      throw Problem(usage, fmt::format("--tap: the program has no tap '{}'; it has {}", name, known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", "))));
+}
+
+void check_functions(const pn::Loaded& program) {
+  const std::vector<std::string> there = pn::registered_functions();
+  std::string missing;
+  for (const pn::SavedSite& site : program.sites())
+    if (std::ranges::find(there, site.function) == there.end())
+      missing += fmt::format("\n  {} ({} '{}' at {})", site.function, site.kind, site.name, pn::to_string(site.place));
+  if (!missing.empty())
+    throw Problem(usage, fmt::format("the program calls functions that nobody serves:{}\nGive them with --library LIB.so or --function "
+                                     "NAME=COMMAND{}",
+                                     missing, missing.find("tap") != std::string::npos ? ", or see what a tap shows with --tap NAME" : ""));
+}
+
+}  // namespace
+
+int run(const Run& options) {
+  const pn::RunOptions how = settle(options);
+  for (const std::string& path : options.libraries) pn::load_library(path);
+  const pn::Loaded program = pn::load(options.program);
+  for (const auto& [name, command] : options.functions) serve_by_process(name, command);
+  show_taps(program, options.taps, options.json);
+  if (options.replay.empty()) check_functions(program);
+  const std::vector<pn::Tensor> arguments = read_inputs(options.inputs, program.inputs());
+  if (!options.out.empty()) {
+    std::error_code error;
+    std::filesystem::create_directories(options.out, error);
+    if (error) throw Problem(bad_file, fmt::format("{}: {}", options.out, error.message()));
+  }
+
+  std::optional<pn::Taping> taping;
+  if (!options.record.empty()) taping.emplace(pn::record(options.record));
+  if (!options.replay.empty()) taping.emplace(pn::replay(options.replay));
+  const bool progress = isatty(STDERR_FILENO) && options.repeat > 1;
+  std::vector<double> milliseconds;
+  std::vector<pn::Tensor> results;
+  for (std::int64_t i = 0; i < options.repeat; ++i) {
+    if (progress) std::cerr << fmt::format("\rrun {} of {} ", i + 1, options.repeat) << std::flush;
+    const auto start = std::chrono::steady_clock::now();
+    const auto started = program.start(arguments, how);
+    if (started.wait() == pn::RunStatus::stopped) throw Problem(failed, "a host function ended the run early: it has no results");
+    results = started.result();
+    for (const pn::Tensor& t : results) t.block_until_ready();
+    milliseconds.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
+  }
+  pn::barrier();
+  if (taping) taping->close();
+  if (progress) std::cerr << '\r' << std::string(40, ' ') << '\r';
+
+  Json json = {{"results", Json::array()}};
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    const std::string file = options.out.empty() ? "" : (std::filesystem::path(options.out) / fmt::format("out{}.npy", i)).string();
+    if (!file.empty()) write_npy(file, results[i]);
+    Json result = {{"type", pn::to_string(program.outputs()[i])}};
+    if (file.empty())
+      result["value"] = text_of(results[i]);
+    else
+      result["file"] = file;
+    if (!options.json) std::cout << (file.empty() ? fmt::format("{} {}", pn::to_string(program.outputs()[i]), text_of(results[i])) : file) << '\n';
+    json["results"].push_back(std::move(result));
+  }
+  if (options.time) {
+    const double first = milliseconds.front();
+    std::ranges::sort(milliseconds);
+    const double median = milliseconds[milliseconds.size() / 2];
+    json["first_ms"] = first, json["median_ms"] = median;
+    if (!options.json)
+      std::cout << (options.repeat > 1 ? fmt::format("{:.3g} ms at the median of {} runs; the first, with compiling, {:.3g} ms", median, options.repeat, first)
+                                       : fmt::format("{:.3g} ms, with compiling", first))
+                << '\n';
+  }
+  if (options.json) std::cout << json.dump() << '\n';
+  return ok;
+}
+
+}  // namespace command

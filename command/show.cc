@@ -1,0 +1,56 @@
+// postern show.
+#include <fmt/format.h>
+
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "commands.h"
+
+namespace command {
+
+namespace pn = postern;
+using Json = nlohmann::json;
+
+namespace {
+
+const char* text_of(pn::Effect effect) {
+  return effect == pn::Effect::pure ? "pure" : effect == pn::Effect::ordered ? "ordered" : "unordered";
+}
+
+Json types(const std::vector<pn::Type>& list) {
+  Json out = Json::array();
+  for (const pn::Type& t : list) out.push_back(pn::to_string(t));
+  return out;
+}
+
+}  // namespace
+
+int show(const std::string& path, bool json) {
+  const pn::Loaded program = pn::load(path);
+  if (json) {
+    Json sites = Json::array();
+    for (const pn::SavedSite& s : program.sites())
+      sites.push_back({{"kind", s.kind},
+                       {"name", s.name},
+                       {"function", s.function},
+                       {"attributes", pn::to_string(s.attributes)},
+                       {"operands", types(s.operands)},
+                       {"results", types(s.results)},
+                       {"effect", text_of(s.effect)},
+                       {"place", pn::to_string(s.place)}});
+    std::cout << Json{{"inputs", types(program.inputs())}, {"outputs", types(program.outputs())}, {"sites", sites}, {"functions", program.required_functions()}}.dump(2)
+              << '\n';
+    return ok;
+  }
+  std::cout << fmt::format("inputs     {}\noutputs    {}\n", pn::to_string(program.inputs()), pn::to_string(program.outputs()));
+  for (const pn::SavedSite& s : program.sites())
+    std::cout << fmt::format("{:<10} {} -> {}{}  {} -> {}  {}, {}\n", s.kind, s.name, s.function,
+                             s.attributes.items().empty() ? "" : " " + pn::to_string(s.attributes), pn::to_string(s.operands),
+                             pn::to_string(s.results), text_of(s.effect), pn::to_string(s.place));
+  const auto functions = program.required_functions();
+  std::cout << "functions  " << (functions.empty() ? "none" : fmt::format("{}", fmt::join(functions, ", "))) << '\n';
+  std::cout << "blocks     none: a file holds the steps of their defaults\n";
+  return ok;
+}
+
+}  // namespace command

@@ -1,0 +1,61 @@
+// Recordings: what the host functions of runs saw and gave, kept so that the runs can be repeated without them.
+#pragma once
+#include <postern/type.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace postern {
+
+namespace host {
+class Tape;
+}
+
+/// While it lives, runs that this thread starts are recorded or replayed, in the order in which they start; not those that host functions
+/// start. Recordings do not nest.
+class Taping {
+ public:
+  Taping(std::shared_ptr<host::Tape> tape, std::filesystem::path file);
+  /// Ends it. A recording that was not closed is written; why that fails is then a line in the log.
+  ~Taping();
+  Taping(Taping&& other) noexcept;
+  Taping& operator=(Taping&&) = delete;
+
+  /// Ends it, and writes a recording to its file: what runs that are still under way do is not in it. Throws Error(unavailable) when the
+  /// file cannot be written.
+  void close();
+
+ private:
+  std::shared_ptr<host::Tape> tape_;
+  std::filesystem::path file_;
+};
+
+/// Records each call's operands, as a digest, and its results or failure, and each tap's values. `auto recording = record("run.rec");`
+[[nodiscard]] Taping record(const std::filesystem::path& file);
+
+/// Replays: host functions are not entered, and need not be there; calls give what was recorded, to the byte. A run that is of another
+/// program, or one more than was recorded, is an Error(failed_precondition); a call whose operands differ from the recorded ones, or that
+/// was not made, is a CallbackError of that code, which names it. Throws Error for a file that is missing (not_found), damaged (data_loss),
+/// or no recording (invalid_argument).
+[[nodiscard]] Taping replay(const std::filesystem::path& file);
+
+/// One firing of a recording.
+struct RecordedFiring {
+  std::uint64_t run = 0;   // counted from 0
+  std::int64_t site = 0;   // of the program, in order
+  std::string kind, name;  // "call", "tap", "hook", "print", and the site's name
+  int device = 0;
+  std::int64_t element = -1;        // of the batch, where vmap fires for each
+  std::string operands;             // their digest
+  std::vector<Type> types;          // of a call's results, of a tap's values
+  std::vector<std::string> values;  // their bytes, row-major; none when it failed or ended the run
+  std::string failure;              // what a call that failed said
+  bool ended = false;               // the function ended the run
+};
+/// In the order in which they came.
+std::vector<RecordedFiring> read_recording(const std::filesystem::path& file);
+
+}  // namespace postern

@@ -1,0 +1,117 @@
+// Tensors to and from other libraries by DLPack.
+#include <dlpack/dlpack.h>
+
+#include "c/c_api.h"
+#include "core/check.h"
+#include "run/array.h"
+
+using namespace postern;
+
+namespace {
+
+constexpr std::uint8_t dl_bool = 6;  // of later headers
+
+struct Pair {
+  DType dtype;
+  std::uint8_t code, bits;
+};
+constexpr Pair pairs[] = {{DType::pred, dl_bool, 8},  {DType::s8, kDLInt, 8},       {DType::s16, kDLInt, 16},
+                          {DType::s32, kDLInt, 32},   {DType::s64, kDLInt, 64},     {DType::u8, kDLUInt, 8},
+                          {DType::u16, kDLUInt, 16},  {DType::u32, kDLUInt, 32},    {DType::u64, kDLUInt, 64},
+                          {DType::f16, kDLFloat, 16}, {DType::bf16, kDLBfloat, 16}, {DType::f32, kDLFloat, 32},
+                          {DType::f64, kDLFloat, 64}, {DType::c64, kDLComplex, 64}, {DType::c128, kDLComplex, 128}};
+
+DType dtype_of(const DLDataType& type) {
+  for (const Pair& p : pairs)
+    if (p.code == type.code && p.bits == type.bits && type.lanes == 1) return p.dtype;
+  throw_type_error(fmt::format("DLPack: no dtype has type code {}, {} bits and {} lanes", type.code, type.bits, type.lanes));
+}
+
+DLDataType data_type_of(DType dtype) {
+  for (const Pair& p : pairs)
+    if (p.dtype == dtype) return {p.code, p.bits, 1};
+  throw_type_error(fmt::format("DLPack has no type for {}", to_string(dtype)));
+}
+
+/// Copies elements that lie apart to row-major memory.
+void gather(const DLTensor& from, std::size_t width, std::byte* to) {
+  const auto rank = static_cast<std::size_t>(from.ndim);
+  std::int64_t count = 1;
+  for (std::size_t i = 0; i < rank; ++i) count *= from.shape[i];
+  const auto* const data = static_cast<const std::byte*>(from.data) + from.byte_offset;
+  Dims index(rank, 0);
+  std::int64_t offset = 0;  // in elements
+  for (std::int64_t n = 0; n < count; ++n) {
+    std::copy_n(data + offset * static_cast<std::int64_t>(width), width, to + static_cast<std::size_t>(n) * width);
+    for (std::size_t axis = rank; axis-- > 0;) {
+      offset += from.strides[axis];
+      if (++index[axis] < from.shape[axis]) break;
+      offset -= from.strides[axis] * from.shape[axis];
+      index[axis] = 0;
+    }
+  }
+}
+
+bool row_major(const DLTensor& t) {
+  std::int64_t stride = 1;
+  for (int axis = t.ndim; t.strides && axis-- > 0; stride *= t.shape[axis])
+    if (t.shape[axis] > 1 && t.strides[axis] != stride) return false;
+  return true;
+}
+
+void end(DLManagedTensor* managed) {
+  if (managed->deleter) managed->deleter(managed);
+}
+
+/// What keeps an exported tensor's memory alive.
+struct Shown {
+  DLManagedTensor managed{};
+  Tensor tensor;
+  std::shared_ptr<const void> bytes;
+};
+
+}  // namespace
+
+int pn_tensor_from_dlpack(DLManagedTensor* managed, pn_tensor** out) {
+  return c::guarded([&] {
+    check(managed && out, "pn_tensor_from_dlpack: managed or out is NULL");
+    const DLTensor& t = managed->dl_tensor;
+    check(t.device.device_type == kDLCPU || t.device.device_type == kDLCUDAHost, "DLPack: the tensor is on device type {}, not on the CPU",
+          static_cast<int>(t.device.device_type));
+    check(t.ndim >= 0 && t.ndim <= 64 && (t.ndim == 0 || t.shape), "DLPack: the tensor's rank is {}", t.ndim);
+    const Type type = make_type(dtype_of(t.dtype), Dims(t.shape, t.shape + t.ndim));
+    check(t.data || type.byte_size() == 0, "DLPack: the tensor's data is NULL");
+    auto made = std::make_unique<pn_tensor>();
+    if (row_major(t)) {
+      made->tensor = Tensor::borrow(type, static_cast<const std::byte*>(t.data) + t.byte_offset, [managed] { end(managed); });
+    } else {
+      std::shared_ptr<void> bytes = detail::aligned_bytes(type.byte_size());
+      if (type.size() > 0) gather(t, byte_width(type.dtype), static_cast<std::byte*>(bytes.get()));
+      made->tensor = detail::Access::make(std::make_shared<detail::HostValue>(type, std::move(bytes)));
+      end(managed);
+    }
+    *out = made.release();
+    return PN_OK;
+  });
+}
+
+int pn_tensor_to_dlpack(const pn_tensor* tensor, DLManagedTensor** out) {
+  return c::guarded([&] {
+    check(tensor && out, "pn_tensor_to_dlpack: tensor or out is NULL");
+    auto shown = std::make_unique<Shown>();
+    shown->tensor = tensor->tensor;
+    const Type& type = shown->tensor.type();
+    const void* const data = run::host_view(shown->tensor, shown->bytes);
+    shown->managed.dl_tensor = {const_cast<void*>(data),
+                                {kDLCPU, 0},
+                                static_cast<int>(type.rank()),
+                                data_type_of(type.dtype),
+                                const_cast<std::int64_t*>(type.dims.data()),
+                                nullptr,
+                                0};
+    shown->managed.manager_ctx = shown.get();
+    shown->managed.deleter = [](DLManagedTensor* self) { delete static_cast<Shown*>(self->manager_ctx); };
+    *out = &shown.release()->managed;
+    return PN_OK;
+  });
+}

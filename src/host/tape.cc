@@ -1,0 +1,113 @@
+// Recording and replaying firings.
+#include "host/tape.h"
+
+#include <cstring>
+
+#include "core/check.h"
+#include "core/digest.h"
+
+namespace postern::host {
+
+namespace {
+
+thread_local std::shared_ptr<Tape> taped;
+
+std::string digest_of(const HostSite& site, void* const* data) {
+  std::string all;
+  for (std::size_t i = 0; i < site.operands; ++i) all += digest({static_cast<const char*>(data[i]), site.leaf_bytes[i]});
+  return digest(all);
+}
+
+std::int64_t index_of(const RunState& run, const HostSite& site) { return &site - run.sites; }
+
+}  // namespace
+
+std::shared_ptr<Tape> current_tape() { return nesting() ? nullptr : taped; }
+
+void set_current_tape(std::shared_ptr<Tape> tape) {
+  if (tape && taped) throw Error(ErrorCode::failed_precondition, "record, replay: this thread is recording or replaying already");
+  taped = std::move(tape);
+}
+
+Tape::Tape(std::vector<std::string> programs, std::vector<RecordedFiring> firings)
+    : replays_(true), programs_(std::move(programs)), firings_(std::move(firings)) {
+  for (std::size_t i = 0; i < firings_.size(); ++i) {
+    const RecordedFiring& f = firings_[i];
+    if (f.kind == "call") next_[{f.run, f.site, f.device, f.element}].push_back(i);
+  }
+}
+
+std::uint64_t Tape::begin_run(std::string_view program) {
+  const std::string sum = digest(program);
+  std::scoped_lock lock(guard_);
+  const std::uint64_t run = runs_;
+  if (replays_) {
+    if (run >= programs_.size())
+      throw Error(ErrorCode::failed_precondition, fmt::format("replay: the recording has {} runs, this is one more", programs_.size()));
+    if (programs_[run] != sum)
+      throw Error(ErrorCode::failed_precondition, fmt::format("replay: run {} of the recording is of another program", run));
+  } else if (!closed_) {
+    programs_.push_back(sum);
+  }
+  ++runs_;
+  return run;
+}
+
+void Tape::record(const RunState& run, const HostSite& site, void* const* data, int device, std::int64_t element, bool went_well) {
+  const SiteSpec& spec = *site.spec;
+  RecordedFiring f;
+  f.run = run.taped_run, f.site = index_of(run, site), f.kind = spec.word, f.name = spec.name, f.device = device, f.element = element;
+  f.operands = digest_of(site, data);
+  f.ended = !went_well && !run.failed();
+  if (run.failed()) f.failure = run.first_failure();
+  const bool call = spec.kind == SiteSpec::Kind::call;
+  f.types = call ? spec.results : spec.operands;
+  const std::size_t first = call ? site.operands : 0;
+  for (std::size_t i = 0; i < f.types.size() && went_well; ++i)
+    f.values.emplace_back(static_cast<const char*>(data[first + i]), site.leaf_bytes[first + i]);
+  std::scoped_lock lock(guard_);
+  if (!closed_) firings_.push_back(std::move(f));
+}
+
+bool Tape::replay(RunState& run, const HostSite& site, void* const* data, int device, std::int64_t element) {
+  if (site.spec->kind == SiteSpec::Kind::tap) return true;
+  auto differs = [&](const std::string& how) {
+    run.fail(ErrorCode::failed_precondition, site, device, nullptr, how);
+    return false;
+  };
+  const RecordedFiring* found = nullptr;
+  std::uint64_t number = 0;
+  {
+    const Key key{run.taped_run, index_of(run, site), device, element};
+    std::scoped_lock lock(guard_);
+    number = replayed_[key]++;
+    std::deque<std::size_t>& rest = next_[key];
+    if (!rest.empty()) {
+      found = &firings_[rest.front()];
+      rest.pop_front();
+    }
+  }
+  const std::string where =
+      fmt::format("call {} of run {}{}", number, run.taped_run, element < 0 ? "" : fmt::format(", element {}", element));
+  if (!found) return differs(fmt::format("{} was not recorded", where));
+  if (found->operands != digest_of(site, data)) return differs(fmt::format("{} has other operands than were recorded", where));
+  if (found->ended) {
+    run.request(Outcome::stopped);
+    return false;
+  }
+  if (!found->failure.empty()) {
+    run.fail(ErrorCode::threw, site, device, nullptr, found->failure);
+    return false;
+  }
+  if (found->types != site.spec->results) return differs(fmt::format("{} has results of other types than were recorded", where));
+  for (std::size_t i = 0; i < site.results; ++i)
+    if (const std::string& bytes = found->values[i]; !bytes.empty()) std::memcpy(data[site.operands + i], bytes.data(), bytes.size());
+  return true;
+}
+
+void Tape::close() {
+  std::scoped_lock lock(guard_);
+  closed_ = true;
+}
+
+}  // namespace postern::host

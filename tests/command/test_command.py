@@ -1,0 +1,209 @@
+"""The command as a user runs it. Needs POSTERN_COMMAND, and SAVE_PROGRAMS: the program that writes what is run here."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+DATA = pathlib.Path(__file__).parent.parent / "data" / "stablehlo"
+
+
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("programs")
+    subprocess.run([os.environ["SAVE_PROGRAMS"], str(folder)], check=True)
+    return folder
+
+
+def postern(*arguments, code=0, env=None, **more):
+    done = subprocess.run([os.environ["POSTERN_COMMAND"], *map(str, arguments)], capture_output=True, text=True, timeout=60,
+                          env={**os.environ, **(env or {})}, **more)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert "terminate" not in done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.fixture
+def worker(tmp_path):
+    """A process that serves a function: Python code over `operands`, `attributes`, which sets `results`."""
+
+    def write(code, name="worker.py"):
+        path = tmp_path / name
+        path.write_text(f"""
+import io, json, os, sys
+import numpy as np
+attributes = json.loads(os.environ["POSTERN_ATTRIBUTES"])
+class Pipe:  # NumPy wants to seek in files
+    read = staticmethod(sys.stdin.buffer.read)
+    write = staticmethod(sys.stdout.buffer.write)
+def take():
+    try:
+        return np.lib.format.read_array(Pipe)
+    except ValueError:
+        sys.exit(0)
+def give(array):
+    np.lib.format.write_array(Pipe, np.asarray(array))
+    sys.stdout.buffer.flush()
+while True:
+{''.join('    ' + line + chr(10) for line in code.splitlines())}
+""")
+        return f"{sys.executable} {path}"
+
+    return write
+
+
+SCALE = 'give(take() * np.float32(float(attributes["factor"]["double"])))'
+
+
+def test_help_teaches():
+    for arguments in (["--help"], ["run", "--help"], ["show", "--help"], ["doctor", "--help"]):
+        assert "Usage" in postern(*arguments)
+    assert "Exit codes" in postern("--help") and "Example" in postern("run", "--help")
+    assert postern("--version").startswith("postern 0.1")
+    assert "required" in postern(code=2)
+    assert "--nothing" in postern("run", "x", "--nothing", code=2)
+
+
+def test_numbers_run_a_program(programs):
+    assert postern("run", programs / "plain.mlir", "[1, 2.5, 3]") == "f32[3] [3 6 7]\n"
+
+
+def test_files_in_and_out(programs, tmp_path):
+    np.save(tmp_path / "x.npy", np.float32([1, 2, 3]))
+    np.savez_compressed(tmp_path / "x.npz", x=np.float32([4, 5, 6]))
+    postern("run", programs / "plain.mlir", tmp_path / "x.npy", "--out", tmp_path / "new" / "results")
+    np.testing.assert_array_equal(np.load(tmp_path / "new" / "results" / "out0.npy"), np.float32([3, 5, 7]))
+    assert postern("run", programs / "plain.mlir", tmp_path / "x.npz") == "f32[3] [ 9 11 13]\n"
+    answer = json.loads(postern("run", programs / "plain.mlir", "[1,2,3]", "--json", "--time", "--repeat", 3))
+    assert answer["results"] == [{"type": "f32[3]", "value": "[3 5 7]"}] and answer["median_ms"] <= answer["first_ms"]
+    assert "median of 3 runs" in postern("run", programs / "plain.mlir", "[1,2,3]", "--time", "--repeat", 3)
+
+
+@pytest.mark.parametrize("inputs, code, told", [
+    ([], 2, "takes 1 inputs (f32[3]), 0 came"),
+    (["[1, 2, 3]", "4"], 2, "'4' is one too many"),
+    (["[1, 2]"], 2, "input 0 must be f32[3], got f32[2]"),
+    (["[[1], [2, 3]]"], 2, "different lengths"),
+    (["[1, [2]]"], 2, "no array"),
+    (["what"], 2, "neither a .npy or .npz file nor numbers"),
+    (["missing.npy"], 3, "missing.npy: No such file"),
+    (["damaged.npy"], 3, "damaged.npy: "),
+    (["short.npy"], 3, "short.npy: "),
+    (["text.npz"], 3, "text.npz: "),
+    (["doubles.npy"], 2, "input 0 must be f32[3], got f64[3]"),
+    (["strings.npy"], 3, "dtype '<U1' cannot be read"),
+    (["columns.npy"], 3, "column order"),
+])
+def test_wrong_inputs(programs, tmp_path, inputs, code, told):
+    (tmp_path / "damaged.npy").write_text("\x93NUMP?" * 20)
+    (tmp_path / "text.npz").write_text("text")
+    np.save(tmp_path / "doubles.npy", np.float64([1, 2, 3]))
+    np.save(tmp_path / "strings.npy", np.array(["a", "b"]))
+    np.save(tmp_path / "columns.npy", np.asfortranarray(np.zeros((2, 3), np.float32)))
+    (tmp_path / "short.npy").write_bytes((tmp_path / "doubles.npy").read_bytes()[:-5])
+    assert told in postern("run", programs / "plain.mlir", *inputs, code=code, cwd=tmp_path)
+
+
+def test_wrong_programs(programs, tmp_path):
+    assert "No such file" in postern("run", "/no/such/program", code=3)
+    (tmp_path / "text").write_text("hello")
+    assert "neither a saved program nor StableHLO" in postern("show", tmp_path / "text", code=3)
+    (tmp_path / "cut").write_text((programs / "plain.mlir").read_text()[:-20])
+    assert "checksum" in postern("run", tmp_path / "cut", code=3)
+
+
+def test_show(programs):
+    text = postern("show", programs / "calls.mlir")
+    assert "inputs     (f32[3])" in text and "outputs    (f32[])" in text
+    assert "call       scale -> demo.scale {factor = 3}  (f32[3]) -> (f32[3])  pure, save_programs.cc:" in text
+    assert "tap        scaled -> demo.log" in text and "functions  demo.log, demo.scale" in text
+    told = json.loads(postern("show", programs / "calls.mlir", "--json"))
+    assert told["functions"] == ["demo.log", "demo.scale"] and [s["kind"] for s in told["sites"]] == ["call", "tap"]
+
+
+def test_functions_that_nobody_serves_are_named(programs):
+    text = postern("run", programs / "calls.mlir", "[1,2,3]", code=2)
+    assert "demo.scale (call 'scale' at save_programs.cc:" in text and "--function" in text and "--tap" in text
+
+
+def test_processes_serve_functions(programs, worker):
+    command = worker(SCALE)
+    assert postern("run", programs / "calls.mlir", "[1,2,3]", "--function", f"demo.scale={command}", "--tap", "all") == \
+        "scaled: [3 6 9]\nf32[] 18\n"
+    assert postern("run", programs / "calls.mlir", "[1,2,3]", "--function", f"demo.scale={command}", "--tap", "scaled", "--repeat", 3).count("scaled") == 3
+    assert "no tap 'other'; it has scaled" in postern("run", programs / "calls.mlir", "[1,2,3]", "--tap", "other", code=2)
+    log = worker("print(take().sum(), file=sys.stderr)", "log.py")
+    assert "18.0" in postern("run", programs / "calls.mlir", "[1,2,3]", "--function", f"demo.scale={command}", "--function", f"demo.log={log}")
+    assert "f32[3] " in postern("run", programs / "loop.mlir", "[1,2,3]", "--function", f"demo.scale={command}")
+
+
+def test_large_messages_pass_while_both_sides_write(tmp_path, worker, programs):
+    mlir = """func.func @main(%x: tensor<2000000xf32>) -> (tensor<2000000xf32>, tensor<f32>) {
+      %0:2 = stablehlo.custom_call @demo.big(%x) : (tensor<2000000xf32>) -> (tensor<2000000xf32>, tensor<f32>)
+      return %0#0, %0#1 : tensor<2000000xf32>, tensor<f32> }"""
+    (tmp_path / "big.mlir").write_text(mlir)
+    np.save(tmp_path / "x.npy", np.arange(2000000, dtype=np.float32))
+    postern("run", tmp_path / "big.mlir", tmp_path / "x.npy", "--out", tmp_path, "--function",
+            f"demo.big={worker('x = take(); give(x + 1); give(x.max())')}")
+    assert np.load(tmp_path / "out0.npy")[-1] == 2000000 and np.load(tmp_path / "out1.npy") == 1999999
+
+
+@pytest.mark.parametrize("code, told", [
+    ("sys.exit(3)", "ended with exit code 3"), ("take(); sys.exit(0)", "ended with exit code 0"), ("os.kill(os.getpid(), 9)", "exit code 137"),
+    ("give(take().astype(np.float64))", "must be f32[3], got f64[3]"), ("give(take()[:2])", "must be f32[3], got f32[2]"),
+    ("print('hello, this is no array', flush=True); take(); sys.stdin.read()", "this is no .npy array")])
+def test_processes_that_fail_end_the_run(programs, worker, code, told):
+    text = postern("run", programs / "calls.mlir", "[1,2,3]", "--function", f"demo.scale={worker(code)}", "--tap", "all", code=1)
+    assert told in text and "call 'scale' at" in text
+    assert "exit code 127" in postern("run", programs / "calls.mlir", "[1,2,3]", "--function", "demo.scale=/no/such/command", "--tap", "all", code=1)
+
+
+def test_a_deadline_ends_a_process_that_does_not_answer(programs, worker):
+    text = postern("run", programs / "calls.mlir", "[1,2,3]", "--function", f"demo.scale={worker('sys.stdin.read(); import time; time.sleep(1); sys.exit()')}", "--tap", "all",
+                   "--set", "deadline=0.5", code=1)
+    assert "deadline" in text
+
+
+def test_a_recording_replaces_the_functions(programs, worker, tmp_path):
+    recording, calls = tmp_path / "run.rec", programs / "calls.mlir"
+    postern("run", calls, "[1,2,3]", "--function", f"demo.scale={worker(SCALE)}", "--tap", "all", "--record", recording)
+    assert postern("run", calls, "[1,2,3]", "--replay", recording) == "f32[] 18\n"
+    assert "call 0 of run 0 has other operands than were recorded" in postern("run", calls, "[1,2,4]", "--replay", recording, code=1)
+    assert "another program" in postern("run", programs / "plain.mlir", "[1,2,3]", "--replay", recording, code=1)
+    assert "no recording" in postern("run", calls, "[1,2,3]", "--replay", calls, code=3)
+    assert "excludes" in postern("run", calls, "[1,2,3]", "--replay", recording, "--record", recording, code=2)
+
+
+def test_jax_programs_run(worker):
+    assert postern("run", DATA / "loop.mlir", "[0, 1, 2]", "--function", f"demo.add={worker('give(take() + np.float32(10))')}") == "f32[3] [55 56 57]\n"
+    assert "f32[] 0.0598507" in postern("run", DATA / "network.mlir", *(json.dumps(np.sin(np.arange(np.prod(s))).reshape(s).tolist()) for s in ((4, 3), (3, 5), (5,))))
+
+
+def test_settings_and_trace(programs, tmp_path):
+    postern("run", programs / "plain.mlir", "[1,2,3]", "--set", "cpu_devices=2", "--set", f"cache_dir={tmp_path / 'cache'}", "--trace", tmp_path / "t.json")
+    assert list((tmp_path / "cache").iterdir()) and "traceEvents" in (tmp_path / "t.json").read_text()
+    assert "no setting 'speed'" in postern("run", programs / "plain.mlir", "[1,2,3]", "--set", "speed=9", code=2)
+    assert "is no number" in postern("run", programs / "plain.mlir", "[1,2,3]", "--set", "cpu_devices=many", code=2)
+    assert "NAME=COMMAND" in postern("run", programs / "plain.mlir", "[1,2,3]", "--function", "text", code=2)
+    assert "no/such" in postern("run", programs / "plain.mlir", "[1,2,3]", "--library", "/no/such.so", code=3)
+
+
+def test_doctor(tmp_path):
+    text = postern("doctor")
+    assert "self-test  ok" in text and "plug-in    ok" in text and "!!" not in text
+    told = json.loads(postern("doctor", "--json"))
+    assert told["ok"] and {c["name"] for c in told["checks"]} >= {"plug-in", "PJRT", "devices", "calls", "self-test", "cache"}
+    text = postern("doctor", code=1, env={"POSTERN_PLUGIN": "/no/such/plugin.so"})
+    assert "!!" in text and "POSTERN_PLUGIN" in text
+    text = postern("doctor", code=1, env={"POSTERN_CACHE_DIR": "/proc/nowhere"})
+    assert "POSTERN_CACHE_DIR" in text
+
+
+def test_completion():
+    script = postern("completion")
+    words = subprocess.run(["bash", "-c", f"{script}\nCOMP_WORDS=(postern run --l) COMP_CWORD=2\n_postern\necho ${{COMPREPLY[@]}}"], capture_output=True, text=True)
+    assert words.stdout == "--library\n"

@@ -1,0 +1,100 @@
+// Compiled functions called on other devices from inside programs.
+#include <cmath>
+
+#include "devices_test.h"
+
+namespace postern::test {
+namespace {
+
+using DevicesCall = EightDevices;
+
+/// f called on device 1.
+auto on_one(const auto& f) {
+  return [f = jit(f)](Tensor x) { return call({.name = "there", .device = 1}, x, f, x); };
+}
+
+TEST_F(DevicesCall, ACompiledFunctionRunsThereAndHasItsOwnDerivatives) {
+  RecordProperty("covers", "FOREIGN-04");
+  std::atomic<int> where = -1;
+  const auto watched = on_one([&](Tensor x) { return tap(sin(x), [&](const TapInfo& info, float) { where = info.device; }); });
+  EXPECT_FLOAT_EQ(jit(watched)(Tensor(3.0f)).item<float>(), std::sin(3.0f));
+  EXPECT_EQ(where, 1);
+  const auto sine = on_one([](Tensor x) { return sin(x); });
+  auto twice = [&](Tensor x) { return 2.0f * sine(x); };
+  EXPECT_NEAR(jit(grad(twice))(Tensor(3.0f)).item<float>(), -1.979985, 1e-5);
+  const auto cube = on_one([](Tensor x) { return x * x * x; });
+  auto f = [&](Tensor x) { return 2.0f * cube(x); };
+  EXPECT_FLOAT_EQ(jit(grad(grad(f)))(Tensor(5.0f)).item<float>(), 60);
+  EXPECT_FLOAT_EQ(grad(f)(Tensor(5.0f)).item<float>(), 150) << "without jit too";
+  const auto [y, dy] = jit([&](Tensor x) { return jvp(f, std::tuple{x}, std::tuple{Tensor(1.0f)}); })(Tensor(2.0f));
+  EXPECT_FLOAT_EQ(y.item<float>() + dy.item<float>(), 16 + 24);
+  EXPECT_EQ(jit(vmap(f))(tensor<float>({1, 2, 3})).to_vector<float>(), (std::vector<float>{2, 16, 54}));
+  EXPECT_EQ(jit(vmap(grad(f)))(tensor<float>({1, 2})).to_vector<float>(), (std::vector<float>{6, 24}));
+}
+
+TEST_F(DevicesCall, ContainersGoInAndOut) {
+  RecordProperty("covers", "FOREIGN-04 FOREIGN-02");
+  using Map = std::map<std::string, Tensor>;
+  const auto f = jit([](Map m) { return std::vector<Tensor>{2.0f * m.at("a"), m.at("a") * m.at("b")}; });
+  auto loss = [&](Map m) {
+    const auto parts = call({.device = 3}, std::vector<Type>{type<float>(), type<float>()}, f, m);
+    return 3.0f * parts[0] + 4.0f * parts[1];
+  };
+  const Map x{{"a", Tensor(5.0f)}, {"b", Tensor(6.0f)}};
+  EXPECT_FLOAT_EQ(jit(loss)(x).item<float>(), 3 * 10 + 4 * 30);
+  const Map g = jit(grad(loss))(x);
+  EXPECT_FLOAT_EQ(g.at("a").item<float>(), 30);
+  EXPECT_FLOAT_EQ(g.at("b").item<float>(), 20);
+}
+
+TEST_F(DevicesCall, InLoopsWithCallsOfTheirOwnAndOnTheSameDevice) {
+  int calls = 0;
+  const auto f = jit([&](Tensor x) {
+    return call(
+        {.effect = Effect::unordered}, x.type(), [&](float v) { return ++calls, v + 1; }, x);
+  });
+  for (const int device : {0, 2}) {
+    auto loop = jit([&](Tensor x) {
+      return fori_loop(
+          0, 5, [&](Tensor, Tensor v) { return call({.device = device}, v, f, v); }, x);
+    });
+    calls = 0;
+    EXPECT_EQ(loop(Tensor(0.0f)).item<float>(), 5);
+    EXPECT_EQ(calls, 5);
+  }
+}
+
+TEST_F(DevicesCall, WithoutADeviceNothingIsCalled) {
+  RecordProperty("covers", "STAGE-10");
+  const auto f = jit([](Tensor x) { return sin(x); });
+  auto inlined = jit([&](Tensor x) { return call(CallOptions{}, x, f, x); });
+  EXPECT_EQ(inlined.lower(Tensor(1.0f)).stablehlo().find("custom_call"), std::string::npos);
+  EXPECT_FLOAT_EQ(inlined(Tensor(1.0f)).item<float>(), std::sin(1.0f));
+  auto called = jit([&](Tensor x) { return call({.device = 0}, x, f, x); });
+  EXPECT_NE(called.lower(Tensor(1.0f)).stablehlo().find("custom_call"), std::string::npos);
+}
+
+TEST_F(DevicesCall, EvaluatedAndStagedAlike) {
+  const auto sine = on_one([](Tensor x) { return sin(x); });
+  for (const Mode mode : {Mode::evaluate, Mode::staged, Mode::compiled})
+    EXPECT_FLOAT_EQ(jit([&](Tensor x) { return sine(x * 2.0f) + 1.0f; }, {.mode = mode})(Tensor(1.0f)).item<float>(), std::sin(2.0f) + 1);
+}
+
+TEST_F(DevicesCall, FailuresAndMisuseAreSaid) {
+  const auto fails = jit([](Tensor x) {
+    return call(
+        {.name = "inner", .effect = Effect::unordered}, x.type(), [](float) -> float { throw std::runtime_error("no"); }, x);
+  });
+  auto f = jit([&](Tensor x) { return call({.name = "outer", .device = 1}, x, fails, x); });
+  for (int i = 0; i < 2; ++i)
+    expect_error<CallbackError>([&] { f(Tensor(1.0f)).item<float>(); }, {"call 'outer' at devices_test_calls.cc:", "inner", "no"});
+  const auto sine = jit([](Tensor x) { return sin(x); });
+  const Tensor x(1.0f);
+  expect_error<TypeError>([&] { call({.device = 1}, type<float>({2}), sine, x); }, {"declared f32[2]", "returns f32[]"});
+  expect_error<TypeError>([&] { call({.device = 1}, std::tuple{x, x}, sine, x); }, {"expected 2 results", "returns 1"});
+  expect_error<TypeError>([&] { call({.device = 8}, x, sine, x); }, {"no device 8", "has 8"});
+  expect_error<TypeError>([&] { call({.timeout = std::chrono::seconds(1), .device = 1}, x, sine, x); }, {"only name and device"});
+}
+
+}  // namespace
+}  // namespace postern::test

@@ -1,0 +1,182 @@
+// StableHLO from elsewhere: JAX's own text, its custom calls as host functions, and text that is damaged.
+#include <fstream>
+#include <random>
+#include <sstream>
+
+#include "support.h"
+
+namespace postern::test {
+namespace {
+
+using Tensors = std::vector<Tensor>;
+
+const std::string folder = POSTERN_TEST_DATA "/stablehlo/";
+
+std::string text_in(const std::string& file) {
+  std::ifstream in(folder + file);
+  std::ostringstream out;
+  out << in.rdbuf();
+  return out.str();
+}
+
+Tensor waves(const Type& type) {
+  std::vector<float> numbers;
+  for (std::int64_t i = 0; i < type.size(); ++i) numbers.push_back(std::sin(static_cast<float>(i)));
+  return Tensor(type, numbers.data());
+}
+Tensors waves(const Loaded& program) {
+  Tensors out;
+  for (const Type& t : program.inputs()) out.push_back(waves(t));
+  return out;
+}
+
+class Foreign : public testing::Test {
+ protected:
+  void TearDown() override {
+    for (const char* name : {"demo.scale", "demo.two", "demo.add", "xla_ffi_python_cpu_callback"}) unregister_function(name);
+  }
+};
+
+TEST_F(Foreign, JaxProgramsGiveWhatJaxComputes) {  // IR: programs of other frameworks
+  std::istringstream lines(text_in("expected.txt"));
+  int seen = 0;
+  for (std::string line; std::getline(lines, line); ++seen) {
+    std::istringstream words(line);
+    std::string name;
+    words >> name;
+    SCOPED_TRACE(name);
+    const Loaded program = load(folder + name + ".mlir");
+    EXPECT_TRUE(program.required_functions().empty());
+    const Tensors results = program.run(waves(program));
+    std::size_t result = 0, at = 0;
+    std::vector<double> numbers;
+    for (std::string word; words >> word;) {
+      if (word == "|") {
+        ASSERT_LT(result, results.size());
+        numbers = convert(results[result++], DType::f64).to_vector<double>();
+        at = 0;
+        continue;
+      }
+      ASSERT_LT(at, numbers.size());
+      EXPECT_NEAR(numbers[at], std::stod(word), 1e-5) << "result " << result - 1 << " element " << at;
+      ++at;
+    }
+    EXPECT_EQ(result, results.size());
+  }
+  EXPECT_EQ(seen, 2);
+}
+
+TEST_F(Foreign, CustomCallsAreListedAndServedByName) {
+  for (const char* file : {"calls.mlir", "exported.mlir"}) {
+    SCOPED_TRACE(file);
+    const Loaded program = load(folder + file);
+    EXPECT_EQ(to_string(program.inputs()), "(f32[2,3])");
+    EXPECT_EQ(to_string(program.outputs()), "(f32[], f32[2], s32[1])");
+    EXPECT_EQ(program.required_functions(), (std::vector<std::string>{"demo.scale", "demo.two"}));
+    ASSERT_EQ(program.sites().size(), 2u);
+    const SavedSite& scale = program.sites()[0];
+    EXPECT_EQ(scale.kind + " " + scale.name + " " + to_string(scale.operands) + to_string(scale.results),
+              "call demo.scale (f32[2,3])(f32[2,3])");
+    EXPECT_EQ(scale.effect, Effect::unordered);
+    EXPECT_EQ(program.sites()[1].effect, Effect::pure);
+    EXPECT_NE(to_string(scale.place).find(file), std::string::npos);
+    EXPECT_EQ(scale.attributes.get<double>("factor"), 3.0);
+    EXPECT_EQ(scale.attributes.get<double>("rate"), 0.5);
+    EXPECT_EQ(scale.attributes.get<std::string>("name"), "a \"b\"\n");
+    EXPECT_EQ(scale.attributes.get<std::vector<std::int64_t>>("axes"), (std::vector<std::int64_t>{0, 1}));
+    EXPECT_THROW(program.run(waves(program)), CallbackError);
+
+    register_function("demo.scale", [](const Attributes& a, View<const float> in, View<float> out) {
+      for (std::int64_t i = 0; i < in.size(); ++i) out[i] = in[i] * static_cast<float>(a.get<double>("factor"));
+    });
+    register_function("demo.two", [](View<const float> in, View<float> both, View<std::int32_t> count) {
+      both[0] = in[0], both[1] = in[1], count[0] = static_cast<std::int32_t>(in.size());
+    });
+    const Tensors got = program.run(waves(program));
+    double sum = 0;
+    for (int i = 0; i < 6; ++i) sum += 6 * std::sin(static_cast<double>(i));
+    EXPECT_NEAR(got[0].item<float>(), sum, 1e-5);
+    EXPECT_NEAR(got[1].to_vector<float>()[1], 6 * std::sin(1.0), 1e-5);
+    EXPECT_EQ(got[2].to_vector<std::int32_t>()[0], 7);
+    register_function("demo.scale", [](View<const float>, View<float>) { throw std::runtime_error("no scale"); }, {.replace = true});
+    try {
+      program.run(waves(program)).at(0).block_until_ready();
+      ADD_FAILURE() << "it ran";
+    } catch (const CallbackError& e) {
+      EXPECT_NE(std::string(e.what()).find(std::string("call 'demo.scale' at ")), std::string::npos) << e.what();
+      EXPECT_NE(std::string(e.what()).find("no scale"), std::string::npos) << e.what();
+    }
+    TearDown();
+  }
+}
+
+TEST_F(Foreign, CallsInLoopsAreMadeEachTime) {
+  int calls = 0;
+  register_function("demo.add", [&](View<const float> in, View<float> out) {
+    ++calls;
+    for (std::int64_t i = 0; i < in.size(); ++i) out[i] = in[i] + 10;
+  });
+  const Loaded program = load(folder + "loop.mlir");
+  EXPECT_EQ(program.run({tensor<float>({0, 1, 2})})[0].to_vector<float>(), (std::vector<float>{55, 56, 57}));
+  EXPECT_EQ(calls, 5);
+}
+
+TEST_F(Foreign, SignaturesOfFunctionsAreChecked) {
+  register_function("demo.add", [](View<const double>, View<double>) {});
+  EXPECT_THROW(load(folder + "loop.mlir").run({tensor<float>({0, 1, 2})}), Error);
+}
+
+TEST_F(Foreign, TextThatCannotBeRunIsRefusedWithItsLine) {
+  struct Case {
+    const char *text, *why;
+    ErrorCode code;
+  };
+  const Case cases[] = {
+      {"", "neither a saved program nor StableHLO", ErrorCode::invalid_argument},
+      {"hello", "neither a saved program nor StableHLO", ErrorCode::invalid_argument},
+      {"func.func @main(%a: tensor<?xf32>) -> tensor<?xf32> {}", "no fixed type", ErrorCode::unimplemented},
+      {"func.func @main(%a: !stablehlo.token) {}", "!stablehlo.token cannot be passed", ErrorCode::unimplemented},
+      {"func.func @main(%a: tensor<3xf31>) {}", "no element type f31", ErrorCode::unimplemented},
+      {"func.func @main(%a: tensor<3xf32>", "never closed", ErrorCode::invalid_argument},
+      {"func.func @main() {\n %0 = stablehlo.custom_call @f(%a {} : () -> ()", "name:2: a '(' is never closed",
+       ErrorCode::invalid_argument},
+      {"func.func @main() {\n %0 = stablehlo.custom_call @f() {a = \"", "has no end", ErrorCode::invalid_argument},
+      {"func.func @main() {\n\n %0 = \"stablehlo.custom_call\"() {call_target_name = \"f\"}",
+       "name:3: a custom call in MLIR's generic form", ErrorCode::unimplemented},
+      {"func.func @main() { %0 = stablehlo.custom_call @f(%t) : (!stablehlo.token) -> tensor<f32> }", "cannot be passed",
+       ErrorCode::unimplemented},
+      {"ML\xefR\x01", "binary", ErrorCode::unimplemented},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.text);
+    try {
+      load_text(c.text, "name");
+      ADD_FAILURE() << "it was read";
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), c.code) << e.what();
+      EXPECT_NE(std::string(e.what()).find(c.why), std::string::npos) << e.what();
+    }
+  }
+}
+
+TEST_F(Foreign, DamagedTextNeverCrashesTheReader) {
+  std::mt19937 random(7);
+  for (const char* file : {"calls.mlir", "mixed.mlir", "exported.mlir"}) {
+    const std::string whole = text_in(file);
+    for (int i = 0; i < 300; ++i) {
+      std::string text = whole;
+      switch (i % 3) {
+        case 0: text.resize(random() % text.size()); break;
+        case 1: text[random() % text.size()] = "<>(){}[]\",:=x0 \\"[random() % 16]; break;
+        default: text.erase(random() % text.size(), random() % 200);
+      }
+      try {
+        load_text(text);
+      } catch (const Error&) {
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace postern::test

@@ -1,0 +1,33 @@
+// Saves the programs that clients in other languages are tested with: save_programs FOLDER.
+#include <postern/postern.h>
+
+#include <filesystem>
+
+namespace pn = postern;
+
+int main(int, char** arguments) {
+  const std::filesystem::path folder = arguments[1];
+  const pn::Tensor x = pn::tensor<float>({1, 2, 3}), number(2.0);
+  const auto scaled = [](const pn::Tensor& v, const pn::CallOptions& options = {.name = "scale"}) {
+    return pn::call(options, v.type(), pn::Named{"demo.scale", {{"factor", 3.0}}}, v);
+  };
+  auto plain = pn::jit([](pn::Tensor v) { return v * 2.0f + 1.0f; });
+  pn::save(folder / "plain.mlir", plain.lower(x));
+  pn::save(folder / "large.mlir", plain.lower(pn::abstract(pn::type<float>({512, 1024}))));
+  pn::save(folder / "calls.mlir",
+           pn::jit([&](pn::Tensor v) { return pn::sum(pn::tap({.name = "scaled"}, scaled(v), pn::Named{"demo.log"})); }).lower(x));
+  pn::save(folder / "limited.mlir",
+           pn::jit([&](pn::Tensor v) { return scaled(v, {.name = "late", .timeout = std::chrono::milliseconds(50)}); }).lower(x));
+  pn::save(folder / "loop.mlir", pn::jit([&](pn::Tensor v) {
+                                   return pn::fori_loop(
+                                       0, 1000, [&](pn::Tensor, pn::Tensor w) { return scaled(w) / 3.0f; }, v);
+                                 }).lower(x));
+  // Several results of several types, a number, and nothing at all.
+  pn::save(folder / "mixed.mlir",
+           pn::jit([](pn::Tensor v, pn::Tensor n) {
+             const auto [both, count, none] =
+                 pn::call({.name = "mixed"}, std::tuple{pn::type<double>({2, 3}), pn::type<std::int32_t>(), pn::type<bool>({0, 2})},
+                          pn::Named{"demo.mixed", {{"name", "mixed"}, {"axes", std::vector<std::int64_t>{0, 1}}}}, v, n);
+             return std::tuple{both + 1.0, count + 1, none};
+           }).lower(x, number));
+}
