@@ -23,8 +23,8 @@ namespace {
 
 pn::DType dtype_of(const std::string& descriptor, const std::string& who) {
   static const std::pair<const char*, pn::DType> known[] = {
-      {"b1", pn::DType::pred}, {"i1", pn::DType::s8},  {"i2", pn::DType::s16}, {"i4", pn::DType::s32}, {"i8", pn::DType::s64},
-      {"u1", pn::DType::u8},   {"u2", pn::DType::u16}, {"u4", pn::DType::u32}, {"u8", pn::DType::u64}, {"f2", pn::DType::f16},
+      {"b1", pn::DType::pred}, {"i1", pn::DType::s8},  {"i2", pn::DType::s16}, {"i4", pn::DType::s32},  {"i8", pn::DType::s64},
+      {"u1", pn::DType::u8},   {"u2", pn::DType::u16}, {"u4", pn::DType::u32}, {"u8", pn::DType::u64},  {"f2", pn::DType::f16},
       {"f4", pn::DType::f32},  {"f8", pn::DType::f64}, {"c8", pn::DType::c64}, {"c16", pn::DType::c128}};
   for (const auto& [name, dtype] : known)
     if (descriptor.size() > 1 && descriptor.substr(1) == name && (descriptor[0] == '<' || descriptor[0] == '|' || descriptor[0] == '='))
@@ -48,7 +48,8 @@ pn::Tensor npy_in(const std::string& who, const char* data, std::size_t size) {
   Source source{who, data, size};
   const pn::Type type = read_npy_header(who, std::ref(source));
   if (source.left != type.byte_size())
-    throw Problem(bad_file, fmt::format("{}: an array of {} has {} bytes, the file has {}", who, pn::to_string(type), type.byte_size(), source.left));
+    throw Problem(bad_file,
+                  fmt::format("{}: an array of {} has {} bytes, the file has {}", who, pn::to_string(type), type.byte_size(), source.left));
   return pn::Tensor(type, source.at);
 }
 
@@ -120,7 +121,8 @@ pn::Tensor from_text(const std::string& text, const pn::Type& like) {
   // Numbers that belong to the program's dtype; which 2.5 does not for s32.
   const bool integral = pn::is_integer(like.dtype) || like.dtype == pn::DType::pred;
   if (integral && !integers) throw Problem(usage, fmt::format("'{}' has fractions, the program takes {}", text, pn::to_string(like)));
-  const pn::Tensor wide = integral ? pn::Tensor(pn::Type{pn::DType::s64, dims}, whole.data()) : pn::Tensor(pn::Type{pn::DType::f64, dims}, values.data());
+  const pn::Tensor wide =
+      integral ? pn::Tensor(pn::Type{pn::DType::s64, dims}, whole.data()) : pn::Tensor(pn::Type{pn::DType::f64, dims}, values.data());
   return pn::convert(wide, like.dtype);
 }
 
@@ -139,22 +141,24 @@ pn::Type read_npy_header(const std::string& who, const std::function<void(void*,
   if (length > 1 << 20) throw Problem(bad_file, who + ": its header is too long");
   std::string header(length, ' ');
   take(header.data(), length);
-  static const std::regex fields(R"('descr': *'([^']*)')"), order(R"('fortran_order': *(True|False))"), shape(R"('shape': *\(([0-9, ]*)\))");
+  static const std::regex fields(R"('descr': *'([^']*)')"), order(R"('fortran_order': *(True|False))"),
+      shape(R"('shape': *\(([0-9, ]*)\))");
   std::smatch descriptor, fortran, extents;
-  if (!std::regex_search(header, descriptor, fields) || !std::regex_search(header, fortran, order) || !std::regex_search(header, extents, shape))
+  if (!std::regex_search(header, descriptor, fields) || !std::regex_search(header, fortran, order) ||
+      !std::regex_search(header, extents, shape))
     throw Problem(bad_file, who + ": its header describes no array");
   pn::Dims dims;
   const std::string list = extents[1];
   static const std::regex number("[0-9]+");
   for (std::sregex_iterator it(list.begin(), list.end(), number), end; it != end; ++it) dims.push_back(std::stoll(it->str()));
-  if (fortran[1] == "True" && dims.size() > 1) throw Problem(bad_file, who + ": it is in column order; write it with numpy.ascontiguousarray");
+  if (fortran[1] == "True" && dims.size() > 1)
+    throw Problem(bad_file, who + ": it is in column order; write it with numpy.ascontiguousarray");
   return pn::make_type(dtype_of(descriptor[1], who), dims);
 }
 
 std::string npy_message(const pn::Type& type, const void* data) {
   const pn::DType written = pn::host::npy_dtype(type.dtype);
-  if (written != type.dtype)
-    throw Problem(failed, fmt::format("NumPy's files have no dtype for {}", pn::to_string(type)));
+  if (written != type.dtype) throw Problem(failed, fmt::format("NumPy's files have no dtype for {}", pn::to_string(type)));
   std::string out = pn::host::npy_header(type);
   return out.append(static_cast<const char*>(data), type.byte_size());
 }
@@ -196,8 +200,8 @@ std::string text_of(const pn::Tensor& tensor) {
   std::string data(std::max<std::size_t>(tensor.type().byte_size(), 1), ' ');
   tensor.read(data.data());
   const pn::Type& type = tensor.type();
-  return pn::host::text_of(pn::AnyView(type.dtype, reinterpret_cast<const std::byte*>(data.data()), type.dims.data(), type.dims.size(), type.size()),
-                           "", {});
+  return pn::host::text_of(
+      pn::AnyView(type.dtype, reinterpret_cast<const std::byte*>(data.data()), type.dims.data(), type.dims.size(), type.size()), "", {});
 }
 
 }  // namespace command

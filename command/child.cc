@@ -106,7 +106,8 @@ class Child {
     std::string how = "closed its output";
     if (waitpid(process_, &status, WNOHANG) == process_ || (usleep(20000), waitpid(process_, &status, WNOHANG) == process_)) {
       process_ = -1;
-      how = WIFEXITED(status) ? fmt::format("ended with exit code {}", WEXITSTATUS(status)) : fmt::format("was ended by signal {}", WTERMSIG(status));
+      how = WIFEXITED(status) ? fmt::format("ended with exit code {}", WEXITSTATUS(status))
+                              : fmt::format("was ended by signal {}", WTERMSIG(status));
     }
     dead = true;
     throw std::runtime_error(fmt::format("the process '{}' {} before it had answered", command_, how));
@@ -136,27 +137,27 @@ struct Children {
 void serve_by_process(const std::string& function, const std::string& command) {
   auto children = std::make_shared<Children>();
   children->command = command;
-  pn::register_function(
-      function,
-      [children, function](const pn::Attributes& attributes, const pn::CallInfo& info, std::span<const pn::AnyView> operands,
-                           std::span<const pn::AnyMutableView> results) {
-        std::scoped_lock lock(children->guard);
-        const std::string text = pn::file::attributes_text(attributes);
-        std::unique_ptr<Child>& child = children->by_attributes[text];
-        if (!child || child->dead) child = std::make_unique<Child>(children->command, text);
-        for (const pn::AnyView& v : operands) child->send(npy_message(v.type(), v.data()), info.stop);
-        for (std::size_t i = 0; i < results.size(); ++i) {
-          const pn::Type want = results[i].type();
-          const std::string who = fmt::format("result {} of the process for '{}'", i, function);
-          const pn::Type got = read_npy_header(who, [&](void* to, std::size_t bytes) { child->take(to, bytes, info.stop); });
-          if (got != want) {
-            child->dead = true;  // what follows is not what we think
-            throw std::runtime_error(fmt::format("{} must be {}, got {}", who, pn::to_string(want), pn::to_string(got)));
-          }
-          child->take(results[i].data(), want.byte_size(), info.stop);
-        }
-      },
-      {.replace = true});
+  pn::register_function(function,
+                        [children, function](const pn::Attributes& attributes, const pn::CallInfo& info,
+                                             std::span<const pn::AnyView> operands, std::span<const pn::AnyMutableView> results) {
+                          std::scoped_lock lock(children->guard);
+                          const std::string text = pn::file::attributes_text(attributes);
+                          std::unique_ptr<Child>& child = children->by_attributes[text];
+                          if (!child || child->dead) child = std::make_unique<Child>(children->command, text);
+                          for (const pn::AnyView& v : operands) child->send(npy_message(v.type(), v.data()), info.stop);
+                          for (std::size_t i = 0; i < results.size(); ++i) {
+                            const pn::Type want = results[i].type();
+                            const std::string who = fmt::format("result {} of the process for '{}'", i, function);
+                            const pn::Type got =
+                                read_npy_header(who, [&](void* to, std::size_t bytes) { child->take(to, bytes, info.stop); });
+                            if (got != want) {
+                              child->dead = true;  // what follows is not what we think
+                              throw std::runtime_error(fmt::format("{} must be {}, got {}", who, pn::to_string(want), pn::to_string(got)));
+                            }
+                            child->take(results[i].data(), want.byte_size(), info.stop);
+                          }
+                        },
+                        {.replace = true});
 }
 
 }  // namespace command

@@ -20,11 +20,11 @@ struct Problem : std::runtime_error {
 
 struct Run {
   std::string program;
-  std::vector<std::string> inputs;                            // files, or values as text
+  std::vector<std::string> inputs;  // files, or values as text
   std::vector<std::string> libraries;
   std::vector<std::pair<std::string, std::string>> functions;  // name, command of the process that serves it
-  std::vector<std::string> taps;                              // to show: names, or "all"
-  std::vector<std::string> settings;                          // name=value
+  std::vector<std::string> taps;                               // to show: names, or "all"
+  std::vector<std::string> settings;                           // name=value
   std::string out, trace, record, replay;
   std::int64_t repeat = 1;
   bool time = false, json = false;

@@ -24,11 +24,13 @@ struct Check {
 Check self_test() {
   int calls = 0;
   const auto f = pn::jit([&](pn::Tensor x) {
-    return pn::call(x.type(), [&](pn::View<const float> in, pn::View<float> out) { ++calls, out[0] = in[0] + 1; }, x * 2.0f);
+    return pn::call(
+        x.type(), [&](pn::View<const float> in, pn::View<float> out) { ++calls, out[0] = in[0] + 1; }, x * 2.0f);
   });
   const float got = f(pn::tensor<float>({3})).to_vector<float>().at(0);
   if (got == 7 && calls == 1) return {"self-test", "a compiled program called a function of this process and got its result", ""};
-  return {"self-test", fmt::format("a compiled program gave {} in place of 7, with {} calls", got, calls), "the plug-in is not to be trusted"};
+  return {"self-test", fmt::format("a compiled program gave {} in place of 7, with {} calls", got, calls),
+          "the plug-in is not to be trusted"};
 }
 
 Check cache() {
@@ -36,7 +38,8 @@ Check cache() {
   if (!folder || !*folder) return {"cache", "none: programs are compiled in each process anew (POSTERN_CACHE_DIR names a folder)", ""};
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  const bool writable = !error && (std::filesystem::status(folder, error).permissions() & std::filesystem::perms::owner_write) != std::filesystem::perms::none;
+  const bool writable = !error && (std::filesystem::status(folder, error).permissions() & std::filesystem::perms::owner_write) !=
+                                      std::filesystem::perms::none;
   return {"cache", folder, writable ? "" : "the folder cannot be written: choose another with POSTERN_CACHE_DIR"};
 }
 
@@ -48,7 +51,8 @@ int doctor(bool json) {
     const auto& runtime = pn::run::Runtime::get();
     const auto& plugin = runtime.plugin();
     checks.push_back({"plug-in", plugin.path(), ""});
-    checks.push_back({"PJRT", fmt::format("{}.{}", plugin.api()->pjrt_api_version.major_version, plugin.api()->pjrt_api_version.minor_version), ""});
+    checks.push_back(
+        {"PJRT", fmt::format("{}.{}", plugin.api()->pjrt_api_version.major_version, plugin.api()->pjrt_api_version.minor_version), ""});
     checks.push_back({"devices", fmt::format("{} of kind {}", runtime.device_count(), runtime.platform()), ""});
     checks.push_back(plugin.ffi() ? Check{"calls", "compiled programs can call functions of the process", ""}
                                   : Check{"calls", "the plug-in has no FFI: programs with calls run in stages", ""});
@@ -62,7 +66,9 @@ int doctor(bool json) {
   for (const Check& c : checks) {
     well = well && c.cure.empty();
     list.push_back({{"name", c.name}, {"what", c.what}, {"ok", c.cure.empty()}, {"cure", c.cure}});
-    if (!json) std::cout << fmt::format("{:<10} {}  {}\n", c.name, c.cure.empty() ? "ok" : "!!", c.what) << (c.cure.empty() ? "" : fmt::format("{:<14} {}\n", "", c.cure));
+    if (!json)
+      std::cout << fmt::format("{:<10} {}  {}\n", c.name, c.cure.empty() ? "ok" : "!!", c.what)
+                << (c.cure.empty() ? "" : fmt::format("{:<14} {}\n", "", c.cure));
   }
   if (json) std::cout << Json{{"ok", well}, {"checks", list}}.dump(2) << '\n';
   return well ? ok : failed;

@@ -47,13 +47,16 @@ int main(int count, char** arguments) try {
   std::vector<std::string> functions;
   CLI::App* const run = app.add_subcommand("run", "Run a program and print or keep its results");
   run->add_option("PROGRAM", options.program, "what postern::save wrote, or StableHLO text")->required();
-  run->add_option("INPUT", options.inputs, "one for each input: a .npy file, a .npz file (its arrays in order), or numbers such as '[1, 2.5]'");
-  run->add_option("--library", options.libraries, "load this shared object first: it may register functions and kernels")->allow_extra_args(false);
+  run->add_option("INPUT", options.inputs,
+                  "one for each input: a .npy file, a .npz file (its arrays in order), or numbers such as '[1, 2.5]'");
+  run->add_option("--library", options.libraries, "load this shared object first: it may register functions and kernels")
+      ->allow_extra_args(false);
   run->add_option("--function", functions,
                   "NAME=COMMAND: the function is served by this process: a .npy message for each operand on its stdin, one for each result "
                   "on its stdout; its attributes are in POSTERN_ATTRIBUTES as JSON")
       ->allow_extra_args(false);
-  run->add_option("--tap", options.taps, "print what this tap shows ('all': every tap), in place of calling its function")->allow_extra_args(false);
+  run->add_option("--tap", options.taps, "print what this tap shows ('all': every tap), in place of calling its function")
+      ->allow_extra_args(false);
   run->add_option("--set", options.settings, "NAME=VALUE: cpu_devices, plugin, cache_dir, max_reentry, or deadline (seconds for a run)")
       ->allow_extra_args(false);
   run->add_option("--out", options.out, "write the results to this folder as out0.npy, out1.npy, ...");

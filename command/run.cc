@@ -49,7 +49,8 @@ pn::RunOptions settle(const Run& options) {
     else if (name == "deadline")
       run.deadline = std::chrono::nanoseconds(static_cast<std::int64_t>(std::strtod(value.c_str(), nullptr) * 1e9));
     else
-      throw Problem(usage, fmt::format("--set: there is no setting '{}'; there are cpu_devices, plugin, cache_dir, max_reentry, deadline", name));
+      throw Problem(usage,
+                    fmt::format("--set: there is no setting '{}'; there are cpu_devices, plugin, cache_dir, max_reentry, deadline", name));
   }
   if (!options.trace.empty()) setenv("POSTERN_TRACE", options.trace.c_str(), 1);
   pn::configure(config);
@@ -63,21 +64,22 @@ void show_taps(const pn::Loaded& program, const std::vector<std::string>& wanted
     if (site.kind == "call") continue;
     known.insert(site.name);
     if (std::ranges::find(wanted, site.name) == wanted.end() && std::ranges::find(wanted, "all") == wanted.end()) continue;
-    pn::register_function(
-        site.function,
-        [json](const pn::TapInfo& info, std::span<const pn::AnyView> leaves) {
-          std::string line = fmt::format("{}:", info.name);
-          for (std::size_t i = 0; i < leaves.size(); ++i)
-            line += fmt::format(" {}{}", i < info.paths.size() && !info.paths[i].empty() ? info.paths[i] + " = " : "", pn::host::text_of(leaves[i], "", {}));
-          static std::mutex one;
-          std::scoped_lock lock(one);
-          (json ? std::cerr : std::cout) << line << '\n';
-        },
-        {.replace = true});
+    pn::register_function(site.function,
+                          [json](const pn::TapInfo& info, std::span<const pn::AnyView> leaves) {
+                            std::string line = fmt::format("{}:", info.name);
+                            for (std::size_t i = 0; i < leaves.size(); ++i)
+                              line += fmt::format(" {}{}", i < info.paths.size() && !info.paths[i].empty() ? info.paths[i] + " = " : "",
+                                                  pn::host::text_of(leaves[i], "", {}));
+                            static std::mutex one;
+                            std::scoped_lock lock(one);
+                            (json ? std::cerr : std::cout) << line << '\n';
+                          },
+                          {.replace = true});
   }
   for (const std::string& name : wanted)
     if (name != "all" && !known.contains(name))
-      throw Problem(usage, fmt::format("--tap: the program has no tap '{}'; it has {}", name, known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", "))));
+      throw Problem(usage, fmt::format("--tap: the program has no tap '{}'; it has {}", name,
+                                       known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", "))));
 }
 
 void check_functions(const pn::Loaded& program) {
@@ -136,7 +138,8 @@ int run(const Run& options) {
       result["value"] = text_of(results[i]);
     else
       result["file"] = file;
-    if (!options.json) std::cout << (file.empty() ? fmt::format("{} {}", pn::to_string(program.outputs()[i]), text_of(results[i])) : file) << '\n';
+    if (!options.json)
+      std::cout << (file.empty() ? fmt::format("{} {}", pn::to_string(program.outputs()[i]), text_of(results[i])) : file) << '\n';
     json["results"].push_back(std::move(result));
   }
   if (options.time) {
@@ -145,7 +148,8 @@ int run(const Run& options) {
     const double median = milliseconds[milliseconds.size() / 2];
     json["first_ms"] = first, json["median_ms"] = median;
     if (!options.json)
-      std::cout << (options.repeat > 1 ? fmt::format("{:.3g} ms at the median of {} runs; the first, with compiling, {:.3g} ms", median, options.repeat, first)
+      std::cout << (options.repeat > 1 ? fmt::format("{:.3g} ms at the median of {} runs; the first, with compiling, {:.3g} ms", median,
+                                                     options.repeat, first)
                                        : fmt::format("{:.3g} ms, with compiling", first))
                 << '\n';
   }

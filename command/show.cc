@@ -38,7 +38,11 @@ int show(const std::string& path, bool json) {
                        {"results", types(s.results)},
                        {"effect", text_of(s.effect)},
                        {"place", pn::to_string(s.place)}});
-    std::cout << Json{{"inputs", types(program.inputs())}, {"outputs", types(program.outputs())}, {"sites", sites}, {"functions", program.required_functions()}}.dump(2)
+    std::cout << Json{{"inputs", types(program.inputs())},
+                      {"outputs", types(program.outputs())},
+                      {"sites", sites},
+                      {"functions", program.required_functions()}}
+                     .dump(2)
               << '\n';
     return ok;
   }

@@ -295,7 +295,7 @@ TEST(Type, SixtyFourBitsStay) {
 
 TEST(Type, MoreThanTwoToThe31Bytes) {
   RecordProperty("covers", "TYPE-08");
-  const std::int64_t n = (1LL << 31) + 16;
+  const std::int64_t n = (1LL << 31) + 64;  // whole blocks, as aligned_alloc wants
   auto* memory = static_cast<std::uint8_t*>(std::aligned_alloc(64, std::size_t(n)));
   ASSERT_NE(memory, nullptr);
   memory[n - 1] = 77;
