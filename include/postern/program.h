@@ -75,7 +75,7 @@ class Lowered {
 class Executable {
  public:
   explicit Executable(std::shared_ptr<const run::CompiledProgram> compiled) : compiled_(std::move(compiled)) {}
-  /// XLA's optimised program as text where the plug-in gives it, else empty.
+  /// XLA's optimised program in the form that the plug-in gives: text, or (XLA's own plug-ins) a serialized HloModuleProtoWithConfig.
   std::string optimized() const;
   /// Bytes XLA plans to use for temporaries; -1 where the plug-in does not tell.
   std::int64_t temporary_bytes() const;
