@@ -2,6 +2,7 @@
 
 import ctypes
 import dataclasses
+import functools
 import inspect
 import itertools
 import json
@@ -30,8 +31,13 @@ def _value(entry):
     return value
 
 
+@functools.lru_cache(256)
+def _parsed(text):
+    return {name: _value(entry) for name, entry in json.loads(text).items()}
+
+
 def _attributes(firing):
-    return {name: _value(entry) for name, entry in json.loads(firing.attributes).items()}
+    return dict(_parsed(firing.attributes))
 
 
 def _info(firing):

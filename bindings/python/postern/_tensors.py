@@ -1,6 +1,7 @@
 """NumPy arrays to the library and back, without copies where the memory allows."""
 
 import ctypes
+import functools
 import itertools
 import threading
 
@@ -15,6 +16,7 @@ _names = ("bool int2 int4 int8 int16 int32 int64 uint2 uint4 uint8 uint16 uint32
           "float8_e8m0fnu float4_e2m1fn").split()
 
 
+@functools.cache
 def dtype_of(code):
     """The NumPy dtype for a pn_dtype."""
     name = _names[code]
@@ -47,13 +49,13 @@ class Described:
 
 def seen(struct, writable=False):
     """Memory that the library shows, as an array."""
-    dtype = dtype_of(struct.dtype)
-    shape = tuple(struct.dims[i] for i in range(struct.rank))
-    if not struct.bytes:
+    dtype, size = dtype_of(struct.dtype), struct.bytes
+    shape = tuple(struct.dims[:struct.rank]) if struct.rank else ()
+    if not size:
         return np.empty(shape, dtype)
-    memory = (ctypes.c_char * struct.bytes).from_address(struct.data)
-    array = np.frombuffer(memory, dtype).reshape(shape)
-    array.flags.writeable = writable
+    array = np.ndarray(shape, dtype, (ctypes.c_char * size).from_address(struct.data))
+    if not writable:
+        array.flags.writeable = False
     return array
 
 
