@@ -1,6 +1,7 @@
 // Recording and replaying firings.
 #include "host/tape.h"
 
+#include <atomic>
 #include <cstring>
 
 #include "core/check.h"
@@ -11,6 +12,7 @@ namespace postern::host {
 namespace {
 
 thread_local std::shared_ptr<Tape> taped;
+std::atomic<int> threads_taped{0};  // so that no run looks for a tape while there is none
 
 std::string digest_of(const HostSite& site, void* const* data) {
   std::string all;
@@ -22,10 +24,14 @@ std::int64_t index_of(const RunState& run, const HostSite& site) { return &site 
 
 }  // namespace
 
-std::shared_ptr<Tape> current_tape() { return nesting() ? nullptr : taped; }
+std::shared_ptr<Tape> current_tape() {
+  if (threads_taped.load(std::memory_order_relaxed) == 0 || nesting()) return nullptr;
+  return taped;
+}
 
 void set_current_tape(std::shared_ptr<Tape> tape) {
   if (tape && taped) throw Error(ErrorCode::failed_precondition, "record, replay: this thread is recording or replaying already");
+  threads_taped += (tape != nullptr) - (taped != nullptr);
   taped = std::move(tape);
 }
 
