@@ -7,6 +7,9 @@
 #include <charconv>
 
 #include "core/check.h"
+#include "file/bytecode.h"
+#include "file/jax_export.h"
+#include "file/portable.h"
 #include "file/site_json.h"
 #include "host/handler.h"
 #include "lower/lowering.h"
@@ -38,16 +41,18 @@ class Reader {
     for (std::size_t at = 0; (at = next_custom_call(at)) != npos;) {
       const Call call = custom_call(at);
       at = call.end;
-      if (!is_ours(call)) continue;
+      if (!is_host_function(call.target)) continue;
       out.text += text_.substr(copied, call.target_at - copied);
       out.text += fmt::format("@{}", host::call_target);
       out.text += text_.substr(call.target_end, call.dict_at - call.target_end);
       out.text +=
           fmt::format("{{api_version = 4 : i32, backend_config = {{{} = {} : i64}}{}}}", host::site_attribute, out.sites.size(), call.kept);
       copied = call.dict_end;
-      out.sites.push_back(site(call));
+      out.sites.push_back(site_of({call.target, call.attributes, call.operands, call.results, call.side_effect, false,
+                                   place_in_file(name_, static_cast<std::uint32_t>(line_of(call.at)))}));
     }
     out.text += text_.substr(copied);
+    for (std::size_t i = 0; i < out.inputs.size(); ++i) out.parameters.push_back(static_cast<int>(i));
     return out;
   }
 
@@ -62,8 +67,10 @@ class Reader {
   };
 
   [[noreturn]] void refuse(std::size_t at, const std::string& why, ErrorCode code = ErrorCode::invalid_argument) const {
-    const auto line = 1 + std::count(text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(std::min(at, text_.size())), '\n');
-    throw Error(code, fmt::format("load: {}:{}: {}", name_, line, why));
+    throw Error(code, fmt::format("load: {}:{}: {}", name_, line_of(at), why));
+  }
+  std::ptrdiff_t line_of(std::size_t at) const {
+    return 1 + std::count(text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(std::min(at, text_.size())), '\n');
   }
   char at(std::size_t i) const { return i < text_.size() ? text_[i] : '\0'; }
   std::size_t skip_space(std::size_t i) const {
@@ -130,30 +137,11 @@ class Reader {
   }
 
   Type type(std::size_t where, std::string_view t) const {
-    if (!t.starts_with("tensor<") || !t.ends_with(">"))
-      refuse(where, fmt::format("values of type {} cannot be passed", t), ErrorCode::unimplemented);
-    t = t.substr(7, t.size() - 8);
-    Dims dims;
-    for (auto x = t.find('x'); x != npos; x = t.find('x')) {
-      std::int64_t extent = -1;
-      const auto [end, error] = std::from_chars(t.data(), t.data() + x, extent);
-      if (error != std::errc() || end != t.data() + x) break;  // the x of complex
-      dims.push_back(extent);
-      t.remove_prefix(x + 1);
+    try {
+      return mlir_type(t);
+    } catch (const Error& e) {
+      refuse(where, e.what(), e.code());
     }
-    if (t.find('?') != npos || t.find('*') != npos || t.find(',') != npos)
-      refuse(where, fmt::format("tensors of {} have no fixed type", t), ErrorCode::unimplemented);
-    for (int d = 0; d < dtype_count; ++d)
-      if (const auto dtype = static_cast<DType>(d); dtype != DType::token && mlir_element(dtype) == t) {
-        Type out = make_type(dtype, std::move(dims));
-        static_cast<void>(out.byte_size());
-        return out;
-      }
-    refuse(where, fmt::format("there is no element type {}", t), ErrorCode::unimplemented);
-  }
-  static std::string mlir_element(DType dtype) {
-    std::string t = Lowering::type({dtype, {}});  // "tensor<f32>"
-    return t.substr(7, t.size() - 8);
   }
   /// "(a, b)", or one type: from i on; `end` is behind it.
   std::vector<Type> types(std::size_t i, std::size_t& end) const {
@@ -243,17 +231,11 @@ class Reader {
     // Types are read only where we need them: XLA's own calls may have others.
     i = expect(i, ":");
     call.end = i;
-    if (!is_ours(call)) return call;
+    if (!is_host_function(call.target)) return call;
     if (at(skip_space(i)) != '(') refuse(i, "a custom call's operand types are missing");
     call.operands = types(i, i);
     call.results = types(expect(i, "->"), call.end);
     return call;
-  }
-
-  bool is_ours(const Call& call) const {
-    if (is_xlas(call.target)) return false;
-    const auto handlers = ffi_handlers();
-    return std::ranges::find(handlers, call.target) == handlers.end();
   }
 
   void operation_attribute(Call& call, std::size_t from, std::size_t to) const {
@@ -263,9 +245,7 @@ class Reader {
     if (name == "has_side_effect") {
       call.side_effect = value == "true";
     } else if (name == "called_computations") {
-      if (value != "[]")
-        refuse(from, fmt::format("custom call '{}' brings computations, which host functions cannot be given", call.target),
-               ErrorCode::unimplemented);
+      if (value != "[]") refuse(from, brings_computations(call.target), ErrorCode::unimplemented);
       return;
     } else if (name == "backend_config" || name == "mhlo.backend_config") {
       const std::size_t start = skip_space(equal + 1);
@@ -343,37 +323,74 @@ class Reader {
     return t;
   }
 
-  SitePtr site(const Call& call) const {
-    const auto line = 1 + std::count(text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(call.at), '\n');
-    SiteSpec s;
-    s.name = call.target;
-    s.place = place_in_file(name_, static_cast<std::uint32_t>(line));
-    s.named = {call.target, call.attributes};
-    s.operands = call.operands;
-    s.results = call.results;
-    s.operand_paths.resize(s.operands.size());
-    s.result_paths.resize(s.results.size());
-    s.result_structure = "(";
-    for (std::size_t i = 0; i < s.results.size(); ++i) s.result_structure += i ? ",*" : "*";
-    s.result_structure += ")";
-    s.effect = call.side_effect ? Effect::unordered : Effect::pure;
-    s.from_file = true;
-    return std::make_shared<const SiteSpec>(std::move(s));
-  }
-
   std::string_view text_;
   const std::string& name_;
 };
 
+std::string mlir_element(DType dtype) {
+  std::string t = Lowering::type({dtype, {}});  // "tensor<f32>"
+  return t.substr(7, t.size() - 8);
+}
+
 }  // namespace
 
-Foreign read_stablehlo(std::string_view text, const std::string& name) {
-  if (text.starts_with("ML\xefR") || text.find('\0') != npos)
-    throw Error(ErrorCode::unimplemented,
-                fmt::format("load: {}: this is a binary file; programs are read as StableHLO text, which MLIR's tools and "
-                            "str(exported.mlir_module()) of jax.export give",
-                            name));
-  return Reader(text, name).read();
+Type mlir_type(std::string_view t) {
+  auto refuse = [&](const std::string& why) { throw Error(ErrorCode::unimplemented, why); };
+  if (!t.starts_with("tensor<") || !t.ends_with(">")) refuse(fmt::format("values of type {} cannot be passed", t));
+  t = t.substr(7, t.size() - 8);
+  Dims dims;
+  for (auto x = t.find('x'); x != npos; x = t.find('x')) {
+    std::int64_t extent = -1;
+    const auto [end, error] = std::from_chars(t.data(), t.data() + x, extent);
+    if (error != std::errc() || end != t.data() + x) break;  // the x of complex
+    dims.push_back(extent);
+    t.remove_prefix(x + 1);
+  }
+  if (t.find('?') != npos || t.find('*') != npos || t.find(',') != npos) refuse(fmt::format("tensors of {} have no fixed type", t));
+  int d = 0;
+  while (d < dtype_count && (static_cast<DType>(d) == DType::token || mlir_element(static_cast<DType>(d)) != t)) ++d;
+  if (d == dtype_count) refuse(fmt::format("there is no element type {}", t));
+  Type out = make_type(static_cast<DType>(d), std::move(dims));
+  static_cast<void>(out.byte_size());
+  return out;
+}
+
+bool is_host_function(std::string_view target) {
+  if (is_xlas(target)) return false;
+  const auto handlers = ffi_handlers();
+  return std::ranges::find(handlers, target) == handlers.end();
+}
+
+std::string brings_computations(std::string_view target) {
+  return fmt::format("custom call '{}' brings computations, which host functions cannot be given", target);
+}
+
+SitePtr site_of(ForeignCall call) {
+  SiteSpec s;
+  s.name = call.target;
+  s.place = call.place;
+  s.named = {std::move(call.target), std::move(call.attributes)};
+  s.operands = std::move(call.operands);
+  s.results = std::move(call.results);
+  s.operand_paths.resize(s.operands.size());
+  s.result_paths.resize(s.results.size());
+  s.result_structure = "(";
+  for (std::size_t i = 0; i < s.results.size(); ++i) s.result_structure += i ? ",*" : "*";
+  s.result_structure += ")";
+  s.effect = call.ordered ? Effect::ordered : call.side_effect ? Effect::unordered : Effect::pure;
+  s.from_file = true;
+  return std::make_shared<const SiteSpec>(std::move(s));
+}
+
+Foreign read_foreign(std::string_view text, const std::string& name) {
+  const bool portable = text.starts_with(bytecode_magic);
+  if (!portable && text.find('\0') == npos) return Reader(text, name).read();
+  try {
+    return portable ? read_portable(text, name) : read_jax_export(text, name);
+  } catch (const Error& e) {
+    const char* const what = portable ? "the portable artifact" : "this is no text, and as an artifact of jax.export";
+    throw Error(e.code(), fmt::format("load: {}: {}: {}", name, what, e.what()));
+  }
 }
 
 }  // namespace postern::file

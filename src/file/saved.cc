@@ -99,7 +99,6 @@ SavedSite described(const SiteSpec& s) {
 Loaded loaded(std::vector<Type> inputs, Module module) {
   auto program = std::make_shared<detail::LoadedProgram>();
   for (const SitePtr& s : module.sites) program->sites.push_back(described(*s));
-  for (std::size_t i = 0; i < inputs.size(); ++i) module.parameters.push_back(static_cast<int>(i));
   program->inputs = std::move(inputs);
   program->module = std::make_shared<const Module>(std::move(module));
   return Loaded(std::move(program));
@@ -110,11 +109,12 @@ Loaded loaded(std::vector<Type> inputs, Module module) {
 Loaded load_text(std::string_view text, const std::string& name) {
   std::string_view rest = text;
   if (!text.starts_with(first_words)) {
-    file::Foreign foreign = file::read_stablehlo(text, name);
+    file::Foreign foreign = file::read_foreign(text, name);
     Module module;
     module.text = std::move(foreign.text);
     module.results = std::move(foreign.outputs);
     module.sites = std::move(foreign.sites);
+    module.parameters = std::move(foreign.parameters);
     return loaded(std::move(foreign.inputs), std::move(module));
   }
   const std::string_view first = take_line(rest).substr(first_words.size());
@@ -143,6 +143,7 @@ Loaded load_text(std::string_view text, const std::string& name) {
     refuse(ErrorCode::invalid_argument, name, e.what());
   }
   module.text = rest;
+  for (std::size_t i = 0; i < inputs.size(); ++i) module.parameters.push_back(static_cast<int>(i));
   return loaded(std::move(inputs), std::move(module));
 }
 
