@@ -41,7 +41,7 @@ class Reader {
     for (std::size_t at = 0; (at = next_custom_call(at)) != npos;) {
       const Call call = custom_call(at);
       at = call.end;
-      if (!is_host_function(call.target)) continue;
+      if (!call.ours) continue;
       out.text += text_.substr(copied, call.target_at - copied);
       out.text += fmt::format("@{}", host::call_target);
       out.text += text_.substr(call.target_end, call.dict_at - call.target_end);
@@ -49,7 +49,7 @@ class Reader {
           fmt::format("{{api_version = 4 : i32, backend_config = {{{} = {} : i64}}{}}}", host::site_attribute, out.sites.size(), call.kept);
       copied = call.dict_end;
       out.sites.push_back(site_of({call.target, call.attributes, call.operands, call.results, call.side_effect, false,
-                                   place_in_file(name_, static_cast<std::uint32_t>(line_of(call.at)))}));
+                                   place_in_file(name_, line_of(call.at))}));
     }
     out.text += text_.substr(copied);
     for (std::size_t i = 0; i < out.inputs.size(); ++i) out.parameters.push_back(static_cast<int>(i));
@@ -62,16 +62,14 @@ class Reader {
     std::string target;
     Attributes attributes;
     std::string kept;  // attributes of the operation that stay
-    bool side_effect = false;
+    bool side_effect = false, ours = false;
     std::vector<Type> operands, results;
   };
 
   [[noreturn]] void refuse(std::size_t at, const std::string& why, ErrorCode code = ErrorCode::invalid_argument) const {
     throw Error(code, fmt::format("load: {}:{}: {}", name_, line_of(at), why));
   }
-  std::ptrdiff_t line_of(std::size_t at) const {
-    return 1 + std::count(text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(std::min(at, text_.size())), '\n');
-  }
+  std::uint32_t line_of(std::size_t at) const { return static_cast<std::uint32_t>(1 + std::ranges::count(text_.substr(0, at), '\n')); }
   char at(std::size_t i) const { return i < text_.size() ? text_[i] : '\0'; }
   std::size_t skip_space(std::size_t i) const {
     while (i < text_.size() && std::string_view(" \t\r\n").find(text_[i]) != npos) ++i;
@@ -117,8 +115,8 @@ class Reader {
     if (close >= text_.size()) refuse(i, fmt::format("a '{}' is never closed", text_[i]));
     return close + 1;
   }
-  std::string_view trimmed(std::size_t from, std::size_t to) const {
-    std::string_view part = text_.substr(from, to - from);
+  std::string_view trimmed(std::size_t from, std::size_t to) const { return trimmed(text_.substr(from, to - from)); }
+  static std::string_view trimmed(std::string_view part) {
     while (!part.empty() && std::string_view(" \t\r\n").find(part.front()) != npos) part.remove_prefix(1);
     while (!part.empty() && std::string_view(" \t\r\n").find(part.back()) != npos) part.remove_suffix(1);
     return part;
@@ -219,19 +217,16 @@ class Reader {
       call.target_end = find_outside(i, "(", text_.size());
       call.target = text_.substr(i, call.target_end - i);
     }
-    i = skip_space(bracket_end(expect(call.target_end, "(") - 1));
-    call.dict_at = call.dict_end = i;
-    if (at(i) == '{') {
-      call.dict_end = bracket_end(i);
-      for (const auto& [from, to] : items(i)) operation_attribute(call, from, to);
-      i = call.dict_end;
-    } else {
-      call.dict_at = call.dict_end = i = bracket_end(expect(call.target_end, "(") - 1);
+    call.ours = is_host_function(call.target);
+    call.dict_at = call.dict_end = bracket_end(expect(call.target_end, "(") - 1);
+    if (const std::size_t dict = skip_space(call.dict_at); at(dict) == '{') {
+      call.dict_at = dict;
+      call.dict_end = bracket_end(dict);
+      for (const auto& [from, to] : items(dict)) operation_attribute(call, from, to);
     }
     // Types are read only where we need them: XLA's own calls may have others.
-    i = expect(i, ":");
-    call.end = i;
-    if (!is_host_function(call.target)) return call;
+    call.end = i = expect(call.dict_end, ":");
+    if (!call.ours) return call;
     if (at(skip_space(i)) != '(') refuse(i, "a custom call's operand types are missing");
     call.operands = types(i, i);
     call.results = types(expect(i, "->"), call.end);
@@ -286,7 +281,7 @@ class Reader {
     std::vector<double> reals;
     for (std::size_t from = 0, to = 0; from <= list.size(); from = to + 1) {
       to = std::min(list.find(',', from), list.size());
-      const std::string_view part = trim(list.substr(from, to - from));
+      const std::string_view part = trimmed(list.substr(from, to - from));
       const char *const begin = part.data(), *const end = begin + part.size();
       std::int64_t n = 0;
       double d = 0;
@@ -316,11 +311,6 @@ class Reader {
         out += next == 'n' ? '\n' : next == 't' ? '\t' : next;
     }
     return out;
-  }
-  static std::string_view trim(std::string_view t) {
-    while (!t.empty() && t.front() == ' ') t.remove_prefix(1);
-    while (!t.empty() && t.back() == ' ') t.remove_suffix(1);
-    return t;
   }
 
   std::string_view text_;
