@@ -132,6 +132,57 @@ TEST_F(Foreign, CallsInLoopsAreMadeEachTime) {
   }
 }
 
+TEST_F(Foreign, TokensOfOrderedCallbacksBeginAndEndWithTheProgram) {
+  RecordProperty("covers", "ORDER-06");
+  std::vector<std::int64_t> order;
+  register_function("xla_ffi_python_cpu_callback",
+                    [&](const Attributes& a, std::span<const AnyView> in, std::span<const AnyMutableView> out) {
+                      order.push_back(a.get<std::int64_t>("index"));
+                      ASSERT_EQ(in.size(), 1u);
+                      for (std::size_t i = 0; i < 3 && !out.empty(); ++i)
+                        out[0].as<float>()[static_cast<std::int64_t>(i)] = in[0].as<float>()[static_cast<std::int64_t>(i)] * 10;
+                    });
+  const Loaded program = load(folder + "ordered.mlir");
+  EXPECT_EQ(to_string(program.inputs()) + to_string(program.outputs()), "(f32[3])(f32[3])");
+  ASSERT_EQ(program.sites().size(), 4u);
+  for (const SavedSite& s : program.sites()) EXPECT_EQ(s.effect, Effect::ordered);
+  for (int run = 0; run < 2; ++run) {
+    order.clear();
+    const auto got = program.run({tensor<float>({1, 2, 3})})[0].to_vector<float>();
+    EXPECT_EQ(got, (std::vector<float>{((20 * 10 + 1) * 10 + 1) - 10, ((40 * 10 + 1) * 10 + 1) - 20, ((60 * 10 + 1) * 10 + 1) - 30}));
+    // Two chains: the prints' own, and that of the calls.
+    std::erase(order, 2);
+    EXPECT_EQ(order, (std::vector<std::int64_t>{0, 1, 1, 3}));
+  }
+}
+
+TEST_F(Foreign, TokensAreTakenOffWhateverTheyAreAmong) {
+  register_function("demo.add", [](View<const float> in, View<float> out) { out[0] = in[0] + 1; });
+  const std::string call =
+      "%1:2 = stablehlo.custom_call @demo.add(%a, %t) {has_side_effect = true} : (tensor<f32>, !stablehlo.token) -> "
+      "(tensor<f32>, !stablehlo.token)\n";
+  const std::string token = "!stablehlo.token";
+  for (const std::string& text : {
+           "func.func @main(%a: tensor<f32>, %t: " + token + ") -> (tensor<f32>, " + token + ") {\n" + call +
+               "return %1#0, %1#1 : tensor<f32>, " + token + "\n}",
+           "func.func @main(%t: " + token + " {jax.token = true}, %a: tensor<f32>) -> tensor<f32> attributes {x = 1} {\n" + call +
+               "return %1#0 : tensor<f32>\n}",
+       })
+    EXPECT_EQ(load_text(text)(Tensor(2.0f)).at(0).item<float>(), 3) << text;
+  int calls = 0;
+  register_function("demo.say", [&](float) { ++calls; });
+  const Loaded nothing = load_text("func.func @main(%a: tensor<f32>, %t: " + token + ") -> " + token +
+                                   " {\n%1 = stablehlo.custom_call @demo.say(%t, %a) {has_side_effect = true} : (" + token +
+                                   ", tensor<f32>) -> " + token + "\nreturn %1 : " + token + "\n}");
+  EXPECT_TRUE(nothing(Tensor(2.0f)).empty());
+  barrier();
+  EXPECT_EQ(calls, 1);
+  unregister_function("demo.say");
+  expect_error<Error>([&] { load_text("func.func @main() -> " + token + " { }", "name"); }, {"name:1: @main does not return its results"});
+  expect_error<Error>([&] { load_text("func.func @main() -> " + token + " {\nreturn %1, %2 : " + token + "\n}", "name"); },
+                      {"name:2: @main does not return its results"});
+}
+
 TEST_F(Foreign, SignaturesOfFunctionsAreChecked) {
   register_function("demo.add", [](View<const double>, View<double>) {});
   EXPECT_THROW(load(folder + "loop.mlir").run({tensor<float>({0, 1, 2})}), Error);
@@ -146,7 +197,7 @@ TEST_F(Foreign, TextThatCannotBeRunIsRefusedWithItsLine) {
       {"", "neither a saved program nor StableHLO", ErrorCode::invalid_argument},
       {"hello", "neither a saved program nor StableHLO", ErrorCode::invalid_argument},
       {"func.func @main(%a: tensor<?xf32>) -> tensor<?xf32> {}", "no fixed type", ErrorCode::unimplemented},
-      {"func.func @main(%a: !stablehlo.token) {}", "!stablehlo.token cannot be passed", ErrorCode::unimplemented},
+      {"func.func @main(%a: !quant.any) {}", "values of type !quant.any cannot be passed", ErrorCode::unimplemented},
       {"func.func @main(%a: tensor<3xf31>) {}", "no element type f31", ErrorCode::unimplemented},
       {"func.func @main(%a: tensor<3xf32>", "never closed", ErrorCode::invalid_argument},
       {"func.func @main() {\n %0 = stablehlo.custom_call @f(%a {} : () -> ()", "name:2: a '(' is never closed",
@@ -154,7 +205,7 @@ TEST_F(Foreign, TextThatCannotBeRunIsRefusedWithItsLine) {
       {"func.func @main() {\n %0 = stablehlo.custom_call @f() {a = \"", "has no end", ErrorCode::invalid_argument},
       {"func.func @main() {\n\n %0 = \"stablehlo.custom_call\"() {call_target_name = \"f\"}",
        "name:3: a custom call in MLIR's generic form", ErrorCode::unimplemented},
-      {"func.func @main() { %0 = stablehlo.custom_call @f(%t) : (!stablehlo.token) -> tensor<f32> }", "cannot be passed",
+      {"func.func @main() { %0 = stablehlo.custom_call @f(%t) : (tuple<tensor<f32>>) -> tensor<f32> }", "cannot be passed",
        ErrorCode::unimplemented},
       {"ML\xefR\x01", "bytecode of version 0", ErrorCode::unimplemented},
   };

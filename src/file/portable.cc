@@ -252,15 +252,10 @@ class Writer {
     return out;
   }
 
-  /// Layouts of rows, which is what host functions see.
   std::string rows(const std::vector<std::size_t>& values) {
     std::string out;
-    for (const std::size_t v : values) {
-      std::string axes;
-      const std::size_t rank = type_of(v).dims.size();
-      for (std::size_t i = rank; i > 0; --i) axes += fmt::format("{}{}", axes.empty() ? "[" : ", ", i - 1);
-      out += fmt::format("{}#vhlo.tensor_v1<dense<{}{}> : tensor<{}xindex>>", out.empty() ? "" : ", ", axes, rank ? "]" : "", rank);
-    }
+    for (const std::size_t v : values)
+      out += fmt::format("{}#vhlo.tensor_v1<{}>", out.empty() ? "" : ", ", rows_layout(type_of(v).dims.size()));
     return fmt::format("#vhlo.array_v1<[{}]>", out);
   }
 
