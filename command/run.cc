@@ -53,6 +53,7 @@ pn::RunOptions settle(const Run& options) {
                     fmt::format("--set: there is no setting '{}'; there are cpu_devices, plugin, cache_dir, max_reentry, deadline", name));
   }
   if (!options.trace.empty()) setenv("POSTERN_TRACE", options.trace.c_str(), 1);
+  if (options.json) run.sink = &std::cerr;  // what the program prints is not its results
   pn::configure(config);
   return run;
 }
@@ -61,7 +62,7 @@ pn::RunOptions settle(const Run& options) {
 void show_taps(const pn::Loaded& program, const std::vector<std::string>& wanted, bool json) {
   std::set<std::string> known;
   for (const pn::SavedSite& site : program.sites()) {
-    if (site.kind == "call") continue;
+    if (site.kind == "call" || site.function.empty()) continue;
     known.insert(site.name);
     if (std::ranges::find(wanted, site.name) == wanted.end() && std::ranges::find(wanted, "all") == wanted.end()) continue;
     pn::register_function(site.function,
@@ -86,7 +87,7 @@ void check_functions(const pn::Loaded& program) {
   const std::vector<std::string> there = pn::registered_functions();
   std::string missing;
   for (const pn::SavedSite& site : program.sites())
-    if (std::ranges::find(there, site.function) == there.end())
+    if (!site.function.empty() && std::ranges::find(there, site.function) == there.end())
       missing += fmt::format("\n  {} ({} '{}' at {})", site.function, site.kind, site.name, pn::to_string(site.place));
   if (!missing.empty())
     throw Problem(usage, fmt::format("the program calls functions that nobody serves:{}\nGive them with --library LIB.so or --function "

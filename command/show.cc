@@ -48,7 +48,7 @@ int show(const std::string& path, bool json) {
   }
   std::cout << fmt::format("inputs     {}\noutputs    {}\n", pn::to_string(program.inputs()), pn::to_string(program.outputs()));
   for (const pn::SavedSite& s : program.sites())
-    std::cout << fmt::format("{:<10} {} -> {}{}  {} -> {}  {}, {}\n", s.kind, s.name, s.function,
+    std::cout << fmt::format("{:<10} {}{}{}  {} -> {}  {}, {}\n", s.kind, s.name, s.function.empty() ? "" : " -> " + s.function,
                              s.attributes.items().empty() ? "" : " " + pn::to_string(s.attributes), pn::to_string(s.operands),
                              pn::to_string(s.results), text_of(s.effect), pn::to_string(s.place));
   const auto functions = program.required_functions();

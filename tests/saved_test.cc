@@ -1,5 +1,6 @@
 // Saved programs: what comes back, what is refused, and files that were damaged or forged.
 #include <fstream>
+#include <iostream>
 #include <random>
 #include <sstream>
 
@@ -122,6 +123,67 @@ TEST_F(Saved, EveryKindOfAttribute) {
   const auto f = jit([&](Tensor v) { return call(type<float>(), Named{"demo.attributes", all}, v); });
   load_text(saved_text(f.lower(Tensor(1.0f))))(Tensor(1.0f)).at(0).item<float>();
   EXPECT_EQ(got, all);
+}
+
+Tensor printing(Tensor v) {
+  using namespace literals;
+  print("plain {} and {:.2f}", v, max(v));
+  print({.label = "loss", .every = 2}, "{x} {{}} {1} {2} {kind}", "x"_a = sum(v), true, 2.5, "kind"_a = "text");
+  print({.precision = 1, .suppress = true}, "{}", std::map<std::string, Tensor>{{"a", v * 1.26f}, {"b", v}});
+  v = print_value({.threshold = 2, .edge_items = 1, .header = {{"what", "here"}}}, v);
+  v = fori_loop(
+      0, 2,
+      [](Tensor i, Tensor w) {
+        return print_value({.label = "step"}, std::tuple{i, w * 2.0f}), w * 2.0f;
+      },
+      v);
+  return vmap([](Tensor w) { return print("inside {}", w), w + 1.0f; })(v);
+}
+
+TEST_F(Saved, PrintsBringTheirFormatsAndOptions) {
+  const auto f = jit(printing);
+  std::ostringstream here, there;
+  f.start_with({.sink = &here}, x).wait();
+  const Loaded g = load_text(saved_text(f.lower(x)));
+  EXPECT_TRUE(g.required_functions().empty());
+  ASSERT_EQ(g.sites().size(), 6u);
+  EXPECT_EQ(g.sites()[0].kind + " " + g.sites()[0].function, "print ");
+  EXPECT_EQ(g.start({x}, {.sink = &there}).wait(), RunStatus::done);
+  EXPECT_EQ(there.str(), here.str());
+  EXPECT_NE(there.str().find("loss: 6 {} true 2.5 text"), std::string::npos) << there.str();
+}
+
+TEST_F(Saved, PrintsToWhatIsOfThisProcessAreRefused) {
+  std::ostringstream out;
+  const auto f = jit([&](Tensor v) {
+    print({.stream = &out}, "{}", v);
+    print({.log = [](const PrintRecord&) {}}, "{}", v);
+    print({.stream = &std::cerr}, "{}", v);
+    return v;
+  });
+  expect_error<TypeError>([&] { saved_text(f.lower(x)); }, {"print 'print' at saved_test.cc", "(its stream is of this process)",
+                                                            "(its option log is a function of this process)"});
+  const auto g = jit([&](Tensor v) { return print({.stream = &std::cerr}, "{}", v), v; });
+  const Loaded loaded = load_text(saved_text(g.lower(x)));
+  testing::internal::CaptureStderr();
+  loaded(x).at(0).block_until_ready();
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("[1 2 3]"), std::string::npos);
+}
+
+TEST_F(Saved, ForgedPrintsAreRefused) {
+  const std::string text = saved_text(jit(printing).lower(x));
+  for (const auto& [part, other] : std::vector<std::pair<std::string, std::string>>{
+           {R"("value":0,"spec")", R"("value":9,"spec")"},
+           {R"("value":0,"spec")", R"("value":-2,"spec")"},
+           {R"("spec":".2f")", R"("spec":".99999999f")"},
+           {R"("spec":".2f")", R"("spec":"x")"},
+           {R"({"kind":"leaf"})", R"({"kind":"tuple"})"},
+           {R"({"kind":"leaf"})", R"({"kind":"leaf","parts":[{"kind":"leaf"}]})"},
+           {R"("precision":-1)", R"("precision":1000000)"},
+           {R"("edge_items":3)", R"("edge_items":0)"},
+           {R"({"kind":"text","known":{"bool":true}})", R"({"kind":"text","known":{"rule":true}})"},
+           {R"("names":["a","b"])", R"("names":["a"])"}})
+    expect_error<Error>([&, p = part, o = other] { load_text(summed(replaced(text, p, o))); }, {}, ErrorCode::invalid_argument);
 }
 
 TEST_F(Saved, ClosuresAreRefusedByNameAndPlace) {

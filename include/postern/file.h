@@ -19,7 +19,7 @@ struct LoadedProgram;
 struct SavedSite {
   std::string kind;      // "call", "tap", "hook", "print"
   std::string name;      // of the call or tap
-  std::string function;  // that it calls, by its registered name
+  std::string function;  // that it calls, by its registered name; a print has none
   Attributes attributes;
   std::vector<Type> operands, results;  // of one firing
   Effect effect;
@@ -27,8 +27,8 @@ struct SavedSite {
 };
 
 /// Writes the program: StableHLO text, and in comments before it types, sites and a checksum. Functions must be `Named`: closures are a
-/// TypeError that lists them. Blocks take their defaults, so that the file runs on any platform; captured tensors are written out. Programs
-/// over several devices are a TypeError. Throws Error(unavailable) when the file cannot be written.
+/// TypeError that lists them, and so are prints to streams of this process but std::cout and std::cerr. Blocks take their defaults, so that
+/// the file runs on any platform; captured tensors are written out. Throws Error(unavailable) when the file cannot be written.
 void save(const std::filesystem::path& file, const Lowered& program);
 /// The same as text.
 std::string saved_text(const Lowered& program);
@@ -44,10 +44,12 @@ class Loaded {
   const std::vector<SavedSite>& sites() const;
   /// The names of the host functions that it calls, sorted, each once.
   std::vector<std::string> required_functions() const;
+  /// The module as text; in VHLO where it came from a portable artifact.
   const std::string& stablehlo() const;
 
   /// Runs with these arguments, containers allowed, and gives the results' leaves. Functions are looked up when the run starts; one that is
-  /// not registered is a CallbackError (unregistered) that names it. Throws TypeError when the arguments are not of the program's types.
+  /// not registered is a CallbackError (unregistered) that names it. Throws TypeError when the arguments are not of the program's types,
+  /// and Error(failed_precondition) when the program is over more devices than the process has.
   template <class... A>
   std::vector<Tensor> operator()(const A&... arguments) const {
     return run(detail::leaves_of(detail::as_tree(arguments)...), Place{});
@@ -61,8 +63,9 @@ class Loaded {
   std::shared_ptr<const detail::LoadedProgram> program_;
 };
 
-/// Reads what `save` wrote, checks it and makes sense of it. Throws Error: not_found or unavailable when there is no such file, data_loss
-/// when it was changed or cut, invalid_argument when it is no saved program, unimplemented when a later version of Postern wrote it.
+/// Reads what `save` wrote, or programs from elsewhere: StableHLO text, artifacts of `jax.export`, portable artifacts. Throws Error:
+/// not_found or unavailable when there is no such file, data_loss when it was changed or cut, invalid_argument when it is no program,
+/// unimplemented when it needs what a later version may know or what cannot be run here.
 Loaded load(const std::filesystem::path& file);
 /// The same from text; `name` is for errors.
 Loaded load_text(std::string_view text, const std::string& name = "text");

@@ -1,4 +1,4 @@
-// Reading modules: no more of MLIR's grammar than where strings and brackets end.
+// Reading modules of text: their custom calls as sites.
 #include "file/foreign.h"
 
 #include <postern/library.h>
@@ -7,6 +7,10 @@
 #include <charconv>
 
 #include "core/check.h"
+#include "file/bytecode.h"
+#include "file/jax_export.h"
+#include "file/mlir_text.h"
+#include "file/portable.h"
 #include "file/site_json.h"
 #include "host/handler.h"
 #include "lower/lowering.h"
@@ -14,8 +18,6 @@
 namespace postern::file {
 
 namespace {
-
-constexpr auto npos = std::string_view::npos;
 
 /// Targets that XLA takes for itself.
 bool is_xlas(std::string_view target) {
@@ -27,27 +29,29 @@ bool is_xlas(std::string_view target) {
          target.starts_with("chlo.") || target.starts_with("xla.") || target.starts_with("__");
 }
 
-class Reader {
+class Reader : MlirText {
  public:
-  Reader(std::string_view text, const std::string& name) : text_(text), name_(name) {}
+  using MlirText::MlirText;
 
   Foreign read() {
     Foreign out;
-    signature(out);
-    std::size_t copied = 0;
+    MainText main = read_main(*this);
+    for (const std::string_view t : main.inputs) out.inputs.push_back(tensor(position(t), t));
+    for (const std::string_view t : main.outputs) out.outputs.push_back(tensor(position(t), t));
     for (std::size_t at = 0; (at = next_custom_call(at)) != npos;) {
-      const Call call = custom_call(at);
+      Call call = custom_call(at);
       at = call.end;
       if (!call.ours) continue;
-      out.text += text_.substr(copied, call.target_at - copied);
-      out.text += fmt::format("@{}", host::call_target);
-      out.text += text_.substr(call.target_end, call.dict_at - call.target_end);
-      out.text +=
-          fmt::format("{{api_version = 4 : i32, backend_config = {{{} = {} : i64}}{}}}", host::site_attribute, out.sites.size(), call.kept);
-      copied = call.dict_end;
-      out.sites.push_back(site(call));
+      main.edits.push_back({call.target_at, call.target_end, fmt::format("@{}", host::call_target)});
+      main.edits.push_back({call.dict_at, call.dict_end,
+                            fmt::format("{{api_version = 4 : i32, backend_config = {{{} = {} : i64}}, operand_layouts = [{}], "
+                                        "result_layouts = [{}]{}}}",
+                                        host::site_attribute, out.sites.size(), call.operand_layouts, call.result_layouts, call.kept)});
+      out.sites.push_back(site_of({call.target, call.attributes, call.operands, call.results, call.side_effect, call.ordered,
+                                   place_in_file(name_, line_of(call.at))}));
     }
-    out.text += text_.substr(copied);
+    out.text = edited(std::move(main.edits));
+    for (std::size_t i = 0; i < out.inputs.size(); ++i) out.parameters.push_back(static_cast<int>(i));
     return out;
   }
 
@@ -57,146 +61,43 @@ class Reader {
     std::string target;
     Attributes attributes;
     std::string kept;  // attributes of the operation that stay
-    bool side_effect = false, ours = false;
+    std::string operand_layouts, result_layouts;
+    bool side_effect = false, ours = false, ordered = false;
     std::vector<Type> operands, results;
   };
 
-  [[noreturn]] void refuse(std::size_t at, const std::string& why, ErrorCode code = ErrorCode::invalid_argument) const {
-    throw Error(code, fmt::format("load: {}:{}: {}", name_, line_of(at), why));
-  }
-  std::uint32_t line_of(std::size_t at) const { return static_cast<std::uint32_t>(1 + std::ranges::count(text_.substr(0, at), '\n')); }
-  char at(std::size_t i) const { return i < text_.size() ? text_[i] : '\0'; }
-  std::size_t skip_space(std::size_t i) const {
-    while (i < text_.size() && std::string_view(" \t\r\n").find(text_[i]) != npos) ++i;
-    return i;
-  }
-  std::size_t expect(std::size_t i, std::string_view word) const {
-    i = skip_space(i);
-    if (!text_.substr(i).starts_with(word)) refuse(i, fmt::format("'{}' was expected, '{}' is there", word, text_.substr(i, 20)));
-    return i + word.size();
-  }
-  /// Behind the string that begins at i.
-  std::size_t string_end(std::size_t i) const {
-    for (std::size_t k = i + 1; k < text_.size(); ++k) {
-      if (text_[k] == '"') return k + 1;
-      if (text_[k] == '\\') ++k;
+  Type tensor(std::size_t where, std::string_view t) const {
+    try {
+      return mlir_type(t);
+    } catch (const Error& e) {
+      refuse(where, e.what(), e.code());
     }
-    refuse(i, "a string has no end");
   }
-  /// The first of `stops` outside of strings and brackets, from i on; `end` at the latest.
-  std::size_t find_outside(std::size_t i, std::string_view stops, std::size_t end) const {
-    int depth = 0;
-    while (i < end) {
-      const char c = text_[i];
-      if (depth == 0 && stops.find(c) != npos) return i;
-      if (c == '"') {
-        i = string_end(i);
-        continue;
-      }
-      if (c == '-' && at(i + 1) == '>')
-        ++i;
-      else if (c == '(' || c == '[' || c == '{' || c == '<')
-        ++depth;
-      else if (c == ')' || c == ']' || c == '}' || c == '>')
-        --depth;
-      if (depth < 0) return i;
-      ++i;
-    }
-    return end;
-  }
-  /// Behind the bracket that closes the one at i.
-  std::size_t bracket_end(std::size_t i) const {
-    const std::size_t close = find_outside(i + 1, ")]}>", text_.size());
-    if (close >= text_.size()) refuse(i, fmt::format("a '{}' is never closed", text_[i]));
-    return close + 1;
-  }
-  std::string_view trimmed(std::size_t from, std::size_t to) const { return trimmed(text_.substr(from, to - from)); }
-  static std::string_view trimmed(std::string_view part) {
-    while (!part.empty() && std::string_view(" \t\r\n").find(part.front()) != npos) part.remove_prefix(1);
-    while (!part.empty() && std::string_view(" \t\r\n").find(part.back()) != npos) part.remove_suffix(1);
-    return part;
-  }
-  /// What stands between commas in the brackets at i.
-  std::vector<std::pair<std::size_t, std::size_t>> items(std::size_t i) const {
-    const std::size_t end = bracket_end(i) - 1;
-    std::vector<std::pair<std::size_t, std::size_t>> out;
-    for (std::size_t from = i + 1; !trimmed(from, end).empty();) {
-      const std::size_t to = find_outside(from, ",", end);
-      out.emplace_back(from, to);
-      if (to >= end) break;
-      from = to + 1;
-    }
-    return out;
-  }
-
-  Type type(std::size_t where, std::string_view t) const {
-    if (!t.starts_with("tensor<") || !t.ends_with(">"))
-      refuse(where, fmt::format("values of type {} cannot be passed", t), ErrorCode::unimplemented);
-    t = t.substr(7, t.size() - 8);
-    Dims dims;
-    for (auto x = t.find('x'); x != npos; x = t.find('x')) {
-      std::int64_t extent = -1;
-      const auto [end, error] = std::from_chars(t.data(), t.data() + x, extent);
-      if (error != std::errc() || end != t.data() + x) break;  // the x of complex
-      dims.push_back(extent);
-      t.remove_prefix(x + 1);
-    }
-    if (t.find('?') != npos || t.find('*') != npos || t.find(',') != npos)
-      refuse(where, fmt::format("tensors of {} have no fixed type", t), ErrorCode::unimplemented);
-    for (int d = 0; d < dtype_count; ++d)
-      if (const auto dtype = static_cast<DType>(d); dtype != DType::token && mlir_element(dtype) == t) {
-        Type out = make_type(dtype, std::move(dims));
-        static_cast<void>(out.byte_size());
-        return out;
-      }
-    refuse(where, fmt::format("there is no element type {}", t), ErrorCode::unimplemented);
-  }
-  static std::string mlir_element(DType dtype) {
-    std::string t = Lowering::type({dtype, {}});  // "tensor<f32>"
-    return t.substr(7, t.size() - 8);
-  }
-  /// "(a, b)", or one type: from i on; `end` is behind it.
-  std::vector<Type> types(std::size_t i, std::size_t& end) const {
-    i = skip_space(i);
+  /// Tokens say that the call is ordered; host functions are given none.
+  std::vector<Type> buffers(std::size_t i, std::size_t& end, Call& call, std::string& layouts) const {
     std::vector<Type> out;
-    if (at(i) == '(') {
-      for (const auto& [from, to] : items(i)) {
-        const std::string_view t = trimmed(from, to);
-        out.push_back(type(from, t.substr(0, type_length(t))));  // attributes may follow
-      }
-      end = bracket_end(i);
-    } else {
-      const std::string_view rest = text_.substr(i);
-      const std::size_t length = type_length(rest);
-      out.push_back(type(i, rest.substr(0, length)));
-      end = i + length;
+    for (const Range& range : types(i, end)) {
+      const bool token = type(range) == mlir_token;
+      if (!token) out.push_back(tensor(range.first, type(range)));
+      call.ordered = call.ordered || token;
+      layouts += fmt::format("{}{}", layouts.empty() ? "" : ", ", rows_layout(token ? 0 : out.back().dims.size()));
     }
     return out;
   }
-  /// Of "tensor<...>" at the front.
-  static std::size_t type_length(std::string_view t) {
-    int depth = 0;
-    for (std::size_t i = 0; i < t.size(); ++i) {
-      if (t[i] == '<') ++depth;
-      if (t[i] == '>' && --depth == 0) return i + 1;
-      if (depth == 0 && std::string_view(" \t\r\n,){").find(t[i]) != npos) return i;
-    }
-    return t.size();
-  }
 
-  void signature(Foreign& out) const {
-    std::size_t i = text_.find("@main(");
-    if (i == npos) refuse(0, "this is neither a saved program nor StableHLO text with a function @main");
-    i += 5;
-    for (const auto& [from, to] : items(i)) {
-      const auto colon = find_outside(from, ":", to);
-      if (colon == to) refuse(from, "an argument of @main has no type");
-      const std::string_view t = trimmed(colon + 1, to);
-      out.inputs.push_back(type(from, t.substr(0, type_length(t))));
+  std::size_t position(std::string_view part) const { return static_cast<std::size_t>(part.data() - text_.data()); }
+
+  std::string edited(std::vector<Edit> edits) const {
+    std::ranges::stable_sort(edits, {}, &Edit::from);
+    std::string out;
+    std::size_t copied = 0;
+    for (const Edit& e : edits) {
+      out += part(copied, e.from);
+      out += e.text;
+      copied = e.to;
     }
-    i = skip_space(bracket_end(i));
-    if (!text_.substr(i).starts_with("->")) return;
-    out.outputs = types(i + 2, i);
+    out += text_.substr(copied);
+    return out;
   }
 
   std::size_t next_custom_call(std::size_t from) const {
@@ -231,7 +132,7 @@ class Reader {
       call.target_end = find_outside(i, "(", text_.size());
       call.target = text_.substr(i, call.target_end - i);
     }
-    call.ours = is_ours(call.target);
+    call.ours = is_host_function(call.target);
     call.dict_at = call.dict_end = bracket_end(expect(call.target_end, "(") - 1);
     if (const std::size_t dict = skip_space(call.dict_at); at(dict) == '{') {
       call.dict_at = dict;
@@ -242,15 +143,9 @@ class Reader {
     call.end = i = expect(call.dict_end, ":");
     if (!call.ours) return call;
     if (at(skip_space(i)) != '(') refuse(i, "a custom call's operand types are missing");
-    call.operands = types(i, i);
-    call.results = types(expect(i, "->"), call.end);
+    call.operands = buffers(i, i, call, call.operand_layouts);
+    call.results = buffers(expect(i, "->"), call.end, call, call.result_layouts);
     return call;
-  }
-
-  static bool is_ours(std::string_view target) {
-    if (is_xlas(target)) return false;
-    const auto handlers = ffi_handlers();
-    return std::ranges::find(handlers, target) == handlers.end();
   }
 
   void operation_attribute(Call& call, std::size_t from, std::size_t to) const {
@@ -260,9 +155,7 @@ class Reader {
     if (name == "has_side_effect") {
       call.side_effect = value == "true";
     } else if (name == "called_computations") {
-      if (value != "[]")
-        refuse(from, fmt::format("custom call '{}' brings computations, which host functions cannot be given", call.target),
-               ErrorCode::unimplemented);
+      if (value != "[]") refuse(from, brings_computations(call.target), ErrorCode::unimplemented);
       return;
     } else if (name == "backend_config" || name == "mhlo.backend_config") {
       const std::size_t start = skip_space(equal + 1);
@@ -272,7 +165,7 @@ class Reader {
         call.attributes.set("backend_config", unescaped(value));
       return;
     } else if (name == "operand_layouts" || name == "result_layouts") {
-      return;  // host functions see rows, whatever the target wanted
+      return;  // host functions see rows, whatever the target wanted, and XLA may choose others where nothing is said
     }
     call.kept += fmt::format(", {}", trimmed(from, to));
   }
@@ -334,37 +227,79 @@ class Reader {
     }
     return out;
   }
-
-  SitePtr site(const Call& call) const {
-    SiteSpec s;
-    s.name = call.target;
-    s.place = place_in_file(name_, line_of(call.at));
-    s.named = {call.target, call.attributes};
-    s.operands = call.operands;
-    s.results = call.results;
-    s.operand_paths.resize(s.operands.size());
-    s.result_paths.resize(s.results.size());
-    s.result_structure = "(";
-    for (std::size_t i = 0; i < s.results.size(); ++i) s.result_structure += i ? ",*" : "*";
-    s.result_structure += ")";
-    s.effect = call.side_effect ? Effect::unordered : Effect::pure;
-    s.from_file = true;
-    return std::make_shared<const SiteSpec>(std::move(s));
-  }
-
-  std::string_view text_;
-  const std::string& name_;
 };
+
+std::string mlir_element(DType dtype) {
+  std::string t = Lowering::type({dtype, {}});  // "tensor<f32>"
+  return t.substr(7, t.size() - 8);
+}
 
 }  // namespace
 
-Foreign read_stablehlo(std::string_view text, const std::string& name) {
-  if (text.starts_with("ML\xefR") || text.find('\0') != npos)
-    throw Error(ErrorCode::unimplemented,
-                fmt::format("load: {}: this is a binary file; programs are read as StableHLO text, which MLIR's tools and "
-                            "str(exported.mlir_module()) of jax.export give",
-                            name));
-  return Reader(text, name).read();
+Type mlir_type(std::string_view t) {
+  auto refuse = [&](const std::string& why) { throw Error(ErrorCode::unimplemented, why); };
+  if (!t.starts_with("tensor<") || !t.ends_with(">")) refuse(fmt::format("values of type {} cannot be passed", t));
+  t = t.substr(7, t.size() - 8);
+  Dims dims;
+  for (auto x = t.find('x'); x != std::string_view::npos; x = t.find('x')) {
+    std::int64_t extent = -1;
+    const auto [end, error] = std::from_chars(t.data(), t.data() + x, extent);
+    if (error != std::errc() || end != t.data() + x) break;  // the x of complex
+    dims.push_back(extent);
+    t.remove_prefix(x + 1);
+  }
+  if (t.find('?') != std::string_view::npos || t.find('*') != std::string_view::npos || t.find(',') != std::string_view::npos)
+    refuse(fmt::format("tensors of {} have no fixed type", t));
+  int d = 0;
+  while (d < dtype_count && (static_cast<DType>(d) == DType::token || mlir_element(static_cast<DType>(d)) != t)) ++d;
+  if (d == dtype_count) refuse(fmt::format("there is no element type {}", t));
+  Type out = make_type(static_cast<DType>(d), std::move(dims));
+  static_cast<void>(out.byte_size());
+  return out;
+}
+
+std::string rows_layout(std::size_t rank) {
+  std::string axes;
+  for (std::size_t i = rank; i > 0; --i) axes += fmt::format("{}{}", axes.empty() ? "[" : ", ", i - 1);
+  return fmt::format("dense<{}{}> : tensor<{}xindex>", axes, rank ? "]" : "", rank);
+}
+
+bool is_host_function(std::string_view target) {
+  if (is_xlas(target)) return false;
+  const auto handlers = ffi_handlers();
+  return std::ranges::find(handlers, target) == handlers.end();
+}
+
+std::string brings_computations(std::string_view target) {
+  return fmt::format("custom call '{}' brings computations, which host functions cannot be given", target);
+}
+
+SitePtr site_of(ForeignCall call) {
+  SiteSpec s;
+  s.name = call.target;
+  s.place = call.place;
+  s.named = {std::move(call.target), std::move(call.attributes)};
+  s.operands = std::move(call.operands);
+  s.results = std::move(call.results);
+  s.operand_paths.resize(s.operands.size());
+  s.result_paths.resize(s.results.size());
+  s.result_structure = "(";
+  for (std::size_t i = 0; i < s.results.size(); ++i) s.result_structure += i ? ",*" : "*";
+  s.result_structure += ")";
+  s.effect = call.ordered ? Effect::ordered : call.side_effect ? Effect::unordered : Effect::pure;
+  s.from_file = true;
+  return std::make_shared<const SiteSpec>(std::move(s));
+}
+
+Foreign read_foreign(std::string_view text, const std::string& name) {
+  const bool portable = text.starts_with(bytecode_magic);
+  if (!portable && text.find('\0') == std::string_view::npos) return Reader(text, name).read();
+  try {
+    return portable ? read_portable(text, name) : read_jax_export(text, name);
+  } catch (const Error& e) {
+    const char* const what = portable ? "the portable artifact" : "this is no text, and as an artifact of jax.export";
+    throw Error(e.code(), fmt::format("load: {}: {}: {}", name, what, e.what()));
+  }
 }
 
 }  // namespace postern::file

@@ -1,5 +1,7 @@
-// StableHLO text from elsewhere: what it takes and gives, and its custom calls as sites.
+// Programs from elsewhere: what they take and give, and their custom calls as sites.
 #pragma once
+#include <postern/attributes.h>
+
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,13 +12,36 @@ namespace postern::file {
 
 struct Foreign {
   std::vector<Type> inputs, outputs;
+  std::vector<int> parameters;  // the inputs that the module takes
   std::vector<SitePtr> sites;
   std::string text;  // with the custom calls that are sites made calls of ours
 };
 
-/// Reads a module in StableHLO's own form, as JAX's `lower().as_text()` prints it. Custom calls become sites that call the function of the
-/// target's name, but for targets that XLA serves itself or for which an FFI handler is registered. `name` is for errors and places. Throws
-/// Error: invalid_argument for what is no such module, unimplemented for what a file may say that we cannot run.
-Foreign read_stablehlo(std::string_view text, const std::string& name);
+/// Reads a module: StableHLO in its own form, as JAX's `lower().as_text()` prints it, a portable artifact, or what `jax.export` writes.
+/// Custom calls become sites that call the function of the target's name, but for targets that XLA serves itself or for which an FFI
+/// handler is registered. `name` is for errors and places. Throws Error: invalid_argument for what is no such module, data_loss for a
+/// damaged one, unimplemented for what a file may say that we cannot run.
+Foreign read_foreign(std::string_view text, const std::string& name);
+
+/// A custom call that a host function serves.
+struct ForeignCall {
+  std::string target;
+  Attributes attributes;
+  std::vector<Type> operands, results;        // without tokens
+  bool side_effect = false, ordered = false;  // ordered: it hands on a token
+  Place place;
+};
+SitePtr site_of(ForeignCall call);
+
+/// Not one of XLA's own targets, and without an FFI handler.
+bool is_host_function(std::string_view target);
+/// Why such a call is refused.
+std::string brings_computations(std::string_view target);
+
+/// The layout of rows, which is what host functions see: "dense<[1, 0]> : tensor<2xindex>".
+std::string rows_layout(std::size_t rank);
+
+/// tensor<2xf32> and the like. Throws Error.
+Type mlir_type(std::string_view text);
 
 }  // namespace postern::file

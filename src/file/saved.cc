@@ -3,6 +3,7 @@
 //   // checksum DIGEST of all that follows
 //   // about JSON: name, types
 //   // site JSON, for each
+#include <postern/devices.h>
 #include <postern/file.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include "core/once.h"
 #include "file/foreign.h"
 #include "file/site_json.h"
+#include "host/print_job.h"
 #include "host/run_state.h"
 #include "host/text_file.h"
 #include "run/compiled.h"
@@ -39,8 +41,13 @@ constexpr std::string_view first_words = "// postern program ", checksum_words =
 
 void refuse_closures(const Module& module) {
   std::string list;
-  for (const SitePtr& s : module.sites)
-    if (s->named.name.empty()) list += fmt::format("{}{}", list.empty() ? "" : ", ", host::describe(*s));
+  for (const SitePtr& s : module.sites) {
+    if (!s->named.name.empty()) continue;
+    const host::PrintJob* const print = host::print_job_of(s->function.get());
+    const std::string why = print ? file::why_not_saved(*print) : "";
+    if (!print || !why.empty())
+      list += fmt::format("{}{}{}", list.empty() ? "" : ", ", host::describe(*s), why.empty() ? "" : fmt::format(" ({})", why));
+  }
   check(list.empty(),
         "save: functions that are no Named cannot be saved: {}. Give each a name with register_function and use Named in the program",
         list);
@@ -65,14 +72,46 @@ std::string_view after(std::string_view line, std::string_view words, const std:
 
 }  // namespace
 
+namespace {
+
+Json over_devices(const Module& module) {
+  return {{"devices", module.devices},
+          {"mesh", file::to_json(module.mesh)},
+          {"inputs", file::to_json(module.parameter_shardings)},
+          {"outputs", file::to_json(module.result_shardings)},
+          {"output_ends", module.result_ends}};
+}
+
+/// Which devices the module runs on and how its arguments lie there: each mesh must be of all of them.
+void read_over_devices(Module& module, const Json& json, std::size_t inputs) {
+  module.devices = json.at("devices").get<std::vector<int>>();
+  module.mesh = file::mesh_from(json.at("mesh"));
+  module.parameter_shardings = file::shardings_from(json.at("inputs"));
+  module.result_shardings = file::shardings_from(json.at("outputs"));
+  module.result_ends = json.at("output_ends").get<std::vector<std::size_t>>();
+  const std::size_t outputs = module.results.size();
+  check(module.devices.size() > 1 && module.parameter_shardings.size() == inputs && module.result_shardings.size() == outputs &&
+            module.result_ends.size() == outputs,
+        "a program over several devices has not a sharding for each argument and result");
+  auto on_all = [&](const Mesh& mesh) {
+    return mesh.devices().size() == module.devices.size() && std::ranges::is_permutation(mesh.devices(), module.devices);
+  };
+  check(on_all(module.mesh), "a mesh is not of the program's devices");
+  for (const auto* list : {&module.parameter_shardings, &module.result_shardings})
+    for (const auto& s : *list) check(!s || on_all(s->mesh()), "a mesh is not of the program's devices");
+  check(std::ranges::is_sorted(module.result_ends), "the places of results are out of order");
+}
+
+}  // namespace
+
 std::string saved_text(const Lowered& program) {
   const auto module = run::lower_for_file(program);
-  check(!module->partitioned(), "save: programs over several devices cannot be saved");
   refuse_closures(*module);
   Json about = {{"name", program.program().internal()->name}, {"inputs", Json::array()}, {"outputs", Json::array()}};
   std::vector<Type> inputs = program.program().inputs();
   for (const int i : module->parameters) about["inputs"].push_back(to_string(inputs[static_cast<std::size_t>(i)]));
   for (const Type& t : module->results) about["outputs"].push_back(to_string(t));
+  if (module->partitioned()) about["over"] = over_devices(*module);
   std::string body;
   try {
     body = fmt::format("{}{}\n", about_words, about.dump());
@@ -95,7 +134,6 @@ SavedSite described(const SiteSpec& s) {
 Loaded loaded(std::vector<Type> inputs, Module module) {
   auto program = std::make_shared<detail::LoadedProgram>();
   for (const SitePtr& s : module.sites) program->sites.push_back(described(*s));
-  for (std::size_t i = 0; i < inputs.size(); ++i) module.parameters.push_back(static_cast<int>(i));
   program->inputs = std::move(inputs);
   program->module = std::make_shared<const Module>(std::move(module));
   return Loaded(std::move(program));
@@ -106,11 +144,12 @@ Loaded loaded(std::vector<Type> inputs, Module module) {
 Loaded load_text(std::string_view text, const std::string& name) {
   std::string_view rest = text;
   if (!text.starts_with(first_words)) {
-    file::Foreign foreign = file::read_stablehlo(text, name);
+    file::Foreign foreign = file::read_foreign(text, name);
     Module module;
     module.text = std::move(foreign.text);
     module.results = std::move(foreign.outputs);
     module.sites = std::move(foreign.sites);
+    module.parameters = std::move(foreign.parameters);
     return loaded(std::move(foreign.inputs), std::move(module));
   }
   const std::string_view first = take_line(rest).substr(first_words.size());
@@ -133,12 +172,15 @@ Loaded load_text(std::string_view text, const std::string& name) {
       const Json json = Json::parse(take_line(rest).substr(site_words.size()));
       module.sites.push_back(std::make_shared<const SiteSpec>(file::site_from(json)));
     }
+    if (about.contains("over")) read_over_devices(module, about["over"], inputs.size());
+    check(module.result_ends.empty() || module.result_ends.back() <= rest.size(), "a result is behind the module's end");
   } catch (const nlohmann::json::exception& e) {
     refuse(ErrorCode::invalid_argument, name, e.what());
   } catch (const TypeError& e) {
     refuse(ErrorCode::invalid_argument, name, e.what());
   }
   module.text = rest;
+  for (std::size_t i = 0; i < inputs.size(); ++i) module.parameters.push_back(static_cast<int>(i));
   return loaded(std::move(inputs), std::move(module));
 }
 
@@ -151,7 +193,8 @@ const std::string& Loaded::stablehlo() const { return program_->module->text; }
 
 std::vector<std::string> Loaded::required_functions() const {
   std::set<std::string> names;
-  for (const SavedSite& s : program_->sites) names.insert(s.function);
+  for (const SavedSite& s : program_->sites)
+    if (!s.function.empty()) names.insert(s.function);  // prints bring what they do
   return {names.begin(), names.end()};
 }
 
@@ -160,6 +203,11 @@ namespace {
 /// Compiled, once these arguments are found to fit.
 const std::shared_ptr<const run::CompiledProgram>& ready(const detail::LoadedProgram& program, const std::vector<Tensor>& arguments) {
   const std::vector<Type>&wanted = program.inputs, &results = program.module->results;
+  const std::vector<int>& on = program.module->devices;
+  if (const std::size_t here = devices().size(); !on.empty() && static_cast<std::size_t>(std::ranges::max(on)) >= here)
+    throw Error(ErrorCode::failed_precondition,
+                fmt::format("the saved program runs on the devices {}, this process has {}: set POSTERN_CPU_DEVICES or Config::cpu_devices",
+                            fmt::join(on, ", "), here));
   check(arguments.size() == wanted.size(), "the saved program takes {} arguments {}, {} came", wanted.size(), to_string(wanted),
         arguments.size());
   for (std::size_t i = 0; i < wanted.size(); ++i) {
@@ -172,8 +220,8 @@ const std::shared_ptr<const run::CompiledProgram>& ready(const detail::LoadedPro
     auto compiled = std::make_shared<const run::CompiledProgram>(program.module, wanted.size(), Tensors());
     std::vector<Dims> dims;
     for (const Type& t : results) dims.push_back(t.dims);
-    check(compiled->executable().output_dims() == dims, "the saved program says that its results are {}, its text makes others",
-          to_string(results));
+    check(program.module->partitioned() || compiled->executable().output_dims() == dims,
+          "the saved program says that its results are {}, its text makes others", to_string(results));
     program.compiled = std::move(compiled);
   });
   return program.compiled;

@@ -5,7 +5,7 @@
 #include <mutex>
 #include <set>
 
-#include "core/check.h"
+#include "host/print_job.h"
 
 namespace postern::file {
 
@@ -16,27 +16,12 @@ constexpr const char* methods[] = {"sequential", "parallel", "expand_dims", "bro
 constexpr const char* words[] = {"call", "tap", "hook", "print"};
 constexpr const char* kinds[] = {"bool", "int64", "double", "string", "bools", "int64s", "doubles", "strings"};
 
-template <std::size_t n>
-std::size_t index_of(const char* what, const char* const (&names)[n], const std::string& name) {
-  for (std::size_t i = 0; i < n; ++i)
-    if (name == names[i]) return i;
-  throw_type_error(fmt::format("'{}' is no {}", name, what));
-}
-
 /// Texts that places point at; there are few, and errors may outlive the program.
 const char* kept(const std::string& text) {
   static std::mutex* const guard = new std::mutex;
   static auto* const texts = new std::set<std::string>;
   std::scoped_lock lock(*guard);
   return texts->insert(text).first->c_str();
-}
-
-std::string number_text(double value) { return fmt::format("{}", value); }
-double number_from(const std::string& text) {
-  char* end = nullptr;
-  const double value = std::strtod(text.c_str(), &end);
-  check(!text.empty() && *end == '\0', "'{}' is no number", text);
-  return value;
 }
 
 Json to_json(const Attribute& attribute) {
@@ -107,6 +92,14 @@ void check_sizes(const SiteSpec& s) {
 
 }  // namespace
 
+std::string number_text(double value) { return fmt::format("{}", value); }
+double number_from(const std::string& text) {
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  check(!text.empty() && *end == '\0', "'{}' is no number", text);
+  return value;
+}
+
 Place place_in_file(const std::string& file, std::uint32_t line) { return {kept(file), "", line}; }
 
 Type parse_type(std::string_view text) {
@@ -172,6 +165,10 @@ Json to_json(const SiteSpec& s) {
     for (const bool m : level.mapped) mapped.push_back(m);
     json["levels"].push_back({{"size", level.size}, {"mapped", mapped}});
   }
+  if (const host::PrintJob* job = host::print_job_of(s.function.get())) json["print"] = to_json(*job);
+  if (s.device >= 0) json["device"] = s.device;
+  if (s.mesh) json["mesh"] = to_json(*s.mesh);
+  if (s.partitioned) json["partitioned"] = to_json(*s.partitioned), json["whole"] = s.whole;
   return json;
 }
 
@@ -182,7 +179,7 @@ SiteSpec site_from(const Json& json) {
   s.name = json.at("name").get<std::string>();
   s.place = place_in_file(json.at("file").get<std::string>(), json.at("line").get<std::uint32_t>());
   s.named.name = json.at("function").get<std::string>();
-  check(!s.named.name.empty(), "a site names no function");
+  check(!s.named.name.empty() || json.contains("print"), "a site names no function");
   for (const auto& [name, value] : json.at("attributes").items()) s.named.attributes.set(name, attribute_from(value));
   s.operands = types_from(json.at("operands"));
   s.results = types_from(json.at("results"));
@@ -211,6 +208,18 @@ SiteSpec site_from(const Json& json) {
   if (s.every != 1 || s.keep_last) s.counts = std::make_shared<SiteCounts>();
   s.from_file = true;
   check_sizes(s);
+  if (json.contains("print")) {
+    check(s.kind == SiteSpec::Kind::tap && s.named.name.empty(), "a site is a print and not a tap");
+    s.function = print_from(json["print"], s.operands);
+  }
+  if (json.contains("device")) s.device = json["device"].get<int>();
+  if (json.contains("mesh")) s.mesh = std::make_shared<const Mesh>(mesh_from(json["mesh"]));
+  if (json.contains("partitioned")) {
+    s.partitioned = sharding_from(json["partitioned"]);
+    s.whole = json.at("whole").get<Dims>();
+    check(s.mesh && *s.mesh == s.partitioned->mesh(), "a site's parts are not on its mesh");
+    for (std::int64_t i = 0; i < s.mesh->size(); ++i) s.partitioned->part(s.whole, i);
+  }
   return s;
 }
 

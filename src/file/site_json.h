@@ -1,8 +1,13 @@
-// Sites and types as JSON, for saved programs.
+// Sites, types and shardings as JSON, for saved programs.
 #pragma once
 #include <nlohmann/json.hpp>
 
+#include "core/check.h"
 #include "core/site.h"
+
+namespace postern::host {
+struct PrintJob;
+}
 
 namespace postern::file {
 
@@ -20,5 +25,29 @@ std::string attributes_text(const Attributes& attributes);
 Json to_json(const SiteSpec& site);
 /// Throws TypeError or a json exception for what to_json does not write.
 SiteSpec site_from(const Json& json);
+
+// What follows throws the same.
+Json to_json(const Mesh& mesh);
+Mesh mesh_from(const Json& json);
+Json to_json(const std::vector<std::optional<Sharding>>& list);
+std::vector<std::optional<Sharding>> shardings_from(const Json& json);
+Json to_json(const Sharding& sharding);
+Sharding sharding_from(const Json& json);
+
+/// Empty when it can be.
+std::string why_not_saved(const host::PrintJob& job);
+Json to_json(const host::PrintJob& job);
+std::shared_ptr<const detail::HostFunction> print_from(const Json& json, std::span<const Type> operands);
+
+/// Numbers as text, which keeps infinities and every bit.
+std::string number_text(double value);
+double number_from(const std::string& text);
+
+template <std::size_t n>
+std::size_t index_of(const char* what, const char* const (&names)[n], const std::string& name) {
+  for (std::size_t i = 0; i < n; ++i)
+    if (name == names[i]) return i;
+  throw_type_error(fmt::format("'{}' is no {}", name, what));
+}
 
 }  // namespace postern::file

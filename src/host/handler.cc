@@ -14,16 +14,26 @@ namespace {
 
 alignas(64) std::byte nothing[64];  // where empty arrays point
 
+using Buffers = std::vector<const XLA_FFI_Buffer*>;
+
+/// Programs from elsewhere have their tokens wherever they like.
+template <class List>
+Buffers without_tokens(const List& buffers) {
+  Buffers out;
+  for (const XLA_FFI_Buffer* b : buffers)
+    if (b->dtype != XLA_FFI_DataType_TOKEN) out.push_back(b);
+  return out;
+}
+
 /// Whether the buffers are as large as the site says, dtype by dtype.
-bool fits(XLA_FFI_CallFrame* frame, const HostSite& site) {
+bool fits(const Buffers& operands, const Buffers& results, const HostSite& site) {
   auto is = [](const XLA_FFI_Buffer* b, DType dtype, std::size_t bytes) {
     DType has{};
     std::size_t count = 1;
     for (const std::int64_t d : pjrt::dims_of(b)) count *= static_cast<std::size_t>(d);
     return pjrt::dtype_of(b, has) && has == dtype && count * byte_width(dtype) == bytes;
   };
-  const auto operands = pjrt::operands(frame);
-  const auto results = pjrt::results(frame);
+  if (operands.size() < site.inputs || results.size() < site.results) return false;
   for (std::size_t i = 0; i < site.operands; ++i)
     if (!is(operands[i], site.leaves[i].dtype, site.buffer_bytes[i])) return false;
   if (site.spec->masked && !is(operands[site.operands], DType::pred, static_cast<std::size_t>(site.spec->mask_size))) return false;
@@ -37,21 +47,25 @@ XLA_FFI_Error* stopped(XLA_FFI_CallFrame* frame) {
 }
 
 /// Fills `buffers` with where the operands, the mask and the results are.
-[[gnu::always_inline]] inline void point_at_buffers(XLA_FFI_CallFrame* frame, const HostSite& site, void** buffers) {
-  const auto operands = pjrt::operands(frame);
-  const auto results = pjrt::results(frame);
+template <class List>
+[[gnu::always_inline]] inline void point_at_buffers(const List& operands, const List& results, const HostSite& site, void** buffers) {
   for (std::size_t i = 0; i < site.inputs; ++i) buffers[i] = operands[i]->data ? operands[i]->data : nothing;
   for (std::size_t i = 0; i < site.results; ++i) buffers[site.inputs + i] = results[i]->data ? results[i]->data : nothing;
 }
 
 [[gnu::noinline]] XLA_FFI_Error* handle_specially(XLA_FFI_CallFrame* frame, RunState& run, const HostSite& site) {
-  if (site.unchecked && !fits(frame, site))
-    return pjrt::make_error(frame, ErrorCode::invalid_argument, "postern_call: the call's buffers are not those that its site declares");
   void* small[HostSite::few];
   std::vector<void*> large;
   if (site.buffers > HostSite::few) large.resize(site.buffers);
   void** const buffers = large.empty() ? small : large.data();
-  point_at_buffers(frame, site, buffers);
+  if (site.unchecked) {
+    const Buffers operands = without_tokens(pjrt::operands(frame)), results = without_tokens(pjrt::results(frame));
+    if (!fits(operands, results, site))
+      return pjrt::make_error(frame, ErrorCode::invalid_argument, "postern_call: the call's buffers are not those that its site declares");
+    point_at_buffers(operands, results, site, buffers);
+  } else {
+    point_at_buffers(pjrt::operands(frame), pjrt::results(frame), site, buffers);
+  }
   const int device = run.device >= 0 ? run.device : run.device_of(pjrt::device_ordinal(frame));
   if ((site.packed ? fire_packed(run, site, buffers, device) : fire(run, site, buffers, device)) || run.poison) return nullptr;
   return stopped(frame);
@@ -75,7 +89,7 @@ XLA_FFI_Error* handle_call(XLA_FFI_CallFrame* frame) {
   if (!site.quick || !run->quick || run->stop.load(std::memory_order_relaxed)) [[unlikely]]
     return handle_specially(frame, *run, site);
   void* buffers[HostSite::few];
-  point_at_buffers(frame, site, buffers);
+  point_at_buffers(pjrt::operands(frame), pjrt::results(frame), site, buffers);
   run->current.store(&site, std::memory_order_release);
   if (enter_here(*run, site, buffers, run->device, nullptr)) [[likely]]
     return nullptr;

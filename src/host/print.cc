@@ -10,77 +10,60 @@
 
 #include "core/check.h"
 #include "core/primitive.h"
-#include "host/print_text.h"
+#include "host/print_job.h"
 #include "ops/tap.h"
 
 namespace postern {
 
+using detail::PrintNode;
+using host::PrintJob;
+
+namespace host {
+
 namespace {
 
-using detail::PrintNode;
+TextStyle style_of(const PrintJob& job) {
+  const PrintOptions& o = job.options;
+  return {o.precision, o.threshold, o.edge_items, o.suppress, job.whole};
+}
 
-/// What a print does each time it fires.
-struct PrintJob {
-  PrintOptions options;
-  std::vector<host::FormatPiece> pieces = {};  // for print
-  std::vector<detail::PrintValue> values;
-  bool whole = false;  // print_value: the first value as it is
-  bool tag = false;
-  std::vector<std::size_t> first_leaf = {};  // of each value
+std::string value_text(const PrintJob& job, std::size_t value, std::span<const AnyView> leaves, const std::string& spec) {
+  std::size_t next = job.first_leaf[value];
+  return text_of(job.values[value].node, leaves, next, spec, style_of(job));
+}
 
-  void operator()(const TapInfo& info, std::span<const AnyView> leaves) const {
-    if (options.device >= 0 && info.device != options.device) return;
-    write(info, whole ? value_text(info, leaves) : line(leaves));
+/// The user's entries, and what is worth knowing besides.
+std::map<std::string, std::string> header(const PrintOptions& options, const TapInfo& info) {
+  auto entries = options.header;
+  if (!info.transforms.empty()) entries.emplace("transforms", to_string(info.transforms));
+  if (options.show_device && !options.header.empty()) entries.emplace("device", std::to_string(info.device));
+  return entries;
+}
+
+std::string whole_text(const PrintJob& job, const TapInfo& info, std::span<const AnyView> leaves) {
+  std::string out;
+  for (const auto& [key, value] : header(job.options, info)) out += (out.empty() ? "" : ", ") + key + ": " + value;
+  if (!out.empty()) out += '\n';
+  if (!job.options.label.empty()) out += job.options.label + ": ";
+  return out + value_text(job, 0, leaves, "");
+}
+
+void write(const PrintOptions& options, const TapInfo& info, std::string text) {
+  static const bool several = devices().size() > 1;
+  if (options.log) return options.log({std::move(text), info.place, info.device, info.run});
+  if (!info.part.empty()) {
+    std::vector<std::string> ranges;
+    for (const IndexRange& r : info.part) ranges.push_back(fmt::format("{}:{}", r.begin, r.end));
+    text.insert(0, fmt::format("[{}] ", fmt::join(ranges, ", ")));
   }
-
-  host::TextStyle style() const { return {options.precision, options.threshold, options.edge_items, options.suppress, whole}; }
-
-  std::string line(std::span<const AnyView> leaves) const {
-    std::string out = options.label.empty() ? "" : options.label + ": ";
-    for (const host::FormatPiece& piece : pieces) {
-      out += piece.text;
-      if (piece.value >= 0) out += text(static_cast<std::size_t>(piece.value), leaves, piece.spec);
-    }
-    return out;
-  }
-
-  std::string text(std::size_t value, std::span<const AnyView> leaves, const std::string& spec) const {
-    std::size_t next = first_leaf[value];
-    return host::text_of(values[value].node, leaves, next, spec, style());
-  }
-
-  std::string value_text(const TapInfo& info, std::span<const AnyView> leaves) const {
-    std::string out;
-    for (const auto& [key, value] : header(info)) out += (out.empty() ? "" : ", ") + key + ": " + value;
-    if (!out.empty()) out += '\n';
-    if (!options.label.empty()) out += options.label + ": ";
-    return out + text(0, leaves, "");
-  }
-
-  /// The user's entries, and what is worth knowing besides.
-  std::map<std::string, std::string> header(const TapInfo& info) const {
-    auto entries = options.header;
-    if (!info.transforms.empty()) entries.emplace("transforms", to_string(info.transforms));
-    if (options.show_device && !options.header.empty()) entries.emplace("device", std::to_string(info.device));
-    return entries;
-  }
-
-  void write(const TapInfo& info, std::string text) const {
-    if (options.log) return options.log({std::move(text), info.place, info.device, info.run});
-    if (!info.part.empty()) {
-      std::vector<std::string> ranges;
-      for (const IndexRange& r : info.part) ranges.push_back(fmt::format("{}:{}", r.begin, r.end));
-      text.insert(0, fmt::format("[{}] ", fmt::join(ranges, ", ")));
-    }
-    if (tag || (options.show_device && options.header.empty())) text.insert(0, fmt::format("[device {}] ", info.device));
-    text += '\n';
-    std::ostream& stream = options.stream ? *options.stream : info.sink ? *info.sink : std::cout;
-    static std::mutex* const guard = new std::mutex;  // one for all: two streams may end in one place
-    std::scoped_lock lock(*guard);
-    stream.write(text.data(), static_cast<std::streamsize>(text.size()));
-    stream.flush();
-  }
-};
+  if (several || (options.show_device && options.header.empty())) text.insert(0, fmt::format("[device {}] ", info.device));
+  text += '\n';
+  std::ostream& stream = options.stream ? *options.stream : info.sink ? *info.sink : std::cout;
+  static std::mutex* const guard = new std::mutex;  // one for all: two streams may end in one place
+  std::scoped_lock lock(*guard);
+  stream.write(text.data(), static_cast<std::streamsize>(text.size()));
+  stream.flush();
+}
 
 std::size_t leaf_count(const PrintNode& node) {
   if (node.kind == PrintNode::Kind::leaf) return 1;
@@ -89,38 +72,70 @@ std::size_t leaf_count(const PrintNode& node) {
   return count;
 }
 
-/// Finds each value's leaves, and formats zeros once, while tracing: a specification that fits now fits always.
-void ready(const char* who, PrintJob& job, const Tensors& leaves) {
+}  // namespace
+
+void PrintJob::operator()(const TapInfo& info, std::span<const AnyView> leaves) const {
+  if (options.device >= 0 && info.device != options.device) return;
+  write(options, info, whole ? whole_text(*this, info, leaves) : line(leaves));
+}
+
+std::string PrintJob::line(std::span<const AnyView> leaves) const {
+  std::string out = options.label.empty() ? "" : options.label + ": ";
+  for (const FormatPiece& piece : pieces) {
+    out += piece.text;
+    if (piece.value >= 0) out += value_text(*this, static_cast<std::size_t>(piece.value), leaves, piece.spec);
+  }
+  return out;
+}
+
+void make_ready(const char* who, PrintJob& job, std::span<const Type> leaves) {
+  const PrintOptions& o = job.options;
+  check(o.precision >= -1 && o.precision <= 100, "{}: precision must be from 0 to 100, or -1, got {}", who, o.precision);
+  check(o.threshold >= 0 && o.edge_items > 0, "{}: threshold must not be negative and edge_items positive, got {} and {}", who, o.threshold,
+        o.edge_items);
   std::size_t leaf = 0;
   for (const detail::PrintValue& v : job.values) {
     job.first_leaf.push_back(leaf);
     leaf += leaf_count(v.node);
   }
+  check(leaf == leaves.size(), "{}: the values have {} tensors, {} are given", who, leaf, leaves.size());
   static constexpr std::byte zeros[16]{};
   std::vector<AnyView> views;
-  for (const Tensor& t : leaves) views.emplace_back(t.dtype(), zeros, nullptr, 0, 1);
-  for (const host::FormatPiece& piece : job.pieces) {
+  for (const Type& t : leaves) views.emplace_back(t.dtype, zeros, nullptr, 0, 1);
+  for (const FormatPiece& piece : job.pieces) {
     if (piece.value < 0) continue;
+    const auto value = static_cast<std::size_t>(piece.value);
     try {
-      job.text(static_cast<std::size_t>(piece.value), views, piece.spec);
+      value_text(job, value, views, piece.spec);
     } catch (const fmt::format_error& e) {
-      const auto value = static_cast<std::size_t>(piece.value);
-      const std::size_t first = job.first_leaf[value];
       throw_type_error(fmt::format(
           "{}: the placeholder '{}' does not fit its value{}: {}", who, piece.placeholder,
-          leaf_count(job.values[value].node) == 1 ? fmt::format(" of type {}", to_string(leaves[first].type())) : "", e.what()));
+          leaf_count(job.values[value].node) == 1 ? fmt::format(" of type {}", to_string(leaves[job.first_leaf[value]])) : "", e.what()));
     }
   }
 }
 
+std::shared_ptr<const detail::HostFunction> function_of(PrintJob job) { return Callee(std::move(job)).function(); }
+
+const PrintJob* print_job_of(const detail::HostFunction* function) {
+  static const auto entered = function_of({})->invoke;  // the same for all prints, and for nothing else
+  return function && function->invoke == entered ? static_cast<const PrintJob*>(function->object.get()) : nullptr;
+}
+
+}  // namespace host
+
+namespace {
+
+std::vector<Type> types_of(const Tensors& leaves) {
+  std::vector<Type> out;
+  for (const Tensor& t : leaves) out.push_back(t.type());
+  return out;
+}
+
 Tensors record(PrintJob job, const detail::Shown& sent, const Place& place) {
   const PrintOptions& o = job.options;
-  check(o.precision >= -1 && o.precision <= 100, "print: precision must be from 0 to 100, or -1, got {}", o.precision);
-  check(o.threshold >= 0 && o.edge_items > 0, "print: threshold must not be negative and edge_items positive, got {} and {}", o.threshold,
-        o.edge_items);
   check(o.every > 0, "print: every must be positive, got {}", o.every);
-  job.tag = devices().size() > 1;
-  ready("print", job, sent.leaves);
+  make_ready("print", job, types_of(sent.leaves));
   const TapOptions tap{.name = "print", .ordered = o.ordered, .every = o.every, .partitioned = o.partitioned};
   return detail::tap_as("print", tap, sent, nullptr, Callee(std::move(job), place), place);
 }
@@ -141,8 +156,8 @@ void check_that(const Tensor& ok, const PrintFormat& format, std::vector<PrintVa
   PlaceScope at(format.place());
   check(ok.has_value() && ok.dtype() == DType::pred, "check: the condition must be pred, got {}",
         ok.has_value() ? to_string(ok.type()) : "an empty Tensor");
-  PrintJob job{.options = {}, .pieces = host::parse_format(format.text(), values), .values = std::move(values)};
-  ready("check", job, leaves);
+  PrintJob job{.pieces = host::parse_format(format.text(), values), .values = std::move(values)};
+  make_ready("check", job, types_of(leaves));
   for (Tensor& leaf : leaves) leaf = stop_gradient(leaf);
   const Callee fail(
       [job = std::move(job), thrower](const CallInfo& info, std::span<const AnyView> shown) {

@@ -126,7 +126,7 @@ Leaves call_with_vjp(const CallOptions& options, const Leaves& out, const std::s
     std::string text = "(";
     for (std::size_t i = 0; i < n; ++i) {
       if (!moves(leaves[i])) continue;
-      names.push_back(fmt::format("[{}]", like.size()));
+      names.push_back(fmt::format("(cotangent of operand {})", i));
       like.push_back(abstract(Type{leaves[i].dtype(), leaves[i].dims()}));
       text += "*,";
     }

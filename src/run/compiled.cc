@@ -114,11 +114,17 @@ std::shared_ptr<const Module> lower(const Lowerable& program) {
 }
 
 std::shared_ptr<const Module> lower_for_file(const Lowered& lowered) {
-  if (lowered.internal()->partitioned()) return lowered.internal();
+  const Module& before = *lowered.internal();
   const Program& program = *lowered.program().internal();
   LoweringOptions options;
   options.name = program.name;
   options.platform = blocks::no_platform;
+  options.devices = before.devices;
+  options.mesh = before.mesh;
+  options.inputs.resize(program.inputs.size());
+  for (std::size_t i = 0; i < before.parameter_shardings.size(); ++i)
+    options.inputs[static_cast<std::size_t>(before.parameters[i])] = before.parameter_shardings[i];
+  options.outputs = before.result_shardings;
   const auto keep =
       write_out(options, program.inputs.size() - lowered.captures().size(), lowered.captures(), std::numeric_limits<std::size_t>::max());
   return std::make_shared<const Module>(Lowering(options).module(program));

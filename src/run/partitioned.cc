@@ -52,6 +52,9 @@ PartitionedCode::PartitionedCode(const Module& module) : text_(module.text) {
   for (const int d : module.devices) group.lanes.push_back(&Runtime::get().lane(d));
   std::vector<std::optional<Sharding>> wanted = module.result_shardings;
   main_ = compiled(group);
+  if (const auto made = main_.output_dims().size(); made != wanted.size())
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("the program says that it has {} results, its text makes {}", wanted.size(), made));
   if (std::ranges::any_of(wanted, [](const auto& s) { return !s; })) {
     // Such as the result of a call, which is on one device alone, and what no spec says: better on every device.
     bool again = false;

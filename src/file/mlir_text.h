@@ -1,0 +1,70 @@
+// MLIR's text, as much of its grammar as where strings, brackets and types end.
+#pragma once
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/check.h"
+
+namespace postern::file {
+
+/// Positions are in the text. What is not as it should be throws Error with the line.
+class MlirText {
+ public:
+  static constexpr auto npos = std::string_view::npos;
+
+  MlirText(std::string_view text, const std::string& name) : text_(text), name_(name) {}
+
+  [[noreturn]] void refuse(std::size_t at, const std::string& why, ErrorCode code = ErrorCode::invalid_argument) const;
+  std::uint32_t line_of(std::size_t at) const;
+  std::string_view text() const { return text_; }
+  std::string_view part(std::size_t from, std::size_t to) const { return text_.substr(from, to - from); }
+
+  char at(std::size_t i) const { return i < text_.size() ? text_[i] : '\0'; }
+  std::size_t skip_space(std::size_t i) const;
+  /// Behind `word`, which must come next.
+  std::size_t expect(std::size_t i, std::string_view word) const;
+  /// Behind the string that begins at i.
+  std::size_t string_end(std::size_t i) const;
+  /// The first of `stops` outside of strings and brackets, from i on; `end` at the latest.
+  std::size_t find_outside(std::size_t i, std::string_view stops, std::size_t end) const;
+  /// Behind the bracket that closes the one at i.
+  std::size_t bracket_end(std::size_t i) const;
+
+  using Range = std::pair<std::size_t, std::size_t>;
+  /// What stands between commas, in the brackets at i, or in a range.
+  std::vector<Range> items(std::size_t i) const { return items({i + 1, bracket_end(i) - 1}); }
+  std::vector<Range> items(Range range) const;
+  /// "(a, b)", or one type: where they begin and end, attributes behind them included; `end` is behind all.
+  std::vector<Range> types(std::size_t i, std::size_t& end) const;
+  /// The type that a range begins with.
+  std::string_view type(Range range) const;
+
+  static std::string_view trimmed(std::string_view part);
+  std::string_view trimmed(std::size_t from, std::size_t to) const { return trimmed(part(from, to)); }
+
+ protected:
+  std::string_view text_;
+  const std::string& name_;
+
+ private:
+  static std::size_t type_length(std::string_view t);
+};
+
+inline constexpr std::string_view mlir_token = "!stablehlo.token";
+
+/// A part of the text that another takes the place of.
+struct Edit {
+  std::size_t from, to;
+  std::string text;
+};
+
+/// What @main takes and gives. Tokens of ordered effects begin and end with the program: `edits` make one, and take them off the lists.
+struct MainText {
+  std::vector<std::string_view> inputs, outputs;  // types
+  std::vector<Edit> edits;
+};
+MainText read_main(const MlirText& text);
+
+}  // namespace postern::file

@@ -1,0 +1,125 @@
+// Prints as JSON: format, options and what is known of the values. Numbers of attributes are written as text, which keeps every bit.
+#include <algorithm>
+#include <iostream>
+
+#include "file/site_json.h"
+#include "host/print_job.h"
+
+namespace postern::file {
+
+namespace {
+
+using detail::PrintNode;
+using host::FormatPiece;
+using host::PrintJob;
+
+constexpr const char* node_kinds[] = {"leaf", "text", "tuple", "list", "named"};
+constexpr const char* known_kinds[] = {"int64", "uint64", "double", "bool", "string"};
+constexpr int deepest = 100;
+
+Json to_json(const PrintNode& node) {
+  Json json = {{"kind", node_kinds[static_cast<int>(node.kind)]}};
+  if (node.kind == PrintNode::Kind::text)
+    json["known"] = std::visit(
+        [&](const auto& v) -> Json {
+          const char* kind = known_kinds[node.known.index()];
+          if constexpr (std::is_same_v<std::decay_t<decltype(v)>, double>)
+            return {{kind, number_text(v)}};
+          else
+            return {{kind, v}};
+        },
+        node.known);
+  if (!node.names.empty()) json["names"] = node.names;
+  for (const PrintNode& part : node.parts) json["parts"].push_back(to_json(part));
+  return json;
+}
+
+PrintNode node_from(const Json& json, int depth = 0) {
+  check(depth < deepest, "a print's value is nested too deep");
+  PrintNode node;
+  node.kind = static_cast<PrintNode::Kind>(index_of("kind of a print's value", node_kinds, json.at("kind").get<std::string>()));
+  if (node.kind == PrintNode::Kind::text) {
+    const Json& known = json.at("known");
+    check(known.is_object() && known.size() == 1, "what is known of a print's value must be one value with its kind");
+    const Json& v = known.front();
+    switch (index_of("kind of number", known_kinds, known.begin().key())) {
+      case 0: node.known = v.get<std::int64_t>(); break;
+      case 1: node.known = v.get<std::uint64_t>(); break;
+      case 2: node.known = number_from(v.get<std::string>()); break;
+      case 3: node.known = v.get<bool>(); break;
+      default: node.known = v.get<std::string>();
+    }
+  }
+  if (json.contains("names")) node.names = json["names"].get<std::vector<std::string>>();
+  if (json.contains("parts"))
+    for (const Json& part : json["parts"]) node.parts.push_back(node_from(part, depth + 1));
+  check(node.names.size() == (node.kind == PrintNode::Kind::named ? node.parts.size() : 0),
+        "a print's value has not one name for each part");
+  check(node.parts.empty() || node.kind > PrintNode::Kind::text, "a print's value cannot have parts");
+  return node;
+}
+
+/// So wide a field would take the memory that it asks for.
+bool is_reasonable(std::string_view spec) {
+  std::size_t digits = 0;
+  return std::ranges::none_of(spec, [&](char c) { return (digits = c >= '0' && c <= '9' ? digits + 1 : 0) > 3; });
+}
+
+}  // namespace
+
+std::string why_not_saved(const PrintJob& job) {
+  if (job.options.log) return "its option log is a function of this process";
+  const std::ostream* const stream = job.options.stream;
+  return stream && stream != &std::cout && stream != &std::cerr ? "its stream is of this process" : "";
+}
+
+Json to_json(const PrintJob& job) {
+  const PrintOptions& o = job.options;
+  Json json = {{"label", o.label},
+               {"precision", o.precision},
+               {"threshold", o.threshold},
+               {"edge_items", o.edge_items},
+               {"suppress", o.suppress},
+               {"show_device", o.show_device},
+               {"device", o.device},
+               {"header", o.header},
+               {"stream", o.stream == &std::cout   ? "cout"
+                          : o.stream == &std::cerr ? "cerr"
+                                                   : ""},
+               {"whole", job.whole},
+               {"pieces", Json::array()},
+               {"values", Json::array()}};
+  for (const FormatPiece& p : job.pieces)
+    json["pieces"].push_back({{"text", p.text}, {"value", p.value}, {"spec", p.spec}, {"placeholder", p.placeholder}});
+  for (const detail::PrintValue& v : job.values) json["values"].push_back({{"name", v.name}, {"value", to_json(v.node)}});
+  return json;
+}
+
+std::shared_ptr<const detail::HostFunction> print_from(const Json& json, std::span<const Type> operands) {
+  PrintJob job;
+  PrintOptions& o = job.options;
+  o.label = json.at("label").get<std::string>();
+  o.precision = json.at("precision").get<int>();
+  o.threshold = json.at("threshold").get<std::int64_t>();
+  o.edge_items = json.at("edge_items").get<int>();
+  o.suppress = json.at("suppress").get<bool>();
+  o.show_device = json.at("show_device").get<bool>();
+  o.device = json.at("device").get<int>();
+  o.header = json.at("header").get<std::map<std::string, std::string>>();
+  const auto stream = json.at("stream").get<std::string>();
+  o.stream = stream == "cout" ? &std::cout : stream == "cerr" ? &std::cerr : nullptr;
+  job.whole = json.at("whole").get<bool>();
+  for (const Json& v : json.at("values")) job.values.push_back({v.at("name").get<std::string>(), node_from(v.at("value"))});
+  for (const Json& p : json.at("pieces")) {
+    FormatPiece piece{p.at("text").get<std::string>(), p.at("value").get<int>(), p.at("spec").get<std::string>(),
+                      p.at("placeholder").get<std::string>()};
+    check(piece.value >= -1 && piece.value < static_cast<int>(job.values.size()), "a print has no value {}", piece.value);
+    check(is_reasonable(piece.spec), "a print's specification '{}' is out of range", piece.spec);
+    job.pieces.push_back(std::move(piece));
+  }
+  check(!job.whole || job.values.size() == 1, "a print of one value has {}", job.values.size());
+  host::make_ready("load", job, operands);
+  return host::function_of(std::move(job));
+}
+
+}  // namespace postern::file
