@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "host/call_frame.h"
 #include "host/fire.h"
 #include "pjrt/ffi_frame.h"
 
@@ -14,7 +15,8 @@ namespace {
 
 alignas(64) std::byte nothing[64];  // where empty arrays point
 
-/// Whether the buffers are as large as the site says, dtype by dtype.
+}  // namespace
+
 bool fits(XLA_FFI_CallFrame* frame, const HostSite& site) {
   auto is = [](const XLA_FFI_Buffer* b, DType dtype, std::size_t bytes) {
     DType has{};
@@ -32,9 +34,15 @@ bool fits(XLA_FFI_CallFrame* frame, const HostSite& site) {
   return true;
 }
 
+XLA_FFI_Error* refuse_unfit(XLA_FFI_CallFrame* frame) {
+  return pjrt::make_error(frame, ErrorCode::invalid_argument, "postern_call: the call's buffers are not those that its site declares");
+}
+
 XLA_FFI_Error* stopped(XLA_FFI_CallFrame* frame) {
   return pjrt::make_error(frame, ErrorCode::aborted, "postern: the run was stopped by a host function");
 }
+
+namespace {
 
 /// Fills `buffers` with where the operands, the mask and the results are.
 [[gnu::always_inline]] inline void point_at_buffers(XLA_FFI_CallFrame* frame, const HostSite& site, void** buffers) {
@@ -45,8 +53,7 @@ XLA_FFI_Error* stopped(XLA_FFI_CallFrame* frame) {
 }
 
 [[gnu::noinline]] XLA_FFI_Error* handle_specially(XLA_FFI_CallFrame* frame, RunState& run, const HostSite& site) {
-  if (site.unchecked && !fits(frame, site))
-    return pjrt::make_error(frame, ErrorCode::invalid_argument, "postern_call: the call's buffers are not those that its site declares");
+  if (site.unchecked && !fits(frame, site)) return refuse_unfit(frame);
   void* small[HostSite::few];
   std::vector<void*> large;
   if (site.buffers > HostSite::few) large.resize(site.buffers);
@@ -62,16 +69,11 @@ XLA_FFI_Error* stopped(XLA_FFI_CallFrame* frame) {
 XLA_FFI_Error* handle_call(XLA_FFI_CallFrame* frame) {
   if (frame->extension_start && pjrt::answer_metadata(frame)) [[unlikely]]
     return nullptr;
-  auto* run = static_cast<RunState*>(pjrt::user_data(frame, run_state_type));
-  if (!run) [[unlikely]]
-    return pjrt::make_error(frame, ErrorCode::failed_precondition, "postern_call: the program was not started by Postern");
-  const std::int64_t* index = pjrt::int_attribute(frame, 0, site_attribute);
-  if (!index || static_cast<std::size_t>(*index) >= run->site_count) [[unlikely]]
-    return pjrt::make_error(frame, ErrorCode::internal, "postern_call: the program names a site that its run does not have");
-  const HostSite& site = run->sites[*index];
-  // Ordered effects bring a token behind their operands and results.
-  if (pjrt::operands(frame).size() < site.inputs || pjrt::results(frame).size() < site.results) [[unlikely]]
-    return pjrt::make_error(frame, ErrorCode::internal, "postern_call: the call's buffers are not those of its site");
+  const Called called = find_called(frame);
+  if (!called.site) [[unlikely]]
+    return called.error;
+  RunState* const run = called.run;
+  const HostSite& site = *called.site;
   if (!site.quick || !run->quick || run->stop.load(std::memory_order_relaxed)) [[unlikely]]
     return handle_specially(frame, *run, site);
   void* buffers[HostSite::few];

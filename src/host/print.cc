@@ -121,7 +121,7 @@ Tensors record(PrintJob job, const detail::Shown& sent, const Place& place) {
   check(o.every > 0, "print: every must be positive, got {}", o.every);
   job.tag = devices().size() > 1;
   ready("print", job, sent.leaves);
-  const TapOptions tap{.name = "print", .ordered = o.ordered, .every = o.every, .partitioned = o.partitioned};
+  const TapOptions tap{.name = "print", .ordered = o.ordered, .every = o.every, .partitioned = o.partitioned, .one_order = o.one_order};
   return detail::tap_as("print", tap, sent, nullptr, Callee(std::move(job), place), place);
 }
 
