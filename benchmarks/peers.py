@@ -206,23 +206,6 @@ def grad_trace():
         emit("grad_trace/" + name, statistics.median(timed(once) for _ in range(3)) / 1e6, "ms")
 
 
-def tap_async():
-    steps = 1000
-
-    def body(_, v):
-        jax.debug.callback(lambda a: None, v)
-        return v + 1
-
-    f = jax.jit(lambda v: jax.lax.fori_loop(0, steps, body, v))
-
-    def once():
-        f(jnp.float32(0)).block_until_ready()
-        jax.effects_barrier()
-
-    once()
-    emit("tap_async/loop", statistics.median(timed(once) for _ in range(7)) / steps / 1e3, "us")
-
-
 if __name__ == "__main__":
     for wanted in sys.argv[1:]:
         globals().get(wanted, lambda: None)()

@@ -5,7 +5,6 @@
 #include <zip.h>
 
 #include <cstring>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <regex>
@@ -13,6 +12,7 @@
 #include "commands.h"
 #include "host/listen_npy.h"
 #include "host/print_text.h"
+#include "host/text_file.h"
 
 namespace command {
 
@@ -22,12 +22,9 @@ using Json = nlohmann::json;
 namespace {
 
 pn::DType dtype_of(const std::string& descriptor, const std::string& who) {
-  static const std::pair<const char*, pn::DType> known[] = {
-      {"b1", pn::DType::pred}, {"i1", pn::DType::s8},  {"i2", pn::DType::s16}, {"i4", pn::DType::s32},  {"i8", pn::DType::s64},
-      {"u1", pn::DType::u8},   {"u2", pn::DType::u16}, {"u4", pn::DType::u32}, {"u8", pn::DType::u64},  {"f2", pn::DType::f16},
-      {"f4", pn::DType::f32},  {"f8", pn::DType::f64}, {"c8", pn::DType::c64}, {"c16", pn::DType::c128}};
-  for (const auto& [name, dtype] : known)
-    if (descriptor.size() > 1 && descriptor.substr(1) == name && (descriptor[0] == '<' || descriptor[0] == '|' || descriptor[0] == '='))
+  for (int d = 0; d < pn::dtype_count; ++d)
+    if (const auto dtype = static_cast<pn::DType>(d);
+        dtype != pn::DType::token && pn::host::npy_dtype(dtype) == dtype && descriptor == pn::host::npy_descriptor(dtype))
       return dtype;
   throw Problem(bad_file, fmt::format("{}: arrays of dtype '{}' cannot be read", who, descriptor));
 }
@@ -51,13 +48,6 @@ pn::Tensor npy_in(const std::string& who, const char* data, std::size_t size) {
     throw Problem(bad_file,
                   fmt::format("{}: an array of {} has {} bytes, the file has {}", who, pn::to_string(type), type.byte_size(), source.left));
   return pn::Tensor(type, source.at);
-}
-
-std::string contents(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-  if (!in && !in.eof()) throw Problem(bad_file, fmt::format("{}: {}", path, std::strerror(errno)));
-  return text;
 }
 
 std::vector<pn::Tensor> npz_in(const std::string& path) {
@@ -170,7 +160,7 @@ std::vector<pn::Tensor> read_inputs(const std::vector<std::string>& inputs, cons
     if (input.ends_with(".npz")) {
       for (pn::Tensor& t : npz_in(input)) out.push_back(std::move(t));
     } else if (input.ends_with(".npy")) {
-      const std::string data = contents(input);
+      const std::string data = pn::host::read_file("input", input);
       out.push_back(npy_in(input, data.data(), data.size()));
     } else if (out.size() < types.size()) {
       out.push_back(from_text(input, types[out.size()]));
@@ -190,10 +180,7 @@ void write_npy(const std::string& path, const pn::Tensor& tensor) {
   const pn::Tensor known = pn::convert(tensor, pn::host::npy_dtype(tensor.dtype()));
   std::string data(known.type().byte_size(), ' ');
   known.read(data.data());
-  const std::string message = npy_message(known.type(), data.data());
-  std::ofstream out(path, std::ios::binary);
-  if (!out.write(message.data(), static_cast<std::streamsize>(message.size())).flush())
-    throw Problem(bad_file, fmt::format("{}: {}", path, std::strerror(errno)));
+  pn::host::write_text_file("output", path, npy_message(known.type(), data.data()));
 }
 
 std::string text_of(const pn::Tensor& tensor) {

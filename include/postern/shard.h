@@ -58,8 +58,7 @@ class DeviceScope {
 // --- compiled functions on other devices -----------------------------------------------------------------------------------------------
 
 namespace detail {
-Leaves call_on_device(const CallOptions& options, const std::vector<Type>& out, const TensorFunction& f, const Leaves& x,
-                      const Place& place);
+Leaves call_on_device(const CallOptions& options, const std::vector<Type>& out, const TensorFunction& f, const Leaves& x);
 }
 
 /// Calls a compiled function from inside a program, on the device that the options name (-1: where the program runs, as part of it, without
@@ -77,7 +76,7 @@ typename detail::tensors_of<Out>::type call(const CallOptions& options, const Ou
     const auto arguments = detail::with_leaves(trees, next);
     return detail::leaves_of(std::apply(fn, arguments));
   };
-  return detail::with_leaves(std::move(like), detail::call_on_device(options, types, on_leaves, detail::leaves_of(trees), options.place));
+  return detail::with_leaves(std::move(like), detail::call_on_device(options, types, on_leaves, detail::leaves_of(trees)));
 }
 
 // --- shard_map -------------------------------------------------------------------------------------------------------------------------

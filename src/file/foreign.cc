@@ -38,7 +38,7 @@ class Reader {
     for (std::size_t at = 0; (at = next_custom_call(at)) != npos;) {
       const Call call = custom_call(at);
       at = call.end;
-      if (!is_ours(call)) continue;
+      if (!call.ours) continue;
       out.text += text_.substr(copied, call.target_at - copied);
       out.text += fmt::format("@{}", host::call_target);
       out.text += text_.substr(call.target_end, call.dict_at - call.target_end);
@@ -57,14 +57,14 @@ class Reader {
     std::string target;
     Attributes attributes;
     std::string kept;  // attributes of the operation that stay
-    bool side_effect = false;
+    bool side_effect = false, ours = false;
     std::vector<Type> operands, results;
   };
 
   [[noreturn]] void refuse(std::size_t at, const std::string& why, ErrorCode code = ErrorCode::invalid_argument) const {
-    const auto line = 1 + std::count(text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(std::min(at, text_.size())), '\n');
-    throw Error(code, fmt::format("load: {}:{}: {}", name_, line, why));
+    throw Error(code, fmt::format("load: {}:{}: {}", name_, line_of(at), why));
   }
+  std::uint32_t line_of(std::size_t at) const { return static_cast<std::uint32_t>(1 + std::ranges::count(text_.substr(0, at), '\n')); }
   char at(std::size_t i) const { return i < text_.size() ? text_[i] : '\0'; }
   std::size_t skip_space(std::size_t i) const {
     while (i < text_.size() && std::string_view(" \t\r\n").find(text_[i]) != npos) ++i;
@@ -110,8 +110,8 @@ class Reader {
     if (close >= text_.size()) refuse(i, fmt::format("a '{}' is never closed", text_[i]));
     return close + 1;
   }
-  std::string_view trimmed(std::size_t from, std::size_t to) const {
-    std::string_view part = text_.substr(from, to - from);
+  std::string_view trimmed(std::size_t from, std::size_t to) const { return trimmed(text_.substr(from, to - from)); }
+  static std::string_view trimmed(std::string_view part) {
     while (!part.empty() && std::string_view(" \t\r\n").find(part.front()) != npos) part.remove_prefix(1);
     while (!part.empty() && std::string_view(" \t\r\n").find(part.back()) != npos) part.remove_suffix(1);
     return part;
@@ -231,29 +231,26 @@ class Reader {
       call.target_end = find_outside(i, "(", text_.size());
       call.target = text_.substr(i, call.target_end - i);
     }
-    i = skip_space(bracket_end(expect(call.target_end, "(") - 1));
-    call.dict_at = call.dict_end = i;
-    if (at(i) == '{') {
-      call.dict_end = bracket_end(i);
-      for (const auto& [from, to] : items(i)) operation_attribute(call, from, to);
-      i = call.dict_end;
-    } else {
-      call.dict_at = call.dict_end = i = bracket_end(expect(call.target_end, "(") - 1);
+    call.ours = is_ours(call.target);
+    call.dict_at = call.dict_end = bracket_end(expect(call.target_end, "(") - 1);
+    if (const std::size_t dict = skip_space(call.dict_at); at(dict) == '{') {
+      call.dict_at = dict;
+      call.dict_end = bracket_end(dict);
+      for (const auto& [from, to] : items(dict)) operation_attribute(call, from, to);
     }
     // Types are read only where we need them: XLA's own calls may have others.
-    i = expect(i, ":");
-    call.end = i;
-    if (!is_ours(call)) return call;
+    call.end = i = expect(call.dict_end, ":");
+    if (!call.ours) return call;
     if (at(skip_space(i)) != '(') refuse(i, "a custom call's operand types are missing");
     call.operands = types(i, i);
     call.results = types(expect(i, "->"), call.end);
     return call;
   }
 
-  bool is_ours(const Call& call) const {
-    if (is_xlas(call.target)) return false;
+  static bool is_ours(std::string_view target) {
+    if (is_xlas(target)) return false;
     const auto handlers = ffi_handlers();
-    return std::ranges::find(handlers, call.target) == handlers.end();
+    return std::ranges::find(handlers, target) == handlers.end();
   }
 
   void operation_attribute(Call& call, std::size_t from, std::size_t to) const {
@@ -306,7 +303,7 @@ class Reader {
     std::vector<double> reals;
     for (std::size_t from = 0, to = 0; from <= list.size(); from = to + 1) {
       to = std::min(list.find(',', from), list.size());
-      const std::string_view part = trim(list.substr(from, to - from));
+      const std::string_view part = trimmed(list.substr(from, to - from));
       const char *const begin = part.data(), *const end = begin + part.size();
       std::int64_t n = 0;
       double d = 0;
@@ -337,17 +334,11 @@ class Reader {
     }
     return out;
   }
-  static std::string_view trim(std::string_view t) {
-    while (!t.empty() && t.front() == ' ') t.remove_prefix(1);
-    while (!t.empty() && t.back() == ' ') t.remove_suffix(1);
-    return t;
-  }
 
   SitePtr site(const Call& call) const {
-    const auto line = 1 + std::count(text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(call.at), '\n');
     SiteSpec s;
     s.name = call.target;
-    s.place = place_in_file(name_, static_cast<std::uint32_t>(line));
+    s.place = place_in_file(name_, line_of(call.at));
     s.named = {call.target, call.attributes};
     s.operands = call.operands;
     s.results = call.results;

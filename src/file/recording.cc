@@ -1,11 +1,7 @@
 // Recordings as files: a line that says what they are, a checksum, and CBOR.
 #include <postern/record.h>
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "core/check.h"
 #include "core/digest.h"
@@ -42,10 +38,7 @@ struct Contents {
 
 Contents read(const std::filesystem::path& file) {
   auto refuse = [&](ErrorCode code, const std::string& why) { throw Error(code, fmt::format("replay: {}: {}", file.string(), why)); };
-  std::ifstream in(file, std::ios::binary);
-  std::ostringstream stream;
-  if (!in || !(stream << in.rdbuf())) refuse(errno == ENOENT ? ErrorCode::not_found : ErrorCode::unavailable, std::strerror(errno));
-  const std::string text = std::move(stream).str();
+  const std::string text = host::read_file("replay", file.string());
   const std::size_t sum = first_line.size(), body = sum + 33;
   if (!text.starts_with(first_line)) refuse(ErrorCode::invalid_argument, "this is no recording of this version");
   if (text.size() < body || text.substr(sum, 32) != digest(std::string_view(text).substr(body)))

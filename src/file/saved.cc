@@ -6,11 +6,7 @@
 #include <postern/file.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <set>
-#include <sstream>
 
 #include "core/check.h"
 #include "core/digest.h"
@@ -146,13 +142,7 @@ Loaded load_text(std::string_view text, const std::string& name) {
   return loaded(std::move(inputs), std::move(module));
 }
 
-Loaded load(const std::filesystem::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  std::ostringstream text;
-  if (!in || !(text << in.rdbuf()))
-    refuse(errno == ENOENT ? ErrorCode::not_found : ErrorCode::unavailable, file.string(), std::strerror(errno));
-  return load_text(std::move(text).str(), file.string());
-}
+Loaded load(const std::filesystem::path& file) { return load_text(host::read_file("load", file.string()), file.string()); }
 
 const std::vector<Type>& Loaded::inputs() const { return program_->inputs; }
 const std::vector<Type>& Loaded::outputs() const { return program_->module->results; }

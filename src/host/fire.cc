@@ -32,10 +32,6 @@ TapInfo make_info(const RunState& run, const HostSite& site, detail::StopState* 
           mask};
 }
 
-}  // namespace
-
-namespace {
-
 /// Of the exception that is being handled.
 ErrorCode code_of_thrown() noexcept {
   try {

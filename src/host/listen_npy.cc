@@ -10,25 +10,6 @@ namespace postern::host {
 
 namespace {
 
-const char* descriptor(DType dtype) {
-  switch (dtype) {
-    case DType::pred: return "|b1";
-    case DType::s8: return "|i1";
-    case DType::s16: return "<i2";
-    case DType::s32: return "<i4";
-    case DType::s64: return "<i8";
-    case DType::u8: return "|u1";
-    case DType::u16: return "<u2";
-    case DType::u32: return "<u4";
-    case DType::u64: return "<u8";
-    case DType::f16: return "<f2";
-    case DType::f64: return "<f8";
-    case DType::c64: return "<c8";
-    case DType::c128: return "<c16";
-    default: return "<f4";
-  }
-}
-
 std::uint32_t crc32(std::uint32_t crc, std::span<const std::byte> data) {
   static const std::array<std::uint32_t, 256> table = [] {
     std::array<std::uint32_t, 256> t;
@@ -65,6 +46,25 @@ class Bytes {
 
 }  // namespace
 
+const char* npy_descriptor(DType dtype) {
+  switch (dtype) {
+    case DType::pred: return "|b1";
+    case DType::s8: return "|i1";
+    case DType::s16: return "<i2";
+    case DType::s32: return "<i4";
+    case DType::s64: return "<i8";
+    case DType::u8: return "|u1";
+    case DType::u16: return "<u2";
+    case DType::u32: return "<u4";
+    case DType::u64: return "<u8";
+    case DType::f16: return "<f2";
+    case DType::f64: return "<f8";
+    case DType::c64: return "<c8";
+    case DType::c128: return "<c16";
+    default: return "<f4";
+  }
+}
+
 DType npy_dtype(DType dtype) {
   switch (dtype) {
     case DType::s2:
@@ -79,7 +79,7 @@ namespace {
 
 /// `room`: how many more bytes the shape may come to take.
 std::string header(DType dtype, const std::string& shape, std::size_t room) {
-  std::string text = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}", descriptor(dtype), shape);
+  std::string text = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}", npy_descriptor(dtype), shape);
   // The whole is a multiple of 64 bytes and ends with a newline.
   const std::size_t whole = (11 + text.size() + room + 63) / 64 * 64;
   text.resize(whole - 11, ' ');

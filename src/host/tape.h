@@ -46,6 +46,9 @@ class Tape {
   std::map<Key, std::uint64_t> replayed_;
 };
 
+/// Whether such a run enters its functions: not when a tape gives their results.
+inline bool enters_functions(const std::shared_ptr<Tape>& tape) { return !tape || !tape->replays(); }
+
 /// What this thread's runs are taped on, or null: also null inside host functions.
 std::shared_ptr<Tape> current_tape();
 /// Throws Error(failed_precondition) when there is one already.

@@ -1,9 +1,9 @@
 // What functions with rules of their own share; stop_gradient.
 #include "ops/custom.h"
 
-#include "transform/transpose.h"
-
 #include <postern/transforms.h>
+
+#include "transform/transpose.h"
 
 namespace postern {
 

@@ -60,12 +60,11 @@ auto on_device(const DeviceCallParams& p) {
   };
 }
 
-/// The function reads and writes its caller's memory.
-void device_call_lower(Lowering& out, const Equation& e) {
-  const auto& p = as<DeviceCallParams>(*e.params);
+/// The call that the equation is when it runs. Its function reads and writes its caller's memory.
+SiteSpec site_of(const DeviceCallParams& p, const Place& place) {
   SiteSpec s;
   s.name = p.name;
-  s.place = e.place;
+  s.place = place;
   s.effect = effect_of(*p.body);
   s.operands = p.body->input_types();
   s.results = p.body->output_types();
@@ -76,24 +75,20 @@ void device_call_lower(Lowering& out, const Equation& e) {
                      const Tensors y = f(x);
                      for (std::size_t i = 0; i < results.size(); ++i) y[i].read(results[i].data());
                    },
-                   e.place)
+                   place)
                    .function();
+  return s;
+}
+
+void device_call_lower(Lowering& out, const Equation& e) {
   Equation call = e;
   call.primitive = &site_p;
-  call.params = make_params(SiteParams{std::make_shared<const SiteSpec>(std::move(s))});
+  call.params = make_params(SiteParams{std::make_shared<const SiteSpec>(site_of(as<DeviceCallParams>(*e.params), e.place))});
   site_p.lower(out, call);
 }
 
 Tensors device_call_evaluate(const Op& op, std::span<const Tensor> x) {
-  Tensors here;  // may have been put on other devices
-  for (const Tensor& t : x) here.push_back(device_put(t, op.as<DeviceCallParams>().device, Place{}));
-  Tensors y = on_device(op.as<DeviceCallParams>())(here);
-  for (Tensor& t : y) {
-    auto bytes = detail::aligned_bytes(t.type().byte_size());
-    t.read(bytes.get());
-    t = Tensor(t.type(), bytes.get());
-  }
-  return y;
+  return at_site(site_of(op.as<DeviceCallParams>(), PlaceScope::current()), x);
 }
 
 constexpr Primitive device_call_p{.name = "call_on_device",
@@ -109,9 +104,8 @@ constexpr Primitive device_call_p{.name = "call_on_device",
 
 }  // namespace
 
-detail::Leaves detail::call_on_device(const CallOptions& options, const std::vector<Type>& out, const TensorFunction& f, const Leaves& x,
-                                      const Place& place) {
-  PlaceScope at(place);
+detail::Leaves detail::call_on_device(const CallOptions& options, const std::vector<Type>& out, const TensorFunction& f, const Leaves& x) {
+  PlaceScope at(options.place);
   check(options.timeout.count() == 0 && options.warn_after.count() == 0 && !options.partitioned && options.vmap == VmapMethod::sequential &&
             options.effect == Effect::pure,
         "call '{}': a compiled function takes its effects and rules from what it does; of the options only name and device have a meaning",

@@ -96,7 +96,7 @@ Tensors fire_now(const Primitive& primitive, const ParamsPtr& params, std::span<
   auto sites = std::make_shared<std::vector<host::HostSite>>();
   sites->emplace_back(spec, spec->function);
   const std::shared_ptr<host::Tape> tape = host::current_tape();
-  if (!spec->function && !(tape && tape->replays())) *sites = host::resolve_names(*sites);
+  if (!spec->function && host::enters_functions(tape)) *sites = host::resolve_names(*sites);
 
   std::vector<const Type*> types;
   std::vector<std::shared_ptr<const void>> keep;

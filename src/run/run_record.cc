@@ -54,7 +54,7 @@ void RunRecord::prepare(std::shared_ptr<const CompiledProgram> program) {
   site_count = program->sites_.size();
   if (!tape) tape = host::current_tape();
   if (tape) taped_run = tape->begin_run(module_->text);
-  if (program->named_ && !(tape && tape->replays())) {  // this run has sites of its own
+  if (program->named_ && host::enters_functions(tape)) {  // this run has sites of its own
     struct Resolved {
       std::shared_ptr<const CompiledProgram> program;
       std::vector<host::HostSite> sites;

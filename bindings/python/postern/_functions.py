@@ -4,9 +4,7 @@ import ctypes
 import dataclasses
 import functools
 import inspect
-import itertools
 import json
-import threading
 
 import numpy as np
 
@@ -100,32 +98,14 @@ def _entered(function):
     return _library.Function(enter)
 
 
-# What C may call, by number, until it says that it will not any more.
-_guard = threading.Lock()
-_numbers = itertools.count(1)
-_held = {}
-
-
-@_library.Release
-def _released(number):
-    with _guard:
-        _held.pop(number, None)
-
-
 def register(name, function, replace=False):
     """Registers a Python function for programs that call `name`. It gets the operands as read-only NumPy arrays, the call's attributes by
     keyword, and an `Info` if it has a parameter `info`; it returns an array of the declared dtype and shape (a Python number for rank 0),
     or a tuple of them; a tap's function returns nothing. Its exceptions end the run. Raises Error when the name is taken, unless `replace`.
     """
     entry = _entered(function)
-    with _guard:
-        number = next(_numbers)
-        _held[number] = entry
-    try:
-        _library.check(library.pn_register(name.encode(), entry, number, _released, int(replace)))
-    except BaseException:
-        _released(number)
-        raise
+    with _library.lent(entry) as (release, number):
+        _library.check(library.pn_register(name.encode(), entry, number, release, int(replace)))
 
 
 def unregister(name):
@@ -153,7 +133,7 @@ class Request:
 
     def reply(self, *results):
         """Answers with arrays, which are copied. Raises Error (BAD_RESULT) when they do not fit; the request is then still open."""
-        described = [_tensors.Described(np.ascontiguousarray(r).reshape(np.shape(r))) for r in results]
+        described = [_tensors.Described(r) for r in results]
         arrays = (_library.Array * len(described))(*[d.struct for d in described])
         _library.check(library.pn_bridge_reply(self._bridge.handle, self.tag, arrays, len(described)))
 
@@ -167,16 +147,13 @@ class Request:
         return library.pn_bridge_stopped(self._bridge.handle, self.tag) != 0
 
 
-class Bridge:
+class Bridge(_library.Handle):
     """Serves names on threads of the caller's choice: `serve` them, then answer what `next` gives. fileno() is readable while requests wait,
     so that a bridge can be given to select and to event loops."""
+    _free = library.pn_bridge_free
 
     def __init__(self):
-        self._handle = _library.made(library.pn_bridge_create)
-
-    @property
-    def handle(self):
-        return self._handle
+        super().__init__(_library.made(library.pn_bridge_create))
 
     def serve(self, name, replace=False):
         _library.check(library.pn_bridge_serve(self._handle, name.encode(), int(replace)))
@@ -202,7 +179,3 @@ class Bridge:
 
     def __exit__(self, *_):
         self.close()
-
-    def __del__(self):
-        if getattr(self, "_handle", None):
-            library.pn_bridge_free(self._handle)

@@ -1,9 +1,12 @@
 """libpostern.so and what of postern/c.h the package uses."""
 
+import contextlib
 import ctypes
 import ctypes.util
+import itertools
 import os
 import pathlib
+import threading
 from ctypes import POINTER, Structure, c_char_p, c_int, c_int32, c_int64, c_size_t, c_uint64, c_void_p
 
 from . import _errors
@@ -102,6 +105,47 @@ def made(entry, *arguments):
     place = c_void_p()
     check(entry(*arguments, ctypes.byref(place)))
     return place.value
+
+
+class Handle:
+    """What the library holds for an object, and lets go of with it."""
+    _free = None
+
+    def __init__(self, handle):
+        self._handle = handle
+
+    def __del__(self):
+        if getattr(self, "_handle", None):
+            self._free(self._handle)
+
+    @property
+    def handle(self):
+        return self._handle
+
+
+# What C uses, by number, until it says that it will not any more.
+_guard = threading.Lock()
+_numbers = itertools.count(1)
+_lent = {}
+
+
+@Release
+def _returned(number):
+    with _guard:
+        _lent.pop(number, None)
+
+
+@contextlib.contextmanager
+def lent(thing):
+    """Keeps `thing` until C calls the Release that this gives, with the number beside it. Not if the block raises."""
+    with _guard:
+        number = next(_numbers)
+        _lent[number] = thing
+    try:
+        yield _returned, number
+    except BaseException:
+        _returned(number)
+        raise
 
 
 def nanoseconds(seconds):

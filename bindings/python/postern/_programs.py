@@ -27,18 +27,13 @@ class _Arguments:
         return [_tensors.Tensor(handle).numpy() for handle in self.results]
 
 
-class Run:
+class Run(_library.Handle):
     """A run under way."""
+    _free = library.pn_started_free
 
     def __init__(self, program, arguments):
-        self._arguments = arguments
-        self._program = program
-        self._handle = _library.made(library.pn_start, program.handle, arguments.handles, len(arguments.tensors))
-        self._results = None
-
-    def __del__(self):
-        if getattr(self, "_handle", None):
-            library.pn_started_free(self._handle)
+        super().__init__(_library.made(library.pn_start, program.handle, arguments.handles, len(arguments.tensors)))
+        self._arguments, self._program, self._results = arguments, program, None
 
     def wait(self, timeout=None):
         """Whether the run has ended within so many seconds. Raises how it failed."""
@@ -61,22 +56,15 @@ class Run:
         _library.check(library.pn_started_cancel(self._handle))
 
 
-class Program:
+class Program(_library.Handle):
     """A loaded program. `inputs` and `outputs` are types such as "f32[2,3]", `functions` the names that it calls."""
+    _free = library.pn_program_free
 
     def __init__(self, handle):
-        self._handle = handle
+        super().__init__(handle)
         self.inputs = _list(library.pn_program_input, handle)
         self.outputs = _list(library.pn_program_output, handle)
         self.functions = _list(library.pn_program_function, handle)
-
-    def __del__(self):
-        if getattr(self, "_handle", None):
-            library.pn_program_free(self._handle)
-
-    @property
-    def handle(self):
-        return self._handle
 
     def __call__(self, *arguments):
         """Runs, waits, and gives the results as a list of read-only arrays over the library's memory."""

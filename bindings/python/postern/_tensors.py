@@ -2,8 +2,6 @@
 
 import ctypes
 import functools
-import itertools
-import threading
 
 import numpy as np
 
@@ -39,65 +37,37 @@ def code_of(dtype):
 
 
 class Described:
-    """A NumPy array as a pn_array, which lives as long as this. The array must be row-major."""
+    """An array, made row-major, as a pn_array, which lives as long as this."""
 
-    def __init__(self, array):
-        self.array = array
+    def __init__(self, value):
+        array = self.array = np.asarray(value, order="C")
         self.dims = (ctypes.c_int64 * array.ndim)(*array.shape)
         self.struct = _library.Array(code_of(array.dtype), array.ndim, self.dims, array.ctypes.data, array.nbytes)
 
 
-def seen(struct, writable=False):
-    """Memory that the library shows, as an array."""
+def seen(struct, writable=False, owner=None):
+    """Memory that the library shows, as an array, which keeps `owner` alive."""
     dtype, size = dtype_of(struct.dtype), struct.bytes
     shape = tuple(struct.dims[:struct.rank]) if struct.rank else ()
     if not size:
         return np.empty(shape, dtype)
-    array = np.ndarray(shape, dtype, (ctypes.c_char * size).from_address(struct.data))
+    memory = (ctypes.c_char * size).from_address(struct.data)
+    memory.owner = owner
+    array = np.ndarray(shape, dtype, memory)
     if not writable:
         array.flags.writeable = False
     return array
 
 
-# Arrays whose memory the library reads, until it says that it has done.
-_guard = threading.Lock()
-_numbers = itertools.count(1)
-_lent = {}
-
-
-@_library.Release
-def _returned(number):
-    with _guard:
-        _lent.pop(number, None)
-
-
-class Tensor:
+class Tensor(_library.Handle):
     """An array that the library holds. numpy.asarray(tensor) shows its memory, read only; so does DLPack."""
-
-    def __init__(self, handle):
-        self._handle = handle
-
-    def __del__(self):
-        if getattr(self, "_handle", None):
-            library.pn_tensor_free(self._handle)
-
-    @property
-    def handle(self):
-        return self._handle
+    _free = library.pn_tensor_free
 
     def numpy(self):
         """The elements as a read-only array, which keeps the tensor alive. Waits for them."""
         struct = _library.Array()
         _library.check(library.pn_tensor_view(self._handle, ctypes.byref(struct)))
-        array = seen(struct)
-        if array.base is None:  # empty: nothing to keep
-            return array
-        memory = array
-        while isinstance(memory.base, np.ndarray):
-            memory = memory.base
-        owner = memory.base.obj if isinstance(memory.base, memoryview) else memory.base
-        owner.tensor = self  # ctypes arrays take attributes
-        return array
+        return seen(struct, owner=self)
 
     def __array__(self, dtype=None, copy=None):
         array = self.numpy()
@@ -139,16 +109,8 @@ def tensor(value):
         made = Tensor(_library.made(library.pn_tensor_from_dlpack, _capsule_pointer(capsule, b"dltensor")))
         _rename_capsule(capsule, _used)
         return made
-    array = np.asarray(value)
-    contiguous = np.ascontiguousarray(array).reshape(array.shape)  # which makes rank 1 of rank 0
-    described = Described(contiguous)
-    if contiguous.nbytes < 4096:
+    described = Described(value)
+    if described.array.nbytes < 4096:
         return Tensor(_library.made(library.pn_tensor_copy, ctypes.byref(described.struct)))
-    with _guard:
-        number = next(_numbers)
-        _lent[number] = contiguous
-    try:
-        return Tensor(_library.made(library.pn_tensor_borrow, ctypes.byref(described.struct), _returned, number))
-    except BaseException:
-        _returned(number)
-        raise
+    with _library.lent(described.array) as (release, number):
+        return Tensor(_library.made(library.pn_tensor_borrow, ctypes.byref(described.struct), release, number))
