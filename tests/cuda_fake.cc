@@ -1,6 +1,8 @@
 // CUDA on the host's memory.
 #include "cuda_fake.h"
 
+#include <postern/devices.h>
+
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -142,6 +144,8 @@ struct FakeFunctions {
   static int leave() { return fake().call("leave"); }
   static std::string describe(int) { return "an illegal address was met"; }
 };
+
+bool leaves_are_in_place() { return devices().at(0).kind == "cpu" && !cuda::has_stand_in(); }
 
 const cuda::Driver& FakeCuda::driver() {
   using F = FakeFunctions;

@@ -38,4 +38,7 @@ class FakeCuda {
   std::size_t pinned_ = 0;
 };
 
+/// Whether host functions see the memory that programs work on: not on a GPU, nor with the stand-in.
+bool leaves_are_in_place();
+
 }  // namespace postern::test

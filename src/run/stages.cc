@@ -286,7 +286,7 @@ Tensors StagedProgram::run(Tensors inputs) const {
 void StagedProgram::run_host(const Step& step, Tensors& values) const {
   auto run_one = [&](std::size_t i) {
     const Equation& e = program_.equations[i];
-    const FamilyScope scope(e.primitive->site ? nullptr : family_);  // what a function runs is its own affair
+    const FamilyScope scope(e.primitive->site || e.primitive->calls ? nullptr : family_);  // what a function runs is its own affair
     Tensors operands;
     for (const ValueId v : e.operands) operands.push_back(values[at(v)]);
     Tensors results = evaluate_now(*e.primitive, e.params, operands);
