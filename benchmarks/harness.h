@@ -94,6 +94,7 @@ void grad_trace(Report&);
 void vmap_call(Report&);
 void linalg(Report&);
 void shards(Report&);
+void gpu(Report&);
 void failure(Report&);
 void staged(Report&);
 void bridge(Report&);

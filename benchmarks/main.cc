@@ -30,6 +30,7 @@ constexpr bench::Benchmark benchmarks[] = {
     {"shards", "a tap and a call on each of 1 to 8 devices", bench::shards, 8},
     {"failure", "from an exception on one device to the error at the caller", bench::failure, 8},
     {"staged", "what stages add, and their memory", bench::staged},
+    {"gpu", "calls and taps on a GPU, where there is one", bench::gpu},
     {"bridge", "calls that a host's own threads answer", bench::bridge},
     {"python", "a NumPy function called from a compiled loop", bench::python},
     {"load", "a saved program to its first result", bench::load},

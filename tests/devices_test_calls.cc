@@ -78,6 +78,15 @@ TEST_F(DevicesCall, EvaluatedAndStagedAlike) {
   const auto sine = on_one([](Tensor x) { return sin(x); });
   for (const Mode mode : {Mode::evaluate, Mode::staged, Mode::compiled})
     EXPECT_FLOAT_EQ(jit([&](Tensor x) { return sine(x * 2.0f) + 1.0f; }, {.mode = mode})(Tensor(1.0f)).item<float>(), std::sin(2.0f) + 1);
+  const auto stages = jit([&](Tensor x) { return sine(x * 2.0f) + 1.0f; }).stages(Tensor(1.0f));
+  ASSERT_EQ(stages.size(), 3u) << "it is cut there";
+  EXPECT_EQ(stages[1].kind, "call_on_device");
+}
+
+TEST_F(DevicesCall, NotInAFunctionThatXlaReducesWith) {
+  const auto add = jit([](Tensor a, Tensor b) { return a + b; });
+  auto f = jit([&](Tensor x) { return reduce([&](Tensor a, Tensor b) { return call({.device = 1}, a, add, a, b); }, x, 0.0f); });
+  expect_error<TypeError>([&] { f(tensor<float>({1, 2})); }, {"reduce", "a compiled function on another device"});
 }
 
 TEST_F(DevicesCall, FailuresAndMisuseAreSaid) {

@@ -19,6 +19,11 @@ enum class Effect : std::uint8_t { pure, unordered, ordered };
 /// operands with the batch axis.
 enum class VmapMethod : std::uint8_t { sequential, parallel, expand_dims, broadcast_all };
 
+/// Where a function finds its leaves. host: in memory of the process; a program on a GPU brings them there and back. device: where they
+/// are: on a GPU the views then hold device pointers, to be used in work on CallInfo::stream and not read here; on a CPU there is no
+/// difference. Such a function fills its results in place, takes no plain numbers and has no time limit, for that would need copies.
+enum class Memory : std::uint8_t { host, device };
+
 struct CallOptions {
   std::string name = "call";
   Effect effect = Effect::pure;
@@ -29,6 +34,10 @@ struct CallOptions {
   /// Each device calls with its own part of the operands, spread so, in place of one call with the whole; the results (whose types are
   /// given as wholes) are spread likewise. Not inside shard_map, where every call is one device's own.
   std::optional<Sharding> partitioned = {};
+  Memory memory = Memory::host;
+  /// With Effect::ordered, inside shard_map: one order over all devices. Each passes here equally often, so not inside a cond or while loop
+  /// there; of one passage the devices' firings come in the order of devices(), all of them before those of the next passage.
+  bool one_order = false;
   Place place = Place::current();  // of the braces: names a call of a compiled function; other functions bring their own
 };
 

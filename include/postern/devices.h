@@ -8,13 +8,15 @@
 namespace postern {
 
 /// Settings of the process, given before the first operation runs. An empty or zero field keeps the environment's (POSTERN_CPU_DEVICES,
-/// POSTERN_PLUGIN, POSTERN_CACHE_DIR) or the default.
+/// POSTERN_PLATFORM, POSTERN_PLUGIN, POSTERN_CACHE_DIR) or the default.
 struct Config {
   int cpu_devices = 0;                         // default 1
-  std::string plugin = {};                     // path of a PJRT plug-in; default: the CPU plug-in that comes with Postern
+  std::string platform = {};                   // "cpu" (default) or "cuda"
+  std::string plugin = {};                     // path of a PJRT plug-in; default: the one for the platform, see docs/devices.md
   std::string cache_dir = {};                  // where compiled programs are kept on disk; default: nowhere
   int max_reentry = 0;                         // levels of host functions that run programs; default 32
   std::size_t tap_queue_bytes = 0;             // for each device, what asynchronous taps may hold before the program waits; default 256 MiB
+  std::size_t gather_limit = 0;                // bytes: JitOptions::gather_limit where that is 0; default: none
   std::chrono::milliseconds exit_limit{5000};  // how long the end of the process waits for runs in flight
 };
 
@@ -23,7 +25,7 @@ void configure(const Config& config);
 
 struct DeviceInfo {
   int ordinal;
-  std::string kind;  // "cpu"
+  std::string kind;  // "cpu", "cuda"
 };
 /// The devices that programs can use.
 std::vector<DeviceInfo> devices();

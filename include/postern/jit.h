@@ -4,6 +4,7 @@
 #include <postern/sharding.h>
 
 #include <algorithm>
+#include <functional>
 
 namespace postern {
 
@@ -20,6 +21,13 @@ struct JitOptions {
   /// Over several devices: how arguments are spread before the run, one for each argument (all its leaves); none given: as they are. And
   /// how the results shall lie: one for each leaf, or one for all; none given: as XLA chooses.
   std::vector<Sharding> in_shardings = {}, out_shardings = {};
+  /// Where XLA cuts the program: how many bytes of operands one call, tap or print may have gathered on its device. More is a TypeError
+  /// when the program is lowered. 0: as Config says.
+  std::size_t gather_limit = 0;
+  /// Mode::staged (which they imply where the mode is automatic): whether to cut at an operation too, beside the calls; and the device of
+  /// an XLA stage, -1 for the one that the program runs on. Blocks are one operation; what XLA does of loops and branches is one too.
+  std::function<Cut(const StageNode&)> cut = {};
+  std::function<int(const StageInfo&)> stage_device = {};
 };
 
 /// A function that is compiled on demand. Calling it traces `f` with arguments of the given types, compiles, and runs; later calls with the

@@ -6,6 +6,7 @@
 #include <iosfwd>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace postern {
@@ -32,7 +33,17 @@ struct StageInfo {
   Place place;
   int equations;  // that it does
   std::vector<Type> inputs, outputs;
+  int device = -1;  // of an XLA stage, where JitOptions::stage_device says; -1: the program's
 };
+
+/// An operation of a program that is cut into stages.
+struct StageNode {
+  std::string_view operation;  // as the program prints it: "dot_general", "block"
+  Place place;
+  std::vector<Type> inputs, outputs;
+};
+/// before: what it reads comes from earlier stages. after: who reads its results is in later ones. both: it is a stage by itself.
+enum class Cut : std::uint8_t { none, before, after, both };
 
 /// A traced function. Prints as one line for each equation: results with types, operation, parameters, operands, place; of a block also
 /// whether lowering will take its default or which override.

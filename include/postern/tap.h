@@ -63,6 +63,7 @@ struct TapOptions {
   std::int64_t every = 1;    // only firings 0, every, 2 * every, ... of this place, counted over all runs of the program
   TapMap map = {};           // what is sent; the value passed on stays whole
   std::optional<Sharding> partitioned = {};  // each device shows its part of the leaves, spread so; of equal parts one is shown
+  bool one_order = false;                    // with `ordered`, inside shard_map: one order over all devices, see CallOptions::one_order
   std::int64_t keep_last = 0;  // async: at most so many firings wait, the oldest are lost (TapInfo::dropped counts); 0: none is ever lost
 };
 

@@ -115,7 +115,11 @@ std::vector<std::uint64_t>*& recorded() {
   thread_local std::vector<std::uint64_t>* list = nullptr;
   return list;
 }
-std::string current_platform() { return "cpu"; }
+namespace {
+std::atomic<const char*> platform{"cpu"};
+}
+std::string current_platform() { return platform.load(); }
+void set_platform(const std::string& name) { platform = name == "cuda" ? "cuda" : "cpu"; }
 std::atomic<bool> native_calls{true};
 
 }  // namespace postern::blocks

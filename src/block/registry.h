@@ -47,6 +47,7 @@ std::vector<std::uint64_t>*& recorded();
 
 /// The platform that programs are lowered for.
 std::string current_platform();
+void set_platform(const std::string& name);  // the runtime says so
 
 /// Whether the plug-in can enter kernels and targets; the runtime says so.
 extern std::atomic<bool> native_calls;

@@ -81,6 +81,7 @@ struct Primitive {
 
   Effect (*effect)(const Params* params) = nullptr;  // default: pure
   bool distinct = false;                             // two equal equations are never merged
+  bool calls = false;                                // it is lowered as a call of a host function
   bool may_call = false;                             // what it becomes when it is lowered may call back: a block
 
   /// What a print of the program says beside the equation: the path that a block takes on a platform.

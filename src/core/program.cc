@@ -69,7 +69,7 @@ bool any_equation(const Program& program, const std::function<bool(const Equatio
 }
 
 namespace {
-bool is_site(const Equation& e) { return e.primitive->site != nullptr; }
+bool is_site(const Equation& e) { return e.primitive->site || e.primitive->calls; }
 }  // namespace
 
 bool has_site(const Equation& equation) { return any_equation(equation, is_site); }

@@ -48,6 +48,8 @@ struct SiteSpec {
   std::chrono::nanoseconds timeout{0}, warn_after{0};
   VmapMethod vmap = VmapMethod::sequential;
   int device = -1;
+  Memory memory = Memory::host;
+  bool one_order = false;               // over all devices
   std::shared_ptr<const Mesh> mesh;     // in shard_map: what the operands are parts on
   std::optional<Sharding> partitioned;  // how they are cut, where the site asked for it
   Dims whole;                           // of the first operand, then

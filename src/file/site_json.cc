@@ -12,6 +12,7 @@ namespace postern::file {
 namespace {
 
 constexpr const char* effects[] = {"pure", "unordered", "ordered"};
+constexpr const char* memories[] = {"host", "device"};
 constexpr const char* methods[] = {"sequential", "parallel", "expand_dims", "broadcast_all"};
 constexpr const char* words[] = {"call", "tap", "hook", "print"};
 constexpr const char* kinds[] = {"bool", "int64", "double", "string", "bools", "int64s", "doubles", "strings"};
@@ -160,6 +161,7 @@ Json to_json(const SiteSpec& s) {
                {"recomputed", s.recomputed},
                {"every", s.every},
                {"keep_last", s.keep_last}};
+  if (s.memory != Memory::host) json["memory"] = memories[static_cast<int>(s.memory)];
   for (const BatchLevel& level : s.levels) {
     Json mapped = Json::array();
     for (const bool m : level.mapped) mapped.push_back(m);
@@ -202,6 +204,7 @@ SiteSpec site_from(const Json& json) {
   s.recomputed = json.at("recomputed").get<bool>();
   s.every = json.at("every").get<std::int64_t>();
   s.keep_last = json.at("keep_last").get<std::int64_t>();
+  s.memory = static_cast<Memory>(index_of("memory", memories, json.value("memory", std::string("host"))));
   check(s.every > 0 && s.keep_last >= 0 && s.mask_size >= 0, "a site's counts are out of range");
   check(s.kind == SiteSpec::Kind::tap || !s.async, "a call cannot be asynchronous");
   check(s.kind == SiteSpec::Kind::call || s.results.empty(), "a tap has no results of its own");

@@ -14,6 +14,9 @@ constexpr auto alignment = std::align_val_t{64};
 
 }  // namespace
 
+constinit const BlockSource heap_blocks{[](void*, std::size_t size) { return ::operator new(size, alignment); },
+                                        [](void*, void* block, std::size_t) { ::operator delete(block, alignment); }};
+
 std::size_t Blocks::size_for(std::size_t bytes) {
   if (bytes <= smallest) return smallest;
   const std::size_t quarter = std::bit_floor(bytes - 1) / 4;
@@ -28,7 +31,7 @@ std::size_t Blocks::index_of(std::size_t size) {
 
 void* Blocks::take(std::size_t size) {
   Free*& first = free_[index_of(size)];
-  if (!first) return ::operator new(size, alignment);
+  if (!first) return source_.allocate(source_.user, size);
   Free* const block = first;
   first = block->next;
   retained_ -= size;
@@ -48,7 +51,7 @@ void Blocks::trim(std::size_t keep) noexcept {
       Free* const block = free_[i];
       free_[i] = block->next;
       retained_ -= size;
-      ::operator delete(block, alignment);
+      source_.free(source_.user, block, size);
     }
   }
 }

@@ -5,9 +5,19 @@
 
 namespace postern::host {
 
-/// Not thread-safe. Blocks are aligned for any dtype and for XLA (64 bytes).
+/// Where blocks come from.
+struct BlockSource {
+  void* (*allocate)(void* user, std::size_t size);
+  void (*free)(void* user, void* block, std::size_t size);
+  void* user = nullptr;
+};
+/// Aligned for any dtype and for XLA (64 bytes).
+extern const BlockSource heap_blocks;
+
+/// Not thread-safe.
 class Blocks {
  public:
+  explicit Blocks(const BlockSource& source = heap_blocks) : source_(source) {}
   ~Blocks() { trim(0); }
 
   /// The size of the block that `bytes` bytes come in: four sizes for each power of two.
@@ -27,6 +37,7 @@ class Blocks {
     Free* next;
   };
   static std::size_t index_of(std::size_t size);
+  BlockSource source_;
   std::array<Free*, 256> free_{};
   std::size_t retained_ = 0;
 };

@@ -69,10 +69,11 @@ void keep_failure(RunState& run, const HostSite& site, int device, const std::ex
   }
 }
 
-bool fire_here(RunState& run, const HostSite& site, void* const* data, int device, std::int64_t element,
-               std::span<const bool> mask) noexcept {
+bool fire_here(RunState& run, const HostSite& site, void* const* data, int device, std::int64_t element, std::span<const bool> mask,
+               void* stream = nullptr) noexcept {
   if (!site.told) return enter_here(run, site, data, device, nullptr);
-  const TapInfo info = make_info(run, site, &run, device, element, mask);
+  TapInfo info = make_info(run, site, &run, device, element, mask);
+  info.stream = stream;
   if (!enter_here(run, site, data, device, &info)) return false;
   if (!run.end.load(std::memory_order_relaxed)) [[likely]]
     return true;
@@ -145,22 +146,31 @@ bool fire_limited(RunState& run, const HostSite& site, void* const* data, int de
   return false;
 }
 
+/// What has one order over all devices is delivered by one thread.
+TapQueue& queue_of(const RunState& run, const HostSite& site, int device) {
+  return tap_queue(site.one_order && run.turns.several() ? run.turns.first() : device);
+}
+
 /// A firing that is delivered later.
 bool fire_later(RunState& run, const HostSite& site, void* const* data, int device, std::span<const bool> mask) noexcept {
   try {
-    return tap_queue(device).push(run, site, data, mask);
+    return queue_of(run, site, device).push(run, site, device, data, mask);
   } catch (...) {
     keep_failure(run, site, device, std::current_exception(), ErrorCode::resource_exhausted);
     return false;
   }
 }
 
+/// Whether this is a firing that reaches the function.
+bool counts(const SiteSpec& spec) {
+  return spec.every == 1 || spec.counts->firings.fetch_add(1, std::memory_order_relaxed) % static_cast<std::uint64_t>(spec.every) == 0;
+}
+
 /// One firing in the way that the site asks for.
 bool fire_as_asked(RunState& run, const HostSite& site, void* const* data, int device, std::int64_t element,
                    std::span<const bool> mask) noexcept {
   const SiteSpec& spec = *site.spec;
-  if (spec.every != 1 && spec.counts->firings.fetch_add(1, std::memory_order_relaxed) % static_cast<std::uint64_t>(spec.every) != 0)
-    return true;
+  if (!counts(spec)) return true;
   if (spec.async) return fire_later(run, site, data, device, mask);
   const auto start = RunState::Clock::now();
   bool ok = false;
@@ -186,9 +196,11 @@ bool fire_as_asked(RunState& run, const HostSite& site, void* const* data, int d
   return ok;
 }
 
+bool repeats(const HostSite& site, int device) { return !site.spots.empty() && site.spot(device).repeats; }
+
 bool fire_one(RunState& run, const HostSite& site, void* const* data, int device, std::int64_t element,
               std::span<const bool> mask) noexcept {
-  if (!site.spots.empty() && site.spot(device).repeats) return true;
+  if (repeats(site, device)) return true;
   if (!run.tape) return fire_as_asked(run, site, data, device, element, mask);
   try {
     if (run.tape->replays()) return run.tape->replay(run, site, data, device, element);
@@ -264,14 +276,33 @@ bool fire_whole(RunState& run, const HostSite& site, void* const* buffers, int d
   return fire_one(run, site, data.data(), device, -1, mask);
 }
 
+/// The firing's turn among those of all devices, where its site has one order over them.
+class Turn {
+ public:
+  Turn(RunState& run, const HostSite& site, int device) : turns_(site.one_order && run.turns.several() ? &run.turns : nullptr) {
+    if (turns_) turns_->wait(device, run.stop, run.deadline);
+  }
+  ~Turn() {
+    if (turns_) turns_->pass();
+  }
+  Turn(const Turn&) = delete;
+
+ private:
+  Turns* const turns_;
+};
+
+timeline::Span begin(RunState& run, const HostSite& site, int device) {
+  run.current.store(&site, std::memory_order_release);
+  return {site.spec->kind == SiteSpec::Kind::call ? timeline::Kind::call : timeline::Kind::tap, site.spec->name, device, run.number};
+}
+
 }  // namespace
 
 bool fire(RunState& run, const HostSite& site, void* const* buffers, int device) noexcept {
+  const Turn turn(run, site, device);
   bool ok = false;
   if (!run.stop.load(std::memory_order_relaxed)) {
-    const timeline::Span span(site.spec->kind == SiteSpec::Kind::call ? timeline::Kind::call : timeline::Kind::tap, site.spec->name, device,
-                              run.number);
-    run.current.store(&site, std::memory_order_release);
+    const timeline::Span span = begin(run, site, device);
     if (!site.level_sizes.empty())
       ok = fire_batch(run, site, buffers, device);
     else if (site.direct && !run.tape && run.deadline == RunState::Clock::time_point::max())
@@ -281,6 +312,31 @@ bool fire(RunState& run, const HostSite& site, void* const* buffers, int device)
   }
   if (!ok && run.poison) zero_results(site, buffers);
   return ok;
+}
+
+bool fire_fetched(RunState& run, const HostSite& site, int device, const Fetch& fetch) noexcept {
+  const Turn turn(run, site, device);
+  if (run.stop.load(std::memory_order_relaxed)) return false;
+  const timeline::Span span = begin(run, site, device);
+  if (repeats(site, device) || !counts(*site.spec)) return true;
+  try {
+    return queue_of(run, site, device).push(run, site, device, fetch);
+  } catch (...) {
+    keep_failure(run, site, device, std::current_exception(), ErrorCode::resource_exhausted);
+    return false;
+  }
+}
+
+bool fire_on_device(RunState& run, const HostSite& site, void* const* buffers, int device, void* stream) noexcept {
+  const Turn turn(run, site, device);
+  if (run.stop.load(std::memory_order_relaxed)) return false;
+  const timeline::Span span = begin(run, site, device);
+  const char* refused = run.tape                                 ? "its operands are on a device, where they cannot be recorded or replayed"
+                        : RunState::Clock::now() >= run.deadline ? "the run's deadline passed"
+                                                                 : nullptr;
+  if (!refused) return fire_here(run, site, buffers, device, -1, {}, stream);
+  run.fail(run.tape ? ErrorCode::unimplemented : ErrorCode::timeout, site, device, nullptr, refused);
+  return false;
 }
 
 bool keep_thrown(RunState& run, const HostSite& site, int device) noexcept {

@@ -1,5 +1,6 @@
 // Firing a site: the way from a device's buffers to the user's function and back.
 #pragma once
+#include "host/queue.h"
 #include "host/run_state.h"
 
 namespace postern::host {
@@ -30,6 +31,10 @@ bool keep_thrown(RunState& run, const HostSite& site, int device) noexcept;
 bool fire(RunState& run, const HostSite& site, void* const* buffers, int device) noexcept;
 /// The same for buffers that hold elements of less than a byte as XLA does; the function sees one a byte.
 bool fire_packed(RunState& run, const HostSite& site, void* const* buffers, int device) noexcept;
+/// An asynchronous tap whose leaves are not in host memory: `fetch` brings them there when the queue has room.
+bool fire_fetched(RunState& run, const HostSite& site, int device, const Fetch& fetch) noexcept;
+/// A call with Memory::device of a program on a GPU: the function is given device pointers. Results are the caller's to zero.
+bool fire_on_device(RunState& run, const HostSite& site, void* const* buffers, int device, void* stream) noexcept;
 /// Whether each element of less than a byte, held one a byte, is in its dtype's range; fails the run otherwise.
 bool results_fit(RunState& run, const HostSite& site, void* const* buffers, int device);
 

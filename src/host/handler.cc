@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "host/call_frame.h"
 #include "host/fire.h"
 #include "pjrt/ffi_frame.h"
 
@@ -42,32 +43,41 @@ bool fits(const Buffers& operands, const Buffers& results, const HostSite& site)
   return true;
 }
 
+template <class List>
+[[gnu::always_inline]] inline void point_at_buffers(const List& operands, const List& results, const HostSite& site, void** buffers) {
+  for (std::size_t i = 0; i < site.inputs; ++i) buffers[i] = operands[i]->data;
+  for (std::size_t i = 0; i < site.results; ++i) buffers[site.inputs + i] = results[i]->data;
+}
+[[gnu::always_inline]] inline void point_somewhere(const HostSite& site, void** buffers) {
+  for (std::size_t i = 0; i < site.buffers; ++i)
+    if (!buffers[i]) buffers[i] = nothing;
+}
+
+}  // namespace
+
+CallBuffers::CallBuffers(XLA_FFI_CallFrame* frame, const HostSite& site) : data(small_) {
+  if (site.buffers > HostSite::few) {
+    large_.resize(site.buffers);
+    data = large_.data();
+  }
+  if (!site.unchecked) return point_at_buffers(pjrt::operands(frame), pjrt::results(frame), site, data);
+  const Buffers operands = without_tokens(pjrt::operands(frame)), results = without_tokens(pjrt::results(frame));
+  if (fits(operands, results, site)) return point_at_buffers(operands, results, site, data);
+  error = pjrt::make_error(frame, ErrorCode::invalid_argument, "postern_call: the call's buffers are not those that its site declares");
+}
+
 XLA_FFI_Error* stopped(XLA_FFI_CallFrame* frame) {
   return pjrt::make_error(frame, ErrorCode::aborted, "postern: the run was stopped by a host function");
 }
 
-/// Fills `buffers` with where the operands, the mask and the results are.
-template <class List>
-[[gnu::always_inline]] inline void point_at_buffers(const List& operands, const List& results, const HostSite& site, void** buffers) {
-  for (std::size_t i = 0; i < site.inputs; ++i) buffers[i] = operands[i]->data ? operands[i]->data : nothing;
-  for (std::size_t i = 0; i < site.results; ++i) buffers[site.inputs + i] = results[i]->data ? results[i]->data : nothing;
-}
+namespace {
 
 [[gnu::noinline]] XLA_FFI_Error* handle_specially(XLA_FFI_CallFrame* frame, RunState& run, const HostSite& site) {
-  void* small[HostSite::few];
-  std::vector<void*> large;
-  if (site.buffers > HostSite::few) large.resize(site.buffers);
-  void** const buffers = large.empty() ? small : large.data();
-  if (site.unchecked) {
-    const Buffers operands = without_tokens(pjrt::operands(frame)), results = without_tokens(pjrt::results(frame));
-    if (!fits(operands, results, site))
-      return pjrt::make_error(frame, ErrorCode::invalid_argument, "postern_call: the call's buffers are not those that its site declares");
-    point_at_buffers(operands, results, site, buffers);
-  } else {
-    point_at_buffers(pjrt::operands(frame), pjrt::results(frame), site, buffers);
-  }
+  const CallBuffers buffers(frame, site);
+  if (buffers.error) return buffers.error;
+  point_somewhere(site, buffers.data);
   const int device = run.device >= 0 ? run.device : run.device_of(pjrt::device_ordinal(frame));
-  if ((site.packed ? fire_packed(run, site, buffers, device) : fire(run, site, buffers, device)) || run.poison) return nullptr;
+  if ((site.packed ? fire_packed(run, site, buffers.data, device) : fire(run, site, buffers.data, device)) || run.poison) return nullptr;
   return stopped(frame);
 }
 
@@ -76,20 +86,16 @@ template <class List>
 XLA_FFI_Error* handle_call(XLA_FFI_CallFrame* frame) {
   if (frame->extension_start && pjrt::answer_metadata(frame)) [[unlikely]]
     return nullptr;
-  auto* run = static_cast<RunState*>(pjrt::user_data(frame, run_state_type));
-  if (!run) [[unlikely]]
-    return pjrt::make_error(frame, ErrorCode::failed_precondition, "postern_call: the program was not started by Postern");
-  const std::int64_t* index = pjrt::int_attribute(frame, 0, site_attribute);
-  if (!index || static_cast<std::size_t>(*index) >= run->site_count) [[unlikely]]
-    return pjrt::make_error(frame, ErrorCode::internal, "postern_call: the program names a site that its run does not have");
-  const HostSite& site = run->sites[*index];
-  // Ordered effects bring a token behind their operands and results.
-  if (pjrt::operands(frame).size() < site.inputs || pjrt::results(frame).size() < site.results) [[unlikely]]
-    return pjrt::make_error(frame, ErrorCode::internal, "postern_call: the call's buffers are not those of its site");
+  const Called called = find_called(frame);
+  if (!called.site) [[unlikely]]
+    return called.error;
+  RunState* const run = called.run;
+  const HostSite& site = *called.site;
   if (!site.quick || !run->quick || run->stop.load(std::memory_order_relaxed)) [[unlikely]]
     return handle_specially(frame, *run, site);
   void* buffers[HostSite::few];
   point_at_buffers(pjrt::operands(frame), pjrt::results(frame), site, buffers);
+  point_somewhere(site, buffers);
   run->current.store(&site, std::memory_order_release);
   if (enter_here(*run, site, buffers, run->device, nullptr)) [[likely]]
     return nullptr;

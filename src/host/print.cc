@@ -136,7 +136,7 @@ Tensors record(PrintJob job, const detail::Shown& sent, const Place& place) {
   const PrintOptions& o = job.options;
   check(o.every > 0, "print: every must be positive, got {}", o.every);
   make_ready("print", job, types_of(sent.leaves));
-  const TapOptions tap{.name = "print", .ordered = o.ordered, .every = o.every, .partitioned = o.partitioned};
+  const TapOptions tap{.name = "print", .ordered = o.ordered, .every = o.every, .partitioned = o.partitioned, .one_order = o.one_order};
   return detail::tap_as("print", tap, sent, nullptr, Callee(std::move(job), place), place);
 }
 

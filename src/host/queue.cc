@@ -56,8 +56,11 @@ struct TapQueue::Item {
   TapSource* source;
   std::shared_ptr<TapSource> owner = {};
   std::size_t size;  // of the block
+  std::size_t held;  // of the queue's bytes
   std::uint64_t number = 0;
   std::size_t mask = 0;
+  int device;
+  std::unique_ptr<Transfer> transfer = {};  // instead of leaves in the block
 
   static constexpr std::size_t header = 128;
   std::byte* payload() { return reinterpret_cast<std::byte*>(this) + header; }
@@ -74,6 +77,15 @@ struct TapQueue::Item {
       to += aligned(site->leaf_bytes[i]);
     }
     if (!live.empty()) std::memcpy(to, live.data(), live.size());
+  }
+  /// Where the leaves are in the block.
+  std::byte* point_at_leaves(void** data) {
+    std::byte* leaf = payload();
+    for (std::size_t i = 0; i < site->operands; ++i) {
+      data[i] = leaf;
+      leaf += aligned(site->leaf_bytes[i]);
+    }
+    return leaf;
   }
 };
 
@@ -104,35 +116,55 @@ bool TapQueue::make_room_among_own(const HostSite& site, std::size_t bytes, std:
   return fits(bytes);
 }
 
-bool TapQueue::push(RunState& run, const HostSite& site, void* const* data, std::span<const bool> mask) {
-  const std::size_t size = Blocks::size_for(Item::bytes(site, mask.size()));
+bool TapQueue::push(RunState& run, const HostSite& site, int device, void* const* data, std::span<const bool> mask) {
+  return push(run, site, device, data, mask, nullptr);
+}
+
+bool TapQueue::push(RunState& run, const HostSite& site, int device, const Fetch& fetch) {
+  return push(run, site, device, nullptr, {}, &fetch);
+}
+
+bool TapQueue::push(RunState& run, const HostSite& site, int device, void* const* data, std::span<const bool> mask, const Fetch* fetch) {
+  static_assert(sizeof(Item) <= Item::header);
+  const std::size_t held = Blocks::size_for(Item::bytes(site, mask.size()));
+  const std::size_t size = fetch ? Blocks::size_for(Item::header) : held;
   TapSource& source = run.tap_source();
   std::shared_ptr<TapSource> gone;  // what a lost firing kept alive goes after the lock
   Lock lock(guard_, std::defer_lock);
   acquire(lock);
   if (site.spec->keep_last > 0) {
-    if (!make_room_among_own(site, size, gone)) {
+    if (!make_room_among_own(site, held, gone)) {
       site.spec->counts->dropped.fetch_add(1, std::memory_order_relaxed);
       ++dropped_;
       return true;
     }
-  } else if (!fits(size) && !run.never_waits.load(std::memory_order_relaxed) && !wait_for_space(lock, run, site, size)) {
+  } else if (!fits(held) && !run.never_waits.load(std::memory_order_relaxed) && !wait_for_space(lock, run, site, held)) {
     return false;
   }
   if (!running_) {
     run_on_host_thread([this] { work(); });
     running_ = true;
   }
-  if (const std::size_t most = limit.load(std::memory_order_relaxed); !blocks_.has(size) && blocks_.retained() + held_ + size > most)
-    blocks_.trim(held_ + size < most ? most - held_ - size : 0);
-  Item* const item = new (blocks_.take(size)) Item{.site = &site, .source = &source, .size = size, .mask = mask.size()};
-  held_ += size;
+  if (const std::size_t most = limit.load(std::memory_order_relaxed); !blocks_.has(size) && blocks_.retained() + held_ + held > most)
+    blocks_.trim(held_ + held < most ? most - held_ - held : 0);
+  Item* const item =
+      new (blocks_.take(size)) Item{.site = &site, .source = &source, .size = size, .held = held, .mask = mask.size(), .device = device};
+  held_ += held;
   peak_ = std::max(peak_, held_);
-  if (size <= copied_under_lock) {
+  if (!fetch && size <= copied_under_lock) {
     item->fill(data, mask);
   } else {
     lock.unlock();
-    item->fill(data, mask);
+    try {
+      if (fetch)
+        item->transfer = (*fetch)();
+      else
+        item->fill(data, mask);
+    } catch (...) {
+      acquire(lock);
+      release(item);
+      throw;
+    }
     acquire(lock);
   }
   append(item);
@@ -171,14 +203,14 @@ void TapQueue::unlink(Item* item, std::shared_ptr<TapSource>& gone) {
 }
 
 void TapQueue::release(Item* item) noexcept {
-  const std::size_t size = item->size;
+  const std::size_t size = item->size, held = item->held;
   item->~Item();
-  recycle(item, size);
+  recycle(item, size, held);
 }
 
-void TapQueue::recycle(void* block, std::size_t size) noexcept {
+void TapQueue::recycle(void* block, std::size_t size, std::size_t held) noexcept {
   blocks_.give_back(block, size);
-  held_ -= size;
+  held_ -= held;
 }
 
 bool TapQueue::wait_for_items(Lock& lock) {
@@ -208,7 +240,7 @@ void TapQueue::linger(Lock& lock) {
 
 void TapQueue::work() {
   std::array<Item*, batch_size> batch;
-  std::array<std::size_t, batch_size> sizes;
+  std::array<std::pair<std::size_t, std::size_t>, batch_size> sizes;  // of blocks, and held
   std::size_t take = 1;
   Lock lock(guard_);
   while (first_ || wait_for_items(lock)) {
@@ -238,7 +270,7 @@ void TapQueue::work() {
     const auto start = RunState::Clock::now();
     for (std::size_t i = 0; i < count; ++i) {
       deliver(*batch[i]);
-      sizes[i] = batch[i]->size;
+      sizes[i] = {batch[i]->size, batch[i]->held};
       batch[i]->~Item();  // may be the last to keep a program, whose functions are the user's: not under the lock
     }
     // Listeners that take their time are given one firing after another, so that what has been delivered makes room at once.
@@ -246,7 +278,7 @@ void TapQueue::work() {
     acquire(lock);
     in_hands_ = 0;
     delivered_ += count;
-    for (std::size_t i = 0; i < count; ++i) recycle(batch[i], sizes[i]);
+    for (std::size_t i = 0; i < count; ++i) recycle(batch[i], sizes[i].first, sizes[i].second);
     if (waiters_.load(std::memory_order_relaxed) > 0) space_.notify_all(), done_.notify_all();
   }
   blocks_.trim(retained_when_idle);
@@ -263,22 +295,19 @@ void TapQueue::deliver(Item& item) noexcept {
   ErrorCode code = ErrorCode::threw;
   try {
     if (site.operands > few) large.resize(site.operands);
-    void** const data = site.operands > few ? large.data() : small;
-    std::byte* at = item.payload();
-    for (std::size_t i = 0; i < site.operands; ++i) {
-      data[i] = at;
-      at += aligned(site.leaf_bytes[i]);
-    }
+    void** const in_block = site.operands > few ? large.data() : small;
+    const std::byte* const mask = item.point_at_leaves(in_block);
+    void* const* const data = item.transfer ? item.transfer->wait() : in_block;
     const SiteSpec& spec = *site.spec;
     const timeline::Span span(timeline::Kind::delivery, spec.name, device_, source.number);
-    const Nesting here{nullptr, nullptr, &site, device_, 1, true};
+    const Nesting here{nullptr, nullptr, &site, item.device, 1, true};
     NestingScope scope(&here);
-    const TapInfo info{{spec.name, device_, spec.place, source.number, StopToken(&source), source.context, source.sink, -1, &source,
-                        site.spot(device_).coordinates, site.spot(device_).part},
+    const TapInfo info{{spec.name, item.device, spec.place, source.number, StopToken(&source), source.context, source.sink, -1, &source,
+                        site.spot(item.device).coordinates, site.spot(item.device).part},
                        spec.transforms,
                        spec.operand_paths,
                        spec.recomputed,
-                       {reinterpret_cast<const bool*>(at), item.mask},
+                       {reinterpret_cast<const bool*>(mask), item.mask},
                        spec.counts ? spec.counts->dropped.load(std::memory_order_relaxed) : 0};
     const detail::Firing firing{site.leaves.data(), data, site.operands, 0, &info, &site.declared};
     if (enter_function(site, firing, error, code)) {
@@ -291,7 +320,7 @@ void TapQueue::deliver(Item& item) noexcept {
     error = std::current_exception();
   }
   try {
-    keep_unseen(callback_error(code, site, device_, error));
+    keep_unseen(callback_error(code, site, item.device, error));
   } catch (...) {
     log_line("a tap failed, and there was no memory to say how");
   }

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -17,13 +18,25 @@
 
 namespace postern::host {
 
+/// A firing's leaves on their way to host memory.
+class Transfer {
+ public:
+  virtual ~Transfer() = default;
+  /// Waits until they have arrived; where each of them is. Throws Error.
+  virtual void* const* wait() = 0;
+};
+/// Begins a transfer. Throws Error.
+using Fetch = std::function<std::unique_ptr<Transfer>()>;
+
 class TapQueue {
  public:
   explicit TapQueue(int device) : device_(device) {}
 
   /// Copies one firing into the queue, waiting while that is full. False when the run was stopped meanwhile. Allocates nothing once blocks
   /// of its size have come back. Throws what the system throws when it has no memory or thread.
-  bool push(RunState& run, const HostSite& site, void* const* data, std::span<const bool> mask);
+  bool push(RunState& run, const HostSite& site, int device, void* const* data, std::span<const bool> mask);
+  /// The same for leaves that are not in host memory yet: `fetch` is called when there is room for them.
+  bool push(RunState& run, const HostSite& site, int device, const Fetch& fetch);
 
   /// Waits until everything that is in the queue now has been delivered; how many firings were not when the limit passed.
   std::size_t wait(std::optional<RunState::Clock::time_point> limit);
@@ -39,13 +52,15 @@ class TapQueue {
   };
   using Lock = std::unique_lock<std::mutex>;
 
+  bool push(RunState& run, const HostSite& site, int device, void* const* data, std::span<const bool> mask, const Fetch* fetch);
+
   bool fits(std::size_t bytes) const;
   bool wait_for_space(Lock& lock, RunState& run, const HostSite& site, std::size_t bytes);
   bool make_room_among_own(const HostSite& site, std::size_t bytes, std::shared_ptr<TapSource>& gone);
   void append(Item* item);
   void unlink(Item* item, std::shared_ptr<TapSource>& gone);
   void release(Item* item) noexcept;
-  void recycle(void* block, std::size_t size) noexcept;
+  void recycle(void* block, std::size_t size, std::size_t held) noexcept;
   bool pending_before(std::uint64_t number) const;
 
   void work();

@@ -93,6 +93,7 @@ void RunState::fail(ErrorCode code, const HostSite& site, int on_device, std::ex
   // A failure outranks an earlier wish to stop.
   outcome_.store(Outcome::failed, std::memory_order_release);
   stop.store(true, std::memory_order_release);
+  turns.wake();
 }
 
 std::string RunState::first_failure() const {
@@ -119,6 +120,7 @@ void RunState::request(Outcome reason) {
   if (!outcome_.compare_exchange_strong(expected, reason)) return;
   if (const HostSite* site = current.load()) site_ = {site->spec->name, site->spec->place};
   stop.store(true, std::memory_order_release);
+  turns.wake();
 }
 
 bool RunState::close() {

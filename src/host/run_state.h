@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "host/site.h"
+#include "host/turns.h"
 
 namespace postern::detail {
 
@@ -55,6 +56,7 @@ class RunState : public detail::StopState {
   void* context = nullptr;
   std::ostream* sink = nullptr;
   Clock::time_point deadline = Clock::time_point::max();
+  Turns turns;                  // of a run on several devices
   std::shared_ptr<Tape> tape;   // where its firings are recorded, or come from
   std::uint64_t taped_run = 0;  // its number there
 

@@ -26,6 +26,8 @@ void SiteSpec::fields(FieldSink& sink) const {
   if (every != 1) sink("every", every);
   if (keep_last) sink("keep_last", keep_last);
   if (mesh) sink("mesh", to_string(*mesh));
+  if (memory == Memory::device) sink("memory", "device");
+  if (one_order) sink("one_order", true);
   if (partitioned) sink("partitioned", to_string(*partitioned)), sink("whole", whole);
   sink.identity("fn", function.get());
 }
@@ -51,6 +53,7 @@ HostSite::HostSite(SitePtr s, std::shared_ptr<const detail::HostFunction> fn)
   }
   direct = std::ranges::none_of(spots, &Spot::repeats) && spec->levels.empty() && !spec->masked && !spec->async && spec->every == 1 &&
            spec->timeout.count() == 0 && spec->warn_after.count() == 0;
+  one_order = spec->one_order && !spots.empty();
   inputs = operands + spec->masked;
   buffers = inputs + results;
   auto add = [&](const Type& t) {
@@ -92,7 +95,7 @@ void HostSite::serve(std::shared_ptr<const detail::HostFunction> found) {
   invoke = function->invoke;
   object = function->object.get();
   told = function->wants_call_info || function->wants_tap_info;
-  quick = direct && !told && !packed && !unchecked && buffers <= few;
+  quick = direct && !one_order && !told && !packed && !unchecked && buffers <= few;
 }
 
 const HostSite::Spot& HostSite::spot(int device) const {
@@ -129,6 +132,9 @@ void check_signature(const SiteSpec& site, const detail::HostFunction& f) {
   const bool any_site = all_in && all_out && takes.size() == 2;  // operands and results as they come
   const bool in_place = !f.by_value && (site.kind == SiteSpec::Kind::call || any_site);
   const std::size_t wanted = (all_in ? 1 : site.operands.size()) + (in_place ? (all_out ? 1 : site.results.size()) : 0);
+  const bool on_device = site.memory == Memory::device;
+  check(!on_device || (!f.by_value && std::ranges::none_of(takes, [](const Parameter& p) { return p.kind == Kind::number; })),
+        "{}: with Memory::device the function must take views and fill its results in place; what it is given may be a GPU's memory", who);
   check(takes.size() == wanted, "{}: the function takes {} leaves, the {} gives {} operands {}{}", who, takes.size(),
         site.kind == SiteSpec::Kind::tap ? "tap" : "call", site.operands.size(), to_string(site.operands),
         in_place ? fmt::format(" and {} results {} to fill", site.results.size(), to_string(site.results)) : "");

@@ -47,6 +47,7 @@ struct LoweringOptions {
   std::vector<int> devices;            // more than one: XLA cuts the program for these
   Mesh mesh{{}, {0}};
   std::vector<std::optional<Sharding>> inputs, outputs;
+  std::size_t gather_limit = 0;  // bytes; 0: none
 };
 
 class Lowering {
@@ -55,6 +56,7 @@ class Lowering {
   Module module(const Program& program);
 
   const std::string& platform() const { return options_.platform; }
+  std::size_t gather_limit() const { return options_.gather_limit; }
 
   // The equation's operands and results. Each result must be defined once.
   Ssa operand(const Equation& e, std::size_t i);

@@ -100,7 +100,8 @@ constexpr Primitive device_call_p{.name = "call_on_device",
                                   .with_programs = body_with_programs<DeviceCallParams>,
                                   .batch = device_call_batch,
                                   .lower = device_call_lower,
-                                  .evaluate = device_call_evaluate};
+                                  .evaluate = device_call_evaluate,
+                                  .calls = true};
 
 }  // namespace
 

@@ -15,6 +15,9 @@ void refuse_effects(const char* op, const Program& program) {
       throw_type_error(fmt::format(
           "{}: the function must be free of calls, taps, hooks and prints, which would have no order there; it has {} '{}' at {}", op,
           site->kind == SiteSpec::Kind::call ? "call" : "tap", site->name, to_string(e.place)));
+    if (e.primitive->calls)
+      throw_type_error(fmt::format("{}: the function must be free of calls; at {} it calls a compiled function on another device", op,
+                                   to_string(e.place)));
     if (!e.params) continue;
     for (const ProgramPtr& p : programs_of(*e.params)) refuse_effects(op, *p);
   }

@@ -7,6 +7,7 @@
 
 #include <numeric>
 
+#include "ops/control.h"
 #include "ops/custom.h"
 #include "ops/shape.h"
 #include "transform/split.h"
@@ -220,8 +221,26 @@ std::vector<Ssa> axis_indices(Lowering& out, const Mesh& mesh) {
   return indices;
 }
 
+/// Devices that pass a place with one order over all of them a different number of times would wait for each other for ever.
+void refuse_one_order(const Program& program, const char* inside) {
+  for (const Equation& e : program.equations) {
+    if (e.primitive->site && inside) {
+      const SiteSpec& s = *e.primitive->site(e.params.get());
+      PlaceScope::Replace at(s.place);
+      check(!s.one_order,
+            "{} '{}': one_order needs every device to pass equally often, and inside a {} in shard_map devices may go different ways; use "
+            "scan, or fori_loop with known bounds, or leave the order to each device",
+            s.word, s.name, inside);
+    }
+    const bool may_differ = e.primitive == &while_p || e.primitive == &cond_p;
+    if (!e.params) continue;
+    for (const ProgramPtr& p : programs_of(*e.params)) refuse_one_order(*p, may_differ ? e.primitive->name : inside);
+  }
+}
+
 void shard_map_lower(Lowering& out, const Equation& e) {
   const auto& p = as<ShardMapParams>(*e.params);
+  refuse_one_order(*p.body, nullptr);
   check(!out.mesh(), "shard_map inside shard_map: a device's part cannot be cut again");
   std::vector<Ssa> parts;
   for (std::size_t i = 0; i < e.operands.size(); ++i) {

@@ -126,6 +126,10 @@ Batched site_batch(const Op& op, std::span<const Tensor> x, std::span<const int>
     return {bind_n(op.primitive, op.params, x), std::vector<int>(is_tap(s) ? s.operands.size() : s.results.size(), -1)};
   Tensors operands(x.begin(), x.end());
   if (shows_derivatives(s)) return batch_derivatives(s, std::move(operands), axes, size, mask);
+  check(s.memory == Memory::host || (!mask.has_value() && (s.vmap == VmapMethod::expand_dims || s.vmap == VmapMethod::broadcast_all)),
+        "vmap: call '{}' with Memory::device is not entered for each element; give it expand_dims or broadcast_all, outside of loops whose "
+        "elements end at different times",
+        s.name);
   const bool whole = is_tap(s) || s.vmap == VmapMethod::expand_dims || s.vmap == VmapMethod::broadcast_all;
   return whole ? batch_whole(s, std::move(operands), axes, size, mask) : batch_elements(s, std::move(operands), axes, size, mask);
 }
@@ -172,9 +176,22 @@ void write_custom_call(Lowering& out, const SiteSpec& s, std::size_t index, std:
   write_ports(out, " -> (", results, port_type, ")\n");
 }
 
+/// Where XLA cuts the program, a site's whole operands come together on one device.
+void check_gathered(const Lowering& out, const Equation& e, const SiteSpec& s) {
+  if (!out.partitioned() || out.mesh() || out.gather_limit() == 0) return;
+  std::size_t bytes = 0;
+  for (std::size_t i = 0; i < e.operands.size(); ++i) bytes += out.operand_type(e, i).byte_size();
+  PlaceScope::Replace at(s.place);
+  check(bytes <= out.gather_limit(),
+        "{} '{}': {} bytes of operands {} are gathered on one device, and at most {} are allowed (JitOptions::gather_limit, "
+        "Config::gather_limit); with the option partitioned each device gives its own part and nothing is gathered",
+        s.word, s.name, bytes, to_string(s.operands), out.gather_limit());
+}
+
 /// The value of a tap goes on through the custom call when nobody reads the result otherwise than XLA can see, else beside it.
 void site_lower(Lowering& out, const Equation& e) {
   const SiteSpec& s = spec_of(e.params.get());
+  check_gathered(out, e, s);
   if (s.derivatives) check_site(s);  // what it shows has changed since it was written
   const bool ordered = s.effect == Effect::ordered, tap = is_tap(s);
   std::vector<Port> in, results;
@@ -282,6 +299,10 @@ Tensors call(const CallOptions& options, const std::vector<Type>& out, const std
         options.warn_after.count());
   check(!out.empty() || options.effect != Effect::pure,
         "call '{}': a pure call without results could never be observed; give it results, or effect unordered or ordered", options.name);
+  check(!options.one_order || options.effect == Effect::ordered,
+        "call '{}': one_order is for ordered calls; give it .effect = Effect::ordered", options.name);
+  check(options.memory == Memory::host || options.timeout.count() == 0,
+        "call '{}': a time limit needs copies of the operands, which a call with Memory::device does not make", options.name);
   check(options.device >= -1, "call '{}': device must be an ordinal, or -1 for the first, got {}", options.name, options.device);
   SiteSpec s;
   s.name = options.name;
@@ -298,6 +319,8 @@ Tensors call(const CallOptions& options, const std::vector<Type>& out, const std
   s.vmap = options.vmap;
   s.device = options.device;
   s.partitioned = options.partitioned;
+  s.memory = options.memory;
+  s.one_order = options.one_order;
   return at_site(std::move(s), operands);
 }
 

@@ -18,6 +18,7 @@ Tensors tap_as(const char* word, const TapOptions& options, const Shown& value, 
   check(options.keep_last >= 0, "{} '{}': keep_last must not be negative, got {}", word, options.name, options.keep_last);
   check(options.keep_last == 0 || options.mode == TapMode::async,
         "{} '{}': keep_last is for asynchronous taps; a synchronous one loses nothing", word, options.name);
+  check(!options.one_order || options.ordered, "{} '{}': one_order is for ordered ones", word, options.name);
   const Shown& sent = mapped ? *mapped : value;
   SiteSpec s;
   s.kind = SiteSpec::Kind::tap;
@@ -35,6 +36,7 @@ Tensors tap_as(const char* word, const TapOptions& options, const Shown& value, 
   s.every = options.every;
   s.keep_last = options.keep_last;
   s.partitioned = options.partitioned;
+  s.one_order = options.one_order;
   Tensors passed = at_site(std::move(s), sent.leaves);
   return mapped ? value.leaves : passed;
 }

@@ -87,6 +87,11 @@ Client Client::cpu(const Plugin& plugin, std::int64_t cpu_device_count) {
   return Client(plugin, {{"cpu_device_count", cpu_device_count}});
 }
 
+Client Client::cuda(const Plugin& plugin) {
+  // Memory as it is needed: there may be a second client on the same devices.
+  return Client(plugin, {{"preallocate", false}});
+}
+
 Client::Client(Client&& other) noexcept
     : plugin_(other.plugin_), handle_(std::exchange(other.handle_, nullptr)), devices_(std::move(other.devices_)) {}
 

@@ -44,6 +44,8 @@ class Client {
   Client(const Plugin& plugin, const std::vector<ClientOption>& options);
   /// `cpu_device_count` devices of a CPU plug-in.
   static Client cpu(const Plugin& plugin, std::int64_t cpu_device_count);
+  /// All GPUs of a CUDA plug-in.
+  static Client cuda(const Plugin& plugin);
   Client(Client&& other) noexcept;
   Client& operator=(Client&& other) noexcept;
   ~Client();

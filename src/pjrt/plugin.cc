@@ -7,6 +7,7 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
@@ -73,6 +74,46 @@ const PJRT_Api* open_api(const std::string& path) {
   return api;
 }
 
+std::vector<fs::path> cpu_plugins(const fs::path& beside) {
+  std::vector<fs::path> places{beside / "xla_cpu_pjrt.so"};
+#ifdef POSTERN_BUILD_PLUGIN
+  places.emplace_back(POSTERN_BUILD_PLUGIN);
+#endif
+  return places;
+}
+
+/// Where Python's packages are: of the environment that is active, of PYTHONPATH, of the user, of the system.
+std::vector<fs::path> python_folders() {
+  std::vector<fs::path> found;
+  auto add_versions = [&](const fs::path& lib) {
+    std::error_code none;
+    for (const auto& entry : fs::directory_iterator(lib, none))
+      if (entry.path().filename().string().starts_with("python3"))
+        for (const char* packages : {"site-packages", "dist-packages"}) found.push_back(entry.path() / packages);
+  };
+  if (const char* active = environment("VIRTUAL_ENV")) add_versions(fs::path(active) / "lib");
+  if (const char* path = environment("PYTHONPATH"))
+    for (std::string_view rest = path; !rest.empty();) {
+      const std::string_view folder = rest.substr(0, rest.find(':'));
+      if (!folder.empty()) found.emplace_back(folder);
+      rest.remove_prefix(std::min(rest.size(), folder.size() + 1));
+    }
+  if (const char* home = environment("HOME")) add_versions(fs::path(home) / ".local/lib");
+  add_versions("/usr/local/lib");
+  add_versions("/usr/lib");
+  return found;
+}
+
+std::vector<fs::path> cuda_plugins(const fs::path& beside) {
+  std::vector<fs::path> places{beside / "xla_gpu_pjrt.so"};
+  const std::vector<fs::path> folders = python_folders();
+  // Of two, the one for the newer CUDA.
+  for (const char* wheel : {"jax_plugins/xla_cuda13/xla_cuda_plugin.so", "xla_plugins/xla_cuda13_pjrt/xla_gpu_pjrt.so",
+                            "jax_plugins/xla_cuda12/xla_cuda_plugin.so", "xla_plugins/xla_cuda12_pjrt/xla_gpu_pjrt.so"})
+    for (const fs::path& folder : folders) places.push_back(folder / wheel);
+  return places;
+}
+
 }  // namespace
 
 void check_api_version(int major, int minor, const std::string& path) {
@@ -82,19 +123,21 @@ void check_api_version(int major, int minor, const std::string& path) {
                                                         "." + std::to_string(required_api_minor) + " or a later minor version");
 }
 
-std::string default_plugin_path() {
+std::string default_plugin_path(const std::string& platform) {
   if (const char* chosen = environment("POSTERN_PLUGIN")) {
     if (fs::exists(chosen)) return chosen;
     throw PluginError(ErrorCode::not_found, std::string("POSTERN_PLUGIN names the plug-in ") + chosen + ", which does not exist");
   }
-  const fs::path installed = own_folder() / "postern" / "xla_cpu_pjrt.so";
-  if (fs::exists(installed)) return installed.string();
-  std::string tried = installed.string();
-#ifdef POSTERN_BUILD_PLUGIN
-  if (fs::exists(POSTERN_BUILD_PLUGIN)) return POSTERN_BUILD_PLUGIN;
-  tried += " and " POSTERN_BUILD_PLUGIN;
-#endif
-  throw PluginError(ErrorCode::not_found, "found no XLA plug-in: POSTERN_PLUGIN is not set, and there is no file " + tried);
+  const fs::path beside = own_folder() / "postern";
+  const std::vector<fs::path> places = platform == "cuda" ? cuda_plugins(beside) : cpu_plugins(beside);
+  std::string tried;
+  for (const fs::path& place : places) {
+    std::error_code unreadable;
+    if (fs::exists(place, unreadable)) return place.string();
+    tried += (tried.empty() ? "" : " and ") + place.string();
+  }
+  throw PluginError(ErrorCode::not_found, "found no XLA plug-in: POSTERN_PLUGIN is not set, and there is no file " + tried +
+                                              (platform == "cuda" ? " (the wheels jax-cuda13-pjrt and xla-cuda13-pjrt bring one)" : ""));
 }
 
 const Plugin& Plugin::load(const std::string& path) {

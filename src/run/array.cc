@@ -110,7 +110,7 @@ pjrt::Buffer send(const Type& t, const void* data, const std::shared_ptr<const v
 
 pjrt::Buffer view_on(const DeviceValue& from, std::shared_ptr<const void> owner, const Lane& lane) {
   await(from);
-  if (from.type.size() == 0 || packed(from.type.dtype)) {
+  if (from.type.size() == 0 || packed(from.type.dtype) || Runtime::get().lane(from.lane).memory != lane.memory) {
     std::shared_ptr<void> bytes = detail::aligned_bytes(from.type.byte_size());
     copy_out(from, bytes.get());
     return Runtime::get().client(lane.client).buffer_from_host(bytes.get(), from.type.dtype, from.type.dims, lane.handle);

@@ -46,7 +46,7 @@ void await(const ComputedValue& value, const std::function<void()>& wait);
 void copy_out(const DeviceValue& value, void* to);
 /// Host memory as a buffer on `lane`, used in place where it is aligned; `data` is `bytes` that `keep` owns.
 pjrt::Buffer send(const Type& type, const void* data, const std::shared_ptr<const void>& keep, const Lane& lane);
-/// The memory of an array of another lane as a buffer of this one, without a copy: CPU devices are virtual. `owner` keeps it alive.
+/// The memory of an array of another lane as a buffer of this one, without a copy where the two lanes share it. `owner` keeps it alive.
 pjrt::Buffer view_on(const DeviceValue& from, std::shared_ptr<const void> owner, const Lane& lane);
 
 /// The device that these tensors were put on, else the thread's default one. Throws TypeError when they were put on different ones.

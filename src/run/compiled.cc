@@ -107,6 +107,8 @@ std::shared_ptr<const Module> lower(const Lowerable& program) {
   for (const auto* list : {&options.inputs, &options.outputs})
     for (const std::optional<Sharding>& s : *list)
       if (s) meshes.push_back(s->mesh());
+  options.platform = Runtime::get().platform();
+  options.gather_limit = program.gather_limit ? program.gather_limit : Runtime::get().config().gather_limit;
   options.devices = devices_of(meshes);
   if (!meshes.empty()) options.mesh = meshes.front();
   const auto keep = write_out(options, program.arguments, program.captures, 4096);

@@ -71,6 +71,7 @@ struct Lowerable {
   Tensors captures;       // values of the others
   std::vector<bool> donated;
   std::vector<std::optional<Sharding>> arguments_on, results_on;  // by leaf; none: the argument's own, and as XLA chooses
+  std::size_t gather_limit = 0;                                   // bytes; 0: as Config says
 };
 std::shared_ptr<const Module> lower(const Lowerable& program);
 /// Once more, to be kept: for no platform in particular, with all captures written out.

@@ -24,13 +24,15 @@ namespace postern {
 namespace detail {
 
 struct Entry {
+  explicit Entry(const JitOptions& o) : options(&o), staged(o) {}
+
   // What it is for.
   std::vector<Type> types;
   std::string structure;
   std::vector<bool> donated;
   std::vector<std::optional<Sharding>> shardings;  // of arguments that lie on several devices; empty when none does
   std::vector<std::optional<Sharding>> arguments_on;
-  const JitOptions* options = nullptr;
+  const JitOptions* options;
 
   // Made once, by the first thread that asks; the others wait.
   Once traced_once, lowered_once, compiled_once, staged_once;
@@ -93,7 +95,7 @@ class JitCore {
 
  private:
   std::unique_ptr<Entry> make(const Key& key) const {
-    auto e = std::make_unique<Entry>();
+    auto e = std::make_unique<Entry>(options);
     for (const Tensor* t : key.leaves()) {
       check(t->has_value(), "jit: an argument is an empty Tensor, one that was never given a value");
       check(!Access::traced(*t),
@@ -103,7 +105,6 @@ class JitCore {
       e->types.push_back(t->type());
     }
     e->structure = key.structure();
-    e->options = &options;
     const auto leaves = key.leaves();
     if (std::ranges::any_of(leaves, [](const Tensor* t) { return run::sharding_of(*t) != nullptr; }))
       for (const Tensor* t : leaves) e->shardings.push_back(postern::sharding_of(*t));
@@ -133,6 +134,9 @@ class JitCore {
 };
 
 std::shared_ptr<JitCore> make_jit(JitOptions options) {
+  check((!options.cut && !options.stage_device) || options.mode == Mode::automatic || options.mode == Mode::staged,
+        "jit: the options cut and stage_device are for Mode::staged; the mode is {}",
+        options.mode == Mode::compiled ? "compiled" : "evaluate");
   return std::make_shared<JitCore>(std::move(options), std::vector<HookBinding>(), HookRules());
 }
 
@@ -192,7 +196,8 @@ void lower_entry(Entry& e) {
     }
     for (std::size_t i = 0; i < e.arguments_on.size(); ++i)
       if (e.arguments_on[i]) e.arguments_on[i]->part_type(e.types[i]);
-    e.module = run::lower({e.options->name, e.program, e.types.size(), e.captures, e.donated, e.arguments_on, std::move(results_on)});
+    e.module = run::lower({e.options->name, e.program, e.types.size(), e.captures, e.donated, e.arguments_on, std::move(results_on),
+                           e.options->gather_limit});
   });
 }
 
@@ -205,6 +210,7 @@ void compile_entry(Entry& e) {
 
 Mode mode_of(const Entry& e) {
   if (e.options->mode != Mode::automatic) return e.options->mode;
+  if (e.options->cut || e.options->stage_device) return Mode::staged;
   return run::Runtime::get().plugin().ffi() || !has_site(*e.program) ? Mode::compiled : Mode::staged;
 }
 

@@ -38,7 +38,10 @@ void RunRecord::begin(std::shared_ptr<const CompiledProgram> program, LaneGroup 
   device = -1;
   poison = true;
   ordinals.clear();
-  if (group.client == 1) {
+  std::vector<int> order;
+  for (const Lane* lane : group_) order.push_back(lane->device);
+  turns.start(std::move(order));
+  if (group.client == 1 && !Runtime::get().on_gpus()) {  // spare devices are numbered for themselves
     first_ordinal = Runtime::get().spare_ordinal(*group_.front());
     for (const Lane* lane : group_) ordinals.push_back(lane->device);
   }

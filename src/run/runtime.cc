@@ -6,6 +6,7 @@
 
 #include "block/registry.h"
 #include "core/check.h"
+#include "cuda/handler.h"
 #include "host/handler.h"
 #include "host/queue.h"
 #include "host/run_state.h"
@@ -34,7 +35,10 @@ Config settled() {
   std::scoped_lock lock(config_guard);
   Config c = wanted;
   if (c.cpu_devices == 0) c.cpu_devices = environment_number("POSTERN_CPU_DEVICES", 1);
-  if (c.plugin.empty()) c.plugin = pjrt::default_plugin_path();
+  if (const char* name = std::getenv("POSTERN_PLATFORM"); c.platform.empty() && name) c.platform = name;
+  if (c.platform.empty()) c.platform = "cpu";
+  check(c.platform == "cpu" || c.platform == "cuda", "POSTERN_PLATFORM, Config::platform: '{}' is neither cpu nor cuda", c.platform);
+  if (c.plugin.empty()) c.plugin = pjrt::default_plugin_path(c.platform);
   if (const char* dir = std::getenv("POSTERN_CACHE_DIR"); c.cache_dir.empty() && dir) c.cache_dir = dir;
   if (c.max_reentry == 0) c.max_reentry = 32;
   in_use = true;
@@ -67,6 +71,12 @@ namespace postern::run {
 
 namespace {
 
+/// A plug-in for GPUs that cannot be loaded: most often the machine has no driver for them.
+const pjrt::Plugin& load_plugin(const Config& config) {
+  if (config.platform == "cuda") static_cast<void>(cuda::load_driver());
+  return pjrt::Plugin::load(config.plugin);
+}
+
 constexpr int spare_lanes = 64;
 /// Runs that are not nested leave this many lanes to those that are.
 constexpr int lanes_for_nested = 40;
@@ -95,25 +105,43 @@ Runtime& Runtime::get() {
   return *runtime;
 }
 
-Runtime::Runtime(Config config) : config_(std::move(config)), plugin_(&pjrt::Plugin::load(config_.plugin)) {
-  clients_[0] = pjrt::Client::cpu(*plugin_, config_.cpu_devices);
-  platform_ = clients_[0].platform_name();
+Runtime::Runtime(Config config) : config_(std::move(config)), plugin_(&load_plugin(config_)) {
+  clients_[0] = make_client(config_.cpu_devices);
   host::timeline::start_from_environment();
   host::set_tap_queue_limit(config_.tap_queue_bytes);
   blocks::native_calls = plugin_->ffi() != nullptr;
   if (plugin_->ffi()) {  // else only programs without calls are compiled whole
     host::run_state_type = pjrt::register_type(*plugin_, "postern.run");
-    pjrt::register_handler(*plugin_, host::call_target, host::handle_call);
-    pjrt::register_handler(*plugin_, host::goes_on_target, host::handle_goes_on);
+    register_handlers();
   }
+  blocks::set_platform(config_.platform);
   main_lanes_ = clients_[0].devices().size();
   for (std::size_t i = 0; i < main_lanes_ + spare_lanes; ++i) {
     lanes_.push_back(std::make_unique<Lane>());
     lanes_[i]->index = static_cast<int>(i);
     lanes_[i]->client = i < main_lanes_ ? 0 : 1;
     lanes_[i]->device = i < main_lanes_ ? static_cast<int>(i) : 0;
+    lanes_[i]->memory = on_gpus() ? static_cast<int>(i % main_lanes_) : 0;
     if (i < main_lanes_) lanes_[i]->handle = clients_[0].devices()[i];
   }
+}
+
+pjrt::Client Runtime::make_client(int cpu_devices) const {
+  if (!on_gpus()) return pjrt::Client::cpu(*plugin_, cpu_devices);
+  try {
+    pjrt::Client client = pjrt::Client::cuda(*plugin_);
+    if (client.devices().empty()) throw Error(ErrorCode::not_found, "it lists no device");
+    return client;
+  } catch (const Error& e) {
+    throw PluginError(e.code(), fmt::format("no GPU can be used through the plug-in {}: {}", plugin_->path(), e.what()));
+  }
+}
+
+void Runtime::register_handlers() const {
+  if (on_gpus()) return cuda::register_handlers(*plugin_);
+  if (cuda::has_stand_in()) return cuda::register_stand_in(*plugin_);
+  pjrt::register_handler(*plugin_, host::call_target, host::handle_call);
+  pjrt::register_handler(*plugin_, host::goes_on_target, host::handle_goes_on);
 }
 
 /// For the rooms above that register handlers.
@@ -130,8 +158,9 @@ void Runtime::make_spare() {
   std::scoped_lock lock(guard_);
   if (spare_ready_.load()) return;
   // A client of its own, so that its thread pools are neither blocked by the main one's callbacks nor make those larger than the machine.
-  clients_[1] = pjrt::Client::cpu(*plugin_, spare_lanes);
-  for (std::size_t i = 0; i < spare_lanes; ++i) lanes_[main_lanes_ + i]->handle = clients_[1].devices()[i];
+  clients_[1] = make_client(spare_lanes);
+  const auto& devices = clients_[1].devices();
+  for (std::size_t i = 0; i < spare_lanes; ++i) lanes_[main_lanes_ + i]->handle = devices[i % devices.size()];
   spare_ready_.store(true, std::memory_order_release);
 }
 
@@ -193,9 +222,12 @@ LaneGroup Runtime::take(const std::vector<int>& devices) {
   }
   // The lanes may be those of the run that is calling: a nested run never waits for them.
   make_spare();
-  for (std::size_t first = main_lanes_; first + devices.size() <= lanes_.size(); first += devices.size()) {
+  // Side by side on CPU devices, which are virtual; one for each GPU, of which some are wanted.
+  const std::size_t step = on_gpus() ? main_lanes_ : devices.size();
+  for (std::size_t first = main_lanes_; first + step <= lanes_.size(); first += step) {
     LaneGroup spare{1, {}};
-    for (std::size_t i = 0; i < devices.size(); ++i) spare.lanes.push_back(lanes_[first + i].get());
+    for (std::size_t i = 0; i < devices.size(); ++i)
+      spare.lanes.push_back(lanes_[first + (on_gpus() ? static_cast<std::size_t>(devices[i]) : i)].get());
     if (!try_take(spare.lanes)) continue;
     for (std::size_t i = 0; i < devices.size(); ++i) spare.lanes[i]->device = devices[i];
     return spare;
@@ -208,12 +240,13 @@ LaneGroup Runtime::take(const std::vector<int>& devices) {
 Lane& Runtime::take(int device) {
   check_depth();
   const host::Nesting* nested = host::nesting();
-  if (Lane* lane = try_take(*lanes_[static_cast<std::size_t>(device)])) return *lane;
+  Lane& main = *lanes_[static_cast<std::size_t>(device)];
+  if (Lane* lane = try_take(main)) return *lane;
   make_spare();
   const std::size_t end = lanes_.size() - (nested ? 0 : lanes_for_nested);
   while (true) {
     for (std::size_t i = main_lanes_; i < end; ++i)
-      if (Lane* lane = try_take(*lanes_[i])) {
+      if (Lane* lane = lanes_[i]->memory == main.memory ? try_take(*lanes_[i]) : nullptr) {
         lane->device = device;
         return *lane;
       }
@@ -221,7 +254,7 @@ Lane& Runtime::take(int device) {
       refuse_nested(*nested,
                     fmt::format("a host function runs a program that calls back, and all {} lanes are taken by runs inside their own calls",
                                 lanes_.size()));
-    if (Lane* lane = try_take(*lanes_[static_cast<std::size_t>(device)])) return *lane;
+    if (Lane* lane = try_take(main)) return *lane;
     wait_for_a_lane();
   }
 }
@@ -275,13 +308,17 @@ Lane& Runtime::pass(int device) {
   make_spare();
   // From the other end than take(), so that the two seldom meet. If every lane has a run in its calls, queueing behind one is all that is
   // left.
+  Lane* last = nullptr;
   for (std::size_t i = lanes_.size(); i-- > main_lanes_;) {
     Lane& lane = *lanes_[i];
+    if (lane.memory != main.memory) continue;
     lane.dispatching.fetch_add(1, std::memory_order_acquire);
-    if (!lane.taken.load() || i == main_lanes_) return lane;
+    if (!lane.taken.load()) return lane;
     done_dispatching(lane);
+    last = &lane;
   }
-  return main;
+  last->dispatching.fetch_add(1, std::memory_order_acquire);
+  return *last;
 }
 
 }  // namespace postern::run

@@ -22,6 +22,7 @@ struct Lane {
   int index = 0;
   int client = 0;  // 0: the main one, 1: the spare one
   int device = 0;  // what users see: the ordinal of the device that this lane stands for
+  int memory = 0;  // lanes with the same number see each other's: all CPU devices do, a GPU is for itself
   pjrt::Device handle;
   std::atomic<bool> taken{false};     // by a run that calls back
   std::atomic<std::uint64_t> run{0};  // its number
@@ -44,8 +45,9 @@ class Runtime {
   const Config& config() const { return config_; }
   const pjrt::Plugin& plugin() const { return *plugin_; }
   const pjrt::Client& client(int index);
-  int device_count() const { return config_.cpu_devices; }
-  const std::string& platform() const { return platform_; }
+  int device_count() const { return static_cast<int>(main_lanes_); }
+  const std::string& platform() const { return config_.platform; }  // "cpu", "cuda"
+  bool on_gpus() const { return config_.platform == "cuda"; }
 
   /// A lane for a run that calls back, free until leave(). Throws CallbackError(reentry) when a nested run finds none or is too deep.
   Lane& take(int device);
@@ -53,7 +55,8 @@ class Runtime {
   /// The same for a run on several devices at once. It has all its lanes for itself, also when it calls nothing: two such programs whose
   /// parts queued in different orders on their devices would wait for each other.
   LaneGroup take(const std::vector<int>& devices);
-  Lane& lane(int device) { return *lanes_[static_cast<std::size_t>(device)]; }
+  /// Of a device, or of any other index.
+  Lane& lane(int index) { return *lanes_[static_cast<std::size_t>(index)]; }
   /// What XLA calls a spare device, by its lane.
   int spare_ordinal(const Lane& lane) const { return lane.index - static_cast<int>(main_lanes_); }
   /// A run without calls that is under way, or one that Run stands for, from its start on, also before it has a lane.
@@ -73,10 +76,11 @@ class Runtime {
   void check_depth() const;
   void wait_for_a_lane();  // for a while: it may be taken again at once
   void make_spare();
+  pjrt::Client make_client(int cpu_devices) const;
+  void register_handlers() const;
 
   Config config_;
   const pjrt::Plugin* plugin_ = nullptr;
-  std::string platform_;
   pjrt::Client clients_[2];
   std::vector<std::unique_ptr<Lane>> lanes_;  // fixed size from the start; spare ones get their handles later
   std::size_t main_lanes_ = 0;

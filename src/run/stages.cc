@@ -1,12 +1,18 @@
 // Cutting programs at their calls, and running the parts.
 #include "run/stages.h"
 
+#include <postern/shard.h>
+
 #include <algorithm>
 #include <exception>
+#include <optional>
+#include <set>
 #include <utility>
 
+#include "core/check.h"
 #include "host/executor.h"
 #include "host/run_state.h"
+#include "run/array.h"
 #include "transform/simplify.h"
 #include "transform/walk.h"
 
@@ -75,29 +81,61 @@ const StagedProgram& StagedPrograms::of(const ProgramPtr& program) {
 
 StagedProgram::StagedProgram(const Program& program, StagedPrograms& family) : program_(flat(program)), family_(&family) {
   cut();
+  add_constants();
   find_crossing();
+  place();
   compiled_.resize(steps_.size());
+}
+
+std::vector<Type> StagedProgram::types(const std::vector<ValueId>& values) const {
+  std::vector<Type> out;
+  for (const ValueId v : values) out.push_back(program_.type(v));
+  return out;
+}
+
+namespace {
+
+std::vector<ValueId> results_of(const Equation& e) {
+  std::vector<ValueId> out;
+  for (int r = 0; r < e.results; ++r) out.push_back(e.first + r);
+  return out;
+}
+
+}  // namespace
+
+Cut StagedProgram::wanted_cut(const Equation& e) const {
+  const auto& wanted = family_->options().cut;
+  return wanted ? wanted({e.primitive->name, e.place, types(e.operands), types(results_of(e))}) : Cut::none;
 }
 
 /// An equation of XLA belongs to the first step whose calls before it have made its operands; a call to the step that computes its own, in
 /// a round after those calls of the step that it reads or follows in order.
 void StagedProgram::cut() {
   struct Made {
-    std::size_t step = 0;   // the first that can read it on the device
-    std::size_t round = 0;  // by the host: the first of the step before that can
-    bool by_host = false;
+    std::size_t on_device = 0, on_host = 0;  // the first steps that can read it there
+    std::size_t round = 0;                   // of the host, in the latter: the first that can
+    bool by_device = false;
   };
   std::vector<Made> made(program_.types.size());
+  std::vector<bool> kept(program_.types.size());  // read by others than XLA
+  for (const Equation& e : program_.equations)
+    for (const ValueId v : e.operands) kept[at(v)] = kept[at(v)] || has_site(e);
+  for (const ValueId v : program_.outputs) kept[at(v)] = true;
   std::size_t ordered_step = 0, ordered_round = 0;
   for (std::size_t i = 0; i < program_.equations.size(); ++i) {
     const Equation& e = program_.equations[i];
     const bool host = has_site(e), ordered = host && effect_of(e) == Effect::ordered;
-    // What another call makes is there for the host one step before the device could read it.
-    auto step_for = [&](const Made& m) { return m.step - (host && m.by_host ? 1 : 0); };
+    constant_.push_back(!host && e.operands.empty() && effect_of(e) == Effect::pure && e.results == 1 && !kept[at(e.first)]);
+    if (constant_.back()) continue;
+    const Cut wanted = host ? Cut::none : wanted_cut(e);
+    const bool before = wanted == Cut::before || wanted == Cut::both, after = wanted == Cut::after || wanted == Cut::both;
     std::size_t step = ordered ? ordered_step : 0, round = 0;
-    for (const ValueId v : e.operands) step = std::max(step, step_for(made[at(v)]));
+    for (const ValueId v : e.operands) {
+      const Made& m = made[at(v)];
+      step = std::max(step, host ? m.on_host : before && m.by_device ? m.on_host + 1 : m.on_device);
+    }
     for (const ValueId v : e.operands)
-      if (host && made[at(v)].by_host && step_for(made[at(v)]) == step) round = std::max(round, made[at(v)].round);
+      if (host && made[at(v)].on_host == step) round = std::max(round, made[at(v)].round);
     if (ordered && step == ordered_step) round = std::max(round, ordered_round);
     if (ordered) ordered_step = step, ordered_round = round + 1;
     if (step >= steps_.size()) steps_.resize(step + 1);
@@ -108,7 +146,22 @@ void StagedProgram::cut() {
     } else {
       steps_[step].device.equations.push_back(i);
     }
-    for (int r = 0; r < e.results; ++r) made[at(e.first + r)] = {host ? step + 1 : step, round + 1, host};
+    for (const ValueId v : results_of(e)) made[at(v)] = {host || after ? step + 1 : step, step, host ? round + 1 : 0, !host};
+  }
+}
+
+/// Each XLA program makes the constants that it reads.
+void StagedProgram::add_constants() {
+  std::vector<std::size_t> maker(program_.types.size());
+  std::vector<bool> constant(program_.types.size());
+  for (std::size_t i = 0; i < constant_.size(); ++i)
+    if (constant_[i]) maker[at(program_.equations[i].first)] = i, constant[at(program_.equations[i].first)] = true;
+  for (Step& step : steps_) {
+    std::set<std::size_t> wanted;
+    for (const std::size_t i : step.device.equations)
+      for (const ValueId v : program_.equations[i].operands)
+        if (constant[at(v)]) wanted.insert(maker[at(v)]);
+    step.device.equations.insert(step.device.equations.begin(), wanted.begin(), wanted.end());
   }
 }
 
@@ -154,7 +207,7 @@ std::shared_ptr<const CompiledProgram> StagedProgram::compiled(std::size_t step)
   // Equal parts of different programs have equal texts, which are compiled once: simplify numbers the values anew.
   Program part{"stage", program_.types, device.inputs, {}, device.outputs};
   for (const std::size_t i : device.equations) part.equations.push_back(program_.equations[i]);
-  auto module = lower({part.name, simplify(part), device.inputs.size(), {}, {}, {}, {}});
+  auto module = lower({part.name, simplify(part), device.inputs.size(), {}, {}, {}, {}, family_->options().gather_limit});
   compiled = std::make_shared<const CompiledProgram>(std::move(module), device.inputs.size(), Tensors());
   return compiled;
 }
@@ -164,31 +217,76 @@ void StagedProgram::compile() const {
     if (!steps_[s].device.equations.empty()) compiled(s);
 }
 
+void StagedProgram::place() {
+  const auto& wanted = family_->options().stage_device;
+  if (!wanted) return;
+  const int have = Runtime::get().device_count();
+  for (Step& step : steps_) {
+    if (step.device.equations.empty()) continue;
+    step.place = wanted(info(step.device));
+    check(step.place >= -1 && step.place < have, "jit: stage_device gave device {}, which is not one of the {} of devices()", step.place,
+          have);
+  }
+}
+
+/// The values of one run; of some a copy on another device, for the stages there.
+class StagedProgram::Values {
+ public:
+  Values(const StagedProgram& program, Tensors inputs) : all(program.program_.types.size()) {
+    for (std::size_t i = 0; i < inputs.size(); ++i) all[at(program.program_.inputs[i])] = std::move(inputs[i]);
+  }
+  const Tensor* on(int device, ValueId v) {
+    const Tensor& value = all[at(v)];
+    const auto kind = detail::Access::value(value)->kind;
+    if (kind != detail::Value::Kind::device || value.device() == device) return &value;
+    Tensor& copy = copies_[{v, device}];
+    if (!copy.has_value()) copy = detail::put(value, device, Place{});
+    return &copy;
+  }
+  void forget(ValueId v) {
+    all[at(v)] = Tensor();
+    copies_.erase(copies_.lower_bound({v, 0}), copies_.lower_bound({v + 1, 0}));
+  }
+
+  Tensors all;
+
+ private:
+  std::map<std::pair<ValueId, int>, Tensor> copies_;
+};
+
 Tensors StagedProgram::run(Tensors inputs) const {
-  Tensors values(program_.types.size());
-  for (std::size_t i = 0; i < inputs.size(); ++i) values[at(program_.inputs[i])] = std::move(inputs[i]);
-  inputs.clear();
+  const bool placed = static_cast<bool>(family_->options().stage_device);
+  int home = -1;
+  if (placed) {
+    std::vector<const Tensor*> pointers;
+    for (const Tensor& t : inputs) pointers.push_back(&t);
+    home = device_for(pointers);
+  }
+  Values values(*this, std::move(inputs));
   for (std::size_t s = 0; s < steps_.size(); ++s) {
     const Step& step = steps_[s];
     if (!step.device.equations.empty()) {
+      const int device = step.place < 0 ? home : step.place;
+      std::optional<DeviceScope> scope;
+      if (placed) scope.emplace(device, Place{});
       std::vector<const Tensor*> arguments;
-      for (const ValueId v : step.device.inputs) arguments.push_back(&values[at(v)]);
+      for (const ValueId v : step.device.inputs) arguments.push_back(placed ? values.on(device, v) : &values.all[at(v)]);
       Tensors results(step.device.outputs.size());
       compiled(s)->run(arguments, results);
-      for (std::size_t i = 0; i < results.size(); ++i) values[at(step.device.outputs[i])] = std::move(results[i]);
+      for (std::size_t i = 0; i < results.size(); ++i) values.all[at(step.device.outputs[i])] = std::move(results[i]);
     }
-    run_host(step, values);
-    for (const ValueId v : step.last_used) values[at(v)] = Tensor();
+    run_host(step, values.all);
+    for (const ValueId v : step.last_used) values.forget(v);
   }
   Tensors outputs;
-  for (const ValueId v : program_.outputs) outputs.push_back(values[at(v)]);
+  for (const ValueId v : program_.outputs) outputs.push_back(values.all[at(v)]);
   return outputs;
 }
 
 void StagedProgram::run_host(const Step& step, Tensors& values) const {
   auto run_one = [&](std::size_t i) {
     const Equation& e = program_.equations[i];
-    const FamilyScope scope(e.primitive->site ? nullptr : family_);  // what a function runs is its own affair
+    const FamilyScope scope(e.primitive->site || e.primitive->calls ? nullptr : family_);  // what a function runs is its own affair
     Tensors operands;
     for (const ValueId v : e.operands) operands.push_back(values[at(v)]);
     Tensors results = evaluate_now(*e.primitive, e.params, operands);
@@ -215,24 +313,25 @@ void StagedProgram::run_host(const Step& step, Tensors& values) const {
   }
 }
 
+StageInfo StagedProgram::info(const Device& device) const {
+  const auto constants = std::ranges::count_if(device.equations, [&](std::size_t i) { return constant_[i]; });
+  return {
+      "xla", "", {}, static_cast<int>(device.equations.size()) - static_cast<int>(constants), types(device.inputs), types(device.outputs)};
+}
+
 std::vector<StageInfo> StagedProgram::stages() const {
-  auto types = [&](const std::vector<ValueId>& values) {
-    std::vector<Type> out;
-    for (const ValueId v : values) out.push_back(program_.type(v));
-    return out;
-  };
   std::vector<StageInfo> out;
   for (const Step& step : steps_) {
-    if (!step.device.equations.empty())
-      out.push_back({"xla", "", {}, static_cast<int>(step.device.equations.size()), types(step.device.inputs), types(step.device.outputs)});
+    if (!step.device.equations.empty()) {
+      out.push_back(info(step.device));
+      out.back().device = step.place;
+    }
     for (const auto& round : step.host)
       for (const std::size_t i : round) {
         const Equation& e = program_.equations[i];
-        std::vector<ValueId> results;
-        for (int r = 0; r < e.results; ++r) results.push_back(e.first + r);
         const SiteSpec* site = e.primitive->site ? e.primitive->site(e.params.get()) : nullptr;
         out.push_back({site ? site->word : e.primitive->name, site ? site->name : "", site ? site->place : e.place, 1, types(e.operands),
-                       types(results)});
+                       types(results_of(e))});
       }
   }
   return out;

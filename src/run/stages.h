@@ -1,6 +1,6 @@
 // StagedProgram: a program cut at its calls into XLA programs that run one after another, with the host functions between them.
 #pragma once
-#include <postern/program.h>
+#include <postern/jit.h>
 
 #include <map>
 #include <mutex>
@@ -14,14 +14,18 @@ class StagedProgram;
 /// The staged forms of a program and of the programs inside it, each made once.
 class StagedPrograms {
  public:
+  explicit StagedPrograms(const JitOptions& options) : options_(options) {}
   const StagedProgram& of(const ProgramPtr& program);
+  const JitOptions& options() const { return options_; }
 
  private:
+  const JitOptions& options_;
   std::mutex guard_;
   std::map<ProgramPtr, std::unique_ptr<StagedProgram>> programs_;
 };
 
-/// Each equation runs as early as its operands allow, so the XLA programs are as few as the longest chain of calls needs.
+/// Each equation runs as early as its operands allow, so the XLA programs are as few as the longest chain of calls, and of cuts that the
+/// user asked for, needs.
 class StagedProgram {
  public:
   StagedProgram(const Program& program, StagedPrograms& family);
@@ -40,16 +44,24 @@ class StagedProgram {
   };
   struct Step {
     Device device;                               // first, if it has equations
+    int place = -1;                              // where, if the user said so
     std::vector<std::vector<std::size_t>> host;  // then these, round after round; those of a round may run at once
     std::vector<ValueId> last_used;              // by this step
   };
 
   void cut();
+  void add_constants();
+  Cut wanted_cut(const Equation& equation) const;
   void find_crossing();
+  void place();
+  StageInfo info(const Device& device) const;
+  class Values;
   std::shared_ptr<const CompiledProgram> compiled(std::size_t step) const;
   void run_host(const Step& step, Tensors& values) const;
+  std::vector<Type> types(const std::vector<ValueId>& values) const;
 
   Program program_;
+  std::vector<bool> constant_;  // by equation: without operands, so made wherever it is read
   StagedPrograms* family_;
   std::vector<Step> steps_;
   mutable std::mutex guard_;

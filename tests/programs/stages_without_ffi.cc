@@ -20,6 +20,7 @@ pn::Tensor twice(pn::Tensor x) {
 }
 
 int main() {
+  pn::configure({.cpu_devices = 2});
   auto f = pn::jit([](pn::Tensor x) {
     pn::print("loss {}", x * 2.5f);
     return pn::fori_loop(
@@ -29,6 +30,9 @@ int main() {
   expect(f.stages(pn::Tensor(1.0f)).size() == 3, "stages");
   expect(pn::jit([](pn::Tensor x) { return x + 1.0f; })(pn::Tensor(1.0f)).item<float>() == 2, "a program without calls");
   expect(pn::jit([](pn::Tensor x) { return x + 1.0f; }).stages(pn::Tensor(1.0f)).size() == 1, "it is one stage");
+  const auto sine = pn::jit([](pn::Tensor x) { return pn::sin(x); });
+  auto there = pn::jit([&](pn::Tensor x) { return pn::call({.device = 1}, x, sine, x * 2.0f) + 1.0f; });
+  expect(std::abs(there(pn::Tensor(1.0f)).item<float>() - std::sin(2.0f) - 1) < 1e-5f, "a compiled function on another device");
   const pn::Tensor l = pn::linalg::cholesky(pn::eye(pn::DType::f32, 2, 2) * 4.0f);
   expect(l.to_vector<float>()[0] == 2, "a block takes its default");
   try {

@@ -1,0 +1,117 @@
+// The table filled from libcuda, which comes with NVIDIA's driver and is looked for when a program first wants a GPU.
+#include "cuda/driver.h"
+
+#include <dlfcn.h>
+
+#include <cstdint>
+
+#include <cuda.h>
+
+namespace postern::cuda {
+
+namespace {
+
+// The names that libcuda exports; the header maps those of the source to them.
+struct Functions {
+  decltype(&cuInit) init;
+  decltype(&cuMemHostAlloc) allocate;
+  decltype(&cuMemFreeHost) free;
+  decltype(&cuMemcpyDtoHAsync) copy_to_host;
+  decltype(&cuMemcpyHtoDAsync) copy_to_device;
+  decltype(&cuMemsetD8Async) fill;
+  decltype(&cuStreamSynchronize) synchronize;
+  decltype(&cuStreamGetCtx) context_of;
+  decltype(&cuEventCreate) create_event;
+  decltype(&cuEventRecord) record;
+  decltype(&cuEventQuery) query;
+  decltype(&cuEventSynchronize) wait;
+  decltype(&cuCtxPushCurrent) enter;
+  decltype(&cuCtxPopCurrent) leave;
+  decltype(&cuGetErrorString) describe;
+};
+Functions cuda;
+
+CUdeviceptr address(const void* memory) { return reinterpret_cast<std::uintptr_t>(memory); }
+CUstream stream_of(void* stream) { return static_cast<CUstream>(stream); }
+CUevent event_of(void* event) { return static_cast<CUevent>(event); }
+
+std::string describe(int error) {
+  const char* text = nullptr;
+  if (cuda.describe(static_cast<CUresult>(error), &text) != CUDA_SUCCESS || !text) return "error " + std::to_string(error);
+  return text;
+}
+
+template <class Function>
+void find(void* library, const char* name, Function& function) {
+  function = reinterpret_cast<Function>(dlsym(library, name));
+  if (!function) throw PluginError(ErrorCode::failed_precondition, std::string("the NVIDIA driver's libcuda.so.1 has no function ") + name);
+}
+
+Driver loaded() {
+  // Never unloaded: the plug-in uses it too.
+  void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (!library) {
+    const char* reason = dlerror();
+    throw PluginError(ErrorCode::not_found, std::string("no NVIDIA driver is installed: ") + (reason ? reason : "libcuda.so.1"));
+  }
+  find(library, "cuInit", cuda.init);
+  find(library, "cuMemHostAlloc", cuda.allocate);
+  find(library, "cuMemFreeHost", cuda.free);
+  find(library, "cuMemcpyDtoHAsync_v2", cuda.copy_to_host);
+  find(library, "cuMemcpyHtoDAsync_v2", cuda.copy_to_device);
+  find(library, "cuMemsetD8Async", cuda.fill);
+  find(library, "cuStreamSynchronize", cuda.synchronize);
+  find(library, "cuStreamGetCtx", cuda.context_of);
+  find(library, "cuEventCreate", cuda.create_event);
+  find(library, "cuEventRecord", cuda.record);
+  find(library, "cuEventQuery", cuda.query);
+  find(library, "cuEventSynchronize", cuda.wait);
+  find(library, "cuCtxPushCurrent_v2", cuda.enter);
+  find(library, "cuCtxPopCurrent_v2", cuda.leave);
+  find(library, "cuGetErrorString", cuda.describe);
+  if (const CUresult error = cuda.init(0); error != CUDA_SUCCESS)
+    throw PluginError(ErrorCode::unavailable, "the NVIDIA driver cannot be used: " + describe(error));
+  return {
+      // Portable: pinned for every GPU of the process.
+      .allocate = [](void** memory, std::size_t bytes) -> int { return cuda.allocate(memory, bytes, CU_MEMHOSTALLOC_PORTABLE); },
+      .free = [](void* memory) -> int { return cuda.free(memory); },
+      .copy_to_host = [](void* to, const void* from, std::size_t bytes, void* stream) -> int {
+        return cuda.copy_to_host(to, address(from), bytes, stream_of(stream));
+      },
+      .copy_to_device = [](void* to, const void* from, std::size_t bytes, void* stream) -> int {
+        return cuda.copy_to_device(address(to), from, bytes, stream_of(stream));
+      },
+      .fill = [](void* to, unsigned char value, std::size_t bytes, void* stream) -> int {
+        return cuda.fill(address(to), value, bytes, stream_of(stream));
+      },
+      .synchronize = [](void* stream) -> int { return cuda.synchronize(stream_of(stream)); },
+      .create_event = [](void** event) -> int {
+        return cuda.create_event(reinterpret_cast<CUevent*>(event), CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC);
+      },
+      .record = [](void* event, void* stream) -> int { return cuda.record(event_of(event), stream_of(stream)); },
+      .is_ready = [](void* event, bool* ready) -> int {
+        const CUresult error = cuda.query(event_of(event));
+        *ready = error == CUDA_SUCCESS;
+        return error == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : error;
+      },
+      .wait = [](void* event) -> int { return cuda.wait(event_of(event)); },
+      .context_of = [](void* stream, void** context) -> int {
+        return cuda.context_of(stream_of(stream), reinterpret_cast<CUcontext*>(context));
+      },
+      .enter = [](void* context) -> int { return cuda.enter(static_cast<CUcontext>(context)); },
+      .leave = []() -> int {
+        CUcontext before = nullptr;
+        return cuda.leave(&before);
+      },
+      .describe = describe,
+  };
+}
+
+}  // namespace
+
+const Driver& load_driver() {
+  static const Driver driver = loaded();
+  return driver;
+}
+
+}  // namespace postern::cuda

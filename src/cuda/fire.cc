@@ -1,0 +1,137 @@
+// Leaves on their way between the device and host functions.
+#include "cuda/fire.h"
+
+#include <exception>
+
+#include "host/fire.h"
+
+namespace postern::cuda {
+
+namespace {
+
+using host::HostSite, host::RunState;
+
+alignas(64) std::byte nothing[64];  // where empty arrays point
+
+/// As the device holds them: elements of less than a byte are packed.
+std::size_t bytes_of(const HostSite& site, std::size_t buffer) {
+  if (site.spec->masked && buffer == site.operands) return static_cast<std::size_t>(site.spec->mask_size);
+  const std::size_t leaf = buffer < site.operands ? buffer : buffer - site.spec->masked;
+  const auto bits = static_cast<std::size_t>(bit_width(site.leaves[leaf].dtype));
+  return bits < 8 ? (site.buffer_bytes[leaf] * bits + 7) / 8 : site.buffer_bytes[leaf];
+}
+
+/// A place in pinned memory for each of the first `count` buffers.
+struct Places {
+  Places(Staging& staging, const HostSite& site, std::size_t count) {
+    std::size_t total = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      offsets.push_back(total);
+      total += (bytes_of(site, i) + 63) / 64 * 64;
+    }
+    block = Staging::Block(staging, total);
+    for (const std::size_t offset : offsets) data.push_back(block.data() + offset);
+  }
+  /// Queues the copies of the operands and the mask; how many there are.
+  std::size_t fetch(const Driver& driver, const HostSite& site, void* const* buffers, void* stream) {
+    std::size_t copies = 0;
+    for (std::size_t i = 0; i < site.inputs; ++i) {
+      const std::size_t bytes = bytes_of(site, i);
+      if (bytes == 0) continue;
+      block.used_by(stream);
+      driver.check(driver.copy_to_host(data[i], buffers[i], bytes, stream), "to copy an operand to the host");
+      ++copies;
+    }
+    return copies;
+  }
+
+  Staging::Block block;
+  std::vector<std::size_t> offsets;
+  std::vector<void*> data;
+};
+
+/// The leaves of an asynchronous tap, behind which an event waits.
+class Arrival final : public host::Transfer {
+ public:
+  Arrival(Staging& staging, const HostSite& site, void* const* buffers, void* stream)
+      : staging_(staging), places_(staging, site, site.inputs) {
+    if (places_.fetch(staging.driver(), site, buffers, stream) > 0) event_ = staging.record(stream);
+  }
+  ~Arrival() override {
+    staging_.driver().enter(staging_.context());
+    { const Staging::Block gone = std::move(places_.block); }
+    if (event_) staging_.give_back(event_);
+    staging_.driver().leave();
+  }
+  void* const* wait() override {
+    const Driver& driver = staging_.driver();
+    const ContextScope scope(driver, staging_.context());
+    if (event_) driver.check(driver.wait(event_), "to bring a tap's value to the host");
+    places_.block.done();
+    return places_.data.data();
+  }
+
+ private:
+  Staging& staging_;
+  Places places_;
+  void* event_ = nullptr;
+};
+
+void zero_results(const Driver& driver, const HostSite& site, void* const* buffers, void* stream) noexcept {
+  for (std::size_t i = site.inputs; i < site.buffers; ++i)
+    if (const std::size_t bytes = bytes_of(site, i)) driver.fill(buffers[i], 0, bytes, stream);
+}
+
+bool fire_staged(Staging& staging, RunState& run, const HostSite& site, void* const* buffers, int device, void* stream) {
+  const Driver& driver = staging.driver();
+  Places places(staging, site, site.buffers);
+  if (places.fetch(driver, site, buffers, stream) > 0) driver.check(driver.synchronize(stream), "to compute the operands");
+  places.block.done();
+  const bool ok =
+      site.packed ? host::fire_packed(run, site, places.data.data(), device) : host::fire(run, site, places.data.data(), device);
+  if (!ok && !run.poison) return false;
+  for (std::size_t i = site.inputs; i < site.buffers; ++i) {
+    const std::size_t bytes = bytes_of(site, i);
+    if (bytes == 0) continue;
+    places.block.used_by(stream);
+    driver.check(driver.copy_to_device(buffers[i], places.data[i], bytes, stream), "to copy a result to the device");
+  }
+  return ok;
+}
+
+bool fire_in_place(RunState& run, const HostSite& site, void* const* buffers, int device, void* stream) {
+  std::vector<void*> data;
+  for (std::size_t i = 0; i < site.buffers; ++i) data.push_back(buffers[i] ? buffers[i] : nothing);
+  return host::fire_on_device(run, site, data.data(), device, stream);
+}
+
+}  // namespace
+
+bool fire(const Driver& driver, RunState& run, const HostSite& site, void* const* buffers, int device, void* stream) noexcept {
+  bool ok = false, staged = false;
+  try {
+    Staging& staging = staging_of(driver, stream);
+    const ContextScope scope(driver, staging.context());
+    // What looks at the values before they are delivered cannot do without them.
+    const bool later = site.spec->async && site.level_sizes.empty() && !site.spec->masked && !site.packed && !run.tape;
+    if (site.spec->memory == Memory::device)
+      ok = fire_in_place(run, site, buffers, device, stream);
+    else if (later)
+      ok = host::fire_fetched(run, site, device, [&] { return std::make_unique<Arrival>(staging, site, buffers, stream); });
+    else if (staged = !run.stop.load(std::memory_order_relaxed); staged)
+      ok = fire_staged(staging, run, site, buffers, device, stream);
+    if (!ok && !staged && run.poison) zero_results(driver, site, buffers, stream);
+  } catch (const std::exception& e) {
+    const auto* known = dynamic_cast<const Error*>(&e);
+    ok = false;
+    try {
+      run.fail(known ? known->code() : ErrorCode::resource_exhausted, site, device, std::current_exception(), e.what());
+    } catch (...) {
+      run.request(host::Outcome::failed);  // not even memory for the text
+    }
+    if (run.poison) zero_results(driver, site, buffers, stream);
+  }
+  return ok;
+}
+
+}  // namespace postern::cuda

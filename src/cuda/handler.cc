@@ -1,0 +1,60 @@
+// From XLA's call frame on a GPU to a firing.
+#include "cuda/handler.h"
+
+#include "cuda/fire.h"
+#include "host/call_frame.h"
+#include "pjrt/ffi.h"
+
+namespace postern::cuda {
+
+namespace {
+
+const Driver* driver = nullptr;   // set before handlers are registered
+const Driver* instead = nullptr;  // of tests
+
+XLA_FFI_Error* handle_call(XLA_FFI_CallFrame* frame) {
+  if (frame->extension_start && pjrt::answer_metadata(frame)) [[unlikely]]
+    return nullptr;
+  const host::Called called = host::find_called(frame);
+  if (!called.site) return called.error;
+  host::RunState& run = *called.run;
+  const host::HostSite& site = *called.site;
+  const host::CallBuffers buffers(frame, site);
+  if (buffers.error) return buffers.error;
+  const int device = run.device >= 0 ? run.device : run.device_of(pjrt::device_ordinal(frame));
+  if (fire(*driver, run, site, buffers.data, device, pjrt::stream_of(frame)) || run.poison) return nullptr;
+  return host::stopped(frame);
+}
+
+XLA_FFI_Error* handle_goes_on(XLA_FFI_CallFrame* frame) {
+  if (frame->extension_start && pjrt::answer_metadata(frame)) [[unlikely]]
+    return nullptr;
+  const auto* run = static_cast<const host::RunState*>(pjrt::user_data(frame, host::run_state_type));
+  const auto results = pjrt::results(frame);
+  if (!run || results.size() != 1 || !results[0]->data)
+    return pjrt::make_error(frame, ErrorCode::failed_precondition, "postern_goes_on: the program was not started by Postern");
+  if (driver->fill(results[0]->data, !run->stop.load(std::memory_order_relaxed), 1, pjrt::stream_of(frame)) == 0) return nullptr;
+  return pjrt::make_error(frame, ErrorCode::internal, "postern_goes_on: CUDA failed to write the answer");
+}
+
+void register_for(const pjrt::Plugin& plugin, const char* platform) {
+  pjrt::register_handler(plugin, host::call_target, handle_call, platform);
+  pjrt::register_handler(plugin, host::goes_on_target, handle_goes_on, platform);
+}
+
+}  // namespace
+
+void register_handlers(const pjrt::Plugin& plugin) {
+  driver = &load_driver();
+  register_for(plugin, "CUDA");
+}
+
+void stand_in(const Driver* functions) { instead = functions; }
+bool has_stand_in() { return instead != nullptr; }
+
+void register_stand_in(const pjrt::Plugin& plugin) {
+  driver = instead;
+  register_for(plugin, "Host");
+}
+
+}  // namespace postern::cuda

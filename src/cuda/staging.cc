@@ -1,0 +1,120 @@
+// Pinned memory, given out again when the device has done with it.
+#include "cuda/staging.h"
+
+#include <map>
+#include <utility>
+
+namespace postern::cuda {
+
+Staging::Staging(const Driver& driver, void* context)
+    : driver_(driver),
+      context_(context),
+      blocks_({[](void* self, std::size_t size) { return static_cast<Staging*>(self)->allocate(size); },
+               [](void* self, void* block, std::size_t size) {
+                 auto* const staging = static_cast<Staging*>(self);
+                 staging->driver_.free(block);
+                 staging->bytes_ -= size;
+               },
+               this}) {}
+
+void* Staging::allocate(std::size_t size) {
+  void* memory = nullptr;
+  if (const int error = driver_.allocate(&memory, size); error != 0)
+    throw Error(ErrorCode::resource_exhausted,
+                "CUDA failed to pin " + std::to_string(size) + " bytes of host memory: " + driver_.describe(error));
+  bytes_ += size;
+  return memory;
+}
+
+/// Blocks whose event has passed are free. An error of the device shows where somebody waits for it.
+void Staging::reclaim() {
+  for (std::size_t i = 0; i < in_flight_.size();) {
+    bool ready = false;
+    if (driver_.is_ready(in_flight_[i].event, &ready) != 0 || !ready) {
+      ++i;
+      continue;
+    }
+    blocks_.give_back(in_flight_[i].block, in_flight_[i].size);
+    events_.push_back(in_flight_[i].event);
+    in_flight_.erase(in_flight_.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+}
+
+void Staging::give_back(void* block, std::size_t size) noexcept {
+  const std::scoped_lock lock(guard_);
+  blocks_.give_back(block, size);
+  blocks_.trim(retained);
+}
+
+void Staging::give_back_after(void* stream, void* block, std::size_t size) noexcept {
+  try {
+    void* const event = record(stream);
+    const std::scoped_lock lock(guard_);
+    in_flight_.push_back({event, block, size});
+  } catch (...) {
+    // Nobody can tell when the device has done with the block, so nobody gets it again.
+  }
+}
+
+void* Staging::record(void* stream) {
+  void* event = nullptr;
+  {
+    const std::scoped_lock lock(guard_);
+    if (!events_.empty()) event = events_.back(), events_.pop_back();
+  }
+  if (!event) driver_.check(driver_.create_event(&event), "to make an event");
+  if (const int error = driver_.record(event, stream); error != 0) {
+    give_back(event);
+    driver_.check(error, "to record an event");
+  }
+  return event;
+}
+
+void Staging::give_back(void* event) {
+  const std::scoped_lock lock(guard_);
+  events_.push_back(event);
+}
+
+std::size_t Staging::bytes() const {
+  const std::scoped_lock lock(guard_);
+  return bytes_;
+}
+
+Staging::Block::Block(Staging& staging, std::size_t bytes) : staging_(&staging), size_(host::Blocks::size_for(bytes)) {
+  const std::scoped_lock lock(staging.guard_);
+  staging.reclaim();
+  data_ = static_cast<std::byte*>(staging.blocks_.take(size_));
+}
+
+Staging::Block::Block(Block&& other) noexcept { *this = std::move(other); }
+
+Staging::Block& Staging::Block::operator=(Block&& other) noexcept {
+  std::swap(staging_, other.staging_);
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  std::swap(stream_, other.stream_);
+  std::swap(in_use_, other.in_use_);
+  return *this;
+}
+
+Staging::Block::~Block() {
+  if (!data_) return;
+  if (in_use_)
+    staging_->give_back_after(stream_, data_, size_);
+  else
+    staging_->give_back(data_, size_);
+}
+
+Staging& staging_of(const Driver& driver, void* stream) {
+  void* context = nullptr;
+  driver.check(driver.context_of(stream, &context), "to find the context of a stream");
+  static std::mutex guard;
+  static auto& all =
+      *new std::map<std::pair<const Driver*, void*>, std::unique_ptr<Staging>>;  // never destroyed: XLA's threads may outlive main
+  const std::scoped_lock lock(guard);
+  auto& staging = all[{&driver, context}];
+  if (!staging) staging = std::make_unique<Staging>(driver, context);
+  return *staging;
+}
+
+}  // namespace postern::cuda

@@ -1,0 +1,74 @@
+// Staging: pinned host memory of one GPU, through which leaves go from the device to host functions and back.
+#pragma once
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "cuda/driver.h"
+#include "host/blocks.h"
+
+namespace postern::cuda {
+
+/// Thread-safe. Blocks are recycled; a block that the device may still read or write is given out again when an event behind that has
+/// passed. So there is as much memory as firings need at a time, and `retained` bytes more at most.
+class Staging {
+ public:
+  static constexpr std::size_t retained = std::size_t{256} << 20;
+
+  Staging(const Driver& driver, void* context);
+  const Driver& driver() const { return driver_; }
+  void* context() const { return context_; }
+
+  /// A block for a scope. Throws Error(resource_exhausted) when there is no pinned memory.
+  class Block {
+   public:
+    Block() = default;
+    Block(Staging& staging, std::size_t bytes);
+    Block(Block&& other) noexcept;
+    Block& operator=(Block&& other) noexcept;
+    ~Block();
+    std::byte* data() const { return data_; }
+    /// The device uses the memory until all that is queued on `stream` by then is done: the block comes back after that.
+    void used_by(void* stream) noexcept { stream_ = stream, in_use_ = true; }
+    /// All that was queued is done.
+    void done() noexcept { in_use_ = false; }
+
+   private:
+    Staging* staging_ = nullptr;
+    std::byte* data_ = nullptr;
+    std::size_t size_ = 0;
+    void* stream_ = nullptr;
+    bool in_use_ = false;
+  };
+
+  /// An event, recorded on a stream.
+  void* record(void* stream);
+  void give_back(void* event);
+
+  std::size_t bytes() const;  // pinned now
+
+ private:
+  struct InFlight {
+    void* event;
+    void* block;
+    std::size_t size;
+  };
+  void* allocate(std::size_t size);
+  void reclaim();
+  void give_back(void* block, std::size_t size) noexcept;
+  void give_back_after(void* stream, void* block, std::size_t size) noexcept;
+
+  const Driver& driver_;
+  void* const context_;
+  mutable std::mutex guard_;
+  std::size_t bytes_ = 0;
+  host::Blocks blocks_;
+  std::deque<InFlight> in_flight_;
+  std::vector<void*> events_;  // to be used again
+};
+
+/// That of the GPU of a stream; it lives as long as the process.
+Staging& staging_of(const Driver& driver, void* stream);
+
+}  // namespace postern::cuda

@@ -1,0 +1,48 @@
+// What the handlers of all platforms make of XLA's call frame.
+#pragma once
+#include <vector>
+
+#include "host/handler.h"
+#include "host/run_state.h"
+#include "pjrt/ffi_frame.h"
+
+namespace postern::host {
+
+/// The run and the site that a frame of `postern_call` is for; without a site, the error to return.
+struct Called {
+  RunState* run = nullptr;
+  const HostSite* site = nullptr;
+  XLA_FFI_Error* error = nullptr;
+};
+
+[[gnu::always_inline]] inline Called find_called(XLA_FFI_CallFrame* frame) {
+  auto* run = static_cast<RunState*>(pjrt::user_data(frame, run_state_type));
+  if (!run) [[unlikely]]
+    return {.error = pjrt::make_error(frame, ErrorCode::failed_precondition, "postern_call: the program was not started by Postern")};
+  const std::int64_t* index = pjrt::int_attribute(frame, 0, site_attribute);
+  if (!index || static_cast<std::size_t>(*index) >= run->site_count) [[unlikely]]
+    return {.error = pjrt::make_error(frame, ErrorCode::internal, "postern_call: the program names a site that its run does not have")};
+  const HostSite& site = run->sites[*index];
+  // Ordered effects bring a token behind their operands and results.
+  if (pjrt::operands(frame).size() < site.inputs || pjrt::results(frame).size() < site.results) [[unlikely]]
+    return {.error = pjrt::make_error(frame, ErrorCode::internal, "postern_call: the call's buffers are not those of its site")};
+  return {run, &site, nullptr};
+}
+
+/// Where the operands, the mask and the results of a call are: null where they are empty. Buffers of a site that is `unchecked` are
+/// compared with it: `error` is set when they differ.
+struct CallBuffers {
+  CallBuffers(XLA_FFI_CallFrame* frame, const HostSite& site);
+  CallBuffers(const CallBuffers&) = delete;
+  void** data;
+  XLA_FFI_Error* error = nullptr;
+
+ private:
+  void* small_[HostSite::few];
+  std::vector<void*> large_;
+};
+
+/// What ends a run that must not go on.
+XLA_FFI_Error* stopped(XLA_FFI_CallFrame* frame);
+
+}  // namespace postern::host

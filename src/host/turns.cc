@@ -1,0 +1,33 @@
+// Waiting for one's turn.
+#include "host/turns.h"
+
+#include <utility>
+
+namespace postern::host {
+
+void Turns::start(std::vector<int> order) {
+  order_ = std::move(order);
+  next_ = 0;
+}
+
+void Turns::wait(int device, const std::atomic<bool>& stop, Clock::time_point limit) {
+  std::unique_lock lock(guard_);
+  auto mine = [&] { return order_[next_] == device || stop.load(); };
+  if (limit == Clock::time_point::max())
+    turned_.wait(lock, mine);
+  else
+    turned_.wait_until(lock, limit, mine);
+}
+
+void Turns::pass() {
+  const std::scoped_lock lock(guard_);
+  next_ = (next_ + 1) % order_.size();
+  turned_.notify_all();
+}
+
+void Turns::wake() {
+  const std::scoped_lock lock(guard_);
+  turned_.notify_all();
+}
+
+}  // namespace postern::host

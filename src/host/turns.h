@@ -1,0 +1,36 @@
+// Turns: one order of firings over all devices of a run.
+#pragma once
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <vector>
+
+namespace postern::host {
+
+/// The devices of a run take turns, always in the same order. Every device fires equally often, so nobody waits for one that never comes;
+/// who waits is woken when the run stops.
+class Turns {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// Before the run starts.
+  void start(std::vector<int> order);
+  /// Whether there is anything to wait for.
+  bool several() const { return order_.size() > 1; }
+  int first() const { return order_.front(); }
+
+  /// Until it is this device's turn, `stop` is set, or the limit has passed.
+  void wait(int device, const std::atomic<bool>& stop, Clock::time_point limit);
+  void pass();
+  /// `stop` has been set.
+  void wake();
+
+ private:
+  std::vector<int> order_;
+  std::mutex guard_;
+  std::condition_variable turned_;
+  std::size_t next_ = 0;
+};
+
+}  // namespace postern::host
