@@ -60,10 +60,15 @@ CallBuffers::CallBuffers(XLA_FFI_CallFrame* frame, const HostSite& site) : data(
     large_.resize(site.buffers);
     data = large_.data();
   }
-  if (!site.unchecked) return point_at_buffers(pjrt::operands(frame), pjrt::results(frame), site, data);
+  if (!site.unchecked) {
+    point_at_buffers(pjrt::operands(frame), pjrt::results(frame), site, data);
+    return;
+  }
   const Buffers operands = without_tokens(pjrt::operands(frame)), results = without_tokens(pjrt::results(frame));
-  if (fits(operands, results, site)) return point_at_buffers(operands, results, site, data);
-  error = pjrt::make_error(frame, ErrorCode::invalid_argument, "postern_call: the call's buffers are not those that its site declares");
+  if (fits(operands, results, site))
+    point_at_buffers(operands, results, site, data);
+  else
+    error = pjrt::make_error(frame, ErrorCode::invalid_argument, "postern_call: the call's buffers are not those that its site declares");
 }
 
 XLA_FFI_Error* stopped(XLA_FFI_CallFrame* frame) {

@@ -81,7 +81,7 @@ void append_type(fmt::memory_buffer& out, const Type& type) {
 std::string Lowering::string(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {
-    if (c == '"' || c == '\\' || static_cast<unsigned char>(c) < 0x20)
+    if (c == '"' || c == '\\' || c < ' ' || c > '~')
       out += fmt::format("\\{:02X}", static_cast<unsigned char>(c));
     else
       out += c;
