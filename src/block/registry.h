@@ -52,7 +52,8 @@ void set_platform(const std::string& name);  // the runtime says so
 /// Whether the plug-in can enter kernels and targets; the runtime says so.
 extern std::atomic<bool> native_calls;
 
-/// Adds the overrides that come with the library; called once. Defined in linalg_kernels.cc.
-void add_builtin_overrides();
+/// Add the overrides that come with the library; called once. Defined beside the kernels.
+void add_linalg_overrides();
+void add_cumulative_overrides();
 
 }  // namespace postern::blocks
