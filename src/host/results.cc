@@ -1,4 +1,6 @@
 // What host functions return by value: checked against the declaration, then written.
+#include <postern/detail/callee.h>
+
 #include <algorithm>
 #include <cstring>
 
