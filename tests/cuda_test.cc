@@ -396,6 +396,7 @@ TEST(CudaOptions, DeviceMemoryIsForFunctionsThatDoNotReadIt) {
             there, type<float>(), [](float v) { return v; }, Tensor(1.0f));
       },
       {"call 'there'", "Memory::device", "in place"});
+  refused([&] { call(there, make_type(DType::s4, {2}), [](AnyMutableView) {}); }, {"call 'there'", "packed"});
   CallOptions limited = there;
   limited.timeout = 1s;
   refused([&] { call(limited, x, twice, x); }, {"call 'there'", "time limit"});

@@ -58,10 +58,11 @@ class Arrival final : public host::Transfer {
     if (places_.fetch(staging.driver(), site, buffers, stream) > 0) event_ = staging.record(stream);
   }
   ~Arrival() override {
-    staging_.driver().enter(staging_.context());
+    const Driver& driver = staging_.driver();
+    const bool entered = driver.enter(staging_.context()) == 0;
     { const Staging::Block gone = std::move(places_.block); }
     if (event_) staging_.give_back(event_);
-    staging_.driver().leave();
+    if (entered) driver.leave();
   }
   void* const* wait() override {
     const Driver& driver = staging_.driver();

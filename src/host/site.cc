@@ -107,6 +107,8 @@ const HostSite::Spot& HostSite::spot(int device) const {
 
 namespace {
 
+bool is_packed(const Type& type) { return bit_width(type.dtype) < 8; }
+
 std::string parameter_text(const Parameter& p) {
   switch (p.kind) {
     case Parameter::Kind::view: return fmt::format("View<const {}>", to_string(p.dtype));
@@ -135,6 +137,8 @@ void check_signature(const SiteSpec& site, const detail::HostFunction& f) {
   const bool on_device = site.memory == Memory::device;
   check(!on_device || (!f.by_value && std::ranges::none_of(takes, [](const Parameter& p) { return p.kind == Kind::number; })),
         "{}: with Memory::device the function must take views and fill its results in place; what it is given may be a GPU's memory", who);
+  check(!on_device || (std::ranges::none_of(site.operands, is_packed) && std::ranges::none_of(site.results, is_packed)),
+        "{}: on a GPU elements of less than a byte are packed, several a byte; with Memory::device convert them first", who);
   check(takes.size() == wanted, "{}: the function takes {} leaves, the {} gives {} operands {}{}", who, takes.size(),
         site.kind == SiteSpec::Kind::tap ? "tap" : "call", site.operands.size(), to_string(site.operands),
         in_place ? fmt::format(" and {} results {} to fill", site.results.size(), to_string(site.results)) : "");
