@@ -15,6 +15,13 @@ Tensor cumprod(const Operand& x, std::int64_t axis = 0, bool reverse = false);
 Tensor cummax(const Operand& x, std::int64_t axis = 0, bool reverse = false);
 Tensor cummin(const Operand& x, std::int64_t axis = 0, bool reverse = false);
 Tensor cumlogsumexp(const Operand& x, std::int64_t axis = 0, bool reverse = false);
+/// The block that they are (see block.h): x to an array of its type.
+struct Cumulative {
+  static constexpr std::string_view name = "cumulative";
+  std::string kind = "sum";  // or product, max, min, logsumexp
+  std::int64_t axis = -1;    // from the end: -1 is the last
+  bool reverse = false;
+};
 
 /// A reduction by a function of two scalars, which must be associative, keep the dtype, use its arguments and plain numbers only, and be
 /// free of calls and taps. `initial` may enter any number of times. It has no derivative.

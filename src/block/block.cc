@@ -4,6 +4,8 @@
 #include <postern/ops_more.h>
 
 #include <algorithm>
+#include <mutex>
+#include <unordered_map>
 
 #include "core/check.h"
 #include "lower/lowering.h"
@@ -136,7 +138,7 @@ Batched rules_batch(const BlockParams& p, std::span<const Tensor> x, std::span<c
   }
   Tensors moved;
   for (std::size_t i = 0; i < x.size(); ++i) moved.push_back(batch_front(x[i], axes[i], size));
-  if (mask.has_value()) {
+  if (mask.has_value() && !p.rules->dead_as_they_are) {
     const Dims& dims = moved[0].dims();
     moved[0] = select_elements(mask, moved[0], eye(moved[0].dtype(), dims[dims.size() - 2], dims.back()));
   }
@@ -282,6 +284,31 @@ Tensors bind_block(const detail::BlockConfig& config, ProgramPtr body, const Rul
   p.body = std::move(body);
   p.rules = rules;
   return bind_n(block_p, make_params(std::move(p)), x);
+}
+
+Tensors bind_cached(const detail::BlockConfig& config, const Rules& rules, const TensorFunction& by_default, std::span<const Tensor> x) {
+  struct Cache {
+    std::mutex guard;
+    std::unordered_map<std::string, ProgramPtr> programs;
+  };
+  static auto* const cache = new Cache;
+  Types types = types_of(x);
+  for (Type& t : types) t.weak = false;
+  const std::string key = config.name + to_string(config.attributes) + to_string(types);
+  ProgramPtr body;
+  {
+    std::scoped_lock lock(cache->guard);
+    if (const auto found = cache->programs.find(key); found != cache->programs.end()) body = found->second;
+  }
+  if (!body) {
+    PlaceScope::Replace none{Place{}};
+    body = simplify(*trace_program(config.name, types, by_default).program);
+    std::scoped_lock lock(cache->guard);
+    if (cache->programs.size() > 1024) cache->programs.clear();
+    cache->programs.emplace(key, body);
+  }
+  note_used(config);
+  return bind_block(config, body, &rules, x);
 }
 
 }  // namespace postern::blocks

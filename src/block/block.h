@@ -15,6 +15,8 @@ struct Rules {
   std::pair<Tensors, Tensors> (*jvp)(const void* config, std::span<const Tensor> x, std::span<const Tensor> dx);
   /// Cotangents of the operands that are empty in `x`; null where the block is not linear in any.
   Tensors (*transpose)(const void* config, std::span<const Tensor> ct, std::span<const Tensor> x) = nullptr;
+  /// Dead elements of a batch cannot fail or take long; else they become unit matrices.
+  bool dead_as_they_are = false;
 };
 
 /// One vmap. `mapped` is for the block's operands and for the masks of the levels further in.
@@ -82,7 +84,9 @@ extern const Primitive own_p;
 /// Splits by the override's own derivative where there is one that can be used.
 bool split_own(const BlockParams& params, std::span<const Tensor> x, Primitive::SplitResult& out);
 
-/// A bound block with rules; `body` is its default.
+/// A bound block; `body` is its default.
 Tensors bind_block(const detail::BlockConfig& config, ProgramPtr body, const Rules* rules, std::span<const Tensor> x);
+/// The same for a default that config and types determine, which is traced once for each.
+Tensors bind_cached(const detail::BlockConfig& config, const Rules& rules, const TensorFunction& by_default, std::span<const Tensor> x);
 
 }  // namespace postern::blocks

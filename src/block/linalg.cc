@@ -1,12 +1,8 @@
 // Binding linear algebra blocks, and small helpers of theirs.
 #include "block/linalg.h"
 
-#include <mutex>
-#include <unordered_map>
-
 #include "ops/elementwise.h"
 #include "transform/batch.h"
-#include "transform/simplify.h"
 #include "transform/walk.h"
 
 namespace postern::blocks {
@@ -40,30 +36,8 @@ Tensors over_leading(const std::string& name, const void* config, Default matric
 }  // namespace
 
 Tensors bind_erased(const detail::BlockConfig& config, const Rules& rules, Default matrices, std::span<const Tensor> x) {
-  struct Cache {
-    std::mutex guard;
-    std::unordered_map<std::string, ProgramPtr> programs;
-  };
-  static auto* const cache = new Cache;
-  Types types = types_of(x);
-  for (Type& t : types) t.weak = false;
-  const std::string key = config.name + to_string(config.attributes) + to_string(types);
-  ProgramPtr body;
-  {
-    std::scoped_lock lock(cache->guard);
-    if (const auto found = cache->programs.find(key); found != cache->programs.end()) body = found->second;
-  }
-  if (!body) {
-    PlaceScope::Replace none{Place{}};
-    body = simplify(*trace_program(config.name, types, [&](std::span<const Tensor> in) {
-                       return over_leading(config.name, config.object.get(), matrices, in);
-                     }).program);
-    std::scoped_lock lock(cache->guard);
-    if (cache->programs.size() > 1024) cache->programs.clear();
-    cache->programs.emplace(key, body);
-  }
-  note_used(config);
-  return bind_block(config, body, &rules, x);
+  const auto by_default = [&](std::span<const Tensor> in) { return over_leading(config.name, config.object.get(), matrices, in); };
+  return bind_cached(config, rules, by_default, x);
 }
 
 Tensor swapped(const Tensor& a) {

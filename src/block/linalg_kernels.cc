@@ -7,11 +7,11 @@
 #include <limits>
 #include <memory>
 #include <numeric>
-#include <thread>
 
 #include "block/lapack.h"
 #include "block/layout.h"
 #include "block/registry.h"
+#include "block/small.h"
 #include "core/check.h"
 #include "host/executor.h"
 
@@ -88,7 +88,7 @@ std::unique_ptr<T[]> scratch(std::size_t n) {
 template <class Run>
 void over_batch(std::int64_t count, std::size_t elements, Run run) {
   constexpr std::size_t worth = 16384;  // elements for each core
-  const std::int64_t cores = std::min<std::int64_t>(count, std::max(1u, std::thread::hardware_concurrency()));
+  const std::int64_t cores = std::min(count, host::core_count());
   if (cores < 2 || static_cast<std::size_t>(count) * elements < worth * static_cast<std::size_t>(cores)) return run(0, count);
   std::vector<std::exception_ptr> failures(static_cast<std::size_t>(cores));
   host::parallel_for(cores, [&](std::int64_t part) {
@@ -169,8 +169,9 @@ void lu(In in, Out out) {
   constexpr std::size_t small = 64;
   const Int m = extent(in[0], 2), n = extent(in[0], 1), k = std::min(m, n);
   const auto rows = static_cast<std::size_t>(m), columns = static_cast<std::size_t>(n), size = rows * columns;
+  const bool in_place = rows <= small && columns <= small;
   over_batch(count(in[0]), size, [&](std::int64_t first, std::int64_t last) {
-    const auto work = scratch<T>(size);
+    const auto work = scratch<T>(in_place ? 0 : size);
     for (std::int64_t b = first; b < last; ++b) {
       const auto at = static_cast<std::size_t>(b);
       Int* pivots = data<Int>(out[1]) + at * static_cast<std::size_t>(k);
@@ -180,7 +181,7 @@ void lu(In in, Out out) {
       const T* a = data<T>(in[0]) + at * size;
       T* factors = data<T>(out[0]) + at * size;
       // A zero pivot is left in u.
-      if (rows <= small && columns <= small) {
+      if (in_place) {
         small_lu(std::copy_n(a, size, factors) - size, rows, columns, pivots);
       } else {
         layout::transposed(a, work.get(), rows, columns, columns);
@@ -222,25 +223,30 @@ void eigh(const linalg::Eigh& c, In in, Out out) {
   const Int n = extent(in[0], 1);
   const std::size_t size = step(in[0]), width = static_cast<std::size_t>(n);
   if (n == 0) return;
-  // On several threads small heevds wait for each other.
+  const bool small = n <= small::most_rows;
   const auto matrices = [&](std::int64_t first, std::int64_t last) {
-    const auto work = scratch<T>(c.vectors ? 0 : size);
+    const auto work = scratch<T>(c.vectors || small ? 0 : size);
     for (std::int64_t b = first; b < last; ++b) {
       const auto at = static_cast<std::size_t>(b);
       const T* a = data<T>(in[0]) + at * size;
       Real<T>* w = data<Real<T>>(out[0]) + at * width;
       T* v = c.vectors ? data<T>(out[1]) + at * size : work.get();
-      layout::hermitian_lower(a, v, width);
-      if (finite(a, size) && lapack::heevd<T>(c.vectors ? 'V' : 'N', 'L', n, v, w) == 0) {
-        if (c.vectors) layout::make_row_major(v, width, false);
-        continue;
+      bool ok = finite(a, size);
+      if (ok && small) {
+        ok = small::eigh(a, n, c.vectors, w, v);
+      } else if (ok) {
+        layout::hermitian_lower(a, v, width);
+        ok = lapack::heevd<T>(c.vectors ? 'V' : 'N', 'L', n, v, w) == 0;
+        if (ok && c.vectors) layout::make_row_major(v, width, false);
       }
+      if (ok) continue;
       if (c.failure == linalg::Failure::error) failed("eigh", b, "has no decomposition: it did not converge, or is not finite");
       std::fill_n(w, width, nan_of<T>());
-      fill_nan(v, size);
+      if (c.vectors) fill_nan(v, size);
     }
   };
-  matrices(0, count(in[0]));
+  // On several threads LAPACK's small ones wait for each other.
+  small ? over_batch(count(in[0]), size * width, matrices) : matrices(0, count(in[0]));
 }
 
 template <class T>
@@ -316,7 +322,7 @@ void add(Kernel kernel) {
 
 }  // namespace
 
-void add_builtin_overrides() {
+void add_linalg_overrides() {
   add<linalg::Cholesky>(
       [](const linalg::Cholesky& c, In in, Out out) { by_dtype(in[0].dtype(), [&]<class T>() { cholesky<T>(c, in, out); }); });
   add<linalg::Lu>([](const linalg::Lu&, In in, Out out) { by_dtype(in[0].dtype(), [&]<class T>() { lu<T>(in, out); }); });

@@ -33,7 +33,8 @@ void ensure_builtin() {
   static std::once_flag once;
   std::call_once(once, [] {
     adding_builtin = true;
-    add_builtin_overrides();
+    add_linalg_overrides();
+    add_cumulative_overrides();
     adding_builtin = false;
   });
 }

@@ -51,7 +51,8 @@ std::string current_platform();
 /// Whether the plug-in can enter kernels and targets; the runtime says so.
 extern std::atomic<bool> native_calls;
 
-/// Adds the overrides that come with the library; called once. Defined in linalg_kernels.cc.
-void add_builtin_overrides();
+/// Add the overrides that come with the library; called once. Defined beside the kernels.
+void add_linalg_overrides();
+void add_cumulative_overrides();
 
 }  // namespace postern::blocks

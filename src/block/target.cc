@@ -21,17 +21,6 @@ void TargetParams::fields(FieldSink& sink) const {
 
 namespace {
 
-std::string quoted(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\' || static_cast<unsigned char>(c) < 0x20)
-      out += fmt::format("\\{:02X}", static_cast<unsigned char>(c));
-    else
-      out += c;
-  }
-  return out + "\"";
-}
-
 std::string float_text(double value) { return fmt::format("0x{:016X}", std::bit_cast<std::uint64_t>(value)); }
 
 struct AttributeText {
@@ -39,7 +28,7 @@ struct AttributeText {
   std::string operator()(bool v) const { return v ? "true" : "false"; }
   std::string operator()(std::int64_t v) const { return fmt::format("{} : i64", v); }
   std::string operator()(double v) const { return float_text(v) + " : f64"; }
-  std::string operator()(const std::string& v) const { return quoted(v); }
+  std::string operator()(const std::string& v) const { return Lowering::string(v); }
   std::string operator()(const std::vector<std::int64_t>& v) const {
     return array("i64", v, [](std::int64_t e) { return fmt::format("{}", e); });
   }
@@ -62,13 +51,7 @@ struct AttributeText {
 
 std::string layouts_text(const std::vector<Dims>& given, std::span<const std::int64_t> ranks) {
   std::string out;
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    Dims axes = given.empty() ? Dims() : given[i];
-    if (axes.empty())
-      for (std::int64_t a = ranks[i]; a-- > 0;) axes.push_back(a);
-    out += fmt::format("{}dense<{}> : tensor<{}xindex>", i ? ", " : "", axes.empty() ? "" : fmt::format("[{}]", fmt::join(axes, ", ")),
-                       ranks[i]);
-  }
+  for (std::size_t i = 0; i < ranks.size(); ++i) out += (i ? ", " : "") + Lowering::layout(ranks[i], given.empty() ? Dims() : given[i]);
   return out;
 }
 
@@ -115,7 +98,7 @@ void target_lower(Lowering& out, const Equation& e) {
   for (const auto& [name, value] : target.attributes.items())
     attributes += fmt::format("{}{} = {}", attributes.empty() ? "" : ", ", name, std::visit(AttributeText{name}, value));
   out.write("    {} = \"stablehlo.custom_call\"({}) {{call_target_name = {}, api_version = 4 : i32, backend_config = {{{}}}", outs, ins,
-            quoted(target.name), attributes);
+            Lowering::string(target.name), attributes);
   out.write(", operand_layouts = [{}], result_layouts = [{}]", layouts_text(target.operand_layouts, in_ranks),
             layouts_text(target.result_layouts, out_ranks));
   std::string aliases;

@@ -69,40 +69,38 @@ void run_on_host_thread(std::function<void()> job) {
   }
 }
 
-void parallel_for(std::int64_t n, const std::function<void(std::int64_t)>& body) {
+void parallel_for(std::int64_t n, const std::function<void(std::int64_t)>& body, std::int64_t threads) {
   struct Shared {
-    std::atomic<std::int64_t> next{0};
+    std::atomic<std::int64_t> next{0}, done{0};
     std::mutex guard;
-    std::condition_variable done;
-    std::int64_t running = 0;
+    std::condition_variable all_done;
   };
-  auto shared = std::make_shared<Shared>();
-  auto take = [&body, n](Shared& s) {
-    for (std::int64_t i; (i = s.next.fetch_add(1)) < n;) body(i);
+  const auto shared = std::make_shared<Shared>();
+  // A thread that comes late finds nothing left to take, and is not waited for.
+  const auto take = [shared, &body, n] {
+    for (std::int64_t i; (i = shared->next.fetch_add(1)) < n;) {
+      body(i);
+      if (shared->done.fetch_add(1) + 1 < n) continue;
+      std::scoped_lock lock(shared->guard);
+      shared->all_done.notify_all();
+    }
   };
-  for (std::int64_t t = 1; t < std::min(n, max_host_threads); ++t) {
-    {
-      std::scoped_lock lock(shared->guard);
-      ++shared->running;
-    }
-    auto leave = [shared] {
-      std::scoped_lock lock(shared->guard);
-      --shared->running;
-      shared->done.notify_all();
-    };
-    try {
-      run_on_host_thread([shared, take, leave] {
-        take(*shared);
-        leave();
-      });
-    } catch (const Error&) {
-      leave();  // fewer threads do the same work
-      break;
-    }
+  try {
+    for (std::int64_t t = 1; t < std::min(n, threads); ++t) run_on_host_thread(take);
+  } catch (const Error&) {  // fewer threads do the same work
   }
-  take(*shared);
+  take();
+  const auto all = [&] { return shared->done.load() == n; };
+  // What others still have in hand is often done before this thread could be woken.
+  for (const auto until = std::chrono::steady_clock::now() + 30us; !all() && std::chrono::steady_clock::now() < until;)
+    std::this_thread::yield();
   std::unique_lock lock(shared->guard);
-  shared->done.wait(lock, [&] { return shared->running == 0; });
+  shared->all_done.wait(lock, all);
+}
+
+std::int64_t core_count() {
+  static const std::int64_t n = std::max(1u, std::thread::hardware_concurrency());
+  return n;
 }
 
 int host_thread_count() {

@@ -9,10 +9,13 @@ namespace postern::host {
 /// system has no thread.
 void run_on_host_thread(std::function<void()> job);
 
-/// Runs body(0) ... body(n-1) on the calling and on further threads, at most `max_host_threads` in all; returns when all are done. `body`
-/// must not throw.
-void parallel_for(std::int64_t n, const std::function<void(std::int64_t)>& body);
 inline constexpr std::int64_t max_host_threads = 64;
+/// Runs body(0) ... body(n-1) on the calling and on further threads, at most `threads` in all; returns when all are done. `body` must not
+/// throw.
+void parallel_for(std::int64_t n, const std::function<void(std::int64_t)>& body, std::int64_t threads = max_host_threads);
+
+/// Cores of the machine. The standard library reads a file each time that it is asked.
+std::int64_t core_count();
 
 /// Threads that exist now, for tests.
 int host_thread_count();

@@ -2,11 +2,10 @@
 #include "host/listen_summary.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <thread>
+#include <vector>
 
 #include "host/executor.h"
 #include "host/number.h"
@@ -70,18 +69,21 @@ template <class T>
 POSTERN_VERSIONS void gather(const float* data, std::int64_t n, Gathered& out) { gather_runs(data, n, out); }
 POSTERN_VERSIONS void gather(const double* data, std::int64_t n, Gathered& out) { gather_runs(data, n, out); }
 
-/// Large ones on several threads: the program waits.
+/// Large ones on all cores, since the program waits; in parts so small that a thread which wakes up late takes fewer.
 template <class T>
 void gather_all(const AnyView& view, Gathered& out) {
+  constexpr std::size_t part_bytes = std::size_t{1} << 18;
   const T* const data = reinterpret_cast<const T*>(view.data());
-  const std::int64_t n = view.size(), mebibytes = static_cast<std::int64_t>(view.byte_size() >> 20);
-  const std::int64_t parts = std::min<std::int64_t>({mebibytes, std::thread::hardware_concurrency(), 8});
-  if (parts < 2) return gather(data, n, out);
-  std::array<Gathered, 8> found;
-  host::parallel_for(parts, [&](std::int64_t i) {
-    const std::int64_t from = n * i / parts;
+  const std::int64_t n = view.size(), parts = static_cast<std::int64_t>(view.byte_size() / part_bytes),
+                     cores = std::min<std::int64_t>(host::core_count(), 8);
+  if (parts < 4 || cores < 2) return gather(data, n, out);
+  std::vector<Gathered> found(static_cast<std::size_t>(parts));  // added in order, so that sums do not depend on who was faster
+  // From the end: what was written last is still in the caches, and the program, which comes next, reads from the start.
+  const auto gather_part = [&](std::int64_t k) {
+    const std::int64_t i = parts - 1 - k, from = n * i / parts;
     gather(data + from, n * (i + 1) / parts - from, found[static_cast<std::size_t>(i)]);
-  });
+  };
+  host::parallel_for(parts, gather_part, cores);
   for (const Gathered& g : found) out.add(g);
 }
 

@@ -61,8 +61,8 @@ class RunState : public detail::StopState {
   std::shared_ptr<const void> owner;     // of `sites`
   std::atomic<bool> never_waits{false};  // for room in a tap queue: a listener waits for this run
 
-  // For whoever watches.
-  std::atomic<const HostSite*> current{nullptr};
+  // For whoever watches. On a cache line of its own: all devices of a run write here.
+  alignas(64) std::atomic<const HostSite*> current{nullptr};
 
   int device_of(int ordinal) const {
     const auto i = static_cast<std::size_t>(ordinal - first_ordinal);
@@ -99,7 +99,7 @@ class RunState : public detail::StopState {
 
  private:
   std::exception_ptr error() const;
-  std::shared_ptr<TapSource> tap_source_;
+  alignas(64) std::shared_ptr<TapSource> tap_source_;
   std::atomic<bool> has_tap_source_{false};
 
   std::atomic<Outcome> outcome_{Outcome::running};

@@ -78,25 +78,38 @@ void append_type(fmt::memory_buffer& out, const Type& type) {
   out.push_back('>');
 }
 
+std::string Lowering::string(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\' || static_cast<unsigned char>(c) < 0x20)
+      out += fmt::format("\\{:02X}", static_cast<unsigned char>(c));
+    else
+      out += c;
+  }
+  return out + "\"";
+}
+
+std::string Lowering::layout(std::int64_t rank, Dims axes) {
+  if (axes.empty())
+    for (std::int64_t a = rank; a-- > 0;) axes.push_back(a);
+  return fmt::format("dense<{}> : tensor<{}xindex>", axes.empty() ? "" : fmt::format("[{}]", fmt::join(axes, ", ")), rank);
+}
+
 std::string Lowering::type(const Type& type) {
   fmt::memory_buffer out;
   append_type(out, type);
   return fmt::to_string(out);
 }
 
-Ssa Lowering::op(std::string_view hlo, std::initializer_list<Ssa> ins, std::initializer_list<const Type*> types, const Type& result,
-                 std::string_view attributes) {
-  const Ssa r = fresh();
-  append(out_, "    ");
-  append_ssa(out_, r);
+template <class Value, class TypeOf>
+void Lowering::write_operation(std::string_view hlo, std::size_t n, const Value& value, std::string_view attributes,
+                               const TypeOf& type_of) {
   append(out_, " = \"stablehlo.");
   append(out_, hlo);
   append(out_, "\"(");
-  bool first = true;
-  for (Ssa in : ins) {
-    if (!first) append(out_, ", ");
-    append_ssa(out_, in);
-    first = false;
+  for (std::size_t i = 0; i < n; ++i) {
+    if (i) append(out_, ", ");
+    append_ssa(out_, value(i));
   }
   append(out_, ")");
   if (!attributes.empty()) {
@@ -105,13 +118,21 @@ Ssa Lowering::op(std::string_view hlo, std::initializer_list<Ssa> ins, std::init
     append(out_, "}");
   }
   append(out_, " : (");
-  first = true;
-  for (const Type* t : types) {
-    if (!first) append(out_, ", ");
-    append_type(out_, *t);
-    first = false;
+  for (std::size_t i = 0; i < n; ++i) {
+    if (i) append(out_, ", ");
+    append_type(out_, type_of(i));
   }
   append(out_, ") -> ");
+}
+
+Ssa Lowering::op(std::string_view hlo, std::initializer_list<Ssa> ins, std::initializer_list<const Type*> types, const Type& result,
+                 std::string_view attributes) {
+  const Ssa r = fresh();
+  append(out_, "    ");
+  append_ssa(out_, r);
+  write_operation(
+      hlo, ins.size(), [&](std::size_t i) { return ins.begin()[i]; }, attributes,
+      [&](std::size_t i) -> const Type& { return *types.begin()[i]; });
   append_type(out_, result);
   out_.push_back('\n');
   return r;
@@ -126,25 +147,10 @@ void Lowering::simple(const Equation& e, std::string_view hlo, std::string_view 
     append_ssa(out_, {first.id + i});
     define(e, i, {first.id + i});
   }
-  append(out_, " = \"stablehlo.");
-  append(out_, hlo);
-  append(out_, "\"(");
-  for (std::size_t i = 0; i < e.operands.size(); ++i) {
-    if (i) append(out_, ", ");
-    append_ssa(out_, operand(e, i));
-  }
-  append(out_, ")");
-  if (!attributes.empty()) {
-    append(out_, " {");
-    append(out_, attributes);
-    append(out_, "}");
-  }
-  append(out_, " : (");
-  for (std::size_t i = 0; i < e.operands.size(); ++i) {
-    if (i) append(out_, ", ");
-    append_type(out_, operand_type(e, i));
-  }
-  append(out_, e.results == 1 ? ") -> " : ") -> (");
+  write_operation(
+      hlo, e.operands.size(), [&](std::size_t i) { return operand(e, i); }, attributes,
+      [&](std::size_t i) -> const Type& { return operand_type(e, i); });
+  if (e.results != 1) append(out_, "(");
   for (int i = 0; i < e.results; ++i) {
     if (i) append(out_, ", ");
     append_type(out_, result_type(e, i));

@@ -76,7 +76,9 @@ class Lowering {
     fmt::format_to(std::back_inserter(out_), format, std::forward<A>(args)...);
   }
   Ssa fresh() { return {next_++}; }
-  static std::string type(const Type& type);  // "tensor<2x3xf32>"
+  static std::string type(const Type& type);                     // "tensor<2x3xf32>"
+  static std::string string(std::string_view text);              // in quotes, what MLIR needs escaped
+  static std::string layout(std::int64_t rank, Dims axes = {});  // axes from the fastest on, as a tensor of indices; none: row-major
 
   /// `{ ^bb0(args): body; stablehlo.return results }`; the body gets its arguments and gives what it returns, with types.
   struct Typed {
@@ -127,6 +129,9 @@ class Lowering {
 
  private:
   void equations(const Program& program);
+  /// ` = "stablehlo.hlo"(values) {attributes} : (types) -> `.
+  template <class Value, class TypeOf>
+  void write_operation(std::string_view hlo, std::size_t n, const Value& value, std::string_view attributes, const TypeOf& type_of);
   Ssa latest(Ssa value) const;
   void mark_read(Ssa value);
   Ssa bytes_constant(const Type& type, const void* data);

@@ -1,6 +1,9 @@
-// Cumulative operations along an axis, and the associative scan that their derivatives are made of.
+// Cumulative operations along an axis.
+#include "ops/cumulative.h"
+
 #include <postern/ops_more.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "ops/axes.h"
@@ -161,10 +164,6 @@ void window_lower(Lowering& out, const Equation& e, const Reducer& reducer) {
 
 constexpr std::int64_t long_axis = 512, few_lanes = 64;
 
-Tensor bind_cumulative(const Primitive& p, const Tensor& x, std::int64_t axis, bool reverse) {
-  return bind1(p, make_params(CumulativeParams{axis, reverse}), {x});
-}
-
 /// Axis 0 of [n, lanes] in blocks: within them side by side, then over their totals, which the next block adds to its own.
 Tensor in_blocks(const Primitive& p, const Combination& c, const Tensor& x, bool reverse) {
   const std::int64_t n = x.dims()[0], lanes = x.dims()[1];
@@ -214,8 +213,6 @@ void cumulative_lower(Lowering& out, const Equation& e) {
 
 // --- the family -----------------------------------------------------------------------------------------------------------
 
-bool ordered(DType d) { return integral(d) || is_float(d); }
-
 template <const Combination& c, DTypeTest test>
 constexpr Primitive cumulative(const char* name) {
   return {.name = name, .type = cumulative_type<test>, .jvp = cumulative_jvp<c>, .batch = cumulative_batch, .lower = cumulative_lower<c>};
@@ -230,31 +227,22 @@ constexpr Primitive cumlogsumexp_p = cumulative<log_sums, is_float>("cumlogsumex
 constexpr const Primitive* cumulative_family[] = {&cumsum_p, &cumprod_p, &cummax_p, &cummin_p, &cumlogsumexp_p};
 static_assert(complete(cumulative_family));
 
-Tensor along(const Primitive& p, const Operand& x, const Tensor& operand, std::int64_t axis, bool reverse) {
-  PlaceScope scope(x.place());
-  return bind_cumulative(p, operand, normal_axis(p.name, axis, operand.rank()), reverse);
-}
-
-const Tensor& with_order(const char* op, const Operand& x) {
-  PlaceScope scope(x.place());
-  check(ordered(x.tensor().dtype()), "{}: numbers that have an order are needed, got {}", op, to_string(x.tensor().type()));
-  return x.tensor();
-}
-
-Tensor counted(const Operand& x) {
-  PlaceScope scope(x.place());
-  return x.tensor().dtype() == DType::pred ? convert_to(x.tensor(), DType::s32) : x.tensor();
-}
-
 }  // namespace
 
-Tensor cumsum(const Operand& x, std::int64_t axis, bool reverse) { return along(cumsum_p, x, counted(x), axis, reverse); }
-Tensor cumprod(const Operand& x, std::int64_t axis, bool reverse) { return along(cumprod_p, x, counted(x), axis, reverse); }
-Tensor cummax(const Operand& x, std::int64_t axis, bool reverse) { return along(cummax_p, x, with_order("cummax", x), axis, reverse); }
-Tensor cummin(const Operand& x, std::int64_t axis, bool reverse) { return along(cummin_p, x, with_order("cummin", x), axis, reverse); }
-Tensor cumlogsumexp(const Operand& x, std::int64_t axis, bool reverse) {
-  PlaceScope scope(x.place());
-  return along(cumlogsumexp_p, x, as_float(x.tensor()), axis, reverse);
+const Primitive& cumulative_primitive(std::string_view kind) {
+  constexpr std::string_view kinds[] = {"sum", "product", "max", "min", "logsumexp"};
+  return *cumulative_family[std::ranges::find(kinds, kind) - std::begin(kinds)];
 }
+
+Tensor bind_cumulative(const Primitive& p, const Tensor& x, std::int64_t axis, bool reverse) {
+  return bind1(p, make_params(CumulativeParams{axis, reverse}), {x});
+}
+
+Tensor cumulative_tangent(const Primitive& p, const Tensor& x, const Tensor& dx, std::int64_t axis, bool reverse) {
+  const ParamsPtr params = make_params(CumulativeParams{axis, reverse});
+  return p.jvp({p, params}, {&x, 1}, {&dx, 1}).second[0];
+}
+
+bool ordered(DType d) { return integral(d) || is_float(d); }
 
 }  // namespace postern

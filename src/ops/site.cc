@@ -130,23 +130,6 @@ Batched site_batch(const Op& op, std::span<const Tensor> x, std::span<const int>
   return whole ? batch_whole(s, std::move(operands), axes, size, mask) : batch_elements(s, std::move(operands), axes, size, mask);
 }
 
-std::string layout_text(std::int64_t rank) {
-  std::string text = rank ? "dense<[" : "dense<";
-  for (std::int64_t i = rank; i-- > 0;) text += std::to_string(i) + (i ? ", " : "]");
-  return text + "> : tensor<" + std::to_string(rank) + "xindex>";
-}
-
-std::string quoted(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\' || static_cast<unsigned char>(c) < 0x20)
-      out += fmt::format("\\{:02X}", static_cast<unsigned char>(c));
-    else
-      out += c;
-  }
-  return out + "\"";
-}
-
 /// One operand or result of the custom call, as it is written.
 struct Port {
   Ssa value;
@@ -162,7 +145,7 @@ void write_ports(Lowering& out, const char* format_open, std::span<const Port> p
 
 std::string port_value(const Port& p) { return fmt::format("%{}", p.value.id); }
 std::string port_type(const Port& p) { return p.type; }
-std::string port_layout(const Port& p) { return layout_text(p.rank); }
+std::string port_layout(const Port& p) { return Lowering::layout(p.rank); }
 
 /// `aliases[i]`: the operand whose memory result i is.
 void write_custom_call(Lowering& out, const SiteSpec& s, std::size_t index, std::span<const Port> in, std::span<const Port> results,
@@ -170,7 +153,7 @@ void write_custom_call(Lowering& out, const SiteSpec& s, std::size_t index, std:
   write_ports(out, "    ", results, port_value, results.empty() ? "" : " = ");
   write_ports(out, "\"stablehlo.custom_call\"(", in, port_value, ") ");
   out.write("{{call_target_name = \"postern_call\", api_version = 4 : i32, backend_config = {{id = {} : i64, label = {}}}", index,
-            quoted(s.name));
+            Lowering::string(s.name));
   // XLA knows what an empty array holds and would leave out a call that makes nothing else.
   const bool empty = !s.results.empty() && std::ranges::all_of(s.results, [](const Type& t) { return t.size() == 0; });
   if (s.effect != Effect::pure || empty) out.write(", has_side_effect = true");

@@ -1,0 +1,85 @@
+// Cumulative operations as blocks: public functions, and their rules.
+#include "ops/cumulative.h"
+
+#include <postern/ops_more.h>
+
+#include "block/block.h"
+#include "core/check.h"
+#include "ops/elementwise.h"
+#include "ops/family.h"
+#include "ops/shape.h"
+
+namespace postern {
+
+namespace {
+
+using blocks::Rules;
+
+const Cumulative& config_of(const void* config) { return *static_cast<const Cumulative*>(config); }
+
+extern const Rules cumulative_rules, cumsum_rules;
+
+Tensor bind(const Cumulative& c, const Tensor& x) {
+  const auto by_default = [&](std::span<const Tensor> in) {
+    return Tensors{bind_cumulative(cumulative_primitive(c.kind), in[0], c.axis + in[0].rank(), c.reverse)};
+  };
+  const Rules& rules = c.kind == "sum" ? cumsum_rules : cumulative_rules;
+  return blocks::bind_cached(detail::erase_config(c), rules, by_default, {&x, 1})[0];
+}
+
+/// The axis counts from the end, where a batch changes nothing.
+Tensors apply_rule(const void* config, std::span<const Tensor> x) { return {bind(config_of(config), x[0])}; }
+
+Jvp jvp_rule(const void* config, std::span<const Tensor> x, std::span<const Tensor> dx) {
+  const Cumulative& c = config_of(config);
+  return {{bind(c, x[0])}, {cumulative_tangent(cumulative_primitive(c.kind), x[0], dx[0], c.axis + x[0].rank(), c.reverse)}};
+}
+
+Jvp cumsum_jvp(const void* config, std::span<const Tensor> x, std::span<const Tensor> dx) {
+  return {{bind(config_of(config), x[0])}, {bind(config_of(config), dx[0])}};
+}
+Tensors cumsum_transpose(const void* config, std::span<const Tensor> ct, std::span<const Tensor>) {
+  Cumulative c = config_of(config);
+  c.reverse = !c.reverse;
+  return {bind(c, ct[0])};
+}
+
+constexpr Rules cumulative_rules{.apply = apply_rule, .jvp = jvp_rule, .dead_as_they_are = true};
+constexpr Rules cumsum_rules{.apply = apply_rule, .jvp = cumsum_jvp, .transpose = cumsum_transpose, .dead_as_they_are = true};
+
+Tensor along(const char* name, const char* kind, const Operand& operand, const Tensor& x, std::int64_t axis, bool reverse) {
+  PlaceScope scope(operand.place());
+  return bind({kind, normal_axis(name, axis, x.rank()) - x.rank(), reverse}, x);
+}
+
+Tensor counted(const Operand& x) {
+  PlaceScope scope(x.place());
+  return x.tensor().dtype() == DType::pred ? convert_to(x.tensor(), DType::s32) : x.tensor();
+}
+
+const Tensor& with_order(const char* name, const Operand& x) {
+  PlaceScope scope(x.place());
+  check(ordered(x.tensor().dtype()), "{}: numbers that have an order are needed, got {}", name, to_string(x.tensor().type()));
+  return x.tensor();
+}
+
+Tensor as_real(const Operand& x) {
+  PlaceScope scope(x.place());
+  return as_float(x.tensor());
+}
+
+}  // namespace
+
+Tensor cumsum(const Operand& x, std::int64_t axis, bool reverse) { return along("cumsum", "sum", x, counted(x), axis, reverse); }
+Tensor cumprod(const Operand& x, std::int64_t axis, bool reverse) { return along("cumprod", "product", x, counted(x), axis, reverse); }
+Tensor cummax(const Operand& x, std::int64_t axis, bool reverse) {
+  return along("cummax", "max", x, with_order("cummax", x), axis, reverse);
+}
+Tensor cummin(const Operand& x, std::int64_t axis, bool reverse) {
+  return along("cummin", "min", x, with_order("cummin", x), axis, reverse);
+}
+Tensor cumlogsumexp(const Operand& x, std::int64_t axis, bool reverse) {
+  return along("cumlogsumexp", "logsumexp", x, as_real(x), axis, reverse);
+}
+
+}  // namespace postern

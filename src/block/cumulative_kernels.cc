@@ -1,0 +1,236 @@
+// Host kernels of cumulative operations: XLA:CPU goes through its loop element by element, and through memory for each.
+#include <postern/ops_more.h>
+
+#include <algorithm>
+#include <array>
+#include <complex>
+#include <limits>
+#include <numeric>
+#include <type_traits>
+#include <vector>
+
+#include "block/registry.h"
+#include "host/executor.h"
+
+namespace postern::blocks {
+
+namespace {
+
+// What a kind does with what has come before and the next element. f32 is summed in f64: as cheap, and free of what many roundings add up
+// to.
+template <class T>
+struct Sum {
+  using Carry = std::conditional_t<std::is_same_v<T, float>, double, T>;
+  static constexpr Carry neutral() { return 0; }
+  static Carry step(Carry a, Carry b) {
+    if constexpr (std::is_integral_v<T>)
+      return static_cast<T>(static_cast<std::make_unsigned_t<T>>(a) + static_cast<std::make_unsigned_t<T>>(b));
+    else
+      return a + b;
+  }
+};
+template <class T>
+struct Product {
+  using Carry = T;
+  static constexpr Carry neutral() { return 1; }
+  static Carry step(Carry a, Carry b) {
+    if constexpr (std::is_integral_v<T>)
+      return static_cast<T>(static_cast<std::make_unsigned_t<T>>(a) * static_cast<std::make_unsigned_t<T>>(b));
+    else
+      return a * b;
+  }
+};
+/// NaN comes before all.
+template <class T>
+struct Max {
+  using Carry = T;
+  static constexpr Carry neutral() {
+    return std::is_integral_v<T> ? std::numeric_limits<T>::lowest() : -std::numeric_limits<T>::infinity();
+  }
+  static Carry step(Carry a, Carry b) { return a >= b || a != a ? a : b; }
+};
+template <class T>
+struct Min {
+  using Carry = T;
+  static constexpr Carry neutral() { return std::is_integral_v<T> ? std::numeric_limits<T>::max() : std::numeric_limits<T>::infinity(); }
+  static Carry step(Carry a, Carry b) { return a <= b || a != a ? a : b; }
+};
+
+/// A row of elements, in the order in which they are combined.
+template <class T>
+struct Row {
+  T* first;
+  std::int64_t stride;  // 1, or -1 from the end
+  T& operator[](std::int64_t i) const { return first[i * stride]; }
+  Row from(std::int64_t i) const { return {first + i * stride, stride}; }
+};
+
+constexpr std::int64_t chains = 4;  // that go on side by side: each waits for its own last result only
+
+template <class Kind, class T>
+typename Kind::Carry total(Row<const T> x, std::int64_t n) {
+  using Carry = typename Kind::Carry;
+  std::array<Carry, 8> part;
+  part.fill(Kind::neutral());
+  std::int64_t i = 0;
+  for (; i + 8 <= n; i += 8)
+    for (std::int64_t k = 0; k < 8; ++k) part[static_cast<std::size_t>(k)] = Kind::step(part[static_cast<std::size_t>(k)], Carry(x[i + k]));
+  Carry all = Kind::neutral();
+  for (const Carry& p : part) all = Kind::step(all, p);
+  for (; i < n; ++i) all = Kind::step(all, Carry(x[i]));
+  return all;
+}
+
+/// `chains` runs of n elements each, side by side.
+template <class Kind, class T>
+void side_by_side(const std::array<Row<const T>, chains>& x, const std::array<Row<T>, chains>& y, std::int64_t n,
+                  std::array<typename Kind::Carry, chains> carry) {
+  for (std::int64_t i = 0; i < n; ++i)
+    for (std::size_t c = 0; c < chains; ++c) {
+      carry[c] = Kind::step(carry[c], typename Kind::Carry(x[c][i]));
+      y[c][i] = static_cast<T>(carry[c]);
+    }
+}
+template <class Kind, class T>
+typename Kind::Carry alone(Row<const T> x, Row<T> y, std::int64_t n, typename Kind::Carry carry) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    carry = Kind::step(carry, typename Kind::Carry(x[i]));
+    y[i] = static_cast<T>(carry);
+  }
+  return carry;
+}
+
+std::int64_t parts_for(std::int64_t elements, std::int64_t most) {
+  constexpr std::int64_t worth = 32768;  // elements for each core
+  return std::clamp<std::int64_t>(std::min(elements / worth, host::core_count()), 1, std::max<std::int64_t>(most, 1));
+}
+template <class Act>
+void in_parts(std::int64_t parts, std::int64_t n, const Act& act) {
+  if (parts == 1) return act(std::int64_t{0}, n);
+  host::parallel_for(parts, [&](std::int64_t p) { act(n * p / parts, n * (p + 1) / parts); });
+}
+
+/// One long row: cut into runs, whose totals say where each begins.
+template <class Kind, class T>
+void long_row(Row<const T> x, Row<T> y, std::int64_t n) {
+  using Carry = typename Kind::Carry;
+  const std::int64_t parts = parts_for(n, 64), runs = parts * chains, length = n / runs;
+  std::vector<Carry> start(static_cast<std::size_t>(runs) + 1, Kind::neutral());
+  in_parts(parts, runs, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t r = first; r < last; ++r) start[static_cast<std::size_t>(r) + 1] = total<Kind, T>(x.from(r * length), length);
+  });
+  for (std::size_t r = 1; r < start.size(); ++r) start[r] = Kind::step(start[r - 1], start[r]);
+  in_parts(parts, parts, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t p = first; p < last; ++p) {
+      std::array<Row<const T>, chains> in;
+      std::array<Row<T>, chains> out;
+      std::array<Carry, chains> carry;
+      for (std::int64_t c = 0; c < chains; ++c) {
+        const std::int64_t r = p * chains + c;
+        const auto k = static_cast<std::size_t>(c);
+        in[k] = x.from(r * length), out[k] = y.from(r * length), carry[k] = start[static_cast<std::size_t>(r)];
+      }
+      side_by_side<Kind, T>(in, out, length, carry);
+    }
+  });
+  alone<Kind, T>(x.from(runs * length), y.from(runs * length), n - runs * length, start.back());
+}
+
+template <class Kind, class T>
+void rows(const T* x, T* y, std::int64_t count, std::int64_t n, bool reverse) {
+  constexpr std::int64_t long_enough = 256;
+  const std::int64_t stride = reverse ? -1 : 1, offset = reverse ? n - 1 : 0;
+  const auto in = [&](std::int64_t r) { return Row<const T>{x + r * n + offset, stride}; };
+  const auto out = [&](std::int64_t r) { return Row<T>{y + r * n + offset, stride}; };
+  if (count < chains && n >= long_enough) {
+    for (std::int64_t r = 0; r < count; ++r) long_row<Kind, T>(in(r), out(r), n);
+    return;
+  }
+  in_parts(parts_for(count * n, count), count, [&](std::int64_t first, std::int64_t last) {
+    std::array<typename Kind::Carry, chains> carry;
+    carry.fill(Kind::neutral());
+    std::int64_t r = first;
+    for (; r + chains <= last; r += chains)
+      side_by_side<Kind, T>({in(r), in(r + 1), in(r + 2), in(r + 3)}, {out(r), out(r + 1), out(r + 2), out(r + 3)}, n, carry);
+    for (; r < last; ++r) alone<Kind, T>(in(r), out(r), n, Kind::neutral());
+  });
+}
+
+/// Rows of `width` elements are combined one after another.
+template <class Kind, class T>
+void columns(const T* x, T* y, std::int64_t count, std::int64_t n, std::int64_t width, bool reverse) {
+  using Carry = typename Kind::Carry;
+  constexpr std::int64_t strip = 1024;  // of columns whose carries stay in the first cache
+  const std::int64_t strips = (width + strip - 1) / strip, jobs = count * strips;
+  in_parts(parts_for(count * n * width, jobs), jobs, [&](std::int64_t first, std::int64_t last) {
+    std::array<Carry, strip> carry;
+    for (std::int64_t job = first; job < last; ++job) {
+      const std::int64_t from = job % strips * strip, wide = std::min(strip, width - from), base = job / strips * n * width + from;
+      std::fill_n(carry.begin(), wide, Kind::neutral());
+      for (std::int64_t i = 0; i < n; ++i) {
+        const std::int64_t row = base + (reverse ? n - 1 - i : i) * width;
+        for (std::int64_t j = 0; j < wide; ++j) {
+          Carry& c = carry[static_cast<std::size_t>(j)];
+          c = Kind::step(c, Carry(x[row + j]));
+          y[row + j] = static_cast<T>(c);
+        }
+      }
+    }
+  });
+}
+
+template <class Kind, class T>
+void along(const Cumulative& c, const AnyView& in, const AnyMutableView& out) {
+  const auto dims = in.dims();
+  const auto axis = static_cast<std::ptrdiff_t>(c.axis) + std::ssize(dims);
+  const auto product = [](auto first, auto last) { return std::accumulate(first, last, std::int64_t{1}, std::multiplies<>()); };
+  const std::int64_t count = product(dims.begin(), dims.begin() + axis), n = dims[static_cast<std::size_t>(axis)],
+                     width = product(dims.begin() + axis + 1, dims.end());
+  if (in.size() == 0) return;
+  const auto* x = reinterpret_cast<const T*>(in.data());
+  auto* y = reinterpret_cast<T*>(out.data());
+  if (width == 1)
+    rows<Kind, T>(x, y, count, n, c.reverse);
+  else
+    columns<Kind, T>(x, y, count, n, width, c.reverse);
+}
+
+template <class T>
+void of_kind(const Cumulative& c, const AnyView& in, const AnyMutableView& out) {
+  if (c.kind == "sum") return along<Sum<T>, T>(c, in, out);
+  if constexpr (std::is_arithmetic_v<T>) {
+    if (c.kind == "max") return along<Max<T>, T>(c, in, out);
+    if (c.kind == "min") return along<Min<T>, T>(c, in, out);
+    return along<Product<T>, T>(c, in, out);
+  }
+}
+
+}  // namespace
+
+void add_cumulative_overrides() {
+  override_block<Cumulative>({.platform = "cpu",
+                              .when =
+                                  [](const Cumulative& c, std::span<const Type> x) {
+                                    // Logarithms of sums are XLA's: it has vectors of exp and log.
+                                    const DType d = x[0].dtype;
+                                    if (is_complex(d)) return c.kind == "sum";
+                                    return c.kind != "logsumexp" && (d == DType::f32 || d == DType::f64 || d == DType::s32 ||
+                                                                     d == DType::s64 || d == DType::u32 || d == DType::u64);
+                                  },
+                              .kernel = BlockKernel<Cumulative>(
+                                  [](const Cumulative& c, std::span<const AnyView> in, std::span<const AnyMutableView> out) {
+                                    switch (in[0].dtype()) {
+                                      case DType::f32: return of_kind<float>(c, in[0], out[0]);
+                                      case DType::f64: return of_kind<double>(c, in[0], out[0]);
+                                      case DType::s32: return of_kind<std::int32_t>(c, in[0], out[0]);
+                                      case DType::s64: return of_kind<std::int64_t>(c, in[0], out[0]);
+                                      case DType::u32: return of_kind<std::uint32_t>(c, in[0], out[0]);
+                                      case DType::u64: return of_kind<std::uint64_t>(c, in[0], out[0]);
+                                      case DType::c64: return of_kind<std::complex<float>>(c, in[0], out[0]);
+                                      default: return of_kind<std::complex<double>>(c, in[0], out[0]);
+                                    }
+                                  },
+                                  Place{})});
+}
+
+}  // namespace postern::blocks

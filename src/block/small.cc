@@ -1,0 +1,32 @@
+// By Eigen, in matrices on the stack.
+#include "block/small.h"
+
+#include <Eigen/Eigenvalues>
+
+namespace postern::blocks::small {
+
+namespace {
+
+template <class T>
+using Matrix = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor, most_rows, most_rows>;
+
+}  // namespace
+
+template <class T>
+bool eigh(const T* a, lapack::Int n, bool vectors, lapack::Real<T>* w, T* v) {
+  using Vector = Eigen::Matrix<lapack::Real<T>, Eigen::Dynamic, 1, 0, most_rows, 1>;
+  const Eigen::Map<const Matrix<T>> given(a, n, n);
+  const Matrix<T> hermitian = (given + given.adjoint()) * T(0.5f);
+  const Eigen::SelfAdjointEigenSolver<Matrix<T>> solver(hermitian, vectors ? Eigen::ComputeEigenvectors : Eigen::EigenvaluesOnly);
+  if (solver.info() != Eigen::Success) return false;
+  Eigen::Map<Vector>(w, n) = solver.eigenvalues();
+  if (vectors) Eigen::Map<Matrix<T>>(v, n, n) = solver.eigenvectors();
+  return true;
+}
+
+template bool eigh(const float*, lapack::Int, bool, float*, float*);
+template bool eigh(const double*, lapack::Int, bool, double*, double*);
+template bool eigh(const std::complex<float>*, lapack::Int, bool, float*, std::complex<float>*);
+template bool eigh(const std::complex<double>*, lapack::Int, bool, double*, std::complex<double>*);
+
+}  // namespace postern::blocks::small
