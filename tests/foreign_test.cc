@@ -1,4 +1,6 @@
 // StableHLO from elsewhere: JAX's own text, its custom calls as host functions, and text that is damaged.
+#include <fmt/format.h>
+
 #include <cmath>
 #include <fstream>
 #include <map>
@@ -153,6 +155,18 @@ TEST_F(Foreign, TokensOfOrderedCallbacksBeginAndEndWithTheProgram) {
     // Two chains: the prints' own, and that of the calls.
     std::erase(order, 2);
     EXPECT_EQ(order, (std::vector<std::int64_t>{0, 1, 1, 3}));
+  }
+}
+
+TEST_F(Foreign, DonatedArgumentsAreLent) {
+  for (const char* attributes : {"{tf.aliasing_output = 0 : i32}", "{jax.buffer_donor = true, mhlo.sharding = \"{replicated}\"}", "{}"}) {
+    const Loaded program =
+        load_text(fmt::format("func.func @main(%a: tensor<64xf32> {}, %b: tensor<f32>) -> tensor<64xf32> {{\n"
+                              "%0 = stablehlo.add %a, %a : tensor<64xf32>\nreturn %0 : tensor<64xf32>\n}}",
+                              attributes));
+    const Tensor x = broadcast_to(Tensor(3.0f), {64});
+    for (int i = 0; i < 2; ++i) EXPECT_EQ(program(x, Tensor(1.0f)).at(0).to_vector<float>()[5], 6) << attributes;
+    EXPECT_EQ(x.to_vector<float>()[5], 3) << attributes;
   }
 }
 

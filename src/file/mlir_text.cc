@@ -105,12 +105,27 @@ std::string_view MlirText::trimmed(std::string_view part) {
 
 namespace {
 
+void append_item(std::string& list, std::string_view item) { list += fmt::format("{}{}", list.empty() ? "" : ", ", item); }
+
 /// The list without those of its items that are of no use.
 std::string without(const MlirText& text, const std::vector<MlirText::Range>& items, const std::vector<bool>& dropped) {
   std::string out;
   for (std::size_t i = 0; i < items.size(); ++i)
-    if (!dropped[i]) out += fmt::format("{}{}", out.empty() ? "" : ", ", text.trimmed(items[i].first, items[i].second));
+    if (!dropped[i]) append_item(out, text.trimmed(items[i].first, items[i].second));
   return out;
+}
+
+/// An argument that the program does not take away: whoever runs it keeps his tensors.
+std::string lent(const MlirText& text, MlirText::Range argument) {
+  const auto& [from, to] = argument;
+  const std::size_t open = text.find_outside(from, "{", to);
+  if (open == to) return std::string(text.trimmed(from, to));
+  std::string attributes;
+  for (const auto& [begin, end] : text.items(open)) {
+    const std::string_view item = text.trimmed(begin, end);
+    if (!item.starts_with("tf.aliasing_output") && !item.starts_with("jax.buffer_donor")) append_item(attributes, item);
+  }
+  return fmt::format("{}{{{}}}{}", text.part(from, open), attributes, text.part(text.bracket_end(open), to));
 }
 
 /// `return %a, %b : types`, the last operation of the function: without those values.
@@ -134,20 +149,20 @@ MainText read_main(const MlirText& text) {
   if (i == MlirText::npos) text.refuse(0, "this is neither a saved program nor StableHLO text with a function @main");
   const std::size_t open = i + 5;
   const auto arguments = text.items(open);
-  std::string tokens;
-  std::vector<bool> dropped;
+  std::string tokens, lent_arguments;
   for (const auto& [from, to] : arguments) {
     const auto colon = text.find_outside(from, ":", to);
     if (colon == to) text.refuse(from, "an argument of @main has no type");
     const std::string_view type = text.type({colon + 1, to});
-    dropped.push_back(type == mlir_token);
-    if (dropped.back())
+    if (type == mlir_token) {
       tokens += fmt::format("\n    {} = stablehlo.create_token : {}", text.trimmed(from, colon), mlir_token);
-    else
+    } else {
       out.inputs.push_back(type);
+      append_item(lent_arguments, lent(text, {from, to}));
+    }
   }
   std::size_t end = text.bracket_end(open);
-  if (!tokens.empty()) out.edits.push_back({open + 1, end - 1, without(text, arguments, dropped)});
+  out.edits.push_back({open + 1, end - 1, lent_arguments});
 
   std::vector<bool> results_dropped;
   if (i = text.skip_space(end); text.text().substr(i).starts_with("->")) {

@@ -60,7 +60,8 @@ struct Edit {
   std::string text;
 };
 
-/// What @main takes and gives. Tokens of ordered effects begin and end with the program: `edits` make one, and take them off the lists.
+/// What @main takes and gives. Tokens of ordered effects begin and end with the program: `edits` make them, and take them off the lists.
+/// They also take away what would let XLA reuse the memory of arguments.
 struct MainText {
   std::vector<std::string_view> inputs, outputs;  // types
   std::vector<Edit> edits;

@@ -1,4 +1,4 @@
-// VHLO's types and attributes, by the numbers that bytecode gives them. Each is decoded once.
+// VHLO's attributes, by the numbers that bytecode gives them. Types and attributes are decoded once.
 #include "file/vhlo.h"
 
 #include <algorithm>
@@ -16,45 +16,6 @@ namespace {
 using Kind = VhloAttribute::Kind;
 
 constexpr std::string_view hexadecimal = "0123456789ABCDEF";
-
-struct Element {
-  std::uint64_t code;
-  const char *vhlo, *builtin;
-  std::size_t size;  // of an element in a constant, 0 where we write none
-};
-constexpr Element elements[] = {{0, "bool_v1", "i1", 1},
-                                {2, "bf16_v1", "bf16", 2},
-                                {3, "f16_v1", "f16", 2},
-                                {4, "f32_v1", "f32", 4},
-                                {5, "f64_v1", "f64", 8},
-                                {6, "f8E4M3FN_v1", "f8E4M3FN", 1},
-                                {7, "f8E5M2_v1", "f8E5M2", 1},
-                                {9, "index_v1", "index", 8},
-                                {10, "i4_v1", "i4", 1},
-                                {11, "i8_v1", "i8", 1},
-                                {12, "i16_v1", "i16", 2},
-                                {13, "i32_v1", "i32", 4},
-                                {14, "i64_v1", "i64", 8},
-                                {15, "ui4_v1", "ui4", 1},
-                                {16, "ui8_v1", "ui8", 1},
-                                {17, "ui16_v1", "ui16", 2},
-                                {18, "ui32_v1", "ui32", 4},
-                                {19, "ui64_v1", "ui64", 8},
-                                {22, "token_v1", "!stablehlo.token", 0},
-                                {26, "witness_v1", "", 0},
-                                {27, "f8E4M3FNUZ_v1", "f8E4M3FNUZ", 1},
-                                {28, "f8E5M2FNUZ_v1", "f8E5M2FNUZ", 1},
-                                {29, "f8E4M3B11FNUZ_v1", "f8E4M3B11FNUZ", 1},
-                                {31, "i2_v1", "i2", 1},
-                                {32, "ui2_v1", "ui2", 1},
-                                {33, "none_v1", "", 0},
-                                {34, "tf31_v1", "tf32", 0},
-                                {35, "f8E4M3_v1", "f8E4M3", 1},
-                                {36, "f8E3M4_v1", "f8E3M4", 1},
-                                {37, "f4E2M1FN_v1", "f4E2M1FN", 1},
-                                {38, "f6E2M3FN_v1", "f6E2M3FN", 1},
-                                {39, "f6E3M2FN_v1", "f6E3M2FN", 1},
-                                {40, "f8E8M0FNU_v1", "f8E8M0FNU", 1}};
 
 struct Words {
   std::uint64_t code;
@@ -76,22 +37,6 @@ const std::vector<Words>& enumerations() {
                                          {16, "transpose_v1", {"TRANSPOSE_INVALID", "NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"}},
                                          {19, "result_accuracy_mode_v1", {"DEFAULT", "HIGHEST", "TOLERANCE"}}};
   return all;
-}
-
-[[noreturn]] void refuse_unknown(std::string_view what) {
-  throw Error(ErrorCode::unimplemented, fmt::format("{} is newer than this reader, or not of StableHLO", what));
-}
-
-std::string extent_text(std::int64_t extent) { return extent < 0 ? "?" : std::to_string(extent); }
-
-std::string extents(ByteReader& in, std::vector<std::int64_t>* kept = nullptr) {
-  std::string out;
-  for (std::size_t n = in.count(); n; --n) {
-    const std::int64_t extent = in.signed_number();
-    if (kept) kept->push_back(extent);
-    out += fmt::format("{}{}", out.empty() ? "" : ", ", extent_text(extent));
-  }
-  return out;
 }
 
 /// Numbers of at most a byte are a byte, others are signed.
@@ -149,10 +94,6 @@ std::string mlir_string(std::string_view text) {
   return out + '"';
 }
 
-std::string vhlo_function(std::string_view inputs, std::string_view outputs) {
-  return fmt::format("!vhlo.func_v1<({}) -> {}>", inputs.empty() ? "()" : inputs, outputs.empty() ? "()" : outputs);
-}
-
 /// Types and attributes are made of others: never of themselves.
 class Vhlo::Deeper {
  public:
@@ -198,64 +139,6 @@ const VhloAttribute& Vhlo::attribute(std::size_t index) {
   return *attributes_[index];
 }
 
-std::string Vhlo::list(std::span<const std::size_t> types) {
-  std::string out;
-  for (const std::size_t t : types) {
-    const std::string& text = type(t).text;
-    if (out.size() > budget_) spend(out.size());
-    out += fmt::format("{}{}", out.empty() ? "" : ", ", text);
-  }
-  return out;
-}
-
-VhloType Vhlo::read_type(std::size_t index) {
-  const Bytecode::Entry& entry = code_.types[index];
-  if (entry.dialect != "vhlo" || !entry.custom) refuse_unknown(fmt::format("a type of '{}'", entry.dialect));
-  ByteReader in(entry.bytes);
-  VhloType out;
-  const std::uint64_t code = in.number();
-  auto next_types = [&] {
-    std::vector<std::size_t> all(in.count());
-    for (std::size_t& t : all) t = in.index(code_.types.size(), "type");
-    return all;
-  };
-  if (const auto* e = std::ranges::find(elements, code, &Element::code); e != std::end(elements)) {
-    out.text = fmt::format("!vhlo.{}", e->vhlo);
-    out.builtin = e->builtin;
-    out.element_size = e->size;
-    out.is_token = code == 22;
-  } else if (code == 1) {
-    const VhloType& part = next_type(in);
-    out.text = fmt::format("!vhlo.complex_v1<{}>", part.text);
-    out.builtin = fmt::format("complex<{}>", part.builtin);
-    out.element_size = 2 * part.element_size;
-  } else if (code == 8) {
-    out.inputs = next_types();
-    out.outputs = next_types();
-    out.text = vhlo_function(list(out.inputs), list(out.outputs));
-  } else if (code == 20 || code == 21) {
-    read_tensor_type(out, in, code == 21);
-  } else if (code == 23) {
-    out.text = fmt::format("!vhlo.tuple_v1<{}>", list(next_types()));
-  } else {
-    refuse_unknown(fmt::format("VHLO's type number {}", code));
-  }
-  return out;
-}
-
-void Vhlo::read_tensor_type(VhloType& out, ByteReader& in, bool with_encoding) {
-  const std::string encoding = with_encoding ? attribute(in.index(code_.attributes.size(), "attribute")).text : "";
-  extents(in, &out.dims);
-  const VhloType& element = next_type(in);
-  if (element.is_tensor || out.dims.size() > 255) refuse_damaged("there is no such tensor");
-  std::string dims;
-  for (const std::int64_t extent : out.dims) dims += extent_text(extent) + 'x';
-  out.text = fmt::format("!vhlo.tensor_v1<{}{}{}{}>", dims, element.text, encoding.empty() ? "" : ", ", encoding);
-  out.builtin = fmt::format("tensor<{}{}>", dims, element.builtin);
-  out.element_size = element.element_size;
-  out.is_tensor = true;
-}
-
 VhloAttribute Vhlo::read_attribute(std::size_t index) {
   const Bytecode::Entry& entry = code_.attributes[index];
   ByteReader in(entry.bytes);
@@ -265,7 +148,7 @@ VhloAttribute Vhlo::read_attribute(std::size_t index) {
   else if (entry.dialect == "builtin" && entry.custom)
     read_builtin(out, in);
   else
-    refuse_unknown(fmt::format("an attribute of '{}'", entry.dialect));
+    refuse_newer(fmt::format("an attribute of '{}'", entry.dialect));
   return out;
 }
 
@@ -286,10 +169,10 @@ void Vhlo::read_vhlo(VhloAttribute& out, ByteReader& in) {
     case 8: return read_number(out, in, true);
     case 9: return read_number(out, in, false);
     case 10: {
-      const std::string outputs = extents(in);
+      const std::string outputs = extents_text(in);
       const std::int64_t operand = in.signed_number();
       out.text = fmt::format("#vhlo.output_operand_alias_v1<outputTupleIndices = [{}], operandIndex = {}, operandTupleIndices = [{}]>",
-                             outputs, operand, extents(in));
+                             outputs, operand, extents_text(in));
       return;
     }
     case 14:
@@ -303,7 +186,7 @@ void Vhlo::read_vhlo(VhloAttribute& out, ByteReader& in) {
       out.type = in.index(code_.types.size(), "type");
       out.text = fmt::format("#vhlo.type_v1<{}>", type(out.type).text);
       return;
-    case 18: out.text = fmt::format("#vhlo.type_extensions_v1<bounds = [{}]>", extents(in)); return;
+    case 18: out.text = fmt::format("#vhlo.type_extensions_v1<bounds = [{}]>", extents_text(in)); return;
     case 20: {
       const double absolute = std::bit_cast<double>(in.signed_number()), relative = std::bit_cast<double>(in.signed_number());
       const std::int64_t ulps = in.signed_number();
@@ -311,7 +194,7 @@ void Vhlo::read_vhlo(VhloAttribute& out, ByteReader& in) {
                              real_text(relative), ulps, attribute(in.index(code_.attributes.size(), "attribute")).text);
       return;
     }
-    default: refuse_unknown(fmt::format("VHLO's attribute number {}", code));
+    default: refuse_newer(fmt::format("VHLO's attribute number {}", code));
   }
 }
 
@@ -327,16 +210,16 @@ void Vhlo::read_builtin(VhloAttribute& out, ByteReader& in) {
     case 8: {
       const Bytecode::Entry& type = code_.types[in.index(code_.types.size(), "type")];
       ByteReader width_in(type.bytes);
-      if (type.dialect != "builtin" || !type.custom || width_in.number() != 0) refuse_unknown("a number of such a type");
+      if (type.dialect != "builtin" || !type.custom || width_in.number() != 0) refuse_newer("a number of such a type");
       const std::uint64_t width = width_in.number();  // and whether it has a sign, below
-      if (width >> 2 == 0 || width >> 2 > 64) refuse_unknown("a number of such a type");
+      if (width >> 2 == 0 || width >> 2 > 64) refuse_newer("a number of such a type");
       out.kind = width >> 2 == 1 ? Kind::boolean : Kind::integer;
       out.integer = next_bits(in, width >> 2 <= 8 ? 1 : 8);
       out.text =
           width >> 2 == 1 ? (out.integer ? "true" : "false") : fmt::format("{} : {}{}", out.integer, width & 2 ? "ui" : "i", width >> 2);
       return;
     }
-    default: refuse_unknown(fmt::format("MLIR's attribute number {}", code));
+    default: refuse_newer(fmt::format("MLIR's attribute number {}", code));
   }
 }
 
@@ -374,7 +257,7 @@ void Vhlo::read_number(VhloAttribute& out, ByteReader& in, bool real) {
   else if (type.builtin == "bf16")
     out.real = std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
   else
-    refuse_unknown(fmt::format("a number of type {} as an attribute", type.builtin));
+    refuse_newer(fmt::format("a number of type {} as an attribute", type.builtin));
   out.text = fmt::format("#vhlo.float_v1<{} : {}>", real_text(out.real), type.text);
 }
 

@@ -15,6 +15,11 @@ namespace postern::file {
 /// which the plug-in speaks, does not have.
 std::span<const std::string_view> vhlo_attribute_names(std::string_view operation);
 
+[[noreturn]] void refuse_newer(std::string_view what);
+
+/// Extents that follow: "2, ?". They go into `kept` too.
+std::string extents_text(ByteReader& in, std::vector<std::int64_t>* kept = nullptr);
+
 /// `text` as MLIR writes it between quotes.
 std::string mlir_string(std::string_view text);
 

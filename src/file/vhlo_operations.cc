@@ -120,8 +120,7 @@ std::span<const std::string_view> vhlo_attribute_names(std::string_view operatio
     return all;
   }();
   const auto found = operation.starts_with("vhlo.") ? by_name->find(operation.substr(5)) : by_name->end();
-  if (found == by_name->end())
-    throw Error(ErrorCode::unimplemented, fmt::format("{} is newer than this reader, or not of StableHLO", operation));
+  if (found == by_name->end()) refuse_newer(operation);
   return found->second;
 }
 

@@ -183,6 +183,20 @@ def test_jax_programs_run(worker):
     assert "f32[] 0.0598507" in postern("run", DATA / "network.mlir", *(json.dumps(np.sin(np.arange(np.prod(s))).reshape(s).tolist()) for s in ((4, 3), (3, 5), (5,))))
 
 
+def test_artifacts_run(worker):
+    serve = worker("give(take() + np.float32(10))")
+    assert postern("run", DATA / "loop.jax", "[0, 1, 2]", "--function", f"demo.add={serve}") == "f32[3] [55 56 57]\n"
+    assert "call       demo.add -> demo.add  (f32[3]) -> (f32[3])  pure, golden_stablehlo:" in postern("show", DATA / "loop.jax")
+    assert "shapes that are not fixed" in postern("show", DATA / "refused_shapes.jax", code=3)
+
+
+def test_prints_are_not_results(programs):
+    assert postern("run", programs / "prints.mlir", "[1,2,3]") == "sum 6.0\nf32[3] [2 3 4]\n"
+    told = postern("run", programs / "prints.mlir", "[1,2,3]", "--json", "--tap", "all")
+    assert told.endswith("sum 6.0\n") and json.loads(told.removesuffix("sum 6.0\n"))
+    assert "functions  none" in postern("show", programs / "prints.mlir")
+
+
 def test_settings_and_trace(programs, tmp_path):
     postern("run", programs / "plain.mlir", "[1,2,3]", "--set", "cpu_devices=2", "--set", f"cache_dir={tmp_path / 'cache'}", "--trace", tmp_path / "t.json")
     assert list((tmp_path / "cache").iterdir()) and "traceEvents" in (tmp_path / "t.json").read_text()

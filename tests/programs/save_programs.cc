@@ -22,6 +22,10 @@ int main(int, char** arguments) {
                                    return pn::fori_loop(
                                        0, 1000, [&](pn::Tensor, pn::Tensor w) { return scaled(w) / 3.0f; }, v);
                                  }).lower(x));
+  pn::save(folder / "prints.mlir", pn::jit([](pn::Tensor v) {
+                                     pn::print("sum {:.1f}", pn::sum(v));
+                                     return v + 1.0f;
+                                   }).lower(x));
   // Several results of several types, a number, and nothing at all.
   pn::save(folder / "mixed.mlir",
            pn::jit([](pn::Tensor v, pn::Tensor n) {
