@@ -272,6 +272,24 @@ TEST_F(Foreign, WhatIsNewerThanTheReaderIsNamed) {
   refused(with(whole, std::string("main\0", 5), std::string("mine\0", 5)), {"no function @main"});
 }
 
+TEST_F(Foreign, AttributesOfThemselvesAreRefused) {
+  const std::string whole = text_in("portable.mlirbc");
+  int deep = 0;
+  for (std::size_t at = 0; at + 2 < whole.size(); ++at) {
+    if (whole[at] != 3 || whole[at + 1] != 3) continue;  // an array of one
+    std::string bytes = whole;
+    for (int index = 0; index < 128; ++index) {
+      bytes[at + 2] = static_cast<char>(2 * index + 1);
+      try {
+        load_text(bytes);
+      } catch (const Error& e) {
+        deep += e.code() == ErrorCode::resource_exhausted && has(e.what(), "nested more than 100 deep");
+      }
+    }
+  }
+  EXPECT_GT(deep, 0);
+}
+
 TEST_F(Foreign, DamagedArtifactsNeverCrashTheReader) {
   RecordProperty("covers", "IR-12");
   int read = 0, refused = 0;

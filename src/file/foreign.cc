@@ -80,7 +80,7 @@ class Reader : MlirText {
       const bool token = type(range) == mlir_token;
       if (!token) out.push_back(tensor(range.first, type(range)));
       call.ordered = call.ordered || token;
-      layouts += fmt::format("{}{}", layouts.empty() ? "" : ", ", rows_layout(token ? 0 : out.back().dims.size()));
+      layouts += fmt::format("{}{}", layouts.empty() ? "" : ", ", Lowering::layout(token ? 0 : out.back().rank()));
     }
     return out;
   }
@@ -256,12 +256,6 @@ Type mlir_type(std::string_view t) {
   Type out = make_type(static_cast<DType>(d), std::move(dims));
   static_cast<void>(out.byte_size());
   return out;
-}
-
-std::string rows_layout(std::size_t rank) {
-  std::string axes;
-  for (std::size_t i = rank; i > 0; --i) axes += fmt::format("{}{}", axes.empty() ? "[" : ", ", i - 1);
-  return fmt::format("dense<{}{}> : tensor<{}xindex>", axes, rank ? "]" : "", rank);
 }
 
 bool is_host_function(std::string_view target) {

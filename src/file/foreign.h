@@ -38,9 +38,6 @@ bool is_host_function(std::string_view target);
 /// Why such a call is refused.
 std::string brings_computations(std::string_view target);
 
-/// The layout of rows, which is what host functions see: "dense<[1, 0]> : tensor<2xindex>".
-std::string rows_layout(std::size_t rank);
-
 /// tensor<2xf32> and the like. Throws Error.
 Type mlir_type(std::string_view text);
 

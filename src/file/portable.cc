@@ -8,6 +8,7 @@
 #include "file/site_json.h"
 #include "file/vhlo.h"
 #include "host/handler.h"
+#include "lower/lowering.h"
 
 namespace postern::file {
 
@@ -103,7 +104,7 @@ class Writer {
   }
   void write_tail(const Operation& op, const std::vector<std::pair<std::string, std::string>>& others) {
     for (std::size_t i = 0; i < others.size(); ++i)
-      out_.text += fmt::format("{}{} = {}", i ? ", " : " {", mlir_string(others[i].first), others[i].second);
+      out_.text += fmt::format("{}{} = {}", i ? ", " : " {", Lowering::string(others[i].first), others[i].second);
     if (!others.empty()) out_.text += "}";
     out_.text += fmt::format(" : ({}) -> ({})\n", types(op.operands), types(op.results));
   }
@@ -255,7 +256,8 @@ class Writer {
   std::string rows(const std::vector<std::size_t>& values) {
     std::string out;
     for (const std::size_t v : values)
-      out += fmt::format("{}#vhlo.tensor_v1<{}>", out.empty() ? "" : ", ", rows_layout(type_of(v).dims.size()));
+      out += fmt::format("{}#vhlo.tensor_v1<{}>", out.empty() ? "" : ", ",
+                         Lowering::layout(static_cast<std::int64_t>(type_of(v).dims.size())));
     return fmt::format("#vhlo.array_v1<[{}]>", out);
   }
 

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "file/site_json.h"
+#include "lower/lowering.h"
 
 namespace postern::file {
 
@@ -81,18 +82,6 @@ std::optional<Attribute> numbers(std::string_view builtin, std::string_view byte
 }
 
 }  // namespace
-
-std::string mlir_string(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    const auto code = static_cast<unsigned char>(c);
-    if (code >= ' ' && code < 0x7f && c != '"' && c != '\\')
-      out += c;
-    else
-      out += {'\\', hexadecimal[code >> 4], hexadecimal[code & 15]};
-  }
-  return out + '"';
-}
 
 /// Types and attributes are made of others: never of themselves.
 class Vhlo::Deeper {
@@ -178,7 +167,7 @@ void Vhlo::read_vhlo(VhloAttribute& out, ByteReader& in) {
     case 14:
       out.kind = Kind::string;
       out.bytes = next_string(in);
-      out.text = fmt::format("#vhlo.string_v1<{}>", mlir_string(out.bytes));
+      out.text = fmt::format("#vhlo.string_v1<{}>", Lowering::string(out.bytes));
       return;
     case 15: return read_tensor(out, in);
     case 17:
@@ -204,7 +193,7 @@ void Vhlo::read_builtin(VhloAttribute& out, ByteReader& in) {
     case 2:
       out.kind = Kind::string;
       out.bytes = next_string(in);
-      out.text = mlir_string(out.bytes);
+      out.text = Lowering::string(out.bytes);
       return;
     case 7: out.text = "unit"; return;
     case 8: {

@@ -20,9 +20,6 @@ std::span<const std::string_view> vhlo_attribute_names(std::string_view operatio
 /// Extents that follow: "2, ?". They go into `kept` too.
 std::string extents_text(ByteReader& in, std::vector<std::int64_t>* kept = nullptr);
 
-/// `text` as MLIR writes it between quotes.
-std::string mlir_string(std::string_view text);
-
 /// The type of functions of such lists of types.
 std::string vhlo_function(std::string_view inputs, std::string_view outputs);
 

@@ -81,12 +81,12 @@ class Program(_library.Handle):
 
 
 def load(path):
-    """The program in a file. Raises Error when it is not there, damaged, or none."""
+    """The program in a file: of Postern, StableHLO text, an artifact of jax.export. Raises Error when it is not there, damaged, or none."""
     return Program(_library.made(library.pn_load_file, os.fspath(path).encode()))
 
 
 def load_text(text):
-    """The same from text."""
+    """The same from text, or from the bytes of a file."""
     data = text.encode() if isinstance(text, str) else text
     return Program(_library.made(library.pn_load_text, data, len(data)))
 

@@ -1,6 +1,7 @@
 """The package as a user meets it: programs, functions, their errors, the bridge, and what crosses without a copy."""
 
 import gc
+import pathlib
 import select
 import subprocess
 import sys
@@ -38,6 +39,16 @@ def test_programs_describe_themselves_and_run(programs):
     assert not result.flags.writeable
     assert postern.load_text((programs / "plain.mlir").read_text())(X)[0][0] == 3
     assert postern.load(programs / "calls.mlir").functions == ["demo.log", "demo.scale"]
+
+
+def test_artifacts_of_jax_are_programs():
+    artifact = pathlib.Path(__file__).parents[3] / "tests" / "data" / "stablehlo" / "trees.jax"
+    waves = np.sin(np.arange(3)).astype(np.float32)
+    for program in (postern.load(artifact), postern.load_text(artifact.read_bytes())):
+        assert program.inputs == ["f32[3]", "f32[3]", "f32[3]", "f32[2]"]
+        product, same, total = program(waves, waves, waves, waves[:2])
+        np.testing.assert_array_equal(product, waves * waves)
+        np.testing.assert_array_equal(total, waves + waves)
 
 
 def test_functions_get_operands_attributes_and_info(programs):
