@@ -1,4 +1,4 @@
-// StableHLO from elsewhere: JAX's own text, its custom calls as host functions, and text that is damaged.
+// Programs from elsewhere: JAX's text and artifacts, their custom calls as host functions, and files that are damaged.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -335,46 +335,6 @@ TEST_F(Foreign, DamagedTextNeverCrashesTheReader) {
       }
     }
   }
-}
-
-// --- functions of another side, with its derivatives
-// ---------------------------------------------------------------------------------------
-
-Tensor foreign_sin(const Tensor& x) {
-  return call_with_vjp(
-      {.name = "foreign_sin"}, x.type(), [](float v) { return std::sin(v); },
-      [](float v, float, float ct, View<float> to_v) { to_v[0] = std::cos(v) * ct; }, x);
-}
-
-TEST_F(Foreign, AFunctionBringsItsOwnDerivative) {
-  RecordProperty("covers", "FOREIGN-01 FOREIGN-07");
-  EXPECT_NEAR(foreign_sin(Tensor(3.0f)).item<float>(), 0.14112, 1e-5);
-  EXPECT_NEAR(jit(foreign_sin)(Tensor(3.0f)).item<float>(), 0.14112, 1e-5);
-  auto f = [](Tensor x) { return 3.0f * foreign_sin(2.0f * x); };
-  EXPECT_NEAR(jit(grad(f))(Tensor(4.0f)).item<float>(), -0.873000, 1e-5);
-  EXPECT_EQ(jit(vmap(grad(f)))(tensor<float>({4, 4})).to_vector<float>()[1], jit(grad(f))(Tensor(4.0f)).item<float>());
-  expect_error<TypeError>([&] { jvp(f, std::tuple{4.0f}, std::tuple{1.0f}); }, {"reverse mode only", "foreign_test.cc"});
-}
-
-TEST_F(Foreign, ContainersGoForwardAndBackward) {
-  RecordProperty("covers", "FOREIGN-02");
-  using Map = std::map<std::string, Tensor>;
-  auto loss = [](std::vector<Tensor> x) {
-    const Map y = call_with_vjp(
-        Map{{"a", x[0]}, {"b", x[0]}},
-        [](float v, float w) {
-          return std::tuple{2 * v, v * w};
-        },
-        [](float v, float w, float, float, float ca, float cb, View<float> to_v, View<float> to_w) {
-          to_v[0] = 2 * ca + w * cb;
-          to_w[0] = v * cb;
-        },
-        x);
-    return 3.0f * y.at("a") + 4.0f * y.at("b");
-  };
-  const auto g = jit(grad(loss))(std::vector{Tensor(5.0f), Tensor(6.0f)});
-  EXPECT_EQ(g[0].item<float>(), 30);
-  EXPECT_EQ(g[1].item<float>(), 20);
 }
 
 }  // namespace

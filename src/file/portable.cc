@@ -50,18 +50,21 @@ class Writer {
   Named properties(const Operation& op) {
     Named out;
     const auto names = vhlo_attribute_names(name_of(op));
-    if (names.empty()) return out;
-    if (!op.properties) refuse_damaged(fmt::format("{} has no attributes", name_of(op)));
-    ByteReader in(code_.properties[*op.properties]);
+    ByteReader in(op.properties ? code_.properties[*op.properties] : std::string_view());
     for (const std::string_view name : names) out.emplace_back(name, in.index(code_.attributes.size(), "attribute"));
+    if (in.left()) refuse_newer(fmt::format("{} with more attributes", name_of(op)));
     return out;
   }
   std::size_t find(const Named& all, std::string_view name) {
     return std::ranges::find(all, name, [](const auto& item) { return item.first; })->second;
   }
 
+  void limit(const std::string& text) const {
+    if (text.size() > most_) throw Error(ErrorCode::resource_exhausted, "it makes more text than a file of its size can have");
+  }
+
   void operation(const Operation& op) {
-    if (out_.text.size() > most_) throw Error(ErrorCode::resource_exhausted, "it makes more text than a file of its size can have");
+    limit(out_.text);
     const Named own = properties(op);
     const std::string& name = name_of(op);
     if (name == "vhlo.func_v1") {
@@ -110,7 +113,10 @@ class Writer {
   }
   std::string types(const std::vector<std::size_t>& values) {
     std::string out;
-    for (const std::size_t v : values) out += fmt::format("{}{}", out.empty() ? "" : ", ", type_of(v).text);
+    for (const std::size_t v : values) {
+      out += fmt::format("{}{}", out.empty() ? "" : ", ", type_of(v).text);
+      limit(out);
+    }
     return out;
   }
 
@@ -125,8 +131,10 @@ class Writer {
   }
   void arguments(const std::vector<std::size_t>& values) {
     out_.text += "^bb0(";
-    for (std::size_t i = 0; i < values.size(); ++i)
+    for (std::size_t i = 0; i < values.size(); ++i) {
       out_.text += fmt::format("{}%{}: {}", i ? ", " : "", values[i], type_of(values[i]).text);
+      limit(out_.text);
+    }
     out_.text += "):\n";
   }
 
