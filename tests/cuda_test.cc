@@ -3,13 +3,17 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "cuda/fire.h"
 #include "cuda/handler.h"
 #include "cuda_fake.h"
 #include "host/queue.h"
+#include "pjrt/plugin.h"
 #include "support.h"
 
 namespace postern {
@@ -415,6 +419,31 @@ TEST(CudaPlatform, AMissingDriverOrPlugInIsAnErrorAndTheCpuGoesOn) {
   const auto result = run_program("cuda_missing", {}, {{"POSTERN_PLUGIN", ""}});
   EXPECT_EQ(result.code, 0) << result.out << result.err;
   EXPECT_TRUE(has(result.out, {"then on the cpu: 6"})) << result.out;
+}
+
+TEST(CudaPlatform, ThePlugInThatAWheelBroughtIsFound) {
+  RecordProperty("covers", "GPU-07");
+  if (std::getenv("POSTERN_PLUGIN")) GTEST_SKIP() << "POSTERN_PLUGIN names one";
+  const test::TemporaryFolder temporary;
+  const std::filesystem::path folder = temporary.path();
+  const char* before = std::getenv("PYTHONPATH");
+  const std::string old = before ? before : "";
+  setenv("PYTHONPATH", ("/nowhere:" + folder.string()).c_str(), 1);
+  const auto put = [&](const char* name) {
+    const auto file = folder / name;
+    std::filesystem::create_directories(file.parent_path());
+    std::ofstream(file) << "a plug-in";
+    return file.string();
+  };
+  const std::string older = put("xla_plugins/xla_cuda12_pjrt/xla_gpu_pjrt.so");
+  EXPECT_EQ(pjrt::default_plugin_path("cuda"), older);
+  const std::string newer = put("jax_plugins/xla_cuda13/xla_cuda_plugin.so");
+  EXPECT_EQ(pjrt::default_plugin_path("cuda"), newer);
+  std::filesystem::remove_all(folder / "jax_plugins"), std::filesystem::remove_all(folder / "xla_plugins");
+  if (old.empty())
+    unsetenv("PYTHONPATH");
+  else
+    setenv("PYTHONPATH", old.c_str(), 1);
 }
 
 }  // namespace
