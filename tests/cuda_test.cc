@@ -3,13 +3,17 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "cuda/fire.h"
 #include "cuda/handler.h"
 #include "cuda_fake.h"
 #include "host/queue.h"
+#include "pjrt/plugin.h"
 #include "support.h"
 
 namespace postern {
@@ -164,7 +168,10 @@ TEST_F(Cuda, PinnedMemoryStaysTheSame) {
   ASSERT_TRUE(large.fire());
   fake.run(&some_stream);
   EXPECT_EQ(large.data<float>(1)[many - 1], 42);
-  for (int i = 0; i < 4; ++i) ASSERT_TRUE(large.fire()), fake.run(&some_stream);
+  for (int i = 0; i < 4; ++i) {
+    ASSERT_TRUE(large.fire());
+    fake.run(&some_stream);
+  }
   ASSERT_TRUE(f.fire());
   EXPECT_LE(staging.bytes(), cuda::Staging::retained + (std::size_t{256} << 20)) << "what is free is kept only up to a limit";
 }
@@ -236,7 +243,10 @@ TEST_F(Cuda, LostFiringsGiveTheirMemoryBack) {
   for (int i = 0; i < 50; ++i) ASSERT_TRUE(f.fire());
   fake.run(&some_stream);
   const std::size_t pinned = fake.pinned();
-  for (int i = 0; i < 50; ++i) ASSERT_TRUE(f.fire()), fake.run(&some_stream);
+  for (int i = 0; i < 50; ++i) {
+    ASSERT_TRUE(f.fire());
+    fake.run(&some_stream);
+  }
   EXPECT_LE(fake.pinned(), pinned + 2);
   go = true;
 }
@@ -308,7 +318,8 @@ TEST_F(Cuda, WhenCudaFailsTheRunFailsAndTheNextOneIsRight) {
 
 TEST_F(Cuda, WithoutPinnedMemoryTheRunFails) {
   RecordProperty("covers", "GPU-06");
-  const std::int64_t n = 777 * 1000;  // a size that nobody has given back yet
+  static std::int64_t n = 777 * 1000;
+  n *= 2;  // a size that nobody has given back yet
   Firing f({type<float>({n})}, {}, [](View<const float>) {});
   f.spec().effect = Effect::unordered;
   fake.fail("allocate");
@@ -408,6 +419,31 @@ TEST(CudaPlatform, AMissingDriverOrPlugInIsAnErrorAndTheCpuGoesOn) {
   const auto result = run_program("cuda_missing", {}, {{"POSTERN_PLUGIN", ""}});
   EXPECT_EQ(result.code, 0) << result.out << result.err;
   EXPECT_TRUE(has(result.out, {"then on the cpu: 6"})) << result.out;
+}
+
+TEST(CudaPlatform, ThePlugInThatAWheelBroughtIsFound) {
+  RecordProperty("covers", "GPU-07");
+  if (std::getenv("POSTERN_PLUGIN")) GTEST_SKIP() << "POSTERN_PLUGIN names one";
+  const test::TemporaryFolder temporary;
+  const std::filesystem::path folder = temporary.path();
+  const char* before = std::getenv("PYTHONPATH");
+  const std::string old = before ? before : "";
+  setenv("PYTHONPATH", ("/nowhere:" + folder.string()).c_str(), 1);
+  const auto put = [&](const char* name) {
+    const auto file = folder / name;
+    std::filesystem::create_directories(file.parent_path());
+    std::ofstream(file) << "a plug-in";
+    return file.string();
+  };
+  const std::string older = put("xla_plugins/xla_cuda12_pjrt/xla_gpu_pjrt.so");
+  EXPECT_EQ(pjrt::default_plugin_path("cuda"), older);
+  const std::string newer = put("jax_plugins/xla_cuda13/xla_cuda_plugin.so");
+  EXPECT_EQ(pjrt::default_plugin_path("cuda"), newer);
+  std::filesystem::remove_all(folder / "jax_plugins"), std::filesystem::remove_all(folder / "xla_plugins");
+  if (old.empty())
+    unsetenv("PYTHONPATH");
+  else
+    setenv("PYTHONPATH", old.c_str(), 1);
 }
 
 }  // namespace

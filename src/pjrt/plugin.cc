@@ -74,14 +74,6 @@ const PJRT_Api* open_api(const std::string& path) {
   return api;
 }
 
-std::vector<fs::path> cpu_plugins(const fs::path& beside) {
-  std::vector<fs::path> places{beside / "xla_cpu_pjrt.so"};
-#ifdef POSTERN_BUILD_PLUGIN
-  places.emplace_back(POSTERN_BUILD_PLUGIN);
-#endif
-  return places;
-}
-
 /// Where Python's packages are: of the environment that is active, of PYTHONPATH, of the user, of the system.
 std::vector<fs::path> python_folders() {
   std::vector<fs::path> found;
@@ -89,7 +81,8 @@ std::vector<fs::path> python_folders() {
     std::error_code none;
     for (const auto& entry : fs::directory_iterator(lib, none))
       if (entry.path().filename().string().starts_with("python3"))
-        for (const char* packages : {"site-packages", "dist-packages"}) found.push_back(entry.path() / packages);
+        for (const char* packages : {"site-packages", "dist-packages"})
+          if (fs::is_directory(entry.path() / packages, none)) found.push_back(entry.path() / packages);
   };
   if (const char* active = environment("VIRTUAL_ENV")) add_versions(fs::path(active) / "lib");
   if (const char* path = environment("PYTHONPATH"))
@@ -104,14 +97,14 @@ std::vector<fs::path> python_folders() {
   return found;
 }
 
-std::vector<fs::path> cuda_plugins(const fs::path& beside) {
-  std::vector<fs::path> places{beside / "xla_gpu_pjrt.so"};
-  const std::vector<fs::path> folders = python_folders();
-  // Of two, the one for the newer CUDA.
+/// What a wheel brought; of two, for the newer CUDA. Empty if there is none.
+fs::path cuda_wheel(const std::vector<fs::path>& folders) {
+  std::error_code unreadable;
   for (const char* wheel : {"jax_plugins/xla_cuda13/xla_cuda_plugin.so", "xla_plugins/xla_cuda13_pjrt/xla_gpu_pjrt.so",
                             "jax_plugins/xla_cuda12/xla_cuda_plugin.so", "xla_plugins/xla_cuda12_pjrt/xla_gpu_pjrt.so"})
-    for (const fs::path& folder : folders) places.push_back(folder / wheel);
-  return places;
+    for (const fs::path& folder : folders)
+      if (fs::exists(folder / wheel, unreadable)) return folder / wheel;
+  return {};
 }
 
 }  // namespace
@@ -128,16 +121,23 @@ std::string default_plugin_path(const std::string& platform) {
     if (fs::exists(chosen)) return chosen;
     throw PluginError(ErrorCode::not_found, std::string("POSTERN_PLUGIN names the plug-in ") + chosen + ", which does not exist");
   }
-  const fs::path beside = own_folder() / "postern";
-  const std::vector<fs::path> places = platform == "cuda" ? cuda_plugins(beside) : cpu_plugins(beside);
-  std::string tried;
-  for (const fs::path& place : places) {
-    std::error_code unreadable;
-    if (fs::exists(place, unreadable)) return place.string();
-    tried += (tried.empty() ? "" : " and ") + place.string();
+  const bool cuda = platform == "cuda";
+  const fs::path installed = own_folder() / "postern" / (cuda ? "xla_gpu_pjrt.so" : "xla_cpu_pjrt.so");
+  if (fs::exists(installed)) return installed.string();
+  std::string tried = installed.string();
+  if (cuda) {
+    const std::vector<fs::path> folders = python_folders();
+    if (const fs::path wheel = cuda_wheel(folders); !wheel.empty()) return wheel.string();
+    tried += ", and the wheels jax-cuda13-pjrt and xla-cuda13-pjrt are in none of Python's folders";
+    for (std::size_t i = 0; i < folders.size(); ++i) tried += (i ? ", " : " ") + folders[i].string();
+  } else {
+#ifdef POSTERN_BUILD_PLUGIN
+    if (fs::exists(POSTERN_BUILD_PLUGIN)) return POSTERN_BUILD_PLUGIN;
+    tried += " and " POSTERN_BUILD_PLUGIN;
+#endif
   }
-  throw PluginError(ErrorCode::not_found, "found no XLA plug-in: POSTERN_PLUGIN is not set, and there is no file " + tried +
-                                              (platform == "cuda" ? " (the wheels jax-cuda13-pjrt and xla-cuda13-pjrt bring one)" : ""));
+  throw PluginError(ErrorCode::not_found,
+                    "found no XLA plug-in for " + platform + ": POSTERN_PLUGIN is not set, and there is no file " + tried);
 }
 
 const Plugin& Plugin::load(const std::string& path) {
