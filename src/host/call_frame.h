@@ -29,10 +29,10 @@ struct Called {
   return {run, &site, nullptr};
 }
 
-/// Where the operands, the mask and the results of a call are: null where they are empty. Buffers of a site that is `unchecked` are
-/// compared with it: `error` is set when they differ.
+/// Where the operands, the mask and the results of a call are; `otherwise` stands for those that are empty. Buffers of a site that is
+/// `unchecked` are compared with it: `error` is set when they differ.
 struct CallBuffers {
-  CallBuffers(XLA_FFI_CallFrame* frame, const HostSite& site);
+  CallBuffers(XLA_FFI_CallFrame* frame, const HostSite& site, void* otherwise);
   CallBuffers(const CallBuffers&) = delete;
   void** data;
   XLA_FFI_Error* error = nullptr;

@@ -43,30 +43,28 @@ bool fits(const Buffers& operands, const Buffers& results, const HostSite& site)
   return true;
 }
 
+/// `otherwise` stands for what is empty.
 template <class List>
-[[gnu::always_inline]] inline void point_at_buffers(const List& operands, const List& results, const HostSite& site, void** buffers) {
-  for (std::size_t i = 0; i < site.inputs; ++i) buffers[i] = operands[i]->data;
-  for (std::size_t i = 0; i < site.results; ++i) buffers[site.inputs + i] = results[i]->data;
-}
-[[gnu::always_inline]] inline void point_somewhere(const HostSite& site, void** buffers) {
-  for (std::size_t i = 0; i < site.buffers; ++i)
-    if (!buffers[i]) buffers[i] = nothing;
+[[gnu::always_inline]] inline void point_at_buffers(const List& operands, const List& results, const HostSite& site, void* otherwise,
+                                                    void** buffers) {
+  for (std::size_t i = 0; i < site.inputs; ++i) buffers[i] = operands[i]->data ? operands[i]->data : otherwise;
+  for (std::size_t i = 0; i < site.results; ++i) buffers[site.inputs + i] = results[i]->data ? results[i]->data : otherwise;
 }
 
 }  // namespace
 
-CallBuffers::CallBuffers(XLA_FFI_CallFrame* frame, const HostSite& site) : data(small_) {
+CallBuffers::CallBuffers(XLA_FFI_CallFrame* frame, const HostSite& site, void* otherwise) : data(small_) {
   if (site.buffers > HostSite::few) {
     large_.resize(site.buffers);
     data = large_.data();
   }
   if (!site.unchecked) {
-    point_at_buffers(pjrt::operands(frame), pjrt::results(frame), site, data);
+    point_at_buffers(pjrt::operands(frame), pjrt::results(frame), site, otherwise, data);
     return;
   }
   const Buffers operands = without_tokens(pjrt::operands(frame)), results = without_tokens(pjrt::results(frame));
   if (fits(operands, results, site))
-    point_at_buffers(operands, results, site, data);
+    point_at_buffers(operands, results, site, otherwise, data);
   else
     error = pjrt::make_error(frame, ErrorCode::invalid_argument, "postern_call: the call's buffers are not those that its site declares");
 }
@@ -78,9 +76,8 @@ XLA_FFI_Error* stopped(XLA_FFI_CallFrame* frame) {
 namespace {
 
 [[gnu::noinline]] XLA_FFI_Error* handle_specially(XLA_FFI_CallFrame* frame, RunState& run, const HostSite& site) {
-  const CallBuffers buffers(frame, site);
+  const CallBuffers buffers(frame, site, nothing);
   if (buffers.error) return buffers.error;
-  point_somewhere(site, buffers.data);
   const int device = run.device >= 0 ? run.device : run.device_of(pjrt::device_ordinal(frame));
   if ((site.packed ? fire_packed(run, site, buffers.data, device) : fire(run, site, buffers.data, device)) || run.poison) return nullptr;
   return stopped(frame);
@@ -99,8 +96,7 @@ XLA_FFI_Error* handle_call(XLA_FFI_CallFrame* frame) {
   if (!site.quick || !run->quick || run->stop.load(std::memory_order_relaxed)) [[unlikely]]
     return handle_specially(frame, *run, site);
   void* buffers[HostSite::few];
-  point_at_buffers(pjrt::operands(frame), pjrt::results(frame), site, buffers);
-  point_somewhere(site, buffers);
+  point_at_buffers(pjrt::operands(frame), pjrt::results(frame), site, nothing, buffers);
   run->current.store(&site, std::memory_order_release);
   if (enter_here(*run, site, buffers, run->device, nullptr)) [[likely]]
     return nullptr;
