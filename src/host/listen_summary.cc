@@ -28,36 +28,65 @@ struct Gathered {
   void add(const Gathered& more) { min = std::min(min, more.min), max = std::max(max, more.max), sum += more.sum, other += more.other; }
 };
 
-/// Vectors of the compiler's own; sums of short runs in the element's type, of all in double. Of a run whose sum is finite every element
-/// is; the others are looked at one by one.
+/// As many as a vector of 64 bytes has elements.
 template <class T>
-[[gnu::always_inline]] inline void gather_runs(const T* data, std::int64_t n, Gathered& out) {
-  constexpr std::int64_t lanes = 64 / sizeof(T), wide = 2, run = lanes * wide * 32;
+struct Doubles {
+  typedef double type __attribute__((vector_size(128)));
+};
+template <>
+struct Doubles<double> {
+  typedef double type __attribute__((vector_size(64)));
+};
+
+/// Of elements that are all finite; else the sum is not. By vectors of the compiler's own: sums of short runs in the element's type, of all
+/// in double.
+template <class T>
+[[gnu::always_inline]] inline Gathered gather_finite(const T* data, std::int64_t n) {
+  constexpr std::int64_t lanes = 64 / sizeof(T), wide = 4, step = lanes * wide, run = 32;
   typedef T V __attribute__((vector_size(64)));
+  using W = typename Doubles<T>::type;
+  Gathered out;
   std::int64_t i = 0;
-  for (; i + run <= n; i += run) {
-    V low[wide], high[wide], sum[wide] = {};
-    std::memcpy(low, data + i, sizeof low);
-    std::memcpy(high, low, sizeof low);
-    for (std::int64_t r = i; r < i + run; r += lanes * wide)
-      for (std::int64_t w = 0; w < wide; ++w) {
-        V x;
-        std::memcpy(&x, data + r + w * lanes, sizeof x);
-        low[w] = x < low[w] ? x : low[w];
-        high[w] = x > high[w] ? x : high[w];
-        sum[w] += x;
-      }
-    Gathered here;
+  if (n >= step) {
+    V low[wide], high[wide];
+    W total = {};
+    std::memcpy(low, data, sizeof low);
+    std::memcpy(high, data, sizeof high);
+    while (i + step <= n) {
+      V sum[wide] = {};
+      for (const std::int64_t end = std::min(i + run * step, n / step * step); i < end; i += step)
+#pragma GCC unroll 4
+        for (std::int64_t w = 0; w < wide; ++w) {
+          V x;
+          std::memcpy(&x, data + i + w * lanes, sizeof x);
+          low[w] = x < low[w] ? x : low[w];
+          high[w] = x > high[w] ? x : high[w];
+          sum[w] += x;
+        }
+#pragma GCC unroll 4
+      for (std::int64_t w = 0; w < wide; ++w) total += __builtin_convertvector(sum[w], W);
+    }
     for (std::int64_t w = 0; w < wide; ++w)
       for (std::int64_t l = 0; l < lanes; ++l)
-        here.min = std::min<double>(here.min, low[w][l]), here.max = std::max<double>(here.max, high[w][l]), here.sum += sum[w][l];
-    if (!std::isfinite(here.sum)) {
-      here = {};
-      for (std::int64_t k = i; k < i + run; ++k) here.add(data[k]);
-    }
-    out.add(here);
+        out.min = std::min<double>(out.min, low[w][l]), out.max = std::max<double>(out.max, high[w][l]);
+    for (std::int64_t l = 0; l < lanes; ++l) out.sum += total[l];
   }
-  for (; i < n; ++i) out.add(data[i]);
+  for (; i < n; ++i) out.min = std::min<double>(out.min, data[i]), out.max = std::max<double>(out.max, data[i]), out.sum += data[i];
+  return out;
+}
+
+template <class T>
+[[gnu::always_inline]] inline void gather_runs(const T* data, std::int64_t n, Gathered& out) {
+  constexpr std::int64_t run = 1024;
+  if (const Gathered all = gather_finite(data, n); std::isfinite(all.sum)) return out.add(all);
+  for (std::int64_t i = 0; i < n; i += run) {
+    const std::int64_t size = std::min(run, n - i);
+    const Gathered here = gather_finite(data + i, size);
+    if (std::isfinite(here.sum))
+      out.add(here);
+    else
+      for (std::int64_t k = i; k < i + size; ++k) out.add(data[k]);
+  }
 }
 
 // One version for each width of vector that the machine may have; sanitizers come too late for how one is chosen.
@@ -69,21 +98,20 @@ template <class T>
 POSTERN_VERSIONS void gather(const float* data, std::int64_t n, Gathered& out) { gather_runs(data, n, out); }
 POSTERN_VERSIONS void gather(const double* data, std::int64_t n, Gathered& out) { gather_runs(data, n, out); }
 
-/// Large ones on all cores, since the program waits; in parts so small that a thread which wakes up late takes fewer.
+/// In parts: large ones on all cores, since the program waits, where a thread that wakes up late takes fewer.
 template <class T>
 void gather_all(const AnyView& view, Gathered& out) {
-  constexpr std::size_t part_bytes = std::size_t{1} << 18;
+  constexpr std::size_t part_bytes = std::size_t{1} << 18, worth_threads = std::size_t{16} << 20;
   const T* const data = reinterpret_cast<const T*>(view.data());
-  const std::int64_t n = view.size(), parts = static_cast<std::int64_t>(view.byte_size() / part_bytes),
-                     cores = std::min<std::int64_t>(host::core_count(), 8);
-  if (parts < 4 || cores < 2) return gather(data, n, out);
+  const std::int64_t n = view.size(), parts = static_cast<std::int64_t>(view.byte_size() / part_bytes) + 1;
+  if (parts == 1) return gather(data, n, out);
   std::vector<Gathered> found(static_cast<std::size_t>(parts));  // added in order, so that sums do not depend on who was faster
   // From the end: what was written last is still in the caches, and the program, which comes next, reads from the start.
   const auto gather_part = [&](std::int64_t k) {
     const std::int64_t i = parts - 1 - k, from = n * i / parts;
     gather(data + from, n * (i + 1) / parts - from, found[static_cast<std::size_t>(i)]);
   };
-  host::parallel_for(parts, gather_part, cores);
+  host::parallel_for(parts, gather_part, view.byte_size() < worth_threads ? 1 : std::min<std::int64_t>(host::core_count(), 8));
   for (const Gathered& g : found) out.add(g);
 }
 
