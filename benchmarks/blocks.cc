@@ -2,6 +2,7 @@
 #include <malloc.h>
 #include <postern/postern.h>
 
+#include <chrono>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -29,7 +30,7 @@ const pn::Tensor& first(const std::pair<A, B>& y) {
 
 }  // namespace
 
-/// jax_sides.py takes the fastest of NumPy, SciPy and JAX.
+/// jax_sides.py takes the fastest of NumPy, SciPy and JAX. OpenBLAS's threads, which work on larger matrices, wait awake for a while.
 void linalg(Report& report) {
   struct Size {
     const char* label;
@@ -45,7 +46,7 @@ void linalg(Report& report) {
         while (times-- > 0) first(jitted(x)).block_until_ready();
       }};
       if (auto peer = report.jax_side("linalg:" + name + ":" + size.label)) sides.push_back(std::move(*peer));
-      const auto ns = race(sides, n < 512 ? 15 : 5);
+      const auto ns = race(sides, n < 512 ? 15 : 5, 20, std::chrono::milliseconds(n < 64 ? 0 : 250));
       report.add({"linalg/" + name + "/" + size.label, ns[0] / 1e3, "us", "fastest", sides.size() > 1 ? ns[1] / 1e3 : 0,
                   "beside the fastest of NumPy, SciPy and JAX, f32"});
     };

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <stdexcept>
+#include <thread>
 
 namespace bench {
 
@@ -37,7 +38,7 @@ std::int64_t calibrate(const Side& side, double round_ns) {
 
 }  // namespace
 
-std::vector<double> race(const std::vector<Side>& sides, int rounds, double round_ms) {
+std::vector<double> race(const std::vector<Side>& sides, int rounds, double round_ms, std::chrono::milliseconds rest) {
   std::vector<const Side*> order;
   std::vector<std::int64_t> times;
   for (const Side& side : sides) {
@@ -49,6 +50,7 @@ std::vector<double> race(const std::vector<Side>& sides, int rounds, double roun
     for (std::size_t turn = 0; turn < order.size(); ++turn) {
       // Every other round goes backwards, so that nobody always comes after the same neighbour.
       const std::size_t i = round % 2 ? order.size() - 1 - turn : turn;
+      std::this_thread::sleep_for(rest);
       samples[i].push_back(timed([&] { (*order[i])(times[i]); }) / static_cast<double>(times[i]));
     }
   std::vector<double> medians;

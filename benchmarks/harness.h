@@ -1,6 +1,7 @@
 // Measuring fairly on a machine that also does other work: the sides of a comparison take turns, round by round, and their medians are
 // compared.
 #pragma once
+#include <chrono>
 #include <cstdint>
 #include <fstream>
 #include <functional>
@@ -58,8 +59,9 @@ class Report {
   std::ofstream file_;
 };
 
-/// Nanoseconds for one time of each side: medians over `rounds` rounds in which each side works for about `round_ms`.
-std::vector<double> race(const std::vector<Side>& sides, int rounds = 15, double round_ms = 20);
+/// Nanoseconds for one time of each side: medians over `rounds` rounds in which each side works for about `round_ms`. `rest`: before each
+/// turn, so that threads of another side that wait awake have gone to sleep.
+std::vector<double> race(const std::vector<Side>& sides, int rounds = 15, double round_ms = 20, std::chrono::milliseconds rest = {});
 
 /// Nanoseconds that `work` takes.
 double timed(const std::function<void()>& work);
