@@ -76,6 +76,19 @@ TEST(Cumulative, KernelAndDefaultAgreeOnEmptyArraysAndNaN) {
   }
 }
 
+// Combined in any other order, these overflow or vanish on the way.
+TEST(Cumulative, LongRowsAreCombinedInTheirOrder) {
+  std::vector<float> factors;
+  std::vector<double> terms;
+  for (int i = 0; i < 100'003; ++i) factors.push_back(i % 2 ? 0x1p-100f : 0x1p100f), terms.push_back(i % 2 ? -1e308 : 1e308);
+  const std::vector<float> products = cumprod(Tensor(type<float>({100'003}), factors.data())).to_vector<float>();
+  const std::vector<double> sums = cumsum(Tensor(type<double>({100'003}), terms.data())).to_vector<double>();
+  for (std::size_t i = 0; i < factors.size(); ++i) {
+    ASSERT_EQ(products[i], i % 2 ? 1.0f : 0x1p100f) << i;
+    ASSERT_EQ(sums[i], i % 2 ? 0.0 : 1e308) << i;
+  }
+}
+
 TEST(Cumulative, LongSumsOfFloatsAreExactToTheLastDigit) {
   const std::int64_t n = 1'000'000;
   const Tensor sums = cumsum(broadcast_to(Tensor(0.1f), {n}));

@@ -7,6 +7,7 @@
 #include <limits>
 #include <numeric>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "block/registry.h"
@@ -67,29 +68,19 @@ struct Row {
 
 constexpr std::int64_t chains = 4;  // that go on side by side: each waits for its own last result only
 
-template <class Kind, class T>
-typename Kind::Carry total(Row<const T> x, std::int64_t n) {
-  using Carry = typename Kind::Carry;
-  std::array<Carry, 8> part;
-  part.fill(Kind::neutral());
-  std::int64_t i = 0;
-  for (; i + 8 <= n; i += 8)
-    for (std::int64_t k = 0; k < 8; ++k) part[static_cast<std::size_t>(k)] = Kind::step(part[static_cast<std::size_t>(k)], Carry(x[i + k]));
-  Carry all = Kind::neutral();
-  for (const Carry& p : part) all = Kind::step(all, p);
-  for (; i < n; ++i) all = Kind::step(all, Carry(x[i]));
-  return all;
+/// `chains` runs of n elements each, side by side; see(run, i, carry) for each element. Where their carries end. Every run goes in order:
+/// combined in another one, numbers large and small by turns would overflow on the way.
+template <class Kind, class T, class See>
+std::array<typename Kind::Carry, chains> side_by_side(const std::array<Row<const T>, chains>& x, std::int64_t n,
+                                                      std::array<typename Kind::Carry, chains> carry, const See& see) {
+  for (std::int64_t i = 0; i < n; ++i)
+    for (std::size_t c = 0; c < chains; ++c) see(c, i, carry[c] = Kind::step(carry[c], typename Kind::Carry(x[c][i])));
+  return carry;
 }
-
-/// `chains` runs of n elements each, side by side.
 template <class Kind, class T>
 void side_by_side(const std::array<Row<const T>, chains>& x, const std::array<Row<T>, chains>& y, std::int64_t n,
-                  std::array<typename Kind::Carry, chains> carry) {
-  for (std::int64_t i = 0; i < n; ++i)
-    for (std::size_t c = 0; c < chains; ++c) {
-      carry[c] = Kind::step(carry[c], typename Kind::Carry(x[c][i]));
-      y[c][i] = static_cast<T>(carry[c]);
-    }
+                  const std::array<typename Kind::Carry, chains>& carry) {
+  side_by_side<Kind, T>(x, n, carry, [&](std::size_t c, std::int64_t i, typename Kind::Carry now) { y[c][i] = static_cast<T>(now); });
 }
 template <class Kind, class T>
 typename Kind::Carry alone(Row<const T> x, Row<T> y, std::int64_t n, typename Kind::Carry carry) {
@@ -114,26 +105,31 @@ void in_parts(std::int64_t parts, std::int64_t n, const Act& act) {
 template <class Kind, class T>
 void long_row(Row<const T> x, Row<T> y, std::int64_t n) {
   using Carry = typename Kind::Carry;
-  const std::int64_t parts = parts_for(n, 64), runs = parts * chains, length = n / runs;
-  std::vector<Carry> start(static_cast<std::size_t>(runs) + 1, Kind::neutral());
-  in_parts(parts, runs, [&](std::int64_t first, std::int64_t last) {
-    for (std::int64_t r = first; r < last; ++r) start[static_cast<std::size_t>(r) + 1] = total<Kind, T>(x.from(r * length), length);
+  const std::int64_t parts = parts_for(n, 64), length = n / (parts * chains);
+  const auto runs_of = [&](const auto& row, std::int64_t part) {
+    return std::array{row.from(chains * part * length), row.from((chains * part + 1) * length), row.from((chains * part + 2) * length),
+                      row.from((chains * part + 3) * length)};
+  };
+  std::array<Carry, chains> neutral;
+  neutral.fill(Kind::neutral());
+  std::vector<std::array<Carry, chains>> starts(static_cast<std::size_t>(parts));  // first the totals
+  const auto each = [&](const auto& act) {
+    in_parts(parts, parts, [&](std::int64_t first, std::int64_t last) {
+      for (std::int64_t p = first; p < last; ++p) act(p, starts[static_cast<std::size_t>(p)]);
+    });
+  };
+  each([&](std::int64_t p, auto& totals) {
+    totals = side_by_side<Kind, T>(runs_of(x, p), length, neutral, [](std::size_t, std::int64_t, const Carry&) {});
   });
-  for (std::size_t r = 1; r < start.size(); ++r) start[r] = Kind::step(start[r - 1], start[r]);
-  in_parts(parts, parts, [&](std::int64_t first, std::int64_t last) {
-    for (std::int64_t p = first; p < last; ++p) {
-      std::array<Row<const T>, chains> in;
-      std::array<Row<T>, chains> out;
-      std::array<Carry, chains> carry;
-      for (std::int64_t c = 0; c < chains; ++c) {
-        const std::int64_t r = p * chains + c;
-        const auto k = static_cast<std::size_t>(c);
-        in[k] = x.from(r * length), out[k] = y.from(r * length), carry[k] = start[static_cast<std::size_t>(r)];
-      }
-      side_by_side<Kind, T>(in, out, length, carry);
+  Carry all = Kind::neutral();
+  for (auto& part : starts)
+    for (Carry& c : part) {
+      const Carry total = std::exchange(c, all);
+      all = Kind::step(all, total);
     }
-  });
-  alone<Kind, T>(x.from(runs * length), y.from(runs * length), n - runs * length, start.back());
+  each([&](std::int64_t p, const auto& start) { side_by_side<Kind, T>(runs_of(x, p), runs_of(y, p), length, start); });
+  const std::int64_t done = parts * chains * length;
+  alone<Kind, T>(x.from(done), y.from(done), n - done, all);
 }
 
 template <class Kind, class T>
