@@ -126,7 +126,7 @@ bool TapQueue::push(RunState& run, const HostSite& site, int device, const Fetch
 
 bool TapQueue::push(RunState& run, const HostSite& site, int device, void* const* data, std::span<const bool> mask, const Fetch* fetch) {
   static_assert(sizeof(Item) <= Item::header);
-  const std::size_t held = Blocks::size_for(Item::bytes(site, mask.size()));
+  const std::size_t held = Blocks::size_for(Item::bytes(site, mask.size()) + (fetch ? Transfer::overhead : 0));
   const std::size_t size = fetch ? Blocks::size_for(Item::header) : held;
   TapSource& source = run.tap_source();
   std::shared_ptr<TapSource> gone;  // what a lost firing kept alive goes after the lock

@@ -24,6 +24,8 @@ class Transfer {
   virtual ~Transfer() = default;
   /// Waits until they have arrived; where each of them is. Throws Error.
   virtual void* const* wait() = 0;
+  /// What it is counted for beside the leaves: its events and lists, and what small leaves are rounded up by.
+  static constexpr std::size_t overhead = 256;
 };
 /// Begins a transfer. Throws Error.
 using Fetch = std::function<std::unique_ptr<Transfer>()>;
