@@ -292,7 +292,7 @@ class Turn {
 };
 
 timeline::Span begin(RunState& run, const HostSite& site, int device) {
-  run.current.store(&site, std::memory_order_release);
+  run.enters(site, device);
   return {site.spec->kind == SiteSpec::Kind::call ? timeline::Kind::call : timeline::Kind::tap, site.spec->name, device, run.number};
 }
 

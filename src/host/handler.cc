@@ -97,7 +97,7 @@ XLA_FFI_Error* handle_call(XLA_FFI_CallFrame* frame) {
     return handle_specially(frame, *run, site);
   void* buffers[HostSite::few];
   point_at_buffers(pjrt::operands(frame), pjrt::results(frame), site, nothing, buffers);
-  run->current.store(&site, std::memory_order_release);
+  run->enters(site, run->device);
   if (enter_here(*run, site, buffers, run->device, nullptr)) [[likely]]
     return nullptr;
   return stopped(frame);

@@ -4,6 +4,7 @@
 #include <cxxabi.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "core/check.h"
@@ -101,16 +102,20 @@ std::string RunState::first_failure() const {
   return what_;
 }
 
+const RunState::Progress* RunState::in_progress() const {
+  const auto it = std::ranges::find_if(progress_, [](const Progress& p) { return p.site.load(std::memory_order_acquire) != nullptr; });
+  return it != progress_.end() ? &*it : nullptr;
+}
+
 bool RunState::fail_current(ErrorCode code, const std::string& what) {
-  const HostSite* site = nullptr;
   SitePtr keep;
+  int blamed = 0;
   {
     std::scoped_lock lock(guard_);
-    site = current.load();
-    if (site) keep = site->spec;
+    if (const Progress* p = in_progress()) keep = p->site.load()->spec, blamed = p->device.load();
   }
   if (!keep) return false;
-  fail(code, HostSite(keep, nullptr), std::max(device, 0), nullptr, what);
+  fail(code, HostSite(keep, nullptr), blamed, nullptr, what);
   return true;
 }
 
@@ -118,7 +123,10 @@ void RunState::request(Outcome reason) {
   std::scoped_lock lock(guard_);
   Outcome expected = Outcome::running;
   if (!outcome_.compare_exchange_strong(expected, reason)) return;
-  if (const HostSite* site = current.load()) site_ = {site->spec->name, site->spec->place};
+  if (const Progress* p = in_progress()) {
+    const SiteSpec& spec = *p->site.load()->spec;
+    site_ = {spec.name, spec.place};
+  }
   stop.store(true, std::memory_order_release);
   turns.wake();
 }
@@ -127,7 +135,7 @@ bool RunState::close() {
   std::scoped_lock lock(guard_);
   Outcome running = Outcome::running;
   outcome_.compare_exchange_strong(running, Outcome::done);
-  current.store(nullptr, std::memory_order_relaxed);
+  for (Progress& p : progress_) p.site.store(nullptr, std::memory_order_relaxed);
   if (!has_tap_source_.load(std::memory_order_acquire)) return true;
   has_tap_source_.store(false, std::memory_order_relaxed);
   // What is still to be delivered keeps the source; else the next run of this record takes it over.

@@ -2,6 +2,7 @@
 #pragma once
 #include <postern/error.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -63,8 +64,12 @@ class RunState : public detail::StopState {
   std::shared_ptr<const void> owner;     // of `sites`
   std::atomic<bool> never_waits{false};  // for room in a tap queue: a listener waits for this run
 
-  // For whoever watches. On a cache line of its own: all devices of a run write here.
-  alignas(64) std::atomic<const HostSite*> current{nullptr};
+  /// For whoever watches: a device enters a function.
+  void enters(const HostSite& site, int device_now) {
+    Progress& p = progress_[static_cast<std::size_t>(device_now) % progress_.size()];
+    p.device.store(device_now, std::memory_order_relaxed);
+    p.site.store(&site, std::memory_order_release);
+  }
 
   int device_of(int ordinal) const {
     const auto i = static_cast<std::size_t>(ordinal - first_ordinal);
@@ -100,7 +105,14 @@ class RunState : public detail::StopState {
   virtual ~RunState() = default;
 
  private:
+  /// What a device entered last. On a cache line of its own: devices write here all the time.
+  struct alignas(64) Progress {
+    std::atomic<const HostSite*> site{nullptr};
+    std::atomic<int> device{0};
+  };
+  const Progress* in_progress() const;
   std::exception_ptr error() const;
+  std::array<Progress, 8> progress_;
   alignas(64) std::shared_ptr<TapSource> tap_source_;
   std::atomic<bool> has_tap_source_{false};
 

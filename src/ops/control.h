@@ -54,6 +54,11 @@ bool settle_carry(const char* what, Tensors& carry, const Types& body_gives, con
 /// `x` where `mask` (one pred for each element of the batch, which is x's first axis), else `y`.
 Tensor select_elements(const Tensor& mask, const Tensor& x, const Tensor& y);
 
+/// Writes a `case`: `branch(b)` writes the b-th region and gives its values, which have these types. The tokens of ordered effects go
+/// through.
+std::vector<Ssa> write_case(Lowering& out, Ssa index, std::size_t branches, const Types& types, bool ordered,
+                            const std::function<std::vector<Ssa>(std::size_t)>& branch);
+
 /// "%1, %2": for results and operands of operations with regions.
 std::string ssa_list(std::span<const Ssa> values);
 

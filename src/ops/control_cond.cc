@@ -274,29 +274,13 @@ Batched cond_batch(const Op& op, std::span<const Tensor> x, std::span<const int>
 
 void cond_lower(Lowering& out, const Equation& e) {
   const auto& p = as<CondParams>(*e.params);
-  const bool ordered = effect_of(e) == Effect::ordered;
-  if (ordered) out.token();
-  std::vector<Ssa> inputs, results;
+  std::vector<Ssa> inputs;
   for (std::size_t i = 1; i < e.operands.size(); ++i) inputs.push_back(out.operand(e, i));
-  std::vector<std::string> types;
-  for (int i = 0; i < e.results; ++i) types.push_back(Lowering::type(out.result_type(e, i)));
-  if (ordered) types.push_back(Lowering::token_type);
-  for (std::size_t i = 0; i < types.size(); ++i) results.push_back(out.fresh());
-  const Ssa index = out.operand(e, 0);
-  out.write("    {}{}\"stablehlo.case\"(%{}) (", ssa_list(results), results.empty() ? "" : " = ", index.id);
-  for (std::size_t b = 0; b < p.branches.size(); ++b) {
-    if (b) out.write(", ");
-    out.region({}, [&](std::span<const Ssa>) {
-      const std::vector<Ssa> values = out.inlined(*p.branches[b], inputs);
-      std::vector<Lowering::Typed> typed;
-      for (std::size_t i = 0; i < values.size(); ++i) typed.push_back({values[i], types[i]});
-      if (ordered) typed.push_back({out.token(), types.back()});
-      return typed;
-    });
-  }
-  out.write(") : (tensor<i32>) -> ({})\n", fmt::join(types, ", "));
+  Types types;
+  for (int i = 0; i < e.results; ++i) types.push_back(out.result_type(e, i));
+  const std::vector<Ssa> results = write_case(out, out.operand(e, 0), p.branches.size(), types, effect_of(e) == Effect::ordered,
+                                              [&](std::size_t b) { return out.inlined(*p.branches[b], inputs); });
   for (int i = 0; i < e.results; ++i) out.define(e, i, results[at(i)]);
-  if (ordered) out.set_token(results.back());
 }
 
 Tensors cond_evaluate(const Op& op, std::span<const Tensor> x) {
@@ -305,6 +289,30 @@ Tensors cond_evaluate(const Op& op, std::span<const Tensor> x) {
 }
 
 }  // namespace
+
+std::vector<Ssa> write_case(Lowering& out, Ssa index, std::size_t branches, const Types& types, bool ordered,
+                            const std::function<std::vector<Ssa>(std::size_t)>& branch) {
+  if (ordered) out.token();  // made outside, if there is none yet
+  std::vector<std::string> texts;
+  for (const Type& type : types) texts.push_back(Lowering::type(type));
+  if (ordered) texts.push_back(Lowering::token_type);
+  std::vector<Ssa> results;
+  for (std::size_t i = 0; i < texts.size(); ++i) results.push_back(out.fresh());
+  out.write("    {}{}\"stablehlo.case\"(%{}) (", ssa_list(results), results.empty() ? "" : " = ", index.id);
+  for (std::size_t b = 0; b < branches; ++b) {
+    if (b) out.write(", ");
+    out.region({}, [&](std::span<const Ssa>) {
+      std::vector<Ssa> values = branch(b);
+      if (ordered) values.push_back(out.token());
+      std::vector<Lowering::Typed> typed;
+      for (std::size_t i = 0; i < values.size(); ++i) typed.push_back({values[i], texts[i]});
+      return typed;
+    });
+  }
+  out.write(") : (tensor<i32>) -> ({})\n", fmt::join(texts, ", "));
+  if (ordered) out.set_token(results.back()), results.pop_back();
+  return results;
+}
 
 constexpr Primitive cond_p{.name = "cond",
                            .type = cond_type,

@@ -209,15 +209,18 @@ Ssa to_part(Lowering& out, Ssa x, const Type& whole, const Sharding& sharding) {
   return marker(out, "SPMDFullToShardShape", x, whole, sharding.part_type(whole), "{manual}");
 }
 
-/// Where each device is along each mesh axis: XLA's partitioner knows no partition_id, so every device takes its part of a list of indices.
+/// Where a device is along these axes: XLA's partitioner knows no partition_id, so every device takes its part of a list of indices.
+Ssa index_along(Lowering& out, const Mesh& mesh, const std::vector<std::string>& axes) {
+  const Type part{DType::s32, {1}}, scalar{DType::s32, {}};
+  Type all = part;
+  for (const std::string& axis : axes) all.dims[0] *= mesh.size(axis);
+  const Ssa list = out.op("iota", {}, {}, all, "iota_dimension = 0 : i64");
+  return out.op("reshape", {to_part(out, list, all, {mesh, P(std::vector<std::vector<std::string>>{axes})})}, {&part}, scalar);
+}
+
 std::vector<Ssa> axis_indices(Lowering& out, const Mesh& mesh) {
   std::vector<Ssa> indices;
-  const Type part{DType::s32, {1}}, scalar{DType::s32, {}};
-  for (const MeshAxis& axis : mesh.axes()) {
-    const Type all{DType::s32, {axis.size}};
-    const Ssa list = out.op("iota", {}, {}, all, "iota_dimension = 0 : i64");
-    indices.push_back(out.op("reshape", {to_part(out, list, all, {mesh, P(axis.name)})}, {&part}, scalar));
-  }
+  for (const MeshAxis& axis : mesh.axes()) indices.push_back(index_along(out, mesh, {axis.name}));
   return indices;
 }
 
@@ -238,6 +241,20 @@ void refuse_one_order(const Program& program, const char* inside) {
   }
 }
 
+/// XLA keeps what a custom call needs in one pool for all devices that run it, and in a loop they meet there all the time. Small bodies
+/// with such loops are written once for each device.
+bool one_for_each(const Program& body, std::size_t devices) {
+  constexpr std::size_t most = 400;  // equations in all, for the time that compiling takes
+  std::size_t equations = 0;
+  bool loops = false;
+  any_equation(body, [&](const Equation& e) {
+    ++equations;
+    loops = loops || ((e.primitive == &while_p || e.primitive == &scan_p) && has_site(e));
+    return false;
+  });
+  return loops && !has_collective(body) && equations * devices <= most;
+}
+
 void shard_map_lower(Lowering& out, const Equation& e) {
   const auto& p = as<ShardMapParams>(*e.params);
   refuse_one_order(*p.body, nullptr);
@@ -249,7 +266,11 @@ void shard_map_lower(Lowering& out, const Equation& e) {
   }
   const Lowering::MeshRegion region(out, p.mesh,
                                     uses(*p.body, axis_index_p) && out.partitioned() ? axis_indices(out, p.mesh) : std::vector<Ssa>());
-  const std::vector<Ssa> y = out.inlined(*p.body, parts);
+  const std::size_t bodies = out.partitioned() && one_for_each(*p.body, out.devices().size()) ? out.devices().size() : 1;
+  const auto body = [&](std::size_t) { return out.inlined(*p.body, parts); };
+  const std::vector<Ssa> y = bodies == 1 ? body(0)
+                                         : write_case(out, index_along(out, p.mesh, all_axes(p.mesh)), bodies, p.body->output_types(),
+                                                      effect_of(*p.body) == Effect::ordered, body);
   for (int i = 0; i < e.results; ++i) {
     const Type& part = p.body->type(p.body->outputs[at(i)]);
     const std::string sharding = out.partitioned() ? hlo_text({p.mesh, p.out[at(i)]}, part.rank(), out.devices()) : "";
