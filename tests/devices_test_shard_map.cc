@@ -362,7 +362,8 @@ TEST_F(DevicesShardMap, LoopsThatWaitForTheHostEnd) {
 }
 
 TEST_F(DevicesShardMap, LongLoopsAreLeftWhenADeviceFails) {
-  for (const bool meets : {false, true}) {
+  for (const auto& [meets, effect] :
+       {std::pair{false, Effect::pure}, {true, Effect::pure}, {false, Effect::unordered}, {true, Effect::ordered}}) {
     std::atomic<std::int64_t> calls{0};
     const auto f = jit(shard_map(
         [&](Tensor v) {
@@ -370,7 +371,7 @@ TEST_F(DevicesShardMap, LongLoopsAreLeftWhenADeviceFails) {
               0, std::int64_t{1} << 40,
               [&](Tensor, Tensor c) {
                 c = call(
-                    {.name = "step"}, c.type(),
+                    {.name = "step", .effect = effect}, c.type(),
                     [&](const CallInfo& info, View<const float> in, View<float> out) {
                       if (++calls > 100 && info.device == 2) throw std::runtime_error("enough");
                       out[0] = in[0] + 1;
@@ -384,6 +385,48 @@ TEST_F(DevicesShardMap, LongLoopsAreLeftWhenADeviceFails) {
     const auto e = error_of<CallbackError>([&] { f(iota<float>(4)).block_until_ready(); });
     ASSERT_TRUE(e);
     EXPECT_EQ(e->device(), 2);
+  }
+}
+
+int count_of(std::string_view text, std::string_view word) {
+  int n = 0;
+  for (std::size_t at = text.find(word); at != text.npos; at = text.find(word, at + word.size())) ++n;
+  return n;
+}
+
+TEST_F(DevicesShardMap, SmallLoopsThatCallAreWrittenForEachDevice) {
+  struct Case {
+    const char* what;
+    Effect effect;
+    std::int64_t steps;
+    bool meets;
+    int sines;        // that make the body large
+    int calls, asks;  // custom calls in the text
+  };
+  for (const Case& c :
+       {Case{"a loop", Effect::unordered, 9, false, 0, 4, 0}, Case{"in order", Effect::ordered, 9, false, 0, 4, 0},
+        Case{"XLA may take a pure call out of it", Effect::pure, 9, false, 0, 4, 4},
+        Case{"devices meet in it", Effect::unordered, 9, true, 0, 1, 0}, Case{"no loop", Effect::unordered, 0, false, 0, 1, 0},
+        Case{"it would take long to compile", Effect::unordered, 9, false, 200, 1, 0}}) {
+    auto part = [&](Tensor v) {
+      auto step = [&](Tensor a) {
+        for (int i = 0; i < c.sines; ++i) a = sin(a);
+        a = call(
+            {.effect = c.effect}, a.type(),
+            [](const CallInfo& info, View<const float> in, View<float> out) { out[0] = in[0] + float(info.device); }, a);
+        return c.meets ? psum(a, "d") : a;
+      };
+      return c.steps ? fori_loop(
+                           0, c.steps, [&](Tensor, Tensor a) { return step(a); }, v)
+                     : step(v);
+    };
+    const auto f = jit(shard_map(part, Mesh({{"d", 4}}), {.in = {rows}, .out = {rows}}));
+    const std::string text = f.lower(zeros(type<float>({4}))).stablehlo();
+    EXPECT_EQ(count_of(text, "\"postern_call\""), c.calls) << c.what;
+    EXPECT_EQ(count_of(text, "\"postern_goes_on\""), c.asks) << c.what;
+    const auto y = f(zeros(type<float>({4}))).to_vector<float>();
+    const auto steps = static_cast<float>(std::max<std::int64_t>(c.steps, 1));
+    EXPECT_TRUE(c.sines > 0 || c.meets || y[3] == 3 * steps) << c.what;
   }
 }
 

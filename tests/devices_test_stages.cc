@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "devices_test.h"
+#include "resident.h"
 
 namespace postern::test {
 namespace {
@@ -175,6 +176,29 @@ TEST_F(DevicesStages, CutStagesGoFromDeviceToDevice) {
     EXPECT_EQ(y.device(), 11 % n);
     expect_near(y, jit(chain)(x));
   }
+}
+
+TEST_F(DevicesStages, WhatNoLaterStageNeedsIsFreed) {
+  RecordProperty("covers", "STAGE-08");
+  constexpr int links = 6;
+  constexpr std::int64_t size = 16 << 20;  // 64 MiB
+  std::vector<long> held;
+  int next = 0;
+  auto f = jit(
+      [&](Tensor x) {
+        for (int i = 0; i < links; ++i) {
+          const Tensor large = sin(iota<float>(size) * x);  // goes from one device to the next
+          x = call(
+              {.effect = Effect::ordered}, x.type(), [&](float v) { return held.push_back(resident_kib()), v + 1; }, max(large));
+        }
+        return x;
+      },
+      {.cut = cut_at("reduce_max", Cut::before), .stage_device = [&](const StageInfo&) { return next++ % 2; }});
+  ASSERT_EQ(f.stages(Tensor(1.0f)).size(), 3u * links);
+  for (int i = 0; i < 2; ++i) f(Tensor(1.0f)).block_until_ready();
+  ASSERT_EQ(held.size(), 2u * links);
+  for (std::size_t i = links; counts_memory && i < held.size(); ++i)
+    EXPECT_LT(held[i] - held[0], 3 * (size * 4 / 1024) / 2) << i << ": KiB more than at first";
 }
 
 TEST_F(DevicesStages, WhatCannotBeIsRefused) {

@@ -1,12 +1,10 @@
 // Asynchronous taps: the queue, its limit, losses, failures, and the end of the process.
-#include <unistd.h>
-
 #include <atomic>
-#include <fstream>
 #include <mutex>
 #include <numeric>
 
 #include "host/queue.h"
+#include "resident.h"
 #include "support.h"
 
 namespace postern {
@@ -255,13 +253,6 @@ TEST(TapAsync, NoneTornFromFourThreads) {
   EXPECT_EQ(firings, 4 * programs * taps);
 }
 
-long resident_kib() {
-  std::ifstream in("/proc/self/statm");
-  long pages = 0;
-  in >> pages >> pages;
-  return pages * (sysconf(_SC_PAGESIZE) / 1024);
-}
-
 TEST(TapAsync, AFullQueueKeepsMemoryUnderItsLimit) {
   RecordProperty("covers", "TAP-08");
   constexpr long limit = 32 << 10, payload = 1 << 10, firings = 200;  // KiB
@@ -276,22 +267,20 @@ TEST(TapAsync, AFullQueueKeepsMemoryUnderItsLimit) {
             const auto full = [] { return tap_queue_stats().bytes >= std::size_t{limit - 2 * payload} << 10; };
             EXPECT_TRUE(!seen.empty() || wait_until(full)) << "it fills up";
             seen.push_back(w[w.size() - 1]);
-            most = std::max(most.load(), resident_kib());
+            most = std::max(most.load(), test::resident_kib());
           });
         },
         x);
   });
   const Tensor x = zeros(type<float>({payload << 8})).block_until_ready();
   f.compile(x);
-  [[maybe_unused]] const long before = resident_kib();
+  const long before = test::resident_kib();
   f(x).block_until_ready();
   barrier();
   std::vector<float> want(firings);
   std::iota(want.begin(), want.end(), 1.0f);
   EXPECT_EQ(seen, want) << "nothing is lost";
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // their own memory counts
-  EXPECT_LT(most - before, limit + (16 << 10)) << "the queue, and what the program itself needs";
-#endif
+  EXPECT_TRUE(!test::counts_memory || most - before < limit + (16 << 10)) << "the queue, and what the program itself needs";
 }
 
 TEST(TapAsync, AStreamOfFiringsNeedsNoMoreMemory) {
@@ -312,11 +301,9 @@ TEST(TapAsync, AStreamOfFiringsNeedsNoMoreMemory) {
   });
   f(Tensor(0.0f)).item<float>();
   barrier();
-  [[maybe_unused]] const long before = resident_kib();
+  const long before = test::resident_kib();
   for (int i = 0; i < 4; ++i) f(Tensor(0.0f)).item<float>(), barrier();
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // their own memory counts
-  EXPECT_LT(resident_kib() - before, 8'000) << "KiB";
-#endif
+  EXPECT_TRUE(!test::counts_memory || test::resident_kib() - before < 8'000) << "KiB";
   EXPECT_EQ(count, 1'000'000);
 }
 

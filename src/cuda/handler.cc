@@ -12,6 +12,11 @@ namespace {
 const Driver* driver = nullptr;   // set before handlers are registered
 const Driver* instead = nullptr;  // of tests
 
+XLA_FFI_Error* tell(XLA_FFI_CallFrame* frame, const host::RunState& run, void* answer) {
+  if (driver->fill(answer, !run.stop.load(std::memory_order_relaxed), 1, pjrt::stream_of(frame)) == 0) return nullptr;
+  return pjrt::make_error(frame, ErrorCode::internal, "postern: CUDA failed to write whether the run goes on");
+}
+
 XLA_FFI_Error* handle_call(XLA_FFI_CallFrame* frame) {
   if (frame->extension_start && pjrt::answer_metadata(frame)) [[unlikely]]
     return nullptr;
@@ -22,19 +27,16 @@ XLA_FFI_Error* handle_call(XLA_FFI_CallFrame* frame) {
   const host::CallBuffers buffers(frame, site, nullptr);
   if (buffers.error) return buffers.error;
   const int device = run.device >= 0 ? run.device : run.device_of(pjrt::device_ordinal(frame));
-  if (fire(*driver, run, site, buffers.data, device, pjrt::stream_of(frame)) || run.poison) return nullptr;
-  return host::stopped(frame);
+  if (!fire(*driver, run, site, buffers.data, device, pjrt::stream_of(frame)) && !run.poison) return host::stopped(frame);
+  void* const told = host::told_in(frame);
+  return told ? tell(frame, run, told) : nullptr;
 }
 
 XLA_FFI_Error* handle_goes_on(XLA_FFI_CallFrame* frame) {
   if (frame->extension_start && pjrt::answer_metadata(frame)) [[unlikely]]
     return nullptr;
-  const auto* run = static_cast<const host::RunState*>(pjrt::user_data(frame, host::run_state_type));
-  const auto results = pjrt::results(frame);
-  if (!run || results.size() != 1 || !results[0]->data)
-    return pjrt::make_error(frame, ErrorCode::failed_precondition, "postern_goes_on: the program was not started by Postern");
-  if (driver->fill(results[0]->data, !run->stop.load(std::memory_order_relaxed), 1, pjrt::stream_of(frame)) == 0) return nullptr;
-  return pjrt::make_error(frame, ErrorCode::internal, "postern_goes_on: CUDA failed to write the answer");
+  const host::Asked asked = host::find_asked(frame);
+  return asked.run ? tell(frame, *asked.run, asked.answer) : asked.error;
 }
 
 void register_for(const pjrt::Plugin& plugin, const char* platform) {

@@ -42,6 +42,29 @@ struct CallBuffers {
   std::vector<void*> large_;
 };
 
+/// Where a call that tells whether its run goes on does so; null for others.
+inline void* told_in(const XLA_FFI_CallFrame* frame) {
+  if (!pjrt::int_attribute(frame, 2, tells_attribute)) [[likely]]
+    return nullptr;
+  const auto results = pjrt::results(frame);
+  for (std::size_t i = results.size(); i-- > 0;)  // a token may follow
+    if (results[i]->dtype == XLA_FFI_DataType_PRED) return results[i]->data;
+  return nullptr;
+}
+
+/// The same for a frame of `postern_goes_on`, and its run.
+struct Asked {
+  const RunState* run = nullptr;
+  void* answer = nullptr;
+  XLA_FFI_Error* error = nullptr;
+};
+inline Asked find_asked(XLA_FFI_CallFrame* frame) {
+  const auto* run = static_cast<const RunState*>(pjrt::user_data(frame, run_state_type));
+  const auto results = pjrt::results(frame);
+  if (run && results.size() == 1 && results[0]->data) return {run, results[0]->data, nullptr};
+  return {.error = pjrt::make_error(frame, ErrorCode::failed_precondition, "postern_goes_on: the program was not started by Postern")};
+}
+
 /// What ends a run that must not go on.
 XLA_FFI_Error* stopped(XLA_FFI_CallFrame* frame);
 

@@ -79,8 +79,9 @@ namespace {
   const CallBuffers buffers(frame, site, nothing);
   if (buffers.error) return buffers.error;
   const int device = run.device >= 0 ? run.device : run.device_of(pjrt::device_ordinal(frame));
-  if ((site.packed ? fire_packed(run, site, buffers.data, device) : fire(run, site, buffers.data, device)) || run.poison) return nullptr;
-  return stopped(frame);
+  const bool ok = site.packed ? fire_packed(run, site, buffers.data, device) : fire(run, site, buffers.data, device);
+  if (void* const told = told_in(frame)) *static_cast<bool*>(told) = !run.stop.load(std::memory_order_relaxed);
+  return ok || run.poison ? nullptr : stopped(frame);
 }
 
 }  // namespace
@@ -106,12 +107,9 @@ XLA_FFI_Error* handle_call(XLA_FFI_CallFrame* frame) {
 XLA_FFI_Error* handle_goes_on(XLA_FFI_CallFrame* frame) {
   if (frame->extension_start && pjrt::answer_metadata(frame)) [[unlikely]]
     return nullptr;
-  const auto* run = static_cast<const RunState*>(pjrt::user_data(frame, run_state_type));
-  const auto results = pjrt::results(frame);
-  if (!run || results.size() != 1 || !results[0]->data) [[unlikely]]
-    return pjrt::make_error(frame, ErrorCode::failed_precondition, "postern_goes_on: the program was not started by Postern");
-  *static_cast<bool*>(results[0]->data) = !run->stop.load(std::memory_order_relaxed);
-  return nullptr;
+  const Asked asked = find_asked(frame);
+  if (asked.run) *static_cast<bool*>(asked.answer) = !asked.run->stop.load(std::memory_order_relaxed);
+  return asked.error;
 }
 
 }  // namespace postern::host

@@ -9,6 +9,8 @@ namespace postern::host {
 
 inline constexpr const char* call_target = "postern_call";
 inline constexpr const char* site_attribute = "id";
+/// Of a call with one more result, pred[]: whether the run goes on.
+inline constexpr const char* tells_attribute = "tells";
 
 /// The id under which a run's ExecuteContext holds its RunState; set once when the plug-in is loaded.
 extern std::int64_t run_state_type;

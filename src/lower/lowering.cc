@@ -218,7 +218,7 @@ Ssa Lowering::bytes_constant(const Type& type, const void* data) {
 void Lowering::region(const std::vector<std::string>& argument_types, const std::function<std::vector<Typed>(std::span<const Ssa>)>& body) {
   std::vector<Ssa> arguments;
   const int outer_outside = std::exchange(outside_, next_);
-  const bool outer_passed_by = std::exchange(passed_by_, false);
+  const bool outer_passed_by = std::exchange(passed_by_, false), outer_asks = std::exchange(asks_, false);
   append(out_, "{\n");
   if (!argument_types.empty()) {
     append(out_, "    ^bb0(");
@@ -233,6 +233,7 @@ void Lowering::region(const std::vector<std::string>& argument_types, const std:
   token_ = outer_token;
   outside_ = outer_outside;
   passed_by_ = outer_passed_by;
+  asks_ = outer_asks;
   append(out_, "    \"stablehlo.return\"(");
   for (std::size_t i = 0; i < results.size(); ++i) write("{}%{}", i ? ", " : "", results[i].value.id);
   append(out_, ") : (");
@@ -296,6 +297,14 @@ Ssa Lowering::axis_index(const std::string& axis) const {
 }
 
 std::string Lowering::channel() { return fmt::format("channel_handle = #stablehlo.channel_handle<handle = {}, type = 1>", ++channels_); }
+
+Ssa Lowering::asking(const std::function<void()>& step) {
+  const bool outer_asks = std::exchange(asks_, partitioned() && mesh_);
+  const Ssa outer_told = std::exchange(told_, Ssa());
+  step();
+  asks_ = outer_asks;
+  return std::exchange(told_, outer_told);
+}
 
 std::string Lowering::where_it_runs(std::size_t results, int device) const {
   if (!partitioned()) return {};

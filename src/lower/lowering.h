@@ -124,6 +124,11 @@ class Lowering {
    private:
     Lowering& out_;
   };
+  // A loop that its devices leave when their run fails asks in each step; the step's first call or tap tells it beside its own results.
+  /// Writes a step; whether the run goes on, or nothing (-1) if nobody tells.
+  Ssa asking(const std::function<void()>& step);
+  bool asks() const { return asks_ && told_.id < 0; }
+  void tell(Ssa goes_on) { told_ = goes_on; }
   /// The channel of one more collective: ", channel_handle = ...".
   std::string channel();
   /// What a custom call with an effect says of where it runs: on each device in a MeshRegion, else on `device` (-1: the first) for all.
@@ -150,6 +155,8 @@ class Lowering {
   std::vector<int> instead_;  // by Ssa: what was handed on, -1 for itself
   int outside_ = 0;           // first Ssa of the current region
   bool passed_by_ = false;
+  bool asks_ = false;
+  Ssa told_;
   const Mesh* mesh_ = nullptr;
   std::vector<Ssa> axis_indices_;  // by axis of mesh_
   int channels_ = 0;

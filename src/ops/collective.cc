@@ -232,13 +232,14 @@ bool has_collective(const Program& program) {
   return std::ranges::any_of(collective_family, [&](const Primitive* p) { return uses(program, *p); });
 }
 
-Ssa goes_on(Lowering& out, bool together) {
+Ssa goes_on(Lowering& out, Ssa told, bool together) {
   const Type flag{DType::pred, {}}, number{DType::s32, {}};
-  const Ssa here = out.fresh();
-  out.write(
-      "    %{} = \"stablehlo.custom_call\"() {{call_target_name = \"postern_goes_on\", api_version = 4 : i32, has_side_effect = true{}}} "
-      ": () -> tensor<i1>\n",
-      here.id, out.where_it_runs(1, -1));
+  const Ssa here = told.id >= 0 ? told : out.fresh();
+  if (told.id < 0)
+    out.write(
+        "    %{} = \"stablehlo.custom_call\"() {{call_target_name = \"postern_goes_on\", api_version = 4 : i32, has_side_effect = true{}}} "
+        ": () -> tensor<i1>\n",
+        here.id, out.where_it_runs(1, -1));
   if (!out.mesh() || !together) return here;
   const CollectiveParams p{*out.mesh(), all_axes(*out.mesh())};
   const Ssa votes = out.op("convert", {here}, {&flag}, number), least = out.fresh();

@@ -117,13 +117,15 @@ class ScanWriter {
       Ssa counter = in[0];
       std::vector<Ssa> state(in.begin() + 1, in.end());
       const Ssa one = number(1);
-      for (std::int64_t u = 0; u < unroll; ++u) {
-        step(counter, state);
-        counter = plus(counter, one);
-      }
+      const Ssa told = out_.asking([&] {
+        for (std::int64_t u = 0; u < unroll; ++u) {
+          step(counter, state);
+          counter = plus(counter, one);
+        }
+      });
       if (out_.partitioned() && calls_back(*p_.body)) {  // a run that failed on several devices leaves by itself, see while_lower
         const Type flag{DType::pred, {}};
-        counter = out_.op("select", {goes_on(out_, has_collective(*p_.body)), counter, number(first() + rounds * unroll)},
+        counter = out_.op("select", {goes_on(out_, told, has_collective(*p_.body)), counter, number(first() + rounds * unroll)},
                           {&flag, &counter_type_, &counter_type_}, counter_type_);
       }
       std::vector<Lowering::Typed> typed{{counter, types[0]}};

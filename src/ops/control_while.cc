@@ -317,8 +317,9 @@ void while_lower(Lowering& out, const Equation& e) {
   });
   out.write(", ");
   out.region(types, [&](std::span<const Ssa> arguments) {
-    std::vector<Ssa> values = out.inlined(*p.body, inputs(bc, arguments));
-    if (watches) values.push_back(goes_on(out, has_collective(*p.condition) || has_collective(*p.body)));
+    std::vector<Ssa> values;
+    const Ssa told = out.asking([&] { values = out.inlined(*p.body, inputs(bc, arguments)); });
+    if (watches) values.push_back(goes_on(out, told, has_collective(*p.condition) || has_collective(*p.body)));
     if (ordered) values.push_back(out.token());
     std::vector<Lowering::Typed> typed;
     for (std::size_t i = 0; i < values.size(); ++i) typed.push_back({values[i], types[i]});

@@ -28,8 +28,8 @@ bool uses(const Program& program, const Primitive& primitive);
 /// Whether devices meet in it.
 bool has_collective(const Program& program);
 
-/// Whether the run goes on, pred[], as its functions have it so far; `together`: as all devices have it.
-Ssa goes_on(Lowering& out, bool together);
+/// Whether the run goes on, pred[], as `told` by one of its functions (-1: as it is now); `together`: as all devices have it.
+Ssa goes_on(Lowering& out, Ssa told, bool together);
 
 /// Sum over mesh axes, inside of that mesh's shard_map; unlike the public one it does not look for the mesh.
 Tensor sum_over(const Mesh& mesh, const std::vector<std::string>& axes, const Tensor& x);

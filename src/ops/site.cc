@@ -153,11 +153,11 @@ std::string port_layout(const Port& p) { return Lowering::layout(p.rank); }
 
 /// `aliases[i]`: the operand whose memory result i is.
 void write_custom_call(Lowering& out, const SiteSpec& s, std::size_t index, std::span<const Port> in, std::span<const Port> results,
-                       std::span<const std::size_t> aliases) {
+                       std::span<const std::size_t> aliases, bool tells) {
   write_ports(out, "    ", results, port_value, results.empty() ? "" : " = ");
   write_ports(out, "\"stablehlo.custom_call\"(", in, port_value, ") ");
-  out.write("{{call_target_name = \"postern_call\", api_version = 4 : i32, backend_config = {{id = {} : i64, label = {}}}", index,
-            Lowering::string(s.name));
+  out.write("{{call_target_name = \"postern_call\", api_version = 4 : i32, backend_config = {{id = {} : i64, label = {}{}}}", index,
+            Lowering::string(s.name), tells ? ", tells = 1 : i64" : "");
   // XLA knows what an empty array holds and would leave out a call that makes nothing else.
   const bool empty = !s.results.empty() && std::ranges::all_of(s.results, [](const Type& t) { return t.size() == 0; });
   if (s.effect != Effect::pure || empty) out.write(", has_side_effect = true");
@@ -212,9 +212,12 @@ void site_lower(Lowering& out, const Equation& e) {
     results.push_back({out.fresh(), Lowering::type(out.result_type(e, i)), out.result_type(e, i).rank()});
     out.define(e, i, results.back().value);
   }
+  // One that XLA may take out of the loop, or leave out, tells nothing.
+  const bool tells = out.asks() && s.effect != Effect::pure;
+  if (tells) results.push_back({out.fresh(), Lowering::type({DType::pred, {}}), 0}), out.tell(results.back().value);
   if (ordered || (out.passed_by() && !tap)) in.push_back({out.token(), Lowering::token_type, 0});
   if (ordered) results.push_back({out.fresh(), Lowering::token_type, 0});
-  write_custom_call(out, s, out.add_site(as<SiteParams>(*e.params).site), in, results, aliases);
+  write_custom_call(out, s, out.add_site(as<SiteParams>(*e.params).site), in, results, aliases, tells);
   for (std::size_t i = 0; i < aliases.size(); ++i) out.hand_on(in[aliases[i]].value, results[i].value);
   if (ordered) out.set_token(results.back().value);
   if (ordered && passed_by) out.set_passed_by();
