@@ -167,7 +167,7 @@ TEST(Time, ARunHasADeadline) {
   RecordProperty("covers", "TIME-03");
   std::atomic<int> entered = 0;
   auto f = jit([&](Tensor x) {
-    for (int i = 0; i < 10; ++i)
+    for (int i = 0; i < 20; ++i)
       x = call(
           {.name = "step" + std::to_string(i)}, x.type(), [&](float v) { return ++entered, std::this_thread::sleep_for(100ms), v; }, x);
     return x;
@@ -175,7 +175,7 @@ TEST(Time, ARunHasADeadline) {
   const auto start = Clock::now();
   auto run = f.start_with({.deadline = 250ms}, Tensor(1.0f));
   const auto e = error_of<TimeoutError>([&] { run.wait(); });
-  EXPECT_LT(seconds_since(start), 0.9);
+  EXPECT_LT(seconds_since(start), 1.8);
   EXPECT_LE(entered, 3);
   ASSERT_TRUE(e);
   EXPECT_TRUE(has(e->what(), "step") && has(e->what(), "deadline")) << e->what();
