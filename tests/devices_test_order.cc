@@ -218,6 +218,103 @@ TEST_F(DevicesOrder, WhereDevicesMayGoDifferentWaysItIsRefused) {
       {"one_order", "Effect::ordered"});
 }
 
+// --- between programs ------------------------------------------------------------------------------------------------------------------
+
+/// What XLA judges worth a thread of its own, so that the caller goes on.
+Tensor heavy(Tensor x) {
+  const Tensor m = broadcast_to(x * 0.0f + 0.01f, {96, 96});
+  return x + 0.0f * sum(fori_loop(
+                        0, 300, [&](Tensor, Tensor v) { return tanh(matmul(v, m)); }, m));
+}
+
+TEST_F(DevicesOrder, OrderedCallsGoFromProgramToProgram) {
+  RecordProperty("covers", "ORDER-05");
+  Entered entered;
+  for (int round = 0; round < 3; ++round) {
+    std::vector<std::string> want;
+    std::vector<Tensor> results;
+    for (int i = 0; i < 8; ++i) {
+      const std::vector<int> pair = {i % 8, (i + 1 + round) % 8};
+      const auto f = jit([&, i](Tensor x) {
+        const Tensor s = sum(x);
+        return call(
+            {.effect = Effect::ordered}, s.type(),
+            [&entered, i](float v) {
+              std::this_thread::sleep_for(std::chrono::milliseconds(20 + 5 * (i * 3 % 5)));
+              entered.add("sum", static_cast<int>(v));
+              return v;
+            },
+            s);
+      });
+      results.push_back(f(device_put(full(type<float>({2}), static_cast<float>(i)), Sharding(Mesh({{"d", 2}}, pair), P("d")))));
+      want.push_back(fmt::format("sum{}", 2 * i));
+    }
+    for (Tensor& r : results) r.block_until_ready();
+    EXPECT_EQ(entered.take(), want) << round;
+  }
+}
+
+TEST_F(DevicesOrder, AHeavyProgramComesBeforeALightOneOnAnotherDevice) {
+  RecordProperty("covers", "ORDER-05");
+  Entered entered;
+  auto note = [&](const char* what) {
+    return [&entered, what](Tensor x) {
+      return call(
+          {.effect = Effect::ordered}, x.type(),
+          [&entered, what](const CallInfo& info, float v) { return entered.add(what, info.device), v; }, x);
+    };
+  };
+  for (const Mode mode : {Mode::compiled, Mode::staged}) {
+    const auto slow = jit([&](Tensor x) { return note("heavy")(heavy(x)); });
+    const auto quick = jit(note("light"), {.mode = mode});
+    const Tensor here = device_put(Tensor(1.0f), 0), there = device_put(Tensor(1.0f), 1);
+    slow.compile(here), quick.compile(there);
+    for (int round = 0; round < 3; ++round) {
+      const Tensor a = slow(here), b = quick(there);
+      a.block_until_ready(), b.block_until_ready();
+      EXPECT_EQ(entered.take(), (std::vector<std::string>{"heavy0", "light1"})) << round;
+    }
+  }
+}
+
+TEST_F(DevicesOrder, TapsOfProgramsKeepItOnTheirDeviceAlone) {
+  Entered entered;
+  std::atomic<bool> second = false;
+  // The first program's tap waits for the second program's, on another device: so they must not wait for each other.
+  const auto first = jit([&](Tensor x) {
+    return tap(heavy(x), [&](const TapInfo& info, float) {
+      entered.add(wait_until([&] { return second.load(); }) ? "first" : "alone", info.device);
+    });
+  });
+  const auto last =
+      jit([&](Tensor x) { return tap(x, [&](const TapInfo& info, float) { entered.add("last", info.device), second = true; }); });
+  const Tensor here = device_put(Tensor(1.0f), 0), there = device_put(Tensor(1.0f), 1);
+  first.compile(here), last.compile(there);
+  Tensor a = first(here), b = last(there);
+  a.block_until_ready(), b.block_until_ready();
+  EXPECT_EQ(entered.take(), (std::vector<std::string>{"last1", "first0"}));
+  for (int round = 0; round < 3; ++round) {
+    a = first(here), b = last(here);
+    a.block_until_ready(), b.block_until_ready();
+    EXPECT_EQ(entered.take(), (std::vector<std::string>{"first0", "last0"})) << round;
+  }
+}
+
+TEST_F(DevicesOrder, RunsThatWereStartedKeepNone) {
+  std::atomic<bool> second = false;
+  const auto waits = jit([&](Tensor x) {
+    return call(
+        {.effect = Effect::ordered}, x.type(), [&](float v) { return wait_until([&] { return second.load(); }) ? v : -1; }, x);
+  });
+  const auto lets_go = jit([&](Tensor x) {
+    return call(
+        {.effect = Effect::ordered}, x.type(), [&](float v) { return second = true, v; }, x);
+  });
+  auto run = waits.start(Tensor(1.0f));
+  EXPECT_EQ(lets_go(device_put(Tensor(2.0f), 1)).item<float>(), 2);
+  EXPECT_EQ(run.result().item<float>(), 1);
+}
+
 TEST_F(DevicesOrder, OnOneDeviceItIsTheOrderOfTheProgram) {
   Entered entered;
   auto f = jit([&](Tensor x) {

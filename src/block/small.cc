@@ -14,13 +14,15 @@ using Matrix = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor,
 
 template <class T>
 bool eigh(const T* a, lapack::Int n, bool vectors, lapack::Real<T>* w, T* v) {
+  // Eigen reads a c64 as one number of 8 bytes, which may be aligned to 4 only.
+  using Work = std::conditional_t<std::is_same_v<T, std::complex<float>>, std::complex<double>, T>;
   using Vector = Eigen::Matrix<lapack::Real<T>, Eigen::Dynamic, 1, 0, most_rows, 1>;
-  const Eigen::Map<const Matrix<T>> given(a, n, n);
-  const Matrix<T> hermitian = (given + given.adjoint()) * T(0.5f);
-  const Eigen::SelfAdjointEigenSolver<Matrix<T>> solver(hermitian, vectors ? Eigen::ComputeEigenvectors : Eigen::EigenvaluesOnly);
+  const Matrix<Work> given = Eigen::Map<const Matrix<T>>(a, n, n).template cast<Work>();
+  const Matrix<Work> hermitian = (given + given.adjoint()) * Work(0.5f);
+  const Eigen::SelfAdjointEigenSolver<Matrix<Work>> solver(hermitian, vectors ? Eigen::ComputeEigenvectors : Eigen::EigenvaluesOnly);
   if (solver.info() != Eigen::Success) return false;
-  Eigen::Map<Vector>(w, n) = solver.eigenvalues();
-  if (vectors) Eigen::Map<Matrix<T>>(v, n, n) = solver.eigenvectors();
+  Eigen::Map<Vector>(w, n) = solver.eigenvalues().template cast<lapack::Real<T>>();
+  if (vectors) Eigen::Map<Matrix<T>>(v, n, n) = solver.eigenvectors().template cast<T>();
   return true;
 }
 

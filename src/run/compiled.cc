@@ -137,6 +137,7 @@ CompiledProgram::CompiledProgram(std::shared_ptr<const Module> module, std::size
   for (const SitePtr& s : module_->sites) {
     sites_.emplace_back(s, s->function);
     named_ = named_ || !s->function;
+    reach_ = std::max(reach_, reach_of(*s));
   }
   if (!sites_.empty() && !Runtime::get().plugin().ffi()) {
     const SiteSpec& s = *module_->sites.front();
@@ -289,6 +290,8 @@ void CompiledProgram::run_calling(std::span<const Tensor* const> arguments, std:
                                   std::shared_ptr<RunRecord> record) const {
   Runtime& runtime = Runtime::get();
   const int device = device_for(arguments);
+  const bool waits = !record;  // what `start` began is for itself
+  if (waits) wait_for_earlier(reach_, {&device, 1});
   Lane& lane = runtime.take(device);
   if (record) lane.started.store(true);
   try {
@@ -320,6 +323,7 @@ void CompiledProgram::run_calling(std::span<const Tensor* const> arguments, std:
     for (PJRT_Buffer* b : out.span) pjrt::Buffer(executable->api(), b);
     record->rethrow();
   }
+  if (!ended && waits) goes_on(reach_, {&device, 1}, lane, record->number);
   wrap(*module_, executable->api(), out.span, lane, device, ended ? nullptr : record, buffers.pending, ended && !complete.error(), results);
 }
 

@@ -11,6 +11,7 @@
 #include "core/value.h"
 #include "lower/lowering.h"
 #include "pjrt/executable.h"
+#include "run/ordered.h"
 #include "run/run_record.h"
 
 namespace postern::run {
@@ -59,6 +60,7 @@ class CompiledProgram : public std::enable_shared_from_this<CompiledProgram> {
   Tensors captures_;
   std::vector<host::HostSite> sites_;
   bool named_ = false;                            // some sites are found by name
+  Reach reach_ = Reach::none;                     // of its ordered effects
   std::shared_ptr<Loaded> loaded_;                // either this
   std::unique_ptr<PartitionedCode> partitioned_;  // or that
 };

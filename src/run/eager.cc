@@ -83,16 +83,28 @@ class OperationCache {
   std::unordered_map<std::string, std::pair<std::shared_ptr<const CompiledProgram>, std::list<std::string>::iterator>> entries_;
 };
 
+/// Where a call outside of programs is said to be: where its first operand is that was put somewhere.
+int device_of(const SiteSpec& spec, std::span<const Tensor> operands) {
+  if (spec.device >= 0) return spec.device;
+  const int otherwise = run::device_for({});
+  for (const Tensor& t : operands) {
+    const Tensor* const one = &t;
+    if (const int device = run::device_for({&one, 1}); device != otherwise) return device;
+  }
+  return otherwise;
+}
+
 /// A call or tap outside every program: the function runs here and now, on this thread, with the checks of the compiled path.
 Tensors fire_now(const Primitive& primitive, const ParamsPtr& params, std::span<const Tensor> operands) {
   const SitePtr& spec = as<SiteParams>(*params).site;
+  const int device = device_of(*spec, operands);
   const host::Nesting* nested = host::nesting();
   const int limit = run::Runtime::get().config().max_reentry;
   if (nested && nested->depth >= limit)
     throw CallbackError(
         ErrorCode::reentry,
         fmt::format("{} is nested {} levels deep, {} are allowed (Config::max_reentry)", host::describe(*spec), nested->depth, limit),
-        Site{spec->name, spec->place}, 0, nullptr);
+        Site{spec->name, spec->place}, device, nullptr);
   auto sites = std::make_shared<std::vector<host::HostSite>>();
   sites->emplace_back(spec, spec->function);
   const std::shared_ptr<host::Tape> tape = host::current_tape();
@@ -120,11 +132,11 @@ Tensors fire_now(const Primitive& primitive, const ParamsPtr& params, std::span<
   state.sites = sites->data();
   state.owner = sites;
   state.site_count = 1;
-  state.device = 0;
+  state.device = device;
   state.tape = tape;
   if (tape) state.taped_run = tape->begin_run(spec->name);
   PlaceScope::Replace at({});  // what the function does has places of its own
-  if (!host::fire(state, sites->front(), buffers.data(), 0) || !host::results_fit(state, sites->front(), buffers.data(), 0))
+  if (!host::fire(state, sites->front(), buffers.data(), device) || !host::results_fit(state, sites->front(), buffers.data(), device))
     state.rethrow();
   return results;
 }

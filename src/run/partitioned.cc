@@ -99,6 +99,8 @@ void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments, 
                                       std::shared_ptr<RunRecord> record) const {
   Runtime& runtime = Runtime::get();
   const Module& module = *module_;
+  const bool waits = !record;
+  if (waits) wait_for_earlier(reach_, module.devices);
   LaneGroup group = runtime.take(module.devices);
   const std::vector<Lane*> lanes = group.lanes;
   for (Lane* lane : lanes) lane->started.store(record != nullptr);
@@ -150,6 +152,7 @@ void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments, 
   std::vector<pjrt::Buffer> buffers;
   for (PJRT_Buffer* b : out) buffers.emplace_back(executable->api(), b);
   if (ended && record->outcome() != host::Outcome::done) record->rethrow();
+  if (!ended && waits) goes_on(reach_, module.devices, *lanes.front(), record->number);
   for (std::size_t r = 0; r < results.size(); ++r) {
     const Sharding& sharding = partitioned_->result_shardings()[r];
     const Type part = sharding.part_type(module.results[r]);

@@ -267,6 +267,13 @@ void Runtime::leave(Lane& lane) {
   freed_.notify_all();
 }
 
+void Runtime::wait_for(const Lane& lane, std::uint64_t run) {
+  ++waiting_;
+  std::unique_lock lock(guard_);
+  freed_.wait(lock, [&] { return has_left(lane, run); });
+  --waiting_;
+}
+
 std::size_t Runtime::wait_for_runs(std::optional<std::chrono::nanoseconds> limit) {
   ++waiting_;
   std::unique_lock lock(guard_);

@@ -52,6 +52,9 @@ class Runtime {
   /// A lane for a run that calls back, free until leave(). Throws CallbackError(reentry) when a nested run finds none or is too deep.
   Lane& take(int device);
   void leave(Lane& lane);
+  /// Whether the run is no longer on the lane that it took, and waiting until then.
+  static bool has_left(const Lane& lane, std::uint64_t run) { return !lane.taken.load() || lane.run.load() != run; }
+  void wait_for(const Lane& lane, std::uint64_t run);
   /// The same for a run on several devices at once. It has all its lanes for itself, also when it calls nothing: two such programs whose
   /// parts queued in different orders on their devices would wait for each other.
   LaneGroup take(const std::vector<int>& devices);

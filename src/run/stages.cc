@@ -79,7 +79,8 @@ const StagedProgram& StagedPrograms::of(const ProgramPtr& program) {
   return *staged;
 }
 
-StagedProgram::StagedProgram(const Program& program, StagedPrograms& family) : program_(flat(program)), family_(&family) {
+StagedProgram::StagedProgram(const Program& program, StagedPrograms& family)
+    : program_(flat(program)), reach_(reach_of(program_)), family_(&family) {
   cut();
   add_constants();
   find_crossing();
@@ -262,6 +263,7 @@ Tensors StagedProgram::run(Tensors inputs) const {
     for (const Tensor& t : inputs) pointers.push_back(&t);
     home = device_for(pointers);
   }
+  wait_for_earlier(reach_, {});
   Values values(*this, std::move(inputs));
   for (std::size_t s = 0; s < steps_.size(); ++s) {
     const Step& step = steps_[s];

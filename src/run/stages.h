@@ -61,6 +61,7 @@ class StagedProgram {
   std::vector<Type> types(const std::vector<ValueId>& values) const;
 
   Program program_;
+  Reach reach_;
   std::vector<bool> constant_;  // by equation: without operands, so made wherever it is read
   StagedPrograms* family_;
   std::vector<Step> steps_;
