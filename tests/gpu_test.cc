@@ -31,15 +31,6 @@ class Gpu : public testing::Test {
   }
 };
 
-auto add_one(Tensor x, CallOptions options = {}) {
-  return call(
-      options, x.type(),
-      [](View<const float> in, View<float> out) {
-        for (std::int64_t i = 0; i < in.size(); ++i) out[i] = in[i] + 1;
-      },
-      x);
-}
-
 TEST_F(Gpu, CallsTapsPrintsAndControlFlow) {
   RecordProperty("covers", "GPU-01");
   std::vector<float> shown;
@@ -48,9 +39,9 @@ TEST_F(Gpu, CallsTapsPrintsAndControlFlow) {
     x = tap(sin(x), [&](View<const float> v) { shown.assign(v.begin(), v.end()); });
     print_value({.stream = &lines, .show_device = false}, sum(x));
     x = fori_loop(
-        0, 3, [](Tensor, Tensor v) { return add_one(v, {.effect = Effect::ordered}); }, x);
+        0, 3, [](Tensor, Tensor v) { return test::host_plus_one(v, {.effect = Effect::ordered}); }, x);
     return cond(
-        sum(x) > 0.0f, [](Tensor v) { return add_one(v * 2.0f); }, [](Tensor v) { return v; }, x);
+        sum(x) > 0.0f, [](Tensor v) { return test::host_plus_one(v * 2.0f); }, [](Tensor v) { return v; }, x);
   });
   const Floats y = f(tensor<float>({0, 1})).to_vector<float>();
   EXPECT_NEAR(y[0], 7, 1e-5);
@@ -131,13 +122,13 @@ TEST_F(Gpu, FailuresAreErrorsAndTheNextRunIsRight) {
 TEST_F(Gpu, LargeOperandsAndResults) {
   RecordProperty("covers", "GPU-08");
   const std::int64_t n = 16 << 20;  // 64 MiB
-  auto f = jit([](Tensor x) { return sum(add_one(x * 0.0f)); });
+  auto f = jit([](Tensor x) { return sum(test::host_plus_one(x * 0.0f)); });
   for (int i = 0; i < 3; ++i) EXPECT_EQ(f(ones(type<float>({n}))).item<float>(), static_cast<float>(n));
 }
 
 TEST_F(Gpu, AFunctionRunsProgramsOnTheSameGpu) {
   RecordProperty("covers", "GPU-09");
-  auto inner = jit([](Tensor x) { return add_one(dot(x, x)); });
+  auto inner = jit([](Tensor x) { return test::host_plus_one(dot(x, x)); });
   auto outer = jit([&](Tensor x) {
     return call(
         x.type(),

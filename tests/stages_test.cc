@@ -18,15 +18,6 @@ Tensor floats(const Floats& v) { return Tensor(type<float>({static_cast<std::int
 
 constexpr Mode modes[] = {Mode::compiled, Mode::staged, Mode::evaluate};
 
-auto add_one(Tensor x, CallOptions options = {}) {
-  return call(
-      options, x.type(),
-      [](View<const float> in, View<float> out) {
-        for (std::int64_t i = 0; i < in.size(); ++i) out[i] = in[i] + 1;
-      },
-      x);
-}
-
 std::vector<std::string> kinds(const std::vector<StageInfo>& stages) {
   std::vector<std::string> out;
   for (const StageInfo& s : stages) out.push_back(s.kind);
@@ -36,22 +27,22 @@ using Kinds = std::vector<std::string>;
 
 TEST(Stages, CallsInAChainCutOnceMoreThanThereAreCalls) {
   RecordProperty("covers", "STAGE-03");
-  auto f = jit([](Tensor x) { return add_one(sin(add_one(x * 2.0f))) - 1.0f; }, {.mode = Mode::staged});
+  auto f = jit([](Tensor x) { return test::host_plus_one(sin(test::host_plus_one(x * 2.0f))) - 1.0f; }, {.mode = Mode::staged});
   EXPECT_EQ(kinds(f.stages(Tensor(1.0f))), (Kinds{"xla", "call", "xla", "call", "xla"}));
   EXPECT_FLOAT_EQ(f(Tensor(1.0f)).item<float>(), std::sin(3.0f));
 }
 
 TEST(Stages, CallsAtTheEndsAndAlone) {
   RecordProperty("covers", "STAGE-03");
-  auto alone = jit([](Tensor x) { return add_one(x); }, {.mode = Mode::staged});
+  auto alone = jit([](Tensor x) { return test::host_plus_one(x); }, {.mode = Mode::staged});
   EXPECT_EQ(kinds(alone.stages(Tensor(1.0f))), (Kinds{"call"}));
   EXPECT_EQ(alone(Tensor(1.0f)).item<float>(), 2);
-  auto head = jit([](Tensor x) { return exp(add_one(x)); }, {.mode = Mode::staged});
+  auto head = jit([](Tensor x) { return exp(test::host_plus_one(x)); }, {.mode = Mode::staged});
   EXPECT_EQ(kinds(head.stages(Tensor(1.0f))), (Kinds{"call", "xla"}));
   EXPECT_FLOAT_EQ(head(Tensor(1.0f)).item<float>(), std::exp(2.0f));
-  auto tail = jit([](Tensor x) { return add_one(exp(x)); }, {.mode = Mode::staged});
+  auto tail = jit([](Tensor x) { return test::host_plus_one(exp(x)); }, {.mode = Mode::staged});
   EXPECT_EQ(kinds(tail.stages(Tensor(1.0f))), (Kinds{"xla", "call"}));
-  auto two = jit([](Tensor x) { return add_one(add_one(x)); }, {.mode = Mode::staged});
+  auto two = jit([](Tensor x) { return test::host_plus_one(test::host_plus_one(x)); }, {.mode = Mode::staged});
   EXPECT_EQ(kinds(two.stages(Tensor(1.0f))), (Kinds{"call", "call"}));
   EXPECT_EQ(two(Tensor(1.0f)).item<float>(), 3);
   auto none = jit([](Tensor x) { return x; }, {.mode = Mode::staged});
@@ -91,7 +82,7 @@ TEST(Stages, CarryOnlyWhatIsNeeded) {
       [](Tensor a, Tensor b, [[maybe_unused]] Tensor unused) {
         const Tensor hidden = exp(a);    // stays inside the first stage
         const Tensor crossing = sin(b);  // is needed after the call
-        const Tensor y = add_one(hidden + crossing);
+        const Tensor y = test::host_plus_one(hidden + crossing);
         return std::pair{y * crossing, y};
       },
       {.mode = Mode::staged});
@@ -152,7 +143,7 @@ TEST(Stages, LoopsAndBranchesAreDrivenFromTheHost) {
 TEST(Stages, ALoopWithoutCallsStaysWhole) {
   auto f = jit(
       [](Tensor x) {
-        return add_one(fori_loop(
+        return test::host_plus_one(fori_loop(
             0, 5, [](Tensor, Tensor v) { return v * 2.0f; }, x));
       },
       {.mode = Mode::staged});
@@ -247,7 +238,7 @@ TEST(Stages, WhatAFunctionRunsIsNotKept) {
 
 TEST(Stages, CompilingOneToLookAtItChangesNothing) {
   for (const Mode mode : {Mode::staged, Mode::evaluate}) {
-    auto f = jit([](Tensor x) { return add_one(sin(x)); }, {.mode = mode});
+    auto f = jit([](Tensor x) { return test::host_plus_one(sin(x)); }, {.mode = mode});
     EXPECT_FALSE(f.compile(Tensor(1.0f)).optimized().empty());
     EXPECT_FLOAT_EQ(f(Tensor(1.0f)).item<float>(), std::sin(1.0f) + 1);
     EXPECT_TRUE(error_of<TypeError>([&] { f.start(Tensor(1.0f)); }));
@@ -255,7 +246,7 @@ TEST(Stages, CompilingOneToLookAtItChangesNothing) {
 }
 
 TEST(Stages, SeveralThreads) {
-  auto f = jit([](Tensor x) { return add_one(add_one(x * 2.0f) * 2.0f); }, {.mode = Mode::staged});
+  auto f = jit([](Tensor x) { return test::host_plus_one(test::host_plus_one(x * 2.0f) * 2.0f); }, {.mode = Mode::staged});
   std::vector<std::jthread> threads;
   std::atomic<int> wrong = 0;
   for (int t = 0; t < 4; ++t)

@@ -73,6 +73,16 @@ inline double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+/// x + 1, f32, by a host function.
+inline Tensor host_plus_one(const Tensor& x, CallOptions options = {}) {
+  return call(
+      options, x.type(),
+      [](View<const float> in, View<float> out) {
+        for (std::int64_t i = 0; i < in.size(); ++i) out[i] = in[i] + 1;
+      },
+      x);
+}
+
 /// How a program ended: its exit code, or 1000 + signal, or -1 when it was killed after the limit; what it wrote; how long it took.
 struct Ended {
   int code = -1;

@@ -11,7 +11,9 @@ namespace postern {
 
 /// When a call may be dropped, and what order it keeps.
 /// pure: dropped when its results are unused. unordered: runs exactly once for each execution.
-/// ordered: also in program order with the taps, hooks, prints and ordered calls of its device.
+/// ordered: also in program order with the taps, hooks, prints and ordered calls of its device. Programs that one thread calls keep the
+/// order too: on one device all these effects, on several the ordered calls. A program waits for the thread's earlier ones to end, so
+/// none of them may wait for a later one; what Run stands for (`start`) keeps no order with others.
 enum class Effect : std::uint8_t { pure, unordered, ordered };
 
 /// How vmap treats a call. sequential: once for each element, in order, with unbatched shapes. parallel: likewise, at the same time on host
