@@ -300,20 +300,6 @@ TEST_F(DevicesOrder, TapsOfProgramsKeepItOnTheirDeviceAlone) {
   }
 }
 
-TEST_F(DevicesOrder, WhoGetsAnEarlierResultIsCalledWithoutWaiting) {
-  Entered entered;
-  std::atomic<bool> both_called = false;
-  const auto first = jit([&](Tensor x) {
-    return tap(heavy(x), [&](float) { entered.add(wait_until([&] { return both_called.load(); }) ? "first" : "alone", 0); });
-  });
-  const auto next = jit([&](Tensor x) { return tap(heavy(x), [&](float) { entered.add("next", 0); }); });
-  first.compile(Tensor(1.0f)), next.compile(Tensor(1.0f));
-  const Tensor a = first(Tensor(1.0f)), b = next(a);
-  both_called = true;
-  b.block_until_ready();
-  EXPECT_EQ(entered.take(), (std::vector<std::string>{"first0", "next0"}));
-}
-
 TEST_F(DevicesOrder, RunsThatWereStartedKeepNone) {
   std::atomic<bool> second = false;
   const auto waits = jit([&](Tensor x) {

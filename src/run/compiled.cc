@@ -291,7 +291,7 @@ void CompiledProgram::run_calling(std::span<const Tensor* const> arguments, std:
   Runtime& runtime = Runtime::get();
   const int device = device_for(arguments);
   const bool waits = !record;  // what `start` began is for itself
-  if (waits) wait_for_earlier(reach_, {&device, 1}, arguments);
+  if (waits) wait_for_earlier(reach_, {&device, 1});
   Lane& lane = runtime.take(device);
   if (record) lane.started.store(true);
   try {

@@ -6,8 +6,6 @@
 
 #include "core/primitive.h"
 #include "host/run_state.h"
-#include "run/array.h"
-#include "run/run_record.h"
 
 namespace postern::run {
 
@@ -26,15 +24,6 @@ bool comes_first(const Earlier& earlier, Reach reach, std::span<const int> devic
          std::ranges::find_first_of(earlier.devices, devices) != earlier.devices.end();
 }
 
-bool makes(const Earlier& earlier, std::span<const Tensor* const> arguments) {
-  return std::ranges::any_of(arguments, [&](const Tensor* t) {
-    const auto* v = detail::Access::value(*t);
-    if (!v || (v->kind != detail::Value::Kind::device && v->kind != detail::Value::Kind::sharded)) return false;
-    const auto& run = static_cast<const ComputedValue*>(v)->run;
-    return run && run->number == earlier.run;
-  });
-}
-
 }  // namespace
 
 Reach reach_of(const SiteSpec& site) {
@@ -51,10 +40,10 @@ Reach reach_of(const Program& program) {
   return out;
 }
 
-void wait_for_earlier(Reach reach, std::span<const int> devices, std::span<const Tensor* const> arguments) {
+void wait_for_earlier(Reach reach, std::span<const int> devices) {
   if (under_way.empty() || reach == Reach::none || host::nesting()) return;
   for (const Earlier& e : under_way)
-    if (comes_first(e, reach, devices) && !makes(e, arguments)) Runtime::get().wait_for(*e.lane, e.run);
+    if (comes_first(e, reach, devices)) Runtime::get().wait_for(*e.lane, e.run);
   std::erase_if(under_way, [](const Earlier& e) { return Runtime::has_left(*e.lane, e.run); });
 }
 

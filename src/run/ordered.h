@@ -15,9 +15,9 @@ enum class Reach : std::uint8_t { none, device, all };
 Reach reach_of(const SiteSpec& site);
 Reach reach_of(const Program& program);
 
-/// Waits until the runs that this thread began before and that come first have ended; without devices, all of them. XLA itself waits for
-/// those that make an argument. A function that a run calls never waits so: that run might be one of them.
-void wait_for_earlier(Reach reach, std::span<const int> devices, std::span<const Tensor* const> arguments);
+/// Waits until the runs that this thread began before and that come first have ended; without devices, for any of them. A function that a
+/// run calls never waits so: that run might be one of them.
+void wait_for_earlier(Reach reach, std::span<const int> devices);
 /// A run that this thread began is still under way when the thread goes on. `lane`: the first of its lanes.
 void goes_on(Reach reach, std::span<const int> devices, const Lane& lane, std::uint64_t run);
 

@@ -100,7 +100,7 @@ void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments, 
   Runtime& runtime = Runtime::get();
   const Module& module = *module_;
   const bool waits = !record;
-  if (waits) wait_for_earlier(reach_, module.devices, arguments);
+  if (waits) wait_for_earlier(reach_, module.devices);
   LaneGroup group = runtime.take(module.devices);
   const std::vector<Lane*> lanes = group.lanes;
   for (Lane* lane : lanes) lane->started.store(record != nullptr);

@@ -263,7 +263,7 @@ Tensors StagedProgram::run(Tensors inputs) const {
     for (const Tensor& t : inputs) pointers.push_back(&t);
     home = device_for(pointers);
   }
-  wait_for_earlier(reach_, {}, {});
+  wait_for_earlier(reach_, {});
   Values values(*this, std::move(inputs));
   for (std::size_t s = 0; s < steps_.size(); ++s) {
     const Step& step = steps_[s];
