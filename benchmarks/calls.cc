@@ -107,7 +107,6 @@ void call_execute(Report& report) {
 
 void payload(Report& report) {
   const auto f = pn::jit([](pn::Tensor x) { return copied(x); });
-  const auto handler = pn::jit([](pn::Tensor x) { return pn::ffi_call("bench_identity", x.type(), std::nullopt, x); });
   for (const std::int64_t bytes : {1ll << 10, 1ll << 16, 1ll << 20, 1ll << 24, 1ll << 28}) {
     const std::vector<std::int64_t> dims = {bytes / 4};
     const pn::Tensor x = pn::iota<float>(dims[0]).block_until_ready();
@@ -118,16 +117,11 @@ void payload(Report& report) {
     const auto ns = race({[&](std::int64_t n) {
                             while (n-- > 0) f(x).block_until_ready();
                           },
-                          [&](std::int64_t n) { bare.run(n); },
-                          [&](std::int64_t n) {
-                            while (n-- > 0) handler(x).block_until_ready();
-                          }},
+                          [&](std::int64_t n) { bare.run(n); }},
                          large ? 11 : 25, large ? 100 : 10);
     const double size = static_cast<double>(bytes);
     const std::string name = "payload/" + size_text(bytes);
     report.add({name, size / ns[0], "GB/s", "ffi", size / ns[1], "an execution of an identity call; larger is better"});
-    report.add(
-        {name + "/call", size / ns[0], "GB/s", "ffi by jit", size / ns[2], "the same beside the bare handler in a program of jit's"});
     report.add_jax({name, size / ns[0], "GB/s"}, "payload");
   }
 }
