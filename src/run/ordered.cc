@@ -41,7 +41,7 @@ Reach reach_of(const Program& program) {
 }
 
 void wait_for_earlier(Reach reach, std::span<const int> devices) {
-  if (under_way.empty() || reach == Reach::none || host::nesting()) return;
+  if (reach == Reach::none || under_way.empty() || host::nesting()) return;
   for (const Earlier& e : under_way)
     if (comes_first(e, reach, devices)) Runtime::get().wait_for(*e.lane, e.run);
   std::erase_if(under_way, [](const Earlier& e) { return Runtime::has_left(*e.lane, e.run); });
