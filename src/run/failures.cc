@@ -3,6 +3,7 @@
 
 #include <postern/devices.h>
 #include <postern/error.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdlib>
@@ -21,7 +22,7 @@ namespace postern::run {
 namespace {
 
 std::chrono::milliseconds exit_limit;
-std::atomic<bool> drained{false};
+std::atomic<bool> drained{false}, given_up{false};
 std::terminate_handler earlier_handler = nullptr;
 
 struct Pending {
@@ -45,19 +46,40 @@ Pending wait_for_all(std::optional<std::chrono::nanoseconds> limit) {
   return {runs, host::wait_for_taps(until)};
 }
 
-void drain() {
-  if (drained.exchange(true)) return;
+/// Waits for what is under way, once if that takes too long.
+void settle() {
+  if (given_up) return;
   try {
     const Pending left = wait_for_all(exit_limit);
+    given_up = left.runs + left.firings > 0;
     if (left.runs > 0) log(LogLevel::warning, "the process ends with {} runs still in flight after {} ms", left.runs, exit_limit.count());
     if (left.firings > 0)
       log(LogLevel::warning, "the process ends with {} firings of taps undelivered after {} ms", left.firings, exit_limit.count());
   } catch (const Error&) {
     // exit() inside a host function: what called it cannot end
   }
+}
+
+void drain() {
+  if (drained.exchange(true)) return;
+  settle();
   host::print_unseen();
   host::timeline::write_for_environment();
 }
+
+// A thread that calls exit() loses its own variables before the first static of the process goes, also those that XLA makes late in a run
+// that is under way: where the main thread leaves, nothing else need be in time.
+struct EndOfMain {
+  ~EndOfMain() { settle(); }
+};
+[[maybe_unused]] const bool watches_main = [] {
+  const bool on_main = ::getpid() == ::gettid();
+  if (on_main) {
+    thread_local EndOfMain end;
+    static_cast<void>(&end);
+  }
+  return on_main;
+}();
 
 }  // namespace
 

@@ -9,7 +9,7 @@ namespace postern::run {
 void drain_at_exit(std::chrono::milliseconds limit);
 
 /// XLA makes statics when it first compiles and runs a kind of thing, and what is made last is destroyed first: after such moments the wait
-/// is registered anew, to come before they go.
+/// is registered anew, to come before they go, for a process that another thread than the main one ends.
 void drain_before_what_is_new();
 
 }  // namespace postern::run
