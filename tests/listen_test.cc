@@ -7,6 +7,7 @@
 #include <numeric>
 #include <sstream>
 
+#include "host/executor.h"
 #include "support.h"
 
 namespace postern {
@@ -49,6 +50,37 @@ TEST(Listen, SummaryOfEveryDtype) {
   const listen::Summary none = summary(tensor<float>({nan}));
   EXPECT_TRUE(std::isnan(none.min) && none.nan == 1);
   EXPECT_EQ(summary(zeros(type<float>({0}))).count, 0);
+}
+
+// Large ones are read by several threads, those of XLA's pool inside a compiled program.
+TEST(Listen, SummaryOfALargeArray) {
+  constexpr std::int64_t size = 3 << 20;
+  const Tensor x = sin(iota<float>(size));
+  listen::Summary alone, inside;
+  bool has_helpers = false;
+  tap(x, [&](AnyView v) { alone = listen::summarize(v); });
+  EXPECT_EQ(alone.count, size);
+  EXPECT_EQ(alone.nan + alone.inf, 0);
+  EXPECT_NEAR(alone.max, 1, 1e-6);
+  EXPECT_NEAR(alone.mean, 0, 1e-5);
+  const auto f = jit([&](Tensor t) {
+    // TapInfo asked for: as standard listeners do.
+    return tap(t * 1.0f, [&](const TapInfo&, AnyView v) {
+      inside = listen::summarize(v);
+      has_helpers = host::Helpers::near();
+    });
+  });
+  for (int i = 0; i < 20; ++i) {
+    f(x).block_until_ready();
+    EXPECT_EQ(inside.count, size);
+    EXPECT_EQ(inside.min, alone.min);
+    EXPECT_EQ(inside.max, alone.max);
+    EXPECT_EQ(inside.mean, alone.mean);  // parts are added in order
+  }
+  EXPECT_EQ(has_helpers, !std::getenv("POSTERN_TEST_STAND_IN"));
+  f(dynamic_update_slice(x, tensor<float>({nan, inf, -inf}), {Tensor(size - 7)})).block_until_ready();
+  EXPECT_EQ(inside.nan, 1);
+  EXPECT_EQ(inside.inf, 2);
 }
 
 TEST(Listen, SumsBeyondTheElementsType) {

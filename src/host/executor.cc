@@ -4,12 +4,14 @@
 #include <fmt/format.h>
 #include <postern/error.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <system_error>
 #include <thread>
 
@@ -69,33 +71,71 @@ void run_on_host_thread(std::function<void()> job) {
   }
 }
 
-void parallel_for(std::int64_t n, const std::function<void(std::int64_t)>& body, std::int64_t threads) {
-  struct Shared {
-    std::atomic<std::int64_t> next{0}, done{0};
-    std::mutex guard;
-    std::condition_variable all_done;
-  };
-  const auto shared = std::make_shared<Shared>();
-  // A thread that comes late finds nothing left to take, and is not waited for.
-  const auto take = [shared, &body, n] {
-    for (std::int64_t i; (i = shared->next.fetch_add(1)) < n;) {
+namespace {
+
+/// Work that threads take piece by piece, one of them being the caller. One that comes late finds nothing left to take, and is not waited
+/// for.
+struct Shares {
+  Shares(std::int64_t n, const std::function<void(std::int64_t)>& work) : count(n), body(work) {}
+  const std::int64_t count;
+  const std::function<void(std::int64_t)>& body;
+  std::atomic<std::int64_t> next{0}, done{0};
+  std::mutex guard;
+  std::condition_variable all_done;
+
+  void take() {
+    for (std::int64_t i; (i = next.fetch_add(1)) < count;) {
       body(i);
-      if (shared->done.fetch_add(1) + 1 < n) continue;
-      std::scoped_lock lock(shared->guard);
-      shared->all_done.notify_all();
+      if (done.fetch_add(1) + 1 < count) continue;
+      std::scoped_lock lock(guard);
+      all_done.notify_all();
     }
-  };
-  try {
-    for (std::int64_t t = 1; t < std::min(n, threads); ++t) run_on_host_thread(take);
-  } catch (const Error&) {  // fewer threads do the same work
   }
-  take();
-  const auto all = [&] { return shared->done.load() == n; };
-  // What others still have in hand is often done before this thread could be woken.
-  for (const auto until = std::chrono::steady_clock::now() + 30us; !all() && std::chrono::steady_clock::now() < until;)
-    std::this_thread::yield();
-  std::unique_lock lock(shared->guard);
-  shared->all_done.wait(lock, all);
+  void take_and_wait() {
+    take();
+    const auto all = [&] { return done.load() == count; };
+    // What others still have in hand is often done before this thread could be woken.
+    for (const auto until = std::chrono::steady_clock::now() + 30us; !all() && std::chrono::steady_clock::now() < until;)
+      std::this_thread::yield();
+    std::unique_lock lock(guard);
+    all_done.wait(lock, all);
+  }
+};
+
+thread_local Helpers* helpers = nullptr;
+
+}  // namespace
+
+void parallel_for(std::int64_t n, const std::function<void(std::int64_t)>& body, std::int64_t threads) {
+  const auto shares = std::make_shared<Shares>(n, body);
+  try {
+    for (std::int64_t t = 1; t < std::min(n, threads); ++t) run_on_host_thread([shares] { shares->take(); });
+  } catch (...) {  // fewer threads do the same work
+  }
+  shares->take_and_wait();
+}
+
+Helpers::Helpers(void* from, Schedule schedule) : from_(from), schedule_(schedule), outer_(helpers) { helpers = this; }
+Helpers::~Helpers() { helpers = outer_; }
+bool Helpers::near() { return helpers != nullptr; }
+
+void compute_for(std::int64_t n, const std::function<void(std::int64_t)>& body) {
+  constexpr std::int64_t most = 8;  // memory feeds no more
+  const std::int64_t threads = std::min({n, core_count(), most});
+  if (!helpers) return parallel_for(n, body, threads);
+  const auto shares = std::make_shared<Shares>(n, body);
+  const auto task = [](void* data) {
+    const std::unique_ptr<std::shared_ptr<Shares>> mine(static_cast<std::shared_ptr<Shares>*>(data));
+    (*mine)->take();
+  };
+  for (std::int64_t t = 1; t < threads; ++t) {
+    auto* const mine = new (std::nothrow) std::shared_ptr<Shares>(shares);  // the task's
+    if (mine && helpers->schedule_(helpers->from_, task, mine)) continue;
+    delete mine;
+    if (t == 1) return parallel_for(n, body, threads);  // a runtime without a pool
+    break;
+  }
+  shares->take_and_wait();
 }
 
 std::int64_t core_count() {

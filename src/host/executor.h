@@ -14,6 +14,28 @@ inline constexpr std::int64_t max_host_threads = 64;
 /// throw.
 void parallel_for(std::int64_t n, const std::function<void(std::int64_t)>& body, std::int64_t threads = max_host_threads);
 
+/// The threads of the runtime that the calling thread works for, while this lives: they were at work a moment ago, and are fast to take
+/// part.
+class Helpers {
+ public:
+  /// `schedule(from, task, data)` has task(data) called on one of the threads, or says false.
+  using Schedule = bool (*)(void* from, void (*task)(void*), void* data);
+  Helpers(void* from, Schedule schedule);
+  ~Helpers();
+  Helpers(const Helpers&) = delete;
+  static bool near();  // whether the calling thread has some
+
+ private:
+  friend void compute_for(std::int64_t, const std::function<void(std::int64_t)>&);
+  void* const from_;
+  const Schedule schedule_;
+  Helpers* const outer_;
+};
+
+/// parallel_for on few threads, of the helpers where there are some. `body` must wait for nothing and must not throw. A helper that comes
+/// when all is done, perhaps after the run, finds that out in memory of its own.
+void compute_for(std::int64_t n, const std::function<void(std::int64_t)>& body);
+
 /// Cores of the machine. The standard library reads a file each time that it is asked.
 std::int64_t core_count();
 

@@ -28,22 +28,22 @@ struct Gathered {
   void add(const Gathered& more) { min = std::min(min, more.min), max = std::max(max, more.max), sum += more.sum, other += more.other; }
 };
 
-/// As many as a vector of 64 bytes has elements.
+/// As many as a vector of 32 bytes has elements.
 template <class T>
 struct Doubles {
-  typedef double type __attribute__((vector_size(128)));
+  typedef double type __attribute__((vector_size(64)));
 };
 template <>
 struct Doubles<double> {
-  typedef double type __attribute__((vector_size(64)));
+  typedef double type __attribute__((vector_size(32)));
 };
 
-/// Of elements that are all finite; else the sum is not. By vectors of the compiler's own: sums of short runs in the element's type, of all
-/// in double.
+/// Of elements that are all finite; else the sum is not. By vectors of the compiler's own, whose registers every machine of the last ten
+/// years has enough of: sums of short runs in the element's type, of all in double.
 template <class T>
 [[gnu::always_inline]] inline Gathered gather_finite(const T* data, std::int64_t n) {
-  constexpr std::int64_t lanes = 64 / sizeof(T), wide = 4, step = lanes * wide, run = 32;
-  typedef T V __attribute__((vector_size(64)));
+  constexpr std::int64_t lanes = 32 / sizeof(T), wide = 4, step = lanes * wide, run = 32;
+  typedef T V __attribute__((vector_size(32)));
   using W = typename Doubles<T>::type;
   Gathered out;
   std::int64_t i = 0;
@@ -91,17 +91,18 @@ template <class T>
 
 // One version for each width of vector that the machine may have; sanitizers come too late for how one is chosen.
 #if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define POSTERN_VERSIONS [[gnu::target_clones("avx512f", "avx2", "default")]]
+#define POSTERN_VERSIONS [[gnu::target_clones("avx2", "default")]]
 #else
 #define POSTERN_VERSIONS
 #endif
 POSTERN_VERSIONS void gather(const float* data, std::int64_t n, Gathered& out) { gather_runs(data, n, out); }
 POSTERN_VERSIONS void gather(const double* data, std::int64_t n, Gathered& out) { gather_runs(data, n, out); }
 
-/// In parts: large ones on all cores, since the program waits, where a thread that wakes up late takes fewer.
+/// In parts: large ones on all cores, since the program waits; sooner where threads are awake anyway.
 template <class T>
 void gather_all(const AnyView& view, Gathered& out) {
-  constexpr std::size_t part_bytes = std::size_t{1} << 18, worth_threads = std::size_t{16} << 20;
+  constexpr std::size_t part_bytes = std::size_t{1} << 17;
+  const std::size_t worth_threads = std::size_t{1} << (host::Helpers::near() ? 20 : 24);
   const T* const data = reinterpret_cast<const T*>(view.data());
   const std::int64_t n = view.size(), parts = static_cast<std::int64_t>(view.byte_size() / part_bytes) + 1;
   if (parts == 1) return gather(data, n, out);
@@ -111,7 +112,10 @@ void gather_all(const AnyView& view, Gathered& out) {
     const std::int64_t i = parts - 1 - k, from = n * i / parts;
     gather(data + from, n * (i + 1) / parts - from, found[static_cast<std::size_t>(i)]);
   };
-  host::parallel_for(parts, gather_part, view.byte_size() < worth_threads ? 1 : std::min<std::int64_t>(host::core_count(), 8));
+  if (view.byte_size() >= worth_threads)
+    host::compute_for(parts, gather_part);
+  else
+    for (std::int64_t k = 0; k < parts; ++k) gather_part(k);
   for (const Gathered& g : found) out.add(g);
 }
 
