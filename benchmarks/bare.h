@@ -26,4 +26,7 @@ class Bare {
   postern::pjrt::Buffer argument_;
 };
 
+/// The name under which ffi_call finds the handler of "bench_identity".
+const char* target_of_copy();
+
 }  // namespace bench

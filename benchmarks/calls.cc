@@ -107,6 +107,8 @@ void call_execute(Report& report) {
 
 void payload(Report& report) {
   const auto f = pn::jit([](pn::Tensor x) { return copied(x); });
+  const auto handled = pn::jit([](pn::Tensor x) { return pn::ffi_call(pn::FfiTarget{target_of_copy()}, x.type(), std::nullopt, x); });
+  const bool on_cpu = pn::devices().at(0).kind == "cpu";  // where the handler copies
   for (const std::int64_t bytes : {1ll << 10, 1ll << 16, 1ll << 20, 1ll << 24, 1ll << 28}) {
     const std::vector<std::int64_t> dims = {bytes / 4};
     const pn::Tensor x = pn::iota<float>(dims[0]).block_until_ready();
@@ -114,14 +116,20 @@ void payload(Report& report) {
                           "tensor<" + std::to_string(dims[0]) + "xf32>"));
     bare.set_argument(pn::DType::f32, dims, x.to_vector<float>().data());
     const bool large = bytes >= 1 << 24;
-    const auto ns = race({[&](std::int64_t n) {
-                            while (n-- > 0) f(x).block_until_ready();
-                          },
-                          [&](std::int64_t n) { bare.run(n); }},
-                         large ? 11 : 25, large ? 100 : 10);
+    std::vector<Side> sides{[&](std::int64_t n) {
+                              while (n-- > 0) f(x).block_until_ready();
+                            },
+                            [&](std::int64_t n) { bare.run(n); }};
+    if (on_cpu)
+      sides.push_back([&](std::int64_t n) {
+        while (n-- > 0) handled(x).block_until_ready();
+      });
+    const auto ns = race(sides, large ? 11 : 25, large ? 100 : 10);
     const double size = static_cast<double>(bytes);
     const std::string name = "payload/" + size_text(bytes);
-    report.add({name, size / ns[0], "GB/s", "ffi", size / ns[1], "an execution of an identity call; larger is better"});
+    report.add({name, size / ns[0], "GB/s", "pjrt", size / ns[1],
+                "an execution of an identity call; raw C API with the bare handler; larger is better"});
+    if (on_cpu) report.add({name + "/ffi_call", size / ns[0], "GB/s", "ffi", size / ns[2], "the same beside the bare handler by ffi_call"});
     report.add_jax({name, size / ns[0], "GB/s"}, "payload");
   }
 }

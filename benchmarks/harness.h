@@ -60,7 +60,7 @@ class Report {
 };
 
 /// Nanoseconds for one time of each side: medians over `rounds` rounds in which each side works for about `round_ms`. `rest`: before each
-/// turn, so that threads of another side that wait awake have gone to sleep.
+/// turn, so that threads of another side that wait awake have gone to sleep; a turn then begins with one time that does not count.
 std::vector<double> race(const std::vector<Side>& sides, int rounds = 15, double round_ms = 20, std::chrono::milliseconds rest = {});
 
 /// Nanoseconds that `work` takes.

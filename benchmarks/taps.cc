@@ -194,7 +194,7 @@ void tap_tax(Report& report) {
       while (n-- > 0) step(w, x, x)[0].block_until_ready();
     };
   };
-  const auto ns = race({side(tapped), side(plain)}, 25, 150);
+  const auto ns = race({side(tapped), side(plain)}, 200, 15);
   report.add({"tap_tax", ns[0] / 1e6, "ms", "untapped", ns[1] / 1e6,
               "a training step of a 3-layer network of 1024, batch 128, with statistics of every activation and gradient; at most 1.05 is "
               "the aim"});

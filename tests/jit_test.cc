@@ -3,6 +3,9 @@
 
 #include <barrier>
 #include <numeric>
+#include <set>
+
+#include "run/run_record.h"
 
 namespace postern {
 namespace {
@@ -37,6 +40,36 @@ TEST(Jit, LoweringAndPrintingDoNotCompileTwice) {
   auto f = jit([&](Tensor x) { return ++traced, x + 1; });
   f.program(Tensor(1)), f.lower(Tensor(1)), f.compile(abstract(type<int>())), f(Tensor(1));
   EXPECT_EQ(traced, 1);
+}
+
+// Handlers know a run again by it.
+TEST(Jit, NoTwoRunsHaveTheSameMark) {
+  std::set<int> marks;
+  for (std::uint64_t n = 1; n <= 10'000; ++n) marks.insert(run::mark_of(n));
+  for (std::uint64_t n = (1ull << 31) - 10'000; n < 1ull << 31; ++n) marks.insert(run::mark_of(n));
+  EXPECT_EQ(marks.size(), 20'000u);
+  EXPECT_GT(*marks.begin(), 0);
+  for (std::uint64_t n = 1ull << 31; n < (1ull << 31) + 10'000; ++n) EXPECT_LT(run::mark_of(n), 0);
+}
+
+TEST(Jit, ThreadsThatSendOneArgument) {
+  const auto f = jit([](Tensor x) {
+    return call(
+        x.type(), [](View<const float> a, View<float> b) { b[0] = a[0] + 1, b[1] = a[1]; }, x);
+  });
+  f(tensor<float>({0, 0})).block_until_ready();
+  std::atomic<int> right = 0;
+  for (int round = 0; round < 20; ++round) {
+    const Tensor x = tensor<float>({static_cast<float>(round), 2});
+    std::barrier start(4);
+    std::vector<std::jthread> threads;
+    for (int t = 0; t < 4; ++t)
+      threads.emplace_back([&] {
+        start.arrive_and_wait();
+        for (int i = 0; i < 5; ++i) right += f(x).to_vector<float>() == Floats{static_cast<float>(round + 1), 2};
+      });
+  }
+  EXPECT_EQ(right, 20 * 4 * 5);
 }
 
 TEST(Jit, ThreadsThatAskForOneProgramWaitForOneCompilation) {

@@ -185,6 +185,40 @@ TEST(PjrtExecutable, SerializedAndLoadedAgain) {
   EXPECT_THROW(client().deserialize("rubbish"), Error);
 }
 
+TEST(PjrtExecutable, CompiledForOneDeviceAndLoadedForAny) {
+  register_handlers();
+  const Executable fixed = client().compile(offset_text);
+  ASSERT_EQ(fixed.devices().size(), 1u);
+  const CompileOptions portable{.portable = true}, alone{};
+  const Executable any = client().deserialize(fixed.serialize(), &portable);
+  EXPECT_TRUE(any.devices().empty());
+  const Executable again = client().deserialize(any.serialize(), &alone);
+  EXPECT_EQ(again.devices().size(), 1u);
+  Probe probe;
+  ExecuteContext context = client().create_context();
+  context.add(probe_type(), &probe);
+  const std::vector<float> expected = {101, 102, 103, 104};
+  for (const Device& device : client().devices()) {
+    const Buffer input = to_device(one_to_four, {4}, device);
+    EXPECT_EQ(to_host(run(any, {&input}, {.context = &context, .device = &device})), expected);
+  }
+  const Buffer input = to_device(one_to_four, {4});
+  EXPECT_EQ(to_host(run(again, {&input}, {.context = &context})), expected);
+}
+
+TEST(PjrtExecutable, HandlersSeeTheNumberOfTheRun) {
+  register_handlers();
+  const Executable offset = client().compile(offset_text);
+  const Buffer input = to_device(one_to_four, {4});
+  Probe probe;
+  ExecuteContext context = client().create_context();
+  context.add(probe_type(), &probe);
+  for (const int number : {1, 0x7fffffff, -1, -0x7fffffff - 1}) {
+    run(offset, {&input}, {.context = &context, .number = number});
+    EXPECT_EQ(probe.run, number);
+  }
+}
+
 TEST(PjrtExecutable, ReplicasMeetInACollective) {
   const Executable sum = client().compile(R"(module @sum {
     func.func public @main(%a: tensor<2xf32>) -> tensor<2xf32> {

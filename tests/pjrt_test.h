@@ -23,6 +23,7 @@ Handler refuse, sleep;
 struct Probe {
   float offset = 0;
   std::atomic<int> calls{0};
+  std::atomic<std::int64_t> run{0};  // the id of the last one
 };
 std::int64_t probe_type();
 

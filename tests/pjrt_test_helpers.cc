@@ -39,6 +39,7 @@ XLA_FFI_Error* add_offset(XLA_FFI_CallFrame* frame) {
   auto* to = static_cast<float*>(results(frame)[0]->data);
   for (std::int64_t i = 0; i < dims_of(operands(frame)[0])[0]; ++i) to[i] = from[i] + probe->offset + static_cast<float>(*id);
   ++probe->calls;
+  probe->run = run_id(frame);
   return nullptr;
 }
 

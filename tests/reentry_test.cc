@@ -23,6 +23,31 @@ TEST(Reentry, AProgramInsideAProgram) {
   for (int i = 0; i < 50; ++i) EXPECT_EQ(outer(Tensor(3.0f)).item<float>(), 7);
 }
 
+// The thread's calls come from the outer run and the inner one by turns.
+TEST(Reentry, RunsByTurnsOnOneThread) {
+  const auto inner = jit([](Tensor x) {
+    return fori_loop(
+        0, 3,
+        [](Tensor, Tensor v) {
+          return call(
+              v.type(), [](float a) { return a * 2; }, v);
+        },
+        x);
+  });
+  const auto outer = jit([&](Tensor x) {
+    return fori_loop(
+        0, 50,
+        [&](Tensor, Tensor v) {
+          v = call(
+              v.type(), [&](float a) { return inner(Tensor(a)).item<float>() - 7 * a; }, v);
+          return call(
+              v.type(), [](float a) { return a + 1; }, v);
+        },
+        x);
+  });
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(outer(Tensor(static_cast<float>(i))).item<float>(), static_cast<float>(i + 50));
+}
+
 TEST(Reentry, CompilingAndOperationsInside) {
   RecordProperty("covers", "REENTRY-01");
   auto outer = calling([](float v) {

@@ -25,7 +25,8 @@ struct HostValue final : Value {
   HostValue(Type t, std::shared_ptr<const void> d) : Value(Kind::host, std::move(t)), data(std::move(d)) {}
   std::shared_ptr<const void> data;
   mutable std::mutex guard;
-  mutable std::shared_ptr<const Value> on_device;
+  mutable std::shared_ptr<const Value> on_device;  // where it was sent first; stays
+  mutable std::atomic<bool> was_sent{false};       // so that nobody need lock to see that
 };
 
 /// Tells whether the trace that a value belongs to is still being written, and by whom.

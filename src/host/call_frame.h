@@ -15,8 +15,25 @@ struct Called {
   XLA_FFI_Error* error = nullptr;
 };
 
+/// The run of this thread's last call. XLA looks for a run's state in a hash table, which takes as long as all that the handler does.
+struct LastRun {
+  std::int64_t id = 0;
+  RunState* state = nullptr;
+};
+extern constinit thread_local LastRun last_run;
+
+/// The state of the run that a frame is of; null if Postern did not start it.
+[[gnu::always_inline]] inline RunState* run_of(const XLA_FFI_CallFrame* frame) {
+  const std::int64_t id = pjrt::run_id(frame);
+  if (id > 0 && id == last_run.id) [[likely]]
+    return last_run.state;
+  auto* const run = static_cast<RunState*>(pjrt::user_data(frame, run_state_type));
+  if (run && id > 0 && run->mark == id) last_run = {id, run};
+  return run;
+}
+
 [[gnu::always_inline]] inline Called find_called(XLA_FFI_CallFrame* frame) {
-  auto* run = static_cast<RunState*>(pjrt::user_data(frame, run_state_type));
+  RunState* const run = run_of(frame);
   if (!run) [[unlikely]]
     return {.error = pjrt::make_error(frame, ErrorCode::failed_precondition, "postern_call: the program was not started by Postern")};
   const std::int64_t* index = pjrt::int_attribute(frame, 0, site_attribute);
@@ -59,7 +76,7 @@ struct Asked {
   XLA_FFI_Error* error = nullptr;
 };
 inline Asked find_asked(XLA_FFI_CallFrame* frame) {
-  const auto* run = static_cast<const RunState*>(pjrt::user_data(frame, run_state_type));
+  const RunState* const run = run_of(frame);
   const auto results = pjrt::results(frame);
   if (run && results.size() == 1 && results[0]->data) return {run, results[0]->data, nullptr};
   return {.error = pjrt::make_error(frame, ErrorCode::failed_precondition, "postern_goes_on: the program was not started by Postern")};

@@ -4,12 +4,14 @@
 #include <vector>
 
 #include "host/call_frame.h"
+#include "host/executor.h"
 #include "host/fire.h"
 #include "pjrt/ffi_frame.h"
 
 namespace postern::host {
 
 std::int64_t run_state_type = 0;
+constinit thread_local LastRun last_run;
 
 namespace {
 
@@ -79,6 +81,9 @@ namespace {
   const CallBuffers buffers(frame, site, nothing);
   if (buffers.error) return buffers.error;
   const int device = run.device >= 0 ? run.device : run.device_of(pjrt::device_ordinal(frame));
+  const Helpers helpers(frame, [](void* from, XLA_FFI_Task* task, void* data) {
+    return pjrt::schedule(static_cast<const XLA_FFI_CallFrame*>(from), task, data);
+  });
   const bool ok = site.packed ? fire_packed(run, site, buffers.data, device) : fire(run, site, buffers.data, device);
   if (void* const told = told_in(frame)) *static_cast<bool*>(told) = !run.stop.load(std::memory_order_relaxed);
   return ok || run.poison ? nullptr : stopped(frame);

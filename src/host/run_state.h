@@ -49,6 +49,7 @@ class RunState : public detail::StopState {
   const HostSite* sites = nullptr;
   std::size_t site_count = 0;
   std::uint64_t number = 0;
+  int mark = 0;               // what XLA calls it; positive: no other run is ever called so
   bool quick = false;         // the handler may take its short way: no deadline, no poison, no timeline
   bool poison = false;        // several devices: a failure must not return an error to XLA, see docs/design.md
   int device = -1;            // of a run on one device; -1: the handler asks XLA
@@ -137,8 +138,7 @@ struct Nesting {
   int depth;
   bool delivery = false;  // of an asynchronous tap
 };
-// Storage of a fixed place: reading it is an instruction, not a call. So small a variable finds room there after dlopen too.
-[[gnu::tls_model("initial-exec")]] extern constinit thread_local const Nesting* current_nesting;
+extern constinit thread_local const Nesting* current_nesting;
 inline const Nesting* nesting() { return current_nesting; }
 /// Whether the thread is inside a listener of an asynchronous tap.
 bool in_delivery();

@@ -146,11 +146,13 @@ Executable Client::compile(std::string_view stablehlo, const CompileOptions& opt
   return Executable(api(), args.executable);
 }
 
-Executable Client::deserialize(std::string_view serialized) const {
+Executable Client::deserialize(std::string_view serialized, const CompileOptions* options) const {
+  const std::string proto = options ? to_proto(*options) : std::string();
   auto args = make_args<PJRT_Executable_DeserializeAndLoad_Args>();
   args.client = handle_;
   args.serialized_executable = serialized.data();
   args.serialized_executable_size = serialized.size();
+  if (options) args.overridden_serialized_compile_options = proto.data(), args.overridden_serialized_compile_options_size = proto.size();
   call<&PJRT_Api::PJRT_Executable_DeserializeAndLoad>(api(), args, "to load a serialized executable");
   return Executable(api(), args.loaded_executable);
 }

@@ -63,8 +63,8 @@ class Client {
 
   /// Compiles StableHLO (text or a portable artifact). Throws CompileError with XLA's text.
   Executable compile(std::string_view stablehlo, const CompileOptions& options = {}) const;
-  /// Loads what Executable::serialize wrote. Throws Error.
-  Executable deserialize(std::string_view serialized) const;
+  /// Loads what Executable::serialize wrote; with `options`, for other devices than it was compiled for. Throws Error.
+  Executable deserialize(std::string_view serialized, const CompileOptions* options = nullptr) const;
 
   /// A buffer from dense row-major host memory. `release` is called exactly once, from any thread, when XLA needs `data` no more (with
   /// HostMemory::alias: when the buffer is freed or, if it could not alias, when it is copied); it is not called if this throws.

@@ -22,9 +22,10 @@ namespace postern::pjrt {
 /// How to start a run; the defaults are an ordinary one.
 struct Launch {
   const ExecuteContext* context = nullptr;
-  const Device* device = nullptr;           // where to run a portable executable
-  Event* complete = nullptr;                // out: ready when the whole run is, also without results
-  int number = 0;                           // of a run on several devices: no two at a time may have the same, or their collectives mix
+  const Device* device = nullptr;  // where to run a portable executable
+  Event* complete = nullptr;       // out: ready when the whole run is, also without results
+  int number = 0;                  // what handlers get as the run's id; two runs on several devices at a time must not have the same,
+                                   // or their collectives mix
   std::span<const std::int64_t> keep = {};  // arguments that must not be donated though the program allows it
 };
 

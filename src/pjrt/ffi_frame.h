@@ -65,6 +65,14 @@ inline void* user_data(const XLA_FFI_CallFrame* frame, std::int64_t type_id) {
   return detail::ask(frame, frame->api->XLA_FFI_ExecutionContext_Get, args) ? args.data : nullptr;
 }
 
+/// The run's id, which is its Launch::number, or 0.
+inline std::int64_t run_id(const XLA_FFI_CallFrame* frame) {
+  XLA_FFI_RunId_Get_Args args{};
+  args.struct_size = XLA_FFI_RunId_Get_Args_STRUCT_SIZE;
+  args.ctx = frame->ctx;
+  return detail::ask(frame, frame->api->XLA_FFI_RunId_Get, args) ? args.run_id : 0;
+}
+
 /// The ordinal of the device that runs the handler, or -1.
 inline int device_ordinal(const XLA_FFI_CallFrame* frame) {
   XLA_FFI_DeviceOrdinal_Get_Args args{};
@@ -108,6 +116,16 @@ inline bool dtype_of(const XLA_FFI_Buffer* buffer, DType& dtype) {
     return false;
   dtype = static_cast<DType>(by_ffi_type[code]);
   return true;
+}
+
+/// Has task(data) called on a thread of the runtime's pool that computes; false where there is no pool.
+inline bool schedule(const XLA_FFI_CallFrame* frame, XLA_FFI_Task* task, void* data) {
+  XLA_FFI_ThreadPool_Schedule_Args args{};
+  args.struct_size = XLA_FFI_ThreadPool_Schedule_Args_STRUCT_SIZE;
+  args.ctx = frame->ctx;
+  args.task = task;
+  args.data = data;
+  return detail::ask(frame, frame->api->XLA_FFI_ThreadPool_Schedule, args);
 }
 
 /// The stream of a GPU handler (CUstream), or null.

@@ -148,12 +148,21 @@ pjrt::Buffer* on_lane(const Tensor& tensor, Lane& lane, std::shared_ptr<const vo
   if (pointer->kind != Value::Kind::host) [[unlikely]]
     throw_type_error(fmt::format("an argument of type {} is traced or abstract: a program needs values", to_string(pointer->type)));
   const auto& host = static_cast<const HostValue&>(*pointer);
+  const auto here = [&]() -> pjrt::Buffer* {
+    if (!host.was_sent.load(std::memory_order_acquire)) return nullptr;
+    const DeviceValue& value = device_value(*host.on_device);
+    return value.lane == lane.index ? const_cast<pjrt::Buffer*>(&value.buffer) : nullptr;
+  };
+  if (pjrt::Buffer* const buffer = here()) [[likely]]
+    return buffer;
   std::scoped_lock lock(host.guard);
-  if (host.on_device && device_value(*host.on_device).lane == lane.index)
-    return const_cast<pjrt::Buffer*>(&device_value(*host.on_device).buffer);
+  if (pjrt::Buffer* const buffer = here()) return buffer;  // another thread has just sent it
   auto sent = std::make_shared<DeviceValue>(host.type, send(host.type, host.data.get(), host.data, lane), lane.index, lane.device, nullptr);
   pjrt::Buffer* const out = &sent->buffer;
-  if (!host.on_device) host.on_device = sent;
+  if (!host.on_device) {
+    host.on_device = sent;
+    host.was_sent.store(true, std::memory_order_release);
+  }
   keep = std::move(sent);
   return out;
 }

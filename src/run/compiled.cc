@@ -1,6 +1,7 @@
 // Compiling and running.
 #include "run/compiled.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <limits>
@@ -23,23 +24,41 @@ namespace postern::run {
 
 using detail::Access;
 
-const pjrt::Executable& Loaded::on(int client) {
-  auto& ready = ready_[client];
+pjrt::Executable Loaded::taken_over(const pjrt::Client& client, const pjrt::CompileOptions& options) const {
+  for (const Form form : {first_device, any_device, any_spare_device}) {
+    if (!executables_[form]) continue;
+    try {
+      return client.deserialize(executables_[form].serialize(), form == first_device || !options.portable ? &options : nullptr);
+    } catch (const Error& e) {
+      log(LogLevel::info, "a compiled program cannot be taken over and is compiled again: {}", e.what());
+      break;
+    }
+  }
+  return {};
+}
+
+const pjrt::Executable& Loaded::made(Form form) {
+  auto& ready = ready_[form];
   if (const pjrt::Executable* e = ready.load(std::memory_order_acquire)) [[likely]]
     return *e;
   std::scoped_lock lock(guard_);
   if (const pjrt::Executable* e = ready.load()) return *e;
-  Runtime& runtime = Runtime::get();
-  const pjrt::Client& c = runtime.client(client);
+  const pjrt::Client& client = Runtime::get().client(form == any_spare_device ? 1 : 0);
+  const pjrt::CompileOptions options{.portable = form != first_device};
   const host::timeline::Span span(host::timeline::Kind::compile, host::timeline::module_name(text_));
-  // The spare client takes over what the main one has compiled.
-  if (client == 1 && executables_[0])
-    executables_[1] = c.deserialize(executables_[0].serialize());
-  else
-    executables_[client] = compile_or_load(c, text_);
+  executables_[form] = taken_over(client, options);
+  if (!executables_[form]) executables_[form] = compile_or_load(client, text_, options);
   drain_before_what_is_new();
-  ready.store(&executables_[client], std::memory_order_release);
-  return executables_[client];
+  ready.store(&executables_[form], std::memory_order_release);
+  return executables_[form];
+}
+
+Loaded::Form Loaded::form_of_main() { return Runtime::get().on_gpus() ? any_device : first_device; }
+const pjrt::Executable& Loaded::main() { return made(form_of_main()); }
+
+Loaded::Choice Loaded::on(const Lane& lane) {
+  const Form form = lane.client == 1 ? any_spare_device : lane.index == 0 ? form_of_main() : any_device;
+  return {made(form), form == first_device ? nullptr : &lane.handle};
 }
 
 namespace {
@@ -73,7 +92,7 @@ std::shared_ptr<Loaded> load_text(const std::string& text) {
     loaded = entry;
     cache->trim();
   }
-  loaded->on(0);
+  loaded->main();
   return loaded;
 }
 
@@ -154,7 +173,7 @@ CompiledProgram::CompiledProgram(std::shared_ptr<const Module> module, std::size
 
 CompiledProgram::~CompiledProgram() = default;
 
-const pjrt::Executable& CompiledProgram::executable() const { return partitioned_ ? partitioned_->main() : loaded_->on(0); }
+const pjrt::Executable& CompiledProgram::executable() const { return partitioned_ ? partitioned_->main() : loaded_->main(); }
 
 /// The buffers of one run's arguments, and what keeps them alive until it has been queued.
 struct CompiledProgram::Arguments {
@@ -266,7 +285,7 @@ void CompiledProgram::run_plain(std::span<const Tensor* const> arguments, std::s
     Lane& lane;
     ~Passed() { Runtime::done_dispatching(lane); }
   } passed{lane};
-  const pjrt::Executable& executable = loaded_->on(lane.client);
+  const auto [executable, named] = loaded_->on(lane);
   Arguments buffers;
   ResultBuffers out(results.size());
   bool ready = false;  // so that nobody need ask the buffers
@@ -274,7 +293,7 @@ void CompiledProgram::run_plain(std::span<const Tensor* const> arguments, std::s
     const bool timed = host::timeline::on();
     const auto start = timed ? host::timeline::Clock::now() : host::timeline::Clock::time_point();
     pjrt::Event complete;
-    executable.execute(buffers.collect(*this, arguments, lane), out.span, {.device = &lane.handle, .complete = &complete});
+    executable.execute(buffers.collect(*this, arguments, lane), out.span, {.device = named, .complete = &complete});
     ready = complete.is_ready();
     if (timed || !ready) follow(complete, *module_, device, start);
     ready = ready && !complete.error();
@@ -306,9 +325,10 @@ void CompiledProgram::run_calling(std::span<const Tensor* const> arguments, std:
   ResultBuffers out(results.size());
   pjrt::Event complete;
   try {
-    executable = &loaded_->on(lane.client);
+    const Loaded::Choice choice = loaded_->on(lane);
+    executable = &choice.executable;
     executable->execute(buffers.collect(*this, arguments, lane), out.span,
-                        {.context = &record->execute_context(), .device = &lane.handle, .complete = &complete});
+                        {.context = &record->execute_context(), .device = choice.device, .complete = &complete, .number = record->mark});
   } catch (...) {
     record->release();
     rethrow_failure(buffers.pending);

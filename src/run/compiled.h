@@ -16,17 +16,30 @@
 
 namespace postern::run {
 
-/// One compiled text on each client that needed it; shared by all programs with that text.
+/// One compiled text in each form that was needed; shared by all programs with that text.
 class Loaded {
  public:
   explicit Loaded(std::string text) : text_(std::move(text)) {}
-  const pjrt::Executable& on(int client);
+  /// The executable for runs on a lane. Runs of a portable one must name the lane's device.
+  struct Choice {
+    const pjrt::Executable& executable;
+    const pjrt::Device* device;
+  };
+  Choice on(const Lane& lane);
+  const pjrt::Executable& main();
 
  private:
+  // Naming a device costs XLA a twentieth of a small run, so that the first device has an executable for itself.
+  enum Form { first_device, any_device, any_spare_device, forms };
+  static Form form_of_main();
+  /// What was compiled in another form, in this one; none if there is none, or it cannot be serialized.
+  pjrt::Executable taken_over(const pjrt::Client& client, const pjrt::CompileOptions& options) const;
+  const pjrt::Executable& made(Form form);
+
   std::string text_;
   std::mutex guard_;
-  std::atomic<const pjrt::Executable*> ready_[2] = {nullptr, nullptr};
-  pjrt::Executable executables_[2];
+  std::atomic<const pjrt::Executable*> ready_[forms] = {};
+  pjrt::Executable executables_[forms];
 };
 
 /// The executable of this text, from memory, from disk, or compiled now.

@@ -71,8 +71,7 @@ void save(const std::filesystem::path& path, const std::string& key, const std::
 
 }  // namespace
 
-pjrt::Executable compile_or_load(const pjrt::Client& client, const std::string& text) {
-  const pjrt::CompileOptions options{.portable = true};
+pjrt::Executable compile_or_load(const pjrt::Client& client, const std::string& text, const pjrt::CompileOptions& options) {
   const Runtime& runtime = Runtime::get();
   const std::string& dir = runtime.config().cache_dir;
   if (dir.empty()) return client.compile(text, options);

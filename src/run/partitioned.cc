@@ -136,9 +136,8 @@ void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments, 
     throw;
   }
   try {
-    executable->execute_multi(
-        devices, in, out, complete,
-        {.context = sites_.empty() ? nullptr : &record->execute_context(), .number = static_cast<int>(record->number & 0x7fffffff)});
+    executable->execute_multi(devices, in, out, complete,
+                              {.context = sites_.empty() ? nullptr : &record->execute_context(), .number = record->mark});
   } catch (...) {
     record->release();
     rethrow_failure(pending);

@@ -17,6 +17,10 @@ namespace postern::run {
 
 class CompiledProgram;
 
+/// What XLA is told to call a run. Scattered, so that whoever else starts programs through the plug-in, and counts, does not meet it.
+/// Negative when it is not the only run that was ever called so; never 0.
+int mark_of(std::uint64_t number);
+
 class RunRecord : public host::RunState, public std::enable_shared_from_this<RunRecord> {
  public:
   explicit RunRecord(const pjrt::Plugin& plugin);
