@@ -33,7 +33,7 @@ FakeCuda& FakeCuda::get() {
 
 void FakeCuda::reset() {
   const std::scoped_lock lock(guard_);
-  counts_.clear(), failures_.clear(), streams_.clear();
+  counts_.clear(), failures_.clear(), streams_.clear(), on_host_.clear();
 }
 
 int FakeCuda::count(const std::string& name) {
@@ -59,6 +59,11 @@ std::size_t FakeCuda::queued(void* stream) {
 std::size_t FakeCuda::pinned() {
   const std::scoped_lock lock(guard_);
   return pinned_;
+}
+
+void FakeCuda::put_on_host(const void* memory) {
+  const std::scoped_lock lock(guard_);
+  on_host_.insert(memory);
 }
 
 int FakeCuda::call(const std::string& name) {
@@ -91,6 +96,10 @@ struct FakeFunctions {
     const std::scoped_lock lock(fake().guard_);
     --fake().pinned_;
     return 0;
+  }
+  static bool on_host(const void* memory) {
+    const std::scoped_lock lock(fake().guard_);
+    return fake().on_host_.contains(memory);
   }
   static int copy(const char* name, void* to, const void* from, std::size_t bytes, void* stream) {
     if (const int error = fake().call(name)) return error;
@@ -149,8 +158,9 @@ bool leaves_are_in_place() { return devices().at(0).kind == "cpu" && !cuda::has_
 
 const cuda::Driver& FakeCuda::driver() {
   using F = FakeFunctions;
-  static const cuda::Driver table{F::allocate, F::free,     F::copy_to_host, F::copy_to_device, F::fill,  F::synchronize, F::create_event,
-                                  F::record,   F::is_ready, F::wait,         F::context_of,     F::enter, F::leave,       F::describe};
+  static const cuda::Driver table{F::allocate, F::free,        F::on_host,      F::copy_to_host, F::copy_to_device,
+                                  F::fill,     F::synchronize, F::create_event, F::record,       F::is_ready,
+                                  F::wait,     F::context_of,  F::enter,        F::leave,        F::describe};
   return table;
 }
 

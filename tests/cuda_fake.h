@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 
 #include "cuda/driver.h"
@@ -26,6 +27,8 @@ class FakeCuda {
   void run(void* stream);
   std::size_t queued(void* stream);
   std::size_t pinned();  // blocks
+  /// From now on this memory counts as the host's.
+  void put_on_host(const void* memory);
 
  private:
   friend struct FakeFunctions;
@@ -35,6 +38,7 @@ class FakeCuda {
   std::mutex guard_;
   std::map<std::string, int> counts_, failures_;
   std::map<void*, std::deque<std::function<void()>>> streams_;
+  std::set<const void*> on_host_;
   std::size_t pinned_ = 0;
 };
 

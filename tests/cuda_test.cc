@@ -124,6 +124,26 @@ TEST_F(Cuda, OneWaitHoweverManyOperandsAndNoneForTheResults) {
   EXPECT_EQ(fake.count("enter"), fake.count("leave"));
 }
 
+TEST_F(Cuda, OperandsInHostMemoryAreReadWhereTheyAre) {
+  RecordProperty("covers", "GPU-08");
+  const void* seen[2] = {};
+  Firing f({type<float>({3}), type<float>({3})}, {type<float>()}, [&](View<const float> a, View<const float> b, View<float> out) {
+    seen[0] = a.data(), seen[1] = b.data();
+    out[0] = a[2] + b[2];
+  });
+  float* const there = f.data<float>(0);
+  fake.put_on_host(there);
+  f.data<float>(1)[2] = 5;
+  ASSERT_EQ(FakeCuda::driver().copy_to_device(there + 2, f.data<float>(1) + 2, 4, &some_stream), 0);  // what the stream has still to do
+  ASSERT_TRUE(f.fire());
+  EXPECT_EQ(seen[0], there);
+  EXPECT_NE(seen[1], f.data<float>(1));
+  EXPECT_EQ(fake.count("copy_to_host"), 1);
+  EXPECT_EQ(fake.count("synchronize"), 1);
+  fake.run(&some_stream);
+  EXPECT_EQ(*f.data<float>(2), 10);
+}
+
 TEST_F(Cuda, WithoutOperandsNobodyWaits) {
   Firing f({}, {type<float>()}, [](View<float> out) { out[0] = 4; });
   ASSERT_TRUE(f.fire());

@@ -16,6 +16,7 @@ struct Functions {
   decltype(&cuInit) init;
   decltype(&cuMemHostAlloc) allocate;
   decltype(&cuMemFreeHost) free;
+  decltype(&cuPointerGetAttribute) attribute_of;
   decltype(&cuMemcpyDtoHAsync) copy_to_host;
   decltype(&cuMemcpyHtoDAsync) copy_to_device;
   decltype(&cuMemsetD8Async) fill;
@@ -57,6 +58,7 @@ Driver loaded() {
   find(library, "cuInit", cuda.init);
   find(library, "cuMemHostAlloc", cuda.allocate);
   find(library, "cuMemFreeHost", cuda.free);
+  find(library, "cuPointerGetAttribute", cuda.attribute_of);
   find(library, "cuMemcpyDtoHAsync_v2", cuda.copy_to_host);
   find(library, "cuMemcpyHtoDAsync_v2", cuda.copy_to_device);
   find(library, "cuMemsetD8Async", cuda.fill);
@@ -75,6 +77,10 @@ Driver loaded() {
       // Portable: pinned for every GPU of the process.
       .allocate = [](void** memory, std::size_t bytes) -> int { return cuda.allocate(memory, bytes, CU_MEMHOSTALLOC_PORTABLE); },
       .free = [](void* memory) -> int { return cuda.free(memory); },
+      .on_host = [](const void* memory) -> bool {
+        unsigned type = 0;  // memory that CUDA knows nothing of is an error
+        return cuda.attribute_of(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address(memory)) == CUDA_SUCCESS && type == CU_MEMORYTYPE_HOST;
+      },
       .copy_to_host = [](void* to, const void* from, std::size_t bytes, void* stream) -> int {
         return cuda.copy_to_host(to, address(from), bytes, stream_of(stream));
       },

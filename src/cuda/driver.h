@@ -12,6 +12,7 @@ namespace postern::cuda {
 struct Driver {
   int (*allocate)(void** memory, std::size_t bytes);  // pinned memory of the host
   int (*free)(void* memory);
+  bool (*on_host)(const void* memory);  // the host can read it where it is
   int (*copy_to_host)(void* to, const void* from, std::size_t bytes, void* stream);
   int (*copy_to_device)(void* to, const void* from, std::size_t bytes, void* stream);
   int (*fill)(void* to, unsigned char value, std::size_t bytes, void* stream);

@@ -32,17 +32,22 @@ struct Places {
     block = Staging::Block(staging, total);
     for (const std::size_t offset : offsets) data.push_back(block.data() + offset);
   }
-  /// Queues the copies of the operands and the mask; how many there are.
-  std::size_t fetch(const Driver& driver, const HostSite& site, void* const* buffers, void* stream) {
-    std::size_t copies = 0;
+  /// Queues the copies of the operands and the mask; how many will be there when the stream has come so far. What the host can read
+  /// anyway, it reads `in_place`.
+  std::size_t fetch(const Driver& driver, const HostSite& site, void* const* buffers, void* stream, bool in_place) {
+    std::size_t awaited = 0;
     for (std::size_t i = 0; i < site.inputs; ++i) {
       const std::size_t bytes = bytes_of(site, i);
       if (bytes == 0) continue;
+      ++awaited;
+      if (in_place && driver.on_host(buffers[i])) {
+        data[i] = buffers[i];
+        continue;
+      }
       block.used_by(stream);
       driver.check(driver.copy_to_host(data[i], buffers[i], bytes, stream), "to copy an operand to the host");
-      ++copies;
     }
-    return copies;
+    return awaited;
   }
 
   Staging::Block block;
@@ -55,7 +60,7 @@ class Arrival final : public host::Transfer {
  public:
   Arrival(Staging& staging, const HostSite& site, void* const* buffers, void* stream)
       : staging_(staging), places_(staging, site, site.inputs) {
-    if (places_.fetch(staging.driver(), site, buffers, stream) > 0) event_ = staging.record(stream);
+    if (places_.fetch(staging.driver(), site, buffers, stream, false) > 0) event_ = staging.record(stream);
   }
   ~Arrival() override {
     const Driver& driver = staging_.driver();
@@ -86,7 +91,7 @@ void zero_results(const Driver& driver, const HostSite& site, void* const* buffe
 bool fire_staged(Staging& staging, RunState& run, const HostSite& site, void* const* buffers, int device, void* stream) {
   const Driver& driver = staging.driver();
   Places places(staging, site, site.buffers);
-  if (places.fetch(driver, site, buffers, stream) > 0) driver.check(driver.synchronize(stream), "to compute the operands");
+  if (places.fetch(driver, site, buffers, stream, true) > 0) driver.check(driver.synchronize(stream), "to compute the operands");
   places.block.done();
   const bool ok =
       site.packed ? host::fire_packed(run, site, places.data.data(), device) : host::fire(run, site, places.data.data(), device);
