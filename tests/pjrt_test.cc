@@ -176,12 +176,10 @@ TEST(PjrtExecutable, PortableRunsWhereTheCallSays) {
 TEST(PjrtExecutable, SerializedAndLoadedAgain) {
   register_handlers();
   const Executable offset = client().deserialize(client().compile(offset_text, {.portable = true}).serialize());
-  Probe probe;
-  ExecuteContext context = client().create_context();
-  context.add(probe_type(), &probe);
+  Probed with;
   const Device& device = client().devices()[1];
   const Buffer input = to_device(one_to_four, {4}, device);
-  EXPECT_EQ(to_host(run(offset, {&input}, {.context = &context, .device = &device})), (std::vector<float>{101, 102, 103, 104}));
+  EXPECT_EQ(to_host(run(offset, {&input}, {.context = &with.context, .device = &device})), (std::vector<float>{101, 102, 103, 104}));
   EXPECT_THROW(client().deserialize("rubbish"), Error);
 }
 
@@ -194,28 +192,24 @@ TEST(PjrtExecutable, CompiledForOneDeviceAndLoadedForAny) {
   EXPECT_TRUE(any.devices().empty());
   const Executable again = client().deserialize(any.serialize(), &alone);
   EXPECT_EQ(again.devices().size(), 1u);
-  Probe probe;
-  ExecuteContext context = client().create_context();
-  context.add(probe_type(), &probe);
+  Probed with;
   const std::vector<float> expected = {101, 102, 103, 104};
   for (const Device& device : client().devices()) {
     const Buffer input = to_device(one_to_four, {4}, device);
-    EXPECT_EQ(to_host(run(any, {&input}, {.context = &context, .device = &device})), expected);
+    EXPECT_EQ(to_host(run(any, {&input}, {.context = &with.context, .device = &device})), expected);
   }
   const Buffer input = to_device(one_to_four, {4});
-  EXPECT_EQ(to_host(run(again, {&input}, {.context = &context})), expected);
+  EXPECT_EQ(to_host(run(again, {&input}, {.context = &with.context})), expected);
 }
 
 TEST(PjrtExecutable, HandlersSeeTheNumberOfTheRun) {
   register_handlers();
   const Executable offset = client().compile(offset_text);
   const Buffer input = to_device(one_to_four, {4});
-  Probe probe;
-  ExecuteContext context = client().create_context();
-  context.add(probe_type(), &probe);
+  Probed with;
   for (const int number : {1, 0x7fffffff, -1, -0x7fffffff - 1}) {
-    run(offset, {&input}, {.context = &context, .number = number});
-    EXPECT_EQ(probe.run, number);
+    run(offset, {&input}, {.context = &with.context, .number = number});
+    EXPECT_EQ(with.probe.run, number);
   }
 }
 

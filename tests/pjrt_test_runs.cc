@@ -30,25 +30,21 @@ TEST(PjrtFfi, OneContextServesRunsAtOnce) {
   register_handlers();
   const Executable offset = client().compile(offset_text);
   const Buffer input = to_device(one_to_four, {4});
-  Probe probe;
-  ExecuteContext context = client().create_context();
-  context.add(probe_type(), &probe);
+  Probed with;
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t)
     threads.emplace_back([&] {
-      for (int i = 0; i < 200; ++i) run(offset, {&input}, {.context = &context}).ready().await();
+      for (int i = 0; i < 200; ++i) run(offset, {&input}, {.context = &with.context}).ready().await();
     });
   for (auto& thread : threads) thread.join();
-  EXPECT_EQ(probe.calls, 800);
+  EXPECT_EQ(with.probe.calls, 800);
 }
 
 TEST(PjrtFfi, AContextHoldsOnePointerForEachType) {
-  Probe probe;
-  ExecuteContext context = client().create_context();
-  context.add(probe_type(), &probe);
-  ExecuteContext moved = std::move(context);
-  EXPECT_FALSE(context);
-  EXPECT_THROW(moved.add(probe_type(), &probe), Error);
+  Probed with;
+  ExecuteContext moved = std::move(with.context);
+  EXPECT_FALSE(with.context);
+  EXPECT_THROW(moved.add(probe_type(), &with.probe), Error);
 }
 
 TEST(PjrtFfi, MissingUserDataIsSeen) {

@@ -24,19 +24,6 @@ namespace postern::run {
 
 using detail::Access;
 
-pjrt::Executable Loaded::taken_over(const pjrt::Client& client, const pjrt::CompileOptions& options) const {
-  for (const Form form : {first_device, any_device, any_spare_device}) {
-    if (!executables_[form]) continue;
-    try {
-      return client.deserialize(executables_[form].serialize(), form == first_device || !options.portable ? &options : nullptr);
-    } catch (const Error& e) {
-      log(LogLevel::info, "a compiled program cannot be taken over and is compiled again: {}", e.what());
-      break;
-    }
-  }
-  return {};
-}
-
 const pjrt::Executable& Loaded::made(Form form) {
   auto& ready = ready_[form];
   if (const pjrt::Executable* e = ready.load(std::memory_order_acquire)) [[likely]]
@@ -46,7 +33,12 @@ const pjrt::Executable& Loaded::made(Form form) {
   const pjrt::Client& client = Runtime::get().client(form == any_spare_device ? 1 : 0);
   const pjrt::CompileOptions options{.portable = form != first_device};
   const host::timeline::Span span(host::timeline::Kind::compile, host::timeline::module_name(text_));
-  executables_[form] = taken_over(client, options);
+  // The main form comes first; the others take over what was compiled for it, where that can be serialized.
+  if (const pjrt::Executable& main = executables_[form_of_main()]) try {
+      executables_[form] = client.deserialize(main.serialize(), form_of_main() == first_device ? &options : nullptr);
+    } catch (const Error& e) {
+      log(LogLevel::info, "a compiled program cannot be taken over and is compiled again: {}", e.what());
+    }
   if (!executables_[form]) executables_[form] = compile_or_load(client, text_, options);
   drain_before_what_is_new();
   ready.store(&executables_[form], std::memory_order_release);

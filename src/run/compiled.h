@@ -32,8 +32,6 @@ class Loaded {
   // Naming a device costs XLA a twentieth of a small run, so that the first device has an executable for itself.
   enum Form { first_device, any_device, any_spare_device, forms };
   static Form form_of_main();
-  /// What was compiled in another form, in this one; none if there is none, or it cannot be serialized.
-  pjrt::Executable taken_over(const pjrt::Client& client, const pjrt::CompileOptions& options) const;
   const pjrt::Executable& made(Form form);
 
   std::string text_;
