@@ -212,11 +212,6 @@ bool fire_one(RunState& run, const HostSite& site, void* const* data, int device
   }
 }
 
-void zero_results(const HostSite& site, void* const* buffers) noexcept {
-  for (std::size_t i = 0; i < site.results; ++i)
-    std::memset(buffers[site.operands + site.spec->masked + i], 0, site.buffer_bytes[site.operands + i]);
-}
-
 /// The leaves of element `e` of the batch.
 bool fire_element(RunState& run, const HostSite& site, void* const* buffers, int device, std::int64_t e) noexcept {
   constexpr std::size_t few = 32;
@@ -297,6 +292,11 @@ timeline::Span begin(RunState& run, const HostSite& site, int device) {
 }
 
 }  // namespace
+
+void zero_results(const HostSite& site, void* const* buffers) noexcept {
+  for (std::size_t i = 0; i < site.results; ++i)
+    std::memset(buffers[site.operands + site.spec->masked + i], 0, site.buffer_bytes[site.operands + i]);
+}
 
 bool fire(RunState& run, const HostSite& site, void* const* buffers, int device) noexcept {
   const Turn turn(run, site, device);

@@ -35,6 +35,8 @@ bool fire_packed(RunState& run, const HostSite& site, void* const* buffers, int 
 bool fire_fetched(RunState& run, const HostSite& site, int device, const Fetch& fetch) noexcept;
 /// A call with Memory::device of a program on a GPU: the function is given device pointers. Results are the caller's to zero.
 bool fire_on_device(RunState& run, const HostSite& site, void* const* buffers, int device, void* stream) noexcept;
+/// The results of a poisoned run's call that failed.
+void zero_results(const HostSite& site, void* const* buffers) noexcept;
 /// Whether each element of less than a byte, held one a byte, is in its dtype's range; fails the run otherwise.
 bool results_fit(RunState& run, const HostSite& site, void* const* buffers, int device);
 

@@ -77,6 +77,11 @@ XLA_FFI_Error* stopped(XLA_FFI_CallFrame* frame) {
 
 namespace {
 
+/// A call that tells whether its run goes on does so.
+void tell(const XLA_FFI_CallFrame* frame, const RunState& run) {
+  if (void* const told = told_in(frame)) *static_cast<bool*>(told) = !run.stop.load(std::memory_order_relaxed);
+}
+
 [[gnu::noinline]] XLA_FFI_Error* handle_specially(XLA_FFI_CallFrame* frame, RunState& run, const HostSite& site) {
   const CallBuffers buffers(frame, site, nothing);
   if (buffers.error) return buffers.error;
@@ -85,8 +90,19 @@ namespace {
     return pjrt::schedule(static_cast<const XLA_FFI_CallFrame*>(from), task, data);
   });
   const bool ok = site.packed ? fire_packed(run, site, buffers.data, device) : fire(run, site, buffers.data, device);
-  if (void* const told = told_in(frame)) *static_cast<bool*>(told) = !run.stop.load(std::memory_order_relaxed);
+  tell(frame, run);
   return ok || run.poison ? nullptr : stopped(frame);
+}
+
+/// The short way in a run on several devices.
+[[gnu::noinline]] XLA_FFI_Error* handle_on_several(XLA_FFI_CallFrame* frame, RunState& run, const HostSite& site) {
+  void* buffers[HostSite::few];
+  point_at_buffers(pjrt::operands(frame), pjrt::results(frame), site, nothing, buffers);
+  const int device = run.device_of(pjrt::device_ordinal(frame));
+  run.enters(site, device);
+  if (!enter_here(run, site, buffers, device, nullptr)) zero_results(site, buffers);
+  tell(frame, run);
+  return nullptr;
 }
 
 }  // namespace
@@ -101,6 +117,8 @@ XLA_FFI_Error* handle_call(XLA_FFI_CallFrame* frame) {
   const HostSite& site = *called.site;
   if (!site.quick || !run->quick || run->stop.load(std::memory_order_relaxed)) [[unlikely]]
     return handle_specially(frame, *run, site);
+  if (run->poison) [[unlikely]]
+    return handle_on_several(frame, *run, site);
   void* buffers[HostSite::few];
   point_at_buffers(pjrt::operands(frame), pjrt::results(frame), site, nothing, buffers);
   run->enters(site, run->device);

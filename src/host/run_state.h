@@ -50,7 +50,7 @@ class RunState : public detail::StopState {
   std::size_t site_count = 0;
   std::uint64_t number = 0;
   int mark = 0;               // what XLA calls it; positive: no other run is ever called so
-  bool quick = false;         // the handler may take its short way: no deadline, no poison, no timeline
+  bool quick = false;         // the handler may take its short way: no deadline, no timeline
   bool poison = false;        // several devices: a failure must not return an error to XLA, see docs/design.md
   int device = -1;            // of a run on one device; -1: the handler asks XLA
   int first_ordinal = 0;      // of a run on several devices: what XLA calls the first one,

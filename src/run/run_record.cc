@@ -74,7 +74,7 @@ void RunRecord::prepare(std::shared_ptr<const CompiledProgram> program) {
   never_waits = host::in_delivery();
   const bool timed = host::timeline::on();
   if (timed) began_ = host::timeline::Clock::now();
-  quick = !timed && !poison && !tape && deadline == Clock::time_point::max();
+  quick = !timed && !tape && deadline == Clock::time_point::max();
 }
 
 bool RunRecord::finish(std::shared_ptr<RunRecord>& record, std::span<const pjrt::Event> complete) {
