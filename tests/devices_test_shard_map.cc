@@ -388,6 +388,134 @@ TEST_F(DevicesShardMap, LongLoopsAreLeftWhenADeviceFails) {
   }
 }
 
+/// Programs whose way depends on what a function of the process answers. Each device asks; device 1 fails where it is told to.
+class DevicesWays : public EightDevices {
+ protected:
+  std::atomic<int> bad_at{-1};
+  std::array<std::atomic<int>, 4> asked{};
+  const Mesh mesh{{{"d", 4}}};
+
+  /// What the function gives, float of the operand's type, unless it is device 1 and time to fail; there it waits until others are ahead.
+  Tensor ask(Tensor v, float add) {
+    return call(
+        {.name = "ask", .effect = Effect::unordered}, v.type(),
+        [this, add](const CallInfo& info, View<const float> in, View<float> out) {
+          if (asked[static_cast<std::size_t>(info.device)]++ == bad_at && info.device == 1) {
+            std::this_thread::sleep_for(20ms);
+            throw std::runtime_error("no answer");
+          }
+          out[0] = in[0] + add;
+        },
+        v);
+  }
+
+  template <class F>
+  void fails_and_goes_well(F part, const Floats& want) {
+    const auto f = jit(shard_map(part, mesh, {.in = {rows}, .out = {rows}}));
+    const Tensor x = full(type<float>({4}), 1.0f);
+    for (const int at : {-1, 0, -1}) {
+      for (auto& a : asked) a = 0;
+      bad_at = at;
+      if (at < 0) {
+        EXPECT_EQ(f(x).template to_vector<float>(), want);
+        continue;
+      }
+      const auto start = std::chrono::steady_clock::now();
+      const auto e = error_of<CallbackError>([&] { f(x).block_until_ready(); });
+      EXPECT_LT(std::chrono::steady_clock::now() - start, 10s);
+      ASSERT_TRUE(e);
+      EXPECT_EQ(e->device(), 1);
+      EXPECT_TRUE(has(e->what(), "no answer")) << e->what();
+    }
+    barrier();
+  }
+};
+
+TEST_F(DevicesWays, ALoopsConditionFails) {
+  fails_and_goes_well(
+      [&](Tensor v) { return while_loop([&](Tensor c) { return sum(ask(c, 0)) < 100.0f; }, [](Tensor c) { return psum(c, "d"); }, v); },
+      Floats(4, 256));
+}
+
+TEST_F(DevicesWays, AStepsSecondCallFails) {
+  fails_and_goes_well(
+      [&](Tensor v) {
+        return while_loop([&](Tensor c) { return sum(c) < 100.0f; },
+                          [&](Tensor c) {
+                            c = call(
+                                c.type(), [](View<const float> in, View<float> out) { out[0] = in[0]; }, psum(c, "d"));
+                            return ask(c, 1);
+                          },
+                          v);
+      },
+      Floats(4, 341));
+}
+
+TEST_F(DevicesWays, ABranchesIndexFails) {
+  fails_and_goes_well(
+      [&](Tensor v) {
+        return cond(
+            sum(ask(v, 0)) > 0.5f, [](Tensor c) { return psum(c, "d"); }, [](Tensor c) { return c; }, v);
+      },
+      Floats(4, 4));
+}
+
+TEST_F(DevicesWays, ALoopsBoundFails) {
+  fails_and_goes_well(
+      [&](Tensor v) {
+        const Tensor steps = convert(sum(ask(v, 2)), DType::s32);
+        return fori_loop(
+            0, steps, [](Tensor, Tensor c) { return psum(c, "d"); }, v);
+      },
+      Floats(4, 64));
+}
+
+TEST_F(DevicesWays, ZerosKeepALoopThatCallsNobody) {
+  auto part = [&](Tensor v) { return while_loop([](Tensor c) { return sum(c) < 100.0f; }, [](Tensor c) { return c * 2.0f; }, ask(v, 0)); };
+  fails_and_goes_well(part, Floats(4, 128));
+  // The same in a program that XLA cuts, where the function sees the whole once.
+  bool fails = false;
+  const auto f = jit([&](Tensor v) {
+    v = call(
+        v.type(),
+        [&](View<const float> in, View<float> out) {
+          if (fails) throw std::runtime_error("no answer");
+          std::ranges::copy(in, out.begin());
+        },
+        v);
+    return while_loop([](Tensor c) { return max(c) < 100.0f; }, [](Tensor c) { return c * 2.0f; }, v);
+  });
+  const Tensor x = device_put(full(type<float>({8}), 1.0f), Sharding(mesh, rows));
+  for (const bool now : {false, true, false}) {
+    fails = now;
+    if (now)
+      expect_error<CallbackError>([&] { f(x).block_until_ready(); }, {"no answer"});
+    else
+      EXPECT_EQ(f(x).to_vector<float>(), Floats(8, 128));
+  }
+}
+
+TEST_F(DevicesShardMap, GroupsThatMeetGoTheirOwnWays) {
+  // Devices meet along "a"; how many steps they take depends on where they are along "b".
+  const Mesh mesh({{"a", 2}, {"b", 2}});
+  std::atomic<int> calls{0};
+  const auto f = jit(shard_map(
+      [&](Tensor v) {
+        const Tensor steps = axis_index("b") * 3 + 1;
+        return fori_loop(
+            0, steps,
+            [&](Tensor, Tensor c) {
+              c = call(
+                  {.effect = Effect::unordered}, c.type(), [&](View<const float> in, View<float> out) { ++calls, out[0] = in[0]; }, c);
+              return psum(c, "a");
+            },
+            v);
+      },
+      mesh, {.in = {P(AxisNames{"a", "b"})}, .out = {P(AxisNames{"a", "b"})}}));
+  EXPECT_EQ(f(full(type<float>({4}), 1.0f)).to_vector<float>(), (Floats{2, 16, 2, 16}));
+  EXPECT_EQ(calls, 2 * 1 + 2 * 4);
+}
+
 int count_of(std::string_view text, std::string_view word) {
   int n = 0;
   for (std::size_t at = text.find(word); at != text.npos; at = text.find(word, at + word.size())) ++n;

@@ -322,6 +322,7 @@ std::string Lowering::where_it_runs(std::size_t results, int device) const {
 Module Lowering::module(const Program& program) {
   Module m;
   if (partitioned()) m.devices = options_.devices, m.mesh = options_.mesh;
+  leaves_zeros_ = partitioned() && postern::calls_back(program);
   auto sharding_of = [&](const std::vector<std::optional<Sharding>>& list, std::size_t i) {
     return i < list.size() ? list[i] : std::optional<Sharding>();
   };

@@ -113,6 +113,9 @@ class Lowering {
   // A program for several devices: those that it is cut for, and the region in which each works on its own part.
   const std::vector<int>& devices() const { return options_.devices; }
   bool partitioned() const { return options_.devices.size() > 1; }
+  /// Whether functions are called whose failure on a device leaves zeros, with which the program goes on: an error from one device would
+  /// leave the others waiting for it.
+  bool leaves_zeros() const { return leaves_zeros_; }
   const Mesh* mesh() const { return mesh_; }
   Ssa axis_index(const std::string& axis) const;
   class MeshRegion {
@@ -158,6 +161,7 @@ class Lowering {
   bool asks_ = false;
   Ssa told_;
   const Mesh* mesh_ = nullptr;
+  bool leaves_zeros_ = false;
   std::vector<Ssa> axis_indices_;  // by axis of mesh_
   int channels_ = 0;
 };

@@ -232,21 +232,37 @@ bool has_collective(const Program& program) {
   return std::ranges::any_of(collective_family, [&](const Primitive* p) { return uses(program, *p); });
 }
 
-Ssa goes_on(Lowering& out, Ssa told, bool together) {
-  const Type flag{DType::pred, {}}, number{DType::s32, {}};
-  const Ssa here = told.id >= 0 ? told : out.fresh();
-  if (told.id < 0)
-    out.write(
-        "    %{} = \"stablehlo.custom_call\"() {{call_target_name = \"postern_goes_on\", api_version = 4 : i32, has_side_effect = true{}}} "
-        ": () -> tensor<i1>\n",
-        here.id, out.where_it_runs(1, -1));
-  if (!out.mesh() || !together) return here;
-  const CollectiveParams p{*out.mesh(), all_axes(*out.mesh())};
-  const Ssa votes = out.op("convert", {here}, {&flag}, number), least = out.fresh();
+std::vector<std::string> axes_met(const Lowering& out, std::span<const ProgramPtr> programs) {
+  if (!out.mesh() || !out.partitioned()) return {};
+  std::vector<std::string> all = all_axes(*out.mesh()), met;
+  for (const ProgramPtr& program : programs)
+    any_equation(*program, [&](const Equation& e) {
+      if (std::ranges::find(collective_family, e.primitive) == std::end(collective_family)) return false;
+      const auto& axes = e.primitive == &ppermute_p ? all : of(e.params.get()).axes;  // XLA has all devices meet in a ppermute
+      met.insert(met.end(), axes.begin(), axes.end());
+      return false;
+    });
+  std::erase_if(all, [&](const std::string& axis) { return std::ranges::find(met, axis) == met.end(); });
+  return all;
+}
+
+Ssa goes_on(Lowering& out, Lowering::Typed after) {
+  const Ssa here = out.fresh();
+  out.write(
+      "    %{} = \"stablehlo.custom_call\"(%{}) {{call_target_name = \"postern_goes_on\", api_version = 4 : i32, has_side_effect = "
+      "true{}}} : ({}) -> tensor<i1>\n",
+      here.id, after.value.id, out.where_it_runs(1, -1), after.type);
+  return here;
+}
+
+Ssa everywhere(Lowering& out, Ssa flag, const std::vector<std::string>& axes) {
+  if (axes.empty()) return flag;
+  const Type pred{DType::pred, {}}, number{DType::s32, {}};
+  const Ssa votes = out.op("convert", {flag}, {&pred}, number), least = out.fresh();
   out.write("    %{} = \"stablehlo.all_reduce\"(%{}) (", least.id, votes.id);
   reducing_region(out, "minimum", "tensor<i32>");
-  out.write(") {{{}, use_global_device_ids}} : (tensor<i32>) -> tensor<i32>\n", groups_text(out, p));
-  return out.op("convert", {least}, {&number}, flag);
+  out.write(") {{{}, use_global_device_ids}} : (tensor<i32>) -> tensor<i32>\n", groups_text(out, {*out.mesh(), axes}));
+  return out.op("convert", {least}, {&number}, pred);
 }
 
 Tensor sum_over(const Mesh& mesh, const std::vector<std::string>& axes, const Tensor& x) {

@@ -2,6 +2,7 @@
 #include <postern/control.h>
 
 #include "ops/control.h"
+#include "ops/shard_map.h"
 #include "transform/simplify.h"
 #include "transform/split.h"
 #include "transform/transpose.h"
@@ -278,7 +279,14 @@ void cond_lower(Lowering& out, const Equation& e) {
   for (std::size_t i = 1; i < e.operands.size(); ++i) inputs.push_back(out.operand(e, i));
   Types types;
   for (int i = 0; i < e.results; ++i) types.push_back(out.result_type(e, i));
-  const std::vector<Ssa> results = write_case(out, out.operand(e, 0), p.branches.size(), types, effect_of(e) == Effect::ordered,
+  Ssa index = out.operand(e, 0);
+  // Devices that meet in a branch must not be led apart by a failure, see while_lower.
+  if (const auto axes = axes_met(out, p.branches); !axes.empty() && out.leaves_zeros()) {
+    const Type flag{DType::pred, {}}, number{DType::s32, {}};
+    const Ssa go = everywhere(out, goes_on(out, {index, Lowering::type(number)}), axes);
+    index = out.op("select", {go, index, out.constant("0", number)}, {&flag, &number, &number}, number);
+  }
+  const std::vector<Ssa> results = write_case(out, index, p.branches.size(), types, effect_of(e) == Effect::ordered,
                                               [&](std::size_t b) { return out.inlined(*p.branches[b], inputs); });
   for (int i = 0; i < e.results; ++i) out.define(e, i, results[at(i)]);
 }

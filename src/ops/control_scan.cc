@@ -125,7 +125,8 @@ class ScanWriter {
       });
       if (out_.partitioned() && calls_back(*p_.body)) {  // a run that failed on several devices leaves by itself, see while_lower
         const Type flag{DType::pred, {}};
-        counter = out_.op("select", {goes_on(out_, told, has_collective(*p_.body)), counter, number(first() + rounds * unroll)},
+        const Ssa here = told.id >= 0 ? told : goes_on(out_, {counter, types[0]});
+        counter = out_.op("select", {everywhere(out_, here, axes_met(out_, {&p_.body, 1})), counter, number(first() + rounds * unroll)},
                           {&flag, &counter_type_, &counter_type_}, counter_type_);
       }
       std::vector<Lowering::Typed> typed{{counter, types[0]}};

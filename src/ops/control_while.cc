@@ -288,38 +288,45 @@ Batched while_batch(const Op& op, std::span<const Tensor> x, std::span<const int
 
 // Constants are seen from inside the regions; only the carry goes round. A condition with ordered effects takes the token and gives none:
 // the loop itself keeps its steps in order.
-// On several devices a run that failed is not left with an error, so a loop that calls carries along whether to go on: else one that waits
-// for its functions' results would never end.
+// Where a failure leaves zeros, a loop might never end, and devices that meet in it might go different ways. There the carry says whether
+// to go on: the condition is evaluated before its step, and the devices that meet agree that no failure has spoilt it.
 void while_lower(Lowering& out, const Equation& e) {
   const auto& p = as<WhileParams>(*e.params);
-  const bool ordered = effect_of(e) == Effect::ordered;
-  const bool watches = out.partitioned() && (calls_back(*p.condition) || calls_back(*p.body));
+  const bool ordered = effect_of(e) == Effect::ordered, watches = out.leaves_zeros();
+  const std::vector<std::string> axes = axes_met(out, programs_of(*e.params));
   std::vector<Ssa> cc, bc, carry, results;
   for (std::size_t i = 0; i < e.operands.size(); ++i)
     (i < p.condition_constants ? cc : i < p.condition_constants + p.body_constants ? bc : carry).push_back(out.operand(e, i));
+  auto inlined = [&](const ProgramPtr& program, std::vector<Ssa> in, std::span<const Ssa> values) {
+    in.insert(in.end(), values.begin(), values.end());
+    return out.inlined(*program, in);
+  };
+  auto go_if = [&](Ssa condition, Ssa told) {
+    const Type flag{DType::pred, {}};
+    if (told.id < 0 || !axes.empty()) told = goes_on(out, {condition, "tensor<i1>"});
+    return out.op("and", {condition, everywhere(out, told, axes)}, {&flag, &flag}, flag);
+  };
   std::vector<std::string> types;
   for (int i = 0; i < e.results; ++i) types.push_back(Lowering::type(out.result_type(e, i)));
-  if (watches) carry.push_back(out.constant("true", {DType::pred, {}})), types.emplace_back("tensor<i1>");
+  if (watches) carry.push_back(go_if(inlined(p.condition, cc, carry)[0], {})), types.emplace_back("tensor<i1>");
   if (ordered) carry.push_back(out.token()), types.push_back(Lowering::token_type);
   for (std::size_t i = 0; i < types.size(); ++i) results.push_back(out.fresh());
-  auto inputs = [&](const std::vector<Ssa>& constants, std::span<const Ssa> arguments) {
-    std::vector<Ssa> in = constants;
-    in.insert(in.end(), arguments.begin(), arguments.end() - watches - ordered);
-    if (ordered) out.set_token(arguments.back());
-    return in;
-  };
   out.write("    {}{}\"stablehlo.while\"({}) (", ssa_list(results), results.empty() ? "" : " = ", ssa_list(carry));
   out.region(types, [&](std::span<const Ssa> arguments) {
-    const Type flag{DType::pred, {}};
-    Ssa go = out.inlined(*p.condition, inputs(cc, arguments))[0];
-    if (watches) go = out.op("and", {go, *(arguments.end() - 1 - ordered)}, {&flag, &flag}, flag);
+    if (ordered) out.set_token(arguments.back());
+    const Ssa go = watches ? arguments[at(e.results)] : inlined(p.condition, cc, arguments.first(at(e.results)))[0];
     return std::vector<Lowering::Typed>{{go, "tensor<i1>"}};
   });
   out.write(", ");
   out.region(types, [&](std::span<const Ssa> arguments) {
+    if (ordered) out.set_token(arguments.back());
     std::vector<Ssa> values;
-    const Ssa told = out.asking([&] { values = out.inlined(*p.body, inputs(bc, arguments)); });
-    if (watches) values.push_back(goes_on(out, told, has_collective(*p.condition) || has_collective(*p.body)));
+    Ssa condition;
+    const Ssa told = out.asking([&] {
+      values = inlined(p.body, bc, arguments.first(at(e.results)));
+      if (watches) condition = inlined(p.condition, cc, values)[0];
+    });
+    if (watches) values.push_back(go_if(condition, told));
     if (ordered) values.push_back(out.token());
     std::vector<Lowering::Typed> typed;
     for (std::size_t i = 0; i < values.size(); ++i) typed.push_back({values[i], types[i]});

@@ -27,9 +27,14 @@ std::vector<Mesh> meshes_of(const Program& program);
 bool uses(const Program& program, const Primitive& primitive);
 /// Whether devices meet in it.
 bool has_collective(const Program& program);
+/// The axes of the mesh that is being lowered along which devices meet in these programs: along those they must go the same ways. None
+/// outside of a mesh, where XLA sees to it.
+std::vector<std::string> axes_met(const Lowering& out, std::span<const ProgramPtr> programs);
 
-/// Whether the run goes on, pred[], as `told` by one of its functions (-1: as it is now); `together`: as all devices have it.
-Ssa goes_on(Lowering& out, Ssa told, bool together);
+/// Whether the run goes on, pred[], asked when `after` is known: one that a failure before has spoilt finds that it does not.
+Ssa goes_on(Lowering& out, Lowering::Typed after);
+/// Whether it is so, pred[], on all devices along these axes.
+Ssa everywhere(Lowering& out, Ssa flag, const std::vector<std::string>& axes);
 
 /// Sum over mesh axes, inside of that mesh's shard_map; unlike the public one it does not look for the mesh.
 Tensor sum_over(const Mesh& mesh, const std::vector<std::string>& axes, const Tensor& x);
