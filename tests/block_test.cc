@@ -603,6 +603,20 @@ TEST(Block, WhatATargetRefusesKeepsItsCodeAndText) {
   EXPECT_EQ(jit([](Tensor v) { return v + 1.0f; })(Tensor(1.0f)).item<float>(), 2);
 }
 
+TEST(Block, BarrierListsAllThatTargetsRefused) {
+  register_ffi_handler("block_test_refuse", block_test_refuse);
+  const auto f = jit([](Tensor v) { return ffi_call(FfiTarget("block_test_refuse"), v, std::nullopt, v + 1.0f); });
+  for (int i = 0; i < 3; ++i) f.start(Tensor(1.0f));
+  const auto e = test::error_of<CallbackError>([] { barrier(); });
+  ASSERT_TRUE(e);
+  EXPECT_EQ(e->code(), ErrorCode::out_of_range);
+  EXPECT_TRUE(has(e->what(), "boom") && has(e->what(), "and 2 more")) << e->what();
+  EXPECT_EQ(e->count(), 3u);
+  ASSERT_EQ(e->others().size(), 2u);
+  EXPECT_TRUE(has(e->others()[1], "boom")) << e->others()[1];
+  barrier();
+}
+
 TEST(Block, TargetsThatNobodyRegisteredAreReportedBeforeCompiling) {
   RecordProperty("covers", "BLOCK-15");
   const Removed handle{override_block<Scale>({.target = "block_test_missing"})};

@@ -47,6 +47,20 @@ class Cache : public testing::Test {
   std::string log_;
 };
 
+TEST_F(Cache, ProgramsOverSeveralDevicesAreKeptToo) {
+  const char* const before = std::getenv("POSTERN_CPU_DEVICES");
+  const std::string old = before ? before : "";
+  setenv("POSTERN_CPU_DEVICES", "2", 1);
+  const std::string first = run({"sharded", "1"});
+  EXPECT_TRUE(has(first, "24 ")) << first;
+  const auto kept = files();
+  EXPECT_FALSE(kept.empty());
+  EXPECT_EQ(run({"sharded", "1"}), first) << "how results lie is known of a kept program too";
+  EXPECT_EQ(log_, "");
+  EXPECT_EQ(files(), kept) << "nothing was written";
+  before ? setenv("POSTERN_CPU_DEVICES", old.c_str(), 1) : unsetenv("POSTERN_CPU_DEVICES");
+}
+
 TEST_F(Cache, ASecondProcessCompilesNothingAndEntersItsOwnFunction) {
   RecordProperty("covers", "IR-09 IR-08");
   EXPECT_EQ(run({"run", "1"}), "15\n");

@@ -156,6 +156,8 @@ TEST_F(Devices, OneDeviceOfSeveral) {
     EXPECT_EQ(f(x).device(), 3) << "what was put somewhere stays there";
     g(Tensor(1.0f)).block_until_ready();
     EXPECT_EQ(device, 2);
+    EXPECT_EQ(g.start(Tensor(1.0f)).result().device(), 2) << "a started run too";
+    EXPECT_EQ(device, 2);
   }
   EXPECT_EQ(f(counting({4})).device(), 0);
 }
@@ -231,6 +233,18 @@ TEST_F(Devices, ACallInACutProgramSeesTheWholeOnce) {
       EXPECT_EQ(*sharding_of(y), s);
     }
   expect_error<TypeError>([&] { program(7, Effect::pure)(device_put(counting({8}), s)); }, {"device 7", "0, 1, 2, 3"});
+  // A program on one device has no other, and a function that is called outside of programs is told what it was given.
+  const auto single = jit([](Tensor x) {
+    return call(
+        {.name = "there", .device = 2}, x, [](const CallInfo& info, float) { return static_cast<float>(info.device); }, x);
+  });
+  expect_error<TypeError>([&] { single(Tensor(1.0f)); }, {"call 'there'", "for device 2", "runs on device 0 alone"});
+  EXPECT_EQ(single(device_put(Tensor(1.0f), 2)).item<float>(), 2);
+  auto outside = [](int on) {
+    return call({.device = on}, type<float>(), [](const CallInfo& info) { return static_cast<float>(info.device); });
+  };
+  EXPECT_EQ(outside(2).item<float>(), 2);
+  expect_error<TypeError>([&] { outside(8); }, {"device 8", "8 of devices()"});
   // Taps, prints and hooks too; in order with each other.
   std::string seen;
   const auto f = jit([&](Tensor x) {
@@ -315,6 +329,43 @@ TEST_F(Devices, PartitionedFiresOnceForEachPart) {
   EXPECT_EQ(lines.size(), 2u);
   const std::string optimized = p.compile(device_put(counting({8}), s)).optimized();
   EXPECT_FALSE(has(optimized, "all-gather"));
+}
+
+TEST_F(Devices, PrintsSayWhichDevice) {
+  RecordProperty("covers", "PRINT-11");
+  // Whole lines from all devices at once, with the part of each where a print has parts.
+  std::ostringstream out;
+  const Sharding s(Mesh({{"d", 4}}), P("d"));
+  const auto each = jit(shard_map(
+      [&](Tensor v) {
+        return fori_loop(
+            0, 50,
+            [&](Tensor, Tensor c) {
+              print({.stream = &out}, "at {} of a line that is long enough to be torn apart", sum(c));
+              return c + 1.0f;
+            },
+            v);
+      },
+      s.mesh(), {.in = {P("d")}, .out = {P("d")}}));
+  each(device_put(counting({4}), s)).block_until_ready();
+  barrier();
+  std::map<std::string, int> lines;
+  std::istringstream in(out.str());
+  for (std::string line; std::getline(in, line);) {
+    ++lines[line.substr(0, line.find(']') + 1)];
+    EXPECT_TRUE(line.starts_with("[device ") && line.ends_with("torn apart")) << line;
+  }
+  EXPECT_EQ(lines, (std::map<std::string, int>{{"[device 0]", 50}, {"[device 1]", 50}, {"[device 2]", 50}, {"[device 3]", 50}}));
+  out.str("");
+  const Sharding two(Mesh({{"d", 2}}), P("d"));
+  jit([&](Tensor x) {
+    print_value({.stream = &out, .partitioned = two}, x * 1.0f);
+    return x;
+  })(device_put(counting({8}), two))
+      .block_until_ready();
+  barrier();
+  EXPECT_TRUE(has(out.str(), "[device 0]") && has(out.str(), "0:4")) << out.str();
+  EXPECT_TRUE(has(out.str(), "[device 1]") && has(out.str(), "4:8")) << out.str();
 }
 
 TEST_F(Devices, ProgramsOnTwoDevicesRunAtTheSameTime) {

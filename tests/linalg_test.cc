@@ -19,6 +19,7 @@ using linalg_test::max_abs;
 using linalg_test::mh;
 using linalg_test::random_matrix;
 using test::expect_error;
+using test::has;
 using Floats = std::vector<float>;
 using Doubles = std::vector<double>;
 
@@ -88,7 +89,7 @@ TEST_P(LinalgEach, DegenerateSizes) {
 TEST_P(LinalgEach, LargerThanATile) {
   RecordProperty("covers", "LINALG-04 LINALG-07");
   const auto& d = GetParam();
-  const bool square = d.name == "cholesky" || d.name == "eigh";
+  const bool square = std::ranges::all_of(d.shapes, [](const Dims& s) { return s[s.size() - 2] == s.back(); });
   for (const Dims& dims : square ? std::vector<Dims>{{70, 70}} : std::vector<Dims>{{70, 70}, {70, 33}, {33, 70}})
     for (const DType dtype : {DType::f64, DType::c128}) {
       const Tensor a = d.make(random_matrix(dims, dtype, 71) + eye(dtype, dims[0], dims[1]) * (square ? 30.0 : 0.0));
@@ -227,6 +228,27 @@ TEST(Linalg, CholeskyOfKnownMatrices) {
   const auto handles = linalg_test::defaults_only();
   EXPECT_TRUE(std::isnan(linalg::cholesky(batch).to_vector<float>()[7]));
   for (const auto& h : handles) h.remove();
+}
+
+TEST(Linalg, FunctionsOfMatricesAreBlocks) {
+  RecordProperty("covers", "BLOCK-12");
+  const Tensor a = tensor<double>({2, 1, 1, 3}, {2, 2});
+  const auto f = jit([](Tensor m) { return linalg::det(m) + sum(linalg::expm(m)) * 0.0; });
+  const std::string shown = f.program(a).text();
+  EXPECT_TRUE(has(shown, "linalg.det") && has(shown, "linalg.expm")) << shown;
+  const auto handle =
+      override_block<linalg::Det>({.kernel = [](const linalg::Det&, View<const double>, View<double> out) { out[0] = 42; }});
+  EXPECT_TRUE(has(block_path(linalg::Det{}, {a.type()}).text, "native"));
+  EXPECT_EQ(f(a).item<double>(), 42);
+  EXPECT_EQ(linalg::det(a).item<double>(), 42);
+  handle.remove();
+  EXPECT_NEAR(f(a).item<double>(), 5, 1e-12);
+  const auto power =
+      override_block<linalg::MatrixPower>({.when = [](const linalg::MatrixPower& c, std::span<const Type>) { return c.exponent == 2; },
+                                           .kernel = [](const linalg::MatrixPower&, View<const double>, View<double> out) { out[0] = 7; }});
+  EXPECT_EQ(linalg::matrix_power(a, 2).to_vector<double>()[0], 7);
+  EXPECT_NEAR(linalg::matrix_power(a, 3).to_vector<double>()[0], 15, 1e-12);
+  power.remove();
 }
 
 TEST(Linalg, EquationsWithKnownSolutions) {

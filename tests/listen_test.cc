@@ -356,10 +356,23 @@ TEST(Listen, ReportShowsCurvesHistogramsTablesAndTimes) {
 TEST(Listen, TheTimelineIsOneThatChromeReads) {
   const test::TemporaryFolder folder;
   write_report(folder.path() + "/report.html");
+  record_timeline(true);
+  const auto slow = jit([](Tensor x) {
+    return call(
+        {.name = "slow", .effect = Effect::unordered}, x.type(),
+        [](float v) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(30));
+          return v;
+        },
+        x);
+  });
+  slow.start(Tensor(1.0f)).wait();
+  record_timeline(false);
   write_timeline(folder.path() + "/trace.json");
   const std::string trace = contents(folder.path() + "/trace.json");
-  for (const char* part : {"\"traceEvents\"", "\"ph\":\"X\"", "\"cat\":\"compile\"", "\"cat\":\"execute\"", "\"cat\":\"tap\"",
-                           "\"cat\":\"delivery\"", "\"name\":\"training\""})
+  for (const char* part :
+       {"\"traceEvents\"", "\"ph\":\"X\"", "\"cat\":\"compile\"", "\"cat\":\"execute\"", "\"cat\":\"tap\"", "\"cat\":\"delivery\"",
+        "\"name\":\"training\"", "\"cat\":\"call\"", "\"name\":\"slow\"", "\"cat\":\"wait\"", "\"name\":\"barrier\"", "\"name\":\"a run\""})
     EXPECT_TRUE(has(trace, part)) << part;
   const std::string script =
       "import json,sys; events=[e for e in json.load(open(sys.argv[1]))['traceEvents'] if e['ph']=='X']; "

@@ -320,10 +320,14 @@ TEST(TapExit, TheQueueIsDrained) {
 }
 
 TEST(TapExit, FailuresArePrintedOnce) {
-  const test::Ended end = test::run_program("tap_exit", {"fail"});
-  EXPECT_EQ(end.code, 7);
-  EXPECT_TRUE(has(end.err, "a failure that nobody waited for: tap 'tap' at tap_exit.cc:")) << end.err;
-  EXPECT_TRUE(has(end.err, "no disk")) << end.err;
+  RecordProperty("covers", "LIFE-03");
+  for (const char* how : {"fail", "fail-exit", "fail-throw"}) {
+    const test::Ended end = test::run_program("tap_exit", {how});
+    EXPECT_EQ(end.code, std::string_view(how) == "fail-throw" ? 1000 + SIGABRT : 7) << how << end.err;
+    const std::string_view line = "a failure that nobody waited for: tap 'tap' at tap_exit.cc:";
+    EXPECT_TRUE(has(end.err, line)) << how << end.err;
+    EXPECT_TRUE(has(end.err, "no disk")) << how << end.err;
+  }
 }
 
 TEST(TapExit, AStuckListenerIsGivenUpAfterTheLimit) {

@@ -1,5 +1,6 @@
-// Linear algebra on the last two axes; axes before them are a batch, one matrix after another. Each decomposition is a block: LAPACK on
-// CPU, ordinary operations elsewhere, and `override_block` can bring another. Integers become f32; f16 and bf16 are computed in f32.
+// Linear algebra on the last two axes; axes before them are a batch, one matrix after another. Each function is a block (but for eigvals):
+// LAPACK on CPU, ordinary operations elsewhere, and `override_block` can bring another. Integers become f32; f16 and bf16 are computed in
+// f32.
 //
 // Derivatives are formulas, in both modes and of any order, so that no loop is differentiated. Of what is not unique the factors'
 // derivatives have conventions, stated below; they never are NaN where the factors are finite, except where a division by a singular matrix
@@ -41,8 +42,37 @@ struct Triangular {  // a[n,n], b -> x with op(a) x = b, or x op(a) = b; only th
   bool left = true, lower = true, transpose = false, conjugate = false, unit_diagonal = false;
 };
 
-struct Solve {  // a[n,n], b[n,k] -> x with a x = b; the default is made of the blocks lu and triangular_solve
+// The defaults of those that follow are made of the blocks above, so that on CPU they are LAPACK's too.
+struct Solve {  // a[n,n], b[n,k] -> x with a x = b
   static constexpr std::string_view name = "linalg.solve";
+};
+struct Inv {  // a[n,n] -> its inverse
+  static constexpr std::string_view name = "linalg.inv";
+};
+struct Det {  // a[n,n] -> det, one for each matrix
+  static constexpr std::string_view name = "linalg.det";
+};
+struct Slogdet {  // a[n,n] -> sign, log|det|
+  static constexpr std::string_view name = "linalg.slogdet";
+};
+struct Lstsq {  // a[m,n], b[m,k] -> x[n,k]
+  static constexpr std::string_view name = "linalg.lstsq";
+  double rcond = -1;
+};
+struct Pinv {  // a[m,n] -> p[n,m]
+  static constexpr std::string_view name = "linalg.pinv";
+  double rcond = -1;
+};
+struct MatrixRank {  // a[m,n] -> s32, one for each matrix
+  static constexpr std::string_view name = "linalg.matrix_rank";
+  double tolerance = -1;
+};
+struct MatrixPower {  // a[n,n] -> its `exponent`-th power
+  static constexpr std::string_view name = "linalg.matrix_power";
+  std::int64_t exponent = 1;
+};
+struct Expm {  // a[n,n] -> exp(a)
+  static constexpr std::string_view name = "linalg.expm";
 };
 
 // --- decompositions ---------------------------------------------------------------------------------------------------------------------
@@ -79,28 +109,33 @@ Tensor eigvals(const Operand& a);
 
 // --- equations ---------------------------------------------------------------------------------------------------------------------------
 
-/// x with a x = b. b is a vector [n] (only where a has no leading axes) or a matrix [n,k]; leading axes broadcast. A singular a gives Inf
-/// or NaN.
+/// x with a x = b. Derivative: Giles 2008. b is a vector [n] (only where a has no leading axes) or a matrix [n,k]; leading axes broadcast.
+/// A singular a gives Inf or NaN.
 Tensor solve(const Operand& a, const Operand& b);
 
-/// x with op(a) x = b, or x op(a) = b where not `left`; op transposes and conjugates as asked.
+/// x with op(a) x = b, or x op(a) = b where not `left`; op transposes and conjugates as asked. Derivative: Giles 2008, of the triangle
+/// read.
 Tensor triangular_solve(const Operand& a, const Operand& b, const Triangular& options = {});
 
+/// Derivative: Giles 2008.
 Tensor inv(const Operand& a);
-/// Zero for singular matrices, with the right derivative there too (from the singular value decomposition).
+/// Zero for singular matrices. Derivative: Jacobi's formula, with the adjugate from the singular value decomposition (Stewart 1998), so
+/// that it is right for singular matrices too.
 Tensor det(const Operand& a);
-/// sign and log|det|; 0 and -Inf for singular matrices.
+/// sign and log|det|; 0 and -Inf for singular matrices. Derivative: Giles 2008.
 std::pair<Tensor, Tensor> slogdet(const Operand& a);
 
 /// Of all x that minimise |a x - b| the shortest. Singular values below `rcond` times the largest count as zero; negative: machine epsilon
 /// times the larger extent. Derivative: Golub and Pereyra 1973, at constant rank.
 Tensor lstsq(const Operand& a, const Operand& b, double rcond = -1);
+/// The pseudoinverse (Moore and Penrose); rcond and derivative as above.
 Tensor pinv(const Operand& a, double rcond = -1);
 /// s32: how many singular values exceed `tolerance` times the largest (negative: as above).
 Tensor matrix_rank(const Operand& a, double tolerance = -1);
 
-Tensor matrix_power(const Operand& a, std::int64_t n);  // n negative: of the inverse
-/// Pade approximation with scaling and squaring (Higham 2005).
+/// By repeated squaring; n negative: of the inverse. Derivative: of the products.
+Tensor matrix_power(const Operand& a, std::int64_t n);
+/// Pade approximation with scaling and squaring (Higham 2005). Derivative: of the approximation itself (Al-Mohy and Higham 2009).
 Tensor expm(const Operand& a);
 
 }  // namespace postern::linalg

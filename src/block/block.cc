@@ -286,7 +286,7 @@ Tensors bind_block(const detail::BlockConfig& config, ProgramPtr body, const Rul
   return bind_n(block_p, make_params(std::move(p)), x);
 }
 
-Tensors bind_cached(const detail::BlockConfig& config, const Rules& rules, const TensorFunction& by_default, std::span<const Tensor> x) {
+Tensors bind_cached(const detail::BlockConfig& config, const Rules* rules, const TensorFunction& by_default, std::span<const Tensor> x) {
   struct Cache {
     std::mutex guard;
     std::unordered_map<std::string, ProgramPtr> programs;
@@ -308,7 +308,7 @@ Tensors bind_cached(const detail::BlockConfig& config, const Rules& rules, const
     cache->programs.emplace(key, body);
   }
   note_used(config);
-  return bind_block(config, body, &rules, x);
+  return bind_block(config, body, rules, x);
 }
 
 }  // namespace postern::blocks

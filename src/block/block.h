@@ -87,6 +87,6 @@ bool split_own(const BlockParams& params, std::span<const Tensor> x, Primitive::
 /// A bound block; `body` is its default.
 Tensors bind_block(const detail::BlockConfig& config, ProgramPtr body, const Rules* rules, std::span<const Tensor> x);
 /// The same for a default that config and types determine, which is traced once for each.
-Tensors bind_cached(const detail::BlockConfig& config, const Rules& rules, const TensorFunction& by_default, std::span<const Tensor> x);
+Tensors bind_cached(const detail::BlockConfig& config, const Rules* rules, const TensorFunction& by_default, std::span<const Tensor> x);
 
 }  // namespace postern::blocks

@@ -24,7 +24,7 @@ Tensor bind(const Cumulative& c, const Tensor& x) {
     return Tensors{bind_cumulative(cumulative_primitive(c.kind), in[0], c.axis + in[0].rank(), c.reverse)};
   };
   const Rules& rules = c.kind == "sum" ? cumsum_rules : cumulative_rules;
-  return blocks::bind_cached(detail::erase_config(c), rules, by_default, {&x, 1})[0];
+  return blocks::bind_cached(detail::erase_config(c), &rules, by_default, {&x, 1})[0];
 }
 
 /// The axis counts from the end, where a batch changes nothing.

@@ -37,7 +37,7 @@ Tensors over_leading(const std::string& name, const void* config, Default matric
 
 Tensors bind_erased(const detail::BlockConfig& config, const Rules& rules, Default matrices, std::span<const Tensor> x) {
   const auto by_default = [&](std::span<const Tensor> in) { return over_leading(config.name, config.object.get(), matrices, in); };
-  return bind_cached(config, rules, by_default, x);
+  return bind_cached(config, &rules, by_default, x);
 }
 
 Tensor swapped(const Tensor& a) {

@@ -20,6 +20,14 @@ Tensors bind_linalg(const Config& config, const Rules& rules, Default matrices, 
   return bind_erased(detail::erase_config(config), rules, matrices, operands);
 }
 
+/// A function of matrices with any leading axes, made of other blocks, as a block of its own: its derivatives are its default's.
+template <class Config, class F, class... X>
+Tensors bind_composed(const Config& config, const F& f, const X&... x) {
+  const Tensor operands[] = {x...};
+  return bind_cached(
+      detail::erase_config(config), nullptr, [&](std::span<const Tensor> in) { return Tensors(f(in)); }, operands);
+}
+
 inline std::int64_t rows(const Tensor& a) { return a.dims()[a.dims().size() - 2]; }
 inline std::int64_t columns(const Tensor& a) { return a.dims().back(); }
 inline Dims leading(const Tensor& a, std::size_t last = 2) {

@@ -64,6 +64,9 @@ constexpr Rules solve_rules{solve_apply, solve_jvp, solve_transpose};
 /// a x = b for matrices with the same leading axes.
 Tensor solve_matrices(const Tensor& a, const Tensor& b) { return bind_linalg(linalg::Solve{}, solve_rules, solve_default, a, b)[0]; }
 
+Tensor identities_like(const Tensor& a) { return broadcast_to(identity(a.dtype(), rows(a)), a.dims()); }
+Tensor inverse_of(const Tensor& a) { return solve_matrices(a, identities_like(a)); }
+
 /// Sign of the permutation times the signs of u's diagonal; the product of the magnitudes is left to the caller.
 Tensor parity(const Tensor& pivots) {
   const Tensor own = iota(pivots.type(), pivots.rank() - 1);
@@ -131,7 +134,8 @@ Tensor solve(const Operand& a, const Operand& b) {
 Tensor inv(const Operand& a) {
   PlaceScope at(a.place());
   const Prepared p = prepared("inv", a, true);
-  return p.restore(solve_matrices(p.a, broadcast_to(identity(p.a.dtype(), rows(p.a)), p.a.dims())));
+  return p.restore(bind_composed(
+      linalg::Inv{}, [](std::span<const Tensor> x) { return Tensors{inverse_of(x[0])}; }, p.a)[0]);
 }
 
 Tensor det(const Operand& a) {
@@ -140,7 +144,8 @@ Tensor det(const Operand& a) {
   auto rule = [](const std::tuple<Tensor>& x, const std::tuple<Tensor>& dx) {
     return std::pair{det_value(std::get<0>(x)), trace_of(matmul(adjugate(std::get<0>(x)), std::get<0>(dx)))};
   };
-  return p.restore(custom_jvp([](Tensor m) { return det_value(m); }, rule)(p.a));
+  const auto by_default = [&](std::span<const Tensor> x) { return Tensors{custom_jvp([](Tensor m) { return det_value(m); }, rule)(x[0])}; };
+  return p.restore(bind_composed(linalg::Det{}, by_default, p.a)[0]);
 }
 
 std::pair<Tensor, Tensor> slogdet(const Operand& a) {
@@ -161,14 +166,19 @@ std::pair<Tensor, Tensor> slogdet(const Operand& a) {
     if (is_complex(t.dtype())) dsign = y.first * (t - convert(real(t), t.dtype()));
     return std::pair{y, std::pair{dsign, real_of(t)}};
   };
-  const auto [sign, size] = custom_jvp(value, rule)(p.a);
-  return {p.restore(sign), p.restore(size)};
+  const auto by_default = [&](std::span<const Tensor> x) {
+    const auto [sign, size] = custom_jvp(value, rule)(x[0]);
+    return Tensors{sign, size};
+  };
+  const Tensors y = bind_composed(linalg::Slogdet{}, by_default, p.a);
+  return {p.restore(y[0]), p.restore(y[1])};
 }
 
 Tensor pinv(const Operand& a, double rcond) {
   PlaceScope at(a.place());
   const Prepared p = prepared("pinv", a, false);
-  return p.restore(pinv_matrices(p.a, cutoff(p.a, rcond)));
+  const auto by_default = [&](std::span<const Tensor> x) { return Tensors{pinv_matrices(x[0], cutoff(x[0], rcond))}; };
+  return p.restore(bind_composed(linalg::Pinv{rcond}, by_default, p.a)[0]);
 }
 
 Tensor lstsq(const Operand& a, const Operand& b, double rcond) {
@@ -179,29 +189,35 @@ Tensor lstsq(const Operand& a, const Operand& b, double rcond) {
   const Prepared p = prepared("lstsq", convert(a, common), false);
   check(right.rank() >= 2 && rows(right) == rows(p.a), "lstsq: {} and {} do not go together", to_string(a.tensor().type()),
         to_string(b.tensor().type()));
-  const Tensor x = p.restore(matmul(pinv_matrices(p.a, cutoff(p.a, rcond)), convert(right, p.a.dtype())));
+  const auto by_default = [&](std::span<const Tensor> x) { return Tensors{matmul(pinv_matrices(x[0], cutoff(x[0], rcond)), x[1])}; };
+  const Tensor x = p.restore(bind_composed(linalg::Lstsq{rcond}, by_default, p.a, convert(right, p.a.dtype()))[0]);
   return vector ? squeeze(x, {-1}) : x;
 }
 
 Tensor matrix_rank(const Operand& a, double tolerance) {
   PlaceScope at(a.place());
   const Prepared p = prepared("matrix_rank", a, false);
-  const Tensor s = bind_svd({.vectors = false}, p.a)[0];
-  if (s.dims().back() == 0) return zeros({DType::s32, leading(p.a)});
-  const Tensor limit = max(s, {.axes = Dims{-1}, .keep_dims = true}) * cutoff(p.a, tolerance);
-  return sum(convert(s > limit, DType::s32), {.axes = Dims{-1}});
+  const auto by_default = [&](std::span<const Tensor> x) {
+    const Tensor s = bind_svd({.vectors = false}, x[0])[0];
+    if (s.dims().back() == 0) return Tensors{zeros({DType::s32, leading(x[0])})};
+    const Tensor limit = max(s, {.axes = Dims{-1}, .keep_dims = true}) * cutoff(x[0], tolerance);
+    return Tensors{sum(convert(s > limit, DType::s32), {.axes = Dims{-1}})};
+  };
+  return bind_composed(linalg::MatrixRank{tolerance}, by_default, p.a)[0];
 }
 
 Tensor matrix_power(const Operand& a, std::int64_t n) {
   PlaceScope at(a.place());
   const Prepared p = prepared("matrix_power", a, true);
-  Tensor base = n < 0 ? solve_matrices(p.a, broadcast_to(identity(p.a.dtype(), rows(p.a)), p.a.dims())) : p.a;
-  Tensor out;
-  for (std::uint64_t bits = n < 0 ? 0 - static_cast<std::uint64_t>(n) : static_cast<std::uint64_t>(n); bits; bits >>= 1) {
-    if (bits & 1) out = out.has_value() ? matmul(out, base) : base;
-    if (bits > 1) base = matmul(base, base);
-  }
-  return p.restore(out.has_value() ? out : broadcast_to(identity(p.a.dtype(), rows(p.a)), p.a.dims()));
+  const auto by_default = [n](std::span<const Tensor> x) {
+    Tensor base = n < 0 ? inverse_of(x[0]) : x[0], out;
+    for (std::uint64_t bits = n < 0 ? 0 - static_cast<std::uint64_t>(n) : static_cast<std::uint64_t>(n); bits; bits >>= 1) {
+      if (bits & 1) out = out.has_value() ? matmul(out, base) : base;
+      if (bits > 1) base = matmul(base, base);
+    }
+    return Tensors{out.has_value() ? out : identities_like(x[0])};
+  };
+  return p.restore(bind_composed(linalg::MatrixPower{n}, by_default, p.a)[0]);
 }
 
 namespace {
@@ -229,13 +245,7 @@ std::pair<Tensor, Tensor> pade13(const Tensor& a) {
   return {p, q};
 }
 
-}  // namespace
-
-Tensor expm(const Operand& operand) {
-  PlaceScope at(operand.place());
-  const Prepared p = prepared("expm", operand, true);
-  const Tensor& a = p.a;
-  if (rows(a) == 0) return p.restore(a);
+Tensor expm_value(const Tensor& a) {
   constexpr int most = 16;  // squarings: matrices up to a norm of 2^18, whose exponentials overflow unless they are special
   const bool wide = real_dtype(a.dtype()) == DType::f64;
   const double theta = wide ? 5.371920351148152 : 3.925724783138660;
@@ -245,7 +255,17 @@ Tensor expm(const Operand& operand) {
   const auto [odd, even] = pade13(a * convert(per_matrix(exp(squarings * -std::log(2.0))), a.dtype()));
   Tensor r = solve_matrices(even - odd, even + odd);
   for (int i = 0; i < most; ++i) r = where(per_matrix(squarings > static_cast<float>(i)), matmul(r, r), r);
-  return p.restore(r);
+  return r;
+}
+
+}  // namespace
+
+Tensor expm(const Operand& a) {
+  PlaceScope at(a.place());
+  const Prepared p = prepared("expm", a, true);
+  if (rows(p.a) == 0) return p.restore(p.a);
+  return p.restore(bind_composed(
+      linalg::Expm{}, [](std::span<const Tensor> x) { return Tensors{expm_value(x[0])}; }, p.a)[0]);
 }
 
 }  // namespace postern::linalg

@@ -51,6 +51,9 @@ void throw_unseen() {
     const std::string text = fmt::format("{} (and {} more failures)", e.what(), count - 1);
     if (e.code() == ErrorCode::timeout) throw TimeoutError(e.code(), text, e.site(), e.device(), e.cause(), others, count);
     throw CallbackError(e.code(), text, e.site(), e.device(), e.cause(), others, count);
+  } catch (const Error& e) {  // such as an FFI handler's: what came with it must not be lost
+    throw CallbackError(e.code(), fmt::format("{} (and {} more failures)", describe(failures.front()), count - 1), Site{}, 0,
+                        failures.front(), others, count);
   }
 }
 

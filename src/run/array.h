@@ -51,6 +51,8 @@ pjrt::Buffer view_on(const DeviceValue& from, std::shared_ptr<const void> owner,
 
 /// The device that these tensors were put on, else the thread's default one. Throws TypeError when they were put on different ones.
 int device_for(std::span<const Tensor* const> tensors);
+/// Throws TypeError when it is none of devices().
+void check_device(int device);
 
 /// The tensor's array on `lane`, sent there if need be. Throws TypeError for traced and empty tensors. The result lives as long as `keep`.
 pjrt::Buffer* on_lane(const Tensor& tensor, Lane& lane, std::shared_ptr<const void>& keep);

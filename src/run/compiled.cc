@@ -5,7 +5,6 @@
 #include <array>
 #include <cstring>
 #include <limits>
-#include <unordered_map>
 
 #include "block/registry.h"
 #include "core/check.h"
@@ -53,37 +52,9 @@ Loaded::Choice Loaded::on(const Lane& lane) {
   return {made(form), form == first_device ? nullptr : &lane.handle};
 }
 
-namespace {
-
-/// Compiled texts of the process, the most recent ones kept.
-struct TextCache {
-  static constexpr std::size_t capacity = 512;
-  std::mutex guard;
-  std::unordered_map<std::string, std::pair<std::shared_ptr<Loaded>, std::uint64_t>> entries;
-  std::uint64_t clock = 0;
-
-  void trim() {
-    if (entries.size() <= capacity) return;
-    auto oldest = entries.begin();
-    for (auto it = entries.begin(); it != entries.end(); ++it)
-      if (it->second.second < oldest->second.second) oldest = it;
-    entries.erase(oldest);
-  }
-};
-
-}  // namespace
-
 std::shared_ptr<Loaded> load_text(const std::string& text) {
-  static TextCache* const cache = new TextCache;
-  std::shared_ptr<Loaded> loaded;
-  {
-    std::scoped_lock lock(cache->guard);
-    auto& [entry, used] = cache->entries[text];
-    used = ++cache->clock;
-    if (!entry) entry = std::make_shared<Loaded>(text);
-    loaded = entry;
-    cache->trim();
-  }
+  static auto* const cache = new TextCache<Loaded>;
+  std::shared_ptr<Loaded> loaded = cache->find(text, [&] { return std::make_shared<Loaded>(text); });
   loaded->main();
   return loaded;
 }
@@ -149,6 +120,7 @@ CompiledProgram::CompiledProgram(std::shared_ptr<const Module> module, std::size
     sites_.emplace_back(s, s->function);
     named_ = named_ || !s->function;
     reach_ = std::max(reach_, reach_of(*s));
+    if (s->device >= 0) placed_.push_back(s);
   }
   if (!sites_.empty() && !Runtime::get().plugin().ffi()) {
     const SiteSpec& s = *module_->sites.front();
@@ -158,7 +130,7 @@ CompiledProgram::CompiledProgram(std::shared_ptr<const Module> module, std::size
                                                       host::describe(s), Runtime::get().platform()));
   }
   if (module_->partitioned())
-    partitioned_ = std::make_unique<PartitionedCode>(*module_);
+    partitioned_ = load_partitioned(*module_);
   else
     loaded_ = load_text(module_->text);
 }
@@ -301,6 +273,12 @@ void CompiledProgram::run_calling(std::span<const Tensor* const> arguments, std:
                                   std::shared_ptr<RunRecord> record) const {
   Runtime& runtime = Runtime::get();
   const int device = device_for(arguments);
+  for (const SitePtr& s : placed_) {
+    PlaceScope at(s->place);
+    check(s->device == device,
+          "{} is for device {}, but its program runs on device {} alone; give arguments that are spread over both, or use Mode::staged",
+          host::describe(*s), s->device, device);
+  }
   const bool waits = !record;  // what `start` began is for itself
   if (waits) wait_for_earlier(reach_, {&device, 1});
   Lane& lane = runtime.take(device);

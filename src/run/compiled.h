@@ -1,9 +1,12 @@
 // CompiledProgram: a lowered program with its executables and sites, ready to run.
 #pragma once
+#include <algorithm>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include <postern/program.h>
@@ -40,6 +43,36 @@ class Loaded {
   pjrt::Executable executables_[forms];
 };
 
+/// What was compiled in this process, by text; the most recent ones are kept.
+template <class Code>
+class TextCache {
+ public:
+  std::shared_ptr<Code> find(const std::string& key, const std::function<std::shared_ptr<Code>()>& make) {
+    {
+      std::scoped_lock lock(guard_);
+      if (const auto found = entries_.find(key); found != entries_.end()) return found->second.used = ++clock_, found->second.code;
+    }
+    std::shared_ptr<Code> code = make();
+    std::scoped_lock lock(guard_);
+    Entry& entry = entries_[key];
+    entry.used = ++clock_;
+    if (!entry.code) entry.code = std::move(code);  // else another thread was first
+    std::shared_ptr<Code> out = entry.code;
+    if (entries_.size() > capacity) entries_.erase(std::ranges::min_element(entries_, {}, [](const auto& e) { return e.second.used; }));
+    return out;
+  }
+
+ private:
+  static constexpr std::size_t capacity = 512;
+  struct Entry {
+    std::shared_ptr<Code> code;
+    std::uint64_t used = 0;
+  };
+  std::mutex guard_;
+  std::unordered_map<std::string, Entry> entries_;
+  std::uint64_t clock_ = 0;
+};
+
 /// The executable of this text, from memory, from disk, or compiled now.
 std::shared_ptr<Loaded> load_text(const std::string& text);
 
@@ -73,7 +106,8 @@ class CompiledProgram : public std::enable_shared_from_this<CompiledProgram> {
   bool named_ = false;                            // some sites are found by name
   Reach reach_ = Reach::none;                     // of its ordered effects
   std::shared_ptr<Loaded> loaded_;                // either this
-  std::unique_ptr<PartitionedCode> partitioned_;  // or that
+  std::shared_ptr<PartitionedCode> partitioned_;  // or that
+  std::vector<SitePtr> placed_;                   // calls that name a device
 };
 
 /// Lowers and compiles. Captures of few bytes are written into the text.

@@ -85,7 +85,10 @@ class OperationCache {
 
 /// Where a call outside of programs is said to be: where its first operand is that was put somewhere.
 int device_of(const SiteSpec& spec, std::span<const Tensor> operands) {
-  if (spec.device >= 0) return spec.device;
+  if (spec.device >= 0) {
+    run::check_device(spec.device);
+    return spec.device;
+  }
   const int otherwise = run::device_for({});
   for (const Tensor& t : operands) {
     const Tensor* const one = &t;
@@ -132,6 +135,7 @@ Tensors fire_now(const Primitive& primitive, const ParamsPtr& params, std::span<
   state.sites = sites->data();
   state.owner = sites;
   state.site_count = 1;
+  state.number = run::Runtime::get().next_run();
   state.device = device;
   state.tape = tape;
   if (tape) state.taped_run = tape->begin_run(spec->name);

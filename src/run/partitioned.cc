@@ -6,6 +6,7 @@
 #include "core/check.h"
 #include "host/timeline.h"
 #include "run/compiled.h"
+#include "run/disk_cache.h"
 #include "run/failures.h"
 #include "run/sharded.h"
 
@@ -82,9 +83,16 @@ pjrt::Executable PartitionedCode::compiled(const LaneGroup& group) const {
   const host::timeline::Span span(host::timeline::Kind::compile, host::timeline::module_name(text_));
   pjrt::CompileOptions options{.num_partitions = static_cast<int>(group.lanes.size()), .use_spmd = true, .free_results = true};
   for (const Lane* lane : group.lanes) options.device_ids.push_back(lane->handle.id());
-  pjrt::Executable out = Runtime::get().client(group.client).compile(text_, options);
+  pjrt::Executable out = compile_or_load(Runtime::get().client(group.client), text_, options);
   drain_before_what_is_new();
   return out;
+}
+
+std::shared_ptr<PartitionedCode> load_partitioned(const Module& module) {
+  static auto* const cache = new TextCache<PartitionedCode>;
+  std::string key = fmt::format("{}\n{} {} ", module.text, fmt::join(module.devices, ","), to_string(module.mesh));
+  for (const auto& s : module.result_shardings) key += s ? to_string(*s) : "-";
+  return cache->find(key, [&] { return std::make_shared<PartitionedCode>(module); });
 }
 
 const pjrt::Executable& PartitionedCode::on(const LaneGroup& group) {

@@ -29,4 +29,7 @@ class PartitionedCode {
   std::map<int, pjrt::Executable> spare_;  // by first lane
 };
 
+/// The code of this module, from memory, from disk, or compiled now.
+std::shared_ptr<PartitionedCode> load_partitioned(const Module& module);
+
 }  // namespace postern::run

@@ -204,6 +204,7 @@ void Runtime::check_depth() const {
 }
 
 void Runtime::wait_for_a_lane() {
+  const host::timeline::Span span(host::timeline::Kind::wait, "a free lane");
   std::unique_lock lock(guard_);
   ++waiting_;
   freed_.wait_for(lock, std::chrono::milliseconds(20));
@@ -268,6 +269,7 @@ void Runtime::leave(Lane& lane) {
 }
 
 void Runtime::wait_for(const Lane& lane, std::uint64_t run) {
+  const host::timeline::Span span(host::timeline::Kind::wait, "earlier programs");
   ++waiting_;
   std::unique_lock lock(guard_);
   freed_.wait(lock, [&] { return has_left(lane, run); });

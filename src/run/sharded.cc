@@ -170,16 +170,12 @@ int device_for(std::span<const Tensor* const> tensors) {
   return device < 0 ? default_device : device;
 }
 
-}  // namespace run
-
-namespace {
-
 void check_device(int device) {
-  const int have = run::Runtime::get().device_count();
+  const int have = Runtime::get().device_count();
   check(device >= 0 && device < have, "device {} is not one of the {} of devices()", device, have);
 }
 
-}  // namespace
+}  // namespace run
 
 namespace detail {
 
@@ -188,7 +184,7 @@ Tensor put(const Tensor& x, int device, const Place& place) {
   check(x.has_value(), "device_put: the Tensor is empty, it was never given a value");
   check(!x.is_traced() && !Trace::current(),
         "device_put: a program is being traced, which runs on one set of devices; put its arguments there");
-  check_device(device);
+  run::check_device(device);
   run::anything_placed = true;
   const run::Lane& lane = run::Runtime::get().lane(device);
   const std::shared_ptr<const Value>& pointer = Access::pointer(x);
@@ -235,7 +231,7 @@ std::vector<Shard> shards_of(const Tensor& x) {
 
 DeviceScope::DeviceScope(int device, Place place) : outer_(run::default_device) {
   PlaceScope at(place);
-  check_device(device);
+  run::check_device(device);
   run::anything_placed = true;
   run::default_device = device;
 }

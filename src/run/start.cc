@@ -1,12 +1,15 @@
 // Starting, waiting, cancelling.
 #include "run/start.h"
 
+#include <postern/shard.h>
+
 #include <condition_variable>
 #include <mutex>
 
 #include "core/check.h"
 #include "host/executor.h"
 #include "host/tape.h"
+#include "host/timeline.h"
 #include "host/unseen.h"
 #include "run/array.h"
 
@@ -78,18 +81,22 @@ std::shared_ptr<StartedRun> start_run(std::shared_ptr<const run::CompiledProgram
   const host::Nesting* nested = host::nesting();
   const int depth = nested ? nested->depth : 0;
   const bool delivery = host::in_delivery();
+  const int device = run::device_for({});
   const std::uint64_t number = run::Runtime::get().add_started();
   std::shared_ptr<void> ticket(nullptr, [number](void*) { run::Runtime::get().remove_started(number); });
-  host::run_on_host_thread([run, program = std::move(program), arguments = std::move(arguments), depth, delivery, ticket]() mutable {
-    // A run that a host function starts counts as nested in it.
-    const host::Nesting here{nullptr, nullptr, nullptr, 0, depth, delivery};
-    host::NestingScope scope(depth ? &here : nullptr);
-    work(*run, *program, arguments);
-    program.reset();  // its functions go with the run, not with who waits
-    arguments.clear();
-    run.reset();     // reports a failure that nobody saw
-    ticket.reset();  // then a barrier may go on
-  });
+  host::run_on_host_thread(
+      [run, program = std::move(program), arguments = std::move(arguments), depth, delivery, device, ticket]() mutable {
+        std::optional<DeviceScope> on;
+        if (device > 0) on.emplace(device);
+        // A run that a host function starts counts as nested in it.
+        const host::Nesting here{nullptr, nullptr, nullptr, 0, depth, delivery};
+        host::NestingScope scope(depth ? &here : nullptr);
+        work(*run, *program, arguments);
+        program.reset();  // its functions go with the run, not with who waits
+        arguments.clear();
+        run.reset();     // reports a failure that nobody saw
+        ticket.reset();  // then a barrier may go on
+      });
   return run;
 }
 
@@ -97,6 +104,8 @@ RunStatus wait_run(StartedRun& run, std::optional<std::chrono::nanoseconds> limi
   run.record->refuse_own_wait();
   const auto until = limit ? RunState::Clock::now() + *limit : RunState::Clock::time_point::max();
   std::unique_lock lock(run.guard);
+  std::optional<host::timeline::Span> span;
+  if (!run.done) span.emplace(host::timeline::Kind::wait, "a run");
   auto ended = [&] { return run.done; };
   const auto first = std::min(until, run.deadline);
   if (first == RunState::Clock::time_point::max())

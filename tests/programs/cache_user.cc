@@ -21,6 +21,13 @@ int main(int argc, char** argv) {
         {.name = "watcher", .effect = pn::Effect::ordered}, std::tuple<>(), [](float) {}, pn::sum(y));
     return pn::sum(y);
   });
+  if (how == "sharded") {  // over two devices, where XLA chooses how results lie
+    const pn::Sharding s(pn::Mesh({{"d", 2}}), pn::P("d"));
+    const auto g = pn::jit([=](pn::Tensor x) { return std::pair{pn::sum(f(x)), x * 2.0f}; });
+    const auto [total, twice] = g(pn::device_put(pn::tensor<float>({1, 2, 3, 4}), s));
+    std::printf("%g %s\n", total.item<float>(), to_string(*pn::sharding_of(twice)).c_str());
+    return 0;
+  }
   if (how == "text") {
     const auto lowered = f.lower(pn::abstract(pn::type<float>({3})));
     std::printf("%s\n%s\n", lowered.program().text().c_str(), lowered.stablehlo().c_str());
