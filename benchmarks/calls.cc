@@ -39,7 +39,7 @@ std::string size_text(std::int64_t bytes) {
 }  // namespace
 
 void call_loop(Report& report) {
-  const std::int64_t steps = 100'000;
+  const std::int64_t steps = 1'000'000;
   Bare bare(replace(module_text(R"(
     %zero = stablehlo.constant dense<0> : tensor<i32>
     %one = stablehlo.constant dense<1> : tensor<i32>
@@ -73,7 +73,7 @@ void call_loop(Report& report) {
       while (n-- > 0) f(x).block_until_ready();
     };
   };
-  const auto ns = race({runs_of(loop), [&](std::int64_t n) { bare.run(n); }, runs_of(while_loop), runs_of(scan)}, 25, 10);
+  const auto ns = race({runs_of(loop), [&](std::int64_t n) { bare.run(n); }, runs_of(while_loop), runs_of(scan)});
   const double per = static_cast<double>(steps);
   report.add({"call_loop", ns[0] / per, "ns", "ffi", ns[1] / per,
               "one call of f32[4] in a compiled loop; the bare handler copies the same bytes in the same loop"});

@@ -603,45 +603,61 @@ TEST_F(DevicesShardMap, LimitsNonsenseAndCancelling) {
 
 TEST_F(DevicesShardMap, AThousandRunsWithFailures) {
   RecordProperty("covers", "DEV-11");
-  const int n = 4, steps = 6;
+  enum Kind { exception, number, shape, together, late };
+  constexpr int steps = 6;
+  std::array<std::atomic<int>, 8> step{};
   std::atomic<int> bad_device{-1}, bad_step{-1}, kind{0};
-  std::array<std::atomic<int>, 4> step{};
-  const auto f = jit(shard_map(
-      [&](Tensor v) {
-        return fori_loop(
-            0, steps,
-            [&](Tensor, Tensor c) {
-              c = call(
-                  {.name = "step", .effect = Effect::ordered}, c.type(),
-                  [&](const CallInfo& info, View<const float> in) -> Floats {
-                    const int here = step[static_cast<std::size_t>(info.device)]++;
-                    if (info.device == bad_device && here == bad_step) {
-                      if (kind == 0) throw std::runtime_error("bad step");
-                      if (kind == 1) throw 7;
-                      if (kind == 2) return {1, 2, 3};
-                    }
-                    return {in[0] + 1};
-                  },
-                  c);
-              return psum(c, "d") / static_cast<float>(n);
-            },
-            v);
-      },
-      Mesh({{"d", n}}), {.in = {rows}, .out = {none}}));
+  const auto part = [&](int n, std::chrono::milliseconds limit) {
+    return jit(shard_map(
+        [&, n, limit](Tensor v) {
+          return fori_loop(
+              0, steps,
+              [&](Tensor, Tensor c) {
+                c = call(
+                    {.name = "step", .effect = Effect::ordered, .timeout = limit}, c.type(),
+                    [&](const CallInfo& info, View<const float> in) -> Floats {
+                      const int here = step[static_cast<std::size_t>(info.device)]++;
+                      const bool bad = info.device == bad_device || (kind == together && bad_device >= 0 && info.device == bad_device + 1);
+                      if (!bad || here != bad_step) return {in[0] + 1};
+                      if (kind == number) throw 7;
+                      if (kind == shape) return {1, 2, 3};
+                      if (kind == late) wait_until([&] { return info.stop.stop_requested(); });
+                      throw std::runtime_error("bad step");
+                    },
+                    c);
+                return psum(c, "d") / static_cast<float>(n);
+              },
+              v);
+        },
+        Mesh({{"d", n}}), {.in = {rows}, .out = {none}}));
+  };
   std::mt19937 random(3);
-  for (int i = 0; i < 1000; ++i) {
-    for (auto& s : step) s = 0;
-    const bool fails = random() % 4 != 0;
-    bad_device = fails ? static_cast<int>(random() % 4) : -1, bad_step = static_cast<int>(random() % steps),
-    kind = static_cast<int>(random() % 3);
-    if (!fails) {
-      ASSERT_EQ(f(iota<float>(n)).item<float>(), 7.5f);
-      continue;
+  for (const auto& [n, runs] : {std::pair{4, 1000}, {2, 200}, {8, 200}}) {
+    SCOPED_TRACE(n);
+    const auto f = part(n, 0ms), limited = part(n, 100ms);
+    for (int i = 0; i < runs; ++i) {
+      for (auto& s : step) s = 0;
+      const bool fails = random() % 4 != 0;
+      kind = i % 50 == 0 ? late : static_cast<int>(random() % late);
+      const int first = static_cast<int>(random() % static_cast<unsigned>(kind == together ? n - 1 : n));
+      bad_device = fails ? first : -1, bad_step = static_cast<int>(random() % steps);
+      if (!fails) {
+        ASSERT_EQ(f(iota<float>(n)).item<float>(), static_cast<float>(n - 1) / 2 + steps);
+        continue;
+      }
+      if (kind == late) {
+        const auto e = error_of<TimeoutError>([&] { limited(iota<float>(n)).block_until_ready(); });
+        ASSERT_TRUE(e && e->device() == first) << "run " << i;
+        continue;
+      }
+      const auto e = error_of<CallbackError>([&] { f(iota<float>(n)).block_until_ready(); });
+      ASSERT_TRUE(e) << "run " << i;
+      // Of two the lowest is kept; the other may have been told to stop before it failed.
+      ASSERT_TRUE(e->device() == first || (kind == together && e->device() == first + 1)) << e->what();
+      ASSERT_EQ(e->code(), kind == shape ? ErrorCode::bad_result : ErrorCode::threw);
+      ASSERT_EQ(e->count(), e->others().size() + 1);
+      ASSERT_LE(e->count(), kind == together ? 2u : 1u) << e->what();
     }
-    const auto e = error_of<CallbackError>([&] { f(iota<float>(n)).block_until_ready(); });
-    ASSERT_TRUE(e) << "run " << i;
-    ASSERT_EQ(e->device(), bad_device) << e->what();
-    ASSERT_EQ(e->code(), kind == 2 ? ErrorCode::bad_result : ErrorCode::threw);
   }
 }
 

@@ -106,23 +106,24 @@ std::vector<Decomposition> make_decompositions() {
                      return std::vector<Tensor>{std::get<1>(linalg::svd(a, full)), linalg::svdvals(a)};
                    }});
   // What is made of them.
+  const std::vector<Dims> squares = {{2, 3, 3}}, both = {{5, 3}, {2, 3, 4}};
   auto unit = [](const Tensor& a) { return eye(a.dtype(), a.dims().back(), a.dims().back()); };
   auto away = [unit](Tensor a) { return a + unit(a) * 4.0f; };
   auto one = [&](std::string name, const std::vector<Dims>& shapes, auto make, auto f, auto error) {
     out.push_back({std::move(name), shapes, make, error, [f](Tensor a) { return std::vector<Tensor>{f(a)}; }});
   };
   auto inv = [](Tensor a) { return linalg::inv(a); };
-  one("inv", square, away, inv, [unit](Tensor a) { return matmul(a, linalg::inv(a)) - unit(a); });
+  one("inv", squares, away, inv, [unit](Tensor a) { return matmul(a, linalg::inv(a)) - unit(a); });
   one(
-      "solve", square, away, [](Tensor a) { return linalg::solve(a, mh(a)); },
+      "solve", squares, away, [](Tensor a) { return linalg::solve(a, mh(a)); },
       [](Tensor a) { return (matmul(a, linalg::solve(a, mh(a))) - mh(a)) * 0.1f; });
   one(
-      "triangular_solve", square, away, [](Tensor a) { return linalg::triangular_solve(a, mh(a)); },
+      "triangular_solve", squares, away, [](Tensor a) { return linalg::triangular_solve(a, mh(a)); },
       [](Tensor a) { return (matmul(tril(a), linalg::triangular_solve(a, mh(a))) - mh(a)) * 0.1f; });
   one(
-      "det", square, away, [](Tensor a) { return linalg::det(a); },
+      "det", squares, away, [](Tensor a) { return linalg::det(a); },
       [](Tensor a) { return linalg::det(a) * linalg::det(linalg::inv(a)) - 1.0f; });
-  out.push_back({"slogdet", square, away,
+  out.push_back({"slogdet", squares, away,
                  [](Tensor a) {
                    const auto [sign, size] = linalg::slogdet(a);
                    return sign * convert(exp(size), sign.dtype()) / linalg::det(a) - 1.0f;
@@ -132,13 +133,13 @@ std::vector<Decomposition> make_decompositions() {
                    return std::vector<Tensor>{sign, size};
                  }});
   one(
-      "pinv", any, same, [](Tensor a) { return linalg::pinv(a); },
+      "pinv", both, same, [](Tensor a) { return linalg::pinv(a); },
       [](Tensor a) { return (matmul(matmul(a, linalg::pinv(a)), a) - a) * 0.2f; });
   one(
-      "lstsq", any, same, [](Tensor a) { return linalg::lstsq(a, matmul(a, mh(a))); },
+      "lstsq", both, same, [](Tensor a) { return linalg::lstsq(a, matmul(a, mh(a))); },
       [](Tensor a) { return (matmul(a, linalg::lstsq(a, matmul(a, mh(a)))) - matmul(a, mh(a))) * 0.1f; });
   one(
-      "matrix_rank", any, same, [](Tensor a) { return linalg::matrix_rank(a); },
+      "matrix_rank", both, same, [](Tensor a) { return linalg::matrix_rank(a); },
       [](Tensor a) {
         const auto& d = a.dims();
         return linalg::matrix_rank(a) - static_cast<std::int32_t>(std::min(d[d.size() - 2], d.back()));
@@ -148,7 +149,7 @@ std::vector<Decomposition> make_decompositions() {
         n < 0 ? "matrix_power_negative"
         : n   ? "matrix_power"
               : "matrix_power_zero",
-        square, away, [n](Tensor a) { return linalg::matrix_power(a * 0.25f, n); },
+        squares, away, [n](Tensor a) { return linalg::matrix_power(a * 0.25f, n); },
         [n, unit](Tensor a) {
           const Tensor m = a * 0.25f;
           const Tensor back = n < 0 ? matmul(matmul(m, m), linalg::matrix_power(m, n))
@@ -156,7 +157,7 @@ std::vector<Decomposition> make_decompositions() {
           return (n ? back : linalg::matrix_power(m, 0)) - unit(a);
         });
   one(
-      "expm", square, [](Tensor a) { return a * 0.25f; }, [](Tensor a) { return linalg::expm(a); },
+      "expm", squares, [](Tensor a) { return a * 0.25f; }, [](Tensor a) { return linalg::expm(a); },
       [unit](Tensor a) { return matmul(linalg::expm(a), linalg::expm(-a)) - unit(a); });
   return out;
 }

@@ -138,7 +138,8 @@ struct BlockPath {
 namespace detail {
 BlockPath block_path(const BlockConfig& config, std::span<const Type> operands, const std::string& platform);
 }
-/// What lowering for `platform` will choose for a block with these operands.
+/// What lowering for `platform` will choose for a block with these operands, not batched, and with results that the chosen kernel takes (a
+/// program's print says it for its own blocks in any case).
 template <class Config>
 BlockPath block_path(const Config& config, const std::vector<Type>& operands, const std::string& platform = "cpu") {
   return detail::block_path(detail::erase_config(config), operands, platform);

@@ -125,9 +125,10 @@ CompiledProgram::CompiledProgram(std::shared_ptr<const Module> module, std::size
   if (!sites_.empty() && !Runtime::get().plugin().ffi()) {
     const SiteSpec& s = *module_->sites.front();
     PlaceScope at(s.place);
-    throw Error(ErrorCode::unimplemented, fmt::format("{}: the plug-in for {} cannot call host functions from a compiled program; run it "
-                                                      "with Mode::staged",
-                                                      host::describe(s), Runtime::get().platform()));
+    throw Error(ErrorCode::unimplemented,
+                fmt::format("{}: the plug-in for {} cannot call host functions from a compiled program; {}", host::describe(s),
+                            Runtime::get().platform(),
+                            module_->partitioned() ? "one over several devices cannot be cut into stages" : "run it with Mode::staged"));
   }
   if (module_->partitioned())
     partitioned_ = load_partitioned(*module_);

@@ -209,9 +209,15 @@ void compile_entry(Entry& e) {
 }
 
 Mode mode_of(const Entry& e) {
-  if (e.options->mode != Mode::automatic) return e.options->mode;
-  if (e.options->cut || e.options->stage_device) return Mode::staged;
-  return run::Runtime::get().plugin().ffi() || !has_site(*e.program) ? Mode::compiled : Mode::staged;
+  const JitOptions& o = *e.options;
+  const Mode mode = o.mode != Mode::automatic                                     ? o.mode
+                    : o.cut || o.stage_device                                     ? Mode::staged
+                    : run::Runtime::get().plugin().ffi() || !has_site(*e.program) ? Mode::compiled
+                                                                                  : Mode::staged;
+  check(mode == Mode::compiled || (o.in_shardings.empty() && o.out_shardings.empty()),
+        "jit: in_shardings and out_shardings are for a program that runs as one (Mode::compiled); the mode is {}",
+        mode == Mode::staged ? "staged" : "evaluate");
+  return mode;
 }
 
 void stage_entry(Entry& e) {
