@@ -98,14 +98,6 @@ TEST_F(Saved, LoopsBatchesDerivativesAndLargeCaptures) {
   EXPECT_EQ(log.size(), 2 * seen);
 }
 
-TEST_F(Saved, BlocksTakeTheirDefaults) {
-  const Tensor a = matmul(reshape(iota<float>(9), {3, 3}), transpose(reshape(iota<float>(9), {3, 3}))) + eye<float>(3);
-  const Loaded saved = load_text(saved_text(jit([](Tensor m) { return linalg::cholesky(m); }).lower(a)));
-  EXPECT_TRUE(saved.sites().empty());
-  const auto got = saved(a).at(0).to_vector<float>(), want = linalg::cholesky(a).to_vector<float>();
-  for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-3f);
-}
-
 TEST_F(Saved, EveryKindOfAttribute) {
   RecordProperty("covers", "IR-13");
   const double infinity = std::numeric_limits<double>::infinity();

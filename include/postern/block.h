@@ -102,6 +102,7 @@ template <class Config>
 OverrideHandle override_block(BlockOverride<Config> o) {
   detail::ErasedOverride e;
   e.type = &typeid(Config);
+  e.config_from = &detail::config_from<Config>;
   e.block = detail::block_name<Config>();
   e.platform = std::move(o.platform);
   auto as_config = [](const void* config) -> const Config& { return *static_cast<const Config*>(config); };
@@ -125,6 +126,7 @@ template <class Config>
 OverrideHandle keep_default() {
   detail::ErasedOverride e;
   e.type = &typeid(Config);
+  e.config_from = &detail::config_from<Config>;
   e.block = detail::block_name<Config>();
   e.keeps_default = true;
   return OverrideHandle(detail::add_override(std::move(e)));

@@ -27,8 +27,9 @@ struct SavedSite {
 };
 
 /// Writes the program: StableHLO text, and in comments before it types, sites and a checksum. Functions must be `Named`: closures are a
-/// TypeError that lists them, and so are prints to streams of this process but std::cout and std::cerr. Blocks take their defaults, so that
-/// the file runs on any platform; captured tensors are written out. Throws Error(unavailable) when the file cannot be written.
+/// TypeError that lists them, and so are prints to streams of this process but std::cout and std::cerr. Blocks are
+/// kept with their defaults, so that the file runs on any platform, and take an override of the process that loads it where one accepts
+/// when it first runs; captured tensors are written out. Throws Error(unavailable) when the file cannot be written.
 void save(const std::filesystem::path& file, const Lowered& program);
 /// The same as text.
 std::string saved_text(const Lowered& program);

@@ -8,7 +8,6 @@
 #include <unordered_map>
 
 #include "core/check.h"
-#include "lower/lowering.h"
 #include "ops/control.h"
 #include "ops/custom.h"
 #include "transform/batch.h"
@@ -196,8 +195,18 @@ void inline_body(Lowering& out, const Equation& e, const Program& body) {
   for (int i = 0; i < e.results; ++i) out.define(e, i, results[at(i)]);
 }
 
+/// In a program that is kept a block stays one: a function, of which whoever loads it may take an override.
+void keep_block(Lowering& out, const Equation& e, const Program& body) {
+  std::vector<Ssa> inputs;
+  for (std::size_t i = 0; i < e.operands.size(); ++i) inputs.push_back(out.operand(e, i));
+  const std::string name = out.keep(e.params, body);
+  const std::vector<Ssa> results = out.called(name, inputs, body.input_types(), body.output_types());
+  for (int i = 0; i < e.results; ++i) out.define(e, i, results[at(i)]);
+}
+
 void block_lower(Lowering& out, const Equation& e) {
   const auto& p = as<BlockParams>(*e.params);
+  if (out.platform() == no_platform && !out.partitioned() && !has_site(*p.body)) return keep_block(out, e, *p.body);
   const ProgramPtr native = native_program(p, out.platform());
   if (!native) return inline_body(out, e, *p.body);
   const auto own = static_cast<int>(p.results.size());

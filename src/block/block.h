@@ -3,6 +3,7 @@
 #include "block/registry.h"
 #include "core/primitive.h"
 #include "core/site.h"
+#include "lower/lowering.h"
 #include "transform/split.h"
 
 namespace postern::blocks {
@@ -65,6 +66,9 @@ Question question(const BlockParams& params, const std::string& platform);
 
 /// What an override puts in the place of the block: from its operands and masks to its results. Null: the default is used.
 ProgramPtr native_program(const BlockParams& params, const std::string& platform);
+
+/// The text of a kept function that does what an override does here, with sites from number `first_site` on; none: it stays as it is.
+std::optional<Module> native_function(const Module::Kept& kept, const std::string& platform, std::size_t first_site);
 
 /// `p` for a batch: the inputs that `level` maps have an axis in front, then comes the mask if there is one; so do all outputs.
 ProgramPtr batched(const Program& p, const Level& level);

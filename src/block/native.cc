@@ -88,6 +88,25 @@ ProgramPtr native_program(const BlockParams& p, const std::string& platform) {
   return native;
 }
 
+std::optional<Module> native_function(const Module::Kept& kept, const std::string& platform, std::size_t first_site) {
+  const auto& p = as<BlockParams>(*kept.params);
+  const ProgramPtr native = native_program(p, platform);
+  if (!native) return std::nullopt;
+  LoweringOptions options;
+  options.platform = platform;
+  options.first_site = first_site;
+  Lowering out(options);
+  out.function(kept.function, kept.inputs, kept.outputs, [&](std::span<const Ssa> in) {
+    std::vector<Ssa> results = out.inlined(*native, in.first(p.leading()));
+    if (results.size() == kept.outputs.size()) return results;
+    std::vector<Ssa> all =
+        out.called(default_of(kept.function), in, kept.inputs, kept.outputs);  // tangents and residuals are the default's
+    std::ranges::copy(results, all.begin());
+    return all;
+  });
+  return out.functions();
+}
+
 // --- an override's own derivative ---------------------------------------------------------------------------------------------
 
 namespace {

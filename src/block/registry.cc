@@ -100,6 +100,20 @@ OverridePtr choose(const Question& q, std::vector<std::string>* why) {
   return nullptr;
 }
 
+std::optional<detail::BlockConfig> config_named(const std::string& name, const Attributes& attributes) {
+  ensure_builtin();
+  Registry& r = registry();
+  std::scoped_lock lock(r.guard);
+  std::optional<detail::BlockConfig> config;
+  std::uint64_t latest = 0;
+  for (const auto& [type, list] : r.overrides)
+    for (const OverridePtr& o : list) {
+      if (o->block != name || o->id < latest || !o->config_from) continue;
+      if (auto made = o->config_from(attributes)) config = std::move(made), latest = o->id;
+    }
+  return config;
+}
+
 void note_used(const detail::BlockConfig& config) {
   Registry& r = registry();
   std::scoped_lock lock(r.guard);
@@ -165,6 +179,12 @@ bool detail::has_override(std::uint64_t id) {
   for (const auto& [type, list] : r.overrides)
     for (const auto& o : list)
       if (o->id == id) return true;
+  return false;
+}
+
+bool detail::read_dtype(std::string_view name, DType& dtype) {
+  for (int i = 0; i < dtype_count; ++i)
+    if (to_string(static_cast<DType>(i)) == name) return dtype = static_cast<DType>(i), true;
   return false;
 }
 

@@ -12,7 +12,7 @@
 
 namespace postern::blocks {
 
-/// The platform of programs that are to run anywhere: every block takes its default.
+/// The platform of programs that are to be kept: blocks stay blocks where they can, no override is taken.
 inline constexpr const char* no_platform = "any";
 
 struct Override : detail::ErasedOverride {
@@ -30,6 +30,9 @@ struct Question {
 
 /// The latest override that accepts, null for the default. `why`, when given, gets a sentence for each that was asked.
 OverridePtr choose(const Question& question, std::vector<std::string>* why = nullptr);
+
+/// The config of that name with these fields, as the latest override makes it whose config it is.
+std::optional<detail::BlockConfig> config_named(const std::string& name, const Attributes& attributes);
 
 /// In words: `kernel at attention.cc:12`.
 std::string describe(const Override& override);

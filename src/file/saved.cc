@@ -1,8 +1,9 @@
-// Saving and loading: three kinds of comment lines, then the module.
+// Saving and loading: comment lines, then the module.
 //   // postern program FORMAT, postern VERSION
 //   // checksum DIGEST of all that follows
 //   // about JSON: name, types
 //   // site JSON, for each
+//   // block JSON, for each
 #include <postern/devices.h>
 #include <postern/file.h>
 
@@ -12,6 +13,7 @@
 #include "core/check.h"
 #include "core/digest.h"
 #include "core/once.h"
+#include "file/block_json.h"
 #include "file/foreign.h"
 #include "file/site_json.h"
 #include "host/print_job.h"
@@ -26,6 +28,7 @@ struct detail::LoadedProgram {
   std::shared_ptr<const Module> module;
   std::vector<Type> inputs;
   std::vector<SavedSite> sites;
+  std::vector<file::SavedBlock> blocks;
   mutable Once once;
   mutable std::shared_ptr<const run::CompiledProgram> compiled;
 };
@@ -37,7 +40,7 @@ using file::Json;
 constexpr int format = 1;
 constexpr const char* version = "0.1";
 constexpr std::string_view first_words = "// postern program ", checksum_words = "// checksum ", about_words = "// about ",
-                           site_words = "// site ";
+                           site_words = "// site ", block_words = "// block ";
 
 void refuse_closures(const Module& module) {
   std::string list;
@@ -116,6 +119,7 @@ std::string saved_text(const Lowered& program) {
   try {
     body = fmt::format("{}{}\n", about_words, about.dump());
     for (const SitePtr& s : module->sites) body += fmt::format("{}{}\n", site_words, file::to_json(*s).dump());
+    for (const Module::Kept& k : module->kept) body += fmt::format("{}{}\n", block_words, file::to_json(k).dump());
   } catch (const nlohmann::json::exception& e) {
     throw_type_error(fmt::format("save: a name or attribute is no UTF-8 text: {}", e.what()));
   }
@@ -131,10 +135,11 @@ SavedSite described(const SiteSpec& s) {
   return {s.word, s.name, s.named.name, s.named.attributes, s.operands, s.results, s.effect, s.place};
 }
 
-Loaded loaded(std::vector<Type> inputs, Module module) {
+Loaded loaded(std::vector<Type> inputs, Module module, std::vector<file::SavedBlock> blocks = {}) {
   auto program = std::make_shared<detail::LoadedProgram>();
   for (const SitePtr& s : module.sites) program->sites.push_back(described(*s));
   program->inputs = std::move(inputs);
+  program->blocks = std::move(blocks);
   program->module = std::make_shared<const Module>(std::move(module));
   return Loaded(std::move(program));
 }
@@ -164,6 +169,7 @@ Loaded load_text(std::string_view text, const std::string& name) {
   if (digest(rest) != sum) refuse(ErrorCode::data_loss, name, "its checksum does not fit: it was changed or cut short");
   std::vector<Type> inputs;
   Module module;
+  std::vector<file::SavedBlock> blocks;
   try {
     const Json about = Json::parse(after(take_line(rest), about_words, name));
     for (const Json& t : about.at("inputs")) inputs.push_back(file::parse_type(t.get<std::string>()));
@@ -172,6 +178,8 @@ Loaded load_text(std::string_view text, const std::string& name) {
       const Json json = Json::parse(take_line(rest).substr(site_words.size()));
       module.sites.push_back(std::make_shared<const SiteSpec>(file::site_from(json)));
     }
+    while (rest.starts_with(block_words)) blocks.push_back(file::block_from(Json::parse(take_line(rest).substr(block_words.size()))));
+    file::check_places(blocks, rest);
     if (about.contains("over")) read_over_devices(module, about["over"], inputs.size());
     check(module.result_ends.empty() || module.result_ends.back() <= rest.size(), "a result is behind the module's end");
   } catch (const nlohmann::json::exception& e) {
@@ -181,7 +189,7 @@ Loaded load_text(std::string_view text, const std::string& name) {
   }
   module.text = rest;
   for (std::size_t i = 0; i < inputs.size(); ++i) module.parameters.push_back(static_cast<int>(i));
-  return loaded(std::move(inputs), std::move(module));
+  return loaded(std::move(inputs), std::move(module), std::move(blocks));
 }
 
 Loaded load(const std::filesystem::path& file) { return load_text(host::read_file("load", file.string()), file.string()); }
@@ -217,7 +225,10 @@ const std::shared_ptr<const run::CompiledProgram>& ready(const detail::LoadedPro
           t.has_value() ? to_string(t.type()) : "an empty Tensor");
   }
   program.once([&] {
-    auto compiled = std::make_shared<const run::CompiledProgram>(program.module, wanted.size(), Tensors());
+    std::shared_ptr<const Module> module = program.module;
+    if (!program.blocks.empty())
+      module = std::make_shared<const Module>(file::with_overrides(*module, program.blocks, run::Runtime::get().platform()));
+    auto compiled = std::make_shared<const run::CompiledProgram>(std::move(module), wanted.size(), Tensors());
     std::vector<Dims> dims;
     for (const Type& t : results) dims.push_back(t.dims);
     check(program.module->partitioned() || compiled->executable().output_dims() == dims,

@@ -66,17 +66,6 @@ Attribute attribute_from(const Json& json) {
   }
 }
 
-Json texts(const std::vector<Type>& types) {
-  Json out = Json::array();
-  for (const Type& t : types) out.push_back(to_string(t));
-  return out;
-}
-std::vector<Type> types_from(const Json& json) {
-  std::vector<Type> out;
-  for (const Json& t : json) out.push_back(parse_type(t.get<std::string>()));
-  return out;
-}
-
 /// Of which one firing may be made: not so large that sizes overflow.
 void check_sizes(const SiteSpec& s) {
   std::int64_t elements = 1;
@@ -92,6 +81,28 @@ void check_sizes(const SiteSpec& s) {
 }
 
 }  // namespace
+
+Json to_json(const std::vector<Type>& types) {
+  Json out = Json::array();
+  for (const Type& t : types) out.push_back(to_string(t));
+  return out;
+}
+std::vector<Type> types_from(const Json& json) {
+  std::vector<Type> out;
+  for (const Json& t : json) out.push_back(parse_type(t.get<std::string>()));
+  return out;
+}
+
+Json to_json(const Attributes& attributes) {
+  Json out = Json::object();
+  for (const auto& [name, value] : attributes.items()) out[name] = to_json(value);
+  return out;
+}
+Attributes attributes_from(const Json& json) {
+  Attributes out;
+  for (const auto& [name, value] : json.items()) out.set(name, attribute_from(value));
+  return out;
+}
 
 std::string number_text(double value) { return fmt::format("{}", value); }
 double number_from(const std::string& text) {
@@ -125,15 +136,9 @@ Type parse_type(std::string_view text) {
   return type;
 }
 
-namespace {
-Json attributes_json(const Attributes& attributes) {
-  Json out = Json::object();
-  for (const auto& [name, value] : attributes.items()) out[name] = to_json(value);
-  return out;
-}
-}  // namespace
+namespace {}  // namespace
 
-std::string attributes_text(const Attributes& attributes) { return attributes.items().empty() ? "{}" : attributes_json(attributes).dump(); }
+std::string attributes_text(const Attributes& attributes) { return attributes.items().empty() ? "{}" : to_json(attributes).dump(); }
 
 Json to_json(const SiteSpec& s) {
   Json json = {{"kind", s.word},
@@ -141,9 +146,9 @@ Json to_json(const SiteSpec& s) {
                {"file", s.place.file},
                {"line", s.place.line},
                {"function", s.named.name},
-               {"attributes", attributes_json(s.named.attributes)},
-               {"operands", texts(s.operands)},
-               {"results", texts(s.results)},
+               {"attributes", to_json(s.named.attributes)},
+               {"operands", to_json(s.operands)},
+               {"results", to_json(s.results)},
                {"operand_structure", s.operand_structure},
                {"result_structure", s.result_structure},
                {"operand_paths", s.operand_paths},
@@ -182,7 +187,7 @@ SiteSpec site_from(const Json& json) {
   s.place = place_in_file(json.at("file").get<std::string>(), json.at("line").get<std::uint32_t>());
   s.named.name = json.at("function").get<std::string>();
   check(!s.named.name.empty() || json.contains("print"), "a site names no function");
-  for (const auto& [name, value] : json.at("attributes").items()) s.named.attributes.set(name, attribute_from(value));
+  s.named.attributes = attributes_from(json.at("attributes"));
   s.operands = types_from(json.at("operands"));
   s.results = types_from(json.at("results"));
   s.operand_structure = json.at("operand_structure").get<std::string>();

@@ -27,6 +27,10 @@ Json to_json(const SiteSpec& site);
 SiteSpec site_from(const Json& json);
 
 // What follows throws the same.
+Json to_json(const std::vector<Type>& types);
+std::vector<Type> types_from(const Json& json);
+Json to_json(const Attributes& attributes);
+Attributes attributes_from(const Json& json);
 Json to_json(const Mesh& mesh);
 Mesh mesh_from(const Json& json);
 Json to_json(const std::vector<std::optional<Sharding>>& list);

@@ -272,6 +272,64 @@ std::vector<Ssa> Lowering::inlined(const Program& program, std::span<const Ssa> 
   return outputs;
 }
 
+void Lowering::function(const std::string& name, const std::vector<Type>& inputs, const std::vector<Type>& outputs,
+                        const std::function<std::vector<Ssa>(std::span<const Ssa>)>& body) {
+  fmt::memory_buffer outer;
+  std::swap(outer, out_);
+  const int outer_outside = std::exchange(outside_, next_);
+  const Ssa outer_token = std::exchange(token_, Ssa());
+  const bool outer_passed_by = std::exchange(passed_by_, false), outer_asks = std::exchange(asks_, false);
+  std::vector<Ssa> arguments;
+  write("  func.func private @{}(", name);
+  for (const Type& t : inputs) {
+    write("{}%{}: {}", arguments.empty() ? "" : ", ", next_, type(t));
+    arguments.push_back(fresh());
+    mark_read(arguments.back());
+  }
+  std::vector<std::string> types;
+  for (const Type& t : outputs) types.push_back(type(t));
+  write(") -> ({}) {{\n", fmt::join(types, ", "));
+  const std::vector<Ssa> results = body(arguments);
+  write("    return");
+  for (std::size_t i = 0; i < results.size(); ++i) write("{} %{}", i ? "," : "", results[i].id);
+  if (!results.empty()) write(" : {}", fmt::join(types, ", "));
+  write("\n  }}\n");
+  std::swap(outer, out_);
+  functions_ += fmt::to_string(outer);
+  outside_ = outer_outside;
+  token_ = outer_token;
+  passed_by_ = outer_passed_by;
+  asks_ = outer_asks;
+}
+
+std::vector<Ssa> Lowering::called(const std::string& name, std::span<const Ssa> inputs, const std::vector<Type>& input_types,
+                                  const std::vector<Type>& output_types) {
+  std::vector<Ssa> results;
+  for (std::size_t i = 0; i < output_types.size(); ++i) results.push_back(fresh());
+  std::vector<std::string> in, out;
+  for (const Type& t : input_types) in.push_back(type(t));
+  for (const Type& t : output_types) out.push_back(type(t));
+  write("    ");
+  for (std::size_t i = 0; i < results.size(); ++i) write("{}%{}{}", i ? ", " : "", results[i].id, i + 1 == results.size() ? " = " : "");
+  write("func.call @{}(", name);
+  for (std::size_t i = 0; i < inputs.size(); ++i) write("{}%{}", i ? ", " : "", inputs[i].id);
+  write(") : ({}) -> ({})\n", fmt::join(in, ", "), fmt::join(out, ", "));
+  return results;
+}
+
+std::string Lowering::keep(ParamsPtr params, const Program& by_default) {
+  Module::Kept kept{
+      fmt::format("postern_block_{}", kept_.size()), std::move(params), by_default.input_types(), by_default.output_types(), 0, 0};
+  const std::size_t number = kept_.size();
+  kept_.push_back(kept);
+  const std::string inner = default_of(kept.function);
+  function(inner, kept.inputs, kept.outputs, [&](std::span<const Ssa> in) { return inlined(by_default, in); });
+  kept_[number].begin = functions_.size();
+  function(kept.function, kept.inputs, kept.outputs, [&](std::span<const Ssa> in) { return called(inner, in, kept.inputs, kept.outputs); });
+  kept_[number].end = functions_.size();
+  return kept.function;
+}
+
 Ssa Lowering::token() {
   if (token_.id < 0) {
     token_ = fresh();
@@ -282,7 +340,7 @@ Ssa Lowering::token() {
 
 std::size_t Lowering::add_site(SitePtr site) {
   sites_.push_back(std::move(site));
-  return sites_.size() - 1;
+  return options_.first_site + sites_.size() - 1;
 }
 
 Lowering::MeshRegion::MeshRegion(Lowering& out, const Mesh& mesh, std::vector<Ssa> indices) : out_(out) {
@@ -370,8 +428,18 @@ Module Lowering::module(const Program& program) {
   for (std::size_t i = 0; i < outputs.size(); ++i) write("{} %{}", i ? "," : "", outputs[i].id);
   if (!outputs.empty()) write(" :");
   for (std::size_t i = 0; i < outputs.size(); ++i) write("{} {}", i ? "," : "", type(m.results[i]));
-  write("\n  }}\n}}\n");
-  m.text = fmt::to_string(out_);
+  write("\n  }}\n");
+  for (Module::Kept& k : kept_) k.begin += out_.size(), k.end += out_.size();
+  m.text = fmt::to_string(out_) + functions_ + "}\n";
+  m.sites = std::move(sites_);
+  std::ranges::sort(kept_, {}, &Module::Kept::begin);  // one inside of another was written first
+  m.kept = std::move(kept_);
+  return m;
+}
+
+Module Lowering::functions() {
+  Module m;
+  m.text = std::move(functions_);
   m.sites = std::move(sites_);
   return m;
 }

@@ -32,6 +32,15 @@ struct Module {
   std::vector<std::size_t> result_ends;                      // where the text may say so
   bool partitioned() const { return devices.size() > 1; }
   bool calls_back() const { return !sites.empty(); }
+
+  // Of a module that is to be kept: functions in whose place something better may come, and what they are made of.
+  struct Kept {
+    std::string function;
+    ParamsPtr params;
+    std::vector<Type> inputs, outputs;
+    std::size_t begin, end;  // in the text
+  };
+  std::vector<Kept> kept;
 };
 
 /// A value of the module being written.
@@ -48,12 +57,15 @@ struct LoweringOptions {
   Mesh mesh{{}, {0}};
   std::vector<std::optional<Sharding>> inputs, outputs;
   std::size_t gather_limit = 0;  // bytes; 0: none
+  std::size_t first_site = 0;    // so many sites has the module that the text is for
 };
 
 class Lowering {
  public:
   explicit Lowering(const LoweringOptions& options) : options_(options) {}
   Module module(const Program& program);
+  /// The functions written so far, for a module that is there.
+  Module functions();
 
   const std::string& platform() const { return options_.platform; }
   std::size_t gather_limit() const { return options_.gather_limit; }
@@ -91,6 +103,14 @@ class Lowering {
 
   /// Writes the equations of a sub-program for these inputs; its outputs.
   std::vector<Ssa> inlined(const Program& program, std::span<const Ssa> inputs);
+
+  // Functions beside main: one that `body` writes, and what a call of it gives.
+  void function(const std::string& name, const std::vector<Type>& inputs, const std::vector<Type>& outputs,
+                const std::function<std::vector<Ssa>(std::span<const Ssa>)>& body);
+  std::vector<Ssa> called(const std::string& name, std::span<const Ssa> inputs, const std::vector<Type>& input_types,
+                          const std::vector<Type>& output_types);
+  /// A function that calls another, and may do something better when the module is loaded; its name.
+  std::string keep(ParamsPtr params, const Program& by_default);
 
   // Ordered effects hang on a chain of tokens; regions with ordered effects take the token in and give it back.
   Ssa token();
@@ -148,6 +168,8 @@ class Lowering {
 
   const LoweringOptions& options_;
   fmt::memory_buffer out_;
+  std::string functions_;
+  std::vector<Module::Kept> kept_;
   const Program* program_ = nullptr;
   std::vector<Ssa> env_;
   int next_ = 0;
@@ -167,5 +189,8 @@ class Lowering {
 };
 
 void append_type(fmt::memory_buffer& out, const Type& type);
+
+/// The name of the function that a kept one calls as long as nothing better is there.
+inline std::string default_of(const std::string& function) { return function + "_default"; }
 
 }  // namespace postern

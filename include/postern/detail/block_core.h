@@ -29,6 +29,13 @@ struct is_sequence<std::vector<T>> : std::true_type {};
 template <class T, std::size_t n>
 struct is_sequence<std::array<T, n>> : std::true_type {};
 
+/// What attributes hold elements of a list as.
+template <class E>
+using KeptAs =
+    std::conditional_t<std::is_same_v<E, bool>, bool,
+                       std::conditional_t<std::is_floating_point_v<E>, double,
+                                          std::conditional_t<std::is_convertible_v<E, std::string_view>, std::string, std::int64_t>>>;
+
 /// A field of a config as an attribute: numbers widened, enums as integers, dtypes as their names.
 template <class T>
 Attribute attribute_of(const T& field) {
@@ -45,14 +52,55 @@ Attribute attribute_of(const T& field) {
   else {
     static_assert(is_sequence<T>::value,
                   "postern: a block's config holds bool, numbers, enums, DType, strings, and vectors or arrays of them");
-    using E = typename T::value_type;
-    using Kept =
-        std::conditional_t<std::is_same_v<E, bool>, bool,
-                           std::conditional_t<std::is_floating_point_v<E>, double,
-                                              std::conditional_t<std::is_convertible_v<E, std::string_view>, std::string, std::int64_t>>>;
-    std::vector<Kept> list;
-    for (const auto& e : field) list.push_back(static_cast<Kept>(e));
+    std::vector<KeptAs<typename T::value_type>> list;
+    for (const auto& e : field) list.push_back(static_cast<KeptAs<typename T::value_type>>(e));
     return list;
+  }
+}
+
+bool read_dtype(std::string_view name, DType& dtype);
+
+/// The other way; false for what attribute_of does not make of such a field, or where a text has nobody to own it.
+template <class T>
+bool read_attribute(const Attribute& from, T& field) {
+  auto narrowed = [](const auto& wide, auto& narrow) {
+    narrow = static_cast<std::decay_t<decltype(narrow)>>(wide);
+    return static_cast<std::decay_t<decltype(wide)>>(narrow) == wide || wide != wide;
+  };
+  if constexpr (std::is_const_v<T>) {
+    return false;
+  } else if constexpr (std::is_same_v<T, bool> || std::is_same_v<T, std::string>) {
+    const T* const v = std::get_if<T>(&from);
+    return v && (field = *v, true);
+  } else if constexpr (std::is_same_v<T, DType>) {
+    const auto* const v = std::get_if<std::string>(&from);
+    return v && read_dtype(*v, field);
+  } else if constexpr (std::is_integral_v<T> || std::is_enum_v<T>) {
+    const auto* const v = std::get_if<std::int64_t>(&from);
+    return v && narrowed(*v, field);
+  } else if constexpr (std::is_floating_point_v<T>) {
+    const auto* const v = std::get_if<double>(&from);
+    return v && narrowed(*v, field);
+  } else if constexpr (is_sequence<T>::value) {
+    using E = typename T::value_type;
+    if constexpr (std::is_same_v<E, std::string> || std::is_integral_v<E> || std::is_enum_v<E> || std::is_floating_point_v<E>) {
+      const auto* const list = std::get_if<std::vector<KeptAs<E>>>(&from);
+      if (!list) return false;
+      if constexpr (requires { field.resize(list->size()); }) field.resize(list->size());
+      if (field.size() != list->size()) return false;
+      bool all = true;
+      for (std::size_t i = 0; i < field.size(); ++i) {
+        if constexpr (std::is_same_v<E, std::string> || std::is_same_v<E, bool>)
+          field[i] = (*list)[i];
+        else
+          all = narrowed((*list)[i], field[i]) && all;
+      }
+      return all;
+    } else {
+      return false;
+    }
+  } else {
+    return false;
   }
 }
 
@@ -82,6 +130,27 @@ BlockConfig erase_config(const Config& config) {
     });
   }
   return erased;
+}
+
+/// The config with these fields; none if they are not a Config's, or it cannot be made of them.
+template <class Config>
+std::optional<BlockConfig> config_from(const Attributes& attributes) {
+  if constexpr (std::is_default_constructible_v<Config>) {
+    Config config{};
+    bool all = attributes.items().size() == field_count<Config>();
+    if constexpr (field_count<Config>() > 0) {
+      with_fields(config, [&](auto&... field) {
+        std::size_t i = 0;
+        auto read = [&](auto& one) {
+          const auto found = attributes.items().find(field_names<Config>()[i++]);
+          all = all && found != attributes.items().end() && read_attribute(found->second, one);
+        };
+        (read(field), ...);
+      });
+    }
+    if (all) return erase_config(config);
+  }
+  return std::nullopt;
 }
 
 /// The default, called with or without the config.
@@ -145,6 +214,7 @@ BoundKernel bind_kernel(F&& f, const Place& place) {
 /// An override with its types erased.
 struct ErasedOverride {
   const std::type_info* type = nullptr;
+  std::optional<BlockConfig> (*config_from)(const Attributes&) = nullptr;  // of a block that was saved
   std::string block, platform;
   std::function<bool(const void* config, std::span<const Type> operands)> when;
   BoundKernel kernel;
