@@ -16,8 +16,8 @@ using test::has, test::run_program;
 class Cache : public testing::Test {
  protected:
   /// What the program prints with this cache; its log goes to `log_`.
-  std::string run(const std::vector<std::string>& arguments) {
-    const auto ended = run_program("cache_user", arguments, {{"POSTERN_CACHE_DIR", folder_.path()}});
+  std::string run(const std::vector<std::string>& arguments, const std::string& devices = "") {
+    const auto ended = run_program("cache_user", arguments, {{"POSTERN_CACHE_DIR", folder_.path()}, {"POSTERN_CPU_DEVICES", devices}});
     EXPECT_EQ(ended.code, 0) << ended.err;
     log_ = ended.err;
     return ended.out;
@@ -48,17 +48,13 @@ class Cache : public testing::Test {
 };
 
 TEST_F(Cache, ProgramsOverSeveralDevicesAreKeptToo) {
-  const char* const before = std::getenv("POSTERN_CPU_DEVICES");
-  const std::string old = before ? before : "";
-  setenv("POSTERN_CPU_DEVICES", "2", 1);
-  const std::string first = run({"sharded", "1"});
+  const std::string first = run({"sharded", "1"}, "2");
   EXPECT_TRUE(has(first, "24 ")) << first;
   const auto kept = files();
   EXPECT_FALSE(kept.empty());
-  EXPECT_EQ(run({"sharded", "1"}), first) << "how results lie is known of a kept program too";
+  EXPECT_EQ(run({"sharded", "1"}, "2"), first) << "how results lie is known of a kept program too";
   EXPECT_EQ(log_, "");
   EXPECT_EQ(files(), kept) << "nothing was written";
-  before ? setenv("POSTERN_CPU_DEVICES", old.c_str(), 1) : unsetenv("POSTERN_CPU_DEVICES");
 }
 
 TEST_F(Cache, ASecondProcessCompilesNothingAndEntersItsOwnFunction) {

@@ -634,7 +634,7 @@ TEST_F(DevicesShardMap, AThousandRunsWithFailures) {
   std::mt19937 random(3);
   for (const auto& [n, runs] : {std::pair{4, 1000}, {2, 200}, {8, 200}}) {
     SCOPED_TRACE(n);
-    const auto f = part(n, 0ms), limited = part(n, 100ms);
+    const auto f = part(n, 0ms), limited = part(n, 500ms);
     for (int i = 0; i < runs; ++i) {
       for (auto& s : step) s = 0;
       const bool fails = random() % 4 != 0;
@@ -647,7 +647,7 @@ TEST_F(DevicesShardMap, AThousandRunsWithFailures) {
       }
       if (kind == late) {
         const auto e = error_of<TimeoutError>([&] { limited(iota<float>(n)).block_until_ready(); });
-        ASSERT_TRUE(e) << "run " << i;  // on a busy machine others may be late too
+        ASSERT_TRUE(e && e->device() == first) << "run " << i;
         continue;
       }
       const auto e = error_of<CallbackError>([&] { f(iota<float>(n)).block_until_ready(); });

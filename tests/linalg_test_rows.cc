@@ -112,8 +112,8 @@ std::vector<Decomposition> make_decompositions() {
   auto one = [&](std::string name, const std::vector<Dims>& shapes, auto make, auto f, auto error) {
     out.push_back({std::move(name), shapes, make, error, [f](Tensor a) { return std::vector<Tensor>{f(a)}; }});
   };
-  auto inv = [](Tensor a) { return linalg::inv(a); };
-  one("inv", squares, away, inv, [unit](Tensor a) { return matmul(a, linalg::inv(a)) - unit(a); });
+  one(
+      "inv", squares, away, [](Tensor a) { return linalg::inv(a); }, [unit](Tensor a) { return matmul(a, linalg::inv(a)) - unit(a); });
   one(
       "solve", squares, away, [](Tensor a) { return linalg::solve(a, mh(a)); },
       [](Tensor a) { return (matmul(a, linalg::solve(a, mh(a))) - mh(a)) * 0.1f; });

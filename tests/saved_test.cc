@@ -4,8 +4,7 @@
 #include <random>
 #include <sstream>
 
-#include "core/digest.h"
-#include "support.h"
+#include "saved_test.h"
 
 namespace postern::test {
 namespace {
@@ -34,17 +33,6 @@ class Saved : public testing::Test {
       jit(std::function<Tensor(Tensor)>([](Tensor v) { return sum(tap({.name = "scaled"}, scaled(v, 3.0), Named{"demo.log"})); }));
   Tensor x = tensor<float>({1, 2, 3});
 };
-
-/// The text with a true checksum again.
-std::string summed(std::string text) {
-  const auto sum = text.find("// checksum ") + 12, body = text.find('\n', sum) + 1;
-  return text.replace(sum, body - 1 - sum, digest(std::string_view(text).substr(body)));
-}
-std::string replaced(std::string text, const std::string& part, const std::string& other) {
-  const auto at = text.find(part);
-  EXPECT_NE(at, std::string::npos) << part;
-  return text.replace(at, part.size(), other);
-}
 
 TEST_F(Saved, ComesBackWithItsCallsAndTaps) {
   const Loaded g = load_text(saved_text(simple.lower(x)));

@@ -1,8 +1,7 @@
 // Blocks in saved programs: they stay blocks, and whoever loads the file may have something better for them.
 #include <array>
 
-#include "core/digest.h"
-#include "support.h"
+#include "saved_test.h"
 
 namespace postern::test {
 namespace {
@@ -151,13 +150,9 @@ TEST_F(SavedBlocks, WithTapsInTheirDefaultsAreWhatTheyAreMadeOf) {
 TEST_F(SavedBlocks, ThatAreForgedAreRefused) {
   const std::string text = saved_text(jit(vmap([](Tensor v) { return affine(v, full); })).lower(reshape(iota<float>(6), {2, 3})));
   const auto handle = override_affine(VmapMethod::sequential);
+  const auto head = text.find("// block ");
   auto forged = [&](const std::string& part, const std::string& other) {
-    std::string out = text;
-    const auto at = out.find(part, out.find("// block "));
-    EXPECT_NE(at, std::string::npos) << part;
-    out.replace(at, part.size(), other);
-    const auto sum = out.find("// checksum ") + 12, body = out.find('\n', sum) + 1;
-    return load_text(out.replace(sum, body - sum - 1, digest(std::string_view(out).substr(body))));
+    return load_text(summed(text.substr(0, head) + replaced(text.substr(head), part, other)));
   };
   const Tensor rows = reshape(iota<float>(6), {2, 3});
   EXPECT_EQ(forged("saved_affine", "saved_affine")(rows).at(0).to_vector<float>()[0], 100);

@@ -188,25 +188,22 @@ Batched block_batch(const Op& op, std::span<const Tensor> x, std::span<const int
   return {bind_n(block_p, make_params(std::move(q)), operands), std::move(out_axes)};
 }
 
-void inline_body(Lowering& out, const Equation& e, const Program& body) {
+/// The equation's results are what `write` makes of its operands.
+template <class Write>
+void lower_by(Lowering& out, const Equation& e, const Write& write) {
   std::vector<Ssa> inputs;
   for (std::size_t i = 0; i < e.operands.size(); ++i) inputs.push_back(out.operand(e, i));
-  const std::vector<Ssa> results = out.inlined(body, inputs);
+  const std::vector<Ssa> results = write(std::span<const Ssa>(inputs));
   for (int i = 0; i < e.results; ++i) out.define(e, i, results[at(i)]);
 }
-
-/// In a program that is kept a block stays one: a function, of which whoever loads it may take an override.
-void keep_block(Lowering& out, const Equation& e, const Program& body) {
-  std::vector<Ssa> inputs;
-  for (std::size_t i = 0; i < e.operands.size(); ++i) inputs.push_back(out.operand(e, i));
-  const std::string name = out.keep(e.params, body);
-  const std::vector<Ssa> results = out.called(name, inputs, body.input_types(), body.output_types());
-  for (int i = 0; i < e.results; ++i) out.define(e, i, results[at(i)]);
+void inline_body(Lowering& out, const Equation& e, const Program& body) {
+  lower_by(out, e, [&](std::span<const Ssa> in) { return out.inlined(body, in); });
 }
 
 void block_lower(Lowering& out, const Equation& e) {
   const auto& p = as<BlockParams>(*e.params);
-  if (out.platform() == no_platform && !out.partitioned() && !has_site(*p.body)) return keep_block(out, e, *p.body);
+  if (out.platform() == no_platform && !out.partitioned() && !has_site(*p.body))
+    return lower_by(out, e, [&](std::span<const Ssa> in) { return out.kept(e.params, *p.body, in); });
   const ProgramPtr native = native_program(p, out.platform());
   if (!native) return inline_body(out, e, *p.body);
   const auto own = static_cast<int>(p.results.size());

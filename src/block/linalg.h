@@ -21,11 +21,10 @@ Tensors bind_linalg(const Config& config, const Rules& rules, Default matrices, 
 }
 
 /// A function of matrices with any leading axes, made of other blocks, as a block of its own: its derivatives are its default's.
-template <class Config, class F, class... X>
-Tensors bind_composed(const Config& config, const F& f, const X&... x) {
+template <class Config, class... X>
+Tensors bind_composed(const Config& config, const TensorFunction& by_default, const X&... x) {
   const Tensor operands[] = {x...};
-  return bind_cached(
-      detail::erase_config(config), nullptr, [&](std::span<const Tensor> in) { return Tensors(f(in)); }, operands);
+  return bind_cached(detail::erase_config(config), nullptr, by_default, operands);
 }
 
 inline std::int64_t rows(const Tensor& a) { return a.dims()[a.dims().size() - 2]; }

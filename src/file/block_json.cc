@@ -6,11 +6,7 @@ namespace postern::file {
 Json to_json(const Module::Kept& block) {
   const auto& p = as<blocks::BlockParams>(*block.params);
   Json levels = Json::array();
-  for (const blocks::Level& l : p.levels) {
-    Json mapped = Json::array();
-    for (const bool m : l.mapped) mapped.push_back(m);
-    levels.push_back({{"size", l.size}, {"mapped", mapped}, {"masked", l.masked}});
-  }
+  for (const blocks::Level& l : p.levels) levels.push_back({{"size", l.size}, {"mapped", l.mapped}, {"masked", l.masked}});
   return {{"name", p.config->name},
           {"attributes", to_json(p.config->attributes)},
           {"operands", to_json(p.operands)},

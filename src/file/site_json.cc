@@ -1,6 +1,8 @@
 // Writing and reading sites. Numbers of attributes are written as text, which keeps infinities and every bit.
 #include "file/site_json.h"
 
+#include <postern/detail/block_core.h>
+
 #include <charconv>
 #include <mutex>
 #include <set>
@@ -35,10 +37,6 @@ Json to_json(const Attribute& attribute) {
         } else if constexpr (std::is_same_v<T, std::vector<double>>) {
           Json list = Json::array();
           for (const double d : v) list.push_back(number_text(d));
-          return {{kind, list}};
-        } else if constexpr (std::is_same_v<T, std::vector<bool>>) {
-          Json list = Json::array();
-          for (const bool b : v) list.push_back(b);
           return {{kind, list}};
         } else {
           return {{kind, v}};
@@ -117,9 +115,8 @@ Place place_in_file(const std::string& file, std::uint32_t line) { return {kept(
 Type parse_type(std::string_view text) {
   const auto open = text.find('[');
   check(open != std::string_view::npos && text.back() == ']', "'{}' is no type", text);
-  int dtype = 0;
-  while (dtype < dtype_count && to_string(static_cast<DType>(dtype)) != text.substr(0, open)) ++dtype;
-  check(dtype < dtype_count && static_cast<DType>(dtype) != DType::token, "'{}' is no type: it has no dtype that holds data", text);
+  DType dtype{};
+  check(detail::read_dtype(text.substr(0, open), dtype) && dtype != DType::token, "'{}' is no type: it has no dtype that holds data", text);
   Dims dims;
   const char *at = text.data() + open + 1, *const end = text.data() + text.size() - 1;
   while (at < end) {
@@ -130,13 +127,11 @@ Type parse_type(std::string_view text) {
     at = next == end ? end : next + 1;
     check(next == end || at < end, "'{}' is no type", text);
   }
-  Type type = make_type(static_cast<DType>(dtype), std::move(dims));
+  Type type = make_type(dtype, std::move(dims));
   static_cast<void>(type.size());
   check(type.size() <= (std::int64_t{1} << 56), "'{}' is too large", text);
   return type;
 }
-
-namespace {}  // namespace
 
 std::string attributes_text(const Attributes& attributes) { return attributes.items().empty() ? "{}" : to_json(attributes).dump(); }
 
@@ -167,11 +162,7 @@ Json to_json(const SiteSpec& s) {
                {"every", s.every},
                {"keep_last", s.keep_last}};
   if (s.memory != Memory::host) json["memory"] = memories[static_cast<int>(s.memory)];
-  for (const BatchLevel& level : s.levels) {
-    Json mapped = Json::array();
-    for (const bool m : level.mapped) mapped.push_back(m);
-    json["levels"].push_back({{"size", level.size}, {"mapped", mapped}});
-  }
+  for (const BatchLevel& level : s.levels) json["levels"].push_back({{"size", level.size}, {"mapped", level.mapped}});
   if (const host::PrintJob* job = host::print_job_of(s.function.get())) json["print"] = to_json(*job);
   if (s.device >= 0) json["device"] = s.device;
   if (s.mesh) json["mesh"] = to_json(*s.mesh);

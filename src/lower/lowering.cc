@@ -215,10 +215,22 @@ Ssa Lowering::bytes_constant(const Type& type, const void* data) {
   return op("reshape", {constant(text + "]", flat)}, {&flat}, type);
 }
 
+Lowering::Inner::Inner(Lowering& out)
+    : out_(out),
+      outside_(std::exchange(out.outside_, out.next_)),
+      token_(out.token_),
+      passed_by_(std::exchange(out.passed_by_, false)),
+      asks_(std::exchange(out.asks_, false)) {}
+Lowering::Inner::~Inner() {
+  out_.outside_ = outside_;
+  out_.token_ = token_;
+  out_.passed_by_ = passed_by_;
+  out_.asks_ = asks_;
+}
+
 void Lowering::region(const std::vector<std::string>& argument_types, const std::function<std::vector<Typed>(std::span<const Ssa>)>& body) {
   std::vector<Ssa> arguments;
-  const int outer_outside = std::exchange(outside_, next_);
-  const bool outer_passed_by = std::exchange(passed_by_, false), outer_asks = std::exchange(asks_, false);
+  const Inner inner(*this);
   append(out_, "{\n");
   if (!argument_types.empty()) {
     append(out_, "    ^bb0(");
@@ -228,12 +240,7 @@ void Lowering::region(const std::vector<std::string>& argument_types, const std:
     }
     append(out_, "):\n");
   }
-  const Ssa outer_token = token_;
   const std::vector<Typed> results = body(arguments);
-  token_ = outer_token;
-  outside_ = outer_outside;
-  passed_by_ = outer_passed_by;
-  asks_ = outer_asks;
   append(out_, "    \"stablehlo.return\"(");
   for (std::size_t i = 0; i < results.size(); ++i) write("{}%{}", i ? ", " : "", results[i].value.id);
   append(out_, ") : (");
@@ -276,9 +283,8 @@ void Lowering::function(const std::string& name, const std::vector<Type>& inputs
                         const std::function<std::vector<Ssa>(std::span<const Ssa>)>& body) {
   fmt::memory_buffer outer;
   std::swap(outer, out_);
-  const int outer_outside = std::exchange(outside_, next_);
-  const Ssa outer_token = std::exchange(token_, Ssa());
-  const bool outer_passed_by = std::exchange(passed_by_, false), outer_asks = std::exchange(asks_, false);
+  const Inner inner(*this);
+  token_ = {};
   std::vector<Ssa> arguments;
   write("  func.func private @{}(", name);
   for (const Type& t : inputs) {
@@ -286,20 +292,20 @@ void Lowering::function(const std::string& name, const std::vector<Type>& inputs
     arguments.push_back(fresh());
     mark_read(arguments.back());
   }
-  std::vector<std::string> types;
-  for (const Type& t : outputs) types.push_back(type(t));
-  write(") -> ({}) {{\n", fmt::join(types, ", "));
-  const std::vector<Ssa> results = body(arguments);
-  write("    return");
-  for (std::size_t i = 0; i < results.size(); ++i) write("{} %{}", i ? "," : "", results[i].id);
-  if (!results.empty()) write(" : {}", fmt::join(types, ", "));
-  write("\n  }}\n");
+  write(") -> (");
+  for (std::size_t i = 0; i < outputs.size(); ++i) write("{}{}", i ? ", " : "", type(outputs[i]));
+  write(") {{\n");
+  end_function(body(arguments), outputs);
   std::swap(outer, out_);
   functions_ += fmt::to_string(outer);
-  outside_ = outer_outside;
-  token_ = outer_token;
-  passed_by_ = outer_passed_by;
-  asks_ = outer_asks;
+}
+
+void Lowering::end_function(std::span<const Ssa> results, const std::vector<Type>& types) {
+  write("    return");
+  for (std::size_t i = 0; i < results.size(); ++i) write("{} %{}", i ? "," : "", results[i].id);
+  if (!results.empty()) write(" :");
+  for (std::size_t i = 0; i < results.size(); ++i) write("{} {}", i ? "," : "", type(types[i]));
+  write("\n  }}\n");
 }
 
 std::vector<Ssa> Lowering::called(const std::string& name, std::span<const Ssa> inputs, const std::vector<Type>& input_types,
@@ -317,17 +323,14 @@ std::vector<Ssa> Lowering::called(const std::string& name, std::span<const Ssa> 
   return results;
 }
 
-std::string Lowering::keep(ParamsPtr params, const Program& by_default) {
-  Module::Kept kept{
-      fmt::format("postern_block_{}", kept_.size()), std::move(params), by_default.input_types(), by_default.output_types(), 0, 0};
-  const std::size_t number = kept_.size();
-  kept_.push_back(kept);
-  const std::string inner = default_of(kept.function);
-  function(inner, kept.inputs, kept.outputs, [&](std::span<const Ssa> in) { return inlined(by_default, in); });
-  kept_[number].begin = functions_.size();
-  function(kept.function, kept.inputs, kept.outputs, [&](std::span<const Ssa> in) { return called(inner, in, kept.inputs, kept.outputs); });
-  kept_[number].end = functions_.size();
-  return kept.function;
+std::vector<Ssa> Lowering::kept(ParamsPtr params, const Program& by_default, std::span<const Ssa> inputs) {
+  const std::string name = fmt::format("postern_block_{}", blocks_++), inner = default_of(name);
+  const std::vector<Type> in = by_default.input_types(), out = by_default.output_types();
+  function(inner, in, out, [&](std::span<const Ssa> x) { return inlined(by_default, x); });
+  const std::size_t begin = functions_.size();
+  function(name, in, out, [&](std::span<const Ssa> x) { return called(inner, x, in, out); });
+  kept_.push_back({name, std::move(params), in, out, begin, functions_.size()});
+  return called(name, inputs, in, out);
 }
 
 Ssa Lowering::token() {
@@ -424,15 +427,10 @@ Module Lowering::module(const Program& program) {
     if (const void* data = constant_of(i)) inputs[i] = bytes_constant(program.type(program.inputs[i]), data);
   if (effect_of(program) == Effect::ordered) token();
   const std::vector<Ssa> outputs = inlined(program, inputs);
-  write("    return");
-  for (std::size_t i = 0; i < outputs.size(); ++i) write("{} %{}", i ? "," : "", outputs[i].id);
-  if (!outputs.empty()) write(" :");
-  for (std::size_t i = 0; i < outputs.size(); ++i) write("{} {}", i ? "," : "", type(m.results[i]));
-  write("\n  }}\n");
+  end_function(outputs, m.results);
   for (Module::Kept& k : kept_) k.begin += out_.size(), k.end += out_.size();
   m.text = fmt::to_string(out_) + functions_ + "}\n";
   m.sites = std::move(sites_);
-  std::ranges::sort(kept_, {}, &Module::Kept::begin);  // one inside of another was written first
   m.kept = std::move(kept_);
   return m;
 }

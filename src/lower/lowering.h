@@ -109,8 +109,8 @@ class Lowering {
                 const std::function<std::vector<Ssa>(std::span<const Ssa>)>& body);
   std::vector<Ssa> called(const std::string& name, std::span<const Ssa> inputs, const std::vector<Type>& input_types,
                           const std::vector<Type>& output_types);
-  /// A function that calls another, and may do something better when the module is loaded; its name.
-  std::string keep(ParamsPtr params, const Program& by_default);
+  /// What a function gives that calls another with this program, and may do something better when the module is loaded.
+  std::vector<Ssa> kept(ParamsPtr params, const Program& by_default, std::span<const Ssa> inputs);
 
   // Ordered effects hang on a chain of tokens; regions with ordered effects take the token in and give it back.
   Ssa token();
@@ -158,7 +158,21 @@ class Lowering {
   std::string where_it_runs(std::size_t results, int device) const;
 
  private:
+  /// Inside of a region or function, where what the outer one has found out does not hold.
+  class Inner {
+   public:
+    explicit Inner(Lowering& out);
+    ~Inner();
+    Inner(const Inner&) = delete;
+
+   private:
+    Lowering& out_;
+    int outside_;
+    Ssa token_;
+    bool passed_by_, asks_;
+  };
   void equations(const Program& program);
+  void end_function(std::span<const Ssa> results, const std::vector<Type>& types);
   /// ` = "stablehlo.hlo"(values) {attributes} : (types) -> `.
   template <class Value, class TypeOf>
   void write_operation(std::string_view hlo, std::size_t n, const Value& value, std::string_view attributes, const TypeOf& type_of);
@@ -169,7 +183,8 @@ class Lowering {
   const LoweringOptions& options_;
   fmt::memory_buffer out_;
   std::string functions_;
-  std::vector<Module::Kept> kept_;
+  std::vector<Module::Kept> kept_;  // one inside of another comes before it, in the text too
+  int blocks_ = 0;
   const Program* program_ = nullptr;
   std::vector<Ssa> env_;
   int next_ = 0;

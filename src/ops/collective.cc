@@ -228,16 +228,18 @@ CollectiveParams params_for(const char* op, const AxisNames& axes) {
 
 constexpr Primitive axis_index_p{.name = "axis_index", .type = index_type, .no_derivative = true, .batch = no_batch, .lower = index_lower};
 
-bool has_collective(const Program& program) {
-  return std::ranges::any_of(collective_family, [&](const Primitive* p) { return uses(program, *p); });
-}
+namespace {
+bool is_collective(const Equation& e) { return std::ranges::find(collective_family, e.primitive) != std::end(collective_family); }
+}  // namespace
+
+bool has_collective(const Program& program) { return any_equation(program, is_collective); }
 
 std::vector<std::string> axes_met(const Lowering& out, std::span<const ProgramPtr> programs) {
-  if (!out.mesh() || !out.partitioned()) return {};
+  if (!out.mesh() || !out.leaves_zeros()) return {};
   std::vector<std::string> all = all_axes(*out.mesh()), met;
   for (const ProgramPtr& program : programs)
     any_equation(*program, [&](const Equation& e) {
-      if (std::ranges::find(collective_family, e.primitive) == std::end(collective_family)) return false;
+      if (!is_collective(e)) return false;
       const auto& axes = e.primitive == &ppermute_p ? all : of(e.params.get()).axes;  // XLA has all devices meet in a ppermute
       met.insert(met.end(), axes.begin(), axes.end());
       return false;

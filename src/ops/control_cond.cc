@@ -281,7 +281,7 @@ void cond_lower(Lowering& out, const Equation& e) {
   for (int i = 0; i < e.results; ++i) types.push_back(out.result_type(e, i));
   Ssa index = out.operand(e, 0);
   // Devices that meet in a branch must not be led apart by a failure, see while_lower.
-  if (const auto axes = axes_met(out, p.branches); !axes.empty() && out.leaves_zeros()) {
+  if (const auto axes = axes_met(out, p.branches); !axes.empty()) {
     const Type flag{DType::pred, {}}, number{DType::s32, {}};
     const Ssa go = everywhere(out, goes_on(out, {index, Lowering::type(number)}), axes);
     index = out.op("select", {go, index, out.constant("0", number)}, {&flag, &number, &number}, number);

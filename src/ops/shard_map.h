@@ -27,8 +27,8 @@ std::vector<Mesh> meshes_of(const Program& program);
 bool uses(const Program& program, const Primitive& primitive);
 /// Whether devices meet in it.
 bool has_collective(const Program& program);
-/// The axes of the mesh that is being lowered along which devices meet in these programs: along those they must go the same ways. None
-/// outside of a mesh, where XLA sees to it.
+/// The axes of the mesh that is being lowered along which devices meet in these programs, and must not be led apart by a failure. None
+/// where no failure leaves zeros, and outside of a mesh, where XLA sees to it.
 std::vector<std::string> axes_met(const Lowering& out, std::span<const ProgramPtr> programs);
 
 /// Whether the run goes on, pred[], asked when `after` is known: one that a failure before has spoilt finds that it does not.

@@ -169,7 +169,7 @@ Lane* Runtime::try_take(Lane& lane) {
   if (lane.taken.load(std::memory_order_relaxed) || !lane.taken.compare_exchange_strong(free, true)) return nullptr;
   if (lane.dispatching.load() == 0) {
     lane.started.store(false, std::memory_order_relaxed);
-    lane.run.store(runs_.fetch_add(1) + 1, std::memory_order_release);
+    lane.run.store(next_run(), std::memory_order_release);
     return &lane;
   }
   leave(lane);  // somebody may be about to queue behind us

@@ -62,9 +62,9 @@ class Runtime {
   Lane& lane(int index) { return *lanes_[static_cast<std::size_t>(index)]; }
   /// What XLA calls a spare device, by its lane.
   int spare_ordinal(const Lane& lane) const { return lane.index - static_cast<int>(main_lanes_); }
-  /// A run without calls that is under way, or one that Run stands for, from its start on, also before it has a lane.
   /// The number of a run that needs no lane: a function called outside of XLA's programs.
   std::uint64_t next_run() { return runs_.fetch_add(1) + 1; }
+  /// A run without calls that is under way, or one that Run stands for, from its start on, also before it has a lane.
   std::uint64_t add_started();
   void remove_started(std::uint64_t ticket);
   /// Waits until the runs that have begun by now have ended; how many have not when the limit passes.

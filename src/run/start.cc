@@ -87,7 +87,7 @@ std::shared_ptr<StartedRun> start_run(std::shared_ptr<const run::CompiledProgram
   host::run_on_host_thread(
       [run, program = std::move(program), arguments = std::move(arguments), depth, delivery, device, ticket]() mutable {
         std::optional<DeviceScope> on;
-        if (device > 0) on.emplace(device);
+        if (device > 0) on.emplace(device);  // the first scope has every run of the process look for one
         // A run that a host function starts counts as nested in it.
         const host::Nesting here{nullptr, nullptr, nullptr, 0, depth, delivery};
         host::NestingScope scope(depth ? &here : nullptr);
