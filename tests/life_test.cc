@@ -332,6 +332,12 @@ TEST(Life, APayloadIsHeldOnce) {
   EXPECT_EQ(ended.code, 0) << ended.out << ended.err;
 }
 
+TEST(Life, AClosureWithATimeLimitIsGoneWhenItsRunIs) {
+  RecordProperty("covers", "LIFE-01");
+  const auto ended = run_program("life_limited");
+  EXPECT_EQ(ended.code, 0) << ended.out << ended.err;
+}
+
 TEST(Life, RepeatedWorkLeaksNothing) {
   RecordProperty("covers", "LIFE-02");
   const auto ended = run_program("life_soak", {sanitized ? "small" : "large"});

@@ -115,7 +115,7 @@ bool fire_limited(RunState& run, const HostSite& site, void* const* data, int de
     const bool ok = enter_function(job->site, firing, error, code);
     std::scoped_lock lock(job->guard);
     job->ok = ok;
-    job->error = error;
+    job->error = std::move(error);
     job->code = code;
     job->done = true;
     if (job->abandoned) log(LogLevel::warning, "{} returned after its run had ended; its result is thrown away", describe(*job->site.spec));
@@ -126,6 +126,7 @@ bool fire_limited(RunState& run, const HostSite& site, void* const* data, int de
   while (!job->done && RunState::Clock::now() < limit && !run.stop.load())
     job->finished.wait_until(lock, std::min(limit, RunState::Clock::now() + 5ms));
   if (job->done) {
+    const HostSite gone = std::move(job->site);  // its function goes with the run, even if the thread lets go of the job later
     if (!job->ok) {
       keep_failure(run, site, device, job->error, job->code);
       return false;
