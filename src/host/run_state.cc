@@ -172,6 +172,15 @@ void RunState::rethrow() {
                       0, nullptr);
 }
 
+void RunState::refuse_own_wait() {
+  // A listener of an asynchronous tap that waits for a run must not keep it waiting for room in the listener's own queue.
+  if (in_delivery()) never_waits = true;
+  for (const Nesting* n = nesting(); n; n = n->outer)
+    if (n->run == this)
+      throw CallbackError(ErrorCode::reentry, fmt::format("{} waits for a result of the run that is calling it", describe(*n->site->spec)),
+                          Site{n->site->spec->name, n->site->spec->place}, n->device, nullptr);
+}
+
 std::exception_ptr RunState::take_unseen() {
   std::scoped_lock lock(guard_);
   if (count_ == 0 || seen_) return nullptr;

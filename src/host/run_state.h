@@ -100,7 +100,10 @@ class RunState : public detail::StopState {
 
   /// What the undelivered firings of this run share; made when it is first asked for.
   TapSource& tap_source();
-  virtual std::weak_ptr<RunState> handle() { return {}; }  // empty for a run that lives on a stack
+  virtual std::weak_ptr<RunState> handle() { return {}; }
+
+  /// Throws CallbackError(reentry) when the calling thread is inside a host function of this very run.
+  void refuse_own_wait();
 
   RunState() = default;
   virtual ~RunState() = default;

@@ -87,6 +87,7 @@ class CompiledProgram : public std::enable_shared_from_this<CompiledProgram> {
   const Module& module() const { return *module_; }
   std::size_t result_count() const { return module_->results.size(); }
   const pjrt::Executable& executable() const;
+  bool calls() const { return !sites_.empty(); }
 
   /// Runs with these argument leaves. `record`: a run prepared by the caller (with deadline, context), else one is made where needed.
   void run(std::span<const Tensor* const> arguments, std::span<Tensor> results, std::shared_ptr<RunRecord> record = nullptr) const;

@@ -13,18 +13,20 @@
 #include "ops/hook.h"
 #include "run/array.h"
 #include "run/compiled.h"
+#include "run/driven.h"
 #include "run/sharded.h"
 #include "run/stages.h"
 #include "run/start.h"
 #include "trace/trace.h"
 #include "transform/simplify.h"
+#include "transform/walk.h"
 
 namespace postern {
 
 namespace detail {
 
-struct Entry {
-  explicit Entry(const JitOptions& o) : options(&o), staged(o) {}
+struct Entry : std::enable_shared_from_this<Entry> {
+  explicit Entry(std::shared_ptr<const JitOptions> o) : options(std::move(o)), staged(*options) {}
 
   // What it is for.
   std::vector<Type> types;
@@ -32,10 +34,10 @@ struct Entry {
   std::vector<bool> donated;
   std::vector<std::optional<Sharding>> shardings;  // of arguments that lie on several devices; empty when none does
   std::vector<std::optional<Sharding>> arguments_on;
-  const JitOptions* options;
+  const std::shared_ptr<const JitOptions> options;
 
   // Made once, by the first thread that asks; the others wait.
-  Once traced_once, lowered_once, compiled_once, staged_once;
+  Once traced_once, lowered_once, compiled_once, staged_once, sites_once;
   ProgramPtr program;
   std::vector<HookInfo> hooks;
   Tensors captures;
@@ -43,7 +45,8 @@ struct Entry {
   std::shared_ptr<const Module> module;
   std::shared_ptr<const run::CompiledProgram> compiled;
   run::StagedPrograms staged;
-  const run::StagedProgram* stages = nullptr;  // where the program runs so
+  const run::StagedProgram* stages = nullptr;     // where the program runs so
+  std::shared_ptr<const run::DrivenSites> sites;  // of a program that the host drives
   std::atomic<bool> ready{false};
   std::atomic<bool> has_blocks{false};
   const std::uint64_t overrides = blocks::generation();  // those that its blocks were decided by
@@ -72,7 +75,8 @@ struct Entry {
 
 class JitCore {
  public:
-  JitCore(JitOptions o, std::vector<HookBinding> l, const HookRules& r) : options(std::move(o)), listeners(std::move(l)), rules(r) {}
+  JitCore(std::shared_ptr<const JitOptions> o, std::vector<HookBinding> l, const HookRules& r)
+      : options(std::move(o)), listeners(std::move(l)), rules(r) {}
 
   Entry& entry(const Key& key) {
     if (Entry* e = last_.load(std::memory_order_acquire); e && e->fits(key)) [[likely]]
@@ -89,13 +93,13 @@ class JitCore {
 
   void remember(Entry& e) { last_.store(&e, std::memory_order_release); }
 
-  const JitOptions options;
+  const std::shared_ptr<const JitOptions> options;
   const std::vector<HookBinding> listeners;
   const HookRules rules;
 
  private:
-  std::unique_ptr<Entry> make(const Key& key) const {
-    auto e = std::make_unique<Entry>(options);
+  std::shared_ptr<Entry> make(const Key& key) const {
+    auto e = std::make_shared<Entry>(options);
     for (const Tensor* t : key.leaves()) {
       check(t->has_value(), "jit: an argument is an empty Tensor, one that was never given a value");
       check(!Access::traced(*t),
@@ -109,15 +113,16 @@ class JitCore {
     if (std::ranges::any_of(leaves, [](const Tensor* t) { return run::sharding_of(*t) != nullptr; }))
       for (const Tensor* t : leaves) e->shardings.push_back(postern::sharding_of(*t));
     e->arguments_on = e->shardings;
-    if (!options.in_shardings.empty()) {
+    const auto& in_shardings = options->in_shardings;
+    if (!in_shardings.empty()) {
       const auto ends = key.argument_ends();
-      check(options.in_shardings.size() == ends.size(), "jit: in_shardings has {} entries, the function has {} arguments",
-            options.in_shardings.size(), ends.size());
+      check(in_shardings.size() == ends.size(), "jit: in_shardings has {} entries, the function has {} arguments", in_shardings.size(),
+            ends.size());
       e->arguments_on.resize(leaves.size());
       for (std::size_t a = 0, leaf = 0; a < ends.size(); ++a)
-        for (; leaf < ends[a]; ++leaf) e->arguments_on[leaf] = options.in_shardings[a];
+        for (; leaf < ends[a]; ++leaf) e->arguments_on[leaf] = in_shardings[a];
     }
-    for (const int argument : options.donate) {
+    for (const int argument : options->donate) {
       const auto ends = key.argument_ends();
       check(argument >= 0 && static_cast<std::size_t>(argument) < ends.size(), "jit: donate names argument {}, the function has {}",
             argument, ends.size());
@@ -130,14 +135,14 @@ class JitCore {
 
   std::atomic<Entry*> last_{nullptr};
   std::mutex guard_;
-  std::vector<std::unique_ptr<Entry>> entries_;
+  std::vector<std::shared_ptr<Entry>> entries_;
 };
 
 std::shared_ptr<JitCore> make_jit(JitOptions options) {
   check((!options.cut && !options.stage_device) || options.mode == Mode::automatic || options.mode == Mode::staged,
         "jit: the options cut and stage_device are for Mode::staged; the mode is {}",
         options.mode == Mode::compiled ? "compiled" : "evaluate");
-  return std::make_shared<JitCore>(std::move(options), std::vector<HookBinding>(), HookRules());
+  return std::make_shared<JitCore>(std::make_shared<const JitOptions>(std::move(options)), std::vector<HookBinding>(), HookRules());
 }
 
 std::shared_ptr<JitCore> with_hooks(const JitCore& core, std::vector<HookBinding> listeners, const HookRules& rules) {
@@ -238,7 +243,10 @@ const Entry& find(JitCore& core, const Key& key, const Tracer& tracer, bool comp
   if (!compile) return e;
   const Mode mode = mode_of(e);
   if (mode == Mode::staged) stage_entry(e);
-  if (mode == Mode::compiled) compile_entry(e);
+  if (mode == Mode::compiled)
+    compile_entry(e);
+  else
+    e.sites_once([&] { e.sites = std::make_shared<const run::DrivenSites>(*e.program); });
   e.ready.store(true, std::memory_order_release);
   core.remember(e);
   return e;
@@ -247,20 +255,37 @@ const Entry& find(JitCore& core, const Key& key, const Tracer& tracer, bool comp
 std::size_t result_count(const Entry& e) { return e.program->outputs.size(); }
 const void* result_like(const Entry& e) { return e.like.get(); }
 
+namespace {
+
+std::shared_ptr<run::DrivenRun> driven_run(const Entry& e) {
+  return std::make_shared<run::DrivenRun>(e.sites, e.stages ? const_cast<run::StagedPrograms*>(&e.staged) : nullptr);
+}
+Tensors drive(const Entry& e, run::DrivenRun& run, const Tensors& arguments) {
+  return run.drive([&] {
+    Tensors inputs = arguments;
+    append(inputs, e.captures);
+    return e.stages ? e.stages->run(std::move(inputs)) : postern::apply(*e.program, inputs);
+  });
+}
+Tensors arguments_of(const Key& key) {
+  Tensors out;
+  for (const Tensor* t : key.leaves()) out.push_back(*t);
+  return out;
+}
+
+}  // namespace
+
 void run(const Entry& e, const Key& key, std::span<Tensor> results) {
   if (e.runs_whole()) [[likely]]
     return e.compiled->run(key.leaves(), results);
-  Tensors inputs;
-  for (const Tensor* t : key.leaves()) inputs.push_back(*t);
-  inputs.insert(inputs.end(), e.captures.begin(), e.captures.end());
-  std::ranges::move(e.stages ? e.stages->run(std::move(inputs)) : postern::apply(*e.program, inputs), results.begin());
+  std::ranges::move(drive(e, *driven_run(e), arguments_of(key)), results.begin());
 }
 
 std::shared_ptr<StartedRun> start(const Entry& e, const Key& key, const RunOptions& options) {
-  check(e.runs_whole(), "start: only programs that run as one XLA program (Mode::compiled) can be started");
-  Tensors arguments;
-  for (const Tensor* t : key.leaves()) arguments.push_back(*t);
-  return start_run(e.compiled, std::move(arguments), options);
+  if (e.runs_whole()) return start_run(e.compiled, arguments_of(key), options);
+  auto run = driven_run(e);
+  return start_run(
+      run, [run, keep = e.shared_from_this(), arguments = arguments_of(key)] { return drive(*keep, *run, arguments); }, options);
 }
 
 Lowered lowered(const Entry& entry) {

@@ -119,14 +119,4 @@ void RunRecord::Left::leave() const {
 
 void RunRecord::release() noexcept { end().leave(); }
 
-void RunRecord::refuse_own_wait() {
-  // A listener of an asynchronous tap that waits for a run must not keep it waiting for room in the listener's own queue.
-  if (host::in_delivery()) never_waits = true;
-  for (const host::Nesting* n = host::nesting(); n; n = n->outer)
-    if (n->run == this)
-      throw CallbackError(ErrorCode::reentry,
-                          fmt::format("{} waits for a result of the run that is calling it", host::describe(*n->site->spec)),
-                          Site{n->site->spec->name, n->site->spec->place}, n->device, nullptr);
-}
-
 }  // namespace postern::run

@@ -39,9 +39,6 @@ class RunRecord : public host::RunState, public std::enable_shared_from_this<Run
 
   std::weak_ptr<host::RunState> handle() override { return weak_from_this(); }
 
-  /// Throws CallbackError(reentry) when the calling thread is inside a host function of this very run.
-  void refuse_own_wait();
-
  private:
   friend class CompiledProgram;
   void prepare(std::shared_ptr<const CompiledProgram> program);

@@ -13,6 +13,7 @@
 #include "host/executor.h"
 #include "host/run_state.h"
 #include "run/array.h"
+#include "run/driven.h"
 #include "transform/simplify.h"
 #include "transform/walk.h"
 
@@ -57,18 +58,6 @@ Program flat(const Program& program) {
   out.outputs = flatten(program, out.inputs, out);
   return out;
 }
-
-/// Where the programs inside an equation that the host drives are found, while it does.
-thread_local StagedPrograms* current_family = nullptr;
-class FamilyScope {
- public:
-  explicit FamilyScope(StagedPrograms* family) : before_(std::exchange(current_family, family)) {}
-  ~FamilyScope() { current_family = before_; }
-  FamilyScope(const FamilyScope&) = delete;
-
- private:
-  StagedPrograms* before_;
-};
 
 }  // namespace
 
@@ -267,6 +256,7 @@ Tensors StagedProgram::run(Tensors inputs) const {
   Values values(*this, std::move(inputs));
   for (std::size_t s = 0; s < steps_.size(); ++s) {
     const Step& step = steps_[s];
+    DrivenRun::current()->check_going();
     if (!step.device.equations.empty()) {
       const int device = step.place < 0 ? home : step.place;
       std::optional<DeviceScope> scope;
@@ -286,9 +276,9 @@ Tensors StagedProgram::run(Tensors inputs) const {
 }
 
 void StagedProgram::run_host(const Step& step, Tensors& values) const {
+  DrivenRun* const run = DrivenRun::current();
   auto run_one = [&](std::size_t i) {
     const Equation& e = program_.equations[i];
-    const FamilyScope scope(e.primitive->site || e.primitive->calls ? nullptr : family_);  // what a function runs is its own affair
     Tensors operands;
     for (const ValueId v : e.operands) operands.push_back(values[at(v)]);
     Tensors results = evaluate_now(*e.primitive, e.params, operands);
@@ -302,7 +292,8 @@ void StagedProgram::run_host(const Step& step, Tensors& values) const {
     std::vector<std::exception_ptr> failures(round.size());
     const host::Nesting* const outer = host::nesting();
     host::parallel_for(static_cast<std::int64_t>(round.size()), [&](std::int64_t k) {
-      const host::NestingScope scope(outer);
+      const host::NestingScope nested(outer);
+      const DrivenRun::Scope scope(run);
       const auto i = static_cast<std::size_t>(k);
       try {
         run_one(round[i]);
@@ -310,6 +301,7 @@ void StagedProgram::run_host(const Step& step, Tensors& values) const {
         failures[i] = std::current_exception();
       }
     });
+    run->check_going();  // all that failed in one error
     for (const std::exception_ptr& failure : failures)
       if (failure) std::rethrow_exception(failure);
   }
@@ -344,7 +336,8 @@ std::vector<StageInfo> StagedProgram::stages() const {
 namespace postern {
 
 Tensors evaluate_program(const ProgramPtr& program, std::span<const Tensor> inputs) {
-  if (run::current_family) return run::current_family->of(program).run(Tensors(inputs.begin(), inputs.end()));
+  const run::DrivenRun* const driven = run::DrivenRun::current();
+  if (driven && driven->family()) return driven->family()->of(program).run(Tensors(inputs.begin(), inputs.end()));
   return apply(*program, inputs);
 }
 

@@ -19,7 +19,7 @@ using host::Outcome;
 using host::RunState;
 
 struct StartedRun {
-  std::shared_ptr<run::RunRecord> record;
+  std::shared_ptr<RunState> record;
   std::mutex guard;
   std::condition_variable ended;
   bool done = false;
@@ -47,12 +47,9 @@ struct StartedRun {
 
 namespace {
 
-void work(StartedRun& run, const run::CompiledProgram& program, const Tensors& arguments) {
-  std::vector<const Tensor*> pointers;
-  for (const Tensor& t : arguments) pointers.push_back(&t);
-  Tensors results(program.result_count());
+void work(StartedRun& run, const std::function<Tensors()>& body) {
   try {
-    program.run(pointers, results, run.record);
+    Tensors results = body();
     for (const Tensor& t : results) t.block_until_ready();
     {
       std::scoped_lock lock(run.guard);
@@ -71,9 +68,23 @@ void work(StartedRun& run, const run::CompiledProgram& program, const Tensors& a
 }  // namespace
 
 std::shared_ptr<StartedRun> start_run(std::shared_ptr<const run::CompiledProgram> program, Tensors arguments, const RunOptions& options) {
+  auto record = std::make_shared<run::RunRecord>(run::Runtime::get().plugin());
+  return start_run(
+      record,
+      [record, program = std::move(program), arguments = std::move(arguments)] {
+        std::vector<const Tensor*> pointers;
+        for (const Tensor& t : arguments) pointers.push_back(&t);
+        Tensors results(program->result_count());
+        program->run(pointers, results, record);
+        return results;
+      },
+      options);
+}
+
+std::shared_ptr<StartedRun> start_run(std::shared_ptr<RunState> state, std::function<Tensors()> body, const RunOptions& options) {
   check(options.deadline.count() >= 0, "start: the deadline must be positive, or 0 for none, got {} ns", options.deadline.count());
   auto run = std::make_shared<StartedRun>();
-  run->record = std::make_shared<run::RunRecord>(run::Runtime::get().plugin());
+  run->record = std::move(state);
   run->record->context = options.context;
   run->record->sink = options.sink;
   run->record->tape = host::current_tape();
@@ -84,19 +95,17 @@ std::shared_ptr<StartedRun> start_run(std::shared_ptr<const run::CompiledProgram
   const int device = run::device_for({});
   const std::uint64_t number = run::Runtime::get().add_started();
   std::shared_ptr<void> ticket(nullptr, [number](void*) { run::Runtime::get().remove_started(number); });
-  host::run_on_host_thread(
-      [run, program = std::move(program), arguments = std::move(arguments), depth, delivery, device, ticket]() mutable {
-        std::optional<DeviceScope> on;
-        if (device > 0) on.emplace(device);  // the first scope has every run of the process look for one
-        // A run that a host function starts counts as nested in it.
-        const host::Nesting here{nullptr, nullptr, nullptr, 0, depth, delivery};
-        host::NestingScope scope(depth ? &here : nullptr);
-        work(*run, *program, arguments);
-        program.reset();  // its functions go with the run, not with who waits
-        arguments.clear();
-        run.reset();     // reports a failure that nobody saw
-        ticket.reset();  // then a barrier may go on
-      });
+  host::run_on_host_thread([run, body = std::move(body), depth, delivery, device, ticket]() mutable {
+    std::optional<DeviceScope> on;
+    if (device > 0) on.emplace(device);  // the first scope has every run of the process look for one
+    // A run that a host function starts counts as nested in it.
+    const host::Nesting here{nullptr, nullptr, nullptr, 0, depth, delivery};
+    host::NestingScope scope(depth ? &here : nullptr);
+    work(*run, body);
+    body = nullptr;  // its functions go with the run, not with who waits
+    run.reset();     // reports a failure that nobody saw
+    ticket.reset();  // then a barrier may go on
+  });
   return run;
 }
 
@@ -125,7 +134,11 @@ RunStatus wait_run(StartedRun& run, std::optional<std::chrono::nanoseconds> limi
   }
   if (!run.done) return RunStatus::running;
   run.seen = true;
-  if (run.failure) std::rethrow_exception(run.failure);
+  if (run.failure) {
+    if (run.record->outcome() == Outcome::failed || run.record->outcome() == Outcome::cancelled)
+      run.record->rethrow();  // one for each waiter
+    std::rethrow_exception(run.failure);
+  }
   return run.status;
 }
 

@@ -1,0 +1,165 @@
+// Runs that the host drives, and the firings of their sites.
+#include "run/driven.h"
+
+#include <utility>
+
+#include "core/check.h"
+#include "host/fire.h"
+#include "host/registry.h"
+#include "host/tape.h"
+#include "host/timeline.h"
+#include "run/array.h"
+#include "run/run_record.h"
+#include "run/runtime.h"
+
+namespace postern::run {
+
+namespace {
+
+constinit thread_local DrivenRun* driven = nullptr;
+
+void add(DrivenSites& to, const SitePtr& site) {
+  if (!to.index.emplace(site.get(), to.list.size()).second) return;
+  to.list.emplace_back(site, site->function);
+  to.named |= !site->function;
+  to.text += host::describe(*site) + "\n";
+}
+
+}  // namespace
+
+DrivenSites::DrivenSites(const SitePtr& site) { add(*this, site); }
+DrivenSites::DrivenSites(const Program& program) : text(program.name + "\n") {
+  any_equation(program, [&](const Equation& e) {
+    if (e.primitive->site) add(*this, as<SiteParams>(*e.params).site);
+    return false;
+  });
+}
+
+DrivenRun::DrivenRun(std::shared_ptr<const DrivenSites> of, StagedPrograms* family) : sites_(std::move(of)), family_(family) {}
+
+DrivenRun* DrivenRun::current() { return driven; }
+DrivenRun::Scope::Scope(DrivenRun* run) : before_(std::exchange(driven, run)) {}
+DrivenRun::Scope::~Scope() { driven = before_; }
+
+void DrivenRun::begin() {
+  if (number == 0) number = Runtime::get().next_run();
+  never_waits = host::in_delivery();
+  if (!tape) tape = host::current_tape();
+  if (tape) taped_run = tape->begin_run(sites_->text);
+  if (sites_->named && host::enters_functions(tape)) {
+    auto served = std::make_shared<DrivenSites>(*sites_);
+    served->list = host::resolve_names(sites_->list);
+    sites_ = std::move(served);
+  }
+  sites = sites_->list.data();
+  site_count = sites_->list.size();
+  owner = sites_;
+}
+
+Tensors DrivenRun::drive(const std::function<Tensors()>& body) {
+  struct UnderWay {  // so that barriers wait for it
+    const std::uint64_t ticket = Runtime::get().add_started();
+    ~UnderWay() { Runtime::get().remove_started(ticket); }
+  } under_way;
+  struct End {  // its functions go with the run, not with who waits for it
+    DrivenRun& run;
+    ~End() {
+      run.close();
+      run.owner.reset();
+      run.sites_.reset();
+    }
+  } ends{*this};
+  begin();
+  const Scope scope(this);
+  Tensors results = body();
+  check_going();
+  return results;
+}
+
+void DrivenRun::check_going() {
+  constexpr const char* late = "the run's deadline passed";
+  if (deadline != Clock::time_point::max() && !stop.load() && Clock::now() >= deadline && !fail_current(ErrorCode::timeout, late))
+    request(host::Outcome::cancelled);
+  if (stop.load(std::memory_order_relaxed)) [[unlikely]]
+    rethrow();
+}
+
+std::shared_ptr<RunRecord> DrivenRun::part() const {
+  auto record = std::make_shared<RunRecord>(Runtime::get().plugin());
+  record->context = context;
+  record->sink = sink;
+  record->deadline = deadline;
+  record->tape = tape;
+  return record;
+}
+
+const host::HostSite* DrivenRun::find(const SiteSpec& site) const {
+  const auto found = sites_->index.find(&site);
+  return found == sites_->index.end() ? nullptr : &sites_->list[found->second];
+}
+
+namespace {
+
+/// Where a call outside of programs is said to be: where its first operand is that was put somewhere.
+int device_of(const SiteSpec& spec, std::span<const Tensor> operands) {
+  if (spec.device >= 0) {
+    check_device(spec.device);
+    return spec.device;
+  }
+  const int otherwise = device_for({});
+  for (const Tensor& t : operands) {
+    const Tensor* const one = &t;
+    if (const int device = device_for({&one, 1}); device != otherwise) return device;
+  }
+  return otherwise;
+}
+
+}  // namespace
+
+Tensors fire_now(const Primitive& primitive, const ParamsPtr& params, std::span<const Tensor> operands) {
+  const SitePtr& spec = as<SiteParams>(*params).site;
+  const int device = device_of(*spec, operands);
+  const host::Nesting* nested = host::nesting();
+  const int limit = Runtime::get().config().max_reentry;
+  if (nested && nested->depth >= limit)
+    throw CallbackError(
+        ErrorCode::reentry,
+        fmt::format("{} is nested {} levels deep, {} are allowed (Config::max_reentry)", host::describe(*spec), nested->depth, limit),
+        Site{spec->name, spec->place}, device, nullptr);
+  DrivenRun* run = driven;
+  const host::HostSite* site = run ? run->find(*spec) : nullptr;
+  std::shared_ptr<DrivenRun> alone;
+  if (!site) {  // outside of every program, or written by a rule while the program runs
+    alone = std::make_shared<DrivenRun>(std::make_shared<const DrivenSites>(spec));
+    if (run) alone->number = run->number, alone->context = run->context, alone->sink = run->sink, alone->deadline = run->deadline;
+    if (run) alone->tape = run->tape;
+    alone->begin();
+    run = alone.get();
+    site = run->sites;
+  }
+
+  std::vector<const Type*> types;
+  std::vector<std::shared_ptr<const void>> keep;
+  std::vector<void*> buffers;
+  for (const Tensor& t : operands) {
+    types.push_back(&t.type());
+    keep.push_back(host_bytes(t, "an operand"));
+    buffers.push_back(const_cast<void*>(keep.back().get()));
+  }
+  Tensors results;
+  if (spec->kind == SiteSpec::Kind::tap) {
+    results.assign(operands.begin(), operands.begin() + static_cast<std::ptrdiff_t>(spec->operands.size()));
+  } else {
+    for (const Type& t : primitive.type(params.get(), {types.data(), types.size()})) {
+      std::shared_ptr<void> bytes = detail::aligned_bytes(t.byte_size());
+      buffers.push_back(bytes.get());
+      results.push_back(detail::Access::make(std::make_shared<detail::HostValue>(t, std::move(bytes))));
+    }
+  }
+  PlaceScope::Replace at({});             // what the function does has places of its own,
+  const DrivenRun::Scope apart(nullptr);  // and what it runs is its own affair
+  if (!host::fire(*run, *site, buffers.data(), device) || !host::results_fit(*run, *site, buffers.data(), device)) run->rethrow();
+  return results;
+}
+
+}  // namespace postern::run

@@ -1,0 +1,66 @@
+// DrivenRun: an execution whose host functions are entered between its operations, by the threads that drive it: Mode::staged,
+// Mode::evaluate, and operations at once.
+#pragma once
+#include <functional>
+#include <map>
+
+#include "core/primitive.h"
+#include "host/run_state.h"
+
+namespace postern::run {
+
+class RunRecord;
+class StagedPrograms;
+
+/// The sites of a program and of those inside it.
+struct DrivenSites {
+  explicit DrivenSites(const Program& program);
+  explicit DrivenSites(const SitePtr& site);
+
+  std::vector<host::HostSite> list;
+  std::map<const SiteSpec*, std::size_t> index;
+  bool named = false;  // some are found by name
+  std::string text;    // the same in every process: which program a tape is of
+};
+
+class DrivenRun : public host::RunState, public std::enable_shared_from_this<DrivenRun> {
+ public:
+  /// `family`: what the programs inside it run as; null: operation by operation.
+  explicit DrivenRun(std::shared_ptr<const DrivenSites> of, StagedPrograms* family = nullptr);
+
+  /// Runs `body`, which may fire the run's sites.
+  Tensors drive(const std::function<Tensors()>& body);
+  /// Throws when the run has failed, was asked to end, or is late.
+  void check_going();
+  /// For a program with calls of its own that is compiled and run as a part of this one.
+  std::shared_ptr<RunRecord> part() const;
+
+  std::weak_ptr<host::RunState> handle() override { return weak_from_this(); }
+  StagedPrograms* family() const { return family_; }
+
+  /// The run that this thread drives, if any.
+  static DrivenRun* current();
+  /// The thread drives that run (null: none) for a scope.
+  class Scope {
+   public:
+    explicit Scope(DrivenRun* run);
+    ~Scope();
+    Scope(const Scope&) = delete;
+
+   private:
+    DrivenRun* const before_;
+  };
+
+ private:
+  friend Tensors fire_now(const Primitive& primitive, const ParamsPtr& params, std::span<const Tensor> operands);
+  void begin();
+  const host::HostSite* find(const SiteSpec& site) const;
+
+  std::shared_ptr<const DrivenSites> sites_;
+  StagedPrograms* const family_;
+};
+
+/// A call or tap on concrete tensors: its function runs here and now, on this thread, with the checks of the compiled path.
+Tensors fire_now(const Primitive& primitive, const ParamsPtr& params, std::span<const Tensor> operands);
+
+}  // namespace postern::run
