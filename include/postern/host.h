@@ -42,7 +42,7 @@ struct CallInfo {
   std::int64_t element = -1;     // index in the batch when vmap runs the function for each element, row-major over nested vmaps; else -1
   detail::StopState* run_state = nullptr;
   std::span<const std::int64_t> coordinates = {};  // inside shard_map: where the device is in the mesh, by axis; else empty
-  std::span<const IndexRange> part = {};  // with the option `partitioned`: which part of the first leaf this is, by axis; else empty
+  std::span<const IndexRange> part = {};  // which part of its whole the first leaf is, by axis, where that is known; see docs/devices.md
   void* stream = nullptr;                 // of a call with Memory::device: the stream that its work belongs on (a CUstream); null on a CPU
 
   /// Ends the run without failure once this function has returned: later calls and taps are skipped, its outputs are not to be had

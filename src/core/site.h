@@ -51,8 +51,9 @@ struct SiteSpec {
   Memory memory = Memory::host;
   bool one_order = false;               // over all devices
   std::shared_ptr<const Mesh> mesh;     // in shard_map: what the operands are parts on
-  std::optional<Sharding> partitioned;  // how they are cut, where the site asked for it
-  Dims whole;                           // of the first operand, then
+  std::optional<Sharding> partitioned;  // where the site asked to be cut
+  std::optional<P> cut;                 // how the first operand is a part on the mesh, where that is known,
+  Dims whole;                           // and of what
 
   std::vector<BatchLevel> levels;
   bool masked = false;  // the equation's last operand is pred, one for each element of the batch: which are alive

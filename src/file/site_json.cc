@@ -166,7 +166,8 @@ Json to_json(const SiteSpec& s) {
   if (const host::PrintJob* job = host::print_job_of(s.function.get())) json["print"] = to_json(*job);
   if (s.device >= 0) json["device"] = s.device;
   if (s.mesh) json["mesh"] = to_json(*s.mesh);
-  if (s.partitioned) json["partitioned"] = to_json(*s.partitioned), json["whole"] = s.whole;
+  if (s.partitioned) json["partitioned"] = to_json(*s.partitioned);
+  if (s.cut) json["part"] = to_json(Sharding(*s.mesh, *s.cut)), json["whole"] = s.whole;
   return json;
 }
 
@@ -213,11 +214,14 @@ SiteSpec site_from(const Json& json) {
   }
   if (json.contains("device")) s.device = json["device"].get<int>();
   if (json.contains("mesh")) s.mesh = std::make_shared<const Mesh>(mesh_from(json["mesh"]));
-  if (json.contains("partitioned")) {
-    s.partitioned = sharding_from(json["partitioned"]);
+  if (json.contains("partitioned")) s.partitioned = sharding_from(json["partitioned"]);
+  check(!s.partitioned || (s.mesh && *s.mesh == s.partitioned->mesh()), "a site's parts are not on its mesh");
+  if (json.contains("part")) {
+    const Sharding part = sharding_from(json["part"]);
+    check(s.mesh && *s.mesh == part.mesh(), "a site's parts are not on its mesh");
+    s.cut = part.spec();
     s.whole = json.at("whole").get<Dims>();
-    check(s.mesh && *s.mesh == s.partitioned->mesh(), "a site's parts are not on its mesh");
-    for (std::int64_t i = 0; i < s.mesh->size(); ++i) s.partitioned->part(s.whole, i);
+    for (std::int64_t i = 0; i < s.mesh->size(); ++i) part.part(s.whole, i);
   }
   return s;
 }

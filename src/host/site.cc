@@ -28,7 +28,8 @@ void SiteSpec::fields(FieldSink& sink) const {
   if (mesh) sink("mesh", to_string(*mesh));
   if (memory == Memory::device) sink("memory", "device");
   if (one_order) sink("one_order", true);
-  if (partitioned) sink("partitioned", to_string(*partitioned)), sink("whole", whole);
+  if (partitioned) sink("partitioned", to_string(*partitioned));
+  if (cut) sink("cut", to_string(*cut)), sink("whole", whole);
   sink.identity("fn", function.get());
 }
 
@@ -44,11 +45,9 @@ HostSite::HostSite(SitePtr s, std::shared_ptr<const detail::HostFunction> fn)
   results = spec->results.size();
   for (std::int64_t i = 0; spec->mesh && i < spec->mesh->size(); ++i) {
     Spot spot{spec->mesh->coordinates(spec->mesh->devices()[static_cast<std::size_t>(i)]), {}};
-    if (spec->partitioned) {
-      spot.part = spec->partitioned->part(spec->whole, i);
-      spot.repeats =
-          spec->kind == SiteSpec::Kind::tap && std::ranges::any_of(spots, [&](const Spot& before) { return before.part == spot.part; });
-    }
+    if (spec->cut) spot.part = Sharding(*spec->mesh, *spec->cut).part(spec->whole, i);
+    spot.repeats = spec->partitioned && spec->kind == SiteSpec::Kind::tap &&
+                   std::ranges::any_of(spots, [&](const Spot& before) { return before.part == spot.part; });
     spots.push_back(std::move(spot));
   }
   direct = std::ranges::none_of(spots, &Spot::repeats) && spec->levels.empty() && !spec->masked && !spec->async && spec->every == 1 &&

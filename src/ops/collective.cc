@@ -228,10 +228,7 @@ CollectiveParams params_for(const char* op, const AxisNames& axes) {
 
 constexpr Primitive axis_index_p{.name = "axis_index", .type = index_type, .no_derivative = true, .batch = no_batch, .lower = index_lower};
 
-namespace {
 bool is_collective(const Equation& e) { return std::ranges::find(collective_family, e.primitive) != std::end(collective_family); }
-}  // namespace
-
 bool has_collective(const Program& program) { return any_equation(program, is_collective); }
 
 std::vector<std::string> axes_met(const Lowering& out, std::span<const ProgramPtr> programs) {

@@ -361,6 +361,9 @@ Leaves shard_map(const TensorFunction& f, const ShardMapCall& call, const Leaves
     Sharding(call.mesh, out[i]);
     whole_type(call.mesh, out[i], body.program->type(body.program->outputs[i]));
   }
+  std::vector<P> all(body.captures.size());
+  all.insert(all.end(), in.begin(), in.end());
+  body.program = with_parts(body.program, call.mesh, all);
   return bind_map(call.mesh, body, in, std::move(out), x);
 }
 

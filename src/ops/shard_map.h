@@ -26,6 +26,7 @@ std::vector<Mesh> meshes_of(const Program& program);
 /// Whether the primitive is somewhere in it.
 bool uses(const Program& program, const Primitive& primitive);
 /// Whether devices meet in it.
+bool is_collective(const Equation& equation);
 bool has_collective(const Program& program);
 /// The axes of the mesh that is being lowered along which devices meet in these programs, and must not be led apart by a failure. None
 /// where no failure leaves zeros, and outside of a mesh, where XLA sees to it.
@@ -35,6 +36,9 @@ std::vector<std::string> axes_met(const Lowering& out, std::span<const ProgramPt
 Ssa goes_on(Lowering& out, Lowering::Typed after);
 /// Whether it is so, pred[], on all devices along these axes.
 Ssa everywhere(Lowering& out, Ssa flag, const std::vector<std::string>& axes);
+
+/// The body of a shard_map whose sites say of which whole their first operand is a part (SiteSpec::cut), where that can be told.
+ProgramPtr with_parts(const ProgramPtr& body, const Mesh& mesh, const std::vector<P>& in);
 
 /// Sum over mesh axes, inside of that mesh's shard_map; unlike the public one it does not look for the mesh.
 Tensor sum_over(const Mesh& mesh, const std::vector<std::string>& axes, const Tensor& x);

@@ -55,6 +55,12 @@ Batched batch_whole(SiteSpec s, Tensors x, std::span<const int> axes, std::int64
     s.operands[i] = Type{x[i].dtype(), x[i].dims()};
   }
   for (Type& t : s.results) t.dims.insert(t.dims.begin(), size);
+  if (s.cut && n > 0 && (axes[0] >= 0 || !is_tap(s))) {
+    auto parts = s.cut->parts();
+    parts.insert(parts.begin(), std::vector<std::string>());
+    s.cut = P(std::move(parts));
+    s.whole.insert(s.whole.begin(), axes[0] >= 0 || s.vmap != VmapMethod::expand_dims ? size : 1);
+  }
   if (s.masked && (mask.has_value() || axes[n] >= 0)) {  // the elements of both batches, alive in both
     x[n] = batch_front(x[n], axes[n], size);
     if (mask.has_value()) x[n] = logical_and(x[n], broadcast_in_dim(mask, x[n].dims(), {0}));
@@ -249,6 +255,7 @@ Tensors at_parts(const SiteSpec& site, std::span<const Tensor> operands) {
     SiteSpec one = site;
     one.operands = types_of(parts);
     for (Type& t : one.results) t = sharding.part_type(t);
+    one.cut = sharding.spec();
     one.whole = operands.empty() ? Dims() : operands[0].dims();
     return at_site(std::move(one), parts);
   };
