@@ -84,6 +84,7 @@ TEST(DevicesParts, ArgumentsAndWhatIsMadeOfThem) {
           tap(y - pmean(y, "d"), centred.listener());
           tap(w * 1.0f, [&](const TapInfo& info, View<const float>) { alike += !info.part.empty(); });
           tap(psum(y, "d"), [&](const TapInfo& info, View<const float>) { alike += !info.part.empty(); });
+          tap(dot(v, transpose(v)), [&](const TapInfo& info, View<const float>) { alike += !info.part.empty(); });
           tap(sum(v, {.axes = Dims{0}}), [&](const TapInfo& info, View<const float>) { alike += !info.part.empty(); });
           return y;
         },
@@ -100,7 +101,7 @@ TEST(DevicesParts, ArgumentsAndWhatIsMadeOfThem) {
     }
     EXPECT_EQ(centred.untold(), 0);
     EXPECT_EQ(centred.values().size(), all.size());
-    EXPECT_EQ(alike, 0) << "what is the same on all devices, or a sum of one device, is no part";
+    EXPECT_EQ(alike, 0) << "what is the same on all devices, a sum of one device, or a block on a diagonal is no part";
   }
 }
 

@@ -123,8 +123,9 @@ class Follower {
 
   /// What an operation does to axes its type rule says: an axis of a result that grows with the parts along a mesh axis is cut by it.
   MaybeLie of_types(const Equation& e, const Types& in, const Lies& operands) const {
-    const std::string_view name = e.primitive->name;
-    if (name != "transpose" && name != "dot_general" && !name.starts_with("reduce_")) return {};
+    constexpr std::string_view followed[] = {"transpose",  "dot_general", "reduce_sum", "reduce_prod",
+                                             "reduce_max", "reduce_min",  "reduce_and", "reduce_or"};
+    if (std::ranges::find(followed, e.primitive->name) == std::end(followed)) return {};
     if (!std::ranges::all_of(operands, &MaybeLie::has_value)) return {};
     const auto with_outer = std::ranges::find_if(operands, [](const MaybeLie& l) { return l->outer > 0; });
     if (std::ranges::count_if(operands, [](const MaybeLie& l) { return l->outer > 0; }) > 1) return {};
@@ -146,9 +147,10 @@ class Follower {
       Lie out = whole_lie(part);
       for (const std::vector<std::string>& names : lists) {
         const Type whole = types_with(names[0]);
-        const auto grown = std::ranges::mismatch(whole.dims, part.dims).in1;
-        if (grown == whole.dims.end()) return {};  // summed up on each device alone
-        out.axes[static_cast<std::size_t>(grown - whole.dims.begin())] = names;
+        std::size_t grown = 0;
+        for (std::size_t d = 0; d < part.dims.size(); ++d)
+          if (whole.dims[d] != part.dims[d]) out.axes[d] = names, ++grown;
+        if (grown != 1) return {};  // summed up on each device alone, or a block on the diagonal
       }
       if (with_outer == operands.end()) return out;
       const auto& outer = (*with_outer)->axes;

@@ -72,7 +72,7 @@ Tensors DrivenRun::drive(const std::function<Tensors()>& body) {
   begin();
   const Scope scope(this);
   Tensors results = body();
-  check_going();
+  if (stop.load()) rethrow();
   return results;
 }
 
