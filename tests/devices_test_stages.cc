@@ -210,5 +210,53 @@ TEST_F(DevicesStages, WhatCannotBeIsRefused) {
   for (int i = 0; i < 2; ++i) expect_error<std::runtime_error>([&] { throws(Tensor(1.0f)); }, {"undecided"});
 }
 
+TEST_F(DevicesStages, TapsFireOnTheDeviceOfTheirStage) {
+  std::vector<std::pair<int, float>> seen;
+  const auto show = [&](const TapInfo& info, float v) { seen.emplace_back(info.device, v); };
+  auto f = jit([&](Tensor x) { return tap(exp(tap(x + 1.0f, show)), show); },
+               {.cut = cut_at("exp", Cut::before), .stage_device = [](const StageInfo& s) { return s.equations == 1 ? 2 : 1; }});
+  const auto stages = f.stages(Tensor(0.0f));
+  ASSERT_EQ(stages.size(), 2u);
+  EXPECT_FLOAT_EQ(f(Tensor(0.0f)).item<float>(), std::exp(1.0f));
+  barrier();
+  ASSERT_EQ(seen.size(), 2u);
+  EXPECT_EQ(seen[0], (std::pair{stages[0].device, 1.0f}));
+  EXPECT_EQ(seen[1].first, stages[1].device);
+}
+
+TEST_F(DevicesStages, ACancelledRunEndsInsideShardMap) {
+  const Mesh mesh({{"d", 4}});
+  std::atomic<int> entered = 0;
+  auto f = jit(
+      [&](Tensor x) {
+        x = shard_map(
+            [&](Tensor v) {
+              return fori_loop(
+                  0, 100'000,
+                  [&](Tensor, Tensor c) {
+                    return call(
+                        {.effect = Effect::unordered}, c.type(),
+                        [&](View<const float> in, View<float> out) {
+                          ++entered;
+                          std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                          std::copy(in.begin(), in.end(), out.begin());
+                        },
+                        c);
+                  },
+                  v);
+            },
+            mesh, {.in = {P("d")}, .out = {P("d")}})(x);
+        return call(
+            {.name = "behind"}, x.type(), [&](std::span<const AnyView>, std::span<const AnyMutableView>) { entered += 1'000'000; }, x);
+      },
+      {.mode = Mode::staged});
+  auto run = f.start(counting({8}));
+  EXPECT_TRUE(wait_until([&] { return entered > 4; }));
+  run.cancel();
+  expect_error<CallbackError>([&] { run.wait(); }, {"cancelled"}, ErrorCode::cancelled);
+  barrier();
+  EXPECT_LT(entered, 100'000);
+}
+
 }  // namespace
 }  // namespace postern::test

@@ -140,6 +140,32 @@ TEST(Stages, LoopsAndBranchesAreDrivenFromTheHost) {
   }
 }
 
+TEST(Stages, TapsAreCutOnlyWhereAsked) {
+  RecordProperty("covers", "STAGE-06");
+  Floats seen;
+  const auto shown = [&](Tensor x) {
+    const Tensor y = tap({.name = "v"}, sin(x), [&](float v) { seen.push_back(v); }) * 2.0f;
+    return fori_loop(
+        0, 3, [&](Tensor, Tensor v) { return hook("step", v) + 1.0f; }, y);
+  };
+  auto whole = jit(shown, {.mode = Mode::staged}).with_hooks({{"step", [&](float v) { seen.push_back(v); }}});
+  EXPECT_EQ(kinds(whole.stages(Tensor(1.0f))), (Kinds{"xla"}));
+  const float y = whole(Tensor(1.0f)).item<float>();
+  const Floats once = std::exchange(seen, {});
+  EXPECT_EQ(once.size(), 4u);
+  const auto at = [](std::string word) {
+    return JitOptions{.mode = Mode::staged, .cut = [word](const StageNode& n) { return n.operation == word ? Cut::both : Cut::none; }};
+  };
+  auto at_taps = jit(shown, at("tap")).with_hooks({{"step", [&](float v) { seen.push_back(v); }}});
+  EXPECT_EQ(kinds(at_taps.stages(Tensor(1.0f))), (Kinds{"xla", "tap", "xla"}));
+  EXPECT_EQ(at_taps(Tensor(1.0f)).item<float>(), y);
+  EXPECT_EQ(std::exchange(seen, {}), once);
+  auto at_hooks = jit(shown, at("hook")).with_hooks({{"step", [&](float v) { seen.push_back(v); }}});
+  EXPECT_EQ(kinds(at_hooks.stages(Tensor(1.0f))), (Kinds{"xla", "while"}));
+  EXPECT_EQ(at_hooks(Tensor(1.0f)).item<float>(), y);
+  EXPECT_EQ(std::exchange(seen, {}), once);
+}
+
 TEST(Stages, ALoopWithoutCallsStaysWhole) {
   auto f = jit(
       [](Tensor x) {

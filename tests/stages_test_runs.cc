@@ -255,6 +255,90 @@ TEST_P(StagesRuns, ALimitOfACallHolds) {
   testing::internal::GetCapturedStderr();
 }
 
+TEST_P(StagesRuns, TapsAndCallsOfOneRunAreInOrder) {
+  RecordProperty("covers", "STAGE-09");
+  std::vector<std::string> seen;
+  std::map<std::uint64_t, int> runs;
+  auto show = [&](Tensor x, const char* name) {
+    return tap({.name = name}, x, [&, name](const TapInfo& info, float v) {
+      ++runs[info.run];
+      seen.push_back(std::string(name) + " " + std::to_string(static_cast<int>(v)));
+    });
+  };
+  auto ask = [&](Tensor x, const char* name) {
+    return call(
+        {.name = name, .effect = Effect::ordered}, x.type(),
+        [&, name](const CallInfo& info, float v) {
+          ++runs[info.run];
+          seen.push_back(std::string(name) + " " + std::to_string(static_cast<int>(v)));
+          return v + 1;
+        },
+        x);
+  };
+  auto f = jit(
+      [&](Tensor x) {
+        show(x * 10.0f, "first");
+        Tensor y = ask(x, "a");
+        show(x * 20.0f, "second");  // reads nothing of the call, and comes after it
+        y = fori_loop(
+            0, 2, [&](Tensor, Tensor v) { return show(v, "in loop") + 1.0f; }, y);
+        show(x * 30.0f, "third");
+        y = fori_loop(
+            0, 2, [&](Tensor, Tensor v) { return ask(show(v, "before"), "b"); }, y);
+        return show(y, "last");
+      },
+      options());
+  EXPECT_EQ(f(Tensor(1.0f)).item<float>(), 6);
+  barrier();
+  const std::vector<std::string> once = {"first 10", "a 1", "second 20", "in loop 2", "in loop 3", "third 30",
+                                         "before 4", "b 4", "before 5",  "b 5",       "last 6"};
+  EXPECT_EQ(seen, once);
+  EXPECT_EQ(runs.size(), 1u);
+}
+
+TEST_P(StagesRuns, ATapFailsEndsOrIsCancelled) {
+  std::atomic<int> entered = 0, later = 0;
+  std::atomic<int> how = 0;  // 1: fails, 2: ends the run, 3: waits to be stopped
+  auto f = jit(
+      [&](Tensor x) {
+        x = fori_loop(
+            0, 10,
+            [&](Tensor, Tensor v) {
+              return tap({.name = "watch"}, v,
+                         [&](const TapInfo& info, float) {
+                           if (++entered != 3) return;
+                           if (how == 1) throw std::out_of_range("too far");
+                           if (how == 2) info.end_run();
+                           if (how == 3) EXPECT_TRUE(wait_until([&] { return info.stop.stop_requested(); }));
+                         }) +
+                     1.0f;
+            },
+            x);
+        return call(
+            x.type(), [&](float v) { return ++later, v; }, x);
+      },
+      options());
+  EXPECT_EQ(f(Tensor(1.0f)).item<float>(), 11);
+  EXPECT_EQ(later.exchange(0), 1);
+  entered = 0, how = 1;
+  expect_error<CallbackError>([&] { f(Tensor(1.0f)).item<float>(); }, {"tap 'watch'", "stages_test_runs.cc:", "too far"}, ErrorCode::threw);
+  entered = 0;
+  auto failing = f.start(Tensor(1.0f));
+  for (int i = 0; i < 2; ++i) expect_error<CallbackError>([&] { failing.wait(); }, {"tap 'watch'", "too far"}, ErrorCode::threw);
+  EXPECT_EQ(failing.status(), RunStatus::failed);
+  entered = 0, how = 2;
+  EXPECT_EQ(f.start(Tensor(1.0f)).wait(), RunStatus::stopped);
+  EXPECT_EQ(entered, 3);
+  entered = 0, how = 3;
+  auto run = f.start(Tensor(1.0f));
+  EXPECT_TRUE(wait_until([&] { return entered == 3; }));
+  run.cancel();
+  expect_error<CallbackError>([&] { run.wait(); }, {"cancelled"}, ErrorCode::cancelled);
+  EXPECT_NO_THROW(barrier());
+  EXPECT_EQ(entered, 3);
+  EXPECT_EQ(later, 0);
+}
+
 TEST_P(StagesRuns, ManyThreadsStartAndCancel) {
   std::atomic<int> done = 0, cancelled = 0;
   auto f = jit([](Tensor x) { return ten_steps(x, [](float v) { return v; }); }, options());

@@ -38,7 +38,7 @@ struct StageInfo {
 
 /// An operation of a program that is cut into stages.
 struct StageNode {
-  std::string_view operation;  // as the program prints it: "dot_general", "block"
+  std::string_view operation;  // as the program prints it: "dot_general", "block", "tap"
   Place place;
   std::vector<Type> inputs, outputs;
 };

@@ -95,6 +95,7 @@ void RunState::fail(ErrorCode code, const HostSite& site, int on_device, std::ex
   outcome_.store(Outcome::failed, std::memory_order_release);
   stop.store(true, std::memory_order_release);
   turns.wake();
+  stops();
 }
 
 std::string RunState::first_failure() const {
@@ -120,15 +121,18 @@ bool RunState::fail_current(ErrorCode code, const std::string& what) {
 }
 
 void RunState::request(Outcome reason) {
-  std::scoped_lock lock(guard_);
-  Outcome expected = Outcome::running;
-  if (!outcome_.compare_exchange_strong(expected, reason)) return;
-  if (const Progress* p = in_progress()) {
-    const SiteSpec& spec = *p->site.load()->spec;
-    site_ = {spec.name, spec.place};
+  {
+    std::scoped_lock lock(guard_);
+    Outcome expected = Outcome::running;
+    if (!outcome_.compare_exchange_strong(expected, reason)) return;
+    if (const Progress* p = in_progress()) {
+      const SiteSpec& spec = *p->site.load()->spec;
+      site_ = {spec.name, spec.place};
+    }
+    stop.store(true, std::memory_order_release);
+    turns.wake();
   }
-  stop.store(true, std::memory_order_release);
-  turns.wake();
+  stops();
 }
 
 bool RunState::close() {

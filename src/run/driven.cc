@@ -9,6 +9,7 @@
 #include "host/tape.h"
 #include "host/timeline.h"
 #include "run/array.h"
+#include "run/compiled.h"
 #include "run/run_record.h"
 #include "run/runtime.h"
 
@@ -84,13 +85,38 @@ void DrivenRun::check_going() {
     rethrow();
 }
 
-std::shared_ptr<RunRecord> DrivenRun::part() const {
-  auto record = std::make_shared<RunRecord>(Runtime::get().plugin());
-  record->context = context;
-  record->sink = sink;
-  record->deadline = deadline;
-  record->tape = tape;
-  return record;
+void DrivenRun::run_part(const CompiledProgram& program, std::span<const Tensor* const> arguments, std::span<Tensor> results) {
+  auto part = std::make_shared<RunRecord>(Runtime::get().plugin());
+  part->part_of = number;
+  part->context = context;
+  part->sink = sink;
+  part->deadline = deadline;
+  part->tape = tape;
+  {
+    std::scoped_lock lock(parts_guard_);
+    parts_.push_back(part);
+  }
+  struct UnderWay {
+    DrivenRun& run;
+    const RunRecord* part;
+    ~UnderWay() {
+      std::scoped_lock lock(run.parts_guard_);
+      std::erase_if(run.parts_, [&](const auto& p) { return p.get() == part; });
+    }
+  } under_way{*this, part.get()};
+  if (stop.load()) rethrow();
+  try {
+    const Scope apart(nullptr);  // what its functions run is their own affair
+    program.run(arguments, results, part);
+  } catch (...) {
+    if (part->outcome() == host::Outcome::stopped) request(host::Outcome::stopped);
+    throw;
+  }
+}
+
+void DrivenRun::stops() {
+  std::scoped_lock lock(parts_guard_);
+  for (const auto& part : parts_) part->request(host::Outcome::cancelled);
 }
 
 const host::HostSite* DrivenRun::find(const SiteSpec& site) const {

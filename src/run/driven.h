@@ -3,12 +3,14 @@
 #pragma once
 #include <functional>
 #include <map>
+#include <mutex>
 
 #include "core/primitive.h"
 #include "host/run_state.h"
 
 namespace postern::run {
 
+class CompiledProgram;
 class RunRecord;
 class StagedPrograms;
 
@@ -32,10 +34,11 @@ class DrivenRun : public host::RunState, public std::enable_shared_from_this<Dri
   Tensors drive(const std::function<Tensors()>& body);
   /// Throws when the run has failed, was asked to end, or is late.
   void check_going();
-  /// For a program with calls of its own that is compiled and run as a part of this one.
-  std::shared_ptr<RunRecord> part() const;
+  /// Runs a compiled program that calls back as a part of this one, to its end.
+  void run_part(const CompiledProgram& program, std::span<const Tensor* const> arguments, std::span<Tensor> results);
 
   std::weak_ptr<host::RunState> handle() override { return weak_from_this(); }
+  void stops() override;
   StagedPrograms* family() const { return family_; }
 
   /// The run that this thread drives, if any.
@@ -58,6 +61,8 @@ class DrivenRun : public host::RunState, public std::enable_shared_from_this<Dri
 
   std::shared_ptr<const DrivenSites> sites_;
   StagedPrograms* const family_;
+  std::mutex parts_guard_;
+  std::vector<std::shared_ptr<RunRecord>> parts_;  // under way
 };
 
 /// A call or tap on concrete tensors: its function runs here and now, on this thread, with the checks of the compiled path.

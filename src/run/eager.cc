@@ -9,7 +9,6 @@
 #include "core/check.h"
 #include "run/compiled.h"
 #include "run/driven.h"
-#include "run/run_record.h"
 #include "run/sharded.h"
 #include "trace/trace.h"
 
@@ -93,8 +92,10 @@ Tensors evaluate_now(const Primitive& primitive, const ParamsPtr& params, std::s
   Tensors results(compiled->result_count());
   std::vector<const Tensor*> arguments;
   for (const Tensor& t : operands) arguments.push_back(&t);
-  const run::DrivenRun::Scope apart(nullptr);  // what its functions run is their own affair
-  compiled->run(arguments, results, driven && compiled->calls() ? driven->part() : nullptr);
+  if (driven && compiled->calls())
+    driven->run_part(*compiled, arguments, results);
+  else
+    compiled->run(arguments, results);
   return results;
 }
 

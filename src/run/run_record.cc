@@ -31,7 +31,7 @@ RunRecord::~RunRecord() {
 
 void RunRecord::begin(std::shared_ptr<const CompiledProgram> program, Lane& lane) {
   lane_ = &lane;
-  number = lane.run.load(std::memory_order_relaxed);
+  own_number_ = lane.run.load(std::memory_order_relaxed);
   device = lane.device;
   poison = false;
   prepare(std::move(program));
@@ -39,7 +39,7 @@ void RunRecord::begin(std::shared_ptr<const CompiledProgram> program, Lane& lane
 
 void RunRecord::begin(std::shared_ptr<const CompiledProgram> program, LaneGroup group) {
   group_ = std::move(group.lanes);
-  number = group_.front()->run.load(std::memory_order_relaxed);
+  own_number_ = group_.front()->run.load(std::memory_order_relaxed);
   device = -1;
   poison = true;
   ordinals.clear();
@@ -54,7 +54,8 @@ void RunRecord::begin(std::shared_ptr<const CompiledProgram> program, LaneGroup 
 }
 
 void RunRecord::prepare(std::shared_ptr<const CompiledProgram> program) {
-  mark = mark_of(number);
+  mark = mark_of(own_number_);
+  number = part_of ? part_of : own_number_;
   module_ = &program->module();
   sites = program->sites_.data();
   site_count = program->sites_.size();
@@ -77,7 +78,22 @@ void RunRecord::prepare(std::shared_ptr<const CompiledProgram> program) {
   quick = !timed && !tape && deadline == Clock::time_point::max();
 }
 
+namespace {
+
+void await_all(std::span<const pjrt::Event> complete) noexcept {
+  for (const pjrt::Event& e : complete) {
+    try {
+      e.await();
+    } catch (...) {
+      // the record knows better, or the results do
+    }
+  }
+}
+
+}  // namespace
+
 bool RunRecord::finish(std::shared_ptr<RunRecord>& record, std::span<const pjrt::Event> complete) {
+  if (record->part_of) await_all(complete);
   if (std::ranges::all_of(complete, &pjrt::Event::is_ready)) {
     const Left left = record->end();
     if (left.lane && left.seen_by_none && record.use_count() == 1 && record->outcome() == host::Outcome::done) {

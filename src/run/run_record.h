@@ -39,6 +39,8 @@ class RunRecord : public host::RunState, public std::enable_shared_from_this<Run
 
   std::weak_ptr<host::RunState> handle() override { return weak_from_this(); }
 
+  std::uint64_t part_of = 0;  // the number of the run that this one is a part of, whose driver waits for its end; 0: none
+
  private:
   friend class CompiledProgram;
   void prepare(std::shared_ptr<const CompiledProgram> program);
@@ -54,6 +56,7 @@ class RunRecord : public host::RunState, public std::enable_shared_from_this<Run
 
   pjrt::ExecuteContext execute_context_;
   const Module* module_ = nullptr;  // lives as long as `owner`
+  std::uint64_t own_number_ = 0;
   Lane* lane_ = nullptr;
   std::vector<Lane*> group_;                   // instead, of a run on several devices
   std::atomic<std::size_t> waits_{0};          // for so many devices

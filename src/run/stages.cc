@@ -93,9 +93,24 @@ std::vector<ValueId> results_of(const Equation& e) {
 
 }  // namespace
 
-Cut StagedProgram::wanted_cut(const Equation& e) const {
+Cut StagedProgram::asked(const StageNode& node) const {
   const auto& wanted = family_->options().cut;
-  return wanted ? wanted({e.primitive->name, e.place, types(e.operands), types(results_of(e))}) : Cut::none;
+  return wanted ? wanted(node) : Cut::none;
+}
+Cut StagedProgram::wanted_cut(const Equation& e) const {
+  return e.primitive->site ? Cut::none : asked({e.primitive->name, e.place, types(e.operands), types(results_of(e))});
+}
+
+/// What calls is the host's, and taps where XLA cannot reach it or the user wants to cut there.
+bool StagedProgram::on_host(const Equation& equation) const {
+  const bool reaches = Runtime::get().plugin().ffi() != nullptr;
+  return any_equation(equation, [&](const Equation& e) {
+    if (e.primitive->calls) return true;
+    if (!e.primitive->site) return false;
+    const SiteSpec& site = *e.primitive->site(e.params.get());
+    return !reaches || site.kind == SiteSpec::Kind::call || site.device >= 0 ||
+           asked({site.word, site.place, site.operands, site.operands}) != Cut::none;
+  });
 }
 
 /// An equation of XLA belongs to the first step whose calls before it have made its operands; a call to the step that computes its own, in
@@ -109,25 +124,31 @@ void StagedProgram::cut() {
   std::vector<Made> made(program_.types.size());
   std::vector<bool> kept(program_.types.size());  // read by others than XLA
   for (const Equation& e : program_.equations)
-    for (const ValueId v : e.operands) kept[at(v)] = kept[at(v)] || has_site(e);
+    for (const ValueId v : e.operands) kept[at(v)] = kept[at(v)] || on_host(e);
   for (const ValueId v : program_.outputs) kept[at(v)] = true;
-  std::size_t ordered_step = 0, ordered_round = 0;
+  std::size_t ordered_step = 0, ordered_round = 0;       // of the host's last ordered equation
+  std::size_t ordered_on_device = 0, after_ordered = 0;  // the first steps of XLA's next one: behind its own last, and the host's
   for (std::size_t i = 0; i < program_.equations.size(); ++i) {
     const Equation& e = program_.equations[i];
-    const bool host = has_site(e), ordered = host && effect_of(e) == Effect::ordered;
+    const bool host = on_host(e), ordered = effect_of(e) == Effect::ordered;
     constant_.push_back(!host && e.operands.empty() && effect_of(e) == Effect::pure && e.results == 1 && !kept[at(e.first)]);
     if (constant_.back()) continue;
     const Cut wanted = host ? Cut::none : wanted_cut(e);
     const bool before = wanted == Cut::before || wanted == Cut::both, after = wanted == Cut::after || wanted == Cut::both;
-    std::size_t step = ordered ? ordered_step : 0, round = 0;
+    std::size_t step = !ordered ? 0 : host ? std::max(ordered_step, ordered_on_device) : std::max(ordered_on_device, after_ordered);
+    std::size_t round = 0;
     for (const ValueId v : e.operands) {
       const Made& m = made[at(v)];
       step = std::max(step, host ? m.on_host : before && m.by_device ? m.on_host + 1 : m.on_device);
     }
     for (const ValueId v : e.operands)
       if (host && made[at(v)].on_host == step) round = std::max(round, made[at(v)].round);
-    if (ordered && step == ordered_step) round = std::max(round, ordered_round);
-    if (ordered) ordered_step = step, ordered_round = round + 1;
+    if (ordered && host) {
+      if (step == ordered_step) round = std::max(round, ordered_round);
+      ordered_step = step, ordered_round = round + 1, after_ordered = step + 1;
+    } else if (ordered) {
+      ordered_on_device = step;
+    }
     if (step >= steps_.size()) steps_.resize(step + 1);
     if (host) {
       auto& rounds = steps_[step].host;
@@ -264,7 +285,11 @@ Tensors StagedProgram::run(Tensors inputs) const {
       std::vector<const Tensor*> arguments;
       for (const ValueId v : step.device.inputs) arguments.push_back(placed ? values.on(device, v) : &values.all[at(v)]);
       Tensors results(step.device.outputs.size());
-      compiled(s)->run(arguments, results);
+      const auto program = compiled(s);
+      if (program->calls())
+        DrivenRun::current()->run_part(*program, arguments, results);
+      else
+        program->run(arguments, results);
       for (std::size_t i = 0; i < results.size(); ++i) values.all[at(step.device.outputs[i])] = std::move(results[i]);
     }
     run_host(step, values.all);

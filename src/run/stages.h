@@ -50,7 +50,9 @@ class StagedProgram {
   };
 
   void cut();
+  bool on_host(const Equation& equation) const;
   void add_constants();
+  Cut asked(const StageNode& node) const;
   Cut wanted_cut(const Equation& equation) const;
   void find_crossing();
   void place();
