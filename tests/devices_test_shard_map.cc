@@ -78,12 +78,15 @@ struct Pair {
 
 std::vector<Pair> pairs(int n) {
   auto total = [](Tensor x) { return sum(x, {.axes = Dims{0}, .keep_dims = true}); };
+  auto weighted = [n](Tensor x) { return concatenate(std::vector(static_cast<std::size_t>(n), x), 1) * sin(counting({1, 3 * n}) + 1.0f); };
   return {
       {[](Tensor x) { return sin(x) * 2.0f; }, [](Tensor x) { return sin(x) * 2.0f; }, rows},
       {[](Tensor x) { return psum(x * x, "d"); }, [=](Tensor x) { return total(x * x); }, none},
       {[](Tensor x) { return x * pmean(x, "d"); }, [=](Tensor x) { return x * total(x) / static_cast<float>(x.dims()[0]); }, rows},
       {[](Tensor x) { return all_gather(sin(x), "d", 0, true) * 3.0f; }, [](Tensor x) { return sin(x) * 3.0f; }, none},
       {[](Tensor x) { return x * pmax(x, "d"); }, [](Tensor x) { return x * max(x, {.axes = Dims{0}, .keep_dims = true}); }, rows},
+      {[](Tensor x) { return x * pmin(x, "d"); }, [](Tensor x) { return x * min(x, {.axes = Dims{0}, .keep_dims = true}); }, rows},
+      {[=](Tensor x) { return all_to_all(weighted(x), "d", 1, 0); }, weighted, P(std::nullopt, "d")},
       {[n](Tensor x) {
          return reduce_scatter(matmul(ones(type<float>({n, 1})), x * x), "d", 0, true);
        },
