@@ -161,7 +161,7 @@ TEST(Stages, TapsAreCutOnlyWhereAsked) {
   EXPECT_EQ(at_taps(Tensor(1.0f)).item<float>(), y);
   EXPECT_EQ(std::exchange(seen, {}), once);
   auto at_hooks = jit(shown, at("hook")).with_hooks({{"step", [&](float v) { seen.push_back(v); }}});
-  EXPECT_EQ(kinds(at_hooks.stages(Tensor(1.0f))), (Kinds{"xla", "while"}));
+  EXPECT_EQ(kinds(at_hooks.stages(Tensor(1.0f))), (Kinds{"xla", "scan"}));
   EXPECT_EQ(at_hooks(Tensor(1.0f)).item<float>(), y);
   EXPECT_EQ(std::exchange(seen, {}), once);
 }

@@ -309,7 +309,7 @@ TEST_P(StagesRuns, ATapFailsEndsOrIsCancelled) {
                            if (++entered != 3) return;
                            if (how == 1) throw std::out_of_range("too far");
                            if (how == 2) info.end_run();
-                           if (how == 3) EXPECT_TRUE(wait_until([&] { return info.stop.stop_requested(); }));
+                           if (how == 3) wait_until([&] { return info.stop.stop_requested(); });
                          }) +
                      1.0f;
             },
@@ -337,6 +337,25 @@ TEST_P(StagesRuns, ATapFailsEndsOrIsCancelled) {
   EXPECT_NO_THROW(barrier());
   EXPECT_EQ(entered, 3);
   EXPECT_EQ(later, 0);
+}
+
+TEST_P(StagesRuns, AnAsynchronousListenerEndsTheRun) {
+  auto f = jit(
+      [](Tensor x) {
+        x = tap({.mode = TapMode::async}, x * 2.0f, [](const TapInfo& info, float) { info.end_run(); });
+        return while_loop([](Tensor v) { return v < 1e9f; },
+                          [](Tensor v) {
+                            return call(
+                                v.type(), [](float a) { return a + 1; }, v);
+                          },
+                          x);
+      },
+      options());
+  auto run = f.start(Tensor(0.0f));
+  EXPECT_EQ(run.wait(), RunStatus::stopped);
+  EXPECT_NO_THROW(barrier());
+  expect_error<CallbackError>([&] { f(Tensor(0.0f)).item<float>(); }, {"ended early"}, ErrorCode::cancelled);
+  barrier();
 }
 
 TEST_P(StagesRuns, ManyThreadsStartAndCancel) {

@@ -197,6 +197,33 @@ TEST(TapAsync, AListenerMayRunProgramsButNotWaitForItsOwnQueue) {
   EXPECT_EQ(code, ErrorCode::reentry);
 }
 
+TEST(TapAsync, AListenerMayWaitForARunWhoseTapsItDelivers) {
+  for (const Mode mode : {Mode::compiled, Mode::staged, Mode::evaluate}) {
+    Limit scope(1000);
+    float sum = 0;
+    auto inner = jit(
+        [&](Tensor x) {
+          for (int i = 0; i < 100; ++i) x = tap(async, x + 1.0f, [&](float v) { sum += v; });
+          return x;
+        },
+        {.mode = mode});
+    std::optional<postern::Run<Tensor>> run;
+    std::atomic<bool> known = false;
+    auto outer = jit([&](Tensor x) {
+      return tap(async, x, [&](float) {
+        test::wait_until([&] { return known.load(); });
+        run->wait();  // its taps pass the full queue: this thread could not empty it
+      });
+    });
+    outer(Tensor(1.0f));
+    run = inner.start(Tensor(0.0f));
+    known = true;
+    EXPECT_EQ(run->result().item<float>(), 100);
+    barrier();
+    EXPECT_EQ(sum, 5050);
+  }
+}
+
 TEST(TapAsync, AListenerMayEndTheRun) {
   std::atomic<int> steps = 0;
   auto f = jit([&](Tensor x) {

@@ -95,7 +95,7 @@ void RunState::fail(ErrorCode code, const HostSite& site, int on_device, std::ex
   outcome_.store(Outcome::failed, std::memory_order_release);
   stop.store(true, std::memory_order_release);
   turns.wake();
-  stops();
+  tell_parts();
 }
 
 std::string RunState::first_failure() const {
@@ -132,7 +132,7 @@ void RunState::request(Outcome reason) {
     stop.store(true, std::memory_order_release);
     turns.wake();
   }
-  stops();
+  tell_parts();
 }
 
 bool RunState::close() {
@@ -178,7 +178,7 @@ void RunState::rethrow() {
 
 void RunState::refuse_own_wait() {
   // A listener of an asynchronous tap that waits for a run must not keep it waiting for room in the listener's own queue.
-  if (in_delivery()) never_waits = true;
+  if (in_delivery()) never_waits = true, tell_parts();
   for (const Nesting* n = nesting(); n; n = n->outer)
     if (n->run == this)
       throw CallbackError(ErrorCode::reentry, fmt::format("{} waits for a result of the run that is calling it", describe(*n->site->spec)),

@@ -101,8 +101,8 @@ class RunState : public detail::StopState {
   /// What the undelivered firings of this run share; made when it is first asked for.
   TapSource& tap_source();
   virtual std::weak_ptr<RunState> handle() { return {}; }
-  /// It was asked to stop, or has failed.
-  virtual void stops() {}
+  /// Whether to stop, or not to wait, has changed: for runs that have parts.
+  virtual void tell_parts() {}
 
   /// Throws CallbackError(reentry) when the calling thread is inside a host function of this very run.
   void refuse_own_wait();

@@ -44,7 +44,7 @@ DrivenRun::Scope::~Scope() { driven = before_; }
 
 void DrivenRun::begin() {
   if (number == 0) number = Runtime::get().next_run();
-  never_waits = host::in_delivery();
+  if (host::in_delivery()) never_waits = true;
   if (!tape) tape = host::current_tape();
   if (tape) taped_run = tape->begin_run(sites_->text);
   if (sites_->named && host::enters_functions(tape)) {
@@ -87,7 +87,7 @@ void DrivenRun::check_going() {
 
 void DrivenRun::run_part(const CompiledProgram& program, std::span<const Tensor* const> arguments, std::span<Tensor> results) {
   auto part = std::make_shared<RunRecord>(Runtime::get().plugin());
-  part->part_of = number;
+  part->part_of = shared_from_this();
   part->context = context;
   part->sink = sink;
   part->deadline = deadline;
@@ -104,19 +104,23 @@ void DrivenRun::run_part(const CompiledProgram& program, std::span<const Tensor*
       std::erase_if(run.parts_, [&](const auto& p) { return p.get() == part; });
     }
   } under_way{*this, part.get()};
-  if (stop.load()) rethrow();
+  tell_parts();
   try {
     const Scope apart(nullptr);  // what its functions run is their own affair
     program.run(arguments, results, part);
   } catch (...) {
     if (part->outcome() == host::Outcome::stopped) request(host::Outcome::stopped);
+    if (stop.load()) rethrow();
     throw;
   }
 }
 
-void DrivenRun::stops() {
+void DrivenRun::tell_parts() {
   std::scoped_lock lock(parts_guard_);
-  for (const auto& part : parts_) part->request(host::Outcome::cancelled);
+  for (const auto& part : parts_) {
+    if (stop.load()) part->request(host::Outcome::cancelled);
+    if (never_waits.load()) part->never_waits = true;
+  }
 }
 
 const host::HostSite* DrivenRun::find(const SiteSpec& site) const {

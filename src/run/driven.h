@@ -38,7 +38,7 @@ class DrivenRun : public host::RunState, public std::enable_shared_from_this<Dri
   void run_part(const CompiledProgram& program, std::span<const Tensor* const> arguments, std::span<Tensor> results);
 
   std::weak_ptr<host::RunState> handle() override { return weak_from_this(); }
-  void stops() override;
+  void tell_parts() override;
   StagedPrograms* family() const { return family_; }
 
   /// The run that this thread drives, if any.

@@ -55,7 +55,7 @@ void RunRecord::begin(std::shared_ptr<const CompiledProgram> program, LaneGroup 
 
 void RunRecord::prepare(std::shared_ptr<const CompiledProgram> program) {
   mark = mark_of(own_number_);
-  number = part_of ? part_of : own_number_;
+  number = part_of ? part_of->number : own_number_;
   module_ = &program->module();
   sites = program->sites_.data();
   site_count = program->sites_.size();
@@ -72,7 +72,7 @@ void RunRecord::prepare(std::shared_ptr<const CompiledProgram> program) {
   } else {
     owner = std::move(program);
   }
-  never_waits = host::in_delivery();
+  if (host::in_delivery()) never_waits = true;
   const bool timed = host::timeline::on();
   if (timed) began_ = host::timeline::Clock::now();
   quick = !timed && !tape && deadline == Clock::time_point::max();

@@ -37,9 +37,12 @@ class RunRecord : public host::RunState, public std::enable_shared_from_this<Run
   /// The run is over: its lane is free, its functions may go, even while results live on.
   void release() noexcept;
 
-  std::weak_ptr<host::RunState> handle() override { return weak_from_this(); }
+  std::weak_ptr<host::RunState> handle() override {
+    if (part_of) return part_of;
+    return weak_from_this();
+  }
 
-  std::uint64_t part_of = 0;  // the number of the run that this one is a part of, whose driver waits for its end; 0: none
+  std::shared_ptr<host::RunState> part_of;  // the run, if any, that this one is a part of: who drives that waits for its end
 
  private:
   friend class CompiledProgram;
