@@ -38,6 +38,54 @@ TEST_F(Devices, PartsAndDrawings) {
   EXPECT_EQ(draw(Sharding(mesh, P(std::nullopt, "y")), {8, 8}), "+-----+-----+\n| 0,2 | 1,3 |\n+-----+-----+\n");
 }
 
+TEST_F(Devices, WhatIsBeingComputedIsMovedWhenItIsThere) {
+  RecordProperty("covers", "STAGE-08");
+  const auto compute = jit([](Tensor x) {
+    const Tensor last = max(sin(iota<float>(1 << 24) * x));  // long enough that nothing is there when the call returns
+    const Tensor one = where(last > 2.0f, 3.0f, 1.0f);
+    return std::tuple{one + iota<float>(1000), convert(iota<float>(5) - one, DType::s4), one > iota<float>(3), broadcast_to(one, {0})};
+  });
+  const auto now = compute(Tensor(2.0f));
+  std::apply([](const auto&... t) { (t.block_until_ready(), ...); }, now);
+  const auto bytes = [](const Tensor& t) {
+    std::vector<char> out(t.type().byte_size());
+    t.read(out.data());
+    return to_string(t.type()) + " " + std::string(out.begin(), out.end());
+  };
+  const auto all_bytes = [&](const auto& tensors) {
+    return std::apply([&](const auto&... t) { return std::vector{bytes(t)...}; }, tensors);
+  };
+  for (int i = 0; i < 3; ++i) {
+    auto later = compute(Tensor(2.0f));
+    const auto moved = device_put(later, 3), everywhere = device_put(later, Sharding(Mesh({{"d", 8}}), P()));
+    later = {};
+    const Tensor used = jit([](Tensor x) { return x * 2.0f; })(std::get<0>(moved));
+    EXPECT_EQ(used.device(), 3);
+    expect_near(used, std::get<0>(now) * 2.0f);
+    EXPECT_EQ(all_bytes(moved), all_bytes(now));
+    EXPECT_EQ(all_bytes(everywhere), all_bytes(now));
+  }
+}
+
+TEST_F(Devices, WhatMovesFromARunThatCallsNeverHoldsUpItsFunctions) {
+  RecordProperty("covers", "REENTRY-01");
+  const auto twice = jit([](Tensor x) { return x * 2.0f; });
+  std::atomic<bool> queued = false;
+  const auto f = jit([&](Tensor x) {
+    return call(
+        type<float>(),
+        [&](float) {
+          wait_until([&] { return queued.load(); }, std::chrono::milliseconds(300));
+          return twice(device_put(Tensor(3.0f), 1)).item<float>();
+        },
+        max(sin(iota<float>(1 << 22) * x)));
+  });
+  const Tensor y = f(Tensor(2.0f)), moved = device_put(y, 1);
+  const Tensor used = twice(moved);
+  queued = true;
+  EXPECT_EQ(used.item<float>(), 12);
+}
+
 TEST_F(Devices, ArraysComeBackAsTheyWent) {
   std::mt19937 random(7);
   const Mesh mesh({{"x", 2}, {"y", 2}, {"z", 2}}, {5, 1, 0, 4, 7, 6, 2, 3});

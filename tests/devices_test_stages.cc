@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "devices_test.h"
+#include "host/timeline.h"
 #include "resident.h"
 
 namespace postern::test {
@@ -199,6 +200,40 @@ TEST_F(DevicesStages, WhatNoLaterStageNeedsIsFreed) {
   ASSERT_EQ(held.size(), 2u * links);
   for (std::size_t i = links; counts_memory && i < held.size(); ++i)
     EXPECT_LT(held[i] - held[0], 3 * (size * 4 / 1024) / 2) << i << ": KiB more than at first";
+}
+
+TEST_F(DevicesStages, AValueMovesWhileOthersWork) {
+  RecordProperty("covers", "STAGE-08");
+  const auto transfers = [] {
+    std::uint64_t count = 0;
+    for (const auto& total : host::timeline::totals()) count += total.kind == host::timeline::Kind::transfer ? total.count : 0;
+    return count;
+  };
+  barrier();  // or else an earlier run may still have the device, and the stage be computed beside it
+  const std::uint64_t before = transfers();
+  bool moved = false;
+  int next = 0;
+  auto f = jit(
+      [&](Tensor x) {
+        Tensor large = iota<float>(1 << 22) * x;
+        for (int i = 0; i < 20; ++i) large = sin(large) + x;  // not over when the next line of the host is reached
+        const Tensor y = call(
+            x.type(), [&](float v) { return moved = wait_until([&] { return transfers() > before; }), v + 1; }, x);
+        return sum(large * y);
+      },
+      {.stage_device = [&](const StageInfo&) { return next++ % 2; }});
+  ASSERT_EQ(f.stages(Tensor(2.0f)).size(), 3u);
+  record_timeline(true);
+  const Tensor y = f(Tensor(2.0f)).block_until_ready();
+  record_timeline(false);
+  EXPECT_TRUE(moved) << "before the stage that reads it, while a function runs";
+  EXPECT_EQ(y.device(), 1);
+  const auto whole = jit([](Tensor x) {
+    Tensor large = iota<float>(1 << 22) * x;
+    for (int i = 0; i < 20; ++i) large = sin(large) + x;
+    return sum(large * (x + 1.0f));
+  });
+  expect_near(y, whole(Tensor(2.0f)), 1e-3f);
 }
 
 TEST_F(DevicesStages, WhatCannotBeIsRefused) {

@@ -81,7 +81,7 @@ std::string json_of(const Book& b) {
 }  // namespace
 
 const char* to_string(Kind kind) {
-  static constexpr const char* names[] = {"compile", "execute", "call", "tap", "delivery", "wait"};
+  static constexpr const char* names[] = {"compile", "execute", "transfer", "call", "tap", "delivery", "wait"};
   return names[static_cast<int>(kind)];
 }
 

@@ -9,7 +9,7 @@
 
 namespace postern::host::timeline {
 
-enum class Kind : std::uint8_t { compile, execute, call, tap, delivery, wait };
+enum class Kind : std::uint8_t { compile, execute, transfer, call, tap, delivery, wait };
 const char* to_string(Kind kind);
 
 extern std::atomic<bool> recording;

@@ -7,6 +7,7 @@
 #include "core/check.h"
 #include "run/run_record.h"
 #include "run/sharded.h"
+#include "run/unwatched.h"
 #include "trace/literal.h"
 
 namespace postern {
@@ -77,6 +78,8 @@ namespace {
 
 const DeviceValue& device_value(const Value& value) { return static_cast<const DeviceValue&>(value); }
 
+bool is_there(const DeviceValue& value) { return value.ready.load(std::memory_order_acquire) || value.buffer.ready().is_ready(); }
+
 bool packed(DType dtype) { return bit_width(dtype) < 8; }
 
 /// Extends the sign that PJRT leaves off when it unpacks.
@@ -108,9 +111,23 @@ pjrt::Buffer send(const Type& t, const void* data, const std::shared_ptr<const v
   return client.buffer_from_host(data, t.dtype, t.dims, lane.handle, pjrt::HostMemory::alias, [keep] {});
 }
 
-pjrt::Buffer view_on(const DeviceValue& from, std::shared_ptr<const void> owner, const Lane& lane) {
+pjrt::Buffer seen_on(const DeviceValue& from, std::shared_ptr<const void> owner, const Lane& lane) {
+  refuse_donated(from);
+  const Lane& there = Runtime::get().lane(from.lane);
+  const bool shared = there.memory == lane.memory;
+  Runs calling;
+  add_pending(from, calling);
+  if (!calling.empty()) await(from);  // what waits for such a run must not be queued: the run's functions may queue behind it
+  if (there.client == lane.client && from.lane != lane.index && from.type.size() > 0 && !(shared && is_there(from))) {
+    const auto start = host::timeline::Clock::now();
+    pjrt::Buffer copy = from.buffer.copy_to(lane.handle);
+    const pjrt::Event complete = copy.ready();
+    if (host::timeline::on() || !complete.is_ready())
+      follow(complete, host::timeline::Kind::transfer, to_string(from.type), lane.device, start);
+    return copy;
+  }
   await(from);
-  if (from.type.size() == 0 || packed(from.type.dtype) || Runtime::get().lane(from.lane).memory != lane.memory) {
+  if (from.type.size() == 0 || packed(from.type.dtype) || !shared) {
     std::shared_ptr<void> bytes = detail::aligned_bytes(from.type.byte_size());
     copy_out(from, bytes.get());
     return Runtime::get().client(lane.client).buffer_from_host(bytes.get(), from.type.dtype, from.type.dims, lane.handle);
@@ -133,7 +150,7 @@ pjrt::Buffer* on_lane(const Tensor& tensor, Lane& lane, std::shared_ptr<const vo
     const DeviceValue& value = device_value(*pointer);
     if (value.lane == lane.index) [[likely]]
       return const_cast<pjrt::Buffer*>(&value.buffer);
-    auto view = std::make_shared<pjrt::Buffer>(view_on(value, pointer, lane));
+    auto view = std::make_shared<pjrt::Buffer>(seen_on(value, pointer, lane));
     pjrt::Buffer* const out = view.get();
     keep = std::move(view);
     return out;

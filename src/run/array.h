@@ -46,8 +46,9 @@ void await(const ComputedValue& value, const std::function<void()>& wait);
 void copy_out(const DeviceValue& value, void* to);
 /// Host memory as a buffer on `lane`, used in place where it is aligned; `data` is `bytes` that `keep` owns.
 pjrt::Buffer send(const Type& type, const void* data, const std::shared_ptr<const void>& keep, const Lane& lane);
-/// The memory of an array of another lane as a buffer of this one, without a copy where the two lanes share it. `owner` keeps it alive.
-pjrt::Buffer view_on(const DeviceValue& from, std::shared_ptr<const void> owner, const Lane& lane);
+/// An array of another lane as a buffer of this one. Where the two share memory and the contents are there, it is the same memory, which
+/// `owner` keeps alive; else a copy, which within a client nobody waits for unless a run that calls back makes the contents.
+pjrt::Buffer seen_on(const DeviceValue& from, std::shared_ptr<const void> owner, const Lane& lane);
 
 /// The device that these tensors were put on, else the thread's default one. Throws TypeError when they were put on different ones.
 int device_for(std::span<const Tensor* const> tensors);

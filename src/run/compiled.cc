@@ -17,6 +17,7 @@
 #include "run/failures.h"
 #include "run/partitioned.h"
 #include "run/sharded.h"
+#include "run/unwatched.h"
 #include "trace/literal.h"
 
 namespace postern::run {
@@ -208,40 +209,6 @@ void CompiledProgram::run(std::span<const Tensor* const> arguments, std::span<Te
     run_calling(arguments, results, std::move(record));
 }
 
-namespace {
-
-/// A run without calls that goes on after it was started, or is to be in the timeline.
-struct UnwatchedRun {
-  std::uint64_t ticket;  // barriers and the end of the process wait for it: XLA's threads must not outlive the plug-in's statics
-  std::string name;
-  int device;
-  host::timeline::Clock::time_point start;
-
-  static void ended(void* user, const pjrt::Failure*) noexcept {
-    const std::unique_ptr<UnwatchedRun> run(static_cast<UnwatchedRun*>(user));
-    if (host::timeline::on())
-      host::timeline::add(host::timeline::Kind::execute, run->name, run->start, host::timeline::Clock::now(), run->device);
-    Runtime::get().remove_started(run->ticket);
-  }
-};
-
-void follow(const pjrt::Event& complete, const Module& module, int device, host::timeline::Clock::time_point start) {
-  static std::atomic<int> seen{0};
-  if (seen.load(std::memory_order_relaxed) < 64 && seen.fetch_add(1) < 64) drain_before_what_is_new();
-  Runtime& runtime = Runtime::get();
-  auto run = std::make_unique<UnwatchedRun>(UnwatchedRun{runtime.add_started(), {}, device, start});
-  try {
-    if (host::timeline::on()) run->name = host::timeline::module_name(module.text);
-    complete.on_ready(UnwatchedRun::ended, run.get());
-    run.release();  // ended() frees it
-  } catch (...) {
-    runtime.remove_started(run->ticket);
-    throw;
-  }
-}
-
-}  // namespace
-
 void CompiledProgram::run_plain(std::span<const Tensor* const> arguments, std::span<Tensor> results) const {
   Runtime& runtime = Runtime::get();
   const int device = device_for(arguments);
@@ -260,7 +227,7 @@ void CompiledProgram::run_plain(std::span<const Tensor* const> arguments, std::s
     pjrt::Event complete;
     executable.execute(buffers.collect(*this, arguments, lane), out.span, {.device = named, .complete = &complete});
     ready = complete.is_ready();
-    if (timed || !ready) follow(complete, *module_, device, start);
+    if (timed || !ready) follow(complete, host::timeline::Kind::execute, host::timeline::module_name(module_->text), device, start);
     ready = ready && !complete.error();
   } catch (const Error&) {
     rethrow_failure(buffers.pending);

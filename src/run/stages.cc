@@ -238,6 +238,12 @@ void StagedProgram::place() {
     check(step.place >= -1 && step.place < have, "jit: stage_device gave device {}, which is not one of the {} of devices()", step.place,
           have);
   }
+  std::vector<Step*> maker(program_.types.size());
+  for (Step& step : steps_)
+    for (const ValueId v : step.device.outputs) maker[at(v)] = &step;
+  for (std::size_t s = 0; s < steps_.size(); ++s)
+    for (const ValueId v : steps_[s].device.inputs)
+      if (Step* const step = maker[at(v)]) step->read_by.emplace_back(v, s);
 }
 
 /// The values of one run; of some a copy on another device, for the stages there.
@@ -246,6 +252,7 @@ class StagedProgram::Values {
   Values(const StagedProgram& program, Tensors inputs) : all(program.program_.types.size()) {
     for (std::size_t i = 0; i < inputs.size(); ++i) all[at(program.program_.inputs[i])] = std::move(inputs[i]);
   }
+  /// Sent there if need be, which nobody waits for.
   const Tensor* on(int device, ValueId v) {
     const Tensor& value = all[at(v)];
     const auto kind = detail::Access::value(value)->kind;
@@ -273,13 +280,14 @@ Tensors StagedProgram::run(Tensors inputs) const {
     for (const Tensor& t : inputs) pointers.push_back(&t);
     home = device_for(pointers);
   }
+  const auto device_of = [&](const Step& step) { return step.place < 0 ? home : step.place; };
   wait_for_earlier(reach_, {});
   Values values(*this, std::move(inputs));
   for (std::size_t s = 0; s < steps_.size(); ++s) {
     const Step& step = steps_[s];
     DrivenRun::current()->check_going();
     if (!step.device.equations.empty()) {
-      const int device = step.place < 0 ? home : step.place;
+      const int device = device_of(step);
       std::optional<DeviceScope> scope;
       if (placed) scope.emplace(device, Place{});
       std::vector<const Tensor*> arguments;
@@ -291,6 +299,7 @@ Tensors StagedProgram::run(Tensors inputs) const {
       else
         program->run(arguments, results);
       for (std::size_t i = 0; i < results.size(); ++i) values.all[at(step.device.outputs[i])] = std::move(results[i]);
+      for (const auto& [v, later] : step.read_by) values.on(device_of(steps_[later]), v);  // under way while others run
     }
     run_host(step, values.all);
     for (const ValueId v : step.last_used) values.forget(v);

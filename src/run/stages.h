@@ -43,10 +43,11 @@ class StagedProgram {
     std::vector<ValueId> inputs, outputs;
   };
   struct Step {
-    Device device;                               // first, if it has equations
-    int place = -1;                              // where, if the user said so
-    std::vector<std::vector<std::size_t>> host;  // then these, round after round; those of a round may run at once
-    std::vector<ValueId> last_used;              // by this step
+    Device device;                                         // first, if it has equations
+    int place = -1;                                        // where, if the user said so
+    std::vector<std::pair<ValueId, std::size_t>> read_by;  // what later steps' XLA programs read of its own, if any has a place
+    std::vector<std::vector<std::size_t>> host;            // then these, round after round; those of a round may run at once
+    std::vector<ValueId> last_used;                        // by this step
   };
 
   void cut();

@@ -1,0 +1,48 @@
+#include "run/unwatched.h"
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "run/failures.h"
+#include "run/runtime.h"
+
+namespace postern::run {
+
+using host::timeline::Clock;
+using host::timeline::Kind;
+
+namespace {
+
+struct Unwatched {
+  std::uint64_t ticket;  // XLA's threads must not outlive the plug-in's statics
+  Kind kind;
+  std::string name;
+  int device;
+  Clock::time_point start;
+
+  static void ended(void* user, const pjrt::Failure*) noexcept {
+    const std::unique_ptr<Unwatched> work(static_cast<Unwatched*>(user));
+    if (host::timeline::on()) host::timeline::add(work->kind, work->name, work->start, Clock::now(), work->device);
+    Runtime::get().remove_started(work->ticket);
+  }
+};
+
+}  // namespace
+
+void follow(const pjrt::Event& complete, Kind kind, std::string_view name, int device, Clock::time_point start) {
+  static std::atomic<int> seen{0};
+  if (seen.load(std::memory_order_relaxed) < 64 && seen.fetch_add(1) < 64) drain_before_what_is_new();
+  Runtime& runtime = Runtime::get();
+  auto work = std::make_unique<Unwatched>(Unwatched{runtime.add_started(), kind, {}, device, start});
+  try {
+    if (host::timeline::on()) work->name = name;
+    complete.on_ready(Unwatched::ended, work.get());
+    work.release();  // ended() frees it
+  } catch (...) {
+    runtime.remove_started(work->ticket);
+    throw;
+  }
+}
+
+}  // namespace postern::run
