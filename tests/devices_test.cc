@@ -29,13 +29,29 @@ TEST_F(Devices, MeshesAndSpecsSayWhatIsWrong) {
 }
 
 TEST_F(Devices, PartsAndDrawings) {
-  RecordProperty("covers", "DEV-16");
   const Mesh mesh({{"x", 2}, {"y", 2}});
   const Sharding s(mesh, P(std::nullopt, AxisNames{"y", "x"}));
   EXPECT_EQ(to_string(s.part_type(type<float>({3, 8}))), "f32[3,2]");
   EXPECT_EQ(s.part({3, 8}, 2), (std::vector<IndexRange>{{0, 3}, {2, 4}}));  // x=1, y=0: piece 0 * 2 + 1
   EXPECT_EQ(draw(Sharding(Mesh({{"d", 2}}), P("d")), {8, 8}), "+---+\n| 0 |\n+---+\n| 1 |\n+---+\n");
   EXPECT_EQ(draw(Sharding(mesh, P(std::nullopt, "y")), {8, 8}), "+-----+-----+\n| 0,2 | 1,3 |\n+-----+-----+\n");
+}
+
+TEST_F(Devices, ResultsLieAsAskedAlsoWhereXlaKnowsBetter) {
+  const Mesh mesh({{"x", 8}});
+  const Sharding whole(mesh, P()), cut(mesh, P("x"));
+  const Tensor x = device_put(counting({8}), cut);
+  const auto folded = [](Tensor v) { return reshape(v, {2, 4}) * 2.0f; };  // XLA would give each device one element
+  const Tensor y = jit(folded)(x);
+  expect_near(y, counting({2, 4}) * 2.0f);
+  EXPECT_EQ(*sharding_of(y), whole) << "no spec on the mesh says what XLA would do";
+  const Tensor z = jit(folded, {.out_shardings = {whole}})(x);
+  expect_near(z, counting({2, 4}) * 2.0f);
+  EXPECT_EQ(*sharding_of(z), whole);
+  const auto both = jit([&](Tensor v) { return std::pair{reshape(v, {2, 4}), v + 1.0f}; })(x);
+  EXPECT_EQ(*sharding_of(both.first), whole);
+  EXPECT_EQ(*sharding_of(both.second), cut);
+  expect_near(both.second, counting({8}) + 1.0f);
 }
 
 TEST_F(Devices, WhatIsBeingComputedIsMovedWhenItIsThere) {

@@ -44,6 +44,12 @@ struct Shard {
 /// the tensor's memory and may still be on their way.
 std::vector<Shard> shards_of(const Tensor& x);
 
+/// x, of which `tell` hears how XLA spread it when the program is compiled, each time one is; a value that is there already, at once. What
+/// lies on one device is on a mesh of that one, and what the program's meshes have no spec for on a mesh made for it. Batched values have
+/// their batch axis too; of derivatives it is the value that is inspected. The program is compiled a second time for it. Throws TypeError
+/// in shard_map, and when the program is compiled, in loops and branches. JAX's inspect_array_sharding.
+[[nodiscard]] Tensor inspect_sharding(const Tensor& x, std::function<void(const Sharding&)> tell, Place place = Place::current());
+
 /// Programs whose arguments were put nowhere run on this device while it lives, on this thread. Scopes nest.
 class DeviceScope {
  public:

@@ -22,10 +22,10 @@ struct ClientOption {
 struct CompileOptions {
   int num_replicas = 1;
   int num_partitions = 1;
-  bool use_spmd = false;             // partition by the program's shardings
-  bool free_results = false;         // XLA chooses the shardings of results that the program leaves open
-  bool portable = false;             // one device, named at each run (Launch::device)
-  std::vector<int> device_ids = {};  // replica after replica, its partitions in order; empty: the client's default
+  bool use_spmd = false;                // partition by the program's shardings
+  std::vector<bool> free_results = {};  // by result: whether XLA chooses its sharding; empty: of none
+  bool portable = false;                // one device, named at each run (Launch::device)
+  std::vector<int> device_ids = {};     // replica after replica, its partitions in order; empty: the client's default
 };
 
 /// CompileOptions as XLA's protobuf.

@@ -43,7 +43,7 @@ std::string to_proto(const CompileOptions& options) {
     build.add_int64(num_replicas, options.num_replicas);
     build.add_int64(num_partitions, options.num_partitions);
     build.add_bool(use_spmd, options.use_spmd);
-    if (options.free_results) build.add_bool(propagate_to_output, true);
+    for (const bool is_free : options.free_results) build.add_bool(propagate_to_output, is_free);
     if (!options.device_ids.empty()) write_devices(protozero::pbf_writer(build, device_assignment), options);
   }
   out.add_bool(compile_portable_executable, options.portable);

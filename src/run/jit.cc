@@ -14,6 +14,7 @@
 #include "run/array.h"
 #include "run/compiled.h"
 #include "run/driven.h"
+#include "run/inspect.h"
 #include "run/sharded.h"
 #include "run/stages.h"
 #include "run/start.h"
@@ -188,28 +189,32 @@ void trace_entry(Entry& e, const JitCore& core, const Tracer& tracer) {
   e.has_blocks = blocks::met() != met;
 }
 
+run::Lowerable lowerable(const Entry& e) {
+  const std::vector<Sharding>& out = e.options->out_shardings;
+  const std::size_t results = e.program->outputs.size();
+  check(out.size() <= 1 || out.size() == results, "jit: out_shardings has {} entries, the function has {} result leaves", out.size(),
+        results);
+  std::vector<std::optional<Sharding>> results_on;
+  for (std::size_t i = 0; i < results && !out.empty(); ++i) {
+    results_on.emplace_back(out.size() == 1 ? out[0] : out[i]);
+    results_on.back()->part_type(e.program->type(e.program->outputs[i]));
+  }
+  for (std::size_t i = 0; i < e.arguments_on.size(); ++i)
+    if (e.arguments_on[i]) e.arguments_on[i]->part_type(e.types[i]);
+  return {e.options->name, e.program,      e.types.size(),        e.captures,
+          e.donated,       e.arguments_on, std::move(results_on), e.options->gather_limit};
+}
+
 void lower_entry(Entry& e) {
-  e.lowered_once([&] {
-    const std::vector<Sharding>& out = e.options->out_shardings;
-    const std::size_t results = e.program->outputs.size();
-    check(out.size() <= 1 || out.size() == results, "jit: out_shardings has {} entries, the function has {} result leaves", out.size(),
-          results);
-    std::vector<std::optional<Sharding>> results_on;
-    for (std::size_t i = 0; i < results && !out.empty(); ++i) {
-      results_on.emplace_back(out.size() == 1 ? out[0] : out[i]);
-      results_on.back()->part_type(e.program->type(e.program->outputs[i]));
-    }
-    for (std::size_t i = 0; i < e.arguments_on.size(); ++i)
-      if (e.arguments_on[i]) e.arguments_on[i]->part_type(e.types[i]);
-    e.module = run::lower({e.options->name, e.program, e.types.size(), e.captures, e.donated, e.arguments_on, std::move(results_on),
-                           e.options->gather_limit});
-  });
+  e.lowered_once([&] { e.module = run::lower(lowerable(e)); });
 }
 
 void compile_entry(Entry& e) {
   e.compiled_once([&] {
     lower_entry(e);
-    e.compiled = std::make_shared<const run::CompiledProgram>(e.module, e.types.size(), e.captures);
+    auto compiled = std::make_shared<const run::CompiledProgram>(e.module, e.types.size(), e.captures);
+    run::tell_shardings(lowerable(e), *e.module);
+    e.compiled = std::move(compiled);
   });
 }
 

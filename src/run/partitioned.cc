@@ -46,13 +46,60 @@ std::optional<P> spec_like(const pjrt::OutputSharding& wanted, const Mesh& mesh,
   return found;
 }
 
-}  // namespace
+/// The same on a mesh of its own, for what no spec on the program's says.
+Sharding sharding_like(const pjrt::OutputSharding& wanted, const Module& module) {
+  std::vector<MeshAxis> axes;
+  std::vector<std::vector<std::string>> parts;
+  for (std::size_t i = 0; i < wanted.tiles.size(); ++i) {
+    const bool copies = wanted.copies && i + 1 == wanted.tiles.size();
+    axes.push_back({copies ? "copies" : fmt::format("axis{}", i), wanted.tiles[i]});
+    if (!copies) parts.push_back({axes.back().name});
+  }
+  std::vector<int> devices;
+  for (const std::int64_t d : wanted.devices) devices.push_back(module.devices[static_cast<std::size_t>(d)]);
+  if (wanted.kind == pjrt::OutputSharding::Kind::tiled) return {Mesh(std::move(axes), std::move(devices)), P(std::move(parts))};
+  check(devices.size() == 1, "XLA spread a value in a way that no Sharding says");
+  return {Mesh({{"device", 1}}, std::move(devices)), P()};
+}
 
-PartitionedCode::PartitionedCode(const Module& module) : text_(module.text) {
+LaneGroup lanes_of(const Module& module) {
   LaneGroup group;
   for (const int d : module.devices) group.lanes.push_back(&Runtime::get().lane(d));
+  return group;
+}
+
+/// By result.
+std::vector<bool> left_to_xla(const Module& module) {
+  std::vector<bool> out;
+  for (const auto& sharding : module.result_shardings) out.push_back(!sharding);
+  return out;
+}
+
+pjrt::Executable compiled(const std::string& text, const LaneGroup& group, const std::vector<bool>& free_results) {
+  const host::timeline::Span span(host::timeline::Kind::compile, host::timeline::module_name(text));
+  pjrt::CompileOptions options{.num_partitions = static_cast<int>(group.lanes.size()), .use_spmd = true, .free_results = free_results};
+  for (const Lane* lane : group.lanes) options.device_ids.push_back(lane->handle.id());
+  pjrt::Executable out = compile_or_load(Runtime::get().client(group.client), text, options);
+  drain_before_what_is_new();
+  return out;
+}
+
+}  // namespace
+
+std::vector<Sharding> chosen_shardings(const Module& module) {
+  const auto chosen = compiled(module.text, lanes_of(module), left_to_xla(module)).output_shardings();
+  std::vector<Sharding> out;
+  for (std::size_t i = 0; i < chosen.size(); ++i) {
+    const std::optional<P> spec = spec_like(chosen[i], module.mesh, module.results[i], module.devices);
+    out.push_back(spec ? Sharding(module.mesh, *spec) : sharding_like(chosen[i], module));
+  }
+  return out;
+}
+
+PartitionedCode::PartitionedCode(const Module& module) : text_(module.text), free_(left_to_xla(module)) {
+  const LaneGroup group = lanes_of(module);
   std::vector<std::optional<Sharding>> wanted = module.result_shardings;
-  main_ = compiled(group);
+  main_ = compiled(text_, group, free_);
   if (const auto made = main_.output_dims().size(); made != wanted.size())
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("the program says that it has {} results, its text makes {}", wanted.size(), made));
@@ -66,9 +113,10 @@ PartitionedCode::PartitionedCode(const Module& module) : text_(module.text) {
       wanted[i].emplace(module.mesh, spec.value_or(P()));
       if (spec) continue;
       again = true;
+      free_[i] = false;
       text_.insert(module.result_ends[i], " {mhlo.sharding = \"{replicated}\"}");
     }
-    if (again) main_ = compiled(group);
+    if (again) main_ = compiled(text_, group, free_);
   }
   const auto dims = main_.output_dims();
   for (std::size_t i = 0; i < wanted.size(); ++i) {
@@ -77,15 +125,6 @@ PartitionedCode::PartitionedCode(const Module& module) : text_(module.text) {
       throw Error(ErrorCode::internal, fmt::format("a part of result {} is {} by its sharding {}, XLA made {}", i, to_string(part),
                                                    to_string(results_[i]), dims_to_string(dims[i])));
   }
-}
-
-pjrt::Executable PartitionedCode::compiled(const LaneGroup& group) const {
-  const host::timeline::Span span(host::timeline::Kind::compile, host::timeline::module_name(text_));
-  pjrt::CompileOptions options{.num_partitions = static_cast<int>(group.lanes.size()), .use_spmd = true, .free_results = true};
-  for (const Lane* lane : group.lanes) options.device_ids.push_back(lane->handle.id());
-  pjrt::Executable out = compile_or_load(Runtime::get().client(group.client), text_, options);
-  drain_before_what_is_new();
-  return out;
 }
 
 std::shared_ptr<PartitionedCode> load_partitioned(const Module& module) {
@@ -99,7 +138,7 @@ const pjrt::Executable& PartitionedCode::on(const LaneGroup& group) {
   if (group.client == 0) return main_;
   std::scoped_lock lock(guard_);
   auto& code = spare_[group.lanes.front()->index];
-  if (!code) code = compiled(group);
+  if (!code) code = compiled(text_, group, free_);
   return code;
 }
 

@@ -20,14 +20,16 @@ class PartitionedCode {
   const std::vector<Sharding>& result_shardings() const { return results_; }
 
  private:
-  pjrt::Executable compiled(const LaneGroup& group) const;
-
   std::string text_;
+  std::vector<bool> free_;  // by result: XLA chooses its sharding
   pjrt::Executable main_;
   std::vector<Sharding> results_;
   std::mutex guard_;
   std::map<int, pjrt::Executable> spare_;  // by first lane
 };
+
+/// How XLA spreads the results of this module when it chooses.
+std::vector<Sharding> chosen_shardings(const Module& module);
 
 /// The code of this module, from memory, from disk, or compiled now.
 std::shared_ptr<PartitionedCode> load_partitioned(const Module& module);

@@ -14,52 +14,12 @@
 #include "host/run_state.h"
 #include "run/array.h"
 #include "run/driven.h"
+#include "run/inspect.h"
+#include "transform/flatten.h"
 #include "transform/simplify.h"
 #include "transform/walk.h"
 
 namespace postern::run {
-
-namespace {
-
-/// The equations of `from` at the end of `to`, those that only wrap a program with calls replaced by its equations; the outputs.
-std::vector<ValueId> flatten(const Program& from, const std::vector<ValueId>& inputs, Program& to) {
-  std::vector<ValueId> renamed(from.types.size(), -1);
-  auto map = [&](const std::vector<ValueId>& values) {
-    std::vector<ValueId> out;
-    for (const ValueId v : values) out.push_back(renamed[at(v)]);
-    return out;
-  };
-  for (std::size_t i = 0; i < inputs.size(); ++i) renamed[at(from.inputs[i])] = inputs[i];
-  for (const Equation& e : from.equations) {
-    if (e.primitive->transparent && has_site(e)) {
-      const std::vector<ValueId> results = flatten(*programs_of(*e.params)[0], map(e.operands), to);
-      for (int r = 0; r < e.results; ++r) renamed[at(e.first + r)] = results[at(r)];
-      continue;
-    }
-    Equation copy = e;
-    copy.operands = map(e.operands);
-    copy.first = static_cast<ValueId>(to.types.size());
-    for (int r = 0; r < e.results; ++r) {
-      renamed[at(e.first + r)] = copy.first + r;
-      to.types.push_back(from.type(e.first + r));
-    }
-    to.equations.push_back(std::move(copy));
-  }
-  return map(from.outputs);
-}
-
-Program flat(const Program& program) {
-  Program out;
-  out.name = program.name;
-  for (const ValueId v : program.inputs) {
-    out.inputs.push_back(static_cast<ValueId>(out.types.size()));
-    out.types.push_back(program.type(v));
-  }
-  out.outputs = flatten(program, out.inputs, out);
-  return out;
-}
-
-}  // namespace
 
 const StagedProgram& StagedPrograms::of(const ProgramPtr& program) {
   std::scoped_lock lock(guard_);
@@ -69,7 +29,7 @@ const StagedProgram& StagedPrograms::of(const ProgramPtr& program) {
 }
 
 StagedProgram::StagedProgram(const Program& program, StagedPrograms& family)
-    : program_(flat(program)), reach_(reach_of(program_)), family_(&family) {
+    : program_(flattened(program, [](const Equation& e) { return has_site(e); })), reach_(reach_of(program_)), family_(&family) {
   cut();
   add_constants();
   find_crossing();
@@ -218,7 +178,9 @@ std::shared_ptr<const CompiledProgram> StagedProgram::compiled(std::size_t step)
   // Equal parts of different programs have equal texts, which are compiled once: simplify numbers the values anew.
   Program part{"stage", program_.types, device.inputs, {}, device.outputs};
   for (const std::size_t i : device.equations) part.equations.push_back(program_.equations[i]);
-  auto module = lower({part.name, simplify(part), device.inputs.size(), {}, {}, {}, {}, family_->options().gather_limit});
+  const Lowerable stage{part.name, simplify(part), device.inputs.size(), {}, {}, {}, {}, family_->options().gather_limit};
+  auto module = lower(stage);
+  tell_shardings(stage, *module);
   compiled = std::make_shared<const CompiledProgram>(std::move(module), device.inputs.size(), Tensors());
   return compiled;
 }

@@ -1,0 +1,41 @@
+#include "run/inspect.h"
+
+#include "core/check.h"
+#include "ops/inspect_sharding.h"
+#include "ops/shard_map.h"
+#include "run/partitioned.h"
+#include "run/sharded.h"
+#include "transform/flatten.h"
+
+namespace postern::run {
+
+void tell_shardings(const Lowerable& of, const Module& module) {
+  const auto inspects = [](const Equation& e) {
+    return any_equation(e, [](const Equation& inner) { return inner.primitive == &inspect_sharding_p; });
+  };
+  if (!uses(*of.program, inspect_sharding_p)) return;
+  Program program = flattened(*of.program, inspects);
+  std::vector<const Equation*> inspected;
+  for (const Equation& e : program.equations) {
+    if (!inspects(e)) continue;
+    PlaceScope at(e.place);
+    check(e.primitive == &inspect_sharding_p,
+          "inspect_sharding inside {}: only of values outside of loops and branches can be told how they are spread", e.primitive->name);
+    inspected.push_back(&e);
+  }
+  if (!module.partitioned()) {
+    const Sharding here(Mesh({{"device", 1}}, {device_for({})}), P());
+    for (const Equation* e : inspected) inspector_of (*e)(here);
+    return;
+  }
+  const std::size_t results = program.outputs.size();
+  for (const Equation* e : inspected) program.outputs.push_back(e->first);
+  Lowerable asked = of;
+  asked.results_on.resize(results);
+  asked.results_on.resize(program.outputs.size());
+  asked.program = std::make_shared<const Program>(program);
+  const std::vector<Sharding> chosen = chosen_shardings(*lower(asked));
+  for (std::size_t i = 0; i < inspected.size(); ++i) inspector_of (*inspected[i])(chosen[results + i]);
+}
+
+}  // namespace postern::run

@@ -1,0 +1,10 @@
+// Programs without those equations that only wrap another program.
+#pragma once
+#include "core/program.h"
+
+namespace postern {
+
+/// The program with transparent equations that `which` holds of replaced by what they apply, recursively.
+Program flattened(const Program& program, const std::function<bool(const Equation&)>& which);
+
+}  // namespace postern
