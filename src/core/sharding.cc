@@ -178,6 +178,8 @@ std::string draw(const Sharding& sharding, const Dims& dims) {
   return out;
 }
 
+Sharding on_one_device(int device) { return {Mesh({{"device", 1}}, {device}), P()}; }
+
 std::vector<std::string> unnamed_axes(const Mesh& mesh, const P& spec) {
   std::vector<std::string> out;
   for (const MeshAxis& a : mesh.axes()) {

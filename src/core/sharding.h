@@ -4,6 +4,9 @@
 
 namespace postern {
 
+/// Of what lies on one device alone: on a mesh of that one.
+Sharding on_one_device(int device);
+
 /// The mesh axes that a spec does not cut by: along these, devices hold the same.
 std::vector<std::string> unnamed_axes(const Mesh& mesh, const P& spec);
 std::vector<std::string> all_axes(const Mesh& mesh);

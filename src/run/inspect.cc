@@ -24,7 +24,7 @@ void tell_shardings(const Lowerable& of, const Module& module) {
     inspected.push_back(&e);
   }
   if (!module.partitioned()) {
-    const Sharding here(Mesh({{"device", 1}}, {device_for({})}), P());
+    const Sharding here = on_one_device(device_for({}));
     for (const Equation* e : inspected) inspector_of (*e)(here);
     return;
   }

@@ -59,7 +59,7 @@ Sharding sharding_like(const pjrt::OutputSharding& wanted, const Module& module)
   for (const std::int64_t d : wanted.devices) devices.push_back(module.devices[static_cast<std::size_t>(d)]);
   if (wanted.kind == pjrt::OutputSharding::Kind::tiled) return {Mesh(std::move(axes), std::move(devices)), P(std::move(parts))};
   check(devices.size() == 1, "XLA spread a value in a way that no Sharding says");
-  return {Mesh({{"device", 1}}, std::move(devices)), P()};
+  return on_one_device(devices[0]);
 }
 
 LaneGroup lanes_of(const Module& module) {

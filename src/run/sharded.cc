@@ -222,7 +222,7 @@ std::optional<Sharding> sharding_of(const Tensor& x) {
 std::vector<Shard> shards_of(const Tensor& x) {
   check(x.has_value() && !x.is_traced(), "shards_of: the tensor has no data");
   const run::ShardedValue* v = run::sharded(x);
-  if (!v) return {{x.device(), Sharding(Mesh({{"device", 1}}, {x.device()}), P()).part(x.dims(), 0), x}};
+  if (!v) return {{x.device(), on_one_device(x.device()).part(x.dims(), 0), x}};
   std::vector<Shard> out;
   for (std::size_t i = 0; i < v->parts.size(); ++i)
     out.push_back({v->sharding.mesh().devices()[i], v->sharding.part(x.dims(), static_cast<std::int64_t>(i)), Access::make(v->parts[i])});
