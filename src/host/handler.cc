@@ -6,6 +6,7 @@
 #include "host/call_frame.h"
 #include "host/executor.h"
 #include "host/fire.h"
+#include "host/sanitizer.h"
 #include "pjrt/ffi_frame.h"
 
 namespace postern::host {
@@ -91,6 +92,7 @@ void tell(const XLA_FFI_CallFrame* frame, const RunState& run) {
   });
   const bool ok = site.packed ? fire_packed(run, site, buffers.data, device) : fire(run, site, buffers.data, device);
   tell(frame, run);
+  call_is_over(&run);
   return ok || run.poison ? nullptr : stopped(frame);
 }
 
@@ -102,6 +104,7 @@ void tell(const XLA_FFI_CallFrame* frame, const RunState& run) {
   run.enters(site, device);
   if (!enter_here(run, site, buffers, device, nullptr)) zero_results(site, buffers);
   tell(frame, run);
+  call_is_over(&run);
   return nullptr;
 }
 
@@ -122,7 +125,9 @@ XLA_FFI_Error* handle_call(XLA_FFI_CallFrame* frame) {
   void* buffers[HostSite::few];
   point_at_buffers(pjrt::operands(frame), pjrt::results(frame), site, nothing, buffers);
   run->enters(site, run->device);
-  if (enter_here(*run, site, buffers, run->device, nullptr)) [[likely]]
+  const bool ok = enter_here(*run, site, buffers, run->device, nullptr);
+  call_is_over(run);
+  if (ok) [[likely]]
     return nullptr;
   return stopped(frame);
 }

@@ -6,6 +6,7 @@
 #include "core/log.h"
 #include "host/handler.h"
 #include "host/registry.h"
+#include "host/sanitizer.h"
 #include "host/tape.h"
 #include "host/unseen.h"
 #include "run/compiled.h"
@@ -119,6 +120,7 @@ void RunRecord::completed(void* user, const pjrt::Failure*) noexcept {
 }
 
 RunRecord::Left RunRecord::end() noexcept {
+  host::run_is_over(static_cast<host::RunState*>(this));
   const bool seen_by_none = close();
   if (owner && began_ != host::timeline::Clock::time_point() && host::timeline::on())
     host::timeline::add(host::timeline::Kind::execute, host::timeline::module_name(module_->text), std::exchange(began_, {}),
