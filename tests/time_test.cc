@@ -137,9 +137,8 @@ TEST(Time, ALateResultIsThrownAway) {
   EXPECT_TRUE(test::wait_until([&] { return returned.load(); }));
   slow = false;
   EXPECT_EQ(f(x * 2.0f).to_vector<float>().back(), 2);
-  std::string log;
-  std::this_thread::sleep_for(20ms);
-  log = testing::internal::GetCapturedStderr();
+  std::this_thread::sleep_for(300ms);  // its line follows its return
+  const std::string log = testing::internal::GetCapturedStderr();
   EXPECT_TRUE(has(log, "tardy") && has(log, "time_test.cc:")) << log;
   EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 1) << log;
 }

@@ -67,7 +67,7 @@ struct ProgressOptions {
   std::string label = {};
   std::ostream* stream = nullptr;  // default: std::cerr
   int width = 40;                  // of the bar
-  double per_second = 10;          // at most so many updates
+  double per_second = 10;          // at most so many updates; infinity: one for every step
 };
 /// A progress bar of `total` steps. A first leaf that is an integer of rank 0 is the step (counted from 0), else firings are counted;
 /// further numbers are written behind the bar, by their paths.
