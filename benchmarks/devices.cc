@@ -19,23 +19,56 @@ namespace {
 
 double milliseconds_since(Clock::time_point start) { return std::chrono::duration<double, std::milli>(Clock::now() - start).count(); }
 
-double processor_seconds() {
+/// Processor time of this thread, in nanoseconds.
+double thread_time() {
   timespec now{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return 1e9 * static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec);
 }
 
-/// One device's part: a loop that taps and calls in each step.
-pn::Tensor calling_loop(pn::Tensor x, std::int64_t steps) {
-  return pn::fori_loop(
-      0, steps,
-      [](pn::Tensor, pn::Tensor v) {
-        v = pn::tap(v + 1.0f, [](pn::AnyView) {});
-        return pn::call(
-            {.effect = pn::Effect::unordered}, v.type(), [](pn::View<const float> in, pn::View<float> out) { out[0] = in[0]; }, v);
-      },
-      x);
-}
+/// A loop that taps and calls in each step, on each device, and what a step takes of the thread that executes it: virtual devices share
+/// the cores, and threads of XLA's pool that have nothing to do may spin.
+class CallingLoop {
+ public:
+  pn::Tensor operator()(pn::Tensor x) {
+    return pn::fori_loop(
+        0, steps,
+        [this](pn::Tensor, pn::Tensor v) {
+          v = pn::tap(v + 1.0f, [](pn::AnyView) {});
+          return pn::call(
+              {.effect = pn::Effect::unordered}, v.type(),
+              [this](const pn::CallInfo& info, pn::View<const float> in, pn::View<float> out) {
+                out[0] = in[0];
+                count(devices_[static_cast<std::size_t>(info.device)]);
+              },
+              v);
+        },
+        x);
+  }
+  /// Nanoseconds of a step, of every loop that ended since this was asked.
+  std::vector<double> take() {
+    std::vector<double> all;
+    for (Device& d : devices_) all.insert(all.end(), d.took.begin(), d.took.end()), d.took.clear();
+    return all;
+  }
+
+ private:
+  static constexpr std::int64_t steps = 20'000;
+  struct Device {
+    std::int64_t step = 0;
+    double start = 0;
+    std::thread::id thread = {};
+    std::vector<double> took = {};
+  };
+  static void count(Device& d) {
+    if (d.step++ == 0) d.thread = std::this_thread::get_id(), d.start = thread_time();
+    if (d.step < steps) return;
+    if (d.thread != std::this_thread::get_id()) throw std::logic_error("a loop changed its thread");
+    d.took.push_back((thread_time() - d.start) / static_cast<double>(steps - 1));
+    d.step = 0;
+  }
+  std::array<Device, 8> devices_;
+};
 
 template <class F>
 auto on_each(int devices, F f) {
@@ -45,23 +78,21 @@ auto on_each(int devices, F f) {
 }  // namespace
 
 void shards(Report& report) {
-  constexpr std::int64_t steps = 20'000;
-  // Virtual devices share the cores, so processor time is compared.
-  auto cost = [&](const auto& f, const pn::Tensor& x, int devices) {
-    f(x).block_until_ready();
-    std::vector<double> took;
-    for (int round = 0; round < 15; ++round) {
-      const double start = processor_seconds();
-      f(x).block_until_ready();
-      took.push_back(1e9 * (processor_seconds() - start) / static_cast<double>(steps * devices));
-    }
-    return median(took);
-  };
-  const double one = cost(pn::jit([](pn::Tensor x) { return calling_loop(x, steps); }), pn::zeros(pn::type<float>({1})), 1);
+  CallingLoop loop;
+  const auto part = [&](pn::Tensor x) { return loop(x); };
+  const auto one = pn::jit(part);
   for (const int n : {1, 2, 4, 8}) {
-    const auto f = on_each(n, [](pn::Tensor x) { return calling_loop(x, steps); });
-    report.add({"shards/" + std::to_string(n), cost(f, pn::zeros(pn::type<float>({n})), n), "ns", "one device without shard_map", one,
-                "processor time of a tap and a call on each device; at most 1.5 is the aim"});
+    const auto each = on_each(n, part);
+    std::vector<double> alone, together;
+    for (int round = 0; round < 15; ++round)
+      for (const bool all : {false, true}) {
+        const pn::Tensor x = pn::zeros(pn::type<float>({all ? n : 1}));
+        (all ? each(x) : one(x)).block_until_ready();
+        const std::vector<double> took = loop.take();
+        if (round > 0) (all ? together : alone).insert((all ? together : alone).end(), took.begin(), took.end());
+      }
+    report.add({"shards/" + std::to_string(n), median(together), "ns", "one device without shard_map", median(alone),
+                "of a device's thread for a tap and a call; at most 1.5 is the aim"});
   }
   const auto slow = on_each(8, [](pn::Tensor x) {
     return pn::call(
