@@ -13,6 +13,7 @@
 #include "block/registry.h"
 #include "block/small.h"
 #include "core/check.h"
+#include "core/versions.h"
 #include "host/executor.h"
 
 namespace postern::blocks {
@@ -146,7 +147,7 @@ void cholesky(const linalg::Cholesky& c, In in, Out out) {
 
 /// getrf for a small row-major matrix, which needs no transposed copy. Pivots count from 1, as LAPACK's.
 template <class T>
-void small_lu(T* a, std::size_t m, std::size_t n, Int* pivots) {
+[[gnu::always_inline]] inline void eliminate(T* a, std::size_t m, std::size_t n, Int* pivots) {
   auto magnitude = [&](std::size_t i, std::size_t j) { return std::abs(std::real(a[i * n + j])) + std::abs(std::imag(a[i * n + j])); };
   for (std::size_t c = 0; c < std::min(m, n); ++c) {
     T* const top = a + c * n;
@@ -163,6 +164,13 @@ void small_lu(T* a, std::size_t m, std::size_t n, Int* pivots) {
     }
   }
 }
+
+template <class T>
+void small_lu(T* a, std::size_t m, std::size_t n, Int* pivots) {
+  eliminate(a, m, n, pivots);
+}
+POSTERN_VERSIONS void small_lu(float* a, std::size_t m, std::size_t n, Int* pivots) { eliminate(a, m, n, pivots); }
+POSTERN_VERSIONS void small_lu(double* a, std::size_t m, std::size_t n, Int* pivots) { eliminate(a, m, n, pivots); }
 
 template <class T>
 void lu(In in, Out out) {

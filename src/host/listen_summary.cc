@@ -7,6 +7,7 @@
 #include <limits>
 #include <vector>
 
+#include "core/versions.h"
 #include "host/executor.h"
 #include "host/number.h"
 
@@ -89,12 +90,6 @@ template <class T>
   }
 }
 
-// One version for each width of vector that the machine may have; sanitizers come too late for how one is chosen.
-#if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define POSTERN_VERSIONS [[gnu::target_clones("avx2", "default")]]
-#else
-#define POSTERN_VERSIONS
-#endif
 POSTERN_VERSIONS void gather(const float* data, std::int64_t n, Gathered& out) { gather_runs(data, n, out); }
 POSTERN_VERSIONS void gather(const double* data, std::int64_t n, Gathered& out) { gather_runs(data, n, out); }
 
