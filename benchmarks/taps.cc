@@ -104,12 +104,11 @@ void tap_async(Report& report) {
   report.add_jax({"tap_async/loop", median(whole) / steps / 1e3, "us", "", 0, "until all is delivered"}, "tap_async");
 
   constexpr std::int64_t bytes = 16 << 20, times = 20;
-  const auto large = tapped_loop(
-      times, async, [](pn::AnyView) {}, 0);
-  const pn::Tensor value = pn::zeros(pn::type<float>({bytes / 4})).block_until_ready();
+  const auto large = tapped_loop(times, async, [](pn::AnyView) {}, 0, {.donate = {0}});
+  pn::Tensor value = pn::zeros(pn::type<float>({bytes / 4})).block_until_ready();
   std::vector<char> from(bytes, 1), to(bytes, 1);
   const auto ns = race({[&](std::int64_t n) {
-                          while (n-- > 0) large(value).block_until_ready();
+                          while (n-- > 0) (value = large(value)).block_until_ready();
                         },
                         [&](std::int64_t n) {
                           for (std::int64_t i = 0; i < n * times; ++i) {
