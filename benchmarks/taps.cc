@@ -41,6 +41,14 @@ Side repeated(const F& f, const pn::Tensor& x) {
   };
 }
 
+/// Each result is the next argument, for a function that is given its argument.
+template <class F>
+Side passed_on(const F& f, pn::Tensor x) {
+  return [&f, x = std::move(x)](std::int64_t n) mutable {
+    while (n-- > 0) (x = f(x)).block_until_ready();
+  };
+}
+
 std::string size_text(std::int64_t bytes) {
   return bytes < 1 << 10   ? std::to_string(bytes) + "B"
          : bytes < 1 << 20 ? std::to_string(bytes >> 10) + "KiB"
@@ -67,10 +75,7 @@ void tap_sync(Report& report) {
   // Arguments are given away, else an execution would copy its own once, which is not the taps' doing.
   const auto passing = tapped_loop(steps, {}, [](pn::AnyView) {}, 0, {.donate = {0}});
   std::vector<Side> sides;
-  for (const std::int64_t bytes : sizes)
-    sides.push_back([&passing, v = pn::zeros(pn::type<float>({bytes / 4}))](std::int64_t n) mutable {
-      while (n-- > 0) (v = passing(v)).block_until_ready();
-    });
+  for (const std::int64_t bytes : sizes) sides.push_back(passed_on(passing, pn::zeros(pn::type<float>({bytes / 4}))));
   std::vector<double> each = race(sides, 9, 50);
   for (double& e : each) e /= steps;
   for (std::size_t i = 0; i < each.size(); ++i)
@@ -105,11 +110,8 @@ void tap_async(Report& report) {
 
   constexpr std::int64_t bytes = 16 << 20, times = 20;
   const auto large = tapped_loop(times, async, [](pn::AnyView) {}, 0, {.donate = {0}});
-  pn::Tensor value = pn::zeros(pn::type<float>({bytes / 4})).block_until_ready();
   std::vector<char> from(bytes, 1), to(bytes, 1);
-  const auto ns = race({[&](std::int64_t n) {
-                          while (n-- > 0) (value = large(value)).block_until_ready();
-                        },
+  const auto ns = race({passed_on(large, pn::zeros(pn::type<float>({bytes / 4}))),
                         [&](std::int64_t n) {
                           for (std::int64_t i = 0; i < n * times; ++i) {
                             std::memcpy(to.data(), from.data(), bytes);
