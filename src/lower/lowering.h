@@ -124,6 +124,8 @@ class Lowering {
   // was made here, is no argument or constant, and nothing before has read it. What comes later reads the result instead.
   bool may_hand_on(const Equation& e, std::size_t i) const;
   void hand_on(Ssa value, Ssa result);
+  /// What stands for a value now.
+  Ssa latest(Ssa value) const;
   /// Whether anything reads the equation's result.
   bool needed(const Equation& e, int i) const { return needed_[static_cast<std::size_t>(e.first + i)]; }
   /// An ordered tap whose value goes on beside it, not through it: calls that follow take the token, so that the tap still comes first.
@@ -176,7 +178,6 @@ class Lowering {
   /// ` = "stablehlo.hlo"(values) {attributes} : (types) -> `.
   template <class Value, class TypeOf>
   void write_operation(std::string_view hlo, std::size_t n, const Value& value, std::string_view attributes, const TypeOf& type_of);
-  Ssa latest(Ssa value) const;
   void mark_read(Ssa value);
   Ssa bytes_constant(const Type& type, const void* data);
 

@@ -288,11 +288,14 @@ Batched while_batch(const Op& op, std::span<const Tensor> x, std::span<const int
 
 // Constants are seen from inside the regions; only the carry goes round. A condition with ordered effects takes the token and gives none:
 // the loop itself keeps its steps in order.
-// Where a failure leaves zeros, a loop might never end, and devices that meet in it might go different ways. There the carry says whether
-// to go on: the condition is evaluated before its step, and the devices that meet agree that no failure has spoilt it.
+// XLA drops what a condition does besides deciding when it knows the number of steps beforehand. So a condition with effects is
+// evaluated before the loop and at the end of the body, and the carry says whether to go on.
+// The same where a failure leaves zeros: a loop might never end, and devices that meet in it might go different ways, so those that
+// meet agree that no failure has spoilt the decision.
 void while_lower(Lowering& out, const Equation& e) {
   const auto& p = as<WhileParams>(*e.params);
   const bool ordered = effect_of(e) == Effect::ordered, watches = out.leaves_zeros();
+  const bool ahead = watches || effect_of(*p.condition) != Effect::pure;
   const std::vector<std::string> axes = axes_met(out, programs_of(*e.params));
   std::vector<Ssa> cc, bc, carry, results;
   for (std::size_t i = 0; i < e.operands.size(); ++i)
@@ -301,20 +304,27 @@ void while_lower(Lowering& out, const Equation& e) {
     in.insert(in.end(), values.begin(), values.end());
     return out.inlined(*program, in);
   };
+  /// The condition for these values, after which they may have been handed on.
+  auto decide = [&](std::span<Ssa> values) {
+    const Ssa condition = inlined(p.condition, cc, values)[0];
+    for (Ssa& v : values) v = out.latest(v);
+    return condition;
+  };
   auto go_if = [&](Ssa condition, Ssa told) {
+    if (!watches) return condition;
     const Type flag{DType::pred, {}};
     if (told.id < 0 || !axes.empty()) told = goes_on(out, {condition, "tensor<i1>"});
     return out.op("and", {condition, everywhere(out, told, axes)}, {&flag, &flag}, flag);
   };
   std::vector<std::string> types;
   for (int i = 0; i < e.results; ++i) types.push_back(Lowering::type(out.result_type(e, i)));
-  if (watches) carry.push_back(go_if(inlined(p.condition, cc, carry)[0], {})), types.emplace_back("tensor<i1>");
+  if (ahead) carry.push_back(go_if(decide(carry), {})), types.emplace_back("tensor<i1>");
   if (ordered) carry.push_back(out.token()), types.push_back(Lowering::token_type);
   for (std::size_t i = 0; i < types.size(); ++i) results.push_back(out.fresh());
   out.write("    {}{}\"stablehlo.while\"({}) (", ssa_list(results), results.empty() ? "" : " = ", ssa_list(carry));
   out.region(types, [&](std::span<const Ssa> arguments) {
     if (ordered) out.set_token(arguments.back());
-    const Ssa go = watches ? arguments[at(e.results)] : inlined(p.condition, cc, arguments.first(at(e.results)))[0];
+    const Ssa go = ahead ? arguments[at(e.results)] : inlined(p.condition, cc, arguments.first(at(e.results)))[0];
     return std::vector<Lowering::Typed>{{go, "tensor<i1>"}};
   });
   out.write(", ");
@@ -324,9 +334,9 @@ void while_lower(Lowering& out, const Equation& e) {
     Ssa condition;
     const Ssa told = out.asking([&] {
       values = inlined(p.body, bc, arguments.first(at(e.results)));
-      if (watches) condition = inlined(p.condition, cc, values)[0];
+      if (ahead) condition = decide(values);
     });
-    if (watches) values.push_back(go_if(condition, told));
+    if (ahead) values.push_back(go_if(condition, told));
     if (ordered) values.push_back(out.token());
     std::vector<Lowering::Typed> typed;
     for (std::size_t i = 0; i < values.size(); ++i) typed.push_back({values[i], types[i]});
