@@ -96,7 +96,8 @@ void target_lower(Lowering& out, const Equation& e) {
     out_ranks.push_back(out.result_type(e, i).rank());
   }
   for (const auto& [name, value] : target.attributes.items())
-    attributes += fmt::format("{}{} = {}", attributes.empty() ? "" : ", ", name, std::visit(AttributeText{name}, value));
+    attributes += fmt::format("{}{} = {}", attributes.empty() ? "" : ", ", Lowering::string(name),
+                              std::visit(AttributeText{name}, value));
   out.write("    {} = \"stablehlo.custom_call\"({}) {{call_target_name = {}, api_version = 4 : i32, backend_config = {{{}}}", outs, ins,
             Lowering::string(target.name), attributes);
   out.write(", operand_layouts = [{}], result_layouts = [{}]", layouts_text(target.operand_layouts, in_ranks),

@@ -5,6 +5,7 @@
 #include "core/value.h"
 #include "file/site_json.h"
 #include "host/bad_result.h"
+#include "host/run_state.h"
 #include "run/array.h"
 
 using namespace postern;
@@ -48,8 +49,8 @@ int code_of(const std::exception_ptr& error) noexcept try { std::rethrow_excepti
   return refuse(static_cast<int>(e.code()), e.what());
 } catch (const std::bad_alloc&) {
   return PN_RESOURCE_EXHAUSTED;
-} catch (const std::exception& e) {
-  return refuse(PN_INTERNAL, e.what());
+} catch (const std::exception&) {
+  return refuse(PN_INTERNAL, host::describe(error));
 } catch (...) {
   return refuse(PN_UNKNOWN, "an exception of an unknown type");
 }

@@ -2,6 +2,7 @@
 #include <postern/attributes.h>
 
 #include "core/check.h"
+#include "core/text.h"
 
 namespace postern {
 
@@ -12,7 +13,7 @@ constexpr const char* type_names[] = {"bool",           "int64",           "doub
 std::string show(bool b) { return b ? "true" : "false"; }
 std::string show(std::int64_t i) { return std::to_string(i); }
 std::string show(double d) { return fmt::format("{}", d); }
-std::string show(const std::string& s) { return fmt::format("\"{}\"", s); }
+std::string show(const std::string& s) { return quoted(s); }
 template <class T>
 std::string show(const std::vector<T>& items) {
   std::string text = "[";
@@ -27,7 +28,8 @@ std::string to_string(const Attribute& value) {
 
 std::string to_string(const Attributes& attributes) {
   std::string text = "{";
-  for (const auto& [name, value] : attributes.items()) text += (text.size() > 1 ? ", " : "") + name + " = " + to_string(value);
+  for (const auto& [name, value] : attributes.items())
+    text += (text.size() > 1 ? ", " : "") + word_or_quoted(name) + " = " + to_string(value);
   return text + "}";
 }
 

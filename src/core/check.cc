@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "core/text.h"
+
 namespace postern {
 
 namespace {
@@ -29,6 +31,7 @@ std::string to_string(const Place& place) {
 }
 
 void throw_type_error(std::string text) {
+  text = printable(text);
   if (current_place.known()) text += fmt::format(" (at {})", to_string(current_place));
   throw TypeError(text);
 }

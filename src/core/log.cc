@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <string>
 
+#include "core/text.h"
+
 namespace postern {
 
 LogLevel log_level() {
@@ -19,7 +21,7 @@ LogLevel log_level() {
 
 void log_line(std::string_view text) {
   std::string line = "postern: ";
-  line += text;
+  line += printable(text);
   line += '\n';
   // One write, so that lines of several threads stay whole.
   [[maybe_unused]] const auto written = ::write(2, line.data(), line.size());

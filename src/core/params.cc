@@ -3,6 +3,7 @@
 
 #include "core/check.h"
 #include "core/program.h"
+#include "core/text.h"
 
 #include <bit>
 
@@ -16,7 +17,9 @@ void FieldSink::operator()(const char* name, const std::vector<bool>& value) {
   text(name, bits);
 }
 void FieldSink::operator()(const char* name, const std::vector<std::string>& value) {
-  text(name, fmt::format("[{}]", fmt::join(value, ",")));
+  std::string list;
+  for (const std::string& item : value) list += (list.empty() ? "" : ",") + word_or_quoted(item);
+  text(name, fmt::format("[{}]", list));
 }
 
 namespace {
@@ -27,7 +30,7 @@ struct Printer final : FieldSink {
     if (!out.empty()) out += ", ";
     out += name;
     out += "=";
-    out += value;
+    out += one_line(value);
   }
   void program(const char*, const ProgramPtr&) override {}  // to_string(Program) prints them below the equation
   void identity(const char*, const void*) override {}

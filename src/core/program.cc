@@ -3,6 +3,7 @@
 
 #include "core/check.h"
 #include "core/primitive.h"
+#include "core/text.h"
 
 #include <algorithm>
 
@@ -21,7 +22,9 @@ void print(const Program& program, const std::string& platform, const std::strin
   auto named = [&](ValueId v) { return fmt::format("%{}: {}", v, to_string(program.type(v))); };
   std::vector<std::string> parts;
   for (ValueId v : program.inputs) parts.push_back(named(v));
-  out += fmt::format("{}{}({}) {{\n", indent, program.name.empty() ? "program" : program.name, fmt::join(parts, ", "));
+  out += fmt::format("{}{}({}) {{\n", indent,
+                     program.name.empty() ? "program" : one_line(program.name),
+                     fmt::join(parts, ", "));
   for (const Equation& e : program.equations) {
     parts.clear();
     for (int i = 0; i < e.results; ++i) parts.push_back(named(e.first + i));

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "core/check.h"
+#include "core/text.h"
 
 namespace postern {
 
@@ -48,9 +49,16 @@ std::pair<std::int64_t, std::int64_t> piece(const Mesh& mesh, const std::vector<
   return {index, count};
 }
 
+std::string axis_text(const std::string& name) {
+  return name == "none" ? quoted(name) : word_or_quoted(name);
+}
+
 std::string part_text(const std::vector<std::string>& names) {
   if (names.empty()) return "none";
-  return names.size() == 1 ? names[0] : fmt::format("({})", fmt::join(names, ", "));
+  if (names.size() == 1) return axis_text(names[0]);
+  std::vector<std::string> texts;
+  for (const std::string& name : names) texts.push_back(axis_text(name));
+  return fmt::format("({})", fmt::join(texts, ", "));
 }
 
 }  // namespace
@@ -82,7 +90,8 @@ std::vector<std::int64_t> Mesh::coordinates(int device) const {
 std::string to_string(const Mesh& mesh) {
   std::string out = "mesh(";
   for (std::size_t i = 0; i < mesh.axes().size(); ++i)
-    out += fmt::format("{}{}={}", i ? ", " : "", mesh.axes()[i].name, mesh.axes()[i].size);
+    out +=
+        fmt::format("{}{}={}", i ? ", " : "", axis_text(mesh.axes()[i].name), mesh.axes()[i].size);
   bool first_ones = true;
   for (std::size_t i = 0; i < mesh.devices().size(); ++i) first_ones = first_ones && mesh.devices()[i] == static_cast<int>(i);
   if (!first_ones) out += fmt::format("; devices {}", fmt::join(mesh.devices(), ","));

@@ -131,7 +131,8 @@ bool fire(const Driver& driver, RunState& run, const HostSite& site, void* const
     const auto* known = dynamic_cast<const Error*>(&e);
     ok = false;
     try {
-      run.fail(known ? known->code() : ErrorCode::resource_exhausted, site, device, std::current_exception(), e.what());
+      run.fail(known ? known->code() : ErrorCode::resource_exhausted, site, device,
+               std::current_exception(), host::describe(std::current_exception()));
     } catch (...) {
       run.request(host::Outcome::failed);  // not even memory for the text
     }

@@ -115,8 +115,20 @@ bool write_npz(std::FILE* file, const std::vector<NpyArray>& arrays) {
     const std::string name = a.name + ".npy";
     const std::uint64_t size = a.header.size() + a.data->size();
     const std::uint32_t crc = crc32(crc32(0, std::as_bytes(std::span(a.header))), *a.data);
-    // Version, flags, method (stored), time, date (1980-01-01), checksum, sizes, lengths.
-    const std::string common = Bytes().u16(20).u16(0).u16(0).u16(0).u16(33).u32(crc).u32(size).u32(size).u16(name.size()).u16(0).str();
+    // Version, flags (names are UTF-8), method (stored), time, date (1980-01-01), checksum, sizes,
+    // lengths.
+    const std::string common = Bytes()
+                                   .u16(20)
+                                   .u16(1 << 11)
+                                   .u16(0)
+                                   .u16(0)
+                                   .u16(33)
+                                   .u32(crc)
+                                   .u32(size)
+                                   .u32(size)
+                                   .u16(name.size())
+                                   .u16(0)
+                                   .str();
     directory += Bytes().u32(0x02014b50).u16(20).text(common).u16(0).u16(0).u16(0).u32(0).u32(at).text(name).str();
     const std::string local = Bytes().u32(0x04034b50).text(common).text(name).str();
     write(local.data(), local.size());

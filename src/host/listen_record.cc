@@ -13,7 +13,8 @@ namespace postern::listen {
 
 struct RecordState {
   struct Series {
-    std::string name;
+    std::string asked;  // the leaf's name
+    std::string name;   // in the file
     DType dtype;
     Dims dims;
     std::int64_t rows = 0;
@@ -47,11 +48,15 @@ struct RecordState {
 
   Series* find(const std::string& name, const AnyView& leaf) {
     for (Series& s : series)
-      if (s.name == name && s.dtype == leaf.dtype() && std::ranges::equal(s.dims, leaf.dims())) return &s;
+      if (s.asked == name && s.dtype == leaf.dtype() && std::ranges::equal(s.dims, leaf.dims()))
+        return &s;
     if (series.size() == (one ? 1 : most_arrays)) return nullptr;
-    std::string fresh = name;
-    for (int i = 2; std::ranges::find(series, fresh, &Series::name) != series.end(); ++i) fresh = fmt::format("{}_{}", name, i);
-    series.push_back({fresh, leaf.dtype(), {leaf.dims().begin(), leaf.dims().end()}});
+    // Python's zipfile ends a name at a NUL, and a zip file has 16 bits for its length.
+    const std::string readable = one_line(std::string_view(name).substr(0, 4096));
+    std::string fresh = readable;
+    for (int i = 2; std::ranges::find(series, fresh, &Series::name) != series.end(); ++i)
+      fresh = fmt::format("{}_{}", readable, i);
+    series.push_back({name, fresh, leaf.dtype(), {leaf.dims().begin(), leaf.dims().end()}});
     return &series.back();
   }
 

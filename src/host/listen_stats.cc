@@ -102,8 +102,9 @@ std::vector<Series> Stats::series() const {
 std::string Stats::table() const {
   std::string out = fmt::format("{:<24} {:>8} {:>12} {:>12} {:>12} {:>8} {:>8}\n", "tap", "firings", "min", "mean", "max", "nan", "inf");
   for (const Series& s : series())
-    out += fmt::format("{:<24} {:>8} {:>12.5g} {:>12.5g} {:>12.5g} {:>8} {:>8}\n", host::leaf_name(s.name, s.path), s.firings, s.all.min,
-                       s.all.mean, s.all.max, s.all.nan, s.all.inf);
+    out += fmt::format("{:<24} {:>8} {:>12.5g} {:>12.5g} {:>12.5g} {:>8} {:>8}\n",
+                       host::leaf_label(s.name, s.path), s.firings, s.all.min, s.all.mean,
+                       s.all.max, s.all.nan, s.all.inf);
   return out;
 }
 

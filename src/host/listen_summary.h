@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "core/text.h"
+
 namespace postern::host {
 
 /// Calls f(part, first) for each stretch of the leaf's elements that is alive (see TapInfo::mask), with the flat index of its first.
@@ -44,5 +46,11 @@ inline bool same_place(const Place& a, const Place& b) { return a.line == b.line
 
 /// "name" or "name.path".
 inline std::string leaf_name(std::string_view name, std::string_view path) { return std::string(name) + std::string(path); }
+
+/// The same to be read: on one line, in quotes where its beginning could not be seen.
+inline std::string leaf_label(std::string_view name, std::string_view path) {
+  const std::string label = leaf_name(name, path);
+  return label.empty() || label[0] == ' ' ? quoted(label) : one_line(label);
+}
 
 }  // namespace postern::host

@@ -45,12 +45,13 @@ void FirstNonFinite::operator()(const TapInfo& info, std::span<const AnyView> le
     const auto [re, im] = host::complex_at(leaves[i].dtype(), leaves[i].data(), at);
     const std::string_view path = i < info.paths.size() ? std::string_view(info.paths[i]) : std::string_view();
     const std::string index = host::index_text(at, leaves[i].dims());
-    throw std::runtime_error(fmt::format("{}{}{} is {} in firing {} of its run{}", host::leaf_name(info.name, path),
-                                         index.empty() ? "" : " at ", index,
-                                         std::isnan(re) || std::isnan(im) ? "nan"
-                                         : re < 0                         ? "-inf"
-                                                                          : "inf",
-                                         firing, info.transforms.empty() ? "" : " (" + to_string(info.transforms) + ")"));
+    throw std::runtime_error(fmt::format(
+        "{}{}{} is {} in firing {} of its run{}", host::leaf_label(info.name, path),
+        index.empty() ? "" : " at ", index,
+        std::isnan(re) || std::isnan(im) ? "nan"
+        : re < 0                         ? "-inf"
+                                         : "inf",
+        firing, info.transforms.empty() ? "" : " (" + to_string(info.transforms) + ")"));
   }
 }
 
@@ -99,7 +100,10 @@ void Progress::operator()(const TapInfo& info, std::span<const AnyView> leaves) 
   std::string numbers;
   for (std::size_t i = counted; i < leaves.size(); ++i)
     if (leaves[i].rank() == 0)
-      numbers += fmt::format(" {}={}", i < info.paths.size() && !info.paths[i].empty() ? info.paths[i] : std::string(info.name),
+      numbers += fmt::format(" {}={}",
+                             i < info.paths.size() && !info.paths[i].empty()
+                                 ? one_line(info.paths[i])
+                                 : host::leaf_label(info.name, ""),
                              host::text_of(leaves[i], "", {}));
   std::string text = s.line(numbers);
   const std::size_t width = std::exchange(s.width, last ? 0 : text.size());

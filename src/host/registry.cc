@@ -5,6 +5,7 @@
 #include <shared_mutex>
 
 #include "core/check.h"
+#include "core/text.h"
 #include "host/run_state.h"
 
 namespace postern {
@@ -64,12 +65,15 @@ std::vector<HostSite> resolve_names(const std::vector<HostSite>& sites) {
   if (!missing.empty()) {
     std::string text;
     for (const HostSite* site : missing)
-      text += fmt::format("{}'{}' for {}", text.empty() ? "" : ", ", site->spec->named.name, describe(*site->spec));
+      text += fmt::format("{}'{}' for {}", text.empty() ? "" : ", ",
+                          one_line(site->spec->named.name), describe(*site->spec));
+    std::vector<std::string> known = registered_functions();
+    for (std::string& name : known) name = one_line(name);
     const SiteSpec& first = *missing.front()->spec;
-    throw CallbackError(
-        ErrorCode::unregistered,
-        fmt::format("no host function is registered under {}; there are [{}]", text, fmt::join(registered_functions(), ", ")),
-        Site{first.name, first.place}, 0, nullptr);
+    throw CallbackError(ErrorCode::unregistered,
+                        fmt::format("no host function is registered under {}; there are [{}]", text,
+                                    fmt::join(known, ", ")),
+                        Site{first.name, first.place}, 0, nullptr);
   }
   for (std::size_t i = 0; i < out.size(); ++i)
     if (!sites[i].function) check_signature(*out[i].spec, *out[i].function);

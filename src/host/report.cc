@@ -34,7 +34,8 @@ std::string cell(double x) { return fmt::format("<td>{:.5g}</td>", x); }
 std::string count_cell(std::int64_t n) { return fmt::format("<td{}>{}</td>", n > 0 ? " class=\"bad\"" : "", n); }
 
 std::string heading(const std::string& name, const std::string& path, const Place& place) {
-  return fmt::format("<h3>{}</h3><p>{}", host::html_text(host::leaf_name(name, path)), host::html_text(to_string(place)));
+  return fmt::format("<h3>{}</h3><p>{}", host::html_text(host::leaf_label(name, path)),
+                     host::html_text(to_string(place)));
 }
 
 std::string curves(const std::vector<listen::Series>& all) {
@@ -47,8 +48,9 @@ std::string curves(const std::vector<listen::Series>& all) {
       "</div>\n<h2>Table</h2><table><tr><th>tap</th><th>firings</th><th>elements</th><th>min</th><th>mean</th><th>max</th><th>nan</"
       "th><th>inf</th><th>last mean</th></tr>\n";
   for (const listen::Series& s : all)
-    out += fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td>{}{}{}{}{}{}</tr>\n", host::html_text(host::leaf_name(s.name, s.path)),
-                       s.firings, s.all.count, cell(s.all.min), cell(s.all.mean), cell(s.all.max), count_cell(s.all.nan),
+    out += fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td>{}{}{}{}{}{}</tr>\n",
+                       host::html_text(host::leaf_label(s.name, s.path)), s.firings, s.all.count,
+                       cell(s.all.min), cell(s.all.mean), cell(s.all.max), count_cell(s.all.nan),
                        count_cell(s.all.inf), cell(s.last.mean));
   return out + "</table>\n";
 }

@@ -6,6 +6,7 @@
 #include <limits>
 #include <vector>
 
+#include "core/text.h"
 #include "host/report.h"
 
 namespace postern::host {
@@ -55,7 +56,7 @@ std::string svg(const std::string& inside) {
 
 std::string html_text(std::string_view text) {
   std::string out;
-  for (const char c : text) {
+  for (const char c : one_line(text)) {
     if (c == '<')
       out += "&lt;";
     else if (c == '>')

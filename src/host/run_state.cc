@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "core/text.h"
 
 namespace postern {
 
@@ -35,16 +36,22 @@ bool in_delivery() {
   return false;
 }
 
-std::string describe(const SiteSpec& site) { return fmt::format("{} '{}' at {}", site.word, site.name, to_string(site.place)); }
+std::string describe(const SiteSpec& site) {
+  return fmt::format("{} '{}' at {}", site.word, one_line(site.name), to_string(site.place));
+}
 
 std::string describe(const std::exception_ptr& error) {
+  auto type_of_current = [] {
+    const std::type_info* type = abi::__cxa_current_exception_type();
+    return fmt::format("an exception of type {}", type ? readable_name(*type) : "unknown");
+  };
   try {
     std::rethrow_exception(error);
   } catch (const std::exception& e) {
-    return e.what();
+    const char* const text = e.what();
+    return text ? printable(limited(text)) : type_of_current() + " without a text";
   } catch (...) {
-    const std::type_info* type = abi::__cxa_current_exception_type();
-    return fmt::format("an exception of type {}", type ? readable_name(*type) : "unknown");
+    return type_of_current();
   }
 }
 

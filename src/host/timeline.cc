@@ -12,6 +12,7 @@
 #include <mutex>
 
 #include "core/log.h"
+#include "core/text.h"
 #include "host/text_file.h"
 
 namespace postern::host::timeline {
@@ -50,12 +51,9 @@ int thread_number() {
 
 std::string json_text(std::string_view text) {
   std::string out = "\"";
-  for (const char c : text) {
+  for (const char c : one_line(text)) {
     if (c == '"' || c == '\\') out += '\\';
-    if (static_cast<unsigned char>(c) < 0x20)
-      out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
-    else
-      out += c;
+    out += c;
   }
   return out + "\"";
 }

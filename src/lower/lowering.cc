@@ -89,6 +89,17 @@ std::string Lowering::string(std::string_view text) {
   return out + "\"";
 }
 
+std::string Lowering::symbol(std::string_view name) {
+  std::string out;
+  for (const char c : name) {
+    const bool digit = c >= '0' && c <= '9',
+               letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+    if (digit && out.empty()) out = '_';
+    out += digit || letter || c == '.' ? c : '_';
+  }
+  return out.empty() || out[0] == '.' ? "_" + out : out;
+}
+
 std::string Lowering::layout(std::int64_t rank, Dims axes) {
   if (axes.empty())
     for (std::int64_t a = rank; a-- > 0;) axes.push_back(a);
@@ -389,7 +400,7 @@ Module Lowering::module(const Program& program) {
   };
   std::vector<Ssa> inputs(program.inputs.size());
   auto constant_of = [&](std::size_t i) { return i < options_.constants.size() ? options_.constants[i] : nullptr; };
-  write("module @{} ", options_.name);
+  write("module @{} ", symbol(options_.name));
   if (partitioned()) write("attributes {{mhlo.num_partitions = {} : i32, mhlo.num_replicas = 1 : i32}} ", m.devices.size());
   write("{{\n  func.func public @main(");
   for (std::size_t i = 0; i < inputs.size(); ++i) {

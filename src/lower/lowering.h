@@ -92,6 +92,7 @@ class Lowering {
   Ssa fresh() { return {next_++}; }
   static std::string type(const Type& type);                     // "tensor<2x3xf32>"
   static std::string string(std::string_view text);              // in quotes, what MLIR needs escaped
+  static std::string symbol(std::string_view name);  // letters, digits, points; _ for all else
   static std::string layout(std::int64_t rank, Dims axes = {});  // axes from the fastest on, as a tensor of indices; none: row-major
 
   /// `{ ^bb0(args): body; stablehlo.return results }`; the body gets its arguments and gives what it returns, with types.

@@ -1,0 +1,89 @@
+// Escaping.
+#include "core/text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace postern {
+
+namespace {
+
+bool is_control(unsigned char c) { return c < 0x20 || c == 0x7F; }
+
+/// `escapes`: characters that get a backslash; `lines`: newlines and tabs stay.
+std::string escaped(std::string_view text, std::string_view escapes, bool lines) {
+  std::string out;
+  out.reserve(text.size());
+  while (!text.empty()) {
+    const auto c = static_cast<unsigned char>(text[0]);
+    const std::size_t size = utf8_size(text);
+    // The controls of Latin-1, U+0080 to U+009F, mean to a terminal what the others do.
+    const bool control =
+        is_control(c) || (size == 2 && c == 0xC2 && static_cast<unsigned char>(text[1]) < 0xA0);
+    if (size > 0 && !control) {
+      if (escapes.find(text[0]) != std::string_view::npos) out += '\\';
+      out += text.substr(0, size);
+    } else if (c == '\n' || c == '\t') {
+      out += lines ? std::string(1, text[0]) : c == '\n' ? "\\n" : "\\t";
+    } else {
+      for (const char b : text.substr(0, std::max<std::size_t>(size, 1)))
+        out += fmt::format("\\x{:02X}", static_cast<unsigned char>(b));
+    }
+    text.remove_prefix(std::max<std::size_t>(size, 1));
+  }
+  return out;
+}
+
+}  // namespace
+
+std::size_t utf8_size(std::string_view text) {
+  auto byte = [&](std::size_t i) {
+    return static_cast<unsigned>(static_cast<unsigned char>(text[i]));
+  };
+  if (text.empty()) return 0;
+  const unsigned first = byte(0);
+  if (first < 0x80) return 1;
+  const std::size_t size = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
+  if (first < 0xC2 || first > 0xF4 || text.size() < size) return 0;
+  for (std::size_t i = 1; i < size; ++i)
+    if ((byte(i) & 0xC0) != 0x80) return 0;
+  // Not the shortest form, a surrogate, or beyond the last character.
+  const unsigned second = byte(1);
+  if ((first == 0xE0 && second < 0xA0) || (first == 0xED && second > 0x9F) ||
+      (first == 0xF0 && second < 0x90) || (first == 0xF4 && second > 0x8F))
+    return 0;
+  return size;
+}
+
+bool is_utf8(std::string_view text) {
+  while (!text.empty()) {
+    const std::size_t size = utf8_size(text);
+    if (size == 0) return false;
+    text.remove_prefix(size);
+  }
+  return true;
+}
+
+std::string printable(std::string_view text) { return escaped(text, "", true); }
+std::string one_line(std::string_view text) { return escaped(text, "", false); }
+std::string quoted(std::string_view text) { return '"' + escaped(text, "\"\\", false) + '"'; }
+
+std::string word_or_quoted(std::string_view text) {
+  auto in_word = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '.' || c == '-';
+  };
+  return !text.empty() && std::ranges::all_of(text, in_word) ? std::string(text) : quoted(text);
+}
+
+std::string limited(std::string_view text) {
+  constexpr std::size_t most = std::size_t{1} << 16;
+  if (text.size() <= most) return std::string(text);
+  std::size_t end = most;
+  while (end > most - 4 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80)
+    --end;  // not inside a character
+  return fmt::format("{}... (cut, it has {} bytes)", text.substr(0, end), text.size());
+}
+
+}  // namespace postern

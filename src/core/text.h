@@ -1,0 +1,29 @@
+// Text that users bring - names, messages - on its way into errors, prints and files.
+#pragma once
+#include <string>
+#include <string_view>
+
+namespace postern {
+
+/// How many bytes the well-formed UTF-8 character has with which `text` begins; 0: it begins with
+/// none.
+std::size_t utf8_size(std::string_view text);
+bool is_utf8(std::string_view text);
+
+/// Valid UTF-8 without control characters but newline and tab: other bytes as \xNN. For messages.
+std::string printable(std::string_view text);
+
+/// As `printable`, on one line: \n, \t. For names.
+std::string one_line(std::string_view text);
+
+/// In double quotes, with quotes and backslashes escaped too, so that different texts read
+/// differently.
+std::string quoted(std::string_view text);
+
+/// A word as it is, anything else in quotes: for names in lists.
+std::string word_or_quoted(std::string_view text);
+
+/// At most 64 KiB of it, saying how long it was.
+std::string limited(std::string_view text);
+
+}  // namespace postern
