@@ -4,6 +4,9 @@
 #include <dlfcn.h>
 
 #include <cstdlib>
+#include <limits>
+#include <optional>
+#include <protozero/pbf_reader.hpp>
 
 namespace postern::pjrt {
 namespace {
@@ -102,6 +105,31 @@ TEST(PjrtClient, DeviceAssignment) {
   EXPECT_EQ(grid.devices()[1].id(), 1);
   EXPECT_EQ(error_of<Error>([] { to_proto({.num_replicas = 2, .device_ids = {1}}); }).code(), ErrorCode::invalid_argument);
   EXPECT_THROW(client().compile(add_text, {.num_replicas = 9}), CompileError);
+}
+
+/// What XLA's DebugOptions of a compiled program say at a field number.
+std::optional<std::int64_t> debug_option(const Executable& compiled, protozero::pbf_tag_type tag) {
+  constexpr protozero::pbf_tag_type config = 2, debug_options = 14;
+  const auto program = compiled.optimized_program();
+  EXPECT_EQ(program.format, "hlo_with_config");
+  protozero::pbf_reader outer(program.code);
+  if (!outer.next(config)) return {};
+  protozero::pbf_reader inner = outer.get_message();
+  if (!inner.next(debug_options)) return {};
+  protozero::pbf_reader options = inner.get_message();
+  if (!options.next(tag)) return {};
+  return options.get_int64();
+}
+
+TEST(PjrtClient, NoProgramEndsTheProcessBecauseDevicesWaitForOneAnother) {
+  constexpr protozero::pbf_tag_type terminate = 417, warn = 418;
+  constexpr std::int64_t never = std::numeric_limits<std::int32_t>::max();
+  const Executable add = client().compile(add_text);
+  const Executable loaded = client().deserialize(add.serialize());
+  for (const auto tag : {terminate, warn}) {
+    EXPECT_EQ(debug_option(add, tag), never) << tag;
+    EXPECT_EQ(debug_option(loaded, tag), never) << tag;
+  }
 }
 
 TEST(PjrtExecutable, RunsAndRunsAgain) {

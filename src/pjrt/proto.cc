@@ -2,13 +2,45 @@
 #include "pjrt/client.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
+#include <string_view>
+#include <variant>
 
 #include <protozero/pbf_reader.hpp>
 #include <protozero/pbf_writer.hpp>
 
 namespace postern::pjrt {
 namespace {
+
+/// One of XLA's DebugOptions, by name, for every program that is compiled. XLA refuses names and
+/// types that it does not know.
+struct DebugOption {
+  std::string_view name;
+  std::variant<bool, std::int64_t> value;
+};
+constexpr std::int64_t never = std::numeric_limits<std::int32_t>::max();  // seconds
+constexpr DebugOption debug_options[] = {
+    // Devices that wait for one whose host function takes long: XLA would end the process after a
+    // minute. Deadlines and cancel() end such runs.
+    {"xla_cpu_collective_call_warn_stuck_seconds", never},
+    {"xla_cpu_collective_call_terminate_timeout_seconds", never},
+};
+
+// A map of OptionOverrideProto by name.
+void write_debug_options(protozero::pbf_writer& out) {
+  constexpr protozero::pbf_tag_type env_option_overrides = 7, key = 1, value = 2, bool_field = 2,
+                                    int_field = 3;
+  for (const DebugOption& option : debug_options) {
+    protozero::pbf_writer entry(out, env_option_overrides);
+    entry.add_string(key, option.name.data(), option.name.size());
+    protozero::pbf_writer override(entry, value);
+    if (const bool* const flag = std::get_if<bool>(&option.value))
+      override.add_bool(bool_field, *flag);
+    else
+      override.add_int64(int_field, std::get<std::int64_t>(option.value));
+  }
+}
 
 // DeviceAssignmentProto: one list of replicas for each partition.
 void write_devices(protozero::pbf_writer out, const CompileOptions& options) {
@@ -47,6 +79,7 @@ std::string to_proto(const CompileOptions& options) {
     if (!options.device_ids.empty()) write_devices(protozero::pbf_writer(build, device_assignment), options);
   }
   out.add_bool(compile_portable_executable, options.portable);
+  write_debug_options(out);
   return data;
 }
 
