@@ -15,6 +15,9 @@ class Error(Exception):
         super().__init__(text)
         self.code = code
 
+    def __reduce__(self):  # the usual one knows the text alone; multiprocessing sends errors so
+        return type(self), (self.code, str(self)), self.__dict__
+
 
 class CallbackError(Error):
     """A host function failed, returned something that does not fit, or is not there. A Python function's exception is its __cause__."""

@@ -161,7 +161,7 @@ class Bridge(_library.Handle):
     def next(self, timeout=None):
         """The oldest request that nobody has taken, or None when none came within `timeout` seconds. Raises CallbackError once closed."""
         pointer = ctypes.POINTER(_library.Request)()
-        code = library.pn_bridge_next(self._handle, _library.nanoseconds(timeout), ctypes.byref(pointer))
+        code = _library.waited(lambda ns: library.pn_bridge_next(self._handle, ns, ctypes.byref(pointer)), timeout)
         if code == _errors.EMPTY:
             return None
         _library.check(code)

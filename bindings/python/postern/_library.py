@@ -7,6 +7,7 @@ import itertools
 import os
 import pathlib
 import threading
+import time
 from ctypes import POINTER, Structure, c_char_p, c_int, c_int32, c_int64, c_size_t, c_uint64, c_void_p
 
 from . import _errors
@@ -100,11 +101,15 @@ def check(code):
         raise _errors.error(code, library.pn_last_error().decode())
 
 
+class Made(c_void_p):
+    """A handle that the library gave: nothing else may be one, since it would be read as an address."""
+
+
 def made(entry, *arguments):
     """The handle that a function makes through its last parameter."""
-    place = c_void_p()
-    check(entry(*arguments, ctypes.byref(place)))
-    return place.value
+    place = Made()
+    check(entry(*arguments, ctypes.cast(ctypes.byref(place), _place)))
+    return place
 
 
 class Handle:
@@ -112,11 +117,24 @@ class Handle:
     _free = None
 
     def __init__(self, handle):
+        if not isinstance(handle, Made):
+            raise TypeError(f"a {type(self).__name__} is made by the functions of postern, not from {type(handle).__name__}")
         self._handle = handle
 
     def __del__(self):
         if getattr(self, "_handle", None):
             self._free(self._handle)
+
+    # The library's object is freed once, so there is one Python object for it, which belongs to this process.
+    def __copy__(self):
+        return self
+
+    def __deepcopy__(self, _):
+        return self
+
+    def __reduce__(self):
+        raise TypeError(f"a {type(self).__name__} cannot be pickled: it belongs to its process; "
+                        "load the program there, and send arrays")
 
     @property
     def handle(self):
@@ -148,8 +166,26 @@ def lent(thing):
         raise
 
 
+_longest = 2**63 - 1
+
+
 def nanoseconds(seconds):
-    return -1 if seconds is None else max(0, int(seconds * 1e9))
+    """A limit as C takes it: -1 for none, which infinity and what C cannot count mean too."""
+    if seconds is None or seconds * 1e9 > _longest:
+        return -1
+    return max(0, int(seconds * 1e9))
+
+
+def waited(wait, timeout):
+    """What `wait(nanoseconds)` gives within so many seconds, asked for little by little: Python sees signals such as
+    Ctrl-C only when C returns."""
+    limit = nanoseconds(timeout)
+    end = None if limit < 0 else time.monotonic_ns() + limit
+    while True:
+        left = 100_000_000 if end is None else max(0, min(100_000_000, end - time.monotonic_ns()))
+        code = wait(left)
+        if code != _errors.EMPTY or end is not None and time.monotonic_ns() >= end:
+            return code
 
 
 def version():

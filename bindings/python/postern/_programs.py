@@ -3,6 +3,7 @@
 import atexit
 import ctypes
 import os
+import threading
 
 from . import _errors, _library, _tensors
 from ._library import library
@@ -18,13 +19,19 @@ def _list(entry, handle):
 class _Arguments:
     """Tensors as C takes them; a tensor lives until its run has been queued."""
 
-    def __init__(self, program, values):
+    def __init__(self, values):
         self.tensors = [_tensors.tensor(v) for v in values]
-        self.handles = (ctypes.c_void_p * len(self.tensors))(*[t.handle for t in self.tensors])
-        self.results = (ctypes.c_void_p * len(program.outputs))()
+        self.handles = (ctypes.c_void_p * len(self.tensors))(*[t.handle.value for t in self.tensors])
+
+
+class _Results:
+    """Places for results, of one call of the library alone."""
+
+    def __init__(self, program):
+        self.places = (ctypes.c_void_p * len(program.outputs))()
 
     def taken(self):
-        return [_tensors.Tensor(handle).numpy() for handle in self.results]
+        return [_tensors.Tensor(_library.Made(place)) for place in self.places]
 
 
 class Run(_library.Handle):
@@ -32,18 +39,24 @@ class Run(_library.Handle):
     _free = library.pn_started_free
 
     def __init__(self, program, arguments):
+        if not isinstance(program, Program):
+            raise TypeError(f"a Run is made by Program.start, not from {type(program).__name__}")
         super().__init__(_library.made(library.pn_start, program.handle, arguments.handles, len(arguments.tensors)))
-        self._arguments, self._program, self._results = arguments, program, None
+        self._program, self._results, self._guard = program, None, threading.Lock()
 
     def wait(self, timeout=None):
-        """Whether the run has ended within so many seconds. Raises how it failed."""
+        """Whether the run has ended within so many seconds. Raises how it failed. Any number of threads may wait."""
         if self._results is not None:
             return True
-        code = library.pn_started_wait(self._handle, _library.nanoseconds(timeout), self._arguments.results)
+        places = _Results(self._program)
+        code = _library.waited(lambda ns: library.pn_started_wait(self._handle, ns, places.places), timeout)
         if code == _errors.EMPTY:
             return False
         _library.check(code)
-        self._results = self._arguments.taken()
+        tensors = places.taken()
+        with self._guard:  # all who wait get the same arrays
+            if self._results is None:
+                self._results = [t.numpy() for t in tensors]
         return True
 
     def result(self, timeout=None):
@@ -68,13 +81,20 @@ class Program(_library.Handle):
 
     def __call__(self, *arguments):
         """Runs, waits, and gives the results as a list of read-only arrays over the library's memory."""
-        held = _Arguments(self, arguments)
-        _library.check(library.pn_run(self._handle, held.handles, len(held.tensors), held.results))
-        return held.taken()
+        if threading.current_thread() is threading.main_thread():  # which alone sees Ctrl-C, and only between calls of C
+            run = self.start(*arguments)
+            try:
+                return run.result()
+            except KeyboardInterrupt:
+                run.cancel()
+                raise
+        held, results = _Arguments(arguments), _Results(self)
+        _library.check(library.pn_run(self._handle, held.handles, len(held.tensors), results.places))
+        return [t.numpy() for t in results.taken()]
 
     def start(self, *arguments):
         """Starts a run on a thread of the library."""
-        return Run(self, _Arguments(self, arguments))
+        return Run(self, _Arguments(arguments))
 
     def __repr__(self):
         return f"Program(({', '.join(self.inputs)}) -> ({', '.join(self.outputs)}), calls {self.functions})"
@@ -93,11 +113,38 @@ def load_text(text):
 
 def barrier(timeout=None):
     """Waits for everything that was started before; False when the limit passes first. Raises a failure that nobody has seen yet."""
-    code = library.pn_barrier(_library.nanoseconds(timeout))
+    limit = _library.nanoseconds(timeout)
+    code = library.pn_barrier(0)
+    if code == _errors.EMPTY and limit != 0:
+        if threading.current_thread() is threading.main_thread():
+            return _barrier_aside(limit)
+        code = library.pn_barrier(limit)
     if code == _errors.EMPTY:
         return False
     _library.check(code)
     return True
+
+
+def _barrier_aside(limit):
+    """On a thread of its own: a wait in Python, unlike one in C, is ended by Ctrl-C. (Many short barriers would each wait
+    for what was started since the last.)"""
+    ended, outcome = threading.Event(), []
+
+    def wait():
+        try:
+            code = library.pn_barrier(limit)
+            if code != _errors.EMPTY:
+                _library.check(code)
+            outcome.append(code != _errors.EMPTY)
+        except Exception as e:
+            outcome.append(e)
+        ended.set()
+
+    threading.Thread(target=wait, daemon=True, name="postern.barrier").start()
+    ended.wait()
+    if isinstance(outcome[0], Exception):
+        raise outcome[0]
+    return outcome[0]
 
 
 @atexit.register

@@ -1,8 +1,11 @@
 """The package as a user meets it: programs, functions, their errors, the bridge, and what crosses without a copy."""
 
+import copy
 import gc
 import pathlib
+import pickle
 import select
+import signal
 import subprocess
 import sys
 import textwrap
@@ -296,3 +299,111 @@ def test_leaving_with_a_run_in_flight_is_quiet(programs):
     """)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, "seen\n", "")
+
+
+def in_a_process(code, interrupt_at=None, limit=60):
+    """What Python code prints in a process of its own; Ctrl-C is sent when it has printed `interrupt_at`."""
+    code = "import multiprocessing, threading, time, numpy as np, postern\n" + textwrap.dedent(code)
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    killer = threading.Timer(limit, process.kill)
+    killer.start()
+    try:
+        if interrupt_at is not None:
+            assert process.stdout.readline() == interrupt_at + "\n"
+            process.send_signal(signal.SIGINT)
+        out, err = process.communicate()
+    finally:
+        killer.cancel()
+    assert process.returncode == 0, (process.returncode, out, err)
+    return out
+
+
+def test_many_threads_wait_for_one_run(programs):
+    out = in_a_process(f"""
+        postern.register("demo.scale", lambda x, factor: time.sleep(0.1) or np.float32(factor) * x)
+        postern.register("demo.log", lambda v: None)
+        program = postern.load({str(programs / 'calls.mlir')!r})
+        for _ in range(10):
+            run, seen = program.start(np.float32([1, 2, 3])), []
+            threads = [threading.Thread(target=lambda: run.wait() and seen.append(run.result()[0])) for _ in range(8)]
+            for t in threads: t.start()
+            for t in threads: t.join()
+            assert len(seen) == 8 and all(r is seen[0] and r == 18 for r in seen)
+        print("ok")
+    """)
+    assert out == "ok\n"
+
+
+def test_handles_are_not_copied(programs):
+    out = in_a_process(f"""
+        import copy, gc, pickle
+        x = np.float32([1, 2, 3])
+        program = postern.load({str(programs / 'plain.mlir')!r})
+        things = [program, program.start(x), postern.Bridge(), postern._tensors.tensor(x)]
+        for thing in things:
+            assert copy.copy(thing) is thing and copy.deepcopy(thing) is thing
+            try:
+                pickle.dumps(thing)
+                print("pickled", thing)
+            except TypeError as e:
+                assert "cannot be pickled" in str(e), e
+            for wrong in (12345, "text", b"text", None):
+                try:
+                    type(thing)(wrong, wrong) if isinstance(thing, postern.Run) else type(thing)(wrong)
+                    print("made", type(thing), wrong)
+                except TypeError:
+                    pass
+        del things, thing
+        gc.collect()
+        print(program(x)[0])
+    """)
+    assert out == "[3. 5. 7.]\n"
+
+
+def test_errors_can_be_pickled_and_copied():
+    for made in (postern.Error(5, "no file"), postern.CallbackError(100, "failed"), postern.TimeoutError(102, "late")):
+        made.note = "kept"
+        for other in (pickle.loads(pickle.dumps(made)), copy.copy(made)):
+            assert (type(other), other.code, str(other), other.note) == (type(made), made.code, str(made), "kept")
+    out = in_a_process("""
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            try:
+                pool.apply(postern.load, ["/no/such/file"])
+            except postern.Error as e:
+                print(e.code)
+    """)
+    assert out == "5\n"
+
+
+@pytest.mark.parametrize("wait", [
+    "run.result()", "run.wait(60)", "program(x)", "postern.barrier()", "postern.barrier(60)", "bridge.next()", "bridge.next(60)"])
+def test_ctrl_c_ends_every_wait(programs, wait):
+    out = in_a_process(f"""
+        x, go_on = np.float32([1, 2, 3]), threading.Event()
+        def waits(x, *, factor):
+            go_on.wait(60)
+            return x
+        postern.register("demo.scale", waits)
+        postern.register("demo.log", lambda v: None)
+        program, bridge = postern.load({str(programs / 'calls.mlir')!r}), postern.Bridge()
+        if {wait!r} != "program(x)":
+            run = program.start(x)
+        try:
+            print("waiting", flush=True)
+            {wait}
+        except KeyboardInterrupt:
+            print("interrupted")
+        go_on.set()
+        postern.barrier(30)
+    """, interrupt_at="waiting")
+    assert out == "interrupted\n"
+
+
+def test_what_c_cannot_count_is_for_ever(programs):
+    postern.register("demo.scale", lambda x, factor: time.sleep(0.3) or np.float32(factor) * x)
+    postern.register("demo.log", lambda v: None)
+    program = postern.load(programs / "calls.mlir")
+    for limit in (float("inf"), 1e12):
+        assert program.start(X).result(limit)[0] == 18
+        program.start(X)
+        assert postern.barrier(limit)
