@@ -73,6 +73,28 @@ Int ungqr(Int m, Int n, Int k, T* a, const T* tau) {
   });
 }
 
+/// With columns in the order that makes r's diagonal fall; pivots count from 1, those that are not 0 before come first.
+template <class T>
+Int geqp3(Int m, Int n, T* a, Int* pivots, T* tau) {
+  [[maybe_unused]] std::vector<Real<T>> rwork(complex_element<T> ? 2 * static_cast<std::size_t>(n) : 0);
+  return with_work<T>([&](T* work, Int length) {
+    if constexpr (complex_element<T>)
+      return pick<T>(0, 0, LAPACKE_cgeqp3_work, LAPACKE_zgeqp3_work)(LAPACK_COL_MAJOR, m, n, a, std::max<Int>(1, m), pivots, tau, work,
+                                                                     length, rwork.data());
+    else
+      return pick<T>(LAPACKE_sgeqp3_work, LAPACKE_dgeqp3_work, 0, 0)(LAPACK_COL_MAJOR, m, n, a, std::max<Int>(1, m), pivots, tau, work,
+                                                                     length);
+  });
+}
+/// c multiplied by the unitary matrix of k reflectors, or ('T', 'C') by its adjoint.
+template <class T>
+Int unmqr(char side, char op, Int m, Int n, Int k, const T* a, Int lda, const T* tau, T* c) {
+  return with_work<T>([&](T* work, Int length) {
+    return pick<T>(LAPACKE_sormqr_work, LAPACKE_dormqr_work, LAPACKE_cunmqr_work, LAPACKE_zunmqr_work)(
+        LAPACK_COL_MAJOR, side, op, m, n, k, a, lda, tau, c, std::max<Int>(1, m), work, length);
+  });
+}
+
 /// Eigenvectors take the place of a.
 template <class T>
 Int heevd(char job, char uplo, Int n, T* a, Real<T>* w) {
@@ -110,24 +132,83 @@ Int gesdd(char job, Int m, Int n, T* a, Real<T>* s, T* u, Int ldu, T* vt, Int ld
   });
 }
 
-/// Eigenvalues of a general matrix, which is destroyed.
+/// Destroys a.
+template <class T>
+Int gesvd(char job, Int m, Int n, T* a, Real<T>* s, T* u, Int ldu, T* vt, Int ldvt) {
+  [[maybe_unused]] std::vector<Real<T>> rwork(complex_element<T> ? 5 * static_cast<std::size_t>(std::min(m, n)) : 0);
+  return with_work<T>([&](T* work, Int length) {
+    if constexpr (complex_element<T>)
+      return pick<T>(0, 0, LAPACKE_cgesvd_work, LAPACKE_zgesvd_work)(LAPACK_COL_MAJOR, job, job, m, n, a, m, s, u, ldu, vt, ldvt, work,
+                                                                     length, rwork.data());
+    else
+      return pick<T>(LAPACKE_sgesvd_work, LAPACKE_dgesvd_work, 0, 0)(LAPACK_COL_MAJOR, job, job, m, n, a, m, s, u, ldu, vt, ldvt, work,
+                                                                     length);
+  });
+}
+
+/// Eigenvalues and, for 'V', eigenvectors of a general matrix, which is destroyed. Of a real one the values' imaginary parts are apart.
+template <class T>
+Int geev_vectors(char left, char right, Int n, T* a, T* w, [[maybe_unused]] T* imaginary, T* vl, T* vr) {
+  [[maybe_unused]] std::vector<Real<T>> rwork(complex_element<T> ? 2 * static_cast<std::size_t>(n) : 0);
+  return with_work<T>([&](T* work, Int length) {
+    if constexpr (complex_element<T>)
+      return pick<T>(0, 0, LAPACKE_cgeev_work, LAPACKE_zgeev_work)(LAPACK_COL_MAJOR, left, right, n, a, n, w, vl, n, vr, n, work, length,
+                                                                   rwork.data());
+    else
+      return pick<T>(LAPACKE_sgeev_work, LAPACKE_dgeev_work, 0, 0)(LAPACK_COL_MAJOR, left, right, n, a, n, w, imaginary, vl, n, vr, n,
+                                                                   work, length);
+  });
+}
+/// Eigenvalues alone.
 template <class T>
 Int geev(Int n, T* a, std::complex<Real<T>>* w) {
-  std::vector<Real<T>> rwork(2 * static_cast<std::size_t>(n));
   if constexpr (complex_element<T>) {
-    return with_work<T>([&](T* work, Int length) {
-      return pick<T>(0, 0, LAPACKE_cgeev_work, LAPACKE_zgeev_work)(LAPACK_COL_MAJOR, 'N', 'N', n, a, n, w, nullptr, 1, nullptr, 1, work,
-                                                                   length, rwork.data());
-    });
+    return geev_vectors<T>('N', 'N', n, a, w, nullptr, nullptr, nullptr);
   } else {
     const auto size = static_cast<std::size_t>(n);
-    const Int info = with_work<T>([&](T* work, Int length) {
-      return pick<T>(LAPACKE_sgeev_work, LAPACKE_dgeev_work, 0, 0)(LAPACK_COL_MAJOR, 'N', 'N', n, a, n, rwork.data(), rwork.data() + size,
-                                                                   nullptr, 1, nullptr, 1, work, length);
-    });
-    for (std::size_t i = 0; i < size; ++i) w[i] = {rwork[i], rwork[size + i]};
+    std::vector<T> parts(2 * size);
+    const Int info = geev_vectors<T>('N', 'N', n, a, parts.data(), parts.data() + size, nullptr, nullptr);
+    for (std::size_t i = 0; i < size; ++i) w[i] = {parts[i], parts[size + i]};
     return info;
   }
+}
+
+/// The Schur form takes the place of a.
+template <class T>
+Int gees(char job, Int n, T* a, T* w, [[maybe_unused]] T* imaginary, T* vectors) {
+  [[maybe_unused]] std::vector<Real<T>> rwork(complex_element<T> ? static_cast<std::size_t>(n) : 0);
+  Int selected = 0;
+  return with_work<T>([&](T* work, Int length) {
+    if constexpr (complex_element<T>)
+      return pick<T>(0, 0, LAPACKE_cgees_work, LAPACKE_zgees_work)(LAPACK_COL_MAJOR, job, 'N', nullptr, n, a, n, &selected, w, vectors, n,
+                                                                   work, length, rwork.data(), nullptr);
+    else
+      return pick<T>(LAPACKE_sgees_work, LAPACKE_dgees_work, 0, 0)(LAPACK_COL_MAJOR, job, 'N', nullptr, n, a, n, &selected, w, imaginary,
+                                                                   vectors, n, work, length, nullptr);
+  });
+}
+
+/// Hessenberg form and reflectors.
+template <class T>
+Int gehrd(Int n, Int low, Int high, T* a, T* tau) {
+  return with_work<T>([&](T* work, Int length) {
+    return pick<T>(LAPACKE_sgehrd_work, LAPACKE_dgehrd_work, LAPACKE_cgehrd_work, LAPACKE_zgehrd_work)(LAPACK_COL_MAJOR, n, low, high, a,
+                                                                                                       n, tau, work, length);
+  });
+}
+/// Tridiagonal form of a Hermitian matrix, and reflectors.
+template <class T>
+Int hetrd(char uplo, Int n, T* a, Real<T>* d, Real<T>* e, T* tau) {
+  return with_work<T>([&](T* work, Int length) {
+    return pick<T>(LAPACKE_ssytrd_work, LAPACKE_dsytrd_work, LAPACKE_chetrd_work, LAPACKE_zhetrd_work)(LAPACK_COL_MAJOR, uplo, n, a, n, d,
+                                                                                                       e, tau, work, length);
+  });
+}
+/// b becomes the solution of a tridiagonal system, whose diagonals are destroyed.
+template <class T>
+Int gtsv(Int n, Int columns, T* lower, T* diagonal, T* upper, T* b) {
+  return pick<T>(LAPACKE_sgtsv_work, LAPACKE_dgtsv_work, LAPACKE_cgtsv_work, LAPACKE_zgtsv_work)(LAPACK_COL_MAJOR, n, columns, lower,
+                                                                                                 diagonal, upper, b, n);
 }
 
 /// Row-major: b = op(a)^-1 b, or b op(a)^-1.

@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 
+#include "block/lapack_targets.h"
 #include "block/registry.h"
 #include "block/target.h"
 #include "core/check.h"
@@ -100,10 +101,18 @@ std::vector<std::string> ffi_handlers(const std::string& platform) {
   return out;
 }
 
+bool blocks::has_handler(const std::string& name, const std::string& platform) {
+  Libraries& l = libraries();
+  std::scoped_lock lock(l.guard);
+  return l.handlers.contains({platform, name}) || (platform == "cpu" && lapack_target(name));
+}
+
 void blocks::require_handler(const std::string& name, const std::string& platform) {
   Libraries& l = libraries();
   std::scoped_lock lock(l.guard);
   const auto found = l.handlers.find({platform, name});
+  if (FfiHandler* const own = found == l.handlers.end() && platform == "cpu" ? lapack_target(name) : nullptr)
+    return pjrt::register_handler(run::plugin_in_use(), name, own, xla_platform(platform));
   check(found != l.handlers.end(),
         "the FFI target '{}' is not registered for {}; see register_ffi_handler and load_library. Registered: [{}]", name, platform,
         fmt::join(ffi_handlers(platform), ", "));

@@ -1,11 +1,11 @@
 // Reading modules of text: their custom calls as sites.
 #include "file/foreign.h"
 
-#include <postern/library.h>
-
 #include <algorithm>
 #include <charconv>
 
+#include "block/registry.h"
+#include "block/target.h"
 #include "core/check.h"
 #include "file/bytecode.h"
 #include "file/jax_export.h"
@@ -41,7 +41,8 @@ class Reader : MlirText {
     for (std::size_t at = 0; (at = next_custom_call(at)) != npos;) {
       Call call = custom_call(at);
       at = call.end;
-      if (!call.ours) continue;
+      if (call.server == Server::handler) out.handlers.push_back(call.target);
+      if (call.server != Server::host) continue;
       main.edits.push_back({call.target_at, call.target_end, fmt::format("@{}", host::call_target)});
       main.edits.push_back({call.dict_at, call.dict_end,
                             fmt::format("{{api_version = 4 : i32, backend_config = {{{} = {} : i64}}, operand_layouts = [{}], "
@@ -62,7 +63,8 @@ class Reader : MlirText {
     Attributes attributes;
     std::string kept;  // attributes of the operation that stay
     std::string operand_layouts, result_layouts;
-    bool side_effect = false, ours = false, ordered = false;
+    Server server = Server::xla;
+    bool side_effect = false, ordered = false;
     std::vector<Type> operands, results;
   };
 
@@ -132,7 +134,7 @@ class Reader : MlirText {
       call.target_end = find_outside(i, "(", text_.size());
       call.target = text_.substr(i, call.target_end - i);
     }
-    call.ours = is_host_function(call.target);
+    call.server = server_of(call.target);
     call.dict_at = call.dict_end = bracket_end(expect(call.target_end, "(") - 1);
     if (const std::size_t dict = skip_space(call.dict_at); at(dict) == '{') {
       call.dict_at = dict;
@@ -141,7 +143,7 @@ class Reader : MlirText {
     }
     // Types are read only where we need them: XLA's own calls may have others.
     call.end = i = expect(call.dict_end, ":");
-    if (!call.ours) return call;
+    if (call.server != Server::host) return call;
     if (at(skip_space(i)) != '(') refuse(i, "a custom call's operand types are missing");
     call.operands = buffers(i, i, call, call.operand_layouts);
     call.results = buffers(expect(i, "->"), call.end, call, call.result_layouts);
@@ -258,10 +260,9 @@ Type mlir_type(std::string_view t) {
   return out;
 }
 
-bool is_host_function(std::string_view target) {
-  if (is_xlas(target)) return false;
-  const auto handlers = ffi_handlers();
-  return std::ranges::find(handlers, target) == handlers.end();
+Server server_of(const std::string& target) {
+  if (is_xlas(target)) return Server::xla;
+  return blocks::has_handler(target, blocks::current_platform()) ? Server::handler : Server::host;
 }
 
 std::string brings_computations(std::string_view target) {

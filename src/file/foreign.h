@@ -14,12 +14,13 @@ struct Foreign {
   std::vector<Type> inputs, outputs;
   std::vector<int> parameters;  // the inputs that the module takes
   std::vector<SitePtr> sites;
+  std::vector<std::string> handlers;  // FFI handlers that it calls
   std::string text;  // with the custom calls that are sites made calls of ours
 };
 
 /// Reads a module: StableHLO in its own form, as JAX's `lower().as_text()` prints it, a portable artifact, or what `jax.export` writes.
-/// Custom calls become sites that call the function of the target's name, but for targets that XLA serves itself or for which an FFI
-/// handler is registered. `name` is for errors and places. Throws Error: invalid_argument for what is no such module, data_loss for a
+/// Custom calls become sites that call the function of the target's name, but for targets that XLA serves itself or that have an FFI
+/// handler. `name` is for errors and places. Throws Error: invalid_argument for what is no such module, data_loss for a
 /// damaged one, unimplemented for what a file may say that we cannot run.
 Foreign read_foreign(std::string_view text, const std::string& name);
 
@@ -33,8 +34,9 @@ struct ForeignCall {
 };
 SitePtr site_of(ForeignCall call);
 
-/// Not one of XLA's own targets, and without an FFI handler.
-bool is_host_function(std::string_view target);
+/// Who serves a target. FFI handlers are noted, as XLA must know them.
+enum class Server { host, handler, xla };
+Server server_of(const std::string& target);
 /// Why such a call is refused.
 std::string brings_computations(std::string_view target);
 

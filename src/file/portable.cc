@@ -209,7 +209,9 @@ class Writer {
         tilings != own.end() && vhlo_.attribute(tilings->second).items.empty())
       own.erase(tilings);
     const std::string name = own.back().first == "result_tilings" ? name_of(op) : "vhlo.custom_call_v1";
-    if (!is_host_function(target)) return write(op, name, own, discardable(op));
+    const Server server = server_of(target);
+    if (server == Server::handler) out_.handlers.push_back(target);
+    if (server != Server::host) return write(op, name, own, discardable(op));
     if (!vhlo_.attribute(find(own, "called_computations"), Kind::array, "called computations").items.empty())
       throw Error(ErrorCode::unimplemented, brings_computations(target));
     Attributes attributes;

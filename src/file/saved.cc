@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <set>
 
+#include "block/target.h"
 #include "core/check.h"
 #include "core/digest.h"
 #include "core/once.h"
@@ -29,6 +30,7 @@ struct detail::LoadedProgram {
   std::vector<Type> inputs;
   std::vector<SavedSite> sites;
   std::vector<file::SavedBlock> blocks;
+  std::vector<std::string> handlers;  // FFI handlers that it calls
   mutable Once once;
   mutable std::shared_ptr<const run::CompiledProgram> compiled;
 };
@@ -135,11 +137,12 @@ SavedSite described(const SiteSpec& s) {
   return {s.word, s.name, s.named.name, s.named.attributes, s.operands, s.results, s.effect, s.place};
 }
 
-Loaded loaded(std::vector<Type> inputs, Module module, std::vector<file::SavedBlock> blocks = {}) {
+Loaded loaded(std::vector<Type> inputs, Module module, std::vector<file::SavedBlock> blocks, std::vector<std::string> handlers = {}) {
   auto program = std::make_shared<detail::LoadedProgram>();
   for (const SitePtr& s : module.sites) program->sites.push_back(described(*s));
   program->inputs = std::move(inputs);
   program->blocks = std::move(blocks);
+  program->handlers = std::move(handlers);
   program->module = std::make_shared<const Module>(std::move(module));
   return Loaded(std::move(program));
 }
@@ -155,7 +158,7 @@ Loaded load_text(std::string_view text, const std::string& name) {
     module.results = std::move(foreign.outputs);
     module.sites = std::move(foreign.sites);
     module.parameters = std::move(foreign.parameters);
-    return loaded(std::move(foreign.inputs), std::move(module));
+    return loaded(std::move(foreign.inputs), std::move(module), {}, std::move(foreign.handlers));
   }
   const std::string_view first = take_line(rest).substr(first_words.size());
   const int found = std::atoi(std::string(first.substr(0, 9)).c_str());
@@ -226,8 +229,10 @@ const std::shared_ptr<const run::CompiledProgram>& ready(const detail::LoadedPro
   }
   program.once([&] {
     std::shared_ptr<const Module> module = program.module;
+    const std::string platform = run::Runtime::get().platform();
+    for (const std::string& handler : program.handlers) blocks::require_handler(handler, platform);
     if (!program.blocks.empty())
-      module = std::make_shared<const Module>(file::with_overrides(*module, program.blocks, run::Runtime::get().platform()));
+      module = std::make_shared<const Module>(file::with_overrides(*module, program.blocks, platform));
     auto compiled = std::make_shared<const run::CompiledProgram>(std::move(module), wanted.size(), Tensors());
     std::vector<Dims> dims;
     for (const Type& t : results) dims.push_back(t.dims);

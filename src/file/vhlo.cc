@@ -217,8 +217,15 @@ void Vhlo::read_items(VhloAttribute& out, ByteReader& in) {
   const bool named = out.kind == Kind::dictionary;
   out.items.resize(in.count() * (named ? 2 : 1));
   for (std::size_t& item : out.items) item = in.index(code_.attributes.size(), "attribute");
+  if (named) {
+    // Of Shardy's partitioner, which has nothing to do on one device.
+    std::vector<std::size_t> kept;
+    for (std::size_t i = 0; i < out.items.size(); i += 2)
+      if (!attribute(out.items[i], Kind::string, "a dictionary's name").bytes.starts_with("sdy."))
+        kept.insert(kept.end(), {out.items[i], out.items[i + 1]});
+    out.items = std::move(kept);
+  }
   for (std::size_t i = 0; i < out.items.size(); ++i) {
-    if (named && i % 2 == 0) attribute(out.items[i], Kind::string, "a dictionary's name");
     out.text += fmt::format("{}{}", i == 0 ? "" : named && i % 2 ? " = " : ", ", attribute(out.items[i]).text);
     if (out.text.size() > budget_) spend(out.text.size());
   }
