@@ -281,11 +281,6 @@ TEST(PjrtExecutable, DonationAndKeeping) {
   const std::int64_t keep[] = {0};
   run(twice, {&input}, {.keep = keep});
   EXPECT_FALSE(input.is_deleted());
-  {
-    const Buffer::Hold hold = input.hold();
-    run(twice, {&input});
-    EXPECT_FALSE(input.is_deleted());
-  }
   EXPECT_EQ(to_host(run(twice, {&input})), (std::vector<float>{2, 4, 6, 8}));
   EXPECT_TRUE(input.is_deleted());
 }

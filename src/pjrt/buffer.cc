@@ -148,26 +148,4 @@ bool Buffer::is_deleted() const {
   return ask<&PJRT_Api::PJRT_Buffer_IsDeleted, PJRT_Buffer_IsDeleted_Args>(api_, handle_, "to look at a buffer").is_deleted;
 }
 
-Buffer::Hold::Hold(const Buffer& buffer) : api_(buffer.api_) {
-  ask<&PJRT_Api::PJRT_Buffer_IncreaseExternalReferenceCount, PJRT_Buffer_IncreaseExternalReferenceCount_Args>(api_, buffer.handle_,
-                                                                                                              "to hold a buffer");
-  handle_ = buffer.handle_;  // only now: a failed hold has nothing to let go
-}
-
-Buffer::Hold::Hold(Hold&& other) noexcept : api_(other.api_), handle_(std::exchange(other.handle_, nullptr)) {}
-
-Buffer::Hold& Buffer::Hold::operator=(Hold&& other) noexcept {
-  Hold taken(std::move(other));  // what this held goes with it, now
-  std::swap(api_, taken.api_);
-  std::swap(handle_, taken.handle_);
-  return *this;
-}
-
-Buffer::Hold::~Hold() {
-  if (!handle_) return;
-  auto args = make_args<PJRT_Buffer_DecreaseExternalReferenceCount_Args>();
-  args.buffer = handle_;
-  call_quietly<&PJRT_Api::PJRT_Buffer_DecreaseExternalReferenceCount>(api_, args);
-}
-
 }  // namespace postern::pjrt

@@ -41,8 +41,10 @@ class Buffer {
 
   /// Ready when the contents are computed, or when that failed.
   Event ready() const;
-  /// The address on the device (on CPU the host address), contents in the device's layout. Await ready() before reading; safe to keep only
-  /// under a Hold. It waits for the allocation, not for the contents.
+  /// The address on the device (on CPU the host address), contents in the device's layout. Await
+  /// ready() before reading; safe to keep only while nobody donates or deletes the buffer (PJRT's
+  /// own count of such users cannot be kept from two threads). It waits for the allocation, not for
+  /// the contents.
   void* data() const;
 
   /// Copies to `dst` as a dense row-major array; `dst` must stay until the event is ready. Types below 8 bits come one byte an element with
@@ -53,21 +55,6 @@ class Buffer {
   /// Frees the memory once no run uses it; the handle stays. True of is_deleted() also for a donated buffer.
   void delete_data();
   bool is_deleted() const;
-
-  /// While a Hold lives, the memory is neither freed, moved nor donated. The buffer must outlive it.
-  class Hold {
-   public:
-    Hold() = default;
-    explicit Hold(const Buffer& buffer);
-    Hold(Hold&& other) noexcept;
-    Hold& operator=(Hold&& other) noexcept;
-    ~Hold();
-
-   private:
-    const PJRT_Api* api_ = nullptr;
-    PJRT_Buffer* handle_ = nullptr;
-  };
-  Hold hold() const { return Hold(*this); }
 
  private:
   const PJRT_Api* api_ = nullptr;

@@ -24,15 +24,35 @@ ComputedValue::~ComputedValue() = default;
 DeviceValue::DeviceValue(Type t, pjrt::Buffer b, int on, int ordinal, std::shared_ptr<RunRecord> r)
     : ComputedValue(Kind::device, std::move(t), std::move(r)), buffer(std::move(b)), lane(on), device(ordinal) {}
 
-namespace {
-
 void refuse_donated(const Value& value) {
   if (!value.donated.load(std::memory_order_relaxed)) [[likely]]
     return;  // the text is made only for the error: this is on the way to each run
   throw_type_error(fmt::format("a tensor of type {} was donated to a program and holds no data any more", to_string(value.type)));
 }
 
-}  // namespace
+// Of a reader and a run that takes the memory, each writes its mark before it looks for the
+// other's: one of them sees the other.
+Reading::Reading(const DeviceValue& value) : value_(value) {
+  value.readers.fetch_add(1);
+  if (!value.donated.load()) [[likely]]
+    return;
+  value.readers.fetch_sub(1);
+  refuse_donated(value);
+}
+
+void Donation::take(const std::shared_ptr<const Value>& value, std::size_t parameter) {
+  if (value->donated.exchange(true)) refuse_donated(*value);
+  taken_.push_back(value);
+  const auto at = static_cast<std::int64_t>(parameter);
+  if (value->kind == Value::Kind::device &&
+      static_cast<const DeviceValue&>(*value).readers.load() > 0 &&
+      (kept_.empty() || kept_.back() != at))  // parts of one array are one parameter
+    kept_.push_back(at);
+}
+
+Donation::~Donation() {
+  for (const auto& value : taken_) value->donated = false;
+}
 
 void add_pending(const Value& value, Runs& runs) {
   if (value.kind != Value::Kind::device && value.kind != Value::Kind::sharded) return;
@@ -93,6 +113,7 @@ void extend_signs(DType dtype, void* data, std::size_t count) {
 }  // namespace
 
 void copy_out(const DeviceValue& value, void* to) {
+  const Reading reading(value);
   await(value);
   const std::size_t bytes = value.type.byte_size();
   if (bytes == 0) return;
@@ -100,7 +121,6 @@ void copy_out(const DeviceValue& value, void* to) {
     value.buffer.to_host(to, bytes).await();
     return extend_signs(value.type.dtype, to, bytes);
   }
-  const pjrt::Buffer::Hold hold = value.buffer.hold();
   std::memcpy(to, value.buffer.data(), bytes);
 }
 
@@ -132,12 +152,17 @@ pjrt::Buffer seen_on(const DeviceValue& from, std::shared_ptr<const void> owner,
     copy_out(from, bytes.get());
     return Runtime::get().client(lane.client).buffer_from_host(bytes.get(), from.type.dtype, from.type.dims, lane.handle);
   }
-  auto keep = std::make_unique<std::shared_ptr<const void>>(std::move(owner));
-  pjrt::Buffer view = Runtime::get()
-                          .client(lane.client)
-                          .view_of_device(
-                              from.buffer.data(), from.type.dtype, from.type.dims, lane.handle,
-                              [](void*, void* user) { delete static_cast<std::shared_ptr<const void>*>(user); }, keep.get());
+  struct Seen {
+    std::shared_ptr<const void> owner;
+    Reading reading;
+  };
+  std::unique_ptr<Seen> keep(new Seen{std::move(owner), Reading(from)});
+  pjrt::Buffer view =
+      Runtime::get()
+          .client(lane.client)
+          .view_of_device(
+              from.buffer.data(), from.type.dtype, from.type.dims, lane.handle,
+              [](void*, void* user) { delete static_cast<Seen*>(user); }, keep.get());
   keep.release();  // its on_delete frees it
   return view;
 }
@@ -172,14 +197,19 @@ pjrt::Buffer* on_lane(const Tensor& tensor, Lane& lane, std::shared_ptr<const vo
   };
   if (pjrt::Buffer* const buffer = here()) [[likely]]
     return buffer;
-  std::scoped_lock lock(host.guard);
-  if (pjrt::Buffer* const buffer = here()) return buffer;  // another thread has just sent it
-  auto sent = std::make_shared<DeviceValue>(host.type, send(host.type, host.data.get(), host.data, lane), lane.index, lane.device, nullptr);
-  pjrt::Buffer* const out = &sent->buffer;
-  if (!host.on_device) {
-    host.on_device = sent;
-    host.was_sent.store(true, std::memory_order_release);
+  if (!host.was_sent.load(std::memory_order_acquire)) {
+    std::scoped_lock lock(host.guard);
+    if (!host.on_device) {
+      host.on_device = std::make_shared<DeviceValue>(
+          host.type, send(host.type, host.data.get(), host.data, lane), lane.index, lane.device,
+          nullptr);
+      host.was_sent.store(true, std::memory_order_release);
+    }
+    if (pjrt::Buffer* const buffer = here())
+      return buffer;  // sent here, by us or by another thread meanwhile
   }
+  auto sent = std::make_shared<pjrt::Buffer>(send(host.type, host.data.get(), host.data, lane));
+  pjrt::Buffer* const out = sent.get();
   keep = std::move(sent);
   return out;
 }
@@ -188,13 +218,15 @@ const void* host_view(const Tensor& tensor, std::shared_ptr<const void>& keep) {
   const std::shared_ptr<const Value>& pointer = Access::pointer(tensor);
   if (pointer && pointer->kind == Value::Kind::device && !packed(pointer->type.dtype) && pointer->type.size() > 0) {
     const DeviceValue& value = device_value(*pointer);
-    await(value);
     if (value.buffer.is_on_cpu()) {
       struct Held {
+        explicit Held(std::shared_ptr<const Value> v)
+            : value(std::move(v)), reading(device_value(*value)) {}
         std::shared_ptr<const Value> value;
-        pjrt::Buffer::Hold hold;
+        Reading reading;
       };
-      if (!keep) keep = std::make_shared<const Held>(Held{pointer, value.buffer.hold()});
+      if (!keep) keep = std::make_shared<const Held>(pointer);
+      await(value);
       return value.buffer.data();
     }
   }

@@ -30,7 +30,44 @@ struct DeviceValue final : ComputedValue {
   int lane;             // where the memory is
   int device;           // what users see
   bool placed = false;  // put there by the user, or made from what was
+  mutable std::atomic<int> readers{0};
 };
+
+/// While one lives, no program takes the value's memory. XLA has its own count for that, which two
+/// threads must not touch at once.
+class Reading {
+ public:
+  /// Throws TypeError for a value that was donated.
+  explicit Reading(const DeviceValue& value);
+  ~Reading() { value_.readers.fetch_sub(1); }
+  Reading(const Reading&) = delete;
+
+ private:
+  const DeviceValue& value_;
+};
+
+/// What a run takes of its arguments' memory. Whoever looks at them from then on gets a TypeError,
+/// unless the run could not begin.
+class Donation {
+ public:
+  Donation() = default;
+  ~Donation();
+  Donation(const Donation&) = delete;
+
+  /// Throws TypeError for a value that another run has taken.
+  void take(const std::shared_ptr<const detail::Value>& value, std::size_t parameter);
+  /// Parameters whose memory stays because somebody is reading it: the program works on copies.
+  std::span<const std::int64_t> kept() const { return kept_; }
+  /// The run has begun: what was taken stays taken.
+  void stands() { taken_.clear(); }
+
+ private:
+  std::vector<std::shared_ptr<const detail::Value>> taken_;
+  std::vector<std::int64_t> kept_;
+};
+
+/// Throws TypeError when the value was donated.
+void refuse_donated(const detail::Value& value);
 
 /// Adds the runs whose failure would be the value's.
 void add_pending(const detail::Value& value, Runs& runs);

@@ -148,6 +148,7 @@ struct CompiledProgram::Arguments {
   std::vector<PJRT_Buffer*> large;
   std::vector<std::shared_ptr<const void>> keep;
   Runs pending;  // whose failure would be this run's too
+  Donation donation;
 
   std::span<PJRT_Buffer* const> collect(const CompiledProgram& program, std::span<const Tensor* const> arguments, Lane& lane) {
     const std::size_t n = program.module_->parameters.size();
@@ -160,8 +161,19 @@ struct CompiledProgram::Arguments {
       out[i] = on_lane(t, lane, held)->handle();
       if (held) keep.push_back(std::move(held));
       add_pending(*Access::value(t), pending);
+      if (program.takes(i)) donation.take(Access::pointer(t), i);
     }
     return {out, n};
+  }
+
+  /// Throws what an error of XLA came of, if it is known: a failed run that makes an argument, or
+  /// another thread that took one's memory.
+  void rethrow(const CompiledProgram& program, std::span<const Tensor* const> given) const {
+    rethrow_failure(pending);
+    for (std::size_t i = 0; i < program.module_->parameters.size(); ++i)
+      if (const auto input = static_cast<std::size_t>(program.module_->parameters[i]);
+          input < given.size() && !program.takes(i))
+        refuse_donated(*Access::value(*given[input]));
   }
 };
 
@@ -181,8 +193,10 @@ struct ResultBuffers {
 
 }  // namespace
 
-void CompiledProgram::mark_donated(std::span<const Tensor* const> arguments) const {
-  for (const int input : module_->donated) Access::value(*arguments[static_cast<std::size_t>(input)])->donated = true;
+bool CompiledProgram::takes(std::size_t parameter) const {
+  return !module_->donated.empty() &&
+         std::ranges::find(module_->donated, module_->parameters[parameter]) !=
+             module_->donated.end();
 }
 
 namespace {
@@ -225,15 +239,17 @@ void CompiledProgram::run_plain(std::span<const Tensor* const> arguments, std::s
     const bool timed = host::timeline::on();
     const auto start = timed ? host::timeline::Clock::now() : host::timeline::Clock::time_point();
     pjrt::Event complete;
-    executable.execute(buffers.collect(*this, arguments, lane), out.span, {.device = named, .complete = &complete});
+    const auto in = buffers.collect(*this, arguments, lane);
+    executable.execute(in, out.span,
+                       {.device = named, .complete = &complete, .keep = buffers.donation.kept()});
+    buffers.donation.stands();
     ready = complete.is_ready();
     if (timed || !ready) follow(complete, host::timeline::Kind::execute, host::timeline::module_name(module_->text), device, start);
     ready = ready && !complete.error();
   } catch (const Error&) {
-    rethrow_failure(buffers.pending);
+    buffers.rethrow(*this, arguments);
     throw;
   }
-  mark_donated(arguments);
   wrap(*module_, executable.api(), out.span, lane, device, nullptr, buffers.pending, ready, results);
 }
 
@@ -265,17 +281,22 @@ void CompiledProgram::run_calling(std::span<const Tensor* const> arguments, std:
   try {
     const Loaded::Choice choice = loaded_->on(lane);
     executable = &choice.executable;
-    executable->execute(buffers.collect(*this, arguments, lane), out.span,
-                        {.context = &record->execute_context(), .device = choice.device, .complete = &complete, .number = record->mark});
+    const auto in = buffers.collect(*this, arguments, lane);
+    executable->execute(in, out.span,
+                        {.context = &record->execute_context(),
+                         .device = choice.device,
+                         .complete = &complete,
+                         .number = record->mark,
+                         .keep = buffers.donation.kept()});
+    buffers.donation.stands();
   } catch (...) {
     record->release();
-    rethrow_failure(buffers.pending);
+    buffers.rethrow(*this, arguments);
     const host::Outcome how = record->outcome();
     if (how == host::Outcome::running || how == host::Outcome::done) throw;
-    mark_donated(arguments);
+    buffers.donation.stands();
     record->rethrow();
   }
-  mark_donated(arguments);
   const bool ended = RunRecord::finish(record, {&complete, 1});
   if (ended && record && record->outcome() != host::Outcome::done) {
     for (PJRT_Buffer* b : out.span) pjrt::Buffer(executable->api(), b);

@@ -97,7 +97,7 @@ class CompiledProgram : public std::enable_shared_from_this<CompiledProgram> {
   void run_plain(std::span<const Tensor* const> arguments, std::span<Tensor> results) const;
   void run_calling(std::span<const Tensor* const> arguments, std::span<Tensor> results, std::shared_ptr<RunRecord> record) const;
   void run_partitioned(std::span<const Tensor* const> arguments, std::span<Tensor> results, std::shared_ptr<RunRecord> record) const;
-  void mark_donated(std::span<const Tensor* const> arguments) const;
+  bool takes(std::size_t parameter) const;  // its memory, for results
   struct Arguments;
 
   std::shared_ptr<const Module> module_;

@@ -160,6 +160,7 @@ void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments, 
   };
   const pjrt::Executable* executable = nullptr;
   Runs pending;
+  Donation donation;
   std::vector<std::shared_ptr<const ShardedValue>> keep;
   std::vector<PJRT_Buffer*> in(devices * parameters), out(devices * results.size());
   std::vector<pjrt::Event> complete(devices);
@@ -172,6 +173,10 @@ void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments, 
       const Sharding sharding = module.parameter_shardings[i].value_or(Sharding(module.mesh, P()));
       keep.push_back(spread(t, sharding, lanes_of(sharding.mesh())));
       add_pending(*Access::value(t), pending);
+      if (takes(i)) {
+        donation.take(Access::pointer(t), i);
+        for (const auto& part : keep.back()->parts) donation.take(part, i);
+      }
       for (std::int64_t position = 0; position < sharding.mesh().size(); ++position)
         in[static_cast<std::size_t>(partition_of(sharding.mesh(), position, module.devices)) * parameters + i] =
             keep.back()->parts[static_cast<std::size_t>(position)]->buffer.handle();
@@ -184,16 +189,18 @@ void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments, 
   }
   try {
     executable->execute_multi(devices, in, out, complete,
-                              {.context = sites_.empty() ? nullptr : &record->execute_context(), .number = record->mark});
+                              {.context = sites_.empty() ? nullptr : &record->execute_context(),
+                               .number = record->mark,
+                               .keep = donation.kept()});
+    donation.stands();
   } catch (...) {
     record->release();
     rethrow_failure(pending);
     const host::Outcome how = record->outcome();
     if (how == host::Outcome::running || how == host::Outcome::done) throw;
-    mark_donated(arguments);
+    donation.stands();
     record->rethrow();
   }
-  mark_donated(arguments);
   const bool ended = RunRecord::finish(record, complete);
   std::vector<pjrt::Buffer> buffers;
   for (PJRT_Buffer* b : out) buffers.emplace_back(executable->api(), b);
