@@ -122,6 +122,8 @@ std::optional<std::int64_t> debug_option(const Executable& compiled, protozero::
 }
 
 TEST(PjrtClient, NoProgramEndsTheProcessBecauseDevicesWaitForOneAnother) {
+  // XLA reads the flags in the environment, not a program's own options; those that no program
+  // gives say what it read.
   constexpr protozero::pbf_tag_type terminate = 417, warn = 418;
   constexpr std::int64_t never = std::numeric_limits<std::int32_t>::max();
   const Executable add = client().compile(add_text);
@@ -130,6 +132,8 @@ TEST(PjrtClient, NoProgramEndsTheProcessBecauseDevicesWaitForOneAnother) {
     EXPECT_EQ(debug_option(add, tag), never) << tag;
     EXPECT_EQ(debug_option(loaded, tag), never) << tag;
   }
+  const char* const flags = std::getenv("XLA_FLAGS");
+  EXPECT_FALSE(flags && contains(flags, "collective_call")) << "children would have them: " << flags;
 }
 
 TEST(PjrtExecutable, RunsAndRunsAgain) {

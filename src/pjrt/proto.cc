@@ -2,7 +2,6 @@
 #include "pjrt/client.h"
 
 #include <algorithm>
-#include <limits>
 #include <numeric>
 #include <string_view>
 #include <variant>
@@ -19,12 +18,9 @@ struct DebugOption {
   std::string_view name;
   std::variant<bool, std::int64_t> value;
 };
-constexpr std::int64_t never = std::numeric_limits<std::int32_t>::max();  // seconds
 constexpr DebugOption debug_options[] = {
-    // Devices that wait for one whose host function takes long: XLA would end the process after a
-    // minute. Deadlines and cancel() end such runs.
-    {"xla_cpu_collective_call_warn_stuck_seconds", never},
-    {"xla_cpu_collective_call_terminate_timeout_seconds", never},
+    // Arithmetic as IEEE 754 has it: this is off, but XLA_FLAGS could turn it on.
+    {"xla_cpu_enable_fast_math", false},
 };
 
 // A map of OptionOverrideProto by name.
