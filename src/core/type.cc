@@ -1,7 +1,7 @@
 // Element types and tensor types: names, sizes, kinds.
 #include <postern/type.h>
 
-#include "core/check.h"
+#include "core/enum.h"
 
 namespace postern {
 
@@ -23,11 +23,19 @@ constexpr DTypeRow rows[dtype_count] = {
     {"f8e4m3", 1, Range::real},   {"f8e3m4", 1, Range::real},        {"f8e8m0fnu", 1, Range::real},  {"f4e2m1fn", 1, Range::real},
     {"token", 0, Range::none}};
 
-const DTypeRow& row(DType dtype) { return rows[static_cast<int>(dtype)]; }
+constexpr DType last_dtype = static_cast<DType>(dtype_count - 1);
+
+const DTypeRow& row(DType dtype) {
+  if (dtype > last_dtype) [[unlikely]]
+    check_enum("DType", dtype, last_dtype);
+  return rows[static_cast<int>(dtype)];
+}
 
 }  // namespace
 
-std::string_view to_string(DType dtype) { return row(dtype).name; }
+std::string_view to_string(DType dtype) {
+  return dtype > last_dtype ? "no dtype" : row(dtype).name;  // errors need a text of any
+}
 std::size_t byte_width(DType dtype) { return row(dtype).bytes; }
 int bit_width(DType dtype) {
   switch (dtype) {
@@ -58,6 +66,7 @@ std::int64_t Type::size() const {
 std::size_t Type::byte_size() const { return static_cast<std::size_t>(size()) * byte_width(dtype); }
 
 Type make_type(DType dtype, Dims dims) {
+  check_enum("DType", dtype, last_dtype);
   check(dtype != DType::token, "type: a token holds no data");
   for (std::int64_t d : dims) check(d >= 0, "type: every extent must be 0 or more, got {}{}", to_string(dtype), dims_to_string(dims));
   return {dtype, std::move(dims), false};

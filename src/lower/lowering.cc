@@ -5,7 +5,7 @@
 #include <cstring>
 #include <utility>
 
-#include "core/check.h"
+#include "core/enum.h"
 #include "trace/literal.h"
 
 namespace postern {
@@ -74,6 +74,7 @@ void append_type(fmt::memory_buffer& out, const Type& type) {
     append_int(out, d);
     out.push_back('x');
   }
+  check_enum("DType", type.dtype, DType::token);
   append(out, element_names[static_cast<int>(type.dtype)]);
   out.push_back('>');
 }

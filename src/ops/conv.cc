@@ -2,6 +2,7 @@
 // transposed to it.
 #include <postern/ops_more.h>
 
+#include "core/enum.h"
 #include "ops/axes.h"
 #include "ops/family.h"
 #include "ops/shape.h"
@@ -199,6 +200,7 @@ ConvParams params_of(const ConvOptions& options, const Tensor& x, const Tensor& 
                or_ones(options.kernel_dilation, count),
                options.groups,
                options.batch_groups};
+  check_enum("conv: padding kind", options.padding.kind, ConvPadding::Kind::pairs);
   if (options.padding.kind == ConvPadding::Kind::same) {
     check(p.strides.size() == count && p.kernel_dilation.size() == count && std::count(p.strides.begin(), p.strides.end(), 0) == 0,
           "conv: strides and dilations must have one number of 1 or more for each spatial axis of {}", to_string(x.type()));

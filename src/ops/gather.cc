@@ -1,6 +1,7 @@
 // gather and scatter: slices of a tensor read, or updated, at indices that are known when the program runs.
 #include <postern/ops_more.h>
 
+#include "core/enum.h"
 #include "ops/axes.h"
 #include "ops/composed.h"
 #include "ops/family.h"
@@ -338,7 +339,8 @@ const Primitive& primitive_of(Update how) {
     case Update::min: return scatter_min_p;
     case Update::max: return scatter_max_p;
   }
-  throw_type_error("scatter: no such update");
+  check_enum("scatter: Update", how, Update::max);
+  return scatter_p;
 }
 
 std::int64_t largest_extent(const Type& x) { return x.dims.empty() ? 0 : *std::max_element(x.dims.begin(), x.dims.end()); }
@@ -348,6 +350,7 @@ std::int64_t largest_extent(const Type& x) { return x.dims.empty() ? 0 : *std::m
 Tensor gather(const Operand& operand, const Operand& indices, const IndexAxes& axes, const Dims& sizes, OutOfRange mode) {
   PlaceScope scope(operand.place());
   const Tensor &x = operand.tensor(), i = wide_indices("gather", indices.tensor(), largest_extent(x.type()));
+  check_enum("gather: OutOfRange", mode, OutOfRange::promise);
   const GatherParams params{axes, sizes, mode != OutOfRange::fill};
   if (mode == OutOfRange::fill) return bind_gather(gather_or_missing_p, x, i, params);
   if (mode == OutOfRange::promise) return bind_gather(gather_p, x, i, params);
@@ -363,6 +366,7 @@ Tensor scatter(Update how, const Operand& operand, const Operand& indices, const
   check(promote("scatter", x.type(), given.tensor().type()).dtype == x.dtype(), "scatter: updates {} do not convert to the dtype of {}",
         to_string(given.tensor().type()), to_string(x.type()));
   Tensor i = wide_indices("scatter", indices.tensor(), largest_extent(x.type()));
+  check_enum("scatter: OutOfRange", options.mode, OutOfRange::promise);
   const ScatterParams params{axes, options.unique, options.sorted, options.mode != OutOfRange::fill};
   const Type* types[] = {&x.type(), &i.type(), &updates.type()};
   scatter_type(make_params(params).get(), {types, 3});

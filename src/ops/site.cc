@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "core/enum.h"
 #include "ops/family.h"
 #include "ops/shape.h"
 #include "ops/shard_map.h"
@@ -303,6 +304,10 @@ void check_template(const std::string& call, const Place& place, const std::stri
 Tensors call(const CallOptions& options, const std::vector<Type>& out, const std::string& structure, const std::vector<std::string>& paths,
              const Callee& fn, const Tensors& operands) {
   PlaceScope at(fn.place());
+  check_enum(fmt::format("call '{}': Effect", options.name), options.effect, Effect::ordered);
+  check_enum(fmt::format("call '{}': VmapMethod", options.name), options.vmap,
+             VmapMethod::broadcast_all);
+  check_enum(fmt::format("call '{}': Memory", options.name), options.memory, Memory::device);
   check(options.timeout.count() >= 0, "call '{}': timeout must be positive, or 0 for none, got {} ns", options.name,
         options.timeout.count());
   check(options.warn_after.count() >= 0, "call '{}': warn_after must be positive, or 0 for never, got {} ns", options.name,

@@ -1,7 +1,7 @@
 // tap: a site whose results are its operands.
 #include <postern/tap.h>
 
-#include "core/check.h"
+#include "core/enum.h"
 #include "ops/site.h"
 #include "ops/tap.h"
 
@@ -14,6 +14,7 @@ void wrong_map(const std::type_info& takes, const std::type_info& tapped, const 
 
 Tensors tap_as(const char* word, const TapOptions& options, const Shown& value, const Shown* mapped, const Callee& fn, const Place& place) {
   PlaceScope at(place);
+  check_enum(fmt::format("{} '{}': TapMode", word, options.name), options.mode, TapMode::async);
   check(options.every > 0, "{} '{}': every must be positive, got {}", word, options.name, options.every);
   check(options.keep_last >= 0, "{} '{}': keep_last must not be negative, got {}", word, options.name, options.keep_last);
   check(options.keep_last == 0 || options.mode == TapMode::async,

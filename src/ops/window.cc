@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "core/enum.h"
 #include "ops/family.h"
 #include "ops/reduce.h"
 #include "ops/shape.h"
@@ -193,6 +194,8 @@ Tensor reduce_window_sum(const Tensor& x, const Dims& window, const Dims& stride
 Tensor reduce_window(Monoid monoid, const Operand& operand, const Dims& window, const WindowOptions& options) {
   PlaceScope at(operand.place());
   const Tensor& x = operand.tensor();
+  check_enum("reduce_window: Monoid", monoid, Monoid::max);
+  check_enum("reduce_window: padding kind", options.padding.kind, ConvPadding::Kind::pairs);
   WindowParams p{monoid, window, options.strides, options.window_dilation, {}, {}};
   if (p.strides.empty()) p.strides.assign(window.size(), 1);
   if (p.dilation.empty()) p.dilation.assign(window.size(), 1);

@@ -7,7 +7,7 @@
 #include <ostream>
 
 #include "block/registry.h"
-#include "core/check.h"
+#include "core/enum.h"
 #include "core/once.h"
 #include "core/value.h"
 #include "ops/hook.h"
@@ -140,6 +140,7 @@ class JitCore {
 };
 
 std::shared_ptr<JitCore> make_jit(JitOptions options) {
+  check_enum("jit: Mode", options.mode, Mode::evaluate);
   check((!options.cut && !options.stage_device) || options.mode == Mode::automatic || options.mode == Mode::staged,
         "jit: the options cut and stage_device are for Mode::staged; the mode is {}",
         options.mode == Mode::compiled ? "compiled" : "evaluate");

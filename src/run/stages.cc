@@ -9,7 +9,7 @@
 #include <set>
 #include <utility>
 
-#include "core/check.h"
+#include "core/enum.h"
 #include "host/executor.h"
 #include "host/run_state.h"
 #include "run/array.h"
@@ -55,7 +55,9 @@ std::vector<ValueId> results_of(const Equation& e) {
 
 Cut StagedProgram::asked(const StageNode& node) const {
   const auto& wanted = family_->options().cut;
-  return wanted ? wanted(node) : Cut::none;
+  const Cut cut = wanted ? wanted(node) : Cut::none;
+  check_enum("jit: the option cut: Cut", cut, Cut::both);
+  return cut;
 }
 Cut StagedProgram::wanted_cut(const Equation& e) const {
   return e.primitive->site ? Cut::none : asked({e.primitive->name, e.place, types(e.operands), types(results_of(e))});

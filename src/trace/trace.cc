@@ -1,7 +1,7 @@
 // Writing operations down, and replaying a program into another.
 #include "trace/trace.h"
 
-#include "core/check.h"
+#include "core/enum.h"
 #include "trace/literal.h"
 
 #include <cstring>
@@ -90,6 +90,7 @@ Tensors Trace::record(const Primitive& primitive, ParamsPtr params, std::span<co
   Tensors out;
   out.reserve(results.size());
   for (Type& type : results) {
+    check_enum("DType", type.dtype, DType::token);
     program_.types.push_back(std::move(type));
     out.push_back(traced(static_cast<ValueId>(program_.types.size()) - 1));
   }
