@@ -4,10 +4,11 @@
 #include <fmt/format.h>
 #include <zip.h>
 
+#include <charconv>
 #include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <regex>
+#include <optional>
 
 #include "commands.h"
 #include "host/listen_npy.h"
@@ -116,6 +117,40 @@ pn::Tensor from_text(const std::string& text, const pn::Type& like) {
   return pn::convert(wide, like.dtype);
 }
 
+/// What stands behind 'key': in a dictionary of Python.
+std::string_view value_of(std::string_view header, const std::string& key) {
+  const std::string quoted = "'" + key + "':";
+  const auto at = header.find(quoted);
+  if (at == std::string_view::npos) return {};
+  header.remove_prefix(at + quoted.size());
+  header.remove_prefix(std::min(header.find_first_not_of(' '), header.size()));
+  return header;
+}
+
+std::string in_quotes(std::string_view text) {
+  if (!text.starts_with("'")) return "";
+  const auto end = text.find('\'', 1);
+  return end == std::string_view::npos ? "" : std::string(text.substr(1, end - 1));
+}
+
+/// "(2, 3,)"; none for what is no shape.
+std::optional<pn::Dims> extents(std::string_view text) {
+  if (!text.starts_with("(")) return {};
+  const auto end = text.find(')');
+  if (end == std::string_view::npos) return {};
+  text = text.substr(1, end - 1);
+  pn::Dims dims;
+  while (true) {
+    text.remove_prefix(std::min(text.find_first_not_of(" ,"), text.size()));
+    if (text.empty()) return dims;
+    std::int64_t extent = 0;
+    const auto [next, error] = std::from_chars(text.data(), text.data() + text.size(), extent);
+    if (error != std::errc() || extent < 0) return {};
+    dims.push_back(extent);
+    text.remove_prefix(static_cast<std::size_t>(next - text.data()));
+  }
+}
+
 }  // namespace
 
 pn::Type read_npy_header(const std::string& who, const std::function<void(void*, std::size_t)>& take) {
@@ -131,19 +166,14 @@ pn::Type read_npy_header(const std::string& who, const std::function<void(void*,
   if (length > 1 << 20) throw Problem(bad_file, who + ": its header is too long");
   std::string header(length, ' ');
   take(header.data(), length);
-  static const std::regex fields(R"('descr': *'([^']*)')"), order(R"('fortran_order': *(True|False))"),
-      shape(R"('shape': *\(([0-9, ]*)\))");
-  std::smatch descriptor, fortran, extents;
-  if (!std::regex_search(header, descriptor, fields) || !std::regex_search(header, fortran, order) ||
-      !std::regex_search(header, extents, shape))
+  const std::string descriptor = in_quotes(value_of(header, "descr"));
+  const std::string_view order = value_of(header, "fortran_order");
+  const std::optional<pn::Dims> dims = extents(value_of(header, "shape"));
+  if (descriptor.empty() || !(order.starts_with("True") || order.starts_with("False")) || !dims)
     throw Problem(bad_file, who + ": its header describes no array");
-  pn::Dims dims;
-  const std::string list = extents[1];
-  static const std::regex number("[0-9]+");
-  for (std::sregex_iterator it(list.begin(), list.end(), number), end; it != end; ++it) dims.push_back(std::stoll(it->str()));
-  if (fortran[1] == "True" && dims.size() > 1)
+  if (order.starts_with("True") && dims->size() > 1)
     throw Problem(bad_file, who + ": it is in column order; write it with numpy.ascontiguousarray");
-  return pn::make_type(dtype_of(descriptor[1], who), dims);
+  return pn::make_type(dtype_of(descriptor, who), *dims);
 }
 
 std::string npy_message(const pn::Type& type, const void* data) {

@@ -6,6 +6,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "core/digest.h"
+#include "core/text.h"
 #include "support.h"
 
 namespace postern::test {
@@ -180,6 +182,54 @@ TEST_F(Record, NamedFunctionsNeedNotBeThere) {
   EXPECT_THROW(f(x), CallbackError);
   const Taping replaying = replay(file);
   EXPECT_EQ(f(x).to_vector<float>(), (Floats{8, 0, 0}));
+}
+
+TEST_F(Record, AFunctionThatThrowsAnEmptyTextReplays) {
+  const auto f = jit([](Tensor v) {
+    return call(
+        {.name = "silent"}, v.type(),
+        [](View<const float>, View<float>) { throw std::runtime_error(""); }, v);
+  });
+  std::string said;
+  {
+    const Taping recording = record(file);
+    said = error_of<CallbackError>([&] { f(x).block_until_ready(); }).value().what();
+  }
+  EXPECT_TRUE(has(said, "an exception of type std::runtime_error without a text")) << said;
+  ASSERT_EQ(read_recording(file).size(), 1u);
+  const Taping replaying = replay(file);
+  EXPECT_EQ(error_of<CallbackError>([&] { f(x).block_until_ready(); }).value().what(), said);
+}
+
+TEST_F(Record, NestedContentsAreRefused) {
+  testing::FLAGS_gtest_death_test_style =
+      "threadsafe";  // a stack that overflows takes its process along
+  auto refused = [&](const std::string& body) {
+    std::ofstream(file, std::ios::binary) << "postern recording 1\n"
+                                          << digest(body) << '\n'
+                                          << body;
+    EXPECT_EXIT(
+        {
+          try {
+            read_recording(file);
+          } catch (const Error& e) {
+            if (e.code() == ErrorCode::invalid_argument) std::_Exit(0);
+          }
+          std::_Exit(1);
+        },
+        testing::ExitedWithCode(0), "")
+        << one_line(body.substr(0, 20));
+  };
+  const std::size_t many = 3'000'000;
+  refused(std::string(many, '\x81'));                     // lists of one
+  refused(std::string(many, '\x9f'));                     // of unknown length
+  refused(std::string(many, '\x5f'));                     // bytes in pieces
+  refused(std::string(many, '\x7f'));                     // text in pieces
+  refused(std::string(many, '\xc1'));                     // tags
+  refused("\xa1" + std::string(many, '\x81'));            // a map's key
+  refused(std::string("\x9b") + std::string(8, '\xff'));  // as many elements as 64 bits count
+  refused("");
+  refused("\x80\x80");  // more than one
 }
 
 TEST_F(Record, WhatIsWrongIsSaid) {

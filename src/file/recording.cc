@@ -36,6 +36,40 @@ struct Contents {
   std::vector<RecordedFiring> firings;
 };
 
+/// Whether `body` is CBOR of the kind that is written here: of known lengths, without tags, and not
+/// nested deeper than recordings are. What reads it calls itself for each level.
+bool is_plain_cbor(std::string_view body) {
+  constexpr std::size_t deepest = 8;
+  std::vector<std::uint64_t> left{1};  // items to come, for each level
+  while (!left.empty()) {
+    if (left.back() == 0) {
+      left.pop_back();
+      continue;
+    }
+    --left.back();
+    if (body.empty()) return false;
+    const auto first = static_cast<unsigned char>(body[0]);
+    const unsigned kind = first >> 5, about = first & 31;
+    const std::size_t more = about < 24 ? 0 : about < 28 ? std::size_t{1} << (about - 24) : 9;
+    if (more > 8 || body.size() <= more) return false;
+    std::uint64_t number = about;
+    if (more > 0) number = 0;
+    for (std::size_t i = 0; i < more; ++i)
+      number = number << 8 | static_cast<unsigned char>(body[1 + i]);
+    body.remove_prefix(1 + more);
+    if (kind == 2 || kind == 3) {  // bytes, text
+      if (number > body.size()) return false;
+      body.remove_prefix(static_cast<std::size_t>(number));
+    } else if (kind == 4 || kind == 5) {  // a list, a map
+      if (left.size() >= deepest || number > body.size()) return false;
+      left.push_back(kind == 5 ? 2 * number : number);
+    } else if (kind == 6) {  // a tag
+      return false;
+    }
+  }
+  return body.empty();
+}
+
 Contents read(const std::filesystem::path& file) {
   auto refuse = [&](ErrorCode code, const std::string& why) { throw Error(code, fmt::format("replay: {}: {}", file.string(), why)); };
   const std::string text = host::read_file("replay", file.string());
@@ -43,6 +77,8 @@ Contents read(const std::filesystem::path& file) {
   if (!text.starts_with(first_line)) refuse(ErrorCode::invalid_argument, "this is no recording of this version");
   if (text.size() < body || text.substr(sum, 32) != digest(std::string_view(text).substr(body)))
     refuse(ErrorCode::data_loss, "its checksum does not fit: it was changed or cut short");
+  if (!is_plain_cbor(std::string_view(text).substr(body)))
+    refuse(ErrorCode::invalid_argument, "what it holds is no recording: it is cut or nested");
   Contents out;
   try {
     const CborJson json = CborJson::from_cbor(text.begin() + static_cast<std::ptrdiff_t>(body), text.end());

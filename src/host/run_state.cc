@@ -49,7 +49,7 @@ std::string describe(const std::exception_ptr& error) {
     std::rethrow_exception(error);
   } catch (const std::exception& e) {
     const char* const text = e.what();
-    return text ? printable(limited(text)) : type_of_current() + " without a text";
+    return text && *text ? printable(limited(text)) : type_of_current() + " without a text";
   } catch (...) {
     return type_of_current();
   }
