@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cstdlib>
 #include <iostream>
@@ -23,11 +24,25 @@ using Json = nlohmann::json;
 
 namespace {
 
-long number(const std::string& name, const std::string& value) {
-  char* end = nullptr;
-  const long n = std::strtol(value.c_str(), &end, 10);
-  if (value.empty() || *end) throw Problem(usage, fmt::format("--set {}: '{}' is no number", name, value));
+int number(const std::string& name, const std::string& value) {
+  int n = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), n);
+  if (value.empty() || error != std::errc() || end != value.data() + value.size())
+    throw Problem(usage, fmt::format("--set {}: '{}' is no number, or one of more than 32 bits",
+                                     name, value));
   return n;
+}
+
+std::chrono::nanoseconds seconds(const std::string& name, const std::string& value) {
+  double n = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), n);
+  // As many as nanoseconds can be counted.
+  if (value.empty() || error != std::errc() || end != value.data() + value.size() ||
+      !(n > 0 && n < 9e9))
+    throw Problem(
+        usage, fmt::format("--set {}: '{}' is no number of seconds from 1e-9 to 9e9", name, value));
+  return std::max(std::chrono::nanoseconds(1),
+                  std::chrono::nanoseconds(static_cast<std::int64_t>(n * 1e9)));
 }
 
 /// Settings of the process and of the run.
@@ -39,15 +54,15 @@ pn::RunOptions settle(const Run& options) {
     const std::string name = setting.substr(0, at), value = at == std::string::npos ? "" : setting.substr(at + 1);
     if (at == std::string::npos) throw Problem(usage, fmt::format("--set takes NAME=VALUE, got '{}'", setting));
     if (name == "cpu_devices")
-      config.cpu_devices = static_cast<int>(number(name, value));
+      config.cpu_devices = number(name, value);
     else if (name == "max_reentry")
-      config.max_reentry = static_cast<int>(number(name, value));
+      config.max_reentry = number(name, value);
     else if (name == "plugin")
       config.plugin = value;
     else if (name == "cache_dir")
       config.cache_dir = value;
     else if (name == "deadline")
-      run.deadline = std::chrono::nanoseconds(static_cast<std::int64_t>(std::strtod(value.c_str(), nullptr) * 1e9));
+      run.deadline = seconds(name, value);
     else
       throw Problem(usage,
                     fmt::format("--set: there is no setting '{}'; there are cpu_devices, plugin, cache_dir, max_reentry, deadline", name));

@@ -129,7 +129,20 @@ TEST_F(Cache, AFolderThatCannotBeUsed) {
   const auto ended = run_program("cache_user", {"run"}, {{"POSTERN_CACHE_DIR", folder_.path() + "/file/cache"}});
   EXPECT_EQ(ended.code, 0) << ended.err;
   EXPECT_EQ(ended.out, "15\n");
-  EXPECT_TRUE(has(ended.err, "cannot be written")) << ended.err;
+  EXPECT_TRUE(has(ended.err, "cannot write") && has(ended.err, "Not a directory")) << ended.err;
+}
+
+TEST_F(Cache, AnEntryThatIsNoFileIsLeftAlone) {
+  run({"run"});
+  const auto entries = files();
+  ASSERT_FALSE(entries.empty());
+  for (const auto& [path, inode] : entries) {
+    fs::remove(path);
+    ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  }
+  EXPECT_EQ(run({"run"}), "15\n");  // nobody writes to the pipes: who reads them waits for ever
+  EXPECT_TRUE(has(log_, "is no regular file")) << log_;
+  for (const auto& [path, inode] : entries) EXPECT_TRUE(fs::is_fifo(path));
 }
 
 TEST_F(Cache, AFolderThatIsNotThereIsMade) {

@@ -103,11 +103,10 @@ std::string npy_header(DType dtype, std::int64_t rows, const Dims& row) {
   return header(dtype, extents(dims), 19 - std::to_string(rows).size());
 }
 
-bool write_npz(std::FILE* file, const std::vector<NpyArray>& arrays) {
-  bool ok = true;
+void write_npz(NewFile& file, const std::vector<NpyArray>& arrays) {
   std::uint64_t at = 0;
   auto write = [&](const void* data, std::size_t size) {
-    ok = ok && std::fwrite(data, 1, size, file) == size;
+    file.write({static_cast<const char*>(data), size});
     at += size;
   };
   std::string directory;
@@ -140,7 +139,6 @@ bool write_npz(std::FILE* file, const std::vector<NpyArray>& arrays) {
   const std::string end =
       Bytes().u32(0x06054b50).u16(0).u16(0).u16(arrays.size()).u16(arrays.size()).u32(directory.size()).u32(start).u16(0).str();
   write(end.data(), end.size());
-  return ok;
 }
 
 }  // namespace postern::host

@@ -3,9 +3,10 @@
 #include <postern/type.h>
 
 #include <cstdint>
-#include <cstdio>
 #include <string>
 #include <vector>
+
+#include "host/text_file.h"
 
 namespace postern::host {
 
@@ -25,7 +26,6 @@ struct NpyArray {
   std::string header;
   const std::vector<std::byte>* data;
 };
-/// Writes all arrays; false when the system refuses.
-bool write_npz(std::FILE* file, const std::vector<NpyArray>& arrays);
+void write_npz(NewFile& file, const std::vector<NpyArray>& arrays);
 
 }  // namespace postern::host

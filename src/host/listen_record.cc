@@ -1,6 +1,6 @@
 // Recording what taps show to files that NumPy reads.
-#include <cerrno>
 #include <cstring>
+#include <memory>
 #include <mutex>
 
 #include "core/check.h"
@@ -26,8 +26,9 @@ struct RecordState {
 
   std::string path;
   std::size_t max_bytes;
-  bool one = false;  // .npy
-  std::FILE* file = nullptr;
+  bool one = false;       // .npy
+  bool has_rows = false;  // in that file; without any, what was there before stays
+  std::unique_ptr<host::NewFile> file;
   std::mutex guard;
   std::vector<Series> series;
   std::size_t bytes = 0;
@@ -39,11 +40,6 @@ struct RecordState {
     } catch (const Error& e) {
       log(LogLevel::warning, "{}", e.what());
     }
-  }
-
-  [[noreturn]] void fail(const char* what) const {
-    const int reason = errno;
-    throw Error(ErrorCode::unavailable, fmt::format("record: {} '{}': {}", what, path, std::strerror(reason)));
   }
 
   Series* find(const std::string& name, const AnyView& leaf) {
@@ -89,23 +85,25 @@ struct RecordState {
   void append(Series& s, const std::vector<std::byte>& row) {
     const std::string header = host::npy_header(host::npy_dtype(s.dtype), s.rows, s.dims);
     s.header = header.size();
-    const auto at = static_cast<long>(s.header + static_cast<std::size_t>(s.rows - 1) * row.size());
-    if (std::fseek(file, at, SEEK_SET) != 0 || std::fwrite(row.data(), 1, row.size(), file) != row.size() ||
-        std::fseek(file, 0, SEEK_SET) != 0 || std::fwrite(header.data(), 1, header.size(), file) != header.size() || std::fflush(file) != 0)
-      fail("cannot write");
+    const std::size_t at = s.header + static_cast<std::size_t>(s.rows - 1) * row.size();
+    file->write_at(at, {reinterpret_cast<const char*>(row.data()), row.size()});
+    file->write_at(0, header);
+    file->settle();
+    has_rows = true;
   }
 
   void close() {
     std::scoped_lock lock(guard);
     if (!file) return;
-    std::FILE* const f = std::exchange(file, nullptr);
-    bool ok = true;
+    const std::unique_ptr<host::NewFile> f = std::move(file);
     if (!one) {
       std::vector<host::NpyArray> arrays;
-      for (const Series& s : series) arrays.push_back({s.name, host::npy_header(host::npy_dtype(s.dtype), s.rows, s.dims), &s.data});
-      ok = host::write_npz(f, arrays);
+      for (const Series& s : series)
+        arrays.push_back(
+            {s.name, host::npy_header(host::npy_dtype(s.dtype), s.rows, s.dims), &s.data});
+      host::write_npz(*f, arrays);
     }
-    if ((std::fclose(f) != 0) | !ok) fail("cannot write");
+    if (!one || has_rows) f->finish();
     series.clear();
   }
 };
@@ -118,8 +116,7 @@ Record::Record(const std::string& file, const RecordOptions& options) : state_(s
   state_->path = file;
   state_->max_bytes = options.max_bytes;
   state_->one = ends(".npy");
-  state_->file = std::fopen(file.c_str(), "wb");
-  if (!state_->file) state_->fail("cannot open");
+  state_->file = std::make_unique<host::NewFile>("record", file);
 }
 
 void Record::operator()(const TapInfo& info, std::span<const AnyView> leaves) const {

@@ -1,13 +1,21 @@
 // Reading and writing whole files.
 #include "host/text_file.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <postern/error.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <memory>
+#include <utility>
+
+#include "core/text.h"
 
 namespace postern::host {
 
@@ -23,12 +31,68 @@ std::string read_file(const char* who, const std::string& file) {
   return text;
 }
 
+NewFile::NewFile(const char* who, std::string file)
+    : who_(who), asked_(std::move(file)), file_(asked_) {
+  struct stat about {};
+  const bool there = ::stat(file_.c_str(), &about) == 0;
+  if (there && !S_ISREG(about.st_mode)) {
+    handle_ = ::open(file_.c_str(), O_WRONLY | O_CLOEXEC);
+    if (handle_ < 0) fail(errno);
+    return;
+  }
+  if (there && ::access(file_.c_str(), W_OK) != 0) fail(errno);
+  // Through a link to the file itself, which else would be replaced by another.
+  std::error_code none;
+  if (const auto real = std::filesystem::canonical(file_, none); !none) file_ = real.string();
+  const std::size_t slash = file_.rfind('/') + 1;  // 0 without one
+  static std::atomic<unsigned> counter{0};
+  while (handle_ < 0) {
+    beside_ = fmt::format("{}.postern-{}-{}", file_.substr(0, slash), ::getpid(), counter++);
+    handle_ = ::open(beside_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (handle_ < 0 && errno != EEXIST) fail(errno);
+  }
+  if (there) static_cast<void>(::fchmod(handle_, about.st_mode & 07777));
+}
+
+NewFile::~NewFile() {
+  if (handle_ < 0) return;
+  ::close(handle_);
+  if (!beside_.empty()) ::unlink(beside_.c_str());
+}
+
+void NewFile::fail(int reason) const {
+  throw Error(ErrorCode::unavailable, fmt::format("{}: cannot write '{}': {}", who_,
+                                                  one_line(asked_), std::strerror(reason)));
+}
+
+void NewFile::write(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t n = ::write(handle_, text.data(), text.size());
+    if (n < 0 && errno != EINTR) fail(errno);
+    if (n > 0) text.remove_prefix(static_cast<std::size_t>(n));
+  }
+}
+
+void NewFile::write_at(std::size_t offset, std::string_view text) {
+  if (::lseek(handle_, static_cast<off_t>(offset), SEEK_SET) < 0) fail(errno);
+  write(text);
+}
+
+void NewFile::settle() {
+  if (beside_.empty()) return;
+  if (::fsync(handle_) != 0 || ::rename(beside_.c_str(), file_.c_str()) != 0) fail(errno);
+  beside_.clear();
+}
+
+void NewFile::finish() {
+  settle();
+  if (::close(std::exchange(handle_, -1)) != 0) fail(errno);
+}
+
 void write_text_file(const char* who, const std::string& file, std::string_view text) {
-  std::FILE* const f = std::fopen(file.c_str(), "wb");
-  const bool ok = f && std::fwrite(text.data(), 1, text.size(), f) == text.size();
-  const int reason = errno;
-  if ((f && std::fclose(f) != 0) || !ok)
-    throw Error(ErrorCode::unavailable, fmt::format("{}: cannot write '{}': {}", who, file, std::strerror(reason)));
+  NewFile out(who, file);
+  out.write(text);
+  out.finish();
 }
 
 }  // namespace postern::host

@@ -1,4 +1,4 @@
-// Files as one string.
+// Files as a whole.
 #pragma once
 #include <string>
 #include <string_view>
@@ -8,7 +8,31 @@ namespace postern::host {
 /// What `file` holds. Throws Error(not_found) or Error(unavailable) in the name of `who`, with the system's reason.
 std::string read_file(const char* who, const std::string& file);
 
-/// Makes `file` hold `text`. Throws Error(unavailable) in the name of `who`, with the system's reason.
+/// A file that is written beside and takes its place in finish(), when all of it is on disk. Until
+/// then, and if anything fails, what was there before is untouched. What is no regular file (a
+/// pipe, a terminal) is written as it comes. Throws Error(unavailable) in the name of `who`, with
+/// the system's reason.
+class NewFile {
+ public:
+  NewFile(const char* who, std::string file);
+  ~NewFile();
+  NewFile(const NewFile&) = delete;
+
+  void write(std::string_view text);
+  void write_at(std::size_t offset, std::string_view text);
+  /// Takes the place; what is written from then on is there at once.
+  void settle();
+  void finish();
+
+ private:
+  [[noreturn]] void fail(int reason) const;
+
+  const char* who_;
+  std::string asked_, file_, beside_;  // beside_: empty if written as it comes
+  int handle_ = -1;
+};
+
+/// Makes `file` hold `text`, all of it or, with an Error, what it held before: see NewFile.
 void write_text_file(const char* who, const std::string& file, std::string_view text);
 
 }  // namespace postern::host

@@ -2,18 +2,16 @@
 #include "run/disk_cache.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <optional>
-#include <sstream>
 
 #include "core/digest.h"
 #include "core/log.h"
+#include "host/text_file.h"
 #include "run/runtime.h"
 
 namespace postern::run {
@@ -26,16 +24,25 @@ std::string header_of(std::string_view key, std::string_view payload) {
   return fmt::format("{}\n{}\n{}\n{}\n", format_version, key, payload.size(), digest(payload));
 }
 
-std::optional<std::string> read_file(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) return {};
-  std::ostringstream text;
-  text << in.rdbuf();
-  return std::move(text).str();
+/// What the entry holds. One that is no file would keep its reader waiting.
+std::optional<std::string> read_entry(const std::filesystem::path& path) {
+  std::error_code error;
+  const std::filesystem::file_status status = std::filesystem::status(path, error);
+  if (!std::filesystem::exists(status)) return {};
+  if (!std::filesystem::is_regular_file(status)) {
+    log(LogLevel::warning, "cache file {} is no regular file; the program is compiled anew",
+        path.string());
+    return {};
+  }
+  try {
+    return host::read_file("cache", path.string());
+  } catch (const Error&) {
+    return {};
+  }
 }
 
 std::optional<pjrt::Executable> load(const pjrt::Client& client, const std::filesystem::path& path, const std::string& key) {
-  const std::optional<std::string> file = read_file(path);
+  const std::optional<std::string> file = read_entry(path);
   if (!file) return {};
   std::size_t lines = 0, at = 0;
   while (lines < 4 && at < file->size()) lines += (*file)[at++] == '\n';
@@ -52,21 +59,15 @@ std::optional<pjrt::Executable> load(const pjrt::Client& client, const std::file
   }
 }
 
-/// Written beside and renamed, so that other processes see all of it or nothing.
 void save(const std::filesystem::path& path, const std::string& key, const std::string& payload) {
-  static std::atomic<int> counter{0};
-  const std::filesystem::path temporary = path.string() + fmt::format(".{}.{}", ::getpid(), counter++);
   std::error_code error;
+  if (std::filesystem::exists(path, error) && !std::filesystem::is_regular_file(path, error))
+    return;  // the load has said so
   std::filesystem::create_directories(path.parent_path(), error);
-  {
-    std::ofstream out(temporary, std::ios::binary);
-    out << header_of(key, payload) << payload;
-    if (!out.flush()) error = std::make_error_code(std::errc::io_error);
-  }
-  if (!error) std::filesystem::rename(temporary, path, error);
-  if (!error) return;
-  log(LogLevel::warning, "cache file {} cannot be written: {}", path.string(), error.message());
-  std::filesystem::remove(temporary, error);
+  host::NewFile file("cache", path.string());
+  file.write(header_of(key, payload));
+  file.write(payload);
+  file.finish();
 }
 
 }  // namespace

@@ -27,6 +27,16 @@ def postern(*arguments, code=0, env=None, **more):
     return done.stdout + done.stderr
 
 
+def npy_with_header(shape, data=b""):
+    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({shape}), }}".encode()
+    return b"\x93NUMPY\x02\x00" + len(header).to_bytes(4, "little") + header + data
+
+
+def test_long_header(programs, tmp_path):
+    (tmp_path / "x.npy").write_bytes(npy_with_header(" " * 600000 + "3,", np.float32([1, 2, 3]).tobytes()))
+    assert "[3, 5, 7]" in postern("run", programs / "plain.mlir", tmp_path / "x.npy").replace("3 5 7", "3, 5, 7")
+
+
 @pytest.fixture
 def worker(tmp_path):
     """A process that serves a function: Python code over `operands`, `attributes`, which sets `results`."""
@@ -97,6 +107,8 @@ def test_files_in_and_out(programs, tmp_path):
     (["doubles.npy"], 2, "input 0 must be f32[3], got f64[3]"),
     (["strings.npy"], 3, "dtype '<U1' cannot be read"),
     (["columns.npy"], 3, "column order"),
+    (["digits.npy"], 3, "its header describes no array"),
+    (["deep.npy"], 3, "its header describes no array"),
 ])
 def test_wrong_inputs(programs, tmp_path, inputs, code, told):
     (tmp_path / "damaged.npy").write_text("\x93NUMP?" * 20)
@@ -104,6 +116,8 @@ def test_wrong_inputs(programs, tmp_path, inputs, code, told):
     np.save(tmp_path / "doubles.npy", np.float64([1, 2, 3]))
     np.save(tmp_path / "strings.npy", np.array(["a", "b"]))
     np.save(tmp_path / "columns.npy", np.asfortranarray(np.zeros((2, 3), np.float32)))
+    for name, shape in ("digits", "9" * 60000), ("deep", "(" * 60000):
+        (tmp_path / f"{name}.npy").write_bytes(npy_with_header(shape))
     (tmp_path / "short.npy").write_bytes((tmp_path / "doubles.npy").read_bytes()[:-5])
     assert told in postern("run", programs / "plain.mlir", *inputs, code=code, cwd=tmp_path)
 
@@ -202,6 +216,10 @@ def test_settings_and_trace(programs, tmp_path):
     assert list((tmp_path / "cache").iterdir()) and "traceEvents" in (tmp_path / "t.json").read_text()
     assert "no setting 'speed'" in postern("run", programs / "plain.mlir", "[1,2,3]", "--set", "speed=9", code=2)
     assert "is no number" in postern("run", programs / "plain.mlir", "[1,2,3]", "--set", "cpu_devices=many", code=2)
+    for wrong in ("cpu_devices=4294967297", "cpu_devices=", "max_reentry=1e3", "deadline=abc", "deadline=", "deadline=0", "deadline=-1",
+                  "deadline=1s", "deadline=nan", "deadline=inf", "deadline=1e300"):
+        assert wrong.split("=")[0] in postern("run", programs / "plain.mlir", "[1,2,3]", "--set", wrong, code=2)
+    postern("run", programs / "plain.mlir", "[1,2,3]", "--set", "deadline=1e9")
     assert "NAME=COMMAND" in postern("run", programs / "plain.mlir", "[1,2,3]", "--function", "text", code=2)
     assert "no/such" in postern("run", programs / "plain.mlir", "[1,2,3]", "--library", "/no/such.so", code=3)
 
