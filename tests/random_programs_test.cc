@@ -1,12 +1,17 @@
-// 500 random programs with calls, control flow and transformations: compiled against evaluated against JAX (scripts/golden_programs).
+// 500 random programs with calls, control flow and transformations: compiled against evaluated
+// against JAX (scripts/golden_programs), and saved ones. Then random nests of batches and control
+// flow, which JAX need not know.
 #include <gtest/gtest.h>
 #include <postern/control.h>
+#include <postern/file.h>
 #include <postern/postern.h>
 #include <postern/transforms.h>
 
 #include <cmath>
 #include <fstream>
 #include <map>
+#include <mutex>
+#include <random>
 #include <sstream>
 
 namespace pn = postern;
@@ -16,26 +21,47 @@ namespace {
 
 using Operation = std::function<Tensor(const Tensor& a, const Tensor& b)>;
 
-Tensor host_sin(const Tensor& x) {
-  return pn::call_with_vjp(
-      x.type(),
+/// What taps have shown.
+std::mutex shown_guard;
+std::vector<double> shown;
+
+/// By name, as saved programs need them.
+void register_functions() {
+  pn::register_function(
+      "random.sin",
       [](pn::View<const float> in, pn::View<float> out) {
-        for (std::int64_t i = 0; i < in.size(); ++i) out[i] = std::sin(in[i]);
+        for (std::int64_t i = 0; i < in.size(); ++i) out.data()[i] = std::sin(in.data()[i]);
       },
+      {.replace = true});
+  pn::register_function(
+      "random.sin_back",
       [](pn::View<const float> in, pn::View<const float>, pn::View<const float> ct, pn::View<float> dx) {
         for (std::int64_t i = 0; i < in.size(); ++i) dx[i] = std::cos(in[i]) * ct[i];
       },
-      x);
-}
-
-Tensor host_square(const Tensor& x) {
-  return pn::call(
-      x.type(),
+      {.replace = true});
+  pn::register_function(
+      "random.square",
       [](pn::View<const float> in, pn::View<float> out) {
         for (std::int64_t i = 0; i < in.size(); ++i) out[i] = in[i] * in[i];
       },
-      x);
+      {.replace = true});
+  pn::register_function(
+      "random.show",
+      [](const pn::TapInfo& info, pn::View<const float> in) {
+        const std::scoped_lock lock(shown_guard);
+        const auto each = info.mask.empty() ? 1 : in.size() / std::int64_t(info.mask.size());
+        for (std::int64_t i = 0; i < in.size(); ++i)
+          if (info.mask.empty() || info.mask[std::size_t(i / each)])
+            shown.push_back(double(in.data()[i]));
+      },
+      {.replace = true});
 }
+
+Tensor host_sin(const Tensor& x) {
+  return pn::call_with_vjp(x.type(), pn::Named{"random.sin"}, pn::Named{"random.sin_back"}, x);
+}
+
+Tensor host_square(const Tensor& x) { return pn::call(x.type(), pn::Named{"random.square"}, x); }
 
 Tensor scan_rows(const Tensor& a, const Tensor& b) {
   auto [last, ys] = pn::scan(
@@ -183,6 +209,7 @@ class RandomPrograms : public testing::TestWithParam<int> {};
 
 TEST_P(RandomPrograms, AgreeWithJax) {
   RecordProperty("covers", "EVAL-01");
+  register_functions();
   const auto all = samples();
   ASSERT_EQ(all.size(), 500u);
   std::vector<float> w;
@@ -205,9 +232,124 @@ TEST_P(RandomPrograms, AgreeWithJax) {
     const auto compiled = numbers(pn::jit(f)(x, y));
     compare(compiled, s.want, "compiled against JAX");
     compare(numbers(pn::jit(f, {.mode = pn::Mode::evaluate})(x, y)), compiled, "evaluated against compiled");
+    const auto batches = [](const Step& one) { return one.name.starts_with("vmap"); };
+    if (std::ranges::any_of(s.steps, batches)) {
+      const pn::Loaded saved = pn::load_text(pn::saved_text(pn::jit(f).lower(x, y)));
+      compare(numbers(saved(x, y)), compiled, "saved against compiled");
+    }
     if (HasFatalFailure()) return;
   }
 }
 INSTANTIATE_TEST_SUITE_P(Quarter, RandomPrograms, testing::Range(0, 4));
+
+/// A function that works on any shape, of batches, branches and loops in one another.
+class Nest {
+ public:
+  explicit Nest(unsigned seed) : random_(seed) {}
+
+  using F = std::function<Tensor(Tensor)>;
+  /// `rank`: of what it is given.
+  F make(int depth, int rank) {
+    const int kind = depth == 0 ? below(3) : 3 + below(6);
+    const float limit = static_cast<float>(below(5)) * 0.3f - 0.6f;
+    switch (kind) {
+      case 0: {
+        const pn::CallOptions options{.effect = below(2) ? pn::Effect::unordered : pn::Effect::pure,
+                                      .vmap = pn::VmapMethod(below(4))};
+        return
+            [options](Tensor x) { return pn::call(options, x.type(), pn::Named{"random.sin"}, x); };
+      }
+      case 1:
+        return [](Tensor x) {
+          return pn::tap({.ordered = false}, x * 0.5f, pn::Named{"random.show"});
+        };
+      case 2: return [](Tensor x) { return pn::cos(x) + 0.1f; };
+      case 3: {
+        const F f = make(depth - 1, rank), g = make(depth - 1, rank);
+        return [=](Tensor x) { return pn::cond(pn::sum(x) > limit, f, g, x); };
+      }
+      case 4: {
+        const std::vector<F> branches{make(depth - 1, rank), make(depth - 1, rank),
+                                      make(depth - 1, rank)};
+        return [=](Tensor x) {
+          return pn::switch_(pn::convert<std::int32_t>(pn::sum(x) * 2.0f) + 1, branches, x);
+        };
+      }
+      case 5: {
+        const F f = make(depth - 1, rank);
+        return [=](Tensor x) {
+          const Tensor steps = pn::minimum(pn::sum(pn::abs(x)), 3.0f);
+          return std::get<1>(pn::while_loop([=](Tensor i, Tensor) { return i < steps; },
+                                            [=](Tensor i, Tensor v) {
+                                              return std::tuple{i + 1.0f, f(v)};
+                                            },
+                                            std::tuple{Tensor(0.0f), x}));
+        };
+      }
+      case 6: {  // in the condition too
+        const F f = make(depth - 1, rank), g = make(0, rank);
+        return [=](Tensor x) {
+          return std::get<1>(
+              pn::while_loop([=](Tensor i, Tensor v) { return i + 0.1f * pn::sum(g(v)) < 2.0f; },
+                             [=](Tensor i, Tensor v) {
+                               return std::tuple{i + 1.0f, f(v)};
+                             },
+                             std::tuple{Tensor(0.0f), x}));
+        };
+      }
+      case 7: {
+        const F f = make(depth - 1, rank), g = make(0, rank);
+        return [=](Tensor x) { return f(g(x)); };
+      }
+      default: {
+        if (rank == 0) return make(depth - 1, rank);
+        const F f = make(depth - 1, rank - 1);
+        return [=](Tensor x) { return pn::vmap(f)(x); };
+      }
+    }
+  }
+
+ private:
+  int below(int n) { return static_cast<int>(random_() % static_cast<unsigned>(n)); }
+  std::mt19937 random_;
+};
+
+TEST(RandomPrograms, BatchedFormsAgreeInEveryModeAndWhenSaved) {
+  register_functions();
+  auto run_and_show = [](auto&& run) {
+    shown.clear();
+    std::vector<double> out = numbers(run());
+    std::ranges::sort(shown);
+    out.insert(out.end(), shown.begin(), shown.end());
+    return out;
+  };
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  constexpr unsigned count = 8;
+#else
+  constexpr unsigned count = 20;
+#endif
+  std::size_t masked = 0, batched = 0;
+  for (unsigned seed = 0; seed < count; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const Nest::F f = Nest(seed).make(3, 1), g = [=](Tensor x) { return pn::vmap(pn::vmap(f))(x); };
+    std::vector<float> v;
+    for (int i = 0; i < 12; ++i)
+      v.push_back(std::sin(1.7f * static_cast<float>(i) + static_cast<float>(seed)));
+    const Tensor x = pn::tensor<float>(v, {2, 3, 2});
+    auto compiled = pn::jit(g, {.mode = pn::Mode::compiled});
+    const auto want = run_and_show([&] { return std::vector{compiled(x)}; });
+    const std::string text = pn::saved_text(compiled.lower(x));
+    masked += text.find(R"("masked":true)") != std::string::npos;
+    batched += text.find(R"("levels":[{)") != std::string::npos;
+    const pn::Loaded saved = pn::load_text(text);
+    compare(run_and_show([&] { return saved(x); }), want, "saved against compiled");
+    auto evaluated = pn::jit(g, {.mode = pn::Mode::evaluate});
+    compare(run_and_show([&] { return std::vector{evaluated(x)}; }), want,
+            "evaluated against compiled");
+    if (HasFatalFailure()) return;
+  }
+  EXPECT_GT(masked, count / 5);
+  EXPECT_GT(batched, count / 5);
+}
 
 }  // namespace

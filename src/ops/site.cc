@@ -101,12 +101,12 @@ Batched batch_elements(SiteSpec s, Tensors x, std::span<const int> axes, std::in
       level.mapped.back() = true;
     } else {
       s.masked = true;
-      s.mask_size = size;
       x.push_back(mask);
       level.mapped.push_back(true);
       for (BatchLevel& inner : s.levels) inner.mapped.push_back(false);
     }
   }
+  if (s.masked) s.mask_size = x.back().size();
   s.levels.insert(s.levels.begin(), std::move(level));
   Tensors y = at_site(std::move(s), x);
   return {y, std::vector<int>(y.size(), 0)};
