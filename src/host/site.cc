@@ -23,6 +23,7 @@ void SiteSpec::fields(FieldSink& sink) const {
   if (!transforms.empty()) sink("transforms", to_string(transforms));
   if (async) sink("async", true);
   if (derivatives) sink("derivatives", true);
+  if (recomputed) sink("recomputed", true);
   if (every != 1) sink("every", every);
   if (keep_last) sink("keep_last", keep_last);
   if (mesh) sink("mesh", to_string(*mesh));
@@ -30,7 +31,13 @@ void SiteSpec::fields(FieldSink& sink) const {
   if (one_order) sink("one_order", true);
   if (partitioned) sink("partitioned", to_string(*partitioned));
   if (cut) sink("cut", to_string(*cut)), sink("whole", whole);
+  if (device >= 0) sink("device", device);
+  if (warn_after.count()) sink("warn_after_ns", std::int64_t{warn_after.count()});
+  // Not shown, but the function is told of them, and errors name them.
   sink.identity("fn", function.get());
+  sink.identity("counts", counts.get());
+  sink.identity("file", place.file);
+  sink.identity("line", reinterpret_cast<const void*>(std::uintptr_t{place.line}));
 }
 
 }  // namespace postern

@@ -117,8 +117,13 @@ bool shows_derivatives(const SiteSpec& s) { return s.derivatives && std::ranges:
 
 Batched batch_derivatives(const SiteSpec& s, Tensors x, std::span<const int> from, std::int64_t size, const Tensor& mask) {
   std::vector<int> axes(from.begin(), from.end());
+  const bool cotangents = std::ranges::find(s.transforms, "transpose") != s.transforms.end();
+  const std::size_t half = s.operands.size() / 2;
   for (std::size_t i = 0; i < s.operands.size(); ++i) {
-    if (axes[i] >= 0 || !is_differentiable(x[i].dtype())) continue;
+    // What stands for the tangent of an integer has its value's shape.
+    const bool as_value = is_differentiable(x[i].dtype()) || cotangents ||
+                          (i >= half && axes[i - half] >= 0);
+    if (axes[i] >= 0 || !as_value) continue;
     x[i] = batch_front(x[i], -1, size);
     axes[i] = 0;
   }

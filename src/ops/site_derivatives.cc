@@ -18,9 +18,6 @@ Tensors bind_site(SiteSpec s, std::span<const Tensor> x) {
   return bind_n(site_p, make_params(SiteParams{std::make_shared<const SiteSpec>(std::move(s))}), x);
 }
 
-/// What a leaf that has no tangent shows in its place.
-const Type none{DType::pred, {0}};
-
 /// The same tap on leaves `first`, `first + 1`, ... `last - 1`.
 SiteSpec part(const SiteSpec& s, std::size_t first, std::size_t last) {
   SiteSpec out = s;
@@ -41,7 +38,7 @@ Jvp show_tangents(const SiteSpec& s, std::span<const Tensor> x, std::span<const 
   Tensors operands(x.begin(), x.begin() + static_cast<std::ptrdiff_t>(n));
   for (std::size_t i = 0; i < n; ++i) {
     const bool moves = is_differentiable(x[i].dtype());
-    operands.push_back(moves ? or_zeros_of(dx[i], x[i].type()) : zeros_of(none));
+    operands.push_back(moves ? or_zeros_of(dx[i], x[i].type()) : no_tangent(x[i].type()));
     both.operands.push_back({operands.back().dtype(), operands.back().dims()});
     if (s.operand_paths.size() == n) both.operand_paths.push_back(s.operand_paths[i]);
   }
