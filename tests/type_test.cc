@@ -359,5 +359,33 @@ TEST(Type, NamesAndSizes) {
   EXPECT_EQ(real_dtype(DType::c128), DType::f64);
 }
 
+/// Asks for f32[2^bits] in one way. In a process of its own: it may die.
+void expect_size_error(const char* way, int bits, ErrorCode code) {
+  const auto ended = test::run_program(
+      "sizes", {way, std::to_string(bits), std::to_string(static_cast<int>(code))});
+  EXPECT_EQ(ended.code, 0) << way << " of 2^" << bits << ": " << ended.err;
+}
+
+TEST(Type, SizesBeyond63BitsAreRefused) {
+  for (const char* way : {"type", "squared", "made", "borrowed", "full", "iota", "abstract",
+                          "result", "temporary", "used", "call", "call_limited", "call_staged",
+                          "call_at_once", "concatenated", "padded", "tiled", "c_copy", "c_borrow"})
+    for (const int bits : {61, 62}) expect_size_error(way, bits, ErrorCode::invalid_argument);
+  for (const char* way : {"squared", "concatenated", "padded", "tiled"})
+    expect_size_error(way, 59, ErrorCode::invalid_argument);
+  expect_error<TypeError>(
+      [] {
+        type<double>({std::int64_t{1} << 31, std::int64_t{1} << 29});
+      },
+      {"f64[2147483648,536870912]", "63 bits"});
+  EXPECT_EQ(type<std::int8_t>({std::int64_t{1} << 62}).byte_size(), std::size_t{1} << 62);
+}
+
+TEST(Type, SizesBeyondTheMemoryAreErrors) {  // more than a process can address
+  for (const char* way : {"made", "full", "iota", "result", "temporary", "used", "call",
+                          "call_limited", "call_staged", "call_at_once", "c_copy"})
+    for (const int bits : {45, 59, 60}) expect_size_error(way, bits, ErrorCode::resource_exhausted);
+}
+
 }  // namespace
 }  // namespace postern

@@ -48,6 +48,7 @@ int refuse(int code, std::string text) noexcept {
 int code_of(const std::exception_ptr& error) noexcept try { std::rethrow_exception(error); } catch (const Error& e) {
   return refuse(static_cast<int>(e.code()), e.what());
 } catch (const std::bad_alloc&) {
+  last_error() = "out of memory";  // short enough to need none
   return PN_RESOURCE_EXHAUSTED;
 } catch (const std::exception&) {
   return refuse(PN_INTERNAL, host::describe(error));

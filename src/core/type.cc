@@ -57,19 +57,31 @@ DType real_dtype(DType dtype) { return dtype == DType::c64 ? DType::f32 : dtype 
 
 std::int64_t Type::size() const {
   std::int64_t n = 1;
-  for (std::int64_t d : dims)
-    if (__builtin_mul_overflow(n, d, &n))
+  bool empty = false;  // then the others count all the same: XLA multiplies them in any order
+  for (std::int64_t d : dims) {
+    empty = empty || d == 0;
+    if (d != 0 && __builtin_mul_overflow(n, d, &n)) [[unlikely]]
       throw_type_error(fmt::format("a tensor of type {} has more elements than 63 bits count", to_string(*this)));
-  return n;
+  }
+  return empty ? 0 : n;
 }
 
-std::size_t Type::byte_size() const { return static_cast<std::size_t>(size()) * byte_width(dtype); }
+std::size_t Type::byte_size() const {
+  std::int64_t bytes = 0;
+  if (__builtin_mul_overflow(size(), static_cast<std::int64_t>(byte_width(dtype)), &bytes))
+      [[unlikely]]
+    throw_type_error(
+        fmt::format("a tensor of type {} has more bytes than 63 bits count", to_string(*this)));
+  return static_cast<std::size_t>(bytes);
+}
 
 Type make_type(DType dtype, Dims dims) {
   check_enum("DType", dtype, last_dtype);
   check(dtype != DType::token, "type: a token holds no data");
   for (std::int64_t d : dims) check(d >= 0, "type: every extent must be 0 or more, got {}{}", to_string(dtype), dims_to_string(dims));
-  return {dtype, std::move(dims), false};
+  Type type{dtype, std::move(dims), false};
+  static_cast<void>(type.byte_size());  // throws where it cannot be counted
+  return type;
 }
 
 std::string dims_to_string(std::span<const std::int64_t> dims) { return fmt::format("[{}]", fmt::join(dims, ",")); }

@@ -2,6 +2,7 @@
 #include <postern/ops_more.h>
 
 #include "ops/axes.h"
+#include "ops/extents.h"
 #include "ops/family.h"
 #include "ops/shape.h"
 
@@ -67,7 +68,7 @@ Tensor tile(const Operand& operand, const Dims& given) {
     check(times[i] >= 0, "tile: counts must be 0 or more, got {}", dims_to_string(given));
     stretched.insert(stretched.end(), {times[i], dims[i]});
     own.push_back(static_cast<std::int64_t>(2 * i + 1));
-    result.push_back(times[i] * dims[i]);
+    result.push_back(extent_product(times[i], dims[i]));
   }
   return reshape(broadcast_in_dim(reshape(x, dims), stretched, own), result);
 }
@@ -79,7 +80,7 @@ Tensor repeat(const Operand& operand, std::int64_t count, std::int64_t axis) {
   check(count >= 0, "repeat: the count must be 0 or more, got {}", count);
   Dims stretched = x.dims(), result = x.dims();
   stretched.insert(stretched.begin() + axis + 1, count);
-  at(result, axis) *= count;
+  at(result, axis) = extent_product(at(result, axis), count);
   return reshape(broadcast_in_dim(x, stretched, other_axes(x.rank() + 1, {axis + 1})), result);
 }
 

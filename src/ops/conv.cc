@@ -4,6 +4,7 @@
 
 #include "core/enum.h"
 #include "ops/axes.h"
+#include "ops/extents.h"
 #include "ops/family.h"
 #include "ops/shape.h"
 
@@ -20,8 +21,6 @@ struct ConvParams {
     sink("kernel_dilation", kernel_dilation), sink("feature_groups", feature_groups), sink("batch_groups", batch_groups);
   }
 };
-
-std::int64_t dilated(std::int64_t extent, std::int64_t step) { return extent == 0 ? 0 : 1 + (extent - 1) * step; }
 
 Types conv_type(const Params* params, TypeSpan operands) {
   const auto& p = as<ConvParams>(*params);
@@ -48,8 +47,9 @@ Types conv_type(const Params* params, TypeSpan operands) {
   for (std::size_t i = 0; i < p.strides.size(); ++i) {
     check(p.strides[i] > 0 && p.input_dilation[i] > 0 && p.kernel_dilation[i] > 0,
           "conv: strides and dilations must be 1 or more");  // convolution_c3, c6, c8
-    const std::int64_t room = dilated(x.dims[i + 2], p.input_dilation[i]) + p.low[i] + p.high[i],
-                       window = dilated(k.dims[i + 2], p.kernel_dilation[i]);
+    const std::int64_t room = extent_sum(spread_extent(x.dims[i + 2], p.input_dilation[i]),
+                                         extent_sum(p.low[i], p.high[i])),
+                       window = spread_extent(k.dims[i + 2], p.kernel_dilation[i]);
     check(room >= 0, "conv: padding {} {} leaves nothing of {}", dims_to_string(p.low), dims_to_string(p.high), to_string(x));
     result.dims.push_back(room < window || room == 0 ? 0 : (room - window) / p.strides[i] + 1);  // convolution_c25
   }
@@ -86,9 +86,10 @@ Tensor conv_bound(const ConvParams& p, const Tensor& x, const Tensor& kernel);
 Tensor x_cotangent(const ConvParams& p, const Tensor& ct, const Tensor& kernel, const Type& x) {
   ConvParams q{p.input_dilation, {}, {}, p.strides, p.kernel_dilation, p.groups(), 1};
   for (std::size_t i = 0; i < p.strides.size(); ++i) {
-    const std::int64_t window = dilated(kernel.dims()[i + 2], p.kernel_dilation[i]), inner = dilated(x.dims[i + 2], p.input_dilation[i]);
+    const std::int64_t window = spread_extent(kernel.dims()[i + 2], p.kernel_dilation[i]),
+                       inner = spread_extent(x.dims[i + 2], p.input_dilation[i]);
     q.low.push_back(window - 1 - p.low[i]);
-    q.high.push_back(inner + window - 1 - dilated(ct.dims()[i + 2], p.strides[i]) - q.low[i]);
+    q.high.push_back(inner + window - 1 - spread_extent(ct.dims()[i + 2], p.strides[i]) - q.low[i]);
   }
   const Tensor backwards = reverse(kernel, range(2, kernel.rank()));
   // Each group's out and in features exchange: [g out, in] -> [g in, out].
@@ -100,8 +101,9 @@ Tensor x_cotangent(const ConvParams& p, const Tensor& ct, const Tensor& kernel, 
 Tensor kernel_cotangent(const ConvParams& p, const Tensor& ct, const Tensor& x, const Type& kernel) {
   ConvParams q{p.kernel_dilation, p.low, {}, p.input_dilation, p.strides, p.batch_groups, p.feature_groups};
   for (std::size_t i = 0; i < p.strides.size(); ++i)
-    q.high.push_back(dilated(kernel.dims[i + 2], p.kernel_dilation[i]) + dilated(ct.dims()[i + 2], p.strides[i]) - 1 -
-                     dilated(x.dims()[i + 2], p.input_dilation[i]) - p.low[i]);
+    q.high.push_back(spread_extent(kernel.dims[i + 2], p.kernel_dilation[i]) +
+                     spread_extent(ct.dims()[i + 2], p.strides[i]) - 1 -
+                     spread_extent(x.dims()[i + 2], p.input_dilation[i]) - p.low[i]);
   return swapped(conv_bound(q, swapped(x), swapped(ct)));
 }
 
@@ -182,7 +184,8 @@ Dims or_ones(const Dims& given, std::size_t count) { return given.empty() ? Dims
 /// Padding that makes the result as long as the operand over the stride, rounded up; the odd one goes behind.
 void same_padding(ConvParams& p, const Dims& x, const Dims& kernel) {
   for (std::size_t i = 0; i < p.strides.size(); ++i) {
-    const std::int64_t n = x[i + 2], window = dilated(kernel[i + 2], p.kernel_dilation[i]), out = (n + p.strides[i] - 1) / p.strides[i];
+    const std::int64_t n = x[i + 2], window = spread_extent(kernel[i + 2], p.kernel_dilation[i]),
+                       out = (n + p.strides[i] - 1) / p.strides[i];
     const std::int64_t total = std::max<std::int64_t>((out - 1) * p.strides[i] + window - n, 0);
     p.low.push_back(total / 2);
     p.high.push_back(total - total / 2);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "ops/extents.h"
 #include "ops/family.h"
 #include "ops/reduce.h"
 
@@ -167,7 +168,7 @@ Types concatenate_type(const Params* params, TypeSpan operands) {
     other[axis] = type.dims[axis];
     check(other == type.dims, "concatenate: {} and {} differ off axis {}", to_string(operands[0]), to_string(operands[i]),
           axis);  // concatenate_c2
-    type.dims[axis] += extent;
+    type.dims[axis] = extent_sum(type.dims[axis], extent);
     type.weak = type.weak && operands[i].weak;
   }
   return {std::move(type)};
@@ -251,7 +252,8 @@ Types pad_type(const Params* params, TypeSpan operands) {
         "pad: low, high and interior must have one number for each axis of {}", to_string(type));
   for (std::size_t i = 0; i < rank; ++i) {
     check(p.interior[i] >= 0, "pad: interior must be 0 or more, got {}", dims_to_string(p.interior));
-    type.dims[i] += p.low[i] + p.high[i] + std::max<std::int64_t>(type.dims[i] - 1, 0) * p.interior[i];
+    type.dims[i] = extent_sum(spread_extent(type.dims[i], extent_sum(p.interior[i], 1)),
+                              extent_sum(p.low[i], p.high[i]));
     check(type.dims[i] >= 0, "pad: axis {} of {} is cut to a negative extent by low {} and high {}", i, to_string(operands[0]), p.low[i],
           p.high[i]);
   }

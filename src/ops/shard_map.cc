@@ -9,6 +9,7 @@
 
 #include "ops/control.h"
 #include "ops/custom.h"
+#include "ops/extents.h"
 #include "ops/shape.h"
 #include "transform/split.h"
 #include "transform/transpose.h"
@@ -49,7 +50,8 @@ Type whole_type(const Mesh& mesh, const P& spec, const Type& part) {
         spec.parts().size(), to_string(part));
   Type out = part;
   for (std::size_t i = 0; i < spec.parts().size(); ++i)
-    for (const std::string& name : spec.parts()[i]) out.dims[i] *= mesh.size(name);
+    for (const std::string& name : spec.parts()[i])
+      out.dims[i] = extent_product(out.dims[i], mesh.size(name));
   return out;
 }
 

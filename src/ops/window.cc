@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "core/enum.h"
+#include "ops/extents.h"
 #include "ops/family.h"
 #include "ops/reduce.h"
 #include "ops/shape.h"
@@ -26,8 +27,6 @@ struct WindowParams {
   }
 };
 
-std::int64_t spread(std::int64_t n, std::int64_t step) { return n == 0 ? 0 : (n - 1) * step + 1; }
-
 Types window_type(const Params* params, TypeSpan operands) {
   const auto& p = as<WindowParams>(*params);
   const std::size_t rank = operands[0].dims.size();
@@ -41,7 +40,8 @@ Types window_type(const Params* params, TypeSpan operands) {
     check(p.window[i] > 0 && p.strides[i] > 0 && p.dilation[i] > 0,
           "reduce_window: window, strides and dilation must be positive, got {}, {}, {}", dims_to_string(p.window),
           dims_to_string(p.strides), dims_to_string(p.dilation));
-    const std::int64_t padded = type.dims[i] + p.low[i] + p.high[i], covered = spread(p.window[i], p.dilation[i]);
+    const std::int64_t padded = extent_sum(type.dims[i], extent_sum(p.low[i], p.high[i])),
+                       covered = spread_extent(p.window[i], p.dilation[i]);
     type.dims[i] = padded < covered ? 0 : (padded - covered) / p.strides[i] + 1;
   }
   return {std::move(type)};
@@ -136,7 +136,8 @@ Tensors window_sum_transpose(const Op& op, std::span<const Tensor> ct, std::span
   const std::size_t rank = p.window.size();
   Dims low(rank), high(rank), interior(rank);
   for (std::size_t i = 0; i < rank; ++i) {
-    const std::int64_t covered = spread(p.window[i], p.dilation[i]), placed = spread(ct[0].dims()[i], p.strides[i]);
+    const std::int64_t covered = spread_extent(p.window[i], p.dilation[i]),
+                       placed = spread_extent(ct[0].dims()[i], p.strides[i]);
     low[i] = covered - 1 - p.low[i];
     interior[i] = p.strides[i] - 1;
     high[i] = types[0].dims[i] + covered - 1 - placed - low[i];
@@ -162,7 +163,8 @@ void set_padding(WindowParams& p, const ConvPadding& padding, const Dims& dims) 
   }
   for (std::size_t i = 0; i < rank; ++i) {
     const std::int64_t out = (dims[i] + p.strides[i] - 1) / p.strides[i];
-    const std::int64_t missing = std::max<std::int64_t>(0, (out - 1) * p.strides[i] + spread(p.window[i], p.dilation[i]) - dims[i]);
+    const std::int64_t missing = std::max<std::int64_t>(
+        0, (out - 1) * p.strides[i] + spread_extent(p.window[i], p.dilation[i]) - dims[i]);
     p.low[i] = missing / 2;
     p.high[i] = missing - p.low[i];
   }

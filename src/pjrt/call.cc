@@ -1,6 +1,8 @@
 // Turning PJRT's errors into Postern's.
 #include "pjrt/call.h"
 
+#include <new>
+
 namespace postern::pjrt {
 
 Failure take_failure(const PJRT_Api* api, PJRT_Error* error) {
@@ -18,6 +20,10 @@ Failure take_failure(const PJRT_Api* api, PJRT_Error* error) {
   } else {
     failure.code = static_cast<ErrorCode>(code.code);  // the same numbers
   }
+  // XLA:CPU loses the code of an allocation that fails when a run has begun.
+  if (failure.code == ErrorCode::internal &&
+      failure.text.find("Out of memory allocating") != std::string::npos)
+    failure.code = ErrorCode::resource_exhausted;
   auto destroy = make_args<PJRT_Error_Destroy_Args>();
   destroy.error = error;
   api->PJRT_Error_Destroy(&destroy);
@@ -27,6 +33,17 @@ Failure take_failure(const PJRT_Api* api, PJRT_Error* error) {
 void throw_error(const PJRT_Api* api, PJRT_Error* error, std::string_view what) {
   Failure failure = take_failure(api, error);
   throw Error(failure.code, "XLA failed " + std::string(what) + ": " + failure.text);
+}
+
+void throw_thrown(std::string_view what) {
+  const std::string failed = "XLA failed " + std::string(what) + ": ";
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+    throw Error(ErrorCode::resource_exhausted, failed + "there is no memory for it");
+  } catch (const std::exception& e) {
+    throw Error(ErrorCode::internal, failed + e.what());
+  }  // others are no errors: a thread that is ended unwinds so
 }
 
 void throw_missing_entry(const PJRT_Api* api, std::string_view entry, std::string_view what) {

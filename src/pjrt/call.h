@@ -25,6 +25,10 @@ Failure take_failure(const PJRT_Api* api, PJRT_Error* error);
 /// Throws Error: "<what>: <XLA's text>". Frees `error`.
 [[noreturn]] void throw_error(const PJRT_Api* api, PJRT_Error* error, std::string_view what);
 
+/// While an exception of the plug-in is handled, which should not let any out: the same as an
+/// Error.
+[[noreturn]] void throw_thrown(std::string_view what);
+
 [[noreturn]] void throw_missing_entry(const PJRT_Api* api, std::string_view entry, std::string_view what);
 
 /// "PJRT_Client_Compile" for &PJRT_Api::PJRT_Client_Compile.
@@ -47,7 +51,14 @@ auto entry(const PJRT_Api* api, std::string_view what) {
 /// Calls an entry; what it reports becomes an Error that says `what` was attempted ("to compile a program").
 template <auto Entry, class Args>
 void call(const PJRT_Api* api, Args& args, std::string_view what) {
-  if (PJRT_Error* error = entry<Entry>(api, what)(&args)) [[unlikely]]
+  const auto function = entry<Entry>(api, what);
+  PJRT_Error* error = nullptr;
+  try {
+    error = function(&args);
+  } catch (...) {
+    throw_thrown(what);
+  }
+  if (error) [[unlikely]]
     throw_error(api, error, what);
 }
 

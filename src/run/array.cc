@@ -254,14 +254,22 @@ std::shared_ptr<const void> host_bytes(const Tensor& tensor, const char* what) {
 
 }  // namespace run
 
+namespace {
+
+/// A Type may have been written down field by field.
+void check_type(const Type& type) { make_type(type.dtype, type.dims); }
+
+}  // namespace
+
 Tensor::Tensor(const Type& type, const void* data) {
-  make_type(type.dtype, type.dims);
+  check_type(type);
   std::shared_ptr<void> bytes = detail::aligned_bytes(type.byte_size());
   if (type.byte_size() > 0) std::memcpy(bytes.get(), data, type.byte_size());
   value_ = std::make_shared<HostValue>(type, std::move(bytes));
 }
 
 Tensor Tensor::borrow(const Type& type, const void* data, std::function<void()> release) {
+  check_type(type);
   return Tensor(std::make_shared<HostValue>(type, std::shared_ptr<const void>(data, [r = std::move(release)](const void*) {
                                               if (r) r();
                                             })));

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "core/result_types.h"
 #include "host/fire.h"
 #include "host/registry.h"
 #include "host/tape.h"
@@ -180,7 +181,7 @@ Tensors fire_now(const Primitive& primitive, const ParamsPtr& params, std::span<
   if (spec->kind == SiteSpec::Kind::tap) {
     results.assign(operands.begin(), operands.begin() + static_cast<std::ptrdiff_t>(spec->operands.size()));
   } else {
-    for (const Type& t : primitive.type(params.get(), {types.data(), types.size()})) {
+    for (const Type& t : result_types(primitive, params.get(), {types.data(), types.size()})) {
       std::shared_ptr<void> bytes = detail::aligned_bytes(t.byte_size());
       buffers.push_back(bytes.get());
       results.push_back(detail::Access::make(std::make_shared<detail::HostValue>(t, std::move(bytes))));

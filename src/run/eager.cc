@@ -7,6 +7,7 @@
 
 #include "block/registry.h"
 #include "core/check.h"
+#include "core/result_types.h"
 #include "run/compiled.h"
 #include "run/driven.h"
 #include "run/sharded.h"
@@ -62,7 +63,7 @@ class OperationCache {
       types.push_back(&t.type());
     }
     e.first = static_cast<ValueId>(p.types.size());
-    for (Type& t : primitive.type(params.get(), {types.data(), types.size()})) {
+    for (Type& t : result_types(primitive, params.get(), {types.data(), types.size()})) {
       p.outputs.push_back(static_cast<ValueId>(p.types.size()));
       p.types.push_back(std::move(t));
       ++e.results;

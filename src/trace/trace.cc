@@ -2,6 +2,7 @@
 #include "trace/trace.h"
 
 #include "core/enum.h"
+#include "core/result_types.h"
 #include "trace/literal.h"
 
 #include <cstring>
@@ -84,7 +85,7 @@ Tensors Trace::record(const Primitive& primitive, ParamsPtr params, std::span<co
     types = large.data();
   }
   for (std::size_t i = 0; i < operands.size(); ++i) types[i] = &program_.type(e.operands[i]);
-  Types results = primitive.type(e.params.get(), {types, operands.size()});
+  Types results = result_types(primitive, e.params.get(), {types, operands.size()});
   e.first = static_cast<ValueId>(program_.types.size());
   e.results = static_cast<int>(results.size());
   Tensors out;
