@@ -79,25 +79,38 @@ std::vector<pn::Tensor> npz_in(const std::string& path) {
   return out;
 }
 
+/// The start of what a user gave, for an error.
+std::string shown(const std::string& text) { return text.size() <= 80 ? text : text.substr(0, 77) + "..."; }
+
+constexpr int deepest = 64;  // lists in lists
+
 /// Numbers in nested lists: their extents, and the numbers in order.
 void flatten(const Json& json, std::size_t depth, pn::Dims& dims, std::vector<Json>& numbers, const std::string& text) {
   if (!json.is_array()) {
     if (depth != dims.size() || (!json.is_number() && !json.is_boolean()))
-      throw Problem(usage, fmt::format("'{}' is no array: lists of equal lengths, and numbers in the innermost", text));
+      throw Problem(usage, fmt::format("'{}' is no array: lists of equal lengths, and numbers in the innermost", shown(text)));
     numbers.push_back(json);
     return;
   }
   const auto size = static_cast<std::int64_t>(json.size());
   if (numbers.empty() && dims.size() == depth) dims.push_back(size);
   if (depth >= dims.size() || dims[depth] != size)
-    throw Problem(usage, fmt::format("'{}' is no array: its lists have different lengths", text));
+    throw Problem(usage, fmt::format("'{}' is no array: its lists have different lengths", shown(text)));
   for (const Json& part : json) flatten(part, depth + 1, dims, numbers, text);
 }
 
 pn::Tensor from_text(const std::string& text, const pn::Type& like) {
-  const Json json = Json::parse(text, nullptr, false);
+  // Lists are looked through by recursion.
+  const Json json = Json::parse(
+      text,
+      [&](int depth, Json::parse_event_t event, Json&) {
+        if (event == Json::parse_event_t::array_start && depth >= deepest)
+          throw Problem(usage, fmt::format("'{}' has more than {} lists in each other", shown(text), deepest));
+        return true;
+      },
+      false);
   if (json.is_discarded())
-    throw Problem(usage, fmt::format("'{}' is neither a .npy or .npz file nor numbers such as 3.5 or [[1, 2], [3, 4]]", text));
+    throw Problem(usage, fmt::format("'{}' is neither a .npy or .npz file nor numbers such as 3.5 or [[1, 2], [3, 4]]", shown(text)));
   pn::Dims dims;
   std::vector<Json> numbers;
   flatten(json, 0, dims, numbers, text);
@@ -111,7 +124,7 @@ pn::Tensor from_text(const std::string& text, const pn::Type& like) {
   }
   // Numbers that belong to the program's dtype; which 2.5 does not for s32.
   const bool integral = pn::is_integer(like.dtype) || like.dtype == pn::DType::pred;
-  if (integral && !integers) throw Problem(usage, fmt::format("'{}' has fractions, the program takes {}", text, pn::to_string(like)));
+  if (integral && !integers) throw Problem(usage, fmt::format("'{}' has fractions, the program takes {}", shown(text), pn::to_string(like)));
   const pn::Tensor wide =
       integral ? pn::Tensor(pn::Type{pn::DType::s64, dims}, whole.data()) : pn::Tensor(pn::Type{pn::DType::f64, dims}, values.data());
   return pn::convert(wide, like.dtype);
@@ -195,7 +208,7 @@ std::vector<pn::Tensor> read_inputs(const std::vector<std::string>& inputs, cons
     } else if (out.size() < types.size()) {
       out.push_back(from_text(input, types[out.size()]));
     } else {
-      throw Problem(usage, wanted() + fmt::format(", '{}' is one too many", input));
+      throw Problem(usage, wanted() + fmt::format(", '{}' is one too many", shown(input)));
     }
   }
   if (out.size() != types.size()) throw Problem(usage, wanted() + fmt::format(", {} came", out.size()));

@@ -1,6 +1,10 @@
 // postern: runs, shows and checks from a shell.
+#include <fcntl.h>
+
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <iostream>
 
 #include "commands.h"
@@ -34,9 +38,23 @@ std::pair<std::string, std::string> named(const std::string& text) {
   return {text.substr(0, at), text.substr(at + 1)};
 }
 
-}  // namespace
+/// Where stdin, stdout or stderr is closed the next file that is opened would take its place, and get our output.
+void fill_standard_files() {
+  for (const int file : {0, 1, 2})
+    if (fcntl(file, F_GETFD) == -1 && errno == EBADF) open("/dev/null", file == 1 ? O_RDONLY : O_RDWR);
+}
 
-int main(int count, char** arguments) try {
+/// The exit code, now that all output was made: what did not arrive was not done.
+int written(int code) {
+  errno = 0;
+  std::cout.flush();
+  if (std::cout.good()) return code;
+  const std::string why = errno ? std::string(": ") + std::strerror(errno) : "";
+  std::cerr << "postern: the output cannot be written" << why << '\n';
+  return code == command::ok ? command::bad_file : code;
+}
+
+int act(int count, char** arguments) try {
   std::signal(SIGPIPE, SIG_IGN);  // a process that serves a function may die; writing to it then fails
   CLI::App app("Runs saved programs, and StableHLO programs from elsewhere, whose calls reach host functions.", "postern");
   app.set_version_flag("--version", "postern 0.1");
@@ -113,4 +131,11 @@ int main(int count, char** arguments) try {
 } catch (const std::exception& e) {
   std::cerr << "postern: " << e.what() << '\n';
   return command::failed;
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  fill_standard_files();
+  return written(act(count, arguments));
 }

@@ -110,13 +110,22 @@ void check_functions(const pn::Loaded& program) {
                                      missing, missing.find("tap") != std::string::npos ? ", or see what a tap shows with --tap NAME" : ""));
 }
 
+/// Waits for asynchronous taps. With a deadline no longer than that: what serves one may never take what it is shown.
+void deliver(std::chrono::nanoseconds limit) {
+  if (limit.count() == 0) return pn::barrier();
+  if (const std::size_t left = pn::barrier(limit); left > 0)
+    throw Problem(failed, fmt::format("{} firings of taps were not delivered within the deadline of {:g} s, from the run's end",
+                                      left, std::chrono::duration<double>(limit).count()));
+}
+
 }  // namespace
 
 int run(const Run& options) {
   const pn::RunOptions how = settle(options);
   for (const std::string& path : options.libraries) pn::load_library(path);
   const pn::Loaded program = pn::load(options.program);
-  for (const auto& [name, command] : options.functions) serve_by_process(name, command);
+  Processes processes;
+  for (const auto& [name, command] : options.functions) processes.serve(name, command);
   show_taps(program, options.taps, options.json);
   if (options.replay.empty()) check_functions(program);
   const std::vector<pn::Tensor> arguments = read_inputs(options.inputs, program.inputs());
@@ -141,7 +150,7 @@ int run(const Run& options) {
     for (const pn::Tensor& t : results) t.block_until_ready();
     milliseconds.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
   }
-  pn::barrier();
+  deliver(how.deadline);
   if (taping) taping->close();
   if (progress) std::cerr << '\r' << std::string(40, ' ') << '\r';
 
@@ -170,6 +179,7 @@ int run(const Run& options) {
                 << '\n';
   }
   if (options.json) std::cout << json.dump() << '\n';
+  if (!options.trace.empty()) pn::write_timeline(options.trace);  // once more at the end of the process, which cannot fail
   return ok;
 }
 

@@ -3,8 +3,10 @@
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -109,6 +111,9 @@ def test_files_in_and_out(programs, tmp_path):
     (["columns.npy"], 3, "column order"),
     (["digits.npy"], 3, "its header describes no array"),
     (["deep.npy"], 3, "its header describes no array"),
+    (["[" * 60_000], 2, "more than 64 lists in each other"),
+    (["[" * 60_000 + "1" + "]" * 60_000], 2, "more than 64 lists in each other"),
+    (["what" * 10_000], 2, "'whatwhat"),
 ])
 def test_wrong_inputs(programs, tmp_path, inputs, code, told):
     (tmp_path / "damaged.npy").write_text("\x93NUMP?" * 20)
@@ -239,3 +244,84 @@ def test_completion():
     script = postern("completion")
     words = subprocess.run(["bash", "-c", f"{script}\nCOMP_WORDS=(postern run --l) COMP_CWORD=2\n_postern\necho ${{COMPREPLY[@]}}"], capture_output=True, text=True)
     assert words.stdout == "--library\n"
+
+
+@pytest.mark.parametrize("arguments", [["run", "PROGRAM", "[1,2,3]"], ["run", "PROGRAM", "[1,2,3]", "--json"], ["show", "PROGRAM"],
+                                       ["doctor"], ["completion"], ["--help"], ["--version"]])
+def test_output_that_does_not_arrive_is_an_error(programs, arguments):
+    words = [os.environ["POSTERN_COMMAND"], *(str(programs / "plain.mlir") if a == "PROGRAM" else a for a in arguments)]
+    read, write = os.pipe()
+    os.close(read)
+    with open("/dev/full", "w") as full, open(write, "w") as broken:
+        for out, why in ((full, "No space left"), (broken, "Broken pipe"), (None, "Bad file descriptor")):
+            done = subprocess.run(words, stdout=out, stderr=subprocess.PIPE, text=True, timeout=60,
+                                  preexec_fn=None if out else lambda: os.close(1))
+            assert done.returncode == 3, (why, done)
+            told = "the output cannot be written"  # the reason where the last write was the first to fail
+            assert (told if arguments == ["--version"] else f"{told}: {why}") in done.stderr
+
+
+def test_files_that_cannot_be_written_are_an_error(programs):
+    for option in ("--trace", "--record"):
+        told = postern("run", programs / "plain.mlir", "[1,2,3]", option, "/dev/full", code=3)
+        assert "/dev/full" in told
+
+
+def test_what_is_opened_does_not_become_stdout(programs, tmp_path):
+    done = subprocess.run([os.environ["POSTERN_COMMAND"], "run", programs / "plain.mlir", "[1,2,3]", "--record", tmp_path / "r"],
+                          preexec_fn=lambda: [os.close(i) for i in (0, 1, 2)], timeout=60)
+    assert done.returncode == 3 and b"f32[3]" not in (tmp_path / "r").read_bytes()[:16]
+
+
+def lives(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().split(") ")[1][0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def gone(pid):
+    end = time.monotonic() + 20
+    while lives(pid) and time.monotonic() < end:
+        time.sleep(0.01)
+    return not lives(pid)
+
+
+# Python as a child of sh, which ignores that its stdin ends, and SIGTERM too.
+STUBBORN = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+open(sys.argv[1], "w").write(str(os.getpid()))
+{}
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("code", ["", "os.close(0)", "os.close(1)", "os.close(0), os.close(1)"])
+@pytest.mark.parametrize("plain", [False, True])
+def test_a_process_of_a_tap_that_does_not_end_is_ended(programs, tmp_path, code, plain):
+    """Each message is larger than a pipe: it waits where nobody reads, until the deadline."""
+    (tmp_path / "stubborn.py").write_text(STUBBORN.format(code))
+    np.save(tmp_path / "x.npy", np.zeros(100_000, np.float32))
+    command = f"{'exec ' if plain else ''}{sys.executable} {tmp_path / 'stubborn.py'} {tmp_path / 'pid'}"
+    start = time.monotonic()
+    told = postern("run", programs / "async.mlir", tmp_path / "x.npy", "--repeat", 3, "--function", f"demo.log={command}",
+                   "--set", "deadline=3", code=1)
+    assert "closed its input" in told if plain and "0" in code else "not delivered within the deadline of 3 s" in told
+    assert time.monotonic() - start < 40
+    assert gone(int((tmp_path / "pid").read_text()))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_processes_end_with_the_command(programs, tmp_path, number):
+    (tmp_path / "waits.py").write_text("import os, sys, time\nopen(sys.argv[1], 'w').write(str(os.getpid()))\ntime.sleep(600)")
+    process = subprocess.Popen([os.environ["POSTERN_COMMAND"], "run", str(programs / "calls.mlir"), "[1,2,3]", "--tap", "all",
+                                "--function", f"demo.scale={sys.executable} {tmp_path / 'waits.py'} {tmp_path / 'pid'}"],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    end = time.monotonic() + 30
+    while not ((tmp_path / "pid").exists() and (tmp_path / "pid").read_text()) and time.monotonic() < end:
+        time.sleep(0.01)
+    process.send_signal(number)
+    process.communicate(timeout=30)
+    assert process.returncode == -number
+    assert gone(int((tmp_path / "pid").read_text()))

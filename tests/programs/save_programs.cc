@@ -16,6 +16,9 @@ int main(int, char** arguments) {
   pn::save(folder / "large.mlir", plain.lower(pn::abstract(pn::type<float>({512, 1024}))));
   pn::save(folder / "calls.mlir",
            pn::jit([&](pn::Tensor v) { return pn::sum(pn::tap({.name = "scaled"}, scaled(v), pn::Named{"demo.log"})); }).lower(x));
+  pn::save(folder / "async.mlir", pn::jit([&](pn::Tensor v) {
+                                    return pn::tap({.name = "seen", .mode = pn::TapMode::async}, v, pn::Named{"demo.log"});
+                                  }).lower(pn::abstract(pn::type<float>({100'000}))));
   pn::save(folder / "limited.mlir",
            pn::jit([&](pn::Tensor v) { return scaled(v, {.name = "late", .timeout = std::chrono::milliseconds(50)}); }).lower(x));
   pn::save(folder / "loop.mlir", pn::jit([&](pn::Tensor v) {
