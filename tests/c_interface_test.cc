@@ -308,7 +308,7 @@ TEST_F(CInterface, Tensors) {
   EXPECT_EQ(pn_unregister("bridge_test.nothing"), PN_NOT_FOUND);
   EXPECT_EQ(pn_register(
                 "bridge_test.f", [](void*, const pn_firing*) { return 0; }, nullptr, nullptr, 0),
-            PN_INVALID_ARGUMENT)
+            PN_ALREADY_EXISTS)
       << "taken";
   pn_program* p = nullptr;
   EXPECT_EQ(pn_load_text("nonsense", 8, &p), PN_INVALID_ARGUMENT);

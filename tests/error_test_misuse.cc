@@ -165,7 +165,8 @@ TEST(Error, NamesAreGuarded) {
   auto one = [] { return 1.0f; };
   expect_error<TypeError>([&] { register_function("", one); }, {"empty", "error_test_misuse.cc"});
   register_function("error_test.name", one);
-  expect_error<TypeError>([&] { register_function("error_test.name", one); }, {"error_test.name", "already", "error_test_misuse.cc"});
+  expect_error<Error>([&] { register_function("error_test.name", one); },
+                      {"error_test.name", "already", "error_test_misuse.cc"}, ErrorCode::already_exists);
   EXPECT_NO_THROW(register_function("error_test.name", one, {.replace = true}));
   expect_error<TypeError>([&] { register_function("error_test.other", Named{"error_test.name"}); }, {"error_test.other"});
   const std::vector<std::string> names = registered_functions();

@@ -2,7 +2,9 @@
  *
  * Functions return PN_OK or another pn_code, and then pn_last_error() of the same thread says what was wrong. What a function makes through
  * an `out` pointer belongs to the caller, who frees it with the function of its kind; freeing NULL is allowed. Strings are UTF-8 and, where
- * a handle gives them, live as long as the handle. */
+ * a handle gives them, live as long as the handle. Where a pointer may not be NULL, a count does not fit, or a number means nothing, the
+ * function fails. Undefined are only pointers to what is not there (any more): handles that were freed, memory that is less than the counts
+ * beside it say. */
 #ifndef POSTERN_C_H
 #define POSTERN_C_H
 
@@ -13,7 +15,7 @@
 extern "C" {
 #endif
 
-#define PN_C_VERSION 2
+#define PN_C_VERSION 3
 /* The version of this interface that the library has; compatible when it is PN_C_VERSION or more. */
 int pn_version(void);
 
@@ -42,6 +44,11 @@ typedef enum pn_code {
 
 /* What this thread's last failed call said; "" when none failed. Valid until the thread's next call. */
 const char* pn_last_error(void);
+/* What a host function of this process gave with that failure by pn_fail_with or pn_bridge_fail_with; NULL when none did. Valid as long as
+ * the text. */
+void* pn_last_cause(void);
+/* Forgets text and cause. */
+void pn_clear_error(void);
 
 typedef enum pn_dtype {
   PN_PRED,
@@ -156,8 +163,12 @@ typedef struct pn_firing {
 typedef int (*pn_function)(void* user, const pn_firing* firing);
 /* For host functions: the text of the code that they are about to return. */
 void pn_fail(const char* text);
+/* The same with a thing of the host's own, such as an exception of its language, which pn_last_cause gives to whoever is told of the
+ * failure. The library takes it over, and calls `release(cause)` (may be NULL) once, when nobody can ask for it any more, from any thread. */
+void pn_fail_with(const char* text, void* cause, void (*release)(void* cause));
 
-/* `release(user)` is called once, when no program can call the function any more; may be NULL. PN_ALREADY_EXISTS unless `replace`. */
+/* `release(user)` is called once, when no program can call the function any more; may be NULL. PN_ALREADY_EXISTS when the name is taken,
+ * unless `replace`. When it fails `user` is still the caller's. */
 int pn_register(const char* name, pn_function function, void* user, void (*release)(void* user), int replace);
 /* PN_NOT_FOUND when there was none. */
 int pn_unregister(const char* name);
@@ -166,7 +177,8 @@ int pn_unregister(const char* name);
 
 typedef struct pn_bridge pn_bridge;
 int pn_bridge_create(pn_bridge** out);
-/* Makes the bridge the function of that name: each firing waits in its queue until somebody has answered it. */
+/* Makes the bridge the function of that name: each firing waits in its queue until somebody has answered it. PN_ALREADY_EXISTS when the
+ * name is taken, also by another bridge, unless `replace`. */
 int pn_bridge_serve(pn_bridge* bridge, const char* name, int replace);
 
 /* A firing that waits for an answer. The memory of its operands and results stays until it is answered, or the bridge is closed. */
@@ -183,6 +195,8 @@ int pn_bridge_next(pn_bridge* bridge, int64_t timeout_ns, const pn_request** out
 int pn_bridge_reply(pn_bridge* bridge, uint64_t tag, const pn_array* results, size_t count);
 /* Answers with a failure; the run ends with that text. PN_UNREGISTERED says that this host has no such function. */
 int pn_bridge_fail(pn_bridge* bridge, uint64_t tag, int code, const char* text);
+/* The same with a cause, as pn_fail_with has it; it is let go of also when this fails. */
+int pn_bridge_fail_with(pn_bridge* bridge, uint64_t tag, int code, const char* text, void* cause, void (*release)(void* cause));
 /* Whether the run of an open request was cancelled or has failed, so that nobody waits for the answer: 1, 0, or -1 for an unknown tag. */
 int pn_bridge_stopped(const pn_bridge* bridge, uint64_t tag);
 /* A descriptor that is readable while firings wait to be taken: for poll, epoll, and what stands on them. The bridge's own. */

@@ -27,7 +27,7 @@ struct Request {
   pn_request view{};
   bool taken = false, answered = false, copying = false;
   int code = PN_OK;
-  std::string text;
+  Failure why;
 };
 
 /// Shared with the functions that it serves, which may outlive the handle.
@@ -64,8 +64,8 @@ class Bridge {
       refuse_closed();
       throw Error(ErrorCode::cancelled, "the run was stopped before anybody took the call");
     }
-    if (request.code == PN_UNREGISTERED) throw CallbackError(ErrorCode::unregistered, request.text, {}, 0, nullptr);
-    if (request.code != PN_OK) throw Error(static_cast<ErrorCode>(request.code), request.text);
+    if (request.code == PN_UNREGISTERED) throw CallbackError(ErrorCode::unregistered, request.why.text, {}, 0, nullptr);
+    if (request.code != PN_OK) throw HostError(request.code, std::move(request.why));
   }
 
   int next(std::optional<std::chrono::nanoseconds> limit, const pn_request** out) {
@@ -102,19 +102,19 @@ class Bridge {
       request->copying = true;  // it stays until we have done
       lock.unlock();
       for (std::size_t i = 0; i < count; ++i)
-        if (results[i].bytes) std::memcpy(f.results[i].data, results[i].data, results[i].bytes);
+        if (results[i].bytes) std::memmove(f.results[i].data, results[i].data, results[i].bytes);
       lock.lock();
       request->copying = false;
     }
-    answer(*request, PN_OK, "");
+    answer(*request, PN_OK, {});
     return PN_OK;
   }
 
-  int fail(std::uint64_t tag, int code, const char* text) {
+  int fail(std::uint64_t tag, int code, Failure why) {
     std::scoped_lock lock(guard_);
     Request* const request = find(tag);
     if (!request) return unknown(tag);
-    answer(*request, code == PN_OK ? static_cast<int>(PN_UNKNOWN) : code, text ? text : "");
+    answer(*request, code == PN_OK ? static_cast<int>(PN_UNKNOWN) : code, std::move(why));
     return PN_OK;
   }
 
@@ -145,9 +145,9 @@ class Bridge {
     return found->second;
   }
   static int unknown(std::uint64_t tag) { return refuse(PN_NOT_FOUND, fmt::format("no request with tag {} waits for an answer", tag)); }
-  void answer(Request& request, int code, std::string text) {
+  void answer(Request& request, int code, Failure why) {
     request.code = code;
-    request.text = std::move(text);
+    request.why = std::move(why);
     request.answered = true;
     answered_.notify_all();
   }
@@ -199,7 +199,7 @@ int pn_bridge_serve(pn_bridge* bridge, const char* name, int replace) {
 int pn_bridge_next(pn_bridge* bridge, int64_t timeout_ns, const pn_request** out) {
   return guarded([&] {
     check(bridge && out, "pn_bridge_next: bridge or out is NULL");
-    return bridge->bridge->next(timeout_ns < 0 ? std::nullopt : std::optional(std::chrono::nanoseconds(timeout_ns)), out);
+    return bridge->bridge->next(c::limit_of(timeout_ns), out);
   });
 }
 int pn_bridge_reply(pn_bridge* bridge, uint64_t tag, const pn_array* results, size_t count) {
@@ -209,9 +209,14 @@ int pn_bridge_reply(pn_bridge* bridge, uint64_t tag, const pn_array* results, si
   });
 }
 int pn_bridge_fail(pn_bridge* bridge, uint64_t tag, int code, const char* text) {
+  return pn_bridge_fail_with(bridge, tag, code, text, nullptr, nullptr);
+}
+int pn_bridge_fail_with(pn_bridge* bridge, uint64_t tag, int code, const char* text, void* cause, void (*release)(void*)) {
   return guarded([&] {
+    c::Failure why{"", c::held(cause, release)};
     check(bridge != nullptr, "pn_bridge_fail: bridge is NULL");
-    return bridge->bridge->fail(tag, code, text);
+    if (text) why.text = text;
+    return bridge->bridge->fail(tag, code, std::move(why));
   });
 }
 int pn_bridge_stopped(const pn_bridge* bridge, uint64_t tag) { return bridge ? bridge->bridge->stopped(tag) : -1; }

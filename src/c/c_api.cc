@@ -31,25 +31,54 @@ static_assert(static_cast<int>(ErrorCode::unregistered) == PN_UNREGISTERED && st
 
 namespace postern::c {
 
-std::string& last_error() {
-  thread_local std::string text;
-  return text;
+Failure& last_error() {
+  thread_local Failure last;
+  return last;
 }
-std::string& failure_text() {
-  thread_local std::string text;
-  return text;
+Failure& failure() {
+  thread_local Failure last;
+  return last;
 }
 
-int refuse(int code, std::string text) noexcept {
-  last_error() = std::move(text);
+std::shared_ptr<void> held(void* thing, void (*release)(void*)) {
+  return {thing, [release](void* t) {
+            if (release) release(t);
+          }};
+}
+
+int refuse(int code, std::string_view text, std::shared_ptr<void> cause) noexcept {
+  Failure& last = last_error();
+  last.cause = std::move(cause);
+  try {
+    last.text = text;
+  } catch (const std::bad_alloc&) {
+    last.text = "out of memory";  // which takes none
+  }
   return code;
 }
 
+namespace {
+
+/// What a host gave with the failure that is at the bottom of this one.
+std::shared_ptr<void> cause_of(const std::exception_ptr& error) {
+  if (!error) return nullptr;
+  try {
+    std::rethrow_exception(error);
+  } catch (const HostError& e) {
+    return e.cause;
+  } catch (const CallbackError& e) {
+    return cause_of(e.cause());
+  } catch (...) {
+    return nullptr;
+  }
+}
+
+}  // namespace
+
 int code_of(const std::exception_ptr& error) noexcept try { std::rethrow_exception(error); } catch (const Error& e) {
-  return refuse(static_cast<int>(e.code()), e.what());
+  return refuse(static_cast<int>(e.code()), e.what(), cause_of(error));
 } catch (const std::bad_alloc&) {
-  last_error() = "out of memory";  // short enough to need none
-  return PN_RESOURCE_EXHAUSTED;
+  return refuse(PN_RESOURCE_EXHAUSTED, "out of memory");
 } catch (const std::exception&) {
   return refuse(PN_INTERNAL, host::describe(error));
 } catch (...) {
@@ -90,6 +119,11 @@ std::vector<Tensor> tensors(const pn_tensor* const* handles, std::size_t count) 
   return out;
 }
 
+/// Before any argument is looked at.
+void check_count(const pn_program& program, std::size_t count) {
+  check(count == program.inputs.size(), "the saved program takes {} arguments, {} were given", program.inputs.size(), count);
+}
+
 void give(const std::vector<Tensor>& from, pn_tensor** to) {
   std::vector<std::unique_ptr<pn_tensor>> made;
   for (const Tensor& t : from) made.push_back(std::make_unique<pn_tensor>(pn_tensor{t, nullptr}));
@@ -106,7 +140,9 @@ using c::give;
 using c::need;
 
 int pn_version(void) { return PN_C_VERSION; }
-const char* pn_last_error(void) { return c::last_error().c_str(); }
+const char* pn_last_error(void) { return c::last_error().text.c_str(); }
+void* pn_last_cause(void) { return c::last_error().cause.get(); }
+void pn_clear_error(void) { c::last_error() = {}; }
 
 int pn_configure(int cpu_devices, const char* plugin, const char* cache_dir) {
   return guarded([&] {
@@ -163,6 +199,7 @@ int pn_load_file(const char* path, pn_program** out) {
 int pn_load_text(const char* text, size_t size, pn_program** out) {
   return guarded([&] {
     need(text && out, "pn_load_text: text or out");
+    check(size <= PTRDIFF_MAX, "pn_load_text: no text has {} bytes", size);
     *out = new pn_program(load_text({text, size}));
     return PN_OK;
   });
@@ -177,6 +214,7 @@ const char* pn_program_function(const pn_program* program, size_t i) { return pr
 int pn_run(const pn_program* program, const pn_tensor* const* arguments, size_t count, pn_tensor** results) {
   return guarded([&] {
     need(program && (results || program->outputs.empty()), "pn_run: program or results");
+    c::check_count(*program, count);
     const std::vector<Tensor> out = program->program.run(c::tensors(arguments, count), Place{});
     for (const Tensor& t : out) t.block_until_ready();
     give(out, results);
@@ -187,6 +225,7 @@ int pn_run(const pn_program* program, const pn_tensor* const* arguments, size_t 
 int pn_start(const pn_program* program, const pn_tensor* const* arguments, size_t count, pn_started** out) {
   return guarded([&] {
     need(program && out, "pn_start: program or out");
+    c::check_count(*program, count);
     *out = new pn_started{program->program.start(c::tensors(arguments, count), {}, Place{})};
     return PN_OK;
   });
@@ -195,7 +234,8 @@ int pn_start(const pn_program* program, const pn_tensor* const* arguments, size_
 int pn_started_wait(pn_started* run, int64_t timeout_ns, pn_tensor** results) {
   return guarded([&] {
     need(run != nullptr, "pn_started_wait: run");
-    const RunStatus status = timeout_ns < 0 ? run->run.wait() : run->run.wait(std::chrono::nanoseconds(timeout_ns));
+    const auto limit = c::limit_of(timeout_ns);
+    const RunStatus status = limit ? run->run.wait(*limit) : run->run.wait();
     if (status == RunStatus::running) return PN_EMPTY;
     if (status == RunStatus::stopped) return static_cast<pn_code>(refuse(PN_CANCELLED, "the run was ended early by a host function"));
     const std::vector<Tensor> out = run->run.result();
@@ -216,32 +256,50 @@ void pn_started_free(pn_started* run) { delete run; }
 
 int pn_barrier(int64_t timeout_ns) {
   return guarded([&] {
-    if (timeout_ns < 0) return barrier(), PN_OK;
-    return barrier(std::chrono::nanoseconds(timeout_ns)) == 0 ? PN_OK : PN_EMPTY;
+    const auto limit = c::limit_of(timeout_ns);
+    if (!limit) return barrier(), PN_OK;
+    return barrier(*limit) == 0 ? PN_OK : PN_EMPTY;
   });
 }
 
-void pn_fail(const char* text) { c::failure_text() = text ? text : ""; }
+void pn_fail(const char* text) { pn_fail_with(text, nullptr, nullptr); }
+void pn_fail_with(const char* text, void* cause, void (*release)(void*)) {
+  try {
+    c::failure() = {};
+    c::failure().cause = c::held(cause, release);
+    if (text) c::failure().text = text;
+  } catch (const std::bad_alloc&) {
+    c::failure().text = "out of memory";
+  }
+}
 
 int pn_register(const char* name, pn_function function, void* user, void (*release)(void*), int replace) {
   return guarded([&] {
     need(name && function, "pn_register: name or function");
-    std::shared_ptr<void> held(user, [release](void* u) {
-      if (release) release(u);
-    });
+    struct User {
+      void* user;
+      void (*release)(void*);
+      ~User() {
+        if (release) release(user);
+      }
+    };
+    const auto held = std::make_shared<User>(user, nullptr);
     register_function(
         name,
-        [name = std::string(name), function, held](const Attributes& attributes, const CallInfo& info, std::span<const AnyView> operands,
+        [name = std::string(name), function, held](const Attributes& attributes, const CallInfo& info,
+                                                   std::span<const AnyView> operands,
                                                    std::span<const AnyMutableView> results) {
           const c::Firing firing(name, attributes, info, operands, results);
-          c::failure_text().clear();
-          const int code = function(held.get(), &firing.view);
+          c::failure() = {};
+          const int code = function(held->user, &firing.view);
           if (code == PN_OK) return;
-          const std::string& why = c::failure_text();
-          if (code == PN_BAD_RESULT) throw host::BadResult(why);
-          throw Error(static_cast<ErrorCode>(code), why.empty() ? fmt::format("the function returned code {}", code) : why);
+          c::Failure why = std::exchange(c::failure(), {});
+          if (code == PN_BAD_RESULT) throw host::BadResult(why.text);
+          if (why.text.empty()) why.text = fmt::format("the function returned code {}", code);
+          throw c::HostError(code, std::move(why));
         },
         {.replace = replace != 0});
+    held->release = release;  // what was refused is still the caller's
     return PN_OK;
   });
 }

@@ -13,15 +13,28 @@ struct pn_tensor {
 
 namespace postern::c {
 
+/// A text, and a thing of the host's own that it stands for, such as an exception of another language.
+struct Failure {
+  std::string text;
+  std::shared_ptr<void> cause;
+};
 /// The thread's last error.
-std::string& last_error();
+Failure& last_error();
 /// What a host function wants its failure to say.
-std::string& failure_text();
+Failure& failure();
+/// A thing of the host's own, let go of by `release` (may be null), which is called in any case.
+std::shared_ptr<void> held(void* thing, void (*release)(void*));
+
+/// A host function's failure, in a run.
+struct HostError : Error {
+  HostError(int code, Failure f) : Error(static_cast<ErrorCode>(code), f.text), cause(std::move(f.cause)) {}
+  std::shared_ptr<void> cause;
+};
 
 /// PN_OK, or the code of what `act` throws, whose text becomes the thread's last error.
 template <class Act>
 int guarded(Act act) noexcept;
-int refuse(int code, std::string text) noexcept;
+int refuse(int code, std::string_view text, std::shared_ptr<void> cause = nullptr) noexcept;
 int code_of(const std::exception_ptr& error) noexcept;
 
 template <class Act>
@@ -31,6 +44,13 @@ int guarded(Act act) noexcept {
   } catch (...) {
     return code_of(std::current_exception());
   }
+}
+
+/// None where it is negative, or so long that no clock shows its end.
+inline std::optional<std::chrono::nanoseconds> limit_of(std::int64_t timeout_ns) {
+  using Years = std::chrono::years;
+  const std::chrono::nanoseconds limit(timeout_ns);
+  return timeout_ns < 0 || limit > Years(100) ? std::nullopt : std::optional(limit);
 }
 
 /// A firing as C sees it; lives as long as what it was made from.

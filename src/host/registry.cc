@@ -27,16 +27,24 @@ void register_function(const std::string& name, Callee fn, const RegisterOptions
   PlaceScope at(fn.place());
   check(!name.empty(), "register_function: the name is empty");
   check(fn.function() != nullptr, "register_function: '{}' must be a callable, not another name", name);
+  auto function = fn.function();  // goes after the lock: what the one before lets go of may come back here
   std::unique_lock lock(registry().guard);
-  const auto [found, fresh] = registry().functions.try_emplace(name, fn.function());
+  const auto [found, fresh] = registry().functions.try_emplace(name, function);
   if (fresh) return;
-  check(options.replace, "register_function: '{}' is already registered; ask for replace, or unregister it first", name);
-  found->second = fn.function();
+  if (!options.replace) {
+    const Place& place = PlaceScope::current();
+    throw Error(ErrorCode::already_exists,
+                fmt::format("register_function: '{}' is already registered; ask for replace, or unregister it first{}", name,
+                            place.known() ? fmt::format(" (at {})", to_string(place)) : ""));
+  }
+  found->second.swap(function);
 }
 
 bool unregister_function(const std::string& name) {
   std::unique_lock lock(registry().guard);
-  return registry().functions.erase(name) > 0;
+  const auto gone = registry().functions.extract(name);  // after the lock
+  lock.unlock();
+  return !gone.empty();
 }
 
 std::vector<std::string> registered_functions() {

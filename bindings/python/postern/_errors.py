@@ -1,9 +1,4 @@
-"""Errors: pn_code as exceptions, and Python's own exceptions on their way through a run."""
-
-import collections
-import itertools
-import re
-import threading
+"""Errors: pn_code as exceptions."""
 
 OK, INVALID_ARGUMENT, THREW, BAD_RESULT, TIMEOUT, EMPTY = 0, 3, 100, 101, 102, 200
 
@@ -27,30 +22,18 @@ class TimeoutError(CallbackError):
     """A time limit of a call or a run passed."""
 
 
-# Exceptions that wait to be raised from the run's error. A run that nobody waits for never asks for its own, so only the last are kept.
-_guard = threading.Lock()
-_numbers = itertools.count(1)
-_raised = collections.OrderedDict()
-_mark = re.compile(r" \[python exception (\d+)\]")
+def text_of(exception):
+    """What a run's error says of a Python exception, for C: a NUL would end it."""
+    try:
+        told = str(exception)
+    except Exception as e:
+        told = f"<its text could not be had: {type(e).__name__}>"
+    return f"{type(exception).__name__}: {told}".encode(errors="replace").replace(b"\0", b"\\0")
 
 
-def remember(exception):
-    """The text that stands for the exception while it is the library's."""
-    with _guard:
-        number = next(_numbers)
-        _raised[number] = exception
-        while len(_raised) > 256:
-            _raised.popitem(last=False)
-    return f"{type(exception).__name__}: {exception} [python exception {number}]"
-
-
-def error(code, text):
+def error(code, text, cause=None):
     """The exception for a failed call of the library."""
-    marks = [int(n) for n in _mark.findall(text)]
-    with _guard:
-        causes = [_raised.pop(n) for n in marks if n in _raised]
     kind = TimeoutError if code == TIMEOUT else CallbackError if THREW <= code < EMPTY else Error
-    made = kind(code, _mark.sub("", text))
-    if causes:
-        made.__cause__ = causes[0]
+    made = kind(code, text)
+    made.__cause__ = cause
     return made

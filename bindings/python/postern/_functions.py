@@ -89,10 +89,11 @@ def _entered(function):
             _results(firing, function(*_operands(firing), **named))
             return _errors.OK
         except _BadResult as e:
-            library.pn_fail(str(e).encode(errors="replace"))
+            library.pn_fail(str(e).encode(errors="replace").replace(b"\0", b"\\0"))
             return _errors.BAD_RESULT
         except BaseException as e:  # nothing may leave into C
-            library.pn_fail(_errors.remember(e).encode(errors="replace"))
+            with _library.lent(e) as (release, number):
+                library.pn_fail_with(_errors.text_of(e), number, release)
             return _errors.THREW
 
     return _library.Function(enter)
@@ -139,7 +140,9 @@ class Request:
 
     def fail(self, exception):
         """Answers with a failure: the run ends with this exception as the cause."""
-        _library.check(library.pn_bridge_fail(self._bridge.handle, self.tag, _errors.THREW, _errors.remember(exception).encode(errors="replace")))
+        with _library.lent(exception) as (release, number):
+            _library.check(library.pn_bridge_fail_with(self._bridge.handle, self.tag, _errors.THREW,
+                                                       _errors.text_of(exception), number, release))
 
     @property
     def stopped(self):

@@ -6,13 +6,12 @@ import ctypes.util
 import itertools
 import os
 import pathlib
-import threading
 import time
 from ctypes import POINTER, Structure, c_char_p, c_int, c_int32, c_int64, c_size_t, c_uint64, c_void_p
 
 from . import _errors
 
-VERSION = 2  # of postern/c.h
+VERSION = 3  # of postern/c.h
 
 
 class Array(Structure):
@@ -37,6 +36,8 @@ _handle, _place = c_void_p, POINTER(c_void_p)
 _functions = {
     "pn_version": (c_int, []),
     "pn_last_error": (c_char_p, []),
+    "pn_last_cause": (c_void_p, []),
+    "pn_clear_error": (None, []),
     "pn_configure": (c_int, [c_int, c_char_p, c_char_p]),
     "pn_tensor_copy": (c_int, [POINTER(Array), _place]),
     "pn_tensor_borrow": (c_int, [POINTER(Array), Release, c_void_p, _place]),
@@ -59,13 +60,14 @@ _functions = {
     "pn_started_free": (None, [_handle]),
     "pn_barrier": (c_int, [c_int64]),
     "pn_fail": (None, [c_char_p]),
+    "pn_fail_with": (None, [c_char_p, c_void_p, Release]),
     "pn_register": (c_int, [c_char_p, Function, c_void_p, Release, c_int]),
     "pn_unregister": (c_int, [c_char_p]),
     "pn_bridge_create": (c_int, [_place]),
     "pn_bridge_serve": (c_int, [_handle, c_char_p, c_int]),
     "pn_bridge_next": (c_int, [_handle, c_int64, POINTER(POINTER(Request))]),
     "pn_bridge_reply": (c_int, [_handle, c_uint64, POINTER(Array), c_size_t]),
-    "pn_bridge_fail": (c_int, [_handle, c_uint64, c_int, c_char_p]),
+    "pn_bridge_fail_with": (c_int, [_handle, c_uint64, c_int, c_char_p, c_void_p, Release]),
     "pn_bridge_stopped": (c_int, [_handle, c_uint64]),
     "pn_bridge_descriptor": (c_int, [_handle]),
     "pn_bridge_close": (None, [_handle]),
@@ -97,8 +99,12 @@ library = _open()
 
 def check(code):
     """Raises what a code of the library stands for."""
-    if code != _errors.OK:
-        raise _errors.error(code, library.pn_last_error().decode())
+    if code == _errors.OK:
+        return
+    text, number = library.pn_last_error().decode(errors="replace"), library.pn_last_cause()
+    cause = _lent.get(number)
+    library.pn_clear_error()  # which would keep the cause alive, and all that its traceback holds
+    raise _errors.error(code, text, cause)
 
 
 class Made(c_void_p):
@@ -141,24 +147,21 @@ class Handle:
         return self._handle
 
 
-# What C uses, by number, until it says that it will not any more.
-_guard = threading.Lock()
+# What C uses, by number, until it says that it will not any more. No lock: what goes may let go of more.
 _numbers = itertools.count(1)
 _lent = {}
 
 
 @Release
 def _returned(number):
-    with _guard:
-        _lent.pop(number, None)
+    _lent.pop(number, None)
 
 
 @contextlib.contextmanager
 def lent(thing):
     """Keeps `thing` until C calls the Release that this gives, with the number beside it. Not if the block raises."""
-    with _guard:
-        number = next(_numbers)
-        _lent[number] = thing
+    number = next(_numbers)
+    _lent[number] = thing
     try:
         yield _returned, number
     except BaseException:

@@ -3,6 +3,7 @@
 import atexit
 import ctypes
 import os
+import sys
 import threading
 
 from . import _errors, _library, _tensors
@@ -81,7 +82,8 @@ class Program(_library.Handle):
 
     def __call__(self, *arguments):
         """Runs, waits, and gives the results as a list of read-only arrays over the library's memory."""
-        if threading.current_thread() is threading.main_thread():  # which alone sees Ctrl-C, and only between calls of C
+        # The main thread alone sees Ctrl-C, and only between calls of C. What calls nothing ends by itself, sooner so.
+        if self.functions and threading.current_thread() is threading.main_thread():
             run = self.start(*arguments)
             try:
                 return run.result()
@@ -149,5 +151,9 @@ def _barrier_aside(limit):
 
 @atexit.register
 def _drain():
-    # Functions cannot be entered once the interpreter is gone.
-    library.pn_barrier(_library.nanoseconds(10))
+    # Functions cannot be entered once the interpreter is gone, nor their exceptions be shown.
+    try:
+        if not barrier(10):
+            print("postern: the process ends with runs or taps that have not ended after 10 s", file=sys.stderr)
+    except _errors.Error as e:
+        print(f"postern: a failure that nobody waited for: {e}", file=sys.stderr)
