@@ -91,7 +91,7 @@ std::function<bool(int)> late_run() {
         x);
   });
   return [=](int) {
-    const auto run = f.start_with({.deadline = 2ms}, pn::ones(pn::type<float>({4})));
+    const auto run = f.start_with({.deadline = 30ms}, pn::ones(pn::type<float>({4})));
     return ends_as(Code::timeout, [&] { run.result(); });
   };
 }

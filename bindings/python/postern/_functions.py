@@ -106,12 +106,12 @@ def register(name, function, replace=False):
     """
     entry = _entered(function)
     with _library.lent(entry) as (release, number):
-        _library.check(library.pn_register(name.encode(), entry, number, release, int(replace)))
+        _library.check(library.pn_register(_library.text(name), entry, number, release, int(replace)))
 
 
 def unregister(name):
     """Takes the function away from programs that start later. Raises Error when there is none of that name."""
-    _library.check(library.pn_unregister(name.encode()))
+    _library.check(library.pn_unregister(_library.text(name)))
 
 
 def function(name, replace=False):
@@ -159,7 +159,7 @@ class Bridge(_library.Handle):
         super().__init__(_library.made(library.pn_bridge_create))
 
     def serve(self, name, replace=False):
-        _library.check(library.pn_bridge_serve(self._handle, name.encode(), int(replace)))
+        _library.check(library.pn_bridge_serve(self._handle, _library.text(name), int(replace)))
 
     def next(self, timeout=None):
         """The oldest request that nobody has taken, or None when none came within `timeout` seconds. Raises CallbackError once closed."""

@@ -111,6 +111,15 @@ class Made(c_void_p):
     """A handle that the library gave: nothing else may be one, since it would be read as an address."""
 
 
+def text(value):
+    """A text or a path for C, which a NUL would cut short."""
+    data = os.fspath(value)
+    data = data.encode() if isinstance(data, str) else data
+    if b"\0" in data:
+        raise ValueError(f"a name or path cannot hold a null character, got {value!r}")
+    return data
+
+
 def made(entry, *arguments):
     """The handle that a function makes through its last parameter."""
     place = Made()
@@ -198,4 +207,4 @@ def version():
 
 def configure(cpu_devices=0, plugin="", cache_dir=""):
     """Before anything runs: how many CPU devices, a plug-in's path, a folder for compiled programs. 0 and "" keep the defaults."""
-    check(library.pn_configure(cpu_devices, os.fspath(plugin).encode(), os.fspath(cache_dir).encode()))
+    check(library.pn_configure(cpu_devices, text(plugin), text(cache_dir)))

@@ -2,7 +2,6 @@
 
 import atexit
 import ctypes
-import os
 import sys
 import threading
 
@@ -104,12 +103,12 @@ class Program(_library.Handle):
 
 def load(path):
     """The program in a file: of Postern, StableHLO text, an artifact of jax.export. Raises Error when it is not there, damaged, or none."""
-    return Program(_library.made(library.pn_load_file, os.fspath(path).encode()))
+    return Program(_library.made(library.pn_load_file, _library.text(path)))
 
 
 def load_text(text):
     """The same from text, or from the bytes of a file."""
-    data = text.encode() if isinstance(text, str) else text
+    data = text.encode() if isinstance(text, str) else bytes(memoryview(text))
     return Program(_library.made(library.pn_load_text, data, len(data)))
 
 

@@ -477,3 +477,26 @@ def test_failures_that_nobody_waited_for_are_told_at_the_end(programs):
     """)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0 and done.stderr.count("ZeroDivisionError: division by zero") == 1
+
+
+def test_names_and_paths_are_not_cut_short(programs, tmp_path):
+    plain = programs / "plain.mlir"
+    for act in (lambda: postern.register("demo.scale\0x", scale), lambda: postern.unregister("demo.scale\0x"),
+                lambda: postern.Bridge().serve("demo.scale\0x"), lambda: postern.load(f"{plain}\0x"),
+                lambda: postern.configure(cache_dir=f"{tmp_path}\0x")):
+        with pytest.raises(ValueError, match="null character"):
+            act()
+    assert postern.load(str(plain).encode())(X)[0][0] == 3
+    for wrong in (None, 5, 2.5, [plain]):
+        with pytest.raises(TypeError):
+            postern.load(wrong)
+
+
+@pytest.mark.parametrize("wrong", [None, 5, [], {}, object(), float("nan")], ids=repr)
+def test_arguments_of_another_kind_are_refused(programs, wrong):
+    program, bridge = postern.load(programs / "calls.mlir"), postern.Bridge()
+    for act in (lambda: program(wrong), lambda: program.start(wrong), lambda: program.start(X, wrong), lambda: postern.load_text(wrong),
+                lambda: postern.register("demo.scale", wrong), lambda: postern.register(wrong, scale), lambda: bridge.serve(wrong)):
+        with pytest.raises((TypeError, postern.Error)):
+            act()
+    assert postern.load(programs / "plain.mlir")(X)[0][0] == 3
