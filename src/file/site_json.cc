@@ -165,6 +165,7 @@ Json to_json(const SiteSpec& s) {
   for (const BatchLevel& level : s.levels) json["levels"].push_back({{"size", level.size}, {"mapped", level.mapped}});
   if (const host::PrintJob* job = host::print_job_of(s.function.get())) json["print"] = to_json(*job);
   if (s.device >= 0) json["device"] = s.device;
+  if (s.one_order) json["one_order"] = true;
   if (s.mesh) json["mesh"] = to_json(*s.mesh);
   if (s.partitioned) json["partitioned"] = to_json(*s.partitioned);
   if (s.cut) json["part"] = to_json(Sharding(*s.mesh, *s.cut)), json["whole"] = s.whole;
@@ -213,6 +214,8 @@ SiteSpec site_from(const Json& json) {
     s.function = print_from(json["print"], s.operands);
   }
   if (json.contains("device")) s.device = json["device"].get<int>();
+  s.one_order = json.value("one_order", false);
+  check(!s.one_order || s.effect == Effect::ordered, "a site has one order and is not ordered");
   if (json.contains("mesh")) s.mesh = std::make_shared<const Mesh>(mesh_from(json["mesh"]));
   if (json.contains("partitioned")) s.partitioned = sharding_from(json["partitioned"]);
   check(!s.partitioned || (s.mesh && *s.mesh == s.partitioned->mesh()), "a site's parts are not on its mesh");

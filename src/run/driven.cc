@@ -11,6 +11,7 @@
 #include "host/timeline.h"
 #include "run/array.h"
 #include "run/compiled.h"
+#include "run/ordered.h"
 #include "run/run_record.h"
 #include "run/runtime.h"
 
@@ -150,6 +151,7 @@ int device_of(const SiteSpec& spec, std::span<const Tensor> operands) {
 Tensors fire_now(const Primitive& primitive, const ParamsPtr& params, std::span<const Tensor> operands) {
   const SitePtr& spec = as<SiteParams>(*params).site;
   const int device = device_of(*spec, operands);
+  wait_for_earlier(reach_of(*spec), {&device, 1});
   const host::Nesting* nested = host::nesting();
   const int limit = Runtime::get().config().max_reentry;
   if (nested && nested->depth >= limit)

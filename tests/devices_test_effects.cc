@@ -1,0 +1,138 @@
+// Effects over several devices: in conditions of loops, at once after programs, in saved programs.
+#include <postern/file.h>
+
+#include <algorithm>
+#include <mutex>
+
+#include "devices_test.h"
+
+namespace postern::test {
+namespace {
+
+using namespace std::chrono_literals;
+using DevicesEffects = EightDevices;
+using Words = std::vector<std::string>;
+
+class Entered {
+ public:
+  void add(std::string what) {
+    const std::scoped_lock lock(guard_);
+    list_.push_back(std::move(what));
+  }
+  Words take() {
+    const std::scoped_lock lock(guard_);
+    return std::exchange(list_, {});
+  }
+
+ private:
+  std::mutex guard_;
+  Words list_;
+};
+Entered entered;
+
+TEST_F(DevicesEffects, InAConditionFireOnEachDevice) {
+  const Mesh mesh({{"d", 4}});
+  auto counted = [](auto act) {
+    return [act](Tensor x) {
+      return std::get<1>(while_loop(
+          [&](Tensor i, Tensor) {
+            act(i);
+            return i < 2.0f;
+          },
+          [](Tensor i, Tensor v) {
+            return std::tuple{i + 1.0f, psum(v, "d")};
+          },
+          std::tuple{Tensor(0.0f), x}));
+    };
+  };
+  const Callee add = [](const CallInfo& info, float v) {
+    entered.add(fmt::format("{}:{}", info.device, v));
+  };
+  const Callee show = [](const TapInfo& info, float v) {
+    entered.add(fmt::format("{}:{}", info.device, v));
+  };
+  Words want;
+  for (int d = 0; d < 4; ++d)
+    for (int i = 0; i < 3; ++i) want.push_back(fmt::format("{}:{}", d, i));
+  auto expect_all = [&](auto act) {
+    auto f = jit(shard_map(counted(act), mesh, {.in = {P("d")}, .out = {P("d")}}));
+    const Tensor y = f(counting({4}));
+    EXPECT_EQ(y.to_vector<float>(), Floats(4, 24));
+    barrier();
+    Words got = entered.take();
+    std::ranges::sort(got);
+    EXPECT_EQ(got, want);
+  };
+  for (const Effect effect : {Effect::ordered, Effect::unordered})
+    expect_all([&](const Tensor& i) { call({.effect = effect}, std::vector<Type>(), add, i); });
+  for (const bool ordered : {true, false})
+    for (const TapMode mode : {TapMode::sync, TapMode::async})
+      expect_all([&](const Tensor& i) { tap({.mode = mode, .ordered = ordered}, i, show); });
+}
+
+TEST_F(DevicesEffects, AtOnceComeAfterThoseOfProgramsBefore) {
+  const Mesh mesh({{"d", 4}});
+  auto note = [](const char* what, std::chrono::milliseconds late) {
+    return Callee([=](const CallInfo&, float) {
+      std::this_thread::sleep_for(late);
+      entered.add(what);
+    });
+  };
+  auto ordered = [](const Callee& fn, const Tensor& x) {
+    call({.effect = Effect::ordered}, std::vector<Type>(), fn, x);
+  };
+  auto on_four = jit(shard_map(
+      [&](Tensor x) {
+        ordered(note("four", 50ms), sum(x));
+        return x * 2.0f;
+      },
+      mesh, {.in = {P("d")}, .out = {P("d")}}));
+  auto on_one = jit([&](Tensor x) {
+    ordered(note("one", 50ms), x);
+    return x + 1.0f;
+  });
+  const Words want{"four", "four", "four", "four", "at once", "one", "at once"};
+  for (int i = 0; i < 5; ++i) {
+    const Tensor four = on_four(counting({4}));
+    ordered(note("at once", 0ms), Tensor(1.0f));
+    const Tensor one = on_one(device_put(Tensor(1.0f), 5));
+    ordered(note("at once", 0ms), Tensor(1.0f));
+    EXPECT_EQ(entered.take(), want);
+  }
+  auto taps = jit([&](Tensor x) {
+    return tap(x, [](float) {
+      std::this_thread::sleep_for(50ms);
+      entered.add("tap");
+    });
+  });
+  for (const Mode mode : {Mode::compiled, Mode::evaluate}) {
+    const Tensor x = taps(Tensor(1.0f));
+    auto after = [&](Tensor v) { return tap(v, [](float) { entered.add("after"); }); };
+    mode == Mode::compiled ? after(Tensor(2.0f)) : jit(after, {.mode = mode})(Tensor(2.0f));
+    EXPECT_EQ(entered.take(), (Words{"tap", "after"}));
+  }
+}
+
+TEST_F(DevicesEffects, OneOrderIsSaved) {
+  register_function(
+      "devices_test.turn",
+      [](const TapInfo& info, View<const float>) {
+        // The later a device's turn, the sooner it would be here by itself.
+        std::this_thread::sleep_for(std::chrono::microseconds(500 * (4 - info.device)));
+        entered.add(fmt::format("{}", info.device));
+      },
+      {.replace = true});
+  auto f = jit(
+      shard_map([](Tensor x) { return tap({.one_order = true}, x, Named{"devices_test.turn"}); },
+                Mesh({{"d", 4}}), {.in = {P("d")}, .out = {P("d")}}));
+  const std::string text = saved_text(f.lower(counting({4})));
+  EXPECT_TRUE(has(text, R"("one_order":true)"));
+  const Loaded loaded = load_text(text);
+  for (int i = 0; i < 10; ++i) {
+    loaded(counting({4}))[0].block_until_ready();
+    EXPECT_EQ(entered.take(), (Words{"0", "1", "2", "3"}));
+  }
+}
+
+}  // namespace
+}  // namespace postern::test
