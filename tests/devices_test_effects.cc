@@ -1,5 +1,6 @@
 // Effects over several devices: in conditions of loops, at once after programs, in saved programs.
 #include <postern/file.h>
+#include <postern/listen.h>
 
 #include <algorithm>
 #include <mutex>
@@ -132,6 +133,36 @@ TEST_F(DevicesEffects, OneOrderIsSaved) {
     loaded(counting({4}))[0].block_until_ready();
     EXPECT_EQ(entered.take(), (Words{"0", "1", "2", "3"}));
   }
+}
+
+TEST_F(DevicesEffects, NonFiniteNamesOperationDeviceAndPart) {
+  const Mesh mesh({{"d", 4}});
+  const Tensor x = tensor<float>({1, 1, 1, 1, 1, 0, 1, 1});
+  auto inverse = [](Tensor v) { return 1.0f / v; };
+  const std::uint32_t line = __LINE__ - 1;
+  const std::string operation =
+      fmt::format("operation 'divide' at devices_test_effects.cc:{} on device 2", line);
+  auto f = shard_map(inverse, mesh, {.in = {P("d")}, .out = {P("d")}});
+  for (const Mode mode : {Mode::compiled, Mode::evaluate})
+    expect_error<CallbackError>(
+        [&] { jit(trace::non_finite(f), {.mode = mode})(x).block_until_ready(); },
+        {operation, "result at [1] of type f32[2] (part [4:6] of its whole) is infinite"});
+  const Tensor rows = tensor<float>({1, 1, 0, 1});
+  expect_error<CallbackError>(
+      [&] { jit(trace::non_finite(pmap(inverse)))(rows).block_until_ready(); },
+      {operation, "(part [2:3] of its whole) is infinite"});
+  auto summed = shard_map([&](Tensor v) { return psum(sum(inverse(v)), "d"); }, mesh,
+                          {.in = {P("d")}, .out = {P()}});
+  expect_error<CallbackError>([&] { jit(trace::non_finite(summed))(x).block_until_ready(); },
+                              {operation});
+  EXPECT_EQ(jit(trace::non_finite(summed))(full({DType::f32, {8}}, 2.0f)).item<float>(), 4);
+  auto overflows =
+      shard_map([](Tensor v) { return psum(v, "d"); }, mesh, {.in = {P("d")}, .out = {P()}});
+  expect_error<CallbackError>(
+      [&] {
+        jit(trace::non_finite(overflows))(full({DType::f32, {8}}, 3e38f)).block_until_ready();
+      },
+      {"operation 'psum'", "is infinite"});
 }
 
 }  // namespace

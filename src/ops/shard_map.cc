@@ -193,7 +193,7 @@ Batched shard_map_batch(const Op& op, std::span<const Tensor> x, std::span<const
 
 ParamsPtr shard_map_with_programs(const Params* params, std::span<const ProgramPtr> programs) {
   ShardMapParams p = as<ShardMapParams>(*params);
-  p.body = programs[0];
+  p.body = with_parts(programs[0], p.mesh, p.in);
   return make_params(std::move(p));
 }
 

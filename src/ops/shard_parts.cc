@@ -82,6 +82,10 @@ class Follower {
 
   Lies of_site(Equation& e, const Types& in, const Lies& operands) const {
     SiteSpec site = *as<SiteParams>(*e.params).site;
+    if (!site.mesh) {  // written into the body of a shard_map that was there
+      site.mesh = std::make_shared<const Mesh>(mesh_);
+      e.params = make_params(SiteParams{std::make_shared<const SiteSpec>(site)});
+    }
     if (!site.cut && !operands.empty() && operands[0] && operands[0]->is_cut()) {
       const Lie& lie = *operands[0];
       Dims dims(lie.outer, 1);
