@@ -134,9 +134,10 @@ class Jitted : public detail::BraceCall<Jitted<F>, F> {
   template <class... B>
   auto run_boxed(const B&... boxed) const {
     using R = detail::plain_result<F, B...>;
+    const auto keep = core_;  // a function that is called may drop this one
     const detail::Key key(boxed...);
     const auto tracer = this->tracer(boxed...);
-    return detail::run<R>(detail::find(*core_, key, tracer), key);
+    return detail::run<R>(detail::find(*keep, key, tracer), key);
   }
   template <std::size_t... i, class Use, class... A>
   auto with(std::index_sequence<i...>, Use&& use, bool compile, A&&... args) const {

@@ -11,6 +11,7 @@
 
 #include "c/c_api.h"
 #include "core/check.h"
+#include "host/limit.h"
 
 namespace postern::c {
 
@@ -71,8 +72,9 @@ class Bridge {
   int next(std::optional<std::chrono::nanoseconds> limit, const pn_request** out) {
     std::unique_lock lock(guard_);
     auto ready = [&] { return closed_ || !waiting_.empty(); };
-    if (limit)
-      came_.wait_for(lock, *limit, ready);
+    const auto until = limit ? host::after(*limit) : std::chrono::steady_clock::time_point::max();
+    if (until != std::chrono::steady_clock::time_point::max())
+      came_.wait_until(lock, until, ready);
     else
       came_.wait(lock, ready);
     if (closed_) return refuse(PN_CLOSED, "the bridge is closed");

@@ -8,6 +8,7 @@
 #include "host/bad_result.h"
 #include "host/executor.h"
 #include "host/fire.h"
+#include "host/limit.h"
 #include "host/packing.h"
 #include "host/queue.h"
 #include "host/tape.h"
@@ -105,9 +106,11 @@ bool fire_limited(RunState& run, const HostSite& site, void* const* data, int de
   }
   const Nesting here{nesting(), &run, &site, device, nesting() ? nesting()->depth + 1 : 1};
   TapInfo info = make_info(run, job->site, job.get(), device, element, {});
-  run_on_host_thread([job, info, depth = here.depth, device] {
-    // The run's own chain may be gone when this function is late, so only the depth is carried over.
-    const Nesting nested{nullptr, nullptr, &job->site, device, depth};
+  std::vector<RunName> inside = surrounding_runs();
+  inside.push_back({run.name().ticket, run.lane_run});
+  run_on_host_thread([job, info, depth = here.depth, device, inside = std::move(inside)] {
+    // The run's own chain may be gone when this function is late, so only names are carried over.
+    const Beginning nested{{nullptr, nullptr, &job->site, device, depth}, inside};
     NestingScope scope(&nested);
     const Firing firing{job->site.leaves.data(), job->data.data(), job->site.operands, job->site.results, &info, &job->site.declared};
     std::exception_ptr error;
@@ -180,7 +183,7 @@ bool fire_as_asked(RunState& run, const HostSite& site, void* const* data, int d
     return false;
   }
   if (spec.timeout.count() > 0 || run.deadline != RunState::Clock::time_point::max()) {
-    const auto limit = spec.timeout.count() > 0 ? std::min(start + spec.timeout, run.deadline) : run.deadline;
+    const auto limit = spec.timeout.count() > 0 ? std::min(after(spec.timeout), run.deadline) : run.deadline;
     try {
       ok = fire_limited(run, site, data, device, element, limit);
     } catch (...) {

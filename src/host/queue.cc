@@ -300,7 +300,7 @@ void TapQueue::deliver(Item& item) noexcept {
     void* const* const data = item.transfer ? item.transfer->wait() : in_block;
     const SiteSpec& spec = *site.spec;
     const timeline::Span span(timeline::Kind::delivery, spec.name, device_, source.number);
-    const Nesting here{nullptr, nullptr, &site, item.device, 1, true};
+    const Beginning here{{nullptr, nullptr, &site, item.device, 1, true}, {}};
     NestingScope scope(&here);
     const TapInfo info{{spec.name, item.device, spec.place, source.number, StopToken(&source), source.context, source.sink, -1, &source,
                         site.spot(item.device).coordinates, site.spot(item.device).part},

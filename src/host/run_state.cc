@@ -83,19 +83,24 @@ TapSource& RunState::tap_source() {
 }
 
 void RunState::fail(ErrorCode code, const HostSite& site, int on_device, std::exception_ptr cause, const std::string& what) {
-  const std::string text = failure_text(site, on_device, what);
+  fail(code, {site.spec->name, site.spec->place}, on_device, std::move(cause),
+       failure_text(site, on_device, what), what);
+}
+
+void RunState::fail(ErrorCode code, Site site, int on_device, std::exception_ptr cause,
+                    std::string text, const std::string& what) {
   {
     std::scoped_lock lock(guard_);
     if (++count_ == 1 || (poison && on_device < device_ && !seen_)) {
       if (count_ > 1) others_.push_back(std::exchange(text_, {}));
       code_ = code;
-      site_ = {site.spec->name, site.spec->place};
+      site_ = std::move(site);
       device_ = on_device;
       cause_ = std::move(cause);
-      text_ = text;
+      text_ = std::move(text);
       what_ = what;
     } else if (others_.size() < kept_failures) {
-      others_.push_back(text);
+      others_.push_back(std::move(text));
     }
   }
   // A failure outranks an earlier wish to stop.
@@ -115,16 +120,18 @@ const RunState::Progress* RunState::in_progress() const {
   return it != progress_.end() ? &*it : nullptr;
 }
 
-bool RunState::fail_current(ErrorCode code, const std::string& what) {
+void RunState::fail_late() {
+  constexpr const char* late = "the run's deadline passed";
   SitePtr keep;
   int blamed = 0;
   {
     std::scoped_lock lock(guard_);
     if (const Progress* p = in_progress()) keep = p->site.load()->spec, blamed = p->device.load();
   }
-  if (!keep) return false;
-  fail(code, HostSite(keep, nullptr), blamed, nullptr, what);
-  return true;
+  if (keep)
+    fail(ErrorCode::timeout, HostSite(keep, nullptr), blamed, nullptr, late);
+  else
+    fail(ErrorCode::timeout, Site{}, std::max(device, 0), nullptr, late, late);
 }
 
 void RunState::request(Outcome reason) {
@@ -186,10 +193,7 @@ void RunState::rethrow() {
 void RunState::refuse_own_wait() {
   // A listener of an asynchronous tap that waits for a run must not keep it waiting for room in the listener's own queue.
   if (in_delivery()) never_waits = true, tell_parts();
-  for (const Nesting* n = nesting(); n; n = n->outer)
-    if (n->run == this)
-      throw CallbackError(ErrorCode::reentry, fmt::format("{} waits for a result of the run that is calling it", describe(*n->site->spec)),
-                          Site{n->site->spec->name, n->site->spec->place}, n->device, nullptr);
+  if (nesting()) Wait(*this);
 }
 
 std::exception_ptr RunState::take_unseen() {
@@ -202,6 +206,7 @@ std::exception_ptr RunState::take_unseen() {
 void RunState::reset() {
   outcome_.store(Outcome::running, std::memory_order_relaxed);
   never_waits.store(false, std::memory_order_relaxed);
+  ticket = 0;
   tape = nullptr;
   context = nullptr;
   sink = nullptr;

@@ -14,6 +14,7 @@
 
 #include "host/site.h"
 #include "host/turns.h"
+#include "host/waits.h"
 
 namespace postern::detail {
 
@@ -62,6 +63,15 @@ class RunState : public detail::StopState {
   std::shared_ptr<Tape> tape;   // where its firings are recorded, or come from
   std::uint64_t taped_run = 0;  // its number there
 
+  std::uint64_t ticket = 0;    // of Runtime::add_started, if it has one; set before others see it
+  std::uint64_t lane_run = 0;  // its number on its lane, if it has one
+  std::shared_ptr<RunState> part_of;  // who drives that run waits for this one's end
+  /// For Wait.
+  RunName name() const {
+    if (part_of) return part_of->name();
+    return ticket ? RunName{ticket} : RunName{0, lane_run};
+  }
+
   std::shared_ptr<const void> owner;     // of `sites`
   std::atomic<bool> never_waits{false};  // for room in a tap queue: a listener waits for this run
 
@@ -79,8 +89,8 @@ class RunState : public detail::StopState {
 
   /// Keeps the first failure (of several devices': the lowest one's), counts the others, and stops the run.
   void fail(ErrorCode code, const HostSite& site, int device, std::exception_ptr cause, const std::string& what);
-  /// The same, blamed on the call in progress; false when there is none.
-  bool fail_current(ErrorCode code, const std::string& what);
+  /// The same because the deadline passed, blamed on the call in progress if there is one.
+  void fail_late();
   /// Asks the run to stop; the first reason stays.
   void request(Outcome reason);
   /// The run is over: done if nothing stopped it. Its sites may go. True when no undelivered firing looks at it any more.
@@ -104,7 +114,8 @@ class RunState : public detail::StopState {
   /// Whether to stop, or not to wait, has changed: for runs that have parts.
   virtual void tell_parts() {}
 
-  /// Throws CallbackError(reentry) when the calling thread is inside a host function of this very run.
+  /// The calling thread is about to wait for this run. Throws CallbackError(reentry) when it is
+  /// inside a host function of this very run.
   void refuse_own_wait();
 
   RunState() = default;
@@ -117,6 +128,8 @@ class RunState : public detail::StopState {
     std::atomic<int> device{0};
   };
   const Progress* in_progress() const;
+  void fail(ErrorCode code, Site site, int device, std::exception_ptr cause, std::string text,
+            const std::string& what);
   std::exception_ptr error() const;
   std::array<Progress, 8> progress_;
   alignas(64) std::shared_ptr<TapSource> tap_source_;
@@ -142,6 +155,10 @@ struct Nesting {
   int device;
   int depth;
   bool delivery = false;  // of an asynchronous tap
+};
+/// Where a thread's chain begins that works for others: it has no run, but goes on inside those.
+struct Beginning : Nesting {
+  std::vector<RunName> inside;
 };
 extern constinit thread_local const Nesting* current_nesting;
 inline const Nesting* nesting() { return current_nesting; }

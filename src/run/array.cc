@@ -83,6 +83,9 @@ void await(const ComputedValue& value, const std::function<void()>& wait) {
   Runs runs;
   add_pending(value, runs);
   for (const std::shared_ptr<RunRecord>& run : runs) run->refuse_own_wait();
+  std::vector<host::RunName> names;
+  for (const std::shared_ptr<RunRecord>& run : runs) names.push_back(run->name());
+  const host::Wait waits(names);
   const host::timeline::Span span(host::timeline::Kind::wait, "a result");
   try {
     wait();

@@ -263,13 +263,14 @@ void CompiledProgram::run_calling(std::span<const Tensor* const> arguments, std:
           "{} is for device {}, but its program runs on device {} alone; give arguments that are spread over both, or use Mode::staged",
           host::describe(*s), s->device, device);
   }
-  const bool waits = !record;  // what `start` began is for itself
+  const auto self = shared_from_this();  // the last other owner may go in a call
+  const bool waits = !record;            // what `start` began is for itself
   if (waits) wait_for_earlier(reach_, {&device, 1});
   Lane& lane = runtime.take(device);
   if (record) lane.started.store(true);
   try {
     if (!record) record = lane.idle ? std::move(lane.idle) : std::make_shared<RunRecord>(runtime.plugin());
-    record->begin(shared_from_this(), lane);
+    record->begin(self, lane);
   } catch (...) {
     runtime.leave(lane);
     throw;
@@ -282,6 +283,7 @@ void CompiledProgram::run_calling(std::span<const Tensor* const> arguments, std:
     const Loaded::Choice choice = loaded_->on(lane);
     executable = &choice.executable;
     const auto in = buffers.collect(*this, arguments, lane);
+    const host::Wait blocked(*record);  // as long as XLA runs it on this thread
     executable->execute(in, out.span,
                         {.context = &record->execute_context(),
                          .device = choice.device,

@@ -61,9 +61,16 @@ void DrivenRun::begin() {
 
 Tensors DrivenRun::drive(const std::function<Tensors()>& body) {
   struct UnderWay {  // so that barriers wait for it
-    const std::uint64_t ticket = Runtime::get().add_started();
-    ~UnderWay() { Runtime::get().remove_started(ticket); }
-  } under_way;
+    DrivenRun& run;
+    const bool is_new = run.ticket == 0;  // else it was started, which has one
+    explicit UnderWay(DrivenRun& r) : run(r) {
+      if (is_new) run.ticket = Runtime::get().add_started();
+    }
+    ~UnderWay() {
+      if (is_new) Runtime::get().remove_started(run.ticket);
+    }
+  } under_way(*this);
+  const host::Wait waits(*this);
   struct End {  // its functions go with the run, not with who waits for it
     DrivenRun& run;
     ~End() {
@@ -80,9 +87,7 @@ Tensors DrivenRun::drive(const std::function<Tensors()>& body) {
 }
 
 void DrivenRun::check_going() {
-  constexpr const char* late = "the run's deadline passed";
-  if (deadline != Clock::time_point::max() && !stop.load() && Clock::now() >= deadline && !fail_current(ErrorCode::timeout, late))
-    request(host::Outcome::cancelled);
+  if (deadline != Clock::time_point::max() && !stop.load() && Clock::now() >= deadline) fail_late();
   if (stop.load(std::memory_order_relaxed)) [[unlikely]]
     rethrow();
 }

@@ -5,12 +5,14 @@
 #include <postern/error.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <exception>
 #include <optional>
 
 #include "core/log.h"
+#include "host/limit.h"
 #include "host/queue.h"
 #include "host/run_state.h"
 #include "host/timeline.h"
@@ -30,6 +32,17 @@ struct Pending {
 };
 
 /// Runs first: what they tap is in the queues when they have ended.
+Pending wait_for_all_but(const std::vector<host::RunName>& but,
+                         std::optional<std::chrono::nanoseconds> limit) {
+  if (!Runtime::exists()) return {};
+  const host::timeline::Span span(host::timeline::Kind::wait, "barrier");
+  std::optional<host::RunState::Clock::time_point> until;
+  if (limit) until = host::after(*limit);
+  if (until == host::RunState::Clock::time_point::max()) until.reset();
+  const std::size_t runs = Runtime::get().wait_for_runs(until, but);
+  return {runs, host::in_delivery() ? 0 : host::wait_for_taps(until)};
+}
+
 Pending wait_for_all(std::optional<std::chrono::nanoseconds> limit) {
   if (const host::Nesting* n = host::nesting()) {
     const Site site = n->site ? Site{n->site->spec->name, n->site->spec->place} : Site{};
@@ -38,25 +51,21 @@ Pending wait_for_all(std::optional<std::chrono::nanoseconds> limit) {
                                     host::in_delivery() ? "the queue that is being delivered to it" : "the run that is calling it"),
                         site, n->device, nullptr);
   }
-  if (!Runtime::exists()) return {};
-  const host::timeline::Span span(host::timeline::Kind::wait, "barrier");
-  std::optional<host::RunState::Clock::time_point> until;
-  if (limit) until = host::RunState::Clock::now() + *limit;
-  const std::size_t runs = Runtime::get().wait_for_runs(limit);
-  return {runs, host::wait_for_taps(until)};
+  return wait_for_all_but({}, limit);
 }
 
 /// Waits for what is under way, once if that takes too long.
 void settle() {
   if (given_up) return;
   try {
-    const Pending left = wait_for_all(exit_limit);
+    // exit() inside a host function: what called it can't end, all others can.
+    const Pending left = wait_for_all_but(host::surrounding_runs(), exit_limit);
     given_up = left.runs + left.firings > 0;
     if (left.runs > 0) log(LogLevel::warning, "the process ends with {} runs still in flight after {} ms", left.runs, exit_limit.count());
     if (left.firings > 0)
       log(LogLevel::warning, "the process ends with {} firings of taps undelivered after {} ms", left.firings, exit_limit.count());
-  } catch (const Error&) {
-    // exit() inside a host function: what called it cannot end
+  } catch (const std::exception&) {
+    // no memory: the process ends all the same
   }
 }
 
@@ -84,7 +93,8 @@ struct EndOfMain {
 }  // namespace
 
 void drain_at_exit(std::chrono::milliseconds limit) {
-  exit_limit = limit;
+  using Nanoseconds = std::chrono::nanoseconds;
+  exit_limit = std::min(limit, std::chrono::floor<std::chrono::milliseconds>(Nanoseconds::max()));
   std::atexit(drain);
   earlier_handler = std::set_terminate([] {
     drain();

@@ -146,6 +146,7 @@ void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments, 
                                       std::shared_ptr<RunRecord> record) const {
   Runtime& runtime = Runtime::get();
   const Module& module = *module_;
+  const auto self = shared_from_this();  // the last other owner may go in a call
   const bool waits = !record;
   if (waits) wait_for_earlier(reach_, module.devices);
   LaneGroup group = runtime.take(module.devices);
@@ -182,12 +183,13 @@ void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments, 
             keep.back()->parts[static_cast<std::size_t>(position)]->buffer.handle();
     }
     if (!record) record = std::make_shared<RunRecord>(runtime.plugin());
-    record->begin(shared_from_this(), std::move(group));
+    record->begin(self, std::move(group));
   } catch (...) {
     for (Lane* lane : lanes) runtime.leave(*lane);
     throw;
   }
   try {
+    const host::Wait blocked(*record);  // as long as XLA runs it on this thread
     executable->execute_multi(devices, in, out, complete,
                               {.context = sites_.empty() ? nullptr : &record->execute_context(),
                                .number = record->mark,

@@ -32,7 +32,7 @@ RunRecord::~RunRecord() {
 
 void RunRecord::begin(std::shared_ptr<const CompiledProgram> program, Lane& lane) {
   lane_ = &lane;
-  own_number_ = lane.run.load(std::memory_order_relaxed);
+  lane_run = lane.run.load(std::memory_order_relaxed);
   device = lane.device;
   poison = false;
   prepare(std::move(program));
@@ -40,7 +40,7 @@ void RunRecord::begin(std::shared_ptr<const CompiledProgram> program, Lane& lane
 
 void RunRecord::begin(std::shared_ptr<const CompiledProgram> program, LaneGroup group) {
   group_ = std::move(group.lanes);
-  own_number_ = group_.front()->run.load(std::memory_order_relaxed);
+  lane_run = group_.front()->run.load(std::memory_order_relaxed);
   device = -1;
   poison = true;
   ordinals.clear();
@@ -55,8 +55,8 @@ void RunRecord::begin(std::shared_ptr<const CompiledProgram> program, LaneGroup 
 }
 
 void RunRecord::prepare(std::shared_ptr<const CompiledProgram> program) {
-  mark = mark_of(own_number_);
-  number = part_of ? part_of->number : own_number_;
+  mark = mark_of(lane_run);
+  number = part_of ? part_of->number : lane_run;
   module_ = &program->module();
   sites = program->sites_.data();
   site_count = program->sites_.size();

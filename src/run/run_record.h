@@ -42,8 +42,6 @@ class RunRecord : public host::RunState, public std::enable_shared_from_this<Run
     return weak_from_this();
   }
 
-  std::shared_ptr<host::RunState> part_of;  // the run, if any, that this one is a part of: who drives that waits for its end
-
  private:
   friend class CompiledProgram;
   void prepare(std::shared_ptr<const CompiledProgram> program);
@@ -59,7 +57,6 @@ class RunRecord : public host::RunState, public std::enable_shared_from_this<Run
 
   pjrt::ExecuteContext execute_context_;
   const Module* module_ = nullptr;  // lives as long as `owner`
-  std::uint64_t own_number_ = 0;
   Lane* lane_ = nullptr;
   std::vector<Lane*> group_;                   // instead, of a run on several devices
   std::atomic<std::size_t> waits_{0};          // for so many devices

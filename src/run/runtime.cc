@@ -276,20 +276,28 @@ void Runtime::wait_for(const Lane& lane, std::uint64_t run) {
   --waiting_;
 }
 
-std::size_t Runtime::wait_for_runs(std::optional<std::chrono::nanoseconds> limit) {
+std::size_t Runtime::wait_for_runs(std::optional<std::chrono::steady_clock::time_point> until,
+                                   const std::vector<host::RunName>& but) {
   ++waiting_;
   std::unique_lock lock(guard_);
   const std::uint64_t last = runs_.load(), last_started = tickets_;
   auto pending = [&] {
     std::size_t plain = 0, on_lane = 0;
-    for (const auto& lane : lanes_)
-      if (lane->taken.load() && lane->run.load() <= last) ++(lane->started.load() ? on_lane : plain);
+    for (const auto& lane : lanes_) {
+      const std::uint64_t run = lane->run.load();
+      if (lane->taken.load() && run <= last && !std::ranges::count(but, run, &host::RunName::lane_run))
+        ++(lane->started.load() ? on_lane : plain);
+    }
     // A started run counts once: it may have no lane yet, or none any more.
-    return plain + std::max(on_lane, static_cast<std::size_t>(std::distance(started_.begin(), started_.upper_bound(last_started))));
+    const auto started =
+        std::count_if(started_.begin(), started_.upper_bound(last_started), [&](std::uint64_t t) {
+          return !std::ranges::count(but, t, &host::RunName::ticket);
+        });
+    return plain + std::max(on_lane, static_cast<std::size_t>(started));
   };
   auto done = [&] { return pending() == 0; };
-  if (limit)
-    freed_.wait_for(lock, *limit, done);
+  if (until)
+    freed_.wait_until(lock, *until, done);
   else
     freed_.wait(lock, done);
   --waiting_;

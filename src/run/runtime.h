@@ -10,6 +10,7 @@
 #include <set>
 #include <vector>
 
+#include "host/waits.h"
 #include "pjrt/client.h"
 
 namespace postern::run {
@@ -67,8 +68,10 @@ class Runtime {
   /// A run without calls that is under way, or one that Run stands for, from its start on, also before it has a lane.
   std::uint64_t add_started();
   void remove_started(std::uint64_t ticket);
-  /// Waits until the runs that have begun by now have ended; how many have not when the limit passes.
-  std::size_t wait_for_runs(std::optional<std::chrono::nanoseconds> limit);
+  /// Waits until the runs that have begun by now have ended, or that time; how many have not.
+  /// `but`: those that can't end before the caller goes on, which are not waited for.
+  std::size_t wait_for_runs(std::optional<std::chrono::steady_clock::time_point> until,
+                            const std::vector<host::RunName>& but = {});
 
   /// A lane for one that does not; `done_dispatching` when it has been queued.
   Lane& pass(int device);

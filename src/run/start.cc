@@ -8,6 +8,7 @@
 
 #include "core/check.h"
 #include "host/executor.h"
+#include "host/limit.h"
 #include "host/tape.h"
 #include "host/timeline.h"
 #include "host/unseen.h"
@@ -88,18 +89,19 @@ std::shared_ptr<StartedRun> start_run(std::shared_ptr<RunState> state, std::func
   run->record->context = options.context;
   run->record->sink = options.sink;
   run->record->tape = host::current_tape();
-  if (options.deadline.count() > 0) run->deadline = run->record->deadline = RunState::Clock::now() + options.deadline;
+  if (options.deadline.count() > 0) run->deadline = run->record->deadline = host::after(options.deadline);
   const host::Nesting* nested = host::nesting();
   const int depth = nested ? nested->depth : 0;
   const bool delivery = host::in_delivery();
   const int device = run::device_for({});
   const std::uint64_t number = run::Runtime::get().add_started();
+  run->record->ticket = number;
   std::shared_ptr<void> ticket(nullptr, [number](void*) { run::Runtime::get().remove_started(number); });
   host::run_on_host_thread([run, body = std::move(body), depth, delivery, device, ticket]() mutable {
     std::optional<DeviceScope> on;
     if (device > 0) on.emplace(device);  // the first scope has every run of the process look for one
     // A run that a host function starts counts as nested in it.
-    const host::Nesting here{nullptr, nullptr, nullptr, 0, depth, delivery};
+    const host::Beginning here{{nullptr, nullptr, nullptr, 0, depth, delivery}, {}};
     host::NestingScope scope(depth ? &here : nullptr);
     work(*run, body);
     body = nullptr;  // its functions go with the run, not with who waits
@@ -111,20 +113,23 @@ std::shared_ptr<StartedRun> start_run(std::shared_ptr<RunState> state, std::func
 
 RunStatus wait_run(StartedRun& run, std::optional<std::chrono::nanoseconds> limit) {
   run.record->refuse_own_wait();
-  const auto until = limit ? RunState::Clock::now() + *limit : RunState::Clock::time_point::max();
+  constexpr auto never = RunState::Clock::time_point::max();
+  const auto until = limit ? host::after(*limit) : never;
+  std::optional<host::Wait> waits;
+  if (until == never) waits.emplace(*run.record);
   std::unique_lock lock(run.guard);
   std::optional<host::timeline::Span> span;
   if (!run.done) span.emplace(host::timeline::Kind::wait, "a run");
   auto ended = [&] { return run.done; };
   const auto first = std::min(until, run.deadline);
-  if (first == RunState::Clock::time_point::max())
+  if (first == never)
     run.ended.wait(lock, ended);
   else
     run.ended.wait_until(lock, first, ended);
   if (!run.done && RunState::Clock::now() >= run.deadline) {
     // The program may sit in a function that does not return; the waiter goes now, the run ends when it can.
     lock.unlock();
-    if (!run.record->fail_current(ErrorCode::timeout, "the run's deadline passed")) run.record->request(Outcome::cancelled);
+    run.record->fail_late();
     try {
       run.record->rethrow();
     } catch (...) {

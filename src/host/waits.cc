@@ -1,0 +1,92 @@
+#include "host/waits.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+
+#include "host/run_state.h"
+
+namespace postern::host {
+
+namespace {
+
+struct Edge {
+  std::vector<RunName> from, to;
+};
+
+/// Never destroyed: threads may wait when the process ends.
+struct Waits {
+  std::mutex guard;
+  std::uint64_t count = 0;
+  std::map<std::uint64_t, Edge> edges;
+};
+Waits& waits() {
+  static Waits* const w = new Waits;
+  return *w;
+}
+
+bool any_of(std::span<const RunName> runs, std::span<const RunName> others) {
+  return std::ranges::find_first_of(runs, others) != runs.end();
+}
+
+[[noreturn]] void refuse(const char* why) {
+  const Nesting* n = nesting();
+  while (n && !n->site) n = n->outer;
+  const Site site = n ? Site{n->site->spec->name, n->site->spec->place} : Site{};
+  throw CallbackError(
+      ErrorCode::reentry,
+      fmt::format("{} {}", n ? describe(*n->site->spec) : "a host function", why), site,
+      n ? n->device : 0, nullptr);
+}
+
+}  // namespace
+
+std::vector<RunName> surrounding_runs() {
+  std::vector<RunName> out;
+  for (const Nesting* n = nesting(); n; n = n->outer) {
+    if (n->run)
+      out.push_back({n->run->name().ticket, n->run->lane_run});
+    else
+      std::ranges::copy(static_cast<const Beginning*>(n)->inside, std::back_inserter(out));
+  }
+  return out;
+}
+
+Wait::Wait(std::span<const RunName> runs) {
+  if (nesting()) begin(runs);
+}
+
+Wait::Wait(RunState& run) {
+  if (!nesting()) return;
+  const RunName name = run.name();
+  begin({&name, 1});
+}
+
+void Wait::begin(std::span<const RunName> runs) {
+  const std::vector<RunName> own = surrounding_runs();
+  if (own.empty() || runs.empty()) return;
+  if (any_of(runs, own)) refuse("waits for a result of the run that is calling it");
+  Waits& all = waits();
+  std::scoped_lock lock(all.guard);
+  std::vector<RunName> reached(runs.begin(), runs.end());
+  for (std::size_t i = 0; i < reached.size(); ++i)
+    for (const auto& [number, edge] : all.edges) {
+      if (std::ranges::find(edge.from, reached[i]) == edge.from.end()) continue;
+      if (any_of(edge.to, own))
+        refuse("waits for a run that waits for the one that is calling it");
+      for (const RunName& next : edge.to)
+        if (std::ranges::find(reached, next) == reached.end()) reached.push_back(next);
+    }
+  all.edges[++all.count] = {own, {runs.begin(), runs.end()}};
+  number_ = all.count;
+}
+
+Wait::~Wait() {
+  if (!number_) return;
+  std::scoped_lock lock(waits().guard);
+  waits().edges.erase(*number_);
+}
+
+}  // namespace postern::host

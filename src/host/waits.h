@@ -1,0 +1,40 @@
+// Who waits for whom: a wait that could never end is refused.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace postern::host {
+
+class RunState;
+
+/// Names a run for as long as anybody may ask; a part of a run goes by the whole's name.
+struct RunName {
+  std::uint64_t ticket = 0;    // of Runtime::add_started; what has none
+  std::uint64_t lane_run = 0;  // goes by its number on its lane
+  bool operator==(const RunName& other) const {
+    return ticket || other.ticket ? ticket == other.ticket : lane_run == other.lane_run;
+  }
+};
+
+/// The runs whose functions the calling thread is inside of, with their lanes: none of them ends
+/// before it goes on.
+std::vector<RunName> surrounding_runs();
+
+/// While this lives the calling thread, and the runs that it is inside of, wait for others without
+/// a limit. Throws CallbackError(reentry) when those wait for it in their turn, however many runs
+/// lie between. Costs nothing where the thread is inside no function.
+class Wait {
+ public:
+  explicit Wait(std::span<const RunName> runs);
+  explicit Wait(RunState& run);
+  ~Wait();
+  Wait(const Wait&) = delete;
+
+ private:
+  void begin(std::span<const RunName> runs);
+  std::optional<std::uint64_t> number_;
+};
+
+}  // namespace postern::host

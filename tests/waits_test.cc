@@ -1,0 +1,75 @@
+// Runs that wait for one another: what could never end is refused, each in a process of its own.
+#include "support.h"
+
+namespace postern {
+namespace {
+
+using namespace std::chrono_literals;
+using test::expect_error, test::run_program;
+
+void expect_ok(const std::string& how) {
+  const auto ended = run_program("waits", {how}, {}, 60s);
+  EXPECT_EQ(ended.code, 0) << how << ": " << ended.out << ended.err;
+}
+
+TEST(Waits, ACycleIsRefused) {
+  RecordProperty("covers", "REENTRY-05");
+  for (const char* how : {"two runs", "three runs", "through start", "through start limited"})
+    expect_ok(how);
+}
+
+TEST(Waits, ForTheOwnRunIsRefused) {
+  RecordProperty("covers", "REENTRY-05");
+  for (const char* how :
+       {"own run", "own run limited", "own run staged", "own run evaluated", "own result"})
+    expect_ok(how);
+}
+
+TEST(Waits, AProgramGoesWithinItsOwnCall) {
+  RecordProperty("covers", "LIFE-01");
+  for (const char* how : {"drop", "drop staged", "drop evaluated"}) expect_ok(how);
+}
+
+TEST(Waits, ExitInACallWhileOthersCompute) {
+  RecordProperty("covers", "LIFE-03");
+  for (int i = 0; i < 5; ++i) expect_ok("exit inside");
+}
+
+TEST(Waits, ADeadlineOutsideOfACallIsATimeout) {
+  RecordProperty("covers", "TIME-02");
+  for (const Mode mode : {Mode::compiled, Mode::evaluate}) {
+    auto heavy = jit(
+        [](Tensor x) {
+          return fori_loop(
+              0, 100'000, [](Tensor, Tensor v) { return sin(v) * 1.5f; }, x);
+        },
+        {.mode = mode});
+    auto run = heavy.start_with({.deadline = 50ms}, ones(type<float>({2000})));
+    expect_error<TimeoutError>([&] { run.wait(); }, {"deadline passed"}, ErrorCode::timeout);
+    EXPECT_EQ(run.status(), RunStatus::failed);
+  }
+  barrier();
+}
+
+TEST(Waits, TheGreatestDurationsAreForEver) {
+  RecordProperty("covers", "TIME-01 TIME-02");
+  constexpr auto never = std::chrono::nanoseconds::max();
+  constexpr auto almost = never - 1h;
+  for (const auto limit : {never, almost}) {
+    auto f = jit([&](Tensor x) {
+      return call(
+          {.timeout = limit}, x.type(),
+          [](float v) { return std::this_thread::sleep_for(30ms), v + 1; }, x);
+    });
+    EXPECT_EQ(f(Tensor(1.0f)).item<float>(), 2);
+    auto run = f.start_with({.deadline = limit}, Tensor(1.0f));
+    EXPECT_EQ(run.wait(limit), RunStatus::done);
+    EXPECT_EQ(run.result().item<float>(), 2);
+    auto other = f.start(Tensor(1.0f));
+    EXPECT_EQ(barrier(limit), 0u);
+    EXPECT_EQ(other.status(), RunStatus::done);
+  }
+}
+
+}  // namespace
+}  // namespace postern
