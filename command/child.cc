@@ -71,7 +71,12 @@ class Child {
   Child(const std::string& command, const std::string& attributes, const std::atomic<bool>& over)
       : command_(command), over_(over) {
     int in[2], out[2];
-    if (pipe2(in, O_CLOEXEC) != 0 || pipe2(out, O_CLOEXEC) != 0) throw std::runtime_error(std::strerror(errno));
+    if (pipe2(in, O_CLOEXEC) != 0) throw std::runtime_error(std::strerror(errno));
+    if (pipe2(out, O_CLOEXEC) != 0) {
+      const std::string why = std::strerror(errno);
+      close(in[0]), close(in[1]);
+      throw std::runtime_error(why);
+    }
     posix_spawn_file_actions_t files;
     posix_spawn_file_actions_init(&files);
     posix_spawn_file_actions_adddup2(&files, in[0], 0);
@@ -99,7 +104,7 @@ class Child {
     close(out[1]);
     to_ = in[1], from_ = out[0];
     if (code != 0) {
-      process_ = -1;
+      end_input();
       throw std::runtime_error(fmt::format("'{}' could not be started: {}", command, std::strerror(code)));
     }
     watch(process_);

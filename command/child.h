@@ -6,16 +6,17 @@
 
 namespace command {
 
-/// Processes that serve functions. They end with this: their stdin ends; after five seconds SIGTERM is sent to those that
-/// live, with what they have started, and SIGKILL a second later.
+/// Processes that serve functions. They end with this: their stdin ends; after five seconds SIGTERM
+/// is sent to those that live, with what they have started, and SIGKILL a second later.
 class Processes {
  public:
   Processes() = default;
   ~Processes();
   Processes(const Processes&) = delete;
 
-  /// Starts the command (by sh) when the function is first called, once for each set of attributes, and registers the
-  /// function that passes operands to its stdin and takes results from its stdout.
+  /// Starts the command (by sh) when the function is first called, once for each set of attributes,
+  /// and registers the function that passes operands to its stdin and takes results from its
+  /// stdout.
   void serve(const std::string& function, const std::string& command);
 
  private:

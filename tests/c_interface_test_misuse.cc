@@ -25,8 +25,8 @@ TEST(CInterfaceMisuse, EveryEntrySurvivesHostileArguments) {
   int entries = 0;
   for (std::string line; std::getline(header, line);) {
     const std::size_t end = line.find('('), start = line.rfind("pn_", end);
-    if (line.empty() || !std::isalpha(static_cast<unsigned char>(line[0])) || line.starts_with("typedef") ||
-        end == line.npos || start == line.npos)
+    if (line.empty() || !std::isalpha(static_cast<unsigned char>(line[0])) ||
+        line.starts_with("typedef") || end == line.npos || start == line.npos)
       continue;
     const std::string name = line.substr(start, end - start);
     ++entries;
@@ -61,9 +61,11 @@ TEST(CInterfaceMisuse, ANameIsTakenOnce) {
 }
 
 TEST(CInterfaceMisuse, AReleaseMayComeBack) {
-  // What a function is replaced by, or taken away, runs its release, which may register and ask in its turn.
+  // What a function is replaced by, or taken away, runs its release, which may register and ask in
+  // its turn.
   const auto again = [](void* done) {
-    *static_cast<bool*>(done) = pn_register("c_misuse.other", nothing, nullptr, nullptr, 1) == PN_OK;
+    *static_cast<bool*>(done) =
+        pn_register("c_misuse.other", nothing, nullptr, nullptr, 1) == PN_OK;
   };
   for (const bool replace : {true, false}) {
     bool done = false;
@@ -91,7 +93,8 @@ TEST(CInterfaceMisuse, MemoryThatIsNotThereIsTold) {
 pn_program* program() {
   const std::string text =
       "func.func @main(%x: tensor<1xf32>) -> tensor<1xf32> {\n"
-      "  %0 = stablehlo.custom_call @c_misuse.f(%x) : (tensor<1xf32>) -> tensor<1xf32>\n  return %0 : tensor<1xf32> }\n";
+      "  %0 = stablehlo.custom_call @c_misuse.f(%x) : (tensor<1xf32>) -> tensor<1xf32>\n  return "
+      "%0 : tensor<1xf32> }\n";
   pn_program* out = nullptr;
   EXPECT_EQ(pn_load_text(text.data(), text.size(), &out), PN_OK) << pn_last_error();
   return out;
@@ -141,7 +144,8 @@ TEST(CInterfaceMisuse, CausesGoFromTheFunctionToWhoIsTold) {
   ASSERT_EQ(pn_start(p, &x, 1, &run), PN_OK);
   const pn_request* r = nullptr;
   ASSERT_EQ(pn_bridge_next(bridge, 20'000'000'000, &r), PN_OK);
-  EXPECT_EQ(pn_bridge_fail_with(bridge, r->tag + 1, PN_THREW, "text", &cause, release), PN_NOT_FOUND);
+  EXPECT_EQ(pn_bridge_fail_with(bridge, r->tag + 1, PN_THREW, "text", &cause, release),
+            PN_NOT_FOUND);
   EXPECT_EQ(cause.released, 2);
   EXPECT_EQ(pn_bridge_fail_with(bridge, r->tag, PN_THREW, "text", &other, release), PN_OK);
   EXPECT_EQ(pn_started_wait(run, -1, &y), PN_THREW);

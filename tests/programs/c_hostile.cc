@@ -1,6 +1,7 @@
-// Every entry of the C interface with arguments that nobody should give: c_hostile [FIRST]. Each entry is swept in a
-// process of its own, over all combinations of values for its parameters; one that dies or hangs is told, with the
-// combination, and the sweep goes on after it. Prints the entries and the number of calls.
+// Every entry of the C interface with arguments that nobody should give: c_hostile [FIRST]. Each
+// entry is swept in a process of its own, over all combinations of values for its parameters; one
+// that dies or hangs is told, with the combination, and the sweep goes on after it. Prints the
+// entries and the number of calls.
 #include <dlpack/dlpack.h>
 #include <postern/c.h>
 #include <sys/mman.h>
@@ -32,7 +33,9 @@ struct Progress {
 };
 Progress* progress;
 
-std::string described(const char* text) { return text ? "\"" + std::string(text).substr(0, 12) + "\"" : "NULL"; }
+std::string described(const char* text) {
+  return text ? "\"" + std::string(text).substr(0, 12) + "\"" : "NULL";
+}
 template <class T>
 std::string described(T value) {
   if constexpr (std::is_pointer_v<T>)
@@ -47,25 +50,31 @@ void wrong(const std::string& why) {
   std::fflush(stdout);
 }
 
-// --- values ------------------------------------------------------------------------------------------------------------
+// --- values
+// ------------------------------------------------------------------------------------------------------------
 
 const char* const module_text =
     "func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {\n"
-    "  %0 = stablehlo.custom_call @hostile.f(%x) : (tensor<4xf32>) -> tensor<4xf32>\n  return %0 : tensor<4xf32> }\n";
+    "  %0 = stablehlo.custom_call @hostile.f(%x) : (tensor<4xf32>) -> tensor<4xf32>\n  return %0 : "
+    "tensor<4xf32> }\n";
 alignas(64) float numbers[4] = {1, 2, 3, 4};
-const std::int64_t four[] = {4}, negative[] = {-4}, huge[] = {INT64_MAX}, wraps[] = {std::int64_t{1} << 62, 4},
-                   to_zero[] = {std::int64_t{1} << 32, std::int64_t{1} << 32}, zeros[] = {0, INT64_MAX, INT64_MAX};
+const std::int64_t four[] = {4}, negative[] = {-4}, huge[] = {INT64_MAX},
+                   wraps[] = {std::int64_t{1} << 62, 4},
+                   to_zero[] = {std::int64_t{1} << 32, std::int64_t{1} << 32},
+                   zeros[] = {0, INT64_MAX, INT64_MAX};
 const std::string long_text(1 << 20, 'x');
 
 /// Operands to results, as the functions of the module do.
 int plus_one(void*, const pn_firing* f) {
   for (std::size_t i = 0; i < 4; ++i)
-    static_cast<float*>(f->results[0].data)[i] = static_cast<const float*>(f->operands[0].data)[i] + 1;
+    static_cast<float*>(f->results[0].data)[i] =
+        static_cast<const float*>(f->operands[0].data)[i] + 1;
   return PN_OK;
 }
 void nothing(void*) {}
 
-const std::vector<const char*> texts{nullptr, "", "hostile.g", "\xff\xfe%s%n", long_text.c_str(), module_text};
+const std::vector<const char*> texts{nullptr,           "",         "hostile.g", "\xff\xfe%s%n",
+                                     long_text.c_str(), module_text};
 const std::vector<int> ints{INT_MIN, -1, 0, 1, 12345, INT_MAX};
 const std::vector<std::int64_t> limits{INT64_MIN, -1, 0, 1, INT64_MAX};
 const std::vector<std::size_t> sizes{0, 1, 2, SIZE_MAX / 2, SIZE_MAX};
@@ -74,25 +83,26 @@ using Release = void (*)(void*);
 const std::vector<Release> releases{nullptr, nothing};
 
 const std::vector<const pn_array*>& arrays() {
-  static const pn_array list[] = {{PN_F32, 1, four, numbers, 16},
-                                  {-1, 1, four, numbers, 16},
-                                  {PN_F4E2M1FN + 1, 1, four, numbers, 16},
-                                  {INT_MIN, 1, four, numbers, 16},
-                                  {INT_MAX, 1, four, numbers, 16},
-                                  {PN_F32, -1, four, numbers, 16},
-                                  {PN_F32, INT_MAX, four, numbers, 16},
-                                  {PN_F32, 65, four, numbers, 16},
-                                  {PN_F32, 1, nullptr, numbers, 16},
-                                  {PN_F32, 1, four, nullptr, 16},
-                                  {PN_F32, 1, four, numbers, 0},
-                                  {PN_F32, 1, four, numbers, SIZE_MAX},
-                                  {PN_F32, 1, negative, numbers, 16},
-                                  {PN_F32, 1, huge, numbers, SIZE_MAX},
-                                  {PN_F64, 1, huge, numbers, static_cast<std::size_t>(INT64_MAX) * 8},
-                                  {PN_F32, 2, wraps, numbers, 0},
-                                  {PN_C128, 2, to_zero, numbers, 0},
-                                  {PN_F32, 3, zeros, nullptr, 0},
-                                  {PN_F32, 0, nullptr, numbers, 4}};
+  static const pn_array list[] = {
+      {PN_F32, 1, four, numbers, 16},
+      {-1, 1, four, numbers, 16},
+      {PN_F4E2M1FN + 1, 1, four, numbers, 16},
+      {INT_MIN, 1, four, numbers, 16},
+      {INT_MAX, 1, four, numbers, 16},
+      {PN_F32, -1, four, numbers, 16},
+      {PN_F32, INT_MAX, four, numbers, 16},
+      {PN_F32, 65, four, numbers, 16},
+      {PN_F32, 1, nullptr, numbers, 16},
+      {PN_F32, 1, four, nullptr, 16},
+      {PN_F32, 1, four, numbers, 0},
+      {PN_F32, 1, four, numbers, SIZE_MAX},
+      {PN_F32, 1, negative, numbers, 16},
+      {PN_F32, 1, huge, numbers, SIZE_MAX},
+      {PN_F64, 1, huge, numbers, static_cast<std::size_t>(INT64_MAX) * 8},
+      {PN_F32, 2, wraps, numbers, 0},
+      {PN_C128, 2, to_zero, numbers, 0},
+      {PN_F32, 3, zeros, nullptr, 0},
+      {PN_F32, 0, nullptr, numbers, 4}};
   static const std::vector<const pn_array*> out = [] {
     std::vector<const pn_array*> v{nullptr};
     for (const pn_array& a : list) v.push_back(&a);
@@ -101,7 +111,8 @@ const std::vector<const pn_array*>& arrays() {
   return out;
 }
 
-// --- places for what is made, and its end ------------------------------------------------------------------------------
+// --- places for what is made, and its end
+// ------------------------------------------------------------------------------
 
 template <class T>
 std::array<T, 4> slots;  // as many as any entry fills
@@ -135,11 +146,14 @@ pn_tensor* tensor() {
   return must<pn_tensor*>([](pn_tensor** t) { return pn_tensor_copy(arrays()[1], t); }, "a tensor");
 }
 pn_program* program() {
-  return must<pn_program*>([](pn_program** p) { return pn_load_text(module_text, std::strlen(module_text), p); }, "a program");
+  return must<pn_program*>(
+      [](pn_program** p) { return pn_load_text(module_text, std::strlen(module_text), p); },
+      "a program");
 }
 pn_bridge* bridge() { return must<pn_bridge*>(pn_bridge_create, "a bridge"); }
 void serve() {
-  if (pn_register("hostile.f", plus_one, nullptr, nullptr, 1) != PN_OK) wrong("the module's function was refused");
+  if (pn_register("hostile.f", plus_one, nullptr, nullptr, 1) != PN_OK)
+    wrong("the module's function was refused");
 }
 pn_started* started() {
   serve();
@@ -158,7 +172,8 @@ void check_health() {
     wrong(std::string("afterwards a run failed: ") + pn_last_error());
 }
 
-// --- the sweep ---------------------------------------------------------------------------------------------------------
+// --- the sweep
+// ---------------------------------------------------------------------------------------------------------
 
 struct Entry {
   const char* name;
@@ -167,46 +182,55 @@ struct Entry {
 std::vector<Entry> entries;
 
 bool known(int code) {
-  return (code >= 0 && code <= 16) || (code >= PN_THREW && code <= PN_UNREGISTERED) || code == PN_EMPTY;
+  return (code >= 0 && code <= 16) || (code >= PN_THREW && code <= PN_UNREGISTERED) ||
+         code == PN_EMPTY;
 }
 
 /// All combinations; the values are made when the entry's turn comes.
 template <class R, class... P>
-void add(const char* name, R (*entry)(P...), std::function<std::tuple<std::vector<std::type_identity_t<P>>...>()> values,
-         std::function<void()> after = [] {}) {
-  entries.push_back({name, [=](std::size_t first) {
-                       auto lists = values();
-                       const auto counts = std::apply([](auto&... l) { return std::array<std::size_t, sizeof...(P)>{l.size()...}; }, lists);
-                       std::size_t total = 1;
-                       for (const std::size_t n : counts) total *= n;
-                       for (std::size_t at = first; at < total; ++at) {
-                         std::size_t rest = at;
-                         auto pick = [&](auto& list) {
-                           const std::size_t i = rest % list.size();
-                           rest /= list.size();
-                           return list[i];
-                         };
-                         const std::tuple<P...> arguments = std::apply([&](auto&... l) { return std::tuple<P...>{pick(l)...}; }, lists);
-                         std::string text = std::string(name) + "(";
-                         std::apply([&](auto... a) { ((text += described(a) + " "), ...); }, arguments);
-                         std::snprintf(progress->text, sizeof progress->text, "%s)", text.c_str());
-                         progress->calls = at + 1;
-                         alarm(seconds_for_a_call);
-                         pn_clear_error();
-                         if constexpr (std::is_same_v<R, int>) {
-                           const int code = std::apply(entry, arguments);
-                           const bool a_code = std::strcmp(name, "pn_bridge_stopped") != 0 &&
-                                               std::strcmp(name, "pn_bridge_descriptor") != 0 && std::strcmp(name, "pn_version") != 0;
-                           if (a_code && !known(code)) wrong("gave " + std::to_string(code) + ", which is no pn_code");
-                           if (a_code && code != PN_OK && code != PN_EMPTY && !*pn_last_error()) wrong("failed without a text");
-                         } else {
-                           static_cast<void>(std::apply(entry, arguments));
-                         }
-                         after();
-                         clear_all();
-                       }
-                       check_health();
-                     }});
+void add(
+    const char* name, R (*entry)(P...),
+    std::function<std::tuple<std::vector<std::type_identity_t<P>>...>()> values,
+    std::function<void()> after = [] {}) {
+  entries.push_back(
+      {name, [=](std::size_t first) {
+         auto lists = values();
+         const auto counts = std::apply(
+             [](auto&... l) { return std::array<std::size_t, sizeof...(P)>{l.size()...}; }, lists);
+         std::size_t total = 1;
+         for (const std::size_t n : counts) total *= n;
+         for (std::size_t at = first; at < total; ++at) {
+           std::size_t rest = at;
+           auto pick = [&](auto& list) {
+             const std::size_t i = rest % list.size();
+             rest /= list.size();
+             return list[i];
+           };
+           const std::tuple<P...> arguments =
+               std::apply([&](auto&... l) { return std::tuple<P...>{pick(l)...}; }, lists);
+           std::string text = std::string(name) + "(";
+           std::apply([&](auto... a) { ((text += described(a) + " "), ...); }, arguments);
+           std::snprintf(progress->text, sizeof progress->text, "%s)", text.c_str());
+           progress->calls = at + 1;
+           alarm(seconds_for_a_call);
+           pn_clear_error();
+           if constexpr (std::is_same_v<R, int>) {
+             const int code = std::apply(entry, arguments);
+             const bool a_code = std::strcmp(name, "pn_bridge_stopped") != 0 &&
+                                 std::strcmp(name, "pn_bridge_descriptor") != 0 &&
+                                 std::strcmp(name, "pn_version") != 0;
+             if (a_code && !known(code))
+               wrong("gave " + std::to_string(code) + ", which is no pn_code");
+             if (a_code && code != PN_OK && code != PN_EMPTY && !*pn_last_error())
+               wrong("failed without a text");
+           } else {
+             static_cast<void>(std::apply(entry, arguments));
+           }
+           after();
+           clear_all();
+         }
+         check_health();
+       }});
 }
 
 void add_all() {
@@ -216,46 +240,55 @@ void add_all() {
   add("pn_last_error", pn_last_error, [] { return std::tuple<>(); });
   add("pn_last_cause", pn_last_cause, [] { return std::tuple<>(); });
   add("pn_clear_error", pn_clear_error, [] { return std::tuple<>(); });
-  // First with what is refused or harmless; what it set is the process's, so that no later one may want a health check.
+  // First with what is refused or harmless; what it set is the process's, so that no later one may
+  // want a health check.
   add("pn_configure", pn_configure, [] {
     return std::tuple{std::vector<int>{INT_MIN, -1, 0}, std::vector<const char*>{nullptr, ""},
                       std::vector<const char*>{nullptr, "", "/no/such/folder", "\xff\xfe"}};
   });
   add("pn_tensor_copy", pn_tensor_copy, [] { return std::tuple{arrays(), places<pn_tensor*>()}; });
-  add("pn_tensor_borrow", pn_tensor_borrow,
-      [] { return std::tuple{arrays(), releases, users, places<pn_tensor*>()}; });
-  add("pn_tensor_view", pn_tensor_view, [] { return std::tuple{Tensors{nullptr, tensor()}, places<pn_array>()}; });
+  add("pn_tensor_borrow", pn_tensor_borrow, [] {
+    return std::tuple{arrays(), releases, users, places<pn_tensor*>()};
+  });
+  add("pn_tensor_view", pn_tensor_view, [] {
+    return std::tuple{Tensors{nullptr, tensor()}, places<pn_array>()};
+  });
   add(
-      "pn_tensor_free", pn_tensor_free, [] { return std::tuple{std::vector<pn_tensor*>{nullptr, tensor()}}; }, [] {});
-  add(
-      "pn_tensor_from_dlpack", pn_tensor_from_dlpack,
+      "pn_tensor_free", pn_tensor_free,
       [] {
-        static std::int64_t shape[] = {2, 2}, wild[] = {INT64_MAX, 2}, odd[] = {-2, 2}, strides[] = {1, 2}, none[] = {0, 0};
-        static std::vector<DLManagedTensor> all;
-        const DLDataType f32{kDLFloat, 32, 1};
-        for (const DLTensor& t : {DLTensor{numbers, {kDLCPU, 0}, 2, f32, shape, nullptr, 0},
-                                  DLTensor{numbers, {kDLCPU, 0}, 2, f32, shape, strides, 0},
-                                  DLTensor{numbers, {kDLCPU, 0}, 2, f32, shape, none, 0},
-                                  DLTensor{numbers, {kDLCPU, 0}, -1, f32, shape, nullptr, 0},
-                                  DLTensor{numbers, {kDLCPU, 0}, INT_MAX, f32, shape, nullptr, 0},
-                                  DLTensor{numbers, {kDLCPU, 0}, 2, f32, nullptr, nullptr, 0},
-                                  DLTensor{numbers, {kDLCPU, 0}, 2, f32, wild, nullptr, 0},
-                                  DLTensor{numbers, {kDLCPU, 0}, 2, f32, wild, strides, 0},
-                                  DLTensor{numbers, {kDLCPU, 0}, 2, f32, odd, nullptr, 0},
-                                  DLTensor{numbers, {kDLCPU, 0}, 2, f32, odd, strides, 0},
-                                  DLTensor{nullptr, {kDLCPU, 0}, 2, f32, shape, nullptr, 0},
-                                  DLTensor{numbers, {kDLCUDA, 0}, 2, f32, shape, nullptr, 0},
-                                  DLTensor{numbers, {kDLMetal, 0}, 2, f32, shape, nullptr, 0},
-                                  DLTensor{numbers, {kDLCPU, 0}, 2, {kDLFloat, 7, 1}, shape, nullptr, 0},
-                                  DLTensor{numbers, {kDLCPU, 0}, 2, {kDLFloat, 32, 4}, shape, nullptr, 0},
-                                  DLTensor{numbers, {kDLCPU, 0}, 2, {255, 255, 65535}, shape, nullptr, 0}})
-          all.push_back({t, nullptr, nullptr});
-        std::vector<DLManagedTensor*> list{nullptr};
-        for (DLManagedTensor& m : all) list.push_back(&m);
-        return std::tuple{list, places<pn_tensor*>()};
-      });
-  add("pn_tensor_to_dlpack", pn_tensor_to_dlpack,
-      [] { return std::tuple{Tensors{nullptr, tensor()}, places<DLManagedTensor*>()}; });
+        return std::tuple{std::vector<pn_tensor*>{nullptr, tensor()}};
+      },
+      [] {});
+  add("pn_tensor_from_dlpack", pn_tensor_from_dlpack, [] {
+    static std::int64_t shape[] = {2, 2}, wild[] = {INT64_MAX, 2}, odd[] = {-2, 2},
+                        strides[] = {1, 2}, none[] = {0, 0};
+    static std::vector<DLManagedTensor> all;
+    const DLDataType f32{kDLFloat, 32, 1};
+    for (const DLTensor& t :
+         {DLTensor{numbers, {kDLCPU, 0}, 2, f32, shape, nullptr, 0},
+          DLTensor{numbers, {kDLCPU, 0}, 2, f32, shape, strides, 0},
+          DLTensor{numbers, {kDLCPU, 0}, 2, f32, shape, none, 0},
+          DLTensor{numbers, {kDLCPU, 0}, -1, f32, shape, nullptr, 0},
+          DLTensor{numbers, {kDLCPU, 0}, INT_MAX, f32, shape, nullptr, 0},
+          DLTensor{numbers, {kDLCPU, 0}, 2, f32, nullptr, nullptr, 0},
+          DLTensor{numbers, {kDLCPU, 0}, 2, f32, wild, nullptr, 0},
+          DLTensor{numbers, {kDLCPU, 0}, 2, f32, wild, strides, 0},
+          DLTensor{numbers, {kDLCPU, 0}, 2, f32, odd, nullptr, 0},
+          DLTensor{numbers, {kDLCPU, 0}, 2, f32, odd, strides, 0},
+          DLTensor{nullptr, {kDLCPU, 0}, 2, f32, shape, nullptr, 0},
+          DLTensor{numbers, {kDLCUDA, 0}, 2, f32, shape, nullptr, 0},
+          DLTensor{numbers, {kDLMetal, 0}, 2, f32, shape, nullptr, 0},
+          DLTensor{numbers, {kDLCPU, 0}, 2, {kDLFloat, 7, 1}, shape, nullptr, 0},
+          DLTensor{numbers, {kDLCPU, 0}, 2, {kDLFloat, 32, 4}, shape, nullptr, 0},
+          DLTensor{numbers, {kDLCPU, 0}, 2, {255, 255, 65535}, shape, nullptr, 0}})
+      all.push_back({t, nullptr, nullptr});
+    std::vector<DLManagedTensor*> list{nullptr};
+    for (DLManagedTensor& m : all) list.push_back(&m);
+    return std::tuple{list, places<pn_tensor*>()};
+  });
+  add("pn_tensor_to_dlpack", pn_tensor_to_dlpack, [] {
+    return std::tuple{Tensors{nullptr, tensor()}, places<DLManagedTensor*>()};
+  });
   add("pn_load_file", pn_load_file, [] {
     auto paths = texts;
     for (const char* p : {"/", "/dev/null", "/no/such/file", "/proc/self/mem"}) paths.push_back(p);
@@ -263,15 +296,28 @@ void add_all() {
   });
   add("pn_load_text", pn_load_text,  // whose second size is never more than the text has
       [] {
-        return std::tuple{std::vector<const char*>{nullptr, module_text}, std::vector<std::size_t>{0, 1, 50, SIZE_MAX / 2 + 1, SIZE_MAX},
+        return std::tuple{std::vector<const char*>{nullptr, module_text},
+                          std::vector<std::size_t>{0, 1, 50, SIZE_MAX / 2 + 1, SIZE_MAX},
                           places<pn_program*>()};
       });
-  add("pn_program_free", pn_program_free, [] { return std::tuple{std::vector<pn_program*>{nullptr, program()}}; });
-  add("pn_program_inputs", pn_program_inputs, [] { return std::tuple{Programs{nullptr, program()}}; });
-  add("pn_program_outputs", pn_program_outputs, [] { return std::tuple{Programs{nullptr, program()}}; });
-  add("pn_program_input", pn_program_input, [] { return std::tuple{Programs{nullptr, program()}, sizes}; });
-  add("pn_program_output", pn_program_output, [] { return std::tuple{Programs{nullptr, program()}, sizes}; });
-  add("pn_program_function", pn_program_function, [] { return std::tuple{Programs{nullptr, program()}, sizes}; });
+  add("pn_program_free", pn_program_free, [] {
+    return std::tuple{std::vector<pn_program*>{nullptr, program()}};
+  });
+  add("pn_program_inputs", pn_program_inputs, [] {
+    return std::tuple{Programs{nullptr, program()}};
+  });
+  add("pn_program_outputs", pn_program_outputs, [] {
+    return std::tuple{Programs{nullptr, program()}};
+  });
+  add("pn_program_input", pn_program_input, [] {
+    return std::tuple{Programs{nullptr, program()}, sizes};
+  });
+  add("pn_program_output", pn_program_output, [] {
+    return std::tuple{Programs{nullptr, program()}, sizes};
+  });
+  add("pn_program_function", pn_program_function, [] {
+    return std::tuple{Programs{nullptr, program()}, sizes};
+  });
   const auto arguments = [] {
     static const pn_tensor* const good[] = {tensor()};
     static const pn_tensor* const bad[] = {nullptr};
@@ -285,20 +331,30 @@ void add_all() {
     serve();
     return std::tuple{Programs{nullptr, program()}, arguments(), sizes, places<pn_started*>()};
   });
-  add("pn_started_wait", pn_started_wait,
-      [] { return std::tuple{std::vector<pn_started*>{nullptr, started()}, limits, places<pn_tensor*>()}; });
-  add("pn_started_cancel", pn_started_cancel, [] { return std::tuple{std::vector<pn_started*>{nullptr, started()}}; });
-  add("pn_started_free", pn_started_free, [] { return std::tuple{std::vector<pn_started*>{nullptr, started()}}; });
+  add("pn_started_wait", pn_started_wait, [] {
+    return std::tuple{std::vector<pn_started*>{nullptr, started()}, limits, places<pn_tensor*>()};
+  });
+  add("pn_started_cancel", pn_started_cancel, [] {
+    return std::tuple{std::vector<pn_started*>{nullptr, started()}};
+  });
+  add("pn_started_free", pn_started_free, [] {
+    return std::tuple{std::vector<pn_started*>{nullptr, started()}};
+  });
   add("pn_barrier", pn_barrier, [] { return std::tuple{limits}; });
   add("pn_fail", pn_fail, [] { return std::tuple{texts}; });
   add("pn_fail_with", pn_fail_with, [] { return std::tuple{texts, users, releases}; });
   add(
       "pn_register", pn_register,
-      [] { return std::tuple{texts, std::vector<pn_function>{nullptr, plus_one}, users, releases, ints}; },
+      [] {
+        return std::tuple{texts, std::vector<pn_function>{nullptr, plus_one}, users, releases,
+                          ints};
+      },
       [] { pn_unregister("hostile.g"); });
   add("pn_unregister", pn_unregister, [] { return std::tuple{texts}; });
   add("pn_bridge_create", pn_bridge_create, [] { return std::tuple{places<pn_bridge*>()}; });
-  add("pn_bridge_serve", pn_bridge_serve, [] { return std::tuple{std::vector<pn_bridge*>{nullptr, bridge()}, texts, ints}; });
+  add("pn_bridge_serve", pn_bridge_serve, [] {
+    return std::tuple{std::vector<pn_bridge*>{nullptr, bridge()}, texts, ints};
+  });
   add("pn_bridge_next", pn_bridge_next, [] {
     // The greatest limit is for ever: only a bridge that is closed meanwhile answers.
     pn_bridge *const closed = bridge(), *const closing = bridge();
@@ -308,8 +364,10 @@ void add_all() {
       pn_bridge_close(closing);
     }).detach();
     const pn_request* r = nullptr;
-    if (pn_bridge_next(closing, INT64_MAX, &r) != PN_CLOSED) wrong("INT64_MAX was over before the bridge was closed");
-    return std::tuple{std::vector<pn_bridge*>{nullptr, closed, closing}, limits, places<const pn_request*>()};
+    if (pn_bridge_next(closing, INT64_MAX, &r) != PN_CLOSED)
+      wrong("INT64_MAX was over before the bridge was closed");
+    return std::tuple{std::vector<pn_bridge*>{nullptr, closed, closing}, limits,
+                      places<const pn_request*>()};
   });
   // With a call that waits for its answer, which nobody may get wrong.
   static pn_bridge* serving = nullptr;
@@ -340,7 +398,9 @@ void add_all() {
     const auto list = asked();
     return std::tuple{std::vector<const pn_bridge*>{list[0], list[1]}, tags};
   });
-  add("pn_bridge_descriptor", pn_bridge_descriptor, [] { return std::tuple{std::vector<const pn_bridge*>{nullptr, bridge()}}; });
+  add("pn_bridge_descriptor", pn_bridge_descriptor, [] {
+    return std::tuple{std::vector<const pn_bridge*>{nullptr, bridge()}};
+  });
   add("pn_bridge_close", pn_bridge_close, [=] { return std::tuple{asked()}; });
   add("pn_bridge_free", pn_bridge_free, [=] { return std::tuple{asked()}; });
 }
@@ -350,15 +410,18 @@ void add_codes() {
   entries.push_back({"codes", [](std::size_t first) {
                        for (std::size_t at = first; at < ints.size(); ++at) {
                          progress->calls = at + 1;
-                         std::snprintf(progress->text, sizeof progress->text, "a function that returns %d", ints[at]);
+                         std::snprintf(progress->text, sizeof progress->text,
+                                       "a function that returns %d", ints[at]);
                          alarm(seconds_for_a_call);
                          static int code;
                          code = ints[at];
                          pn_register(
-                             "hostile.f", [](void*, const pn_firing*) { return code; }, nullptr, nullptr, 1);
+                             "hostile.f", [](void*, const pn_firing*) { return code; }, nullptr,
+                             nullptr, 1);
                          const pn_tensor* const x = tensor();
                          const int got = pn_run(program(), &x, 1, slots<pn_tensor*>.data());
-                         if (got != (code == PN_OK ? PN_OK : PN_THREW)) wrong("the run gave " + std::to_string(got));
+                         if (got != (code == PN_OK ? PN_OK : PN_THREW))
+                           wrong("the run gave " + std::to_string(got));
                          clear_all();
                        }
                        check_health();
@@ -388,7 +451,8 @@ int main() {
       over = WIFEXITED(status);
       if (over && WEXITSTATUS(status) == 0) break;
       ++died;
-      std::printf("%s: %s %d\n", progress->text, over ? "exit code" : "died of signal", over ? WEXITSTATUS(status) : WTERMSIG(status));
+      std::printf("%s: %s %d\n", progress->text, over ? "exit code" : "died of signal",
+                  over ? WEXITSTATUS(status) : WTERMSIG(status));
     }
     calls += progress->calls;
     std::printf("%s\n", entry.name);
