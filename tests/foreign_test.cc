@@ -76,7 +76,7 @@ TEST_F(Foreign, JaxProgramsGiveWhatJaxComputes) {  // IR: programs of other fram
     }
     EXPECT_EQ(result, results.size());
   }
-  EXPECT_EQ(seen, 16);
+  EXPECT_EQ(seen, 20);
 }
 
 TEST_F(Foreign, CustomCallsAreListedAndServedByName) {

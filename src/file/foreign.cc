@@ -2,6 +2,7 @@
 #include "file/foreign.h"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 
 #include "block/registry.h"
@@ -19,14 +20,21 @@ namespace postern::file {
 
 namespace {
 
-/// Targets that XLA takes for itself.
-bool is_xlas(std::string_view target) {
-  constexpr std::string_view known[] = {
-      "Sharding", "SPMDFullToShardShape",      "SPMDShardToFullShape", "TopK",         "LayoutConstraint", "Pin",
-      "Unpin",    "annotate_device_placement", "AllocateBuffer",       "CreateBuffer", "SliceToDynamic",   "PadToStatic",
-      "Ducc_fft"};
-  return std::ranges::find(known, target) != std::end(known) || target.starts_with("mhlo.") || target.starts_with("stablehlo.") ||
-         target.starts_with("chlo.") || target.starts_with("xla.") || target.starts_with("__");
+/// Where parts lie: nothing on one device.
+constexpr std::string_view placing[] = {"Sharding",
+                                        "SPMDFullToShardShape",
+                                        "SPMDShardToFullShape",
+                                        "LayoutConstraint",
+                                        "annotate_device_placement",
+                                        "xla.sdy.FuncResultSharding",
+                                        "xla.sdy.GlobalToLocalShape",
+                                        "xla.sdy.LocalToGlobalShape"};
+/// What XLA's passes write for each other.
+constexpr std::string_view internal[] = {
+    "Pin", "Unpin", "AllocateBuffer", "CreateBuffer", "SliceToDynamic", "PadToStatic", "Ducc_fft"};
+
+bool is_among(std::span<const std::string_view> list, std::string_view target) {
+  return std::ranges::find(list, target) != list.end();
 }
 
 class Reader : MlirText {
@@ -35,6 +43,7 @@ class Reader : MlirText {
 
   Foreign read() {
     Foreign out;
+    require_shape();
     MainText main = read_main(*this);
     for (const std::string_view t : main.inputs) out.inputs.push_back(tensor(position(t), t));
     for (const std::string_view t : main.outputs) out.outputs.push_back(tensor(position(t), t));
@@ -42,6 +51,7 @@ class Reader : MlirText {
       Call call = custom_call(at);
       at = call.end;
       if (call.server == Server::handler) out.handlers.push_back(call.target);
+      if (call.server == Server::nobody) main.edits.push_back(handed_on(call));
       if (call.server != Server::host) continue;
       main.edits.push_back({call.target_at, call.target_end, fmt::format("@{}", host::call_target)});
       main.edits.push_back({call.dict_at, call.dict_end,
@@ -67,6 +77,75 @@ class Reader : MlirText {
     bool side_effect = false, ordered = false;
     std::vector<Type> operands, results;
   };
+
+  /// What XLA's parser dies of: brackets in brackets without end, functions of themselves.
+  void require_shape() const {
+    constexpr int deepest = 500;
+    CallGraph calls;
+    std::string function;
+    int depth = 0;
+    for (std::size_t i = 0; i < text_.size(); ++i) {
+      switch (text_[i]) {
+        case '"':
+          if (text_.substr(i).starts_with("\"vhlo."))
+            refuse(i, "operations of VHLO are read from portable artifacts, not from text",
+                   ErrorCode::unimplemented);
+          i = string_end(i) - 1;
+          break;
+        case '/':
+          if (at(i + 1) == '/') i = std::min(text_.find('\n', i), text_.size()) - 1;
+          break;
+        case '-':
+          i += at(i + 1) == '>';
+          break;
+        case '(':
+        case '[':
+        case '{':
+        case '<':
+          if (++depth > deepest)
+            refuse(i, fmt::format("brackets are nested more than {} deep", deepest),
+                   ErrorCode::resource_exhausted);
+          break;
+        case ')':
+        case ']':
+        case '}':
+        case '>':
+          depth = std::max(depth - 1, 0);
+          break;
+        case '@': {
+          const std::size_t end = at(i + 1) == '"' ? string_end(i + 1) : word_end(i + 1);
+          const std::string name(at(i + 1) == '"' ? part(i + 2, end - 1) : part(i + 1, end));
+          const std::string_view before =
+              trimmed(text_.substr(i < 40 ? 0 : i - 40, std::min<std::size_t>(i, 40)));
+          if (before.ends_with("func.func") || before.ends_with("func.func private") ||
+              before.ends_with("func.func public"))
+            calls[function = name];
+          else if (!before.ends_with("stablehlo.custom_call"))
+            calls[function].insert(name);
+          i = end - 1;
+          break;
+        }
+      }
+    }
+    try {
+      refuse_recursion(calls);
+    } catch (const Error& e) {
+      refuse(0, e.what(), e.code());
+    }
+  }
+  std::size_t word_end(std::size_t i) const {
+    while (std::isalnum(static_cast<unsigned char>(at(i))) ||
+           (at(i) != '\0' && std::string_view("_$.-").find(at(i)) != npos))
+      ++i;
+    return i;
+  }
+
+  /// stablehlo.reshape %a : (type) -> type
+  Edit handed_on(const Call& call) const {
+    const std::size_t open = skip_space(call.target_end);
+    return {call.at, call.dict_end,
+            fmt::format("stablehlo.reshape {} ", trimmed(open + 1, bracket_end(open) - 1))};
+  }
 
   Type tensor(std::size_t where, std::string_view t) const {
     try {
@@ -134,7 +213,11 @@ class Reader : MlirText {
       call.target_end = find_outside(i, "(", text_.size());
       call.target = text_.substr(i, call.target_end - i);
     }
-    call.server = server_of(call.target);
+    try {
+      call.server = server_of(call.target);
+    } catch (const Error& e) {
+      refuse(where, e.what(), e.code());
+    }
     call.dict_at = call.dict_end = bracket_end(expect(call.target_end, "(") - 1);
     if (const std::size_t dict = skip_space(call.dict_at); at(dict) == '{') {
       call.dict_at = dict;
@@ -143,7 +226,21 @@ class Reader : MlirText {
     }
     // Types are read only where we need them: XLA's own calls may have others.
     call.end = i = expect(call.dict_end, ":");
-    if (call.server != Server::host) return call;
+    if (call.server != Server::host) {
+      if (at(skip_space(i)) != '(') return call;
+      const auto texts = [&](std::size_t from) {
+        std::vector<std::string> out;
+        for (const Range& range : types(from, i)) out.emplace_back(type(range));
+        return out;
+      };
+      const std::vector<std::string> operands = texts(i), results = texts(expect(i, "->"));
+      try {
+        require_signature(call.target, call.server, operands, results);
+      } catch (const Error& e) {
+        refuse(where, e.what(), e.code());
+      }
+      return call;
+    }
     if (at(skip_space(i)) != '(') refuse(i, "a custom call's operand types are missing");
     call.operands = buffers(i, i, call, call.operand_layouts);
     call.results = buffers(expect(i, "->"), call.end, call, call.result_layouts);
@@ -157,7 +254,8 @@ class Reader : MlirText {
     if (name == "has_side_effect") {
       call.side_effect = value == "true";
     } else if (name == "called_computations") {
-      if (value != "[]") refuse(from, brings_computations(call.target), ErrorCode::unimplemented);
+      if (value != "[]" && call.server == Server::host)
+        refuse(from, brings_computations(call.target), ErrorCode::unimplemented);
       return;
     } else if (name == "backend_config" || name == "mhlo.backend_config") {
       const std::size_t start = skip_space(equal + 1);
@@ -261,8 +359,57 @@ Type mlir_type(std::string_view t) {
 }
 
 Server server_of(const std::string& target) {
-  if (is_xlas(target)) return Server::xla;
+  if (is_among(placing, target)) return Server::nobody;
+  if (is_among(internal, target) || target.starts_with("__") || target.starts_with("xla."))
+    throw Error(ErrorCode::unimplemented,
+                fmt::format("custom call '{}' is XLA's own, for no program to make", target));
+  if (target == "TopK" || target == "ApproxTopK" || target.starts_with("mhlo.") ||
+      target.starts_with("stablehlo.") || target.starts_with("chlo."))
+    return Server::xla;
   return blocks::has_handler(target, blocks::current_platform()) ? Server::handler : Server::host;
+}
+
+void require_signature(const std::string& target, Server server,
+                       std::span<const std::string> operands,
+                       std::span<const std::string> results) {
+  const auto refuse = [&](std::string_view wanted) {
+    throw Error(ErrorCode::unimplemented,
+                fmt::format("custom call '{}' takes {}, got ({}) -> ({})", target, wanted,
+                            fmt::join(operands, ", "), fmt::join(results, ", ")));
+  };
+  if (server == Server::nobody && (operands.size() != 1 || !std::ranges::equal(operands, results)))
+    refuse("a value and gives one of the same type on one device, which is what can be loaded");
+  if (target == "ApproxTopK" && (results.empty() || operands.size() != 2 * results.size()))
+    refuse("a tensor and a value to begin with for each that it gives");
+  if (target == "TopK" || target == "mhlo.topk") {
+    const auto dims = [](const std::string& type) { return mlir_type(type).dims; };
+    bool ok = operands.size() == 1 && results.size() == 2;
+    if (ok) {
+      const Dims in = dims(operands[0]), out = dims(results[0]);
+      ok = !in.empty() && in.size() == out.size() && out.back() <= in.back() &&
+           std::equal(in.begin(), in.end() - 1, out.begin()) && results[1].ends_with("i32>") &&
+           dims(results[1]) == out && mlir_type(operands[0]).dtype == mlir_type(results[0]).dtype;
+    }
+    if (!ok) refuse("a tensor and gives its largest elements and their places");
+  }
+}
+
+void refuse_recursion(const CallGraph& calls) {
+  std::map<std::string_view, std::size_t> callers;
+  for (const auto& [function, callees] : calls)
+    for (const std::string& callee : callees) ++callers[callee];
+  std::vector<std::string_view> ready;
+  for (const auto& [function, callees] : calls)
+    if (!callers.contains(function)) ready.push_back(function);
+  std::size_t done = 0;
+  for (; !ready.empty(); ++done) {
+    const auto function = calls.find(ready.back());
+    ready.pop_back();
+    for (const std::string& callee : function->second)
+      if (--callers[callee] == 0 && calls.contains(callee)) ready.push_back(callee);
+  }
+  if (done < calls.size())
+    throw Error(ErrorCode::unimplemented, "functions of the module call themselves");
 }
 
 std::string brings_computations(std::string_view target) {

@@ -2,6 +2,9 @@
 #pragma once
 #include <postern/attributes.h>
 
+#include <map>
+#include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,9 +37,20 @@ struct ForeignCall {
 };
 SitePtr site_of(ForeignCall call);
 
-/// Who serves a target. FFI handlers are noted, as XLA must know them.
-enum class Server { host, handler, xla };
+/// Who serves a target. FFI handlers are noted, as XLA must know them. Those of XLA's own that say
+/// where parts of values lie give what they are given: there is one device.
+enum class Server { host, handler, xla, nobody };
+/// Throws Error for what only XLA itself may write: it trusts their operands.
 Server server_of(const std::string& target);
+/// Throws Error unless operands and results are what XLA, or nobody, must find there: it dies of
+/// others.
+void require_signature(const std::string& target, Server server,
+                       std::span<const std::string> operands, std::span<const std::string> results);
+
+/// By function, those that its body names.
+using CallGraph = std::map<std::string, std::set<std::string>, std::less<>>;
+/// XLA writes each call's body in its place: functions that call themselves would never end.
+void refuse_recursion(const CallGraph& calls);
 /// Why such a call is refused.
 std::string brings_computations(std::string_view target);
 

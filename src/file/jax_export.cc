@@ -95,12 +95,26 @@ namespace aval {
 enum { shape = 1, dtype = 2 };
 }
 
-constexpr DType dtypes[] = {DType::pred, DType::s8,  DType::s16, DType::s32, DType::s64,  DType::u8,   DType::u16, DType::u32, DType::u64,
-                            DType::f16,  DType::f32, DType::f64, DType::c64, DType::c128, DType::bf16, DType::s4,  DType::u4};
+/// By JAX's number. A typed key of jax.random is as many words; float0 is what the module takes for
+/// it.
+struct Number {
+  DType dtype;
+  std::int64_t words = 0;
+};
+constexpr Number numbers[] = {{DType::pred},       {DType::s8},         {DType::s16},
+                              {DType::s32},        {DType::s64},        {DType::u8},
+                              {DType::u16},        {DType::u32},        {DType::u64},
+                              {DType::f16},        {DType::f32},        {DType::f64},
+                              {DType::c64},        {DType::c128},       {DType::bf16},
+                              {DType::s4},         {DType::u4},         {DType::f8e4m3b11fnuz},
+                              {DType::f8e4m3fn},   {DType::f8e4m3fnuz}, {DType::f8e5m2},
+                              {DType::f8e5m2fnuz}, {DType::pred},       {DType::f8e4m3},
+                              {DType::f8e3m4},     {DType::f8e8m0fnu},  {DType::f4e2m1fn},
+                              {DType::u32, 2},     {DType::u32, 4},     {DType::u32, 4}};
 
 Type type_of(const Table& value) {
   const auto number = static_cast<std::size_t>(value.number<std::uint8_t>(aval::dtype));
-  if (number >= std::size(dtypes))
+  if (number >= std::size(numbers))
     throw Error(ErrorCode::unimplemented, fmt::format("an argument has JAX's dtype number {}, which cannot be passed", number));
   Dims dims;
   for (const std::string& extent : value.strings(aval::shape)) {
@@ -111,7 +125,8 @@ Type type_of(const Table& value) {
                   fmt::format("it was exported with shapes that are not fixed ('{}'); export it for the shapes it is to run with", extent));
     dims.push_back(n);
   }
-  Type out = make_type(dtypes[number], std::move(dims));
+  if (numbers[number].words) dims.push_back(numbers[number].words);
+  Type out = make_type(numbers[number].dtype, std::move(dims));
   static_cast<void>(out.byte_size());
   return out;
 }

@@ -16,6 +16,12 @@ namespace {
 
 using Kind = VhloAttribute::Kind;
 
+/// All of a product's, or none.
+constexpr std::string_view algorithm[] = {
+    "accumulation_type",  "allow_imprecise_accumulation", "lhs_component_count",
+    "lhs_precision_type", "num_primitive_operations",     "rhs_component_count",
+    "rhs_precision_type"};
+
 class Writer {
  public:
   Writer(std::string_view bytes, const std::string& name, const Exported* exported)
@@ -26,14 +32,35 @@ class Writer {
     if (top.size() != 1 || name_of(top[0]) != "builtin.module" || top[0].regions.size() != 1 || top[0].regions[0].size() != 1)
       refuse_damaged("this is no module");
     check_attributes(top[0]);
+    without_placing(code_.top.operations);
     out_.text = "module {\n";
     for (const Operation& op : top[0].regions[0][0].operations) operation(op);
     out_.text += "}\n";
     if (!has_main_) throw Error(ErrorCode::invalid_argument, "the module has no function @main");
+    refuse_recursion(calls_);
     return std::move(out_);
   }
 
  private:
+  /// Shardy's constraints have nothing to do on one device, nor have the conversions to its types:
+  /// their operands take their place.
+  void without_placing(std::vector<Operation>& operations) {
+    for (Operation& op : operations) {
+      for (std::size_t& v : op.operands)
+        if (const auto found = stands_for_.find(v); found != stands_for_.end()) v = found->second;
+      for (auto& blocks : op.regions)
+        for (Block& block : blocks) without_placing(block.operations);
+      if (is_placing(op) && !op.results.empty()) stands_for_[op.results[0]] = op.operands[0];
+    }
+    std::erase_if(operations, [&](const Operation& op) { return is_placing(op); });
+  }
+  bool is_placing(const Operation& op) const {
+    const std::string& name = name_of(op);
+    if (name == "sdy.mesh") return op.results.empty();
+    return (name == "sdy.sharding_constraint" || name == "builtin.unrealized_conversion_cast") &&
+           op.operands.size() == 1 && op.results.size() == 1;
+  }
+
   using Named = std::vector<std::pair<std::string_view, std::size_t>>;  // the operation's own attributes
 
   const std::string& name_of(const Operation& op) const { return code_.operations[op.name]; }
@@ -51,7 +78,10 @@ class Writer {
     Named out;
     const auto names = vhlo_attribute_names(name_of(op));
     ByteReader in(op.properties ? code_.properties[*op.properties] : std::string_view());
-    for (const std::string_view name : names) out.emplace_back(name, in.index(code_.attributes.size(), "attribute"));
+    for (const std::string_view name : names) {
+      out.emplace_back(name, in.index(code_.attributes.size(), "attribute"));
+      vhlo_.expect(out.back().second, name);
+    }
     if (in.left()) refuse_newer(fmt::format("{} with more attributes", name_of(op)));
     return out;
   }
@@ -65,12 +95,30 @@ class Writer {
 
   void operation(const Operation& op) {
     limit(out_.text);
-    const Named own = properties(op);
     const std::string& name = name_of(op);
+    const Named own = properties(op);
     if (name == "vhlo.func_v1") {
-      if (vhlo_.attribute(find(own, "sym_name"), Kind::string, "a function's name").bytes == "main") return main(op, own);
+      function_ = vhlo_.attribute(find(own, "sym_name")).bytes;
+      if (!calls_.try_emplace(function_).second)
+        refuse_damaged(fmt::format("there are several functions @{}", function_));
+      check_body(op, vhlo_.type(vhlo_.attribute(find(own, "function_type")).type));
+      if (function_ == "main") return main(op, own);
+    } else if (name == "vhlo.call_v1" || name.starts_with("vhlo.composite_v")) {
+      const std::string_view key = name == "vhlo.call_v1" ? "callee" : "decomposition";
+      calls_[function_].emplace(vhlo_.attribute(find(own, key)).bytes);
     } else if (name.starts_with("vhlo.custom_call_v")) {
       return custom_call(op, own);
+    } else if (name == "vhlo.dot_general_v2") {
+      std::size_t none = 0;
+      for (const std::string_view part : algorithm)
+        none += vhlo_.is_none(vhlo_.attribute(find(own, part)));
+      if (none != 0 && none != std::size(algorithm))
+        refuse_damaged("a product has half an algorithm");
+    } else if (name == "vhlo.constant_v1") {
+      const VhloType& value = vhlo_.type(vhlo_.attribute(find(own, "value")).type);
+      if (op.results.size() != 1 || type_of(op.results[0]).builtin != value.builtin)
+        refuse_damaged(
+            fmt::format("a constant of type {} is not what its operation makes", value.builtin));
     }
     // The same as the first version, and known to more plug-ins.
     const bool composite = name == "vhlo.composite_v2" && op.regions.empty();
@@ -120,8 +168,31 @@ class Writer {
     return out;
   }
 
-  void region(const std::vector<Block>& blocks) {
+  /// A function takes and returns what its type says.
+  void check_body(const Operation& op, const VhloType& type) {
+    if (op.regions.size() != 1 || !type.text.starts_with("!vhlo.func_v1"))
+      refuse_damaged("a function has not one body and type");
+    const Block& body = only_block(op.regions[0]);
+    auto same = [&](const std::vector<std::size_t>& values, const std::vector<std::size_t>& types) {
+      return std::ranges::equal(values, types, [&](std::size_t value, std::size_t t) {
+        return type_of(value).text == vhlo_.type(t).text;
+      });
+    };
+    if (!same(body.arguments, type.inputs) || !same(body.operations.back().operands, type.outputs))
+      refuse_damaged("a function's type is not that of its body");
+  }
+  /// One that ends with what it returns.
+  const Block& only_block(const std::vector<Block>& blocks) {
     if (blocks.size() > 1) throw Error(ErrorCode::unimplemented, "a region has several blocks");
+    const auto returns = [&](const Operation& op) { return name_of(op) == "vhlo.return_v1"; };
+    if (blocks.empty() || blocks[0].operations.empty() ||
+        std::ranges::find_if(blocks[0].operations, returns) + 1 != blocks[0].operations.end())
+      refuse_damaged("a region does not end with what it returns");
+    return blocks[0];
+  }
+
+  void region(const std::vector<Block>& blocks) {
+    only_block(blocks);
     out_.text += "{\n";
     for (const Block& block : blocks) {
       if (!block.arguments.empty()) arguments(block.arguments);
@@ -140,8 +211,6 @@ class Writer {
 
   // Tokens of ordered effects begin and end with the program, and which platform it runs on is known: neither is an argument of ours.
   void main(const Operation& op, const Named& own) {
-    const bool one_block = op.regions.size() == 1 && op.regions[0].size() == 1 && !op.regions[0][0].operations.empty();
-    if (has_main_ || !one_block) refuse_damaged("the module has not one function @main");
     has_main_ = true;
     const Block& body = op.regions[0][0];
     const std::vector<std::size_t>& about = vhlo_.attribute(find(own, "arg_attrs"), Kind::array, "arg_attrs").items;
@@ -158,7 +227,6 @@ class Writer {
         inputs.push_back(body.arguments[i]);
     }
     const Operation& end = body.operations.back();
-    if (name_of(end) != "vhlo.return_v1") refuse_damaged("@main does not return");
     for (const std::size_t v : end.operands)
       if (!type_of(v).is_token) outputs.push_back(v);
     signature(inputs, outputs);
@@ -211,7 +279,16 @@ class Writer {
     const std::string name = own.back().first == "result_tilings" ? name_of(op) : "vhlo.custom_call_v1";
     const Server server = server_of(target);
     if (server == Server::handler) out_.handlers.push_back(target);
-    if (server != Server::host) return write(op, name, own, discardable(op));
+    if (server != Server::host) {
+      const auto builtins = [&](const std::vector<std::size_t>& values) {
+        std::vector<std::string> out;
+        for (const std::size_t v : values) out.push_back(type_of(v).builtin);
+        return out;
+      };
+      require_signature(target, server, builtins(op.operands), builtins(op.results));
+      if (server == Server::nobody) return write(op, "vhlo.reshape_v1", {}, {});
+      return write(op, name, own, discardable(op));
+    }
     if (!vhlo_.attribute(find(own, "called_computations"), Kind::array, "called computations").items.empty())
       throw Error(ErrorCode::unimplemented, brings_computations(target));
     Attributes attributes;
@@ -273,10 +350,13 @@ class Writer {
 
   const std::string& name_;
   const Exported* const exported_;
-  const Bytecode code_;
+  Bytecode code_;
   Vhlo vhlo_;
   const std::size_t most_;
   bool has_main_ = false;
+  std::string function_;  // that is being written
+  CallGraph calls_;
+  std::map<std::size_t, std::size_t> stands_for_;  // by value
   Foreign out_;
 };
 

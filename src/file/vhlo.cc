@@ -144,6 +144,8 @@ VhloAttribute Vhlo::read_attribute(std::size_t index) {
 void Vhlo::read_vhlo(VhloAttribute& out, ByteReader& in) {
   const std::uint64_t code = in.number();
   if (const auto e = std::ranges::find(enumerations(), code, &Words::code); e != enumerations().end()) {
+    out.kind = Kind::word;
+    out.bytes = e->name;
     out.text = fmt::format("#vhlo<{} {}>", e->name, e->words[in.index(e->words.size(), e->name)]);
     return;
   }
@@ -158,6 +160,8 @@ void Vhlo::read_vhlo(VhloAttribute& out, ByteReader& in) {
     case 8: return read_number(out, in, true);
     case 9: return read_number(out, in, false);
     case 10: {
+      out.kind = Kind::word;
+      out.bytes = "output_operand_alias_v1";
       const std::string outputs = extents_text(in);
       const std::int64_t operand = in.signed_number();
       out.text = fmt::format("#vhlo.output_operand_alias_v1<outputTupleIndices = [{}], operandIndex = {}, operandTupleIndices = [{}]>",
@@ -179,8 +183,13 @@ void Vhlo::read_vhlo(VhloAttribute& out, ByteReader& in) {
     case 20: {
       const double absolute = std::bit_cast<double>(in.signed_number()), relative = std::bit_cast<double>(in.signed_number());
       const std::int64_t ulps = in.signed_number();
-      out.text = fmt::format("#vhlo.result_accuracy_v1<atol = {}, rtol = {}, ulps = {}, mode = {}>", real_text(absolute),
-                             real_text(relative), ulps, attribute(in.index(code_.attributes.size(), "attribute")).text);
+      const VhloAttribute& mode = attribute(in.index(code_.attributes.size(), "attribute"));
+      if (!fits(mode, Kind::word, "result_accuracy_mode_v1"))
+        refuse_damaged("an accuracy has no mode");
+      out.kind = Kind::word;
+      out.bytes = "result_accuracy_v1";
+      out.text = fmt::format("#vhlo.result_accuracy_v1<atol = {}, rtol = {}, ulps = {}, mode = {}>",
+                             real_text(absolute), real_text(relative), ulps, mode.text);
       return;
     }
     default: refuse_newer(fmt::format("VHLO's attribute number {}", code));
@@ -233,7 +242,8 @@ void Vhlo::read_items(VhloAttribute& out, ByteReader& in) {
 }
 
 void Vhlo::read_number(VhloAttribute& out, ByteReader& in, bool real) {
-  const VhloType& type = next_type(in);
+  out.type = in.index(code_.types.size(), "type");
+  const VhloType& type = this->type(out.type);
   if (type.element_size == 0 || type.is_tensor || type.builtin.starts_with("complex")) refuse_damaged("a number has no type of numbers");
   const std::int64_t bits = next_bits(in, type.element_size);
   if (!real) {
@@ -314,6 +324,40 @@ const VhloAttribute& Vhlo::attribute(std::size_t index, Kind kind, std::string_v
   const VhloAttribute& found = attribute(index);
   if (found.kind != kind) refuse_damaged(fmt::format("{} is of another kind", what));
   return found;
+}
+
+bool Vhlo::fits(const VhloAttribute& found, Kind kind, std::string_view of) {
+  if (kind == Kind::other) return found.kind == Kind::string || found.kind == Kind::dictionary;
+  if (found.kind != kind) return false;
+  if (of.empty()) return true;
+  switch (kind) {
+    case Kind::word:
+      return found.bytes == of;
+    case Kind::integer:
+    case Kind::real:
+      return type(found.type).builtin == of;
+    case Kind::tensor: {
+      const std::string& builtin = type(found.type).builtin;
+      return builtin.ends_with(fmt::format("x{}>", of)) || builtin == fmt::format("tensor<{}>", of);
+    }
+    default:
+      return true;
+  }
+}
+
+bool Vhlo::is_none(const VhloAttribute& found) {
+  return found.kind == Kind::type && type(found.type).text == "!vhlo.none_v1";
+}
+
+void Vhlo::expect(std::size_t index, std::string_view name) {
+  const VhloExpected& wanted = vhlo_expected(name);
+  const VhloAttribute& found = attribute(index);
+  bool ok =
+      fits(found, wanted.kind, wanted.items ? "" : wanted.of) || (wanted.or_none && is_none(found));
+  if (ok && wanted.items)
+    for (const std::size_t item : found.items)
+      ok = ok && fits(attribute(item), *wanted.items, wanted.of);
+  if (!ok) refuse_damaged(fmt::format("attribute '{}' of an operation is of another kind", name));
 }
 
 std::vector<std::pair<std::string, std::size_t>> Vhlo::dictionary(std::size_t index) {

@@ -3,6 +3,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -32,15 +33,27 @@ struct VhloType {
 };
 
 struct VhloAttribute {
-  enum class Kind { other, boolean, integer, real, string, array, dictionary, tensor, type };
+  enum class Kind { other, boolean, integer, real, string, array, dictionary, tensor, type, word };
   Kind kind = Kind::other;
   std::string text;
-  std::string_view bytes;    // of strings and tensors
-  std::size_t type = 0;      // of tensors and types
+  std::string_view
+      bytes;  // of strings and tensors; of words (an attribute of StableHLO's own) which it is
+  std::size_t type = 0;      // of tensors, numbers and types
   std::int64_t integer = 0;  // of booleans too
   double real = 0;
   std::vector<std::size_t> items;  // of arrays; of dictionaries name, value, name, ...
 };
+
+/// What the attributes of these names are in all operations. XLA converts VHLO without looking, and
+/// dies of others.
+struct VhloExpected {
+  std::string_view attributes;
+  VhloAttribute::Kind kind;
+  std::string_view of = {};                       // numbers' and elements' type; which word
+  std::optional<VhloAttribute::Kind> items = {};  // of arrays
+  bool or_none = false;                           // or the type that says that there is none
+};
+const VhloExpected& vhlo_expected(std::string_view attribute);
 
 class Vhlo {
  public:
@@ -51,6 +64,10 @@ class Vhlo {
 
   /// Of that kind; anything else is refused.
   const VhloAttribute& attribute(std::size_t index, VhloAttribute::Kind kind, std::string_view what);
+  /// Throws Error unless it is what an operation's attribute of that name must be.
+  void expect(std::size_t index, std::string_view name);
+  /// The type that stands for an attribute that is not there.
+  bool is_none(const VhloAttribute& found);
   /// Names and values of a dictionary.
   std::vector<std::pair<std::string, std::size_t>> dictionary(std::size_t index);
   /// As a host function is given it; what it could not read is given as its text.
@@ -73,6 +90,7 @@ class Vhlo {
   std::string_view next_string(ByteReader& in) { return code_.strings[in.index(code_.strings.size(), "string")]; }
   std::string list(std::span<const std::size_t> types);
   void spend(std::size_t bytes);
+  bool fits(const VhloAttribute& found, VhloAttribute::Kind kind, std::string_view of);
 
   const Bytecode& code_;
   std::vector<std::optional<VhloType>> types_;

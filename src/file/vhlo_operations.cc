@@ -100,6 +100,65 @@ constexpr Row rows[] = {
     {"triangular_solve_v1", "left_side lower transpose_a unit_diagonal"},
 };
 
+using Kind = VhloAttribute::Kind;
+
+constexpr VhloExpected expected[] = {
+    {"all_gather_dim batch_dims batch_group_count channel_id channel_type concat_dimension dim "
+     "dimension "
+     "feature_group_count feature_index index index_vector_dim input_batch_dimension "
+     "input_feature_dimension iota_dimension kernel_input_feature_dimension "
+     "kernel_output_feature_dimension output_batch_dimension output_feature_dimension "
+     "scatter_dimension "
+     "split_count split_dimension",
+     Kind::integer, "i64"},
+    {"exponent_bits mantissa_bits version", Kind::integer, "i32"},
+    {"epsilon", Kind::real, "f32"},
+    {"lhs_component_count num_primitive_operations rhs_component_count",
+     Kind::integer,
+     "i64",
+     {},
+     true},
+    {"allow_imprecise_accumulation", Kind::boolean, "", {}, true},
+    {"has_side_effect indices_are_sorted is_host_transfer is_stable "
+     "left_side lower unique_indices unit_diagonal use_global_device_ids",
+     Kind::boolean},
+    {"call_target_name callee decomposition einsum_config infeed_config name outfeed_config "
+     "sym_name "
+     "sym_visibility",
+     Kind::string},
+    {"base_dilations broadcast_dimensions broadcast_sizes collapsed_slice_dims dimensions "
+     "edge_padding_high edge_padding_low fft_length input_batching_dims input_spatial_dimensions "
+     "inserted_window_dims interior_padding kernel_spatial_dimensions known_expanding_dimensions "
+     "known_nonexpanding_dimensions lhs_batching_dimensions lhs_contracting_dimensions "
+     "lhs_dilation "
+     "limit_indices offset_dims operand_batching_dims output_spatial_dimensions padding "
+     "permutation "
+     "replica_groups rhs_batching_dimensions rhs_contracting_dimensions rhs_dilation "
+     "scatter_dims_to_operand_dims scatter_indices_batching_dims slice_sizes source_target_pairs "
+     "start_index_map start_indices start_indices_batching_dims strides update_window_dims "
+     "window_dilations window_dimensions window_strides",
+     Kind::tensor, "i64"},
+    {"window_reversal", Kind::tensor, "i1"},
+    {"value", Kind::tensor},
+    {"precision_config", Kind::array, "precision_v1", Kind::word},
+    {"arg_attrs res_attrs", Kind::array, "", Kind::dictionary},
+    {"called_computations", Kind::array, "", Kind::string},
+    {"operand_layouts result_layouts", Kind::array, "index", Kind::tensor},
+    {"output_operand_aliases", Kind::array, "output_operand_alias_v1", Kind::word},
+    {"layout result_tilings", Kind::array},
+    {"composite_attributes", Kind::dictionary},
+    {"accumulation_type function_type lhs_precision_type rhs_precision_type", Kind::type},
+    {"api_version", Kind::word, "api_version_v1"},
+    {"compare_type", Kind::word, "comparison_type_v1"},
+    {"comparison_direction", Kind::word, "comparison_direction_v1"},
+    {"fft_type", Kind::word, "fft_type_v1"},
+    {"result_accuracy", Kind::word, "result_accuracy_v1"},
+    {"rng_algorithm", Kind::word, "rng_algorithm_v1"},
+    {"rng_distribution", Kind::word, "rng_distribution_v1"},
+    {"transpose_a", Kind::word, "transpose_v1"},
+    {"backend_config", Kind::other},  // a text or a dictionary
+};
+
 std::vector<std::string_view> words(std::string_view text) {
   std::vector<std::string_view> out;
   while (!text.empty()) {
@@ -111,6 +170,16 @@ std::vector<std::string_view> words(std::string_view text) {
 }
 
 }  // namespace
+
+const VhloExpected& vhlo_expected(std::string_view attribute) {
+  static const auto* const by_name = [] {
+    auto* all = new std::map<std::string_view, const VhloExpected*>;
+    for (const VhloExpected& e : expected)
+      for (const std::string_view name : words(e.attributes)) all->emplace(name, &e);
+    return all;
+  }();
+  return *by_name->at(attribute);
+}
 
 std::span<const std::string_view> vhlo_attribute_names(std::string_view operation) {
   static const auto* const by_name = [] {

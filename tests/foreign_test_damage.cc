@@ -1,0 +1,157 @@
+// Programs from elsewhere that would end the process inside XLA: each is refused with words, or
+// runs.
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <sstream>
+
+#include "support.h"
+
+namespace postern::test {
+namespace {
+
+const std::string folder = POSTERN_TEST_DATA "/stablehlo/";
+
+/// How many ended in which way: by what run_damaged says of them, "died", and "endless".
+using Endings = std::map<std::string, int>;
+
+/// Flips every `step`th bit of a file, in processes that may die; those after a death begin behind
+/// it.
+Endings flip_bits(const std::string& file, std::size_t step) {
+  const std::size_t bits = 8 * std::filesystem::file_size(folder + file);
+  Endings out;
+  for (std::size_t next = step / 2; next < bits;) {
+    const Ended ended = run_program("run_damaged",
+                                    {folder + file, std::to_string(next), std::to_string(step),
+                                     std::to_string((bits - next + step - 1) / step)},
+                                    {}, 3600s);
+    std::istringstream lines(ended.out);
+    std::size_t bit = 0;
+    std::string line, ending;
+    while (std::getline(lines, line)) {
+      std::istringstream words(line);
+      ending.clear();
+      words >> bit >> ending;
+      if (!ending.empty()) ++out[ending];
+    }
+    if (ended.code == 0) break;
+    const bool endless = ended.code == 1000 + SIGALRM;
+    ++out[endless ? "endless" : "died"];
+    EXPECT_TRUE(endless) << file << ": bit " << bit << " ended the process with " << ended.code
+                         << "\n"
+                         << ended.err.substr(0, 1000);
+    if (!ending.empty() || ended.out.empty()) break;  // not while it was at a bit
+    next = bit + step;
+  }
+  return out;
+}
+
+TEST(ForeignDamage, FlippedBitsNeverEndTheProcess) {
+  // All of them take a quarter of an hour; a flipped bit can make a loop that never ends.
+  const bool all = std::getenv("POSTERN_SWEEP") != nullptr;
+  Endings total;
+  for (const char* file : {"portable.mlirbc", "windows.jax", "indices.jax", "dtypes.jax",
+                           "network.jax", "loop.jax", "control.jax"}) {
+    const bool loops =
+        std::string_view(file) == "loop.jax" || std::string_view(file) == "control.jax";
+    if (!all && loops) continue;
+    const Endings endings = flip_bits(file, all ? 1 : 701);
+    std::string text;
+    for (const auto& [ending, count] : endings) {
+      total[ending] += count;
+      text += fmt::format(" {} {}", count, ending);
+    }
+    if (all) fmt::print("{}:{}\n", file, text);
+  }
+  EXPECT_GT(total["ran"], 20);
+  EXPECT_GT(total["refused"], 20);
+  EXPECT_EQ(total["died"], 0);
+}
+
+/// The module's body as a program of one argument.
+std::string module(const std::string& body, const std::string& result = "tensor<4xf32>") {
+  return fmt::format("func.func @main(%a: tensor<4xf32>) -> {} {{\n{}\n  return %0 : {}\n}}\n",
+                     result, body, result);
+}
+
+TEST(ForeignDamage, BracketsInBracketsWithoutEndAreRefused) {
+  for (const char bracket : {'[', '{', '(', '<'})
+    for (const bool closed : {false, true}) {
+      std::string text(100000, bracket);
+      if (closed)
+        text += std::string(100000, bracket == '(' ? ')' : static_cast<char>(bracket + 2));
+      expect_error<Error>(
+          [&] {
+            load_text(module("  %0 = stablehlo.add %a, %a {x = " + text + "} : tensor<4xf32>"),
+                      "name");
+          },
+          {"load: name:2: brackets are nested more than 500 deep"});
+    }
+}
+
+TEST(ForeignDamage, FunctionsThatCallThemselvesAreRefused) {
+  auto function = [&](const std::string& name, const std::string& callee) {
+    return fmt::format(
+        "func.func private @{}(%a: tensor<4xf32>) -> tensor<4xf32> {{\n"
+        "  %0 = func.call @{}(%a) : (tensor<4xf32>) -> tensor<4xf32>\n  return %0 : "
+        "tensor<4xf32>\n}}\n",
+        name, callee);
+  };
+  const std::string add =
+      "func.func private @add(%a: tensor<4xf32>) -> tensor<4xf32> {\n"
+      "  %0 = stablehlo.add %a, %a : tensor<4xf32>\n  return %0 : tensor<4xf32>\n}\n";
+  auto main = [](const std::string& callee) {
+    return module("  %0 = call @" + callee + "(%a) : (tensor<4xf32>) -> tensor<4xf32>");
+  };
+  for (const std::string& text : {main("main"), main("f") + function("f", "f"),
+                                  main("f") + function("f", "g") + function("g", "\"f\""),
+                                  main("add") + add + function("f", "f")})
+    expect_error<Error>([&] { load_text(text, "name"); }, {"call themselves"});
+  // What only looks so: names in texts and comments, and a function called twice.
+  const Loaded twice = load_text("// @main @main\n" + main("f") + function("f", "add") + add);
+  EXPECT_EQ(twice(ones({DType::f32, {4}})).at(0).to_vector<float>()[0], 2);
+}
+
+TEST(ForeignDamage, CustomCallsOfXlasOwnAreCheckedOrRefused) {
+  auto call = [](const std::string& target, const std::string& types, const char* operands = "%a",
+                 const char* results = "%0") {
+    const std::string result =
+        std::string(results) == "%0" ? types.substr(types.find("->") + 3) : "tensor<2xf32>";
+    return load_text(
+        module(fmt::format("  {} = stablehlo.custom_call @\"{}\"({}) {{mhlo.sharding = "
+                           "\"{{devices=[2]0,1}}\"}} : {}",
+                           results, target, operands, types),
+               result),
+        "name");
+  };
+  const std::string same = "(tensor<4xf32>) -> tensor<4xf32>",
+                    other = "(tensor<4xf32>) -> tensor<2xf32>";
+  const Tensor x = tensor<float>({4, 3, 2, 1});
+  for (const char* target :
+       {"Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "LayoutConstraint",
+        "annotate_device_placement", "xla.sdy.FuncResultSharding"}) {
+    SCOPED_TRACE(target);
+    const Loaded program = call(target, same);
+    EXPECT_TRUE(program.required_functions().empty());
+    EXPECT_EQ(program(x).at(0).to_vector<float>(), x.to_vector<float>());
+    expect_error<Error>([&] { call(target, other); },
+                        {"load: name:2: custom call '", "one device", "got (tensor<4xf32>)"});
+    expect_error<Error>(
+        [&] { call(target, "(tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>", "%a, %a"); },
+        {"one device"});
+  }
+  for (const char* target : {"SliceToDynamic", "PadToStatic", "Pin", "CreateBuffer",
+                             "__onednn$matmul", "__gpu$xla.gpu.triton", "xla.sdy.Other"})
+    expect_error<Error>([&] { call(target, same); }, {"name:2: custom call '", "is XLA's own"});
+  for (const char* types : {"(tensor<4xf32>) -> tensor<2xf32>"})
+    for (const char* target : {"TopK", "mhlo.topk"})
+      expect_error<Error>([&] { call(target, types); }, {"gives its largest elements"});
+  expect_error<Error>(
+      [&] { load_text("func.func @main() { \"vhlo.constant_v1\"() <{value = 1}> }", "name"); },
+      {"name:1: operations of VHLO are read from portable artifacts"});
+}
+
+}  // namespace
+}  // namespace postern::test
