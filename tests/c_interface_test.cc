@@ -314,5 +314,41 @@ TEST_F(CInterface, Tensors) {
   EXPECT_EQ(pn_load_text("nonsense", 8, &p), PN_INVALID_ARGUMENT);
 }
 
+TEST_F(CInterface, OneHandleIsReadByManyThreads) {
+  const auto plus = jit([](Tensor x) { return x * 2.0f + 1.0f; });
+  const std::string text = saved_text(plus.lower(iota<float>(4)));
+  pn_program* pure = nullptr;
+  ASSERT_EQ(pn_load_text(text.data(), text.size(), &pure), PN_OK) << pn_last_error();
+  for (int round = 0; round < 50; ++round) {
+    pn_tensor *x = argument(), *y = nullptr;
+    ASSERT_EQ(pn_run(pure, &x, 1, &y), PN_OK) << pn_last_error();
+    std::atomic<int> ready{0}, wrong{0};
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 8; ++t)
+      threads.emplace_back([&] {
+        ++ready;
+        while (ready < 8) std::this_thread::yield();
+        for (int i = 0; i < 20; ++i) {
+          pn_array view{};
+          pn_tensor* z = nullptr;
+          if (pn_tensor_view(y, &view) != PN_OK || view.bytes != 16 ||
+              static_cast<const float*>(view.data)[3] != 7)
+            ++wrong;
+          if (i == 0 && (pn_run(pure, &y, 1, &z) != PN_OK || pn_tensor_view(z, &view) != PN_OK ||
+                         static_cast<const float*>(view.data)[1] != 7))
+            ++wrong;
+          pn_tensor_free(z);
+          if (pn_program_inputs(pure) != 1 || std::string(pn_program_output(pure, 0)) != "f32[4]")
+            ++wrong;
+        }
+      });
+    for (std::thread& t : threads) t.join();
+    EXPECT_EQ(wrong, 0);
+    pn_tensor_free(x);
+    pn_tensor_free(y);
+  }
+  pn_program_free(pure);
+}
+
 }  // namespace
 }  // namespace postern::test

@@ -1,5 +1,9 @@
 /* The C interface: for other languages. No C++ type or exception crosses it; every function may be called from any thread.
  *
+ * Threads: all functions may be called at the same time on one handle, but for pn_*_free, when no
+ * other call may be using the handle; what a view showed may be read by all as long as the tensor is
+ * there. The first view of a tensor makes what all of them show.
+ *
  * Functions return PN_OK or another pn_code, and then pn_last_error() of the same thread says what was wrong. What a function makes through
  * an `out` pointer belongs to the caller, who frees it with the function of its kind; freeing NULL is allowed. Strings are UTF-8 and, where
  * a handle gives them, live as long as the handle. Where a pointer may not be NULL, a count does not fit, or a number means nothing, the

@@ -126,7 +126,7 @@ void check_count(const pn_program& program, std::size_t count) {
 
 void give(const std::vector<Tensor>& from, pn_tensor** to) {
   std::vector<std::unique_ptr<pn_tensor>> made;
-  for (const Tensor& t : from) made.push_back(std::make_unique<pn_tensor>(pn_tensor{t, nullptr}));
+  for (const Tensor& t : from) made.push_back(std::unique_ptr<pn_tensor>(new pn_tensor{t}));
   for (std::size_t i = 0; i < made.size(); ++i) to[i] = made[i].release();
 }
 
@@ -158,7 +158,7 @@ int pn_configure(int cpu_devices, const char* plugin, const char* cache_dir) {
 int pn_tensor_copy(const pn_array* array, pn_tensor** out) {
   return guarded([&] {
     need(array && out, "pn_tensor_copy: array or out");
-    *out = new pn_tensor{Tensor(c::type_of(*array), array->data), nullptr};
+    *out = new pn_tensor{Tensor(c::type_of(*array), array->data)};
     return PN_OK;
   });
 }
@@ -180,9 +180,10 @@ int pn_tensor_view(const pn_tensor* tensor, pn_array* out) {
   return guarded([&] {
     need(tensor && out, "pn_tensor_view: tensor or out");
     const Type& type = tensor->tensor.type();
-    const void* data = run::host_view(tensor->tensor, tensor->bytes);
-    *out = {static_cast<std::int32_t>(type.dtype), static_cast<std::int32_t>(type.rank()), type.dims.data(), const_cast<void*>(data),
-            type.byte_size()};
+    tensor->tensor.block_until_ready();  // here, so that nobody waits for a run with the lock below
+    tensor->looked([&] { tensor->bytes = run::host_view(tensor->tensor, tensor->keep); });
+    *out = {static_cast<std::int32_t>(type.dtype), static_cast<std::int32_t>(type.rank()),
+            type.dims.data(), const_cast<void*>(tensor->bytes), type.byte_size()};
     return PN_OK;
   });
 }

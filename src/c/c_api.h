@@ -6,9 +6,14 @@
 #include <string>
 #include <vector>
 
+#include "core/once.h"
+
 struct pn_tensor {
-  postern::Tensor tensor;
-  mutable std::shared_ptr<const void> bytes;  // once it was looked at
+  postern::Tensor tensor = {};
+  // Made by the first view, for all:
+  mutable postern::Once looked = {};
+  mutable std::shared_ptr<const void> keep = {};
+  mutable const void* bytes = nullptr;
 };
 
 namespace postern::c {
