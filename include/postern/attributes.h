@@ -1,10 +1,15 @@
 // Attributes: static values that go with a named host function or a block, kept in the program.
 #pragma once
+#include <postern/dtype.h>
+
+#include <array>
 #include <cstdint>
 #include <initializer_list>
+#include <limits>
 #include <map>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <variant>
 #include <vector>
 
@@ -14,19 +19,86 @@ namespace postern {
 using Attribute = std::variant<bool, std::int64_t, double, std::string, std::vector<bool>, std::vector<std::int64_t>, std::vector<double>,
                                std::vector<std::string>>;
 
-/// Attributes by name. `{{"factor", 3.0}, {"axes", std::vector<std::int64_t>{0, 1}}}`.
+namespace detail {
+template <class T>
+struct is_sequence : std::false_type {};
+template <class T>
+struct is_sequence<std::vector<T>> : std::true_type {};
+template <class T, std::size_t n>
+struct is_sequence<std::array<T, n>> : std::true_type {};
+
+/// What attributes hold elements of a list as.
+template <class E>
+using KeptAs = std::conditional_t<
+    std::is_same_v<E, bool>, bool,
+    std::conditional_t<
+        std::is_floating_point_v<E>, double,
+        std::conditional_t<std::is_convertible_v<E, std::string_view>, std::string, std::int64_t>>>;
+
+[[noreturn]] void throw_attribute_number(std::uint64_t number);
+[[noreturn]] void throw_attribute_null();
+
+/// One number or text, widened. Throws TypeError for what 63 bits do not hold.
+template <class T>
+KeptAs<T> kept(const T& value) {
+  if constexpr (std::is_convertible_v<T, std::string_view>) {
+    if constexpr (std::is_pointer_v<T>)
+      if (!value) throw_attribute_null();
+    return std::string(std::string_view(value));
+  } else {
+    if constexpr (std::is_unsigned_v<T> && sizeof(T) == sizeof(std::uint64_t))
+      if (value > std::uint64_t{std::numeric_limits<std::int64_t>::max()})
+        throw_attribute_number(value);
+    return static_cast<KeptAs<T>>(value);
+  }
+}
+
+/// A value as an attribute: numbers widened, enums as integers, dtypes as their names.
+template <class T>
+Attribute attribute_of(const T& value) {
+  if constexpr (std::is_same_v<T, Attribute>)
+    return value;
+  else if constexpr (std::is_same_v<T, DType>)
+    return std::string(to_string(value));
+  else if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T> ||
+                     std::is_convertible_v<T, std::string_view>)
+    return kept(value);
+  else {
+    static_assert(is_sequence<T>::value,
+                  "postern: attributes are bool, numbers, enums, DType, strings, and vectors or "
+                  "arrays of them");
+    using E = typename T::value_type;
+    std::vector<KeptAs<E>> list;
+    for (const E& e : value) list.push_back(kept(e));
+    return list;
+  }
+}
+
+/// A character is no number, nor a text.
+template <class T>
+concept AttributeScalar = (std::is_arithmetic_v<T> || std::is_enum_v<T> ||
+                           std::is_convertible_v<T, std::string_view>)&&  //
+                          !std::is_same_v<T, char> &&
+                          !std::is_same_v<T, wchar_t> && !std::is_same_v<T, char8_t> &&
+                          !std::is_same_v<T, char16_t> && !std::is_same_v<T, char32_t>;
+template <class T>
+concept AttributeValue =
+    std::is_same_v<T, Attribute> || AttributeScalar<T> || is_sequence<T>::value;
+}  // namespace detail
+
+/// Attributes by name. `{{"factor", 3.0}, {"axes", std::vector{0, 1}}}`. Values are bool, numbers,
+/// enums, strings, and vectors and arrays of them; a list in braces, which could as well be a text,
+/// does not compile. May be read by several threads at once.
 class Attributes {
  public:
   struct Item {
     std::string name;
     Attribute value;
-    Item(std::string key, bool v) : name(std::move(key)), value(v) {}
-    Item(std::string key, int v) : name(std::move(key)), value(std::int64_t{v}) {}
-    Item(std::string key, std::int64_t v) : name(std::move(key)), value(v) {}
-    Item(std::string key, double v) : name(std::move(key)), value(v) {}
-    Item(std::string key, const char* v) : name(std::move(key)), value(std::string(v)) {}
-    Item(std::string key, std::string v) : name(std::move(key)), value(std::move(v)) {}
-    Item(std::string key, Attribute v) : name(std::move(key)), value(std::move(v)) {}
+    template <detail::AttributeValue T>
+    Item(std::string key, const T& v) : name(std::move(key)), value(detail::attribute_of(v)) {}
+    template <class T>
+    Item(std::string key,
+         std::initializer_list<T> v) = delete;  // std::vector{...} says what is meant
   };
 
   Attributes() = default;

@@ -34,7 +34,8 @@ void save(const std::filesystem::path& file, const Lowered& program);
 /// The same as text.
 std::string saved_text(const Lowered& program);
 
-/// A program from a file. Copies share it. Compiled when it is first run.
+/// A program from a file. Copies share it. Compiled when it is first run. Several threads may run
+/// one at once.
 class Loaded {
  public:
   explicit Loaded(std::shared_ptr<const detail::LoadedProgram> program) : program_(std::move(program)) {}

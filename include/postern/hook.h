@@ -98,7 +98,8 @@ void close_events(EventQueue& queue);
 }  // namespace detail
 
 /// The hook events of a run that was started by Jitted::stream, in the order in which they happen: `for (const HookEvent& e : stream)`.
-/// Ends with the run. The program waits when 1024 events have not been taken; when the stream is destroyed it goes on without it.
+/// Ends with the run. For one thread, as the event goes to whoever asks. The program waits when
+/// 1024 events have not been taken; when the stream is destroyed it goes on without it.
 template <class R>
 class HookStream {
  public:

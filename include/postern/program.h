@@ -46,7 +46,8 @@ struct StageNode {
 enum class Cut : std::uint8_t { none, before, after, both };
 
 /// A traced function. Prints as one line for each equation: results with types, operation, parameters, operands, place; of a block also
-/// whether lowering will take its default or which override.
+/// whether lowering will take its default or which override. Shown to several threads at once, as
+/// Lowered and Executable are.
 class TracedProgram {
  public:
   explicit TracedProgram(std::shared_ptr<const Program> program) : program_(std::move(program)) {}
@@ -65,7 +66,7 @@ class TracedProgram {
 std::string to_string(const TracedProgram& program);
 std::ostream& operator<<(std::ostream& out, const TracedProgram& program);
 
-/// A program as StableHLO text, ready for XLA.
+/// A program as StableHLO text, ready for XLA. May be read by several threads at once.
 class Lowered {
  public:
   Lowered(std::shared_ptr<const Module> module, std::shared_ptr<const Program> program, std::vector<Tensor> captures)
@@ -82,7 +83,7 @@ class Lowered {
   std::vector<Tensor> captures_;
 };
 
-/// A compiled program, kept alive by this handle too.
+/// A compiled program, kept alive by this handle too. May be asked by several threads at once.
 class Executable {
  public:
   explicit Executable(std::shared_ptr<const run::CompiledProgram> compiled) : compiled_(std::move(compiled)) {}

@@ -29,7 +29,9 @@ const std::vector<Tensor>& results_of(StartedRun& run);
 void at_end_of(StartedRun& run, std::function<void()> act);
 }  // namespace detail
 
-/// An execution under way. Copies share it; dropping the last copy neither waits nor cancels.
+/// An execution under way. Copies share it; dropping the last copy neither waits nor cancels. Any
+/// number of threads may wait for one run, ask for its results and cancel it at once; a failure is the
+/// same for all.
 template <class R>
 class Run {
  public:

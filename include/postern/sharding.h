@@ -29,7 +29,8 @@ struct MeshAxis {
   bool operator==(const MeshAxis&) const = default;
 };
 
-/// Devices in a grid whose axes have names, row-major.
+/// Devices in a grid whose axes have names, row-major. As P and Sharding, a value that several
+/// threads may read at once.
 class Mesh {
  public:
   /// The first devices of `devices()`: `Mesh({{"x", 2}, {"y", 4}})` has eight. Throws TypeError for sizes below 1 and names given twice.
@@ -87,7 +88,8 @@ struct IndexRange {
   bool operator==(const IndexRange&) const = default;
 };
 
-/// How an array lies on the devices of a mesh. Devices along axes that the spec does not name hold the same.
+/// How an array lies on the devices of a mesh. Devices along axes that the spec does not name hold
+/// the same. May be read by several threads at once.
 class Sharding {
  public:
   /// Throws TypeError for names that the mesh does not have, and names used twice.

@@ -4,8 +4,11 @@
 #include <postern/type.h>
 #include <postern/view.h>
 
+#include <concepts>
+#include <exception>
 #include <functional>
 #include <initializer_list>
+#include <limits>
 #include <memory>
 #include <span>
 #include <vector>
@@ -15,10 +18,21 @@ namespace postern {
 namespace detail {
 struct Value;
 struct Access;
+[[noreturn]] void throw_no_memory(std::size_t elements, std::size_t width);
+[[noreturn]] void wrong_lists(std::size_t first, std::size_t other);
+template <class T>
+std::vector<T> room_for(std::size_t elements) {
+  try {
+    return std::vector<T>(elements);
+  } catch (const std::exception&) {
+    throw_no_memory(elements, sizeof(T));
+  }
+}
 }  // namespace detail
 
 class Tensor;
 class Operand;
+class Index;
 // What the operators of Tensor stand for; documented in ops.h.
 Tensor add(const Operand& x, const Operand& y);
 Tensor subtract(const Operand& x, const Operand& y);
@@ -37,8 +51,14 @@ Tensor logical_or(const Operand& x, const Operand& y);
 Tensor logical_xor(const Operand& x, const Operand& y);
 Tensor logical_not(const Operand& x);
 
-/// A value of a fixed type. Copies share it. Outside `jit` and the transformations it is concrete and operations run at once; inside, it
-/// may stand for a value that exists only when the program runs, and then asking for its data is a TypeError.
+/// A value of a fixed type. Copies share it. Outside `jit` and the transformations it is concrete
+/// and operations run at once; inside, it may stand for a value that exists only when the program
+/// runs, and then asking for its data is a TypeError.
+///
+/// Threads: as for every type of Postern, whatever is const may be done to one object by any number
+/// of threads at once: they read, copy, pass to programs, wait for and drop one tensor without a
+/// lock. What is not const (assignment, `+=`) needs the object alone. A tensor that is donated
+/// while others read it is gone for those who come later; who is reading sees its values.
 class Tensor {
  public:
   /// No value; every use but assignment throws TypeError.
@@ -83,11 +103,12 @@ class Tensor {
   template <Element T>
   std::vector<T> to_vector(Place place = Place::current()) const {
     if constexpr (std::is_same_v<T, bool>) {
-      std::vector<unsigned char> bytes(read_size(DType::pred, place));
+      std::vector<unsigned char> bytes =
+          detail::room_for<unsigned char>(read_size(DType::pred, place));
       read(bytes.data(), place);
       return {bytes.begin(), bytes.end()};
     } else {
-      std::vector<T> values(read_size(dtype_v<T>, place));
+      std::vector<T> values = detail::room_for<T>(read_size(dtype_v<T>, place));
       read(values.data(), place);
       return values;
     }
@@ -101,6 +122,21 @@ class Tensor {
 
   /// The ordinal of the device that holds the data, as in `devices()`; of the first one for data on several.
   int device() const;
+
+  /// Along the first axis, as in NumPy: `x[2]` and `x[-1]` are a row, `x[{1, 4}]` and `x[{1,
+  /// Index::end, 2}]` some of them, and `x[i]` of integers is `take(x, i)`. For other axes see
+  /// slice_axis and take.
+  Tensor operator[](const Index& index) const;
+
+  // `x += y` is `x = x + y`, whose type may be another; copies of x keep their value.
+  Tensor& operator+=(const Operand& y);
+  Tensor& operator-=(const Operand& y);
+  Tensor& operator*=(const Operand& y);
+  Tensor& operator/=(const Operand& y);
+  Tensor& operator%=(const Operand& y);
+  Tensor& operator&=(const Operand& y);
+  Tensor& operator|=(const Operand& y);
+  Tensor& operator^=(const Operand& y);
 
   // Elementwise, found where an operand is a Tensor; the other may be a C++ number.
   friend Tensor operator+(const Operand& x, const Operand& y) { return add(x, y); }
@@ -130,8 +166,8 @@ class Tensor {
   std::shared_ptr<const detail::Value> value_;
 };
 
-/// `tensor<float>({1, 2, 3})` is f32[3]; `tensor<float>({1, 2, 3, 4}, {2, 2})` is f32[2,2], row-major. Throws TypeError when the counts
-/// differ.
+/// `tensor<float>({1, 2, 3})` is f32[3]; `tensor<float>({1, 2, 3, 4}, {2, 2})` is f32[2,2],
+/// row-major, and so is `tensor<float>({{1, 2}, {3, 4}})`. Throws TypeError when the counts differ.
 Tensor make_tensor(const Type& type, const void* data, std::size_t elements);
 template <Element T>
 Tensor tensor(const std::vector<T>& values, Dims dims) {
@@ -155,6 +191,40 @@ Tensor tensor(std::initializer_list<T> values) {
   return make_tensor(type<T>({static_cast<std::int64_t>(values.size())}), values.begin(), values.size());
 }
 
+namespace detail {
+/// Of lists in a list, whose lengths must be one.
+template <class Lists>
+std::int64_t common_length(const Lists& lists) {
+  const std::size_t first = lists.size() ? lists.begin()->size() : 0;
+  for (const auto& list : lists)
+    if (list.size() != first) wrong_lists(first, list.size());
+  return static_cast<std::int64_t>(first);
+}
+}  // namespace detail
+
+template <Element T>
+Tensor tensor(std::initializer_list<std::initializer_list<T>> rows) {
+  std::vector<T> values;
+  for (const auto& row : rows) values.insert(values.end(), row.begin(), row.end());
+  return tensor<T>(values, {static_cast<std::int64_t>(rows.size()), detail::common_length(rows)});
+}
+template <Element T>
+Tensor tensor(std::initializer_list<std::initializer_list<std::initializer_list<T>>> blocks) {
+  if (blocks.size() == 0) return tensor<T>(std::vector<T>());  // `tensor<T>({})`
+  std::vector<T> values;
+  std::int64_t columns = -1;
+  for (const auto& rows : blocks)
+    for (const auto& row : rows) {
+      const auto length = static_cast<std::int64_t>(row.size());
+      if (columns >= 0 && length != columns)
+        detail::wrong_lists(static_cast<std::size_t>(columns), row.size());
+      columns = length;
+      values.insert(values.end(), row.begin(), row.end());
+    }
+  return tensor<T>(values, {static_cast<std::int64_t>(blocks.size()), detail::common_length(blocks),
+                            columns < 0 ? 0 : columns});
+}
+
 /// A tensor of which only the type is known, for templates of results and for lowering without data.
 Tensor abstract(const Type& type);
 
@@ -171,6 +241,40 @@ class Operand {
  private:
   static Tensor weak(const Type& type, const void* data);
   Tensor tensor_;
+  Place place_;
+};
+
+inline Tensor& Tensor::operator+=(const Operand& y) { return *this = add(*this, y); }
+inline Tensor& Tensor::operator-=(const Operand& y) { return *this = subtract(*this, y); }
+inline Tensor& Tensor::operator*=(const Operand& y) { return *this = multiply(*this, y); }
+inline Tensor& Tensor::operator/=(const Operand& y) { return *this = divide(*this, y); }
+inline Tensor& Tensor::operator%=(const Operand& y) { return *this = remainder(*this, y); }
+inline Tensor& Tensor::operator&=(const Operand& y) { return *this = logical_and(*this, y); }
+inline Tensor& Tensor::operator|=(const Operand& y) { return *this = logical_or(*this, y); }
+inline Tensor& Tensor::operator^=(const Operand& y) { return *this = logical_xor(*this, y); }
+
+/// What stands in the brackets of a tensor. Negative numbers count from the end.
+class Index {
+ public:
+  static constexpr std::int64_t end = std::numeric_limits<std::int64_t>::max();
+
+  /// One row; TypeError when there is none.
+  template <std::integral I>
+  requires(!std::is_same_v<I, bool> && !std::is_same_v<I, char>)
+      Index(I row, Place place = Place::current())
+      : begin_(static_cast<std::int64_t>(row)), place_(place) {}
+  /// Rows `first` to `last` - 1, each `step`-th, as far as there are such.
+  Index(std::int64_t first, std::int64_t last, std::int64_t step = 1,
+        Place place = Place::current())
+      : begin_(first), end_(last), step_(step), range_(true), place_(place) {}
+  /// Rows that the program knows when it runs; those that there are not are NaN (as in take).
+  Index(Tensor rows, Place place = Place::current()) : rows_(std::move(rows)), place_(place) {}
+
+ private:
+  friend class Tensor;
+  Tensor rows_;
+  std::int64_t begin_ = 0, end_ = 0, step_ = 1;
+  bool range_ = false;
   Place place_;
 };
 

@@ -3,6 +3,8 @@
 //
 // Tensors that a function captures from outside are constants to its transformation. Integers and pred have no tangents: what is given
 // for them is ignored, and where a container of tangents or cotangents has a leaf for them, it is pred zeros of their shape.
+//
+// What they give may be called by several threads at once where the function itself may be.
 #pragma once
 #include <postern/call.h>
 #include <postern/detail/transform_core.h>

@@ -11,7 +11,8 @@ namespace postern {
 
 using Dims = std::vector<std::int64_t>;
 
-/// Element type and extents; `dims` empty is a scalar (rank 0). Prints as "f32[2,3]".
+/// Element type and extents; `dims` empty is a scalar (rank 0). Prints as "f32[2,3]". May be read
+/// by several threads at once.
 /// A weak type comes from a C++ number in an expression: it gives way to the other operand's dtype, as in JAX.
 struct Type {
   DType dtype = DType::f32;
@@ -20,11 +21,12 @@ struct Type {
 
   std::int64_t rank() const { return static_cast<std::int64_t>(dims.size()); }
   std::int64_t size() const;      // number of elements; throws TypeError when it exceeds 63 bits
-  std::size_t byte_size() const;  // on the host
+  std::size_t byte_size() const;  // on the host; likewise
   bool operator==(const Type&) const = default;
 };
 
-/// `type<float>({2, 3})` is f32[2,3]. Throws TypeError for a negative extent.
+/// `type<float>({2, 3})` is f32[2,3]. Throws TypeError for a negative extent, and for more bytes
+/// than 63 bits count.
 Type make_type(DType dtype, Dims dims);
 template <Element T>
 Type type(Dims dims = {}) {

@@ -64,6 +64,25 @@ Tensor take(const Operand& operand, const Operand& indices, std::int64_t axis) {
   return gather(operand, index_vectors("take", indices.tensor(), extent), rows(x.rank(), axis, indices.tensor().rank()), sizes);
 }
 
+Tensor Tensor::operator[](const Index& index) const {
+  PlaceScope scope(index.place_);
+  const std::int64_t extent = rank() > 0 ? dims()[0] : 0;
+  check(rank() > 0, "x[]: {} is a scalar and has no rows", to_string(type()));
+  if (index.rows_.has_value()) return take(*this, index.rows_, 0);
+  const auto counted = [&](std::int64_t i) { return i < 0 ? i + extent : i; };
+  const std::int64_t first = counted(index.begin_);
+  if (!index.range_) {
+    check(0 <= first && first < extent, "x[{}]: {} has rows 0 to {}", index.begin_,
+          to_string(type()), extent - 1);
+    return squeeze(slice_axis(*this, 0, first, first + 1), {0});
+  }
+  check(index.step_ > 0, "x[]: a step must be 1 or more, got {}; see flip for the other way",
+        index.step_);
+  const std::int64_t begin = std::clamp<std::int64_t>(first, 0, extent),
+                     end = std::clamp<std::int64_t>(counted(index.end_), begin, extent);
+  return slice_axis(*this, 0, begin, end, std::min(index.step_, std::max<std::int64_t>(extent, 1)));
+}
+
 Tensor take_along_axis(const Operand& operand, const Operand& given, std::int64_t axis, OutOfRange mode) {
   PlaceScope scope(operand.place());
   Tensor x = operand.tensor(), indices = given.tensor();

@@ -209,7 +209,7 @@ Types slice_type(const Params* params, TypeSpan operands) {
   for (std::size_t i = 0; i < rank; ++i) {
     check(0 <= p.start[i] && p.start[i] <= p.limit[i] && p.limit[i] <= type.dims[i] && p.strides[i] > 0,
           "slice: [{}:{}:{}] on axis {} does not fit {}", p.start[i], p.limit[i], p.strides[i], i, to_string(operands[0]));  // slice_c3
-    type.dims[i] = (p.limit[i] - p.start[i] + p.strides[i] - 1) / p.strides[i];
+    type.dims[i] = p.limit[i] == p.start[i] ? 0 : (p.limit[i] - p.start[i] - 1) / p.strides[i] + 1;
   }
   return {std::move(type)};
 }

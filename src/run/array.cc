@@ -324,6 +324,21 @@ const Tensor& Tensor::block_until_ready(Place place) const {
   return *this;
 }
 
+namespace detail {
+
+void throw_no_memory(std::size_t elements, std::size_t width) {
+  throw Error(ErrorCode::resource_exhausted,
+              fmt::format("{} elements of {} bytes were asked for, there is no memory for them",
+                          elements, width));
+}
+
+void wrong_lists(std::size_t first, std::size_t other) {
+  throw_type_error(
+      fmt::format("tensor: lists in a list must have one length, got {} and {}", first, other));
+}
+
+}  // namespace detail
+
 Tensor make_tensor(const Type& type, const void* data, std::size_t elements) {
   check(static_cast<std::int64_t>(elements) == type.size(), "tensor: {} has {} elements, {} values were given", to_string(type),
         type.size(), elements);

@@ -22,42 +22,6 @@ struct BlockConfig {
   std::shared_ptr<const void> object;
 };
 
-template <class T>
-struct is_sequence : std::false_type {};
-template <class T>
-struct is_sequence<std::vector<T>> : std::true_type {};
-template <class T, std::size_t n>
-struct is_sequence<std::array<T, n>> : std::true_type {};
-
-/// What attributes hold elements of a list as.
-template <class E>
-using KeptAs =
-    std::conditional_t<std::is_same_v<E, bool>, bool,
-                       std::conditional_t<std::is_floating_point_v<E>, double,
-                                          std::conditional_t<std::is_convertible_v<E, std::string_view>, std::string, std::int64_t>>>;
-
-/// A field of a config as an attribute: numbers widened, enums as integers, dtypes as their names.
-template <class T>
-Attribute attribute_of(const T& field) {
-  if constexpr (std::is_same_v<T, bool>)
-    return field;
-  else if constexpr (std::is_same_v<T, DType>)
-    return std::string(to_string(field));
-  else if constexpr (std::is_integral_v<T> || std::is_enum_v<T>)
-    return static_cast<std::int64_t>(field);
-  else if constexpr (std::is_floating_point_v<T>)
-    return static_cast<double>(field);
-  else if constexpr (std::is_convertible_v<T, std::string_view>)
-    return std::string(std::string_view(field));
-  else {
-    static_assert(is_sequence<T>::value,
-                  "postern: a block's config holds bool, numbers, enums, DType, strings, and vectors or arrays of them");
-    std::vector<KeptAs<typename T::value_type>> list;
-    for (const auto& e : field) list.push_back(static_cast<KeptAs<typename T::value_type>>(e));
-    return list;
-  }
-}
-
 bool read_dtype(std::string_view name, DType& dtype);
 
 /// The other way; false for what attribute_of does not make of such a field, or where a text has nobody to own it.

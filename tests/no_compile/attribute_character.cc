@@ -1,0 +1,4 @@
+// expect: 'c'
+#include <postern/postern.h>
+
+postern::Attributes attributes() { return {{"letter", 'c'}}; }

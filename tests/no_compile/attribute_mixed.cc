@@ -1,0 +1,4 @@
+// expect: brace-enclosed initializer list
+#include <postern/postern.h>
+
+postern::Attributes attributes() { return {{"axes", {"a", 2}}}; }
