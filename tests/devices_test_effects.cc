@@ -165,5 +165,99 @@ TEST_F(DevicesEffects, NonFiniteNamesOperationDeviceAndPart) {
       {"operation 'psum'", "is infinite"});
 }
 
+using DevicesAgree = EightDevices;
+
+/// A function on parts, with a branch or loop in which devices meet.
+template <class F>
+auto on_parts(F f) {
+  const Mesh mesh({{"d", 2}, {"e", 2}});
+  return shard_map(f, mesh, {.in = {P("d")}, .out = {P(AxisNames{"d", "e"})}});
+}
+
+Tensor branch(const Tensor& index, const Tensor& x, const char* axis) {
+  return cond(
+      index > 0.0f, [=](Tensor v) { return psum(v, axis); }, [](Tensor v) { return v * 2.0f; }, x);
+}
+
+TEST_F(DevicesAgree, ByIndexWhereDevicesMeetAreRefused) {
+  const Tensor x = counting({2});
+  auto refused = [&](auto f, std::initializer_list<std::string_view> words) {
+    expect_error<TypeError>([&] { jit(on_parts(f))(x); }, words);
+  };
+  auto differs = [](const char* axis) { return convert<float>(axis_index(axis)); };
+  refused([&](Tensor v) { return branch(differs("d"), v, "d"); },
+          {"cond", "mesh axis 'd'", "psum at devices_test_effects.cc:", "pmax"});
+  refused([&](Tensor v) { return branch(psum(differs("d"), "e"), v, "d"); }, {"mesh axis 'd'"});
+  refused(
+      [&](Tensor v) {
+        return while_loop([](Tensor w) { return sum(w) < 100.0f; },
+                          [](Tensor w) { return w + psum(w, "d") + 1.0f; }, v + differs("d"));
+      },
+      {"while_loop", "the condition differs", "mesh axis 'd'"});
+  refused(  // what differs comes round
+      [&](Tensor v) {
+        return std::get<1>(while_loop([](Tensor i, Tensor) { return i < 3.0f; },
+                                      [&](Tensor i, Tensor w) {
+                                        return std::tuple{i + differs("e"), psum(w, "e")};
+                                      },
+                                      std::tuple{Tensor(0.0f), v}));
+      },
+      {"while_loop", "mesh axis 'e'"});
+  refused(  // a branch that differs makes what it gives differ
+      [&](Tensor v) {
+        const Tensor i = cond(
+            differs("e") > 0.0f, [] { return Tensor(1.0f); }, [] { return Tensor(0.0f); });
+        return branch(i, v, "e");
+      },
+      {"cond", "mesh axis 'e'"});
+  refused(
+      [&](Tensor v) {
+        return vmap([&](Tensor w) {
+          return while_loop([](Tensor u) { return u < 100.0f; },
+                            [](Tensor u) { return u + psum(u, "d") + 1.0f; }, w + differs("d"));
+        })(v);
+      },
+      {"while_loop", "mesh axis 'd'"});
+  refused(
+      [&](Tensor v) {
+        return grad([&](Tensor w) { return sum(branch(differs("d"), w * w, "d")); })(v);
+      },
+      {"cond", "mesh axis 'd'"});
+}
+
+TEST_F(DevicesAgree, ThatAgreeMayMeet) {
+  const Tensor x = counting({2});
+  auto runs = [&](auto f, const Floats& want) {
+    const Tensor y = jit(on_parts(f))(x);
+    EXPECT_EQ(y.to_vector<float>(), want);
+  };
+  auto differs = [](const char* axis) { return convert<float>(axis_index(axis)); };
+  runs([&](Tensor v) { return branch(psum(differs("d"), "d"), v, "d"); }, {1, 1, 1, 1});
+  runs([&](Tensor v) { return branch(differs("d"), v, "e"); }, {0, 0, 2, 2});
+  runs([](Tensor v) { return branch(pmax(sum(v), "d"), v, "d"); }, {1, 1, 1, 1});
+  runs(
+      [](Tensor v) {
+        return fori_loop(
+            0, 3, [](Tensor, Tensor w) { return psum(w, "d"); }, v);
+      },
+      {4, 4, 4, 4});
+  runs(
+      [](Tensor v) {  // the whole group leaves together
+        return while_loop([](Tensor w) { return psum(sum(w), "d") < 3.0f; },
+                          [](Tensor w) { return psum(w, "d"); }, v);
+      },
+      {2, 2, 2, 2});
+  // The decision is kept for the derivative, and the devices still agree on it.
+  runs(
+      [](Tensor v) {
+        return grad([](Tensor w) { return sum(branch(psum(sum(w), "d"), w * w, "d")); })(v);
+      },
+      {0, 0, 4, 4});
+  const auto whole = [](Tensor v) {
+    return sum(on_parts([](Tensor w) { return branch(psum(sum(w), "d"), w * w, "d"); })(v));
+  };
+  EXPECT_EQ(jit(grad(whole))(x).to_vector<float>(), (Floats{0, 8}));
+}
+
 }  // namespace
 }  // namespace postern::test

@@ -231,13 +231,23 @@ constexpr Primitive axis_index_p{.name = "axis_index", .type = index_type, .no_d
 bool is_collective(const Equation& e) { return std::ranges::find(collective_family, e.primitive) != std::end(collective_family); }
 bool has_collective(const Program& program) { return any_equation(program, is_collective); }
 
+const std::vector<std::string>& collective_axes(const Equation& e) { return of(e.params.get()).axes; }
+std::vector<std::string> axes_that_meet(const Equation& e) {
+  // XLA has all devices meet in a ppermute.
+  return e.primitive == &ppermute_p ? all_axes(of(e.params.get()).mesh) : collective_axes(e);
+}
+bool gives_all_the_same(const Equation& e) {
+  constexpr const Primitive* same[] = {&psum_p, &pmax_p, &pmin_p, &all_gather_p};
+  return std::ranges::find(same, e.primitive) != std::end(same);
+}
+
 std::vector<std::string> axes_met(const Lowering& out, std::span<const ProgramPtr> programs) {
   if (!out.mesh() || !out.leaves_zeros()) return {};
   std::vector<std::string> all = all_axes(*out.mesh()), met;
   for (const ProgramPtr& program : programs)
     any_equation(*program, [&](const Equation& e) {
       if (!is_collective(e)) return false;
-      const auto& axes = e.primitive == &ppermute_p ? all : of(e.params.get()).axes;  // XLA has all devices meet in a ppermute
+      const std::vector<std::string> axes = axes_that_meet(e);
       met.insert(met.end(), axes.begin(), axes.end());
       return false;
     });

@@ -260,6 +260,7 @@ bool one_for_each(const Program& body, std::size_t devices) {
 void shard_map_lower(Lowering& out, const Equation& e) {
   const auto& p = as<ShardMapParams>(*e.params);
   refuse_one_order(*p.body, nullptr);
+  if (out.partitioned()) refuse_different_ways(*p.body, p.mesh);
   check(!out.mesh(), "shard_map inside shard_map: a device's part cannot be cut again");
   std::vector<Ssa> parts;
   for (std::size_t i = 0; i < e.operands.size(); ++i) {

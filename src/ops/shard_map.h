@@ -28,6 +28,14 @@ bool uses(const Program& program, const Primitive& primitive);
 /// Whether devices meet in it.
 bool is_collective(const Equation& equation);
 bool has_collective(const Program& program);
+/// The axes that a collective or axis_index is about; those along which its devices meet; whether
+/// they all get the same.
+const std::vector<std::string>& collective_axes(const Equation& equation);
+std::vector<std::string> axes_that_meet(const Equation& equation);
+bool gives_all_the_same(const Equation& equation);
+/// Throws where devices meet in a branch or loop of a shard_map's body and, by their axis_index, do
+/// not all come there.
+void refuse_different_ways(const Program& body, const Mesh& mesh);
 /// The axes of the mesh that is being lowered along which devices meet in these programs, and must not be led apart by a failure. None
 /// where no failure leaves zeros, and outside of a mesh, where XLA sees to it.
 std::vector<std::string> axes_met(const Lowering& out, std::span<const ProgramPtr> programs);
