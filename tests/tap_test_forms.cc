@@ -1,5 +1,9 @@
 // What taps are told under transformations: recomputed ones in blocks, leaves without derivatives.
+#include <fmt/format.h>
 #include <postern/block.h>
+
+#include <algorithm>
+#include <mutex>
 
 #include "support.h"
 
@@ -62,20 +66,20 @@ TEST(Tap, FailuresInEqualBlocksNameTheirOwnLines) {
 TEST(Tap, LeavesWithoutDerivativesShowZerosOfTheirShape) {
   Words seen;
   auto f = [&](Tensor x, Tensor n) {
-    const auto [y, m] =
-        tap({.derivatives = true}, std::pair{x * x, n},
-            [&](const TapInfo& info, std::span<const AnyView> leaves) {
-              std::string text = to_string(info.transforms) + ":";
-              for (const AnyView& leaf : leaves) {
-                text += " " +
-                        to_string(Type{leaf.dtype(), Dims(leaf.dims().begin(), leaf.dims().end())});
-                const std::byte* bytes = leaf.data();
-                if (leaf.dtype() == DType::pred &&
-                    std::any_of(bytes, bytes + leaf.size(), [](auto b) { return b != std::byte{}; }))
-                  text += " not zero";
-              }
-              seen.push_back(text);
-            });
+    const auto [y, m] = tap(
+        {.derivatives = true}, std::pair{x * x, n},
+        [&](const TapInfo& info, std::span<const AnyView> leaves) {
+          std::string text = to_string(info.transforms) + ":";
+          for (const AnyView& leaf : leaves) {
+            text +=
+                " " + to_string(Type{leaf.dtype(), Dims(leaf.dims().begin(), leaf.dims().end())});
+            const std::byte* bytes = leaf.data();
+            if (leaf.dtype() == DType::pred &&
+                std::any_of(bytes, bytes + leaf.size(), [](auto b) { return b != std::byte{}; }))
+              text += " not zero";
+          }
+          seen.push_back(text);
+        });
     return sum(y);
   };
   const Tensor x = tensor<float>({1, 2}), n = tensor<std::int32_t>({4, 5, 6});
@@ -98,6 +102,83 @@ TEST(Tap, LeavesWithoutDerivativesShowZerosOfTheirShape) {
     EXPECT_EQ(run(vmap(gradient), xs, ns),
               (Words{"batch(0): f32[2,2] s32[2,3]", "jvp,transpose,batch(0): f32[2,2] pred[2,3]"}));
   }
+}
+
+/// What fires of a function of one vector is the same in each mode and at once, also in order.
+template <class G>
+void expect_same_in_all_modes(const std::string& what, bool in_order, G make, const Tensor& x) {
+  Words first;
+  for (const char* mode : {"compiled", "staged", "evaluate", "at once"}) {
+    Words seen;
+    std::mutex guard;
+    auto show = [&](const TapInfo& info, std::span<const AnyView> leaves) {
+      const std::scoped_lock lock(guard);
+      std::string text = to_string(info.transforms) + (info.recomputed ? " again:" : ":");
+      for (const AnyView& leaf : leaves)
+        for (std::int64_t i = 0; i < leaf.size(); ++i)
+          text += fmt::format(" {:.4g}", leaf.as<float>().data()[i]);
+      seen.push_back(text);
+    };
+    auto f = make(Callee(show));
+    const std::string m = mode;
+    if (m == "at once")
+      f(x).block_until_ready();
+    else
+      jit(f, {.mode = m == "compiled" ? Mode::compiled
+                      : m == "staged" ? Mode::staged
+                                      : Mode::evaluate})(x)
+          .block_until_ready();
+    barrier();
+    if (!in_order) std::ranges::sort(seen);
+    if (m == "compiled") first = seen;
+    EXPECT_GE(seen.size(), 2u);
+    EXPECT_EQ(seen, first) << what << ", " << mode;
+  }
+}
+
+TEST(Tap, UnderGradOfCheckpointAndVmapAllModesAgree) {
+  const Tensor x = tensor<float>({0, 1, 2, 3});
+  for (const bool async : {false, true})
+    for (const int kind : {0, 1, 2}) {
+      const bool ordered = kind != 1, derivatives = kind == 2;
+      SCOPED_TRACE(fmt::format("async {} ordered {} derivatives {}", async, ordered, derivatives));
+      const TapOptions options{.mode = async ? TapMode::async : TapMode::sync,
+                               .ordered = ordered,
+                               .derivatives = derivatives};
+      auto f = [=](const Callee& show) {
+        return [=](Tensor v) { return tap(options, sin(v), show) * tap(options, v, show); };
+      };
+      auto linear = [=](const Callee& show) {
+        return [=](Tensor v) { return tap(options, v * 2.0f, show) + 1.0f; };
+      };
+      auto all = [&](const char* what, auto of) {
+        expect_same_in_all_modes(
+            fmt::format("{} a", what), ordered,
+            [=](const Callee& show) {
+              return grad([=](Tensor v) { return sum(checkpoint(vmap(of(show)))(v)); });
+            },
+            x);
+        expect_same_in_all_modes(
+            fmt::format("{} b", what), ordered,
+            [=](const Callee& show) {
+              return grad([=](Tensor v) { return sum(vmap(checkpoint(of(show)))(v)); });
+            },
+            x);
+        expect_same_in_all_modes(
+            fmt::format("{} c", what), ordered,
+            [=](const Callee& show) { return vmap(grad(checkpoint(of(show)))); }, x);
+        expect_same_in_all_modes(
+            fmt::format("{} d", what), ordered,
+            [=](const Callee& show) {
+              return grad([=](Tensor v) {
+                return sum(checkpoint(vmap([=](Tensor w) { return sin(of(show)(w)); }))(v));
+              });
+            },
+            x);
+      };
+      all("f", f);
+      all("linear", linear);
+    }
 }
 
 }  // namespace
