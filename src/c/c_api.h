@@ -51,11 +51,9 @@ int guarded(Act act) noexcept {
   }
 }
 
-/// None where it is negative, or so long that no clock shows its end.
+/// None where it is negative.
 inline std::optional<std::chrono::nanoseconds> limit_of(std::int64_t timeout_ns) {
-  using Years = std::chrono::years;
-  const std::chrono::nanoseconds limit(timeout_ns);
-  return timeout_ns < 0 || limit > Years(100) ? std::nullopt : std::optional(limit);
+  return timeout_ns < 0 ? std::nullopt : std::optional(std::chrono::nanoseconds(timeout_ns));
 }
 
 /// A firing as C sees it; lives as long as what it was made from.
