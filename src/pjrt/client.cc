@@ -2,6 +2,7 @@
 #include "pjrt/client.h"
 
 #include "pjrt/call.h"
+#include "pjrt/deep.h"
 #include "pjrt/dtype.h"
 
 #include <cstdlib>
@@ -187,7 +188,10 @@ Executable Client::compile(std::string_view stablehlo, const CompileOptions& opt
   args.program = &program;
   args.compile_options = proto.data();
   args.compile_options_size = proto.size();
-  if (PJRT_Error* error = entry<&PJRT_Api::PJRT_Client_Compile>(api(), what)(&args)) {
+  const auto enter = entry<&PJRT_Api::PJRT_Client_Compile>(api(), what);
+  PJRT_Error* error = nullptr;
+  with_stack_for(nesting_of(stablehlo), [&] { error = enter(&args); });
+  if (error) {
     Failure failure = take_failure(api(), error);
     throw CompileError(failure.code, "XLA failed " + std::string(what) + " for " + platform_name() + ": " + failure.text);
   }

@@ -15,11 +15,18 @@ using detail::Value;
 
 namespace {
 thread_local Trace* current_trace = nullptr;
-}
+thread_local int traces = 0;     // in one another
+constexpr int most_traces = 500;  // so that neither our rules nor XLA run out of stack
+}  // namespace
 
 Trace* Trace::current() { return current_trace; }
 
 Trace::Trace(std::string what) : outer_(current_trace), mark_(std::make_shared<detail::TraceMark>()) {
+  if (traces == most_traces)
+    throw Error(ErrorCode::resource_exhausted,
+                fmt::format("{}: branches, loops and functions may be nested {} levels deep",
+                            what, most_traces));
+  ++traces;
   mark_->what = what;
   program_.name = std::move(what);
   current_trace = this;
@@ -28,6 +35,7 @@ Trace::Trace(std::string what) : outer_(current_trace), mark_(std::make_shared<d
 Trace::~Trace() {
   mark_->open = false;
   current_trace = outer_;
+  --traces;
 }
 
 ValueId Trace::add_value(const Type& type) {
