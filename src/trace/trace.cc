@@ -15,7 +15,7 @@ using detail::Value;
 
 namespace {
 thread_local Trace* current_trace = nullptr;
-thread_local int traces = 0;     // in one another
+thread_local int traces = 0;      // in one another
 constexpr int most_traces = 500;  // so that neither our rules nor XLA run out of stack
 }  // namespace
 
