@@ -24,32 +24,42 @@ namespace postern::run {
 
 using detail::Access;
 
-const pjrt::Executable& Loaded::made(Form form) {
-  auto& ready = ready_[form];
-  if (const pjrt::Executable* e = ready.load(std::memory_order_acquire)) [[likely]]
-    return *e;
+const pjrt::Executable& Loaded::made(int form) {
+  const auto index = static_cast<std::size_t>(form);
+  if (index < few) [[likely]]
+    if (const pjrt::Executable* e = ready_[index].load(std::memory_order_acquire)) [[likely]]
+      return *e;
   std::scoped_lock lock(guard_);
-  if (const pjrt::Executable* e = ready.load()) return *e;
-  const pjrt::Client& client = Runtime::get().client(form == any_spare_device ? 1 : 0);
+  const pjrt::Executable& e = make(form);
+  if (index < few) ready_[index].store(&e, std::memory_order_release);
+  return e;
+}
+
+const pjrt::Executable& Loaded::make(int form) {
+  pjrt::Executable& made = executables_[form];
+  if (made) return made;
+  const int number = std::max(form - any_spare_device + 1, 0);
+  const pjrt::Client& client = Runtime::get().client(number);
   const pjrt::CompileOptions options{.portable = form != first_device};
   const host::timeline::Span span(host::timeline::Kind::compile, host::timeline::module_name(text_));
   // The main form comes first; the others take over what was compiled for it, where that can be serialized.
   if (const pjrt::Executable& main = executables_[form_of_main()]) try {
-      executables_[form] = client.deserialize(main.serialize(), form_of_main() == first_device ? &options : nullptr);
+      made = client.deserialize(main.serialize(), form_of_main() == first_device ? &options : nullptr);
     } catch (const Error& e) {
       log(LogLevel::info, "a compiled program cannot be taken over and is compiled again: {}", e.what());
     }
-  if (!executables_[form]) executables_[form] = compile_or_load(client, text_, options);
+  if (!made) made = compile_or_load(client, text_, options);
   drain_before_what_is_new();
-  ready.store(&executables_[form], std::memory_order_release);
-  return executables_[form];
+  return made;
 }
 
 Loaded::Form Loaded::form_of_main() { return Runtime::get().on_gpus() ? any_device : first_device; }
 const pjrt::Executable& Loaded::main() { return made(form_of_main()); }
 
 Loaded::Choice Loaded::on(const Lane& lane) {
-  const Form form = lane.client == 1 ? any_spare_device : lane.index == 0 ? form_of_main() : any_device;
+  const int form = lane.client > 0    ? any_spare_device + lane.client - 1
+                   : lane.index == 0 ? static_cast<int>(form_of_main())
+                                     : any_device;
   return {made(form), form == first_device ? nullptr : &lane.handle};
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -33,14 +34,17 @@ class Loaded {
 
  private:
   // Naming a device costs XLA a twentieth of a small run, so that the first device has an executable for itself.
-  enum Form { first_device, any_device, any_spare_device, forms };
+  // From any_spare_device on, one for each spare client.
+  enum Form : int { first_device, any_device, any_spare_device };
+  static constexpr std::size_t few = 3;
   static Form form_of_main();
-  const pjrt::Executable& made(Form form);
+  const pjrt::Executable& made(int form);
+  const pjrt::Executable& make(int form);
 
   std::string text_;
   std::mutex guard_;
-  std::atomic<const pjrt::Executable*> ready_[forms] = {};
-  pjrt::Executable executables_[forms];
+  std::atomic<const pjrt::Executable*> ready_[few] = {};
+  std::map<int, pjrt::Executable> executables_;
 };
 
 /// What was compiled in this process, by text; the most recent ones are kept.

@@ -149,7 +149,7 @@ void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments, 
   const auto self = shared_from_this();  // the last other owner may go in a call
   const bool waits = !record;
   if (waits) wait_for_earlier(reach_, module.devices);
-  LaneGroup group = runtime.take(module.devices);
+  LaneGroup group = runtime.take(module.devices, !sites_.empty());
   const std::vector<Lane*> lanes = group.lanes;
   for (Lane* lane : lanes) lane->started.store(record != nullptr);
   const std::size_t devices = lanes.size(), parameters = module.parameters.size();
@@ -185,7 +185,7 @@ void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments, 
     if (!record) record = std::make_shared<RunRecord>(runtime.plugin());
     record->begin(self, std::move(group));
   } catch (...) {
-    for (Lane* lane : lanes) runtime.leave(*lane);
+    for (Lane* lane : lanes) runtime.leave_group(*lane);
     throw;
   }
   try {

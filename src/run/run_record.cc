@@ -47,8 +47,8 @@ void RunRecord::begin(std::shared_ptr<const CompiledProgram> program, LaneGroup 
   std::vector<int> order;
   for (const Lane* lane : group_) order.push_back(lane->device);
   turns.start(std::move(order));
-  if (group.client == 1 && !Runtime::get().on_gpus()) {  // spare devices are numbered for themselves
-    first_ordinal = Runtime::get().spare_ordinal(*group_.front());
+  if (group.client != 0 && !Runtime::get().on_gpus()) {  // spare devices are numbered for themselves
+    first_ordinal = group_.front()->ordinal;
     for (const Lane* lane : group_) ordinals.push_back(lane->device);
   }
   prepare(std::move(program));
@@ -132,7 +132,7 @@ RunRecord::Left RunRecord::end() noexcept {
 
 void RunRecord::Left::leave() const {
   if (lane) Runtime::get().leave(*lane);
-  for (Lane* l : group) Runtime::get().leave(*l);
+  for (Lane* l : group) Runtime::get().leave_group(*l);
 }
 
 void RunRecord::release() noexcept { end().leave(); }

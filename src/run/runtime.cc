@@ -77,9 +77,12 @@ const pjrt::Plugin& load_plugin(const Config& config) {
   return pjrt::Plugin::load(config.plugin);
 }
 
-constexpr int spare_lanes = 64;
-/// Runs that are not nested leave this many lanes to those that are.
-constexpr int lanes_for_nested = 40;
+/// Spare lanes come by so many, this many times at most on CPUs, whose devices are virtual.
+constexpr std::size_t lanes_at_a_time = 64, most_times = 16;
+/// Runs that are not nested leave this many of the last ones to those that are.
+constexpr std::size_t lanes_for_nested = 40;
+/// Spare lanes of runs on several devices.
+constexpr std::size_t grouped_lanes = 2048;
 std::atomic<Runtime*> existing{nullptr};
 
 }  // namespace
@@ -116,14 +119,14 @@ Runtime::Runtime(Config config) : config_(std::move(config)), plugin_(&load_plug
   }
   blocks::set_platform(config_.platform);
   main_lanes_ = clients_[0].devices().size();
-  for (std::size_t i = 0; i < main_lanes_ + spare_lanes; ++i) {
-    lanes_.push_back(std::make_unique<Lane>());
-    lanes_[i]->index = static_cast<int>(i);
-    lanes_[i]->client = i < main_lanes_ ? 0 : 1;
-    lanes_[i]->device = i < main_lanes_ ? static_cast<int>(i) : 0;
-    lanes_[i]->memory = on_gpus() ? static_cast<int>(i % main_lanes_) : 0;
-    if (i < main_lanes_) lanes_[i]->handle = clients_[0].devices()[i];
+  lanes_.resize(main_lanes_ + lanes_at_a_time * most_times + grouped_lanes);
+  for (std::size_t i = 0; i < main_lanes_; ++i) {
+    lanes_[i] = std::make_unique<Lane>();
+    lanes_[i]->index = lanes_[i]->ordinal = lanes_[i]->device = static_cast<int>(i);
+    lanes_[i]->memory = on_gpus() ? static_cast<int>(i) : 0;
+    lanes_[i]->handle = clients_[0].devices()[i];
   }
+  lane_count_ = main_lanes_;
 }
 
 pjrt::Client Runtime::make_client(int cpu_devices) const {
@@ -148,20 +151,32 @@ void Runtime::register_handlers() const {
 const pjrt::Plugin& plugin_in_use();
 const pjrt::Plugin& plugin_in_use() { return Runtime::get().plugin(); }
 
-const pjrt::Client& Runtime::client(int index) {
-  if (index == 1) make_spare();
-  return clients_[index];
-}
+const pjrt::Client& Runtime::client(int index) { return clients_[index]; }
 
-void Runtime::make_spare() {
-  if (spare_ready_.load(std::memory_order_acquire)) return;
-  std::scoped_lock lock(guard_);
-  if (spare_ready_.load()) return;
-  // A client of its own, so that its thread pools are neither blocked by the main one's callbacks nor make those larger than the machine.
-  clients_[1] = make_client(spare_lanes);
-  const auto& devices = clients_[1].devices();
-  for (std::size_t i = 0; i < spare_lanes; ++i) lanes_[main_lanes_ + i]->handle = devices[i % devices.size()];
-  spare_ready_.store(true, std::memory_order_release);
+bool Runtime::add_lanes(std::size_t lanes, bool grouped, std::size_t seen) {
+  const std::scoped_lock lock(adding_);
+  const std::size_t first = lane_count(), times = on_gpus() ? 1 : most_times;
+  if (first != seen) return true;
+  if (client_count_ == most_clients || first + lanes > lanes_.size()) return false;
+  if (!grouped && single_clients_ == times) return false;
+  // A client of its own, so that its thread pools are neither blocked by the others' callbacks nor
+  // make those larger than the machine.
+  clients_[client_count_] = make_client(static_cast<int>(lanes));
+  const auto& devices = clients_[client_count_].devices();
+  if (!grouped) ++single_clients_;
+  for (std::size_t i = 0; i < lanes; ++i) {
+    auto& lane = lanes_[first + i] = std::make_unique<Lane>();
+    lane->index = static_cast<int>(first + i);
+    lane->client = static_cast<int>(client_count_);
+    lane->ordinal = static_cast<int>(i);
+    lane->memory = on_gpus() ? static_cast<int>(i % devices.size()) : 0;
+    lane->handle = devices[i % devices.size()];
+    lane->grouped = grouped;
+    lane->for_nested = single_clients_ == times && i >= lanes - lanes_for_nested;
+  }
+  ++client_count_;
+  lane_count_.store(first + lanes, std::memory_order_release);
+  return true;
 }
 
 Lane* Runtime::try_take(Lane& lane) {
@@ -187,10 +202,12 @@ bool Runtime::try_take(const std::vector<Lane*>& lanes) {
 
 namespace {
 
-/// Of a run that a host function starts.
-[[noreturn]] void refuse_nested(const host::Nesting& nested, const std::string& why) {
-  throw CallbackError(ErrorCode::reentry, why, nested.site ? Site{nested.site->spec->name, nested.site->spec->place} : Site{},
-                      nested.device, nullptr);
+[[noreturn]] void refuse(const std::string& why) {
+  const host::Nesting* nested = host::nesting();
+  const host::HostSite* site = nested ? nested->site : nullptr;
+  throw CallbackError(ErrorCode::reentry, why,
+                      site ? Site{site->spec->name, site->spec->place} : Site{},
+                      nested ? nested->device : 0, nullptr);
 }
 
 }  // namespace
@@ -198,8 +215,7 @@ namespace {
 void Runtime::check_depth() const {
   const host::Nesting* nested = host::nesting();
   if (nested && nested->depth >= config_.max_reentry)
-    refuse_nested(*nested,
-                  fmt::format("a host function runs a program that calls back: {} levels deep, {} are allowed (Config::max_reentry)",
+    refuse(fmt::format("a host function runs a program that calls back: {} levels deep, {} are allowed (Config::max_reentry)",
                               nested->depth, config_.max_reentry));
 }
 
@@ -211,53 +227,103 @@ void Runtime::wait_for_a_lane() {
   --waiting_;
 }
 
-LaneGroup Runtime::take(const std::vector<int>& devices) {
+bool Runtime::try_take_main(const std::vector<Lane*>& lanes, bool calls, bool& stuck) {
+  using Holder = Lane::Holder;
+  const std::scoped_lock lock(grouping_);
+  for (std::size_t i = 0; i < main_lanes_; ++i) {
+    if (!lanes_[i]->taken.load()) continue;
+    const Holder holder = lanes_[i]->holder.load();
+    stuck = stuck || holder == Holder::calling_group;
+    if (holder == Holder::calling_group || (calls && holder == Holder::plain_group)) return false;
+  }
+  for (const Lane* lane : lanes)
+    stuck = stuck || (lane->taken.load() && lane->holder.load() == Holder::single);
+  if (!try_take(lanes)) return false;
+  for (Lane* lane : lanes) lane->holder = calls ? Holder::calling_group : Holder::plain_group;
+  return true;
+}
+
+std::optional<LaneGroup> Runtime::try_take_spare(const std::vector<int>& devices, bool may_add) {
+  const std::size_t n = devices.size();
+  while (true) {
+    const std::size_t end = lane_count();
+    // On GPUs in steps of one lane for each of them, of which some are wanted.
+    for (std::size_t first = main_lanes_; first < end;) {
+      const bool fits = on_gpus() ? first + main_lanes_ <= end : lanes_[first]->grouped;
+      std::size_t next = first + 1;
+      while (next < end && lanes_[next]->client == lanes_[first]->client) ++next;
+      if (on_gpus()) next = first + main_lanes_;
+      LaneGroup spare{lanes_[first]->client, {}};
+      for (std::size_t i = 0; fits && i < n; ++i) {
+        const std::size_t at = first + (on_gpus() ? static_cast<std::size_t>(devices[i]) : i);
+        if (at < next) spare.lanes.push_back(lanes_[at].get());
+      }
+      const bool as_many = on_gpus() || next - first == n;
+      if (fits && as_many && spare.lanes.size() == n && try_take(spare.lanes)) {
+        for (std::size_t i = 0; i < n; ++i) spare.lanes[i]->device = devices[i];
+        return spare;
+      }
+      first = next;
+    }
+    if (!may_add || !add_lanes(on_gpus() ? lanes_at_a_time : n, !on_gpus(), end)) return {};
+  }
+}
+
+LaneGroup Runtime::take(const std::vector<int>& devices, bool calls) {
   check_depth();
   LaneGroup main{0, {}};
   for (const int d : devices) main.lanes.push_back(lanes_[static_cast<std::size_t>(d)].get());
-  if (try_take(main.lanes)) return main;
   const host::Nesting* nested = host::nesting();
-  if (!nested) {
-    while (!try_take(main.lanes)) wait_for_a_lane();
-    return main;
+  constexpr int patience = 3;  // waits before another client is made and the program compiled for it
+  for (int waited = 0;; ++waited) {
+    bool stuck = false;  // whether what is in the way may be in its calls
+    if (try_take_main(main.lanes, calls, stuck)) return main;
+    // The lanes may be those of the run that is calling: a nested run never waits for them.
+    const bool last = nested || waited >= patience;
+    if (nested || stuck) {
+      if (auto spare = try_take_spare(devices, last)) return *spare;
+      if (nested || (last && !on_gpus()))
+        refuse(fmt::format(
+            "{} a program on {} devices, and all spare ones are taken by runs inside their calls",
+            nested ? "a host function runs" : "there is no room for", devices.size()));
+    }
+    wait_for_a_lane();
   }
-  // The lanes may be those of the run that is calling: a nested run never waits for them.
-  make_spare();
-  // Side by side on CPU devices, which are virtual; one for each GPU, of which some are wanted.
-  const std::size_t step = on_gpus() ? main_lanes_ : devices.size();
-  for (std::size_t first = main_lanes_; first + step <= lanes_.size(); first += step) {
-    LaneGroup spare{1, {}};
-    for (std::size_t i = 0; i < devices.size(); ++i)
-      spare.lanes.push_back(lanes_[first + (on_gpus() ? static_cast<std::size_t>(devices[i]) : i)].get());
-    if (!try_take(spare.lanes)) continue;
-    for (std::size_t i = 0; i < devices.size(); ++i) spare.lanes[i]->device = devices[i];
-    return spare;
+}
+
+Lane* Runtime::try_take_spare(const Lane& main, bool nested) {
+  while (true) {
+    const std::size_t end = lane_count();
+    for (std::size_t i = main_lanes_; i < end; ++i) {
+      Lane& lane = *lanes_[i];
+      if (lane.grouped || lane.memory != main.memory || (lane.for_nested && !nested)) continue;
+      if (try_take(lane)) return &lane;
+    }
+    if (!add_lanes(lanes_at_a_time, false, end)) return nullptr;
   }
-  refuse_nested(*nested,
-                fmt::format("a host function runs a program on {} devices, and all {} spare lanes are taken by runs inside their own calls",
-                            devices.size(), spare_lanes));
 }
 
 Lane& Runtime::take(int device) {
   check_depth();
   const host::Nesting* nested = host::nesting();
   Lane& main = *lanes_[static_cast<std::size_t>(device)];
-  if (Lane* lane = try_take(main)) return *lane;
-  make_spare();
-  const std::size_t end = lanes_.size() - (nested ? 0 : lanes_for_nested);
   while (true) {
-    for (std::size_t i = main_lanes_; i < end; ++i)
-      if (Lane* lane = lanes_[i]->memory == main.memory ? try_take(*lanes_[i]) : nullptr) {
-        lane->device = device;
-        return *lane;
-      }
-    if (nested)
-      refuse_nested(*nested,
-                    fmt::format("a host function runs a program that calls back, and all {} lanes are taken by runs inside their own calls",
-                                lanes_.size()));
     if (Lane* lane = try_take(main)) return *lane;
+    if (Lane* lane = try_take_spare(main, nested != nullptr)) {
+      lane->device = device;
+      return *lane;
+    }
+    if (nested || !on_gpus())
+      refuse(fmt::format("{} a program that calls back, and all {} lanes are taken by runs inside "
+                         "their own calls",
+                         nested ? "a host function runs" : "there is no room for", lane_count()));
     wait_for_a_lane();
   }
+}
+
+void Runtime::leave_group(Lane& lane) {
+  lane.holder = Lane::Holder::single;
+  leave(lane);
 }
 
 void Runtime::leave(Lane& lane) {
@@ -283,7 +349,8 @@ std::size_t Runtime::wait_for_runs(std::optional<std::chrono::steady_clock::time
   const std::uint64_t last = runs_.load(), last_started = tickets_;
   auto pending = [&] {
     std::size_t plain = 0, on_lane = 0;
-    for (const auto& lane : lanes_) {
+    for (std::size_t i = 0, end = lane_count(); i < end; ++i) {
+      const Lane* const lane = lanes_[i].get();
       const std::uint64_t run = lane->run.load();
       if (lane->taken.load() && run <= last && !std::ranges::count(but, run, &host::RunName::lane_run))
         ++(lane->started.load() ? on_lane : plain);
@@ -322,20 +389,24 @@ Lane& Runtime::pass(int device) {
   if (!main.taken.load()) [[likely]]
     return main;
   done_dispatching(main);
-  make_spare();
-  // From the other end than take(), so that the two seldom meet. If every lane has a run in its calls, queueing behind one is all that is
-  // left.
-  Lane* last = nullptr;
-  for (std::size_t i = lanes_.size(); i-- > main_lanes_;) {
-    Lane& lane = *lanes_[i];
-    if (lane.memory != main.memory) continue;
-    lane.dispatching.fetch_add(1, std::memory_order_acquire);
-    if (!lane.taken.load()) return lane;
-    done_dispatching(lane);
-    last = &lane;
+  // From the other end than take(), so that the two seldom meet. If every lane that there can be has
+  // a run in its calls, queueing behind one is all that is left.
+  while (true) {
+    const std::size_t end = lane_count();
+    Lane* last = nullptr;
+    for (std::size_t i = end; i-- > main_lanes_;) {
+      Lane& lane = *lanes_[i];
+      if (lane.memory != main.memory || lane.grouped) continue;
+      lane.dispatching.fetch_add(1, std::memory_order_acquire);
+      if (!lane.taken.load()) return lane;
+      done_dispatching(lane);
+      last = &lane;
+    }
+    if (add_lanes(lanes_at_a_time, false, end)) continue;
+    if (!last) last = &main;
+    last->dispatching.fetch_add(1, std::memory_order_acquire);
+    return *last;
   }
-  last->dispatching.fetch_add(1, std::memory_order_acquire);
-  return *last;
 }
 
 }  // namespace postern::run

@@ -18,16 +18,22 @@ namespace postern::run {
 class RunRecord;
 
 /// A device on which runs queue. A run that calls back has a lane for itself, so that nothing that its functions start or wait for can
-/// ever queue behind it. Lanes of user-visible devices come first; spare ones are devices of a second client, made when first needed.
+/// ever queue behind it. Lanes of user-visible devices come first; spare ones are devices of further
+/// clients, made when they are needed.
 struct Lane {
   int index = 0;
-  int client = 0;  // 0: the main one, 1: the spare one
+  int client = 0;           // 0: the main one
+  int ordinal = 0;          // what that one calls its device
+  bool grouped = false;     // of a client for one run on several devices at a time
+  bool for_nested = false;  // only a nested run may take it
   int device = 0;  // what users see: the ordinal of the device that this lane stands for
   int memory = 0;  // lanes with the same number see each other's: all CPU devices do, a GPU is for itself
   pjrt::Device handle;
   std::atomic<bool> taken{false};     // by a run that calls back
   std::atomic<std::uint64_t> run{0};  // its number
   std::atomic<bool> started{false};   // the run has a ticket of add_started too
+  enum class Holder : std::uint8_t { single, plain_group, calling_group };
+  std::atomic<Holder> holder{Holder::single};
   std::atomic<int> dispatching{0};    // runs without calls between looking at `taken` and being queued
   std::shared_ptr<RunRecord> idle;    // for the next run; belongs to who has taken the lane
 };
@@ -58,11 +64,12 @@ class Runtime {
   void wait_for(const Lane& lane, std::uint64_t run);
   /// The same for a run on several devices at once. It has all its lanes for itself, also when it calls nothing: two such programs whose
   /// parts queued in different orders on their devices would wait for each other.
-  LaneGroup take(const std::vector<int>& devices);
+  /// `calls`: whether the run calls back. XLA has the runs of one client that are on several devices
+  /// go one after the other, so no other one shares a client with a run that is in its calls.
+  LaneGroup take(const std::vector<int>& devices, bool calls);
+  void leave_group(Lane& lane);
   /// Of a device, or of any other index.
   Lane& lane(int index) { return *lanes_[static_cast<std::size_t>(index)]; }
-  /// What XLA calls a spare device, by its lane.
-  int spare_ordinal(const Lane& lane) const { return lane.index - static_cast<int>(main_lanes_); }
   /// The number of a run that needs no lane: a function called outside of XLA's programs.
   std::uint64_t next_run() { return runs_.fetch_add(1) + 1; }
   /// A run without calls that is under way, or one that Run stands for, from its start on, also before it has a lane.
@@ -83,16 +90,25 @@ class Runtime {
   bool try_take(const std::vector<Lane*>& lanes);
   void check_depth() const;
   void wait_for_a_lane();  // for a while: it may be taken again at once
-  void make_spare();
+  Lane* try_take_spare(const Lane& main, bool nested);
+  bool try_take_main(const std::vector<Lane*>& lanes, bool calls, bool& stuck);
+  std::optional<LaneGroup> try_take_spare(const std::vector<int>& devices, bool may_add);
+  std::size_t lane_count() const { return lane_count_.load(std::memory_order_acquire); }
+  /// Another client with so many lanes, unless there are more than `seen` by now; false when there
+  /// can be no more.
+  bool add_lanes(std::size_t lanes, bool grouped, std::size_t seen);
   pjrt::Client make_client(int cpu_devices) const;
   void register_handlers() const;
 
   Config config_;
   const pjrt::Plugin* plugin_ = nullptr;
-  pjrt::Client clients_[2];
-  std::vector<std::unique_ptr<Lane>> lanes_;  // fixed size from the start; spare ones get their handles later
+  static constexpr std::size_t most_clients = 64;
+  pjrt::Client clients_[most_clients];
+  std::size_t client_count_ = 1, single_clients_ = 0;
+  std::vector<std::unique_ptr<Lane>> lanes_;  // room for all; spare ones are made with their client
   std::size_t main_lanes_ = 0;
-  std::atomic<bool> spare_ready_{false};
+  std::atomic<std::size_t> lane_count_{0};
+  std::mutex adding_, grouping_;
   std::mutex guard_;
   std::condition_variable freed_;
   std::atomic<int> waiting_{0};  // for a lane to become free
