@@ -14,6 +14,7 @@ namespace {
 struct OperandSpec {
   pn::Type type;
   double low, high;
+  bool special = false;  // the values that arithmetic treats apart, in every combination with the other operands'
 };
 
 pn::DType parse_dtype(const std::string& text) {
@@ -29,6 +30,8 @@ OperandSpec parse_operand(const std::string& text) {
   spec.type.dtype = parse_dtype(text.substr(0, open));
   std::istringstream dims(text.substr(open + 1, close - open - 1));
   for (std::string d; std::getline(dims, d, ',');) spec.type.dims.push_back(std::stoll(d));
+  spec.special = text.substr(close + 1) == ":special";
+  if (spec.special) return spec;
   std::istringstream range(text.substr(close + 1));
   char colon;
   range >> colon >> spec.low >> colon >> spec.high;
@@ -57,10 +60,37 @@ class Numbers {
   std::uint64_t state_;
 };
 
+/// Element `index` of operand `operand`: the first operand's values change fastest. As in scripts/golden.
 template <class T>
-pn::Tensor fill(const OperandSpec& spec, Numbers& numbers) {
+T special(std::size_t index, std::uint64_t operand) {
+  using Real = decltype(std::real(T()));
+  constexpr double inf = std::numeric_limits<double>::infinity();
+  constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+  constexpr double values[] = {nan, inf, -inf, 0, -0.0, 1, -1, 2.5, -0.5, 3e38};
+  const auto next = [&] {
+    const std::size_t i = index % std::size(values);
+    index /= std::size(values);
+    return static_cast<Real>(values[i]);
+  };
+  for (; operand > 0; --operand) next();
+  if constexpr (std::is_floating_point_v<T>) {
+    return next();
+  } else {
+    const Real real = next();
+    return {real, next()};
+  }
+}
+
+template <class T>
+pn::Tensor fill(const OperandSpec& spec, Numbers& numbers, std::uint64_t salt) {
   std::vector<T> values(static_cast<std::size_t>(spec.type.size()));
   for (std::size_t i = 0; i < values.size(); ++i) {
+    if constexpr (!std::is_integral_v<T>) {
+      if (spec.special) {
+        values[i] = special<T>(i, salt);
+        continue;
+      }
+    }
     if constexpr (std::is_same_v<T, bool>)
       values[i] = numbers.next(0, 1) < 0.5;
     else if constexpr (std::is_integral_v<T>)
@@ -78,17 +108,17 @@ pn::Tensor fill(const OperandSpec& spec, Numbers& numbers) {
 pn::Tensor make(const OperandSpec& spec, const std::string& name, std::uint64_t salt) {
   Numbers numbers(name, salt);
   switch (spec.type.dtype) {
-    case pn::DType::pred: return fill<bool>(spec, numbers);
-    case pn::DType::s8: return fill<std::int8_t>(spec, numbers);
-    case pn::DType::s32: return fill<std::int32_t>(spec, numbers);
-    case pn::DType::s64: return fill<std::int64_t>(spec, numbers);
-    case pn::DType::u8: return fill<std::uint8_t>(spec, numbers);
-    case pn::DType::u32: return fill<std::uint32_t>(spec, numbers);
-    case pn::DType::u64: return fill<std::uint64_t>(spec, numbers);
-    case pn::DType::f32: return fill<float>(spec, numbers);
-    case pn::DType::f64: return fill<double>(spec, numbers);
-    case pn::DType::c64: return fill<std::complex<float>>(spec, numbers);
-    case pn::DType::c128: return fill<std::complex<double>>(spec, numbers);
+    case pn::DType::pred: return fill<bool>(spec, numbers, salt);
+    case pn::DType::s8: return fill<std::int8_t>(spec, numbers, salt);
+    case pn::DType::s32: return fill<std::int32_t>(spec, numbers, salt);
+    case pn::DType::s64: return fill<std::int64_t>(spec, numbers, salt);
+    case pn::DType::u8: return fill<std::uint8_t>(spec, numbers, salt);
+    case pn::DType::u32: return fill<std::uint32_t>(spec, numbers, salt);
+    case pn::DType::u64: return fill<std::uint64_t>(spec, numbers, salt);
+    case pn::DType::f32: return fill<float>(spec, numbers, salt);
+    case pn::DType::f64: return fill<double>(spec, numbers, salt);
+    case pn::DType::c64: return fill<std::complex<float>>(spec, numbers, salt);
+    case pn::DType::c128: return fill<std::complex<double>>(spec, numbers, salt);
     default: throw std::runtime_error("no generator for this dtype");
   }
 }
@@ -120,6 +150,31 @@ void expect_close(const std::vector<double>& got, const std::vector<double>& wan
     if (std::isnan(want[i]) && std::isnan(got[i])) continue;
     if (got[i] == want[i]) continue;
     EXPECT_NEAR(got[i], want[i], tolerance * scale) << what << ", element " << i;
+  }
+}
+
+/// The same, read on the host.
+std::vector<double> special_numbers_of(const pn::Tensor& t) {
+  std::vector<double> out;
+  if (t.dtype() == pn::DType::f32)
+    for (const float x : t.to_vector<float>()) out.push_back(static_cast<double>(x));
+  else if (t.dtype() == pn::DType::c64)
+    for (const auto z : t.to_vector<std::complex<float>>())
+      out.insert(out.end(), {static_cast<double>(z.real()), static_cast<double>(z.imag())});
+  else
+    out = numbers_of(t);
+  return out;
+}
+
+/// Each by itself: what is not finite is equal, and so is the sign of a zero if `signs`.
+void expect_special(const std::vector<double>& got, const std::vector<double>& want, bool signs,
+                    const std::string& what) {
+  ASSERT_EQ(got.size(), want.size()) << what;
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    if (std::isnan(want[i]) && std::isnan(got[i])) continue;
+    if (got[i] == want[i] && (!signs || std::signbit(got[i]) == std::signbit(want[i]))) continue;
+    if (want[i] != 0 && std::abs(got[i] - want[i]) <= 2e-5 * std::abs(want[i])) continue;
+    ADD_FAILURE() << what << ", element " << i << ": got " << got[i] << ", JAX " << want[i];
   }
 }
 
@@ -293,6 +348,29 @@ void check_dtypes(const Row& row) {
   std::vector<pn::Tensor> empty;
   for (const pn::Tensor& t : x) empty.push_back(pn::zeros(pn::make_type(t.dtype(), {0, 3})));
   EXPECT_EQ(row.function(empty).dims(), (pn::Dims{0, 3})) << "empty operands";
+}
+
+void check_special(const Row& row) {
+  const auto x = make_all(row);
+  const auto f = [&](std::vector<pn::Tensor> v) { return row.function(v); };
+  const std::vector<double> want = golden_numbers(std::string(row.name) + "|value");
+  expect_special(special_numbers_of(f(x)), want, true, "at once");
+  expect_special(special_numbers_of(pn::jit(f)(x)), want, true, "compiled");
+  expect_special(special_numbers_of(pn::jit(f, {.mode = pn::Mode::evaluate})(x)), want, true,
+                 "evaluated");
+  if (row.smooth != Smooth::yes) return;
+  const pn::Tensor ct = weights(row, f(x).type());
+  const auto gradient = [&](std::vector<pn::Tensor> v, pn::Tensor w) {
+    return std::get<0>(pn::vjp(f, v).second(w));
+  };
+  for (const pn::Mode mode : {pn::Mode::compiled, pn::Mode::evaluate}) {
+    const std::vector<pn::Tensor> got = pn::jit(gradient, {.mode = mode})(x, ct);
+    for (std::size_t i = 0; i < x.size(); ++i)
+      if (moves(x[i]))
+        expect_special(special_numbers_of(got[i]),
+                       golden_numbers(std::string(row.name) + "|grad" + std::to_string(i)), false,
+                       "gradient " + std::to_string(i));
+  }
 }
 
 }  // namespace ops

@@ -36,6 +36,8 @@ void check_value(const Row& row);
 void check_gradient(const Row& row);
 void check_batch(const Row& row);
 void check_dtypes(const Row& row);
+/// Of operands "f32[10]:special": nan, the infinities, both zeros and their combinations.
+void check_special(const Row& row);
 
 inline std::string row_name(const testing::TestParamInfo<Row>& info) { return info.param.name; }
 

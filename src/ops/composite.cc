@@ -62,7 +62,9 @@ Tensor variance(const Operand& operand, const ReduceOptions& options, std::int64
   const Tensor x = as_wide_float(operand.tensor());
   const Dims axes = axes_of("variance", x, options);
   const Tensor squares = squared_size(x - mean(x, {.axes = axes, .keep_dims = true}));
-  const double count = static_cast<double>(product(pick(x.dims(), axes)) - ddof);
+  const std::int64_t left = product(pick(x.dims(), axes)) - ddof;
+  // As in JAX, too few elements have no variance: nan.
+  const double count = left > 0 ? static_cast<double>(left) : std::numeric_limits<double>::quiet_NaN();
   return convert_to(sum(squares, {.axes = axes, .keep_dims = options.keep_dims}) / count, real_dtype(as_float(operand.tensor()).dtype()));
 }
 

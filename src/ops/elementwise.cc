@@ -54,7 +54,7 @@ Tensor log_slope(T x, T) { return 1 / x; }
 Tensor log1p_slope(T x, T) { return 1 / (x + 1); }
 Tensor sqrt_slope(T, T y) { return 0.5f / y; }
 Tensor rsqrt_slope(T x, T y) { return -0.5f * y / x; }
-Tensor cbrt_slope(T x, T y) { return y / (3 * x); }
+Tensor cbrt_slope(T, T y) { return (1.0 / 3) / (y * y); }
 Tensor sin_slope(T x, T) { return cos(x); }
 Tensor cos_slope(T x, T) { return -sin(x); }
 Tensor tan_slope(T, T y) { return 1 + y * y; }
@@ -188,7 +188,8 @@ Types abs_type(const Params*, TypeSpan operands) {
 Jvp abs_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
   const Tensor y = bind1(op.primitive, op.params, x);
   if (!dx[0].has_value()) return {{y}, {Tensor()}};
-  if (!is_complex(x[0].dtype())) return {{y}, {dx[0] * sign(x[0])}};
+  if (!is_complex(x[0].dtype()))  // 1 at zeros of both signs, as in JAX
+    return {{y}, {where(greater_equal(x[0], 0), dx[0], negative(dx[0]))}};
   const Tensor safe = where(equal(y, 0), ones_like(y), y);
   return {{y}, {(real(dx[0]) * real(x[0]) + imag(dx[0]) * imag(x[0])) / safe}};
 }

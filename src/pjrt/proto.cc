@@ -19,8 +19,12 @@ struct DebugOption {
   std::variant<bool, std::int64_t> value;
 };
 constexpr DebugOption debug_options[] = {
-    // Arithmetic as IEEE 754 has it: this is off, but XLA_FLAGS could turn it on.
+    // Arithmetic as IEEE 754 has it. The first is on by default, and maximum(1, nan) is then 1; the
+    // others are off, but XLA_FLAGS could turn them on.
+    {"xla_cpu_enable_fast_min_max", false},
     {"xla_cpu_enable_fast_math", false},
+    {"xla_gpu_enable_fast_min_max", false},
+    {"xla_gpu_ftz", false},
 };
 
 // A map of OptionOverrideProto by name.
