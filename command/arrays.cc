@@ -11,8 +11,8 @@
 #include <optional>
 
 #include "commands.h"
-#include "host/listen_npy.h"
-#include "host/print_text.h"
+#include "listen/npy.h"
+#include "print/print_text.h"
 #include "host/text_file.h"
 
 namespace command {

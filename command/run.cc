@@ -15,7 +15,7 @@
 #include "arrays.h"
 #include "child.h"
 #include "commands.h"
-#include "host/print_text.h"
+#include "print/print_text.h"
 
 namespace command {
 

@@ -8,8 +8,8 @@
 #include <unordered_map>
 
 #include "core/check.h"
-#include "ops/control.h"
-#include "ops/custom.h"
+#include "control/control.h"
+#include "custom/custom.h"
 #include "transform/batch.h"
 #include "transform/jvp.h"
 #include "transform/simplify.h"

@@ -1,7 +1,7 @@
 // What an override puts in the place of a block, and its own derivative.
 #include "block/block.h"
 #include "core/check.h"
-#include "ops/custom.h"
+#include "custom/custom.h"
 #include "transform/batch.h"
 #include "transform/jvp.h"
 #include "transform/simplify.h"

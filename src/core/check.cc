@@ -5,6 +5,9 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
+#include <set>
+#include <string>
 
 #include "core/text.h"
 
@@ -23,6 +26,13 @@ PlaceScope::~PlaceScope() {
 const Place& PlaceScope::current() { return current_place; }
 PlaceScope::Replace::Replace(const Place& place) : before(current_place) { current_place = place; }
 PlaceScope::Replace::~Replace() { current_place = before; }
+
+Place place_in_file(const std::string& file, std::uint32_t line) {
+  static std::mutex* const guard = new std::mutex;
+  static auto* const names = new std::set<std::string>;  // there are few
+  std::scoped_lock lock(*guard);
+  return {names->insert(file).first->c_str(), "", line};
+}
 
 std::string to_string(const Place& place) {
   if (!place.known()) return "?";

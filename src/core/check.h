@@ -27,6 +27,9 @@ class PlaceScope {
   bool outermost_;
 };
 
+/// A place whose file name lives as long as the process: errors may outlive the program.
+Place place_in_file(const std::string& file, std::uint32_t line);
+
 [[noreturn]] void throw_type_error(std::string text);
 
 /// As written in the source: "std::vector<float>".

@@ -87,6 +87,9 @@ struct Primitive {
   /// What a print of the program says beside the equation: the path that a block takes on a platform.
   std::string (*remark)(const Params* params, const std::string& platform) = nullptr;
 
+  /// The mesh axes along which devices meet in it; null for what is no collective.
+  std::vector<std::string> (*meets)(const Params& params) = nullptr;
+
   /// The host function's site, for calls and taps.
   const SiteSpec* (*site)(const Params* params) = nullptr;
 };

@@ -3,7 +3,7 @@
 #include <iostream>
 
 #include "file/site_json.h"
-#include "host/print_job.h"
+#include "print/print_job.h"
 
 namespace postern::file {
 

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <set>
 
-#include "host/print_job.h"
+#include "print/print_job.h"
 
 namespace postern::file {
 
@@ -18,14 +18,6 @@ constexpr const char* memories[] = {"host", "device"};
 constexpr const char* methods[] = {"sequential", "parallel", "expand_dims", "broadcast_all"};
 constexpr const char* words[] = {"call", "tap", "hook", "print"};
 constexpr const char* kinds[] = {"bool", "int64", "double", "string", "bools", "int64s", "doubles", "strings"};
-
-/// Texts that places point at; there are few, and errors may outlive the program.
-const char* kept(const std::string& text) {
-  static std::mutex* const guard = new std::mutex;
-  static auto* const texts = new std::set<std::string>;
-  std::scoped_lock lock(*guard);
-  return texts->insert(text).first->c_str();
-}
 
 Json to_json(const Attribute& attribute) {
   const Json kind = kinds[attribute.index()];
@@ -109,8 +101,6 @@ double number_from(const std::string& text) {
   check(!text.empty() && *end == '\0', "'{}' is no number", text);
   return value;
 }
-
-Place place_in_file(const std::string& file, std::uint32_t line) { return {kept(file), "", line}; }
 
 Type parse_type(std::string_view text) {
   const auto open = text.find('[');

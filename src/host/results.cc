@@ -11,15 +11,6 @@
 
 namespace postern::detail {
 
-std::shared_ptr<void> aligned_bytes(std::size_t bytes) {
-  void* memory =
-      ::operator new (std::max<std::size_t>(bytes, 1), std::align_val_t{64}, std::nothrow);
-  if (!memory)
-    throw Error(ErrorCode::resource_exhausted,
-                fmt::format("{} bytes were asked for, there is no memory for them", bytes));
-  return {memory, [](void* p) { ::operator delete (p, std::align_val_t{64}); }};
-}
-
 void check_result_count(const Firing& firing, std::size_t got, const std::string& structure) {
   if (got == firing.results) return;
   throw host::BadResult(

@@ -11,7 +11,7 @@
 #include "core/log.h"
 #include "host/timeline.h"
 #include "host/unseen.h"
-#include "ops/shard_map.h"
+#include "shard/shard_map.h"
 #include "run/array.h"
 #include "run/disk_cache.h"
 #include "run/failures.h"

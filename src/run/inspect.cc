@@ -1,8 +1,8 @@
 #include "run/inspect.h"
 
 #include "core/check.h"
-#include "ops/inspect_sharding.h"
-#include "ops/shard_map.h"
+#include "shard/inspect_sharding.h"
+#include "shard/shard_map.h"
 #include "run/partitioned.h"
 #include "run/sharded.h"
 #include "transform/flatten.h"

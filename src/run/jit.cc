@@ -10,7 +10,7 @@
 #include "core/enum.h"
 #include "core/once.h"
 #include "core/value.h"
-#include "ops/hook.h"
+#include "site/hook.h"
 #include "run/array.h"
 #include "run/compiled.h"
 #include "run/driven.h"

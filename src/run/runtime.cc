@@ -147,10 +147,6 @@ void Runtime::register_handlers() const {
   pjrt::register_handler(*plugin_, host::goes_on_target, host::handle_goes_on);
 }
 
-/// For the rooms above that register handlers.
-const pjrt::Plugin& plugin_in_use();
-const pjrt::Plugin& plugin_in_use() { return Runtime::get().plugin(); }
-
 const pjrt::Client& Runtime::client(int index) { return clients_[index]; }
 
 bool Runtime::add_lanes(std::size_t lanes, bool grouped, std::size_t seen) {

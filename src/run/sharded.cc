@@ -8,14 +8,13 @@
 
 #include "core/check.h"
 #include "run/run_record.h"
+#include "shard/shard_map.h"
 #include "trace/trace.h"
 
 namespace postern {
 
 using detail::Access;
 using detail::Value;
-
-Tensor constrained(const Tensor& x, const Sharding& sharding);  // defined in ops/, where traces are written
 
 namespace run {
 

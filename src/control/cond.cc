@@ -1,0 +1,389 @@
+// cond and switch_: one of several programs, chosen by an index.
+#include <postern/control.h>
+
+#include "control/control.h"
+#include "lower/meet.h"
+#include "transform/simplify.h"
+#include "transform/split.h"
+#include "transform/transpose.h"
+
+namespace postern {
+
+namespace {
+
+Types cond_type(const Params* params, TypeSpan operands) {
+  const auto& p = as<CondParams>(*params);
+  check(operands[0].dtype == DType::s32 && operands[0].dims.empty(), "cond: the index must be s32[], got {}", to_string(operands[0]));
+  for (const ProgramPtr& branch : p.branches) {
+    check(operands.size() == branch->inputs.size() + 1, "cond: {} operands for a branch of {} inputs", operands.size() - 1,
+          branch->inputs.size());
+    for (std::size_t i = 0; i < branch->inputs.size(); ++i) {
+      const Type& type = branch->type(branch->inputs[i]);
+      check(operands[i + 1].dtype == type.dtype && operands[i + 1].dims == type.dims, "cond: operand {} must be {}, got {}", i,
+            to_string(type), to_string(operands[i + 1]));
+    }
+  }
+  return p.branches[0]->output_types();
+}
+
+ParamsPtr cond_with_programs(const Params*, std::span<const ProgramPtr> programs) {
+  return make_params(CondParams{{programs.begin(), programs.end()}});
+}
+
+Tensors bind_cond(const Tensor& index, std::vector<Closed> branches, std::span<const Tensor> operands) {
+  Tensors all{index};
+  append(all, join_captures(branches));
+  append(all, operands);
+  CondParams p;
+  for (const Closed& b : branches) p.branches.push_back(b.program);
+  return bind_n(cond_p, make_params(std::move(p)), all);
+}
+
+/// The branches' results come in two kinds: always there, and there in some branches. `make(branch, mask)` traces a branch to give those
+/// that `mask` marks, and what else it has is reported by setting more in `mask`. Traced again until all branches give the same.
+std::vector<Closed> agreeing(std::size_t branches, std::vector<bool>& mask,
+                             const std::function<Closed(std::size_t, std::vector<bool>&)>& make) {
+  std::vector<Closed> out(branches);
+  std::vector<std::vector<bool>> made(branches);
+  for (bool again = true; again;) {
+    for (std::size_t b = 0; b < branches; ++b) {
+      if (out[b].program && made[b] == mask) continue;
+      out[b] = make(b, mask);
+      made[b] = mask;
+    }
+    again = std::ranges::any_of(made, [&](const std::vector<bool>& m) { return m != mask; });
+  }
+  return out;
+}
+
+void join(std::vector<bool>& mask, const std::vector<bool>& more) {
+  mask.resize(more.size());
+  for (std::size_t i = 0; i < more.size(); ++i) mask[i] = mask[i] || more[i];
+}
+
+Jvp cond_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
+  const auto& p = op.as<CondParams>();
+  const std::vector<bool> in_moves = present(dx);
+  Tensors operands(x.begin() + 1, x.end());
+  append(operands, kept(dx));
+  std::vector<bool> moves;
+  auto make = [&](std::size_t b, std::vector<bool>& mask) {
+    return trace_inner("branch", types_of(operands), [&](std::span<const Tensor> in) {
+      Tensors tangents(x.size() - 1);
+      for (std::size_t i = 1, next = x.size() - 1; i < x.size(); ++i)
+        if (in_moves[i]) tangents[i - 1] = in[next++];
+      auto [y, dy] = jvp_of(*p.branches[b], in.first(x.size() - 1), tangents);
+      join(mask, present(dy));
+      const std::size_t results = y.size();
+      for (std::size_t i = 0; i < results; ++i)
+        if (mask[i]) y.push_back(or_zeros_of(dy[i], y[i].type()));
+      return std::move(y);
+    });
+  };
+  std::vector<Closed> branches = agreeing(p.branches.size(), moves, make);
+  Tensors both = bind_cond(x[0], std::move(branches), operands);
+  Tensors dy = placed(moves, std::span(both).subspan(moves.size()));
+  both.resize(moves.size());
+  return {std::move(both), std::move(dy)};
+}
+
+Tensors cond_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x, TypeSpan types) {
+  const auto& p = op.as<CondParams>();
+  check(x[0].has_value(), "cond: the index depends on a tangent");
+  const std::vector<bool> known = present(x), arrives = present(ct);
+  Tensors operands = kept(x.subspan(1));
+  const std::size_t inputs = operands.size();
+  append(operands, kept(ct));
+  std::vector<bool> leaves;
+  auto make = [&](std::size_t b, std::vector<bool>& mask) {
+    return trace_inner("branch", types_of(operands), [&](std::span<const Tensor> in) {
+      Tensors values(x.size() - 1), cotangents(ct.size());
+      for (std::size_t i = 1, next = 0; i < x.size(); ++i)
+        if (known[i]) values[i - 1] = in[next++];
+      for (std::size_t i = 0, next = inputs; i < ct.size(); ++i)
+        if (arrives[i]) cotangents[i] = in[next++];
+      const Tensors into = transpose_of(*p.branches[b], values, cotangents);
+      std::vector<bool> here = present(into);
+      for (std::size_t i = 0; i < here.size(); ++i) here[i] = here[i] && !known[i + 1];
+      join(mask, here);
+      Tensors out;
+      for (std::size_t i = 0; i < into.size(); ++i)
+        if (mask[i]) out.push_back(or_zeros_of(into[i], types[i + 1]));
+      return out;
+    });
+  };
+  std::vector<Closed> branches = agreeing(p.branches.size(), leaves, make);
+  const Tensors given = bind_cond(x[0], std::move(branches), operands);
+  Tensors out(x.size());
+  for (std::size_t i = 0, next = 0; i < leaves.size(); ++i)
+    if (leaves[i]) out[i + 1] = given[next++];
+  return out;
+}
+
+// --- split: residuals of a branch are operands that it passes on, or slots; branches share slots of one type ----------------------------
+
+struct BranchHalves {
+  Halves halves;
+  std::vector<int> passed, slot;  // by residual: which known operand it is, or its slot; else -1
+};
+
+/// Slots for the residuals of all branches.
+Types assign_slots(std::vector<BranchHalves>& branches) {
+  Types slots;
+  for (BranchHalves& b : branches) {
+    const Program& known = *b.halves.known;
+    const std::size_t outputs = known.outputs.size() - b.halves.residuals;
+    std::vector<bool> taken(slots.size());
+    for (std::size_t r = 0; r < b.halves.residuals; ++r) {
+      const ValueId v = known.outputs[outputs + r];
+      const auto input = std::ranges::find(known.inputs, v);
+      b.passed.push_back(input == known.inputs.end() ? -1 : static_cast<int>(input - known.inputs.begin()));
+      b.slot.push_back(-1);
+      if (b.passed.back() >= 0) continue;
+      std::size_t s = 0;
+      while (s < slots.size() && (taken[s] || slots[s].dtype != known.type(v).dtype || slots[s].dims != known.type(v).dims)) ++s;
+      if (s == slots.size()) slots.push_back({known.type(v).dtype, known.type(v).dims}), taken.push_back(false);
+      taken[s] = true;
+      b.slot.back() = static_cast<int>(s);
+    }
+  }
+  return slots;
+}
+
+/// Branches of the known half: known results, then the slots.
+std::vector<Closed> known_branches(const std::vector<BranchHalves>& branches, std::span<const Tensor> operands, const Types& slots) {
+  std::vector<Closed> out;
+  for (const BranchHalves& b : branches)
+    out.push_back(trace_inner("branch", types_of(operands), [&](std::span<const Tensor> in) {
+      Tensors values = postern::apply(*b.halves.known, in);
+      const std::size_t outputs = values.size() - b.halves.residuals;
+      Tensors filled(slots.size());
+      for (std::size_t r = 0; r < b.slot.size(); ++r)
+        if (b.slot[r] >= 0) filled[at(b.slot[r])] = values[outputs + r];
+      values.resize(outputs);
+      for (std::size_t s = 0; s < slots.size(); ++s) values.push_back(or_zeros_of(filled[s], slots[s]));
+      return values;
+    }));
+  return out;
+}
+
+/// Branches of the unknown half: known operands, slots, unknown operands.
+CondParams unknown_branches(const std::vector<BranchHalves>& branches, const Types& types, std::size_t known, std::size_t slots) {
+  CondParams p;
+  for (const BranchHalves& b : branches)
+    p.branches.push_back(trace_inner("branch", types, [&](std::span<const Tensor> in) {
+                           Tensors inputs;
+                           for (std::size_t r = 0; r < b.slot.size(); ++r)
+                             inputs.push_back(b.slot[r] >= 0 ? in[known + at(b.slot[r])] : in[at(b.passed[r])]);
+                           append(inputs, in.subspan(known + slots));
+                           return postern::apply(*b.halves.unknown, inputs);
+                         }).program);
+  return p;
+}
+
+ProgramPtr with_outputs(const Program& program, const std::vector<bool>& wanted) {
+  Program out = program;
+  out.outputs = where_marked(program.outputs, wanted);
+  return simplify(out);
+}
+
+Primitive::SplitResult cond_split(const Op& op, std::span<const Tensor> x, const std::vector<bool>& wanted) {
+  const auto& p = op.as<CondParams>();
+  check(x[0].has_value(), "cond: the index depends on a tangent");
+  std::vector<bool> unknown = present(x.subspan(1));
+  unknown.flip();
+  const std::size_t results = count(wanted);
+  std::vector<BranchHalves> branches(p.branches.size());
+  std::vector<bool> unknown_results(results);
+  for (int round = 0; round < 2; ++round)  // the second with what any branch leaves unknown
+    for (std::size_t b = 0; b < branches.size(); ++b) {
+      if (round == 1 && branches[b].halves.unknown_outputs == unknown_results) continue;
+      branches[b].halves = split(*with_outputs(*p.branches[b], wanted), unknown, unknown_results);
+      join(unknown_results, branches[b].halves.unknown_outputs);
+    }
+  const Types slots = assign_slots(branches);
+  const Tensors operands = kept(x.subspan(1));
+  const Tensors known = bind_cond(x[0], known_branches(branches, operands, slots), operands);
+
+  Primitive::SplitResult out;
+  out.known.resize(wanted.size());
+  std::size_t next = 0, result = 0;
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    if (!wanted[i]) continue;
+    if (unknown_results[result++])
+      out.results.push_back(static_cast<int>(i));
+    else
+      out.known[i] = known[next++];
+  }
+  Types types = types_of(operands);
+  append(types, slots);
+  out.operands.push_back({x[0], -1});
+  for (const Tensor& t : operands) out.operands.push_back({t, -1});
+  for (std::size_t s = 0; s < slots.size(); ++s) out.operands.push_back({known[next + s], -1});
+  for (std::size_t i = 1; i < x.size(); ++i) {
+    if (x[i].has_value()) continue;
+    out.operands.push_back({{}, static_cast<int>(i)});
+    types.push_back(p.branches[0]->type(p.branches[0]->inputs[i - 1]));
+  }
+  out.primitive = &cond_p;
+  out.params = make_params(unknown_branches(branches, types, operands.size(), slots.size()));
+  return out;
+}
+
+// --- batching -------------------------------------------------------------------------------------------------------------------
+
+/// An index for each element: all branches run, calls in them for the elements that take them.
+Batched select_branches(const CondParams& p, const Tensor& index, std::span<const Tensor> x, std::span<const int> axes, std::int64_t size,
+                        const Tensor& mask) {
+  Tensors chosen;
+  for (std::size_t b = 0; b < p.branches.size(); ++b) {
+    const Tensor takes = equal(index, full(index.type(), static_cast<std::int32_t>(b)));
+    const Tensor alive = !calls_back(*p.branches[b]) ? Tensor() : mask.has_value() ? logical_and(mask, takes) : takes;
+    auto [y, from] = batch_of(*p.branches[b], x, axes, size, alive);
+    for (std::size_t i = 0; i < y.size(); ++i) {
+      y[i] = move_batch(y[i], from[i], 0, size);
+      if (b > 0) y[i] = select_elements(takes, y[i], chosen[i]);
+    }
+    chosen = std::move(y);
+  }
+  return {chosen, std::vector<int>(chosen.size(), 0)};
+}
+
+Batched cond_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes, std::int64_t size, const Tensor& mask) {
+  const auto& p = op.as<CondParams>();
+  if (axes[0] >= 0) return select_branches(p, x[0], x.subspan(1), axes.subspan(1), size, mask);
+  std::vector<bool> mapped;
+  auto make = [&](std::size_t b, std::vector<bool>& joined) {
+    return trace_inner("branch", types_of(x.subspan(1)), [&](std::span<const Tensor> in) {
+      auto [y, from] = batch_of(*p.branches[b], in, axes.subspan(1), size, mask);
+      std::vector<bool> here;
+      for (int a : from) here.push_back(a >= 0);
+      join(joined, here);
+      for (std::size_t i = 0; i < y.size(); ++i)
+        if (joined[i]) y[i] = move_batch(y[i], from[i], 0, size);
+      return std::move(y);
+    });
+  };
+  std::vector<Closed> branches = agreeing(p.branches.size(), mapped, make);
+  Tensors y = bind_cond(x[0], std::move(branches), x.subspan(1));
+  std::vector<int> out;
+  for (const bool m : mapped) out.push_back(m ? 0 : -1);
+  return {std::move(y), std::move(out)};
+}
+
+// --- running --------------------------------------------------------------------------------------------------------------------
+
+void cond_lower(Lowering& out, const Equation& e) {
+  const auto& p = as<CondParams>(*e.params);
+  std::vector<Ssa> inputs;
+  for (std::size_t i = 1; i < e.operands.size(); ++i) inputs.push_back(out.operand(e, i));
+  Types types;
+  for (int i = 0; i < e.results; ++i) types.push_back(out.result_type(e, i));
+  Ssa index = out.operand(e, 0);
+  // Devices that meet in a branch must not be led apart by a failure, see while_lower.
+  if (const auto axes = axes_met(out, p.branches); !axes.empty()) {
+    const Type flag{DType::pred, {}}, number{DType::s32, {}};
+    const Ssa go = everywhere(out, goes_on(out, {index, Lowering::type(number)}), axes);
+    index = out.op("select", {go, index, out.constant("0", number)}, {&flag, &number, &number}, number);
+  }
+  const std::vector<Ssa> results = write_case(out, index, p.branches.size(), types, effect_of(e) == Effect::ordered,
+                                              [&](std::size_t b) { return out.inlined(*p.branches[b], inputs); });
+  for (int i = 0; i < e.results; ++i) out.define(e, i, results[at(i)]);
+}
+
+Tensors cond_evaluate(const Op& op, std::span<const Tensor> x) {
+  const auto& p = op.as<CondParams>();
+  return evaluate_program(p.branches[at(x[0].item<std::int32_t>())], x.subspan(1));
+}
+
+}  // namespace
+
+std::vector<Ssa> write_case(Lowering& out, Ssa index, std::size_t branches, const Types& types, bool ordered,
+                            const std::function<std::vector<Ssa>(std::size_t)>& branch) {
+  if (ordered) out.token();  // made outside, if there is none yet
+  std::vector<std::string> texts;
+  for (const Type& type : types) texts.push_back(Lowering::type(type));
+  if (ordered) texts.push_back(Lowering::token_type);
+  std::vector<Ssa> results;
+  for (std::size_t i = 0; i < texts.size(); ++i) results.push_back(out.fresh());
+  out.write("    {}{}\"stablehlo.case\"(%{}) (", ssa_list(results), results.empty() ? "" : " = ", index.id);
+  for (std::size_t b = 0; b < branches; ++b) {
+    if (b) out.write(", ");
+    out.region({}, [&](std::span<const Ssa>) {
+      std::vector<Ssa> values = branch(b);
+      if (ordered) values.push_back(out.token());
+      std::vector<Lowering::Typed> typed;
+      for (std::size_t i = 0; i < values.size(); ++i) typed.push_back({values[i], texts[i]});
+      return typed;
+    });
+  }
+  out.write(") : (tensor<i32>) -> ({})\n", fmt::join(texts, ", "));
+  if (ordered) out.set_token(results.back()), results.pop_back();
+  return results;
+}
+
+constexpr Primitive cond_p{.name = "cond",
+                           .type = cond_type,
+                           .jvp = cond_jvp,
+                           .transpose = cond_transpose,
+                           .linear = Linear::jointly,
+                           .split = cond_split,
+                           .with_programs = cond_with_programs,
+                           .batch = cond_batch,
+                           .lower = cond_lower,
+                           .evaluate = cond_evaluate};
+
+namespace {
+
+/// Branches must agree; a weakly typed result gives way to the others' dtype.
+void agree(const char* what, std::vector<Closed>& branches, const Types& inputs) {
+  Types common = branches[0].program->output_types();
+  for (std::size_t b = 1; b < branches.size(); ++b) {
+    const Types types = branches[b].program->output_types();
+    check(types.size() == common.size(), "{}: branch 0 returns {} leaves, branch {} {}", what, common.size(), b, types.size());
+    for (std::size_t i = 0; i < types.size(); ++i) {
+      const bool same = types[i].dtype == common[i].dtype || types[i].weak || common[i].weak;
+      check(same && types[i].dims == common[i].dims,
+            "{}: result {} is {} in branch 0 and {} in branch {}; branches must return the same types", what, i, to_string(common[i]),
+            to_string(types[i]), b);
+      common[i].dtype = promote(what, common[i], types[i]).dtype;
+      common[i].weak = common[i].weak && types[i].weak;
+    }
+  }
+  for (Closed& c : branches) {
+    const Types types = c.program->output_types();
+    bool same = true;
+    for (std::size_t i = 0; i < types.size(); ++i) same = same && types[i].dtype == common[i].dtype;
+    if (same) continue;
+    Types all = types_of(c.captures);
+    append(all, inputs);
+    c.program = trace_inner("branch", all, [&](std::span<const Tensor> in) {
+                  Tensors y = postern::apply(*c.program, in);
+                  for (std::size_t i = 0; i < y.size(); ++i) y[i] = fit(y[i], common[i]);
+                  return y;
+                }).program;
+  }
+}
+
+}  // namespace
+
+detail::Leaves detail::cond(const char* what, const Tensor& choice, const std::vector<TensorFunction>& functions, const Leaves& operands,
+                            const Place& place) {
+  PlaceScope at_place(place);
+  const bool is_switch = std::string_view(what) == "switch_";
+  check(choice.has_value() && choice.rank() == 0 && (is_switch ? is_integer(choice.dtype()) : choice.dtype() == DType::pred),
+        "{}: the {} must be {} scalar, got {}", what, is_switch ? "index" : "condition", is_switch ? "an integer" : "a pred",
+        choice.has_value() ? to_string(choice.type()) : "an empty Tensor");
+  check(!functions.empty(), "{}: at least one branch is needed", what);
+  Tensor index = convert(choice, DType::s32);
+  if (is_switch) {
+    const Tensor clamped = minimum(maximum(choice, 0), static_cast<std::int32_t>(functions.size()) - 1);
+    index = convert(clamped, DType::s32);
+  }
+  std::vector<Closed> branches;
+  for (const TensorFunction& f : functions) branches.push_back(trace_user_inner("branch", types_of(operands), f));
+  agree(what, branches, types_of(operands));
+  return bind_cond(index, std::move(branches), operands);
+}
+
+}  // namespace postern

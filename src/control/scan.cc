@@ -1,0 +1,379 @@
+// scan, map, and fori_loop with a known number of steps: what they are and how they run. Their derivatives are in control_scan_rules.cc.
+#include "control/scan.h"
+#include "ops/reduce.h"
+#include "lower/meet.h"
+
+#include <postern/control.h>
+
+#include "ops/shape.h"
+#include "transform/simplify.h"
+
+namespace postern {
+
+void ScanParams::fields(FieldSink& sink) const {
+  sink("length", length);
+  if (counted) sink("start", start), sink("index", index);
+  if (reverse) sink("reverse", reverse);
+  if (unroll != 1) sink("unroll", unroll);
+  sink("constants", static_cast<std::int64_t>(constants));
+  sink("carries", static_cast<std::int64_t>(carries));
+  sink("body", body);
+}
+
+namespace {
+
+Types scan_type(const Params* params, TypeSpan operands) {
+  const auto& p = as<ScanParams>(*params);
+  const Program& body = *p.body;
+  check(operands.size() + p.counted == body.inputs.size(), "scan: {} operands for a body of {} inputs", operands.size(),
+        body.inputs.size());
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    const std::size_t input = i < p.constants ? i : i + p.counted;
+    Type type = body.type(body.inputs[input]);
+    if (input >= p.first_x()) type = stacked_type(type, p.length);
+    check(operands[i].dtype == type.dtype && operands[i].dims == type.dims, "scan: operand {} must be {}, got {}", i, to_string(type),
+          to_string(operands[i]));
+  }
+  Types out = body.output_types();
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    if (i >= p.carries)
+      out[i] = stacked_type(out[i], p.length);
+    else {
+      const Type& in = operands[p.constants + i];
+      check(out[i].dtype == in.dtype && out[i].dims == in.dims, "scan: the carry {} is {} before a step and {} after it", i, to_string(in),
+            to_string(out[i]));
+      out[i].weak = out[i].weak && in.weak;
+    }
+  }
+  return out;
+}
+
+ParamsPtr scan_with_programs(const Params* params, std::span<const ProgramPtr> programs) {
+  ScanParams p = as<ScanParams>(*params);
+  p.body = programs[0];
+  return make_params(std::move(p));
+}
+
+// --- lowering: a while with a counter ---------------------------------------------------------------------------------------------
+
+/// Writes the loop. The counter runs upwards: with the step's number where no xs or ys need it, else from 0.
+class ScanWriter {
+ public:
+  ScanWriter(Lowering& out, const Equation& e) : out_(out), e_(e), p_(as<ScanParams>(*e.params)) {
+    const std::size_t first_x = p_.constants + p_.carries;
+    for (std::size_t i = 0; i < e.operands.size(); ++i) {
+      (i < p_.constants ? constants_ : i < first_x ? state_ : xs_).push_back(out.operand(e, i));
+      if (i >= first_x) x_types_.push_back(&out.operand_type(e, i));
+    }
+    for (int i = 0; i < e.results; ++i) result_types_.push_back(out.result_type(e, i));
+    ordered_ = effect_of(e) == Effect::ordered;
+    from_start_ = !p_.reverse && xs_.empty() && p_.ys() == 0;
+    const std::int64_t last = std::max(p_.length, from_start_ ? p_.start + p_.length : 0);
+    const bool wide = last > std::numeric_limits<std::int32_t>::max();
+    counter_type_ = {p_.counted ? p_.index : wide ? DType::s64 : DType::s32, {}};
+  }
+
+  void write() {
+    // The state: carry, stacked results, token.
+    for (std::size_t i = p_.carries; i < result_types_.size(); ++i)
+      state_.push_back(out_.constant(literal_text({}, result_types_[i].dtype), result_types_[i]));
+    for (const Type& t : result_types_) types_.push_back(Lowering::type(t));
+    if (ordered_) state_.push_back(out_.token()), types_.push_back(Lowering::token_type);
+    const std::int64_t unroll = std::clamp<std::int64_t>(p_.unroll, 1, std::max<std::int64_t>(p_.length, 1));
+    const std::int64_t rounds = p_.length / unroll;
+    if (rounds > 1) {
+      loop(unroll, rounds);
+      for (std::int64_t k = rounds * unroll; k < p_.length; ++k) single(k);
+    } else {
+      for (std::int64_t k = 0; k < p_.length; ++k) single(k);
+    }
+    for (int i = 0; i < e_.results; ++i) out_.define(e_, i, state_[at(i)]);
+    if (ordered_) out_.set_token(state_.back());
+  }
+
+ private:
+  std::int64_t first() const { return from_start_ ? p_.start : 0; }
+  Ssa number(std::int64_t value) { return out_.constant(std::to_string(value), counter_type_); }
+  Ssa plus(Ssa a, Ssa b) { return out_.op("add", {a, b}, {&counter_type_, &counter_type_}, counter_type_); }
+  Ssa minus(Ssa a, Ssa b) { return out_.op("subtract", {a, b}, {&counter_type_, &counter_type_}, counter_type_); }
+
+  void loop(std::int64_t unroll, std::int64_t rounds) {
+    std::vector<Ssa> operands{number(first())};
+    operands.insert(operands.end(), state_.begin(), state_.end());
+    std::vector<std::string> types{Lowering::type(counter_type_)};
+    types.insert(types.end(), types_.begin(), types_.end());
+    std::vector<Ssa> results;
+    for (std::size_t i = 0; i < types.size(); ++i) results.push_back(out_.fresh());
+    out_.write("    {} = \"stablehlo.while\"({}) (", ssa_list(results), ssa_list(operands));
+    out_.region(types, [&](std::span<const Ssa> in) {
+      const Type pred{DType::pred, {}};
+      const Ssa end = number(first() + rounds * unroll);
+      return std::vector<Lowering::Typed>{
+          {out_.op("compare", {in[0], end}, {&counter_type_, &counter_type_}, pred, comparison_text("LT", counter_type_.dtype)),
+           "tensor<i1>"}};
+    });
+    out_.write(", ");
+    out_.region(types, [&](std::span<const Ssa> in) {
+      Ssa counter = in[0];
+      std::vector<Ssa> state(in.begin() + 1, in.end());
+      const Ssa one = number(1);
+      const Ssa told = out_.asking([&] {
+        for (std::int64_t u = 0; u < unroll; ++u) {
+          step(counter, state);
+          counter = plus(counter, one);
+        }
+      });
+      if (out_.partitioned() && calls_back(*p_.body)) {  // a run that failed on several devices leaves by itself, see while_lower
+        const Type flag{DType::pred, {}};
+        const Ssa here = told.id >= 0 ? told : goes_on(out_, {counter, types[0]});
+        counter = out_.op("select", {everywhere(out_, here, axes_met(out_, {&p_.body, 1})), counter, number(first() + rounds * unroll)},
+                          {&flag, &counter_type_, &counter_type_}, counter_type_);
+      }
+      std::vector<Lowering::Typed> typed{{counter, types[0]}};
+      for (std::size_t i = 0; i < state.size(); ++i) typed.push_back({state[i], types_[i]});
+      return typed;
+    });
+    out_.write(") : ({0}) -> ({0})\n", fmt::join(types, ", "));
+    state_.assign(results.begin() + 1, results.end());
+  }
+
+  void single(std::int64_t k) { step(number(first() + k), state_); }
+
+  /// One step, in place. `counter`: first(), first() + 1, ...
+  void step(Ssa counter, std::vector<Ssa>& state) {
+    if (ordered_) out_.set_token(state.back());
+    const Ssa slot = p_.reverse ? minus(number(p_.length - 1), counter) : counter;  // of xs and ys
+    std::vector<Ssa> in = constants_;
+    if (p_.counted) in.push_back(from_start_ || p_.start == 0 ? slot : plus(slot, number(p_.start)));
+    in.insert(in.end(), state.begin(), state.begin() + static_cast<std::ptrdiff_t>(p_.carries));
+    for (std::size_t i = 0; i < xs_.size(); ++i) in.push_back(slice(xs_[i], *x_types_[i], slot));
+    const std::vector<Ssa> results = out_.inlined(*p_.body, in);
+    for (std::size_t i = 0; i < results.size(); ++i)
+      state[i] = i < p_.carries ? results[i] : update(state[i], results[i], result_types_[i], slot);
+    if (ordered_) state.back() = out_.token();
+  }
+
+  std::vector<Ssa> starts(Ssa slot, std::int64_t rank) {
+    std::vector<Ssa> out{slot};
+    for (std::int64_t i = 1; i < rank; ++i) out.push_back(number(0));
+    return out;
+  }
+  std::string start_types(std::int64_t rank) const {
+    std::string text;
+    for (std::int64_t i = 0; i < rank; ++i) text += ", " + Lowering::type(counter_type_);
+    return text;
+  }
+
+  Ssa slice(Ssa x, const Type& type, Ssa slot) {
+    Type row = type;
+    row.dims[0] = 1;
+    const std::vector<Ssa> at = starts(slot, type.rank());
+    const Ssa r = out_.fresh();
+    out_.write("    %{} = \"stablehlo.dynamic_slice\"(%{}, {}) {{slice_sizes = {}}} : ({}{}) -> {}\n", r.id, x.id, ssa_list(at),
+               array_text(row.dims), Lowering::type(type), start_types(type.rank()), Lowering::type(row));
+    return out_.op("reshape", {r}, {&row}, slice_type_of(type));
+  }
+  Ssa update(Ssa stack, Ssa y, const Type& type, Ssa slot) {
+    Type row = type;
+    row.dims[0] = 1;
+    const Type one = slice_type_of(type);
+    const Ssa shaped = out_.op("reshape", {y}, {&one}, row);
+    const std::vector<Ssa> at = starts(slot, type.rank());
+    const Ssa r = out_.fresh();
+    out_.write("    %{} = \"stablehlo.dynamic_update_slice\"(%{}, %{}, {}) : ({}, {}{}) -> {}\n", r.id, stack.id, shaped.id, ssa_list(at),
+               Lowering::type(type), Lowering::type(row), start_types(type.rank()), Lowering::type(type));
+    return r;
+  }
+
+  Lowering& out_;
+  const Equation& e_;
+  const ScanParams& p_;
+  std::vector<Ssa> constants_, state_, xs_;
+  std::vector<const Type*> x_types_;
+  Types result_types_;
+  std::vector<std::string> types_;
+  bool ordered_ = false, from_start_ = false;
+  Type counter_type_;
+};
+
+void scan_lower(Lowering& out, const Equation& e) { ScanWriter(out, e).write(); }
+
+// --- evaluating: driven from the host -----------------------------------------------------------------------------------------------
+
+Tensor counter(const ScanParams& p, std::int64_t k) {
+  return full_of({Number::Kind::integer, p.start + k, static_cast<double>(p.start + k), 0}, {p.index, {}});
+}
+
+Tensors scan_evaluate(const Op& op, std::span<const Tensor> x) {
+  const auto& p = op.as<ScanParams>();
+  const auto constants = x.first(p.constants), xs = x.subspan(p.constants + p.carries);
+  Tensors carry(x.begin() + static_cast<std::ptrdiff_t>(p.constants), x.begin() + static_cast<std::ptrdiff_t>(p.constants + p.carries));
+  std::vector<std::vector<unsigned char>> over, stacks;
+  for (const Tensor& t : xs) t.read(over.emplace_back(t.type().byte_size()).data());
+  const Types outputs = p.body->output_types();
+  for (std::size_t i = p.carries; i < outputs.size(); ++i) stacks.emplace_back(stacked_type(outputs[i], p.length).byte_size());
+  for (std::int64_t step = 0; step < p.length; ++step) {
+    const std::int64_t k = p.reverse ? p.length - 1 - step : step;
+    Tensors in(constants.begin(), constants.end());
+    if (p.counted) in.push_back(counter(p, k));
+    append(in, carry);
+    for (std::size_t i = 0; i < xs.size(); ++i) {
+      const Type type = slice_type_of(xs[i].type());
+      in.emplace_back(type, over[i].data() + static_cast<std::size_t>(k) * type.byte_size());
+    }
+    Tensors y = evaluate_program(p.body, in);
+    for (std::size_t i = 0; i < stacks.size(); ++i) {
+      const Tensor& part = y[p.carries + i];
+      part.read(stacks[i].data() + static_cast<std::size_t>(k) * part.type().byte_size());
+    }
+    y.resize(p.carries);
+    carry = std::move(y);
+  }
+  for (std::size_t i = 0; i < stacks.size(); ++i) carry.emplace_back(stacked_type(outputs[p.carries + i], p.length), stacks[i].data());
+  return carry;
+}
+
+}  // namespace
+
+constexpr Primitive scan_p{.name = "scan",
+                           .type = scan_type,
+                           .jvp = scan_jvp,
+                           .transpose = scan_transpose,
+                           .linear = Linear::jointly,
+                           .split = scan_split,
+                           .with_programs = scan_with_programs,
+                           .batch = scan_batch,
+                           .lower = scan_lower,
+                           .evaluate = scan_evaluate};
+
+Tensors bind_scan(ScanParams p, const Closed& closed, std::span<const Tensor> constants, std::span<const Tensor> carry,
+                  std::span<const Tensor> xs) {
+  // What the body does not use is not carried along.
+  const std::vector<bool> used = used_inputs(*closed.program);
+  Program body = *closed.program;
+  body.inputs.clear();
+  Tensors operands;
+  std::size_t next = 0;
+  auto keep = [&](const Tensor* operand, bool always) {
+    const bool kept = always || used[next];
+    if (kept) body.inputs.push_back(closed.program->inputs[next]);
+    if (kept && operand) operands.push_back(*operand);
+    ++next;
+    return kept;
+  };
+  for (const Tensor& t : closed.captures) keep(&t, false);
+  for (const Tensor& t : constants) keep(&t, false);
+  p.constants = operands.size();
+  if (p.counted) p.counted = keep(nullptr, false);
+  for (const Tensor& t : carry) keep(&t, true);
+  p.carries = carry.size();
+  for (const Tensor& t : xs) keep(&t, false);
+  p.body = std::make_shared<const Program>(std::move(body));
+  return bind_n(scan_p, make_params(std::move(p)), operands);
+}
+
+namespace detail {
+
+Leaves scan(const char* what, const TensorFunction& f, const Leaves& init, const std::vector<std::string>& paths, const Leaves& xs,
+            const ScanOptions& options, const Place& place) {
+  PlaceScope at_place(place);
+  check(options.unroll >= 1, "{}: unroll must be 1 or more, got {}", what, options.unroll);
+  std::optional<std::int64_t> length = options.length;
+  for (const Tensor& x : xs) {
+    check(x.has_value() && x.rank() > 0, "{}: xs are scanned along their first axis, got {}", what,
+          x.has_value() ? to_string(x.type()) : "an empty Tensor");
+    if (!length) length = x.dims()[0];
+    check(x.dims()[0] == *length, "{}: the first axes of xs must have one length, {}, got {}", what, *length, to_string(x.type()));
+  }
+  check(length.has_value() && *length >= 0, "{}: without xs, length must be given, 0 or more", what);
+  ScanParams p;
+  p.length = *length;
+  p.reverse = options.reverse;
+  p.unroll = options.unroll;
+  Tensors carry = init;
+  Closed body;
+  do {
+    Types types = types_of(carry);
+    for (const Tensor& x : xs) types.push_back(slice_type_of(x.type()));
+    body = trace_user_inner("body", types, f);
+    Types gives = body.program->output_types();
+    gives.resize(std::min(carry.size(), gives.size()));
+    if (settle_carry(what, carry, gives, paths)) body.program = nullptr;
+  } while (!body.program);
+  return bind_scan(p, body, {}, carry, xs);
+}
+
+namespace {
+
+/// An integer that is known while tracing.
+std::optional<std::int64_t> known_integer(const Tensor& t) {
+  const HostValue* host = host_scalar(t);
+  if (!host) return {};
+  return read_number(host->type.dtype, host->data.get()).integer;
+}
+
+bool fits_s32(std::int64_t i) { return i >= std::numeric_limits<std::int32_t>::min() && i <= std::numeric_limits<std::int32_t>::max(); }
+
+/// Of a counter up to bounds of which at least one is not known.
+DType counter_dtype(const Tensor& lower, const Tensor& upper) {
+  for (const Tensor* t : {&lower, &upper}) {
+    const std::optional<std::int64_t> known = known_integer(*t);
+    if (known ? !fits_s32(*known) : byte_width(t->dtype()) == 8 || t->dtype() == DType::u32) return DType::s64;
+  }
+  return DType::s32;
+}
+
+Leaves counted_while(const Tensor& lower, const Tensor& upper, const TensorFunction& body, const Leaves& init,
+                     const std::vector<std::string>& paths, const Place& place) {
+  const DType dtype = counter_dtype(lower, upper);
+  Leaves carry{fit(lower, {dtype, {}})};
+  const Tensor end = fit(upper, {dtype, {}});
+  append(carry, init);
+  std::vector<std::string> all_paths{"counter"};
+  all_paths.insert(all_paths.end(), paths.begin(), paths.end());
+  auto test = [&](std::span<const Tensor> in) {
+    PlaceScope at_place(place);
+    return Tensors{less(in[0], end)};
+  };
+  auto step = [&](std::span<const Tensor> in) {
+    Tensors out = body(in);
+    PlaceScope at_place(place);
+    out.insert(out.begin(), add(in[0], full_of({Number::Kind::integer, 1, 1, 0}, {dtype, {}})));
+    return out;
+  };
+  Leaves y = while_loop(test, step, carry, all_paths, place);
+  y.erase(y.begin());
+  return y;
+}
+
+}  // namespace
+
+Leaves fori_loop(const Tensor& lower, const Tensor& upper, const TensorFunction& body, const Leaves& init,
+                 const std::vector<std::string>& paths, int unroll, const Place& place) {
+  PlaceScope at_place(place);
+  for (const Tensor* t : {&lower, &upper})
+    check(t->has_value() && is_integer(t->dtype()) && t->rank() == 0, "fori_loop: a bound must be an integer scalar, got {}",
+          t->has_value() ? to_string(t->type()) : "an empty Tensor");
+  check(unroll >= 1, "fori_loop: unroll must be 1 or more, got {}", unroll);
+  const auto begin = known_integer(lower), end = known_integer(upper);
+  if (!begin || !end) return counted_while(lower, upper, body, init, paths, place);
+  ScanParams p;
+  p.counted = true;
+  p.start = *begin;
+  p.length = std::max<std::int64_t>(*end - *begin, 0);
+  p.index = fits_s32(*begin) && fits_s32(*end) ? DType::s32 : DType::s64;
+  p.unroll = unroll;
+  Tensors carry = init;
+  Closed step;
+  do {
+    Types types{{p.index, {}}};
+    append(types, types_of(carry));
+    step = trace_user_inner("body", types, body);
+    if (settle_carry("fori_loop", carry, step.program->output_types(), paths)) step.program = nullptr;
+  } while (!step.program);
+  return bind_scan(p, step, {}, carry, {});
+}
+
+}  // namespace detail
+
+}  // namespace postern

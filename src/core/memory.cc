@@ -1,0 +1,22 @@
+// Memory for arrays on the host.
+#include <postern/error.h>
+
+#include <algorithm>
+#include <new>
+
+#include <fmt/format.h>
+
+#include "core/value.h"
+
+namespace postern::detail {
+
+std::shared_ptr<void> aligned_bytes(std::size_t bytes) {
+  void* memory =
+      ::operator new (std::max<std::size_t>(bytes, 1), std::align_val_t{64}, std::nothrow);
+  if (!memory)
+    throw Error(ErrorCode::resource_exhausted,
+                fmt::format("{} bytes were asked for, there is no memory for them", bytes));
+  return {memory, [](void* p) { ::operator delete (p, std::align_val_t{64}); }};
+}
+
+}  // namespace postern::detail

@@ -1,0 +1,181 @@
+// checkpoint: a function whose known half is computed again where a derivative needs it. Split keeps only the results of calls with an
+// effect and what the user's policy names; the rest of the known half moves into the equation of the unknown half.
+#include <postern/transforms.h>
+
+#include "custom/custom.h"
+#include "transform/simplify.h"
+#include "transform/split.h"
+
+namespace postern {
+
+namespace {
+
+struct CheckpointParams {
+  static constexpr const char* what = "checkpoint";
+  ProgramPtr body;
+  std::shared_ptr<const CheckpointOptions> options;
+  bool again = false;  // holds computations that were done before: XLA must not merge them with those
+  void fields(FieldSink& sink) const { sink("body", body), sink("again", again), sink.identity("options", options.get()); }
+};
+
+ParamsPtr params_of(const CheckpointParams& p, ProgramPtr body, bool again) {
+  return make_params(CheckpointParams{std::move(body), p.options, again || p.again});
+}
+
+Tensors bind_body(const Op& op, const Closed& body, std::span<const Tensor> x, bool again) {
+  Tensors operands = body.captures;
+  append(operands, x);
+  return bind_n(op.primitive, params_of(op.as<CheckpointParams>(), body.program, again), operands);
+}
+
+Jvp checkpoint_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
+  return body_jvp("checkpoint", op, *op.as<CheckpointParams>().body, x, dx, bind_body);
+}
+Tensors checkpoint_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x, TypeSpan) {
+  return body_transpose("checkpoint", op, *op.as<CheckpointParams>().body, ct, x, bind_body);
+}
+
+// --- split --------------------------------------------------------------------------------------------------------------------
+
+bool has_effectful_call(const Equation& equation) {
+  return any_equation(equation, [](const Equation& e) {
+    const SiteSpec* s = e.primitive->site ? e.primitive->site(e.params.get()) : nullptr;
+    return s && s->kind == SiteSpec::Kind::call && s->effect != Effect::pure;
+  });
+}
+
+bool saved_by(const CheckpointOptions& options, const Program& program, const Equation& e) {
+  if (!options.save) return false;
+  std::vector<Type> results(program.types.begin() + e.first, program.types.begin() + e.first + e.results);
+  const std::string name = e.primitive->site ? e.primitive->site(e.params.get())->name : "";
+  const bool tap = e.primitive->site && e.primitive->site(e.params.get())->kind == SiteSpec::Kind::tap;
+  return options.save({tap ? "tap" : e.primitive->name, name, results});
+}
+
+ProgramPtr marked(const Program& program);
+
+/// The parameters with all taps, in programs too, marked as recomputed.
+ParamsPtr marked(const Equation& e) {
+  if (e.primitive->site) {
+    SiteSpec s = *e.primitive->site(e.params.get());
+    if (s.kind != SiteSpec::Kind::tap) return e.params;
+    s.recomputed = true;
+    return make_params(SiteParams{std::make_shared<const SiteSpec>(std::move(s))});
+  }
+  if (!e.params || !e.primitive->with_programs) return e.params;
+  std::vector<ProgramPtr> programs = programs_of(*e.params);
+  if (programs.empty() || effect_of(e) == Effect::pure) return e.params;
+  for (ProgramPtr& p : programs) p = marked(*p);
+  return e.primitive->with_programs(e.params.get(), programs);
+}
+
+ProgramPtr marked(const Program& program) {
+  Program out = program;
+  for (Equation& e : out.equations) e.params = marked(e);
+  return std::make_shared<const Program>(std::move(out));
+}
+
+/// Which equations of the known half are not done again.
+std::vector<bool> saved_equations(const Program& known, const CheckpointOptions& options) {
+  std::vector<bool> saved;
+  for (const Equation& e : known.equations) saved.push_back(has_effectful_call(e) || saved_by(options, known, e));
+  return saved;
+}
+
+/// The known half once, for its outputs; the saved equations' results follow.
+Tensors run_known(const Program& known, const std::vector<bool>& saved, std::span<const Tensor> x, std::size_t outputs) {
+  Program first = known;
+  first.outputs.resize(outputs);
+  for (std::size_t i = 0; i < saved.size(); ++i)
+    for (int r = 0; saved[i] && r < known.equations[i].results; ++r) first.outputs.push_back(known.equations[i].first + r);
+  return postern::apply(*simplify(first), x);
+}
+
+/// Writes the known half again without the saved equations; its residuals. `in`: its inputs, then the saved results.
+Tensors run_again(const Program& known, const std::vector<bool>& saved, std::span<const Tensor> in, std::size_t outputs) {
+  Env env(known);
+  env.set(known.inputs, in.first(known.inputs.size()));
+  std::size_t next = known.inputs.size();
+  for (std::size_t i = 0; i < known.equations.size(); ++i) {
+    const Equation& e = known.equations[i];
+    PlaceScope::Replace place(e.place);
+    if (saved[i])
+      for (int r = 0; r < e.results; ++r) env[e.first + r] = in[next++];
+    else
+      env.set(e, bind_n(*e.primitive, marked(e), env.get(e.operands)));
+  }
+  Tensors out = env.get(known.outputs);
+  out.erase(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(outputs));
+  return out;
+}
+
+Primitive::SplitResult checkpoint_split(const Op& op, std::span<const Tensor> x, const std::vector<bool>&) {
+  const auto& p = op.as<CheckpointParams>();
+  std::vector<bool> unknown = present(x);
+  unknown.flip();
+  const Halves halves = split(*p.body, unknown);
+  const std::size_t outputs = halves.known->outputs.size() - halves.residuals;
+  const std::vector<bool> saved = saved_equations(*halves.known, *p.options);
+
+  Tensors again = kept(x);
+  Tensors known = run_known(*halves.known, saved, again, outputs);
+  append(again, std::span(known).subspan(outputs));
+  Types types = types_of(again);
+  for (std::size_t i = 0; i < x.size(); ++i)
+    if (unknown[i]) types.push_back(p.body->type(p.body->inputs[i]));
+  const Closed rest = trace_inner("checkpoint", types, [&](std::span<const Tensor> in) {
+    Tensors inputs = run_again(*halves.known, saved, in.first(again.size()), outputs);
+    append(inputs, in.subspan(again.size()));
+    return postern::apply(*halves.unknown, inputs);
+  });
+  check(rest.captures.empty(), "checkpoint: a rule uses a tensor from outside of the program");
+
+  return split_result(op.primitive, params_of(p, rest.program, true), halves.unknown_outputs, known, again, x);
+}
+
+// --- the other rules ------------------------------------------------------------------------------------------------------------
+
+Batched checkpoint_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes, std::int64_t size, const Tensor& mask) {
+  return body_batch("checkpoint", op, *op.as<CheckpointParams>().body, x, axes, size, mask, bind_body);
+}
+
+/// Behind a barrier XLA cannot tell that it has computed this before.
+void checkpoint_lower(Lowering& out, const Equation& e) {
+  const auto& p = as<CheckpointParams>(*e.params);
+  if (!p.again || e.operands.empty()) return body_lower<CheckpointParams>(out, e);
+  std::string results, operands, types;
+  std::vector<Ssa> inputs;
+  for (std::size_t i = 0; i < e.operands.size(); ++i) {
+    inputs.push_back(out.fresh());
+    results += fmt::format("{}%{}", i ? ", " : "", inputs.back().id);
+    operands += fmt::format("{}%{}", i ? ", " : "", out.operand(e, i).id);
+    types += (i ? ", " : "") + Lowering::type(out.operand_type(e, i));
+  }
+  out.write("    {} = \"stablehlo.optimization_barrier\"({}) : ({}) -> ({})\n", results, operands, types, types);
+  const std::vector<Ssa> outputs = out.inlined(*p.body, inputs);
+  for (int i = 0; i < e.results; ++i) out.define(e, i, outputs[at(i)]);
+}
+
+constexpr Primitive checkpoint_p{.name = "checkpoint",
+                                 .type = body_type<CheckpointParams>,
+                                 .jvp = checkpoint_jvp,
+                                 .transpose = checkpoint_transpose,
+                                 .linear = Linear::jointly,
+                                 .split = checkpoint_split,
+                                 .with_programs = body_with_programs<CheckpointParams>,
+                                 .transparent = true,
+                                 .batch = checkpoint_batch,
+                                 .lower = checkpoint_lower,
+                                 .evaluate = body_evaluate<CheckpointParams>};
+
+}  // namespace
+
+detail::Leaves detail::checkpoint(const TensorFunction& f, const CheckpointOptions& options, const Leaves& x, const Place& place) {
+  PlaceScope at(place);
+  const Closed body = trace_user_inner("checkpoint", types_of(x), f);
+  Tensors operands = body.captures;
+  append(operands, x);
+  return bind_n(checkpoint_p, make_params(CheckpointParams{body.program, std::make_shared<const CheckpointOptions>(options)}), operands);
+}
+
+}  // namespace postern

@@ -1,0 +1,143 @@
+// What functions with rules of their own share; stop_gradient.
+#include "custom/custom.h"
+
+#include <postern/transforms.h>
+
+#include "transform/transpose.h"
+
+namespace postern {
+
+Types program_type(const char* what, const Program& program, TypeSpan operands) {
+  check(operands.size() == program.inputs.size(), "{}: {} operands for a program of {} inputs", what, operands.size(),
+        program.inputs.size());
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    const Type& type = program.type(program.inputs[i]);
+    check(operands[i].dtype == type.dtype && operands[i].dims == type.dims, "{}: operand {} must be {}, got {}", what, i, to_string(type),
+          to_string(operands[i]));
+  }
+  return program.output_types();
+}
+
+Tensors call_user(const TensorFunction& f, std::span<const Tensor> x) {
+  PlaceScope::Replace none{Place{}};
+  return f(x);
+}
+
+Types element_types(std::span<const Tensor> x, std::span<const int> axes) {
+  Types out;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    out.push_back(x[i].type());
+    if (axes[i] >= 0) out.back().dims.erase(out.back().dims.begin() + axes[i]);
+  }
+  return out;
+}
+
+Closed batched_body(const char* what, const Program& body, std::span<const Tensor> x, std::span<const int> axes, std::int64_t size,
+                    const Tensor& mask) {
+  Types types = types_of(x);
+  if (mask.has_value()) types.push_back(mask.type());
+  return batched_body(what, body, types, axes, size, mask.has_value());
+}
+
+Closed batched_body(const char* what, const Program& body, const Types& types, std::span<const int> axes, std::int64_t size, bool masked) {
+  return trace_inner(what, types, [&](std::span<const Tensor> in) {
+    auto [y, from] = batch_of(body, in.first(axes.size()), axes, size, masked ? in.back() : Tensor());
+    for (std::size_t i = 0; i < y.size(); ++i) y[i] = move_batch(y[i], from[i], 0, size);
+    return std::move(y);
+  });
+}
+
+TensorFunction batched_function(const char* what, TensorFunction f, Types types, std::vector<int> axes, std::int64_t size, bool masked,
+                                std::vector<int> out_axes) {
+  return [=](std::span<const Tensor> leaves) {
+    std::vector<bool> there;  // an empty Tensor is zero
+    const Closed closed = trace_user(what, types, [&](std::span<const Tensor> in) {
+      const Tensors y = f(in);
+      there = present(y);
+      return kept(y);
+    });
+    Tensors inputs(leaves.begin(), leaves.begin() + static_cast<std::ptrdiff_t>(axes.size()));
+    append(inputs, closed.captures);
+    std::vector<int> all = axes;
+    all.resize(inputs.size(), -1);
+    const auto [y, from] = batch_of(*closed.program, inputs, all, size, masked ? leaves[axes.size()] : Tensor());
+    Tensors out(there.size());
+    for (std::size_t i = 0, next = 0; i < out.size(); ++i) {
+      if (!there[i]) continue;
+      const Tensor moved = move_batch(y[next], from[next], std::max(out_axes[i], 0), size);
+      out[i] = out_axes[i] >= 0 ? moved : is_differentiable(moved.dtype()) ? sum(moved, {.axes = Dims{0}}) : any(moved, {.axes = Dims{0}});
+      ++next;
+    }
+    return out;
+  };
+}
+
+void refuse_captured(const char* what, std::span<const Tensor> dx, std::size_t count) {
+  check(!has_any(dx.first(count)),
+        "{}: a tensor that the function captures is differentiated, but its rule knows only its arguments; pass it as an argument", what);
+}
+
+namespace {
+
+Types stop_type(const Params*, TypeSpan operands) { return {operands[0]}; }
+void stop_lower(Lowering& out, const Equation& e) { out.define(e, 0, out.operand(e, 0)); }
+Tensors stop_evaluate(const Op&, std::span<const Tensor> x) { return {x[0]}; }
+constexpr Primitive stop_gradient_p{.name = "stop_gradient",
+                                    .type = stop_type,
+                                    .no_derivative = true,
+                                    .batch = elementwise_batch,
+                                    .lower = stop_lower,
+                                    .evaluate = stop_evaluate};
+static_assert(complete(stop_gradient_p));
+
+}  // namespace
+
+Tensor detail::stop_gradient(const Tensor& x, const Place& place) {
+  PlaceScope at(place);
+  check(x.has_value(), "stop_gradient: an empty Tensor, one that was never given a value");
+  return is_differentiable(x.dtype()) ? bind1(stop_gradient_p, nullptr, {x}) : x;
+}
+
+Jvp body_jvp(const char* what, const Op& op, const Program& body, std::span<const Tensor> x, std::span<const Tensor> dx, Rebind rebind) {
+  const std::vector<bool> in_moves = present(dx);
+  Tensors operands(x.begin(), x.end());
+  append(operands, kept(dx));
+  std::vector<bool> out_moves;
+  const Closed moved = trace_inner(what, types_of(operands), [&](std::span<const Tensor> in) {
+    auto [y, dy] = jvp_of(body, in.first(x.size()), placed(in_moves, in.subspan(x.size())));
+    out_moves = present(dy);
+    append(y, kept(dy));
+    return std::move(y);
+  });
+  Tensors y = rebind(op, moved, operands, false);
+  Tensors dy = placed(out_moves, std::span(y).subspan(out_moves.size()));
+  y.resize(out_moves.size());
+  return {std::move(y), std::move(dy)};
+}
+
+Tensors body_transpose(const char* what, const Op& op, const Program& body, std::span<const Tensor> ct, std::span<const Tensor> x,
+                       Rebind rebind) {
+  const std::vector<bool> known = present(x), arrives = present(ct);
+  Tensors operands = kept(x);
+  const std::size_t inputs = operands.size();
+  append(operands, kept(ct));
+  std::vector<bool> leaves;
+  const Closed back = trace_inner(what, types_of(operands), [&](std::span<const Tensor> in) {
+    Tensors into = transpose_of(body, placed(known, in), placed(arrives, in.subspan(inputs)));
+    for (std::size_t i = 0; i < x.size(); ++i)
+      if (known[i]) into[i] = Tensor();
+    leaves = present(into);
+    return kept(into);
+  });
+  return placed(leaves, rebind(op, back, operands, true));
+}
+
+Batched body_batch(const char* what, const Op& op, const Program& body, std::span<const Tensor> x, std::span<const int> axes,
+                   std::int64_t size, const Tensor& mask, Rebind rebind) {
+  const Closed batched = batched_body(what, body, x, axes, size, mask);
+  Tensors operands(x.begin(), x.end());
+  if (mask.has_value()) operands.push_back(mask);
+  return {rebind(op, batched, operands, false), std::vector<int>(body.outputs.size(), 0)};
+}
+
+}  // namespace postern

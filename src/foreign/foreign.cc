@@ -1,0 +1,447 @@
+// Reading modules of text: their custom calls as sites.
+#include "foreign/foreign.h"
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+
+#include "block/registry.h"
+#include "block/target.h"
+#include "core/check.h"
+#include "foreign/bytecode.h"
+#include "foreign/jax_export.h"
+#include "foreign/mlir_text.h"
+#include "foreign/portable.h"
+#include "core/check.h"
+#include "host/handler.h"
+#include "lower/lowering.h"
+
+namespace postern::file {
+
+namespace {
+
+/// Where parts lie: nothing on one device.
+constexpr std::string_view placing[] = {"Sharding",
+                                        "SPMDFullToShardShape",
+                                        "SPMDShardToFullShape",
+                                        "LayoutConstraint",
+                                        "annotate_device_placement",
+                                        "xla.sdy.FuncResultSharding",
+                                        "xla.sdy.GlobalToLocalShape",
+                                        "xla.sdy.LocalToGlobalShape"};
+/// What XLA's passes write for each other.
+constexpr std::string_view internal[] = {
+    "Pin", "Unpin", "AllocateBuffer", "CreateBuffer", "SliceToDynamic", "PadToStatic", "Ducc_fft"};
+
+bool is_among(std::span<const std::string_view> list, std::string_view target) {
+  return std::ranges::find(list, target) != list.end();
+}
+
+class Reader : MlirText {
+ public:
+  using MlirText::MlirText;
+
+  Foreign read() {
+    Foreign out;
+    require_shape();
+    MainText main = read_main(*this);
+    for (const std::string_view t : main.inputs) out.inputs.push_back(tensor(position(t), t));
+    for (const std::string_view t : main.outputs) out.outputs.push_back(tensor(position(t), t));
+    for (std::size_t at = 0; (at = next_custom_call(at)) != npos;) {
+      Call call = custom_call(at);
+      at = call.end;
+      if (call.server == Server::handler) out.handlers.push_back(call.target);
+      if (call.server == Server::nobody) main.edits.push_back(handed_on(call));
+      if (call.server != Server::host) continue;
+      main.edits.push_back({call.target_at, call.target_end, fmt::format("@{}", host::call_target)});
+      main.edits.push_back({call.dict_at, call.dict_end,
+                            fmt::format("{{api_version = 4 : i32, backend_config = {{{} = {} : i64}}, operand_layouts = [{}], "
+                                        "result_layouts = [{}]{}}}",
+                                        host::site_attribute, out.sites.size(), call.operand_layouts, call.result_layouts, call.kept)});
+      out.sites.push_back(site_of({call.target, call.attributes, call.operands, call.results, call.side_effect, call.ordered,
+                                   place_in_file(name_, line_of(call.at))}));
+    }
+    out.text = edited(std::move(main.edits));
+    for (std::size_t i = 0; i < out.inputs.size(); ++i) out.parameters.push_back(static_cast<int>(i));
+    return out;
+  }
+
+ private:
+  struct Call {
+    std::size_t at = 0, target_at = 0, target_end = 0, dict_at = 0, dict_end = 0, end = 0;
+    std::string target;
+    Attributes attributes;
+    std::string kept;  // attributes of the operation that stay
+    std::string operand_layouts, result_layouts;
+    Server server = Server::xla;
+    bool side_effect = false, ordered = false;
+    std::vector<Type> operands, results;
+  };
+
+  /// What XLA's parser dies of: brackets in brackets without end, functions of themselves.
+  void require_shape() const {
+    constexpr int deepest = 500;
+    CallGraph calls;
+    std::string function;
+    int depth = 0;
+    for (std::size_t i = 0; i < text_.size(); ++i) {
+      switch (text_[i]) {
+        case '"':
+          if (text_.substr(i).starts_with("\"vhlo."))
+            refuse(i, "operations of VHLO are read from portable artifacts, not from text",
+                   ErrorCode::unimplemented);
+          i = string_end(i) - 1;
+          break;
+        case '/':
+          if (at(i + 1) == '/') i = std::min(text_.find('\n', i), text_.size()) - 1;
+          break;
+        case '-':
+          i += at(i + 1) == '>';
+          break;
+        case '(':
+        case '[':
+        case '{':
+        case '<':
+          if (++depth > deepest)
+            refuse(i, fmt::format("brackets are nested more than {} deep", deepest),
+                   ErrorCode::resource_exhausted);
+          break;
+        case ')':
+        case ']':
+        case '}':
+        case '>':
+          depth = std::max(depth - 1, 0);
+          break;
+        case '@': {
+          const std::size_t end = at(i + 1) == '"' ? string_end(i + 1) : word_end(i + 1);
+          const std::string name(at(i + 1) == '"' ? part(i + 2, end - 1) : part(i + 1, end));
+          const std::string_view before =
+              trimmed(text_.substr(i < 40 ? 0 : i - 40, std::min<std::size_t>(i, 40)));
+          if (before.ends_with("func.func") || before.ends_with("func.func private") ||
+              before.ends_with("func.func public"))
+            calls[function = name];
+          else if (!before.ends_with("stablehlo.custom_call"))
+            calls[function].insert(name);
+          i = end - 1;
+          break;
+        }
+      }
+    }
+    try {
+      refuse_recursion(calls);
+    } catch (const Error& e) {
+      refuse(0, e.what(), e.code());
+    }
+  }
+  std::size_t word_end(std::size_t i) const {
+    while (std::isalnum(static_cast<unsigned char>(at(i))) ||
+           (at(i) != '\0' && std::string_view("_$.-").find(at(i)) != npos))
+      ++i;
+    return i;
+  }
+
+  /// stablehlo.reshape %a : (type) -> type
+  Edit handed_on(const Call& call) const {
+    const std::size_t open = skip_space(call.target_end);
+    return {call.at, call.dict_end,
+            fmt::format("stablehlo.reshape {} ", trimmed(open + 1, bracket_end(open) - 1))};
+  }
+
+  Type tensor(std::size_t where, std::string_view t) const {
+    try {
+      return mlir_type(t);
+    } catch (const Error& e) {
+      refuse(where, e.what(), e.code());
+    }
+  }
+  /// Tokens say that the call is ordered; host functions are given none.
+  std::vector<Type> buffers(std::size_t i, std::size_t& end, Call& call, std::string& layouts) const {
+    std::vector<Type> out;
+    for (const Range& range : types(i, end)) {
+      const bool token = type(range) == mlir_token;
+      if (!token) out.push_back(tensor(range.first, type(range)));
+      call.ordered = call.ordered || token;
+      layouts += fmt::format("{}{}", layouts.empty() ? "" : ", ", Lowering::layout(token ? 0 : out.back().rank()));
+    }
+    return out;
+  }
+
+  std::size_t position(std::string_view part) const { return static_cast<std::size_t>(part.data() - text_.data()); }
+
+  std::string edited(std::vector<Edit> edits) const {
+    std::ranges::stable_sort(edits, {}, &Edit::from);
+    std::string out;
+    std::size_t copied = 0;
+    for (const Edit& e : edits) {
+      out += part(copied, e.from);
+      out += e.text;
+      copied = e.to;
+    }
+    out += text_.substr(copied);
+    return out;
+  }
+
+  std::size_t next_custom_call(std::size_t from) const {
+    for (std::size_t i = from; i < text_.size();) {
+      if (text_[i] == '"') {
+        const std::size_t end = string_end(i);
+        if (text_.substr(i, end - i) == "\"stablehlo.custom_call\"")
+          refuse(i, "a custom call in MLIR's generic form cannot be read; print the module in StableHLO's own form",
+                 ErrorCode::unimplemented);
+        i = end;
+      } else if (text_[i] == '/' && at(i + 1) == '/') {
+        i = std::min(text_.find('\n', i), text_.size());
+      } else if (text_.substr(i).starts_with("stablehlo.custom_call ")) {
+        return i;
+      } else {
+        ++i;
+      }
+    }
+    return npos;
+  }
+
+  /// stablehlo.custom_call @target(%a, %b) {...} : (types) -> types
+  Call custom_call(std::size_t where) const {
+    Call call;
+    call.at = where;
+    std::size_t i = expect(where + 21, "@");
+    call.target_at = i - 1;
+    if (at(i) == '"') {
+      call.target_end = string_end(i);
+      call.target = text_.substr(i + 1, call.target_end - i - 2);
+    } else {
+      call.target_end = find_outside(i, "(", text_.size());
+      call.target = text_.substr(i, call.target_end - i);
+    }
+    try {
+      call.server = server_of(call.target);
+    } catch (const Error& e) {
+      refuse(where, e.what(), e.code());
+    }
+    call.dict_at = call.dict_end = bracket_end(expect(call.target_end, "(") - 1);
+    if (const std::size_t dict = skip_space(call.dict_at); at(dict) == '{') {
+      call.dict_at = dict;
+      call.dict_end = bracket_end(dict);
+      for (const auto& [from, to] : items(dict)) operation_attribute(call, from, to);
+    }
+    // Types are read only where we need them: XLA's own calls may have others.
+    call.end = i = expect(call.dict_end, ":");
+    if (call.server != Server::host) {
+      if (at(skip_space(i)) != '(') return call;
+      const auto texts = [&](std::size_t from) {
+        std::vector<std::string> out;
+        for (const Range& range : types(from, i)) out.emplace_back(type(range));
+        return out;
+      };
+      const std::vector<std::string> operands = texts(i), results = texts(expect(i, "->"));
+      try {
+        require_signature(call.target, call.server, operands, results);
+      } catch (const Error& e) {
+        refuse(where, e.what(), e.code());
+      }
+      return call;
+    }
+    if (at(skip_space(i)) != '(') refuse(i, "a custom call's operand types are missing");
+    call.operands = buffers(i, i, call, call.operand_layouts);
+    call.results = buffers(expect(i, "->"), call.end, call, call.result_layouts);
+    return call;
+  }
+
+  void operation_attribute(Call& call, std::size_t from, std::size_t to) const {
+    const auto equal = find_outside(from, "=", to);
+    const std::string_view name = trimmed(from, equal), value = equal == to ? std::string_view() : trimmed(equal + 1, to);
+    if (name == "api_version") return;
+    if (name == "has_side_effect") {
+      call.side_effect = value == "true";
+    } else if (name == "called_computations") {
+      if (value != "[]" && call.server == Server::host)
+        refuse(from, brings_computations(call.target), ErrorCode::unimplemented);
+      return;
+    } else if (name == "backend_config" || name == "mhlo.backend_config") {
+      const std::size_t start = skip_space(equal + 1);
+      if (value.starts_with("{"))
+        for (const auto& [f, t] : items(start)) user_attribute(call, f, t);
+      else if (value.size() > 2)
+        call.attributes.set("backend_config", unescaped(value));
+      return;
+    } else if (name == "operand_layouts" || name == "result_layouts") {
+      return;  // host functions see rows, whatever the target wanted, and XLA may choose others where nothing is said
+    }
+    call.kept += fmt::format(", {}", trimmed(from, to));
+  }
+
+  /// name = 3 : i64, 2.5 : f64, "text", true, array<i64: 1, 2>, dense<[1, 2]> : tensor<2xi64>. Others are given as their text.
+  void user_attribute(Call& call, std::size_t from, std::size_t to) const {
+    const auto equal = find_outside(from, "=", to);
+    const std::string_view key = trimmed(from, equal), value = equal == to ? "true" : trimmed(equal + 1, to);  // a unit attribute
+    const std::string name = key.starts_with("\"") ? unescaped(key) : std::string(key);
+    if (value == "true" || value == "false") return call.attributes.set(name, value == "true");
+    if (value.starts_with("\"")) return call.attributes.set(name, unescaped(value));
+    if (value.starts_with("array<") && value.find(':') != npos) {
+      const auto colon = value.find(':');
+      if (const auto list = numbers(value.substr(colon + 1, value.size() - colon - 2))) return call.attributes.set(name, *list);
+    } else if (value.starts_with("dense<")) {
+      std::string_view list = value.substr(6, value.find('>') - 6);
+      if (list.starts_with("[")) list = list.substr(1, list.size() - 2);
+      if (const auto found = numbers(list)) return call.attributes.set(name, *found);
+    } else if (const auto number = numbers(value.substr(0, value.find(':')))) {
+      if (const auto* integers = std::get_if<std::vector<std::int64_t>>(&*number)) return call.attributes.set(name, integers->front());
+      return call.attributes.set(name, std::get<std::vector<double>>(*number).front());
+    }
+    call.attributes.set(name, std::string(value));
+  }
+  /// "1, 2" as integers, or "1.5, 2.0" as reals.
+  static std::optional<Attribute> numbers(std::string_view list) {
+    std::vector<std::int64_t> integers;
+    std::vector<double> reals;
+    for (std::size_t from = 0, to = 0; from <= list.size(); from = to + 1) {
+      to = std::min(list.find(',', from), list.size());
+      const std::string_view part = trimmed(list.substr(from, to - from));
+      const char *const begin = part.data(), *const end = begin + part.size();
+      std::int64_t n = 0;
+      double d = 0;
+      if (const auto [at, error] = std::from_chars(begin, end, n); !part.empty() && error == std::errc() && at == end)
+        integers.push_back(n);
+      if (const auto [at, error] = std::from_chars(begin, end, d); part.empty() || error != std::errc() || at != end) return {};
+      reals.push_back(d);
+    }
+    if (integers.size() == reals.size()) return integers;
+    return reals;
+  }
+  /// Of a string in quotes: \n, \t, \", \\ and two hexadecimal digits.
+  static std::string unescaped(std::string_view quoted) {
+    const std::string_view in = quoted.substr(1, quoted.size() - 2);
+    std::string out;
+    for (std::size_t i = 0; i < in.size(); ++i) {
+      if (in[i] != '\\' || i + 1 == in.size()) {
+        out += in[i];
+        continue;
+      }
+      int code = 0;
+      const char next = in[++i];
+      if (const auto [at, error] = std::from_chars(&in[i], in.data() + std::min(i + 2, in.size()), code, 16);
+          error == std::errc() && at == &in[i] + 2)
+        out += static_cast<char>(code), ++i;
+      else
+        out += next == 'n' ? '\n' : next == 't' ? '\t' : next;
+    }
+    return out;
+  }
+};
+
+std::string mlir_element(DType dtype) {
+  std::string t = Lowering::type({dtype, {}});  // "tensor<f32>"
+  return t.substr(7, t.size() - 8);
+}
+
+}  // namespace
+
+Type mlir_type(std::string_view t) {
+  auto refuse = [&](const std::string& why) { throw Error(ErrorCode::unimplemented, why); };
+  if (!t.starts_with("tensor<") || !t.ends_with(">")) refuse(fmt::format("values of type {} cannot be passed", t));
+  t = t.substr(7, t.size() - 8);
+  Dims dims;
+  for (auto x = t.find('x'); x != std::string_view::npos; x = t.find('x')) {
+    std::int64_t extent = -1;
+    const auto [end, error] = std::from_chars(t.data(), t.data() + x, extent);
+    if (error != std::errc() || end != t.data() + x) break;  // the x of complex
+    dims.push_back(extent);
+    t.remove_prefix(x + 1);
+  }
+  if (t.find('?') != std::string_view::npos || t.find('*') != std::string_view::npos || t.find(',') != std::string_view::npos)
+    refuse(fmt::format("tensors of {} have no fixed type", t));
+  int d = 0;
+  while (d < dtype_count && (static_cast<DType>(d) == DType::token || mlir_element(static_cast<DType>(d)) != t)) ++d;
+  if (d == dtype_count) refuse(fmt::format("there is no element type {}", t));
+  Type out = make_type(static_cast<DType>(d), std::move(dims));
+  static_cast<void>(out.byte_size());
+  return out;
+}
+
+Server server_of(const std::string& target) {
+  if (is_among(placing, target)) return Server::nobody;
+  if (is_among(internal, target) || target.starts_with("__") || target.starts_with("xla."))
+    throw Error(ErrorCode::unimplemented,
+                fmt::format("custom call '{}' is XLA's own, for no program to make", target));
+  if (target == "TopK" || target == "ApproxTopK" || target.starts_with("mhlo.") ||
+      target.starts_with("stablehlo.") || target.starts_with("chlo."))
+    return Server::xla;
+  return blocks::has_handler(target, blocks::current_platform()) ? Server::handler : Server::host;
+}
+
+void require_signature(const std::string& target, Server server,
+                       std::span<const std::string> operands,
+                       std::span<const std::string> results) {
+  const auto refuse = [&](std::string_view wanted) {
+    throw Error(ErrorCode::unimplemented,
+                fmt::format("custom call '{}' takes {}, got ({}) -> ({})", target, wanted,
+                            fmt::join(operands, ", "), fmt::join(results, ", ")));
+  };
+  if (server == Server::nobody && (operands.size() != 1 || !std::ranges::equal(operands, results)))
+    refuse("a value and gives one of the same type on one device, which is what can be loaded");
+  if (target == "ApproxTopK" && (results.empty() || operands.size() != 2 * results.size()))
+    refuse("a tensor and a value to begin with for each that it gives");
+  if (target == "TopK" || target == "mhlo.topk") {
+    const auto dims = [](const std::string& type) { return mlir_type(type).dims; };
+    bool ok = operands.size() == 1 && results.size() == 2;
+    if (ok) {
+      const Dims in = dims(operands[0]), out = dims(results[0]);
+      ok = !in.empty() && in.size() == out.size() && out.back() <= in.back() &&
+           std::equal(in.begin(), in.end() - 1, out.begin()) && results[1].ends_with("i32>") &&
+           dims(results[1]) == out && mlir_type(operands[0]).dtype == mlir_type(results[0]).dtype;
+    }
+    if (!ok) refuse("a tensor and gives its largest elements and their places");
+  }
+}
+
+void refuse_recursion(const CallGraph& calls) {
+  std::map<std::string_view, std::size_t> callers;
+  for (const auto& [function, callees] : calls)
+    for (const std::string& callee : callees) ++callers[callee];
+  std::vector<std::string_view> ready;
+  for (const auto& [function, callees] : calls)
+    if (!callers.contains(function)) ready.push_back(function);
+  std::size_t done = 0;
+  for (; !ready.empty(); ++done) {
+    const auto function = calls.find(ready.back());
+    ready.pop_back();
+    for (const std::string& callee : function->second)
+      if (--callers[callee] == 0 && calls.contains(callee)) ready.push_back(callee);
+  }
+  if (done < calls.size())
+    throw Error(ErrorCode::unimplemented, "functions of the module call themselves");
+}
+
+std::string brings_computations(std::string_view target) {
+  return fmt::format("custom call '{}' brings computations, which host functions cannot be given", target);
+}
+
+SitePtr site_of(ForeignCall call) {
+  SiteSpec s;
+  s.name = call.target;
+  s.place = call.place;
+  s.named = {std::move(call.target), std::move(call.attributes)};
+  s.operands = std::move(call.operands);
+  s.results = std::move(call.results);
+  s.operand_paths.resize(s.operands.size());
+  s.result_paths.resize(s.results.size());
+  s.result_structure = "(";
+  for (std::size_t i = 0; i < s.results.size(); ++i) s.result_structure += i ? ",*" : "*";
+  s.result_structure += ")";
+  s.effect = call.ordered ? Effect::ordered : call.side_effect ? Effect::unordered : Effect::pure;
+  s.from_file = true;
+  return std::make_shared<const SiteSpec>(std::move(s));
+}
+
+Foreign read_foreign(std::string_view text, const std::string& name) {
+  const bool portable = text.starts_with(bytecode_magic);
+  if (!portable && text.find('\0') == std::string_view::npos) return Reader(text, name).read();
+  try {
+    return portable ? read_portable(text, name) : read_jax_export(text, name);
+  } catch (const Error& e) {
+    const char* const what = portable ? "the portable artifact" : "this is no text, and as an artifact of jax.export";
+    throw Error(e.code(), fmt::format("load: {}: {}: {}", name, what, e.what()));
+  }
+}
+
+}  // namespace postern::file

@@ -1,0 +1,129 @@
+// eigh, svd and eigvals: public functions, and the formulas of their derivatives.
+#include "linalg/linalg.h"
+
+#include <limits>
+
+#include "ops/family.h"
+
+namespace postern::blocks {
+
+namespace {
+
+template <class Config>
+const Config& config_of(const void* config) {
+  return *static_cast<const Config*>(config);
+}
+
+Tensor real_of(const Tensor& x) { return is_complex(x.dtype()) ? real(x) : x; }
+Tensor diagonal_of(const Tensor& a) { return diagonal(a, 0, -2, -1); }
+
+double epsilon(DType dtype) {
+  return dtype == DType::f64 ? std::numeric_limits<double>::epsilon() : static_cast<double>(std::numeric_limits<float>::epsilon());
+}
+
+/// 1 / (w_j - w_i) at (i, j), zero where both are equal to within rounding of the largest.
+Tensor inverse_gaps(const Tensor& w, const Tensor& values) {
+  const Tensor gap = expand_dims(w, -2) - expand_dims(w, -1);
+  const Tensor scale = max(abs(values), {.axes = Dims{-1}, .keep_dims = true});
+  const Tensor limit = expand_dims(scale * (epsilon(w.dtype()) * static_cast<double>(w.dims().back())), -1);
+  const Tensor equal = abs(gap) <= limit;
+  return where(equal, 0.0f, 1.0f / where(equal, 1.0f, gap));
+}
+
+// --- eigh -----------------------------------------------------------------------------------------------------------------------------
+
+Tensors eigh_apply(const void* config, std::span<const Tensor> x) { return bind_eigh(config_of<linalg::Eigh>(config), x[0]); }
+
+/// dw = diag(v^H da v), dv = v (f o v^H da v) with f the inverse gaps (Giles 2008).
+Jvp eigh_jvp(const void* config, std::span<const Tensor> x, std::span<const Tensor> dx) {
+  linalg::Eigh c = config_of<linalg::Eigh>(config);
+  const bool vectors = c.vectors;
+  c.vectors = true;
+  const Tensors y = bind_eigh(c, x[0]);
+  const Tensor inner = matmul(matmul(adjoint(y[1]), hermitian_part(dx[0])), y[1]);
+  const Tensor dw = real_of(diagonal_of(inner));
+  if (!vectors) return {{y[0]}, {dw}};
+  const Tensor dv = matmul(y[1], convert(inverse_gaps(y[0], y[0]), inner.dtype()) * inner);
+  return {y, {dw, dv}};
+}
+constexpr Rules eigh_rules{eigh_apply, eigh_jvp};
+
+// --- svd ------------------------------------------------------------------------------------------------------------------------------
+
+Tensors svd_apply(const void* config, std::span<const Tensor> x) { return bind_svd(config_of<linalg::Svd>(config), x[0]); }
+
+/// t - u (u^H t), over s: the part of a tangent outside of the span of u.
+Tensor outside(const Tensor& u, const Tensor& t, const Tensor& s_inverse) {
+  return (t - matmul(u, matmul(adjoint(u), t))) * convert(expand_dims(s_inverse, -2), t.dtype());
+}
+
+/// Townsend 2016, "Differentiating the singular value decomposition".
+Jvp svd_jvp(const void* config, std::span<const Tensor> x, std::span<const Tensor> dx) {
+  linalg::Svd c = config_of<linalg::Svd>(config);
+  const std::int64_t m = rows(x[0]), n = columns(x[0]);
+  const bool vectors = c.vectors;
+  check(!vectors || !c.full || m == n,
+        "svd: the full form of a matrix that is not square has no derivative, its last vectors are arbitrary; got {}",
+        to_string(x[0].type()));
+  c.vectors = true;
+  c.full = false;
+  const Tensors y = bind_svd(c, x[0]);
+  const Tensor &u = y[0], &s = y[1], v = adjoint(y[2]);
+  const Tensor inner = matmul(matmul(adjoint(u), dx[0]), v);
+  const Tensor ds = real_of(diagonal_of(inner));
+  if (!vectors) return {{s}, {ds}};
+  const DType dtype = inner.dtype();
+  const Tensor f = convert(inverse_gaps(s * s, s * s), dtype);
+  const Tensor row = convert(expand_dims(s, -2), dtype), column = convert(expand_dims(s, -1), dtype);
+  const Tensor limit = max(s, {.axes = Dims{-1}, .keep_dims = true}) * (epsilon(s.dtype()) * static_cast<double>(std::max(m, n)));
+  const Tensor none = s <= limit;
+  const Tensor s_inverse = where(none, 0.0f, 1.0f / where(none, 1.0f, s));
+  const Tensor by_row = inner * row, by_column = column * inner;
+  Tensor left = f * (by_row + adjoint(by_row));
+  const Tensor right = f * (by_column + adjoint(by_column));
+  if (is_complex(dtype)) left = left + (inner - adjoint(inner)) * diagonal_matrix(convert(s_inverse, dtype)) * 0.5f;
+  Tensor du = matmul(u, left), dv = matmul(v, right);
+  if (m > n) du = du + outside(u, matmul(dx[0], v), s_inverse);
+  if (n > m) dv = dv + outside(v, matmul(adjoint(dx[0]), u), s_inverse);
+  return {y, {du, ds, adjoint(dv)}};
+}
+constexpr Rules svd_rules{svd_apply, svd_jvp};
+
+}  // namespace
+
+Tensors bind_eigh(const linalg::Eigh& c, const Tensor& a) { return bind_linalg(c, eigh_rules, eigh_default, a); }
+Tensors bind_svd(const linalg::Svd& c, const Tensor& a) { return bind_linalg(c, svd_rules, svd_default, a); }
+
+}  // namespace postern::blocks
+
+namespace postern::linalg {
+
+using namespace blocks;
+
+std::pair<Tensor, Tensor> eigh(const Operand& a, Failure failure) {
+  PlaceScope at(a.place());
+  const Prepared p = prepared("eigh", a, true);
+  const Tensors y = bind_eigh({true, failure}, p.a);
+  return {p.restore(y[0]), p.restore(y[1])};
+}
+
+Tensor eigvalsh(const Operand& a, Failure failure) {
+  PlaceScope at(a.place());
+  const Prepared p = prepared("eigvalsh", a, true);
+  return p.restore(bind_eigh({false, failure}, p.a)[0]);
+}
+
+std::tuple<Tensor, Tensor, Tensor> svd(const Operand& a, bool full, Failure failure) {
+  PlaceScope at(a.place());
+  const Prepared p = prepared("svd", a, false);
+  const Tensors y = bind_svd({true, full, failure}, p.a);
+  return {p.restore(y[0]), p.restore(y[1]), p.restore(y[2])};
+}
+
+Tensor svdvals(const Operand& a, Failure failure) {
+  PlaceScope at(a.place());
+  const Prepared p = prepared("svdvals", a, false);
+  return p.restore(bind_svd({false, false, failure}, p.a)[0]);
+}
+
+}  // namespace postern::linalg

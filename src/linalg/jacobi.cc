@@ -1,0 +1,131 @@
+// Defaults of eigh and svd for one matrix: Jacobi's rotations (Golub and Van Loan, Matrix Computations, 8.5 and 8.6), accurate and short.
+#include <postern/control.h>
+
+#include <limits>
+
+#include "linalg/linalg.h"
+
+namespace postern::blocks {
+
+namespace {
+
+constexpr std::int64_t sweeps = 12;  // convergence is quadratic; LAPACK's Jacobi stops at 30, in practice by 10
+
+Tensor conj_of(const Tensor& x) { return is_complex(x.dtype()) ? conj(x) : x; }
+Tensor real_of(const Tensor& x) { return is_complex(x.dtype()) ? real(x) : x; }
+
+/// The rotation that makes [[app, apq], [conj(apq), aqq]] diagonal: c and s e, with e the direction of apq; none where `skip`.
+struct Rotation {
+  Tensor c, se;
+};
+Rotation rotation(const Tensor& app, const Tensor& apq, const Tensor& aqq, const Tensor& skip) {
+  const DType dtype = apq.dtype();
+  const Tensor size = abs(apq);
+  const Tensor safe = where(skip, ones_like(size), size);
+  const Tensor tau = (aqq - app) / (2.0f * safe);
+  const Tensor t = where(tau < 0, -1.0f, 1.0f) / (abs(tau) + sqrt(1.0f + tau * tau));
+  const Tensor c = rsqrt(1.0f + t * t);
+  const Tensor direction = apq / convert(safe, dtype);
+  return {where(skip, ones_like(c), c), where(skip, zeros({dtype, {}}), convert(t * c, dtype) * direction)};
+}
+
+/// Columns p and q of `a` times the rotation.
+Tensor rotated_columns(const Tensor& a, const Tensor& p, const Tensor& q, const Rotation& r) {
+  const Tensor x = dynamic_index(a, p, 1), y = dynamic_index(a, q, 1);
+  const Tensor c = convert(r.c, a.dtype());
+  const Tensor zero = zeros_like(p);
+  const Tensor once = dynamic_update_slice(a, expand_dims(c * x - conj_of(r.se) * y, 1), {zero, p});
+  return dynamic_update_slice(once, expand_dims(r.se * x + c * y, 1), {zero, q});
+}
+
+/// Calls step(p, q, idle, carry) for each pair of columns, in all sweeps; `idle` where it is no pair.
+template <class Step, class Carry>
+Carry over_pairs(std::int64_t n, Step step, const Carry& init) {
+  return fori_loop(
+      0, sweeps * n * n,
+      [&](Tensor t, Carry carry) {
+        const Tensor p = remainder(t / n, n), q = remainder(t, n);
+        return step(convert(p, DType::s32), convert(q, DType::s32), q <= p, carry);
+      },
+      init);
+}
+
+double epsilon(DType dtype) {
+  return real_dtype(dtype) == DType::f64 ? std::numeric_limits<double>::epsilon()
+                                         : static_cast<double>(std::numeric_limits<float>::epsilon());
+}
+
+}  // namespace
+
+Tensors eigh_default(const void* config, std::span<const Tensor> x) {
+  const bool vectors = static_cast<const linalg::Eigh*>(config)->vectors;
+  const std::int64_t n = rows(x[0]);
+  const Tensor a = hermitian_part(x[0]);
+  if (n == 0) return vectors ? Tensors{real_of(diagonal(a)), a} : Tensors{real_of(diagonal(a))};
+  using Pair = std::tuple<Tensor, Tensor>;
+  const auto [d, v] = over_pairs(
+      n,
+      [](Tensor p, Tensor q, Tensor idle, Pair carry) {
+        auto [now, basis] = carry;
+        const Tensor column = dynamic_index(now, q, 1);
+        const Tensor apq = dynamic_index(column, p, 0);
+        const Tensor app = real_of(dynamic_index(dynamic_index(now, p, 1), p, 0)), aqq = real_of(dynamic_index(column, q, 0));
+        const Rotation r = rotation(app, apq, aqq, logical_or(idle, abs(apq) == 0.0f));
+        now = rotated_columns(now, p, q, r);
+        now = adjoint(rotated_columns(adjoint(now), p, q, r));
+        return Pair{now, rotated_columns(basis, p, q, r)};
+      },
+      Pair{a, identity(a.dtype(), n)});
+  const Tensor w = real_of(diagonal(d));
+  const Tensor order = argsort(w);
+  if (!vectors) return {take(w, order)};
+  return {take(w, order), take(v, order, 1)};
+}
+
+namespace {
+
+/// u[m,m or n], s[n], v[n,n] of a with m >= n.
+Tensors tall_svd(const Tensor& a, bool full) {
+  const std::int64_t m = rows(a), n = columns(a);
+  using Pair = std::tuple<Tensor, Tensor>;
+  const float small = static_cast<float>(epsilon(a.dtype()));
+  const auto [scaled, v] = over_pairs(
+      n,
+      [small](Tensor p, Tensor q, Tensor idle, Pair carry) {
+        auto [now, basis] = carry;
+        const Tensor x = dynamic_index(now, p, 1), y = dynamic_index(now, q, 1);
+        const Tensor xx = sum(real_of(x * conj_of(x))), yy = sum(real_of(y * conj_of(y))), xy = sum(conj_of(x) * y);
+        const Rotation r = rotation(xx, xy, yy, logical_or(idle, abs(xy) <= small * sqrt(xx) * sqrt(yy)));
+        return Pair{rotated_columns(now, p, q, r), rotated_columns(basis, p, q, r)};
+      },
+      Pair{a, identity(a.dtype(), n)});
+  const Tensor norms = sqrt(sum(real_of(scaled * conj_of(scaled)), {.axes = Dims{0}}));
+  const Tensor order = argsort(-norms);
+  const Tensor s = take(norms, order);
+  // Columns that belong to singular values of zero have no direction: those that complete the others take their place.
+  const Tensor there = s > max(s) * (epsilon(a.dtype()) * static_cast<double>(m));
+  const Tensor u = where(expand_dims(there, 0), take(scaled, order, 1) / convert(expand_dims(where(there, s, 1.0f), 0), a.dtype()),
+                         zeros({a.dtype(), {}}));
+  const Tensor q = householder(u).first;
+  const Tensor thin = where(expand_dims(there, 0), u, slice_axis(q, 1, 0, n));
+  return {full && m > n ? concatenate({thin, slice_axis(q, 1, n, m)}, 1) : thin, s, take(v, order, 1)};
+}
+
+}  // namespace
+
+Tensors svd_default(const void* config, std::span<const Tensor> x) {
+  const auto& c = *static_cast<const linalg::Svd*>(config);
+  const Tensor& a = x[0];
+  const std::int64_t m = rows(a), n = columns(a), k = std::min(m, n);
+  if (k == 0) {
+    const Tensor s = zeros({real_dtype(a.dtype()), {0}});
+    if (!c.vectors) return {s};
+    return {slice_axis(identity(a.dtype(), m), 1, 0, c.full ? m : 0), s, slice_axis(identity(a.dtype(), n), 0, 0, c.full ? n : 0)};
+  }
+  const Tensors wide = tall_svd(m >= n ? a : adjoint(a), c.full);
+  if (!c.vectors) return {wide[1]};
+  if (m >= n) return {wide[0], wide[1], adjoint(wide[2])};
+  return {wide[2], wide[1], adjoint(wide[0])};
+}
+
+}  // namespace postern::blocks

@@ -1,0 +1,66 @@
+// Binding linear algebra blocks, and small helpers of theirs.
+#include "linalg/linalg.h"
+
+#include "ops/elementwise.h"
+#include "transform/batch.h"
+#include "transform/walk.h"
+
+namespace postern::blocks {
+
+namespace {
+
+/// The default for one element, applied to all elements of the leading axes.
+Tensors over_leading(const std::string& name, const void* config, Default matrices, std::span<const Tensor> x) {
+  const Dims lead = leading(x[0]);
+  if (lead.empty()) return matrices(config, x);
+  std::int64_t size = 1;
+  for (const std::int64_t d : lead) size *= d;
+  Types types;
+  Tensors flat;
+  for (const Tensor& t : x) {
+    const Dims last(t.dims().end() - 2, t.dims().end());
+    types.push_back({t.dtype(), last});
+    flat.push_back(reshape(t, {size, last[0], last[1]}));
+  }
+  const Closed one = trace_program(name, types, [&](std::span<const Tensor> in) { return matrices(config, in); });
+  auto [y, from] = batch_of(*one.program, flat, std::vector<int>(flat.size(), 0), size);
+  for (std::size_t i = 0; i < y.size(); ++i) {
+    y[i] = move_batch(y[i], from[i], 0, size);
+    Dims dims = lead;
+    dims.insert(dims.end(), y[i].dims().begin() + 1, y[i].dims().end());
+    y[i] = reshape(y[i], dims);
+  }
+  return std::move(y);
+}
+
+}  // namespace
+
+Tensors bind_erased(const detail::BlockConfig& config, const Rules& rules, Default matrices, std::span<const Tensor> x) {
+  const auto by_default = [&](std::span<const Tensor> in) { return over_leading(config.name, config.object.get(), matrices, in); };
+  return bind_cached(config, &rules, by_default, x);
+}
+
+Tensor swapped(const Tensor& a) {
+  Dims order;
+  for (std::int64_t i = 0; i < a.rank(); ++i) order.push_back(i);
+  std::swap(order[order.size() - 1], order[order.size() - 2]);
+  return transpose(a, order);
+}
+Tensor adjoint(const Tensor& a) { return is_complex(a.dtype()) ? conj(swapped(a)) : swapped(a); }
+Tensor hermitian_part(const Tensor& a) { return (a + adjoint(a)) * 0.5f; }
+Tensor identity(DType dtype, std::int64_t n) { return eye(dtype, n, n); }
+Tensor diagonal_matrix(const Tensor& d) { return expand_dims(d, -1) * identity(d.dtype(), d.dims().back()); }
+
+Prepared prepared(const char* op, const Operand& operand, bool square) {
+  Tensor a = as_float(operand.tensor());
+  check(a.rank() >= 2, "{}: a matrix, or a batch of them, is needed, got {}", op, to_string(operand.tensor().type()));
+  check(!square || rows(a) == columns(a), "{}: square matrices are needed, got {}", op, to_string(a.type()));
+  const DType dtype = a.dtype();
+  const bool narrow = dtype == DType::f16 || dtype == DType::bf16;
+  check(narrow || dtype == DType::f32 || dtype == DType::f64 || is_complex(dtype), "{}: f16, bf16, f32, f64, c64 or c128 is needed, got {}",
+        op, to_string(a.type()));
+  if (narrow) a = convert(a, DType::f32);
+  return {a, dtype};
+}
+
+}  // namespace postern::blocks

@@ -1,0 +1,34 @@
+// By Eigen, in matrices on the stack.
+#include "linalg/small.h"
+
+#include <Eigen/Eigenvalues>
+
+namespace postern::blocks::small {
+
+namespace {
+
+template <class T>
+using Matrix = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor, most_rows, most_rows>;
+
+}  // namespace
+
+template <class T>
+bool eigh(const T* a, lapack::Int n, bool vectors, lapack::Real<T>* w, T* v) {
+  // Eigen reads a c64 as one number of 8 bytes, which may be aligned to 4 only.
+  using Work = std::conditional_t<std::is_same_v<T, std::complex<float>>, std::complex<double>, T>;
+  using Vector = Eigen::Matrix<lapack::Real<T>, Eigen::Dynamic, 1, 0, most_rows, 1>;
+  const Matrix<Work> given = Eigen::Map<const Matrix<T>>(a, n, n).template cast<Work>();
+  const Matrix<Work> hermitian = (given + given.adjoint()) * Work(0.5f);
+  const Eigen::SelfAdjointEigenSolver<Matrix<Work>> solver(hermitian, vectors ? Eigen::ComputeEigenvectors : Eigen::EigenvaluesOnly);
+  if (solver.info() != Eigen::Success) return false;
+  Eigen::Map<Vector>(w, n) = solver.eigenvalues().template cast<lapack::Real<T>>();
+  if (vectors) Eigen::Map<Matrix<T>>(v, n, n) = solver.eigenvectors().template cast<T>();
+  return true;
+}
+
+template bool eigh(const float*, lapack::Int, bool, float*, float*);
+template bool eigh(const double*, lapack::Int, bool, double*, double*);
+template bool eigh(const std::complex<float>*, lapack::Int, bool, float*, std::complex<float>*);
+template bool eigh(const std::complex<double>*, lapack::Int, bool, double*, std::complex<double>*);
+
+}  // namespace postern::blocks::small

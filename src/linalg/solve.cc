@@ -1,0 +1,271 @@
+// Equations and functions of matrices, from the decompositions.
+#include <postern/transforms.h>
+
+#include <cmath>
+#include <limits>
+
+#include "linalg/linalg.h"
+#include "ops/elementwise.h"
+#include "ops/family.h"
+
+namespace postern::blocks {
+
+std::pair<Prepared, Tensor> matched_matrices(const char* op, const Operand& first, const Operand& second, bool left) {
+  const Tensor x = as_float(first.tensor()), y = as_float(second.tensor());
+  const DType common = promote(op, x.type(), y.type()).dtype;
+  Prepared a = prepared(op, convert(x, common), true);
+  a.dtype = common;
+  Tensor b = convert(y, a.a.dtype());
+  check(b.rank() >= 2, "{}: the right side must be a matrix, or a batch of them, got {}", op, to_string(y.type()));
+  check((left ? rows(b) : columns(b)) == rows(a.a), "{}: {} and {} do not go together", op, to_string(first.tensor().type()),
+        to_string(y.type()));
+  const Dims lead = broadcast_dims(op, leading(a.a), leading(b));
+  auto widened = [&](const Tensor& t) {
+    Dims dims = lead;
+    dims.insert(dims.end(), t.dims().end() - 2, t.dims().end());
+    return broadcast_to(t, dims);
+  };
+  a.a = widened(a.a);
+  return {a, widened(b)};
+}
+
+namespace {
+
+Tensor real_of(const Tensor& x) { return is_complex(x.dtype()) ? real(x) : x; }
+Tensor diagonal_of(const Tensor& a) { return diagonal(a, 0, -2, -1); }
+Tensor trace_of(const Tensor& a) { return sum(diagonal_of(a), {.axes = Dims{-1}}); }
+
+double epsilon(DType dtype) {
+  return real_dtype(dtype) == DType::f64 ? std::numeric_limits<double>::epsilon()
+                                         : static_cast<double>(std::numeric_limits<float>::epsilon());
+}
+
+Tensor solve_matrices(const Tensor& a, const Tensor& b);
+
+Tensors solve_default(const void*, std::span<const Tensor> x) {
+  const Tensors f = bind_lu(x[0]);
+  return {lu_solve(f[0], f[2], x[1])};
+}
+Tensors solve_apply(const void*, std::span<const Tensor> x) { return {solve_matrices(x[0], x[1])}; }
+
+/// dx = a^-1 (db - da x), by the same factors.
+Jvp solve_jvp(const void*, std::span<const Tensor> x, std::span<const Tensor> dx) {
+  const Tensors f = bind_lu(x[0]);
+  const Tensor y = lu_solve(f[0], f[2], x[1]);
+  const Tensor right = dx[0].has_value() ? add_any(dx[1], -matmul(dx[0], y)) : dx[1];
+  return {{y}, {lu_solve(f[0], f[2], right)}};
+}
+Tensors solve_transpose(const void*, std::span<const Tensor> ct, std::span<const Tensor> x) {
+  check(x[0].has_value(), "reverse mode: solve is not linear in its matrix");
+  return {Tensor(), ct[0].has_value() ? solve_matrices(swapped(x[0]), ct[0]) : Tensor()};
+}
+constexpr Rules solve_rules{solve_apply, solve_jvp, solve_transpose};
+
+/// a x = b for matrices with the same leading axes.
+Tensor solve_matrices(const Tensor& a, const Tensor& b) { return bind_linalg(linalg::Solve{}, solve_rules, solve_default, a, b)[0]; }
+
+Tensor identities_like(const Tensor& a) { return broadcast_to(identity(a.dtype(), rows(a)), a.dims()); }
+Tensor inverse_of(const Tensor& a) { return solve_matrices(a, identities_like(a)); }
+
+/// Sign of the permutation times the signs of u's diagonal; the product of the magnitudes is left to the caller.
+Tensor parity(const Tensor& pivots) {
+  const Tensor own = iota(pivots.type(), pivots.rank() - 1);
+  const Tensor swaps = sum(convert(pivots != own, DType::s32), {.axes = Dims{-1}});
+  return 1 - 2 * remainder(swaps, 2);
+}
+
+Tensor det_value(const Tensor& a) {
+  const Tensors f = bind_lu(a);
+  return prod(diagonal_of(f[0]), {.axes = Dims{-1}}) * convert(parity(f[1]), a.dtype());
+}
+
+/// The matrix of cofactors, transposed: det(a) a^-1 where that exists. With a = u s v^H: det(u v^H) v diag(products of the other s) u^H.
+Tensor adjugate(const Tensor& a) {
+  const Tensors y = bind_svd({}, a);
+  const std::int64_t n = columns(a);
+  const Tensor s = y[1];
+  const Tensor others = where(eye(DType::pred, n, n), 1.0f, expand_dims(s, -2));
+  const Tensor products = convert(prod(others, {.axes = Dims{-1}}), a.dtype());
+  const Tensor phase = det_value(matmul(y[0], y[2]));
+  return expand_dims(expand_dims(phase, -1), -1) * matmul(adjoint(y[2]) * expand_dims(products, -2), adjoint(y[0]));
+}
+
+double cutoff(const Tensor& a, double rcond) {
+  return rcond >= 0 ? rcond : epsilon(a.dtype()) * static_cast<double>(std::max(rows(a), columns(a)));
+}
+
+Tensor pinv_value(const Tensor& a, double rcond) {
+  const Tensors y = bind_svd({}, a);
+  if (y[1].dims().back() == 0) return swapped(a);
+  const Tensor small = y[1] <= max(y[1], {.axes = Dims{-1}, .keep_dims = true}) * rcond;
+  const Tensor inverse = where(small, 0.0f, 1.0f / where(small, 1.0f, y[1]));
+  return matmul(adjoint(y[2]) * convert(expand_dims(inverse, -2), a.dtype()), adjoint(y[0]));
+}
+
+/// Golub and Pereyra 1973.
+Tensor pinv_matrices(const Tensor& a, double rcond) {
+  auto rule = [rcond](const std::tuple<Tensor>& x, const std::tuple<Tensor>& dx) {
+    const Tensor& m = std::get<0>(x);
+    const Tensor& dm = std::get<0>(dx);
+    const Tensor p = pinv_matrices(m, rcond);
+    const Tensor ph = adjoint(p), dmh = adjoint(dm);
+    const Tensor left = matmul(matmul(p, ph), dmh - matmul(matmul(dmh, m), p));
+    const Tensor right = matmul(matmul(dmh - matmul(p, matmul(m, dmh)), ph), p);
+    return std::pair{p, left + right - matmul(matmul(p, dm), p)};
+  };
+  return custom_jvp([rcond](Tensor m) { return pinv_value(m, rcond); }, rule)(a);
+}
+
+}  // namespace
+}  // namespace postern::blocks
+
+namespace postern::linalg {
+
+using namespace blocks;
+
+Tensor solve(const Operand& a, const Operand& b) {
+  PlaceScope at(a.place());
+  const bool vector = b.tensor().rank() == 1;
+  const auto [m, right] = matched_matrices("solve", a, vector ? expand_dims(b, -1) : b.tensor(), true);
+  const Tensor x = m.restore(solve_matrices(m.a, right));
+  return vector ? squeeze(x, {-1}) : x;
+}
+
+Tensor inv(const Operand& a) {
+  PlaceScope at(a.place());
+  const Prepared p = prepared("inv", a, true);
+  return p.restore(bind_composed(
+      linalg::Inv{}, [](std::span<const Tensor> x) { return Tensors{inverse_of(x[0])}; }, p.a)[0]);
+}
+
+Tensor det(const Operand& a) {
+  PlaceScope at(a.place());
+  const Prepared p = prepared("det", a, true);
+  auto rule = [](const std::tuple<Tensor>& x, const std::tuple<Tensor>& dx) {
+    return std::pair{det_value(std::get<0>(x)), trace_of(matmul(adjugate(std::get<0>(x)), std::get<0>(dx)))};
+  };
+  const auto by_default = [&](std::span<const Tensor> x) { return Tensors{custom_jvp([](Tensor m) { return det_value(m); }, rule)(x[0])}; };
+  return p.restore(bind_composed(linalg::Det{}, by_default, p.a)[0]);
+}
+
+std::pair<Tensor, Tensor> slogdet(const Operand& a) {
+  PlaceScope at(a.place());
+  const Prepared p = prepared("slogdet", a, true);
+  auto value = [](Tensor m) {
+    const Tensors f = bind_lu(m);
+    const Tensor d = diagonal_of(f[0]);
+    const Tensor size = abs(d);
+    const Tensor signs = is_complex(d.dtype()) ? d / convert(where(size == 0.0f, 1.0f, size), d.dtype()) : postern::sign(d);
+    return std::pair{prod(signs, {.axes = Dims{-1}}) * convert(parity(f[1]), d.dtype()), sum(log(size), {.axes = Dims{-1}})};
+  };
+  auto rule = [value](const std::tuple<Tensor>& x, const std::tuple<Tensor>& dx) {
+    const Tensor& m = std::get<0>(x);
+    const auto y = value(m);
+    const Tensor t = trace_of(solve_matrices(m, std::get<0>(dx)));
+    Tensor dsign = zeros_like(y.first);
+    if (is_complex(t.dtype())) dsign = y.first * (t - convert(real(t), t.dtype()));
+    return std::pair{y, std::pair{dsign, real_of(t)}};
+  };
+  const auto by_default = [&](std::span<const Tensor> x) {
+    const auto [sign, size] = custom_jvp(value, rule)(x[0]);
+    return Tensors{sign, size};
+  };
+  const Tensors y = bind_composed(linalg::Slogdet{}, by_default, p.a);
+  return {p.restore(y[0]), p.restore(y[1])};
+}
+
+Tensor pinv(const Operand& a, double rcond) {
+  PlaceScope at(a.place());
+  const Prepared p = prepared("pinv", a, false);
+  const auto by_default = [&](std::span<const Tensor> x) { return Tensors{pinv_matrices(x[0], cutoff(x[0], rcond))}; };
+  return p.restore(bind_composed(linalg::Pinv{rcond}, by_default, p.a)[0]);
+}
+
+Tensor lstsq(const Operand& a, const Operand& b, double rcond) {
+  PlaceScope at(a.place());
+  const bool vector = b.tensor().rank() == 1;
+  const Tensor right = vector ? expand_dims(b, -1) : b.tensor();
+  const DType common = promote("lstsq", as_float(a.tensor()).type(), as_float(right).type()).dtype;
+  const Prepared p = prepared("lstsq", convert(a, common), false);
+  check(right.rank() >= 2 && rows(right) == rows(p.a), "lstsq: {} and {} do not go together", to_string(a.tensor().type()),
+        to_string(b.tensor().type()));
+  const auto by_default = [&](std::span<const Tensor> x) { return Tensors{matmul(pinv_matrices(x[0], cutoff(x[0], rcond)), x[1])}; };
+  const Tensor x = p.restore(bind_composed(linalg::Lstsq{rcond}, by_default, p.a, convert(right, p.a.dtype()))[0]);
+  return vector ? squeeze(x, {-1}) : x;
+}
+
+Tensor matrix_rank(const Operand& a, double tolerance) {
+  PlaceScope at(a.place());
+  const Prepared p = prepared("matrix_rank", a, false);
+  const auto by_default = [&](std::span<const Tensor> x) {
+    const Tensor s = bind_svd({.vectors = false}, x[0])[0];
+    if (s.dims().back() == 0) return Tensors{zeros({DType::s32, leading(x[0])})};
+    const Tensor limit = max(s, {.axes = Dims{-1}, .keep_dims = true}) * cutoff(x[0], tolerance);
+    return Tensors{sum(convert(s > limit, DType::s32), {.axes = Dims{-1}})};
+  };
+  return bind_composed(linalg::MatrixRank{tolerance}, by_default, p.a)[0];
+}
+
+Tensor matrix_power(const Operand& a, std::int64_t n) {
+  PlaceScope at(a.place());
+  const Prepared p = prepared("matrix_power", a, true);
+  const auto by_default = [n](std::span<const Tensor> x) {
+    Tensor base = n < 0 ? inverse_of(x[0]) : x[0], out;
+    for (std::uint64_t bits = n < 0 ? 0 - static_cast<std::uint64_t>(n) : static_cast<std::uint64_t>(n); bits; bits >>= 1) {
+      if (bits & 1) out = out.has_value() ? matmul(out, base) : base;
+      if (bits > 1) base = matmul(base, base);
+    }
+    return Tensors{out.has_value() ? out : identities_like(x[0])};
+  };
+  return p.restore(bind_composed(linalg::MatrixPower{n}, by_default, p.a)[0]);
+}
+
+namespace {
+
+/// p(a) and q(a) of the Pade approximant of degree 13: exp(a) = (q - p)^-1 (q + p), with p odd and q even.
+std::pair<Tensor, Tensor> pade13(const Tensor& a) {
+  constexpr double b[] = {64764752532480000.,
+                          32382376266240000.,
+                          7771770303897600.,
+                          1187353796428800.,
+                          129060195264000.,
+                          10559470521600.,
+                          670442572800.,
+                          33522128640.,
+                          1323241920.,
+                          40840800.,
+                          960960.,
+                          16380.,
+                          182.,
+                          1.};
+  const Tensor one = identity(a.dtype(), rows(a));
+  const Tensor a2 = matmul(a, a), a4 = matmul(a2, a2), a6 = matmul(a4, a2);
+  const Tensor p = matmul(a, matmul(a6, a6 * b[13] + a4 * b[11] + a2 * b[9]) + a6 * b[7] + a4 * b[5] + a2 * b[3] + one * b[1]);
+  const Tensor q = matmul(a6, a6 * b[12] + a4 * b[10] + a2 * b[8]) + a6 * b[6] + a4 * b[4] + a2 * b[2] + one * b[0];
+  return {p, q};
+}
+
+Tensor expm_value(const Tensor& a) {
+  constexpr int most = 16;  // squarings: matrices up to a norm of 2^18, whose exponentials overflow unless they are special
+  const bool wide = real_dtype(a.dtype()) == DType::f64;
+  const double theta = wide ? 5.371920351148152 : 3.925724783138660;
+  const Tensor norm = max(sum(abs(a), {.axes = Dims{-2}}), {.axes = Dims{-1}});
+  const Tensor squarings = stop_gradient(clip(ceil(log(maximum(norm, theta) / theta) / std::log(2.0)), 0.0f, static_cast<float>(most)));
+  auto per_matrix = [](const Tensor& t) { return expand_dims(expand_dims(t, -1), -1); };
+  const auto [odd, even] = pade13(a * convert(per_matrix(exp(squarings * -std::log(2.0))), a.dtype()));
+  Tensor r = solve_matrices(even - odd, even + odd);
+  for (int i = 0; i < most; ++i) r = where(per_matrix(squarings > static_cast<float>(i)), matmul(r, r), r);
+  return r;
+}
+
+}  // namespace
+
+Tensor expm(const Operand& a) {
+  PlaceScope at(a.place());
+  const Prepared p = prepared("expm", a, true);
+  if (rows(p.a) == 0) return p.restore(p.a);
+  return p.restore(bind_composed(
+      linalg::Expm{}, [](std::span<const Tensor> x) { return Tensors{expm_value(x[0])}; }, p.a)[0]);
+}
+
+}  // namespace postern::linalg

@@ -1,0 +1,134 @@
+// trace::non_finite: a tap behind every operation of a program, and of those inside it.
+#include <fmt/format.h>
+#include <postern/listen.h>
+
+#include "core/site.h"
+#include "control/control.h"
+#include "listen/summary.h"
+#include "shard/shard_map.h"
+#include "site/site.h"
+
+namespace postern {
+
+namespace {
+
+/// Is shown the results, then the operands, of one operation: of what is shown first its part in a whole is known.
+struct FiniteCheck {
+  std::size_t results;
+
+  void operator()(const TapInfo& info, std::span<const AnyView> leaves) const {
+    bool had_nan = false, had_inf = false;
+    for (const AnyView& v : leaves.subspan(results)) {
+      const host::NonFinite in = host::non_finite_in(v, info.mask);
+      had_nan |= in.nan >= 0, had_inf |= in.inf >= 0;
+    }
+    for (std::size_t i = 0; i < results; ++i) {
+      const host::NonFinite out = host::non_finite_in(leaves[i], info.mask);
+      if (out.nan >= 0 && !had_nan) fail(info, leaves, i, out.nan, "nan");
+      if (out.inf >= 0 && !had_inf && !had_nan) fail(info, leaves, i, out.inf, "infinite");
+    }
+  }
+
+  [[noreturn]] void fail(const TapInfo& info, std::span<const AnyView> leaves, std::size_t i,
+                         std::int64_t at, const char* what) const {
+    const std::string index = host::index_text(at, leaves[i].dims());
+    std::string part;
+    for (const IndexRange& range : info.part)
+      part += fmt::format("{}{}:{}", part.empty() ? "" : ", ", range.begin, range.end);
+    if (!part.empty()) part = fmt::format(" (part [{}] of its whole)", part);
+    throw std::runtime_error(fmt::format("result{}{} of type {}{} is {}, no operand is",
+                                         results > 1 ? fmt::format(" {}", i) : "",
+                                         index.empty() ? "" : " at " + index,
+                                         to_string(leaves[i].type()), part, what));
+  }
+};
+
+ValueId add(Program& program, const Primitive& primitive, ParamsPtr params,
+            std::vector<ValueId> operands, const Type& type, const Place& place) {
+  const auto result = static_cast<ValueId>(program.types.size());
+  program.types.push_back(type);
+  program.equations.push_back(
+      {&primitive, std::move(params), std::move(operands), result, 1, place});
+  return result;
+}
+
+/// What a collective makes of x - x instead of x: nan where any device's operand is not finite.
+ValueId add_operand_of_all(Program& program, const Equation& e) {
+  const ValueId x = e.operands[0];
+  const Type type = program.type(x);
+  const Closed minus = trace_inner("minus", {type, type}, [](std::span<const Tensor> in) {
+    return Tensors{in[0] - in[1]};
+  });
+  const Equation& m = minus.program->equations[0];
+  const ValueId zero = add(program, *m.primitive, m.params, {x, x}, type, e.place);
+  return add(program, *e.primitive, e.params, {zero}, program.type(e.first), e.place);
+}
+
+/// Adds the tap behind `e`, unless there is nothing to see: what has no operands is as it was
+/// written, and what shard_map gives is what operations in it gave.
+void add_check(Program& program, const Equation& e) {
+  const SiteSpec* const called = e.primitive->site ? e.primitive->site(e.params.get()) : nullptr;
+  if (e.operands.empty() || (called && called->kind == SiteSpec::Kind::tap)) return;
+  if (e.primitive == &shard_map_p) return;
+  std::vector<ValueId> operands = e.operands;
+  if (is_collective(e) && is_differentiable(program.type(e.first).dtype))
+    operands = {add_operand_of_all(program, e)};
+  SiteSpec s;
+  Equation tap{&site_p, {}, {}, static_cast<ValueId>(program.types.size()), 0, e.place};
+  auto show = [&](ValueId v) {
+    const Type type = program.type(v);
+    if (!is_differentiable(type.dtype) || type.size() == 0) return;
+    tap.operands.push_back(v);
+    s.operands.push_back({type.dtype, type.dims});
+    program.types.push_back(type);
+  };
+  for (int i = 0; i < e.results; ++i) show(e.first + i);
+  const std::size_t results = s.operands.size();
+  if (results == 0) return;
+  for (const ValueId v : operands) show(v);
+  s.kind = SiteSpec::Kind::tap;
+  s.word = "operation";
+  s.name = called ? called->name : e.primitive->name;
+  s.place = e.place;
+  s.function = detail::erase(FiniteCheck{results});
+  s.operand_paths.resize(s.operands.size());
+  s.effect = Effect::ordered;
+  tap.params = make_params(SiteParams{std::make_shared<const SiteSpec>(std::move(s))});
+  tap.results = static_cast<int>(tap.operands.size());
+  program.equations.push_back(std::move(tap));
+}
+
+ProgramPtr watched(const Program& program);
+
+/// The parameters with watched programs, where an effect inside means that it happens when the program runs.
+ParamsPtr watched(const Equation& e) {
+  constexpr const Primitive* entered[] = {&while_p, &scan_p, &cond_p, &shard_map_p};
+  if (std::ranges::find(entered, e.primitive) == std::end(entered) && !e.primitive->transparent)
+    return e.params;
+  std::vector<ProgramPtr> programs = programs_of(*e.params);
+  for (ProgramPtr& p : programs) p = watched(*p);
+  return e.primitive->with_programs(e.params.get(), programs);
+}
+
+ProgramPtr watched(const Program& program) {
+  Program out = program;
+  out.equations.clear();
+  for (const Equation& e : program.equations) {
+    out.equations.push_back(e);
+    out.equations.back().params = watched(e);
+    add_check(out, e);
+  }
+  return std::make_shared<const Program>(std::move(out));
+}
+
+}  // namespace
+
+detail::Leaves detail::non_finite(const TensorFunction& f, const Leaves& x, const Place& place) {
+  PlaceScope at(place);
+  const Closed body = trace_user_inner("non_finite", types_of(x), f);
+  Tensors operands = body.captures;
+  append(operands, x);
+  return postern::apply(*watched(*body.program), operands);
+}
+
+}  // namespace postern

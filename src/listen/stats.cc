@@ -1,0 +1,191 @@
+// Statistics and histograms of what taps show.
+#include "listen/stats.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <mutex>
+
+#include "core/check.h"
+#include "listen/summary.h"
+
+namespace postern {
+
+namespace {
+
+/// The states that live, for report(); a state enters itself and leaves.
+template <class State>
+class Living {
+ public:
+  static Living& all() {
+    static Living* const l = new Living;  // states may live as long as the process
+    return *l;
+  }
+  void enter(State* s) {
+    std::scoped_lock lock(guard_);
+    states_.push_back(s);
+  }
+  void leave(State* s) {
+    std::scoped_lock lock(guard_);
+    std::erase(states_, s);
+  }
+  template <class F>
+  void each(const F& f) {
+    std::scoped_lock lock(guard_);
+    for (State* s : states_) f(*s);
+  }
+
+ private:
+  std::mutex guard_;
+  std::vector<State*> states_;
+};
+
+/// The entry of this leaf among those of a listener, made when it is new.
+template <class Entry>
+Entry& entry_of(std::vector<Entry>& entries, const TapInfo& info, std::size_t leaf) {
+  const std::string_view path = leaf < info.paths.size() ? std::string_view(info.paths[leaf]) : std::string_view();
+  const std::string transforms = info.transforms.empty() ? std::string() : to_string(info.transforms);
+  for (Entry& e : entries)
+    if (host::same_place(e.place, info.place) && e.device == info.device && e.name == info.name && e.path == path &&
+        e.transforms == transforms)
+      return e;
+  Entry& e = entries.emplace_back();
+  e.name = info.name, e.path = path, e.place = info.place, e.device = info.device, e.transforms = transforms;
+  return e;
+}
+
+}  // namespace
+
+namespace listen {
+
+struct StatsState {
+  StatsState() { Living<StatsState>::all().enter(this); }
+  ~StatsState() { Living<StatsState>::all().leave(this); }
+  struct Entry : Series {
+    std::uint64_t stride = 1;  // firings between points
+  };
+  std::mutex guard;
+  std::vector<Entry> entries;
+  static constexpr std::size_t most_points = 2048;
+
+  void see(Entry& e, const Summary& s) {
+    if (e.firings % e.stride == 0) {
+      if (e.points.size() == most_points) {  // every other one goes
+        for (std::size_t i = 0; i < most_points / 2; ++i) e.points[i] = e.points[2 * i];
+        e.points.resize(most_points / 2);
+        e.stride *= 2;
+      }
+      if (e.firings % e.stride == 0) e.points.push_back({e.firings, s});
+    }
+    ++e.firings;
+    e.last = s;
+    host::add(e.all, s);
+  }
+};
+
+Stats::Stats() : state_(std::make_shared<StatsState>()) {}
+
+void Stats::operator()(const TapInfo& info, std::span<const AnyView> leaves) const {
+  for (std::size_t i = 0; i < leaves.size(); ++i) {
+    const Summary s = host::summarize_live(leaves[i], info.mask);
+    std::scoped_lock lock(state_->guard);
+    state_->see(entry_of(state_->entries, info, i), s);
+  }
+}
+
+std::vector<Series> Stats::series() const {
+  std::scoped_lock lock(state_->guard);
+  return {state_->entries.begin(), state_->entries.end()};
+}
+
+std::string Stats::table() const {
+  std::string out = fmt::format("{:<24} {:>8} {:>12} {:>12} {:>12} {:>8} {:>8}\n", "tap", "firings", "min", "mean", "max", "nan", "inf");
+  for (const Series& s : series())
+    out += fmt::format("{:<24} {:>8} {:>12.5g} {:>12.5g} {:>12.5g} {:>8} {:>8}\n",
+                       host::leaf_label(s.name, s.path), s.firings, s.all.min, s.all.mean,
+                       s.all.max, s.all.nan, s.all.inf);
+  return out;
+}
+
+struct HistogramState {
+  explicit HistogramState(int n) : bins(static_cast<std::size_t>(n)) { Living<HistogramState>::all().enter(this); }
+  ~HistogramState() { Living<HistogramState>::all().leave(this); }
+  struct Entry : Histogram::Counts {
+    int device = 0;
+    std::string transforms;
+  };
+  const std::size_t bins;
+  std::mutex guard;
+  std::vector<Entry> entries;
+
+  /// Doubles the range until it holds [low, high]; pairs of bins become one, on the side away from the growth.
+  void widen(Entry& e, double low, double high) const {
+    if (e.bins.empty()) {
+      const double room = high > low ? 0 : std::max(std::abs(low), 1.0) * 0.5;
+      e.bins.assign(bins, 0);
+      e.from = low - room, e.to = high + room;
+    }
+    while ((low < e.from || high > e.to) && std::isfinite(e.to - e.from)) {
+      const bool down = low < e.from;
+      std::vector<std::uint64_t> wider(bins, 0);
+      for (std::size_t i = 0; i < bins; ++i) wider[(down ? bins + i : i) / 2] += e.bins[i];
+      e.bins = std::move(wider);
+      (down ? e.from : e.to) += (down ? -1 : 1) * (e.to - e.from);
+    }
+  }
+  void see(Entry& e, const AnyView& view, std::span<const bool> mask) {
+    const Summary s = host::summarize_live(view, mask);
+    e.nan += static_cast<std::uint64_t>(s.nan), e.inf += static_cast<std::uint64_t>(s.inf);
+    if (s.count == s.nan + s.inf) return;
+    widen(e, s.min, s.max);
+    const double scale = static_cast<double>(bins) / (e.to - e.from), last = static_cast<double>(bins - 1);
+    host::each_live(view, mask, [&](const AnyView& part, std::int64_t) {
+      for (std::int64_t i = 0; i < part.size(); ++i) {
+        const double x = host::magnitude(part, i), at = (x - e.from) * scale;
+        if (std::isfinite(x)) ++e.bins[at > 0 ? static_cast<std::size_t>(std::min(at, last)) : 0];
+      }
+    });
+  }
+};
+
+Histogram::Histogram(const HistogramOptions& options) {
+  check(options.bins > 1 && options.bins % 2 == 0 && options.bins <= 1 << 16, "histogram: bins must be even, from 2 to 65536, got {}",
+        options.bins);
+  state_ = std::make_shared<HistogramState>(options.bins);
+}
+
+void Histogram::operator()(const TapInfo& info, std::span<const AnyView> leaves) const {
+  std::scoped_lock lock(state_->guard);
+  for (std::size_t i = 0; i < leaves.size(); ++i) state_->see(entry_of(state_->entries, info, i), leaves[i], info.mask);
+}
+
+std::vector<Histogram::Counts> Histogram::counts() const {
+  std::scoped_lock lock(state_->guard);
+  return {state_->entries.begin(), state_->entries.end()};
+}
+
+}  // namespace listen
+
+namespace host {
+
+std::vector<listen::Series> living_series() {
+  std::vector<listen::Series> out;
+  Living<listen::StatsState>::all().each([&](listen::StatsState& s) {
+    std::scoped_lock lock(s.guard);
+    out.insert(out.end(), s.entries.begin(), s.entries.end());
+  });
+  return out;
+}
+
+std::vector<listen::Histogram::Counts> living_histograms() {
+  std::vector<listen::Histogram::Counts> out;
+  Living<listen::HistogramState>::all().each([&](listen::HistogramState& s) {
+    std::scoped_lock lock(s.guard);
+    out.insert(out.end(), s.entries.begin(), s.entries.end());
+  });
+  return out;
+}
+
+}  // namespace host
+}  // namespace postern

@@ -1,0 +1,115 @@
+// Listeners that watch a run: the first value that is not finite, and how far it is.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <iostream>
+#include <mutex>
+
+#include "core/check.h"
+#include "listen/summary.h"
+#include "print/number.h"
+#include "print/print_text.h"
+
+namespace postern::listen {
+
+/// Firings of each place in the current run.
+struct FiniteState {
+  struct Entry {
+    Place place;
+    std::string name;
+    int device;
+    std::uint64_t run, firings;
+  };
+  std::mutex guard;
+  std::vector<Entry> entries;
+
+  std::uint64_t count(const TapInfo& info) {
+    std::scoped_lock lock(guard);
+    for (Entry& e : entries) {
+      if (!host::same_place(e.place, info.place) || e.device != info.device || e.name != info.name) continue;
+      if (std::exchange(e.run, info.run) != info.run) e.firings = 0;
+      return e.firings++;
+    }
+    entries.push_back({info.place, std::string(info.name), info.device, info.run, 1});
+    return 0;
+  }
+};
+
+FirstNonFinite::FirstNonFinite() : state_(std::make_shared<FiniteState>()) {}
+
+void FirstNonFinite::operator()(const TapInfo& info, std::span<const AnyView> leaves) const {
+  const std::uint64_t firing = state_->count(info);
+  for (std::size_t i = 0; i < leaves.size(); ++i) {
+    const std::int64_t at = host::non_finite_in(leaves[i], info.mask).first();
+    if (at < 0) continue;
+    const auto [re, im] = host::complex_at(leaves[i].dtype(), leaves[i].data(), at);
+    const std::string_view path = i < info.paths.size() ? std::string_view(info.paths[i]) : std::string_view();
+    const std::string index = host::index_text(at, leaves[i].dims());
+    throw std::runtime_error(fmt::format(
+        "{}{}{} is {} in firing {} of its run{}", host::leaf_label(info.name, path),
+        index.empty() ? "" : " at ", index,
+        std::isnan(re) || std::isnan(im) ? "nan"
+        : re < 0                         ? "-inf"
+                                         : "inf",
+        firing, info.transforms.empty() ? "" : " (" + to_string(info.transforms) + ")"));
+  }
+}
+
+struct ProgressState {
+  using Clock = std::chrono::steady_clock;
+  std::int64_t total;
+  ProgressOptions options;
+  std::mutex guard;
+  std::int64_t done = 0;
+  std::size_t width = 0;  // of what is on the line now
+  Clock::time_point start = Clock::now(), shown{};
+
+  std::string line(const std::string& numbers) const {
+    const double part = std::clamp(static_cast<double>(done) / static_cast<double>(total), 0.0, 1.0);
+    const auto full = static_cast<std::size_t>(part * options.width);
+    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    std::string out = options.label.empty() ? "" : options.label + " ";
+    out += fmt::format("[{}{}] {}/{} {:.1f} s", std::string(full, '#'), std::string(static_cast<std::size_t>(options.width) - full, '.'),
+                       done, total, seconds);
+    if (done > 0 && done < total)
+      out += fmt::format(", {:.1f} s left", seconds / static_cast<double>(done) * static_cast<double>(total - done));
+    return out + numbers;
+  }
+};
+
+Progress::Progress(std::int64_t total, const ProgressOptions& options) {
+  check(total > 0, "progress: the number of steps must be positive, got {}", total);
+  check(options.width > 0 && options.width <= 1000 && options.per_second > 0,
+        "progress: width must be from 1 to 1000 and per_second positive, got {} and {}", options.width, options.per_second);
+  state_ = std::make_shared<ProgressState>();
+  state_->total = total;
+  state_->options = options;
+}
+
+void Progress::operator()(const TapInfo& info, std::span<const AnyView> leaves) const {
+  ProgressState& s = *state_;
+  std::scoped_lock lock(s.guard);
+  const bool counted = !leaves.empty() && leaves[0].rank() == 0 && is_integer(leaves[0].dtype());
+  const std::int64_t before = s.done;
+  s.done = counted ? static_cast<std::int64_t>(host::real_at(leaves[0].dtype(), leaves[0].data(), 0)) + 1 : before % s.total + 1;
+  const auto now = ProgressState::Clock::now();
+  if (s.done <= before) s.start = now;  // another loop began
+  const bool last = s.done >= s.total;
+  if (!last && now - s.shown < std::chrono::duration<double>(1 / s.options.per_second)) return;
+  s.shown = now;
+  std::string numbers;
+  for (std::size_t i = counted; i < leaves.size(); ++i)
+    if (leaves[i].rank() == 0)
+      numbers += fmt::format(" {}={}",
+                             i < info.paths.size() && !info.paths[i].empty()
+                                 ? one_line(info.paths[i])
+                                 : host::leaf_label(info.name, ""),
+                             host::text_of(leaves[i], "", {}));
+  std::string text = s.line(numbers);
+  const std::size_t width = std::exchange(s.width, last ? 0 : text.size());
+  if (text.size() < width) text.append(width - text.size(), ' ');
+  std::ostream& out = s.options.stream ? *s.options.stream : std::cerr;
+  out << '\r' << text << (last ? "\n" : "") << std::flush;
+}
+
+}  // namespace postern::listen

@@ -1,0 +1,192 @@
+// print: a tap whose listener writes lines.
+#include <postern/check.h>
+#include <postern/control.h>
+#include <postern/devices.h>
+#include <postern/ops.h>
+#include <postern/transforms.h>
+
+#include <iostream>
+#include <mutex>
+
+#include "core/check.h"
+#include "core/primitive.h"
+#include "print/print_job.h"
+#include "site/tap.h"
+
+namespace postern {
+
+using detail::PrintNode;
+using host::PrintJob;
+
+namespace host {
+
+namespace {
+
+TextStyle style_of(const PrintJob& job) {
+  const PrintOptions& o = job.options;
+  return {o.precision, o.threshold, o.edge_items, o.suppress, job.whole};
+}
+
+std::string value_text(const PrintJob& job, std::size_t value, std::span<const AnyView> leaves, const std::string& spec) {
+  std::size_t next = job.first_leaf[value];
+  return text_of(job.values[value].node, leaves, next, spec, style_of(job));
+}
+
+/// The user's entries, and what is worth knowing besides.
+std::map<std::string, std::string> header(const PrintOptions& options, const TapInfo& info) {
+  auto entries = options.header;
+  if (!info.transforms.empty()) entries.emplace("transforms", to_string(info.transforms));
+  if (options.show_device && !options.header.empty()) entries.emplace("device", std::to_string(info.device));
+  return entries;
+}
+
+std::string whole_text(const PrintJob& job, const TapInfo& info, std::span<const AnyView> leaves) {
+  std::string out;
+  for (const auto& [key, value] : header(job.options, info)) out += (out.empty() ? "" : ", ") + key + ": " + value;
+  if (!out.empty()) out += '\n';
+  if (!job.options.label.empty()) out += job.options.label + ": ";
+  return out + value_text(job, 0, leaves, "");
+}
+
+void write(const PrintOptions& options, const TapInfo& info, std::string text) {
+  static const bool several = devices().size() > 1;
+  if (options.log) return options.log({std::move(text), info.place, info.device, info.run});
+  if (!info.part.empty()) {
+    std::vector<std::string> ranges;
+    for (const IndexRange& r : info.part) ranges.push_back(fmt::format("{}:{}", r.begin, r.end));
+    text.insert(0, fmt::format("[{}] ", fmt::join(ranges, ", ")));
+  }
+  if (several || (options.show_device && options.header.empty())) text.insert(0, fmt::format("[device {}] ", info.device));
+  text += '\n';
+  std::ostream& stream = options.stream ? *options.stream : info.sink ? *info.sink : std::cout;
+  static std::mutex* const guard = new std::mutex;  // one for all: two streams may end in one place
+  std::scoped_lock lock(*guard);
+  stream.write(text.data(), static_cast<std::streamsize>(text.size()));
+  stream.flush();
+}
+
+std::size_t leaf_count(const PrintNode& node) {
+  if (node.kind == PrintNode::Kind::leaf) return 1;
+  std::size_t count = 0;
+  for (const PrintNode& part : node.parts) count += leaf_count(part);
+  return count;
+}
+
+}  // namespace
+
+void PrintJob::operator()(const TapInfo& info, std::span<const AnyView> leaves) const {
+  if (options.device >= 0 && info.device != options.device) return;
+  write(options, info, whole ? whole_text(*this, info, leaves) : line(leaves));
+}
+
+std::string PrintJob::line(std::span<const AnyView> leaves) const {
+  std::string out = options.label.empty() ? "" : options.label + ": ";
+  for (const FormatPiece& piece : pieces) {
+    out += piece.text;
+    if (piece.value >= 0) out += value_text(*this, static_cast<std::size_t>(piece.value), leaves, piece.spec);
+  }
+  return out;
+}
+
+void make_ready(const char* who, PrintJob& job, std::span<const Type> leaves) {
+  const PrintOptions& o = job.options;
+  check(o.precision >= -1 && o.precision <= 100, "{}: precision must be from 0 to 100, or -1, got {}", who, o.precision);
+  check(o.threshold >= 0 && o.edge_items > 0, "{}: threshold must not be negative and edge_items positive, got {} and {}", who, o.threshold,
+        o.edge_items);
+  std::size_t leaf = 0;
+  for (const detail::PrintValue& v : job.values) {
+    job.first_leaf.push_back(leaf);
+    leaf += leaf_count(v.node);
+  }
+  check(leaf == leaves.size(), "{}: the values have {} tensors, {} are given", who, leaf, leaves.size());
+  static constexpr std::byte zeros[16]{};
+  std::vector<AnyView> views;
+  for (const Type& t : leaves) views.emplace_back(t.dtype, zeros, nullptr, 0, 1);
+  for (const FormatPiece& piece : job.pieces) {
+    if (piece.value < 0) continue;
+    const auto value = static_cast<std::size_t>(piece.value);
+    try {
+      value_text(job, value, views, piece.spec);
+    } catch (const fmt::format_error& e) {
+      throw_type_error(fmt::format(
+          "{}: the placeholder '{}' does not fit its value{}: {}", who, piece.placeholder,
+          leaf_count(job.values[value].node) == 1 ? fmt::format(" of type {}", to_string(leaves[job.first_leaf[value]])) : "", e.what()));
+    }
+  }
+}
+
+std::shared_ptr<const detail::HostFunction> function_of(PrintJob job) { return Callee(std::move(job)).function(); }
+
+const PrintJob* print_job_of(const detail::HostFunction* function) {
+  static const auto entered = function_of({})->invoke;  // the same for all prints, and for nothing else
+  return function && function->invoke == entered ? static_cast<const PrintJob*>(function->object.get()) : nullptr;
+}
+
+}  // namespace host
+
+namespace {
+
+std::vector<Type> types_of(const Tensors& leaves) {
+  std::vector<Type> out;
+  for (const Tensor& t : leaves) out.push_back(t.type());
+  return out;
+}
+
+Tensors record(PrintJob job, const detail::Shown& sent, const Place& place) {
+  const PrintOptions& o = job.options;
+  check(o.every > 0, "print: every must be positive, got {}", o.every);
+  make_ready("print", job, types_of(sent.leaves));
+  const TapOptions tap{.name = "print", .ordered = o.ordered, .every = o.every, .partitioned = o.partitioned, .one_order = o.one_order};
+  return detail::tap_as("print", tap, sent, nullptr, Callee(std::move(job), place), place);
+}
+
+}  // namespace
+
+namespace detail {
+
+void print(const PrintOptions& options, const PrintFormat& format, std::vector<PrintValue> values, Tensors leaves) {
+  PlaceScope at(format.place());
+  check(!options.map && options.header.empty(), "print: map and header are for print_value");
+  PrintJob job{.options = options, .pieces = host::parse_format(format.text(), values), .values = std::move(values)};
+  const Shown sent{std::move(leaves), "", {}};
+  record(std::move(job), sent, format.place());
+}
+
+void check_that(const Tensor& ok, const PrintFormat& format, std::vector<PrintValue> values, Tensors leaves, Thrower thrower) {
+  PlaceScope at(format.place());
+  check(ok.has_value() && ok.dtype() == DType::pred, "check: the condition must be pred, got {}",
+        ok.has_value() ? to_string(ok.type()) : "an empty Tensor");
+  PrintJob job{.pieces = host::parse_format(format.text(), values), .values = std::move(values)};
+  make_ready("check", job, types_of(leaves));
+  for (Tensor& leaf : leaves) leaf = stop_gradient(leaf);
+  const Callee fail(
+      [job = std::move(job), thrower](const CallInfo& info, std::span<const AnyView> shown) {
+        std::string text = job.line(shown);
+        if (info.element >= 0) text += fmt::format(" (element {} of the batch)", info.element);
+        thrower(text);
+      },
+      format.place());
+  cond(
+      Operand(all(ok), format.place()), [](const Tensors&) { return std::tuple<>(); },
+      [&](const Tensors& v) {
+        call({.name = "check", .effect = Effect::unordered}, std::tuple<>(), fail, v);
+        return std::tuple<>();
+      },
+      leaves);
+}
+
+PrintNode node_of(const Shown& value) {
+  if (value.leaves.size() == 1) return {};
+  return {PrintNode::Kind::named, std::vector<PrintNode>(value.leaves.size()), value.paths, {}};
+}
+
+Tensors print_value(const PrintOptions& options, const Shown& value, const Tensors& sent, PrintNode node, Place place) {
+  PlaceScope at(place);
+  PrintJob job{.options = options, .values = {{"", std::move(node)}}, .whole = true};
+  const Tensors passed = record(std::move(job), {sent, "", {}}, place);
+  return options.map ? value.leaves : passed;
+}
+
+}  // namespace detail
+
+}  // namespace postern

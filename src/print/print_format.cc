@@ -1,0 +1,90 @@
+// Format strings: cut at their placeholders, and checked against the values.
+#include <algorithm>
+
+#include "core/check.h"
+#include "print/print_text.h"
+
+namespace postern::host {
+
+namespace {
+
+/// Gives each placeholder its value: by position, by number, or by name.
+class Matcher {
+ public:
+  explicit Matcher(std::span<const detail::PrintValue> values) : values_(values), used_(values.size(), false) {}
+
+  int match(const std::string& field, const std::string& placeholder) {
+    int value = -1;
+    if (field.empty()) {
+      while (next_ < values_.size() && !values_[next_].name.empty()) ++next_;
+      value = static_cast<int>(next_++);
+      by_position_ = true;
+    } else if (std::ranges::all_of(field, [](char c) { return c >= '0' && c <= '9'; })) {
+      value = field.size() > 6 ? 1'000'000 : std::stoi(field);
+      by_number_ = true;
+    } else {
+      const auto found = std::ranges::find(values_, field, &detail::PrintValue::name);
+      check(found != values_.end(), "print: nothing is given for the placeholder '{}'; the names are [{}]", placeholder, names());
+      value = static_cast<int>(found - values_.begin());
+    }
+    check(!(by_position_ && by_number_), "print: the placeholder '{}' mixes counting with numbers; use one of them", placeholder);
+    check(static_cast<std::size_t>(value) < values_.size(), "print: nothing is given for the placeholder '{}': {} value{} {} given",
+          placeholder, values_.size(), values_.size() == 1 ? "" : "s", values_.size() == 1 ? "is" : "are");
+    used_[static_cast<std::size_t>(value)] = true;
+    return value;
+  }
+
+  void check_all_used(const std::string& format) const {
+    for (std::size_t i = 0; i < used_.size(); ++i)
+      check(used_[i], "print: the format '{}' has no placeholder for value {}", format,
+            values_[i].name.empty() ? std::to_string(i) : "'" + values_[i].name + "'");
+  }
+
+ private:
+  std::string names() const {
+    std::string out;
+    for (const detail::PrintValue& v : values_)
+      if (!v.name.empty()) out += (out.empty() ? "" : ", ") + v.name;
+    return out;
+  }
+
+  std::span<const detail::PrintValue> values_;
+  std::vector<bool> used_;
+  std::size_t next_ = 0;
+  bool by_position_ = false, by_number_ = false;
+};
+
+}  // namespace
+
+std::vector<FormatPiece> parse_format(const std::string& format, std::span<const detail::PrintValue> values) {
+  std::vector<FormatPiece> pieces(1);
+  Matcher matcher(values);
+  for (std::size_t i = 0; i < format.size(); ++i) {
+    const char c = format[i];
+    if (c != '{' && c != '}') {
+      pieces.back().text += c;
+      continue;
+    }
+    if (i + 1 < format.size() && format[i + 1] == c) {
+      pieces.back().text += c;
+      ++i;
+      continue;
+    }
+    check(c == '{', "print: the format '{}' has a '}}' without '{{'", format);
+    const std::size_t end = format.find('}', i);
+    check(end != std::string::npos, "print: the format '{}' has a '{{' without '}}'", format);
+    const std::string placeholder = format.substr(i, end - i + 1), inside = format.substr(i + 1, end - i - 1);
+    check(inside.find('{') == std::string::npos, "print: a placeholder inside the placeholder '{}' is not supported", placeholder);
+    const std::size_t colon = inside.find(':');
+    FormatPiece& piece = pieces.back();
+    piece.placeholder = placeholder;
+    piece.value = matcher.match(inside.substr(0, colon), placeholder);
+    if (colon != std::string::npos) piece.spec = inside.substr(colon + 1);
+    pieces.emplace_back();
+    i = end;
+  }
+  matcher.check_all_used(format);
+  return pieces;
+}
+
+}  // namespace postern::host

@@ -1,0 +1,163 @@
+// Along which mesh axes values inside shard_map differ by axis_index: where devices meet in a
+// branch or loop, all that meet must take the same way, or some would wait for ever. Of what comes
+// from arguments and calls nothing is known; there it is the user's word that the devices agree.
+#include <algorithm>
+#include <cstdint>
+
+#include "core/site.h"
+#include "control/control.h"
+#include "shard/shard_map.h"
+
+namespace postern {
+
+namespace {
+
+using Axes = std::uint64_t;  // a bit for each axis of the mesh
+using AxesList = std::vector<Axes>;
+
+Axes any_of(const AxesList& list) {
+  Axes out = 0;
+  for (const Axes a : list) out |= a;
+  return out;
+}
+
+class Agreement {
+ public:
+  /// With `refuses`, throws where devices that meet may go different ways.
+  Agreement(const Mesh& mesh, bool refuses) : mesh_(mesh), refuses_(refuses) {}
+
+  /// Axes of extent 1 tell nobody apart.
+  Axes axes_of(const std::vector<std::string>& names) const {
+    Axes out = 0;
+    for (std::size_t i = 0; i < mesh_.axes().size(); ++i)
+      if (mesh_.axes()[i].size > 1 && std::ranges::find(names, mesh_.axes()[i].name) != names.end())
+        out |= Axes{1} << i;
+    return out;
+  }
+  std::vector<std::string> names_of(Axes axes) const {
+    std::vector<std::string> out;
+    for (std::size_t i = 0; i < mesh_.axes().size(); ++i)
+      if (axes >> i & 1) out.push_back(mesh_.axes()[i].name);
+    return out;
+  }
+
+  AxesList follow(const Program& program, const AxesList& inputs) const {
+    AxesList of(program.types.size(), 0);
+    for (std::size_t i = 0; i < inputs.size(); ++i) of[at(program.inputs[i])] = inputs[i];
+    for (const Equation& e : program.equations) {
+      AxesList operands;
+      for (const ValueId v : e.operands) operands.push_back(of[at(v)]);
+      const AxesList results = of_equation(e, operands);
+      std::ranges::copy(results, of.begin() + e.first);
+    }
+    AxesList out;
+    for (const ValueId v : program.outputs) out.push_back(of[at(v)]);
+    return out;
+  }
+
+ private:
+  AxesList of_equation(const Equation& e, const AxesList& operands) const {
+    const auto all_results = [&](Axes axes) { return AxesList(at(e.results), axes); };
+    if (e.primitive == &cond_p) return of_cond(e, operands);
+    if (e.primitive == &while_p) return of_while(e, operands);
+    if (e.primitive == &scan_p) return of_scan(as<ScanParams>(*e.params), operands);
+    if (e.primitive == &axis_index_p) return all_results(axes_of(collective_axes(e)));
+    if (is_collective(e)) {
+      const Axes met = axes_of(collective_axes(e)), in = any_of(operands);
+      return all_results(gives_all_the_same(e) ? in & ~met : in ? in | met : 0);
+    }
+    if (e.primitive->site && e.primitive->site(e.params.get())->kind == SiteSpec::Kind::tap)
+      return {operands.begin(), operands.begin() + e.results};
+    if (e.params && !e.primitive->site) {
+      const std::vector<ProgramPtr> programs = programs_of(*e.params);
+      if (programs.size() == 1 && programs[0]->inputs.size() == operands.size() &&
+          programs[0]->outputs.size() == at(e.results))
+        return follow(*programs[0], operands);
+    }
+    return all_results(any_of(operands));
+  }
+
+  /// Where devices meet in these programs, what decides must not differ along the axes.
+  void require(const Equation& e, Axes decides, std::span<const ProgramPtr> programs) const {
+    if (!refuses_ || !decides) return;
+    const Equation* meets = nullptr;
+    for (const ProgramPtr& p : programs)
+      any_equation(*p, [&](const Equation& inner) {
+        // XLA has all devices meet in some of them, whatever their axes are.
+        if (is_collective(inner) && decides & axes_of(axes_that_meet(inner))) meets = &inner;
+        return meets != nullptr;
+      });
+    if (!meets) return;
+    const bool loop = e.primitive == &while_p;
+    const Axes axes = decides & axes_of(axes_that_meet(*meets));
+    PlaceScope::Replace at_equation(e.place);
+    throw_type_error(fmt::format(
+        "{} inside shard_map: {} differs from device to device along the mesh axis '{}', and "
+        "inside of it devices meet along that axis ({} at {}), where those that go another way "
+        "would be waited for for ever. Let the devices agree first (pmax, pmin or psum of the {}), "
+        "or take the collective out of it",
+        loop ? "while_loop" : "cond or switch_",
+        loop ? "the condition" : "what decides for a branch", fmt::join(names_of(axes), "', '"),
+        meets->primitive->name, to_string(meets->place), loop ? "condition" : "index"));
+  }
+
+  AxesList of_cond(const Equation& e, const AxesList& operands) const {
+    const auto& p = as<CondParams>(*e.params);
+    require(e, operands[0], p.branches);
+    AxesList out(at(e.results), operands[0]);
+    for (const ProgramPtr& branch : p.branches) {
+      const AxesList of = follow(*branch, {operands.begin() + 1, operands.end()});
+      for (std::size_t i = 0; i < out.size(); ++i) out[i] |= of[i];
+    }
+    return out;
+  }
+
+  /// What a body makes of its inputs from `first` on, when what it gives comes in there again.
+  AxesList settle(const ProgramPtr& body, AxesList& inputs, std::size_t first,
+                  std::size_t count) const {
+    for (const Agreement quiet(mesh_, false);;) {
+      const AxesList next = quiet.follow(*body, inputs);
+      bool changed = false;
+      for (std::size_t i = 0; i < count; ++i) {
+        changed = changed || (next[i] & ~inputs[first + i]);
+        inputs[first + i] |= next[i];
+      }
+      if (!changed) return follow(*body, inputs);
+    }
+  }
+
+  AxesList of_while(const Equation& e, const AxesList& operands) const {
+    const auto& p = as<WhileParams>(*e.params);
+    const auto body = operands.begin() + static_cast<std::ptrdiff_t>(p.condition_constants);
+    AxesList inputs(body, operands.end());
+    settle(p.body, inputs, p.body_constants, p.body->outputs.size());
+    AxesList in(operands.begin(), body);
+    in.insert(in.end(), inputs.begin() + static_cast<std::ptrdiff_t>(p.body_constants),
+              inputs.end());
+    const Axes steps = follow(*p.condition, in)[0];
+    require(e, steps, programs_of(*e.params));
+    AxesList out(inputs.begin() + static_cast<std::ptrdiff_t>(p.body_constants), inputs.end());
+    for (Axes& a : out) a |= steps;
+    return out;
+  }
+
+  AxesList of_scan(const ScanParams& p, const AxesList& operands) const {
+    AxesList inputs = operands;
+    if (p.counted) inputs.insert(inputs.begin() + static_cast<std::ptrdiff_t>(p.constants), 0);
+    AxesList out = settle(p.body, inputs, p.first_carry(), p.carries);
+    for (std::size_t i = 0; i < p.carries; ++i) out[i] = inputs[p.first_carry() + i];
+    return out;
+  }
+
+  const Mesh& mesh_;
+  bool refuses_;
+};
+
+}  // namespace
+
+void refuse_different_ways(const Program& body, const Mesh& mesh) {
+  if (!uses(body, axis_index_p) || !has_collective(body)) return;
+  Agreement(mesh, true).follow(body, AxesList(body.inputs.size(), 0));
+}
+
+}  // namespace postern

@@ -1,0 +1,56 @@
+#include "shard/inspect_sharding.h"
+
+#include <postern/shard.h>
+
+#include "core/check.h"
+#include "lower/lowering.h"
+#include "ops/family.h"
+#include "shard/shard_map.h"
+
+namespace postern {
+
+namespace {
+
+struct InspectParams {
+  std::shared_ptr<const std::function<void(const Sharding&)>> tell;
+  void fields(FieldSink& sink) const { sink.identity("tell", tell.get()); }
+};
+
+Types inspect_type(const Params*, TypeSpan operands) { return {operands[0]}; }
+std::pair<Tensors, Tensors> inspect_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
+  return {bind_n(op.primitive, op.params, x), {dx[0]}};
+}
+Batched inspect_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes, std::int64_t, const Tensor&) {
+  return {bind_n(op.primitive, op.params, x), {axes[0]}};
+}
+void inspect_lower(Lowering& out, const Equation& e) { out.define(e, 0, out.operand(e, 0)); }
+Tensors inspect_evaluate(const Op& op, std::span<const Tensor> x) {
+  (*op.as<InspectParams>().tell)(sharding_of(x[0]).value_or(on_one_device(x[0].device())));
+  return {x[0]};
+}
+
+Effect inspect_effect(const Params*) { return Effect::unordered; }  // inspected also when nobody needs it
+
+}  // namespace
+
+constexpr Primitive inspect_sharding_p{.name = "inspect_sharding",
+                                       .type = inspect_type,
+                                       .jvp = inspect_jvp,
+                                       .batch = inspect_batch,
+                                       .lower = inspect_lower,
+                                       .evaluate = inspect_evaluate,
+                                       .effect = inspect_effect,
+                                       .distinct = true};
+
+const std::function<void(const Sharding&)>& inspector_of(const Equation& equation) { return *as<InspectParams>(*equation.params).tell; }
+
+Tensor inspect_sharding(const Tensor& x, std::function<void(const Sharding&)> tell, Place place) {
+  PlaceScope at(place);
+  check(x.has_value(), "inspect_sharding: the Tensor is empty, it was never given a value");
+  check(tell != nullptr, "inspect_sharding: the function is null");
+  check(!current_mesh(), "inspect_sharding: inside shard_map each device has its part; inspect what goes in or comes out");
+  return bind1(inspect_sharding_p,
+               make_params(InspectParams{std::make_shared<const std::function<void(const Sharding&)>>(std::move(tell))}), {x});
+}
+
+}  // namespace postern

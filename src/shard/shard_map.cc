@@ -1,0 +1,419 @@
+// shard_map: a program for one device's part of its operands, run on each device of a mesh. Lowered as a manual region of a program that
+// XLA partitions. The derivative rules are those of JAX's shard_map without checks of replication: the cotangent of a result that several
+// devices hold is shared out among them, and that of an operand that several hold is summed over them.
+#include "shard/shard_map.h"
+
+#include <postern/shard.h>
+
+#include <numeric>
+
+#include "control/control.h"
+#include "custom/custom.h"
+#include "ops/extents.h"
+#include "ops/shape.h"
+#include "transform/split.h"
+#include "transform/transpose.h"
+
+namespace postern {
+
+namespace {
+
+thread_local const Mesh* mesh_in_trace = nullptr;
+
+struct ShardMapParams {
+  Mesh mesh;
+  std::vector<P> in, out;
+  ProgramPtr body;
+  void fields(FieldSink& sink) const {
+    auto specs = [](const std::vector<P>& list) {
+      std::vector<std::string> texts;
+      for (const P& spec : list) texts.push_back(to_string(spec));
+      return fmt::format("{}", fmt::join(texts, ", "));
+    };
+    sink("mesh", to_string(mesh)), sink("in", specs(in)), sink("out", specs(out)), sink("body", body);
+  }
+};
+
+struct ConstrainParams {
+  Sharding sharding;
+  void fields(FieldSink& sink) const { sink("sharding", to_string(sharding)); }
+};
+
+Types part_types(const Mesh& mesh, const std::vector<P>& specs, const Types& whole) {
+  Types out;
+  for (std::size_t i = 0; i < whole.size(); ++i) out.push_back(Sharding(mesh, specs[i]).part_type(whole[i]));
+  return out;
+}
+
+Type whole_type(const Mesh& mesh, const P& spec, const Type& part) {
+  check(spec.parts().size() <= part.dims.size(), "shard_map: {} of a result names {} axes, the result is {}", to_string(spec),
+        spec.parts().size(), to_string(part));
+  Type out = part;
+  for (std::size_t i = 0; i < spec.parts().size(); ++i)
+    for (const std::string& name : spec.parts()[i])
+      out.dims[i] = extent_product(out.dims[i], mesh.size(name));
+  return out;
+}
+
+/// The equation; what `body` captured, its first inputs, every device sees as a whole.
+Tensors bind_map(const Mesh& mesh, const Closed& body, std::vector<P> in, std::vector<P> out, std::span<const Tensor> x) {
+  Tensors operands = body.captures;
+  append(operands, x);
+  in.insert(in.begin(), body.captures.size(), P());
+  return bind_n(shard_map_p, make_params(ShardMapParams{mesh, std::move(in), std::move(out), body.program}), operands);
+}
+
+/// Of a rule: what it writes for one part.
+Closed trace_part(const ShardMapParams& p, const Types& types, const TensorFunction& f) {
+  const MeshScope scope(p.mesh);
+  return trace_inner("shard_map", types, f);
+}
+
+Types shard_map_type(const Params* params, TypeSpan operands) {
+  const auto& p = as<ShardMapParams>(*params);
+  check(operands.size() == p.body->inputs.size(), "shard_map: the function has {} inputs, {} operands came", p.body->inputs.size(),
+        operands.size());
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    const Type part = Sharding(p.mesh, p.in[i]).part_type(operands[i]), &takes = p.body->type(p.body->inputs[i]);
+    check(part.dtype == takes.dtype && part.dims == takes.dims, "shard_map: a part of operand {} is {}, the function takes {}", i,
+          to_string(part), to_string(takes));
+  }
+  Types out;
+  for (std::size_t i = 0; i < p.out.size(); ++i) out.push_back(whole_type(p.mesh, p.out[i], p.body->type(p.body->outputs[i])));
+  return out;
+}
+
+Jvp shard_map_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
+  const auto& p = op.as<ShardMapParams>();
+  const std::vector<bool> in_moves = present(dx);
+  Tensors operands(x.begin(), x.end());
+  append(operands, kept(dx));
+  std::vector<P> in = p.in, out = p.out;
+  for (const P& spec : where_marked(p.in, in_moves)) in.push_back(spec);
+  std::vector<bool> out_moves;
+  const Closed body = trace_part(p, part_types(p.mesh, in, types_of(operands)), [&](std::span<const Tensor> parts) {
+    auto [y, dy] = jvp_of(*p.body, parts.first(x.size()), placed(in_moves, parts.subspan(x.size())));
+    out_moves = present(dy);
+    append(y, kept(dy));
+    return std::move(y);
+  });
+  for (const P& spec : where_marked(p.out, out_moves)) out.push_back(spec);
+  Tensors y = bind_map(p.mesh, body, std::move(in), std::move(out), operands);
+  Tensors dy = placed(out_moves, std::span(y).subspan(p.out.size()));
+  y.resize(p.out.size());
+  return {std::move(y), std::move(dy)};
+}
+
+Tensors shard_map_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x, TypeSpan) {
+  const auto& p = op.as<ShardMapParams>();
+  const std::vector<bool> known = present(x), arrives = present(ct);
+  Tensors operands = kept(x);
+  append(operands, kept(ct));
+  std::vector<P> in = where_marked(p.in, known), out;
+  for (const P& spec : where_marked(p.out, arrives)) in.push_back(spec);
+  std::vector<bool> leaves;
+  const Closed body = trace_part(p, part_types(p.mesh, in, types_of(operands)), [&](std::span<const Tensor> parts) {
+    Tensors cotangents = placed(arrives, parts.subspan(count(known)));
+    for (std::size_t i = 0; i < ct.size(); ++i) {
+      std::int64_t holders = 1;
+      for (const std::string& name : unnamed_axes(p.mesh, p.out[i])) holders *= p.mesh.size(name);
+      if (arrives[i] && holders > 1) cotangents[i] = cotangents[i] / static_cast<double>(holders);
+    }
+    Tensors into = transpose_of(*p.body, placed(known, parts), cotangents);
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      if (known[i]) into[i] = Tensor();
+      if (into[i].has_value()) into[i] = sum_over(p.mesh, unnamed_axes(p.mesh, p.in[i]), into[i]);
+    }
+    leaves = present(into);
+    return kept(into);
+  });
+  for (const P& spec : where_marked(p.in, leaves)) out.push_back(spec);
+  return placed(leaves, bind_map(p.mesh, body, std::move(in), std::move(out), operands));
+}
+
+/// What the unknown half needs of each device leaves the known one side by side, on a new first axis.
+Primitive::SplitResult shard_map_split(const Op& op, std::span<const Tensor> x, const std::vector<bool>&) {
+  const auto& p = op.as<ShardMapParams>();
+  const P side_by_side(std::vector<std::vector<std::string>>{all_axes(p.mesh)});
+  std::vector<bool> unknown = present(x);
+  unknown.flip();
+  const MeshScope scope(p.mesh);
+  const Halves halves = split(*p.body, unknown);
+  const std::size_t outputs = halves.known->outputs.size() - halves.residuals;
+
+  const std::vector<P> known_in = where_marked(p.in, unknown, false);
+  std::vector<P> known_out = where_marked(p.out, halves.unknown_outputs, false);
+  known_out.insert(known_out.end(), halves.residuals, side_by_side);
+  const Closed first = trace_inner("shard_map", halves.known->input_types(), [&](std::span<const Tensor> parts) {
+    Tensors y = postern::apply(*halves.known, parts);
+    for (std::size_t i = outputs; i < y.size(); ++i) y[i] = expand_dims(y[i], 0);
+    return y;
+  });
+  const Tensors known = bind_map(p.mesh, first, known_in, known_out, kept(x));
+
+  Types types = first.program->output_types();
+  types.erase(types.begin(), types.begin() + static_cast<std::ptrdiff_t>(outputs));
+  std::vector<P> rest_in(halves.residuals, side_by_side);
+  for (std::size_t i = 0; i < x.size(); ++i)
+    if (unknown[i]) types.push_back(p.body->type(p.body->inputs[i])), rest_in.push_back(p.in[i]);
+  const Closed rest = trace_inner("shard_map", types, [&](std::span<const Tensor> parts) {
+    Tensors in(parts.begin(), parts.end());
+    for (std::size_t i = 0; i < halves.residuals; ++i) in[i] = squeeze(in[i], {0});
+    return postern::apply(*halves.unknown, in);
+  });
+  check(rest.captures.empty(), "shard_map: a rule uses a tensor from outside of the program");
+
+  return split_result(op.primitive, make_params(ShardMapParams{p.mesh, rest_in, where_marked(p.out, halves.unknown_outputs), rest.program}),
+                      halves.unknown_outputs, known, std::span(known).subspan(outputs), x);
+}
+
+/// The spec of an array that got a whole axis in front.
+P with_axis_in_front(const P& spec) {
+  std::vector<std::vector<std::string>> parts = spec.parts();
+  parts.insert(parts.begin(), std::vector<std::string>());
+  return P(std::move(parts));
+}
+
+Batched shard_map_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes, std::int64_t size, const Tensor& mask) {
+  const auto& p = op.as<ShardMapParams>();
+  Tensors operands;
+  std::vector<P> in, out;
+  std::vector<int> fronts;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    operands.push_back(batch_front(x[i], axes[i], size, false));
+    in.push_back(axes[i] >= 0 ? with_axis_in_front(p.in[i]) : p.in[i]);
+    fronts.push_back(axes[i] >= 0 ? 0 : -1);
+  }
+  if (mask.has_value()) operands.push_back(mask), in.push_back(P());
+  const MeshScope scope(p.mesh);
+  const Closed body = batched_body("shard_map", *p.body, part_types(p.mesh, in, types_of(operands)), fronts, size, mask.has_value());
+  for (const P& spec : p.out) out.push_back(with_axis_in_front(spec));
+  return {bind_map(p.mesh, body, std::move(in), std::move(out), operands), std::vector<int>(p.out.size(), 0)};
+}
+
+ParamsPtr shard_map_with_programs(const Params* params, std::span<const ProgramPtr> programs) {
+  ShardMapParams p = as<ShardMapParams>(*params);
+  p.body = with_parts(programs[0], p.mesh, p.in);
+  return make_params(std::move(p));
+}
+
+// --- lowering --------------------------------------------------------------------------------------------------------------------------
+
+Ssa marker(Lowering& out, const char* target, Ssa x, const Type& from, const Type& to, const std::string& sharding) {
+  const Ssa y = out.fresh();
+  out.write("    %{} = \"stablehlo.custom_call\"(%{}) {{call_target_name = \"{}\", mhlo.sharding = \"{}\"}} : ({}) -> {}\n", y.id, x.id,
+            target, sharding, Lowering::type(from), Lowering::type(to));
+  return y;
+}
+
+Ssa to_part(Lowering& out, Ssa x, const Type& whole, const Sharding& sharding) {
+  x = marker(out, "Sharding", x, whole, whole, hlo_text(sharding, whole.rank(), out.devices()));
+  return marker(out, "SPMDFullToShardShape", x, whole, sharding.part_type(whole), "{manual}");
+}
+
+/// Where a device is along these axes: XLA's partitioner knows no partition_id, so every device takes its part of a list of indices.
+Ssa index_along(Lowering& out, const Mesh& mesh, const std::vector<std::string>& axes) {
+  const Type part{DType::s32, {1}}, scalar{DType::s32, {}};
+  Type all = part;
+  for (const std::string& axis : axes) all.dims[0] *= mesh.size(axis);
+  const Ssa list = out.op("iota", {}, {}, all, "iota_dimension = 0 : i64");
+  return out.op("reshape", {to_part(out, list, all, {mesh, P(std::vector<std::vector<std::string>>{axes})})}, {&part}, scalar);
+}
+
+std::vector<Ssa> axis_indices(Lowering& out, const Mesh& mesh) {
+  std::vector<Ssa> indices;
+  for (const MeshAxis& axis : mesh.axes()) indices.push_back(index_along(out, mesh, {axis.name}));
+  return indices;
+}
+
+/// Devices that pass a place with one order over all of them a different number of times would wait for each other for ever.
+void refuse_one_order(const Program& program, const char* inside) {
+  for (const Equation& e : program.equations) {
+    if (e.primitive->site && inside) {
+      const SiteSpec& s = *e.primitive->site(e.params.get());
+      PlaceScope::Replace at(s.place);
+      check(!s.one_order,
+            "{} '{}': one_order needs every device to pass equally often, and inside a {} in shard_map devices may go different ways; use "
+            "scan, or fori_loop with known bounds, or leave the order to each device",
+            s.word, s.name, inside);
+    }
+    const bool may_differ = e.primitive == &while_p || e.primitive == &cond_p;
+    if (!e.params) continue;
+    for (const ProgramPtr& p : programs_of(*e.params)) refuse_one_order(*p, may_differ ? e.primitive->name : inside);
+  }
+}
+
+/// XLA keeps what a custom call needs in one pool for all devices that run it, and in a loop they meet there all the time. Small bodies
+/// with such loops are written once for each device.
+bool one_for_each(const Program& body, std::size_t devices) {
+  constexpr std::size_t most = 400;  // equations in all, for the time that compiling takes
+  std::size_t equations = 0;
+  bool loops = false;
+  any_equation(body, [&](const Equation& e) {
+    ++equations;
+    loops = loops || ((e.primitive == &while_p || e.primitive == &scan_p) && has_site(e));
+    return false;
+  });
+  return loops && !has_collective(body) && equations * devices <= most;
+}
+
+void shard_map_lower(Lowering& out, const Equation& e) {
+  const auto& p = as<ShardMapParams>(*e.params);
+  refuse_one_order(*p.body, nullptr);
+  if (out.partitioned()) refuse_different_ways(*p.body, p.mesh);
+  check(!out.mesh(), "shard_map inside shard_map: a device's part cannot be cut again");
+  std::vector<Ssa> parts;
+  for (std::size_t i = 0; i < e.operands.size(); ++i) {
+    const Ssa x = out.operand(e, i);
+    parts.push_back(out.partitioned() ? to_part(out, x, out.operand_type(e, i), {p.mesh, p.in[i]}) : x);
+  }
+  const Lowering::MeshRegion region(out, p.mesh,
+                                    uses(*p.body, axis_index_p) && out.partitioned() ? axis_indices(out, p.mesh) : std::vector<Ssa>());
+  const std::size_t bodies = out.partitioned() && one_for_each(*p.body, out.devices().size()) ? out.devices().size() : 1;
+  const auto body = [&](std::size_t) { return out.inlined(*p.body, parts); };
+  const std::vector<Ssa> y = bodies == 1 ? body(0)
+                                         : write_case(out, index_along(out, p.mesh, all_axes(p.mesh)), bodies, p.body->output_types(),
+                                                      effect_of(*p.body) == Effect::ordered, body);
+  for (int i = 0; i < e.results; ++i) {
+    const Type& part = p.body->type(p.body->outputs[at(i)]);
+    const std::string sharding = out.partitioned() ? hlo_text({p.mesh, p.out[at(i)]}, part.rank(), out.devices()) : "";
+    out.define(e, i,
+               !out.partitioned() ? y[at(i)]
+                                  : marker(out, "SPMDShardToFullShape", marker(out, "Sharding", y[at(i)], part, part, "{manual}"), part,
+                                           out.result_type(e, i), sharding));
+  }
+}
+
+// --- constraints -----------------------------------------------------------------------------------------------------------------------
+
+Types constrain_type(const Params* params, TypeSpan operands) {
+  as<ConstrainParams>(*params).sharding.part_type(operands[0]);
+  return {operands[0]};
+}
+Tensors constrain_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>, TypeSpan) {
+  return bind_n(op.primitive, op.params, ct);
+}
+Batched constrain_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes, std::int64_t size, const Tensor&) {
+  const Sharding& s = op.as<ConstrainParams>().sharding;
+  ConstrainParams p{{s.mesh(), with_axis_in_front(s.spec())}};
+  return {{bind1(op.primitive, make_params(std::move(p)), {batch_front(x[0], axes[0], size)})}, {0}};
+}
+void constrain_lower(Lowering& out, const Equation& e) {
+  const Type& type = out.operand_type(e, 0);
+  const Ssa x = out.operand(e, 0);
+  const Sharding& s = as<ConstrainParams>(*e.params).sharding;
+  check(!out.mesh(), "device_put of a part inside shard_map: a device's part cannot be spread");
+  out.define(e, 0, out.partitioned() ? marker(out, "Sharding", x, type, type, hlo_text(s, type.rank(), out.devices())) : x);
+}
+
+}  // namespace
+
+constexpr Primitive shard_map_p{.name = "shard_map",
+                                .type = shard_map_type,
+                                .jvp = shard_map_jvp,
+                                .transpose = shard_map_transpose,
+                                .linear = Linear::jointly,
+                                .split = shard_map_split,
+                                .with_programs = shard_map_with_programs,
+                                .batch = shard_map_batch,
+                                .lower = shard_map_lower};
+
+constexpr Primitive constrain_p{.name = "constrain_sharding",
+                                .type = constrain_type,
+                                .transpose = constrain_transpose,
+                                .linear = Linear::jointly,
+                                .batch = constrain_batch,
+                                .lower = constrain_lower};
+
+const Mesh* current_mesh() { return mesh_in_trace; }
+MeshScope::MeshScope(const Mesh& mesh) : outer_(mesh_in_trace) { mesh_in_trace = &mesh; }
+MeshScope::~MeshScope() { mesh_in_trace = outer_; }
+
+bool uses(const Program& program, const Primitive& primitive) {
+  return any_equation(program, [&](const Equation& e) { return e.primitive == &primitive; });
+}
+
+std::vector<Mesh> meshes_of(const Program& program) {
+  std::vector<Mesh> out;
+  any_equation(program, [&](const Equation& e) {
+    if (e.primitive == &shard_map_p) out.push_back(as<ShardMapParams>(*e.params).mesh);
+    if (e.primitive == &constrain_p) out.push_back(as<ConstrainParams>(*e.params).sharding.mesh());
+    return false;
+  });
+  return out;
+}
+
+namespace detail {
+
+Leaves shard_map(const TensorFunction& f, const ShardMapCall& call, const Leaves& x, const Place& place) {
+  PlaceScope at(place);
+  check(!current_mesh(), "shard_map inside shard_map: a device's part cannot be cut again");
+  const std::vector<P>& in = call.in;
+  Types parts;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    check(x[i].has_value(), "shard_map: an argument is an empty Tensor, one that was never given a value");
+    parts.push_back(Sharding(call.mesh, in[i]).part_type(x[i].type()));
+  }
+  Closed body;
+  {
+    const MeshScope scope(call.mesh);
+    body = trace_user_inner("shard_map", parts, f);
+  }
+  std::vector<P> out = call.out();
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    Sharding(call.mesh, out[i]);
+    whole_type(call.mesh, out[i], body.program->type(body.program->outputs[i]));
+  }
+  std::vector<P> all(body.captures.size());
+  all.insert(all.end(), in.begin(), in.end());
+  body.program = with_parts(body.program, call.mesh, all);
+  return bind_map(call.mesh, body, in, std::move(out), x);
+}
+
+namespace {
+
+/// One for each element of the first axes.
+std::vector<int> pmap_devices(const PmapOptions& options, const Leaves& x) {
+  check(!x.empty(), "pmap: the function has no arguments, so nothing says on how many devices it runs");
+  for (const Tensor& t : x) {
+    check(t.has_value() && t.rank() > 0, "pmap: an argument is {}; every leaf needs a first axis, one element of which each device gets",
+          t.has_value() ? to_string(t.type()) : "an empty Tensor");
+    check(t.dims()[0] == x[0].dims()[0], "pmap: the first axes have {} and {} elements; they must be equal", x[0].dims()[0], t.dims()[0]);
+  }
+  const std::int64_t size = x[0].dims()[0];
+  std::vector<int> devices = options.devices;
+  if (devices.empty()) {
+    devices.resize(static_cast<std::size_t>(size));
+    std::iota(devices.begin(), devices.end(), 0);
+  }
+  check(static_cast<std::int64_t>(devices.size()) == size, "pmap: the first axis has {} elements for {} devices", size, devices.size());
+  return devices;
+}
+
+}  // namespace
+
+Leaves pmap(const TensorFunction& f, const PmapOptions& options, const Leaves& x, const Place& place) {
+  PlaceScope at(place);
+  const std::vector<int> devices = pmap_devices(options, x);
+  const P each(options.axis_name);
+  std::size_t results = 0;
+  auto one = [&](std::span<const Tensor> parts) {
+    Leaves in;
+    for (const Tensor& t : parts) in.push_back(squeeze(t, {0}));
+    Leaves out = f(in);
+    for (Tensor& t : out) t = expand_dims(t, 0);
+    results = out.size();
+    return out;
+  };
+  const Mesh mesh({{options.axis_name, static_cast<std::int64_t>(devices.size())}}, devices);
+  return shard_map(one, {mesh, std::vector<P>(x.size(), each), [&] { return std::vector<P>(results, each); }}, x, place);
+}
+
+}  // namespace detail
+
+Tensor constrained(const Tensor& x, const Sharding& sharding) {
+  check(!current_mesh(), "device_put: inside shard_map each device has its part, which cannot be spread");
+  return bind1(constrain_p, make_params(ConstrainParams{sharding}), {x});
+}
+
+}  // namespace postern

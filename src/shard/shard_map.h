@@ -1,0 +1,43 @@
+// shard_map and what looks for it: the mesh that is being traced over, and the devices that a program needs.
+#pragma once
+#include "core/primitive.h"
+#include "core/sharding.h"
+#include "lower/meet.h"
+
+namespace postern {
+
+extern const Primitive shard_map_p, constrain_p, axis_index_p;
+
+/// The mesh whose parts are being traced on this thread; null outside of shard_map.
+const Mesh* current_mesh();
+class MeshScope {
+ public:
+  explicit MeshScope(const Mesh& mesh);
+  ~MeshScope();
+  MeshScope(const MeshScope&) = delete;
+
+ private:
+  const Mesh* outer_;
+};
+
+/// The meshes that a program's own equations are spread over.
+std::vector<Mesh> meshes_of(const Program& program);
+
+/// Whether the primitive is somewhere in it.
+bool uses(const Program& program, const Primitive& primitive);
+/// The axes that a collective or axis_index is about, and whether its devices all get the same.
+const std::vector<std::string>& collective_axes(const Equation& equation);
+bool gives_all_the_same(const Equation& equation);
+/// Throws where devices meet in a branch or loop of a shard_map's body and, by their axis_index, do
+/// not all come there.
+void refuse_different_ways(const Program& body, const Mesh& mesh);
+/// What device_put is in a trace.
+Tensor constrained(const Tensor& x, const Sharding& sharding);
+
+/// The body of a shard_map whose sites say of which whole their first operand is a part (SiteSpec::cut), where that can be told.
+ProgramPtr with_parts(const ProgramPtr& body, const Mesh& mesh, const std::vector<P>& in);
+
+/// Sum over mesh axes, inside of that mesh's shard_map; unlike the public one it does not look for the mesh.
+Tensor sum_over(const Mesh& mesh, const std::vector<std::string>& axes, const Tensor& x);
+
+}  // namespace postern

@@ -1,0 +1,252 @@
+// Which indices of which whole a value inside shard_map holds, followed from the function's arguments as far as it can be told, for the
+// calls and taps that show it (CallInfo::part).
+#include <algorithm>
+#include <set>
+
+#include "core/site.h"
+#include "control/control.h"
+#include "ops/elementwise.h"
+#include "ops/shape.h"
+#include "shard/shard_map.h"
+
+namespace postern {
+
+namespace {
+
+/// How a value lies in its whole: by axis of the whole, the mesh axes that cut it. The first `outer` of them, along which each part is one
+/// index wide, are not axes of the value.
+struct Lie {
+  std::vector<std::vector<std::string>> axes;
+  std::size_t outer = 0;
+  bool operator==(const Lie&) const = default;
+
+  bool is_cut() const {
+    return std::ranges::any_of(axes, [](const auto& names) { return !names.empty(); });
+  }
+};
+using MaybeLie = std::optional<Lie>;  // none: it cannot be told
+using Lies = std::vector<MaybeLie>;
+
+Lie whole_lie(const Type& type) { return {std::vector<std::vector<std::string>>(type.dims.size()), 0}; }
+Lie lie_of(const P& spec, const Type& type) {
+  Lie out = whole_lie(type);
+  std::ranges::copy(spec.parts(), out.axes.begin());
+  return out;
+}
+
+struct Followed {
+  ProgramPtr program;  // its sites say how their operands lie
+  Lies outputs;
+};
+
+class Follower {
+ public:
+  explicit Follower(const Mesh& mesh) : mesh_(mesh) {}
+
+  Followed follow(const ProgramPtr& from, Lies inputs) const {
+    Program to = *from;
+    Lies lies(from->types.size());
+    for (std::size_t i = 0; i < inputs.size(); ++i) lies[at(from->inputs[i])] = std::move(inputs[i]);
+    for (Equation& e : to.equations) {
+      Lies operands;
+      for (const ValueId v : e.operands) operands.push_back(lies[at(v)]);
+      Lies results = of_equation(e, to, operands);
+      for (std::size_t r = 0; r < results.size(); ++r) lies[at(e.first) + r] = std::move(results[r]);
+    }
+    Lies outputs;
+    for (const ValueId v : from->outputs) outputs.push_back(lies[at(v)]);
+    return {std::make_shared<const Program>(std::move(to)), std::move(outputs)};
+  }
+
+ private:
+  const Mesh& mesh_;
+
+  Lies of_equation(Equation& e, const Program& program, const Lies& operands) const {
+    Types in, out;
+    for (const ValueId v : e.operands) in.push_back(program.type(v));
+    for (int r = 0; r < e.results; ++r) out.push_back(program.type(e.first + r));
+    const Lies unknown(out.size());
+    if (e.primitive->site) return of_site(e, in, operands);
+    if (e.params && !programs_of(*e.params).empty()) return of_programs(e, operands);
+    if (is_collective(e) || e.primitive == &axis_index_p) return unknown;
+    if (std::ranges::all_of(operands, [](const MaybeLie& l) { return l && !l->is_cut(); })) {
+      Lies whole;
+      for (const Type& t : out) whole.push_back(whole_lie(t));
+      return whole;
+    }
+    MaybeLie result = e.primitive->batch == elementwise_batch ? of_elements(in, operands, out[0])
+                      : e.primitive == &reshape_p             ? of_reshape(in[0], operands[0], out[0])
+                                                              : of_types(e, in, operands);
+    return Lies(out.size(), out.size() == 1 || e.primitive->batch == elementwise_batch ? result : std::nullopt);
+  }
+
+  Lies of_site(Equation& e, const Types& in, const Lies& operands) const {
+    SiteSpec site = *as<SiteParams>(*e.params).site;
+    if (!site.mesh) {  // written into the body of a shard_map that was there
+      site.mesh = std::make_shared<const Mesh>(mesh_);
+      e.params = make_params(SiteParams{std::make_shared<const SiteSpec>(site)});
+    }
+    if (!site.cut && !operands.empty() && operands[0] && operands[0]->is_cut()) {
+      const Lie& lie = *operands[0];
+      Dims dims(lie.outer, 1);
+      dims.insert(dims.end(), in[0].dims.begin(), in[0].dims.end());
+      for (std::size_t i = 0; i < dims.size(); ++i)
+        for (const std::string& name : lie.axes[i]) dims[i] *= mesh_.size(name);
+      site.cut = P(lie.axes);
+      site.whole = std::move(dims);
+      e.params = make_params(SiteParams{std::make_shared<const SiteSpec>(site)});
+    }
+    Lies out(operands.begin(), operands.begin() + (site.kind == SiteSpec::Kind::tap ? e.results : 0));
+    out.resize(at(e.results));
+    return out;
+  }
+
+  /// The same place of the only whole that is cut: others are spread over it, or what the devices agree on.
+  static MaybeLie of_elements(const Types& in, const Lies& operands, const Type& out) {
+    MaybeLie found;
+    for (std::size_t i = 0; i < in.size(); ++i) {
+      if (!operands[i] || !operands[i]->is_cut() || in[i].dims != out.dims) continue;
+      if (found && *found != *operands[i]) return {};
+      found = operands[i];
+    }
+    return found;
+  }
+
+  /// An axis of extent 1 in front comes or goes: pmap's.
+  static MaybeLie of_reshape(const Type& in, MaybeLie lie, const Type& out) {
+    const auto rest = [](const Dims& dims) { return std::span(dims).subspan(1); };
+    if (!lie) return {};
+    if (!in.dims.empty() && in.dims[0] == 1 && std::ranges::equal(rest(in.dims), out.dims)) return ++lie->outer, lie;
+    if (out.dims.empty() || out.dims[0] != 1 || !std::ranges::equal(rest(out.dims), in.dims)) return {};
+    if (lie->outer > 0)
+      --lie->outer;
+    else
+      lie->axes.insert(lie->axes.begin(), std::vector<std::string>());
+    return lie;
+  }
+
+  /// What an operation does to axes its type rule says: an axis of a result that grows with the parts along a mesh axis is cut by it.
+  MaybeLie of_types(const Equation& e, const Types& in, const Lies& operands) const {
+    constexpr std::string_view followed[] = {"transpose",  "dot_general", "reduce_sum", "reduce_prod",
+                                             "reduce_max", "reduce_min",  "reduce_and", "reduce_or"};
+    if (std::ranges::find(followed, e.primitive->name) == std::end(followed)) return {};
+    if (!std::ranges::all_of(operands, &MaybeLie::has_value)) return {};
+    const auto with_outer = std::ranges::find_if(operands, [](const MaybeLie& l) { return l->outer > 0; });
+    if (std::ranges::count_if(operands, [](const MaybeLie& l) { return l->outer > 0; }) > 1) return {};
+    const auto types_with = [&](const std::string& axis) {
+      Types whole = in;
+      for (std::size_t i = 0; i < in.size(); ++i)
+        for (std::size_t d = 0; d < in[i].dims.size(); ++d)
+          if (const auto& names = operands[i]->axes[operands[i]->outer + d]; std::ranges::find(names, axis) != names.end())
+            whole[i].dims[d] *= 2;
+      std::vector<const Type*> pointers;
+      for (const Type& t : whole) pointers.push_back(&t);
+      return e.primitive->type(e.params.get(), {pointers.data(), pointers.size()})[0];
+    };
+    std::set<std::vector<std::string>> lists;
+    for (const MaybeLie& l : operands) lists.insert(l->axes.begin() + static_cast<std::ptrdiff_t>(l->outer), l->axes.end());
+    lists.erase(std::vector<std::string>());
+    try {
+      const Type part = types_with("");
+      Lie out = whole_lie(part);
+      for (const std::vector<std::string>& names : lists) {
+        const Type whole = types_with(names[0]);
+        std::size_t grown = 0;
+        for (std::size_t d = 0; d < part.dims.size(); ++d)
+          if (whole.dims[d] != part.dims[d]) out.axes[d] = names, ++grown;
+        if (grown != 1) return {};  // summed up on each device alone, or a block on the diagonal
+      }
+      if (with_outer == operands.end()) return out;
+      const auto& outer = (*with_outer)->axes;
+      out.outer = (*with_outer)->outer;
+      out.axes.insert(out.axes.begin(), outer.begin(), outer.begin() + static_cast<std::ptrdiff_t>(out.outer));
+      return out;
+    } catch (const Error&) {
+      return {};  // the wholes do not fit
+    }
+  }
+
+  Lies of_programs(Equation& e, const Lies& operands) const {
+    std::vector<ProgramPtr> programs = programs_of(*e.params);
+    Lies out(at(e.results));
+    if (e.primitive->transparent)
+      out = follow_into(programs[0], operands);
+    else if (e.primitive == &cond_p)
+      out = of_cond(programs, operands);
+    else if (e.primitive == &while_p)
+      out = of_while(as<WhileParams>(*e.params), programs, operands);
+    else if (e.primitive == &scan_p)
+      out = of_scan(as<ScanParams>(*e.params), programs, operands);
+    if (has_site(e) && e.primitive->with_programs) e.params = e.primitive->with_programs(e.params.get(), programs);
+    return out;
+  }
+
+  Lies follow_into(ProgramPtr& program, Lies inputs) const {
+    Followed f = follow(program, std::move(inputs));
+    program = std::move(f.program);
+    return std::move(f.outputs);
+  }
+
+  /// What of the carry a step changes the lie of is not known; until a step changes none.
+  void settle(const ProgramPtr& body, Lies& inputs, std::size_t first, std::size_t count) const {
+    for (bool changed = true; changed;) {
+      const Lies next = follow(body, inputs).outputs;
+      changed = false;
+      for (std::size_t i = 0; i < count; ++i)
+        if (inputs[first + i] && inputs[first + i] != next[i]) inputs[first + i] = std::nullopt, changed = true;
+    }
+  }
+
+  Lies of_cond(std::vector<ProgramPtr>& branches, const Lies& operands) const {
+    Lies out;
+    for (std::size_t b = 0; b < branches.size(); ++b) {
+      Lies of_branch = follow_into(branches[b], Lies(operands.begin() + 1, operands.end()));
+      if (b == 0) out = of_branch;
+      for (std::size_t i = 0; i < out.size(); ++i)
+        if (out[i] != of_branch[i]) out[i] = std::nullopt;
+    }
+    return out;
+  }
+
+  Lies of_while(const WhileParams& p, std::vector<ProgramPtr>& programs, const Lies& operands) const {
+    const auto begin = operands.begin(), body = begin + static_cast<std::ptrdiff_t>(p.condition_constants);
+    Lies in(body, operands.end());
+    settle(p.body, in, p.body_constants, p.body->outputs.size());
+    Lies of_condition(begin, body);
+    of_condition.insert(of_condition.end(), in.begin() + static_cast<std::ptrdiff_t>(p.body_constants), in.end());
+    follow_into(programs[0], std::move(of_condition));
+    return follow_into(programs[1], std::move(in));
+  }
+
+  Lies of_scan(const ScanParams& p, std::vector<ProgramPtr>& programs, const Lies& operands) const {
+    Lies in(operands.begin(), operands.begin() + static_cast<std::ptrdiff_t>(p.constants));
+    if (p.counted) in.push_back(Lie());
+    for (std::size_t i = p.constants; i < operands.size(); ++i) {
+      MaybeLie lie = operands[i];
+      if (lie && i >= p.constants + p.carries) {  // a slice
+        const auto stacked = lie->axes.begin() + static_cast<std::ptrdiff_t>(lie->outer);
+        if (stacked->empty())
+          lie->axes.erase(stacked);
+        else
+          lie = std::nullopt;
+      }
+      in.push_back(std::move(lie));
+    }
+    settle(p.body, in, p.first_carry(), p.carries);
+    Lies out = follow_into(programs[0], std::move(in));
+    for (std::size_t i = p.carries; i < out.size(); ++i)
+      if (out[i]) out[i]->axes.insert(out[i]->axes.begin() + static_cast<std::ptrdiff_t>(out[i]->outer), std::vector<std::string>());
+    return out;
+  }
+};
+
+}  // namespace
+
+ProgramPtr with_parts(const ProgramPtr& body, const Mesh& mesh, const std::vector<P>& in) {
+  if (!has_site(*body)) return body;
+  Lies inputs;
+  for (std::size_t i = 0; i < in.size(); ++i) inputs.push_back(lie_of(in[i], body->type(body->inputs[i])));
+  return Follower(mesh).follow(body, std::move(inputs)).program;
+}
+
+}  // namespace postern

@@ -1,0 +1,68 @@
+// Hooks: finding the listener.
+#include "site/hook.h"
+
+#include <algorithm>
+
+#include "core/check.h"
+#include "site/site.h"
+#include "site/tap.h"
+
+namespace postern {
+
+namespace {
+thread_local HookScope* current = nullptr;
+}
+
+HookScope::HookScope(std::span<const HookBinding> bindings, bool isolated) : bindings_(bindings), isolated_(isolated), outer_(current) {
+  current = this;
+}
+HookScope::~HookScope() { current = outer_; }
+
+void HookScope::meet(const HookInfo& info) {
+  // Transformations and loops may trace a place more than once.
+  const bool known = std::ranges::any_of(met_, [&](const HookInfo& m) {
+    return m.name == info.name && m.place.line == info.place.line && m.place.file == info.place.file && m.types == info.types;
+  });
+  if (!known) met_.push_back(info);
+}
+
+void HookScope::check_known(const HookRules& rules) const {
+  if (rules.allow_unknown) return;
+  std::vector<std::string> unknown, known;
+  for (const HookInfo& m : met_)
+    if (std::ranges::find(known, m.name) == known.end()) known.push_back(m.name);
+  for (const HookBinding& b : bindings_)
+    if (std::ranges::find(known, b.name) == known.end()) unknown.push_back(b.name);
+  if (unknown.empty()) return;
+  const auto& first = *std::ranges::find(bindings_, unknown.front(), &HookBinding::name);
+  PlaceScope::Replace at(first.fn.place());
+  throw_type_error(fmt::format("with_hooks: the program has no hook {}'{}'; its hooks are [{}]", unknown.size() > 1 ? "named " : "",
+                               fmt::join(unknown, "', '"), fmt::join(known, ", ")));
+}
+
+ScopedHooks::ScopedHooks(std::vector<HookBinding> listeners)
+    : listeners_(std::move(listeners)), scope_(std::make_unique<HookScope>(listeners_, false)) {}
+ScopedHooks::~ScopedHooks() = default;
+
+namespace detail {
+
+const Callee* listener(const std::string& name, const Shown& value, const Callee* otherwise, const Place& place) {
+  if (!current) return otherwise;
+  HookInfo info{name, {}, value.paths, place, otherwise != nullptr};
+  for (const Tensor& t : value.leaves) info.types.push_back({t.dtype(), t.dims()});
+  const Callee* found = otherwise;
+  for (HookScope* s = current; s; s = s->isolated_ ? nullptr : s->outer_) {
+    s->meet(info);
+    const auto binding = std::ranges::find(s->bindings_, name, &HookBinding::name);
+    if (binding != s->bindings_.end()) found = &binding->fn;
+  }
+  return found;
+}
+
+Tensors tap_hook(const TapOptions& options, const Shown& value, const Shown* mapped, const Callee& fn, const Place& place) {
+  return tap_as("hook", options, value, mapped, fn, place);
+}
+
+}  // namespace detail
+
+}  // namespace postern

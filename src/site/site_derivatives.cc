@@ -1,0 +1,121 @@
+// Derivatives through sites. A call has none of its own. A tap passes tangents on; one that asks for derivatives shows values and tangents
+// together under jvp, and when reverse mode splits that, first the values and later, transposed, the cotangents.
+#include <algorithm>
+
+#include "ops/family.h"
+#include "site/site.h"
+#include "transform/jvp.h"
+#include "transform/split.h"
+
+namespace postern {
+
+namespace {
+
+bool is_tap(const SiteSpec& s) { return s.kind == SiteSpec::Kind::tap; }
+bool has_value(const Tensor& t) { return t.has_value(); }
+
+Tensors bind_site(SiteSpec s, std::span<const Tensor> x) {
+  return bind_n(site_p, make_params(SiteParams{std::make_shared<const SiteSpec>(std::move(s))}), x);
+}
+
+/// The same tap on leaves `first`, `first + 1`, ... `last - 1`.
+SiteSpec part(const SiteSpec& s, std::size_t first, std::size_t last) {
+  SiteSpec out = s;
+  auto cut = [&](auto& list) {
+    if (list.size() == s.operands.size())
+      list = {list.begin() + static_cast<std::ptrdiff_t>(first), list.begin() + static_cast<std::ptrdiff_t>(last)};
+  };
+  cut(out.operand_paths);
+  cut(out.operands);
+  return out;
+}
+
+/// Values and tangents in one firing.
+Jvp show_tangents(const SiteSpec& s, std::span<const Tensor> x, std::span<const Tensor> dx) {
+  const std::size_t n = s.operands.size();
+  SiteSpec both = s;
+  both.transforms.push_back("jvp");
+  Tensors operands(x.begin(), x.begin() + static_cast<std::ptrdiff_t>(n));
+  for (std::size_t i = 0; i < n; ++i) {
+    const bool moves = is_differentiable(x[i].dtype());
+    operands.push_back(moves ? or_zeros_of(dx[i], x[i].type()) : no_tangent(x[i].type()));
+    both.operands.push_back({operands.back().dtype(), operands.back().dims()});
+    if (s.operand_paths.size() == n) both.operand_paths.push_back(s.operand_paths[i]);
+  }
+  if (s.masked) operands.push_back(x[n]);
+  const Tensors shown = bind_site(std::move(both), operands);
+  Tensors dy(n);
+  for (std::size_t i = 0; i < n; ++i)
+    if (dx[i].has_value()) dy[i] = shown[n + i];
+  return {Tensors(shown.begin(), shown.begin() + static_cast<std::ptrdiff_t>(n)), std::move(dy)};
+}
+
+[[noreturn]] void refuse_call(const SiteSpec& s, const char* why) {
+  PlaceScope::Replace at(s.place);
+  throw_type_error(fmt::format("call '{}' {}", s.name, why));
+}
+
+}  // namespace
+
+Jvp site_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
+  const SiteSpec& s = *op.as<SiteParams>().site;
+  const std::size_t n = s.operands.size();
+  const bool moves = std::ranges::any_of(dx.first(n), has_value);
+  if (is_tap(s) && s.derivatives && moves) return show_tangents(s, x, dx);
+  if (is_tap(s)) return {bind_n(op.primitive, op.params, x), Tensors(dx.begin(), dx.begin() + static_cast<std::ptrdiff_t>(n))};
+  const bool matters = std::ranges::any_of(s.results, [](const Type& t) { return is_differentiable(t.dtype); });
+  if (moves && matters)
+    refuse_call(
+        s,
+        "has no derivative, and an operand is differentiated: give it a rule with custom_vjp, custom_jvp or call_with_vjp, or say with "
+        "stop_gradient that none is meant");
+  Tensors y = bind_n(op.primitive, op.params, x);
+  const std::size_t results = y.size();
+  return {std::move(y), Tensors(results)};
+}
+
+Primitive::SplitResult site_split(const Op& op, std::span<const Tensor> x, const std::vector<bool>&) {
+  const SiteSpec& s = *op.as<SiteParams>().site;
+  const std::size_t n = s.operands.size(), half = n / 2;
+  Primitive::SplitResult out;
+  out.primitive = &site_p;
+  out.params = op.params;
+  out.known.resize(is_tap(s) ? n : s.results.size());
+  std::size_t first = 0;
+  if (is_tap(s) && s.derivatives && !s.transforms.empty() && s.transforms.back() == "jvp" &&
+      std::ranges::all_of(x.first(half), has_value)) {
+    SiteSpec values = part(s, 0, half);
+    values.transforms.pop_back();
+    Tensors operands(x.begin(), x.begin() + static_cast<std::ptrdiff_t>(half));
+    if (s.masked) operands.push_back(x[n]);
+    const Tensors shown = bind_site(std::move(values), operands);
+    std::ranges::copy(shown, out.known.begin());
+    out.params = make_params(SiteParams{std::make_shared<const SiteSpec>(part(s, half, n))});
+    first = half;
+  }
+  for (std::size_t i = first; i < x.size(); ++i) out.operands.push_back({x[i], x[i].has_value() ? -1 : static_cast<int>(i)});
+  for (std::size_t i = first; i < out.known.size(); ++i) {
+    // A tap does not change what it is shown, so what was known stays so.
+    if (is_tap(s) && x[i].has_value()) out.known[i] = x[i];
+    out.results.push_back(out.known[i].has_value() ? -1 : static_cast<int>(i));
+  }
+  return out;
+}
+
+Tensors site_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x, TypeSpan types) {
+  const SiteSpec& s = *op.as<SiteParams>().site;
+  if (!is_tap(s)) refuse_call(s, "is applied to a tangent, and reverse mode needs its transpose: give it one with linear_call");
+  const std::size_t n = s.operands.size();
+  SiteSpec back = s;
+  back.transforms.push_back("transpose");
+  Tensors operands(x.begin(), x.end());
+  for (std::size_t i = 0; i < n; ++i)
+    if (!x[i].has_value()) operands[i] = or_zeros_of(ct[i], types[i]);
+  const Tensors shown = bind_site(std::move(back), operands);
+  Tensors out(x.size());
+  for (std::size_t i = 0; i < n; ++i)
+    if (!x[i].has_value() && ct[i].has_value()) out[i] = shown[i];
+  return out;
+}
+
+}  // namespace postern

@@ -1,0 +1,50 @@
+// tap: a site whose results are its operands.
+#include <postern/tap.h>
+
+#include "core/check.h"
+#include "core/enum.h"
+#include "site/site.h"
+#include "site/tap.h"
+
+namespace postern::detail {
+
+void wrong_map(const std::type_info& takes, const std::type_info& tapped, const Place& place) {
+  PlaceScope at(place);
+  throw_type_error(fmt::format("tap: the map takes {}, what is tapped is {}", readable_name(takes), readable_name(tapped)));
+}
+
+Tensors tap_as(const char* word, const TapOptions& options, const Shown& value, const Shown* mapped, const Callee& fn, const Place& place) {
+  PlaceScope at(place);
+  check_enum(fmt::format("{} '{}': TapMode", word, options.name), options.mode, TapMode::async);
+  check(options.every > 0, "{} '{}': every must be positive, got {}", word, options.name, options.every);
+  check(options.keep_last >= 0, "{} '{}': keep_last must not be negative, got {}", word, options.name, options.keep_last);
+  check(options.keep_last == 0 || options.mode == TapMode::async,
+        "{} '{}': keep_last is for asynchronous taps; a synchronous one loses nothing", word, options.name);
+  check(!options.one_order || options.ordered, "{} '{}': one_order is for ordered ones", word, options.name);
+  const Shown& sent = mapped ? *mapped : value;
+  SiteSpec s;
+  s.kind = SiteSpec::Kind::tap;
+  s.word = word;
+  s.name = options.name;
+  s.place = place;
+  s.function = fn.function();
+  s.named = fn.named();
+  for (const Tensor& t : sent.leaves) s.operands.push_back({t.dtype(), t.dims()});
+  s.operand_structure = sent.structure;
+  s.operand_paths = sent.paths;
+  s.effect = options.ordered ? Effect::ordered : Effect::unordered;
+  s.async = options.mode == TapMode::async;
+  s.derivatives = options.derivatives;
+  s.every = options.every;
+  s.keep_last = options.keep_last;
+  s.partitioned = options.partitioned;
+  s.one_order = options.one_order;
+  Tensors passed = at_site(std::move(s), sent.leaves);
+  return mapped ? value.leaves : passed;
+}
+
+Tensors tap(const TapOptions& options, const Shown& value, const Shown* mapped, const Callee& fn) {
+  return tap_as("tap", options, value, mapped, fn, fn.place());
+}
+
+}  // namespace postern::detail
