@@ -29,9 +29,9 @@ TEST(Ir, GoldenText) {
   const std::string text = sample().program(abstract(type<float>())).text();
   EXPECT_EQ(text,
             "sample(%0: f32[]) {\n"
-            "  %1: f32[], %2: s32[] = call[name=pair, effect=pure, results=(*,*,)(f32[], s32[]), timeout_ms=250] %0  @ ir_test.cc:17\n"
-            "  call[name=seen, effect=unordered, results=()()] %2  !unordered  @ ir_test.cc:20\n"
-            "  %3: f32[] = call[name=named, effect=ordered, results=*(f32[]), function=ir_test.f, attributes={factor = 3, word = \"w\"}] "
+            "  %1: f32[], %2: s32[] = call[name=pair, effect=pure, results=(f32[], s32[]), result_structure=(*,*,), timeout=250ms] %0  @ ir_test.cc:17\n"
+            "  call[name=seen, effect=unordered, result_structure=()] %2  !unordered  @ ir_test.cc:20\n"
+            "  %3: f32[] = call[name=named, effect=ordered, results=(f32[]), result_structure=*, function=ir_test.f{factor = 3, word = \"w\"}] "
             "%1  !ordered  @ ir_test.cc:22\n"
             "  return %3\n"
             "}\n");

@@ -214,7 +214,7 @@ TEST_F(Saved, ForgedFilesDoNoHarm) {
                                                         {R"("every":1)", R"("every":0)"},
                                                         {R"("levels":[])", R"("levels":[{"size":-1,"mapped":[true]}])"},
                                                         {R"("levels":[])", R"("levels":[{"size":4611686018427387904,"mapped":[true]}])"},
-                                                        {R"("function":"demo.scale")", R"("function":"")"},
+                                                        {R"("function":{"name":"demo.scale")", R"("function":{"name":"")"},
                                                         {R"("line":)", R"("lime":)"},
                                                         {R"({"double":)", R"({"triple":)"},
                                                         {"// about {", "// about [["}})

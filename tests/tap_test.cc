@@ -193,6 +193,25 @@ TEST(Tap, EveryKthFiring) {
   expect_error<TypeError>([] { tap({.every = 0}, Tensor(1.0f), [](float) {}); }, {"every must be positive"});
 }
 
+TEST(Tap, TheFirstFirings) {
+  Ints seen;
+  auto f = jit([&](Tensor x) {
+    return tap({.every = 2, .until = 3}, x, [&](std::int32_t v) { seen.push_back(v); });
+  });
+  for (int i = 0; i < 20; ++i) f(Tensor(i));
+  barrier();
+  EXPECT_EQ(seen, (Ints{0, 2, 4})) << "three of every second";
+  seen.clear();
+  auto g = jit([&](Tensor x) {
+    return tap({.mode = TapMode::async, .until = 2}, x, [&](std::int32_t v) { seen.push_back(v); });
+  });
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(g(Tensor(i)).item<std::int32_t>(), i);
+  barrier();
+  EXPECT_EQ(seen, (Ints{0, 1}));
+  expect_error<TypeError>([] { tap({.until = -1}, Tensor(1.0f), [](float) {}); },
+                          {"until must not be negative"});
+}
+
 TEST(Tap, ParametersAreCheckedWhileTracing) {
   expect_error<TypeError>([] { jit([](Tensor x) { return tap({.name = "t"}, x, [](View<const double>) {}); })(Tensor(1.0f)); },
                           {"tap 't'", "f64", "f32[]", "tap_test.cc"});

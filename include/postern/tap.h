@@ -61,6 +61,7 @@ struct TapOptions {
   bool ordered = true;       // in program order with the other effects of its device; false: by data dependence alone
   bool derivatives = false;  // also shown tangents (jvp: values, then tangents) and cotangents (grad: values, later the cotangents)
   std::int64_t every = 1;    // only firings 0, every, 2 * every, ... of this place, counted over all runs of the program
+  std::int64_t until = 0;    // only the first so many of those; then nothing more is shown. 0: all
   TapMap map = {};           // what is sent; the value passed on stays whole
   std::optional<Sharding> partitioned = {};  // each device shows its part of the leaves, spread so; of equal parts one is shown
   bool one_order = false;                    // with `ordered`, inside shard_map: one order over all devices, see CallOptions::one_order

@@ -44,12 +44,14 @@ struct Keyer final : FieldSink {
     key += ':';
     key += value;
   }
+  void hidden(const char* name, std::string_view value) override { text(name, value); }
   void program(const char*, const ProgramPtr& value) override { append_key(key, *value); }
   void identity(const char*, const void* value) override { key += fmt::format("@{}", value); }
 };
 
 struct Collector final : FieldSink {
   std::vector<ProgramPtr> programs;
+  bool wants_text() const override { return false; }
   void text(const char*, std::string_view) override {}
   void program(const char*, const ProgramPtr& value) override { programs.push_back(value); }
   void identity(const char*, const void*) override {}

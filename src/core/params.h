@@ -20,6 +20,8 @@ class FieldSink {
   virtual void text(const char* name, std::string_view value) = 0;  // already readable; exact
   virtual void program(const char* name, const ProgramPtr& value) = 0;
   virtual void identity(const char* name, const void* value) = 0;  // an object that is equal only to itself; never printed
+  virtual void hidden(const char*, std::string_view) {}            // in the key alone
+  virtual bool wants_text() const { return true; }
 
   void operator()(const char* name, bool value) { text(name, value ? "true" : "false"); }
   void operator()(const char* name, int value) { text(name, std::to_string(value)); }

@@ -4,7 +4,7 @@
 #include <postern/host.h>
 #include <postern/sharding.h>
 
-#include "core/params.h"
+#include "core/described.h"
 
 #include <atomic>
 #include <chrono>
@@ -62,19 +62,99 @@ struct SiteSpec {
   // Taps only: results are the operands, unchanged.
   Transforms transforms;
   bool async = false, derivatives = false, recomputed = false;
-  std::int64_t every = 1;              // only each so-manieth firing reaches the function
-  std::int64_t keep_last = 0;          // async: undelivered firings that are kept, 0: all
-  std::shared_ptr<SiteCounts> counts;  // where `every` or `keep_last` needs them
+  std::int64_t every = 1;      // firings 0, every, 2 * every, ... reach the function
+  std::int64_t until = 0;      // so many of those, 0: all
+  std::int64_t keep_last = 0;  // async: undelivered firings that are kept, 0: all
+  std::shared_ptr<SiteCounts> counts;  // where has_counts()
 
   bool from_file = false;  // so the program's text may not be what the site says
 
-  void fields(FieldSink& sink) const;
+  bool is_tap() const { return kind == Kind::tap; }
+  bool chooses() const { return every != 1 || until != 0; }
+  bool has_counts() const { return chooses() || keep_last != 0; }
 };
+
+std::string text_of(const std::vector<std::string>& list);
+inline std::string text_of(const Named& v) {
+  return v.attributes.items().empty() ? v.name : v.name + to_string(v.attributes);
+}
+inline std::string text_of(const std::vector<BatchLevel>& levels) {
+  std::string out;
+  for (const BatchLevel& level : levels) {
+    out += fmt::format("{}{}:", out.empty() ? "" : ",", level.size);
+    for (const bool mapped : level.mapped) out += mapped ? 'T' : 'F';
+  }
+  return fmt::format("[{}]", out);
+}
+
+template <>
+struct Words<SiteSpec::Kind> {
+  static constexpr const char* all[] = {"call", "tap"};
+};
+template <>
+struct Words<Effect> {
+  static constexpr const char* all[] = {"pure", "unordered", "ordered"};
+};
+template <>
+struct Words<VmapMethod> {
+  static constexpr const char* all[] = {"sequential", "parallel", "expand_dims", "broadcast_all"};
+};
+template <>
+struct Words<Memory> {
+  static constexpr const char* all[] = {"host", "device"};
+};
+
+template <>
+struct Described<SiteSpec> {
+  using S = SiteSpec;
+  static constexpr auto fields = std::tuple(
+      field("name", &S::name, Say::always),
+      field("kind", &S::word),                                      // what it is to the user
+      transient("is_tap", &S::kind),           // follows from the word
+      field("effect", &S::effect, Say::always),                     // order and elimination
+      field("place", &S::place, Say::never),                          // errors name it
+      field("operands", &S::operands, Say::never),
+      field("operand_structure", &S::operand_structure, Say::never),  // containers
+      field("operand_paths", &S::operand_paths, Say::never),
+      field("results", &S::results),
+      field("result_structure", &S::result_structure),
+      field("result_paths", &S::result_paths, Say::never),
+      field("function", &S::named),                                 // by name
+      transient("fn", &S::function),          // or as it is
+      field("timeout", &S::timeout),
+      field("warn_after", &S::warn_after),
+      field("vmap", &S::vmap),                                      // what vmap makes of it
+      field("levels", &S::levels),                                  // and has made
+      field("masked", &S::masked),
+      field("mask_size", &S::mask_size, Say::never),
+      field("transforms", &S::transforms),
+      field("async", &S::async),
+      field("derivatives", &S::derivatives),
+      field("recomputed", &S::recomputed),
+      field("every", &S::every),
+      field("until", &S::until),
+      field("keep_last", &S::keep_last),
+      transient("counts", &S::counts),
+      field("mesh", &S::mesh),
+      field("memory", &S::memory),
+      field("one_order", &S::one_order),
+      field("partitioned", &S::partitioned),
+      field("cut", &S::cut),
+      field("whole", &S::whole),
+      field("device", &S::device),
+      transient("from_file", &S::from_file));   // the loader says so
+};
+
+/// Throws TypeError when the function's parameters cannot take the site's leaves: counts, dtypes,
+/// ranks; naming site and types.
+void check_signature(const SiteSpec& site, const detail::HostFunction& function);
+/// The same for the site's own function, if it is known.
+void check_signature(const SiteSpec& site);
 
 /// Parameters of the one primitive behind call, tap, hook and print.
 struct SiteParams {
   SitePtr site;
-  void fields(FieldSink& sink) const { site->fields(sink); }
+  void fields(FieldSink& sink) const { tell_fields(*site, sink); }
 };
 
 }  // namespace postern

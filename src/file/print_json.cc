@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <iostream>
 
-#include "file/site_json.h"
+#include "file/described_json.h"
 #include "print/print_job.h"
 
 namespace postern::file {
@@ -73,19 +73,16 @@ std::string why_not_saved(const PrintJob& job) {
   return stream && stream != &std::cout && stream != &std::cerr ? "its stream is of this process" : "";
 }
 
+Json written(std::ostream* stream) {
+  return stream == &std::cout ? "cout" : stream == &std::cerr ? "cerr" : "";
+}
+void read(const Json& json, std::ostream*& stream) {
+  const auto name = json.get<std::string>();
+  stream = name == "cout" ? &std::cout : name == "cerr" ? &std::cerr : nullptr;
+}
+
 Json to_json(const PrintJob& job) {
-  const PrintOptions& o = job.options;
-  Json json = {{"label", o.label},
-               {"precision", o.precision},
-               {"threshold", o.threshold},
-               {"edge_items", o.edge_items},
-               {"suppress", o.suppress},
-               {"show_device", o.show_device},
-               {"device", o.device},
-               {"header", o.header},
-               {"stream", o.stream == &std::cout   ? "cout"
-                          : o.stream == &std::cerr ? "cerr"
-                                                   : ""},
+  Json json = {{"options", written_fields(job.options)},
                {"whole", job.whole},
                {"pieces", Json::array()},
                {"values", Json::array()}};
@@ -97,17 +94,7 @@ Json to_json(const PrintJob& job) {
 
 std::shared_ptr<const detail::HostFunction> print_from(const Json& json, std::span<const Type> operands) {
   PrintJob job;
-  PrintOptions& o = job.options;
-  o.label = json.at("label").get<std::string>();
-  o.precision = json.at("precision").get<int>();
-  o.threshold = json.at("threshold").get<std::int64_t>();
-  o.edge_items = json.at("edge_items").get<int>();
-  o.suppress = json.at("suppress").get<bool>();
-  o.show_device = json.at("show_device").get<bool>();
-  o.device = json.at("device").get<int>();
-  o.header = json.at("header").get<std::map<std::string, std::string>>();
-  const auto stream = json.at("stream").get<std::string>();
-  o.stream = stream == "cout" ? &std::cout : stream == "cerr" ? &std::cerr : nullptr;
+  read_fields(json.at("options"), "a print", job.options);
   job.whole = json.at("whole").get<bool>();
   for (const Json& v : json.at("values")) job.values.push_back({v.at("name").get<std::string>(), node_from(v.at("value"))});
   for (const Json& p : json.at("pieces")) {

@@ -4,18 +4,14 @@
 #include <postern/detail/block_core.h>
 
 #include <charconv>
-#include <mutex>
-#include <set>
 
+#include "file/described_json.h"
 #include "print/print_job.h"
 
 namespace postern::file {
 
 namespace {
 
-constexpr const char* effects[] = {"pure", "unordered", "ordered"};
-constexpr const char* memories[] = {"host", "device"};
-constexpr const char* methods[] = {"sequential", "parallel", "expand_dims", "broadcast_all"};
 constexpr const char* words[] = {"call", "tap", "hook", "print"};
 constexpr const char* kinds[] = {"bool", "int64", "double", "string", "bools", "int64s", "doubles", "strings"};
 
@@ -126,97 +122,77 @@ Type parse_type(std::string_view text) {
 std::string attributes_text(const Attributes& attributes) { return attributes.items().empty() ? "{}" : to_json(attributes).dump(); }
 
 Json to_json(const SiteSpec& s) {
-  Json json = {{"kind", s.word},
-               {"name", s.name},
-               {"file", s.place.file},
-               {"line", s.place.line},
-               {"function", s.named.name},
-               {"attributes", to_json(s.named.attributes)},
-               {"operands", to_json(s.operands)},
-               {"results", to_json(s.results)},
-               {"operand_structure", s.operand_structure},
-               {"result_structure", s.result_structure},
-               {"operand_paths", s.operand_paths},
-               {"result_paths", s.result_paths},
-               {"effect", effects[static_cast<int>(s.effect)]},
-               {"timeout_ns", s.timeout.count()},
-               {"warn_after_ns", s.warn_after.count()},
-               {"vmap", methods[static_cast<int>(s.vmap)]},
-               {"levels", Json::array()},
-               {"masked", s.masked},
-               {"mask_size", s.mask_size},
-               {"transforms", s.transforms},
-               {"async", s.async},
-               {"derivatives", s.derivatives},
-               {"recomputed", s.recomputed},
-               {"every", s.every},
-               {"keep_last", s.keep_last}};
-  if (s.memory != Memory::host) json["memory"] = memories[static_cast<int>(s.memory)];
-  for (const BatchLevel& level : s.levels) json["levels"].push_back({{"size", level.size}, {"mapped", level.mapped}});
-  if (const host::PrintJob* job = host::print_job_of(s.function.get())) json["print"] = to_json(*job);
-  if (s.device >= 0) json["device"] = s.device;
-  if (s.one_order) json["one_order"] = true;
-  if (s.mesh) json["mesh"] = to_json(*s.mesh);
-  if (s.partitioned) json["partitioned"] = to_json(*s.partitioned);
-  if (s.cut) json["part"] = to_json(Sharding(*s.mesh, *s.cut)), json["whole"] = s.whole;
+  Json json = written_fields(s);
+  if (const host::PrintJob* job = host::print_job_of(s.function.get()))
+    json["print"] = to_json(*job);
   return json;
 }
 
-SiteSpec site_from(const Json& json) {
+SiteSpec site_from(const Json& from) {
+  Json json = from, print;
+  if (json.is_object() && json.contains("print")) {
+    print = std::move(json["print"]);
+    json.erase("print");
+  }
   SiteSpec s;
-  s.word = words[index_of("kind of site", words, json.at("kind").get<std::string>())];
+  read_fields(json, "a site", s);
   s.kind = std::string_view(s.word) == "call" ? SiteSpec::Kind::call : SiteSpec::Kind::tap;
-  s.name = json.at("name").get<std::string>();
-  s.place = place_in_file(json.at("file").get<std::string>(), json.at("line").get<std::uint32_t>());
-  s.named.name = json.at("function").get<std::string>();
-  check(!s.named.name.empty() || json.contains("print"), "a site names no function");
-  s.named.attributes = attributes_from(json.at("attributes"));
-  s.operands = types_from(json.at("operands"));
-  s.results = types_from(json.at("results"));
-  s.operand_structure = json.at("operand_structure").get<std::string>();
-  s.result_structure = json.at("result_structure").get<std::string>();
-  s.operand_paths = json.at("operand_paths").get<std::vector<std::string>>();
-  s.result_paths = json.at("result_paths").get<std::vector<std::string>>();
-  s.effect = static_cast<Effect>(index_of("effect", effects, json.at("effect").get<std::string>()));
-  s.timeout = std::chrono::nanoseconds(json.at("timeout_ns").get<std::int64_t>());
-  s.warn_after = std::chrono::nanoseconds(json.at("warn_after_ns").get<std::int64_t>());
-  check(s.timeout.count() >= 0 && s.warn_after.count() >= 0, "a time limit is negative");
-  s.vmap = static_cast<VmapMethod>(index_of("vmap method", methods, json.at("vmap").get<std::string>()));
-  s.masked = json.at("masked").get<bool>();
-  s.mask_size = json.at("mask_size").get<std::int64_t>();
-  for (const Json& level : json.at("levels"))
-    s.levels.push_back({level.at("size").get<std::int64_t>(), level.at("mapped").get<std::vector<bool>>()});
-  s.transforms = json.at("transforms").get<Transforms>();
-  s.async = json.at("async").get<bool>();
-  s.derivatives = json.at("derivatives").get<bool>();
-  s.recomputed = json.at("recomputed").get<bool>();
-  s.every = json.at("every").get<std::int64_t>();
-  s.keep_last = json.at("keep_last").get<std::int64_t>();
-  s.memory = static_cast<Memory>(index_of("memory", memories, json.value("memory", std::string("host"))));
-  check(s.every > 0 && s.keep_last >= 0 && s.mask_size >= 0, "a site's counts are out of range");
-  check(s.kind == SiteSpec::Kind::tap || !s.async, "a call cannot be asynchronous");
-  check(s.kind == SiteSpec::Kind::call || s.results.empty(), "a tap has no results of its own");
-  if (s.every != 1 || s.keep_last) s.counts = std::make_shared<SiteCounts>();
+  check(!s.named.name.empty() || !print.is_null(), "a site names no function");
+  check(s.every > 0 && s.until >= 0 && s.keep_last >= 0 && s.mask_size >= 0,
+        "a site's counts are out of range");
+  check(s.is_tap() || !s.async, "a call cannot be asynchronous");
+  check(!s.is_tap() || s.results.empty(), "a tap has no results of its own");
+  check(!s.one_order || s.effect == Effect::ordered, "a site has one order and is not ordered");
+  if (s.has_counts()) s.counts = std::make_shared<SiteCounts>();
   s.from_file = true;
   check_sizes(s);
-  if (json.contains("print")) {
-    check(s.kind == SiteSpec::Kind::tap && s.named.name.empty(), "a site is a print and not a tap");
-    s.function = print_from(json["print"], s.operands);
+  if (!print.is_null()) {
+    check(s.is_tap() && s.named.name.empty(), "a site is a print and not a tap");
+    s.function = print_from(print, s.operands);
   }
-  if (json.contains("device")) s.device = json["device"].get<int>();
-  s.one_order = json.value("one_order", false);
-  check(!s.one_order || s.effect == Effect::ordered, "a site has one order and is not ordered");
-  if (json.contains("mesh")) s.mesh = std::make_shared<const Mesh>(mesh_from(json["mesh"]));
-  if (json.contains("partitioned")) s.partitioned = sharding_from(json["partitioned"]);
-  check(!s.partitioned || (s.mesh && *s.mesh == s.partitioned->mesh()), "a site's parts are not on its mesh");
-  if (json.contains("part")) {
-    const Sharding part = sharding_from(json["part"]);
-    check(s.mesh && *s.mesh == part.mesh(), "a site's parts are not on its mesh");
-    s.cut = part.spec();
-    s.whole = json.at("whole").get<Dims>();
+  check(!s.partitioned || (s.mesh && *s.mesh == s.partitioned->mesh()),
+        "a site's parts are not on its mesh");
+  if (s.cut) {
+    check(s.mesh != nullptr, "a site's parts are not on its mesh");
+    const Sharding part(*s.mesh, *s.cut);
     for (std::int64_t i = 0; i < s.mesh->size(); ++i) part.part(s.whole, i);
   }
   return s;
+}
+
+// --- fields ---------------------------------------------------------------------------------------
+
+Json written(const char* word) { return word; }
+void read(const Json& json, const char*& word) {
+  word = words[index_of("kind of site", words, json.get<std::string>())];
+}
+
+Json written(const Place& v) { return {{"file", v.file}, {"line", v.line}}; }
+void read(const Json& json, Place& v) {
+  v = place_in_file(json.at("file").get<std::string>(), json.at("line").get<std::uint32_t>());
+}
+
+Json written(const Named& v) {
+  return {{"name", v.name}, {"attributes", to_json(v.attributes)}};
+}
+void read(const Json& json, Named& v) {
+  v.name = json.at("name").get<std::string>();
+  v.attributes = attributes_from(json.at("attributes"));
+}
+
+Json written(const std::vector<BatchLevel>& v) {
+  Json out = Json::array();
+  for (const BatchLevel& level : v) out.push_back({{"size", level.size}, {"mapped", level.mapped}});
+  return out;
+}
+void read(const Json& json, std::vector<BatchLevel>& v) {
+  for (const Json& level : json)
+    v.push_back({level.at("size").get<std::int64_t>(), level.at("mapped").get<std::vector<bool>>()});
+}
+
+void read(const Json& json, std::chrono::nanoseconds& v) {
+  v = std::chrono::nanoseconds(json.get<std::int64_t>());
+  check(v.count() >= 0, "a time limit is negative");
 }
 
 }  // namespace postern::file

@@ -167,7 +167,11 @@ bool fire_later(RunState& run, const HostSite& site, void* const* data, int devi
 
 /// Whether this is a firing that reaches the function.
 bool counts(const SiteSpec& spec) {
-  return spec.every == 1 || spec.counts->firings.fetch_add(1, std::memory_order_relaxed) % static_cast<std::uint64_t>(spec.every) == 0;
+  if (!spec.chooses()) return true;
+  const auto every = static_cast<std::uint64_t>(spec.every);
+  const auto until = static_cast<std::uint64_t>(spec.until);
+  const std::uint64_t n = spec.counts->firings.fetch_add(1, std::memory_order_relaxed);
+  return n % every == 0 && (until == 0 || n / every < until);
 }
 
 /// One firing in the way that the site asks for.

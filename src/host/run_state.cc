@@ -18,8 +18,6 @@ void CallInfo::end_run() const {
   if (run_state) run_state->end.store(true, std::memory_order_relaxed);
 }
 
-std::string to_string(const Transforms& transforms) { return fmt::format("{}", fmt::join(transforms, ",")); }
-
 }  // namespace postern
 
 namespace postern::host {

@@ -45,7 +45,5 @@ struct HostSite {
   std::vector<std::size_t> mask_strides;
 };
 
-/// Throws TypeError when the function's parameters cannot take the site's leaves: counts, dtypes, ranks; naming site and types.
-void check_signature(const SiteSpec& site, const detail::HostFunction& function);
 
 }  // namespace postern::host

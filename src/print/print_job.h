@@ -5,7 +5,27 @@
 
 #include <memory>
 
+#include "core/described.h"
 #include "print/print_text.h"
+
+namespace postern {
+
+template <>
+struct Described<PrintOptions> {
+  using O = PrintOptions;
+  static constexpr auto fields = std::tuple(
+      field("stream", &O::stream), field("label", &O::label), field("precision", &O::precision),
+      field("threshold", &O::threshold), field("edge_items", &O::edge_items),
+      field("suppress", &O::suppress), field("show_device", &O::show_device),
+      field("device", &O::device), field("header", &O::header),
+      // Those of the site, which has them already.
+      transient("ordered", &O::ordered), transient("one_order", &O::one_order),
+      transient("partitioned", &O::partitioned), transient("every", &O::every),
+      // Of this process: what is traced, and a function.
+      transient("map", &O::map), transient("log", &O::log));
+};
+
+}  // namespace postern
 
 namespace postern::host {
 

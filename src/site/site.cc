@@ -13,9 +13,6 @@
 
 namespace postern {
 
-// Defined in host/, below this room.
-void check_site(const SiteSpec& site);
-
 namespace {
 
 const SiteSpec& spec_of(const Params* params) { return *as<SiteParams>(*params).site; }
@@ -204,7 +201,7 @@ void check_gathered(const Lowering& out, const Equation& e, const SiteSpec& s) {
 void site_lower(Lowering& out, const Equation& e) {
   const SiteSpec& s = spec_of(e.params.get());
   check_gathered(out, e, s);
-  if (s.derivatives) check_site(s);  // what it shows has changed since it was written
+  if (s.derivatives) check_signature(s);  // what it shows has changed since it was written
   const bool ordered = s.effect == Effect::ordered, tap = is_tap(s);
   std::vector<Port> in, results;
   std::vector<std::size_t> aliases;
@@ -275,7 +272,7 @@ Tensors at_parts(const SiteSpec& site, std::span<const Tensor> operands) {
 
 Tensors at_site(SiteSpec site, std::span<const Tensor> operands) {
   if (site.partitioned && !current_mesh()) return at_parts(site, operands);
-  check_site(site);
+  check_signature(site);
   if (const Mesh* mesh = current_mesh(); mesh && !site.mesh) {
     site.mesh = std::make_shared<const Mesh>(*mesh);
     check(site.device < 0 && (!site.partitioned || site.partitioned->mesh() == *mesh),
@@ -283,7 +280,7 @@ Tensors at_site(SiteSpec site, std::span<const Tensor> operands) {
           site.name);
   }
   // Each place in a program counts for itself, also when a transformation copies it.
-  if (site.every != 1 || site.keep_last) site.counts = std::make_shared<SiteCounts>();
+  if (site.has_counts()) site.counts = std::make_shared<SiteCounts>();
   return bind_n(site_p, make_params(SiteParams{std::make_shared<const SiteSpec>(std::move(site))}), operands);
 }
 

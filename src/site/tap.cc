@@ -17,6 +17,8 @@ Tensors tap_as(const char* word, const TapOptions& options, const Shown& value, 
   PlaceScope at(place);
   check_enum(fmt::format("{} '{}': TapMode", word, options.name), options.mode, TapMode::async);
   check(options.every > 0, "{} '{}': every must be positive, got {}", word, options.name, options.every);
+  check(options.until >= 0, "{} '{}': until must not be negative, got {}", word, options.name,
+        options.until);
   check(options.keep_last >= 0, "{} '{}': keep_last must not be negative, got {}", word, options.name, options.keep_last);
   check(options.keep_last == 0 || options.mode == TapMode::async,
         "{} '{}': keep_last is for asynchronous taps; a synchronous one loses nothing", word, options.name);
@@ -36,6 +38,7 @@ Tensors tap_as(const char* word, const TapOptions& options, const Shown& value, 
   s.async = options.mode == TapMode::async;
   s.derivatives = options.derivatives;
   s.every = options.every;
+  s.until = options.until;
   s.keep_last = options.keep_last;
   s.partitioned = options.partitioned;
   s.one_order = options.one_order;

@@ -1,0 +1,129 @@
+// Structs that are described once: a list of their fields, from which printing, keys and JSON derive.
+//
+// A struct S is described by a specialisation of Described<S> whose `fields` is a tuple of `field`s,
+// one for each member, in any order. A member that is missing there does not compile. What a field's
+// type looks like as text is `text_of`, here; what it looks like in a file is for file/ to say.
+#pragma once
+#include <fmt/format.h>
+#include <postern/sharding.h>
+
+#include <chrono>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "core/params.h"
+
+namespace postern {
+
+/// What a program's print says of a field; its key has all fields.
+enum class Say : std::uint8_t {
+  always,
+  changed,  // where it is not the default
+  never
+};
+
+template <class S, class M, bool is_kept>
+struct Field {
+  static constexpr bool kept = is_kept;  // in saved programs
+  const char* name;
+  M S::*member;
+  Say say;
+};
+template <class S, class M>
+constexpr Field<S, M, true> field(const char* name, M S::*member, Say say = Say::changed) {
+  return {name, member, say};
+}
+/// One that no file has.
+template <class S, class M>
+constexpr Field<S, M, false> transient(const char* name, M S::*member, Say say = Say::never) {
+  return {name, member, say};
+}
+
+template <class S>
+struct Described;
+
+/// The words for the values of an enum, in their order.
+template <class E>
+struct Words;
+template <class E>
+concept HasWords = requires { Words<E>::all; };
+
+namespace detail {
+
+struct Anything {
+  template <class T>
+  operator T() const;
+};
+template <class S, std::size_t... i>
+constexpr bool takes(std::index_sequence<i...>) {
+  return requires { S{(static_cast<void>(i), Anything{})...}; };
+}
+/// How many members an aggregate has.
+template <class S, std::size_t n = 0>
+constexpr std::size_t member_count() {
+  if constexpr (takes<S>(std::make_index_sequence<n + 1>())) return member_count<S, n + 1>();
+  return n;
+}
+
+}  // namespace detail
+
+/// Calls f(field) for each field of S.
+template <class S, class F>
+void for_each_field(F&& f) {
+  static_assert(std::tuple_size_v<decltype(Described<S>::fields)> == detail::member_count<S>(),
+                "Described<S> must list every member of S");
+  std::apply([&](const auto&... each) { (f(each), ...); }, Described<S>::fields);
+}
+
+// --- fields as text -------------------------------------------------------------------------------
+
+inline std::string text_of(bool v) { return v ? "true" : "false"; }
+inline std::string text_of(int v) { return std::to_string(v); }
+inline std::string text_of(std::int64_t v) { return std::to_string(v); }
+inline std::string text_of(const std::string& v) { return v; }
+inline std::string text_of(const char* v) { return v; }
+inline std::string text_of(const Dims& v) { return dims_to_string(v); }
+inline std::string text_of(const Place& v) { return fmt::format("{}:{}", v.file, v.line); }
+inline std::string text_of(std::chrono::nanoseconds v) {
+  return fmt::format("{:g}ms", std::chrono::duration<double, std::milli>(v).count());
+}
+template <HasWords E>
+std::string text_of(E v) {
+  return Words<E>::all[static_cast<std::size_t>(v)];
+}
+template <class T>
+requires requires(const T& v) { to_string(v); }
+std::string text_of(const T& v) { return to_string(v); }
+template <class T>
+std::string text_of(const std::optional<T>& v) {
+  return v ? to_string(*v) : "none";
+}
+template <class T>
+requires requires(const T& v) { to_string(v); }
+std::string text_of(const std::shared_ptr<const T>& v) { return v ? to_string(*v) : "none"; }
+
+/// Tells the sink each field of a parameter struct; pointers to what has no text as themselves.
+template <class S>
+void tell_fields(const S& value, FieldSink& sink) {
+  if (!sink.wants_text()) return;
+  static const S plain{};
+  for_each_field<S>([&](const auto& f) {
+    const auto& v = value.*f.member;
+    if constexpr (requires { text_of(v); }) {
+      const std::string text = text_of(v);
+      if (f.say == Say::always || (f.say == Say::changed && text != text_of(plain.*f.member)))
+        sink.text(f.name, text);
+      else
+        sink.hidden(f.name, text);
+    } else {
+      sink.identity(f.name, v.get());
+    }
+  });
+}
+
+}  // namespace postern

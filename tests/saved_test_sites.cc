@@ -1,0 +1,133 @@
+// Sites and prints as JSON: every field comes back.
+#include "core/site.h"
+#include "file/described_json.h"
+#include "print/print_job.h"
+#include "support.h"
+
+#include <set>
+#include <sstream>
+
+namespace postern::test {
+namespace {
+
+const Mesh mesh({{"x", 2}}, {0, 1});
+
+/// A call and a tap; between them every field has a value that is not its default.
+SiteSpec a_call() {
+  SiteSpec s;
+  s.name = "a \"call\"";
+  s.place = {"here.cc", "", 7};
+  s.named = {"some.function", {}};
+  s.named.attributes.set("factor", 2.5);
+  s.operands = {make_type(DType::f32, {4})};
+  s.results = {make_type(DType::s8, {2, 3}), make_type(DType::f64, {})};
+  s.operand_structure = "*";
+  s.result_structure = "(*,*,)";
+  s.operand_paths = {".x"};
+  s.result_paths = {".a", ".b, c"};
+  s.effect = Effect::ordered;
+  s.timeout = std::chrono::nanoseconds(123'456'789);
+  s.warn_after = std::chrono::seconds(3);
+  s.vmap = VmapMethod::expand_dims;
+  s.device = 3;
+  s.memory = Memory::device;
+  s.one_order = true;
+  s.levels = {{5, {true, false}}, {2, {false, true}}};
+  s.masked = true;
+  s.mask_size = 10;
+  return s;
+}
+
+SiteSpec a_tap() {
+  SiteSpec s;
+  s.kind = SiteSpec::Kind::tap;
+  s.word = "hook";
+  s.name = "a hook";
+  s.named = {"some.listener", {}};
+  s.operands = {make_type(DType::f32, {2, 3})};
+  s.mesh = std::make_shared<const Mesh>(mesh);
+  s.partitioned = Sharding(mesh, P("x"));
+  s.cut = P("x");
+  s.whole = {4, 3};
+  s.transforms = {"vmap", "jvp"};
+  s.async = s.derivatives = s.recomputed = true;
+  s.every = 3;
+  s.until = 17;
+  s.keep_last = 5;
+  return s;
+}
+
+template <class S, class F>
+void for_each_kept(F&& f) {
+  for_each_field<S>([&](const auto& field) {
+    if constexpr (std::decay_t<decltype(field)>::kept) f(field);
+  });
+}
+
+TEST(Saved, EveryFieldOfASiteComesBack) {
+  std::set<std::string> changed;
+  for (const SiteSpec& site : {a_call(), a_tap()}) {
+    const SiteSpec back = file::site_from(file::to_json(site)), plain;
+    for_each_kept<SiteSpec>([&](const auto& f) {
+      EXPECT_EQ(text_of(back.*f.member), text_of(site.*f.member)) << f.name;
+      if (text_of(site.*f.member) != text_of(plain.*f.member)) changed.insert(f.name);
+    });
+    EXPECT_EQ(back.kind, site.kind);
+    EXPECT_TRUE(back.from_file);
+    EXPECT_EQ(back.has_counts(), back.counts != nullptr);
+    EXPECT_EQ(file::to_json(back), file::to_json(site));
+  }
+  for_each_kept<SiteSpec>([&](const auto& f) {
+    EXPECT_TRUE(changed.contains(f.name)) << f.name << " has its default here: change it";
+  });
+}
+
+TEST(Saved, AFieldThatIsMissingOrUnknownIsRefused) {
+  const file::Json json = file::to_json(a_call());
+  for (const auto& [name, value] : json.items()) {
+    file::Json less = json;
+    less.erase(name);
+    EXPECT_THROW(file::site_from(less), TypeError) << name;
+  }
+  file::Json more = json;
+  more["later"] = 1;
+  EXPECT_THROW(file::site_from(more), TypeError);
+}
+
+TEST(Saved, SitesThatDifferInAnyFieldHaveOtherKeys) {
+  auto key = [](const SiteSpec& s) {
+    std::string out;
+    append_key(out, *make_params(SiteParams{std::make_shared<const SiteSpec>(s)}));
+    return out;
+  };
+  const SiteSpec plain;
+  for (const SiteSpec& site : {a_call(), a_tap()}) {
+    for_each_kept<SiteSpec>([&](const auto& f) {
+      if (text_of(site.*f.member) == text_of(plain.*f.member)) return;
+      SiteSpec one;
+      one.*f.member = site.*f.member;
+      EXPECT_NE(key(one), key(plain)) << f.name;
+    });
+  }
+}
+
+TEST(Saved, EveryOptionOfAPrintComesBack) {
+  PrintOptions o;
+  o.stream = &std::cerr;
+  o.label = "a label";
+  o.precision = 3;
+  o.threshold = 7;
+  o.edge_items = 2;
+  o.suppress = o.show_device = true;
+  o.device = 1;
+  o.header = {{"key", "value"}};
+  const file::Json written = file::written_fields(o), plain = file::written_fields(PrintOptions{});
+  for (const auto& [name, value] : written.items())
+    EXPECT_NE(value, plain.at(name)) << name << " has its default here: change it";
+  PrintOptions back;
+  file::read_fields(written, "a print", back);
+  EXPECT_EQ(file::written_fields(back), written);
+}
+
+}  // namespace
+}  // namespace postern::test
