@@ -167,7 +167,9 @@ class Tensor {
 };
 
 /// `tensor<float>({1, 2, 3})` is f32[3]; `tensor<float>({1, 2, 3, 4}, {2, 2})` is f32[2,2],
-/// row-major, and so is `tensor<float>({{1, 2}, {3, 4}})`. Throws TypeError when the counts differ.
+/// row-major, and so is `tensor<float>({{1, 2}, {3, 4}})`. With complex numbers the inner braces are
+/// a number each: `tensor<std::complex<float>>({{3, 4}, {0, 1}})` is c64[2], 3+4i and i.
+/// Throws TypeError when the counts differ.
 Tensor make_tensor(const Type& type, const void* data, std::size_t elements);
 template <Element T>
 Tensor tensor(const std::vector<T>& values, Dims dims) {
@@ -192,6 +194,9 @@ Tensor tensor(std::initializer_list<T> values) {
 }
 
 namespace detail {
+template <class T>
+inline constexpr bool pair_of_numbers = dtype_of<T>() == DType::c64 || dtype_of<T>() == DType::c128;
+
 /// Of lists in a list, whose lengths must be one.
 template <class Lists>
 std::int64_t common_length(const Lists& lists) {
@@ -203,12 +208,14 @@ std::int64_t common_length(const Lists& lists) {
 }  // namespace detail
 
 template <Element T>
+  requires(!detail::pair_of_numbers<T>)
 Tensor tensor(std::initializer_list<std::initializer_list<T>> rows) {
   std::vector<T> values;
   for (const auto& row : rows) values.insert(values.end(), row.begin(), row.end());
   return tensor<T>(values, {static_cast<std::int64_t>(rows.size()), detail::common_length(rows)});
 }
 template <Element T>
+  requires(!detail::pair_of_numbers<T>)
 Tensor tensor(std::initializer_list<std::initializer_list<std::initializer_list<T>>> blocks) {
   if (blocks.size() == 0) return tensor<T>(std::vector<T>());  // `tensor<T>({})`
   std::vector<T> values;

@@ -25,7 +25,7 @@ DeviceValue::DeviceValue(Type t, pjrt::Buffer b, int on, int ordinal, std::share
     : ComputedValue(Kind::device, std::move(t), std::move(r)), buffer(std::move(b)), lane(on), device(ordinal) {}
 
 void refuse_donated(const Value& value) {
-  if (!value.donated.load(std::memory_order_relaxed)) [[likely]]
+  if (!value.donated.load()) [[likely]]
     return;  // the text is made only for the error: this is on the way to each run
   throw_type_error(fmt::format("a tensor of type {} was donated to a program and holds no data any more", to_string(value.type)));
 }
@@ -40,12 +40,12 @@ Reading::Reading(const DeviceValue& value) : value_(value) {
   refuse_donated(value);
 }
 
-void Donation::take(const std::shared_ptr<const Value>& value, std::size_t parameter) {
+void Donation::take(const std::shared_ptr<const Value>& value, std::size_t parameter, bool alone) {
   if (value->donated.exchange(true)) refuse_donated(*value);
   taken_.push_back(value);
   const auto at = static_cast<std::int64_t>(parameter);
   if (value->kind == Value::Kind::device &&
-      static_cast<const DeviceValue&>(*value).readers.load() > 0 &&
+      (!alone || static_cast<const DeviceValue&>(*value).readers.load() > 0) &&
       (kept_.empty() || kept_.back() != at))  // parts of one array are one parameter
     kept_.push_back(at);
 }

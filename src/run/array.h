@@ -54,9 +54,11 @@ class Donation {
   ~Donation();
   Donation(const Donation&) = delete;
 
-  /// Throws TypeError for a value that another run has taken.
-  void take(const std::shared_ptr<const detail::Value>& value, std::size_t parameter);
-  /// Parameters whose memory stays because somebody is reading it: the program works on copies.
+  /// `alone`: no other run is being queued on the lane. Throws TypeError for a value that another
+  /// run has taken.
+  void take(const std::shared_ptr<const detail::Value>& value, std::size_t parameter, bool alone);
+  /// Parameters whose memory stays because somebody reads it or may be passing it to another
+  /// program (XLA lets two such runs wait for each other): the program works on copies.
   std::span<const std::int64_t> kept() const { return kept_; }
   /// The run has begun: what was taken stays taken.
   void stands() { taken_.clear(); }

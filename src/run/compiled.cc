@@ -160,7 +160,9 @@ struct CompiledProgram::Arguments {
   Runs pending;  // whose failure would be this run's too
   Donation donation;
 
-  std::span<PJRT_Buffer* const> collect(const CompiledProgram& program, std::span<const Tensor* const> arguments, Lane& lane) {
+  /// `queued`: the runs being queued on the lane when this one is the only one.
+  std::span<PJRT_Buffer* const> collect(const CompiledProgram& program, std::span<const Tensor* const> arguments, Lane& lane,
+                                        int queued) {
     const std::size_t n = program.module_->parameters.size();
     if (n > few) large.resize(n);
     PJRT_Buffer** out = n > few ? large.data() : small.data();
@@ -171,7 +173,8 @@ struct CompiledProgram::Arguments {
       out[i] = on_lane(t, lane, held)->handle();
       if (held) keep.push_back(std::move(held));
       add_pending(*Access::value(t), pending);
-      if (program.takes(i)) donation.take(Access::pointer(t), i);
+      if (program.takes(i)) 
+        donation.take(Access::pointer(t), i, lane.dispatching.load() <= queued);
     }
     return {out, n};
   }
@@ -249,7 +252,7 @@ void CompiledProgram::run_plain(std::span<const Tensor* const> arguments, std::s
     const bool timed = host::timeline::on();
     const auto start = timed ? host::timeline::Clock::now() : host::timeline::Clock::time_point();
     pjrt::Event complete;
-    const auto in = buffers.collect(*this, arguments, lane);
+    const auto in = buffers.collect(*this, arguments, lane, 1);
     executable.execute(in, out.span,
                        {.device = named, .complete = &complete, .keep = buffers.donation.kept()});
     buffers.donation.stands();
@@ -292,7 +295,7 @@ void CompiledProgram::run_calling(std::span<const Tensor* const> arguments, std:
   try {
     const Loaded::Choice choice = loaded_->on(lane);
     executable = &choice.executable;
-    const auto in = buffers.collect(*this, arguments, lane);
+    const auto in = buffers.collect(*this, arguments, lane, 0);
     const host::Wait blocked(*record);  // as long as XLA runs it on this thread
     executable->execute(in, out.span,
                         {.context = &record->execute_context(),

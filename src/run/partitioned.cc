@@ -175,8 +175,8 @@ void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments, 
       keep.push_back(spread(t, sharding, lanes_of(sharding.mesh())));
       add_pending(*Access::value(t), pending);
       if (takes(i)) {
-        donation.take(Access::pointer(t), i);
-        for (const auto& part : keep.back()->parts) donation.take(part, i);
+        donation.take(Access::pointer(t), i, true);
+        for (const auto& part : keep.back()->parts) donation.take(part, i, true);
       }
       for (std::int64_t position = 0; position < sharding.mesh().size(); ++position)
         in[static_cast<std::size_t>(partition_of(sharding.mesh(), position, module.devices)) * parameters + i] =

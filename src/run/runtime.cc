@@ -381,7 +381,7 @@ void Runtime::remove_started(std::uint64_t ticket) {
 
 Lane& Runtime::pass(int device) {
   Lane& main = *lanes_[static_cast<std::size_t>(device)];
-  main.dispatching.fetch_add(1, std::memory_order_acquire);
+  main.dispatching.fetch_add(1);
   if (!main.taken.load()) [[likely]]
     return main;
   done_dispatching(main);
@@ -393,14 +393,14 @@ Lane& Runtime::pass(int device) {
     for (std::size_t i = end; i-- > main_lanes_;) {
       Lane& lane = *lanes_[i];
       if (lane.memory != main.memory || lane.grouped) continue;
-      lane.dispatching.fetch_add(1, std::memory_order_acquire);
+      lane.dispatching.fetch_add(1);
       if (!lane.taken.load()) return lane;
       done_dispatching(lane);
       last = &lane;
     }
     if (add_lanes(lanes_at_a_time, false, end)) continue;
     if (!last) last = &main;
-    last->dispatching.fetch_add(1, std::memory_order_acquire);
+    last->dispatching.fetch_add(1);
     return *last;
   }
 }
