@@ -59,7 +59,8 @@ Args zeroed(std::size_t size) {
 
 Bare::Bare(const std::string& stablehlo) : executable_(client().compile(stablehlo)) {}
 
-void Bare::set_argument(postern::DType dtype, std::span<const std::int64_t> dims, const void* data) {
+void Bare::set_argument(postern::DType dtype, std::span<const std::int64_t> dims,
+                        const void* data) {
   argument_ = client().buffer_from_host(data, dtype, dims, client().devices()[0]);
   argument_.ready().await();
 }
@@ -72,7 +73,8 @@ void Bare::run(std::int64_t times) {
     PJRT_Buffer* result = nullptr;
     PJRT_Buffer** results = &result;
     auto options = zeroed<PJRT_ExecuteOptions>(PJRT_ExecuteOptions_STRUCT_SIZE);
-    auto execute = zeroed<PJRT_LoadedExecutable_Execute_Args>(PJRT_LoadedExecutable_Execute_Args_STRUCT_SIZE);
+    auto execute =
+        zeroed<PJRT_LoadedExecutable_Execute_Args>(PJRT_LoadedExecutable_Execute_Args_STRUCT_SIZE);
     execute.executable = executable_.handle();
     execute.options = &options;
     execute.argument_lists = &arguments;

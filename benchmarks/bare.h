@@ -1,4 +1,5 @@
-// The floor: a program on PJRT's C API as a C programmer would call it, and an FFI handler that only copies.
+// The floor: a program on PJRT's C API as a C programmer would call it, and an FFI handler that
+// only copies.
 #pragma once
 #include <postern/dtype.h>
 
@@ -12,8 +13,8 @@ namespace bench {
 
 class Bare {
  public:
-  /// Compiles StableHLO for one device. Its custom calls to "bench_identity" copy their operand, those to
-  /// "bench_look" read its first element.
+  /// Compiles StableHLO for one device. Its custom calls to "bench_identity" copy their operand,
+  /// those to "bench_look" read its first element.
   explicit Bare(const std::string& stablehlo);
 
   /// The argument of all later runs.

@@ -1,4 +1,5 @@
-// Blocks: linear algebra beside NumPy, SciPy and JAX, the example's attention kernel beside its default, and what a block itself costs.
+// Blocks: linear algebra beside NumPy, SciPy and JAX, the example's attention kernel beside its
+// default, and what a block itself costs.
 #include <malloc.h>
 #include <postern/postern.h>
 
@@ -16,7 +17,9 @@ namespace pn = postern;
 
 namespace {
 
-pn::Tensor normal(const pn::Dims& dims, std::uint64_t seed = 0) { return pn::random::normal(pn::random::key(seed), pn::type<float>(dims)); }
+pn::Tensor normal(const pn::Dims& dims, std::uint64_t seed = 0) {
+  return pn::random::normal(pn::random::key(seed), pn::type<float>(dims));
+}
 
 const pn::Tensor& first(const pn::Tensor& y) { return y; }
 template <class... T>
@@ -30,24 +33,33 @@ const pn::Tensor& first(const std::pair<A, B>& y) {
 
 }  // namespace
 
-/// jax_sides.py takes the fastest of NumPy, SciPy and JAX. OpenBLAS's threads, which work on larger matrices, wait awake for a while.
+/// jax_sides.py takes the fastest of NumPy, SciPy and JAX. OpenBLAS's threads, which work on larger
+/// matrices, wait awake for a while.
 void linalg(Report& report) {
   struct Size {
     const char* label;
     pn::Dims dims;
   };
-  for (const Size& size : {Size{"8", {8, 8}}, {"64", {64, 64}}, {"512", {512, 512}}, {"1024", {1024, 1024}}, {"1000x8", {1000, 8, 8}}}) {
+  for (const Size& size : {Size{"8", {8, 8}},
+                           {"64", {64, 64}},
+                           {"512", {512, 512}},
+                           {"1024", {1024, 1024}},
+                           {"1000x8", {1000, 8, 8}}}) {
     const std::int64_t n = size.dims.back();
     const pn::Tensor a = normal(size.dims), t = pn::move_axis(a, -1, -2);
-    const pn::Tensor symmetric = (a + t) * 0.5f, positive = pn::matmul(a, t) + pn::eye<float>(n) * static_cast<float>(n);
+    const pn::Tensor symmetric = (a + t) * 0.5f,
+                     positive = pn::matmul(a, t) + pn::eye<float>(n) * static_cast<float>(n);
     auto row = [&](const std::string& name, const auto& f, const pn::Tensor& x) {
       const auto jitted = pn::jit(f);
       std::vector<Side> sides{[&](std::int64_t times) {
         while (times-- > 0) first(jitted(x)).block_until_ready();
       }};
-      if (auto peer = report.jax_side("linalg:" + name + ":" + size.label)) sides.push_back(std::move(*peer));
-      const auto ns = race(sides, n < 512 ? 15 : 5, 20, std::chrono::milliseconds(n < 64 ? 0 : 250));
-      report.add({"linalg/" + name + "/" + size.label, ns[0] / 1e3, "us", "fastest", sides.size() > 1 ? ns[1] / 1e3 : 0,
+      if (auto peer = report.jax_side("linalg:" + name + ":" + size.label))
+        sides.push_back(std::move(*peer));
+      const auto ns =
+          race(sides, n < 512 ? 15 : 5, 20, std::chrono::milliseconds(n < 64 ? 0 : 250));
+      report.add({"linalg/" + name + "/" + size.label, ns[0] / 1e3, "us", "fastest",
+                  sides.size() > 1 ? ns[1] / 1e3 : 0,
                   "beside the fastest of NumPy, SciPy and JAX, f32"});
     };
     row(
@@ -87,8 +99,11 @@ void attention(Report& report) {
   pn::load_library(POSTERN_BENCH_ATTENTION);
   constexpr std::int64_t heads = 4, depth = 64;
   const Attention config{false, 1 / std::sqrt(static_cast<double>(depth))};
-  const auto native = pn::jit([config](pn::Tensor q, pn::Tensor k, pn::Tensor v) { return ::attention(config, q, k, v); });
-  const auto usual = pn::jit([config](pn::Tensor q, pn::Tensor k, pn::Tensor v) { return attention_by_default(config, q, k, v); });
+  const auto native = pn::jit(
+      [config](pn::Tensor q, pn::Tensor k, pn::Tensor v) { return ::attention(config, q, k, v); });
+  const auto usual = pn::jit([config](pn::Tensor q, pn::Tensor k, pn::Tensor v) {
+    return attention_by_default(config, q, k, v);
+  });
   for (const std::int64_t length : {512, 1024, 2048, 4096}) {
     const pn::Dims dims{heads, length, depth};
     const pn::Tensor q = normal(dims, 1), k = normal(dims, 2), v = normal(dims, 3);
@@ -101,9 +116,11 @@ void attention(Report& report) {
     };
     const auto ns = race({times(by_kernel), times(by_default)}, 7);
     const std::string name = "attention/" + std::to_string(length);
-    report.add({name, ns[0] / 1e6, "ms", "default", ns[1] / 1e6, "4 heads of depth 64, f32; the same in ordinary operations"});
+    report.add({name, ns[0] / 1e6, "ms", "default", ns[1] / 1e6,
+                "4 heads of depth 64, f32; the same in ordinary operations"});
     report.add({name + "/peak", static_cast<double>(peak_of(by_kernel)) / 0x1p20, "MiB", "default",
-                static_cast<double>(peak_of(by_default)) / 0x1p20, "memory of a run at most, its result included"});
+                static_cast<double>(peak_of(by_default)) / 0x1p20,
+                "memory of a run at most, its result included"});
   }
 }
 
@@ -130,9 +147,11 @@ void block_tax(Report& report) {
                         }},
                        25);
   const bool same = with.compile(x).optimized() == without.compile(x).optimized();
-  report.add({"block_tax", ns[0] / 1e3, "us", "without", ns[1] / 1e3,
-              std::string("ten steps on f32[1024] as a block that takes its default; optimised programs are ") +
-                  (same ? "the same" : "different")});
+  report.add(
+      {"block_tax", ns[0] / 1e3, "us", "without", ns[1] / 1e3,
+       std::string(
+           "ten steps on f32[1024] as a block that takes its default; optimised programs are ") +
+           (same ? "the same" : "different")});
 }
 
 }  // namespace bench

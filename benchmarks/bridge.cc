@@ -1,4 +1,5 @@
-// Saved programs and the bridge: a round trip to a host's own thread, payloads, and how soon a saved program gives its first result.
+// Saved programs and the bridge: a round trip to a host's own thread, payloads, and how soon a
+// saved program gives its first result.
 #include <postern/c.h>
 #include <postern/postern.h>
 
@@ -27,7 +28,8 @@ class Host {
     for (int i = 0; i < threads; ++i)
       threads_.emplace_back([this] {
         const pn_request* request = nullptr;
-        while (pn_bridge_next(bridge_, -1, &request) == PN_OK) pn_bridge_reply(bridge_, request->tag, nullptr, 0);
+        while (pn_bridge_next(bridge_, -1, &request) == PN_OK)
+          pn_bridge_reply(bridge_, request->tag, nullptr, 0);
       });
   }
   ~Host() {
@@ -47,7 +49,10 @@ auto echo_loop(std::int64_t steps) {
   return pn::jit([steps](pn::Tensor x) {
     return pn::fori_loop(
         0, steps,
-        [](pn::Tensor, pn::Tensor v) { return pn::call({.effect = pn::Effect::unordered}, v.type(), pn::Named{"bench.echo"}, v); }, x);
+        [](pn::Tensor, pn::Tensor v) {
+          return pn::call({.effect = pn::Effect::unordered}, v.type(), pn::Named{"bench.echo"}, v);
+        },
+        x);
   });
 }
 
@@ -62,7 +67,8 @@ void bridge(Report& report) {
     const auto ns = race({[&](std::int64_t n) {
       while (n-- > 0) loop(x).block_until_ready();
     }});
-    report.add({"bridge", ns[0] / steps / 1e3, "us", "", 0, "a scalar's round trip to a thread of the host; at most 10 is the aim"});
+    report.add({"bridge", ns[0] / steps / 1e3, "us", "", 0,
+                "a scalar's round trip to a thread of the host; at most 10 is the aim"});
     for (const std::int64_t bytes : {std::int64_t{4}, std::int64_t{16} << 20}) {
       const auto longer = echo_loop(201), shorter = echo_loop(1);
       const pn::Tensor v = pn::zeros(pn::type<float>({bytes / 4})).block_until_ready();
@@ -73,8 +79,8 @@ void bridge(Report& report) {
                                 while (n-- > 0) shorter(v).block_until_ready();
                               }},
                              5, 20);
-      report.add({"bridge/" + std::to_string(bytes) + "B", (took[0] - took[1]) / 200 / 1e3, "us", "", 0,
-                  "the same with the payload; no copy, so it is to stay"});
+      report.add({"bridge/" + std::to_string(bytes) + "B", (took[0] - took[1]) / 200 / 1e3, "us",
+                  "", 0, "the same with the payload; no copy, so it is to stay"});
     }
   }
   const Host host(2);
@@ -88,7 +94,8 @@ void bridge(Report& report) {
   };
   run_both(1);
   const auto ns = race({run_both}, 9, 50);
-  report.add({"bridge/rate", 2 * steps / (ns[0] / 1e9), "per s", "", 0, "two programs, two serving threads; 100,000 is the aim"});
+  report.add({"bridge/rate", 2 * steps / (ns[0] / 1e9), "per s", "", 0,
+              "two programs, two serving threads; 100,000 is the aim"});
 }
 
 void python(Report& report) {
@@ -96,23 +103,34 @@ void python(Report& report) {
   const auto loop = pn::jit([](pn::Tensor x) {
     return pn::fori_loop(
         0, steps,
-        [](pn::Tensor, pn::Tensor v) { return pn::call({.effect = pn::Effect::unordered}, v.type(), pn::Named{"bench.negative"}, v); }, x);
+        [](pn::Tensor, pn::Tensor v) {
+          return pn::call({.effect = pn::Effect::unordered}, v.type(), pn::Named{"bench.negative"},
+                          v);
+        },
+        x);
   });
-  const auto file = std::filesystem::temp_directory_path() / ("postern_bench_" + std::to_string(getpid()));
+  const auto file =
+      std::filesystem::temp_directory_path() / ("postern_bench_" + std::to_string(getpid()));
   pn::save(file, loop.lower(pn::tensor<float>({1, 1, 1, 1})));
   // The system's interpreter, which has the packages that scripts/bootstrap asks for.
-  const std::string text = output_of("POSTERN_LIBRARY='" POSTERN_BENCH_LIBRARY "' PYTHONPATH='" POSTERN_BENCH_FOLDER
-                                     "/../bindings/python' /usr/bin/python3 '" POSTERN_BENCH_FOLDER "/python_side.py' '" +
-                                     file.string() + "' " + std::to_string(steps));
+  const std::string text = output_of(
+      "POSTERN_LIBRARY='" POSTERN_BENCH_LIBRARY "' PYTHONPATH='" POSTERN_BENCH_FOLDER
+      "/../bindings/python' /usr/bin/python3 '" POSTERN_BENCH_FOLDER "/python_side.py' '" +
+      file.string() + "' " + std::to_string(steps));
   std::filesystem::remove(file);
   const double us = std::strtod(text.c_str(), nullptr);
   if (us <= 0) throw std::runtime_error("python: the package did not run: " + text);
   for (const char* peer : {"python/pure_callback", "python/io_callback"})
-    report.add_jax({peer, us, "us", "", 0, "a call of a NumPy function of f32[4] in a compiled loop; at most 0.33 is the aim"}, "python");
+    report.add_jax(
+        {peer, us, "us", "", 0,
+         "a call of a NumPy function of f32[4] in a compiled loop; at most 0.33 is the aim"},
+        "python");
 }
 
 void load(Report& report) {
-  pn::register_function("bench.same", [](pn::View<const float> in, pn::View<float> out) { std::copy(in.begin(), in.end(), out.begin()); });
+  pn::register_function("bench.same", [](pn::View<const float> in, pn::View<float> out) {
+    std::copy(in.begin(), in.end(), out.begin());
+  });
   auto network = [](pn::Tensor x) {
     for (int i = 0; i < 50; ++i) x = pn::tanh(pn::matmul(x, x) * 0.1f + x);
     return pn::call(x.type(), pn::Named{"bench.same"}, x);
@@ -126,7 +144,8 @@ void load(Report& report) {
                         [&](std::int64_t n) {
                           while (n-- > 0) pn::jit(network)(x).block_until_ready();
                         }});
-  report.add({"load", ns[0] / 1e3, "us", "traced anew", ns[1] / 1e3, "a saved program's text to its first result, compilation apart"});
+  report.add({"load", ns[0] / 1e3, "us", "traced anew", ns[1] / 1e3,
+              "a saved program's text to its first result, compilation apart"});
 }
 
 }  // namespace bench

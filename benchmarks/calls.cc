@@ -18,22 +18,31 @@ namespace {
 /// The function that each benchmark calls back: result = operand.
 pn::Tensor copied(const pn::Tensor& x) {
   return pn::call(
-      x.type(), [](pn::View<const float> in, pn::View<float> out) { std::memcpy(out.data(), in.data(), in.span().size_bytes()); }, x);
+      x.type(),
+      [](pn::View<const float> in, pn::View<float> out) {
+        std::memcpy(out.data(), in.data(), in.span().size_bytes());
+      },
+      x);
 }
 
 std::string replace(std::string text, const std::string& what, const std::string& by) {
-  for (std::size_t at = 0; (at = text.find(what, at)) != std::string::npos; at += by.size()) text.replace(at, what.size(), by);
+  for (std::size_t at = 0; (at = text.find(what, at)) != std::string::npos; at += by.size())
+    text.replace(at, what.size(), by);
   return text;
 }
 
-/// TYPE stands for the type of the payload, COPY for the attributes and the type of a call of the bare handler.
+/// TYPE stands for the type of the payload, COPY for the attributes and the type of a call of the
+/// bare handler.
 std::string module_text(const std::string& body, const std::string& type) {
   const std::string copy = "{api_version = 4 : i32, backend_config = {}} : (TYPE) -> TYPE";
-  return replace(replace("module { func.func public @main(%x: TYPE) -> TYPE {\n" + body + "\n} }", "COPY", copy), "TYPE", type);
+  return replace(replace("module { func.func public @main(%x: TYPE) -> TYPE {\n" + body + "\n} }",
+                         "COPY", copy),
+                 "TYPE", type);
 }
 
 std::string size_text(std::int64_t bytes) {
-  return bytes < 1 << 20 ? std::to_string(bytes >> 10) + "KiB" : std::to_string(bytes >> 20) + "MiB";
+  return bytes < 1 << 20 ? std::to_string(bytes >> 10) + "KiB"
+                         : std::to_string(bytes >> 20) + "MiB";
 }
 
 }  // namespace
@@ -65,7 +74,12 @@ void call_loop(Report& report) {
     return std::get<1>(pn::while_loop(more, next, std::tuple{pn::Tensor(0), x}));
   });
   const auto scan = pn::jit([&](pn::Tensor x) {
-    return pn::scan([](pn::Tensor v) { return std::pair{copied(v), std::tuple<>()}; }, x, {.length = steps}).first;
+    return pn::scan(
+               [](pn::Tensor v) {
+                 return std::pair{copied(v), std::tuple<>()};
+               },
+               x, {.length = steps})
+        .first;
   });
   const pn::Tensor x = pn::tensor<float>({1, 2, 3, 4});
   const auto runs_of = [&](const auto& f) {
@@ -73,12 +87,15 @@ void call_loop(Report& report) {
       while (n-- > 0) f(x).block_until_ready();
     };
   };
-  const auto ns = race({runs_of(loop), [&](std::int64_t n) { bare.run(n); }, runs_of(while_loop), runs_of(scan)});
+  const auto ns = race(
+      {runs_of(loop), [&](std::int64_t n) { bare.run(n); }, runs_of(while_loop), runs_of(scan)});
   const double per = static_cast<double>(steps);
   report.add({"call_loop", ns[0] / per, "ns", "ffi", ns[1] / per,
-              "one call of f32[4] in a compiled loop; the bare handler copies the same bytes in the same loop"});
+              "one call of f32[4] in a compiled loop; the bare handler copies the same bytes in "
+              "the same loop"});
   report.add_jax({"call_loop", ns[0] / per, "ns"}, "call_loop");
-  report.add({"call_loop/while_loop", ns[2] / per, "ns", "ffi", ns[1] / per, "the same through while_loop"});
+  report.add({"call_loop/while_loop", ns[2] / per, "ns", "ffi", ns[1] / per,
+              "the same through while_loop"});
   report.add({"call_loop/scan", ns[3] / per, "ns", "ffi", ns[1] / per, "the same through scan"});
 }
 
@@ -100,14 +117,17 @@ void call_execute(Report& report) {
                         },
                         [&](std::int64_t n) { bare.run(n); }},
                        25);
-  report.add({"call_execute", ns[0] / 1e3, "us", "pjrt", ns[1] / 1e3,
-              "a whole execution with one call of f32[4], awaited; raw C API with the bare handler"});
+  report.add(
+      {"call_execute", ns[0] / 1e3, "us", "pjrt", ns[1] / 1e3,
+       "a whole execution with one call of f32[4], awaited; raw C API with the bare handler"});
   report.add_jax({"call_execute", ns[0] / 1e3, "us"}, "call_execute");
 }
 
 void payload(Report& report) {
   const auto f = pn::jit([](pn::Tensor x) { return copied(x); });
-  const auto handled = pn::jit([](pn::Tensor x) { return pn::ffi_call(pn::FfiTarget{target_of_copy()}, x.type(), std::nullopt, x); });
+  const auto handled = pn::jit([](pn::Tensor x) {
+    return pn::ffi_call(pn::FfiTarget{target_of_copy()}, x.type(), std::nullopt, x);
+  });
   const bool on_cpu = pn::devices().at(0).kind == "cpu";  // where the handler copies
   for (const std::int64_t bytes : {1ll << 10, 1ll << 16, 1ll << 20, 1ll << 24, 1ll << 28}) {
     const std::vector<std::int64_t> dims = {bytes / 4};
@@ -127,9 +147,12 @@ void payload(Report& report) {
     const auto ns = race(sides, large ? 11 : 25, large ? 100 : 10);
     const double size = static_cast<double>(bytes);
     const std::string name = "payload/" + size_text(bytes);
-    report.add({name, size / ns[0], "GB/s", "pjrt", size / ns[1],
-                "an execution of an identity call; raw C API with the bare handler; larger is better"});
-    if (on_cpu) report.add({name + "/ffi_call", size / ns[0], "GB/s", "ffi", size / ns[2], "the same beside the bare handler by ffi_call"});
+    report.add(
+        {name, size / ns[0], "GB/s", "pjrt", size / ns[1],
+         "an execution of an identity call; raw C API with the bare handler; larger is better"});
+    if (on_cpu)
+      report.add({name + "/ffi_call", size / ns[0], "GB/s", "ffi", size / ns[2],
+                  "the same beside the bare handler by ffi_call"});
     report.add_jax({name, size / ns[0], "GB/s"}, "payload");
   }
 }
@@ -146,7 +169,9 @@ void memory(Report& report) {
     f(x).block_until_ready();
     peak = std::max(peak, static_cast<double>(peak_bytes() - before) / static_cast<double>(bytes));
   }
-  report.add_jax({"memory", peak, "payloads", "", 0, "peak of resident memory above the input, an identity call of 256 MiB"}, "memory");
+  report.add_jax({"memory", peak, "payloads", "", 0,
+                  "peak of resident memory above the input, an identity call of 256 MiB"},
+                 "memory");
 }
 
 void soak(Report& report) {
@@ -170,7 +195,8 @@ void soak(Report& report) {
   executions(100'000);
   const double after = static_cast<double>(resident_bytes()) / 1024;
   report.add({"soak/calls", middle, "KiB", "before", before, "resident memory after 1e7 calls"});
-  report.add({"soak/executions", after, "KiB", "before", middle, "resident memory after 1e5 executions"});
+  report.add(
+      {"soak/executions", after, "KiB", "before", middle, "resident memory after 1e5 executions"});
 }
 
 }  // namespace bench

@@ -1,4 +1,5 @@
-// Several devices and staged programs: what calls and taps cost on each device, how fast a failure is at the caller, what a stage adds.
+// Several devices and staged programs: what calls and taps cost on each device, how fast a failure
+// is at the caller, what a stage adds.
 #include <postern/postern.h>
 
 #include <array>
@@ -17,7 +18,9 @@ using Clock = std::chrono::steady_clock;
 
 namespace {
 
-double milliseconds_since(Clock::time_point start) { return std::chrono::duration<double, std::milli>(Clock::now() - start).count(); }
+double milliseconds_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
 
 /// Processor time of this thread, in nanoseconds.
 double thread_time() {
@@ -26,8 +29,9 @@ double thread_time() {
   return 1e9 * static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec);
 }
 
-/// A loop that taps and calls in each step, on each device, and what a step takes of the thread that executes it: virtual devices share
-/// the cores, and threads of XLA's pool that have nothing to do may spin.
+/// A loop that taps and calls in each step, on each device, and what a step takes of the thread
+/// that executes it: virtual devices share the cores, and threads of XLA's pool that have nothing
+/// to do may spin.
 class CallingLoop {
  public:
   pn::Tensor operator()(pn::Tensor x) {
@@ -72,7 +76,8 @@ class CallingLoop {
 
 template <class F>
 auto on_each(int devices, F f) {
-  return pn::jit(pn::shard_map(f, pn::Mesh({{"d", devices}}), {.in = {pn::P("d")}, .out = {pn::P("d")}}));
+  return pn::jit(
+      pn::shard_map(f, pn::Mesh({{"d", devices}}), {.in = {pn::P("d")}, .out = {pn::P("d")}}));
 }
 
 }  // namespace
@@ -92,12 +97,14 @@ void shards(Report& report) {
         std::vector<double>& counted = all ? together : alone;
         if (round > 0) counted.insert(counted.end(), took.begin(), took.end());
       }
-    report.add({"shards/" + std::to_string(n), median(together), "ns", "one device without shard_map", median(alone),
+    report.add({"shards/" + std::to_string(n), median(together), "ns",
+                "one device without shard_map", median(alone),
                 "of a device's thread for a tap and a call; at most 1.5 is the aim"});
   }
   const auto slow = on_each(8, [](pn::Tensor x) {
     return pn::call(
-        {.effect = pn::Effect::unordered}, x.type(), [](pn::View<const float>, pn::View<float>) { std::this_thread::sleep_for(10ms); }, x);
+        {.effect = pn::Effect::unordered}, x.type(),
+        [](pn::View<const float>, pn::View<float>) { std::this_thread::sleep_for(10ms); }, x);
   });
   std::vector<double> took;
   for (int round = 0; round < 10; ++round) {
@@ -105,7 +112,8 @@ void shards(Report& report) {
     slow(pn::zeros(pn::type<float>({8}))).block_until_ready();
     took.push_back(milliseconds_since(start));
   }
-  report.add({"shards/overlap", median(took), "ms", "", 0, "eight devices whose functions take 10 ms each; under 30 is the aim"});
+  report.add({"shards/overlap", median(took), "ms", "", 0,
+              "eight devices whose functions take 10 ms each; under 30 is the aim"});
 }
 
 void failure(Report& report) {
@@ -113,15 +121,16 @@ void failure(Report& report) {
     Clock::time_point thrown;
     const auto f = pn::jit(pn::shard_map(
         [&](pn::Tensor x) {
-          return pn::psum(pn::call(
-                              x.type(),
-                              [&](const pn::CallInfo& info, pn::View<const float>, pn::View<float>) {
-                                if (info.device != 1) return;
-                                thrown = Clock::now();
-                                throw std::runtime_error("bad part");
-                              },
-                              x),
-                          "d");
+          return pn::psum(
+              pn::call(
+                  x.type(),
+                  [&](const pn::CallInfo& info, pn::View<const float>, pn::View<float>) {
+                    if (info.device != 1) return;
+                    thrown = Clock::now();
+                    throw std::runtime_error("bad part");
+                  },
+                  x),
+              "d");
         },
         pn::Mesh({{"d", n}}), {.in = {pn::P("d")}, .out = {pn::P()}}));
     std::vector<double> took;
@@ -140,7 +149,11 @@ void staged(Report& report) {
   auto chain = [](pn::Tensor x) {
     for (int i = 0; i < calls; ++i)
       x = pn::call(
-          x.type(), [](pn::View<const float> in, pn::View<float> out) { std::copy(in.begin(), in.end(), out.begin()); }, x + 1.0f);
+          x.type(),
+          [](pn::View<const float> in, pn::View<float> out) {
+            std::copy(in.begin(), in.end(), out.begin());
+          },
+          x + 1.0f);
     return x + 1.0f;
   };
   const auto in_stages = pn::jit(chain, {.mode = pn::Mode::staged}), whole = pn::jit(chain);
@@ -162,7 +175,11 @@ void staged(Report& report) {
   auto large = [](pn::Tensor v) {
     for (int i = 0; i < 4; ++i)
       v = pn::call(
-          v.type(), [](pn::View<const float> in, pn::View<float> out) { std::copy(in.begin(), in.end(), out.begin()); }, v * 2.0f);
+          v.type(),
+          [](pn::View<const float> in, pn::View<float> out) {
+            std::copy(in.begin(), in.end(), out.begin());
+          },
+          v * 2.0f);
     return pn::sum(v);
   };
   std::array<double, 2> peak{};
@@ -175,7 +192,8 @@ void staged(Report& report) {
     f(v).block_until_ready();
     peak[stages] = (static_cast<double>(peak_bytes()) - before) / (1 << 20);
   }
-  report.add({"staged/memory", peak[1], "MiB", "compiled", peak[0], "most memory of four calls of 64 MiB, above what was there"});
+  report.add({"staged/memory", peak[1], "MiB", "compiled", peak[0],
+              "most memory of four calls of 64 MiB, above what was there"});
 }
 
 }  // namespace bench

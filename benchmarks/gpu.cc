@@ -1,4 +1,5 @@
-// What calls and taps cost on a GPU (POSTERN_PLATFORM=cuda); without one there is nothing to measure.
+// What calls and taps cost on a GPU (POSTERN_PLATFORM=cuda); without one there is nothing to
+// measure.
 #include <postern/postern.h>
 
 #include <fmt/format.h>
@@ -43,16 +44,23 @@ void gpu(Report& report) {
     const std::string size = fmt::format("{}B", 4 * elements);
     const double staged = per_step(elements, [](pn::Tensor v) {
       return pn::call(
-          {.effect = pn::Effect::unordered}, v.type(), [](pn::View<const float> in, pn::View<float> out) { out[0] = in[0]; }, v);
+          {.effect = pn::Effect::unordered}, v.type(),
+          [](pn::View<const float> in, pn::View<float> out) { out[0] = in[0]; }, v);
     });
-    report.add({"gpu/call/" + size, staged, "ns", "", 0, "operands to the host, one wait, results back"});
+    report.add(
+        {"gpu/call/" + size, staged, "ns", "", 0, "operands to the host, one wait, results back"});
     const double in_place = per_step(elements, [](pn::Tensor v) {
       return pn::call(
-          {.effect = pn::Effect::unordered, .memory = pn::Memory::device}, v.type(), [](pn::View<const float>, pn::View<float>) {}, v);
+          {.effect = pn::Effect::unordered, .memory = pn::Memory::device}, v.type(),
+          [](pn::View<const float>, pn::View<float>) {}, v);
     });
-    report.add({"gpu/call_device/" + size, in_place, "ns", "the same by the host", staged, "device pointers and the stream"});
-    const double tap = per_step(elements, [](pn::Tensor v) { return pn::tap({.mode = pn::TapMode::async}, v, [](pn::AnyView) {}); });
-    report.add({"gpu/tap_async/" + size, tap, "ns", "a call", staged, "a copy and an event, no wait"});
+    report.add({"gpu/call_device/" + size, in_place, "ns", "the same by the host", staged,
+                "device pointers and the stream"});
+    const double tap = per_step(elements, [](pn::Tensor v) {
+      return pn::tap({.mode = pn::TapMode::async}, v, [](pn::AnyView) {});
+    });
+    report.add(
+        {"gpu/tap_async/" + size, tap, "ns", "a call", staged, "a copy and an event, no wait"});
   }
 }
 

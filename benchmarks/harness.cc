@@ -32,13 +32,16 @@ std::int64_t calibrate(const Side& side, double round_ns) {
   side(1);  // compiles, warms up
   for (std::int64_t times = 1;; times *= 4) {
     const double took = timed([&] { side(times); });
-    if (took > round_ns / 8) return std::max<std::int64_t>(1, static_cast<std::int64_t>(static_cast<double>(times) * round_ns / took));
+    if (took > round_ns / 8)
+      return std::max<std::int64_t>(
+          1, static_cast<std::int64_t>(static_cast<double>(times) * round_ns / took));
   }
 }
 
 }  // namespace
 
-std::vector<double> race(const std::vector<Side>& sides, int rounds, double round_ms, std::chrono::milliseconds rest) {
+std::vector<double> race(const std::vector<Side>& sides, int rounds, double round_ms,
+                         std::chrono::milliseconds rest) {
   std::vector<const Side*> order;
   std::vector<std::int64_t> times;
   for (const Side& side : sides) {
@@ -77,7 +80,9 @@ std::int64_t peak_bytes() { return status_kib("VmHWM:") * 1024; }
 void reset_peak() {
   std::ofstream refs("/proc/self/clear_refs");
   refs << 5 << std::flush;
-  if (!refs) throw std::runtime_error("the peak of resident memory cannot be reset: /proc/self/clear_refs cannot be written");
+  if (!refs)
+    throw std::runtime_error(
+        "the peak of resident memory cannot be reset: /proc/self/clear_refs cannot be written");
 }
 
 namespace {
@@ -99,11 +104,14 @@ Report::Report(Jax jax, const std::string& file) : jax_(std::move(jax)) {
 }
 
 void Report::add(const Line& line) {
-  nlohmann::ordered_json json = {{"name", line.name}, {"value", rounded(line.value)}, {"unit", line.unit}};
+  nlohmann::ordered_json json = {
+      {"name", line.name}, {"value", rounded(line.value)}, {"unit", line.unit}};
   const bool compared = !line.peer.empty() && line.peer_value != 0;
   json["peer"] = line.peer.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(line.peer);
-  json["peer_value"] = compared ? nlohmann::ordered_json(rounded(line.peer_value)) : nlohmann::ordered_json();
-  json["ratio"] = compared ? nlohmann::ordered_json(rounded(line.value / line.peer_value)) : nlohmann::ordered_json();
+  json["peer_value"] =
+      compared ? nlohmann::ordered_json(rounded(line.peer_value)) : nlohmann::ordered_json();
+  json["ratio"] = compared ? nlohmann::ordered_json(rounded(line.value / line.peer_value))
+                           : nlohmann::ordered_json();
   json["note"] = line.note;
   std::cout << json.dump() << std::endl;
   if (file_.is_open()) file_ << json.dump() << std::endl;

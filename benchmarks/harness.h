@@ -1,5 +1,5 @@
-// Measuring fairly on a machine that also does other work: the sides of a comparison take turns, round by round, and their medians are
-// compared.
+// Measuring fairly on a machine that also does other work: the sides of a comparison take turns,
+// round by round, and their medians are compared.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -27,12 +27,16 @@ using Side = std::function<void(std::int64_t times)>;
 /// What JAX takes for the same work: measured now where it is installed, else as recorded.
 class Jax {
  public:
-  /// `python`: of an environment with JAX; empty: none. `folder`: where peers.py and recorded_jax.json are.
-  Jax(std::string python, std::string folder) : python_(std::move(python)), folder_(std::move(folder)) {}
-  /// The line `name` of benchmark `benchmark`, completed with JAX's value and where it comes from. The value stays 0 where there is none.
+  /// `python`: of an environment with JAX; empty: none. `folder`: where peers.py and
+  /// recorded_jax.json are.
+  Jax(std::string python, std::string folder)
+      : python_(std::move(python)), folder_(std::move(folder)) {}
+  /// The line `name` of benchmark `benchmark`, completed with JAX's value and where it comes from.
+  /// The value stays 0 where there is none.
   Line beside(Line ours, const std::string& benchmark);
-  /// A program of jax_sides.py, kept ready in a process of its own to take part in a race; none where JAX is not installed. `plugin`: a
-  /// PJRT plug-in that JAX uses in place of the XLA that it brings.
+  /// A program of jax_sides.py, kept ready in a process of its own to take part in a race; none
+  /// where JAX is not installed. `plugin`: a PJRT plug-in that JAX uses in place of the XLA that it
+  /// brings.
   std::optional<Side> side(const std::string& program, const std::string& plugin);
 
  private:
@@ -49,19 +53,25 @@ class Report {
   Report(Jax jax, const std::string& file);
   void add(const Line& line);
   /// With JAX as the peer; `benchmark` is what peers.py knows it by.
-  void add_jax(const Line& ours, const std::string& benchmark) { add(jax_.beside(ours, benchmark)); }
+  void add_jax(const Line& ours, const std::string& benchmark) {
+    add(jax_.beside(ours, benchmark));
+  }
   /// The lines that a command prints.
   void add_output_of(const std::string& command);
-  std::optional<Side> jax_side(const std::string& program, const std::string& plugin = "") { return jax_.side(program, plugin); }
+  std::optional<Side> jax_side(const std::string& program, const std::string& plugin = "") {
+    return jax_.side(program, plugin);
+  }
 
  private:
   Jax jax_;
   std::ofstream file_;
 };
 
-/// Nanoseconds for one time of each side: medians over `rounds` rounds in which each side works for about `round_ms`. `rest`: before each
-/// turn, so that threads of another side that wait awake have gone to sleep; a turn then begins with one time that does not count.
-std::vector<double> race(const std::vector<Side>& sides, int rounds = 15, double round_ms = 20, std::chrono::milliseconds rest = {});
+/// Nanoseconds for one time of each side: medians over `rounds` rounds in which each side works for
+/// about `round_ms`. `rest`: before each turn, so that threads of another side that wait awake have
+/// gone to sleep; a turn then begins with one time that does not count.
+std::vector<double> race(const std::vector<Side>& sides, int rounds = 15, double round_ms = 20,
+                         std::chrono::milliseconds rest = {});
 
 /// Nanoseconds that `work` takes.
 double timed(const std::function<void()>& work);

@@ -40,11 +40,16 @@ void Jax::measure(const std::string& benchmark) {
     const std::size_t end = text.find('\n', at);
     const json line = json::parse(text.substr(at, end - at), nullptr, false);
     // In front of what was recorded.
-    if (line.is_object()) lines_.insert(lines_.begin(), {line["name"], line["value"], line["unit"], "jax", 0, line["note"]}), ++fresh;
+    if (line.is_object())
+      lines_.insert(lines_.begin(),
+                    {line["name"], line["value"], line["unit"], "jax", 0, line["note"]}),
+          ++fresh;
     if (end == std::string::npos) break;
     at = end + 1;
   }
-  if (!fresh) std::cerr << "bench: peers.py gave no figure for " << benchmark << "; what was recorded elsewhere is used\n";
+  if (!fresh)
+    std::cerr << "bench: peers.py gave no figure for " << benchmark
+              << "; what was recorded elsewhere is used\n";
 }
 
 Line Jax::beside(Line ours, const std::string& benchmark) {
@@ -52,7 +57,9 @@ Line Jax::beside(Line ours, const std::string& benchmark) {
   ours.peer = "jax";
   for (const Line& theirs : lines_) {
     if (theirs.name != ours.name) continue;
-    if (theirs.unit != ours.unit) throw std::runtime_error("JAX's " + ours.name + " is in " + theirs.unit + ", not " + ours.unit);
+    if (theirs.unit != ours.unit)
+      throw std::runtime_error("JAX's " + ours.name + " is in " + theirs.unit + ", not " +
+                               ours.unit);
     ours.peer_value = theirs.value;
     ours.note = theirs.note + (ours.note.empty() ? "" : "; ") + ours.note;
     return ours;

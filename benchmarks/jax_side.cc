@@ -19,7 +19,8 @@ class Child {
  public:
   Child(const std::vector<std::string>& command, const std::vector<std::string>& environment) {
     int in[2], out[2];
-    if (pipe(in) || pipe(out) || (id_ = fork()) < 0) throw std::runtime_error("no process can be started");
+    if (pipe(in) || pipe(out) || (id_ = fork()) < 0)
+      throw std::runtime_error("no process can be started");
     if (id_ == 0) {
       std::vector<char*> arguments;
       for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
@@ -45,7 +46,8 @@ class Child {
   }
   void expect(const std::string& word) {
     char line[64] = "";
-    if (!std::fgets(line, sizeof line, from_.get()) || word + "\n" != line) throw std::runtime_error("jax_sides.py does not answer");
+    if (!std::fgets(line, sizeof line, from_.get()) || word + "\n" != line)
+      throw std::runtime_error("jax_sides.py does not answer");
   }
 
  private:
@@ -61,8 +63,11 @@ class Child {
 std::optional<Side> Jax::side(const std::string& program, const std::string& plugin) {
   if (python_.empty()) return {};
   std::vector<std::string> environment{"TF_CPP_MIN_LOG_LEVEL=3"};
-  if (!plugin.empty()) environment.insert(environment.end(), {"PJRT_NAMES_AND_LIBRARY_PATHS=same:" + plugin, "JAX_PLATFORMS=same"});
-  const auto child = std::make_shared<Child>(std::vector{python_, folder_ + "/jax_sides.py", program}, environment);
+  if (!plugin.empty())
+    environment.insert(environment.end(),
+                       {"PJRT_NAMES_AND_LIBRARY_PATHS=same:" + plugin, "JAX_PLATFORMS=same"});
+  const auto child = std::make_shared<Child>(
+      std::vector{python_, folder_ + "/jax_sides.py", program}, environment);
   child->expect("ready");
   return [child](std::int64_t times) {
     child->send(times);

@@ -46,7 +46,9 @@ int main(int count, char** arguments) try {
   bool list = false;
   app.add_option("NAME", names, "which benchmarks; default: all");
   app.add_option("--json", file, "also write the lines to this file");
-  app.add_option("--jax", python, "a Python that has JAX, to measure it beside; without it recorded figures are used");
+  app.add_option(
+      "--jax", python,
+      "a Python that has JAX, to measure it beside; without it recorded figures are used");
   app.add_flag("--list", list, "name the benchmarks");
   CLI11_PARSE(app, count, arguments);
   for (const std::string& name : names)
@@ -65,7 +67,8 @@ int main(int count, char** arguments) try {
       if (b.devices == 1 || (set && std::atoi(set) >= b.devices))
         b.run(report);
       else  // in a process of its own, so that the others have one device
-        report.add_output_of("POSTERN_CPU_DEVICES=" + std::to_string(b.devices) + " '" + arguments[0] + "' " + b.name);
+        report.add_output_of("POSTERN_CPU_DEVICES=" + std::to_string(b.devices) + " '" +
+                             arguments[0] + "' " + b.name);
     }
   return 0;
 } catch (const std::exception& e) {

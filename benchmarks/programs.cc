@@ -26,7 +26,8 @@ void dispatch(Report& report) {
                         },
                         [&](std::int64_t n) { bare.run(n); }},
                        25);
-  report.add({"dispatch", ns[0] / 1e3, "us", "pjrt", ns[1] / 1e3, "a jitted x + 1 on f32[4], awaited; raw C API"});
+  report.add({"dispatch", ns[0] / 1e3, "us", "pjrt", ns[1] / 1e3,
+              "a jitted x + 1 on f32[4], awaited; raw C API"});
   report.add_jax({"dispatch", ns[0] / 1e3, "us"}, "dispatch");
 }
 
@@ -44,11 +45,13 @@ pn::Tensor calls(pn::Tensor x, int count) {
   return x;
 }
 
-/// Milliseconds to trace and lower, without compiling. A jit of its own each time: nothing is found in a cache.
+/// Milliseconds to trace and lower, without compiling. A jit of its own each time: nothing is found
+/// in a cache.
 double lower_ms(pn::Tensor (*chain)(pn::Tensor, int), int count) {
   const pn::Tensor x = pn::abstract(pn::type<float>({4}));
   const auto ns = race({[&](std::int64_t n) {
-                         while (n-- > 0) pn::jit([&](pn::Tensor v) { return chain(v, count); }).lower(x);
+                         while (n-- > 0)
+                           pn::jit([&](pn::Tensor v) { return chain(v, count); }).lower(x);
                        }},
                        15, 20);
   return ns[0] / 1e6;
@@ -57,7 +60,8 @@ double lower_ms(pn::Tensor (*chain)(pn::Tensor, int), int count) {
 }  // namespace
 
 void trace_lower(Report& report) {
-  const double ops = lower_ms(sines, 1000), more_ops = lower_ms(sines, 10'000), some_calls = lower_ms(calls, 1000);
+  const double ops = lower_ms(sines, 1000), more_ops = lower_ms(sines, 10'000),
+               some_calls = lower_ms(calls, 1000);
   report.add_jax({"trace_lower/1000_ops", ops, "ms"}, "trace_lower");
   report.add_jax({"trace_lower/10000_ops", more_ops, "ms"}, "trace_lower");
   report.add({"trace_lower/10000_ops", more_ops, "ms", "1000_ops", ops, "10 is linear"});

@@ -1,4 +1,5 @@
-// What watching costs: synchronous and asynchronous taps, listeners that take their time, statistics of a training step, a full queue.
+// What watching costs: synchronous and asynchronous taps, listeners that take their time,
+// statistics of a training step, a full queue.
 #include <postern/postern.h>
 
 #include <atomic>
@@ -23,12 +24,17 @@ constexpr double mib = 1 << 20;
 
 /// A loop of so many steps, each of which shows its value.
 template <class Listener>
-auto tapped_loop(std::int64_t steps, const pn::TapOptions& options, Listener listener, float grow = 1, const pn::JitOptions& how = {}) {
+auto tapped_loop(std::int64_t steps, const pn::TapOptions& options, Listener listener,
+                 float grow = 1, const pn::JitOptions& how = {}) {
   return pn::jit(
       [=](pn::Tensor x) {
         return pn::fori_loop(
             0, steps,
-            [&](pn::Tensor, pn::Tensor v) { return grow == 0 ? pn::tap(options, v, listener) : pn::tap(options, v + grow, listener); }, x);
+            [&](pn::Tensor, pn::Tensor v) {
+              return grow == 0 ? pn::tap(options, v, listener)
+                               : pn::tap(options, v + grow, listener);
+            },
+            x);
       },
       how);
 }
@@ -69,23 +75,28 @@ void tap_sync(Report& report) {
   const float zero = 0;
   bare.set_argument(pn::DType::f32, {}, &zero);
   const auto ns = race({repeated(loop, x), [&](std::int64_t n) { bare.run(n); }});
-  report.add({"tap_sync", ns[0] / steps, "ns", "ffi", ns[1] / steps, "a tap of a scalar in a compiled loop; at most 1.25 is the aim"});
+  report.add({"tap_sync", ns[0] / steps, "ns", "ffi", ns[1] / steps,
+              "a tap of a scalar in a compiled loop; at most 1.25 is the aim"});
 
   constexpr std::int64_t sizes[] = {4, 4 << 10, 1 << 20, 256 << 20};
-  // Arguments are given away, else an execution would copy its own once, which is not the taps' doing.
+  // Arguments are given away, else an execution would copy its own once, which is not the taps'
+  // doing.
   const auto passing = tapped_loop(steps, {}, [](pn::AnyView) {}, 0, {.donate = {0}});
   std::vector<Side> sides;
-  for (const std::int64_t bytes : sizes) sides.push_back(passed_on(passing, pn::zeros(pn::type<float>({bytes / 4}))));
+  for (const std::int64_t bytes : sizes)
+    sides.push_back(passed_on(passing, pn::zeros(pn::type<float>({bytes / 4}))));
   std::vector<double> each = race(sides, 9, 50);
   for (double& e : each) e /= steps;
   for (std::size_t i = 0; i < each.size(); ++i)
-    report.add({"tap_sync/" + size_text(sizes[i]), each[i], "ns", "4B", each[0], "the value passes; 0.8 to 1.2 is the aim"});
+    report.add({"tap_sync/" + size_text(sizes[i]), each[i], "ns", "4B", each[0],
+                "the value passes; 0.8 to 1.2 is the aim"});
 }
 
 void tap_async(Report& report) {
   constexpr std::int64_t steps = 100'000;
   std::atomic<std::int64_t> delivered = 0;
-  const auto loop = tapped_loop(steps, async, [&](float) { delivered.fetch_add(1, std::memory_order_relaxed); });
+  const auto loop =
+      tapped_loop(steps, async, [&](float) { delivered.fetch_add(1, std::memory_order_relaxed); });
   const auto plain = pn::jit([](pn::Tensor x) {
     return pn::fori_loop(
         0, steps, [](pn::Tensor, pn::Tensor v) { return v + 1.0f; }, x);
@@ -103,10 +114,13 @@ void tap_async(Report& report) {
     }));
     program.push_back(alone);
   }
-  report.add({"tap_async/program", (median(program) - median(untapped)) / steps / 1e3, "us", "target", 0.5,
-              "what a tap of a scalar costs the program, with an empty listener"});
-  report.add({"tap_async/delivered", steps / median(whole) * 1e3, "million/s", "target", 1, "larger is better"});
-  report.add_jax({"tap_async/loop", median(whole) / steps / 1e3, "us", "", 0, "until all is delivered"}, "tap_async");
+  report.add({"tap_async/program", (median(program) - median(untapped)) / steps / 1e3, "us",
+              "target", 0.5, "what a tap of a scalar costs the program, with an empty listener"});
+  report.add({"tap_async/delivered", steps / median(whole) * 1e3, "million/s", "target", 1,
+              "larger is better"});
+  report.add_jax(
+      {"tap_async/loop", median(whole) / steps / 1e3, "us", "", 0, "until all is delivered"},
+      "tap_async");
 
   constexpr std::int64_t bytes = 16 << 20, times = 20;
   const auto large = tapped_loop(times, async, [](pn::AnyView) {}, 0, {.donate = {0}});
@@ -121,7 +135,8 @@ void tap_async(Report& report) {
                        15, 50);
   pn::barrier();
   const double sent = static_cast<double>(bytes * times);
-  report.add({"tap_async/16MiB", sent / ns[0], "GB/s", "memcpy", sent / ns[1], "larger is better; at least 0.8 is the aim"});
+  report.add({"tap_async/16MiB", sent / ns[0], "GB/s", "memcpy", sent / ns[1],
+              "larger is better; at least 0.8 is the aim"});
 }
 
 void tap_overlap(Report& report) {
@@ -134,8 +149,8 @@ void tap_overlap(Report& report) {
             v = pn::fori_loop(
                 0, rounds, [](pn::Tensor, pn::Tensor w) { return pn::sin(w) * 1.01f; }, v);
             if (tapped)
-              pn::tap({.mode = pn::TapMode::async, .map = [](pn::Tensor w) { return pn::sum(w); }}, v,
-                      [](float) { std::this_thread::sleep_for(1ms); });
+              pn::tap({.mode = pn::TapMode::async, .map = [](pn::Tensor w) { return pn::sum(w); }},
+                      v, [](float) { std::this_thread::sleep_for(1ms); });
             return v;
           },
           x);
@@ -143,7 +158,9 @@ void tap_overlap(Report& report) {
   };
   const auto alone = program(false), tapped = program(true);
   const pn::Tensor x = pn::ones(pn::type<float>({4096}));
-  const auto compute = [&](const auto& f, int rounds) { return timed([&] { f(x, pn::Tensor(rounds)).block_until_ready(); }); };
+  const auto compute = [&](const auto& f, int rounds) {
+    return timed([&] { f(x, pn::Tensor(rounds)).block_until_ready(); });
+  };
   compute(alone, 1), compute(tapped, 1);
   const int rounds = std::max(1, static_cast<int>(10 * 200e6 / compute(alone, 10)));
   std::vector<double> device, listener, total;
@@ -160,7 +177,8 @@ void tap_overlap(Report& report) {
   }
   const double longer = std::max(median(device), median(listener));
   report.add_jax({"tap_overlap", median(total) / longer, "times", "", 0,
-                  "200 taps with a listener of 1 ms beside 200 ms of compute: total over the longer of the two; at most 1.1 is the aim"},
+                  "200 taps with a listener of 1 ms beside 200 ms of compute: total over the "
+                  "longer of the two; at most 1.1 is the aim"},
                  "tap_overlap");
 }
 
@@ -168,7 +186,8 @@ namespace {
 
 using Weights = std::vector<pn::Tensor>;
 
-/// One step of gradient descent of a network of three layers of 1024; `show` sees activations and gradients by name.
+/// One step of gradient descent of a network of three layers of 1024; `show` sees activations and
+/// gradients by name.
 template <class Show>
 auto training_step(Show show) {
   return pn::jit([=](Weights w, pn::Tensor x, pn::Tensor y) {
@@ -187,12 +206,16 @@ auto training_step(Show show) {
 }  // namespace
 
 void tap_tax(Report& report) {
-  const pn::Tensor x = pn::sin(pn::reshape(pn::iota<float>(128 * 1024), {128, 1024})).block_until_ready();
-  const Weights w(3, (pn::sin(pn::reshape(pn::iota<float>(1024 * 1024), {1024, 1024})) * 0.05f).block_until_ready());
+  const pn::Tensor x =
+      pn::sin(pn::reshape(pn::iota<float>(128 * 1024), {128, 1024})).block_until_ready();
+  const Weights w(3, (pn::sin(pn::reshape(pn::iota<float>(1024 * 1024), {1024, 1024})) * 0.05f)
+                         .block_until_ready());
   const auto stats = pn::listen::stats();
   const auto plain = training_step([](const char*, pn::Tensor t) { return t; });
   const auto tapped_in = [=](bool ordered) {
-    return training_step([=](const char* name, pn::Tensor t) { return pn::tap({.name = name, .ordered = ordered}, t, stats); });
+    return training_step([=](const char* name, pn::Tensor t) {
+      return pn::tap({.name = name, .ordered = ordered}, t, stats);
+    });
   };
   const auto tapped = tapped_in(false), in_order = tapped_in(true);
   const auto side = [&](const auto& step) {
@@ -202,9 +225,11 @@ void tap_tax(Report& report) {
   };
   const auto ns = race({side(tapped), side(plain), side(in_order)}, 200, 15);
   report.add({"tap_tax", ns[0] / 1e6, "ms", "untapped", ns[1] / 1e6,
-              "a training step of a 3-layer network of 1024, batch 128, with statistics of every activation and gradient; at most 1.05 is "
+              "a training step of a 3-layer network of 1024, batch 128, with statistics of every "
+              "activation and gradient; at most 1.05 is "
               "the aim"});
-  report.add({"tap_tax/ordered", ns[2] / 1e6, "ms", "untapped", ns[1] / 1e6, "the same taps in program order, as they are by default"});
+  report.add({"tap_tax/ordered", ns[2] / 1e6, "ms", "untapped", ns[1] / 1e6,
+              "the same taps in program order, as they are by default"});
 }
 
 void tap_queue(Report& report) {
@@ -224,9 +249,12 @@ void tap_queue(Report& report) {
   const std::int64_t before = resident_bytes();
   slow(x).block_until_ready();
   pn::barrier();
-  report.add({"tap_queue/memory", static_cast<double>(peak_bytes() - before) / mib, "MiB", "limit", limit / mib,
-              "500 taps of 1 MiB with a slow listener: the most that was held, the program's own values included"});
-  report.add({"tap_queue/delivered", static_cast<double>(seen) + (last == firings ? 0 : 1e9), "firings", "sent", firings, "none is lost"});
+  report.add({"tap_queue/memory", static_cast<double>(peak_bytes() - before) / mib, "MiB", "limit",
+              limit / mib,
+              "500 taps of 1 MiB with a slow listener: the most that was held, the program's own "
+              "values included"});
+  report.add({"tap_queue/delivered", static_cast<double>(seen) + (last == firings ? 0 : 1e9),
+              "firings", "sent", firings, "none is lost"});
   postern::host::set_tap_queue_limit(0);
 
   std::int64_t count = 0;
@@ -238,7 +266,8 @@ void tap_queue(Report& report) {
   million();
   const double start = static_cast<double>(resident_bytes()) / 1024;
   for (int i = 0; i < 10; ++i) million();
-  report.add({"tap_queue/soak", static_cast<double>(resident_bytes()) / 1024, "KiB", "before", start, "resident memory after 1e7 taps"});
+  report.add({"tap_queue/soak", static_cast<double>(resident_bytes()) / 1024, "KiB", "before",
+              start, "resident memory after 1e7 taps"});
 }
 
 }  // namespace bench

@@ -36,17 +36,20 @@ struct Adam {
 Side digits_step() {
   constexpr std::int64_t batch = 32, classes = 10;
   const auto loss = [](Four m, Tensor images, Tensor labels) {
-    const Tensor scores = pn::matmul(pn::maximum(pn::matmul(images, m[0]) + m[1], 0.0f), m[2]) + m[3];
+    const Tensor scores =
+        pn::matmul(pn::maximum(pn::matmul(images, m[0]) + m[1], 0.0f), m[2]) + m[3];
     return -pn::sum(pn::log_softmax(scores) * pn::one_hot(labels, classes)) / float(batch);
   };
   const auto step = [=](Adam s, Tensor images, Tensor labels) {
     const auto [value, gradient] = pn::value_and_grad(loss)(s.model, images, labels);
     s.count = s.count + 1.0f;
-    const Tensor part_mean = 1.0f - pn::pow(0.9f, s.count), part_square = 1.0f - pn::pow(0.999f, s.count);
+    const Tensor part_mean = 1.0f - pn::pow(0.9f, s.count),
+                 part_square = 1.0f - pn::pow(0.999f, s.count);
     for (std::size_t i = 0; i < gradient.size(); ++i) {
       s.mean[i] = 0.9f * s.mean[i] + 0.1f * gradient[i];
       s.square[i] = 0.999f * s.square[i] + 0.001f * gradient[i] * gradient[i];
-      s.model[i] = s.model[i] - 2e-3f * (s.mean[i] / part_mean) / (pn::sqrt(s.square[i] / part_square) + 1e-8f);
+      s.model[i] = s.model[i] -
+                   2e-3f * (s.mean[i] / part_mean) / (pn::sqrt(s.square[i] / part_square) + 1e-8f);
     }
     return s;
   };
@@ -74,20 +77,28 @@ Side mlp_step() {
     for (std::size_t i = 0; i < m.size(); ++i) m[i] = m[i] - 0.1f * slope[i];
     return m;
   };
-  const Tensor weights = pn::reshape(pn::iota<float>(width * width) % 31.0f / 31.0f - 0.5f, {width, width}) / 16.0f;
-  const Tensor bias = pn::zeros(pn::type<float>({width})), x = pn::reshape(pn::iota<float>(batch * width) % 13.0f / 13.0f, {batch, width});
+  const Tensor weights =
+      pn::reshape(pn::iota<float>(width * width) % 31.0f / 31.0f - 0.5f, {width, width}) / 16.0f;
+  const Tensor bias = pn::zeros(pn::type<float>({width})),
+               x = pn::reshape(pn::iota<float>(batch * width) % 13.0f / 13.0f, {batch, width});
   return chained(step, Six{weights, bias, weights, bias, weights, bias}, x, x / 2.0f);
 }
 
 }  // namespace
 
 void step(Report& report) {
-  const auto beside = [&](const std::string& name, const std::string& theirs, const Side& ours, const std::string& note) {
-    const std::optional<Side> same = report.jax_side(theirs, pjrt::default_plugin_path()), other = report.jax_side(theirs);
-    if (!same || !other) return report.add({name, race({ours}, 25, 200)[0] / 1e3, "us", "", 0, note + "; JAX is not installed"});
+  const auto beside = [&](const std::string& name, const std::string& theirs, const Side& ours,
+                          const std::string& note) {
+    const std::optional<Side> same = report.jax_side(theirs, pjrt::default_plugin_path()),
+                              other = report.jax_side(theirs);
+    if (!same || !other)
+      return report.add(
+          {name, race({ours}, 25, 200)[0] / 1e3, "us", "", 0, note + "; JAX is not installed"});
     const auto ns = race({ours, *same, *other}, 25, 200);
-    report.add({name, ns[0] / 1e3, "us", "jax", ns[1] / 1e3, note + "; JAX on the same XLA, in turns"});
-    report.add({name, ns[0] / 1e3, "us", "jax with jaxlib", ns[2] / 1e3, note + "; JAX on the XLA that it brings, in turns"});
+    report.add(
+        {name, ns[0] / 1e3, "us", "jax", ns[1] / 1e3, note + "; JAX on the same XLA, in turns"});
+    report.add({name, ns[0] / 1e3, "us", "jax with jaxlib", ns[2] / 1e3,
+                note + "; JAX on the XLA that it brings, in turns"});
   };
   beside("step/digits", "digits_step", digits_step(), "two layers, batch 32, Adam");
   beside("step/mlp", "mlp_step", mlp_step(), "three layers 1024 wide, batch 128, gradient descent");
@@ -124,11 +135,17 @@ double scan_ms(int count) {
 }  // namespace
 
 void grad_trace(Report& report) {
-  const double chain = chain_ms(1000), chains = chain_ms(10'000), scan = scan_ms(100), scans = scan_ms(1000);
-  report.add_jax({"grad_trace/chain_1000", chain, "ms", "", 0, "tracing the gradient of 1,000 sines in a row"}, "grad_trace");
+  const double chain = chain_ms(1000), chains = chain_ms(10'000), scan = scan_ms(100),
+               scans = scan_ms(1000);
+  report.add_jax(
+      {"grad_trace/chain_1000", chain, "ms", "", 0, "tracing the gradient of 1,000 sines in a row"},
+      "grad_trace");
   report.add({"grad_trace/chain_10000", chains, "ms", "chain_1000", chain, "10 is linear"});
-  report.add_jax({"grad_trace/scan_100", scan, "ms", "", 0, "tracing the gradient of 1,000 steps of 100 sines"}, "grad_trace");
-  report.add({"grad_trace/scan_1000", scans, "ms", "scan_100", scan, "1,000 sines in a step; 10 is linear"});
+  report.add_jax({"grad_trace/scan_100", scan, "ms", "", 0,
+                  "tracing the gradient of 1,000 steps of 100 sines"},
+                 "grad_trace");
+  report.add({"grad_trace/scan_1000", scans, "ms", "scan_100", scan,
+              "1,000 sines in a step; 10 is linear"});
 }
 
 namespace {
@@ -166,13 +183,23 @@ void vmap_call(Report& report) {
   using pn::VmapMethod;
   const std::int64_t batch = 1000;
   const Tensor x = pn::iota<float>(batch);
-  const auto batched = [&](VmapMethod method) { return runs_of(pn::vmap([=](Tensor e) { return doubled(e, method); }), x); };
-  const Side loop = runs_of([=](Tensor e) { return pn::map([](Tensor v) { return doubled(v, VmapMethod::sequential); }, e); }, x);
-  const auto ns = race({batched(VmapMethod::sequential), loop, batched(VmapMethod::expand_dims), batched(VmapMethod::broadcast_all)});
-  report.add({"vmap_call/sequential", ns[0] / 1e3, "us", "loop", ns[1] / 1e3, "1,000 elements; as many calls in a loop"});
+  const auto batched = [&](VmapMethod method) {
+    return runs_of(pn::vmap([=](Tensor e) { return doubled(e, method); }), x);
+  };
+  const Side loop = runs_of(
+      [=](Tensor e) {
+        return pn::map([](Tensor v) { return doubled(v, VmapMethod::sequential); }, e);
+      },
+      x);
+  const auto ns = race({batched(VmapMethod::sequential), loop, batched(VmapMethod::expand_dims),
+                        batched(VmapMethod::broadcast_all)});
+  report.add({"vmap_call/sequential", ns[0] / 1e3, "us", "loop", ns[1] / 1e3,
+              "1,000 elements; as many calls in a loop"});
   report.add_jax({"vmap_call/sequential", ns[0] / 1e3, "us"}, "vmap_call");
-  report.add_jax({"vmap_call/expand_dims", ns[2] / 1e3, "us", "", 0, "1,000 elements, one call"}, "vmap_call");
-  report.add_jax({"vmap_call/broadcast_all", ns[3] / 1e3, "us", "", 0, "1,000 elements, one call"}, "vmap_call");
+  report.add_jax({"vmap_call/expand_dims", ns[2] / 1e3, "us", "", 0, "1,000 elements, one call"},
+                 "vmap_call");
+  report.add_jax({"vmap_call/broadcast_all", ns[3] / 1e3, "us", "", 0, "1,000 elements, one call"},
+                 "vmap_call");
 
   const auto working = [&](VmapMethod method) {
     const auto one = [=](Tensor e) { return pn::call({.vmap = method}, e.type(), work, e); };

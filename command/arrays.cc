@@ -11,9 +11,9 @@
 #include <optional>
 
 #include "commands.h"
+#include "host/text_file.h"
 #include "listen/npy.h"
 #include "print/print_text.h"
-#include "host/text_file.h"
 
 namespace command {
 
@@ -24,8 +24,9 @@ namespace {
 
 pn::DType dtype_of(const std::string& descriptor, const std::string& who) {
   for (int d = 0; d < pn::dtype_count; ++d)
-    if (const auto dtype = static_cast<pn::DType>(d);
-        dtype != pn::DType::token && pn::host::npy_dtype(dtype) == dtype && descriptor == pn::host::npy_descriptor(dtype))
+    if (const auto dtype = static_cast<pn::DType>(d); dtype != pn::DType::token &&
+                                                      pn::host::npy_dtype(dtype) == dtype &&
+                                                      descriptor == pn::host::npy_descriptor(dtype))
       return dtype;
   throw Problem(bad_file, fmt::format("{}: arrays of dtype '{}' cannot be read", who, descriptor));
 }
@@ -46,14 +47,15 @@ pn::Tensor npy_in(const std::string& who, const char* data, std::size_t size) {
   Source source{who, data, size};
   const pn::Type type = read_npy_header(who, std::ref(source));
   if (source.left != type.byte_size())
-    throw Problem(bad_file,
-                  fmt::format("{}: an array of {} has {} bytes, the file has {}", who, pn::to_string(type), type.byte_size(), source.left));
+    throw Problem(bad_file, fmt::format("{}: an array of {} has {} bytes, the file has {}", who,
+                                        pn::to_string(type), type.byte_size(), source.left));
   return pn::Tensor(type, source.at);
 }
 
 std::vector<pn::Tensor> npz_in(const std::string& path) {
   int code = 0;
-  const std::unique_ptr<zip_t, int (*)(zip_t*)> archive(zip_open(path.c_str(), ZIP_RDONLY, &code), zip_close);
+  const std::unique_ptr<zip_t, int (*)(zip_t*)> archive(zip_open(path.c_str(), ZIP_RDONLY, &code),
+                                                        zip_close);
   if (!archive) {
     zip_error_t error;
     zip_error_init_with_code(&error, code);
@@ -66,12 +68,16 @@ std::vector<pn::Tensor> npz_in(const std::string& path) {
     zip_stat_t about;
     zip_stat_init(&about);
     const auto index = static_cast<zip_uint64_t>(i);
-    const std::unique_ptr<zip_file_t, int (*)(zip_file_t*)> file(zip_fopen_index(archive.get(), index, 0), zip_fclose);
-    if (!file || zip_stat_index(archive.get(), index, 0, &about) != 0) throw Problem(bad_file, path + ": " + zip_strerror(archive.get()));
+    const std::unique_ptr<zip_file_t, int (*)(zip_file_t*)> file(
+        zip_fopen_index(archive.get(), index, 0), zip_fclose);
+    if (!file || zip_stat_index(archive.get(), index, 0, &about) != 0)
+      throw Problem(bad_file, path + ": " + zip_strerror(archive.get()));
     std::string data;
     char part[1 << 16];
     for (zip_int64_t n = 0; (n = zip_fread(file.get(), part, sizeof part)) != 0;) {
-      if (n < 0) throw Problem(bad_file, fmt::format("{}: {}: {}", path, about.name, zip_file_strerror(file.get())));
+      if (n < 0)
+        throw Problem(bad_file,
+                      fmt::format("{}: {}: {}", path, about.name, zip_file_strerror(file.get())));
       data.append(part, static_cast<std::size_t>(n));
     }
     out.push_back(npy_in(fmt::format("{}: {}", path, about.name), data.data(), data.size()));
@@ -80,22 +86,29 @@ std::vector<pn::Tensor> npz_in(const std::string& path) {
 }
 
 /// The start of what a user gave, for an error.
-std::string shown(const std::string& text) { return text.size() <= 80 ? text : text.substr(0, 77) + "..."; }
+std::string shown(const std::string& text) {
+  return text.size() <= 80 ? text : text.substr(0, 77) + "...";
+}
 
 constexpr int deepest = 64;  // lists in lists
 
 /// Numbers in nested lists: their extents, and the numbers in order.
-void flatten(const Json& json, std::size_t depth, pn::Dims& dims, std::vector<Json>& numbers, const std::string& text) {
+void flatten(const Json& json, std::size_t depth, pn::Dims& dims, std::vector<Json>& numbers,
+             const std::string& text) {
   if (!json.is_array()) {
     if (depth != dims.size() || (!json.is_number() && !json.is_boolean()))
-      throw Problem(usage, fmt::format("'{}' is no array: lists of equal lengths, and numbers in the innermost", shown(text)));
+      throw Problem(
+          usage,
+          fmt::format("'{}' is no array: lists of equal lengths, and numbers in the innermost",
+                      shown(text)));
     numbers.push_back(json);
     return;
   }
   const auto size = static_cast<std::int64_t>(json.size());
   if (numbers.empty() && dims.size() == depth) dims.push_back(size);
   if (depth >= dims.size() || dims[depth] != size)
-    throw Problem(usage, fmt::format("'{}' is no array: its lists have different lengths", shown(text)));
+    throw Problem(usage,
+                  fmt::format("'{}' is no array: its lists have different lengths", shown(text)));
   for (const Json& part : json) flatten(part, depth + 1, dims, numbers, text);
 }
 
@@ -105,12 +118,17 @@ pn::Tensor from_text(const std::string& text, const pn::Type& like) {
       text,
       [&](int depth, Json::parse_event_t event, Json&) {
         if (event == Json::parse_event_t::array_start && depth >= deepest)
-          throw Problem(usage, fmt::format("'{}' has more than {} lists in each other", shown(text), deepest));
+          throw Problem(usage, fmt::format("'{}' has more than {} lists in each other", shown(text),
+                                           deepest));
         return true;
       },
       false);
   if (json.is_discarded())
-    throw Problem(usage, fmt::format("'{}' is neither a .npy or .npz file nor numbers such as 3.5 or [[1, 2], [3, 4]]", shown(text)));
+    throw Problem(
+        usage,
+        fmt::format(
+            "'{}' is neither a .npy or .npz file nor numbers such as 3.5 or [[1, 2], [3, 4]]",
+            shown(text)));
   pn::Dims dims;
   std::vector<Json> numbers;
   flatten(json, 0, dims, numbers, text);
@@ -120,13 +138,16 @@ pn::Tensor from_text(const std::string& text, const pn::Type& like) {
   for (const Json& n : numbers) {
     integers = integers && !n.is_number_float();
     values.push_back(n.is_boolean() ? n.get<bool>() : n.get<double>());
-    whole.push_back(n.is_number_integer() ? n.get<std::int64_t>() : static_cast<std::int64_t>(values.back()));
+    whole.push_back(n.is_number_integer() ? n.get<std::int64_t>()
+                                          : static_cast<std::int64_t>(values.back()));
   }
   // Numbers that belong to the program's dtype; which 2.5 does not for s32.
   const bool integral = pn::is_integer(like.dtype) || like.dtype == pn::DType::pred;
-  if (integral && !integers) throw Problem(usage, fmt::format("'{}' has fractions, the program takes {}", shown(text), pn::to_string(like)));
-  const pn::Tensor wide =
-      integral ? pn::Tensor(pn::Type{pn::DType::s64, dims}, whole.data()) : pn::Tensor(pn::Type{pn::DType::f64, dims}, values.data());
+  if (integral && !integers)
+    throw Problem(usage, fmt::format("'{}' has fractions, the program takes {}", shown(text),
+                                     pn::to_string(like)));
+  const pn::Tensor wide = integral ? pn::Tensor(pn::Type{pn::DType::s64, dims}, whole.data())
+                                   : pn::Tensor(pn::Type{pn::DType::f64, dims}, values.data());
   return pn::convert(wide, like.dtype);
 }
 
@@ -166,10 +187,12 @@ std::optional<pn::Dims> extents(std::string_view text) {
 
 }  // namespace
 
-pn::Type read_npy_header(const std::string& who, const std::function<void(void*, std::size_t)>& take) {
+pn::Type read_npy_header(const std::string& who,
+                         const std::function<void(void*, std::size_t)>& take) {
   unsigned char start[10];
   take(start, sizeof start);
-  if (std::memcmp(start, "\x93NUMPY", 6) != 0 || start[6] < 1 || start[6] > 3) throw Problem(bad_file, who + ": this is no .npy array");
+  if (std::memcmp(start, "\x93NUMPY", 6) != 0 || start[6] < 1 || start[6] > 3)
+    throw Problem(bad_file, who + ": this is no .npy array");
   std::size_t length = start[8] + (std::size_t{start[9]} << 8);
   if (start[6] > 1) {
     unsigned char more[2];
@@ -191,14 +214,18 @@ pn::Type read_npy_header(const std::string& who, const std::function<void(void*,
 
 std::string npy_message(const pn::Type& type, const void* data) {
   const pn::DType written = pn::host::npy_dtype(type.dtype);
-  if (written != type.dtype) throw Problem(failed, fmt::format("NumPy's files have no dtype for {}", pn::to_string(type)));
+  if (written != type.dtype)
+    throw Problem(failed, fmt::format("NumPy's files have no dtype for {}", pn::to_string(type)));
   std::string out = pn::host::npy_header(type);
   return out.append(static_cast<const char*>(data), type.byte_size());
 }
 
-std::vector<pn::Tensor> read_inputs(const std::vector<std::string>& inputs, const std::vector<pn::Type>& types) {
+std::vector<pn::Tensor> read_inputs(const std::vector<std::string>& inputs,
+                                    const std::vector<pn::Type>& types) {
   std::vector<pn::Tensor> out;
-  auto wanted = [&] { return fmt::format("the program takes {} inputs {}", types.size(), pn::to_string(types)); };
+  auto wanted = [&] {
+    return fmt::format("the program takes {} inputs {}", types.size(), pn::to_string(types));
+  };
   for (const std::string& input : inputs) {
     if (input.ends_with(".npz")) {
       for (pn::Tensor& t : npz_in(input)) out.push_back(std::move(t));
@@ -211,10 +238,12 @@ std::vector<pn::Tensor> read_inputs(const std::vector<std::string>& inputs, cons
       throw Problem(usage, wanted() + fmt::format(", '{}' is one too many", shown(input)));
     }
   }
-  if (out.size() != types.size()) throw Problem(usage, wanted() + fmt::format(", {} came", out.size()));
+  if (out.size() != types.size())
+    throw Problem(usage, wanted() + fmt::format(", {} came", out.size()));
   for (std::size_t i = 0; i < types.size(); ++i)
     if (out[i].dtype() != types[i].dtype || out[i].dims() != types[i].dims)
-      throw Problem(usage, fmt::format("input {} must be {}, got {}", i, pn::to_string(types[i]), pn::to_string(out[i].type())));
+      throw Problem(usage, fmt::format("input {} must be {}, got {}", i, pn::to_string(types[i]),
+                                       pn::to_string(out[i].type())));
   return out;
 }
 
@@ -230,8 +259,9 @@ std::string text_of(const pn::Tensor& tensor) {
   std::string data(std::max<std::size_t>(tensor.type().byte_size(), 1), ' ');
   tensor.read(data.data());
   const pn::Type& type = tensor.type();
-  return pn::host::text_of(
-      pn::AnyView(type.dtype, reinterpret_cast<const std::byte*>(data.data()), type.dims.data(), type.dims.size(), type.size()), "", {});
+  return pn::host::text_of(pn::AnyView(type.dtype, reinterpret_cast<const std::byte*>(data.data()),
+                                       type.dims.data(), type.dims.size(), type.size()),
+                           "", {});
 }
 
 }  // namespace command

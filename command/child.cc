@@ -38,8 +38,8 @@ using Clock = std::chrono::steady_clock;
 constexpr auto patience = 5s;       // for a process to end by itself once its stdin has ended
 constexpr auto last_patience = 1s;  // and once it was told to with SIGTERM
 
-/// The processes that live, each the leader of a group of its own, so that what it started ends with it. A signal that ends
-/// the command is passed on to them; beyond so many it is not.
+/// The processes that live, each the leader of a group of its own, so that what it started ends
+/// with it. A signal that ends the command is passed on to them; beyond so many it is not.
 constexpr int passed_on[] = {SIGINT, SIGTERM, SIGHUP};
 std::array<std::atomic<pid_t>, 256> groups;
 
@@ -53,7 +53,8 @@ void pass_on(int signal) {
 void watch(pid_t id) {
   [[maybe_unused]] static const bool once = [] {
     for (const int signal : passed_on)
-      if (std::signal(signal, pass_on) == SIG_IGN) std::signal(signal, SIG_IGN);  // such as below nohup
+      if (std::signal(signal, pass_on) == SIG_IGN)
+        std::signal(signal, SIG_IGN);  // such as below nohup
     return true;
   }();
   for (std::atomic<pid_t>& group : groups) {
@@ -105,7 +106,8 @@ class Child {
     to_ = in[1], from_ = out[0];
     if (code != 0) {
       end_input();
-      throw std::runtime_error(fmt::format("'{}' could not be started: {}", command, std::strerror(code)));
+      throw std::runtime_error(
+          fmt::format("'{}' could not be started: {}", command, std::strerror(code)));
     }
     watch(process_);
     fcntl(to_, F_SETFL, O_NONBLOCK);
@@ -118,7 +120,8 @@ class Child {
     if (!ended_until(Clock::now())) {
       kill(-process_, SIGTERM);
       const auto limit = Clock::now() + last_patience;
-      if (ended_until(limit)) waitpid(process_, nullptr, 0);  // sh has; what it started may take longer
+      if (ended_until(limit))
+        waitpid(process_, nullptr, 0);  // sh has; what it started may take longer
       while (kill(-process_, 0) == 0 && Clock::now() < limit) std::this_thread::sleep_for(5ms);
       kill(-process_, SIGKILL);
     }
@@ -135,16 +138,20 @@ class Child {
   /// Whether it has ended by then. It is still there to be asked how.
   bool ended_until(Clock::time_point limit) const {
     for (siginfo_t info{};; std::this_thread::sleep_for(5ms)) {
-      if (waitid(P_PID, static_cast<id_t>(process_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != 0) return true;
+      if (waitid(P_PID, static_cast<id_t>(process_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+          info.si_pid != 0)
+        return true;
       if (Clock::now() >= limit) return false;
     }
   }
 
   void send(const std::string& message, const pn::StopToken& stop) {
     for (std::size_t at = 0; at < message.size();) {
-      wait(POLLOUT, stop);  // what comes back meanwhile is kept, so that neither side waits for the other
+      wait(POLLOUT,
+           stop);  // what comes back meanwhile is kept, so that neither side waits for the other
       const ssize_t n = write(to_, message.data() + at, message.size() - at);
-      if (n < 0 && errno != EAGAIN && errno != EINTR) fail_ended("input", "had all of its operands");
+      if (n < 0 && errno != EAGAIN && errno != EINTR)
+        fail_ended("input", "had all of its operands");
       if (n > 0) at += static_cast<std::size_t>(n);
     }
   }
@@ -162,7 +169,9 @@ class Child {
   void wait(short what, const pn::StopToken& stop) {
     pollfd files[] = {{closed_ ? -1 : from_, POLLIN, 0}, {what == POLLOUT ? to_ : -1, POLLOUT, 0}};
     if (stop.stop_requested()) throw std::runtime_error("the run was stopped");
-    if (over_) throw std::runtime_error(fmt::format("the process '{}' was ended with the command", command_));
+    if (over_)
+      throw std::runtime_error(
+          fmt::format("the process '{}' was ended with the command", command_));
     poll(files, 2, 20);
     if (!(files[0].revents & (POLLIN | POLLHUP))) return;
     char part[1 << 16];
@@ -172,10 +181,12 @@ class Child {
   }
   [[noreturn]] void fail_ended(const char* file, const char* before) const {
     std::string how = fmt::format("closed its {}", file);
-    if (siginfo_t info{}; ended_until(Clock::now() + 20ms) && waitid(P_PID, static_cast<id_t>(process_), &info, WEXITED | WNOWAIT) == 0)
+    if (siginfo_t info{}; ended_until(Clock::now() + 20ms) &&
+                          waitid(P_PID, static_cast<id_t>(process_), &info, WEXITED | WNOWAIT) == 0)
       how = info.si_code == CLD_EXITED ? fmt::format("ended with exit code {}", info.si_status)
                                        : fmt::format("was ended by signal {}", info.si_status);
-    throw std::runtime_error(fmt::format("the process '{}' {} before it {}", command_, how, before));
+    throw std::runtime_error(
+        fmt::format("the process '{}' {} before it {}", command_, how, before));
   }
 
   std::string command_;
@@ -196,20 +207,24 @@ struct Processes::Children {
   std::map<std::string, std::unique_ptr<Child>> by_attributes;
   std::atomic<bool> over{false};
 
-  void serve(const std::string& function, const pn::Attributes& attributes, const pn::CallInfo& info,
-             std::span<const pn::AnyView> operands, std::span<const pn::AnyMutableView> results) {
+  void serve(const std::string& function, const pn::Attributes& attributes,
+             const pn::CallInfo& info, std::span<const pn::AnyView> operands,
+             std::span<const pn::AnyMutableView> results) {
     std::scoped_lock lock(guard);
     const std::string text = pn::file::attributes_text(attributes);
-    // After a failure what follows in its pipes is not what we think: the next firing gets a new one.
+    // After a failure what follows in its pipes is not what we think: the next firing gets a new
+    // one.
     std::unique_ptr<Child> child = std::move(by_attributes[text]);
     if (!child) child = std::make_unique<Child>(command, text, over);
     for (const pn::AnyView& v : operands) child->send(npy_message(v.type(), v.data()), info.stop);
     for (std::size_t i = 0; i < results.size(); ++i) {
       const pn::Type want = results[i].type();
       const std::string who = fmt::format("result {} of the process for '{}'", i, function);
-      const pn::Type got = read_npy_header(who, [&](void* to, std::size_t bytes) { child->take(to, bytes, info.stop); });
+      const pn::Type got = read_npy_header(
+          who, [&](void* to, std::size_t bytes) { child->take(to, bytes, info.stop); });
       if (got != want)
-        throw std::runtime_error(fmt::format("{} must be {}, got {}", who, pn::to_string(want), pn::to_string(got)));
+        throw std::runtime_error(
+            fmt::format("{} must be {}, got {}", who, pn::to_string(want), pn::to_string(got)));
       child->take(results[i].data(), want.byte_size(), info.stop);
     }
     by_attributes[text] = std::move(child);
@@ -219,17 +234,19 @@ struct Processes::Children {
 void Processes::serve(const std::string& function, const std::string& command) {
   auto children = all_.emplace_back(std::make_shared<Children>());
   children->command = command;
-  pn::register_function(function,
-                        [children, function](const pn::Attributes& attributes, const pn::CallInfo& info,
-                                             std::span<const pn::AnyView> operands,
-                                             std::span<const pn::AnyMutableView> results) {
-                          children->serve(function, attributes, info, operands, results);
-                        },
-                        {.replace = true});
+  pn::register_function(
+      function,
+      [children, function](const pn::Attributes& attributes, const pn::CallInfo& info,
+                           std::span<const pn::AnyView> operands,
+                           std::span<const pn::AnyMutableView> results) {
+        children->serve(function, attributes, info, operands, results);
+      },
+      {.replace = true});
 }
 
 Processes::~Processes() {
-  for (const auto& children : all_) children->over = true;  // who waits for one goes, and lets go of its guard
+  for (const auto& children : all_)
+    children->over = true;  // who waits for one goes, and lets go of its guard
   std::vector<std::unique_ptr<Child>> left;
   for (const auto& children : all_) {
     std::scoped_lock lock(children->guard);

@@ -9,7 +9,8 @@
 
 namespace command {
 
-/// Exit codes: the run failed; the command line is wrong; a file cannot be read, written or understood.
+/// Exit codes: the run failed; the command line is wrong; a file cannot be read, written or
+/// understood.
 enum Exit : int { ok = 0, failed = 1, usage = 2, bad_file = 3 };
 
 /// Something that the user can mend, with the exit code that says what kind of thing it is.
@@ -22,9 +23,10 @@ struct Run {
   std::string program;
   std::vector<std::string> inputs;  // files, or values as text
   std::vector<std::string> libraries;
-  std::vector<std::pair<std::string, std::string>> functions;  // name, command of the process that serves it
-  std::vector<std::string> taps;                               // to show: names, or "all"
-  std::vector<std::string> settings;                           // name=value
+  std::vector<std::pair<std::string, std::string>>
+      functions;                      // name, command of the process that serves it
+  std::vector<std::string> taps;      // to show: names, or "all"
+  std::vector<std::string> settings;  // name=value
   std::string out, trace, record, replay;
   std::int64_t repeat = 1;
   bool time = false, json = false;

@@ -25,22 +25,32 @@ Check self_test() {
   int calls = 0;
   const auto f = pn::jit([&](pn::Tensor x) {
     return pn::call(
-        x.type(), [&](pn::View<const float> in, pn::View<float> out) { ++calls, out[0] = in[0] + 1; }, x * 2.0f);
+        x.type(),
+        [&](pn::View<const float> in, pn::View<float> out) { ++calls, out[0] = in[0] + 1; },
+        x * 2.0f);
   });
   const float got = f(pn::tensor<float>({3})).to_vector<float>().at(0);
-  if (got == 7 && calls == 1) return {"self-test", "a compiled program called a function of this process and got its result", ""};
-  return {"self-test", fmt::format("a compiled program gave {} in place of 7, with {} calls", got, calls),
+  if (got == 7 && calls == 1)
+    return {"self-test", "a compiled program called a function of this process and got its result",
+            ""};
+  return {"self-test",
+          fmt::format("a compiled program gave {} in place of 7, with {} calls", got, calls),
           "the plug-in is not to be trusted"};
 }
 
 Check cache() {
   const char* folder = std::getenv("POSTERN_CACHE_DIR");
-  if (!folder || !*folder) return {"cache", "none: programs are compiled in each process anew (POSTERN_CACHE_DIR names a folder)", ""};
+  if (!folder || !*folder)
+    return {"cache",
+            "none: programs are compiled in each process anew (POSTERN_CACHE_DIR names a folder)",
+            ""};
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  const bool writable = !error && (std::filesystem::status(folder, error).permissions() & std::filesystem::perms::owner_write) !=
-                                      std::filesystem::perms::none;
-  return {"cache", folder, writable ? "" : "the folder cannot be written: choose another with POSTERN_CACHE_DIR"};
+  const bool writable =
+      !error && (std::filesystem::status(folder, error).permissions() &
+                 std::filesystem::perms::owner_write) != std::filesystem::perms::none;
+  return {"cache", folder,
+          writable ? "" : "the folder cannot be written: choose another with POSTERN_CACHE_DIR"};
 }
 
 }  // namespace
@@ -51,14 +61,21 @@ int doctor(bool json) {
     const auto& runtime = pn::run::Runtime::get();
     const auto& plugin = runtime.plugin();
     checks.push_back({"plug-in", plugin.path(), ""});
+    checks.push_back({"PJRT",
+                      fmt::format("{}.{}", plugin.api()->pjrt_api_version.major_version,
+                                  plugin.api()->pjrt_api_version.minor_version),
+                      ""});
     checks.push_back(
-        {"PJRT", fmt::format("{}.{}", plugin.api()->pjrt_api_version.major_version, plugin.api()->pjrt_api_version.minor_version), ""});
-    checks.push_back({"devices", fmt::format("{} of kind {}", runtime.device_count(), runtime.platform()), ""});
-    checks.push_back(plugin.ffi() ? Check{"calls", "compiled programs can call functions of the process", ""}
-                                  : Check{"calls", "the plug-in has no FFI: programs with calls run in stages", ""});
+        {"devices", fmt::format("{} of kind {}", runtime.device_count(), runtime.platform()), ""});
+    checks.push_back(
+        plugin.ffi()
+            ? Check{"calls", "compiled programs can call functions of the process", ""}
+            : Check{"calls", "the plug-in has no FFI: programs with calls run in stages", ""});
     checks.push_back(self_test());
   } catch (const std::exception& e) {
-    checks.push_back({"plug-in", e.what(), "name a PJRT plug-in for the CPU with POSTERN_PLUGIN; scripts/bootstrap fetches the usual one"});
+    checks.push_back({"plug-in", e.what(),
+                      "name a PJRT plug-in for the CPU with POSTERN_PLUGIN; scripts/bootstrap "
+                      "fetches the usual one"});
   }
   checks.push_back(cache());
   bool well = true;

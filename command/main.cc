@@ -38,10 +38,12 @@ std::pair<std::string, std::string> named(const std::string& text) {
   return {text.substr(0, at), text.substr(at + 1)};
 }
 
-/// Where stdin, stdout or stderr is closed the next file that is opened would take its place, and get our output.
+/// Where stdin, stdout or stderr is closed the next file that is opened would take its place, and
+/// get our output.
 void fill_standard_files() {
   for (const int file : {0, 1, 2})
-    if (fcntl(file, F_GETFD) == -1 && errno == EBADF) open("/dev/null", file == 1 ? O_RDONLY : O_RDWR);
+    if (fcntl(file, F_GETFD) == -1 && errno == EBADF)
+      open("/dev/null", file == 1 ? O_RDONLY : O_RDWR);
 }
 
 /// The exit code, now that all output was made: what did not arrive was not done.
@@ -55,50 +57,74 @@ int written(int code) {
 }
 
 int act(int count, char** arguments) try {
-  std::signal(SIGPIPE, SIG_IGN);  // a process that serves a function may die; writing to it then fails
-  CLI::App app("Runs saved programs, and StableHLO programs from elsewhere, whose calls reach host functions.", "postern");
+  std::signal(SIGPIPE,
+              SIG_IGN);  // a process that serves a function may die; writing to it then fails
+  CLI::App app(
+      "Runs saved programs, and StableHLO programs from elsewhere, whose calls reach host "
+      "functions.",
+      "postern");
   app.set_version_flag("--version", "postern 0.1");
   app.require_subcommand(1);
-  app.footer("Exit codes: 0 all is well, 1 the run failed, 2 the command line is wrong, 3 a file cannot be read, written or understood.");
+  app.footer(
+      "Exit codes: 0 all is well, 1 the run failed, 2 the command line is wrong, 3 a file cannot "
+      "be read, written or understood.");
 
   command::Run options;
   std::vector<std::string> functions;
   CLI::App* const run = app.add_subcommand("run", "Run a program and print or keep its results");
-  run->add_option("PROGRAM", options.program, "what postern::save wrote, or StableHLO text")->required();
+  run->add_option("PROGRAM", options.program, "what postern::save wrote, or StableHLO text")
+      ->required();
   run->add_option("INPUT", options.inputs,
-                  "one for each input: a .npy file, a .npz file (its arrays in order), or numbers such as '[1, 2.5]'");
-  run->add_option("--library", options.libraries, "load this shared object first: it may register functions and kernels")
+                  "one for each input: a .npy file, a .npz file (its arrays in order), or numbers "
+                  "such as '[1, 2.5]'");
+  run->add_option("--library", options.libraries,
+                  "load this shared object first: it may register functions and kernels")
       ->allow_extra_args(false);
   run->add_option("--function", functions,
-                  "NAME=COMMAND: the function is served by this process: a .npy message for each operand on its stdin, one for each result "
+                  "NAME=COMMAND: the function is served by this process: a .npy message for each "
+                  "operand on its stdin, one for each result "
                   "on its stdout; its attributes are in POSTERN_ATTRIBUTES as JSON")
       ->allow_extra_args(false);
-  run->add_option("--tap", options.taps, "print what this tap shows ('all': every tap), in place of calling its function")
+  run->add_option("--tap", options.taps,
+                  "print what this tap shows ('all': every tap), in place of calling its function")
       ->allow_extra_args(false);
-  run->add_option("--set", options.settings, "NAME=VALUE: cpu_devices, plugin, cache_dir, max_reentry, or deadline (seconds for a run)")
+  run->add_option(
+         "--set", options.settings,
+         "NAME=VALUE: cpu_devices, plugin, cache_dir, max_reentry, or deadline (seconds for a run)")
       ->allow_extra_args(false);
-  run->add_option("--out", options.out, "write the results to this folder as out0.npy, out1.npy, ...");
+  run->add_option("--out", options.out,
+                  "write the results to this folder as out0.npy, out1.npy, ...");
   run->add_option("--repeat", options.repeat, "run so many times")->check(CLI::PositiveNumber);
   run->add_flag("--time", options.time, "say how long it took");
-  run->add_option("--trace", options.trace, "write a timeline to this file, for Perfetto or chrome://tracing");
-  CLI::Option* const record = run->add_option("--record", options.record, "keep what its functions see and give in this file");
-  run->add_option("--replay", options.replay, "take what functions give from this recording: none is called")->excludes(record);
+  run->add_option("--trace", options.trace,
+                  "write a timeline to this file, for Perfetto or chrome://tracing");
+  CLI::Option* const record = run->add_option("--record", options.record,
+                                              "keep what its functions see and give in this file");
+  run->add_option("--replay", options.replay,
+                  "take what functions give from this recording: none is called")
+      ->excludes(record);
   run->add_flag("--json", options.json, "print one JSON object");
-  run->footer("Example: postern run model.mlir image.npy --function 'scores.log=python3 log.py' --out results --time");
+  run->footer(
+      "Example: postern run model.mlir image.npy --function 'scores.log=python3 log.py' --out "
+      "results --time");
 
   std::string program;
   bool json = false;
-  CLI::App* const show = app.add_subcommand("show", "Show a program's inputs, outputs, calls and taps");
+  CLI::App* const show =
+      app.add_subcommand("show", "Show a program's inputs, outputs, calls and taps");
   show->add_option("PROGRAM", program, "what postern::save wrote, or StableHLO text")->required();
   show->add_flag("--json", json, "print one JSON object");
-  CLI::App* const doctor = app.add_subcommand("doctor", "Check that everything that programs need is here and works");
+  CLI::App* const doctor =
+      app.add_subcommand("doctor", "Check that everything that programs need is here and works");
   doctor->add_flag("--json", json, "print one JSON object");
   CLI::App* const complete = app.add_subcommand("completion", "Print a completion script for bash");
 
   try {
-    // From the last to the first. CLI11 takes words in brackets for lists of its own, unless a space comes first.
+    // From the last to the first. CLI11 takes words in brackets for lists of its own, unless a
+    // space comes first.
     std::vector<std::string> words;
-    for (int i = count; i-- > 1;) words.push_back((*arguments[i] == '[' ? " " : "") + std::string(arguments[i]));
+    for (int i = count; i-- > 1;)
+      words.push_back((*arguments[i] == '[' ? " " : "") + std::string(arguments[i]));
     app.parse(std::move(words));
     for (std::string& input : options.inputs)
       if (input.starts_with(" [")) input.erase(0, 1);
@@ -125,8 +151,9 @@ int act(int count, char** arguments) try {
 } catch (const postern::Error& e) {
   std::cerr << "postern: " << e.what() << '\n';
   using Code = postern::ErrorCode;
-  const bool file = e.code() == Code::not_found || e.code() == Code::data_loss || e.code() == Code::unavailable ||
-                    e.code() == Code::invalid_argument || e.code() == Code::unimplemented;
+  const bool file = e.code() == Code::not_found || e.code() == Code::data_loss ||
+                    e.code() == Code::unavailable || e.code() == Code::invalid_argument ||
+                    e.code() == Code::unimplemented;
   return file ? command::bad_file : command::failed;
 } catch (const std::exception& e) {
   std::cerr << "postern: " << e.what() << '\n';

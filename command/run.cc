@@ -51,8 +51,10 @@ pn::RunOptions settle(const Run& options) {
   pn::RunOptions run;
   for (const std::string& setting : options.settings) {
     const auto at = setting.find('=');
-    const std::string name = setting.substr(0, at), value = at == std::string::npos ? "" : setting.substr(at + 1);
-    if (at == std::string::npos) throw Problem(usage, fmt::format("--set takes NAME=VALUE, got '{}'", setting));
+    const std::string name = setting.substr(0, at),
+                      value = at == std::string::npos ? "" : setting.substr(at + 1);
+    if (at == std::string::npos)
+      throw Problem(usage, fmt::format("--set takes NAME=VALUE, got '{}'", setting));
     if (name == "cpu_devices")
       config.cpu_devices = number(name, value);
     else if (name == "max_reentry")
@@ -64,8 +66,9 @@ pn::RunOptions settle(const Run& options) {
     else if (name == "deadline")
       run.deadline = seconds(name, value);
     else
-      throw Problem(usage,
-                    fmt::format("--set: there is no setting '{}'; there are cpu_devices, plugin, cache_dir, max_reentry, deadline", name));
+      throw Problem(usage, fmt::format("--set: there is no setting '{}'; there are cpu_devices, "
+                                       "plugin, cache_dir, max_reentry, deadline",
+                                       name));
   }
   if (!options.trace.empty()) setenv("POSTERN_TRACE", options.trace.c_str(), 1);
   if (options.json) run.sink = &std::cerr;  // what the program prints is not its results
@@ -79,12 +82,17 @@ void show_taps(const pn::Loaded& program, const std::vector<std::string>& wanted
   for (const pn::SavedSite& site : program.sites()) {
     if (site.kind == "call" || site.function.empty()) continue;
     known.insert(site.name);
-    if (std::ranges::find(wanted, site.name) == wanted.end() && std::ranges::find(wanted, "all") == wanted.end()) continue;
+    if (std::ranges::find(wanted, site.name) == wanted.end() &&
+        std::ranges::find(wanted, "all") == wanted.end())
+      continue;
     pn::register_function(site.function,
                           [json](const pn::TapInfo& info, std::span<const pn::AnyView> leaves) {
                             std::string line = fmt::format("{}:", info.name);
                             for (std::size_t i = 0; i < leaves.size(); ++i)
-                              line += fmt::format(" {}{}", i < info.paths.size() && !info.paths[i].empty() ? info.paths[i] + " = " : "",
+                              line += fmt::format(" {}{}",
+                                                  i < info.paths.size() && !info.paths[i].empty()
+                                                      ? info.paths[i] + " = "
+                                                      : "",
                                                   pn::host::text_of(leaves[i], "", {}));
                             static std::mutex one;
                             std::scoped_lock lock(one);
@@ -94,8 +102,9 @@ void show_taps(const pn::Loaded& program, const std::vector<std::string>& wanted
   }
   for (const std::string& name : wanted)
     if (name != "all" && !known.contains(name))
-      throw Problem(usage, fmt::format("--tap: the program has no tap '{}'; it has {}", name,
-                                       known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", "))));
+      throw Problem(
+          usage, fmt::format("--tap: the program has no tap '{}'; it has {}", name,
+                             known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", "))));
 }
 
 void check_functions(const pn::Loaded& program) {
@@ -103,18 +112,25 @@ void check_functions(const pn::Loaded& program) {
   std::string missing;
   for (const pn::SavedSite& site : program.sites())
     if (!site.function.empty() && std::ranges::find(there, site.function) == there.end())
-      missing += fmt::format("\n  {} ({} '{}' at {})", site.function, site.kind, site.name, pn::to_string(site.place));
+      missing += fmt::format("\n  {} ({} '{}' at {})", site.function, site.kind, site.name,
+                             pn::to_string(site.place));
   if (!missing.empty())
-    throw Problem(usage, fmt::format("the program calls functions that nobody serves:{}\nGive them with --library LIB.so or --function "
+    throw Problem(usage, fmt::format("the program calls functions that nobody serves:{}\nGive them "
+                                     "with --library LIB.so or --function "
                                      "NAME=COMMAND{}",
-                                     missing, missing.find("tap") != std::string::npos ? ", or see what a tap shows with --tap NAME" : ""));
+                                     missing,
+                                     missing.find("tap") != std::string::npos
+                                         ? ", or see what a tap shows with --tap NAME"
+                                         : ""));
 }
 
-/// Waits for asynchronous taps. With a deadline no longer than that: what serves one may never take what it is shown.
+/// Waits for asynchronous taps. With a deadline no longer than that: what serves one may never take
+/// what it is shown.
 void deliver(std::chrono::nanoseconds limit) {
   if (limit.count() == 0) return pn::barrier();
   if (const std::size_t left = pn::barrier(limit); left > 0)
-    throw Problem(failed, fmt::format("{} firings of taps were not delivered within the deadline of {:g} s, from the run's end",
+    throw Problem(failed, fmt::format("{} firings of taps were not delivered within the deadline "
+                                      "of {:g} s, from the run's end",
                                       left, std::chrono::duration<double>(limit).count()));
 }
 
@@ -145,10 +161,13 @@ int run(const Run& options) {
     if (progress) std::cerr << fmt::format("\rrun {} of {} ", i + 1, options.repeat) << std::flush;
     const auto start = std::chrono::steady_clock::now();
     const auto started = program.start(arguments, how);
-    if (started.wait() == pn::RunStatus::stopped) throw Problem(failed, "a host function ended the run early: it has no results");
+    if (started.wait() == pn::RunStatus::stopped)
+      throw Problem(failed, "a host function ended the run early: it has no results");
     results = started.result();
     for (const pn::Tensor& t : results) t.block_until_ready();
-    milliseconds.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
+    milliseconds.push_back(
+        std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
+            .count());
   }
   deliver(how.deadline);
   if (taping) taping->close();
@@ -156,7 +175,10 @@ int run(const Run& options) {
 
   Json json = {{"results", Json::array()}};
   for (std::size_t i = 0; i < results.size(); ++i) {
-    const std::string file = options.out.empty() ? "" : (std::filesystem::path(options.out) / fmt::format("out{}.npy", i)).string();
+    const std::string file =
+        options.out.empty()
+            ? ""
+            : (std::filesystem::path(options.out) / fmt::format("out{}.npy", i)).string();
     if (!file.empty()) write_npy(file, results[i]);
     Json result = {{"type", pn::to_string(program.outputs()[i])}};
     if (file.empty())
@@ -164,7 +186,10 @@ int run(const Run& options) {
     else
       result["file"] = file;
     if (!options.json)
-      std::cout << (file.empty() ? fmt::format("{} {}", pn::to_string(program.outputs()[i]), text_of(results[i])) : file) << '\n';
+      std::cout << (file.empty() ? fmt::format("{} {}", pn::to_string(program.outputs()[i]),
+                                               text_of(results[i]))
+                                 : file)
+                << '\n';
     json["results"].push_back(std::move(result));
   }
   if (options.time) {
@@ -173,13 +198,17 @@ int run(const Run& options) {
     const double median = milliseconds[milliseconds.size() / 2];
     json["first_ms"] = first, json["median_ms"] = median;
     if (!options.json)
-      std::cout << (options.repeat > 1 ? fmt::format("{:.3g} ms at the median of {} runs; the first, with compiling, {:.3g} ms", median,
-                                                     options.repeat, first)
-                                       : fmt::format("{:.3g} ms, with compiling", first))
-                << '\n';
+      std::cout
+          << (options.repeat > 1
+                  ? fmt::format(
+                        "{:.3g} ms at the median of {} runs; the first, with compiling, {:.3g} ms",
+                        median, options.repeat, first)
+                  : fmt::format("{:.3g} ms, with compiling", first))
+          << '\n';
   }
   if (options.json) std::cout << json.dump() << '\n';
-  if (!options.trace.empty()) pn::write_timeline(options.trace);  // once more at the end of the process, which cannot fail
+  if (!options.trace.empty())
+    pn::write_timeline(options.trace);  // once more at the end of the process, which cannot fail
   return ok;
 }
 

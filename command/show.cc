@@ -14,7 +14,9 @@ using Json = nlohmann::json;
 namespace {
 
 const char* text_of(pn::Effect effect) {
-  return effect == pn::Effect::pure ? "pure" : effect == pn::Effect::ordered ? "ordered" : "unordered";
+  return effect == pn::Effect::pure      ? "pure"
+         : effect == pn::Effect::ordered ? "ordered"
+                                         : "unordered";
 }
 
 Json types(const std::vector<pn::Type>& list) {
@@ -46,13 +48,17 @@ int show(const std::string& path, bool json) {
               << '\n';
     return ok;
   }
-  std::cout << fmt::format("inputs     {}\noutputs    {}\n", pn::to_string(program.inputs()), pn::to_string(program.outputs()));
+  std::cout << fmt::format("inputs     {}\noutputs    {}\n", pn::to_string(program.inputs()),
+                           pn::to_string(program.outputs()));
   for (const pn::SavedSite& s : program.sites())
-    std::cout << fmt::format("{:<10} {}{}{}  {} -> {}  {}, {}\n", s.kind, s.name, s.function.empty() ? "" : " -> " + s.function,
-                             s.attributes.items().empty() ? "" : " " + pn::to_string(s.attributes), pn::to_string(s.operands),
-                             pn::to_string(s.results), text_of(s.effect), pn::to_string(s.place));
+    std::cout << fmt::format("{:<10} {}{}{}  {} -> {}  {}, {}\n", s.kind, s.name,
+                             s.function.empty() ? "" : " -> " + s.function,
+                             s.attributes.items().empty() ? "" : " " + pn::to_string(s.attributes),
+                             pn::to_string(s.operands), pn::to_string(s.results), text_of(s.effect),
+                             pn::to_string(s.place));
   const auto functions = program.required_functions();
-  std::cout << "functions  " << (functions.empty() ? "none" : fmt::format("{}", fmt::join(functions, ", "))) << '\n';
+  std::cout << "functions  "
+            << (functions.empty() ? "none" : fmt::format("{}", fmt::join(functions, ", "))) << '\n';
   std::cout << "blocks     none: a file holds the steps of their defaults\n";
   return ok;
 }

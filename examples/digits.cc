@@ -1,7 +1,9 @@
-// Learns to read handwritten digits with a network of two layers. An epoch of training is one compiled loop that asks this process for each
-// minibatch; a second program has this process count a confusion matrix, and decides by it when to stop.
+// Learns to read handwritten digits with a network of two layers. An epoch of training is one
+// compiled loop that asks this process for each minibatch; a second program has this process count
+// a confusion matrix, and decides by it when to stop.
 //
-// While it trains it can be watched: a progress bar on a terminal, a page with curves, every loss for NumPy.
+// While it trains it can be watched: a progress bar on a terminal, a page with curves, every loss
+// for NumPy.
 //
 //   digits [--seed NUMBER] [--data FILE] [--report FILE.html] [--record FILE.npy]
 #include <postern/postern.h>
@@ -29,7 +31,8 @@ constexpr int most_epochs = 100;
 /// Weights and biases of the first layer, then of the second.
 using Model = std::array<pn::Tensor, 4>;
 
-/// What training carries from step to step: the model and, for Adam, means of its gradients and of their squares.
+/// What training carries from step to step: the model and, for Adam, means of its gradients and of
+/// their squares.
 struct State {
   Model model, mean, square;
   pn::Tensor steps;
@@ -42,14 +45,16 @@ struct Watch {
 };
 
 struct Data {
-  explicit Data(const Images& from) : images(pn::tensor(from.rows, {from.size(), pixels})), labels(pn::tensor(from.labels)) {}
+  explicit Data(const Images& from)
+      : images(pn::tensor(from.rows, {from.size(), pixels})), labels(pn::tensor(from.labels)) {}
   pn::Tensor images, labels;
 };
 
 /// Deals out the training images again and again, each time in a new order.
 class Deck {
  public:
-  Deck(const Images& images, unsigned seed) : images_(images), order_(images.labels.size()), random_(seed) {
+  Deck(const Images& images, unsigned seed)
+      : images_(images), order_(images.labels.size()), random_(seed) {
     std::iota(order_.begin(), order_.end(), 0);
     next_ = order_.size();
   }
@@ -116,10 +121,11 @@ struct Confusion {
 Model random_model(unsigned seed) {
   const pn::Tensor keys = pn::random::split(pn::random::key(seed));
   const auto weights = [&](int layer, std::int64_t from, std::int64_t to) {
-    return pn::random::normal(pn::take(keys, layer), pn::type<float>({from, to})) * std::sqrt(2.0f / static_cast<float>(from));
+    return pn::random::normal(pn::take(keys, layer), pn::type<float>({from, to})) *
+           std::sqrt(2.0f / static_cast<float>(from));
   };
-  return {weights(0, pixels, hidden), pn::zeros(pn::type<float>({hidden})), weights(1, hidden, classes),
-          pn::zeros(pn::type<float>({classes}))};
+  return {weights(0, pixels, hidden), pn::zeros(pn::type<float>({hidden})),
+          weights(1, hidden, classes), pn::zeros(pn::type<float>({classes}))};
 }
 
 pn::Tensor scores(const Model& m, const pn::Tensor& images) {
@@ -128,17 +134,20 @@ pn::Tensor scores(const Model& m, const pn::Tensor& images) {
 
 /// Cross-entropy.
 pn::Tensor loss(const Model& m, const pn::Tensor& images, const pn::Tensor& labels) {
-  return -pn::sum(pn::log_softmax(scores(m, images)) * pn::one_hot(labels, classes)) / static_cast<float>(batch);
+  return -pn::sum(pn::log_softmax(scores(m, images)) * pn::one_hot(labels, classes)) /
+         static_cast<float>(batch);
 }
 
 State adam(const State& s, const Model& gradient) {
   State next = s;
   next.steps = s.steps + 1.0f;
-  const pn::Tensor part_mean = 1.0f - pn::pow(decay_mean, next.steps), part_square = 1.0f - pn::pow(decay_square, next.steps);
+  const pn::Tensor part_mean = 1.0f - pn::pow(decay_mean, next.steps),
+                   part_square = 1.0f - pn::pow(decay_square, next.steps);
   for (std::size_t i = 0; i < gradient.size(); ++i) {
     next.mean[i] = decay_mean * s.mean[i] + (1 - decay_mean) * gradient[i];
     next.square[i] = decay_square * s.square[i] + (1 - decay_square) * pn::square(gradient[i]);
-    next.model[i] = s.model[i] - learning_rate * (next.mean[i] / part_mean) / (pn::sqrt(next.square[i] / part_square) + epsilon);
+    next.model[i] = s.model[i] - learning_rate * (next.mean[i] / part_mean) /
+                                     (pn::sqrt(next.square[i] / part_square) + epsilon);
   }
   return next;
 }
@@ -163,7 +172,8 @@ struct Listeners {
   void show(const State& s, const pn::Tensor& loss, const Model& gradient) const {
     pn::tap({.name = "loss"}, loss, stats);
     pn::tap({.name = "gradient"}, gradient, stats);
-    pn::tap({.name = "weights", .mode = pn::TapMode::async, .every = 50}, std::pair{s.model[0], s.model[2]}, histogram);
+    pn::tap({.name = "weights", .mode = pn::TapMode::async, .every = 50},
+            std::pair{s.model[0], s.model[2]}, histogram);
     if (bar) pn::tap({.name = "loss"}, loss, *bar);
     if (record) pn::tap({.name = "loss", .mode = pn::TapMode::async}, loss, *record);
   }
@@ -171,27 +181,34 @@ struct Listeners {
 
 /// One step with a minibatch that the deck deals.
 State step(const State& s, Deck& deck, const Listeners& listeners) {
-  const auto [images, labels] = pn::call(
-      {.name = "minibatch", .effect = pn::Effect::ordered}, std::pair{pn::type<float>({batch, pixels}), pn::type<std::int32_t>({batch})},
-      [&deck](pn::View<float> rows, pn::View<std::int32_t> classes_of_rows) { deck.deal(rows, classes_of_rows); });
+  const auto [images, labels] =
+      pn::call({.name = "minibatch", .effect = pn::Effect::ordered},
+               std::pair{pn::type<float>({batch, pixels}), pn::type<std::int32_t>({batch})},
+               [&deck](pn::View<float> rows, pn::View<std::int32_t> classes_of_rows) {
+                 deck.deal(rows, classes_of_rows);
+               });
   const auto [value, gradient] = pn::value_and_grad(loss)(s.model, images, labels);
   listeners.show(s, value, gradient);
   return adam(s, gradient);
 }
 
-/// Has the process count how the model does on `data`; the result is the part recognised of each class.
+/// Has the process count how the model does on `data`; the result is the part recognised of each
+/// class.
 pn::Tensor recalls(const Model& m, const Data& data, Confusion& confusion) {
   return pn::call(
       {.name = "confusion", .effect = pn::Effect::ordered}, pn::type<float>({classes}),
-      [&confusion](pn::View<const std::int32_t> predicted, pn::View<const std::int32_t> truth, pn::View<float> recall) {
+      [&confusion](pn::View<const std::int32_t> predicted, pn::View<const std::int32_t> truth,
+                   pn::View<float> recall) {
         confusion.count(predicted, truth);
-        for (std::size_t c = 0; c < recall.span().size(); ++c) recall.span()[c] = confusion.recall(c);
+        for (std::size_t c = 0; c < recall.span().size(); ++c)
+          recall.span()[c] = confusion.recall(c);
       },
       pn::argmax(scores(m, data.images)), data.labels);
 }
 
 /// Keeps the best model so far; training stops when none was better for some epochs.
-std::pair<Watch, pn::Tensor> look(const Model& m, const Watch& before, const Data& data, Confusion& confusion) {
+std::pair<Watch, pn::Tensor> look(const Model& m, const Watch& before, const Data& data,
+                                  Confusion& confusion) {
   const pn::Tensor score = pn::mean(recalls(m, data, confusion));
   const pn::Tensor better = score > before.score;
   Watch now{m, pn::maximum(score, before.score), pn::where(better, 0, before.waited + 1)};
@@ -212,13 +229,16 @@ void run(const Options& options) {
   const auto train = pn::jit(
       [&](State s) {
         return pn::fori_loop(
-            0, steps_an_epoch, [&](pn::Tensor, State now) { return step(now, deck, listeners); }, s);
+            0, steps_an_epoch, [&](pn::Tensor, State now) { return step(now, deck, listeners); },
+            s);
       },
       {.name = "training"});
   const auto check = pn::jit([&](Model m, Watch w) { return look(m, w, watched, confusion); });
   const auto test = pn::jit([&](Model m) { return recalls(m, tested, confusion); });
 
-  const auto zeros_like = [](const Model& m) { return pn::map_leaves([](const pn::Tensor& x) { return pn::zeros_like(x); }, m); };
+  const auto zeros_like = [](const Model& m) {
+    return pn::map_leaves([](const pn::Tensor& x) { return pn::zeros_like(x); }, m);
+  };
   const Model start = random_model(seed);
   State state{start, zeros_like(start), zeros_like(start), pn::Tensor(0.0f)};
   Watch watch{start, pn::Tensor(0.0f), pn::Tensor(0)};
@@ -238,12 +258,13 @@ void run(const Options& options) {
 
   test(watch.best).block_until_ready();
   const std::int64_t steps = epoch * steps_an_epoch;
-  std::printf("%zu images to learn from, %zu to decide when to stop, %zu to test with; seed %u\n\n", parts[0].labels.size(),
-              parts[1].labels.size(), parts[2].labels.size(), seed);
+  std::printf("%zu images to learn from, %zu to decide when to stop, %zu to test with; seed %u\n\n",
+              parts[0].labels.size(), parts[1].labels.size(), parts[2].labels.size(), seed);
   std::printf("test accuracy   %.4f\n", static_cast<double>(confusion.accuracy()));
-  std::printf("steps           %lld in %d epochs of minibatches of %d\n", static_cast<long long>(steps), epoch, static_cast<int>(batch));
-  std::printf("calls made      %lld for minibatches, %lld for confusion matrices\n", static_cast<long long>(deck.deals),
-              static_cast<long long>(confusion.fills));
+  std::printf("steps           %lld in %d epochs of minibatches of %d\n",
+              static_cast<long long>(steps), epoch, static_cast<int>(batch));
+  std::printf("calls made      %lld for minibatches, %lld for confusion matrices\n",
+              static_cast<long long>(deck.deals), static_cast<long long>(confusion.fills));
   std::printf("time per step   %.1f us\n", training.count() / static_cast<double>(steps));
   confusion.print();
   pn::barrier();
@@ -263,10 +284,14 @@ int main(int count, char** arguments) try {
       options.report = value;
     else if (name == "--record" && !value.empty())
       options.record = value;
-    else if (name == "--seed" && !value.empty() && value.find_first_not_of("0123456789") == std::string::npos && value.size() < 10)
+    else if (name == "--seed" && !value.empty() &&
+             value.find_first_not_of("0123456789") == std::string::npos && value.size() < 10)
       options.seed = static_cast<unsigned>(std::stoul(value));
     else
-      return std::fprintf(stderr, "usage: digits [--seed NUMBER] [--data FILE] [--report FILE.html] [--record FILE.npy]\n"), 2;
+      return std::fprintf(stderr,
+                          "usage: digits [--seed NUMBER] [--data FILE] [--report FILE.html] "
+                          "[--record FILE.npy]\n"),
+             2;
   }
   run(options);
   return 0;

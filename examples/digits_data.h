@@ -1,4 +1,5 @@
-// Reads the handwritten digits: a file of comma-separated integers, plain or compressed with gzip. See data/README.md.
+// Reads the handwritten digits: a file of comma-separated integers, plain or compressed with gzip.
+// See data/README.md.
 #pragma once
 #include <zlib.h>
 
@@ -46,7 +47,8 @@ inline void append_line(std::string_view line, Images& to) {
     const auto [stop, error] = std::from_chars(at, end, number);
     const int largest = column <= pixels ? darkest : static_cast<int>(classes) - 1;
     if (error != std::errc() || number < 0 || number > largest || (stop != end && *stop != ','))
-      throw where + " must be a number from 0 to " + std::to_string(largest) + ", it is '" + std::string(at, std::find(at, end, ',')) + "'";
+      throw where + " must be a number from 0 to " + std::to_string(largest) + ", it is '" +
+          std::string(at, std::find(at, end, ',')) + "'";
     if (column <= pixels)
       to.rows.push_back(static_cast<float>(number) / darkest);
     else
@@ -68,8 +70,10 @@ inline Images read(const std::string& file) {
     line += more;
     int code = Z_OK;
     const char* const damage = gzerror(in.get(), &code);
-    if (code == Z_ERRNO) throw DataError(file, line, std::string("cannot be read: ") + std::strerror(errno));
-    if (code != Z_OK && code != Z_STREAM_END) throw DataError(file, line, std::string("the compressed data is damaged: ") + damage);
+    if (code == Z_ERRNO)
+      throw DataError(file, line, std::string("cannot be read: ") + std::strerror(errno));
+    if (code != Z_OK && code != Z_STREAM_END)
+      throw DataError(file, line, std::string("the compressed data is damaged: ") + damage);
     if (!more) break;
     std::string_view text = buffer;
     while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.remove_suffix(1);
@@ -80,19 +84,24 @@ inline Images read(const std::string& file) {
     }
   }
   if (images.size() < 1000)
-    throw DataError(file, line, "the file ends after " + std::to_string(images.size()) + " images, at least 1000 are needed");
+    throw DataError(file, line,
+                    "the file ends after " + std::to_string(images.size()) +
+                        " images, at least 1000 are needed");
   return images;
 }
 
-/// The images in an order given by `seed`, cut after each fraction: the parts for training, for early stopping, for the test.
-inline std::vector<Images> split(const Images& all, unsigned seed, std::initializer_list<double> cuts) {
+/// The images in an order given by `seed`, cut after each fraction: the parts for training, for
+/// early stopping, for the test.
+inline std::vector<Images> split(const Images& all, unsigned seed,
+                                 std::initializer_list<double> cuts) {
   std::vector<std::size_t> order(all.labels.size());
   std::iota(order.begin(), order.end(), 0);
   std::ranges::shuffle(order, std::mt19937(seed));
   std::vector<Images> parts(cuts.size() + 1);
   for (std::size_t i = 0; i < order.size(); ++i) {
     const double place = static_cast<double>(i) / static_cast<double>(order.size());
-    Images& part = parts[static_cast<std::size_t>(std::ranges::count_if(cuts, [&](double cut) { return place >= cut; }))];
+    Images& part = parts[static_cast<std::size_t>(
+        std::ranges::count_if(cuts, [&](double cut) { return place >= cut; }))];
     const auto row = all.rows.begin() + static_cast<std::ptrdiff_t>(order[i]) * pixels;
     part.rows.insert(part.rows.end(), row, row + pixels);
     part.labels.push_back(all.labels[order[i]]);

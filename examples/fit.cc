@@ -1,4 +1,5 @@
-// One compiled program takes 1,000 steps down a gradient; each step asks this process for new points.
+// One compiled program takes 1,000 steps down a gradient; each step asks this process for new
+// points.
 #include <postern/postern.h>
 
 #include <cmath>
@@ -16,8 +17,11 @@ int main() {
 
   const auto step = [&](pn::Tensor, pn::Tensor line) {
     const pn::Type points = pn::type<float>({8});
-    auto [x, y] = pn::call({.name = "measure", .effect = pn::Effect::ordered}, std::pair{points, points}, measure);
-    const auto loss = [x = x, y = y](pn::Tensor ab) { return pn::mean(pn::square(pn::take(ab, 0) * x + pn::take(ab, 1) - y)); };
+    auto [x, y] = pn::call({.name = "measure", .effect = pn::Effect::ordered},
+                           std::pair{points, points}, measure);
+    const auto loss = [x = x, y = y](pn::Tensor ab) {
+      return pn::mean(pn::square(pn::take(ab, 0) * x + pn::take(ab, 1) - y));
+    };
     return line - 0.01f * pn::grad(loss)(line);
   };
   const auto fit = pn::jit([&](pn::Tensor start) { return pn::fori_loop(0, 1000, step, start); });

@@ -1,5 +1,6 @@
-// A program that looks up what only this process knows, through a service that may be slow or fail: a limit of time for each call, typed
-// errors that name the call, and a run after a failure that works as if nothing had happened.
+// A program that looks up what only this process knows, through a service that may be slow or fail:
+// a limit of time for each call, typed errors that name the call, and a run after a failure that
+// works as if nothing had happened.
 #include <postern/postern.h>
 
 #include <atomic>
@@ -23,9 +24,11 @@ struct Service {
   std::atomic<std::chrono::milliseconds> delay{0ms};
 
   float price(std::int32_t article, const pn::StopToken& stop) const {
-    for (auto waited = 0ms; waited < delay.load() && !stop.stop_requested(); waited += 5ms) std::this_thread::sleep_for(5ms);
+    for (auto waited = 0ms; waited < delay.load() && !stop.stop_requested(); waited += 5ms)
+      std::this_thread::sleep_for(5ms);
     const auto found = prices.find(article);
-    if (found == prices.end()) throw std::out_of_range("there is no article " + std::to_string(article));
+    if (found == prices.end())
+      throw std::out_of_range("there is no article " + std::to_string(article));
     return found->second;
   }
 };
@@ -44,14 +47,18 @@ int main() {
   const auto total = pn::jit([&](pn::Tensor articles, pn::Tensor counts) {
     const pn::Tensor prices = pn::call(
         {.name = "price", .timeout = 200ms}, pn::type<float>(articles.dims()),
-        [service](const pn::CallInfo& info, pn::View<const std::int32_t> article, pn::View<float> price) {
-          for (std::int64_t i = 0; i < article.size(); ++i) price[i] = service->price(article[i], info.stop);
+        [service](const pn::CallInfo& info, pn::View<const std::int32_t> article,
+                  pn::View<float> price) {
+          for (std::int64_t i = 0; i < article.size(); ++i)
+            price[i] = service->price(article[i], info.stop);
         },
         articles);
     return pn::sum(prices * counts);
   });
   const pn::Tensor counts = pn::tensor<float>({2, 1, 4});
-  const auto order = [&](std::int32_t last) { return total(pn::tensor<std::int32_t>({7, 8, last}), counts).item<float>(); };
+  const auto order = [&](std::int32_t last) {
+    return total(pn::tensor<std::int32_t>({7, 8, last}), counts).item<float>();
+  };
 
   expect(order(12) == 24.0f, "an order is worth 24");
   try {
@@ -59,7 +66,8 @@ int main() {
     expect(false, "an unknown article is an error");
   } catch (const pn::CallbackError& e) {
     std::printf("     %s\n", e.what());
-    expect(e.site().name == "price" && e.code() == pn::ErrorCode::threw, "an unknown article is an error of the call 'price'");
+    expect(e.site().name == "price" && e.code() == pn::ErrorCode::threw,
+           "an unknown article is an error of the call 'price'");
     try {
       std::rethrow_exception(e.cause());
     } catch (const std::out_of_range&) {

@@ -1,5 +1,5 @@
-// Newton's method: each step solves for where the gradient would vanish, by the Hessian. The whole search is one compiled loop, which
-// prints how it goes.
+// Newton's method: each step solves for where the gradient would vanish, by the Hessian. The whole
+// search is one compiled loop, which prints how it goes.
 #include <postern/postern.h>
 
 #include <cmath>
@@ -21,12 +21,17 @@ struct Search {
   pn::Tensor point, gradient, steps;
 };
 
-pn::Tensor go_on(const Search& s) { return pn::logical_and(pn::max(pn::abs(s.gradient)) > 1e-10, s.steps < most_steps); }
+pn::Tensor go_on(const Search& s) {
+  return pn::logical_and(pn::max(pn::abs(s.gradient)) > 1e-10, s.steps < most_steps);
+}
 
 /// A step of the full length if it leads down, else of half of it, of a quarter ...
 Search step(const Search& s) {
-  const pn::Tensor direction = pn::linalg::solve(pn::hessian(valley)(s.point), s.gradient), height = valley(s.point);
-  const auto too_long = [&](pn::Tensor length) { return pn::logical_and(valley(s.point - length * direction) > height, length > 1e-6); };
+  const pn::Tensor direction = pn::linalg::solve(pn::hessian(valley)(s.point), s.gradient),
+                   height = valley(s.point);
+  const auto too_long = [&](pn::Tensor length) {
+    return pn::logical_and(valley(s.point - length * direction) > height, length > 1e-6);
+  };
   const pn::Tensor length = pn::while_loop(
       too_long, [](pn::Tensor tried) { return tried / 2.0; }, pn::Tensor(1.0));
   const pn::Tensor next = s.point - length * direction;

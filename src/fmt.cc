@@ -1,4 +1,5 @@
-// {fmt}'s own code, compiled once into the library: users need no libfmt, and no other file pays for the header-only form.
+// {fmt}'s own code, compiled once into the library: users need no libfmt, and no other file pays
+// for the header-only form.
 #include <fmt/format-inl.h>
 
 FMT_BEGIN_NAMESPACE

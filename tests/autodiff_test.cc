@@ -56,7 +56,9 @@ TEST(Autodiff, CallWithoutRuleIsAnErrorInEveryMode) {
   RecordProperty("covers", "AD-01");
   auto f = [](Tensor x) { return 3.0f * x + square_call(x); };
   const Tensor x(2.0f);
-  auto refuses = [](auto act) { expect_error<TypeError>(act, {"square", "autodiff_test.cc", "custom_vjp", "stop_gradient"}); };
+  auto refuses = [](auto act) {
+    expect_error<TypeError>(act, {"square", "autodiff_test.cc", "custom_vjp", "stop_gradient"});
+  };
   refuses([&] { jit(grad(f))(x); });
   refuses([&] { grad(f)(x); });
   refuses([&] { jit([&](Tensor v) { return jvp(f, std::tuple{v}, std::tuple{v}).second; })(x); });
@@ -110,22 +112,24 @@ TEST(Autodiff, CustomJvpMadeOfCalls) {
   EXPECT_NEAR(grad(f)(Tensor(2.0f)).item<float>(), -0.41614684, 1e-6);
   EXPECT_NEAR(jit(grad(f))(Tensor(2.0f)).item<float>(), -0.41614684, 1e-6);
   EXPECT_NEAR(jit(f)(Tensor(2.0f)).item<float>(), std::sin(2.0f), 1e-6);
-  expect_error<TypeError>([&] { jit(grad(grad(f)))(Tensor(2.0f)); }, {"call 'call'", "autodiff_test.cc"});
+  expect_error<TypeError>([&] { jit(grad(grad(f)))(Tensor(2.0f)); },
+                          {"call 'call'", "autodiff_test.cc"});
 }
 
 TEST(Autodiff, CustomVjpRunsItsRulesOnce) {
   RecordProperty("covers", "AD-05");
   int forward = 0, backward = 0;
-  auto f = custom_vjp([](Tensor x) { return square_call(x); },
-                      [&](Tensor x) {
-                        return std::pair{call(
-                                             x.type(), [&](float v) { return ++forward, v * v; }, x),
-                                         x};
-                      },
-                      [&](Tensor x, Tensor ct) {
-                        return std::tuple{call(
-                            x.type(), [&](float v, float c) { return ++backward, 2 * v * c; }, x, ct)};
-                      });
+  auto f =
+      custom_vjp([](Tensor x) { return square_call(x); },
+                 [&](Tensor x) {
+                   return std::pair{call(
+                                        x.type(), [&](float v) { return ++forward, v * v; }, x),
+                                    x};
+                 },
+                 [&](Tensor x, Tensor ct) {
+                   return std::tuple{call(
+                       x.type(), [&](float v, float c) { return ++backward, 2 * v * c; }, x, ct)};
+                 });
   auto pulled = jit([&](Tensor x) {
     auto [y, pull] = vjp(f, x);
     return std::tuple{y, std::get<0>(pull(Tensor(1.0f)))};
@@ -142,13 +146,15 @@ TEST(Autodiff, CustomVjpRunsItsRulesOnce) {
                           [](std::pair<Tensor, Tensor> kept, Tensor ct) {
                             return std::tuple{kept.first * ct, tensor<float>({1, 2})};
                           });
-  expect_error<TypeError>([&] { jit(grad(wrong))(Tensor(1.0f), Tensor(1.0f)); }, {"cotangent 1", "f32[]", "f32[2]", "autodiff_test.cc"});
+  expect_error<TypeError>([&] { jit(grad(wrong))(Tensor(1.0f), Tensor(1.0f)); },
+                          {"cotangent 1", "f32[]", "f32[2]", "autodiff_test.cc"});
   auto too_few = custom_vjp([](Tensor x, Tensor) { return x; },
                             [](Tensor x, Tensor) {
                               return std::pair{x, x};
                             },
                             [](Tensor, Tensor ct) { return std::tuple{ct}; });
-  expect_error<TypeError>([&] { jit(grad(too_few))(Tensor(1.0f), Tensor(1.0f)); }, {"1 cotangents for 2"});
+  expect_error<TypeError>([&] { jit(grad(too_few))(Tensor(1.0f), Tensor(1.0f)); },
+                          {"1 cotangents for 2"});
 }
 
 TEST(Autodiff, CustomVjpHasNoForwardMode) {
@@ -157,11 +163,16 @@ TEST(Autodiff, CustomVjpHasNoForwardMode) {
                         return std::pair{x * x, x};
                       },
                       [](Tensor x, Tensor ct) { return std::tuple{2.0f * x * ct}; });
-  expect_error<TypeError>([&] { jit([&](Tensor x) { return jvp(f, std::tuple{x}, std::tuple{x}).second; })(Tensor(1.0f)); },
-                          {"custom_vjp", "reverse mode only", "custom_jvp", "autodiff_test.cc"});
-  expect_error<TypeError>([&] { jvp(f, std::tuple{Tensor(1.0f)}, std::tuple{Tensor(1.0f)}); }, {"custom_vjp"});
+  expect_error<TypeError>(
+      [&] {
+        jit([&](Tensor x) { return jvp(f, std::tuple{x}, std::tuple{x}).second; })(Tensor(1.0f));
+      },
+      {"custom_vjp", "reverse mode only", "custom_jvp", "autodiff_test.cc"});
+  expect_error<TypeError>([&] { jvp(f, std::tuple{Tensor(1.0f)}, std::tuple{Tensor(1.0f)}); },
+                          {"custom_vjp"});
   expect_error<TypeError>([&] { jit(jacfwd(f))(Tensor(1.0f)); }, {"custom_vjp"});
-  EXPECT_EQ(jit(jacfwd(grad(f)))(Tensor(3.0f)).item<float>(), 2) << "its rules are differentiable in both modes";
+  EXPECT_EQ(jit(jacfwd(grad(f)))(Tensor(3.0f)).item<float>(), 2)
+      << "its rules are differentiable in both modes";
 }
 
 TEST(Autodiff, CallsDeclaredLinear) {
@@ -171,17 +182,25 @@ TEST(Autodiff, CallsDeclaredLinear) {
     return linear_call(
         [&](std::tuple<>, Tensor v) {
           return call(
-              v.type(), [&](View<const float> a, View<float> out) { ++applied, out[0] = a[0] + 2 * a[1], out[1] = 3 * a[0] + 4 * a[1]; },
+              v.type(),
+              [&](View<const float> a, View<float> out) {
+                ++applied, out[0] = a[0] + 2 * a[1], out[1] = 3 * a[0] + 4 * a[1];
+              },
               v);
         },
         [&](std::tuple<>, Tensor ct) {
           return call(
-              ct.type(), [&](View<const float> a, View<float> out) { out[0] = a[0] + 3 * a[1], out[1] = 2 * a[0] + 4 * a[1]; }, ct);
+              ct.type(),
+              [&](View<const float> a, View<float> out) {
+                out[0] = a[0] + 3 * a[1], out[1] = 2 * a[0] + 4 * a[1];
+              },
+              ct);
         },
         std::tuple<>(), x);
   };
   const Tensor x = tensor<float>({5, 6}), t = tensor<float>({1, 2});
-  auto [y, dy] = jit([&](Tensor v, Tensor d) { return jvp(apply_a, std::tuple{v}, std::tuple{d}); })(x, t);
+  auto [y, dy] =
+      jit([&](Tensor v, Tensor d) { return jvp(apply_a, std::tuple{v}, std::tuple{d}); })(x, t);
   EXPECT_EQ(y.to_vector<float>(), (Floats{17, 39}));
   EXPECT_EQ(dy.to_vector<float>(), (Floats{5, 11}));
   EXPECT_EQ(applied, 2);
@@ -194,14 +213,16 @@ TEST(Autodiff, CallsDeclaredLinear) {
                       });
   EXPECT_EQ(jit(grad([&](Tensor v) { return sum(f(v)); }))(x).to_vector<float>(), (Floats{4, 6}));
   // A call on a tangent that is not declared linear has no transpose.
-  auto plain =
-      custom_jvp([](Tensor v) { return v; },
-                 [](std::tuple<Tensor> v, std::tuple<Tensor> d) {
-                   return std::pair{std::get<0>(v), call(
-                                                        {.name = "twice"}, type<float>(), [](float a) { return 2 * a; }, std::get<0>(d))};
-                 });
+  auto plain = custom_jvp([](Tensor v) { return v; },
+                          [](std::tuple<Tensor> v, std::tuple<Tensor> d) {
+                            return std::pair{std::get<0>(v),
+                                             call(
+                                                 {.name = "twice"}, type<float>(),
+                                                 [](float a) { return 2 * a; }, std::get<0>(d))};
+                          });
   EXPECT_EQ(jvp(plain, Tensor(1.0f), Tensor(3.0f)).second.item<float>(), 6);
-  expect_error<TypeError>([&] { jit(grad(plain))(Tensor(1.0f)); }, {"twice", "linear_call", "autodiff_test.cc"});
+  expect_error<TypeError>([&] { jit(grad(plain))(Tensor(1.0f)); },
+                          {"twice", "linear_call", "autodiff_test.cc"});
 }
 
 TEST(Autodiff, TapsShowTangentsWhereAsked) {
@@ -219,8 +240,14 @@ TEST(Autodiff, TapsShowTangentsWhereAsked) {
   EXPECT_NEAR(dy.item<float>(), 4, 1e-4);
   expect_error<TypeError>(
       [&] {
-        jit([](Tensor a) { return jvp([](Tensor v) { return tap({.name = "one", .derivatives = true}, v, [](float) {}); }, a, a).second; })(
-            Tensor(1.0f));
+        jit([](Tensor a) {
+          return jvp(
+                     [](Tensor v) {
+                       return tap({.name = "one", .derivatives = true}, v, [](float) {});
+                     },
+                     a, a)
+              .second;
+        })(Tensor(1.0f));
       },
       {"one", "2 operands"});
 }
@@ -229,14 +256,21 @@ TEST(Autodiff, TapsShowCotangentsInReverseOrder) {
   RecordProperty("covers", "AD-09");
   Log log;
   auto shown = [&](Tensor x) { return tap({.derivatives = true}, x, log.shows()); };
-  EXPECT_EQ(logged(log, grad([&](Tensor x) { return 2.0f * shown(3.0f * x); }), Tensor(5.0f)).item<float>(), 6);
+  EXPECT_EQ(logged(log, grad([&](Tensor x) { return 2.0f * shown(3.0f * x); }), Tensor(5.0f))
+                .item<float>(),
+            6);
   EXPECT_EQ(log.lines, (Strings{"15", "2 jvp,transpose"}));
   log.lines.clear();
-  EXPECT_EQ(logged(log, grad([&](Tensor x) { return x * shown(3.0f * shown(2.0f * x)); }), Tensor(5.0f)).item<float>(), 60);
+  EXPECT_EQ(
+      logged(log, grad([&](Tensor x) { return x * shown(3.0f * shown(2.0f * x)); }), Tensor(5.0f))
+          .item<float>(),
+      60);
   EXPECT_EQ(log.lines, (Strings{"10", "30", "5 jvp,transpose", "15 jvp,transpose"}));
   log.lines.clear();
   // Nobody needs its derivative: a zero is shown.
-  EXPECT_EQ(logged(log, grad([&](Tensor x) { return shown(2.0f * x), x * x; }), Tensor(5.0f)).item<float>(), 10);
+  EXPECT_EQ(logged(log, grad([&](Tensor x) { return shown(2.0f * x), x * x; }), Tensor(5.0f))
+                .item<float>(),
+            10);
   EXPECT_EQ(log.lines, (Strings{"10", "0 jvp,transpose"}));
 }
 
@@ -245,7 +279,8 @@ TEST(Autodiff, TapsUnderSecondDerivatives) {
   Log log;
   auto f = [&](Tensor x) { return x * 3.0f * tap({.derivatives = true}, 2.0f * x, log.shows()); };
   EXPECT_EQ(logged(log, grad(grad(f)), Tensor(5.0f)).item<float>(), 12);
-  EXPECT_EQ(log.lines, (Strings{"10", "15 jvp,transpose", "2 jvp,transpose,jvp,transpose", "3 jvp,transpose"}));
+  EXPECT_EQ(log.lines, (Strings{"10", "15 jvp,transpose", "2 jvp,transpose,jvp,transpose",
+                                "3 jvp,transpose"}));
 }
 
 TEST(Autodiff, IntegerLeavesOfTapsHaveNoTangent) {
@@ -258,7 +293,9 @@ TEST(Autodiff, IntegerLeavesOfTapsHaveNoTangent) {
   EXPECT_EQ(logged(log, grad(f), Tensor(5.0f), Tensor(2)).item<float>(), 2);
   EXPECT_EQ(log.lines, (Strings{"5,2", "2,false jvp,transpose"}));
   log.lines.clear();
-  auto tangent = [&](Tensor x, Tensor n, Tensor t) { return jvp(f, std::tuple{x, n}, std::tuple{t, Tensor()}); };
+  auto tangent = [&](Tensor x, Tensor n, Tensor t) {
+    return jvp(f, std::tuple{x, n}, std::tuple{t, Tensor()});
+  };
   const auto [y, dy] = jit(tangent)(Tensor(2.0f), Tensor(3), Tensor(0.2f));
   EXPECT_EQ(y.item<float>(), 6);
   EXPECT_NEAR(dy.item<float>(), 0.6, 1e-6);
@@ -283,7 +320,9 @@ TEST(Autodiff, PlainTapsShowValuesOnly) {
   jit(value_and_grad(h))(Tensor(3.0f));
   ASSERT_EQ(seen.size(), 2u);
   EXPECT_NEAR(seen[0], 0.9950547, 1e-6);
-  auto of_gradient = [&](Tensor x) { return tap(grad([](Tensor v) { return v * v; })(x), log.shows()); };
+  auto of_gradient = [&](Tensor x) {
+    return tap(grad([](Tensor v) { return v * v; })(x), log.shows());
+  };
   logged(log, of_gradient, Tensor(3.0f));
   EXPECT_EQ(log.lines, (Strings{"6"}));
 }
@@ -307,10 +346,16 @@ TEST(Autodiff, LoopsFireOnceInReverseMode) {
         .first;
   };
   EXPECT_EQ(logged(log, grad(g), Tensor(2.0f)).item<float>(), 1024);
-  EXPECT_EQ(log.lines, (Strings{"4", "16", "256", "1 jvp,transpose", "32 jvp,transpose", "256 jvp,transpose"}));
-  auto endless = [](Tensor x) { return while_loop([](Tensor v) { return v < 100.0f; }, [](Tensor v) { return v * v; }, x); };
-  expect_error<TypeError>([&] { jit(grad(endless))(Tensor(2.0f)); }, {"while_loop", "scan", "fori_loop", "autodiff_test.cc"});
-  EXPECT_EQ(jit([&](Tensor x) { return jvp(endless, x, Tensor(1.0f)).second; })(Tensor(2.0f)).item<float>(), 1024);
+  EXPECT_EQ(log.lines, (Strings{"4", "16", "256", "1 jvp,transpose", "32 jvp,transpose",
+                                "256 jvp,transpose"}));
+  auto endless = [](Tensor x) {
+    return while_loop([](Tensor v) { return v < 100.0f; }, [](Tensor v) { return v * v; }, x);
+  };
+  expect_error<TypeError>([&] { jit(grad(endless))(Tensor(2.0f)); },
+                          {"while_loop", "scan", "fori_loop", "autodiff_test.cc"});
+  EXPECT_EQ(jit([&](Tensor x) { return jvp(endless, x, Tensor(1.0f)).second; })(Tensor(2.0f))
+                .item<float>(),
+            1024);
   EXPECT_EQ(jit(jacfwd(endless))(Tensor(2.0f)).item<float>(), 1024);
 }
 
@@ -321,20 +366,23 @@ TEST(Autodiff, CheckpointComputesAgain) {
   EXPECT_EQ(logged(log, grad(f), Tensor(2.0f)).item<float>(), 3);
   EXPECT_EQ(log.lines, (Strings{"2", "2 again"}));
   log.lines.clear();
-  auto saved = checkpoint([&](Tensor x) { return 3.0f * tap({.name = "x"}, x, log.shows()); },
-                          {.save = [](const CheckpointStep& s) { return s.operation == "tap" && s.name == "x"; }});
+  auto saved = checkpoint(
+      [&](Tensor x) { return 3.0f * tap({.name = "x"}, x, log.shows()); },
+      {.save = [](const CheckpointStep& s) { return s.operation == "tap" && s.name == "x"; }});
   EXPECT_EQ(logged(log, grad(saved), Tensor(2.0f)).item<float>(), 3);
   EXPECT_EQ(log.lines, (Strings{"2"}));
   log.lines.clear();
   int effects = 0, pure = 0;
   auto calls = checkpoint([&](Tensor x) {
     const Tensor a = call(
-        {.effect = Effect::unordered}, type<float>(), [&](float v) { return ++effects, v + 1; }, stop_gradient(x));
+        {.effect = Effect::unordered}, type<float>(), [&](float v) { return ++effects, v + 1; },
+        stop_gradient(x));
     const Tensor b = call(
         type<float>(), [&](float v) { return ++pure, v + 1; }, stop_gradient(x));
     return sin(x) * a * b;
   });
-  EXPECT_NEAR(jit(value_and_grad(calls))(Tensor(2.0f)).second.item<float>(), 9 * std::cos(2.0f), 1e-5);
+  EXPECT_NEAR(jit(value_and_grad(calls))(Tensor(2.0f)).second.item<float>(), 9 * std::cos(2.0f),
+              1e-5);
   EXPECT_EQ(effects, 1);
   EXPECT_EQ(pure, 2);
   // In a loop.
@@ -357,27 +405,28 @@ TEST(Autodiff, EffectsInRulesFireAtTheirTime) {
   RecordProperty("covers", "AD-21");
   Strings log;
   float store = 0;
-  auto f = custom_vjp([](Tensor x) { return x * x; },
-                      [&](Tensor x) {
-                        const Tensor y = call(
-                            {.effect = Effect::ordered}, type<float>(),
-                            [&](float v) {
-                              log.push_back("fwd " + Log::fmt_float(v));
-                              store = v;
-                              return v * v;
-                            },
-                            x);
-                        return std::pair{y, std::tuple<>()};
-                      },
-                      [&](std::tuple<>, Tensor ct) {
-                        return std::tuple{call(
-                            {.effect = Effect::ordered}, type<float>(),
-                            [&](float c) {
-                              log.push_back("bwd " + Log::fmt_float(store) + " " + Log::fmt_float(c));
-                              return 2 * store * c;
-                            },
-                            ct)};
-                      });
+  auto f =
+      custom_vjp([](Tensor x) { return x * x; },
+                 [&](Tensor x) {
+                   const Tensor y = call(
+                       {.effect = Effect::ordered}, type<float>(),
+                       [&](float v) {
+                         log.push_back("fwd " + Log::fmt_float(v));
+                         store = v;
+                         return v * v;
+                       },
+                       x);
+                   return std::pair{y, std::tuple<>()};
+                 },
+                 [&](std::tuple<>, Tensor ct) {
+                   return std::tuple{call(
+                       {.effect = Effect::ordered}, type<float>(),
+                       [&](float c) {
+                         log.push_back("bwd " + Log::fmt_float(store) + " " + Log::fmt_float(c));
+                         return 2 * store * c;
+                       },
+                       ct)};
+                 });
   auto [y, pull] = vjp(f, Tensor(2.0f));
   EXPECT_EQ(y.item<float>(), 4);
   EXPECT_EQ(log, (Strings{"fwd 2"}));
@@ -388,11 +437,12 @@ TEST(Autodiff, EffectsInRulesFireAtTheirTime) {
   EXPECT_EQ(log, (Strings{"fwd 2", "bwd 2 1"}));
   // A tap on a tangent fires when the linear map is applied.
   Floats seen;
-  auto sine = custom_jvp([](Tensor x) { return sin(x); },
-                         [&](std::tuple<Tensor> x, std::tuple<Tensor> t) {
-                           const Tensor v = std::get<0>(x);
-                           return std::pair{sin(v), tap(cos(v) * std::get<0>(t), [&](float d) { seen.push_back(d); })};
-                         });
+  auto sine = custom_jvp(
+      [](Tensor x) { return sin(x); },
+      [&](std::tuple<Tensor> x, std::tuple<Tensor> t) {
+        const Tensor v = std::get<0>(x);
+        return std::pair{sin(v), tap(cos(v) * std::get<0>(t), [&](float d) { seen.push_back(d); })};
+      });
   auto [z, push] = linearize(sine, Tensor(1.0f));
   EXPECT_TRUE(seen.empty());
   EXPECT_NEAR(push(Tensor(1.0f)).item<float>(), 0.5403023, 1e-6);
@@ -404,7 +454,9 @@ TEST(Autodiff, TapsChangeNothing) {
   RecordProperty("covers", "AD-22");
   auto program = [](bool tapped) {
     return [tapped](Tensor x) {
-      auto see = [tapped](Tensor v) { return tapped ? tap({.derivatives = true}, v, [](std::span<const AnyView>) {}) : v; };
+      auto see = [tapped](Tensor v) {
+        return tapped ? tap({.derivatives = true}, v, [](std::span<const AnyView>) {}) : v;
+      };
       const auto [last, all] = scan(
           [&](Tensor c, Tensor v) {
             const Tensor next = see(tanh(c * v) + see(sin(c)));
@@ -412,14 +464,16 @@ TEST(Autodiff, TapsChangeNothing) {
           },
           see(x * 0.7f), tensor<float>({0.1f, 0.9f, -0.4f}));
       return cond(
-                 greater(last, 0.0f), [&](Tensor v) { return see(sum(v)); }, [&](Tensor v) { return see(sum(v * v)); }, all) +
+                 greater(last, 0.0f), [&](Tensor v) { return see(sum(v)); },
+                 [&](Tensor v) { return see(sum(v * v)); }, all) +
              last;
     };
   };
   for (const float at : {0.3f, -1.7f, 2.5f}) {
     const auto [y, g] = jit(value_and_grad(program(false)))(Tensor(at));
     const auto [yt, gt] = jit(value_and_grad(program(true)))(Tensor(at));
-    // XLA rounds a product and a sum once where it fuses them, and a tap stands between: equal up to that.
+    // XLA rounds a product and a sum once where it fuses them, and a tap stands between: equal up
+    // to that.
     EXPECT_FLOAT_EQ(y.item<float>(), yt.item<float>());
     EXPECT_FLOAT_EQ(g.item<float>(), gt.item<float>());
     const auto [ye, ge] = value_and_grad(program(false))(Tensor(at));

@@ -27,7 +27,8 @@ Tensor loss(const Model& m, Tensor x) {
 }
 
 TEST(AutodiffForms, GradientOfNestedContainers) {
-  Model m{{{ones(type<float>({2, 2})), zeros(type<float>({2}))}, {ones(type<float>({2, 1})), zeros(type<float>({1}))}},
+  Model m{{{ones(type<float>({2, 2})), zeros(type<float>({2}))},
+           {ones(type<float>({2, 1})), zeros(type<float>({1}))}},
           {{"gain", Tensor(3.0f)}},
           Tensor(0.5f)};
   const Tensor x = tensor<float>({1, 2}, {1, 2});
@@ -48,7 +49,10 @@ TEST(AutodiffForms, ArgumentsAndAuxiliaryResults) {
   const auto [ga, gc] = jit(grad<0, 2>(f))(2.0f, 3.0f, 4.0f);
   EXPECT_EQ(ga.item<float>(), 3);
   EXPECT_EQ(gc.item<float>(), 8);
-  auto g = [](Tensor a) { return std::pair{a * a, std::map<std::string, Tensor>{{"cube", a * a * a}, {"n", convert<int>(a)}}}; };
+  auto g = [](Tensor a) {
+    return std::pair{a * a,
+                     std::map<std::string, Tensor>{{"cube", a * a * a}, {"n", convert<int>(a)}}};
+  };
   const auto [slope, aux] = jit(grad(g))(3.0f);
   EXPECT_EQ(slope.item<float>(), 6);
   EXPECT_EQ(aux.at("cube").item<float>(), 27);
@@ -68,14 +72,20 @@ TEST(AutodiffForms, ArgumentsAndAuxiliaryResults) {
 TEST(AutodiffForms, ResultsThatDoNotMove) {
   const Tensor w = tensor<float>({1, 2, 3});
   EXPECT_EQ(grad([&](Tensor) { return sum(w); })(Tensor(1.0f)).item<float>(), 0);
-  EXPECT_EQ(grad([&](Tensor x) { return sum(stop_gradient(x) * x); })(w).to_vector<float>(), (Floats{1, 2, 3}));
-  EXPECT_EQ(grad([&](Tensor x) { return sum(w * x); })(w).to_vector<float>(), (Floats{1, 2, 3})) << "captured tensors are constants";
+  EXPECT_EQ(grad([&](Tensor x) { return sum(stop_gradient(x) * x); })(w).to_vector<float>(),
+            (Floats{1, 2, 3}));
+  EXPECT_EQ(grad([&](Tensor x) { return sum(w * x); })(w).to_vector<float>(), (Floats{1, 2, 3}))
+      << "captured tensors are constants";
   auto [y, pull] = vjp([](Tensor x, Tensor n) { return std::tuple{x * 2.0f, n + 1}; }, 1.5f, 4);
   EXPECT_EQ(std::get<1>(y).item<int>(), 5);
   const auto [cx, cn] = pull({Tensor(1.0f), Tensor()});
   EXPECT_EQ(cx.item<float>(), 2);
   EXPECT_EQ(to_string(cn.type()), "pred[]");
-  const auto [value, tangent] = jvp([](Tensor x, Tensor n) { return std::tuple{x, n}; }, std::tuple{1.0f, 2}, std::tuple{3.0f, Tensor()});
+  const auto [value, tangent] = jvp(
+      [](Tensor x, Tensor n) {
+        return std::tuple{x, n};
+      },
+      std::tuple{1.0f, 2}, std::tuple{3.0f, Tensor()});
   EXPECT_EQ(std::get<0>(tangent).item<float>(), 3);
   EXPECT_EQ(to_string(std::get<1>(tangent).type()), "pred[]");
 }
@@ -94,15 +104,32 @@ TEST(AutodiffForms, WhatIsRefused) {
   const Tensor v = tensor<float>({1, 2});
   expect_error<TypeError>([&] { grad([](Tensor x) { return x * x; })(v); },
                           {"grad", "scalar", "f32[2]", "jacrev", "autodiff_test_forms.cc"});
-  expect_error<TypeError>([&] { value_and_grad([](Tensor x) { return convert<int>(x); })(1.0f); }, {"real float", "s32[]"});
-  expect_error<TypeError>([&] { grad([](Tensor x) { return sum(convert<float>(x)); })(tensor<int>({1, 2})); }, {"s32[2]", "allow_int"});
-  expect_error<TypeError>([&] { grad([](Tensor x) { return sum(x); })(tensor<C>({C(1, 2)})); }, {"c64", "holomorphic"});
-  expect_error<TypeError>([&] { jacfwd([](Tensor x) { return x; })(tensor<C>({C(1, 2)})); }, {"holomorphic"});
-  expect_error<TypeError>([&] { jvp([](Tensor x) { return x; }, v, tensor<float>({1, 2, 3})); }, {"tangent 0", "f32[2]", "f32[3]"});
-  expect_error<TypeError>([&] { jvp([](Tensor x) { return x; }, v, std::tuple{v, v}); }, {"2 tangents for 1"});
-  expect_error<TypeError>([&] { vjp([](Tensor x) { return x; }, v).second(Tensor(1.0f)); }, {"cotangent 0", "f32[2]", "f32[]"});
+  expect_error<TypeError>([&] { value_and_grad([](Tensor x) { return convert<int>(x); })(1.0f); },
+                          {"real float", "s32[]"});
+  expect_error<TypeError>(
+      [&] {
+        grad([](Tensor x) { return sum(convert<float>(x)); })(tensor<int>({1, 2}));
+      },
+      {"s32[2]", "allow_int"});
+  expect_error<TypeError>([&] { grad([](Tensor x) { return sum(x); })(tensor<C>({C(1, 2)})); },
+                          {"c64", "holomorphic"});
+  expect_error<TypeError>([&] { jacfwd([](Tensor x) { return x; })(tensor<C>({C(1, 2)})); },
+                          {"holomorphic"});
+  expect_error<TypeError>(
+      [&] {
+        jvp([](Tensor x) { return x; }, v, tensor<float>({1, 2, 3}));
+      },
+      {"tangent 0", "f32[2]", "f32[3]"});
+  expect_error<TypeError>(
+      [&] {
+        jvp([](Tensor x) { return x; }, v, std::tuple{v, v});
+      },
+      {"2 tangents for 1"});
+  expect_error<TypeError>([&] { vjp([](Tensor x) { return x; }, v).second(Tensor(1.0f)); },
+                          {"cotangent 0", "f32[2]", "f32[]"});
   expect_error<TypeError>([&] { grad([](Tensor x) { return x; })(Tensor()); }, {"empty Tensor"});
-  const auto zeros = grad([](Tensor x) { return sum(convert<float>(x)); }, {.allow_int = true})(tensor<int>({1, 2}));
+  const auto zeros = grad([](Tensor x) { return sum(convert<float>(x)); },
+                          {.allow_int = true})(tensor<int>({1, 2}));
   EXPECT_EQ(to_string(zeros.type()), "pred[2]");
 }
 
@@ -112,24 +139,35 @@ TEST(AutodiffForms, RulesThatDoNotFit) {
   using T = std::tuple<Tensor>;
   expect_error<TypeError>(
       [&] {
-        grad(with_rule([](T x, T t) { return std::pair{std::get<0>(x), tensor<float>({1, 2}) * std::get<0>(t)}; }))(1.0f);
+        grad(with_rule([](T x, T t) {
+          return std::pair{std::get<0>(x), tensor<float>({1, 2}) * std::get<0>(t)};
+        }))(1.0f);
       },
       {"tangent 0", "f32[]", "f32[2]"});
-  expect_error<TypeError>([&] { grad(with_rule([](T, T t) {
-                                  return std::pair{tensor<int>({1}), std::get<0>(t)};
-                                }))(1.0f); },
-                          {"value 0", "s32[1]"});
-  expect_error<TypeError>([&] { grad(with_rule([](T x, T t) {
-                                  return std::pair{std::get<0>(x), sin(std::get<0>(t))};
-                                }))(1.0f); },
-                          {"sin", "linear"});
   expect_error<TypeError>(
       [&] {
-        grad(with_rule([](T x, T t) { return std::pair{std::get<0>(x), std::get<0>(t) * std::get<0>(t)}; }))(1.0f);
+        grad(with_rule([](T, T t) { return std::pair{tensor<int>({1}), std::get<0>(t)}; }))(1.0f);
+      },
+      {"value 0", "s32[1]"});
+  expect_error<TypeError>(
+      [&] {
+        grad(with_rule([](T x, T t) {
+          return std::pair{std::get<0>(x), sin(std::get<0>(t))};
+        }))(1.0f);
+      },
+      {"sin", "linear"});
+  expect_error<TypeError>(
+      [&] {
+        grad(with_rule([](T x, T t) {
+          return std::pair{std::get<0>(x), std::get<0>(t) * std::get<0>(t)};
+        }))(1.0f);
       },
       {"multiply", "linear"});
   auto captures = [](Tensor a) {
-    return custom_jvp([a](Tensor x) { return a * x; }, [](T x, T t) { return std::pair{std::get<0>(x), std::get<0>(t)}; })(a);
+    return custom_jvp([a](Tensor x) { return a * x; },
+                      [](T x, T t) {
+                        return std::pair{std::get<0>(x), std::get<0>(t)};
+                      })(a);
   };
   expect_error<TypeError>([&] { grad(captures)(2.0f); }, {"captures", "argument"});
 }
@@ -142,9 +180,11 @@ TEST(AutodiffForms, ComplexNumbersFollowJax) {
   EXPECT_EQ(jit(grad([](Tensor x) { return imag(x * x); }))(z).item<C>(), C(4, -2));
   EXPECT_EQ(grad([](Tensor x) { return x * x; }, {.holomorphic = true})(z).item<C>(), C(2, 4));
   auto [y, pull] = vjp([](Tensor x) { return x * C(0, 3); }, z);
-  EXPECT_EQ(std::get<0>(pull(Tensor(C(1, 1)))).item<C>(), C(-3, 3)) << "transposes do not conjugate";
+  EXPECT_EQ(std::get<0>(pull(Tensor(C(1, 1)))).item<C>(), C(-3, 3))
+      << "transposes do not conjugate";
   auto parts = [](Tensor x) { return real(exp(complex(x, 2.0f * x))); };
-  EXPECT_NEAR(grad(parts)(Tensor(0.5f)).item<float>(), std::exp(0.5) * (std::cos(1.0) - 2 * std::sin(1.0)), 1e-5);
+  EXPECT_NEAR(grad(parts)(Tensor(0.5f)).item<float>(),
+              std::exp(0.5) * (std::cos(1.0) - 2 * std::sin(1.0)), 1e-5);
   EXPECT_EQ(jacrev([](Tensor x) { return x * x; }, {.holomorphic = true})(z).item<C>(), C(2, 4));
   EXPECT_EQ(jacfwd([](Tensor x) { return x * x; }, {.holomorphic = true})(z).item<C>(), C(2, 4));
 }
@@ -163,13 +203,17 @@ TEST(AutodiffForms, JacobiansOfContainers) {
     EXPECT_EQ(std::get<0>(j.at("total")).to_vector<float>(), (Floats{1, 1}));
     EXPECT_EQ(std::get<1>(j.at("total")).item<float>(), 0);
   }
-  const auto h = hessian([](std::tuple<Tensor, Tensor> q) { return sum(std::get<0>(q) * std::get<0>(q)) * std::get<1>(q); })(p);
+  const auto h = hessian([](std::tuple<Tensor, Tensor> q) {
+    return sum(std::get<0>(q) * std::get<0>(q)) * std::get<1>(q);
+  })(p);
   EXPECT_EQ(std::get<0>(std::get<0>(h)).to_vector<float>(), (Floats{6, 0, 0, 6}));
   EXPECT_EQ(std::get<1>(std::get<0>(h)).to_vector<float>(), (Floats{2, 4}));
   EXPECT_EQ(std::get<1>(std::get<1>(h)).item<float>(), 0);
   EXPECT_EQ(jacrev<1>([](Tensor, Tensor y) { return y * y; })(1.0f, 3.0f).item<float>(), 6);
-  EXPECT_EQ(to_string(jacrev([](Tensor x) { return x; })(zeros(type<float>({2, 3}))).type()), "f32[2,3,2,3]");
-  EXPECT_EQ(to_string(jacfwd([](Tensor x) { return x; })(zeros(type<float>({0}))).type()), "f32[0,0]");
+  EXPECT_EQ(to_string(jacrev([](Tensor x) { return x; })(zeros(type<float>({2, 3}))).type()),
+            "f32[2,3,2,3]");
+  EXPECT_EQ(to_string(jacfwd([](Tensor x) { return x; })(zeros(type<float>({0}))).type()),
+            "f32[0,0]");
 }
 
 TEST(AutodiffForms, LowPrecisionKeepsItsType) {
@@ -177,7 +221,8 @@ TEST(AutodiffForms, LowPrecisionKeepsItsType) {
   for (const DType d : {DType::bf16, DType::f16, DType::f32, DType::f64}) {
     const Tensor x = convert(tensor<float>({0.5f, 1.5f}), d);
     EXPECT_EQ(jit(grad(f))(x).dtype(), d);
-    EXPECT_NEAR(convert<float>(jit(grad(f))(x)).to_vector<float>()[0], 2 * std::cos(0.5f) + 1.0f / 3, 0.02);
+    EXPECT_NEAR(convert<float>(jit(grad(f))(x)).to_vector<float>()[0],
+                2 * std::cos(0.5f) + 1.0f / 3, 0.02);
   }
 }
 
@@ -187,7 +232,9 @@ TEST(AutodiffForms, NestedGradientsDoNotMixTheirVariables) {
     return x * inner;
   };
   EXPECT_EQ(grad(f)(Tensor(3.0f)).item<float>(), 6);
-  auto g = [](Tensor x) { return x * jvp([x](Tensor y) { return x + y; }, Tensor(1.0f), Tensor(1.0f)).second; };
+  auto g = [](Tensor x) {
+    return x * jvp([x](Tensor y) { return x + y; }, Tensor(1.0f), Tensor(1.0f)).second;
+  };
   EXPECT_EQ(jit(grad(g))(Tensor(3.0f)).item<float>(), 1);
 }
 
@@ -200,14 +247,16 @@ TEST(AutodiffForms, RulesMayBeContainersAndStatic) {
                              const auto& [xs, n] = kept;
                              return std::tuple{std::vector{ct * xs[1] * float(n), Tensor()}, n};
                            });
-  const auto g = jit(grad([&](std::vector<Tensor> xs) { return scaled(xs, 3); }))(std::vector{Tensor(2.0f), Tensor(5.0f)});
+  const auto g = jit(grad([&](std::vector<Tensor> xs) { return scaled(xs, 3); }))(
+      std::vector{Tensor(2.0f), Tensor(5.0f)});
   EXPECT_EQ(g[0].item<float>(), 15);
   EXPECT_EQ(g[1].item<float>(), 0) << "an empty cotangent is zero, as the rule says";
-  auto indexed = custom_jvp([](Tensor x, Tensor n) { return x * convert<float>(n); },
-                            [](std::tuple<Tensor, Tensor> x, std::tuple<Tensor, Tensor> t) {
-                              EXPECT_EQ(std::get<1>(t).dtype(), DType::pred) << "no tangent";
-                              return std::pair{std::get<0>(x) * convert<float>(std::get<1>(x)), std::get<0>(t) * 7.0f};
-                            });
+  auto indexed = custom_jvp(
+      [](Tensor x, Tensor n) { return x * convert<float>(n); },
+      [](std::tuple<Tensor, Tensor> x, std::tuple<Tensor, Tensor> t) {
+        EXPECT_EQ(std::get<1>(t).dtype(), DType::pred) << "no tangent";
+        return std::pair{std::get<0>(x) * convert<float>(std::get<1>(x)), std::get<0>(t) * 7.0f};
+      });
   EXPECT_EQ(grad(indexed)(1.0f, 2).item<float>(), 7);
 }
 
@@ -218,15 +267,25 @@ TEST(AutodiffForms, HostDerivatives) {
         [](float v, int k) {
           return std::tuple{std::pow(v, float(k)), k + 1};
         },
-        [](float v, int k, float, int, float ct, View<float> to_v) { to_v[0] = float(k) * std::pow(v, float(k - 1)) * ct; }, x, n);
+        [](float v, int k, float, int, float ct, View<float> to_v) {
+          to_v[0] = float(k) * std::pow(v, float(k - 1)) * ct;
+        },
+        x, n);
   };
   auto value = [&](Tensor x, Tensor n) { return std::get<0>(f(x, n)); };
   const auto [y, g] = jit(value_and_grad(value))(2.0f, 3);
   EXPECT_EQ(y.item<float>(), 8);
   EXPECT_EQ(g.item<float>(), 12);
-  EXPECT_EQ(jit(vmap(grad(value), {.in_axes = {0, unmapped}}))(tensor<float>({1, 2, 3}), 2).to_vector<float>(), (Floats{2, 4, 6}));
-  expect_error<TypeError>([&] { jit(grad(grad(value)))(2.0f, 3); }, {"power vjp", "no derivative", "autodiff_test_forms.cc"});
-  expect_error<TypeError>([&] { jvp(value, std::tuple{2.0f, 3}, std::tuple{1.0f, Tensor()}); }, {"reverse mode only"});
+  EXPECT_EQ(jit(vmap(grad(value), {.in_axes = {0, unmapped}}))(tensor<float>({1, 2, 3}), 2)
+                .to_vector<float>(),
+            (Floats{2, 4, 6}));
+  expect_error<TypeError>([&] { jit(grad(grad(value)))(2.0f, 3); },
+                          {"power vjp", "no derivative", "autodiff_test_forms.cc"});
+  expect_error<TypeError>(
+      [&] {
+        jvp(value, std::tuple{2.0f, 3}, std::tuple{1.0f, Tensor()});
+      },
+      {"reverse mode only"});
 }
 
 std::size_t equations(int layers) {

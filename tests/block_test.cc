@@ -22,13 +22,15 @@ Tensor scale(const Tensor& x, double factor) {
 
 /// A kernel that counts its firings.
 OverrideHandle native_scale(int& fired, std::optional<VmapMethod> batch = {}) {
-  return override_block<Scale>({.platform = "cpu",
-                                .kernel =
-                                    [&fired](const Scale& s, View<const float> in, View<float> out) {
-                                      ++fired;
-                                      for (std::int64_t i = 0; i < in.size(); ++i) out[i] = in[i] * static_cast<float>(s.factor);
-                                    },
-                                .batch = batch});
+  return override_block<Scale>(
+      {.platform = "cpu",
+       .kernel =
+           [&fired](const Scale& s, View<const float> in, View<float> out) {
+             ++fired;
+             for (std::int64_t i = 0; i < in.size(); ++i)
+               out[i] = in[i] * static_cast<float>(s.factor);
+           },
+       .batch = batch});
 }
 
 /// Removes its override at the end of a test.
@@ -59,7 +61,9 @@ TEST(Block, AnOverrideTakesItsPlaceUntilItIsRemoved) {
   EXPECT_EQ(fired, 1);
   EXPECT_EQ(scale(x, 2).to_vector<float>(), (Floats{2, 4}));
   EXPECT_EQ(fired, 2);
-  EXPECT_EQ(jit([](Tensor v) { return scale(v, 5); }, {.mode = Mode::evaluate})(x).to_vector<float>(), (Floats{5, 10}));
+  EXPECT_EQ(
+      jit([](Tensor v) { return scale(v, 5); }, {.mode = Mode::evaluate})(x).to_vector<float>(),
+      (Floats{5, 10}));
   EXPECT_EQ(fired, 3);
   EXPECT_TRUE(handle.active());
   EXPECT_TRUE(handle.remove());
@@ -84,12 +88,14 @@ TEST(Block, TheLatestThatAcceptsIsTaken) {
   RecordProperty("covers", "BLOCK-03 BLOCK-12");
   int first = 0, second = 0;
   const Removed a{native_scale(first)};
-  const Removed b{override_block<Scale>({.when = [](const Scale& s, std::span<const Type> x) { return s.factor > 2 && x[0].rank() == 1; },
-                                         .kernel =
-                                             [&second](const Scale&, AnyView in, AnyMutableView out) {
-                                               ++second;
-                                               std::copy_n(in.data(), in.byte_size(), out.data());
-                                             }})};
+  const Removed b{override_block<Scale>(
+      {.when = [](const Scale& s,
+                  std::span<const Type> x) { return s.factor > 2 && x[0].rank() == 1; },
+       .kernel =
+           [&second](const Scale&, AnyView in, AnyMutableView out) {
+             ++second;
+             std::copy_n(in.data(), in.byte_size(), out.data());
+           }})};
   scale(tensor<float>({1}), 3);
   EXPECT_EQ(second, 1);
   scale(tensor<float>({1}), 2);
@@ -97,7 +103,8 @@ TEST(Block, TheLatestThatAcceptsIsTaken) {
   // The first one's kernel is for f32: f64 takes the default.
   EXPECT_EQ(scale(Tensor(1.5), 3).item<double>(), 4.5);
   EXPECT_EQ(first + second, 2);
-  EXPECT_TRUE(has(block_path(Scale{1}, {type<double>()}).text, "its kernel is for f32, operand 0 is f64"));
+  EXPECT_TRUE(
+      has(block_path(Scale{1}, {type<double>()}).text, "its kernel is for f32, operand 0 is f64"));
   EXPECT_TRUE(has(block_path(Scale{1}, {type<float>()}).text, "native"));
 }
 
@@ -111,7 +118,8 @@ TEST(Block, PathOfABlockThatNobodyHas) {
 
 TEST(Block, FieldsTellBlocksApart) {
   RecordProperty("covers", "BLOCK-04");
-  const auto program = jit([](Tensor x) { return scale(x, 3) + scale(x, 4) + scale(x, 3); }).program(Tensor(1.0f));
+  const auto program =
+      jit([](Tensor x) { return scale(x, 3) + scale(x, 4) + scale(x, 3); }).program(Tensor(1.0f));
   EXPECT_TRUE(has(program.text(), "scale{factor = 3}")) << program;
   EXPECT_TRUE(has(program.text(), "scale{factor = 4}")) << program;
   EXPECT_EQ(program.equations(), 4u) << "equal blocks are one: " << program;
@@ -133,7 +141,8 @@ TEST(Block, ResultsAreCheckedAgainstADeclaration) {
   RecordProperty("covers", "BLOCK-05");
   const Tensor x = tensor<float>({1, 2});
   auto twice = [](Tensor v) { return v * 2.0f; };
-  expect_error<TypeError>([&] { block_like(type<int>({7}), Scale{}, twice, x); }, {"scale", "s32[7]", "f32[2]"});
+  expect_error<TypeError>([&] { block_like(type<int>({7}), Scale{}, twice, x); },
+                          {"scale", "s32[7]", "f32[2]"});
   EXPECT_EQ(block_like(type<float>({2}), Scale{}, twice, x).to_vector<float>(), (Floats{2, 4}));
 }
 
@@ -156,7 +165,8 @@ TEST(Block, OperandsAndResultsAreContainers) {
   const Map out = jit(f)(Tensor(3.0f));
   EXPECT_EQ(out.at("a").item<float>(), 6);
   EXPECT_EQ(out.at("b").item<float>(), 4);
-  EXPECT_TRUE(has(jit(f).program(Tensor(3.0f)).text(), "{axes = [0, 1], dtype = \"bf16\", mode = \"a\"}"));
+  EXPECT_TRUE(
+      has(jit(f).program(Tensor(3.0f)).text(), "{axes = [0, 1], dtype = \"bf16\", mode = \"a\"}"));
 }
 
 TEST(Block, DerivativesAreTheDefaults) {
@@ -174,7 +184,9 @@ TEST(Block, DerivativesAreTheDefaults) {
     };
     EXPECT_EQ(jit(grad(grad(cubed)))(Tensor(2.0f)).item<float>(), 12);
     EXPECT_EQ(jit(hessian(cubed))(Tensor(2.0f)).item<float>(), 12);
-    EXPECT_EQ(jit(grad([&](Tensor x) { return jvp(cubed, x, Tensor(1.0f)).second; }))(Tensor(2.0f)).item<float>(), 12);
+    EXPECT_EQ(jit(grad([&](Tensor x) { return jvp(cubed, x, Tensor(1.0f)).second; }))(Tensor(2.0f))
+                  .item<float>(),
+              12);
   }
   EXPECT_GT(fired, 0);
 }
@@ -194,38 +206,43 @@ TEST(Block, CapturedTensorsAreDifferentiatedToo) {
         Scale{2}, [&](Tensor v) { return v * w; }, x);
   };
   EXPECT_EQ(jit(grad<1>(f))(Tensor(3.0f), Tensor(5.0f)).item<float>(), 3);
-  EXPECT_EQ(jit(vmap(f, {.in_axes = {unmapped, 0}}))(Tensor(3.0f), tensor<float>({1, 2})).to_vector<float>(), (Floats{3, 6}));
+  EXPECT_EQ(jit(vmap(f, {.in_axes = {unmapped, 0}}))(Tensor(3.0f), tensor<float>({1, 2}))
+                .to_vector<float>(),
+            (Floats{3, 6}));
 }
 
 OverrideHandle scale_with_vjp(int& forward, int& backward) {
-  return override_block<Scale>({.kernel =
-                                    [](const Scale& s, View<const float> in, View<float> out) {
-                                      for (std::int64_t i = 0; i < in.size(); ++i) out[i] = in[i] * static_cast<float>(s.factor);
-                                    },
-                                .vjp = {.forward =
-                                            [&forward](const Scale& s, std::span<const Tensor> x) {
-                                              const float by = static_cast<float>(s.factor);
-                                              const Tensor y = call(
-                                                  x[0],
-                                                  [&forward, by](View<const float> in, View<float> out) {
-                                                    ++forward;
-                                                    for (std::int64_t i = 0; i < in.size(); ++i) out[i] = in[i] * by;
-                                                  },
-                                                  x[0]);
-                                              return std::pair{std::vector<Tensor>{y}, std::vector<Tensor>{}};
-                                            },
-                                        .backward =
-                                            [&backward](const Scale& s, std::span<const Tensor>, std::span<const Tensor> ct) {
-                                              const float by = static_cast<float>(s.factor);
-                                              return std::vector<Tensor>{call(
-                                                  ct[0],
-                                                  [&backward, by](View<const float> in, View<float> out) {
-                                                    ++backward;
-                                                    for (std::int64_t i = 0; i < in.size(); ++i) out[i] = in[i] * by;
-                                                  },
-                                                  ct[0])};
-                                            }},
-                                .batch = VmapMethod::broadcast_all});
+  return override_block<Scale>(
+      {.kernel =
+           [](const Scale& s, View<const float> in, View<float> out) {
+             for (std::int64_t i = 0; i < in.size(); ++i)
+               out[i] = in[i] * static_cast<float>(s.factor);
+           },
+       .vjp = {
+           .forward =
+               [&forward](const Scale& s, std::span<const Tensor> x) {
+                 const float by = static_cast<float>(s.factor);
+                 const Tensor y = call(
+                     x[0],
+                     [&forward, by](View<const float> in, View<float> out) {
+                       ++forward;
+                       for (std::int64_t i = 0; i < in.size(); ++i) out[i] = in[i] * by;
+                     },
+                     x[0]);
+                 return std::pair{std::vector<Tensor>{y}, std::vector<Tensor>{}};
+               },
+           .backward =
+               [&backward](const Scale& s, std::span<const Tensor>, std::span<const Tensor> ct) {
+                 const float by = static_cast<float>(s.factor);
+                 return std::vector<Tensor>{call(
+                     ct[0],
+                     [&backward, by](View<const float> in, View<float> out) {
+                       ++backward;
+                       for (std::int64_t i = 0; i < in.size(); ++i) out[i] = in[i] * by;
+                     },
+                     ct[0])};
+               }},
+       .batch = VmapMethod::broadcast_all});
 }
 
 TEST(Block, AnOverrideBringsItsOwnDerivative) {
@@ -242,11 +259,14 @@ TEST(Block, AnOverrideBringsItsOwnDerivative) {
   EXPECT_FALSE(has(both.lower(tensor<float>({1, 2})).stablehlo(), "multiply"));
   EXPECT_EQ(grad(f)(tensor<float>({1, 2})).to_vector<float>(), (Floats{3, 3}));
   // Forward mode has the default's.
-  EXPECT_EQ(jit([&](Tensor x) { return jvp(f, x, ones_like(x)).second; })(tensor<float>({1, 2})).item<float>(), 6);
+  EXPECT_EQ(jit([&](Tensor x) { return jvp(f, x, ones_like(x)).second; })(tensor<float>({1, 2}))
+                .item<float>(),
+            6);
   // Batches, inside and outside.
   const Tensor rows = tensor<float>({1, 2, 3, 4}, {2, 2});
   EXPECT_EQ(jit(vmap(grad(f)))(rows).to_vector<float>(), (Floats{3, 3, 3, 3}));
-  EXPECT_EQ(jit(grad([&](Tensor x) { return sum(vmap(f)(x)); }))(rows).to_vector<float>(), (Floats{3, 3, 3, 3}));
+  EXPECT_EQ(jit(grad([&](Tensor x) { return sum(vmap(f)(x)); }))(rows).to_vector<float>(),
+            (Floats{3, 3, 3, 3}));
 }
 
 TEST(Block, BatchesAreTheDefaultsOrTheOverrides) {
@@ -259,13 +279,16 @@ TEST(Block, BatchesAreTheDefaultsOrTheOverrides) {
     std::optional<VmapMethod> method;
     int firings;
   };
-  for (const Row& row : {Row{{}, 0}, Row{VmapMethod::sequential, 3}, Row{VmapMethod::broadcast_all, 1}, Row{VmapMethod::expand_dims, 1}}) {
+  for (const Row& row : {Row{{}, 0}, Row{VmapMethod::sequential, 3},
+                         Row{VmapMethod::broadcast_all, 1}, Row{VmapMethod::expand_dims, 1}}) {
     int fired = 0;
     const Removed handle{native_scale(fired, row.method)};
     EXPECT_EQ(f(rows).to_vector<float>(), doubled);
     EXPECT_EQ(fired, row.firings);
-    EXPECT_EQ(jit(vmap(vmap([](Tensor x) { return scale(x, 2); })))(rows).to_vector<float>(), doubled);
-    EXPECT_EQ(jit(vmap(grad([](Tensor x) { return sum(scale(x, 2)); })))(rows).to_vector<float>(), Floats(6, 2));
+    EXPECT_EQ(jit(vmap(vmap([](Tensor x) { return scale(x, 2); })))(rows).to_vector<float>(),
+              doubled);
+    EXPECT_EQ(jit(vmap(grad([](Tensor x) { return sum(scale(x, 2)); })))(rows).to_vector<float>(),
+              Floats(6, 2));
   }
 }
 
@@ -277,7 +300,8 @@ TEST(Block, BatchedInsideABranchOnlyLiveElementsCount) {
     return cond(
         p, [](Tensor v) { return scale(v, 2); }, [](Tensor v) { return v; }, x);
   }));
-  EXPECT_EQ(f(tensor<bool>({true, false, true}), tensor<float>({1, 2, 3})).to_vector<float>(), (Floats{2, 2, 6}));
+  EXPECT_EQ(f(tensor<bool>({true, false, true}), tensor<float>({1, 2, 3})).to_vector<float>(),
+            (Floats{2, 2, 6}));
   EXPECT_EQ(fired, 2);
 }
 
@@ -319,7 +343,9 @@ TEST(Block, InsideLoopsAndUnderCheckpoint) {
   EXPECT_EQ(jit(loop)(Tensor(1.0f)).item<float>(), 16);
   EXPECT_EQ(fired, 4);
   EXPECT_EQ(jit(grad(loop))(Tensor(1.0f)).item<float>(), 16);
-  EXPECT_EQ(jit(grad(checkpoint([](Tensor x) { return square(scale(x, 3)); })))(Tensor(1.0f)).item<float>(), 18);
+  EXPECT_EQ(jit(grad(checkpoint([](Tensor x) { return square(scale(x, 3)); })))(Tensor(1.0f))
+                .item<float>(),
+            18);
 }
 
 TEST(Block, CustomRulesInsideDoNotLeak) {
@@ -368,14 +394,16 @@ TEST(Block, DefaultIsNoSlowerThanTheCodeWithoutTheBlock) {
     };
   };
   expect_no_tax("in a loop", loop(plain), loop(blocked), x);
-  EXPECT_NE(test::instructions_of(jit(plain).compile(x).optimized()), test::instructions_of(jit(loop(plain)).compile(x).optimized()));
+  EXPECT_NE(test::instructions_of(jit(plain).compile(x).optimized()),
+            test::instructions_of(jit(loop(plain)).compile(x).optimized()));
 }
 
 TEST(Block, StandardStepsMatchTheirReferences) {
   RecordProperty("covers", "BLOCK-16");
   const Tensor x = tensor<float>({1, 2, 3});
   EXPECT_EQ(jit([](Tensor v) { return cumsum(v); })(x).to_vector<float>(), (Floats{1, 3, 6}));
-  EXPECT_EQ(jit([](Tensor v) { return cumsum(v, 0, true); })(x).to_vector<float>(), (Floats{6, 5, 3}));
+  EXPECT_EQ(jit([](Tensor v) { return cumsum(v, 0, true); })(x).to_vector<float>(),
+            (Floats{6, 5, 3}));
   const auto [values, places] = jit([](Tensor v) { return top_k(v, 2); })(tensor<float>({3, 1, 2}));
   EXPECT_EQ(values.to_vector<float>(), (Floats{3, 2}));
   EXPECT_EQ(places.to_vector<int>(), (std::vector<int>{0, 2}));
@@ -387,40 +415,51 @@ TEST(Block, StandardStepsMatchTheirReferences) {
   const Tensor spectrum = jit([](Tensor v) { return rfft(v); })(impulse);
   EXPECT_EQ(real(spectrum).to_vector<float>(), (Floats{1, 1, 1}));
   EXPECT_EQ(irfft(spectrum).to_vector<float>(), (Floats{1, 0, 0, 0}));
-  EXPECT_TRUE(std::isnan(take(x, tensor<int>({0, 7})).to_vector<float>()[1])) << "out of range: NaN, as in jax.numpy";
+  EXPECT_TRUE(std::isnan(take(x, tensor<int>({0, 7})).to_vector<float>()[1]))
+      << "out of range: NaN, as in jax.numpy";
 }
 
 TEST(Block, AFailingKernelNamesTheBlock) {
   const Removed handle{
-      override_block<Scale>({.kernel = [](const Scale&, View<const float>, View<float>) { throw std::runtime_error("no luck"); }})};
-  expect_error<CallbackError>([] { jit([](Tensor x) { return scale(x, 7); })(Tensor(1.0f)).item<float>(); },
-                              {"scale", "no luck", "block_test.cc"});
+      override_block<Scale>({.kernel = [](const Scale&, View<const float>, View<float>) {
+        throw std::runtime_error("no luck");
+      }})};
+  expect_error<CallbackError>(
+      [] { jit([](Tensor x) { return scale(x, 7); })(Tensor(1.0f)).item<float>(); },
+      {"scale", "no luck", "block_test.cc"});
 }
 
 TEST(Block, AnotherProgramAsOverride) {
-  const Removed handle{override_block<Scale>(
-      {.program = [](const Scale& s, std::span<const Tensor> x) { return std::vector<Tensor>{x[0] + x[0] * (s.factor - 1)}; }})};
+  const Removed handle{
+      override_block<Scale>({.program = [](const Scale& s, std::span<const Tensor> x) {
+        return std::vector<Tensor>{x[0] + x[0] * (s.factor - 1)};
+      }})};
   auto f = jit(vmap([](Tensor x) { return scale(x, 3); }));
   EXPECT_EQ(f(tensor<float>({1, 2})).to_vector<float>(), (Floats{3, 6}));
   EXPECT_TRUE(has(f.lower(tensor<float>({1, 2})).stablehlo(), "add"));
 }
 
 TEST(Block, WrongOverridesAreRefused) {
-  expect_error<TypeError>([] { override_block<Scale>({.platform = "cpu"}); }, {"scale", "exactly one of kernel, target and program"});
-  const Removed handle{override_block<Scale>({.program = [](const Scale&, std::span<const Tensor>) { return std::vector<Tensor>(); }})};
-  expect_error<TypeError>([] { jit([](Tensor x) { return scale(x, 3); })(Tensor(1.0f)); }, {"scale", "gives ()", "f32[]"});
+  expect_error<TypeError>([] { override_block<Scale>({.platform = "cpu"}); },
+                          {"scale", "exactly one of kernel, target and program"});
+  const Removed handle{override_block<Scale>(
+      {.program = [](const Scale&, std::span<const Tensor>) { return std::vector<Tensor>(); }})};
+  expect_error<TypeError>([] { jit([](Tensor x) { return scale(x, 3); })(Tensor(1.0f)); },
+                          {"scale", "gives ()", "f32[]"});
 }
 
 TEST(Block, PrintsShowThePathThatLoweringTakes) {
   RecordProperty("covers", "BLOCK-12");
   auto f = jit([](Tensor v) { return scale(v, 3); });
   const Tensor x = tensor<float>({1, 2});
-  EXPECT_TRUE(has(f.program(x).text(), "block[block=scale{factor = 3}] %0  -> default on cpu")) << f.program(x);
+  EXPECT_TRUE(has(f.program(x).text(), "block[block=scale{factor = 3}] %0  -> default on cpu"))
+      << f.program(x);
   int fired = 0;
   const Removed kernel{native_scale(fired)};
   const Removed target{override_block<Scale>({.platform = "cuda", .target = "cuda_scale"})};
   EXPECT_TRUE(has(f.program(x).text(), "-> kernel at")) << f.program(x);
-  EXPECT_TRUE(has(f.program(x).text("cuda"), "-> target cuda_scale on cuda")) << f.program(x).text("cuda");
+  EXPECT_TRUE(has(f.program(x).text("cuda"), "-> target cuda_scale on cuda"))
+      << f.program(x).text("cuda");
 }
 
 struct Bend {
@@ -434,24 +473,28 @@ Tensor bend(const Tensor& x) {
 TEST(Block, AnOwnDerivativeKeepsWhatItWants) {
   RecordProperty("covers", "BLOCK-08");
   int forward = 0, backward = 0;
-  const Removed handle{
-      override_block<Bend>({.program = [](const Bend&, std::span<const Tensor> x) { return std::vector<Tensor>{tanh(x[0])}; },
-                            .vjp = {.forward =
-                                        [&](const Bend&, std::span<const Tensor> x) {
-                                          ++forward;
-                                          const Tensor y = tanh(x[0]);
-                                          return std::pair{std::vector<Tensor>{y}, std::vector<Tensor>{1.0f - y * y, Tensor(10.0f)}};
-                                        },
-                                    .backward =
-                                        [&](const Bend&, std::span<const Tensor> kept, std::span<const Tensor> ct) {
-                                          ++backward;
-                                          return std::vector<Tensor>{kept[0] * kept[1] * ct[0]};  // ten times too much: seen to be used
-                                        }}})};
+  const Removed handle{override_block<Bend>(
+      {.program = [](const Bend&,
+                     std::span<const Tensor> x) { return std::vector<Tensor>{tanh(x[0])}; },
+       .vjp = {.forward =
+                   [&](const Bend&, std::span<const Tensor> x) {
+                     ++forward;
+                     const Tensor y = tanh(x[0]);
+                     return std::pair{std::vector<Tensor>{y},
+                                      std::vector<Tensor>{1.0f - y * y, Tensor(10.0f)}};
+                   },
+               .backward =
+                   [&](const Bend&, std::span<const Tensor> kept, std::span<const Tensor> ct) {
+                     ++backward;
+                     return std::vector<Tensor>{kept[0] * kept[1] *
+                                                ct[0]};  // ten times too much: seen to be used
+                   }}})};
   auto f = [](Tensor x) { return sum(bend(x)); };
   const Tensor zero = tensor<float>({0, 0});
   EXPECT_EQ(grad(f)(zero).to_vector<float>(), (Floats{10, 10}));
   EXPECT_EQ(jit(vmap(grad(f)))(reshape(zero, {2, 1})).to_vector<float>(), (Floats{10, 10}));
-  EXPECT_EQ(jit(grad([&](Tensor x) { return sum(vmap(bend)(x)); }))(zero).to_vector<float>(), (Floats{10, 10}));
+  EXPECT_EQ(jit(grad([&](Tensor x) { return sum(vmap(bend)(x)); }))(zero).to_vector<float>(),
+            (Floats{10, 10}));
   auto loop = [](Tensor x) {
     return sum(fori_loop(
         0, 2, [](Tensor, Tensor v) { return bend(v); }, x));
@@ -470,12 +513,14 @@ TEST(Block, AnOwnDerivativeKeepsWhatItWants) {
 TEST(Block, WrongOwnDerivativesAreRefused) {
   auto with = [](std::vector<Tensor> cotangents) {
     return override_block<Bend>(
-        {.program = [](const Bend&, std::span<const Tensor> x) { return std::vector<Tensor>{tanh(x[0])}; },
+        {.program = [](const Bend&,
+                       std::span<const Tensor> x) { return std::vector<Tensor>{tanh(x[0])}; },
          .vjp = {.forward =
                      [](const Bend&, std::span<const Tensor> x) {
                        return std::pair{std::vector<Tensor>{tanh(x[0])}, std::vector<Tensor>{}};
                      },
-                 .backward = [=](const Bend&, std::span<const Tensor>, std::span<const Tensor>) { return cotangents; }}});
+                 .backward = [=](const Bend&, std::span<const Tensor>,
+                                 std::span<const Tensor>) { return cotangents; }}});
   };
   auto slope = [] { grad([](Tensor x) { return sum(bend(x)); })(tensor<float>({0, 0})); };
   {
@@ -486,10 +531,13 @@ TEST(Block, WrongOwnDerivativesAreRefused) {
   expect_error<TypeError>(slope, {"bend", "f32[]", "operand 0, which is f32[2]"});
   expect_error<TypeError>(
       [] {
-        override_block<Bend>({.program = [](const Bend&, std::span<const Tensor> x) { return std::vector<Tensor>{x[0]}; },
-                              .vjp = {.backward = [](const Bend&, std::span<const Tensor>, std::span<const Tensor> ct) {
-                                return std::vector<Tensor>{ct[0]};
-                              }}});
+        override_block<Bend>(
+            {.program = [](const Bend&,
+                           std::span<const Tensor> x) { return std::vector<Tensor>{x[0]}; },
+             .vjp = {
+                 .backward = [](const Bend&, std::span<const Tensor>, std::span<const Tensor> ct) {
+                   return std::vector<Tensor>{ct[0]};
+                 }}});
       },
       {"bend", "both forward and backward"});
 }
@@ -508,17 +556,21 @@ TEST(Block, CapturesUnderBatchesDerivativesAndOverrides) {
   // An override sees the operands alone: it is used once for the whole batch.
   int fired = 0;
   const Removed handle{native_scale(fired, VmapMethod::sequential)};
-  EXPECT_EQ(jit(vmap(f, {.in_axes = {unmapped, 0}}))(three, rows).to_vector<float>(), (Floats{6, 6}));
+  EXPECT_EQ(jit(vmap(f, {.in_axes = {unmapped, 0}}))(three, rows).to_vector<float>(),
+            (Floats{6, 6}));
 }
 
 TEST(Block, TangentsAloneDoNotBatchTheBlock) {
   int fired = 0;
   const Removed handle{native_scale(fired)};  // without a batching method
   const Tensor x = tensor<float>({1, 2, 3});
-  EXPECT_EQ(jit(jacfwd([](Tensor v) { return scale(v, 2); }))(x).to_vector<float>(), (Floats{2, 0, 0, 0, 2, 0, 0, 0, 2}));
+  EXPECT_EQ(jit(jacfwd([](Tensor v) { return scale(v, 2); }))(x).to_vector<float>(),
+            (Floats{2, 0, 0, 0, 2, 0, 0, 0, 2}));
   EXPECT_EQ(fired, 0) << "its value is not asked for";
   auto both = jit([](Tensor v) {
-    return vmap([&](Tensor t) { return jvp([](Tensor u) { return scale(u, 2); }, v, t); }, {.out_axes = 0})(eye<float>(3)).first;
+    return vmap([&](Tensor t) { return jvp([](Tensor u) { return scale(u, 2); }, v, t); },
+                {.out_axes = 0})(eye<float>(3))
+        .first;
   });
   EXPECT_EQ(both(x).to_vector<float>(), (Floats{2, 4, 6, 2, 4, 6, 2, 4, 6}));
   EXPECT_EQ(fired, 1);
@@ -528,43 +580,61 @@ TEST(Block, DeadElementsOfABatchDoNotFail) {
   const Tensor batch = tensor<float>({4, 2, 2, 3, 1, 2, 2, 1}, {2, 2, 2});
   auto f = jit(vmap([](Tensor p, Tensor a) {
     return cond(
-        p, [](Tensor m) { return linalg::cholesky(m, linalg::Failure::error); }, [](Tensor m) { return m; }, a);
+        p, [](Tensor m) { return linalg::cholesky(m, linalg::Failure::error); },
+        [](Tensor m) { return m; }, a);
   }));
   EXPECT_EQ(f(tensor<bool>({true, false}), batch).to_vector<float>()[4], 1);
-  expect_error<CallbackError>([&] { f(tensor<bool>({false, true}), batch).to_vector<float>(); }, {"linalg.cholesky", "matrix 1"});
+  expect_error<CallbackError>(
+      [&] {
+        f(tensor<bool>({false, true}), batch).to_vector<float>();
+      },
+      {"linalg.cholesky", "matrix 1"});
 }
 
-// --- FFI targets ----------------------------------------------------------------------------------------------------------------------
+// --- FFI targets
+// ----------------------------------------------------------------------------------------------------------------------
 
 namespace ffi = xla::ffi;
 
-ffi::Error scale_handler(ffi::Buffer<ffi::F32> in, ffi::Result<ffi::Buffer<ffi::F32>> out, double factor, std::int64_t extra) {
+ffi::Error scale_handler(ffi::Buffer<ffi::F32> in, ffi::Result<ffi::Buffer<ffi::F32>> out,
+                         double factor, std::int64_t extra) {
   for (std::size_t i = 0; i < in.element_count(); ++i)
-    out->typed_data()[i] = in.typed_data()[i] * static_cast<float>(factor) + static_cast<float>(extra);
+    out->typed_data()[i] =
+        in.typed_data()[i] * static_cast<float>(factor) + static_cast<float>(extra);
   return ffi::Error::Success();
 }
-XLA_FFI_DEFINE_HANDLER_SYMBOL(
-    block_test_scale, scale_handler,
-    ffi::Ffi::Bind().Arg<ffi::Buffer<ffi::F32>>().Ret<ffi::Buffer<ffi::F32>>().Attr<double>("factor").Attr<std::int64_t>("extra"));
+XLA_FFI_DEFINE_HANDLER_SYMBOL(block_test_scale, scale_handler,
+                              ffi::Ffi::Bind()
+                                  .Arg<ffi::Buffer<ffi::F32>>()
+                                  .Ret<ffi::Buffer<ffi::F32>>()
+                                  .Attr<double>("factor")
+                                  .Attr<std::int64_t>("extra"));
 
 TEST(Block, TargetsGetTheConfigAsTypedAttributes) {
   RecordProperty("covers", "BLOCK-04 BLOCK-14");
   register_ffi_handler("block_test_scale", block_test_scale);
-  const Removed handle{override_block<Scale>(
-      {.platform = "cpu", .target = FfiTarget("block_test_scale", {{"extra", 100}}), .batch = VmapMethod::broadcast_all})};
+  const Removed handle{
+      override_block<Scale>({.platform = "cpu",
+                             .target = FfiTarget("block_test_scale", {{"extra", 100}}),
+                             .batch = VmapMethod::broadcast_all})};
   const Tensor x = tensor<float>({1, 2});
-  EXPECT_EQ(jit([](Tensor v) { return scale(v, 0.1) + 0.0f; })(x).to_vector<float>(), (Floats{1 * 0.1f + 100, 2 * 0.1f + 100}));
+  EXPECT_EQ(jit([](Tensor v) { return scale(v, 0.1) + 0.0f; })(x).to_vector<float>(),
+            (Floats{1 * 0.1f + 100, 2 * 0.1f + 100}));
   EXPECT_EQ(scale(x, 3).to_vector<float>(), (Floats{103, 106}));
   EXPECT_EQ(vmap([](Tensor v) { return scale(v, 3); })(x).to_vector<float>(), (Floats{103, 106}));
 }
 
-ffi::Error copy_handler(ffi::Buffer<ffi::F32> in, ffi::Result<ffi::Buffer<ffi::F32>> out, bool in_place) {
+ffi::Error copy_handler(ffi::Buffer<ffi::F32> in, ffi::Result<ffi::Buffer<ffi::F32>> out,
+                        bool in_place) {
   if (in_place && in.typed_data() != out->typed_data()) return ffi::Error::Internal("not in place");
-  std::copy_n(std::vector<float>(in.typed_data(), in.typed_data() + in.element_count()).data(), in.element_count(), out->typed_data());
+  std::copy_n(std::vector<float>(in.typed_data(), in.typed_data() + in.element_count()).data(),
+              in.element_count(), out->typed_data());
   return ffi::Error::Success();
 }
-XLA_FFI_DEFINE_HANDLER_SYMBOL(block_test_copy, copy_handler,
-                              ffi::Ffi::Bind().Arg<ffi::Buffer<ffi::F32>>().Ret<ffi::Buffer<ffi::F32>>().Attr<bool>("in_place"));
+XLA_FFI_DEFINE_HANDLER_SYMBOL(
+    block_test_copy, copy_handler,
+    ffi::Ffi::Bind().Arg<ffi::Buffer<ffi::F32>>().Ret<ffi::Buffer<ffi::F32>>().Attr<bool>(
+        "in_place"));
 
 TEST(Block, TargetsMayAskForLayoutsAndMemory) {
   RecordProperty("covers", "BLOCK-14 CALL-20");
@@ -573,8 +643,13 @@ TEST(Block, TargetsMayAskForLayoutsAndMemory) {
   FfiTarget copy("block_test_copy", {{"in_place", false}});
   copy.operand_layouts = {{0, 1}};  // column-major
   auto f = [&](Tensor v) { return ffi_call(copy, type<float>({3, 2}), std::nullopt, v); };
-  EXPECT_EQ(jit(f)(x).to_vector<float>(), (Floats{1, 4, 2, 5, 3, 6})) << "the transpose, by its layout";
-  expect_error<TypeError>([&] { vmap(f)(reshape(x, {1, 2, 3})); }, {"block_test_copy", "no batching method"});
+  EXPECT_EQ(jit(f)(x).to_vector<float>(), (Floats{1, 4, 2, 5, 3, 6}))
+      << "the transpose, by its layout";
+  expect_error<TypeError>(
+      [&] {
+        vmap(f)(reshape(x, {1, 2, 3}));
+      },
+      {"block_test_copy", "no batching method"});
   copy.operand_layouts = {{}};
   copy.result_layouts = {{0, 1}};
   EXPECT_EQ(jit(f)(x).to_vector<float>(), (Floats{1, 4, 2, 5, 3, 6}));
@@ -593,19 +668,25 @@ TEST(Block, TargetsMayAskForLayoutsAndMemory) {
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(
     block_test_refuse,
-    +[](ffi::Buffer<ffi::F32>, ffi::Result<ffi::Buffer<ffi::F32>>) { return ffi::Error(ffi::ErrorCode::kOutOfRange, "boom"); },
+    +[](ffi::Buffer<ffi::F32>, ffi::Result<ffi::Buffer<ffi::F32>>) {
+      return ffi::Error(ffi::ErrorCode::kOutOfRange, "boom");
+    },
     ffi::Ffi::Bind().Arg<ffi::Buffer<ffi::F32>>().Ret<ffi::Buffer<ffi::F32>>());
 
 TEST(Block, WhatATargetRefusesKeepsItsCodeAndText) {
   register_ffi_handler("block_test_refuse", block_test_refuse);
-  const auto f = jit([](Tensor v) { return ffi_call(FfiTarget("block_test_refuse"), v, std::nullopt, v + 1.0f); });
-  for (int i = 0; i < 2; ++i) expect_error<Error>([&] { f(Tensor(1.0f)).block_until_ready(); }, {"boom"}, ErrorCode::out_of_range);
+  const auto f = jit(
+      [](Tensor v) { return ffi_call(FfiTarget("block_test_refuse"), v, std::nullopt, v + 1.0f); });
+  for (int i = 0; i < 2; ++i)
+    expect_error<Error>([&] { f(Tensor(1.0f)).block_until_ready(); }, {"boom"},
+                        ErrorCode::out_of_range);
   EXPECT_EQ(jit([](Tensor v) { return v + 1.0f; })(Tensor(1.0f)).item<float>(), 2);
 }
 
 TEST(Block, BarrierListsAllThatTargetsRefused) {
   register_ffi_handler("block_test_refuse", block_test_refuse);
-  const auto f = jit([](Tensor v) { return ffi_call(FfiTarget("block_test_refuse"), v, std::nullopt, v + 1.0f); });
+  const auto f = jit(
+      [](Tensor v) { return ffi_call(FfiTarget("block_test_refuse"), v, std::nullopt, v + 1.0f); });
   for (int i = 0; i < 3; ++i) f.start(Tensor(1.0f));
   const auto e = test::error_of<CallbackError>([] { barrier(); });
   ASSERT_TRUE(e);
@@ -620,10 +701,14 @@ TEST(Block, BarrierListsAllThatTargetsRefused) {
 TEST(Block, TargetsThatNobodyRegisteredAreReportedBeforeCompiling) {
   RecordProperty("covers", "BLOCK-15");
   const Removed handle{override_block<Scale>({.target = "block_test_missing"})};
-  expect_error<TypeError>([] { jit([](Tensor x) { return scale(x, 3); }).lower(Tensor(1.0f)); }, {"scale", "block_test_missing", "cpu"});
-  const Removed other{override_block<Scale>({.target = FfiTarget("block_test_scale", {{"factor", 1}})})};
-  expect_error<TypeError>([] { jit([](Tensor x) { return scale(x, 3); }).lower(Tensor(1.0f)); }, {"'factor'", "a field of the config"});
-  expect_error<TypeError>([] { register_ffi_handler("postern_x", block_test_scale); }, {"postern_"});
+  expect_error<TypeError>([] { jit([](Tensor x) { return scale(x, 3); }).lower(Tensor(1.0f)); },
+                          {"scale", "block_test_missing", "cpu"});
+  const Removed other{
+      override_block<Scale>({.target = FfiTarget("block_test_scale", {{"factor", 1}})})};
+  expect_error<TypeError>([] { jit([](Tensor x) { return scale(x, 3); }).lower(Tensor(1.0f)); },
+                          {"'factor'", "a field of the config"});
+  expect_error<TypeError>([] { register_ffi_handler("postern_x", block_test_scale); },
+                          {"postern_"});
 }
 
 }  // namespace

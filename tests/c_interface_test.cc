@@ -57,7 +57,8 @@ class CInterface : public testing::Test {
     if (o.code != PN_OK) o.text = pn_last_error();
     pn_array view{};
     if (y && pn_tensor_view(y, &view) == PN_OK)
-      o.values.assign(static_cast<const float*>(view.data), static_cast<const float*>(view.data) + 4);
+      o.values.assign(static_cast<const float*>(view.data),
+                      static_cast<const float*>(view.data) + 4);
     pn_tensor_free(x), pn_tensor_free(y);
     return o;
   }
@@ -68,7 +69,8 @@ class CInterface : public testing::Test {
   }
   static void fill(const pn_request* r, float factor) {
     for (int i = 0; i < 4; ++i)
-      static_cast<float*>(r->firing.results[0].data)[i] = factor * static_cast<const float*>(r->firing.operands[0].data)[i];
+      static_cast<float*>(r->firing.results[0].data)[i] =
+          factor * static_cast<const float*>(r->firing.operands[0].data)[i];
   }
 
   pn_bridge* bridge = nullptr;
@@ -79,11 +81,13 @@ TEST_F(CInterface, AProgramInC) {
   RecordProperty("covers", "BRIDGE-15 IR-10");
   register_function("demo.scale",
                     [](const Attributes& a, View<const float> in, View<float> out) {
-                      for (std::int64_t i = 0; i < in.size(); ++i) out[i] = in[i] * static_cast<float>(a.get<double>("factor"));
+                      for (std::int64_t i = 0; i < in.size(); ++i)
+                        out[i] = in[i] * static_cast<float>(a.get<double>("factor"));
                     },
                     {.replace = true});
   const auto f = jit([](Tensor x) {
-    return sum(tap({.name = "scaled"}, call(x.type(), Named{"demo.scale", {{"factor", 3.0}}}, x), Named{"demo.log"}));
+    return sum(tap({.name = "scaled"}, call(x.type(), Named{"demo.scale", {{"factor", 3.0}}}, x),
+                   Named{"demo.log"}));
   });
   const TemporaryFolder folder;
   save(folder.path() + "/p.mlir", f.lower(tensor<float>({1, 2, 3})));
@@ -124,9 +128,12 @@ TEST_F(CInterface, AHostThatLacksTheFunctionSaysSo) {
   std::thread caller([&] {
     const Outcome o = run(program);
     EXPECT_EQ(o.code, PN_UNREGISTERED);
-    EXPECT_TRUE(has(o.text, "call 'f' at c_interface_test.cc:") && has(o.text, "nothing called bridge_test.f")) << o.text;
+    EXPECT_TRUE(has(o.text, "call 'f' at c_interface_test.cc:") &&
+                has(o.text, "nothing called bridge_test.f"))
+        << o.text;
   });
-  EXPECT_EQ(pn_bridge_fail(bridge, next()->tag, PN_UNREGISTERED, "nothing called bridge_test.f"), PN_OK);
+  EXPECT_EQ(pn_bridge_fail(bridge, next()->tag, PN_UNREGISTERED, "nothing called bridge_test.f"),
+            PN_OK);
   caller.join();
   pn_bridge_close(bridge);
   unregister_function("bridge_test.f");
@@ -149,8 +156,9 @@ TEST_F(CInterface, AReplyThatDoesNotFitLeavesTheRequestOpen) {
   EXPECT_TRUE(has(pn_last_error(), "result 0 of call 'f' is f32[4], the reply has f32[5]"));
   EXPECT_EQ(reply({PN_S32, 1, four, v.data(), 16}), PN_BAD_RESULT);
   for (const pn_array bad :
-       {pn_array{PN_F32, 1, four, v.data(), 12}, pn_array{PN_F32, 1, negative, v.data(), 16}, pn_array{99, 1, four, v.data(), 16},
-        pn_array{PN_F32, -1, four, v.data(), 16}, pn_array{PN_F32, 1, nullptr, v.data(), 16}, pn_array{PN_F32, 1, four, nullptr, 16}})
+       {pn_array{PN_F32, 1, four, v.data(), 12}, pn_array{PN_F32, 1, negative, v.data(), 16},
+        pn_array{99, 1, four, v.data(), 16}, pn_array{PN_F32, -1, four, v.data(), 16},
+        pn_array{PN_F32, 1, nullptr, v.data(), 16}, pn_array{PN_F32, 1, four, nullptr, 16}})
     EXPECT_EQ(reply(bad), PN_INVALID_ARGUMENT) << pn_last_error();
   EXPECT_EQ(reply({PN_F32, 1, four, v.data(), 16}), PN_OK);
   caller.join();
@@ -161,7 +169,8 @@ TEST_F(CInterface, AFailureIsTheRuns) {
   std::thread caller([&] {
     const Outcome o = run(program);
     EXPECT_EQ(o.code, PN_THREW);
-    EXPECT_TRUE(has(o.text, "call 'f' at c_interface_test.cc") && has(o.text, "KeyError: 'price'")) << o.text;
+    EXPECT_TRUE(has(o.text, "call 'f' at c_interface_test.cc") && has(o.text, "KeyError: 'price'"))
+        << o.text;
   });
   EXPECT_EQ(pn_bridge_fail(bridge, next()->tag, PN_NOT_FOUND, "KeyError: 'price'"), PN_OK);
   caller.join();
@@ -228,7 +237,8 @@ TEST_F(CInterface, AServingThreadRunsProgramsThatItServes) {
   pn_started* inner = nullptr;
   ASSERT_EQ(pn_start(program, &x, 1, &inner), PN_OK);
   int code = PN_EMPTY;
-  while ((code = pn_started_wait(inner, 0, &y)) == PN_EMPTY) {  // serves its own queue while it waits
+  while ((code = pn_started_wait(inner, 0, &y)) ==
+         PN_EMPTY) {  // serves its own queue while it waits
     const pn_request* r = nullptr;
     if (pn_bridge_next(bridge, 1'000'000, &r) != PN_OK) continue;
     fill(r, 1);
@@ -301,7 +311,8 @@ TEST_F(CInterface, Tensors) {
   wrong.bytes = 12;
   t = nullptr;
   EXPECT_EQ(pn_tensor_copy(&wrong, &t), PN_INVALID_ARGUMENT);
-  EXPECT_TRUE(has(pn_last_error(), "f32[16]") && has(pn_last_error(), "64 bytes, 12")) << pn_last_error();
+  EXPECT_TRUE(has(pn_last_error(), "f32[16]") && has(pn_last_error(), "64 bytes, 12"))
+      << pn_last_error();
   EXPECT_EQ(t, nullptr);
   EXPECT_EQ(pn_tensor_copy(nullptr, &t), PN_INVALID_ARGUMENT);
   EXPECT_EQ(pn_run(nullptr, nullptr, 0, nullptr), PN_INVALID_ARGUMENT);

@@ -17,7 +17,9 @@ class Cache : public testing::Test {
  protected:
   /// What the program prints with this cache; its log goes to `log_`.
   std::string run(const std::vector<std::string>& arguments, const std::string& devices = "") {
-    const auto ended = run_program("cache_user", arguments, {{"POSTERN_CACHE_DIR", folder_.path()}, {"POSTERN_CPU_DEVICES", devices}});
+    const auto ended =
+        run_program("cache_user", arguments,
+                    {{"POSTERN_CACHE_DIR", folder_.path()}, {"POSTERN_CPU_DEVICES", devices}});
     EXPECT_EQ(ended.code, 0) << ended.err;
     log_ = ended.err;
     return ended.out;
@@ -101,9 +103,11 @@ TEST_F(Cache, AFileOfAnotherProgramIsIgnored) {
   run({"wider"});
   std::string other;
   for (const auto& [path, inode] : files())
-    if (!first.contains(path) && (other.empty() || fs::file_size(path) > fs::file_size(other))) other = path;
+    if (!first.contains(path) && (other.empty() || fs::file_size(path) > fs::file_size(other)))
+      other = path;
   ASSERT_FALSE(other.empty());
-  for (const auto& [path, inode] : first) fs::copy_file(other, path, fs::copy_options::overwrite_existing);
+  for (const auto& [path, inode] : first)
+    fs::copy_file(other, path, fs::copy_options::overwrite_existing);
   EXPECT_EQ(run({"run"}), "15\n");
   EXPECT_EQ(lines(), int(first.size())) << log_;
 }
@@ -115,18 +119,23 @@ TEST_F(Cache, SeveralProcessesAtOnce) {
     std::vector<std::jthread> threads;
     for (std::size_t i = 0; i < printed.size(); ++i)
       threads.emplace_back([&, i] {
-        printed[i] = run_program("cache_user", {"run", std::to_string(i)}, {{"POSTERN_CACHE_DIR", folder_.path()}}).out;
+        printed[i] = run_program("cache_user", {"run", std::to_string(i)},
+                                 {{"POSTERN_CACHE_DIR", folder_.path()}})
+                         .out;
       });
   }
-  for (std::size_t i = 0; i < printed.size(); ++i) EXPECT_EQ(printed[i], std::to_string(12 + 3 * i) + "\n");
-  for (const auto& [path, inode] : files()) EXPECT_TRUE(path.ends_with(".xla")) << "left behind: " << path;
+  for (std::size_t i = 0; i < printed.size(); ++i)
+    EXPECT_EQ(printed[i], std::to_string(12 + 3 * i) + "\n");
+  for (const auto& [path, inode] : files())
+    EXPECT_TRUE(path.ends_with(".xla")) << "left behind: " << path;
   EXPECT_EQ(run({"run"}), "15\n");
   EXPECT_EQ(log_, "");
 }
 
 TEST_F(Cache, AFolderThatCannotBeUsed) {
   std::ofstream(folder_.path() + "/file") << "not a folder";
-  const auto ended = run_program("cache_user", {"run"}, {{"POSTERN_CACHE_DIR", folder_.path() + "/file/cache"}});
+  const auto ended =
+      run_program("cache_user", {"run"}, {{"POSTERN_CACHE_DIR", folder_.path() + "/file/cache"}});
   EXPECT_EQ(ended.code, 0) << ended.err;
   EXPECT_EQ(ended.out, "15\n");
   EXPECT_TRUE(has(ended.err, "cannot write") && has(ended.err, "Not a directory")) << ended.err;

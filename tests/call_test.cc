@@ -46,7 +46,9 @@ TEST(Call, TemplatesOfEveryForm) {
   EXPECT_EQ(text(Tensor(7.0f), scalar), want);
   EXPECT_EQ(text(abstract(scalar), scalar), want);
   EXPECT_TRUE(has(text(std::vector{scalar}, scalar), "f32[]"));
-  EXPECT_TRUE(has(text(std::tuple(std::map<std::string, Type>{{"a", type<float>({2})}}), type<float>({2})), "f32[2]"));
+  EXPECT_TRUE(
+      has(text(std::tuple(std::map<std::string, Type>{{"a", type<float>({2})}}), type<float>({2})),
+          "f32[2]"));
 }
 
 TEST(Call, ABadTemplateIsRefusedWithItsPathAndSite) {
@@ -64,7 +66,8 @@ TEST(Call, ABadTemplateIsRefusedWithItsPathAndSite) {
   refused(std::tuple(good, Type{DType::f32, {2, -1}}), {"shaped", "[1]", "-1", "call_test.cc"});
   refused(std::tuple(good, Type{DType::token, {}}), {"shaped", "[1]", "token", "call_test.cc"});
   refused(std::vector<Tensor>{abstract(good), Tensor()}, {"shaped", "[1]", "call_test.cc"});
-  refused(std::map<std::string, Type>{{"a", good}, {"b", {DType::f32, {-3}}}}, {"shaped", ".b", "-3", "call_test.cc"});
+  refused(std::map<std::string, Type>{{"a", good}, {"b", {DType::f32, {-3}}}},
+          {"shaped", ".b", "-3", "call_test.cc"});
 }
 
 TEST(Call, TracingAndCompilingFireNothing) {
@@ -85,10 +88,16 @@ TEST(Call, TracingAndCompilingFireNothing) {
 TEST(Call, ResultsMayDifferFromOperands) {
   RecordProperty("covers", "CALL-05");
   auto f = jit([](Tensor x) {
-    return std::pair(call(
-                         type<float>({3}), [](View<const int> in, View<float> out) { std::copy(in.begin(), in.end(), out.begin()); }, x),
-                     call(
-                         type<double>({2, 2}), [](View<const int> in, View<double> out) { out(1, 0) = in[2], out(0, 1) = 0.5; }, x));
+    return std::pair(
+        call(
+            type<float>({3}),
+            [](View<const int> in, View<float> out) {
+              std::copy(in.begin(), in.end(), out.begin());
+            },
+            x),
+        call(
+            type<double>({2, 2}),
+            [](View<const int> in, View<double> out) { out(1, 0) = in[2], out(0, 1) = 0.5; }, x));
   });
   auto [same, other] = f(tensor<int>({1, 2, 3}));
   EXPECT_EQ(same.to_vector<float>(), (Floats{1, 2, 3}));
@@ -98,7 +107,9 @@ TEST(Call, ResultsMayDifferFromOperands) {
 
 TEST(Call, ContainersKeepTheirStructure) {
   RecordProperty("covers", "CALL-07");
-  auto swap = [](float a, float b, View<float> first, View<float> second) { first[0] = b, second[0] = a; };
+  auto swap = [](float a, float b, View<float> first, View<float> second) {
+    first[0] = b, second[0] = a;
+  };
   auto f = jit([&](Tensor x) {
     auto [first, second] = call(std::pair(x, x), swap, std::pair(x, x + 1.0f));
     return 2.0f * first + 3.0f * second;
@@ -107,7 +118,10 @@ TEST(Call, ContainersKeepTheirStructure) {
 
   auto nested = jit([](Tensor x) {
     return call(
-        std::pair(x, std::pair(x, x)), [](float v, View<float> a, View<float> b, View<float> c) { a[0] = v, b[0] = v + 1, c[0] = v + 2; },
+        std::pair(x, std::pair(x, x)),
+        [](float v, View<float> a, View<float> b, View<float> c) {
+          a[0] = v, b[0] = v + 1, c[0] = v + 2;
+        },
         x);
   });
   auto [a, bc] = nested(Tensor(1.0f));
@@ -117,7 +131,10 @@ TEST(Call, ContainersKeepTheirStructure) {
   auto keyed = jit([](std::vector<Tensor> xs) {
     return call(
         Lists{{"sum", {xs[0]}}, {"both", {xs[0], xs[1]}}},
-        [](float u, float v, View<float> both0, View<float> both1, View<float> sum) { both0[0] = u, both1[0] = v, sum[0] = u + v; }, xs);
+        [](float u, float v, View<float> both0, View<float> both1, View<float> sum) {
+          both0[0] = u, both1[0] = v, sum[0] = u + v;
+        },
+        xs);
   });
   Lists out = keyed({Tensor(1.0f), Tensor(2.0f)});
   EXPECT_EQ(out.at("both")[1].item<float>(), 2);
@@ -127,7 +144,9 @@ TEST(Call, ContainersKeepTheirStructure) {
 
 TEST(Call, NoOperandsNoResults) {
   RecordProperty("covers", "CALL-08");
-  auto ones = jit([] { return call(type<float>({4}), [](View<float> out) { std::fill(out.begin(), out.end(), 1.0f); }); });
+  auto ones = jit([] {
+    return call(type<float>({4}), [](View<float> out) { std::fill(out.begin(), out.end(), 1.0f); });
+  });
   EXPECT_EQ(ones().to_vector<float>(), (Floats{1, 1, 1, 1}));
   auto by_value = jit([] { return call(type<float>({2}), [] { return Floats{1, 2}; }); });
   EXPECT_EQ(by_value().to_vector<float>(), (Floats{1, 2}));
@@ -145,7 +164,8 @@ TEST(Call, NoOperandsNoResults) {
     }
   }
   int alone = 0;
-  auto nothing = jit([&] { call({.effect = Effect::unordered}, std::vector<Tensor>(), [&] { ++alone; }); });
+  auto nothing =
+      jit([&] { call({.effect = Effect::unordered}, std::vector<Tensor>(), [&] { ++alone; }); });
   nothing();
   barrier();
   EXPECT_EQ(alone, 1);
@@ -185,10 +205,13 @@ TEST(Call, CallablesOfEveryKind) {
     auto f = jit([&](Tensor x) { return call(x.type(), make(), x); });
     return f(Tensor(3.0f)).template item<float>();
   };
-  EXPECT_EQ(gives([] { return [p = std::make_unique<float>(2)](float v) { return v * *p; }; }), 6) << "move-only";
+  EXPECT_EQ(gives([] { return [p = std::make_unique<float>(2)](float v) { return v * *p; }; }), 6)
+      << "move-only";
   EXPECT_EQ(gives([] { return Scaler{3}; }), 9) << "function object";
   static const Scaler four{4};
-  EXPECT_EQ(gives([] { return std::function<float(float)>(std::bind_front(&Scaler::scale, &four)); }), 12) << "member function";
+  EXPECT_EQ(
+      gives([] { return std::function<float(float)>(std::bind_front(&Scaler::scale, &four)); }), 12)
+      << "member function";
   EXPECT_EQ(gives([] { return &add_one; }), 4) << "function pointer";
   EXPECT_EQ(gives([]() -> decltype(auto) { return (add_one); }), 4) << "function";
   EXPECT_EQ(gives([] { return +[](float v) noexcept { return v; }; }), 3) << "noexcept";
@@ -197,7 +220,8 @@ TEST(Call, CallablesOfEveryKind) {
 TEST(Call, ANullFunctionIsRefused) {
   RecordProperty("covers", "ERR-17");
   auto f = [](auto fn) { return [fn](Tensor x) { return call(x.type(), fn, x); }; };
-  expect_error<TypeError>([&] { jit(f(std::function<float(float)>()))(Tensor(1.0f)); }, {"null", "call_test.cc"});
+  expect_error<TypeError>([&] { jit(f(std::function<float(float)>()))(Tensor(1.0f)); },
+                          {"null", "call_test.cc"});
   float (*none)(float) = nullptr;
   expect_error<TypeError>([&] { jit(f(none))(Tensor(1.0f)); }, {"null", "call_test.cc"});
   expect_error<TypeError>([&] { f(none)(Tensor(1.0f)); }, {"null", "call_test.cc"});
@@ -250,7 +274,8 @@ TEST(Call, OrderedCallsKeepProgramOrder) {
     std::vector<Tensor> out;
     for (char c = 'a'; c <= 'h'; ++c)
       out.push_back(call(
-          {.effect = Effect::ordered}, x.type(), [&order, c](float v) { return order += c, v; }, c % 2 ? x : out.front()));
+          {.effect = Effect::ordered}, x.type(), [&order, c](float v) { return order += c, v; },
+          c % 2 ? x : out.front()));
     return out.back();
   });
   for (int i = 0; i < 3; ++i) f(Tensor(1.0f)).block_until_ready();
@@ -277,7 +302,8 @@ TEST(Call, AtOnceOnTheCallersThread) {
         x);
   };
   const auto now = error_of<CallbackError>([&] { wrong(Tensor(1.0f)); });
-  const auto compiled = error_of<CallbackError>([&] { jit(wrong)(Tensor(1.0f)).block_until_ready(); });
+  const auto compiled =
+      error_of<CallbackError>([&] { jit(wrong)(Tensor(1.0f)).block_until_ready(); });
   ASSERT_TRUE(now && compiled);
   EXPECT_STREQ(now->what(), compiled->what());
   EXPECT_EQ(now->code(), ErrorCode::bad_result);
@@ -287,12 +313,16 @@ TEST(Call, ViewsAreXlasOwnMemory) {
   if (!test::leaves_are_in_place()) GTEST_SKIP() << "leaves are copied to the host";
   RecordProperty("covers", "CALL-14");
   const std::int64_t n = 1 << 24;  // 64 MiB
-  const std::shared_ptr<float> memory(static_cast<float*>(std::aligned_alloc(64, std::size_t(n) * 4)), std::free);
+  const std::shared_ptr<float> memory(
+      static_cast<float*>(std::aligned_alloc(64, std::size_t(n) * 4)), std::free);
   std::fill_n(memory.get(), n, 1.0f);
   const void *first_in = nullptr, *first_out = nullptr, *second_in = nullptr;
   auto f = jit([&](Tensor x) {
     Tensor y = call(
-        x.type(), [&](View<const float> in, View<float> out) { first_in = in.data(), first_out = out.data(), out[n - 1] = in[n - 1] + 1; },
+        x.type(),
+        [&](View<const float> in, View<float> out) {
+          first_in = in.data(), first_out = out.data(), out[n - 1] = in[n - 1] + 1;
+        },
         x);
     return call(
         type<float>(), [&](View<const float> in) { return second_in = in.data(), in[n - 1]; }, y);
@@ -308,7 +338,11 @@ TEST(Call, InPlaceResultsAreTheProgramsOwn) {
   const void* written = nullptr;
   auto f = jit([&](Tensor x) {
     return call(
-        x.type(), [&](View<const int> in, View<int> out) { written = out.data(), std::copy(in.begin(), in.end(), out.begin()); }, x);
+        x.type(),
+        [&](View<const int> in, View<int> out) {
+          written = out.data(), std::copy(in.begin(), in.end(), out.begin());
+        },
+        x);
   });
   Tensor y = f(iota<int>(5000));
   const void* read = nullptr;
@@ -337,7 +371,8 @@ TEST(Call, WhatTheFunctionIsTold) {
         {.name = "spy"}, x.type(),
         // the function's line is the site
         [&](const CallInfo& info, float v) {
-          told.push_back({std::string(info.name), to_string(info.place), info.device, info.run, info.element, info.context});
+          told.push_back({std::string(info.name), to_string(info.place), info.device, info.run,
+                          info.element, info.context});
           return v;
         },
         x);
@@ -379,7 +414,8 @@ TEST(Call, ManyThreadsRunOneProgram) {
   RecordProperty("covers", "CALL-18");
   auto f = jit([](Tensor x) {
     return call(
-               x.type(), [](View<const int> in, View<int> out) { out[0] = in[0] * 2, out[1] = in[1]; }, x) +
+               x.type(),
+               [](View<const int> in, View<int> out) { out[0] = in[0] * 2, out[1] = in[1]; }, x) +
            1;
   });
   std::atomic<int> right = 0;
@@ -387,7 +423,9 @@ TEST(Call, ManyThreadsRunOneProgram) {
     std::vector<std::jthread> threads;
     for (int t = 0; t < 8; ++t)
       threads.emplace_back([&, t] {
-        for (int i = 0; i < 100; ++i) right += f(tensor<int>({t * 1000 + i, t})).to_vector<int>() == Ints{2 * (t * 1000 + i) + 1, t + 1};
+        for (int i = 0; i < 100; ++i)
+          right += f(tensor<int>({t * 1000 + i, t})).to_vector<int>() ==
+                   Ints{2 * (t * 1000 + i) + 1, t + 1};
       });
   }
   EXPECT_EQ(right, 800);

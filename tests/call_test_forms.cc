@@ -26,8 +26,19 @@ TEST(Call, ReturnsOfEveryForm) {
   EXPECT_EQ(through(scalar, [] { return Tensor(42.0f); }).item<float>(), 42);
   EXPECT_EQ(through(two, [] { return Floats{4, 2}; }).to_vector<float>(), (Floats{4, 2}));
   EXPECT_EQ(through(two, [] { return std::array{4.0f, 2.0f}; }).to_vector<float>(), (Floats{4, 2}));
-  EXPECT_EQ(through(two, [] { return tensor<float>({1, 2}) * 2.0f; }).to_vector<float>(), (Floats{2, 4})) << "computed on a device";
-  EXPECT_EQ(through(square, [] { return Array<float>{{2, 2}, {1, 2, 3, 4}}; }).to_vector<float>(), (Floats{1, 2, 3, 4}));
+  EXPECT_EQ(through(two,
+                    [] {
+                      return tensor<float>({1, 2}) * 2.0f;
+                    })
+                .to_vector<float>(),
+            (Floats{2, 4}))
+      << "computed on a device";
+  EXPECT_EQ(through(square,
+                    [] {
+                      return Array<float>{{2, 2}, {1, 2, 3, 4}};
+                    })
+                .to_vector<float>(),
+            (Floats{1, 2, 3, 4}));
   EXPECT_EQ(through(
                 square, [](View<const float> v) { return v; }, tensor<float>({1, 2, 3, 4}, {2, 2}))
                 .to_vector<float>(),
@@ -39,14 +50,18 @@ TEST(Call, ReturnsOfEveryForm) {
                 .to_vector<bool>(),
             (std::vector<bool>{true, false, true}));
   EXPECT_EQ(through(type<bool>(), [] { return true; }).item<bool>(), true);
-  const auto [a, b, c] = through(std::tuple(scalar, two, type<int>()), [] { return std::tuple(1.0f, Floats{2, 3}, 4); });
+  const auto [a, b, c] = through(std::tuple(scalar, two, type<int>()), [] {
+    return std::tuple(1.0f, Floats{2, 3}, 4);
+  });
   EXPECT_EQ(a.item<float>(), 1);
   EXPECT_EQ(b.to_vector<float>(), (Floats{2, 3}));
   EXPECT_EQ(c.item<int>(), 4);
   const auto [d, e] = through(
-      std::pair(scalar, type<double>()), [](float v) { return std::pair(v, double(v) / 2); }, Tensor(3.0f));
+      std::pair(scalar, type<double>()), [](float v) { return std::pair(v, double(v) / 2); },
+      Tensor(3.0f));
   EXPECT_EQ(e.item<double>(), 1.5);
-  EXPECT_EQ(through(std::vector{scalar}, [] { return std::tuple(1.0f); }).front().item<float>(), 1) << "a tuple of one";
+  EXPECT_EQ(through(std::vector{scalar}, [] { return std::tuple(1.0f); }).front().item<float>(), 1)
+      << "a tuple of one";
 }
 
 TEST(Call, ParametersOfEveryForm) {
@@ -56,34 +71,56 @@ TEST(Call, ParametersOfEveryForm) {
                 out, [](View<const float> v, int k) { return v[2] + float(k); }, x, n)
                 .item<float>(),
             8);
+  EXPECT_EQ(
+      through(
+          out, [](AnyView v, AnyView k) { return v.as<float>()[1] + float(k.as<int>()[0]); }, x, n)
+          .item<float>(),
+      7);
+  EXPECT_EQ(
+      through(
+          out,
+          [](std::span<const AnyView> all) { return all[0].as<float>()[0] + float(all.size()); }, x,
+          n)
+          .item<float>(),
+      3);
   EXPECT_EQ(through(
-                out, [](AnyView v, AnyView k) { return v.as<float>()[1] + float(k.as<int>()[0]); }, x, n)
-                .item<float>(),
-            7);
-  EXPECT_EQ(through(
-                out, [](std::span<const AnyView> all) { return all[0].as<float>()[0] + float(all.size()); }, x, n)
-                .item<float>(),
-            3);
-  EXPECT_EQ(through(
-                out, [](std::span<const AnyView> all, View<float> r) { r[0] = all[0].as<float>()[0] + float(all[1].as<int>()()); }, x, n)
+                out,
+                [](std::span<const AnyView> all, View<float> r) {
+                  r[0] = all[0].as<float>()[0] + float(all[1].as<int>()());
+                },
+                x, n)
                 .item<float>(),
             6);
   EXPECT_EQ(through(
-                out, [](std::span<const AnyView>, std::span<const AnyMutableView> r) { r[0].as<float>()[0] = 9; }, x, n)
+                out,
+                [](std::span<const AnyView>, std::span<const AnyMutableView> r) {
+                  r[0].as<float>()[0] = 9;
+                },
+                x, n)
                 .item<float>(),
             9);
   EXPECT_EQ(through(
-                out, [](View<const float> v, AnyView, std::span<const AnyMutableView> r) { r[0].as<float>()[0] = v[0]; }, x, n)
+                out,
+                [](View<const float> v, AnyView, std::span<const AnyMutableView> r) {
+                  r[0].as<float>()[0] = v[0];
+                },
+                x, n)
                 .item<float>(),
             1);
   EXPECT_EQ(through(
-                out, [](const View<const float>& v, const int& k, const AnyMutableView& r) { r.as<float>()[0] = v[0] + float(k); }, x, n)
+                out,
+                [](const View<const float>& v, const int& k, const AnyMutableView& r) {
+                  r.as<float>()[0] = v[0] + float(k);
+                },
+                x, n)
                 .item<float>(),
             6);
-  EXPECT_EQ(through(
-                out, [](const CallInfo&, const View<const float> v, int, View<float> r) { r[0] = v[1]; }, x, n)
-                .item<float>(),
-            2);
+  EXPECT_EQ(
+      through(
+          out, [](const CallInfo&, const View<const float> v, int, View<float> r) { r[0] = v[1]; },
+          x, n)
+          .item<float>(),
+      2);
 }
 
 TEST(Call, AnyViewsDescribeThemselves) {
@@ -142,7 +179,9 @@ TEST(Call, NumbersAndCapturedTensorsAreOperands) {
   const Tensor small = tensor<float>({1, 2}), large = iota<float>(100'000);
   auto f = jit([&](Tensor x) {
     return call(
-        x.type(), [](float v, View<const float> s, View<const float> l) { return v + s[1] + l[99'999]; }, x, small, large);
+        x.type(),
+        [](float v, View<const float> s, View<const float> l) { return v + s[1] + l[99'999]; }, x,
+        small, large);
   });
   EXPECT_EQ(f(Tensor(1.0f)).item<float>(), 1 + 2 + 99'999);
   EXPECT_EQ(f(Tensor(2.0f)).item<float>(), 2 + 2 + 99'999);
@@ -172,7 +211,8 @@ TEST(Call, OperandsAreRowMajorWhateverTheLayout) {
                        v.type(), [](View<const float> in) { return in; }, v)),
                    {0});
   });
-  EXPECT_EQ(turned(tensor<float>({1, 2, 3, 4, 5, 6}, {2, 3})).to_vector<float>(), (Floats{3, 6, 2, 5, 1, 4}));
+  EXPECT_EQ(turned(tensor<float>({1, 2, 3, 4, 5, 6}, {2, 3})).to_vector<float>(),
+            (Floats{3, 6, 2, 5, 1, 4}));
 }
 
 TEST(Call, InsideNestedJitAndOfAnothersResult) {
@@ -193,7 +233,10 @@ TEST(Call, KeepsACopyWithCopyOf) {
       type<int>(),
       [&](View<const float> v) {
         return kept = Tensor::copy_of(v),
-               any = Tensor::copy_of(AnyView(DType::f32, reinterpret_cast<const std::byte*>(v.data()), v.dims().data(), 2, 4)), 0;
+               any =
+                   Tensor::copy_of(AnyView(DType::f32, reinterpret_cast<const std::byte*>(v.data()),
+                                           v.dims().data(), 2, 4)),
+               0;
       },
       tensor<float>({1, 2, 3, 4}, {2, 2}))
       .block_until_ready();
@@ -204,16 +247,23 @@ TEST(Call, KeepsACopyWithCopyOf) {
 
 TEST(Call, ByNameWithAttributes) {
   RecordProperty("covers", "CALL-10");
-  register_function("call_test.scale", [](const Attributes& a, const CallInfo& info, View<const float> in, View<float> out) {
+  register_function("call_test.scale", [](const Attributes& a, const CallInfo& info,
+                                          View<const float> in, View<float> out) {
     EXPECT_TRUE(info.name == "times" || info.name == "call") << info.name;
-    for (std::int64_t i = 0; i < in.size(); ++i) out[i] = in[i] * float(a.get<std::int64_t>("factor"));
+    for (std::int64_t i = 0; i < in.size(); ++i)
+      out[i] = in[i] * float(a.get<std::int64_t>("factor"));
   });
   auto named = [](Attributes attributes) {
-    return jit([=](Tensor x) { return call({.name = "times"}, x.type(), Named{"call_test.scale", attributes}, x); });
+    return jit([=](Tensor x) {
+      return call({.name = "times"}, x.type(), Named{"call_test.scale", attributes}, x);
+    });
   };
   EXPECT_EQ(named({{"factor", 3}})(Tensor(2.0f)).item<float>(), 6);
-  EXPECT_EQ(call(type<float>(), Named{"call_test.scale", {{"factor", 4}}}, Tensor(2.0f)).item<float>(), 8) << "at once";
-  for (const Attributes& wrong : {Attributes{}, Attributes{{"factor", 3.0}}, Attributes{{"factor", "three"}}}) {
+  EXPECT_EQ(
+      call(type<float>(), Named{"call_test.scale", {{"factor", 4}}}, Tensor(2.0f)).item<float>(), 8)
+      << "at once";
+  for (const Attributes& wrong :
+       {Attributes{}, Attributes{{"factor", 3.0}}, Attributes{{"factor", "three"}}}) {
     const auto e = error_of<CallbackError>([&] { named(wrong)(Tensor(2.0f)).item<float>(); });
     ASSERT_TRUE(e);
     EXPECT_TRUE(has(e->what(), "factor") && has(e->what(), "times")) << e->what();
@@ -246,7 +296,8 @@ TEST(Call, ParametersMustFitTheOperands) {
   RecordProperty("covers", "ERR-17 TYPE-12");
   auto refused = [](Type out, auto fn, Type in, std::initializer_list<std::string_view> parts) {
     auto f = [=](Tensor x) { return call({.name = "typed"}, out, fn, x); };
-    expect_error<TypeError>([&] { jit(f).program(abstract(in)); }, parts, ErrorCode::invalid_argument);
+    expect_error<TypeError>([&] { jit(f).program(abstract(in)); }, parts,
+                            ErrorCode::invalid_argument);
     expect_error<TypeError>([&] { f(zeros(in)); }, parts);
   };
   const Type scalar = type<float>(), three = type<int>({3});
@@ -254,9 +305,11 @@ TEST(Call, ParametersMustFitTheOperands) {
                 scalar, [](float v) { return v; }, Tensor(1.0f))
                 .item<float>(),
             1);
-  refused(scalar, [](float v) { return v; }, three, {"typed", "f32", "s32[3]", "call_test_forms.cc"});
+  refused(scalar, [](float v) { return v; }, three,
+          {"typed", "f32", "s32[3]", "call_test_forms.cc"});
   refused(scalar, [](float v) { return v; }, type<float>({1}), {"typed", "f32[1]"});
-  refused(scalar, [](View<const float> v) { return v[0]; }, type<double>(), {"typed", "f32", "f64[]"});
+  refused(scalar, [](View<const float> v) { return v[0]; }, type<double>(),
+          {"typed", "f32", "f64[]"});
   refused(scalar, [](float, float) { return 0.0f; }, scalar, {"typed", "2", "1", "f32[]"});
   refused(scalar, [] { return 0.0f; }, scalar, {"typed", "0", "1"});
   refused(scalar, [](float, View<float>, View<float>) {}, scalar, {"typed", "3"});

@@ -20,7 +20,8 @@ TEST(Control, OnlyTheChosenBranchFires) {
     auto f = jit(
         [&](Tensor p, Tensor x) {
           return cond(
-              p, [&](Tensor v) { return tap(v + 1.0f, note("then")); }, [&](Tensor v) { return tap(v + 2.0f, note("else")); }, x);
+              p, [&](Tensor v) { return tap(v + 1.0f, note("then")); },
+              [&](Tensor v) { return tap(v + 2.0f, note("else")); }, x);
         },
         {.mode = mode});
     EXPECT_EQ(f(true, 1.0f).item<float>(), 2);
@@ -43,7 +44,8 @@ TEST(Control, OnlyTheChosenBranchFires) {
     auto s = jit(
         [&](Tensor i, Tensor x) {
           return switch_(i,
-                         std::tuple{[&](Tensor v) { return tap(v, note("b1")); }, [&](Tensor v) { return tap(v * 2.0f, note("b2")); },
+                         std::tuple{[&](Tensor v) { return tap(v, note("b1")); },
+                                    [&](Tensor v) { return tap(v * 2.0f, note("b2")); },
                                     [&](Tensor v) { return tap(v * 3.0f, note("b3")); }},
                          x);
         },
@@ -68,10 +70,14 @@ TEST(Control, CallsInLoopBodies) {
           },
           x);
     };
-    auto scalar = jit([&](Tensor x) { return while_loop([](Tensor v) { return v < 10; }, plus_one, x); }, {.mode = mode});
+    auto scalar =
+        jit([&](Tensor x) { return while_loop([](Tensor v) { return v < 10; }, plus_one, x); },
+            {.mode = mode});
     EXPECT_EQ(scalar(0).item<int>(), 10);
     EXPECT_EQ(fired, 10);
-    auto vector = jit([&](Tensor x) { return while_loop([](Tensor v) { return any(v < 10); }, plus_one, x); }, {.mode = mode});
+    auto vector =
+        jit([&](Tensor x) { return while_loop([](Tensor v) { return any(v < 10); }, plus_one, x); },
+            {.mode = mode});
     EXPECT_EQ(vector(iota<int>(5)).to_vector<int>(), (Ints{10, 11, 12, 13, 14}));
     auto tuple = jit(
         [&](Tensor n) {
@@ -125,8 +131,12 @@ TEST(Control, ConditionsFireOnceMore) {
     Strings log;
     auto g = jit(
         [&](Tensor x) {
-          return while_loop([&](Tensor v) { return tap(v < 3, [&](bool b) { log.push_back(b ? "T" : "F"); }); },
-                            [&](Tensor v) { return tap(v + 1, [&](int i) { log.push_back(std::to_string(i)); }); }, x);
+          return while_loop(
+              [&](Tensor v) { return tap(v < 3, [&](bool b) { log.push_back(b ? "T" : "F"); }); },
+              [&](Tensor v) {
+                return tap(v + 1, [&](int i) { log.push_back(std::to_string(i)); });
+              },
+              x);
         },
         {.mode = mode});
     EXPECT_EQ(g(1).item<int>(), 3);
@@ -161,8 +171,12 @@ TEST(Control, TheHostDecides) {
     int left = 3;
     auto stops = jit(
         [&](Tensor x) {
-          return while_loop([&](Tensor) { return call({.effect = Effect::unordered}, type<bool>(), [&] { return left-- > 0; }); },
-                            [](Tensor v) { return v + 1; }, x);
+          return while_loop(
+              [&](Tensor) {
+                return call({.effect = Effect::unordered}, type<bool>(),
+                            [&] { return left-- > 0; });
+              },
+              [](Tensor v) { return v + 1; }, x);
         },
         {.mode = mode});
     EXPECT_EQ(stops(0).item<int>(), 3);
@@ -182,7 +196,8 @@ TEST(Control, NestedLoopsFireForEachInnerStep) {
                     0, 3,
                     [&](Tensor, Tensor b) {
                       return call(
-                          {.effect = Effect::ordered}, b.type(), [&](int v) { return ++fired, v + 1; }, b);
+                          {.effect = Effect::ordered}, b.type(),
+                          [&](int v) { return ++fired, v + 1; }, b);
                     },
                     a);
               },
@@ -199,7 +214,8 @@ TEST(Control, NestedLoopsFireForEachInnerStep) {
                                 [&](Tensor v) {
                                   const Tensor next = see(v + 1);
                                   cond(
-                                      next < 4, [&](Tensor n) { return see(n); }, [&](Tensor n) { return see(-n + 3); }, next);
+                                      next < 4, [&](Tensor n) { return see(n); },
+                                      [&](Tensor n) { return see(-n + 3); }, next);
                                   return see(next);
                                 },
                                 x));
@@ -214,7 +230,9 @@ TEST(Control, NestedLoopsFireForEachInnerStep) {
                      [&](Tensor c, Tensor v) {
                        const Tensor inner = scan(
                                                 [&](Tensor d, Tensor w) {
-                                                  tap(w + 10 * v, [&](int i) { printed.push_back(std::to_string(i)); });
+                                                  tap(w + 10 * v, [&](int i) {
+                                                    printed.push_back(std::to_string(i));
+                                                  });
                                                   return std::pair{d + w, std::tuple<>()};
                                                 },
                                                 c, iota<int>(2))
@@ -254,7 +272,8 @@ TEST(Control, ScansStackTheirOutputs) {
                      [&](Tensor c, Tensor v) {
                        see(v);
                        cond(
-                           equal(v % 2, 0), [&](Tensor a) { return see(a); }, [&](Tensor) { return see(Tensor(-1)); }, v);
+                           equal(v % 2, 0), [&](Tensor a) { return see(a); },
+                           [&](Tensor) { return see(Tensor(-1)); }, v);
                        const Tensor next = see(v + 1);
                        return std::pair{c, next};
                      },
@@ -308,11 +327,14 @@ TEST(Control, ScanForms) {
         },
         std::tuple{0, std::vector{1}}, over);
   });
-  const auto [c, ys] = f(std::map<std::string, Tensor>{{"a", iota<int>(4)}, {"b", tensor<int>({1, 2, 3, 4})}});
+  const auto [c, ys] =
+      f(std::map<std::string, Tensor>{{"a", iota<int>(4)}, {"b", tensor<int>({1, 2, 3, 4})}});
   EXPECT_EQ(std::get<1>(c)[0].item<int>(), 24);
   EXPECT_EQ(ys[1].to_vector<int>(), (Ints{0, 1, 3, 6}));
   EXPECT_EQ(map([](Tensor v) { return v * v; }, xs).to_vector<float>()[3], 16);
-  EXPECT_EQ(jit([](Tensor m) { return map([](Tensor row) { return sum(row); }, m); })(ones(type<float>({2, 3}))).to_vector<float>(),
+  EXPECT_EQ(jit([](Tensor m) { return map([](Tensor row) { return sum(row); }, m); })(
+                ones(type<float>({2, 3})))
+                .to_vector<float>(),
             (Floats{3, 3}));
 }
 
@@ -325,11 +347,13 @@ TEST(Control, LoopsOfNoSteps) {
           0, n,
           [=](Tensor, Tensor c) {
             return c + call(
-                           {.effect = effect}, type<int>(), [=](int a) { return ++*count, a; }, Tensor(7));
+                           {.effect = effect}, type<int>(), [=](int a) { return ++*count, a; },
+                           Tensor(7));
           },
           0);
     };
-    auto effectful = jit([&](Tensor n) { return loop(n, Effect::unordered, &fired); }, {.mode = mode});
+    auto effectful =
+        jit([&](Tensor n) { return loop(n, Effect::unordered, &fired); }, {.mode = mode});
     EXPECT_EQ(effectful(5).item<int>(), 35);
     EXPECT_EQ(fired, 5);
     EXPECT_EQ(effectful(0).item<int>(), 0);
@@ -340,10 +364,15 @@ TEST(Control, LoopsOfNoSteps) {
     EXPECT_GE(pure, 1);
     EXPECT_LE(pure, 5);
     fired = 0;
-    auto known = jit([&](Tensor x) { return x + loop(Tensor(0), Effect::unordered, &fired); }, {.mode = mode});
+    auto known = jit([&](Tensor x) { return x + loop(Tensor(0), Effect::unordered, &fired); },
+                     {.mode = mode});
     EXPECT_EQ(known(3).item<int>(), 3);
     EXPECT_EQ(fired, 0);
-    auto empty = jit([](Tensor xs) { return scan([](Tensor c, Tensor x) { return std::pair{c + x, c}; }, 1.0f, xs); }, {.mode = mode});
+    auto empty = jit(
+        [](Tensor xs) {
+          return scan([](Tensor c, Tensor x) { return std::pair{c + x, c}; }, 1.0f, xs);
+        },
+        {.mode = mode});
     const auto [last, ys] = empty(zeros(type<float>({0})));
     EXPECT_EQ(last.item<float>(), 1);
     EXPECT_EQ(to_string(ys.type()), "f32[0]");
@@ -376,12 +405,16 @@ TEST(Control, CountersAreWideWhereNeeded) {
 
 TEST(Control, CarriesAreChecked) {
   const Tensor v = tensor<float>({1, 2, 3});
-  expect_error<TypeError>([&] { while_loop([](Tensor) { return Tensor(true); }, [](Tensor x) { return sum(x); }, v); },
-                          {"while_loop", "f32[3]", "f32[]", "control_test.cc"});
+  expect_error<TypeError>(
+      [&] { while_loop([](Tensor) { return Tensor(true); }, [](Tensor x) { return sum(x); }, v); },
+      {"while_loop", "f32[3]", "f32[]", "control_test.cc"});
   expect_error<TypeError>(
       [&] {
         fori_loop(
-            0, 3, [](Tensor, std::map<std::string, Tensor> c) { return c["mean"] = convert<int>(c["mean"]), c; },
+            0, 3,
+            [](Tensor, std::map<std::string, Tensor> c) {
+              return c["mean"] = convert<int>(c["mean"]), c;
+            },
             std::map<std::string, Tensor>{{"mean", v}});
       },
       {"fori_loop", ".mean", "f32[3]", "s32[3]", "control_test.cc"});
@@ -393,11 +426,13 @@ TEST(Control, CarriesAreChecked) {
   expect_error<TypeError>(
       [&] {
         fori_loop(
-            0, 3, [](Tensor, std::vector<Tensor> c) { return c.push_back(c[0]), c; }, std::vector{v});
+            0, 3, [](Tensor, std::vector<Tensor> c) { return c.push_back(c[0]), c; },
+            std::vector{v});
       },
       {"structure"});
-  expect_error<TypeError>([&] { while_loop([](Tensor x) { return x; }, [](Tensor x) { return x; }, Tensor(1.0f)); },
-                          {"condition", "pred[]", "f32[]"});
+  expect_error<TypeError>(
+      [&] { while_loop([](Tensor x) { return x; }, [](Tensor x) { return x; }, Tensor(1.0f)); },
+      {"condition", "pred[]", "f32[]"});
   expect_error<TypeError>(
       [&] {
         cond(
@@ -410,21 +445,36 @@ TEST(Control, CarriesAreChecked) {
             true, [](Tensor x) { return x; }, [](Tensor x) { return sum(x); }, v);
       },
       {"f32[3]", "f32[]", "control_test.cc"});
-  expect_error<TypeError>([&] { scan([](Tensor c, Tensor x) { return std::pair{c, x}; }, 0.0f, Tensor(1.0f)); }, {"first axis", "f32[]"});
   expect_error<TypeError>(
       [&] {
-        scan([](Tensor c, std::pair<Tensor, Tensor> x) { return std::pair{c, x}; }, 0.0f, std::pair{v, iota<int>(4)});
+        scan([](Tensor c, Tensor x) { return std::pair{c, x}; }, 0.0f, Tensor(1.0f));
+      },
+      {"first axis", "f32[]"});
+  expect_error<TypeError>(
+      [&] {
+        scan(
+            [](Tensor c, std::pair<Tensor, Tensor> x) {
+              return std::pair{c, x};
+            },
+            0.0f, std::pair{v, iota<int>(4)});
       },
       {"one length", "s32[4]"});
-  expect_error<TypeError>([&] { scan([](Tensor c) { return std::pair{c, c}; }, 0.0f, {.unroll = 2}); }, {"length"});
+  expect_error<TypeError>(
+      [&] {
+        scan([](Tensor c) { return std::pair{c, c}; }, 0.0f, {.unroll = 2});
+      },
+      {"length"});
   expect_error<TypeError>(
       [&] {
         fori_loop(
             0.5f, 3, [](Tensor, Tensor c) { return c; }, v);
       },
       {"bound", "f32[]"});
-  expect_error<TypeError>([&] { jit([&](Tensor x) { return switch_(x, std::tuple{[](Tensor a) { return a; }}, x); })(1.0f); },
-                          {"switch_", "integer"});
+  expect_error<TypeError>(
+      [&] {
+        jit([&](Tensor x) { return switch_(x, std::tuple{[](Tensor a) { return a; }}, x); })(1.0f);
+      },
+      {"switch_", "integer"});
 }
 
 TEST(Control, NumbersInCarriesAdoptTheBodysType) {
@@ -432,8 +482,16 @@ TEST(Control, NumbersInCarriesAdoptTheBodysType) {
                 0, 3, [](Tensor, Tensor c) { return c + Tensor(0.5); }, 0.0f)
                 .dtype(),
             DType::f64);
-  EXPECT_EQ(while_loop([](Tensor c) { return c < 3; }, [](Tensor c) { return c + Tensor(0.5f); }, 0).item<float>(), 3);
-  EXPECT_EQ(scan([](Tensor c, Tensor x) { return std::pair{c + x, x}; }, 0, tensor<float>({1.5f, 2})).first.item<float>(), 3.5f);
+  EXPECT_EQ(while_loop([](Tensor c) { return c < 3; }, [](Tensor c) { return c + Tensor(0.5f); }, 0)
+                .item<float>(),
+            3);
+  EXPECT_EQ(scan(
+                [](Tensor c, Tensor x) {
+                  return std::pair{c + x, x};
+                },
+                0, tensor<float>({1.5f, 2}))
+                .first.item<float>(),
+            3.5f);
   EXPECT_EQ(cond(
                 true, [](Tensor x) { return x; }, [](Tensor) { return 1.0f; }, Tensor(2.0))
                 .dtype(),
@@ -451,7 +509,8 @@ TEST(Control, CapturedTensorsAndOuterValues) {
               0, 2,
               [&](Tensor i, Tensor c) {
                 return cond(
-                    equal(i, 0), [&](Tensor v) { return v + y; }, [&](Tensor v) { return v + sum(big) * 0.0f + unused * 0.0f + x; }, c);
+                    equal(i, 0), [&](Tensor v) { return v + y; },
+                    [&](Tensor v) { return v + sum(big) * 0.0f + unused * 0.0f + x; }, c);
               },
               x);
         },
@@ -492,7 +551,8 @@ TEST(Control, ACountedLoopIsACounterAndACompare) {
   const std::string text = f.lower(abstract(type<float>())).stablehlo();
   auto times = [&](std::string_view part) {
     std::size_t count = 0;
-    for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+    for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1))
+      ++count;
     return count;
   };
   EXPECT_EQ(times("stablehlo.add"), 1u) << text;
@@ -504,14 +564,21 @@ TEST(Control, FoldsAreOrderedAndReducersRefuseEffects) {
   RecordProperty("covers", "CTRL-12");
   Ints log;
   auto fold = jit([&](Tensor xs) {
-    return scan([&](Tensor c, Tensor x) { return std::pair{tap(c + x, [&](int v) { log.push_back(v); }), std::tuple<>()}; }, 0, xs).first;
+    return scan(
+               [&](Tensor c, Tensor x) {
+                 return std::pair{tap(c + x, [&](int v) { log.push_back(v); }), std::tuple<>()};
+               },
+               0, xs)
+        .first;
   });
   EXPECT_EQ(fold(tensor<int>({1, 2, 3})).item<int>(), 6);
   EXPECT_EQ(log, (Ints{1, 3, 6}));
   expect_error<TypeError>(
       [&] {
-        jit([](Tensor xs) { return reduce([](Tensor a, Tensor b) { return tap({.name = "fold"}, a + b, [](int) {}); }, xs, 0); })(
-            tensor<int>({1, 2, 3}));
+        jit([](Tensor xs) {
+          return reduce([](Tensor a, Tensor b) { return tap({.name = "fold"}, a + b, [](int) {}); },
+                        xs, 0);
+        })(tensor<int>({1, 2, 3}));
       },
       {"fold", "control_test.cc"});
 }

@@ -158,9 +158,10 @@ bool leaves_are_in_place() { return devices().at(0).kind == "cpu" && !cuda::has_
 
 const cuda::Driver& FakeCuda::driver() {
   using F = FakeFunctions;
-  static const cuda::Driver table{F::allocate, F::free,        F::on_host,      F::copy_to_host, F::copy_to_device,
-                                  F::fill,     F::synchronize, F::create_event, F::record,       F::is_ready,
-                                  F::wait,     F::context_of,  F::enter,        F::leave,        F::describe};
+  static const cuda::Driver table{F::allocate,       F::free,     F::on_host,     F::copy_to_host,
+                                  F::copy_to_device, F::fill,     F::synchronize, F::create_event,
+                                  F::record,         F::is_ready, F::wait,        F::context_of,
+                                  F::enter,          F::leave,    F::describe};
   return table;
 }
 

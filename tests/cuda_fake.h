@@ -1,4 +1,5 @@
-// A stand-in for CUDA: "device" memory is the host's, streams are queues of work that somebody has to run.
+// A stand-in for CUDA: "device" memory is the host's, streams are queues of work that somebody has
+// to run.
 #pragma once
 #include <deque>
 #include <functional>
@@ -42,7 +43,8 @@ class FakeCuda {
   std::size_t pinned_ = 0;
 };
 
-/// Whether host functions see the memory that programs work on: not on a GPU, nor with the stand-in.
+/// Whether host functions see the memory that programs work on: not on a GPU, nor with the
+/// stand-in.
 bool leaves_are_in_place();
 
 }  // namespace postern::test

@@ -1,4 +1,5 @@
-// Calls and taps of programs on a GPU, with a stand-in for CUDA: what is copied, what is waited for, and what happens when CUDA fails.
+// Calls and taps of programs on a GPU, with a stand-in for CUDA: what is copied, what is waited
+// for, and what happens when CUDA fails.
 #include <postern/postern.h>
 
 #include <algorithm>
@@ -72,10 +73,12 @@ class Firing {
   void ready() {
     if (site_) return;
     if (spec_.kind == SiteSpec::Kind::tap) spec_.counts = std::make_shared<SiteCounts>();
-    site_ = std::make_unique<host::HostSite>(std::make_shared<const SiteSpec>(spec_), spec_.function);
+    site_ =
+        std::make_unique<host::HostSite>(std::make_shared<const SiteSpec>(spec_), spec_.function);
     for (std::size_t i = 0; i < site_->buffers; ++i) {
       const std::size_t leaf = i < site_->operands ? i : i - spec_.masked;
-      memory_.emplace_back(std::max<std::size_t>(spec_.masked && i == site_->operands ? 1 : site_->buffer_bytes[leaf], 64));
+      memory_.emplace_back(std::max<std::size_t>(
+          spec_.masked && i == site_->operands ? 1 : site_->buffer_bytes[leaf], 64));
       buffers_.push_back(memory_.back().data());
     }
   }
@@ -102,7 +105,9 @@ Firing sum_of_five() {
           [](std::span<const AnyView> in, std::span<const AnyMutableView> out) {
             std::memset(out[0].data(), 0, 12);
             for (const AnyView& v : in)
-              for (int i = 0; i < 3; ++i) reinterpret_cast<float*>(out[0].data())[i] += reinterpret_cast<const float*>(v.data())[i];
+              for (int i = 0; i < 3; ++i)
+                reinterpret_cast<float*>(out[0].data())[i] +=
+                    reinterpret_cast<const float*>(v.data())[i];
             *reinterpret_cast<float*>(out[1].data()) = static_cast<float>(in.size());
           }};
 }
@@ -127,14 +132,16 @@ TEST_F(Cuda, OneWaitHoweverManyOperandsAndNoneForTheResults) {
 TEST_F(Cuda, OperandsInHostMemoryAreReadWhereTheyAre) {
   RecordProperty("covers", "GPU-08");
   const void* seen[2] = {};
-  Firing f({type<float>({3}), type<float>({3})}, {type<float>()}, [&](View<const float> a, View<const float> b, View<float> out) {
-    seen[0] = a.data(), seen[1] = b.data();
-    out[0] = a[2] + b[2];
-  });
+  Firing f({type<float>({3}), type<float>({3})}, {type<float>()},
+           [&](View<const float> a, View<const float> b, View<float> out) {
+             seen[0] = a.data(), seen[1] = b.data();
+             out[0] = a[2] + b[2];
+           });
   float* const there = f.data<float>(0);
   fake.put_on_host(there);
   f.data<float>(1)[2] = 5;
-  ASSERT_EQ(FakeCuda::driver().copy_to_device(there + 2, f.data<float>(1) + 2, 4, &some_stream), 0);  // what the stream has still to do
+  ASSERT_EQ(FakeCuda::driver().copy_to_device(there + 2, f.data<float>(1) + 2, 4, &some_stream),
+            0);  // what the stream has still to do
   ASSERT_TRUE(f.fire());
   EXPECT_EQ(seen[0], there);
   EXPECT_NE(seen[1], f.data<float>(1));
@@ -154,7 +161,8 @@ TEST_F(Cuda, WithoutOperandsNobodyWaits) {
 
 TEST_F(Cuda, MemoryThatTheDeviceStillReadsIsNotGivenOutAgain) {
   RecordProperty("covers", "GPU-08");
-  Firing f({}, {type<float>({1000})}, [n = 0](View<float> out) mutable { std::ranges::fill(out, static_cast<float>(++n)); });
+  Firing f({}, {type<float>({1000})},
+           [n = 0](View<float> out) mutable { std::ranges::fill(out, static_cast<float>(++n)); });
   const std::size_t before = fake.pinned();
   ASSERT_TRUE(f.fire());
   ASSERT_TRUE(f.fire()) << "the first result has not been copied yet";
@@ -174,8 +182,9 @@ TEST_F(Cuda, MemoryThatTheDeviceStillReadsIsNotGivenOutAgain) {
 TEST_F(Cuda, PinnedMemoryStaysTheSame) {
   RecordProperty("covers", "GPU-08");
   const std::int64_t n = 1 << 18;
-  Firing f({type<float>({n})}, {type<float>({n})},
-           [](View<const float> in, View<float> out) { out[0] = in[0] + 1, out[n - 1] = in[n - 1] + 1; });
+  Firing f({type<float>({n})}, {type<float>({n})}, [](View<const float> in, View<float> out) {
+    out[0] = in[0] + 1, out[n - 1] = in[n - 1] + 1;
+  });
   cuda::Staging& staging = cuda::staging_of(FakeCuda::driver(), &some_stream);
   ASSERT_TRUE(f.fire() && f.fire());
   const std::size_t bytes = staging.bytes();
@@ -193,7 +202,8 @@ TEST_F(Cuda, PinnedMemoryStaysTheSame) {
     fake.run(&some_stream);
   }
   ASSERT_TRUE(f.fire());
-  EXPECT_LE(staging.bytes(), cuda::Staging::retained + (std::size_t{256} << 20)) << "what is free is kept only up to a limit";
+  EXPECT_LE(staging.bytes(), cuda::Staging::retained + (std::size_t{256} << 20))
+      << "what is free is kept only up to a limit";
 }
 
 Firing tap_of(Callee fn, Type type, TapMode mode) {
@@ -274,23 +284,27 @@ TEST_F(Cuda, LostFiringsGiveTheirMemoryBack) {
 TEST_F(Cuda, DevicePointersAndTheStreamAreHandedOver) {
   RecordProperty("covers", "GPU-04");
   std::vector<const void*> got;
-  Firing f({type<float>({2}), type<float>({0})}, {type<float>({2})},
-           [&](const CallInfo& info, View<const float> in, View<const float> none, View<float> out) {
-             EXPECT_EQ(info.device, device);
-             EXPECT_NE(none.data(), nullptr);
-             got = {info.stream, in.data(), out.data()};
-           });
+  Firing f(
+      {type<float>({2}), type<float>({0})}, {type<float>({2})},
+      [&](const CallInfo& info, View<const float> in, View<const float> none, View<float> out) {
+        EXPECT_EQ(info.device, device);
+        EXPECT_NE(none.data(), nullptr);
+        got = {info.stream, in.data(), out.data()};
+      });
   f.spec().memory = Memory::device;
   ASSERT_TRUE(f.fire());
   EXPECT_EQ(got, (std::vector<const void*>{&some_stream, f.buffers()[0], f.buffers()[2]}));
-  EXPECT_EQ(fake.count("copy_to_host") + fake.count("copy_to_device") + fake.count("synchronize") + fake.count("allocate"), 0);
+  EXPECT_EQ(fake.count("copy_to_host") + fake.count("copy_to_device") + fake.count("synchronize") +
+                fake.count("allocate"),
+            0);
 }
 
 TEST_F(Cuda, AFailingFunctionCopiesNothingBackAndThePoisonedRunGetsZeros) {
   RecordProperty("covers", "GPU-06");
   for (const Memory memory : {Memory::host, Memory::device})
     for (const bool poison : {false, true}) {
-      Firing f({type<float>({2})}, {type<float>({2})}, [](View<const float>, View<float>) { throw std::runtime_error("no"); });
+      Firing f({type<float>({2})}, {type<float>({2})},
+               [](View<const float>, View<float>) { throw std::runtime_error("no"); });
       f.spec().memory = memory;
       f.data<float>(1)[1] = 7;
       f.state().poison = poison;
@@ -325,7 +339,9 @@ TEST_F(Cuda, WhenCudaFailsTheRunFailsAndTheNextOneIsRight) {
     const std::size_t bytes = staging.bytes();
     fake.fail(c.function, c.after);
     EXPECT_FALSE(f.fire());
-    EXPECT_TRUE(has(f.failure(), {"call 'gpu' at cuda_test.cc:", "CUDA failed", c.text, "illegal address"})) << f.failure();
+    EXPECT_TRUE(
+        has(f.failure(), {"call 'gpu' at cuda_test.cc:", "CUDA failed", c.text, "illegal address"}))
+        << f.failure();
     fake.run(&some_stream);
     f.new_run();
     *f.data<float>(6) = 0;
@@ -367,7 +383,8 @@ TEST_F(Cuda, AnAsynchronousTapThatCannotBeFetchedFailsTheRunOrTheBarrier) {
     barrier();
     ADD_FAILURE() << "the barrier says nothing";
   } catch (const CallbackError& e) {
-    EXPECT_TRUE(has(e.what(), {"tap 'gpu'", "CUDA failed to bring a tap's value to the host"})) << e.what();
+    EXPECT_TRUE(has(e.what(), {"tap 'gpu'", "CUDA failed to bring a tap's value to the host"}))
+        << e.what();
   }
   EXPECT_EQ(seen, 0);
   EXPECT_TRUE(f.fire());
@@ -383,10 +400,12 @@ TEST_F(Cuda, PackedAndEmptyLeavesAndMasks) {
              EXPECT_NE(in[0].data(), nullptr);
              for (int i = 0; i < 5; ++i) {
                seen.push_back(reinterpret_cast<const std::int8_t*>(in[1].data())[i]);
-               reinterpret_cast<std::int8_t*>(out[0].data())[i] = static_cast<std::int8_t>(-seen.back());
+               reinterpret_cast<std::int8_t*>(out[0].data())[i] =
+                   static_cast<std::int8_t>(-seen.back());
              }
            });
-  f.data<unsigned char>(1)[0] = 0x21, f.data<unsigned char>(1)[1] = 0xf3, f.data<unsigned char>(1)[2] = 0x04;
+  f.data<unsigned char>(1)[0] = 0x21, f.data<unsigned char>(1)[1] = 0xf3,
+                  f.data<unsigned char>(1)[2] = 0x04;
   ASSERT_TRUE(f.fire());
   fake.run(&some_stream);
   EXPECT_EQ(seen, (std::vector<int>{1, 2, 3, -1, 4}));
@@ -414,24 +433,29 @@ TEST(CudaOptions, DeviceMemoryIsForFunctionsThatDoNotReadIt) {
     EXPECT_EQ(info.stream, nullptr) << "on a CPU";
     for (std::int64_t i = 0; i < in.size(); ++i) out[i] = 2 * in[i];
   };
-  EXPECT_EQ(jit([&](Tensor v) { return call(there, v, twice, v); })(x).to_vector<float>(), (Floats{2, 4}));
+  EXPECT_EQ(jit([&](Tensor v) { return call(there, v, twice, v); })(x).to_vector<float>(),
+            (Floats{2, 4}));
   EXPECT_EQ(call(there, x, twice, x).to_vector<float>(), (Floats{2, 4}));
   CallOptions batched = there;
   batched.vmap = VmapMethod::expand_dims;
   auto in_batch = jit(vmap([&](Tensor v) { return call(batched, v, twice, v); }));
   EXPECT_EQ(in_batch(tensor<float>({1, 2, 3})).to_vector<float>(), (Floats{2, 4, 6}));
-  auto refused = [](auto f, std::initializer_list<std::string_view> texts) { test::expect_error<TypeError>(f, texts); };
+  auto refused = [](auto f, std::initializer_list<std::string_view> texts) {
+    test::expect_error<TypeError>(f, texts);
+  };
   refused(
       [&] {
         call(
             there, type<float>(), [](float v) { return v; }, Tensor(1.0f));
       },
       {"call 'there'", "Memory::device", "in place"});
-  refused([&] { call(there, make_type(DType::s4, {2}), [](AnyMutableView) {}); }, {"call 'there'", "packed"});
+  refused([&] { call(there, make_type(DType::s4, {2}), [](AnyMutableView) {}); },
+          {"call 'there'", "packed"});
   CallOptions limited = there;
   limited.timeout = 1s;
   refused([&] { call(limited, x, twice, x); }, {"call 'there'", "time limit"});
-  refused([&] { jit(vmap([&](Tensor v) { return call(there, v, twice, v); }))(x); }, {"Memory::device", "expand_dims"});
+  refused([&] { jit(vmap([&](Tensor v) { return call(there, v, twice, v); }))(x); },
+          {"Memory::device", "expand_dims"});
 }
 
 TEST(CudaPlatform, AMissingDriverOrPlugInIsAnErrorAndTheCpuGoesOn) {
@@ -459,7 +483,8 @@ TEST(CudaPlatform, ThePlugInThatAWheelBroughtIsFound) {
   EXPECT_EQ(pjrt::default_plugin_path("cuda"), older);
   const std::string newer = put("jax_plugins/xla_cuda13/xla_cuda_plugin.so");
   EXPECT_EQ(pjrt::default_plugin_path("cuda"), newer);
-  std::filesystem::remove_all(folder / "jax_plugins"), std::filesystem::remove_all(folder / "xla_plugins");
+  std::filesystem::remove_all(folder / "jax_plugins"),
+      std::filesystem::remove_all(folder / "xla_plugins");
   if (old.empty())
     unsetenv("PYTHONPATH");
   else

@@ -1,4 +1,5 @@
-// The block behind cumsum and its kin: kernel and default agree, wherever the axis lies and however long it is.
+// The block behind cumsum and its kin: kernel and default agree, wherever the axis lies and however
+// long it is.
 #include <numeric>
 
 #include "support.h"
@@ -19,17 +20,25 @@ struct Named {
   const char* name;
   Operation operation;
 };
-constexpr Named operations[] = {{"cumsum", cumsum}, {"cumprod", cumprod}, {"cummax", cummax}, {"cummin", cummin}};
+constexpr Named operations[] = {
+    {"cumsum", cumsum}, {"cumprod", cumprod}, {"cummax", cummax}, {"cummin", cummin}};
 
-/// Small whole numbers, whose sums every dtype holds, with signs; for products 1, -1 and now and then 2.
+/// Small whole numbers, whose sums every dtype holds, with signs; for products 1, -1 and now and
+/// then 2.
 Tensor numbers(DType dtype, const Dims& dims, bool products) {
-  const Tensor i = reshape(iota({DType::s32, {std::accumulate(dims.begin(), dims.end(), std::int64_t{1}, std::multiplies<>())}}, 0), dims);
+  const Tensor i = reshape(
+      iota({DType::s32,
+            {std::accumulate(dims.begin(), dims.end(), std::int64_t{1}, std::multiplies<>())}},
+           0),
+      dims);
   const Tensor mixed = (i * 7919) % 23;
-  if (!products) return convert(mixed - (dtype != DType::u32 && dtype != DType::u64 ? 11 : 0), dtype);
+  if (!products)
+    return convert(mixed - (dtype != DType::u32 && dtype != DType::u64 ? 11 : 0), dtype);
   return convert(where(mixed == 0, 2, 1), dtype);
 }
 
-void expect_both_agree(const Named& op, DType dtype, const Dims& dims, std::int64_t axis, bool reverse) {
+void expect_both_agree(const Named& op, DType dtype, const Dims& dims, std::int64_t axis,
+                       bool reverse) {
   const Tensor x = numbers(dtype, dims, op.operation == Operation(cumprod));
   const auto f = [&](const Tensor& v) { return op.operation(v, axis, reverse); };
   const Tensor native = jit(f)(x);
@@ -37,22 +46,26 @@ void expect_both_agree(const Named& op, DType dtype, const Dims& dims, std::int6
   const Tensor usual = jit(f)(x);
   ASSERT_EQ(native.type(), usual.type());
   EXPECT_TRUE(all(native == usual).item<bool>())
-      << op.name << " of " << to_string(x.type()) << " along " << axis << (reverse ? " from the end" : "");
+      << op.name << " of " << to_string(x.type()) << " along " << axis
+      << (reverse ? " from the end" : "");
 }
 
 TEST(Cumulative, KernelAndDefaultAgree) {
   RecordProperty("covers", "BLOCK-16");
   for (const Named& op : operations)
-    for (const DType dtype : {DType::f32, DType::f64, DType::s32, DType::s64, DType::u32, DType::u64})
+    for (const DType dtype :
+         {DType::f32, DType::f64, DType::s32, DType::s64, DType::u32, DType::u64})
       for (const bool reverse : {false, true}) {
         expect_both_agree(op, dtype, {7}, 0, reverse);
         expect_both_agree(op, dtype, {3, 5}, 1, reverse);
         expect_both_agree(op, dtype, {6, 5, 3}, 1, reverse);
       }
-  for (const bool reverse : {false, true}) expect_both_agree(operations[0], DType::c64, {4, 6}, 0, reverse);
+  for (const bool reverse : {false, true})
+    expect_both_agree(operations[0], DType::c64, {4, 6}, 0, reverse);
 }
 
-// Long rows are cut into runs, many rows go side by side, wide ones in strips; none of the lengths is a multiple of anything.
+// Long rows are cut into runs, many rows go side by side, wide ones in strips; none of the lengths
+// is a multiple of anything.
 TEST(Cumulative, EveryShapeOfTheKernelAgreesWithTheDefault) {
   for (const Named& op : operations)
     for (const bool reverse : {false, true}) {
@@ -65,7 +78,8 @@ TEST(Cumulative, EveryShapeOfTheKernelAgreesWithTheDefault) {
 }
 
 TEST(Cumulative, KernelAndDefaultAgreeOnEmptyArraysAndNaN) {
-  const float nan = std::numeric_limits<float>::quiet_NaN(), inf = std::numeric_limits<float>::infinity();
+  const float nan = std::numeric_limits<float>::quiet_NaN(),
+              inf = std::numeric_limits<float>::infinity();
   EXPECT_EQ(cumsum(zeros(type<float>({0}))).dims(), (Dims{0}));
   EXPECT_EQ(cummax(zeros(type<float>({3, 0})), 1).dims(), (Dims{3, 0}));
   const Tensor x = tensor<float>({1, -inf, nan, 3, inf, 2});
@@ -80,9 +94,12 @@ TEST(Cumulative, KernelAndDefaultAgreeOnEmptyArraysAndNaN) {
 TEST(Cumulative, LongRowsAreCombinedInTheirOrder) {
   std::vector<float> factors;
   std::vector<double> terms;
-  for (int i = 0; i < 100'003; ++i) factors.push_back(i % 2 ? 0x1p-100f : 0x1p100f), terms.push_back(i % 2 ? -1e308 : 1e308);
-  const std::vector<float> products = cumprod(Tensor(type<float>({100'003}), factors.data())).to_vector<float>();
-  const std::vector<double> sums = cumsum(Tensor(type<double>({100'003}), terms.data())).to_vector<double>();
+  for (int i = 0; i < 100'003; ++i)
+    factors.push_back(i % 2 ? 0x1p-100f : 0x1p100f), terms.push_back(i % 2 ? -1e308 : 1e308);
+  const std::vector<float> products =
+      cumprod(Tensor(type<float>({100'003}), factors.data())).to_vector<float>();
+  const std::vector<double> sums =
+      cumsum(Tensor(type<double>({100'003}), terms.data())).to_vector<double>();
   for (std::size_t i = 0; i < factors.size(); ++i) {
     ASSERT_EQ(products[i], i % 2 ? 1.0f : 0x1p100f) << i;
     ASSERT_EQ(sums[i], i % 2 ? 0.0 : 1e308) << i;
@@ -92,7 +109,8 @@ TEST(Cumulative, LongRowsAreCombinedInTheirOrder) {
 TEST(Cumulative, LongSumsOfFloatsAreExactToTheLastDigit) {
   const std::int64_t n = 1'000'000;
   const Tensor sums = cumsum(broadcast_to(Tensor(0.1f), {n}));
-  EXPECT_FLOAT_EQ(sums.to_vector<float>().back(), static_cast<float>(0.1f * static_cast<double>(n)));
+  EXPECT_FLOAT_EQ(sums.to_vector<float>().back(),
+                  static_cast<float>(0.1f * static_cast<double>(n)));
 }
 
 TEST(Cumulative, IsOneStepOfTheProgramUntilItIsLowered) {
@@ -101,7 +119,8 @@ TEST(Cumulative, IsOneStepOfTheProgramUntilItIsLowered) {
   EXPECT_TRUE(has(to_string(f.program(x)), "cumulative")) << to_string(f.program(x));
   EXPECT_TRUE(has(f.lower(x).stablehlo(), "postern_call"));
   EXPECT_EQ(block_path(Cumulative{}, {type<float>({3})}).kind, BlockPath::Kind::native);
-  EXPECT_EQ(block_path(Cumulative{"logsumexp"}, {type<float>({3})}).kind, BlockPath::Kind::default_body);
+  EXPECT_EQ(block_path(Cumulative{"logsumexp"}, {type<float>({3})}).kind,
+            BlockPath::Kind::default_body);
   EXPECT_EQ(block_path(Cumulative{}, {{DType::bf16, {3}}}).kind, BlockPath::Kind::default_body);
   const ByDefault by_default;
   EXPECT_FALSE(has(f.lower(x).stablehlo(), "postern_call"));
@@ -113,7 +132,8 @@ TEST(Cumulative, DerivativesAndBatchesGoThroughTheBlock) {
   const Tensor g = jit(grad(loss))(x);
   const Tensor per_row = jit(vmap([](Tensor row) { return cumsum(row); }))(x);
   EXPECT_EQ(per_row.to_vector<float>(), cumsum(x, 1).to_vector<float>());
-  EXPECT_TRUE(has(jit(vmap([](Tensor row) { return cumsum(row); })).lower(x).stablehlo(), "postern_call"));
+  EXPECT_TRUE(
+      has(jit(vmap([](Tensor row) { return cumsum(row); })).lower(x).stablehlo(), "postern_call"));
   const ByDefault by_default;
   EXPECT_EQ(g.to_vector<float>(), jit(grad(loss))(x).to_vector<float>());
 }
@@ -121,7 +141,8 @@ TEST(Cumulative, DerivativesAndBatchesGoThroughTheBlock) {
 // Elements of a batch that have left the loop are masked; the others go on.
 TEST(Cumulative, MayBeInALoopOfABatch) {
   const auto f = [](Tensor limit) {
-    return while_loop([limit](Tensor v) { return max(v) < limit; }, [](Tensor v) { return cumsum(v); }, ones(type<float>({3})));
+    return while_loop([limit](Tensor v) { return max(v) < limit; },
+                      [](Tensor v) { return cumsum(v); }, ones(type<float>({3})));
   };
   const Tensor limits = tensor<float>({2, 7, 40});
   const std::vector<float> want = vmap(f)(limits).to_vector<float>();

@@ -22,9 +22,15 @@ TEST_F(Devices, MeshesAndSpecsSayWhatIsWrong) {
   EXPECT_EQ(to_string(P("x", std::nullopt, AxisNames{"y", "z"})), "P(x, none, (y, z))");
   expect_error<TypeError>([&] { Sharding(mesh, P("z")); }, {"mesh(x=2, y=4)", "no axis 'z'"});
   expect_error<TypeError>([&] { Sharding(mesh, P("x", "x")); }, {"'x' cuts two axes"});
-  expect_error<TypeError>([&] { Sharding(mesh, P("x", "y")).part_type(type<float>({4})); }, {"names 2 axes", "f32[4]"});
-  expect_error<TypeError>([&] { device_put(counting({6}), Sharding(mesh, P("y"))); }, {"f32[6]", "4 parts", "divide 6", "devices_test.cc"});
-  expect_error<TypeError>([] { device_put(Tensor(1.0f), Sharding(Mesh({{"x", 2}}, {0, 99}), P())); }, {"device 99", "there are 8"});
+  expect_error<TypeError>([&] { Sharding(mesh, P("x", "y")).part_type(type<float>({4})); },
+                          {"names 2 axes", "f32[4]"});
+  expect_error<TypeError>([&] { device_put(counting({6}), Sharding(mesh, P("y"))); },
+                          {"f32[6]", "4 parts", "divide 6", "devices_test.cc"});
+  expect_error<TypeError>(
+      [] {
+        device_put(Tensor(1.0f), Sharding(Mesh({{"x", 2}}, {0, 99}), P()));
+      },
+      {"device 99", "there are 8"});
   expect_error<TypeError>([] { device_put(Tensor(1.0f), 8); }, {"device 8", "8 of devices()"});
 }
 
@@ -32,16 +38,21 @@ TEST_F(Devices, PartsAndDrawings) {
   const Mesh mesh({{"x", 2}, {"y", 2}});
   const Sharding s(mesh, P(std::nullopt, AxisNames{"y", "x"}));
   EXPECT_EQ(to_string(s.part_type(type<float>({3, 8}))), "f32[3,2]");
-  EXPECT_EQ(s.part({3, 8}, 2), (std::vector<IndexRange>{{0, 3}, {2, 4}}));  // x=1, y=0: piece 0 * 2 + 1
-  EXPECT_EQ(draw(Sharding(Mesh({{"d", 2}}), P("d")), {8, 8}), "+---+\n| 0 |\n+---+\n| 1 |\n+---+\n");
-  EXPECT_EQ(draw(Sharding(mesh, P(std::nullopt, "y")), {8, 8}), "+-----+-----+\n| 0,2 | 1,3 |\n+-----+-----+\n");
+  EXPECT_EQ(s.part({3, 8}, 2),
+            (std::vector<IndexRange>{{0, 3}, {2, 4}}));  // x=1, y=0: piece 0 * 2 + 1
+  EXPECT_EQ(draw(Sharding(Mesh({{"d", 2}}), P("d")), {8, 8}),
+            "+---+\n| 0 |\n+---+\n| 1 |\n+---+\n");
+  EXPECT_EQ(draw(Sharding(mesh, P(std::nullopt, "y")), {8, 8}),
+            "+-----+-----+\n| 0,2 | 1,3 |\n+-----+-----+\n");
 }
 
 TEST_F(Devices, ResultsLieAsAskedAlsoWhereXlaKnowsBetter) {
   const Mesh mesh({{"x", 8}});
   const Sharding whole(mesh, P()), cut(mesh, P("x"));
   const Tensor x = device_put(counting({8}), cut);
-  const auto folded = [](Tensor v) { return reshape(v, {2, 4}) * 2.0f; };  // XLA would give each device one element
+  const auto folded = [](Tensor v) {
+    return reshape(v, {2, 4}) * 2.0f;
+  };  // XLA would give each device one element
   const Tensor y = jit(folded)(x);
   expect_near(y, counting({2, 4}) * 2.0f);
   EXPECT_EQ(*sharding_of(y), whole) << "no spec on the mesh says what XLA would do";
@@ -57,9 +68,11 @@ TEST_F(Devices, ResultsLieAsAskedAlsoWhereXlaKnowsBetter) {
 TEST_F(Devices, WhatIsBeingComputedIsMovedWhenItIsThere) {
   RecordProperty("covers", "STAGE-08");
   const auto compute = jit([](Tensor x) {
-    const Tensor last = max(sin(iota<float>(1 << 24) * x));  // long enough that nothing is there when the call returns
+    const Tensor last = max(
+        sin(iota<float>(1 << 24) * x));  // long enough that nothing is there when the call returns
     const Tensor one = where(last > 2.0f, 3.0f, 1.0f);
-    return std::tuple{one + iota<float>(1000), convert(iota<float>(5) - one, DType::s4), one > iota<float>(3), broadcast_to(one, {0})};
+    return std::tuple{one + iota<float>(1000), convert(iota<float>(5) - one, DType::s4),
+                      one > iota<float>(3), broadcast_to(one, {0})};
   });
   const auto now = compute(Tensor(2.0f));
   std::apply([](const auto&... t) { (t.block_until_ready(), ...); }, now);
@@ -73,7 +86,8 @@ TEST_F(Devices, WhatIsBeingComputedIsMovedWhenItIsThere) {
   };
   for (int i = 0; i < 3; ++i) {
     auto later = compute(Tensor(2.0f));
-    const auto moved = device_put(later, 3), everywhere = device_put(later, Sharding(Mesh({{"d", 8}}), P()));
+    const auto moved = device_put(later, 3),
+               everywhere = device_put(later, Sharding(Mesh({{"d", 8}}), P()));
     later = {};
     const Tensor used = jit([](Tensor x) { return x * 2.0f; })(std::get<0>(moved));
     EXPECT_EQ(used.device(), 3);
@@ -112,7 +126,8 @@ TEST_F(Devices, ArraysComeBackAsTheyWent) {
       if (const std::size_t to = random() % (parts.size() + 1); to < parts.size())
         parts[to].insert(random() % 2 ? parts[to].begin() : parts[to].end(), name);
     Dims dims;
-    for (const auto& p : parts) dims.push_back(static_cast<std::int64_t>((1 + random() % 3) << p.size()));
+    for (const auto& p : parts)
+      dims.push_back(static_cast<std::int64_t>((1 + random() % 3) << p.size()));
     if (random() % 2) dims.push_back(3);
     const Sharding s(mesh, P(parts));
     const Tensor x = counting(dims), y = device_put(x, s);
@@ -124,23 +139,26 @@ TEST_F(Devices, ArraysComeBackAsTheyWent) {
       EXPECT_EQ(shard.data.device(), shard.device);
       Tensor want = x;
       for (std::size_t a = 0; a < shard.range.size(); ++a)
-        want = slice_axis(want, static_cast<std::int64_t>(a), shard.range[a].begin, shard.range[a].end);
+        want = slice_axis(want, static_cast<std::int64_t>(a), shard.range[a].begin,
+                          shard.range[a].end);
       EXPECT_EQ(shard.data.to_vector<float>(), want.to_vector<float>());
     }
     const Sharding other(mesh, P("z"));
     if (dims[0] % 2 == 0) {
       EXPECT_EQ(device_put(y, other).to_vector<float>(), x.to_vector<float>()) << "spread anew";
     }
-    EXPECT_EQ((y + 1.0f).to_vector<float>(), (x + 1.0f).to_vector<float>()) << "an operation at once";
+    EXPECT_EQ((y + 1.0f).to_vector<float>(), (x + 1.0f).to_vector<float>())
+        << "an operation at once";
   }
 }
 
 TEST_F(Devices, EveryDTypeCanBeSpread) {
   const Sharding s(Mesh({{"d", 4}}), P("d"));
-  for (const DType dtype :
-       {DType::pred, DType::s4, DType::u4, DType::s8, DType::s64, DType::f16, DType::bf16, DType::f64, DType::c64, DType::f8e5m2}) {
+  for (const DType dtype : {DType::pred, DType::s4, DType::u4, DType::s8, DType::s64, DType::f16,
+                            DType::bf16, DType::f64, DType::c64, DType::f8e5m2}) {
     const Tensor x = convert(iota<std::int32_t>(8), dtype), y = device_put(x, s);
-    EXPECT_EQ(convert(y, DType::f32).to_vector<float>(), convert(x, DType::f32).to_vector<float>()) << to_string(dtype);
+    EXPECT_EQ(convert(y, DType::f32).to_vector<float>(), convert(x, DType::f32).to_vector<float>())
+        << to_string(dtype);
   }
 }
 
@@ -156,14 +174,17 @@ TEST_F(Devices, AJittedFunctionKeepsTheCut) {
   ASSERT_TRUE(sharding_of(y) && sharding_of(z));
   EXPECT_EQ(to_string(sharding_of(y)->spec()), "P(x)");
   EXPECT_EQ(to_string(sharding_of(z)->spec()), "P(x)");
-  const Tensor columns = f(device_put(x, Sharding(mesh, P())), device_put(counting({6, 8}), Sharding(mesh, P(std::nullopt, "x")))).second;
+  const Tensor columns = f(device_put(x, Sharding(mesh, P())),
+                           device_put(counting({6, 8}), Sharding(mesh, P(std::nullopt, "x"))))
+                             .second;
   EXPECT_EQ(to_string(sharding_of(columns)->spec()), "P(none, x)");
   expect_near(columns, matmul(x, counting({6, 8})));
 }
 
 TEST_F(Devices, AskedForShardings) {
   const Mesh mesh({{"x", 2}, {"y", 2}});
-  const Sharding rows(mesh, P("x")), columns(mesh, P(std::nullopt, "y")), tiles(mesh, P("x", "y")), all(mesh, P());
+  const Sharding rows(mesh, P("x")), columns(mesh, P(std::nullopt, "y")), tiles(mesh, P("x", "y")),
+      all(mesh, P());
   const auto f = jit(
       [](Tensor a, Tensor b) {
         return std::pair{a + b, sum(a)};
@@ -179,7 +200,10 @@ TEST_F(Devices, AskedForShardings) {
   EXPECT_EQ(sharding_of(g(x))->spec(), tiles.spec());
   EXPECT_TRUE(has(g.lower(x).stablehlo(), "Sharding"));
   expect_near(g(x), x * 2.0f + 1.0f);
-  expect_near(grad([&](Tensor a) { return sum(jit([&](Tensor b) { return device_put(b * b, rows); })(a)); })(x), x * 2.0f);
+  expect_near(grad([&](Tensor a) {
+                return sum(jit([&](Tensor b) { return device_put(b * b, rows); })(a));
+              })(x),
+              x * 2.0f);
   expect_error<TypeError>(
       [&] {
         jit([](Tensor a) { return a; }, {.in_shardings = {rows, rows}})(x);
@@ -206,12 +230,16 @@ TEST_F(Devices, OneDeviceOfSeveral) {
   EXPECT_EQ(f(f(y)).device(), 5);
   EXPECT_EQ((f(x) + 1.0f).device(), 3);
   EXPECT_EQ(f(x).to_vector<float>(), (Floats{0, 2, 4, 6}));
-  expect_error<TypeError>([&] { jit([](Tensor a, Tensor b) { return a + b; })(x, y); }, {"devices 3 and 5"});
+  expect_error<TypeError>([&] { jit([](Tensor a, Tensor b) { return a + b; })(x, y); },
+                          {"devices 3 and 5"});
   EXPECT_EQ(device_put(x, 5).to_vector<float>(), x.to_vector<float>());
   EXPECT_EQ((device_put(x, 5) + y).device(), 5);
-  expect_error<TypeError>([&] { jit([](Tensor a) { return device_put(a, 1); })(x); }, {"being traced"});
+  expect_error<TypeError>([&] { jit([](Tensor a) { return device_put(a, 1); })(x); },
+                          {"being traced"});
   int device = -1;
-  const auto g = jit([&](Tensor a) { return tap(a, [&](const TapInfo& info, AnyView) { device = info.device; }) + 1.0f; });
+  const auto g = jit([&](Tensor a) {
+    return tap(a, [&](const TapInfo& info, AnyView) { device = info.device; }) + 1.0f;
+  });
   EXPECT_EQ(g(x).device(), 3);
   EXPECT_EQ(device, 3) << "what the tap is told";
   {
@@ -266,7 +294,8 @@ TEST_F(Devices, DonatedPartsAreGone) {
   expect_error<TypeError>([&] { x.to_vector<float>(); }, {"donated"});
 }
 
-// --- calls and taps ---------------------------------------------------------------------------------------------------------------------
+// --- calls and taps
+// ---------------------------------------------------------------------------------------------------------------------
 
 TEST_F(Devices, ACallInACutProgramSeesTheWholeOnce) {
   RecordProperty("covers", "DEV-02 DEV-03 ORDER-07");
@@ -280,7 +309,8 @@ TEST_F(Devices, ACallInACutProgramSeesTheWholeOnce) {
                      [&](const CallInfo& info, View<const float> in, View<float> out) {
                        ++calls;
                        device = info.device;
-                       for (std::int64_t i = 0; i < in.size(); ++i) out[i] = in[i] + static_cast<float>(i);
+                       for (std::int64_t i = 0; i < in.size(); ++i)
+                         out[i] = in[i] + static_cast<float>(i);
                      },
                      x) *
                  1.0f;
@@ -296,23 +326,29 @@ TEST_F(Devices, ACallInACutProgramSeesTheWholeOnce) {
       EXPECT_EQ(device, std::max(on, 0));
       EXPECT_EQ(*sharding_of(y), s);
     }
-  expect_error<TypeError>([&] { program(7, Effect::pure)(device_put(counting({8}), s)); }, {"device 7", "0, 1, 2, 3"});
-  // A program on one device has no other, and a function that is called outside of programs is told what it was given.
+  expect_error<TypeError>([&] { program(7, Effect::pure)(device_put(counting({8}), s)); },
+                          {"device 7", "0, 1, 2, 3"});
+  // A program on one device has no other, and a function that is called outside of programs is told
+  // what it was given.
   const auto single = jit([](Tensor x) {
     return call(
-        {.name = "there", .device = 2}, x, [](const CallInfo& info, float) { return static_cast<float>(info.device); }, x);
+        {.name = "there", .device = 2}, x,
+        [](const CallInfo& info, float) { return static_cast<float>(info.device); }, x);
   });
-  expect_error<TypeError>([&] { single(Tensor(1.0f)); }, {"call 'there'", "for device 2", "runs on device 0 alone"});
+  expect_error<TypeError>([&] { single(Tensor(1.0f)); },
+                          {"call 'there'", "for device 2", "runs on device 0 alone"});
   EXPECT_EQ(single(device_put(Tensor(1.0f), 2)).item<float>(), 2);
   auto outside = [](int on) {
-    return call({.device = on}, type<float>(), [](const CallInfo& info) { return static_cast<float>(info.device); });
+    return call({.device = on}, type<float>(),
+                [](const CallInfo& info) { return static_cast<float>(info.device); });
   };
   EXPECT_EQ(outside(2).item<float>(), 2);
   expect_error<TypeError>([&] { outside(8); }, {"device 8", "8 of devices()"});
   // Taps, prints and hooks too; in order with each other.
   std::string seen;
   const auto f = jit([&](Tensor x) {
-    x = tap({.name = "first"}, x * 2.0f, [&](View<const float> v) { seen += "a" + std::to_string(v.size()); });
+    x = tap({.name = "first"}, x * 2.0f,
+            [&](View<const float> v) { seen += "a" + std::to_string(v.size()); });
     x = hook("h", x, [&](View<const float>) { seen += "b"; });
     return tap({.name = "last"}, x + 1.0f, [&](View<const float>) { seen += "c"; });
   });
@@ -343,7 +379,8 @@ TEST_F(Devices, LoopsAndBranchesOfACutProgramCall) {
   EXPECT_EQ(calls, 6);
   const auto g = jit([&](Tensor x) {
     return cond(
-        sum(x) > 0.0f, [&](Tensor v) { return tap(v * 3.0f, [&](View<const float>) { ++calls; }); }, [](Tensor v) { return v; }, x);
+        sum(x) > 0.0f, [&](Tensor v) { return tap(v * 3.0f, [&](View<const float>) { ++calls; }); },
+        [](Tensor v) { return v; }, x);
   });
   calls = 0;
   EXPECT_EQ(g(device_put(counting({8}), s)).to_vector<float>()[1], 3);
@@ -367,7 +404,8 @@ TEST_F(Devices, PartitionedFiresOnceForEachPart) {
     return call(
         {.partitioned = s}, x.type(),
         [](const CallInfo& info, View<const float> in, View<float> out) {
-          for (std::int64_t i = 0; i < in.size(); ++i) out[i] = in[i] + static_cast<float>(100 * info.part[0].begin);
+          for (std::int64_t i = 0; i < in.size(); ++i)
+            out[i] = in[i] + static_cast<float>(100 * info.part[0].begin);
         },
         x);
   });
@@ -405,7 +443,8 @@ TEST_F(Devices, PrintsSayWhichDevice) {
         return fori_loop(
             0, 50,
             [&](Tensor, Tensor c) {
-              print({.stream = &out}, "at {} of a line that is long enough to be torn apart", sum(c));
+              print({.stream = &out}, "at {} of a line that is long enough to be torn apart",
+                    sum(c));
               return c + 1.0f;
             },
             v);
@@ -419,7 +458,9 @@ TEST_F(Devices, PrintsSayWhichDevice) {
     ++lines[line.substr(0, line.find(']') + 1)];
     EXPECT_TRUE(line.starts_with("[device ") && line.ends_with("torn apart")) << line;
   }
-  EXPECT_EQ(lines, (std::map<std::string, int>{{"[device 0]", 50}, {"[device 1]", 50}, {"[device 2]", 50}, {"[device 3]", 50}}));
+  EXPECT_EQ(lines,
+            (std::map<std::string, int>{
+                {"[device 0]", 50}, {"[device 1]", 50}, {"[device 2]", 50}, {"[device 3]", 50}}));
   out.str("");
   const Sharding two(Mesh({{"d", 2}}), P("d"));
   jit([&](Tensor x) {

@@ -1,4 +1,5 @@
-// What the tests of several devices share. They need eight of them (POSTERN_CPU_DEVICES, as ctest sets it).
+// What the tests of several devices share. They need eight of them (POSTERN_CPU_DEVICES, as ctest
+// sets it).
 #pragma once
 #include <fmt/format.h>
 
@@ -23,7 +24,8 @@ inline Tensor counting(Dims dims) {
 inline void expect_near(const Tensor& got, const Tensor& want, float tolerance = 1e-5f) {
   ASSERT_EQ(to_string(got.type()), to_string(want.type()));
   const auto a = got.to_vector<float>(), b = want.to_vector<float>();
-  for (std::size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], tolerance * (1 + std::abs(b[i]))) << "element " << i;
+  for (std::size_t i = 0; i < a.size(); ++i)
+    EXPECT_NEAR(a[i], b[i], tolerance * (1 + std::abs(b[i]))) << "element " << i;
 }
 
 }  // namespace postern::test

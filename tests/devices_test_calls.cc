@@ -16,7 +16,9 @@ auto on_one(const auto& f) {
 TEST_F(DevicesCall, ACompiledFunctionRunsThereAndHasItsOwnDerivatives) {
   RecordProperty("covers", "FOREIGN-04");
   std::atomic<int> where = -1;
-  const auto watched = on_one([&](Tensor x) { return tap(sin(x), [&](const TapInfo& info, float) { where = info.device; }); });
+  const auto watched = on_one([&](Tensor x) {
+    return tap(sin(x), [&](const TapInfo& info, float) { where = info.device; });
+  });
   EXPECT_FLOAT_EQ(jit(watched)(Tensor(3.0f)).item<float>(), std::sin(3.0f));
   EXPECT_EQ(where, 1);
   const auto sine = on_one([](Tensor x) { return sin(x); });
@@ -26,16 +28,21 @@ TEST_F(DevicesCall, ACompiledFunctionRunsThereAndHasItsOwnDerivatives) {
   auto f = [&](Tensor x) { return 2.0f * cube(x); };
   EXPECT_FLOAT_EQ(jit(grad(grad(f)))(Tensor(5.0f)).item<float>(), 60);
   EXPECT_FLOAT_EQ(grad(f)(Tensor(5.0f)).item<float>(), 150) << "without jit too";
-  const auto [y, dy] = jit([&](Tensor x) { return jvp(f, std::tuple{x}, std::tuple{Tensor(1.0f)}); })(Tensor(2.0f));
+  const auto [y, dy] =
+      jit([&](Tensor x) { return jvp(f, std::tuple{x}, std::tuple{Tensor(1.0f)}); })(Tensor(2.0f));
   EXPECT_FLOAT_EQ(y.item<float>() + dy.item<float>(), 16 + 24);
-  EXPECT_EQ(jit(vmap(f))(tensor<float>({1, 2, 3})).to_vector<float>(), (std::vector<float>{2, 16, 54}));
-  EXPECT_EQ(jit(vmap(grad(f)))(tensor<float>({1, 2})).to_vector<float>(), (std::vector<float>{6, 24}));
+  EXPECT_EQ(jit(vmap(f))(tensor<float>({1, 2, 3})).to_vector<float>(),
+            (std::vector<float>{2, 16, 54}));
+  EXPECT_EQ(jit(vmap(grad(f)))(tensor<float>({1, 2})).to_vector<float>(),
+            (std::vector<float>{6, 24}));
 }
 
 TEST_F(DevicesCall, ContainersGoInAndOut) {
   RecordProperty("covers", "FOREIGN-04 FOREIGN-02");
   using Map = std::map<std::string, Tensor>;
-  const auto f = jit([](Map m) { return std::vector<Tensor>{2.0f * m.at("a"), m.at("a") * m.at("b")}; });
+  const auto f = jit([](Map m) {
+    return std::vector<Tensor>{2.0f * m.at("a"), m.at("a") * m.at("b")};
+  });
   auto loss = [&](Map m) {
     const auto parts = call({.device = 3}, std::vector<Type>{type<float>(), type<float>()}, f, m);
     return 3.0f * parts[0] + 4.0f * parts[1];
@@ -77,7 +84,10 @@ TEST_F(DevicesCall, WithoutADeviceNothingIsCalled) {
 TEST_F(DevicesCall, EvaluatedAndStagedAlike) {
   const auto sine = on_one([](Tensor x) { return sin(x); });
   for (const Mode mode : {Mode::evaluate, Mode::staged, Mode::compiled})
-    EXPECT_FLOAT_EQ(jit([&](Tensor x) { return sine(x * 2.0f) + 1.0f; }, {.mode = mode})(Tensor(1.0f)).item<float>(), std::sin(2.0f) + 1);
+    EXPECT_FLOAT_EQ(
+        jit([&](Tensor x) { return sine(x * 2.0f) + 1.0f; }, {.mode = mode})(Tensor(1.0f))
+            .item<float>(),
+        std::sin(2.0f) + 1);
   const auto stages = jit([&](Tensor x) { return sine(x * 2.0f) + 1.0f; }).stages(Tensor(1.0f));
   ASSERT_EQ(stages.size(), 3u) << "it is cut there";
   EXPECT_EQ(stages[1].kind, "call_on_device");
@@ -85,24 +95,39 @@ TEST_F(DevicesCall, EvaluatedAndStagedAlike) {
 
 TEST_F(DevicesCall, NotInAFunctionThatXlaReducesWith) {
   const auto add = jit([](Tensor a, Tensor b) { return a + b; });
-  auto f = jit([&](Tensor x) { return reduce([&](Tensor a, Tensor b) { return call({.device = 1}, a, add, a, b); }, x, 0.0f); });
-  expect_error<TypeError>([&] { f(tensor<float>({1, 2})); }, {"reduce", "a compiled function on another device"});
+  auto f = jit([&](Tensor x) {
+    return reduce([&](Tensor a, Tensor b) { return call({.device = 1}, a, add, a, b); }, x, 0.0f);
+  });
+  expect_error<TypeError>(
+      [&] {
+        f(tensor<float>({1, 2}));
+      },
+      {"reduce", "a compiled function on another device"});
 }
 
 TEST_F(DevicesCall, FailuresAndMisuseAreSaid) {
   const auto fails = jit([](Tensor x) {
     return call(
-        {.name = "inner", .effect = Effect::unordered}, x.type(), [](float) -> float { throw std::runtime_error("no"); }, x);
+        {.name = "inner", .effect = Effect::unordered}, x.type(),
+        [](float) -> float { throw std::runtime_error("no"); }, x);
   });
   auto f = jit([&](Tensor x) { return call({.name = "outer", .device = 1}, x, fails, x); });
   for (int i = 0; i < 2; ++i)
-    expect_error<CallbackError>([&] { f(Tensor(1.0f)).item<float>(); }, {"call 'outer' at devices_test_calls.cc:", "inner", "no"});
+    expect_error<CallbackError>([&] { f(Tensor(1.0f)).item<float>(); },
+                                {"call 'outer' at devices_test_calls.cc:", "inner", "no"});
   const auto sine = jit([](Tensor x) { return sin(x); });
   const Tensor x(1.0f);
-  expect_error<TypeError>([&] { call({.device = 1}, type<float>({2}), sine, x); }, {"declared f32[2]", "returns f32[]"});
-  expect_error<TypeError>([&] { call({.device = 1}, std::tuple{x, x}, sine, x); }, {"expected 2 results", "returns 1"});
+  expect_error<TypeError>([&] { call({.device = 1}, type<float>({2}), sine, x); },
+                          {"declared f32[2]", "returns f32[]"});
+  expect_error<TypeError>(
+      [&] {
+        call({.device = 1}, std::tuple{x, x}, sine, x);
+      },
+      {"expected 2 results", "returns 1"});
   expect_error<TypeError>([&] { call({.device = 8}, x, sine, x); }, {"no device 8", "has 8"});
-  expect_error<TypeError>([&] { call({.timeout = std::chrono::seconds(1), .device = 1}, x, sine, x); }, {"only name and device"});
+  expect_error<TypeError>(
+      [&] { call({.timeout = std::chrono::seconds(1), .device = 1}, x, sine, x); },
+      {"only name and device"});
 }
 
 }  // namespace

@@ -35,7 +35,8 @@ TEST_F(DevicesInspect, ToldOnceForEachCompilation) {
   expect_near(f(device_put(x, Sharding(Mesh({{"d", 2}}), P(std::nullopt, "d")))), want);
   ASSERT_EQ(told.size(), 2u) << "arguments that lie otherwise make another program";
   EXPECT_EQ(drawn, "+---+---+\n| 0 | 1 |\n+---+---+\n");
-  EXPECT_EQ(f.lower(rows).stablehlo(), jit([](Tensor v) { return sin(v) * 2.0f + 1.0f; }).lower(rows).stablehlo());
+  EXPECT_EQ(f.lower(rows).stablehlo(),
+            jit([](Tensor v) { return sin(v) * 2.0f + 1.0f; }).lower(rows).stablehlo());
   EXPECT_EQ(told.size(), 2u) << "lowering compiles nothing";
 }
 
@@ -43,7 +44,10 @@ TEST_F(DevicesInspect, ThroughTransformations) {
   RecordProperty("covers", "DEV-16");
   const Tensor x = device_put(counting({8, 8}), two_rows());
   Told told;
-  jit([&](Tensor v) { return static_cast<void>(inspect_sharding(v + 1.0f, into(told))), v * 2.0f; })(x).block_until_ready();
+  jit([&](Tensor v) {
+    return static_cast<void>(inspect_sharding(v + 1.0f, into(told))), v * 2.0f;
+  })(x)
+      .block_until_ready();
   EXPECT_EQ(told, Told{to_string(two_rows())}) << "a value that nobody uses";
   told.clear();
   const auto loss = [&](Tensor v) { return sum(inspect_sharding(v * v, into(told))); };
@@ -54,7 +58,8 @@ TEST_F(DevicesInspect, ThroughTransformations) {
   EXPECT_EQ(told, Told(told.size(), to_string(two_rows())));
   EXPECT_FALSE(told.empty());
   told.clear();
-  jit(vmap([&](Tensor row) { return inspect_sharding(exp(row), into(told)); }))(x).block_until_ready();
+  jit(vmap([&](Tensor row) { return inspect_sharding(exp(row), into(told)); }))(x)
+      .block_until_ready();
   EXPECT_EQ(told, Told{to_string(two_rows())}) << "with the batch's axis";
 }
 
@@ -66,9 +71,10 @@ TEST_F(DevicesInspect, WhateverXlaChooses) {
   jit([&](Tensor x) {
     const Tensor y = inspect_sharding(device_put(x * 2.0f, columns), into(asked));
     const Tensor z = call(
-        x.type(), [](View<const float> in, View<float> out) { std::ranges::copy(in, out.begin()); }, x);
-    return inspect_sharding(transpose(x), into(turned)) + transpose(y) + inspect_sharding(z, into(on_one)) +
-           inspect_sharding(sum(x), into(summed));
+        x.type(), [](View<const float> in, View<float> out) { std::ranges::copy(in, out.begin()); },
+        x);
+    return inspect_sharding(transpose(x), into(turned)) + transpose(y) +
+           inspect_sharding(z, into(on_one)) + inspect_sharding(sum(x), into(summed));
   })(device_put(counting({8, 8}), two_rows()))
       .block_until_ready();
   EXPECT_EQ(turned, Told{to_string(columns)});
@@ -84,8 +90,11 @@ TEST_F(DevicesInspect, WhateverXlaChooses) {
     return y * 2.0f;
   });
   expect_near(fold(device_put(counting({8}), Sharding(eight, P("x")))), counting({2, 4}) * 2.0f);
-  EXPECT_EQ(folded, Told{to_string(Sharding(Mesh({{"axis0", 2}, {"axis1", 4}}), P("axis0", "axis1")))});
-  EXPECT_EQ(drawn, "+---+---+---+---+\n| 0 | 1 | 2 | 3 |\n+---+---+---+---+\n| 4 | 5 | 6 | 7 |\n+---+---+---+---+\n");
+  EXPECT_EQ(folded,
+            Told{to_string(Sharding(Mesh({{"axis0", 2}, {"axis1", 4}}), P("axis0", "axis1")))});
+  EXPECT_EQ(drawn,
+            "+---+---+---+---+\n| 0 | 1 | 2 | 3 |\n+---+---+---+---+\n| 4 | 5 | 6 | 7 "
+            "|\n+---+---+---+---+\n");
 }
 
 TEST_F(DevicesInspect, OnOneDeviceAndAtOnce) {
@@ -109,13 +118,19 @@ TEST_F(DevicesInspect, WhatCannotBeInspected) {
     return fori_loop(
         0, 3, [&](Tensor, Tensor w) { return inspect_sharding(w + 1.0f, into(told)); }, v);
   });
-  expect_error<TypeError>([&] { looped(x); }, {"inspect_sharding inside", "outside of loops", "devices_test_inspect.cc"});
-  const auto part = jit(shard_map([&](Tensor v) { return inspect_sharding(v, into(told)); }, two_rows().mesh(), {{P("d")}, {P("d")}}));
-  expect_error<TypeError>([&] { part(x); }, {"inspect_sharding", "shard_map", "devices_test_inspect.cc"});
+  expect_error<TypeError>([&] { looped(x); }, {"inspect_sharding inside", "outside of loops",
+                                               "devices_test_inspect.cc"});
+  const auto part = jit(shard_map([&](Tensor v) { return inspect_sharding(v, into(told)); },
+                                  two_rows().mesh(), {{P("d")}, {P("d")}}));
+  expect_error<TypeError>([&] { part(x); },
+                          {"inspect_sharding", "shard_map", "devices_test_inspect.cc"});
   expect_error<TypeError>([&] { static_cast<void>(inspect_sharding(x, nullptr)); },
                           {"inspect_sharding", "null", "devices_test_inspect.cc"});
-  expect_error<TypeError>([&] { static_cast<void>(inspect_sharding(Tensor(), into(told))); }, {"inspect_sharding", "empty"});
-  const auto throws = jit([&](Tensor v) { return inspect_sharding(v, [](const Sharding&) { throw std::runtime_error("as you like"); }); });
+  expect_error<TypeError>([&] { static_cast<void>(inspect_sharding(Tensor(), into(told))); },
+                          {"inspect_sharding", "empty"});
+  const auto throws = jit([&](Tensor v) {
+    return inspect_sharding(v, [](const Sharding&) { throw std::runtime_error("as you like"); });
+  });
   for (int i = 0; i < 2; ++i) expect_error<std::runtime_error>([&] { throws(x); }, {"as you like"});
   EXPECT_TRUE(told.empty());
   expect_near(jit([](Tensor v) { return v + 1.0f; })(x), counting({8, 8}) + 1.0f);

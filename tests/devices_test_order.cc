@@ -28,7 +28,8 @@ class Entered {
   std::vector<std::string> list_;
 };
 
-std::vector<std::string> in_turn(std::initializer_list<const char*> places, int devices, int rounds = 1) {
+std::vector<std::string> in_turn(std::initializer_list<const char*> places, int devices,
+                                 int rounds = 1) {
   std::vector<std::string> out;
   for (int r = 0; r < rounds; ++r)
     for (const char* place : places)
@@ -76,7 +77,9 @@ TEST_F(DevicesOrder, AlsoInLoopsWithCollectivesAndBesideOtherEffects) {
           return fori_loop(
               0, 10,
               [&](Tensor, Tensor v) {
-                v = tap({.one_order = true}, v, [&](const TapInfo& info, View<const float>) { entered.add("t", info.device); });
+                v = tap({.one_order = true}, v, [&](const TapInfo& info, View<const float>) {
+                  entered.add("t", info.device);
+                });
                 v = tap(v, [&](View<const float>) { ++others; });
                 return v + pmean(v, "d");
               },
@@ -120,16 +123,20 @@ TEST_F(DevicesOrder, PartsOfAProgramThatXlaCutsAndPrints) {
   Entered entered;
   std::ostringstream lines;
   auto f = jit([&](Tensor x) {
-    x = tap({.partitioned = spread, .one_order = true}, x, [&](const TapInfo& info, View<const float>) { entered.add("p", info.device); });
-    x = tap({.partitioned = whole, .one_order = true}, x, [&](const TapInfo& info, View<const float>) { entered.add("w", info.device); });
-    print_value({.stream = &lines, .one_order = true, .show_device = false, .partitioned = spread}, x);
+    x = tap({.partitioned = spread, .one_order = true}, x,
+            [&](const TapInfo& info, View<const float>) { entered.add("p", info.device); });
+    x = tap({.partitioned = whole, .one_order = true}, x,
+            [&](const TapInfo& info, View<const float>) { entered.add("w", info.device); });
+    print_value({.stream = &lines, .one_order = true, .show_device = false, .partitioned = spread},
+                x);
     return x * 2.0f;
   });
   f(device_put(counting({4}), spread)).block_until_ready();
   EXPECT_EQ(entered.take(), (std::vector<std::string>{"p0", "p1", "p2", "p3", "w0"}));
   const std::string text = lines.str();
   std::vector<std::size_t> at;
-  for (const char* value : {"0", "1", "2", "3"}) at.push_back(text.find(fmt::format("f32[1] [{}]", value)));
+  for (const char* value : {"0", "1", "2", "3"})
+    at.push_back(text.find(fmt::format("f32[1] [{}]", value)));
   EXPECT_TRUE(std::ranges::is_sorted(at) && at.back() != std::string::npos) << text;
 }
 
@@ -146,7 +153,8 @@ TEST_F(DevicesOrder, AFailureOnOneDeviceLeavesNobodyWaiting) {
                 [&](Tensor i, Tensor v) {
                   v = call(
                       {.name = "turn", .effect = Effect::ordered, .one_order = true}, v.type(),
-                      [&](const CallInfo& info, std::int32_t step, View<const float> in, View<float> out) {
+                      [&](const CallInfo& info, std::int32_t step, View<const float> in,
+                          View<float> out) {
                         ++entered;
                         if (info.device == bad && step == 3) throw std::runtime_error("not here");
                         out[0] = in[0];
@@ -190,9 +198,11 @@ TEST_F(DevicesOrder, ACancelledOrLateRunLeavesNobodyWaiting) {
   run.cancel();
   expect_error<CallbackError>([&] { run.result(); }, {"cancelled"}, ErrorCode::cancelled);
   auto late = f.start_with({.deadline = 50ms}, counting({4}));
-  expect_error<TimeoutError>([&] { late.result().block_until_ready(); }, {"call 'slow'", "deadline"});
+  expect_error<TimeoutError>([&] { late.result().block_until_ready(); },
+                             {"call 'slow'", "deadline"});
   auto quick = slow([](const CallInfo&) {});
-  EXPECT_EQ(quick(counting({4})).to_vector<float>(), (Floats{0, 1, 2, 3})) << "the next run goes well";
+  EXPECT_EQ(quick(counting({4})).to_vector<float>(), (Floats{0, 1, 2, 3}))
+      << "the next run goes well";
 }
 
 TEST_F(DevicesOrder, WhereDevicesMayGoDifferentWaysItIsRefused) {
@@ -205,11 +215,16 @@ TEST_F(DevicesOrder, WhereDevicesMayGoDifferentWaysItIsRefused) {
             sum(x) > 0.0f, shown, [](Tensor v) { return v; }, x);
       },
       mesh, {.in = {P("d")}, .out = {P("d")}}));
-  expect_error<TypeError>([&] { in_cond(counting({2})); }, {"tap 'seen'", "one_order", "inside a cond", "devices_test_order.cc:"});
-  auto in_while = jit(shard_map([&](Tensor x) { return while_loop([](Tensor v) { return sum(v) < 9.0f; }, shown, x); }, mesh,
-                                {.in = {P("d")}, .out = {P("d")}}));
-  expect_error<TypeError>([&] { in_while(counting({2})); }, {"tap 'seen'", "inside a while", "scan"});
-  expect_error<TypeError>([&] { tap({.ordered = false, .one_order = true}, Tensor(1.0f), [](float) {}); }, {"one_order"});
+  expect_error<TypeError>([&] { in_cond(counting({2})); },
+                          {"tap 'seen'", "one_order", "inside a cond", "devices_test_order.cc:"});
+  auto in_while = jit(shard_map(
+      [&](Tensor x) { return while_loop([](Tensor v) { return sum(v) < 9.0f; }, shown, x); }, mesh,
+      {.in = {P("d")}, .out = {P("d")}}));
+  expect_error<TypeError>([&] { in_while(counting({2})); },
+                          {"tap 'seen'", "inside a while", "scan"});
+  expect_error<TypeError>(
+      [&] { tap({.ordered = false, .one_order = true}, Tensor(1.0f), [](float) {}); },
+      {"one_order"});
   expect_error<TypeError>(
       [&] {
         call(
@@ -218,7 +233,8 @@ TEST_F(DevicesOrder, WhereDevicesMayGoDifferentWaysItIsRefused) {
       {"one_order", "Effect::ordered"});
 }
 
-// --- between programs ------------------------------------------------------------------------------------------------------------------
+// --- between programs
+// ------------------------------------------------------------------------------------------------------------------
 
 /// What XLA judges worth a thread of its own, so that the caller goes on.
 Tensor heavy(Tensor x) {
@@ -246,7 +262,8 @@ TEST_F(DevicesOrder, OrderedCallsGoFromProgramToProgram) {
             },
             s);
       });
-      results.push_back(f(device_put(full(type<float>({2}), static_cast<float>(i)), Sharding(Mesh({{"d", 2}}, pair), P("d")))));
+      results.push_back(f(device_put(full(type<float>({2}), static_cast<float>(i)),
+                                     Sharding(Mesh({{"d", 2}}, pair), P("d")))));
       want.push_back(fmt::format("sum{}", 2 * i));
     }
     for (Tensor& r : results) r.block_until_ready();
@@ -261,7 +278,10 @@ TEST_F(DevicesOrder, AHeavyProgramComesBeforeALightOneOnAnotherDevice) {
     return [&entered, what](Tensor x) {
       return call(
           {.effect = Effect::ordered}, x.type(),
-          [&entered, what](const CallInfo& info, float v) { return entered.add(what, info.device), v; }, x);
+          [&entered, what](const CallInfo& info, float v) {
+            return entered.add(what, info.device), v;
+          },
+          x);
     };
   };
   for (const Mode mode : {Mode::compiled, Mode::staged}) {
@@ -280,14 +300,17 @@ TEST_F(DevicesOrder, AHeavyProgramComesBeforeALightOneOnAnotherDevice) {
 TEST_F(DevicesOrder, TapsOfProgramsKeepItOnTheirDeviceAlone) {
   Entered entered;
   std::atomic<bool> second = false;
-  // The first program's tap waits for the second program's, on another device: so they must not wait for each other.
+  // The first program's tap waits for the second program's, on another device: so they must not
+  // wait for each other.
   const auto first = jit([&](Tensor x) {
     return tap(heavy(x), [&](const TapInfo& info, float) {
       entered.add(wait_until([&] { return second.load(); }) ? "first" : "alone", info.device);
     });
   });
-  const auto last =
-      jit([&](Tensor x) { return tap(x, [&](const TapInfo& info, float) { entered.add("last", info.device), second = true; }); });
+  const auto last = jit([&](Tensor x) {
+    return tap(
+        x, [&](const TapInfo& info, float) { entered.add("last", info.device), second = true; });
+  });
   const Tensor here = device_put(Tensor(1.0f), 0), there = device_put(Tensor(1.0f), 1);
   first.compile(here), last.compile(there);
   Tensor a = first(here), b = last(there);
@@ -304,7 +327,8 @@ TEST_F(DevicesOrder, RunsThatWereStartedKeepNone) {
   std::atomic<bool> second = false;
   const auto waits = jit([&](Tensor x) {
     return call(
-        {.effect = Effect::ordered}, x.type(), [&](float v) { return wait_until([&] { return second.load(); }) ? v : -1; }, x);
+        {.effect = Effect::ordered}, x.type(),
+        [&](float v) { return wait_until([&] { return second.load(); }) ? v : -1; }, x);
   });
   const auto lets_go = jit([&](Tensor x) {
     return call(
@@ -318,8 +342,10 @@ TEST_F(DevicesOrder, RunsThatWereStartedKeepNone) {
 TEST_F(DevicesOrder, OnOneDeviceItIsTheOrderOfTheProgram) {
   Entered entered;
   auto f = jit([&](Tensor x) {
-    x = tap({.one_order = true}, x, [&](const TapInfo& info, float) { entered.add("a", info.device); });
-    return tap({.one_order = true}, x, [&](const TapInfo& info, float) { entered.add("b", info.device); });
+    x = tap({.one_order = true}, x,
+            [&](const TapInfo& info, float) { entered.add("a", info.device); });
+    return tap({.one_order = true}, x,
+               [&](const TapInfo& info, float) { entered.add("b", info.device); });
   });
   f(Tensor(1.0f)).block_until_ready();
   EXPECT_EQ(entered.take(), (std::vector<std::string>{"a0", "b0"}));
@@ -333,26 +359,32 @@ TEST_F(DevicesGather, MoreThanTheLimitIsRefused) {
   std::atomic<int> entered = 0;
   auto gathers = [&](Tensor v) {
     return call(
-        {.name = "whole"}, v.type(), [&](View<const float>, View<float> out) { ++entered, std::ranges::fill(out, 1.0f); }, v);
+        {.name = "whole"}, v.type(),
+        [&](View<const float>, View<float> out) { ++entered, std::ranges::fill(out, 1.0f); }, v);
   };
   auto limited = jit(gathers, {.gather_limit = std::size_t{1} << 20});
   for (int i = 0; i < 2; ++i)
     expect_error<TypeError>([&] { limited(x); },
-                            {"call 'whole'", "4194304 bytes", "f32[1048576]", "at most 1048576", "partitioned", "devices_test_order.cc:"});
+                            {"call 'whole'", "4194304 bytes", "f32[1048576]", "at most 1048576",
+                             "partitioned", "devices_test_order.cc:"});
   EXPECT_EQ(entered, 0);
   EXPECT_EQ(jit(gathers, {.gather_limit = std::size_t{4} << 20})(x).to_vector<float>()[7], 1);
   auto in_parts = jit(
       [&](Tensor v) {
         return call(
-            {.name = "parts", .partitioned = spread}, v.type(), [&](View<const float>, View<float> out) { std::ranges::fill(out, 2.0f); },
-            v);
+            {.name = "parts", .partitioned = spread}, v.type(),
+            [&](View<const float>, View<float> out) { std::ranges::fill(out, 2.0f); }, v);
       },
       {.gather_limit = 16});
   EXPECT_EQ(in_parts(x).to_vector<float>()[1 << 19], 2) << "nothing is gathered";
-  auto tapped = jit([&](Tensor v) { return tap({.name = "seen"}, v, [](View<const float>) {}) * 2.0f; }, {.gather_limit = 16});
+  auto tapped =
+      jit([&](Tensor v) { return tap({.name = "seen"}, v, [](View<const float>) {}) * 2.0f; },
+          {.gather_limit = 16});
   expect_error<TypeError>([&] { tapped(x); }, {"tap 'seen'", "at most 16"});
-  EXPECT_EQ(tapped(zeros(type<float>({100}))).to_vector<float>()[0], 0) << "on one device nothing is gathered";
-  auto mapped = jit(shard_map([&](Tensor v) { return tap(v, [](View<const float>) {}); }, mesh, {.in = {P("d")}, .out = {P("d")}}),
+  EXPECT_EQ(tapped(zeros(type<float>({100}))).to_vector<float>()[0], 0)
+      << "on one device nothing is gathered";
+  auto mapped = jit(shard_map([&](Tensor v) { return tap(v, [](View<const float>) {}); }, mesh,
+                              {.in = {P("d")}, .out = {P("d")}}),
                     {.gather_limit = 16});
   EXPECT_EQ(mapped(x).to_vector<float>()[0], 0) << "nor in shard_map";
 }

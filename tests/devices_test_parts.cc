@@ -44,7 +44,8 @@ class Whole {
   }
   Floats values() const {
     Floats out;
-    for (const auto& [index, value] : values_) out.push_back(value);  // row-major: indices are in order
+    for (const auto& [index, value] : values_)
+      out.push_back(value);  // row-major: indices are in order
     return out;
   }
   int firings() const { return firings_; }
@@ -58,7 +59,8 @@ class Whole {
 
 void expect_close(const Floats& got, const Floats& want) {
   ASSERT_EQ(got.size(), want.size());
-  for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-5f * (1 + std::abs(want[i]))) << i;
+  for (std::size_t i = 0; i < got.size(); ++i)
+    EXPECT_NEAR(got[i], want[i], 1e-5f * (1 + std::abs(want[i]))) << i;
 }
 
 TEST(DevicesParts, ArgumentsAndWhatIsMadeOfThem) {
@@ -82,10 +84,14 @@ TEST(DevicesParts, ArgumentsAndWhatIsMadeOfThem) {
         [&](Tensor v) {
           const Tensor y = layer(v, w, [](Whole& whole, Tensor t) { tap(t, whole.listener()); });
           tap(y - pmean(y, "d"), centred.listener());
-          tap(w * 1.0f, [&](const TapInfo& info, View<const float>) { alike += !info.part.empty(); });
-          tap(psum(y, "d"), [&](const TapInfo& info, View<const float>) { alike += !info.part.empty(); });
-          tap(dot(v, transpose(v)), [&](const TapInfo& info, View<const float>) { alike += !info.part.empty(); });
-          tap(sum(v, {.axes = Dims{0}}), [&](const TapInfo& info, View<const float>) { alike += !info.part.empty(); });
+          tap(w * 1.0f,
+              [&](const TapInfo& info, View<const float>) { alike += !info.part.empty(); });
+          tap(psum(y, "d"),
+              [&](const TapInfo& info, View<const float>) { alike += !info.part.empty(); });
+          tap(dot(v, transpose(v)),
+              [&](const TapInfo& info, View<const float>) { alike += !info.part.empty(); });
+          tap(sum(v, {.axes = Dims{0}}),
+              [&](const TapInfo& info, View<const float>) { alike += !info.part.empty(); });
           return y;
         },
         mesh, {.in = {P("d")}, .out = {P("d")}}));
@@ -101,14 +107,16 @@ TEST(DevicesParts, ArgumentsAndWhatIsMadeOfThem) {
     }
     EXPECT_EQ(centred.untold(), 0);
     EXPECT_EQ(centred.values().size(), all.size());
-    EXPECT_EQ(alike, 0) << "what is the same on all devices, a sum of one device, or a block on a diagonal is no part";
+    EXPECT_EQ(alike, 0) << "what is the same on all devices, a sum of one device, or a block on a "
+                           "diagonal is no part";
   }
 }
 
 TEST(DevicesParts, MeshesOfTwoAxes) {
   const Mesh mesh({{"x", 2}, {"y", 4}});
   const Tensor v = counting({8, 8});
-  const std::vector<P> specs = {P("x", "y"), P("y", "x"), P(AxisNames{"x", "y"}), P(std::nullopt, AxisNames{"y", "x"}), P("y")};
+  const std::vector<P> specs = {P("x", "y"), P("y", "x"), P(AxisNames{"x", "y"}),
+                                P(std::nullopt, AxisNames{"y", "x"}), P("y")};
   for (const P& spec : specs) {
     SCOPED_TRACE(to_string(spec));
     Whole plain, turned;
@@ -150,8 +158,8 @@ TEST(DevicesParts, LoopsBranchesAndInnerFunctions) {
         tap(last, [&](const TapInfo& info, View<const float>) { unknown += info.part.empty(); });
         tap(stacked, kept.listener());
         cond(
-            v.dims()[0] > 0 ? Tensor(true) : Tensor(false), [&](Tensor t) { return tap(t, branch.listener()); }, [](Tensor t) { return t; },
-            y);
+            v.dims()[0] > 0 ? Tensor(true) : Tensor(false),
+            [&](Tensor t) { return tap(t, branch.listener()); }, [](Tensor t) { return t; }, y);
         return y;
       },
       mesh, {.in = {P("d"), P(std::nullopt, "d")}, .out = {P("d")}}));
@@ -188,8 +196,9 @@ TEST(DevicesParts, DerivativesAndBatches) {
   const auto loss = [&](Tensor v) {
     return sum(shard_map(
         [&](Tensor t) {
-          tap({.derivatives = true}, t,
-              [&](const TapInfo& info, View<const float> seen) { (info.transforms.empty() ? values : slopes).listener()(info, seen); });
+          tap({.derivatives = true}, t, [&](const TapInfo& info, View<const float> seen) {
+            (info.transforms.empty() ? values : slopes).listener()(info, seen);
+          });
           return t * t;
         },
         mesh, {.in = {P("d")}, .out = {P("d")}})(v));
@@ -201,7 +210,9 @@ TEST(DevicesParts, DerivativesAndBatches) {
 
   Whole batched;
   const Tensor rows = counting({3, 8});
-  vmap(shard_map([&](Tensor t) { return tap(t, batched.listener()); }, mesh, {.in = {P("d")}, .out = {P("d")}}))(rows).block_until_ready();
+  vmap(shard_map([&](Tensor t) { return tap(t, batched.listener()); }, mesh,
+                 {.in = {P("d")}, .out = {P("d")}}))(rows)
+      .block_until_ready();
   barrier();
   expect_close(batched.values(), rows.to_vector<float>());
 }
@@ -222,7 +233,8 @@ TEST(DevicesParts, CallsAndPrintsAreToldToo) {
         return call(
             v.type(),
             [](const CallInfo& info, View<const float> in, View<float> out) {
-              for (std::int64_t i = 0; i < in.size(); ++i) out[i] = static_cast<float>(info.part[0].begin + i);
+              for (std::int64_t i = 0; i < in.size(); ++i)
+                out[i] = static_cast<float>(info.part[0].begin + i);
             },
             v);
       },
@@ -236,7 +248,8 @@ TEST(DevicesParts, AreSavedWithTheProgram) {
   Whole whole;
   register_function("devices.parts", whole.listener());
   const Mesh mesh({{"d", 4}});
-  auto f = jit(shard_map([&](Tensor v) { return tap(v * 2.0f, Named{"devices.parts"}); }, mesh, {.in = {P("d")}, .out = {P("d")}}));
+  auto f = jit(shard_map([&](Tensor v) { return tap(v * 2.0f, Named{"devices.parts"}); }, mesh,
+                         {.in = {P("d")}, .out = {P("d")}}));
   const Tensor x = counting({8});
   const test::TemporaryFolder folder;
   save(folder.path() + "/parts.pn", f.lower(x));

@@ -15,7 +15,8 @@ class DevicesSaved : public EightDevices {
     EightDevices::SetUp();
     register_function("demo.scale",
                       [](const Attributes& a, View<const float> in, View<float> out) {
-                        for (std::int64_t i = 0; i < in.size(); ++i) out[i] = in[i] * static_cast<float>(a.get<double>("factor"));
+                        for (std::int64_t i = 0; i < in.size(); ++i)
+                          out[i] = in[i] * static_cast<float>(a.get<double>("factor"));
                       },
                       {.replace = true});
   }
@@ -83,7 +84,10 @@ TEST_F(DevicesSaved, NeedTheirDevices) {
   EXPECT_EQ(load(file)(x).at(0).to_vector<float>(), (Floats{2, 4, 6, 8}));
   const Ended ended = run_program("saved_run", {file}, {{"POSTERN_CPU_DEVICES", "2"}});
   EXPECT_EQ(ended.code, 1);
-  EXPECT_NE(ended.out.find("runs on the devices 0, 1, 2, 3, this process has 2: set POSTERN_CPU_DEVICES"), std::string::npos) << ended.out;
+  EXPECT_NE(
+      ended.out.find("runs on the devices 0, 1, 2, 3, this process has 2: set POSTERN_CPU_DEVICES"),
+      std::string::npos)
+      << ended.out;
 }
 
 TEST_F(DevicesSaved, ForgedFilesAreRefused) {

@@ -1,4 +1,5 @@
-// shard_map and pmap: collectives, derivatives, batches, calls and taps of each device, and runs that fail.
+// shard_map and pmap: collectives, derivatives, batches, calls and taps of each device, and runs
+// that fail.
 #include "devices_test.h"
 
 #include <array>
@@ -17,13 +18,20 @@ TEST_F(DevicesShardMap, Collectives) {
     SCOPED_TRACE(n);
     const Mesh mesh({{"d", n}});
     const Tensor x = counting({n, 3});
-    auto run = [&](auto f, P out = rows) { return jit(shard_map(f, mesh, {.in = {rows}, .out = {out}}))(x); };
-    expect_near(run([](Tensor v) { return psum(v, "d"); }, none), sum(x, {.axes = Dims{0}, .keep_dims = true}));
-    expect_near(run([](Tensor v) { return pmean(v, "d"); }, none), mean(x, {.axes = Dims{0}, .keep_dims = true}));
-    expect_near(run([](Tensor v) { return pmax(v, "d"); }, none), max(x, {.axes = Dims{0}, .keep_dims = true}));
-    expect_near(run([](Tensor v) { return pmin(v, "d"); }, none), min(x, {.axes = Dims{0}, .keep_dims = true}));
+    auto run = [&](auto f, P out = rows) {
+      return jit(shard_map(f, mesh, {.in = {rows}, .out = {out}}))(x);
+    };
+    expect_near(run([](Tensor v) { return psum(v, "d"); }, none),
+                sum(x, {.axes = Dims{0}, .keep_dims = true}));
+    expect_near(run([](Tensor v) { return pmean(v, "d"); }, none),
+                mean(x, {.axes = Dims{0}, .keep_dims = true}));
+    expect_near(run([](Tensor v) { return pmax(v, "d"); }, none),
+                max(x, {.axes = Dims{0}, .keep_dims = true}));
+    expect_near(run([](Tensor v) { return pmin(v, "d"); }, none),
+                min(x, {.axes = Dims{0}, .keep_dims = true}));
     expect_near(run([](Tensor v) { return all_gather(v, "d", 0, true); }, none), x);
-    expect_near(run([](Tensor v) { return all_gather(squeeze(v, {0}), "d", 1); }, none), transpose(x));
+    expect_near(run([](Tensor v) { return all_gather(squeeze(v, {0}), "d", 1); }, none),
+                transpose(x));
     expect_near(run([&](Tensor v) {
                   return reduce_scatter(broadcast_to(v, {n, 3}), "d", 0, true);
                 }),
@@ -36,10 +44,12 @@ TEST_F(DevicesShardMap, Collectives) {
     for (std::size_t i = 3; i < shifted.size(); ++i) shifted[i] = static_cast<float>(i) - 3;
     EXPECT_EQ(run([&](Tensor v) { return ppermute(v, "d", next); }).to_vector<float>(), shifted);
     const Tensor square = counting({n, n});
-    expect_near(
-        jit(shard_map([](Tensor v) { return all_to_all(v, "d", 1, 0); }, mesh, {.in = {rows}, .out = {P(std::nullopt, "d")}}))(square),
-        square);
-    EXPECT_EQ(run([](Tensor v) { return v * static_cast<float>(axis_size("d")); }).to_vector<float>().back(),
+    expect_near(jit(shard_map([](Tensor v) { return all_to_all(v, "d", 1, 0); }, mesh,
+                              {.in = {rows}, .out = {P(std::nullopt, "d")}}))(square),
+                square);
+    EXPECT_EQ(run([](Tensor v) { return v * static_cast<float>(axis_size("d")); })
+                  .to_vector<float>()
+                  .back(),
               static_cast<float>(n * (3 * n - 1)));
   }
 }
@@ -48,24 +58,29 @@ TEST_F(DevicesShardMap, SeveralMeshAxesAndContainers) {
   const Mesh mesh({{"x", 2}, {"y", 4}});
   const Tensor a = counting({4, 8});
   auto f = [](Tensor v, std::vector<Tensor> more) {
-    return std::tuple{psum(v, "x"), psum(v, {"x", "y"}), more[0] + convert(axis_index({"x", "y"}), DType::f32), axis_index("y")};
+    return std::tuple{psum(v, "x"), psum(v, {"x", "y"}),
+                      more[0] + convert(axis_index({"x", "y"}), DType::f32), axis_index("y")};
   };
   const auto [by_x, all, index, last] = jit(shard_map(
       [&](Tensor v, std::vector<Tensor> m) {
         auto [p, q, r, s] = f(v, m);
         return std::tuple{p, q, r, reshape(s, {1, 1})};
       },
-      mesh, {.in = {P("x", "y"), {P()}}, .out = {P(std::nullopt, "y"), P(), P(AxisNames{"x", "y"}), P("x", "y")}}))(
+      mesh,
+      {.in = {P("x", "y"), {P()}},
+       .out = {P(std::nullopt, "y"), P(), P(AxisNames{"x", "y"}), P("x", "y")}}))(
       a, std::vector{Tensor(counting({1}))});
   expect_near(by_x, slice_axis(a, 0, 0, 2) + slice_axis(a, 0, 2, 4));
   const Tensor half = slice_axis(a, 0, 0, 2) + slice_axis(a, 0, 2, 4);
-  expect_near(all, slice_axis(half, 1, 0, 2) + slice_axis(half, 1, 2, 4) + slice_axis(half, 1, 4, 6) + slice_axis(half, 1, 6, 8));
+  expect_near(all, slice_axis(half, 1, 0, 2) + slice_axis(half, 1, 2, 4) +
+                       slice_axis(half, 1, 4, 6) + slice_axis(half, 1, 6, 8));
   expect_near(index, iota<float>(8));
   EXPECT_EQ(last.to_vector<std::int32_t>(), (std::vector<std::int32_t>{0, 1, 2, 3, 0, 1, 2, 3}));
   // Devices in another order, and not the first ones.
   const Mesh other({{"d", 4}}, {6, 2, 7, 3});
-  const Tensor y = shard_map([](Tensor v) { return v + convert(axis_index("d"), DType::f32) * 10.0f; }, other,
-                             {.in = {rows}, .out = {rows}})(iota<float>(4));
+  const Tensor y =
+      shard_map([](Tensor v) { return v + convert(axis_index("d"), DType::f32) * 10.0f; }, other,
+                {.in = {rows}, .out = {rows}})(iota<float>(4));
   EXPECT_EQ(y.to_vector<float>(), (Floats{0, 11, 22, 33}));
   EXPECT_EQ(shards_of(y)[1].device, 2);
 }
@@ -78,15 +93,23 @@ struct Pair {
 
 std::vector<Pair> pairs(int n) {
   auto total = [](Tensor x) { return sum(x, {.axes = Dims{0}, .keep_dims = true}); };
-  auto weighted = [n](Tensor x) { return concatenate(std::vector(static_cast<std::size_t>(n), x), 1) * sin(counting({1, 3 * n}) + 1.0f); };
+  auto weighted = [n](Tensor x) {
+    return concatenate(std::vector(static_cast<std::size_t>(n), x), 1) *
+           sin(counting({1, 3 * n}) + 1.0f);
+  };
   return {
       {[](Tensor x) { return sin(x) * 2.0f; }, [](Tensor x) { return sin(x) * 2.0f; }, rows},
       {[](Tensor x) { return psum(x * x, "d"); }, [=](Tensor x) { return total(x * x); }, none},
-      {[](Tensor x) { return x * pmean(x, "d"); }, [=](Tensor x) { return x * total(x) / static_cast<float>(x.dims()[0]); }, rows},
-      {[](Tensor x) { return all_gather(sin(x), "d", 0, true) * 3.0f; }, [](Tensor x) { return sin(x) * 3.0f; }, none},
-      {[](Tensor x) { return x * pmax(x, "d"); }, [](Tensor x) { return x * max(x, {.axes = Dims{0}, .keep_dims = true}); }, rows},
-      {[](Tensor x) { return x * pmin(x, "d"); }, [](Tensor x) { return x * min(x, {.axes = Dims{0}, .keep_dims = true}); }, rows},
-      {[=](Tensor x) { return all_to_all(weighted(x), "d", 1, 0); }, weighted, P(std::nullopt, "d")},
+      {[](Tensor x) { return x * pmean(x, "d"); },
+       [=](Tensor x) { return x * total(x) / static_cast<float>(x.dims()[0]); }, rows},
+      {[](Tensor x) { return all_gather(sin(x), "d", 0, true) * 3.0f; },
+       [](Tensor x) { return sin(x) * 3.0f; }, none},
+      {[](Tensor x) { return x * pmax(x, "d"); },
+       [](Tensor x) { return x * max(x, {.axes = Dims{0}, .keep_dims = true}); }, rows},
+      {[](Tensor x) { return x * pmin(x, "d"); },
+       [](Tensor x) { return x * min(x, {.axes = Dims{0}, .keep_dims = true}); }, rows},
+      {[=](Tensor x) { return all_to_all(weighted(x), "d", 1, 0); }, weighted,
+       P(std::nullopt, "d")},
       {[n](Tensor x) {
          return reduce_scatter(matmul(ones(type<float>({n, 1})), x * x), "d", 0, true);
        },
@@ -98,10 +121,20 @@ std::vector<Pair> pairs(int n) {
        },
        [](Tensor x) { return roll(x * x, 1, 0); }, rows},
       {[](Tensor x) {
-         return scan([](Tensor c, Tensor i) { return std::pair{c + psum(c * i, "d"), c}; }, x, iota<float>(3)).first;
+         return scan(
+                    [](Tensor c, Tensor i) {
+                      return std::pair{c + psum(c * i, "d"), c};
+                    },
+                    x, iota<float>(3))
+             .first;
        },
        [=](Tensor x) {
-         return scan([=](Tensor c, Tensor i) { return std::pair{c + total(c * i), c}; }, x, iota<float>(3)).first;
+         return scan(
+                    [=](Tensor c, Tensor i) {
+                      return std::pair{c + total(c * i), c};
+                    },
+                    x, iota<float>(3))
+             .first;
        },
        rows},
       {[](Tensor x) { return checkpoint([](Tensor v) { return sin(psum(sin(v), "d")); })(x); },
@@ -125,7 +158,8 @@ TEST_F(DevicesShardMap, ValuesDerivativesAndBatchesAreThoseOfTheWhole) {
       const auto f = shard_map(p.parts, mesh, {.in = {rows}, .out = {p.out}});
       expect_near(f(x), p.whole(x));
       expect_near(jit(f)(device_put(x, Sharding(mesh, rows))), p.whole(x));
-      const auto [y, dy] = jit([&](Tensor a, Tensor da) { return jvp(f, std::tuple{a}, std::tuple{da}); })(x, dx);
+      const auto [y, dy] =
+          jit([&](Tensor a, Tensor da) { return jvp(f, std::tuple{a}, std::tuple{da}); })(x, dx);
       const auto [y1, dy1] = jvp(p.whole, std::tuple{x}, std::tuple{dx});
       expect_near(y, y1), expect_near(dy, dy1, 1e-4f);
       auto loss = [&](auto g) { return [=](Tensor a) { return sum(g(a) * cos(g(a))); }; };
@@ -133,8 +167,10 @@ TEST_F(DevicesShardMap, ValuesDerivativesAndBatchesAreThoseOfTheWhole) {
       expect_near(jit(grad([&](Tensor a) { return sum(sin(grad(loss(f))(a))); }))(x),
                   grad([&](Tensor a) { return sum(sin(grad(loss(p.whole))(a))); })(x), 1e-3f);
       const Tensor batch = stack({x, dx, x * dx}, 1);
-      expect_near(jit(vmap(f, {.in_axes = 1, .out_axes = 1}))(batch), vmap(p.whole, {.in_axes = 1, .out_axes = 1})(batch), 1e-4f);
-      expect_near(jit(vmap(grad(loss(f)), {.in_axes = 1}))(batch), vmap(grad(loss(p.whole)), {.in_axes = 1})(batch), 1e-4f);
+      expect_near(jit(vmap(f, {.in_axes = 1, .out_axes = 1}))(batch),
+                  vmap(p.whole, {.in_axes = 1, .out_axes = 1})(batch), 1e-4f);
+      expect_near(jit(vmap(grad(loss(f)), {.in_axes = 1}))(batch),
+                  vmap(grad(loss(p.whole)), {.in_axes = 1})(batch), 1e-4f);
     }
   }
 }
@@ -143,19 +179,22 @@ TEST_F(DevicesShardMap, WhatAFunctionCapturesEveryDeviceSees) {
   const Mesh mesh({{"d", 4}});
   const Tensor x = counting({4, 2}), w = counting({2, 2});
   const auto f = jit([&](Tensor a, Tensor b) {
-    return shard_map([&](Tensor v) { return matmul(v, b) + w; }, mesh, {.in = {rows}, .out = {rows}})(expand_dims(a, 1));
+    return shard_map([&](Tensor v) { return matmul(v, b) + w; }, mesh,
+                     {.in = {rows}, .out = {rows}})(expand_dims(a, 1));
   });
   const Tensor want = expand_dims(matmul(x, w), 1) + w;
   expect_near(f(x, w), want);
   const auto loss = [&](Tensor b) { return sum(sin(f(x, b))); };
-  expect_near(grad(loss)(w), grad([&](Tensor b) { return sum(sin(expand_dims(matmul(x, b), 1) + w)); })(w));
+  expect_near(grad(loss)(w),
+              grad([&](Tensor b) { return sum(sin(expand_dims(matmul(x, b), 1) + w)); })(w));
 }
 
 TEST_F(DevicesShardMap, Pmap) {
   RecordProperty("covers", "DEV-01 DEV-09");
   const auto f = pmap([](Tensor x) {
     return call(
-        {.effect = Effect::unordered}, x.type(), [](const CallInfo& info, float v) { return 3 * v + static_cast<float>(info.device) * 0; },
+        {.effect = Effect::unordered}, x.type(),
+        [](const CallInfo& info, float v) { return 3 * v + static_cast<float>(info.device) * 0; },
         x * 2.0f);
   });
   EXPECT_EQ(f(iota<float>(2)).to_vector<float>(), (Floats{0, 6}));
@@ -165,13 +204,20 @@ TEST_F(DevicesShardMap, Pmap) {
         {.vmap = VmapMethod::sequential}, v.type(), [](float a) { return 2 * a; }, v);
   };
   const auto doubled = [&](Tensor v) {
-    return custom_jvp(g, [&](auto p, auto t) { return std::pair{g(std::get<0>(p)), std::get<0>(t) * 2.0f}; })(v);
+    return custom_jvp(g, [&](auto p, auto t) {
+      return std::pair{g(std::get<0>(p)), std::get<0>(t) * 2.0f};
+    })(v);
   };
   EXPECT_EQ(jit(pmap(vmap(doubled)))(x).to_vector<float>(), (Floats{0, 2, 4, 20, 22, 24}));
-  EXPECT_EQ(jit(vmap(pmap(doubled), {.in_axes = 1, .out_axes = 1}))(x).to_vector<float>(), (Floats{0, 2, 4, 20, 22, 24}));
-  const auto dy = jvp(jit(pmap(vmap(doubled))), std::tuple{x}, std::tuple{ones(type<float>({2, 3})) * 0.1f}).second;
+  EXPECT_EQ(jit(vmap(pmap(doubled), {.in_axes = 1, .out_axes = 1}))(x).to_vector<float>(),
+            (Floats{0, 2, 4, 20, 22, 24}));
+  const auto dy =
+      jvp(jit(pmap(vmap(doubled))), std::tuple{x}, std::tuple{ones(type<float>({2, 3})) * 0.1f})
+          .second;
   EXPECT_NEAR(dy.to_vector<float>()[4], 0.2f, 1e-6f);
-  EXPECT_EQ(pmap([](Tensor v) { return v / psum(v, "devices"); })(tensor<float>({1, 3})).to_vector<float>(), (Floats{0.25f, 0.75f}));
+  EXPECT_EQ(pmap([](Tensor v) { return v / psum(v, "devices"); })(tensor<float>({1, 3}))
+                .to_vector<float>(),
+            (Floats{0.25f, 0.75f}));
   expect_error<TypeError>([&] { f(Tensor(1.0f)); }, {"pmap", "first axis"});
   expect_error<TypeError>([&] { f(iota<float>(9)); }, {"device 8"});
 }
@@ -195,7 +241,8 @@ TEST_F(DevicesShardMap, EachDeviceCallsAndShowsItsOwn) {
         [&](Tensor v) {
           v = tap({.mode = mode}, v * 1.0f, note("a"));
           v = call(
-              {.effect = Effect::ordered}, v.type(), [](View<const float> in, View<float> out) { out[0] = in[0] + 10; }, v);
+              {.effect = Effect::ordered}, v.type(),
+              [](View<const float> in, View<float> out) { out[0] = in[0] + 10; }, v);
           v = fori_loop(
               0, 3, [&](Tensor, Tensor c) { return tap({.mode = mode}, c + 1.0f, note("b")); }, v);
           return psum(v, {"x", "y"});
@@ -206,7 +253,8 @@ TEST_F(DevicesShardMap, EachDeviceCallsAndShowsItsOwn) {
     ASSERT_EQ(seen.size(), 4u);
     for (int position = 0; position < 4; ++position) {
       std::string want;
-      for (int i = 0; i < 10; ++i) want += fmt::format("a{}b{}b{}b{}", position, position + 11, position + 12, position + 13);
+      for (int i = 0; i < 10; ++i)
+        want += fmt::format("a{}b{}b{}b{}", position, position + 11, position + 12, position + 13);
       const int device = mesh.devices()[static_cast<std::size_t>(position)];
       EXPECT_EQ(seen[device], want) << "device " << device;
       EXPECT_EQ(places[device], (std::vector<std::int64_t>{position / 2, position % 2}));
@@ -225,12 +273,13 @@ TEST_F(DevicesShardMap, ASlowDeviceHoldsUpNoOther) {
         return fori_loop(
             0, 10,
             [&](Tensor i, Tensor c) {
-              return tap({}, c + convert(i, DType::f32) * 0.0f, [&](const TapInfo& info, View<const float>) {
-                if (info.device != 0)
-                  ++others;
-                else if (!in_time)
-                  in_time = wait_until([&] { return others == 30; });
-              });
+              return tap({}, c + convert(i, DType::f32) * 0.0f,
+                         [&](const TapInfo& info, View<const float>) {
+                           if (info.device != 0)
+                             ++others;
+                           else if (!in_time)
+                             in_time = wait_until([&] { return others == 30; });
+                         });
             },
             v);
       },
@@ -241,8 +290,11 @@ TEST_F(DevicesShardMap, ASlowDeviceHoldsUpNoOther) {
 
 TEST_F(DevicesShardMap, BlocksRunOnParts) {
   const Mesh mesh({{"d", 4}});
-  const Tensor a = matmul(counting({8, 3, 3}) * 0.01f, transpose(counting({8, 3, 3}) * 0.01f, {0, 2, 1})) + eye<float>(3);
-  const auto f = jit(shard_map([](Tensor v) { return linalg::cholesky(v); }, mesh, {.in = {rows}, .out = {rows}}));
+  const Tensor a =
+      matmul(counting({8, 3, 3}) * 0.01f, transpose(counting({8, 3, 3}) * 0.01f, {0, 2, 1})) +
+      eye<float>(3);
+  const auto f = jit(
+      shard_map([](Tensor v) { return linalg::cholesky(v); }, mesh, {.in = {rows}, .out = {rows}}));
   expect_near(f(a), linalg::cholesky(a), 1e-4f);
   EXPECT_EQ(shards_of(f(a))[3].device, 3);
 }
@@ -250,29 +302,50 @@ TEST_F(DevicesShardMap, BlocksRunOnParts) {
 TEST_F(DevicesShardMap, WhatIsRefused) {
   const Mesh mesh({{"d", 4}});
   const Tensor x = iota<float>(8);
-  expect_error<TypeError>([&] { psum(x, "d"); }, {"psum", "no mesh axis 'd'", "shard_map", "devices_test_shard_map.cc"});
-  auto map = [&](auto f, ShardMapOptions o = {.in = {rows}, .out = {rows}}) { return [=] { shard_map(f, mesh, o)(iota<float>(8)); }; };
+  expect_error<TypeError>([&] { psum(x, "d"); },
+                          {"psum", "no mesh axis 'd'", "shard_map", "devices_test_shard_map.cc"});
+  auto map = [&](auto f, ShardMapOptions o = {.in = {rows}, .out = {rows}}) {
+    return [=] { shard_map(f, mesh, o)(iota<float>(8)); };
+  };
   expect_error<TypeError>(map([](Tensor v) { return psum(v, "e"); }), {"mesh(d=4)", "no axis 'e'"});
-  expect_error<TypeError>(map([](Tensor v) { return reduce_scatter(v, "d"); }), {"f32[2]", "4 devices", "tiled"});
-  expect_error<TypeError>(map([](Tensor v) { return reduce_scatter(v, "d", 0, true); }), {"f32[2]", "divisible", "4 devices"});
-  expect_error<TypeError>(map([](Tensor v) { return ppermute(v, "d", {{0, 4}}); }), {"(0, 4)", "4 devices"});
-  expect_error<TypeError>(map([](Tensor v) { return ppermute(v, "d", {{0, 1}, {2, 1}}); }), {"(2, 1)", "twice"});
+  expect_error<TypeError>(map([](Tensor v) { return reduce_scatter(v, "d"); }),
+                          {"f32[2]", "4 devices", "tiled"});
+  expect_error<TypeError>(map([](Tensor v) { return reduce_scatter(v, "d", 0, true); }),
+                          {"f32[2]", "divisible", "4 devices"});
+  expect_error<TypeError>(map([](Tensor v) {
+                            return ppermute(v, "d", {{0, 4}});
+                          }),
+                          {"(0, 4)", "4 devices"});
+  expect_error<TypeError>(map([](Tensor v) {
+                            return ppermute(v, "d", {{0, 1}, {2, 1}});
+                          }),
+                          {"(2, 1)", "twice"});
   expect_error<TypeError>(map([](Tensor v) { return sum(v); }), {"P(d)", "names 1 axes", "f32[]"});
-  expect_error<TypeError>(map([](Tensor v) { return v; }, {.in = {P("e")}, .out = {rows}}), {"no axis 'e'"});
-  expect_error<TypeError>(map([](Tensor v) { return v; }, {.in = {rows, rows}, .out = {rows}}), {"shard_map: in", "2 specs"});
-  expect_error<TypeError>([&] { shard_map([](Tensor v) { return v; }, mesh, {.in = {rows}, .out = {rows}})(iota<float>(6)); },
-                          {"f32[6]", "4 parts"});
-  expect_error<TypeError>(map([&](Tensor v) { return shard_map([](Tensor w) { return w; }, mesh, {.in = {rows}, .out = {rows}})(v); }),
+  expect_error<TypeError>(map([](Tensor v) { return v; }, {.in = {P("e")}, .out = {rows}}),
+                          {"no axis 'e'"});
+  expect_error<TypeError>(map([](Tensor v) { return v; }, {.in = {rows, rows}, .out = {rows}}),
+                          {"shard_map: in", "2 specs"});
+  expect_error<TypeError>(
+      [&] {
+        shard_map([](Tensor v) { return v; }, mesh, {.in = {rows}, .out = {rows}})(iota<float>(6));
+      },
+      {"f32[6]", "4 parts"});
+  expect_error<TypeError>(map([&](Tensor v) {
+                            return shard_map([](Tensor w) { return w; }, mesh,
+                                             {.in = {rows}, .out = {rows}})(v);
+                          }),
                           {"inside shard_map"});
   expect_error<TypeError>(map([&](Tensor v) {
                             return call(
                                 {.device = 1}, v.type(), [](View<const float>, View<float>) {}, v);
                           }),
                           {"option", "device", "no meaning"});
-  expect_error<TypeError>(map([&](Tensor v) { return device_put(v, Sharding(mesh, P())); }), {"device_put", "shard_map"});
+  expect_error<TypeError>(map([&](Tensor v) { return device_put(v, Sharding(mesh, P())); }),
+                          {"device_put", "shard_map"});
   expect_error<TypeError>(
       [&] {
-        shard_map([](Tensor v) { return v; }, Mesh({{"d", 16}}), {.in = {rows}, .out = {rows}})(iota<float>(16));
+        shard_map([](Tensor v) { return v; }, Mesh({{"d", 16}}),
+                  {.in = {rows}, .out = {rows}})(iota<float>(16));
       },
       {"device 15", "there are 8"});
 }
@@ -302,7 +375,8 @@ TEST_F(DevicesShardMap, AFailureOnOneDeviceEndsAll) {
       const auto e = error_of<CallbackError>([&] { f(iota<float>(n)).block_until_ready(); });
       ASSERT_TRUE(e);
       EXPECT_EQ(e->device(), n - 1);
-      EXPECT_TRUE(has(e->what(), "no luck") && has(e->what(), fmt::format("device {}", n - 1))) << e->what();
+      EXPECT_TRUE(has(e->what(), "no luck") && has(e->what(), fmt::format("device {}", n - 1)))
+          << e->what();
       bad.clear();
       EXPECT_EQ(f(iota<float>(n)).to_vector<float>().back(), static_cast<float>(n * (n - 1)));
     }
@@ -348,7 +422,8 @@ TEST_F(DevicesShardMap, LoopsThatWaitForTheHostEnd) {
                               Tensor next = call(
                                   {.name = "step"}, c.type(),
                                   [&](const CallInfo& info, View<const float> in, View<float> out) {
-                                    if (info.device == 1 && ++steps == 5) throw std::runtime_error("stuck");
+                                    if (info.device == 1 && ++steps == 5)
+                                      throw std::runtime_error("stuck");
                                     out[0] = in[0] + 0.001f;  // too slow to end by itself
                                   },
                                   c);
@@ -365,8 +440,10 @@ TEST_F(DevicesShardMap, LoopsThatWaitForTheHostEnd) {
 }
 
 TEST_F(DevicesShardMap, LongLoopsAreLeftWhenADeviceFails) {
-  for (const auto& [meets, effect] :
-       {std::pair{false, Effect::pure}, {true, Effect::pure}, {false, Effect::unordered}, {true, Effect::ordered}}) {
+  for (const auto& [meets, effect] : {std::pair{false, Effect::pure},
+                                      {true, Effect::pure},
+                                      {false, Effect::unordered},
+                                      {true, Effect::ordered}}) {
     std::atomic<std::int64_t> calls{0};
     const auto f = jit(shard_map(
         [&](Tensor v) {
@@ -391,14 +468,16 @@ TEST_F(DevicesShardMap, LongLoopsAreLeftWhenADeviceFails) {
   }
 }
 
-/// Programs whose way depends on what a function of the process answers. Each device asks; device 1 fails where it is told to.
+/// Programs whose way depends on what a function of the process answers. Each device asks; device 1
+/// fails where it is told to.
 class DevicesWays : public EightDevices {
  protected:
   std::atomic<int> bad_at{-1};
   std::array<std::atomic<int>, 4> asked{};
   const Mesh mesh{{{"d", 4}}};
 
-  /// What the function gives, float of the operand's type, unless it is device 1 and time to fail; there it waits until others are ahead.
+  /// What the function gives, float of the operand's type, unless it is device 1 and time to fail;
+  /// there it waits until others are ahead.
   Tensor ask(Tensor v, float add) {
     return call(
         {.name = "ask", .effect = Effect::unordered}, v.type(),
@@ -436,7 +515,10 @@ class DevicesWays : public EightDevices {
 
 TEST_F(DevicesWays, ALoopsConditionFails) {
   fails_and_goes_well(
-      [&](Tensor v) { return while_loop([&](Tensor c) { return sum(ask(c, 0)) < 100.0f; }, [](Tensor c) { return psum(c, "d"); }, v); },
+      [&](Tensor v) {
+        return while_loop([&](Tensor c) { return sum(ask(c, 0)) < 100.0f; },
+                          [](Tensor c) { return psum(c, "d"); }, v);
+      },
       Floats(4, 256));
 }
 
@@ -446,7 +528,9 @@ TEST_F(DevicesWays, AStepsSecondCallFails) {
         return while_loop([&](Tensor c) { return sum(c) < 100.0f; },
                           [&](Tensor c) {
                             c = call(
-                                c.type(), [](View<const float> in, View<float> out) { out[0] = in[0]; }, psum(c, "d"));
+                                c.type(),
+                                [](View<const float> in, View<float> out) { out[0] = in[0]; },
+                                psum(c, "d"));
                             return ask(c, 1);
                           },
                           v);
@@ -458,7 +542,8 @@ TEST_F(DevicesWays, ABranchesIndexFails) {
   fails_and_goes_well(
       [&](Tensor v) {
         return cond(
-            sum(ask(v, 0)) > 0.5f, [](Tensor c) { return psum(c, "d"); }, [](Tensor c) { return c; }, v);
+            sum(ask(v, 0)) > 0.5f, [](Tensor c) { return psum(c, "d"); },
+            [](Tensor c) { return c; }, v);
       },
       Floats(4, 4));
 }
@@ -474,7 +559,10 @@ TEST_F(DevicesWays, ALoopsBoundFails) {
 }
 
 TEST_F(DevicesWays, ZerosKeepALoopThatCallsNobody) {
-  auto part = [&](Tensor v) { return while_loop([](Tensor c) { return sum(c) < 100.0f; }, [](Tensor c) { return c * 2.0f; }, ask(v, 0)); };
+  auto part = [&](Tensor v) {
+    return while_loop([](Tensor c) { return sum(c) < 100.0f; }, [](Tensor c) { return c * 2.0f; },
+                      ask(v, 0));
+  };
   fails_and_goes_well(part, Floats(4, 128));
   // The same in a program that XLA cuts, where the function sees the whole once.
   bool fails = false;
@@ -486,7 +574,8 @@ TEST_F(DevicesWays, ZerosKeepALoopThatCallsNobody) {
           std::ranges::copy(in, out.begin());
         },
         v);
-    return while_loop([](Tensor c) { return max(c) < 100.0f; }, [](Tensor c) { return c * 2.0f; }, v);
+    return while_loop([](Tensor c) { return max(c) < 100.0f; }, [](Tensor c) { return c * 2.0f; },
+                      v);
   });
   const Tensor x = device_put(full(type<float>({8}), 1.0f), Sharding(mesh, rows));
   for (const bool now : {false, true, false}) {
@@ -509,7 +598,8 @@ TEST_F(DevicesShardMap, GroupsThatMeetGoTheirOwnWays) {
             0, steps,
             [&](Tensor, Tensor c) {
               c = call(
-                  {.effect = Effect::unordered}, c.type(), [&](View<const float> in, View<float> out) { ++calls, out[0] = in[0]; }, c);
+                  {.effect = Effect::unordered}, c.type(),
+                  [&](View<const float> in, View<float> out) { ++calls, out[0] = in[0]; }, c);
               return psum(c, "a");
             },
             v);
@@ -521,7 +611,8 @@ TEST_F(DevicesShardMap, GroupsThatMeetGoTheirOwnWays) {
 
 int count_of(std::string_view text, std::string_view word) {
   int n = 0;
-  for (std::size_t at = text.find(word); at != text.npos; at = text.find(word, at + word.size())) ++n;
+  for (std::size_t at = text.find(word); at != text.npos; at = text.find(word, at + word.size()))
+    ++n;
   return n;
 }
 
@@ -535,16 +626,21 @@ TEST_F(DevicesShardMap, SmallLoopsThatCallAreWrittenForEachDevice) {
     int calls, asks;  // custom calls in the text
   };
   for (const Case& c :
-       {Case{"a loop", Effect::unordered, 9, false, 0, 4, 0}, Case{"in order", Effect::ordered, 9, false, 0, 4, 0},
+       {Case{"a loop", Effect::unordered, 9, false, 0, 4, 0},
+        Case{"in order", Effect::ordered, 9, false, 0, 4, 0},
         Case{"XLA may take a pure call out of it", Effect::pure, 9, false, 0, 4, 4},
-        Case{"devices meet in it", Effect::unordered, 9, true, 0, 1, 0}, Case{"no loop", Effect::unordered, 0, false, 0, 1, 0},
+        Case{"devices meet in it", Effect::unordered, 9, true, 0, 1, 0},
+        Case{"no loop", Effect::unordered, 0, false, 0, 1, 0},
         Case{"it would take long to compile", Effect::unordered, 9, false, 200, 1, 0}}) {
     auto part = [&](Tensor v) {
       auto step = [&](Tensor a) {
         for (int i = 0; i < c.sines; ++i) a = sin(a);
         a = call(
             {.effect = c.effect}, a.type(),
-            [](const CallInfo& info, View<const float> in, View<float> out) { out[0] = in[0] + float(info.device); }, a);
+            [](const CallInfo& info, View<const float> in, View<float> out) {
+              out[0] = in[0] + float(info.device);
+            },
+            a);
         return c.meets ? psum(a, "d") : a;
       };
       return c.steps ? fori_loop(
@@ -565,8 +661,11 @@ TEST_F(DevicesShardMap, LimitsNonsenseAndCancelling) {
   const Mesh mesh({{"d", 4}});
   std::atomic<bool> go{false};
   auto with = [&](auto fn, std::chrono::nanoseconds timeout) {
-    return jit(shard_map([&, fn, timeout](Tensor v) { return psum(call({.name = "part", .timeout = timeout}, v.type(), fn, v), "d"); },
-                         mesh, {.in = {rows}, .out = {none}}));
+    return jit(shard_map(
+        [&, fn, timeout](Tensor v) {
+          return psum(call({.name = "part", .timeout = timeout}, v.type(), fn, v), "d");
+        },
+        mesh, {.in = {rows}, .out = {none}}));
   };
   const auto late = error_of<TimeoutError>([&] {
     with(
@@ -620,7 +719,9 @@ TEST_F(DevicesShardMap, AThousandRunsWithFailures) {
                     {.name = "step", .effect = Effect::ordered, .timeout = limit}, c.type(),
                     [&](const CallInfo& info, View<const float> in) -> Floats {
                       const int here = step[static_cast<std::size_t>(info.device)]++;
-                      const bool bad = info.device == bad_device || (kind == together && bad_device >= 0 && info.device == bad_device + 1);
+                      const bool bad =
+                          info.device == bad_device ||
+                          (kind == together && bad_device >= 0 && info.device == bad_device + 1);
                       if (!bad || here != bad_step) return {in[0] + 1};
                       if (kind == number) throw 7;
                       if (kind == shape) return {1, 2, 3};
@@ -642,7 +743,8 @@ TEST_F(DevicesShardMap, AThousandRunsWithFailures) {
       for (auto& s : step) s = 0;
       const bool fails = random() % 4 != 0;
       kind = i % 50 == 0 ? late : static_cast<int>(random() % late);
-      const int first = static_cast<int>(random() % static_cast<unsigned>(kind == together ? n - 1 : n));
+      const int first =
+          static_cast<int>(random() % static_cast<unsigned>(kind == together ? n - 1 : n));
       bad_device = fails ? first : -1, bad_step = static_cast<int>(random() % steps);
       if (!fails) {
         ASSERT_EQ(f(iota<float>(n)).item<float>(), static_cast<float>(n - 1) / 2 + steps);
@@ -656,7 +758,8 @@ TEST_F(DevicesShardMap, AThousandRunsWithFailures) {
       const auto e = error_of<CallbackError>([&] { f(iota<float>(n)).block_until_ready(); });
       ASSERT_TRUE(e) << "run " << i;
       // Of two the lowest is kept; the other may have been told to stop before it failed.
-      ASSERT_TRUE(e->device() == first || (kind == together && e->device() == first + 1)) << e->what();
+      ASSERT_TRUE(e->device() == first || (kind == together && e->device() == first + 1))
+          << e->what();
       ASSERT_EQ(e->code(), kind == shape ? ErrorCode::bad_result : ErrorCode::threw);
       ASSERT_EQ(e->count(), e->others().size() + 1);
       ASSERT_LE(e->count(), kind == together ? 2u : 1u) << e->what();
@@ -668,7 +771,8 @@ TEST_F(DevicesShardMap, EveryDevicesFunctionRunsPrograms) {
   RecordProperty("covers", "REENTRY-07");
   const Mesh mesh({{"d", 4}});
   const auto heavy = jit([](Tensor x) { return sum(sin(x) * cos(x)); });
-  const auto sharded = jit(shard_map([](Tensor v) { return psum(sum(v * 2.0f), "d"); }, mesh, {.in = {rows}, .out = {none}}));
+  const auto sharded = jit(shard_map([](Tensor v) { return psum(sum(v * 2.0f), "d"); }, mesh,
+                                     {.in = {rows}, .out = {none}}));
   const Tensor large = counting({1 << 16}) * 1e-4f;
   const float want = heavy(large).item<float>();
   const auto f = jit(shard_map(
@@ -676,14 +780,18 @@ TEST_F(DevicesShardMap, EveryDevicesFunctionRunsPrograms) {
         v = call(
             v.type(),
             [&](View<const float> in, View<float> out) {
-              out[0] = in[0] + (heavy(Tensor::copy_of(View<const float>(in)) + large).block_until_ready(), heavy(large).item<float>()) +
+              out[0] = in[0] +
+                       (heavy(Tensor::copy_of(View<const float>(in)) + large).block_until_ready(),
+                        heavy(large).item<float>()) +
                        sharded(iota<float>(8)).item<float>();
             },
             v);
         return psum(v, "d");
       },
       mesh, {.in = {rows}, .out = {none}}));
-  for (int i = 0; i < 20; ++i) EXPECT_NEAR(f(iota<float>(4)).item<float>(), 6 + 4 * (want + 56), 1e-2f * std::abs(want) + 1e-2f);
+  for (int i = 0; i < 20; ++i)
+    EXPECT_NEAR(f(iota<float>(4)).item<float>(), 6 + 4 * (want + 56),
+                1e-2f * std::abs(want) + 1e-2f);
 }
 
 }  // namespace

@@ -33,14 +33,18 @@ TEST_F(DevicesStages, CutBeforeAfterOnBothSidesOrNot) {
     Cut cut;
     std::vector<int> equations;  // by stage
   };
-  for (const Case& c : {Case{Cut::none, {3}}, {Cut::before, {1, 2}}, {Cut::after, {2, 1}}, {Cut::both, {1, 1, 1}}}) {
+  for (const Case& c : {Case{Cut::none, {3}},
+                        {Cut::before, {1, 2}},
+                        {Cut::after, {2, 1}},
+                        {Cut::both, {1, 1, 1}}}) {
     auto f = jit(three, {.cut = cut_at("multiply", c.cut)});
     EXPECT_EQ(equations(f.stages(x)), c.equations) << static_cast<int>(c.cut);
     expect_near(f(x), whole);
   }
   auto all = jit(three, {.mode = Mode::staged, .cut = [](const StageNode&) { return Cut::both; }});
   EXPECT_EQ(all.stages(x).size(), 3u);
-  for (const StageInfo& s : all.stages(x)) EXPECT_EQ(s.inputs.size() + s.outputs.size(), 2u) << "a number is no input";
+  for (const StageInfo& s : all.stages(x))
+    EXPECT_EQ(s.inputs.size() + s.outputs.size(), 2u) << "a number is no input";
   expect_near(all(x), whole);
 }
 
@@ -50,7 +54,11 @@ TEST_F(DevicesStages, ANodeTellsWhatItIs) {
   auto f = jit(
       [](Tensor x) {
         return call(
-                   x.type(), [](View<const float> in, View<float> out) { std::ranges::copy(in, out.begin()); }, dot(x, x)) +
+                   x.type(),
+                   [](View<const float> in, View<float> out) {
+                     std::ranges::copy(in, out.begin());
+                   },
+                   dot(x, x)) +
                1.0f;
       },
       {.cut = [&](const StageNode& node) {
@@ -75,7 +83,8 @@ TEST_F(DevicesStages, CutsAndCallsTogetherKeepValuesAndOrder) {
       const Tensor z = call(
           {.effect = Effect::ordered}, x.type(), [](float v) { return v + 1; }, cos(y) * x);
       const Tensor w = fori_loop(
-          0, 3, [&](Tensor, Tensor v) { return tap(v * 2.0f, [&](float n) { shown.push_back(n); }); }, z);
+          0, 3,
+          [&](Tensor, Tensor v) { return tap(v * 2.0f, [&](float n) { shown.push_back(n); }); }, z);
       return std::pair{grad([](Tensor v) { return v * v * v; })(w), exp(x) * y};
     };
     const Tensor x(0.3f), y(0.8f);
@@ -86,7 +95,8 @@ TEST_F(DevicesStages, CutsAndCallsTogetherKeepValuesAndOrder) {
     EXPECT_NEAR(a.item<float>(), c.item<float>(), 1e-3f * std::abs(a.item<float>()));
     EXPECT_NEAR(b.item<float>(), d.item<float>(), 1e-5f);
     ASSERT_EQ(shown.size(), want.size());
-    for (std::size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(shown[i], want[i], 1e-4f * (1 + std::abs(want[i])));
+    for (std::size_t i = 0; i < want.size(); ++i)
+      EXPECT_NEAR(shown[i], want[i], 1e-4f * (1 + std::abs(want[i])));
     barrier();
   }
 }
@@ -108,7 +118,8 @@ TEST_F(DevicesStages, ABlockIsNeverCutInside) {
                }});
   EXPECT_EQ(f.stages(Tensor(0.5f)).size(), 3u);
   EXPECT_EQ(seen, (Operations{"cos", "block", "exp"}));
-  EXPECT_FLOAT_EQ(f(Tensor(0.5f)).item<float>(), std::exp(std::sin(std::cos(0.5f)) * std::cos(0.5f)));
+  EXPECT_FLOAT_EQ(f(Tensor(0.5f)).item<float>(),
+                  std::exp(std::sin(std::cos(0.5f)) * std::cos(0.5f)));
   // One that calls is the host's to drive, as a whole.
   auto with_call = [](Tensor x) {
     return exp(block(
@@ -135,7 +146,8 @@ TEST_F(DevicesStages, StagesRunWhereTheUserSays) {
   auto body = [&](Tensor x) {
     const Tensor y = sin(x);
     const Tensor z = call(
-        y.type(), [](View<const float> in, View<float> out) { std::ranges::copy(in, out.begin()); }, y);
+        y.type(), [](View<const float> in, View<float> out) { std::ranges::copy(in, out.begin()); },
+        y);
     return std::pair{z * y, y};
   };
   auto f = jit(body, {.stage_device = [&](const StageInfo& stage) {
@@ -156,7 +168,9 @@ TEST_F(DevicesStages, StagesRunWhereTheUserSays) {
   }
   EXPECT_EQ(asked, 2) << "once for each stage";
   // Stages that are not placed run where the arguments are.
-  auto rest = jit(body, {.stage_device = [](const StageInfo& stage) { return stage.inputs.size() == 2 ? 3 : -1; }});
+  auto rest = jit(body, {.stage_device = [](const StageInfo& stage) {
+                    return stage.inputs.size() == 2 ? 3 : -1;
+                  }});
   const auto [product, y] = rest(device_put(x, 6));
   EXPECT_EQ(product.device(), 3);
   EXPECT_EQ(y.device(), 6);
@@ -170,7 +184,8 @@ TEST_F(DevicesStages, CutStagesGoFromDeviceToDevice) {
       for (int i = 0; i < 12; ++i) x = sin(x) + x;
       return x;
     };
-    auto f = jit(chain, {.cut = cut_at("add", Cut::after), .stage_device = [&](const StageInfo&) { return next++ % n; }});
+    auto f = jit(chain, {.cut = cut_at("add", Cut::after),
+                         .stage_device = [&](const StageInfo&) { return next++ % n; }});
     const Tensor x = counting({8});
     EXPECT_EQ(f.stages(x).size(), 12u);
     const Tensor y = f(x);
@@ -190,11 +205,13 @@ TEST_F(DevicesStages, WhatNoLaterStageNeedsIsFreed) {
         for (int i = 0; i < links; ++i) {
           const Tensor large = sin(iota<float>(size) * x);  // goes from one device to the next
           x = call(
-              {.effect = Effect::ordered}, x.type(), [&](float v) { return held.push_back(resident_kib()), v + 1; }, max(large));
+              {.effect = Effect::ordered}, x.type(),
+              [&](float v) { return held.push_back(resident_kib()), v + 1; }, max(large));
         }
         return x;
       },
-      {.cut = cut_at("reduce_max", Cut::before), .stage_device = [&](const StageInfo&) { return next++ % 2; }});
+      {.cut = cut_at("reduce_max", Cut::before),
+       .stage_device = [&](const StageInfo&) { return next++ % 2; }});
   ASSERT_EQ(f.stages(Tensor(1.0f)).size(), 3u * links);
   for (int i = 0; i < 2; ++i) f(Tensor(1.0f)).block_until_ready();
   ASSERT_EQ(held.size(), 2u * links);
@@ -206,19 +223,26 @@ TEST_F(DevicesStages, AValueMovesWhileOthersWork) {
   RecordProperty("covers", "STAGE-08");
   const auto transfers = [] {
     std::uint64_t count = 0;
-    for (const auto& total : host::timeline::totals()) count += total.kind == host::timeline::Kind::transfer ? total.count : 0;
+    for (const auto& total : host::timeline::totals())
+      count += total.kind == host::timeline::Kind::transfer ? total.count : 0;
     return count;
   };
-  barrier();  // or else an earlier run may still have the device, and the stage be computed beside it
+  barrier();  // or else an earlier run may still have the device, and the stage be computed beside
+              // it
   const std::uint64_t before = transfers();
   bool moved = false;
   int next = 0;
   auto f = jit(
       [&](Tensor x) {
         Tensor large = iota<float>(1 << 22) * x;
-        for (int i = 0; i < 20; ++i) large = sin(large) + x;  // not over when the next line of the host is reached
+        for (int i = 0; i < 20; ++i)
+          large = sin(large) + x;  // not over when the next line of the host is reached
         const Tensor y = call(
-            x.type(), [&](float v) { return moved = wait_until([&] { return transfers() > before; }), v + 1; }, x);
+            x.type(),
+            [&](float v) {
+              return moved = wait_until([&] { return transfers() > before; }), v + 1;
+            },
+            x);
         return sum(large * y);
       },
       {.stage_device = [&](const StageInfo&) { return next++ % 2; }});
@@ -237,19 +261,23 @@ TEST_F(DevicesStages, AValueMovesWhileOthersWork) {
 }
 
 TEST_F(DevicesStages, WhatCannotBeIsRefused) {
-  const JitOptions compiled{.mode = Mode::compiled, .cut = [](const StageNode&) { return Cut::both; }};
+  const JitOptions compiled{.mode = Mode::compiled,
+                            .cut = [](const StageNode&) { return Cut::both; }};
   expect_error<TypeError>([&] { jit(three, compiled); }, {"cut", "Mode::staged", "compiled"});
   auto far = jit(three, {.stage_device = [](const StageInfo&) { return 8; }});
   expect_error<TypeError>([&] { far(Tensor(1.0f)); }, {"stage_device", "8"});
-  auto throws = jit(three, {.cut = [](const StageNode&) -> Cut { throw std::runtime_error("undecided"); }});
-  for (int i = 0; i < 2; ++i) expect_error<std::runtime_error>([&] { throws(Tensor(1.0f)); }, {"undecided"});
+  auto throws =
+      jit(three, {.cut = [](const StageNode&) -> Cut { throw std::runtime_error("undecided"); }});
+  for (int i = 0; i < 2; ++i)
+    expect_error<std::runtime_error>([&] { throws(Tensor(1.0f)); }, {"undecided"});
 }
 
 TEST_F(DevicesStages, TapsFireOnTheDeviceOfTheirStage) {
   std::vector<std::pair<int, float>> seen;
   const auto show = [&](const TapInfo& info, float v) { seen.emplace_back(info.device, v); };
   auto f = jit([&](Tensor x) { return tap(exp(tap(x + 1.0f, show)), show); },
-               {.cut = cut_at("exp", Cut::before), .stage_device = [](const StageInfo& s) { return s.equations == 1 ? 2 : 1; }});
+               {.cut = cut_at("exp", Cut::before),
+                .stage_device = [](const StageInfo& s) { return s.equations == 1 ? 2 : 1; }});
   const auto stages = f.stages(Tensor(0.0f));
   ASSERT_EQ(stages.size(), 2u);
   EXPECT_FLOAT_EQ(f(Tensor(0.0f)).item<float>(), std::exp(1.0f));
@@ -282,7 +310,11 @@ TEST_F(DevicesStages, ACancelledRunEndsInsideShardMap) {
             },
             mesh, {.in = {P("d")}, .out = {P("d")}})(x);
         return call(
-            {.name = "behind"}, x.type(), [&](std::span<const AnyView>, std::span<const AnyMutableView>) { entered += 1'000'000; }, x);
+            {.name = "behind"}, x.type(),
+            [&](std::span<const AnyView>, std::span<const AnyMutableView>) {
+              entered += 1'000'000;
+            },
+            x);
       },
       {.mode = Mode::staged});
   auto run = f.start(counting({8}));

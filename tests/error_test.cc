@@ -12,7 +12,8 @@ struct OddError : std::runtime_error {
   int code;
 };
 
-/// A program so heavy that XLA runs it on a thread of its own, whose call waits for `go` before it enters `fn`.
+/// A program so heavy that XLA runs it on a thread of its own, whose call waits for `go` before it
+/// enters `fn`.
 template <class F>
 auto behind_work(std::atomic<bool>& go, F fn) {
   return jit([&go, fn](Tensor x) {
@@ -42,7 +43,8 @@ TEST(Error, TheOriginalExceptionArrives) {
   EXPECT_TRUE(has(to_string(e->site().place), "error_test.cc:"));
   EXPECT_EQ(e->device(), 0);
   EXPECT_EQ(e->count(), 1u);
-  for (const char* part : {"odd one", "error_test.cc:", "device 0", "odd 7"}) EXPECT_TRUE(has(e->what(), part)) << e->what();
+  for (const char* part : {"odd one", "error_test.cc:", "device 0", "odd 7"})
+    EXPECT_TRUE(has(e->what(), part)) << e->what();
   const auto cause = cause_of<OddError>(*e);
   ASSERT_TRUE(cause);
   EXPECT_EQ(cause->code, 7);
@@ -172,7 +174,8 @@ TEST(Error, AFailureStopsTheProgramThere) {
   auto f = jit([&](Tensor x) {
     for (int i = 0; i < 10; ++i)
       x = call(
-          {.effect = Effect::ordered}, x.type(), [&, i](float v) { return ++entered, i == 3 ? throw OddError(i) : v + 1; }, x);
+          {.effect = Effect::ordered}, x.type(),
+          [&, i](float v) { return ++entered, i == 3 ? throw OddError(i) : v + 1; }, x);
     call({.effect = Effect::ordered}, std::tuple<>(), [&] { ++later; });
     return x;
   });
@@ -199,7 +202,8 @@ TEST(Error, EverythingWorksAfterwards) {
   }
 }
 
-/// The text of a bad_result error of a call with this template and function, which must be equal at once and compiled.
+/// The text of a bad_result error of a call with this template and function, which must be equal at
+/// once and compiled.
 template <class Out, class F>
 std::string bad_result(Out out, F fn) {
   auto f = [=] { return leaves(call({.name = "bad"}, out, fn)).front(); };
@@ -208,41 +212,72 @@ std::string bad_result(Out out, F fn) {
   if (!compiled || !now) return "";
   EXPECT_EQ(compiled->code(), ErrorCode::bad_result);
   EXPECT_STREQ(compiled->what(), now->what());
-  EXPECT_TRUE(has(compiled->what(), "bad") && has(compiled->what(), "error_test.cc:")) << compiled->what();
+  EXPECT_TRUE(has(compiled->what(), "bad") && has(compiled->what(), "error_test.cc:"))
+      << compiled->what();
   return compiled->what();
 }
 void expect_parts(const std::string& text, std::initializer_list<std::string_view> parts) {
-  for (std::string_view part : parts) EXPECT_TRUE(has(text, part)) << "no '" << part << "' in: " << text;
+  for (std::string_view part : parts)
+    EXPECT_TRUE(has(text, part)) << "no '" << part << "' in: " << text;
 }
 
 TEST(Error, WrongNumberOfResults) {
   RecordProperty("covers", "ERR-06");
   const Type s = type<float>();
   expect_parts(bad_result(std::pair(s, s), [] { return 1.0f; }), {"expected 2", "got 1"});
-  expect_parts(bad_result(std::pair(s, s), [] { return std::tuple(1.0f, 2.0f, 3.0f); }), {"expected 2", "got 3"});
+  expect_parts(bad_result(std::pair(s, s), [] { return std::tuple(1.0f, 2.0f, 3.0f); }),
+               {"expected 2", "got 3"});
   expect_parts(bad_result(s, [] { return std::tuple<>(); }), {"expected 1", "got 0"});
 }
 
 TEST(Error, WrongShapes) {
   RecordProperty("covers", "ERR-07");
   expect_parts(bad_result(type<float>({1}), [] { return 1.0f; }), {"result 0", "f32[1]", "f32[]"});
-  expect_parts(bad_result(type<float>({3}), [] { return Floats{1, 2}; }), {"result 0", "f32[3]", "f32[2]"});
-  expect_parts(bad_result(type<float>({2, 2}), [] { return Floats{1, 2, 3, 4}; }), {"f32[2,2]", "f32[4]"});
-  expect_parts(bad_result(type<float>({2, 3}), [] { return Array<float>{{3, 2}, Floats(6)}; }), {"f32[2,3]", "f32[3,2]"});
-  expect_parts(bad_result(type<float>({2, 3}), [] { return Array<float>{{2, 3}, Floats(5)}; }), {"f32[2,3]", "5"});
-  expect_parts(bad_result(type<float>({2, 3}), [] { return Array<float>{{2, -3}, Floats(6)}; }), {"f32[2,3]"});
-  expect_parts(bad_result(type<float>({2}), [] { return zeros(type<float>({2, 1})); }), {"f32[2]", "f32[2,1]"});
+  expect_parts(bad_result(type<float>({3}),
+                          [] {
+                            return Floats{1, 2};
+                          }),
+               {"result 0", "f32[3]", "f32[2]"});
+  expect_parts(bad_result(type<float>({2, 2}),
+                          [] {
+                            return Floats{1, 2, 3, 4};
+                          }),
+               {"f32[2,2]", "f32[4]"});
+  expect_parts(bad_result(type<float>({2, 3}),
+                          [] {
+                            return Array<float>{{3, 2}, Floats(6)};
+                          }),
+               {"f32[2,3]", "f32[3,2]"});
+  expect_parts(bad_result(type<float>({2, 3}),
+                          [] {
+                            return Array<float>{{2, 3}, Floats(5)};
+                          }),
+               {"f32[2,3]", "5"});
+  expect_parts(bad_result(type<float>({2, 3}),
+                          [] {
+                            return Array<float>{{2, -3}, Floats(6)};
+                          }),
+               {"f32[2,3]"});
+  expect_parts(bad_result(type<float>({2}),
+                          [] {
+                            return zeros(type<float>({2, 1}));
+                          }),
+               {"f32[2]", "f32[2,1]"});
   expect_parts(bad_result(type<float>({2}), [] { return Tensor(); }), {"f32[2]", "empty"});
-  expect_parts(
-      bad_result(std::pair(type<float>(), std::vector{type<float>(), type<float>({2})}), [] { return std::tuple(1.0f, 2.0f, 3.0f); }),
-      {"result 2", "[1][1]", "f32[2]", "f32[]"});
+  expect_parts(bad_result(std::pair(type<float>(), std::vector{type<float>(), type<float>({2})}),
+                          [] { return std::tuple(1.0f, 2.0f, 3.0f); }),
+               {"result 2", "[1][1]", "f32[2]", "f32[]"});
 }
 
 TEST(Error, WrongDtypes) {
   RecordProperty("covers", "ERR-08");
   expect_parts(bad_result(type<float>(), [] { return 1.0; }), {"f32[]", "f64[]"});
   expect_parts(bad_result(type<float>(), [] { return 1; }), {"f32[]", "s32[]"});
-  expect_parts(bad_result(type<int>({2}), [] { return std::vector<std::uint32_t>{1, 2}; }), {"s32[2]", "u32[2]"});
+  expect_parts(bad_result(type<int>({2}),
+                          [] {
+                            return std::vector<std::uint32_t>{1, 2};
+                          }),
+               {"s32[2]", "u32[2]"});
   expect_parts(bad_result(type<bool>(), [] { return std::uint8_t{1}; }), {"pred[]", "u8[]"});
   EXPECT_EQ(call(type<float>(), [] { return 1.0f; }).item<float>(), 1);
 }
@@ -305,7 +340,8 @@ TEST(Error, AnInnerProgramsFailureNamesBothCalls) {
   const auto e = error_of<CallbackError>([&] { outer(Tensor(1.0f)).item<float>(); });
   ASSERT_TRUE(e);
   EXPECT_EQ(e->site().name, "outer");
-  EXPECT_TRUE(has(e->what(), "inner") && has(e->what(), "outer") && has(e->what(), "odd 9")) << e->what();
+  EXPECT_TRUE(has(e->what(), "inner") && has(e->what(), "outer") && has(e->what(), "odd 9"))
+      << e->what();
   const auto below = cause_of<CallbackError>(*e);
   ASSERT_TRUE(below);
   EXPECT_TRUE(cause_of<OddError>(*below));

@@ -1,4 +1,5 @@
-// Misuse: traced values out of place, wrong types, names that nobody registered, plug-ins that are none.
+// Misuse: traced values out of place, wrong types, names that nobody registered, plug-ins that are
+// none.
 #include "support.h"
 
 namespace postern {
@@ -13,7 +14,8 @@ TEST(Error, ATracedTensorOutlivesItsTrace) {
   expect_error<TypeError>([&] { leaked + 1.0f; }, {"traced", "f32[]"});
   expect_error<TypeError>([&] { leaked.item<float>(); }, {"traced", "error_test_misuse.cc"});
   expect_error<TypeError>([&] { f(leaked); }, {"traced"});
-  expect_error<TypeError>([&] { jit([&](Tensor x) { return x + leaked; })(Tensor(1.0f)); }, {"traced", "ended", "error_test_misuse.cc"});
+  expect_error<TypeError>([&] { jit([&](Tensor x) { return x + leaked; })(Tensor(1.0f)); },
+                          {"traced", "ended", "error_test_misuse.cc"});
   EXPECT_EQ(f(Tensor(3.0f)).item<float>(), 6);
 }
 
@@ -21,7 +23,8 @@ TEST(Error, ATracedTensorOnAnotherThread) {
   auto f = jit([](Tensor x) {
     std::jthread([&] {
       expect_error<TypeError>([&] { x + 1.0f; }, {"traced"});
-      expect_error<TypeError>([&] { jit([&](Tensor y) { return x + y; })(Tensor(1.0f)); }, {"thread"});
+      expect_error<TypeError>([&] { jit([&](Tensor y) { return x + y; })(Tensor(1.0f)); },
+                              {"thread"});
     }).join();
     return x + 1.0f;
   });
@@ -30,12 +33,16 @@ TEST(Error, ATracedTensorOnAnotherThread) {
 
 TEST(Error, DataOfATracedTensor) {
   auto f = [](auto look) { return [look](Tensor x) { return look(x * 2.0f), x; }; };
-  expect_error<TypeError>([&] { jit(f([](Tensor x) { x.item<float>(); }))(Tensor(1.0f)); }, {"traced", "f32[]", "error_test_misuse.cc"});
-  expect_error<TypeError>([&] { jit(f([](Tensor x) { x.to_vector<float>(); }))(Tensor(1.0f)); }, {"traced"});
-  expect_error<TypeError>([&] { jit(f([](Tensor x) { x.block_until_ready(); }))(Tensor(1.0f)); }, {"traced"});
+  expect_error<TypeError>([&] { jit(f([](Tensor x) { x.item<float>(); }))(Tensor(1.0f)); },
+                          {"traced", "f32[]", "error_test_misuse.cc"});
+  expect_error<TypeError>([&] { jit(f([](Tensor x) { x.to_vector<float>(); }))(Tensor(1.0f)); },
+                          {"traced"});
+  expect_error<TypeError>([&] { jit(f([](Tensor x) { x.block_until_ready(); }))(Tensor(1.0f)); },
+                          {"traced"});
   expect_error<TypeError>([&] { abstract(type<float>()).item<float>(); }, {"abstract", "f32[]"});
   expect_error<TypeError>([&] { abstract(type<float>()) + 1.0f; }, {"abstract"});
-  expect_error<TypeError>([&] { jit([](Tensor x) { return x; })(abstract(type<float>())); }, {"abstract"});
+  expect_error<TypeError>([&] { jit([](Tensor x) { return x; })(abstract(type<float>())); },
+                          {"abstract"});
 }
 
 TEST(Error, ATracedValueCapturedByAHostFunction) {
@@ -51,7 +58,8 @@ TEST(Error, ATracedValueCapturedByAHostFunction) {
     EXPECT_EQ(e->code(), ErrorCode::threw);
     const auto cause = cause_of<TypeError>(*e);
     ASSERT_TRUE(cause);
-    EXPECT_TRUE(has(cause->what(), "traced") && has(cause->what(), "error_test_misuse.cc:")) << cause->what();
+    EXPECT_TRUE(has(cause->what(), "traced") && has(cause->what(), "error_test_misuse.cc:"))
+        << cause->what();
   }
 }
 
@@ -81,23 +89,40 @@ TEST(Error, EmptyTensors) {
 
 TEST(Error, AskedForAsAnotherType) {
   const Tensor x = tensor<float>({1, 2});
-  expect_error<TypeError>([&] { x.item<float>(); }, {"one element", "f32[2]", "error_test_misuse.cc"});
+  expect_error<TypeError>([&] { x.item<float>(); },
+                          {"one element", "f32[2]", "error_test_misuse.cc"});
   expect_error<TypeError>([&] { x.to_vector<int>(); }, {"s32", "f32[2]", "error_test_misuse.cc"});
   expect_error<TypeError>([&] { Tensor(1.0f).item<double>(); }, {"f64", "f32[]"});
   expect_error<TypeError>([&] { tensor<float>({1, 2, 3}, {2, 2}); }, {"f32[2,2]", "3"});
   expect_error<TypeError>([&] { type<float>({-1}); }, {"-1"});
-  expect_error<TypeError>([&] { type<float>({1LL << 40, 1LL << 40}).size(); }, {"f32[1099511627776,1099511627776]"});
+  expect_error<TypeError>(
+      [&] {
+        type<float>({1LL << 40, 1LL << 40}).size();
+      },
+      {"f32[1099511627776,1099511627776]"});
 }
 
 TEST(Error, OperationsThatDoNotFit) {
   auto z = [](Dims dims) { return zeros(type<float>(std::move(dims))); };
-  expect_error<TypeError>([&] { z({2, 3}) + z({4}); }, {"add", "[2,3]", "[4]", "error_test_misuse.cc"});
-  expect_error<TypeError>([&] { matmul(z({2, 3}), z({2, 3})); }, {"matmul", "[2,3]", "error_test_misuse.cc"});
+  expect_error<TypeError>(
+      [&] {
+        z({2, 3}) + z({4});
+      },
+      {"add", "[2,3]", "[4]", "error_test_misuse.cc"});
+  expect_error<TypeError>(
+      [&] {
+        matmul(z({2, 3}), z({2, 3}));
+      },
+      {"matmul", "[2,3]", "error_test_misuse.cc"});
   expect_error<TypeError>([&] { reshape(z({6}), {4}); }, {"reshape", "[6]", "[4]"});
   expect_error<TypeError>([&] { slice(z({4}), {2}, {5}); }, {"slice", "5"});
   expect_error<TypeError>([&] { sum(z({4}), {.axes = Dims{1}}); }, {"sum", "1"});
   expect_error<TypeError>([&] { transpose(z({2, 3}), {0, 0}); }, {"transpose"});
-  expect_error<TypeError>([&] { concatenate({z({2, 3}), z({2, 4})}, 0); }, {"concatenate", "[2,4]"});
+  expect_error<TypeError>(
+      [&] {
+        concatenate({z({2, 3}), z({2, 4})}, 0);
+      },
+      {"concatenate", "[2,4]"});
   expect_error<TypeError>([&] { take(z({3}), Tensor(1.0f)); }, {"take", "f32"});
   expect_error<TypeError>([&] { where(Tensor(1.0f), z({1}), z({1})); }, {"where", "pred"});
 }
@@ -121,10 +146,12 @@ TEST(Error, APlaceInsideAHostFunctionIsItsOwn) {
   };
   auto f = [&](Tensor x) { return call(x.type(), failing, x); };
   for (bool compiled : {true, false}) {
-    const auto e = error_of<CallbackError>([&] { compiled ? jit(f)(Tensor(1.0f)).item<float>() : f(Tensor(1.0f)).item<float>(); });
+    const auto e = error_of<CallbackError>(
+        [&] { compiled ? jit(f)(Tensor(1.0f)).item<float>() : f(Tensor(1.0f)).item<float>(); });
     const auto cause = cause_of<TypeError>(*e);
     ASSERT_TRUE(cause);
-    EXPECT_TRUE(has(cause->what(), "error_test_misuse.cc:" + std::to_string(line))) << cause->what();
+    EXPECT_TRUE(has(cause->what(), "error_test_misuse.cc:" + std::to_string(line)))
+        << cause->what();
   }
 }
 
@@ -136,16 +163,22 @@ TEST(Error, ANameThatNobodyRegistered) {
     call({.effect = Effect::ordered}, std::tuple<>(), [&] { ++fired; });
     return call({.name = "away"}, x.type(), Named{"error_test.absent"}, x);
   });
-  const auto parts = {std::string_view("error_test.absent"), std::string_view("away"), std::string_view("error_test_misuse.cc"),
+  const auto parts = {std::string_view("error_test.absent"), std::string_view("away"),
+                      std::string_view("error_test_misuse.cc"),
                       std::string_view("error_test.there")};
-  for (int i = 0; i < 2; ++i) expect_error<CallbackError>([&] { f(Tensor(1.0f)).item<float>(); }, parts, ErrorCode::unregistered);
-  expect_error<CallbackError>([&] { call({.name = "away"}, type<float>(), Named{"error_test.absent"}); }, parts, ErrorCode::unregistered);
+  for (int i = 0; i < 2; ++i)
+    expect_error<CallbackError>([&] { f(Tensor(1.0f)).item<float>(); }, parts,
+                                ErrorCode::unregistered);
+  expect_error<CallbackError>(
+      [&] { call({.name = "away"}, type<float>(), Named{"error_test.absent"}); }, parts,
+      ErrorCode::unregistered);
   EXPECT_EQ(fired, 0);
   register_function("error_test.absent", [](float v) { return v + 1; });
   EXPECT_EQ(f(Tensor(1.0f)).item<float>(), 2);
   EXPECT_TRUE(unregister_function("error_test.absent"));
   EXPECT_FALSE(unregister_function("error_test.absent"));
-  expect_error<CallbackError>([&] { f(Tensor(1.0f)).item<float>(); }, parts, ErrorCode::unregistered);
+  expect_error<CallbackError>([&] { f(Tensor(1.0f)).item<float>(); }, parts,
+                              ErrorCode::unregistered);
   EXPECT_EQ(fired, 1);
   unregister_function("error_test.there");
 }
@@ -153,7 +186,8 @@ TEST(Error, ANameThatNobodyRegistered) {
 TEST(Error, ARegisteredFunctionThatDoesNotFit) {
   RecordProperty("covers", "ERR-17");
   register_function("error_test.two", [](float a, float b) { return a + b; });
-  auto f = jit([](Tensor x) { return call({.name = "one"}, x.type(), Named{"error_test.two"}, x); });
+  auto f =
+      jit([](Tensor x) { return call({.name = "one"}, x.type(), Named{"error_test.two"}, x); });
   expect_error<TypeError>([&] { f(Tensor(1.0f)).item<float>(); }, {"one", "2", "1"});
   register_function("error_test.two", [](float a) { return a; }, {.replace = true});
   EXPECT_EQ(f(Tensor(1.0f)).item<float>(), 1);
@@ -166,9 +200,11 @@ TEST(Error, NamesAreGuarded) {
   expect_error<TypeError>([&] { register_function("", one); }, {"empty", "error_test_misuse.cc"});
   register_function("error_test.name", one);
   expect_error<Error>([&] { register_function("error_test.name", one); },
-                      {"error_test.name", "already", "error_test_misuse.cc"}, ErrorCode::already_exists);
+                      {"error_test.name", "already", "error_test_misuse.cc"},
+                      ErrorCode::already_exists);
   EXPECT_NO_THROW(register_function("error_test.name", one, {.replace = true}));
-  expect_error<TypeError>([&] { register_function("error_test.other", Named{"error_test.name"}); }, {"error_test.other"});
+  expect_error<TypeError>([&] { register_function("error_test.other", Named{"error_test.name"}); },
+                          {"error_test.other"});
   const std::vector<std::string> names = registered_functions();
   EXPECT_NE(std::find(names.begin(), names.end(), "error_test.name"), names.end());
   EXPECT_TRUE(std::is_sorted(names.begin(), names.end()));
@@ -187,18 +223,22 @@ TEST(Error, PluginsThatAreNone) {
   EXPECT_TRUE(has(ended.out, "PluginError") && has(ended.out, "libm.so.6")) << ended.out;
   ended = run_program("error_plugin", {"none.so"});  // by configure, then the right one
   EXPECT_EQ(ended.code, 0) << ended.out << ended.err;
-  EXPECT_TRUE(has(ended.out, "PluginError") && has(ended.out, "none.so") && has(ended.out, "then 2")) << ended.out;
+  EXPECT_TRUE(has(ended.out, "PluginError") && has(ended.out, "none.so") &&
+              has(ended.out, "then 2"))
+      << ended.out;
 }
 
 TEST(Error, SettingsOutOfRange) {
   auto ended = run_program("error_plugin", {}, {{"POSTERN_CPU_DEVICES", "many"}});
   EXPECT_EQ(ended.code, 3);
   EXPECT_TRUE(has(ended.out, "POSTERN_CPU_DEVICES") && has(ended.out, "many")) << ended.out;
-  EXPECT_EQ(run_program("error_plugin", {}, {{"POSTERN_CPU_DEVICES", "3"}}).out, "2 on 3 devices\n");
+  EXPECT_EQ(run_program("error_plugin", {}, {{"POSTERN_CPU_DEVICES", "3"}}).out,
+            "2 on 3 devices\n");
   expect_error<TypeError>([] { configure({.cpu_devices = -1}); }, {"cpu_devices", "-1"});
   expect_error<TypeError>([] { configure({.max_reentry = 5000}); }, {"max_reentry", "5000"});
   devices();
-  expect_error<Error>([] { configure({.cpu_devices = 2}); }, {"in use"}, ErrorCode::failed_precondition);
+  expect_error<Error>([] { configure({.cpu_devices = 2}); }, {"in use"},
+                      ErrorCode::failed_precondition);
 }
 
 }  // namespace

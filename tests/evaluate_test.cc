@@ -1,4 +1,5 @@
-// Mode::evaluate, the reference: host functions, errors, hooks, streams and blocks behave as in compiled programs.
+// Mode::evaluate, the reference: host functions, errors, hooks, streams and blocks behave as in
+// compiled programs.
 #include "support.h"
 
 namespace postern {
@@ -15,7 +16,8 @@ TEST(Evaluate, HostFunctionsRunOnTheCallersThread) {
   std::vector<std::thread::id> threads;
   auto f = [&](Tensor x) {
     Tensor y = call(
-        {.effect = Effect::ordered}, x.type(), [&](float a) { return threads.push_back(std::this_thread::get_id()), a + 1; }, x);
+        {.effect = Effect::ordered}, x.type(),
+        [&](float a) { return threads.push_back(std::this_thread::get_id()), a + 1; }, x);
     return tap({}, y, [&](float) { threads.push_back(std::this_thread::get_id()); });
   };
   EXPECT_EQ(jit(f, {.mode = Mode::evaluate})(1.0f).item<float>(), 2);
@@ -34,14 +36,16 @@ TEST(Evaluate, ErrorsHaveTheSameKindAndText) {
   };
   const auto throws = [](Tensor x) {
     return call(
-        {.name = "throws"}, x.type(), [](float a) -> float { throw std::out_of_range("no " + std::to_string(int(a))); }, x);
+        {.name = "throws"}, x.type(),
+        [](float a) -> float { throw std::out_of_range("no " + std::to_string(int(a))); }, x);
   };
   const auto check = [](const auto& f, ErrorCode code) {
     const auto now = error_of<CallbackError>([&] { f(Tensor(7.0f)).block_until_ready(); });
     ASSERT_TRUE(now);
     EXPECT_EQ(now->code(), code) << now->what();
     for (const Mode mode : both_modes) {
-      const auto e = error_of<CallbackError>([&] { jit(f, {.mode = mode})(7.0f).block_until_ready(); });
+      const auto e =
+          error_of<CallbackError>([&] { jit(f, {.mode = mode})(7.0f).block_until_ready(); });
       ASSERT_TRUE(e);
       EXPECT_STREQ(e->what(), now->what());
       EXPECT_EQ(e->code(), code);
@@ -84,12 +88,15 @@ TEST(Evaluate, HooksAndTheirReplacements) {
   RecordProperty("covers", "EVAL-05");
   const auto events_of = [](Mode mode, int replaced) {
     Words events;
-    const auto note = [&](const std::string& who) { return [&events, who](float v) { events.push_back(who + std::to_string(int(v))); }; };
+    const auto note = [&](const std::string& who) {
+      return [&events, who](float v) { events.push_back(who + std::to_string(int(v))); };
+    };
     auto f = jit(
         [&](Tensor x) {
           Tensor y = hook("double", x * 2.0f, note("default "));
           return fori_loop(
-              0, 2, [&](Tensor, Tensor v) { return hook("next", v + 1.0f, note("in the loop ")); }, y);
+              0, 2, [&](Tensor, Tensor v) { return hook("next", v + 1.0f, note("in the loop ")); },
+              y);
         },
         {.mode = mode});
     std::vector<HookBinding> listeners;
@@ -100,7 +107,8 @@ TEST(Evaluate, HooksAndTheirReplacements) {
     return events;
   };
   EXPECT_EQ(events_of(Mode::evaluate, 0), (Words{"default 2", "in the loop 3", "in the loop 4"}));
-  for (int replaced = 0; replaced < 3; ++replaced) EXPECT_EQ(events_of(Mode::evaluate, replaced), events_of(Mode::compiled, replaced));
+  for (int replaced = 0; replaced < 3; ++replaced)
+    EXPECT_EQ(events_of(Mode::evaluate, replaced), events_of(Mode::compiled, replaced));
 }
 
 struct Triple {
@@ -118,7 +126,9 @@ TEST(Evaluate, OverridesOfBlocksAreUsed) {
       {.mode = Mode::evaluate});
   EXPECT_EQ(f(2.0f).item<float>(), 6);
   {
-    auto handle = override_block<Triple>({.kernel = [&](View<const float> in, View<float> out) { ++kernel_calls, out[0] = 3 * in[0]; }});
+    auto handle = override_block<Triple>({.kernel = [&](View<const float> in, View<float> out) {
+      ++kernel_calls, out[0] = 3 * in[0];
+    }});
     auto g = jit(
         [](Tensor x) {
           return block(

@@ -1,4 +1,5 @@
-// Programs from elsewhere: JAX's text and artifacts, their custom calls as host functions, and files that are damaged.
+// Programs from elsewhere: JAX's text and artifacts, their custom calls as host functions, and
+// files that are damaged.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -28,7 +29,8 @@ std::string text_in(const std::string& file) {
 Tensor waves(const Type& type) {
   std::vector<float> numbers;
   const bool whole = type.dtype == DType::pred || is_integer(type.dtype);
-  for (std::int64_t i = 0; i < type.size(); ++i) numbers.push_back(whole ? static_cast<float>(i % 7) : std::sin(static_cast<float>(i)));
+  for (std::int64_t i = 0; i < type.size(); ++i)
+    numbers.push_back(whole ? static_cast<float>(i % 7) : std::sin(static_cast<float>(i)));
   return convert(Tensor({DType::f32, type.dims}, numbers.data()), type.dtype);
 }
 Tensors waves(const Loaded& program) {
@@ -40,7 +42,8 @@ Tensors waves(const Loaded& program) {
 class Foreign : public testing::Test {
  protected:
   void TearDown() override {
-    for (const char* name : {"demo.scale", "demo.two", "demo.add", "xla_ffi_python_cpu_callback"}) unregister_function(name);
+    for (const char* name : {"demo.scale", "demo.two", "demo.add", "xla_ffi_python_cpu_callback"})
+      unregister_function(name);
   }
 };
 
@@ -69,7 +72,8 @@ TEST_F(Foreign, JaxProgramsGiveWhatJaxComputes) {  // IR: programs of other fram
       if (std::isnan(wanted))
         EXPECT_TRUE(std::isnan(numbers[at])) << "result " << result - 1 << " element " << at;
       else if (std::isfinite(wanted))
-        EXPECT_NEAR(numbers[at], wanted, 1e-5 * std::max(1.0, std::abs(wanted))) << "result " << result - 1 << " element " << at;
+        EXPECT_NEAR(numbers[at], wanted, 1e-5 * std::max(1.0, std::abs(wanted)))
+            << "result " << result - 1 << " element " << at;
       else
         EXPECT_EQ(numbers[at], wanted) << "result " << result - 1 << " element " << at;
       ++at;
@@ -88,36 +92,45 @@ TEST_F(Foreign, CustomCallsAreListedAndServedByName) {
     EXPECT_EQ(program.required_functions(), (std::vector<std::string>{"demo.scale", "demo.two"}));
     ASSERT_EQ(program.sites().size(), 2u);
     const SavedSite& scale = program.sites()[0];
-    EXPECT_EQ(scale.kind + " " + scale.name + " " + to_string(scale.operands) + to_string(scale.results),
-              "call demo.scale (f32[2,3])(f32[2,3])");
+    EXPECT_EQ(
+        scale.kind + " " + scale.name + " " + to_string(scale.operands) + to_string(scale.results),
+        "call demo.scale (f32[2,3])(f32[2,3])");
     EXPECT_EQ(scale.effect, Effect::unordered);
     EXPECT_EQ(program.sites()[1].effect, Effect::pure);
     // Text tells lines of its own, bytecode those of the Python program.
-    EXPECT_TRUE(to_string(scale.place).starts_with(file.ends_with(".mlir") ? file + ":" : "golden_stablehlo:")) << to_string(scale.place);
+    EXPECT_TRUE(to_string(scale.place)
+                    .starts_with(file.ends_with(".mlir") ? file + ":" : "golden_stablehlo:"))
+        << to_string(scale.place);
     EXPECT_EQ(scale.attributes.get<double>("factor"), 3.0);
     EXPECT_EQ(scale.attributes.get<double>("rate"), 0.5);
     EXPECT_EQ(scale.attributes.get<std::string>("name"), "a \"b\"\n");
-    EXPECT_EQ(scale.attributes.get<std::vector<std::int64_t>>("axes"), (std::vector<std::int64_t>{0, 1}));
+    EXPECT_EQ(scale.attributes.get<std::vector<std::int64_t>>("axes"),
+              (std::vector<std::int64_t>{0, 1}));
     EXPECT_THROW(program.run(waves(program)), CallbackError);
 
     register_function("demo.scale", [](const Attributes& a, View<const float> in, View<float> out) {
-      for (std::int64_t i = 0; i < in.size(); ++i) out[i] = in[i] * static_cast<float>(a.get<double>("factor"));
+      for (std::int64_t i = 0; i < in.size(); ++i)
+        out[i] = in[i] * static_cast<float>(a.get<double>("factor"));
     });
-    register_function("demo.two", [](View<const float> in, View<float> both, View<std::int32_t> count) {
-      both[0] = in[0], both[1] = in[1], count[0] = static_cast<std::int32_t>(in.size());
-    });
+    register_function(
+        "demo.two", [](View<const float> in, View<float> both, View<std::int32_t> count) {
+          both[0] = in[0], both[1] = in[1], count[0] = static_cast<std::int32_t>(in.size());
+        });
     const Tensors got = program.run(waves(program));
     double sum = 0;
     for (int i = 0; i < 6; ++i) sum += 6 * std::sin(static_cast<double>(i));
     EXPECT_NEAR(got[0].item<float>(), sum, 1e-5);
     EXPECT_NEAR(got[1].to_vector<float>()[1], 6 * std::sin(1.0), 1e-5);
     EXPECT_EQ(got[2].to_vector<std::int32_t>()[0], 7);
-    register_function("demo.scale", [](View<const float>, View<float>) { throw std::runtime_error("no scale"); }, {.replace = true});
+    register_function("demo.scale",
+                      [](View<const float>, View<float>) { throw std::runtime_error("no scale"); },
+                      {.replace = true});
     try {
       program.run(waves(program)).at(0).block_until_ready();
       ADD_FAILURE() << "it ran";
     } catch (const CallbackError& e) {
-      EXPECT_NE(std::string(e.what()).find(std::string("call 'demo.scale' at ")), std::string::npos) << e.what();
+      EXPECT_NE(std::string(e.what()).find(std::string("call 'demo.scale' at ")), std::string::npos)
+          << e.what();
       EXPECT_NE(std::string(e.what()).find("no scale"), std::string::npos) << e.what();
     }
     TearDown();
@@ -133,16 +146,48 @@ TEST_F(Foreign, LapackIsGivenNothingThatItDidNotAskFor) {
   };
   const std::string square = "tensor<2x2xf32>", integer = "tensor<i32>";
   for (const Case& c : {
-           Case{"spotrf", "uplo = 76 : ui8", {"tensor<2x3xf32>"}, {"tensor<2x3xf32>", integer}, "2 by 3, not square"},
+           Case{"spotrf",
+                "uplo = 76 : ui8",
+                {"tensor<2x3xf32>"},
+                {"tensor<2x3xf32>", integer},
+                "2 by 3, not square"},
            Case{"spotrf", "uplo = 88 : ui8", {square}, {square, integer}, "one of the letters LU"},
-           Case{"spotrf", "uplo = 76 : i64", {square}, {square, integer}, "attribute 'uplo' is missing"},
-           Case{"dpotrf", "uplo = 76 : ui8", {square}, {square, integer}, "operand 0 must be f64[2,2], got f32[2,2]"},
-           Case{"spotrf", "uplo = 76 : ui8", {square}, {"tensor<1x2xf32>", integer}, "result 0 must be f32[2,2]"},
+           Case{"spotrf",
+                "uplo = 76 : i64",
+                {square},
+                {square, integer},
+                "attribute 'uplo' is missing"},
+           Case{"dpotrf",
+                "uplo = 76 : ui8",
+                {square},
+                {square, integer},
+                "operand 0 must be f64[2,2], got f32[2,2]"},
+           Case{"spotrf",
+                "uplo = 76 : ui8",
+                {square},
+                {"tensor<1x2xf32>", integer},
+                "result 0 must be f32[2,2]"},
            Case{"spotrf", "uplo = 76 : ui8", {square}, {square}, "1 operands and 1 results"},
-           Case{"sgetrf", "", {"tensor<3x2x2xf32>"}, {"tensor<3x2x2xf32>", "tensor<3x2xi32>", integer}, "result 2 must be s32[3]"},
-           Case{"sgetrf", "", {"tensor<f32>"}, {"tensor<f32>", integer, integer}, "operand 0 has 0 axes"},
-           Case{"sorgqr", "", {"tensor<2x3xf32>", "tensor<3xf32>"}, {"tensor<2x3xf32>"}, "3 columns of 2 rows"},
-           Case{"sgehrd", "low = 1 : i32, high = 9 : i32", {square}, {square, "tensor<1xf32>", integer}, "rows 1 to 9"},
+           Case{"sgetrf",
+                "",
+                {"tensor<3x2x2xf32>"},
+                {"tensor<3x2x2xf32>", "tensor<3x2xi32>", integer},
+                "result 2 must be s32[3]"},
+           Case{"sgetrf",
+                "",
+                {"tensor<f32>"},
+                {"tensor<f32>", integer, integer},
+                "operand 0 has 0 axes"},
+           Case{"sorgqr",
+                "",
+                {"tensor<2x3xf32>", "tensor<3xf32>"},
+                {"tensor<2x3xf32>"},
+                "3 columns of 2 rows"},
+           Case{"sgehrd",
+                "low = 1 : i32, high = 9 : i32",
+                {square},
+                {square, "tensor<1xf32>", integer},
+                "rows 1 to 9"},
        }) {
     SCOPED_TRACE(c.why);
     Words arguments, names, returned;
@@ -152,10 +197,12 @@ TEST_F(Foreign, LapackIsGivenNothingThatItDidNotAskFor) {
     }
     for (std::size_t i = 0; i < c.results.size(); ++i) returned.push_back(fmt::format("%0#{}", i));
     const Loaded program = load_text(fmt::format(
-        "func.func @main({}) -> ({}) {{\n  %0:{} = stablehlo.custom_call @lapack_{}_ffi({}) {{api_version = 4 : i32, backend_config = "
+        "func.func @main({}) -> ({}) {{\n  %0:{} = stablehlo.custom_call @lapack_{}_ffi({}) "
+        "{{api_version = 4 : i32, backend_config = "
         "{{{}}}}} : ({}) -> ({})\n  return {} : {}\n}}",
-        fmt::join(arguments, ", "), fmt::join(c.results, ", "), c.results.size(), c.target, fmt::join(names, ", "), c.attributes,
-        fmt::join(c.operands, ", "), fmt::join(c.results, ", "), fmt::join(returned, ", "), fmt::join(c.results, ", ")));
+        fmt::join(arguments, ", "), fmt::join(c.results, ", "), c.results.size(), c.target,
+        fmt::join(names, ", "), c.attributes, fmt::join(c.operands, ", "),
+        fmt::join(c.results, ", "), fmt::join(returned, ", "), fmt::join(c.results, ", ")));
     EXPECT_TRUE(program.required_functions().empty());
     Tensors given;
     for (const Type& t : program.inputs()) given.push_back(zeros(t));
@@ -171,7 +218,8 @@ TEST_F(Foreign, CallsInLoopsAreMadeEachTime) {
   });
   for (const char* file : {"loop.mlir", "loop.jax"}) {
     const Loaded program = load(folder + file);
-    EXPECT_EQ(program.run({tensor<float>({0, 1, 2})})[0].to_vector<float>(), (std::vector<float>{55, 56, 57}));
+    EXPECT_EQ(program.run({tensor<float>({0, 1, 2})})[0].to_vector<float>(),
+              (std::vector<float>{55, 56, 57}));
     EXPECT_EQ(std::exchange(calls, 0), 5);
   }
 }
@@ -179,13 +227,15 @@ TEST_F(Foreign, CallsInLoopsAreMadeEachTime) {
 TEST_F(Foreign, TokensOfOrderedCallbacksBeginAndEndWithTheProgram) {
   RecordProperty("covers", "ORDER-06");
   std::vector<std::int64_t> order;
-  register_function("xla_ffi_python_cpu_callback",
-                    [&](const Attributes& a, std::span<const AnyView> in, std::span<const AnyMutableView> out) {
-                      order.push_back(a.get<std::int64_t>("index"));
-                      ASSERT_EQ(in.size(), 1u);
-                      for (std::size_t i = 0; i < 3 && !out.empty(); ++i)
-                        out[0].as<float>()[static_cast<std::int64_t>(i)] = in[0].as<float>()[static_cast<std::int64_t>(i)] * 10;
-                    });
+  register_function(
+      "xla_ffi_python_cpu_callback",
+      [&](const Attributes& a, std::span<const AnyView> in, std::span<const AnyMutableView> out) {
+        order.push_back(a.get<std::int64_t>("index"));
+        ASSERT_EQ(in.size(), 1u);
+        for (std::size_t i = 0; i < 3 && !out.empty(); ++i)
+          out[0].as<float>()[static_cast<std::int64_t>(i)] =
+              in[0].as<float>()[static_cast<std::int64_t>(i)] * 10;
+      });
   const Loaded program = load(folder + "ordered.mlir");
   EXPECT_EQ(to_string(program.inputs()) + to_string(program.outputs()), "(f32[3])(f32[3])");
   ASSERT_EQ(program.sites().size(), 4u);
@@ -193,7 +243,8 @@ TEST_F(Foreign, TokensOfOrderedCallbacksBeginAndEndWithTheProgram) {
   for (int run = 0; run < 2; ++run) {
     order.clear();
     const auto got = program.run({tensor<float>({1, 2, 3})})[0].to_vector<float>();
-    EXPECT_EQ(got, (std::vector<float>{((20 * 10 + 1) * 10 + 1) - 10, ((40 * 10 + 1) * 10 + 1) - 20, ((60 * 10 + 1) * 10 + 1) - 30}));
+    EXPECT_EQ(got, (std::vector<float>{((20 * 10 + 1) * 10 + 1) - 10, ((40 * 10 + 1) * 10 + 1) - 20,
+                                       ((60 * 10 + 1) * 10 + 1) - 30}));
     // Two chains: the prints' own, and that of the calls.
     std::erase(order, 2);
     EXPECT_EQ(order, (std::vector<std::int64_t>{0, 1, 1, 3}));
@@ -201,13 +252,16 @@ TEST_F(Foreign, TokensOfOrderedCallbacksBeginAndEndWithTheProgram) {
 }
 
 TEST_F(Foreign, DonatedArgumentsAreLent) {
-  for (const char* attributes : {"{tf.aliasing_output = 0 : i32}", "{jax.buffer_donor = true, mhlo.sharding = \"{replicated}\"}", "{}"}) {
-    const Loaded program =
-        load_text(fmt::format("func.func @main(%a: tensor<64xf32> {}, %b: tensor<f32>) -> tensor<64xf32> {{\n"
-                              "%0 = stablehlo.add %a, %a : tensor<64xf32>\nreturn %0 : tensor<64xf32>\n}}",
-                              attributes));
+  for (const char* attributes :
+       {"{tf.aliasing_output = 0 : i32}",
+        "{jax.buffer_donor = true, mhlo.sharding = \"{replicated}\"}", "{}"}) {
+    const Loaded program = load_text(
+        fmt::format("func.func @main(%a: tensor<64xf32> {}, %b: tensor<f32>) -> tensor<64xf32> {{\n"
+                    "%0 = stablehlo.add %a, %a : tensor<64xf32>\nreturn %0 : tensor<64xf32>\n}}",
+                    attributes));
     const Tensor x = broadcast_to(Tensor(3.0f), {64});
-    for (int i = 0; i < 2; ++i) EXPECT_EQ(program(x, Tensor(1.0f)).at(0).to_vector<float>()[5], 6) << attributes;
+    for (int i = 0; i < 2; ++i)
+      EXPECT_EQ(program(x, Tensor(1.0f)).at(0).to_vector<float>()[5], 6) << attributes;
     EXPECT_EQ(x.to_vector<float>()[5], 3) << attributes;
   }
 }
@@ -215,28 +269,35 @@ TEST_F(Foreign, DonatedArgumentsAreLent) {
 TEST_F(Foreign, TokensAreTakenOffWhateverTheyAreAmong) {
   register_function("demo.add", [](View<const float> in, View<float> out) { out[0] = in[0] + 1; });
   const std::string call =
-      "%1:2 = stablehlo.custom_call @demo.add(%a, %t) {has_side_effect = true} : (tensor<f32>, !stablehlo.token) -> "
+      "%1:2 = stablehlo.custom_call @demo.add(%a, %t) {has_side_effect = true} : (tensor<f32>, "
+      "!stablehlo.token) -> "
       "(tensor<f32>, !stablehlo.token)\n";
   const std::string token = "!stablehlo.token";
   for (const std::string& text : {
-           "func.func @main(%a: tensor<f32>, %t: " + token + ") -> (tensor<f32>, " + token + ") {\n" + call +
-               "return %1#0, %1#1 : tensor<f32>, " + token + "\n}",
-           "func.func @main(%t: " + token + " {jax.token = true}, %a: tensor<f32>) -> tensor<f32> attributes {x = 1} {\n" + call +
-               "return %1#0 : tensor<f32>\n}",
+           "func.func @main(%a: tensor<f32>, %t: " + token + ") -> (tensor<f32>, " + token +
+               ") {\n" + call + "return %1#0, %1#1 : tensor<f32>, " + token + "\n}",
+           "func.func @main(%t: " + token +
+               " {jax.token = true}, %a: tensor<f32>) -> tensor<f32> attributes {x = 1} {\n" +
+               call + "return %1#0 : tensor<f32>\n}",
        })
     EXPECT_EQ(load_text(text)(Tensor(2.0f)).at(0).item<float>(), 3) << text;
   int calls = 0;
   register_function("demo.say", [&](float) { ++calls; });
-  const Loaded nothing = load_text("func.func @main(%a: tensor<f32>, %t: " + token + ") -> " + token +
-                                   " {\n%1 = stablehlo.custom_call @demo.say(%t, %a) {has_side_effect = true} : (" + token +
-                                   ", tensor<f32>) -> " + token + "\nreturn %1 : " + token + "\n}");
+  const Loaded nothing =
+      load_text("func.func @main(%a: tensor<f32>, %t: " + token + ") -> " + token +
+                " {\n%1 = stablehlo.custom_call @demo.say(%t, %a) {has_side_effect = true} : (" +
+                token + ", tensor<f32>) -> " + token + "\nreturn %1 : " + token + "\n}");
   EXPECT_TRUE(nothing(Tensor(2.0f)).empty());
   barrier();
   EXPECT_EQ(calls, 1);
   unregister_function("demo.say");
-  expect_error<Error>([&] { load_text("func.func @main() -> " + token + " { }", "name"); }, {"name:1: @main does not return its results"});
-  expect_error<Error>([&] { load_text("func.func @main() -> " + token + " {\nreturn %1, %2 : " + token + "\n}", "name"); },
-                      {"name:2: @main does not return its results"});
+  expect_error<Error>([&] { load_text("func.func @main() -> " + token + " { }", "name"); },
+                      {"name:1: @main does not return its results"});
+  expect_error<Error>(
+      [&] {
+        load_text("func.func @main() -> " + token + " {\nreturn %1, %2 : " + token + "\n}", "name");
+      },
+      {"name:2: @main does not return its results"});
 }
 
 TEST_F(Foreign, SignaturesOfFunctionsAreChecked) {
@@ -252,17 +313,21 @@ TEST_F(Foreign, TextThatCannotBeRunIsRefusedWithItsLine) {
   const Case cases[] = {
       {"", "neither a saved program nor StableHLO", ErrorCode::invalid_argument},
       {"hello", "neither a saved program nor StableHLO", ErrorCode::invalid_argument},
-      {"func.func @main(%a: tensor<?xf32>) -> tensor<?xf32> {}", "no fixed type", ErrorCode::unimplemented},
-      {"func.func @main(%a: !quant.any) {}", "values of type !quant.any cannot be passed", ErrorCode::unimplemented},
+      {"func.func @main(%a: tensor<?xf32>) -> tensor<?xf32> {}", "no fixed type",
+       ErrorCode::unimplemented},
+      {"func.func @main(%a: !quant.any) {}", "values of type !quant.any cannot be passed",
+       ErrorCode::unimplemented},
       {"func.func @main(%a: tensor<3xf31>) {}", "no element type f31", ErrorCode::unimplemented},
       {"func.func @main(%a: tensor<3xf32>", "never closed", ErrorCode::invalid_argument},
-      {"func.func @main() {\n %0 = stablehlo.custom_call @f(%a {} : () -> ()", "name:2: a '(' is never closed",
+      {"func.func @main() {\n %0 = stablehlo.custom_call @f(%a {} : () -> ()",
+       "name:2: a '(' is never closed", ErrorCode::invalid_argument},
+      {"func.func @main() {\n %0 = stablehlo.custom_call @f() {a = \"", "has no end",
        ErrorCode::invalid_argument},
-      {"func.func @main() {\n %0 = stablehlo.custom_call @f() {a = \"", "has no end", ErrorCode::invalid_argument},
       {"func.func @main() {\n\n %0 = \"stablehlo.custom_call\"() {call_target_name = \"f\"}",
        "name:3: a custom call in MLIR's generic form", ErrorCode::unimplemented},
-      {"func.func @main() { %0 = stablehlo.custom_call @f(%t) : (tuple<tensor<f32>>) -> tensor<f32> }", "cannot be passed",
-       ErrorCode::unimplemented},
+      {"func.func @main() { %0 = stablehlo.custom_call @f(%t) : (tuple<tensor<f32>>) -> "
+       "tensor<f32> }",
+       "cannot be passed", ErrorCode::unimplemented},
       {"ML\xefR\x01", "bytecode of version 0", ErrorCode::unimplemented},
   };
   for (const Case& c : cases) {
@@ -282,9 +347,11 @@ TEST_F(Foreign, ArtifactsThatCannotBeRunAreRefusedWithTheReason) {
     const char *file, *why;
     ErrorCode code;
   };
-  for (const Case& c : {Case{"refused_shapes.jax", "shapes that are not fixed ('n')", ErrorCode::unimplemented},
-                        Case{"refused_platform.jax", "exported for tpu, this process runs on cpu", ErrorCode::failed_precondition},
-                        Case{"refused_devices.jax", "exported for 2 devices", ErrorCode::unimplemented}}) {
+  for (const Case& c :
+       {Case{"refused_shapes.jax", "shapes that are not fixed ('n')", ErrorCode::unimplemented},
+        Case{"refused_platform.jax", "exported for tpu, this process runs on cpu",
+             ErrorCode::failed_precondition},
+        Case{"refused_devices.jax", "exported for 2 devices", ErrorCode::unimplemented}}) {
     SCOPED_TRACE(c.file);
     try {
       load(folder + c.file);
@@ -308,9 +375,12 @@ TEST_F(Foreign, WhatIsNewerThanTheReaderIsNamed) {
   auto refused = [](const std::string& file, std::initializer_list<std::string_view> words) {
     expect_error<Error>([&] { load_text(file, "name"); }, words);
   };
-  refused(with(whole, "multiply_v1", "multiply_v9"), {"load: name: ", "vhlo.multiply_v9 is newer than this reader"});
-  refused(with(whole, std::string("vhlo\0", 5), std::string("vhxo\0", 5)), {"vhxo.func_v1 is newer than this reader"});
-  refused(with(whole, std::string("ML\xefR\x0d"), std::string("ML\xefR\x11")), {"bytecode of version 8", "knows 6"});
+  refused(with(whole, "multiply_v1", "multiply_v9"),
+          {"load: name: ", "vhlo.multiply_v9 is newer than this reader"});
+  refused(with(whole, std::string("vhlo\0", 5), std::string("vhxo\0", 5)),
+          {"vhxo.func_v1 is newer than this reader"});
+  refused(with(whole, std::string("ML\xefR\x0d"), std::string("ML\xefR\x11")),
+          {"bytecode of version 8", "knows 6"});
   refused(with(whole, std::string("main\0", 5), std::string("mine\0", 5)), {"no function @main"});
 }
 
@@ -325,7 +395,8 @@ TEST_F(Foreign, AttributesOfThemselvesAreRefused) {
       try {
         load_text(bytes);
       } catch (const Error& e) {
-        deep += e.code() == ErrorCode::resource_exhausted && has(e.what(), "nested more than 100 deep");
+        deep +=
+            e.code() == ErrorCode::resource_exhausted && has(e.what(), "nested more than 100 deep");
       }
     }
   }
@@ -344,7 +415,8 @@ TEST_F(Foreign, DamagedArtifactsNeverCrashTheReader) {
       ++refused;
     }
   };
-  for (const char* file : {"calls.jax", "portable.mlirbc", "control.jax", "platforms.jax", "refused_shapes.jax"}) {
+  for (const char* file :
+       {"calls.jax", "portable.mlirbc", "control.jax", "platforms.jax", "refused_shapes.jax"}) {
     const std::string whole = text_in(file);
     for (std::size_t at = 0; at < whole.size(); ++at) {
       std::string bytes = whole;

@@ -20,14 +20,17 @@ class Asked : public testing::Test {
     register_function("other.cube", [this](const Attributes& a, float x) {
       ++asked[a.get<std::int64_t>("order")];
       float factor = 2;
-      for (std::int64_t i = 0; i < a.get<std::int64_t>("order"); ++i) factor *= static_cast<float>(3 - i);
+      for (std::int64_t i = 0; i < a.get<std::int64_t>("order"); ++i)
+        factor *= static_cast<float>(3 - i);
       return factor * std::pow(x, static_cast<float>(3 - a.get<std::int64_t>("order")));
     });
   }
   void TearDown() override { unregister_function("other.cube"); }
 
   static Tensor cube(const Tensor& x, std::int64_t order = 0) {
-    const auto value = [order](Tensor v) { return call({.name = "cube"}, v.type(), Named{"other.cube", {{"order", order}}}, v); };
+    const auto value = [order](Tensor v) {
+      return call({.name = "cube"}, v.type(), Named{"other.cube", {{"order", order}}}, v);
+    };
     return custom_vjp(
         value,
         [order](Tensor v) {
@@ -52,8 +55,10 @@ TEST_F(ForeignDerivatives, AFunctionBringsItsOwnDerivative) {
   EXPECT_NEAR(jit(foreign_sin)(Tensor(3.0f)).item<float>(), 0.14112, 1e-5);
   auto f = [](Tensor x) { return 3.0f * foreign_sin(2.0f * x); };
   EXPECT_NEAR(jit(grad(f))(Tensor(4.0f)).item<float>(), -0.873000, 1e-5);
-  EXPECT_EQ(jit(vmap(grad(f)))(tensor<float>({4, 4})).to_vector<float>()[1], jit(grad(f))(Tensor(4.0f)).item<float>());
-  expect_error<TypeError>([&] { jvp(f, std::tuple{4.0f}, std::tuple{1.0f}); }, {"reverse mode only", "foreign_test_derivatives.cc"});
+  EXPECT_EQ(jit(vmap(grad(f)))(tensor<float>({4, 4})).to_vector<float>()[1],
+            jit(grad(f))(Tensor(4.0f)).item<float>());
+  expect_error<TypeError>([&] { jvp(f, std::tuple{4.0f}, std::tuple{1.0f}); },
+                          {"reverse mode only", "foreign_test_derivatives.cc"});
 }
 
 TEST_F(ForeignDerivatives, ContainersGoForwardAndBackward) {
@@ -96,12 +101,14 @@ TEST_F(ForeignDerivatives, InputsWithoutInfluenceAndIntegers) {
   auto scaled = [&](auto vjp_fn) {
     return [&, vjp_fn](Tensor x, Tensor unused, Tensor times) {
       return call_with_vjp(
-          {.name = "scaled"}, x.type(), [](float v, float, std::int32_t n) { return v * static_cast<float>(n); }, HostVjp(vjp_fn), x,
-          unused, times);
+          {.name = "scaled"}, x.type(),
+          [](float v, float, std::int32_t n) { return v * static_cast<float>(n); }, HostVjp(vjp_fn),
+          x, unused, times);
     };
   };
   const Tensor x(3.0f), unused(7.0f), n(4);
-  auto good = [&](float, float, std::int32_t times, float, float ct, View<float> to_x, View<float> to_unused) {
+  auto good = [&](float, float, std::int32_t times, float, float ct, View<float> to_x,
+                  View<float> to_unused) {
     to_x[0] = ct * static_cast<float>(times);
     to_unused[0] = 0;  // says so
     ++cotangents;
@@ -110,13 +117,18 @@ TEST_F(ForeignDerivatives, InputsWithoutInfluenceAndIntegers) {
   EXPECT_EQ(to_x.item<float>(), 4);
   EXPECT_EQ(to_unused.item<float>(), 0);
   EXPECT_EQ(cotangents, 1);
-  auto missing = [](float, float, std::int32_t, float, float ct) { return std::tuple{Tensor(ct), Tensor()}; };
-  expect_error<CallbackError>([&] { std::get<0>(jit(grad<0, 1>(scaled(missing)))(x, unused, n)).block_until_ready(); },
-                              {"call 'scaled vjp' at foreign_test_derivatives.cc", "(cotangent of operand 1)", "an empty Tensor"},
-                              ErrorCode::bad_result);
+  auto missing = [](float, float, std::int32_t, float, float ct) {
+    return std::tuple{Tensor(ct), Tensor()};
+  };
+  expect_error<CallbackError>(
+      [&] { std::get<0>(jit(grad<0, 1>(scaled(missing)))(x, unused, n)).block_until_ready(); },
+      {"call 'scaled vjp' at foreign_test_derivatives.cc", "(cotangent of operand 1)",
+       "an empty Tensor"},
+      ErrorCode::bad_result);
 }
 
-// What the other side keeps goes as a residual's values: it lives as long as they do, whatever becomes of the runs.
+// What the other side keeps goes as a residual's values: it lives as long as they do, whatever
+// becomes of the runs.
 TEST_F(ForeignDerivatives, StateIsAResidual) {
   const Type state = type<std::uint8_t>({8});
   auto tape = [state](Tensor v) {
@@ -161,9 +173,14 @@ TEST_F(ForeignDerivatives, TypesOfResultsAreAskedForWhileTracing) {
   const auto f = jit([&](Tensor v) {
     return call(
         {.name = "twice"}, shape_of(v.type()),
-        [](View<const float> in) { return std::vector<float>(static_cast<std::size_t>(in.size() == 5 ? 9 : 2 * in.size()), in[0]); }, v);
+        [](View<const float> in) {
+          return std::vector<float>(static_cast<std::size_t>(in.size() == 5 ? 9 : 2 * in.size()),
+                                    in[0]);
+        },
+        v);
   });
-  for (int i = 0; i < 3; ++i) EXPECT_EQ(f(tensor<float>({1, 2})).to_vector<float>(), (std::vector<float>{1, 1, 1, 1}));
+  for (int i = 0; i < 3; ++i)
+    EXPECT_EQ(f(tensor<float>({1, 2})).to_vector<float>(), (std::vector<float>{1, 1, 1, 1}));
   EXPECT_EQ(asked_for_types, 1);
   EXPECT_EQ(f(tensor<float>({3})).size(), 2);
   EXPECT_EQ(asked_for_types, 2);
@@ -171,7 +188,8 @@ TEST_F(ForeignDerivatives, TypesOfResultsAreAskedForWhileTracing) {
       [&] {
         f(tensor<float>({1, 2, 3, 4, 5})).block_until_ready();
       },
-      {"call 'twice' at foreign_test_derivatives.cc", "declared f32[10]", "f32[9]"}, ErrorCode::bad_result);
+      {"call 'twice' at foreign_test_derivatives.cc", "declared f32[10]", "f32[9]"},
+      ErrorCode::bad_result);
 }
 
 TEST_F(ForeignDerivatives, MemoryAndThreadsAreTheOthers) {
@@ -203,9 +221,9 @@ TEST_F(ForeignDerivatives, MemoryAndThreadsAreTheOthers) {
   alignas(64) static float data[1024];
   std::int64_t dims[] = {1024};
   int freed = 0;
-  DLManagedTensor managed{{data, {kDLCPU, 0}, 1, {kDLFloat, 32, 1}, dims, nullptr, 0}, &freed, [](DLManagedTensor* self) {
-                            ++*static_cast<int*>(self->manager_ctx);
-                          }};
+  DLManagedTensor managed{{data, {kDLCPU, 0}, 1, {kDLFloat, 32, 1}, dims, nullptr, 0},
+                          &freed,
+                          [](DLManagedTensor* self) { ++*static_cast<int*>(self->manager_ctx); }};
   pn_tensor* x = nullptr;
   ASSERT_EQ(pn_tensor_from_dlpack(&managed, &x), PN_OK) << pn_last_error();
   for (int i = 0; i < 4; ++i) {

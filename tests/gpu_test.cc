@@ -1,4 +1,5 @@
-// Programs on a GPU. They need one, and POSTERN_PLATFORM=cuda, as ctest sets it; elsewhere they say why they are skipped.
+// Programs on a GPU. They need one, and POSTERN_PLATFORM=cuda, as ctest sets it; elsewhere they say
+// why they are skipped.
 #include <postern/postern.h>
 
 #include <dlfcn.h>
@@ -22,7 +23,8 @@ class Gpu : public testing::Test {
  protected:
   void SetUp() override {
     const char* platform = std::getenv("POSTERN_PLATFORM");
-    if (!platform || std::string_view(platform) != "cuda") GTEST_SKIP() << "POSTERN_PLATFORM is not cuda";
+    if (!platform || std::string_view(platform) != "cuda")
+      GTEST_SKIP() << "POSTERN_PLATFORM is not cuda";
     try {
       ASSERT_EQ(devices().at(0).kind, "cuda");
     } catch (const PluginError& e) {
@@ -39,9 +41,11 @@ TEST_F(Gpu, CallsTapsPrintsAndControlFlow) {
     x = tap(sin(x), [&](View<const float> v) { shown.assign(v.begin(), v.end()); });
     print_value({.stream = &lines, .show_device = false}, sum(x));
     x = fori_loop(
-        0, 3, [](Tensor, Tensor v) { return test::host_plus_one(v, {.effect = Effect::ordered}); }, x);
+        0, 3, [](Tensor, Tensor v) { return test::host_plus_one(v, {.effect = Effect::ordered}); },
+        x);
     return cond(
-        sum(x) > 0.0f, [](Tensor v) { return test::host_plus_one(v * 2.0f); }, [](Tensor v) { return v; }, x);
+        sum(x) > 0.0f, [](Tensor v) { return test::host_plus_one(v * 2.0f); },
+        [](Tensor v) { return v; }, x);
   });
   const Floats y = f(tensor<float>({0, 1})).to_vector<float>();
   EXPECT_NEAR(y[0], 7, 1e-5);
@@ -73,7 +77,8 @@ TEST_F(Gpu, AKernelOnTheStreamOfTheProgram) {
   RecordProperty("covers", "GPU-04");
   void* const library = dlopen(POSTERN_TEST_LIBRARIES "/gpu_kernels.so", RTLD_NOW | RTLD_LOCAL);
   if (!library) GTEST_SKIP() << "the kernels were not built: " << dlerror();
-  const auto twice = reinterpret_cast<int (*)(const float*, float*, std::int64_t, void*)>(dlsym(library, "gpu_twice"));
+  const auto twice = reinterpret_cast<int (*)(const float*, float*, std::int64_t, void*)>(
+      dlsym(library, "gpu_twice"));
   ASSERT_TRUE(twice);
   auto f = jit([&](Tensor x) {
     return call(
@@ -85,7 +90,8 @@ TEST_F(Gpu, AKernelOnTheStreamOfTheProgram) {
                x + 1.0f) +
            1.0f;
   });
-  for (int i = 0; i < 100; ++i) EXPECT_EQ(f(tensor<float>({0, 1, 2})).to_vector<float>(), (Floats{3, 5, 7}));
+  for (int i = 0; i < 100; ++i)
+    EXPECT_EQ(f(tensor<float>({0, 1, 2})).to_vector<float>(), (Floats{3, 5, 7}));
 }
 
 TEST_F(Gpu, EachStepOfALoopCalls) {
@@ -96,7 +102,8 @@ TEST_F(Gpu, EachStepOfALoopCalls) {
         0, 10,
         [&](Tensor, Tensor v) {
           return call(
-              {.effect = Effect::unordered}, v.type(), [&](float n) { return ++calls, n + 1; }, v * 1.0f);
+              {.effect = Effect::unordered}, v.type(), [&](float n) { return ++calls, n + 1; },
+              v * 1.0f);
         },
         x);
   });
@@ -110,11 +117,13 @@ TEST_F(Gpu, FailuresAreErrorsAndTheNextRunIsRight) {
   RecordProperty("covers", "GPU-06");
   auto f = jit([](Tensor x) {
     return call(
-               {.name = "picky"}, x.type(), [](float v) { return v < 0 ? throw std::runtime_error("negative") : v; }, x) *
+               {.name = "picky"}, x.type(),
+               [](float v) { return v < 0 ? throw std::runtime_error("negative") : v; }, x) *
            2.0f;
   });
   for (int i = 0; i < 3; ++i) {
-    expect_error<CallbackError>([&] { f(Tensor(-1.0f)).item<float>(); }, {"call 'picky' at gpu_test.cc:", "negative"});
+    expect_error<CallbackError>([&] { f(Tensor(-1.0f)).item<float>(); },
+                                {"call 'picky' at gpu_test.cc:", "negative"});
     EXPECT_EQ(f(Tensor(2.0f)).item<float>(), 4);
   }
 }
@@ -123,7 +132,8 @@ TEST_F(Gpu, LargeOperandsAndResults) {
   RecordProperty("covers", "GPU-08");
   const std::int64_t n = 16 << 20;  // 64 MiB
   auto f = jit([](Tensor x) { return sum(test::host_plus_one(x * 0.0f)); });
-  for (int i = 0; i < 3; ++i) EXPECT_EQ(f(ones(type<float>({n}))).item<float>(), static_cast<float>(n));
+  for (int i = 0; i < 3; ++i)
+    EXPECT_EQ(f(ones(type<float>({n}))).item<float>(), static_cast<float>(n));
 }
 
 TEST_F(Gpu, AFunctionRunsProgramsOnTheSameGpu) {
@@ -143,18 +153,21 @@ TEST_F(Gpu, AFunctionRunsProgramsOnTheSameGpu) {
 
 TEST_F(Gpu, ElementsOfEveryWidthAndEmptyArrays) {
   RecordProperty("covers", "GPU-10");
-  for (const DType dtype :
-       {DType::s4, DType::u4, DType::bf16, DType::f16, DType::f8e5m2, DType::f8e4m3fn, DType::s8, DType::f64, DType::c64})
+  for (const DType dtype : {DType::s4, DType::u4, DType::bf16, DType::f16, DType::f8e5m2,
+                            DType::f8e4m3fn, DType::s8, DType::f64, DType::c64})
     for (const Dims& dims : {Dims{3}, Dims{0}, Dims{5, 7}}) {
       auto f = jit([&](Tensor x) {
         return call(
             x.type(),
             [](AnyView in, AnyMutableView out) {
-              std::memcpy(out.data(), in.data(), static_cast<std::size_t>(in.size()) * byte_width(in.dtype()));
+              std::memcpy(out.data(), in.data(),
+                          static_cast<std::size_t>(in.size()) * byte_width(in.dtype()));
             },
             x);
       });
-      const Tensor x = convert(remainder(reshape(iota<std::int32_t>(make_type(DType::s32, dims).size()), dims), 5), dtype);
+      const Tensor x = convert(
+          remainder(reshape(iota<std::int32_t>(make_type(DType::s32, dims).size()), dims), 5),
+          dtype);
       std::vector<std::byte> want(x.type().byte_size()), got(want.size());
       x.read(want.data());
       f(x).read(got.data());

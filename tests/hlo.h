@@ -36,7 +36,8 @@ void each_field(std::string_view message, const F& f) {
   }
 }
 
-/// The instructions of all computations in order: operation and shape with layout. Names, numbers and places in the source are left out.
+/// The instructions of all computations in order: operation and shape with layout. Names, numbers
+/// and places in the source are left out.
 inline std::vector<std::string> instructions_of(std::string_view optimized) {
   std::vector<std::string> out;
   each_field(optimized, [&](int of_code, std::string_view module) {

@@ -22,8 +22,11 @@ struct Step {
 TEST(Hook, FiresWithItsDefaultInEveryMode) {
   RecordProperty("covers", "HOOK-01 HOOK-07");
   Floats seen;
-  auto f = [&](Tensor a, Tensor b) { return hook("sum", a + b, [&](float v) { seen.push_back(v); }); };
-  for (Mode mode : {Mode::compiled, Mode::evaluate}) EXPECT_EQ(jit(f, {.mode = mode})(Tensor(1.0f), Tensor(2.0f)).item<float>(), 3);
+  auto f = [&](Tensor a, Tensor b) {
+    return hook("sum", a + b, [&](float v) { seen.push_back(v); });
+  };
+  for (Mode mode : {Mode::compiled, Mode::evaluate})
+    EXPECT_EQ(jit(f, {.mode = mode})(Tensor(1.0f), Tensor(2.0f)).item<float>(), 3);
   EXPECT_EQ(f(Tensor(1.0f), Tensor(2.0f)).item<float>(), 3);
   EXPECT_EQ(seen, (Floats{3, 3, 3}));
 }
@@ -31,7 +34,9 @@ TEST(Hook, FiresWithItsDefaultInEveryMode) {
 TEST(Hook, AReplacementHoldsForThatFunctionOnly) {
   RecordProperty("covers", "HOOK-02");
   Words seen;
-  auto note = [&](const char* who) { return [&seen, who](float v) { seen.push_back(who + std::to_string(int(v))); }; };
+  auto note = [&](const char* who) {
+    return [&seen, who](float v) { seen.push_back(who + std::to_string(int(v))); };
+  };
   auto f = jit([&](Tensor x) { return hook("sum", x * 2.0f, note("default")); });
   const Tensor x(1.0f);
   auto g1 = f.with_hooks({{"sum", note("one")}}), g2 = f.with_hooks({{"sum", note("two")}});
@@ -49,7 +54,8 @@ TEST(Hook, NobodyListensNothingIsThere) {
   RecordProperty("covers", "HOOK-03");
   int fired = 0;
   auto f = jit([&](Tensor x) { return hook("quiet", x + 1.0f); });
-  EXPECT_EQ(f.lower(Tensor(0.0f)).stablehlo(), jit([](Tensor x) { return x + 1.0f; }).lower(Tensor(0.0f)).stablehlo());
+  EXPECT_EQ(f.lower(Tensor(0.0f)).stablehlo(),
+            jit([](Tensor x) { return x + 1.0f; }).lower(Tensor(0.0f)).stablehlo());
   f(Tensor(0.0f)).item<float>();
   f.with_hooks({{"quiet", [&](float) { ++fired; }}})(Tensor(0.0f)).item<float>();
   EXPECT_EQ(fired, 1);
@@ -61,11 +67,13 @@ TEST(Hook, ANameMayRepeat) {
   std::vector<std::pair<float, std::uint32_t>> seen;
   auto f = jit([&](Tensor i, Tensor b) {
     return switch_(i,
-                   std::tuple{[](Tensor v) { return hook("branch", v / 2.0f); }, [](Tensor v) { return hook("branch", v * 2.0f); },
+                   std::tuple{[](Tensor v) { return hook("branch", v / 2.0f); },
+                              [](Tensor v) { return hook("branch", v * 2.0f); },
                               [](Tensor v) { return hook("branch", v * 4.0f); }},
                    b);
   });
-  auto g = f.with_hooks({{"branch", [&](const TapInfo& info, float v) { seen.emplace_back(v, info.place.line); }}});
+  auto g = f.with_hooks(
+      {{"branch", [&](const TapInfo& info, float v) { seen.emplace_back(v, info.place.line); }}});
   for (int i = 0; i < 3; ++i) g(Tensor(i), Tensor(4.0f)).item<float>();
   ASSERT_EQ(seen.size(), 3u);
   EXPECT_EQ(seen[0].first, 2);
@@ -81,7 +89,9 @@ TEST(Hook, TwiceUnderOneNameInAStraightProgram) {
     x = hook("h", x + 1.0f);
     return hook("h", x * 10.0f);
   });
-  f.with_hooks({{"h", [&](const TapInfo& info, float v) { seen.emplace_back(v, info.place.line); }}})(Tensor(0.0f)).item<float>();
+  f.with_hooks({{"h", [&](const TapInfo& info,
+                          float v) { seen.emplace_back(v, info.place.line); }}})(Tensor(0.0f))
+      .item<float>();
   ASSERT_EQ(seen.size(), 2u);
   EXPECT_EQ(seen[0].first, 1);
   EXPECT_EQ(seen[1].first, 10);
@@ -92,12 +102,19 @@ TEST(Hook, TwiceUnderOneNameInAStraightProgram) {
 TEST(Hook, InScanWhileAndBranchesUnderEveryTransformation) {
   Words seen;
   auto note = [&](const TapInfo& info, std::span<const AnyView> v) {
-    seen.push_back(std::string(info.name) + "(" + to_string(info.transforms) + ") " + std::to_string(v[0].size()));
+    seen.push_back(std::string(info.name) + "(" + to_string(info.transforms) + ") " +
+                   std::to_string(v[0].size()));
   };
   auto f = [](Tensor x) {
-    x = scan([](Tensor c, Tensor v) { return std::pair{hook("scan", c + v), c}; }, x, tensor<float>({1, 2})).first;
+    x = scan(
+            [](Tensor c, Tensor v) {
+              return std::pair{hook("scan", c + v), c};
+            },
+            x, tensor<float>({1, 2}))
+            .first;
     return cond(
-        x > 100.0f, [](Tensor v) { return hook("then", v); }, [](Tensor v) { return hook("else", v * v); }, x);
+        x > 100.0f, [](Tensor v) { return hook("then", v); },
+        [](Tensor v) { return hook("else", v * v); }, x);
   };
   auto run = [&](auto g, Tensor x) {
     g.with_hooks({{"scan", note}, {"then", note}, {"else", note}})(x).block_until_ready();
@@ -106,13 +123,20 @@ TEST(Hook, InScanWhileAndBranchesUnderEveryTransformation) {
   const Words once{"scan() 1", "scan() 1", "else() 1"};
   EXPECT_EQ(run(jit(f), Tensor(1.0f)), once);
   EXPECT_EQ(run(jit(grad(f)), Tensor(1.0f)), once) << "forward only, once";
-  EXPECT_EQ(run(jit([&](Tensor x) { return jvp(f, std::tuple{x}, std::tuple{x}).second; }), Tensor(1.0f)), once);
-  EXPECT_EQ(run(jit(vmap(f)), tensor<float>({1, 2, 3})), (Words{"scan(batch(0)) 3", "scan(batch(0)) 3", "else(batch(0)) 3"}));
+  EXPECT_EQ(
+      run(jit([&](Tensor x) { return jvp(f, std::tuple{x}, std::tuple{x}).second; }), Tensor(1.0f)),
+      once);
+  EXPECT_EQ(run(jit(vmap(f)), tensor<float>({1, 2, 3})),
+            (Words{"scan(batch(0)) 3", "scan(batch(0)) 3", "else(batch(0)) 3"}));
   EXPECT_EQ(run(jit(vmap(f)), tensor<float>({1, 200, 3})),
             (Words{"scan(batch(0)) 3", "scan(batch(0)) 3", "else(batch(0)) 3", "then(batch(0)) 3"}))
       << "both, since each is taken by some";
-  EXPECT_EQ(run(jit(vmap(grad(f))), tensor<float>({1, 2, 3})), (Words{"scan(batch(0)) 3", "scan(batch(0)) 3", "else(batch(0)) 3"}));
-  auto loop = [](Tensor x) { return while_loop([](Tensor v) { return v < 10.0f; }, [](Tensor v) { return hook("scan", v * 2.0f); }, x); };
+  EXPECT_EQ(run(jit(vmap(grad(f))), tensor<float>({1, 2, 3})),
+            (Words{"scan(batch(0)) 3", "scan(batch(0)) 3", "else(batch(0)) 3"}));
+  auto loop = [](Tensor x) {
+    return while_loop([](Tensor v) { return v < 10.0f; },
+                      [](Tensor v) { return hook("scan", v * 2.0f); }, x);
+  };
   jit(loop).with_hooks({{"scan", note}})(Tensor(3.0f)).item<float>();
   EXPECT_EQ(std::exchange(seen, {}), (Words{"scan() 1", "scan() 1"}));
 }
@@ -121,10 +145,23 @@ TEST(Hook, UnknownNamesAreRefused) {
   RecordProperty("covers", "HOOK-06");
   auto f = jit([](Tensor x) { return hook("out", hook("hidden", x) + 1.0f); });
   auto wrong = [](float) {};
-  expect_error<TypeError>([&] { f.with_hooks({{"hiden", wrong}})(Tensor(0.0f)); }, {"'hiden'", "[hidden, out]", "hook_test.cc"});
-  expect_error<TypeError>([&] { f.with_hooks({{"hiden", wrong}}).lower(Tensor(0.0f)); }, {"'hiden'"});
-  EXPECT_EQ(f.with_hooks({{"hiden", wrong}}, {.allow_unknown = true})(Tensor(0.0f)).item<float>(), 1);
-  expect_error<TypeError>([&] { f.with_hooks({{"out", wrong}, {"out", wrong}}); }, {"two listeners", "'out'"});
+  expect_error<TypeError>(
+      [&] {
+        f.with_hooks({{"hiden", wrong}})(Tensor(0.0f));
+      },
+      {"'hiden'", "[hidden, out]", "hook_test.cc"});
+  expect_error<TypeError>(
+      [&] {
+        f.with_hooks({{"hiden", wrong}}).lower(Tensor(0.0f));
+      },
+      {"'hiden'"});
+  EXPECT_EQ(f.with_hooks({{"hiden", wrong}}, {.allow_unknown = true})(Tensor(0.0f)).item<float>(),
+            1);
+  expect_error<TypeError>(
+      [&] {
+        f.with_hooks({{"out", wrong}, {"out", wrong}});
+      },
+      {"two listeners", "'out'"});
 }
 
 TEST(Hook, AnAmbientListenerWhereNothingIsTraced) {
@@ -190,7 +227,8 @@ TEST(Hook, ThroughTransformationsAndControlFlow) {
   Words seen;
   auto inner = jit([](Tensor x) { return hook("inner", x * 2.0f); });
   auto note = [&](const TapInfo& info, std::span<const AnyView> v) {
-    seen.push_back(std::string(info.name) + "(" + to_string(info.transforms) + ")" + std::to_string(v[0].size()));
+    seen.push_back(std::string(info.name) + "(" + to_string(info.transforms) + ")" +
+                   std::to_string(v[0].size()));
   };
   auto body = [&](Tensor x) {
     return hook("outer", fori_loop(
@@ -202,18 +240,21 @@ TEST(Hook, ThroughTransformationsAndControlFlow) {
   };
   EXPECT_EQ(run(jit(body), Tensor(1.0f)), (Words{"inner()1", "inner()1", "outer()1"}));
   EXPECT_EQ(run(jit(grad(body)), Tensor(1.0f)), (Words{"inner()1", "inner()1", "outer()1"}));
-  EXPECT_EQ(run(jit(vmap(body)), zeros(type<float>({3}))), (Words{"inner(batch(0))3", "inner(batch(0))3", "outer(batch(0))3"}));
+  EXPECT_EQ(run(jit(vmap(body)), zeros(type<float>({3}))),
+            (Words{"inner(batch(0))3", "inner(batch(0))3", "outer(batch(0))3"}));
 
-  // Who runs the program decides: a jitted function's own listeners give way to those of the function that calls it.
+  // Who runs the program decides: a jitted function's own listeners give way to those of the
+  // function that calls it.
   auto with_own = inner.with_hooks({{"inner", [&](float) { seen.push_back("own"); }}});
   auto calls = jit([&](Tensor x) { return with_own(x); });
   calls(Tensor(1.0f)).item<float>();
   calls.with_hooks({{"inner", note}})(Tensor(1.0f)).item<float>();
   EXPECT_EQ(seen, (Words{"own", "inner()1"}));
-  expect_error<TypeError>([&] { jit([&](Tensor x) {
-                                  return inner.with_hooks({{"none", note}})(x);
-                                })(Tensor(1.0f)); },
-                          {"no hook 'none'", "[inner]"});
+  expect_error<TypeError>(
+      [&] { jit([&](Tensor x) {
+              return inner.with_hooks({{"none", note}})(x);
+            })(Tensor(1.0f)); },
+      {"no hook 'none'", "[inner]"});
 }
 
 TEST(Hook, OptionsAreThoseOfATap) {
@@ -222,7 +263,11 @@ TEST(Hook, OptionsAreThoseOfATap) {
     return fori_loop(
         0, 6,
         [](Tensor, Tensor v) {
-          return hook({.name = "h", .mode = TapMode::async, .every = 2, .map = [](Tensor t) { return sum(t); }}, v + 1.0f);
+          return hook({.name = "h",
+                       .mode = TapMode::async,
+                       .every = 2,
+                       .map = [](Tensor t) { return sum(t); }},
+                      v + 1.0f);
         },
         x);
   });
@@ -243,11 +288,15 @@ TEST(HookStream, ShowsEventsThenTheResult) {
   auto g = jit([](Tensor v) { return hook("plus_ten", hook("double", v * 2) + 10) - v - 5; });
   auto stream = g.stream({}, x);
   std::vector<std::pair<std::string, std::vector<std::int32_t>>> events;
-  for (const HookEvent& e : stream) events.emplace_back(e.name, e.values[0].to_vector<std::int32_t>());
+  for (const HookEvent& e : stream)
+    events.emplace_back(e.name, e.values[0].to_vector<std::int32_t>());
   ASSERT_EQ(events.size(), 2u);
-  EXPECT_EQ(events[0], (std::pair{std::string("double"), std::vector<std::int32_t>{2, 4, 6, 8, 10, 12}}));
-  EXPECT_EQ(events[1], (std::pair{std::string("plus_ten"), std::vector<std::int32_t>{12, 14, 16, 18, 20, 22}}));
-  EXPECT_EQ(stream.result().to_vector<std::int32_t>(), (std::vector<std::int32_t>{6, 7, 8, 9, 10, 11}));
+  EXPECT_EQ(events[0],
+            (std::pair{std::string("double"), std::vector<std::int32_t>{2, 4, 6, 8, 10, 12}}));
+  EXPECT_EQ(events[1], (std::pair{std::string("plus_ten"),
+                                  std::vector<std::int32_t>{12, 14, 16, 18, 20, 22}}));
+  EXPECT_EQ(stream.result().to_vector<std::int32_t>(),
+            (std::vector<std::int32_t>{6, 7, 8, 9, 10, 11}));
 
   auto a = f.stream({"double"}, Tensor(1.0f)), b = f.stream({"double"}, Tensor(2.0f));
   EXPECT_EQ(b.next()->values[0].item<float>(), 4);
@@ -262,12 +311,14 @@ TEST(HookStream, AbandonedTheProgramGoesOn) {
   std::atomic<int> steps = 0;
   auto f = jit([&](Tensor x) {
     return fori_loop(
-        0, 5000, [&](Tensor, Tensor v) { return tap(hook("h", v + 1.0f), [&](float) { ++steps; }); }, x);
+        0, 5000,
+        [&](Tensor, Tensor v) { return tap(hook("h", v + 1.0f), [&](float) { ++steps; }); }, x);
   });
   {
     auto stream = f.stream({"h"}, Tensor(0.0f));
     EXPECT_EQ(stream.next()->values[0].item<float>(), 1);
-    EXPECT_FALSE(test::wait_until([&] { return steps > 2000; }, 100ms)) << "the program waits for its reader";
+    EXPECT_FALSE(test::wait_until([&] { return steps > 2000; }, 100ms))
+        << "the program waits for its reader";
   }
   barrier();
   EXPECT_EQ(steps, 5000);
@@ -276,7 +327,8 @@ TEST(HookStream, AbandonedTheProgramGoesOn) {
 }
 
 TEST(HookStream, EndsWhenTheRunFails) {
-  auto f = jit([](Tensor x) { return tap(hook("h", x), [](float) { throw std::runtime_error("no"); }); });
+  auto f = jit(
+      [](Tensor x) { return tap(hook("h", x), [](float) { throw std::runtime_error("no"); }); });
   auto stream = f.stream({"h"}, Tensor(0.0f));
   EXPECT_TRUE(stream.next());
   EXPECT_FALSE(stream.next());
@@ -290,8 +342,9 @@ TEST(Hook, RunsCarryTheirOwnContextAndSink) {
     return fori_loop(
         0, 50,
         [&](Tensor, Tensor v) {
-          v = hook({.name = "h", .mode = TapMode::async}, v,
-                   [&](const TapInfo& info, float seen) { ++fired, foreign += *static_cast<int*>(info.context) != int(seen); });
+          v = hook({.name = "h", .mode = TapMode::async}, v, [&](const TapInfo& info, float seen) {
+            ++fired, foreign += *static_cast<int*>(info.context) != int(seen);
+          });
           print("{}", v);
           return v;
         },
@@ -312,7 +365,10 @@ TEST(Hook, RunsCarryTheirOwnContextAndSink) {
 
 TEST(Hook, AListenerMayEndTheRun) {
   int steps = 0;
-  auto f = jit([&](Tensor x) { return while_loop([](Tensor v) { return v < 1e6f; }, [](Tensor v) { return hook("step", v + 1.0f); }, x); });
+  auto f = jit([&](Tensor x) {
+    return while_loop([](Tensor v) { return v < 1e6f; },
+                      [](Tensor v) { return hook("step", v + 1.0f); }, x);
+  });
   auto run = f.with_hooks({{"step",
                             [&](const TapInfo& info, float) {
                               if (++steps == 5) info.end_run();

@@ -17,7 +17,8 @@ TEST(Jit, OneProgramForEachTypeAndShape) {
   RecordProperty("covers", "IR-08");
   int traced = 0;
   auto f = jit([&](Tensor x) { return ++traced, x + x; });
-  for (int i = 0; i < 3; ++i) EXPECT_EQ(f(tensor<float>({1, float(i)})).to_vector<float>(), (Floats{2, 2 * float(i)}));
+  for (int i = 0; i < 3; ++i)
+    EXPECT_EQ(f(tensor<float>({1, float(i)})).to_vector<float>(), (Floats{2, 2 * float(i)}));
   EXPECT_EQ(traced, 1);
   f(tensor<float>({1, 2, 3}));
   f(tensor<int>({1, 2}));
@@ -66,7 +67,8 @@ TEST(Jit, ThreadsThatSendOneArgument) {
     for (int t = 0; t < 4; ++t)
       threads.emplace_back([&] {
         start.arrive_and_wait();
-        for (int i = 0; i < 5; ++i) right += f(x).to_vector<float>() == Floats{static_cast<float>(round + 1), 2};
+        for (int i = 0; i < 5; ++i)
+          right += f(x).to_vector<float>() == Floats{static_cast<float>(round + 1), 2};
       });
   }
   EXPECT_EQ(right, 20 * 4 * 5);
@@ -75,7 +77,9 @@ TEST(Jit, ThreadsThatSendOneArgument) {
 TEST(Jit, ThreadsThatAskForOneProgramWaitForOneCompilation) {
   RecordProperty("covers", "CALL-18 IR-08");
   std::atomic<int> traced = 0, right = 0;
-  auto f = jit([&](Tensor x) { return ++traced, std::this_thread::sleep_for(std::chrono::milliseconds(20)), x * 3 + 1; });
+  auto f = jit([&](Tensor x) {
+    return ++traced, std::this_thread::sleep_for(std::chrono::milliseconds(20)), x * 3 + 1;
+  });
   std::barrier start(8);
   {
     std::vector<std::jthread> threads;
@@ -83,7 +87,8 @@ TEST(Jit, ThreadsThatAskForOneProgramWaitForOneCompilation) {
       threads.emplace_back([&, t] {
         start.arrive_and_wait();
         for (int i = 0; i < 20; ++i) right += f(Tensor(t + i)).item<int>() == 3 * (t + i) + 1;
-        right += f(tensor<int>(std::vector<int>(std::size_t(t + 1), 1))).size() == t + 1;  // and one of its own
+        right += f(tensor<int>(std::vector<int>(std::size_t(t + 1), 1))).size() ==
+                 t + 1;  // and one of its own
       });
   }
   EXPECT_EQ(right, 8 * 21);
@@ -103,13 +108,16 @@ TEST(Jit, NewClosuresOfTheSameProgramAreEntered) {
 
 TEST(Jit, ArgumentsOfEveryKind) {
   EXPECT_EQ(jit([] { return Tensor(5); })().item<int>(), 5);
-  EXPECT_EQ(jit([](Tensor a, Tensor b) { return a - b; })(7, 4).item<int>(), 3) << "numbers are scalars";
+  EXPECT_EQ(jit([](Tensor a, Tensor b) { return a - b; })(7, 4).item<int>(), 3)
+      << "numbers are scalars";
   EXPECT_EQ(jit([](auto a, auto b) { return a * b; })(Tensor(7), 4).item<int>(), 28);
   EXPECT_EQ(jit([](const Tensor& a) { return a + 1; })(Tensor(1)).item<int>(), 2);
-  auto many = jit([](std::vector<Tensor> xs) { return std::accumulate(xs.begin(), xs.end(), Tensor(0)); });
+  auto many =
+      jit([](std::vector<Tensor> xs) { return std::accumulate(xs.begin(), xs.end(), Tensor(0)); });
   EXPECT_EQ(many(std::vector<Tensor>(50, Tensor(2))).item<int>(), 100);
   const Tensor x = tensor<float>({1, 2});
-  EXPECT_EQ(jit([](Tensor a, Tensor b, Tensor c) { return a + b + c; })(x, x, x).to_vector<float>(), (Floats{3, 6}))
+  EXPECT_EQ(jit([](Tensor a, Tensor b, Tensor c) { return a + b + c; })(x, x, x).to_vector<float>(),
+            (Floats{3, 6}))
       << "one tensor three times";
 }
 
@@ -119,9 +127,12 @@ TEST(Jit, ResultsOfEveryKind) {
   const auto [a, b] = jit([](Tensor x) { return std::pair(x, x); })(Tensor(3));
   EXPECT_EQ(a.item<int>() + b.item<int>(), 6) << "one value twice";
   const Tensor constant = tensor<int>({1, 2, 3});
-  EXPECT_EQ(jit([&](Tensor) { return constant; })(Tensor(1)).to_vector<int>(), (std::vector<int>{1, 2, 3})) << "a captured tensor";
+  EXPECT_EQ(jit([&](Tensor) { return constant; })(Tensor(1)).to_vector<int>(),
+            (std::vector<int>{1, 2, 3}))
+      << "a captured tensor";
   jit([](Tensor) {})(Tensor(1));
-  std::vector<Tensor> many = jit([](Tensor x) { return std::vector<Tensor>(20, x + 1); })(Tensor(1));
+  std::vector<Tensor> many =
+      jit([](Tensor x) { return std::vector<Tensor>(20, x + 1); })(Tensor(1));
   EXPECT_EQ(many.size(), 20u);
   EXPECT_EQ(many.back().item<int>(), 2);
 }
@@ -150,7 +161,9 @@ TEST(Jit, DonatedArguments) {
   Tensor state = zeros(type<float>({10'000})) + 0.0f;
   for (int i = 0; i < 5; ++i) state = step(state, ones(type<float>({10'000})));
   EXPECT_EQ(state.to_vector<float>()[9'999], 5);
-  auto both = jit([](std::pair<Tensor, Tensor> p, Tensor x) { return std::pair(p.first * x, p.second + x); }, {.donate = {0}});
+  auto both = jit(
+      [](std::pair<Tensor, Tensor> p, Tensor x) { return std::pair(p.first * x, p.second + x); },
+      {.donate = {0}});
   Tensor a = tensor<float>({1}) + 0.0f, b = tensor<float>({2}) + 0.0f, x = tensor<float>({3});
   const auto [c, d] = both(std::pair(a, b), x);
   EXPECT_EQ(c.item<float>() + d.item<float>(), 8);
@@ -158,13 +171,15 @@ TEST(Jit, DonatedArguments) {
   expect_error<TypeError>([&] { b.item<float>(); }, {"donated"});
   EXPECT_EQ(x.item<float>(), 3);
   for (int wrong : {-1, 2})
-    expect_error<TypeError>([&] { jit([](Tensor u, Tensor v) { return u + v; }, {.donate = {wrong}})(x, x); },
-                            {"donate", std::to_string(wrong), "2"});
+    expect_error<TypeError>(
+        [&] { jit([](Tensor u, Tensor v) { return u + v; }, {.donate = {wrong}})(x, x); },
+        {"donate", std::to_string(wrong), "2"});
 }
 
 TEST(Jit, BorrowedMemoryIsNotWrittenByADonation) {
   const std::int64_t n = 10'000;
-  const std::shared_ptr<float> memory(static_cast<float*>(std::aligned_alloc(64, std::size_t(n) * 4)), std::free);
+  const std::shared_ptr<float> memory(
+      static_cast<float*>(std::aligned_alloc(64, std::size_t(n) * 4)), std::free);
   std::fill_n(memory.get(), n, 1.0f);
   const Tensor x = Tensor::borrow(type<float>({n}), memory.get(), {});
   EXPECT_EQ(jit([](Tensor v) { return v + 1.0f; }, {.donate = {0}})(x).to_vector<float>()[5], 2);
@@ -210,7 +225,8 @@ TEST(Jit, ProgramsWithoutCallsHaveNothingExtra) {
   RecordProperty("covers", "IR-07");
   auto parameters = [](const auto& lowered) {
     const std::string& text = lowered.stablehlo();
-    const std::string head = text.substr(text.find("@main("), text.find("->", text.find("@main(")) - text.find("@main("));
+    const std::string head = text.substr(
+        text.find("@main("), text.find("->", text.find("@main(")) - text.find("@main("));
     return std::count(head.begin(), head.end(), '%');
   };
   auto plain = jit([](Tensor x) { return x + 1; }).lower(Tensor(1));

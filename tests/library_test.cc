@@ -13,7 +13,9 @@ namespace {
 using test::expect_error;
 using test::has;
 
-std::string library(const std::string& name) { return std::string(POSTERN_TEST_LIBRARIES) + "/" + name + ".so"; }
+std::string library(const std::string& name) {
+  return std::string(POSTERN_TEST_LIBRARIES) + "/" + name + ".so";
+}
 
 TEST(Library, BringsHandlersAndOverrides) {
   RecordProperty("covers", "BLOCK-13 BLOCK-02 CALL-19");
@@ -28,14 +30,17 @@ TEST(Library, BringsHandlersAndOverrides) {
   EXPECT_EQ(info.name, "good");
   EXPECT_EQ(info.version, "1.2");
   EXPECT_EQ(info.overrides, 2u);
-  EXPECT_EQ(info.handlers, (std::vector<std::string>{"test_library_scale", "test_library_cholesky"}));
-  EXPECT_TRUE(has(scaled.lower(x).stablehlo(), "@test_library_scale") || has(scaled.lower(x).stablehlo(), "\"test_library_scale\""));
+  EXPECT_EQ(info.handlers,
+            (std::vector<std::string>{"test_library_scale", "test_library_cholesky"}));
+  EXPECT_TRUE(has(scaled.lower(x).stablehlo(), "@test_library_scale") ||
+              has(scaled.lower(x).stablehlo(), "\"test_library_scale\""));
   EXPECT_EQ(scaled(x).to_vector<float>(), before);
   EXPECT_TRUE(has(factor.lower(a).stablehlo(), "test_library_cholesky"));
   const auto l = factor(a).to_vector<float>();
   for (std::size_t i = 0; i < l.size(); ++i) EXPECT_NEAR(l[i], l_before[i], 1e-6);
   // Its gradient is the block's own formula, its batch the default.
-  EXPECT_EQ(jit(grad([](Tensor v) { return sum(library_scale(v, 3)); }))(x).to_vector<float>(), (std::vector<float>{3, 3}));
+  EXPECT_EQ(jit(grad([](Tensor v) { return sum(library_scale(v, 3)); }))(x).to_vector<float>(),
+            (std::vector<float>{3, 3}));
   EXPECT_EQ(jit(vmap([](Tensor v) { return library_scale(v, 3); }))(x).to_vector<float>(), before);
 
   // Again: what is there.
@@ -61,23 +66,28 @@ TEST(Library, AMissingFileIsReportedInTheLoadersWords) {
 }
 
 TEST(Library, AFileThatIsNoSharedObject) {
-  const std::string path = (std::filesystem::temp_directory_path() / "postern_library_test.so").string();
+  const std::string path =
+      (std::filesystem::temp_directory_path() / "postern_library_test.so").string();
   std::ofstream(path) << "hello";
   expect_error<PluginError>([&] { load_library(path); }, {path, "file too short"});
   std::filesystem::remove(path);
 }
 
 TEST(Library, WithoutEntryPoint) {
-  expect_error<PluginError>([] { load_library(library("no_entry")); }, {"no_entry.so", "POSTERN_LIBRARY"});
+  expect_error<PluginError>([] { load_library(library("no_entry")); },
+                            {"no_entry.so", "POSTERN_LIBRARY"});
 }
 
 TEST(Library, BuiltForAnotherVersion) {
-  expect_error<PluginError>([] { load_library(library("wrong_version")); }, {"version 999", "this is version 1", "build it again"});
+  expect_error<PluginError>([] { load_library(library("wrong_version")); },
+                            {"version 999", "this is version 1", "build it again"});
 }
 
 TEST(Library, ThatThrowsWhileLoadingLeavesNothingBehind) {
   RecordProperty("covers", "BLOCK-13");
-  for (int i = 0; i < 2; ++i) expect_error<PluginError>([] { load_library(library("throws")); }, {"throws.so", "no licence found"});
+  for (int i = 0; i < 2; ++i)
+    expect_error<PluginError>([] { load_library(library("throws")); },
+                              {"throws.so", "no licence found"});
   EXPECT_EQ(library_scale(Tensor(2.0), 3).item<double>(), 6);
   for (const LibraryInfo& info : loaded_libraries()) EXPECT_NE(info.name, "throws");
 }

@@ -1,4 +1,5 @@
-// Lifetimes: closures, tensors and runs that are dropped at any moment; programs that end with runs in flight.
+// Lifetimes: closures, tensors and runs that are dropped at any moment; programs that end with runs
+// in flight.
 #include "support.h"
 
 #include <csignal>
@@ -99,7 +100,9 @@ TEST(Life, AResultKeepsNoClosure) {
 TEST(Life, EachWayToFailLetsGo) {
   const Live live;
   {
-    EXPECT_TRUE(error_of<CallbackError>([&] { holding(live, {}, [] { throw std::runtime_error("no"); })(Tensor(1.0f)).item<float>(); }));
+    EXPECT_TRUE(error_of<CallbackError>([&] {
+      holding(live, {}, [] { throw std::runtime_error("no"); })(Tensor(1.0f)).item<float>();
+    }));
   }
   EXPECT_TRUE(live.gone()) << "a run that fails";
   {
@@ -139,7 +142,11 @@ TEST(Life, AFunctionDroppedInFlight) {
       Tensor step = sum(sin(x) * cos(x) + exp(-abs(x))) * 0.0f + 1.0f;
       for (int i = 0; i < 10; ++i)
         step = call(
-            step.type(), [c = live.capture(), &go](float v) { return wait_until([&] { return go.load(); }), v + 1; }, step);
+            step.type(),
+            [c = live.capture(), &go](float v) {
+              return wait_until([&] { return go.load(); }), v + 1;
+            },
+            step);
       return step;
     });
     y = f(heavy);
@@ -157,7 +164,8 @@ TEST(Life, EverythingDroppedInFlight) {
   std::atomic<bool> go = false;
   std::atomic<int> entered = 0;
   std::atomic<bool> released = false;
-  const std::shared_ptr<float> memory(static_cast<float*>(std::aligned_alloc(64, 4 << 20)), std::free);
+  const std::shared_ptr<float> memory(static_cast<float*>(std::aligned_alloc(64, 4 << 20)),
+                                      std::free);
   std::fill_n(memory.get(), 1 << 20, 1.0f);
   {
     auto f = jit([&](Tensor x) {
@@ -188,7 +196,8 @@ TEST(Life, ALateFunctionKeepsWhatItNeeds) {
   std::atomic<bool> go = false, returned = false;
   testing::internal::CaptureStderr();
   {
-    auto f = holding(live, {.timeout = 20ms}, [&] { wait_until([&] { return go.load(); }), returned = true; });
+    auto f = holding(live, {.timeout = 20ms},
+                     [&] { wait_until([&] { return go.load(); }), returned = true; });
     EXPECT_TRUE(error_of<TimeoutError>([&] { f(Tensor(1.0f)).item<float>(); }));
   }
   EXPECT_GT(live.now(), 0) << "it still runs";
@@ -204,14 +213,17 @@ TEST(Life, RegisteredFunctionsGoWithTheLastRun) {
   const Live live;
   std::atomic<bool> go = true;
   auto f = jit([](Tensor x) { return call(x.type(), Named{"life_test.held"}, x); });
-  register_function("life_test.held", [c = live.capture(), &go](float v) { return wait_until([&] { return go.load(); }), v + 1; });
+  register_function("life_test.held", [c = live.capture(), &go](float v) {
+    return wait_until([&] { return go.load(); }), v + 1;
+  });
   EXPECT_EQ(f(Tensor(1.0f)).item<float>(), 2);
   go = false;
   auto run = f.start(Tensor(2.0f));
   EXPECT_EQ(run.wait(30ms), RunStatus::running);
   EXPECT_TRUE(unregister_function("life_test.held"));
   EXPECT_GT(live.now(), 0);
-  EXPECT_EQ(error_of<CallbackError>([&] { f(Tensor(1.0f)).item<float>(); })->code(), ErrorCode::unregistered);
+  EXPECT_EQ(error_of<CallbackError>([&] { f(Tensor(1.0f)).item<float>(); })->code(),
+            ErrorCode::unregistered);
   go = true;
   EXPECT_EQ(run.result().item<float>(), 3) << "a run in flight finishes";
   barrier();
@@ -235,10 +247,15 @@ TEST(Life, ARunDroppedGoesOn) {
 
 TEST(Life, ThreadsDropWhatOthersUse) {
   for (int round = 0; round < 10; ++round) {
-    auto f = std::make_unique<decltype(jit(std::function<Tensor(Tensor)>()))>(jit(std::function<Tensor(Tensor)>([](Tensor x) {
-      return call(
-          x.type(), [](View<const float> in, View<float> out) { std::copy(in.begin(), in.end(), out.begin()); }, x * 2.0f);
-    })));
+    auto f = std::make_unique<decltype(jit(std::function<Tensor(Tensor)>()))>(
+        jit(std::function<Tensor(Tensor)>([](Tensor x) {
+          return call(
+              x.type(),
+              [](View<const float> in, View<float> out) {
+                std::copy(in.begin(), in.end(), out.begin());
+              },
+              x * 2.0f);
+        })));
     Tensor x = ones(type<float>({50'000}));
     std::vector<Tensor> ys(8);
     std::vector<std::jthread> threads;
@@ -288,7 +305,9 @@ TEST(Life, FailuresThatNobodySawArePrintedAtTheEnd) {
   RecordProperty("covers", "ERR-03");
   auto ended = run_program("life_exit", {"unseen"});
   EXPECT_EQ(ended.code, 7) << ended.err;
-  EXPECT_TRUE(has(ended.err, "lookup") && has(ended.err, "no such key") && has(ended.err, "life_exit.cc:")) << ended.err;
+  EXPECT_TRUE(has(ended.err, "lookup") && has(ended.err, "no such key") &&
+              has(ended.err, "life_exit.cc:"))
+      << ended.err;
   EXPECT_EQ(std::count(ended.err.begin(), ended.err.end(), '\n'), 1) << ended.err;
   ended = run_program("life_exit", {"seen"});
   EXPECT_EQ(ended.code, 7);
@@ -320,7 +339,9 @@ TEST(Life, AnExceptionThatLeavesMain) {
 
 TEST(Life, CallsAllocateNothing) {
   RecordProperty("covers", "CALL-14 CALL-21");
-  if (sanitized) GTEST_SKIP() << "the program has an operator new of its own, which the sanitizer replaces in part";
+  if (sanitized)
+    GTEST_SKIP()
+        << "the program has an operator new of its own, which the sanitizer replaces in part";
   const auto ended = run_program("life_allocations");
   EXPECT_EQ(ended.code, 0) << ended.out << ended.err;
 }

@@ -1,5 +1,5 @@
-// Linear algebra by table: values against reconstruction, natives against defaults, derivatives against finite differences, batches against
-// loops.
+// Linear algebra by table: values against reconstruction, natives against defaults, derivatives
+// against finite differences, batches against loops.
 #include "linalg_test.h"
 
 #include <cmath>
@@ -28,12 +28,18 @@ class LinalgEach : public testing::TestWithParam<linalg_test::Decomposition> {};
 TEST_P(LinalgEach, ReproducesItsMatrixInEachDtype) {
   RecordProperty("covers", "LINALG-04 LINALG-06 LINALG-07 LINALG-09");
   const auto& d = GetParam();
-  for (const DType dtype : {DType::f32, DType::f64, DType::c64, DType::c128, DType::f16, DType::bf16})
+  for (const DType dtype :
+       {DType::f32, DType::f64, DType::c64, DType::c128, DType::f16, DType::bf16})
     for (const Dims& dims : d.shapes) {
-      const Tensor a = d.make(convert(random_matrix(dims, is_complex(dtype) ? DType::c128 : DType::f64, 3), dtype));
-      const double tolerance = dtype == DType::bf16 ? 0.08 : dtype == DType::f16 ? 0.01 : real_dtype(dtype) == DType::f64 ? 1e-11 : 2e-5;
+      const Tensor a = d.make(
+          convert(random_matrix(dims, is_complex(dtype) ? DType::c128 : DType::f64, 3), dtype));
+      const double tolerance = dtype == DType::bf16              ? 0.08
+                               : dtype == DType::f16             ? 0.01
+                               : real_dtype(dtype) == DType::f64 ? 1e-11
+                                                                 : 2e-5;
       EXPECT_LE(max_abs(d.error(a)), tolerance) << d.name << " of " << to_string(a.type());
-      EXPECT_LE(max_abs(jit(d.error)(a)), tolerance) << d.name << " jitted, of " << to_string(a.type());
+      EXPECT_LE(max_abs(jit(d.error)(a)), tolerance)
+          << d.name << " jitted, of " << to_string(a.type());
     }
 }
 
@@ -51,7 +57,8 @@ TEST_P(LinalgEach, NativeAndDefaultAgree) {
       ASSERT_EQ(native.size(), by_default.size());
       for (std::size_t i = 0; i < native.size(); ++i) {
         ASSERT_EQ(to_string(native[i].type()), to_string(by_default[i].type())) << d.name;
-        EXPECT_TRUE(close(native[i], by_default[i], 1e-9)) << d.name << " result " << i << " of " << to_string(a.type());
+        EXPECT_TRUE(close(native[i], by_default[i], 1e-9))
+            << d.name << " result " << i << " of " << to_string(a.type());
       }
     }
 }
@@ -68,8 +75,10 @@ TEST_P(LinalgEach, BatchesAreLoops) {
     for (std::int64_t i = 0; i < 3; ++i) {
       const std::vector<Tensor> single = d.all(reshape(slice_axis(a, 0, i, i + 1), one));
       for (std::size_t r = 0; r < single.size(); ++r) {
-        EXPECT_TRUE(close(dynamic_index(whole[r], static_cast<int>(i)), single[r], 1e-10)) << d.name;
-        EXPECT_TRUE(close(dynamic_index(mapped[r], static_cast<int>(i)), single[r], 1e-10)) << d.name << " under vmap";
+        EXPECT_TRUE(close(dynamic_index(whole[r], static_cast<int>(i)), single[r], 1e-10))
+            << d.name;
+        EXPECT_TRUE(close(dynamic_index(mapped[r], static_cast<int>(i)), single[r], 1e-10))
+            << d.name << " under vmap";
       }
     }
   }
@@ -89,34 +98,45 @@ TEST_P(LinalgEach, DegenerateSizes) {
 TEST_P(LinalgEach, LargerThanATile) {
   RecordProperty("covers", "LINALG-04 LINALG-07");
   const auto& d = GetParam();
-  const bool square = std::ranges::all_of(d.shapes, [](const Dims& s) { return s[s.size() - 2] == s.back(); });
-  for (const Dims& dims : square ? std::vector<Dims>{{70, 70}} : std::vector<Dims>{{70, 70}, {70, 33}, {33, 70}})
+  const bool square =
+      std::ranges::all_of(d.shapes, [](const Dims& s) { return s[s.size() - 2] == s.back(); });
+  for (const Dims& dims :
+       square ? std::vector<Dims>{{70, 70}} : std::vector<Dims>{{70, 70}, {70, 33}, {33, 70}})
     for (const DType dtype : {DType::f64, DType::c128}) {
-      const Tensor a = d.make(random_matrix(dims, dtype, 71) + eye(dtype, dims[0], dims[1]) * (square ? 30.0 : 0.0));
+      const Tensor a = d.make(random_matrix(dims, dtype, 71) +
+                              eye(dtype, dims[0], dims[1]) * (square ? 30.0 : 0.0));
       EXPECT_LE(max_abs(d.error(a)), 1e-11) << d.name << " of " << to_string(a.type());
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(, LinalgEach, testing::ValuesIn(linalg_test::decompositions()), [](const auto& row) { return row.param.name; });
+INSTANTIATE_TEST_SUITE_P(, LinalgEach, testing::ValuesIn(linalg_test::decompositions()),
+                         [](const auto& row) { return row.param.name; });
 
 class LinalgDerivative : public testing::TestWithParam<linalg_test::Function> {};
 
 TEST_P(LinalgDerivative, AgreesWithFiniteDifferences) {
   RecordProperty("covers", "LINALG-10 BLOCK-07");
   const auto& f = GetParam();
-  const Tensor x = f.make(random_matrix(f.dims, DType::f64, 13)), direction = random_matrix(f.dims, DType::f64, 17);
+  const Tensor x = f.make(random_matrix(f.dims, DType::f64, 13)),
+               direction = random_matrix(f.dims, DType::f64, 17);
   const double h = 1e-6;
-  const double difference = (f.of(x + direction * h).item<double>() - f.of(x - direction * h).item<double>()) / (2 * h);
+  const double difference =
+      (f.of(x + direction * h).item<double>() - f.of(x - direction * h).item<double>()) / (2 * h);
   const double scale = 1 + std::abs(difference);
   const auto [y, dy] = jit([&](Tensor a, Tensor da) { return jvp(f.of, a, da); })(x, direction);
   EXPECT_NEAR(y.item<double>(), f.of(x).item<double>(), 1e-10);
   EXPECT_NEAR(dy.item<double>(), difference, 1e-5 * scale) << "forward";
-  EXPECT_NEAR(sum(jit(grad(f.of))(x) * direction).item<double>(), difference, 1e-5 * scale) << "reverse";
-  EXPECT_NEAR(sum(grad(f.of)(x) * direction).item<double>(), difference, 1e-5 * scale) << "reverse, outside of jit";
+  EXPECT_NEAR(sum(jit(grad(f.of))(x) * direction).item<double>(), difference, 1e-5 * scale)
+      << "reverse";
+  EXPECT_NEAR(sum(grad(f.of)(x) * direction).item<double>(), difference, 1e-5 * scale)
+      << "reverse, outside of jit";
   // Second order: the gradient's own derivative.
   auto slope = [&](Tensor a) { return sum(grad(f.of)(a) * direction); };
-  const double second = (slope(x + direction * h).item<double>() - slope(x - direction * h).item<double>()) / (2 * h);
-  EXPECT_NEAR(sum(jit(grad(slope))(x) * direction).item<double>(), second, 1e-4 * (1 + std::abs(second))) << "second order";
+  const double second =
+      (slope(x + direction * h).item<double>() - slope(x - direction * h).item<double>()) / (2 * h);
+  EXPECT_NEAR(sum(jit(grad(slope))(x) * direction).item<double>(), second,
+              1e-4 * (1 + std::abs(second)))
+      << "second order";
 }
 
 TEST_P(LinalgDerivative, OfABatchIsALoop) {
@@ -125,18 +145,22 @@ TEST_P(LinalgDerivative, OfABatchIsALoop) {
   dims.insert(dims.begin(), 2);
   const Tensor x = f.make(random_matrix(dims, DType::f64, 19));
   const Tensor both = jit(vmap(grad(f.of)))(x);
-  for (int i = 0; i < 2; ++i) EXPECT_TRUE(close(dynamic_index(both, i), grad(f.of)(dynamic_index(x, i)), 1e-9));
+  for (int i = 0; i < 2; ++i)
+    EXPECT_TRUE(close(dynamic_index(both, i), grad(f.of)(dynamic_index(x, i)), 1e-9));
 }
 
-INSTANTIATE_TEST_SUITE_P(, LinalgDerivative, testing::ValuesIn(linalg_test::functions()), [](const auto& row) { return row.param.name; });
+INSTANTIATE_TEST_SUITE_P(, LinalgDerivative, testing::ValuesIn(linalg_test::functions()),
+                         [](const auto& row) { return row.param.name; });
 
-// --- JAX's values and gradients: scripts/golden_linalg ----------------------------------------------------------------------------------
+// --- JAX's values and gradients: scripts/golden_linalg
+// ----------------------------------------------------------------------------------
 
 Tensor golden_matrix(std::int64_t rows, std::int64_t columns, double shift = 0) {
   Doubles values;
   for (std::int64_t i = 0; i < rows; ++i)
     for (std::int64_t j = 0; j < columns; ++j)
-      values.push_back(std::sin(static_cast<double>(1 + 3 * i + 7 * j + i * j)) + (i == j ? shift : 0));
+      values.push_back(std::sin(static_cast<double>(1 + 3 * i + 7 * j + i * j)) +
+                       (i == j ? shift : 0));
   return tensor<double>(values, {rows, columns});
 }
 
@@ -151,7 +175,8 @@ std::map<std::string, Golden> golden_rows() {
     return V{q, r};
   };
   auto lu = [](Tensor a) { return V{linalg::lu(a).lu}; };
-  const Tensor square4 = golden_matrix(4, 4), away = golden_matrix(4, 4, 3), tall = golden_matrix(5, 3);
+  const Tensor square4 = golden_matrix(4, 4), away = golden_matrix(4, 4, 3),
+               tall = golden_matrix(5, 3);
   return {
       {"cholesky", {golden_matrix(4, 4, 4), [](Tensor a) { return V{linalg::cholesky(a)}; }}},
       {"lu", {square4, lu}},
@@ -172,7 +197,11 @@ std::map<std::string, Golden> golden_rows() {
         }}},
       {"svdvals_wide", {golden_matrix(3, 5), [](Tensor a) { return V{linalg::svdvals(a)}; }}},
       {"solve", {away, [](Tensor a) { return V{linalg::solve(a, golden_matrix(4, 2))}; }}},
-      {"triangular", {away, [](Tensor a) { return V{linalg::triangular_solve(a, golden_matrix(4, 2), {.transpose = true})}; }}},
+      {"triangular",
+       {away,
+        [](Tensor a) {
+          return V{linalg::triangular_solve(a, golden_matrix(4, 2), {.transpose = true})};
+        }}},
       {"inv", {away, [](Tensor a) { return V{linalg::inv(a)}; }}},
       {"det", {square4, [](Tensor a) { return V{linalg::det(a)}; }}},
       {"slogdet", {square4, [](Tensor a) { return V{linalg::slogdet(a).second}; }}},
@@ -189,7 +218,9 @@ Doubles numbers(const std::string& text) {
 }
 
 TEST(Linalg, ValuesAndGradientsAreThoseOfJax) {
-  RecordProperty("covers", "LINALG-01 LINALG-02 LINALG-03 LINALG-04 LINALG-05 LINALG-06 LINALG-07 LINALG-08 LINALG-10");
+  RecordProperty(
+      "covers",
+      "LINALG-01 LINALG-02 LINALG-03 LINALG-04 LINALG-05 LINALG-06 LINALG-07 LINALG-08 LINALG-10");
   const auto rows = golden_rows();
   std::ifstream file(POSTERN_TEST_DATA "/linalg.txt");
   std::size_t seen = 0;
@@ -209,7 +240,8 @@ TEST(Linalg, ValuesAndGradientsAreThoseOfJax) {
     EXPECT_TRUE(close(jit(flat)(row.a), tensor<double>(expected), 1e-12)) << name;
     const Tensor weights = cos(iota({DType::f64, {count}}, 0));
     const Tensor by_grad = jit(grad([&](Tensor a) { return sum(flat(a) * weights); }))(row.a);
-    EXPECT_TRUE(close(by_grad, tensor<double>(slope, row.a.dims()), 1e-9)) << name << ": gradient " << to_string(by_grad.type());
+    EXPECT_TRUE(close(by_grad, tensor<double>(slope, row.a.dims()), 1e-9))
+        << name << ": gradient " << to_string(by_grad.type());
   }
   EXPECT_EQ(seen, rows.size());
 }
@@ -223,8 +255,9 @@ TEST(Linalg, CholeskyOfKnownMatrices) {
   const auto both = linalg::cholesky(batch).to_vector<float>();
   EXPECT_EQ(both[0], 2);
   for (int i = 4; i < 8; ++i) EXPECT_TRUE(std::isnan(both[static_cast<std::size_t>(i)]));
-  expect_error<CallbackError>([&] { linalg::cholesky(batch, linalg::Failure::error).to_vector<float>(); },
-                              {"linalg.cholesky", "matrix 1 of the batch"});
+  expect_error<CallbackError>(
+      [&] { linalg::cholesky(batch, linalg::Failure::error).to_vector<float>(); },
+      {"linalg.cholesky", "matrix 1 of the batch"});
   const auto handles = linalg_test::defaults_only();
   EXPECT_TRUE(std::isnan(linalg::cholesky(batch).to_vector<float>()[7]));
   for (const auto& h : handles) h.remove();
@@ -236,16 +269,17 @@ TEST(Linalg, FunctionsOfMatricesAreBlocks) {
   const auto f = jit([](Tensor m) { return linalg::det(m) + sum(linalg::expm(m)) * 0.0; });
   const std::string shown = f.program(a).text();
   EXPECT_TRUE(has(shown, "linalg.det") && has(shown, "linalg.expm")) << shown;
-  const auto handle =
-      override_block<linalg::Det>({.kernel = [](const linalg::Det&, View<const double>, View<double> out) { out[0] = 42; }});
+  const auto handle = override_block<linalg::Det>(
+      {.kernel = [](const linalg::Det&, View<const double>, View<double> out) { out[0] = 42; }});
   EXPECT_TRUE(has(block_path(linalg::Det{}, {a.type()}).text, "native"));
   EXPECT_EQ(f(a).item<double>(), 42);
   EXPECT_EQ(linalg::det(a).item<double>(), 42);
   handle.remove();
   EXPECT_NEAR(f(a).item<double>(), 5, 1e-12);
-  const auto power =
-      override_block<linalg::MatrixPower>({.when = [](const linalg::MatrixPower& c, std::span<const Type>) { return c.exponent == 2; },
-                                           .kernel = [](const linalg::MatrixPower&, View<const double>, View<double> out) { out[0] = 7; }});
+  const auto power = override_block<linalg::MatrixPower>(
+      {.when = [](const linalg::MatrixPower& c, std::span<const Type>) { return c.exponent == 2; },
+       .kernel = [](const linalg::MatrixPower&, View<const double>,
+                    View<double> out) { out[0] = 7; }});
   EXPECT_EQ(linalg::matrix_power(a, 2).to_vector<double>()[0], 7);
   EXPECT_NEAR(linalg::matrix_power(a, 3).to_vector<double>()[0], 15, 1e-12);
   power.remove();
@@ -255,23 +289,28 @@ TEST(Linalg, EquationsWithKnownSolutions) {
   RecordProperty("covers", "LINALG-02 LINALG-03");
   const Tensor a = tensor<double>({2, 1, 1, 3}, {2, 2}), b = tensor<double>({3, 5});
   EXPECT_TRUE(close(linalg::solve(a, b), tensor<double>({0.8, 1.4}), 1e-12));
-  EXPECT_TRUE(close(grad([&](Tensor r) { return sum(linalg::solve(a, r)); })(b), tensor<double>({0.4, 0.2}), 1e-12));
+  EXPECT_TRUE(close(grad([&](Tensor r) { return sum(linalg::solve(a, r)); })(b),
+                    tensor<double>({0.4, 0.2}), 1e-12));
   EXPECT_TRUE(close(linalg::inv(a), tensor<double>({0.6, -0.2, -0.2, 0.4}, {2, 2}), 1e-12));
   EXPECT_NEAR(linalg::det(a).item<double>(), 5, 1e-12);
-  EXPECT_TRUE(close(grad([](Tensor m) { return linalg::det(m); })(a), tensor<double>({3, -1, -1, 2}, {2, 2}), 1e-12));
+  EXPECT_TRUE(close(grad([](Tensor m) { return linalg::det(m); })(a),
+                    tensor<double>({3, -1, -1, 2}, {2, 2}), 1e-12));
   const Tensor singular = tensor<double>({1, 2, 2, 4}, {2, 2});
   EXPECT_NEAR(linalg::det(singular).item<double>(), 0, 1e-12);
-  EXPECT_TRUE(close(grad([](Tensor m) { return linalg::det(m); })(singular), tensor<double>({4, -2, -2, 1}, {2, 2}), 1e-12));
+  EXPECT_TRUE(close(grad([](Tensor m) { return linalg::det(m); })(singular),
+                    tensor<double>({4, -2, -2, 1}, {2, 2}), 1e-12));
   const auto [sign, size] = linalg::slogdet(-a);
   EXPECT_EQ(sign.item<double>(), 1);
   EXPECT_NEAR(size.item<double>(), std::log(5), 1e-12);
-  EXPECT_EQ(linalg::slogdet(singular).second.item<double>(), -std::numeric_limits<double>::infinity());
+  EXPECT_EQ(linalg::slogdet(singular).second.item<double>(),
+            -std::numeric_limits<double>::infinity());
 }
 
 TEST(Linalg, TriangularSolveOnAllSides) {
   RecordProperty("covers", "LINALG-02");
   for (int bits = 0; bits < 32; ++bits) {
-    const linalg::Triangular options{(bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0, (bits & 8) != 0, (bits & 16) != 0};
+    const linalg::Triangular options{(bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0,
+                                     (bits & 8) != 0, (bits & 16) != 0};
     const Tensor full = random_matrix({2, 3, 3}, DType::c128, 23) + eye<double>(3) * 4.0;
     const Tensor b = random_matrix({2, 3, 3}, DType::c128, 29);
     Tensor m = options.lower ? tril(full) : triu(full);
@@ -297,16 +336,21 @@ TEST(Linalg, EighOfKnownMatrices) {
   const Tensor unit = eye<double>(3);
   const Tensor slope = grad([](Tensor a) { return sum(square(linalg::eigh(a).first)); })(unit);
   EXPECT_TRUE(close(slope, unit * 2.0, 1e-12));
-  const Tensor by_vectors = grad([](Tensor a) { return sum(linalg::eigh(a).second * tensor<double>({1, 2, 3})); })(unit);
+  const Tensor by_vectors = grad([](Tensor a) {
+    return sum(linalg::eigh(a).second * tensor<double>({1, 2, 3}));
+  })(unit);
   EXPECT_TRUE(all(is_finite(by_vectors)).item<bool>());
   const Tensor bad = full(type<double>({2, 2}), std::numeric_limits<double>::quiet_NaN());
   EXPECT_TRUE(std::isnan(linalg::eigh(bad).first.to_vector<double>()[0]));
-  expect_error<CallbackError>([&] { linalg::eigh(bad, linalg::Failure::error).first.to_vector<double>(); }, {"linalg.eigh", "matrix 0"});
+  expect_error<CallbackError>(
+      [&] { linalg::eigh(bad, linalg::Failure::error).first.to_vector<double>(); },
+      {"linalg.eigh", "matrix 0"});
 }
 
 TEST(Linalg, SvdOfKnownMatrices) {
   RecordProperty("covers", "LINALG-06");
-  EXPECT_TRUE(close(linalg::svdvals(tensor<double>({3, 0, 0, 4}, {2, 2})), tensor<double>({4, 3}), 1e-12));
+  EXPECT_TRUE(
+      close(linalg::svdvals(tensor<double>({3, 0, 0, 4}, {2, 2})), tensor<double>({4, 3}), 1e-12));
   for (const bool by_default : {false, true}) {
     const auto handles = by_default ? linalg_test::defaults_only() : std::vector<OverrideHandle>();
     const auto [u, s, vh] = linalg::svd(zeros(type<double>({3, 2})));
@@ -322,8 +366,10 @@ TEST(Linalg, SvdOfKnownMatrices) {
 
 TEST(Linalg, PseudoInverseAndLeastSquares) {
   RecordProperty("covers", "LINALG-08");
-  EXPECT_TRUE(close(linalg::pinv(tensor<double>({2, 0, 0, 0}, {2, 2})), tensor<double>({0.5, 0, 0, 0}, {2, 2}), 1e-12));
-  const Tensor slope = grad([](Tensor a) { return sum(linalg::pinv(a)); })(tensor<double>({2, 0, 0, 0}, {2, 2}));
+  EXPECT_TRUE(close(linalg::pinv(tensor<double>({2, 0, 0, 0}, {2, 2})),
+                    tensor<double>({0.5, 0, 0, 0}, {2, 2}), 1e-12));
+  const Tensor slope =
+      grad([](Tensor a) { return sum(linalg::pinv(a)); })(tensor<double>({2, 0, 0, 0}, {2, 2}));
   EXPECT_TRUE(all(is_finite(slope)).item<bool>());
   const Tensor a = tensor<double>({1, 0, 1, 1, 1, 2}, {3, 2});
   EXPECT_TRUE(close(linalg::lstsq(a, tensor<double>({1, 3, 5})), tensor<double>({1, 2}), 1e-12));
@@ -344,7 +390,8 @@ TEST(Linalg, PowersAndExponential) {
 
 TEST(Linalg, GeneralEigenvalues) {
   RecordProperty("covers", "LINALG-12");
-  const Tensor w = jit([](Tensor a) { return linalg::eigvals(a); })(ones(type<float>({2, 5, 4, 4})));
+  const Tensor w =
+      jit([](Tensor a) { return linalg::eigvals(a); })(ones(type<float>({2, 5, 4, 4})));
   EXPECT_EQ(to_string(w.type()), "c64[2,5,4]");
   const auto values = sort(abs(w)).to_vector<float>();
   for (std::size_t i = 0; i < values.size(); ++i) EXPECT_NEAR(values[i], i % 4 == 3 ? 4 : 0, 1e-5);
@@ -355,7 +402,8 @@ TEST(Linalg, IntegersBecomeFloats) {
   EXPECT_EQ(linalg::det(tensor<int>({2, 1, 1, 3}, {2, 2})).dtype(), DType::f32);
 }
 
-constexpr double nan = std::numeric_limits<double>::quiet_NaN(), inf = std::numeric_limits<double>::infinity();
+constexpr double nan = std::numeric_limits<double>::quiet_NaN(),
+                 inf = std::numeric_limits<double>::infinity();
 bool any_nan(const Tensor& x) { return any(not_equal(x, x)).item<bool>(); }
 bool all_finite(const Tensor& x) { return all(is_finite(x)).item<bool>(); }
 
@@ -373,7 +421,8 @@ void natively_and_by_default(Check check) {
 TEST(Linalg, EmptyMatrices) {
   RecordProperty("covers", "LINALG-02 LINALG-03 LINALG-08");
   natively_and_by_default([] {
-    const Tensor none = zeros(type<double>({0, 0})), no_columns = zeros(type<double>({3, 0})), no_batch = zeros(type<double>({0, 2, 2}));
+    const Tensor none = zeros(type<double>({0, 0})), no_columns = zeros(type<double>({3, 0})),
+                 no_batch = zeros(type<double>({0, 2, 2}));
     EXPECT_EQ(linalg::det(none).item<double>(), 1);
     EXPECT_EQ(linalg::slogdet(none).second.item<double>(), 0);
     EXPECT_EQ(linalg::inv(none).dims(), (Dims{0, 0}));
@@ -414,9 +463,11 @@ TEST(Linalg, SingularMatrices) {
     EXPECT_TRUE(close(linalg::pinv(zero), zeros(type<double>({2, 3})), 0));
     // The shortest of all solutions; x + 2 y = 1 for both rows.
     EXPECT_TRUE(close(linalg::lstsq(a, tensor<double>({1, 2})), tensor<double>({0.2, 0.4}), 1e-12));
-    EXPECT_TRUE(close(linalg::lstsq(tensor<double>({1, 1}, {1, 2}), tensor<double>({2})), tensor<double>({1, 1}), 1e-12));
+    EXPECT_TRUE(close(linalg::lstsq(tensor<double>({1, 1}, {1, 2}), tensor<double>({2})),
+                      tensor<double>({1, 1}), 1e-12));
     const Tensor both = stack({a, eye<double>(2)});
-    EXPECT_TRUE(close(linalg::lstsq(both, ones(type<double>({2, 2, 1}))), tensor<double>({0.12, 0.24, 1, 1}, {2, 2, 1}), 1e-12));
+    EXPECT_TRUE(close(linalg::lstsq(both, ones(type<double>({2, 2, 1}))),
+                      tensor<double>({0.12, 0.24, 1, 1}, {2, 2, 1}), 1e-12));
     EXPECT_EQ(linalg::matrix_rank(both).to_vector<int>(), (std::vector<int>{1, 2}));
     EXPECT_EQ(linalg::slogdet(zeros(type<double>({2, 2}))).first.item<double>(), 0);
   });
@@ -429,11 +480,13 @@ TEST(Linalg, NotFiniteMatrices) {
       const Tensor a = tensor<double>({bad, 1, 1, 2}, {2, 2}), pair = stack({a, eye<double>(2)});
       EXPECT_TRUE(any_nan(linalg::cholesky(a)) || !all_finite(linalg::cholesky(a)));
       EXPECT_TRUE(any_nan(linalg::eigh(pair).first)) << bad;
-      EXPECT_TRUE(all_finite(dynamic_index(linalg::eigh(pair).second, 1))) << "the other matrix is fine";
+      EXPECT_TRUE(all_finite(dynamic_index(linalg::eigh(pair).second, 1)))
+          << "the other matrix is fine";
       EXPECT_TRUE(any_nan(linalg::svdvals(pair)));
       EXPECT_TRUE(all_finite(dynamic_index(linalg::svdvals(pair), 1)));
       EXPECT_FALSE(all_finite(linalg::lu(a).lu) && all_finite(linalg::qr(a).first));
-      EXPECT_FALSE(all_finite(linalg::solve(a, tensor<double>({1, 1}))) && all_finite(linalg::det(a)));
+      EXPECT_FALSE(all_finite(linalg::solve(a, tensor<double>({1, 1}))) &&
+                   all_finite(linalg::det(a)));
     }
   });
 }
@@ -447,12 +500,18 @@ TEST(Linalg, EqualAndCloseSingularValues) {
       return sum(u * tensor<double>({1, 2, 3})) + sum(vh);
     };
     for (const double gap : {0.0, 1e-17, 1e-15})
-      for (const Tensor& a : {unit, unit * 0.0, unit + eye<double>(3) * tensor<double>({gap, 0, 0})}) {
+      for (const Tensor& a :
+           {unit, unit * 0.0, unit + eye<double>(3) * tensor<double>({gap, 0, 0})}) {
         EXPECT_TRUE(all_finite(grad(by_vectors)(a))) << gap;
-        EXPECT_TRUE(all_finite(grad([](Tensor m) { return sum(linalg::eigh(m).second * tensor<double>({1, 2, 3})); })(a))) << gap;
+        EXPECT_TRUE(all_finite(grad([](Tensor m) {
+          return sum(linalg::eigh(m).second * tensor<double>({1, 2, 3}));
+        })(a)))
+            << gap;
       }
-    EXPECT_TRUE(close(grad([](Tensor a) { return sum(square(linalg::svdvals(a))); })(unit), unit * 2.0, 1e-12));
-    // What depends on the span of equal eigenvalues' vectors is right: the projector onto them, of a matrix with eigenvalues 1, 1, 3.
+    EXPECT_TRUE(close(grad([](Tensor a) { return sum(square(linalg::svdvals(a))); })(unit),
+                      unit * 2.0, 1e-12));
+    // What depends on the span of equal eigenvalues' vectors is right: the projector onto them, of
+    // a matrix with eigenvalues 1, 1, 3.
     const Tensor q = linalg::qr(random_matrix({3, 3}, DType::f64, 53)).first;
     const Tensor a = matmul(q * tensor<double>({1, 1, 3}), mh(q)),
                  direction = linalg_test::hermitian(random_matrix({3, 3}, DType::f64, 59));
@@ -461,22 +520,33 @@ TEST(Linalg, EqualAndCloseSingularValues) {
       return sum(matmul(v, mh(v)) * random_matrix({3, 3}, DType::f64, 61));
     };
     const double h = 1e-5;
-    const double difference = (projector(a + direction * h).item<double>() - projector(a - direction * h).item<double>()) / (2 * h);
+    const double difference = (projector(a + direction * h).item<double>() -
+                               projector(a - direction * h).item<double>()) /
+                              (2 * h);
     EXPECT_NEAR(sum(grad(projector)(a) * direction).item<double>(), difference, 1e-6);
   });
 }
 
 TEST(Linalg, OnlyTheHermitianPartCounts) {
   natively_and_by_default([] {
-    const Tensor a = random_matrix({4, 4}, DType::c128, 67) + eye<double>(4) * 6.0, part = linalg_test::hermitian(a);
+    const Tensor a = random_matrix({4, 4}, DType::c128, 67) + eye<double>(4) * 6.0,
+                 part = linalg_test::hermitian(a);
     EXPECT_TRUE(close(linalg::cholesky(a), linalg::cholesky(part), 1e-12));
     EXPECT_TRUE(close(linalg::eigh(a).first, linalg::eigvalsh(part), 1e-12));
   });
 }
 
 TEST(Linalg, RefusesWhatDoesNotFit) {
-  expect_error<TypeError>([] { linalg::cholesky(ones(type<float>({2, 3}))); }, {"cholesky", "f32[2,3]"});
-  expect_error<TypeError>([] { linalg::solve(ones(type<float>({2, 2})), ones(type<float>({3}))); }, {"solve", "f32[2,2]"});
+  expect_error<TypeError>(
+      [] {
+        linalg::cholesky(ones(type<float>({2, 3})));
+      },
+      {"cholesky", "f32[2,3]"});
+  expect_error<TypeError>(
+      [] {
+        linalg::solve(ones(type<float>({2, 2})), ones(type<float>({3})));
+      },
+      {"solve", "f32[2,2]"});
   expect_error<TypeError>(
       [] {
         grad([](Tensor a) { return sum(linalg::qr(a, true).first); })(ones(type<float>({3, 2})));

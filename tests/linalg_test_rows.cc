@@ -21,7 +21,8 @@ Tensor random_matrix(const Dims& dims, DType dtype, std::uint64_t seed) {
 
 double max_abs(const Tensor& x) {
   double most = 0;
-  for (const double v : convert(abs(x), DType::f64).to_vector<double>()) most = std::isnan(v) ? 1e300 : std::max(most, v);
+  for (const double v : convert(abs(x), DType::f64).to_vector<double>())
+    most = std::isnan(v) ? 1e300 : std::max(most, v);
   return most;
 }
 bool close(const Tensor& a, const Tensor& b, double tolerance) {
@@ -54,7 +55,9 @@ Tensor largest(std::initializer_list<Tensor> parts) {
   for (const Tensor& p : parts) flat.push_back(reshape(convert(abs(p), DType::f64), {-1}));
   return concatenate(flat);
 }
-Tensor scaled_columns(const Tensor& m, const Tensor& s) { return m * convert(expand_dims(s, -2), m.dtype()); }
+Tensor scaled_columns(const Tensor& m, const Tensor& s) {
+  return m * convert(expand_dims(s, -2), m.dtype());
+}
 
 std::vector<Decomposition> make_decompositions() {
   const std::vector<Dims> square = {{4, 4}, {2, 3, 3}}, any = {{4, 4}, {5, 3}, {3, 5}, {2, 4, 3}};
@@ -66,16 +69,17 @@ std::vector<Decomposition> make_decompositions() {
                    return largest({matmul(l, mh(l)) - a, triu(l, 1)});
                  },
                  [](Tensor a) { return std::vector<Tensor>{linalg::cholesky(a)}; }});
-  out.push_back({"lu", any, same,
-                 [](Tensor a) {
-                   const auto [p, l, u] = linalg::plu(a);
-                   const std::int64_t m = a.dims()[a.dims().size() - 2], k = l.dims().back();
-                   return largest({matmul(p, matmul(l, u)) - a, triu(l) - eye(l.dtype(), m, k), tril(u, -1)});
-                 },
-                 [](Tensor a) {
-                   const auto r = linalg::lu(a);
-                   return std::vector<Tensor>{r.lu, r.pivots, r.permutation};
-                 }});
+  out.push_back(
+      {"lu", any, same,
+       [](Tensor a) {
+         const auto [p, l, u] = linalg::plu(a);
+         const std::int64_t m = a.dims()[a.dims().size() - 2], k = l.dims().back();
+         return largest({matmul(p, matmul(l, u)) - a, triu(l) - eye(l.dtype(), m, k), tril(u, -1)});
+       },
+       [](Tensor a) {
+         const auto r = linalg::lu(a);
+         return std::vector<Tensor>{r.lu, r.pivots, r.permutation};
+       }});
   for (const bool full : {false, true})
     out.push_back({full ? "qr_full" : "qr", any, same,
                    [full](Tensor a) {
@@ -89,37 +93,45 @@ std::vector<Decomposition> make_decompositions() {
   out.push_back({"eigh", square, [](Tensor a) { return hermitian(a); },
                  [](Tensor a) {
                    const auto [w, v] = linalg::eigh(a);
-                   return largest({matmul(a, v) - scaled_columns(v, w), unit_error(v), linalg::eigvalsh(a) - w});
+                   return largest({matmul(a, v) - scaled_columns(v, w), unit_error(v),
+                                   linalg::eigvalsh(a) - w});
                  },
                  [](Tensor a) {
                    return std::vector<Tensor>{linalg::eigvalsh(a), linalg::eigh(a).first};
                  }});
   for (const bool full : {false, true})
-    out.push_back({full ? "svd_full" : "svd", any, same,
-                   [full](Tensor a) {
-                     const auto [u, s, vh] = linalg::svd(a, full);
-                     const std::int64_t k = s.dims().back();
-                     const Tensor back = matmul(scaled_columns(slice_axis(u, -1, 0, k), s), slice_axis(vh, -2, 0, k));
-                     return largest({back - a, unit_error(u), unit_error(mh(vh)), linalg::svdvals(a) - s});
-                   },
-                   [full](Tensor a) {
-                     return std::vector<Tensor>{std::get<1>(linalg::svd(a, full)), linalg::svdvals(a)};
-                   }});
+    out.push_back(
+        {full ? "svd_full" : "svd", any, same,
+         [full](Tensor a) {
+           const auto [u, s, vh] = linalg::svd(a, full);
+           const std::int64_t k = s.dims().back();
+           const Tensor back =
+               matmul(scaled_columns(slice_axis(u, -1, 0, k), s), slice_axis(vh, -2, 0, k));
+           return largest({back - a, unit_error(u), unit_error(mh(vh)), linalg::svdvals(a) - s});
+         },
+         [full](Tensor a) {
+           return std::vector<Tensor>{std::get<1>(linalg::svd(a, full)), linalg::svdvals(a)};
+         }});
   // What is made of them.
   const std::vector<Dims> squares = {{2, 3, 3}}, both = {{5, 3}, {2, 3, 4}};
   auto unit = [](const Tensor& a) { return eye(a.dtype(), a.dims().back(), a.dims().back()); };
   auto away = [unit](Tensor a) { return a + unit(a) * 4.0f; };
   auto one = [&](std::string name, const std::vector<Dims>& shapes, auto make, auto f, auto error) {
-    out.push_back({std::move(name), shapes, make, error, [f](Tensor a) { return std::vector<Tensor>{f(a)}; }});
+    out.push_back({std::move(name), shapes, make, error,
+                   [f](Tensor a) { return std::vector<Tensor>{f(a)}; }});
   };
   one(
-      "inv", squares, away, [](Tensor a) { return linalg::inv(a); }, [unit](Tensor a) { return matmul(a, linalg::inv(a)) - unit(a); });
+      "inv", squares, away, [](Tensor a) { return linalg::inv(a); },
+      [unit](Tensor a) { return matmul(a, linalg::inv(a)) - unit(a); });
   one(
       "solve", squares, away, [](Tensor a) { return linalg::solve(a, mh(a)); },
       [](Tensor a) { return (matmul(a, linalg::solve(a, mh(a))) - mh(a)) * 0.1f; });
   one(
-      "triangular_solve", squares, away, [](Tensor a) { return linalg::triangular_solve(a, mh(a)); },
-      [](Tensor a) { return (matmul(tril(a), linalg::triangular_solve(a, mh(a))) - mh(a)) * 0.1f; });
+      "triangular_solve", squares, away,
+      [](Tensor a) { return linalg::triangular_solve(a, mh(a)); },
+      [](Tensor a) {
+        return (matmul(tril(a), linalg::triangular_solve(a, mh(a))) - mh(a)) * 0.1f;
+      });
   one(
       "det", squares, away, [](Tensor a) { return linalg::det(a); },
       [](Tensor a) { return linalg::det(a) * linalg::det(linalg::inv(a)) - 1.0f; });
@@ -137,12 +149,15 @@ std::vector<Decomposition> make_decompositions() {
       [](Tensor a) { return (matmul(matmul(a, linalg::pinv(a)), a) - a) * 0.2f; });
   one(
       "lstsq", both, same, [](Tensor a) { return linalg::lstsq(a, matmul(a, mh(a))); },
-      [](Tensor a) { return (matmul(a, linalg::lstsq(a, matmul(a, mh(a)))) - matmul(a, mh(a))) * 0.1f; });
+      [](Tensor a) {
+        return (matmul(a, linalg::lstsq(a, matmul(a, mh(a)))) - matmul(a, mh(a))) * 0.1f;
+      });
   one(
       "matrix_rank", both, same, [](Tensor a) { return linalg::matrix_rank(a); },
       [](Tensor a) {
         const auto& d = a.dims();
-        return linalg::matrix_rank(a) - static_cast<std::int32_t>(std::min(d[d.size() - 2], d.back()));
+        return linalg::matrix_rank(a) -
+               static_cast<std::int32_t>(std::min(d[d.size() - 2], d.back()));
       });
   for (const std::int64_t n : {3, -2, 0})
     one(
@@ -152,8 +167,10 @@ std::vector<Decomposition> make_decompositions() {
         squares, away, [n](Tensor a) { return linalg::matrix_power(a * 0.25f, n); },
         [n, unit](Tensor a) {
           const Tensor m = a * 0.25f;
-          const Tensor back = n < 0 ? matmul(matmul(m, m), linalg::matrix_power(m, n))
-                                    : matmul(matmul(matmul(linalg::inv(m), linalg::inv(m)), linalg::inv(m)), linalg::matrix_power(m, n));
+          const Tensor back =
+              n < 0 ? matmul(matmul(m, m), linalg::matrix_power(m, n))
+                    : matmul(matmul(matmul(linalg::inv(m), linalg::inv(m)), linalg::inv(m)),
+                             linalg::matrix_power(m, n));
           return (n ? back : linalg::matrix_power(m, 0)) - unit(a);
         });
   one(
@@ -176,7 +193,8 @@ std::vector<Function> make_functions() {
   auto positive = [](Tensor a) { return hermitian(a, 4); };
   return {
       {"cholesky", square, positive, [](Tensor a) { return weighed(linalg::cholesky(a)); }},
-      {"cholesky_complex", square, positive, [](Tensor a) { return weighed(linalg::cholesky(hermitian(complexed(a), 40))); }},
+      {"cholesky_complex", square, positive,
+       [](Tensor a) { return weighed(linalg::cholesky(hermitian(complexed(a), 40))); }},
       {"lu", square, same, [](Tensor a) { return weighed(linalg::lu(a).lu); }},
       {"lu_tall", tall, same, [](Tensor a) { return weighed(linalg::lu(a).lu); }},
       {"lu_wide", wide, same, [](Tensor a) { return weighed(linalg::lu(a).lu); }},
@@ -234,10 +252,14 @@ std::vector<Function> make_functions() {
        }},
       {"solve_right", tall, same,
        [](Tensor b) {
-         return weighed(linalg::solve(random_matrix({5, 5}, DType::f64, 43) + eye<double>(5) * 3.0, b));
+         return weighed(
+             linalg::solve(random_matrix({5, 5}, DType::f64, 43) + eye<double>(5) * 3.0, b));
        }},
       {"triangular", square, away,
-       [](Tensor a) { return weighed(linalg::triangular_solve(a, a + 1.0, {.left = false, .lower = false, .transpose = true})); }},
+       [](Tensor a) {
+         return weighed(linalg::triangular_solve(
+             a, a + 1.0, {.left = false, .lower = false, .transpose = true}));
+       }},
       {"inv", square, away, [](Tensor a) { return weighed(linalg::inv(a)); }},
       {"det", square, same, [](Tensor a) { return linalg::det(a); }},
       {"slogdet", square, away, [](Tensor a) { return linalg::slogdet(a).second; }},

@@ -41,7 +41,8 @@ TEST(Listen, SummaryOfEveryDtype) {
   EXPECT_EQ(s.min, -4);
   EXPECT_EQ(s.max, 3);
   EXPECT_NEAR(s.mean, sum / 10'004, 1e-6);
-  for (DType d : {DType::f64, DType::f16, DType::bf16, DType::s8, DType::s64, DType::f8e5m2, DType::s4}) {
+  for (DType d :
+       {DType::f64, DType::f16, DType::bf16, DType::s8, DType::s64, DType::f8e5m2, DType::s4}) {
     const listen::Summary t = summary(convert(tensor<float>({-2, 1, 4}), d));
     EXPECT_EQ(t.min, -2) << to_string(d);
     EXPECT_EQ(t.max, 4) << to_string(d);
@@ -111,7 +112,8 @@ TEST(Listen, OfABatchOnlyWhatIsAlive) {
         },
         [](Tensor v) { return v; }, x);
   }));
-  f(tensor<float>({1, -1, 1, 0})).block_until_ready();  // the logarithms of the others are not finite, but never seen
+  f(tensor<float>({1, -1, 1, 0}))
+      .block_until_ready();  // the logarithms of the others are not finite, but never seen
   const listen::Summary all = stats.series().at(0).all;
   EXPECT_EQ(all.count, 4);
   EXPECT_EQ(all.nan + all.inf, 0);
@@ -153,12 +155,15 @@ TEST(Listen, TheFirstValueThatIsNotFinite) {
     return fori_loop(
         0, 20,
         [=](Tensor, Tensor v) {
-          v = tap({.name = "v"}, std::map<std::string, Tensor>{{"a", v}, {"w", reshape(v, {2, 2})}}, watch)["a"];
+          v = tap({.name = "v"}, std::map<std::string, Tensor>{{"a", v}, {"w", reshape(v, {2, 2})}},
+                  watch)["a"];
           return v * 1e5f;
         },
         x);
   });
-  const auto e = error_of<CallbackError>([&] { f(tensor<float>({0, 0, 0, 1})).block_until_ready(); });
+  const auto e = error_of<CallbackError>([&] {
+    f(tensor<float>({0, 0, 0, 1})).block_until_ready();
+  });
   ASSERT_TRUE(e);
   EXPECT_TRUE(has(e->what(), "tap 'v' at listen_test.cc:")) << e->what();
   EXPECT_TRUE(has(e->what(), "v.a at [3] is inf in firing 8 of its run")) << e->what();
@@ -170,7 +175,8 @@ constexpr double at_every_step = std::numeric_limits<double>::infinity();
 TEST(Listen, ProgressIsABarAtTheEndOfItsLine) {
   std::ostringstream out;
   auto f = jit([&](Tensor x) {
-    const auto bar = listen::progress(50, {.label = "fit", .stream = &out, .width = 10, .per_second = at_every_step});
+    const auto bar = listen::progress(
+        50, {.label = "fit", .stream = &out, .width = 10, .per_second = at_every_step});
     return fori_loop(
         0, 50,
         [=](Tensor i, Tensor v) {
@@ -206,7 +212,10 @@ TEST(Listen, RecordsWhatNumPyReads) {
     const auto all = listen::record(npz);
     for (int i = 0; i < 3; ++i) {
       tap({.name = "x"}, tensor<float>({1, 2}) * float(i), one);
-      tap({.name = "s"}, std::map<std::string, Tensor>{{"i", Tensor(i)}, {"h", convert(Tensor(1.5f), DType::bf16)}}, all);
+      tap({.name = "s"},
+          std::map<std::string, Tensor>{{"i", Tensor(i)},
+                                        {"h", convert(Tensor(1.5f), DType::bf16)}},
+          all);
     }
     EXPECT_EQ(all.recorded(), 6u);
   }
@@ -221,9 +230,11 @@ TEST(Listen, RecordsWhatNumPyReads) {
   for (const std::string& python : {std::string("python3"), peers}) {
     if (std::system(("'" + python + "' -c 'import numpy' 2>/dev/null").c_str()) != 0) continue;
     const std::string script =
-        "import numpy,sys; z=numpy.load(sys.argv[1]); assert z['s.i'].tolist()==[0,1,2] and z['s.h'].tolist()==[1.5]*3; "
+        "import numpy,sys; z=numpy.load(sys.argv[1]); assert z['s.i'].tolist()==[0,1,2] and "
+        "z['s.h'].tolist()==[1.5]*3; "
         "assert numpy.load(sys.argv[2]).tolist()==[[0,0],[1,2],[2,4]]";
-    EXPECT_EQ(std::system(("'" + python + "' -c \"" + script + "\" " + npz + " " + npy).c_str()), 0);
+    EXPECT_EQ(std::system(("'" + python + "' -c \"" + script + "\" " + npz + " " + npy).c_str()),
+              0);
     return;
   }
   GTEST_SKIP() << "NumPy is not installed";
@@ -239,7 +250,8 @@ TEST(Listen, RecordsAreBounded) {
   tap(Tensor(1.0f), few);
   EXPECT_EQ(few.left_out(), 6u);
   test::expect_error<TypeError>([] { listen::record("x.txt"); }, {".npy or .npz", "x.txt"});
-  test::expect_error<Error>([] { listen::record("/no/such/folder/x.npy"); }, {"/no/such/folder/x.npy"});
+  test::expect_error<Error>([] { listen::record("/no/such/folder/x.npy"); },
+                            {"/no/such/folder/x.npy"});
 }
 
 TEST(Listen, HistogramsGrowWithTheirValues) {
@@ -261,7 +273,9 @@ TEST(Listen, HistogramsGrowWithTheirValues) {
 
 TEST(Listen, TheOperationThatMakesWhatIsNotFinite) {
   auto f = [](Tensor x) {
-    Tensor masked = where(x > 0.0f, x, full(x.type(), -INFINITY));  // an infinity that was written there is no one's mistake
+    Tensor masked =
+        where(x > 0.0f, x,
+              full(x.type(), -INFINITY));  // an infinity that was written there is no one's mistake
     Tensor y = fori_loop(
         0, 3, [&](Tensor, Tensor v) { return log(v - 1.0f); }, x);
     return y + exp(masked);
@@ -271,12 +285,17 @@ TEST(Listen, TheOperationThatMakesWhatIsNotFinite) {
   for (int round = 0; round < 2; ++round) {
     const auto e = error_of<CallbackError>([&] { g(tensor<float>({100, 2})).block_until_ready(); });
     ASSERT_TRUE(e);
-    EXPECT_TRUE(has(e->what(), "operation 'log' at listen_test.cc:" + std::to_string(line))) << e->what();
+    EXPECT_TRUE(has(e->what(), "operation 'log' at listen_test.cc:" + std::to_string(line)))
+        << e->what();
     EXPECT_TRUE(has(e->what(), "result at [1] of type f32[2] is nan, no operand is")) << e->what();
   }
-  EXPECT_TRUE(
-      has(error_of<CallbackError>([&] { trace::non_finite([](Tensor x) { return 1.0f / x; })(Tensor(0.0f)); })->what(), "'divide'"));
-  EXPECT_EQ(jit(trace::non_finite([](Tensor x) { return sum(x * x); }))(tensor<float>({1, 2})).item<float>(), 5);
+  EXPECT_TRUE(has(error_of<CallbackError>([&] {
+                    trace::non_finite([](Tensor x) { return 1.0f / x; })(Tensor(0.0f));
+                  })->what(),
+                  "'divide'"));
+  EXPECT_EQ(jit(trace::non_finite([](Tensor x) { return sum(x * x); }))(tensor<float>({1, 2}))
+                .item<float>(),
+            5);
 }
 
 TEST(Listen, EachOperationIsWatchedOnceUnderEveryTransformation) {
@@ -296,7 +315,8 @@ TEST(Listen, EachOperationIsWatchedOnceUnderEveryTransformation) {
     std::istringstream lines(text);
     for (std::string line; std::getline(lines, line);) {
       checks += has(line, "kind=operation");
-      operations += has(line, " = ") && has(line, "f32") && !has(line, "kind=operation") && !has(line, "literal");
+      operations += has(line, " = ") && has(line, "f32") && !has(line, "kind=operation") &&
+                    !has(line, "literal");
     }
     EXPECT_GT(checks, 2u) << text;
     EXPECT_LE(checks, operations) << text;
@@ -306,13 +326,18 @@ TEST(Listen, EachOperationIsWatchedOnceUnderEveryTransformation) {
   watched_once(vmap(f), tensor<float>({1, 2}));
   watched_once(vmap(grad(f)), tensor<float>({1, 2}));
   auto fails_in = [](auto g, const Tensor& x, const char* part) {
-    test::expect_error<CallbackError>([&] { jit(trace::non_finite(g))(x).block_until_ready(); }, {part, "listen_test.cc:"});
+    test::expect_error<CallbackError>([&] { jit(trace::non_finite(g))(x).block_until_ready(); },
+                                      {part, "listen_test.cc:"});
   };
   fails_in(grad([](Tensor x) { return sqrt(x); }), Tensor(0.0f), "is infinite");
   fails_in(grad([&](Tensor x) { return f(log(x)); }), Tensor(0.0f), "operation 'log'");
   fails_in(vmap(f), tensor<float>({1, INFINITY}), "operation 'sin'");
-  fails_in([](Tensor x) { return while_loop([](Tensor v) { return v > 0.0f; }, [](Tensor v) { return 1.0f / (v - 1.0f); }, x); },
-           Tensor(2.0f), "operation 'divide'");
+  fails_in(
+      [](Tensor x) {
+        return while_loop([](Tensor v) { return v > 0.0f; },
+                          [](Tensor v) { return 1.0f / (v - 1.0f); }, x);
+      },
+      Tensor(2.0f), "operation 'divide'");
   fails_in(
       [](Tensor x) {
         return call(
@@ -352,8 +377,9 @@ TEST(Listen, ReportShowsCurvesHistogramsTablesAndTimes) {
   write_report(file);
   const std::string page = contents(file);
   for (const char* part :
-       {"<title>A &amp; B</title>", "loss&lt;1&gt;", "weights", "<polyline", "class=\"band\"", "<rect class=\"bin\"", "50 firings",
-        "listen_test.cc:", "training", "compiling", "callbacks", "waiting", "execute", "delivery", "</html>"})
+       {"<title>A &amp; B</title>", "loss&lt;1&gt;", "weights", "<polyline", "class=\"band\"",
+        "<rect class=\"bin\"", "50 firings", "listen_test.cc:", "training", "compiling",
+        "callbacks", "waiting", "execute", "delivery", "</html>"})
     EXPECT_TRUE(has(page, part)) << part;
   for (const char* part : {"http:", "https:", "src=", "<script", "@import", "url("})
     EXPECT_FALSE(has(page, part)) << "needs nothing else: " << part;
@@ -378,37 +404,53 @@ TEST(Listen, TheTimelineIsOneThatChromeReads) {
   write_timeline(folder.path() + "/trace.json");
   const std::string trace = contents(folder.path() + "/trace.json");
   for (const char* part :
-       {"\"traceEvents\"", "\"ph\":\"X\"", "\"cat\":\"compile\"", "\"cat\":\"execute\"", "\"cat\":\"tap\"", "\"cat\":\"delivery\"",
-        "\"name\":\"training\"", "\"cat\":\"call\"", "\"name\":\"slow\"", "\"cat\":\"wait\"", "\"name\":\"barrier\"", "\"name\":\"a run\""})
+       {"\"traceEvents\"", "\"ph\":\"X\"", "\"cat\":\"compile\"", "\"cat\":\"execute\"",
+        "\"cat\":\"tap\"", "\"cat\":\"delivery\"", "\"name\":\"training\"", "\"cat\":\"call\"",
+        "\"name\":\"slow\"", "\"cat\":\"wait\"", "\"name\":\"barrier\"", "\"name\":\"a run\""})
     EXPECT_TRUE(has(trace, part)) << part;
   const std::string script =
-      "import json,sys; events=[e for e in json.load(open(sys.argv[1]))['traceEvents'] if e['ph']=='X']; "
+      "import json,sys; events=[e for e in json.load(open(sys.argv[1]))['traceEvents'] if "
+      "e['ph']=='X']; "
       "run=[e for e in events if e['name']=='training' and e['cat']=='execute'][-1]; "
       "taps=[e for e in events if e['name']=='loss<1>' and e['args']['run']==run['args']['run']]; "
-      "assert len(taps)==50 and all(run['ts']<=e['ts'] and e['ts']+e['dur']<=run['ts']+run['dur']+1 for e in taps)";
+      "assert len(taps)==50 and all(run['ts']<=e['ts'] and "
+      "e['ts']+e['dur']<=run['ts']+run['dur']+1 for e in taps)";
   if (std::system("python3 -c '' 2>/dev/null") != 0) GTEST_SKIP() << "python3 is not installed";
-  EXPECT_EQ(std::system(("python3 -c \"" + script + "\" " + folder.path() + "/trace.json").c_str()), 0);
-  test::expect_error<Error>([] { write_timeline("/no/such/folder/t.json"); }, {"/no/such/folder/t.json"});
+  EXPECT_EQ(std::system(("python3 -c \"" + script + "\" " + folder.path() + "/trace.json").c_str()),
+            0);
+  test::expect_error<Error>([] { write_timeline("/no/such/folder/t.json"); },
+                            {"/no/such/folder/t.json"});
 }
 
 TEST(Listen, ABrowserShowsTheReport) {
-  if (std::system("command -v chromium >/dev/null 2>&1") != 0) GTEST_SKIP() << "chromium is not installed";
+  if (std::system("command -v chromium >/dev/null 2>&1") != 0)
+    GTEST_SKIP() << "chromium is not installed";
   const test::TemporaryFolder folder;
-  const std::string file = folder.path() + "/report.html", shot = folder.path() + "/page.png", dom = folder.path() + "/dom.html";
+  const std::string file = folder.path() + "/report.html", shot = folder.path() + "/page.png",
+                    dom = folder.path() + "/dom.html";
   write_report(file);
-  const std::string browser = "timeout 100 chromium --headless --no-sandbox --disable-gpu --user-data-dir=" + folder.path() + "/profile ";
-  ASSERT_EQ(std::system((browser + "--window-size=1200,900 --screenshot=" + shot + " file://" + file + " >/dev/null 2>&1").c_str()), 0);
+  const std::string browser =
+      "timeout 100 chromium --headless --no-sandbox --disable-gpu --user-data-dir=" +
+      folder.path() + "/profile ";
+  ASSERT_EQ(std::system((browser + "--window-size=1200,900 --screenshot=" + shot + " file://" +
+                         file + " >/dev/null 2>&1")
+                            .c_str()),
+            0);
   EXPECT_EQ(contents(shot).substr(1, 3), "PNG");
   EXPECT_GT(std::filesystem::file_size(shot), 10'000u) << "an empty page is smaller";
-  ASSERT_EQ(std::system((browser + "--dump-dom file://" + file + " >" + dom + " 2>/dev/null").c_str()), 0);
+  ASSERT_EQ(
+      std::system((browser + "--dump-dom file://" + file + " >" + dom + " 2>/dev/null").c_str()),
+      0);
   const std::string page = contents(dom);
-  for (const char* part : {"A &amp; B", "<h3>loss&lt;1&gt;</h3>", "<polyline class=\"line\" points=\"", "<rect class=\"bin\"", "training"})
+  for (const char* part : {"A &amp; B", "<h3>loss&lt;1&gt;</h3>",
+                           "<polyline class=\"line\" points=\"", "<rect class=\"bin\"", "training"})
     EXPECT_TRUE(has(page, part)) << part;
 }
 
 TEST(Listen, TheEnvironmentAsksForATimeline) {
   const test::TemporaryFolder folder;
-  const test::Ended end = test::run_program("tap_exit", {"return"}, {{"POSTERN_TRACE", folder.path() + "/t.json"}});
+  const test::Ended end =
+      test::run_program("tap_exit", {"return"}, {{"POSTERN_TRACE", folder.path() + "/t.json"}});
   EXPECT_EQ(end.code, 7) << end.err;
   EXPECT_TRUE(has(contents(folder.path() + "/t.json"), "\"cat\":\"delivery\""));
 }

@@ -1,4 +1,5 @@
-// Every public operation has its row in the tables of tests/ops_*_test.cc and its line in docs/operations.md.
+// Every public operation has its row in the tables of tests/ops_*_test.cc and its line in
+// docs/operations.md.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -10,7 +11,8 @@
 
 namespace {
 
-const std::filesystem::path tests = std::filesystem::path(POSTERN_TEST_DATA).parent_path(), root = tests.parent_path();
+const std::filesystem::path tests = std::filesystem::path(POSTERN_TEST_DATA).parent_path(),
+                            root = tests.parent_path();
 
 std::string text_of(const std::filesystem::path& file) {
   std::ifstream in(file);
@@ -25,23 +27,28 @@ using Names = std::set<std::string>;
 Names matches(const std::string& text, const std::string& pattern) {
   Names out;
   const std::regex regex(pattern);
-  for (std::sregex_iterator m(text.begin(), text.end(), regex), end; m != end; ++m) out.insert((*m)[1]);
+  for (std::sregex_iterator m(text.begin(), text.end(), regex), end; m != end; ++m)
+    out.insert((*m)[1]);
   return out;
 }
 
 /// The functions of a header that give a Tensor or several.
 Names operations_of(const std::string& header) {
-  return matches(text_of(root / "include/postern" / header),
-                 R"((?:^|\n)(?:requires [^\n]*> )?(?:inline )?(?:Tensor|LuResult|std::(?:vector|pair|tuple)<Tensor[^>]*>) (\w+)\()");
+  return matches(
+      text_of(root / "include/postern" / header),
+      R"((?:^|\n)(?:requires [^\n]*> )?(?:inline )?(?:Tensor|LuResult|std::(?:vector|pair|tuple)<Tensor[^>]*>) (\w+)\()");
 }
 
 Names all_operations() {
   Names out;
-  for (const char* header : {"ops.h", "ops_more.h", "signal.h", "random.h", "linalg.h"}) out.merge(operations_of(header));
+  for (const char* header : {"ops.h", "ops_more.h", "signal.h", "random.h", "linalg.h"})
+    out.merge(operations_of(header));
   return out;
 }
 
-bool mentions(const std::string& text, const std::string& word) { return std::regex_search(text, std::regex("\\b" + word + "\\b")); }
+bool mentions(const std::string& text, const std::string& word) {
+  return std::regex_search(text, std::regex("\\b" + word + "\\b"));
+}
 
 TEST(Operations, TheDocumentNamesEachOne) {
   std::string first_columns;
@@ -50,30 +57,36 @@ TEST(Operations, TheDocumentNamesEachOne) {
     if (line.starts_with("| `")) first_columns += line.substr(0, line.find(" | ", 2)) + "\n";
   const Names known = all_operations();
   EXPECT_GT(known.size(), 170u) << "the headers are no longer understood";
-  for (const std::string& name : known) EXPECT_TRUE(mentions(first_columns, name)) << name << " is not in docs/operations.md";
+  for (const std::string& name : known)
+    EXPECT_TRUE(mentions(first_columns, name)) << name << " is not in docs/operations.md";
 
   std::string headers;
   for (const auto& file : std::filesystem::directory_iterator(root / "include/postern"))
     if (file.is_regular_file()) headers += text_of(file.path());
   for (const std::string& name : matches(first_columns, "`(\\w+)`"))
-    EXPECT_TRUE(mentions(headers, name)) << "docs/operations.md names " << name << ", which there is not";
+    EXPECT_TRUE(mentions(headers, name))
+        << "docs/operations.md names " << name << ", which there is not";
 }
 
 /// Rows of the tables by the operation that they begin with: "sum_axes" is one of sum.
 TEST(Operations, EachOneHasARowInTheTables) {
   Names wanted, rows;
-  for (const char* header : {"ops.h", "ops_more.h", "signal.h"}) wanted.merge(operations_of(header));
+  for (const char* header : {"ops.h", "ops_more.h", "signal.h"})
+    wanted.merge(operations_of(header));
   for (const std::string& name : operations_of("random.h")) wanted.insert("random_" + name);
   for (const auto& file : std::filesystem::directory_iterator(tests)) {
     const std::string name = file.path().filename();
-    if (name.starts_with("ops_") && name.ends_with("_test.cc")) rows.merge(matches(text_of(file.path()), "\\{\"(\\w+)\",\\s*\""));
+    if (name.starts_with("ops_") && name.ends_with("_test.cc"))
+      rows.merge(matches(text_of(file.path()), "\\{\"(\\w+)\",\\s*\""));
   }
   Names found;
   for (std::string name : rows) {
-    while (!wanted.contains(name) && name.find('_') != std::string::npos) name.resize(name.rfind('_'));
+    while (!wanted.contains(name) && name.find('_') != std::string::npos)
+      name.resize(name.rfind('_'));
     found.insert(name);
   }
-  for (const std::string& name : wanted) EXPECT_TRUE(found.contains(name)) << name << " has no row in tests/ops_*_test.cc";
+  for (const std::string& name : wanted)
+    EXPECT_TRUE(found.contains(name)) << name << " has no row in tests/ops_*_test.cc";
 }
 
 }  // namespace

@@ -14,7 +14,8 @@ namespace {
 struct OperandSpec {
   pn::Type type;
   double low, high;
-  bool special = false;  // the values that arithmetic treats apart, in every combination with the other operands'
+  bool special = false;  // the values that arithmetic treats apart, in every combination with the
+                         // other operands'
 };
 
 pn::DType parse_dtype(const std::string& text) {
@@ -60,7 +61,8 @@ class Numbers {
   std::uint64_t state_;
 };
 
-/// Element `index` of operand `operand`: the first operand's values change fastest. As in scripts/golden.
+/// Element `index` of operand `operand`: the first operand's values change fastest. As in
+/// scripts/golden.
 template <class T>
 T special(std::size_t index, std::uint64_t operand) {
   using Real = decltype(std::real(T()));
@@ -99,7 +101,8 @@ pn::Tensor fill(const OperandSpec& spec, Numbers& numbers, std::uint64_t salt) {
       values[i] = static_cast<T>(numbers.next(spec.low, spec.high));
     else {
       const double re = numbers.next(spec.low, spec.high), im = numbers.next(spec.low, spec.high);
-      values[i] = T(static_cast<typename T::value_type>(re), static_cast<typename T::value_type>(im));
+      values[i] =
+          T(static_cast<typename T::value_type>(re), static_cast<typename T::value_type>(im));
     }
   }
   return pn::tensor<T>(values, spec.type.dims);
@@ -126,7 +129,8 @@ pn::Tensor make(const OperandSpec& spec, const std::string& name, std::uint64_t 
 std::vector<pn::Tensor> make_all(const Row& row, std::uint64_t salt = 0) {
   std::vector<pn::Tensor> out;
   const auto specs = operands_of(row);
-  for (std::size_t i = 0; i < specs.size(); ++i) out.push_back(make(specs[i], row.name, salt * 100 + i));
+  for (std::size_t i = 0; i < specs.size(); ++i)
+    out.push_back(make(specs[i], row.name, salt * 100 + i));
   return out;
 }
 
@@ -141,7 +145,8 @@ std::vector<double> numbers_of(const pn::Tensor& t) {
   return pn::convert<double>(t).to_vector<double>();
 }
 
-void expect_close(const std::vector<double>& got, const std::vector<double>& want, double tolerance, const std::string& what) {
+void expect_close(const std::vector<double>& got, const std::vector<double>& want, double tolerance,
+                  const std::string& what) {
   ASSERT_EQ(got.size(), want.size()) << what;
   double scale = 1;
   for (const double w : want)
@@ -187,7 +192,8 @@ const std::map<std::string, std::string>& golden() {
       const auto first = line.find('|'), second = line.find('|', first + 1);
       if (second == std::string::npos) continue;
       out[line.substr(0, second)] = line.substr(second + 1);
-      if (line.substr(first + 1, 4) == "type") out[line.substr(0, first) + "|type"] = line.substr(second + 1);
+      if (line.substr(first + 1, 4) == "type")
+        out[line.substr(0, first) + "|type"] = line.substr(second + 1);
     }
     return out;
   }();
@@ -207,12 +213,16 @@ std::vector<double> golden_numbers(const std::string& key) {
 }
 
 /// The weights by which a result becomes a number, the same for JAX.
-pn::Tensor weights(const Row& row, const pn::Type& type) { return make({type, 0.5, 1.5}, row.name, 77); }
+pn::Tensor weights(const Row& row, const pn::Type& type) {
+  return make({type, 0.5, 1.5}, row.name, 77);
+}
 
 bool moves(const pn::Tensor& t) { return pn::is_differentiable(t.dtype()); }
 
 pn::Tensor as_f64(const pn::Tensor& t) {
-  return pn::is_float(t.dtype()) ? pn::convert<double>(t) : pn::is_complex(t.dtype()) ? pn::convert(t, pn::DType::c128) : t;
+  return pn::is_float(t.dtype())     ? pn::convert<double>(t)
+         : pn::is_complex(t.dtype()) ? pn::convert(t, pn::DType::c128)
+                                     : t;
 }
 
 }  // namespace
@@ -221,12 +231,17 @@ void check_value(const Row& row) {
   const auto x = make_all(row);
   const pn::Tensor eager = row.function(x);
   const auto type = golden().find(std::string(row.name) + "|type");
-  ASSERT_NE(type, golden().end()) << "tests/data/ops.txt has no " << row.name << "; run scripts/golden";
+  ASSERT_NE(type, golden().end()) << "tests/data/ops.txt has no " << row.name
+                                  << "; run scripts/golden";
   EXPECT_EQ(pn::to_string(eager.type()), type->second);
-  expect_close(numbers_of(eager), golden_numbers(std::string(row.name) + "|value"), row.tolerance, "at once");
-  const pn::Tensor compiled = pn::jit([&](std::vector<pn::Tensor> v) { return row.function(v); })(x);
-  expect_close(numbers_of(compiled), golden_numbers(std::string(row.name) + "|value"), row.tolerance, "compiled");
-  const pn::Tensor evaluated = pn::jit([&](std::vector<pn::Tensor> v) { return row.function(v); }, {.mode = pn::Mode::evaluate})(x);
+  expect_close(numbers_of(eager), golden_numbers(std::string(row.name) + "|value"), row.tolerance,
+               "at once");
+  const pn::Tensor compiled =
+      pn::jit([&](std::vector<pn::Tensor> v) { return row.function(v); })(x);
+  expect_close(numbers_of(compiled), golden_numbers(std::string(row.name) + "|value"),
+               row.tolerance, "compiled");
+  const pn::Tensor evaluated = pn::jit([&](std::vector<pn::Tensor> v) { return row.function(v); },
+                                       {.mode = pn::Mode::evaluate})(x);
   expect_close(numbers_of(evaluated), numbers_of(compiled), row.tolerance, "evaluated");
 }
 
@@ -236,12 +251,15 @@ void check_gradient(const Row& row) {
   auto f = [&](std::vector<pn::Tensor> v) { return row.function(v); };
   const pn::Tensor y = f(x);
   const pn::Tensor ct = weights(row, y.type());
-  auto gradient = pn::jit([&](std::vector<pn::Tensor> v, pn::Tensor w) { return std::get<0>(pn::vjp(f, v).second(w)); });
+  auto gradient = pn::jit([&](std::vector<pn::Tensor> v, pn::Tensor w) {
+    return std::get<0>(pn::vjp(f, v).second(w));
+  });
   const std::vector<pn::Tensor> got = gradient(x, ct);
   for (std::size_t i = 0; i < x.size(); ++i)
     if (moves(x[i]) && row.smooth == Smooth::yes)
-      expect_close(numbers_of(got[i]), golden_numbers(std::string(row.name) + "|grad" + std::to_string(i)), 4 * row.tolerance,
-                   "gradient " + std::to_string(i));
+      expect_close(numbers_of(got[i]),
+                   golden_numbers(std::string(row.name) + "|grad" + std::to_string(i)),
+                   4 * row.tolerance, "gradient " + std::to_string(i));
 
   // In f64: jvp against finite differences, and against vjp.
   std::vector<pn::Tensor> x64, dx;
@@ -249,7 +267,9 @@ void check_gradient(const Row& row) {
     x64.push_back(as_f64(x[i]));
     dx.push_back(make({x64.back().type(), -1, 1}, row.name, 900 + i));
   }
-  auto forward = pn::jit([&](std::vector<pn::Tensor> v, std::vector<pn::Tensor> d) { return pn::jvp(f, std::tuple{v}, std::tuple{d}); });
+  auto forward = pn::jit([&](std::vector<pn::Tensor> v, std::vector<pn::Tensor> d) {
+    return pn::jvp(f, std::tuple{v}, std::tuple{d});
+  });
   const auto [value, dy] = forward(x64, dx);
   const double h = 1e-6;
   auto moved = [&](double s) {
@@ -262,7 +282,10 @@ void check_gradient(const Row& row) {
   std::vector<double> slope;
   for (std::size_t i = 0; i < up.size(); ++i) slope.push_back((up[i] - down[i]) / (2 * h));
   expect_close(numbers_of(dy), slope, 1e-4, "jvp against finite differences");
-  if (pn::is_complex(y.dtype()) || std::any_of(x.begin(), x.end(), [](const pn::Tensor& t) { return pn::is_complex(t.dtype()); })) return;
+  if (pn::is_complex(y.dtype()) || std::any_of(x.begin(), x.end(), [](const pn::Tensor& t) {
+        return pn::is_complex(t.dtype());
+      }))
+    return;
   const pn::Tensor w64 = as_f64(ct);
   const std::vector<pn::Tensor> back = gradient(x64, w64);
   double left = 0, right = 0;
@@ -280,7 +303,8 @@ void check_batch(const Row& row) {
   constexpr std::int64_t n = 3;
   const std::size_t count = make_all(row).size();
   std::vector<std::vector<pn::Tensor>> elements;
-  for (std::int64_t e = 0; e < n; ++e) elements.push_back(make_all(row, static_cast<std::uint64_t>(e)));
+  for (std::int64_t e = 0; e < n; ++e)
+    elements.push_back(make_all(row, static_cast<std::uint64_t>(e)));
   // All operands mapped, the first alone, the last alone; the last along its last axis.
   for (int form = 0; form < 3; ++form) {
     if (count == 0 || (form > 0 && count == 1)) continue;
@@ -294,7 +318,8 @@ void check_batch(const Row& row) {
     std::vector<pn::Tensor> want;
     for (std::int64_t e = 0; e < n; ++e) {
       std::vector<pn::Tensor> v;
-      for (std::size_t i = 0; i < count; ++i) v.push_back(elements[mapped(i) ? static_cast<std::size_t>(e) : 0][i]);
+      for (std::size_t i = 0; i < count; ++i)
+        v.push_back(elements[mapped(i) ? static_cast<std::size_t>(e) : 0][i]);
       want.push_back(row.function(v));
     }
     auto batched = pn::jit([&](std::vector<pn::Tensor> v) {
@@ -308,7 +333,8 @@ void check_batch(const Row& row) {
         return row.function(all);
       })(moving);
     });
-    expect_close(numbers_of(batched(stacked)), numbers_of(pn::stack(want)), row.tolerance, "batch, form " + std::to_string(form));
+    expect_close(numbers_of(batched(stacked)), numbers_of(pn::stack(want)), row.tolerance,
+                 "batch, form " + std::to_string(form));
   }
   if (count == 0) return;
   std::vector<pn::Tensor> none;
@@ -316,33 +342,44 @@ void check_batch(const Row& row) {
   for (pn::Tensor& t : none) t = pn::slice_axis(t, 0, 0, 0);
   pn::Dims dims = row.function(elements[0]).dims();
   dims.insert(dims.begin(), 0);
-  EXPECT_EQ(pn::jit(pn::vmap([&](std::vector<pn::Tensor> v) { return row.function(v); }))(none).dims(), dims) << "a batch of none";
+  EXPECT_EQ(
+      pn::jit(pn::vmap([&](std::vector<pn::Tensor> v) { return row.function(v); }))(none).dims(),
+      dims)
+      << "a batch of none";
 }
 
 namespace {
 
 /// The row's value with its operands of one dtype in another.
-void check_in(const Row& row, const std::vector<pn::Tensor>& x, pn::DType from, pn::DType to, double tolerance) {
+void check_in(const Row& row, const std::vector<pn::Tensor>& x, pn::DType from, pn::DType to,
+              double tolerance) {
   std::vector<pn::Tensor> cast;
   for (const pn::Tensor& t : x) cast.push_back(t.dtype() == from ? pn::convert(t, to) : t);
-  expect_close(numbers_of(row.function(cast)), numbers_of(row.function(x)), tolerance, std::string(pn::to_string(to)));
+  expect_close(numbers_of(row.function(cast)), numbers_of(row.function(x)), tolerance,
+               std::string(pn::to_string(to)));
 }
 
 }  // namespace
 
 void check_dtypes(const Row& row) {
   const auto x = make_all(row);
-  const auto all = [&](pn::DType dtype) { return std::ranges::all_of(x, [&](const pn::Tensor& t) { return t.dtype() == dtype; }); };
-  const bool floats = std::any_of(x.begin(), x.end(), [](const pn::Tensor& t) { return t.dtype() == pn::DType::f32; });
+  const auto all = [&](pn::DType dtype) {
+    return std::ranges::all_of(x, [&](const pn::Tensor& t) { return t.dtype() == dtype; });
+  };
+  const bool floats = std::any_of(x.begin(), x.end(),
+                                  [](const pn::Tensor& t) { return t.dtype() == pn::DType::f32; });
   if (floats) {
-    for (const auto& [dtype, tolerance] : {std::pair{pn::DType::f64, 1e-4}, {pn::DType::f16, 4e-2}, {pn::DType::bf16, 2e-1}}) {
-      if (row.shapes == Shapes::fixed && dtype != pn::DType::f64) continue;  // rounding may choose other elements
+    for (const auto& [dtype, tolerance] :
+         {std::pair{pn::DType::f64, 1e-4}, {pn::DType::f16, 4e-2}, {pn::DType::bf16, 2e-1}}) {
+      if (row.shapes == Shapes::fixed && dtype != pn::DType::f64)
+        continue;  // rounding may choose other elements
       check_in(row, x, pn::DType::f32, dtype, tolerance);
     }
   } else if (all(pn::DType::c64)) {
     check_in(row, x, pn::DType::c64, pn::DType::c128, 1e-4);
   } else if (all(pn::DType::s32) && row.shapes == Shapes::any) {
-    for (const pn::DType dtype : {pn::DType::s16, pn::DType::s64}) check_in(row, x, pn::DType::s32, dtype, 0);
+    for (const pn::DType dtype : {pn::DType::s16, pn::DType::s64})
+      check_in(row, x, pn::DType::s32, dtype, 0);
   }
   if (row.shapes == Shapes::fixed) return;
   std::vector<pn::Tensor> empty;

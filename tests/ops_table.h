@@ -1,6 +1,6 @@
-// The table of operations and what is checked of every row: value against JAX, compiled against evaluated, gradient against JAX, jvp
-// against vjp and finite differences, batch against loop, other dtypes, empty arrays. `scripts/golden` reads the rows and writes
-// tests/data/ops.txt.
+// The table of operations and what is checked of every row: value against JAX, compiled against
+// evaluated, gradient against JAX, jvp against vjp and finite differences, batch against loop,
+// other dtypes, empty arrays. `scripts/golden` reads the rows and writes tests/data/ops.txt.
 #pragma once
 #include <gtest/gtest.h>
 #include <postern/postern.h>

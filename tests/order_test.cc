@@ -44,7 +44,8 @@ TEST(Order, ACallMayWaitForTheTapBeforeIt) {
   auto f = jit([&](Tensor x) {
     Tensor y = tap({.mode = TapMode::async}, x * 2.0f, [&](float) { shown = true; });
     return call(
-        y.type(), [&](float v) { return test::wait_until([&] { return shown.load(); }) ? v : -1; }, y);
+        y.type(), [&](float v) { return test::wait_until([&] { return shown.load(); }) ? v : -1; },
+        y);
   });
   EXPECT_EQ(f(Tensor(1.0f)).item<float>(), 2);
 }
@@ -86,7 +87,8 @@ TEST(Order, UnorderedEffectsAllFire) {
   std::multiset<std::string> lines, want;
   std::istringstream in(out.str());
   for (std::string line; std::getline(in, line);) lines.insert(line);
-  for (int i = 0; i < 5; ++i) want.insert("a " + std::to_string(i)), want.insert("b " + std::to_string(i));
+  for (int i = 0; i < 5; ++i)
+    want.insert("a " + std::to_string(i)), want.insert("b " + std::to_string(i));
   EXPECT_EQ(lines, want);
 }
 
@@ -116,7 +118,8 @@ TEST(Order, HoldsThroughBranchesLoopsAndDerivatives) {
   auto f = [&](Tensor x) {
     x = tap(x, note("first"));
     x = cond(
-        x > 0.0f, [&](Tensor v) { return tap(v, note("then")); }, [&](Tensor v) { return tap(v, note("else")); }, x);
+        x > 0.0f, [&](Tensor v) { return tap(v, note("then")); },
+        [&](Tensor v) { return tap(v, note("else")); }, x);
     x = fori_loop(
         0, 2, [&](Tensor, Tensor v) { return tap(v * 2.0f, note("loop")); }, x);
     return tap(x, note("last"));
@@ -145,7 +148,8 @@ TEST(Order, EachThreadHasItsOwn) {
         x);
   });
   std::vector<std::jthread> threads;
-  for (int t = 0; t < 2; ++t) threads.emplace_back([&, t] { f(Tensor(t), Tensor(0.0f)).item<float>(); });
+  for (int t = 0; t < 2; ++t)
+    threads.emplace_back([&, t] { f(Tensor(t), Tensor(0.0f)).item<float>(); });
   threads.clear();
   Ints want(100);
   for (int i = 0; i < 100; ++i) want[static_cast<std::size_t>(i)] = i;

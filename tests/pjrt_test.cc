@@ -1,4 +1,5 @@
-// The PJRT boundary: plug-ins, clients, executables. Runs, memory and the table are tested in pjrt_test_*.cc.
+// The PJRT boundary: plug-ins, clients, executables. Runs, memory and the table are tested in
+// pjrt_test_*.cc.
 #include "pjrt_test.h"
 
 #include <dlfcn.h>
@@ -34,8 +35,10 @@ TEST(PjrtPlugin, VersionsTooOldOrTooNew) {
   EXPECT_NO_THROW(check_api_version(0, 81, "p.so"));
   EXPECT_NO_THROW(check_api_version(0, 120, "p.so"));
   for (auto [major, minor] : {std::pair(0, 80), std::pair(1, 0)}) {
-    const auto error = error_of<PluginError>([&, major = major, minor = minor] { check_api_version(major, minor, "p.so"); });
-    EXPECT_TRUE(contains(error.what(), std::to_string(major) + "." + std::to_string(minor))) << error.what();
+    const auto error = error_of<PluginError>(
+        [&, major = major, minor = minor] { check_api_version(major, minor, "p.so"); });
+    EXPECT_TRUE(contains(error.what(), std::to_string(major) + "." + std::to_string(minor)))
+        << error.what();
     EXPECT_TRUE(contains(error.what(), "0.81")) << error.what();
   }
 }
@@ -84,13 +87,17 @@ TEST(PjrtClient, XlaLogsNothing) {
 }
 
 TEST(PjrtClient, NeedsADevice) {
-  for (std::int64_t count : {0, -2}) EXPECT_EQ(error_of<Error>([&] { Client::cpu(plugin(), count); }).code(), ErrorCode::invalid_argument);
+  for (std::int64_t count : {0, -2})
+    EXPECT_EQ(error_of<Error>([&] { Client::cpu(plugin(), count); }).code(),
+              ErrorCode::invalid_argument);
 }
 
 TEST(PjrtClient, CompileErrorKeepsTheText) {
-  const auto error = error_of<CompileError>([] { client().compile("module { func.func @main() { stablehlo.nonsense } }"); });
+  const auto error = error_of<CompileError>(
+      [] { client().compile("module { func.func @main() { stablehlo.nonsense } }"); });
   EXPECT_TRUE(contains(error.what(), "stablehlo.nonsense")) << error.what();
-  const auto unknown = error_of<CompileError>([] { client().compile(call_text("pjrt_test_nobody")); });
+  const auto unknown =
+      error_of<CompileError>([] { client().compile(call_text("pjrt_test_nobody")); });
   EXPECT_EQ(unknown.code(), ErrorCode::not_found);
   EXPECT_TRUE(contains(unknown.what(), "pjrt_test_nobody")) << unknown.what();
 }
@@ -99,11 +106,13 @@ TEST(PjrtClient, DeviceAssignment) {
   const Executable on_two = client().compile(add_text, {.device_ids = {2}});
   ASSERT_EQ(on_two.devices().size(), 1u);
   EXPECT_EQ(on_two.devices()[0].id(), 2);
-  const Executable grid =
-      client().compile(add_text, {.num_replicas = 2, .num_partitions = 2, .use_spmd = true, .device_ids = {3, 1, 0, 2}});
+  const Executable grid = client().compile(
+      add_text,
+      {.num_replicas = 2, .num_partitions = 2, .use_spmd = true, .device_ids = {3, 1, 0, 2}});
   ASSERT_EQ(grid.devices().size(), 4u);
   EXPECT_EQ(grid.devices()[1].id(), 1);
-  EXPECT_EQ(error_of<Error>([] { to_proto({.num_replicas = 2, .device_ids = {1}}); }).code(), ErrorCode::invalid_argument);
+  EXPECT_EQ(error_of<Error>([] { to_proto({.num_replicas = 2, .device_ids = {1}}); }).code(),
+            ErrorCode::invalid_argument);
   EXPECT_THROW(client().compile(add_text, {.num_replicas = 9}), CompileError);
 }
 
@@ -133,7 +142,8 @@ TEST(PjrtClient, NoProgramEndsTheProcessBecauseDevicesWaitForOneAnother) {
     EXPECT_EQ(debug_option(loaded, tag), never) << tag;
   }
   const char* const flags = std::getenv("XLA_FLAGS");
-  EXPECT_FALSE(flags && contains(flags, "collective_call")) << "children would have them: " << flags;
+  EXPECT_FALSE(flags && contains(flags, "collective_call"))
+      << "children would have them: " << flags;
 }
 
 TEST(PjrtExecutable, RunsAndRunsAgain) {
@@ -173,7 +183,8 @@ TEST(PjrtExecutable, SeveralOutputsOfSeveralRanks) {
   PJRT_Buffer* argument = input.handle();
   PJRT_Buffer* outputs[3];
   both.execute({&argument, 1}, outputs);
-  const Buffer first(both.api(), outputs[0]), second(both.api(), outputs[1]), third(both.api(), outputs[2]);
+  const Buffer first(both.api(), outputs[0]), second(both.api(), outputs[1]),
+      third(both.api(), outputs[2]);
   EXPECT_EQ(to_host(first), (std::vector<float>{1, 4, 2, 5, 3, 6}));
   EXPECT_EQ(to_host(second), std::vector<float>{7});
   EXPECT_EQ(third.host_bytes(), 0u);
@@ -187,8 +198,12 @@ TEST(PjrtExecutable, WrongArgumentsAreRefused) {
   EXPECT_EQ(error_of<Error>([&] { run(add, {&four, &two}); }).code(), ErrorCode::invalid_argument);
   Buffer gone = to_device(one_to_four, {4});
   gone.delete_data();
-  EXPECT_TRUE(contains(error_of<Error>([&] { run(add, {&four, &gone}); }).what(), "deleted or donated"));
-  EXPECT_TRUE(contains(error_of<Error>([&] { add.execute({}, {}); }).what(), "room for 1 outputs; came room for 0"));
+  EXPECT_TRUE(contains(error_of<Error>([&] {
+                         run(add, {&four, &gone});
+                       }).what(),
+                       "deleted or donated"));
+  EXPECT_TRUE(contains(error_of<Error>([&] { add.execute({}, {}); }).what(),
+                       "room for 1 outputs; came room for 0"));
   EXPECT_EQ(to_host(run(add, {&four, &four})), (std::vector<float>{2, 4, 6, 8}));  // still usable
 }
 
@@ -201,17 +216,22 @@ TEST(PjrtExecutable, PortableRunsWhereTheCallSays) {
   EXPECT_EQ(sum.device(), third);
   EXPECT_EQ(to_host(sum), (std::vector<float>{2, 4, 6, 8}));
   const Buffer here = to_device(one_to_four, {4});
-  EXPECT_EQ(error_of<Error>([&] { run(add, {&here, &here}, {.device = &third}); }).code(), ErrorCode::invalid_argument);
+  EXPECT_EQ(error_of<Error>([&] {
+              run(add, {&here, &here}, {.device = &third});
+            }).code(),
+            ErrorCode::invalid_argument);
   EXPECT_THROW(run(add, {&here, &here}), Error);  // no device named
 }
 
 TEST(PjrtExecutable, SerializedAndLoadedAgain) {
   register_handlers();
-  const Executable offset = client().deserialize(client().compile(offset_text, {.portable = true}).serialize());
+  const Executable offset =
+      client().deserialize(client().compile(offset_text, {.portable = true}).serialize());
   Probed with;
   const Device& device = client().devices()[1];
   const Buffer input = to_device(one_to_four, {4}, device);
-  EXPECT_EQ(to_host(run(offset, {&input}, {.context = &with.context, .device = &device})), (std::vector<float>{101, 102, 103, 104}));
+  EXPECT_EQ(to_host(run(offset, {&input}, {.context = &with.context, .device = &device})),
+            (std::vector<float>{101, 102, 103, 104}));
   EXPECT_THROW(client().deserialize("rubbish"), Error);
 }
 

@@ -15,8 +15,9 @@ const Plugin& plugin();
 /// Four devices for all tests.
 const Client& client();
 
-/// Handlers, as targets of custom calls: pjrt_test_add_offset (result = operand + the run's Probe::offset + the attribute `id`),
-/// pjrt_test_refuse (out_of_range, "the bridge is out"), pjrt_test_sleep (200 ms).
+/// Handlers, as targets of custom calls: pjrt_test_add_offset (result = operand + the run's
+/// Probe::offset + the attribute `id`), pjrt_test_refuse (out_of_range, "the bridge is out"),
+/// pjrt_test_sleep (200 ms).
 void register_handlers();
 Handler refuse, sleep;
 
@@ -39,16 +40,19 @@ extern const std::string_view add_text;
 extern const std::string_view offset_text;
 /// Calls a target without operands; cheap, so XLA runs it on the thread that executes.
 std::string call_text(const std::string& target);
-/// The same between enough arithmetic on a tensor<65536xf32> for XLA to run it on a thread of its pool.
+/// The same between enough arithmetic on a tensor<65536xf32> for XLA to run it on a thread of its
+/// pool.
 std::string heavy_text(const std::string& target);
 Buffer heavy_input();
 
-Buffer to_device(const std::vector<float>& values, const Dims& dims, const Device& device = client().devices()[0]);
+Buffer to_device(const std::vector<float>& values, const Dims& dims,
+                 const Device& device = client().devices()[0]);
 std::vector<float> to_host(const Buffer& buffer);
 inline const std::vector<float> one_to_four = {1, 2, 3, 4};
 
 /// Runs a program with one result.
-Buffer run(const Executable& executable, const std::vector<const Buffer*>& arguments, const Launch& launch = {});
+Buffer run(const Executable& executable, const std::vector<const Buffer*>& arguments,
+           const Launch& launch = {});
 
 /// The exception that `act` throws, which must be of this type.
 template <class Exception, class Act>
@@ -62,6 +66,8 @@ Exception error_of(Act act) {
   return Exception(ErrorCode::ok, "");
 }
 
-inline bool contains(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
+inline bool contains(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
 
 }  // namespace postern::pjrt

@@ -37,7 +37,8 @@ XLA_FFI_Error* add_offset(XLA_FFI_CallFrame* frame) {
     return make_error(frame, ErrorCode::invalid_argument, "not the call that was expected");
   const auto* from = static_cast<const float*>(operands(frame)[0]->data);
   auto* to = static_cast<float*>(results(frame)[0]->data);
-  for (std::int64_t i = 0; i < dims_of(operands(frame)[0])[0]; ++i) to[i] = from[i] + probe->offset + static_cast<float>(*id);
+  for (std::int64_t i = 0; i < dims_of(operands(frame)[0])[0]; ++i)
+    to[i] = from[i] + probe->offset + static_cast<float>(*id);
   ++probe->calls;
   probe->run = run_id(frame);
   return nullptr;
@@ -105,7 +106,8 @@ std::vector<float> to_host(const Buffer& buffer) {
   return values;
 }
 
-Buffer run(const Executable& executable, const std::vector<const Buffer*>& arguments, const Launch& launch) {
+Buffer run(const Executable& executable, const std::vector<const Buffer*>& arguments,
+           const Launch& launch) {
   std::vector<PJRT_Buffer*> handles;
   for (const Buffer* argument : arguments) handles.push_back(argument->handle());
   PJRT_Buffer* output = nullptr;

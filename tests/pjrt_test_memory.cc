@@ -20,7 +20,8 @@ TEST(PjrtBuffer, Describes) {
 }
 
 TEST(PjrtBuffer, EmptyAndScalar) {
-  const Buffer empty = client().buffer_from_host(nullptr, DType::f32, Dims{0, 3}, client().devices()[0]);
+  const Buffer empty =
+      client().buffer_from_host(nullptr, DType::f32, Dims{0, 3}, client().devices()[0]);
   EXPECT_EQ(empty.host_bytes(), 0u);
   EXPECT_NO_THROW(empty.to_host(nullptr, 0).await());
   const Buffer scalar = to_device({42}, {});
@@ -48,7 +49,8 @@ TEST(PjrtBuffer, RowMajorOnTheHostWhateverTheLayout) {
 
 TEST(PjrtBuffer, SubByteTypesArePackedOnTheDevice) {
   const signed char values[] = {1, -2, 3, -4, 5};
-  const Buffer buffer = client().buffer_from_host(values, DType::s4, Dims{5}, client().devices()[0]);
+  const Buffer buffer =
+      client().buffer_from_host(values, DType::s4, Dims{5}, client().devices()[0]);
   EXPECT_EQ(buffer.device_bytes(), 3u);
   EXPECT_EQ(buffer.host_bytes(), 5u);
   signed char back[5];
@@ -61,14 +63,16 @@ TEST(PjrtBuffer, AliasedMemoryIsReleasedOnce) {
   std::atomic<int> released{0};
   const Device& device = client().devices()[3];
   {
-    const Buffer buffer = client().buffer_from_host(memory, DType::f32, Dims{4}, device, HostMemory::alias, [&] { ++released; });
+    const Buffer buffer = client().buffer_from_host(memory, DType::f32, Dims{4}, device,
+                                                    HostMemory::alias, [&] { ++released; });
     buffer.ready().await();
     EXPECT_EQ(buffer.data(), memory);
     EXPECT_EQ(released, 0);
   }
   EXPECT_EQ(released, 1);
   // Not aligned to 64 bytes: copied, and released early.
-  const Buffer copied = client().buffer_from_host(memory + 1, DType::f32, Dims{3}, device, HostMemory::alias, [&] { ++released; });
+  const Buffer copied = client().buffer_from_host(memory + 1, DType::f32, Dims{3}, device,
+                                                  HostMemory::alias, [&] { ++released; });
   copied.ready().await();
   EXPECT_NE(copied.data(), memory + 1);
   EXPECT_EQ(to_host(copied), (std::vector<float>{2, 3, 4}));
@@ -83,13 +87,18 @@ TEST(PjrtBuffer, ViewsLetAnotherDeviceRead) {
   int deleted = 0;
   {
     const Buffer view = client().view_of_device(
-        owner.data(), DType::f32, owner.dims(), device, [](void*, void* user) { ++*static_cast<int*>(user); }, &deleted);
+        owner.data(), DType::f32, owner.dims(), device,
+        [](void*, void* user) { ++*static_cast<int*>(user); }, &deleted);
     EXPECT_EQ(view.data(), owner.data());
-    EXPECT_EQ(to_host(run(add, {&view, &view}, {.device = &device})), (std::vector<float>{2, 4, 6, 8}));
+    EXPECT_EQ(to_host(run(add, {&view, &view}, {.device = &device})),
+              (std::vector<float>{2, 4, 6, 8}));
   }
   EXPECT_EQ(deleted, 1);
-  EXPECT_NO_THROW(client().view_of_device(owner.data(), DType::f32, owner.dims(), device));  // no callback: nothing to call
-  EXPECT_THROW(client().view_of_device(static_cast<float*>(owner.data()) + 1, DType::f32, Dims{1}, device), Error);
+  EXPECT_NO_THROW(client().view_of_device(owner.data(), DType::f32, owner.dims(),
+                                          device));  // no callback: nothing to call
+  EXPECT_THROW(
+      client().view_of_device(static_cast<float*>(owner.data()) + 1, DType::f32, Dims{1}, device),
+      Error);
 }
 
 TEST(PjrtDtype, BothNumberingsBothWays) {

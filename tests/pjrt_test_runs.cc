@@ -17,7 +17,8 @@ TEST(PjrtFfi, RunsFindTheirOwnUserData) {
   first.add(probe_type(), &one);
   second.add(probe_type(), &two);
   auto many = [&](const ExecuteContext& context, float expected) {
-    for (int i = 0; i < 200; ++i) EXPECT_EQ(to_host(run(offset, {&input}, {.context = &context}))[0], expected);
+    for (int i = 0; i < 200; ++i)
+      EXPECT_EQ(to_host(run(offset, {&input}, {.context = &context}))[0], expected);
   };
   std::thread other([&] { many(second, 2101); });
   many(first, 1101);
@@ -34,7 +35,8 @@ TEST(PjrtFfi, OneContextServesRunsAtOnce) {
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t)
     threads.emplace_back([&] {
-      for (int i = 0; i < 200; ++i) run(offset, {&input}, {.context = &with.context}).ready().await();
+      for (int i = 0; i < 200; ++i)
+        run(offset, {&input}, {.context = &with.context}).ready().await();
     });
   for (auto& thread : threads) thread.join();
   EXPECT_EQ(with.probe.calls, 800);
@@ -78,13 +80,16 @@ TEST(PjrtFfi, AHandlersErrorKeepsCodeAndText) {
   ASSERT_TRUE(complete.error());
   EXPECT_TRUE(contains(complete.error()->text, "the bridge is out"));
   EXPECT_THROW(to_host(output), Error);
-  EXPECT_NO_THROW(run(client().compile(heavy_text("pjrt_test_sleep")), {&input}).ready().await());  // the client stays usable
+  EXPECT_NO_THROW(run(client().compile(heavy_text("pjrt_test_sleep")), {&input})
+                      .ready()
+                      .await());  // the client stays usable
 }
 
 TEST(PjrtFfi, ANameKeepsItsHandler) {
   register_handlers();
   EXPECT_NO_THROW(register_handler(plugin(), "pjrt_test_sleep", sleep));
-  EXPECT_EQ(error_of<Error>([] { register_handler(plugin(), "pjrt_test_sleep", refuse); }).code(), ErrorCode::already_exists);
+  EXPECT_EQ(error_of<Error>([] { register_handler(plugin(), "pjrt_test_sleep", refuse); }).code(),
+            ErrorCode::already_exists);
 }
 
 TEST(PjrtEvent, TimedWaits) {
@@ -135,7 +140,8 @@ TEST(PjrtEvent, CallbacksComeWithTheError) {
   Event ready = output.ready();
   ready.on_ready(note, &seen);
   ASSERT_TRUE(ready.wait_for(10s));
-  for (int i = 0; i < 1000 && seen.calls.load(std::memory_order_acquire) == 0; ++i) std::this_thread::sleep_for(1ms);
+  for (int i = 0; i < 1000 && seen.calls.load(std::memory_order_acquire) == 0; ++i)
+    std::this_thread::sleep_for(1ms);
   ASSERT_EQ(seen.calls, 1);
   EXPECT_EQ(seen.code, ErrorCode::out_of_range);
   EXPECT_TRUE(contains(seen.text, "the bridge is out")) << seen.text;

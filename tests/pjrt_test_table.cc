@@ -31,17 +31,28 @@ PJRT_Api counting_table() {
     args->message = args->error->text.data();
     args->message_size = args->error->text.size();
   };
-  api.PJRT_Error_GetCode = [](PJRT_Error_GetCode_Args* args) -> PJRT_Error* { return args->code = args->error->code, nullptr; };
-  api.PJRT_Event_Destroy = [](PJRT_Event_Destroy_Args*) -> PJRT_Error* { return ++gone.events, nullptr; };
+  api.PJRT_Error_GetCode = [](PJRT_Error_GetCode_Args* args) -> PJRT_Error* {
+    return args->code = args->error->code, nullptr;
+  };
+  api.PJRT_Event_Destroy = [](PJRT_Event_Destroy_Args*) -> PJRT_Error* {
+    return ++gone.events, nullptr;
+  };
   api.PJRT_Event_Await = [](PJRT_Event_Await_Args*) { return refuse_call(); };
-  api.PJRT_Buffer_Destroy = [](PJRT_Buffer_Destroy_Args*) -> PJRT_Error* { return ++gone.buffers, refuse_call(); };
-  api.PJRT_LoadedExecutable_GetExecutable = [](PJRT_LoadedExecutable_GetExecutable_Args* args) -> PJRT_Error* {
+  api.PJRT_Buffer_Destroy = [](PJRT_Buffer_Destroy_Args*) -> PJRT_Error* {
+    return ++gone.buffers, refuse_call();
+  };
+  api.PJRT_LoadedExecutable_GetExecutable =
+      [](PJRT_LoadedExecutable_GetExecutable_Args* args) -> PJRT_Error* {
     args->executable = reinterpret_cast<PJRT_Executable*>(&made);
     return nullptr;
   };
   api.PJRT_Executable_NumOutputs = [](PJRT_Executable_NumOutputs_Args*) { return refuse_call(); };
-  api.PJRT_Executable_Destroy = [](PJRT_Executable_Destroy_Args*) -> PJRT_Error* { return ++gone.executables, nullptr; };
-  api.PJRT_LoadedExecutable_Destroy = [](PJRT_LoadedExecutable_Destroy_Args*) -> PJRT_Error* { return ++gone.loaded, nullptr; };
+  api.PJRT_Executable_Destroy = [](PJRT_Executable_Destroy_Args*) -> PJRT_Error* {
+    return ++gone.executables, nullptr;
+  };
+  api.PJRT_LoadedExecutable_Destroy = [](PJRT_LoadedExecutable_Destroy_Args*) -> PJRT_Error* {
+    return ++gone.loaded, nullptr;
+  };
   return api;
 }
 
@@ -94,7 +105,8 @@ TEST(PjrtCall, AMissingEntryIsNamed) {
   const auto null = error_of<Error>([&] { event.is_ready(); });
   EXPECT_EQ(null.code(), ErrorCode::unimplemented);
   EXPECT_TRUE(contains(null.what(), "PJRT_Event_IsReady")) << null.what();
-  api.struct_size = offsetof(PJRT_Api, PJRT_Event_Await);  // an older plug-in: what lies beyond is not ours to read
+  api.struct_size = offsetof(
+      PJRT_Api, PJRT_Event_Await);  // an older plug-in: what lies beyond is not ours to read
   const auto beyond = error_of<Error>([&] { event.await(); });
   EXPECT_EQ(beyond.code(), ErrorCode::unimplemented);
   EXPECT_TRUE(contains(beyond.what(), "PJRT_Event_Await")) << beyond.what();

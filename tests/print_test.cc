@@ -52,27 +52,35 @@ TEST(Print, PlaceholdersByPositionNumberAndName) {
   std::ostringstream out;
   body(out, Tensor(2.0f));
   EXPECT_EQ(out.str(), want);
-  EXPECT_EQ(line("step {step} loss {loss:.3f}", "loss"_a = Tensor(0.25f), "step"_a = 7), "step 7 loss 0.250\n");
+  EXPECT_EQ(line("step {step} loss {loss:.3f}", "loss"_a = Tensor(0.25f), "step"_a = 7),
+            "step 7 loss 0.250\n");
 }
 
 TEST(Print, KnownValuesAreMixedWithTracedOnes) {
   RecordProperty("covers", "PRINT-08");
   auto body = [](std::ostream& out, Tensor x) {
-    print({.stream = &out}, "arr {} dtype {} type {} {} {:>5} {:.1f} {}", x, x.dtype(), x.type(), "text", 42, 2.0, true);
+    print({.stream = &out}, "arr {} dtype {} type {} {} {:>5} {:.1f} {}", x, x.dtype(), x.type(),
+          "text", 42, 2.0, true);
   };
-  EXPECT_EQ(printed(body, tensor<std::int32_t>({1, 2, 3})), "arr [1 2 3] dtype s32 type s32[3] text    42 2.0 true\n");
+  EXPECT_EQ(printed(body, tensor<std::int32_t>({1, 2, 3})),
+            "arr [1 2 3] dtype s32 type s32[3] text    42 2.0 true\n");
 }
 
 TEST(Print, EveryDtype) {
   EXPECT_EQ(line("{} {}", Tensor(true), Tensor(false)), "true false\n");
-  EXPECT_EQ(line("{} {}", Tensor(std::uint64_t{18446744073709551615u}), Tensor(std::int64_t{-9007199254740993})),
+  EXPECT_EQ(line("{} {}", Tensor(std::uint64_t{18446744073709551615u}),
+                 Tensor(std::int64_t{-9007199254740993})),
             "18446744073709551615 -9007199254740993\n");
   EXPECT_EQ(line("{} {}", Tensor(0.1f), Tensor(0.1)), "0.1 0.1\n");
-  EXPECT_EQ(line("{} {:.1f}", Tensor(std::complex<float>(1, -2)), Tensor(std::complex<double>(1, 2))), "1-2i 1.0+2.0i\n");
+  EXPECT_EQ(
+      line("{} {:.1f}", Tensor(std::complex<float>(1, -2)), Tensor(std::complex<double>(1, 2))),
+      "1-2i 1.0+2.0i\n");
   EXPECT_EQ(line("{:#x} {:5d}|", Tensor(255), Tensor(3)), "0xff     3|\n");
-  for (DType d : {DType::f16, DType::bf16, DType::f8e5m2, DType::f8e4m3fn, DType::f8e4m3, DType::f8e3m4, DType::f8e5m2fnuz,
-                  DType::f8e4m3fnuz, DType::f8e4m3b11fnuz, DType::s2, DType::s4, DType::s8, DType::u16})
-    EXPECT_EQ(line("{}", convert(tensor<float>({0, 1, -1.0f * !is_unsigned(d)}), d)), is_unsigned(d) ? "[0 1 0]\n" : "[ 0  1 -1]\n")
+  for (DType d : {DType::f16, DType::bf16, DType::f8e5m2, DType::f8e4m3fn, DType::f8e4m3,
+                  DType::f8e3m4, DType::f8e5m2fnuz, DType::f8e4m3fnuz, DType::f8e4m3b11fnuz,
+                  DType::s2, DType::s4, DType::s8, DType::u16})
+    EXPECT_EQ(line("{}", convert(tensor<float>({0, 1, -1.0f * !is_unsigned(d)}), d)),
+              is_unsigned(d) ? "[0 1 0]\n" : "[ 0  1 -1]\n")
         << to_string(d);
   EXPECT_EQ(line("{}", convert(Tensor(1.5f), DType::f4e2m1fn)), "1.5\n");
 }
@@ -80,8 +88,10 @@ TEST(Print, EveryDtype) {
 TEST(Print, ContainersAreNested) {
   RecordProperty("covers", "PRINT-04");
   const Tensor x(3.0f);
-  EXPECT_EQ(line("{} {}", std::tuple{x * 2.0f, x * 3.0f}, Named{x * 2.0f, x * 3.0f}), "(6, 9) {a=6, b=9}\n");
-  EXPECT_EQ(line("{} {}", std::vector{x, x}, std::map<std::string, Tensor>{{"k", x}}), "[3, 3] {k=3}\n");
+  EXPECT_EQ(line("{} {}", std::tuple{x * 2.0f, x * 3.0f}, Named{x * 2.0f, x * 3.0f}),
+            "(6, 9) {a=6, b=9}\n");
+  EXPECT_EQ(line("{} {}", std::vector{x, x}, std::map<std::string, Tensor>{{"k", x}}),
+            "[3, 3] {k=3}\n");
   EXPECT_EQ(line("{:.1f} {}", std::pair{x, std::vector{x}}, std::tuple<>()), "(3.0, [3.0]) ( )\n");
   EXPECT_EQ(line("{} {}", std::optional<Tensor>(), std::optional(x)), "none 3\n");
   EXPECT_EQ(shown({}, zeros(type<float>({2, 0}))), "f32[2,0]\n[]\n");
@@ -90,7 +100,8 @@ TEST(Print, ContainersAreNested) {
 
 TEST(Print, ArraysAsNumPyWritesThem) {
   RecordProperty("covers", "PRINT-06");
-  auto same_under_jit = [](const PrintOptions& options, const Tensor& value, const std::string& want) {
+  auto same_under_jit = [](const PrintOptions& options, const Tensor& value,
+                           const std::string& want) {
     EXPECT_EQ(shown(options, value), want);
     EXPECT_EQ(printed(
                   [&](std::ostream& out, Tensor x) {
@@ -101,26 +112,37 @@ TEST(Print, ArraysAsNumPyWritesThem) {
                   value),
               want);
   };
-  same_under_jit({.precision = 2, .suppress = true}, tensor<float>({1.2345, 2.3456, 1e-7}), "f32[3] [1.23 2.35 0.00]\n");
+  same_under_jit({.precision = 2, .suppress = true}, tensor<float>({1.2345, 2.3456, 1e-7}),
+                 "f32[3] [1.23 2.35 0.00]\n");
   same_under_jit({.precision = 2}, tensor<float>({1.5, 1e-7}), "f32[2] [1.50e+00 1.00e-07]\n");
-  same_under_jit({.threshold = 10}, iota<std::int32_t>(10000), "s32[10000] [   0    1    2 ... 9997 9998 9999]\n");
+  same_under_jit({.threshold = 10}, iota<std::int32_t>(10000),
+                 "s32[10000] [   0    1    2 ... 9997 9998 9999]\n");
   same_under_jit({.threshold = 10, .edge_items = 1}, reshape(iota<std::int32_t>(25), {5, 5}),
                  "s32[5,5]\n[[ 0 ...  4]\n ...\n [20 ... 24]]\n");
-  same_under_jit({}, reshape(iota<float>(8), {2, 2, 2}), "f32[2,2,2]\n[[[0 1]\n  [2 3]]\n\n [[4 5]\n  [6 7]]]\n");
+  same_under_jit({}, reshape(iota<float>(8), {2, 2, 2}),
+                 "f32[2,2,2]\n[[[0 1]\n  [2 3]]\n\n [[4 5]\n  [6 7]]]\n");
   EXPECT_EQ(line("{:6.2f}", tensor<float>({1, -2})), "[  1.00  -2.00]\n");
 }
 
 TEST(Print, AValueIsPassedOn) {
   RecordProperty("covers", "PRINT-02 PRINT-03");
   std::ostringstream out;
-  auto f = jit([&](Tensor a, Tensor b) { return print_value({.stream = &out, .map = [](Tensor v) { return v * 2.0f; }}, a + b); });
+  auto f = jit([&](Tensor a, Tensor b) {
+    return print_value({.stream = &out, .map = [](Tensor v) { return v * 2.0f; }}, a + b);
+  });
   EXPECT_EQ(f(Tensor(1.0f), Tensor(2.0f)).item<float>(), 3);
   EXPECT_EQ(std::exchange(out, std::ostringstream()).str(), "f32[] 6\n");
-  EXPECT_EQ(
-      print_value({.stream = &out, .show_device = true, .header = {{"what", "here"}, {"b", "1"}, {"a", "2"}}}, 10).item<std::int32_t>(),
-      10);
-  EXPECT_EQ(std::exchange(out, std::ostringstream()).str(), "a: 2, b: 1, device: 0, what: here\ns32[] 10\n");
-  jit(vmap([&](Tensor x) { return print_value({.stream = &out, .label = "v"}, x); }))(tensor<float>({1, 2})).block_until_ready();
+  EXPECT_EQ(print_value({.stream = &out,
+                         .show_device = true,
+                         .header = {{"what", "here"}, {"b", "1"}, {"a", "2"}}},
+                        10)
+                .item<std::int32_t>(),
+            10);
+  EXPECT_EQ(std::exchange(out, std::ostringstream()).str(),
+            "a: 2, b: 1, device: 0, what: here\ns32[] 10\n");
+  jit(vmap([&](Tensor x) { return print_value({.stream = &out, .label = "v"}, x); }))(
+      tensor<float>({1, 2}))
+      .block_until_ready();
   EXPECT_EQ(out.str(), "transforms: batch(0)\nv: f32[2] [1 2]\n");
 }
 
@@ -133,18 +155,27 @@ TEST(Print, MistakesAreFoundWhileTracing) {
     expect_error<TypeError>([&] { act(out, x); }, {"print_test.cc:"});
     EXPECT_EQ(out.str(), "");
   };
-  wrong([](auto& out, Tensor v) { print({.stream = &out}, "{} and {}", v); }, {"placeholder '{}'", "1 value is given", "print_test.cc:"});
-  wrong([](auto& out, Tensor v) { print({.stream = &out}, "{y}", "x"_a = v); }, {"placeholder '{y}'", "names are [x]"});
-  wrong([](auto& out, Tensor v) { print({.stream = &out}, "{2}", v, v); }, {"placeholder '{2}'", "2 values are given"});
-  wrong([](auto& out, Tensor v) { print({.stream = &out}, "{0} {}", v); }, {"mixes counting with numbers"});
-  wrong([](auto& out, Tensor v) { print({.stream = &out}, "{}", v, v); }, {"no placeholder for value 1"});
-  wrong([](auto& out, Tensor v) { print({.stream = &out}, "text", "x"_a = v); }, {"no placeholder for value 'x'"});
-  wrong([](auto& out, Tensor v) { print({.stream = &out}, "{:d}", v); }, {"'{:d}' does not fit", "f32[]"});
+  wrong([](auto& out, Tensor v) { print({.stream = &out}, "{} and {}", v); },
+        {"placeholder '{}'", "1 value is given", "print_test.cc:"});
+  wrong([](auto& out, Tensor v) { print({.stream = &out}, "{y}", "x"_a = v); },
+        {"placeholder '{y}'", "names are [x]"});
+  wrong([](auto& out, Tensor v) { print({.stream = &out}, "{2}", v, v); },
+        {"placeholder '{2}'", "2 values are given"});
+  wrong([](auto& out, Tensor v) { print({.stream = &out}, "{0} {}", v); },
+        {"mixes counting with numbers"});
+  wrong([](auto& out, Tensor v) { print({.stream = &out}, "{}", v, v); },
+        {"no placeholder for value 1"});
+  wrong([](auto& out, Tensor v) { print({.stream = &out}, "text", "x"_a = v); },
+        {"no placeholder for value 'x'"});
+  wrong([](auto& out, Tensor v) { print({.stream = &out}, "{:d}", v); },
+        {"'{:d}' does not fit", "f32[]"});
   wrong([](auto& out, Tensor v) { print({.stream = &out}, "{:.2f}", v, "x"); }, {"value 1"});
   wrong([](auto& out, Tensor v) { print({.stream = &out}, "{", v); }, {"without '}'"});
   wrong([](auto& out, Tensor v) { print({.stream = &out}, "}", v); }, {"without '{'"});
-  wrong([](auto& out, Tensor v) { print({.stream = &out}, "{:{}}", v, 3); }, {"placeholder inside"});
-  wrong([](auto& out, Tensor v) { print({.stream = &out, .precision = -7}, "{}", v); }, {"precision", "-7"});
+  wrong([](auto& out, Tensor v) { print({.stream = &out}, "{:{}}", v, 3); },
+        {"placeholder inside"});
+  wrong([](auto& out, Tensor v) { print({.stream = &out, .precision = -7}, "{}", v); },
+        {"precision", "-7"});
 }
 
 TEST(Print, WholeLinesFromManyThreads) {
@@ -160,7 +191,8 @@ TEST(Print, WholeLinesFromManyThreads) {
         x);
   });
   std::vector<std::jthread> threads;
-  for (int t = 0; t < 8; ++t) threads.emplace_back([&, t] { f(Tensor(t), Tensor(0.0f)).item<float>(); });
+  for (int t = 0; t < 8; ++t)
+    threads.emplace_back([&, t] { f(Tensor(t), Tensor(0.0f)).item<float>(); });
   threads.clear();
   std::istringstream in(out.str());
   std::vector<int> next(8, 0);
@@ -201,7 +233,12 @@ TEST(Print, SurvivesTransformations) {
   jit(vmap(f))(tensor<float>({1, 2})).block_until_ready();
   EXPECT_EQ(take(), "f: [1 2]\n");
   jit([&](Tensor x) {
-    return scan([&](Tensor c, Tensor v) { return std::pair{f(c) + v, v}; }, x, tensor<float>({1, 2, 3})).first;
+    return scan(
+               [&](Tensor c, Tensor v) {
+                 return std::pair{f(c) + v, v};
+               },
+               x, tensor<float>({1, 2, 3}))
+        .first;
   })(Tensor(0.0f))
       .item<float>();
   EXPECT_EQ(take(), "f: 0\nf: 1\nf: 3\n");
@@ -210,7 +247,12 @@ TEST(Print, SurvivesTransformations) {
     return std::count(text.begin(), text.end(), '\n');
   };
   jit(grad([&](Tensor x) {
-    return scan([&](Tensor c, Tensor v) { return std::pair{f(c) + v, v}; }, x, tensor<float>({1, 2, 3})).first;
+    return scan(
+               [&](Tensor c, Tensor v) {
+                 return std::pair{f(c) + v, v};
+               },
+               x, tensor<float>({1, 2, 3}))
+        .first;
   }))(Tensor(0.0f))
       .item<float>();
   EXPECT_EQ(lines(), 3) << "once for each step, forward";

@@ -6,7 +6,8 @@ namespace {
 
 using test::expect_error;
 
-/// jax.numpy.promote_types of JAX 0.10.2 with jax_enable_x64: row and column are dtypes in the order of the comments, '.' is an error.
+/// jax.numpy.promote_types of JAX 0.10.2 with jax_enable_x64: row and column are dtypes in the
+/// order of the comments, '.' is an error.
 constexpr const char* jax_table[] = {
     "abcdefghijklmnopqrstuvwxyzAB",  // a pred
     "bb..........................",  // b s2
@@ -37,8 +38,10 @@ constexpr const char* jax_table[] = {
     "A..AAAA..AAAA.............A.",  // A f8e8m0fnu
     "B..BBBB..BBBB..............B",  // B f4e2m1fn
 };
-/// dtype(jnp.add(x, number)) for x of each dtype and a Python number, which is weakly typed; '*': the result is weak too.
-constexpr const char *weak_int = "*bcdefghijklmnopqrstuvwxyzAB", *weak_float = "*..****..****nopqrstuvwxyzAB",
+/// dtype(jnp.add(x, number)) for x of each dtype and a Python number, which is weakly typed; '*':
+/// the result is weak too.
+constexpr const char *weak_int = "*bcdefghijklmnopqrstuvwxyzAB",
+                     *weak_float = "*..****..****nopqrstuvwxyzAB",
                      *weak_complex = "*..****..****rrrsrs.........";
 
 constexpr int count = dtype_count - 1;  // without token
@@ -48,7 +51,10 @@ int index_of(char letter) { return letter >= 'a' ? letter - 'a' : 26 + letter - 
 /// The type of a choice between x and y, without running it.
 template <class Y>
 Type chosen(const Type& x, Y y) {
-  return jit([&](Tensor c, Tensor a) { return where(c, a, y); }).program(abstract(type<bool>()), abstract(x)).outputs().front();
+  return jit([&](Tensor c, Tensor a) { return where(c, a, y); })
+      .program(abstract(type<bool>()), abstract(x))
+      .outputs()
+      .front();
 }
 Type chosen(const Type& x, const Type& y) {
   return jit([](Tensor c, Tensor a, Tensor b) { return where(c, a, b); })
@@ -58,10 +64,20 @@ Type chosen(const Type& x, const Type& y) {
 }
 
 TEST(Promotion, OrderOfTheTable) {
-  const char* names[] = {"pred",   "s2",     "s4",        "s8",      "s16",      "s32",           "s64",        "u2",
-                         "u4",     "u8",     "u16",       "u32",     "u64",      "f16",           "bf16",       "f32",
-                         "f64",    "c64",    "c128",      "f8e5m2",  "f8e4m3fn", "f8e4m3b11fnuz", "f8e5m2fnuz", "f8e4m3fnuz",
-                         "f8e4m3", "f8e3m4", "f8e8m0fnu", "f4e2m1fn"};
+  const char* names[] = {"pred",       "s2",
+                         "s4",         "s8",
+                         "s16",        "s32",
+                         "s64",        "u2",
+                         "u4",         "u8",
+                         "u16",        "u32",
+                         "u64",        "f16",
+                         "bf16",       "f32",
+                         "f64",        "c64",
+                         "c128",       "f8e5m2",
+                         "f8e4m3fn",   "f8e4m3b11fnuz",
+                         "f8e5m2fnuz", "f8e4m3fnuz",
+                         "f8e4m3",     "f8e3m4",
+                         "f8e8m0fnu",  "f4e2m1fn"};
   ASSERT_EQ(std::size(names), std::size_t(count));
   for (int i = 0; i < count; ++i) EXPECT_EQ(to_string(dtype_at(i)), names[i]);
 }
@@ -73,8 +89,9 @@ TEST(Promotion, EachPairAsInJax) {
       const char want = jax_table[i][j];
       const std::string pair = to_string(x) + " and " + to_string(y);
       if (want == '.')
-        expect_error<TypeError>([&] { ADD_FAILURE() << pair << " gave " << to_string(chosen(x, y)); },
-                                {to_string(dtype_at(i)), to_string(dtype_at(j)), "where"});
+        expect_error<TypeError>(
+            [&] { ADD_FAILURE() << pair << " gave " << to_string(chosen(x, y)); },
+            {to_string(dtype_at(i)), to_string(dtype_at(j)), "where"});
       else
         EXPECT_EQ(to_string(chosen(x, y).dtype), to_string(dtype_at(index_of(want)))) << pair;
     }
@@ -90,7 +107,8 @@ void expect_weak(T number, const char* row) {
       continue;
     }
     const Type got = chosen(x, number);
-    EXPECT_EQ(to_string(got.dtype), to_string(row[i] == '*' ? dtype_v<T> : dtype_at(index_of(row[i]))))
+    EXPECT_EQ(to_string(got.dtype),
+              to_string(row[i] == '*' ? dtype_v<T> : dtype_at(index_of(row[i]))))
         << to_string(x) << " and a number of " << to_string(dtype_v<T>);
     EXPECT_EQ(got.weak, row[i] == '*') << to_string(x);
   }
@@ -103,7 +121,8 @@ TEST(Promotion, NumbersGiveWay) {
 }
 
 TEST(Promotion, ArithmeticPromotes) {
-  const Tensor s = Tensor(3), f = Tensor(0.5f), u = Tensor(std::uint8_t{4}), h = convert(f, DType::bf16), d = Tensor(0.25);
+  const Tensor s = Tensor(3), f = Tensor(0.5f), u = Tensor(std::uint8_t{4}),
+               h = convert(f, DType::bf16), d = Tensor(0.25);
   EXPECT_EQ(to_string((s + f).type()), "f32[]");
   EXPECT_EQ((s + f).item<float>(), 3.5f);
   EXPECT_EQ(to_string((s * u).type()), "s32[]");
@@ -121,8 +140,13 @@ TEST(Promotion, ArithmeticPromotes) {
 
 TEST(Promotion, ATensorOfANumberIsNotWeak) {
   EXPECT_EQ(to_string((convert(Tensor(1.0f), DType::bf16) * Tensor(2.0f)).type()), "f32[]");
-  EXPECT_EQ(to_string(jit([](Tensor x) { return x * Tensor(2.0f); })(convert(Tensor(1.0f), DType::bf16)).type()), "f32[]");
-  EXPECT_EQ(to_string(jit([](Tensor x) { return x * 2.0f; })(convert(Tensor(1.0f), DType::bf16)).type()), "bf16[]");
+  EXPECT_EQ(
+      to_string(jit([](Tensor x) { return x * Tensor(2.0f); })(convert(Tensor(1.0f), DType::bf16))
+                    .type()),
+      "f32[]");
+  EXPECT_EQ(
+      to_string(jit([](Tensor x) { return x * 2.0f; })(convert(Tensor(1.0f), DType::bf16)).type()),
+      "bf16[]");
 }
 
 TEST(Promotion, WeaknessPassesThroughExpressions) {
@@ -131,7 +155,9 @@ TEST(Promotion, WeaknessPassesThroughExpressions) {
     return x * factor;
   });
   EXPECT_EQ(to_string(f(convert(Tensor(1.0f), DType::bf16)).type()), "bf16[]");
-  EXPECT_EQ(to_string((convert(Tensor(1.0f), DType::f16) * (maximum(2.0f, 1.0f) * 3)).type()), "f16[]") << "at once";
+  EXPECT_EQ(to_string((convert(Tensor(1.0f), DType::f16) * (maximum(2.0f, 1.0f) * 3)).type()),
+            "f16[]")
+      << "at once";
 }
 
 TEST(Promotion, ShapesBroadcastAsInNumPy) {
@@ -152,17 +178,21 @@ TEST(Promotion, ShapesBroadcastAsInNumPy) {
                          {{1, 1}, {5}, {1, 5}},
                          {{5, 1, 0}, {7, 1}, {5, 7, 0}}}) {
     for (bool swapped : {false, true}) {
-      const Tensor x = ones(type<float>(swapped ? row.y : row.x)), y = ones(type<float>(swapped ? row.x : row.y));
+      const Tensor x = ones(type<float>(swapped ? row.y : row.x)),
+                   y = ones(type<float>(swapped ? row.x : row.y));
       const Tensor now = x + y, compiled = jit([](Tensor a, Tensor b) { return a + b; })(x, y);
       EXPECT_EQ(now.dims(), row.z);
       EXPECT_EQ(compiled.dims(), row.z);
-      EXPECT_EQ(compiled.to_vector<float>(), std::vector<float>(std::size_t(compiled.size()), 2.0f));
+      EXPECT_EQ(compiled.to_vector<float>(),
+                std::vector<float>(std::size_t(compiled.size()), 2.0f));
       EXPECT_EQ(where(x > 0, x, y).dims(), row.z);
     }
   }
-  for (const Row& row : {Row{{2}, {3}, {}}, {{2, 3}, {2}, {}}, {{0}, {2}, {}}, {{4, 2, 3}, {3, 1, 3}, {}}})
-    expect_error<TypeError>([&] { zeros(type<float>(row.x)) * zeros(type<float>(row.y)); },
-                            {"multiply", dims_to_string(row.x), dims_to_string(row.y), "broadcast"});
+  for (const Row& row :
+       {Row{{2}, {3}, {}}, {{2, 3}, {2}, {}}, {{0}, {2}, {}}, {{4, 2, 3}, {3, 1, 3}, {}}})
+    expect_error<TypeError>(
+        [&] { zeros(type<float>(row.x)) * zeros(type<float>(row.y)); },
+        {"multiply", dims_to_string(row.x), dims_to_string(row.y), "broadcast"});
 }
 
 TEST(Promotion, BroadcastValues) {

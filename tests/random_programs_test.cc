@@ -27,34 +27,34 @@ std::vector<double> shown;
 
 /// By name, as saved programs need them.
 void register_functions() {
-  pn::register_function(
-      "random.sin",
-      [](pn::View<const float> in, pn::View<float> out) {
-        for (std::int64_t i = 0; i < in.size(); ++i) out.data()[i] = std::sin(in.data()[i]);
-      },
-      {.replace = true});
-  pn::register_function(
-      "random.sin_back",
-      [](pn::View<const float> in, pn::View<const float>, pn::View<const float> ct, pn::View<float> dx) {
-        for (std::int64_t i = 0; i < in.size(); ++i) dx[i] = std::cos(in[i]) * ct[i];
-      },
-      {.replace = true});
-  pn::register_function(
-      "random.square",
-      [](pn::View<const float> in, pn::View<float> out) {
-        for (std::int64_t i = 0; i < in.size(); ++i) out[i] = in[i] * in[i];
-      },
-      {.replace = true});
-  pn::register_function(
-      "random.show",
-      [](const pn::TapInfo& info, pn::View<const float> in) {
-        const std::scoped_lock lock(shown_guard);
-        const auto each = info.mask.empty() ? 1 : in.size() / std::int64_t(info.mask.size());
-        for (std::int64_t i = 0; i < in.size(); ++i)
-          if (info.mask.empty() || info.mask[std::size_t(i / each)])
-            shown.push_back(double(in.data()[i]));
-      },
-      {.replace = true});
+  pn::register_function("random.sin",
+                        [](pn::View<const float> in, pn::View<float> out) {
+                          for (std::int64_t i = 0; i < in.size(); ++i)
+                            out.data()[i] = std::sin(in.data()[i]);
+                        },
+                        {.replace = true});
+  pn::register_function("random.sin_back",
+                        [](pn::View<const float> in, pn::View<const float>,
+                           pn::View<const float> ct, pn::View<float> dx) {
+                          for (std::int64_t i = 0; i < in.size(); ++i)
+                            dx[i] = std::cos(in[i]) * ct[i];
+                        },
+                        {.replace = true});
+  pn::register_function("random.square",
+                        [](pn::View<const float> in, pn::View<float> out) {
+                          for (std::int64_t i = 0; i < in.size(); ++i) out[i] = in[i] * in[i];
+                        },
+                        {.replace = true});
+  pn::register_function("random.show",
+                        [](const pn::TapInfo& info, pn::View<const float> in) {
+                          const std::scoped_lock lock(shown_guard);
+                          const auto each =
+                              info.mask.empty() ? 1 : in.size() / std::int64_t(info.mask.size());
+                          for (std::int64_t i = 0; i < in.size(); ++i)
+                            if (info.mask.empty() || info.mask[std::size_t(i / each)])
+                              shown.push_back(double(in.data()[i]));
+                        },
+                        {.replace = true});
 }
 
 Tensor host_sin(const Tensor& x) {
@@ -90,7 +90,8 @@ const std::map<std::string, Operation>& operations() {
       {"softmax", [](T a, T) { return pn::softmax(a, 1); }},
       {"center", [](T a, T) { return a - rows_mean(a); }},
       {"sort", [](T a, T) { return pn::sort(a, 1); }},
-      {"max_rows", [](T a, T) { return a * 0.5f + pn::max(a, {.axes = pn::Dims{1}, .keep_dims = true}); }},
+      {"max_rows",
+       [](T a, T) { return a * 0.5f + pn::max(a, {.axes = pn::Dims{1}, .keep_dims = true}); }},
       {"take",
        [](T a, T) {
          return pn::take(a, pn::tensor<std::int32_t>({2, 0, 0}), 1);
@@ -111,41 +112,61 @@ const std::map<std::string, Operation>& operations() {
       {"cond",
        [](T a, T b) {
          return pn::cond(
-             pn::sum(a) > 0.1f, [](Tensor p, Tensor q) { return pn::sin(p) * q; }, [](Tensor p, Tensor q) { return p - q; }, a, b);
+             pn::sum(a) > 0.1f, [](Tensor p, Tensor q) { return pn::sin(p) * q; },
+             [](Tensor p, Tensor q) { return p - q; }, a, b);
        }},
       {"switch",
        [](T a, T b) {
-         const Tensor index = pn::convert<std::int32_t>(pn::sum(b) > 0.1f) + pn::convert<std::int32_t>(pn::sum(a) > 0.1f);
+         const Tensor index = pn::convert<std::int32_t>(pn::sum(b) > 0.1f) +
+                              pn::convert<std::int32_t>(pn::sum(a) > 0.1f);
          return pn::switch_(
              index,
-             std::tuple{[](Tensor v) { return pn::sin(v); }, [](Tensor v) { return pn::cos(v); }, [](Tensor v) { return pn::tanh(v); }}, a);
+             std::tuple{[](Tensor v) { return pn::sin(v); }, [](Tensor v) { return pn::cos(v); },
+                        [](Tensor v) { return pn::tanh(v); }},
+             a);
        }},
       {"fori",
        [](T a, T b) {
          return pn::fori_loop(
-             0, 3, [&](Tensor i, Tensor v) { return pn::tanh(v + b * 0.1f * pn::convert<float>(i + 1)); }, a);
+             0, 3,
+             [&](Tensor i, Tensor v) { return pn::tanh(v + b * 0.1f * pn::convert<float>(i + 1)); },
+             a);
        }},
       {"scan", [](T a, T b) { return scan_rows(a, b); }},
       {"while",
        [](T a, T) {
-         return pn::stop_gradient(
-             pn::while_loop([](Tensor v) { return pn::sum(v * v) > 1; }, [](Tensor v) { return v * 0.5f; }, pn::stop_gradient(a)));
+         return pn::stop_gradient(pn::while_loop([](Tensor v) { return pn::sum(v * v) > 1; },
+                                                 [](Tensor v) { return v * 0.5f; },
+                                                 pn::stop_gradient(a)));
        }},
-      {"vmap", [](T a, T b) { return pn::vmap([&](Tensor row) { return pn::sin(pn::matmul(row, b)) * pn::sum(row); })(a); }},
+      {"vmap",
+       [](T a, T b) {
+         return pn::vmap([&](Tensor row) { return pn::sin(pn::matmul(row, b)) * pn::sum(row); })(a);
+       }},
       {"vmap_call", [](T a, T) { return pn::vmap([](Tensor row) { return host_sin(row); })(a); }},
       {"vmap_cond",
        [](T a, T b) {
          return pn::vmap([](Tensor r, Tensor s) {
            return pn::cond(
-               pn::sum(r) > 0.1f, [](Tensor p, Tensor q) { return p * q; }, [](Tensor p, Tensor) { return pn::cos(p); }, r, s);
+               pn::sum(r) > 0.1f, [](Tensor p, Tensor q) { return p * q; },
+               [](Tensor p, Tensor) { return pn::cos(p); }, r, s);
          })(a, b);
        }},
-      {"grad", [](T a, T) { return pn::grad([](Tensor v) { return pn::sum(pn::sin(v) * v); })(a); }},
-      {"grad_scan", [](T a, T b) { return pn::grad([&](Tensor v) { return pn::sum(scan_rows(v, b)); })(a); }},
-      {"jvp", [](T a, T b) { return pn::jvp([](Tensor v) { return pn::tanh(v); }, std::tuple{a}, std::tuple{b}).second; }},
-      {"checkpoint", [](T a, T) { return pn::checkpoint([](Tensor v) { return pn::sin(pn::sin(v) * v); })(a); }},
+      {"grad",
+       [](T a, T) { return pn::grad([](Tensor v) { return pn::sum(pn::sin(v) * v); })(a); }},
+      {"grad_scan",
+       [](T a, T b) { return pn::grad([&](Tensor v) { return pn::sum(scan_rows(v, b)); })(a); }},
+      {"jvp",
+       [](T a, T b) {
+         return pn::jvp([](Tensor v) { return pn::tanh(v); }, std::tuple{a}, std::tuple{b}).second;
+       }},
+      {"checkpoint",
+       [](T a, T) { return pn::checkpoint([](Tensor v) { return pn::sin(pn::sin(v) * v); })(a); }},
       {"hessian",
-       [](T a, T) { return pn::hessian([](Tensor v) { return pn::sum(pn::sin(v) * pn::dynamic_index(v, 0)); })(pn::dynamic_index(a, 0)); }},
+       [](T a, T) {
+         return pn::hessian([](Tensor v) { return pn::sum(pn::sin(v) * pn::dynamic_index(v, 0)); })(
+             pn::dynamic_index(a, 0));
+       }},
   };
   return all;
 }
@@ -180,7 +201,8 @@ std::vector<Sample> samples() {
 
 Tensor run(const Sample& s, const Tensor& x, const Tensor& y) {
   std::vector<Tensor> values{x, y};
-  for (const Step& step : s.steps) values.push_back(operations().at(step.name)(values[step.a], values[step.b]));
+  for (const Step& step : s.steps)
+    values.push_back(operations().at(step.name)(values[step.a], values[step.b]));
   return values.back();
 }
 
@@ -193,7 +215,8 @@ std::vector<double> numbers(const std::vector<Tensor>& tensors) {
 
 Tensor input(double (*f)(double), double step, std::size_t seed) {
   std::vector<float> v;
-  for (int i = 0; i < 9; ++i) v.push_back(static_cast<float>(f(i * step + static_cast<double>(seed))));
+  for (int i = 0; i < 9; ++i)
+    v.push_back(static_cast<float>(f(i * step + static_cast<double>(seed))));
   return pn::tensor<float>(v, {3, 3});
 }
 
@@ -201,7 +224,8 @@ void compare(const std::vector<double>& got, const std::vector<double>& want, co
   ASSERT_EQ(got.size(), want.size());
   double scale = 1;
   for (const double w : want) scale = std::max(scale, std::abs(w));
-  for (std::size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], want[i], 2e-3 * scale) << what << ", number " << i;
+  for (std::size_t i = 0; i < got.size(); ++i)
+    ASSERT_NEAR(got[i], want[i], 2e-3 * scale) << what << ", number " << i;
 }
 
 /// Four quarters, so that a failure's program is found quickly and the suite can run in parts.
@@ -228,10 +252,12 @@ TEST_P(RandomPrograms, AgreeWithJax) {
       auto [dx, dy] = pullback(weights);
       return std::vector<Tensor>{value, dx, dy};
     };
-    const Tensor x = input([](double v) { return std::sin(v); }, 1.7, i), y = input([](double v) { return std::cos(v); }, 2.3, i);
+    const Tensor x = input([](double v) { return std::sin(v); }, 1.7, i),
+                 y = input([](double v) { return std::cos(v); }, 2.3, i);
     const auto compiled = numbers(pn::jit(f)(x, y));
     compare(compiled, s.want, "compiled against JAX");
-    compare(numbers(pn::jit(f, {.mode = pn::Mode::evaluate})(x, y)), compiled, "evaluated against compiled");
+    compare(numbers(pn::jit(f, {.mode = pn::Mode::evaluate})(x, y)), compiled,
+            "evaluated against compiled");
     const auto batches = [](const Step& one) { return one.name.starts_with("vmap"); };
     if (std::ranges::any_of(s.steps, batches)) {
       const pn::Loaded saved = pn::load_text(pn::saved_text(pn::jit(f).lower(x, y)));

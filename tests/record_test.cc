@@ -18,7 +18,8 @@ using Floats = std::vector<float>;
 class Record : public testing::Test {
  protected:
   void TearDown() override { std::filesystem::remove(file); }
-  const std::filesystem::path file = std::filesystem::temp_directory_path() / ("postern_record_" + std::to_string(getpid()));
+  const std::filesystem::path file =
+      std::filesystem::temp_directory_path() / ("postern_record_" + std::to_string(getpid()));
   Tensor x = tensor<float>({1, 2, 3});
   int world = 0;  // what the functions below depend on
 
@@ -36,7 +37,11 @@ class Record : public testing::Test {
 TEST_F(Record, AReplayGivesTheSameBytesWithoutTheFunctions) {
   const auto f = jit([&](Tensor v) {
     return fori_loop(
-        0, 5, [&](Tensor, Tensor w) { return asked(tap({.name = "seen"}, w * 0.5f, [this](View<const float>) { ++world; })); }, v);
+        0, 5,
+        [&](Tensor, Tensor w) {
+          return asked(tap({.name = "seen"}, w * 0.5f, [this](View<const float>) { ++world; }));
+        },
+        v);
   });
   Floats first, second;
   {
@@ -56,7 +61,8 @@ TEST_F(Record, AReplayGivesTheSameBytesWithoutTheFunctions) {
   EXPECT_NE(f(x).to_vector<float>(), first);
   const auto firings = read_recording(file);
   ASSERT_EQ(firings.size(), 20u);
-  EXPECT_EQ(firings[0].kind + firings[0].name + firings[1].kind + firings[1].name, "tapseencallask");
+  EXPECT_EQ(firings[0].kind + firings[0].name + firings[1].kind + firings[1].name,
+            "tapseencallask");
   float shown = 0;
   std::memcpy(&shown, firings[0].values.at(0).data(), 4);
   EXPECT_EQ(shown, 0.5f);
@@ -75,8 +81,11 @@ TEST_F(Record, TheFirstCallThatDiffersIsNamed) {
     ADD_FAILURE() << "it ran";
   } catch (const CallbackError& e) {
     EXPECT_EQ(e.code(), ErrorCode::failed_precondition);
-    EXPECT_NE(std::string(e.what()).find("call 'ask' at record_test.cc:"), std::string::npos) << e.what();
-    EXPECT_NE(std::string(e.what()).find("call 0 of run 0 has other operands than were recorded"), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("call 'ask' at record_test.cc:"), std::string::npos)
+        << e.what();
+    EXPECT_NE(std::string(e.what()).find("call 0 of run 0 has other operands than were recorded"),
+              std::string::npos)
+        << e.what();
   }
 }
 
@@ -93,7 +102,9 @@ TEST_F(Record, AnotherProgramIsRefused) {
     ADD_FAILURE() << "it ran";
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::failed_precondition);
-    EXPECT_NE(std::string(e.what()).find("run 0 of the recording is of another program"), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("run 0 of the recording is of another program"),
+              std::string::npos)
+        << e.what();
   }
   EXPECT_EQ(f(x).to_vector<float>(), (Floats{2, 3, 4}));  // the recording stands where it stood
 }
@@ -103,7 +114,8 @@ TEST_F(Record, ElementsOfABatchKeepTheirOwn) {
     std::atomic<int> count = 0;
     const auto f = jit(vmap([&](Tensor v) {
       return call(
-          {.name = "count", .vmap = method}, v.type(), [&](float) { return static_cast<float>(++count); }, v);
+          {.name = "count", .vmap = method}, v.type(),
+          [&](float) { return static_cast<float>(++count); }, v);
     }));
     Floats first;
     {
@@ -119,11 +131,14 @@ TEST_F(Record, ElementsOfABatchKeepTheirOwn) {
 TEST_F(Record, FailuresAndEarlyEndsAreReplayed) {
   const auto fails = jit([&](Tensor v) {
     return call(
-        {.name = "fails"}, v.type(), [&](View<const float>, View<float>) { throw std::runtime_error(std::to_string(++world)); }, v);
+        {.name = "fails"}, v.type(),
+        [&](View<const float>, View<float>) { throw std::runtime_error(std::to_string(++world)); },
+        v);
   });
   const auto ends = jit([&](Tensor v) {
     return call(
-        {.name = "ends"}, v.type(), [&](const CallInfo& info, View<const float>, View<float>) { info.end_run(), ++world; }, v);
+        {.name = "ends"}, v.type(),
+        [&](const CallInfo& info, View<const float>, View<float>) { info.end_run(), ++world; }, v);
   });
   auto text_of = [&](const auto& f) -> std::string {
     try {
@@ -173,7 +188,9 @@ TEST_F(Record, StartedAndEvaluatedRunsAreTapedAndThoseOfFunctionsAreNot) {
 
 TEST_F(Record, NamedFunctionsNeedNotBeThere) {
   const auto f = jit([](Tensor v) { return call(v.type(), Named{"record_test.f"}, v); });
-  register_function("record_test.f", [](View<const float> in, View<float> out) { out[0] = in[0] + 7, out[1] = out[2] = 0; });
+  register_function("record_test.f", [](View<const float> in, View<float> out) {
+    out[0] = in[0] + 7, out[1] = out[2] = 0;
+  });
   {
     const Taping recording = record(file);
     f(x).block_until_ready();

@@ -45,7 +45,8 @@ TEST(Reentry, RunsByTurnsOnOneThread) {
         },
         x);
   });
-  for (int i = 0; i < 20; ++i) EXPECT_EQ(outer(Tensor(static_cast<float>(i))).item<float>(), static_cast<float>(i + 50));
+  for (int i = 0; i < 20; ++i)
+    EXPECT_EQ(outer(Tensor(static_cast<float>(i))).item<float>(), static_cast<float>(i + 50));
 }
 
 TEST(Reentry, CompilingAndOperationsInside) {
@@ -55,7 +56,8 @@ TEST(Reentry, CompilingAndOperationsInside) {
     const Tensor y = 2.0f * fresh(Tensor(v));
     return y.item<float>() + sum(ones(type<float>({5})) * y).item<float>() * 0.0f;
   });
-  for (int i = 1; i < 5; ++i) EXPECT_NEAR(outer(Tensor(float(i))).item<float>(), 2 * std::log(float(i) + 1), 1e-5);
+  for (int i = 1; i < 5; ++i)
+    EXPECT_NEAR(outer(Tensor(float(i))).item<float>(), 2 * std::log(float(i) + 1), 1e-5);
 }
 
 TEST(Reentry, TensorsGoIn) {
@@ -64,7 +66,11 @@ TEST(Reentry, TensorsGoIn) {
   weights = scale(kept, Tensor(2.0f));  // made on the main lane, used inside
   auto outer = jit([&](Tensor x) {
     return call(
-        x.type(), [&](View<const float> v, View<float> out) { scale(scale(Tensor::copy_of(v), weights), kept).read(out.data()); }, x);
+        x.type(),
+        [&](View<const float> v, View<float> out) {
+          scale(scale(Tensor::copy_of(v), weights), kept).read(out.data());
+        },
+        x);
   });
   EXPECT_EQ(outer(ones(type<float>({2000}))).to_vector<float>()[100], 2 * 100 * 100);
   Tensor escaped;
@@ -88,7 +94,11 @@ struct Ladder {
   float climb(float depth) {
     auto f = jit([this](Tensor x) {
       return call(
-          {.name = "rung"}, x.type(), [this](float left) { return ++entered[std::size_t(left)], left <= 1 ? 1 : 1 + down(left - 1); }, x);
+          {.name = "rung"}, x.type(),
+          [this](float left) {
+            return ++entered[std::size_t(left)], left <= 1 ? 1 : 1 + down(left - 1);
+          },
+          x);
     });
     down = [f](float left) { return f(Tensor(left)).template item<float>(); };
     return down(depth);
@@ -104,7 +114,8 @@ TEST(Reentry, ThirtyTwoLevelsAndNoMore) {
     const auto e = error_of<CallbackError>([&] { ladder.climb(40); });
     ASSERT_TRUE(e);
     EXPECT_EQ(e->code(), ErrorCode::reentry);
-    EXPECT_TRUE(has(e->what(), "32") && has(e->what(), "rung") && has(e->what(), "reentry_test.cc")) << e->what();
+    EXPECT_TRUE(has(e->what(), "32") && has(e->what(), "rung") && has(e->what(), "reentry_test.cc"))
+        << e->what();
     EXPECT_LT(std::string(e->what()).size(), 6000u);
   }
   EXPECT_EQ(ladder.entered[8], 1) << "the 33rd level of 40 is not entered";
@@ -134,12 +145,15 @@ TEST(Reentry, HeavyWorkInside) {
     Tensor y = matmul(x, x);  // heavy outside too, so that XLA runs it on its pool
     for (int i = 0; i < 10; ++i)
       y = call(
-          y.type(), [&](View<const float> v, View<float> out) { work(Tensor::copy_of(v)).read(out.data()); }, matmul(y, x));
+          y.type(),
+          [&](View<const float> v, View<float> out) { work(Tensor::copy_of(v)).read(out.data()); },
+          matmul(y, x));
     return mean(y);
   });
   for (int i = 0; i < 3; ++i) EXPECT_NEAR(outer(m).item<float>() * 300, 1, 1e-3) << i;
   auto compares = calling([](View<const float> v, View<float> out) {
-    for (std::int64_t i = 0; i < 50; ++i) EXPECT_TRUE(all(Tensor::copy_of(v) == Tensor::copy_of(v)).item<bool>());
+    for (std::int64_t i = 0; i < 50; ++i)
+      EXPECT_TRUE(all(Tensor::copy_of(v) == Tensor::copy_of(v)).item<bool>());
     out[0] = v[0];
   });
   for (int i = 0; i < 5; ++i) compares(ones(type<float>({3}))).block_until_ready();
@@ -151,11 +165,13 @@ TEST(Reentry, FromSeveralThreads) {
   auto inner = jit([](Tensor x) { return sum(sin(x) * sin(x) + cos(x) * cos(x)); });
   auto middle = jit([&](Tensor x) {
     return call(
-        type<float>(), [&](View<const float> v) { return inner(Tensor::copy_of(v)).item<float>(); }, x + 1.0f);
+        type<float>(), [&](View<const float> v) { return inner(Tensor::copy_of(v)).item<float>(); },
+        x + 1.0f);
   });
   auto outer = jit([&](Tensor x) {
     return call(
-        type<float>(), [&](View<const float> v) { return middle(Tensor::copy_of(v)).item<float>(); }, cos(x));
+        type<float>(),
+        [&](View<const float> v) { return middle(Tensor::copy_of(v)).item<float>(); }, cos(x));
   });
   const Tensor x = full(type<float>({n}), 0.5f);
   std::atomic<int> right = 0;
@@ -163,7 +179,8 @@ TEST(Reentry, FromSeveralThreads) {
     std::vector<std::jthread> threads;
     for (int t = 0; t < 8; ++t)
       threads.emplace_back([&] {
-        for (int i = 0; i < 5; ++i) right += std::abs(outer(x).item<float>() - float(n)) < 0.01f * float(n);
+        for (int i = 0; i < 5; ++i)
+          right += std::abs(outer(x).item<float>() - float(n)) < 0.01f * float(n);
       });
   }
   EXPECT_EQ(right, 40);
@@ -175,7 +192,8 @@ TEST(Reentry, ThreadsOfAHostFunctionRunPrograms) {
     std::atomic<float> total = 0;
     {
       std::vector<std::jthread> threads;
-      for (int t = 0; t < 4; ++t) threads.emplace_back([&] { total = total + 0 * inner(Tensor(v)).item<float>(); });
+      for (int t = 0; t < 4; ++t)
+        threads.emplace_back([&] { total = total + 0 * inner(Tensor(v)).item<float>(); });
     }
     return inner(Tensor(v)).item<float>() + total;
   });
@@ -195,7 +213,8 @@ TEST(Reentry, ALimitedFunctionRunsPrograms) {
   auto inner = calling([](float v) { return v + 1; });
   auto outer = jit([&](Tensor x) {
     return call(
-        {.timeout = 60s}, x.type(), [&](float v) { return inner(inner(Tensor(v))).item<float>(); }, x);
+        {.timeout = 60s}, x.type(), [&](float v) { return inner(inner(Tensor(v))).item<float>(); },
+        x);
   });
   EXPECT_EQ(outer(Tensor(1.0f)).item<float>(), 3);
 }
@@ -203,12 +222,15 @@ TEST(Reentry, ALimitedFunctionRunsPrograms) {
 TEST(Reentry, BarrierInsideIsRefused) {
   RecordProperty("covers", "REENTRY-05");
   for (const bool limited : {false, true}) {
-    auto f = calling([=](float v) { return limited ? static_cast<void>(barrier(1s)) : barrier(), v; }, "waiter");
-    expect_error<CallbackError>([&] { f(Tensor(1.0f)).item<float>(); }, {"waiter", "barrier", "reentry_test.cc"}, ErrorCode::reentry);
+    auto f = calling(
+        [=](float v) { return limited ? static_cast<void>(barrier(1s)) : barrier(), v; }, "waiter");
+    expect_error<CallbackError>([&] { f(Tensor(1.0f)).item<float>(); },
+                                {"waiter", "barrier", "reentry_test.cc"}, ErrorCode::reentry);
     expect_error<CallbackError>(
         [&] {
           call(
-              {.name = "waiter"}, type<float>(), [=](float v) { return barrier(), v; }, Tensor(1.0f));
+              {.name = "waiter"}, type<float>(), [=](float v) { return barrier(), v; },
+              Tensor(1.0f));
         },
         {"waiter"}, ErrorCode::reentry);
   }
@@ -231,7 +253,8 @@ TEST(Reentry, WaitingForTheOwnRunIsRefused) {
   });
   own = f(ones(type<float>({1 << 20})));  // still on its way
   there = true;
-  expect_error<CallbackError>([&, out = own] { out.item<float>(); }, {"impatient", "reentry_test.cc"}, ErrorCode::reentry);
+  expect_error<CallbackError>([&, out = own] { out.item<float>(); },
+                              {"impatient", "reentry_test.cc"}, ErrorCode::reentry);
   EXPECT_NO_THROW(barrier());
 
   auto g = jit([&](Tensor x) {
@@ -262,15 +285,19 @@ TEST(Reentry, TheRegistryIsChangedInside) {
   register_function("reentry_test.f", give(1));
   auto f = jit([&](Tensor x) {
     Tensor a = call({.effect = Effect::ordered}, x.type(), Named{"reentry_test.f"}, x);
-    call({.effect = Effect::ordered}, std::tuple<>(), [&] { register_function("reentry_test.f", give(2), {.replace = true}); });
+    call({.effect = Effect::ordered}, std::tuple<>(),
+         [&] { register_function("reentry_test.f", give(2), {.replace = true}); });
     return 10.0f * a + call({.effect = Effect::ordered}, x.type(), Named{"reentry_test.f"}, a);
   });
   EXPECT_EQ(f(Tensor(0.0f)).item<float>(), 11) << "a run keeps what it found";
   EXPECT_EQ(f(Tensor(0.0f)).item<float>(), 22);
-  register_function("reentry_test.f", [&](float v) { return unregister_function("reentry_test.f"), v; }, {.replace = true});
+  register_function("reentry_test.f",
+                    [&](float v) { return unregister_function("reentry_test.f"), v; },
+                    {.replace = true});
   auto once = jit([](Tensor x) { return call(x.type(), Named{"reentry_test.f"}, x); });
   EXPECT_EQ(once(Tensor(5.0f)).item<float>(), 5) << "removed by itself";
-  expect_error<CallbackError>([&] { once(Tensor(5.0f)).item<float>(); }, {"reentry_test.f"}, ErrorCode::unregistered);
+  expect_error<CallbackError>([&] { once(Tensor(5.0f)).item<float>(); }, {"reentry_test.f"},
+                              ErrorCode::unregistered);
 }
 
 TEST(Reentry, TheRegistryIsChangedWhileOthersRun) {
@@ -280,7 +307,9 @@ TEST(Reentry, TheRegistryIsChangedWhileOthersRun) {
   std::atomic<bool> end = false;
   std::atomic<int> right = 0;
   std::jthread changer([&] {
-    while (!end) register_function("reentry_test.g", [](float v) { return v; }, {.replace = true}), registered_functions();
+    while (!end)
+      register_function("reentry_test.g", [](float v) { return v; }, {.replace = true}),
+          registered_functions();
   });
   {
     std::vector<std::jthread> threads;

@@ -11,17 +11,22 @@ namespace {
 
 using Floats = std::vector<float>;
 
-Tensor scaled(const Tensor& v, double factor) { return call({.name = "scale"}, v.type(), Named{"demo.scale", {{"factor", factor}}}, v); }
+Tensor scaled(const Tensor& v, double factor) {
+  return call({.name = "scale"}, v.type(), Named{"demo.scale", {{"factor", factor}}}, v);
+}
 
 class Saved : public testing::Test {
  protected:
   void SetUp() override {
     register_function("demo.scale",
                       [](const Attributes& a, View<const float> in, View<float> out) {
-                        for (std::int64_t i = 0; i < in.size(); ++i) out[i] = in[i] * static_cast<float>(a.get<double>("factor"));
+                        for (std::int64_t i = 0; i < in.size(); ++i)
+                          out[i] = in[i] * static_cast<float>(a.get<double>("factor"));
                       },
                       {.replace = true});
-    register_function("demo.log", [this](View<const float> v) { log.emplace_back(v.begin(), v.end()); }, {.replace = true});
+    register_function("demo.log",
+                      [this](View<const float> v) { log.emplace_back(v.begin(), v.end()); },
+                      {.replace = true});
   }
   void TearDown() override {
     unregister_function("demo.scale");
@@ -29,8 +34,8 @@ class Saved : public testing::Test {
   }
 
   std::vector<Floats> log;
-  Jitted<std::function<Tensor(Tensor)>> simple =
-      jit(std::function<Tensor(Tensor)>([](Tensor v) { return sum(tap({.name = "scaled"}, scaled(v, 3.0), Named{"demo.log"})); }));
+  Jitted<std::function<Tensor(Tensor)>> simple = jit(std::function<Tensor(Tensor)>(
+      [](Tensor v) { return sum(tap({.name = "scaled"}, scaled(v, 3.0), Named{"demo.log"})); }));
   Tensor x = tensor<float>({1, 2, 3});
 };
 
@@ -47,7 +52,8 @@ TEST_F(Saved, ComesBackWithItsCallsAndTaps) {
   EXPECT_EQ(g(tensor<float>({4, 5, 6})).at(0).item<float>(), 45);
   EXPECT_EQ(log, (std::vector<Floats>{{3, 6, 9}, {12, 15, 18}}));
   unregister_function("demo.scale");
-  expect_error<CallbackError>([&] { g(x); }, {"demo.scale", "call 'scale' at saved_test.cc"}, ErrorCode::unregistered);
+  expect_error<CallbackError>([&] { g(x); }, {"demo.scale", "call 'scale' at saved_test.cc"},
+                              ErrorCode::unregistered);
   expect_error<TypeError>([&] { g(tensor<float>({1, 2})); }, {"argument 0", "f32[3]", "f32[2]"});
   expect_error<TypeError>([&] { g(x, x); }, {"takes 1 arguments", "2 came"});
 }
@@ -70,7 +76,11 @@ TEST_F(Saved, LoopsBatchesDerivativesAndLargeCaptures) {
                              return std::pair{scaled(std::get<0>(p), 2.0), std::get<0>(t) * 2.0f};
                            });
     Tensor y = fori_loop(
-        0, 3, [&](Tensor, Tensor c) { return tap({.mode = TapMode::async, .every = 2}, rule(c), Named{"demo.log"}); }, v);
+        0, 3,
+        [&](Tensor, Tensor c) {
+          return tap({.mode = TapMode::async, .every = 2}, rule(c), Named{"demo.log"});
+        },
+        v);
     return sum(y) + sum(large);
   };
   const auto g = jit([&](Tensor v) { return vmap(value_and_grad(f))(v); });
@@ -99,8 +109,12 @@ TEST_F(Saved, EveryKindOfAttribute) {
                        {"ds", std::vector<double>{1e-300, infinity}},
                        {"ss", std::vector<std::string>{"x", ""}}};
   Attributes got;
-  register_function("demo.attributes", [&](const Attributes& a, float v) -> float { return got = a, v; }, {.replace = true});
-  const auto f = jit([&](Tensor v) { return call(type<float>(), Named{"demo.attributes", all}, v); });
+  register_function("demo.attributes",
+                    [&](const Attributes& a, float v) -> float { return got = a, v; },
+                    {.replace = true});
+  const auto f = jit([&](Tensor v) {
+    return call(type<float>(), Named{"demo.attributes", all}, v);
+  });
   load_text(saved_text(f.lower(Tensor(1.0f))))(Tensor(1.0f)).at(0).item<float>();
   EXPECT_EQ(got, all);
 }
@@ -108,8 +122,10 @@ TEST_F(Saved, EveryKindOfAttribute) {
 Tensor printing(Tensor v) {
   using namespace literals;
   print("plain {} and {:.2f}", v, max(v));
-  print({.label = "loss", .every = 2}, "{x} {{}} {1} {2} {kind}", "x"_a = sum(v), true, 2.5, "kind"_a = "text");
-  print({.precision = 1, .suppress = true}, "{}", std::map<std::string, Tensor>{{"a", v * 1.26f}, {"b", v}});
+  print({.label = "loss", .every = 2}, "{x} {{}} {1} {2} {kind}", "x"_a = sum(v), true, 2.5,
+        "kind"_a = "text");
+  print({.precision = 1, .suppress = true}, "{}",
+        std::map<std::string, Tensor>{{"a", v * 1.26f}, {"b", v}});
   v = print_value({.threshold = 2, .edge_items = 1, .header = {{"what", "here"}}}, v);
   v = fori_loop(
       0, 2,
@@ -141,8 +157,9 @@ TEST_F(Saved, PrintsToWhatIsOfThisProcessAreRefused) {
     print({.stream = &std::cerr}, "{}", v);
     return v;
   });
-  expect_error<TypeError>([&] { saved_text(f.lower(x)); }, {"print 'print' at saved_test.cc", "(its stream is of this process)",
-                                                            "(its option log is a function of this process)"});
+  expect_error<TypeError>([&] { saved_text(f.lower(x)); },
+                          {"print 'print' at saved_test.cc", "(its stream is of this process)",
+                           "(its option log is a function of this process)"});
   const auto g = jit([&](Tensor v) { return print({.stream = &std::cerr}, "{}", v), v; });
   const Loaded loaded = load_text(saved_text(g.lower(x)));
   testing::internal::CaptureStderr();
@@ -163,7 +180,8 @@ TEST_F(Saved, ForgedPrintsAreRefused) {
            {R"("edge_items":3)", R"("edge_items":0)"},
            {R"({"kind":"text","known":{"bool":true}})", R"({"kind":"text","known":{"rule":true}})"},
            {R"("names":["a","b"])", R"("names":["a"])"}})
-    expect_error<Error>([&, p = part, o = other] { load_text(summed(replaced(text, p, o))); }, {}, ErrorCode::invalid_argument);
+    expect_error<Error>([&, p = part, o = other] { load_text(summed(replaced(text, p, o))); }, {},
+                        ErrorCode::invalid_argument);
 }
 
 TEST_F(Saved, ClosuresAreRefusedByNameAndPlace) {
@@ -173,8 +191,9 @@ TEST_F(Saved, ClosuresAreRefusedByNameAndPlace) {
         {.name = "one"}, v.type(), [](View<const float>, View<float>) {}, v);
     return tap({.name = "two"}, scaled(v, 1), [](View<const float>) {});
   });
-  expect_error<TypeError>([&] { saved_text(f.lower(x)); },
-                          {"call 'one' at saved_test.cc", "tap 'two' at saved_test.cc", "register_function", "Named"});
+  expect_error<TypeError>(
+      [&] { saved_text(f.lower(x)); },
+      {"call 'one' at saved_test.cc", "tap 'two' at saved_test.cc", "register_function", "Named"});
 }
 
 TEST_F(Saved, DamagedFilesSaySo) {
@@ -189,35 +208,44 @@ TEST_F(Saved, DamagedFilesSaySo) {
     changed[at] = static_cast<char>(changed[at] ^ (1 << random() % 7));
     EXPECT_THROW(load_text(changed), Error) << "byte " << at;
   }
-  expect_error<Error>([&] { load_text(replaced(text, "f32[3]", "f32[4]"), "it.mlir"); }, {"it.mlir", "checksum"}, ErrorCode::data_loss);
-  expect_error<Error>([&] { load_text("module @main {}"); }, {"neither a saved program nor StableHLO text"}, ErrorCode::invalid_argument);
-  expect_error<Error>([&] { load_text(replaced(text, "program 1", "program 2")); }, {"format 2", "up to 1"}, ErrorCode::unimplemented);
-  expect_error<Error>([&] { load("/no/such/file.mlir"); }, {"/no/such/file.mlir", "No such file"}, ErrorCode::not_found);
-  expect_error<Error>([&] { save("/no/such/folder/file.mlir", simple.lower(x)); }, {"/no/such/folder"}, ErrorCode::unavailable);
+  expect_error<Error>([&] { load_text(replaced(text, "f32[3]", "f32[4]"), "it.mlir"); },
+                      {"it.mlir", "checksum"}, ErrorCode::data_loss);
+  expect_error<Error>([&] { load_text("module @main {}"); },
+                      {"neither a saved program nor StableHLO text"}, ErrorCode::invalid_argument);
+  expect_error<Error>([&] { load_text(replaced(text, "program 1", "program 2")); },
+                      {"format 2", "up to 1"}, ErrorCode::unimplemented);
+  expect_error<Error>([&] { load("/no/such/file.mlir"); }, {"/no/such/file.mlir", "No such file"},
+                      ErrorCode::not_found);
+  expect_error<Error>([&] { save("/no/such/folder/file.mlir", simple.lower(x)); },
+                      {"/no/such/folder"}, ErrorCode::unavailable);
 }
 
 TEST_F(Saved, ForgedFilesDoNoHarm) {
   const std::string text = saved_text(simple.lower(x));
-  auto forged = [&](const std::string& part, const std::string& other) { return load_text(summed(replaced(text, part, other))); };
+  auto forged = [&](const std::string& part, const std::string& other) {
+    return load_text(summed(replaced(text, part, other)));
+  };
   // The site says more than the text gives: the function must not see memory that is not there.
-  EXPECT_THROW(
-      forged(R"("operands":["f32[3]"],"results":["f32[3]"])", R"("operands":["f32[3000000]"],"results":["f32[3]"])")(x).at(0).item<float>(),
-      Error);
+  EXPECT_THROW(forged(R"("operands":["f32[3]"],"results":["f32[3]"])",
+                      R"("operands":["f32[3000000]"],"results":["f32[3]"])")(x)
+                   .at(0)
+                   .item<float>(),
+               Error);
   EXPECT_TRUE(log.empty());
-  for (const auto& [part, other] :
-       std::vector<std::pair<std::string, std::string>>{{R"("f32[3]")", R"("f32[-3]")"},
-                                                        {R"("f32[3]")", R"("f32[99999999999999999999]")"},
-                                                        {R"("f32[3]")", R"("f32[4294967296,4294967296,4294967296]")"},
-                                                        {R"("f32[3]")", R"("f99[3]")"},
-                                                        {R"("f32[3]")", R"("token[]")"},
-                                                        {R"("effect":"pure")", R"("effect":"none")"},
-                                                        {R"("every":1)", R"("every":0)"},
-                                                        {R"("levels":[])", R"("levels":[{"size":-1,"mapped":[true]}])"},
-                                                        {R"("levels":[])", R"("levels":[{"size":4611686018427387904,"mapped":[true]}])"},
-                                                        {R"("function":{"name":"demo.scale")", R"("function":{"name":"")"},
-                                                        {R"("line":)", R"("lime":)"},
-                                                        {R"({"double":)", R"({"triple":)"},
-                                                        {"// about {", "// about [["}})
+  for (const auto& [part, other] : std::vector<std::pair<std::string, std::string>>{
+           {R"("f32[3]")", R"("f32[-3]")"},
+           {R"("f32[3]")", R"("f32[99999999999999999999]")"},
+           {R"("f32[3]")", R"("f32[4294967296,4294967296,4294967296]")"},
+           {R"("f32[3]")", R"("f99[3]")"},
+           {R"("f32[3]")", R"("token[]")"},
+           {R"("effect":"pure")", R"("effect":"none")"},
+           {R"("every":1)", R"("every":0)"},
+           {R"("levels":[])", R"("levels":[{"size":-1,"mapped":[true]}])"},
+           {R"("levels":[])", R"("levels":[{"size":4611686018427387904,"mapped":[true]}])"},
+           {R"("function":{"name":"demo.scale")", R"("function":{"name":"")"},
+           {R"("line":)", R"("lime":)"},
+           {R"({"double":)", R"({"triple":)"},
+           {"// about {", "// about [["}})
     expect_error<Error>([&] { forged(part, other); }, {}, ErrorCode::invalid_argument);
   std::mt19937 random(6);
   const std::size_t head = text.find("module @");

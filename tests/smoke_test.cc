@@ -1,4 +1,5 @@
-// Twenty small tests, one for each thing that the library is for: read them in order to see what it does.
+// Twenty small tests, one for each thing that the library is for: read them in order to see what it
+// does.
 #include "support.h"
 
 namespace postern {
@@ -118,11 +119,14 @@ TEST(Smoke, ACallKnowsWhereItWasWritten) {
 TEST(Smoke, AnExceptionReachesTheCaller) {
   auto f = jit([](Tensor x) {
     return call(
-        {.name = "lookup"}, x.type(), [](float) -> float { throw std::out_of_range("no such key"); }, x);
+        {.name = "lookup"}, x.type(),
+        [](float) -> float { throw std::out_of_range("no such key"); }, x);
   });
   const auto e = test::error_of<CallbackError>([&] { f(Tensor(1.0f)).item<float>(); });
   ASSERT_TRUE(e);
-  EXPECT_TRUE(has(e->what(), "lookup") && has(e->what(), "no such key") && has(e->what(), "smoke_test.cc")) << e->what();
+  EXPECT_TRUE(has(e->what(), "lookup") && has(e->what(), "no such key") &&
+              has(e->what(), "smoke_test.cc"))
+      << e->what();
   EXPECT_TRUE(test::cause_of<std::out_of_range>(*e));
 }
 
@@ -131,7 +135,8 @@ TEST(Smoke, AMistakeIsFoundWhileTracing) {
     return call(
         {.name = "typed"}, x.type(), [](View<const double>, View<float>) {}, x);
   });
-  test::expect_error<TypeError>([&] { f(Tensor(1.0f)); }, {"typed", "f64", "f32"}, ErrorCode::invalid_argument);
+  test::expect_error<TypeError>([&] { f(Tensor(1.0f)); }, {"typed", "f64", "f32"},
+                                ErrorCode::invalid_argument);
 }
 
 TEST(Smoke, ASlowCallHasALimit) {
@@ -145,7 +150,8 @@ TEST(Smoke, ASlowCallHasALimit) {
         },
         x);
   });
-  test::expect_error<TimeoutError>([&] { f(Tensor(1.0f)).item<float>(); }, {"slow", "20 ms"}, ErrorCode::timeout);
+  test::expect_error<TimeoutError>([&] { f(Tensor(1.0f)).item<float>(); }, {"slow", "20 ms"},
+                                   ErrorCode::timeout);
 }
 
 TEST(Smoke, AHostFunctionRunsPrograms) {
@@ -173,7 +179,9 @@ TEST(Smoke, AHostFunctionEndsTheRun) {
 }
 
 TEST(Smoke, FunctionsHaveNames) {
-  register_function("smoke.scale", [](const Attributes& a, float v) { return v * float(a.get<std::int64_t>("factor")); });
+  register_function("smoke.scale", [](const Attributes& a, float v) {
+    return v * float(a.get<std::int64_t>("factor"));
+  });
   auto f = jit([](Tensor x) { return call(x.type(), Named{"smoke.scale", {{"factor", 3}}}, x); });
   EXPECT_EQ(f(Tensor(2.0f)).item<float>(), 6);
   EXPECT_TRUE(unregister_function("smoke.scale"));

@@ -1,4 +1,5 @@
-// Programs cut at their calls: the same values, firings, orders and errors as compiled whole, also where no program can call back.
+// Programs cut at their calls: the same values, firings, orders and errors as compiled whole, also
+// where no program can call back.
 #include <fmt/format.h>
 
 #include "support.h"
@@ -14,7 +15,9 @@ using namespace std::chrono_literals;
 using test::error_of, test::has, test::run_program;
 using Floats = std::vector<float>;
 
-Tensor floats(const Floats& v) { return Tensor(type<float>({static_cast<std::int64_t>(v.size())}), v.data()); }
+Tensor floats(const Floats& v) {
+  return Tensor(type<float>({static_cast<std::int64_t>(v.size())}), v.data());
+}
 
 constexpr Mode modes[] = {Mode::compiled, Mode::staged, Mode::evaluate};
 
@@ -27,7 +30,9 @@ using Kinds = std::vector<std::string>;
 
 TEST(Stages, CallsInAChainCutOnceMoreThanThereAreCalls) {
   RecordProperty("covers", "STAGE-03");
-  auto f = jit([](Tensor x) { return test::host_plus_one(sin(test::host_plus_one(x * 2.0f))) - 1.0f; }, {.mode = Mode::staged});
+  auto f =
+      jit([](Tensor x) { return test::host_plus_one(sin(test::host_plus_one(x * 2.0f))) - 1.0f; },
+          {.mode = Mode::staged});
   EXPECT_EQ(kinds(f.stages(Tensor(1.0f))), (Kinds{"xla", "call", "xla", "call", "xla"}));
   EXPECT_FLOAT_EQ(f(Tensor(1.0f)).item<float>(), std::sin(3.0f));
 }
@@ -42,7 +47,8 @@ TEST(Stages, CallsAtTheEndsAndAlone) {
   EXPECT_FLOAT_EQ(head(Tensor(1.0f)).item<float>(), std::exp(2.0f));
   auto tail = jit([](Tensor x) { return test::host_plus_one(exp(x)); }, {.mode = Mode::staged});
   EXPECT_EQ(kinds(tail.stages(Tensor(1.0f))), (Kinds{"xla", "call"}));
-  auto two = jit([](Tensor x) { return test::host_plus_one(test::host_plus_one(x)); }, {.mode = Mode::staged});
+  auto two = jit([](Tensor x) { return test::host_plus_one(test::host_plus_one(x)); },
+                 {.mode = Mode::staged});
   EXPECT_EQ(kinds(two.stages(Tensor(1.0f))), (Kinds{"call", "call"}));
   EXPECT_EQ(two(Tensor(1.0f)).item<float>(), 3);
   auto none = jit([](Tensor x) { return x; }, {.mode = Mode::staged});
@@ -67,13 +73,17 @@ TEST(Stages, IndependentCallsRunAtTheSameTime) {
 TEST(Stages, OneOfSeveralFails) {
   auto fails = [](Tensor x, const char* text) {
     return call(
-        {.name = text}, x.type(), [text](float v) -> float { return v > 1 ? throw std::runtime_error(text) : v; }, x);
+        {.name = text}, x.type(),
+        [text](float v) -> float { return v > 1 ? throw std::runtime_error(text) : v; }, x);
   };
-  auto f = jit([&](Tensor x) { return fails(x, "first") + fails(x + 5.0f, "second"); }, {.mode = Mode::staged});
+  auto f = jit([&](Tensor x) { return fails(x, "first") + fails(x + 5.0f, "second"); },
+               {.mode = Mode::staged});
   const auto e = error_of<CallbackError>([&] { f(Tensor(0.0f)).item<float>(); });
   ASSERT_TRUE(e);
   EXPECT_EQ(e->site().name, "second");
-  EXPECT_EQ(jit([&](Tensor x) { return fails(x, "first"); }, {.mode = Mode::staged})(Tensor(0.0f)).item<float>(), 0);
+  EXPECT_EQ(jit([&](Tensor x) { return fails(x, "first"); }, {.mode = Mode::staged})(Tensor(0.0f))
+                .item<float>(),
+            0);
 }
 
 TEST(Stages, CarryOnlyWhatIsNeeded) {
@@ -106,7 +116,9 @@ TEST(Stages, LoopsAndBranchesAreDrivenFromTheHost) {
       return call(
           {.effect = Effect::unordered}, x.type(), [&](float v) { return ++calls, v + 1; }, x);
     };
-    auto loop = jit([&](Tensor x) { return while_loop([](Tensor v) { return v < 10.0f; }, counted, x); }, {.mode = mode});
+    auto loop =
+        jit([&](Tensor x) { return while_loop([](Tensor v) { return v < 10.0f; }, counted, x); },
+            {.mode = mode});
     EXPECT_EQ(loop(Tensor(0.0f)).item<float>(), 10);
     EXPECT_EQ(calls, 10);
     if (mode == Mode::staged) {
@@ -148,19 +160,24 @@ TEST(Stages, TapsAreCutOnlyWhereAsked) {
     return fori_loop(
         0, 3, [&](Tensor, Tensor v) { return hook("step", v) + 1.0f; }, y);
   };
-  auto whole = jit(shown, {.mode = Mode::staged}).with_hooks({{"step", [&](float v) { seen.push_back(v); }}});
+  auto whole = jit(shown, {.mode = Mode::staged}).with_hooks({{"step", [&](float v) {
+                                                                 seen.push_back(v);
+                                                               }}});
   EXPECT_EQ(kinds(whole.stages(Tensor(1.0f))), (Kinds{"xla"}));
   const float y = whole(Tensor(1.0f)).item<float>();
   const Floats once = std::exchange(seen, {});
   EXPECT_EQ(once.size(), 4u);
   const auto at = [](std::string word) {
-    return JitOptions{.mode = Mode::staged, .cut = [word](const StageNode& n) { return n.operation == word ? Cut::both : Cut::none; }};
+    return JitOptions{.mode = Mode::staged, .cut = [word](const StageNode& n) {
+                        return n.operation == word ? Cut::both : Cut::none;
+                      }};
   };
   auto at_taps = jit(shown, at("tap")).with_hooks({{"step", [&](float v) { seen.push_back(v); }}});
   EXPECT_EQ(kinds(at_taps.stages(Tensor(1.0f))), (Kinds{"xla", "tap", "xla"}));
   EXPECT_EQ(at_taps(Tensor(1.0f)).item<float>(), y);
   EXPECT_EQ(std::exchange(seen, {}), once);
-  auto at_hooks = jit(shown, at("hook")).with_hooks({{"step", [&](float v) { seen.push_back(v); }}});
+  auto at_hooks =
+      jit(shown, at("hook")).with_hooks({{"step", [&](float v) { seen.push_back(v); }}});
   EXPECT_EQ(kinds(at_hooks.stages(Tensor(1.0f))), (Kinds{"xla", "scan"}));
   EXPECT_EQ(at_hooks(Tensor(1.0f)).item<float>(), y);
   EXPECT_EQ(std::exchange(seen, {}), once);
@@ -184,7 +201,8 @@ TEST(Stages, OrderIsKeptAcrossStages) {
     std::vector<std::string> said;
     auto say = [&](Tensor x, std::string word) {
       return call(
-          {.effect = Effect::ordered}, x.type(), [&said, word](float v) { return said.push_back(fmt::format("{} {}", word, v)), v; }, x);
+          {.effect = Effect::ordered}, x.type(),
+          [&said, word](float v) { return said.push_back(fmt::format("{} {}", word, v)), v; }, x);
     };
     auto f = jit(
         [&](Tensor x) {
@@ -192,7 +210,8 @@ TEST(Stages, OrderIsKeptAcrossStages) {
           say(x * 100.0f, "aside");  // nothing needs it
           Tensor y = fori_loop(
               0, 3, [&](Tensor, Tensor v) { return say(v + 1.0f, "step"); }, x);
-          return tap({.ordered = true}, y * 2.0f, [&](float v) { said.push_back(fmt::format("after {}", v)); });
+          return tap({.ordered = true}, y * 2.0f,
+                     [&](float v) { said.push_back(fmt::format("after {}", v)); });
         },
         {.mode = mode});
     EXPECT_EQ(f(Tensor(1.0f)).item<float>(), 8);
@@ -200,7 +219,8 @@ TEST(Stages, OrderIsKeptAcrossStages) {
     if (expected.empty()) expected = said;
     EXPECT_EQ(said, expected);
   }
-  EXPECT_EQ(expected, (std::vector<std::string>{"before 1", "aside 100", "step 2", "step 3", "step 4", "after 8"}));
+  EXPECT_EQ(expected, (std::vector<std::string>{"before 1", "aside 100", "step 2", "step 3",
+                                                "step 4", "after 8"}));
 }
 
 TEST(Stages, TransformedBeforeTheyAreCut) {
@@ -208,7 +228,10 @@ TEST(Stages, TransformedBeforeTheyAreCut) {
   auto square = [](Tensor x) {
     return call_with_vjp(
         x.type(), [](float v) { return v * v; },
-        [](View<const float> v, View<const float>, View<const float> ct, View<float> out) { out[0] = 2 * v[0] * ct[0]; }, x);
+        [](View<const float> v, View<const float>, View<const float> ct, View<float> out) {
+          out[0] = 2 * v[0] * ct[0];
+        },
+        x);
   };
   for (const Mode mode : modes) {
     auto g = jit(grad([&](Tensor x) { return square(sin(x)) * 3.0f; }), {.mode = mode});
@@ -228,7 +251,11 @@ TEST(Stages, ErrorsReadTheSameInEveryMode) {
               0, 5,
               [](Tensor, Tensor v) {
                 return call(
-                    {.name = "picky"}, v.type(), [](float a) -> float { return a > 2 ? throw std::domain_error("too large") : a + 1; }, v);
+                    {.name = "picky"}, v.type(),
+                    [](float a) -> float {
+                      return a > 2 ? throw std::domain_error("too large") : a + 1;
+                    },
+                    v);
               },
               x * 1.0f);
         },
@@ -272,13 +299,15 @@ TEST(Stages, CompilingOneToLookAtItChangesNothing) {
 }
 
 TEST(Stages, SeveralThreads) {
-  auto f = jit([](Tensor x) { return test::host_plus_one(test::host_plus_one(x * 2.0f) * 2.0f); }, {.mode = Mode::staged});
+  auto f = jit([](Tensor x) { return test::host_plus_one(test::host_plus_one(x * 2.0f) * 2.0f); },
+               {.mode = Mode::staged});
   std::vector<std::jthread> threads;
   std::atomic<int> wrong = 0;
   for (int t = 0; t < 4; ++t)
     threads.emplace_back([&, t] {
       for (int i = 0; i < 50; ++i)
-        if (f(Tensor(static_cast<float>(t))).item<float>() != static_cast<float>(4 * t + 3)) ++wrong;
+        if (f(Tensor(static_cast<float>(t))).item<float>() != static_cast<float>(4 * t + 3))
+          ++wrong;
     });
   threads.clear();
   EXPECT_EQ(wrong, 0);
@@ -295,12 +324,15 @@ TEST(Stages, EqualPartsAreCompiledOnce) {
 
 TEST(Stages, APlugInWithoutHostFunctions) {
   RecordProperty("covers", "STAGE-01 STAGE-02");
-  const auto ended = run_program("stages_without_ffi", {}, {{"POSTERN_PLUGIN", POSTERN_TEST_LIBRARIES "/no_ffi.so"}});
+  const auto ended = run_program("stages_without_ffi", {},
+                                 {{"POSTERN_PLUGIN", POSTERN_TEST_LIBRARIES "/no_ffi.so"}});
   EXPECT_EQ(ended.code, 0) << ended.out << ended.err;
   EXPECT_EQ(ended.err, "");
   EXPECT_TRUE(has(ended.out, "loss 2.5\n")) << ended.out;
   EXPECT_TRUE(has(ended.out, "call 'twice'")) << ended.out;
-  EXPECT_TRUE(has(ended.out, "cannot call host functions from a compiled program; run it with Mode::staged")) << ended.out;
+  EXPECT_TRUE(has(ended.out,
+                  "cannot call host functions from a compiled program; run it with Mode::staged"))
+      << ended.out;
 }
 
 }  // namespace

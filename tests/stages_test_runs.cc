@@ -1,5 +1,5 @@
-// Runs that the host drives, as stages or operation by operation: started, waited for, ended early, late, recorded, seen by barriers, like
-// those that XLA runs as a whole.
+// Runs that the host drives, as stages or operation by operation: started, waited for, ended early,
+// late, recorded, seen by barriers, like those that XLA runs as a whole.
 #include "support.h"
 
 #include <map>
@@ -23,12 +23,17 @@ class StagesRuns : public testing::TestWithParam<Mode> {
 template <class F>
 Tensor ten_steps(Tensor x, F step) {
   return fori_loop(
-      0, 10, [&](Tensor, Tensor v) { return call({.name = "step", .effect = Effect::ordered}, v.type(), step, v) + 1.0f; }, x);
+      0, 10,
+      [&](Tensor, Tensor v) {
+        return call({.name = "step", .effect = Effect::ordered}, v.type(), step, v) + 1.0f;
+      },
+      x);
 }
 
 TEST_P(StagesRuns, AStartedRunGivesItsResult) {
   std::atomic<int> entered = 0;
-  auto f = jit([&](Tensor x) { return ten_steps(x, [&](float v) { return ++entered, v; }) * 2.0f; }, options());
+  auto f = jit([&](Tensor x) { return ten_steps(x, [&](float v) { return ++entered, v; }) * 2.0f; },
+               options());
   auto run = f.start(Tensor(1.0f));
   EXPECT_EQ(run.wait(), RunStatus::done);
   EXPECT_EQ(run.result().item<float>(), 22);
@@ -43,7 +48,9 @@ TEST_P(StagesRuns, FiringsOfOneRunShareItsNumberContextAndSink) {
   auto f = jit(
       [&](Tensor x) {
         print("at {}", x);
-        return ten_steps(x, [&](const CallInfo& info, float v) { return ++runs[info.run], wrong += info.context != expected, v; });
+        return ten_steps(x, [&](const CallInfo& info, float v) {
+          return ++runs[info.run], wrong += info.context != expected, v;
+        });
       },
       options());
   std::ostringstream sink;
@@ -60,12 +67,17 @@ TEST_P(StagesRuns, FiringsOfOneRunShareItsNumberContextAndSink) {
 TEST_P(StagesRuns, CancelSkipsWhatHasNotBegun) {
   std::atomic<int> entered = 0;
   std::atomic<bool> open = false;
-  auto f = jit([&](Tensor x) { return ten_steps(x, [&](float v) { return ++entered, wait_until([&] { return open.load(); }), v; }); },
-               options());
+  auto f = jit(
+      [&](Tensor x) {
+        return ten_steps(
+            x, [&](float v) { return ++entered, wait_until([&] { return open.load(); }), v; });
+      },
+      options());
   auto run = f.start(Tensor(1.0f));
   EXPECT_TRUE(wait_until([&] { return entered == 1; }));
   run.cancel();
-  expect_error<CallbackError>([&] { run.wait(); }, {"cancelled"}, ErrorCode::cancelled);  // although the function still waits
+  expect_error<CallbackError>([&] { run.wait(); }, {"cancelled"},
+                              ErrorCode::cancelled);  // although the function still waits
   EXPECT_EQ(run.status(), RunStatus::cancelled);
   open = true;
   barrier();
@@ -87,7 +99,8 @@ TEST_P(StagesRuns, ADeadlineEndsALoop) {
       options());
   const auto start = Clock::now();
   auto run = f.start_with({.deadline = 250ms}, Tensor(1.0f));
-  expect_error<TimeoutError>([&] { run.wait(); }, {"step", "stages_test_runs.cc:", "deadline"}, ErrorCode::timeout);
+  expect_error<TimeoutError>([&] { run.wait(); }, {"step", "stages_test_runs.cc:", "deadline"},
+                             ErrorCode::timeout);
   EXPECT_LT(Clock::now() - start, 5s);
   EXPECT_EQ(run.status(), RunStatus::failed);
   barrier();
@@ -98,7 +111,12 @@ TEST_P(StagesRuns, ADeadlineEndsALoop) {
 
 TEST_P(StagesRuns, ADeadlineThatNobodyWaitsForEndsTheRun) {
   std::atomic<int> entered = 0;
-  auto f = jit([&](Tensor x) { return ten_steps(x, [&](float v) { return ++entered, std::this_thread::sleep_for(50ms), v; }); }, options());
+  auto f = jit(
+      [&](Tensor x) {
+        return ten_steps(x,
+                         [&](float v) { return ++entered, std::this_thread::sleep_for(50ms), v; });
+      },
+      options());
   auto run = f.start_with({.deadline = 120ms}, Tensor(1.0f));
   EXPECT_TRUE(wait_until([&] { return run.status() == RunStatus::failed; }));
   EXPECT_TRUE(error_of<TimeoutError>([&] { run.wait(); }));
@@ -124,11 +142,16 @@ TEST_P(StagesRuns, AFunctionEndsTheRunWithoutAFailure) {
 }
 
 TEST_P(StagesRuns, AFailureIsSeenByWhoWaitsOrByTheBarrier) {
-  auto f = jit([](Tensor x) { return ten_steps(x, [](float v) -> float { return v > 3 ? throw std::out_of_range("too far") : v; }); },
-               options());
+  auto f = jit(
+      [](Tensor x) {
+        return ten_steps(
+            x, [](float v) -> float { return v > 3 ? throw std::out_of_range("too far") : v; });
+      },
+      options());
   auto run = f.start(Tensor(1.0f));
   for (int i = 0; i < 2; ++i)
-    expect_error<CallbackError>([&] { run.wait(); }, {"step", "stages_test_runs.cc:", "too far"}, ErrorCode::threw);
+    expect_error<CallbackError>([&] { run.wait(); }, {"step", "stages_test_runs.cc:", "too far"},
+                                ErrorCode::threw);
   EXPECT_NO_THROW(barrier());
   f.start(Tensor(1.0f));
   expect_error<CallbackError>([&] { barrier(); }, {"step", "too far"}, ErrorCode::threw);
@@ -149,7 +172,8 @@ TEST_P(StagesRuns, AFunctionThatWaitsForItsOwnRunGetsAnError) {
       options());
   run = f.start(Tensor(1.0f));
   known = true;
-  expect_error<CallbackError>([&] { run->wait(); }, {"step", "waits for a result of the run that is calling it"});
+  expect_error<CallbackError>([&] { run->wait(); },
+                              {"step", "waits for a result of the run that is calling it"});
 }
 
 TEST_P(StagesRuns, FunctionsRunProgramsOfTheirOwn) {
@@ -160,7 +184,11 @@ TEST_P(StagesRuns, FunctionsRunProgramsOfTheirOwn) {
                1.0f;
       },
       options());
-  auto outer = jit([&](Tensor x) { return ten_steps(x, [&](float v) { return inner(Tensor(v)).item<float>() - 9 * v; }); }, options());
+  auto outer = jit(
+      [&](Tensor x) {
+        return ten_steps(x, [&](float v) { return inner(Tensor(v)).item<float>() - 9 * v; });
+      },
+      options());
   EXPECT_EQ(outer(Tensor(1.0f)).item<float>(), 21);
   EXPECT_EQ(outer.start(Tensor(1.0f)).result().item<float>(), 21);
 }
@@ -172,7 +200,9 @@ TEST_P(StagesRuns, WhatIsDroppedWhileItRuns) {
   {
     auto f = jit(
         [&entered, &open, capture](Tensor x) {
-          return ten_steps(x, [&entered, &open, capture](float v) { return ++entered, wait_until([&] { return open.load(); }), v; });
+          return ten_steps(x, [&entered, &open, capture](float v) {
+            return ++entered, wait_until([&] { return open.load(); }), v;
+          });
         },
         options());
     f.start(Tensor(1.0f));
@@ -189,7 +219,8 @@ TEST_P(StagesRuns, FunctionsGoWithTheirRunAndNotWithItsHandle) {
   const auto capture = std::make_shared<int>(1);
   std::optional<postern::Run<Tensor>> run;
   {
-    auto f = jit([capture](Tensor x) { return ten_steps(x, [capture](float v) { return v; }); }, options());
+    auto f = jit([capture](Tensor x) { return ten_steps(x, [capture](float v) { return v; }); },
+                 options());
     run = f.start(Tensor(1.0f));
   }
   run->wait();
@@ -200,7 +231,12 @@ TEST_P(StagesRuns, FunctionsGoWithTheirRunAndNotWithItsHandle) {
 
 TEST_P(StagesRuns, BarrierWaitsForARunOfAnotherThread) {
   std::atomic<int> entered = 0;
-  auto f = jit([&](Tensor x) { return ten_steps(x, [&](float v) { return ++entered, std::this_thread::sleep_for(10ms), v; }); }, options());
+  auto f = jit(
+      [&](Tensor x) {
+        return ten_steps(x,
+                         [&](float v) { return ++entered, std::this_thread::sleep_for(10ms), v; });
+      },
+      options());
   std::jthread other([&] { f(Tensor(1.0f)).block_until_ready(); });
   EXPECT_TRUE(wait_until([&] { return entered >= 1; }));
   barrier();
@@ -215,7 +251,9 @@ TEST_P(StagesRuns, AsynchronousTapsOutliveTheirRun) {
           return fori_loop(
               0, 5,
               [&](Tensor, Tensor v) {
-                return tap({.mode = TapMode::async}, v, [&](float y) { std::this_thread::sleep_for(5ms), seen.push_back(y); }) + 1.0f;
+                return tap({.mode = TapMode::async}, v,
+                           [&](float y) { std::this_thread::sleep_for(5ms), seen.push_back(y); }) +
+                       1.0f;
               },
               x);
         },
@@ -245,10 +283,12 @@ TEST_P(StagesRuns, ALimitOfACallHolds) {
   auto f = jit(
       [&](Tensor x) {
         return call(
-            {.name = "fetch", .timeout = 50ms}, x.type(), [&](float v) { return wait_until([&] { return open.load(); }), v; }, x);
+            {.name = "fetch", .timeout = 50ms}, x.type(),
+            [&](float v) { return wait_until([&] { return open.load(); }), v; }, x);
       },
       options());
-  expect_error<TimeoutError>([&] { f.start(Tensor(1.0f)).wait(); }, {"fetch", "50 ms"}, ErrorCode::timeout);
+  expect_error<TimeoutError>([&] { f.start(Tensor(1.0f)).wait(); }, {"fetch", "50 ms"},
+                             ErrorCode::timeout);
   testing::internal::CaptureStderr();
   open = true;
   std::this_thread::sleep_for(100ms);
@@ -290,8 +330,9 @@ TEST_P(StagesRuns, TapsAndCallsOfOneRunAreInOrder) {
       options());
   EXPECT_EQ(f(Tensor(1.0f)).item<float>(), 6);
   barrier();
-  const std::vector<std::string> once = {"first 10", "a 1", "second 20", "in loop 2", "in loop 3", "third 30",
-                                         "before 4", "b 4", "before 5",  "b 5",       "last 6"};
+  const std::vector<std::string> once = {"first 10",  "a 1",      "second 20", "in loop 2",
+                                         "in loop 3", "third 30", "before 4",  "b 4",
+                                         "before 5",  "b 5",      "last 6"};
   EXPECT_EQ(seen, once);
   EXPECT_EQ(runs.size(), 1u);
 }
@@ -321,10 +362,13 @@ TEST_P(StagesRuns, ATapFailsEndsOrIsCancelled) {
   EXPECT_EQ(f(Tensor(1.0f)).item<float>(), 11);
   EXPECT_EQ(later.exchange(0), 1);
   entered = 0, how = 1;
-  expect_error<CallbackError>([&] { f(Tensor(1.0f)).item<float>(); }, {"tap 'watch'", "stages_test_runs.cc:", "too far"}, ErrorCode::threw);
+  expect_error<CallbackError>([&] { f(Tensor(1.0f)).item<float>(); },
+                              {"tap 'watch'", "stages_test_runs.cc:", "too far"}, ErrorCode::threw);
   entered = 0;
   auto failing = f.start(Tensor(1.0f));
-  for (int i = 0; i < 2; ++i) expect_error<CallbackError>([&] { failing.wait(); }, {"tap 'watch'", "too far"}, ErrorCode::threw);
+  for (int i = 0; i < 2; ++i)
+    expect_error<CallbackError>([&] { failing.wait(); }, {"tap 'watch'", "too far"},
+                                ErrorCode::threw);
   EXPECT_EQ(failing.status(), RunStatus::failed);
   entered = 0, how = 2;
   EXPECT_EQ(f.start(Tensor(1.0f)).wait(), RunStatus::stopped);
@@ -342,7 +386,8 @@ TEST_P(StagesRuns, ATapFailsEndsOrIsCancelled) {
 TEST_P(StagesRuns, AnAsynchronousListenerEndsTheRun) {
   auto f = jit(
       [](Tensor x) {
-        x = tap({.mode = TapMode::async}, x * 2.0f, [](const TapInfo& info, float) { info.end_run(); });
+        x = tap({.mode = TapMode::async}, x * 2.0f,
+                [](const TapInfo& info, float) { info.end_run(); });
         return while_loop([](Tensor v) { return v < 1e9f; },
                           [](Tensor v) {
                             return call(
@@ -354,7 +399,8 @@ TEST_P(StagesRuns, AnAsynchronousListenerEndsTheRun) {
   auto run = f.start(Tensor(0.0f));
   EXPECT_EQ(run.wait(), RunStatus::stopped);
   EXPECT_NO_THROW(barrier());
-  expect_error<CallbackError>([&] { f(Tensor(0.0f)).item<float>(); }, {"ended early"}, ErrorCode::cancelled);
+  expect_error<CallbackError>([&] { f(Tensor(0.0f)).item<float>(); }, {"ended early"},
+                              ErrorCode::cancelled);
   barrier();
 }
 
@@ -384,9 +430,13 @@ TEST_P(StagesRuns, ManyThreadsStartAndCancel) {
   EXPECT_NO_THROW(barrier());
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, StagesRuns, testing::Values(Mode::compiled, Mode::staged, Mode::evaluate), [](const auto& mode) {
-  return std::string(mode.param == Mode::compiled ? "compiled" : mode.param == Mode::staged ? "staged" : "evaluate");
-});
+INSTANTIATE_TEST_SUITE_P(Modes, StagesRuns,
+                         testing::Values(Mode::compiled, Mode::staged, Mode::evaluate),
+                         [](const auto& mode) {
+                           return std::string(mode.param == Mode::compiled ? "compiled"
+                                              : mode.param == Mode::staged ? "staged"
+                                                                           : "evaluate");
+                         });
 
 TEST(StagesRuns, FunctionsOfOneRoundThatFailTogetherAreOneError) {
   std::atomic<int> entered = 0;
@@ -399,7 +449,8 @@ TEST(StagesRuns, FunctionsOfOneRoundThatFailTogetherAreOneError) {
         },
         x);
   };
-  auto f = jit([&](Tensor x) { return fails(x, "first") + fails(x + 5.0f, "second"); }, {.mode = Mode::staged});
+  auto f = jit([&](Tensor x) { return fails(x, "first") + fails(x + 5.0f, "second"); },
+               {.mode = Mode::staged});
   const auto e = error_of<CallbackError>([&] { f(Tensor(0.0f)).item<float>(); });
   ASSERT_TRUE(e);
   EXPECT_EQ(e->count(), 2u);
@@ -408,8 +459,12 @@ TEST(StagesRuns, FunctionsOfOneRoundThatFailTogetherAreOneError) {
 
 TEST(StagesRuns, AreRecordedAndReplayed) {
   int entered = 0;
-  auto f = jit([&](Tensor x) { return ten_steps(x, [&](float v) { return ++entered, v * 0 + static_cast<float>(entered); }); },
-               {.mode = Mode::staged});
+  auto f = jit(
+      [&](Tensor x) {
+        return ten_steps(x,
+                         [&](float v) { return ++entered, v * 0 + static_cast<float>(entered); });
+      },
+      {.mode = Mode::staged});
   const test::TemporaryFolder folder;
   float made = 0, again = 0;
   {

@@ -45,7 +45,8 @@ std::vector<std::string> merged_environment(const std::map<std::string, std::str
 
 }  // namespace
 
-Ended run_program(const std::string& name, const std::vector<std::string>& arguments, const std::map<std::string, std::string>& environment,
+Ended run_program(const std::string& name, const std::vector<std::string>& arguments,
+                  const std::map<std::string, std::string>& environment,
                   std::chrono::seconds limit) {
   const TemporaryFolder folder;
   const std::string out = folder.path() + "/out", err = folder.path() + "/err";
@@ -59,7 +60,8 @@ Ended run_program(const std::string& name, const std::vector<std::string>& argum
   posix_spawn_file_actions_addopen(&files, 2, err.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
   const auto start = std::chrono::steady_clock::now();
   pid_t child = 0;
-  const int failed = posix_spawn(&child, words[0].c_str(), &files, nullptr, pointers(words).data(), pointers(settings).data());
+  const int failed = posix_spawn(&child, words[0].c_str(), &files, nullptr, pointers(words).data(),
+                                 pointers(settings).data());
   posix_spawn_file_actions_destroy(&files);
   Ended ended;
   if (failed) {

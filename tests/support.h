@@ -1,4 +1,5 @@
-// What tests share: the error that something throws, waiting for a condition, and programs run as processes of their own.
+// What tests share: the error that something throws, waiting for a condition, and programs run as
+// processes of their own.
 #pragma once
 #include <gtest/gtest.h>
 #include <postern/postern.h>
@@ -15,7 +16,9 @@ namespace postern::test {
 
 using namespace std::chrono_literals;
 
-inline bool has(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
+inline bool has(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
 
 /// The exception that `act` throws, which must be exactly of this type.
 template <class Exception, class Act>
@@ -36,10 +39,12 @@ std::optional<Exception> error_of(Act&& act) {
 
 /// `act` must throw an Exception whose text has all these parts.
 template <class Exception, class Act>
-void expect_error(Act&& act, std::initializer_list<std::string_view> parts, std::optional<ErrorCode> code = {}) {
+void expect_error(Act&& act, std::initializer_list<std::string_view> parts,
+                  std::optional<ErrorCode> code = {}) {
   const auto e = error_of<Exception>(act);
   if (!e) return;
-  for (const std::string_view part : parts) EXPECT_TRUE(has(e->what(), part)) << "no '" << part << "' in: " << e->what();
+  for (const std::string_view part : parts)
+    EXPECT_TRUE(has(e->what(), part)) << "no '" << part << "' in: " << e->what();
   if constexpr (std::is_base_of_v<Error, Exception>)
     if (code) {
       EXPECT_EQ(e->code(), *code) << to_string(e->code()) << ": " << e->what();
@@ -83,16 +88,19 @@ inline Tensor host_plus_one(const Tensor& x, CallOptions options = {}) {
       x);
 }
 
-/// How a program ended: its exit code, or 1000 + signal, or -1 when it was killed after the limit; what it wrote; how long it took.
+/// How a program ended: its exit code, or 1000 + signal, or -1 when it was killed after the limit;
+/// what it wrote; how long it took.
 struct Ended {
   int code = -1;
   std::string out, err;
   double seconds = 0;
 };
 
-/// Runs `programs/<name>` (POSTERN_TEST_PROGRAMS) with arguments; `environment` is set on top of ours ("" removes).
+/// Runs `programs/<name>` (POSTERN_TEST_PROGRAMS) with arguments; `environment` is set on top of
+/// ours ("" removes).
 Ended run_program(const std::string& name, const std::vector<std::string>& arguments = {},
-                  const std::map<std::string, std::string>& environment = {}, std::chrono::seconds limit = 100s);
+                  const std::map<std::string, std::string>& environment = {},
+                  std::chrono::seconds limit = 100s);
 
 /// An empty folder that is removed with its contents.
 class TemporaryFolder {

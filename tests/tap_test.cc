@@ -18,8 +18,8 @@ struct Pair {
   Tensor a, b;
 };
 
-/// How often each operation occurs in XLA's optimised program, outside fusions: there a copy costs nothing. Module 1, computation 3,
-/// instruction 2; names are 1, opcodes 2.
+/// How often each operation occurs in XLA's optimised program, outside fusions: there a copy costs
+/// nothing. Module 1, computation 3, instruction 2; names are 1, opcodes 2.
 template <class F, class... A>
 std::map<std::string, std::size_t> optimized(const F& f, const A&... args) {
   const std::string code = f.compile(args...).optimized();
@@ -52,7 +52,8 @@ template <class F, class... A>
 std::size_t count_lowered(const F& f, std::string_view text, const A&... args) {
   const std::string code = f.lower(args...).stablehlo();
   std::size_t count = 0;
-  for (std::size_t at = code.find(text); at != std::string::npos; at = code.find(text, at + 1)) ++count;
+  for (std::size_t at = code.find(text); at != std::string::npos; at = code.find(text, at + 1))
+    ++count;
   return count;
 }
 
@@ -79,7 +80,8 @@ TEST(Tap, NothingConstantsAndProgramsWithoutInputs) {
   Ints seen;
   auto f = jit([&] {
     tap(std::tuple<>(), [&] { ++empty; });
-    tap(std::vector<Tensor>(), [&](std::span<const AnyView> leaves) { empty += static_cast<int>(leaves.size()) + 1; });
+    tap(std::vector<Tensor>(),
+        [&](std::span<const AnyView> leaves) { empty += static_cast<int>(leaves.size()) + 1; });
     return tap(42, [&](std::int32_t v) { seen.push_back(v); });
   });
   EXPECT_EQ(f().item<std::int32_t>(), 42);
@@ -94,7 +96,8 @@ TEST(Tap, ContainersComeAsTheyWereWritten) {
   RecordProperty("covers", "TAP-05 TAP-03");
   Words seen;
   auto note = [&](const TapInfo& info, float a, float b) {
-    seen.push_back(info.paths[0] + "=" + std::to_string(int(a)) + info.paths[1] + "=" + std::to_string(int(b)));
+    seen.push_back(info.paths[0] + "=" + std::to_string(int(a)) + info.paths[1] + "=" +
+                   std::to_string(int(b)));
   };
   auto f = jit([&](Tensor x) {
     auto m = tap(std::map<std::string, Tensor>{{"b", 3.0f * x}, {"a", 2.0f * x}}, note);
@@ -152,7 +155,8 @@ TEST(Tap, AThrowingOneStopsTheRun) {
   const auto e = error_of<CallbackError>([&] { f(Tensor(-1.0f)).item<float>(); });
   ASSERT_TRUE(e);
   EXPECT_EQ(e->site().name, "picky");
-  for (const char* part : {"tap 'picky' at tap_test.cc:", "below zero"}) EXPECT_TRUE(has(e->what(), part)) << e->what();
+  for (const char* part : {"tap 'picky' at tap_test.cc:", "below zero"})
+    EXPECT_TRUE(has(e->what(), part)) << e->what();
   EXPECT_TRUE(test::cause_of<std::out_of_range>(*e));
   EXPECT_EQ(later, 0);
   EXPECT_EQ(f(Tensor(1.0f)).item<float>(), 1);
@@ -162,11 +166,14 @@ TEST(Tap, AThrowingOneStopsTheRun) {
 TEST(Tap, AMapIsComputedBeforeSendingAndTheValueStaysWhole) {
   RecordProperty("covers", "TAP-16 TAP-03");
   float seen = 0;
-  auto tapped = jit([&](Tensor x) { return tap({.map = [](Tensor v) { return sum(v); }}, x * 1.0f, [&](float v) { seen = v; }); });
+  auto tapped = jit([&](Tensor x) {
+    return tap({.map = [](Tensor v) { return sum(v); }}, x * 1.0f, [&](float v) { seen = v; });
+  });
   Tensor x = tensor<float>({1, 2, 3});
   EXPECT_EQ(tapped(x).to_vector<float>(), (Floats{1, 2, 3}));
   EXPECT_EQ(seen, 6);
-  EXPECT_TRUE(has(tapped.lower(x).stablehlo(), "(tensor<f32>, !stablehlo.token) -> (!stablehlo.token)"))
+  EXPECT_TRUE(
+      has(tapped.lower(x).stablehlo(), "(tensor<f32>, !stablehlo.token) -> (!stablehlo.token)"))
       << "4 bytes are sent, nothing comes back";
   expect_error<TypeError>([&] { tap({.map = [](Pair p) { return p.a; }}, x, [](float) {}); },
                           {"the map takes", "Pair", "postern::Tensor", "tap_test.cc"});
@@ -179,18 +186,22 @@ TEST(Tap, EveryKthFiring) {
     return fori_loop(
         0, 100,
         [&](Tensor i, Tensor v) {
-          return tap({.every = 25}, std::pair{i, v + 1.0f}, [&](std::int32_t step, float) { seen.push_back(step); }).second;
+          return tap({.every = 25}, std::pair{i, v + 1.0f},
+                     [&](std::int32_t step, float) { seen.push_back(step); })
+              .second;
         },
         x);
   });
   EXPECT_EQ(f(Tensor(0.0f)).item<float>(), 100);
   EXPECT_EQ(seen, (Ints{0, 25, 50, 75}));
-  auto g = jit([&](Tensor x) { return tap({.every = 3}, x, [&](std::int32_t v) { seen.push_back(v); }); });
+  auto g = jit(
+      [&](Tensor x) { return tap({.every = 3}, x, [&](std::int32_t v) { seen.push_back(v); }); });
   seen.clear();
   for (int i = 0; i < 7; ++i) g(Tensor(i));
   barrier();
   EXPECT_EQ(seen, (Ints{0, 3, 6})) << "counted over all runs";
-  expect_error<TypeError>([] { tap({.every = 0}, Tensor(1.0f), [](float) {}); }, {"every must be positive"});
+  expect_error<TypeError>([] { tap({.every = 0}, Tensor(1.0f), [](float) {}); },
+                          {"every must be positive"});
 }
 
 TEST(Tap, TheFirstFirings) {
@@ -213,17 +224,27 @@ TEST(Tap, TheFirstFirings) {
 }
 
 TEST(Tap, ParametersAreCheckedWhileTracing) {
-  expect_error<TypeError>([] { jit([](Tensor x) { return tap({.name = "t"}, x, [](View<const double>) {}); })(Tensor(1.0f)); },
-                          {"tap 't'", "f64", "f32[]", "tap_test.cc"});
-  expect_error<TypeError>([] { jit([](Tensor x) { return tap(x, [](float, float) {}); })(Tensor(1.0f)); }, {"2 leaves", "1 operands"});
-  expect_error<TypeError>([] { jit([](Tensor x) { return tap(x, [](float, View<float>) {}); })(Tensor(1.0f)); }, {"leaves"});
-  expect_error<TypeError>([] { tap({.keep_last = 3}, Tensor(1.0f), [](float) {}); }, {"keep_last is for asynchronous taps"});
+  expect_error<TypeError>(
+      [] {
+        jit([](Tensor x) { return tap({.name = "t"}, x, [](View<const double>) {}); })(
+            Tensor(1.0f));
+      },
+      {"tap 't'", "f64", "f32[]", "tap_test.cc"});
+  expect_error<TypeError>(
+      [] { jit([](Tensor x) { return tap(x, [](float, float) {}); })(Tensor(1.0f)); },
+      {"2 leaves", "1 operands"});
+  expect_error<TypeError>(
+      [] { jit([](Tensor x) { return tap(x, [](float, View<float>) {}); })(Tensor(1.0f)); },
+      {"leaves"});
+  expect_error<TypeError>([] { tap({.keep_last = 3}, Tensor(1.0f), [](float) {}); },
+                          {"keep_last is for asynchronous taps"});
 }
 
 TEST(Tap, ShowsDerivativesOnRequest) {
   Words seen;
   auto f = [&](Tensor x) {
-    return 3.0f * tap({.derivatives = true}, x * x, [&](const TapInfo& info, std::span<const AnyView> v) {
+    return 3.0f *
+           tap({.derivatives = true}, x * x, [&](const TapInfo& info, std::span<const AnyView> v) {
              std::string text = to_string(info.transforms) + ":";
              for (const AnyView& leaf : v) text += " " + std::to_string(int(leaf.as<float>()[0]));
              seen.push_back(text);
@@ -246,7 +267,9 @@ TEST(Tap, OnceForABatchAndOnlyWhereTheCodeIsAlive) {
           return tap(v * 2.0f, [&](const TapInfo& info, View<const float> b) {
             std::string text = to_string(info.transforms);
             for (std::int64_t i = 0; i < b.size(); ++i)
-              text += info.mask.empty() || info.mask[static_cast<std::size_t>(i)] ? " " + std::to_string(int(b[i])) : " -";
+              text += info.mask.empty() || info.mask[static_cast<std::size_t>(i)]
+                          ? " " + std::to_string(int(b[i]))
+                          : " -";
             seen.push_back(text);
           });
         },
@@ -256,7 +279,8 @@ TEST(Tap, OnceForABatchAndOnlyWhereTheCodeIsAlive) {
   EXPECT_EQ(seen, (Words{"batch(0) - 4 6"}));
 }
 
-// --- what XLA makes of it ---------------------------------------------------------------------------------------------------
+// --- what XLA makes of it
+// ---------------------------------------------------------------------------------------------------
 
 const auto listener = [](AnyView) {};
 
@@ -267,10 +291,12 @@ TEST(TapCopies, NoneWhereverTheValueComesFrom) {
     EXPECT_EQ(count_optimized(g, "copy", x), count_optimized(f, "copy", x)) << what;
     EXPECT_GE(count_optimized(g, "custom-call", x), 1u) << what;
     EXPECT_EQ(count_optimized(f, "custom-call", x), 0u) << what;
-    EXPECT_EQ(g.compile(x).temporary_bytes() > f.compile(x).temporary_bytes() + 4000, false) << what;
+    EXPECT_EQ(g.compile(x).temporary_bytes() > f.compile(x).temporary_bytes() + 4000, false)
+        << what;
   };
   check(
-      "computed", [](Tensor v) { return sin(v) * 2.0f; }, [](Tensor v) { return tap(sin(v), listener) * 2.0f; });
+      "computed", [](Tensor v) { return sin(v) * 2.0f; },
+      [](Tensor v) { return tap(sin(v), listener) * 2.0f; });
   check(
       "argument", [](Tensor v) { return sin(v); }, [](Tensor v) { return sin(tap(v, listener)); });
   check(
@@ -282,7 +308,8 @@ TEST(TapCopies, NoneWhereverTheValueComesFrom) {
         return std::pair{tap(v, listener), sin(v)};
       });
   check(
-      "unused", [](Tensor v) { return sort(v); }, [](Tensor v) { return tap(sort(v), listener), sort(v); });
+      "unused", [](Tensor v) { return sort(v); },
+      [](Tensor v) { return tap(sort(v), listener), sort(v); });
   check(
       "used before and after",
       [](Tensor v) {
@@ -305,15 +332,18 @@ TEST(TapCopies, NoneWhereverTheValueComesFrom) {
         return tap(v, listener) + sort(v);
       });
   check(
-      "twice", [](Tensor v) { return sort(v); }, [](Tensor v) { return tap(tap(sort(v), listener), listener); });
+      "twice", [](Tensor v) { return sort(v); },
+      [](Tensor v) { return tap(tap(sort(v), listener), listener); });
   auto loop = [](auto step) {
     return [=](Tensor v) {
       return fori_loop(
           0, 10, [=](Tensor, Tensor c) { return step(c); }, v * 2.0f);
     };
   };
-  check("carry", loop([](Tensor c) { return c + 1.0f; }), loop([](Tensor c) { return tap(c, listener) + 1.0f; }));
-  check("next carry", loop([](Tensor c) { return c + 1.0f; }), loop([](Tensor c) { return tap(c + 1.0f, listener); }));
+  check("carry", loop([](Tensor c) { return c + 1.0f; }),
+        loop([](Tensor c) { return tap(c, listener) + 1.0f; }));
+  check("next carry", loop([](Tensor c) { return c + 1.0f; }),
+        loop([](Tensor c) { return tap(c + 1.0f, listener); }));
   check("into a loop", loop([](Tensor c) { return c + 1.0f; }), [](Tensor v) {
     return fori_loop(
         0, 10, [=](Tensor, Tensor c) { return c + 1.0f; }, tap(v * 2.0f, listener));
@@ -324,12 +354,14 @@ TEST(TapCopies, NoneWhereverTheValueComesFrom) {
           sum(v) > 0.0f, then, [](Tensor w) { return w * 3.0f; }, sort(v));
     };
   };
-  check("branch", branch([](Tensor w) { return w + 1.0f; }), branch([](Tensor w) { return tap(w, listener) + 1.0f; }));
+  check("branch", branch([](Tensor w) { return w + 1.0f; }),
+        branch([](Tensor w) { return tap(w, listener) + 1.0f; }));
 }
 
 /// What carries no data or moves none.
 bool is_plumbing(const std::string& opcode) {
-  for (const char* free : {"custom-call", "after-all", "tuple", "get-tuple-element", "bitcast", "parameter", "constant"})
+  for (const char* free : {"custom-call", "after-all", "tuple", "get-tuple-element", "bitcast",
+                           "parameter", "constant"})
     if (opcode == free) return true;
   return false;
 }
@@ -338,12 +370,15 @@ TEST(TapCopies, TheOptimisedProgramDiffersByTheCustomCallsAlone) {
   const Tensor x = zeros(type<float>({64, 64}));
   auto network = [](bool tapped) {
     return [tapped](Tensor v) {
-      auto show = [&](const char* name, Tensor t) { return tapped ? tap({.name = name}, t, listener) : t; };
+      auto show = [&](const char* name, Tensor t) {
+        return tapped ? tap({.name = name}, t, listener) : t;
+      };
       v = show("input", v);
       v = fori_loop(
           0, 3, [&](Tensor, Tensor c) { return show("activation", tanh(dot(c, c) + 1.0f)); }, v);
       v = cond(
-          sum(v) > 0.0f, [&](Tensor w) { return show("sorted", sort(w)); }, [](Tensor w) { return w * 2.0f; }, v);
+          sum(v) > 0.0f, [&](Tensor w) { return show("sorted", sort(w)); },
+          [](Tensor w) { return w * 2.0f; }, v);
       return show("output", sum(v));
     };
   };
@@ -357,7 +392,8 @@ TEST(TapCopies, TheOptimisedProgramDiffersByTheCustomCallsAlone) {
 TEST(TapCopies, InsideAFusionOnlyTheCutItself) {
   const Tensor x = zeros(type<float>({1000}));
   auto plain = optimized(jit([](Tensor v) { return exp(sin(v) * 2.0f) + 1.0f; }), x);
-  auto tapped = optimized(jit([](Tensor v) { return exp(tap(sin(v) * 2.0f, listener)) + 1.0f; }), x);
+  auto tapped =
+      optimized(jit([](Tensor v) { return exp(tap(sin(v) * 2.0f, listener)) + 1.0f; }), x);
   EXPECT_EQ(plain["fusion"], 1u);
   EXPECT_EQ(tapped["fusion"], 2u) << "one on each side";
   EXPECT_EQ(tapped["copy"], plain["copy"]);
@@ -367,7 +403,8 @@ TEST(TapCopies, EachLeafIsHandedOnInPlace) {
   RecordProperty("covers", "IR-06");
   const Tensor x = zeros(type<float>({16 << 20})).block_until_ready();
   auto f = jit([](Tensor v) {
-    const auto [a, b] = tap(std::pair{v + 1.0f, v * 2.0f}, [](View<const float>, View<const float>) {});
+    const auto [a, b] =
+        tap(std::pair{v + 1.0f, v * 2.0f}, [](View<const float>, View<const float>) {});
     return sum(a * b) + sum(a);
   });
   EXPECT_EQ(count_lowered(f, "output_operand_alias<", x), 2u);
@@ -384,14 +421,20 @@ TEST(TapCopies, AnUnusedTapGivesNothingBack) {
 }
 
 TEST(TapCopies, TappedProgramsKeepTheirValues) {
-  // The custom call hands on memory that XLA may reuse afterwards: what was seen and what comes out must be right all the same.
+  // The custom call hands on memory that XLA may reuse afterwards: what was seen and what comes out
+  // must be right all the same.
   Floats sums;
-  auto total = [&](View<const float> v) { sums.push_back(std::accumulate(v.begin(), v.end(), 0.0f)); };
+  auto total = [&](View<const float> v) {
+    sums.push_back(std::accumulate(v.begin(), v.end(), 0.0f));
+  };
   auto f = jit([&](Tensor v) {
     Tensor a = tap(v + 1.0f, total), b = tap(a * 2.0f, total);
     a = fori_loop(
         0, 3, [&](Tensor, Tensor c) { return tap(c, total) + b; }, a);
-    return tap(std::pair{a, v}, [&](View<const float> s, View<const float> t) { total(s), total(t); }).first + b;
+    return tap(std::pair{a, v},
+               [&](View<const float> s, View<const float> t) { total(s), total(t); })
+               .first +
+           b;
   });
   EXPECT_EQ(f(full(type<float>({4}), 1.0f)).to_vector<float>(), Floats(4, 2 + 3 * 4 + 4));
   EXPECT_EQ(sums, (Floats{8, 16, 8, 24, 40, 56, 4}));

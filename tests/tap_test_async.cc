@@ -35,7 +35,8 @@ TEST(TapAsync, TheProgramDoesNotWait) {
   std::atomic<bool> go = false;
   std::atomic<int> delivered = 0;
   auto f = jit([&](Tensor x) {
-    for (int i = 0; i < 5; ++i) x = tap(async, x + 1.0f, [&](float) { delivered += wait_until([&] { return go.load(); }); });
+    for (int i = 0; i < 5; ++i)
+      x = tap(async, x + 1.0f, [&](float) { delivered += wait_until([&] { return go.load(); }); });
     return x;
   });
   EXPECT_EQ(f(Tensor(0.0f)).item<float>(), 5);
@@ -50,7 +51,9 @@ TEST(TapAsync, TheProgramDoesNotWait) {
 TEST(TapAsync, BarrierWaitsForAllThreads) {
   RecordProperty("covers", "TAP-10");
   std::atomic<int> delivered = 0;
-  auto f = jit([&](Tensor x) { return tap(async, x, [&](float) { std::this_thread::sleep_for(20ms), ++delivered; }); });
+  auto f = jit([&](Tensor x) {
+    return tap(async, x, [&](float) { std::this_thread::sleep_for(20ms), ++delivered; });
+  });
   std::thread([&] { f(Tensor(1.0f)), f(Tensor(2.0f)); }).join();
   f(Tensor(3.0f));
   std::thread other([] { barrier(); });
@@ -68,7 +71,9 @@ TEST(TapAsync, AFullQueueMakesTheProgramWaitAndLosesNothing) {
     return fori_loop(
         0, 64,
         [&](Tensor, Tensor v) {
-          return tap(async, v + 1.0f, [&](View<const float> w) { std::this_thread::sleep_for(1ms), seen.push_back(w[0]); });
+          return tap(async, v + 1.0f, [&](View<const float> w) {
+            std::this_thread::sleep_for(1ms), seen.push_back(w[0]);
+          });
         },
         x);
   });
@@ -92,7 +97,8 @@ TEST(TapAsync, AWaitingRunCanBeCancelled) {
   Limit scope(1000);
   std::atomic<bool> go = false;
   auto f = jit([&](Tensor x) {
-    for (int i = 0; i < 50; ++i) x = tap(async, x + 1.0f, [&](float) { wait_until([&] { return go.load(); }); });
+    for (int i = 0; i < 50; ++i)
+      x = tap(async, x + 1.0f, [&](float) { wait_until([&] { return go.load(); }); });
     return x;
   });
   auto run = f.start(Tensor(0.0f));
@@ -111,11 +117,12 @@ TEST(TapAsync, OnlyTheLastFirings) {
     return fori_loop(
         0, 100,
         [&](Tensor i, Tensor v) {
-          tap({.mode = TapMode::async, .keep_last = 4}, i, [&](const TapInfo& info, std::int32_t step) {
-            wait_until([&] { return go.load(); });
-            seen.push_back(step);
-            lost = info.dropped;
-          });
+          tap({.mode = TapMode::async, .keep_last = 4}, i,
+              [&](const TapInfo& info, std::int32_t step) {
+                wait_until([&] { return go.load(); });
+                seen.push_back(step);
+                lost = info.dropped;
+              });
           return v + 1.0f;
         },
         x);
@@ -135,8 +142,12 @@ TEST(TapAsync, OnlyTheLastFirings) {
 TEST(TapAsync, ShowsASnapshot) {
   RecordProperty("covers", "TAP-11");
   float seen = 0;
-  auto f =
-      jit([&](Tensor x) { return tap(async, x, [&](float v) { std::this_thread::sleep_for(50ms), seen = v; }) * 100.0f; }, {.donate = {0}});
+  auto f = jit(
+      [&](Tensor x) {
+        return tap(async, x, [&](float v) { std::this_thread::sleep_for(50ms), seen = v; }) *
+               100.0f;
+      },
+      {.donate = {0}});
   Tensor two(2.0f);
   EXPECT_EQ(f(two * 1.0f).item<float>(), 200);
   barrier();
@@ -181,7 +192,8 @@ TEST(TapAsync, AListenerMayRunProgramsButNotWaitForItsOwnQueue) {
   ErrorCode code = ErrorCode::ok;
   auto outer = jit([&](Tensor x) {
     return tap(async, x, [&](float) {
-      inner(Tensor(0.0f)).item<float>();  // its taps pass the full queue: this thread could not empty it
+      inner(Tensor(0.0f))
+          .item<float>();  // its taps pass the full queue: this thread could not empty it
       try {
         barrier();
       } catch (const CallbackError& e) {
@@ -233,7 +245,8 @@ TEST(TapAsync, AListenerMayEndTheRun) {
                           if (++steps == 10) info.end_run();
                         });
                         return call(
-                            {.effect = Effect::unordered}, v.type(), [](float a) { return a + 1; }, v);
+                            {.effect = Effect::unordered}, v.type(), [](float a) { return a + 1; },
+                            v);
                       },
                       x);
   });
@@ -269,7 +282,8 @@ TEST(TapAsync, NoneTornFromFourThreads) {
   std::vector<std::jthread> threads;
   for (int i = 0; i < 4; ++i)
     threads.emplace_back([&, i] {
-      for (int p = 0; p < programs; ++p) all[static_cast<std::size_t>(p)](full(type<float>({300}), float(i))).block_until_ready();
+      for (int p = 0; p < programs; ++p)
+        all[static_cast<std::size_t>(p)](full(type<float>({300}), float(i))).block_until_ready();
     });
   threads.clear();
   barrier();
@@ -288,7 +302,9 @@ TEST(TapAsync, AFullQueueKeepsMemoryUnderItsLimit) {
         0, firings,
         [&](Tensor, Tensor v) {
           return tap(async, v + 1.0f, [&](View<const float> w) {
-            const auto full = [] { return tap_queue_stats().bytes >= std::size_t{limit - 2 * payload} << 10; };
+            const auto full = [] {
+              return tap_queue_stats().bytes >= std::size_t{limit - 2 * payload} << 10;
+            };
             EXPECT_TRUE(!seen.empty() || wait_until(full)) << "it fills up";
             seen.push_back(w[w.size() - 1]);
             most = std::max(most.load(), test::resident_kib());
@@ -335,7 +351,8 @@ TEST(TapAsync, AStreamOfFiringsNeedsNoMoreMemory) {
   EXPECT_EQ(count, 1'000'000);
 }
 
-// --- the end of the process ---------------------------------------------------------------------------------------------------
+// --- the end of the process
+// ---------------------------------------------------------------------------------------------------
 
 TEST(TapExit, TheQueueIsDrained) {
   RecordProperty("covers", "LIFE-03");
@@ -350,7 +367,8 @@ TEST(TapExit, FailuresArePrintedOnce) {
   RecordProperty("covers", "LIFE-03");
   for (const char* how : {"fail", "fail-exit", "fail-throw"}) {
     const test::Ended end = test::run_program("tap_exit", {how});
-    EXPECT_EQ(end.code, std::string_view(how) == "fail-throw" ? 1000 + SIGABRT : 7) << how << end.err;
+    EXPECT_EQ(end.code, std::string_view(how) == "fail-throw" ? 1000 + SIGABRT : 7)
+        << how << end.err;
     const std::string_view line = "a failure that nobody waited for: tap 'tap' at tap_exit.cc:";
     EXPECT_TRUE(has(end.err, line)) << how << end.err;
     EXPECT_TRUE(has(end.err, "no disk")) << how << end.err;

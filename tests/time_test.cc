@@ -11,7 +11,8 @@ using test::cause_of, test::error_of, test::expect_error, test::has, test::secon
 using Floats = std::vector<float>;
 using Clock = std::chrono::steady_clock;
 
-/// Blocks host functions until it is opened; opens itself at the end of its scope, so that no test hangs.
+/// Blocks host functions until it is opened; opens itself at the end of its scope, so that no test
+/// hangs.
 class Gate {
  public:
   ~Gate() { open(); }
@@ -42,11 +43,14 @@ TEST(Time, ACallOverItsLimitFailsTheRun) {
   });
   for (int i = 0; i < 2; ++i) {
     const auto start = Clock::now();
-    expect_error<TimeoutError>([&] { f(Tensor(1.0f)).item<float>(); }, {"fetch", "time_test.cc:", "100 ms"}, ErrorCode::timeout);
+    expect_error<TimeoutError>([&] { f(Tensor(1.0f)).item<float>(); },
+                               {"fetch", "time_test.cc:", "100 ms"}, ErrorCode::timeout);
     EXPECT_LT(seconds_since(start), 5);
   }
-  const auto at_once = error_of<TimeoutError>(
-      [&] { call({.name = "fetch", .timeout = 30ms}, type<float>(), [wait = gate.waiter()] { return wait(), 1.0f; }); });
+  const auto at_once = error_of<TimeoutError>([&] {
+    call({.name = "fetch", .timeout = 30ms}, type<float>(),
+         [wait = gate.waiter()] { return wait(), 1.0f; });
+  });
   ASSERT_TRUE(at_once);
   EXPECT_EQ(at_once->site().name, "fetch");
   EXPECT_TRUE(has(at_once->what(), "30 ms"));
@@ -59,7 +63,10 @@ TEST(Time, CallsWithinTheirLimitPass) {
     for (int i = 0; i < 30; ++i)
       x = call(
           {.timeout = 20s}, x.type(),
-          [&](View<const float> in, View<float> out) { ++entered, std::this_thread::sleep_for(3ms), out[0] = in[0] + 1; }, x);
+          [&](View<const float> in, View<float> out) {
+            ++entered, std::this_thread::sleep_for(3ms), out[0] = in[0] + 1;
+          },
+          x);
     return x;
   });
   EXPECT_EQ(f(Tensor(0.0f)).item<float>(), 30);
@@ -74,7 +81,8 @@ TEST(Time, WithALimitTheFunctionWorksElsewhereOnCopies) {
     Tensor a = call(
         {.timeout = 20s}, v.type(),
         [&](View<const float> in, View<float> out) {
-          limited = in.data(), where = std::this_thread::get_id(), std::copy(in.begin(), in.end(), out.begin());
+          limited = in.data(), where = std::this_thread::get_id(),
+          std::copy(in.begin(), in.end(), out.begin());
         },
         v);
     Tensor b = call(
@@ -108,10 +116,12 @@ TEST(Time, FormsOfALimitedCall) {
     return call(
         limited, type<float>({3}), [](float v) { return Floats{v}; }, x);
   });
-  expect_error<CallbackError>([&] { wrong(Tensor(1.0f)).block_until_ready(); }, {"f32[3]", "f32[1]"}, ErrorCode::bad_result);
+  expect_error<CallbackError>([&] { wrong(Tensor(1.0f)).block_until_ready(); },
+                              {"f32[3]", "f32[1]"}, ErrorCode::bad_result);
   auto empty = jit([&](Tensor x) {
     return call(
-        limited, type<float>({0}), [](View<const float> in) { return in.data() ? Floats() : Floats{1}; }, x);
+        limited, type<float>({0}),
+        [](View<const float> in) { return in.data() ? Floats() : Floats{1}; }, x);
   });
   EXPECT_EQ(empty(zeros(type<float>({0, 3}))).size(), 0);
 }
@@ -168,7 +178,8 @@ TEST(Time, ARunHasADeadline) {
   auto f = jit([&](Tensor x) {
     for (int i = 0; i < 20; ++i)
       x = call(
-          {.name = "step" + std::to_string(i)}, x.type(), [&](float v) { return ++entered, std::this_thread::sleep_for(100ms), v; }, x);
+          {.name = "step" + std::to_string(i)}, x.type(),
+          [&](float v) { return ++entered, std::this_thread::sleep_for(100ms), v; }, x);
     return x;
   });
   const auto start = Clock::now();
@@ -287,13 +298,16 @@ TEST(Time, TheFunctionSeesThatItShouldStop) {
   auto limited = jit([&](Tensor x) { return call({.timeout = 30ms}, x.type(), polling, x); });
   EXPECT_TRUE(error_of<TimeoutError>([&] { limited(Tensor(1.0f)).item<float>(); }));
   EXPECT_TRUE(test::wait_until([&] { return left == 2; }, 5s));
-  EXPECT_TRUE(error_of<TimeoutError>([&] { cancelled.start_with({.deadline = 30ms}, Tensor(1.0f)).wait(); }));
+  EXPECT_TRUE(error_of<TimeoutError>(
+      [&] { cancelled.start_with({.deadline = 30ms}, Tensor(1.0f)).wait(); }));
   EXPECT_TRUE(test::wait_until([&] { return left == 3; }, 5s));
   std::this_thread::sleep_for(20ms);
   testing::internal::GetCapturedStderr();
   EXPECT_EQ(jit([](Tensor x) {
               return call(
-                  x.type(), [](const CallInfo& info, float v) { return info.stop.stop_requested() ? -1 : v; }, x);
+                  x.type(),
+                  [](const CallInfo& info, float v) { return info.stop.stop_requested() ? -1 : v; },
+                  x);
             })(Tensor(1.0f))
                 .item<float>(),
             1);
@@ -319,7 +333,8 @@ TEST(Time, AFunctionEndsTheRunWithoutFailure) {
   EXPECT_EQ(run.status(), RunStatus::stopped);
   EXPECT_EQ(events, (std::vector<int>{1, 2, 3}));
   expect_error<CallbackError>([&] { run.result(); }, {"early"}, ErrorCode::cancelled);
-  expect_error<CallbackError>([&] { f(Tensor(1.0f)).item<float>(); }, {"early"}, ErrorCode::cancelled);
+  expect_error<CallbackError>([&] { f(Tensor(1.0f)).item<float>(); }, {"early"},
+                              ErrorCode::cancelled);
   EXPECT_NO_THROW(barrier()) << "not a failure";
   run.cancel();
   EXPECT_EQ(run.status(), RunStatus::stopped);
@@ -378,7 +393,8 @@ TEST(Time, SlowCallsAreLogged) {
     x = call(
         {.name = "quick", .warn_after = 60s}, x.type(), [](float v) { return v; }, x);
     return call(
-        {.name = "dawdler", .warn_after = 5ms}, x.type(), [](float v) { return std::this_thread::sleep_for(20ms), v; }, x);
+        {.name = "dawdler", .warn_after = 5ms}, x.type(),
+        [](float v) { return std::this_thread::sleep_for(20ms), v; }, x);
   });
   testing::internal::CaptureStderr();
   f(Tensor(1.0f)).block_until_ready();

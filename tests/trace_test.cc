@@ -15,11 +15,15 @@ TracedProgram traced(F f, A... arguments) {
 const Type scalar = type<float>();
 
 TEST(Trace, EqualPureEquationsBecomeOne) {
-  EXPECT_EQ(traced([](Tensor x) { return (x + 1.0f) * (x + 1.0f); }, abstract(scalar)).equations(), 3u)
+  EXPECT_EQ(traced([](Tensor x) { return (x + 1.0f) * (x + 1.0f); }, abstract(scalar)).equations(),
+            3u)
       << "the literal, one sum, the product";
-  EXPECT_EQ(traced([](Tensor x) { return sin(cos(x)) + sin(cos(x)); }, abstract(scalar)).equations(), 3u);
   EXPECT_EQ(
-      traced([](Tensor x) { return sum(x, {.axes = Dims{0}}) + sum(x, {.axes = Dims{1}}); }, abstract(type<float>({2, 2}))).equations(), 3u)
+      traced([](Tensor x) { return sin(cos(x)) + sin(cos(x)); }, abstract(scalar)).equations(), 3u);
+  EXPECT_EQ(traced([](Tensor x) { return sum(x, {.axes = Dims{0}}) + sum(x, {.axes = Dims{1}}); },
+                   abstract(type<float>({2, 2})))
+                .equations(),
+            3u)
       << "other parameters";
 }
 
@@ -42,7 +46,8 @@ TEST(Trace, CallsAreNeverMerged) {
     return traced(
                [=](Tensor x) {
                  auto fn = [](float v) { return v; };
-                 return call({.effect = effect}, x.type(), fn, x) + call({.effect = effect}, x.type(), fn, x);
+                 return call({.effect = effect}, x.type(), fn, x) +
+                        call({.effect = effect}, x.type(), fn, x);
                },
                abstract(scalar))
         .equations();
@@ -60,7 +65,8 @@ TEST(Trace, ConcreteTensorsInsideATraceAreRecorded) {
     Tensor y = outside * 2.0f;  // only constants, and yet part of the program
     EXPECT_TRUE(y.is_traced());
     call(
-        {.effect = Effect::ordered}, std::tuple<>(), [&](View<const float> v) { fired += v[1] == 4; }, y);
+        {.effect = Effect::ordered}, std::tuple<>(),
+        [&](View<const float> v) { fired += v[1] == 4; }, y);
     return x;
   });
   for (int i = 0; i < 3; ++i) f(Tensor(1.0f)).block_until_ready();
@@ -104,7 +110,8 @@ TEST(Trace, ManyThreadsTraceAtOnce) {
             for (int i = 0; i < n; ++i) x = sin(x) + float(i);
             return x;
           });
-          right += f.program(abstract(type<float>({t + 1}))).outputs().front() == type<float>({t + 1});
+          right +=
+              f.program(abstract(type<float>({t + 1}))).outputs().front() == type<float>({t + 1});
         }
       });
   }
@@ -123,8 +130,10 @@ TEST(Trace, LongProgramsTakeTimeInProportion) {
     return test::seconds_since(start);
   };
   seconds(100);
-  const double small = std::min(seconds(1000), seconds(1000)), large = std::min(seconds(10'000), seconds(10'000));
-  EXPECT_LT(large, 60 * small + 0.05) << small << " s for 1000 operations, " << large << " s for 10000";
+  const double small = std::min(seconds(1000), seconds(1000)),
+               large = std::min(seconds(10'000), seconds(10'000));
+  EXPECT_LT(large, 60 * small + 0.05)
+      << small << " s for 1000 operations, " << large << " s for 10000";
   EXPECT_LT(large, 5);
 }
 

@@ -1,4 +1,5 @@
-// Transformations on a table of programs: each against finite differences, against the other mode, against a loop, eager and evaluated.
+// Transformations on a table of programs: each against finite differences, against the other mode,
+// against a loop, eager and evaluated.
 #include "transform_test.h"
 
 namespace postern {
@@ -11,7 +12,9 @@ constexpr std::int64_t n = 3;
 
 Tensor point() { return tensor<double>({0.4, -0.7, 1.3}); }
 
-double value(const Program1& f, const Doubles& x) { return sum(f(tensor<double>(x))).item<double>(); }
+double value(const Program1& f, const Doubles& x) {
+  return sum(f(tensor<double>(x))).item<double>();
+}
 
 /// Central differences of the sum of f.
 Doubles differences(const std::function<double(const Doubles&)>& f, Doubles x, double step) {
@@ -43,7 +46,8 @@ TEST_P(Transform, EagerCompiledAndEvaluatedAgree) {
   const auto& f = GetParam().f;
   const Doubles eager = f(point()).to_vector<double>();
   expect_close(jit(f)(point()).to_vector<double>(), eager, 1e-12, "compiled");
-  expect_close(jit(f, {.mode = Mode::evaluate})(point()).to_vector<double>(), eager, 1e-12, "evaluated");
+  expect_close(jit(f, {.mode = Mode::evaluate})(point()).to_vector<double>(), eager, 1e-12,
+               "evaluated");
   jit(f).program(point()).verify();
 }
 
@@ -53,22 +57,26 @@ TEST_P(Transform, JvpAgreesWithDifferences) {
   const Tensor direction = tensor<double>({1.0, -0.5, 0.25});
   auto tangent = [&](Tensor x, Tensor t) { return jvp(f, std::tuple{x}, std::tuple{t}).second; };
   const Doubles got = jit(tangent)(point(), direction).to_vector<double>();
-  const Doubles up = f(point() + 1e-6 * direction).to_vector<double>(), down = f(point() - 1e-6 * direction).to_vector<double>();
+  const Doubles up = f(point() + 1e-6 * direction).to_vector<double>(),
+                down = f(point() - 1e-6 * direction).to_vector<double>();
   for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], (up[i] - down[i]) / 2e-6, 1e-6);
   expect_close(tangent(point(), direction).to_vector<double>(), got, 1e-12, "eager");
-  expect_close(jit(tangent, {.mode = Mode::evaluate})(point(), direction).to_vector<double>(), got, 1e-12, "evaluated");
+  expect_close(jit(tangent, {.mode = Mode::evaluate})(point(), direction).to_vector<double>(), got,
+               1e-12, "evaluated");
   jit(tangent).program(point(), direction).verify();
 }
 
 TEST_P(Transform, GradAgreesWithDifferences) {
   if (!GetParam().reverse) return;
   const Doubles x = point().to_vector<double>();
-  const Doubles want = differences([](const Doubles& v) { return value(GetParam().f, v); }, x, 1e-6);
+  const Doubles want =
+      differences([](const Doubles& v) { return value(GetParam().f, v); }, x, 1e-6);
   const auto g = grad(total);
   const Doubles got = jit(g)(point()).to_vector<double>();
   expect_close(got, want, 1e-6, "compiled");
   expect_close(g(point()).to_vector<double>(), got, 1e-12, "eager");
-  expect_close(jit(g, {.mode = Mode::evaluate})(point()).to_vector<double>(), got, 1e-12, "evaluated");
+  expect_close(jit(g, {.mode = Mode::evaluate})(point()).to_vector<double>(), got, 1e-12,
+               "evaluated");
   jit(g).program(point()).verify();
 }
 
@@ -91,11 +99,15 @@ TEST_P(Transform, SecondAndThirdDerivatives) {
   const auto g = jit(grad(total));
   auto dot = [](Tensor x) { return sum(grad(total)(x) * tensor<double>({1.0, 2.0, -1.0})); };
   auto twice = [dot](Tensor x) { return sum(grad(dot)(x) * tensor<double>({-0.5, 1.0, 0.5})); };
-  auto weighted = [&](const Doubles& v) { return sum(g(tensor<double>(v)) * tensor<double>({1.0, 2.0, -1.0})).item<double>(); };
+  auto weighted = [&](const Doubles& v) {
+    return sum(g(tensor<double>(v)) * tensor<double>({1.0, 2.0, -1.0})).item<double>();
+  };
   const Doubles x = point().to_vector<double>();
-  expect_close(jit(grad(dot))(point()).to_vector<double>(), differences(weighted, x, 1e-6), 1e-5, "second");
+  expect_close(jit(grad(dot))(point()).to_vector<double>(), differences(weighted, x, 1e-6), 1e-5,
+               "second");
   auto second = jit(twice);
-  const Doubles want = differences([&](const Doubles& v) { return second(tensor<double>(v)).item<double>(); }, x, 1e-5);
+  const Doubles want = differences(
+      [&](const Doubles& v) { return second(tensor<double>(v)).item<double>(); }, x, 1e-5);
   expect_close(jit(grad(twice))(point()).to_vector<double>(), want, 1e-4, "third");
 }
 
@@ -103,10 +115,13 @@ TEST_P(Transform, HessianInAllModes) {
   if (!GetParam().reverse) return;
   const Doubles h = jit(jacrev(grad(total)))(point()).to_vector<double>();
   for (std::int64_t i = 0; i < n; ++i)
-    for (std::int64_t j = 0; j < i; ++j) EXPECT_NEAR(h[static_cast<std::size_t>(i * n + j)], h[static_cast<std::size_t>(j * n + i)], 1e-8);
+    for (std::int64_t j = 0; j < i; ++j)
+      EXPECT_NEAR(h[static_cast<std::size_t>(i * n + j)], h[static_cast<std::size_t>(j * n + i)],
+                  1e-8);
   if (!GetParam().forward) return;
   expect_close(jit(hessian(total))(point()).to_vector<double>(), h, 1e-9, "jacfwd of jacrev");
-  expect_close(jit(jacfwd(jacfwd(total)))(point()).to_vector<double>(), h, 1e-9, "jacfwd of jacfwd");
+  expect_close(jit(jacfwd(jacfwd(total)))(point()).to_vector<double>(), h, 1e-9,
+               "jacfwd of jacfwd");
 }
 
 TEST_P(Transform, JacobiansAgree) {
@@ -114,15 +129,19 @@ TEST_P(Transform, JacobiansAgree) {
   const auto& f = GetParam().f;
   const Tensor forward = jit(jacfwd(f))(point()), reverse = jit(jacrev(f))(point());
   EXPECT_EQ(to_string(forward.type()), to_string(reverse.type()));
-  expect_close(forward.to_vector<double>(), reverse.to_vector<double>(), 1e-9, "forward and reverse");
+  expect_close(forward.to_vector<double>(), reverse.to_vector<double>(), 1e-9,
+               "forward and reverse");
 }
 
-Tensor batch() { return tensor<double>({0.4, -0.7, 1.3, 1.1, 0.2, -0.3, -1.2, 0.9, 0.6, 0.1, 0.8, -0.4}, {4, n}); }
+Tensor batch() {
+  return tensor<double>({0.4, -0.7, 1.3, 1.1, 0.2, -0.3, -1.2, 0.9, 0.6, 0.1, 0.8, -0.4}, {4, n});
+}
 
 void expect_rows(const Program1& one, const Tensor& batched, double tolerance, const char* what) {
   const Tensor rows = batch();
   for (std::int64_t i = 0; i < 4; ++i) {
-    const Tensor row = reshape(slice_axis(rows, 0, i, i + 1), {n}), got = slice_axis(batched, 0, i, i + 1);
+    const Tensor row = reshape(slice_axis(rows, 0, i, i + 1), {n}),
+                 got = slice_axis(batched, 0, i, i + 1);
     expect_close(got.to_vector<double>(), one(row).to_vector<double>(), tolerance, what);
   }
 }
@@ -148,16 +167,22 @@ TEST_P(Transform, VmapAndGradCommute) {
 
 TEST_P(Transform, VmapAndJvpCommute) {
   if (!GetParam().forward) return;
-  auto tangent = [](Tensor x) { return jvp(GetParam().f, std::tuple{x}, std::tuple{cos(x)}).second; };
-  auto batched = [](Tensor x) { return jvp(vmap(GetParam().f), std::tuple{x}, std::tuple{cos(x)}).second; };
+  auto tangent = [](Tensor x) {
+    return jvp(GetParam().f, std::tuple{x}, std::tuple{cos(x)}).second;
+  };
+  auto batched = [](Tensor x) {
+    return jvp(vmap(GetParam().f), std::tuple{x}, std::tuple{cos(x)}).second;
+  };
   const Tensor want = jit(vmap(tangent))(batch());
   expect_rows(jit(tangent), want, 1e-11, "vmap of jvp");
-  expect_close(jit(batched)(batch()).to_vector<double>(), want.to_vector<double>(), 1e-11, "jvp of vmap");
+  expect_close(jit(batched)(batch()).to_vector<double>(), want.to_vector<double>(), 1e-11,
+               "jvp of vmap");
 }
 
 TEST_P(Transform, NestedVmap) {
   const Tensor cube = reshape(concatenate({batch(), batch() * 0.5}), {2, 4, n});
-  const Tensor got = jit(vmap(vmap(GetParam().f)))(cube), want = jit(vmap(GetParam().f))(reshape(cube, {8, n}));
+  const Tensor got = jit(vmap(vmap(GetParam().f)))(cube),
+               want = jit(vmap(GetParam().f))(reshape(cube, {8, n}));
   expect_close(got.to_vector<double>(), want.to_vector<double>(), 1e-12, "nested");
 }
 
@@ -169,17 +194,20 @@ TEST_P(Transform, InsideOfLoops) {
   };
   Tensor want = point();
   for (int i = 0; i < 3; ++i) want = want + 0.1 * tanh(sum(f(want)));
-  expect_close(jit(repeated)(point()).to_vector<double>(), want.to_vector<double>(), 1e-10, "value");
+  expect_close(jit(repeated)(point()).to_vector<double>(), want.to_vector<double>(), 1e-10,
+               "value");
   if (!GetParam().reverse) return;
   auto unrolled = [&](Tensor x) {
     for (int i = 0; i < 3; ++i) x = x + 0.1 * tanh(sum(f(x)));
     return sum(x);
   };
   auto looped = [&](Tensor x) { return sum(repeated(x)); };
-  expect_close(jit(grad(looped))(point()).to_vector<double>(), jit(grad(unrolled))(point()).to_vector<double>(), 1e-10, "gradient");
+  expect_close(jit(grad(looped))(point()).to_vector<double>(),
+               jit(grad(unrolled))(point()).to_vector<double>(), 1e-10, "gradient");
 }
 
-INSTANTIATE_TEST_SUITE_P(Programs, Transform, testing::ValuesIn(rows()), [](const auto& row) { return row.param.name; });
+INSTANTIATE_TEST_SUITE_P(Programs, Transform, testing::ValuesIn(rows()),
+                         [](const auto& row) { return row.param.name; });
 
 }  // namespace
 }  // namespace postern

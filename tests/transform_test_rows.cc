@@ -1,4 +1,5 @@
-// The table of programs: operations, control flow, rules of one's own, calls, and all of them in each other.
+// The table of programs: operations, control flow, rules of one's own, calls, and all of them in
+// each other.
 #include "transform_test.h"
 
 namespace postern::test {
@@ -63,26 +64,32 @@ Tensor reverse_cos(Tensor x) {
       [](Tensor v) {
         return std::pair{reverse_cos(v), std::map<std::string, Tensor>{{"x", v}}};
       },
-      [](std::map<std::string, Tensor> kept, Tensor ct) { return -reverse_sin(kept.at("x")) * ct; });
+      [](std::map<std::string, Tensor> kept, Tensor ct) {
+        return -reverse_sin(kept.at("x")) * ct;
+      });
   return f(x);
 }
 
-Tensor weights() { return tensor<double>({0.5, -1.0, 2.0, 0.3, 0.7, -0.2, 1.5, 0.1, -0.6}, {3, 3}); }
+Tensor weights() {
+  return tensor<double>({0.5, -1.0, 2.0, 0.3, 0.7, -0.2, 1.5, 0.1, -0.6}, {3, 3});
+}
 
 Tensor branches(Tensor x) {
   return cond(
-      greater(sum(x), 0.5), [](Tensor v) { return sin(v) * v; }, [](Tensor v) { return exp(v) + 2.0 * v; }, x);
+      greater(sum(x), 0.5), [](Tensor v) { return sin(v) * v; },
+      [](Tensor v) { return exp(v) + 2.0 * v; }, x);
 }
 
 Tensor three_ways(Tensor x) {
   const Tensor index = convert<std::int32_t>(floor(2 * sum(x) + 0.3));
   auto outer = tanh(x);
-  return switch_(index,
-                 std::tuple{[](Tensor v) { return v * v; }, [&](Tensor v) { return outer * sin(v); },
-                            [](Tensor) {
-                              return tensor<double>({1.0, 2.0, 3.0});
-                            }},
-                 x);
+  return switch_(
+      index,
+      std::tuple{[](Tensor v) { return v * v; }, [&](Tensor v) { return outer * sin(v); },
+                 [](Tensor) {
+                   return tensor<double>({1.0, 2.0, 3.0});
+                 }},
+      x);
 }
 
 Tensor recurrence(Tensor x) {
@@ -106,7 +113,12 @@ Tensor backwards(Tensor x) {
 }
 
 Tensor only_outputs(Tensor x) {
-  return scan([](std::tuple<> none, Tensor v) { return std::pair{none, v * exp(v)}; }, std::tuple<>(), x).second;
+  return scan(
+             [](std::tuple<> none, Tensor v) {
+               return std::pair{none, v * exp(v)};
+             },
+             std::tuple<>(), x)
+      .second;
 }
 
 Tensor counted_loop(Tensor x) {
@@ -153,7 +165,8 @@ Tensor calls_in_loops(Tensor x) {
       0, 3,
       [](Tensor i, Tensor v) {
         return cond(
-            less(i, 2), [](Tensor a) { return host_sin(a) * 1.5; }, [](Tensor a) { return a + host_cos(a); }, v);
+            less(i, 2), [](Tensor a) { return host_sin(a) * 1.5; },
+            [](Tensor a) { return a + host_cos(a); }, v);
       },
       x);
 }
@@ -201,17 +214,22 @@ Tensor linear(Tensor x) {
 }
 
 Tensor host_square(Tensor x) {
-  auto twice = [](View<const double> a, View<const double>, View<const double> ct, View<double> out) {
+  auto twice = [](View<const double> a, View<const double>, View<const double> ct,
+                  View<double> out) {
     for (std::int64_t i = 0; i < a.size(); ++i) out[i] = 2 * a[i] * ct[i];
   };
   // Of (a, y, ct) -> 2 a ct: operands a, y, ct; result; its cotangent; then cotangents of a, y, ct.
-  auto again = [](View<const double> a, View<const double>, View<const double> ct, View<const double>, View<const double> up,
-                  View<double> to_a, View<double> to_y, View<double> to_ct) {
-    for (std::int64_t i = 0; i < a.size(); ++i) to_a[i] = 2 * ct[i] * up[i], to_y[i] = 0, to_ct[i] = 2 * a[i] * up[i];
+  auto again = [](View<const double> a, View<const double>, View<const double> ct,
+                  View<const double>, View<const double> up, View<double> to_a, View<double> to_y,
+                  View<double> to_ct) {
+    for (std::int64_t i = 0; i < a.size(); ++i)
+      to_a[i] = 2 * ct[i] * up[i], to_y[i] = 0, to_ct[i] = 2 * a[i] * up[i];
   };
   auto third = [](std::span<const AnyView> in, std::span<const AnyMutableView> out) {
-    // in: a y ct r up | to_a to_y to_ct | cotangents u v w of these; to_a = 2 ct up, to_ct = 2 a up.
-    const auto a = in[0].as<double>(), ct = in[2].as<double>(), up = in[4].as<double>(), u = in[8].as<double>(), w = in[10].as<double>();
+    // in: a y ct r up | to_a to_y to_ct | cotangents u v w of these; to_a = 2 ct up, to_ct = 2 a
+    // up.
+    const auto a = in[0].as<double>(), ct = in[2].as<double>(), up = in[4].as<double>(),
+               u = in[8].as<double>(), w = in[10].as<double>();
     for (std::int64_t i = 0; i < a.size(); ++i) {
       out[0].as<double>()[i] = 2 * up[i] * w[i];
       out[1].as<double>()[i] = 0;
@@ -233,7 +251,9 @@ Tensor inner_gradient(Tensor x) {
 }
 
 Tensor inner_vmap(Tensor x) {
-  return sum(vmap([x](Tensor row, Tensor v) { return tanh(row * v) + x; }, {.in_axes = {0, 0}})(weights(), x), {.axes = Dims{1}});
+  return sum(vmap([x](Tensor row, Tensor v) { return tanh(row * v) + x; }, {.in_axes = {0, 0}})(
+                 weights(), x),
+             {.axes = Dims{1}});
 }
 
 Tensor mapped(Tensor x) {

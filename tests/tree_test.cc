@@ -48,9 +48,16 @@ using Ints = std::vector<int>;
 TEST(Tree, LeavesInOrder) {
   RecordProperty("covers", "CALL-07");
   EXPECT_EQ(numbers_of(Tensor(1)), (Ints{1}));
-  EXPECT_EQ(numbers_of(std::tuple(Tensor(1), std::pair(Tensor(2), std::array{Tensor(3), Tensor(4)}))), (Ints{1, 2, 3, 4}));
-  EXPECT_EQ(numbers_of(std::map<std::string, Tensor>{{"z", Tensor(3)}, {"a", Tensor(1)}, {"b", Tensor(2)}}), (Ints{1, 2, 3})) << "by key";
-  EXPECT_EQ(numbers_of(Model{{{Tensor(1), Tensor(2)}, {Tensor(3), Tensor(4)}}, {{"k", Tensor(5)}}, Tensor(6)}), (Ints{1, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(
+      numbers_of(std::tuple(Tensor(1), std::pair(Tensor(2), std::array{Tensor(3), Tensor(4)}))),
+      (Ints{1, 2, 3, 4}));
+  EXPECT_EQ(numbers_of(std::map<std::string, Tensor>{
+                {"z", Tensor(3)}, {"a", Tensor(1)}, {"b", Tensor(2)}}),
+            (Ints{1, 2, 3}))
+      << "by key";
+  EXPECT_EQ(numbers_of(Model{
+                {{Tensor(1), Tensor(2)}, {Tensor(3), Tensor(4)}}, {{"k", Tensor(5)}}, Tensor(6)}),
+            (Ints{1, 2, 3, 4, 5, 6}));
   EXPECT_EQ(numbers_of(std::vector<std::optional<Tensor>>{Tensor(1), {}, Tensor(2)}), (Ints{1, 2}));
   EXPECT_TRUE(leaves(std::tuple<>()).empty());
   EXPECT_TRUE(leaves(Nothing()).empty());
@@ -59,7 +66,8 @@ TEST(Tree, LeavesInOrder) {
 
 TEST(Tree, PathsNameTheLeaves) {
   EXPECT_EQ(paths_of(Tensor(1)), (Names{""}));
-  EXPECT_EQ(paths_of(std::pair(Tensor(1), std::vector{Tensor(2), Tensor(3)})), (Names{"[0]", "[1][0]", "[1][1]"}));
+  EXPECT_EQ(paths_of(std::pair(Tensor(1), std::vector{Tensor(2), Tensor(3)})),
+            (Names{"[0]", "[1][0]", "[1][1]"}));
   EXPECT_EQ(paths_of(Model{{{Tensor(1), Tensor(2)}}, {{"k", Tensor(5)}}, Tensor(6)}),
             (Names{".layers[0].weight", ".layers[0].bias", ".extra.k", ".scale"}));
   EXPECT_EQ(paths_of(Tagged{Tensor(1), Tensor(2), "x"}), (Names{".w", ".b"}));
@@ -67,7 +75,8 @@ TEST(Tree, PathsNameTheLeaves) {
 }
 
 TEST(Tree, MapLeaves) {
-  const Model twice = map_leaves([](const Tensor& t) { return t * 2; }, Model{{{Tensor(1), Tensor(2)}}, {{"k", Tensor(5)}}, {}});
+  const Model twice = map_leaves([](const Tensor& t) { return t * 2; },
+                                 Model{{{Tensor(1), Tensor(2)}}, {{"k", Tensor(5)}}, {}});
   EXPECT_EQ(numbers_of(twice), (Ints{2, 4, 10}));
   EXPECT_FALSE(twice.scale);
 }
@@ -78,13 +87,15 @@ TEST(Tree, ThroughJitAndCall) {
     for (std::size_t i = 0; i < in.size(); ++i) out[i].as<int>()[0] = in[i].as<int>()[0] + 1;
   };
   auto f = jit([&](Model m) { return call({.effect = Effect::unordered}, m, add_one, m); });
-  const Model out = f(Model{{{Tensor(1), Tensor(2)}, {Tensor(3), Tensor(4)}}, {{"k", Tensor(5)}}, Tensor(6)});
+  const Model out =
+      f(Model{{{Tensor(1), Tensor(2)}, {Tensor(3), Tensor(4)}}, {{"k", Tensor(5)}}, Tensor(6)});
   EXPECT_EQ(numbers_of(out), (Ints{2, 3, 4, 5, 6, 7}));
   EXPECT_EQ(out.layers.size(), 2u);
   EXPECT_EQ(out.extra.at("k").item<int>(), 6);
   const Model less = f(Model{{}, {}, {}});
   EXPECT_TRUE(less.layers.empty() && less.extra.empty() && !less.scale);
-  const Tagged tagged = jit([&](Tagged t) { return call(t, add_one, t); })(Tagged{Tensor(1), Tensor(2), "kept"});
+  const Tagged tagged =
+      jit([&](Tagged t) { return call(t, add_one, t); })(Tagged{Tensor(1), Tensor(2), "kept"});
   EXPECT_EQ(numbers_of(tagged), (Ints{2, 3}));
   EXPECT_EQ(tagged.tag, "kept");
 }
@@ -95,8 +106,8 @@ TEST(Tree, BadResultsNameTheLeaf) {
     return call(
         like, [](int v) { return std::tuple(v, v); }, x);
   });
-  expect_error<CallbackError>([&] { f(Tensor(1)).layers[0].weight.block_until_ready(); }, {".layers[0].bias", "f32[2]", "s32[]"},
-                              ErrorCode::bad_result);
+  expect_error<CallbackError>([&] { f(Tensor(1)).layers[0].weight.block_until_ready(); },
+                              {".layers[0].bias", "f32[2]", "s32[]"}, ErrorCode::bad_result);
 }
 
 /// How often a jitted function was traced for these calls.
@@ -121,9 +132,14 @@ TEST(Tree, StructuresAreKeptApart) {
   EXPECT_EQ(traces(std::tuple(std::pair(O{t}, O{}), std::pair(O{}, O{t}))), 2);
   EXPECT_EQ(traces(std::tuple(Tagged{t, t, "a"}, Tagged{t, t, "b"}, Tagged{t, t, "a"})), 2);
   EXPECT_EQ(traces(std::tuple(std::pair(t, 1), std::pair(t, 2), std::pair(t, 1))), 2);
-  EXPECT_EQ(traces(std::tuple(std::pair(t, 0.1), std::pair(t, 0.1 + 1e-18), std::pair(t, 0.1 + 1e-16))), 2) << "in full precision";
+  EXPECT_EQ(
+      traces(std::tuple(std::pair(t, 0.1), std::pair(t, 0.1 + 1e-18), std::pair(t, 0.1 + 1e-16))),
+      2)
+      << "in full precision";
   EXPECT_EQ(traces(std::tuple(std::pair(t, Kind::sum), std::pair(t, Kind::product))), 2);
-  EXPECT_EQ(traces(std::tuple(std::tuple(t, std::string("a"), std::string("bc")), std::tuple(t, std::string("ab"), std::string("c")))), 2);
+  EXPECT_EQ(traces(std::tuple(std::tuple(t, std::string("a"), std::string("bc")),
+                              std::tuple(t, std::string("ab"), std::string("c")))),
+            2);
 }
 
 TEST(Tree, NoTwoStructuresLookTheSame) {
@@ -163,14 +179,16 @@ TEST(Tree, StaticsAreSeenWhileTracing) {
   EXPECT_EQ(f(Tensor(3.0f), Options{Kind::sum, 3}).item<float>(), 9);
   EXPECT_EQ(f(Tensor(3.0f), Options{Kind::product, 3}).item<float>(), 27);
   EXPECT_EQ(f(Tensor(3.0f), Options{Kind::product, 3, true, 0.5}).item<float>(), -26.5);
-  auto g = jit([](Tensor x, int n, const std::string& how) { return how == "twice" ? x * 2 * n : x * n; });
+  auto g = jit(
+      [](Tensor x, int n, const std::string& how) { return how == "twice" ? x * 2 * n : x * n; });
   EXPECT_EQ(g(Tensor(5), 3, "once").item<int>(), 15);
   EXPECT_EQ(g(Tensor(5), 3, "twice").item<int>(), 30);
 }
 
 TEST(Tree, ResultsOfEveryForm) {
   auto f = jit([](Tensor x) {
-    return std::tuple(Layer{x, x + 1}, std::optional<Tensor>(), std::map<std::string, std::vector<Tensor>>{{"k", {x + 2}}}, 5,
+    return std::tuple(Layer{x, x + 1}, std::optional<Tensor>(),
+                      std::map<std::string, std::vector<Tensor>>{{"k", {x + 2}}}, 5,
                       std::string("note"));
   });
   const auto [layer, none, map, number, note] = f(Tensor(1));

@@ -1,4 +1,5 @@
-// Element types: every value of each passes through a host function; empty, large and 64-bit arrays.
+// Element types: every value of each passes through a host function; empty, large and 64-bit
+// arrays.
 #include "support.h"
 
 #include <Eigen/Core>
@@ -24,7 +25,8 @@ struct Packed {
   DType dtype;
   int bits;
 };
-constexpr Packed sub_byte[] = {{DType::s2, 2}, {DType::u2, 2}, {DType::s4, 4}, {DType::u4, 4}, {DType::f4e2m1fn, 4}};
+constexpr Packed sub_byte[] = {
+    {DType::s2, 2}, {DType::u2, 2}, {DType::s4, 4}, {DType::u4, 4}, {DType::f4e2m1fn, 4}};
 int bits_of(DType t) {
   for (const Packed& p : sub_byte)
     if (p.dtype == t) return p.bits;
@@ -46,8 +48,10 @@ Bytes patterns(DType dtype) {
   }
   std::uint64_t state = 12345;
   for (std::size_t i = 0; i < 37 * byte_width(dtype); ++i)
-    out.push_back(std::uint8_t((state = state * 6364136223846793005u + 1442695040888963407u) >> 56));
-  for (int byte : {0x00, 0xff, 0x7f, 0x80}) out.insert(out.end(), byte_width(dtype), std::uint8_t(byte));  // zeros, NaNs, limits
+    out.push_back(
+        std::uint8_t((state = state * 6364136223846793005u + 1442695040888963407u) >> 56));
+  for (int byte : {0x00, 0xff, 0x7f, 0x80})
+    out.insert(out.end(), byte_width(dtype), std::uint8_t(byte));  // zeros, NaNs, limits
   return out;
 }
 Tensor tensor_of(DType dtype, const Bytes& bytes) {
@@ -76,13 +80,15 @@ TEST(Type, EachDtypeMakesTheRoundTrip) {
   auto limited = jit([](Tensor x) {
     return call(
         {.timeout = std::chrono::seconds(30)}, x.type(),
-        [](AnyView in, AnyMutableView out) { std::memcpy(out.data(), in.data(), in.byte_size()); }, x);
+        [](AnyView in, AnyMutableView out) { std::memcpy(out.data(), in.data(), in.byte_size()); },
+        x);
   });
   for (DType dtype : all_dtypes()) {
     const Bytes sent = patterns(dtype);
     const Tensor x = tensor_of(dtype, sent);
     EXPECT_EQ(bytes_of(x), sent) << to_string(dtype);
-    for (const Tensor& y : {compiled(x), through(x), compiled(compiled(x)), compiled(reshape(x, {1, x.size()}))}) {
+    for (const Tensor& y :
+         {compiled(x), through(x), compiled(compiled(x)), compiled(reshape(x, {1, x.size()}))}) {
       EXPECT_EQ(seen, sent) << to_string(dtype);
       EXPECT_EQ(bytes_of(y), sent) << to_string(dtype);
       EXPECT_EQ(y.dtype(), dtype);
@@ -95,7 +101,9 @@ TEST(Type, ScalarsOfEachDtype) {
   RecordProperty("covers", "TYPE-01 TYPE-02");
   auto f = jit([](Tensor x) {
     return call(
-        x.type(), [](AnyView in, AnyMutableView out) { std::memcpy(out.data(), in.data(), in.byte_size()); }, x);
+        x.type(),
+        [](AnyView in, AnyMutableView out) { std::memcpy(out.data(), in.data(), in.byte_size()); },
+        x);
   });
   for (DType dtype : all_dtypes()) {
     Bytes one = patterns(dtype);
@@ -108,18 +116,23 @@ TEST(Type, ArithmeticMeetsTheHostsValues) {
   RecordProperty("covers", "TYPE-01 TYPE-02");
   auto doubled = jit([](Tensor x) {
     Tensor y = call(
-        x.type(), [](AnyView in, AnyMutableView out) { std::memcpy(out.data(), in.data(), in.byte_size()); }, x);
+        x.type(),
+        [](AnyView in, AnyMutableView out) { std::memcpy(out.data(), in.data(), in.byte_size()); },
+        x);
     return convert<int>(y) + convert<int>(y);
   });
   for (DType dtype : {DType::s2, DType::u2, DType::s4, DType::u4, DType::s8, DType::u8}) {
     const Bytes sent = patterns(dtype);
     std::vector<int> want;
-    for (std::uint8_t b : sent) want.push_back(2 * (is_signed(dtype) ? int(std::int8_t(b)) : int(b)));
+    for (std::uint8_t b : sent)
+      want.push_back(2 * (is_signed(dtype) ? int(std::int8_t(b)) : int(b)));
     EXPECT_EQ(doubled(tensor_of(dtype, sent)).to_vector<int>(), want) << to_string(dtype);
   }
   auto back = jit([](Tensor x) {
     return call(
-        x.type(), [](AnyView in, AnyMutableView out) { std::memcpy(out.data(), in.data(), in.byte_size()); }, convert(x, DType::s4));
+        x.type(),
+        [](AnyView in, AnyMutableView out) { std::memcpy(out.data(), in.data(), in.byte_size()); },
+        convert(x, DType::s4));
   });
   test::expect_error<TypeError>(
       [&] {
@@ -137,7 +150,8 @@ TEST(Type, ArithmeticMeetsTheHostsValues) {
         },
         x));
   });
-  EXPECT_EQ(f4(iota<int>(16)).to_vector<float>(), (Floats{0, .5, 1, 1.5, 2, 3, 4, 6, -0.f, -.5, -1, -1.5, -2, -3, -4, -6}));
+  EXPECT_EQ(f4(iota<int>(16)).to_vector<float>(),
+            (Floats{0, .5, 1, 1.5, 2, 3, 4, 6, -0.f, -.5, -1, -1.5, -2, -3, -4, -6}));
 }
 
 template <class T>
@@ -184,9 +198,12 @@ TEST(Type, TypedViewsOfEachElementType) {
   twice<std::complex<double>>({{1e200, -2}, {3, 4}});
   auto f = jit([](Tensor x) {
     return logical_not(call(
-        x.type(), [](View<const bool> in, View<bool> out) { std::copy(in.begin(), in.end(), out.begin()); }, x));
+        x.type(),
+        [](View<const bool> in, View<bool> out) { std::copy(in.begin(), in.end(), out.begin()); },
+        x));
   });
-  EXPECT_EQ(f(tensor<bool>({true, false, true, true})).to_vector<bool>(), (std::vector<bool>{false, true, false, false}));
+  EXPECT_EQ(f(tensor<bool>({true, false, true, true})).to_vector<bool>(),
+            (std::vector<bool>{false, true, false, false}));
 }
 
 TEST(Type, ResultsOutsideTheRangeOfASmallType) {
@@ -212,13 +229,16 @@ TEST(Type, ResultsOutsideTheRangeOfASmallType) {
                          {DType::u4, 16, "0", "15"},
                          {DType::s2, 2, "-2", "1"},
                          {DType::u2, 4, "0", "3"}}) {
-    const auto compiled = error_of<CallbackError>([&] { jit(f(row.dtype, row.bad))(Tensor(1.0f)).block_until_ready(); });
-    const auto now = error_of<CallbackError>([&] { f(row.dtype, row.bad)(Tensor(1.0f)).block_until_ready(); });
+    const auto compiled = error_of<CallbackError>(
+        [&] { jit(f(row.dtype, row.bad))(Tensor(1.0f)).block_until_ready(); });
+    const auto now =
+        error_of<CallbackError>([&] { f(row.dtype, row.bad)(Tensor(1.0f)).block_until_ready(); });
     ASSERT_TRUE(compiled && now);
     EXPECT_EQ(compiled->code(), ErrorCode::bad_result);
     EXPECT_STREQ(compiled->what(), now->what());
     for (const std::string& part :
-         {std::string("tiny"), std::string(to_string(row.dtype)), std::to_string(row.bad), std::string(row.low), std::string(row.high)})
+         {std::string("tiny"), std::string(to_string(row.dtype)), std::to_string(row.bad),
+          std::string(row.low), std::string(row.high)})
       EXPECT_TRUE(has(compiled->what(), part)) << part << ": " << compiled->what();
   }
   EXPECT_EQ(bytes_of(jit(f(DType::s4, -8))(Tensor(1.0f)))[2], 0xf8);
@@ -236,8 +256,10 @@ TEST(Type, EmptyArraysInAnyPosition) {
     }
   };
   auto f = jit([&](Tensor a, Tensor b) {
-    return std::tuple(call(type<float>({2}), nothing_null, a),
-                      call(std::array{type<float>({2, 0}), type<float>({2}), type<float>({3, 0}), type<float>()}, nothing_null, a, b, a));
+    return std::tuple(
+        call(type<float>({2}), nothing_null, a),
+        call(std::array{type<float>({2, 0}), type<float>({2}), type<float>({3, 0}), type<float>()},
+             nothing_null, a, b, a));
   });
   const auto [two, many] = f(zeros(type<float>({2, 0})), ones(type<float>({3})));
   EXPECT_EQ(two.to_vector<float>(), (Floats{5, 5}));
@@ -246,7 +268,8 @@ TEST(Type, EmptyArraysInAnyPosition) {
   EXPECT_EQ(many[1].to_vector<float>(), (Floats{5, 5}));
   EXPECT_EQ(many[3].item<float>(), 5);
   EXPECT_EQ(fired, 2);
-  EXPECT_EQ(call(type<float>({0}), nothing_null, zeros(type<float>({0, 4}))).size(), 0) << "at once";
+  EXPECT_EQ(call(type<float>({0}), nothing_null, zeros(type<float>({0, 4}))).size(), 0)
+      << "at once";
 }
 
 TEST(Type, AllResultsEmptyStillFiresOnce) {
@@ -254,7 +277,8 @@ TEST(Type, AllResultsEmptyStillFiresOnce) {
   int fired = 0;
   auto f = jit([&](Tensor x) {
     return call(
-        std::pair(type<float>({0}), type<int>({0, 7})), [&](float, View<float> a, View<int> b) { fired += a.size() + b.size() == 0; }, x);
+        std::pair(type<float>({0}), type<int>({0, 7})),
+        [&](float, View<float> a, View<int> b) { fired += a.size() + b.size() == 0; }, x);
   });
   for (int i = 1; i <= 2; ++i) {
     const auto [a, b] = f(Tensor(1.0f));
@@ -266,7 +290,8 @@ TEST(Type, AllResultsEmptyStillFiresOnce) {
 
 TEST(Type, EmptyContainersInContainers) {
   RecordProperty("covers", "TYPE-04");
-  using Odd = std::tuple<std::tuple<>, Tensor, std::map<std::string, Tensor>, std::vector<std::pair<Tensor, std::tuple<>>>>;
+  using Odd = std::tuple<std::tuple<>, Tensor, std::map<std::string, Tensor>,
+                         std::vector<std::pair<Tensor, std::tuple<>>>>;
   auto f = jit([](Odd in) {
     return call(
         in, [](float v, View<float> out) { out[0] = v + 1; }, in);
@@ -284,13 +309,16 @@ TEST(Type, SixtyFourBitsStay) {
   const double fine = 1 + std::ldexp(1.0, -40);
   auto f = jit([](Tensor i, Tensor d) {
     return call(
-        std::pair(i, d), [](std::int64_t a, double b) { return std::pair(a, b); }, i * std::int64_t{1}, d * 1.0f);
+        std::pair(i, d), [](std::int64_t a, double b) { return std::pair(a, b); },
+        i * std::int64_t{1}, d * 1.0f);
   });
   const auto [i, d] = f(Tensor(big), Tensor(fine));
   EXPECT_EQ(i.item<std::int64_t>(), big);
   EXPECT_EQ(d.item<double>(), fine);
   EXPECT_EQ(f(Tensor(-big), Tensor(-fine)).first.item<std::int64_t>(), -big);
-  EXPECT_EQ(jit([=](Tensor x) { return x + big; })(Tensor(std::int64_t{0})).item<std::int64_t>(), big) << "written into the program";
+  EXPECT_EQ(jit([=](Tensor x) { return x + big; })(Tensor(std::int64_t{0})).item<std::int64_t>(),
+            big)
+      << "written into the program";
 }
 
 TEST(Type, MoreThanTwoToThe31Bytes) {
@@ -306,7 +334,8 @@ TEST(Type, MoreThanTwoToThe31Bytes) {
           std::pair(type<std::int64_t>(), type<std::uint8_t>()),
           [](View<const std::uint8_t> v) { return std::pair(v.size(), v[v.size() - 1]); }, x);
     });
-    const auto [size, last] = f(Tensor::borrow(type<std::uint8_t>({n}), memory, [&] { released = true; }));
+    const auto [size, last] =
+        f(Tensor::borrow(type<std::uint8_t>({n}), memory, [&] { released = true; }));
     EXPECT_EQ(size.item<std::int64_t>(), n);
     EXPECT_EQ(last.item<std::uint8_t>(), 77);
   }
@@ -333,7 +362,11 @@ TEST(Type, RandomKeysAreRawWords) {
   RecordProperty("covers", "TYPE-10");
   const auto same = [](Tensor key) {
     return call(
-        key.type(), [](View<const std::uint32_t> in, View<std::uint32_t> out) { std::ranges::copy(in, out.begin()); }, key);
+        key.type(),
+        [](View<const std::uint32_t> in, View<std::uint32_t> out) {
+          std::ranges::copy(in, out.begin());
+        },
+        key);
   };
   const auto draw = [](Tensor key) { return random::normal(key, type<float>({3})); };
   const Tensor keys = random::split(random::key(7), 4);
@@ -353,7 +386,8 @@ TEST(Type, NamesAndSizes) {
   EXPECT_EQ(type<float>({0, 1LL << 40}).size(), 0);
   for (DType t : all_dtypes()) {
     EXPECT_EQ(is_signed(t) || is_unsigned(t), is_integer(t)) << to_string(t);
-    EXPECT_EQ(t == DType::pred || is_integer(t) || is_float(t) || is_complex(t), true) << to_string(t);
+    EXPECT_EQ(t == DType::pred || is_integer(t) || is_float(t) || is_complex(t), true)
+        << to_string(t);
     EXPECT_EQ(is_differentiable(t), is_float(t) || is_complex(t)) << to_string(t);
   }
   EXPECT_EQ(real_dtype(DType::c128), DType::f64);

@@ -27,14 +27,20 @@ TEST(Vmap, AxesOfContainers) {
   auto f = [](std::tuple<Tensor, std::map<std::string, Tensor>> p, Tensor s) {
     return std::pair{std::get<0>(p) * s, std::get<1>(p).at("b") + s};
   };
-  const std::tuple p{tensor<float>({1, 2, 3, 4, 5, 6}, {2, 3}), std::map<std::string, Tensor>{{"b", tensor<float>({10, 20, 30}, {3, 1})}}};
+  const std::tuple p{tensor<float>({1, 2, 3, 4, 5, 6}, {2, 3}),
+                     std::map<std::string, Tensor>{{"b", tensor<float>({10, 20, 30}, {3, 1})}}};
   const auto [x, y] = jit(vmap(f, {.in_axes = {{1, 0}, unmapped}, .out_axes = {-1, 0}}))(p, 2.0f);
   EXPECT_EQ(to_string(x.type()), "f32[2,3]");
   EXPECT_EQ(x.to_vector<float>(), (Floats{2, 4, 6, 8, 10, 12}));
   EXPECT_EQ(y.to_vector<float>(), (Floats{12, 22, 32}));
   const Tensor row = tensor<float>({1, 2, 3});
-  EXPECT_EQ(to_string(vmap([](Tensor a, Tensor b) { return a * b; }, {.in_axes = {0, unmapped}})(row, row).type()), "f32[3,3]");
-  EXPECT_EQ(vmap([](Tensor a) { return a + 1; }, {.in_axes = unmapped, .axis_size = 2})(1.0f).to_vector<float>(), (Floats{2, 2}));
+  EXPECT_EQ(
+      to_string(vmap([](Tensor a, Tensor b) { return a * b; }, {.in_axes = {0, unmapped}})(row, row)
+                    .type()),
+      "f32[3,3]");
+  EXPECT_EQ(vmap([](Tensor a) { return a + 1; }, {.in_axes = unmapped, .axis_size = 2})(1.0f)
+                .to_vector<float>(),
+            (Floats{2, 2}));
   const auto [mapped, same] = vmap(
       [](Tensor a, Tensor b) {
         return std::tuple{a, b};
@@ -42,7 +48,8 @@ TEST(Vmap, AxesOfContainers) {
       {.in_axes = {0, unmapped}, .out_axes = {0, unmapped}})(row, 2.0f);
   EXPECT_EQ(to_string(same.type()), "f32[]");
   const std::vector<Tensor> many =
-      vmap([](std::vector<Tensor> v) { return v; }, {.in_axes = {{0, unmapped}}, .out_axes = {0, 0}})(std::vector{row, row});
+      vmap([](std::vector<Tensor> v) { return v; },
+           {.in_axes = {{0, unmapped}}, .out_axes = {0, 0}})(std::vector{row, row});
   EXPECT_EQ(to_string(many[1].type()), "f32[3,3]");
 }
 
@@ -50,10 +57,17 @@ TEST(Vmap, WrongAxesAreRefused) {
   auto id = [](Tensor a) { return a; };
   auto two = [](Tensor a, Tensor b) { return a + b; };
   const Tensor x = zeros(type<float>({2, 3}));
-  expect_error<TypeError>([&] { vmap(id, {.in_axes = 2})(x); }, {"in_axes", "leaf 0", "out of range", "f32[2,3]", "vmap_test.cc"});
-  expect_error<TypeError>([&] { vmap(two)(x, zeros(type<float>({4}))); }, {"leaf 1", "f32[4]", "2 elements", "leaf 0"});
-  expect_error<TypeError>([&] { vmap(two, {.in_axes = {0}})(x, x); }, {"in_axes", "1 axes", "2 parts"});
-  expect_error<TypeError>([&] { vmap(id, {.in_axes = {{0, 1}}})(x); }, {"in_axes[0]", "single value"});
+  expect_error<TypeError>([&] { vmap(id, {.in_axes = 2})(x); },
+                          {"in_axes", "leaf 0", "out of range", "f32[2,3]", "vmap_test.cc"});
+  expect_error<TypeError>([&] { vmap(two)(x, zeros(type<float>({4}))); },
+                          {"leaf 1", "f32[4]", "2 elements", "leaf 0"});
+  expect_error<TypeError>([&] { vmap(two, {.in_axes = {0}})(x, x); },
+                          {"in_axes", "1 axes", "2 parts"});
+  expect_error<TypeError>(
+      [&] {
+        vmap(id, {.in_axes = {{0, 1}}})(x);
+      },
+      {"in_axes[0]", "single value"});
   expect_error<TypeError>([&] { vmap(id, {.in_axes = unmapped})(x); }, {"axis_size"});
   expect_error<TypeError>([&] { vmap(id, {.axis_size = 5})(x); }, {"5 elements", "axis_size"});
   expect_error<TypeError>([&] { vmap(id, {.out_axes = unmapped})(x); }, {"out_axes", "result 0"});
@@ -94,11 +108,13 @@ TEST(Vmap, MethodsDefineWhatIsSeen) {
           {.vmap = method}, x.type(),
           [&seen](AnyView a, AnyView b, AnyMutableView out) {
             seen = {Dims(a.dims().begin(), a.dims().end()), Dims(b.dims().begin(), b.dims().end())};
-            for (std::int64_t i = 0; i < a.size(); ++i) out.as<float>()[i] = a.as<float>()[i] + b.as<float>()[i % b.size()];
+            for (std::int64_t i = 0; i < a.size(); ++i)
+              out.as<float>()[i] = a.as<float>()[i] + b.as<float>()[i % b.size()];
           },
           x, y);
     };
-    return jit(vmap(f, {.in_axes = {0, unmapped}}))(tensor<float>({1, 2, 3, 4}), 10.0f).to_vector<float>();
+    return jit(vmap(f, {.in_axes = {0, unmapped}}))(tensor<float>({1, 2, 3, 4}), 10.0f)
+        .to_vector<float>();
   };
   Shapes seen;
   EXPECT_EQ(run(VmapMethod::expand_dims, seen), (Floats{11, 12, 13, 14}));
@@ -117,7 +133,9 @@ TEST(Vmap, MethodsDefineWhatIsSeen) {
         },
         x);
   };
-  const auto e = test::error_of<CallbackError>([&] { jit(vmap(sums))(tensor<float>({1, 2, 3, 4})).to_vector<float>(); });
+  const auto e = test::error_of<CallbackError>([&] {
+    jit(vmap(sums))(tensor<float>({1, 2, 3, 4})).to_vector<float>();
+  });
   ASSERT_TRUE(e);
   EXPECT_EQ(e->code(), ErrorCode::bad_result);
   EXPECT_TRUE(test::has(e->what(), "f32[4]") && test::has(e->what(), "f32[]")) << e->what();
@@ -126,7 +144,8 @@ TEST(Vmap, MethodsDefineWhatIsSeen) {
 TEST(Vmap, NestedVmapsCompose) {
   RecordProperty("covers", "VMAP-05");
   const Tensor x = tensor<float>({1, 2, 3, 4, 5, 6}, {2, 3});
-  for (const VmapMethod method : {VmapMethod::sequential, VmapMethod::parallel, VmapMethod::broadcast_all, VmapMethod::expand_dims}) {
+  for (const VmapMethod method : {VmapMethod::sequential, VmapMethod::parallel,
+                                  VmapMethod::broadcast_all, VmapMethod::expand_dims}) {
     std::atomic<int> fired = 0;
     auto f = [&](Tensor v) {
       return call(
@@ -141,7 +160,9 @@ TEST(Vmap, NestedVmapsCompose) {
     EXPECT_EQ(jit(vmap(vmap(f)))(x).to_vector<float>(), want);
     EXPECT_EQ(fired, method == VmapMethod::sequential || method == VmapMethod::parallel ? 6 : 1);
     EXPECT_EQ(vmap(jit(vmap(f)))(x).to_vector<float>(), want);
-    EXPECT_EQ(jit(vmap(vmap(f, {.in_axes = 0, .out_axes = 0}), {.in_axes = 1, .out_axes = 1}))(x).to_vector<float>(), want);
+    EXPECT_EQ(jit(vmap(vmap(f, {.in_axes = 0, .out_axes = 0}), {.in_axes = 1, .out_axes = 1}))(x)
+                  .to_vector<float>(),
+              want);
   }
   Floats order;
   auto g = [&](Tensor v) {
@@ -171,7 +192,8 @@ TEST(Vmap, ParallelCallsFailAsSingleOnes) {
     EXPECT_EQ(e->code(), ErrorCode::threw);
     EXPECT_THROW(std::rethrow_exception(e->cause()), std::out_of_range);
     fails = false;
-    EXPECT_EQ(f(iota<float>(8)).to_vector<float>(), (Floats{0, 2, 4, 6, 8, 10, 12, 14})) << "the next run works";
+    EXPECT_EQ(f(iota<float>(8)).to_vector<float>(), (Floats{0, 2, 4, 6, 8, 10, 12, 14}))
+        << "the next run works";
     return std::string(e->what());
   };
   const std::string text = text_of(VmapMethod::sequential, Mode::compiled);
@@ -191,7 +213,8 @@ TEST(Vmap, UnmappedCallsAndEmptyBatches) {
                        [&](AnyView a, AnyMutableView out) {
                          ++fired;
                          seen.push_back(Dims(a.dims().begin(), a.dims().end()));
-                         for (std::int64_t i = 0; i < a.size(); ++i) out.as<float>()[i] = a.as<float>()[i];
+                         for (std::int64_t i = 0; i < a.size(); ++i)
+                           out.as<float>()[i] = a.as<float>()[i];
                        },
                        y);
       };
@@ -201,10 +224,12 @@ TEST(Vmap, UnmappedCallsAndEmptyBatches) {
       return got.to_vector<float>();
     };
     const Tensor x = tensor<float>({1, 2, 3});
-    EXPECT_EQ(run(with(VmapMethod::sequential, Effect::pure), unmapped, x, Tensor(5.0f)), (Floats{6, 7, 8}));
+    EXPECT_EQ(run(with(VmapMethod::sequential, Effect::pure), unmapped, x, Tensor(5.0f)),
+              (Floats{6, 7, 8}));
     EXPECT_EQ(fired, 1);
     fired = 0;
-    EXPECT_EQ(run(with(VmapMethod::sequential, Effect::unordered), unmapped, x, Tensor(5.0f)), (Floats{6, 7, 8}));
+    EXPECT_EQ(run(with(VmapMethod::sequential, Effect::unordered), unmapped, x, Tensor(5.0f)),
+              (Floats{6, 7, 8}));
     EXPECT_EQ(fired, 3) << "an effect is wanted from each element";
     fired = 0;
     const Tensor none = zeros(type<float>({0}));
@@ -259,7 +284,8 @@ TEST(Vmap, TapsSeeTheWholeBatch) {
         {.mode = mode})(3.0f, tensor<float>({4, 5}));
     EXPECT_EQ(seen.lines, (Strings{"[3],[4 5] batch(none,0)"}));
     seen.lines.clear();
-    jit(vmap(grad([&](Tensor x) { return tap({.derivatives = true}, x * x, seen.shows()); })), {.mode = mode})(tensor<float>({1, 2}));
+    jit(vmap(grad([&](Tensor x) { return tap({.derivatives = true}, x * x, seen.shows()); })),
+        {.mode = mode})(tensor<float>({1, 2}));
     EXPECT_EQ(seen.lines, (Strings{"[1 4] batch(0)", "[1 1] jvp,transpose,batch(0)"}));
     barrier();
   }
@@ -276,7 +302,8 @@ TEST(Vmap, LoopsRunForTheElementsThatAreAlive) {
                  {.mode = mode});
     EXPECT_EQ(f(iota<int>(5)).to_vector<int>(), (Ints{2, 2, 2, 3, 4}));
     EXPECT_EQ(body.lines, (Strings{"[1 2 3 4 5] batch(0) TTFFF", "[2 3 3 4 5] batch(0) TFFFF"}));
-    EXPECT_EQ(predicate.lines, (Strings{"[1 1 0 0 0] batch(0)", "[1 0 0 0 0] batch(0) TTFFF", "[0 0 0 0 0] batch(0) TFFFF"}));
+    EXPECT_EQ(predicate.lines, (Strings{"[1 1 0 0 0] batch(0)", "[1 0 0 0 0] batch(0) TTFFF",
+                                        "[0 0 0 0 0] batch(0) TFFFF"}));
   }
 }
 
@@ -289,7 +316,8 @@ TEST(Vmap, CallsInLoopsAndBranchesRunForLiveElements) {
                      return while_loop([](Tensor v) { return v < 5; },
                                        [&](Tensor v) {
                                          return call(
-                                             {.effect = effect}, v.type(), [&](int a) { return ++fired, a + 1; }, v);
+                                             {.effect = effect}, v.type(),
+                                             [&](int a) { return ++fired, a + 1; }, v);
                                        },
                                        x);
                    }),
@@ -314,20 +342,22 @@ TEST(Vmap, CallsInLoopsAndBranchesRunForLiveElements) {
       EXPECT_EQ(guarded(tensor<float>({-1, 1, 4})).to_vector<float>(), (Floats{1, 1, 2}));
       // In both at once, nested.
       Ints calls;
-      auto nested = jit(vmap([&](Tensor x) {
-                          return while_loop([](Tensor v) { return v < 6; },
-                                            [&](Tensor v) {
-                                              return cond(
-                                                  equal(v % 2, 0),
-                                                  [&](Tensor a) {
-                                                    return call(
-                                                        {.effect = effect}, a.type(), [&](int b) { return calls.push_back(b), b + 1; }, a);
-                                                  },
-                                                  [](Tensor a) { return a + 1; }, v);
-                                            },
-                                            x);
-                        }),
-                        {.mode = mode});
+      auto nested =
+          jit(vmap([&](Tensor x) {
+                return while_loop([](Tensor v) { return v < 6; },
+                                  [&](Tensor v) {
+                                    return cond(
+                                        equal(v % 2, 0),
+                                        [&](Tensor a) {
+                                          return call(
+                                              {.effect = effect}, a.type(),
+                                              [&](int b) { return calls.push_back(b), b + 1; }, a);
+                                        },
+                                        [](Tensor a) { return a + 1; }, v);
+                                  },
+                                  x);
+              }),
+              {.mode = mode});
       EXPECT_EQ(nested(tensor<int>({1, 4, 9})).to_vector<int>(), (Ints{6, 6, 9}));
       EXPECT_EQ(calls, (Ints{4, 2, 4}));
     }
@@ -345,17 +375,22 @@ TEST(Vmap, BranchesFireForTheElementsThatTakeThem) {
                          const Tensor y = tap(v * 2, first.shows());
                          return call(
                              {.effect = Effect::unordered}, y.type(),
-                             [&](const CallInfo& info, int a) { return called.push_back(int(info.element)), a; }, y);
+                             [&](const CallInfo& info, int a) {
+                               return called.push_back(int(info.element)), a;
+                             },
+                             y);
                        },
                        [&](Tensor v) { return tap(-v, second.shows()); }, x);
                  }),
                  {.mode = mode});
-    EXPECT_EQ(f(tensor<bool>({true, true, true}), tensor<int>({1, 2, 3})).to_vector<int>(), (Ints{2, 4, 6}));
+    EXPECT_EQ(f(tensor<bool>({true, true, true}), tensor<int>({1, 2, 3})).to_vector<int>(),
+              (Ints{2, 4, 6}));
     EXPECT_EQ(first.lines.size(), 1u);
     EXPECT_TRUE(second.lines.empty()) << "a branch that nobody takes";
     first.lines.clear();
     called.clear();
-    EXPECT_EQ(f(tensor<bool>({true, false, true}), tensor<int>({1, 2, 3})).to_vector<int>(), (Ints{2, -2, 6}));
+    EXPECT_EQ(f(tensor<bool>({true, false, true}), tensor<int>({1, 2, 3})).to_vector<int>(),
+              (Ints{2, -2, 6}));
     EXPECT_EQ(first.lines, (Strings{"[2 4 6] batch(0) TFT"}));
     EXPECT_EQ(second.lines, (Strings{"[-1 -2 -3] batch(0) FTF"}));
     EXPECT_EQ(called, (Ints{0, 2}));
@@ -370,8 +405,10 @@ TEST(Vmap, BranchesFireForTheElementsThatTakeThem) {
           },
           [](Tensor) { return Tensor(3); }, q);
     };
-    auto grid = jit(vmap(vmap(g, {.in_axes = {unmapped, 0}}), {.in_axes = {0, unmapped}}), {.mode = mode});
-    EXPECT_EQ(grid(tensor<bool>({true, false, true}), tensor<bool>({false, true})).to_vector<int>(), (Ints{2, 1, 3, 3, 2, 1}));
+    auto grid =
+        jit(vmap(vmap(g, {.in_axes = {unmapped, 0}}), {.in_axes = {0, unmapped}}), {.mode = mode});
+    EXPECT_EQ(grid(tensor<bool>({true, false, true}), tensor<bool>({false, true})).to_vector<int>(),
+              (Ints{2, 1, 3, 3, 2, 1}));
     ASSERT_EQ(inner.lines.size(), 1u);
     EXPECT_TRUE(test::has(inner.lines[0], "FTFFFT")) << inner.lines[0];
   }
@@ -422,8 +459,8 @@ TEST(Vmap, RulesOfOnesOwnKeepTheMask) {
         x);
   };
   auto scaled = [](Tensor x) {
-    return linear_call([](Tensor s, Tensor v) { return v * root(s); }, [](Tensor s, Tensor ct) { return ct * root(s); }, stop_gradient(x),
-                       x);
+    return linear_call([](Tensor s, Tensor v) { return v * root(s); },
+                       [](Tensor s, Tensor ct) { return ct * root(s); }, stop_gradient(x), x);
   };
   const Tensor xs = tensor<float>({-1, 4, -9, 16});
   auto test = [&](auto f, Floats values, Floats slopes) {
@@ -441,11 +478,15 @@ TEST(Vmap, RulesOfOnesOwnKeepTheMask) {
     EXPECT_EQ(floats(jit(vmap(guarded))(xs)), values);
     EXPECT_EQ(floats(jit(vmap(looped))(xs))[1], values[1]);
     EXPECT_EQ(floats(jit(vmap(grad(guarded)))(xs)), slopes) << "vmap of grad";
-    EXPECT_EQ(floats(jit(grad([&](Tensor x) { return sum(vmap(guarded)(x)); }))(xs)), slopes) << "grad of vmap";
+    EXPECT_EQ(floats(jit(grad([&](Tensor x) { return sum(vmap(guarded)(x)); }))(xs)), slopes)
+        << "grad of vmap";
     const Tensor square = reshape(xs, {2, 2});
-    EXPECT_EQ(floats(jit(grad([&](Tensor x) { return sum(vmap(vmap(guarded))(x)); }))(square)), slopes) << "twice";
+    EXPECT_EQ(floats(jit(grad([&](Tensor x) { return sum(vmap(vmap(guarded))(x)); }))(square)),
+              slopes)
+        << "twice";
     auto kept = checkpoint(guarded);
-    EXPECT_EQ(floats(jit(grad([&](Tensor x) { return sum(vmap(kept)(x)); }))(xs)), slopes) << "checkpoint";
+    EXPECT_EQ(floats(jit(grad([&](Tensor x) { return sum(vmap(kept)(x)); }))(xs)), slopes)
+        << "checkpoint";
   };
   test(jvp_root, {1, 2, 9, 4}, {-1, 0.25, -1, 0.125});
   test(vjp_root, {1, 2, 9, 4}, {-1, 0.25, -1, 0.125});
@@ -464,21 +505,33 @@ TEST(Vmap, SignaturesOfCoreDimensions) {
               ++fired;
               for (std::int64_t i = 0; i < out.size(); ++i) {
                 out.as<float>()[i] = 0;
-                for (std::int64_t k = 0; k < 3; ++k) out.as<float>()[i] += x.as<float>()[i * 3 + k] * y.as<float>()[k];
+                for (std::int64_t k = 0; k < 3; ++k)
+                  out.as<float>()[i] += x.as<float>()[i * 3 + k] * y.as<float>()[k];
               }
             },
             a, b);
       },
       "(n),(n)->()");
-  const Tensor rows = tensor<float>({1, 0, 0, 0, 1, 0, 0, 0, 1, 1, 1, 1}, {4, 3}), v = tensor<float>({1, 2, 3});
+  const Tensor rows = tensor<float>({1, 0, 0, 0, 1, 0, 0, 0, 1, 1, 1, 1}, {4, 3}),
+               v = tensor<float>({1, 2, 3});
   EXPECT_EQ(jit(dot)(rows, v).to_vector<float>(), (Floats{1, 2, 3, 6}));
   EXPECT_EQ(fired, 1);
-  expect_error<TypeError>([&] { dot(rows, tensor<float>({1, 2})); }, {"'n'", "(n),(n)->()", "2", "3", "vmap_test.cc"});
-  auto outer = vectorize([](Tensor a, Tensor m) { return std::tuple{matmul(m, a), sum(a)}; }, "(k), (n,k) -> (n), ()");
+  expect_error<TypeError>(
+      [&] {
+        dot(rows, tensor<float>({1, 2}));
+      },
+      {"'n'", "(n),(n)->()", "2", "3", "vmap_test.cc"});
+  auto outer = vectorize(
+      [](Tensor a, Tensor m) {
+        return std::tuple{matmul(m, a), sum(a)};
+      },
+      "(k), (n,k) -> (n), ()");
   const auto [y, s] = outer(ones(type<float>({2, 1, 3})), ones(type<float>({5, 4, 3})));
   EXPECT_EQ(to_string(y.type()), "f32[2,5,4]");
   EXPECT_EQ(to_string(s.type()), "f32[2,5]");
-  auto wrong = [&](const char* signature) { return [=] { vectorize([](Tensor a) { return a; }, signature)(zeros(type<float>({2, 3}))); }; };
+  auto wrong = [&](const char* signature) {
+    return [=] { vectorize([](Tensor a) { return a; }, signature)(zeros(type<float>({2, 3}))); };
+  };
   expect_error<TypeError>(wrong("(n)->"), {"'('", "(n)->"});
   expect_error<TypeError>(wrong("(n),(m)->()"), {"2 arguments", "got 1"});
   expect_error<TypeError>(wrong("(n)->()"), {"result 0", "0 axes", "f32[3]"});
@@ -491,14 +544,18 @@ TEST(Vmap, OneCallInTheProgramForAnyNumberOfElements) {
   auto f = jit(vmap([&](Tensor x) {
     return call(
         {.name = "hello", .effect = Effect::ordered}, x.type(),
-        [&](const CallInfo& info, float a) { return said.push_back("hello: " + std::to_string(info.element)), a; }, x);
+        [&](const CallInfo& info, float a) {
+          return said.push_back("hello: " + std::to_string(info.element)), a;
+        },
+        x);
   }));
   f(tensor<float>({0, 1})).block_until_ready();
   EXPECT_EQ(said, (Strings{"hello: 0", "hello: 1"}));
   const auto calls = [&](std::int64_t n) {
     const std::string text = f.lower(abstract(type<float>({n}))).stablehlo(), call = "postern_call";
     int count = 0;
-    for (std::size_t at = 0; (at = text.find(call, at)) != std::string::npos; at += call.size()) ++count;
+    for (std::size_t at = 0; (at = text.find(call, at)) != std::string::npos; at += call.size())
+      ++count;
     return count;
   };
   EXPECT_EQ(calls(2), 1);
@@ -510,12 +567,14 @@ TEST(Vmap, OrderedConditionsAreRefused) {
     return while_loop(
         [](Tensor v) {
           return call(
-              {.name = "go", .effect = Effect::ordered}, type<bool>(), [](int a) { return a < 3; }, v);
+              {.name = "go", .effect = Effect::ordered}, type<bool>(), [](int a) { return a < 3; },
+              v);
         },
         [](Tensor v) { return v + 1; }, x);
   };
   EXPECT_EQ(jit(f)(0).item<int>(), 3);
-  expect_error<TypeError>([&] { jit(vmap(f))(iota<int>(3)); }, {"go", "ordered", "while_loop", "vmap_test.cc"});
+  expect_error<TypeError>([&] { jit(vmap(f))(iota<int>(3)); },
+                          {"go", "ordered", "while_loop", "vmap_test.cc"});
 }
 
 TEST(Vmap, LoopsThatEndTogetherStayPlain) {
@@ -537,7 +596,8 @@ TEST(Vmap, PerElementMatricesAndConstants) {
   const Tensor xs = tensor<float>({1, 0, 0, 1, 2, 3}, {3, 2});
   const Tensor got = jit(vmap(f))(xs);
   for (std::int64_t i = 0; i < 3; ++i)
-    EXPECT_EQ(slice_axis(got, 0, i, i + 1).to_vector<float>(), f(reshape(slice_axis(xs, 0, i, i + 1), {2})).to_vector<float>());
+    EXPECT_EQ(slice_axis(got, 0, i, i + 1).to_vector<float>(),
+              f(reshape(slice_axis(xs, 0, i, i + 1), {2})).to_vector<float>());
 }
 
 }  // namespace

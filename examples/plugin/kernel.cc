@@ -1,5 +1,6 @@
-// Tiles of attention. Scores are held with a row for each key, so that nothing in the inner loops is transposed and the softmax goes along
-// whole vectors. Vectors of 16 floats are the compiler's; it makes of them what the machine has.
+// Tiles of attention. Scores are held with a row for each key, so that nothing in the inner loops
+// is transposed and the softmax goes along whole vectors. Vectors of 16 floats are the compiler's;
+// it makes of them what the machine has.
 #include "kernel.h"
 
 #include <algorithm>
@@ -39,10 +40,11 @@ Vector exponential(Vector x) {
   return tiny ? Vector{} : p * scale;
 }
 
-/// c[m, wide vectors] += a[m,k] b[k, wide vectors], where a[i,t] is at a[i * down + t * right]; m is a multiple of 4.
+/// c[m, wide vectors] += a[m,k] b[k, wide vectors], where a[i,t] is at a[i * down + t * right]; m
+/// is a multiple of 4.
 template <int wide>
-void accumulate(const float* a, std::int64_t down, std::int64_t right, const float* b, std::int64_t ldb, float* c, std::int64_t ldc,
-                std::int64_t m, std::int64_t k) {
+void accumulate(const float* a, std::int64_t down, std::int64_t right, const float* b,
+                std::int64_t ldb, float* c, std::int64_t ldc, std::int64_t m, std::int64_t k) {
   for (std::int64_t i = 0; i < m; i += 4) {
     Vector sum[4][wide];
     for (int r = 0; r < 4; ++r)
@@ -59,7 +61,8 @@ void accumulate(const float* a, std::int64_t down, std::int64_t right, const flo
 
 float read(const void* from, std::int64_t i, bool bf16) {
   if (!bf16) return static_cast<const float*>(from)[i];
-  return std::bit_cast<float>(static_cast<std::uint32_t>(static_cast<const std::uint16_t*>(from)[i]) << 16);
+  return std::bit_cast<float>(static_cast<std::uint32_t>(static_cast<const std::uint16_t*>(from)[i])
+                              << 16);
 }
 void write(void* to, std::int64_t i, float value, bool bf16) {
   if (!bf16) {
@@ -67,19 +70,21 @@ void write(void* to, std::int64_t i, float value, bool bf16) {
     return;
   }
   const auto bits = std::bit_cast<std::uint32_t>(value);  // rounded to even; NaN stays NaN
-  static_cast<std::uint16_t*>(to)[i] =
-      static_cast<std::uint16_t>(std::isnan(value) ? (bits >> 16) | 64 : (bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+  static_cast<std::uint16_t*>(to)[i] = static_cast<std::uint16_t>(
+      std::isnan(value) ? (bits >> 16) | 64 : (bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 
 /// A matrix of floats that stays in the cache.
 class Tile {
  public:
-  Tile(std::int64_t rows, std::int64_t columns) : rows_(rows), width_(columns), data_(static_cast<std::size_t>(rows * columns)) {}
+  Tile(std::int64_t rows, std::int64_t columns)
+      : rows_(rows), width_(columns), data_(static_cast<std::size_t>(rows * columns)) {}
   /// Rows of a head from `first` on, with zeros beyond the last row and column.
   void load(const void* from, const Head& h, std::int64_t first, float scale = 1) {
     clear();
     for (std::int64_t i = 0; i < std::min(rows_, h.length - first); ++i)
-      for (std::int64_t j = 0; j < h.depth; ++j) row(i)[j] = read(from, (first + i) * h.depth + j, h.bf16) * scale;
+      for (std::int64_t j = 0; j < h.depth; ++j)
+        row(i)[j] = read(from, (first + i) * h.depth + j, h.bf16) * scale;
   }
   void set_transposed(const Tile& t) {
     for (std::int64_t i = 0; i < t.rows_; ++i)
@@ -87,7 +92,8 @@ class Tile {
   }
   void store(void* to, const Head& h, std::int64_t first) const {
     for (std::int64_t i = 0; i < std::min(rows_, h.length - first); ++i)
-      for (std::int64_t j = 0; j < h.depth; ++j) write(to, (first + i) * h.depth + j, row(i)[j], h.bf16);
+      for (std::int64_t j = 0; j < h.depth; ++j)
+        write(to, (first + i) * h.depth + j, row(i)[j], h.bf16);
   }
   void clear() { std::fill(data_.begin(), data_.end(), 0.0f); }
   void scale(float by) {
@@ -97,15 +103,22 @@ class Tile {
   const float* row(std::int64_t i) const { return data_.data() + i * width_; }
 
   /// this += a b, with the first `inner` columns of a.
-  void add_product(const Tile& a, const Tile& b, std::int64_t inner) { add(a.row(0), a.width_, 1, b, inner); }
+  void add_product(const Tile& a, const Tile& b, std::int64_t inner) {
+    add(a.row(0), a.width_, 1, b, inner);
+  }
   /// this += a^T b.
-  void add_transposed_product(const Tile& a, const Tile& b) { add(a.row(0), 1, a.width_, b, a.rows_); }
+  void add_transposed_product(const Tile& a, const Tile& b) {
+    add(a.row(0), 1, a.width_, b, a.rows_);
+  }
 
  private:
-  void add(const float* a, std::int64_t down, std::int64_t right, const Tile& b, std::int64_t inner) {
+  void add(const float* a, std::int64_t down, std::int64_t right, const Tile& b,
+           std::int64_t inner) {
     std::int64_t j = 0;
-    for (; j + 4 * lanes <= width_; j += 4 * lanes) accumulate<4>(a, down, right, b.row(0) + j, b.width_, row(0) + j, width_, rows_, inner);
-    for (; j < width_; j += lanes) accumulate<1>(a, down, right, b.row(0) + j, b.width_, row(0) + j, width_, rows_, inner);
+    for (; j + 4 * lanes <= width_; j += 4 * lanes)
+      accumulate<4>(a, down, right, b.row(0) + j, b.width_, row(0) + j, width_, rows_, inner);
+    for (; j < width_; j += lanes)
+      accumulate<1>(a, down, right, b.row(0) + j, b.width_, row(0) + j, width_, rows_, inner);
   }
   std::int64_t rows_, width_;
   std::vector<float> data_;
@@ -114,14 +127,20 @@ class Tile {
 /// Keys that a query does not see.
 void hide(const Head& h, Tile& scores, std::int64_t query, std::int64_t key) {
   for (std::int64_t j = 0; j < key_rows; ++j) {
-    const std::int64_t hidden = key + j >= h.length ? query_rows : h.causal ? std::clamp<std::int64_t>(key + j - query, 0, query_rows) : 0;
+    const std::int64_t hidden = key + j >= h.length ? query_rows
+                                : h.causal
+                                    ? std::clamp<std::int64_t>(key + j - query, 0, query_rows)
+                                    : 0;
     std::fill_n(scores.row(j), hidden, lowest);
   }
 }
 
-std::int64_t last_key(const Head& h, std::int64_t query) { return h.causal ? std::min(h.length, query + query_rows) : h.length; }
+std::int64_t last_key(const Head& h, std::int64_t query) {
+  return h.causal ? std::min(h.length, query + query_rows) : h.length;
+}
 
-/// The softmax of each query over the keys seen so far: the largest score, and the sum of the exponentials of the others less that.
+/// The softmax of each query over the keys seen so far: the largest score, and the sum of the
+/// exponentials of the others less that.
 struct Online {
   float most[query_rows], total[query_rows] = {}, shrink[query_rows];
   Online() { std::fill_n(most, query_rows, lowest); }
@@ -149,8 +168,8 @@ struct Online {
 
 void forward(const Head& h, std::int64_t tile, void* out, float* lse) {
   const std::int64_t query = tile * query_rows, width = padded(h.depth);
-  Tile q(query_rows, width), qt(width, query_rows), k(key_rows, width), v(key_rows, width), scores(key_rows, query_rows),
-      sum(query_rows, width);
+  Tile q(query_rows, width), qt(width, query_rows), k(key_rows, width), v(key_rows, width),
+      scores(key_rows, query_rows), sum(query_rows, width);
   Online softmax;
   q.load(h.q, h, query, h.scale);
   qt.set_transposed(q);
@@ -172,10 +191,12 @@ void forward(const Head& h, std::int64_t tile, void* out, float* lse) {
   sum.store(out, h, query);
 }
 
-void backward(const Head& h, const void* out, const float* lse, const void* d_out, void* dq, void* dk, void* dv) {
+void backward(const Head& h, const void* out, const float* lse, const void* d_out, void* dq,
+              void* dk, void* dv) {
   const std::int64_t width = padded(h.depth);
-  Tile q(query_rows, width), qt(width, query_rows), k(key_rows, width), v(key_rows, width), o(query_rows, width), d(query_rows, width),
-      dt(width, query_rows), weights(key_rows, query_rows), slopes(key_rows, query_rows), dq_tile(query_rows, width);
+  Tile q(query_rows, width), qt(width, query_rows), k(key_rows, width), v(key_rows, width),
+      o(query_rows, width), d(query_rows, width), dt(width, query_rows),
+      weights(key_rows, query_rows), slopes(key_rows, query_rows), dq_tile(query_rows, width);
   std::vector<Tile> dk_tiles, dv_tiles;
   for (std::int64_t key = 0; key < h.length; key += key_rows)
     dk_tiles.emplace_back(key_rows, width), dv_tiles.emplace_back(key_rows, width);
@@ -186,7 +207,8 @@ void backward(const Head& h, const void* out, const float* lse, const void* d_ou
     d.load(d_out, h, query);
     dt.set_transposed(d);
     dq_tile.clear();
-    float inner[query_rows] = {}, sums[query_rows] = {};  // rows beyond the last have no cotangent: their slopes are zero
+    float inner[query_rows] = {},
+          sums[query_rows] = {};  // rows beyond the last have no cotangent: their slopes are zero
     for (std::int64_t i = 0; i < query_rows; ++i)
       for (std::int64_t j = 0; j < h.depth; ++j) inner[i] += o.row(i)[j] * d.row(i)[j];
     std::copy_n(lse + query, std::min(query_rows, h.length - query), sums);

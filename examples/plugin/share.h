@@ -1,4 +1,5 @@
-// Work shared among threads: those of XLA's pool, which are there anyway, or, where the FFI has no pool, some of one's own.
+// Work shared among threads: those of XLA's pool, which are there anyway, or, where the FFI has no
+// pool, some of one's own.
 #pragma once
 #include <xla/ffi/api/ffi.h>
 
@@ -10,7 +11,8 @@
 #include <thread>
 #include <vector>
 
-/// Calls work(0) ... work(jobs - 1). This thread takes part, and does them all when the others are busy.
+/// Calls work(0) ... work(jobs - 1). This thread takes part, and does them all when the others are
+/// busy.
 template <class Work>
 void share(xla::ffi::ThreadPool& pool, std::int64_t jobs, Work work) {
   struct State {
@@ -30,12 +32,15 @@ void share(xla::ffi::ThreadPool& pool, std::int64_t jobs, Work work) {
     }
   };
   if (jobs == 0) return;
-  const auto state = std::make_shared<State>(std::move(work), jobs);  // a thread that comes late still finds it
+  const auto state =
+      std::make_shared<State>(std::move(work), jobs);  // a thread that comes late still finds it
   std::vector<std::jthread> own;
   if (const std::int64_t threads = pool.num_threads(); threads > 0)
-    for (std::int64_t i = 1; i < std::min(threads, jobs); ++i) pool.Schedule([state] { state->run(); });
+    for (std::int64_t i = 1; i < std::min(threads, jobs); ++i)
+      pool.Schedule([state] { state->run(); });
   else
-    for (std::int64_t i = 1; i < std::min<std::int64_t>(std::thread::hardware_concurrency(), jobs); ++i)
+    for (std::int64_t i = 1; i < std::min<std::int64_t>(std::thread::hardware_concurrency(), jobs);
+         ++i)
       own.emplace_back([state] { state->run(); });
   state->run();
   std::unique_lock lock(state->guard);

@@ -16,8 +16,9 @@
 namespace postern {
 
 /// One attribute's value.
-using Attribute = std::variant<bool, std::int64_t, double, std::string, std::vector<bool>, std::vector<std::int64_t>, std::vector<double>,
-                               std::vector<std::string>>;
+using Attribute =
+    std::variant<bool, std::int64_t, double, std::string, std::vector<bool>,
+                 std::vector<std::int64_t>, std::vector<double>, std::vector<std::string>>;
 
 namespace detail {
 template <class T>
@@ -106,7 +107,8 @@ class Attributes {
     for (const Item& item : items) set(item.name, item.value);
   }
 
-  /// The value of that name and type; throws TypeError naming the attribute, the type asked for and the type it has.
+  /// The value of that name and type; throws TypeError naming the attribute, the type asked for and
+  /// the type it has.
   template <class T>
   const T& get(std::string_view name) const {
     const Attribute& value = find(name);
@@ -114,13 +116,16 @@ class Attributes {
     wrong_type(name, value, Attribute(T{}));
   }
   bool has(std::string_view name) const { return items_.find(name) != items_.end(); }
-  void set(std::string name, Attribute value) { items_.insert_or_assign(std::move(name), std::move(value)); }
+  void set(std::string name, Attribute value) {
+    items_.insert_or_assign(std::move(name), std::move(value));
+  }
   const std::map<std::string, Attribute, std::less<>>& items() const { return items_; }
   bool operator==(const Attributes&) const = default;
 
  private:
   const Attribute& find(std::string_view name) const;
-  [[noreturn]] static void wrong_type(std::string_view name, const Attribute& has, const Attribute& asked);
+  [[noreturn]] static void wrong_type(std::string_view name, const Attribute& has,
+                                      const Attribute& asked);
   std::map<std::string, Attribute, std::less<>> items_;
 };
 

@@ -1,35 +1,45 @@
-// Blocks: named steps with a default in ordinary operations, for which a platform or a plug-in may bring something better.
+// Blocks: named steps with a default in ordinary operations, for which a platform or a plug-in may
+// bring something better.
 #pragma once
 #include <postern/detail/block_core.h>
 
 namespace postern {
 
-/// default_fn(config, operands...), or default_fn(operands...), as one step of the program. The type of `config`, a plain struct, is the
-/// block's identity; its fields (bool, numbers, enums, DType, strings, vectors of them) are static: printed, compared, part of cache keys,
-/// given to overrides. Its name is `Config::name` where it has one, else that of the type. Operands and results are containers.
+/// default_fn(config, operands...), or default_fn(operands...), as one step of the program. The
+/// type of `config`, a plain struct, is the block's identity; its fields (bool, numbers, enums,
+/// DType, strings, vectors of them) are static: printed, compared, part of cache keys, given to
+/// overrides. Its name is `Config::name` where it has one, else that of the type. Operands and
+/// results are containers.
 ///
-/// The default gives result types, derivatives and batching. The block stays one step through all transformations; whether it becomes the
-/// default or an override is chosen for each platform when the program is lowered, or at once outside of programs. The default may capture
-/// tensors; an override does not see them.
+/// The default gives result types, derivatives and batching. The block stays one step through all
+/// transformations; whether it becomes the default or an override is chosen for each platform when
+/// the program is lowered, or at once outside of programs. The default may capture tensors; an
+/// override does not see them.
 template <class Config, class F, class... Operands>
 auto block(const Config& config, F default_fn, const Operands&... operands) {
   return [&]<class... B>(const B&... x) {
     using Body = detail::BlockBody<Config, F>;
-    const detail::Flat<Body, B...> flat(std::make_shared<Body>(config, std::move(default_fn)), x...);
-    const detail::Leaves y = detail::block(detail::erase_config(config), flat, detail::leaves_of(x...), nullptr);
+    const detail::Flat<Body, B...> flat(std::make_shared<Body>(config, std::move(default_fn)),
+                                        x...);
+    const detail::Leaves y =
+        detail::block(detail::erase_config(config), flat, detail::leaves_of(x...), nullptr);
     return detail::with_leaves(flat.like(), y);
   }(detail::held(operands)...);
 }
 
-/// The same with declared results, a container of Types or Tensors: throws TypeError naming both when the default gives others.
+/// The same with declared results, a container of Types or Tensors: throws TypeError naming both
+/// when the default gives others.
 template <class Out, class Config, class F, class... Operands>
 auto block_like(const Out& out, const Config& config, F default_fn, const Operands&... operands) {
   return [&]<class... B>(const B&... x) {
     using Body = detail::BlockBody<Config, F>;
-    const detail::Flat<Body, B...> flat(std::make_shared<Body>(config, std::move(default_fn)), x...);
+    const detail::Flat<Body, B...> flat(std::make_shared<Body>(config, std::move(default_fn)),
+                                        x...);
     std::vector<Type> declared;
-    for (const Tensor& t : detail::leaves_of(detail::abstract_tree(out))) declared.push_back(t.type());
-    const detail::Leaves y = detail::block(detail::erase_config(config), flat, detail::leaves_of(x...), &declared);
+    for (const Tensor& t : detail::leaves_of(detail::abstract_tree(out)))
+      declared.push_back(t.type());
+    const detail::Leaves y =
+        detail::block(detail::erase_config(config), flat, detail::leaves_of(x...), &declared);
     return detail::with_leaves(flat.like(), y);
   }(detail::held(operands)...);
 }
@@ -38,12 +48,15 @@ auto block_like(const Out& out, const Config& config, F default_fn, const Operan
 struct FfiTarget {
   std::string name;
   Attributes attributes = {};  // beside the config's fields; a name that both have is a TypeError
-  // Axes from the fastest to the slowest, one list for each operand or result; empty: row-major for all.
+  // Axes from the fastest to the slowest, one list for each operand or result; empty: row-major for
+  // all.
   std::vector<Dims> operand_layouts = {}, result_layouts = {};
-  std::vector<std::pair<int, int>> aliases = {};  // result, operand: the result may be written over the operand
+  std::vector<std::pair<int, int>> aliases =
+      {};  // result, operand: the result may be written over the operand
   FfiTarget() = default;
   FfiTarget(const char* target) : name(target) {}
-  FfiTarget(std::string target, Attributes extra = {}) : name(std::move(target)), attributes(std::move(extra)) {}
+  FfiTarget(std::string target, Attributes extra = {})
+      : name(std::move(target)), attributes(std::move(extra)) {}
 };
 
 /// A host function for a block: see Callee. Its first parameter may be `const Config&`.
@@ -52,7 +65,8 @@ class BlockKernel {
  public:
   BlockKernel() = default;
   template <class F>
-  requires(!std::is_same_v<std::decay_t<F>, BlockKernel>) BlockKernel(F&& f, Place place = Place::current())
+  requires(!std::is_same_v<std::decay_t<F>, BlockKernel>)
+      BlockKernel(F&& f, Place place = Place::current())
       : bound_(detail::bind_kernel<Config>(std::forward<F>(f), place)), place_(place) {}
   const detail::BoundKernel& bound() const { return bound_; }
   const Place& place() const { return place_; }
@@ -62,25 +76,34 @@ class BlockKernel {
   Place place_;
 };
 
-/// A derivative in reverse mode that comes with an override, on leaves, in ordinary operations, calls, other blocks and `ffi_call`.
-/// `forward` gives the results and what is kept, `backward` the cotangents of the operands (an empty Tensor: zero) from what was kept and
-/// the cotangents of the results. Forward mode keeps to the default.
+/// A derivative in reverse mode that comes with an override, on leaves, in ordinary operations,
+/// calls, other blocks and `ffi_call`. `forward` gives the results and what is kept, `backward` the
+/// cotangents of the operands (an empty Tensor: zero) from what was kept and the cotangents of the
+/// results. Forward mode keeps to the default.
 template <class Config>
 struct BlockVjp {
-  std::function<std::pair<std::vector<Tensor>, std::vector<Tensor>>(const Config&, std::span<const Tensor> operands)> forward = {};
-  std::function<std::vector<Tensor>(const Config&, std::span<const Tensor> residuals, std::span<const Tensor> cotangents)> backward = {};
+  std::function<std::pair<std::vector<Tensor>, std::vector<Tensor>>(
+      const Config&, std::span<const Tensor> operands)>
+      forward = {};
+  std::function<std::vector<Tensor>(const Config&, std::span<const Tensor> residuals,
+                                    std::span<const Tensor> cotangents)>
+      backward = {};
 };
 
 /// What is to be used for blocks of type Config: exactly one of `kernel`, `target` and `program`.
 template <class Config>
 struct BlockOverride {
-  std::string platform = {};                                                     // "cpu", "cuda"; empty: any
-  std::function<bool(const Config&, std::span<const Type> operands)> when = {};  // types of one element under vmap; none: always
-  BlockKernel<Config> kernel = {};  // declines where its parameters are of other dtypes than the operands
+  std::string platform = {};  // "cpu", "cuda"; empty: any
+  std::function<bool(const Config&, std::span<const Type> operands)> when =
+      {};  // types of one element under vmap; none: always
+  BlockKernel<Config> kernel =
+      {};  // declines where its parameters are of other dtypes than the operands
   FfiTarget target = {};
-  std::function<std::vector<Tensor>(const Config&, std::span<const Tensor> operands)> program = {};  // other operations than the default's
-  BlockVjp<Config> vjp = {};                                                                         // none: the default's
-  /// How vmap treats a kernel or target (a target: expand_dims or broadcast_all). None: a batched block becomes its batched default.
+  std::function<std::vector<Tensor>(const Config&, std::span<const Tensor> operands)> program =
+      {};                     // other operations than the default's
+  BlockVjp<Config> vjp = {};  // none: the default's
+  /// How vmap treats a kernel or target (a target: expand_dims or broadcast_all). None: a batched
+  /// block becomes its batched default.
   std::optional<VmapMethod> batch = {};
 };
 
@@ -88,7 +111,8 @@ struct BlockOverride {
 class OverrideHandle {
  public:
   explicit OverrideHandle(std::uint64_t id = 0) : id_(id) {}
-  /// Whether it was still there. Programs compiled from now on, also by functions that were jitted before, do without it.
+  /// Whether it was still there. Programs compiled from now on, also by functions that were jitted
+  /// before, do without it.
   bool remove() const { return detail::remove_override(id_); }
   bool active() const { return detail::has_override(id_); }
 
@@ -96,8 +120,9 @@ class OverrideHandle {
   std::uint64_t id_;
 };
 
-/// Uses something better for blocks of type Config, from now on; what is jitted already notices. Where several overrides apply, the latest
-/// that accepts is used. An override computes what the default does: effects of the default (taps) are not repeated by it.
+/// Uses something better for blocks of type Config, from now on; what is jitted already notices.
+/// Where several overrides apply, the latest that accepts is used. An override computes what the
+/// default does: effects of the default (taps) are not repeated by it.
 template <class Config>
 OverrideHandle override_block(BlockOverride<Config> o) {
   detail::ErasedOverride e;
@@ -105,15 +130,25 @@ OverrideHandle override_block(BlockOverride<Config> o) {
   e.config_from = &detail::config_from<Config>;
   e.block = detail::block_name<Config>();
   e.platform = std::move(o.platform);
-  auto as_config = [](const void* config) -> const Config& { return *static_cast<const Config*>(config); };
-  if (o.when) e.when = [f = std::move(o.when), as_config](const void* c, std::span<const Type> types) { return f(as_config(c), types); };
+  auto as_config = [](const void* config) -> const Config& {
+    return *static_cast<const Config*>(config);
+  };
+  if (o.when)
+    e.when = [f = std::move(o.when), as_config](const void* c, std::span<const Type> types) {
+      return f(as_config(c), types);
+    };
   e.kernel = o.kernel.bound();
   if (!o.target.name.empty()) e.target = std::make_shared<const FfiTarget>(std::move(o.target));
-  if (o.program) e.program = [f = std::move(o.program), as_config](const void* c, std::span<const Tensor> x) { return f(as_config(c), x); };
+  if (o.program)
+    e.program = [f = std::move(o.program), as_config](const void* c, std::span<const Tensor> x) {
+      return f(as_config(c), x);
+    };
   if (o.vjp.forward)
-    e.vjp_forward = [f = std::move(o.vjp.forward), as_config](const void* c, std::span<const Tensor> x) { return f(as_config(c), x); };
+    e.vjp_forward = [f = std::move(o.vjp.forward), as_config](
+                        const void* c, std::span<const Tensor> x) { return f(as_config(c), x); };
   if (o.vjp.backward)
-    e.vjp_backward = [f = std::move(o.vjp.backward), as_config](const void* c, std::span<const Tensor> kept, std::span<const Tensor> ct) {
+    e.vjp_backward = [f = std::move(o.vjp.backward), as_config](
+                         const void* c, std::span<const Tensor> kept, std::span<const Tensor> ct) {
       return f(as_config(c), kept, ct);
     };
   e.batch = o.batch;
@@ -121,7 +156,8 @@ OverrideHandle override_block(BlockOverride<Config> o) {
   return OverrideHandle(detail::add_override(std::move(e)));
 }
 
-/// The default for blocks of type Config whatever overrides there are, until the handle is removed or a later override accepts.
+/// The default for blocks of type Config whatever overrides there are, until the handle is removed
+/// or a later override accepts.
 template <class Config>
 OverrideHandle keep_default() {
   detail::ErasedOverride e;
@@ -138,28 +174,34 @@ struct BlockPath {
   std::string text;  // in words, with the reasons
 };
 namespace detail {
-BlockPath block_path(const BlockConfig& config, std::span<const Type> operands, const std::string& platform);
+BlockPath block_path(const BlockConfig& config, std::span<const Type> operands,
+                     const std::string& platform);
 }
-/// What lowering for `platform` will choose for a block with these operands, not batched, and with results that the chosen kernel takes (a
-/// program's print says it for its own blocks in any case).
+/// What lowering for `platform` will choose for a block with these operands, not batched, and with
+/// results that the chosen kernel takes (a program's print says it for its own blocks in any case).
 template <class Config>
-BlockPath block_path(const Config& config, const std::vector<Type>& operands, const std::string& platform = "cpu") {
+BlockPath block_path(const Config& config, const std::vector<Type>& operands,
+                     const std::string& platform = "cpu") {
   return detail::block_path(detail::erase_config(config), operands, platform);
 }
 std::string to_string(const BlockPath& path);
 
 namespace detail {
-Leaves ffi_call(const FfiTarget& target, const std::vector<Type>& out, const Leaves& operands, std::optional<VmapMethod> vmap);
+Leaves ffi_call(const FfiTarget& target, const std::vector<Type>& out, const Leaves& operands,
+                std::optional<VmapMethod> vmap);
 }
-/// Calls an XLA FFI handler; `out` is a container of Types or Tensors. It has no derivative of its own. `vmap`: expand_dims or
-/// broadcast_all, none: a TypeError under vmap.
+/// Calls an XLA FFI handler; `out` is a container of Types or Tensors. It has no derivative of its
+/// own. `vmap`: expand_dims or broadcast_all, none: a TypeError under vmap.
 template <class Out, class... Operands>
-typename detail::tensors_of<Out>::type ffi_call(const FfiTarget& target, const Out& out, std::optional<VmapMethod> vmap,
+typename detail::tensors_of<Out>::type ffi_call(const FfiTarget& target, const Out& out,
+                                                std::optional<VmapMethod> vmap,
                                                 const Operands&... operands) {
   auto like = detail::abstract_tree(out);
   std::vector<Type> types;
   for (const Tensor& t : detail::leaves_of(like)) types.push_back(t.type());
-  return detail::with_leaves(std::move(like), detail::ffi_call(target, types, detail::leaves_of(detail::held(operands)...), vmap));
+  return detail::with_leaves(
+      std::move(like),
+      detail::ffi_call(target, types, detail::leaves_of(detail::held(operands)...), vmap));
 }
 
 }  // namespace postern

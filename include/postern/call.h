@@ -11,45 +11,58 @@ namespace postern {
 
 /// When a call may be dropped, and what order it keeps.
 /// pure: dropped when its results are unused. unordered: runs exactly once for each execution.
-/// ordered: also in program order with the taps, hooks, prints and ordered calls of its device. Programs that one thread calls keep the
-/// order too: on one device all these effects, on several the ordered calls. A program waits for the thread's earlier ones to end, so
-/// none of them may wait for a later one; what Run stands for (`start`) keeps no order with others.
+/// ordered: also in program order with the taps, hooks, prints and ordered calls of its device.
+/// Programs that one thread calls keep the order too: on one device all these effects, on several
+/// the ordered calls. A program waits for the thread's earlier ones to end, so none of them may
+/// wait for a later one; what Run stands for (`start`) keeps no order with others.
 enum class Effect : std::uint8_t { pure, unordered, ordered };
 
-/// How vmap treats a call. sequential: once for each element, in order, with unbatched shapes. parallel: likewise, at the same time on host
-/// threads. expand_dims: once, batched operands with the batch axis in front, the others with an axis of 1. broadcast_all: once, all
-/// operands with the batch axis.
+/// How vmap treats a call. sequential: once for each element, in order, with unbatched shapes.
+/// parallel: likewise, at the same time on host threads. expand_dims: once, batched operands with
+/// the batch axis in front, the others with an axis of 1. broadcast_all: once, all operands with
+/// the batch axis.
 enum class VmapMethod : std::uint8_t { sequential, parallel, expand_dims, broadcast_all };
 
-/// Where a function finds its leaves. host: in memory of the process; a program on a GPU brings them there and back. device: where they
-/// are: on a GPU the views then hold device pointers, to be used in work on CallInfo::stream and not read here; on a CPU there is no
-/// difference. Such a function fills its results in place, takes no plain numbers and has no time limit, for that would need copies.
+/// Where a function finds its leaves. host: in memory of the process; a program on a GPU brings
+/// them there and back. device: where they are: on a GPU the views then hold device pointers, to be
+/// used in work on CallInfo::stream and not read here; on a CPU there is no difference. Such a
+/// function fills its results in place, takes no plain numbers and has no time limit, for that
+/// would need copies.
 enum class Memory : std::uint8_t { host, device };
 
 struct CallOptions {
   std::string name = "call";
   Effect effect = Effect::pure;
-  std::chrono::nanoseconds timeout{0};  // for each firing; 0: none. The function then works on copies, on another thread
+  std::chrono::nanoseconds timeout{
+      0};  // for each firing; 0: none. The function then works on copies, on another thread
   VmapMethod vmap = VmapMethod::sequential;
   std::chrono::nanoseconds warn_after{0};  // one log line for each slower firing; 0: never
-  int device = -1;                         // in an automatically partitioned program, the device that makes the call; -1: the first
-  /// Each device calls with its own part of the operands, spread so, in place of one call with the whole; the results (whose types are
-  /// given as wholes) are spread likewise. Not inside shard_map, where every call is one device's own.
+  int device =
+      -1;  // in an automatically partitioned program, the device that makes the call; -1: the first
+  /// Each device calls with its own part of the operands, spread so, in place of one call with the
+  /// whole; the results (whose types are given as wholes) are spread likewise. Not inside
+  /// shard_map, where every call is one device's own.
   std::optional<Sharding> partitioned = {};
   Memory memory = Memory::host;
-  /// With Effect::ordered, inside shard_map: one order over all devices. Each passes here equally often, so not inside a cond or while loop
-  /// there; of one passage the devices' firings come in the order of devices(), all of them before those of the next passage.
+  /// With Effect::ordered, inside shard_map: one order over all devices. Each passes here equally
+  /// often, so not inside a cond or while loop there; of one passage the devices' firings come in
+  /// the order of devices(), all of them before those of the next passage.
   bool one_order = false;
-  Place place = Place::current();  // of the braces: names a call of a compiled function; other functions bring their own
+  Place place = Place::current();  // of the braces: names a call of a compiled function; other
+                                   // functions bring their own
 };
 
 namespace detail {
-std::vector<Tensor> call(const CallOptions& options, const std::vector<Type>& out, const std::string& structure,
-                         const std::vector<std::string>& paths, const Callee& fn, const std::vector<Tensor>& operands);
+std::vector<Tensor> call(const CallOptions& options, const std::vector<Type>& out,
+                         const std::string& structure, const std::vector<std::string>& paths,
+                         const Callee& fn, const std::vector<Tensor>& operands);
 
-/// Throws TypeError, naming the call and the leaf's path, for a leaf of a template that stands for no type.
-void check_template(const std::string& call, const Place& place, const std::string& path, const Type& leaf);
-void check_template(const std::string& call, const Place& place, const std::string& path, const Tensor& leaf);
+/// Throws TypeError, naming the call and the leaf's path, for a leaf of a template that stands for
+/// no type.
+void check_template(const std::string& call, const Place& place, const std::string& path,
+                    const Type& leaf);
+void check_template(const std::string& call, const Place& place, const std::string& path,
+                    const Tensor& leaf);
 
 template <class T>
 requires(!std::is_arithmetic_v<T>) const T& as_tree(const T& tree) { return tree; }
@@ -58,16 +71,21 @@ template <class T>
 requires std::is_arithmetic_v<T> Tensor as_tree(T number) { return Tensor(number); }
 }  // namespace detail
 
-/// Calls `fn` each time the program runs, with the leaves of `operands`, and returns its results, a container like `out`, whose leaves are
-/// Types, Tensors (only their types count) or C++ numbers. See Callee for the forms of `fn`. Where tracing is not under way `fn` runs at
-/// once on this thread. Throws TypeError when the parameters of `fn` do not fit the operands' types, `out` is empty and the call pure, or
-/// an option is out of range. A failure while the program runs is a CallbackError (TimeoutError) at whoever waits for the run.
+/// Calls `fn` each time the program runs, with the leaves of `operands`, and returns its results, a
+/// container like `out`, whose leaves are Types, Tensors (only their types count) or C++ numbers.
+/// See Callee for the forms of `fn`. Where tracing is not under way `fn` runs at once on this
+/// thread. Throws TypeError when the parameters of `fn` do not fit the operands' types, `out` is
+/// empty and the call pure, or an option is out of range. A failure while the program runs is a
+/// CallbackError (TimeoutError) at whoever waits for the run.
 template <class Out, class... Operands>
-typename detail::tensors_of<Out>::type call(const CallOptions& options, const Out& out, Callee fn, const Operands&... operands) {
+typename detail::tensors_of<Out>::type call(const CallOptions& options, const Out& out, Callee fn,
+                                            const Operands&... operands) {
   std::vector<std::string> paths;
   detail::leaf_paths(out, "", paths);
   std::size_t at = 0;
-  detail::visit(out, [&](const auto& leaf) { detail::check_template(options.name, fn.place(), paths[at++], leaf); });
+  detail::visit(out, [&](const auto& leaf) {
+    detail::check_template(options.name, fn.place(), paths[at++], leaf);
+  });
   auto like = detail::abstract_tree(out);
   std::vector<Type> types;
   std::string structure;
@@ -76,7 +94,8 @@ typename detail::tensors_of<Out>::type call(const CallOptions& options, const Ou
   paths.clear();
   detail::leaf_paths(like, "", paths);
   return detail::with_leaves(std::move(like),
-                             detail::call(options, types, structure, paths, fn, detail::leaves_of(detail::as_tree(operands)...)));
+                             detail::call(options, types, structure, paths, fn,
+                                          detail::leaves_of(detail::as_tree(operands)...)));
 }
 template <class Out, class... Operands>
 requires(!std::is_same_v<Out, CallOptions>) typename detail::tensors_of<Out>::type

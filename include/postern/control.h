@@ -1,78 +1,95 @@
-// Control flow inside programs: branches and loops whose course is decided while the program runs. Bodies are traced once; calls and taps
-// inside fire on the path that is taken, once for each step. Tensors that a body captures are the same in each step.
+// Control flow inside programs: branches and loops whose course is decided while the program runs.
+// Bodies are traced once; calls and taps inside fire on the path that is taken, once for each step.
+// Tensors that a body captures are the same in each step.
 //
-// A carry is any container. A body takes it whole or, if it is a tuple, part by part, and must give back the same structure and types
-// (TypeError otherwise); a C++ number in a carry adopts the dtype that the body gives.
+// A carry is any container. A body takes it whole or, if it is a tuple, part by part, and must give
+// back the same structure and types (TypeError otherwise); a C++ number in a carry adopts the dtype
+// that the body gives.
 #pragma once
 #include <postern/detail/control_core.h>
 
 namespace postern {
 
-/// then_fn(operands...) where `pred`, a pred scalar, holds, else else_fn(operands...). Under vmap with a pred for each element both run,
-/// each for the elements that take it.
+/// then_fn(operands...) where `pred`, a pred scalar, holds, else else_fn(operands...). Under vmap
+/// with a pred for each element both run, each for the elements that take it.
 template <class Then, class Else, class... Operands>
 auto cond(const Operand& pred, Then then_fn, Else else_fn, const Operands&... operands) {
   return [&]<class... B>(const B&... x) {
     detail::Branches<detail::branch_result<Then, B...>, B...> branches;
     branches.add(std::move(else_fn), "cond: the second branch", pred.place(), x...);
     branches.add(std::move(then_fn), "cond: the second branch", pred.place(), x...);
-    const detail::Leaves y = detail::cond("cond", pred.tensor(), branches.functions, detail::leaves_of(x...), pred.place());
+    const detail::Leaves y = detail::cond("cond", pred.tensor(), branches.functions,
+                                          detail::leaves_of(x...), pred.place());
     return detail::with_leaves(**branches.like, y);
   }(detail::held(operands)...);
 }
 
-/// branches[index](operands...), for an integer scalar index, clamped into range. `branches`: a tuple, or a vector or array of functions.
+/// branches[index](operands...), for an integer scalar index, clamped into range. `branches`: a
+/// tuple, or a vector or array of functions.
 template <class Functions, class... Operands>
 auto switch_(const Operand& index, const Functions& branches, const Operands&... operands) {
   return [&]<class... B>(const B&... x) {
     detail::Branches<detail::switch_result<Functions, B...>, B...> flat;
-    detail::each_branch(branches, [&](const auto& f) { flat.add(f, "switch_: a branch", index.place(), x...); });
-    const detail::Leaves y = detail::cond("switch_", index.tensor(), flat.functions, detail::leaves_of(x...), index.place());
+    detail::each_branch(
+        branches, [&](const auto& f) { flat.add(f, "switch_: a branch", index.place(), x...); });
+    const detail::Leaves y = detail::cond("switch_", index.tensor(), flat.functions,
+                                          detail::leaves_of(x...), index.place());
     return detail::with_leaves(**flat.like, y);
   }(detail::held(operands)...);
 }
 
-/// init; while (condition(carry)) carry = body(carry). `condition` gives a pred scalar. Derivatives in forward mode only: reverse mode is a
-/// TypeError (use scan, or fori_loop with a known number of steps). Under vmap it runs until the last element is done.
+/// init; while (condition(carry)) carry = body(carry). `condition` gives a pred scalar. Derivatives
+/// in forward mode only: reverse mode is a TypeError (use scan, or fori_loop with a known number of
+/// steps). Under vmap it runs until the last element is done.
 template <class Condition, class Body, class Carry>
 auto while_loop(Condition condition, Body body, const Carry& init, Place place = Place::current()) {
   const auto carry = detail::held(init);
   return detail::with_leaves(
-      carry, detail::while_loop(detail::flat_body(std::move(condition), carry, "while_loop: the condition", place, false),
-                                detail::flat_body(std::move(body), carry, "while_loop: the carry", place, true), detail::leaves_of(carry),
-                                detail::paths_of(carry), place));
+      carry,
+      detail::while_loop(
+          detail::flat_body(std::move(condition), carry, "while_loop: the condition", place, false),
+          detail::flat_body(std::move(body), carry, "while_loop: the carry", place, true),
+          detail::leaves_of(carry), detail::paths_of(carry), place));
 }
 
-/// for (i = lower; i < upper; ++i) carry = body(i, carry). i is s32, or s64 when a bound needs it. With bounds known while tracing
-/// (numbers) it has derivatives in both modes, else it is a while_loop. `unroll`: so many steps in one.
+/// for (i = lower; i < upper; ++i) carry = body(i, carry). i is s32, or s64 when a bound needs it.
+/// With bounds known while tracing (numbers) it has derivatives in both modes, else it is a
+/// while_loop. `unroll`: so many steps in one.
 template <class Body, class Carry>
-auto fori_loop(const Operand& lower, const Operand& upper, Body body, const Carry& init, int unroll = 1) {
+auto fori_loop(const Operand& lower, const Operand& upper, Body body, const Carry& init,
+               int unroll = 1) {
   const auto carry = detail::held(init);
   return detail::with_leaves(
-      carry, detail::fori_loop(lower.tensor(), upper.tensor(),
-                               detail::flat_body(std::move(body), carry, "fori_loop: the carry", lower.place(), true, Tensor()),
-                               detail::leaves_of(carry), detail::paths_of(carry), unroll, lower.place()));
+      carry,
+      detail::fori_loop(lower.tensor(), upper.tensor(),
+                        detail::flat_body(std::move(body), carry, "fori_loop: the carry",
+                                          lower.place(), true, Tensor()),
+                        detail::leaves_of(carry), detail::paths_of(carry), unroll, lower.place()));
 }
 
 struct ScanOptions {
-  int unroll = 1;                           // so many steps in one
-  bool reverse = false;                     // from the last x to the first; outputs stay where their x is
+  int unroll = 1;        // so many steps in one
+  bool reverse = false;  // from the last x to the first; outputs stay where their x is
   std::optional<std::int64_t> length = {};  // needed only without xs
 };
 
-/// Over the first axis of the leaves of xs: pair{carry, y} = f(carry, x). Returns pair{last carry, stacked y}. Derivatives in both modes.
+/// Over the first axis of the leaves of xs: pair{carry, y} = f(carry, x). Returns pair{last carry,
+/// stacked y}. Derivatives in both modes.
 template <class F, class Carry, class Xs>
-auto scan(F f, const Carry& init, const Xs& xs, const ScanOptions& options = {}, Place place = Place::current()) {
+auto scan(F f, const Carry& init, const Xs& xs, const ScanOptions& options = {},
+          Place place = Place::current()) {
   return detail::scan_over(std::move(f), init, xs, options, place);
 }
 /// Without xs: pair{carry, y} = f(carry), `options.length` times.
 template <class F, class Carry>
 auto scan(F f, const Carry& init, const ScanOptions& options, Place place = Place::current()) {
-  return detail::scan_over([f = std::move(f)](auto& carry, std::tuple<>&) { return detail::call_with_carry(f, carry); }, init,
-                           std::tuple<>(), options, place);
+  return detail::scan_over(
+      [f = std::move(f)](auto& carry, std::tuple<>&) { return detail::call_with_carry(f, carry); },
+      init, std::tuple<>(), options, place);
 }
 
-/// The stacked f(x) over the first axis of the leaves of xs, one after another: vmap in constant memory.
+/// The stacked f(x) over the first axis of the leaves of xs, one after another: vmap in constant
+/// memory.
 template <class F, class Xs>
 auto map(F f, const Xs& xs, const ScanOptions& options = {}, Place place = Place::current()) {
   return detail::scan_over(

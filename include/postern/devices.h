@@ -7,20 +7,25 @@
 
 namespace postern {
 
-/// Settings of the process, given before the first operation runs. An empty or zero field keeps the environment's (POSTERN_CPU_DEVICES,
-/// POSTERN_PLATFORM, POSTERN_PLUGIN, POSTERN_CACHE_DIR) or the default.
+/// Settings of the process, given before the first operation runs. An empty or zero field keeps the
+/// environment's (POSTERN_CPU_DEVICES, POSTERN_PLATFORM, POSTERN_PLUGIN, POSTERN_CACHE_DIR) or the
+/// default.
 struct Config {
-  int cpu_devices = 0;                         // default 1
-  std::string platform = {};                   // "cpu" (default) or "cuda"
-  std::string plugin = {};                     // path of a PJRT plug-in; default: the one for the platform, see docs/devices.md
-  std::string cache_dir = {};                  // where compiled programs are kept on disk; default: nowhere
-  int max_reentry = 0;                         // levels of host functions that run programs; default 32
-  std::size_t tap_queue_bytes = 0;             // for each device, what asynchronous taps may hold before the program waits; default 256 MiB
-  std::size_t gather_limit = 0;                // bytes: JitOptions::gather_limit where that is 0; default: none
-  std::chrono::milliseconds exit_limit{5000};  // how long the end of the process waits for runs in flight
+  int cpu_devices = 0;        // default 1
+  std::string platform = {};  // "cpu" (default) or "cuda"
+  std::string plugin =
+      {};  // path of a PJRT plug-in; default: the one for the platform, see docs/devices.md
+  std::string cache_dir = {};       // where compiled programs are kept on disk; default: nowhere
+  int max_reentry = 0;              // levels of host functions that run programs; default 32
+  std::size_t tap_queue_bytes = 0;  // for each device, what asynchronous taps may hold before the
+                                    // program waits; default 256 MiB
+  std::size_t gather_limit = 0;  // bytes: JitOptions::gather_limit where that is 0; default: none
+  std::chrono::milliseconds exit_limit{
+      5000};  // how long the end of the process waits for runs in flight
 };
 
-/// Throws Error(failed_precondition) when the runtime is already in use, TypeError for values out of range.
+/// Throws Error(failed_precondition) when the runtime is already in use, TypeError for values out
+/// of range.
 void configure(const Config& config);
 
 struct DeviceInfo {
@@ -30,10 +35,11 @@ struct DeviceInfo {
 /// The devices that programs can use.
 std::vector<DeviceInfo> devices();
 
-/// Waits for everything that was started before it, on all devices and from all threads; then throws the first failure that nobody has
-/// seen yet (CallbackError, with the others listed). Inside a host function it does not wait for the run that is calling, which would be
-/// for ever, but throws CallbackError with code reentry. With a limit returns the number of runs and firings still pending when it passes,
-/// 0 when all is done.
+/// Waits for everything that was started before it, on all devices and from all threads; then
+/// throws the first failure that nobody has seen yet (CallbackError, with the others listed).
+/// Inside a host function it does not wait for the run that is calling, which would be for ever,
+/// but throws CallbackError with code reentry. With a limit returns the number of runs and firings
+/// still pending when it passes, 0 when all is done.
 void barrier();
 std::size_t barrier(std::chrono::nanoseconds limit);
 

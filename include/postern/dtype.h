@@ -13,7 +13,8 @@ struct bfloat16;
 
 namespace postern {
 
-/// Element types, spelled as in StableHLO. Sub-byte types take one byte an element on the host. `token` never holds data.
+/// Element types, spelled as in StableHLO. Sub-byte types take one byte an element on the host.
+/// `token` never holds data.
 enum class DType : std::uint8_t {
   pred,
   s2,
@@ -97,7 +98,8 @@ constexpr DType dtype_of() {
 }
 }  // namespace detail
 
-/// C++ types that are elements: bool, the integers, float, double, their complex forms, Eigen::half and Eigen::bfloat16.
+/// C++ types that are elements: bool, the integers, float, double, their complex forms, Eigen::half
+/// and Eigen::bfloat16.
 template <class T>
 concept Element = (static_cast<int>(detail::dtype_of<T>()) < static_cast<int>(DType::token));
 

@@ -9,8 +9,8 @@
 
 namespace postern {
 
-/// The reason of an error, for programs that act on it. The first group are PJRT's status codes (the gRPC canonical codes), the second
-/// Postern's own.
+/// The reason of an error, for programs that act on it. The first group are PJRT's status codes
+/// (the gRPC canonical codes), the second Postern's own.
 enum class ErrorCode {
   ok = 0,
   cancelled = 1,
@@ -40,7 +40,8 @@ enum class ErrorCode {
 /// "invalid_argument", "threw", ...
 const char* to_string(ErrorCode code);
 
-/// Base of all errors of Postern. `what()` is a complete sentence: what was asked, what was required, what came, where.
+/// Base of all errors of Postern. `what()` is a complete sentence: what was asked, what was
+/// required, what came, where.
 class Error : public std::runtime_error {
  public:
   Error(ErrorCode code, const std::string& text) : std::runtime_error(text), code_(code) {}
@@ -50,7 +51,8 @@ class Error : public std::runtime_error {
   ErrorCode code_;
 };
 
-/// Found before anything runs: shapes, dtypes, containers, missing rules, misuse of traced values. Code invalid_argument.
+/// Found before anything runs: shapes, dtypes, containers, missing rules, misuse of traced values.
+/// Code invalid_argument.
 class TypeError : public Error {
  public:
   explicit TypeError(const std::string& text) : Error(ErrorCode::invalid_argument, text) {}
@@ -74,14 +76,20 @@ struct Site {
   Place place;
 };
 
-/// A host function failed while a program ran. `cause()` is the original exception (null if there was none), `device()` the ordinal of
-/// the device that ran it, `others()` the texts of further failures of the same run or barrier (bounded), `count()` of how many there were
-/// in all.
+/// A host function failed while a program ran. `cause()` is the original exception (null if there
+/// was none), `device()` the ordinal of the device that ran it, `others()` the texts of further
+/// failures of the same run or barrier (bounded), `count()` of how many there were in all.
 class CallbackError : public Error {
  public:
-  CallbackError(ErrorCode code, const std::string& text, Site site, int device, std::exception_ptr cause,
-                std::vector<std::string> others = {}, std::size_t count = 1)
-      : Error(code, text), site_(std::move(site)), device_(device), cause_(std::move(cause)), others_(std::move(others)), count_(count) {}
+  CallbackError(ErrorCode code, const std::string& text, Site site, int device,
+                std::exception_ptr cause, std::vector<std::string> others = {},
+                std::size_t count = 1)
+      : Error(code, text),
+        site_(std::move(site)),
+        device_(device),
+        cause_(std::move(cause)),
+        others_(std::move(others)),
+        count_(count) {}
   const Site& site() const { return site_; }
   int device() const { return device_; }
   std::exception_ptr cause() const { return cause_; }

@@ -1,4 +1,5 @@
-// Saved programs: a compiled function as a file that runs elsewhere, without its source, with whatever host functions are registered there.
+// Saved programs: a compiled function as a file that runs elsewhere, without its source, with
+// whatever host functions are registered there.
 #pragma once
 #include <postern/detail/jit_core.h>
 #include <postern/program.h>
@@ -26,10 +27,12 @@ struct SavedSite {
   Place place;  // in the source that it was written in
 };
 
-/// Writes the program: StableHLO text, and in comments before it types, sites and a checksum. Functions must be `Named`: closures are a
-/// TypeError that lists them, and so are prints to streams of this process but std::cout and std::cerr. Blocks are
-/// kept with their defaults, so that the file runs on any platform, and take an override of the process that loads it where one accepts
-/// when it first runs; captured tensors are written out. Throws Error(unavailable) when the file cannot be written.
+/// Writes the program: StableHLO text, and in comments before it types, sites and a checksum.
+/// Functions must be `Named`: closures are a TypeError that lists them, and so are prints to
+/// streams of this process but std::cout and std::cerr. Blocks are kept with their defaults, so
+/// that the file runs on any platform, and take an override of the process that loads it where one
+/// accepts when it first runs; captured tensors are written out. Throws Error(unavailable) when the
+/// file cannot be written.
 void save(const std::filesystem::path& file, const Lowered& program);
 /// The same as text.
 std::string saved_text(const Lowered& program);
@@ -38,7 +41,8 @@ std::string saved_text(const Lowered& program);
 /// one at once.
 class Loaded {
  public:
-  explicit Loaded(std::shared_ptr<const detail::LoadedProgram> program) : program_(std::move(program)) {}
+  explicit Loaded(std::shared_ptr<const detail::LoadedProgram> program)
+      : program_(std::move(program)) {}
 
   /// Leaves of the arguments and of the results, in order.
   const std::vector<Type>& inputs() const;
@@ -49,25 +53,29 @@ class Loaded {
   /// The module as text; in VHLO where it came from a portable artifact.
   const std::string& stablehlo() const;
 
-  /// Runs with these arguments, containers allowed, and gives the results' leaves. Functions are looked up when the run starts; one that is
-  /// not registered is a CallbackError (unregistered) that names it. Throws TypeError when the arguments are not of the program's types,
-  /// and Error(failed_precondition) when the program is over more devices than the process has.
+  /// Runs with these arguments, containers allowed, and gives the results' leaves. Functions are
+  /// looked up when the run starts; one that is not registered is a CallbackError (unregistered)
+  /// that names it. Throws TypeError when the arguments are not of the program's types, and
+  /// Error(failed_precondition) when the program is over more devices than the process has.
   template <class... A>
   std::vector<Tensor> operator()(const A&... arguments) const {
     return run(detail::leaves_of(detail::as_tree(arguments)...), Place{});
   }
-  std::vector<Tensor> run(const std::vector<Tensor>& arguments, Place place = Place::current()) const;
+  std::vector<Tensor> run(const std::vector<Tensor>& arguments,
+                          Place place = Place::current()) const;
   /// Starts a run on a host thread and returns at once.
-  Run<std::vector<Tensor>> start(const std::vector<Tensor>& arguments, const RunOptions& options = {},
+  Run<std::vector<Tensor>> start(const std::vector<Tensor>& arguments,
+                                 const RunOptions& options = {},
                                  Place place = Place::current()) const;
 
  private:
   std::shared_ptr<const detail::LoadedProgram> program_;
 };
 
-/// Reads what `save` wrote, or programs from elsewhere: StableHLO text, artifacts of `jax.export`, portable artifacts. Throws Error:
-/// not_found or unavailable when there is no such file, data_loss when it was changed or cut, invalid_argument when it is no program,
-/// unimplemented when it needs what a later version may know or what cannot be run here.
+/// Reads what `save` wrote, or programs from elsewhere: StableHLO text, artifacts of `jax.export`,
+/// portable artifacts. Throws Error: not_found or unavailable when there is no such file, data_loss
+/// when it was changed or cut, invalid_argument when it is no program, unimplemented when it needs
+/// what a later version may know or what cannot be run here.
 Loaded load(const std::filesystem::path& file);
 /// The same from text; `name` is for errors.
 Loaded load_text(std::string_view text, const std::string& name = "text");

@@ -29,12 +29,16 @@ struct HookInfo {
 };
 
 namespace detail {
-/// What listens at this hook now: the outermost binding of its name, else `otherwise`. Null for nothing, and then nothing is recorded.
-const Callee* listener(const std::string& name, const Shown& value, const Callee* otherwise, const Place& place);
-std::vector<Tensor> tap_hook(const TapOptions& options, const Shown& value, const Shown* mapped, const Callee& fn, const Place& place);
+/// What listens at this hook now: the outermost binding of its name, else `otherwise`. Null for
+/// nothing, and then nothing is recorded.
+const Callee* listener(const std::string& name, const Shown& value, const Callee* otherwise,
+                       const Place& place);
+std::vector<Tensor> tap_hook(const TapOptions& options, const Shown& value, const Shown* mapped,
+                             const Callee& fn, const Place& place);
 
 template <class Tree>
-Tree hook(const TapOptions& options, const Tree& tree, const Callee* otherwise, const Place& place) {
+Tree hook(const TapOptions& options, const Tree& tree, const Callee* otherwise,
+          const Place& place) {
   const Shown value = shown(tree);
   const Callee* const fn = listener(options.name, value, otherwise, place);
   if (!fn) return tree;
@@ -44,17 +48,22 @@ Tree hook(const TapOptions& options, const Tree& tree, const Callee* otherwise, 
 }
 }  // namespace detail
 
-/// Returns `value`, a container or a number. When the program passes here, the function that was given for this name (Jitted::with_hooks)
-/// sees it, else `fn`, as a tap would; with neither the hook leaves no trace in the program. Names may repeat: the function then fires at
-/// each place. Works under every transformation, in control flow, and where nothing is traced. `options` are those of a tap, with the
-/// hook's name.
+/// Returns `value`, a container or a number. When the program passes here, the function that was
+/// given for this name (Jitted::with_hooks) sees it, else `fn`, as a tap would; with neither the
+/// hook leaves no trace in the program. Names may repeat: the function then fires at each place.
+/// Works under every transformation, in control flow, and where nothing is traced. `options` are
+/// those of a tap, with the hook's name.
 template <class Value>
 auto hook(const TapOptions& options, const Value& value, Callee fn) {
-  return detail::hook(options, std::decay_t<decltype(detail::as_tree(value))>(detail::as_tree(value)), &fn, fn.place());
+  return detail::hook(options,
+                      std::decay_t<decltype(detail::as_tree(value))>(detail::as_tree(value)), &fn,
+                      fn.place());
 }
 template <class Value>
 auto hook(const TapOptions& options, const Value& value, Place place = Place::current()) {
-  return detail::hook(options, std::decay_t<decltype(detail::as_tree(value))>(detail::as_tree(value)), nullptr, place);
+  return detail::hook(options,
+                      std::decay_t<decltype(detail::as_tree(value))>(detail::as_tree(value)),
+                      nullptr, place);
 }
 template <class Value>
 auto hook(const std::string& name, const Value& value, Callee fn) {
@@ -65,8 +74,8 @@ auto hook(const std::string& name, const Value& value, Place place = Place::curr
   return hook(TapOptions{.name = name}, value, place);
 }
 
-/// Listeners for the hooks that this thread passes operation by operation, outside every program, while the object lives. Compiled programs
-/// keep theirs: see Jitted::with_hooks.
+/// Listeners for the hooks that this thread passes operation by operation, outside every program,
+/// while the object lives. Compiled programs keep theirs: see Jitted::with_hooks.
 class ScopedHooks {
  public:
   explicit ScopedHooks(std::vector<HookBinding> listeners);
@@ -97,13 +106,15 @@ std::optional<HookEvent> next_event(EventQueue& queue);
 void close_events(EventQueue& queue);
 }  // namespace detail
 
-/// The hook events of a run that was started by Jitted::stream, in the order in which they happen: `for (const HookEvent& e : stream)`.
-/// Ends with the run. For one thread, as the event goes to whoever asks. The program waits when
-/// 1024 events have not been taken; when the stream is destroyed it goes on without it.
+/// The hook events of a run that was started by Jitted::stream, in the order in which they happen:
+/// `for (const HookEvent& e : stream)`. Ends with the run. For one thread, as the event goes to
+/// whoever asks. The program waits when 1024 events have not been taken; when the stream is
+/// destroyed it goes on without it.
 template <class R>
 class HookStream {
  public:
-  HookStream(Run<R> run, std::shared_ptr<detail::EventQueue> events) : run_(std::move(run)), events_(std::move(events)) {}
+  HookStream(Run<R> run, std::shared_ptr<detail::EventQueue> events)
+      : run_(std::move(run)), events_(std::move(events)) {}
   HookStream(HookStream&&) noexcept = default;
   ~HookStream() {
     if (events_) detail::close_events(*events_);

@@ -1,4 +1,5 @@
-// Host functions: what a program calls back, what they are told about a firing, and how they stop a run.
+// Host functions: what a program calls back, what they are told about a firing, and how they stop a
+// run.
 #pragma once
 #include <postern/attributes.h>
 #include <postern/error.h>
@@ -20,7 +21,8 @@ namespace detail {
 struct StopState;
 }
 
-/// Tells a host function that nobody waits for it any more: its run was cancelled, has failed, or its time limit has passed.
+/// Tells a host function that nobody waits for it any more: its run was cancelled, has failed, or
+/// its time limit has passed.
 class StopToken {
  public:
   explicit StopToken(const detail::StopState* state = nullptr) : state_(state) {}
@@ -30,7 +32,8 @@ class StopToken {
   const detail::StopState* state_;
 };
 
-/// What a host function is told when its first parameter is `const CallInfo&`. Valid until the function returns.
+/// What a host function is told when its first parameter is `const CallInfo&`. Valid until the
+/// function returns.
 struct CallInfo {
   std::string_view name;  // of the call, tap, hook or print
   int device = 0;         // ordinal, as in devices()
@@ -39,14 +42,19 @@ struct CallInfo {
   StopToken stop;
   void* context = nullptr;       // what Run::context was given
   std::ostream* sink = nullptr;  // where prints of this run go (RunOptions::sink); null: std::cout
-  std::int64_t element = -1;     // index in the batch when vmap runs the function for each element, row-major over nested vmaps; else -1
+  std::int64_t element = -1;     // index in the batch when vmap runs the function for each element,
+                                 // row-major over nested vmaps; else -1
   detail::StopState* run_state = nullptr;
-  std::span<const std::int64_t> coordinates = {};  // inside shard_map: where the device is in the mesh, by axis; else empty
-  std::span<const IndexRange> part = {};  // which part of its whole the first leaf is, by axis, where that is known; see docs/devices.md
-  void* stream = nullptr;                 // of a call with Memory::device: the stream that its work belongs on (a CUstream); null on a CPU
+  std::span<const std::int64_t> coordinates =
+      {};  // inside shard_map: where the device is in the mesh, by axis; else empty
+  std::span<const IndexRange> part = {};  // which part of its whole the first leaf is, by axis,
+                                          // where that is known; see docs/devices.md
+  void* stream = nullptr;  // of a call with Memory::device: the stream that its work belongs on (a
+                           // CUstream); null on a CPU
 
-  /// Ends the run without failure once this function has returned: later calls and taps are skipped, its outputs are not to be had
-  /// (asking for them is an error with code cancelled), `Run::wait` returns `stopped`.
+  /// Ends the run without failure once this function has returned: later calls and taps are
+  /// skipped, its outputs are not to be had (asking for them is an error with code cancelled),
+  /// `Run::wait` returns `stopped`.
   void end_run() const;
 };
 
@@ -59,11 +67,12 @@ struct TapInfo : CallInfo {
   const Transforms& transforms;
   std::span<const std::string> paths;  // of each leaf in the tapped container
   bool recomputed = false;             // true when `checkpoint` runs this tap a second time
-  std::span<const bool> mask;          // elements of the batch for which the code is alive; empty: all
-  std::uint64_t dropped = 0;           // firings of this place lost so far (TapOptions::keep_last)
+  std::span<const bool> mask;  // elements of the batch for which the code is alive; empty: all
+  std::uint64_t dropped = 0;   // firings of this place lost so far (TapOptions::keep_last)
 };
 
-/// A host function by name, found in the registry when the program runs (see register_function); saved programs need this form.
+/// A host function by name, found in the registry when the program runs (see register_function);
+/// saved programs need this form.
 struct Named {
   std::string name;
   Attributes attributes = {};
@@ -98,7 +107,15 @@ struct Firing {
 
 /// What a function takes in one position.
 struct Parameter {
-  enum class Kind : std::uint8_t { view, mutable_view, any_view, any_mutable_view, number, all_operands, all_results } kind;
+  enum class Kind : std::uint8_t {
+    view,
+    mutable_view,
+    any_view,
+    any_mutable_view,
+    number,
+    all_operands,
+    all_results
+  } kind;
   DType dtype;
 };
 
@@ -113,13 +130,16 @@ struct HostFunction {
 
 }  // namespace detail
 
-/// A host function as an argument of call, tap, hook: any callable with typed parameters, or `Named`. Remembers where it was written.
+/// A host function as an argument of call, tap, hook: any callable with typed parameters, or
+/// `Named`. Remembers where it was written.
 ///
-/// Parameters, in order: optionally `const Attributes&`, optionally `const CallInfo&` or `const TapInfo&`; then one for each leaf of the
-/// operands: `View<const T>`, `AnyView`, or a plain number for a leaf of rank 0 (or one `std::span<const AnyView>` for all of them); then,
-/// in the in-place form, which returns void, one for each leaf of the results: `View<T>` or `AnyMutableView` (or one `std::span<const
-/// AnyMutableView>`). In the by-value form it returns a number, a `std::vector`, an `Array`, a `Tensor`, or a tuple of them, checked
-/// against the declaration at the run.
+/// Parameters, in order: optionally `const Attributes&`, optionally `const CallInfo&` or `const
+/// TapInfo&`; then one for each leaf of the operands: `View<const T>`, `AnyView`, or a plain number
+/// for a leaf of rank 0 (or one `std::span<const AnyView>` for all of them); then, in the in-place
+/// form, which returns void, one for each leaf of the results: `View<T>` or `AnyMutableView` (or
+/// one `std::span<const AnyMutableView>`). In the by-value form it returns a number, a
+/// `std::vector`, an `Array`, a `Tensor`, or a tuple of them, checked against the declaration at
+/// the run.
 class Callee;
 
 }  // namespace postern

@@ -1,4 +1,5 @@
-// jit: a C++ function on tensors becomes a compiled program, once for each combination of argument types.
+// jit: a C++ function on tensors becomes a compiled program, once for each combination of argument
+// types.
 #pragma once
 #include <postern/detail/jit_core.h>
 #include <postern/sharding.h>
@@ -9,66 +10,76 @@
 namespace postern {
 
 /// How a program runs; values and errors are the same.
-/// compiled: as one XLA program; throws Error(unimplemented) for one that calls back where the plug-in knows no host functions.
-/// staged: cut at its host calls into XLA programs, the functions called between them; loops and branches that call are driven from the
-/// host. evaluate: operation by operation. automatic: compiled, or staged where the plug-in leaves no choice.
+/// compiled: as one XLA program; throws Error(unimplemented) for one that calls back where the
+/// plug-in knows no host functions. staged: cut at its host calls into XLA programs, the functions
+/// called between them; loops and branches that call are driven from the host. evaluate: operation
+/// by operation. automatic: compiled, or staged where the plug-in leaves no choice.
 enum class Mode : std::uint8_t { automatic, compiled, staged, evaluate };
 
 struct JitOptions {
   Mode mode = Mode::automatic;
-  std::vector<int> donate = {};  // arguments whose memory the program may reuse; using them afterwards is an error
-  std::string name = "main";     // of the program, in prints and errors
-  /// Over several devices: how arguments are spread before the run, one for each argument (all its leaves); none given: as they are. And
-  /// how the results shall lie: one for each leaf, or one for all; none given: as XLA chooses.
+  std::vector<int> donate =
+      {};  // arguments whose memory the program may reuse; using them afterwards is an error
+  std::string name = "main";  // of the program, in prints and errors
+  /// Over several devices: how arguments are spread before the run, one for each argument (all its
+  /// leaves); none given: as they are. And how the results shall lie: one for each leaf, or one for
+  /// all; none given: as XLA chooses.
   std::vector<Sharding> in_shardings = {}, out_shardings = {};
-  /// Where XLA cuts the program: how many bytes of operands one call, tap or print may have gathered on its device. More is a TypeError
-  /// when the program is lowered. 0: as Config says.
+  /// Where XLA cuts the program: how many bytes of operands one call, tap or print may have
+  /// gathered on its device. More is a TypeError when the program is lowered. 0: as Config says.
   std::size_t gather_limit = 0;
-  /// Mode::staged (which they imply where the mode is automatic): whether to cut at an operation too, beside the calls; and the device of
-  /// an XLA stage, -1 for the one that the program runs on. Blocks are one operation; what XLA does of loops and branches is one too.
+  /// Mode::staged (which they imply where the mode is automatic): whether to cut at an operation
+  /// too, beside the calls; and the device of an XLA stage, -1 for the one that the program runs
+  /// on. Blocks are one operation; what XLA does of loops and branches is one too.
   std::function<Cut(const StageNode&)> cut = {};
   std::function<int(const StageInfo&)> stage_device = {};
 };
 
-/// A function that is compiled on demand. Calling it traces `f` with arguments of the given types, compiles, and runs; later calls with the
-/// same types, structures and static values run at once. Copies share the cache. Thread-safe:
-/// several threads may call, compile and start one at once; those that ask for one program wait
-/// for one compilation. Inside a trace it is simply `f`. Numbers given for Tensor parameters are scalars; parameters of `f` that are no
-/// containers (int, std::string, enums) are static: their values are part of the cache's key.
+/// A function that is compiled on demand. Calling it traces `f` with arguments of the given types,
+/// compiles, and runs; later calls with the same types, structures and static values run at once.
+/// Copies share the cache. Thread-safe: several threads may call, compile and start one at once;
+/// those that ask for one program wait for one compilation. Inside a trace it is simply `f`.
+/// Numbers given for Tensor parameters are scalars; parameters of `f` that are no containers (int,
+/// std::string, enums) are static: their values are part of the cache's key.
 template <class F>
 class Jitted : public detail::BraceCall<Jitted<F>, F> {
  public:
-  Jitted(F f, JitOptions options) : f_(std::make_shared<F>(std::move(f))), core_(detail::make_jit(std::move(options))) {}
+  Jitted(F f, JitOptions options)
+      : f_(std::make_shared<F>(std::move(f))), core_(detail::make_jit(std::move(options))) {}
 
-  // operator(): runs. Results are ready or on their way; an error of the program is thrown here if it is known, else where a result is
-  // waited for.
+  // operator(): runs. Results are ready or on their way; an error of the program is thrown here if
+  // it is known, else where a result is waited for.
 
   /// The StableHLO text, without compiling or running anything.
   template <class... A>
   Lowered lower(A&&... args) const {
     return with(
-        std::index_sequence_for<A...>(), [](const detail::Entry& e, const detail::Key&) { return detail::lowered(e); }, false,
+        std::index_sequence_for<A...>(),
+        [](const detail::Entry& e, const detail::Key&) { return detail::lowered(e); }, false,
         std::forward<A>(args)...);
   }
   /// Compiles without running. Throws CompileError.
   template <class... A>
   Executable compile(A&&... args) const {
     return with(
-        std::index_sequence_for<A...>(), [](const detail::Entry& e, const detail::Key&) { return detail::compiled(e); }, true,
+        std::index_sequence_for<A...>(),
+        [](const detail::Entry& e, const detail::Key&) { return detail::compiled(e); }, true,
         std::forward<A>(args)...);
   }
   /// The parts into which Mode::staged cuts the program.
   template <class... A>
   std::vector<StageInfo> stages(A&&... args) const {
     return with(
-        std::index_sequence_for<A...>(), [](const detail::Entry& e, const detail::Key&) { return detail::stages(e); }, false,
+        std::index_sequence_for<A...>(),
+        [](const detail::Entry& e, const detail::Key&) { return detail::stages(e); }, false,
         std::forward<A>(args)...);
   }
   /// The traced program in readable form.
   template <class... A>
   TracedProgram program(A&&... args) const {
     return with(
-        std::index_sequence_for<A...>(), [](const detail::Entry& e, const detail::Key&) { return detail::traced(e); }, false,
+        std::index_sequence_for<A...>(),
+        [](const detail::Entry& e, const detail::Key&) { return detail::traced(e); }, false,
         std::forward<A>(args)...);
   }
   /// Starts a run on a host thread and returns at once.
@@ -82,21 +93,25 @@ class Jitted : public detail::BraceCall<Jitted<F>, F> {
         std::index_sequence_for<A...>(),
         [&](const detail::Entry& e, const detail::Key& key) {
           using R = decltype(invoke(std::forward<A>(args)...));
-          return Run<R>(detail::start(e, key, options), *static_cast<const R*>(detail::result_like(e)));
+          return Run<R>(detail::start(e, key, options),
+                        *static_cast<const R*>(detail::result_like(e)));
         },
         true, std::forward<A>(args)...);
   }
 
-  /// The same function with other listeners at its hooks, in place of their defaults, with a cache of its own. Texts that do not change are
-  /// not compiled again. When it is traced, names that the program does not have are a TypeError that lists those that it has.
+  /// The same function with other listeners at its hooks, in place of their defaults, with a cache
+  /// of its own. Texts that do not change are not compiled again. When it is traced, names that the
+  /// program does not have are a TypeError that lists those that it has.
   Jitted with_hooks(std::vector<HookBinding> listeners, const HookRules& rules = {}) const {
     return Jitted(f_, detail::with_hooks(*core_, std::move(listeners), rules));
   }
-  /// The hooks that the function passes when it is traced with arguments like these, with or without listeners.
+  /// The hooks that the function passes when it is traced with arguments like these, with or
+  /// without listeners.
   template <class... A>
   std::vector<HookInfo> hooks(A&&... args) const {
     return with(
-        std::index_sequence_for<A...>(), [](const detail::Entry& e, const detail::Key&) { return detail::hooks_of(e); }, false,
+        std::index_sequence_for<A...>(),
+        [](const detail::Entry& e, const detail::Key&) { return detail::hooks_of(e); }, false,
         std::forward<A>(args)...);
   }
   /// Starts a run and shows what passes the hooks of these names (none: all hooks).
@@ -108,7 +123,8 @@ class Jitted : public detail::BraceCall<Jitted<F>, F> {
         if (std::find(names.begin(), names.end(), h.name) == names.end()) names.push_back(h.name);
     const auto events = detail::make_event_queue();
     std::vector<HookBinding> listeners;
-    for (std::string& name : names) listeners.push_back(detail::event_listener(std::move(name), events));
+    for (std::string& name : names)
+      listeners.push_back(detail::event_listener(std::move(name), events));
     Run<R> run = with_hooks(std::move(listeners)).start(std::forward<A>(args)...);
     detail::end_events_with(events, *run.internal());
     return HookStream<R>(std::move(run), events);
@@ -120,7 +136,8 @@ class Jitted : public detail::BraceCall<Jitted<F>, F> {
   }
 
  private:
-  Jitted(std::shared_ptr<F> f, std::shared_ptr<detail::JitCore> core) : f_(std::move(f)), core_(std::move(core)) {}
+  Jitted(std::shared_ptr<F> f, std::shared_ptr<detail::JitCore> core)
+      : f_(std::move(f)), core_(std::move(core)) {}
 
   template <std::size_t... i, class... A>
   auto invoke_boxed(std::index_sequence<i...>, A&&... args) const {

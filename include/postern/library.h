@@ -32,9 +32,11 @@ inline constexpr std::uint32_t library_interface_version = 1;
 /// An XLA FFI handler, as the macros of <xla/ffi/api/ffi.h> define one.
 using FfiHandler = XLA_FFI_Error*(XLA_FFI_CallFrame*);
 
-/// Makes `handler` the target of that name on a platform ("cpu", "cuda"). The same again is harmless; another one under a name that is
-/// taken is a TypeError. `command_buffer`: a GPU handler that may be recorded into a CUDA graph.
-void register_ffi_handler(const std::string& name, FfiHandler* handler, const std::string& platform = "cpu", bool command_buffer = false);
+/// Makes `handler` the target of that name on a platform ("cpu", "cuda"). The same again is
+/// harmless; another one under a name that is taken is a TypeError. `command_buffer`: a GPU handler
+/// that may be recorded into a CUDA graph.
+void register_ffi_handler(const std::string& name, FfiHandler* handler,
+                          const std::string& platform = "cpu", bool command_buffer = false);
 /// Sorted; of one platform.
 std::vector<std::string> ffi_handlers(const std::string& platform = "cpu");
 
@@ -44,9 +46,10 @@ struct LibraryInfo {
   std::vector<std::string> handlers;  // that it registered
 };
 
-/// Opens a shared object and runs its load function; once: again it gives back what is there. It stays until the process ends. Throws
-/// PluginError, and undoes the overrides that were added, when the file is missing or cannot be opened (the text is the dynamic loader's),
-/// has no entry point, was built for another version of the interface, or its load function throws.
+/// Opens a shared object and runs its load function; once: again it gives back what is there. It
+/// stays until the process ends. Throws PluginError, and undoes the overrides that were added, when
+/// the file is missing or cannot be opened (the text is the dynamic loader's), has no entry point,
+/// was built for another version of the interface, or its load function throws.
 LibraryInfo load_library(const std::string& path);
 /// In the order in which they were loaded.
 std::vector<LibraryInfo> loaded_libraries();
@@ -54,9 +57,10 @@ std::vector<LibraryInfo> loaded_libraries();
 }  // namespace postern
 
 /// The entry point of a library; `load_function` takes and returns nothing.
-#define POSTERN_LIBRARY(library_name, library_version, load_function)                                                              \
-  extern "C" __attribute__((visibility("default"))) const PosternLibrary* postern_library() {                                      \
-    static const PosternLibrary library{sizeof(PosternLibrary), postern::library_interface_version, library_name, library_version, \
-                                        load_function};                                                                            \
-    return &library;                                                                                                               \
+#define POSTERN_LIBRARY(library_name, library_version, load_function)                         \
+  extern "C" __attribute__((visibility("default"))) const PosternLibrary* postern_library() { \
+    static const PosternLibrary library{sizeof(PosternLibrary),                               \
+                                        postern::library_interface_version, library_name,     \
+                                        library_version, load_function};                      \
+    return &library;                                                                          \
   }

@@ -1,21 +1,23 @@
-// Linear algebra on the last two axes; axes before them are a batch, one matrix after another. Each function is a block (but for eigvals):
-// LAPACK on CPU, ordinary operations elsewhere, and `override_block` can bring another. Integers become f32; f16 and bf16 are computed in
-// f32.
+// Linear algebra on the last two axes; axes before them are a batch, one matrix after another. Each
+// function is a block (but for eigvals): LAPACK on CPU, ordinary operations elsewhere, and
+// `override_block` can bring another. Integers become f32; f16 and bf16 are computed in f32.
 //
-// Derivatives are formulas, in both modes and of any order, so that no loop is differentiated. Of what is not unique the factors'
-// derivatives have conventions, stated below; they never are NaN where the factors are finite, except where a division by a singular matrix
-// is meant.
+// Derivatives are formulas, in both modes and of any order, so that no loop is differentiated. Of
+// what is not unique the factors' derivatives have conventions, stated below; they never are NaN
+// where the factors are finite, except where a division by a singular matrix is meant.
 #pragma once
 #include <postern/block.h>
 #include <postern/ops.h>
 
 namespace postern::linalg {
 
-/// What a matrix that cannot be decomposed does: results of NaN for it (others of its batch are fine), or a CallbackError that names its
-/// place in the batch. Only kernels can fail with an error; the defaults give NaN.
+/// What a matrix that cannot be decomposed does: results of NaN for it (others of its batch are
+/// fine), or a CallbackError that names its place in the batch. Only kernels can fail with an
+/// error; the defaults give NaN.
 enum class Failure : std::uint8_t { nan, error };
 
-// Configs of the blocks, for override_block. Operands and results have any number of leading axes, the same for all.
+// Configs of the blocks, for override_block. Operands and results have any number of leading axes,
+// the same for all.
 struct Cholesky {  // a -> l with l l^H = (a + a^H) / 2
   static constexpr std::string_view name = "linalg.cholesky";
   Failure failure = Failure::nan;
@@ -37,12 +39,14 @@ struct Svd {  // a[m,n] -> u, s, vh (s alone without vectors)
   bool vectors = true, full = false;
   Failure failure = Failure::nan;
 };
-struct Triangular {  // a[n,n], b -> x with op(a) x = b, or x op(a) = b; only the triangle named is read
+struct Triangular {  // a[n,n], b -> x with op(a) x = b, or x op(a) = b; only the triangle named is
+                     // read
   static constexpr std::string_view name = "linalg.triangular_solve";
   bool left = true, lower = true, transpose = false, conjugate = false, unit_diagonal = false;
 };
 
-// The defaults of those that follow are made of the blocks above, so that on CPU they are LAPACK's too.
+// The defaults of those that follow are made of the blocks above, so that on CPU they are LAPACK's
+// too.
 struct Solve {  // a[n,n], b[n,k] -> x with a x = b
   static constexpr std::string_view name = "linalg.solve";
 };
@@ -75,13 +79,15 @@ struct Expm {  // a[n,n] -> exp(a)
   static constexpr std::string_view name = "linalg.expm";
 };
 
-// --- decompositions ---------------------------------------------------------------------------------------------------------------------
+// --- decompositions
+// ---------------------------------------------------------------------------------------------------------------------
 
 /// Lower l with l l^H = (a + a^H) / 2. Derivative: Murray 2016, arXiv:1602.07527.
 Tensor cholesky(const Operand& a, Failure failure = Failure::nan);
 
-/// Partial pivoting, as LAPACK's getrf: unit lower l below the diagonal and u on and above it; row i was swapped with row pivots[i]; a with
-/// its rows in the order `permutation` is l u. Derivative: as in JAX (lax.linalg.lu).
+/// Partial pivoting, as LAPACK's getrf: unit lower l below the diagonal and u on and above it; row
+/// i was swapped with row pivots[i]; a with its rows in the order `permutation` is l u. Derivative:
+/// as in JAX (lax.linalg.lu).
 struct LuResult {
   Tensor lu, pivots, permutation;
 };
@@ -89,44 +95,52 @@ LuResult lu(const Operand& a);
 /// p, l, u with a = p l u.
 std::tuple<Tensor, Tensor, Tensor> plu(const Operand& a);
 
-/// Householder, as LAPACK's geqrf. Reduced: q[m,k] r[k,n] with k the lesser extent; full: q[m,m] r[m,n]. Derivative: Walter and Lehmann
-/// 2010; of the full form of a tall matrix there is none (TypeError), nor for a wide matrix whose left square is singular.
+/// Householder, as LAPACK's geqrf. Reduced: q[m,k] r[k,n] with k the lesser extent; full: q[m,m]
+/// r[m,n]. Derivative: Walter and Lehmann 2010; of the full form of a tall matrix there is none
+/// (TypeError), nor for a wide matrix whose left square is singular.
 std::pair<Tensor, Tensor> qr(const Operand& a, bool full = false);
 
-/// Eigenvalues, ascending, and eigenvectors in the columns of v, of (a + a^H) / 2. Derivative: Giles 2008. Eigenvectors of eigenvalues that
-/// are equal to within rounding are not differentiable: their mutual derivatives are taken as zero. Functions of the eigenvalues alone, or
-/// of the span of those vectors, are right all the same; a function of a that uses such vectors one by one is not.
+/// Eigenvalues, ascending, and eigenvectors in the columns of v, of (a + a^H) / 2. Derivative:
+/// Giles 2008. Eigenvectors of eigenvalues that are equal to within rounding are not
+/// differentiable: their mutual derivatives are taken as zero. Functions of the eigenvalues alone,
+/// or of the span of those vectors, are right all the same; a function of a that uses such vectors
+/// one by one is not.
 std::pair<Tensor, Tensor> eigh(const Operand& a, Failure failure = Failure::nan);
 Tensor eigvalsh(const Operand& a, Failure failure = Failure::nan);
 
-/// u[m,k], s[k] descending, vh[k,n] with a = u diag(s) vh; full: u[m,m], vh[n,n]. Derivative: Townsend 2016; equal singular values as in
-/// eigh, those that are zero likewise; of the full form of a matrix that is not square there is none (TypeError).
-std::tuple<Tensor, Tensor, Tensor> svd(const Operand& a, bool full = false, Failure failure = Failure::nan);
+/// u[m,k], s[k] descending, vh[k,n] with a = u diag(s) vh; full: u[m,m], vh[n,n]. Derivative:
+/// Townsend 2016; equal singular values as in eigh, those that are zero likewise; of the full form
+/// of a matrix that is not square there is none (TypeError).
+std::tuple<Tensor, Tensor, Tensor> svd(const Operand& a, bool full = false,
+                                       Failure failure = Failure::nan);
 Tensor svdvals(const Operand& a, Failure failure = Failure::nan);
 
-/// Eigenvalues of a general square matrix, complex, in no order. Computed by a host call on any device; no derivative.
+/// Eigenvalues of a general square matrix, complex, in no order. Computed by a host call on any
+/// device; no derivative.
 Tensor eigvals(const Operand& a);
 
-// --- equations ---------------------------------------------------------------------------------------------------------------------------
+// --- equations
+// ---------------------------------------------------------------------------------------------------------------------------
 
-/// x with a x = b. Derivative: Giles 2008. b is a vector [n] (only where a has no leading axes) or a matrix [n,k]; leading axes broadcast.
-/// A singular a gives Inf or NaN.
+/// x with a x = b. Derivative: Giles 2008. b is a vector [n] (only where a has no leading axes) or
+/// a matrix [n,k]; leading axes broadcast. A singular a gives Inf or NaN.
 Tensor solve(const Operand& a, const Operand& b);
 
-/// x with op(a) x = b, or x op(a) = b where not `left`; op transposes and conjugates as asked. Derivative: Giles 2008, of the triangle
-/// read.
+/// x with op(a) x = b, or x op(a) = b where not `left`; op transposes and conjugates as asked.
+/// Derivative: Giles 2008, of the triangle read.
 Tensor triangular_solve(const Operand& a, const Operand& b, const Triangular& options = {});
 
 /// Derivative: Giles 2008.
 Tensor inv(const Operand& a);
-/// Zero for singular matrices. Derivative: Jacobi's formula, with the adjugate from the singular value decomposition (Stewart 1998), so
-/// that it is right for singular matrices too.
+/// Zero for singular matrices. Derivative: Jacobi's formula, with the adjugate from the singular
+/// value decomposition (Stewart 1998), so that it is right for singular matrices too.
 Tensor det(const Operand& a);
 /// sign and log|det|; 0 and -Inf for singular matrices. Derivative: Giles 2008.
 std::pair<Tensor, Tensor> slogdet(const Operand& a);
 
-/// Of all x that minimise |a x - b| the shortest. Singular values below `rcond` times the largest count as zero; negative: machine epsilon
-/// times the larger extent. Derivative: Golub and Pereyra 1973, at constant rank.
+/// Of all x that minimise |a x - b| the shortest. Singular values below `rcond` times the largest
+/// count as zero; negative: machine epsilon times the larger extent. Derivative: Golub and Pereyra
+/// 1973, at constant rank.
 Tensor lstsq(const Operand& a, const Operand& b, double rcond = -1);
 /// The pseudoinverse (Moore and Penrose); rcond and derivative as above.
 Tensor pinv(const Operand& a, double rcond = -1);
@@ -135,7 +149,8 @@ Tensor matrix_rank(const Operand& a, double tolerance = -1);
 
 /// By repeated squaring; n negative: of the inverse. Derivative: of the products.
 Tensor matrix_power(const Operand& a, std::int64_t n);
-/// Pade approximation with scaling and squaring (Higham 2005). Derivative: of the approximation itself (Al-Mohy and Higham 2009).
+/// Pade approximation with scaling and squaring (Higham 2005). Derivative: of the approximation
+/// itself (Al-Mohy and Higham 2009).
 Tensor expm(const Operand& a);
 
 }  // namespace postern::linalg

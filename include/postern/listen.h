@@ -1,5 +1,6 @@
-// Listeners that people would otherwise write again. Each is a function for tap and hook (it takes any leaves, sync or async), to be copied
-// freely: copies share what they have seen. All are safe from several threads and devices at once.
+// Listeners that people would otherwise write again. Each is a function for tap and hook (it takes
+// any leaves, sync or async), to be copied freely: copies share what they have seen. All are safe
+// from several threads and devices at once.
 #pragma once
 #include <postern/jit.h>
 #include <postern/tap.h>
@@ -14,8 +15,8 @@
 
 namespace postern::listen {
 
-/// Of the elements of a leaf; min, max and mean are over those that are finite, and nan when there are none. Of a complex element the
-/// absolute value counts.
+/// Of the elements of a leaf; min, max and mean are over those that are finite, and nan when there
+/// are none. Of a complex element the absolute value counts.
 struct Summary {
   std::int64_t count = 0, nan = 0, inf = 0;
   double min = std::numeric_limits<double>::quiet_NaN(), max = min, mean = min;
@@ -23,7 +24,8 @@ struct Summary {
 /// Nothing is copied: the elements are read where they are.
 Summary summarize(const AnyView& view);
 
-/// One leaf of a tap or hook, with what it showed at each firing (about 2000 firings are kept, evenly spread).
+/// One leaf of a tap or hook, with what it showed at each firing (about 2000 firings are kept,
+/// evenly spread).
 struct Series {
   std::string name, path;
   Place place;
@@ -51,8 +53,8 @@ class Stats {
 };
 inline Stats stats() { return Stats(); }
 
-/// Throws at the first element that is nan or infinite, which ends the run with a CallbackError that names tap, leaf, index, firing and
-/// device.
+/// Throws at the first element that is nan or infinite, which ends the run with a CallbackError
+/// that names tap, leaf, index, firing and device.
 class FirstNonFinite {
  public:
   FirstNonFinite();
@@ -69,8 +71,8 @@ struct ProgressOptions {
   int width = 40;                  // of the bar
   double per_second = 10;          // at most so many updates; infinity: one for every step
 };
-/// A progress bar of `total` steps. A first leaf that is an integer of rank 0 is the step (counted from 0), else firings are counted;
-/// further numbers are written behind the bar, by their paths.
+/// A progress bar of `total` steps. A first leaf that is an integer of rank 0 is the step (counted
+/// from 0), else firings are counted; further numbers are written behind the bar, by their paths.
 class Progress {
  public:
   explicit Progress(std::int64_t total, const ProgressOptions& options = {});
@@ -79,19 +81,23 @@ class Progress {
  private:
   std::shared_ptr<struct ProgressState> state_;
 };
-inline Progress progress(std::int64_t total, const ProgressOptions& options = {}) { return Progress(total, options); }
+inline Progress progress(std::int64_t total, const ProgressOptions& options = {}) {
+  return Progress(total, options);
+}
 
 struct RecordOptions {
   std::size_t max_bytes = std::size_t{256} << 20;  // further firings are left out and counted
 };
-/// Keeps every value it is shown, for NumPy. "x.npy": the values of one leaf, stacked along a new first axis; the file is complete after
-/// each firing. "x.npz": an array for each leaf of each tap, by name and path; written by close(), or when the last copy goes. bf16 and
-/// 8-bit floats become f32.
+/// Keeps every value it is shown, for NumPy. "x.npy": the values of one leaf, stacked along a new
+/// first axis; the file is complete after each firing. "x.npz": an array for each leaf of each tap,
+/// by name and path; written by close(), or when the last copy goes. bf16 and 8-bit floats become
+/// f32.
 class Record {
  public:
   explicit Record(const std::string& file, const RecordOptions& options = {});
   void operator()(const TapInfo& info, std::span<const AnyView> leaves) const;
-  /// Writes what is not written yet; later firings are left out. Throws Error when the file cannot be written.
+  /// Writes what is not written yet; later firings are left out. Throws Error when the file cannot
+  /// be written.
   void close() const;
   std::uint64_t recorded() const;
   std::uint64_t left_out() const;
@@ -99,12 +105,15 @@ class Record {
  private:
   std::shared_ptr<struct RecordState> state_;
 };
-inline Record record(const std::string& file, const RecordOptions& options = {}) { return Record(file, options); }
+inline Record record(const std::string& file, const RecordOptions& options = {}) {
+  return Record(file, options);
+}
 
 struct HistogramOptions {
   int bins = 64;
 };
-/// Counts of elements by value. The range begins at the first firing's and grows by doubling, so nothing is kept but the counts.
+/// Counts of elements by value. The range begins at the first firing's and grows by doubling, so
+/// nothing is kept but the counts.
 class Histogram {
  public:
   explicit Histogram(const HistogramOptions& options = {});
@@ -153,9 +162,10 @@ class NonFinite : public detail::BraceCall<NonFinite<F>, F> {
   Place place_;
 };
 
-/// The function `f` with a tap on every operation in it, those in loops and branches included: the first one that makes a nan or an
-/// infinity out of operands that have none ends the run with a CallbackError that names the operation and your line. Under it derivatives
-/// are watched too: `jit(trace::non_finite(grad(f)))`. Slow, for finding out.
+/// The function `f` with a tap on every operation in it, those in loops and branches included: the
+/// first one that makes a nan or an infinity out of operands that have none ends the run with a
+/// CallbackError that names the operation and your line. Under it derivatives are watched too:
+/// `jit(trace::non_finite(grad(f)))`. Slow, for finding out.
 template <class F>
 NonFinite<F> non_finite(F f, Place place = Place::current()) {
   return {std::move(f), place};
@@ -165,8 +175,9 @@ NonFinite<F> non_finite(F f, Place place = Place::current()) {
 
 namespace postern {
 
-/// Records compiles, executions, moves between devices, calls, deliveries of taps and waits, from now on or not; with the environment
-/// variable POSTERN_TRACE=file.json from the start; the file is written at the end, in Chrome's trace format (Perfetto opens it).
+/// Records compiles, executions, moves between devices, calls, deliveries of taps and waits, from
+/// now on or not; with the environment variable POSTERN_TRACE=file.json from the start; the file is
+/// written at the end, in Chrome's trace format (Perfetto opens it).
 void record_timeline(bool on);
 /// Writes what has been recorded. Throws Error when the file cannot be written.
 void write_timeline(const std::string& file);
@@ -174,8 +185,9 @@ void write_timeline(const std::string& file);
 struct ReportOptions {
   std::string title = "Postern report";
 };
-/// Writes one page of HTML that needs nothing else: what living Stats and Histogram listeners have seen, as curves, histograms and tables,
-/// and where the recorded time went. Throws Error when the file cannot be written.
+/// Writes one page of HTML that needs nothing else: what living Stats and Histogram listeners have
+/// seen, as curves, histograms and tables, and where the recorded time went. Throws Error when the
+/// file cannot be written.
 void report(const std::string& file, const ReportOptions& options = {});
 
 }  // namespace postern

@@ -20,7 +20,8 @@ struct Place {
     return {at.file_name(), at.function_name(), at.line()};
   }
 #else
-  static constexpr Place current(const char* file = __builtin_FILE(), const char* function = __builtin_FUNCTION(),
+  static constexpr Place current(const char* file = __builtin_FILE(),
+                                 const char* function = __builtin_FUNCTION(),
                                  std::uint32_t line = __builtin_LINE()) {
     return {file, function, line};
   }

@@ -1,5 +1,5 @@
-// Postern: tensor programs that reach back into the process while they run. Includes the whole library; each header is the manual of its
-// concept.
+// Postern: tensor programs that reach back into the process while they run. Includes the whole
+// library; each header is the manual of its concept.
 #pragma once
 #include <postern/attributes.h>
 #include <postern/block.h>

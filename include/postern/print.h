@@ -19,20 +19,24 @@ struct PrintRecord {
 };
 
 struct PrintOptions {
-  std::ostream* stream = nullptr;                    // default: the run's own (RunOptions::sink), else std::cout
-  std::string label = {};                            // in front of the line
-  int precision = -1;                                // digits after the point of array elements; -1: as many as tell the number
-  std::int64_t threshold = 1000;                     // arrays of more elements are summarised: the ends of each axis, dots between
-  int edge_items = 3;                                // so many at each end
-  bool suppress = false;                             // no exponents: tiny numbers print as 0
-  bool ordered = true;                               // false: only whole lines are promised, not their order
-  bool one_order = false;                            // with `ordered`, inside shard_map: over all devices, see CallOptions::one_order
-  bool show_device = false;                          // in front of the line; always when there are several devices
-  int device = -1;                                   // print on this device only; -1: on all
-  std::optional<Sharding> partitioned = {};          // each device prints its part of the values, spread so, with its index range in front
-  std::int64_t every = 1;                            // print only each so-manieth time
-  std::map<std::string, std::string> header = {};    // print_value: a line of "key: value" before the value, sorted
-  TapMap map = {};                                   // print_value: what is printed in place of the value
+  std::ostream* stream = nullptr;  // default: the run's own (RunOptions::sink), else std::cout
+  std::string label = {};          // in front of the line
+  int precision = -1;  // digits after the point of array elements; -1: as many as tell the number
+  std::int64_t threshold =
+      1000;  // arrays of more elements are summarised: the ends of each axis, dots between
+  int edge_items = 3;     // so many at each end
+  bool suppress = false;  // no exponents: tiny numbers print as 0
+  bool ordered = true;    // false: only whole lines are promised, not their order
+  bool one_order =
+      false;  // with `ordered`, inside shard_map: over all devices, see CallOptions::one_order
+  bool show_device = false;  // in front of the line; always when there are several devices
+  int device = -1;           // print on this device only; -1: on all
+  std::optional<Sharding> partitioned =
+      {};  // each device prints its part of the values, spread so, with its index range in front
+  std::int64_t every = 1;  // print only each so-manieth time
+  std::map<std::string, std::string> header =
+      {};           // print_value: a line of "key: value" before the value, sorted
+  TapMap map = {};  // print_value: what is printed in place of the value
   std::function<void(const PrintRecord&)> log = {};  // takes the lines in place of a stream
 };
 
@@ -40,7 +44,8 @@ struct PrintOptions {
 class PrintFormat {
  public:
   PrintFormat(const char* text, Place place = Place::current()) : text_(text), place_(place) {}
-  PrintFormat(std::string text, Place place = Place::current()) : text_(std::move(text)), place_(place) {}
+  PrintFormat(std::string text, Place place = Place::current())
+      : text_(std::move(text)), place_(place) {}
   const std::string& text() const { return text_; }
   const Place& place() const { return place_; }
 
@@ -94,7 +99,8 @@ PrintNode print_node(const V& v, std::vector<Tensor>& leaves) {
     if (!v) return {Kind::text, {}, {}, std::string("none")};
     return print_node(*v, leaves);
   } else {
-    static_assert(is_aggregate_container<V>, "postern: print takes tensors, containers, numbers and strings");
+    static_assert(is_aggregate_container<V>,
+                  "postern: print takes tensors, containers, numbers and strings");
     node.kind = Kind::named;
     for (std::string_view name : field_names<V>()) node.names.emplace_back(name);
     with_fields(v, parts);
@@ -123,10 +129,11 @@ PrintValue print_value_of(const NamedValue<V>& v, std::vector<Tensor>& leaves) {
   return {v.name, print_node(v.value, leaves)};
 }
 
-void print(const PrintOptions& options, const PrintFormat& format, std::vector<PrintValue> values, std::vector<Tensor> leaves);
+void print(const PrintOptions& options, const PrintFormat& format, std::vector<PrintValue> values,
+           std::vector<Tensor> leaves);
 PrintNode node_of(const Shown& value);  // leaves by their paths
-std::vector<Tensor> print_value(const PrintOptions& options, const Shown& value, const std::vector<Tensor>& sent, PrintNode node,
-                                Place place);
+std::vector<Tensor> print_value(const PrintOptions& options, const Shown& value,
+                                const std::vector<Tensor>& sent, PrintNode node, Place place);
 
 }  // namespace detail
 
@@ -135,10 +142,12 @@ inline namespace literals {
 constexpr detail::ArgumentName operator""_a(const char* name, std::size_t) { return {name}; }
 }  // namespace literals
 
-/// Writes one line each time the program passes here, once for a whole batch under vmap, once under differentiation. Values are tensors,
-/// containers of them, and numbers, strings and types that are known while tracing. Placeholders are fmt's: `{}`, `{0}`, `{name}`,
-/// `{:.2f}`; on an array the part after the colon formats each element. Throws TypeError, with your line, for a placeholder without value,
-/// a value without placeholder, or a specification that does not fit.
+/// Writes one line each time the program passes here, once for a whole batch under vmap, once under
+/// differentiation. Values are tensors, containers of them, and numbers, strings and types that are
+/// known while tracing. Placeholders are fmt's: `{}`, `{0}`, `{name}`,
+/// `{:.2f}`; on an array the part after the colon formats each element. Throws TypeError, with your
+/// line, for a placeholder without value, a value without placeholder, or a specification that does
+/// not fit.
 template <class... Values>
 void print(const PrintOptions& options, const PrintFormat& format, const Values&... values) {
   std::vector<Tensor> leaves;
@@ -158,11 +167,13 @@ auto print_value(const PrintOptions& options, const Value& value, Place place = 
   const detail::Shown shown = detail::shown(tree);
   if (options.map) {
     const detail::Shown mapped = options.map(tree, place);
-    return detail::with_leaves(tree, detail::print_value(options, shown, mapped.leaves, detail::node_of(mapped), place));
+    return detail::with_leaves(
+        tree, detail::print_value(options, shown, mapped.leaves, detail::node_of(mapped), place));
   }
   std::vector<Tensor> leaves;
   detail::PrintNode node = detail::print_node(tree, leaves);
-  return detail::with_leaves(tree, detail::print_value(options, shown, leaves, std::move(node), place));
+  return detail::with_leaves(tree,
+                             detail::print_value(options, shown, leaves, std::move(node), place));
 }
 template <class Value>
 auto print_value(const Value& value, Place place = Place::current()) {

@@ -1,4 +1,5 @@
-// What jit can show of a function without running it: the traced program, its StableHLO, its compiled form.
+// What jit can show of a function without running it: the traced program, its StableHLO, its
+// compiled form.
 #pragma once
 #include <postern/call.h>
 #include <postern/type.h>
@@ -27,8 +28,9 @@ struct EffectInfo {
 
 /// A part of a staged program (Mode::staged), in the order in which they run.
 struct StageInfo {
-  std::string kind;  // "xla": one compiled program; "call", "tap", "hook", "print": a host function; "while", "scan", "cond": driven from
-                     // the host, the programs inside staged in their turn
+  std::string kind;  // "xla": one compiled program; "call", "tap", "hook", "print": a host
+                     // function; "while", "scan", "cond": driven from the host, the programs inside
+                     // staged in their turn
   std::string name;  // of a host function
   Place place;
   int equations;  // that it does
@@ -42,12 +44,13 @@ struct StageNode {
   Place place;
   std::vector<Type> inputs, outputs;
 };
-/// before: what it reads comes from earlier stages. after: who reads its results is in later ones. both: it is a stage by itself.
+/// before: what it reads comes from earlier stages. after: who reads its results is in later ones.
+/// both: it is a stage by itself.
 enum class Cut : std::uint8_t { none, before, after, both };
 
-/// A traced function. Prints as one line for each equation: results with types, operation, parameters, operands, place; of a block also
-/// whether lowering will take its default or which override. Shown to several threads at once, as
-/// Lowered and Executable are.
+/// A traced function. Prints as one line for each equation: results with types, operation,
+/// parameters, operands, place; of a block also whether lowering will take its default or which
+/// override. Shown to several threads at once, as Lowered and Executable are.
 class TracedProgram {
  public:
   explicit TracedProgram(std::shared_ptr<const Program> program) : program_(std::move(program)) {}
@@ -56,7 +59,8 @@ class TracedProgram {
   std::vector<Type> outputs() const;
   std::size_t equations() const;
   std::vector<EffectInfo> effects() const;  // calls and taps that are not pure, in program order
-  /// Checks that values are made before they are used and that types follow from the rules; throws TypeError naming equation and rule.
+  /// Checks that values are made before they are used and that types follow from the rules; throws
+  /// TypeError naming equation and rule.
   void verify() const;
   const std::shared_ptr<const Program>& internal() const { return program_; }
 
@@ -69,12 +73,15 @@ std::ostream& operator<<(std::ostream& out, const TracedProgram& program);
 /// A program as StableHLO text, ready for XLA. May be read by several threads at once.
 class Lowered {
  public:
-  Lowered(std::shared_ptr<const Module> module, std::shared_ptr<const Program> program, std::vector<Tensor> captures)
+  Lowered(std::shared_ptr<const Module> module, std::shared_ptr<const Program> program,
+          std::vector<Tensor> captures)
       : module_(std::move(module)), program_(std::move(program)), captures_(std::move(captures)) {}
   const std::string& stablehlo() const;
   std::vector<Type> outputs() const;
   const std::shared_ptr<const Module>& internal() const { return module_; }
-  const std::vector<Tensor>& captures() const { return captures_; }  // values of the program's last inputs
+  const std::vector<Tensor>& captures() const {
+    return captures_;
+  }  // values of the program's last inputs
   TracedProgram program() const { return TracedProgram(program_); }
 
  private:
@@ -86,8 +93,10 @@ class Lowered {
 /// A compiled program, kept alive by this handle too. May be asked by several threads at once.
 class Executable {
  public:
-  explicit Executable(std::shared_ptr<const run::CompiledProgram> compiled) : compiled_(std::move(compiled)) {}
-  /// XLA's optimised program in the form that the plug-in gives: text, or (XLA's own plug-ins) a serialized HloModuleProtoWithConfig.
+  explicit Executable(std::shared_ptr<const run::CompiledProgram> compiled)
+      : compiled_(std::move(compiled)) {}
+  /// XLA's optimised program in the form that the plug-in gives: text, or (XLA's own plug-ins) a
+  /// serialized HloModuleProtoWithConfig.
   std::string optimized() const;
   /// Bytes XLA plans to use for temporaries; -1 where the plug-in does not tell.
   std::int64_t temporary_bytes() const;

@@ -1,5 +1,6 @@
-// Random numbers: pure functions of a key, by counters (Threefry-2x32, Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3").
-// The same keys give the bits of jax.random with its default generator (threefry2x32, partitionable).
+// Random numbers: pure functions of a key, by counters (Threefry-2x32, Salmon et al. 2011,
+// "Parallel random numbers: as easy as 1, 2, 3"). The same keys give the bits of jax.random with
+// its default generator (threefry2x32, partitionable).
 #pragma once
 #include <postern/tensor.h>
 
@@ -7,7 +8,8 @@
 
 namespace postern::random {
 
-/// A key, u32[2]. The same seed gives the same key; use each key once, and `split` it where more are needed.
+/// A key, u32[2]. The same seed gives the same key; use each key once, and `split` it where more
+/// are needed.
 Tensor key(std::uint64_t seed, Place place = Place::current());
 /// `count` new keys, u32[count, 2].
 Tensor split(const Operand& key, std::int64_t count = 2);
@@ -17,7 +19,8 @@ Tensor fold_in(const Operand& key, const Operand& data);
 /// Uniform bits of u8, u16, u32 or u64.
 Tensor bits(const Operand& key, const Type& type);
 /// Uniform in [low, high); f16, bf16, f32 or f64.
-Tensor uniform(const Operand& key, const Type& type, const Operand& low = 0.0f, const Operand& high = 1.0f);
+Tensor uniform(const Operand& key, const Type& type, const Operand& low = 0.0f,
+               const Operand& high = 1.0f);
 /// Mean 0, variance 1 (complex: of both parts together).
 Tensor normal(const Operand& key, const Type& type);
 /// Uniform integers in [low, high); where high <= low, low.

@@ -1,4 +1,5 @@
-// Recordings: what the host functions of runs saw and gave, kept so that the runs can be repeated without them.
+// Recordings: what the host functions of runs saw and gave, kept so that the runs can be repeated
+// without them.
 #pragma once
 #include <postern/type.h>
 
@@ -14,8 +15,8 @@ namespace host {
 class Tape;
 }
 
-/// While it lives, runs that this thread starts are recorded or replayed, in the order in which they start; not those that host functions
-/// start. Recordings do not nest.
+/// While it lives, runs that this thread starts are recorded or replayed, in the order in which
+/// they start; not those that host functions start. Recordings do not nest.
 class Taping {
  public:
   Taping(std::shared_ptr<host::Tape> tape, std::filesystem::path file);
@@ -24,8 +25,8 @@ class Taping {
   Taping(Taping&& other) noexcept;
   Taping& operator=(Taping&&) = delete;
 
-  /// Ends it, and writes a recording to its file: what runs that are still under way do is not in it. Throws Error(unavailable) when the
-  /// file cannot be written.
+  /// Ends it, and writes a recording to its file: what runs that are still under way do is not in
+  /// it. Throws Error(unavailable) when the file cannot be written.
   void close();
 
  private:
@@ -33,13 +34,15 @@ class Taping {
   std::filesystem::path file_;
 };
 
-/// Records each call's operands, as a digest, and its results or failure, and each tap's values. `auto recording = record("run.rec");`
+/// Records each call's operands, as a digest, and its results or failure, and each tap's values.
+/// `auto recording = record("run.rec");`
 [[nodiscard]] Taping record(const std::filesystem::path& file);
 
-/// Replays: host functions are not entered, and need not be there; calls give what was recorded, to the byte. A run that is of another
-/// program, or one more than was recorded, is an Error(failed_precondition); a call whose operands differ from the recorded ones, or that
-/// was not made, is a CallbackError of that code, which names it. Throws Error for a file that is missing (not_found), damaged (data_loss),
-/// or no recording (invalid_argument).
+/// Replays: host functions are not entered, and need not be there; calls give what was recorded, to
+/// the byte. A run that is of another program, or one more than was recorded, is an
+/// Error(failed_precondition); a call whose operands differ from the recorded ones, or that was not
+/// made, is a CallbackError of that code, which names it. Throws Error for a file that is missing
+/// (not_found), damaged (data_loss), or no recording (invalid_argument).
 [[nodiscard]] Taping replay(const std::filesystem::path& file);
 
 /// One firing of a recording.

@@ -11,8 +11,9 @@ struct RegisterOptions {
   bool replace = false;  // whether a function of that name may be there already
 };
 
-/// Makes `fn` the function of that name for runs that start from now on; a run that has started keeps what it found. Throws TypeError for
-/// an empty name, Error (already_exists) for one that is taken unless `replace`. Thread-safe, also from inside host functions.
+/// Makes `fn` the function of that name for runs that start from now on; a run that has started
+/// keeps what it found. Throws TypeError for an empty name, Error (already_exists) for one that is
+/// taken unless `replace`. Thread-safe, also from inside host functions.
 void register_function(const std::string& name, Callee fn, const RegisterOptions& options = {});
 /// Whether there was one.
 bool unregister_function(const std::string& name);

@@ -1,4 +1,5 @@
-// Run: an execution that was started and can be waited for with a limit, cancelled, and given a deadline.
+// Run: an execution that was started and can be waited for with a limit, cancelled, and given a
+// deadline.
 #pragma once
 #include <postern/tensor.h>
 #include <postern/tree.h>
@@ -30,21 +31,23 @@ void at_end_of(StartedRun& run, std::function<void()> act);
 }  // namespace detail
 
 /// An execution under way. Copies share it; dropping the last copy neither waits nor cancels. Any
-/// number of threads may wait for one run, ask for its results and cancel it at once; a failure is the
-/// same for all.
+/// number of threads may wait for one run, ask for its results and cancel it at once; a failure is
+/// the same for all.
 template <class R>
 class Run {
  public:
-  Run(std::shared_ptr<detail::StartedRun> run, R like) : run_(std::move(run)), like_(std::move(like)) {}
+  Run(std::shared_ptr<detail::StartedRun> run, R like)
+      : run_(std::move(run)), like_(std::move(like)) {}
 
-  /// Waits for the end: done, stopped (a host function ended it early), or cancelled. Throws the failure of the run. With a limit returns
-  /// running when it passes.
+  /// Waits for the end: done, stopped (a host function ended it early), or cancelled. Throws the
+  /// failure of the run. With a limit returns running when it passes.
   RunStatus wait() const { return detail::wait_run(*run_, {}); }
   RunStatus wait(std::chrono::nanoseconds limit) const { return detail::wait_run(*run_, limit); }
   RunStatus status() const { return detail::status_of(*run_); }
 
-  /// Asks the run to stop: calls that have not begun are skipped, a function that looks at its StopToken sees it, waiters wake at once with
-  /// a CallbackError of code cancelled. Harmless after the end. Safe from a signal handler's thread and from callbacks.
+  /// Asks the run to stop: calls that have not begun are skipped, a function that looks at its
+  /// StopToken sees it, waiters wake at once with a CallbackError of code cancelled. Harmless after
+  /// the end. Safe from a signal handler's thread and from callbacks.
   void cancel() const { detail::cancel_run(*run_); }
 
   const std::shared_ptr<detail::StartedRun>& internal() const { return run_; }

@@ -1,5 +1,6 @@
-// Programs over several devices: a mesh names them, a Sharding says which part of an array lies where. `jit` over sharded tensors lets XLA
-// partition the program; `shard_map` writes it for one part, with collectives between the parts. See docs/devices.md.
+// Programs over several devices: a mesh names them, a Sharding says which part of an array lies
+// where. `jit` over sharded tensors lets XLA partition the program; `shard_map` writes it for one
+// part, with collectives between the parts. See docs/devices.md.
 #pragma once
 #include <postern/call.h>
 #include <postern/jit.h>
@@ -10,22 +11,25 @@
 
 namespace postern {
 
-// --- where tensors are -----------------------------------------------------------------------------------------------------------------
+// --- where tensors are
+// -----------------------------------------------------------------------------------------------------------------
 
 namespace detail {
 Tensor put(const Tensor& x, int device, const Place& place);
 Tensor put(const Tensor& x, const Sharding& sharding, const Place& place);
 }  // namespace detail
 
-/// The leaves of `x` on that device of `devices()`. Programs run where their arguments were put; arguments that were put on different
-/// devices are a TypeError. Inside a trace it is a TypeError too: a program runs on one set of devices.
+/// The leaves of `x` on that device of `devices()`. Programs run where their arguments were put;
+/// arguments that were put on different devices are a TypeError. Inside a trace it is a TypeError
+/// too: a program runs on one set of devices.
 template <class Tree>
 Tree device_put(const Tree& x, int device, Place place = Place::current()) {
   return map_leaves([&](const Tensor& leaf) { return detail::put(leaf, device, place); }, x);
 }
-/// The leaves of `x` spread over the devices of a mesh, each of which gets its part. Host memory is used in place where an array is not
-/// cut. Inside a trace it asks that XLA have the value in that sharding there (JAX's with_sharding_constraint). Throws TypeError when an
-/// extent cannot be divided evenly.
+/// The leaves of `x` spread over the devices of a mesh, each of which gets its part. Host memory is
+/// used in place where an array is not cut. Inside a trace it asks that XLA have the value in that
+/// sharding there (JAX's with_sharding_constraint). Throws TypeError when an extent cannot be
+/// divided evenly.
 template <class Tree>
 Tree device_put(const Tree& x, const Sharding& sharding, Place place = Place::current()) {
   return map_leaves([&](const Tensor& leaf) { return detail::put(leaf, sharding, place); }, x);
@@ -40,17 +44,21 @@ struct Shard {
   std::vector<IndexRange> range;  // of the part in the whole, by axis
   Tensor data;                    // on that device, not copied
 };
-/// The parts of a sharded tensor in the order of the mesh's devices, or the tensor itself as the only one. Gathers nothing; the parts share
-/// the tensor's memory and may still be on their way.
+/// The parts of a sharded tensor in the order of the mesh's devices, or the tensor itself as the
+/// only one. Gathers nothing; the parts share the tensor's memory and may still be on their way.
 std::vector<Shard> shards_of(const Tensor& x);
 
-/// x, of which `tell` hears how XLA spread it when the program is compiled, each time one is; a value that is there already, at once. What
-/// lies on one device is on a mesh of that one, and what the program's meshes have no spec for on a mesh made for it. Batched values have
-/// their batch axis too; of derivatives it is the value that is inspected. The program is compiled a second time for it. Throws TypeError
-/// in shard_map, and when the program is compiled, in loops and branches. JAX's inspect_array_sharding.
-[[nodiscard]] Tensor inspect_sharding(const Tensor& x, std::function<void(const Sharding&)> tell, Place place = Place::current());
+/// x, of which `tell` hears how XLA spread it when the program is compiled, each time one is; a
+/// value that is there already, at once. What lies on one device is on a mesh of that one, and what
+/// the program's meshes have no spec for on a mesh made for it. Batched values have their batch
+/// axis too; of derivatives it is the value that is inspected. The program is compiled a second
+/// time for it. Throws TypeError in shard_map, and when the program is compiled, in loops and
+/// branches. JAX's inspect_array_sharding.
+[[nodiscard]] Tensor inspect_sharding(const Tensor& x, std::function<void(const Sharding&)> tell,
+                                      Place place = Place::current());
 
-/// Programs whose arguments were put nowhere run on this device while it lives, on this thread. Scopes nest.
+/// Programs whose arguments were put nowhere run on this device while it lives, on this thread.
+/// Scopes nest.
 class DeviceScope {
  public:
   explicit DeviceScope(int device, Place place = Place::current());
@@ -61,18 +69,22 @@ class DeviceScope {
   int outer_;
 };
 
-// --- compiled functions on other devices -----------------------------------------------------------------------------------------------
+// --- compiled functions on other devices
+// -----------------------------------------------------------------------------------------------
 
 namespace detail {
-Leaves call_on_device(const CallOptions& options, const std::vector<Type>& out, const TensorFunction& f, const Leaves& x);
+Leaves call_on_device(const CallOptions& options, const std::vector<Type>& out,
+                      const TensorFunction& f, const Leaves& x);
 }
 
-/// Calls a compiled function from inside a program, on the device that the options name (-1: where the program runs, as part of it, without
-/// any call). Unlike other host functions it has derivatives and batching, which follow from what it does and run on that device too, and
-/// it may return any container of the declared types. Of the options only name and device may be given. Throws TypeError, at trace time,
-/// when its results are not as declared.
+/// Calls a compiled function from inside a program, on the device that the options name (-1: where
+/// the program runs, as part of it, without any call). Unlike other host functions it has
+/// derivatives and batching, which follow from what it does and run on that device too, and it may
+/// return any container of the declared types. Of the options only name and device may be given.
+/// Throws TypeError, at trace time, when its results are not as declared.
 template <class Out, class F, class... Operands>
-typename detail::tensors_of<Out>::type call(const CallOptions& options, const Out& out, const Jitted<F>& fn, const Operands&... operands) {
+typename detail::tensors_of<Out>::type call(const CallOptions& options, const Out& out,
+                                            const Jitted<F>& fn, const Operands&... operands) {
   auto like = detail::abstract_tree(out);
   std::vector<Type> types;
   detail::visit(like, [&](const Tensor& leaf) { types.push_back(leaf.type()); });
@@ -82,13 +94,16 @@ typename detail::tensors_of<Out>::type call(const CallOptions& options, const Ou
     const auto arguments = detail::with_leaves(trees, next);
     return detail::leaves_of(std::apply(fn, arguments));
   };
-  return detail::with_leaves(std::move(like), detail::call_on_device(options, types, on_leaves, detail::leaves_of(trees)));
+  return detail::with_leaves(
+      std::move(like), detail::call_on_device(options, types, on_leaves, detail::leaves_of(trees)));
 }
 
-// --- shard_map -------------------------------------------------------------------------------------------------------------------------
+// --- shard_map
+// -------------------------------------------------------------------------------------------------------------------------
 
-/// How whole arrays become parts, and parts whole arrays: one P for each argument and each result (for a container, one for all its leaves
-/// or a list with one for each of its parts). A function that returns a tuple has as many results as that has elements.
+/// How whole arrays become parts, and parts whole arrays: one P for each argument and each result
+/// (for a container, one for all its leaves or a list with one for each of its parts). A function
+/// that returns a tuple has as many results as that has elements.
 struct ShardMapOptions {
   detail::Prefix<P> in = {};   // default: P(), every device sees the whole
   detail::Prefix<P> out = {};  // P(): all devices must have computed the same; nothing checks it
@@ -101,11 +116,13 @@ struct ShardMapCall {
   std::vector<P> in;
   std::function<std::vector<P>()> out;  // known once the function was called
 };
-Leaves shard_map(const TensorFunction& f, const ShardMapCall& call, const Leaves& x, const Place& place);
+Leaves shard_map(const TensorFunction& f, const ShardMapCall& call, const Leaves& x,
+                 const Place& place);
 
 /// Specs for the arguments or results of a function: a list has one for each.
 template <class... Parts>
-std::vector<P> specs_of(const std::tuple<Parts...>& trees, const Prefix<P>& specs, const char* what) {
+std::vector<P> specs_of(const std::tuple<Parts...>& trees, const Prefix<P>& specs,
+                        const char* what) {
   std::vector<P> out;
   append_prefix(trees, specs, out, what);
   return out;
@@ -126,16 +143,20 @@ template <class F>
 class ShardMapped : public BraceCall<ShardMapped<F>, F> {
  public:
   ShardMapped(F f, Mesh mesh, ShardMapOptions options, Place place)
-      : f_(std::make_shared<F>(std::move(f))), mesh_(std::move(mesh)), options_(std::move(options)), place_(place) {}
+      : f_(std::make_shared<F>(std::move(f))),
+        mesh_(std::move(mesh)),
+        options_(std::move(options)),
+        place_(place) {}
   template <class... A>
   auto invoke(A&&... arguments) const {
     return with_boxed<F>(
         [this]<class... B>(const B&... x) {
           const Flat<F, B...> flat(f_, x...);
-          const Leaves y = detail::shard_map(flat,
-                                             {mesh_, specs_of(std::tuple<const B&...>(x...), options_.in, "shard_map: in"),
-                                              [&] { return result_specs(flat.like(), options_.out); }},
-                                             leaves_of(x...), place_);
+          const Leaves y = detail::shard_map(
+              flat,
+              {mesh_, specs_of(std::tuple<const B&...>(x...), options_.in, "shard_map: in"),
+               [&] { return result_specs(flat.like(), options_.out); }},
+              leaves_of(x...), place_);
           return with_leaves(flat.like(), y);
         },
         std::forward<A>(arguments)...);
@@ -150,59 +171,72 @@ class ShardMapped : public BraceCall<ShardMapped<F>, F> {
 
 }  // namespace detail
 
-/// f, written for one device's part of its arguments, on every device of the mesh at once: whole arrays come in cut as `options.in` says,
-/// and its results are put together as `options.out` says. Calls, taps and blocks in f belong to the device that runs them. May be
-/// differentiated, batched, and used inside `jit` among other operations; not inside another shard_map. As jax.shard_map with
-/// check_vma=False.
+/// f, written for one device's part of its arguments, on every device of the mesh at once: whole
+/// arrays come in cut as `options.in` says, and its results are put together as `options.out` says.
+/// Calls, taps and blocks in f belong to the device that runs them. May be differentiated, batched,
+/// and used inside `jit` among other operations; not inside another shard_map. As jax.shard_map
+/// with check_vma=False.
 template <class F>
-detail::ShardMapped<F> shard_map(F f, Mesh mesh, ShardMapOptions options = {}, Place place = Place::current()) {
+detail::ShardMapped<F> shard_map(F f, Mesh mesh, ShardMapOptions options = {},
+                                 Place place = Place::current()) {
   return {std::move(f), std::move(mesh), std::move(options), place};
 }
 
 struct PmapOptions {
   std::string axis_name = "devices";  // for collectives
-  std::vector<int> devices = {};      // default: the first ones, as many as the mapped axis has elements
+  std::vector<int> devices =
+      {};  // default: the first ones, as many as the mapped axis has elements
 };
 
 namespace detail {
-Leaves pmap(const TensorFunction& f, const PmapOptions& options, const Leaves& x, const Place& place);
+Leaves pmap(const TensorFunction& f, const PmapOptions& options, const Leaves& x,
+            const Place& place);
 /// What `pmap` returns.
 template <class F>
 using Pmapped = Applied<F, PmapOptions, &pmap>;
 }  // namespace detail
 
-/// f for each element of the arguments' first axis, on a device of its own; results have that axis in front. The short form of `shard_map`
-/// over a mesh of one axis. As jax.pmap.
+/// f for each element of the arguments' first axis, on a device of its own; results have that axis
+/// in front. The short form of `shard_map` over a mesh of one axis. As jax.pmap.
 template <class F>
 detail::Pmapped<F> pmap(F f, PmapOptions options = {}, Place place = Place::current()) {
   return {std::move(f), std::move(options), place};
 }
 
-// --- collectives ------------------------------------------------------------------------------------------------------------------------
-// Inside `shard_map` and `pmap`, with the name of a mesh axis, or several names (the first is the slowest to change). Elsewhere, and for
-// names that the mesh does not have, they throw TypeError. The shapes are those of one device's part.
+// --- collectives
+// ------------------------------------------------------------------------------------------------------------------------
+// Inside `shard_map` and `pmap`, with the name of a mesh axis, or several names (the first is the
+// slowest to change). Elsewhere, and for names that the mesh does not have, they throw TypeError.
+// The shapes are those of one device's part.
 
-/// Sum, mean, greatest, least over the devices along these axes; of numbers of any dtype (max and min: no complex ones). Every device gets
-/// it. Where several devices have the greatest (least) value they share its cotangent.
+/// Sum, mean, greatest, least over the devices along these axes; of numbers of any dtype (max and
+/// min: no complex ones). Every device gets it. Where several devices have the greatest (least)
+/// value they share its cotangent.
 Tensor psum(const Operand& x, const AxisNames& axes);
 Tensor pmean(const Operand& x, const AxisNames& axes);
 Tensor pmax(const Operand& x, const AxisNames& axes);
 Tensor pmin(const Operand& x, const AxisNames& axes);
 
-/// The parts of all devices, on a new axis at `axis`, or with `tiled` one after another along the axis that is there.
-Tensor all_gather(const Operand& x, const AxisNames& axes, std::int64_t axis = 0, bool tiled = false, Place place = Place::current());
+/// The parts of all devices, on a new axis at `axis`, or with `tiled` one after another along the
+/// axis that is there.
+Tensor all_gather(const Operand& x, const AxisNames& axes, std::int64_t axis = 0,
+                  bool tiled = false, Place place = Place::current());
 
-/// psum, of which every device keeps its own piece of `axis`: with `tiled` the extent is divided by the number of devices, which must go
-/// into it; else it must equal that number, and the axis is gone. JAX's psum_scatter.
-Tensor reduce_scatter(const Operand& x, const AxisNames& axes, std::int64_t axis = 0, bool tiled = false, Place place = Place::current());
+/// psum, of which every device keeps its own piece of `axis`: with `tiled` the extent is divided by
+/// the number of devices, which must go into it; else it must equal that number, and the axis is
+/// gone. JAX's psum_scatter.
+Tensor reduce_scatter(const Operand& x, const AxisNames& axes, std::int64_t axis = 0,
+                      bool tiled = false, Place place = Place::current());
 
-/// Cuts x along `split_axis`, sends each device its piece, and joins what came along `concat_axis` (jax.lax.all_to_all with tiled=True).
-Tensor all_to_all(const Operand& x, const AxisNames& axes, std::int64_t split_axis, std::int64_t concat_axis,
-                  Place place = Place::current());
+/// Cuts x along `split_axis`, sends each device its piece, and joins what came along `concat_axis`
+/// (jax.lax.all_to_all with tiled=True).
+Tensor all_to_all(const Operand& x, const AxisNames& axes, std::int64_t split_axis,
+                  std::int64_t concat_axis, Place place = Place::current());
 
-/// Each pair (from, to) sends x of device `from` along the axis to device `to`; who is sent nothing gets zeros. No device may send or be
-/// sent to twice.
-Tensor ppermute(const Operand& x, const AxisNames& axes, const std::vector<std::pair<int, int>>& pairs, Place place = Place::current());
+/// Each pair (from, to) sends x of device `from` along the axis to device `to`; who is sent nothing
+/// gets zeros. No device may send or be sent to twice.
+Tensor ppermute(const Operand& x, const AxisNames& axes,
+                const std::vector<std::pair<int, int>>& pairs, Place place = Place::current());
 
 /// Where along these axes the device is, s32[].
 Tensor axis_index(const AxisNames& axes, Place place = Place::current());

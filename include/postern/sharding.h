@@ -33,7 +33,8 @@ struct MeshAxis {
 /// threads may read at once.
 class Mesh {
  public:
-  /// The first devices of `devices()`: `Mesh({{"x", 2}, {"y", 4}})` has eight. Throws TypeError for sizes below 1 and names given twice.
+  /// The first devices of `devices()`: `Mesh({{"x", 2}, {"y", 4}})` has eight. Throws TypeError for
+  /// sizes below 1 and names given twice.
   Mesh(std::vector<MeshAxis> axes);
   /// These devices. Throws TypeError when their number is not that of the grid, or one comes twice.
   Mesh(std::vector<MeshAxis> axes, std::vector<int> devices);
@@ -51,10 +52,12 @@ class Mesh {
   std::vector<MeshAxis> axes_;
   std::vector<int> devices_;
 };
-std::string to_string(const Mesh& mesh);  // "mesh(x=2, y=4)", with its devices where they are not the first ones
+std::string to_string(
+    const Mesh& mesh);  // "mesh(x=2, y=4)", with its devices where they are not the first ones
 
-/// Which mesh axes cut which axes of an array: `P("x")` cuts the first, `P(nullopt, "y")` the second, `P(AxisNames{"x", "y"})` the first by
-/// both; axes that are not named are whole. JAX's PartitionSpec.
+/// Which mesh axes cut which axes of an array: `P("x")` cuts the first, `P(nullopt, "y")` the
+/// second, `P(AxisNames{"x", "y"})` the first by both; axes that are not named are whole. JAX's
+/// PartitionSpec.
 class P {
  public:
   class Part {
@@ -70,7 +73,8 @@ class P {
   };
 
   template <class... Parts>
-  requires(std::is_convertible_v<Parts, Part>&&...) explicit P(Parts... parts) : parts_{Part(std::move(parts)).names()...} {}
+  requires(std::is_convertible_v<Parts, Part>&&...) explicit P(Parts... parts)
+      : parts_{Part(std::move(parts)).names()...} {}
   explicit P(std::vector<std::vector<std::string>> parts) : parts_(std::move(parts)) {}
 
   /// By axis of the array; fewer than it has axes where the last ones are whole.
@@ -97,7 +101,8 @@ class Sharding {
   const Mesh& mesh() const { return mesh_; }
   const P& spec() const { return spec_; }
 
-  /// The type of one part. Throws TypeError when the spec has more entries than the array has axes or does not divide its extents.
+  /// The type of one part. Throws TypeError when the spec has more entries than the array has axes
+  /// or does not divide its extents.
   Type part_type(const Type& whole) const;
   /// The part of `whole` that the mesh's device number `position` holds, by axis.
   std::vector<IndexRange> part(const Dims& whole, std::int64_t position) const;
@@ -111,7 +116,8 @@ class Sharding {
 };
 std::string to_string(const Sharding& sharding);
 
-/// What lies where, drawn as text: a grid with the devices of each part, for arrays of one or two axes.
+/// What lies where, drawn as text: a grid with the devices of each part, for arrays of one or two
+/// axes.
 std::string draw(const Sharding& sharding, const Dims& dims);
 
 }  // namespace postern

@@ -4,7 +4,8 @@
 
 namespace postern {
 
-// --- discrete Fourier transforms, unnormalised forward, divided by the number of elements backward, as numpy.fft ----------------------
+// --- discrete Fourier transforms, unnormalised forward, divided by the number of elements
+// backward, as numpy.fft ----------------------
 /// Over the last `axes` axes (1 to 3); real input becomes complex.
 Tensor fft(const Operand& x, std::int64_t axes = 1);
 Tensor ifft(const Operand& x, std::int64_t axes = 1);
@@ -13,7 +14,8 @@ Tensor rfft(const Operand& x, std::int64_t axes = 1);
 /// Back to real; `n` is the extent of the result's last axis, default 2 (m - 1).
 Tensor irfft(const Operand& x, std::int64_t axes = 1, std::optional<std::int64_t> n = {});
 
-// --- windows ---------------------------------------------------------------------------------------------------------------------------
+// --- windows
+// ---------------------------------------------------------------------------------------------------------------------------
 enum class Monoid : std::uint8_t { add, multiply, min, max };
 struct WindowOptions {
   Dims strides = {};          // by axis; empty: 1
@@ -21,9 +23,11 @@ struct WindowOptions {
   ConvPadding padding = {};   // by axis; what is outside does not count
 };
 /// One result for each position of a window with these extents, one for each axis of x.
-Tensor reduce_window(Monoid monoid, const Operand& x, const Dims& window, const WindowOptions& options = {});
+Tensor reduce_window(Monoid monoid, const Operand& x, const Dims& window,
+                     const WindowOptions& options = {});
 
-/// Pooling of x[batch, features, space...] over windows of its spatial axes; strides default to the window. Averages count padding not.
+/// Pooling of x[batch, features, space...] over windows of its spatial axes; strides default to the
+/// window. Averages count padding not.
 struct PoolOptions {
   Dims strides = {};
   ConvPadding padding = {};

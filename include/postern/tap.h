@@ -7,9 +7,10 @@
 
 namespace postern {
 
-/// sync: the function runs on the executing thread, on the device's own memory, and the program waits for it; what it throws stops the run.
-/// async: the value is copied to a queue of the device and the program goes on; a host thread enters the function, in program order; what
-/// it throws is kept for `barrier()`, and later firings are delivered all the same.
+/// sync: the function runs on the executing thread, on the device's own memory, and the program
+/// waits for it; what it throws stops the run. async: the value is copied to a queue of the device
+/// and the program goes on; a host thread enters the function, in program order; what it throws is
+/// kept for `barrier()`, and later firings are delivered all the same.
 enum class TapMode : std::uint8_t { sync, async };
 
 namespace detail {
@@ -27,18 +28,21 @@ Shown shown(const Tree& tree) {
   leaf_paths(tree, "", out.paths);
   return out;
 }
-[[noreturn]] void wrong_map(const std::type_info& takes, const std::type_info& tapped, const Place& place);
+[[noreturn]] void wrong_map(const std::type_info& takes, const std::type_info& tapped,
+                            const Place& place);
 }  // namespace detail
 
-/// A function of the tapped value, traced and computed on the device; its results (any container) are sent in place of the value.
-/// It takes what is tapped, by its type: `.map = [](pn::Tensor x) { return pn::sum(x); }`.
+/// A function of the tapped value, traced and computed on the device; its results (any container)
+/// are sent in place of the value. It takes what is tapped, by its type: `.map = [](pn::Tensor x) {
+/// return pn::sum(x); }`.
 class TapMap {
  public:
   TapMap() = default;
   template <class F>
   requires detail::HasSignature<F> TapMap(F f) {
     using Parameters = typename detail::Signature<F>::Parameters;
-    static_assert(std::tuple_size_v<Parameters> == 1, "postern: the map of a tap takes one parameter, what is tapped");
+    static_assert(std::tuple_size_v<Parameters> == 1,
+                  "postern: the map of a tap takes one parameter, what is tapped");
     using Value = std::decay_t<std::tuple_element_t<0, Parameters>>;
     apply_ = [f = std::move(f)](const void* value, const std::type_info& type, const Place& place) {
       if (type != typeid(Value)) detail::wrong_map(typeid(Value), type, place);
@@ -58,28 +62,37 @@ class TapMap {
 struct TapOptions {
   std::string name = "tap";
   TapMode mode = TapMode::sync;
-  bool ordered = true;       // in program order with the other effects of its device; false: by data dependence alone
-  bool derivatives = false;  // also shown tangents (jvp: values, then tangents) and cotangents (grad: values, later the cotangents)
-  std::int64_t every = 1;    // only firings 0, every, 2 * every, ... of this place, counted over all runs of the program
-  std::int64_t until = 0;    // only the first so many of those; then nothing more is shown. 0: all
-  TapMap map = {};           // what is sent; the value passed on stays whole
-  std::optional<Sharding> partitioned = {};  // each device shows its part of the leaves, spread so; of equal parts one is shown
-  bool one_order = false;                    // with `ordered`, inside shard_map: one order over all devices, see CallOptions::one_order
-  std::int64_t keep_last = 0;  // async: at most so many firings wait, the oldest are lost (TapInfo::dropped counts); 0: none is ever lost
+  bool ordered = true;  // in program order with the other effects of its device; false: by data
+                        // dependence alone
+  bool derivatives = false;  // also shown tangents (jvp: values, then tangents) and cotangents
+                             // (grad: values, later the cotangents)
+  std::int64_t every = 1;  // only firings 0, every, 2 * every, ... of this place, counted over all
+                           // runs of the program
+  std::int64_t until = 0;  // only the first so many of those; then nothing more is shown. 0: all
+  TapMap map = {};         // what is sent; the value passed on stays whole
+  std::optional<Sharding> partitioned =
+      {};  // each device shows its part of the leaves, spread so; of equal parts one is shown
+  bool one_order = false;      // with `ordered`, inside shard_map: one order over all devices, see
+                               // CallOptions::one_order
+  std::int64_t keep_last = 0;  // async: at most so many firings wait, the oldest are lost
+                               // (TapInfo::dropped counts); 0: none is ever lost
 };
 
 namespace detail {
-std::vector<Tensor> tap(const TapOptions& options, const Shown& value, const Shown* mapped, const Callee& fn);
+std::vector<Tensor> tap(const TapOptions& options, const Shown& value, const Shown* mapped,
+                        const Callee& fn);
 }
 
-/// Returns `value`, a container or a number. `fn` takes an optional `const TapInfo&`, then the leaves (see Callee); what it returns is
-/// ignored. It fires once each time the program passes here, also when nobody uses the result, on the path that is taken, once for a whole
-/// batch under vmap, and once under differentiation, with the value. Where nothing is traced it fires at once. Throws TypeError when the
-/// parameters of `fn` do not fit.
+/// Returns `value`, a container or a number. `fn` takes an optional `const TapInfo&`, then the
+/// leaves (see Callee); what it returns is ignored. It fires once each time the program passes
+/// here, also when nobody uses the result, on the path that is taken, once for a whole batch under
+/// vmap, and once under differentiation, with the value. Where nothing is traced it fires at once.
+/// Throws TypeError when the parameters of `fn` do not fit.
 template <class Value>
 auto tap(const TapOptions& options, const Value& value, Callee fn) {
   auto tree = detail::as_tree(value);
-  if (!options.map) return detail::with_leaves(tree, detail::tap(options, detail::shown(tree), nullptr, fn));
+  if (!options.map)
+    return detail::with_leaves(tree, detail::tap(options, detail::shown(tree), nullptr, fn));
   const detail::Shown mapped = options.map(tree, fn.place());
   return detail::with_leaves(tree, detail::tap(options, detail::shown(tree), &mapped, fn));
 }

@@ -1,4 +1,5 @@
-// Tensor: a value, concrete (data on a device, shared, immutable) or traced (a step of a program that is being written down).
+// Tensor: a value, concrete (data on a device, shared, immutable) or traced (a step of a program
+// that is being written down).
 #pragma once
 #include <postern/place.h>
 #include <postern/type.h>
@@ -64,7 +65,8 @@ class Tensor {
   /// No value; every use but assignment throws TypeError.
   Tensor() = default;
 
-  /// A scalar (rank 0) of the number's own dtype. Unlike a plain number in an expression it is not weakly typed.
+  /// A scalar (rank 0) of the number's own dtype. Unlike a plain number in an expression it is not
+  /// weakly typed.
   template <Element T>
   Tensor(T number) : Tensor(make_type(dtype_v<T>, {}), &number) {}
 
@@ -78,8 +80,8 @@ class Tensor {
   }
   static Tensor copy_of(const AnyView& view) { return {view.type(), view.data()}; }
 
-  /// Row-major memory of the caller used as it is; `release` is called once when nothing needs it any more (from any thread).
-  /// XLA wants 64-byte alignment; memory with less is copied.
+  /// Row-major memory of the caller used as it is; `release` is called once when nothing needs it
+  /// any more (from any thread). XLA wants 64-byte alignment; memory with less is copied.
   static Tensor borrow(const Type& type, const void* data, std::function<void()> release);
 
   const Type& type() const;
@@ -91,7 +93,8 @@ class Tensor {
   bool has_value() const { return value_ != nullptr; }
   bool is_traced() const;  // true also for `abstract` tensors
 
-  /// The number of a tensor of one element; `T` must be its dtype. Waits for it. Throws TypeError, or the error of the run that makes it.
+  /// The number of a tensor of one element; `T` must be its dtype. Waits for it. Throws TypeError,
+  /// or the error of the run that makes it.
   template <Element T>
   T item(Place place = Place::current()) const {
     T number;
@@ -120,7 +123,8 @@ class Tensor {
   /// Waits until the data is there; throws the error of the run that makes it. Returns *this.
   const Tensor& block_until_ready(Place place = Place::current()) const;
 
-  /// The ordinal of the device that holds the data, as in `devices()`; of the first one for data on several.
+  /// The ordinal of the device that holds the data, as in `devices()`; of the first one for data on
+  /// several.
   int device() const;
 
   /// Along the first axis, as in NumPy: `x[2]` and `x[-1]` are a row, `x[{1, 4}]` and `x[{1,
@@ -167,9 +171,9 @@ class Tensor {
 };
 
 /// `tensor<float>({1, 2, 3})` is f32[3]; `tensor<float>({1, 2, 3, 4}, {2, 2})` is f32[2,2],
-/// row-major, and so is `tensor<float>({{1, 2}, {3, 4}})`. With complex numbers the inner braces are
-/// a number each: `tensor<std::complex<float>>({{3, 4}, {0, 1}})` is c64[2], 3+4i and i.
-/// Throws TypeError when the counts differ.
+/// row-major, and so is `tensor<float>({{1, 2}, {3, 4}})`. With complex numbers the inner braces
+/// are a number each: `tensor<std::complex<float>>({{3, 4}, {0, 1}})` is c64[2], 3+4i and i. Throws
+/// TypeError when the counts differ.
 Tensor make_tensor(const Type& type, const void* data, std::size_t elements);
 template <Element T>
 Tensor tensor(const std::vector<T>& values, Dims dims) {
@@ -190,7 +194,8 @@ Tensor tensor(std::initializer_list<T> values, Dims dims) {
 }
 template <Element T>
 Tensor tensor(std::initializer_list<T> values) {
-  return make_tensor(type<T>({static_cast<std::int64_t>(values.size())}), values.begin(), values.size());
+  return make_tensor(type<T>({static_cast<std::int64_t>(values.size())}), values.begin(),
+                     values.size());
 }
 
 namespace detail {
@@ -208,15 +213,15 @@ std::int64_t common_length(const Lists& lists) {
 }  // namespace detail
 
 template <Element T>
-  requires(!detail::pair_of_numbers<T>)
-Tensor tensor(std::initializer_list<std::initializer_list<T>> rows) {
+requires(!detail::pair_of_numbers<T>) Tensor
+    tensor(std::initializer_list<std::initializer_list<T>> rows) {
   std::vector<T> values;
   for (const auto& row : rows) values.insert(values.end(), row.begin(), row.end());
   return tensor<T>(values, {static_cast<std::int64_t>(rows.size()), detail::common_length(rows)});
 }
 template <Element T>
-  requires(!detail::pair_of_numbers<T>)
-Tensor tensor(std::initializer_list<std::initializer_list<std::initializer_list<T>>> blocks) {
+requires(!detail::pair_of_numbers<T>) Tensor
+    tensor(std::initializer_list<std::initializer_list<std::initializer_list<T>>> blocks) {
   if (blocks.size() == 0) return tensor<T>(std::vector<T>());  // `tensor<T>({})`
   std::vector<T> values;
   std::int64_t columns = -1;
@@ -232,15 +237,19 @@ Tensor tensor(std::initializer_list<std::initializer_list<std::initializer_list<
                             columns < 0 ? 0 : columns});
 }
 
-/// A tensor of which only the type is known, for templates of results and for lowering without data.
+/// A tensor of which only the type is known, for templates of results and for lowering without
+/// data.
 Tensor abstract(const Type& type);
 
-/// What operations take: a Tensor, or a C++ number, which is then weakly typed (`x * 2.0f` keeps bf16). Remembers where it was written.
+/// What operations take: a Tensor, or a C++ number, which is then weakly typed (`x * 2.0f` keeps
+/// bf16). Remembers where it was written.
 class Operand {
  public:
-  Operand(Tensor tensor, Place place = Place::current()) : tensor_(std::move(tensor)), place_(place) {}
+  Operand(Tensor tensor, Place place = Place::current())
+      : tensor_(std::move(tensor)), place_(place) {}
   template <Element T>
-  Operand(T number, Place place = Place::current()) : tensor_(weak(make_type(dtype_v<T>, {}), &number)), place_(place) {}
+  Operand(T number, Place place = Place::current())
+      : tensor_(weak(make_type(dtype_v<T>, {}), &number)), place_(place) {}
 
   const Tensor& tensor() const { return tensor_; }
   const Place& place() const { return place_; }

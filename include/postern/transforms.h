@@ -1,8 +1,10 @@
-// Transformations: derivatives in both modes, batching, rules of one's own, recomputation. Each takes a function of containers and gives
-// one (or calls it at once), and all nest in each other, in `jit` and in control flow. Outside `jit` they run at once.
+// Transformations: derivatives in both modes, batching, rules of one's own, recomputation. Each
+// takes a function of containers and gives one (or calls it at once), and all nest in each other,
+// in `jit` and in control flow. Outside `jit` they run at once.
 //
-// Tensors that a function captures from outside are constants to its transformation. Integers and pred have no tangents: what is given
-// for them is ignored, and where a container of tangents or cotangents has a leaf for them, it is pred zeros of their shape.
+// Tensors that a function captures from outside are constants to its transformation. Integers and
+// pred have no tangents: what is given for them is ignored, and where a container of tangents or
+// cotangents has a leaf for them, it is pred zeros of their shape.
 //
 // What they give may be called by several threads at once where the function itself may be.
 #pragma once
@@ -13,11 +15,13 @@ namespace postern {
 
 struct GradOptions {
   bool holomorphic = false;  // the function is complex-differentiable; its results are complex
-  bool allow_int = false;    // integer and pred leaves among what is differentiated by get pred zeros, else they are a TypeError
+  bool allow_int = false;    // integer and pred leaves among what is differentiated by get pred
+                             // zeros, else they are a TypeError
 };
 
 struct VmapOptions {
-  Axes in_axes = 0;   // for all arguments, or a list with one entry for each; `unmapped`: the same for all elements
+  Axes in_axes = 0;   // for all arguments, or a list with one entry for each; `unmapped`: the same
+                      // for all elements
   Axes out_axes = 0;  // for the result
   std::optional<std::int64_t> axis_size = {};  // needed only where no argument is mapped
 };
@@ -28,10 +32,12 @@ struct CheckpointStep {
   std::span<const Type> results;
 };
 struct CheckpointOptions {
-  std::function<bool(const CheckpointStep&)> save = {};  // whether to keep a step's results; none given: nothing is kept
+  std::function<bool(const CheckpointStep&)> save =
+      {};  // whether to keep a step's results; none given: nothing is kept
 };
 
-/// A host function for a derivative, and perhaps one for its own derivative, and so on: see `call_with_vjp`.
+/// A host function for a derivative, and perhaps one for its own derivative, and so on: see
+/// `call_with_vjp`.
 class HostVjp {
  public:
   HostVjp(Callee fn) : fn_(std::move(fn)) {}
@@ -39,7 +45,8 @@ class HostVjp {
   requires(!std::is_same_v<std::decay_t<F>, HostVjp> && !std::is_same_v<std::decay_t<F>, Callee>)
       HostVjp(F&& fn, Place place = Place::current())
       : fn_(std::forward<F>(fn), place) {}
-  HostVjp(Callee fn, HostVjp vjp_fn) : fn_(std::move(fn)), next_(std::make_shared<const HostVjp>(std::move(vjp_fn))) {}
+  HostVjp(Callee fn, HostVjp vjp_fn)
+      : fn_(std::move(fn)), next_(std::make_shared<const HostVjp>(std::move(vjp_fn))) {}
   const Callee& fn() const { return fn_; }
   const HostVjp* next() const { return next_.get(); }
 
@@ -55,49 +62,58 @@ inline HostVjp with_vjp(Callee fn, HostVjp vjp_fn) { return {std::move(fn), std:
 
 namespace postern {
 
-// --- derivatives ------------------------------------------------------------------------------------------------------------------
+// --- derivatives
+// ------------------------------------------------------------------------------------------------------------------
 
-/// Values and tangents of f at `primals` in the direction `tangents`: tuples of arguments (or the only argument alone), as pair{y, dy}.
+/// Values and tangents of f at `primals` in the direction `tangents`: tuples of arguments (or the
+/// only argument alone), as pair{y, dy}.
 template <class F, class X, class T>
 auto jvp(F f, const X& primals, const T& tangents, Place place = Place::current()) {
   return detail::jvp_at(std::move(f), primals, tangents, place);
 }
 
-/// pair{f(arguments...), pullback}: reverse mode. `pullback(ct)` gives the cotangents of the arguments, a tuple, for those of the result;
-/// it may be called again.
+/// pair{f(arguments...), pullback}: reverse mode. `pullback(ct)` gives the cotangents of the
+/// arguments, a tuple, for those of the result; it may be called again.
 template <class F, class... A>
 auto vjp(F f, A&&... arguments) {
   return detail::linear_at<detail::Pullback>("vjp", std::move(f), std::forward<A>(arguments)...);
 }
 
-/// pair{f(arguments...), map}: `map(tangents...)` gives the tangent of the result. For many directions at one point: f runs once.
+/// pair{f(arguments...), map}: `map(tangents...)` gives the tangent of the result. For many
+/// directions at one point: f runs once.
 template <class F, class... A>
 auto linearize(F f, A&&... arguments) {
-  return detail::linear_at<detail::Pushforward>("linearize", std::move(f), std::forward<A>(arguments)...);
+  return detail::linear_at<detail::Pushforward>("linearize", std::move(f),
+                                                std::forward<A>(arguments)...);
 }
 
-/// The gradient of a function with a real scalar result (TypeError otherwise) by its first argument, a container like it. `grad<1>(f)`: by
-/// the second; `grad<0, 2>(f)`: a tuple of gradients. A function that returns `std::pair{scalar, aux}` gives pair{gradient, aux}.
+/// The gradient of a function with a real scalar result (TypeError otherwise) by its first
+/// argument, a container like it. `grad<1>(f)`: by the second; `grad<0, 2>(f)`: a tuple of
+/// gradients. A function that returns `std::pair{scalar, aux}` gives pair{gradient, aux}.
 template <std::size_t... argnums, class F>
-detail::Gradient<F, false, argnums...> grad(F f, GradOptions options = {}, Place place = Place::current()) {
+detail::Gradient<F, false, argnums...> grad(F f, GradOptions options = {},
+                                            Place place = Place::current()) {
   return {std::move(f), options, place};
 }
 /// pair{f(...), gradient}, computed together; f's result may be std::pair{scalar, aux}.
 template <std::size_t... argnums, class F>
-detail::Gradient<F, true, argnums...> value_and_grad(F f, GradOptions options = {}, Place place = Place::current()) {
+detail::Gradient<F, true, argnums...> value_and_grad(F f, GradOptions options = {},
+                                                     Place place = Place::current()) {
   return {std::move(f), options, place};
 }
 
-/// All derivatives of f's results by its first argument (`jacfwd<1>(f)`: by the second): for Tensors an array of shape result + argument,
-/// for containers the result's container with the argument's in the place of each leaf. jacfwd costs one run of f for each number in the
-/// argument.
+/// All derivatives of f's results by its first argument (`jacfwd<1>(f)`: by the second): for
+/// Tensors an array of shape result + argument, for containers the result's container with the
+/// argument's in the place of each leaf. jacfwd costs one run of f for each number in the argument.
 template <std::size_t... argnums, class F>
-detail::Jacobian<F, true, argnums...> jacfwd(F f, GradOptions options = {}, Place place = Place::current()) {
+detail::Jacobian<F, true, argnums...> jacfwd(F f, GradOptions options = {},
+                                             Place place = Place::current()) {
   return {std::move(f), options, place};
 }
 /// The same in reverse mode: one run for each number in the result.
 template <std::size_t... argnums, class F>
-detail::Jacobian<F, false, argnums...> jacrev(F f, GradOptions options = {}, Place place = Place::current()) {
+detail::Jacobian<F, false, argnums...> jacrev(F f, GradOptions options = {},
+                                              Place place = Place::current()) {
   return {std::move(f), options, place};
 }
 /// Second derivatives: jacfwd of jacrev.
@@ -106,24 +122,27 @@ auto hessian(F f, GradOptions options = {}, Place place = Place::current()) {
   return jacfwd<argnums...>(jacrev<argnums...>(std::move(f), options, place), options, place);
 }
 
-// --- batching ---------------------------------------------------------------------------------------------------------------------
+// --- batching
+// ---------------------------------------------------------------------------------------------------------------------
 
-/// f for a batch: written for one element, it is given arrays with one more axis and gives such. Calls, taps and effects inside run for
-/// each element as their options say; in branches and loops that only some elements take, only for those.
+/// f for a batch: written for one element, it is given arrays with one more axis and gives such.
+/// Calls, taps and effects inside run for each element as their options say; in branches and loops
+/// that only some elements take, only for those.
 template <class F>
 detail::Batched<F> vmap(F f, VmapOptions options = {}, Place place = Place::current()) {
   return {std::move(f), std::move(options), place};
 }
 
-/// f, written for arguments of few axes, for arguments with more in front: `vectorize(f, "(n),(n)->()")` takes f32[4,3] and f32[3] to
-/// f32[4]. The signature names the axes that f sees; equal names must have equal extents, the axes before them broadcast. As
-/// jax.numpy.vectorize.
+/// f, written for arguments of few axes, for arguments with more in front: `vectorize(f,
+/// "(n),(n)->()")` takes f32[4,3] and f32[3] to f32[4]. The signature names the axes that f sees;
+/// equal names must have equal extents, the axes before them broadcast. As jax.numpy.vectorize.
 template <class F>
 detail::Vectorized<F> vectorize(F f, std::string signature, Place place = Place::current()) {
   return {std::move(f), std::move(signature), place};
 }
 
-// --- rules of one's own -------------------------------------------------------------------------------------------------------------
+// --- rules of one's own
+// -------------------------------------------------------------------------------------------------------------
 
 /// x, whose derivative is zero on purpose.
 template <class Tree>
@@ -131,50 +150,61 @@ Tree stop_gradient(const Tree& x, Place place = Place::current()) {
   return map_leaves([&](const Tensor& leaf) { return detail::stop_gradient(leaf, place); }, x);
 }
 
-/// f with a derivative of its own: `rule(arguments, tangents)`, both tuples, returns pair{y, dy}; dy must be linear in the tangents. It is
-/// traced when a derivative is taken, so it may use f and other such functions. Serves forward and reverse mode. What f captures must not
-/// be differentiated.
+/// f with a derivative of its own: `rule(arguments, tangents)`, both tuples, returns pair{y, dy};
+/// dy must be linear in the tangents. It is traced when a derivative is taken, so it may use f and
+/// other such functions. Serves forward and reverse mode. What f captures must not be
+/// differentiated.
 template <class F, class Rule>
 detail::CustomJvp<F, Rule> custom_jvp(F f, Rule rule, Place place = Place::current()) {
   return {std::move(f), std::move(rule), place};
 }
 
-/// f with a reverse-mode derivative of its own: `forward(arguments...)` returns pair{y, residuals}, any container, and `backward(residuals,
-/// ct)` the cotangents of the arguments: a tuple (for a single argument also it alone), in which an empty Tensor is zero. Both are traced
-/// when a derivative is taken. Forward mode through it is a TypeError. Numbers that the rules need may be static arguments or go into the
-/// residuals.
+/// f with a reverse-mode derivative of its own: `forward(arguments...)` returns pair{y, residuals},
+/// any container, and `backward(residuals, ct)` the cotangents of the arguments: a tuple (for a
+/// single argument also it alone), in which an empty Tensor is zero. Both are traced when a
+/// derivative is taken. Forward mode through it is a TypeError. Numbers that the rules need may be
+/// static arguments or go into the residuals.
 template <class F, class Forward, class Backward>
-detail::CustomVjp<F, Forward, Backward> custom_vjp(F f, Forward forward, Backward backward, Place place = Place::current()) {
+detail::CustomVjp<F, Forward, Backward> custom_vjp(F f, Forward forward, Backward backward,
+                                                   Place place = Place::current()) {
   return {std::move(f), std::move(forward), std::move(backward), place};
 }
 
-/// f(residuals, x), which is linear in x, with its transpose: `transpose(residuals, ct)` gives a container like x. Makes a linear call
-/// usable in both modes. A derivative by the residuals is a TypeError.
+/// f(residuals, x), which is linear in x, with its transpose: `transpose(residuals, ct)` gives a
+/// container like x. Makes a linear call usable in both modes. A derivative by the residuals is a
+/// TypeError.
 template <class F, class Transpose, class Residuals, class X>
-auto linear_call(F f, Transpose transpose, const Residuals& residuals, const X& x, Place place = Place::current()) {
+auto linear_call(F f, Transpose transpose, const Residuals& residuals, const X& x,
+                 Place place = Place::current()) {
   return detail::linear_call_at(std::move(f), std::move(transpose), residuals, x, place);
 }
 
-/// A host function with a derivative on the host. `vjp_fn` is given the operands' leaves, the results' leaves and the results' cotangents,
-/// then the operands' cotangents to fill as `View<T>`; leaves that are not differentiable have no cotangents. Reverse mode only. `vjp_fn`
-/// may be `with_vjp(fn, its_vjp_fn)`, which makes the derivative differentiable in its turn.
+/// A host function with a derivative on the host. `vjp_fn` is given the operands' leaves, the
+/// results' leaves and the results' cotangents, then the operands' cotangents to fill as `View<T>`;
+/// leaves that are not differentiable have no cotangents. Reverse mode only. `vjp_fn` may be
+/// `with_vjp(fn, its_vjp_fn)`, which makes the derivative differentiable in its turn.
 template <class Out, class... Operands>
-typename detail::tensors_of<Out>::type call_with_vjp(const CallOptions& options, const Out& out, Callee fn, HostVjp vjp_fn,
+typename detail::tensors_of<Out>::type call_with_vjp(const CallOptions& options, const Out& out,
+                                                     Callee fn, HostVjp vjp_fn,
                                                      const Operands&... operands) {
   auto like = detail::abstract_tree(out);
-  const detail::Leaves y = detail::call_with_vjp(options, detail::leaves_of(like), detail::structure_of(like), detail::paths_of(like), fn,
-                                                 vjp_fn, detail::leaves_of(detail::as_tree(operands)...));
+  const detail::Leaves y = detail::call_with_vjp(
+      options, detail::leaves_of(like), detail::structure_of(like), detail::paths_of(like), fn,
+      vjp_fn, detail::leaves_of(detail::as_tree(operands)...));
   return detail::with_leaves(std::move(like), y);
 }
 template <class Out, class... Operands>
-typename detail::tensors_of<Out>::type call_with_vjp(const Out& out, Callee fn, HostVjp vjp_fn, const Operands&... operands) {
+typename detail::tensors_of<Out>::type call_with_vjp(const Out& out, Callee fn, HostVjp vjp_fn,
+                                                     const Operands&... operands) {
   return call_with_vjp(CallOptions{}, out, std::move(fn), std::move(vjp_fn), operands...);
 }
 
-/// f, whose intermediate values are not kept for the derivative but computed again (pure calls included) when it is taken. Results of calls
-/// with an effect are kept and the calls not repeated; taps fire again, with TapInfo::recomputed.
+/// f, whose intermediate values are not kept for the derivative but computed again (pure calls
+/// included) when it is taken. Results of calls with an effect are kept and the calls not repeated;
+/// taps fire again, with TapInfo::recomputed.
 template <class F>
-detail::Checkpointed<F> checkpoint(F f, CheckpointOptions options = {}, Place place = Place::current()) {
+detail::Checkpointed<F> checkpoint(F f, CheckpointOptions options = {},
+                                   Place place = Place::current()) {
   return {std::move(f), std::move(options), place};
 }
 

@@ -1,5 +1,6 @@
-// Containers: values whose leaves are tensors. A Tensor, std::tuple, pair, array, vector, map<string, ...>, optional, or a plain
-// aggregate of containers, nested at will. Numbers, enums and strings inside are static: they are kept and take part in cache keys.
+// Containers: values whose leaves are tensors. A Tensor, std::tuple, pair, array, vector,
+// map<string, ...>, optional, or a plain aggregate of containers, nested at will. Numbers, enums
+// and strings inside are static: they are kept and take part in cache keys.
 #pragma once
 #include <postern/detail/aggregate.h>
 #include <postern/tensor.h>
@@ -20,7 +21,8 @@ namespace detail {
 template <class T>
 inline constexpr bool is_leaf = std::is_same_v<T, Tensor> || std::is_same_v<T, Type>;
 template <class T>
-inline constexpr bool is_static = std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_convertible_v<T, std::string_view>;
+inline constexpr bool is_static =
+    std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_convertible_v<T, std::string_view>;
 template <class T>
 struct is_tuple : std::false_type {};
 template <class... T>
@@ -42,7 +44,8 @@ struct is_optional : std::false_type {};
 template <class T>
 struct is_optional<std::optional<T>> : std::true_type {};
 
-/// Calls `leaf(Tensor-or-Type&)` for each leaf in order, and writes the structure's text to `note` when it is not null.
+/// Calls `leaf(Tensor-or-Type&)` for each leaf in order, and writes the structure's text to `note`
+/// when it is not null.
 template <class Tree, class Leaf>
 void visit(Tree& tree, Leaf&& leaf, std::string* note = nullptr) {
   using T = std::remove_const_t<Tree>;
@@ -74,16 +77,17 @@ void visit(Tree& tree, Leaf&& leaf, std::string* note = nullptr) {
     write("]");
   } else if constexpr (is_map<T>::value) {
     write("{");
-    for (auto& [key, part] : tree) write(std::to_string(key.size())), write(":"), write(key), each(part);
+    for (auto& [key, part] : tree)
+      write(std::to_string(key.size())), write(":"), write(key), each(part);
     write("}");
   } else if constexpr (is_optional<T>::value) {
     write("?(");
     if (tree) each(*tree);
     write(")");
   } else {
-    static_assert(
-        is_aggregate_container<T>,
-        "postern: not a container: only Tensor, tuple, pair, array, vector, map<string, ...>, optional and plain aggregates of them");
+    static_assert(is_aggregate_container<T>,
+                  "postern: not a container: only Tensor, tuple, pair, array, vector, map<string, "
+                  "...>, optional and plain aggregates of them");
     write("{"), with_fields(tree, each), write("}");
   }
 }
@@ -102,7 +106,8 @@ void leaf_paths(const Tree& tree, const std::string& prefix, std::vector<std::st
   else if constexpr (is_tuple<Tree>::value)
     std::apply(indexed, tree);
   else if constexpr (is_vector<Tree>::value) {
-    for (std::size_t i = 0; i < tree.size(); ++i) leaf_paths(tree[i], prefix + "[" + std::to_string(i) + "]", paths);
+    for (std::size_t i = 0; i < tree.size(); ++i)
+      leaf_paths(tree[i], prefix + "[" + std::to_string(i) + "]", paths);
   } else if constexpr (is_map<Tree>::value) {
     for (const auto& [key, part] : tree) leaf_paths(part, prefix + "." + key, paths);
   } else if constexpr (is_optional<Tree>::value) {
@@ -120,10 +125,13 @@ template <class T>
 constexpr bool fixed_structure() {
   if constexpr (is_leaf<T>)
     return true;
-  else if constexpr (is_static<T> || is_vector<T>::value || is_map<T>::value || is_optional<T>::value)
+  else if constexpr (is_static<T> || is_vector<T>::value || is_map<T>::value ||
+                     is_optional<T>::value)
     return false;
   else if constexpr (is_tuple<T>::value) {
-    return []<std::size_t... i>(std::index_sequence<i...>) { return (fixed_structure<std::tuple_element_t<i, T>>() && ...); }
+    return []<std::size_t... i>(std::index_sequence<i...>) {
+      return (fixed_structure<std::tuple_element_t<i, T>>() && ...);
+    }
     (std::make_index_sequence<std::tuple_size_v<T>>{});
   } else
     return false;
@@ -178,7 +186,9 @@ typename tensors_of<T>::type abstract_tree(const T& like) {
   else if constexpr (std::is_same_v<typename tensors_of<T>::type, T>)
     return like;
   else if constexpr (is_tuple<T>::value)
-    return std::apply([](const auto&... parts) { return typename tensors_of<T>::type{abstract_tree(parts)...}; }, like);
+    return std::apply(
+        [](const auto&... parts) { return typename tensors_of<T>::type{abstract_tree(parts)...}; },
+        like);
   else if constexpr (is_vector<T>::value) {
     typename tensors_of<T>::type out;
     for (const auto& part : like) out.push_back(abstract_tree(part));

@@ -13,7 +13,8 @@ using Dims = std::vector<std::int64_t>;
 
 /// Element type and extents; `dims` empty is a scalar (rank 0). Prints as "f32[2,3]". May be read
 /// by several threads at once.
-/// A weak type comes from a C++ number in an expression: it gives way to the other operand's dtype, as in JAX.
+/// A weak type comes from a C++ number in an expression: it gives way to the other operand's dtype,
+/// as in JAX.
 struct Type {
   DType dtype = DType::f32;
   Dims dims;

@@ -1,4 +1,5 @@
-// Host views: what a host function sees of a tensor. Row-major and contiguous, whatever layout XLA chose.
+// Host views: what a host function sees of a tensor. Row-major and contiguous, whatever layout XLA
+// chose.
 #pragma once
 #include <postern/type.h>
 
@@ -9,12 +10,13 @@
 
 namespace postern {
 
-/// A view of a tensor's elements, `T` const for operands. It is valid until the function returns; `data()` is never null, also for empty
-/// arrays.
+/// A view of a tensor's elements, `T` const for operands. It is valid until the function returns;
+/// `data()` is never null, also for empty arrays.
 template <class T>
 class View {
  public:
-  View(T* data, const std::int64_t* dims, std::size_t rank, std::int64_t size) : data_(data), dims_(dims), rank_(rank), size_(size) {}
+  View(T* data, const std::int64_t* dims, std::size_t rank, std::int64_t size)
+      : data_(data), dims_(dims), rank_(rank), size_(size) {}
 
   std::int64_t size() const { return size_; }
   std::int64_t rank() const { return static_cast<std::int64_t>(rank_); }
@@ -54,7 +56,8 @@ class BasicAnyView {
   using Like = std::conditional_t<std::is_const_v<Byte>, const T, T>;
 
  public:
-  BasicAnyView(DType dtype, Byte* data, const std::int64_t* dims, std::size_t rank, std::int64_t size)
+  BasicAnyView(DType dtype, Byte* data, const std::int64_t* dims, std::size_t rank,
+               std::int64_t size)
       : data_(data), dims_(dims), rank_(rank), size_(size), dtype_(dtype) {}
 
   DType dtype() const { return dtype_; }
@@ -65,7 +68,8 @@ class BasicAnyView {
   std::span<const std::int64_t> dims() const { return {dims_, rank_}; }
   Byte* data() const { return data_; }
 
-  /// The same elements as `View<const T>` (or `View<T>`); throws TypeError when the dtype is another.
+  /// The same elements as `View<const T>` (or `View<T>`); throws TypeError when the dtype is
+  /// another.
   template <Element T>
   View<Like<T>> as() const {
     if (dtype_ != dtype_v<T>) detail::wrong_view(dtype_, dtype_v<T>);

@@ -7,8 +7,8 @@
 #include <mutex>
 #include <unordered_map>
 
-#include "core/check.h"
 #include "control/control.h"
+#include "core/check.h"
 #include "custom/custom.h"
 #include "transform/batch.h"
 #include "transform/jvp.h"
@@ -19,7 +19,8 @@
 namespace postern::blocks {
 
 void BlockParams::fields(FieldSink& sink) const {
-  sink("block", config->name + (config->attributes.items().empty() ? "" : to_string(config->attributes)));
+  sink("block",
+       config->name + (config->attributes.items().empty() ? "" : to_string(config->attributes)));
   for (const Level& l : levels) sink("batch", l.size), sink("mapped", l.mapped);
   sink("body", body);
   sink.identity("type", config->type);
@@ -36,11 +37,14 @@ namespace {
 
 std::span<const Tensor> first_of(std::span<const Tensor> x, std::size_t n) { return x.first(n); }
 
-/// The program of `f`, simplified; captures become its inputs number `at`, and so do they in `operands`.
-ProgramPtr closed(const std::string& name, std::size_t at, Tensors& operands, const TensorFunction& f) {
+/// The program of `f`, simplified; captures become its inputs number `at`, and so do they in
+/// `operands`.
+ProgramPtr closed(const std::string& name, std::size_t at, Tensors& operands,
+                  const TensorFunction& f) {
   const Closed c = trace_program(name, types_of(operands), f);
   Program p = *simplify(*c.program);
-  const auto first = static_cast<std::ptrdiff_t>(at), count = static_cast<std::ptrdiff_t>(operands.size());
+  const auto first = static_cast<std::ptrdiff_t>(at),
+             count = static_cast<std::ptrdiff_t>(operands.size());
   std::rotate(p.inputs.begin() + first, p.inputs.begin() + count, p.inputs.end());
   operands.insert(operands.begin() + first, c.captures.begin(), c.captures.end());
   return std::make_shared<const Program>(std::move(p));
@@ -80,10 +84,12 @@ Jvp block_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> d
   return {std::move(y), std::move(dy)};
 }
 
-Tensors block_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x, TypeSpan) {
+Tensors block_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x,
+                        TypeSpan) {
   const auto& p = op.as<BlockParams>();
   if (p.rules) {
-    check(p.rules->transpose != nullptr, "reverse mode: block {} of a tangent is not linear in it", p.config->name);
+    check(p.rules->transpose != nullptr, "reverse mode: block {} of a tangent is not linear in it",
+          p.config->name);
     return p.rules->transpose(p.config->object.get(), ct, x);
   }
   return transpose_of(*p.body, x, ct);
@@ -94,15 +100,17 @@ Primitive::SplitResult defer(const Op& op, std::span<const Tensor> x, std::size_
   out.known.resize(results);
   out.primitive = &op.primitive;
   out.params = op.params;
-  for (std::size_t i = 0; i < x.size(); ++i) out.operands.push_back({x[i], x[i].has_value() ? -1 : static_cast<int>(i)});
+  for (std::size_t i = 0; i < x.size(); ++i)
+    out.operands.push_back({x[i], x[i].has_value() ? -1 : static_cast<int>(i)});
   for (std::size_t i = 0; i < results; ++i) out.results.push_back(static_cast<int>(i));
   return out;
 }
 
 /// The unknown half of a split body as an equation.
-Primitive::SplitResult with_rest(const Halves& halves, std::span<const Tensor> known, std::span<const Tensor> x) {
-  return split_result(part_p, make_params(PartParams{halves.unknown}), halves.unknown_outputs, known,
-                      known.subspan(known.size() - halves.residuals), x);
+Primitive::SplitResult with_rest(const Halves& halves, std::span<const Tensor> known,
+                                 std::span<const Tensor> x) {
+  return split_result(part_p, make_params(PartParams{halves.unknown}), halves.unknown_outputs,
+                      known, known.subspan(known.size() - halves.residuals), x);
 }
 
 std::vector<bool> missing(std::span<const Tensor> x) {
@@ -112,10 +120,12 @@ std::vector<bool> missing(std::span<const Tensor> x) {
 }
 
 /// What is known stays a block, which gives the residuals too.
-Primitive::SplitResult block_split(const Op& op, std::span<const Tensor> x, const std::vector<bool>& wanted) {
+Primitive::SplitResult block_split(const Op& op, std::span<const Tensor> x,
+                                   const std::vector<bool>& wanted) {
   const auto& p = op.as<BlockParams>();
   const auto leading = x.first(p.leading());
-  if (p.rules || std::ranges::any_of(leading, [](const Tensor& t) { return !t.has_value(); })) return defer(op, x, wanted.size());
+  if (p.rules || std::ranges::any_of(leading, [](const Tensor& t) { return !t.has_value(); }))
+    return defer(op, x, wanted.size());
   Primitive::SplitResult out;
   if (split_own(p, x, out)) return out;
   const Halves halves = split(*p.body, missing(x));
@@ -129,7 +139,8 @@ Primitive::SplitResult block_split(const Op& op, std::span<const Tensor> x, cons
 }
 
 /// Dead elements work on unit matrices: none of them fails, or takes long.
-Batched rules_batch(const BlockParams& p, std::span<const Tensor> x, std::span<const int> axes, std::int64_t size, const Tensor& mask) {
+Batched rules_batch(const BlockParams& p, std::span<const Tensor> x, std::span<const int> axes,
+                    std::int64_t size, const Tensor& mask) {
   if (std::ranges::all_of(axes, [](int a) { return a < 0; })) {
     Tensors y = p.rules->apply(p.config->object.get(), x);
     std::vector<int> none(y.size(), -1);
@@ -139,7 +150,8 @@ Batched rules_batch(const BlockParams& p, std::span<const Tensor> x, std::span<c
   for (std::size_t i = 0; i < x.size(); ++i) moved.push_back(batch_front(x[i], axes[i], size));
   if (mask.has_value() && !p.rules->dead_as_they_are) {
     const Dims& dims = moved[0].dims();
-    moved[0] = select_elements(mask, moved[0], eye(moved[0].dtype(), dims[dims.size() - 2], dims.back()));
+    moved[0] =
+        select_elements(mask, moved[0], eye(moved[0].dtype(), dims[dims.size() - 2], dims.back()));
   }
   Tensors y = p.rules->apply(p.config->object.get(), moved);
   std::vector<int> out(y.size(), 0);
@@ -147,13 +159,17 @@ Batched rules_batch(const BlockParams& p, std::span<const Tensor> x, std::span<c
 }
 
 /// Only what is not the block's own is mapped: its results stay as they are.
-Tensor unmapped_result(const Tensor& y, int axis) { return axis < 0 ? y : dynamic_index(y, 0, axis); }
+Tensor unmapped_result(const Tensor& y, int axis) {
+  return axis < 0 ? y : dynamic_index(y, 0, axis);
+}
 
-Batched block_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes, std::int64_t size, const Tensor& mask) {
+Batched block_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
+                    std::int64_t size, const Tensor& mask) {
   const auto& p = op.as<BlockParams>();
   if (p.rules) return rules_batch(p, x, axes, size, mask);
   const std::size_t n = p.leading();
-  const bool mapped = mask.has_value() || std::ranges::any_of(axes.first(p.values), [](int a) { return a >= 0; });
+  const bool mapped =
+      mask.has_value() || std::ranges::any_of(axes.first(p.values), [](int a) { return a >= 0; });
   Tensors operands;
   std::vector<int> moved(axes.begin(), axes.end());
   for (std::size_t i = 0; i < x.size(); ++i) {
@@ -203,7 +219,8 @@ void inline_body(Lowering& out, const Equation& e, const Program& body) {
 void block_lower(Lowering& out, const Equation& e) {
   const auto& p = as<BlockParams>(*e.params);
   if (out.platform() == no_platform && !out.partitioned() && !has_site(*p.body))
-    return lower_by(out, e, [&](std::span<const Ssa> in) { return out.kept(e.params, *p.body, in); });
+    return lower_by(out, e,
+                    [&](std::span<const Ssa> in) { return out.kept(e.params, *p.body, in); });
   const ProgramPtr native = native_program(p, out.platform());
   if (!native) return inline_body(out, e, *p.body);
   const auto own = static_cast<int>(p.results.size());
@@ -237,20 +254,28 @@ ParamsPtr block_with_programs(const Params* params, std::span<const ProgramPtr> 
   return make_params(std::move(p));
 }
 
-// --- a program as one equation ------------------------------------------------------------------------------------------------
+// --- a program as one equation
+// ------------------------------------------------------------------------------------------------
 
-Jvp part_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) { return jvp_of(*op.as<PartParams>().body, x, dx); }
-Tensors part_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x, TypeSpan) {
+Jvp part_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
+  return jvp_of(*op.as<PartParams>().body, x, dx);
+}
+Tensors part_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x,
+                       TypeSpan) {
   return transpose_of(*op.as<PartParams>().body, x, ct);
 }
-Primitive::SplitResult part_split(const Op& op, std::span<const Tensor> x, const std::vector<bool>&) {
+Primitive::SplitResult part_split(const Op& op, std::span<const Tensor> x,
+                                  const std::vector<bool>&) {
   const Halves halves = split(*op.as<PartParams>().body, missing(x));
   return with_rest(halves, postern::apply(*halves.known, kept(x)), x);
 }
-Batched part_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes, std::int64_t size, const Tensor& mask) {
+Batched part_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
+                   std::int64_t size, const Tensor& mask) {
   return batch_of(*op.as<PartParams>().body, x, axes, size, mask);
 }
-void part_lower(Lowering& out, const Equation& e) { inline_body(out, e, *as<PartParams>(*e.params).body); }
+void part_lower(Lowering& out, const Equation& e) {
+  inline_body(out, e, *as<PartParams>(*e.params).body);
+}
 
 }  // namespace
 
@@ -279,7 +304,8 @@ constexpr Primitive part_p{.name = "part",
                            .batch = part_batch,
                            .lower = part_lower};
 
-Tensors bind_block(const detail::BlockConfig& config, ProgramPtr body, const Rules* rules, std::span<const Tensor> x) {
+Tensors bind_block(const detail::BlockConfig& config, ProgramPtr body, const Rules* rules,
+                   std::span<const Tensor> x) {
   BlockParams p;
   p.config = std::make_shared<const detail::BlockConfig>(config);
   p.operands = types_of(x);
@@ -292,7 +318,8 @@ Tensors bind_block(const detail::BlockConfig& config, ProgramPtr body, const Rul
   return bind_n(block_p, make_params(std::move(p)), x);
 }
 
-Tensors bind_cached(const detail::BlockConfig& config, const Rules* rules, const TensorFunction& by_default, std::span<const Tensor> x) {
+Tensors bind_cached(const detail::BlockConfig& config, const Rules* rules,
+                    const TensorFunction& by_default, std::span<const Tensor> x) {
   struct Cache {
     std::mutex guard;
     std::unordered_map<std::string, ProgramPtr> programs;
@@ -304,7 +331,8 @@ Tensors bind_cached(const detail::BlockConfig& config, const Rules* rules, const
   ProgramPtr body;
   {
     std::scoped_lock lock(cache->guard);
-    if (const auto found = cache->programs.find(key); found != cache->programs.end()) body = found->second;
+    if (const auto found = cache->programs.find(key); found != cache->programs.end())
+      body = found->second;
   }
   if (!body) {
     PlaceScope::Replace none{Place{}};
@@ -321,20 +349,24 @@ Tensors bind_cached(const detail::BlockConfig& config, const Rules* rules, const
 
 namespace postern::detail {
 
-Leaves block(const BlockConfig& config, const TensorFunction& default_fn, const Leaves& operands, const std::vector<Type>* declared) {
+Leaves block(const BlockConfig& config, const TensorFunction& default_fn, const Leaves& operands,
+             const std::vector<Type>* declared) {
   for (const Tensor& t : operands)
-    check(t.has_value(), "block {}: an operand is an empty Tensor, one that was never given a value", config.name);
+    check(t.has_value(),
+          "block {}: an operand is an empty Tensor, one that was never given a value", config.name);
   Leaves x = operands;
-  const ProgramPtr body = postern::blocks::closed(config.name, x.size(), x, [&](std::span<const Tensor> in) {
-    PlaceScope::Replace none{Place{}};
-    return default_fn(in);
-  });
+  const ProgramPtr body =
+      postern::blocks::closed(config.name, x.size(), x, [&](std::span<const Tensor> in) {
+        PlaceScope::Replace none{Place{}};
+        return default_fn(in);
+      });
   if (declared) {
     const Types gives = body->output_types();
     bool same = gives.size() == declared->size();
     for (std::size_t i = 0; same && i < gives.size(); ++i)
       same = gives[i].dtype == (*declared)[i].dtype && gives[i].dims == (*declared)[i].dims;
-    check(same, "block {}: declared is {}, the default gives {}", config.name, to_string(*declared), to_string(gives));
+    check(same, "block {}: declared is {}, the default gives {}", config.name, to_string(*declared),
+          to_string(gives));
   }
   postern::blocks::note_used(config);
   postern::blocks::BlockParams p;

@@ -8,14 +8,17 @@
 
 namespace postern::blocks {
 
-/// Rules of a block that knows better than its default: formulas, in ordinary operations and other blocks. Such a block takes operands
-/// with any number of leading axes; they all have the same ones.
+/// Rules of a block that knows better than its default: formulas, in ordinary operations and other
+/// blocks. Such a block takes operands with any number of leading axes; they all have the same
+/// ones.
 struct Rules {
   /// The block for operands with one more leading axis.
   Tensors (*apply)(const void* config, std::span<const Tensor> x);
-  std::pair<Tensors, Tensors> (*jvp)(const void* config, std::span<const Tensor> x, std::span<const Tensor> dx);
+  std::pair<Tensors, Tensors> (*jvp)(const void* config, std::span<const Tensor> x,
+                                     std::span<const Tensor> dx);
   /// Cotangents of the operands that are empty in `x`; null where the block is not linear in any.
-  Tensors (*transpose)(const void* config, std::span<const Tensor> ct, std::span<const Tensor> x) = nullptr;
+  Tensors (*transpose)(const void* config, std::span<const Tensor> ct,
+                       std::span<const Tensor> x) = nullptr;
   /// Dead elements of a batch cannot fail or take long; else they become unit matrices.
   bool dead_as_they_are = false;
 };
@@ -27,8 +30,9 @@ struct Level {
   bool masked;
 };
 
-/// The equation's operands are the block's, masks of levels, and whatever else `body` needs: captured tensors, then tangents. Its results
-/// are the block's, and whatever else `body` gives: tangents, residuals. An override takes the place of the block's own results only.
+/// The equation's operands are the block's, masks of levels, and whatever else `body` needs:
+/// captured tensors, then tangents. Its results are the block's, and whatever else `body` gives:
+/// tangents, residuals. An override takes the place of the block's own results only.
 struct BlockParams {
   std::shared_ptr<const detail::BlockConfig> config;
   ProgramPtr body;            // the default, transformed as the equation was
@@ -36,8 +40,9 @@ struct BlockParams {
   std::vector<Level> levels;  // innermost first
   std::size_t values = 0;     // operands on which the block's own results depend: all but tangents
   const Rules* rules = nullptr;
-  int order = 0;                           // how many times it was differentiated
-  std::vector<int> of_operand, of_result;  // order 1: whose tangents the last operands and results are
+  int order = 0;  // how many times it was differentiated
+  std::vector<int> of_operand,
+      of_result;  // order 1: whose tangents the last operands and results are
   void fields(FieldSink& sink) const;
 
   std::size_t leading() const;  // operands and masks
@@ -64,20 +69,25 @@ extern const Primitive target_p;
 /// What a choice for the block is made by.
 Question question(const BlockParams& params, const std::string& platform);
 
-/// What an override puts in the place of the block: from its operands and masks to its results. Null: the default is used.
+/// What an override puts in the place of the block: from its operands and masks to its results.
+/// Null: the default is used.
 ProgramPtr native_program(const BlockParams& params, const std::string& platform);
 
-/// The text of a kept function that does what an override does here, with sites from number `first_site` on; none: it stays as it is.
-std::optional<Module> native_function(const Module::Kept& kept, const std::string& platform, std::size_t first_site);
+/// The text of a kept function that does what an override does here, with sites from number
+/// `first_site` on; none: it stays as it is.
+std::optional<Module> native_function(const Module::Kept& kept, const std::string& platform,
+                                      std::size_t first_site);
 
-/// `p` for a batch: the inputs that `level` maps have an axis in front, then comes the mask if there is one; so do all outputs.
+/// `p` for a batch: the inputs that `level` maps have an axis in front, then comes the mask if
+/// there is one; so do all outputs.
 ProgramPtr batched(const Program& p, const Level& level);
 
-/// The part of an override's own derivative that comes after its forward rule: tangents to tangents by the default, cotangents by the
-/// override.
+/// The part of an override's own derivative that comes after its forward rule: tangents to tangents
+/// by the default, cotangents by the override.
 struct OwnParams {
   ProgramPtr push;      // known inputs of the block's body, tangents -> tangents
-  ProgramPtr backward;  // residuals, cotangents of all results -> cotangents of the operands that have tangents
+  ProgramPtr backward;  // residuals, cotangents of all results -> cotangents of the operands that
+                        // have tangents
   std::size_t residuals;
   std::vector<int> of_result;  // by result of push
   Types results;               // all of the block's, batched
@@ -89,8 +99,10 @@ extern const Primitive own_p;
 bool split_own(const BlockParams& params, std::span<const Tensor> x, Primitive::SplitResult& out);
 
 /// A bound block; `body` is its default.
-Tensors bind_block(const detail::BlockConfig& config, ProgramPtr body, const Rules* rules, std::span<const Tensor> x);
+Tensors bind_block(const detail::BlockConfig& config, ProgramPtr body, const Rules* rules,
+                   std::span<const Tensor> x);
 /// The same for a default that config and types determine, which is traced once for each.
-Tensors bind_cached(const detail::BlockConfig& config, const Rules* rules, const TensorFunction& by_default, std::span<const Tensor> x);
+Tensors bind_cached(const detail::BlockConfig& config, const Rules* rules,
+                    const TensorFunction& by_default, std::span<const Tensor> x);
 
 }  // namespace postern::blocks

@@ -21,18 +21,23 @@ extern const Rules cumulative_rules, cumsum_rules;
 
 Tensor bind(const Cumulative& c, const Tensor& x) {
   const auto by_default = [&](std::span<const Tensor> in) {
-    return Tensors{bind_cumulative(cumulative_primitive(c.kind), in[0], c.axis + in[0].rank(), c.reverse)};
+    return Tensors{
+        bind_cumulative(cumulative_primitive(c.kind), in[0], c.axis + in[0].rank(), c.reverse)};
   };
   const Rules& rules = c.kind == "sum" ? cumsum_rules : cumulative_rules;
   return blocks::bind_cached(detail::erase_config(c), &rules, by_default, {&x, 1})[0];
 }
 
 /// The axis counts from the end, where a batch changes nothing.
-Tensors apply_rule(const void* config, std::span<const Tensor> x) { return {bind(config_of(config), x[0])}; }
+Tensors apply_rule(const void* config, std::span<const Tensor> x) {
+  return {bind(config_of(config), x[0])};
+}
 
 Jvp jvp_rule(const void* config, std::span<const Tensor> x, std::span<const Tensor> dx) {
   const Cumulative& c = config_of(config);
-  return {{bind(c, x[0])}, {cumulative_tangent(cumulative_primitive(c.kind), x[0], dx[0], c.axis + x[0].rank(), c.reverse)}};
+  return {{bind(c, x[0])},
+          {cumulative_tangent(cumulative_primitive(c.kind), x[0], dx[0], c.axis + x[0].rank(),
+                              c.reverse)}};
 }
 
 Jvp cumsum_jvp(const void* config, std::span<const Tensor> x, std::span<const Tensor> dx) {
@@ -45,9 +50,13 @@ Tensors cumsum_transpose(const void* config, std::span<const Tensor> ct, std::sp
 }
 
 constexpr Rules cumulative_rules{.apply = apply_rule, .jvp = jvp_rule, .dead_as_they_are = true};
-constexpr Rules cumsum_rules{.apply = apply_rule, .jvp = cumsum_jvp, .transpose = cumsum_transpose, .dead_as_they_are = true};
+constexpr Rules cumsum_rules{.apply = apply_rule,
+                             .jvp = cumsum_jvp,
+                             .transpose = cumsum_transpose,
+                             .dead_as_they_are = true};
 
-Tensor along(const char* name, const char* kind, const Operand& operand, const Tensor& x, std::int64_t axis, bool reverse) {
+Tensor along(const char* name, const char* kind, const Operand& operand, const Tensor& x,
+             std::int64_t axis, bool reverse) {
   PlaceScope scope(operand.place());
   return bind({kind, normal_axis(name, axis, x.rank()) - x.rank(), reverse}, x);
 }
@@ -59,7 +68,8 @@ Tensor counted(const Operand& x) {
 
 const Tensor& with_order(const char* name, const Operand& x) {
   PlaceScope scope(x.place());
-  check(ordered(x.tensor().dtype()), "{}: numbers that have an order are needed, got {}", name, to_string(x.tensor().type()));
+  check(ordered(x.tensor().dtype()), "{}: numbers that have an order are needed, got {}", name,
+        to_string(x.tensor().type()));
   return x.tensor();
 }
 
@@ -70,8 +80,12 @@ Tensor as_real(const Operand& x) {
 
 }  // namespace
 
-Tensor cumsum(const Operand& x, std::int64_t axis, bool reverse) { return along("cumsum", "sum", x, counted(x), axis, reverse); }
-Tensor cumprod(const Operand& x, std::int64_t axis, bool reverse) { return along("cumprod", "product", x, counted(x), axis, reverse); }
+Tensor cumsum(const Operand& x, std::int64_t axis, bool reverse) {
+  return along("cumsum", "sum", x, counted(x), axis, reverse);
+}
+Tensor cumprod(const Operand& x, std::int64_t axis, bool reverse) {
+  return along("cumprod", "product", x, counted(x), axis, reverse);
+}
 Tensor cummax(const Operand& x, std::int64_t axis, bool reverse) {
   return along("cummax", "max", x, with_order("cummax", x), axis, reverse);
 }

@@ -18,7 +18,8 @@ void require_types(const std::string& what, std::span<const Tensor> y, const Typ
   if (same) return;
   Types got;
   for (const Tensor& t : y) got.push_back(t.has_value() ? t.type() : Type{});
-  throw_type_error(fmt::format("{} gives {}, the default gives {}", what, to_string(got), to_string(types)));
+  throw_type_error(
+      fmt::format("{} gives {}, the default gives {}", what, to_string(got), to_string(types)));
 }
 
 std::string described(const BlockParams& p, const Override& o) {
@@ -26,7 +27,8 @@ std::string described(const BlockParams& p, const Override& o) {
 }
 
 ProgramPtr without_captures(const std::string& what, const Closed& closed) {
-  check(closed.captures.empty(), "{} captures a tensor; what it computes with must come in as an operand", what);
+  check(closed.captures.empty(),
+        "{} captures a tensor; what it computes with must come in as an operand", what);
   return simplify(*closed.program);
 }
 
@@ -34,8 +36,9 @@ ProgramPtr without_captures(const std::string& what, const Closed& closed) {
 FfiTarget full_target(const BlockParams& p, const FfiTarget& target) {
   FfiTarget full = target;
   for (const auto& [name, value] : p.config->attributes.items()) {
-    check(!full.attributes.has(name), "block {}: attribute '{}' of target {} has the name of a field of the config", p.config->name, name,
-          target.name);
+    check(!full.attributes.has(name),
+          "block {}: attribute '{}' of target {} has the name of a field of the config",
+          p.config->name, name, target.name);
     full.attributes.set(name, value);
   }
   return full;
@@ -48,8 +51,10 @@ Tensors run_override(const BlockParams& p, const Override& o, std::span<const Te
   CallOptions options{.name = p.config->name, .vmap = o.batch.value_or(VmapMethod::sequential)};
   std::string structure = "(";
   std::vector<std::string> paths;
-  for (std::size_t i = 0; i < p.results.size(); ++i) structure += i ? ",*" : "*", paths.push_back("");
-  return detail::call(options, p.results, p.results.size() == 1 ? "*" : structure + ")", paths, o.kernel(p.config->object), x);
+  for (std::size_t i = 0; i < p.results.size(); ++i)
+    structure += i ? ",*" : "*", paths.push_back("");
+  return detail::call(options, p.results, p.results.size() == 1 ? "*" : structure + ")", paths,
+                      o.kernel(p.config->object), x);
 }
 
 }  // namespace
@@ -88,7 +93,8 @@ ProgramPtr native_program(const BlockParams& p, const std::string& platform) {
   return native;
 }
 
-std::optional<Module> native_function(const Module::Kept& kept, const std::string& platform, std::size_t first_site) {
+std::optional<Module> native_function(const Module::Kept& kept, const std::string& platform,
+                                      std::size_t first_site) {
   const auto& p = as<BlockParams>(*kept.params);
   const ProgramPtr native = native_program(p, platform);
   if (!native) return std::nullopt;
@@ -99,31 +105,38 @@ std::optional<Module> native_function(const Module::Kept& kept, const std::strin
   out.function(kept.function, kept.inputs, kept.outputs, [&](std::span<const Ssa> in) {
     std::vector<Ssa> results = out.inlined(*native, in.first(p.leading()));
     if (results.size() == kept.outputs.size()) return results;
-    std::vector<Ssa> all =
-        out.called(default_of(kept.function), in, kept.inputs, kept.outputs);  // tangents and residuals are the default's
+    std::vector<Ssa> all = out.called(default_of(kept.function), in, kept.inputs,
+                                      kept.outputs);  // tangents and residuals are the default's
     std::ranges::copy(results, all.begin());
     return all;
   });
   return out.functions();
 }
 
-// --- an override's own derivative ---------------------------------------------------------------------------------------------
+// --- an override's own derivative
+// ---------------------------------------------------------------------------------------------
 
 namespace {
 
-Types own_type(const Params* params, TypeSpan) { return as<OwnParams>(*params).push->output_types(); }
+Types own_type(const Params* params, TypeSpan) {
+  return as<OwnParams>(*params).push->output_types();
+}
 
-std::span<const Tensor> pushed(const OwnParams& p, std::span<const Tensor> x) { return x.subspan(p.residuals); }
+std::span<const Tensor> pushed(const OwnParams& p, std::span<const Tensor> x) {
+  return x.subspan(p.residuals);
+}
 
 Jvp own_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
   const auto& p = op.as<OwnParams>();
   return jvp_of(*p.push, pushed(p, x), dx.subspan(p.residuals));
 }
 
-Tensors own_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x, TypeSpan) {
+Tensors own_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x,
+                      TypeSpan) {
   const auto& p = op.as<OwnParams>();
   Tensors in(x.begin(), x.begin() + static_cast<std::ptrdiff_t>(p.residuals));
-  for (const Type& t : p.results) in.push_back(is_differentiable(t.dtype) ? zeros_of(t) : no_tangent(t));
+  for (const Type& t : p.results)
+    in.push_back(is_differentiable(t.dtype) ? zeros_of(t) : no_tangent(t));
   for (std::size_t i = 0; i < ct.size(); ++i)
     if (ct[i].has_value()) in[p.residuals + at(p.of_result[i])] = ct[i];
   const Tensors given = postern::apply(*p.backward, in);
@@ -132,7 +145,8 @@ Tensors own_transpose(const Op& op, std::span<const Tensor> ct, std::span<const 
   return out;
 }
 
-Batched own_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes, std::int64_t size, const Tensor& mask) {
+Batched own_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
+                  std::int64_t size, const Tensor& mask) {
   const auto& p = op.as<OwnParams>();
   return batch_of(*p.push, pushed(p, x), axes.subspan(p.residuals), size, mask);
 }
@@ -177,32 +191,39 @@ ProgramPtr forward_program(const BlockParams& p, const Override& o) {
 /// Residuals and cotangents to the cotangents of the operands named in `of_operand`.
 ProgramPtr backward_program(const BlockParams& p, const Override& o, const Types& residuals) {
   Types types = residuals;
-  for (const Type& t : p.results) types.push_back(is_differentiable(t.dtype) ? t : Type{DType::pred, t.dims});
+  for (const Type& t : p.results)
+    types.push_back(is_differentiable(t.dtype) ? t : Type{DType::pred, t.dims});
   const Closed closed = trace_program(p.config->name, types, [&](std::span<const Tensor> in) {
-    const Tensors given = o.vjp_backward(p.config->object.get(), in.first(residuals.size()), in.subspan(residuals.size()));
-    check(given.size() == p.operands.size(), "{} gives {} cotangents for {} operands", described(p, o), given.size(), p.operands.size());
+    const Tensors given = o.vjp_backward(p.config->object.get(), in.first(residuals.size()),
+                                         in.subspan(residuals.size()));
+    check(given.size() == p.operands.size(), "{} gives {} cotangents for {} operands",
+          described(p, o), given.size(), p.operands.size());
     Tensors out;
     for (const int i : p.of_operand) {
       const Type& type = p.operands[at(i)];
       out.push_back(or_zeros_of(given[at(i)], type));
-      check(out.back().dtype() == type.dtype && out.back().dims() == type.dims, "{} gives a cotangent {} for operand {}, which is {}",
-            described(p, o), to_string(out.back().type()), i, to_string(type));
+      check(out.back().dtype() == type.dtype && out.back().dims() == type.dims,
+            "{} gives a cotangent {} for operand {}, which is {}", described(p, o),
+            to_string(out.back().type()), i, to_string(type));
     }
     return out;
   });
   return without_captures(described(p, o) + " in its vjp", closed);
 }
 
-/// `backward` for all levels; cotangents of operands that are the same for a whole batch are summed over it.
+/// `backward` for all levels; cotangents of operands that are the same for a whole batch are summed
+/// over it.
 ProgramPtr batched_backward(ProgramPtr backward, const BlockParams& p) {
   for (const Level& level : p.levels) {
-    const ProgramPtr one = batched(*backward, {level.size, std::vector<bool>(backward->inputs.size(), true), false});
-    const Closed closed = trace_program(one->name, one->input_types(), [&](std::span<const Tensor> in) {
-      Tensors y = postern::apply(*one, in);
-      for (std::size_t i = 0; i < y.size(); ++i)
-        if (!level.mapped[at(p.of_operand[i])]) y[i] = sum(y[i], {.axes = Dims{0}});
-      return y;
-    });
+    const ProgramPtr one =
+        batched(*backward, {level.size, std::vector<bool>(backward->inputs.size(), true), false});
+    const Closed closed =
+        trace_program(one->name, one->input_types(), [&](std::span<const Tensor> in) {
+          Tensors y = postern::apply(*one, in);
+          for (std::size_t i = 0; i < y.size(); ++i)
+            if (!level.mapped[at(p.of_operand[i])]) y[i] = sum(y[i], {.axes = Dims{0}});
+          return y;
+        });
     backward = closed.program;
   }
   return backward;
@@ -211,7 +232,8 @@ ProgramPtr batched_backward(ProgramPtr backward, const BlockParams& p) {
 /// The tangents among the body's results.
 ProgramPtr tangents_of(const BlockParams& p) {
   Program push = *p.body;
-  push.outputs.erase(push.outputs.begin(), push.outputs.begin() + static_cast<std::ptrdiff_t>(p.results.size()));
+  push.outputs.erase(push.outputs.begin(),
+                     push.outputs.begin() + static_cast<std::ptrdiff_t>(p.results.size()));
   return simplify(push);
 }
 
@@ -222,7 +244,8 @@ bool split_own(const BlockParams& p, std::span<const Tensor> x, Primitive::Split
   const std::size_t n = p.operands.size();
   for (const Level& level : p.levels)
     if (level.masked) return false;
-  // The unknown operands must be the tangents of the block's operands: they come where jvp and batching have put them.
+  // The unknown operands must be the tangents of the block's operands: they come where jvp and
+  // batching have put them.
   std::vector<std::size_t> unknown;
   for (std::size_t i = 0; i < x.size(); ++i)
     if (!x[i].has_value()) unknown.push_back(i);
@@ -236,7 +259,11 @@ bool split_own(const BlockParams& p, std::span<const Tensor> x, Primitive::Split
   ProgramPtr forward = forward_program(p, *o);
   const Types all = forward->output_types();
   const Types kept_types(all.begin() + static_cast<std::ptrdiff_t>(p.results.size()), all.end());
-  OwnParams q{nullptr, batched_backward(backward_program(p, *o, kept_types), p), kept_types.size(), p.of_result, {}};
+  OwnParams q{nullptr,
+              batched_backward(backward_program(p, *o, kept_types), p),
+              kept_types.size(),
+              p.of_result,
+              {}};
   for (const Level& level : p.levels) forward = batched(*forward, level);
   const Tensors y = postern::apply(*forward, x.first(n));
   out.known.assign(y.begin(), y.begin() + static_cast<std::ptrdiff_t>(p.results.size()));
@@ -247,7 +274,8 @@ bool split_own(const BlockParams& p, std::span<const Tensor> x, Primitive::Split
   std::vector<ValueId> last;
   for (std::size_t i = 0; i < x.size(); ++i)
     if (!x[i].has_value()) last.push_back(ordered.inputs[i]);
-  std::erase_if(ordered.inputs, [&](ValueId v) { return std::ranges::find(last, v) != last.end(); });
+  std::erase_if(ordered.inputs,
+                [&](ValueId v) { return std::ranges::find(last, v) != last.end(); });
   ordered.inputs.insert(ordered.inputs.end(), last.begin(), last.end());
   q.push = std::make_shared<const Program>(std::move(ordered));
 
@@ -257,7 +285,8 @@ bool split_own(const BlockParams& p, std::span<const Tensor> x, Primitive::Split
   for (const std::size_t i : unknown) out.operands.push_back({{}, static_cast<int>(i)});
   const std::size_t results = p.results.size();
   out.known.resize(results + p.of_result.size());
-  for (std::size_t i = 0; i < p.of_result.size(); ++i) out.results.push_back(static_cast<int>(results + i));
+  for (std::size_t i = 0; i < p.of_result.size(); ++i)
+    out.results.push_back(static_cast<int>(results + i));
   out.primitive = &own_p;
   out.params = make_params(std::move(q));
   return true;

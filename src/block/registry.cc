@@ -59,8 +59,8 @@ std::string dtype_mismatch(const Callee& kernel, const Question& q) {
     const std::size_t leaf = operand ? i : i - (all_in ? 1 : q.operands.size());
     const auto& types = operand ? q.operands : q.results;
     if (leaf < types.size() && types[leaf].dtype != p.dtype)
-      return fmt::format("its kernel is for {}, {} {} is {}", to_string(p.dtype), operand ? "operand" : "result", leaf,
-                         to_string(types[leaf]));
+      return fmt::format("its kernel is for {}, {} {} is {}", to_string(p.dtype),
+                         operand ? "operand" : "result", leaf, to_string(types[leaf]));
   }
   return "";
 }
@@ -68,12 +68,16 @@ std::string dtype_mismatch(const Callee& kernel, const Question& q) {
 /// Why not; empty: it accepts.
 std::string refusal(const Override& o, const Question& q) {
   if (q.platform == no_platform) return "the program is for no platform in particular";
-  if (!o.platform.empty() && o.platform != q.platform) return fmt::format("it is for {}", o.platform);
+  if (!o.platform.empty() && o.platform != q.platform)
+    return fmt::format("it is for {}", o.platform);
   if (o.when && !o.when(q.config.object.get(), q.operands)) return "its condition declines";
   if (o.keeps_default) return "";
-  if (!o.program && !native_calls.load(std::memory_order_relaxed)) return "the plug-in cannot enter native code";
-  if (q.batched && !o.program && !o.batch) return "the block is batched and it has no batching method";
-  if (q.batched && o.target && *o.batch != VmapMethod::expand_dims && *o.batch != VmapMethod::broadcast_all)
+  if (!o.program && !native_calls.load(std::memory_order_relaxed))
+    return "the plug-in cannot enter native code";
+  if (q.batched && !o.program && !o.batch)
+    return "the block is batched and it has no batching method";
+  if (q.batched && o.target && *o.batch != VmapMethod::expand_dims &&
+      *o.batch != VmapMethod::broadcast_all)
     return "a target cannot run for each element of a batch";
   return o.kernel ? dtype_mismatch(o.kernel(q.config.object), q) : "";
 }
@@ -93,14 +97,17 @@ OverridePtr choose(const Question& q, std::vector<std::string>* why) {
   const std::vector<OverridePtr> all = overrides_of(*q.config.type);
   for (std::size_t i = all.size(); i-- > 0;) {
     const std::string refused = refusal(*all[i], q);
-    if (why) why->push_back(fmt::format("{} {}", describe(*all[i]), refused.empty() ? "accepts" : "declines: " + refused));
+    if (why)
+      why->push_back(fmt::format("{} {}", describe(*all[i]),
+                                 refused.empty() ? "accepts" : "declines: " + refused));
     if (refused.empty()) return all[i]->keeps_default ? nullptr : all[i];
   }
   if (why && all.empty()) why->push_back("no override is registered");
   return nullptr;
 }
 
-std::optional<detail::BlockConfig> config_named(const std::string& name, const Attributes& attributes) {
+std::optional<detail::BlockConfig> config_named(const std::string& name,
+                                                const Attributes& attributes) {
   ensure_builtin();
   Registry& r = registry();
   std::scoped_lock lock(r.guard);
@@ -145,11 +152,17 @@ using blocks::registry;
 
 std::uint64_t detail::add_override(ErasedOverride o) {
   PlaceScope at(o.place);
-  const int forms = (o.kernel != nullptr) + (o.target != nullptr) + (o.program != nullptr) + o.keeps_default;
-  check(forms == 1, "override_block '{}': exactly one of kernel, target and program is needed, got {}", o.block, forms);
-  check((o.vjp_forward == nullptr) == (o.vjp_backward == nullptr), "override_block '{}': a vjp needs both forward and backward", o.block);
-  check(!o.target || !o.batch || *o.batch == VmapMethod::expand_dims || *o.batch == VmapMethod::broadcast_all,
-        "override_block '{}': the batching method of a target is expand_dims or broadcast_all", o.block);
+  const int forms =
+      (o.kernel != nullptr) + (o.target != nullptr) + (o.program != nullptr) + o.keeps_default;
+  check(forms == 1,
+        "override_block '{}': exactly one of kernel, target and program is needed, got {}", o.block,
+        forms);
+  check((o.vjp_forward == nullptr) == (o.vjp_backward == nullptr),
+        "override_block '{}': a vjp needs both forward and backward", o.block);
+  check(!o.target || !o.batch || *o.batch == VmapMethod::expand_dims ||
+            *o.batch == VmapMethod::broadcast_all,
+        "override_block '{}': the batching method of a target is expand_dims or broadcast_all",
+        o.block);
   blocks::ensure_builtin();
   auto& r = registry();
   std::scoped_lock lock(r.guard);
@@ -166,7 +179,8 @@ bool detail::remove_override(std::uint64_t id) {
   auto& r = registry();
   std::scoped_lock lock(r.guard);
   for (auto& [type, list] : r.overrides) {
-    if (std::erase_if(list, [id](const blocks::OverridePtr& o) { return o->id == id; }) == 0) continue;
+    if (std::erase_if(list, [id](const blocks::OverridePtr& o) { return o->id == id; }) == 0)
+      continue;
     blocks::generation_count.fetch_add(1, std::memory_order_release);
     return true;
   }
@@ -190,7 +204,8 @@ bool detail::read_dtype(std::string_view name, DType& dtype) {
 
 std::string detail::block_type_name(const std::type_info& type) { return readable_name(type); }
 
-BlockPath detail::block_path(const BlockConfig& config, std::span<const Type> operands, const std::string& platform) {
+BlockPath detail::block_path(const BlockConfig& config, std::span<const Type> operands,
+                             const std::string& platform) {
   std::vector<std::string> why;
   const auto chosen = blocks::choose({config, operands, {}, false, platform}, &why);
   bool used = false;
@@ -199,10 +214,15 @@ BlockPath detail::block_path(const BlockConfig& config, std::span<const Type> op
     std::scoped_lock lock(r.guard);
     used = r.used.contains(*config.type);
   }
-  const std::string shown = config.name + (config.attributes.items().empty() ? "" : to_string(config.attributes));
+  const std::string shown =
+      config.name + (config.attributes.items().empty() ? "" : to_string(config.attributes));
   const char* word = chosen ? "native" : used ? "default" : "none";
-  const std::string text = fmt::format("{} for {} on {}: {} ({})", shown, to_string(operands), platform, word, fmt::join(why, "; "));
-  return {chosen ? BlockPath::Kind::native : used ? BlockPath::Kind::default_body : BlockPath::Kind::none, text};
+  const std::string text = fmt::format("{} for {} on {}: {} ({})", shown, to_string(operands),
+                                       platform, word, fmt::join(why, "; "));
+  return {chosen ? BlockPath::Kind::native
+          : used ? BlockPath::Kind::default_body
+                 : BlockPath::Kind::none,
+          text};
 }
 
 std::string to_string(const BlockPath& path) { return path.text; }

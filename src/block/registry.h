@@ -12,7 +12,8 @@
 
 namespace postern::blocks {
 
-/// The platform of programs that are to be kept: blocks stay blocks where they can, no override is taken.
+/// The platform of programs that are to be kept: blocks stay blocks where they can, no override is
+/// taken.
 inline constexpr const char* no_platform = "any";
 
 struct Override : detail::ErasedOverride {
@@ -28,11 +29,13 @@ struct Question {
   std::string platform;
 };
 
-/// The latest override that accepts, null for the default. `why`, when given, gets a sentence for each that was asked.
+/// The latest override that accepts, null for the default. `why`, when given, gets a sentence for
+/// each that was asked.
 OverridePtr choose(const Question& question, std::vector<std::string>* why = nullptr);
 
 /// The config of that name with these fields, as the latest override makes it whose config it is.
-std::optional<detail::BlockConfig> config_named(const std::string& name, const Attributes& attributes);
+std::optional<detail::BlockConfig> config_named(const std::string& name,
+                                                const Attributes& attributes);
 
 /// In words: `kernel at attention.cc:12`.
 std::string describe(const Override& override);
@@ -42,10 +45,12 @@ void note_used(const detail::BlockConfig& config);
 
 /// Changes whenever an override comes or goes: what was decided before may be decided otherwise.
 std::uint64_t generation();
-/// How many times this thread has written or looked at a block: whoever traces can tell whether blocks were met.
+/// How many times this thread has written or looked at a block: whoever traces can tell whether
+/// blocks were met.
 std::uint64_t& met();
 
-/// Ids of the overrides that this thread adds go there while it is not null; for libraries that fail while loading.
+/// Ids of the overrides that this thread adds go there while it is not null; for libraries that
+/// fail while loading.
 std::vector<std::uint64_t>*& recorded();
 
 /// The platform that programs are lowered for.

@@ -6,7 +6,8 @@ namespace postern::blocks {
 
 /// Whether a handler has that name: one that was registered, or one of ours for LAPACK.
 bool has_handler(const std::string& name, const std::string& platform);
-/// Makes a handler known to XLA. Throws TypeError naming target and platform when nobody has registered it.
+/// Makes a handler known to XLA. Throws TypeError naming target and platform when nobody has
+/// registered it.
 void require_handler(const std::string& name, const std::string& platform);
 
 }  // namespace postern::blocks

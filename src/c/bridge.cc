@@ -20,8 +20,8 @@ namespace {
 using namespace std::chrono_literals;
 
 struct Request {
-  Request(const std::string& function, const Attributes& a, const CallInfo& info, std::span<const AnyView> in,
-          std::span<const AnyMutableView> out)
+  Request(const std::string& function, const Attributes& a, const CallInfo& info,
+          std::span<const AnyView> in, std::span<const AnyMutableView> out)
       : firing(function, a, info, in, out), stop(info.stop) {}
   Firing firing;
   StopToken stop;
@@ -35,14 +35,16 @@ struct Request {
 class Bridge {
  public:
   Bridge() : descriptor_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC | EFD_SEMAPHORE)) {
-    if (descriptor_ < 0) throw Error(ErrorCode::resource_exhausted, fmt::format("the bridge got no descriptor: {}", std::strerror(errno)));
+    if (descriptor_ < 0)
+      throw Error(ErrorCode::resource_exhausted,
+                  fmt::format("the bridge got no descriptor: {}", std::strerror(errno)));
   }
   ~Bridge() { ::close(descriptor_); }
   Bridge(const Bridge&) = delete;
 
   /// On the device's thread: waits until somebody has answered.
-  void call(const std::string& function, const Attributes& attributes, const CallInfo& info, std::span<const AnyView> in,
-            std::span<const AnyMutableView> out) {
+  void call(const std::string& function, const Attributes& attributes, const CallInfo& info,
+            std::span<const AnyView> in, std::span<const AnyMutableView> out) {
     Request request(function, attributes, info, in, out);
     std::unique_lock lock(guard_);
     refuse_closed();
@@ -51,7 +53,8 @@ class Bridge {
     waiting_.push_back(&request);
     signal();
     came_.notify_one();
-    // A run that is cancelled has nothing to wake us with. Once a request was taken its memory stays until it is answered.
+    // A run that is cancelled has nothing to wake us with. Once a request was taken its memory
+    // stays until it is answered.
     while (!request.answered && !(closed_ && !request.copying)) {
       answered_.wait_for(lock, 5ms);
       if (!request.taken && request.stop.stop_requested()) break;
@@ -65,7 +68,8 @@ class Bridge {
       refuse_closed();
       throw Error(ErrorCode::cancelled, "the run was stopped before anybody took the call");
     }
-    if (request.code == PN_UNREGISTERED) throw CallbackError(ErrorCode::unregistered, request.why.text, {}, 0, nullptr);
+    if (request.code == PN_UNREGISTERED)
+      throw CallbackError(ErrorCode::unregistered, request.why.text, {}, 0, nullptr);
     if (request.code != PN_OK) throw HostError(request.code, std::move(request.why));
   }
 
@@ -94,12 +98,13 @@ class Bridge {
     const pn_firing& f = request->firing.view;
     if (results) {
       if (count != f.result_count)
-        return refuse(PN_BAD_RESULT, fmt::format("call '{}' has {} results, the reply has {}", f.site, f.result_count, count));
+        return refuse(PN_BAD_RESULT, fmt::format("call '{}' has {} results, the reply has {}",
+                                                 f.site, f.result_count, count));
       for (std::size_t i = 0; i < count; ++i) {
         const Type want = type_of(f.results[i]), got = type_of(results[i]);
         if (want != got)
-          return refuse(PN_BAD_RESULT,
-                        fmt::format("result {} of call '{}' is {}, the reply has {}", i, f.site, to_string(want), to_string(got)));
+          return refuse(PN_BAD_RESULT, fmt::format("result {} of call '{}' is {}, the reply has {}",
+                                                   i, f.site, to_string(want), to_string(got)));
       }
       request->copying = true;  // it stays until we have done
       lock.unlock();
@@ -138,15 +143,21 @@ class Bridge {
 
  private:
   void refuse_closed() const {
-    if (closed_) throw CallbackError(ErrorCode::closed, "the bridge that serves this function is closed", {}, 0, nullptr);
+    if (closed_)
+      throw CallbackError(ErrorCode::closed, "the bridge that serves this function is closed", {},
+                          0, nullptr);
   }
   /// Only what was taken and not yet answered may be.
   Request* find(std::uint64_t tag) const {
     const auto found = open_.find(tag);
-    if (found == open_.end() || !found->second->taken || found->second->answered || found->second->copying || closed_) return nullptr;
+    if (found == open_.end() || !found->second->taken || found->second->answered ||
+        found->second->copying || closed_)
+      return nullptr;
     return found->second;
   }
-  static int unknown(std::uint64_t tag) { return refuse(PN_NOT_FOUND, fmt::format("no request with tag {} waits for an answer", tag)); }
+  static int unknown(std::uint64_t tag) {
+    return refuse(PN_NOT_FOUND, fmt::format("no request with tag {} waits for an answer", tag));
+  }
   void answer(Request& request, int code, Failure why) {
     request.code = code;
     request.why = std::move(why);
@@ -189,11 +200,14 @@ int pn_bridge_create(pn_bridge** out) {
 int pn_bridge_serve(pn_bridge* bridge, const char* name, int replace) {
   return guarded([&] {
     check(bridge && name, "pn_bridge_serve: bridge or name is NULL");
-    register_function(name,
-                      [name = std::string(name), b = bridge->bridge](
-                          const Attributes& attributes, const CallInfo& info, std::span<const AnyView> operands,
-                          std::span<const AnyMutableView> results) { b->call(name, attributes, info, operands, results); },
-                      {.replace = replace != 0});
+    register_function(
+        name,
+        [name = std::string(name), b = bridge->bridge](
+            const Attributes& attributes, const CallInfo& info, std::span<const AnyView> operands,
+            std::span<const AnyMutableView> results) {
+          b->call(name, attributes, info, operands, results);
+        },
+        {.replace = replace != 0});
     return PN_OK;
   });
 }
@@ -213,7 +227,8 @@ int pn_bridge_reply(pn_bridge* bridge, uint64_t tag, const pn_array* results, si
 int pn_bridge_fail(pn_bridge* bridge, uint64_t tag, int code, const char* text) {
   return pn_bridge_fail_with(bridge, tag, code, text, nullptr, nullptr);
 }
-int pn_bridge_fail_with(pn_bridge* bridge, uint64_t tag, int code, const char* text, void* cause, void (*release)(void*)) {
+int pn_bridge_fail_with(pn_bridge* bridge, uint64_t tag, int code, const char* text, void* cause,
+                        void (*release)(void*)) {
   return guarded([&] {
     c::Failure why{"", c::held(cause, release)};
     check(bridge != nullptr, "pn_bridge_fail: bridge is NULL");
@@ -221,8 +236,12 @@ int pn_bridge_fail_with(pn_bridge* bridge, uint64_t tag, int code, const char* t
     return bridge->bridge->fail(tag, code, std::move(why));
   });
 }
-int pn_bridge_stopped(const pn_bridge* bridge, uint64_t tag) { return bridge ? bridge->bridge->stopped(tag) : -1; }
-int pn_bridge_descriptor(const pn_bridge* bridge) { return bridge ? bridge->bridge->descriptor() : -1; }
+int pn_bridge_stopped(const pn_bridge* bridge, uint64_t tag) {
+  return bridge ? bridge->bridge->stopped(tag) : -1;
+}
+int pn_bridge_descriptor(const pn_bridge* bridge) {
+  return bridge ? bridge->bridge->descriptor() : -1;
+}
 void pn_bridge_close(pn_bridge* bridge) {
   if (bridge) bridge->bridge->close();
 }

@@ -25,9 +25,11 @@ struct pn_started {
   Run<std::vector<Tensor>> run;
 };
 
-static_assert(static_cast<int>(DType::f4e2m1fn) == PN_F4E2M1FN && static_cast<int>(DType::f32) == PN_F32 &&
-              static_cast<int>(DType::u64) == PN_U64 && static_cast<int>(DType::c128) == PN_C128);
-static_assert(static_cast<int>(ErrorCode::unregistered) == PN_UNREGISTERED && static_cast<int>(ErrorCode::data_loss) == PN_DATA_LOSS);
+static_assert(static_cast<int>(DType::f4e2m1fn) == PN_F4E2M1FN &&
+              static_cast<int>(DType::f32) == PN_F32 && static_cast<int>(DType::u64) == PN_U64 &&
+              static_cast<int>(DType::c128) == PN_C128);
+static_assert(static_cast<int>(ErrorCode::unregistered) == PN_UNREGISTERED &&
+              static_cast<int>(ErrorCode::data_loss) == PN_DATA_LOSS);
 
 namespace postern::c {
 
@@ -75,7 +77,9 @@ std::shared_ptr<void> cause_of(const std::exception_ptr& error) {
 
 }  // namespace
 
-int code_of(const std::exception_ptr& error) noexcept try { std::rethrow_exception(error); } catch (const Error& e) {
+int code_of(const std::exception_ptr& error) noexcept try {
+  std::rethrow_exception(error);
+} catch (const Error& e) {
   return refuse(static_cast<int>(e.code()), e.what(), cause_of(error));
 } catch (const std::bad_alloc&) {
   return refuse(PN_RESOURCE_EXHAUSTED, "out of memory");
@@ -85,25 +89,37 @@ int code_of(const std::exception_ptr& error) noexcept try { std::rethrow_excepti
   return refuse(PN_UNKNOWN, "an exception of an unknown type");
 }
 
-Firing::Firing(const std::string& function, const Attributes& attributes, const CallInfo& info, std::span<const AnyView> operands,
-               std::span<const AnyMutableView> results)
+Firing::Firing(const std::string& function, const Attributes& attributes, const CallInfo& info,
+               std::span<const AnyView> operands, std::span<const AnyMutableView> results)
     : site_(info.name), attributes_(file::attributes_text(attributes)) {
   auto add = [&](const auto& v) {
-    arrays_.push_back({static_cast<std::int32_t>(v.dtype()), static_cast<std::int32_t>(v.dims().size()), v.dims().data(),
-                       const_cast<void*>(static_cast<const void*>(v.data())), static_cast<std::size_t>(v.size()) * byte_width(v.dtype())});
+    arrays_.push_back({static_cast<std::int32_t>(v.dtype()),
+                       static_cast<std::int32_t>(v.dims().size()), v.dims().data(),
+                       const_cast<void*>(static_cast<const void*>(v.data())),
+                       static_cast<std::size_t>(v.size()) * byte_width(v.dtype())});
   };
   for (const AnyView& v : operands) add(v);
   for (const AnyMutableView& v : results) add(v);
-  view = {function.c_str(), site_.c_str(),   attributes_.c_str(), info.device,    info.run,
-          info.element,     operands.size(), results.size(),      arrays_.data(), arrays_.data() + operands.size()};
+  view = {function.c_str(),
+          site_.c_str(),
+          attributes_.c_str(),
+          info.device,
+          info.run,
+          info.element,
+          operands.size(),
+          results.size(),
+          arrays_.data(),
+          arrays_.data() + operands.size()};
 }
 
 Type type_of(const pn_array& array) {
-  check(array.dtype >= 0 && array.dtype <= PN_F4E2M1FN, "an array's dtype must be a pn_dtype, got {}", array.dtype);
-  check(array.rank >= 0 && array.rank <= 64 && (array.rank == 0 || array.dims), "an array's rank must be from 0 to 64, with dims, got {}",
-        array.rank);
+  check(array.dtype >= 0 && array.dtype <= PN_F4E2M1FN,
+        "an array's dtype must be a pn_dtype, got {}", array.dtype);
+  check(array.rank >= 0 && array.rank <= 64 && (array.rank == 0 || array.dims),
+        "an array's rank must be from 0 to 64, with dims, got {}", array.rank);
   Type type = make_type(static_cast<DType>(array.dtype), Dims(array.dims, array.dims + array.rank));
-  check(array.bytes == type.byte_size(), "an array of type {} has {} bytes, {} were given", to_string(type), type.byte_size(), array.bytes);
+  check(array.bytes == type.byte_size(), "an array of type {} has {} bytes, {} were given",
+        to_string(type), type.byte_size(), array.bytes);
   check(array.data || array.bytes == 0, "an array's data is NULL");
   return type;
 }
@@ -121,7 +137,8 @@ std::vector<Tensor> tensors(const pn_tensor* const* handles, std::size_t count) 
 
 /// Before any argument is looked at.
 void check_count(const pn_program& program, std::size_t count) {
-  check(count == program.inputs.size(), "the saved program takes {} arguments, {} were given", program.inputs.size(), count);
+  check(count == program.inputs.size(), "the saved program takes {} arguments, {} were given",
+        program.inputs.size(), count);
 }
 
 void give(const std::vector<Tensor>& from, pn_tensor** to) {
@@ -131,7 +148,9 @@ void give(const std::vector<Tensor>& from, pn_tensor** to) {
 }
 
 void need(bool there, const char* what) { check(there, "{} is NULL", what); }
-const char* at(const std::vector<std::string>& list, std::size_t i) { return i < list.size() ? list[i].c_str() : nullptr; }
+const char* at(const std::vector<std::string>& list, std::size_t i) {
+  return i < list.size() ? list[i].c_str() : nullptr;
+}
 
 }  // namespace
 }  // namespace postern::c
@@ -207,12 +226,21 @@ int pn_load_text(const char* text, size_t size, pn_program** out) {
 }
 void pn_program_free(pn_program* program) { delete program; }
 size_t pn_program_inputs(const pn_program* program) { return program ? program->inputs.size() : 0; }
-size_t pn_program_outputs(const pn_program* program) { return program ? program->outputs.size() : 0; }
-const char* pn_program_input(const pn_program* program, size_t i) { return program ? c::at(program->inputs, i) : nullptr; }
-const char* pn_program_output(const pn_program* program, size_t i) { return program ? c::at(program->outputs, i) : nullptr; }
-const char* pn_program_function(const pn_program* program, size_t i) { return program ? c::at(program->functions, i) : nullptr; }
+size_t pn_program_outputs(const pn_program* program) {
+  return program ? program->outputs.size() : 0;
+}
+const char* pn_program_input(const pn_program* program, size_t i) {
+  return program ? c::at(program->inputs, i) : nullptr;
+}
+const char* pn_program_output(const pn_program* program, size_t i) {
+  return program ? c::at(program->outputs, i) : nullptr;
+}
+const char* pn_program_function(const pn_program* program, size_t i) {
+  return program ? c::at(program->functions, i) : nullptr;
+}
 
-int pn_run(const pn_program* program, const pn_tensor* const* arguments, size_t count, pn_tensor** results) {
+int pn_run(const pn_program* program, const pn_tensor* const* arguments, size_t count,
+           pn_tensor** results) {
   return guarded([&] {
     need(program && (results || program->outputs.empty()), "pn_run: program or results");
     c::check_count(*program, count);
@@ -223,7 +251,8 @@ int pn_run(const pn_program* program, const pn_tensor* const* arguments, size_t 
   });
 }
 
-int pn_start(const pn_program* program, const pn_tensor* const* arguments, size_t count, pn_started** out) {
+int pn_start(const pn_program* program, const pn_tensor* const* arguments, size_t count,
+             pn_started** out) {
   return guarded([&] {
     need(program && out, "pn_start: program or out");
     c::check_count(*program, count);
@@ -238,7 +267,9 @@ int pn_started_wait(pn_started* run, int64_t timeout_ns, pn_tensor** results) {
     const auto limit = c::limit_of(timeout_ns);
     const RunStatus status = limit ? run->run.wait(*limit) : run->run.wait();
     if (status == RunStatus::running) return PN_EMPTY;
-    if (status == RunStatus::stopped) return static_cast<pn_code>(refuse(PN_CANCELLED, "the run was ended early by a host function"));
+    if (status == RunStatus::stopped)
+      return static_cast<pn_code>(
+          refuse(PN_CANCELLED, "the run was ended early by a host function"));
     const std::vector<Tensor> out = run->run.result();
     need(results || out.empty(), "pn_started_wait: results");
     give(out, results);
@@ -274,7 +305,8 @@ void pn_fail_with(const char* text, void* cause, void (*release)(void*)) {
   }
 }
 
-int pn_register(const char* name, pn_function function, void* user, void (*release)(void*), int replace) {
+int pn_register(const char* name, pn_function function, void* user, void (*release)(void*),
+                int replace) {
   return guarded([&] {
     need(name && function, "pn_register: name or function");
     struct User {
@@ -287,9 +319,9 @@ int pn_register(const char* name, pn_function function, void* user, void (*relea
     const auto held = std::make_shared<User>(user, nullptr);
     register_function(
         name,
-        [name = std::string(name), function, held](const Attributes& attributes, const CallInfo& info,
-                                                   std::span<const AnyView> operands,
-                                                   std::span<const AnyMutableView> results) {
+        [name = std::string(name), function, held](
+            const Attributes& attributes, const CallInfo& info, std::span<const AnyView> operands,
+            std::span<const AnyMutableView> results) {
           const c::Firing firing(name, attributes, info, operands, results);
           c::failure() = {};
           const int code = function(held->user, &firing.view);
@@ -309,6 +341,7 @@ int pn_unregister(const char* name) {
   return guarded([&] {
     need(name != nullptr, "pn_unregister: name");
     if (unregister_function(name)) return PN_OK;
-    return static_cast<pn_code>(refuse(PN_NOT_FOUND, fmt::format("no function is registered under '{}'", name)));
+    return static_cast<pn_code>(
+        refuse(PN_NOT_FOUND, fmt::format("no function is registered under '{}'", name)));
   });
 }

@@ -18,7 +18,8 @@ struct pn_tensor {
 
 namespace postern::c {
 
-/// A text, and a thing of the host's own that it stands for, such as an exception of another language.
+/// A text, and a thing of the host's own that it stands for, such as an exception of another
+/// language.
 struct Failure {
   std::string text;
   std::shared_ptr<void> cause;
@@ -32,7 +33,8 @@ std::shared_ptr<void> held(void* thing, void (*release)(void*));
 
 /// A host function's failure, in a run.
 struct HostError : Error {
-  HostError(int code, Failure f) : Error(static_cast<ErrorCode>(code), f.text), cause(std::move(f.cause)) {}
+  HostError(int code, Failure f)
+      : Error(static_cast<ErrorCode>(code), f.text), cause(std::move(f.cause)) {}
   std::shared_ptr<void> cause;
 };
 
@@ -59,8 +61,8 @@ inline std::optional<std::chrono::nanoseconds> limit_of(std::int64_t timeout_ns)
 /// A firing as C sees it; lives as long as what it was made from.
 class Firing {
  public:
-  Firing(const std::string& function, const Attributes& attributes, const CallInfo& info, std::span<const AnyView> operands,
-         std::span<const AnyMutableView> results);
+  Firing(const std::string& function, const Attributes& attributes, const CallInfo& info,
+         std::span<const AnyView> operands, std::span<const AnyMutableView> results);
   Firing(const Firing&) = delete;
   pn_firing view;
 

@@ -15,16 +15,18 @@ struct Pair {
   DType dtype;
   std::uint8_t code, bits;
 };
-constexpr Pair pairs[] = {{DType::pred, dl_bool, 8},  {DType::s8, kDLInt, 8},       {DType::s16, kDLInt, 16},
-                          {DType::s32, kDLInt, 32},   {DType::s64, kDLInt, 64},     {DType::u8, kDLUInt, 8},
-                          {DType::u16, kDLUInt, 16},  {DType::u32, kDLUInt, 32},    {DType::u64, kDLUInt, 64},
-                          {DType::f16, kDLFloat, 16}, {DType::bf16, kDLBfloat, 16}, {DType::f32, kDLFloat, 32},
-                          {DType::f64, kDLFloat, 64}, {DType::c64, kDLComplex, 64}, {DType::c128, kDLComplex, 128}};
+constexpr Pair pairs[] = {
+    {DType::pred, dl_bool, 8},  {DType::s8, kDLInt, 8},       {DType::s16, kDLInt, 16},
+    {DType::s32, kDLInt, 32},   {DType::s64, kDLInt, 64},     {DType::u8, kDLUInt, 8},
+    {DType::u16, kDLUInt, 16},  {DType::u32, kDLUInt, 32},    {DType::u64, kDLUInt, 64},
+    {DType::f16, kDLFloat, 16}, {DType::bf16, kDLBfloat, 16}, {DType::f32, kDLFloat, 32},
+    {DType::f64, kDLFloat, 64}, {DType::c64, kDLComplex, 64}, {DType::c128, kDLComplex, 128}};
 
 DType dtype_of(const DLDataType& type) {
   for (const Pair& p : pairs)
     if (p.code == type.code && p.bits == type.bits && type.lanes == 1) return p.dtype;
-  throw_type_error(fmt::format("DLPack: no dtype has type code {}, {} bits and {} lanes", type.code, type.bits, type.lanes));
+  throw_type_error(fmt::format("DLPack: no dtype has type code {}, {} bits and {} lanes", type.code,
+                               type.bits, type.lanes));
 }
 
 DLDataType data_type_of(DType dtype) {
@@ -42,7 +44,8 @@ void gather(const DLTensor& from, std::size_t width, std::byte* to) {
   Dims index(rank, 0);
   std::int64_t offset = 0;  // in elements
   for (std::int64_t n = 0; n < count; ++n) {
-    std::copy_n(data + offset * static_cast<std::int64_t>(width), width, to + static_cast<std::size_t>(n) * width);
+    std::copy_n(data + offset * static_cast<std::int64_t>(width), width,
+                to + static_cast<std::size_t>(n) * width);
     for (std::size_t axis = rank; axis-- > 0;) {
       offset += from.strides[axis];
       if (++index[axis] < from.shape[axis]) break;
@@ -76,18 +79,22 @@ int pn_tensor_from_dlpack(DLManagedTensor* managed, pn_tensor** out) {
   return c::guarded([&] {
     check(managed && out, "pn_tensor_from_dlpack: managed or out is NULL");
     const DLTensor& t = managed->dl_tensor;
-    check(t.device.device_type == kDLCPU || t.device.device_type == kDLCUDAHost, "DLPack: the tensor is on device type {}, not on the CPU",
+    check(t.device.device_type == kDLCPU || t.device.device_type == kDLCUDAHost,
+          "DLPack: the tensor is on device type {}, not on the CPU",
           static_cast<int>(t.device.device_type));
-    check(t.ndim >= 0 && t.ndim <= 64 && (t.ndim == 0 || t.shape), "DLPack: the tensor's rank is {}", t.ndim);
+    check(t.ndim >= 0 && t.ndim <= 64 && (t.ndim == 0 || t.shape),
+          "DLPack: the tensor's rank is {}", t.ndim);
     const Type type = make_type(dtype_of(t.dtype), Dims(t.shape, t.shape + t.ndim));
     check(t.data || type.byte_size() == 0, "DLPack: the tensor's data is NULL");
     auto made = std::make_unique<pn_tensor>();
     if (row_major(t)) {
-      made->tensor = Tensor::borrow(type, static_cast<const std::byte*>(t.data) + t.byte_offset, [managed] { end(managed); });
+      made->tensor = Tensor::borrow(type, static_cast<const std::byte*>(t.data) + t.byte_offset,
+                                    [managed] { end(managed); });
     } else {
       std::shared_ptr<void> bytes = detail::aligned_bytes(type.byte_size());
       if (type.size() > 0) gather(t, byte_width(type.dtype), static_cast<std::byte*>(bytes.get()));
-      made->tensor = detail::Access::make(std::make_shared<detail::HostValue>(type, std::move(bytes)));
+      made->tensor =
+          detail::Access::make(std::make_shared<detail::HostValue>(type, std::move(bytes)));
       end(managed);
     }
     *out = made.release();
@@ -110,7 +117,9 @@ int pn_tensor_to_dlpack(const pn_tensor* tensor, DLManagedTensor** out) {
                                 nullptr,
                                 0};
     shown->managed.manager_ctx = shown.get();
-    shown->managed.deleter = [](DLManagedTensor* self) { delete static_cast<Shown*>(self->manager_ctx); };
+    shown->managed.deleter = [](DLManagedTensor* self) {
+      delete static_cast<Shown*>(self->manager_ctx);
+    };
     *out = &shown.release()->managed;
     return PN_OK;
   });

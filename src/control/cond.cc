@@ -13,14 +13,16 @@ namespace {
 
 Types cond_type(const Params* params, TypeSpan operands) {
   const auto& p = as<CondParams>(*params);
-  check(operands[0].dtype == DType::s32 && operands[0].dims.empty(), "cond: the index must be s32[], got {}", to_string(operands[0]));
+  check(operands[0].dtype == DType::s32 && operands[0].dims.empty(),
+        "cond: the index must be s32[], got {}", to_string(operands[0]));
   for (const ProgramPtr& branch : p.branches) {
-    check(operands.size() == branch->inputs.size() + 1, "cond: {} operands for a branch of {} inputs", operands.size() - 1,
+    check(operands.size() == branch->inputs.size() + 1,
+          "cond: {} operands for a branch of {} inputs", operands.size() - 1,
           branch->inputs.size());
     for (std::size_t i = 0; i < branch->inputs.size(); ++i) {
       const Type& type = branch->type(branch->inputs[i]);
-      check(operands[i + 1].dtype == type.dtype && operands[i + 1].dims == type.dims, "cond: operand {} must be {}, got {}", i,
-            to_string(type), to_string(operands[i + 1]));
+      check(operands[i + 1].dtype == type.dtype && operands[i + 1].dims == type.dims,
+            "cond: operand {} must be {}, got {}", i, to_string(type), to_string(operands[i + 1]));
     }
   }
   return p.branches[0]->output_types();
@@ -30,7 +32,8 @@ ParamsPtr cond_with_programs(const Params*, std::span<const ProgramPtr> programs
   return make_params(CondParams{{programs.begin(), programs.end()}});
 }
 
-Tensors bind_cond(const Tensor& index, std::vector<Closed> branches, std::span<const Tensor> operands) {
+Tensors bind_cond(const Tensor& index, std::vector<Closed> branches,
+                  std::span<const Tensor> operands) {
   Tensors all{index};
   append(all, join_captures(branches));
   append(all, operands);
@@ -39,8 +42,9 @@ Tensors bind_cond(const Tensor& index, std::vector<Closed> branches, std::span<c
   return bind_n(cond_p, make_params(std::move(p)), all);
 }
 
-/// The branches' results come in two kinds: always there, and there in some branches. `make(branch, mask)` traces a branch to give those
-/// that `mask` marks, and what else it has is reported by setting more in `mask`. Traced again until all branches give the same.
+/// The branches' results come in two kinds: always there, and there in some branches. `make(branch,
+/// mask)` traces a branch to give those that `mask` marks, and what else it has is reported by
+/// setting more in `mask`. Traced again until all branches give the same.
 std::vector<Closed> agreeing(std::size_t branches, std::vector<bool>& mask,
                              const std::function<Closed(std::size_t, std::vector<bool>&)>& make) {
   std::vector<Closed> out(branches);
@@ -87,7 +91,8 @@ Jvp cond_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx
   return {std::move(both), std::move(dy)};
 }
 
-Tensors cond_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x, TypeSpan types) {
+Tensors cond_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x,
+                       TypeSpan types) {
   const auto& p = op.as<CondParams>();
   check(x[0].has_value(), "cond: the index depends on a tangent");
   const std::vector<bool> known = present(x), arrives = present(ct);
@@ -120,7 +125,8 @@ Tensors cond_transpose(const Op& op, std::span<const Tensor> ct, std::span<const
   return out;
 }
 
-// --- split: residuals of a branch are operands that it passes on, or slots; branches share slots of one type ----------------------------
+// --- split: residuals of a branch are operands that it passes on, or slots; branches share slots
+// of one type ----------------------------
 
 struct BranchHalves {
   Halves halves;
@@ -137,12 +143,16 @@ Types assign_slots(std::vector<BranchHalves>& branches) {
     for (std::size_t r = 0; r < b.halves.residuals; ++r) {
       const ValueId v = known.outputs[outputs + r];
       const auto input = std::ranges::find(known.inputs, v);
-      b.passed.push_back(input == known.inputs.end() ? -1 : static_cast<int>(input - known.inputs.begin()));
+      b.passed.push_back(
+          input == known.inputs.end() ? -1 : static_cast<int>(input - known.inputs.begin()));
       b.slot.push_back(-1);
       if (b.passed.back() >= 0) continue;
       std::size_t s = 0;
-      while (s < slots.size() && (taken[s] || slots[s].dtype != known.type(v).dtype || slots[s].dims != known.type(v).dims)) ++s;
-      if (s == slots.size()) slots.push_back({known.type(v).dtype, known.type(v).dims}), taken.push_back(false);
+      while (s < slots.size() && (taken[s] || slots[s].dtype != known.type(v).dtype ||
+                                  slots[s].dims != known.type(v).dims))
+        ++s;
+      if (s == slots.size())
+        slots.push_back({known.type(v).dtype, known.type(v).dims}), taken.push_back(false);
       taken[s] = true;
       b.slot.back() = static_cast<int>(s);
     }
@@ -151,7 +161,8 @@ Types assign_slots(std::vector<BranchHalves>& branches) {
 }
 
 /// Branches of the known half: known results, then the slots.
-std::vector<Closed> known_branches(const std::vector<BranchHalves>& branches, std::span<const Tensor> operands, const Types& slots) {
+std::vector<Closed> known_branches(const std::vector<BranchHalves>& branches,
+                                   std::span<const Tensor> operands, const Types& slots) {
   std::vector<Closed> out;
   for (const BranchHalves& b : branches)
     out.push_back(trace_inner("branch", types_of(operands), [&](std::span<const Tensor> in) {
@@ -161,20 +172,23 @@ std::vector<Closed> known_branches(const std::vector<BranchHalves>& branches, st
       for (std::size_t r = 0; r < b.slot.size(); ++r)
         if (b.slot[r] >= 0) filled[at(b.slot[r])] = values[outputs + r];
       values.resize(outputs);
-      for (std::size_t s = 0; s < slots.size(); ++s) values.push_back(or_zeros_of(filled[s], slots[s]));
+      for (std::size_t s = 0; s < slots.size(); ++s)
+        values.push_back(or_zeros_of(filled[s], slots[s]));
       return values;
     }));
   return out;
 }
 
 /// Branches of the unknown half: known operands, slots, unknown operands.
-CondParams unknown_branches(const std::vector<BranchHalves>& branches, const Types& types, std::size_t known, std::size_t slots) {
+CondParams unknown_branches(const std::vector<BranchHalves>& branches, const Types& types,
+                            std::size_t known, std::size_t slots) {
   CondParams p;
   for (const BranchHalves& b : branches)
     p.branches.push_back(trace_inner("branch", types, [&](std::span<const Tensor> in) {
                            Tensors inputs;
                            for (std::size_t r = 0; r < b.slot.size(); ++r)
-                             inputs.push_back(b.slot[r] >= 0 ? in[known + at(b.slot[r])] : in[at(b.passed[r])]);
+                             inputs.push_back(b.slot[r] >= 0 ? in[known + at(b.slot[r])]
+                                                             : in[at(b.passed[r])]);
                            append(inputs, in.subspan(known + slots));
                            return postern::apply(*b.halves.unknown, inputs);
                          }).program);
@@ -187,7 +201,8 @@ ProgramPtr with_outputs(const Program& program, const std::vector<bool>& wanted)
   return simplify(out);
 }
 
-Primitive::SplitResult cond_split(const Op& op, std::span<const Tensor> x, const std::vector<bool>& wanted) {
+Primitive::SplitResult cond_split(const Op& op, std::span<const Tensor> x,
+                                  const std::vector<bool>& wanted) {
   const auto& p = op.as<CondParams>();
   check(x[0].has_value(), "cond: the index depends on a tangent");
   std::vector<bool> unknown = present(x.subspan(1));
@@ -230,15 +245,18 @@ Primitive::SplitResult cond_split(const Op& op, std::span<const Tensor> x, const
   return out;
 }
 
-// --- batching -------------------------------------------------------------------------------------------------------------------
+// --- batching
+// -------------------------------------------------------------------------------------------------------------------
 
 /// An index for each element: all branches run, calls in them for the elements that take them.
-Batched select_branches(const CondParams& p, const Tensor& index, std::span<const Tensor> x, std::span<const int> axes, std::int64_t size,
-                        const Tensor& mask) {
+Batched select_branches(const CondParams& p, const Tensor& index, std::span<const Tensor> x,
+                        std::span<const int> axes, std::int64_t size, const Tensor& mask) {
   Tensors chosen;
   for (std::size_t b = 0; b < p.branches.size(); ++b) {
     const Tensor takes = equal(index, full(index.type(), static_cast<std::int32_t>(b)));
-    const Tensor alive = !calls_back(*p.branches[b]) ? Tensor() : mask.has_value() ? logical_and(mask, takes) : takes;
+    const Tensor alive = !calls_back(*p.branches[b]) ? Tensor()
+                         : mask.has_value()          ? logical_and(mask, takes)
+                                                     : takes;
     auto [y, from] = batch_of(*p.branches[b], x, axes, size, alive);
     for (std::size_t i = 0; i < y.size(); ++i) {
       y[i] = move_batch(y[i], from[i], 0, size);
@@ -249,7 +267,8 @@ Batched select_branches(const CondParams& p, const Tensor& index, std::span<cons
   return {chosen, std::vector<int>(chosen.size(), 0)};
 }
 
-Batched cond_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes, std::int64_t size, const Tensor& mask) {
+Batched cond_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
+                   std::int64_t size, const Tensor& mask) {
   const auto& p = op.as<CondParams>();
   if (axes[0] >= 0) return select_branches(p, x[0], x.subspan(1), axes.subspan(1), size, mask);
   std::vector<bool> mapped;
@@ -271,7 +290,8 @@ Batched cond_batch(const Op& op, std::span<const Tensor> x, std::span<const int>
   return {std::move(y), std::move(out)};
 }
 
-// --- running --------------------------------------------------------------------------------------------------------------------
+// --- running
+// --------------------------------------------------------------------------------------------------------------------
 
 void cond_lower(Lowering& out, const Equation& e) {
   const auto& p = as<CondParams>(*e.params);
@@ -284,10 +304,12 @@ void cond_lower(Lowering& out, const Equation& e) {
   if (const auto axes = axes_met(out, p.branches); !axes.empty()) {
     const Type flag{DType::pred, {}}, number{DType::s32, {}};
     const Ssa go = everywhere(out, goes_on(out, {index, Lowering::type(number)}), axes);
-    index = out.op("select", {go, index, out.constant("0", number)}, {&flag, &number, &number}, number);
+    index =
+        out.op("select", {go, index, out.constant("0", number)}, {&flag, &number, &number}, number);
   }
-  const std::vector<Ssa> results = write_case(out, index, p.branches.size(), types, effect_of(e) == Effect::ordered,
-                                              [&](std::size_t b) { return out.inlined(*p.branches[b], inputs); });
+  const std::vector<Ssa> results =
+      write_case(out, index, p.branches.size(), types, effect_of(e) == Effect::ordered,
+                 [&](std::size_t b) { return out.inlined(*p.branches[b], inputs); });
   for (int i = 0; i < e.results; ++i) out.define(e, i, results[at(i)]);
 }
 
@@ -298,7 +320,8 @@ Tensors cond_evaluate(const Op& op, std::span<const Tensor> x) {
 
 }  // namespace
 
-std::vector<Ssa> write_case(Lowering& out, Ssa index, std::size_t branches, const Types& types, bool ordered,
+std::vector<Ssa> write_case(Lowering& out, Ssa index, std::size_t branches, const Types& types,
+                            bool ordered,
                             const std::function<std::vector<Ssa>(std::size_t)>& branch) {
   if (ordered) out.token();  // made outside, if there is none yet
   std::vector<std::string> texts;
@@ -306,7 +329,8 @@ std::vector<Ssa> write_case(Lowering& out, Ssa index, std::size_t branches, cons
   if (ordered) texts.push_back(Lowering::token_type);
   std::vector<Ssa> results;
   for (std::size_t i = 0; i < texts.size(); ++i) results.push_back(out.fresh());
-  out.write("    {}{}\"stablehlo.case\"(%{}) (", ssa_list(results), results.empty() ? "" : " = ", index.id);
+  out.write("    {}{}\"stablehlo.case\"(%{}) (", ssa_list(results), results.empty() ? "" : " = ",
+            index.id);
   for (std::size_t b = 0; b < branches; ++b) {
     if (b) out.write(", ");
     out.region({}, [&](std::span<const Ssa>) {
@@ -340,12 +364,14 @@ void agree(const char* what, std::vector<Closed>& branches, const Types& inputs)
   Types common = branches[0].program->output_types();
   for (std::size_t b = 1; b < branches.size(); ++b) {
     const Types types = branches[b].program->output_types();
-    check(types.size() == common.size(), "{}: branch 0 returns {} leaves, branch {} {}", what, common.size(), b, types.size());
+    check(types.size() == common.size(), "{}: branch 0 returns {} leaves, branch {} {}", what,
+          common.size(), b, types.size());
     for (std::size_t i = 0; i < types.size(); ++i) {
       const bool same = types[i].dtype == common[i].dtype || types[i].weak || common[i].weak;
       check(same && types[i].dims == common[i].dims,
-            "{}: result {} is {} in branch 0 and {} in branch {}; branches must return the same types", what, i, to_string(common[i]),
-            to_string(types[i]), b);
+            "{}: result {} is {} in branch 0 and {} in branch {}; branches must return the same "
+            "types",
+            what, i, to_string(common[i]), to_string(types[i]), b);
       common[i].dtype = promote(what, common[i], types[i]).dtype;
       common[i].weak = common[i].weak && types[i].weak;
     }
@@ -367,21 +393,26 @@ void agree(const char* what, std::vector<Closed>& branches, const Types& inputs)
 
 }  // namespace
 
-detail::Leaves detail::cond(const char* what, const Tensor& choice, const std::vector<TensorFunction>& functions, const Leaves& operands,
+detail::Leaves detail::cond(const char* what, const Tensor& choice,
+                            const std::vector<TensorFunction>& functions, const Leaves& operands,
                             const Place& place) {
   PlaceScope at_place(place);
   const bool is_switch = std::string_view(what) == "switch_";
-  check(choice.has_value() && choice.rank() == 0 && (is_switch ? is_integer(choice.dtype()) : choice.dtype() == DType::pred),
-        "{}: the {} must be {} scalar, got {}", what, is_switch ? "index" : "condition", is_switch ? "an integer" : "a pred",
+  check(choice.has_value() && choice.rank() == 0 &&
+            (is_switch ? is_integer(choice.dtype()) : choice.dtype() == DType::pred),
+        "{}: the {} must be {} scalar, got {}", what, is_switch ? "index" : "condition",
+        is_switch ? "an integer" : "a pred",
         choice.has_value() ? to_string(choice.type()) : "an empty Tensor");
   check(!functions.empty(), "{}: at least one branch is needed", what);
   Tensor index = convert(choice, DType::s32);
   if (is_switch) {
-    const Tensor clamped = minimum(maximum(choice, 0), static_cast<std::int32_t>(functions.size()) - 1);
+    const Tensor clamped =
+        minimum(maximum(choice, 0), static_cast<std::int32_t>(functions.size()) - 1);
     index = convert(clamped, DType::s32);
   }
   std::vector<Closed> branches;
-  for (const TensorFunction& f : functions) branches.push_back(trace_user_inner("branch", types_of(operands), f));
+  for (const TensorFunction& f : functions)
+    branches.push_back(trace_user_inner("branch", types_of(operands), f));
   agree(what, branches, types_of(operands));
   return bind_cond(index, std::move(branches), operands);
 }

@@ -15,9 +15,11 @@ Tensors join_captures(std::vector<Closed>& programs) {
       if (place.emplace(detail::Access::value(t), all.size()).second) all.push_back(t);
   for (Closed& c : programs) {
     Program p = *c.program;
-    const std::vector<ValueId> own(p.inputs.begin() + static_cast<std::ptrdiff_t>(c.captures.size()), p.inputs.end());
+    const std::vector<ValueId> own(
+        p.inputs.begin() + static_cast<std::ptrdiff_t>(c.captures.size()), p.inputs.end());
     std::vector<ValueId> inputs(all.size(), -1);
-    for (std::size_t i = 0; i < c.captures.size(); ++i) inputs[place.at(detail::Access::value(c.captures[i]))] = p.inputs[i];
+    for (std::size_t i = 0; i < c.captures.size(); ++i)
+      inputs[place.at(detail::Access::value(c.captures[i]))] = p.inputs[i];
     for (std::size_t i = 0; i < all.size(); ++i) {
       if (inputs[i] >= 0) continue;
       inputs[i] = static_cast<ValueId>(p.types.size());
@@ -36,15 +38,20 @@ Type stacked_type(const Type& type, std::int64_t length) {
   return out;
 }
 
-Type slice_type_of(const Type& type) { return {type.dtype, {type.dims.begin() + 1, type.dims.end()}}; }
+Type slice_type_of(const Type& type) {
+  return {type.dtype, {type.dims.begin() + 1, type.dims.end()}};
+}
 
-bool settle_carry(const char* what, Tensors& carry, const Types& gives, const std::vector<std::string>& paths) {
-  check(gives.size() == carry.size(), "{}: the body gives back {} leaves, the carry has {}", what, gives.size(), carry.size());
+bool settle_carry(const char* what, Tensors& carry, const Types& gives,
+                  const std::vector<std::string>& paths) {
+  check(gives.size() == carry.size(), "{}: the body gives back {} leaves, the carry has {}", what,
+        gives.size(), carry.size());
   bool changed = false;
   for (std::size_t i = 0; i < carry.size(); ++i) {
     const Type& has = carry[i].type();
     if (has.dtype == gives[i].dtype && has.dims == gives[i].dims) {
-      const detail::HostValue* number = has.weak && !gives[i].weak ? host_scalar(carry[i]) : nullptr;
+      const detail::HostValue* number =
+          has.weak && !gives[i].weak ? host_scalar(carry[i]) : nullptr;
       if (number) carry[i] = full_of(read_number(has.dtype, number->data.get()), {has.dtype, {}});
       changed = changed || number;
       continue;
@@ -57,8 +64,9 @@ bool settle_carry(const char* what, Tensors& carry, const Types& gives, const st
         continue;
       }
     }
-    throw_type_error(fmt::format("{}: the carry{}{} is {} before a step and {} after it; they must be the same", what,
-                                 paths[i].empty() ? "" : " at ", paths[i], to_string(has), to_string(gives[i])));
+    throw_type_error(fmt::format(
+        "{}: the carry{}{} is {} before a step and {} after it; they must be the same", what,
+        paths[i].empty() ? "" : " at ", paths[i], to_string(has), to_string(gives[i])));
   }
   return changed;
 }

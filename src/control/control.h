@@ -1,4 +1,5 @@
-// Control flow as equations that hold programs. A body's captured tensors are operands of the equation, and so inputs of the body.
+// Control flow as equations that hold programs. A body's captured tensors are operands of the
+// equation, and so inputs of the body.
 #pragma once
 #include "ops/family.h"
 #include "transform/batch.h"
@@ -15,15 +16,16 @@ struct CondParams {
   }
 };
 
-/// Operands: constants of the condition, constants of the body, carry. Condition and body take their constants, then the carry.
+/// Operands: constants of the condition, constants of the body, carry. Condition and body take
+/// their constants, then the carry.
 struct WhileParams {
   ProgramPtr condition, body;
   std::size_t condition_constants, body_constants;
   void fields(FieldSink& sink) const { sink("condition", condition), sink("body", body); }
 };
 
-/// Operands: constants, carry, xs. The body takes constants, the step's number if `counted` (start, start + 1, ...), carry, slices of xs;
-/// it gives the carry and slices of the stacked results.
+/// Operands: constants, carry, xs. The body takes constants, the step's number if `counted` (start,
+/// start + 1, ...), carry, slices of xs; it gives the carry and slices of the stacked results.
 struct ScanParams {
   ProgramPtr body;
   std::int64_t length = 0, start = 0;
@@ -41,22 +43,26 @@ struct ScanParams {
 
 extern const Primitive cond_p, while_p, scan_p;
 
-/// Programs that captured different tensors, brought to the same inputs: all captures, then their own. Gives the captures.
+/// Programs that captured different tensors, brought to the same inputs: all captures, then their
+/// own. Gives the captures.
 Tensors join_captures(std::vector<Closed>& programs);
 
 /// Types with an axis of that extent in front, and of one slice along the first axis.
 Type stacked_type(const Type& type, std::int64_t length);
 Type slice_type_of(const Type& type);
 
-/// Refuses a carry that the body gives back with other types; weak ones adopt the body's dtype: then true, and `carry` has changed.
-bool settle_carry(const char* what, Tensors& carry, const Types& body_gives, const std::vector<std::string>& paths);
+/// Refuses a carry that the body gives back with other types; weak ones adopt the body's dtype:
+/// then true, and `carry` has changed.
+bool settle_carry(const char* what, Tensors& carry, const Types& body_gives,
+                  const std::vector<std::string>& paths);
 
 /// `x` where `mask` (one pred for each element of the batch, which is x's first axis), else `y`.
 Tensor select_elements(const Tensor& mask, const Tensor& x, const Tensor& y);
 
-/// Writes a `case`: `branch(b)` writes the b-th region and gives its values, which have these types. The tokens of ordered effects go
-/// through.
-std::vector<Ssa> write_case(Lowering& out, Ssa index, std::size_t branches, const Types& types, bool ordered,
+/// Writes a `case`: `branch(b)` writes the b-th region and gives its values, which have these
+/// types. The tokens of ordered effects go through.
+std::vector<Ssa> write_case(Lowering& out, Ssa index, std::size_t branches, const Types& types,
+                            bool ordered,
                             const std::function<std::vector<Ssa>(std::size_t)>& branch);
 
 /// "%1, %2": for results and operands of operations with regions.

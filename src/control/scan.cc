@@ -1,7 +1,8 @@
-// scan, map, and fori_loop with a known number of steps: what they are and how they run. Their derivatives are in control_scan_rules.cc.
+// scan, map, and fori_loop with a known number of steps: what they are and how they run. Their
+// derivatives are in control_scan_rules.cc.
 #include "control/scan.h"
-#include "ops/reduce.h"
 #include "lower/meet.h"
+#include "ops/reduce.h"
 
 #include <postern/control.h>
 
@@ -25,14 +26,14 @@ namespace {
 Types scan_type(const Params* params, TypeSpan operands) {
   const auto& p = as<ScanParams>(*params);
   const Program& body = *p.body;
-  check(operands.size() + p.counted == body.inputs.size(), "scan: {} operands for a body of {} inputs", operands.size(),
-        body.inputs.size());
+  check(operands.size() + p.counted == body.inputs.size(),
+        "scan: {} operands for a body of {} inputs", operands.size(), body.inputs.size());
   for (std::size_t i = 0; i < operands.size(); ++i) {
     const std::size_t input = i < p.constants ? i : i + p.counted;
     Type type = body.type(body.inputs[input]);
     if (input >= p.first_x()) type = stacked_type(type, p.length);
-    check(operands[i].dtype == type.dtype && operands[i].dims == type.dims, "scan: operand {} must be {}, got {}", i, to_string(type),
-          to_string(operands[i]));
+    check(operands[i].dtype == type.dtype && operands[i].dims == type.dims,
+          "scan: operand {} must be {}, got {}", i, to_string(type), to_string(operands[i]));
   }
   Types out = body.output_types();
   for (std::size_t i = 0; i < out.size(); ++i) {
@@ -40,7 +41,8 @@ Types scan_type(const Params* params, TypeSpan operands) {
       out[i] = stacked_type(out[i], p.length);
     else {
       const Type& in = operands[p.constants + i];
-      check(out[i].dtype == in.dtype && out[i].dims == in.dims, "scan: the carry {} is {} before a step and {} after it", i, to_string(in),
+      check(out[i].dtype == in.dtype && out[i].dims == in.dims,
+            "scan: the carry {} is {} before a step and {} after it", i, to_string(in),
             to_string(out[i]));
       out[i].weak = out[i].weak && in.weak;
     }
@@ -54,9 +56,11 @@ ParamsPtr scan_with_programs(const Params* params, std::span<const ProgramPtr> p
   return make_params(std::move(p));
 }
 
-// --- lowering: a while with a counter ---------------------------------------------------------------------------------------------
+// --- lowering: a while with a counter
+// ---------------------------------------------------------------------------------------------
 
-/// Writes the loop. The counter runs upwards: with the step's number where no xs or ys need it, else from 0.
+/// Writes the loop. The counter runs upwards: with the step's number where no xs or ys need it,
+/// else from 0.
 class ScanWriter {
  public:
   ScanWriter(Lowering& out, const Equation& e) : out_(out), e_(e), p_(as<ScanParams>(*e.params)) {
@@ -79,7 +83,8 @@ class ScanWriter {
       state_.push_back(out_.constant(literal_text({}, result_types_[i].dtype), result_types_[i]));
     for (const Type& t : result_types_) types_.push_back(Lowering::type(t));
     if (ordered_) state_.push_back(out_.token()), types_.push_back(Lowering::token_type);
-    const std::int64_t unroll = std::clamp<std::int64_t>(p_.unroll, 1, std::max<std::int64_t>(p_.length, 1));
+    const std::int64_t unroll =
+        std::clamp<std::int64_t>(p_.unroll, 1, std::max<std::int64_t>(p_.length, 1));
     const std::int64_t rounds = p_.length / unroll;
     if (rounds > 1) {
       loop(unroll, rounds);
@@ -94,8 +99,12 @@ class ScanWriter {
  private:
   std::int64_t first() const { return from_start_ ? p_.start : 0; }
   Ssa number(std::int64_t value) { return out_.constant(std::to_string(value), counter_type_); }
-  Ssa plus(Ssa a, Ssa b) { return out_.op("add", {a, b}, {&counter_type_, &counter_type_}, counter_type_); }
-  Ssa minus(Ssa a, Ssa b) { return out_.op("subtract", {a, b}, {&counter_type_, &counter_type_}, counter_type_); }
+  Ssa plus(Ssa a, Ssa b) {
+    return out_.op("add", {a, b}, {&counter_type_, &counter_type_}, counter_type_);
+  }
+  Ssa minus(Ssa a, Ssa b) {
+    return out_.op("subtract", {a, b}, {&counter_type_, &counter_type_}, counter_type_);
+  }
 
   void loop(std::int64_t unroll, std::int64_t rounds) {
     std::vector<Ssa> operands{number(first())};
@@ -109,7 +118,8 @@ class ScanWriter {
       const Type pred{DType::pred, {}};
       const Ssa end = number(first() + rounds * unroll);
       return std::vector<Lowering::Typed>{
-          {out_.op("compare", {in[0], end}, {&counter_type_, &counter_type_}, pred, comparison_text("LT", counter_type_.dtype)),
+          {out_.op("compare", {in[0], end}, {&counter_type_, &counter_type_}, pred,
+                   comparison_text("LT", counter_type_.dtype)),
            "tensor<i1>"}};
     });
     out_.write(", ");
@@ -123,10 +133,13 @@ class ScanWriter {
           counter = plus(counter, one);
         }
       });
-      if (out_.partitioned() && calls_back(*p_.body)) {  // a run that failed on several devices leaves by itself, see while_lower
+      if (out_.partitioned() && calls_back(*p_.body)) {  // a run that failed on several devices
+                                                         // leaves by itself, see while_lower
         const Type flag{DType::pred, {}};
         const Ssa here = told.id >= 0 ? told : goes_on(out_, {counter, types[0]});
-        counter = out_.op("select", {everywhere(out_, here, axes_met(out_, {&p_.body, 1})), counter, number(first() + rounds * unroll)},
+        counter = out_.op("select",
+                          {everywhere(out_, here, axes_met(out_, {&p_.body, 1})), counter,
+                           number(first() + rounds * unroll)},
                           {&flag, &counter_type_, &counter_type_}, counter_type_);
       }
       std::vector<Lowering::Typed> typed{{counter, types[0]}};
@@ -144,7 +157,8 @@ class ScanWriter {
     if (ordered_) out_.set_token(state.back());
     const Ssa slot = p_.reverse ? minus(number(p_.length - 1), counter) : counter;  // of xs and ys
     std::vector<Ssa> in = constants_;
-    if (p_.counted) in.push_back(from_start_ || p_.start == 0 ? slot : plus(slot, number(p_.start)));
+    if (p_.counted)
+      in.push_back(from_start_ || p_.start == 0 ? slot : plus(slot, number(p_.start)));
     in.insert(in.end(), state.begin(), state.begin() + static_cast<std::ptrdiff_t>(p_.carries));
     for (std::size_t i = 0; i < xs_.size(); ++i) in.push_back(slice(xs_[i], *x_types_[i], slot));
     const std::vector<Ssa> results = out_.inlined(*p_.body, in);
@@ -169,8 +183,10 @@ class ScanWriter {
     row.dims[0] = 1;
     const std::vector<Ssa> at = starts(slot, type.rank());
     const Ssa r = out_.fresh();
-    out_.write("    %{} = \"stablehlo.dynamic_slice\"(%{}, {}) {{slice_sizes = {}}} : ({}{}) -> {}\n", r.id, x.id, ssa_list(at),
-               array_text(row.dims), Lowering::type(type), start_types(type.rank()), Lowering::type(row));
+    out_.write(
+        "    %{} = \"stablehlo.dynamic_slice\"(%{}, {}) {{slice_sizes = {}}} : ({}{}) -> {}\n",
+        r.id, x.id, ssa_list(at), array_text(row.dims), Lowering::type(type),
+        start_types(type.rank()), Lowering::type(row));
     return out_.op("reshape", {r}, {&row}, slice_type_of(type));
   }
   Ssa update(Ssa stack, Ssa y, const Type& type, Ssa slot) {
@@ -180,8 +196,9 @@ class ScanWriter {
     const Ssa shaped = out_.op("reshape", {y}, {&one}, row);
     const std::vector<Ssa> at = starts(slot, type.rank());
     const Ssa r = out_.fresh();
-    out_.write("    %{} = \"stablehlo.dynamic_update_slice\"(%{}, %{}, {}) : ({}, {}{}) -> {}\n", r.id, stack.id, shaped.id, ssa_list(at),
-               Lowering::type(type), Lowering::type(row), start_types(type.rank()), Lowering::type(type));
+    out_.write("    %{} = \"stablehlo.dynamic_update_slice\"(%{}, %{}, {}) : ({}, {}{}) -> {}\n",
+               r.id, stack.id, shaped.id, ssa_list(at), Lowering::type(type), Lowering::type(row),
+               start_types(type.rank()), Lowering::type(type));
     return r;
   }
 
@@ -198,20 +215,24 @@ class ScanWriter {
 
 void scan_lower(Lowering& out, const Equation& e) { ScanWriter(out, e).write(); }
 
-// --- evaluating: driven from the host -----------------------------------------------------------------------------------------------
+// --- evaluating: driven from the host
+// -----------------------------------------------------------------------------------------------
 
 Tensor counter(const ScanParams& p, std::int64_t k) {
-  return full_of({Number::Kind::integer, p.start + k, static_cast<double>(p.start + k), 0}, {p.index, {}});
+  return full_of({Number::Kind::integer, p.start + k, static_cast<double>(p.start + k), 0},
+                 {p.index, {}});
 }
 
 Tensors scan_evaluate(const Op& op, std::span<const Tensor> x) {
   const auto& p = op.as<ScanParams>();
   const auto constants = x.first(p.constants), xs = x.subspan(p.constants + p.carries);
-  Tensors carry(x.begin() + static_cast<std::ptrdiff_t>(p.constants), x.begin() + static_cast<std::ptrdiff_t>(p.constants + p.carries));
+  Tensors carry(x.begin() + static_cast<std::ptrdiff_t>(p.constants),
+                x.begin() + static_cast<std::ptrdiff_t>(p.constants + p.carries));
   std::vector<std::vector<unsigned char>> over, stacks;
   for (const Tensor& t : xs) t.read(over.emplace_back(t.type().byte_size()).data());
   const Types outputs = p.body->output_types();
-  for (std::size_t i = p.carries; i < outputs.size(); ++i) stacks.emplace_back(stacked_type(outputs[i], p.length).byte_size());
+  for (std::size_t i = p.carries; i < outputs.size(); ++i)
+    stacks.emplace_back(stacked_type(outputs[i], p.length).byte_size());
   for (std::int64_t step = 0; step < p.length; ++step) {
     const std::int64_t k = p.reverse ? p.length - 1 - step : step;
     Tensors in(constants.begin(), constants.end());
@@ -229,7 +250,8 @@ Tensors scan_evaluate(const Op& op, std::span<const Tensor> x) {
     y.resize(p.carries);
     carry = std::move(y);
   }
-  for (std::size_t i = 0; i < stacks.size(); ++i) carry.emplace_back(stacked_type(outputs[p.carries + i], p.length), stacks[i].data());
+  for (std::size_t i = 0; i < stacks.size(); ++i)
+    carry.emplace_back(stacked_type(outputs[p.carries + i], p.length), stacks[i].data());
   return carry;
 }
 
@@ -246,8 +268,8 @@ constexpr Primitive scan_p{.name = "scan",
                            .lower = scan_lower,
                            .evaluate = scan_evaluate};
 
-Tensors bind_scan(ScanParams p, const Closed& closed, std::span<const Tensor> constants, std::span<const Tensor> carry,
-                  std::span<const Tensor> xs) {
+Tensors bind_scan(ScanParams p, const Closed& closed, std::span<const Tensor> constants,
+                  std::span<const Tensor> carry, std::span<const Tensor> xs) {
   // What the body does not use is not carried along.
   const std::vector<bool> used = used_inputs(*closed.program);
   Program body = *closed.program;
@@ -274,8 +296,9 @@ Tensors bind_scan(ScanParams p, const Closed& closed, std::span<const Tensor> co
 
 namespace detail {
 
-Leaves scan(const char* what, const TensorFunction& f, const Leaves& init, const std::vector<std::string>& paths, const Leaves& xs,
-            const ScanOptions& options, const Place& place) {
+Leaves scan(const char* what, const TensorFunction& f, const Leaves& init,
+            const std::vector<std::string>& paths, const Leaves& xs, const ScanOptions& options,
+            const Place& place) {
   PlaceScope at_place(place);
   check(options.unroll >= 1, "{}: unroll must be 1 or more, got {}", what, options.unroll);
   std::optional<std::int64_t> length = options.length;
@@ -283,9 +306,11 @@ Leaves scan(const char* what, const TensorFunction& f, const Leaves& init, const
     check(x.has_value() && x.rank() > 0, "{}: xs are scanned along their first axis, got {}", what,
           x.has_value() ? to_string(x.type()) : "an empty Tensor");
     if (!length) length = x.dims()[0];
-    check(x.dims()[0] == *length, "{}: the first axes of xs must have one length, {}, got {}", what, *length, to_string(x.type()));
+    check(x.dims()[0] == *length, "{}: the first axes of xs must have one length, {}, got {}", what,
+          *length, to_string(x.type()));
   }
-  check(length.has_value() && *length >= 0, "{}: without xs, length must be given, 0 or more", what);
+  check(length.has_value() && *length >= 0, "{}: without xs, length must be given, 0 or more",
+        what);
   ScanParams p;
   p.length = *length;
   p.reverse = options.reverse;
@@ -312,19 +337,24 @@ std::optional<std::int64_t> known_integer(const Tensor& t) {
   return read_number(host->type.dtype, host->data.get()).integer;
 }
 
-bool fits_s32(std::int64_t i) { return i >= std::numeric_limits<std::int32_t>::min() && i <= std::numeric_limits<std::int32_t>::max(); }
+bool fits_s32(std::int64_t i) {
+  return i >= std::numeric_limits<std::int32_t>::min() &&
+         i <= std::numeric_limits<std::int32_t>::max();
+}
 
 /// Of a counter up to bounds of which at least one is not known.
 DType counter_dtype(const Tensor& lower, const Tensor& upper) {
   for (const Tensor* t : {&lower, &upper}) {
     const std::optional<std::int64_t> known = known_integer(*t);
-    if (known ? !fits_s32(*known) : byte_width(t->dtype()) == 8 || t->dtype() == DType::u32) return DType::s64;
+    if (known ? !fits_s32(*known) : byte_width(t->dtype()) == 8 || t->dtype() == DType::u32)
+      return DType::s64;
   }
   return DType::s32;
 }
 
-Leaves counted_while(const Tensor& lower, const Tensor& upper, const TensorFunction& body, const Leaves& init,
-                     const std::vector<std::string>& paths, const Place& place) {
+Leaves counted_while(const Tensor& lower, const Tensor& upper, const TensorFunction& body,
+                     const Leaves& init, const std::vector<std::string>& paths,
+                     const Place& place) {
   const DType dtype = counter_dtype(lower, upper);
   Leaves carry{fit(lower, {dtype, {}})};
   const Tensor end = fit(upper, {dtype, {}});
@@ -348,11 +378,13 @@ Leaves counted_while(const Tensor& lower, const Tensor& upper, const TensorFunct
 
 }  // namespace
 
-Leaves fori_loop(const Tensor& lower, const Tensor& upper, const TensorFunction& body, const Leaves& init,
-                 const std::vector<std::string>& paths, int unroll, const Place& place) {
+Leaves fori_loop(const Tensor& lower, const Tensor& upper, const TensorFunction& body,
+                 const Leaves& init, const std::vector<std::string>& paths, int unroll,
+                 const Place& place) {
   PlaceScope at_place(place);
   for (const Tensor* t : {&lower, &upper})
-    check(t->has_value() && is_integer(t->dtype()) && t->rank() == 0, "fori_loop: a bound must be an integer scalar, got {}",
+    check(t->has_value() && is_integer(t->dtype()) && t->rank() == 0,
+          "fori_loop: a bound must be an integer scalar, got {}",
           t->has_value() ? to_string(t->type()) : "an empty Tensor");
   check(unroll >= 1, "fori_loop: unroll must be 1 or more, got {}", unroll);
   const auto begin = known_integer(lower), end = known_integer(upper);
@@ -369,7 +401,8 @@ Leaves fori_loop(const Tensor& lower, const Tensor& upper, const TensorFunction&
     Types types{{p.index, {}}};
     append(types, types_of(carry));
     step = trace_user_inner("body", types, body);
-    if (settle_carry("fori_loop", carry, step.program->output_types(), paths)) step.program = nullptr;
+    if (settle_carry("fori_loop", carry, step.program->output_types(), paths))
+      step.program = nullptr;
   } while (!step.program);
   return bind_scan(p, step, {}, carry, {});
 }

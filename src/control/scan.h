@@ -6,12 +6,16 @@
 namespace postern {
 
 Jvp scan_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx);
-Tensors scan_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x, TypeSpan types);
-Primitive::SplitResult scan_split(const Op& op, std::span<const Tensor> x, const std::vector<bool>& wanted);
-Batched scan_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes, std::int64_t size, const Tensor& mask);
+Tensors scan_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x,
+                       TypeSpan types);
+Primitive::SplitResult scan_split(const Op& op, std::span<const Tensor> x,
+                                  const std::vector<bool>& wanted);
+Batched scan_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
+                   std::int64_t size, const Tensor& mask);
 
-/// Binds a scan like `p` with another body, which takes (what it captured, constants, the step's number if p.counted, carry, slices of xs).
-Tensors bind_scan(ScanParams p, const Closed& body, std::span<const Tensor> constants, std::span<const Tensor> carry,
-                  std::span<const Tensor> xs);
+/// Binds a scan like `p` with another body, which takes (what it captured, constants, the step's
+/// number if p.counted, carry, slices of xs).
+Tensors bind_scan(ScanParams p, const Closed& body, std::span<const Tensor> constants,
+                  std::span<const Tensor> carry, std::span<const Tensor> xs);
 
 }  // namespace postern

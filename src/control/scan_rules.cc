@@ -7,11 +7,14 @@ namespace postern {
 
 namespace {
 
-/// A list of operands or of the body's inputs in its parts. The step's number is only among the inputs.
+/// A list of operands or of the body's inputs in its parts. The step's number is only among the
+/// inputs.
 struct Parts {
   std::span<const Tensor> constants, carry, xs;
   Parts(const ScanParams& p, std::span<const Tensor> x)
-      : constants(x.first(p.constants)), carry(x.subspan(p.constants, p.carries)), xs(x.subspan(p.constants + p.carries)) {}
+      : constants(x.first(p.constants)),
+        carry(x.subspan(p.constants, p.carries)),
+        xs(x.subspan(p.constants + p.carries)) {}
 };
 
 Tensors joined(std::initializer_list<std::span<const Tensor>> lists) {
@@ -27,7 +30,8 @@ Types slices(std::span<const Tensor> xs) {
 }
 
 /// Types of a body's inputs: constants, the step's number, carry, slices of xs.
-Types input_types(const ScanParams& p, const Tensors& constants, const Tensors& carry, const Tensors& xs) {
+Types input_types(const ScanParams& p, const Tensors& constants, const Tensors& carry,
+                  const Tensors& xs) {
   Types out = types_of(constants);
   if (p.counted) out.push_back({p.index, {}});
   append(out, types_of(carry));
@@ -56,7 +60,8 @@ class Reader {
   std::size_t next_ = 0;
 };
 
-Tensors or_zeros_like(std::span<const Tensor> tensors, const std::vector<bool>& mask, const Types& types) {
+Tensors or_zeros_like(std::span<const Tensor> tensors, const std::vector<bool>& mask,
+                      const Types& types) {
   Tensors out;
   for (std::size_t i = 0; i < mask.size(); ++i)
     if (mask[i]) out.push_back(or_zeros_of(tensors[i], types[i]));
@@ -65,32 +70,37 @@ Tensors or_zeros_like(std::span<const Tensor> tensors, const std::vector<bool>& 
 
 }  // namespace
 
-// New body: constants and their tangents, the step's number, carry and tangents, xs and tangents -> carry, tangents, ys, tangents.
+// New body: constants and their tangents, the step's number, carry and tangents, xs and tangents ->
+// carry, tangents, ys, tangents.
 Jvp scan_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
   const auto& p = op.as<ScanParams>();
   const Parts of(p, x), d(p, dx);
-  const Tensors constants = joined({of.constants, kept(d.constants)}), xs = joined({of.xs, kept(d.xs)});
+  const Tensors constants = joined({of.constants, kept(d.constants)}),
+                xs = joined({of.xs, kept(d.xs)});
   std::vector<bool> moves = present(d.carry), y_moves;
   Tensors carry;
   Closed body;
   for (bool again = true; again;) {
     carry = joined({of.carry, or_zeros_like(d.carry, moves, types_of(of.carry))});
     const std::vector<bool> before = moves;
-    body = trace_inner("body", input_types(p, constants, carry, xs), [&](std::span<const Tensor> in) {
-      Reader read(in);
-      Tensors values = joined({read.many(of.constants.size())}), tangents = read.marked(present(d.constants));
-      if (p.counted) values.push_back(read.one()), tangents.emplace_back();
-      append(values, read.many(p.carries));
-      append(tangents, read.marked(before));
-      append(values, read.many(of.xs.size()));
-      append(tangents, read.marked(present(d.xs)));
-      auto [y, dy] = jvp_of(*p.body, values, tangents);
-      const std::span<const Tensor> ys(y), dys(dy);
-      for (std::size_t i = 0; i < p.carries; ++i) moves[i] = moves[i] || dy[i].has_value();
-      y_moves = present(dys.subspan(p.carries));
-      return joined({ys.first(p.carries), or_zeros_like(dys, moves, types_of(ys.first(p.carries))), ys.subspan(p.carries),
-                     kept(dys.subspan(p.carries))});
-    });
+    body =
+        trace_inner("body", input_types(p, constants, carry, xs), [&](std::span<const Tensor> in) {
+          Reader read(in);
+          Tensors values = joined({read.many(of.constants.size())}),
+                  tangents = read.marked(present(d.constants));
+          if (p.counted) values.push_back(read.one()), tangents.emplace_back();
+          append(values, read.many(p.carries));
+          append(tangents, read.marked(before));
+          append(values, read.many(of.xs.size()));
+          append(tangents, read.marked(present(d.xs)));
+          auto [y, dy] = jvp_of(*p.body, values, tangents);
+          const std::span<const Tensor> ys(y), dys(dy);
+          for (std::size_t i = 0; i < p.carries; ++i) moves[i] = moves[i] || dy[i].has_value();
+          y_moves = present(dys.subspan(p.carries));
+          return joined({ys.first(p.carries),
+                         or_zeros_like(dys, moves, types_of(ys.first(p.carries))),
+                         ys.subspan(p.carries), kept(dys.subspan(p.carries))});
+        });
     again = moves != before;
   }
   const Tensors all = bind_scan(p, body, constants, carry, xs);
@@ -101,47 +111,56 @@ Jvp scan_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx
   return {joined({last, ys}), joined({dlast, read.marked(y_moves)})};
 }
 
-// The loop runs the other way. Carry: sums of the cotangents of linear constants, cotangents of the carry. All of the carry is linear:
-// split has taken out what is not; a known start is a zero tangent.
-Tensors scan_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x, TypeSpan types) {
+// The loop runs the other way. Carry: sums of the cotangents of linear constants, cotangents of the
+// carry. All of the carry is linear: split has taken out what is not; a known start is a zero
+// tangent.
+Tensors scan_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x,
+                       TypeSpan types) {
   const auto& p = op.as<ScanParams>();
   const Parts of(p, x);
   Types all_types;
   for (std::size_t i = 0; i < types.size(); ++i) all_types.push_back(types[i]);
   const Types carry_types(all_types.begin() + static_cast<std::ptrdiff_t>(p.constants),
                           all_types.begin() + static_cast<std::ptrdiff_t>(p.constants + p.carries));
-  const std::vector<bool> known_constants = present(of.constants), known_xs = present(of.xs), arrives = present(ct.subspan(p.carries));
-  const Tensors constants = kept(of.constants), xs = joined({kept(ct.subspan(p.carries)), kept(of.xs)});
+  const std::vector<bool> known_constants = present(of.constants), known_xs = present(of.xs),
+                          arrives = present(ct.subspan(p.carries));
+  const Tensors constants = kept(of.constants),
+                xs = joined({kept(ct.subspan(p.carries)), kept(of.xs)});
   std::vector<bool> summed(p.constants), moves = present(ct.first(p.carries)), x_gets;
   Tensors carry;
   Closed body;
   for (bool again = true; again;) {
-    carry = joined({or_zeros_like(Tensors(p.constants), summed, all_types), or_zeros_like(ct, moves, carry_types)});
+    carry = joined({or_zeros_like(Tensors(p.constants), summed, all_types),
+                    or_zeros_like(ct, moves, carry_types)});
     const std::vector<bool> summed_before = summed, moves_before = moves;
-    body = trace_inner("body", input_types(p, constants, carry, xs), [&](std::span<const Tensor> in) {
-      Reader read(in);
-      Tensors values = read.marked(known_constants);
-      if (p.counted) values.push_back(read.one());
-      const Tensors sums = read.marked(summed_before);
-      Tensors cotangents = read.marked(moves_before);
-      append(cotangents, read.marked(arrives));
-      values.resize(p.first_x());
-      append(values, read.marked(known_xs));
-      Tensors into = transpose_of(*p.body, values, cotangents);
-      Tensors into_constants, into_carry, into_xs;
-      for (std::size_t i = 0; i < into.size(); ++i) {
-        if (i < p.constants)
-          into_constants.push_back(known_constants[i] ? Tensor() : add_any(sums[i], into[i]));
-        else if (i >= p.first_x())
-          into_xs.push_back(known_xs[i - p.first_x()] ? Tensor() : into[i]);
-        else if (i >= p.first_carry())
-          into_carry.push_back(into[i]);
-      }
-      for (std::size_t i = 0; i < p.constants; ++i) summed[i] = summed[i] || into_constants[i].has_value();
-      for (std::size_t i = 0; i < p.carries; ++i) moves[i] = moves[i] || into_carry[i].has_value();
-      x_gets = present(into_xs);
-      return joined({or_zeros_like(into_constants, summed, all_types), or_zeros_like(into_carry, moves, carry_types), kept(into_xs)});
-    });
+    body =
+        trace_inner("body", input_types(p, constants, carry, xs), [&](std::span<const Tensor> in) {
+          Reader read(in);
+          Tensors values = read.marked(known_constants);
+          if (p.counted) values.push_back(read.one());
+          const Tensors sums = read.marked(summed_before);
+          Tensors cotangents = read.marked(moves_before);
+          append(cotangents, read.marked(arrives));
+          values.resize(p.first_x());
+          append(values, read.marked(known_xs));
+          Tensors into = transpose_of(*p.body, values, cotangents);
+          Tensors into_constants, into_carry, into_xs;
+          for (std::size_t i = 0; i < into.size(); ++i) {
+            if (i < p.constants)
+              into_constants.push_back(known_constants[i] ? Tensor() : add_any(sums[i], into[i]));
+            else if (i >= p.first_x())
+              into_xs.push_back(known_xs[i - p.first_x()] ? Tensor() : into[i]);
+            else if (i >= p.first_carry())
+              into_carry.push_back(into[i]);
+          }
+          for (std::size_t i = 0; i < p.constants; ++i)
+            summed[i] = summed[i] || into_constants[i].has_value();
+          for (std::size_t i = 0; i < p.carries; ++i)
+            moves[i] = moves[i] || into_carry[i].has_value();
+          x_gets = present(into_xs);
+          return joined({or_zeros_like(into_constants, summed, all_types),
+                         or_zeros_like(into_carry, moves, carry_types), kept(into_xs)});
+        });
     again = summed != summed_before || moves != moves_before;
   }
   ScanParams q = p;
@@ -154,12 +173,13 @@ Tensors scan_transpose(const Op& op, std::span<const Tensor> ct, std::span<const
   return out;
 }
 
-// --- split ----------------------------------------------------------------------------------------------------------------------
+// --- split
+// ----------------------------------------------------------------------------------------------------------------------
 
 namespace {
 
-/// A scan of which only some results are wanted: without the others, and without the carry that only they need. `kept`: the results that
-/// stay.
+/// A scan of which only some results are wanted: without the others, and without the carry that
+/// only they need. `kept`: the results that stay.
 struct Pruned {
   ScanParams p;
   Tensors x;
@@ -185,7 +205,8 @@ Pruned prune(const ScanParams& p, std::span<const Tensor> x, std::vector<bool> w
   body.inputs.clear();
   out.p.constants = out.p.carries = 0;
   for (std::size_t i = 0, operand = 0; i < p.body->inputs.size(); ++i) {
-    const bool number = p.counted && i == p.constants, carry = i >= p.first_carry() && i < p.first_x();
+    const bool number = p.counted && i == p.constants,
+               carry = i >= p.first_carry() && i < p.first_x();
     const bool stays = carry ? wanted[i - p.first_carry()] : used[i];
     if (stays) body.inputs.push_back(p.body->inputs[i]);
     if (number) {
@@ -219,13 +240,16 @@ Halves split_body(const ScanParams& p, const Parts& of, std::vector<bool>& unkno
     std::vector<bool> force = unknown_carry;
     force.resize(p.body->outputs.size(), false);
     Halves halves = split(*p.body, unknown, force);
-    const std::vector<bool> now(halves.unknown_outputs.begin(), halves.unknown_outputs.begin() + static_cast<std::ptrdiff_t>(p.carries));
+    const std::vector<bool> now(
+        halves.unknown_outputs.begin(),
+        halves.unknown_outputs.begin() + static_cast<std::ptrdiff_t>(p.carries));
     if (now == unknown_carry) return halves;
     unknown_carry = now;
   }
 }
 
-/// Which values of a body depend on its first `constants` inputs alone, and are the same in each step.
+/// Which values of a body depend on its first `constants` inputs alone, and are the same in each
+/// step.
 std::vector<bool> same_in_each_step(const Program& body, std::size_t constants) {
   std::vector<bool> same(body.types.size());
   for (std::size_t i = 0; i < constants; ++i) same[at(body.inputs[i])] = true;
@@ -238,12 +262,14 @@ std::vector<bool> same_in_each_step(const Program& body, std::size_t constants) 
 }
 
 /// Values of `body` that depend on its first `constants` inputs alone, computed from them.
-Tensors hoisted(const Program& body, const std::vector<bool>& same, const std::vector<ValueId>& values, const Tensors& constants) {
+Tensors hoisted(const Program& body, const std::vector<bool>& same,
+                const std::vector<ValueId>& values, const Tensors& constants) {
   if (values.empty()) return {};
   Program out;
   out.name = "hoisted";
   out.types = body.types;
-  out.inputs.assign(body.inputs.begin(), body.inputs.begin() + static_cast<std::ptrdiff_t>(constants.size()));
+  out.inputs.assign(body.inputs.begin(),
+                    body.inputs.begin() + static_cast<std::ptrdiff_t>(constants.size()));
   for (const Equation& e : body.equations)
     if (e.results > 0 && same[at(e.first)]) out.equations.push_back(e);
   out.outputs = values;
@@ -268,7 +294,8 @@ struct Rest {
 
 }  // namespace
 
-Primitive::SplitResult scan_split(const Op& op, std::span<const Tensor> operands, const std::vector<bool>& wanted) {
+Primitive::SplitResult scan_split(const Op& op, std::span<const Tensor> operands,
+                                  const std::vector<bool>& wanted) {
   const Pruned whole = prune(op.as<ScanParams>(), operands, wanted);
   const ScanParams& p = whole.p;
   const Parts of(p, whole.x);
@@ -276,10 +303,13 @@ Primitive::SplitResult scan_split(const Op& op, std::span<const Tensor> operands
   const Halves halves = split_body(p, of, unknown_carry);
   const Program& known = *halves.known;
   const std::size_t outputs = known.outputs.size() - halves.residuals;
-  const Tensors constants = kept(of.constants), known_carry = where_marked(of.carry, unknown_carry, false), known_xs = kept(of.xs);
-  const std::size_t first_carry = constants.size() + p.counted, first_x = first_carry + known_carry.size();
+  const Tensors constants = kept(of.constants),
+                known_carry = where_marked(of.carry, unknown_carry, false), known_xs = kept(of.xs);
+  const std::size_t first_carry = constants.size() + p.counted,
+                    first_x = first_carry + known_carry.size();
 
-  // Where each residual comes from: an operand, the step's number, before the loop, or stacked by the known half.
+  // Where each residual comes from: an operand, the step's number, before the loop, or stacked by
+  // the known half.
   Rest rest;
   const std::vector<std::size_t> inputs = input_numbers(known);
   const std::vector<bool> same = same_in_each_step(known, constants.size());
@@ -299,7 +329,8 @@ Primitive::SplitResult scan_split(const Op& op, std::span<const Tensor> operands
       stacked.push_back(v), stacked_in.push_back(in);
   }
   const Tensors before = hoisted(known, same, early, constants);
-  for (std::size_t i = 0; i < early.size(); ++i) rest.constants.push_back(early_in[i]), rest.constant_from.push_back({before[i], -1});
+  for (std::size_t i = 0; i < early.size(); ++i)
+    rest.constants.push_back(early_in[i]), rest.constant_from.push_back({before[i], -1});
 
   Program body = known;
   body.outputs.resize(outputs);
@@ -307,18 +338,25 @@ Primitive::SplitResult scan_split(const Op& op, std::span<const Tensor> operands
   Tensors results;
   if (!body.outputs.empty() || effect_of(body) != Effect::pure)
     results = bind_scan(p, {simplify(body), {}}, constants, known_carry, known_xs);
-  for (std::size_t i = 0; i < stacked.size(); ++i) rest.xs.push_back(stacked_in[i]), rest.x_from.push_back({results[outputs + i], -1});
+  for (std::size_t i = 0; i < stacked.size(); ++i)
+    rest.xs.push_back(stacked_in[i]), rest.x_from.push_back({results[outputs + i], -1});
 
   // The unknown operands.
   std::size_t next = halves.residuals;
   auto unknown_input = [&] { return halves.unknown->inputs[next++]; };
-  auto source = [&](std::size_t i) { return Source{whole.x[i], whole.x[i].has_value() ? -1 : whole.operands[i]}; };
+  auto source = [&](std::size_t i) {
+    return Source{whole.x[i], whole.x[i].has_value() ? -1 : whole.operands[i]};
+  };
   for (std::size_t i = 0; i < p.constants; ++i)
-    if (!of.constants[i].has_value()) rest.constants.push_back(unknown_input()), rest.constant_from.push_back(source(i));
+    if (!of.constants[i].has_value())
+      rest.constants.push_back(unknown_input()), rest.constant_from.push_back(source(i));
   for (std::size_t i = 0; i < p.carries; ++i)
-    if (unknown_carry[i]) rest.carry.push_back(unknown_input()), rest.carry_from.push_back(source(p.constants + i));
+    if (unknown_carry[i])
+      rest.carry.push_back(unknown_input()), rest.carry_from.push_back(source(p.constants + i));
   for (std::size_t i = 0; i < of.xs.size(); ++i)
-    if (!of.xs[i].has_value()) rest.xs.push_back(unknown_input()), rest.x_from.push_back(source(p.constants + p.carries + i));
+    if (!of.xs[i].has_value())
+      rest.xs.push_back(unknown_input()),
+          rest.x_from.push_back(source(p.constants + p.carries + i));
 
   Program unknown = *halves.unknown;
   unknown.inputs = rest.constants;
@@ -347,10 +385,13 @@ Primitive::SplitResult scan_split(const Op& op, std::span<const Tensor> operands
   return out;
 }
 
-// --- batching -------------------------------------------------------------------------------------------------------------------
+// --- batching
+// -------------------------------------------------------------------------------------------------------------------
 
-// Constants keep their batch axis; that of the carry goes to the front, that of xs behind the axis that is scanned.
-Batched scan_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes, std::int64_t size, const Tensor& mask) {
+// Constants keep their batch axis; that of the carry goes to the front, that of xs behind the axis
+// that is scanned.
+Batched scan_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
+                   std::int64_t size, const Tensor& mask) {
   const auto& p = op.as<ScanParams>();
   const Parts of(p, x);
   std::vector<int> from(axes.begin(), axes.begin() + static_cast<std::ptrdiff_t>(p.constants));
@@ -372,21 +413,23 @@ Batched scan_batch(const Op& op, std::span<const Tensor> x, std::span<const int>
   Closed body;
   for (bool again = true; again;) {
     for (std::size_t i = 0; i < p.carries; ++i) {
-      if (mapped[i] && carry[i].dims().size() == of.carry[i].dims().size() && axes[p.constants + i] < 0)
+      if (mapped[i] && carry[i].dims().size() == of.carry[i].dims().size() &&
+          axes[p.constants + i] < 0)
         carry[i] = move_batch(carry[i], -1, 0, size);
       from[p.first_carry() + i] = mapped[i] ? 0 : -1;
     }
     again = false;
-    body = trace_inner("body", input_types(p, constants, carry, xs), [&](std::span<const Tensor> in) {
-      auto [y, to] = batch_of(*p.body, in, from, size, mask);
-      for (std::size_t i = 0; i < y.size(); ++i) {
-        std::vector<bool>::reference is = i < p.carries ? mapped[i] : y_mapped[i - p.carries];
-        again = again || (i < p.carries && to[i] >= 0 && !is);
-        is = is || to[i] >= 0;
-        if (is) y[i] = move_batch(y[i], to[i], 0, size);
-      }
-      return std::move(y);
-    });
+    body =
+        trace_inner("body", input_types(p, constants, carry, xs), [&](std::span<const Tensor> in) {
+          auto [y, to] = batch_of(*p.body, in, from, size, mask);
+          for (std::size_t i = 0; i < y.size(); ++i) {
+            std::vector<bool>::reference is = i < p.carries ? mapped[i] : y_mapped[i - p.carries];
+            again = again || (i < p.carries && to[i] >= 0 && !is);
+            is = is || to[i] >= 0;
+            if (is) y[i] = move_batch(y[i], to[i], 0, size);
+          }
+          return std::move(y);
+        });
   }
   Tensors y = bind_scan(p, body, constants, carry, xs);
   std::vector<int> out;

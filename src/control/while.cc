@@ -17,17 +17,20 @@ Types while_type(const Params* params, TypeSpan operands) {
   const auto& p = as<WhileParams>(*params);
   const std::size_t constants = p.condition_constants + p.body_constants;
   auto require = [&](const Program& program, std::size_t first, std::size_t own) {
-    check(program.inputs.size() == own + operands.size() - constants, "while: a program has {} inputs for {} operands",
-          program.inputs.size(), operands.size());
+    check(program.inputs.size() == own + operands.size() - constants,
+          "while: a program has {} inputs for {} operands", program.inputs.size(), operands.size());
     for (std::size_t i = 0; i < program.inputs.size(); ++i) {
-      const Type &type = program.type(program.inputs[i]), &got = operands[i < own ? first + i : constants + i - own];
-      check(got.dtype == type.dtype && got.dims == type.dims, "while: an operand must be {}, got {}", to_string(type), to_string(got));
+      const Type &type = program.type(program.inputs[i]),
+                 &got = operands[i < own ? first + i : constants + i - own];
+      check(got.dtype == type.dtype && got.dims == type.dims,
+            "while: an operand must be {}, got {}", to_string(type), to_string(got));
     }
   };
   require(*p.condition, 0, p.condition_constants);
   require(*p.body, p.condition_constants, p.body_constants);
   Types out = p.body->output_types();
-  for (std::size_t i = 0; i < out.size(); ++i) out[i].weak = out[i].weak && operands[constants + i].weak;
+  for (std::size_t i = 0; i < out.size(); ++i)
+    out[i].weak = out[i].weak && operands[constants + i].weak;
   return out;
 }
 
@@ -37,8 +40,10 @@ ParamsPtr while_with_programs(const Params* params, std::span<const ProgramPtr> 
   return make_params(std::move(p));
 }
 
-/// Programs that take (constants, carry), with what they captured before; `constants` of the old ones come first in the new.
-Tensors bind_while(const Closed& condition, const Closed& body, std::span<const Tensor> condition_constants,
+/// Programs that take (constants, carry), with what they captured before; `constants` of the old
+/// ones come first in the new.
+Tensors bind_while(const Closed& condition, const Closed& body,
+                   std::span<const Tensor> condition_constants,
                    std::span<const Tensor> body_constants, std::span<const Tensor> carry) {
   Tensors operands = condition.captures;
   append(operands, condition_constants);
@@ -59,7 +64,8 @@ Types joined_types(std::span<const Tensor> a, std::span<const Tensor> b) {
 // Constants of the body may move; the condition sees values only.
 Jvp while_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
   const auto& p = op.as<WhileParams>();
-  const auto cc = x.first(p.condition_constants), bc = x.subspan(p.condition_constants, p.body_constants), carry = carry_of(p, x);
+  const auto cc = x.first(p.condition_constants),
+             bc = x.subspan(p.condition_constants, p.body_constants), carry = carry_of(p, x);
   const auto dbc = dx.subspan(p.condition_constants, p.body_constants), dcarry = carry_of(p, dx);
   const Tensors moving_constants = kept(dbc);
   std::vector<bool> moves = present(dcarry);
@@ -94,8 +100,9 @@ Jvp while_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> d
   append(both, tangents);
   Types types = types_of(cc);
   append(types, types_of(both));
-  const Closed condition = trace_inner(
-      "condition", types, [&](std::span<const Tensor> in) { return postern::apply(*p.condition, in.first(cc.size() + carry.size())); });
+  const Closed condition = trace_inner("condition", types, [&](std::span<const Tensor> in) {
+    return postern::apply(*p.condition, in.first(cc.size() + carry.size()));
+  });
   Tensors y = bind_while(condition, body, cc, all_constants, both);
   Tensors dy = placed(moves, std::span(y).subspan(carry.size()));
   y.resize(carry.size());
@@ -103,18 +110,23 @@ Jvp while_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> d
 }
 
 constexpr const char* no_reverse =
-    "while_loop has no derivative in reverse mode, because the number of its steps is not known while tracing: use scan, fori_loop with a "
+    "while_loop has no derivative in reverse mode, because the number of its steps is not known "
+    "while tracing: use scan, fori_loop with a "
     "known number of steps, "
     "forward mode (jvp, jacfwd), or custom_vjp";
 
-Tensors while_transpose(const Op&, std::span<const Tensor>, std::span<const Tensor>, TypeSpan) { throw_type_error(no_reverse); }
+Tensors while_transpose(const Op&, std::span<const Tensor>, std::span<const Tensor>, TypeSpan) {
+  throw_type_error(no_reverse);
+}
 
 /// The values in a loop of their own, then the whole loop once more for each use of the linear map.
-Primitive::SplitResult while_split(const Op& op, std::span<const Tensor> x, const std::vector<bool>&) {
+Primitive::SplitResult while_split(const Op& op, std::span<const Tensor> x,
+                                   const std::vector<bool>&) {
   const auto& p = op.as<WhileParams>();
   check(effect_of(*p.condition) == Effect::pure && effect_of(*p.body) == Effect::pure,
         "{}; here it cannot be linearized either, for its effects would be repeated", no_reverse);
-  const auto cc = x.first(p.condition_constants), bc = x.subspan(p.condition_constants, p.body_constants), carry = carry_of(p, x);
+  const auto cc = x.first(p.condition_constants),
+             bc = x.subspan(p.condition_constants, p.body_constants), carry = carry_of(p, x);
   std::vector<bool> unknown = present(carry);
   unknown.flip();
   Halves halves;
@@ -135,19 +147,24 @@ Primitive::SplitResult while_split(const Op& op, std::span<const Tensor> x, cons
   if (!condition.unknown_outputs[0] && count(unknown) < carry.size()) {
     Program body = *halves.known;
     body.outputs.resize(body.outputs.size() - halves.residuals);
-    const Closed known_body{std::make_shared<const Program>(std::move(body)), {}}, known_condition{condition.known, {}};
-    const Tensors y = bind_while(known_condition, known_body, kept(cc), kept(bc), where_marked(carry, unknown, false));
+    const Closed known_body{std::make_shared<const Program>(std::move(body)), {}},
+        known_condition{condition.known, {}};
+    const Tensors y = bind_while(known_condition, known_body, kept(cc), kept(bc),
+                                 where_marked(carry, unknown, false));
     for (std::size_t i = 0, next = 0; i < carry.size(); ++i)
       if (!unknown[i]) out.known[i] = y[next++];
   }
   out.primitive = &while_p;
   out.params = op.params;
-  for (std::size_t i = 0; i < x.size(); ++i) out.operands.push_back({x[i], x[i].has_value() ? -1 : static_cast<int>(i)});
-  for (std::size_t i = 0; i < carry.size(); ++i) out.results.push_back(out.known[i].has_value() ? -1 : static_cast<int>(i));
+  for (std::size_t i = 0; i < x.size(); ++i)
+    out.operands.push_back({x[i], x[i].has_value() ? -1 : static_cast<int>(i)});
+  for (std::size_t i = 0; i < carry.size(); ++i)
+    out.results.push_back(out.known[i].has_value() ? -1 : static_cast<int>(i));
   return out;
 }
 
-// --- batching -------------------------------------------------------------------------------------------------------------------
+// --- batching
+// -------------------------------------------------------------------------------------------------------------------
 
 void refuse_ordered(const Program& condition) {
   for (const Equation& e : condition.equations) {
@@ -155,7 +172,8 @@ void refuse_ordered(const Program& condition) {
       const SiteSpec& s = *e.primitive->site(e.params.get());
       PlaceScope::Replace at(s.place);
       check(s.kind == SiteSpec::Kind::tap || s.effect != Effect::ordered,
-            "vmap: call '{}' with an ordered effect decides when a while_loop ends, and under vmap each element ends at its own time: no "
+            "vmap: call '{}' with an ordered effect decides when a while_loop ends, and under vmap "
+            "each element ends at its own time: no "
             "order would be right. Make "
             "the call unordered, or batch inside of the loop",
             s.name);
@@ -168,7 +186,8 @@ void refuse_ordered(const Program& condition) {
 /// A while_loop under vmap: its parts with their axes, and the trace of one step.
 class BatchedWhile {
  public:
-  BatchedWhile(const WhileParams& p, std::span<const Tensor> x, std::span<const int> axes, std::int64_t size, const Tensor& mask)
+  BatchedWhile(const WhileParams& p, std::span<const Tensor> x, std::span<const int> axes,
+               std::int64_t size, const Tensor& mask)
       : p_(p),
         cc_(x.first(p.condition_constants)),
         bc_(x.subspan(p.condition_constants, p.body_constants)),
@@ -204,7 +223,9 @@ class BatchedWhile {
     for (const bool m : mapped_) out.push_back(m ? 0 : -1);
     return out;
   }
-  Types with_carry(std::span<const Tensor> constants) const { return joined_types(constants, carry_); }
+  Types with_carry(std::span<const Tensor> constants) const {
+    return joined_types(constants, carry_);
+  }
 
   void map(std::size_t i) {
     if (!mapped_[i]) carry_[i] = move_batch(carry_[i], -1, 0, size_);
@@ -229,13 +250,17 @@ class BatchedWhile {
   }
 
   std::pair<Tensor, int> batch_condition(std::span<const Tensor> in, const Tensor& mask) const {
-    auto [y, from] = batch_of(*p_.condition, in, axes_with_carry(cc_axes_), size_, calls_back(*p_.condition) ? mask : Tensor());
+    auto [y, from] = batch_of(*p_.condition, in, axes_with_carry(cc_axes_), size_,
+                              calls_back(*p_.condition) ? mask : Tensor());
     return {y[0], from[0]};
   }
 
-  /// One step: (constants, carry) -> carry and where its batch axes came from; calls for the elements of `alive`.
-  std::pair<Tensors, std::vector<int>> batched_step(std::span<const Tensor> in, const Tensor& alive) const {
-    auto [y, from] = batch_of(*p_.body, in, axes_with_carry(bc_axes_), size_, calls_back(*p_.body) ? alive : Tensor());
+  /// One step: (constants, carry) -> carry and where its batch axes came from; calls for the
+  /// elements of `alive`.
+  std::pair<Tensors, std::vector<int>> batched_step(std::span<const Tensor> in,
+                                                    const Tensor& alive) const {
+    auto [y, from] = batch_of(*p_.body, in, axes_with_carry(bc_axes_), size_,
+                              calls_back(*p_.body) ? alive : Tensor());
     for (std::size_t i = 0; i < y.size(); ++i)
       if (mapped_[i]) y[i] = move_batch(y[i], from[i], 0, size_);
     return {std::move(y), std::move(from)};
@@ -255,16 +280,20 @@ class BatchedWhile {
     if (mask_.has_value()) alive = logical_and(alive, mask_);
     Tensors carry{alive};
     append(carry, carry_);
-    const Closed test = trace_inner("condition", types_of(carry), [](std::span<const Tensor> in) { return Tensors{any(in[0])}; });
+    const Closed test = trace_inner("condition", types_of(carry),
+                                    [](std::span<const Tensor> in) { return Tensors{any(in[0])}; });
     const Tensors constants = joined(cc_, bc_);
-    const Closed body = trace_inner("body", joined_types(constants, carry), [&](std::span<const Tensor> in) {
-      const auto cc = in.first(cc_.size()), bc = in.subspan(cc_.size(), bc_.size()), old = in.subspan(constants.size() + 1);
-      const Tensor now = in[constants.size()];
-      Tensors next = batched_step(joined(bc, old), now).first;
-      for (std::size_t i = 0; i < next.size(); ++i) next[i] = select_elements(now, next[i], old[i]);
-      next.insert(next.begin(), logical_and(now, batch_condition(joined(cc, next), now).first));
-      return next;
-    });
+    const Closed body =
+        trace_inner("body", joined_types(constants, carry), [&](std::span<const Tensor> in) {
+          const auto cc = in.first(cc_.size()), bc = in.subspan(cc_.size(), bc_.size()),
+                     old = in.subspan(constants.size() + 1);
+          const Tensor now = in[constants.size()];
+          Tensors next = batched_step(joined(bc, old), now).first;
+          for (std::size_t i = 0; i < next.size(); ++i)
+            next[i] = select_elements(now, next[i], old[i]);
+          next.insert(next.begin(), logical_and(now, batch_condition(joined(cc, next), now).first));
+          return next;
+        });
     Tensors y = bind_while(test, body, {}, constants, carry);
     y.erase(y.begin());
     const std::size_t results = y.size();
@@ -280,18 +309,20 @@ class BatchedWhile {
   std::vector<bool> mapped_;
 };
 
-Batched while_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes, std::int64_t size, const Tensor& mask) {
+Batched while_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
+                    std::int64_t size, const Tensor& mask) {
   return BatchedWhile(op.as<WhileParams>(), x, axes, size, mask).run();
 }
 
-// --- running --------------------------------------------------------------------------------------------------------------------
+// --- running
+// --------------------------------------------------------------------------------------------------------------------
 
-// Constants are seen from inside the regions; only the carry goes round. A condition with ordered effects takes the token and gives none:
-// the loop itself keeps its steps in order.
-// XLA drops what a condition does besides deciding when it knows the number of steps beforehand. So a condition with effects is
-// evaluated before the loop and at the end of the body, and the carry says whether to go on.
-// The same where a failure leaves zeros: a loop might never end, and devices that meet in it might go different ways, so those that
-// meet agree that no failure has spoilt the decision.
+// Constants are seen from inside the regions; only the carry goes round. A condition with ordered
+// effects takes the token and gives none: the loop itself keeps its steps in order. XLA drops what
+// a condition does besides deciding when it knows the number of steps beforehand. So a condition
+// with effects is evaluated before the loop and at the end of the body, and the carry says whether
+// to go on. The same where a failure leaves zeros: a loop might never end, and devices that meet in
+// it might go different ways, so those that meet agree that no failure has spoilt the decision.
 void while_lower(Lowering& out, const Equation& e) {
   const auto& p = as<WhileParams>(*e.params);
   const bool ordered = effect_of(e) == Effect::ordered, watches = out.leaves_zeros();
@@ -299,7 +330,10 @@ void while_lower(Lowering& out, const Equation& e) {
   const std::vector<std::string> axes = axes_met(out, programs_of(*e.params));
   std::vector<Ssa> cc, bc, carry, results;
   for (std::size_t i = 0; i < e.operands.size(); ++i)
-    (i < p.condition_constants ? cc : i < p.condition_constants + p.body_constants ? bc : carry).push_back(out.operand(e, i));
+    (i < p.condition_constants                      ? cc
+     : i < p.condition_constants + p.body_constants ? bc
+                                                    : carry)
+        .push_back(out.operand(e, i));
   auto inlined = [&](const ProgramPtr& program, std::vector<Ssa> in, std::span<const Ssa> values) {
     in.insert(in.end(), values.begin(), values.end());
     return out.inlined(*program, in);
@@ -321,10 +355,12 @@ void while_lower(Lowering& out, const Equation& e) {
   if (ahead) carry.push_back(go_if(decide(carry), {})), types.emplace_back("tensor<i1>");
   if (ordered) carry.push_back(out.token()), types.push_back(Lowering::token_type);
   for (std::size_t i = 0; i < types.size(); ++i) results.push_back(out.fresh());
-  out.write("    {}{}\"stablehlo.while\"({}) (", ssa_list(results), results.empty() ? "" : " = ", ssa_list(carry));
+  out.write("    {}{}\"stablehlo.while\"({}) (", ssa_list(results), results.empty() ? "" : " = ",
+            ssa_list(carry));
   out.region(types, [&](std::span<const Ssa> arguments) {
     if (ordered) out.set_token(arguments.back());
-    const Ssa go = ahead ? arguments[at(e.results)] : inlined(p.condition, cc, arguments.first(at(e.results)))[0];
+    const Ssa go = ahead ? arguments[at(e.results)]
+                         : inlined(p.condition, cc, arguments.first(at(e.results)))[0];
     return std::vector<Lowering::Typed>{{go, "tensor<i1>"}};
   });
   out.write(", ");
@@ -349,14 +385,16 @@ void while_lower(Lowering& out, const Equation& e) {
 
 Tensors while_evaluate(const Op& op, std::span<const Tensor> x) {
   const auto& p = op.as<WhileParams>();
-  const auto cc = x.first(p.condition_constants), bc = x.subspan(p.condition_constants, p.body_constants);
+  const auto cc = x.first(p.condition_constants),
+             bc = x.subspan(p.condition_constants, p.body_constants);
   Tensors carry(carry_of(p, x).begin(), carry_of(p, x).end());
   auto with = [&](std::span<const Tensor> constants) {
     Tensors in(constants.begin(), constants.end());
     append(in, carry);
     return in;
   };
-  while (evaluate_program(p.condition, with(cc))[0].item<bool>()) carry = evaluate_program(p.body, with(bc));
+  while (evaluate_program(p.condition, with(cc))[0].item<bool>())
+    carry = evaluate_program(p.body, with(bc));
   return carry;
 }
 
@@ -373,18 +411,21 @@ constexpr Primitive while_p{.name = "while",
                             .lower = while_lower,
                             .evaluate = while_evaluate};
 
-detail::Leaves detail::while_loop(const TensorFunction& condition, const TensorFunction& body, const Leaves& init,
-                                  const std::vector<std::string>& paths, const Place& place) {
+detail::Leaves detail::while_loop(const TensorFunction& condition, const TensorFunction& body,
+                                  const Leaves& init, const std::vector<std::string>& paths,
+                                  const Place& place) {
   PlaceScope at_place(place);
   Tensors carry = init;
   Closed step;
   do {
     step = trace_user_inner("body", types_of(carry), body);
-    if (settle_carry("while_loop", carry, step.program->output_types(), paths)) step.program = nullptr;
+    if (settle_carry("while_loop", carry, step.program->output_types(), paths))
+      step.program = nullptr;
   } while (!step.program);
   const Closed test = trace_user_inner("condition", types_of(carry), condition);
   const Types gives = test.program->output_types();
-  check(gives.size() == 1 && gives[0].dtype == DType::pred && gives[0].dims.empty(), "while_loop: the condition must give pred[], got {}",
+  check(gives.size() == 1 && gives[0].dtype == DType::pred && gives[0].dims.empty(),
+        "while_loop: the condition must give pred[], got {}",
         gives.size() == 1 ? to_string(gives[0]) : fmt::format("{} leaves", gives.size()));
   return bind_while(test, step, {}, {}, carry);
 }

@@ -7,8 +7,9 @@
 namespace postern {
 
 namespace {
-constexpr const char* type_names[] = {"bool",           "int64",           "double",           "string",
-                                      "vector of bool", "vector of int64", "vector of double", "vector of string"};
+constexpr const char* type_names[] = {
+    "bool",           "int64",           "double",           "string",
+    "vector of bool", "vector of int64", "vector of double", "vector of string"};
 
 std::string show(bool b) { return b ? "true" : "false"; }
 std::string show(std::int64_t i) { return std::to_string(i); }
@@ -17,7 +18,8 @@ std::string show(const std::string& s) { return quoted(s); }
 template <class T>
 std::string show(const std::vector<T>& items) {
   std::string text = "[";
-  for (std::size_t i = 0; i < items.size(); ++i) text += (i ? ", " : "") + show(static_cast<const T&>(items[i]));
+  for (std::size_t i = 0; i < items.size(); ++i)
+    text += (i ? ", " : "") + show(static_cast<const T&>(items[i]));
   return text + "]";
 }
 }  // namespace
@@ -43,12 +45,15 @@ void throw_attribute_null() { throw_type_error("an attribute's text is a null po
 
 const Attribute& Attributes::find(std::string_view name) const {
   const auto found = items_.find(name);
-  if (found == items_.end()) throw_type_error(fmt::format("attribute '{}' is not there; there are {}", name, to_string(*this)));
+  if (found == items_.end())
+    throw_type_error(
+        fmt::format("attribute '{}' is not there; there are {}", name, to_string(*this)));
   return found->second;
 }
 
 void Attributes::wrong_type(std::string_view name, const Attribute& has, const Attribute& asked) {
-  throw_type_error(fmt::format("attribute '{}' is a {}, asked for as {}", name, type_names[has.index()], type_names[asked.index()]));
+  throw_type_error(fmt::format("attribute '{}' is a {}, asked for as {}", name,
+                               type_names[has.index()], type_names[asked.index()]));
 }
 
 }  // namespace postern

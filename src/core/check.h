@@ -7,7 +7,8 @@
 
 namespace postern {
 
-/// The place that errors and equations get while a public function of ours calls others: the outermost one's, the user's.
+/// The place that errors and equations get while a public function of ours calls others: the
+/// outermost one's, the user's.
 class PlaceScope {
  public:
   explicit PlaceScope(const Place& place);
@@ -15,7 +16,8 @@ class PlaceScope {
   PlaceScope(const PlaceScope&) = delete;
   static const Place& current();
 
-  /// Takes the place of whatever is there: for code that replays equations, each with its own place.
+  /// Takes the place of whatever is there: for code that replays equations, each with its own
+  /// place.
   struct Replace {
     explicit Replace(const Place& place);
     ~Replace();

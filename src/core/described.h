@@ -1,8 +1,10 @@
-// Structs that are described once: a list of their fields, from which printing, keys and JSON derive.
+// Structs that are described once: a list of their fields, from which printing, keys and JSON
+// derive.
 //
-// A struct S is described by a specialisation of Described<S> whose `fields` is a tuple of `field`s,
-// one for each member, in any order. A member that is missing there does not compile. What a field's
-// type looks like as text is `text_of`, here; what it looks like in a file is for file/ to say.
+// A struct S is described by a specialisation of Described<S> whose `fields` is a tuple of
+// `field`s, one for each member, in any order. A member that is missing there does not compile.
+// What a field's type looks like as text is `text_of`, here; what it looks like in a file is for
+// file/ to say.
 #pragma once
 #include <fmt/format.h>
 #include <postern/sharding.h>
@@ -51,7 +53,9 @@ struct Described;
 template <class E>
 struct Words;
 template <class E>
-concept HasWords = requires { Words<E>::all; };
+concept HasWords = requires {
+  Words<E>::all;
+};
 
 namespace detail {
 
@@ -80,7 +84,8 @@ void for_each_field(F&& f) {
   std::apply([&](const auto&... each) { (f(each), ...); }, Described<S>::fields);
 }
 
-// --- fields as text -------------------------------------------------------------------------------
+// --- fields as text
+// -------------------------------------------------------------------------------
 
 inline std::string text_of(bool v) { return v ? "true" : "false"; }
 inline std::string text_of(int v) { return std::to_string(v); }

@@ -14,7 +14,10 @@ LogLevel log_level() {
   static const LogLevel level = [] {
     const char* wish = std::getenv("POSTERN_LOG");
     const std::string_view word = wish ? wish : "";
-    return word == "off" ? LogLevel::off : word == "info" ? LogLevel::info : word == "debug" ? LogLevel::debug : LogLevel::warning;
+    return word == "off"     ? LogLevel::off
+           : word == "info"  ? LogLevel::info
+           : word == "debug" ? LogLevel::debug
+                             : LogLevel::warning;
   }();
   return level;
 }

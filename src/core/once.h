@@ -1,4 +1,5 @@
-// Once: what the first thread that asks does while the others wait; tried again by the next when it throws.
+// Once: what the first thread that asks does while the others wait; tried again by the next when it
+// throws.
 #pragma once
 #include <atomic>
 #include <mutex>

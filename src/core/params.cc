@@ -10,7 +10,9 @@
 namespace postern {
 
 void FieldSink::operator()(const char* name, double value) { text(name, fmt::format("{}", value)); }
-void FieldSink::operator()(const char* name, const std::vector<int>& value) { text(name, fmt::format("[{}]", fmt::join(value, ","))); }
+void FieldSink::operator()(const char* name, const std::vector<int>& value) {
+  text(name, fmt::format("[{}]", fmt::join(value, ",")));
+}
 void FieldSink::operator()(const char* name, const std::vector<bool>& value) {
   std::string bits;
   for (bool b : value) bits += b ? 'T' : 'F';
@@ -32,7 +34,8 @@ struct Printer final : FieldSink {
     out += "=";
     out += one_line(value);
   }
-  void program(const char*, const ProgramPtr&) override {}  // to_string(Program) prints them below the equation
+  void program(const char*, const ProgramPtr&) override {
+  }  // to_string(Program) prints them below the equation
   void identity(const char*, const void*) override {}
 };
 

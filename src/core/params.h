@@ -1,4 +1,5 @@
-// Parameters of an equation: small structs with one `fields`, from which print, hash and equality derive.
+// Parameters of an equation: small structs with one `fields`, from which print, hash and equality
+// derive.
 #pragma once
 #include <postern/attributes.h>
 #include <postern/type.h>
@@ -13,14 +14,17 @@ namespace postern {
 struct Program;
 using ProgramPtr = std::shared_ptr<const Program>;
 
-/// Sees the fields of a parameter struct, one after another. What it does with them is its own business: print, key, collect programs.
+/// Sees the fields of a parameter struct, one after another. What it does with them is its own
+/// business: print, key, collect programs.
 class FieldSink {
  public:
   virtual ~FieldSink() = default;
   virtual void text(const char* name, std::string_view value) = 0;  // already readable; exact
   virtual void program(const char* name, const ProgramPtr& value) = 0;
-  virtual void identity(const char* name, const void* value) = 0;  // an object that is equal only to itself; never printed
-  virtual void hidden(const char*, std::string_view) {}            // in the key alone
+  virtual void identity(
+      const char* name,
+      const void* value) = 0;  // an object that is equal only to itself; never printed
+  virtual void hidden(const char*, std::string_view) {}  // in the key alone
   virtual bool wants_text() const { return true; }
 
   void operator()(const char* name, bool value) { text(name, value ? "true" : "false"); }
@@ -33,7 +37,9 @@ class FieldSink {
   void operator()(const char* name, const std::string& value) { text(name, value); }
   void operator()(const char* name, DType value) { text(name, to_string(value)); }
   void operator()(const char* name, const Type& value) { text(name, to_string(value)); }
-  void operator()(const char* name, const std::vector<Type>& value) { text(name, to_string(value)); }
+  void operator()(const char* name, const std::vector<Type>& value) {
+    text(name, to_string(value));
+  }
   void operator()(const char* name, const Dims& value) { text(name, dims_to_string(value)); }
   void operator()(const char* name, const std::vector<int>& value);
   void operator()(const char* name, const std::vector<bool>& value);

@@ -28,9 +28,9 @@ class TypeSpan {
   std::size_t count_;
 };
 
-/// How a primitive with a transpose rule is linear in its differentiable operands: in all of them together (add, concatenate, convert)
-/// or in each of them alone (multiply, dot_general). `first`: in the first operand alone, for which there is a transpose beside the jvp
-/// (divide).
+/// How a primitive with a transpose rule is linear in its differentiable operands: in all of them
+/// together (add, concatenate, convert) or in each of them alone (multiply, dot_general). `first`:
+/// in the first operand alone, for which there is a transpose beside the jvp (divide).
 enum class Linear : std::uint8_t { no, jointly, separately, first };
 
 /// What a rule is asked about: the primitive and its parameters, to bind it again or to look into.
@@ -43,7 +43,8 @@ struct Op {
   }
 };
 
-/// In the rules an empty Tensor is a zero tangent, a zero cotangent, or an operand that is not known.
+/// In the rules an empty Tensor is a zero tangent, a zero cotangent, or an operand that is not
+/// known.
 struct Primitive {
   const char* name = nullptr;
   const char* hlo = nullptr;  // the StableHLO operation, where one without attributes is enough
@@ -52,39 +53,47 @@ struct Primitive {
   Types (*type)(const Params* params, TypeSpan operands) = nullptr;
 
   /// Values and tangents of the results; for what is not linear.
-  std::pair<Tensors, Tensors> (*jvp)(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) = nullptr;
+  std::pair<Tensors, Tensors> (*jvp)(const Op& op, std::span<const Tensor> x,
+                                     std::span<const Tensor> dx) = nullptr;
 
-  /// Cotangents of the operands that are empty in `x` (their types are in `types`), for what is linear in them.
-  Tensors (*transpose)(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x, TypeSpan types) = nullptr;
+  /// Cotangents of the operands that are empty in `x` (their types are in `types`), for what is
+  /// linear in them.
+  Tensors (*transpose)(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x,
+                       TypeSpan types) = nullptr;
   Linear linear = Linear::no;
   bool no_derivative = false;  // on purpose: integer or piecewise constant results
 
-  /// Splits the equation by which operands are known (the others are empty) and which results are wanted: see transform/split.h. Only for
-  /// what holds programs or shows derivatives.
+  /// Splits the equation by which operands are known (the others are empty) and which results are
+  /// wanted: see transform/split.h. Only for what holds programs or shows derivatives.
   struct SplitResult;
-  SplitResult (*split)(const Op& op, std::span<const Tensor> x, const std::vector<bool>& wanted) = nullptr;
+  SplitResult (*split)(const Op& op, std::span<const Tensor> x,
+                       const std::vector<bool>& wanted) = nullptr;
 
-  /// The same parameters with other programs in the place of programs_of(params); for what holds programs.
+  /// The same parameters with other programs in the place of programs_of(params); for what holds
+  /// programs.
   ParamsPtr (*with_programs)(const Params* params, std::span<const ProgramPtr> programs) = nullptr;
   bool transparent = false;  // means no more than its program applied to its operands
 
-  /// Operands with the batch axis at `axes[i]` (-1: none); the result's axes likewise. `mask`: the live elements of the batch, empty for
-  /// all.
-  std::pair<Tensors, std::vector<int>> (*batch)(const Op& op, std::span<const Tensor> x, std::span<const int> axes, std::int64_t size,
+  /// Operands with the batch axis at `axes[i]` (-1: none); the result's axes likewise. `mask`: the
+  /// live elements of the batch, empty for all.
+  std::pair<Tensors, std::vector<int>> (*batch)(const Op& op, std::span<const Tensor> x,
+                                                std::span<const int> axes, std::int64_t size,
                                                 const Tensor& mask) = nullptr;
 
   /// Writes StableHLO; the default writes `hlo`.
   void (*lower)(Lowering& out, const Equation& equation) = nullptr;
 
-  /// Runs on concrete tensors; the default compiles the equation alone, once for its parameters and types.
+  /// Runs on concrete tensors; the default compiles the equation alone, once for its parameters and
+  /// types.
   Tensors (*evaluate)(const Op& op, std::span<const Tensor> x) = nullptr;
 
   Effect (*effect)(const Params* params) = nullptr;  // default: pure
   bool distinct = false;                             // two equal equations are never merged
   bool calls = false;                                // it is lowered as a call of a host function
-  bool may_call = false;                             // what it becomes when it is lowered may call back: a block
+  bool may_call = false;  // what it becomes when it is lowered may call back: a block
 
-  /// What a print of the program says beside the equation: the path that a block takes on a platform.
+  /// What a print of the program says beside the equation: the path that a block takes on a
+  /// platform.
   std::string (*remark)(const Params* params, const std::string& platform) = nullptr;
 
   /// The mesh axes along which devices meet in it; null for what is no collective.
@@ -96,11 +105,13 @@ struct Primitive {
 
 /// Whether every rule that a primitive of an op family needs is there.
 constexpr bool complete([[maybe_unused]] const Primitive& p) {
-#ifdef __SANITIZE_ADDRESS__  // g++ with checks for null takes no function's address for non-null in a constant; other builds do
+#ifdef __SANITIZE_ADDRESS__  // g++ with checks for null takes no function's address for non-null in
+                             // a constant; other builds do
   return true;
 #else
   const int derivatives = (p.jvp != nullptr) + (p.transpose != nullptr) + p.no_derivative;
-  return p.name && p.type && p.batch && (p.lower || p.hlo) && derivatives == (p.linear == Linear::first ? 2 : 1) &&
+  return p.name && p.type && p.batch && (p.lower || p.hlo) &&
+         derivatives == (p.linear == Linear::first ? 2 : 1) &&
          ((p.transpose != nullptr) == (p.linear != Linear::no));
 #endif
 }

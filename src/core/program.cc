@@ -18,7 +18,8 @@ std::vector<Type> types_of(const Program& program, const std::vector<ValueId>& v
   return types;
 }
 
-void print(const Program& program, const std::string& platform, const std::string& indent, std::string& out) {
+void print(const Program& program, const std::string& platform, const std::string& indent,
+           std::string& out) {
   auto named = [&](ValueId v) { return fmt::format("%{}: {}", v, to_string(program.type(v))); };
   std::vector<std::string> parts;
   for (ValueId v : program.inputs) parts.push_back(named(v));
@@ -34,7 +35,8 @@ void print(const Program& program, const std::string& platform, const std::strin
     const std::string params = e.params ? to_string(*e.params) : "";
     if (!params.empty()) out += fmt::format("[{}]", params);
     for (ValueId v : e.operands) out += fmt::format(" %{}", v);
-    if (const Effect effect = effect_of(e); effect != Effect::pure) out += effect == Effect::ordered ? "  !ordered" : "  !unordered";
+    if (const Effect effect = effect_of(e); effect != Effect::pure)
+      out += effect == Effect::ordered ? "  !ordered" : "  !unordered";
     if (e.primitive->remark) out += "  " + e.primitive->remark(e.params.get(), platform);
     if (e.place.known()) out += fmt::format("  @ {}", to_string(e.place));
     out += "\n";
@@ -65,10 +67,14 @@ Effect effect_of(const Program& program) {
 }
 
 bool any_equation(const Equation& e, const std::function<bool(const Equation&)>& test) {
-  return test(e) || (e.params && std::ranges::any_of(programs_of(*e.params), [&](const ProgramPtr& p) { return any_equation(*p, test); }));
+  return test(e) ||
+         (e.params && std::ranges::any_of(programs_of(*e.params), [&](const ProgramPtr& p) {
+            return any_equation(*p, test);
+          }));
 }
 bool any_equation(const Program& program, const std::function<bool(const Equation&)>& test) {
-  return std::ranges::any_of(program.equations, [&](const Equation& e) { return any_equation(e, test); });
+  return std::ranges::any_of(program.equations,
+                             [&](const Equation& e) { return any_equation(e, test); });
 }
 
 namespace {
@@ -78,7 +84,8 @@ bool is_site(const Equation& e) { return e.primitive->site || e.primitive->calls
 bool has_site(const Equation& equation) { return any_equation(equation, is_site); }
 bool has_site(const Program& program) { return any_equation(program, is_site); }
 bool calls_back(const Program& program) {
-  return any_equation(program, [](const Equation& e) { return is_site(e) || e.primitive->may_call; });
+  return any_equation(program,
+                      [](const Equation& e) { return is_site(e) || e.primitive->may_call; });
 }
 
 std::string to_string(const Program& program, const std::string& platform) {
@@ -110,12 +117,13 @@ void verify(const Program& program) {
   std::vector<bool> made(program.types.size());
   auto in_range = [&](ValueId v) { return v >= 0 && static_cast<std::size_t>(v) < made.size(); };
   for (ValueId v : program.inputs) {
-    check(in_range(v), "verify: an input of program '{}' is value %{}, it has {} values", program.name, v, made.size());
+    check(in_range(v), "verify: an input of program '{}' is value %{}, it has {} values",
+          program.name, v, made.size());
     made[static_cast<std::size_t>(v)] = true;
   }
   auto require = [&](ValueId v, const char* who) {
-    check(in_range(v) && made[static_cast<std::size_t>(v)], "verify: {} of program '{}' uses value %{} before it is made", who,
-          program.name, v);
+    check(in_range(v) && made[static_cast<std::size_t>(v)],
+          "verify: {} of program '{}' uses value %{} before it is made", who, program.name, v);
   };
   std::vector<const Type*> operands;
   for (const Equation& e : program.equations) {
@@ -126,16 +134,18 @@ void verify(const Program& program) {
       operands.push_back(&program.type(v));
     }
     const Types types = e.primitive->type(e.params.get(), {operands.data(), operands.size()});
-    check(static_cast<int>(types.size()) == e.results, "verify: {} has {} results, its type rule says {}", e.primitive->name, e.results,
+    check(static_cast<int>(types.size()) == e.results,
+          "verify: {} has {} results, its type rule says {}", e.primitive->name, e.results,
           types.size());
     check(e.results == 0 || (in_range(e.first) && in_range(e.first + e.results - 1)),
-          "verify: the results of {} are values %{} and on, program '{}' has {} values", e.primitive->name, e.first, program.name,
-          made.size());
+          "verify: the results of {} are values %{} and on, program '{}' has {} values",
+          e.primitive->name, e.first, program.name, made.size());
     for (int i = 0; i < e.results; ++i) {
       const Type& has = program.type(e.first + i);
       const Type& rule = types[static_cast<std::size_t>(i)];
-      check(has.dtype == rule.dtype && has.dims == rule.dims, "verify: result %{} of {} is {}, its type rule says {}", e.first + i,
-            e.primitive->name, to_string(has), to_string(rule));
+      check(has.dtype == rule.dtype && has.dims == rule.dims,
+            "verify: result %{} of {} is {}, its type rule says {}", e.first + i, e.primitive->name,
+            to_string(has), to_string(rule));
       made[static_cast<std::size_t>(e.first + i)] = true;
     }
     if (e.params)

@@ -1,4 +1,5 @@
-// Program: typed values and the equations that make them, in order. What tracing writes, transformations rewrite, and lowering reads.
+// Program: typed values and the equations that make them, in order. What tracing writes,
+// transformations rewrite, and lowering reads.
 #pragma once
 #include <postern/call.h>
 #include <postern/place.h>
@@ -26,7 +27,8 @@ struct Equation {
   Place place;
 };
 
-/// Values are numbered; `types[v]` is v's type. Inputs come first in the numbering; every other value is the result of one equation.
+/// Values are numbered; `types[v]` is v's type. Inputs come first in the numbering; every other
+/// value is the result of one equation.
 struct Program {
   std::string name;
   std::vector<Type> types;
@@ -53,13 +55,15 @@ bool has_site(const Program& program);
 /// Whether it may call back when it is lowered: it has a site, or a block, which may become one.
 bool calls_back(const Program& program);
 
-/// One line for each equation: results with types, primitive, parameters, operands, what becomes of it on a platform, place.
+/// One line for each equation: results with types, primitive, parameters, operands, what becomes of
+/// it on a platform, place.
 std::string to_string(const Program& program, const std::string& platform);
 
 /// Equal keys mean equal programs (host functions are equal to themselves only).
 void append_key(std::string& key, const Program& program);
 
-/// Throws TypeError naming equation and rule when a value is used before it is made or a result's type is not what its rule says.
+/// Throws TypeError naming equation and rule when a value is used before it is made or a result's
+/// type is not what its rule says.
 void verify(const Program& program);
 
 }  // namespace postern

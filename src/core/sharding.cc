@@ -65,12 +65,14 @@ std::string part_text(const std::vector<std::string>& names) {
 
 Mesh::Mesh(std::vector<MeshAxis> axes) : Mesh(axes, first_devices(axes)) {}
 
-Mesh::Mesh(std::vector<MeshAxis> axes, std::vector<int> devices) : axes_(std::move(axes)), devices_(std::move(devices)) {
+Mesh::Mesh(std::vector<MeshAxis> axes, std::vector<int> devices)
+    : axes_(std::move(axes)), devices_(std::move(devices)) {
   std::int64_t count = 1;
   std::set<std::string> names;
   for (const MeshAxis& a : axes_) {
     check(a.size >= 1, "Mesh: axis '{}' must have 1 device or more, got {}", a.name, a.size);
-    check(!a.name.empty() && names.insert(a.name).second, "Mesh: axis '{}' {}", a.name, a.name.empty() ? "needs a name" : "is there twice");
+    check(!a.name.empty() && names.insert(a.name).second, "Mesh: axis '{}' {}", a.name,
+          a.name.empty() ? "needs a name" : "is there twice");
     count *= a.size;
   }
   check(count == size(), "Mesh: the axes make a grid of {} devices, {} were given", count, size());
@@ -80,11 +82,14 @@ Mesh::Mesh(std::vector<MeshAxis> axes, std::vector<int> devices) : axes_(std::mo
   }
 }
 
-std::int64_t Mesh::size(const std::string& axis) const { return axes_[axis_number(*this, axis)].size; }
+std::int64_t Mesh::size(const std::string& axis) const {
+  return axes_[axis_number(*this, axis)].size;
+}
 
 std::vector<std::int64_t> Mesh::coordinates(int device) const {
   const auto found = std::ranges::find(devices_, device);
-  return found == devices_.end() ? std::vector<std::int64_t>() : coordinates_at(*this, found - devices_.begin());
+  return found == devices_.end() ? std::vector<std::int64_t>()
+                                 : coordinates_at(*this, found - devices_.begin());
 }
 
 std::string to_string(const Mesh& mesh) {
@@ -93,7 +98,8 @@ std::string to_string(const Mesh& mesh) {
     out +=
         fmt::format("{}{}={}", i ? ", " : "", axis_text(mesh.axes()[i].name), mesh.axes()[i].size);
   bool first_ones = true;
-  for (std::size_t i = 0; i < mesh.devices().size(); ++i) first_ones = first_ones && mesh.devices()[i] == static_cast<int>(i);
+  for (std::size_t i = 0; i < mesh.devices().size(); ++i)
+    first_ones = first_ones && mesh.devices()[i] == static_cast<int>(i);
   if (!first_ones) out += fmt::format("; devices {}", fmt::join(mesh.devices(), ","));
   return out + ")";
 }
@@ -119,18 +125,19 @@ Sharding::Sharding(Mesh mesh, P spec) : mesh_(std::move(mesh)), spec_(std::move(
 
 bool Sharding::is_replicated() const {
   const std::vector<std::int64_t> nowhere(mesh_.axes().size(), 0);
-  return std::ranges::all_of(spec_.parts(), [&](const auto& names) { return piece(mesh_, names, nowhere).second == 1; });
+  return std::ranges::all_of(
+      spec_.parts(), [&](const auto& names) { return piece(mesh_, names, nowhere).second == 1; });
 }
 
 Type Sharding::part_type(const Type& whole) const {
-  check(spec_.parts().size() <= whole.dims.size(), "{} names {} axes, {} has {}", to_string(spec_), spec_.parts().size(), to_string(whole),
-        whole.dims.size());
+  check(spec_.parts().size() <= whole.dims.size(), "{} names {} axes, {} has {}", to_string(spec_),
+        spec_.parts().size(), to_string(whole), whole.dims.size());
   Type out = whole;
   const std::vector<std::int64_t> nowhere(mesh_.axes().size(), 0);
   for (std::size_t i = 0; i < spec_.parts().size(); ++i) {
     const std::int64_t count = piece(mesh_, spec_.parts()[i], nowhere).second;
-    check(out.dims[i] % count == 0, "{} cuts axis {} of {} into {} parts, which must divide {}", to_string(*this), i, to_string(whole),
-          count, out.dims[i]);
+    check(out.dims[i] % count == 0, "{} cuts axis {} of {} into {} parts, which must divide {}",
+          to_string(*this), i, to_string(whole), count, out.dims[i]);
     out.dims[i] /= count;
   }
   return out;
@@ -140,17 +147,21 @@ std::vector<IndexRange> Sharding::part(const Dims& whole, std::int64_t position)
   const std::vector<std::int64_t> place = coordinates_at(mesh_, position);
   std::vector<IndexRange> out;
   for (std::size_t i = 0; i < whole.size(); ++i) {
-    const auto [index, count] =
-        i < spec_.parts().size() ? piece(mesh_, spec_.parts()[i], place) : std::pair<std::int64_t, std::int64_t>(0, 1);
+    const auto [index, count] = i < spec_.parts().size()
+                                    ? piece(mesh_, spec_.parts()[i], place)
+                                    : std::pair<std::int64_t, std::int64_t>(0, 1);
     out.push_back({index * (whole[i] / count), (index + 1) * (whole[i] / count)});
   }
   return out;
 }
 
-std::string to_string(const Sharding& sharding) { return fmt::format("{} on {}", to_string(sharding.spec()), to_string(sharding.mesh())); }
+std::string to_string(const Sharding& sharding) {
+  return fmt::format("{} on {}", to_string(sharding.spec()), to_string(sharding.mesh()));
+}
 
 std::string draw(const Sharding& sharding, const Dims& dims) {
-  check(dims.size() == 1 || dims.size() == 2, "draw: only arrays of one or two axes can be drawn, got {}", dims_to_string(dims));
+  check(dims.size() == 1 || dims.size() == 2,
+        "draw: only arrays of one or two axes can be drawn, got {}", dims_to_string(dims));
   sharding.part_type({DType::f32, dims});
   const bool flat = dims.size() == 1;
   std::set<std::int64_t> rows, columns;
@@ -161,7 +172,8 @@ std::string draw(const Sharding& sharding, const Dims& dims) {
   std::vector<Cell> cells;
   for (std::int64_t i = 0; i < sharding.mesh().size(); ++i) {
     const auto range = sharding.part(dims, i);
-    cells.push_back({flat ? 0 : range[0].begin, range.back().begin, sharding.mesh().devices()[static_cast<std::size_t>(i)]});
+    cells.push_back({flat ? 0 : range[0].begin, range.back().begin,
+                     sharding.mesh().devices()[static_cast<std::size_t>(i)]});
     rows.insert(cells.back().row), columns.insert(cells.back().column);
   }
   std::vector<std::vector<std::string>> table;
@@ -192,7 +204,8 @@ Sharding on_one_device(int device) { return {Mesh({{"device", 1}}, {device}), P(
 std::vector<std::string> unnamed_axes(const Mesh& mesh, const P& spec) {
   std::vector<std::string> out;
   for (const MeshAxis& a : mesh.axes()) {
-    const bool named = std::ranges::any_of(spec.parts(), [&](const auto& names) { return std::ranges::count(names, a.name) > 0; });
+    const bool named = std::ranges::any_of(
+        spec.parts(), [&](const auto& names) { return std::ranges::count(names, a.name) > 0; });
     if (!named) out.push_back(a.name);
   }
   return out;
@@ -200,7 +213,8 @@ std::vector<std::string> unnamed_axes(const Mesh& mesh, const P& spec) {
 
 std::vector<std::string> all_axes(const Mesh& mesh) { return unnamed_axes(mesh, P()); }
 
-std::vector<std::vector<std::int64_t>> device_groups(const Mesh& mesh, const std::vector<std::string>& names) {
+std::vector<std::vector<std::int64_t>> device_groups(const Mesh& mesh,
+                                                     const std::vector<std::string>& names) {
   std::vector<std::vector<std::int64_t>> groups;
   std::vector<std::vector<std::int64_t>> keys;
   for (std::int64_t i = 0; i < mesh.size(); ++i) {
@@ -210,7 +224,8 @@ std::vector<std::vector<std::int64_t>> device_groups(const Mesh& mesh, const std
     for (const std::string& name : names) key[axis_number(mesh, name)] = 0;
     const auto found = std::ranges::find(keys, key);
     const auto group = static_cast<std::size_t>(found - keys.begin());
-    if (found == keys.end()) keys.push_back(key), groups.emplace_back(static_cast<std::size_t>(count));
+    if (found == keys.end())
+      keys.push_back(key), groups.emplace_back(static_cast<std::size_t>(count));
     groups[group][static_cast<std::size_t>(index)] = i;
   }
   return groups;
@@ -230,18 +245,23 @@ std::string hlo_text(const Sharding& sharding, std::int64_t rank, const std::vec
   for (std::int64_t i = 0; i < mesh.size(); ++i) {
     const std::vector<std::int64_t> place = coordinates_at(mesh, i);
     std::int64_t tile = 0;
-    for (std::size_t d = 0; d < names.size(); ++d) tile = tile * tiles[d] + piece(mesh, names[d], place).first;
+    for (std::size_t d = 0; d < names.size(); ++d)
+      tile = tile * tiles[d] + piece(mesh, names[d], place).first;
     order[static_cast<std::size_t>(tile)] = partition_of(mesh, i, devices);
   }
   const bool replicates = tiles.back() > 1;
   const auto copies = tiles.back();
-  for (auto at = order.begin(); at != order.end(); at += copies) std::sort(at, at + copies);  // as XLA does; they hold the same
+  for (auto at = order.begin(); at != order.end(); at += copies)
+    std::sort(at, at + copies);  // as XLA does; they hold the same
   if (!replicates) tiles.pop_back();
-  return fmt::format("{{devices=[{}]{}{}}}", fmt::join(tiles, ","), fmt::join(order, ","), replicates ? " last_tile_dim_replicate" : "");
+  return fmt::format("{{devices=[{}]{}{}}}", fmt::join(tiles, ","), fmt::join(order, ","),
+                     replicates ? " last_tile_dim_replicate" : "");
 }
 
-std::int64_t partition_of(const Mesh& mesh, std::int64_t position, const std::vector<int>& devices) {
-  return std::ranges::find(devices, mesh.devices()[static_cast<std::size_t>(position)]) - devices.begin();
+std::int64_t partition_of(const Mesh& mesh, std::int64_t position,
+                          const std::vector<int>& devices) {
+  return std::ranges::find(devices, mesh.devices()[static_cast<std::size_t>(position)]) -
+         devices.begin();
 }
 
 }  // namespace postern

@@ -1,4 +1,5 @@
-// Shardings as XLA and the collectives see them. The partitions of a program are numbered along its list of devices.
+// Shardings as XLA and the collectives see them. The partitions of a program are numbered along its
+// list of devices.
 #pragma once
 #include <postern/sharding.h>
 
@@ -11,8 +12,10 @@ Sharding on_one_device(int device);
 std::vector<std::string> unnamed_axes(const Mesh& mesh, const P& spec);
 std::vector<std::string> all_axes(const Mesh& mesh);
 
-/// The positions in the mesh that meet in a collective along these axes: groups, each in the order of the axes.
-std::vector<std::vector<std::int64_t>> device_groups(const Mesh& mesh, const std::vector<std::string>& names);
+/// The positions in the mesh that meet in a collective along these axes: groups, each in the order
+/// of the axes.
+std::vector<std::vector<std::int64_t>> device_groups(const Mesh& mesh,
+                                                     const std::vector<std::string>& names);
 
 /// The partition at a position of the mesh, in a program over `devices`.
 std::int64_t partition_of(const Mesh& mesh, std::int64_t position, const std::vector<int>& devices);

@@ -40,24 +40,38 @@ void check_signature(const SiteSpec& site, const detail::HostFunction& f) {
   PlaceScope::Replace at(site.place);
   const std::string who = fmt::format("{} '{}'", site.word, site.name);
   check(site.kind == SiteSpec::Kind::tap || !f.wants_tap_info,
-        "{}: the function takes a TapInfo, which only taps, hooks and prints give; take a CallInfo", who);
-  check(!f.wants_attributes || !site.named.name.empty(), "{}: the function takes Attributes, which only functions called by name are given",
+        "{}: the function takes a TapInfo, which only taps, hooks and prints give; take a CallInfo",
         who);
+  check(!f.wants_attributes || !site.named.name.empty(),
+        "{}: the function takes Attributes, which only functions called by name are given", who);
   std::vector<Parameter> takes = f.parameters;
   const bool all_in = !takes.empty() && takes.front().kind == Kind::all_operands;
   const bool all_out = !takes.empty() && takes.back().kind == Kind::all_results;
-  const bool any_site = all_in && all_out && takes.size() == 2;  // operands and results as they come
+  const bool any_site =
+      all_in && all_out && takes.size() == 2;  // operands and results as they come
   const bool in_place = !f.by_value && (site.kind == SiteSpec::Kind::call || any_site);
-  const std::size_t wanted = (all_in ? 1 : site.operands.size()) + (in_place ? (all_out ? 1 : site.results.size()) : 0);
+  const std::size_t wanted =
+      (all_in ? 1 : site.operands.size()) + (in_place ? (all_out ? 1 : site.results.size()) : 0);
   const bool on_device = site.memory == Memory::device;
-  check(!on_device || (!f.by_value && std::ranges::none_of(takes, [](const Parameter& p) { return p.kind == Kind::number; })),
-        "{}: with Memory::device the function must take views and fill its results in place; what it is given may be a GPU's memory", who);
-  check(!on_device || (std::ranges::none_of(site.operands, is_packed) && std::ranges::none_of(site.results, is_packed)),
-        "{}: on a GPU elements of less than a byte are packed, several a byte; with Memory::device convert them first", who);
-  check(takes.size() == wanted, "{}: the function takes {} leaves, the {} gives {} operands {}{}", who, takes.size(),
-        site.kind == SiteSpec::Kind::tap ? "tap" : "call", site.operands.size(), to_string(site.operands),
-        in_place ? fmt::format(" and {} results {} to fill", site.results.size(), to_string(site.results)) : "");
-  const std::string batched = site.transforms.empty() ? "" : fmt::format(" (seen after {})", to_string(site.transforms));
+  check(!on_device ||
+            (!f.by_value && std::ranges::none_of(
+                                takes, [](const Parameter& p) { return p.kind == Kind::number; })),
+        "{}: with Memory::device the function must take views and fill its results in place; what "
+        "it is given may be a GPU's memory",
+        who);
+  check(!on_device || (std::ranges::none_of(site.operands, is_packed) &&
+                       std::ranges::none_of(site.results, is_packed)),
+        "{}: on a GPU elements of less than a byte are packed, several a byte; with Memory::device "
+        "convert them first",
+        who);
+  check(takes.size() == wanted, "{}: the function takes {} leaves, the {} gives {} operands {}{}",
+        who, takes.size(), site.kind == SiteSpec::Kind::tap ? "tap" : "call", site.operands.size(),
+        to_string(site.operands),
+        in_place ? fmt::format(" and {} results {} to fill", site.results.size(),
+                               to_string(site.results))
+                 : "");
+  const std::string batched =
+      site.transforms.empty() ? "" : fmt::format(" (seen after {})", to_string(site.transforms));
   for (std::size_t i = 0; i < takes.size(); ++i) {
     const Parameter& p = takes[i];
     if (p.kind == Kind::all_operands || p.kind == Kind::all_results) continue;
@@ -68,9 +82,10 @@ void check_signature(const SiteSpec& site, const detail::HostFunction& f) {
     const std::string path = leaf < paths.size() ? paths[leaf] : "";
     const bool writes = p.kind == Kind::mutable_view || p.kind == Kind::any_mutable_view;
     const bool untyped = p.kind == Kind::any_view || p.kind == Kind::any_mutable_view;
-    check(writes != is_operand && (untyped || p.dtype == type.dtype) && (p.kind != Kind::number || type.dims.empty()),
-          "{}: parameter {} of the function is {}, {} {}{} is {}{}", who, i, parameter_text(p), is_operand ? "operand" : "result", leaf,
-          path, to_string(type), batched);
+    check(writes != is_operand && (untyped || p.dtype == type.dtype) &&
+              (p.kind != Kind::number || type.dims.empty()),
+          "{}: parameter {} of the function is {}, {} {}{} is {}{}", who, i, parameter_text(p),
+          is_operand ? "operand" : "result", leaf, path, to_string(type), batched);
   }
 }
 

@@ -1,4 +1,5 @@
-// SiteSpec: all that is known at trace time of a place where a program calls back: a call, tap, hook or print.
+// SiteSpec: all that is known at trace time of a place where a program calls back: a call, tap,
+// hook or print.
 #pragma once
 #include <postern/call.h>
 #include <postern/host.h>
@@ -35,10 +36,12 @@ struct SiteSpec {
   std::string name;
   Place place;
 
-  std::shared_ptr<const detail::HostFunction> function;  // null: `named` is looked up when a run starts
+  std::shared_ptr<const detail::HostFunction>
+      function;  // null: `named` is looked up when a run starts
   Named named;
 
-  // What one firing sees. With `levels`, an operand or result of the equation has the axes of its levels in front, outermost first.
+  // What one firing sees. With `levels`, an operand or result of the equation has the axes of its
+  // levels in front, outermost first.
   std::vector<Type> operands;
   std::vector<Type> results;
   std::string operand_structure, result_structure;
@@ -52,19 +55,20 @@ struct SiteSpec {
   bool one_order = false;               // over all devices
   std::shared_ptr<const Mesh> mesh;     // in shard_map: what the operands are parts on
   std::optional<Sharding> partitioned;  // where the site asked to be cut
-  std::optional<P> cut;                 // how the first operand is a part on the mesh, where that is known,
-  Dims whole;                           // and of what
+  std::optional<P> cut;  // how the first operand is a part on the mesh, where that is known,
+  Dims whole;            // and of what
 
   std::vector<BatchLevel> levels;
-  bool masked = false;  // the equation's last operand is pred, one for each element of the batch: which are alive
+  bool masked = false;  // the equation's last operand is pred, one for each element of the batch:
+                        // which are alive
   std::int64_t mask_size = 0;
 
   // Taps only: results are the operands, unchanged.
   Transforms transforms;
   bool async = false, derivatives = false, recomputed = false;
-  std::int64_t every = 1;      // firings 0, every, 2 * every, ... reach the function
-  std::int64_t until = 0;      // so many of those, 0: all
-  std::int64_t keep_last = 0;  // async: undelivered firings that are kept, 0: all
+  std::int64_t every = 1;              // firings 0, every, 2 * every, ... reach the function
+  std::int64_t until = 0;              // so many of those, 0: all
+  std::int64_t keep_last = 0;          // async: undelivered firings that are kept, 0: all
   std::shared_ptr<SiteCounts> counts;  // where has_counts()
 
   bool from_file = false;  // so the program's text may not be what the site says
@@ -108,41 +112,27 @@ template <>
 struct Described<SiteSpec> {
   using S = SiteSpec;
   static constexpr auto fields = std::tuple(
-      field("name", &S::name, Say::always),
-      field("kind", &S::word),                                      // what it is to the user
-      transient("is_tap", &S::kind),           // follows from the word
-      field("effect", &S::effect, Say::always),                     // order and elimination
+      field("name", &S::name, Say::always), field("kind", &S::word),  // what it is to the user
+      transient("is_tap", &S::kind),                                  // follows from the word
+      field("effect", &S::effect, Say::always),                       // order and elimination
       field("place", &S::place, Say::never),                          // errors name it
       field("operands", &S::operands, Say::never),
       field("operand_structure", &S::operand_structure, Say::never),  // containers
-      field("operand_paths", &S::operand_paths, Say::never),
-      field("results", &S::results),
+      field("operand_paths", &S::operand_paths, Say::never), field("results", &S::results),
       field("result_structure", &S::result_structure),
-      field("result_paths", &S::result_paths, Say::never),
-      field("function", &S::named),                                 // by name
-      transient("fn", &S::function),          // or as it is
-      field("timeout", &S::timeout),
-      field("warn_after", &S::warn_after),
-      field("vmap", &S::vmap),                                      // what vmap makes of it
-      field("levels", &S::levels),                                  // and has made
-      field("masked", &S::masked),
-      field("mask_size", &S::mask_size, Say::never),
-      field("transforms", &S::transforms),
-      field("async", &S::async),
-      field("derivatives", &S::derivatives),
-      field("recomputed", &S::recomputed),
-      field("every", &S::every),
-      field("until", &S::until),
-      field("keep_last", &S::keep_last),
-      transient("counts", &S::counts),
-      field("mesh", &S::mesh),
-      field("memory", &S::memory),
-      field("one_order", &S::one_order),
-      field("partitioned", &S::partitioned),
-      field("cut", &S::cut),
-      field("whole", &S::whole),
-      field("device", &S::device),
-      transient("from_file", &S::from_file));   // the loader says so
+      field("result_paths", &S::result_paths, Say::never), field("function", &S::named),  // by name
+      transient("fn", &S::function),  // or as it is
+      field("timeout", &S::timeout), field("warn_after", &S::warn_after),
+      field("vmap", &S::vmap),      // what vmap makes of it
+      field("levels", &S::levels),  // and has made
+      field("masked", &S::masked), field("mask_size", &S::mask_size, Say::never),
+      field("transforms", &S::transforms), field("async", &S::async),
+      field("derivatives", &S::derivatives), field("recomputed", &S::recomputed),
+      field("every", &S::every), field("until", &S::until), field("keep_last", &S::keep_last),
+      transient("counts", &S::counts), field("mesh", &S::mesh), field("memory", &S::memory),
+      field("one_order", &S::one_order), field("partitioned", &S::partitioned),
+      field("cut", &S::cut), field("whole", &S::whole), field("device", &S::device),
+      transient("from_file", &S::from_file));  // the loader says so
 };
 
 /// Throws TypeError when the function's parameters cannot take the site's leaves: counts, dtypes,

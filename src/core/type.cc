@@ -14,13 +14,20 @@ struct DTypeRow {
   Range range;
 };
 constexpr DTypeRow rows[dtype_count] = {
-    {"pred", 1, Range::pred},     {"s2", 1, Range::integer},         {"s4", 1, Range::integer},      {"s8", 1, Range::integer},
-    {"s16", 2, Range::integer},   {"s32", 4, Range::integer},        {"s64", 8, Range::integer},     {"u2", 1, Range::natural},
-    {"u4", 1, Range::natural},    {"u8", 1, Range::natural},         {"u16", 2, Range::natural},     {"u32", 4, Range::natural},
-    {"u64", 8, Range::natural},   {"f16", 2, Range::real},           {"bf16", 2, Range::real},       {"f32", 4, Range::real},
-    {"f64", 8, Range::real},      {"c64", 8, Range::complex},        {"c128", 16, Range::complex},   {"f8e5m2", 1, Range::real},
-    {"f8e4m3fn", 1, Range::real}, {"f8e4m3b11fnuz", 1, Range::real}, {"f8e5m2fnuz", 1, Range::real}, {"f8e4m3fnuz", 1, Range::real},
-    {"f8e4m3", 1, Range::real},   {"f8e3m4", 1, Range::real},        {"f8e8m0fnu", 1, Range::real},  {"f4e2m1fn", 1, Range::real},
+    {"pred", 1, Range::pred},       {"s2", 1, Range::integer},
+    {"s4", 1, Range::integer},      {"s8", 1, Range::integer},
+    {"s16", 2, Range::integer},     {"s32", 4, Range::integer},
+    {"s64", 8, Range::integer},     {"u2", 1, Range::natural},
+    {"u4", 1, Range::natural},      {"u8", 1, Range::natural},
+    {"u16", 2, Range::natural},     {"u32", 4, Range::natural},
+    {"u64", 8, Range::natural},     {"f16", 2, Range::real},
+    {"bf16", 2, Range::real},       {"f32", 4, Range::real},
+    {"f64", 8, Range::real},        {"c64", 8, Range::complex},
+    {"c128", 16, Range::complex},   {"f8e5m2", 1, Range::real},
+    {"f8e4m3fn", 1, Range::real},   {"f8e4m3b11fnuz", 1, Range::real},
+    {"f8e5m2fnuz", 1, Range::real}, {"f8e4m3fnuz", 1, Range::real},
+    {"f8e4m3", 1, Range::real},     {"f8e3m4", 1, Range::real},
+    {"f8e8m0fnu", 1, Range::real},  {"f4e2m1fn", 1, Range::real},
     {"token", 0, Range::none}};
 
 constexpr DType last_dtype = static_cast<DType>(dtype_count - 1);
@@ -53,7 +60,9 @@ bool is_integer(DType dtype) { return is_signed(dtype) || is_unsigned(dtype); }
 bool is_float(DType dtype) { return row(dtype).range == Range::real; }
 bool is_complex(DType dtype) { return row(dtype).range == Range::complex; }
 bool is_differentiable(DType dtype) { return is_float(dtype) || is_complex(dtype); }
-DType real_dtype(DType dtype) { return dtype == DType::c64 ? DType::f32 : dtype == DType::c128 ? DType::f64 : dtype; }
+DType real_dtype(DType dtype) {
+  return dtype == DType::c64 ? DType::f32 : dtype == DType::c128 ? DType::f64 : dtype;
+}
 
 std::int64_t Type::size() const {
   std::int64_t n = 1;
@@ -61,7 +70,8 @@ std::int64_t Type::size() const {
   for (std::int64_t d : dims) {
     empty = empty || d == 0;
     if (d != 0 && __builtin_mul_overflow(n, d, &n)) [[unlikely]]
-      throw_type_error(fmt::format("a tensor of type {} has more elements than 63 bits count", to_string(*this)));
+      throw_type_error(fmt::format("a tensor of type {} has more elements than 63 bits count",
+                                   to_string(*this)));
   }
   return empty ? 0 : n;
 }
@@ -78,14 +88,20 @@ std::size_t Type::byte_size() const {
 Type make_type(DType dtype, Dims dims) {
   check_enum("DType", dtype, last_dtype);
   check(dtype != DType::token, "type: a token holds no data");
-  for (std::int64_t d : dims) check(d >= 0, "type: every extent must be 0 or more, got {}{}", to_string(dtype), dims_to_string(dims));
+  for (std::int64_t d : dims)
+    check(d >= 0, "type: every extent must be 0 or more, got {}{}", to_string(dtype),
+          dims_to_string(dims));
   Type type{dtype, std::move(dims), false};
   static_cast<void>(type.byte_size());  // throws where it cannot be counted
   return type;
 }
 
-std::string dims_to_string(std::span<const std::int64_t> dims) { return fmt::format("[{}]", fmt::join(dims, ",")); }
-std::string to_string(const Type& type) { return std::string(to_string(type.dtype)) + dims_to_string(type.dims); }
+std::string dims_to_string(std::span<const std::int64_t> dims) {
+  return fmt::format("[{}]", fmt::join(dims, ","));
+}
+std::string to_string(const Type& type) {
+  return std::string(to_string(type.dtype)) + dims_to_string(type.dims);
+}
 std::string to_string(std::span<const Type> types) {
   std::string text = "(";
   for (const Type& t : types) text += (text.size() > 1 ? ", " : "") + to_string(t);
@@ -93,7 +109,9 @@ std::string to_string(std::span<const Type> types) {
 }
 
 namespace detail {
-void wrong_view(DType has, DType asked) { throw_type_error(fmt::format("as<{}>: the view holds {}", to_string(asked), to_string(has))); }
+void wrong_view(DType has, DType asked) {
+  throw_type_error(fmt::format("as<{}>: the view holds {}", to_string(asked), to_string(has)));
+}
 }  // namespace detail
 
 }  // namespace postern

@@ -1,4 +1,5 @@
-// What a Tensor holds: a number or array in host memory, an array on a device or spread over several, a traced value, or only a type.
+// What a Tensor holds: a number or array in host memory, an array on a device or spread over
+// several, a traced value, or only a type.
 #pragma once
 #include <postern/tensor.h>
 
@@ -20,9 +21,11 @@ struct Value {
   mutable std::atomic<bool> donated{false};  // a program has taken the memory for its results
 };
 
-/// Row-major bytes in host memory, 64-byte aligned or the user's own. The copy on the device is made when it is first needed.
+/// Row-major bytes in host memory, 64-byte aligned or the user's own. The copy on the device is
+/// made when it is first needed.
 struct HostValue final : Value {
-  HostValue(Type t, std::shared_ptr<const void> d) : Value(Kind::host, std::move(t)), data(std::move(d)) {}
+  HostValue(Type t, std::shared_ptr<const void> d)
+      : Value(Kind::host, std::move(t)), data(std::move(d)) {}
   std::shared_ptr<const void> data;
   mutable std::mutex guard;
   mutable std::shared_ptr<const Value> on_device;  // where it was sent first; stays
@@ -50,10 +53,14 @@ struct Access {
   static const std::shared_ptr<const Value>& pointer(const Tensor& t) { return t.value_; }
   static Tensor make(std::shared_ptr<const Value> v) { return Tensor(std::move(v)); }
   static const HostValue* host(const Tensor& t) {
-    return t.value_ && t.value_->kind == Value::Kind::host ? static_cast<const HostValue*>(t.value_.get()) : nullptr;
+    return t.value_ && t.value_->kind == Value::Kind::host
+               ? static_cast<const HostValue*>(t.value_.get())
+               : nullptr;
   }
   static const TracedValue* traced(const Tensor& t) {
-    return t.value_ && t.value_->kind == Value::Kind::traced ? static_cast<const TracedValue*>(t.value_.get()) : nullptr;
+    return t.value_ && t.value_->kind == Value::Kind::traced
+               ? static_cast<const TracedValue*>(t.value_.get())
+               : nullptr;
   }
 };
 

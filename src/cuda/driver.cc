@@ -1,4 +1,5 @@
-// The table filled from libcuda, which comes with NVIDIA's driver and is looked for when a program first wants a GPU.
+// The table filled from libcuda, which comes with NVIDIA's driver and is looked for when a program
+// first wants a GPU.
 #include "cuda/driver.h"
 
 #include <dlfcn.h>
@@ -38,14 +39,17 @@ CUevent event_of(void* event) { return static_cast<CUevent>(event); }
 
 std::string describe(int error) {
   const char* text = nullptr;
-  if (cuda.describe(static_cast<CUresult>(error), &text) != CUDA_SUCCESS || !text) return "error " + std::to_string(error);
+  if (cuda.describe(static_cast<CUresult>(error), &text) != CUDA_SUCCESS || !text)
+    return "error " + std::to_string(error);
   return text;
 }
 
 template <class Function>
 void find(void* library, const char* name, Function& function) {
   function = reinterpret_cast<Function>(dlsym(library, name));
-  if (!function) throw PluginError(ErrorCode::failed_precondition, std::string("the NVIDIA driver's libcuda.so.1 has no function ") + name);
+  if (!function)
+    throw PluginError(ErrorCode::failed_precondition,
+                      std::string("the NVIDIA driver's libcuda.so.1 has no function ") + name);
 }
 
 Driver loaded() {
@@ -53,7 +57,8 @@ Driver loaded() {
   void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (!library) {
     const char* reason = dlerror();
-    throw PluginError(ErrorCode::not_found, std::string("no NVIDIA driver is installed: ") + (reason ? reason : "libcuda.so.1"));
+    throw PluginError(ErrorCode::not_found, std::string("no NVIDIA driver is installed: ") +
+                                                (reason ? reason : "libcuda.so.1"));
   }
   find(library, "cuInit", cuda.init);
   find(library, "cuMemHostAlloc", cuda.allocate);
@@ -72,14 +77,19 @@ Driver loaded() {
   find(library, "cuCtxPopCurrent_v2", cuda.leave);
   find(library, "cuGetErrorString", cuda.describe);
   if (const CUresult error = cuda.init(0); error != CUDA_SUCCESS)
-    throw PluginError(ErrorCode::unavailable, "the NVIDIA driver cannot be used: " + describe(error));
+    throw PluginError(ErrorCode::unavailable,
+                      "the NVIDIA driver cannot be used: " + describe(error));
   return {
       // Portable: pinned for every GPU of the process.
-      .allocate = [](void** memory, std::size_t bytes) -> int { return cuda.allocate(memory, bytes, CU_MEMHOSTALLOC_PORTABLE); },
+      .allocate = [](void** memory, std::size_t bytes) -> int {
+        return cuda.allocate(memory, bytes, CU_MEMHOSTALLOC_PORTABLE);
+      },
       .free = [](void* memory) -> int { return cuda.free(memory); },
       .on_host = [](const void* memory) -> bool {
         unsigned type = 0;  // memory that CUDA knows nothing of is an error
-        return cuda.attribute_of(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address(memory)) == CUDA_SUCCESS && type == CU_MEMORYTYPE_HOST;
+        return cuda.attribute_of(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address(memory)) ==
+                   CUDA_SUCCESS &&
+               type == CU_MEMORYTYPE_HOST;
       },
       .copy_to_host = [](void* to, const void* from, std::size_t bytes, void* stream) -> int {
         return cuda.copy_to_host(to, address(from), bytes, stream_of(stream));
@@ -92,9 +102,12 @@ Driver loaded() {
       },
       .synchronize = [](void* stream) -> int { return cuda.synchronize(stream_of(stream)); },
       .create_event = [](void** event) -> int {
-        return cuda.create_event(reinterpret_cast<CUevent*>(event), CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC);
+        return cuda.create_event(reinterpret_cast<CUevent*>(event),
+                                 CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC);
       },
-      .record = [](void* event, void* stream) -> int { return cuda.record(event_of(event), stream_of(stream)); },
+      .record = [](void* event, void* stream) -> int {
+        return cuda.record(event_of(event), stream_of(stream));
+      },
       .is_ready = [](void* event, bool* ready) -> int {
         const CUresult error = cuda.query(event_of(event));
         *ready = error == CUDA_SUCCESS;

@@ -1,4 +1,5 @@
-// Driver: the few functions of CUDA that Postern needs, as a table, so that tests can put others in their place.
+// Driver: the few functions of CUDA that Postern needs, as a table, so that tests can put others in
+// their place.
 #pragma once
 #include <postern/error.h>
 
@@ -8,7 +9,8 @@
 
 namespace postern::cuda {
 
-/// Each gives 0 or the number of an error. Streams, events and contexts are CUDA's handles. What takes a stream only queues.
+/// Each gives 0 or the number of an error. Streams, events and contexts are CUDA's handles. What
+/// takes a stream only queues.
 struct Driver {
   int (*allocate)(void** memory, std::size_t bytes);  // pinned memory of the host
   int (*free)(void* memory);
@@ -33,13 +35,16 @@ struct Driver {
   }
 };
 
-/// Of the machine's NVIDIA driver. Throws PluginError where there is none, or where this build of Postern has no GPU part.
+/// Of the machine's NVIDIA driver. Throws PluginError where there is none, or where this build of
+/// Postern has no GPU part.
 const Driver& load_driver();
 
 /// Makes a context the thread's for a scope.
 class ContextScope {
  public:
-  ContextScope(const Driver& driver, void* context) : driver_(driver) { driver.check(driver.enter(context), "to enter its context"); }
+  ContextScope(const Driver& driver, void* context) : driver_(driver) {
+    driver.check(driver.enter(context), "to enter its context");
+  }
   ~ContextScope() { driver_.leave(); }
   ContextScope(const ContextScope&) = delete;
 

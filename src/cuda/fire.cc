@@ -15,7 +15,8 @@ alignas(64) std::byte nothing[64];  // where empty arrays point
 
 /// As the device holds them: elements of less than a byte are packed.
 std::size_t bytes_of(const HostSite& site, std::size_t buffer) {
-  if (site.spec->masked && buffer == site.operands) return static_cast<std::size_t>(site.spec->mask_size);
+  if (site.spec->masked && buffer == site.operands)
+    return static_cast<std::size_t>(site.spec->mask_size);
   const std::size_t leaf = buffer < site.operands ? buffer : buffer - site.spec->masked;
   const auto bits = static_cast<std::size_t>(bit_width(site.leaves[leaf].dtype));
   return bits < 8 ? (site.buffer_bytes[leaf] * bits + 7) / 8 : site.buffer_bytes[leaf];
@@ -32,9 +33,10 @@ struct Places {
     block = Staging::Block(staging, total);
     for (const std::size_t offset : offsets) data.push_back(block.data() + offset);
   }
-  /// Queues the copies of the operands and the mask; how many will be there when the stream has come so far. What the host can read
-  /// anyway, it reads `in_place`.
-  std::size_t fetch(const Driver& driver, const HostSite& site, void* const* buffers, void* stream, bool in_place) {
+  /// Queues the copies of the operands and the mask; how many will be there when the stream has
+  /// come so far. What the host can read anyway, it reads `in_place`.
+  std::size_t fetch(const Driver& driver, const HostSite& site, void* const* buffers, void* stream,
+                    bool in_place) {
     std::size_t awaited = 0;
     for (std::size_t i = 0; i < site.inputs; ++i) {
       const std::size_t bytes = bytes_of(site, i);
@@ -45,7 +47,8 @@ struct Places {
         continue;
       }
       block.used_by(stream);
-      driver.check(driver.copy_to_host(data[i], buffers[i], bytes, stream), "to copy an operand to the host");
+      driver.check(driver.copy_to_host(data[i], buffers[i], bytes, stream),
+                   "to copy an operand to the host");
     }
     return awaited;
   }
@@ -60,7 +63,8 @@ class Arrival final : public host::Transfer {
  public:
   Arrival(Staging& staging, const HostSite& site, void* const* buffers, void* stream)
       : staging_(staging), places_(staging, site, site.inputs) {
-    if (places_.fetch(staging.driver(), site, buffers, stream, false) > 0) event_ = staging.record(stream);
+    if (places_.fetch(staging.driver(), site, buffers, stream, false) > 0)
+      event_ = staging.record(stream);
   }
   ~Arrival() override {
     const Driver& driver = staging_.driver();
@@ -83,29 +87,34 @@ class Arrival final : public host::Transfer {
   void* event_ = nullptr;
 };
 
-void zero_results(const Driver& driver, const HostSite& site, void* const* buffers, void* stream) noexcept {
+void zero_results(const Driver& driver, const HostSite& site, void* const* buffers,
+                  void* stream) noexcept {
   for (std::size_t i = site.inputs; i < site.buffers; ++i)
     if (const std::size_t bytes = bytes_of(site, i)) driver.fill(buffers[i], 0, bytes, stream);
 }
 
-bool fire_staged(Staging& staging, RunState& run, const HostSite& site, void* const* buffers, int device, void* stream) {
+bool fire_staged(Staging& staging, RunState& run, const HostSite& site, void* const* buffers,
+                 int device, void* stream) {
   const Driver& driver = staging.driver();
   Places places(staging, site, site.buffers);
-  if (places.fetch(driver, site, buffers, stream, true) > 0) driver.check(driver.synchronize(stream), "to compute the operands");
+  if (places.fetch(driver, site, buffers, stream, true) > 0)
+    driver.check(driver.synchronize(stream), "to compute the operands");
   places.block.done();
-  const bool ok =
-      site.packed ? host::fire_packed(run, site, places.data.data(), device) : host::fire(run, site, places.data.data(), device);
+  const bool ok = site.packed ? host::fire_packed(run, site, places.data.data(), device)
+                              : host::fire(run, site, places.data.data(), device);
   if (!ok && !run.poison) return false;
   for (std::size_t i = site.inputs; i < site.buffers; ++i) {
     const std::size_t bytes = bytes_of(site, i);
     if (bytes == 0) continue;
     places.block.used_by(stream);
-    driver.check(driver.copy_to_device(buffers[i], places.data[i], bytes, stream), "to copy a result to the device");
+    driver.check(driver.copy_to_device(buffers[i], places.data[i], bytes, stream),
+                 "to copy a result to the device");
   }
   return ok;
 }
 
-bool fire_in_place(RunState& run, const HostSite& site, void* const* buffers, int device, void* stream) {
+bool fire_in_place(RunState& run, const HostSite& site, void* const* buffers, int device,
+                   void* stream) {
   std::vector<void*> data;
   for (std::size_t i = 0; i < site.buffers; ++i) data.push_back(buffers[i] ? buffers[i] : nothing);
   return host::fire_on_device(run, site, data.data(), device, stream);
@@ -113,17 +122,21 @@ bool fire_in_place(RunState& run, const HostSite& site, void* const* buffers, in
 
 }  // namespace
 
-bool fire(const Driver& driver, RunState& run, const HostSite& site, void* const* buffers, int device, void* stream) noexcept {
+bool fire(const Driver& driver, RunState& run, const HostSite& site, void* const* buffers,
+          int device, void* stream) noexcept {
   bool ok = false, staged = false;
   try {
     Staging& staging = staging_of(driver, stream);
     const ContextScope scope(driver, staging.context());
     // What looks at the values before they are delivered cannot do without them.
-    const bool later = site.spec->async && site.level_sizes.empty() && !site.spec->masked && !site.packed && !run.tape;
+    const bool later = site.spec->async && site.level_sizes.empty() && !site.spec->masked &&
+                       !site.packed && !run.tape;
     if (site.spec->memory == Memory::device)
       ok = fire_in_place(run, site, buffers, device, stream);
     else if (later)
-      ok = host::fire_fetched(run, site, device, [&] { return std::make_unique<Arrival>(staging, site, buffers, stream); });
+      ok = host::fire_fetched(run, site, device, [&] {
+        return std::make_unique<Arrival>(staging, site, buffers, stream);
+      });
     else if (staged = !run.stop.load(std::memory_order_relaxed); staged)
       ok = fire_staged(staging, run, site, buffers, device, stream);
     if (!ok && !staged && run.poison) zero_results(driver, site, buffers, stream);

@@ -5,9 +5,12 @@
 
 namespace postern::cuda {
 
-/// Enters a site's function for the device buffers of one execution (operands, mask, results), which work queued on `stream` makes and
-/// reads. Operands are copied to pinned memory, the stream is waited for once, results are copied back without another wait. An
-/// asynchronous tap only queues a copy and an event. False when the run must not go on; results are then zeros if it is poisoned.
-bool fire(const Driver& driver, host::RunState& run, const host::HostSite& site, void* const* buffers, int device, void* stream) noexcept;
+/// Enters a site's function for the device buffers of one execution (operands, mask, results),
+/// which work queued on `stream` makes and reads. Operands are copied to pinned memory, the stream
+/// is waited for once, results are copied back without another wait. An asynchronous tap only
+/// queues a copy and an event. False when the run must not go on; results are then zeros if it is
+/// poisoned.
+bool fire(const Driver& driver, host::RunState& run, const host::HostSite& site,
+          void* const* buffers, int device, void* stream) noexcept;
 
 }  // namespace postern::cuda

@@ -13,8 +13,11 @@ const Driver* driver = nullptr;   // set before handlers are registered
 const Driver* instead = nullptr;  // of tests
 
 XLA_FFI_Error* tell(XLA_FFI_CallFrame* frame, const host::RunState& run, void* answer) {
-  if (driver->fill(answer, !run.stop.load(std::memory_order_relaxed), 1, pjrt::stream_of(frame)) == 0) return nullptr;
-  return pjrt::make_error(frame, ErrorCode::internal, "postern: CUDA failed to write whether the run goes on");
+  if (driver->fill(answer, !run.stop.load(std::memory_order_relaxed), 1, pjrt::stream_of(frame)) ==
+      0)
+    return nullptr;
+  return pjrt::make_error(frame, ErrorCode::internal,
+                          "postern: CUDA failed to write whether the run goes on");
 }
 
 XLA_FFI_Error* handle_call(XLA_FFI_CallFrame* frame) {
@@ -27,7 +30,8 @@ XLA_FFI_Error* handle_call(XLA_FFI_CallFrame* frame) {
   const host::CallBuffers buffers(frame, site, nullptr);
   if (buffers.error) return buffers.error;
   const int device = run.device >= 0 ? run.device : run.device_of(pjrt::device_ordinal(frame));
-  if (!fire(*driver, run, site, buffers.data, device, pjrt::stream_of(frame)) && !run.poison) return host::stopped(frame);
+  if (!fire(*driver, run, site, buffers.data, device, pjrt::stream_of(frame)) && !run.poison)
+    return host::stopped(frame);
   void* const told = host::told_in(frame);
   return told ? tell(frame, run, told) : nullptr;
 }

@@ -5,10 +5,12 @@
 
 namespace postern::cuda {
 
-/// Makes the targets known to XLA for platform CUDA. Throws PluginError where CUDA's driver cannot be used.
+/// Makes the targets known to XLA for platform CUDA. Throws PluginError where CUDA's driver cannot
+/// be used.
 void register_handlers(const pjrt::Plugin& plugin);
 
-/// For tests, before the first operation: programs on the CPU call back as those on a GPU do, by these functions. Null: they do not.
+/// For tests, before the first operation: programs on the CPU call back as those on a GPU do, by
+/// these functions. Null: they do not.
 void stand_in(const Driver* driver);
 bool has_stand_in();
 /// The same handlers for platform Host.

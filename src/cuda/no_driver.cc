@@ -5,7 +5,8 @@ namespace postern::cuda {
 
 const Driver& load_driver() {
   throw PluginError(ErrorCode::unimplemented,
-                    "this build of Postern has no GPU part: it is built where the CUDA toolkit (cuda.h) is installed");
+                    "this build of Postern has no GPU part: it is built where the CUDA toolkit "
+                    "(cuda.h) is installed");
 }
 
 }  // namespace postern::cuda

@@ -9,24 +9,27 @@ namespace postern::cuda {
 Staging::Staging(const Driver& driver, void* context)
     : driver_(driver),
       context_(context),
-      blocks_({[](void* self, std::size_t size) { return static_cast<Staging*>(self)->allocate(size); },
-               [](void* self, void* block, std::size_t size) {
-                 auto* const staging = static_cast<Staging*>(self);
-                 staging->driver_.free(block);
-                 staging->bytes_ -= size;
-               },
-               this}) {}
+      blocks_(
+          {[](void* self, std::size_t size) { return static_cast<Staging*>(self)->allocate(size); },
+           [](void* self, void* block, std::size_t size) {
+             auto* const staging = static_cast<Staging*>(self);
+             staging->driver_.free(block);
+             staging->bytes_ -= size;
+           },
+           this}) {}
 
 void* Staging::allocate(std::size_t size) {
   void* memory = nullptr;
   if (const int error = driver_.allocate(&memory, size); error != 0)
     throw Error(ErrorCode::resource_exhausted,
-                "CUDA failed to pin " + std::to_string(size) + " bytes of host memory: " + driver_.describe(error));
+                "CUDA failed to pin " + std::to_string(size) +
+                    " bytes of host memory: " + driver_.describe(error));
   bytes_ += size;
   return memory;
 }
 
-/// Blocks whose event has passed are free. An error of the device shows where somebody waits for it.
+/// Blocks whose event has passed are free. An error of the device shows where somebody waits for
+/// it.
 void Staging::reclaim() {
   for (std::size_t i = 0; i < in_flight_.size();) {
     bool ready = false;
@@ -80,7 +83,8 @@ std::size_t Staging::bytes() const {
   return bytes_;
 }
 
-Staging::Block::Block(Staging& staging, std::size_t bytes) : staging_(&staging), size_(host::Blocks::size_for(bytes)) {
+Staging::Block::Block(Staging& staging, std::size_t bytes)
+    : staging_(&staging), size_(host::Blocks::size_for(bytes)) {
   const std::scoped_lock lock(staging.guard_);
   staging.reclaim();
   data_ = static_cast<std::byte*>(staging.blocks_.take(size_));
@@ -110,7 +114,8 @@ Staging& staging_of(const Driver& driver, void* stream) {
   driver.check(driver.context_of(stream, &context), "to find the context of a stream");
   static std::mutex guard;
   static auto& all =
-      *new std::map<std::pair<const Driver*, void*>, std::unique_ptr<Staging>>;  // never destroyed: XLA's threads may outlive main
+      *new std::map<std::pair<const Driver*, void*>,
+                    std::unique_ptr<Staging>>;  // never destroyed: XLA's threads may outlive main
   const std::scoped_lock lock(guard);
   auto& staging = all[{&driver, context}];
   if (!staging) staging = std::make_unique<Staging>(driver, context);

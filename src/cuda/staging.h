@@ -1,4 +1,5 @@
-// Staging: pinned host memory of one GPU, through which leaves go from the device to host functions and back.
+// Staging: pinned host memory of one GPU, through which leaves go from the device to host functions
+// and back.
 #pragma once
 #include <deque>
 #include <memory>
@@ -10,8 +11,9 @@
 
 namespace postern::cuda {
 
-/// Thread-safe. Blocks are recycled; a block that the device may still read or write is given out again when an event behind that has
-/// passed. So there is as much memory as firings need at a time, and `retained` bytes more at most.
+/// Thread-safe. Blocks are recycled; a block that the device may still read or write is given out
+/// again when an event behind that has passed. So there is as much memory as firings need at a
+/// time, and `retained` bytes more at most.
 class Staging {
  public:
   static constexpr std::size_t retained = std::size_t{256} << 20;
@@ -29,7 +31,8 @@ class Staging {
     Block& operator=(Block&& other) noexcept;
     ~Block();
     std::byte* data() const { return data_; }
-    /// The device uses the memory until all that is queued on `stream` by then is done: the block comes back after that.
+    /// The device uses the memory until all that is queued on `stream` by then is done: the block
+    /// comes back after that.
     void used_by(void* stream) noexcept { stream_ = stream, in_use_ = true; }
     /// All that was queued is done.
     void done() noexcept { in_use_ = false; }

@@ -1,5 +1,6 @@
-// checkpoint: a function whose known half is computed again where a derivative needs it. Split keeps only the results of calls with an
-// effect and what the user's policy names; the rest of the known half moves into the equation of the unknown half.
+// checkpoint: a function whose known half is computed again where a derivative needs it. Split
+// keeps only the results of calls with an effect and what the user's policy names; the rest of the
+// known half moves into the equation of the unknown half.
 #include <postern/transforms.h>
 
 #include "custom/custom.h"
@@ -14,8 +15,11 @@ struct CheckpointParams {
   static constexpr const char* what = "checkpoint";
   ProgramPtr body;
   std::shared_ptr<const CheckpointOptions> options;
-  bool again = false;  // holds computations that were done before: XLA must not merge them with those
-  void fields(FieldSink& sink) const { sink("body", body), sink("again", again), sink.identity("options", options.get()); }
+  bool again =
+      false;  // holds computations that were done before: XLA must not merge them with those
+  void fields(FieldSink& sink) const {
+    sink("body", body), sink("again", again), sink.identity("options", options.get());
+  }
 };
 
 ParamsPtr params_of(const CheckpointParams& p, ProgramPtr body, bool again) {
@@ -31,11 +35,13 @@ Tensors bind_body(const Op& op, const Closed& body, std::span<const Tensor> x, b
 Jvp checkpoint_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
   return body_jvp("checkpoint", op, *op.as<CheckpointParams>().body, x, dx, bind_body);
 }
-Tensors checkpoint_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x, TypeSpan) {
+Tensors checkpoint_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x,
+                             TypeSpan) {
   return body_transpose("checkpoint", op, *op.as<CheckpointParams>().body, ct, x, bind_body);
 }
 
-// --- split --------------------------------------------------------------------------------------------------------------------
+// --- split
+// --------------------------------------------------------------------------------------------------------------------
 
 bool has_effectful_call(const Equation& equation) {
   return any_equation(equation, [](const Equation& e) {
@@ -46,9 +52,11 @@ bool has_effectful_call(const Equation& equation) {
 
 bool saved_by(const CheckpointOptions& options, const Program& program, const Equation& e) {
   if (!options.save) return false;
-  std::vector<Type> results(program.types.begin() + e.first, program.types.begin() + e.first + e.results);
+  std::vector<Type> results(program.types.begin() + e.first,
+                            program.types.begin() + e.first + e.results);
   const std::string name = e.primitive->site ? e.primitive->site(e.params.get())->name : "";
-  const bool tap = e.primitive->site && e.primitive->site(e.params.get())->kind == SiteSpec::Kind::tap;
+  const bool tap =
+      e.primitive->site && e.primitive->site(e.params.get())->kind == SiteSpec::Kind::tap;
   return options.save({tap ? "tap" : e.primitive->name, name, results});
 }
 
@@ -78,21 +86,26 @@ ProgramPtr marked(const Program& program) {
 /// Which equations of the known half are not done again.
 std::vector<bool> saved_equations(const Program& known, const CheckpointOptions& options) {
   std::vector<bool> saved;
-  for (const Equation& e : known.equations) saved.push_back(has_effectful_call(e) || saved_by(options, known, e));
+  for (const Equation& e : known.equations)
+    saved.push_back(has_effectful_call(e) || saved_by(options, known, e));
   return saved;
 }
 
 /// The known half once, for its outputs; the saved equations' results follow.
-Tensors run_known(const Program& known, const std::vector<bool>& saved, std::span<const Tensor> x, std::size_t outputs) {
+Tensors run_known(const Program& known, const std::vector<bool>& saved, std::span<const Tensor> x,
+                  std::size_t outputs) {
   Program first = known;
   first.outputs.resize(outputs);
   for (std::size_t i = 0; i < saved.size(); ++i)
-    for (int r = 0; saved[i] && r < known.equations[i].results; ++r) first.outputs.push_back(known.equations[i].first + r);
+    for (int r = 0; saved[i] && r < known.equations[i].results; ++r)
+      first.outputs.push_back(known.equations[i].first + r);
   return postern::apply(*simplify(first), x);
 }
 
-/// Writes the known half again without the saved equations; its residuals. `in`: its inputs, then the saved results.
-Tensors run_again(const Program& known, const std::vector<bool>& saved, std::span<const Tensor> in, std::size_t outputs) {
+/// Writes the known half again without the saved equations; its residuals. `in`: its inputs, then
+/// the saved results.
+Tensors run_again(const Program& known, const std::vector<bool>& saved, std::span<const Tensor> in,
+                  std::size_t outputs) {
   Env env(known);
   env.set(known.inputs, in.first(known.inputs.size()));
   std::size_t next = known.inputs.size();
@@ -109,7 +122,8 @@ Tensors run_again(const Program& known, const std::vector<bool>& saved, std::spa
   return out;
 }
 
-Primitive::SplitResult checkpoint_split(const Op& op, std::span<const Tensor> x, const std::vector<bool>&) {
+Primitive::SplitResult checkpoint_split(const Op& op, std::span<const Tensor> x,
+                                        const std::vector<bool>&) {
   const auto& p = op.as<CheckpointParams>();
   std::vector<bool> unknown = present(x);
   unknown.flip();
@@ -130,13 +144,17 @@ Primitive::SplitResult checkpoint_split(const Op& op, std::span<const Tensor> x,
   });
   check(rest.captures.empty(), "checkpoint: a rule uses a tensor from outside of the program");
 
-  return split_result(op.primitive, params_of(p, rest.program, true), halves.unknown_outputs, known, again, x);
+  return split_result(op.primitive, params_of(p, rest.program, true), halves.unknown_outputs, known,
+                      again, x);
 }
 
-// --- the other rules ------------------------------------------------------------------------------------------------------------
+// --- the other rules
+// ------------------------------------------------------------------------------------------------------------
 
-Batched checkpoint_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes, std::int64_t size, const Tensor& mask) {
-  return body_batch("checkpoint", op, *op.as<CheckpointParams>().body, x, axes, size, mask, bind_body);
+Batched checkpoint_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
+                         std::int64_t size, const Tensor& mask) {
+  return body_batch("checkpoint", op, *op.as<CheckpointParams>().body, x, axes, size, mask,
+                    bind_body);
 }
 
 /// Behind a barrier XLA cannot tell that it has computed this before.
@@ -151,7 +169,8 @@ void checkpoint_lower(Lowering& out, const Equation& e) {
     operands += fmt::format("{}%{}", i ? ", " : "", out.operand(e, i).id);
     types += (i ? ", " : "") + Lowering::type(out.operand_type(e, i));
   }
-  out.write("    {} = \"stablehlo.optimization_barrier\"({}) : ({}) -> ({})\n", results, operands, types, types);
+  out.write("    {} = \"stablehlo.optimization_barrier\"({}) : ({}) -> ({})\n", results, operands,
+            types, types);
   const std::vector<Ssa> outputs = out.inlined(*p.body, inputs);
   for (int i = 0; i < e.results; ++i) out.define(e, i, outputs[at(i)]);
 }
@@ -170,12 +189,16 @@ constexpr Primitive checkpoint_p{.name = "checkpoint",
 
 }  // namespace
 
-detail::Leaves detail::checkpoint(const TensorFunction& f, const CheckpointOptions& options, const Leaves& x, const Place& place) {
+detail::Leaves detail::checkpoint(const TensorFunction& f, const CheckpointOptions& options,
+                                  const Leaves& x, const Place& place) {
   PlaceScope at(place);
   const Closed body = trace_user_inner("checkpoint", types_of(x), f);
   Tensors operands = body.captures;
   append(operands, x);
-  return bind_n(checkpoint_p, make_params(CheckpointParams{body.program, std::make_shared<const CheckpointOptions>(options)}), operands);
+  return bind_n(checkpoint_p,
+                make_params(CheckpointParams{body.program,
+                                             std::make_shared<const CheckpointOptions>(options)}),
+                operands);
 }
 
 }  // namespace postern

@@ -8,12 +8,12 @@
 namespace postern {
 
 Types program_type(const char* what, const Program& program, TypeSpan operands) {
-  check(operands.size() == program.inputs.size(), "{}: {} operands for a program of {} inputs", what, operands.size(),
-        program.inputs.size());
+  check(operands.size() == program.inputs.size(), "{}: {} operands for a program of {} inputs",
+        what, operands.size(), program.inputs.size());
   for (std::size_t i = 0; i < operands.size(); ++i) {
     const Type& type = program.type(program.inputs[i]);
-    check(operands[i].dtype == type.dtype && operands[i].dims == type.dims, "{}: operand {} must be {}, got {}", what, i, to_string(type),
-          to_string(operands[i]));
+    check(operands[i].dtype == type.dtype && operands[i].dims == type.dims,
+          "{}: operand {} must be {}, got {}", what, i, to_string(type), to_string(operands[i]));
   }
   return program.output_types();
 }
@@ -32,22 +32,25 @@ Types element_types(std::span<const Tensor> x, std::span<const int> axes) {
   return out;
 }
 
-Closed batched_body(const char* what, const Program& body, std::span<const Tensor> x, std::span<const int> axes, std::int64_t size,
-                    const Tensor& mask) {
+Closed batched_body(const char* what, const Program& body, std::span<const Tensor> x,
+                    std::span<const int> axes, std::int64_t size, const Tensor& mask) {
   Types types = types_of(x);
   if (mask.has_value()) types.push_back(mask.type());
   return batched_body(what, body, types, axes, size, mask.has_value());
 }
 
-Closed batched_body(const char* what, const Program& body, const Types& types, std::span<const int> axes, std::int64_t size, bool masked) {
+Closed batched_body(const char* what, const Program& body, const Types& types,
+                    std::span<const int> axes, std::int64_t size, bool masked) {
   return trace_inner(what, types, [&](std::span<const Tensor> in) {
-    auto [y, from] = batch_of(body, in.first(axes.size()), axes, size, masked ? in.back() : Tensor());
+    auto [y, from] =
+        batch_of(body, in.first(axes.size()), axes, size, masked ? in.back() : Tensor());
     for (std::size_t i = 0; i < y.size(); ++i) y[i] = move_batch(y[i], from[i], 0, size);
     return std::move(y);
   });
 }
 
-TensorFunction batched_function(const char* what, TensorFunction f, Types types, std::vector<int> axes, std::int64_t size, bool masked,
+TensorFunction batched_function(const char* what, TensorFunction f, Types types,
+                                std::vector<int> axes, std::int64_t size, bool masked,
                                 std::vector<int> out_axes) {
   return [=](std::span<const Tensor> leaves) {
     std::vector<bool> there;  // an empty Tensor is zero
@@ -60,12 +63,15 @@ TensorFunction batched_function(const char* what, TensorFunction f, Types types,
     append(inputs, closed.captures);
     std::vector<int> all = axes;
     all.resize(inputs.size(), -1);
-    const auto [y, from] = batch_of(*closed.program, inputs, all, size, masked ? leaves[axes.size()] : Tensor());
+    const auto [y, from] =
+        batch_of(*closed.program, inputs, all, size, masked ? leaves[axes.size()] : Tensor());
     Tensors out(there.size());
     for (std::size_t i = 0, next = 0; i < out.size(); ++i) {
       if (!there[i]) continue;
       const Tensor moved = move_batch(y[next], from[next], std::max(out_axes[i], 0), size);
-      out[i] = out_axes[i] >= 0 ? moved : is_differentiable(moved.dtype()) ? sum(moved, {.axes = Dims{0}}) : any(moved, {.axes = Dims{0}});
+      out[i] = out_axes[i] >= 0                   ? moved
+               : is_differentiable(moved.dtype()) ? sum(moved, {.axes = Dims{0}})
+                                                  : any(moved, {.axes = Dims{0}});
       ++next;
     }
     return out;
@@ -74,7 +80,9 @@ TensorFunction batched_function(const char* what, TensorFunction f, Types types,
 
 void refuse_captured(const char* what, std::span<const Tensor> dx, std::size_t count) {
   check(!has_any(dx.first(count)),
-        "{}: a tensor that the function captures is differentiated, but its rule knows only its arguments; pass it as an argument", what);
+        "{}: a tensor that the function captures is differentiated, but its rule knows only its "
+        "arguments; pass it as an argument",
+        what);
 }
 
 namespace {
@@ -98,7 +106,8 @@ Tensor detail::stop_gradient(const Tensor& x, const Place& place) {
   return is_differentiable(x.dtype()) ? bind1(stop_gradient_p, nullptr, {x}) : x;
 }
 
-Jvp body_jvp(const char* what, const Op& op, const Program& body, std::span<const Tensor> x, std::span<const Tensor> dx, Rebind rebind) {
+Jvp body_jvp(const char* what, const Op& op, const Program& body, std::span<const Tensor> x,
+             std::span<const Tensor> dx, Rebind rebind) {
   const std::vector<bool> in_moves = present(dx);
   Tensors operands(x.begin(), x.end());
   append(operands, kept(dx));
@@ -115,8 +124,8 @@ Jvp body_jvp(const char* what, const Op& op, const Program& body, std::span<cons
   return {std::move(y), std::move(dy)};
 }
 
-Tensors body_transpose(const char* what, const Op& op, const Program& body, std::span<const Tensor> ct, std::span<const Tensor> x,
-                       Rebind rebind) {
+Tensors body_transpose(const char* what, const Op& op, const Program& body,
+                       std::span<const Tensor> ct, std::span<const Tensor> x, Rebind rebind) {
   const std::vector<bool> known = present(x), arrives = present(ct);
   Tensors operands = kept(x);
   const std::size_t inputs = operands.size();
@@ -132,8 +141,9 @@ Tensors body_transpose(const char* what, const Op& op, const Program& body, std:
   return placed(leaves, rebind(op, back, operands, true));
 }
 
-Batched body_batch(const char* what, const Op& op, const Program& body, std::span<const Tensor> x, std::span<const int> axes,
-                   std::int64_t size, const Tensor& mask, Rebind rebind) {
+Batched body_batch(const char* what, const Op& op, const Program& body, std::span<const Tensor> x,
+                   std::span<const int> axes, std::int64_t size, const Tensor& mask,
+                   Rebind rebind) {
   const Closed batched = batched_body(what, body, x, axes, size, mask);
   Tensors operands(x.begin(), x.end());
   if (mask.has_value()) operands.push_back(mask);

@@ -1,4 +1,5 @@
-// What functions with rules of their own share: equations that hold a program and mean that program.
+// What functions with rules of their own share: equations that hold a program and mean that
+// program.
 #pragma once
 #include "ops/family.h"
 #include "transform/batch.h"
@@ -34,27 +35,34 @@ ParamsPtr body_with_programs(const Params* params, std::span<const ProgramPtr> p
   return make_params(std::move(p));
 }
 
-/// Binds the operation with another body: `x` behind the body's captures. `again`: the body computes what was computed before.
+/// Binds the operation with another body: `x` behind the body's captures. `again`: the body
+/// computes what was computed before.
 using Rebind = Tensors (*)(const Op& op, const Closed& body, std::span<const Tensor> x, bool again);
-// The rules of an equation that means its program: that program's, by the same operation with another body.
-Jvp body_jvp(const char* what, const Op& op, const Program& body, std::span<const Tensor> x, std::span<const Tensor> dx, Rebind rebind);
-Tensors body_transpose(const char* what, const Op& op, const Program& body, std::span<const Tensor> ct, std::span<const Tensor> x,
-                       Rebind rebind);
-Batched body_batch(const char* what, const Op& op, const Program& body, std::span<const Tensor> x, std::span<const int> axes,
-                   std::int64_t size, const Tensor& mask, Rebind rebind);
+// The rules of an equation that means its program: that program's, by the same operation with
+// another body.
+Jvp body_jvp(const char* what, const Op& op, const Program& body, std::span<const Tensor> x,
+             std::span<const Tensor> dx, Rebind rebind);
+Tensors body_transpose(const char* what, const Op& op, const Program& body,
+                       std::span<const Tensor> ct, std::span<const Tensor> x, Rebind rebind);
+Batched body_batch(const char* what, const Op& op, const Program& body, std::span<const Tensor> x,
+                   std::span<const int> axes, std::int64_t size, const Tensor& mask, Rebind rebind);
 
 /// Calls a function that the user wrote: its operations have places of their own.
 Tensors call_user(const TensorFunction& f, std::span<const Tensor> x);
 
-/// `body` for a batch: its inputs as `x` with `axes`, then the mask if there is one; all outputs with the batch axis in front.
-Closed batched_body(const char* what, const Program& body, std::span<const Tensor> x, std::span<const int> axes, std::int64_t size,
-                    const Tensor& mask);
+/// `body` for a batch: its inputs as `x` with `axes`, then the mask if there is one; all outputs
+/// with the batch axis in front.
+Closed batched_body(const char* what, const Program& body, std::span<const Tensor> x,
+                    std::span<const int> axes, std::int64_t size, const Tensor& mask);
 /// The same for inputs of these types, the mask's last if `masked`.
-Closed batched_body(const char* what, const Program& body, const Types& types, std::span<const int> axes, std::int64_t size, bool masked);
+Closed batched_body(const char* what, const Program& body, const Types& types,
+                    std::span<const int> axes, std::int64_t size, bool masked);
 
-/// A function of leaves of these types for a batch: leaves with these axes, then the mask if `masked`, to outputs with axis `out_axes[i]`
+/// A function of leaves of these types for a batch: leaves with these axes, then the mask if
+/// `masked`, to outputs with axis `out_axes[i]`
 /// (-1: summed over the batch).
-TensorFunction batched_function(const char* what, TensorFunction f, Types types, std::vector<int> axes, std::int64_t size, bool masked,
+TensorFunction batched_function(const char* what, TensorFunction f, Types types,
+                                std::vector<int> axes, std::int64_t size, bool masked,
                                 std::vector<int> out_axes);
 
 /// Types of one element of a batch.

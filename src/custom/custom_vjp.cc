@@ -1,5 +1,6 @@
-// custom_vjp: a function with a reverse-mode rule of its own. Its jvp runs the forward rule and puts a linear equation in the place of the
-// tangents, which can only be transposed: that runs the backward rule.
+// custom_vjp: a function with a reverse-mode rule of its own. Its jvp runs the forward rule and
+// puts a linear equation in the place of the tangents, which can only be transposed: that runs the
+// backward rule.
 #include <postern/transforms.h>
 
 #include "custom/custom.h"
@@ -21,15 +22,19 @@ struct CustomVjpParams {
 
 /// Residuals, tangents of the differentiable arguments -> those of the differentiable results.
 struct PendingParams {
-  std::shared_ptr<const TensorFunction> backward;  // residuals, cotangents of all results -> cotangents of all arguments
+  std::shared_ptr<const TensorFunction>
+      backward;  // residuals, cotangents of all results -> cotangents of all arguments
   std::size_t residuals;
   Types arguments, results;  // all of them
-  void fields(FieldSink& sink) const { sink("results", results), sink.identity("rule", backward.get()); }
+  void fields(FieldSink& sink) const {
+    sink("results", results), sink.identity("rule", backward.get());
+  }
 };
 
 [[noreturn]] void refuse_forward() {
   throw_type_error(
-      "custom_vjp gives a derivative in reverse mode only, and this is forward mode (jvp, linearize, jacfwd, hessian's outer half); give a "
+      "custom_vjp gives a derivative in reverse mode only, and this is forward mode (jvp, "
+      "linearize, jacfwd, hessian's outer half); give a "
       "rule with "
       "custom_jvp");
 }
@@ -45,50 +50,60 @@ Jvp pending_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor>
   const auto& p = op.as<PendingParams>();
   if (has_any(dx.first(p.residuals))) refuse_forward();
   Tensors operands(x.begin(), x.end());
-  for (std::size_t i = p.residuals; i < x.size(); ++i) operands[i] = or_zeros_of(dx[i], x[i].type());
+  for (std::size_t i = p.residuals; i < x.size(); ++i)
+    operands[i] = or_zeros_of(dx[i], x[i].type());
   Tensors y = bind_n(op.primitive, op.params, x);
   return {y, bind_n(op.primitive, op.params, operands)};
 }
 
-Tensors pending_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x, TypeSpan) {
+Tensors pending_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x,
+                          TypeSpan) {
   const auto& p = op.as<PendingParams>();
   Tensors in(x.begin(), x.begin() + static_cast<std::ptrdiff_t>(p.residuals));
-  check(std::ranges::all_of(in, [](const Tensor& t) { return t.has_value(); }), "custom_vjp: a residual depends on a tangent");
+  check(std::ranges::all_of(in, [](const Tensor& t) { return t.has_value(); }),
+        "custom_vjp: a residual depends on a tangent");
   std::size_t next = 0;
-  for (const Type& t : p.results) in.push_back(is_differentiable(t.dtype) ? or_zeros_of(ct[next++], t) : no_tangent(t));
+  for (const Type& t : p.results)
+    in.push_back(is_differentiable(t.dtype) ? or_zeros_of(ct[next++], t) : no_tangent(t));
   const Tensors given = call_user(*p.backward, in);
-  check(given.size() == p.arguments.size(), "custom_vjp: the backward rule returns {} cotangents for {} argument leaves", given.size(),
+  check(given.size() == p.arguments.size(),
+        "custom_vjp: the backward rule returns {} cotangents for {} argument leaves", given.size(),
         p.arguments.size());
   Tensors out(p.residuals);
   for (std::size_t i = 0; i < given.size(); ++i) {
     const Type& type = p.arguments[i];
     if (!is_differentiable(type.dtype)) continue;
     check(!given[i].has_value() || (given[i].dtype() == type.dtype && given[i].dims() == type.dims),
-          "custom_vjp: the backward rule's cotangent {} must be {} as its argument, got {}", i, to_string(type),
-          given[i].has_value() ? to_string(given[i].type()) : "");
+          "custom_vjp: the backward rule's cotangent {} must be {} as its argument, got {}", i,
+          to_string(type), given[i].has_value() ? to_string(given[i].type()) : "");
     out.push_back(given[i]);
   }
   return out;
 }
 
-/// The backward rule for a batch: residuals with `kept_axes`, (the mask,) cotangents with their axis in front, to cotangents of the
-/// arguments with theirs; those of arguments that are the same for all elements are summed.
-std::shared_ptr<const TensorFunction> batched_backward(const TensorFunction& backward, Types kept, std::vector<int> kept_axes,
-                                                       const Types& results, const std::vector<int>& argument_axes, std::int64_t size,
-                                                       bool masked) {
+/// The backward rule for a batch: residuals with `kept_axes`, (the mask,) cotangents with their
+/// axis in front, to cotangents of the arguments with theirs; those of arguments that are the same
+/// for all elements are summed.
+std::shared_ptr<const TensorFunction> batched_backward(const TensorFunction& backward, Types kept,
+                                                       std::vector<int> kept_axes,
+                                                       const Types& results,
+                                                       const std::vector<int>& argument_axes,
+                                                       std::int64_t size, bool masked) {
   const std::size_t n = kept.size();
   for (const Type& t : results) {
     kept.push_back(is_differentiable(t.dtype) ? t : Type{DType::pred, t.dims});
     kept_axes.push_back(0);
   }
-  TensorFunction batched = batched_function("custom_vjp", backward, std::move(kept), std::move(kept_axes), size, masked, argument_axes);
-  return std::make_shared<const TensorFunction>([batched, n, masked](std::span<const Tensor> leaves) {
-    Tensors in(leaves.begin(), leaves.begin() + static_cast<std::ptrdiff_t>(n));
-    append(in, leaves.subspan(n + masked));
-    if (masked) in.push_back(leaves[n]);
-    Tensors out = batched(in);
-    return out;
-  });
+  TensorFunction batched = batched_function("custom_vjp", backward, std::move(kept),
+                                            std::move(kept_axes), size, masked, argument_axes);
+  return std::make_shared<const TensorFunction>(
+      [batched, n, masked](std::span<const Tensor> leaves) {
+        Tensors in(leaves.begin(), leaves.begin() + static_cast<std::ptrdiff_t>(n));
+        append(in, leaves.subspan(n + masked));
+        if (masked) in.push_back(leaves[n]);
+        Tensors out = batched(in);
+        return out;
+      });
 }
 
 Types with_axes(Types types, std::span<const int> axes, std::int64_t size) {
@@ -97,18 +112,23 @@ Types with_axes(Types types, std::span<const int> axes, std::int64_t size) {
   return types;
 }
 
-Batched pending_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes, std::int64_t size, const Tensor& mask) {
+Batched pending_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
+                      std::int64_t size, const Tensor& mask) {
   const auto& p = op.as<PendingParams>();
-  const std::vector<int> kept_axes(axes.begin(), axes.begin() + static_cast<std::ptrdiff_t>(p.residuals));
+  const std::vector<int> kept_axes(axes.begin(),
+                                   axes.begin() + static_cast<std::ptrdiff_t>(p.residuals));
   std::vector<int> argument_axes;
   std::size_t next = p.residuals;
-  for (const Type& t : p.arguments) argument_axes.push_back(is_differentiable(t.dtype) ? axes[next++] : -1);
+  for (const Type& t : p.arguments)
+    argument_axes.push_back(is_differentiable(t.dtype) ? axes[next++] : -1);
   const Types kept = element_types(x.first(p.residuals), kept_axes);
-  PendingParams q{batched_backward(*p.backward, kept, kept_axes, p.results, argument_axes, size, mask.has_value()),
+  PendingParams q{batched_backward(*p.backward, kept, kept_axes, p.results, argument_axes, size,
+                                   mask.has_value()),
                   p.residuals + mask.has_value(), with_axes(p.arguments, argument_axes, size),
                   with_axes(p.results, std::vector<int>(p.results.size(), 0), size)};
   Tensors operands(x.begin(), x.end());
-  if (mask.has_value()) operands.insert(operands.begin() + static_cast<std::ptrdiff_t>(p.residuals), mask);
+  if (mask.has_value())
+    operands.insert(operands.begin() + static_cast<std::ptrdiff_t>(p.residuals), mask);
   Tensors out = bind_n(op.primitive, make_params(std::move(q)), operands);
   return {out, std::vector<int>(out.size(), 0)};
 }
@@ -134,19 +154,20 @@ Jvp custom_vjp_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tens
     PlaceScope::Replace none{Place{}};
     return (*p.forward)(arguments);
   }();
-  check(forward.results.size() == types.size(), "custom_vjp: the forward rule returns {} values, the function {}", forward.results.size(),
+  check(forward.results.size() == types.size(),
+        "custom_vjp: the forward rule returns {} values, the function {}", forward.results.size(),
         types.size());
   for (std::size_t i = 0; i < types.size(); ++i) {
     const Tensor& y = forward.results[i];
     check(y.has_value() && y.dtype() == types[i].dtype && y.dims() == types[i].dims,
-          "custom_vjp: the forward rule's value {} must be {} as the function's, got {}", i, to_string(types[i]),
-          y.has_value() ? to_string(y.type()) : "an empty Tensor");
+          "custom_vjp: the forward rule's value {} must be {} as the function's, got {}", i,
+          to_string(types[i]), y.has_value() ? to_string(y.type()) : "an empty Tensor");
   }
   Tensors operands = forward.residuals;
   for (std::size_t i = p.captures; i < x.size(); ++i)
     if (is_differentiable(x[i].dtype())) operands.push_back(or_zeros_of(dx[i], x[i].type()));
-  PendingParams q{std::make_shared<const TensorFunction>(std::move(forward.backward)), forward.residuals.size(), types_of(arguments),
-                  types};
+  PendingParams q{std::make_shared<const TensorFunction>(std::move(forward.backward)),
+                  forward.residuals.size(), types_of(arguments), types};
   const Tensors moves = bind_n(pending_p, make_params(std::move(q)), operands);
   Tensors dy(types.size());
   for (std::size_t i = 0, next = 0; i < types.size(); ++i)
@@ -154,8 +175,10 @@ Jvp custom_vjp_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tens
   return {std::move(forward.results), std::move(dy)};
 }
 
-/// The forward rule for a batch: arguments with these axes, then the mask if `masked`; results have the batch axis in front.
-ForwardRule batched_forward(const ForwardRule& forward, Types types, std::vector<int> axes, std::int64_t size, bool masked) {
+/// The forward rule for a batch: arguments with these axes, then the mask if `masked`; results have
+/// the batch axis in front.
+ForwardRule batched_forward(const ForwardRule& forward, Types types, std::vector<int> axes,
+                            std::int64_t size, bool masked) {
   return [=](std::span<const Tensor> leaves) {
     const std::size_t n = axes.size();
     const Tensor mask = masked ? leaves[n] : Tensor();
@@ -173,11 +196,13 @@ ForwardRule batched_forward(const ForwardRule& forward, Types types, std::vector
     auto [y, from] = batch_of(*closed.program, inputs, all_axes, size, mask);
     const auto results = static_cast<std::ptrdiff_t>(one.results.size());
     Forward out;
-    for (std::size_t i = 0; i < one.results.size(); ++i) out.results.push_back(move_batch(y[i], from[i], 0, size));
+    for (std::size_t i = 0; i < one.results.size(); ++i)
+      out.results.push_back(move_batch(y[i], from[i], 0, size));
     out.residuals.assign(y.begin() + results, y.end());
     const std::vector<int> kept_axes(from.begin() + results, from.end());
     const Types result_types(types_of(one.results));
-    out.backward = *batched_backward(one.backward, types_of(one.residuals), kept_axes, result_types, axes, size, masked);
+    out.backward = *batched_backward(one.backward, types_of(one.residuals), kept_axes, result_types,
+                                     axes, size, masked);
     if (masked) {
       out.residuals.push_back(mask);
       out.backward = [backward = out.backward](std::span<const Tensor> in) {
@@ -190,18 +215,20 @@ ForwardRule batched_forward(const ForwardRule& forward, Types types, std::vector
   };
 }
 
-Batched custom_vjp_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes, std::int64_t size, const Tensor& mask) {
+Batched custom_vjp_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
+                         std::int64_t size, const Tensor& mask) {
   const auto& p = op.as<CustomVjpParams>();
   Closed body = batched_body("custom_vjp", *p.body, x, axes, size, mask);
   const auto first = static_cast<std::ptrdiff_t>(p.captures);
-  auto forward =
-      std::make_shared<const ForwardRule>(batched_forward(*p.forward, element_types(x.subspan(p.captures), axes.subspan(p.captures)),
-                                                          {axes.begin() + first, axes.end()}, size, mask.has_value()));
+  auto forward = std::make_shared<const ForwardRule>(
+      batched_forward(*p.forward, element_types(x.subspan(p.captures), axes.subspan(p.captures)),
+                      {axes.begin() + first, axes.end()}, size, mask.has_value()));
   Tensors operands = body.captures;
   append(operands, x);
   if (mask.has_value()) operands.push_back(mask);
   CustomVjpParams q{body.program, std::move(forward), p.captures + body.captures.size()};
-  return {bind_n(op.primitive, make_params(std::move(q)), operands), std::vector<int>(p.body->outputs.size(), 0)};
+  return {bind_n(op.primitive, make_params(std::move(q)), operands),
+          std::vector<int>(p.body->outputs.size(), 0)};
 }
 
 constexpr Primitive custom_vjp_p{.name = "custom_vjp",
@@ -216,12 +243,14 @@ static_assert(complete(custom_vjp_p));
 
 }  // namespace
 
-detail::Leaves detail::custom_vjp(const TensorFunction& f, const ForwardRule& forward, const Leaves& x, const Place& place) {
+detail::Leaves detail::custom_vjp(const TensorFunction& f, const ForwardRule& forward,
+                                  const Leaves& x, const Place& place) {
   PlaceScope at(place);
   const Closed body = trace_user_inner("custom_vjp", types_of(x), f);
   Tensors operands = body.captures;
   append(operands, x);
-  CustomVjpParams p{body.program, std::make_shared<const ForwardRule>(forward), body.captures.size()};
+  CustomVjpParams p{body.program, std::make_shared<const ForwardRule>(forward),
+                    body.captures.size()};
   return bind_n(custom_vjp_p, make_params(std::move(p)), operands);
 }
 

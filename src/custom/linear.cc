@@ -1,4 +1,5 @@
-// linear_call: a linear function with a transpose of its own; call_with_vjp: a host function with a derivative on the host.
+// linear_call: a linear function with a transpose of its own; call_with_vjp: a host function with a
+// derivative on the host.
 #include <postern/transforms.h>
 
 #include "custom/custom.h"
@@ -13,74 +14,88 @@ struct LinearCallParams {
   std::shared_ptr<const TensorFunction> transpose;  // residuals, ct -> cotangents of x
   std::size_t captures, residuals;
   std::size_t first() const { return captures + residuals; }
-  void fields(FieldSink& sink) const { sink("body", body), sink.identity("transpose", transpose.get()); }
+  void fields(FieldSink& sink) const {
+    sink("body", body), sink.identity("transpose", transpose.get());
+  }
 };
 
 Jvp linear_call_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
   const auto& p = op.as<LinearCallParams>();
   refuse_captured("linear_call", dx, p.captures);
   check(!has_any(dx.first(p.first())),
-        "linear_call: a residual is differentiated, but the function has a derivative by its linear argument only");
+        "linear_call: a residual is differentiated, but the function has a derivative by its "
+        "linear argument only");
   Tensors operands(x.begin(), x.end());
   for (std::size_t i = p.first(); i < x.size(); ++i)
     if (is_differentiable(x[i].dtype())) operands[i] = or_zeros_of(dx[i], x[i].type());
   return {bind_n(op.primitive, op.params, x), bind_n(op.primitive, op.params, operands)};
 }
 
-Tensors linear_call_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x, TypeSpan types) {
+Tensors linear_call_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x,
+                              TypeSpan types) {
   const auto& p = op.as<LinearCallParams>();
   const Types results = p.body->output_types();
-  Tensors in(x.begin() + static_cast<std::ptrdiff_t>(p.captures), x.begin() + static_cast<std::ptrdiff_t>(p.first()));
-  check(std::ranges::all_of(in, [](const Tensor& t) { return t.has_value(); }), "linear_call: a residual depends on a tangent");
+  Tensors in(x.begin() + static_cast<std::ptrdiff_t>(p.captures),
+             x.begin() + static_cast<std::ptrdiff_t>(p.first()));
+  check(std::ranges::all_of(in, [](const Tensor& t) { return t.has_value(); }),
+        "linear_call: a residual depends on a tangent");
   for (std::size_t i = 0; i < ct.size(); ++i)
-    in.push_back(is_differentiable(results[i].dtype) ? or_zeros_of(ct[i], results[i]) : no_tangent(results[i]));
+    in.push_back(is_differentiable(results[i].dtype) ? or_zeros_of(ct[i], results[i])
+                                                     : no_tangent(results[i]));
   Tensors given = call_user(*p.transpose, in);
-  check(given.size() == x.size() - p.first(), "linear_call: the transpose returns {} cotangents for {} leaves", given.size(),
+  check(given.size() == x.size() - p.first(),
+        "linear_call: the transpose returns {} cotangents for {} leaves", given.size(),
         x.size() - p.first());
   Tensors out(p.first());
   for (std::size_t i = 0; i < given.size(); ++i) {
     const Type& type = types[p.first() + i];
-    const bool fits =
-        !given[i].has_value() || !is_differentiable(type.dtype) || (given[i].dtype() == type.dtype && given[i].dims() == type.dims);
-    check(fits, "linear_call: the transpose's cotangent {} must be {} as its argument, got {}", i, to_string(type),
-          fits ? "" : to_string(given[i].type()));
+    const bool fits = !given[i].has_value() || !is_differentiable(type.dtype) ||
+                      (given[i].dtype() == type.dtype && given[i].dims() == type.dims);
+    check(fits, "linear_call: the transpose's cotangent {} must be {} as its argument, got {}", i,
+          to_string(type), fits ? "" : to_string(given[i].type()));
     out.push_back(is_differentiable(type.dtype) ? std::move(given[i]) : Tensor());
   }
   return out;
 }
 
-Batched linear_call_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes, std::int64_t size, const Tensor& mask) {
+Batched linear_call_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
+                          std::int64_t size, const Tensor& mask) {
   const auto& p = op.as<LinearCallParams>();
   // The mask, if there is one, becomes the last residual.
   Tensors operands(x.begin(), x.end());
   Closed body = batched_body("linear_call", *p.body, x, axes, size, mask);
   const std::size_t inner = p.residuals;
   Types types = element_types(x.subspan(p.captures, inner), axes.subspan(p.captures, inner));
-  std::vector<int> rule_axes(axes.begin() + static_cast<std::ptrdiff_t>(p.captures), axes.begin() + static_cast<std::ptrdiff_t>(p.first()));
+  std::vector<int> rule_axes(axes.begin() + static_cast<std::ptrdiff_t>(p.captures),
+                             axes.begin() + static_cast<std::ptrdiff_t>(p.first()));
   for (const Type& t : p.body->output_types()) {
     types.push_back(is_differentiable(t.dtype) ? t : Type{DType::pred, t.dims});
     rule_axes.push_back(0);
   }
   const bool masked = mask.has_value();
-  TensorFunction batched = batched_function("linear_call", *p.transpose, types, rule_axes, size, masked,
-                                            {axes.begin() + static_cast<std::ptrdiff_t>(p.first()), axes.end()});
-  auto transpose = std::make_shared<const TensorFunction>([batched, inner, masked](std::span<const Tensor> leaves) {
-    Tensors in(leaves.begin(), leaves.begin() + static_cast<std::ptrdiff_t>(inner));
-    append(in, leaves.subspan(inner + masked));
-    if (masked) in.push_back(leaves[inner]);
-    return batched(in);
-  });
+  TensorFunction batched =
+      batched_function("linear_call", *p.transpose, types, rule_axes, size, masked,
+                       {axes.begin() + static_cast<std::ptrdiff_t>(p.first()), axes.end()});
+  auto transpose = std::make_shared<const TensorFunction>(
+      [batched, inner, masked](std::span<const Tensor> leaves) {
+        Tensors in(leaves.begin(), leaves.begin() + static_cast<std::ptrdiff_t>(inner));
+        append(in, leaves.subspan(inner + masked));
+        if (masked) in.push_back(leaves[inner]);
+        return batched(in);
+      });
   const std::size_t captures = p.captures + body.captures.size();
   if (masked) {
     operands.insert(operands.begin() + static_cast<std::ptrdiff_t>(p.first()), mask);
     Program moved = *body.program;  // its mask comes last
     const auto last = moved.inputs.end() - 1;
-    std::rotate(moved.inputs.begin() + static_cast<std::ptrdiff_t>(captures + inner), last, moved.inputs.end());
+    std::rotate(moved.inputs.begin() + static_cast<std::ptrdiff_t>(captures + inner), last,
+                moved.inputs.end());
     body.program = std::make_shared<const Program>(std::move(moved));
   }
   operands.insert(operands.begin(), body.captures.begin(), body.captures.end());
   LinearCallParams q{body.program, std::move(transpose), captures, inner + masked};
-  return {bind_n(op.primitive, make_params(std::move(q)), operands), std::vector<int>(p.body->outputs.size(), 0)};
+  return {bind_n(op.primitive, make_params(std::move(q)), operands),
+          std::vector<int>(p.body->outputs.size(), 0)};
 }
 
 constexpr Primitive linear_call_p{.name = "linear_call",
@@ -100,24 +115,28 @@ bool moves(const Tensor& t) { return is_differentiable(t.dtype()); }
 
 namespace detail {
 
-Leaves linear_call(const TensorFunction& f, const TensorFunction& transpose, const Leaves& residuals, const Leaves& x, const Place& place) {
+Leaves linear_call(const TensorFunction& f, const TensorFunction& transpose,
+                   const Leaves& residuals, const Leaves& x, const Place& place) {
   PlaceScope at(place);
   Leaves arguments = residuals;
   append(arguments, x);
   const Closed body = trace_user_inner("linear_call", types_of(arguments), f);
   Tensors operands = body.captures;
   append(operands, arguments);
-  LinearCallParams p{body.program, std::make_shared<const TensorFunction>(transpose), body.captures.size(), residuals.size()};
+  LinearCallParams p{body.program, std::make_shared<const TensorFunction>(transpose),
+                     body.captures.size(), residuals.size()};
   return bind_n(linear_call_p, make_params(std::move(p)), operands);
 }
 
-Leaves call_with_vjp(const CallOptions& options, const Leaves& out, const std::string& structure, const std::vector<std::string>& paths,
-                     const Callee& fn, const HostVjp& vjp_fn, const Leaves& operands) {
+Leaves call_with_vjp(const CallOptions& options, const Leaves& out, const std::string& structure,
+                     const std::vector<std::string>& paths, const Callee& fn, const HostVjp& vjp_fn,
+                     const Leaves& operands) {
   PlaceScope at(fn.place());
   auto run = [options, types = types_of(out), structure, paths, fn](std::span<const Tensor> x) {
     return detail::call(options, types, structure, paths, fn, Tensors(x.begin(), x.end()));
   };
-  auto backward = [options, vjp_fn, n = operands.size(), kept = operands.size() + out.size()](std::span<const Tensor> leaves) {
+  auto backward = [options, vjp_fn, n = operands.size(),
+                   kept = operands.size() + out.size()](std::span<const Tensor> leaves) {
     Tensors in(leaves.begin(), leaves.begin() + static_cast<std::ptrdiff_t>(kept));
     for (std::size_t i = n; i < kept; ++i)
       if (moves(leaves[i])) in.push_back(leaves[kept + i - n]);
@@ -132,8 +151,10 @@ Leaves call_with_vjp(const CallOptions& options, const Leaves& out, const std::s
     }
     CallOptions named = options;
     named.name += " vjp";
-    const Tensors given = vjp_fn.next() ? detail::call_with_vjp(named, like, text + ")", names, vjp_fn.fn(), *vjp_fn.next(), in)
-                                        : detail::call(named, types_of(like), text + ")", names, vjp_fn.fn(), in);
+    const Tensors given =
+        vjp_fn.next()
+            ? detail::call_with_vjp(named, like, text + ")", names, vjp_fn.fn(), *vjp_fn.next(), in)
+            : detail::call(named, types_of(like), text + ")", names, vjp_fn.fn(), in);
     Tensors ct(n);
     for (std::size_t i = 0, next = 0; i < n; ++i)
       if (moves(leaves[i])) ct[i] = given[next++];
@@ -142,7 +163,8 @@ Leaves call_with_vjp(const CallOptions& options, const Leaves& out, const std::s
   // Differentiable again: the value is such a call itself.
   auto forward = [=, out_leaves = out](std::span<const Tensor> x) {
     const Tensors arguments(x.begin(), x.end());
-    Forward f{detail::call_with_vjp(options, out_leaves, structure, paths, fn, vjp_fn, arguments), arguments, backward};
+    Forward f{detail::call_with_vjp(options, out_leaves, structure, paths, fn, vjp_fn, arguments),
+              arguments, backward};
     append(f.residuals, f.results);
     return f;
   };

@@ -6,7 +6,8 @@ namespace postern::file {
 Json to_json(const Module::Kept& block) {
   const auto& p = as<blocks::BlockParams>(*block.params);
   Json levels = Json::array();
-  for (const blocks::Level& l : p.levels) levels.push_back({{"size", l.size}, {"mapped", l.mapped}, {"masked", l.masked}});
+  for (const blocks::Level& l : p.levels)
+    levels.push_back({{"size", l.size}, {"mapped", l.mapped}, {"masked", l.masked}});
   return {{"name", p.config->name},
           {"attributes", to_json(p.config->attributes)},
           {"operands", to_json(p.operands)},
@@ -30,8 +31,10 @@ SavedBlock block_from(const Json& json) {
                 json.at("begin").get<std::size_t>(),    json.at("end").get<std::size_t>()};
   std::size_t inputs = b.params.operands.size();
   for (const Json& l : json.at("levels")) {
-    blocks::Level level{l.at("size").get<std::int64_t>(), l.at("mapped").get<std::vector<bool>>(), l.at("masked").get<bool>()};
-    check(level.size >= 0 && level.mapped.size() == inputs, "a level of block {} does not fit its operands", b.name);
+    blocks::Level level{l.at("size").get<std::int64_t>(), l.at("mapped").get<std::vector<bool>>(),
+                        l.at("masked").get<bool>()};
+    check(level.size >= 0 && level.mapped.size() == inputs,
+          "a level of block {} does not fit its operands", b.name);
     inputs += level.masked;
     b.params.levels.push_back(std::move(level));
   }
@@ -45,13 +48,15 @@ void check_places(std::span<const SavedBlock> blocks, std::string_view text) {
   for (const SavedBlock& b : blocks) {
     const auto& [function, params, inputs, outputs, begin, end] = b.function;
     check(at <= begin && begin <= end && end <= text.size() &&
-              text.substr(begin, end - begin).starts_with(fmt::format("  func.func private @{}(", function)),
+              text.substr(begin, end - begin)
+                  .starts_with(fmt::format("  func.func private @{}(", function)),
           "block {} is not where the file says", b.name);
     at = end;
   }
 }
 
-Module with_overrides(Module module, std::span<const SavedBlock> blocks, const std::string& platform) {
+Module with_overrides(Module module, std::span<const SavedBlock> blocks,
+                      const std::string& platform) {
   for (std::size_t i = blocks.size(); i-- > 0;) {  // from the last on, so that places stay right
     const SavedBlock& b = blocks[i];
     auto config = blocks::config_named(b.name, b.attributes);

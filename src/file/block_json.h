@@ -1,4 +1,5 @@
-// Blocks of saved programs: functions of the module, in whose place an override of this process may come.
+// Blocks of saved programs: functions of the module, in whose place an override of this process may
+// come.
 #pragma once
 #include "block/block.h"
 #include "file/site_json.h"
@@ -19,6 +20,7 @@ SavedBlock block_from(const Json& json);
 void check_places(std::span<const SavedBlock> blocks, std::string_view text);
 
 /// The module with what overrides bring for this platform in the place of defaults.
-Module with_overrides(Module module, std::span<const SavedBlock> blocks, const std::string& platform);
+Module with_overrides(Module module, std::span<const SavedBlock> blocks,
+                      const std::string& platform);
 
 }  // namespace postern::file

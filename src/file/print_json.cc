@@ -1,4 +1,5 @@
-// Prints as JSON: format, options and what is known of the values. Numbers of attributes are written as text, which keeps every bit.
+// Prints as JSON: format, options and what is known of the values. Numbers of attributes are
+// written as text, which keeps every bit.
 #include <algorithm>
 #include <iostream>
 
@@ -37,10 +38,12 @@ Json to_json(const PrintNode& node) {
 PrintNode node_from(const Json& json, int depth = 0) {
   check(depth < deepest, "a print's value is nested too deep");
   PrintNode node;
-  node.kind = static_cast<PrintNode::Kind>(index_of("kind of a print's value", node_kinds, json.at("kind").get<std::string>()));
+  node.kind = static_cast<PrintNode::Kind>(
+      index_of("kind of a print's value", node_kinds, json.at("kind").get<std::string>()));
   if (node.kind == PrintNode::Kind::text) {
     const Json& known = json.at("known");
-    check(known.is_object() && known.size() == 1, "what is known of a print's value must be one value with its kind");
+    check(known.is_object() && known.size() == 1,
+          "what is known of a print's value must be one value with its kind");
     const Json& v = known.front();
     switch (index_of("kind of number", known_kinds, known.begin().key())) {
       case 0: node.known = v.get<std::int64_t>(); break;
@@ -55,14 +58,16 @@ PrintNode node_from(const Json& json, int depth = 0) {
     for (const Json& part : json["parts"]) node.parts.push_back(node_from(part, depth + 1));
   check(node.names.size() == (node.kind == PrintNode::Kind::named ? node.parts.size() : 0),
         "a print's value has not one name for each part");
-  check(node.parts.empty() || node.kind > PrintNode::Kind::text, "a print's value cannot have parts");
+  check(node.parts.empty() || node.kind > PrintNode::Kind::text,
+        "a print's value cannot have parts");
   return node;
 }
 
 /// So wide a field would take the memory that it asks for.
 bool is_reasonable(std::string_view spec) {
   std::size_t digits = 0;
-  return std::ranges::none_of(spec, [&](char c) { return (digits = c >= '0' && c <= '9' ? digits + 1 : 0) > 3; });
+  return std::ranges::none_of(
+      spec, [&](char c) { return (digits = c >= '0' && c <= '9' ? digits + 1 : 0) > 3; });
 }
 
 }  // namespace
@@ -70,7 +75,8 @@ bool is_reasonable(std::string_view spec) {
 std::string why_not_saved(const PrintJob& job) {
   if (job.options.log) return "its option log is a function of this process";
   const std::ostream* const stream = job.options.stream;
-  return stream && stream != &std::cout && stream != &std::cerr ? "its stream is of this process" : "";
+  return stream && stream != &std::cout && stream != &std::cerr ? "its stream is of this process"
+                                                                : "";
 }
 
 Json written(std::ostream* stream) {
@@ -87,20 +93,25 @@ Json to_json(const PrintJob& job) {
                {"pieces", Json::array()},
                {"values", Json::array()}};
   for (const FormatPiece& p : job.pieces)
-    json["pieces"].push_back({{"text", p.text}, {"value", p.value}, {"spec", p.spec}, {"placeholder", p.placeholder}});
-  for (const detail::PrintValue& v : job.values) json["values"].push_back({{"name", v.name}, {"value", to_json(v.node)}});
+    json["pieces"].push_back(
+        {{"text", p.text}, {"value", p.value}, {"spec", p.spec}, {"placeholder", p.placeholder}});
+  for (const detail::PrintValue& v : job.values)
+    json["values"].push_back({{"name", v.name}, {"value", to_json(v.node)}});
   return json;
 }
 
-std::shared_ptr<const detail::HostFunction> print_from(const Json& json, std::span<const Type> operands) {
+std::shared_ptr<const detail::HostFunction> print_from(const Json& json,
+                                                       std::span<const Type> operands) {
   PrintJob job;
   read_fields(json.at("options"), "a print", job.options);
   job.whole = json.at("whole").get<bool>();
-  for (const Json& v : json.at("values")) job.values.push_back({v.at("name").get<std::string>(), node_from(v.at("value"))});
+  for (const Json& v : json.at("values"))
+    job.values.push_back({v.at("name").get<std::string>(), node_from(v.at("value"))});
   for (const Json& p : json.at("pieces")) {
-    FormatPiece piece{p.at("text").get<std::string>(), p.at("value").get<int>(), p.at("spec").get<std::string>(),
-                      p.at("placeholder").get<std::string>()};
-    check(piece.value >= -1 && piece.value < static_cast<int>(job.values.size()), "a print has no value {}", piece.value);
+    FormatPiece piece{p.at("text").get<std::string>(), p.at("value").get<int>(),
+                      p.at("spec").get<std::string>(), p.at("placeholder").get<std::string>()};
+    check(piece.value >= -1 && piece.value < static_cast<int>(job.values.size()),
+          "a print has no value {}", piece.value);
     check(is_reasonable(piece.spec), "a print's specification '{}' is out of range", piece.spec);
     job.pieces.push_back(std::move(piece));
   }

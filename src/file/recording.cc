@@ -24,7 +24,8 @@ std::string file_text(const host::Tape& tape) {
     CborJson types = CborJson::array(), values = CborJson::array();
     for (const Type& t : f.types) types.push_back(to_string(t));
     for (const std::string& v : f.values) values.push_back(CborJson::binary({v.begin(), v.end()}));
-    firings.push_back({f.run, f.site, f.kind, f.name, f.device, f.element, f.operands, types, values, f.failure, f.ended});
+    firings.push_back({f.run, f.site, f.kind, f.name, f.device, f.element, f.operands, types,
+                       values, f.failure, f.ended});
   }
   std::string body;
   CborJson::to_cbor({{"programs", tape.programs()}, {"firings", firings}}, body);
@@ -71,27 +72,36 @@ bool is_plain_cbor(std::string_view body) {
 }
 
 Contents read(const std::filesystem::path& file) {
-  auto refuse = [&](ErrorCode code, const std::string& why) { throw Error(code, fmt::format("replay: {}: {}", file.string(), why)); };
+  auto refuse = [&](ErrorCode code, const std::string& why) {
+    throw Error(code, fmt::format("replay: {}: {}", file.string(), why));
+  };
   const std::string text = host::read_file("replay", file.string());
   const std::size_t sum = first_line.size(), body = sum + 33;
-  if (!text.starts_with(first_line)) refuse(ErrorCode::invalid_argument, "this is no recording of this version");
+  if (!text.starts_with(first_line))
+    refuse(ErrorCode::invalid_argument, "this is no recording of this version");
   if (text.size() < body || text.substr(sum, 32) != digest(std::string_view(text).substr(body)))
     refuse(ErrorCode::data_loss, "its checksum does not fit: it was changed or cut short");
   if (!is_plain_cbor(std::string_view(text).substr(body)))
     refuse(ErrorCode::invalid_argument, "what it holds is no recording: it is cut or nested");
   Contents out;
   try {
-    const CborJson json = CborJson::from_cbor(text.begin() + static_cast<std::ptrdiff_t>(body), text.end());
+    const CborJson json =
+        CborJson::from_cbor(text.begin() + static_cast<std::ptrdiff_t>(body), text.end());
     out.programs = json.at("programs").get<std::vector<std::string>>();
     for (const CborJson& j : json.at("firings")) {
       RecordedFiring f;
-      f.run = j.at(0), f.site = j.at(1), f.kind = j.at(2), f.name = j.at(3), f.device = j.at(4), f.element = j.at(5), f.operands = j.at(6);
+      f.run = j.at(0), f.site = j.at(1), f.kind = j.at(2), f.name = j.at(3), f.device = j.at(4),
+      f.element = j.at(5), f.operands = j.at(6);
       for (const CborJson& t : j.at(7)) f.types.push_back(file::parse_type(t.get<std::string>()));
-      for (const CborJson& v : j.at(8)) f.values.emplace_back(v.get_binary().begin(), v.get_binary().end());
+      for (const CborJson& v : j.at(8))
+        f.values.emplace_back(v.get_binary().begin(), v.get_binary().end());
       f.failure = j.at(9), f.ended = j.at(10);
       bool fits = !f.failure.empty() || f.ended || f.values.size() == f.types.size();
-      for (std::size_t i = 0; i < f.values.size() && fits; ++i) fits = f.values[i].size() == f.types[i].byte_size();
-      if (!fits) refuse(ErrorCode::invalid_argument, fmt::format("values of '{}' are not of their types", f.name));
+      for (std::size_t i = 0; i < f.values.size() && fits; ++i)
+        fits = f.values[i].size() == f.types[i].byte_size();
+      if (!fits)
+        refuse(ErrorCode::invalid_argument,
+               fmt::format("values of '{}' are not of their types", f.name));
       out.firings.push_back(std::move(f));
     }
   } catch (const CborJson::exception& e) {
@@ -102,10 +112,12 @@ Contents read(const std::filesystem::path& file) {
 
 }  // namespace
 
-Taping::Taping(std::shared_ptr<host::Tape> tape, std::filesystem::path file) : tape_(std::move(tape)), file_(std::move(file)) {
+Taping::Taping(std::shared_ptr<host::Tape> tape, std::filesystem::path file)
+    : tape_(std::move(tape)), file_(std::move(file)) {
   host::set_current_tape(tape_);
 }
-Taping::Taping(Taping&& other) noexcept : tape_(std::move(other.tape_)), file_(std::move(other.file_)) {}
+Taping::Taping(Taping&& other) noexcept
+    : tape_(std::move(other.tape_)), file_(std::move(other.file_)) {}
 
 void Taping::close() {
   if (!tape_) return;
@@ -127,9 +139,12 @@ Taping record(const std::filesystem::path& file) { return {std::make_shared<host
 
 Taping replay(const std::filesystem::path& file) {
   Contents contents = read(file);
-  return {std::make_shared<host::Tape>(std::move(contents.programs), std::move(contents.firings)), file};
+  return {std::make_shared<host::Tape>(std::move(contents.programs), std::move(contents.firings)),
+          file};
 }
 
-std::vector<RecordedFiring> read_recording(const std::filesystem::path& file) { return read(file).firings; }
+std::vector<RecordedFiring> read_recording(const std::filesystem::path& file) {
+  return read(file).firings;
+}
 
 }  // namespace postern

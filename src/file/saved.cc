@@ -15,11 +15,11 @@
 #include "core/digest.h"
 #include "core/once.h"
 #include "file/block_json.h"
-#include "foreign/foreign.h"
 #include "file/site_json.h"
-#include "print/print_job.h"
+#include "foreign/foreign.h"
 #include "host/run_state.h"
 #include "host/text_file.h"
+#include "print/print_job.h"
 #include "run/compiled.h"
 #include "run/start.h"
 
@@ -41,8 +41,9 @@ using file::Json;
 
 constexpr int format = 1;
 constexpr const char* version = "0.1";
-constexpr std::string_view first_words = "// postern program ", checksum_words = "// checksum ", about_words = "// about ",
-                           site_words = "// site ", block_words = "// block ";
+constexpr std::string_view first_words = "// postern program ", checksum_words = "// checksum ",
+                           about_words = "// about ", site_words = "// site ",
+                           block_words = "// block ";
 
 void refuse_closures(const Module& module) {
   std::string list;
@@ -51,10 +52,12 @@ void refuse_closures(const Module& module) {
     const host::PrintJob* const print = host::print_job_of(s->function.get());
     const std::string why = print ? file::why_not_saved(*print) : "";
     if (!print || !why.empty())
-      list += fmt::format("{}{}{}", list.empty() ? "" : ", ", host::describe(*s), why.empty() ? "" : fmt::format(" ({})", why));
+      list += fmt::format("{}{}{}", list.empty() ? "" : ", ", host::describe(*s),
+                          why.empty() ? "" : fmt::format(" ({})", why));
   }
   check(list.empty(),
-        "save: functions that are no Named cannot be saved: {}. Give each a name with register_function and use Named in the program",
+        "save: functions that are no Named cannot be saved: {}. Give each a name with "
+        "register_function and use Named in the program",
         list);
 }
 
@@ -71,7 +74,8 @@ std::string_view take_line(std::string_view& text) {
 }
 
 std::string_view after(std::string_view line, std::string_view words, const std::string& name) {
-  if (!line.starts_with(words)) refuse(ErrorCode::invalid_argument, name, fmt::format("a line must begin with '{}'", words));
+  if (!line.starts_with(words))
+    refuse(ErrorCode::invalid_argument, name, fmt::format("a line must begin with '{}'", words));
   return line.substr(words.size());
 }
 
@@ -87,7 +91,8 @@ Json over_devices(const Module& module) {
           {"output_ends", module.result_ends}};
 }
 
-/// Which devices the module runs on and how its arguments lie there: each mesh must be of all of them.
+/// Which devices the module runs on and how its arguments lie there: each mesh must be of all of
+/// them.
 void read_over_devices(Module& module, const Json& json, std::size_t inputs) {
   module.devices = json.at("devices").get<std::vector<int>>();
   module.mesh = file::mesh_from(json.at("mesh"));
@@ -95,15 +100,17 @@ void read_over_devices(Module& module, const Json& json, std::size_t inputs) {
   module.result_shardings = file::shardings_from(json.at("outputs"));
   module.result_ends = json.at("output_ends").get<std::vector<std::size_t>>();
   const std::size_t outputs = module.results.size();
-  check(module.devices.size() > 1 && module.parameter_shardings.size() == inputs && module.result_shardings.size() == outputs &&
-            module.result_ends.size() == outputs,
+  check(module.devices.size() > 1 && module.parameter_shardings.size() == inputs &&
+            module.result_shardings.size() == outputs && module.result_ends.size() == outputs,
         "a program over several devices has not a sharding for each argument and result");
   auto on_all = [&](const Mesh& mesh) {
-    return mesh.devices().size() == module.devices.size() && std::ranges::is_permutation(mesh.devices(), module.devices);
+    return mesh.devices().size() == module.devices.size() &&
+           std::ranges::is_permutation(mesh.devices(), module.devices);
   };
   check(on_all(module.mesh), "a mesh is not of the program's devices");
   for (const auto* list : {&module.parameter_shardings, &module.result_shardings})
-    for (const auto& s : *list) check(!s || on_all(s->mesh()), "a mesh is not of the program's devices");
+    for (const auto& s : *list)
+      check(!s || on_all(s->mesh()), "a mesh is not of the program's devices");
   check(std::ranges::is_sorted(module.result_ends), "the places of results are out of order");
 }
 
@@ -112,32 +119,42 @@ void read_over_devices(Module& module, const Json& json, std::size_t inputs) {
 std::string saved_text(const Lowered& program) {
   const auto module = run::lower_for_file(program);
   refuse_closures(*module);
-  Json about = {{"name", program.program().internal()->name}, {"inputs", Json::array()}, {"outputs", Json::array()}};
+  Json about = {{"name", program.program().internal()->name},
+                {"inputs", Json::array()},
+                {"outputs", Json::array()}};
   std::vector<Type> inputs = program.program().inputs();
-  for (const int i : module->parameters) about["inputs"].push_back(to_string(inputs[static_cast<std::size_t>(i)]));
+  for (const int i : module->parameters)
+    about["inputs"].push_back(to_string(inputs[static_cast<std::size_t>(i)]));
   for (const Type& t : module->results) about["outputs"].push_back(to_string(t));
   if (module->partitioned()) about["over"] = over_devices(*module);
   std::string body;
   try {
     body = fmt::format("{}{}\n", about_words, about.dump());
-    for (const SitePtr& s : module->sites) body += fmt::format("{}{}\n", site_words, file::to_json(*s).dump());
-    for (const Module::Kept& k : module->kept) body += fmt::format("{}{}\n", block_words, file::to_json(k).dump());
+    for (const SitePtr& s : module->sites)
+      body += fmt::format("{}{}\n", site_words, file::to_json(*s).dump());
+    for (const Module::Kept& k : module->kept)
+      body += fmt::format("{}{}\n", block_words, file::to_json(k).dump());
   } catch (const nlohmann::json::exception& e) {
     throw_type_error(fmt::format("save: a name or attribute is no UTF-8 text: {}", e.what()));
   }
   body += module->text;
-  return fmt::format("{}{}, postern {}\n{}{}\n{}", first_words, format, version, checksum_words, digest(body), body);
+  return fmt::format("{}{}, postern {}\n{}{}\n{}", first_words, format, version, checksum_words,
+                     digest(body), body);
 }
 
-void save(const std::filesystem::path& file, const Lowered& program) { host::write_text_file("save", file.string(), saved_text(program)); }
+void save(const std::filesystem::path& file, const Lowered& program) {
+  host::write_text_file("save", file.string(), saved_text(program));
+}
 
 namespace {
 
 SavedSite described(const SiteSpec& s) {
-  return {s.word, s.name, s.named.name, s.named.attributes, s.operands, s.results, s.effect, s.place};
+  return {s.word,     s.name,    s.named.name, s.named.attributes,
+          s.operands, s.results, s.effect,     s.place};
 }
 
-Loaded loaded(std::vector<Type> inputs, Module module, std::vector<file::SavedBlock> blocks, std::vector<std::string> handlers = {}) {
+Loaded loaded(std::vector<Type> inputs, Module module, std::vector<file::SavedBlock> blocks,
+              std::vector<std::string> handlers = {}) {
   auto program = std::make_shared<detail::LoadedProgram>();
   for (const SitePtr& s : module.sites) program->sites.push_back(described(*s));
   program->inputs = std::move(inputs);
@@ -163,28 +180,37 @@ Loaded load_text(std::string_view text, const std::string& name) {
   const std::string_view first = take_line(rest).substr(first_words.size());
   const int found = std::atoi(std::string(first.substr(0, 9)).c_str());
   if (found > format)
-    refuse(ErrorCode::unimplemented, name,
-           fmt::format("it has format {}, written by {}; this is postern {}, which reads formats up to {}", found,
-                       first.find("postern") == std::string_view::npos ? "a later version" : first.substr(first.find("postern")), version,
-                       format));
+    refuse(
+        ErrorCode::unimplemented, name,
+        fmt::format(
+            "it has format {}, written by {}; this is postern {}, which reads formats up to {}",
+            found,
+            first.find("postern") == std::string_view::npos ? "a later version"
+                                                            : first.substr(first.find("postern")),
+            version, format));
   if (found < 1) refuse(ErrorCode::invalid_argument, name, "its first line names no format");
   const std::string_view sum = after(take_line(rest), checksum_words, name);
-  if (digest(rest) != sum) refuse(ErrorCode::data_loss, name, "its checksum does not fit: it was changed or cut short");
+  if (digest(rest) != sum)
+    refuse(ErrorCode::data_loss, name, "its checksum does not fit: it was changed or cut short");
   std::vector<Type> inputs;
   Module module;
   std::vector<file::SavedBlock> blocks;
   try {
     const Json about = Json::parse(after(take_line(rest), about_words, name));
-    for (const Json& t : about.at("inputs")) inputs.push_back(file::parse_type(t.get<std::string>()));
-    for (const Json& t : about.at("outputs")) module.results.push_back(file::parse_type(t.get<std::string>()));
+    for (const Json& t : about.at("inputs"))
+      inputs.push_back(file::parse_type(t.get<std::string>()));
+    for (const Json& t : about.at("outputs"))
+      module.results.push_back(file::parse_type(t.get<std::string>()));
     while (rest.starts_with(site_words)) {
       const Json json = Json::parse(take_line(rest).substr(site_words.size()));
       module.sites.push_back(std::make_shared<const SiteSpec>(file::site_from(json)));
     }
-    while (rest.starts_with(block_words)) blocks.push_back(file::block_from(Json::parse(take_line(rest).substr(block_words.size()))));
+    while (rest.starts_with(block_words))
+      blocks.push_back(file::block_from(Json::parse(take_line(rest).substr(block_words.size()))));
     file::check_places(blocks, rest);
     if (about.contains("over")) read_over_devices(module, about["over"], inputs.size());
-    check(module.result_ends.empty() || module.result_ends.back() <= rest.size(), "a result is behind the module's end");
+    check(module.result_ends.empty() || module.result_ends.back() <= rest.size(),
+          "a result is behind the module's end");
   } catch (const nlohmann::json::exception& e) {
     refuse(ErrorCode::invalid_argument, name, e.what());
   } catch (const TypeError& e) {
@@ -195,7 +221,9 @@ Loaded load_text(std::string_view text, const std::string& name) {
   return loaded(std::move(inputs), std::move(module), std::move(blocks));
 }
 
-Loaded load(const std::filesystem::path& file) { return load_text(host::read_file("load", file.string()), file.string()); }
+Loaded load(const std::filesystem::path& file) {
+  return load_text(host::read_file("load", file.string()), file.string());
+}
 
 const std::vector<Type>& Loaded::inputs() const { return program_->inputs; }
 const std::vector<Type>& Loaded::outputs() const { return program_->module->results; }
@@ -212,15 +240,18 @@ std::vector<std::string> Loaded::required_functions() const {
 namespace {
 
 /// Compiled, once these arguments are found to fit.
-const std::shared_ptr<const run::CompiledProgram>& ready(const detail::LoadedProgram& program, const std::vector<Tensor>& arguments) {
+const std::shared_ptr<const run::CompiledProgram>& ready(const detail::LoadedProgram& program,
+                                                         const std::vector<Tensor>& arguments) {
   const std::vector<Type>&wanted = program.inputs, &results = program.module->results;
   const std::vector<int>& on = program.module->devices;
-  if (const std::size_t here = devices().size(); !on.empty() && static_cast<std::size_t>(std::ranges::max(on)) >= here)
+  if (const std::size_t here = devices().size();
+      !on.empty() && static_cast<std::size_t>(std::ranges::max(on)) >= here)
     throw Error(ErrorCode::failed_precondition,
-                fmt::format("the saved program runs on the devices {}, this process has {}: set POSTERN_CPU_DEVICES or Config::cpu_devices",
+                fmt::format("the saved program runs on the devices {}, this process has {}: set "
+                            "POSTERN_CPU_DEVICES or Config::cpu_devices",
                             fmt::join(on, ", "), here));
-  check(arguments.size() == wanted.size(), "the saved program takes {} arguments {}, {} came", wanted.size(), to_string(wanted),
-        arguments.size());
+  check(arguments.size() == wanted.size(), "the saved program takes {} arguments {}, {} came",
+        wanted.size(), to_string(wanted), arguments.size());
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     const Tensor& t = arguments[i];
     check(t.has_value() && t.dtype() == wanted[i].dtype && t.dims() == wanted[i].dims,
@@ -232,12 +263,15 @@ const std::shared_ptr<const run::CompiledProgram>& ready(const detail::LoadedPro
     const std::string platform = run::Runtime::get().platform();
     for (const std::string& handler : program.handlers) blocks::require_handler(handler, platform);
     if (!program.blocks.empty())
-      module = std::make_shared<const Module>(file::with_overrides(*module, program.blocks, platform));
-    auto compiled = std::make_shared<const run::CompiledProgram>(std::move(module), wanted.size(), Tensors());
+      module =
+          std::make_shared<const Module>(file::with_overrides(*module, program.blocks, platform));
+    auto compiled =
+        std::make_shared<const run::CompiledProgram>(std::move(module), wanted.size(), Tensors());
     std::vector<Dims> dims;
     for (const Type& t : results) dims.push_back(t.dims);
     check(program.module->partitioned() || compiled->executable().output_dims() == dims,
-          "the saved program says that its results are {}, its text makes others", to_string(results));
+          "the saved program says that its results are {}, its text makes others",
+          to_string(results));
     program.compiled = std::move(compiled);
   });
   return program.compiled;
@@ -255,9 +289,11 @@ std::vector<Tensor> Loaded::run(const std::vector<Tensor>& arguments, Place plac
   return results;
 }
 
-Run<std::vector<Tensor>> Loaded::start(const std::vector<Tensor>& arguments, const RunOptions& options, Place place) const {
+Run<std::vector<Tensor>> Loaded::start(const std::vector<Tensor>& arguments,
+                                       const RunOptions& options, Place place) const {
   PlaceScope at(place);
-  return {detail::start_run(ready(*program_, arguments), arguments, options), std::vector<Tensor>(outputs().size())};
+  return {detail::start_run(ready(*program_, arguments), arguments, options),
+          std::vector<Tensor>(outputs().size())};
 }
 
 }  // namespace postern

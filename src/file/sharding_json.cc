@@ -24,10 +24,13 @@ Mesh mesh_from(const Json& json) {
   return {std::move(axes), std::move(devices)};
 }
 
-Json to_json(const Sharding& sharding) { return {{"mesh", to_json(sharding.mesh())}, {"spec", sharding.spec().parts()}}; }
+Json to_json(const Sharding& sharding) {
+  return {{"mesh", to_json(sharding.mesh())}, {"spec", sharding.spec().parts()}};
+}
 
 Sharding sharding_from(const Json& json) {
-  return {mesh_from(json.at("mesh")), P(json.at("spec").get<std::vector<std::vector<std::string>>>())};
+  return {mesh_from(json.at("mesh")),
+          P(json.at("spec").get<std::vector<std::vector<std::string>>>())};
 }
 
 Json to_json(const std::vector<std::optional<Sharding>>& list) {
@@ -38,7 +41,8 @@ Json to_json(const std::vector<std::optional<Sharding>>& list) {
 
 std::vector<std::optional<Sharding>> shardings_from(const Json& json) {
   std::vector<std::optional<Sharding>> out;
-  for (const Json& s : json) out.push_back(s.is_null() ? std::optional<Sharding>() : sharding_from(s));
+  for (const Json& s : json)
+    out.push_back(s.is_null() ? std::optional<Sharding>() : sharding_from(s));
   return out;
 }
 

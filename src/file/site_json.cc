@@ -1,4 +1,5 @@
-// Writing and reading sites. Numbers of attributes are written as text, which keeps infinities and every bit.
+// Writing and reading sites. Numbers of attributes are written as text, which keeps infinities and
+// every bit.
 #include "file/site_json.h"
 
 #include <postern/detail/block_core.h>
@@ -13,7 +14,8 @@ namespace postern::file {
 namespace {
 
 constexpr const char* words[] = {"call", "tap", "hook", "print"};
-constexpr const char* kinds[] = {"bool", "int64", "double", "string", "bools", "int64s", "doubles", "strings"};
+constexpr const char* kinds[] = {"bool",  "int64",  "double",  "string",
+                                 "bools", "int64s", "doubles", "strings"};
 
 Json to_json(const Attribute& attribute) {
   const Json kind = kinds[attribute.index()];
@@ -56,13 +58,16 @@ Attribute attribute_from(const Json& json) {
 void check_sizes(const SiteSpec& s) {
   std::int64_t elements = 1;
   for (const BatchLevel& level : s.levels) {
-    check(level.size >= 0 && level.mapped.size() == s.operands.size() + s.masked, "a batch level does not fit its operands");
-    check(!__builtin_mul_overflow(elements, std::max<std::int64_t>(level.size, 1), &elements), "a batch has too many elements");
+    check(level.size >= 0 && level.mapped.size() == s.operands.size() + s.masked,
+          "a batch level does not fit its operands");
+    check(!__builtin_mul_overflow(elements, std::max<std::int64_t>(level.size, 1), &elements),
+          "a batch has too many elements");
   }
   for (const auto* list : {&s.operands, &s.results})
     for (const Type& t : *list) {
       std::int64_t bytes = 0;
-      check(!__builtin_mul_overflow(static_cast<std::int64_t>(t.byte_size()), elements, &bytes), "{} is too large", to_string(t));
+      check(!__builtin_mul_overflow(static_cast<std::int64_t>(t.byte_size()), elements, &bytes),
+            "{} is too large", to_string(t));
     }
 }
 
@@ -102,13 +107,15 @@ Type parse_type(std::string_view text) {
   const auto open = text.find('[');
   check(open != std::string_view::npos && text.back() == ']', "'{}' is no type", text);
   DType dtype{};
-  check(detail::read_dtype(text.substr(0, open), dtype) && dtype != DType::token, "'{}' is no type: it has no dtype that holds data", text);
+  check(detail::read_dtype(text.substr(0, open), dtype) && dtype != DType::token,
+        "'{}' is no type: it has no dtype that holds data", text);
   Dims dims;
   const char *at = text.data() + open + 1, *const end = text.data() + text.size() - 1;
   while (at < end) {
     std::int64_t extent = -1;
     const auto [next, error] = std::from_chars(at, end, extent);
-    check(error == std::errc() && extent >= 0 && (next == end || *next == ','), "'{}' is no type", text);
+    check(error == std::errc() && extent >= 0 && (next == end || *next == ','), "'{}' is no type",
+          text);
     dims.push_back(extent);
     at = next == end ? end : next + 1;
     check(next == end || at < end, "'{}' is no type", text);
@@ -119,7 +126,9 @@ Type parse_type(std::string_view text) {
   return type;
 }
 
-std::string attributes_text(const Attributes& attributes) { return attributes.items().empty() ? "{}" : to_json(attributes).dump(); }
+std::string attributes_text(const Attributes& attributes) {
+  return attributes.items().empty() ? "{}" : to_json(attributes).dump();
+}
 
 Json to_json(const SiteSpec& s) {
   Json json = written_fields(s);
@@ -160,7 +169,8 @@ SiteSpec site_from(const Json& from) {
   return s;
 }
 
-// --- fields ---------------------------------------------------------------------------------------
+// --- fields
+// ---------------------------------------------------------------------------------------
 
 Json written(const char* word) { return word; }
 void read(const Json& json, const char*& word) {
@@ -172,9 +182,7 @@ void read(const Json& json, Place& v) {
   v = place_in_file(json.at("file").get<std::string>(), json.at("line").get<std::uint32_t>());
 }
 
-Json written(const Named& v) {
-  return {{"name", v.name}, {"attributes", to_json(v.attributes)}};
-}
+Json written(const Named& v) { return {{"name", v.name}, {"attributes", to_json(v.attributes)}}; }
 void read(const Json& json, Named& v) {
   v.name = json.at("name").get<std::string>();
   v.attributes = attributes_from(json.at("attributes"));
@@ -187,7 +195,8 @@ Json written(const std::vector<BatchLevel>& v) {
 }
 void read(const Json& json, std::vector<BatchLevel>& v) {
   for (const Json& level : json)
-    v.push_back({level.at("size").get<std::int64_t>(), level.at("mapped").get<std::vector<bool>>()});
+    v.push_back(
+        {level.at("size").get<std::int64_t>(), level.at("mapped").get<std::vector<bool>>()});
 }
 
 void read(const Json& json, std::chrono::nanoseconds& v) {

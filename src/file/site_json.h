@@ -38,7 +38,8 @@ Sharding sharding_from(const Json& json);
 /// Empty when it can be.
 std::string why_not_saved(const host::PrintJob& job);
 Json to_json(const host::PrintJob& job);
-std::shared_ptr<const detail::HostFunction> print_from(const Json& json, std::span<const Type> operands);
+std::shared_ptr<const detail::HostFunction> print_from(const Json& json,
+                                                       std::span<const Type> operands);
 
 /// Numbers as text, which keeps infinities and every bit.
 std::string number_text(double value);

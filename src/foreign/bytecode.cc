@@ -8,10 +8,13 @@
 
 namespace postern::file {
 
-void refuse_damaged(std::string_view why) { throw Error(ErrorCode::data_loss, fmt::format("{}: the file was changed or cut short", why)); }
+void refuse_damaged(std::string_view why) {
+  throw Error(ErrorCode::data_loss, fmt::format("{}: the file was changed or cut short", why));
+}
 
 std::string_view ByteReader::take(std::uint64_t count) {
-  if (count > bytes_.size()) refuse_damaged(fmt::format("{} bytes should follow where {} are", count, bytes_.size()));
+  if (count > bytes_.size())
+    refuse_damaged(fmt::format("{} bytes should follow where {} are", count, bytes_.size()));
   const std::string_view out = bytes_.substr(0, count);
   bytes_.remove_prefix(count);
   return out;
@@ -48,7 +51,18 @@ namespace {
 
 constexpr std::uint64_t bytecode_version = 6;
 constexpr int deepest = 100;
-enum Section { strings, dialects, entries, entry_offsets, ir, resources, resource_offsets, dialect_versions, properties, section_count };
+enum Section {
+  strings,
+  dialects,
+  entries,
+  entry_offsets,
+  ir,
+  resources,
+  resource_offsets,
+  dialect_versions,
+  properties,
+  section_count
+};
 enum Holds {
   attributes_bit = 1,
   results_bit = 2,
@@ -94,7 +108,8 @@ class IrReader {
   std::size_t define(std::size_t type) {
     const std::size_t value = code_.value_types.size();
     code_.value_types.push_back(type);
-    if (scope_.next >= scope_.values.size()) refuse_damaged("a region has more values than it says");
+    if (scope_.next >= scope_.values.size())
+      refuse_damaged("a region has more values than it says");
     scope_.values[scope_.next++] = value;
     return value;
   }
@@ -132,7 +147,8 @@ class IrReader {
     if (holds & attributes_bit) out.attributes = in.index(code_.attributes.size(), "attribute");
     if (holds & properties_bit) out.properties = in.index(code_.properties.size(), "property");
     if (holds & results_bit)
-      for (std::size_t n = in.count(); n; --n) result_types_.push_back(in.index(code_.types.size(), "type"));
+      for (std::size_t n = in.count(); n; --n)
+        result_types_.push_back(in.index(code_.types.size(), "type"));
     const std::vector<std::size_t> types = std::move(result_types_);
     result_types_.clear();
     if (holds & operands_bit)
@@ -141,7 +157,9 @@ class IrReader {
         if (value == npos) refuse_damaged("a value is used before it is made");
         out.operands.push_back(value);
       }
-    if (holds & successors_bit) throw Error(ErrorCode::unimplemented, fmt::format("{} jumps between blocks", code_.operations[out.name]));
+    if (holds & successors_bit)
+      throw Error(ErrorCode::unimplemented,
+                  fmt::format("{} jumps between blocks", code_.operations[out.name]));
     for (const std::size_t type : types) out.results.push_back(define(type));
     if (holds & uses_bit) skip_uses(in, out.results.size());
     if (holds & regions_bit) regions(in, out, depth + 1);
@@ -149,7 +167,9 @@ class IrReader {
   }
 
   void regions(ByteReader& in, Operation& out, int depth) {
-    if (depth > deepest) throw Error(ErrorCode::resource_exhausted, fmt::format("regions are nested more than {} deep", deepest));
+    if (depth > deepest)
+      throw Error(ErrorCode::resource_exhausted,
+                  fmt::format("regions are nested more than {} deep", deepest));
     const std::uint64_t head = in.number();
     if (head >> 1 > in.left()) refuse_damaged("an operation has more regions than bytes");
     if (!(head & 1)) {
@@ -168,9 +188,12 @@ class IrReader {
     std::vector<Block> out;
     const std::size_t blocks = in.count();
     if (!blocks) return out;
-    const std::size_t values = in.count(), outer_next = scope_.next, outer_size = scope_.values.size();
-    // Each value takes a byte, so there are no more of them than bytes in the file, whatever regions say.
-    if ((announced_ += values) > file_size_) refuse_damaged("regions have more values than the file has bytes");
+    const std::size_t values = in.count(), outer_next = scope_.next,
+                      outer_size = scope_.values.size();
+    // Each value takes a byte, so there are no more of them than bytes in the file, whatever
+    // regions say.
+    if ((announced_ += values) > file_size_)
+      refuse_damaged("regions have more values than the file has bytes");
     scope_.next = outer_size;
     scope_.values.resize(outer_size + values, npos);
     for (std::size_t n = blocks; n; --n) out.push_back(block(in, depth));
@@ -209,12 +232,14 @@ std::vector<std::string_view> read_dialects(Bytecode& code, ByteReader in) {
   in.number();  // how many operations
   while (in.left()) {
     const std::string_view dialect = names[in.index(names.size(), "dialect")];
-    for (std::size_t n = in.count(); n; --n) code.operations.push_back(fmt::format("{}.{}", dialect, text(in.number() >> 1)));
+    for (std::size_t n = in.count(); n; --n)
+      code.operations.push_back(fmt::format("{}.{}", dialect, text(in.number() >> 1)));
   }
   return names;
 }
 
-void read_entries(Bytecode& code, ByteReader offsets, ByteReader bytes, const std::vector<std::string_view>& dialect_names) {
+void read_entries(Bytecode& code, ByteReader offsets, ByteReader bytes,
+                  const std::vector<std::string_view>& dialect_names) {
   const std::size_t attributes = offsets.count();
   const std::size_t types = offsets.count();
   while (offsets.left()) {
@@ -225,7 +250,8 @@ void read_entries(Bytecode& code, ByteReader offsets, ByteReader bytes, const st
       list.push_back({dialect, (head & 1) != 0, bytes.take(head >> 1)});
     }
   }
-  if (code.attributes.size() != attributes || code.types.size() != types) refuse_damaged("attributes and types are missing");
+  if (code.attributes.size() != attributes || code.types.size() != types)
+    refuse_damaged("attributes and types are missing");
 }
 
 }  // namespace
@@ -236,8 +262,11 @@ Bytecode read_bytecode(std::string_view bytes) {
   if (in.take(bytecode_magic.size()) != bytecode_magic) refuse_damaged("this is no MLIR bytecode");
   const std::uint64_t version = in.number();
   if (version != bytecode_version)
-    throw Error(ErrorCode::unimplemented, fmt::format("it is MLIR bytecode of version {}, this reader knows {} (StableHLO 0.15 and later)",
-                                                      version, bytecode_version));
+    throw Error(
+        ErrorCode::unimplemented,
+        fmt::format(
+            "it is MLIR bytecode of version {}, this reader knows {} (StableHLO 0.15 and later)",
+            version, bytecode_version));
   const auto producer_at = bytes.size() - in.left();
   const auto producer_end = bytes.find('\0', producer_at);
   if (producer_end == std::string_view::npos) refuse_damaged("the producer's name has no end");

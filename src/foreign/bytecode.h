@@ -1,4 +1,5 @@
-// MLIR's bytecode: its tables and its operations, as they are in the file. What they mean is for their dialects to say (vhlo.h).
+// MLIR's bytecode: its tables and its operations, as they are in the file. What they mean is for
+// their dialects to say (vhlo.h).
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -10,7 +11,8 @@
 
 namespace postern::file {
 
-/// Of files that nobody vouches for: whatever lies outside of the bytes or is out of range throws Error.
+/// Of files that nobody vouches for: whatever lies outside of the bytes or is out of range throws
+/// Error.
 class ByteReader {
  public:
   explicit ByteReader(std::string_view bytes) : bytes_(bytes) {}
@@ -54,7 +56,8 @@ struct Bytecode {
   std::vector<std::string_view> strings, properties;
   std::vector<std::string> operations;  // "vhlo.add_v1"
   std::vector<Entry> attributes, types;
-  std::vector<std::size_t> value_types;  // by value: each has a number of its own in the whole module
+  std::vector<std::size_t>
+      value_types;  // by value: each has a number of its own in the whole module
   Block top;
 };
 

@@ -12,7 +12,6 @@
 #include "foreign/jax_export.h"
 #include "foreign/mlir_text.h"
 #include "foreign/portable.h"
-#include "core/check.h"
 #include "host/handler.h"
 #include "lower/lowering.h"
 
@@ -53,16 +52,21 @@ class Reader : MlirText {
       if (call.server == Server::handler) out.handlers.push_back(call.target);
       if (call.server == Server::nobody) main.edits.push_back(handed_on(call));
       if (call.server != Server::host) continue;
-      main.edits.push_back({call.target_at, call.target_end, fmt::format("@{}", host::call_target)});
+      main.edits.push_back(
+          {call.target_at, call.target_end, fmt::format("@{}", host::call_target)});
       main.edits.push_back({call.dict_at, call.dict_end,
-                            fmt::format("{{api_version = 4 : i32, backend_config = {{{} = {} : i64}}, operand_layouts = [{}], "
+                            fmt::format("{{api_version = 4 : i32, backend_config = {{{} = {} : "
+                                        "i64}}, operand_layouts = [{}], "
                                         "result_layouts = [{}]{}}}",
-                                        host::site_attribute, out.sites.size(), call.operand_layouts, call.result_layouts, call.kept)});
-      out.sites.push_back(site_of({call.target, call.attributes, call.operands, call.results, call.side_effect, call.ordered,
-                                   place_in_file(name_, line_of(call.at))}));
+                                        host::site_attribute, out.sites.size(),
+                                        call.operand_layouts, call.result_layouts, call.kept)});
+      out.sites.push_back(
+          site_of({call.target, call.attributes, call.operands, call.results, call.side_effect,
+                   call.ordered, place_in_file(name_, line_of(call.at))}));
     }
     out.text = edited(std::move(main.edits));
-    for (std::size_t i = 0; i < out.inputs.size(); ++i) out.parameters.push_back(static_cast<int>(i));
+    for (std::size_t i = 0; i < out.inputs.size(); ++i)
+      out.parameters.push_back(static_cast<int>(i));
     return out;
   }
 
@@ -95,9 +99,7 @@ class Reader : MlirText {
         case '/':
           if (at(i + 1) == '/') i = std::min(text_.find('\n', i), text_.size()) - 1;
           break;
-        case '-':
-          i += at(i + 1) == '>';
-          break;
+        case '-': i += at(i + 1) == '>'; break;
         case '(':
         case '[':
         case '{':
@@ -109,9 +111,7 @@ class Reader : MlirText {
         case ')':
         case ']':
         case '}':
-        case '>':
-          depth = std::max(depth - 1, 0);
-          break;
+        case '>': depth = std::max(depth - 1, 0); break;
         case '@': {
           const std::size_t end = at(i + 1) == '"' ? string_end(i + 1) : word_end(i + 1);
           const std::string name(at(i + 1) == '"' ? part(i + 2, end - 1) : part(i + 1, end));
@@ -155,18 +155,22 @@ class Reader : MlirText {
     }
   }
   /// Tokens say that the call is ordered; host functions are given none.
-  std::vector<Type> buffers(std::size_t i, std::size_t& end, Call& call, std::string& layouts) const {
+  std::vector<Type> buffers(std::size_t i, std::size_t& end, Call& call,
+                            std::string& layouts) const {
     std::vector<Type> out;
     for (const Range& range : types(i, end)) {
       const bool token = type(range) == mlir_token;
       if (!token) out.push_back(tensor(range.first, type(range)));
       call.ordered = call.ordered || token;
-      layouts += fmt::format("{}{}", layouts.empty() ? "" : ", ", Lowering::layout(token ? 0 : out.back().rank()));
+      layouts += fmt::format("{}{}", layouts.empty() ? "" : ", ",
+                             Lowering::layout(token ? 0 : out.back().rank()));
     }
     return out;
   }
 
-  std::size_t position(std::string_view part) const { return static_cast<std::size_t>(part.data() - text_.data()); }
+  std::size_t position(std::string_view part) const {
+    return static_cast<std::size_t>(part.data() - text_.data());
+  }
 
   std::string edited(std::vector<Edit> edits) const {
     std::ranges::stable_sort(edits, {}, &Edit::from);
@@ -186,7 +190,9 @@ class Reader : MlirText {
       if (text_[i] == '"') {
         const std::size_t end = string_end(i);
         if (text_.substr(i, end - i) == "\"stablehlo.custom_call\"")
-          refuse(i, "a custom call in MLIR's generic form cannot be read; print the module in StableHLO's own form",
+          refuse(i,
+                 "a custom call in MLIR's generic form cannot be read; print the module in "
+                 "StableHLO's own form",
                  ErrorCode::unimplemented);
         i = end;
       } else if (text_[i] == '/' && at(i + 1) == '/') {
@@ -249,7 +255,8 @@ class Reader : MlirText {
 
   void operation_attribute(Call& call, std::size_t from, std::size_t to) const {
     const auto equal = find_outside(from, "=", to);
-    const std::string_view name = trimmed(from, equal), value = equal == to ? std::string_view() : trimmed(equal + 1, to);
+    const std::string_view name = trimmed(from, equal),
+                           value = equal == to ? std::string_view() : trimmed(equal + 1, to);
     if (name == "api_version") return;
     if (name == "has_side_effect") {
       call.side_effect = value == "true";
@@ -265,27 +272,33 @@ class Reader : MlirText {
         call.attributes.set("backend_config", unescaped(value));
       return;
     } else if (name == "operand_layouts" || name == "result_layouts") {
-      return;  // host functions see rows, whatever the target wanted, and XLA may choose others where nothing is said
+      return;  // host functions see rows, whatever the target wanted, and XLA may choose others
+               // where nothing is said
     }
     call.kept += fmt::format(", {}", trimmed(from, to));
   }
 
-  /// name = 3 : i64, 2.5 : f64, "text", true, array<i64: 1, 2>, dense<[1, 2]> : tensor<2xi64>. Others are given as their text.
+  /// name = 3 : i64, 2.5 : f64, "text", true, array<i64: 1, 2>, dense<[1, 2]> : tensor<2xi64>.
+  /// Others are given as their text.
   void user_attribute(Call& call, std::size_t from, std::size_t to) const {
     const auto equal = find_outside(from, "=", to);
-    const std::string_view key = trimmed(from, equal), value = equal == to ? "true" : trimmed(equal + 1, to);  // a unit attribute
+    const std::string_view key = trimmed(from, equal),
+                           value =
+                               equal == to ? "true" : trimmed(equal + 1, to);  // a unit attribute
     const std::string name = key.starts_with("\"") ? unescaped(key) : std::string(key);
     if (value == "true" || value == "false") return call.attributes.set(name, value == "true");
     if (value.starts_with("\"")) return call.attributes.set(name, unescaped(value));
     if (value.starts_with("array<") && value.find(':') != npos) {
       const auto colon = value.find(':');
-      if (const auto list = numbers(value.substr(colon + 1, value.size() - colon - 2))) return call.attributes.set(name, *list);
+      if (const auto list = numbers(value.substr(colon + 1, value.size() - colon - 2)))
+        return call.attributes.set(name, *list);
     } else if (value.starts_with("dense<")) {
       std::string_view list = value.substr(6, value.find('>') - 6);
       if (list.starts_with("[")) list = list.substr(1, list.size() - 2);
       if (const auto found = numbers(list)) return call.attributes.set(name, *found);
     } else if (const auto number = numbers(value.substr(0, value.find(':')))) {
-      if (const auto* integers = std::get_if<std::vector<std::int64_t>>(&*number)) return call.attributes.set(name, integers->front());
+      if (const auto* integers = std::get_if<std::vector<std::int64_t>>(&*number))
+        return call.attributes.set(name, integers->front());
       return call.attributes.set(name, std::get<std::vector<double>>(*number).front());
     }
     call.attributes.set(name, std::string(value));
@@ -300,9 +313,12 @@ class Reader : MlirText {
       const char *const begin = part.data(), *const end = begin + part.size();
       std::int64_t n = 0;
       double d = 0;
-      if (const auto [at, error] = std::from_chars(begin, end, n); !part.empty() && error == std::errc() && at == end)
+      if (const auto [at, error] = std::from_chars(begin, end, n);
+          !part.empty() && error == std::errc() && at == end)
         integers.push_back(n);
-      if (const auto [at, error] = std::from_chars(begin, end, d); part.empty() || error != std::errc() || at != end) return {};
+      if (const auto [at, error] = std::from_chars(begin, end, d);
+          part.empty() || error != std::errc() || at != end)
+        return {};
       reals.push_back(d);
     }
     if (integers.size() == reals.size()) return integers;
@@ -319,7 +335,8 @@ class Reader : MlirText {
       }
       int code = 0;
       const char next = in[++i];
-      if (const auto [at, error] = std::from_chars(&in[i], in.data() + std::min(i + 2, in.size()), code, 16);
+      if (const auto [at, error] =
+              std::from_chars(&in[i], in.data() + std::min(i + 2, in.size()), code, 16);
           error == std::errc() && at == &in[i] + 2)
         out += static_cast<char>(code), ++i;
       else
@@ -338,7 +355,8 @@ std::string mlir_element(DType dtype) {
 
 Type mlir_type(std::string_view t) {
   auto refuse = [&](const std::string& why) { throw Error(ErrorCode::unimplemented, why); };
-  if (!t.starts_with("tensor<") || !t.ends_with(">")) refuse(fmt::format("values of type {} cannot be passed", t));
+  if (!t.starts_with("tensor<") || !t.ends_with(">"))
+    refuse(fmt::format("values of type {} cannot be passed", t));
   t = t.substr(7, t.size() - 8);
   Dims dims;
   for (auto x = t.find('x'); x != std::string_view::npos; x = t.find('x')) {
@@ -348,10 +366,13 @@ Type mlir_type(std::string_view t) {
     dims.push_back(extent);
     t.remove_prefix(x + 1);
   }
-  if (t.find('?') != std::string_view::npos || t.find('*') != std::string_view::npos || t.find(',') != std::string_view::npos)
+  if (t.find('?') != std::string_view::npos || t.find('*') != std::string_view::npos ||
+      t.find(',') != std::string_view::npos)
     refuse(fmt::format("tensors of {} have no fixed type", t));
   int d = 0;
-  while (d < dtype_count && (static_cast<DType>(d) == DType::token || mlir_element(static_cast<DType>(d)) != t)) ++d;
+  while (d < dtype_count &&
+         (static_cast<DType>(d) == DType::token || mlir_element(static_cast<DType>(d)) != t))
+    ++d;
   if (d == dtype_count) refuse(fmt::format("there is no element type {}", t));
   Type out = make_type(static_cast<DType>(d), std::move(dims));
   static_cast<void>(out.byte_size());
@@ -413,7 +434,8 @@ void refuse_recursion(const CallGraph& calls) {
 }
 
 std::string brings_computations(std::string_view target) {
-  return fmt::format("custom call '{}' brings computations, which host functions cannot be given", target);
+  return fmt::format("custom call '{}' brings computations, which host functions cannot be given",
+                     target);
 }
 
 SitePtr site_of(ForeignCall call) {
@@ -439,7 +461,8 @@ Foreign read_foreign(std::string_view text, const std::string& name) {
   try {
     return portable ? read_portable(text, name) : read_jax_export(text, name);
   } catch (const Error& e) {
-    const char* const what = portable ? "the portable artifact" : "this is no text, and as an artifact of jax.export";
+    const char* const what =
+        portable ? "the portable artifact" : "this is no text, and as an artifact of jax.export";
     throw Error(e.code(), fmt::format("load: {}: {}: {}", name, what, e.what()));
   }
 }

@@ -18,12 +18,13 @@ struct Foreign {
   std::vector<int> parameters;  // the inputs that the module takes
   std::vector<SitePtr> sites;
   std::vector<std::string> handlers;  // FFI handlers that it calls
-  std::string text;  // with the custom calls that are sites made calls of ours
+  std::string text;                   // with the custom calls that are sites made calls of ours
 };
 
-/// Reads a module: StableHLO in its own form, as JAX's `lower().as_text()` prints it, a portable artifact, or what `jax.export` writes.
-/// Custom calls become sites that call the function of the target's name, but for targets that XLA serves itself or that have an FFI
-/// handler. `name` is for errors and places. Throws Error: invalid_argument for what is no such module, data_loss for a
+/// Reads a module: StableHLO in its own form, as JAX's `lower().as_text()` prints it, a portable
+/// artifact, or what `jax.export` writes. Custom calls become sites that call the function of the
+/// target's name, but for targets that XLA serves itself or that have an FFI handler. `name` is for
+/// errors and places. Throws Error: invalid_argument for what is no such module, data_loss for a
 /// damaged one, unimplemented for what a file may say that we cannot run.
 Foreign read_foreign(std::string_view text, const std::string& name);
 

@@ -1,4 +1,5 @@
-// Reading exported functions of JAX: as much of the flatbuffer as says what the module takes and where it runs.
+// Reading exported functions of JAX: as much of the flatbuffer as says what the module takes and
+// where it runs.
 #include "foreign/jax_export.h"
 
 #include <algorithm>
@@ -15,7 +16,8 @@ namespace {
 
 template <class T>
 T number_at(std::string_view bytes, std::size_t at) {
-  if (at > bytes.size() || bytes.size() - at < sizeof(T)) refuse_damaged("it points behind its end");
+  if (at > bytes.size() || bytes.size() - at < sizeof(T))
+    refuse_damaged("it points behind its end");
   T out;
   std::memcpy(&out, bytes.data() + at, sizeof(T));
   return out;
@@ -78,7 +80,8 @@ class Table {
     const auto at = find(field);
     if (!at) return out;
     const std::string_view all = vector(at, size);
-    for (std::size_t i = 0; i < all.size(); i += size) out.push_back(static_cast<std::size_t>(all.data() - bytes_.data()) + i);
+    for (std::size_t i = 0; i < all.size(); i += size)
+      out.push_back(static_cast<std::size_t>(all.data() - bytes_.data()) + i);
     return out;
   }
 
@@ -88,7 +91,15 @@ class Table {
 
 // Fields by number.
 namespace exported {
-enum { serialization_version = 0, in_avals = 3, devices_short = 6, platforms = 9, module = 13, calling_convention = 14, kept = 15 };
+enum {
+  serialization_version = 0,
+  in_avals = 3,
+  devices_short = 6,
+  platforms = 9,
+  module = 13,
+  calling_convention = 14,
+  kept = 15
+};
 enum { devices = 18, unique_avals = 19, in_aval_indices = 22 };
 }  // namespace exported
 namespace aval {
@@ -115,14 +126,18 @@ constexpr Number numbers[] = {{DType::pred},       {DType::s8},         {DType::
 Type type_of(const Table& value) {
   const auto number = static_cast<std::size_t>(value.number<std::uint8_t>(aval::dtype));
   if (number >= std::size(numbers))
-    throw Error(ErrorCode::unimplemented, fmt::format("an argument has JAX's dtype number {}, which cannot be passed", number));
+    throw Error(
+        ErrorCode::unimplemented,
+        fmt::format("an argument has JAX's dtype number {}, which cannot be passed", number));
   Dims dims;
   for (const std::string& extent : value.strings(aval::shape)) {
     std::int64_t n = -1;
     const auto [end, error] = std::from_chars(extent.data(), extent.data() + extent.size(), n);
     if (error != std::errc() || end != extent.data() + extent.size() || n < 0)
       throw Error(ErrorCode::unimplemented,
-                  fmt::format("it was exported with shapes that are not fixed ('{}'); export it for the shapes it is to run with", extent));
+                  fmt::format("it was exported with shapes that are not fixed ('{}'); export it "
+                              "for the shapes it is to run with",
+                              extent));
     dims.push_back(n);
   }
   if (numbers[number].words) dims.push_back(numbers[number].words);
@@ -136,11 +151,15 @@ void check_versions(const Table& root) {
   const auto convention = root.number<std::uint16_t>(exported::calling_convention);
   if (version < 2 || version > 11 || convention < 9 || convention > 10)
     throw Error(ErrorCode::unimplemented,
-                fmt::format("it was exported by JAX with format {} and calling convention {}; this reader knows formats 2 to 11 and "
+                fmt::format("it was exported by JAX with format {} and calling convention {}; this "
+                            "reader knows formats 2 to 11 and "
                             "conventions 9 and 10",
                             version, convention));
-  const std::uint64_t devices = root.number<std::uint32_t>(exported::devices, root.number<std::uint16_t>(exported::devices_short));
-  if (devices > 1) throw Error(ErrorCode::unimplemented, fmt::format("it was exported for {} devices; one is what can be loaded", devices));
+  const std::uint64_t devices = root.number<std::uint32_t>(
+      exported::devices, root.number<std::uint16_t>(exported::devices_short));
+  if (devices > 1)
+    throw Error(ErrorCode::unimplemented,
+                fmt::format("it was exported for {} devices; one is what can be loaded", devices));
 }
 
 }  // namespace
@@ -162,14 +181,16 @@ Foreign read_jax_export(std::string_view bytes, const std::string& name) {
     }
   }
   for (const std::uint16_t i : root.numbers<std::uint16_t>(exported::kept)) {
-    if (i >= out.inputs.size()) refuse_damaged("the module takes arguments that the function does not have");
+    if (i >= out.inputs.size())
+      refuse_damaged("the module takes arguments that the function does not have");
     out.kept.push_back(i);
   }
   out.platforms = root.strings(exported::platforms);
   const std::string here = blocks::current_platform();
   if (std::ranges::find(out.platforms, here) == out.platforms.end())
     throw Error(ErrorCode::failed_precondition,
-                fmt::format("it was exported for {}, this process runs on {}", fmt::join(out.platforms, ", "), here));
+                fmt::format("it was exported for {}, this process runs on {}",
+                            fmt::join(out.platforms, ", "), here));
   return read_portable(module, name, &out);
 }
 

@@ -25,7 +25,8 @@ std::size_t MlirText::skip_space(std::size_t i) const {
 
 std::size_t MlirText::expect(std::size_t i, std::string_view word) const {
   i = skip_space(i);
-  if (!text_.substr(i).starts_with(word)) refuse(i, fmt::format("'{}' was expected, '{}' is there", word, text_.substr(i, 20)));
+  if (!text_.substr(i).starts_with(word))
+    refuse(i, fmt::format("'{}' was expected, '{}' is there", word, text_.substr(i, 20)));
   return i + word.size();
 }
 
@@ -105,10 +106,13 @@ std::string_view MlirText::trimmed(std::string_view part) {
 
 namespace {
 
-void append_item(std::string& list, std::string_view item) { list += fmt::format("{}{}", list.empty() ? "" : ", ", item); }
+void append_item(std::string& list, std::string_view item) {
+  list += fmt::format("{}{}", list.empty() ? "" : ", ", item);
+}
 
 /// The list without those of its items that are of no use.
-std::string without(const MlirText& text, const std::vector<MlirText::Range>& items, const std::vector<bool>& dropped) {
+std::string without(const MlirText& text, const std::vector<MlirText::Range>& items,
+                    const std::vector<bool>& dropped) {
   std::string out;
   for (std::size_t i = 0; i < items.size(); ++i)
     if (!dropped[i]) append_item(out, text.trimmed(items[i].first, items[i].second));
@@ -123,22 +127,27 @@ std::string lent(const MlirText& text, MlirText::Range argument) {
   std::string attributes;
   for (const auto& [begin, end] : text.items(open)) {
     const std::string_view item = text.trimmed(begin, end);
-    if (!item.starts_with("tf.aliasing_output") && !item.starts_with("jax.buffer_donor")) append_item(attributes, item);
+    if (!item.starts_with("tf.aliasing_output") && !item.starts_with("jax.buffer_donor"))
+      append_item(attributes, item);
   }
-  return fmt::format("{}{{{}}}{}", text.part(from, open), attributes, text.part(text.bracket_end(open), to));
+  return fmt::format("{}{{{}}}{}", text.part(from, open), attributes,
+                     text.part(text.bracket_end(open), to));
 }
 
 /// `return %a, %b : types`, the last operation of the function: without those values.
-Edit without_values(const MlirText& text, std::size_t body, std::size_t end, const std::vector<bool>& dropped) {
+Edit without_values(const MlirText& text, std::size_t body, std::size_t end,
+                    const std::vector<bool>& dropped) {
   const std::size_t word = text.text().substr(0, end).rfind("return ");
   if (word == MlirText::npos || word < body) text.refuse(body, "@main does not return its results");
   const std::size_t line_end = std::min(text.text().find('\n', word), end - 1), values = word + 7;
   const std::size_t colon = text.find_outside(values, ":", line_end);
   const auto names = text.items({values, colon});
   const auto types = text.items({std::min(colon + 1, line_end), line_end});
-  if (names.size() != dropped.size() || types.size() != dropped.size()) text.refuse(word, "@main does not return its results");
+  if (names.size() != dropped.size() || types.size() != dropped.size())
+    text.refuse(word, "@main does not return its results");
   const std::string left = without(text, names, dropped);
-  return {values, line_end, left.empty() ? "" : fmt::format("{} : {}", left, without(text, types, dropped))};
+  return {values, line_end,
+          left.empty() ? "" : fmt::format("{} : {}", left, without(text, types, dropped))};
 }
 
 }  // namespace
@@ -146,7 +155,8 @@ Edit without_values(const MlirText& text, std::size_t body, std::size_t end, con
 MainText read_main(const MlirText& text) {
   MainText out;
   std::size_t i = text.text().find("@main(");
-  if (i == MlirText::npos) text.refuse(0, "this is neither a saved program nor StableHLO text with a function @main");
+  if (i == MlirText::npos)
+    text.refuse(0, "this is neither a saved program nor StableHLO text with a function @main");
   const std::size_t open = i + 5;
   const auto arguments = text.items(open);
   std::string tokens, lent_arguments;
@@ -155,7 +165,8 @@ MainText read_main(const MlirText& text) {
     if (colon == to) text.refuse(from, "an argument of @main has no type");
     const std::string_view type = text.type({colon + 1, to});
     if (type == mlir_token) {
-      tokens += fmt::format("\n    {} = stablehlo.create_token : {}", text.trimmed(from, colon), mlir_token);
+      tokens += fmt::format("\n    {} = stablehlo.create_token : {}", text.trimmed(from, colon),
+                            mlir_token);
     } else {
       out.inputs.push_back(type);
       append_item(lent_arguments, lent(text, {from, to}));
@@ -172,7 +183,8 @@ MainText read_main(const MlirText& text) {
       if (!results_dropped.back()) out.outputs.push_back(text.type(range));
     }
     if (out.outputs.size() < results.size())
-      out.edits.push_back({i + 2, end, fmt::format(" ({})", without(text, results, results_dropped))});
+      out.edits.push_back(
+          {i + 2, end, fmt::format(" ({})", without(text, results, results_dropped))});
   }
   const bool gives_tokens = out.outputs.size() < results_dropped.size();
   if (tokens.empty() && !gives_tokens) return out;
@@ -181,7 +193,8 @@ MainText read_main(const MlirText& text) {
     i = text.skip_space(text.bracket_end(text.expect(text.expect(i, "attributes"), "{") - 1));
   const std::size_t body = text.expect(i, "{");
   out.edits.push_back({body, body, tokens});
-  if (gives_tokens) out.edits.push_back(without_values(text, body, text.bracket_end(body - 1), results_dropped));
+  if (gives_tokens)
+    out.edits.push_back(without_values(text, body, text.bracket_end(body - 1), results_dropped));
   return out;
 }
 

@@ -16,10 +16,13 @@ class MlirText {
 
   MlirText(std::string_view text, const std::string& name) : text_(text), name_(name) {}
 
-  [[noreturn]] void refuse(std::size_t at, const std::string& why, ErrorCode code = ErrorCode::invalid_argument) const;
+  [[noreturn]] void refuse(std::size_t at, const std::string& why,
+                           ErrorCode code = ErrorCode::invalid_argument) const;
   std::uint32_t line_of(std::size_t at) const;
   std::string_view text() const { return text_; }
-  std::string_view part(std::size_t from, std::size_t to) const { return text_.substr(from, to - from); }
+  std::string_view part(std::size_t from, std::size_t to) const {
+    return text_.substr(from, to - from);
+  }
 
   char at(std::size_t i) const { return i < text_.size() ? text_[i] : '\0'; }
   std::size_t skip_space(std::size_t i) const;
@@ -36,13 +39,16 @@ class MlirText {
   /// What stands between commas, in the brackets at i, or in a range.
   std::vector<Range> items(std::size_t i) const { return items({i + 1, bracket_end(i) - 1}); }
   std::vector<Range> items(Range range) const;
-  /// "(a, b)", or one type: where they begin and end, attributes behind them included; `end` is behind all.
+  /// "(a, b)", or one type: where they begin and end, attributes behind them included; `end` is
+  /// behind all.
   std::vector<Range> types(std::size_t i, std::size_t& end) const;
   /// The type that a range begins with.
   std::string_view type(Range range) const;
 
   static std::string_view trimmed(std::string_view part);
-  std::string_view trimmed(std::size_t from, std::size_t to) const { return trimmed(part(from, to)); }
+  std::string_view trimmed(std::size_t from, std::size_t to) const {
+    return trimmed(part(from, to));
+  }
 
  protected:
   std::string_view text_;
@@ -60,8 +66,9 @@ struct Edit {
   std::string text;
 };
 
-/// What @main takes and gives. Tokens of ordered effects begin and end with the program: `edits` make them, and take them off the lists.
-/// They also take away what would let XLA reuse the memory of arguments.
+/// What @main takes and gives. Tokens of ordered effects begin and end with the program: `edits`
+/// make them, and take them off the lists. They also take away what would let XLA reuse the memory
+/// of arguments.
 struct MainText {
   std::vector<std::string_view> inputs, outputs;  // types
   std::vector<Edit> edits;

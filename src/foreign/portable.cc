@@ -1,4 +1,5 @@
-// Writing modules of VHLO as text: operations in MLIR's generic form, @main without tokens, custom calls as calls of ours.
+// Writing modules of VHLO as text: operations in MLIR's generic form, @main without tokens, custom
+// calls as calls of ours.
 #include "foreign/portable.h"
 
 #include <algorithm>
@@ -25,11 +26,16 @@ constexpr std::string_view algorithm[] = {
 class Writer {
  public:
   Writer(std::string_view bytes, const std::string& name, const Exported* exported)
-      : name_(name), exported_(exported), code_(read_bytecode(bytes)), vhlo_(code_, bytes.size()), most_(1000 * bytes.size() + (1 << 20)) {}
+      : name_(name),
+        exported_(exported),
+        code_(read_bytecode(bytes)),
+        vhlo_(code_, bytes.size()),
+        most_(1000 * bytes.size() + (1 << 20)) {}
 
   Foreign write() {
     const std::vector<Operation>& top = code_.top.operations;
-    if (top.size() != 1 || name_of(top[0]) != "builtin.module" || top[0].regions.size() != 1 || top[0].regions[0].size() != 1)
+    if (top.size() != 1 || name_of(top[0]) != "builtin.module" || top[0].regions.size() != 1 ||
+        top[0].regions[0].size() != 1)
       refuse_damaged("this is no module");
     check_attributes(top[0]);
     without_placing(code_.top.operations);
@@ -61,7 +67,8 @@ class Writer {
            op.operands.size() == 1 && op.results.size() == 1;
   }
 
-  using Named = std::vector<std::pair<std::string_view, std::size_t>>;  // the operation's own attributes
+  using Named =
+      std::vector<std::pair<std::string_view, std::size_t>>;  // the operation's own attributes
 
   const std::string& name_of(const Operation& op) const { return code_.operations[op.name]; }
   const VhloType& type_of(std::size_t value) { return vhlo_.type(code_.value_types[value]); }
@@ -70,8 +77,10 @@ class Writer {
     if (!module.attributes) return;
     for (const auto& [key, value] : vhlo_.dictionary(*module.attributes))
       if (key == "mhlo.num_partitions" || key == "mhlo.num_replicas")
-        if (const VhloAttribute& n = vhlo_.attribute(value); n.kind != Kind::integer || n.integer != 1)
-          throw Error(ErrorCode::unimplemented, "it is for several devices; one is what can be loaded");
+        if (const VhloAttribute& n = vhlo_.attribute(value);
+            n.kind != Kind::integer || n.integer != 1)
+          throw Error(ErrorCode::unimplemented,
+                      "it is for several devices; one is what can be loaded");
   }
 
   Named properties(const Operation& op) {
@@ -90,7 +99,9 @@ class Writer {
   }
 
   void limit(const std::string& text) const {
-    if (text.size() > most_) throw Error(ErrorCode::resource_exhausted, "it makes more text than a file of its size can have");
+    if (text.size() > most_)
+      throw Error(ErrorCode::resource_exhausted,
+                  "it makes more text than a file of its size can have");
   }
 
   void operation(const Operation& op) {
@@ -128,11 +139,13 @@ class Writer {
   std::vector<std::pair<std::string, std::string>> discardable(const Operation& op) {
     std::vector<std::pair<std::string, std::string>> out;
     if (op.attributes)
-      for (const auto& [key, value] : vhlo_.dictionary(*op.attributes)) out.emplace_back(key, vhlo_.attribute(value).text);
+      for (const auto& [key, value] : vhlo_.dictionary(*op.attributes))
+        out.emplace_back(key, vhlo_.attribute(value).text);
     return out;
   }
 
-  void write(const Operation& op, std::string_view name, const Named& own, const std::vector<std::pair<std::string, std::string>>& others) {
+  void write(const Operation& op, std::string_view name, const Named& own,
+             const std::vector<std::pair<std::string, std::string>>& others) {
     std::vector<std::pair<std::string_view, std::string_view>> properties;
     for (const auto& [key, value] : own) properties.emplace_back(key, vhlo_.attribute(value).text);
     write_head(op, name, properties);
@@ -145,17 +158,22 @@ class Writer {
   }
   void write_head(const Operation& op, std::string_view name,
                   const std::vector<std::pair<std::string_view, std::string_view>>& properties) {
-    for (std::size_t i = 0; i < op.results.size(); ++i) out_.text += fmt::format("{}%{}", i ? ", " : "", op.results[i]);
+    for (std::size_t i = 0; i < op.results.size(); ++i)
+      out_.text += fmt::format("{}%{}", i ? ", " : "", op.results[i]);
     out_.text += fmt::format("{}\"{}\"(", op.results.empty() ? "" : " = ", name);
-    for (std::size_t i = 0; i < op.operands.size(); ++i) out_.text += fmt::format("{}%{}", i ? ", " : "", op.operands[i]);
+    for (std::size_t i = 0; i < op.operands.size(); ++i)
+      out_.text += fmt::format("{}%{}", i ? ", " : "", op.operands[i]);
     out_.text += ")";
     for (std::size_t i = 0; i < properties.size(); ++i)
-      out_.text += fmt::format("{}{} = {}", i ? ", " : " <{", properties[i].first, properties[i].second);
+      out_.text +=
+          fmt::format("{}{} = {}", i ? ", " : " <{", properties[i].first, properties[i].second);
     if (!properties.empty()) out_.text += "}>";
   }
-  void write_tail(const Operation& op, const std::vector<std::pair<std::string, std::string>>& others) {
+  void write_tail(const Operation& op,
+                  const std::vector<std::pair<std::string, std::string>>& others) {
     for (std::size_t i = 0; i < others.size(); ++i)
-      out_.text += fmt::format("{}{} = {}", i ? ", " : " {", Lowering::string(others[i].first), others[i].second);
+      out_.text += fmt::format("{}{} = {}", i ? ", " : " {", Lowering::string(others[i].first),
+                               others[i].second);
     if (!others.empty()) out_.text += "}";
     out_.text += fmt::format(" : ({}) -> ({})\n", types(op.operands), types(op.results));
   }
@@ -209,20 +227,25 @@ class Writer {
     out_.text += "):\n";
   }
 
-  // Tokens of ordered effects begin and end with the program, and which platform it runs on is known: neither is an argument of ours.
+  // Tokens of ordered effects begin and end with the program, and which platform it runs on is
+  // known: neither is an argument of ours.
   void main(const Operation& op, const Named& own) {
     has_main_ = true;
     const Block& body = op.regions[0][0];
-    const std::vector<std::size_t>& about = vhlo_.attribute(find(own, "arg_attrs"), Kind::array, "arg_attrs").items;
+    const std::vector<std::size_t>& about =
+        vhlo_.attribute(find(own, "arg_attrs"), Kind::array, "arg_attrs").items;
     std::vector<std::size_t> inputs, outputs;
     std::string hidden;
     for (std::size_t i = 0; i < body.arguments.size(); ++i) {
       const VhloType& type = type_of(body.arguments[i]);
       if (type.is_token)
-        hidden += fmt::format("%{} = \"vhlo.create_token_v1\"() : () -> {}\n", body.arguments[i], type.text);
+        hidden += fmt::format("%{} = \"vhlo.create_token_v1\"() : () -> {}\n", body.arguments[i],
+                              type.text);
       else if (i < about.size() && is_platform(about[i]))
-        hidden += fmt::format("%{} = \"vhlo.constant_v1\"() <{{value = #vhlo.tensor_v1<dense<{}> : {}>}}> : () -> {}\n", body.arguments[i],
-                              platform_number(), type.builtin, type.text);
+        hidden += fmt::format(
+            "%{} = \"vhlo.constant_v1\"() <{{value = #vhlo.tensor_v1<dense<{}> : {}>}}> : () -> "
+            "{}\n",
+            body.arguments[i], platform_number(), type.builtin, type.text);
       else
         inputs.push_back(body.arguments[i]);
     }
@@ -231,8 +254,10 @@ class Writer {
       if (!type_of(v).is_token) outputs.push_back(v);
     signature(inputs, outputs);
     out_.text += fmt::format(
-        "\"vhlo.func_v1\"() <{{arg_attrs = #vhlo.array_v1<[]>, function_type = #vhlo.type_v1<{}>, res_attrs = "
-        "#vhlo.array_v1<[]>, sym_name = #vhlo.string_v1<\"main\">, sym_visibility = #vhlo.string_v1<\"public\">}}> ({{\n",
+        "\"vhlo.func_v1\"() <{{arg_attrs = #vhlo.array_v1<[]>, function_type = #vhlo.type_v1<{}>, "
+        "res_attrs = "
+        "#vhlo.array_v1<[]>, sym_name = #vhlo.string_v1<\"main\">, sym_visibility = "
+        "#vhlo.string_v1<\"public\">}}> ({{\n",
         vhlo_function(types(inputs), types(outputs)));
     if (!inputs.empty() || !hidden.empty()) arguments(inputs);
     out_.text += hidden;
@@ -249,13 +274,19 @@ class Writer {
     for (const auto& [key, value] : vhlo_.dictionary(attributes)) {
       if (key != "jax.global_constant") continue;
       if (vhlo_.attribute(value, Kind::string, key).bytes == "_platform_index") return true;
-      throw Error(ErrorCode::unimplemented, "it was exported with shapes that are not fixed; export it for the shapes it is to run with");
+      throw Error(ErrorCode::unimplemented,
+                  "it was exported with shapes that are not fixed; export it for the shapes it is "
+                  "to run with");
     }
     return false;
   }
   std::size_t platform_number() const {
-    if (!exported_) throw Error(ErrorCode::unimplemented, "it is for several platforms, and without what jax.export writes around it");
-    return static_cast<std::size_t>(std::ranges::find(exported_->platforms, blocks::current_platform()) - exported_->platforms.begin());
+    if (!exported_)
+      throw Error(ErrorCode::unimplemented,
+                  "it is for several platforms, and without what jax.export writes around it");
+    return static_cast<std::size_t>(
+        std::ranges::find(exported_->platforms, blocks::current_platform()) -
+        exported_->platforms.begin());
   }
 
   void signature(const std::vector<std::size_t>& inputs, const std::vector<std::size_t>& outputs) {
@@ -264,19 +295,25 @@ class Writer {
     for (std::size_t i = 0; i < inputs.size(); ++i) out_.parameters.push_back(static_cast<int>(i));
     if (!exported_) return;
     std::vector<Type> kept;
-    for (const int i : exported_->kept) kept.push_back(exported_->inputs.at(static_cast<std::size_t>(i)));
+    for (const int i : exported_->kept)
+      kept.push_back(exported_->inputs.at(static_cast<std::size_t>(i)));
     if (kept != out_.inputs)
-      refuse_damaged(fmt::format("the module takes {}, what was exported says {}", to_string(out_.inputs), to_string(kept)));
+      refuse_damaged(fmt::format("the module takes {}, what was exported says {}",
+                                 to_string(out_.inputs), to_string(kept)));
     out_.parameters = exported_->kept;
     out_.inputs = exported_->inputs;
   }
 
   void custom_call(const Operation& op, Named own) {
-    const std::string target(vhlo_.attribute(find(own, "call_target_name"), Kind::string, "a custom call's target").bytes);
-    if (const auto tilings = std::ranges::find(own, "result_tilings", [](const auto& item) { return item.first; });
+    const std::string target(
+        vhlo_.attribute(find(own, "call_target_name"), Kind::string, "a custom call's target")
+            .bytes);
+    if (const auto tilings =
+            std::ranges::find(own, "result_tilings", [](const auto& item) { return item.first; });
         tilings != own.end() && vhlo_.attribute(tilings->second).items.empty())
       own.erase(tilings);
-    const std::string name = own.back().first == "result_tilings" ? name_of(op) : "vhlo.custom_call_v1";
+    const std::string name =
+        own.back().first == "result_tilings" ? name_of(op) : "vhlo.custom_call_v1";
     const Server server = server_of(target);
     if (server == Server::handler) out_.handlers.push_back(target);
     if (server != Server::host) {
@@ -289,7 +326,8 @@ class Writer {
       if (server == Server::nobody) return write(op, "vhlo.reshape_v1", {}, {});
       return write(op, name, own, discardable(op));
     }
-    if (!vhlo_.attribute(find(own, "called_computations"), Kind::array, "called computations").items.empty())
+    if (!vhlo_.attribute(find(own, "called_computations"), Kind::array, "called computations")
+             .items.empty())
       throw Error(ErrorCode::unimplemented, brings_computations(target));
     Attributes attributes;
     host_attributes(attributes, find(own, "backend_config"));
@@ -299,22 +337,27 @@ class Writer {
         if (key == "mhlo.backend_config") host_attributes(attributes, value);
     std::erase_if(others, [](const auto& item) { return item.first == "mhlo.backend_config"; });
     const std::string config =
-        fmt::format("#vhlo.dict_v1<{{#vhlo.string_v1<\"{}\"> = #vhlo.integer_v1<{} : i64>}}>", host::site_attribute, out_.sites.size());
+        fmt::format("#vhlo.dict_v1<{{#vhlo.string_v1<\"{}\"> = #vhlo.integer_v1<{} : i64>}}>",
+                    host::site_attribute, out_.sites.size());
     const std::string call = fmt::format("#vhlo.string_v1<\"{}\">", host::call_target);
     const std::string in_rows = rows(op.operands), out_rows = rows(op.results);
-    write_head(op, "vhlo.custom_call_v1",
-               {{"api_version", "#vhlo<api_version_v1 API_VERSION_TYPED_FFI>"},
-                {"backend_config", config},
-                {"call_target_name", call},
-                {"called_computations", "#vhlo.array_v1<[]>"},
-                {"has_side_effect", vhlo_.attribute(find(own, "has_side_effect")).text},
-                {"operand_layouts", in_rows},
-                {"output_operand_aliases", vhlo_.attribute(find(own, "output_operand_aliases")).text},
-                {"result_layouts", out_rows}});
+    write_head(
+        op, "vhlo.custom_call_v1",
+        {{"api_version", "#vhlo<api_version_v1 API_VERSION_TYPED_FFI>"},
+         {"backend_config", config},
+         {"call_target_name", call},
+         {"called_computations", "#vhlo.array_v1<[]>"},
+         {"has_side_effect", vhlo_.attribute(find(own, "has_side_effect")).text},
+         {"operand_layouts", in_rows},
+         {"output_operand_aliases", vhlo_.attribute(find(own, "output_operand_aliases")).text},
+         {"result_layouts", out_rows}});
     write_tail(op, others);
-    ForeignCall about{target, std::move(attributes), {}, {}, false, false, vhlo_.place(op.location)};
+    ForeignCall about{target, std::move(attributes),   {}, {}, false,
+                      false,  vhlo_.place(op.location)};
     if (about.place.line == 0) about.place = place_in_file(name_, 0);
-    about.side_effect = vhlo_.attribute(find(own, "has_side_effect"), Kind::boolean, "has_side_effect").integer != 0;
+    about.side_effect =
+        vhlo_.attribute(find(own, "has_side_effect"), Kind::boolean, "has_side_effect").integer !=
+        0;
     about.operands = buffers(op.operands, about.ordered);
     about.results = buffers(op.results, about.ordered);
     out_.sites.push_back(site_of(std::move(about)));
@@ -323,7 +366,8 @@ class Writer {
   void host_attributes(Attributes& out, std::size_t config) {
     const VhloAttribute& found = vhlo_.attribute(config);
     if (found.kind == Kind::dictionary) {
-      for (const auto& [key, value] : vhlo_.dictionary(config)) out.set(key, vhlo_.host_attribute(value));
+      for (const auto& [key, value] : vhlo_.dictionary(config))
+        out.set(key, vhlo_.host_attribute(value));
     } else if (found.kind == Kind::string && !found.bytes.empty()) {
       out.set("backend_config", std::string(found.bytes));
     }

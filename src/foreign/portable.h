@@ -1,4 +1,5 @@
-// Portable artifacts: modules of VHLO in MLIR's bytecode, as `jax.export` and StableHLO's tools write them.
+// Portable artifacts: modules of VHLO in MLIR's bytecode, as `jax.export` and StableHLO's tools
+// write them.
 #pragma once
 #include "foreign/foreign.h"
 
@@ -12,6 +13,7 @@ struct Exported {
 };
 
 /// The module as text, which XLA reads, with its custom calls made sites. Throws Error.
-Foreign read_portable(std::string_view bytes, const std::string& name, const Exported* exported = nullptr);
+Foreign read_portable(std::string_view bytes, const std::string& name,
+                      const Exported* exported = nullptr);
 
 }  // namespace postern::file

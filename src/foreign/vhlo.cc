@@ -1,4 +1,5 @@
-// VHLO's attributes, by the numbers that bytecode gives them. Types and attributes are decoded once.
+// VHLO's attributes, by the numbers that bytecode gives them. Types and attributes are decoded
+// once.
 #include "foreign/vhlo.h"
 
 #include <algorithm>
@@ -25,23 +26,26 @@ struct Words {
 };
 /// Attributes that are one word of a list.
 const std::vector<Words>& enumerations() {
-  static const std::vector<Words> all = {{3, "comparison_direction_v1", {"EQ", "NE", "GE", "GT", "LE", "LT"}},
-                                         {4, "comparison_type_v1", {"NOTYPE", "FLOAT", "TOTALORDER", "SIGNED", "UNSIGNED"}},
-                                         {5,
-                                          "api_version_v1",
-                                          {"API_VERSION_UNSPECIFIED", "API_VERSION_ORIGINAL", "API_VERSION_STATUS_RETURNING",
-                                           "API_VERSION_STATUS_RETURNING_UNIFIED", "API_VERSION_TYPED_FFI"}},
-                                         {7, "fft_type_v1", {"FFT", "IFFT", "RFFT", "IRFFT"}},
-                                         {11, "precision_v1", {"DEFAULT", "HIGH", "HIGHEST"}},
-                                         {12, "rng_algorithm_v1", {"DEFAULT", "THREE_FRY", "PHILOX"}},
-                                         {13, "rng_distribution_v1", {"", "UNIFORM", "NORMAL"}},
-                                         {16, "transpose_v1", {"TRANSPOSE_INVALID", "NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"}},
-                                         {19, "result_accuracy_mode_v1", {"DEFAULT", "HIGHEST", "TOLERANCE"}}};
+  static const std::vector<Words> all = {
+      {3, "comparison_direction_v1", {"EQ", "NE", "GE", "GT", "LE", "LT"}},
+      {4, "comparison_type_v1", {"NOTYPE", "FLOAT", "TOTALORDER", "SIGNED", "UNSIGNED"}},
+      {5,
+       "api_version_v1",
+       {"API_VERSION_UNSPECIFIED", "API_VERSION_ORIGINAL", "API_VERSION_STATUS_RETURNING",
+        "API_VERSION_STATUS_RETURNING_UNIFIED", "API_VERSION_TYPED_FFI"}},
+      {7, "fft_type_v1", {"FFT", "IFFT", "RFFT", "IRFFT"}},
+      {11, "precision_v1", {"DEFAULT", "HIGH", "HIGHEST"}},
+      {12, "rng_algorithm_v1", {"DEFAULT", "THREE_FRY", "PHILOX"}},
+      {13, "rng_distribution_v1", {"", "UNIFORM", "NORMAL"}},
+      {16, "transpose_v1", {"TRANSPOSE_INVALID", "NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"}},
+      {19, "result_accuracy_mode_v1", {"DEFAULT", "HIGHEST", "TOLERANCE"}}};
   return all;
 }
 
 /// Numbers of at most a byte are a byte, others are signed.
-std::int64_t next_bits(ByteReader& in, std::size_t size) { return size == 1 ? static_cast<std::int8_t>(in.byte()) : in.signed_number(); }
+std::int64_t next_bits(ByteReader& in, std::size_t size) {
+  return size == 1 ? static_cast<std::int8_t>(in.byte()) : in.signed_number();
+}
 
 std::string real_text(double value) {
   if (std::isfinite(value)) return fmt::format("{:.17e}", value);
@@ -56,7 +60,8 @@ T from_bytes(const char* at) {
 }
 
 /// Integers and reals as `builtin` says, if it is one that host functions can be given.
-std::optional<Attribute> numbers(std::string_view builtin, std::string_view bytes, std::size_t size, std::size_t count) {
+std::optional<Attribute> numbers(std::string_view builtin, std::string_view bytes, std::size_t size,
+                                 std::size_t count) {
   std::vector<std::int64_t> integers;
   std::vector<double> reals;
   for (std::size_t i = 0; i < count; ++i) {
@@ -68,9 +73,18 @@ std::optional<Attribute> numbers(std::string_view builtin, std::string_view byte
     } else if (builtin.starts_with("i") || builtin.starts_with("ui")) {
       const bool is_signed = builtin.front() == 'i';
       switch (size) {
-        case 1: integers.push_back(is_signed ? from_bytes<std::int8_t>(at) : from_bytes<std::uint8_t>(at)); break;
-        case 2: integers.push_back(is_signed ? from_bytes<std::int16_t>(at) : from_bytes<std::uint16_t>(at)); break;
-        case 4: integers.push_back(is_signed ? from_bytes<std::int32_t>(at) : from_bytes<std::uint32_t>(at)); break;
+        case 1:
+          integers.push_back(is_signed ? from_bytes<std::int8_t>(at)
+                                       : from_bytes<std::uint8_t>(at));
+          break;
+        case 2:
+          integers.push_back(is_signed ? from_bytes<std::int16_t>(at)
+                                       : from_bytes<std::uint16_t>(at));
+          break;
+        case 4:
+          integers.push_back(is_signed ? from_bytes<std::int32_t>(at)
+                                       : from_bytes<std::uint32_t>(at));
+          break;
         default: integers.push_back(from_bytes<std::int64_t>(at));
       }
     } else {
@@ -100,11 +114,15 @@ class Vhlo::Deeper {
 
 // What refers to large attributes often could make any amount of text.
 Vhlo::Vhlo(const Bytecode& code, std::size_t file_size)
-    : code_(code), types_(code.types.size()), attributes_(code.attributes.size()), budget_(128 * file_size + (1 << 20)) {}
+    : code_(code),
+      types_(code.types.size()),
+      attributes_(code.attributes.size()),
+      budget_(128 * file_size + (1 << 20)) {}
 
 void Vhlo::spend(std::size_t bytes) {
   if (bytes > budget_)
-    throw Error(ErrorCode::resource_exhausted, "its types and attributes take more text than a file of its size can have");
+    throw Error(ErrorCode::resource_exhausted,
+                "its types and attributes take more text than a file of its size can have");
   budget_ -= bytes;
 }
 
@@ -143,7 +161,8 @@ VhloAttribute Vhlo::read_attribute(std::size_t index) {
 
 void Vhlo::read_vhlo(VhloAttribute& out, ByteReader& in) {
   const std::uint64_t code = in.number();
-  if (const auto e = std::ranges::find(enumerations(), code, &Words::code); e != enumerations().end()) {
+  if (const auto e = std::ranges::find(enumerations(), code, &Words::code);
+      e != enumerations().end()) {
     out.kind = Kind::word;
     out.bytes = e->name;
     out.text = fmt::format("#vhlo<{} {}>", e->name, e->words[in.index(e->words.size(), e->name)]);
@@ -164,8 +183,10 @@ void Vhlo::read_vhlo(VhloAttribute& out, ByteReader& in) {
       out.bytes = "output_operand_alias_v1";
       const std::string outputs = extents_text(in);
       const std::int64_t operand = in.signed_number();
-      out.text = fmt::format("#vhlo.output_operand_alias_v1<outputTupleIndices = [{}], operandIndex = {}, operandTupleIndices = [{}]>",
-                             outputs, operand, extents_text(in));
+      out.text = fmt::format(
+          "#vhlo.output_operand_alias_v1<outputTupleIndices = [{}], operandIndex = {}, "
+          "operandTupleIndices = [{}]>",
+          outputs, operand, extents_text(in));
       return;
     }
     case 14:
@@ -179,9 +200,12 @@ void Vhlo::read_vhlo(VhloAttribute& out, ByteReader& in) {
       out.type = in.index(code_.types.size(), "type");
       out.text = fmt::format("#vhlo.type_v1<{}>", type(out.type).text);
       return;
-    case 18: out.text = fmt::format("#vhlo.type_extensions_v1<bounds = [{}]>", extents_text(in)); return;
+    case 18:
+      out.text = fmt::format("#vhlo.type_extensions_v1<bounds = [{}]>", extents_text(in));
+      return;
     case 20: {
-      const double absolute = std::bit_cast<double>(in.signed_number()), relative = std::bit_cast<double>(in.signed_number());
+      const double absolute = std::bit_cast<double>(in.signed_number()),
+                   relative = std::bit_cast<double>(in.signed_number());
       const std::int64_t ulps = in.signed_number();
       const VhloAttribute& mode = attribute(in.index(code_.attributes.size(), "attribute"));
       if (!fits(mode, Kind::word, "result_accuracy_mode_v1"))
@@ -208,13 +232,15 @@ void Vhlo::read_builtin(VhloAttribute& out, ByteReader& in) {
     case 8: {
       const Bytecode::Entry& type = code_.types[in.index(code_.types.size(), "type")];
       ByteReader width_in(type.bytes);
-      if (type.dialect != "builtin" || !type.custom || width_in.number() != 0) refuse_newer("a number of such a type");
+      if (type.dialect != "builtin" || !type.custom || width_in.number() != 0)
+        refuse_newer("a number of such a type");
       const std::uint64_t width = width_in.number();  // and whether it has a sign, below
       if (width >> 2 == 0 || width >> 2 > 64) refuse_newer("a number of such a type");
       out.kind = width >> 2 == 1 ? Kind::boolean : Kind::integer;
       out.integer = next_bits(in, width >> 2 <= 8 ? 1 : 8);
-      out.text =
-          width >> 2 == 1 ? (out.integer ? "true" : "false") : fmt::format("{} : {}{}", out.integer, width & 2 ? "ui" : "i", width >> 2);
+      out.text = width >> 2 == 1
+                     ? (out.integer ? "true" : "false")
+                     : fmt::format("{} : {}{}", out.integer, width & 2 ? "ui" : "i", width >> 2);
       return;
     }
     default: refuse_newer(fmt::format("MLIR's attribute number {}", code));
@@ -235,23 +261,31 @@ void Vhlo::read_items(VhloAttribute& out, ByteReader& in) {
     out.items = std::move(kept);
   }
   for (std::size_t i = 0; i < out.items.size(); ++i) {
-    out.text += fmt::format("{}{}", i == 0 ? "" : named && i % 2 ? " = " : ", ", attribute(out.items[i]).text);
+    out.text += fmt::format("{}{}",
+                            i == 0           ? ""
+                            : named && i % 2 ? " = "
+                                             : ", ",
+                            attribute(out.items[i]).text);
     if (out.text.size() > budget_) spend(out.text.size());
   }
-  out.text = named ? fmt::format("#vhlo.dict_v1<{{{}}}>", out.text) : fmt::format("#vhlo.array_v1<[{}]>", out.text);
+  out.text = named ? fmt::format("#vhlo.dict_v1<{{{}}}>", out.text)
+                   : fmt::format("#vhlo.array_v1<[{}]>", out.text);
 }
 
 void Vhlo::read_number(VhloAttribute& out, ByteReader& in, bool real) {
   out.type = in.index(code_.types.size(), "type");
   const VhloType& type = this->type(out.type);
-  if (type.element_size == 0 || type.is_tensor || type.builtin.starts_with("complex")) refuse_damaged("a number has no type of numbers");
+  if (type.element_size == 0 || type.is_tensor || type.builtin.starts_with("complex"))
+    refuse_damaged("a number has no type of numbers");
   const std::int64_t bits = next_bits(in, type.element_size);
   if (!real) {
     out.kind = Kind::integer;
     out.integer = bits;
-    if (type.builtin.starts_with("u") && type.element_size < 8) out.integer &= (std::int64_t{1} << (8 * type.element_size)) - 1;
-    const std::string digits =
-        type.builtin.starts_with("u") ? std::to_string(static_cast<std::uint64_t>(out.integer)) : std::to_string(out.integer);
+    if (type.builtin.starts_with("u") && type.element_size < 8)
+      out.integer &= (std::int64_t{1} << (8 * type.element_size)) - 1;
+    const std::string digits = type.builtin.starts_with("u")
+                                   ? std::to_string(static_cast<std::uint64_t>(out.integer))
+                                   : std::to_string(out.integer);
     out.text = fmt::format("#vhlo.integer_v1<{} : {}>", digits, type.builtin);
     return;
   }
@@ -270,7 +304,8 @@ void Vhlo::read_number(VhloAttribute& out, ByteReader& in, bool real) {
 namespace {
 
 /// [[true, false], [...]]: how booleans are written as bytes differs from version to version.
-void append_booleans(std::string& out, std::span<const std::int64_t> dims, const std::function<bool()>& next) {
+void append_booleans(std::string& out, std::span<const std::int64_t> dims,
+                     const std::function<bool()>& next) {
   if (dims.empty()) {
     out += next() ? "true" : "false";
     return;
@@ -293,14 +328,19 @@ void Vhlo::read_tensor(VhloAttribute& out, ByteReader& in) {
   std::size_t count = 1;
   bool fits = type.is_tensor && type.element_size;
   for (const std::int64_t extent : type.dims)
-    fits = fits && extent >= 0 && !__builtin_mul_overflow(count, static_cast<std::size_t>(extent), &count);
+    fits = fits && extent >= 0 &&
+           !__builtin_mul_overflow(count, static_cast<std::size_t>(extent), &count);
   const bool boolean = type.builtin.ends_with("i1>");
-  const bool one = boolean ? out.bytes == "\xff" || (out.bytes.size() == 1 && out.bytes[0] == 0) : out.bytes.size() == type.element_size;
-  const bool packed = boolean && out.bytes.size() == count / 8 + (count % 8 != 0) && out.bytes.size() != count;
+  const bool one = boolean ? out.bytes == "\xff" || (out.bytes.size() == 1 && out.bytes[0] == 0)
+                           : out.bytes.size() == type.element_size;
+  const bool packed =
+      boolean && out.bytes.size() == count / 8 + (count % 8 != 0) && out.bytes.size() != count;
   std::size_t size = 0;
-  fits = fits && !__builtin_mul_overflow(count, type.element_size, &size) && (one || packed || out.bytes.size() == size);
+  fits = fits && !__builtin_mul_overflow(count, type.element_size, &size) &&
+         (one || packed || out.bytes.size() == size);
   if (!fits)
-    refuse_damaged(fmt::format("a constant's {} bytes are not of {}", out.bytes.size(), type.builtin.empty() ? "a tensor" : type.builtin));
+    refuse_damaged(fmt::format("a constant's {} bytes are not of {}", out.bytes.size(),
+                               type.builtin.empty() ? "a tensor" : type.builtin));
   std::string text;
   if (count == 0) {
   } else if (boolean && one) {
@@ -314,7 +354,8 @@ void Vhlo::read_tensor(VhloAttribute& out, ByteReader& in) {
   } else {
     text = "\"0x";
     text.reserve(2 * out.bytes.size() + 4);
-    for (const char c : out.bytes) text += {hexadecimal[static_cast<unsigned char>(c) >> 4], hexadecimal[c & 15]};
+    for (const char c : out.bytes)
+      text += {hexadecimal[static_cast<unsigned char>(c) >> 4], hexadecimal[c & 15]};
     text += '"';
   }
   out.text = fmt::format("#vhlo.tensor_v1<dense<{}> : {}>", text, type.builtin);
@@ -331,17 +372,14 @@ bool Vhlo::fits(const VhloAttribute& found, Kind kind, std::string_view of) {
   if (found.kind != kind) return false;
   if (of.empty()) return true;
   switch (kind) {
-    case Kind::word:
-      return found.bytes == of;
+    case Kind::word: return found.bytes == of;
     case Kind::integer:
-    case Kind::real:
-      return type(found.type).builtin == of;
+    case Kind::real: return type(found.type).builtin == of;
     case Kind::tensor: {
       const std::string& builtin = type(found.type).builtin;
       return builtin.ends_with(fmt::format("x{}>", of)) || builtin == fmt::format("tensor<{}>", of);
     }
-    default:
-      return true;
+    default: return true;
   }
 }
 
@@ -363,7 +401,8 @@ void Vhlo::expect(std::size_t index, std::string_view name) {
 std::vector<std::pair<std::string, std::size_t>> Vhlo::dictionary(std::size_t index) {
   const std::vector<std::size_t>& items = attribute(index, Kind::dictionary, "a dictionary").items;
   std::vector<std::pair<std::string, std::size_t>> out;
-  for (std::size_t i = 0; i < items.size(); i += 2) out.emplace_back(attribute(items[i]).bytes, items[i + 1]);
+  for (std::size_t i = 0; i < items.size(); i += 2)
+    out.emplace_back(attribute(items[i]).bytes, items[i + 1]);
   return out;
 }
 
@@ -378,9 +417,11 @@ Attribute Vhlo::host_attribute(std::size_t index) {
       const VhloType& t = type(a.type);
       std::size_t count = 1;
       for (const std::int64_t extent : t.dims) count *= static_cast<std::size_t>(extent);
-      const std::string_view element = std::string_view(t.builtin).substr(t.builtin.find_last_of("<x") + 1);
+      const std::string_view element =
+          std::string_view(t.builtin).substr(t.builtin.find_last_of("<x") + 1);
       if (element == "i1>" || count > std::max<std::size_t>(a.bytes.size(), 1 << 16)) return a.text;
-      return numbers(element.substr(0, element.size() - 1), a.bytes, t.element_size, count).value_or(a.text);
+      return numbers(element.substr(0, element.size() - 1), a.bytes, t.element_size, count)
+          .value_or(a.text);
     }
     default: return a.text;
   }
@@ -402,7 +443,8 @@ Place Vhlo::place(std::size_t location) {
       case 22: {
         const std::string file(attribute(next(), Kind::string, "a file's name").bytes);
         if (code == 22) in.number();  // how many numbers follow
-        return place_in_file(file, static_cast<std::uint32_t>(std::min<std::uint64_t>(in.number(), 1u << 30)));
+        return place_in_file(
+            file, static_cast<std::uint32_t>(std::min<std::uint64_t>(in.number(), 1u << 30)));
       }
       default: return {};
     }

@@ -1,4 +1,5 @@
-// VHLO, StableHLO's dialect for keeping: its types and attributes from bytecode to text, and what we must know of them.
+// VHLO, StableHLO's dialect for keeping: its types and attributes from bytecode to text, and what
+// we must know of them.
 #pragma once
 #include <deque>
 #include <functional>
@@ -12,8 +13,8 @@
 
 namespace postern::file {
 
-/// The names of an operation's own attributes in the order in which bytecode keeps them. Throws Error for operations that StableHLO 1.13,
-/// which the plug-in speaks, does not have.
+/// The names of an operation's own attributes in the order in which bytecode keeps them. Throws
+/// Error for operations that StableHLO 1.13, which the plug-in speaks, does not have.
 std::span<const std::string_view> vhlo_attribute_names(std::string_view operation);
 
 [[noreturn]] void refuse_newer(std::string_view what);
@@ -28,7 +29,8 @@ struct VhloType {
   std::string text, builtin;                 // "!vhlo.tensor_v1<2x!vhlo.f32_v1>", "tensor<2xf32>"
   std::vector<std::size_t> inputs, outputs;  // of functions
   std::vector<std::int64_t> dims;            // of tensors
-  std::size_t element_size = 0;              // of tensors' elements, and of numbers, where their bytes can be written
+  std::size_t element_size =
+      0;  // of tensors' elements, and of numbers, where their bytes can be written
   bool is_tensor = false, is_token = false;
 };
 
@@ -63,7 +65,8 @@ class Vhlo {
   const VhloAttribute& attribute(std::size_t index);
 
   /// Of that kind; anything else is refused.
-  const VhloAttribute& attribute(std::size_t index, VhloAttribute::Kind kind, std::string_view what);
+  const VhloAttribute& attribute(std::size_t index, VhloAttribute::Kind kind,
+                                 std::string_view what);
   /// Throws Error unless it is what an operation's attribute of that name must be.
   void expect(std::size_t index, std::string_view name);
   /// The type that stands for an attribute that is not there.
@@ -87,7 +90,9 @@ class Vhlo {
   void read_number(VhloAttribute& out, ByteReader& in, bool real);
   void read_tensor(VhloAttribute& out, ByteReader& in);
   const VhloType& next_type(ByteReader& in) { return type(in.index(code_.types.size(), "type")); }
-  std::string_view next_string(ByteReader& in) { return code_.strings[in.index(code_.strings.size(), "string")]; }
+  std::string_view next_string(ByteReader& in) {
+    return code_.strings[in.index(code_.strings.size(), "string")];
+  }
   std::string list(std::span<const std::size_t> types);
   void spend(std::size_t bytes);
   bool fits(const VhloAttribute& found, VhloAttribute::Kind kind, std::string_view of);

@@ -51,7 +51,8 @@ std::string extent_text(std::int64_t extent) { return extent < 0 ? "?" : std::to
 }  // namespace
 
 void refuse_newer(std::string_view what) {
-  throw Error(ErrorCode::unimplemented, fmt::format("{} is newer than this reader, or not of StableHLO", what));
+  throw Error(ErrorCode::unimplemented,
+              fmt::format("{} is newer than this reader, or not of StableHLO", what));
 }
 
 std::string extents_text(ByteReader& in, std::vector<std::int64_t>* kept) {
@@ -65,7 +66,8 @@ std::string extents_text(ByteReader& in, std::vector<std::int64_t>* kept) {
 }
 
 std::string vhlo_function(std::string_view inputs, std::string_view outputs) {
-  return fmt::format("!vhlo.func_v1<({}) -> {}>", inputs.empty() ? "()" : inputs, outputs.empty() ? "()" : outputs);
+  return fmt::format("!vhlo.func_v1<({}) -> {}>", inputs.empty() ? "()" : inputs,
+                     outputs.empty() ? "()" : outputs);
 }
 
 std::string Vhlo::list(std::span<const std::size_t> types) {
@@ -80,7 +82,8 @@ std::string Vhlo::list(std::span<const std::size_t> types) {
 
 VhloType Vhlo::read_type(std::size_t index) {
   const Bytecode::Entry& entry = code_.types[index];
-  if (entry.dialect != "vhlo" || !entry.custom) refuse_newer(fmt::format("a type of '{}'", entry.dialect));
+  if (entry.dialect != "vhlo" || !entry.custom)
+    refuse_newer(fmt::format("a type of '{}'", entry.dialect));
   ByteReader in(entry.bytes);
   VhloType out;
   const std::uint64_t code = in.number();
@@ -114,13 +117,15 @@ VhloType Vhlo::read_type(std::size_t index) {
 }
 
 void Vhlo::read_tensor_type(VhloType& out, ByteReader& in, bool with_encoding) {
-  const std::string encoding = with_encoding ? attribute(in.index(code_.attributes.size(), "attribute")).text : "";
+  const std::string encoding =
+      with_encoding ? attribute(in.index(code_.attributes.size(), "attribute")).text : "";
   extents_text(in, &out.dims);
   const VhloType& element = next_type(in);
   if (element.is_tensor || out.dims.size() > 255) refuse_damaged("there is no such tensor");
   std::string dims;
   for (const std::int64_t extent : out.dims) dims += extent_text(extent) + 'x';
-  out.text = fmt::format("!vhlo.tensor_v1<{}{}{}{}>", dims, element.text, encoding.empty() ? "" : ", ", encoding);
+  out.text = fmt::format("!vhlo.tensor_v1<{}{}{}{}>", dims, element.text,
+                         encoding.empty() ? "" : ", ", encoding);
   out.builtin = fmt::format("tensor<{}{}>", dims, element.builtin);
   out.element_size = element.element_size;
   out.is_tensor = true;

@@ -14,8 +14,9 @@ constexpr auto alignment = std::align_val_t{64};
 
 }  // namespace
 
-constinit const BlockSource heap_blocks{[](void*, std::size_t size) { return ::operator new(size, alignment); },
-                                        [](void*, void* block, std::size_t) { ::operator delete(block, alignment); }};
+constinit const BlockSource heap_blocks{
+    [](void*, std::size_t size) { return ::operator new(size, alignment); },
+    [](void*, void* block, std::size_t) { ::operator delete(block, alignment); }};
 
 std::size_t Blocks::size_for(std::size_t bytes) {
   if (bytes <= smallest) return smallest;

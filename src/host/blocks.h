@@ -1,4 +1,5 @@
-// Blocks: memory that is given out again, by size, so that a steady stream of copies allocates nothing.
+// Blocks: memory that is given out again, by size, so that a steady stream of copies allocates
+// nothing.
 #pragma once
 #include <array>
 #include <cstddef>

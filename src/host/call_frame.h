@@ -15,7 +15,8 @@ struct Called {
   XLA_FFI_Error* error = nullptr;
 };
 
-/// The run of this thread's last call. XLA looks for a run's state in a hash table, which takes as long as all that the handler does.
+/// The run of this thread's last call. XLA looks for a run's state in a hash table, which takes as
+/// long as all that the handler does.
 struct LastRun {
   std::int64_t id = 0;
   RunState* state = nullptr;
@@ -35,19 +36,26 @@ extern constinit thread_local LastRun last_run;
 [[gnu::always_inline]] inline Called find_called(XLA_FFI_CallFrame* frame) {
   RunState* const run = run_of(frame);
   if (!run) [[unlikely]]
-    return {.error = pjrt::make_error(frame, ErrorCode::failed_precondition, "postern_call: the program was not started by Postern")};
+    return {.error = pjrt::make_error(frame, ErrorCode::failed_precondition,
+                                      "postern_call: the program was not started by Postern")};
   const std::int64_t* index = pjrt::int_attribute(frame, 0, site_attribute);
   if (!index || static_cast<std::size_t>(*index) >= run->site_count) [[unlikely]]
-    return {.error = pjrt::make_error(frame, ErrorCode::internal, "postern_call: the program names a site that its run does not have")};
+    return {.error = pjrt::make_error(
+                frame, ErrorCode::internal,
+                "postern_call: the program names a site that its run does not have")};
   const HostSite& site = run->sites[*index];
   // Ordered effects bring a token behind their operands and results.
-  if (pjrt::operands(frame).size() < site.inputs || pjrt::results(frame).size() < site.results) [[unlikely]]
-    return {.error = pjrt::make_error(frame, ErrorCode::internal, "postern_call: the call's buffers are not those of its site")};
+  if (pjrt::operands(frame).size() < site.inputs || pjrt::results(frame).size() < site.results)
+      [[unlikely]]
+    return {.error =
+                pjrt::make_error(frame, ErrorCode::internal,
+                                 "postern_call: the call's buffers are not those of its site")};
   return {run, &site, nullptr};
 }
 
-/// Where the operands, the mask and the results of a call are; `otherwise` stands for those that are empty. Buffers of a site that is
-/// `unchecked` are compared with it: `error` is set when they differ.
+/// Where the operands, the mask and the results of a call are; `otherwise` stands for those that
+/// are empty. Buffers of a site that is `unchecked` are compared with it: `error` is set when they
+/// differ.
 struct CallBuffers {
   CallBuffers(XLA_FFI_CallFrame* frame, const HostSite& site, void* otherwise);
   CallBuffers(const CallBuffers&) = delete;
@@ -79,7 +87,8 @@ inline Asked find_asked(XLA_FFI_CallFrame* frame) {
   const RunState* const run = run_of(frame);
   const auto results = pjrt::results(frame);
   if (run && results.size() == 1 && results[0]->data) return {run, results[0]->data, nullptr};
-  return {.error = pjrt::make_error(frame, ErrorCode::failed_precondition, "postern_goes_on: the program was not started by Postern")};
+  return {.error = pjrt::make_error(frame, ErrorCode::failed_precondition,
+                                    "postern_goes_on: the program was not started by Postern")};
 }
 
 /// What ends a run that must not go on.

@@ -67,14 +67,15 @@ void run_on_host_thread(std::function<void()> job) {
   } catch (const std::system_error& e) {
     p.jobs.pop_back();
     throw Error(ErrorCode::resource_exhausted,
-                fmt::format("a host thread was needed (there are {}), the system gave none: {}", p.threads, e.what()));
+                fmt::format("a host thread was needed (there are {}), the system gave none: {}",
+                            p.threads, e.what()));
   }
 }
 
 namespace {
 
-/// Work that threads take piece by piece, one of them being the caller. One that comes late finds nothing left to take, and is not waited
-/// for.
+/// Work that threads take piece by piece, one of them being the caller. One that comes late finds
+/// nothing left to take, and is not waited for.
 struct Shares {
   Shares(std::int64_t n, const std::function<void(std::int64_t)>& work) : count(n), body(work) {}
   const std::int64_t count;
@@ -95,7 +96,8 @@ struct Shares {
     take();
     const auto all = [&] { return done.load() == count; };
     // What others still have in hand is often done before this thread could be woken.
-    for (const auto until = std::chrono::steady_clock::now() + 30us; !all() && std::chrono::steady_clock::now() < until;)
+    for (const auto until = std::chrono::steady_clock::now() + 30us;
+         !all() && std::chrono::steady_clock::now() < until;)
       std::this_thread::yield();
     std::unique_lock lock(guard);
     all_done.wait(lock, all);
@@ -106,16 +108,21 @@ thread_local Helpers* helpers = nullptr;
 
 }  // namespace
 
-void parallel_for(std::int64_t n, const std::function<void(std::int64_t)>& body, std::int64_t threads) {
+void parallel_for(std::int64_t n, const std::function<void(std::int64_t)>& body,
+                  std::int64_t threads) {
   const auto shares = std::make_shared<Shares>(n, body);
   try {
-    for (std::int64_t t = 1; t < std::min(n, threads); ++t) run_on_host_thread([shares] { shares->take(); });
+    for (std::int64_t t = 1; t < std::min(n, threads); ++t)
+      run_on_host_thread([shares] { shares->take(); });
   } catch (...) {  // fewer threads do the same work
   }
   shares->take_and_wait();
 }
 
-Helpers::Helpers(void* from, Schedule schedule) : from_(from), schedule_(schedule), outer_(helpers) { helpers = this; }
+Helpers::Helpers(void* from, Schedule schedule)
+    : from_(from), schedule_(schedule), outer_(helpers) {
+  helpers = this;
+}
 Helpers::~Helpers() { helpers = outer_; }
 bool Helpers::near() { return helpers != nullptr; }
 
@@ -125,7 +132,8 @@ void compute_for(std::int64_t n, const std::function<void(std::int64_t)>& body) 
   if (!helpers) return parallel_for(n, body, threads);
   const auto shares = std::make_shared<Shares>(n, body);
   const auto task = [](void* data) {
-    const std::unique_ptr<std::shared_ptr<Shares>> mine(static_cast<std::shared_ptr<Shares>*>(data));
+    const std::unique_ptr<std::shared_ptr<Shares>> mine(
+        static_cast<std::shared_ptr<Shares>*>(data));
     (*mine)->take();
   };
   for (std::int64_t t = 1; t < threads; ++t) {

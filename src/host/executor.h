@@ -1,21 +1,23 @@
-// Executor: host threads for functions that must not run on the device's own thread. They start on first use and go when idle.
+// Executor: host threads for functions that must not run on the device's own thread. They start on
+// first use and go when idle.
 #pragma once
 #include <cstdint>
 #include <functional>
 
 namespace postern::host {
 
-/// Runs `job` on a thread of its own at once: an idle one, else a new one. `job` must not throw. Throws Error(resource_exhausted) when the
-/// system has no thread.
+/// Runs `job` on a thread of its own at once: an idle one, else a new one. `job` must not throw.
+/// Throws Error(resource_exhausted) when the system has no thread.
 void run_on_host_thread(std::function<void()> job);
 
 inline constexpr std::int64_t max_host_threads = 64;
-/// Runs body(0) ... body(n-1) on the calling and on further threads, at most `threads` in all; returns when all are done. `body` must not
-/// throw.
-void parallel_for(std::int64_t n, const std::function<void(std::int64_t)>& body, std::int64_t threads = max_host_threads);
+/// Runs body(0) ... body(n-1) on the calling and on further threads, at most `threads` in all;
+/// returns when all are done. `body` must not throw.
+void parallel_for(std::int64_t n, const std::function<void(std::int64_t)>& body,
+                  std::int64_t threads = max_host_threads);
 
-/// The threads of the runtime that the calling thread works for, while this lives: they were at work a moment ago, and are fast to take
-/// part.
+/// The threads of the runtime that the calling thread works for, while this lives: they were at
+/// work a moment ago, and are fast to take part.
 class Helpers {
  public:
   /// `schedule(from, task, data)` has task(data) called on one of the threads, or says false.
@@ -32,8 +34,9 @@ class Helpers {
   Helpers* const outer_;
 };
 
-/// parallel_for on few threads, of the helpers where there are some. `body` must wait for nothing and must not throw. A helper that comes
-/// when all is done, perhaps after the run, finds that out in memory of its own.
+/// parallel_for on few threads, of the helpers where there are some. `body` must wait for nothing
+/// and must not throw. A helper that comes when all is done, perhaps after the run, finds that out
+/// in memory of its own.
 void compute_for(std::int64_t n, const std::function<void(std::int64_t)>& body);
 
 /// Cores of the machine. The standard library reads a file each time that it is asked.

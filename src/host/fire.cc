@@ -22,11 +22,12 @@ using detail::Firing;
 using namespace std::chrono_literals;
 
 /// What the function is told. `stop` is the run's state, or the job's that outlives it.
-TapInfo make_info(const RunState& run, const HostSite& site, detail::StopState* stop, int device, std::int64_t element,
-                  std::span<const bool> mask) {
+TapInfo make_info(const RunState& run, const HostSite& site, detail::StopState* stop, int device,
+                  std::int64_t element, std::span<const bool> mask) {
   const SiteSpec& spec = *site.spec;
   const HostSite::Spot& spot = site.spot(device);
-  return {{spec.name, device, spec.place, run.number, StopToken(stop), run.context, run.sink, element, stop, spot.coordinates, spot.part},
+  return {{spec.name, device, spec.place, run.number, StopToken(stop), run.context, run.sink,
+           element, stop, spot.coordinates, spot.part},
           spec.transforms,
           spec.operand_paths,
           spec.recomputed,
@@ -49,7 +50,8 @@ ErrorCode code_of_thrown() noexcept {
 
 }  // namespace
 
-bool enter_function(const HostSite& site, const Firing& firing, std::exception_ptr& error, ErrorCode& code) noexcept {
+bool enter_function(const HostSite& site, const Firing& firing, std::exception_ptr& error,
+                    ErrorCode& code) noexcept {
   try {
     site.invoke(site.object, firing);
     return true;
@@ -62,7 +64,8 @@ bool enter_function(const HostSite& site, const Firing& firing, std::exception_p
 
 namespace {
 
-void keep_failure(RunState& run, const HostSite& site, int device, const std::exception_ptr& error, ErrorCode code) noexcept {
+void keep_failure(RunState& run, const HostSite& site, int device, const std::exception_ptr& error,
+                  ErrorCode code) noexcept {
   try {
     run.fail(code, site, device, code == ErrorCode::bad_result ? nullptr : error, describe(error));
   } catch (...) {
@@ -70,8 +73,8 @@ void keep_failure(RunState& run, const HostSite& site, int device, const std::ex
   }
 }
 
-bool fire_here(RunState& run, const HostSite& site, void* const* data, int device, std::int64_t element, std::span<const bool> mask,
-               void* stream = nullptr) noexcept {
+bool fire_here(RunState& run, const HostSite& site, void* const* data, int device,
+               std::int64_t element, std::span<const bool> mask, void* stream = nullptr) noexcept {
   if (!site.told) return enter_here(run, site, data, device, nullptr);
   TapInfo info = make_info(run, site, &run, device, element, mask);
   info.stream = stream;
@@ -82,7 +85,8 @@ bool fire_here(RunState& run, const HostSite& site, void* const* data, int devic
   return false;
 }
 
-/// A firing with a time limit: copies of the leaves that outlive the run, and the thread that works on them.
+/// A firing with a time limit: copies of the leaves that outlive the run, and the thread that works
+/// on them.
 struct Job : detail::StopState {
   HostSite site;  // a copy: the program may go before the late function returns
   std::vector<std::shared_ptr<void>> memory;
@@ -96,8 +100,8 @@ struct Job : detail::StopState {
   explicit Job(const HostSite& s) : site(s) {}
 };
 
-bool fire_limited(RunState& run, const HostSite& site, void* const* data, int device, std::int64_t element,
-                  RunState::Clock::time_point limit) {
+bool fire_limited(RunState& run, const HostSite& site, void* const* data, int device,
+                  std::int64_t element, RunState::Clock::time_point limit) {
   auto job = std::make_shared<Job>(site);
   for (std::size_t i = 0; i < site.leaves.size(); ++i) {
     job->memory.push_back(detail::aligned_bytes(site.leaf_bytes[i]));
@@ -112,7 +116,9 @@ bool fire_limited(RunState& run, const HostSite& site, void* const* data, int de
     // The run's own chain may be gone when this function is late, so only names are carried over.
     const Beginning nested{{nullptr, nullptr, &job->site, device, depth}, inside};
     NestingScope scope(&nested);
-    const Firing firing{job->site.leaves.data(), job->data.data(), job->site.operands, job->site.results, &info, &job->site.declared};
+    const Firing firing{
+        job->site.leaves.data(), job->data.data(), job->site.operands, job->site.results, &info,
+        &job->site.declared};
     std::exception_ptr error;
     ErrorCode code = ErrorCode::ok;
     const bool ok = enter_function(job->site, firing, error, code);
@@ -121,7 +127,9 @@ bool fire_limited(RunState& run, const HostSite& site, void* const* data, int de
     job->error = std::move(error);
     job->code = code;
     job->done = true;
-    if (job->abandoned) log(LogLevel::warning, "{} returned after its run had ended; its result is thrown away", describe(*job->site.spec));
+    if (job->abandoned)
+      log(LogLevel::warning, "{} returned after its run had ended; its result is thrown away",
+          describe(*job->site.spec));
     job->finished.notify_all();
   });
   std::unique_lock lock(job->guard);
@@ -129,12 +137,14 @@ bool fire_limited(RunState& run, const HostSite& site, void* const* data, int de
   while (!job->done && RunState::Clock::now() < limit && !run.stop.load())
     job->finished.wait_until(lock, std::min(limit, RunState::Clock::now() + 5ms));
   if (job->done) {
-    const HostSite gone = std::move(job->site);  // its function goes with the run, even if the thread lets go of the job later
+    const HostSite gone = std::move(
+        job->site);  // its function goes with the run, even if the thread lets go of the job later
     if (!job->ok) {
       keep_failure(run, site, device, job->error, job->code);
       return false;
     }
-    for (std::size_t i = site.operands; i < site.leaves.size(); ++i) std::memcpy(data[i], job->data[i], site.leaf_bytes[i]);
+    for (std::size_t i = site.operands; i < site.leaves.size(); ++i)
+      std::memcpy(data[i], job->data[i], site.leaf_bytes[i]);
     if (job->end.load()) run.request(Outcome::stopped);
     return !job->end.load();
   }
@@ -143,9 +153,11 @@ bool fire_limited(RunState& run, const HostSite& site, void* const* data, int de
   lock.unlock();
   if (run.stop.load()) return false;
   const bool by_deadline = limit == run.deadline;
-  const auto allowed = by_deadline ? std::string("the run's deadline passed")
-                                   : fmt::format("no result within the limit of {:g} ms",
-                                                 std::chrono::duration<double, std::milli>(site.spec->timeout).count());
+  const auto allowed =
+      by_deadline
+          ? std::string("the run's deadline passed")
+          : fmt::format("no result within the limit of {:g} ms",
+                        std::chrono::duration<double, std::milli>(site.spec->timeout).count());
   run.fail(ErrorCode::timeout, site, device, nullptr, allowed);
   return false;
 }
@@ -156,7 +168,8 @@ TapQueue& queue_of(const RunState& run, const HostSite& site, int device) {
 }
 
 /// A firing that is delivered later.
-bool fire_later(RunState& run, const HostSite& site, void* const* data, int device, std::span<const bool> mask) noexcept {
+bool fire_later(RunState& run, const HostSite& site, void* const* data, int device,
+                std::span<const bool> mask) noexcept {
   try {
     return queue_of(run, site, device).push(run, site, device, data, mask);
   } catch (...) {
@@ -175,19 +188,22 @@ bool counts(const SiteSpec& spec) {
 }
 
 /// One firing in the way that the site asks for.
-bool fire_as_asked(RunState& run, const HostSite& site, void* const* data, int device, std::int64_t element,
-                   std::span<const bool> mask) noexcept {
+bool fire_as_asked(RunState& run, const HostSite& site, void* const* data, int device,
+                   std::int64_t element, std::span<const bool> mask) noexcept {
   const SiteSpec& spec = *site.spec;
   if (!counts(spec)) return true;
   if (spec.async) return fire_later(run, site, data, device, mask);
   const auto start = RunState::Clock::now();
   bool ok = false;
   if (start >= run.deadline) {
-    keep_failure(run, site, device, std::make_exception_ptr(std::runtime_error("the run's deadline passed")), ErrorCode::timeout);
+    keep_failure(run, site, device,
+                 std::make_exception_ptr(std::runtime_error("the run's deadline passed")),
+                 ErrorCode::timeout);
     return false;
   }
   if (spec.timeout.count() > 0 || run.deadline != RunState::Clock::time_point::max()) {
-    const auto limit = spec.timeout.count() > 0 ? std::min(after(spec.timeout), run.deadline) : run.deadline;
+    const auto limit =
+        spec.timeout.count() > 0 ? std::min(after(spec.timeout), run.deadline) : run.deadline;
     try {
       ok = fire_limited(run, site, data, device, element, limit);
     } catch (...) {
@@ -199,15 +215,18 @@ bool fire_as_asked(RunState& run, const HostSite& site, void* const* data, int d
   if (spec.warn_after.count() > 0) {
     const auto took = RunState::Clock::now() - start;
     if (took > spec.warn_after)
-      log(LogLevel::warning, "{} took {:g} ms", describe(spec), std::chrono::duration<double, std::milli>(took).count());
+      log(LogLevel::warning, "{} took {:g} ms", describe(spec),
+          std::chrono::duration<double, std::milli>(took).count());
   }
   return ok;
 }
 
-bool repeats(const HostSite& site, int device) { return !site.spots.empty() && site.spot(device).repeats; }
+bool repeats(const HostSite& site, int device) {
+  return !site.spots.empty() && site.spot(device).repeats;
+}
 
-bool fire_one(RunState& run, const HostSite& site, void* const* data, int device, std::int64_t element,
-              std::span<const bool> mask) noexcept {
+bool fire_one(RunState& run, const HostSite& site, void* const* data, int device,
+              std::int64_t element, std::span<const bool> mask) noexcept {
   if (repeats(site, device)) return true;
   if (!run.tape) return fire_as_asked(run, site, data, device, element, mask);
   try {
@@ -221,7 +240,8 @@ bool fire_one(RunState& run, const HostSite& site, void* const* data, int device
 }
 
 /// The leaves of element `e` of the batch.
-bool fire_element(RunState& run, const HostSite& site, void* const* buffers, int device, std::int64_t e) noexcept {
+bool fire_element(RunState& run, const HostSite& site, void* const* buffers, int device,
+                  std::int64_t e) noexcept {
   constexpr std::size_t few = 32;
   void* small[few];
   std::vector<void*> large;
@@ -231,16 +251,19 @@ bool fire_element(RunState& run, const HostSite& site, void* const* buffers, int
     data = large.data();
   }
   std::size_t mask_at = 0;
-  for (std::size_t i = 0; i < site.leaves.size(); ++i) data[i] = buffers[i < site.operands ? i : i + site.spec->masked];
+  for (std::size_t i = 0; i < site.leaves.size(); ++i)
+    data[i] = buffers[i < site.operands ? i : i + site.spec->masked];
   std::int64_t rest = e;
   for (std::size_t l = site.level_sizes.size(); l-- > 0;) {
     const auto index = static_cast<std::size_t>(rest % site.level_sizes[l]);
     rest /= site.level_sizes[l];
-    for (std::size_t i = 0; i < site.leaves.size(); ++i) data[i] = static_cast<std::byte*>(data[i]) + index * site.level_strides[l][i];
+    for (std::size_t i = 0; i < site.leaves.size(); ++i)
+      data[i] = static_cast<std::byte*>(data[i]) + index * site.level_strides[l][i];
     mask_at += index * site.mask_strides[l];
   }
   if (site.spec->masked && !static_cast<const bool*>(buffers[site.operands])[mask_at]) {
-    for (std::size_t i = site.operands; i < site.leaves.size(); ++i) std::memset(data[i], 0, site.leaf_bytes[i]);
+    for (std::size_t i = site.operands; i < site.leaves.size(); ++i)
+      std::memset(data[i], 0, site.leaf_bytes[i]);
     return true;
   }
   return fire_one(run, site, data, device, e, {});
@@ -249,7 +272,8 @@ bool fire_element(RunState& run, const HostSite& site, void* const* buffers, int
 bool fire_batch(RunState& run, const HostSite& site, void* const* buffers, int device) noexcept {
   if (site.spec->vmap != VmapMethod::parallel) {
     for (std::int64_t e = 0; e < site.elements; ++e)
-      if (run.stop.load(std::memory_order_relaxed) || !fire_element(run, site, buffers, device, e)) return false;
+      if (run.stop.load(std::memory_order_relaxed) || !fire_element(run, site, buffers, device, e))
+        return false;
     return true;
   }
   std::atomic<bool> ok = true;
@@ -257,7 +281,9 @@ bool fire_batch(RunState& run, const HostSite& site, void* const* buffers, int d
   try {
     parallel_for(site.elements, [&](std::int64_t e) {
       NestingScope scope(outer);
-      if (!ok || run.stop.load(std::memory_order_relaxed) || !fire_element(run, site, buffers, device, e)) ok = false;
+      if (!ok || run.stop.load(std::memory_order_relaxed) ||
+          !fire_element(run, site, buffers, device, e))
+        ok = false;
     });
   } catch (...) {
     keep_failure(run, site, device, std::current_exception(), ErrorCode::resource_exhausted);
@@ -269,7 +295,8 @@ bool fire_batch(RunState& run, const HostSite& site, void* const* buffers, int d
 /// Sites that are neither plain nor batched: masks over whole batches, limits, warnings.
 bool fire_whole(RunState& run, const HostSite& site, void* const* buffers, int device) noexcept {
   if (!site.spec->masked) return fire_one(run, site, buffers, device, -1, {});
-  const std::span mask(static_cast<const bool*>(buffers[site.operands]), static_cast<std::size_t>(site.spec->mask_size));
+  const std::span mask(static_cast<const bool*>(buffers[site.operands]),
+                       static_cast<std::size_t>(site.spec->mask_size));
   if (std::none_of(mask.begin(), mask.end(), [](bool alive) { return alive; })) {
     zero_results(site, buffers);
     return true;
@@ -282,7 +309,8 @@ bool fire_whole(RunState& run, const HostSite& site, void* const* buffers, int d
 /// The firing's turn among those of all devices, where its site has one order over them.
 class Turn {
  public:
-  Turn(RunState& run, const HostSite& site, int device) : turns_(site.one_order && run.turns.several() ? &run.turns : nullptr) {
+  Turn(RunState& run, const HostSite& site, int device)
+      : turns_(site.one_order && run.turns.several() ? &run.turns : nullptr) {
     if (turns_) turns_->wait(device, run.stop, run.deadline);
   }
   ~Turn() {
@@ -296,14 +324,16 @@ class Turn {
 
 timeline::Span begin(RunState& run, const HostSite& site, int device) {
   run.enters(site, device);
-  return {site.spec->kind == SiteSpec::Kind::call ? timeline::Kind::call : timeline::Kind::tap, site.spec->name, device, run.number};
+  return {site.spec->kind == SiteSpec::Kind::call ? timeline::Kind::call : timeline::Kind::tap,
+          site.spec->name, device, run.number};
 }
 
 }  // namespace
 
 void zero_results(const HostSite& site, void* const* buffers) noexcept {
   for (std::size_t i = 0; i < site.results; ++i)
-    std::memset(buffers[site.operands + site.spec->masked + i], 0, site.buffer_bytes[site.operands + i]);
+    std::memset(buffers[site.operands + site.spec->masked + i], 0,
+                site.buffer_bytes[site.operands + i]);
 }
 
 bool fire(RunState& run, const HostSite& site, void* const* buffers, int device) noexcept {
@@ -335,15 +365,18 @@ bool fire_fetched(RunState& run, const HostSite& site, int device, const Fetch& 
   }
 }
 
-bool fire_on_device(RunState& run, const HostSite& site, void* const* buffers, int device, void* stream) noexcept {
+bool fire_on_device(RunState& run, const HostSite& site, void* const* buffers, int device,
+                    void* stream) noexcept {
   const Turn turn(run, site, device);
   if (run.stop.load(std::memory_order_relaxed)) return false;
   const timeline::Span span = begin(run, site, device);
-  const char* refused = run.tape                                 ? "its operands are on a device, where they cannot be recorded or replayed"
-                        : RunState::Clock::now() >= run.deadline ? "the run's deadline passed"
-                                                                 : nullptr;
+  const char* refused =
+      run.tape ? "its operands are on a device, where they cannot be recorded or replayed"
+      : RunState::Clock::now() >= run.deadline ? "the run's deadline passed"
+                                               : nullptr;
   if (!refused) return fire_here(run, site, buffers, device, -1, {}, stream);
-  run.fail(run.tape ? ErrorCode::unimplemented : ErrorCode::timeout, site, device, nullptr, refused);
+  run.fail(run.tape ? ErrorCode::unimplemented : ErrorCode::timeout, site, device, nullptr,
+           refused);
   return false;
 }
 
@@ -357,12 +390,13 @@ bool results_fit(RunState& run, const HostSite& site, void* const* buffers, int 
     const DType dtype = site.leaves[site.operands + i].dtype;
     if (bit_width(dtype) >= 8) continue;
     const void* const values = buffers[site.operands + site.spec->masked + i];
-    const std::size_t elements = site.buffer_bytes[site.operands + i], bad = first_misfit(dtype, values, elements);
+    const std::size_t elements = site.buffer_bytes[site.operands + i],
+                      bad = first_misfit(dtype, values, elements);
     if (bad == elements) continue;
     const auto [low, high] = range_of(dtype);
     run.fail(ErrorCode::bad_result, site, device, nullptr,
-             fmt::format("element {} of result {} is {}, but the values of {} are from {} to {}", bad, i, element_of(dtype, values, bad),
-                         to_string(dtype), low, high));
+             fmt::format("element {} of result {} is {}, but the values of {} are from {} to {}",
+                         bad, i, element_of(dtype, values, bad), to_string(dtype), low, high));
     return false;
   }
   return true;
@@ -377,7 +411,8 @@ bool fire_packed(RunState& run, const HostSite& site, void* const* buffers, int 
       if (bit_width(site.leaves[i].dtype) >= 8) continue;
       void*& place = plain[i < site.operands ? i : i + site.spec->masked];
       memory.push_back(detail::aligned_bytes(site.buffer_bytes[i]));
-      if (i < site.operands) unpack(site.leaves[i].dtype, place, memory.back().get(), site.buffer_bytes[i]);
+      if (i < site.operands)
+        unpack(site.leaves[i].dtype, place, memory.back().get(), site.buffer_bytes[i]);
       place = memory.back().get();
     }
     bool ok = fire(run, site, plain.data(), device);
@@ -385,7 +420,8 @@ bool fire_packed(RunState& run, const HostSite& site, void* const* buffers, int 
     if (!ok && run.poison) zero_results(site, plain.data());
     for (std::size_t i = 0; i < site.results && (ok || run.poison); ++i) {
       const std::size_t leaf = site.operands + i;
-      if (bit_width(site.leaves[leaf].dtype) < 8) pack(site.leaves[leaf].dtype, plain[in + i], buffers[in + i], site.buffer_bytes[leaf]);
+      if (bit_width(site.leaves[leaf].dtype) < 8)
+        pack(site.leaves[leaf].dtype, plain[in + i], buffers[in + i], site.buffer_bytes[leaf]);
     }
     return ok;
   } catch (...) {

@@ -6,38 +6,48 @@
 namespace postern::host {
 
 /// Runs the function on these leaves; false if it failed, and how.
-bool enter_function(const HostSite& site, const detail::Firing& firing, std::exception_ptr& error, ErrorCode& code) noexcept;
+bool enter_function(const HostSite& site, const detail::Firing& firing, std::exception_ptr& error,
+                    ErrorCode& code) noexcept;
 
 /// Fails the run with the exception that is being handled; false.
 bool keep_thrown(RunState& run, const HostSite& site, int device) noexcept;
 
-/// Enters the function on this thread, on XLA's own memory. `info`: null where it is not told. Inline, for the handler's short way.
-[[gnu::always_inline]] inline bool enter_here(RunState& run, const HostSite& site, void* const* data, int device,
+/// Enters the function on this thread, on XLA's own memory. `info`: null where it is not told.
+/// Inline, for the handler's short way.
+[[gnu::always_inline]] inline bool enter_here(RunState& run, const HostSite& site,
+                                              void* const* data, int device,
                                               const TapInfo* info) noexcept {
   const Nesting* const outer = nesting();
   const Nesting here{outer, &run, &site, device, outer ? outer->depth + 1 : 1};
   NestingScope scope(&here);
   try {
-    site.invoke(site.object, {site.leaves.data(), data, site.operands, site.results, info, &site.declared});
+    site.invoke(site.object,
+                {site.leaves.data(), data, site.operands, site.results, info, &site.declared});
     return true;
   } catch (...) {
     return keep_thrown(run, site, device);
   }
 }
 
-/// Enters the site's function for the buffers of one execution (operands, mask, results; never null pointers) in the way that the site asks
-/// for. False when the run must not go on: it failed now or before; results are then zeroed if the run is poisoned. Never throws, never
-/// waits without a limit or a waker. Allocates nothing unless the site asks for copies or the function throws.
+/// Enters the site's function for the buffers of one execution (operands, mask, results; never null
+/// pointers) in the way that the site asks for. False when the run must not go on: it failed now or
+/// before; results are then zeroed if the run is poisoned. Never throws, never waits without a
+/// limit or a waker. Allocates nothing unless the site asks for copies or the function throws.
 bool fire(RunState& run, const HostSite& site, void* const* buffers, int device) noexcept;
-/// The same for buffers that hold elements of less than a byte as XLA does; the function sees one a byte.
+/// The same for buffers that hold elements of less than a byte as XLA does; the function sees one a
+/// byte.
 bool fire_packed(RunState& run, const HostSite& site, void* const* buffers, int device) noexcept;
-/// An asynchronous tap whose leaves are not in host memory: `fetch` brings them there when the queue has room.
+/// An asynchronous tap whose leaves are not in host memory: `fetch` brings them there when the
+/// queue has room.
 bool fire_fetched(RunState& run, const HostSite& site, int device, const Fetch& fetch) noexcept;
-/// A call with Memory::device of a program on a GPU: the function is given device pointers. Results are the caller's to zero.
-bool fire_on_device(RunState& run, const HostSite& site, void* const* buffers, int device, void* stream) noexcept;
+/// A call with Memory::device of a program on a GPU: the function is given device pointers. Results
+/// are the caller's to zero.
+bool fire_on_device(RunState& run, const HostSite& site, void* const* buffers, int device,
+                    void* stream) noexcept;
 /// The results of a poisoned run's call that failed.
 void zero_results(const HostSite& site, void* const* buffers) noexcept;
-/// Whether each element of less than a byte, held one a byte, is in its dtype's range; fails the run otherwise.
+/// Whether each element of less than a byte, held one a byte, is in its dtype's range; fails the
+/// run otherwise.
 bool results_fit(RunState& run, const HostSite& site, void* const* buffers, int device);
 
 }  // namespace postern::host

@@ -40,23 +40,30 @@ bool fits(const Buffers& operands, const Buffers& results, const HostSite& site)
   if (operands.size() < site.inputs || results.size() < site.results) return false;
   for (std::size_t i = 0; i < site.operands; ++i)
     if (!is(operands[i], site.leaves[i].dtype, site.buffer_bytes[i])) return false;
-  if (site.spec->masked && !is(operands[site.operands], DType::pred, static_cast<std::size_t>(site.spec->mask_size))) return false;
+  if (site.spec->masked &&
+      !is(operands[site.operands], DType::pred, static_cast<std::size_t>(site.spec->mask_size)))
+    return false;
   for (std::size_t i = 0; i < site.results; ++i)
-    if (!is(results[i], site.leaves[site.operands + i].dtype, site.buffer_bytes[site.operands + i])) return false;
+    if (!is(results[i], site.leaves[site.operands + i].dtype, site.buffer_bytes[site.operands + i]))
+      return false;
   return true;
 }
 
 /// `otherwise` stands for what is empty.
 template <class List>
-[[gnu::always_inline]] inline void point_at_buffers(const List& operands, const List& results, const HostSite& site, void* otherwise,
+[[gnu::always_inline]] inline void point_at_buffers(const List& operands, const List& results,
+                                                    const HostSite& site, void* otherwise,
                                                     void** buffers) {
-  for (std::size_t i = 0; i < site.inputs; ++i) buffers[i] = operands[i]->data ? operands[i]->data : otherwise;
-  for (std::size_t i = 0; i < site.results; ++i) buffers[site.inputs + i] = results[i]->data ? results[i]->data : otherwise;
+  for (std::size_t i = 0; i < site.inputs; ++i)
+    buffers[i] = operands[i]->data ? operands[i]->data : otherwise;
+  for (std::size_t i = 0; i < site.results; ++i)
+    buffers[site.inputs + i] = results[i]->data ? results[i]->data : otherwise;
 }
 
 }  // namespace
 
-CallBuffers::CallBuffers(XLA_FFI_CallFrame* frame, const HostSite& site, void* otherwise) : data(small_) {
+CallBuffers::CallBuffers(XLA_FFI_CallFrame* frame, const HostSite& site, void* otherwise)
+    : data(small_) {
   if (site.buffers > HostSite::few) {
     large_.resize(site.buffers);
     data = large_.data();
@@ -65,39 +72,47 @@ CallBuffers::CallBuffers(XLA_FFI_CallFrame* frame, const HostSite& site, void* o
     point_at_buffers(pjrt::operands(frame), pjrt::results(frame), site, otherwise, data);
     return;
   }
-  const Buffers operands = without_tokens(pjrt::operands(frame)), results = without_tokens(pjrt::results(frame));
+  const Buffers operands = without_tokens(pjrt::operands(frame)),
+                results = without_tokens(pjrt::results(frame));
   if (fits(operands, results, site))
     point_at_buffers(operands, results, site, otherwise, data);
   else
-    error = pjrt::make_error(frame, ErrorCode::invalid_argument, "postern_call: the call's buffers are not those that its site declares");
+    error =
+        pjrt::make_error(frame, ErrorCode::invalid_argument,
+                         "postern_call: the call's buffers are not those that its site declares");
 }
 
 XLA_FFI_Error* stopped(XLA_FFI_CallFrame* frame) {
-  return pjrt::make_error(frame, ErrorCode::aborted, "postern: the run was stopped by a host function");
+  return pjrt::make_error(frame, ErrorCode::aborted,
+                          "postern: the run was stopped by a host function");
 }
 
 namespace {
 
 /// A call that tells whether its run goes on does so.
 void tell(const XLA_FFI_CallFrame* frame, const RunState& run) {
-  if (void* const told = told_in(frame)) *static_cast<bool*>(told) = !run.stop.load(std::memory_order_relaxed);
+  if (void* const told = told_in(frame))
+    *static_cast<bool*>(told) = !run.stop.load(std::memory_order_relaxed);
 }
 
-[[gnu::noinline]] XLA_FFI_Error* handle_specially(XLA_FFI_CallFrame* frame, RunState& run, const HostSite& site) {
+[[gnu::noinline]] XLA_FFI_Error* handle_specially(XLA_FFI_CallFrame* frame, RunState& run,
+                                                  const HostSite& site) {
   const CallBuffers buffers(frame, site, nothing);
   if (buffers.error) return buffers.error;
   const int device = run.device >= 0 ? run.device : run.device_of(pjrt::device_ordinal(frame));
   const Helpers helpers(frame, [](void* from, XLA_FFI_Task* task, void* data) {
     return pjrt::schedule(static_cast<const XLA_FFI_CallFrame*>(from), task, data);
   });
-  const bool ok = site.packed ? fire_packed(run, site, buffers.data, device) : fire(run, site, buffers.data, device);
+  const bool ok = site.packed ? fire_packed(run, site, buffers.data, device)
+                              : fire(run, site, buffers.data, device);
   tell(frame, run);
   call_is_over(&run);
   return ok || run.poison ? nullptr : stopped(frame);
 }
 
 /// The short way in a run on several devices.
-[[gnu::noinline]] XLA_FFI_Error* handle_on_several(XLA_FFI_CallFrame* frame, RunState& run, const HostSite& site) {
+[[gnu::noinline]] XLA_FFI_Error* handle_on_several(XLA_FFI_CallFrame* frame, RunState& run,
+                                                   const HostSite& site) {
   void* buffers[HostSite::few];
   point_at_buffers(pjrt::operands(frame), pjrt::results(frame), site, nothing, buffers);
   const int device = run.device_of(pjrt::device_ordinal(frame));
@@ -136,7 +151,8 @@ XLA_FFI_Error* handle_goes_on(XLA_FFI_CallFrame* frame) {
   if (frame->extension_start && pjrt::answer_metadata(frame)) [[unlikely]]
     return nullptr;
   const Asked asked = find_asked(frame);
-  if (asked.run) *static_cast<bool*>(asked.answer) = !asked.run->stop.load(std::memory_order_relaxed);
+  if (asked.run)
+    *static_cast<bool*>(asked.answer) = !asked.run->stop.load(std::memory_order_relaxed);
   return asked.error;
 }
 

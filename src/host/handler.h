@@ -12,12 +12,14 @@ inline constexpr const char* site_attribute = "id";
 /// Of a call with one more result, pred[]: whether the run goes on.
 inline constexpr const char* tells_attribute = "tells";
 
-/// The id under which a run's ExecuteContext holds its RunState; set once when the plug-in is loaded.
+/// The id under which a run's ExecuteContext holds its RunState; set once when the plug-in is
+/// loaded.
 extern std::int64_t run_state_type;
 
 XLA_FFI_Error* handle_call(XLA_FFI_CallFrame* frame);
 
-/// Gives pred[]: whether nothing has stopped the run. For loops of programs on several devices, which no error ends.
+/// Gives pred[]: whether nothing has stopped the run. For loops of programs on several devices,
+/// which no error ends.
 inline constexpr const char* goes_on_target = "postern_goes_on";
 XLA_FFI_Error* handle_goes_on(XLA_FFI_CallFrame* frame);
 

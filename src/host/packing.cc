@@ -11,10 +11,12 @@ void unpack(DType dtype, const void* packed, void* unpacked, std::size_t element
   const auto* from = static_cast<const std::uint8_t*>(packed);
   auto* to = static_cast<std::int8_t*>(unpacked);
   for (std::size_t i = 0; i < elements; ++i) {
-    const auto high = static_cast<std::uint8_t>(from[i / static_cast<std::size_t>(per_byte)]
-                                                << (8 - bits - static_cast<int>(i % static_cast<std::size_t>(per_byte)) * bits));
-    to[i] = is_signed(dtype) ? static_cast<std::int8_t>(static_cast<std::int8_t>(high) >> (8 - bits))
-                             : static_cast<std::int8_t>(high >> (8 - bits));
+    const auto high = static_cast<std::uint8_t>(
+        from[i / static_cast<std::size_t>(per_byte)]
+        << (8 - bits - static_cast<int>(i % static_cast<std::size_t>(per_byte)) * bits));
+    to[i] = is_signed(dtype)
+                ? static_cast<std::int8_t>(static_cast<std::int8_t>(high) >> (8 - bits))
+                : static_cast<std::int8_t>(high >> (8 - bits));
   }
 }
 
@@ -24,7 +26,8 @@ std::pair<int, int> range_of(DType dtype) {
 }
 
 int element_of(DType dtype, const void* unpacked, std::size_t i) {
-  return is_signed(dtype) ? int{static_cast<const std::int8_t*>(unpacked)[i]} : int{static_cast<const std::uint8_t*>(unpacked)[i]};
+  return is_signed(dtype) ? int{static_cast<const std::int8_t*>(unpacked)[i]}
+                          : int{static_cast<const std::uint8_t*>(unpacked)[i]};
 }
 
 std::size_t first_misfit(DType dtype, const void* unpacked, std::size_t elements) {
@@ -42,7 +45,8 @@ void pack(DType dtype, const void* unpacked, void* packed, std::size_t elements)
   std::memset(to, 0, (elements + per_byte - 1) / per_byte);
   for (std::size_t i = 0; i < elements; ++i) {
     const int value = element_of(dtype, unpacked, i);
-    to[i / per_byte] = static_cast<std::uint8_t>(to[i / per_byte] | (value & ((1 << bits) - 1)) << (static_cast<int>(i % per_byte) * bits));
+    to[i / per_byte] = static_cast<std::uint8_t>(
+        to[i / per_byte] | (value & ((1 << bits) - 1)) << (static_cast<int>(i % per_byte) * bits));
   }
 }
 

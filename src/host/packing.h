@@ -1,4 +1,5 @@
-// Elements of less than a byte: packed in XLA's memory (first element in the low bits), one a byte for host functions.
+// Elements of less than a byte: packed in XLA's memory (first element in the low bits), one a byte
+// for host functions.
 #pragma once
 #include <postern/dtype.h>
 

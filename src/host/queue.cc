@@ -33,7 +33,8 @@ void pause() {
 #endif
 }
 
-/// The queue's lock is held for less than it takes to put a thread to sleep and wake it: worth a moment of trying.
+/// The queue's lock is held for less than it takes to put a thread to sleep and wake it: worth a
+/// moment of trying.
 void acquire(std::unique_lock<std::mutex>& lock) {
   for (int i = 0; i < 100; ++i) {
     if (lock.try_lock()) return;
@@ -42,12 +43,15 @@ void acquire(std::unique_lock<std::mutex>& lock) {
   lock.lock();
 }
 
-std::size_t aligned(std::size_t bytes) { return bytes < 64 ? (bytes + 15) / 16 * 16 : (bytes + 63) / 64 * 64; }
+std::size_t aligned(std::size_t bytes) {
+  return bytes < 64 ? (bytes + 15) / 16 * 16 : (bytes + 63) / 64 * 64;
+}
 
 }  // namespace
 
-/// One firing; its leaves and mask follow in the same block. Of neighbours with one source the last one owns it, which is handed on as more
-/// arrive: counting owners would have two threads fight for the counter.
+/// One firing; its leaves and mask follow in the same block. Of neighbours with one source the last
+/// one owns it, which is handed on as more arrive: counting owners would have two threads fight for
+/// the counter.
 struct TapQueue::Item {
   Item* next = nullptr;
   Item* before = nullptr;
@@ -89,24 +93,31 @@ struct TapQueue::Item {
   }
 };
 
-bool TapQueue::fits(std::size_t bytes) const { return held_ == 0 || held_ + bytes <= limit.load(std::memory_order_relaxed); }
+bool TapQueue::fits(std::size_t bytes) const {
+  return held_ == 0 || held_ + bytes <= limit.load(std::memory_order_relaxed);
+}
 
 bool TapQueue::wait_for_space(Lock& lock, RunState& run, const HostSite& site, std::size_t bytes) {
   if (!std::exchange(told_full_, true))
     log(LogLevel::warning,
-        "the tap queue of device {} is full ({} bytes, Config::tap_queue_bytes): programs wait for its listeners, first at {}", device_,
-        limit.load(), describe(*site.spec));
+        "the tap queue of device {} is full ({} bytes, Config::tap_queue_bytes): programs wait for "
+        "its listeners, first at {}",
+        device_, limit.load(), describe(*site.spec));
   const timeline::Span span(timeline::Kind::wait, "room in the tap queue", device_, run.number);
   ++waiters_;
-  // Short waits: a run that is cancelled, or that a listener begins to wait for, has nothing to wake us with.
-  while (!fits(bytes) && !run.stop.load(std::memory_order_relaxed) && !run.never_waits.load(std::memory_order_relaxed))
+  // Short waits: a run that is cancelled, or that a listener begins to wait for, has nothing to
+  // wake us with.
+  while (!fits(bytes) && !run.stop.load(std::memory_order_relaxed) &&
+         !run.never_waits.load(std::memory_order_relaxed))
     space_.wait_for(lock, 5ms);
   --waiters_;
   return !run.stop.load(std::memory_order_relaxed);
 }
 
-/// Taps that keep only their last firings never wait: older ones of the same place go first. False when this one has to go.
-bool TapQueue::make_room_among_own(const HostSite& site, std::size_t bytes, std::shared_ptr<TapSource>& gone) {
+/// Taps that keep only their last firings never wait: older ones of the same place go first. False
+/// when this one has to go.
+bool TapQueue::make_room_among_own(const HostSite& site, std::size_t bytes,
+                                   std::shared_ptr<TapSource>& gone) {
   Kept& own = kept_[site.spec.get()];
   while (own.count > 0 && (own.count >= site.spec->keep_last || !fits(bytes))) {
     unlink(own.first, gone);
@@ -116,7 +127,8 @@ bool TapQueue::make_room_among_own(const HostSite& site, std::size_t bytes, std:
   return fits(bytes);
 }
 
-bool TapQueue::push(RunState& run, const HostSite& site, int device, void* const* data, std::span<const bool> mask) {
+bool TapQueue::push(RunState& run, const HostSite& site, int device, void* const* data,
+                    std::span<const bool> mask) {
   return push(run, site, device, data, mask, nullptr);
 }
 
@@ -124,9 +136,11 @@ bool TapQueue::push(RunState& run, const HostSite& site, int device, const Fetch
   return push(run, site, device, nullptr, {}, &fetch);
 }
 
-bool TapQueue::push(RunState& run, const HostSite& site, int device, void* const* data, std::span<const bool> mask, const Fetch* fetch) {
+bool TapQueue::push(RunState& run, const HostSite& site, int device, void* const* data,
+                    std::span<const bool> mask, const Fetch* fetch) {
   static_assert(sizeof(Item) <= Item::header);
-  const std::size_t held = Blocks::size_for(Item::bytes(site, mask.size()) + (fetch ? Transfer::overhead : 0));
+  const std::size_t held =
+      Blocks::size_for(Item::bytes(site, mask.size()) + (fetch ? Transfer::overhead : 0));
   const std::size_t size = fetch ? Blocks::size_for(Item::header) : held;
   TapSource& source = run.tap_source();
   std::shared_ptr<TapSource> gone;  // what a lost firing kept alive goes after the lock
@@ -138,17 +152,23 @@ bool TapQueue::push(RunState& run, const HostSite& site, int device, void* const
       ++dropped_;
       return true;
     }
-  } else if (!fits(held) && !run.never_waits.load(std::memory_order_relaxed) && !wait_for_space(lock, run, site, held)) {
+  } else if (!fits(held) && !run.never_waits.load(std::memory_order_relaxed) &&
+             !wait_for_space(lock, run, site, held)) {
     return false;
   }
   if (!running_) {
     run_on_host_thread([this] { work(); });
     running_ = true;
   }
-  if (const std::size_t most = limit.load(std::memory_order_relaxed); !blocks_.has(size) && blocks_.retained() + held_ + held > most)
+  if (const std::size_t most = limit.load(std::memory_order_relaxed);
+      !blocks_.has(size) && blocks_.retained() + held_ + held > most)
     blocks_.trim(held_ + held < most ? most - held_ - held : 0);
-  Item* const item =
-      new (blocks_.take(size)) Item{.site = &site, .source = &source, .size = size, .held = held, .mask = mask.size(), .device = device};
+  Item* const item = new (blocks_.take(size)) Item{.site = &site,
+                                                   .source = &source,
+                                                   .size = size,
+                                                   .held = held,
+                                                   .mask = mask.size(),
+                                                   .device = device};
   held_ += held;
   peak_ = std::max(peak_, held_);
   if (!fetch && size <= copied_under_lock) {
@@ -175,7 +195,8 @@ bool TapQueue::push(RunState& run, const HostSite& site, int device, void* const
 void TapQueue::append(Item* item) {
   item->number = next_++;
   item->before = last_;
-  item->owner = last_ && last_->source == item->source ? std::move(last_->owner) : item->source->shared_from_this();
+  item->owner = last_ && last_->source == item->source ? std::move(last_->owner)
+                                                       : item->source->shared_from_this();
   (last_ ? last_->next : first_) = item;
   last_ = item;
   linked_.store(linked_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
@@ -214,10 +235,12 @@ void TapQueue::recycle(void* block, std::size_t size, std::size_t held) noexcept
 }
 
 bool TapQueue::wait_for_items(Lock& lock) {
-  // A program that taps all the time is worth a moment of waiting awake: waking a thread costs the program more than a whole firing.
+  // A program that taps all the time is worth a moment of waiting awake: waking a thread costs the
+  // program more than a whole firing.
   lock.unlock();
   const auto until = RunState::Clock::now() + 50us;
-  while (linked_.load(std::memory_order_acquire) == 0 && RunState::Clock::now() < until) std::this_thread::yield();
+  while (linked_.load(std::memory_order_acquire) == 0 && RunState::Clock::now() < until)
+    std::this_thread::yield();
   lock.lock();
   sleeping_ = true;
   const bool got = wake_.wait_for(lock, 5s, [&] { return first_ != nullptr; });
@@ -225,13 +248,13 @@ bool TapQueue::wait_for_items(Lock& lock) {
   return got;
 }
 
-/// Firings that come one by one, and listeners that are quick: a few microseconds later there are more of them, which cost the program
-/// less if they are taken together. Nobody may be waiting.
+/// Firings that come one by one, and listeners that are quick: a few microseconds later there are
+/// more of them, which cost the program less if they are taken together. Nobody may be waiting.
 void TapQueue::linger(Lock& lock) {
   lock.unlock();
   const auto until = RunState::Clock::now() + 20us;
-  while (linked_.load(std::memory_order_relaxed) < batch_size && waiters_.load(std::memory_order_relaxed) == 0 &&
-         RunState::Clock::now() < until) {
+  while (linked_.load(std::memory_order_relaxed) < batch_size &&
+         waiters_.load(std::memory_order_relaxed) == 0 && RunState::Clock::now() < until) {
     for (int k = 0; k < 16; ++k) pause();
     std::this_thread::yield();
   }
@@ -244,7 +267,8 @@ void TapQueue::work() {
   std::size_t take = 1;
   Lock lock(guard_);
   while (first_ || wait_for_items(lock)) {
-    if (take > 1 && linked_.load(std::memory_order_relaxed) < batch_size && waiters_.load(std::memory_order_relaxed) == 0) {
+    if (take > 1 && linked_.load(std::memory_order_relaxed) < batch_size &&
+        waiters_.load(std::memory_order_relaxed) == 0) {
       linger(lock);
       if (!first_) continue;  // dropped meanwhile
     }
@@ -271,9 +295,11 @@ void TapQueue::work() {
     for (std::size_t i = 0; i < count; ++i) {
       deliver(*batch[i]);
       sizes[i] = {batch[i]->size, batch[i]->held};
-      batch[i]->~Item();  // may be the last to keep a program, whose functions are the user's: not under the lock
+      batch[i]->~Item();  // may be the last to keep a program, whose functions are the user's: not
+                          // under the lock
     }
-    // Listeners that take their time are given one firing after another, so that what has been delivered makes room at once.
+    // Listeners that take their time are given one firing after another, so that what has been
+    // delivered makes room at once.
     take = RunState::Clock::now() - start < 50us ? std::min(take * 2, batch_size) : 1;
     acquire(lock);
     in_hands_ = 0;
@@ -302,13 +328,14 @@ void TapQueue::deliver(Item& item) noexcept {
     const timeline::Span span(timeline::Kind::delivery, spec.name, device_, source.number);
     const Beginning here{{nullptr, nullptr, &site, item.device, 1, true}, {}};
     NestingScope scope(&here);
-    const TapInfo info{{spec.name, item.device, spec.place, source.number, StopToken(&source), source.context, source.sink, -1, &source,
-                        site.spot(item.device).coordinates, site.spot(item.device).part},
-                       spec.transforms,
-                       spec.operand_paths,
-                       spec.recomputed,
-                       {reinterpret_cast<const bool*>(mask), item.mask},
-                       spec.counts ? spec.counts->dropped.load(std::memory_order_relaxed) : 0};
+    const TapInfo info{
+        {spec.name, item.device, spec.place, source.number, StopToken(&source), source.context,
+         source.sink, -1, &source, site.spot(item.device).coordinates, site.spot(item.device).part},
+        spec.transforms,
+        spec.operand_paths,
+        spec.recomputed,
+        {reinterpret_cast<const bool*>(mask), item.mask},
+        spec.counts ? spec.counts->dropped.load(std::memory_order_relaxed) : 0};
     const detail::Firing firing{site.leaves.data(), data, site.operands, 0, &info, &site.declared};
     if (enter_function(site, firing, error, code)) {
       if (!source.end.load(std::memory_order_relaxed)) [[likely]]

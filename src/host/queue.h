@@ -1,4 +1,5 @@
-// TapQueue: the undelivered firings of a device's asynchronous taps, and the thread that delivers them in order.
+// TapQueue: the undelivered firings of a device's asynchronous taps, and the thread that delivers
+// them in order.
 #pragma once
 #include <postern/tap.h>
 
@@ -24,7 +25,8 @@ class Transfer {
   virtual ~Transfer() = default;
   /// Waits until they have arrived; where each of them is. Throws Error.
   virtual void* const* wait() = 0;
-  /// What it is counted for beside the leaves: its events and lists, and what small leaves are rounded up by.
+  /// What it is counted for beside the leaves: its events and lists, and what small leaves are
+  /// rounded up by.
   static constexpr std::size_t overhead = 256;
 };
 /// Begins a transfer. Throws Error.
@@ -34,13 +36,17 @@ class TapQueue {
  public:
   explicit TapQueue(int device) : device_(device) {}
 
-  /// Copies one firing into the queue, waiting while that is full. False when the run was stopped meanwhile. Allocates nothing once blocks
-  /// of its size have come back. Throws what the system throws when it has no memory or thread.
-  bool push(RunState& run, const HostSite& site, int device, void* const* data, std::span<const bool> mask);
-  /// The same for leaves that are not in host memory yet: `fetch` is called when there is room for them.
+  /// Copies one firing into the queue, waiting while that is full. False when the run was stopped
+  /// meanwhile. Allocates nothing once blocks of its size have come back. Throws what the system
+  /// throws when it has no memory or thread.
+  bool push(RunState& run, const HostSite& site, int device, void* const* data,
+            std::span<const bool> mask);
+  /// The same for leaves that are not in host memory yet: `fetch` is called when there is room for
+  /// them.
   bool push(RunState& run, const HostSite& site, int device, const Fetch& fetch);
 
-  /// Waits until everything that is in the queue now has been delivered; how many firings were not when the limit passed.
+  /// Waits until everything that is in the queue now has been delivered; how many firings were not
+  /// when the limit passed.
   std::size_t wait(std::optional<RunState::Clock::time_point> limit);
 
   TapQueueStats stats() const;
@@ -54,11 +60,13 @@ class TapQueue {
   };
   using Lock = std::unique_lock<std::mutex>;
 
-  bool push(RunState& run, const HostSite& site, int device, void* const* data, std::span<const bool> mask, const Fetch* fetch);
+  bool push(RunState& run, const HostSite& site, int device, void* const* data,
+            std::span<const bool> mask, const Fetch* fetch);
 
   bool fits(std::size_t bytes) const;
   bool wait_for_space(Lock& lock, RunState& run, const HostSite& site, std::size_t bytes);
-  bool make_room_among_own(const HostSite& site, std::size_t bytes, std::shared_ptr<TapSource>& gone);
+  bool make_room_among_own(const HostSite& site, std::size_t bytes,
+                           std::shared_ptr<TapSource>& gone);
   void append(Item* item);
   void unlink(Item* item, std::shared_ptr<TapSource>& gone);
   void release(Item* item) noexcept;

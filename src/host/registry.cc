@@ -26,16 +26,19 @@ Registry& registry() {
 void register_function(const std::string& name, Callee fn, const RegisterOptions& options) {
   PlaceScope at(fn.place());
   check(!name.empty(), "register_function: the name is empty");
-  check(fn.function() != nullptr, "register_function: '{}' must be a callable, not another name", name);
-  auto function = fn.function();  // goes after the lock: what the one before lets go of may come back here
+  check(fn.function() != nullptr, "register_function: '{}' must be a callable, not another name",
+        name);
+  auto function =
+      fn.function();  // goes after the lock: what the one before lets go of may come back here
   std::unique_lock lock(registry().guard);
   const auto [found, fresh] = registry().functions.try_emplace(name, function);
   if (fresh) return;
   if (!options.replace) {
     const Place& place = PlaceScope::current();
     throw Error(ErrorCode::already_exists,
-                fmt::format("register_function: '{}' is already registered; ask for replace, or unregister it first{}", name,
-                            place.known() ? fmt::format(" (at {})", to_string(place)) : ""));
+                fmt::format("register_function: '{}' is already registered; ask for replace, or "
+                            "unregister it first{}",
+                            name, place.known() ? fmt::format(" (at {})", to_string(place)) : ""));
   }
   found->second.swap(function);
 }

@@ -6,8 +6,9 @@
 
 namespace postern::host {
 
-/// The sites of one run, with named functions replaced by what the registry holds now. Throws CallbackError(unregistered) naming every
-/// missing function, and TypeError when one cannot take its site's leaves.
+/// The sites of one run, with named functions replaced by what the registry holds now. Throws
+/// CallbackError(unregistered) naming every missing function, and TypeError when one cannot take
+/// its site's leaves.
 std::vector<HostSite> resolve_names(const std::vector<HostSite>& sites);
 
 }  // namespace postern::host

@@ -12,7 +12,9 @@
 
 namespace postern {
 
-bool StopToken::stop_requested() const { return state_ && state_->stop.load(std::memory_order_relaxed); }
+bool StopToken::stop_requested() const {
+  return state_ && state_->stop.load(std::memory_order_relaxed);
+}
 
 void CallInfo::end_run() const {
   if (run_state) run_state->end.store(true, std::memory_order_relaxed);
@@ -59,9 +61,10 @@ std::string failure_text(const HostSite& site, int device, const std::string& wh
 }
 }  // namespace
 
-std::exception_ptr callback_error(ErrorCode code, const HostSite& site, int device, const std::exception_ptr& cause) {
-  return std::make_exception_ptr(
-      CallbackError(code, failure_text(site, device, describe(cause)), {site.spec->name, site.spec->place}, device, cause));
+std::exception_ptr callback_error(ErrorCode code, const HostSite& site, int device,
+                                  const std::exception_ptr& cause) {
+  return std::make_exception_ptr(CallbackError(code, failure_text(site, device, describe(cause)),
+                                               {site.spec->name, site.spec->place}, device, cause));
 }
 
 TapSource& RunState::tap_source() {
@@ -80,7 +83,8 @@ TapSource& RunState::tap_source() {
   return *tap_source_;
 }
 
-void RunState::fail(ErrorCode code, const HostSite& site, int on_device, std::exception_ptr cause, const std::string& what) {
+void RunState::fail(ErrorCode code, const HostSite& site, int on_device, std::exception_ptr cause,
+                    const std::string& what) {
   fail(code, {site.spec->name, site.spec->place}, on_device, std::move(cause),
        failure_text(site, on_device, what), what);
 }
@@ -114,7 +118,9 @@ std::string RunState::first_failure() const {
 }
 
 const RunState::Progress* RunState::in_progress() const {
-  const auto it = std::ranges::find_if(progress_, [](const Progress& p) { return p.site.load(std::memory_order_acquire) != nullptr; });
+  const auto it = std::ranges::find_if(progress_, [](const Progress& p) {
+    return p.site.load(std::memory_order_acquire) != nullptr;
+  });
   return it != progress_.end() ? &*it : nullptr;
 }
 
@@ -159,7 +165,8 @@ bool RunState::close() {
     tap_source_.reset();
     return false;
   }
-  static_cast<void>(std::shared_ptr<TapSource>(tap_source_));  // use_count() orders nothing: meet the delivery's last look at the sites
+  static_cast<void>(std::shared_ptr<TapSource>(
+      tap_source_));  // use_count() orders nothing: meet the delivery's last look at the sites
   tap_source_->owner.reset();
   tap_source_->stop = tap_source_->end = false;
   return true;
@@ -168,8 +175,11 @@ bool RunState::close() {
 std::exception_ptr RunState::error() const {
   std::string text = text_;
   if (count_ > 1) text += fmt::format(" (and {} more)", count_ - 1);
-  if (code_ == ErrorCode::timeout) return std::make_exception_ptr(TimeoutError(code_, text, site_, device_, cause_, others_, count_));
-  return std::make_exception_ptr(CallbackError(code_, text, site_, device_, cause_, others_, count_));
+  if (code_ == ErrorCode::timeout)
+    return std::make_exception_ptr(
+        TimeoutError(code_, text, site_, device_, cause_, others_, count_));
+  return std::make_exception_ptr(
+      CallbackError(code_, text, site_, device_, cause_, others_, count_));
 }
 
 void RunState::rethrow() {
@@ -183,13 +193,16 @@ void RunState::rethrow() {
   }
   if (e) std::rethrow_exception(e);
   const bool stopped = outcome() == Outcome::stopped;
-  throw CallbackError(ErrorCode::cancelled,
-                      stopped ? "the run was ended early by a host function; its results were not computed" : "the run was cancelled", site,
-                      0, nullptr);
+  throw CallbackError(
+      ErrorCode::cancelled,
+      stopped ? "the run was ended early by a host function; its results were not computed"
+              : "the run was cancelled",
+      site, 0, nullptr);
 }
 
 void RunState::refuse_own_wait() {
-  // A listener of an asynchronous tap that waits for a run must not keep it waiting for room in the listener's own queue.
+  // A listener of an asynchronous tap that waits for a run must not keep it waiting for room in the
+  // listener's own queue.
   if (in_delivery()) never_waits = true, tell_parts();
   if (nesting()) Wait(*this);
 }

@@ -1,4 +1,5 @@
-// RunState: what one execution of a program carries to the functions that it calls back. XLA hands its address to the handler.
+// RunState: what one execution of a program carries to the functions that it calls back. XLA hands
+// its address to the handler.
 #pragma once
 #include <postern/error.h>
 
@@ -33,7 +34,8 @@ enum class Outcome : std::uint8_t { running, done, failed, cancelled, stopped };
 class RunState;
 class Tape;
 
-/// What the undelivered firings of one run need after it has ended. Its StopState is what their StopToken and end_run see.
+/// What the undelivered firings of one run need after it has ended. Its StopState is what their
+/// StopToken and end_run see.
 struct TapSource : detail::StopState, std::enable_shared_from_this<TapSource> {
   std::shared_ptr<const void> owner;  // of the sites
   std::weak_ptr<RunState> run;
@@ -50,9 +52,10 @@ class RunState : public detail::StopState {
   const HostSite* sites = nullptr;
   std::size_t site_count = 0;
   std::uint64_t number = 0;
-  int mark = 0;               // what XLA calls it; positive: no other run is ever called so
-  bool quick = false;         // the handler may take its short way: no deadline, no timeline
-  bool poison = false;        // several devices: a failure must not return an error to XLA, see docs/design.md
+  int mark = 0;        // what XLA calls it; positive: no other run is ever called so
+  bool quick = false;  // the handler may take its short way: no deadline, no timeline
+  bool poison =
+      false;  // several devices: a failure must not return an error to XLA, see docs/design.md
   int device = -1;            // of a run on one device; -1: the handler asks XLA
   int first_ordinal = 0;      // of a run on several devices: what XLA calls the first one,
   std::vector<int> ordinals;  // and what users call them from there on; empty: the same
@@ -87,20 +90,24 @@ class RunState : public detail::StopState {
     return i < ordinals.size() ? ordinals[i] : ordinal;
   }
 
-  /// Keeps the first failure (of several devices': the lowest one's), counts the others, and stops the run.
-  void fail(ErrorCode code, const HostSite& site, int device, std::exception_ptr cause, const std::string& what);
+  /// Keeps the first failure (of several devices': the lowest one's), counts the others, and stops
+  /// the run.
+  void fail(ErrorCode code, const HostSite& site, int device, std::exception_ptr cause,
+            const std::string& what);
   /// The same because the deadline passed, blamed on the call in progress if there is one.
   void fail_late();
   /// Asks the run to stop; the first reason stays.
   void request(Outcome reason);
-  /// The run is over: done if nothing stopped it. Its sites may go. True when no undelivered firing looks at it any more.
+  /// The run is over: done if nothing stopped it. Its sites may go. True when no undelivered firing
+  /// looks at it any more.
   bool close();
   Outcome outcome() const { return outcome_.load(std::memory_order_acquire); }
   bool failed() const { return outcome() == Outcome::failed; }
   /// What its first failure said, without where; "" when there is none.
   std::string first_failure() const;
 
-  /// Throws the failure (CallbackError, TimeoutError), or that the run was cancelled or stopped; the error counts as seen.
+  /// Throws the failure (CallbackError, TimeoutError), or that the run was cancelled or stopped;
+  /// the error counts as seen.
   [[noreturn]] void rethrow();
   /// The failure if nobody has seen it yet.
   std::exception_ptr take_unseen();
@@ -147,7 +154,8 @@ class RunState : public detail::StopState {
   bool seen_ = false;
 };
 
-/// Where the current thread stands: inside which firings, of which runs. Linked through the stack, also across the executor's threads.
+/// Where the current thread stands: inside which firings, of which runs. Linked through the stack,
+/// also across the executor's threads.
 struct Nesting {
   const Nesting* outer;
   RunState* run;
@@ -167,7 +175,9 @@ bool in_delivery();
 /// Makes `nesting` the thread's for a scope: for threads that work on behalf of a firing.
 class NestingScope {
  public:
-  explicit NestingScope(const Nesting* nesting) : before_(current_nesting) { current_nesting = nesting; }
+  explicit NestingScope(const Nesting* nesting) : before_(current_nesting) {
+    current_nesting = nesting;
+  }
   ~NestingScope() { current_nesting = before_; }
   NestingScope(const NestingScope&) = delete;
 
@@ -176,7 +186,8 @@ class NestingScope {
 };
 
 /// The failure of one firing as barrier() and the run's end throw it.
-std::exception_ptr callback_error(ErrorCode code, const HostSite& site, int device, const std::exception_ptr& cause);
+std::exception_ptr callback_error(ErrorCode code, const HostSite& site, int device,
+                                  const std::exception_ptr& cause);
 
 /// "call 'fetch' at main.cc:12": how errors name a site.
 std::string describe(const SiteSpec& site);

@@ -1,4 +1,5 @@
-// What the thread sanitizer cannot see: PJRT's event of a run comes after its calls, an order that XLA makes.
+// What the thread sanitizer cannot see: PJRT's event of a run comes after its calls, an order that
+// XLA makes.
 #pragma once
 
 #ifdef __SANITIZE_THREAD__

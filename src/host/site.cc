@@ -11,18 +11,22 @@ namespace postern::host {
 using detail::Parameter;
 
 HostSite::HostSite(SitePtr s, std::shared_ptr<const detail::HostFunction> fn)
-    : spec(std::move(s)), declared{&spec->named.attributes, &spec->result_structure, &spec->result_paths}, function(std::move(fn)) {
+    : spec(std::move(s)),
+      declared{&spec->named.attributes, &spec->result_structure, &spec->result_paths},
+      function(std::move(fn)) {
   operands = spec->operands.size();
   results = spec->results.size();
   for (std::int64_t i = 0; spec->mesh && i < spec->mesh->size(); ++i) {
     Spot spot{spec->mesh->coordinates(spec->mesh->devices()[static_cast<std::size_t>(i)]), {}};
     if (spec->cut) spot.part = Sharding(*spec->mesh, *spec->cut).part(spec->whole, i);
-    spot.repeats = spec->partitioned && spec->kind == SiteSpec::Kind::tap &&
-                   std::ranges::any_of(spots, [&](const Spot& before) { return before.part == spot.part; });
+    spot.repeats =
+        spec->partitioned && spec->kind == SiteSpec::Kind::tap &&
+        std::ranges::any_of(spots, [&](const Spot& before) { return before.part == spot.part; });
     spots.push_back(std::move(spot));
   }
-  direct = std::ranges::none_of(spots, &Spot::repeats) && spec->levels.empty() && !spec->masked && !spec->async && !spec->chooses() &&
-           spec->timeout.count() == 0 && spec->warn_after.count() == 0;
+  direct = std::ranges::none_of(spots, &Spot::repeats) && spec->levels.empty() && !spec->masked &&
+           !spec->async && !spec->chooses() && spec->timeout.count() == 0 &&
+           spec->warn_after.count() == 0;
   one_order = spec->one_order && !spots.empty();
   inputs = operands + spec->masked;
   buffers = inputs + results;

@@ -1,4 +1,5 @@
-// HostSite: a site made ready for the hot path. Whatever can be known before a run is worked out here.
+// HostSite: a site made ready for the hot path. Whatever can be known before a run is worked out
+// here.
 #pragma once
 #include "core/site.h"
 
@@ -20,30 +21,35 @@ struct HostSite {
   const Spot& spot(int device) const;
 
   SitePtr spec;
-  bool quick = false;      // the handler may take its short way: direct, few buffers, and none of the following
-  bool told = false;       // the function wants to be told of the firing
-  bool packed = false;     // some leaf has elements of less than a byte
-  bool unchecked = false;  // the program is from a file: what it passes must be compared with the site
+  bool quick =
+      false;  // the handler may take its short way: direct, few buffers, and none of the following
+  bool told = false;    // the function wants to be told of the firing
+  bool packed = false;  // some leaf has elements of less than a byte
+  bool unchecked =
+      false;  // the program is from a file: what it passes must be compared with the site
   bool one_order = false;  // over all devices of a run
   bool direct = false;     // the function is entered on the spot, with the call's own buffers
   std::size_t operands = 0, results = 0;
-  std::size_t inputs = 0, buffers = 0;     // of the equation: operands and the mask if any; these and the results
+  std::size_t inputs = 0,
+              buffers = 0;  // of the equation: operands and the mask if any; these and the results
   static constexpr std::size_t few = 32;   // buffers that need no allocation
   std::vector<detail::LeafLayout> leaves;  // of one firing: operands, then results
   void (*invoke)(void* object, const detail::Firing& firing) = nullptr;  // of the function
   void* object = nullptr;
-  detail::Declared declared;                             // members of the spec
-  std::shared_ptr<const detail::HostFunction> function;  // null: a name that is looked up when a run starts
-  std::vector<std::size_t> leaf_bytes;                   // of one firing
-  std::vector<std::size_t> buffer_bytes;                 // of the equation's operands and results, one byte an element at least
+  detail::Declared declared;  // members of the spec
+  std::shared_ptr<const detail::HostFunction>
+      function;                         // null: a name that is looked up when a run starts
+  std::vector<std::size_t> leaf_bytes;  // of one firing
+  std::vector<std::size_t>
+      buffer_bytes;  // of the equation's operands and results, one byte an element at least
 
   std::vector<Spot> spots;
-  // Elements of the batch, and by how many bytes each leaf moves on along each level (row-major over levels).
+  // Elements of the batch, and by how many bytes each leaf moves on along each level (row-major
+  // over levels).
   std::int64_t elements = 1;
   std::vector<std::int64_t> level_sizes;
   std::vector<std::vector<std::size_t>> level_strides;
   std::vector<std::size_t> mask_strides;
 };
-
 
 }  // namespace postern::host

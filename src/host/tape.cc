@@ -16,7 +16,8 @@ std::atomic<int> threads_taped{0};  // so that no run looks for a tape while the
 
 std::string digest_of(const HostSite& site, void* const* data) {
   std::string all;
-  for (std::size_t i = 0; i < site.operands; ++i) all += digest({static_cast<const char*>(data[i]), site.leaf_bytes[i]});
+  for (std::size_t i = 0; i < site.operands; ++i)
+    all += digest({static_cast<const char*>(data[i]), site.leaf_bytes[i]});
   return digest(all);
 }
 
@@ -30,7 +31,9 @@ std::shared_ptr<Tape> current_tape() {
 }
 
 void set_current_tape(std::shared_ptr<Tape> tape) {
-  if (tape && taped) throw Error(ErrorCode::failed_precondition, "record, replay: this thread is recording or replaying already");
+  if (tape && taped)
+    throw Error(ErrorCode::failed_precondition,
+                "record, replay: this thread is recording or replaying already");
   threads_taped += (tape != nullptr) - (taped != nullptr);
   taped = std::move(tape);
 }
@@ -49,9 +52,12 @@ std::uint64_t Tape::begin_run(std::string_view program) {
   const std::uint64_t run = runs_;
   if (replays_) {
     if (run >= programs_.size())
-      throw Error(ErrorCode::failed_precondition, fmt::format("replay: the recording has {} runs, this is one more", programs_.size()));
+      throw Error(
+          ErrorCode::failed_precondition,
+          fmt::format("replay: the recording has {} runs, this is one more", programs_.size()));
     if (programs_[run] != sum)
-      throw Error(ErrorCode::failed_precondition, fmt::format("replay: run {} of the recording is of another program", run));
+      throw Error(ErrorCode::failed_precondition,
+                  fmt::format("replay: run {} of the recording is of another program", run));
   } else if (!closed_) {
     programs_.push_back(sum);
   }
@@ -59,10 +65,12 @@ std::uint64_t Tape::begin_run(std::string_view program) {
   return run;
 }
 
-void Tape::record(const RunState& run, const HostSite& site, void* const* data, int device, std::int64_t element, bool went_well) {
+void Tape::record(const RunState& run, const HostSite& site, void* const* data, int device,
+                  std::int64_t element, bool went_well) {
   const SiteSpec& spec = *site.spec;
   RecordedFiring f;
-  f.run = run.taped_run, f.site = index_of(run, site), f.kind = spec.word, f.name = spec.name, f.device = device, f.element = element;
+  f.run = run.taped_run, f.site = index_of(run, site), f.kind = spec.word, f.name = spec.name,
+  f.device = device, f.element = element;
   f.operands = digest_of(site, data);
   f.ended = !went_well && !run.failed();
   if (run.failed()) f.failure = run.first_failure();
@@ -75,7 +83,8 @@ void Tape::record(const RunState& run, const HostSite& site, void* const* data, 
   if (!closed_) firings_.push_back(std::move(f));
 }
 
-bool Tape::replay(RunState& run, const HostSite& site, void* const* data, int device, std::int64_t element) {
+bool Tape::replay(RunState& run, const HostSite& site, void* const* data, int device,
+                  std::int64_t element) {
   if (site.spec->kind == SiteSpec::Kind::tap) return true;
   auto differs = [&](const std::string& how) {
     run.fail(ErrorCode::failed_precondition, site, device, nullptr, how);
@@ -93,10 +102,11 @@ bool Tape::replay(RunState& run, const HostSite& site, void* const* data, int de
       rest.pop_front();
     }
   }
-  const std::string where =
-      fmt::format("call {} of run {}{}", number, run.taped_run, element < 0 ? "" : fmt::format(", element {}", element));
+  const std::string where = fmt::format("call {} of run {}{}", number, run.taped_run,
+                                        element < 0 ? "" : fmt::format(", element {}", element));
   if (!found) return differs(fmt::format("{} was not recorded", where));
-  if (found->operands != digest_of(site, data)) return differs(fmt::format("{} has other operands than were recorded", where));
+  if (found->operands != digest_of(site, data))
+    return differs(fmt::format("{} has other operands than were recorded", where));
   if (found->ended) {
     run.request(Outcome::stopped);
     return false;
@@ -105,9 +115,11 @@ bool Tape::replay(RunState& run, const HostSite& site, void* const* data, int de
     run.fail(ErrorCode::threw, site, device, nullptr, found->failure);
     return false;
   }
-  if (found->types != site.spec->results) return differs(fmt::format("{} has results of other types than were recorded", where));
+  if (found->types != site.spec->results)
+    return differs(fmt::format("{} has results of other types than were recorded", where));
   for (std::size_t i = 0; i < site.results; ++i)
-    if (const std::string& bytes = found->values[i]; !bytes.empty()) std::memcpy(data[site.operands + i], bytes.data(), bytes.size());
+    if (const std::string& bytes = found->values[i]; !bytes.empty())
+      std::memcpy(data[site.operands + i], bytes.data(), bytes.size());
   return true;
 }
 

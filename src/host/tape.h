@@ -19,14 +19,18 @@ class Tape {
 
   bool replays() const { return replays_; }
 
-  /// The next run, of the program with this text. Throws Error(failed_precondition) when another one was recorded.
+  /// The next run, of the program with this text. Throws Error(failed_precondition) when another
+  /// one was recorded.
   std::uint64_t begin_run(std::string_view program);
 
   /// Records a firing whose function has been entered, or (of an asynchronous tap) will be.
   /// `went_well`: else the run has failed, or been ended.
-  void record(const RunState& run, const HostSite& site, void* const* data, int device, std::int64_t element, bool went_well);
-  /// Gives a call the results that it was recorded with. False when the run has failed or ended, because it did so or the call differs.
-  bool replay(RunState& run, const HostSite& site, void* const* data, int device, std::int64_t element);
+  void record(const RunState& run, const HostSite& site, void* const* data, int device,
+              std::int64_t element, bool went_well);
+  /// Gives a call the results that it was recorded with. False when the run has failed or ended,
+  /// because it did so or the call differs.
+  bool replay(RunState& run, const HostSite& site, void* const* data, int device,
+              std::int64_t element);
 
   const std::vector<std::string>& programs() const { return programs_; }
   const std::vector<RecordedFiring>& firings() const { return firings_; }
@@ -34,7 +38,8 @@ class Tape {
   void close();
 
  private:
-  using Key = std::tuple<std::uint64_t, std::int64_t, int, std::int64_t>;  // run, site, device, element
+  using Key =
+      std::tuple<std::uint64_t, std::int64_t, int, std::int64_t>;  // run, site, device, element
 
   const bool replays_ = false;
   std::mutex guard_;
@@ -47,7 +52,9 @@ class Tape {
 };
 
 /// Whether such a run enters its functions: not when a tape gives their results.
-inline bool enters_functions(const std::shared_ptr<Tape>& tape) { return !tape || !tape->replays(); }
+inline bool enters_functions(const std::shared_ptr<Tape>& tape) {
+  return !tape || !tape->replays();
+}
 
 /// What this thread's runs are taped on, or null: also null inside host functions.
 std::shared_ptr<Tape> current_tape();

@@ -20,11 +20,12 @@
 namespace postern::host {
 
 std::string read_file(const char* who, const std::string& file) {
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> in(std::fopen(file.c_str(), "rb"),
-                                                           [](std::FILE* f) { return f ? std::fclose(f) : 0; });
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> in(
+      std::fopen(file.c_str(), "rb"), [](std::FILE* f) { return f ? std::fclose(f) : 0; });
   std::string text;
   char part[1 << 16];
-  for (std::size_t n = 0; in && (n = std::fread(part, 1, sizeof part, in.get())) > 0;) text.append(part, n);
+  for (std::size_t n = 0; in && (n = std::fread(part, 1, sizeof part, in.get())) > 0;)
+    text.append(part, n);
   if (!in || std::ferror(in.get()))
     throw Error(errno == ENOENT ? ErrorCode::not_found : ErrorCode::unavailable,
                 fmt::format("{}: {}: {}", who, file, std::strerror(errno)));

@@ -5,7 +5,8 @@
 
 namespace postern::host {
 
-/// What `file` holds. Throws Error(not_found) or Error(unavailable) in the name of `who`, with the system's reason.
+/// What `file` holds. Throws Error(not_found) or Error(unavailable) in the name of `who`, with the
+/// system's reason.
 std::string read_file(const char* who, const std::string& file);
 
 /// A file that is written beside and takes its place in finish(), when all of it is on disk. Until

@@ -59,36 +59,49 @@ std::string json_text(std::string_view text) {
 }
 
 std::string json_of(const Book& b) {
-  auto micros = [&](Clock::duration d) { return std::chrono::duration<double, std::micro>(d).count(); };
+  auto micros = [&](Clock::duration d) {
+    return std::chrono::duration<double, std::micro>(d).count();
+  };
   std::string out = "{\"traceEvents\":[\n";
   int threads = 0;
   for (const Event& e : b.events) {
     threads = std::max(threads, e.thread + 1);
-    out += fmt::format("{{\"name\":{},\"cat\":\"{}\",\"ph\":\"X\",\"ts\":{:.3f},\"dur\":{:.3f},\"pid\":{},\"tid\":{}", json_text(e.name),
-                       to_string(e.kind), micros(e.start - b.first), micros(e.end - e.start), ::getpid(), e.thread);
-    if (e.device >= 0) out += fmt::format(",\"args\":{{\"device\":{},\"run\":{}}}", e.device, e.run);
+    out += fmt::format(
+        "{{\"name\":{},\"cat\":\"{}\",\"ph\":\"X\",\"ts\":{:.3f},\"dur\":{:.3f},\"pid\":{},\"tid\":"
+        "{}",
+        json_text(e.name), to_string(e.kind), micros(e.start - b.first), micros(e.end - e.start),
+        ::getpid(), e.thread);
+    if (e.device >= 0)
+      out += fmt::format(",\"args\":{{\"device\":{},\"run\":{}}}", e.device, e.run);
     out += "},\n";
   }
   for (int t = 0; t < threads; ++t)
-    out += fmt::format("{{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":{},\"tid\":{},\"args\":{{\"name\":\"thread {}\"}}}},\n", ::getpid(),
-                       t, t);
-  return out + fmt::format("{{\"name\":\"left out\",\"ph\":\"C\",\"ts\":0,\"pid\":{},\"args\":{{\"events\":{}}}}}\n]}}\n", ::getpid(),
-                           b.left_out);
+    out += fmt::format(
+        "{{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":{},\"tid\":{},\"args\":{{\"name\":"
+        "\"thread {}\"}}}},\n",
+        ::getpid(), t, t);
+  return out + fmt::format(
+                   "{{\"name\":\"left "
+                   "out\",\"ph\":\"C\",\"ts\":0,\"pid\":{},\"args\":{{\"events\":{}}}}}\n]}}\n",
+                   ::getpid(), b.left_out);
 }
 
 }  // namespace
 
 const char* to_string(Kind kind) {
-  static constexpr const char* names[] = {"compile", "execute", "transfer", "call", "tap", "delivery", "wait"};
+  static constexpr const char* names[] = {"compile", "execute",  "transfer", "call",
+                                          "tap",     "delivery", "wait"};
   return names[static_cast<int>(kind)];
 }
 
-void add(Kind kind, std::string_view name, Clock::time_point start, Clock::time_point end, int device, std::uint64_t run) noexcept try {
+void add(Kind kind, std::string_view name, Clock::time_point start, Clock::time_point end,
+         int device, std::uint64_t run) noexcept try {
   Book& b = book();
   const double seconds = std::chrono::duration<double>(end - start).count();
   std::scoped_lock lock(b.guard);
   b.first = std::min(b.first, start), b.last = std::max(b.last, end);
-  Total& total = b.totals.try_emplace({kind, std::string(name)}, Total{kind, std::string(name)}).first->second;
+  Total& total =
+      b.totals.try_emplace({kind, std::string(name)}, Total{kind, std::string(name)}).first->second;
   ++total.count, total.seconds += seconds, total.longest = std::max(total.longest, seconds);
   if (b.events.size() < Book::most)
     b.events.push_back({kind, std::string(name), start, end, thread_number(), device, run});
@@ -107,7 +120,8 @@ std::vector<Total> totals() {
 
 double seconds_recorded() {
   std::scoped_lock lock(book().guard);
-  return book().events.empty() ? 0 : std::chrono::duration<double>(book().last - book().first).count();
+  return book().events.empty() ? 0
+                               : std::chrono::duration<double>(book().last - book().first).count();
 }
 
 std::string_view module_name(std::string_view text) {

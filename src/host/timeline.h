@@ -18,7 +18,8 @@ inline bool on() { return recording.load(std::memory_order_relaxed); }
 using Clock = std::chrono::steady_clock;
 
 /// Keeps an event of this thread; beyond a million of them only their sums are kept.
-void add(Kind kind, std::string_view name, Clock::time_point start, Clock::time_point end, int device = -1, std::uint64_t run = 0) noexcept;
+void add(Kind kind, std::string_view name, Clock::time_point start, Clock::time_point end,
+         int device = -1, std::uint64_t run = 0) noexcept;
 
 /// An event from here to the end of the scope. When nothing is recorded it costs one load.
 class Span {

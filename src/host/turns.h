@@ -8,8 +8,8 @@
 
 namespace postern::host {
 
-/// The devices of a run take turns, always in the same order. Every device fires equally often, so nobody waits for one that never comes;
-/// who waits is woken when the run stops.
+/// The devices of a run take turns, always in the same order. Every device fires equally often, so
+/// nobody waits for one that never comes; who waits is woken when the run stops.
 class Turns {
  public:
   using Clock = std::chrono::steady_clock;

@@ -49,18 +49,22 @@ void throw_unseen() {
     std::rethrow_exception(failures.front());
   } catch (const CallbackError& e) {
     const std::string text = fmt::format("{} (and {} more failures)", e.what(), count - 1);
-    if (e.code() == ErrorCode::timeout) throw TimeoutError(e.code(), text, e.site(), e.device(), e.cause(), others, count);
+    if (e.code() == ErrorCode::timeout)
+      throw TimeoutError(e.code(), text, e.site(), e.device(), e.cause(), others, count);
     throw CallbackError(e.code(), text, e.site(), e.device(), e.cause(), others, count);
   } catch (const Error& e) {  // such as an FFI handler's: what came with it must not be lost
-    throw CallbackError(e.code(), fmt::format("{} (and {} more failures)", describe(failures.front()), count - 1), Site{}, 0,
-                        failures.front(), others, count);
+    throw CallbackError(
+        e.code(), fmt::format("{} (and {} more failures)", describe(failures.front()), count - 1),
+        Site{}, 0, failures.front(), others, count);
   }
 }
 
 void print_unseen() {
   std::scoped_lock lock(unseen().guard);
-  for (const std::exception_ptr& e : unseen().failures) log_line(fmt::format("a failure that nobody waited for: {}", describe(e)));
-  if (unseen().count > unseen().failures.size()) log_line(fmt::format("and {} more", unseen().count - unseen().failures.size()));
+  for (const std::exception_ptr& e : unseen().failures)
+    log_line(fmt::format("a failure that nobody waited for: {}", describe(e)));
+  if (unseen().count > unseen().failures.size())
+    log_line(fmt::format("and {} more", unseen().count - unseen().failures.size()));
   unseen().failures.clear();
   unseen().count = 0;
 }

@@ -35,10 +35,9 @@ bool any_of(std::span<const RunName> runs, std::span<const RunName> others) {
   const Nesting* n = nesting();
   while (n && !n->site) n = n->outer;
   const Site site = n ? Site{n->site->spec->name, n->site->spec->place} : Site{};
-  throw CallbackError(
-      ErrorCode::reentry,
-      fmt::format("{} {}", n ? describe(*n->site->spec) : "a host function", why), site,
-      n ? n->device : 0, nullptr);
+  throw CallbackError(ErrorCode::reentry,
+                      fmt::format("{} {}", n ? describe(*n->site->spec) : "a host function", why),
+                      site, n ? n->device : 0, nullptr);
 }
 
 }  // namespace
@@ -74,8 +73,7 @@ void Wait::begin(std::span<const RunName> runs) {
   for (std::size_t i = 0; i < reached.size(); ++i)
     for (const auto& [number, edge] : all.edges) {
       if (std::ranges::find(edge.from, reached[i]) == edge.from.end()) continue;
-      if (any_of(edge.to, own))
-        refuse("waits for a run that waits for the one that is calling it");
+      if (any_of(edge.to, own)) refuse("waits for a run that waits for the one that is calling it");
       for (const RunName& next : edge.to)
         if (std::ranges::find(reached, next) == reached.end()) reached.push_back(next);
     }

@@ -1,4 +1,5 @@
-// Host kernels of cumulative operations: XLA:CPU goes through its loop element by element, and through memory for each.
+// Host kernels of cumulative operations: XLA:CPU goes through its loop element by element, and
+// through memory for each.
 #include <postern/ops_more.h>
 
 #include <algorithm>
@@ -17,15 +18,16 @@ namespace postern::blocks {
 
 namespace {
 
-// What a kind does with what has come before and the next element. f32 is summed in f64: as cheap, and free of what many roundings add up
-// to.
+// What a kind does with what has come before and the next element. f32 is summed in f64: as cheap,
+// and free of what many roundings add up to.
 template <class T>
 struct Sum {
   using Carry = std::conditional_t<std::is_same_v<T, float>, double, T>;
   static constexpr Carry neutral() { return 0; }
   static Carry step(Carry a, Carry b) {
     if constexpr (std::is_integral_v<T>)
-      return static_cast<T>(static_cast<std::make_unsigned_t<T>>(a) + static_cast<std::make_unsigned_t<T>>(b));
+      return static_cast<T>(static_cast<std::make_unsigned_t<T>>(a) +
+                            static_cast<std::make_unsigned_t<T>>(b));
     else
       return a + b;
   }
@@ -36,7 +38,8 @@ struct Product {
   static constexpr Carry neutral() { return 1; }
   static Carry step(Carry a, Carry b) {
     if constexpr (std::is_integral_v<T>)
-      return static_cast<T>(static_cast<std::make_unsigned_t<T>>(a) * static_cast<std::make_unsigned_t<T>>(b));
+      return static_cast<T>(static_cast<std::make_unsigned_t<T>>(a) *
+                            static_cast<std::make_unsigned_t<T>>(b));
     else
       return a * b;
   }
@@ -46,14 +49,18 @@ template <class T>
 struct Max {
   using Carry = T;
   static constexpr Carry neutral() {
-    return std::is_integral_v<T> ? std::numeric_limits<T>::lowest() : -std::numeric_limits<T>::infinity();
+    return std::is_integral_v<T> ? std::numeric_limits<T>::lowest()
+                                 : -std::numeric_limits<T>::infinity();
   }
   static Carry step(Carry a, Carry b) { return a >= b || a != a ? a : b; }
 };
 template <class T>
 struct Min {
   using Carry = T;
-  static constexpr Carry neutral() { return std::is_integral_v<T> ? std::numeric_limits<T>::max() : std::numeric_limits<T>::infinity(); }
+  static constexpr Carry neutral() {
+    return std::is_integral_v<T> ? std::numeric_limits<T>::max()
+                                 : std::numeric_limits<T>::infinity();
+  }
   static Carry step(Carry a, Carry b) { return a <= b || a != a ? a : b; }
 };
 
@@ -66,21 +73,27 @@ struct Row {
   Row from(std::int64_t i) const { return {first + i * stride, stride}; }
 };
 
-constexpr std::int64_t chains = 4;  // that go on side by side: each waits for its own last result only
+constexpr std::int64_t chains =
+    4;  // that go on side by side: each waits for its own last result only
 
-/// `chains` runs of n elements each, side by side; see(run, i, carry) for each element. Where their carries end. Every run goes in order:
-/// combined in another one, numbers large and small by turns would overflow on the way.
+/// `chains` runs of n elements each, side by side; see(run, i, carry) for each element. Where their
+/// carries end. Every run goes in order: combined in another one, numbers large and small by turns
+/// would overflow on the way.
 template <class Kind, class T, class See>
-std::array<typename Kind::Carry, chains> side_by_side(const std::array<Row<const T>, chains>& x, std::int64_t n,
-                                                      std::array<typename Kind::Carry, chains> carry, const See& see) {
+std::array<typename Kind::Carry, chains> side_by_side(
+    const std::array<Row<const T>, chains>& x, std::int64_t n,
+    std::array<typename Kind::Carry, chains> carry, const See& see) {
   for (std::int64_t i = 0; i < n; ++i)
-    for (std::size_t c = 0; c < chains; ++c) see(c, i, carry[c] = Kind::step(carry[c], typename Kind::Carry(x[c][i])));
+    for (std::size_t c = 0; c < chains; ++c)
+      see(c, i, carry[c] = Kind::step(carry[c], typename Kind::Carry(x[c][i])));
   return carry;
 }
 template <class Kind, class T>
-void side_by_side(const std::array<Row<const T>, chains>& x, const std::array<Row<T>, chains>& y, std::int64_t n,
-                  const std::array<typename Kind::Carry, chains>& carry) {
-  side_by_side<Kind, T>(x, n, carry, [&](std::size_t c, std::int64_t i, typename Kind::Carry now) { y[c][i] = static_cast<T>(now); });
+void side_by_side(const std::array<Row<const T>, chains>& x, const std::array<Row<T>, chains>& y,
+                  std::int64_t n, const std::array<typename Kind::Carry, chains>& carry) {
+  side_by_side<Kind, T>(x, n, carry, [&](std::size_t c, std::int64_t i, typename Kind::Carry now) {
+    y[c][i] = static_cast<T>(now);
+  });
 }
 template <class Kind, class T>
 typename Kind::Carry alone(Row<const T> x, Row<T> y, std::int64_t n, typename Kind::Carry carry) {
@@ -93,7 +106,8 @@ typename Kind::Carry alone(Row<const T> x, Row<T> y, std::int64_t n, typename Ki
 
 std::int64_t parts_for(std::int64_t elements, std::int64_t most) {
   constexpr std::int64_t worth = 32768;  // elements for each core
-  return std::clamp<std::int64_t>(std::min(elements / worth, host::core_count()), 1, std::max<std::int64_t>(most, 1));
+  return std::clamp<std::int64_t>(std::min(elements / worth, host::core_count()), 1,
+                                  std::max<std::int64_t>(most, 1));
 }
 template <class Act>
 void in_parts(std::int64_t parts, std::int64_t n, const Act& act) {
@@ -107,19 +121,22 @@ void long_row(Row<const T> x, Row<T> y, std::int64_t n) {
   using Carry = typename Kind::Carry;
   const std::int64_t parts = parts_for(n, 64), length = n / (parts * chains);
   const auto runs_of = [&](const auto& row, std::int64_t part) {
-    return std::array{row.from(chains * part * length), row.from((chains * part + 1) * length), row.from((chains * part + 2) * length),
+    return std::array{row.from(chains * part * length), row.from((chains * part + 1) * length),
+                      row.from((chains * part + 2) * length),
                       row.from((chains * part + 3) * length)};
   };
   std::array<Carry, chains> neutral;
   neutral.fill(Kind::neutral());
-  std::vector<std::array<Carry, chains>> starts(static_cast<std::size_t>(parts));  // first the totals
+  std::vector<std::array<Carry, chains>> starts(
+      static_cast<std::size_t>(parts));  // first the totals
   const auto each = [&](const auto& act) {
     in_parts(parts, parts, [&](std::int64_t first, std::int64_t last) {
       for (std::int64_t p = first; p < last; ++p) act(p, starts[static_cast<std::size_t>(p)]);
     });
   };
   each([&](std::int64_t p, auto& totals) {
-    totals = side_by_side<Kind, T>(runs_of(x, p), length, neutral, [](std::size_t, std::int64_t, const Carry&) {});
+    totals = side_by_side<Kind, T>(runs_of(x, p), length, neutral,
+                                   [](std::size_t, std::int64_t, const Carry&) {});
   });
   Carry all = Kind::neutral();
   for (auto& part : starts)
@@ -127,7 +144,9 @@ void long_row(Row<const T> x, Row<T> y, std::int64_t n) {
       const Carry total = std::exchange(c, all);
       all = Kind::step(all, total);
     }
-  each([&](std::int64_t p, const auto& start) { side_by_side<Kind, T>(runs_of(x, p), runs_of(y, p), length, start); });
+  each([&](std::int64_t p, const auto& start) {
+    side_by_side<Kind, T>(runs_of(x, p), runs_of(y, p), length, start);
+  });
   const std::int64_t done = parts * chains * length;
   alone<Kind, T>(x.from(done), y.from(done), n - done, all);
 }
@@ -147,21 +166,24 @@ void rows(const T* x, T* y, std::int64_t count, std::int64_t n, bool reverse) {
     carry.fill(Kind::neutral());
     std::int64_t r = first;
     for (; r + chains <= last; r += chains)
-      side_by_side<Kind, T>({in(r), in(r + 1), in(r + 2), in(r + 3)}, {out(r), out(r + 1), out(r + 2), out(r + 3)}, n, carry);
+      side_by_side<Kind, T>({in(r), in(r + 1), in(r + 2), in(r + 3)},
+                            {out(r), out(r + 1), out(r + 2), out(r + 3)}, n, carry);
     for (; r < last; ++r) alone<Kind, T>(in(r), out(r), n, Kind::neutral());
   });
 }
 
 /// Rows of `width` elements are combined one after another.
 template <class Kind, class T>
-void columns(const T* x, T* y, std::int64_t count, std::int64_t n, std::int64_t width, bool reverse) {
+void columns(const T* x, T* y, std::int64_t count, std::int64_t n, std::int64_t width,
+             bool reverse) {
   using Carry = typename Kind::Carry;
   constexpr std::int64_t strip = 1024;  // of columns whose carries stay in the first cache
   const std::int64_t strips = (width + strip - 1) / strip, jobs = count * strips;
   in_parts(parts_for(count * n * width, jobs), jobs, [&](std::int64_t first, std::int64_t last) {
     std::array<Carry, strip> carry;
     for (std::int64_t job = first; job < last; ++job) {
-      const std::int64_t from = job % strips * strip, wide = std::min(strip, width - from), base = job / strips * n * width + from;
+      const std::int64_t from = job % strips * strip, wide = std::min(strip, width - from),
+                         base = job / strips * n * width + from;
       std::fill_n(carry.begin(), wide, Kind::neutral());
       for (std::int64_t i = 0; i < n; ++i) {
         const std::int64_t row = base + (reverse ? n - 1 - i : i) * width;
@@ -179,8 +201,11 @@ template <class Kind, class T>
 void along(const Cumulative& c, const AnyView& in, const AnyMutableView& out) {
   const auto dims = in.dims();
   const auto axis = static_cast<std::ptrdiff_t>(c.axis) + std::ssize(dims);
-  const auto product = [](auto first, auto last) { return std::accumulate(first, last, std::int64_t{1}, std::multiplies<>()); };
-  const std::int64_t count = product(dims.begin(), dims.begin() + axis), n = dims[static_cast<std::size_t>(axis)],
+  const auto product = [](auto first, auto last) {
+    return std::accumulate(first, last, std::int64_t{1}, std::multiplies<>());
+  };
+  const std::int64_t count = product(dims.begin(), dims.begin() + axis),
+                     n = dims[static_cast<std::size_t>(axis)],
                      width = product(dims.begin() + axis + 1, dims.end());
   if (in.size() == 0) return;
   const auto* x = reinterpret_cast<const T*>(in.data());
@@ -210,20 +235,28 @@ void add_cumulative_overrides() {
                                     // Logarithms of sums are XLA's: it has vectors of exp and log.
                                     const DType d = x[0].dtype;
                                     if (is_complex(d)) return c.kind == "sum";
-                                    return c.kind != "logsumexp" && (d == DType::f32 || d == DType::f64 || d == DType::s32 ||
-                                                                     d == DType::s64 || d == DType::u32 || d == DType::u64);
+                                    return c.kind != "logsumexp" &&
+                                           (d == DType::f32 || d == DType::f64 || d == DType::s32 ||
+                                            d == DType::s64 || d == DType::u32 || d == DType::u64);
                                   },
                               .kernel = BlockKernel<Cumulative>(
-                                  [](const Cumulative& c, std::span<const AnyView> in, std::span<const AnyMutableView> out) {
+                                  [](const Cumulative& c, std::span<const AnyView> in,
+                                     std::span<const AnyMutableView> out) {
                                     switch (in[0].dtype()) {
                                       case DType::f32: return of_kind<float>(c, in[0], out[0]);
                                       case DType::f64: return of_kind<double>(c, in[0], out[0]);
-                                      case DType::s32: return of_kind<std::int32_t>(c, in[0], out[0]);
-                                      case DType::s64: return of_kind<std::int64_t>(c, in[0], out[0]);
-                                      case DType::u32: return of_kind<std::uint32_t>(c, in[0], out[0]);
-                                      case DType::u64: return of_kind<std::uint64_t>(c, in[0], out[0]);
-                                      case DType::c64: return of_kind<std::complex<float>>(c, in[0], out[0]);
-                                      default: return of_kind<std::complex<double>>(c, in[0], out[0]);
+                                      case DType::s32:
+                                        return of_kind<std::int32_t>(c, in[0], out[0]);
+                                      case DType::s64:
+                                        return of_kind<std::int64_t>(c, in[0], out[0]);
+                                      case DType::u32:
+                                        return of_kind<std::uint32_t>(c, in[0], out[0]);
+                                      case DType::u64:
+                                        return of_kind<std::uint64_t>(c, in[0], out[0]);
+                                      case DType::c64:
+                                        return of_kind<std::complex<float>>(c, in[0], out[0]);
+                                      default:
+                                        return of_kind<std::complex<double>>(c, in[0], out[0]);
                                     }
                                   },
                                   Place{})});

@@ -1,4 +1,5 @@
-// Defaults of cholesky, lu, qr and triangular_solve for one matrix: the textbook algorithms, a column or row a step.
+// Defaults of cholesky, lu, qr and triangular_solve for one matrix: the textbook algorithms, a
+// column or row a step.
 #include <postern/control.h>
 
 #include "linalg/linalg.h"
@@ -50,7 +51,8 @@ Tensors lu_default(const void*, std::span<const Tensor> x) {
   auto step = [m, n, k](Tensor c, std::tuple<Tensor, Tensor, Tensor> carry) {
     auto [now, swaps, rows_now] = carry;
     const Tensor column = at_column(now, c);
-    const Tensor size = is_complex(now.dtype()) ? abs(real(column)) + abs(imag(column)) : abs(column);
+    const Tensor size =
+        is_complex(now.dtype()) ? abs(real(column)) + abs(imag(column)) : abs(column);
     const Tensor p = argmax(where(index(m) >= c, size, -1.0f));
     auto exchange = [&](const Tensor& t, const Tensor& i) {
       return where(i == c, as_row(at_row(t, p)), where(i == p, as_row(at_row(t, c)), t));
@@ -62,7 +64,8 @@ Tensors lu_default(const void*, std::span<const Tensor> x) {
     const Tensor safe = where(pivot == zero_of(now), ones({now.dtype(), {}}), pivot);
     const Tensor factor = where(index(m) > c, at_column(now, c) / safe, zero_of(now));
     const Tensor below = row_index(m, n) > c, right = column_index(m, n) > c;
-    const Tensor updated = where(right, now - product(factor, at_row(now, c)), where(column_index(m, n) == c, as_column(factor), now));
+    const Tensor updated = where(right, now - product(factor, at_row(now, c)),
+                                 where(column_index(m, n) == c, as_column(factor), now));
     return std::tuple{where(below, updated, now), swaps, rows_now};
   };
   const auto [lu, swaps, rows_now] = fori_loop(0, k, step, std::tuple{a, pivots, order});
@@ -98,7 +101,8 @@ std::pair<Tensor, Tensor> householder(const Tensor& a) {
 
 Tensors qr_default(const void* config, std::span<const Tensor> x) {
   const Tensor& a = x[0];
-  const std::int64_t m = rows(a), n = columns(a), k = static_cast<const linalg::Qr*>(config)->full ? m : std::min(m, n);
+  const std::int64_t m = rows(a), n = columns(a),
+                     k = static_cast<const linalg::Qr*>(config)->full ? m : std::min(m, n);
   const auto [q, r] = householder(a);
   return {slice_axis(q, 1, 0, k), triu(slice_axis(r, 0, 0, k))};
 }

@@ -18,21 +18,26 @@ Tensor real_of(const Tensor& x) { return is_complex(x.dtype()) ? real(x) : x; }
 Tensor diagonal_of(const Tensor& a) { return diagonal(a, 0, -2, -1); }
 
 double epsilon(DType dtype) {
-  return dtype == DType::f64 ? std::numeric_limits<double>::epsilon() : static_cast<double>(std::numeric_limits<float>::epsilon());
+  return dtype == DType::f64 ? std::numeric_limits<double>::epsilon()
+                             : static_cast<double>(std::numeric_limits<float>::epsilon());
 }
 
 /// 1 / (w_j - w_i) at (i, j), zero where both are equal to within rounding of the largest.
 Tensor inverse_gaps(const Tensor& w, const Tensor& values) {
   const Tensor gap = expand_dims(w, -2) - expand_dims(w, -1);
   const Tensor scale = max(abs(values), {.axes = Dims{-1}, .keep_dims = true});
-  const Tensor limit = expand_dims(scale * (epsilon(w.dtype()) * static_cast<double>(w.dims().back())), -1);
+  const Tensor limit =
+      expand_dims(scale * (epsilon(w.dtype()) * static_cast<double>(w.dims().back())), -1);
   const Tensor equal = abs(gap) <= limit;
   return where(equal, 0.0f, 1.0f / where(equal, 1.0f, gap));
 }
 
-// --- eigh -----------------------------------------------------------------------------------------------------------------------------
+// --- eigh
+// -----------------------------------------------------------------------------------------------------------------------------
 
-Tensors eigh_apply(const void* config, std::span<const Tensor> x) { return bind_eigh(config_of<linalg::Eigh>(config), x[0]); }
+Tensors eigh_apply(const void* config, std::span<const Tensor> x) {
+  return bind_eigh(config_of<linalg::Eigh>(config), x[0]);
+}
 
 /// dw = diag(v^H da v), dv = v (f o v^H da v) with f the inverse gaps (Giles 2008).
 Jvp eigh_jvp(const void* config, std::span<const Tensor> x, std::span<const Tensor> dx) {
@@ -48,9 +53,12 @@ Jvp eigh_jvp(const void* config, std::span<const Tensor> x, std::span<const Tens
 }
 constexpr Rules eigh_rules{eigh_apply, eigh_jvp};
 
-// --- svd ------------------------------------------------------------------------------------------------------------------------------
+// --- svd
+// ------------------------------------------------------------------------------------------------------------------------------
 
-Tensors svd_apply(const void* config, std::span<const Tensor> x) { return bind_svd(config_of<linalg::Svd>(config), x[0]); }
+Tensors svd_apply(const void* config, std::span<const Tensor> x) {
+  return bind_svd(config_of<linalg::Svd>(config), x[0]);
+}
 
 /// t - u (u^H t), over s: the part of a tangent outside of the span of u.
 Tensor outside(const Tensor& u, const Tensor& t, const Tensor& s_inverse) {
@@ -63,7 +71,8 @@ Jvp svd_jvp(const void* config, std::span<const Tensor> x, std::span<const Tenso
   const std::int64_t m = rows(x[0]), n = columns(x[0]);
   const bool vectors = c.vectors;
   check(!vectors || !c.full || m == n,
-        "svd: the full form of a matrix that is not square has no derivative, its last vectors are arbitrary; got {}",
+        "svd: the full form of a matrix that is not square has no derivative, its last vectors are "
+        "arbitrary; got {}",
         to_string(x[0].type()));
   c.vectors = true;
   c.full = false;
@@ -74,14 +83,17 @@ Jvp svd_jvp(const void* config, std::span<const Tensor> x, std::span<const Tenso
   if (!vectors) return {{s}, {ds}};
   const DType dtype = inner.dtype();
   const Tensor f = convert(inverse_gaps(s * s, s * s), dtype);
-  const Tensor row = convert(expand_dims(s, -2), dtype), column = convert(expand_dims(s, -1), dtype);
-  const Tensor limit = max(s, {.axes = Dims{-1}, .keep_dims = true}) * (epsilon(s.dtype()) * static_cast<double>(std::max(m, n)));
+  const Tensor row = convert(expand_dims(s, -2), dtype),
+               column = convert(expand_dims(s, -1), dtype);
+  const Tensor limit = max(s, {.axes = Dims{-1}, .keep_dims = true}) *
+                       (epsilon(s.dtype()) * static_cast<double>(std::max(m, n)));
   const Tensor none = s <= limit;
   const Tensor s_inverse = where(none, 0.0f, 1.0f / where(none, 1.0f, s));
   const Tensor by_row = inner * row, by_column = column * inner;
   Tensor left = f * (by_row + adjoint(by_row));
   const Tensor right = f * (by_column + adjoint(by_column));
-  if (is_complex(dtype)) left = left + (inner - adjoint(inner)) * diagonal_matrix(convert(s_inverse, dtype)) * 0.5f;
+  if (is_complex(dtype))
+    left = left + (inner - adjoint(inner)) * diagonal_matrix(convert(s_inverse, dtype)) * 0.5f;
   Tensor du = matmul(u, left), dv = matmul(v, right);
   if (m > n) du = du + outside(u, matmul(dx[0], v), s_inverse);
   if (n > m) dv = dv + outside(v, matmul(adjoint(dx[0]), u), s_inverse);
@@ -91,8 +103,12 @@ constexpr Rules svd_rules{svd_apply, svd_jvp};
 
 }  // namespace
 
-Tensors bind_eigh(const linalg::Eigh& c, const Tensor& a) { return bind_linalg(c, eigh_rules, eigh_default, a); }
-Tensors bind_svd(const linalg::Svd& c, const Tensor& a) { return bind_linalg(c, svd_rules, svd_default, a); }
+Tensors bind_eigh(const linalg::Eigh& c, const Tensor& a) {
+  return bind_linalg(c, eigh_rules, eigh_default, a);
+}
+Tensors bind_svd(const linalg::Svd& c, const Tensor& a) {
+  return bind_linalg(c, svd_rules, svd_default, a);
+}
 
 }  // namespace postern::blocks
 

@@ -14,7 +14,8 @@ const Config& config_of(const void* config) {
   return *static_cast<const Config*>(config);
 }
 
-// --- triangular_solve ---------------------------------------------------------------------------------------------------------------
+// --- triangular_solve
+// ---------------------------------------------------------------------------------------------------------------
 
 /// What the block reads of a, or of its tangent.
 Tensor part_read(const Triangular& c, const Tensor& a) {
@@ -41,7 +42,8 @@ Jvp triangular_jvp(const void* config, std::span<const Tensor> x, std::span<cons
   return {{y}, {bind_triangular(c, x[0], right)}};
 }
 
-Tensors triangular_transpose(const void* config, std::span<const Tensor> ct, std::span<const Tensor> x) {
+Tensors triangular_transpose(const void* config, std::span<const Tensor> ct,
+                             std::span<const Tensor> x) {
   Triangular c = config_of<Triangular>(config);
   check(x[0].has_value(), "reverse mode: triangular_solve is not linear in its matrix");
   c.transpose = !c.transpose;
@@ -50,21 +52,27 @@ Tensors triangular_transpose(const void* config, std::span<const Tensor> ct, std
 
 constexpr Rules triangular_rules{triangular_apply, triangular_jvp, triangular_transpose};
 
-// --- cholesky -----------------------------------------------------------------------------------------------------------------------
+// --- cholesky
+// -----------------------------------------------------------------------------------------------------------------------
 
-Tensors cholesky_apply(const void* config, std::span<const Tensor> x) { return {bind_cholesky(config_of<linalg::Cholesky>(config), x[0])}; }
+Tensors cholesky_apply(const void* config, std::span<const Tensor> x) {
+  return {bind_cholesky(config_of<linalg::Cholesky>(config), x[0])};
+}
 
-/// dl = l phi(l^-1 da l^-H), where phi takes the lower triangle and half the diagonal (Murray 2016).
+/// dl = l phi(l^-1 da l^-H), where phi takes the lower triangle and half the diagonal (Murray
+/// 2016).
 Jvp cholesky_jvp(const void* config, std::span<const Tensor> x, std::span<const Tensor> dx) {
   const Tensor l = bind_cholesky(config_of<linalg::Cholesky>(config), x[0]);
-  const Tensor half = triangular(l, hermitian_part(dx[0]), {.left = false, .transpose = true, .conjugate = true});
+  const Tensor half =
+      triangular(l, hermitian_part(dx[0]), {.left = false, .transpose = true, .conjugate = true});
   const Tensor both = triangular(l, half, {});
   const Tensor phi = tril(both) - diagonal_matrix(diagonal(both, 0, -2, -1)) * 0.5f;
   return {{l}, {matmul(l, phi)}};
 }
 constexpr Rules cholesky_rules{cholesky_apply, cholesky_jvp};
 
-// --- lu -----------------------------------------------------------------------------------------------------------------------------
+// --- lu
+// -----------------------------------------------------------------------------------------------------------------------------
 
 Tensors lu_apply(const void*, std::span<const Tensor> x) { return bind_lu(x[0]); }
 
@@ -80,13 +88,15 @@ Tensor permuted(const Tensor& x, const Tensor& permutation) {
   return take_along_axis(x, expand_dims(permutation, -1), -2, OutOfRange::clip);
 }
 
-/// With x = l^-1 p da u^-1: dl = l tril(x, -1), du = triu(x) u; l and u made square by unit matrices (as lax.linalg.lu).
+/// With x = l^-1 p da u^-1: dl = l tril(x, -1), du = triu(x) u; l and u made square by unit
+/// matrices (as lax.linalg.lu).
 Jvp lu_jvp(const void*, std::span<const Tensor> x, std::span<const Tensor> dx) {
   const Tensors y = bind_lu(x[0]);
   const std::int64_t m = rows(x[0]), n = columns(x[0]), k = std::min(m, n);
   const DType dtype = x[0].dtype();
   const Tensor l = pad_last(tril(slice_axis(y[0], -1, 0, k), -1), 0, m - k) + identity(dtype, m);
-  const Tensor more = where(iota({DType::s32, {n, n}}, 0) >= static_cast<int>(k), identity(dtype, n), zeros({dtype, {}}));
+  const Tensor more = where(iota({DType::s32, {n, n}}, 0) >= static_cast<int>(k),
+                            identity(dtype, n), zeros({dtype, {}}));
   const Tensor u = pad_last(triu(slice_axis(y[0], -2, 0, k)), n - k, 0) + more;
   const Tensor left = triangular(l, permuted(dx[0], y[2]), {.unit_diagonal = true});
   const Tensor both = triangular(u, left, {.left = false, .lower = false});
@@ -95,9 +105,12 @@ Jvp lu_jvp(const void*, std::span<const Tensor> x, std::span<const Tensor> dx) {
 }
 constexpr Rules lu_rules{lu_apply, lu_jvp};
 
-// --- qr -----------------------------------------------------------------------------------------------------------------------------
+// --- qr
+// -----------------------------------------------------------------------------------------------------------------------------
 
-Tensors qr_apply(const void* config, std::span<const Tensor> x) { return bind_qr(config_of<linalg::Qr>(config), x[0]); }
+Tensors qr_apply(const void* config, std::span<const Tensor> x) {
+  return bind_qr(config_of<linalg::Qr>(config), x[0]);
+}
 
 /// q and r of square or tall a, reduced (Walter and Lehmann 2010).
 std::pair<Tensor, Tensor> tall_qr_tangents(const Tensor& q, const Tensor& r, const Tensor& da) {
@@ -115,7 +128,9 @@ std::pair<Tensor, Tensor> tall_qr_tangents(const Tensor& q, const Tensor& r, con
 Jvp qr_jvp(const void* config, std::span<const Tensor> x, std::span<const Tensor> dx) {
   const auto& c = config_of<linalg::Qr>(config);
   const std::int64_t m = rows(x[0]), n = columns(x[0]);
-  check(!c.full || m <= n, "qr: the full form of a tall matrix has no derivative, its last columns are arbitrary; got {}",
+  check(!c.full || m <= n,
+        "qr: the full form of a tall matrix has no derivative, its last columns are arbitrary; got "
+        "{}",
         to_string(x[0].type()));
   const Tensors y = bind_qr(c, x[0]);
   if (m >= n) {
@@ -125,16 +140,21 @@ Jvp qr_jvp(const void* config, std::span<const Tensor> x, std::span<const Tensor
   // The left square gives q; the rest of r is q^H a.
   auto left = [m](const Tensor& t) { return slice_axis(t, -1, 0, m); };
   const auto [dq, dr] = tall_qr_tangents(y[0], left(y[1]), left(dx[0]));
-  const Tensor right = matmul(adjoint(dq), slice_axis(x[0], -1, m, n)) + matmul(adjoint(y[0]), slice_axis(dx[0], -1, m, n));
+  const Tensor right = matmul(adjoint(dq), slice_axis(x[0], -1, m, n)) +
+                       matmul(adjoint(y[0]), slice_axis(dx[0], -1, m, n));
   return {y, {dq, concatenate({dr, right}, -1)}};
 }
 constexpr Rules qr_rules{qr_apply, qr_jvp};
 
 }  // namespace
 
-Tensor bind_cholesky(const linalg::Cholesky& c, const Tensor& a) { return bind_linalg(c, cholesky_rules, cholesky_default, a)[0]; }
+Tensor bind_cholesky(const linalg::Cholesky& c, const Tensor& a) {
+  return bind_linalg(c, cholesky_rules, cholesky_default, a)[0];
+}
 Tensors bind_lu(const Tensor& a) { return bind_linalg(linalg::Lu{}, lu_rules, lu_default, a); }
-Tensors bind_qr(const linalg::Qr& c, const Tensor& a) { return bind_linalg(c, qr_rules, qr_default, a); }
+Tensors bind_qr(const linalg::Qr& c, const Tensor& a) {
+  return bind_linalg(c, qr_rules, qr_default, a);
+}
 Tensor bind_triangular(const Triangular& c, const Tensor& a, const Tensor& b) {
   return bind_linalg(c, triangular_rules, triangular_default, a, b)[0];
 }
@@ -170,7 +190,8 @@ std::tuple<Tensor, Tensor, Tensor> plu(const Operand& a) {
   const std::int64_t m = rows(prep.a), n = columns(prep.a), k = std::min(m, n);
   const Tensor l = tril(slice_axis(y[0], -1, 0, k), -1) + eye(prep.a.dtype(), m, k);
   const Tensor u = triu(slice_axis(y[0], -2, 0, k));
-  const Tensor p = convert(expand_dims(y[2], -2) == expand_dims(iota({DType::s32, {m}}, 0), -1), prep.a.dtype());
+  const Tensor p =
+      convert(expand_dims(y[2], -2) == expand_dims(iota({DType::s32, {m}}, 0), -1), prep.a.dtype());
   return {prep.restore(p), prep.restore(l), prep.restore(u)};
 }
 

@@ -1,4 +1,5 @@
-// Defaults of eigh and svd for one matrix: Jacobi's rotations (Golub and Van Loan, Matrix Computations, 8.5 and 8.6), accurate and short.
+// Defaults of eigh and svd for one matrix: Jacobi's rotations (Golub and Van Loan, Matrix
+// Computations, 8.5 and 8.6), accurate and short.
 #include <postern/control.h>
 
 #include <limits>
@@ -9,12 +10,14 @@ namespace postern::blocks {
 
 namespace {
 
-constexpr std::int64_t sweeps = 12;  // convergence is quadratic; LAPACK's Jacobi stops at 30, in practice by 10
+constexpr std::int64_t sweeps =
+    12;  // convergence is quadratic; LAPACK's Jacobi stops at 30, in practice by 10
 
 Tensor conj_of(const Tensor& x) { return is_complex(x.dtype()) ? conj(x) : x; }
 Tensor real_of(const Tensor& x) { return is_complex(x.dtype()) ? real(x) : x; }
 
-/// The rotation that makes [[app, apq], [conj(apq), aqq]] diagonal: c and s e, with e the direction of apq; none where `skip`.
+/// The rotation that makes [[app, apq], [conj(apq), aqq]] diagonal: c and s e, with e the direction
+/// of apq; none where `skip`.
 struct Rotation {
   Tensor c, se;
 };
@@ -26,7 +29,8 @@ Rotation rotation(const Tensor& app, const Tensor& apq, const Tensor& aqq, const
   const Tensor t = where(tau < 0, -1.0f, 1.0f) / (abs(tau) + sqrt(1.0f + tau * tau));
   const Tensor c = rsqrt(1.0f + t * t);
   const Tensor direction = apq / convert(safe, dtype);
-  return {where(skip, ones_like(c), c), where(skip, zeros({dtype, {}}), convert(t * c, dtype) * direction)};
+  return {where(skip, ones_like(c), c),
+          where(skip, zeros({dtype, {}}), convert(t * c, dtype) * direction)};
 }
 
 /// Columns p and q of `a` times the rotation.
@@ -38,7 +42,8 @@ Tensor rotated_columns(const Tensor& a, const Tensor& p, const Tensor& q, const 
   return dynamic_update_slice(once, expand_dims(r.se * x + c * y, 1), {zero, q});
 }
 
-/// Calls step(p, q, idle, carry) for each pair of columns, in all sweeps; `idle` where it is no pair.
+/// Calls step(p, q, idle, carry) for each pair of columns, in all sweeps; `idle` where it is no
+/// pair.
 template <class Step, class Carry>
 Carry over_pairs(std::int64_t n, Step step, const Carry& init) {
   return fori_loop(
@@ -51,8 +56,9 @@ Carry over_pairs(std::int64_t n, Step step, const Carry& init) {
 }
 
 double epsilon(DType dtype) {
-  return real_dtype(dtype) == DType::f64 ? std::numeric_limits<double>::epsilon()
-                                         : static_cast<double>(std::numeric_limits<float>::epsilon());
+  return real_dtype(dtype) == DType::f64
+             ? std::numeric_limits<double>::epsilon()
+             : static_cast<double>(std::numeric_limits<float>::epsilon());
 }
 
 }  // namespace
@@ -69,7 +75,8 @@ Tensors eigh_default(const void* config, std::span<const Tensor> x) {
         auto [now, basis] = carry;
         const Tensor column = dynamic_index(now, q, 1);
         const Tensor apq = dynamic_index(column, p, 0);
-        const Tensor app = real_of(dynamic_index(dynamic_index(now, p, 1), p, 0)), aqq = real_of(dynamic_index(column, q, 0));
+        const Tensor app = real_of(dynamic_index(dynamic_index(now, p, 1), p, 0)),
+                     aqq = real_of(dynamic_index(column, q, 0));
         const Rotation r = rotation(app, apq, aqq, logical_or(idle, abs(apq) == 0.0f));
         now = rotated_columns(now, p, q, r);
         now = adjoint(rotated_columns(adjoint(now), p, q, r));
@@ -94,21 +101,27 @@ Tensors tall_svd(const Tensor& a, bool full) {
       [small](Tensor p, Tensor q, Tensor idle, Pair carry) {
         auto [now, basis] = carry;
         const Tensor x = dynamic_index(now, p, 1), y = dynamic_index(now, q, 1);
-        const Tensor xx = sum(real_of(x * conj_of(x))), yy = sum(real_of(y * conj_of(y))), xy = sum(conj_of(x) * y);
-        const Rotation r = rotation(xx, xy, yy, logical_or(idle, abs(xy) <= small * sqrt(xx) * sqrt(yy)));
+        const Tensor xx = sum(real_of(x * conj_of(x))), yy = sum(real_of(y * conj_of(y))),
+                     xy = sum(conj_of(x) * y);
+        const Rotation r =
+            rotation(xx, xy, yy, logical_or(idle, abs(xy) <= small * sqrt(xx) * sqrt(yy)));
         return Pair{rotated_columns(now, p, q, r), rotated_columns(basis, p, q, r)};
       },
       Pair{a, identity(a.dtype(), n)});
   const Tensor norms = sqrt(sum(real_of(scaled * conj_of(scaled)), {.axes = Dims{0}}));
   const Tensor order = argsort(-norms);
   const Tensor s = take(norms, order);
-  // Columns that belong to singular values of zero have no direction: those that complete the others take their place.
+  // Columns that belong to singular values of zero have no direction: those that complete the
+  // others take their place.
   const Tensor there = s > max(s) * (epsilon(a.dtype()) * static_cast<double>(m));
-  const Tensor u = where(expand_dims(there, 0), take(scaled, order, 1) / convert(expand_dims(where(there, s, 1.0f), 0), a.dtype()),
-                         zeros({a.dtype(), {}}));
+  const Tensor u =
+      where(expand_dims(there, 0),
+            take(scaled, order, 1) / convert(expand_dims(where(there, s, 1.0f), 0), a.dtype()),
+            zeros({a.dtype(), {}}));
   const Tensor q = householder(u).first;
   const Tensor thin = where(expand_dims(there, 0), u, slice_axis(q, 1, 0, n));
-  return {full && m > n ? concatenate({thin, slice_axis(q, 1, n, m)}, 1) : thin, s, take(v, order, 1)};
+  return {full && m > n ? concatenate({thin, slice_axis(q, 1, n, m)}, 1) : thin, s,
+          take(v, order, 1)};
 }
 
 }  // namespace
@@ -120,7 +133,8 @@ Tensors svd_default(const void* config, std::span<const Tensor> x) {
   if (k == 0) {
     const Tensor s = zeros({real_dtype(a.dtype()), {0}});
     if (!c.vectors) return {s};
-    return {slice_axis(identity(a.dtype(), m), 1, 0, c.full ? m : 0), s, slice_axis(identity(a.dtype(), n), 0, 0, c.full ? n : 0)};
+    return {slice_axis(identity(a.dtype(), m), 1, 0, c.full ? m : 0), s,
+            slice_axis(identity(a.dtype(), n), 0, 0, c.full ? n : 0)};
   }
   const Tensors wide = tall_svd(m >= n ? a : adjoint(a), c.full);
   if (!c.vectors) return {wide[1]};

@@ -1,5 +1,6 @@
-// LAPACK kernels of the linear algebra blocks: one matrix after another. Views are row-major: to LAPACK they are the transposes, which svd
-// and triangular_solve use as they are; the other routines are slower on those than a transposed copy costs.
+// LAPACK kernels of the linear algebra blocks: one matrix after another. Views are row-major: to
+// LAPACK they are the transposes, which svd and triangular_solve use as they are; the other
+// routines are slower on those than a transposed copy costs.
 #include <postern/linalg.h>
 
 #include <algorithm>
@@ -8,13 +9,13 @@
 #include <memory>
 #include <numeric>
 
-#include "linalg/lapack.h"
-#include "linalg/layout.h"
 #include "block/registry.h"
-#include "linalg/small.h"
 #include "core/check.h"
 #include "core/versions.h"
 #include "host/executor.h"
+#include "linalg/lapack.h"
+#include "linalg/layout.h"
+#include "linalg/small.h"
 
 namespace postern::blocks {
 
@@ -60,11 +61,14 @@ void fill_nan(T* to, std::size_t n) {
 }
 template <class T>
 bool finite(const T* a, std::size_t n) {
-  return std::all_of(a, a + n, [](const T& x) { return std::isfinite(std::real(x)) && std::isfinite(std::imag(x)); });
+  return std::all_of(a, a + n, [](const T& x) {
+    return std::isfinite(std::real(x)) && std::isfinite(std::imag(x));
+  });
 }
 
 [[noreturn]] void failed(const char* what, std::int64_t i, const char* why) {
-  throw Error(ErrorCode::failed_precondition, fmt::format("{}: matrix {} of the batch {}", what, i, why));
+  throw Error(ErrorCode::failed_precondition,
+              fmt::format("{}: matrix {} of the batch {}", what, i, why));
 }
 
 /// Calls run.operator()<T>() for the element type.
@@ -84,13 +88,15 @@ std::unique_ptr<T[]> scratch(std::size_t n) {
   return std::make_unique_for_overwrite<T[]>(n);
 }
 
-/// Calls run(first, last) for parts of the batch, on all cores when it is worth their while: LAPACK itself uses one for small matrices. The
-/// failure of the lowest part is thrown.
+/// Calls run(first, last) for parts of the batch, on all cores when it is worth their while: LAPACK
+/// itself uses one for small matrices. The failure of the lowest part is thrown.
 template <class Run>
 void over_batch(std::int64_t count, std::size_t elements, Run run) {
   constexpr std::size_t worth = 16384;  // elements for each core
   const std::int64_t cores = std::min(count, host::core_count());
-  if (cores < 2 || static_cast<std::size_t>(count) * elements < worth * static_cast<std::size_t>(cores)) return run(0, count);
+  if (cores < 2 ||
+      static_cast<std::size_t>(count) * elements < worth * static_cast<std::size_t>(cores))
+    return run(0, count);
   std::vector<std::exception_ptr> failures(static_cast<std::size_t>(cores));
   host::parallel_for(cores, [&](std::int64_t part) {
     try {
@@ -103,7 +109,8 @@ void over_batch(std::int64_t count, std::size_t elements, Run run) {
     if (failure) std::rethrow_exception(failure);
 }
 
-/// Row by row, for a matrix so small that calling LAPACK is most of the work. Whether it is positive definite.
+/// Row by row, for a matrix so small that calling LAPACK is most of the work. Whether it is
+/// positive definite.
 template <class T>
 bool small_cholesky(const T* a, T* l, std::size_t n) {
   for (std::size_t i = 0; i < n; ++i) {
@@ -145,10 +152,13 @@ void cholesky(const linalg::Cholesky& c, In in, Out out) {
   }
 }
 
-/// getrf for a small row-major matrix, which needs no transposed copy. Pivots count from 1, as LAPACK's.
+/// getrf for a small row-major matrix, which needs no transposed copy. Pivots count from 1, as
+/// LAPACK's.
 template <class T>
 [[gnu::always_inline]] inline void eliminate(T* a, std::size_t m, std::size_t n, Int* pivots) {
-  auto magnitude = [&](std::size_t i, std::size_t j) { return std::abs(std::real(a[i * n + j])) + std::abs(std::imag(a[i * n + j])); };
+  auto magnitude = [&](std::size_t i, std::size_t j) {
+    return std::abs(std::real(a[i * n + j])) + std::abs(std::imag(a[i * n + j]));
+  };
   for (std::size_t c = 0; c < std::min(m, n); ++c) {
     T* const top = a + c * n;
     std::size_t p = c;
@@ -169,14 +179,19 @@ template <class T>
 void small_lu(T* a, std::size_t m, std::size_t n, Int* pivots) {
   eliminate(a, m, n, pivots);
 }
-POSTERN_VERSIONS void small_lu(float* a, std::size_t m, std::size_t n, Int* pivots) { eliminate(a, m, n, pivots); }
-POSTERN_VERSIONS void small_lu(double* a, std::size_t m, std::size_t n, Int* pivots) { eliminate(a, m, n, pivots); }
+POSTERN_VERSIONS void small_lu(float* a, std::size_t m, std::size_t n, Int* pivots) {
+  eliminate(a, m, n, pivots);
+}
+POSTERN_VERSIONS void small_lu(double* a, std::size_t m, std::size_t n, Int* pivots) {
+  eliminate(a, m, n, pivots);
+}
 
 template <class T>
 void lu(In in, Out out) {
   constexpr std::size_t small = 64;
   const Int m = extent(in[0], 2), n = extent(in[0], 1), k = std::min(m, n);
-  const auto rows = static_cast<std::size_t>(m), columns = static_cast<std::size_t>(n), size = rows * columns;
+  const auto rows = static_cast<std::size_t>(m), columns = static_cast<std::size_t>(n),
+             size = rows * columns;
   const bool in_place = rows <= small && columns <= small;
   over_batch(count(in[0]), size, [&](std::int64_t first, std::int64_t last) {
     const auto work = scratch<T>(in_place ? 0 : size);
@@ -207,7 +222,8 @@ void lu(In in, Out out) {
 template <class T>
 void qr(const linalg::Qr& c, In in, Out out) {
   const Int m = extent(in[0], 2), n = extent(in[0], 1), k = std::min(m, n), width = c.full ? m : k;
-  const auto rows = static_cast<std::size_t>(m), columns = static_cast<std::size_t>(n), kept = static_cast<std::size_t>(width);
+  const auto rows = static_cast<std::size_t>(m), columns = static_cast<std::size_t>(n),
+             kept = static_cast<std::size_t>(width);
   const std::size_t size = step(in[0]), q_size = step(out[0]), r_size = step(out[1]);
   over_batch(count(in[0]), size, [&](std::int64_t first, std::int64_t last) {
     // Column-major: first a, then reflectors below r, then q.
@@ -219,7 +235,8 @@ void qr(const linalg::Qr& c, In in, Out out) {
       layout::transposed(data<T>(in[0]) + at * size, work.get(), rows, columns, columns);
       if (k > 0) lapack::geqrf(m, n, work.get(), tau.get());
       layout::transposed(work.get(), r, columns, kept, rows);
-      for (std::size_t i = 0; i < kept; ++i) std::fill_n(r + i * columns, std::min(i, columns), T(0));
+      for (std::size_t i = 0; i < kept; ++i)
+        std::fill_n(r + i * columns, std::min(i, columns), T(0));
       if (width > 0) lapack::ungqr(m, width, k, work.get(), tau.get());
       layout::transposed(work.get(), data<T>(out[0]) + at * q_size, kept, rows, rows);
     }
@@ -248,7 +265,8 @@ void eigh(const linalg::Eigh& c, In in, Out out) {
         if (ok && c.vectors) layout::make_row_major(v, width, false);
       }
       if (ok) continue;
-      if (c.failure == linalg::Failure::error) failed("eigh", b, "has no decomposition: it did not converge, or is not finite");
+      if (c.failure == linalg::Failure::error)
+        failed("eigh", b, "has no decomposition: it did not converge, or is not finite");
       std::fill_n(w, width, nan_of<T>());
       if (c.vectors) fill_nan(v, size);
     }
@@ -282,9 +300,11 @@ void svd(const linalg::Svd& c, In in, Out out) {
       Real<T>* s = data<Real<T>>(s_view) + at * static_cast<std::size_t>(k);
       std::copy_n(data<T>(in[0]) + at * size, size, work.get());
       const char job = !c.vectors ? 'N' : c.full ? 'A' : 'S';
-      const bool ok = finite(work.get(), size) && lapack::gesdd<T>(job, n, m, work.get(), s, vh, n, u, m_kept) == 0;
+      const bool ok = finite(work.get(), size) &&
+                      lapack::gesdd<T>(job, n, m, work.get(), s, vh, n, u, m_kept) == 0;
       if (ok) continue;
-      if (c.failure == linalg::Failure::error) failed("svd", b, "has no decomposition: it did not converge, or is not finite");
+      if (c.failure == linalg::Failure::error)
+        failed("svd", b, "has no decomposition: it did not converge, or is not finite");
       std::fill_n(s, k, nan_of<T>());
       if (c.vectors) fill_nan(u, u_size), fill_nan(vh, v_size);
     }
@@ -322,7 +342,8 @@ void add(Kernel kernel) {
                           .when =
                               [](const Config&, std::span<const Type> x) {
                                 const DType d = x[0].dtype;
-                                return d == DType::f32 || d == DType::f64 || d == DType::c64 || d == DType::c128;
+                                return d == DType::f32 || d == DType::f64 || d == DType::c64 ||
+                                       d == DType::c128;
                               },
                           .kernel = BlockKernel<Config>(std::move(kernel), Place{}),
                           .batch = VmapMethod::broadcast_all});
@@ -331,14 +352,24 @@ void add(Kernel kernel) {
 }  // namespace
 
 void add_linalg_overrides() {
-  add<linalg::Cholesky>(
-      [](const linalg::Cholesky& c, In in, Out out) { by_dtype(in[0].dtype(), [&]<class T>() { cholesky<T>(c, in, out); }); });
-  add<linalg::Lu>([](const linalg::Lu&, In in, Out out) { by_dtype(in[0].dtype(), [&]<class T>() { lu<T>(in, out); }); });
-  add<linalg::Qr>([](const linalg::Qr& c, In in, Out out) { by_dtype(in[0].dtype(), [&]<class T>() { qr<T>(c, in, out); }); });
-  add<linalg::Eigh>([](const linalg::Eigh& c, In in, Out out) { by_dtype(in[0].dtype(), [&]<class T>() { eigh<T>(c, in, out); }); });
-  add<linalg::Svd>([](const linalg::Svd& c, In in, Out out) { by_dtype(in[0].dtype(), [&]<class T>() { svd<T>(c, in, out); }); });
-  add<linalg::Triangular>(
-      [](const linalg::Triangular& c, In in, Out out) { by_dtype(in[0].dtype(), [&]<class T>() { triangular<T>(c, in, out); }); });
+  add<linalg::Cholesky>([](const linalg::Cholesky& c, In in, Out out) {
+    by_dtype(in[0].dtype(), [&]<class T>() { cholesky<T>(c, in, out); });
+  });
+  add<linalg::Lu>([](const linalg::Lu&, In in, Out out) {
+    by_dtype(in[0].dtype(), [&]<class T>() { lu<T>(in, out); });
+  });
+  add<linalg::Qr>([](const linalg::Qr& c, In in, Out out) {
+    by_dtype(in[0].dtype(), [&]<class T>() { qr<T>(c, in, out); });
+  });
+  add<linalg::Eigh>([](const linalg::Eigh& c, In in, Out out) {
+    by_dtype(in[0].dtype(), [&]<class T>() { eigh<T>(c, in, out); });
+  });
+  add<linalg::Svd>([](const linalg::Svd& c, In in, Out out) {
+    by_dtype(in[0].dtype(), [&]<class T>() { svd<T>(c, in, out); });
+  });
+  add<linalg::Triangular>([](const linalg::Triangular& c, In in, Out out) {
+    by_dtype(in[0].dtype(), [&]<class T>() { triangular<T>(c, in, out); });
+  });
 }
 
 namespace {
@@ -352,7 +383,8 @@ void general(In in, Out out) {
     const auto at = static_cast<std::size_t>(b);
     auto* w = data<std::complex<Real<T>>>(out[0]) + at * static_cast<std::size_t>(n);
     std::copy_n(data<T>(in[0]) + at * size, size, work.data());
-    if (!finite(work.data(), size) || lapack::geev<T>(n, work.data(), w) != 0) fill_nan(w, static_cast<std::size_t>(n));
+    if (!finite(work.data(), size) || lapack::geev<T>(n, work.data(), w) != 0)
+      fill_nan(w, static_cast<std::size_t>(n));
   }
 }
 
@@ -366,13 +398,16 @@ Tensor eigvals(const Operand& operand) {
   const Tensor& t = operand.tensor();
   const DType dtype = is_complex(t.dtype()) || t.dtype() == DType::f64 ? t.dtype() : DType::f32;
   const Tensor a = convert(t, dtype);
-  check(a.rank() >= 2 && a.dims().back() == a.dims()[a.dims().size() - 2], "eigvals: square matrices are needed, got {}",
-        to_string(t.type()));
+  check(a.rank() >= 2 && a.dims().back() == a.dims()[a.dims().size() - 2],
+        "eigvals: square matrices are needed, got {}", to_string(t.type()));
   const bool wide = dtype == DType::f64 || dtype == DType::c128;
   const Type out{wide ? DType::c128 : DType::c64, Dims(a.dims().begin(), a.dims().end() - 1)};
   return call(
       CallOptions{.name = "linalg.eigvals", .vmap = VmapMethod::broadcast_all}, out,
-      [](blocks::In in, blocks::Out result) { blocks::by_dtype(in[0].dtype(), [&]<class T>() { blocks::general<T>(in, result); }); }, a);
+      [](blocks::In in, blocks::Out result) {
+        blocks::by_dtype(in[0].dtype(), [&]<class T>() { blocks::general<T>(in, result); });
+      },
+      a);
 }
 
 }  // namespace postern::linalg

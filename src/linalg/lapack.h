@@ -43,55 +43,61 @@ template <class T, class Call>
 Int with_work(Call call) {
   T best{};
   if (const Int info = call(&best, -1); info != 0) return info;
-  std::vector<T> work(static_cast<std::size_t>(std::max(1.0, static_cast<double>(std::real(best)))));
+  std::vector<T> work(
+      static_cast<std::size_t>(std::max(1.0, static_cast<double>(std::real(best)))));
   return call(work.data(), static_cast<Int>(work.size()));
 }
 
 template <class T>
 Int potrf(char uplo, Int n, T* a) {
-  return pick<T>(LAPACKE_spotrf_work, LAPACKE_dpotrf_work, LAPACKE_cpotrf_work, LAPACKE_zpotrf_work)(LAPACK_COL_MAJOR, uplo, n, a,
-                                                                                                     std::max<Int>(1, n));
+  return pick<T>(LAPACKE_spotrf_work, LAPACKE_dpotrf_work, LAPACKE_cpotrf_work,
+                 LAPACKE_zpotrf_work)(LAPACK_COL_MAJOR, uplo, n, a, std::max<Int>(1, n));
 }
 template <class T>
 Int getrf(Int m, Int n, T* a, Int* pivots) {
-  return pick<T>(LAPACKE_sgetrf_work, LAPACKE_dgetrf_work, LAPACKE_cgetrf_work, LAPACKE_zgetrf_work)(LAPACK_COL_MAJOR, m, n, a,
-                                                                                                     std::max<Int>(1, m), pivots);
+  return pick<T>(LAPACKE_sgetrf_work, LAPACKE_dgetrf_work, LAPACKE_cgetrf_work,
+                 LAPACKE_zgetrf_work)(LAPACK_COL_MAJOR, m, n, a, std::max<Int>(1, m), pivots);
 }
 template <class T>
 Int geqrf(Int m, Int n, T* a, T* tau) {
   return with_work<T>([&](T* work, Int length) {
-    return pick<T>(LAPACKE_sgeqrf_work, LAPACKE_dgeqrf_work, LAPACKE_cgeqrf_work, LAPACKE_zgeqrf_work)(
-        LAPACK_COL_MAJOR, m, n, a, std::max<Int>(1, m), tau, work, length);
+    return pick<T>(LAPACKE_sgeqrf_work, LAPACKE_dgeqrf_work, LAPACKE_cgeqrf_work,
+                   LAPACKE_zgeqrf_work)(LAPACK_COL_MAJOR, m, n, a, std::max<Int>(1, m), tau, work,
+                                        length);
   });
 }
 /// The first n columns of the unitary matrix of m rows that k reflectors make.
 template <class T>
 Int ungqr(Int m, Int n, Int k, T* a, const T* tau) {
   return with_work<T>([&](T* work, Int length) {
-    return pick<T>(LAPACKE_sorgqr_work, LAPACKE_dorgqr_work, LAPACKE_cungqr_work, LAPACKE_zungqr_work)(
-        LAPACK_COL_MAJOR, m, n, k, a, std::max<Int>(1, m), tau, work, length);
+    return pick<T>(LAPACKE_sorgqr_work, LAPACKE_dorgqr_work, LAPACKE_cungqr_work,
+                   LAPACKE_zungqr_work)(LAPACK_COL_MAJOR, m, n, k, a, std::max<Int>(1, m), tau,
+                                        work, length);
   });
 }
 
-/// With columns in the order that makes r's diagonal fall; pivots count from 1, those that are not 0 before come first.
+/// With columns in the order that makes r's diagonal fall; pivots count from 1, those that are not
+/// 0 before come first.
 template <class T>
 Int geqp3(Int m, Int n, T* a, Int* pivots, T* tau) {
-  [[maybe_unused]] std::vector<Real<T>> rwork(complex_element<T> ? 2 * static_cast<std::size_t>(n) : 0);
+  [[maybe_unused]] std::vector<Real<T>> rwork(complex_element<T> ? 2 * static_cast<std::size_t>(n)
+                                                                 : 0);
   return with_work<T>([&](T* work, Int length) {
     if constexpr (complex_element<T>)
-      return pick<T>(0, 0, LAPACKE_cgeqp3_work, LAPACKE_zgeqp3_work)(LAPACK_COL_MAJOR, m, n, a, std::max<Int>(1, m), pivots, tau, work,
-                                                                     length, rwork.data());
+      return pick<T>(0, 0, LAPACKE_cgeqp3_work, LAPACKE_zgeqp3_work)(
+          LAPACK_COL_MAJOR, m, n, a, std::max<Int>(1, m), pivots, tau, work, length, rwork.data());
     else
-      return pick<T>(LAPACKE_sgeqp3_work, LAPACKE_dgeqp3_work, 0, 0)(LAPACK_COL_MAJOR, m, n, a, std::max<Int>(1, m), pivots, tau, work,
-                                                                     length);
+      return pick<T>(LAPACKE_sgeqp3_work, LAPACKE_dgeqp3_work, 0, 0)(
+          LAPACK_COL_MAJOR, m, n, a, std::max<Int>(1, m), pivots, tau, work, length);
   });
 }
 /// c multiplied by the unitary matrix of k reflectors, or ('T', 'C') by its adjoint.
 template <class T>
 Int unmqr(char side, char op, Int m, Int n, Int k, const T* a, Int lda, const T* tau, T* c) {
   return with_work<T>([&](T* work, Int length) {
-    return pick<T>(LAPACKE_sormqr_work, LAPACKE_dormqr_work, LAPACKE_cunmqr_work, LAPACKE_zunmqr_work)(
-        LAPACK_COL_MAJOR, side, op, m, n, k, a, lda, tau, c, std::max<Int>(1, m), work, length);
+    return pick<T>(LAPACKE_sormqr_work, LAPACKE_dormqr_work, LAPACKE_cunmqr_work,
+                   LAPACKE_zunmqr_work)(LAPACK_COL_MAJOR, side, op, m, n, k, a, lda, tau, c,
+                                        std::max<Int>(1, m), work, length);
   });
 }
 
@@ -101,62 +107,71 @@ Int heevd(char job, char uplo, Int n, T* a, Real<T>* w) {
   T work1{};
   Real<T> rwork1{};
   Int iwork1 = 0;
-  auto call = [&](T* work, Int lwork, [[maybe_unused]] Real<T>* rwork, [[maybe_unused]] Int lrwork, Int* iwork, Int liwork) {
+  auto call = [&](T* work, Int lwork, [[maybe_unused]] Real<T>* rwork, [[maybe_unused]] Int lrwork,
+                  Int* iwork, Int liwork) {
     if constexpr (complex_element<T>)
-      return pick<T>(0, 0, LAPACKE_cheevd_work, LAPACKE_zheevd_work)(LAPACK_COL_MAJOR, job, uplo, n, a, n, w, work, lwork, rwork, lrwork,
-                                                                     iwork, liwork);
+      return pick<T>(0, 0, LAPACKE_cheevd_work, LAPACKE_zheevd_work)(
+          LAPACK_COL_MAJOR, job, uplo, n, a, n, w, work, lwork, rwork, lrwork, iwork, liwork);
     else
-      return pick<T>(LAPACKE_ssyevd_work, LAPACKE_dsyevd_work, 0, 0)(LAPACK_COL_MAJOR, job, uplo, n, a, n, w, work, lwork, iwork, liwork);
+      return pick<T>(LAPACKE_ssyevd_work, LAPACKE_dsyevd_work, 0, 0)(
+          LAPACK_COL_MAJOR, job, uplo, n, a, n, w, work, lwork, iwork, liwork);
   };
   if (const Int info = call(&work1, -1, &rwork1, -1, &iwork1, -1); info != 0) return info;
   std::vector<T> work(static_cast<std::size_t>(std::real(work1)) + 1);
   std::vector<Real<T>> rwork(static_cast<std::size_t>(rwork1) + 1);
   std::vector<Int> iwork(static_cast<std::size_t>(iwork1) + 1);
-  return call(work.data(), static_cast<Int>(work.size()), rwork.data(), static_cast<Int>(rwork.size()), iwork.data(),
-              static_cast<Int>(iwork.size()));
+  return call(work.data(), static_cast<Int>(work.size()), rwork.data(),
+              static_cast<Int>(rwork.size()), iwork.data(), static_cast<Int>(iwork.size()));
 }
 
 /// Destroys a.
 template <class T>
 Int gesdd(char job, Int m, Int n, T* a, Real<T>* s, T* u, Int ldu, T* vt, Int ldvt) {
-  const auto small = static_cast<std::size_t>(std::min(m, n)), large = static_cast<std::size_t>(std::max(m, n));
+  const auto small = static_cast<std::size_t>(std::min(m, n)),
+             large = static_cast<std::size_t>(std::max(m, n));
   std::vector<Int> iwork(8 * small);
-  [[maybe_unused]] std::vector<Real<T>> rwork(complex_element<T> ? small * std::max(5 * small + 7, 2 * large + 2 * small + 1) + 1 : 0);
+  [[maybe_unused]] std::vector<Real<T>> rwork(
+      complex_element<T> ? small * std::max(5 * small + 7, 2 * large + 2 * small + 1) + 1 : 0);
   return with_work<T>([&](T* work, Int length) {
     if constexpr (complex_element<T>)
-      return pick<T>(0, 0, LAPACKE_cgesdd_work, LAPACKE_zgesdd_work)(LAPACK_COL_MAJOR, job, m, n, a, m, s, u, ldu, vt, ldvt, work, length,
-                                                                     rwork.data(), iwork.data());
+      return pick<T>(0, 0, LAPACKE_cgesdd_work, LAPACKE_zgesdd_work)(
+          LAPACK_COL_MAJOR, job, m, n, a, m, s, u, ldu, vt, ldvt, work, length, rwork.data(),
+          iwork.data());
     else
-      return pick<T>(LAPACKE_sgesdd_work, LAPACKE_dgesdd_work, 0, 0)(LAPACK_COL_MAJOR, job, m, n, a, m, s, u, ldu, vt, ldvt, work, length,
-                                                                     iwork.data());
+      return pick<T>(LAPACKE_sgesdd_work, LAPACKE_dgesdd_work, 0, 0)(
+          LAPACK_COL_MAJOR, job, m, n, a, m, s, u, ldu, vt, ldvt, work, length, iwork.data());
   });
 }
 
 /// Destroys a.
 template <class T>
 Int gesvd(char job, Int m, Int n, T* a, Real<T>* s, T* u, Int ldu, T* vt, Int ldvt) {
-  [[maybe_unused]] std::vector<Real<T>> rwork(complex_element<T> ? 5 * static_cast<std::size_t>(std::min(m, n)) : 0);
+  [[maybe_unused]] std::vector<Real<T>> rwork(
+      complex_element<T> ? 5 * static_cast<std::size_t>(std::min(m, n)) : 0);
   return with_work<T>([&](T* work, Int length) {
     if constexpr (complex_element<T>)
-      return pick<T>(0, 0, LAPACKE_cgesvd_work, LAPACKE_zgesvd_work)(LAPACK_COL_MAJOR, job, job, m, n, a, m, s, u, ldu, vt, ldvt, work,
-                                                                     length, rwork.data());
+      return pick<T>(0, 0, LAPACKE_cgesvd_work, LAPACKE_zgesvd_work)(
+          LAPACK_COL_MAJOR, job, job, m, n, a, m, s, u, ldu, vt, ldvt, work, length, rwork.data());
     else
-      return pick<T>(LAPACKE_sgesvd_work, LAPACKE_dgesvd_work, 0, 0)(LAPACK_COL_MAJOR, job, job, m, n, a, m, s, u, ldu, vt, ldvt, work,
-                                                                     length);
+      return pick<T>(LAPACKE_sgesvd_work, LAPACKE_dgesvd_work, 0, 0)(
+          LAPACK_COL_MAJOR, job, job, m, n, a, m, s, u, ldu, vt, ldvt, work, length);
   });
 }
 
-/// Eigenvalues and, for 'V', eigenvectors of a general matrix, which is destroyed. Of a real one the values' imaginary parts are apart.
+/// Eigenvalues and, for 'V', eigenvectors of a general matrix, which is destroyed. Of a real one
+/// the values' imaginary parts are apart.
 template <class T>
-Int geev_vectors(char left, char right, Int n, T* a, T* w, [[maybe_unused]] T* imaginary, T* vl, T* vr) {
-  [[maybe_unused]] std::vector<Real<T>> rwork(complex_element<T> ? 2 * static_cast<std::size_t>(n) : 0);
+Int geev_vectors(char left, char right, Int n, T* a, T* w, [[maybe_unused]] T* imaginary, T* vl,
+                 T* vr) {
+  [[maybe_unused]] std::vector<Real<T>> rwork(complex_element<T> ? 2 * static_cast<std::size_t>(n)
+                                                                 : 0);
   return with_work<T>([&](T* work, Int length) {
     if constexpr (complex_element<T>)
-      return pick<T>(0, 0, LAPACKE_cgeev_work, LAPACKE_zgeev_work)(LAPACK_COL_MAJOR, left, right, n, a, n, w, vl, n, vr, n, work, length,
-                                                                   rwork.data());
+      return pick<T>(0, 0, LAPACKE_cgeev_work, LAPACKE_zgeev_work)(
+          LAPACK_COL_MAJOR, left, right, n, a, n, w, vl, n, vr, n, work, length, rwork.data());
     else
-      return pick<T>(LAPACKE_sgeev_work, LAPACKE_dgeev_work, 0, 0)(LAPACK_COL_MAJOR, left, right, n, a, n, w, imaginary, vl, n, vr, n,
-                                                                   work, length);
+      return pick<T>(LAPACKE_sgeev_work, LAPACKE_dgeev_work, 0, 0)(
+          LAPACK_COL_MAJOR, left, right, n, a, n, w, imaginary, vl, n, vr, n, work, length);
   });
 }
 /// Eigenvalues alone.
@@ -167,7 +182,8 @@ Int geev(Int n, T* a, std::complex<Real<T>>* w) {
   } else {
     const auto size = static_cast<std::size_t>(n);
     std::vector<T> parts(2 * size);
-    const Int info = geev_vectors<T>('N', 'N', n, a, parts.data(), parts.data() + size, nullptr, nullptr);
+    const Int info =
+        geev_vectors<T>('N', 'N', n, a, parts.data(), parts.data() + size, nullptr, nullptr);
     for (std::size_t i = 0; i < size; ++i) w[i] = {parts[i], parts[size + i]};
     return info;
   }
@@ -180,11 +196,13 @@ Int gees(char job, Int n, T* a, T* w, [[maybe_unused]] T* imaginary, T* vectors)
   Int selected = 0;
   return with_work<T>([&](T* work, Int length) {
     if constexpr (complex_element<T>)
-      return pick<T>(0, 0, LAPACKE_cgees_work, LAPACKE_zgees_work)(LAPACK_COL_MAJOR, job, 'N', nullptr, n, a, n, &selected, w, vectors, n,
-                                                                   work, length, rwork.data(), nullptr);
+      return pick<T>(0, 0, LAPACKE_cgees_work, LAPACKE_zgees_work)(
+          LAPACK_COL_MAJOR, job, 'N', nullptr, n, a, n, &selected, w, vectors, n, work, length,
+          rwork.data(), nullptr);
     else
-      return pick<T>(LAPACKE_sgees_work, LAPACKE_dgees_work, 0, 0)(LAPACK_COL_MAJOR, job, 'N', nullptr, n, a, n, &selected, w, imaginary,
-                                                                   vectors, n, work, length, nullptr);
+      return pick<T>(LAPACKE_sgees_work, LAPACKE_dgees_work, 0, 0)(
+          LAPACK_COL_MAJOR, job, 'N', nullptr, n, a, n, &selected, w, imaginary, vectors, n, work,
+          length, nullptr);
   });
 }
 
@@ -192,28 +210,29 @@ Int gees(char job, Int n, T* a, T* w, [[maybe_unused]] T* imaginary, T* vectors)
 template <class T>
 Int gehrd(Int n, Int low, Int high, T* a, T* tau) {
   return with_work<T>([&](T* work, Int length) {
-    return pick<T>(LAPACKE_sgehrd_work, LAPACKE_dgehrd_work, LAPACKE_cgehrd_work, LAPACKE_zgehrd_work)(LAPACK_COL_MAJOR, n, low, high, a,
-                                                                                                       n, tau, work, length);
+    return pick<T>(LAPACKE_sgehrd_work, LAPACKE_dgehrd_work, LAPACKE_cgehrd_work,
+                   LAPACKE_zgehrd_work)(LAPACK_COL_MAJOR, n, low, high, a, n, tau, work, length);
   });
 }
 /// Tridiagonal form of a Hermitian matrix, and reflectors.
 template <class T>
 Int hetrd(char uplo, Int n, T* a, Real<T>* d, Real<T>* e, T* tau) {
   return with_work<T>([&](T* work, Int length) {
-    return pick<T>(LAPACKE_ssytrd_work, LAPACKE_dsytrd_work, LAPACKE_chetrd_work, LAPACKE_zhetrd_work)(LAPACK_COL_MAJOR, uplo, n, a, n, d,
-                                                                                                       e, tau, work, length);
+    return pick<T>(LAPACKE_ssytrd_work, LAPACKE_dsytrd_work, LAPACKE_chetrd_work,
+                   LAPACKE_zhetrd_work)(LAPACK_COL_MAJOR, uplo, n, a, n, d, e, tau, work, length);
   });
 }
 /// b becomes the solution of a tridiagonal system, whose diagonals are destroyed.
 template <class T>
 Int gtsv(Int n, Int columns, T* lower, T* diagonal, T* upper, T* b) {
-  return pick<T>(LAPACKE_sgtsv_work, LAPACKE_dgtsv_work, LAPACKE_cgtsv_work, LAPACKE_zgtsv_work)(LAPACK_COL_MAJOR, n, columns, lower,
-                                                                                                 diagonal, upper, b, n);
+  return pick<T>(LAPACKE_sgtsv_work, LAPACKE_dgtsv_work, LAPACKE_cgtsv_work, LAPACKE_zgtsv_work)(
+      LAPACK_COL_MAJOR, n, columns, lower, diagonal, upper, b, n);
 }
 
 /// Row-major: b = op(a)^-1 b, or b op(a)^-1.
 template <class T>
-void trsm(bool left, bool lower, CBLAS_TRANSPOSE op, bool unit, Int m, Int n, const T* a, Int lda, T* b, Int ldb) {
+void trsm(bool left, bool lower, CBLAS_TRANSPOSE op, bool unit, Int m, Int n, const T* a, Int lda,
+          T* b, Int ldb) {
   const auto side = left ? CblasLeft : CblasRight;
   const auto uplo = lower ? CblasLower : CblasUpper;
   const auto diag = unit ? CblasUnit : CblasNonUnit;

@@ -12,8 +12,8 @@
 #include <map>
 #include <numeric>
 
-#include "linalg/lapack.h"
 #include "core/check.h"
+#include "linalg/lapack.h"
 #include "pjrt/ffi_frame.h"
 
 namespace postern::blocks {

@@ -10,7 +10,8 @@ namespace postern::blocks {
 namespace {
 
 /// The default for one element, applied to all elements of the leading axes.
-Tensors over_leading(const std::string& name, const void* config, Default matrices, std::span<const Tensor> x) {
+Tensors over_leading(const std::string& name, const void* config, Default matrices,
+                     std::span<const Tensor> x) {
   const Dims lead = leading(x[0]);
   if (lead.empty()) return matrices(config, x);
   std::int64_t size = 1;
@@ -22,7 +23,8 @@ Tensors over_leading(const std::string& name, const void* config, Default matric
     types.push_back({t.dtype(), last});
     flat.push_back(reshape(t, {size, last[0], last[1]}));
   }
-  const Closed one = trace_program(name, types, [&](std::span<const Tensor> in) { return matrices(config, in); });
+  const Closed one =
+      trace_program(name, types, [&](std::span<const Tensor> in) { return matrices(config, in); });
   auto [y, from] = batch_of(*one.program, flat, std::vector<int>(flat.size(), 0), size);
   for (std::size_t i = 0; i < y.size(); ++i) {
     y[i] = move_batch(y[i], from[i], 0, size);
@@ -35,8 +37,11 @@ Tensors over_leading(const std::string& name, const void* config, Default matric
 
 }  // namespace
 
-Tensors bind_erased(const detail::BlockConfig& config, const Rules& rules, Default matrices, std::span<const Tensor> x) {
-  const auto by_default = [&](std::span<const Tensor> in) { return over_leading(config.name, config.object.get(), matrices, in); };
+Tensors bind_erased(const detail::BlockConfig& config, const Rules& rules, Default matrices,
+                    std::span<const Tensor> x) {
+  const auto by_default = [&](std::span<const Tensor> in) {
+    return over_leading(config.name, config.object.get(), matrices, in);
+  };
   return bind_cached(config, &rules, by_default, x);
 }
 
@@ -49,16 +54,20 @@ Tensor swapped(const Tensor& a) {
 Tensor adjoint(const Tensor& a) { return is_complex(a.dtype()) ? conj(swapped(a)) : swapped(a); }
 Tensor hermitian_part(const Tensor& a) { return (a + adjoint(a)) * 0.5f; }
 Tensor identity(DType dtype, std::int64_t n) { return eye(dtype, n, n); }
-Tensor diagonal_matrix(const Tensor& d) { return expand_dims(d, -1) * identity(d.dtype(), d.dims().back()); }
+Tensor diagonal_matrix(const Tensor& d) {
+  return expand_dims(d, -1) * identity(d.dtype(), d.dims().back());
+}
 
 Prepared prepared(const char* op, const Operand& operand, bool square) {
   Tensor a = as_float(operand.tensor());
-  check(a.rank() >= 2, "{}: a matrix, or a batch of them, is needed, got {}", op, to_string(operand.tensor().type()));
-  check(!square || rows(a) == columns(a), "{}: square matrices are needed, got {}", op, to_string(a.type()));
+  check(a.rank() >= 2, "{}: a matrix, or a batch of them, is needed, got {}", op,
+        to_string(operand.tensor().type()));
+  check(!square || rows(a) == columns(a), "{}: square matrices are needed, got {}", op,
+        to_string(a.type()));
   const DType dtype = a.dtype();
   const bool narrow = dtype == DType::f16 || dtype == DType::bf16;
-  check(narrow || dtype == DType::f32 || dtype == DType::f64 || is_complex(dtype), "{}: f16, bf16, f32, f64, c64 or c128 is needed, got {}",
-        op, to_string(a.type()));
+  check(narrow || dtype == DType::f32 || dtype == DType::f64 || is_complex(dtype),
+        "{}: f16, bf16, f32, f64, c64 or c128 is needed, got {}", op, to_string(a.type()));
   if (narrow) a = convert(a, DType::f32);
   return {a, dtype};
 }

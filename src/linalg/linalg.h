@@ -10,9 +10,10 @@ namespace postern::blocks {
 
 using Default = Tensors (*)(const void* config, std::span<const Tensor> x);
 
-/// The block for operands with any leading axes, the same for all; `matrices` is the default for one element. Traced once for each config
-/// and types.
-Tensors bind_erased(const detail::BlockConfig& config, const Rules& rules, Default matrices, std::span<const Tensor> x);
+/// The block for operands with any leading axes, the same for all; `matrices` is the default for
+/// one element. Traced once for each config and types.
+Tensors bind_erased(const detail::BlockConfig& config, const Rules& rules, Default matrices,
+                    std::span<const Tensor> x);
 
 template <class Config, class... X>
 Tensors bind_linalg(const Config& config, const Rules& rules, Default matrices, const X&... x) {
@@ -20,7 +21,8 @@ Tensors bind_linalg(const Config& config, const Rules& rules, Default matrices, 
   return bind_erased(detail::erase_config(config), rules, matrices, operands);
 }
 
-/// A function of matrices with any leading axes, made of other blocks, as a block of its own: its derivatives are its default's.
+/// A function of matrices with any leading axes, made of other blocks, as a block of its own: its
+/// derivatives are its default's.
 template <class Config, class... X>
 Tensors bind_composed(const Config& config, const TensorFunction& by_default, const X&... x) {
   const Tensor operands[] = {x...};
@@ -41,7 +43,8 @@ Tensor hermitian_part(const Tensor& a);
 Tensor diagonal_matrix(const Tensor& d);
 Tensor identity(DType dtype, std::int64_t n);
 
-/// a as float or complex of at least 32 bits, checked; `restore` brings results back to f16 or bf16.
+/// a as float or complex of at least 32 bits, checked; `restore` brings results back to f16 or
+/// bf16.
 struct Prepared {
   Tensor a;
   DType dtype;  // of the results
@@ -50,7 +53,8 @@ struct Prepared {
 Prepared prepared(const char* op, const Operand& a, bool square);
 
 /// Matrices a (square) and b that go together, in one dtype, with the same leading axes.
-std::pair<Prepared, Tensor> matched_matrices(const char* op, const Operand& a, const Operand& b, bool left);
+std::pair<Prepared, Tensor> matched_matrices(const char* op, const Operand& a, const Operand& b,
+                                             bool left);
 
 /// The blocks, with their rules.
 Tensor bind_cholesky(const linalg::Cholesky& config, const Tensor& a);
@@ -59,7 +63,9 @@ Tensors bind_qr(const linalg::Qr& config, const Tensor& a);
 Tensors bind_eigh(const linalg::Eigh& config, const Tensor& a);
 Tensors bind_svd(const linalg::Svd& config, const Tensor& a);
 Tensor bind_triangular(const linalg::Triangular& config, const Tensor& a, const Tensor& b);
-inline Tensor triangular(const Tensor& a, const Tensor& b, const linalg::Triangular& config) { return bind_triangular(config, a, b); }
+inline Tensor triangular(const Tensor& a, const Tensor& b, const linalg::Triangular& config) {
+  return bind_triangular(config, a, b);
+}
 
 /// x with a x = b from the factors of a.
 Tensor lu_solve(const Tensor& lu, const Tensor& permutation, const Tensor& b);

@@ -8,7 +8,8 @@ namespace postern::blocks::small {
 namespace {
 
 template <class T>
-using Matrix = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor, most_rows, most_rows>;
+using Matrix =
+    Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor, most_rows, most_rows>;
 
 }  // namespace
 
@@ -19,7 +20,8 @@ bool eigh(const T* a, lapack::Int n, bool vectors, lapack::Real<T>* w, T* v) {
   using Vector = Eigen::Matrix<lapack::Real<T>, Eigen::Dynamic, 1, 0, most_rows, 1>;
   const Matrix<Work> given = Eigen::Map<const Matrix<T>>(a, n, n).template cast<Work>();
   const Matrix<Work> hermitian = (given + given.adjoint()) * Work(0.5f);
-  const Eigen::SelfAdjointEigenSolver<Matrix<Work>> solver(hermitian, vectors ? Eigen::ComputeEigenvectors : Eigen::EigenvaluesOnly);
+  const Eigen::SelfAdjointEigenSolver<Matrix<Work>> solver(
+      hermitian, vectors ? Eigen::ComputeEigenvectors : Eigen::EigenvaluesOnly);
   if (solver.info() != Eigen::Success) return false;
   Eigen::Map<Vector>(w, n) = solver.eigenvalues().template cast<lapack::Real<T>>();
   if (vectors) Eigen::Map<Matrix<T>>(v, n, n) = solver.eigenvectors().template cast<T>();

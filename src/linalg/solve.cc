@@ -10,15 +10,17 @@
 
 namespace postern::blocks {
 
-std::pair<Prepared, Tensor> matched_matrices(const char* op, const Operand& first, const Operand& second, bool left) {
+std::pair<Prepared, Tensor> matched_matrices(const char* op, const Operand& first,
+                                             const Operand& second, bool left) {
   const Tensor x = as_float(first.tensor()), y = as_float(second.tensor());
   const DType common = promote(op, x.type(), y.type()).dtype;
   Prepared a = prepared(op, convert(x, common), true);
   a.dtype = common;
   Tensor b = convert(y, a.a.dtype());
-  check(b.rank() >= 2, "{}: the right side must be a matrix, or a batch of them, got {}", op, to_string(y.type()));
-  check((left ? rows(b) : columns(b)) == rows(a.a), "{}: {} and {} do not go together", op, to_string(first.tensor().type()),
+  check(b.rank() >= 2, "{}: the right side must be a matrix, or a batch of them, got {}", op,
         to_string(y.type()));
+  check((left ? rows(b) : columns(b)) == rows(a.a), "{}: {} and {} do not go together", op,
+        to_string(first.tensor().type()), to_string(y.type()));
   const Dims lead = broadcast_dims(op, leading(a.a), leading(b));
   auto widened = [&](const Tensor& t) {
     Dims dims = lead;
@@ -36,8 +38,9 @@ Tensor diagonal_of(const Tensor& a) { return diagonal(a, 0, -2, -1); }
 Tensor trace_of(const Tensor& a) { return sum(diagonal_of(a), {.axes = Dims{-1}}); }
 
 double epsilon(DType dtype) {
-  return real_dtype(dtype) == DType::f64 ? std::numeric_limits<double>::epsilon()
-                                         : static_cast<double>(std::numeric_limits<float>::epsilon());
+  return real_dtype(dtype) == DType::f64
+             ? std::numeric_limits<double>::epsilon()
+             : static_cast<double>(std::numeric_limits<float>::epsilon());
 }
 
 Tensor solve_matrices(const Tensor& a, const Tensor& b);
@@ -62,12 +65,17 @@ Tensors solve_transpose(const void*, std::span<const Tensor> ct, std::span<const
 constexpr Rules solve_rules{solve_apply, solve_jvp, solve_transpose};
 
 /// a x = b for matrices with the same leading axes.
-Tensor solve_matrices(const Tensor& a, const Tensor& b) { return bind_linalg(linalg::Solve{}, solve_rules, solve_default, a, b)[0]; }
+Tensor solve_matrices(const Tensor& a, const Tensor& b) {
+  return bind_linalg(linalg::Solve{}, solve_rules, solve_default, a, b)[0];
+}
 
-Tensor identities_like(const Tensor& a) { return broadcast_to(identity(a.dtype(), rows(a)), a.dims()); }
+Tensor identities_like(const Tensor& a) {
+  return broadcast_to(identity(a.dtype(), rows(a)), a.dims());
+}
 Tensor inverse_of(const Tensor& a) { return solve_matrices(a, identities_like(a)); }
 
-/// Sign of the permutation times the signs of u's diagonal; the product of the magnitudes is left to the caller.
+/// Sign of the permutation times the signs of u's diagonal; the product of the magnitudes is left
+/// to the caller.
 Tensor parity(const Tensor& pivots) {
   const Tensor own = iota(pivots.type(), pivots.rank() - 1);
   const Tensor swaps = sum(convert(pivots != own, DType::s32), {.axes = Dims{-1}});
@@ -79,7 +87,8 @@ Tensor det_value(const Tensor& a) {
   return prod(diagonal_of(f[0]), {.axes = Dims{-1}}) * convert(parity(f[1]), a.dtype());
 }
 
-/// The matrix of cofactors, transposed: det(a) a^-1 where that exists. With a = u s v^H: det(u v^H) v diag(products of the other s) u^H.
+/// The matrix of cofactors, transposed: det(a) a^-1 where that exists. With a = u s v^H: det(u v^H)
+/// v diag(products of the other s) u^H.
 Tensor adjugate(const Tensor& a) {
   const Tensors y = bind_svd({}, a);
   const std::int64_t n = columns(a);
@@ -87,11 +96,13 @@ Tensor adjugate(const Tensor& a) {
   const Tensor others = where(eye(DType::pred, n, n), 1.0f, expand_dims(s, -2));
   const Tensor products = convert(prod(others, {.axes = Dims{-1}}), a.dtype());
   const Tensor phase = det_value(matmul(y[0], y[2]));
-  return expand_dims(expand_dims(phase, -1), -1) * matmul(adjoint(y[2]) * expand_dims(products, -2), adjoint(y[0]));
+  return expand_dims(expand_dims(phase, -1), -1) *
+         matmul(adjoint(y[2]) * expand_dims(products, -2), adjoint(y[0]));
 }
 
 double cutoff(const Tensor& a, double rcond) {
-  return rcond >= 0 ? rcond : epsilon(a.dtype()) * static_cast<double>(std::max(rows(a), columns(a)));
+  return rcond >= 0 ? rcond
+                    : epsilon(a.dtype()) * static_cast<double>(std::max(rows(a), columns(a)));
 }
 
 Tensor pinv_value(const Tensor& a, double rcond) {
@@ -126,7 +137,8 @@ using namespace blocks;
 Tensor solve(const Operand& a, const Operand& b) {
   PlaceScope at(a.place());
   const bool vector = b.tensor().rank() == 1;
-  const auto [m, right] = matched_matrices("solve", a, vector ? expand_dims(b, -1) : b.tensor(), true);
+  const auto [m, right] =
+      matched_matrices("solve", a, vector ? expand_dims(b, -1) : b.tensor(), true);
   const Tensor x = m.restore(solve_matrices(m.a, right));
   return vector ? squeeze(x, {-1}) : x;
 }
@@ -142,9 +154,12 @@ Tensor det(const Operand& a) {
   PlaceScope at(a.place());
   const Prepared p = prepared("det", a, true);
   auto rule = [](const std::tuple<Tensor>& x, const std::tuple<Tensor>& dx) {
-    return std::pair{det_value(std::get<0>(x)), trace_of(matmul(adjugate(std::get<0>(x)), std::get<0>(dx)))};
+    return std::pair{det_value(std::get<0>(x)),
+                     trace_of(matmul(adjugate(std::get<0>(x)), std::get<0>(dx)))};
   };
-  const auto by_default = [&](std::span<const Tensor> x) { return Tensors{custom_jvp([](Tensor m) { return det_value(m); }, rule)(x[0])}; };
+  const auto by_default = [&](std::span<const Tensor> x) {
+    return Tensors{custom_jvp([](Tensor m) { return det_value(m); }, rule)(x[0])};
+  };
   return p.restore(bind_composed(linalg::Det{}, by_default, p.a)[0]);
 }
 
@@ -155,8 +170,11 @@ std::pair<Tensor, Tensor> slogdet(const Operand& a) {
     const Tensors f = bind_lu(m);
     const Tensor d = diagonal_of(f[0]);
     const Tensor size = abs(d);
-    const Tensor signs = is_complex(d.dtype()) ? d / convert(where(size == 0.0f, 1.0f, size), d.dtype()) : postern::sign(d);
-    return std::pair{prod(signs, {.axes = Dims{-1}}) * convert(parity(f[1]), d.dtype()), sum(log(size), {.axes = Dims{-1}})};
+    const Tensor signs = is_complex(d.dtype())
+                             ? d / convert(where(size == 0.0f, 1.0f, size), d.dtype())
+                             : postern::sign(d);
+    return std::pair{prod(signs, {.axes = Dims{-1}}) * convert(parity(f[1]), d.dtype()),
+                     sum(log(size), {.axes = Dims{-1}})};
   };
   auto rule = [value](const std::tuple<Tensor>& x, const std::tuple<Tensor>& dx) {
     const Tensor& m = std::get<0>(x);
@@ -177,7 +195,9 @@ std::pair<Tensor, Tensor> slogdet(const Operand& a) {
 Tensor pinv(const Operand& a, double rcond) {
   PlaceScope at(a.place());
   const Prepared p = prepared("pinv", a, false);
-  const auto by_default = [&](std::span<const Tensor> x) { return Tensors{pinv_matrices(x[0], cutoff(x[0], rcond))}; };
+  const auto by_default = [&](std::span<const Tensor> x) {
+    return Tensors{pinv_matrices(x[0], cutoff(x[0], rcond))};
+  };
   return p.restore(bind_composed(linalg::Pinv{rcond}, by_default, p.a)[0]);
 }
 
@@ -187,10 +207,13 @@ Tensor lstsq(const Operand& a, const Operand& b, double rcond) {
   const Tensor right = vector ? expand_dims(b, -1) : b.tensor();
   const DType common = promote("lstsq", as_float(a.tensor()).type(), as_float(right).type()).dtype;
   const Prepared p = prepared("lstsq", convert(a, common), false);
-  check(right.rank() >= 2 && rows(right) == rows(p.a), "lstsq: {} and {} do not go together", to_string(a.tensor().type()),
-        to_string(b.tensor().type()));
-  const auto by_default = [&](std::span<const Tensor> x) { return Tensors{matmul(pinv_matrices(x[0], cutoff(x[0], rcond)), x[1])}; };
-  const Tensor x = p.restore(bind_composed(linalg::Lstsq{rcond}, by_default, p.a, convert(right, p.a.dtype()))[0]);
+  check(right.rank() >= 2 && rows(right) == rows(p.a), "lstsq: {} and {} do not go together",
+        to_string(a.tensor().type()), to_string(b.tensor().type()));
+  const auto by_default = [&](std::span<const Tensor> x) {
+    return Tensors{matmul(pinv_matrices(x[0], cutoff(x[0], rcond)), x[1])};
+  };
+  const Tensor x = p.restore(
+      bind_composed(linalg::Lstsq{rcond}, by_default, p.a, convert(right, p.a.dtype()))[0]);
   return vector ? squeeze(x, {-1}) : x;
 }
 
@@ -211,7 +234,9 @@ Tensor matrix_power(const Operand& a, std::int64_t n) {
   const Prepared p = prepared("matrix_power", a, true);
   const auto by_default = [n](std::span<const Tensor> x) {
     Tensor base = n < 0 ? inverse_of(x[0]) : x[0], out;
-    for (std::uint64_t bits = n < 0 ? 0 - static_cast<std::uint64_t>(n) : static_cast<std::uint64_t>(n); bits; bits >>= 1) {
+    for (std::uint64_t bits = n < 0 ? 0 - static_cast<std::uint64_t>(n)
+                                    : static_cast<std::uint64_t>(n);
+         bits; bits >>= 1) {
       if (bits & 1) out = out.has_value() ? matmul(out, base) : base;
       if (bits > 1) base = matmul(base, base);
     }
@@ -222,7 +247,8 @@ Tensor matrix_power(const Operand& a, std::int64_t n) {
 
 namespace {
 
-/// p(a) and q(a) of the Pade approximant of degree 13: exp(a) = (q - p)^-1 (q + p), with p odd and q even.
+/// p(a) and q(a) of the Pade approximant of degree 13: exp(a) = (q - p)^-1 (q + p), with p odd and
+/// q even.
 std::pair<Tensor, Tensor> pade13(const Tensor& a) {
   constexpr double b[] = {64764752532480000.,
                           32382376266240000.,
@@ -240,21 +266,27 @@ std::pair<Tensor, Tensor> pade13(const Tensor& a) {
                           1.};
   const Tensor one = identity(a.dtype(), rows(a));
   const Tensor a2 = matmul(a, a), a4 = matmul(a2, a2), a6 = matmul(a4, a2);
-  const Tensor p = matmul(a, matmul(a6, a6 * b[13] + a4 * b[11] + a2 * b[9]) + a6 * b[7] + a4 * b[5] + a2 * b[3] + one * b[1]);
-  const Tensor q = matmul(a6, a6 * b[12] + a4 * b[10] + a2 * b[8]) + a6 * b[6] + a4 * b[4] + a2 * b[2] + one * b[0];
+  const Tensor p = matmul(a, matmul(a6, a6 * b[13] + a4 * b[11] + a2 * b[9]) + a6 * b[7] +
+                                 a4 * b[5] + a2 * b[3] + one * b[1]);
+  const Tensor q = matmul(a6, a6 * b[12] + a4 * b[10] + a2 * b[8]) + a6 * b[6] + a4 * b[4] +
+                   a2 * b[2] + one * b[0];
   return {p, q};
 }
 
 Tensor expm_value(const Tensor& a) {
-  constexpr int most = 16;  // squarings: matrices up to a norm of 2^18, whose exponentials overflow unless they are special
+  constexpr int most = 16;  // squarings: matrices up to a norm of 2^18, whose exponentials overflow
+                            // unless they are special
   const bool wide = real_dtype(a.dtype()) == DType::f64;
   const double theta = wide ? 5.371920351148152 : 3.925724783138660;
   const Tensor norm = max(sum(abs(a), {.axes = Dims{-2}}), {.axes = Dims{-1}});
-  const Tensor squarings = stop_gradient(clip(ceil(log(maximum(norm, theta) / theta) / std::log(2.0)), 0.0f, static_cast<float>(most)));
+  const Tensor squarings = stop_gradient(clip(
+      ceil(log(maximum(norm, theta) / theta) / std::log(2.0)), 0.0f, static_cast<float>(most)));
   auto per_matrix = [](const Tensor& t) { return expand_dims(expand_dims(t, -1), -1); };
-  const auto [odd, even] = pade13(a * convert(per_matrix(exp(squarings * -std::log(2.0))), a.dtype()));
+  const auto [odd, even] =
+      pade13(a * convert(per_matrix(exp(squarings * -std::log(2.0))), a.dtype()));
   Tensor r = solve_matrices(even - odd, even + odd);
-  for (int i = 0; i < most; ++i) r = where(per_matrix(squarings > static_cast<float>(i)), matmul(r, r), r);
+  for (int i = 0; i < most; ++i)
+    r = where(per_matrix(squarings > static_cast<float>(i)), matmul(r, r), r);
   return r;
 }
 

@@ -21,7 +21,8 @@ std::uint32_t crc32(std::uint32_t crc, std::span<const std::byte> data) {
     return t;
   }();
   crc = ~crc;
-  for (const std::byte b : data) crc = table[(crc ^ std::to_integer<std::uint32_t>(b)) & 0xFF] ^ (crc >> 8);
+  for (const std::byte b : data)
+    crc = table[(crc ^ std::to_integer<std::uint32_t>(b)) & 0xFF] ^ (crc >> 8);
   return ~crc;
 }
 
@@ -71,7 +72,8 @@ DType npy_dtype(DType dtype) {
     case DType::s4: return DType::s8;
     case DType::u2:
     case DType::u4: return DType::u8;
-    default: return is_float(dtype) && dtype != DType::f16 && dtype != DType::f64 ? DType::f32 : dtype;
+    default:
+      return is_float(dtype) && dtype != DType::f16 && dtype != DType::f64 ? DType::f32 : dtype;
   }
 }
 
@@ -79,7 +81,8 @@ namespace {
 
 /// `room`: how many more bytes the shape may come to take.
 std::string header(DType dtype, const std::string& shape, std::size_t room) {
-  std::string text = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}", npy_descriptor(dtype), shape);
+  std::string text = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}",
+                                 npy_descriptor(dtype), shape);
   // The whole is a multiple of 64 bytes and ends with a newline.
   const std::size_t whole = (11 + text.size() + room + 63) / 64 * 64;
   text.resize(whole - 11, ' ');
@@ -128,7 +131,17 @@ void write_npz(NewFile& file, const std::vector<NpyArray>& arrays) {
                                    .u16(name.size())
                                    .u16(0)
                                    .str();
-    directory += Bytes().u32(0x02014b50).u16(20).text(common).u16(0).u16(0).u16(0).u32(0).u32(at).text(name).str();
+    directory += Bytes()
+                     .u32(0x02014b50)
+                     .u16(20)
+                     .text(common)
+                     .u16(0)
+                     .u16(0)
+                     .u16(0)
+                     .u32(0)
+                     .u32(at)
+                     .text(name)
+                     .str();
     const std::string local = Bytes().u32(0x04034b50).text(common).text(name).str();
     write(local.data(), local.size());
     write(a.header.data(), a.header.size());
@@ -136,8 +149,16 @@ void write_npz(NewFile& file, const std::vector<NpyArray>& arrays) {
   }
   const std::uint64_t start = at;
   write(directory.data(), directory.size());
-  const std::string end =
-      Bytes().u32(0x06054b50).u16(0).u16(0).u16(arrays.size()).u16(arrays.size()).u32(directory.size()).u32(start).u16(0).str();
+  const std::string end = Bytes()
+                              .u32(0x06054b50)
+                              .u16(0)
+                              .u16(0)
+                              .u16(arrays.size())
+                              .u16(arrays.size())
+                              .u32(directory.size())
+                              .u32(start)
+                              .u16(0)
+                              .str();
   write(end.data(), end.size());
 }
 

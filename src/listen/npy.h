@@ -10,7 +10,8 @@
 
 namespace postern::host {
 
-/// The dtype that NumPy reads this one as: itself, or f32 for the narrow floats that it does not know, s8 and u8 for narrow integers.
+/// The dtype that NumPy reads this one as: itself, or f32 for the narrow floats that it does not
+/// know, s8 and u8 for narrow integers.
 DType npy_dtype(DType dtype);
 
 /// How NumPy spells a dtype that npy_dtype leaves as it is: "<f4".
@@ -18,7 +19,8 @@ const char* npy_descriptor(DType dtype);
 
 /// The header of an array of this type, which npy_dtype leaves as it is.
 std::string npy_header(const Type& type);
-/// The header of an array of rows, padded so that it can be written again with another number of rows.
+/// The header of an array of rows, padded so that it can be written again with another number of
+/// rows.
 std::string npy_header(DType dtype, std::int64_t rows, const Dims& row);
 
 struct NpyArray {

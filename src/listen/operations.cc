@@ -2,8 +2,8 @@
 #include <fmt/format.h>
 #include <postern/listen.h>
 
-#include "core/site.h"
 #include "control/control.h"
+#include "core/site.h"
 #include "listen/summary.h"
 #include "shard/shard_map.h"
 #include "site/site.h"
@@ -12,7 +12,8 @@ namespace postern {
 
 namespace {
 
-/// Is shown the results, then the operands, of one operation: of what is shown first its part in a whole is known.
+/// Is shown the results, then the operands, of one operation: of what is shown first its part in a
+/// whole is known.
 struct FiniteCheck {
   std::size_t results;
 
@@ -36,10 +37,9 @@ struct FiniteCheck {
     for (const IndexRange& range : info.part)
       part += fmt::format("{}{}:{}", part.empty() ? "" : ", ", range.begin, range.end);
     if (!part.empty()) part = fmt::format(" (part [{}] of its whole)", part);
-    throw std::runtime_error(fmt::format("result{}{} of type {}{} is {}, no operand is",
-                                         results > 1 ? fmt::format(" {}", i) : "",
-                                         index.empty() ? "" : " at " + index,
-                                         to_string(leaves[i].type()), part, what));
+    throw std::runtime_error(fmt::format(
+        "result{}{} of type {}{} is {}, no operand is", results > 1 ? fmt::format(" {}", i) : "",
+        index.empty() ? "" : " at " + index, to_string(leaves[i].type()), part, what));
   }
 };
 
@@ -56,9 +56,8 @@ ValueId add(Program& program, const Primitive& primitive, ParamsPtr params,
 ValueId add_operand_of_all(Program& program, const Equation& e) {
   const ValueId x = e.operands[0];
   const Type type = program.type(x);
-  const Closed minus = trace_inner("minus", {type, type}, [](std::span<const Tensor> in) {
-    return Tensors{in[0] - in[1]};
-  });
+  const Closed minus = trace_inner(
+      "minus", {type, type}, [](std::span<const Tensor> in) { return Tensors{in[0] - in[1]}; });
   const Equation& m = minus.program->equations[0];
   const ValueId zero = add(program, *m.primitive, m.params, {x, x}, type, e.place);
   return add(program, *e.primitive, e.params, {zero}, program.type(e.first), e.place);
@@ -100,7 +99,8 @@ void add_check(Program& program, const Equation& e) {
 
 ProgramPtr watched(const Program& program);
 
-/// The parameters with watched programs, where an effect inside means that it happens when the program runs.
+/// The parameters with watched programs, where an effect inside means that it happens when the
+/// program runs.
 ParamsPtr watched(const Equation& e) {
   constexpr const Primitive* entered[] = {&while_p, &scan_p, &cond_p, &shard_map_p};
   if (std::ranges::find(entered, e.primitive) == std::end(entered) && !e.primitive->transparent)

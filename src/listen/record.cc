@@ -61,7 +61,8 @@ struct RecordState {
     const DType kept = host::npy_dtype(leaf.dtype());
     const std::size_t size = static_cast<std::size_t>(leaf.size()) * byte_width(kept);
     if (!file || !s || bytes + size > max_bytes) {
-      if (left_out++ == 0) log(LogLevel::warning, "record '{}': values of '{}' are left out from here on", path, name);
+      if (left_out++ == 0)
+        log(LogLevel::warning, "record '{}': values of '{}' are left out from here on", path, name);
       return;
     }
     std::vector<std::byte> row(size);
@@ -81,7 +82,8 @@ struct RecordState {
       s->data.insert(s->data.end(), row.begin(), row.end());
   }
 
-  /// The row first, then the header that counts it: whoever opens the file meanwhile finds whole rows.
+  /// The row first, then the header that counts it: whoever opens the file meanwhile finds whole
+  /// rows.
   void append(Series& s, const std::vector<std::byte>& row) {
     const std::string header = host::npy_header(host::npy_dtype(s.dtype), s.rows, s.dims);
     s.header = header.size();
@@ -108,11 +110,15 @@ struct RecordState {
   }
 };
 
-Record::Record(const std::string& file, const RecordOptions& options) : state_(std::make_shared<RecordState>()) {
-  auto ends = [&](std::string_view with) { return file.size() > with.size() && file.ends_with(with); };
-  check(ends(".npy") || ends(".npz"), "record: the file must be named .npy or .npz, got '{}'", file);
-  check(ends(".npy") || options.max_bytes < std::size_t{1} << 31, "record: a .npz file holds less than 2 GiB, max_bytes is {}",
-        options.max_bytes);
+Record::Record(const std::string& file, const RecordOptions& options)
+    : state_(std::make_shared<RecordState>()) {
+  auto ends = [&](std::string_view with) {
+    return file.size() > with.size() && file.ends_with(with);
+  };
+  check(ends(".npy") || ends(".npz"), "record: the file must be named .npy or .npz, got '{}'",
+        file);
+  check(ends(".npy") || options.max_bytes < std::size_t{1} << 31,
+        "record: a .npz file holds less than 2 GiB, max_bytes is {}", options.max_bytes);
   state_->path = file;
   state_->max_bytes = options.max_bytes;
   state_->one = ends(".npy");
@@ -122,7 +128,9 @@ Record::Record(const std::string& file, const RecordOptions& options) : state_(s
 void Record::operator()(const TapInfo& info, std::span<const AnyView> leaves) const {
   std::scoped_lock lock(state_->guard);
   for (std::size_t i = 0; i < leaves.size(); ++i)
-    state_->see(host::leaf_name(info.name, i < info.paths.size() ? std::string_view(info.paths[i]) : std::string_view()), leaves[i]);
+    state_->see(host::leaf_name(info.name, i < info.paths.size() ? std::string_view(info.paths[i])
+                                                                 : std::string_view()),
+                leaves[i]);
 }
 
 void Record::close() const { state_->close(); }

@@ -5,10 +5,10 @@
 
 #include <map>
 
-#include "listen/stats.h"
-#include "listen/summary.h"
 #include "host/text_file.h"
 #include "host/timeline.h"
+#include "listen/stats.h"
+#include "listen/summary.h"
 
 namespace postern {
 
@@ -31,7 +31,9 @@ td.bad, span.bad { color: var(--bad); opacity: 1; }
 )";
 
 std::string cell(double x) { return fmt::format("<td>{:.5g}</td>", x); }
-std::string count_cell(std::int64_t n) { return fmt::format("<td{}>{}</td>", n > 0 ? " class=\"bad\"" : "", n); }
+std::string count_cell(std::int64_t n) {
+  return fmt::format("<td{}>{}</td>", n > 0 ? " class=\"bad\"" : "", n);
+}
 
 std::string heading(const std::string& name, const std::string& path, const Place& place) {
   return fmt::format("<h3>{}</h3><p>{}", host::html_text(host::leaf_label(name, path)),
@@ -42,10 +44,13 @@ std::string curves(const std::vector<listen::Series>& all) {
   if (all.empty()) return "";
   std::string out = "<h2>Values</h2><div class=\"grid2\">\n";
   for (const listen::Series& s : all)
-    out += fmt::format("<figure>{}{}, {} firings, mean and range</p>{}</figure>\n", heading(s.name, s.path, s.place),
-                       s.transforms.empty() ? "" : ", " + host::html_text(s.transforms), s.firings, host::curve_svg(s));
+    out += fmt::format("<figure>{}{}, {} firings, mean and range</p>{}</figure>\n",
+                       heading(s.name, s.path, s.place),
+                       s.transforms.empty() ? "" : ", " + host::html_text(s.transforms), s.firings,
+                       host::curve_svg(s));
   out +=
-      "</div>\n<h2>Table</h2><table><tr><th>tap</th><th>firings</th><th>elements</th><th>min</th><th>mean</th><th>max</th><th>nan</"
+      "</div>\n<h2>Table</h2><table><tr><th>tap</th><th>firings</th><th>elements</th><th>min</"
+      "th><th>mean</th><th>max</th><th>nan</"
       "th><th>inf</th><th>last mean</th></tr>\n";
   for (const listen::Series& s : all)
     out += fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td>{}{}{}{}{}{}</tr>\n",
@@ -59,37 +64,47 @@ std::string histograms(const std::vector<listen::Histogram::Counts>& all) {
   if (all.empty()) return "";
   std::string out = "<h2>Histograms</h2><div class=\"grid2\">\n";
   for (const auto& h : all)
-    out +=
-        fmt::format("<figure>{}{}</p>{}</figure>\n", heading(h.name, h.path, h.place),
-                    h.nan + h.inf ? fmt::format(", <span class=\"bad\">{} nan, {} inf</span>", h.nan, h.inf) : "", host::histogram_svg(h));
+    out += fmt::format(
+        "<figure>{}{}</p>{}</figure>\n", heading(h.name, h.path, h.place),
+        h.nan + h.inf ? fmt::format(", <span class=\"bad\">{} nan, {} inf</span>", h.nan, h.inf)
+                      : "",
+        host::histogram_svg(h));
   return out + "</div>\n";
 }
 
 std::string times(const std::vector<host::timeline::Total>& totals, double seconds) {
   using host::timeline::Kind;
-  if (totals.empty()) return "<h2>Time</h2><p class=\"soft\">Nothing was recorded; record_timeline(true) or POSTERN_TRACE starts it.</p>\n";
+  if (totals.empty())
+    return "<h2>Time</h2><p class=\"soft\">Nothing was recorded; record_timeline(true) or "
+           "POSTERN_TRACE starts it.</p>\n";
   std::map<Kind, double> sum;
   for (const auto& t : totals) sum[t.kind] += t.seconds;
   const double callbacks = sum[Kind::call] + sum[Kind::tap];
-  const std::pair<const char*, double> parts[] = {{"compiling", sum[Kind::compile]},
-                                                  {"device", std::max(sum[Kind::execute] - callbacks, 0.0)},
-                                                  {"callbacks", callbacks},
-                                                  {"deliveries of asynchronous taps", sum[Kind::delivery]},
-                                                  {"waiting", sum[Kind::wait]}};
+  const std::pair<const char*, double> parts[] = {
+      {"compiling", sum[Kind::compile]},
+      {"device", std::max(sum[Kind::execute] - callbacks, 0.0)},
+      {"callbacks", callbacks},
+      {"deliveries of asynchronous taps", sum[Kind::delivery]},
+      {"waiting", sum[Kind::wait]}};
   std::string out = fmt::format(
-      "<h2>Time</h2><p class=\"soft\">{:.3g} s from the first event to the last. Device is executions without the callbacks in them; what "
+      "<h2>Time</h2><p class=\"soft\">{:.3g} s from the first event to the last. Device is "
+      "executions without the callbacks in them; what "
       "happens at the same time counts on each line.</p>\n<table>",
       seconds);
   for (const auto& [what, took] : parts)
-    out += fmt::format("<tr><td>{}</td><td>{:.4g} s</td><td>{}</td></tr>\n", what, took, host::bar_svg(seconds > 0 ? took / seconds : 0));
+    out += fmt::format("<tr><td>{}</td><td>{:.4g} s</td><td>{}</td></tr>\n", what, took,
+                       host::bar_svg(seconds > 0 ? took / seconds : 0));
   out +=
-      "</table>\n<h3>By name</h3><table><tr><th>name</th><th>kind</th><th>count</th><th>total ms</th><th>mean us</th><th>longest "
+      "</table>\n<h3>By name</h3><table><tr><th>name</th><th>kind</th><th>count</th><th>total "
+      "ms</th><th>mean us</th><th>longest "
       "ms</th></tr>\n";
   constexpr std::size_t most = 40;
   for (std::size_t i = 0; i < std::min(most, totals.size()); ++i) {
     const auto& t = totals[i];
-    out += fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td><td>{:.3f}</td><td>{:.1f}</td><td>{:.3f}</td></tr>\n", host::html_text(t.name),
-                       to_string(t.kind), t.count, t.seconds * 1e3, t.seconds / static_cast<double>(t.count) * 1e6, t.longest * 1e3);
+    out += fmt::format(
+        "<tr><td>{}</td><td>{}</td><td>{}</td><td>{:.3f}</td><td>{:.1f}</td><td>{:.3f}</td></tr>\n",
+        host::html_text(t.name), to_string(t.kind), t.count, t.seconds * 1e3,
+        t.seconds / static_cast<double>(t.count) * 1e6, t.longest * 1e3);
   }
   return out + "</table>\n";
 }
@@ -101,8 +116,10 @@ void report(const std::string& file, const ReportOptions& options) {
   const auto counts = host::living_histograms();
   const std::string title = host::html_text(options.title);
   const std::string page = fmt::format(
-      "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">"
-      "<title>{}</title><style>{}</style></head><body>\n<h1>{}</h1>\n<p class=\"soft\">{} series, {} "
+      "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
+      "content=\"width=device-width\">"
+      "<title>{}</title><style>{}</style></head><body>\n<h1>{}</h1>\n<p class=\"soft\">{} series, "
+      "{} "
       "histograms</p>\n{}{}{}</body></html>\n",
       title, style, title, series.size(), counts.size(), curves(series), histograms(counts),
       times(host::timeline::totals(), host::timeline::seconds_recorded()));

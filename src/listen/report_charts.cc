@@ -18,7 +18,8 @@ constexpr double width = 560, height = 180, left = 64, bottom = 22, top = 8, rig
 /// Data coordinates to the picture's; an empty range gets some room.
 struct Scale {
   double from, to, at, size;
-  Scale(double low, double high, double start, double extent) : from(low), to(high), at(start), size(extent) {
+  Scale(double low, double high, double start, double extent)
+      : from(low), to(high), at(start), size(extent) {
     if (!(to > from)) {
       const double room = std::max(std::abs(from), 1.0) * 0.5;
       from -= room, to += room;
@@ -29,10 +30,12 @@ struct Scale {
 
 /// About five round numbers of the scale: multiples of 1, 2 or 5 times a power of ten.
 std::vector<double> ticks(const Scale& scale) {
-  const double about = (scale.to - scale.from) / 5, power = std::pow(10, std::floor(std::log10(about))), digit = about / power;
+  const double about = (scale.to - scale.from) / 5,
+               power = std::pow(10, std::floor(std::log10(about))), digit = about / power;
   const double step = power * (digit <= 1 ? 1 : digit <= 2 ? 2 : digit <= 5 ? 5 : 10);
   std::vector<double> out;
-  for (double k = std::ceil(scale.from / step); k * step <= scale.to && out.size() < 12; ++k) out.push_back(k * step + 0.0);
+  for (double k = std::ceil(scale.from / step); k * step <= scale.to && out.size() < 12; ++k)
+    out.push_back(k * step + 0.0);
   return out;
 }
 
@@ -40,11 +43,13 @@ std::string axes(const Scale& x, const Scale& y) {
   std::string out;
   for (const double v : ticks(y))
     out += fmt::format(
-        "<line class=\"grid\" x1=\"{0:.1f}\" x2=\"{1:.1f}\" y1=\"{2:.1f}\" y2=\"{2:.1f}\"/><text x=\"{3:.1f}\" y=\"{4:.1f}\" "
+        "<line class=\"grid\" x1=\"{0:.1f}\" x2=\"{1:.1f}\" y1=\"{2:.1f}\" y2=\"{2:.1f}\"/><text "
+        "x=\"{3:.1f}\" y=\"{4:.1f}\" "
         "text-anchor=\"end\">{5:.5g}</text>",
         left, width - right, y(v), left - 6, y(v) + 4, v);
   for (const double v : ticks(x))
-    out += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{:.6g}</text>", x(v), height - 6, v);
+    out += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{:.6g}</text>", x(v),
+                       height - 6, v);
   return out;
 }
 
@@ -78,21 +83,27 @@ std::string curve_svg(const listen::Series& series) {
     low = std::min(low, p.summary.min), high = std::max(high, p.summary.max);
   }
   if (low > high) return "<p>no finite value was shown</p>";
-  const Scale x(static_cast<double>(series.points.front().firing), static_cast<double>(series.points.back().firing), left,
-                width - left - right);
+  const Scale x(static_cast<double>(series.points.front().firing),
+                static_cast<double>(series.points.back().firing), left, width - left - right);
   const Scale y(low, high, height - bottom, -(height - bottom - top));
   std::string line, upper, lower, bad;
   for (const auto& p : series.points) {
     const double at = x(static_cast<double>(p.firing));
     if (p.summary.nan + p.summary.inf > 0)
-      bad += fmt::format("<line class=\"bad\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1}\" y2=\"{2}\"/>", at, top, height - bottom);
+      bad +=
+          fmt::format("<line class=\"bad\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1}\" y2=\"{2}\"/>",
+                      at, top, height - bottom);
     if (!std::isfinite(p.summary.mean)) continue;
     line += fmt::format("{:.1f},{:.1f} ", at, y(p.summary.mean));
     upper += fmt::format("{:.1f},{:.1f} ", at, y(p.summary.max));
     lower.insert(0, fmt::format("{:.1f},{:.1f} ", at, y(p.summary.min)));
   }
-  return svg(axes(x, y) +
-             fmt::format("<polygon class=\"band\" points=\"{}{}\"/><polyline class=\"line\" points=\"{}\"/>", upper, lower, line) + bad);
+  return svg(
+      axes(x, y) +
+      fmt::format(
+          "<polygon class=\"band\" points=\"{}{}\"/><polyline class=\"line\" points=\"{}\"/>",
+          upper, lower, line) +
+      bad);
 }
 
 std::string histogram_svg(const listen::Histogram::Counts& counts) {
@@ -100,26 +111,33 @@ std::string histogram_svg(const listen::Histogram::Counts& counts) {
   const double most = static_cast<double>(*std::ranges::max_element(counts.bins));
   // Bins at the ends that hold nothing are left out.
   const auto filled = [](std::uint64_t n) { return n > 0; };
-  const auto first = static_cast<std::size_t>(std::ranges::find_if(counts.bins, filled) - counts.bins.begin());
+  const auto first =
+      static_cast<std::size_t>(std::ranges::find_if(counts.bins, filled) - counts.bins.begin());
   const auto end =
-      counts.bins.size() - static_cast<std::size_t>(std::find_if(counts.bins.rbegin(), counts.bins.rend(), filled) - counts.bins.rbegin());
+      counts.bins.size() -
+      static_cast<std::size_t>(std::find_if(counts.bins.rbegin(), counts.bins.rend(), filled) -
+                               counts.bins.rbegin());
   const double step = (counts.to - counts.from) / static_cast<double>(counts.bins.size());
   auto edge = [&](std::size_t i) { return counts.from + static_cast<double>(i) * step; };
-  const Scale x(edge(first), edge(end), left, width - left - right), y(0, std::max(most, 1.0), height - bottom, -(height - bottom - top));
+  const Scale x(edge(first), edge(end), left, width - left - right),
+      y(0, std::max(most, 1.0), height - bottom, -(height - bottom - top));
   std::string bars;
   for (std::size_t i = first; i < end; ++i) {
     if (counts.bins[i] == 0) continue;
     const double at = y(static_cast<double>(counts.bins[i]));
     bars += fmt::format(
-        "<rect class=\"bin\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\"><title>{:.4g} to {:.4g}: {}</title></rect>",
-        x(edge(i)), at, std::max(x(edge(i + 1)) - x(edge(i)) - 0.5, 0.5), height - bottom - at, edge(i), edge(i + 1), counts.bins[i]);
+        "<rect class=\"bin\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" "
+        "height=\"{:.1f}\"><title>{:.4g} to {:.4g}: {}</title></rect>",
+        x(edge(i)), at, std::max(x(edge(i + 1)) - x(edge(i)) - 0.5, 0.5), height - bottom - at,
+        edge(i), edge(i + 1), counts.bins[i]);
   }
   return svg(axes(x, y) + bars);
 }
 
 std::string bar_svg(double part) {
   return fmt::format(
-      "<svg class=\"bar\" viewBox=\"0 0 100 10\" preserveAspectRatio=\"none\"><rect class=\"bin\" width=\"{:.2f}\" height=\"10\"/></svg>",
+      "<svg class=\"bar\" viewBox=\"0 0 100 10\" preserveAspectRatio=\"none\"><rect class=\"bin\" "
+      "width=\"{:.2f}\" height=\"10\"/></svg>",
       std::clamp(part, 0.0, 1.0) * 100);
 }
 

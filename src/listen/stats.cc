@@ -44,14 +44,17 @@ class Living {
 /// The entry of this leaf among those of a listener, made when it is new.
 template <class Entry>
 Entry& entry_of(std::vector<Entry>& entries, const TapInfo& info, std::size_t leaf) {
-  const std::string_view path = leaf < info.paths.size() ? std::string_view(info.paths[leaf]) : std::string_view();
-  const std::string transforms = info.transforms.empty() ? std::string() : to_string(info.transforms);
+  const std::string_view path =
+      leaf < info.paths.size() ? std::string_view(info.paths[leaf]) : std::string_view();
+  const std::string transforms =
+      info.transforms.empty() ? std::string() : to_string(info.transforms);
   for (Entry& e : entries)
-    if (host::same_place(e.place, info.place) && e.device == info.device && e.name == info.name && e.path == path &&
-        e.transforms == transforms)
+    if (host::same_place(e.place, info.place) && e.device == info.device && e.name == info.name &&
+        e.path == path && e.transforms == transforms)
       return e;
   Entry& e = entries.emplace_back();
-  e.name = info.name, e.path = path, e.place = info.place, e.device = info.device, e.transforms = transforms;
+  e.name = info.name, e.path = path, e.place = info.place, e.device = info.device,
+  e.transforms = transforms;
   return e;
 }
 
@@ -100,7 +103,8 @@ std::vector<Series> Stats::series() const {
 }
 
 std::string Stats::table() const {
-  std::string out = fmt::format("{:<24} {:>8} {:>12} {:>12} {:>12} {:>8} {:>8}\n", "tap", "firings", "min", "mean", "max", "nan", "inf");
+  std::string out = fmt::format("{:<24} {:>8} {:>12} {:>12} {:>12} {:>8} {:>8}\n", "tap", "firings",
+                                "min", "mean", "max", "nan", "inf");
   for (const Series& s : series())
     out += fmt::format("{:<24} {:>8} {:>12.5g} {:>12.5g} {:>12.5g} {:>8} {:>8}\n",
                        host::leaf_label(s.name, s.path), s.firings, s.all.min, s.all.mean,
@@ -109,7 +113,9 @@ std::string Stats::table() const {
 }
 
 struct HistogramState {
-  explicit HistogramState(int n) : bins(static_cast<std::size_t>(n)) { Living<HistogramState>::all().enter(this); }
+  explicit HistogramState(int n) : bins(static_cast<std::size_t>(n)) {
+    Living<HistogramState>::all().enter(this);
+  }
   ~HistogramState() { Living<HistogramState>::all().leave(this); }
   struct Entry : Histogram::Counts {
     int device = 0;
@@ -119,7 +125,8 @@ struct HistogramState {
   std::mutex guard;
   std::vector<Entry> entries;
 
-  /// Doubles the range until it holds [low, high]; pairs of bins become one, on the side away from the growth.
+  /// Doubles the range until it holds [low, high]; pairs of bins become one, on the side away from
+  /// the growth.
   void widen(Entry& e, double low, double high) const {
     if (e.bins.empty()) {
       const double room = high > low ? 0 : std::max(std::abs(low), 1.0) * 0.5;
@@ -139,7 +146,8 @@ struct HistogramState {
     e.nan += static_cast<std::uint64_t>(s.nan), e.inf += static_cast<std::uint64_t>(s.inf);
     if (s.count == s.nan + s.inf) return;
     widen(e, s.min, s.max);
-    const double scale = static_cast<double>(bins) / (e.to - e.from), last = static_cast<double>(bins - 1);
+    const double scale = static_cast<double>(bins) / (e.to - e.from),
+                 last = static_cast<double>(bins - 1);
     host::each_live(view, mask, [&](const AnyView& part, std::int64_t) {
       for (std::int64_t i = 0; i < part.size(); ++i) {
         const double x = host::magnitude(part, i), at = (x - e.from) * scale;
@@ -150,14 +158,15 @@ struct HistogramState {
 };
 
 Histogram::Histogram(const HistogramOptions& options) {
-  check(options.bins > 1 && options.bins % 2 == 0 && options.bins <= 1 << 16, "histogram: bins must be even, from 2 to 65536, got {}",
-        options.bins);
+  check(options.bins > 1 && options.bins % 2 == 0 && options.bins <= 1 << 16,
+        "histogram: bins must be even, from 2 to 65536, got {}", options.bins);
   state_ = std::make_shared<HistogramState>(options.bins);
 }
 
 void Histogram::operator()(const TapInfo& info, std::span<const AnyView> leaves) const {
   std::scoped_lock lock(state_->guard);
-  for (std::size_t i = 0; i < leaves.size(); ++i) state_->see(entry_of(state_->entries, info, i), leaves[i], info.mask);
+  for (std::size_t i = 0; i < leaves.size(); ++i)
+    state_->see(entry_of(state_->entries, info, i), leaves[i], info.mask);
 }
 
 std::vector<Histogram::Counts> Histogram::counts() const {

@@ -17,7 +17,8 @@ namespace {
 
 using listen::Summary;
 
-/// What a pass over elements collects. `other` counts what is not finite; nan and infinities are told apart only when there are some.
+/// What a pass over elements collects. `other` counts what is not finite; nan and infinities are
+/// told apart only when there are some.
 struct Gathered {
   double min = std::numeric_limits<double>::infinity(), max = -min, sum = 0;
   std::int64_t other = 0;
@@ -26,7 +27,10 @@ struct Gathered {
     if (!std::isfinite(x)) return void(++other);
     min = std::min(min, x), max = std::max(max, x), sum += x;
   }
-  void add(const Gathered& more) { min = std::min(min, more.min), max = std::max(max, more.max), sum += more.sum, other += more.other; }
+  void add(const Gathered& more) {
+    min = std::min(min, more.min), max = std::max(max, more.max), sum += more.sum,
+    other += more.other;
+  }
 };
 
 /// As many as a vector of 32 bytes has elements.
@@ -39,8 +43,9 @@ struct Doubles<double> {
   typedef double type __attribute__((vector_size(32)));
 };
 
-/// Of elements that are all finite; else the sum is not. By vectors of the compiler's own, whose registers every machine of the last ten
-/// years has enough of: sums of short runs in the element's type, of all in double.
+/// Of elements that are all finite; else the sum is not. By vectors of the compiler's own, whose
+/// registers every machine of the last ten years has enough of: sums of short runs in the element's
+/// type, of all in double.
 template <class T>
 [[gnu::always_inline]] inline Gathered gather_finite(const T* data, std::int64_t n) {
   constexpr std::int64_t lanes = 32 / sizeof(T), wide = 4, step = lanes * wide, run = 32;
@@ -69,10 +74,13 @@ template <class T>
     }
     for (std::int64_t w = 0; w < wide; ++w)
       for (std::int64_t l = 0; l < lanes; ++l)
-        out.min = std::min<double>(out.min, low[w][l]), out.max = std::max<double>(out.max, high[w][l]);
+        out.min = std::min<double>(out.min, low[w][l]),
+        out.max = std::max<double>(out.max, high[w][l]);
     for (std::int64_t l = 0; l < lanes; ++l) out.sum += total[l];
   }
-  for (; i < n; ++i) out.min = std::min<double>(out.min, data[i]), out.max = std::max<double>(out.max, data[i]), out.sum += data[i];
+  for (; i < n; ++i)
+    out.min = std::min<double>(out.min, data[i]), out.max = std::max<double>(out.max, data[i]),
+    out.sum += data[i];
   return out;
 }
 
@@ -90,19 +98,27 @@ template <class T>
   }
 }
 
-POSTERN_VERSIONS void gather(const float* data, std::int64_t n, Gathered& out) { gather_runs(data, n, out); }
-POSTERN_VERSIONS void gather(const double* data, std::int64_t n, Gathered& out) { gather_runs(data, n, out); }
+POSTERN_VERSIONS void gather(const float* data, std::int64_t n, Gathered& out) {
+  gather_runs(data, n, out);
+}
+POSTERN_VERSIONS void gather(const double* data, std::int64_t n, Gathered& out) {
+  gather_runs(data, n, out);
+}
 
-/// In parts: large ones on all cores, since the program waits; sooner where threads are awake anyway.
+/// In parts: large ones on all cores, since the program waits; sooner where threads are awake
+/// anyway.
 template <class T>
 void gather_all(const AnyView& view, Gathered& out) {
   constexpr std::size_t part_bytes = std::size_t{1} << 17;
   const std::size_t worth_threads = std::size_t{1} << (host::Helpers::near() ? 20 : 24);
   const T* const data = reinterpret_cast<const T*>(view.data());
-  const std::int64_t n = view.size(), parts = static_cast<std::int64_t>(view.byte_size() / part_bytes) + 1;
+  const std::int64_t n = view.size(),
+                     parts = static_cast<std::int64_t>(view.byte_size() / part_bytes) + 1;
   if (parts == 1) return gather(data, n, out);
-  std::vector<Gathered> found(static_cast<std::size_t>(parts));  // added in order, so that sums do not depend on who was faster
-  // From the end: what was written last is still in the caches, and the program, which comes next, reads from the start.
+  std::vector<Gathered> found(static_cast<std::size_t>(
+      parts));  // added in order, so that sums do not depend on who was faster
+  // From the end: what was written last is still in the caches, and the program, which comes next,
+  // reads from the start.
   const auto gather_part = [&](std::int64_t k) {
     const std::int64_t i = parts - 1 - k, from = n * i / parts;
     gather(data + from, n * (i + 1) / parts - from, found[static_cast<std::size_t>(i)]);
@@ -133,7 +149,8 @@ Summary summarize(const AnyView& view) {
   if (g.other > 0)
     for (std::int64_t i = 0; i < view.size(); ++i) s.nan += std::isnan(magnitude(view, i));
   s.inf = g.other - s.nan;
-  if (const std::int64_t finite = s.count - g.other; finite > 0) s.min = g.min, s.max = g.max, s.mean = g.sum / static_cast<double>(finite);
+  if (const std::int64_t finite = s.count - g.other; finite > 0)
+    s.min = g.min, s.max = g.max, s.mean = g.sum / static_cast<double>(finite);
   return s;
 }
 
@@ -142,7 +159,8 @@ Summary summarize(const AnyView& view) {
 namespace host {
 
 void add(listen::Summary& to, const listen::Summary& from) {
-  const double had = static_cast<double>(to.count - to.nan - to.inf), more = static_cast<double>(from.count - from.nan - from.inf);
+  const double had = static_cast<double>(to.count - to.nan - to.inf),
+               more = static_cast<double>(from.count - from.nan - from.inf);
   if (more > 0) {
     to.mean = had > 0 ? to.mean + (from.mean - to.mean) * (more / (had + more)) : from.mean;
     to.min = had > 0 ? std::min(to.min, from.min) : from.min;
@@ -154,7 +172,8 @@ void add(listen::Summary& to, const listen::Summary& from) {
 listen::Summary summarize_live(const AnyView& view, std::span<const bool> mask) {
   if (mask.empty()) return listen::summarize(view);
   listen::Summary out;
-  each_live(view, mask, [&](const AnyView& part, std::int64_t) { add(out, listen::summarize(part)); });
+  each_live(view, mask,
+            [&](const AnyView& part, std::int64_t) { add(out, listen::summarize(part)); });
   return out;
 }
 
@@ -185,7 +204,8 @@ NonFinite non_finite_in(const AnyView& view, std::span<const bool> mask) {
 std::string index_text(std::int64_t flat, std::span<const std::int64_t> dims) {
   if (dims.empty()) return "";
   Dims index(dims.size());
-  for (std::size_t axis = dims.size(); axis-- > 0; flat /= dims[axis]) index[axis] = flat % dims[axis];
+  for (std::size_t axis = dims.size(); axis-- > 0; flat /= dims[axis])
+    index[axis] = flat % dims[axis];
   return dims_to_string(index);
 }
 

@@ -8,7 +8,8 @@
 
 namespace postern::host {
 
-/// Calls f(part, first) for each stretch of the leaf's elements that is alive (see TapInfo::mask), with the flat index of its first.
+/// Calls f(part, first) for each stretch of the leaf's elements that is alive (see TapInfo::mask),
+/// with the flat index of its first.
 template <class F>
 void each_live(const AnyView& view, std::span<const bool> mask, const F& f) {
   std::size_t axes = 0;
@@ -17,10 +18,15 @@ void each_live(const AnyView& view, std::span<const bool> mask, const F& f) {
   if (mask.empty() || rows != std::ssize(mask)) return f(view, std::int64_t{0});
   const std::int64_t row = view.size() / rows;
   for (std::int64_t i = 0, end; i < rows; i = end) {
-    for (end = i + 1; end < rows && mask[static_cast<std::size_t>(end)] == mask[static_cast<std::size_t>(i)];) ++end;
+    for (end = i + 1;
+         end < rows && mask[static_cast<std::size_t>(end)] == mask[static_cast<std::size_t>(i)];)
+      ++end;
     const std::int64_t size = (end - i) * row;
     if (mask[static_cast<std::size_t>(i)])
-      f(AnyView(view.dtype(), view.data() + static_cast<std::size_t>(i * row) * byte_width(view.dtype()), &size, 1, size), i * row);
+      f(AnyView(view.dtype(),
+                view.data() + static_cast<std::size_t>(i * row) * byte_width(view.dtype()), &size,
+                1, size),
+        i * row);
   }
 }
 
@@ -42,10 +48,14 @@ NonFinite non_finite_in(const AnyView& view, std::span<const bool> mask);
 std::string index_text(std::int64_t flat, std::span<const std::int64_t> dims);
 
 /// Whether a firing comes from the same place as another.
-inline bool same_place(const Place& a, const Place& b) { return a.line == b.line && a.file == b.file; }
+inline bool same_place(const Place& a, const Place& b) {
+  return a.line == b.line && a.file == b.file;
+}
 
 /// "name" or "name.path".
-inline std::string leaf_name(std::string_view name, std::string_view path) { return std::string(name) + std::string(path); }
+inline std::string leaf_name(std::string_view name, std::string_view path) {
+  return std::string(name) + std::string(path);
+}
 
 /// The same to be read: on one line, in quotes where its beginning could not be seen.
 inline std::string leaf_label(std::string_view name, std::string_view path) {

@@ -26,7 +26,8 @@ struct FiniteState {
   std::uint64_t count(const TapInfo& info) {
     std::scoped_lock lock(guard);
     for (Entry& e : entries) {
-      if (!host::same_place(e.place, info.place) || e.device != info.device || e.name != info.name) continue;
+      if (!host::same_place(e.place, info.place) || e.device != info.device || e.name != info.name)
+        continue;
       if (std::exchange(e.run, info.run) != info.run) e.firings = 0;
       return e.firings++;
     }
@@ -43,7 +44,8 @@ void FirstNonFinite::operator()(const TapInfo& info, std::span<const AnyView> le
     const std::int64_t at = host::non_finite_in(leaves[i], info.mask).first();
     if (at < 0) continue;
     const auto [re, im] = host::complex_at(leaves[i].dtype(), leaves[i].data(), at);
-    const std::string_view path = i < info.paths.size() ? std::string_view(info.paths[i]) : std::string_view();
+    const std::string_view path =
+        i < info.paths.size() ? std::string_view(info.paths[i]) : std::string_view();
     const std::string index = host::index_text(at, leaves[i].dims());
     throw std::runtime_error(fmt::format(
         "{}{}{} is {} in firing {} of its run{}", host::leaf_label(info.name, path),
@@ -65,14 +67,17 @@ struct ProgressState {
   Clock::time_point start = Clock::now(), shown{};
 
   std::string line(const std::string& numbers) const {
-    const double part = std::clamp(static_cast<double>(done) / static_cast<double>(total), 0.0, 1.0);
+    const double part =
+        std::clamp(static_cast<double>(done) / static_cast<double>(total), 0.0, 1.0);
     const auto full = static_cast<std::size_t>(part * options.width);
     const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
     std::string out = options.label.empty() ? "" : options.label + " ";
-    out += fmt::format("[{}{}] {}/{} {:.1f} s", std::string(full, '#'), std::string(static_cast<std::size_t>(options.width) - full, '.'),
-                       done, total, seconds);
+    out += fmt::format("[{}{}] {}/{} {:.1f} s", std::string(full, '#'),
+                       std::string(static_cast<std::size_t>(options.width) - full, '.'), done,
+                       total, seconds);
     if (done > 0 && done < total)
-      out += fmt::format(", {:.1f} s left", seconds / static_cast<double>(done) * static_cast<double>(total - done));
+      out += fmt::format(", {:.1f} s left",
+                         seconds / static_cast<double>(done) * static_cast<double>(total - done));
     return out + numbers;
   }
 };
@@ -80,7 +85,8 @@ struct ProgressState {
 Progress::Progress(std::int64_t total, const ProgressOptions& options) {
   check(total > 0, "progress: the number of steps must be positive, got {}", total);
   check(options.width > 0 && options.width <= 1000 && options.per_second > 0,
-        "progress: width must be from 1 to 1000 and per_second positive, got {} and {}", options.width, options.per_second);
+        "progress: width must be from 1 to 1000 and per_second positive, got {} and {}",
+        options.width, options.per_second);
   state_ = std::make_shared<ProgressState>();
   state_->total = total;
   state_->options = options;
@@ -91,7 +97,9 @@ void Progress::operator()(const TapInfo& info, std::span<const AnyView> leaves) 
   std::scoped_lock lock(s.guard);
   const bool counted = !leaves.empty() && leaves[0].rank() == 0 && is_integer(leaves[0].dtype());
   const std::int64_t before = s.done;
-  s.done = counted ? static_cast<std::int64_t>(host::real_at(leaves[0].dtype(), leaves[0].data(), 0)) + 1 : before % s.total + 1;
+  s.done =
+      counted ? static_cast<std::int64_t>(host::real_at(leaves[0].dtype(), leaves[0].data(), 0)) + 1
+              : before % s.total + 1;
   const auto now = ProgressState::Clock::now();
   if (s.done <= before) s.start = now;  // another loop began
   const bool last = s.done >= s.total;

@@ -42,7 +42,9 @@ constexpr const char* element_names[dtype_count] = {"i1",
                                                     "f4E2M1FN",
                                                     "!stablehlo.token"};
 
-void append(fmt::memory_buffer& out, std::string_view text) { out.append(text.data(), text.data() + text.size()); }
+void append(fmt::memory_buffer& out, std::string_view text) {
+  out.append(text.data(), text.data() + text.size());
+}
 
 void append_int(fmt::memory_buffer& out, std::int64_t value) {
   const fmt::format_int digits(value);
@@ -54,7 +56,8 @@ void append_ssa(fmt::memory_buffer& out, Ssa value) {
   append_int(out, value.id);
 }
 
-/// Elements of less than a byte, and pred, are written one by one; all others as the bytes that they are.
+/// Elements of less than a byte, and pred, are written one by one; all others as the bytes that
+/// they are.
 bool has_bytes(DType dtype) { return dtype != DType::pred && bit_width(dtype) >= 8; }
 
 std::vector<bool> needed_in(const Program& program) {
@@ -104,7 +107,8 @@ std::string Lowering::symbol(std::string_view name) {
 std::string Lowering::layout(std::int64_t rank, Dims axes) {
   if (axes.empty())
     for (std::int64_t a = rank; a-- > 0;) axes.push_back(a);
-  return fmt::format("dense<{}> : tensor<{}xindex>", axes.empty() ? "" : fmt::format("[{}]", fmt::join(axes, ", ")), rank);
+  return fmt::format("dense<{}> : tensor<{}xindex>",
+                     axes.empty() ? "" : fmt::format("[{}]", fmt::join(axes, ", ")), rank);
 }
 
 std::string Lowering::type(const Type& type) {
@@ -114,8 +118,8 @@ std::string Lowering::type(const Type& type) {
 }
 
 template <class Value, class TypeOf>
-void Lowering::write_operation(std::string_view hlo, std::size_t n, const Value& value, std::string_view attributes,
-                               const TypeOf& type_of) {
+void Lowering::write_operation(std::string_view hlo, std::size_t n, const Value& value,
+                               std::string_view attributes, const TypeOf& type_of) {
   append(out_, " = \"stablehlo.");
   append(out_, hlo);
   append(out_, "\"(");
@@ -137,7 +141,8 @@ void Lowering::write_operation(std::string_view hlo, std::size_t n, const Value&
   append(out_, ") -> ");
 }
 
-Ssa Lowering::op(std::string_view hlo, std::initializer_list<Ssa> ins, std::initializer_list<const Type*> types, const Type& result,
+Ssa Lowering::op(std::string_view hlo, std::initializer_list<Ssa> ins,
+                 std::initializer_list<const Type*> types, const Type& result,
                  std::string_view attributes) {
   const Ssa r = fresh();
   append(out_, "    ");
@@ -177,19 +182,22 @@ Ssa Lowering::operand(const Equation& e, std::size_t i) {
 }
 
 Ssa Lowering::latest(Ssa value) const {
-  while (static_cast<std::size_t>(value.id) < instead_.size() && instead_[static_cast<std::size_t>(value.id)] >= 0)
+  while (static_cast<std::size_t>(value.id) < instead_.size() &&
+         instead_[static_cast<std::size_t>(value.id)] >= 0)
     value.id = instead_[static_cast<std::size_t>(value.id)];
   return value;
 }
 
 void Lowering::mark_read(Ssa value) {
-  if (read_.size() <= static_cast<std::size_t>(value.id)) read_.resize(static_cast<std::size_t>(next_), false);
+  if (read_.size() <= static_cast<std::size_t>(value.id))
+    read_.resize(static_cast<std::size_t>(next_), false);
   read_[static_cast<std::size_t>(value.id)] = true;
 }
 
 bool Lowering::may_hand_on(const Equation& e, std::size_t i) const {
   const Ssa value = latest(env_[static_cast<std::size_t>(e.operands[i])]);
-  return value.id >= outside_ && (static_cast<std::size_t>(value.id) >= read_.size() || !read_[static_cast<std::size_t>(value.id)]);
+  return value.id >= outside_ && (static_cast<std::size_t>(value.id) >= read_.size() ||
+                                  !read_[static_cast<std::size_t>(value.id)]);
 }
 
 void Lowering::hand_on(Ssa value, Ssa result) {
@@ -217,13 +225,15 @@ Ssa Lowering::bytes_constant(const Type& type, const void* data) {
   std::string text;
   if (has_bytes(type.dtype)) {
     text = "\"0x";
-    for (std::size_t i = 0; i < type.byte_size(); ++i) fmt::format_to(std::back_inserter(text), "{:02X}", bytes[i]);
+    for (std::size_t i = 0; i < type.byte_size(); ++i)
+      fmt::format_to(std::back_inserter(text), "{:02X}", bytes[i]);
     text += '"';
     return constant(text, type);
   }
   // A list needs the brackets of its shape: write it flat and reshape.
   const Type flat{type.dtype, {type.size()}};
-  for (std::size_t i = 0; i < count; ++i) text += (i ? ", " : "[") + literal_text(read_number(type.dtype, bytes + i), type.dtype);
+  for (std::size_t i = 0; i < count; ++i)
+    text += (i ? ", " : "[") + literal_text(read_number(type.dtype, bytes + i), type.dtype);
   return op("reshape", {constant(text + "]", flat)}, {&flat}, type);
 }
 
@@ -240,7 +250,8 @@ Lowering::Inner::~Inner() {
   out_.asks_ = asks_;
 }
 
-void Lowering::region(const std::vector<std::string>& argument_types, const std::function<std::vector<Typed>(std::span<const Ssa>)>& body) {
+void Lowering::region(const std::vector<std::string>& argument_types,
+                      const std::function<std::vector<Typed>(std::span<const Ssa>)>& body) {
   std::vector<Ssa> arguments;
   const Inner inner(*this);
   append(out_, "{\n");
@@ -254,7 +265,8 @@ void Lowering::region(const std::vector<std::string>& argument_types, const std:
   }
   const std::vector<Typed> results = body(arguments);
   append(out_, "    \"stablehlo.return\"(");
-  for (std::size_t i = 0; i < results.size(); ++i) write("{}%{}", i ? ", " : "", results[i].value.id);
+  for (std::size_t i = 0; i < results.size(); ++i)
+    write("{}%{}", i ? ", " : "", results[i].value.id);
   append(out_, ") : (");
   for (std::size_t i = 0; i < results.size(); ++i) write("{}{}", i ? ", " : "", results[i].type);
   append(out_, ") -> ()\n    }");
@@ -281,7 +293,8 @@ std::vector<Ssa> Lowering::inlined(const Program& program, std::span<const Ssa> 
   std::vector<bool> outer_needed = needed_in(program);
   outer_needed.swap(needed_);
   program_ = &program;
-  for (std::size_t i = 0; i < inputs.size(); ++i) env_[static_cast<std::size_t>(program.inputs[i])] = inputs[i];
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    env_[static_cast<std::size_t>(program.inputs[i])] = inputs[i];
   equations(program);
   std::vector<Ssa> outputs;
   for (ValueId v : program.outputs) outputs.push_back(latest(env_[static_cast<std::size_t>(v)]));
@@ -291,7 +304,8 @@ std::vector<Ssa> Lowering::inlined(const Program& program, std::span<const Ssa> 
   return outputs;
 }
 
-void Lowering::function(const std::string& name, const std::vector<Type>& inputs, const std::vector<Type>& outputs,
+void Lowering::function(const std::string& name, const std::vector<Type>& inputs,
+                        const std::vector<Type>& outputs,
                         const std::function<std::vector<Ssa>(std::span<const Ssa>)>& body) {
   fmt::memory_buffer outer;
   std::swap(outer, out_);
@@ -320,7 +334,8 @@ void Lowering::end_function(std::span<const Ssa> results, const std::vector<Type
   write("\n  }}\n");
 }
 
-std::vector<Ssa> Lowering::called(const std::string& name, std::span<const Ssa> inputs, const std::vector<Type>& input_types,
+std::vector<Ssa> Lowering::called(const std::string& name, std::span<const Ssa> inputs,
+                                  const std::vector<Type>& input_types,
                                   const std::vector<Type>& output_types) {
   std::vector<Ssa> results;
   for (std::size_t i = 0; i < output_types.size(); ++i) results.push_back(fresh());
@@ -328,14 +343,16 @@ std::vector<Ssa> Lowering::called(const std::string& name, std::span<const Ssa> 
   for (const Type& t : input_types) in.push_back(type(t));
   for (const Type& t : output_types) out.push_back(type(t));
   write("    ");
-  for (std::size_t i = 0; i < results.size(); ++i) write("{}%{}{}", i ? ", " : "", results[i].id, i + 1 == results.size() ? " = " : "");
+  for (std::size_t i = 0; i < results.size(); ++i)
+    write("{}%{}{}", i ? ", " : "", results[i].id, i + 1 == results.size() ? " = " : "");
   write("func.call @{}(", name);
   for (std::size_t i = 0; i < inputs.size(); ++i) write("{}%{}", i ? ", " : "", inputs[i].id);
   write(") : ({}) -> ({})\n", fmt::join(in, ", "), fmt::join(out, ", "));
   return results;
 }
 
-std::vector<Ssa> Lowering::kept(ParamsPtr params, const Program& by_default, std::span<const Ssa> inputs) {
+std::vector<Ssa> Lowering::kept(ParamsPtr params, const Program& by_default,
+                                std::span<const Ssa> inputs) {
   const std::string name = fmt::format("postern_block_{}", blocks_++), inner = default_of(name);
   const std::vector<Type> in = by_default.input_types(), out = by_default.output_types();
   function(inner, in, out, [&](std::span<const Ssa> x) { return inlined(by_default, x); });
@@ -358,7 +375,8 @@ std::size_t Lowering::add_site(SitePtr site) {
   return options_.first_site + sites_.size() - 1;
 }
 
-Lowering::MeshRegion::MeshRegion(Lowering& out, const Mesh& mesh, std::vector<Ssa> indices) : out_(out) {
+Lowering::MeshRegion::MeshRegion(Lowering& out, const Mesh& mesh, std::vector<Ssa> indices)
+    : out_(out) {
   out.mesh_ = &mesh;
   out.axis_indices_ = std::move(indices);
 }
@@ -369,7 +387,10 @@ Ssa Lowering::axis_index(const std::string& axis) const {
   return axis_indices_[static_cast<std::size_t>(named - mesh_->axes().begin())];
 }
 
-std::string Lowering::channel() { return fmt::format("channel_handle = #stablehlo.channel_handle<handle = {}, type = 1>", ++channels_); }
+std::string Lowering::channel() {
+  return fmt::format("channel_handle = #stablehlo.channel_handle<handle = {}, type = 1>",
+                     ++channels_);
+}
 
 Ssa Lowering::asking(const std::function<void()>& step) {
   const bool outer_asks = std::exchange(asks_, partitioned() && mesh_);
@@ -384,12 +405,14 @@ std::string Lowering::where_it_runs(std::size_t results, int device) const {
   std::string one = "{manual}";
   if (!mesh_) {
     const auto found = std::ranges::find(options_.devices, device);
-    check(device < 0 || found != options_.devices.end(), "device {} is not one of those that the program runs on, {}", device,
+    check(device < 0 || found != options_.devices.end(),
+          "device {} is not one of those that the program runs on, {}", device,
           fmt::join(options_.devices, ", "));
     one = fmt::format("{{maximal device={}}}", device < 0 ? 0 : found - options_.devices.begin());
   }
   if (results < 2) return fmt::format(", mhlo.sharding = \"{}\"", one);
-  return fmt::format(", mhlo.sharding = \"{{{}}}\"", fmt::join(std::vector<std::string>(results, one), ", "));
+  return fmt::format(", mhlo.sharding = \"{{{}}}\"",
+                     fmt::join(std::vector<std::string>(results, one), ", "));
 }
 
 Module Lowering::module(const Program& program) {
@@ -400,19 +423,25 @@ Module Lowering::module(const Program& program) {
     return i < list.size() ? list[i] : std::optional<Sharding>();
   };
   std::vector<Ssa> inputs(program.inputs.size());
-  auto constant_of = [&](std::size_t i) { return i < options_.constants.size() ? options_.constants[i] : nullptr; };
+  auto constant_of = [&](std::size_t i) {
+    return i < options_.constants.size() ? options_.constants[i] : nullptr;
+  };
   write("module @{} ", symbol(options_.name));
-  if (partitioned()) write("attributes {{mhlo.num_partitions = {} : i32, mhlo.num_replicas = 1 : i32}} ", m.devices.size());
+  if (partitioned())
+    write("attributes {{mhlo.num_partitions = {} : i32, mhlo.num_replicas = 1 : i32}} ",
+          m.devices.size());
   write("{{\n  func.func public @main(");
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (constant_of(i)) continue;
     inputs[i] = fresh();
-    write("{}%{}: {}", m.parameters.empty() ? "" : ", ", inputs[i].id, type(program.type(program.inputs[i])));
+    write("{}%{}: {}", m.parameters.empty() ? "" : ", ", inputs[i].id,
+          type(program.type(program.inputs[i])));
     std::vector<std::string> attributes;
     if (partitioned()) {
       const std::optional<Sharding> s = sharding_of(options_.inputs, i);
       const std::int64_t rank = program.type(program.inputs[i]).rank();
-      attributes.push_back(fmt::format("mhlo.sharding = \"{}\"", s ? hlo_text(*s, rank, m.devices) : "{replicated}"));
+      attributes.push_back(fmt::format("mhlo.sharding = \"{}\"",
+                                       s ? hlo_text(*s, rank, m.devices) : "{replicated}"));
       m.parameter_shardings.push_back(s);
     }
     const bool donated = i < options_.donated.size() && options_.donated[i];
@@ -432,11 +461,13 @@ Module Lowering::module(const Program& program) {
     if (!partitioned()) continue;
     m.result_shardings.push_back(sharding_of(options_.outputs, i));
     m.result_ends.push_back(out_.size());
-    if (const auto& s = m.result_shardings.back()) write(" {{mhlo.sharding = \"{}\"}}", hlo_text(*s, m.results[i].rank(), m.devices));
+    if (const auto& s = m.result_shardings.back())
+      write(" {{mhlo.sharding = \"{}\"}}", hlo_text(*s, m.results[i].rank(), m.devices));
   }
   write(") {{\n");
   for (std::size_t i = 0; i < inputs.size(); ++i)
-    if (const void* data = constant_of(i)) inputs[i] = bytes_constant(program.type(program.inputs[i]), data);
+    if (const void* data = constant_of(i))
+      inputs[i] = bytes_constant(program.type(program.inputs[i]), data);
   if (effect_of(program) == Effect::ordered) token();
   const std::vector<Ssa> outputs = inlined(program, inputs);
   end_function(outputs, m.results);

@@ -1,4 +1,5 @@
-// Lowering: a Program as StableHLO text. Rules of primitives write through this class; they never see each other's names.
+// Lowering: a Program as StableHLO text. Rules of primitives write through this class; they never
+// see each other's names.
 #pragma once
 #include <fmt/format.h>
 
@@ -16,7 +17,8 @@
 
 namespace postern {
 
-/// A lowered program: its text, the sites that its custom calls name by index, and which inputs of the Program are parameters of main.
+/// A lowered program: its text, the sites that its custom calls name by index, and which inputs of
+/// the Program are parameters of main.
 struct Module {
   std::string text;
   std::vector<SitePtr> sites;
@@ -33,7 +35,8 @@ struct Module {
   bool partitioned() const { return devices.size() > 1; }
   bool calls_back() const { return !sites.empty(); }
 
-  // Of a module that is to be kept: functions in whose place something better may come, and what they are made of.
+  // Of a module that is to be kept: functions in whose place something better may come, and what
+  // they are made of.
   struct Kept {
     std::string function;
     ParamsPtr params;
@@ -51,9 +54,10 @@ struct Ssa {
 struct LoweringOptions {
   std::string name = "main";
   std::string platform = "cpu";
-  std::vector<bool> donated;           // by input
-  std::vector<const void*> constants;  // by input: row-major bytes to write out, or null for a parameter
-  std::vector<int> devices;            // more than one: XLA cuts the program for these
+  std::vector<bool> donated;  // by input
+  std::vector<const void*>
+      constants;             // by input: row-major bytes to write out, or null for a parameter
+  std::vector<int> devices;  // more than one: XLA cuts the program for these
   Mesh mesh{{}, {0}};
   std::vector<std::optional<Sharding>> inputs, outputs;
   std::size_t gather_limit = 0;  // bytes; 0: none
@@ -72,12 +76,20 @@ class Lowering {
 
   // The equation's operands and results. Each result must be defined once.
   Ssa operand(const Equation& e, std::size_t i);
-  const Type& operand_type(const Equation& e, std::size_t i) const { return program_->type(e.operands[i]); }
-  const Type& result_type(const Equation& e, int i = 0) const { return program_->type(e.first + i); }
-  void define(const Equation& e, int i, Ssa value) { env_[static_cast<std::size_t>(e.first + i)] = value; }
+  const Type& operand_type(const Equation& e, std::size_t i) const {
+    return program_->type(e.operands[i]);
+  }
+  const Type& result_type(const Equation& e, int i = 0) const {
+    return program_->type(e.first + i);
+  }
+  void define(const Equation& e, int i, Ssa value) {
+    env_[static_cast<std::size_t>(e.first + i)] = value;
+  }
 
-  /// `%r = "hlo"(ins) <attributes> : (in types) -> result`. `attributes` is the inside of the braces.
-  Ssa op(std::string_view hlo, std::initializer_list<Ssa> ins, std::initializer_list<const Type*> types, const Type& result,
+  /// `%r = "hlo"(ins) <attributes> : (in types) -> result`. `attributes` is the inside of the
+  /// braces.
+  Ssa op(std::string_view hlo, std::initializer_list<Ssa> ins,
+         std::initializer_list<const Type*> types, const Type& result,
          std::string_view attributes = "");
   /// The whole equation as one operation on its operands in order.
   void simple(const Equation& e, std::string_view hlo, std::string_view attributes = "");
@@ -90,30 +102,38 @@ class Lowering {
     fmt::format_to(std::back_inserter(out_), format, std::forward<A>(args)...);
   }
   Ssa fresh() { return {next_++}; }
-  static std::string type(const Type& type);                     // "tensor<2x3xf32>"
-  static std::string string(std::string_view text);              // in quotes, what MLIR needs escaped
+  static std::string type(const Type& type);         // "tensor<2x3xf32>"
+  static std::string string(std::string_view text);  // in quotes, what MLIR needs escaped
   static std::string symbol(std::string_view name);  // letters, digits, points; _ for all else
-  static std::string layout(std::int64_t rank, Dims axes = {});  // axes from the fastest on, as a tensor of indices; none: row-major
+  static std::string layout(
+      std::int64_t rank,
+      Dims axes = {});  // axes from the fastest on, as a tensor of indices; none: row-major
 
-  /// `{ ^bb0(args): body; stablehlo.return results }`; the body gets its arguments and gives what it returns, with types.
+  /// `{ ^bb0(args): body; stablehlo.return results }`; the body gets its arguments and gives what
+  /// it returns, with types.
   struct Typed {
     Ssa value;
     std::string type;
   };
-  void region(const std::vector<std::string>& argument_types, const std::function<std::vector<Typed>(std::span<const Ssa>)>& body);
+  void region(const std::vector<std::string>& argument_types,
+              const std::function<std::vector<Typed>(std::span<const Ssa>)>& body);
 
   /// Writes the equations of a sub-program for these inputs; its outputs.
   std::vector<Ssa> inlined(const Program& program, std::span<const Ssa> inputs);
 
   // Functions beside main: one that `body` writes, and what a call of it gives.
-  void function(const std::string& name, const std::vector<Type>& inputs, const std::vector<Type>& outputs,
+  void function(const std::string& name, const std::vector<Type>& inputs,
+                const std::vector<Type>& outputs,
                 const std::function<std::vector<Ssa>(std::span<const Ssa>)>& body);
-  std::vector<Ssa> called(const std::string& name, std::span<const Ssa> inputs, const std::vector<Type>& input_types,
+  std::vector<Ssa> called(const std::string& name, std::span<const Ssa> inputs,
+                          const std::vector<Type>& input_types,
                           const std::vector<Type>& output_types);
-  /// What a function gives that calls another with this program, and may do something better when the module is loaded.
+  /// What a function gives that calls another with this program, and may do something better when
+  /// the module is loaded.
   std::vector<Ssa> kept(ParamsPtr params, const Program& by_default, std::span<const Ssa> inputs);
 
-  // Ordered effects hang on a chain of tokens; regions with ordered effects take the token in and give it back.
+  // Ordered effects hang on a chain of tokens; regions with ordered effects take the token in and
+  // give it back.
   Ssa token();
   void set_token(Ssa token) { token_ = token; }
   static constexpr const char* token_type = "!stablehlo.token";
@@ -121,23 +141,28 @@ class Lowering {
   /// The index by which a custom call names its site.
   std::size_t add_site(SitePtr site);
 
-  // A custom call that hands an operand on as its own result costs no copy only if XLA sees that nothing else reads that memory: the value
-  // was made here, is no argument or constant, and nothing before has read it. What comes later reads the result instead.
+  // A custom call that hands an operand on as its own result costs no copy only if XLA sees that
+  // nothing else reads that memory: the value was made here, is no argument or constant, and
+  // nothing before has read it. What comes later reads the result instead.
   bool may_hand_on(const Equation& e, std::size_t i) const;
   void hand_on(Ssa value, Ssa result);
   /// What stands for a value now.
   Ssa latest(Ssa value) const;
   /// Whether anything reads the equation's result.
-  bool needed(const Equation& e, int i) const { return needed_[static_cast<std::size_t>(e.first + i)]; }
-  /// An ordered tap whose value goes on beside it, not through it: calls that follow take the token, so that the tap still comes first.
+  bool needed(const Equation& e, int i) const {
+    return needed_[static_cast<std::size_t>(e.first + i)];
+  }
+  /// An ordered tap whose value goes on beside it, not through it: calls that follow take the
+  /// token, so that the tap still comes first.
   void set_passed_by() { passed_by_ = true; }
   bool passed_by() const { return passed_by_; }
 
-  // A program for several devices: those that it is cut for, and the region in which each works on its own part.
+  // A program for several devices: those that it is cut for, and the region in which each works on
+  // its own part.
   const std::vector<int>& devices() const { return options_.devices; }
   bool partitioned() const { return options_.devices.size() > 1; }
-  /// Whether functions are called whose failure on a device leaves zeros, with which the program goes on: an error from one device would
-  /// leave the others waiting for it.
+  /// Whether functions are called whose failure on a device leaves zeros, with which the program
+  /// goes on: an error from one device would leave the others waiting for it.
   bool leaves_zeros() const { return leaves_zeros_; }
   const Mesh* mesh() const { return mesh_; }
   Ssa axis_index(const std::string& axis) const;
@@ -150,14 +175,16 @@ class Lowering {
    private:
     Lowering& out_;
   };
-  // A loop that its devices leave when their run fails asks in each step; the step's first call or tap tells it beside its own results.
+  // A loop that its devices leave when their run fails asks in each step; the step's first call or
+  // tap tells it beside its own results.
   /// Writes a step; whether the run goes on, or nothing (-1) if nobody tells.
   Ssa asking(const std::function<void()>& step);
   bool asks() const { return asks_ && told_.id < 0; }
   void tell(Ssa goes_on) { told_ = goes_on; }
   /// The channel of one more collective: ", channel_handle = ...".
   std::string channel();
-  /// What a custom call with an effect says of where it runs: on each device in a MeshRegion, else on `device` (-1: the first) for all.
+  /// What a custom call with an effect says of where it runs: on each device in a MeshRegion, else
+  /// on `device` (-1: the first) for all.
   std::string where_it_runs(std::size_t results, int device) const;
 
  private:
@@ -178,7 +205,8 @@ class Lowering {
   void end_function(std::span<const Ssa> results, const std::vector<Type>& types);
   /// ` = "stablehlo.hlo"(values) {attributes} : (types) -> `.
   template <class Value, class TypeOf>
-  void write_operation(std::string_view hlo, std::size_t n, const Value& value, std::string_view attributes, const TypeOf& type_of);
+  void write_operation(std::string_view hlo, std::size_t n, const Value& value,
+                       std::string_view attributes, const TypeOf& type_of);
   void mark_read(Ssa value);
   Ssa bytes_constant(const Type& type, const void* data);
 

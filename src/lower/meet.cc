@@ -21,8 +21,8 @@ std::string groups_text(Lowering& out, const Mesh& mesh, const std::vector<std::
       ids.push_back(partition_of(mesh, position, out.devices()));
     lists.push_back(fmt::format("[{}]", fmt::join(ids, ", ")));
   }
-  return fmt::format("replica_groups = dense<[{}]> : tensor<{}x{}xi64>, {}",
-                     fmt::join(lists, ", "), groups.size(), groups[0].size(), out.channel());
+  return fmt::format("replica_groups = dense<[{}]> : tensor<{}x{}xi64>, {}", fmt::join(lists, ", "),
+                     groups.size(), groups[0].size(), out.channel());
 }
 
 void reducing_region(Lowering& out, const char* reducer, const std::string& scalar) {
@@ -44,9 +44,8 @@ std::vector<std::string> axes_met(const Lowering& out, std::span<const ProgramPt
       return false;
     });
   }
-  std::erase_if(all, [&](const std::string& axis) {
-    return std::ranges::find(met, axis) == met.end();
-  });
+  std::erase_if(all,
+                [&](const std::string& axis) { return std::ranges::find(met, axis) == met.end(); });
   return all;
 }
 

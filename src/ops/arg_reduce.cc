@@ -15,19 +15,23 @@ struct ArgParams {
 Types arg_type(const Params* params, TypeSpan operands) {
   const std::int64_t axis = as<ArgParams>(*params).axis;
   const Type& x = operands[0];
-  check(integral(x.dtype) || is_float(x.dtype), "argmax and argmin: {} has no order", to_string(x.dtype));
-  check(at(x.dims, axis) > 0, "argmax and argmin: axis {} of {} has no elements", axis, to_string(x));
-  check(at(x.dims, axis) <= std::numeric_limits<std::int32_t>::max(), "argmax and argmin: axis {} of {} is too long for s32", axis,
+  check(integral(x.dtype) || is_float(x.dtype), "argmax and argmin: {} has no order",
+        to_string(x.dtype));
+  check(at(x.dims, axis) > 0, "argmax and argmin: axis {} of {} has no elements", axis,
         to_string(x));
+  check(at(x.dims, axis) <= std::numeric_limits<std::int32_t>::max(),
+        "argmax and argmin: axis {} of {} is too long for s32", axis, to_string(x));
   return {Type{DType::s32, pick(x.dims, other_axes(x.rank(), {axis}))}};
 }
 
-Batched arg_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes, std::int64_t, const Tensor&) {
+Batched arg_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes, std::int64_t,
+                  const Tensor&) {
   const std::int64_t axis = past(op.as<ArgParams>().axis, axes[0]);
   return {{bind1(op.primitive, make_params(ArgParams{axis}), x)}, {axes[0] - (axis < axes[0])}};
 }
 
-// The first of the elements that equal the largest. Two plain reductions run by vectors; one that carries the index does not.
+// The first of the elements that equal the largest. Two plain reductions run by vectors; one that
+// carries the index does not.
 template <bool largest>
 void arg_lower(Lowering& out, const Equation& e) {
   const std::int64_t axis = as<ArgParams>(*e.params).axis;
@@ -35,14 +39,24 @@ void arg_lower(Lowering& out, const Equation& e) {
     const Tensor& x = operands[0];
     const ReduceOptions kept{.axes = Dims{axis}, .keep_dims = true};
     Tensor chosen = equal(x, largest ? max(x, kept) : min(x, kept));
-    if (is_float(x.dtype())) chosen = chosen | not_equal(x, x);  // equal to nothing, but then the largest
+    if (is_float(x.dtype()))
+      chosen = chosen | not_equal(x, x);  // equal to nothing, but then the largest
     const Tensor places = iota({DType::s32, x.dims()}, axis);
-    return Tensors{min(where(chosen, places, std::numeric_limits<std::int32_t>::max()), {.axes = Dims{axis}})};
+    return Tensors{
+        min(where(chosen, places, std::numeric_limits<std::int32_t>::max()), {.axes = Dims{axis}})};
   });
 }
 
-constexpr Primitive argmax_p{.name = "argmax", .type = arg_type, .no_derivative = true, .batch = arg_batch, .lower = arg_lower<true>};
-constexpr Primitive argmin_p{.name = "argmin", .type = arg_type, .no_derivative = true, .batch = arg_batch, .lower = arg_lower<false>};
+constexpr Primitive argmax_p{.name = "argmax",
+                             .type = arg_type,
+                             .no_derivative = true,
+                             .batch = arg_batch,
+                             .lower = arg_lower<true>};
+constexpr Primitive argmin_p{.name = "argmin",
+                             .type = arg_type,
+                             .no_derivative = true,
+                             .batch = arg_batch,
+                             .lower = arg_lower<false>};
 
 constexpr const Primitive* arg_family[] = {&argmax_p, &argmin_p};
 static_assert(complete(arg_family));
@@ -54,7 +68,11 @@ Tensor arg_reduced(const char* op, const Primitive& p, const Operand& x, std::in
 
 }  // namespace
 
-Tensor argmax(const Operand& x, std::int64_t axis) { return arg_reduced("argmax", argmax_p, x, axis); }
-Tensor argmin(const Operand& x, std::int64_t axis) { return arg_reduced("argmin", argmin_p, x, axis); }
+Tensor argmax(const Operand& x, std::int64_t axis) {
+  return arg_reduced("argmax", argmax_p, x, axis);
+}
+Tensor argmin(const Operand& x, std::int64_t axis) {
+  return arg_reduced("argmin", argmin_p, x, axis);
+}
 
 }  // namespace postern

@@ -27,8 +27,8 @@ Tensor stack(std::span<const Tensor> parts, std::int64_t axis, Place place) {
   check(!parts.empty(), "stack: at least one tensor is needed");
   std::vector<Tensor> expanded;
   for (const Tensor& t : parts) {
-    check(t.dims() == parts[0].dims(), "stack: tensors must have one shape, got {} and {}", to_string(parts[0].type()),
-          to_string(t.type()));
+    check(t.dims() == parts[0].dims(), "stack: tensors must have one shape, got {} and {}",
+          to_string(parts[0].type()), to_string(t.type()));
     expanded.push_back(expand_dims(t, axis));
   }
   return concatenate(expanded, axis);
@@ -36,12 +36,14 @@ Tensor stack(std::span<const Tensor> parts, std::int64_t axis, Place place) {
 
 std::vector<Tensor> split_at(const Operand& operand, const Dims& places, std::int64_t axis) {
   PlaceScope scope(operand.place());
-  const std::int64_t extent = at(operand.tensor().dims(), normal_axis("split_at", axis, operand.tensor().rank()));
+  const std::int64_t extent =
+      at(operand.tensor().dims(), normal_axis("split_at", axis, operand.tensor().rank()));
   std::vector<Tensor> parts;
   std::int64_t start = 0;
   for (std::size_t i = 0; i <= places.size(); ++i) {
     const std::int64_t stop = i < places.size() ? places[i] : extent;
-    check(start <= stop && stop <= extent, "split_at: places {} must rise from 0 to {}", dims_to_string(places), extent);
+    check(start <= stop && stop <= extent, "split_at: places {} must rise from 0 to {}",
+          dims_to_string(places), extent);
     parts.push_back(slice_axis(operand, axis, start, stop));
     start = stop;
   }
@@ -50,8 +52,10 @@ std::vector<Tensor> split_at(const Operand& operand, const Dims& places, std::in
 
 std::vector<Tensor> split(const Operand& operand, std::int64_t count, std::int64_t axis) {
   PlaceScope scope(operand.place());
-  const std::int64_t extent = at(operand.tensor().dims(), normal_axis("split", axis, operand.tensor().rank()));
-  check(count > 0 && extent % count == 0, "split: axis {} of {} does not divide into {} equal parts", axis,
+  const std::int64_t extent =
+      at(operand.tensor().dims(), normal_axis("split", axis, operand.tensor().rank()));
+  check(count > 0 && extent % count == 0,
+        "split: axis {} of {} does not divide into {} equal parts", axis,
         to_string(operand.tensor().type()), count);
   Dims places;
   for (std::int64_t i = 1; i < count; ++i) places.push_back(i * (extent / count));
@@ -62,7 +66,8 @@ Tensor tile(const Operand& operand, const Dims& given) {
   PlaceScope scope(operand.place());
   const Tensor& x = operand.tensor();
   const std::size_t rank = std::max(given.size(), x.dims().size());
-  Dims times = joined(Dims(rank - given.size(), 1), given), dims = joined(Dims(rank - x.dims().size(), 1), x.dims());
+  Dims times = joined(Dims(rank - given.size(), 1), given),
+       dims = joined(Dims(rank - x.dims().size(), 1), x.dims());
   Dims stretched, own, result;
   for (std::size_t i = 0; i < rank; ++i) {
     check(times[i] >= 0, "tile: counts must be 0 or more, got {}", dims_to_string(given));
@@ -115,15 +120,18 @@ Tensor triu(const Operand& x, std::int64_t k) { return triangle("triu", x, k, fa
 Tensor diagonal(const Operand& operand, std::int64_t k, std::int64_t axis1, std::int64_t axis2) {
   PlaceScope scope(operand.place());
   Tensor x = operand.tensor();
-  axis1 = normal_axis("diagonal", axis1, x.rank()), axis2 = normal_axis("diagonal", axis2, x.rank());
-  check(axis1 != axis2, "diagonal: two different axes of {} are needed, got {} twice", to_string(x.type()), axis1);
+  axis1 = normal_axis("diagonal", axis1, x.rank()),
+  axis2 = normal_axis("diagonal", axis2, x.rank());
+  check(axis1 != axis2, "diagonal: two different axes of {} are needed, got {} twice",
+        to_string(x.type()), axis1);
   const Dims front = other_axes(x.rank(), {axis1, axis2}), outer_dims = pick(x.dims(), front);
   const std::int64_t rows = at(x.dims(), axis1), columns = at(x.dims(), axis2);
   const std::int64_t top = std::max<std::int64_t>(-k, 0), left = std::max<std::int64_t>(k, 0);
   const std::int64_t count = std::max<std::int64_t>(std::min(rows - top, columns - left), 0);
   x = reshape(transpose(x, joined(front, {axis1, axis2})), joined(outer_dims, {rows * columns}));
   const std::int64_t start = count > 0 ? top * columns + left : 0;
-  return slice_axis(x, -1, start, count > 0 ? start + (count - 1) * (columns + 1) + 1 : 0, columns + 1);
+  return slice_axis(x, -1, start, count > 0 ? start + (count - 1) * (columns + 1) + 1 : 0,
+                    columns + 1);
 }
 
 Tensor matrix_trace(const Operand& x, std::int64_t k) {
@@ -131,22 +139,27 @@ Tensor matrix_trace(const Operand& x, std::int64_t k) {
   return sum(diagonal(x, k), {.axes = Dims{-1}});
 }
 
-Tensor linspace(DType dtype, const Operand& start, const Operand& stop, std::int64_t count, bool endpoint) {
+Tensor linspace(DType dtype, const Operand& start, const Operand& stop, std::int64_t count,
+                bool endpoint) {
   PlaceScope scope(start.place());
   check(count >= 0, "linspace: the count must be 0 or more, got {}", count);
   const DType work = is_differentiable(dtype) ? dtype : DType::f32;
-  const Tensor a = fit(start.tensor(), {work, start.tensor().dims()}), b = fit(stop.tensor(), {work, stop.tensor().dims()});
-  check(a.rank() == 0 && b.rank() == 0, "linspace: the ends must be scalars, got {} and {}", to_string(a.type()), to_string(b.type()));
+  const Tensor a = fit(start.tensor(), {work, start.tensor().dims()}),
+               b = fit(stop.tensor(), {work, stop.tensor().dims()});
+  check(a.rank() == 0 && b.rank() == 0, "linspace: the ends must be scalars, got {} and {}",
+        to_string(a.type()), to_string(b.type()));
   const std::int64_t steps = endpoint ? count - 1 : count;
-  const Tensor t =
-      iota({real_dtype(work), {endpoint && count > 1 ? steps : count}}, 0) / static_cast<double>(std::max<std::int64_t>(steps, 1));
+  const Tensor t = iota({real_dtype(work), {endpoint && count > 1 ? steps : count}}, 0) /
+                   static_cast<double>(std::max<std::int64_t>(steps, 1));
   const Tensor inner = a * (1 - t) + b * t;
-  return convert(endpoint && count > 1 ? concatenate({inner, reshape(b, {1})}) : inner, dtype);  // the end is met exactly
+  return convert(endpoint && count > 1 ? concatenate({inner, reshape(b, {1})}) : inner,
+                 dtype);  // the end is met exactly
 }
 
 Tensor arange(const Type& type, const Operand& start, const Operand& step) {
   PlaceScope scope(start.place());
-  return iota(type, 0) * fit(step.tensor(), {type.dtype, {}}) + fit(start.tensor(), {type.dtype, {}});
+  return iota(type, 0) * fit(step.tensor(), {type.dtype, {}}) +
+         fit(start.tensor(), {type.dtype, {}});
 }
 
 }  // namespace postern

@@ -7,10 +7,16 @@
 
 namespace postern {
 
-inline std::int64_t at(const Dims& dims, std::int64_t axis) { return dims[static_cast<std::size_t>(axis)]; }
-inline std::int64_t& at(Dims& dims, std::int64_t axis) { return dims[static_cast<std::size_t>(axis)]; }
+inline std::int64_t at(const Dims& dims, std::int64_t axis) {
+  return dims[static_cast<std::size_t>(axis)];
+}
+inline std::int64_t& at(Dims& dims, std::int64_t axis) {
+  return dims[static_cast<std::size_t>(axis)];
+}
 
-inline bool contains(const Dims& axes, std::int64_t axis) { return std::find(axes.begin(), axes.end(), axis) != axes.end(); }
+inline bool contains(const Dims& axes, std::int64_t axis) {
+  return std::find(axes.begin(), axes.end(), axis) != axes.end();
+}
 
 /// begin, begin + 1, ... end - 1.
 inline Dims range(std::int64_t begin, std::int64_t end) {
@@ -39,7 +45,9 @@ inline Dims joined(Dims a, const Dims& b) {
   return a;
 }
 
-inline std::int64_t product(const Dims& dims) { return std::accumulate(dims.begin(), dims.end(), std::int64_t{1}, std::multiplies<>()); }
+inline std::int64_t product(const Dims& dims) {
+  return std::accumulate(dims.begin(), dims.end(), std::int64_t{1}, std::multiplies<>());
+}
 
 /// The order that undoes `order`.
 inline Dims inverse_order(const Dims& order) {

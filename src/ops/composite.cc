@@ -1,4 +1,5 @@
-// Functions made of others: softmax and its kin, statistics, normalisation, comparison within tolerances.
+// Functions made of others: softmax and its kin, statistics, normalisation, comparison within
+// tolerances.
 #include <postern/detail/transform_core.h>
 #include <postern/ops_more.h>
 
@@ -14,7 +15,8 @@ namespace {
 /// The largest element, 0 where that is not finite and `finite` is asked for.
 Tensor shift_of(const Tensor& x, const Dims& axes, bool finite) {
   const Tensor largest = max(real(x), {.axes = axes, .keep_dims = true});
-  const Tensor shift = finite ? where(is_finite(largest), largest, zeros_like_type({largest.dtype(), {}})) : largest;
+  const Tensor shift =
+      finite ? where(is_finite(largest), largest, zeros_like_type({largest.dtype(), {}})) : largest;
   return detail::stop_gradient(shift, PlaceScope::current());  // it cancels in the result
 }
 
@@ -28,7 +30,9 @@ Dims axes_of(const char* op, const Tensor& x, const ReduceOptions& options) {
   return options.axes ? normal_axes(op, *options.axes, x.rank()) : range(0, x.rank());
 }
 
-Tensor squared_size(const Tensor& x) { return is_complex(x.dtype()) ? square(real(x)) + square(imag(x)) : square(x); }
+Tensor squared_size(const Tensor& x) {
+  return is_complex(x.dtype()) ? square(real(x)) + square(imag(x)) : square(x);
+}
 
 }  // namespace
 
@@ -64,8 +68,10 @@ Tensor variance(const Operand& operand, const ReduceOptions& options, std::int64
   const Tensor squares = squared_size(x - mean(x, {.axes = axes, .keep_dims = true}));
   const std::int64_t left = product(pick(x.dims(), axes)) - ddof;
   // As in JAX, too few elements have no variance: nan.
-  const double count = left > 0 ? static_cast<double>(left) : std::numeric_limits<double>::quiet_NaN();
-  return convert_to(sum(squares, {.axes = axes, .keep_dims = options.keep_dims}) / count, real_dtype(as_float(operand.tensor()).dtype()));
+  const double count =
+      left > 0 ? static_cast<double>(left) : std::numeric_limits<double>::quiet_NaN();
+  return convert_to(sum(squares, {.axes = axes, .keep_dims = options.keep_dims}) / count,
+                    real_dtype(as_float(operand.tensor()).dtype()));
 }
 
 Tensor standard_deviation(const Operand& x, const ReduceOptions& options, std::int64_t ddof) {
@@ -73,16 +79,18 @@ Tensor standard_deviation(const Operand& x, const ReduceOptions& options, std::i
   return sqrt(variance(x, options, ddof));
 }
 
-Tensor layer_norm(const Operand& operand, const Operand& scale, const Operand& bias, double epsilon) {
+Tensor layer_norm(const Operand& operand, const Operand& scale, const Operand& bias,
+                  double epsilon) {
   PlaceScope scope(operand.place());
   const Tensor x = as_wide_float(operand.tensor());
-  check(x.rank() > 0 && !is_complex(x.dtype()), "layer_norm: real numbers of rank 1 or more are needed, got {}", to_string(x.type()));
+  check(x.rank() > 0 && !is_complex(x.dtype()),
+        "layer_norm: real numbers of rank 1 or more are needed, got {}", to_string(x.type()));
   const ReduceOptions last{.axes = Dims{-1}, .keep_dims = true};
   const Tensor centred = x - mean(x, last);
   const Tensor normal = centred * rsqrt(mean(square(centred), last) + epsilon);
   const Tensor y = normal * scale.tensor() + bias.tensor();
-  check(y.dims() == x.dims(), "layer_norm: scale {} and bias {} must stretch to {}", to_string(scale.tensor().type()),
-        to_string(bias.tensor().type()), to_string(x.type()));
+  check(y.dims() == x.dims(), "layer_norm: scale {} and bias {} must stretch to {}",
+        to_string(scale.tensor().type()), to_string(bias.tensor().type()), to_string(x.type()));
   return convert_to(y, as_float(operand.tensor()).dtype());
 }
 
@@ -91,17 +99,20 @@ Tensor clip(const Operand& x, const Operand& low, const Operand& high) {
   return minimum(maximum(x, low), high);
 }
 
-Tensor isclose(const Operand& operand_x, const Operand& operand_y, double relative, double absolute, bool equal_nan) {
+Tensor isclose(const Operand& operand_x, const Operand& operand_y, double relative, double absolute,
+               bool equal_nan) {
   PlaceScope scope(operand_x.place());
   const auto [a, b] = matched("isclose", operand_x.tensor(), operand_y.tensor());
   const Tensor x = as_float(a), y = as_float(b);
   // Infinities are close to themselves only; their difference says nothing.
-  const Tensor near = less_equal(abs(x - y), absolute + relative * abs(y)) & less(abs(y), std::numeric_limits<double>::infinity());
+  const Tensor near = less_equal(abs(x - y), absolute + relative * abs(y)) &
+                      less(abs(y), std::numeric_limits<double>::infinity());
   const Tensor close = near | equal(x, y);
   return equal_nan ? close | (not_equal(x, x) & not_equal(y, y)) : close;
 }
 
-Tensor allclose(const Operand& x, const Operand& y, double relative, double absolute, bool equal_nan) {
+Tensor allclose(const Operand& x, const Operand& y, double relative, double absolute,
+                bool equal_nan) {
   PlaceScope scope(x.place());
   return all(isclose(x, y, relative, absolute, equal_nan));
 }

@@ -1,5 +1,5 @@
-// Convolution. The primitive knows one layout: x[batch, features, space...], kernel[out, features / groups, space...]; others are
-// transposed to it.
+// Convolution. The primitive knows one layout: x[batch, features, space...], kernel[out, features /
+// groups, space...]; others are transposed to it.
 #include <postern/ops_more.h>
 
 #include "core/enum.h"
@@ -17,8 +17,10 @@ struct ConvParams {
   std::int64_t feature_groups = 1, batch_groups = 1;         // one of them is 1
   std::int64_t groups() const { return feature_groups * batch_groups; }
   void fields(FieldSink& sink) const {
-    sink("strides", strides), sink("low", low), sink("high", high), sink("input_dilation", input_dilation);
-    sink("kernel_dilation", kernel_dilation), sink("feature_groups", feature_groups), sink("batch_groups", batch_groups);
+    sink("strides", strides), sink("low", low), sink("high", high),
+        sink("input_dilation", input_dilation);
+    sink("kernel_dilation", kernel_dilation), sink("feature_groups", feature_groups),
+        sink("batch_groups", batch_groups);
   }
 };
 
@@ -26,22 +28,30 @@ Types conv_type(const Params* params, TypeSpan operands) {
   const auto& p = as<ConvParams>(*params);
   const Type &x = operands[0], &k = operands[1];
   const std::string both = to_string(x) + " and " + to_string(k);
-  check(x.dtype == k.dtype && numeric(x.dtype), "conv: operands must have one dtype of numbers, got {}", both);  // convolution_c27
-  check(x.rank() == k.rank() && x.rank() >= 3, "conv: operands must have one rank, batch, features and space, got {}",
+  check(x.dtype == k.dtype && numeric(x.dtype),
+        "conv: operands must have one dtype of numbers, got {}", both);  // convolution_c27
+  check(x.rank() == k.rank() && x.rank() >= 3,
+        "conv: operands must have one rank, batch, features and space, got {}",
         both);  // convolution_c1
   for (const Dims* list : {&p.strides, &p.low, &p.high, &p.input_dilation, &p.kernel_dilation})
     check(static_cast<std::int64_t>(list->size()) == x.rank() - 2,
           "conv: strides, padding and dilations must have one number for each spatial axis of {}",
           both);  // convolution_c2, c4, c5, c7
-  check(p.feature_groups > 0 && p.batch_groups > 0 && p.groups() == std::max(p.feature_groups, p.batch_groups),
-        "conv: groups must be 1 or more, of features or of the batch but not of both, got {} and {}", p.feature_groups,
-        p.batch_groups);  // convolution_c21..c23
+  check(
+      p.feature_groups > 0 && p.batch_groups > 0 &&
+          p.groups() == std::max(p.feature_groups, p.batch_groups),
+      "conv: groups must be 1 or more, of features or of the batch but not of both, got {} and {}",
+      p.feature_groups,
+      p.batch_groups);  // convolution_c21..c23
   check(x.dims[1] % p.feature_groups == 0 && x.dims[1] / p.feature_groups == k.dims[1],
-        "conv: the kernel must have {} features for {} groups, got {}", x.dims[1] / p.feature_groups, p.feature_groups,
+        "conv: the kernel must have {} features for {} groups, got {}",
+        x.dims[1] / p.feature_groups, p.feature_groups,
         both);  // convolution_c11, c14
-  check(k.dims[0] % p.groups() == 0, "conv: {} output features do not divide into {} groups", k.dims[0],
+  check(k.dims[0] % p.groups() == 0, "conv: {} output features do not divide into {} groups",
+        k.dims[0],
         p.groups());  // convolution_c15, c16
-  check(x.dims[0] % p.batch_groups == 0, "conv: a batch of {} does not divide into {} groups", x.dims[0],
+  check(x.dims[0] % p.batch_groups == 0, "conv: a batch of {} does not divide into {} groups",
+        x.dims[0],
         p.batch_groups);  // convolution_c10
   Type result{x.dtype, {x.dims[0] / p.batch_groups, k.dims[0]}, x.weak && k.weak};
   for (std::size_t i = 0; i < p.strides.size(); ++i) {
@@ -50,8 +60,10 @@ Types conv_type(const Params* params, TypeSpan operands) {
     const std::int64_t room = extent_sum(spread_extent(x.dims[i + 2], p.input_dilation[i]),
                                          extent_sum(p.low[i], p.high[i])),
                        window = spread_extent(k.dims[i + 2], p.kernel_dilation[i]);
-    check(room >= 0, "conv: padding {} {} leaves nothing of {}", dims_to_string(p.low), dims_to_string(p.high), to_string(x));
-    result.dims.push_back(room < window || room == 0 ? 0 : (room - window) / p.strides[i] + 1);  // convolution_c25
+    check(room >= 0, "conv: padding {} {} leaves nothing of {}", dims_to_string(p.low),
+          dims_to_string(p.high), to_string(x));
+    result.dims.push_back(
+        room < window || room == 0 ? 0 : (room - window) / p.strides[i] + 1);  // convolution_c25
   }
   return {std::move(result)};
 }
@@ -79,9 +91,11 @@ Tensor merged(const Tensor& t, std::int64_t axis, std::int64_t to) {
 
 Tensor conv_bound(const ConvParams& p, const Tensor& x, const Tensor& kernel);
 
-// --- derivatives ----------------------------------------------------------------------------------------------------------
-// As those of a product of matrices, with batch m, features j and k: x[m,j] kernel[j,k] -> [m,k]; of x: ct[m,k] kernel'[k,j], the kernel
-// backwards; of the kernel: x'[j,m] ct[m,k]. Strides of the one are dilations of the other.
+// --- derivatives
+// ----------------------------------------------------------------------------------------------------------
+// As those of a product of matrices, with batch m, features j and k: x[m,j] kernel[j,k] -> [m,k];
+// of x: ct[m,k] kernel'[k,j], the kernel backwards; of the kernel: x'[j,m] ct[m,k]. Strides of the
+// one are dilations of the other.
 
 Tensor x_cotangent(const ConvParams& p, const Tensor& ct, const Tensor& kernel, const Type& x) {
   ConvParams q{p.input_dilation, {}, {}, p.strides, p.kernel_dilation, p.groups(), 1};
@@ -98,8 +112,10 @@ Tensor x_cotangent(const ConvParams& p, const Tensor& ct, const Tensor& kernel, 
   return p.batch_groups > 1 ? merged(cut(dx, 1, p.batch_groups), 1, 0) : dx;
 }
 
-Tensor kernel_cotangent(const ConvParams& p, const Tensor& ct, const Tensor& x, const Type& kernel) {
-  ConvParams q{p.kernel_dilation, p.low, {}, p.input_dilation, p.strides, p.batch_groups, p.feature_groups};
+Tensor kernel_cotangent(const ConvParams& p, const Tensor& ct, const Tensor& x,
+                        const Type& kernel) {
+  ConvParams q{p.kernel_dilation, p.low,           {}, p.input_dilation, p.strides,
+               p.batch_groups,    p.feature_groups};
   for (std::size_t i = 0; i < p.strides.size(); ++i)
     q.high.push_back(spread_extent(kernel.dims[i + 2], p.kernel_dilation[i]) +
                      spread_extent(ct.dims()[i + 2], p.strides[i]) - 1 -
@@ -107,20 +123,23 @@ Tensor kernel_cotangent(const ConvParams& p, const Tensor& ct, const Tensor& x, 
   return swapped(conv_bound(q, swapped(x), swapped(ct)));
 }
 
-Tensors conv_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x, TypeSpan types) {
+Tensors conv_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x,
+                       TypeSpan types) {
   const auto& p = op.as<ConvParams>();
   const std::size_t of = x[0].has_value() ? 1 : 0;
   Tensors out(2);
   if (ct[0].size() == 0 || types[1 - of].size() == 0)
     out[of] = zeros_like_type(types[of]);
   else
-    out[of] = of == 0 ? x_cotangent(p, ct[0], x[1], types[0]) : kernel_cotangent(p, ct[0], x[0], types[1]);
+    out[of] = of == 0 ? x_cotangent(p, ct[0], x[1], types[0])
+                      : kernel_cotangent(p, ct[0], x[0], types[1]);
   return out;
 }
 
-// --- batching -------------------------------------------------------------------------------------------------------------
-// The batch goes where the operands have it: into the batch of x, into the kernel's output features, or, when both have it, into the
-// groups.
+// --- batching
+// -------------------------------------------------------------------------------------------------------------
+// The batch goes where the operands have it: into the batch of x, into the kernel's output
+// features, or, when both have it, into the groups.
 
 Batched conv_batch_both(ConvParams p, const Tensor& x, const Tensor& kernel, std::int64_t size) {
   const bool by_batch = p.batch_groups > 1;
@@ -129,21 +148,26 @@ Batched conv_batch_both(ConvParams p, const Tensor& x, const Tensor& kernel, std
   return {{cut(y, 1, size)}, {1}};
 }
 
-Batched conv_batch_x(const ConvParams& p, const Tensor& x, const Tensor& kernel, std::int64_t size) {
+Batched conv_batch_x(const ConvParams& p, const Tensor& x, const Tensor& kernel,
+                     std::int64_t size) {
   // [size, groups, n] -> [groups, size, n]
   const Tensor grouped = merged(merged(cut(x, 1, p.batch_groups), 0, 1), 0, 0);
   return {{cut(conv_bound(p, grouped, kernel), 0, size)}, {0}};
 }
 
-Batched conv_batch_kernel(const ConvParams& p, const Tensor& x, const Tensor& kernel, std::int64_t size) {
+Batched conv_batch_kernel(const ConvParams& p, const Tensor& x, const Tensor& kernel,
+                          std::int64_t size) {
   const Tensor grouped = merged(merged(cut(kernel, 1, p.groups()), 0, 1), 0, 0);
-  const Tensor y = cut(cut(conv_bound(p, x, grouped), 1, p.groups()), 2, size);  // [n, groups, size, out, ...]
+  const Tensor y =
+      cut(cut(conv_bound(p, x, grouped), 1, p.groups()), 2, size);  // [n, groups, size, out, ...]
   return {{merged(y, 1, 2)}, {1}};
 }
 
-Batched conv_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes, std::int64_t size, const Tensor&) {
+Batched conv_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
+                   std::int64_t size, const Tensor&) {
   const auto& p = op.as<ConvParams>();
-  const Tensor a = batch_front(x[0], axes[0], size, false), k = batch_front(x[1], axes[1], size, false);
+  const Tensor a = batch_front(x[0], axes[0], size, false),
+               k = batch_front(x[1], axes[1], size, false);
   if (size == 0) {
     Type one_x = a.type(), one_k = k.type();
     if (axes[0] >= 0) one_x.dims.erase(one_x.dims.begin());
@@ -156,32 +180,43 @@ Batched conv_batch(const Op& op, std::span<const Tensor> x, std::span<const int>
   return axes[0] >= 0 ? conv_batch_x(p, a, k, size) : conv_batch_kernel(p, a, k, size);
 }
 
-// --- lowering -------------------------------------------------------------------------------------------------------------
+// --- lowering
+// -------------------------------------------------------------------------------------------------------------
 
 void conv_lower(Lowering& out, const Equation& e) {
   const auto& p = as<ConvParams>(*e.params);
   std::vector<std::string> padding;
-  for (std::size_t i = 0; i < p.low.size(); ++i) padding.push_back(fmt::format("[{}, {}]", p.low[i], p.high[i]));
-  const std::string space = fmt::format("{}", fmt::join(range(0, static_cast<std::int64_t>(p.low.size())), ", "));
-  out.simple(
-      e, "convolution",
-      fmt::format("batch_group_count = {} : i64, dimension_numbers = #stablehlo.conv<[b, f, {}]x[o, i, {}]->[b, f, {}]>, "
-                  "feature_group_count = {} : i64, window_strides = {}, padding = dense<[{}]> : tensor<{}x2xi64>, lhs_dilation = {}, "
-                  "rhs_dilation = {}",
-                  p.batch_groups, space, space, space, p.feature_groups, array_text(p.strides), fmt::join(padding, ", "), padding.size(),
-                  array_text(p.input_dilation), array_text(p.kernel_dilation)));
+  for (std::size_t i = 0; i < p.low.size(); ++i)
+    padding.push_back(fmt::format("[{}, {}]", p.low[i], p.high[i]));
+  const std::string space =
+      fmt::format("{}", fmt::join(range(0, static_cast<std::int64_t>(p.low.size())), ", "));
+  out.simple(e, "convolution",
+             fmt::format("batch_group_count = {} : i64, dimension_numbers = #stablehlo.conv<[b, f, "
+                         "{}]x[o, i, {}]->[b, f, {}]>, "
+                         "feature_group_count = {} : i64, window_strides = {}, padding = "
+                         "dense<[{}]> : tensor<{}x2xi64>, lhs_dilation = {}, "
+                         "rhs_dilation = {}",
+                         p.batch_groups, space, space, space, p.feature_groups,
+                         array_text(p.strides), fmt::join(padding, ", "), padding.size(),
+                         array_text(p.input_dilation), array_text(p.kernel_dilation)));
 }
 
-constexpr Primitive conv_p = multilinear("conv", nullptr, conv_type, conv_transpose, conv_batch, conv_lower);
+constexpr Primitive conv_p =
+    multilinear("conv", nullptr, conv_type, conv_transpose, conv_batch, conv_lower);
 
 constexpr const Primitive* conv_family[] = {&conv_p};
 static_assert(complete(conv_family));
 
-Tensor conv_bound(const ConvParams& p, const Tensor& x, const Tensor& kernel) { return bind1(conv_p, make_params(p), {x, kernel}); }
+Tensor conv_bound(const ConvParams& p, const Tensor& x, const Tensor& kernel) {
+  return bind1(conv_p, make_params(p), {x, kernel});
+}
 
-Dims or_ones(const Dims& given, std::size_t count) { return given.empty() ? Dims(count, 1) : given; }
+Dims or_ones(const Dims& given, std::size_t count) {
+  return given.empty() ? Dims(count, 1) : given;
+}
 
-/// Padding that makes the result as long as the operand over the stride, rounded up; the odd one goes behind.
+/// Padding that makes the result as long as the operand over the stride, rounded up; the odd one
+/// goes behind.
 void same_padding(ConvParams& p, const Dims& x, const Dims& kernel) {
   for (std::size_t i = 0; i < p.strides.size(); ++i) {
     const std::int64_t n = x[i + 2], window = spread_extent(kernel[i + 2], p.kernel_dilation[i]),
@@ -193,7 +228,8 @@ void same_padding(ConvParams& p, const Dims& x, const Dims& kernel) {
 }
 
 ConvParams params_of(const ConvOptions& options, const Tensor& x, const Tensor& kernel) {
-  check(x.rank() == kernel.rank() && x.rank() >= 3, "conv: operands must have one rank, batch, features and space, got {} and {}",
+  check(x.rank() == kernel.rank() && x.rank() >= 3,
+        "conv: operands must have one rank, batch, features and space, got {} and {}",
         to_string(x.type()), to_string(kernel.type()));
   const std::size_t count = x.dims().size() - 2;
   ConvParams p{or_ones(options.strides, count),
@@ -205,23 +241,30 @@ ConvParams params_of(const ConvOptions& options, const Tensor& x, const Tensor& 
                options.batch_groups};
   check_enum("conv: padding kind", options.padding.kind, ConvPadding::Kind::pairs);
   if (options.padding.kind == ConvPadding::Kind::same) {
-    check(p.strides.size() == count && p.kernel_dilation.size() == count && std::count(p.strides.begin(), p.strides.end(), 0) == 0,
-          "conv: strides and dilations must have one number of 1 or more for each spatial axis of {}", to_string(x.type()));
-    check(p.input_dilation == Dims(count, 1), "conv: padding \"SAME\" goes with no input dilation, got {}",
+    check(
+        p.strides.size() == count && p.kernel_dilation.size() == count &&
+            std::count(p.strides.begin(), p.strides.end(), 0) == 0,
+        "conv: strides and dilations must have one number of 1 or more for each spatial axis of {}",
+        to_string(x.type()));
+    check(p.input_dilation == Dims(count, 1),
+          "conv: padding \"SAME\" goes with no input dilation, got {}",
           dims_to_string(p.input_dilation));
     same_padding(p, x.dims(), kernel.dims());
   } else if (options.padding.kind == ConvPadding::Kind::valid) {
     p.low = p.high = Dims(count, 0);
   } else {
-    for (const auto& [low, high] : options.padding.pairs) p.low.push_back(low), p.high.push_back(high);
+    for (const auto& [low, high] : options.padding.pairs)
+      p.low.push_back(low), p.high.push_back(high);
   }
   return p;
 }
 
 /// The order that takes axes written as `from` to axes written as `to`.
-Dims order_between(std::string_view from, std::string_view to, std::string_view what, std::int64_t rank) {
-  check(static_cast<std::int64_t>(from.size()) == rank, "conv: the {} layout \"{}\" names {} axes, the tensor has {}", what, from,
-        from.size(), rank);
+Dims order_between(std::string_view from, std::string_view to, std::string_view what,
+                   std::int64_t rank) {
+  check(static_cast<std::int64_t>(from.size()) == rank,
+        "conv: the {} layout \"{}\" names {} axes, the tensor has {}", what, from, from.size(),
+        rank);
   Dims order;
   for (char letter : to) {
     const std::size_t place = from.find(letter);
@@ -234,25 +277,32 @@ Dims order_between(std::string_view from, std::string_view to, std::string_view 
 
 }  // namespace
 
-ConvPadding::ConvPadding(std::string_view name, Place place) : kind(name == "SAME" ? Kind::same : Kind::valid) {
+ConvPadding::ConvPadding(std::string_view name, Place place)
+    : kind(name == "SAME" ? Kind::same : Kind::valid) {
   PlaceScope scope(place);
-  check(name == "SAME" || name == "VALID", "conv: padding must be \"SAME\", \"VALID\" or pairs of numbers, got \"{}\"", name);
+  check(name == "SAME" || name == "VALID",
+        "conv: padding must be \"SAME\", \"VALID\" or pairs of numbers, got \"{}\"", name);
 }
 
 Tensor conv(const Operand& operand, const Operand& operand_kernel, const ConvOptions& options) {
   PlaceScope scope(operand.place());
   const Tensor &x = operand.tensor(), &kernel = operand_kernel.tensor();
   const Type type = promote("conv", x.type(), kernel.type());
-  return conv_bound(params_of(options, x, kernel), convert_to(x, type.dtype, type.weak), convert_to(kernel, type.dtype, type.weak));
+  return conv_bound(params_of(options, x, kernel), convert_to(x, type.dtype, type.weak),
+                    convert_to(kernel, type.dtype, type.weak));
 }
 
-Tensor conv_general(const Operand& operand, const Operand& operand_kernel, const ConvLayout& layout, const ConvOptions& options) {
+Tensor conv_general(const Operand& operand, const Operand& operand_kernel, const ConvLayout& layout,
+                    const ConvOptions& options) {
   PlaceScope scope(operand.place());
   std::string space;
   for (char letter : layout.x)
     if (letter != 'N' && letter != 'C') space += letter;
-  const Tensor x = transpose(operand, order_between(layout.x, "NC" + space, "operand", operand.tensor().rank()));
-  const Tensor kernel = transpose(operand_kernel, order_between(layout.kernel, "OI" + space, "kernel", operand_kernel.tensor().rank()));
+  const Tensor x =
+      transpose(operand, order_between(layout.x, "NC" + space, "operand", operand.tensor().rank()));
+  const Tensor kernel = transpose(
+      operand_kernel,
+      order_between(layout.kernel, "OI" + space, "kernel", operand_kernel.tensor().rank()));
   const Tensor y = conv(x, kernel, options);
   return transpose(y, order_between("NC" + space, layout.result, "result", y.rank()));
 }

@@ -12,17 +12,23 @@ namespace {
 struct DotParams {
   DotAxes axes;
   void fields(FieldSink& sink) const {
-    sink("contract_x", axes.contract_x), sink("contract_y", axes.contract_y), sink("batch_x", axes.batch_x), sink("batch_y", axes.batch_y);
+    sink("contract_x", axes.contract_x), sink("contract_y", axes.contract_y),
+        sink("batch_x", axes.batch_x), sink("batch_y", axes.batch_y);
   }
 };
 
-Dims free_axes(std::int64_t rank, const Dims& contract, const Dims& batch) { return other_axes(rank, joined(contract, batch)); }
+Dims free_axes(std::int64_t rank, const Dims& contract, const Dims& batch) {
+  return other_axes(rank, joined(contract, batch));
+}
 
 void check_axes(const Dims& axes, const Type& type) {
   for (std::size_t i = 0; i < axes.size(); ++i) {
-    check(axes[i] >= 0 && axes[i] < type.rank(), "dot_general: axis {} is not one of {}", axes[i], to_string(type));  // dot_general_c5..c8
-    check(std::find(axes.begin(), axes.begin() + static_cast<std::ptrdiff_t>(i), axes[i]) == axes.begin() + static_cast<std::ptrdiff_t>(i),
-          "dot_general: axis {} of {} is named twice", axes[i], to_string(type));  // dot_general_c3, c4
+    check(axes[i] >= 0 && axes[i] < type.rank(), "dot_general: axis {} is not one of {}", axes[i],
+          to_string(type));  // dot_general_c5..c8
+    check(std::find(axes.begin(), axes.begin() + static_cast<std::ptrdiff_t>(i), axes[i]) ==
+              axes.begin() + static_cast<std::ptrdiff_t>(i),
+          "dot_general: axis {} of {} is named twice", axes[i],
+          to_string(type));  // dot_general_c3, c4
   }
 }
 
@@ -30,46 +36,66 @@ Types dot_type(const Params* params, TypeSpan operands) {
   const DotAxes& d = as<DotParams>(*params).axes;
   const Type &x = operands[0], &y = operands[1];
   check(x.dtype == y.dtype && (numeric(x.dtype) || x.dtype == DType::pred),
-        "dot_general: operands must have one dtype of numbers, got {} and {}", to_string(x), to_string(y));
+        "dot_general: operands must have one dtype of numbers, got {} and {}", to_string(x),
+        to_string(y));
   check(d.batch_x.size() == d.batch_y.size() && d.contract_x.size() == d.contract_y.size(),
-        "dot_general: batch and contracted axes must come in pairs, got {} {} and {} {}", dims_to_string(d.batch_x),
-        dims_to_string(d.contract_x), dims_to_string(d.batch_y), dims_to_string(d.contract_y));  // dot_general_c1, c2
+        "dot_general: batch and contracted axes must come in pairs, got {} {} and {} {}",
+        dims_to_string(d.batch_x), dims_to_string(d.contract_x), dims_to_string(d.batch_y),
+        dims_to_string(d.contract_y));  // dot_general_c1, c2
   check_axes(joined(d.batch_x, d.contract_x), x);
   check_axes(joined(d.batch_y, d.contract_y), y);
-  check(pick(x.dims, d.batch_x) == pick(y.dims, d.batch_y), "dot_general: batch axes {} of {} and {} of {} differ",
-        dims_to_string(d.batch_x), to_string(x), dims_to_string(d.batch_y), to_string(y));  // dot_general_c9
-  check(pick(x.dims, d.contract_x) == pick(y.dims, d.contract_y), "dot_general: contracted axes {} of {} and {} of {} differ",
-        dims_to_string(d.contract_x), to_string(x), dims_to_string(d.contract_y), to_string(y));  // dot_general_c10
+  check(pick(x.dims, d.batch_x) == pick(y.dims, d.batch_y),
+        "dot_general: batch axes {} of {} and {} of {} differ", dims_to_string(d.batch_x),
+        to_string(x), dims_to_string(d.batch_y), to_string(y));  // dot_general_c9
+  check(pick(x.dims, d.contract_x) == pick(y.dims, d.contract_y),
+        "dot_general: contracted axes {} of {} and {} of {} differ", dims_to_string(d.contract_x),
+        to_string(x), dims_to_string(d.contract_y), to_string(y));  // dot_general_c10
   Type result{x.dtype, pick(x.dims, d.batch_x), x.weak && y.weak};
   result.dims = joined(result.dims, pick(x.dims, free_axes(x.rank(), d.contract_x, d.batch_x)));
   result.dims = joined(result.dims, pick(y.dims, free_axes(y.rank(), d.contract_y, d.batch_y)));
   return {std::move(result)};
 }
 
-// The cotangent of one operand: the result's cotangent contracted with the other operand over the axes that came from there, its axes put
-// back in order. `first`: of x, whose free axes come before y's.
-Tensor dot_cotangent(const Tensor& ct, const Tensor& other, const Type& own, const Dims& own_contract, const Dims& own_batch,
-                     const Dims& other_contract, const Dims& other_batch, bool first) {
-  const Dims own_free = free_axes(own.rank(), own_contract, own_batch), other_free = free_axes(other.rank(), other_contract, other_batch);
-  const auto batches = static_cast<std::int64_t>(own_batch.size()), own_count = static_cast<std::int64_t>(own_free.size()),
+// The cotangent of one operand: the result's cotangent contracted with the other operand over the
+// axes that came from there, its axes put back in order. `first`: of x, whose free axes come before
+// y's.
+Tensor dot_cotangent(const Tensor& ct, const Tensor& other, const Type& own,
+                     const Dims& own_contract, const Dims& own_batch, const Dims& other_contract,
+                     const Dims& other_batch, bool first) {
+  const Dims own_free = free_axes(own.rank(), own_contract, own_batch),
+             other_free = free_axes(other.rank(), other_contract, other_batch);
+  const auto batches = static_cast<std::int64_t>(own_batch.size()),
+             own_count = static_cast<std::int64_t>(own_free.size()),
              other_count = static_cast<std::int64_t>(other_free.size());
   const std::int64_t start = batches + (first ? own_count : 0);
-  const Tensor product = dot_general(
-      ct, other, {range(start, start + other_count), other_free, range(0, batches), other_batch});  // batch, own free, other's contracted
-  Dims order(other_contract.size());  // the contracted axes come in the order that they have in `other`
+  const Tensor product =
+      dot_general(ct, other,
+                  {range(start, start + other_count), other_free, range(0, batches),
+                   other_batch});  // batch, own free, other's contracted
+  Dims order(
+      other_contract.size());  // the contracted axes come in the order that they have in `other`
   std::iota(order.begin(), order.end(), 0);
-  std::sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) { return at(other_contract, a) < at(other_contract, b); });
-  return transpose(product, inverse_order(joined(joined(own_batch, own_free), pick(own_contract, order))));
+  std::sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
+    return at(other_contract, a) < at(other_contract, b);
+  });
+  return transpose(product,
+                   inverse_order(joined(joined(own_batch, own_free), pick(own_contract, order))));
 }
 
-Tensors dot_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x, TypeSpan types) {
+Tensors dot_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x,
+                      TypeSpan types) {
   const DotAxes& d = op.as<DotParams>().axes;
-  if (!x[0].has_value()) return {dot_cotangent(ct[0], x[1], types[0], d.contract_x, d.batch_x, d.contract_y, d.batch_y, true), Tensor()};
-  return {Tensor(), dot_cotangent(ct[0], x[0], types[1], d.contract_y, d.batch_y, d.contract_x, d.batch_x, false)};
+  if (!x[0].has_value())
+    return {dot_cotangent(ct[0], x[1], types[0], d.contract_x, d.batch_x, d.contract_y, d.batch_y,
+                          true),
+            Tensor()};
+  return {Tensor(), dot_cotangent(ct[0], x[0], types[1], d.contract_y, d.batch_y, d.contract_x,
+                                  d.batch_x, false)};
 }
 
 // Both mapped: one more batch axis. One mapped: one more free axis.
-Batched dot_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes, std::int64_t, const Tensor&) {
+Batched dot_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes, std::int64_t,
+                  const Tensor&) {
   DotAxes d = op.as<DotParams>().axes;
   const std::int64_t bx = axes[0], by = axes[1];
   if (bx >= 0) d.contract_x = past(d.contract_x, bx), d.batch_x = past(d.batch_x, bx);
@@ -79,22 +105,27 @@ Batched dot_batch(const Op& op, std::span<const Tensor> x, std::span<const int> 
     d.batch_y.insert(d.batch_y.begin(), by);
     return {{bind1(op.primitive, make_params(DotParams{d}), x)}, {0}};
   }
-  const Dims free_x = free_axes(x[0].rank(), d.contract_x, d.batch_x), free_y = free_axes(x[1].rank(), d.contract_y, d.batch_y);
+  const Dims free_x = free_axes(x[0].rank(), d.contract_x, d.batch_x),
+             free_y = free_axes(x[1].rank(), d.contract_y, d.batch_y);
   const Dims& free = bx >= 0 ? free_x : free_y;
   const auto place = std::find(free.begin(), free.end(), std::max(bx, by)) - free.begin();
   const std::size_t before = d.batch_x.size() + (bx >= 0 ? 0 : free_x.size());
-  return {{bind1(op.primitive, make_params(DotParams{d}), x)}, {static_cast<int>(before) + static_cast<int>(place)}};
+  return {{bind1(op.primitive, make_params(DotParams{d}), x)},
+          {static_cast<int>(before) + static_cast<int>(place)}};
 }
 
 void dot_lower(Lowering& out, const Equation& e) {
   const DotAxes& d = as<DotParams>(*e.params).axes;
   out.simple(e, "dot_general",
-             fmt::format("dot_dimension_numbers = #stablehlo.dot<lhs_batching_dimensions = {}, rhs_batching_dimensions = {}, "
+             fmt::format("dot_dimension_numbers = #stablehlo.dot<lhs_batching_dimensions = {}, "
+                         "rhs_batching_dimensions = {}, "
                          "lhs_contracting_dimensions = {}, rhs_contracting_dimensions = {}>",
-                         dims_to_string(d.batch_x), dims_to_string(d.batch_y), dims_to_string(d.contract_x), dims_to_string(d.contract_y)));
+                         dims_to_string(d.batch_x), dims_to_string(d.batch_y),
+                         dims_to_string(d.contract_x), dims_to_string(d.contract_y)));
 }
 
-constexpr Primitive dot_general_p = multilinear("dot_general", nullptr, dot_type, dot_transpose, dot_batch, dot_lower);
+constexpr Primitive dot_general_p =
+    multilinear("dot_general", nullptr, dot_type, dot_transpose, dot_batch, dot_lower);
 
 constexpr const Primitive* dot_family[] = {&dot_general_p};
 static_assert(complete(dot_family));
@@ -106,29 +137,39 @@ Tensor dot_general(const Operand& operand_x, const Operand& operand_y, const Dot
   const Tensor &x = operand_x.tensor(), &y = operand_y.tensor();
   const Type type = promote("dot_general", x.type(), y.type());
   DotAxes normal;
-  for (std::int64_t a : axes.contract_x) normal.contract_x.push_back(normal_axis("dot_general", a, x.rank()));
-  for (std::int64_t a : axes.contract_y) normal.contract_y.push_back(normal_axis("dot_general", a, y.rank()));
-  for (std::int64_t a : axes.batch_x) normal.batch_x.push_back(normal_axis("dot_general", a, x.rank()));
-  for (std::int64_t a : axes.batch_y) normal.batch_y.push_back(normal_axis("dot_general", a, y.rank()));
-  return bind1(dot_general_p, make_params(DotParams{normal}), {convert_to(x, type.dtype, type.weak), convert_to(y, type.dtype, type.weak)});
+  for (std::int64_t a : axes.contract_x)
+    normal.contract_x.push_back(normal_axis("dot_general", a, x.rank()));
+  for (std::int64_t a : axes.contract_y)
+    normal.contract_y.push_back(normal_axis("dot_general", a, y.rank()));
+  for (std::int64_t a : axes.batch_x)
+    normal.batch_x.push_back(normal_axis("dot_general", a, x.rank()));
+  for (std::int64_t a : axes.batch_y)
+    normal.batch_y.push_back(normal_axis("dot_general", a, y.rank()));
+  return bind1(dot_general_p, make_params(DotParams{normal}),
+               {convert_to(x, type.dtype, type.weak), convert_to(y, type.dtype, type.weak)});
 }
 
 Tensor matmul(const Operand& operand_x, const Operand& operand_y) {
   PlaceScope scope(operand_x.place());
   Tensor x = operand_x.tensor(), y = operand_y.tensor();
   const std::string types = to_string(x.type()) + " and " + to_string(y.type());
-  check(x.rank() > 0 && y.rank() > 0, "matmul: operands of rank 1 or more are needed, got {}", types);
+  check(x.rank() > 0 && y.rank() > 0, "matmul: operands of rank 1 or more are needed, got {}",
+        types);
   const bool row = x.rank() == 1, column = y.rank() == 1;
   if (row) x = expand_dims(x, 0);
   if (column) y = expand_dims(y, 1);
   check(at(x.dims(), x.rank() - 1) == at(y.dims(), y.rank() - 2),
-        "matmul: the last axis of the first operand must be as long as the next to last of the second, got {}", types);
+        "matmul: the last axis of the first operand must be as long as the next to last of the "
+        "second, got {}",
+        types);
   for (std::int64_t i = 3; i <= std::min(x.rank(), y.rank()); ++i) {
     const std::int64_t n = at(x.dims(), x.rank() - i), m = at(y.dims(), y.rank() - i);
-    check(n == m || n == 1 || m == 1, "matmul: the axes before the last two do not broadcast, got {}", types);
+    check(n == m || n == 1 || m == 1,
+          "matmul: the axes before the last two do not broadcast, got {}", types);
   }
   const bool matrices = x.rank() == 2 && y.rank() == 2;
-  const Tensor product = matrices ? dot_general(x, y, {{1}, {0}, {}, {}}) : einsum("...ij,...jk->...ik", {x, y});
+  const Tensor product =
+      matrices ? dot_general(x, y, {{1}, {0}, {}, {}}) : einsum("...ij,...jk->...ik", {x, y});
   Dims dropped;
   if (row) dropped.push_back(product.rank() - 2);
   if (column) dropped.push_back(product.rank() - 1);

@@ -16,20 +16,25 @@ struct SizesParams {
 };
 
 void check_starts(const char* op, const Type& x, TypeSpan operands, std::size_t first) {
-  check(operands.size() - first == x.dims.size(), "{}: {} starts are given for {}", op, operands.size() - first,
+  check(operands.size() - first == x.dims.size(), "{}: {} starts are given for {}", op,
+        operands.size() - first,
         to_string(x));  // dynamic_slice_c2
   for (std::size_t i = first; i < operands.size(); ++i)
-    check(operands[i].rank() == 0 && is_integer(operands[i].dtype) && operands[i].dtype == operands[first].dtype,
-          "{}: starts must be integer scalars of one dtype, got {}", op, to_string(operands[i]));  // dynamic_slice_c3
+    check(operands[i].rank() == 0 && is_integer(operands[i].dtype) &&
+              operands[i].dtype == operands[first].dtype,
+          "{}: starts must be integer scalars of one dtype, got {}", op,
+          to_string(operands[i]));  // dynamic_slice_c3
 }
 
 Types dynamic_slice_type(const Params* params, TypeSpan operands) {
   const Dims& sizes = as<SizesParams>(*params).sizes;
   const Type& x = operands[0];
   check_starts("dynamic_slice", x, operands, 1);
-  check(sizes.size() == x.dims.size(), "dynamic_slice: {} sizes are given for {}", sizes.size(), to_string(x));
+  check(sizes.size() == x.dims.size(), "dynamic_slice: {} sizes are given for {}", sizes.size(),
+        to_string(x));
   for (std::size_t i = 0; i < sizes.size(); ++i)
-    check(sizes[i] >= 0 && sizes[i] <= x.dims[i], "dynamic_slice: sizes {} do not fit {}", dims_to_string(sizes),
+    check(sizes[i] >= 0 && sizes[i] <= x.dims[i], "dynamic_slice: sizes {} do not fit {}",
+          dims_to_string(sizes),
           to_string(x));  // dynamic_slice_c4
   return {Type{x.dtype, sizes, x.weak}};
 }
@@ -37,40 +42,47 @@ Types dynamic_slice_type(const Params* params, TypeSpan operands) {
 Types update_type(const Params*, TypeSpan operands) {
   const Type &x = operands[0], &update = operands[1];
   check_starts("dynamic_update_slice", x, operands, 2);
-  check(update.dtype == x.dtype && update.rank() == x.rank(), "dynamic_update_slice: the update must have dtype and rank of {}, got {}",
-        to_string(x),
+  check(update.dtype == x.dtype && update.rank() == x.rank(),
+        "dynamic_update_slice: the update must have dtype and rank of {}, got {}", to_string(x),
         to_string(update));  // dynamic_update_slice_c2, c3
   for (std::size_t i = 0; i < x.dims.size(); ++i)
-    check(update.dims[i] <= x.dims[i], "dynamic_update_slice: {} does not fit {}", to_string(update),
+    check(update.dims[i] <= x.dims[i], "dynamic_update_slice: {} does not fit {}",
+          to_string(update),
           to_string(x));  // dynamic_update_slice_c6
   return {Type{x.dtype, x.dims, x.weak && update.weak}};
 }
 
-// --- derivatives ----------------------------------------------------------------------------------------------------------
+// --- derivatives
+// ----------------------------------------------------------------------------------------------------------
 
-Tensors dynamic_slice_transpose(const Op&, std::span<const Tensor> ct, std::span<const Tensor> x, TypeSpan types) {
+Tensors dynamic_slice_transpose(const Op&, std::span<const Tensor> ct, std::span<const Tensor> x,
+                                TypeSpan types) {
   Tensors out(x.size());
   out[0] = update_from(zeros_like_type(types[0]), ct[0], x.subspan(1));
   return out;
 }
 
-Tensors update_transpose(const Op&, std::span<const Tensor> ct, std::span<const Tensor> x, TypeSpan types) {
+Tensors update_transpose(const Op&, std::span<const Tensor> ct, std::span<const Tensor> x,
+                         TypeSpan types) {
   Tensors out(x.size());
   if (!x[0].has_value()) out[0] = update_from(ct[0], zeros_like_type(types[1]), x.subspan(2));
   if (!x[1].has_value()) out[1] = slice_from(ct[0], x.subspan(2), types[1].dims);
   return out;
 }
 
-// --- batching -------------------------------------------------------------------------------------------------------------
+// --- batching
+// -------------------------------------------------------------------------------------------------------------
 
 bool any_mapped(std::span<const int> axes) {
   return std::any_of(axes.begin(), axes.end(), [](int a) { return a >= 0; });
 }
 
-/// Starts of their own for each element of the batch, as rows of index vectors; their dtype holds every index.
+/// Starts of their own for each element of the batch, as rows of index vectors; their dtype holds
+/// every index.
 Tensor start_vectors(std::span<const Tensor> starts, std::span<const int> axes, std::int64_t size) {
   Tensors columns;
-  for (std::size_t i = 0; i < starts.size(); ++i) columns.push_back(reshape(batch_front(starts[i], axes[i], size), {size, 1}));
+  for (std::size_t i = 0; i < starts.size(); ++i)
+    columns.push_back(reshape(batch_front(starts[i], axes[i], size), {size, 1}));
   return columns.empty() ? zeros({DType::s32, {size, 0}}) : concatenate(columns, 1);
 }
 
@@ -87,7 +99,8 @@ Tensors with_zero(const Tensor& like, std::span<const Tensor> starts) {
   return out;
 }
 
-Batched dynamic_slice_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes, std::int64_t size, const Tensor&) {
+Batched dynamic_slice_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
+                            std::int64_t size, const Tensor&) {
   Dims sizes = op.as<SizesParams>().sizes;
   const auto rank = static_cast<std::int64_t>(sizes.size());
   const Tensor from = batch_front(x[0], axes[0], size, false);
@@ -100,36 +113,44 @@ Batched dynamic_slice_batch(const Op& op, std::span<const Tensor> x, std::span<c
   return {{gather(from, vectors, whole_window(rank, axes[0] >= 0), sizes, OutOfRange::clip)}, {0}};
 }
 
-Batched update_batch(const Op&, std::span<const Tensor> x, std::span<const int> axes, std::int64_t size, const Tensor&) {
+Batched update_batch(const Op&, std::span<const Tensor> x, std::span<const int> axes,
+                     std::int64_t size, const Tensor&) {
   const Tensor to = batch_front(x[0], axes[0], size), update = batch_front(x[1], axes[1], size);
-  if (!any_mapped(axes.subspan(2))) return {{update_from(to, update, with_zero(x[2], x.subspan(2)))}, {0}};
+  if (!any_mapped(axes.subspan(2)))
+    return {{update_from(to, update, with_zero(x[2], x.subspan(2)))}, {0}};
   const Tensor vectors = start_vectors(x.subspan(2), axes.subspan(2), size);
   const IndexAxes whole = whole_window(to.rank() - 1, true);
-  return {{scatter(Update::set, to, vectors, update, whole, {.mode = OutOfRange::clip, .unique = true})}, {0}};
+  return {{scatter(Update::set, to, vectors, update, whole,
+                   {.mode = OutOfRange::clip, .unique = true})},
+          {0}};
 }
 
-// --- the family -----------------------------------------------------------------------------------------------------------
+// --- the family
+// -----------------------------------------------------------------------------------------------------------
 
 void dynamic_slice_lower(Lowering& out, const Equation& e) {
   out.simple(e, "dynamic_slice", "slice_sizes = " + array_text(as<SizesParams>(*e.params).sizes));
 }
 
 constexpr Primitive dynamic_slice_p =
-    linear("dynamic_slice", nullptr, dynamic_slice_type, dynamic_slice_transpose, dynamic_slice_batch, dynamic_slice_lower);
-constexpr Primitive dynamic_update_slice_p =
-    linear("dynamic_update_slice", "dynamic_update_slice", update_type, update_transpose, update_batch);
+    linear("dynamic_slice", nullptr, dynamic_slice_type, dynamic_slice_transpose,
+           dynamic_slice_batch, dynamic_slice_lower);
+constexpr Primitive dynamic_update_slice_p = linear("dynamic_update_slice", "dynamic_update_slice",
+                                                    update_type, update_transpose, update_batch);
 
 constexpr const Primitive* dynamic_family[] = {&dynamic_slice_p, &dynamic_update_slice_p};
 static_assert(complete(dynamic_family));
 
 /// Starts in one dtype, the negative ones counted from the end.
 Tensors normal_starts(const char* op, const Tensor& x, const std::vector<Operand>& starts) {
-  check(starts.size() == x.dims().size(), "{}: {} starts are given for {}", op, starts.size(), to_string(x.type()));
+  check(starts.size() == x.dims().size(), "{}: {} starts are given for {}", op, starts.size(),
+        to_string(x.type()));
   Tensors out;
   DType dtype = DType::s32;
   for (std::size_t i = 0; i < starts.size(); ++i) {
     const Tensor& start = starts[i].tensor();
-    check(start.rank() == 0, "{}: starts must be integer scalars, got {}", op, to_string(start.type()));
+    check(start.rank() == 0, "{}: starts must be integer scalars, got {}", op,
+          to_string(start.type()));
     out.push_back(wide_indices(op, start, x.dims()[i]));
     if (out.back().dtype() != DType::s32) dtype = DType::s64;
     if (out.back().dtype() == DType::u64) out.back() = minimum(out.back(), x.dims()[i]);
@@ -138,7 +159,8 @@ Tensors normal_starts(const char* op, const Tensor& x, const std::vector<Operand
     if (const detail::HostValue* host = host_scalar(out[i])) {
       Number n = read_number(host->type.dtype, host->data.get());
       if (n.kind == Number::Kind::integer && n.integer < 0) n.integer += x.dims()[i];
-      out[i] = full_of({Number::Kind::integer, n.integer, static_cast<double>(n.integer), 0}, {dtype, {}});
+      out[i] = full_of({Number::Kind::integer, n.integer, static_cast<double>(n.integer), 0},
+                       {dtype, {}});
     } else if (is_signed(out[i].dtype())) {
       const Tensor start = convert_to(out[i], dtype);
       out[i] = where(start < 0, start + x.dims()[i], start);
@@ -165,18 +187,22 @@ Tensor update_from(const Tensor& x, const Tensor& update, std::span<const Tensor
   return bind1(dynamic_update_slice_p, nullptr, operands);
 }
 
-Tensor dynamic_slice(const Operand& operand, const std::vector<Operand>& starts, const Dims& sizes) {
+Tensor dynamic_slice(const Operand& operand, const std::vector<Operand>& starts,
+                     const Dims& sizes) {
   PlaceScope scope(operand.place());
   const Tensor& x = operand.tensor();
   return slice_from(x, normal_starts("dynamic_slice", x, starts), sizes);
 }
 
-Tensor dynamic_update_slice(const Operand& operand, const Operand& update, const std::vector<Operand>& starts) {
+Tensor dynamic_update_slice(const Operand& operand, const Operand& update,
+                            const std::vector<Operand>& starts) {
   PlaceScope scope(operand.place());
   const Tensor& x = operand.tensor();
   check(promote("dynamic_update_slice", x.type(), update.tensor().type()).dtype == x.dtype(),
-        "dynamic_update_slice: the update {} does not convert to the dtype of {}", to_string(update.tensor().type()), to_string(x.type()));
-  return update_from(x, convert_to(update.tensor(), x.dtype()), normal_starts("dynamic_update_slice", x, starts));
+        "dynamic_update_slice: the update {} does not convert to the dtype of {}",
+        to_string(update.tensor().type()), to_string(x.type()));
+  return update_from(x, convert_to(update.tensor(), x.dtype()),
+                     normal_starts("dynamic_update_slice", x, starts));
 }
 
 Tensor dynamic_index(const Operand& operand, const Operand& index, std::int64_t axis) {

@@ -11,7 +11,8 @@ namespace postern {
 
 namespace {
 
-/// One for each axis: a letter, or a negative number for the axes of an ellipsis, counted from its end.
+/// One for each axis: a letter, or a negative number for the axes of an ellipsis, counted from its
+/// end.
 using Labels = std::vector<int>;
 
 struct Term {
@@ -19,7 +20,9 @@ struct Term {
   Labels labels;
 };
 
-bool has(const Labels& labels, int label) { return std::find(labels.begin(), labels.end(), label) != labels.end(); }
+bool has(const Labels& labels, int label) {
+  return std::find(labels.begin(), labels.end(), label) != labels.end();
+}
 
 /// Labels of "ij...": an ellipsis stands for `hidden` axes.
 Labels read_labels(std::string_view text, std::int64_t hidden, std::string_view spec) {
@@ -32,14 +35,16 @@ Labels read_labels(std::string_view text, std::int64_t hidden, std::string_view 
       continue;
     }
     const auto letter = static_cast<unsigned char>(text[i]);
-    check(std::isalpha(letter) != 0, "einsum: \"{}\" may have letters, commas, \"...\" and \"->\" only", spec);
+    check(std::isalpha(letter) != 0,
+          "einsum: \"{}\" may have letters, commas, \"...\" and \"->\" only", spec);
     labels.push_back(letter);
   }
   return labels;
 }
 
 std::int64_t letters_in(std::string_view text) {
-  return std::count_if(text.begin(), text.end(), [](unsigned char c) { return std::isalpha(c) != 0; });
+  return std::count_if(text.begin(), text.end(),
+                       [](unsigned char c) { return std::isalpha(c) != 0; });
 }
 
 struct Sum {
@@ -47,7 +52,8 @@ struct Sum {
   Labels result;
 };
 
-/// Labels of a result that is not written: those of the ellipsis, then letters that come once, in order.
+/// Labels of a result that is not written: those of the ellipsis, then letters that come once, in
+/// order.
 Labels implied_result(const std::vector<Term>& terms) {
   std::map<int, int> count;
   for (const Term& t : terms)
@@ -65,12 +71,13 @@ Sum parse(std::string_view spec, std::span<const Tensor> operands) {
   std::int64_t most_hidden = 0;
   for (std::size_t i = 0; i < operands.size(); ++i) {
     const std::size_t comma = left.find(',');
-    check((comma == std::string_view::npos) == (i + 1 == operands.size()), "einsum: \"{}\" does not name {} operands", spec,
-          operands.size());
+    check((comma == std::string_view::npos) == (i + 1 == operands.size()),
+          "einsum: \"{}\" does not name {} operands", spec, operands.size());
     const std::string_view text = left.substr(0, comma);
     const std::int64_t hidden = operands[i].rank() - letters_in(text);
     const bool ellipsis = text.find("...") != std::string_view::npos;
-    check(ellipsis ? hidden >= 0 : hidden == 0, "einsum: \"{}\" of \"{}\" does not name the axes of {}", text, spec,
+    check(ellipsis ? hidden >= 0 : hidden == 0,
+          "einsum: \"{}\" of \"{}\" does not name the axes of {}", text, spec,
           to_string(operands[i].type()));
     sum.terms.push_back({operands[i], read_labels(text, hidden, spec)});
     most_hidden = std::max(most_hidden, hidden);
@@ -82,8 +89,10 @@ Sum parse(std::string_view spec, std::span<const Tensor> operands) {
   }
   sum.result = read_labels(spec.substr(arrow + 2), most_hidden, spec);
   for (int label : sum.result) {
-    check(std::count(sum.result.begin(), sum.result.end(), label) == 1, "einsum: the result of \"{}\" has a letter twice", spec);
-    check(std::any_of(sum.terms.begin(), sum.terms.end(), [&](const Term& t) { return has(t.labels, label); }),
+    check(std::count(sum.result.begin(), sum.result.end(), label) == 1,
+          "einsum: the result of \"{}\" has a letter twice", spec);
+    check(std::any_of(sum.terms.begin(), sum.terms.end(),
+                      [&](const Term& t) { return has(t.labels, label); }),
           "einsum: the result of \"{}\" has a letter that no operand has", spec);
   }
   return sum;
@@ -96,7 +105,8 @@ void drop_stretched(std::vector<Term>& terms, std::string_view spec) {
     for (std::size_t i = 0; i < t.labels.size(); ++i) {
       std::int64_t& extent = extents.try_emplace(t.labels[i], 1).first->second;
       const std::int64_t own = t.tensor.dims()[i];
-      check(own == 1 || extent == 1 || own == extent, "einsum: an axis of \"{}\" has two extents, {} and {}", spec, extent, own);
+      check(own == 1 || extent == 1 || own == extent,
+            "einsum: an axis of \"{}\" has two extents, {} and {}", spec, extent, own);
       if (own != 1) extent = own;
     }
   for (Term& t : terms) {
@@ -115,7 +125,8 @@ void drop_stretched(std::vector<Term>& terms, std::string_view spec) {
 /// A label that comes twice: the diagonal of its two axes, which goes last.
 void take_diagonals(Term& t) {
   for (std::size_t i = 0; i < t.labels.size(); ++i) {
-    const auto again = std::find(t.labels.begin() + static_cast<std::ptrdiff_t>(i) + 1, t.labels.end(), t.labels[i]);
+    const auto again = std::find(t.labels.begin() + static_cast<std::ptrdiff_t>(i) + 1,
+                                 t.labels.end(), t.labels[i]);
     if (again == t.labels.end()) continue;
     const int label = t.labels[i];
     t.tensor = diagonal(t.tensor, 0, static_cast<std::int64_t>(i), again - t.labels.begin());
@@ -163,12 +174,14 @@ Term contracted(const Term& x, const Term& y, const Needed& needed) {
   return {dot_general(x.tensor, y.tensor, axes), batch};
 }
 
-/// Elements of the product of two terms less those of the terms: what contracting them costs in memory.
+/// Elements of the product of two terms less those of the terms: what contracting them costs in
+/// memory.
 double growth(const Term& x, const Term& y, const Labels& kept) {
   double size = 1;
   for (const Term* t : {&x, &y})
     for (std::size_t i = 0; i < t->labels.size(); ++i)
-      if (has(kept, t->labels[i]) && (t == &x || !has(x.labels, t->labels[i]))) size *= static_cast<double>(t->tensor.dims()[i]);
+      if (has(kept, t->labels[i]) && (t == &x || !has(x.labels, t->labels[i])))
+        size *= static_cast<double>(t->tensor.dims()[i]);
   return size - static_cast<double>(x.tensor.size()) - static_cast<double>(y.tensor.size());
 }
 
@@ -176,7 +189,8 @@ double growth(const Term& x, const Term& y, const Labels& kept) {
 Labels needed_beyond(const Sum& sum, std::size_t a, std::size_t b) {
   Labels needed = sum.result;
   for (std::size_t i = 0; i < sum.terms.size(); ++i)
-    if (i != a && i != b) needed.insert(needed.end(), sum.terms[i].labels.begin(), sum.terms[i].labels.end());
+    if (i != a && i != b)
+      needed.insert(needed.end(), sum.terms[i].labels.begin(), sum.terms[i].labels.end());
   return needed;
 }
 
@@ -186,9 +200,11 @@ void contract_one(Sum& sum) {
   double best = std::numeric_limits<double>::infinity();
   for (std::size_t a = 0; a < sum.terms.size(); ++a)
     for (std::size_t b = a + 1; b < sum.terms.size(); ++b)
-      if (const double g = growth(sum.terms[a], sum.terms[b], needed_beyond(sum, a, b)); g < best) best = g, best_a = a, best_b = b;
+      if (const double g = growth(sum.terms[a], sum.terms[b], needed_beyond(sum, a, b)); g < best)
+        best = g, best_a = a, best_b = b;
   const Labels needed = needed_beyond(sum, best_a, best_b);
-  Term product = contracted(sum.terms[best_a], sum.terms[best_b], [&](int label) { return has(needed, label); });
+  Term product = contracted(sum.terms[best_a], sum.terms[best_b],
+                            [&](int label) { return has(needed, label); });
   sum.terms.erase(sum.terms.begin() + static_cast<std::ptrdiff_t>(best_b));
   sum.terms[best_a] = std::move(product);
 }
@@ -212,7 +228,8 @@ Tensor einsum(std::string_view spec, std::span<const Tensor> operands, Place pla
   while (sum.terms.size() > 1) contract_one(sum);
   const Term& only = sum.terms[0];
   Dims order;
-  for (int label : sum.result) order.push_back(std::find(only.labels.begin(), only.labels.end(), label) - only.labels.begin());
+  for (int label : sum.result)
+    order.push_back(std::find(only.labels.begin(), only.labels.end(), label) - only.labels.begin());
   return transpose(only.tensor, order);
 }
 
@@ -220,7 +237,8 @@ Tensor dot(const Operand& operand_x, const Operand& operand_y) {
   PlaceScope scope(operand_x.place());
   const Tensor &x = operand_x.tensor(), &y = operand_y.tensor();
   if (x.rank() == 0 || y.rank() == 0) return multiply(operand_x, operand_y);
-  return dot_general(operand_x, operand_y, {{x.rank() - 1}, {std::max<std::int64_t>(y.rank() - 2, 0)}, {}, {}});
+  return dot_general(operand_x, operand_y,
+                     {{x.rank() - 1}, {std::max<std::int64_t>(y.rank() - 2, 0)}, {}, {}});
 }
 
 Tensor outer(const Operand& x, const Operand& y) {
@@ -230,16 +248,17 @@ Tensor outer(const Operand& x, const Operand& y) {
 
 Tensor tensordot(const Operand& x, const Operand& y, const Dims& axes_x, const Dims& axes_y) {
   PlaceScope scope(x.place());
-  check(axes_x.size() == axes_y.size(), "tensordot: axes must come in pairs, got {} and {}", dims_to_string(axes_x),
-        dims_to_string(axes_y));
+  check(axes_x.size() == axes_y.size(), "tensordot: axes must come in pairs, got {} and {}",
+        dims_to_string(axes_x), dims_to_string(axes_y));
   return dot_general(x, y, {axes_x, axes_y, {}, {}});
 }
 
 Tensor tensordot(const Operand& x, const Operand& y, std::int64_t axes) {
   PlaceScope scope(x.place());
   const std::int64_t rank = x.tensor().rank();
-  check(axes >= 0 && axes <= rank && axes <= y.tensor().rank(), "tensordot: {} axes are more than {} or {} has", axes,
-        to_string(x.tensor().type()), to_string(y.tensor().type()));
+  check(axes >= 0 && axes <= rank && axes <= y.tensor().rank(),
+        "tensordot: {} axes are more than {} or {} has", axes, to_string(x.tensor().type()),
+        to_string(y.tensor().type()));
   return tensordot(x, y, range(rank - axes, rank), range(0, axes));
 }
 

@@ -14,39 +14,51 @@ namespace {
 
 using T = const Tensor&;
 
-// --- linear ---------------------------------------------------------------------------------------------------------------
+// --- linear
+// ---------------------------------------------------------------------------------------------------------------
 
 Tensors add_transpose(const Op&, std::span<const Tensor> ct, std::span<const Tensor> x, TypeSpan) {
   return {x[0].has_value() ? Tensor() : ct[0], x[1].has_value() ? Tensor() : ct[0]};
 }
-Tensors subtract_transpose(const Op&, std::span<const Tensor> ct, std::span<const Tensor> x, TypeSpan) {
+Tensors subtract_transpose(const Op&, std::span<const Tensor> ct, std::span<const Tensor> x,
+                           TypeSpan) {
   return {x[0].has_value() ? Tensor() : ct[0], x[1].has_value() ? Tensor() : negative(ct[0])};
 }
-Tensors negative_transpose(const Op&, std::span<const Tensor> ct, std::span<const Tensor>, TypeSpan) { return {negative(ct[0])}; }
-Tensors multiply_transpose(const Op&, std::span<const Tensor> ct, std::span<const Tensor> x, TypeSpan) {
+Tensors negative_transpose(const Op&, std::span<const Tensor> ct, std::span<const Tensor>,
+                           TypeSpan) {
+  return {negative(ct[0])};
+}
+Tensors multiply_transpose(const Op&, std::span<const Tensor> ct, std::span<const Tensor> x,
+                           TypeSpan) {
   return {x[0].has_value() ? Tensor() : ct[0] * x[1], x[1].has_value() ? Tensor() : ct[0] * x[0]};
 }
 
-Tensors divide_transpose(const Op&, std::span<const Tensor> ct, std::span<const Tensor> x, TypeSpan) {
+Tensors divide_transpose(const Op&, std::span<const Tensor> ct, std::span<const Tensor> x,
+                         TypeSpan) {
   check(x[1].has_value(), "divide: a tangent is divided by, which is not linear");
   return {ct[0] / x[1], Tensor()};
 }
 
 Types select_type(const Params*, TypeSpan operands) {
-  check(operands[0].dtype == DType::pred && operands[0].dims == operands[1].dims, "select: the condition must be pred of shape {}, got {}",
-        dims_to_string(operands[1].dims), to_string(operands[0]));
+  check(operands[0].dtype == DType::pred && operands[0].dims == operands[1].dims,
+        "select: the condition must be pred of shape {}, got {}", dims_to_string(operands[1].dims),
+        to_string(operands[0]));
   check(operands[1].dtype == operands[2].dtype && operands[1].dims == operands[2].dims,
-        "select: both choices must have one type, got {} and {}", to_string(operands[1]), to_string(operands[2]));
+        "select: both choices must have one type, got {} and {}", to_string(operands[1]),
+        to_string(operands[2]));
   Type type = operands[1];
   type.weak = type.weak && operands[2].weak;
   return {type};
 }
-Tensors select_transpose(const Op&, std::span<const Tensor> ct, std::span<const Tensor> x, TypeSpan) {
+Tensors select_transpose(const Op&, std::span<const Tensor> ct, std::span<const Tensor> x,
+                         TypeSpan) {
   const Tensor zero = zeros_like_type(ct[0].type());
-  return {Tensor(), x[1].has_value() ? Tensor() : where(x[0], ct[0], zero), x[2].has_value() ? Tensor() : where(x[0], zero, ct[0])};
+  return {Tensor(), x[1].has_value() ? Tensor() : where(x[0], ct[0], zero),
+          x[2].has_value() ? Tensor() : where(x[0], zero, ct[0])};
 }
 
-// --- slopes ---------------------------------------------------------------------------------------------------------------
+// --- slopes
+// ---------------------------------------------------------------------------------------------------------------
 
 Tensor exp_slope(T, T y) { return y; }
 Tensor expm1_slope(T, T y) { return y + 1; }
@@ -73,7 +85,11 @@ Tensor atan2_by_x(T x, T y, T) { return y / (x * x + y * y); }
 Tensor atan2_by_y(T x, T y, T) { return -x / (x * x + y * y); }
 Tensor pow_by_x(T x, T y, T) { return y * pow(x, where(equal(y, 0), ones_like(y), y - 1)); }
 Tensor pow_by_y(T x, T, T z) {
-  return where(equal(x, 0), where(equal(z, 1), log(ones_like(x)) - std::numeric_limits<float>::infinity(), zeros_like(x)), log(x)) * z;
+  return where(equal(x, 0),
+               where(equal(z, 1), log(ones_like(x)) - std::numeric_limits<float>::infinity(),
+                     zeros_like(x)),
+               log(x)) *
+         z;
 }
 // Equal operands share the derivative.
 Tensor share(const Tensor& wins, const Tensor& ties) {
@@ -100,9 +116,12 @@ constexpr Primitive subtract_p{.name = "subtract",
                                .transpose = subtract_transpose,
                                .linear = Linear::jointly,
                                .batch = elementwise_batch};
-constexpr Primitive negative_p = linear("negative", "negate", same_type_if<numeric>, negative_transpose, elementwise_batch);
-constexpr Primitive multiply_p = multilinear("multiply", "multiply", same_type_if<addable>, multiply_transpose, elementwise_batch);
-constexpr Primitive select_p = linear("select", "select", select_type, select_transpose, elementwise_batch);
+constexpr Primitive negative_p =
+    linear("negative", "negate", same_type_if<numeric>, negative_transpose, elementwise_batch);
+constexpr Primitive multiply_p = multilinear("multiply", "multiply", same_type_if<addable>,
+                                             multiply_transpose, elementwise_batch);
+constexpr Primitive select_p =
+    linear("select", "select", select_type, select_transpose, elementwise_batch);
 constexpr Primitive divide_p{.name = "divide",
                              .hlo = "divide",
                              .type = same_type_if<numeric>,
@@ -110,11 +129,14 @@ constexpr Primitive divide_p{.name = "divide",
                              .transpose = divide_transpose,
                              .linear = Linear::first,
                              .batch = elementwise_batch};
-constexpr Primitive remainder_p = binary<one, remainder_by_y, real_number>("remainder", "remainder");
+constexpr Primitive remainder_p =
+    binary<one, remainder_by_y, real_number>("remainder", "remainder");
 constexpr Primitive pow_p = binary<pow_by_x, pow_by_y>("pow", "power");
 constexpr Primitive atan2_p = binary<atan2_by_x, atan2_by_y, is_differentiable>("atan2", "atan2");
-constexpr Primitive maximum_p = binary<max_by_x, max_by_y, ordered_or_complex>("maximum", "maximum");
-constexpr Primitive minimum_p = binary<min_by_x, min_by_y, ordered_or_complex>("minimum", "minimum");
+constexpr Primitive maximum_p =
+    binary<max_by_x, max_by_y, ordered_or_complex>("maximum", "maximum");
+constexpr Primitive minimum_p =
+    binary<min_by_x, min_by_y, ordered_or_complex>("minimum", "minimum");
 
 constexpr Primitive exp_p = unary<exp_slope>("exp", "exponential");
 constexpr Primitive expm1_p = unary<expm1_slope>("expm1", "exponential_minus_one");
@@ -132,18 +154,24 @@ constexpr Primitive logistic_p = unary<logistic_slope>("logistic", "logistic");
 // Some functions are CHLO's, not StableHLO's.
 void chlo(Lowering& out, const Equation& e, const char* name) {
   const Ssa r = out.fresh();
-  out.write("    %{} = chlo.{} %{} : {} -> {}\n", r.id, name, out.operand(e, 0).id, Lowering::type(out.operand_type(e, 0)),
-            Lowering::type(out.result_type(e)));
+  out.write("    %{} = chlo.{} %{} : {} -> {}\n", r.id, name, out.operand(e, 0).id,
+            Lowering::type(out.operand_type(e, 0)), Lowering::type(out.result_type(e)));
   out.define(e, 0, r);
 }
 void erf_lower(Lowering& out, const Equation& e) { chlo(out, e, "erf"); }
-constexpr Primitive erf_p{
-    .name = "erf", .type = same_type_if<is_float>, .jvp = unary_jvp<erf_slope>, .batch = elementwise_batch, .lower = erf_lower};
+constexpr Primitive erf_p{.name = "erf",
+                          .type = same_type_if<is_float>,
+                          .jvp = unary_jvp<erf_slope>,
+                          .batch = elementwise_batch,
+                          .lower = erf_lower};
 
 Tensor erf_inv_slope(T, T y) { return std::sqrt(std::numbers::pi) / 2 * exp(y * y); }
 void erf_inv_lower(Lowering& out, const Equation& e) { chlo(out, e, "erf_inv"); }
-constexpr Primitive erf_inv_p{
-    .name = "erf_inv", .type = same_type_if<is_float>, .jvp = unary_jvp<erf_inv_slope>, .batch = elementwise_batch, .lower = erf_inv_lower};
+constexpr Primitive erf_inv_p{.name = "erf_inv",
+                              .type = same_type_if<is_float>,
+                              .jvp = unary_jvp<erf_inv_slope>,
+                              .batch = elementwise_batch,
+                              .lower = erf_inv_lower};
 
 // The same bits under another dtype of the same width.
 struct BitcastParams {
@@ -152,13 +180,18 @@ struct BitcastParams {
 };
 Types bitcast_type(const Params* params, TypeSpan operands) {
   const DType to = as<BitcastParams>(*params).dtype;
-  check(bit_width(to) == bit_width(operands[0].dtype) && (to == DType::pred) == (operands[0].dtype == DType::pred) &&
+  check(bit_width(to) == bit_width(operands[0].dtype) &&
+            (to == DType::pred) == (operands[0].dtype == DType::pred) &&
             is_complex(to) == is_complex(operands[0].dtype),
-        "bitcast: {} and {} must have the same width", to_string(operands[0].dtype), to_string(to));  // bitcast_convert_c1
+        "bitcast: {} and {} must have the same width", to_string(operands[0].dtype),
+        to_string(to));  // bitcast_convert_c1
   return {Type{to, operands[0].dims}};
 }
-constexpr Primitive bitcast_p{
-    .name = "bitcast", .hlo = "bitcast_convert", .type = bitcast_type, .no_derivative = true, .batch = elementwise_batch};
+constexpr Primitive bitcast_p{.name = "bitcast",
+                              .hlo = "bitcast_convert",
+                              .type = bitcast_type,
+                              .no_derivative = true,
+                              .batch = elementwise_batch};
 
 constexpr Primitive floor_p = flat<is_float>("floor", "floor");
 constexpr Primitive ceil_p = flat<is_float>("ceil", "ceil");
@@ -171,8 +204,10 @@ constexpr Primitive not_p = flat<integral>("not", "not");
 constexpr Primitive popcnt_p = flat<is_integer>("popcnt", "popcnt");
 constexpr Primitive clz_p = flat<is_integer>("count_leading_zeros", "count_leading_zeros");
 constexpr Primitive shift_left_p = flat<is_integer>("shift_left", "shift_left");
-constexpr Primitive shift_right_p = flat<is_integer>("shift_right_arithmetic", "shift_right_arithmetic");
-constexpr Primitive shift_right_logical_p = flat<is_integer>("shift_right_logical", "shift_right_logical");
+constexpr Primitive shift_right_p =
+    flat<is_integer>("shift_right_arithmetic", "shift_right_arithmetic");
+constexpr Primitive shift_right_logical_p =
+    flat<is_integer>("shift_right_logical", "shift_right_logical");
 
 Types finite_type(const Params*, TypeSpan operands) {
   require_dtype(is_float(operands[0].dtype), operands[0].dtype);
@@ -180,7 +215,8 @@ Types finite_type(const Params*, TypeSpan operands) {
 }
 constexpr Primitive is_finite_p = flat<is_float, finite_type>("is_finite", "is_finite");
 
-// abs: |x| of real numbers; the magnitude of complex ones, whose derivative is real(conj(x) dx) / |x|.
+// abs: |x| of real numbers; the magnitude of complex ones, whose derivative is real(conj(x) dx) /
+// |x|.
 Types abs_type(const Params*, TypeSpan operands) {
   require_dtype(numeric(operands[0].dtype) && !is_unsigned(operands[0].dtype), operands[0].dtype);
   return {Type{real_dtype(operands[0].dtype), operands[0].dims, operands[0].weak}};
@@ -193,9 +229,11 @@ Jvp abs_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx)
   const Tensor safe = where(equal(y, 0), ones_like(y), y);
   return {{y}, {(real(dx[0]) * real(x[0]) + imag(dx[0]) * imag(x[0])) / safe}};
 }
-constexpr Primitive abs_p{.name = "abs", .hlo = "abs", .type = abs_type, .jvp = abs_jvp, .batch = elementwise_batch};
+constexpr Primitive abs_p{
+    .name = "abs", .hlo = "abs", .type = abs_type, .jvp = abs_jvp, .batch = elementwise_batch};
 
-// --- complex: linear over the real numbers -----------------------------------------------------------------------------------
+// --- complex: linear over the real numbers
+// -----------------------------------------------------------------------------------
 
 Types part_type(const Params*, TypeSpan operands) {
   require_dtype(is_complex(operands[0].dtype), operands[0].dtype);
@@ -203,25 +241,30 @@ Types part_type(const Params*, TypeSpan operands) {
 }
 Types complex_type(const Params*, TypeSpan operands) {
   const Type type = same_type(nullptr, operands)[0];
-  check(type.dtype == DType::f32 || type.dtype == DType::f64, "complex: the parts must be f32 or f64, got {}", to_string(type));
+  check(type.dtype == DType::f32 || type.dtype == DType::f64,
+        "complex: the parts must be f32 or f64, got {}", to_string(type));
   return {Type{type.dtype == DType::f32 ? DType::c64 : DType::c128, type.dims}};
 }
-// JAX's convention: the cotangent of real(z) at z is ct, of imag(z) is -i ct, so that grad of a real function is its conjugate gradient's
-// mirror.
+// JAX's convention: the cotangent of real(z) at z is ct, of imag(z) is -i ct, so that grad of a
+// real function is its conjugate gradient's mirror.
 Tensors real_transpose(const Op&, std::span<const Tensor> ct, std::span<const Tensor>, TypeSpan) {
   return {complex(ct[0], zeros_like(ct[0]))};
 }
 Tensors imag_transpose(const Op&, std::span<const Tensor> ct, std::span<const Tensor>, TypeSpan) {
   return {complex(zeros_like(ct[0]), negative(ct[0]))};
 }
-Tensors complex_transpose(const Op&, std::span<const Tensor> ct, std::span<const Tensor> x, TypeSpan) {
-  return {x[0].has_value() ? Tensor() : real(ct[0]), x[1].has_value() ? Tensor() : negative(imag(ct[0]))};
+Tensors complex_transpose(const Op&, std::span<const Tensor> ct, std::span<const Tensor> x,
+                          TypeSpan) {
+  return {x[0].has_value() ? Tensor() : real(ct[0]),
+          x[1].has_value() ? Tensor() : negative(imag(ct[0]))};
 }
 constexpr Primitive real_p = linear("real", "real", part_type, real_transpose, elementwise_batch);
 constexpr Primitive imag_p = linear("imag", "imag", part_type, imag_transpose, elementwise_batch);
-constexpr Primitive complex_p = linear("complex", "complex", complex_type, complex_transpose, elementwise_batch);
+constexpr Primitive complex_p =
+    linear("complex", "complex", complex_type, complex_transpose, elementwise_batch);
 
-// --- comparison -------------------------------------------------------------------------------------------------------------
+// --- comparison
+// -------------------------------------------------------------------------------------------------------------
 
 struct CompareParams {
   const char* direction;  // StableHLO's: EQ, NE, LT, LE, GT, GE
@@ -230,34 +273,41 @@ struct CompareParams {
 Types compare_type(const Params* params, TypeSpan operands) {
   const Type type = same_type(nullptr, operands)[0];
   const std::string_view direction = as<CompareParams>(*params).direction;
-  check(direction == "EQ" || direction == "NE" || !is_complex(type.dtype), "compare: complex numbers have no order, got {}",
-        to_string(type));
+  check(direction == "EQ" || direction == "NE" || !is_complex(type.dtype),
+        "compare: complex numbers have no order, got {}", to_string(type));
   return {Type{DType::pred, type.dims}};
 }
 void compare_lower(Lowering& out, const Equation& e) {
-  out.simple(e, "compare", comparison_text(as<CompareParams>(*e.params).direction, out.operand_type(e, 0).dtype));
+  out.simple(e, "compare",
+             comparison_text(as<CompareParams>(*e.params).direction, out.operand_type(e, 0).dtype));
 }
-constexpr Primitive compare_p{
-    .name = "compare", .hlo = "compare", .type = compare_type, .no_derivative = true, .batch = elementwise_batch, .lower = compare_lower};
+constexpr Primitive compare_p{.name = "compare",
+                              .hlo = "compare",
+                              .type = compare_type,
+                              .no_derivative = true,
+                              .batch = elementwise_batch,
+                              .lower = compare_lower};
 
-constexpr const Primitive* elementwise_family[] = {&add_p,        &subtract_p,    &negative_p,
-                                                   &multiply_p,   &select_p,      &divide_p,
-                                                   &remainder_p,  &pow_p,         &atan2_p,
-                                                   &maximum_p,    &minimum_p,     &exp_p,
-                                                   &expm1_p,      &log_p,         &log1p_p,
-                                                   &sqrt_p,       &rsqrt_p,       &cbrt_p,
-                                                   &sin_p,        &cos_p,         &tan_p,
-                                                   &tanh_p,       &logistic_p,    &erf_p,
-                                                   &erf_inv_p,    &bitcast_p,     &floor_p,
-                                                   &ceil_p,       &round_p,       &sign_p,
-                                                   &and_p,        &or_p,          &xor_p,
-                                                   &not_p,        &popcnt_p,      &clz_p,
-                                                   &shift_left_p, &shift_right_p, &shift_right_logical_p,
-                                                   &is_finite_p,  &abs_p,         &real_p,
-                                                   &imag_p,       &complex_p,     &compare_p};
+constexpr const Primitive* elementwise_family[] = {
+    &add_p,        &subtract_p,    &negative_p,
+    &multiply_p,   &select_p,      &divide_p,
+    &remainder_p,  &pow_p,         &atan2_p,
+    &maximum_p,    &minimum_p,     &exp_p,
+    &expm1_p,      &log_p,         &log1p_p,
+    &sqrt_p,       &rsqrt_p,       &cbrt_p,
+    &sin_p,        &cos_p,         &tan_p,
+    &tanh_p,       &logistic_p,    &erf_p,
+    &erf_inv_p,    &bitcast_p,     &floor_p,
+    &ceil_p,       &round_p,       &sign_p,
+    &and_p,        &or_p,          &xor_p,
+    &not_p,        &popcnt_p,      &clz_p,
+    &shift_left_p, &shift_right_p, &shift_right_logical_p,
+    &is_finite_p,  &abs_p,         &real_p,
+    &imag_p,       &complex_p,     &compare_p};
 static_assert(complete(elementwise_family));
 
-// --- binding ------------------------------------------------------------------------------------------------------------------
+// --- binding
+// ------------------------------------------------------------------------------------------------------------------
 
 Tensor two(const Primitive& p, const Operand& x, const Operand& y, ParamsPtr params = nullptr) {
   PlaceScope at(x.place());
@@ -282,7 +332,9 @@ Tensor compare(const char* direction, const Operand& x, const Operand& y) {
 
 }  // namespace
 
-Tensor as_float(const Tensor& x) { return is_differentiable(x.dtype()) ? x : fit(x, {DType::f32, x.dims(), x.type().weak}); }
+Tensor as_float(const Tensor& x) {
+  return is_differentiable(x.dtype()) ? x : fit(x, {DType::f32, x.dims(), x.type().weak});
+}
 
 Tensor add(const Operand& x, const Operand& y) { return two(add_p, x, y); }
 Tensor subtract(const Operand& x, const Operand& y) { return two(subtract_p, x, y); }
@@ -294,7 +346,9 @@ Tensor atan2(const Operand& y, const Operand& x) { return two(atan2_p, y, x); }
 Tensor maximum(const Operand& x, const Operand& y) { return two(maximum_p, x, y); }
 Tensor minimum(const Operand& x, const Operand& y) { return two(minimum_p, x, y); }
 Tensor negative(const Operand& x) { return single(negative_p, x); }
-Tensor abs(const Operand& x) { return is_unsigned(x.tensor().dtype()) ? x.tensor() : single(abs_p, x); }
+Tensor abs(const Operand& x) {
+  return is_unsigned(x.tensor().dtype()) ? x.tensor() : single(abs_p, x);
+}
 Tensor sign(const Operand& x) { return single(sign_p, x); }
 
 Tensor exp(const Operand& x) { return analytic(exp_p, x); }
@@ -313,7 +367,9 @@ Tensor erf(const Operand& x) { return analytic(erf_p, x); }
 Tensor erf_inv(const Operand& x) { return analytic(erf_inv_p, x); }
 Tensor bitcast(const Operand& x, DType dtype) {
   PlaceScope at(x.place());
-  return x.tensor().dtype() == dtype ? x.tensor() : bind1(bitcast_p, make_params(BitcastParams{dtype}), {x.tensor()});
+  return x.tensor().dtype() == dtype
+             ? x.tensor()
+             : bind1(bitcast_p, make_params(BitcastParams{dtype}), {x.tensor()});
 }
 Tensor floor(const Operand& x) { return analytic(floor_p, x); }
 Tensor ceil(const Operand& x) { return analytic(ceil_p, x); }
@@ -336,20 +392,30 @@ Tensor shift_left(const Operand& x, const Operand& y) { return two(shift_left_p,
 Tensor shift_right(const Operand& x, const Operand& y) {
   return two(is_unsigned(x.tensor().dtype()) ? shift_right_logical_p : shift_right_p, x, y);
 }
-Tensor shift_right_logical(const Operand& x, const Operand& y) { return two(shift_right_logical_p, x, y); }
+Tensor shift_right_logical(const Operand& x, const Operand& y) {
+  return two(shift_right_logical_p, x, y);
+}
 
 Tensor where(const Operand& condition, const Operand& x, const Operand& y) {
   PlaceScope at(condition.place());
   const Tensor& c = condition.tensor();
   check(c.dtype() == DType::pred, "where: the condition must be pred, got {}", to_string(c.type()));
   Type type = promote("where", x.tensor().type(), y.tensor().type());
-  type.dims = broadcast_dims("where", c.dims(), broadcast_dims("where", x.tensor().dims(), y.tensor().dims()));
-  return bind1(select_p, nullptr, {fit(c, {DType::pred, type.dims}), fit(x.tensor(), type), fit(y.tensor(), type)});
+  type.dims = broadcast_dims("where", c.dims(),
+                             broadcast_dims("where", x.tensor().dims(), y.tensor().dims()));
+  return bind1(select_p, nullptr,
+               {fit(c, {DType::pred, type.dims}), fit(x.tensor(), type), fit(y.tensor(), type)});
 }
 
-Tensor real(const Operand& x) { return is_complex(x.tensor().dtype()) ? single(real_p, x) : x.tensor(); }
-Tensor imag(const Operand& x) { return is_complex(x.tensor().dtype()) ? single(imag_p, x) : zeros_like(x); }
-Tensor conj(const Operand& x) { return is_complex(x.tensor().dtype()) ? complex(real(x), negative(imag(x))) : x.tensor(); }
+Tensor real(const Operand& x) {
+  return is_complex(x.tensor().dtype()) ? single(real_p, x) : x.tensor();
+}
+Tensor imag(const Operand& x) {
+  return is_complex(x.tensor().dtype()) ? single(imag_p, x) : zeros_like(x);
+}
+Tensor conj(const Operand& x) {
+  return is_complex(x.tensor().dtype()) ? complex(real(x), negative(imag(x))) : x.tensor();
+}
 Tensor complex(const Operand& re, const Operand& im) { return two(complex_p, re, im); }
 
 }  // namespace postern

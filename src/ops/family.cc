@@ -11,8 +11,10 @@ namespace postern {
 
 namespace {
 
-// JAX's lattice: each type's direct successors. After the dtypes come the weak integer, float and complex.
-constexpr int weak_int = dtype_count, weak_float = dtype_count + 1, weak_complex = dtype_count + 2, nodes = dtype_count + 3;
+// JAX's lattice: each type's direct successors. After the dtypes come the weak integer, float and
+// complex.
+constexpr int weak_int = dtype_count, weak_float = dtype_count + 1, weak_complex = dtype_count + 2,
+              nodes = dtype_count + 3;
 using Above = std::array<std::uint64_t, nodes>;
 
 constexpr Above make_lattice() {
@@ -22,12 +24,14 @@ constexpr Above make_lattice() {
   using enum DType;
   edge(d(pred), weak_int);
   for (DType t : {u2, s2, u4, s4, u8, s8}) edge(weak_int, d(t));
-  edge(d(u8), d(s16)), edge(d(u8), d(u16)), edge(d(u16), d(s32)), edge(d(u16), d(u32)), edge(d(u32), d(s64)), edge(d(u32), d(u64));
-  edge(d(s8), d(s16)), edge(d(s16), d(s32)), edge(d(s32), d(s64)), edge(d(s64), weak_float), edge(d(u64), weak_float);
+  edge(d(u8), d(s16)), edge(d(u8), d(u16)), edge(d(u16), d(s32)), edge(d(u16), d(u32)),
+      edge(d(u32), d(s64)), edge(d(u32), d(u64));
+  edge(d(s8), d(s16)), edge(d(s16), d(s32)), edge(d(s32), d(s64)), edge(d(s64), weak_float),
+      edge(d(u64), weak_float);
   for (int t = d(f8e5m2); t <= d(f4e2m1fn); ++t) edge(weak_float, t);
   edge(weak_float, d(f16)), edge(weak_float, d(bf16)), edge(weak_float, weak_complex);
-  edge(d(f16), d(f32)), edge(d(bf16), d(f32)), edge(d(f32), d(f64)), edge(d(f32), d(c64)), edge(d(f64), d(c128)),
-      edge(weak_complex, d(c64)), edge(d(c64), d(c128));
+  edge(d(f16), d(f32)), edge(d(bf16), d(f32)), edge(d(f32), d(f64)), edge(d(f32), d(c64)),
+      edge(d(f64), d(c128)), edge(weak_complex, d(c64)), edge(d(c64), d(c128));
   for (int i = 0; i < nodes; ++i) above[static_cast<std::size_t>(i)] |= std::uint64_t{1} << i;
   for (int round = 0; round < nodes; ++round)  // transitive closure
     for (auto& set : above)
@@ -42,12 +46,14 @@ int node_of(const Type& t) {
   return is_complex(t.dtype) ? weak_complex : is_float(t.dtype) ? weak_float : weak_int;
 }
 
-/// Of two weak types the one of the larger kind keeps its C++ dtype; within a kind the wider one. Without one it is the widest of the kind
-/// (u64 and s64 have f64 in common).
+/// Of two weak types the one of the larger kind keeps its C++ dtype; within a kind the wider one.
+/// Without one it is the widest of the kind (u64 and s64 have f64 in common).
 DType weak_dtype(int node, const Type& a, const Type& b) {
   const Type* of_kind = nullptr;
   for (const Type* t : {&a, &b})
-    if (t->weak && node_of(*t) == node && (!of_kind || byte_width(t->dtype) > byte_width(of_kind->dtype))) of_kind = t;
+    if (t->weak && node_of(*t) == node &&
+        (!of_kind || byte_width(t->dtype) > byte_width(of_kind->dtype)))
+      of_kind = t;
   if (of_kind) return of_kind->dtype;
   return node == weak_int ? DType::s64 : node == weak_float ? DType::f64 : DType::c128;
 }
@@ -56,13 +62,15 @@ DType weak_dtype(int node, const Type& a, const Type& b) {
 
 Type promote(const char* op, const Type& a, const Type& b) {
   if (a.dtype == b.dtype) return {a.dtype, {}, a.weak && b.weak};
-  const std::uint64_t common = lattice[static_cast<std::size_t>(node_of(a))] & lattice[static_cast<std::size_t>(node_of(b))];
+  const std::uint64_t common =
+      lattice[static_cast<std::size_t>(node_of(a))] & lattice[static_cast<std::size_t>(node_of(b))];
   for (int i = 0; i < nodes; ++i) {
     if (!(common >> i & 1) || (lattice[static_cast<std::size_t>(i)] & common) != common) continue;
     if (i < dtype_count) return {static_cast<DType>(i), {}, a.weak && b.weak};
     return {weak_dtype(i, a, b), {}, true};
   }
-  throw_type_error(fmt::format("{}: {} and {} have no common dtype; convert one of them", op, to_string(a.dtype), to_string(b.dtype)));
+  throw_type_error(fmt::format("{}: {} and {} have no common dtype; convert one of them", op,
+                               to_string(a.dtype), to_string(b.dtype)));
 }
 
 Dims broadcast_dims(const char* op, const Dims& a, const Dims& b) {
@@ -73,8 +81,9 @@ Dims broadcast_dims(const char* op, const Dims& a, const Dims& b) {
   for (std::size_t i = 0; i < shorter.size(); ++i) {
     std::int64_t& d = out[i + shift];
     if (d == shorter[i]) continue;
-    check(d == 1 || shorter[i] == 1, "{}: shapes {} and {} do not broadcast: extents must be equal or 1", op, dims_to_string(a),
-          dims_to_string(b));
+    check(d == 1 || shorter[i] == 1,
+          "{}: shapes {} and {} do not broadcast: extents must be equal or 1", op,
+          dims_to_string(a), dims_to_string(b));
     if (d == 1) d = shorter[i];
   }
   return out;
@@ -88,7 +97,8 @@ Tensor fit(const Tensor& x, const Type& type) {
     if (Trace::current()) return full_of(number, type);
     return broadcast_to_dims(full_of(number, {type.dtype, {}, type.weak}), type.dims);
   }
-  return broadcast_to_dims(has.dtype == type.dtype ? x : convert_to(x, type.dtype, type.weak), type.dims);
+  return broadcast_to_dims(has.dtype == type.dtype ? x : convert_to(x, type.dtype, type.weak),
+                           type.dims);
 }
 
 std::pair<Tensor, Tensor> matched(const char* op, const Tensor& a, const Tensor& b) {
@@ -108,7 +118,8 @@ Dims normal_axes(const char* op, const Dims& axes, std::int64_t rank) {
   Dims out;
   for (std::int64_t a : axes) out.push_back(normal_axis(op, a, rank));
   std::sort(out.begin(), out.end());
-  check(std::adjacent_find(out.begin(), out.end()) == out.end(), "{}: axes {} name one axis twice", op, dims_to_string(axes));
+  check(std::adjacent_find(out.begin(), out.end()) == out.end(), "{}: axes {} name one axis twice",
+        op, dims_to_string(axes));
   return out;
 }
 
@@ -135,7 +146,8 @@ Tensor batch_front(const Tensor& x, int axis, std::int64_t size, bool force) {
   return transpose(x, order);
 }
 
-Batched elementwise_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes, std::int64_t size, const Tensor&) {
+Batched elementwise_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
+                          std::int64_t size, const Tensor&) {
   int axis = -1;
   bool same = true;
   for (int a : axes) {
@@ -154,8 +166,9 @@ Batched elementwise_batch(const Op& op, std::span<const Tensor> x, std::span<con
 Types same_type(const Params*, TypeSpan operands) {
   Type type{operands[0].dtype, operands[0].dims, operands[0].weak};
   for (std::size_t i = 1; i < operands.size(); ++i) {
-    check(operands[i].dtype == type.dtype && operands[i].dims == type.dims, "operands must have one type, got {} and {}",
-          to_string(operands[0]), to_string(operands[i]));
+    check(operands[i].dtype == type.dtype && operands[i].dims == type.dims,
+          "operands must have one type, got {} and {}", to_string(operands[0]),
+          to_string(operands[i]));
     type.weak = type.weak && operands[i].weak;
   }
   return {std::move(type)};
@@ -166,7 +179,9 @@ bool numeric(DType d) { return is_integer(d) || is_differentiable(d); }
 bool integral(DType d) { return d == DType::pred || is_integer(d); }
 bool real_number(DType d) { return is_integer(d) || is_float(d); }
 
-void require_dtype(bool ok, DType dtype) { check(ok, "the operation is not defined for {}", to_string(dtype)); }
+void require_dtype(bool ok, DType dtype) {
+  check(ok, "the operation is not defined for {}", to_string(dtype));
+}
 
 std::string array_text(const Dims& values) {
   return values.empty() ? "array<i64>" : fmt::format("array<i64: {}>", fmt::join(values, ", "));

@@ -13,13 +13,16 @@ namespace postern {
 using Jvp = std::pair<Tensors, Tensors>;
 using Batched = std::pair<Tensors, std::vector<int>>;
 
-// --- dtypes and shapes -------------------------------------------------------------------------------------------------
+// --- dtypes and shapes
+// -------------------------------------------------------------------------------------------------
 
-/// JAX's promotion table (jax.numpy "type promotion semantics"); weak types give way. Throws TypeError when there is no common type.
+/// JAX's promotion table (jax.numpy "type promotion semantics"); weak types give way. Throws
+/// TypeError when there is no common type.
 Type promote(const char* op, const Type& a, const Type& b);
 /// NumPy's broadcasting of two shapes.
 Dims broadcast_dims(const char* op, const Dims& a, const Dims& b);
-/// `x` with that dtype and shape, by conversion and broadcast where needed; numbers become literals at once.
+/// `x` with that dtype and shape, by conversion and broadcast where needed; numbers become literals
+/// at once.
 Tensor fit(const Tensor& x, const Type& type);
 /// Operands promoted and broadcast against each other.
 std::pair<Tensor, Tensor> matched(const char* op, const Tensor& a, const Tensor& b);
@@ -27,23 +30,31 @@ std::pair<Tensor, Tensor> matched(const char* op, const Tensor& a, const Tensor&
 std::int64_t normal_axis(const char* op, std::int64_t axis, std::int64_t rank);
 Dims normal_axes(const char* op, const Dims& axes, std::int64_t rank);  // sorted, no repeats;
 
-// --- tangents and cotangents; an empty Tensor is zero ---------------------------------------------------------------------
+// --- tangents and cotangents; an empty Tensor is zero
+// ---------------------------------------------------------------------
 
 Tensor zeros_like_type(const Type& type);
-inline Tensor or_zeros(const Tensor& t, const Type& type) { return t.has_value() ? t : zeros_like_type(type); }
+inline Tensor or_zeros(const Tensor& t, const Type& type) {
+  return t.has_value() ? t : zeros_like_type(type);
+}
 /// Sum of two, either of which may be empty.
 Tensor add_any(const Tensor& a, const Tensor& b);
 
-// --- batching ---------------------------------------------------------------------------------------------------------
+// --- batching
+// ---------------------------------------------------------------------------------------------------------
 
-/// `x` with its batch axis moved to the front; an unmapped one (-1) gets a batch axis of `size` when `force`.
+/// `x` with its batch axis moved to the front; an unmapped one (-1) gets a batch axis of `size`
+/// when `force`.
 Tensor batch_front(const Tensor& x, int axis, std::int64_t size, bool force = true);
 /// Rule of operations whose operands have the results' shape: moves all batch axes to one place.
-Batched elementwise_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes, std::int64_t size, const Tensor& mask);
+Batched elementwise_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
+                          std::int64_t size, const Tensor& mask);
 
-// --- type rules -------------------------------------------------------------------------------------------------------
+// --- type rules
+// -------------------------------------------------------------------------------------------------------
 
-Types same_type(const Params*, TypeSpan operands);  // all operands of one type, which is the result's
+Types same_type(const Params*,
+                TypeSpan operands);  // all operands of one type, which is the result's
 using DTypeTest = bool (*)(DType);
 /// Refuses dtypes that fail `test`.
 template <DTypeTest test>
@@ -61,7 +72,8 @@ Types same_type_if(const Params* params, TypeSpan operands) {
   return same_type(params, operands);
 }
 
-// --- families -----------------------------------------------------------------------------------------------------------
+// --- families
+// -----------------------------------------------------------------------------------------------------------
 
 using Slope = Tensor (*)(const Tensor& x, const Tensor& y);  // dy/dx from x and y = f(x)
 
@@ -74,13 +86,18 @@ Jvp unary_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> d
 /// y = f(x), elementwise, with its derivative.
 template <Slope slope, DTypeTest test = is_differentiable>
 constexpr Primitive unary(const char* name, const char* hlo) {
-  return {.name = name, .hlo = hlo, .type = same_type_if<test>, .jvp = unary_jvp<slope>, .batch = elementwise_batch};
+  return {.name = name,
+          .hlo = hlo,
+          .type = same_type_if<test>,
+          .jvp = unary_jvp<slope>,
+          .batch = elementwise_batch};
 }
 
 /// Elementwise with a derivative that is zero wherever it exists, or with integer results.
 template <DTypeTest test, auto type = same_type_if<test>>
 constexpr Primitive flat(const char* name, const char* hlo) {
-  return {.name = name, .hlo = hlo, .type = type, .no_derivative = true, .batch = elementwise_batch};
+  return {
+      .name = name, .hlo = hlo, .type = type, .no_derivative = true, .batch = elementwise_batch};
 }
 
 using Partial = Tensor (*)(const Tensor& x, const Tensor& y, const Tensor& z);  // dz/dx or dz/dy
@@ -97,23 +114,41 @@ Jvp binary_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> 
 /// z = f(x, y), elementwise, with both partial derivatives.
 template <Partial by_x, Partial by_y, DTypeTest test = numeric>
 constexpr Primitive binary(const char* name, const char* hlo) {
-  return {.name = name, .hlo = hlo, .type = same_type_if<test>, .jvp = binary_jvp<by_x, by_y>, .batch = elementwise_batch};
+  return {.name = name,
+          .hlo = hlo,
+          .type = same_type_if<test>,
+          .jvp = binary_jvp<by_x, by_y>,
+          .batch = elementwise_batch};
 }
 
-using Transpose = Tensors (*)(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x, TypeSpan types);
+using Transpose = Tensors (*)(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x,
+                              TypeSpan types);
 using TypeRule = Types (*)(const Params*, TypeSpan);
-using BatchRule = Batched (*)(const Op&, std::span<const Tensor>, std::span<const int>, std::int64_t, const Tensor&);
+using BatchRule = Batched (*)(const Op&, std::span<const Tensor>, std::span<const int>,
+                              std::int64_t, const Tensor&);
 using LowerRule = void (*)(Lowering&, const Equation&);
 
 /// Linear in all differentiable operands together.
-constexpr Primitive linear(const char* name, const char* hlo, TypeRule type, Transpose transpose, BatchRule batch,
-                           LowerRule lower = nullptr) {
-  return {.name = name, .hlo = hlo, .type = type, .transpose = transpose, .linear = Linear::jointly, .batch = batch, .lower = lower};
+constexpr Primitive linear(const char* name, const char* hlo, TypeRule type, Transpose transpose,
+                           BatchRule batch, LowerRule lower = nullptr) {
+  return {.name = name,
+          .hlo = hlo,
+          .type = type,
+          .transpose = transpose,
+          .linear = Linear::jointly,
+          .batch = batch,
+          .lower = lower};
 }
 /// Linear in each differentiable operand alone.
-constexpr Primitive multilinear(const char* name, const char* hlo, TypeRule type, Transpose transpose, BatchRule batch,
-                                LowerRule lower = nullptr) {
-  return {.name = name, .hlo = hlo, .type = type, .transpose = transpose, .linear = Linear::separately, .batch = batch, .lower = lower};
+constexpr Primitive multilinear(const char* name, const char* hlo, TypeRule type,
+                                Transpose transpose, BatchRule batch, LowerRule lower = nullptr) {
+  return {.name = name,
+          .hlo = hlo,
+          .type = type,
+          .transpose = transpose,
+          .linear = Linear::separately,
+          .batch = batch,
+          .lower = lower};
 }
 
 /// "array<i64: 0, 1>".

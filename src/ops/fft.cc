@@ -22,9 +22,11 @@ Types fft_type(const Params* params, TypeSpan operands) {
   const Type& x = operands[0];
   const std::size_t n = p.lengths.size();
   const bool from_real = p.is("RFFT"), to_real = p.is("IRFFT");
-  check(from_real ? x.dtype == DType::f32 || x.dtype == DType::f64 : is_complex(x.dtype), "fft: {} takes {}, got {}", p.kind,
-        from_real ? "f32 or f64" : "complex numbers", to_string(x));
-  check(n >= 1 && n <= 3 && x.dims.size() >= n, "fft: 1 to 3 axes can be transformed, asked for {} of {}", n,
+  check(from_real ? x.dtype == DType::f32 || x.dtype == DType::f64 : is_complex(x.dtype),
+        "fft: {} takes {}, got {}", p.kind, from_real ? "f32 or f64" : "complex numbers",
+        to_string(x));
+  check(n >= 1 && n <= 3 && x.dims.size() >= n,
+        "fft: 1 to 3 axes can be transformed, asked for {} of {}", n,
         to_string(x));  // fft_c1, fft_c3
   Type out{x.dtype, x.dims};
   if (from_real) out.dtype = x.dtype == DType::f32 ? DType::c64 : DType::c128;
@@ -32,7 +34,8 @@ Types fft_type(const Params* params, TypeSpan operands) {
   for (std::size_t i = 0; i < n; ++i) {
     std::int64_t& extent = out.dims[x.dims.size() - n + i];
     const std::int64_t want = to_real && i + 1 == n ? p.lengths[i] / 2 + 1 : p.lengths[i];
-    check(extent == want, "fft: axis {} from the end of {} must have {} elements", n - i, to_string(x), want);  // fft_c4, fft_c5
+    check(extent == want, "fft: axis {} from the end of {} must have {} elements", n - i,
+          to_string(x), want);  // fft_c4, fft_c5
     extent = p.lengths[i];
     if (from_real && i + 1 == n) extent = p.lengths[i] / 2 + 1;
   }
@@ -44,16 +47,19 @@ Tensor bind_fft(const char* kind, const Dims& lengths, const Tensor& x);
 Tensors fft_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>, TypeSpan) {
   const auto& p = op.as<FftParams>();
   const Tensor& t = ct[0];
-  if (p.is("RFFT")) {  // the transpose of "transform, keep the first half": pad with zeros, transform, take the real part
+  if (p.is("RFFT")) {  // the transpose of "transform, keep the first half": pad with zeros,
+                       // transform, take the real part
     Dims low(t.dims().size(), 0), high = low;
     high.back() = p.lengths.back() - t.dims().back();
     return {real(bind_fft("FFT", p.lengths, pad(t, zeros_like_type({t.dtype(), {}}), low, high)))};
   }
-  if (p.is("IRFFT")) {  // all but the first (and, for even lengths, last) number of the half stand for two
+  if (p.is("IRFFT")) {  // all but the first (and, for even lengths, last) number of the half stand
+                        // for two
     const Tensor x = bind_fft("RFFT", p.lengths, t);
     const std::int64_t n = p.lengths.back(), half = n / 2 + 1;
     const Tensor index = iota({DType::s32, {half}}, 0);
-    const Tensor once = equal(index, 0) | (n % 2 == 0 ? equal(index, half - 1) : zeros({DType::pred, {half}}));
+    const Tensor once =
+        equal(index, 0) | (n % 2 == 0 ? equal(index, half - 1) : zeros({DType::pred, {half}}));
     double count = 1;
     for (const std::int64_t l : p.lengths) count *= static_cast<double>(l);
     return {conj(x * convert(where(once, Tensor(1.0 / count), Tensor(2.0 / count)), t.dtype()))};
@@ -61,24 +67,30 @@ Tensors fft_transpose(const Op& op, std::span<const Tensor> ct, std::span<const 
   return {bind_fft(p.kind, p.lengths, t)};
 }
 
-Batched fft_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes, std::int64_t size, const Tensor&) {
+Batched fft_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
+                  std::int64_t size, const Tensor&) {
   return {bind_n(op.primitive, op.params, Tensors{batch_front(x[0], axes[0], size)}), {0}};
 }
 
 void fft_lower(Lowering& out, const Equation& e) {
   const auto& p = as<FftParams>(*e.params);
-  out.simple(e, "fft", fmt::format("fft_type = #stablehlo<fft_type {}>, fft_length = {}", p.kind, array_text(p.lengths)));
+  out.simple(e, "fft",
+             fmt::format("fft_type = #stablehlo<fft_type {}>, fft_length = {}", p.kind,
+                         array_text(p.lengths)));
 }
 
 constexpr Primitive fft_p = linear("fft", "fft", fft_type, fft_transpose, fft_batch, fft_lower);
 static_assert(complete(fft_p));
 
-Tensor bind_fft(const char* kind, const Dims& lengths, const Tensor& x) { return bind1(fft_p, make_params(FftParams{kind, lengths}), {x}); }
+Tensor bind_fft(const char* kind, const Dims& lengths, const Tensor& x) {
+  return bind1(fft_p, make_params(FftParams{kind, lengths}), {x});
+}
 
 /// The last `axes` extents.
 Dims lengths_of(const char* op, const Tensor& x, std::int64_t axes) {
-  check(axes >= 1 && axes <= 3 && axes <= x.rank(), "{}: 1 to 3 of the axes of {} can be transformed, asked for {}", op,
-        to_string(x.type()), axes);
+  check(axes >= 1 && axes <= 3 && axes <= x.rank(),
+        "{}: 1 to 3 of the axes of {} can be transformed, asked for {}", op, to_string(x.type()),
+        axes);
   return Dims(x.dims().end() - axes, x.dims().end());
 }
 
@@ -101,8 +113,10 @@ Tensor ifft(const Operand& x, std::int64_t axes) {
 
 Tensor rfft(const Operand& x, std::int64_t axes) {
   PlaceScope at(x.place());
-  check(!is_complex(x.tensor().dtype()), "rfft: the input must be real, got {}", to_string(x.tensor().type()));
-  const Tensor real = x.tensor().dtype() == DType::f64 ? x.tensor() : convert_to(x.tensor(), DType::f32);
+  check(!is_complex(x.tensor().dtype()), "rfft: the input must be real, got {}",
+        to_string(x.tensor().type()));
+  const Tensor real =
+      x.tensor().dtype() == DType::f64 ? x.tensor() : convert_to(x.tensor(), DType::f32);
   return bind_fft("RFFT", lengths_of("rfft", real, axes), real);
 }
 
@@ -111,7 +125,8 @@ Tensor irfft(const Operand& x, std::int64_t axes, std::optional<std::int64_t> n)
   Tensor z = as_complex(x.tensor());
   Dims lengths = lengths_of("irfft", z, axes);
   lengths.back() = n ? *n : 2 * (lengths.back() - 1);
-  check(lengths.back() > 0, "irfft: the result's last axis must have 1 or more elements, got {}", lengths.back());
+  check(lengths.back() > 0, "irfft: the result's last axis must have 1 or more elements, got {}",
+        lengths.back());
   const std::int64_t want = lengths.back() / 2 + 1, has = z.dims().back();
   if (want < has) z = slice_axis(z, -1, 0, want);
   if (want > has) {

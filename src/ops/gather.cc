@@ -1,4 +1,5 @@
-// gather and scatter: slices of a tensor read, or updated, at indices that are known when the program runs.
+// gather and scatter: slices of a tensor read, or updated, at indices that are known when the
+// program runs.
 #include <postern/ops_more.h>
 
 #include "core/enum.h"
@@ -22,34 +23,45 @@ struct GatherParams {
   IndexAxes axes;
   Dims sizes;
   bool in_range;  // promised; else slices out of range are zero
-  void fields(FieldSink& sink) const { axes_fields(sink, axes), sink("sizes", sizes), sink("in_range", in_range); }
+  void fields(FieldSink& sink) const {
+    axes_fields(sink, axes), sink("sizes", sizes), sink("in_range", in_range);
+  }
 };
 
 struct ScatterParams {
   IndexAxes axes;
   bool unique, sorted, in_range;
   void fields(FieldSink& sink) const {
-    axes_fields(sink, axes), sink("unique", unique), sink("sorted", sorted), sink("in_range", in_range);
+    axes_fields(sink, axes), sink("unique", unique), sink("sorted", sorted),
+        sink("in_range", in_range);
   }
 };
 
 /// Axes of x that a slice runs along in the result, in order.
-Dims window_axes(const IndexAxes& axes, std::int64_t rank) { return other_axes(rank, joined(axes.dropped, axes.batch_x)); }
+Dims window_axes(const IndexAxes& axes, std::int64_t rank) {
+  return other_axes(rank, joined(axes.dropped, axes.batch_x));
+}
 
 void check_axes(const char* op, const IndexAxes& axes, const Type& x, const Type& indices) {
-  check(is_integer(indices.dtype) && indices.rank() > 0, "{}: indices must be integers of rank 1 or more, got {}", op, to_string(indices));
+  check(is_integer(indices.dtype) && indices.rank() > 0,
+        "{}: indices must be integers of rank 1 or more, got {}", op, to_string(indices));
   check(indices.dims.back() == static_cast<std::int64_t>(axes.indexed.size()),
-        "{}: the last axis of the indices {} must be as long as the {} indexed axes", op, to_string(indices),
+        "{}: the last axis of the indices {} must be as long as the {} indexed axes", op,
+        to_string(indices),
         axes.indexed.size());  // gather_c3
   for (const Dims* list : {&axes.dropped, &axes.indexed, &axes.batch_x})
-    for (std::int64_t a : *list) check(a >= 0 && a < x.rank(), "{}: axis {} is not one of {}", op, a, to_string(x));  // gather_c9, c17, c19
-  check(std::is_sorted(axes.window.begin(), axes.window.end()), "{}: window axes {} must be in order", op,
+    for (std::int64_t a : *list)
+      check(a >= 0 && a < x.rank(), "{}: axis {} is not one of {}", op, a,
+            to_string(x));  // gather_c9, c17, c19
+  check(std::is_sorted(axes.window.begin(), axes.window.end()),
+        "{}: window axes {} must be in order", op,
         dims_to_string(axes.window));  // gather_c4
-  check(axes.window.size() == window_axes(axes, x.rank()).size(), "{}: {} window axes are named, slices of {} have {}", op,
-        axes.window.size(), to_string(x), window_axes(axes, x.rank()).size());  // gather_c1
+  check(axes.window.size() == window_axes(axes, x.rank()).size(),
+        "{}: {} window axes are named, slices of {} have {}", op, axes.window.size(), to_string(x),
+        window_axes(axes, x.rank()).size());  // gather_c1
   for (std::size_t i = 0; i < axes.batch_x.size(); ++i)
-    check(at(x.dims, axes.batch_x[i]) == at(indices.dims, axes.batch_indices[i]), "{}: batch axes of {} and the indices {} differ", op,
-          to_string(x),
+    check(at(x.dims, axes.batch_x[i]) == at(indices.dims, axes.batch_indices[i]),
+          "{}: batch axes of {} and the indices {} differ", op, to_string(x),
           to_string(indices));  // gather_c17
 }
 
@@ -58,7 +70,8 @@ Dims gathered_dims(const IndexAxes& axes, const Dims& kept, const Type& indices)
   const std::int64_t rank = indices.rank() - 1 + static_cast<std::int64_t>(axes.window.size());
   Dims dims;
   std::size_t window = 0, index = 0;
-  for (std::int64_t i = 0; i < rank; ++i) dims.push_back(contains(axes.window, i) ? kept[window++] : indices.dims[index++]);
+  for (std::int64_t i = 0; i < rank; ++i)
+    dims.push_back(contains(axes.window, i) ? kept[window++] : indices.dims[index++]);
   return dims;
 }
 
@@ -66,14 +79,17 @@ Types gather_type(const Params* params, TypeSpan operands) {
   const auto& p = as<GatherParams>(*params);
   const Type &x = operands[0], &indices = operands[1];
   check_axes("gather", p.axes, x, indices);
-  check(p.sizes.size() == x.dims.size(), "gather: {} sizes are named for {}", p.sizes.size(), to_string(x));  // gather_c11
+  check(p.sizes.size() == x.dims.size(), "gather: {} sizes are named for {}", p.sizes.size(),
+        to_string(x));  // gather_c11
   for (std::int64_t i = 0; i < x.rank(); ++i) {
     const bool one = contains(p.axes.dropped, i) || contains(p.axes.batch_x, i);
-    check(at(p.sizes, i) >= 0 && at(p.sizes, i) <= (one ? 1 : at(x.dims, i)), "gather: slices of sizes {} do not fit {}",
-          dims_to_string(p.sizes),
+    check(at(p.sizes, i) >= 0 && at(p.sizes, i) <= (one ? 1 : at(x.dims, i)),
+          "gather: slices of sizes {} do not fit {}", dims_to_string(p.sizes),
           to_string(x));  // gather_c8, c12
   }
-  return {Type{x.dtype, gathered_dims(p.axes, pick(p.sizes, window_axes(p.axes, x.rank())), indices), x.weak}};
+  return {Type{x.dtype,
+               gathered_dims(p.axes, pick(p.sizes, window_axes(p.axes, x.rank())), indices),
+               x.weak}};
 }
 
 /// What `updates` of a scatter would be gathered with.
@@ -88,28 +104,35 @@ Types scatter_type(const Params* params, TypeSpan operands) {
   const auto& p = as<ScatterParams>(*params);
   const Type &x = operands[0], &indices = operands[1], &updates = operands[2];
   check_axes("scatter", p.axes, x, indices);
-  check(updates.dtype == x.dtype, "scatter: updates {} must have the dtype of {}", to_string(updates), to_string(x));  // scatter_c6
+  check(updates.dtype == x.dtype, "scatter: updates {} must have the dtype of {}",
+        to_string(updates), to_string(x));  // scatter_c6
   check(updates.rank() == indices.rank() - 1 + static_cast<std::int64_t>(p.axes.window.size()),
-        "scatter: updates {} have not the axes of the indices {} and {} window axes", to_string(updates), to_string(indices),
+        "scatter: updates {} have not the axes of the indices {} and {} window axes",
+        to_string(updates), to_string(indices),
         p.axes.window.size());  // scatter_c2
   const Dims sizes = slice_sizes(p.axes, x.rank(), updates.dims);
   const Dims kept = pick(sizes, window_axes(p.axes, x.rank()));
-  check(gathered_dims(p.axes, kept, indices) == updates.dims, "scatter: updates {} do not fit indices {}", to_string(updates),
+  check(gathered_dims(p.axes, kept, indices) == updates.dims,
+        "scatter: updates {} do not fit indices {}", to_string(updates),
         to_string(indices));  // scatter_c4
   for (std::int64_t i = 0; i < x.rank(); ++i)
-    check(at(sizes, i) <= at(x.dims, i) || updates.size() == 0, "scatter: updates {} do not fit {}", to_string(updates),
+    check(at(sizes, i) <= at(x.dims, i) || updates.size() == 0, "scatter: updates {} do not fit {}",
+          to_string(updates),
           to_string(x));  // scatter_c3
   return {Type{x.dtype, x.dims, x.weak}};
 }
 
-Tensor bind_gather(const Primitive& p, const Tensor& x, const Tensor& indices, const GatherParams& params) {
+Tensor bind_gather(const Primitive& p, const Tensor& x, const Tensor& indices,
+                   const GatherParams& params) {
   return bind1(p, make_params(params), {x, indices});
 }
-Tensor bind_scatter(const Primitive& p, const Tensor& x, const Tensor& indices, const Tensor& updates, const ScatterParams& params) {
+Tensor bind_scatter(const Primitive& p, const Tensor& x, const Tensor& indices,
+                    const Tensor& updates, const ScatterParams& params) {
   return bind1(p, make_params(params), {x, indices, updates});
 }
 
-// --- indices out of range -------------------------------------------------------------------------------------------------
+// --- indices out of range
+// -------------------------------------------------------------------------------------------------
 
 /// The largest start on each indexed axis, one for each number of an index vector.
 Tensor last_starts(const Type& x, const Tensor& indices, const IndexAxes& axes, const Dims& sizes) {
@@ -124,58 +147,73 @@ Tensor inside(const Type& x, const Tensor& indices, const IndexAxes& axes, const
   const Tensor fits = (indices <= last_starts(x, indices, axes, sizes)) & (indices >= 0);
   const Tensor whole = all(fits, {.axes = Dims{-1}});
   const Dims dims = gathered_dims(axes, pick(sizes, window_axes(axes, x.rank())), indices.type());
-  return broadcast_in_dim(whole, dims, other_axes(static_cast<std::int64_t>(dims.size()), axes.window));
+  return broadcast_in_dim(whole, dims,
+                          other_axes(static_cast<std::int64_t>(dims.size()), axes.window));
 }
 
 Tensor clipped(const Type& x, const Tensor& indices, const IndexAxes& axes, const Dims& sizes) {
   return maximum(minimum(indices, last_starts(x, indices, axes, sizes)), 0);
 }
 
-// --- derivatives ----------------------------------------------------------------------------------------------------------
+// --- derivatives
+// ----------------------------------------------------------------------------------------------------------
 
-extern const Primitive gather_p, gather_or_missing_p, scatter_p, scatter_add_p, scatter_multiply_p, scatter_min_p, scatter_max_p;
+extern const Primitive gather_p, gather_or_missing_p, scatter_p, scatter_add_p, scatter_multiply_p,
+    scatter_min_p, scatter_max_p;
 
-Tensors gather_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x, TypeSpan types) {
+Tensors gather_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x,
+                         TypeSpan types) {
   const auto& p = op.as<GatherParams>();
-  return {bind_scatter(scatter_add_p, zeros_like_type(types[0]), x[1], ct[0], {p.axes, false, false, p.in_range}), Tensor()};
+  return {bind_scatter(scatter_add_p, zeros_like_type(types[0]), x[1], ct[0],
+                       {p.axes, false, false, p.in_range}),
+          Tensor()};
 }
 
 // What is missing has no tangent.
 Jvp gather_or_missing_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
   const Tensor y = bind1(op.primitive, op.params, x);
-  return {{y}, {dx[0].has_value() ? bind_gather(gather_p, dx[0], x[1], op.as<GatherParams>()) : Tensor()}};
+  return {
+      {y},
+      {dx[0].has_value() ? bind_gather(gather_p, dx[0], x[1], op.as<GatherParams>()) : Tensor()}};
 }
 
-Tensors scatter_add_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x, TypeSpan types) {
+Tensors scatter_add_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x,
+                              TypeSpan types) {
   const auto& p = op.as<ScatterParams>();
   const Dims sizes = slice_sizes(p.axes, types[0].rank(), types[2].dims);
   return {x[0].has_value() ? Tensor() : ct[0], Tensor(),
-          x[2].has_value() ? Tensor() : bind_gather(gather_p, ct[0], x[1], {p.axes, sizes, p.in_range})};
+          x[2].has_value() ? Tensor()
+                           : bind_gather(gather_p, ct[0], x[1], {p.axes, sizes, p.in_range})};
 }
 
 /// A scatter of `x` and `updates` with the parameters of `op`.
-Tensor scattered(const Primitive& p, const Op& op, const Tensor& x, const Tensor& indices, const Tensor& updates) {
+Tensor scattered(const Primitive& p, const Op& op, const Tensor& x, const Tensor& indices,
+                 const Tensor& updates) {
   return bind_scatter(p, x, indices, updates, op.as<ScatterParams>());
 }
 Tensor gathered_back(const Op& op, const Tensor& z, const Tensor& indices, const Tensor& updates) {
   const auto& p = op.as<ScatterParams>();
-  return bind_gather(gather_p, z, indices, {p.axes, slice_sizes(p.axes, z.rank(), updates.dims()), true});
+  return bind_gather(gather_p, z, indices,
+                     {p.axes, slice_sizes(p.axes, z.rank(), updates.dims()), true});
 }
 
-// Of several updates of one element one wins. Each index vector has a number, scattered like the updates themselves: whose number is found
-// again where it was written has won.
+// Of several updates of one element one wins. Each index vector has a number, scattered like the
+// updates themselves: whose number is found again where it was written has won.
 Jvp scatter_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
   const auto& p = op.as<ScatterParams>();
   const Tensor z = bind1(op.primitive, op.params, x);
   if (!dx[0].has_value() && !dx[2].has_value()) return {{z}, {Tensor()}};
   const Dims vectors(x[1].dims().begin(), x[1].dims().end() - 1);
   const Tensor numbers = reshape(iota({DType::s32, {product(vectors)}}, 0) + 1, vectors);
-  const Tensor mine = broadcast_in_dim(numbers, x[2].dims(), other_axes(x[2].rank(), p.axes.window));
+  const Tensor mine =
+      broadcast_in_dim(numbers, x[2].dims(), other_axes(x[2].rank(), p.axes.window));
   const Tensor winner = scattered(scatter_p, op, zeros({DType::s32, z.dims()}), x[1], mine);
   Tensor dz;
   if (dx[0].has_value()) dz = where(equal(winner, 0), dx[0], zeros_like_type(dx[0].type()));
   if (dx[2].has_value()) {
-    const Tensor won = p.unique ? dx[2] : where(equal(gathered_back(op, winner, x[1], x[2]), mine), dx[2], zeros_like_type(dx[2].type()));
+    const Tensor won = p.unique ? dx[2]
+                                : where(equal(gathered_back(op, winner, x[1], x[2]), mine), dx[2],
+                                        zeros_like_type(dx[2].type()));
     dz = scattered(scatter_add_p, op, or_zeros(dz, z.type()), x[1], won);
   }
   return {{z}, {dz}};
@@ -187,7 +225,8 @@ Jvp scatter_multiply_jvp(const Op& op, std::span<const Tensor> x, std::span<cons
   if (dx[0].has_value()) dz = dx[0] * scattered(scatter_multiply_p, op, ones(z.type()), x[1], x[2]);
   if (dx[2].has_value()) {
     check(op.as<ScatterParams>().unique,
-          "scatter: the derivative of a product by its updates needs unique indices: say so, or multiply by take(...) instead");
+          "scatter: the derivative of a product by its updates needs unique indices: say so, or "
+          "multiply by take(...) instead");
     const Tensor change = gathered_back(op, x[0], x[1], x[2]) * dx[2];
     dz = scattered(scatter_add_p, op, or_zeros(dz, z.type()), x[1], change);
   }
@@ -198,59 +237,78 @@ Jvp scatter_multiply_jvp(const Op& op, std::span<const Tensor> x, std::span<cons
 Jvp scatter_choice_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
   const Tensor z = bind1(op.primitive, op.params, x);
   if (!dx[0].has_value() && !dx[2].has_value()) return {{z}, {Tensor()}};
-  const Tensor own = convert_to(equal(x[0], z), z.dtype()), given = convert_to(equal(gathered_back(op, z, x[1], x[2]), x[2]), z.dtype());
+  const Tensor own = convert_to(equal(x[0], z), z.dtype()),
+               given = convert_to(equal(gathered_back(op, z, x[1], x[2]), x[2]), z.dtype());
   const Tensor count = scattered(scatter_add_p, op, own, x[1], given);
   Tensor dz;
   if (dx[0].has_value()) dz = dx[0] * own;
-  if (dx[2].has_value()) dz = scattered(scatter_add_p, op, or_zeros(dz, z.type()), x[1], dx[2] * given);
+  if (dx[2].has_value())
+    dz = scattered(scatter_add_p, op, or_zeros(dz, z.type()), x[1], dx[2] * given);
   return {{z}, {dz / count}};
 }
 
-// --- batching -------------------------------------------------------------------------------------------------------------
+// --- batching
+// -------------------------------------------------------------------------------------------------------------
 
-/// The same with an axis in front of x, of the result and, when `indices`, of the indices as well, which then go together.
+/// The same with an axis in front of x, of the result and, when `indices`, of the indices as well,
+/// which then go together.
 IndexAxes with_batch(IndexAxes axes, bool x, bool indices) {
-  if (x) axes.dropped = shifted(axes.dropped, 1), axes.indexed = shifted(axes.indexed, 1), axes.batch_x = shifted(axes.batch_x, 1);
+  if (x)
+    axes.dropped = shifted(axes.dropped, 1), axes.indexed = shifted(axes.indexed, 1),
+    axes.batch_x = shifted(axes.batch_x, 1);
   if (indices) axes.batch_indices = shifted(axes.batch_indices, 1);
   axes.window = shifted(axes.window, 1);
-  if (x && indices) axes.batch_x.insert(axes.batch_x.begin(), 0), axes.batch_indices.insert(axes.batch_indices.begin(), 0);
+  if (x && indices)
+    axes.batch_x.insert(axes.batch_x.begin(), 0),
+        axes.batch_indices.insert(axes.batch_indices.begin(), 0);
   if (x && !indices) axes.window.insert(axes.window.begin(), 0);
   return axes;
 }
 
-Batched gather_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes, std::int64_t size, const Tensor&) {
+Batched gather_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
+                     std::int64_t size, const Tensor&) {
   GatherParams p = op.as<GatherParams>();
   const bool of_x = axes[0] >= 0, of_indices = axes[1] >= 0;
   p.axes = with_batch(p.axes, of_x, of_indices);
   if (of_x) p.sizes.insert(p.sizes.begin(), of_indices ? std::min<std::int64_t>(size, 1) : size);
-  return {{bind1(op.primitive, make_params(p), {batch_front(x[0], axes[0], size, false), batch_front(x[1], axes[1], size, false)})}, {0}};
+  return {
+      {bind1(op.primitive, make_params(p),
+             {batch_front(x[0], axes[0], size, false), batch_front(x[1], axes[1], size, false)})},
+      {0}};
 }
 
-Batched scatter_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes, std::int64_t size, const Tensor&) {
+Batched scatter_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
+                      std::int64_t size, const Tensor&) {
   ScatterParams p = op.as<ScatterParams>();
   p.axes = with_batch(p.axes, true, axes[1] >= 0);
   return {{bind1(op.primitive, make_params(p),
-                 {batch_front(x[0], axes[0], size), batch_front(x[1], axes[1], size, false), batch_front(x[2], axes[2], size)})},
+                 {batch_front(x[0], axes[0], size), batch_front(x[1], axes[1], size, false),
+                  batch_front(x[2], axes[2], size)})},
           {0}};
 }
 
-// --- lowering -------------------------------------------------------------------------------------------------------------
+// --- lowering
+// -------------------------------------------------------------------------------------------------------------
 
 void plain_gather_lower(Lowering& out, const Equation& e, const GatherParams& p) {
-  out.simple(
-      e, "gather",
-      fmt::format(
-          "dimension_numbers = #stablehlo.gather<offset_dims = {}, collapsed_slice_dims = {}, operand_batching_dims = {}, "
-          "start_indices_batching_dims = {}, start_index_map = {}, index_vector_dim = {}>, slice_sizes = {}, indices_are_sorted = false",
-          dims_to_string(p.axes.window), dims_to_string(p.axes.dropped), dims_to_string(p.axes.batch_x),
-          dims_to_string(p.axes.batch_indices), dims_to_string(p.axes.indexed), out.operand_type(e, 1).rank() - 1, array_text(p.sizes)));
+  out.simple(e, "gather",
+             fmt::format("dimension_numbers = #stablehlo.gather<offset_dims = {}, "
+                         "collapsed_slice_dims = {}, operand_batching_dims = {}, "
+                         "start_indices_batching_dims = {}, start_index_map = {}, index_vector_dim "
+                         "= {}>, slice_sizes = {}, indices_are_sorted = false",
+                         dims_to_string(p.axes.window), dims_to_string(p.axes.dropped),
+                         dims_to_string(p.axes.batch_x), dims_to_string(p.axes.batch_indices),
+                         dims_to_string(p.axes.indexed), out.operand_type(e, 1).rank() - 1,
+                         array_text(p.sizes)));
 }
 
 /// StableHLO moves slices into range; those that it moved are replaced.
-void checked_gather_lower(Lowering& out, const Equation& e, const GatherParams& p, Tensor (*replacement)(DType)) {
+void checked_gather_lower(Lowering& out, const Equation& e, const GatherParams& p,
+                          Tensor (*replacement)(DType)) {
   lower_as(out, e, [&](std::span<const Tensor> x) {
     const Tensor slices = bind_gather(gather_p, x[0], x[1], {p.axes, p.sizes, true});
-    return Tensors{where(inside(x[0].type(), x[1], p.axes, p.sizes), slices, replacement(slices.dtype()))};
+    return Tensors{
+        where(inside(x[0].type(), x[1], p.axes, p.sizes), slices, replacement(slices.dtype()))};
   });
 }
 
@@ -267,11 +325,15 @@ void gather_lower(Lowering& out, const Equation& e) {
   if (p.in_range) return plain_gather_lower(out, e, p);
   checked_gather_lower(out, e, p, zero);
 }
-void gather_or_missing_lower(Lowering& out, const Equation& e) { checked_gather_lower(out, e, as<GatherParams>(*e.params), missing); }
+void gather_or_missing_lower(Lowering& out, const Equation& e) {
+  checked_gather_lower(out, e, as<GatherParams>(*e.params), missing);
+}
 
-constexpr const char set[] = "", add_text[] = "add", multiply_text[] = "multiply", minimum_text[] = "minimum", maximum_text[] = "maximum";
+constexpr const char set[] = "", add_text[] = "add", multiply_text[] = "multiply",
+                     minimum_text[] = "minimum", maximum_text[] = "maximum";
 
-/// `hlo` combines the old element with the update; none: the update stays. NaN stays too, which XLA:CPU's own maximum may drop here.
+/// `hlo` combines the old element with the update; none: the update stays. NaN stays too, which
+/// XLA:CPU's own maximum may drop here.
 template <const char* hlo>
 Ssa updated(Lowering& out, Ssa old, Ssa update, const Type& element) {
   if (hlo == set) return update;
@@ -279,9 +341,12 @@ Ssa updated(Lowering& out, Ssa old, Ssa update, const Type& element) {
     return out.op(hlo, {old, update}, {&element, &element}, element);
   const Type pred{DType::pred, {}};
   const auto compare = [&](const char* direction, Ssa b) {
-    return out.op("compare", {old, b}, {&element, &element}, pred, comparison_text(direction, element.dtype));
+    return out.op("compare", {old, b}, {&element, &element}, pred,
+                  comparison_text(direction, element.dtype));
   };
-  const Ssa keep = out.op("or", {compare(hlo == maximum_text ? "GE" : "LE", update), compare("NE", old)}, {&pred, &pred}, pred);
+  const Ssa keep =
+      out.op("or", {compare(hlo == maximum_text ? "GE" : "LE", update), compare("NE", old)},
+             {&pred, &pred}, pred);
   return out.op("select", {keep, old, update}, {&pred, &element, &element}, element);
 }
 
@@ -291,44 +356,58 @@ void scatter_lower(Lowering& out, const Equation& e) {
   const Ssa r = out.fresh();
   const Type element{out.result_type(e).dtype, {}};
   const std::string text = Lowering::type(element);
-  out.write("    %{} = \"stablehlo.scatter\"(%{}, %{}, %{}) (", r.id, out.operand(e, 0).id, out.operand(e, 1).id, out.operand(e, 2).id);
+  out.write("    %{} = \"stablehlo.scatter\"(%{}, %{}, %{}) (", r.id, out.operand(e, 0).id,
+            out.operand(e, 1).id, out.operand(e, 2).id);
   out.region({text, text}, [&](std::span<const Ssa> a) -> std::vector<Lowering::Typed> {
     return {{updated<hlo>(out, a[0], a[1], element), text}};
   });
   out.write(
-      ") {{scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = {}, inserted_window_dims = {}, input_batching_dims = {}, "
-      "scatter_indices_batching_dims = {}, scatter_dims_to_operand_dims = {}, index_vector_dim = {}>, unique_indices = {}, "
+      ") {{scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = {}, "
+      "inserted_window_dims = {}, input_batching_dims = {}, "
+      "scatter_indices_batching_dims = {}, scatter_dims_to_operand_dims = {}, index_vector_dim = "
+      "{}>, unique_indices = {}, "
       "indices_are_sorted = {}}} : "
       "({}, {}, {}) -> {}\n",
-      dims_to_string(p.axes.window), dims_to_string(p.axes.dropped), dims_to_string(p.axes.batch_x), dims_to_string(p.axes.batch_indices),
-      dims_to_string(p.axes.indexed), out.operand_type(e, 1).rank() - 1, p.unique, p.sorted, Lowering::type(out.operand_type(e, 0)),
-      Lowering::type(out.operand_type(e, 1)), Lowering::type(out.operand_type(e, 2)), Lowering::type(out.result_type(e)));
+      dims_to_string(p.axes.window), dims_to_string(p.axes.dropped), dims_to_string(p.axes.batch_x),
+      dims_to_string(p.axes.batch_indices), dims_to_string(p.axes.indexed),
+      out.operand_type(e, 1).rank() - 1, p.unique, p.sorted, Lowering::type(out.operand_type(e, 0)),
+      Lowering::type(out.operand_type(e, 1)), Lowering::type(out.operand_type(e, 2)),
+      Lowering::type(out.result_type(e)));
   out.define(e, 0, r);
 }
 
-// --- the family -----------------------------------------------------------------------------------------------------------
+// --- the family
+// -----------------------------------------------------------------------------------------------------------
 
 using JvpRule = Jvp (*)(const Op&, std::span<const Tensor>, std::span<const Tensor>);
 template <const char* hlo>
 constexpr Primitive updating(const char* name, JvpRule jvp) {
-  return {.name = name, .type = scatter_type, .jvp = jvp, .batch = scatter_batch, .lower = scatter_lower<hlo>};
+  return {.name = name,
+          .type = scatter_type,
+          .jvp = jvp,
+          .batch = scatter_batch,
+          .lower = scatter_lower<hlo>};
 }
 
-constexpr Primitive gather_p = linear("gather", nullptr, gather_type, gather_transpose, gather_batch, gather_lower);
+constexpr Primitive gather_p =
+    linear("gather", nullptr, gather_type, gather_transpose, gather_batch, gather_lower);
 constexpr Primitive gather_or_missing_p{.name = "gather_or_missing",
                                         .type = gather_type,
                                         .jvp = gather_or_missing_jvp,
                                         .batch = gather_batch,
                                         .lower = gather_or_missing_lower};
 constexpr Primitive scatter_add_p =
-    linear("scatter_add", nullptr, scatter_type, scatter_add_transpose, scatter_batch, scatter_lower<add_text>);
+    linear("scatter_add", nullptr, scatter_type, scatter_add_transpose, scatter_batch,
+           scatter_lower<add_text>);
 constexpr Primitive scatter_p = updating<set>("scatter", scatter_jvp);
-constexpr Primitive scatter_multiply_p = updating<multiply_text>("scatter_multiply", scatter_multiply_jvp);
+constexpr Primitive scatter_multiply_p =
+    updating<multiply_text>("scatter_multiply", scatter_multiply_jvp);
 constexpr Primitive scatter_min_p = updating<minimum_text>("scatter_min", scatter_choice_jvp);
 constexpr Primitive scatter_max_p = updating<maximum_text>("scatter_max", scatter_choice_jvp);
 
-constexpr const Primitive* gather_family[] = {&gather_p,           &gather_or_missing_p, &scatter_add_p, &scatter_p,
-                                              &scatter_multiply_p, &scatter_min_p,       &scatter_max_p};
+constexpr const Primitive* gather_family[] = {&gather_p,     &gather_or_missing_p, &scatter_add_p,
+                                              &scatter_p,    &scatter_multiply_p,  &scatter_min_p,
+                                              &scatter_max_p};
 static_assert(complete(gather_family));
 
 const Primitive& primitive_of(Update how) {
@@ -343,13 +422,17 @@ const Primitive& primitive_of(Update how) {
   return scatter_p;
 }
 
-std::int64_t largest_extent(const Type& x) { return x.dims.empty() ? 0 : *std::max_element(x.dims.begin(), x.dims.end()); }
+std::int64_t largest_extent(const Type& x) {
+  return x.dims.empty() ? 0 : *std::max_element(x.dims.begin(), x.dims.end());
+}
 
 }  // namespace
 
-Tensor gather(const Operand& operand, const Operand& indices, const IndexAxes& axes, const Dims& sizes, OutOfRange mode) {
+Tensor gather(const Operand& operand, const Operand& indices, const IndexAxes& axes,
+              const Dims& sizes, OutOfRange mode) {
   PlaceScope scope(operand.place());
-  const Tensor &x = operand.tensor(), i = wide_indices("gather", indices.tensor(), largest_extent(x.type()));
+  const Tensor &x = operand.tensor(),
+               i = wide_indices("gather", indices.tensor(), largest_extent(x.type()));
   check_enum("gather: OutOfRange", mode, OutOfRange::promise);
   const GatherParams params{axes, sizes, mode != OutOfRange::fill};
   if (mode == OutOfRange::fill) return bind_gather(gather_or_missing_p, x, i, params);
@@ -359,18 +442,21 @@ Tensor gather(const Operand& operand, const Operand& indices, const IndexAxes& a
   return bind_gather(gather_p, x, clipped(x.type(), i, axes, sizes), params);
 }
 
-Tensor scatter(Update how, const Operand& operand, const Operand& indices, const Operand& given, const IndexAxes& axes,
-               const ScatterOptions& options) {
+Tensor scatter(Update how, const Operand& operand, const Operand& indices, const Operand& given,
+               const IndexAxes& axes, const ScatterOptions& options) {
   PlaceScope scope(operand.place());
   const Tensor &x = operand.tensor(), updates = convert_to(given.tensor(), x.dtype());
-  check(promote("scatter", x.type(), given.tensor().type()).dtype == x.dtype(), "scatter: updates {} do not convert to the dtype of {}",
-        to_string(given.tensor().type()), to_string(x.type()));
+  check(promote("scatter", x.type(), given.tensor().type()).dtype == x.dtype(),
+        "scatter: updates {} do not convert to the dtype of {}", to_string(given.tensor().type()),
+        to_string(x.type()));
   Tensor i = wide_indices("scatter", indices.tensor(), largest_extent(x.type()));
   check_enum("scatter: OutOfRange", options.mode, OutOfRange::promise);
-  const ScatterParams params{axes, options.unique, options.sorted, options.mode != OutOfRange::fill};
+  const ScatterParams params{axes, options.unique, options.sorted,
+                             options.mode != OutOfRange::fill};
   const Type* types[] = {&x.type(), &i.type(), &updates.type()};
   scatter_type(make_params(params).get(), {types, 3});
-  if (options.mode == OutOfRange::clip) i = clipped(x.type(), i, axes, slice_sizes(axes, x.rank(), updates.dims()));
+  if (options.mode == OutOfRange::clip)
+    i = clipped(x.type(), i, axes, slice_sizes(axes, x.rank(), updates.dims()));
   return bind_scatter(primitive_of(how), x, i, updates, params);
 }
 

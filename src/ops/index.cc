@@ -10,7 +10,8 @@
 namespace postern {
 
 Tensor wide_indices(const char* op, const Tensor& indices, std::int64_t extent) {
-  check(is_integer(indices.dtype()), "{}: indices must be integers, got {}", op, to_string(indices.type()));
+  check(is_integer(indices.dtype()), "{}: indices must be integers, got {}", op,
+        to_string(indices.type()));
   const bool long_axis = extent > std::numeric_limits<std::int32_t>::max();
   if (long_axis && indices.dtype() != DType::u64) return fit(indices, {DType::s64, indices.dims()});
   return byte_width(indices.dtype()) < 4 ? fit(indices, {DType::s32, indices.dims()}) : indices;
@@ -18,7 +19,8 @@ Tensor wide_indices(const char* op, const Tensor& indices, std::int64_t extent) 
 
 namespace {
 
-/// Indices of an axis of that extent as index vectors of one number, those below zero counted from the end.
+/// Indices of an axis of that extent as index vectors of one number, those below zero counted from
+/// the end.
 Tensor index_vectors(const char* op, const Tensor& indices, std::int64_t extent) {
   const Tensor wide = wide_indices(op, indices, extent);
   return expand_dims(is_signed(wide.dtype()) ? where(wide < 0, wide + extent, wide) : wide, -1);
@@ -26,7 +28,11 @@ Tensor index_vectors(const char* op, const Tensor& indices, std::int64_t extent)
 
 /// Rows along `axis`: the indices' axes take its place.
 IndexAxes rows(std::int64_t rank, std::int64_t axis, std::int64_t index_rank) {
-  return {joined(range(0, axis), range(axis + index_rank, rank - 1 + index_rank)), {axis}, {axis}, {}, {}};
+  return {joined(range(0, axis), range(axis + index_rank, rank - 1 + index_rank)),
+          {axis},
+          {axis},
+          {},
+          {}};
 }
 
 Dims row_dims(const Tensor& x, const Tensor& indices, std::int64_t axis) {
@@ -36,18 +42,21 @@ Dims row_dims(const Tensor& x, const Tensor& indices, std::int64_t axis) {
   return dims;
 }
 
-Tensor index_update(const char* op, Update how, const Operand& operand, const Operand& indices, const Operand& updates, std::int64_t axis) {
+Tensor index_update(const char* op, Update how, const Operand& operand, const Operand& indices,
+                    const Operand& updates, std::int64_t axis) {
   PlaceScope scope(operand.place());
   const Tensor& x = operand.tensor();
   axis = normal_axis(op, axis, x.rank());
   const Dims dims = row_dims(x, indices.tensor(), axis);
   const Tensor& given = updates.tensor();
-  check(promote(op, x.type(), given.type()).dtype == x.dtype(), "{}: updates {} do not convert to the dtype of {}", op,
-        to_string(given.type()), to_string(x.type()));
-  check(broadcast_dims(op, given.dims(), dims) == dims, "{}: updates {} do not stretch to {}", op, to_string(given.type()),
-        dims_to_string(dims));
+  check(promote(op, x.type(), given.type()).dtype == x.dtype(),
+        "{}: updates {} do not convert to the dtype of {}", op, to_string(given.type()),
+        to_string(x.type()));
+  check(broadcast_dims(op, given.dims(), dims) == dims, "{}: updates {} do not stretch to {}", op,
+        to_string(given.type()), dims_to_string(dims));
   const Tensor vectors = index_vectors(op, indices.tensor(), at(x.dims(), axis));
-  return scatter(how, operand, vectors, fit(given, {x.dtype(), dims}), rows(x.rank(), axis, indices.tensor().rank()));
+  return scatter(how, operand, vectors, fit(given, {x.dtype(), dims}),
+                 rows(x.rank(), axis, indices.tensor().rank()));
 }
 
 }  // namespace
@@ -59,9 +68,11 @@ Tensor take(const Operand& operand, const Operand& indices, std::int64_t axis) {
   const std::int64_t extent = at(x.dims(), axis);
   Dims sizes = x.dims();
   at(sizes, axis) = 1;
-  check(extent > 0 || indices.tensor().size() == 0, "take: {} has nothing to take on axis {}", to_string(x.type()), axis);
+  check(extent > 0 || indices.tensor().size() == 0, "take: {} has nothing to take on axis {}",
+        to_string(x.type()), axis);
   if (extent == 0) return zeros({x.dtype(), row_dims(x, indices.tensor(), axis)});
-  return gather(operand, index_vectors("take", indices.tensor(), extent), rows(x.rank(), axis, indices.tensor().rank()), sizes);
+  return gather(operand, index_vectors("take", indices.tensor(), extent),
+                rows(x.rank(), axis, indices.tensor().rank()), sizes);
 }
 
 Tensor Tensor::operator[](const Index& index) const {
@@ -83,10 +94,12 @@ Tensor Tensor::operator[](const Index& index) const {
   return slice_axis(*this, 0, begin, end, std::min(index.step_, std::max<std::int64_t>(extent, 1)));
 }
 
-Tensor take_along_axis(const Operand& operand, const Operand& given, std::int64_t axis, OutOfRange mode) {
+Tensor take_along_axis(const Operand& operand, const Operand& given, std::int64_t axis,
+                       OutOfRange mode) {
   PlaceScope scope(operand.place());
   Tensor x = operand.tensor(), indices = given.tensor();
-  check(x.rank() == indices.rank(), "take_along_axis: x and the indices must have one rank, got {} and {}", to_string(x.type()),
+  check(x.rank() == indices.rank(),
+        "take_along_axis: x and the indices must have one rank, got {} and {}", to_string(x.type()),
         to_string(indices.type()));
   axis = normal_axis("take_along_axis", axis, x.rank());
   const std::int64_t extent = at(x.dims(), axis), count = at(indices.dims(), axis);
@@ -98,23 +111,30 @@ Tensor take_along_axis(const Operand& operand, const Operand& given, std::int64_
   indices = broadcast_to_dims(indices, index_dims);
   if (indices.size() == 0) return zeros({x.dtype(), index_dims});
   const Dims others = other_axes(x.rank(), {axis});
-  const Tensor vectors = mode == OutOfRange::promise ? expand_dims(indices, -1) : index_vectors("take_along_axis", indices, extent);
+  const Tensor vectors = mode == OutOfRange::promise
+                             ? expand_dims(indices, -1)
+                             : index_vectors("take_along_axis", indices, extent);
   return gather(x, vectors, {{}, {axis}, {axis}, others, others}, Dims(x.dims().size(), 1), mode);
 }
 
-Tensor index_set(const Operand& x, const Operand& indices, const Operand& updates, std::int64_t axis) {
+Tensor index_set(const Operand& x, const Operand& indices, const Operand& updates,
+                 std::int64_t axis) {
   return index_update("index_set", Update::set, x, indices, updates, axis);
 }
-Tensor index_add(const Operand& x, const Operand& indices, const Operand& updates, std::int64_t axis) {
+Tensor index_add(const Operand& x, const Operand& indices, const Operand& updates,
+                 std::int64_t axis) {
   return index_update("index_add", Update::add, x, indices, updates, axis);
 }
-Tensor index_multiply(const Operand& x, const Operand& indices, const Operand& updates, std::int64_t axis) {
+Tensor index_multiply(const Operand& x, const Operand& indices, const Operand& updates,
+                      std::int64_t axis) {
   return index_update("index_multiply", Update::multiply, x, indices, updates, axis);
 }
-Tensor index_min(const Operand& x, const Operand& indices, const Operand& updates, std::int64_t axis) {
+Tensor index_min(const Operand& x, const Operand& indices, const Operand& updates,
+                 std::int64_t axis) {
   return index_update("index_min", Update::min, x, indices, updates, axis);
 }
-Tensor index_max(const Operand& x, const Operand& indices, const Operand& updates, std::int64_t axis) {
+Tensor index_max(const Operand& x, const Operand& indices, const Operand& updates,
+                 std::int64_t axis) {
   return index_update("index_max", Update::max, x, indices, updates, axis);
 }
 

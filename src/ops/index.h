@@ -4,10 +4,12 @@
 
 namespace postern {
 
-/// `indices` in an integer dtype that holds every number up to `extent`; others than integers are refused in the name of `op`.
+/// `indices` in an integer dtype that holds every number up to `extent`; others than integers are
+/// refused in the name of `op`.
 Tensor wide_indices(const char* op, const Tensor& indices, std::int64_t extent);
 
-/// dynamic_slice and dynamic_update_slice with starts as they are: not counted from the end. All of one dtype.
+/// dynamic_slice and dynamic_update_slice with starts as they are: not counted from the end. All of
+/// one dtype.
 Tensor slice_from(const Tensor& x, std::span<const Tensor> starts, const Dims& sizes);
 Tensor update_from(const Tensor& x, const Tensor& update, std::span<const Tensor> starts);
 

@@ -13,7 +13,8 @@ namespace postern {
 
 namespace {
 
-// --- threefry2x32: two key words and two counters to two words, elementwise -------------------------------------------------
+// --- threefry2x32: two key words and two counters to two words, elementwise
+// -------------------------------------------------
 
 Tensor u32(std::uint32_t value) { return Tensor(value); }
 
@@ -36,7 +37,8 @@ Tensors rounds(std::span<const Tensor> in) {
 
 Types threefry_type(const Params*, TypeSpan operands) {
   const Type type = same_type(nullptr, operands)[0];
-  check(type.dtype == DType::u32, "threefry2x32: keys and counters must be u32, got {}", to_string(type));
+  check(type.dtype == DType::u32, "threefry2x32: keys and counters must be u32, got {}",
+        to_string(type));
   return {type, type};
 }
 
@@ -50,29 +52,39 @@ void threefry_lower(Lowering& out, const Equation& e) {
   for (int i = 0; i < 2; ++i) out.define(e, i, results[static_cast<std::size_t>(i)]);
 }
 
-constexpr Primitive threefry_p{
-    .name = "threefry2x32", .type = threefry_type, .no_derivative = true, .batch = elementwise_batch, .lower = threefry_lower};
+constexpr Primitive threefry_p{.name = "threefry2x32",
+                               .type = threefry_type,
+                               .no_derivative = true,
+                               .batch = elementwise_batch,
+                               .lower = threefry_lower};
 static_assert(complete(threefry_p));
 
 Tensors threefry(const Tensor& key, const Tensor& high, const Tensor& low) {
-  auto word = [&](std::int64_t i) { return broadcast_to_dims(reshape(slice_axis(key, 0, i, i + 1), {}), high.dims()); };
+  auto word = [&](std::int64_t i) {
+    return broadcast_to_dims(reshape(slice_axis(key, 0, i, i + 1), {}), high.dims());
+  };
   return bind_n(threefry_p, nullptr, Tensors{word(0), word(1), high, low});
 }
 
 void check_key(const char* op, const Tensor& key) {
-  check(key.dtype() == DType::u32 && key.dims() == Dims{2}, "{}: a key is u32[2], got {}", op, to_string(key.type()));
+  check(key.dtype() == DType::u32 && key.dims() == Dims{2}, "{}: a key is u32[2], got {}", op,
+        to_string(key.type()));
 }
 
-/// The two words for each element of an array of this shape: the high and low halves of its row-major index are the counters.
+/// The two words for each element of an array of this shape: the high and low halves of its
+/// row-major index are the counters.
 Tensors words(const Tensor& key, const Dims& dims) {
   const Type flat{DType::u64, {Type{DType::u32, dims}.size()}};
   const Tensor index = iota(flat, 0);
-  const Tensor high = reshape(convert(shift_right_logical(index, Tensor(std::uint64_t{32})), DType::u32), dims);
+  const Tensor high =
+      reshape(convert(shift_right_logical(index, Tensor(std::uint64_t{32})), DType::u32), dims);
   const Tensor low = reshape(convert(index & Tensor(std::uint64_t{0xffffffff}), DType::u32), dims);
   return threefry(key, high, low);
 }
 
-DType bits_dtype(std::size_t bytes) { return bytes == 1 ? DType::u8 : bytes == 2 ? DType::u16 : bytes == 4 ? DType::u32 : DType::u64; }
+DType bits_dtype(std::size_t bytes) {
+  return bytes == 1 ? DType::u8 : bytes == 2 ? DType::u16 : bytes == 4 ? DType::u32 : DType::u64;
+}
 
 /// Bits of the mantissa, without the hidden one.
 int mantissa_bits(DType dtype) {
@@ -81,13 +93,17 @@ int mantissa_bits(DType dtype) {
     case DType::bf16: return 7;
     case DType::f32: return 23;
     case DType::f64: return 52;
-    default: throw_type_error(fmt::format("random: the dtype must be f16, bf16, f32 or f64, got {}", to_string(dtype)));
+    default:
+      throw_type_error(
+          fmt::format("random: the dtype must be f16, bf16, f32 or f64, got {}", to_string(dtype)));
   }
 }
 
 /// Smallest normal number.
 double tiny(DType dtype) {
-  return dtype == DType::f64 ? std::numeric_limits<double>::min() : dtype == DType::f16 ? std::ldexp(1.0, -14) : std::ldexp(1.0, -126);
+  return dtype == DType::f64   ? std::numeric_limits<double>::min()
+         : dtype == DType::f16 ? std::ldexp(1.0, -14)
+                               : std::ldexp(1.0, -126);
 }
 
 }  // namespace
@@ -96,7 +112,8 @@ namespace random {
 
 Tensor key(std::uint64_t seed, Place place) {
   PlaceScope at(place);
-  return tensor<std::uint32_t>({static_cast<std::uint32_t>(seed >> 32), static_cast<std::uint32_t>(seed)});
+  return tensor<std::uint32_t>(
+      {static_cast<std::uint32_t>(seed >> 32), static_cast<std::uint32_t>(seed)});
 }
 
 Tensor split(const Operand& key, std::int64_t count) {
@@ -109,8 +126,8 @@ Tensor split(const Operand& key, std::int64_t count) {
 Tensor fold_in(const Operand& key, const Operand& data) {
   PlaceScope at(key.place());
   check_key("fold_in", key.tensor());
-  check(data.tensor().rank() == 0 && is_integer(data.tensor().dtype()), "fold_in: the data must be an integer scalar, got {}",
-        to_string(data.tensor().type()));
+  check(data.tensor().rank() == 0 && is_integer(data.tensor().dtype()),
+        "fold_in: the data must be an integer scalar, got {}", to_string(data.tensor().type()));
   const Tensor low = reshape(convert(data, DType::u32), {1});
   const Tensors w = threefry(key.tensor(), zeros_like(low), low);
   return concatenate({w[0], w[1]});
@@ -119,22 +136,26 @@ Tensor fold_in(const Operand& key, const Operand& data) {
 Tensor bits(const Operand& key, const Type& type) {
   PlaceScope at(key.place());
   check_key("bits", key.tensor());
-  check(is_unsigned(type.dtype) && bit_width(type.dtype) >= 8, "bits: the dtype must be u8, u16, u32 or u64, got {}",
-        to_string(type.dtype));
+  check(is_unsigned(type.dtype) && bit_width(type.dtype) >= 8,
+        "bits: the dtype must be u8, u16, u32 or u64, got {}", to_string(type.dtype));
   const Tensors w = words(key.tensor(), type.dims);
   if (type.dtype != DType::u64) return convert(w[0] ^ w[1], type.dtype);
-  return shift_left(convert(w[0], DType::u64), Tensor(std::uint64_t{32})) | convert(w[1], DType::u64);
+  return shift_left(convert(w[0], DType::u64), Tensor(std::uint64_t{32})) |
+         convert(w[1], DType::u64);
 }
 
 Tensor uniform(const Operand& key, const Type& type, const Operand& low, const Operand& high) {
   PlaceScope at(key.place());
   const int mantissa = mantissa_bits(type.dtype);
   const int width = bit_width(type.dtype);
-  // Random mantissas under the exponent of 1 give [1, 2). A mantissa of less than a byte is drawn as a byte.
+  // Random mantissas under the exponent of 1 give [1, 2). A mantissa of less than a byte is drawn
+  // as a byte.
   const int drawn = mantissa < 8 ? 8 : width;
   const DType word = bits_dtype(static_cast<std::size_t>(width / 8));
-  Tensor raw = convert(bits(key, {bits_dtype(static_cast<std::size_t>(drawn / 8)), type.dims}), word);
-  raw = shift_right_logical(raw, convert(Tensor(drawn - mantissa), word)) | bitcast(convert(Tensor(1.0), type.dtype), word);
+  Tensor raw =
+      convert(bits(key, {bits_dtype(static_cast<std::size_t>(drawn / 8)), type.dims}), word);
+  raw = shift_right_logical(raw, convert(Tensor(drawn - mantissa), word)) |
+        bitcast(convert(Tensor(1.0), type.dtype), word);
   const Tensor floats = bitcast(raw, type.dtype) - 1;
   const Tensor from = convert(low, type.dtype), to = convert(high, type.dtype);
   return maximum(from, floats * (to - from) + from);
@@ -145,20 +166,26 @@ Tensor normal(const Operand& key, const Type& type) {
   if (is_complex(type.dtype)) {
     const Tensor keys = split(key);
     const Type part{real_dtype(type.dtype), type.dims};
-    auto half = [&](std::int64_t i) { return normal(reshape(slice_axis(keys, 0, i, i + 1), {2}), part); };
+    auto half = [&](std::int64_t i) {
+      return normal(reshape(slice_axis(keys, 0, i, i + 1), {2}), part);
+    };
     return complex(half(0), half(1)) / std::sqrt(2.0);
   }
-  const double above = -1.0 + std::ldexp(1.0, -mantissa_bits(type.dtype) - 1);  // the next number after -1
-  return erf_inv(uniform(key, type, Operand(above), 1.0)) * convert(Tensor(std::sqrt(2.0)), type.dtype);
+  const double above =
+      -1.0 + std::ldexp(1.0, -mantissa_bits(type.dtype) - 1);  // the next number after -1
+  return erf_inv(uniform(key, type, Operand(above), 1.0)) *
+         convert(Tensor(std::sqrt(2.0)), type.dtype);
 }
 
 Tensor integers(const Operand& key, const Type& type, const Operand& low, const Operand& high) {
   PlaceScope at(key.place());
-  check(is_integer(type.dtype) && bit_width(type.dtype) >= 8, "integers: the dtype must be an integer of 8 to 64 bits, got {}",
-        to_string(type.dtype));
+  check(is_integer(type.dtype) && bit_width(type.dtype) >= 8,
+        "integers: the dtype must be an integer of 8 to 64 bits, got {}", to_string(type.dtype));
   const DType word = bits_dtype(byte_width(type.dtype));
   const Tensor keys = split(key);
-  auto draw = [&](std::int64_t i) { return bits(reshape(slice_axis(keys, 0, i, i + 1), {2}), {word, type.dims}); };
+  auto draw = [&](std::int64_t i) {
+    return bits(reshape(slice_axis(keys, 0, i, i + 1), {2}), {word, type.dims});
+  };
   const Tensor from = convert(low, type.dtype), to = convert(high, type.dtype);
   Tensor span = convert(to - from, word);
   span = where(less_equal(to, from), ones_like(span), span);
@@ -166,7 +193,8 @@ Tensor integers(const Operand& key, const Type& type, const Operand& low, const 
   const Tensor half = convert(Tensor(std::uint64_t{1} << (bit_width(type.dtype) / 2)), word);
   const Tensor power = remainder(half, span);
   const Tensor multiplier = remainder(power * power, span);
-  const Tensor offset = remainder(remainder(draw(0), span) * multiplier + remainder(draw(1), span), span);
+  const Tensor offset =
+      remainder(remainder(draw(0), span) * multiplier + remainder(draw(1), span), span);
   return from + convert(offset, type.dtype);
 }
 
@@ -197,7 +225,8 @@ Tensor categorical(const Operand& key, const Operand& logits, std::int64_t axis)
 Tensor permutation(const Operand& key, const Operand& operand, std::int64_t axis) {
   PlaceScope at(key.place());
   const Tensor& x = operand.tensor();
-  check(x.rank() > 0, "permutation: a tensor of rank 1 or more is needed, got {}", to_string(x.type()));
+  check(x.rank() > 0, "permutation: a tensor of rank 1 or more is needed, got {}",
+        to_string(x.type()));
   const std::int64_t a = normal_axis("permutation", axis, x.rank());
   if (x.rank() > 1) return take(x, permutation(key, x.dims()[static_cast<std::size_t>(a)]), a);
   // Sorting by random words, often enough that ties do not matter.

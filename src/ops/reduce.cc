@@ -13,7 +13,9 @@ namespace postern {
 
 Number zero_of(DType) { return {Number::Kind::integer, 0, 0, 0}; }
 Number one_of(DType) { return {Number::Kind::integer, 1, 1, 0}; }
-Number ones_of(DType dtype) { return dtype == DType::pred ? one_of(dtype) : highest_of(is_unsigned(dtype) ? dtype : DType::u64); }
+Number ones_of(DType dtype) {
+  return dtype == DType::pred ? one_of(dtype) : highest_of(is_unsigned(dtype) ? dtype : DType::u64);
+}
 
 namespace {
 
@@ -41,8 +43,10 @@ Number highest_of(DType dtype) {
 
 std::string comparison_text(const char* direction, DType dtype) {
   const char* type = is_differentiable(dtype) ? "FLOAT" : is_signed(dtype) ? "SIGNED" : "UNSIGNED";
-  return fmt::format("comparison_direction = #stablehlo<comparison_direction {}>, compare_type = #stablehlo<comparison_type {}>", direction,
-                     type);
+  return fmt::format(
+      "comparison_direction = #stablehlo<comparison_direction {}>, compare_type = "
+      "#stablehlo<comparison_type {}>",
+      direction, type);
 }
 
 DType working_dtype(const Reducer& reducer, DType dtype) {
@@ -64,23 +68,31 @@ Types reduce_type(const Params* params, TypeSpan operands) {
   const Dims& axes = as<ReduceParams>(*params).axes;
   const Type& x = operands[0];
   require_dtype(test(x.dtype), x.dtype);
-  for (std::int64_t a : axes) check(a >= 0 && a < x.rank(), "reduce: axis {} is not one of {}", a, to_string(x));  // reduce_c4
+  for (std::int64_t a : axes)
+    check(a >= 0 && a < x.rank(), "reduce: axis {} is not one of {}", a,
+          to_string(x));  // reduce_c4
   return {Type{x.dtype, pick(x.dims, other_axes(x.rank(), axes)), x.weak}};
 }
 
-Batched reduce_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes, std::int64_t, const Tensor&) {
+Batched reduce_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
+                     std::int64_t, const Tensor&) {
   const Dims moved = past(op.as<ReduceParams>().axes, axes[0]);
-  const auto before = std::count_if(moved.begin(), moved.end(), [&](std::int64_t a) { return a < axes[0]; });
-  return {{bind1(op.primitive, make_params(ReduceParams{moved}), x)}, {axes[0] - static_cast<int>(before)}};
+  const auto before =
+      std::count_if(moved.begin(), moved.end(), [&](std::int64_t a) { return a < axes[0]; });
+  return {{bind1(op.primitive, make_params(ReduceParams{moved}), x)},
+          {axes[0] - static_cast<int>(before)}};
 }
 
 /// Reduces `x`, of `type`, to `result` over `axes`.
-Ssa emit_reduce(Lowering& out, const Reducer& reducer, Ssa x, const Type& type, const Dims& axes, const Type& result,
-                std::string_view start_text) {
+Ssa emit_reduce(Lowering& out, const Reducer& reducer, Ssa x, const Type& type, const Dims& axes,
+                const Type& result, std::string_view start_text) {
   const Type scalar{type.dtype, {}};
   const Ssa start = out.constant(start_text, scalar), r = out.fresh();
-  out.write("    %{} = stablehlo.reduce(%{} init: %{}) applies stablehlo.{} across dimensions = [{}] : ({}, {}) -> {}\n", r.id, x.id,
-            start.id, reducer.hlo, fmt::join(axes, ", "), Lowering::type(type), Lowering::type(scalar), Lowering::type(result));
+  out.write(
+      "    %{} = stablehlo.reduce(%{} init: %{}) applies stablehlo.{} across dimensions = [{}] : "
+      "({}, {}) -> {}\n",
+      r.id, x.id, start.id, reducer.hlo, fmt::join(axes, ", "), Lowering::type(type),
+      Lowering::type(scalar), Lowering::type(result));
   return r;
 }
 
@@ -89,13 +101,16 @@ void reduce_lower(Lowering& out, const Equation& e) {
   const Type &x = out.operand_type(e, 0), &result = out.result_type(e);
   const DType work = working_dtype(reducer, x.dtype);
   const Type wide{work, x.dims}, wide_result{work, result.dims};
-  const Ssa from = work == x.dtype ? out.operand(e, 0) : out.op("convert", {out.operand(e, 0)}, {&x}, wide);
-  const Ssa r =
-      emit_reduce(out, reducer, from, wide, as<ReduceParams>(*e.params).axes, wide_result, literal_text(reducer.neutral(work), work));
+  const Ssa from =
+      work == x.dtype ? out.operand(e, 0) : out.op("convert", {out.operand(e, 0)}, {&x}, wide);
+  const Ssa r = emit_reduce(out, reducer, from, wide, as<ReduceParams>(*e.params).axes, wide_result,
+                            literal_text(reducer.neutral(work), work));
   out.define(e, 0, work == x.dtype ? r : out.op("convert", {r}, {&wide_result}, result));
 }
 
-DType bits_dtype(DType dtype) { return byte_width(dtype) == 2 ? DType::s16 : byte_width(dtype) == 4 ? DType::s32 : DType::s64; }
+DType bits_dtype(DType dtype) {
+  return byte_width(dtype) == 2 ? DType::s16 : byte_width(dtype) == 4 ? DType::s32 : DType::s64;
+}
 
 /// The key of the infinity that every number beats.
 std::string first_key(DType dtype, bool largest) {
@@ -104,33 +119,42 @@ std::string first_key(DType dtype, bool largest) {
   write_number(infinite, dtype, &bits);
   const int unused = 64 - bit_width(dtype);
   bits = bits << unused >> unused;
-  return std::to_string(largest ? bits ^ (std::numeric_limits<std::int64_t>::max() >> unused) : bits);
+  return std::to_string(largest ? bits ^ (std::numeric_limits<std::int64_t>::max() >> unused)
+                                : bits);
 }
 
-/// Bits of floats as integers of the same order, or back: those of negative numbers but the sign are turned over.
+/// Bits of floats as integers of the same order, or back: those of negative numbers but the sign
+/// are turned over.
 Ssa turned(Lowering& out, Ssa x, const Type& bits) {
   const Ssa width = out.constant(std::to_string(bit_width(bits.dtype) - 1), bits),
             low = out.constant(literal_text(highest_of(bits.dtype), bits.dtype), bits);
-  const auto op = [&](const char* hlo, Ssa a, Ssa b) { return out.op(hlo, {a, b}, {&bits, &bits}, bits); };
+  const auto op = [&](const char* hlo, Ssa a, Ssa b) {
+    return out.op(hlo, {a, b}, {&bits, &bits}, bits);
+  };
   return op("xor", x, op("and", op("shift_right_arithmetic", x, width), low));
 }
 
-// XLA:CPU either lets NaN slip in the maxima of floats or computes them one by one. Integers it does by vectors: NaN becomes the last of
-// them.
+// XLA:CPU either lets NaN slip in the maxima of floats or computes them one by one. Integers it
+// does by vectors: NaN becomes the last of them.
 template <const Reducer& reducer, bool largest>
 void choice_lower(Lowering& out, const Equation& e) {
   const Type &x = out.operand_type(e, 0), &result = out.result_type(e);
   if (!is_float(x.dtype) || out.platform() != "cpu") return reduce_lower<reducer>(out, e);
   const DType work = working_dtype(reducer, x.dtype), dtype = bits_dtype(work);
-  const Type wide{work, x.dims}, bits{dtype, x.dims}, pred{DType::pred, x.dims}, result_bits{dtype, result.dims},
-      wide_result{work, result.dims};
-  const Ssa from = work == x.dtype ? out.operand(e, 0) : out.op("convert", {out.operand(e, 0)}, {&x}, wide);
-  const Ssa nan = out.op("compare", {from, from}, {&wide, &wide}, pred, comparison_text("NE", work));
-  const Ssa last = out.constant(literal_text(largest ? highest_of(dtype) : lowest_of(dtype), dtype), bits);
+  const Type wide{work, x.dims}, bits{dtype, x.dims}, pred{DType::pred, x.dims},
+      result_bits{dtype, result.dims}, wide_result{work, result.dims};
+  const Ssa from =
+      work == x.dtype ? out.operand(e, 0) : out.op("convert", {out.operand(e, 0)}, {&x}, wide);
+  const Ssa nan =
+      out.op("compare", {from, from}, {&wide, &wide}, pred, comparison_text("NE", work));
+  const Ssa last =
+      out.constant(literal_text(largest ? highest_of(dtype) : lowest_of(dtype), dtype), bits);
   const Ssa keys = turned(out, out.op("bitcast_convert", {from}, {&wide}, bits), bits);
   const Ssa chosen = out.op("select", {nan, last, keys}, {&pred, &bits, &bits}, bits);
-  const Ssa r = emit_reduce(out, reducer, chosen, bits, as<ReduceParams>(*e.params).axes, result_bits, first_key(work, largest));
-  const Ssa back = out.op("bitcast_convert", {turned(out, r, result_bits)}, {&result_bits}, wide_result);
+  const Ssa r = emit_reduce(out, reducer, chosen, bits, as<ReduceParams>(*e.params).axes,
+                            result_bits, first_key(work, largest));
+  const Ssa back =
+      out.op("bitcast_convert", {turned(out, r, result_bits)}, {&result_bits}, wide_result);
   out.define(e, 0, work == x.dtype ? back : out.op("convert", {back}, {&wide_result}, result));
 }
 
@@ -143,9 +167,11 @@ Tensor restored(const Tensor& y, const Dims& dims, const Dims& axes) {
   return broadcast_in_dim(y, dims, other_axes(static_cast<std::int64_t>(dims.size()), axes));
 }
 
-// --- derivatives ----------------------------------------------------------------------------------------------------------
+// --- derivatives
+// ----------------------------------------------------------------------------------------------------------
 
-Tensors sum_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>, TypeSpan types) {
+Tensors sum_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>,
+                      TypeSpan types) {
   return {restored(ct[0], types[0].dims, op.as<ReduceParams>().axes)};
 }
 
@@ -181,30 +207,45 @@ Jvp prod_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx
   return {{y}, {reshape(t, y.dims())}};
 }
 
-// --- the family -----------------------------------------------------------------------------------------------------------
+// --- the family
+// -----------------------------------------------------------------------------------------------------------
 
-constexpr Reducer adding{"add", zero_of, true}, multiplying{"multiply", one_of, true}, largest{"maximum", lowest_of},
-    smallest{"minimum", highest_of}, conjunction{"and", ones_of}, disjunction{"or", zero_of};
+constexpr Reducer adding{"add", zero_of, true}, multiplying{"multiply", one_of, true},
+    largest{"maximum", lowest_of}, smallest{"minimum", highest_of}, conjunction{"and", ones_of},
+    disjunction{"or", zero_of};
 
-constexpr Primitive reduce_sum_p = linear("reduce_sum", nullptr, reduce_type<numeric>, sum_transpose, reduce_batch, reduce_lower<adding>);
-constexpr Primitive reduce_prod_p{
-    .name = "reduce_prod", .type = reduce_type<numeric>, .jvp = prod_jvp, .batch = reduce_batch, .lower = reduce_lower<multiplying>};
+constexpr Primitive reduce_sum_p = linear("reduce_sum", nullptr, reduce_type<numeric>,
+                                          sum_transpose, reduce_batch, reduce_lower<adding>);
+constexpr Primitive reduce_prod_p{.name = "reduce_prod",
+                                  .type = reduce_type<numeric>,
+                                  .jvp = prod_jvp,
+                                  .batch = reduce_batch,
+                                  .lower = reduce_lower<multiplying>};
 
 /// Picks one of the elements.
 template <const Reducer& reducer, bool is_largest>
 constexpr Primitive choice(const char* name) {
-  return {.name = name, .type = reduce_type<ordered>, .jvp = choice_jvp, .batch = reduce_batch, .lower = choice_lower<reducer, is_largest>};
+  return {.name = name,
+          .type = reduce_type<ordered>,
+          .jvp = choice_jvp,
+          .batch = reduce_batch,
+          .lower = choice_lower<reducer, is_largest>};
 }
 template <const Reducer& reducer>
 constexpr Primitive bitwise(const char* name) {
-  return {.name = name, .type = reduce_type<integral>, .no_derivative = true, .batch = reduce_batch, .lower = reduce_lower<reducer>};
+  return {.name = name,
+          .type = reduce_type<integral>,
+          .no_derivative = true,
+          .batch = reduce_batch,
+          .lower = reduce_lower<reducer>};
 }
 constexpr Primitive reduce_max_p = choice<largest, true>("reduce_max");
 constexpr Primitive reduce_min_p = choice<smallest, false>("reduce_min");
 constexpr Primitive reduce_and_p = bitwise<conjunction>("reduce_and");
 constexpr Primitive reduce_or_p = bitwise<disjunction>("reduce_or");
 
-constexpr const Primitive* reduce_family[] = {&reduce_sum_p, &reduce_prod_p, &reduce_max_p, &reduce_min_p, &reduce_and_p, &reduce_or_p};
+constexpr const Primitive* reduce_family[] = {&reduce_sum_p, &reduce_prod_p, &reduce_max_p,
+                                              &reduce_min_p, &reduce_and_p,  &reduce_or_p};
 static_assert(complete(reduce_family));
 
 Dims reduced_axes(const char* op, const Tensor& x, const ReduceOptions& options) {
@@ -257,7 +298,9 @@ Tensor mean(const Operand& operand, const ReduceOptions& options) {
   const Tensor x = as_float(operand.tensor());
   const DType work = is_float(x.dtype()) && byte_width(x.dtype()) < 4 ? DType::f32 : x.dtype();
   const std::int64_t count = product(pick(x.dims(), reduced_axes("mean", x, options)));
-  return convert_to(reduced("mean", reduce_sum_p, convert_to(x, work), options) / static_cast<double>(count), x.dtype());
+  return convert_to(
+      reduced("mean", reduce_sum_p, convert_to(x, work), options) / static_cast<double>(count),
+      x.dtype());
 }
 
 Tensor all(const Operand& x, const ReduceOptions& options) {

@@ -12,7 +12,8 @@ Number lowest_of(DType dtype);  // -infinity for floats
 Number highest_of(DType dtype);
 Number ones_of(DType dtype);  // all bits set
 
-/// A binary StableHLO operation with its neutral element. `wide`: f16, bf16 and smaller floats are accumulated in f32, as in jax.numpy.
+/// A binary StableHLO operation with its neutral element. `wide`: f16, bf16 and smaller floats are
+/// accumulated in f32, as in jax.numpy.
 struct Reducer {
   const char* hlo;
   Number (*neutral)(DType);
@@ -21,10 +22,12 @@ struct Reducer {
 /// The dtype that `reducer` works in for elements of `dtype`.
 DType working_dtype(const Reducer& reducer, DType dtype);
 
-/// The attributes of a StableHLO compare. Without the type, XLA folds comparisons of constants as if they were unsigned.
+/// The attributes of a StableHLO compare. Without the type, XLA folds comparisons of constants as
+/// if they were unsigned.
 std::string comparison_text(const char* direction, DType dtype);
 
-/// Throws a TypeError that names the site when `program`, the function of `op`, calls back: XLA has no order for it there.
+/// Throws a TypeError that names the site when `program`, the function of `op`, calls back: XLA has
+/// no order for it there.
 void refuse_effects(const char* op, const Program& program);
 
 }  // namespace postern

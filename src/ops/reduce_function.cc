@@ -13,11 +13,14 @@ void refuse_effects(const char* op, const Program& program) {
   for (const Equation& e : program.equations) {
     if (const SiteSpec* site = e.primitive->site ? e.primitive->site(e.params.get()) : nullptr)
       throw_type_error(fmt::format(
-          "{}: the function must be free of calls, taps, hooks and prints, which would have no order there; it has {} '{}' at {}", op,
-          site->kind == SiteSpec::Kind::call ? "call" : "tap", site->name, to_string(e.place)));
+          "{}: the function must be free of calls, taps, hooks and prints, which would have no "
+          "order there; it has {} '{}' at {}",
+          op, site->kind == SiteSpec::Kind::call ? "call" : "tap", site->name, to_string(e.place)));
     if (e.primitive->calls)
-      throw_type_error(fmt::format("{}: the function must be free of calls; at {} it calls a compiled function on another device", op,
-                                   to_string(e.place)));
+      throw_type_error(
+          fmt::format("{}: the function must be free of calls; at {} it calls a compiled function "
+                      "on another device",
+                      op, to_string(e.place)));
     if (!e.params) continue;
     for (const ProgramPtr& p : programs_of(*e.params)) refuse_effects(op, *p);
   }
@@ -25,7 +28,8 @@ void refuse_effects(const char* op, const Program& program) {
 
 namespace {
 
-// --- reduce ---------------------------------------------------------------------------------------------------------------
+// --- reduce
+// ---------------------------------------------------------------------------------------------------------------
 
 struct FoldParams {
   Dims axes;  // sorted
@@ -40,9 +44,11 @@ Types fold_type(const Params* params, TypeSpan operands) {
   Types results;
   for (std::size_t i = 0; i < count; ++i) {
     const Type &x = operands[i], &start = operands[count + i];
-    check(x.dims == operands[0].dims, "reduce: tensors must have one shape, got {} and {}", to_string(operands[0]),
+    check(x.dims == operands[0].dims, "reduce: tensors must have one shape, got {} and {}",
+          to_string(operands[0]),
           to_string(x));  // reduce_c1
-    check(start.rank() == 0 && start.dtype == x.dtype, "reduce: the initial value for {} must be a scalar {}, got {}", to_string(x),
+    check(start.rank() == 0 && start.dtype == x.dtype,
+          "reduce: the initial value for {} must be a scalar {}, got {}", to_string(x),
           to_string(x.dtype),
           to_string(start));  // reduce_c2, c3
     results.push_back({x.dtype, pick(x.dims, other_axes(x.rank(), axes))});
@@ -51,26 +57,33 @@ Types fold_type(const Params* params, TypeSpan operands) {
 }
 
 Jvp fold_jvp(const Op&, std::span<const Tensor>, std::span<const Tensor>) {
-  throw_type_error("reduce: a reduction by a function of the user's has no derivative; use sum, prod, max, min or associative_scan");
+  throw_type_error(
+      "reduce: a reduction by a function of the user's has no derivative; use sum, prod, max, min "
+      "or associative_scan");
 }
 
-Batched fold_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes, std::int64_t size, const Tensor&) {
+Batched fold_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
+                   std::int64_t size, const Tensor&) {
   const auto& p = op.as<FoldParams>();
   const std::size_t count = x.size() / 2;
   Tensors operands;
   for (std::size_t i = 0; i < count; ++i) operands.push_back(batch_front(x[i], axes[i], size));
-  const bool starts_mapped = std::any_of(axes.begin() + static_cast<std::ptrdiff_t>(count), axes.end(), [](int a) { return a >= 0; });
+  const bool starts_mapped = std::any_of(axes.begin() + static_cast<std::ptrdiff_t>(count),
+                                         axes.end(), [](int a) { return a >= 0; });
   if (!starts_mapped) {
     operands.insert(operands.end(), x.begin() + static_cast<std::ptrdiff_t>(count), x.end());
-    Tensors out = bind_n(op.primitive, make_params(FoldParams{shifted(p.axes, 1), p.function}), operands);
+    Tensors out =
+        bind_n(op.primitive, make_params(FoldParams{shifted(p.axes, 1), p.function}), operands);
     return {out, std::vector<int>(count, 0)};
   }
   // XLA takes one initial value only: one reduction for each element of the batch.
   std::vector<Tensors> rows(count);
   for (std::int64_t b = 0; b < size; ++b) {
     Tensors one;
-    for (std::size_t i = 0; i < count; ++i) one.push_back(squeeze(slice_axis(operands[i], 0, b, b + 1), {0}));
-    for (std::size_t i = count; i < x.size(); ++i) one.push_back(axes[i] < 0 ? x[i] : squeeze(slice_axis(x[i], 0, b, b + 1), {0}));
+    for (std::size_t i = 0; i < count; ++i)
+      one.push_back(squeeze(slice_axis(operands[i], 0, b, b + 1), {0}));
+    for (std::size_t i = count; i < x.size(); ++i)
+      one.push_back(axes[i] < 0 ? x[i] : squeeze(slice_axis(x[i], 0, b, b + 1), {0}));
     const Tensors results = bind_n(op.primitive, op.params, one);
     for (std::size_t i = 0; i < count; ++i) rows[i].push_back(results[i]);
   }
@@ -101,10 +114,12 @@ void fold_lower(Lowering& out, const Equation& e) {
   out.write("    {} = \"stablehlo.reduce\"({}) (", fmt::join(names, ", "), fmt::join(ins, ", "));
   out.region(elements, [&](std::span<const Ssa> a) {
     std::vector<Lowering::Typed> results;
-    for (Ssa value : out.inlined(*p.function, a)) results.push_back({value, elements[results.size()]});
+    for (Ssa value : out.inlined(*p.function, a))
+      results.push_back({value, elements[results.size()]});
     return results;
   });
-  out.write(") {{dimensions = {}}} : ({}) -> ({})\n", array_text(p.axes), fmt::join(in_types, ", "), fmt::join(out_types, ", "));
+  out.write(") {{dimensions = {}}} : ({}) -> ({})\n", array_text(p.axes), fmt::join(in_types, ", "),
+            fmt::join(out_types, ", "));
 }
 
 ParamsPtr fold_with_programs(const Params* params, std::span<const ProgramPtr> programs) {
@@ -113,13 +128,18 @@ ParamsPtr fold_with_programs(const Params* params, std::span<const ProgramPtr> p
   return make_params(std::move(p));
 }
 
-constexpr Primitive fold_p{
-    .name = "reduce", .type = fold_type, .jvp = fold_jvp, .with_programs = fold_with_programs, .batch = fold_batch, .lower = fold_lower};
+constexpr Primitive fold_p{.name = "reduce",
+                           .type = fold_type,
+                           .jvp = fold_jvp,
+                           .with_programs = fold_with_programs,
+                           .batch = fold_batch,
+                           .lower = fold_lower};
 
 constexpr const Primitive* fold_family[] = {&fold_p};
 static_assert(complete(fold_family));
 
-/// The user's function on scalars: twice the types in, the types out, nothing from outside, no effects.
+/// The user's function on scalars: twice the types in, the types out, nothing from outside, no
+/// effects.
 ProgramPtr reducer_of(const CombineFunction& function, const Types& elements) {
   Types arguments = elements;
   arguments.insert(arguments.end(), elements.begin(), elements.end());
@@ -128,18 +148,22 @@ ProgramPtr reducer_of(const CombineFunction& function, const Types& elements) {
     return function({a.begin(), a.begin() + count}, {a.begin() + count, a.end()});
   });
   refuse_effects("reduce", *closed.program);
-  check(closed.captures.empty(), "reduce: the function may use its arguments and plain numbers only; it uses a {} from outside",
+  check(closed.captures.empty(),
+        "reduce: the function may use its arguments and plain numbers only; it uses a {} from "
+        "outside",
         closed.captures.empty() ? std::string() : to_string(closed.captures[0].type()));
   const Types results = closed.program->output_types();
-  check(results.size() == elements.size(), "reduce: the function must return {} tensors, got {}", elements.size(), results.size());
+  check(results.size() == elements.size(), "reduce: the function must return {} tensors, got {}",
+        elements.size(), results.size());
   for (std::size_t i = 0; i < results.size(); ++i)
-    check(results[i].dtype == elements[i].dtype && results[i].dims.empty(), "reduce: result {} of the function must be {}, got {}", i,
-          to_string(elements[i]),
+    check(results[i].dtype == elements[i].dtype && results[i].dims.empty(),
+          "reduce: result {} of the function must be {}, got {}", i, to_string(elements[i]),
           to_string(results[i]));  // reduce_c6
   return closed.program;
 }
 
-// --- associative scan -----------------------------------------------------------------------------------------------------
+// --- associative scan
+// -----------------------------------------------------------------------------------------------------
 
 /// even[0], odd[0], even[1], odd[1], ...
 Tensor interleaved(const Tensor& even, const Tensor& odd, std::int64_t axis) {
@@ -150,9 +174,11 @@ Tensor interleaved(const Tensor& even, const Tensor& odd, std::int64_t axis) {
   return evens == pairs ? both : concatenate({both, slice_axis(even, axis, pairs, evens)}, axis);
 }
 
-Tensors parts(const Tensors& x, std::int64_t axis, std::int64_t start, std::int64_t stop, std::int64_t stride) {
+Tensors parts(const Tensors& x, std::int64_t axis, std::int64_t start, std::int64_t stop,
+              std::int64_t stride) {
   Tensors out;
-  for (const Tensor& t : x) out.push_back(slice_axis(t, axis, start, std::max(start, stop), stride));
+  for (const Tensor& t : x)
+    out.push_back(slice_axis(t, axis, start, std::max(start, stop), stride));
   return out;
 }
 
@@ -160,7 +186,8 @@ Tensors parts(const Tensors& x, std::int64_t axis, std::int64_t start, std::int6
 Tensors scanned(const CombineFunction& f, const Tensors& x, std::int64_t axis) {
   const std::int64_t n = at(x[0].dims(), axis), pairs = n / 2;
   if (n < 2) return x;
-  const Tensors odd = scanned(f, f(parts(x, axis, 0, 2 * pairs, 2), parts(x, axis, 1, 2 * pairs, 2)), axis);
+  const Tensors odd =
+      scanned(f, f(parts(x, axis, 0, 2 * pairs, 2), parts(x, axis, 1, 2 * pairs, 2)), axis);
   const std::int64_t evens = (n + 1) / 2;
   Tensors even = parts(x, axis, 0, 1, 1), out;
   if (evens > 1) {
@@ -173,19 +200,24 @@ Tensors scanned(const CombineFunction& f, const Tensors& x, std::int64_t axis) {
 
 }  // namespace
 
-std::vector<Tensor> reduce(const CombineFunction& function, const std::vector<Tensor>& x, const std::vector<Operand>& initial,
-                           const ReduceOptions& options, Place place) {
+std::vector<Tensor> reduce(const CombineFunction& function, const std::vector<Tensor>& x,
+                           const std::vector<Operand>& initial, const ReduceOptions& options,
+                           Place place) {
   PlaceScope scope(place);
-  check(!x.empty() && x.size() == initial.size(), "reduce: each of {} tensors needs an initial value, got {}", x.size(), initial.size());
+  check(!x.empty() && x.size() == initial.size(),
+        "reduce: each of {} tensors needs an initial value, got {}", x.size(), initial.size());
   Types elements;
   Tensors operands = x;
   for (std::size_t i = 0; i < x.size(); ++i) {
     elements.push_back({x[i].dtype(), {}});
-    check(initial[i].tensor().rank() == 0, "reduce: initial values must be scalars, got {}", to_string(initial[i].tensor().type()));
+    check(initial[i].tensor().rank() == 0, "reduce: initial values must be scalars, got {}",
+          to_string(initial[i].tensor().type()));
     operands.push_back(fit(initial[i].tensor(), elements[i]));
   }
-  const Dims axes = options.axes ? normal_axes("reduce", *options.axes, x[0].rank()) : range(0, x[0].rank());
-  Tensors y = bind_n(fold_p, make_params(FoldParams{axes, reducer_of(function, elements)}), operands);
+  const Dims axes =
+      options.axes ? normal_axes("reduce", *options.axes, x[0].rank()) : range(0, x[0].rank());
+  Tensors y =
+      bind_n(fold_p, make_params(FoldParams{axes, reducer_of(function, elements)}), operands);
   if (!options.keep_dims) return y;
   Dims dims = x[0].dims();
   for (std::int64_t a : axes) at(dims, a) = 1;
@@ -193,20 +225,21 @@ std::vector<Tensor> reduce(const CombineFunction& function, const std::vector<Te
   return y;
 }
 
-Tensor reduce(const std::function<Tensor(Tensor, Tensor)>& function, const Operand& x, const Operand& initial,
-              const ReduceOptions& options) {
-  return reduce([&](const Tensors& a, const Tensors& b) { return Tensors{function(a[0], b[0])}; }, {x.tensor()}, {initial}, options,
-                x.place())[0];
+Tensor reduce(const std::function<Tensor(Tensor, Tensor)>& function, const Operand& x,
+              const Operand& initial, const ReduceOptions& options) {
+  return reduce([&](const Tensors& a, const Tensors& b) { return Tensors{function(a[0], b[0])}; },
+                {x.tensor()}, {initial}, options, x.place())[0];
 }
 
-std::vector<Tensor> associative_scan(const CombineFunction& function, const std::vector<Tensor>& x, std::int64_t axis, bool backwards,
-                                     Place place) {
+std::vector<Tensor> associative_scan(const CombineFunction& function, const std::vector<Tensor>& x,
+                                     std::int64_t axis, bool backwards, Place place) {
   PlaceScope scope(place);
   check(!x.empty(), "associative_scan: at least one tensor is needed");
   axis = normal_axis("associative_scan", axis, x[0].rank());
   for (const Tensor& t : x)
-    check(t.rank() == x[0].rank() && at(t.dims(), axis) == at(x[0].dims(), axis), "associative_scan: {} and {} differ on axis {}",
-          to_string(x[0].type()), to_string(t.type()), axis);
+    check(t.rank() == x[0].rank() && at(t.dims(), axis) == at(x[0].dims(), axis),
+          "associative_scan: {} and {} differ on axis {}", to_string(x[0].type()),
+          to_string(t.type()), axis);
   if (!backwards) return scanned(function, x, axis);
   Tensors flipped;
   for (const Tensor& t : x) flipped.push_back(flip(t, axis));

@@ -16,18 +16,22 @@ struct SortParams {
   std::int64_t axis;
   int keys;
   bool stable;
-  void fields(FieldSink& sink) const { sink("axis", axis), sink("keys", keys), sink("stable", stable); }
+  void fields(FieldSink& sink) const {
+    sink("axis", axis), sink("keys", keys), sink("stable", stable);
+  }
 };
 
 Types sort_type(const Params* params, TypeSpan operands) {
   const auto& p = as<SortParams>(*params);
-  check(p.keys >= 1 && static_cast<std::size_t>(p.keys) <= operands.size(), "sort: the number of keys must be 1 to {}, got {}",
-        operands.size(), p.keys);
+  check(p.keys >= 1 && static_cast<std::size_t>(p.keys) <= operands.size(),
+        "sort: the number of keys must be 1 to {}, got {}", operands.size(), p.keys);
   Types out;
   for (std::size_t i = 0; i < operands.size(); ++i) {
-    check(operands[i].dims == operands[0].dims, "sort: operands must have one shape, got {} and {}", to_string(operands[0]),
-          to_string(operands[i]));                                                                                        // sort_c2
-    check(p.axis >= 0 && p.axis < operands[i].rank(), "sort: axis {} is not one of {}", p.axis, to_string(operands[i]));  // sort_c4
+    check(operands[i].dims == operands[0].dims, "sort: operands must have one shape, got {} and {}",
+          to_string(operands[0]),
+          to_string(operands[i]));  // sort_c2
+    check(p.axis >= 0 && p.axis < operands[i].rank(), "sort: axis {} is not one of {}", p.axis,
+          to_string(operands[i]));  // sort_c4
     out.push_back(operands[i]);
   }
   return out;
@@ -47,11 +51,13 @@ Jvp sort_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx
   const Tensor order = out.back();
   out.pop_back();
   for (std::size_t i = 0; i < x.size(); ++i)
-    if (dx[i].has_value()) tangents[i] = take_along_axis(dx[i], order, op.as<SortParams>().axis, OutOfRange::promise);
+    if (dx[i].has_value())
+      tangents[i] = take_along_axis(dx[i], order, op.as<SortParams>().axis, OutOfRange::promise);
   return {out, tangents};
 }
 
-Batched sort_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes, std::int64_t size, const Tensor& mask) {
+Batched sort_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
+                   std::int64_t size, const Tensor& mask) {
   SortParams p = op.as<SortParams>();
   int axis = axes[0];
   for (int a : axes)
@@ -60,7 +66,8 @@ Batched sort_batch(const Op& op, std::span<const Tensor> x, std::span<const int>
   return elementwise_batch({op.primitive, make_params(p)}, x, axes, size, mask);
 }
 
-/// Writes the comparator's steps: NaN after all numbers and equal to itself, -0 equal to 0, complex numbers by their parts.
+/// Writes the comparator's steps: NaN after all numbers and equal to itself, -0 equal to 0, complex
+/// numbers by their parts.
 class Comparator {
  public:
   explicit Comparator(Lowering& out) : out_(out) {}
@@ -68,13 +75,15 @@ class Comparator {
   void add(Ssa a, Ssa b, const Type& type) {
     if (!is_complex(type.dtype)) return keys_.push_back({a, b, type});
     const Type real{real_dtype(type.dtype), {}};
-    for (const char* part : {"real", "imag"}) keys_.push_back({out_.op(part, {a}, {&type}, real), out_.op(part, {b}, {&type}, real), real});
+    for (const char* part : {"real", "imag"})
+      keys_.push_back({out_.op(part, {a}, {&type}, real), out_.op(part, {b}, {&type}, real), real});
   }
 
   /// Whether the first element's keys come before the second's.
   Ssa before() {
     Ssa result = less(keys_.back());
-    for (std::size_t i = keys_.size() - 1; i-- > 0;) result = both("or", less(keys_[i]), both("and", same(keys_[i]), result));
+    for (std::size_t i = keys_.size() - 1; i-- > 0;)
+      result = both("or", less(keys_[i]), both("and", same(keys_[i]), result));
     return result;
   }
 
@@ -84,18 +93,21 @@ class Comparator {
     Type type;
   };
   Ssa compare(const char* direction, Ssa a, Ssa b, const Type& type) {
-    return out_.op("compare", {a, b}, {&type, &type}, pred_, comparison_text(direction, type.dtype));
+    return out_.op("compare", {a, b}, {&type, &type}, pred_,
+                   comparison_text(direction, type.dtype));
   }
   Ssa both(const char* hlo, Ssa a, Ssa b) { return out_.op(hlo, {a, b}, {&pred_, &pred_}, pred_); }
   Ssa less(const Key& k) {
     const Ssa lower = compare("LT", k.a, k.b, k.type);
     if (!is_float(k.type.dtype)) return lower;
-    return both("or", lower, both("and", compare("EQ", k.a, k.a, k.type), compare("NE", k.b, k.b, k.type)));
+    return both("or", lower,
+                both("and", compare("EQ", k.a, k.a, k.type), compare("NE", k.b, k.b, k.type)));
   }
   Ssa same(const Key& k) {
     const Ssa equal = compare("EQ", k.a, k.b, k.type);
     if (!is_float(k.type.dtype)) return equal;
-    return both("or", equal, both("and", compare("NE", k.a, k.a, k.type), compare("NE", k.b, k.b, k.type)));
+    return both("or", equal,
+                both("and", compare("NE", k.a, k.a, k.type), compare("NE", k.b, k.b, k.type)));
   }
 
   Lowering& out_;
@@ -121,14 +133,17 @@ void sort_lower(Lowering& out, const Equation& e) {
       comparator.add(a[2 * k], a[2 * k + 1], {out.operand_type(e, k).dtype, {}});
     return {{comparator.before(), "tensor<i1>"}};
   });
-  out.write(") {{dimension = {} : i64, is_stable = {}}} : ({}) -> ({})\n", p.axis, p.stable, fmt::join(types, ", "),
-            fmt::join(types, ", "));
+  out.write(") {{dimension = {} : i64, is_stable = {}}} : ({}) -> ({})\n", p.axis, p.stable,
+            fmt::join(types, ", "), fmt::join(types, ", "));
 }
 
-constexpr Primitive sort_p{.name = "sort", .type = sort_type, .jvp = sort_jvp, .batch = sort_batch, .lower = sort_lower};
+constexpr Primitive sort_p{
+    .name = "sort", .type = sort_type, .jvp = sort_jvp, .batch = sort_batch, .lower = sort_lower};
 
-// --- top_k ----------------------------------------------------------------------------------------------------------------
-// CHLO's, for which XLA:CPU has a kernel that does not sort everything: of f32 a hundred times as fast.
+// --- top_k
+// ----------------------------------------------------------------------------------------------------------------
+// CHLO's, for which XLA:CPU has a kernel that does not sort everything: of f32 a hundred times as
+// fast.
 
 struct TopParams {
   std::int64_t k;
@@ -139,29 +154,34 @@ Types top_type(const Params* params, TypeSpan operands) {
   const std::int64_t k = as<TopParams>(*params).k;
   const Type& x = operands[0];
   require_dtype(integral(x.dtype) || is_float(x.dtype), x.dtype);
-  check(x.rank() > 0 && k >= 0 && k <= x.dims.back(), "top_k: the last axis must have at least k = {} elements, got {}", k, to_string(x));
+  check(x.rank() > 0 && k >= 0 && k <= x.dims.back(),
+        "top_k: the last axis must have at least k = {} elements, got {}", k, to_string(x));
   Dims dims = x.dims;
   dims.back() = k;
   return {Type{x.dtype, dims, x.weak}, Type{DType::s32, dims}};
 }
 Jvp top_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
   Tensors y = bind_n(op.primitive, op.params, x);
-  const Tensor tangent = dx[0].has_value() ? take_along_axis(dx[0], y[1], -1, OutOfRange::promise) : Tensor();
+  const Tensor tangent =
+      dx[0].has_value() ? take_along_axis(dx[0], y[1], -1, OutOfRange::promise) : Tensor();
   return {std::move(y), {tangent, Tensor()}};
 }
-Batched top_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes, std::int64_t size, const Tensor&) {
+Batched top_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
+                  std::int64_t size, const Tensor&) {
   const Tensor moved = batch_front(x[0], axes[0], size);
   return {bind_n(op.primitive, op.params, std::span(&moved, 1)), {0, 0}};
 }
 void top_lower(Lowering& out, const Equation& e) {
   const Ssa values = out.fresh(), places = out.fresh();
-  out.write("    %{}, %{} = \"chlo.top_k\"(%{}) {{k = {} : i64}} : ({}) -> ({}, {})\n", values.id, places.id, out.operand(e, 0).id,
-            as<TopParams>(*e.params).k, Lowering::type(out.operand_type(e, 0)), Lowering::type(out.result_type(e, 0)),
+  out.write("    %{}, %{} = \"chlo.top_k\"(%{}) {{k = {} : i64}} : ({}) -> ({}, {})\n", values.id,
+            places.id, out.operand(e, 0).id, as<TopParams>(*e.params).k,
+            Lowering::type(out.operand_type(e, 0)), Lowering::type(out.result_type(e, 0)),
             Lowering::type(out.result_type(e, 1)));
   out.define(e, 0, values);
   out.define(e, 1, places);
 }
-constexpr Primitive top_k_p{.name = "top_k", .type = top_type, .jvp = top_jvp, .batch = top_batch, .lower = top_lower};
+constexpr Primitive top_k_p{
+    .name = "top_k", .type = top_type, .jvp = top_jvp, .batch = top_batch, .lower = top_lower};
 
 constexpr const Primitive* sort_family[] = {&sort_p, &top_k_p};
 static_assert(complete(sort_family));
@@ -176,7 +196,8 @@ constexpr std::int64_t few = 16;  // so many elements are compared with all at o
 
 }  // namespace
 
-std::vector<Tensor> sort_by(const std::vector<Tensor>& operands, int keys, std::int64_t axis, Place place) {
+std::vector<Tensor> sort_by(const std::vector<Tensor>& operands, int keys, std::int64_t axis,
+                            Place place) {
   PlaceScope scope(place);
   check(!operands.empty(), "sort_by: at least one tensor is needed");
   axis = normal_axis("sort_by", axis, operands[0].rank());
@@ -206,17 +227,21 @@ std::pair<Tensor, Tensor> top_k(const Operand& operand, std::int64_t k) {
 
 Tensor searchsorted(const Operand& operand, const Operand& given, bool right) {
   PlaceScope scope(operand.place());
-  check(operand.tensor().rank() == 1, "searchsorted: the sorted tensor must have rank 1, got {}", to_string(operand.tensor().type()));
+  check(operand.tensor().rank() == 1, "searchsorted: the sorted tensor must have rank 1, got {}",
+        to_string(operand.tensor().type()));
   const Type common = promote("searchsorted", operand.tensor().type(), given.tensor().type());
-  check(!is_complex(common.dtype), "searchsorted: complex numbers have no order, got {}", to_string(common));
-  const Tensor x = convert_to(operand.tensor(), common.dtype), values = fit(given.tensor(), {common.dtype, given.tensor().dims()});
+  check(!is_complex(common.dtype), "searchsorted: complex numbers have no order, got {}",
+        to_string(common));
+  const Tensor x = convert_to(operand.tensor(), common.dtype),
+               values = fit(given.tensor(), {common.dtype, given.tensor().dims()});
   const auto precedes = [&](const Tensor& element, const Tensor& value) {
     return right ? !before(value, element) : before(element, value);
   };
   const std::int64_t n = x.size();
   if (n <= few) return sum(precedes(x, expand_dims(values, -1)), {.axes = Dims{-1}});
   Tensor count = zeros({DType::s32, values.dims()});  // of elements known to precede
-  for (auto step = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(n))); step > 0; step /= 2) {
+  for (auto step = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(n)));
+       step > 0; step /= 2) {
     const Tensor more = count + step;
     const Tensor place = expand_dims(minimum(more, n) - 1, -1);
     const Tensor element = gather(x, place, {{}, {0}, {0}, {}, {}}, {1}, OutOfRange::promise);

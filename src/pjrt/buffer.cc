@@ -24,16 +24,24 @@ Args ask(const PJRT_Api* api, PJRT_Buffer* buffer, const char* what) {
 // The dimensions of a buffer from the fastest on the device to the slowest.
 std::vector<std::int64_t> minor_to_major(const PJRT_Api* api, PJRT_Buffer* buffer) {
   constexpr const char* what = "to read a buffer's layout";
-  auto layout = ask<&PJRT_Api::PJRT_Buffer_GetMemoryLayout, PJRT_Buffer_GetMemoryLayout_Args>(api, buffer, what).layout;
+  auto layout = ask<&PJRT_Api::PJRT_Buffer_GetMemoryLayout, PJRT_Buffer_GetMemoryLayout_Args>(
+                    api, buffer, what)
+                    .layout;
   if (layout.type != PJRT_Buffer_MemoryLayout_Type_Tiled)
-    throw Error(ErrorCode::unimplemented, "XLA described a buffer's layout by strides; Postern can read only an order of dimensions");
-  return {layout.tiled.minor_to_major, layout.tiled.minor_to_major + layout.tiled.minor_to_major_size};
+    throw Error(
+        ErrorCode::unimplemented,
+        "XLA described a buffer's layout by strides; Postern can read only an order of dimensions");
+  return {layout.tiled.minor_to_major,
+          layout.tiled.minor_to_major + layout.tiled.minor_to_major_size};
 }
 
-bool is_row_major(const std::vector<std::int64_t>& order) { return std::is_sorted(order.rbegin(), order.rend()); }
+bool is_row_major(const std::vector<std::int64_t>& order) {
+  return std::is_sorted(order.rbegin(), order.rend());
+}
 
 // Writes the elements of `from`, dense in the order `minor_to_major`, to `to` in row-major order.
-void make_row_major(const char* from, char* to, std::size_t bytes, std::span<const std::int64_t> dims,
+void make_row_major(const char* from, char* to, std::size_t bytes,
+                    std::span<const std::int64_t> dims,
                     const std::vector<std::int64_t>& minor_to_major) {
   std::vector<std::size_t> stride(dims.size());
   std::size_t count = 1;
@@ -46,7 +54,8 @@ void make_row_major(const char* from, char* to, std::size_t bytes, std::span<con
   std::vector<std::int64_t> index(dims.size(), 0);
   for (std::size_t i = 0, offset = 0; i < count; ++i) {
     std::memcpy(to + i * width, from + offset * width, width);
-    for (std::size_t dim = dims.size(); dim-- > 0;) {  // to the next index, the last dimension first
+    for (std::size_t dim = dims.size();
+         dim-- > 0;) {  // to the next index, the last dimension first
       offset += stride[dim];
       if (++index[dim] < dims[dim]) break;
       offset -= stride[dim] * static_cast<std::size_t>(dims[dim]);
@@ -55,8 +64,10 @@ void make_row_major(const char* from, char* to, std::size_t bytes, std::span<con
   }
 }
 
-// The copy that PJRT makes: in the order of the device. A host layout can be asked for, but XLA:CPU ignores it.
-PJRT_Buffer_ToHostBuffer_Args copy_out(const PJRT_Api* api, PJRT_Buffer* buffer, void* dst, std::size_t bytes, const char* what) {
+// The copy that PJRT makes: in the order of the device. A host layout can be asked for, but XLA:CPU
+// ignores it.
+PJRT_Buffer_ToHostBuffer_Args copy_out(const PJRT_Api* api, PJRT_Buffer* buffer, void* dst,
+                                       std::size_t bytes, const char* what) {
   auto args = make_args<PJRT_Buffer_ToHostBuffer_Args>();
   args.src = buffer;
   args.dst = dst;
@@ -67,7 +78,8 @@ PJRT_Buffer_ToHostBuffer_Args copy_out(const PJRT_Api* api, PJRT_Buffer* buffer,
 
 }  // namespace
 
-Buffer::Buffer(Buffer&& other) noexcept : api_(other.api_), handle_(std::exchange(other.handle_, nullptr)) {}
+Buffer::Buffer(Buffer&& other) noexcept
+    : api_(other.api_), handle_(std::exchange(other.handle_, nullptr)) {}
 
 Buffer& Buffer::operator=(Buffer&& other) noexcept {
   Buffer taken(std::move(other));  // what this held goes with it, now
@@ -86,47 +98,63 @@ Buffer::~Buffer() {
 PJRT_Buffer* Buffer::release() { return std::exchange(handle_, nullptr); }
 
 DType Buffer::dtype() const {
-  return from_buffer_type(
-      ask<&PJRT_Api::PJRT_Buffer_ElementType, PJRT_Buffer_ElementType_Args>(api_, handle_, "to read a buffer's dtype").type);
+  return from_buffer_type(ask<&PJRT_Api::PJRT_Buffer_ElementType, PJRT_Buffer_ElementType_Args>(
+                              api_, handle_, "to read a buffer's dtype")
+                              .type);
 }
 
 std::span<const std::int64_t> Buffer::dims() const {
-  auto args = ask<&PJRT_Api::PJRT_Buffer_Dimensions, PJRT_Buffer_Dimensions_Args>(api_, handle_, "to read a buffer's shape");
+  auto args = ask<&PJRT_Api::PJRT_Buffer_Dimensions, PJRT_Buffer_Dimensions_Args>(
+      api_, handle_, "to read a buffer's shape");
   return {args.dims, args.num_dims};
 }
 
 Device Buffer::device() const {
-  return {api_, ask<&PJRT_Api::PJRT_Buffer_Device, PJRT_Buffer_Device_Args>(api_, handle_, "to find a buffer's device").device};
+  return {api_, ask<&PJRT_Api::PJRT_Buffer_Device, PJRT_Buffer_Device_Args>(
+                    api_, handle_, "to find a buffer's device")
+                    .device};
 }
 
 bool Buffer::is_on_cpu() const {
-  return ask<&PJRT_Api::PJRT_Buffer_IsOnCpu, PJRT_Buffer_IsOnCpu_Args>(api_, handle_, "to look where a buffer is").is_on_cpu;
+  return ask<&PJRT_Api::PJRT_Buffer_IsOnCpu, PJRT_Buffer_IsOnCpu_Args>(api_, handle_,
+                                                                       "to look where a buffer is")
+      .is_on_cpu;
 }
 
 std::size_t Buffer::device_bytes() const {
-  return ask<&PJRT_Api::PJRT_Buffer_OnDeviceSizeInBytes, PJRT_Buffer_OnDeviceSizeInBytes_Args>(api_, handle_, "to read a buffer's size")
+  return ask<&PJRT_Api::PJRT_Buffer_OnDeviceSizeInBytes, PJRT_Buffer_OnDeviceSizeInBytes_Args>(
+             api_, handle_, "to read a buffer's size")
       .on_device_size_in_bytes;
 }
 
-std::size_t Buffer::host_bytes() const { return copy_out(api_, handle_, nullptr, 0, "to read a buffer's size on the host").dst_size; }
+std::size_t Buffer::host_bytes() const {
+  return copy_out(api_, handle_, nullptr, 0, "to read a buffer's size on the host").dst_size;
+}
 
 bool Buffer::is_row_major() const { return pjrt::is_row_major(minor_to_major(api_, handle_)); }
 
 Event Buffer::ready() const {
-  return {api_, ask<&PJRT_Api::PJRT_Buffer_ReadyEvent, PJRT_Buffer_ReadyEvent_Args>(api_, handle_, "to follow a buffer").event};
+  return {api_, ask<&PJRT_Api::PJRT_Buffer_ReadyEvent, PJRT_Buffer_ReadyEvent_Args>(
+                    api_, handle_, "to follow a buffer")
+                    .event};
 }
 
 void* Buffer::data() const {
-  auto args = ask<&PJRT_Api::PJRT_Buffer_UnsafePointer, PJRT_Buffer_UnsafePointer_Args>(api_, handle_, "to find a buffer's memory");
+  auto args = ask<&PJRT_Api::PJRT_Buffer_UnsafePointer, PJRT_Buffer_UnsafePointer_Args>(
+      api_, handle_, "to find a buffer's memory");
   return reinterpret_cast<void*>(args.buffer_pointer);
 }
 
 Event Buffer::to_host(void* dst, std::size_t bytes) const {
   constexpr const char* what = "to copy a buffer to the host";
-  if (!dst && bytes) throw Error(ErrorCode::invalid_argument, "to copy a buffer to the host needs a place to copy to; came null");
-  static char nowhere;  // to PJRT, a null place asks for the size and makes no event; an empty array may well have one
+  if (!dst && bytes)
+    throw Error(ErrorCode::invalid_argument,
+                "to copy a buffer to the host needs a place to copy to; came null");
+  static char nowhere;  // to PJRT, a null place asks for the size and makes no event; an empty
+                        // array may well have one
   const auto order = minor_to_major(api_, handle_);
-  if (pjrt::is_row_major(order)) return {api_, copy_out(api_, handle_, dst ? dst : &nowhere, bytes, what).event};
+  if (pjrt::is_row_major(order))
+    return {api_, copy_out(api_, handle_, dst ? dst : &nowhere, bytes, what).event};
   std::vector<char> as_on_device(std::max<std::size_t>(bytes, 1));
   Event copied(api_, copy_out(api_, handle_, as_on_device.data(), bytes, what).event);
   copied.await();
@@ -142,10 +170,14 @@ Buffer Buffer::copy_to(const Device& device) const {
   return {api_, args.dst_buffer};
 }
 
-void Buffer::delete_data() { ask<&PJRT_Api::PJRT_Buffer_Delete, PJRT_Buffer_Delete_Args>(api_, handle_, "to free a buffer"); }
+void Buffer::delete_data() {
+  ask<&PJRT_Api::PJRT_Buffer_Delete, PJRT_Buffer_Delete_Args>(api_, handle_, "to free a buffer");
+}
 
 bool Buffer::is_deleted() const {
-  return ask<&PJRT_Api::PJRT_Buffer_IsDeleted, PJRT_Buffer_IsDeleted_Args>(api_, handle_, "to look at a buffer").is_deleted;
+  return ask<&PJRT_Api::PJRT_Buffer_IsDeleted, PJRT_Buffer_IsDeleted_Args>(api_, handle_,
+                                                                           "to look at a buffer")
+      .is_deleted;
 }
 
 }  // namespace postern::pjrt

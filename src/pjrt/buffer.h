@@ -36,7 +36,8 @@ class Buffer {
   /// The bytes that to_host needs: dense, row-major, sub-byte types one byte an element.
   std::size_t host_bytes() const;
 
-  /// Whether the elements lie on the device as on the host: true unless a program chose another layout for a result.
+  /// Whether the elements lie on the device as on the host: true unless a program chose another
+  /// layout for a result.
   bool is_row_major() const;
 
   /// Ready when the contents are computed, or when that failed.
@@ -47,12 +48,14 @@ class Buffer {
   /// the contents.
   void* data() const;
 
-  /// Copies to `dst` as a dense row-major array; `dst` must stay until the event is ready. Types below 8 bits come one byte an element with
-  /// the upper bits zero, signed ones too. On CPU, reading data() is many times faster. Waits itself unless is_row_major().
+  /// Copies to `dst` as a dense row-major array; `dst` must stay until the event is ready. Types
+  /// below 8 bits come one byte an element with the upper bits zero, signed ones too. On CPU,
+  /// reading data() is many times faster. Waits itself unless is_row_major().
   Event to_host(void* dst, std::size_t bytes) const;
   Buffer copy_to(const Device& device) const;
 
-  /// Frees the memory once no run uses it; the handle stays. True of is_deleted() also for a donated buffer.
+  /// Frees the memory once no run uses it; the handle stays. True of is_deleted() also for a
+  /// donated buffer.
   void delete_data();
   bool is_deleted() const;
 

@@ -47,9 +47,11 @@ void throw_thrown(std::string_view what) {
 }
 
 void throw_missing_entry(const PJRT_Api* api, std::string_view entry, std::string_view what) {
-  throw Error(ErrorCode::unimplemented, "XLA failed " + std::string(what) + ": the plug-in (PJRT API " +
-                                            std::to_string(api->pjrt_api_version.major_version) + "." +
-                                            std::to_string(api->pjrt_api_version.minor_version) + ") has no " + std::string(entry));
+  throw Error(ErrorCode::unimplemented,
+              "XLA failed " + std::string(what) + ": the plug-in (PJRT API " +
+                  std::to_string(api->pjrt_api_version.major_version) + "." +
+                  std::to_string(api->pjrt_api_version.minor_version) + ") has no " +
+                  std::string(entry));
 }
 
 }  // namespace postern::pjrt

@@ -1,4 +1,5 @@
-// The one way to call an entry of PJRT's table. For the .cc files of this folder only: it brings in the C header.
+// The one way to call an entry of PJRT's table. For the .cc files of this folder only: it brings in
+// the C header.
 #pragma once
 #include "pjrt/failure.h"
 
@@ -10,7 +11,8 @@
 
 namespace postern::pjrt {
 
-/// An argument struct with every byte zero and its size filled in. Zero padding matters: a newer plug-in may have a field there.
+/// An argument struct with every byte zero and its size filled in. Zero padding matters: a newer
+/// plug-in may have a field there.
 template <class Args>
 Args make_args() {
   Args args;
@@ -29,7 +31,8 @@ Failure take_failure(const PJRT_Api* api, PJRT_Error* error);
 /// Error.
 [[noreturn]] void throw_thrown(std::string_view what);
 
-[[noreturn]] void throw_missing_entry(const PJRT_Api* api, std::string_view entry, std::string_view what);
+[[noreturn]] void throw_missing_entry(const PJRT_Api* api, std::string_view entry,
+                                      std::string_view what);
 
 /// "PJRT_Client_Compile" for &PJRT_Api::PJRT_Client_Compile.
 template <auto Entry>
@@ -44,11 +47,13 @@ template <auto Entry>
 auto entry(const PJRT_Api* api, std::string_view what) {
   const auto* place = &(api->*Entry);
   const auto end = reinterpret_cast<const char*>(place + 1) - reinterpret_cast<const char*>(api);
-  if (static_cast<std::size_t>(end) > api->struct_size || *place == nullptr) throw_missing_entry(api, entry_name<Entry>(), what);
+  if (static_cast<std::size_t>(end) > api->struct_size || *place == nullptr)
+    throw_missing_entry(api, entry_name<Entry>(), what);
   return *place;
 }
 
-/// Calls an entry; what it reports becomes an Error that says `what` was attempted ("to compile a program").
+/// Calls an entry; what it reports becomes an Error that says `what` was attempted ("to compile a
+/// program").
 template <auto Entry, class Args>
 void call(const PJRT_Api* api, Args& args, std::string_view what) {
   const auto function = entry<Entry>(api, what);
@@ -62,7 +67,8 @@ void call(const PJRT_Api* api, Args& args, std::string_view what) {
     throw_error(api, error, what);
 }
 
-/// For destructors: an error while letting go of something can help nobody, so it is freed and forgotten.
+/// For destructors: an error while letting go of something can help nobody, so it is freed and
+/// forgotten.
 template <auto Entry, class Args>
 void call_quietly(const PJRT_Api* api, Args& args) noexcept {
   const auto* place = &(api->*Entry);

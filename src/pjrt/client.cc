@@ -50,14 +50,16 @@ std::vector<Device> list_devices(const PJRT_Api* api, PJRT_Client* client) {
   call<&PJRT_Api::PJRT_Client_AddressableDevices>(api, args, "to list its devices");
   std::vector<Device> devices;
   devices.reserve(args.num_addressable_devices);
-  for (std::size_t i = 0; i < args.num_addressable_devices; ++i) devices.emplace_back(api, args.addressable_devices[i]);
+  for (std::size_t i = 0; i < args.num_addressable_devices; ++i)
+    devices.emplace_back(api, args.addressable_devices[i]);
   return devices;
 }
 
 PJRT_HostBufferSemantics to_semantics(HostMemory memory) {
   switch (memory) {
     case HostMemory::copy: return PJRT_HostBufferSemantics_kImmutableOnlyDuringCall;
-    case HostMemory::until_released: return PJRT_HostBufferSemantics_kImmutableUntilTransferCompletes;
+    case HostMemory::until_released:
+      return PJRT_HostBufferSemantics_kImmutableUntilTransferCompletes;
     case HostMemory::alias: return PJRT_HostBufferSemantics_kImmutableZeroCopy;
   }
   return PJRT_HostBufferSemantics_kImmutableOnlyDuringCall;
@@ -131,7 +133,8 @@ class WithoutTimeouts {
 Client Client::cpu(const Plugin& plugin, std::int64_t cpu_device_count) {
   // XLA takes less as its own default, in silence.
   if (cpu_device_count < 1)
-    throw Error(ErrorCode::invalid_argument, "a CPU client needs at least one device; came " + std::to_string(cpu_device_count));
+    throw Error(ErrorCode::invalid_argument,
+                "a CPU client needs at least one device; came " + std::to_string(cpu_device_count));
   const WithoutTimeouts flags(plugin);
   return Client(plugin, {{"cpu_device_count", cpu_device_count}});
 }
@@ -142,7 +145,9 @@ Client Client::cuda(const Plugin& plugin) {
 }
 
 Client::Client(Client&& other) noexcept
-    : plugin_(other.plugin_), handle_(std::exchange(other.handle_, nullptr)), devices_(std::move(other.devices_)) {}
+    : plugin_(other.plugin_),
+      handle_(std::exchange(other.handle_, nullptr)),
+      devices_(std::move(other.devices_)) {}
 
 Client& Client::operator=(Client&& other) noexcept {
   Client taken(std::move(other));  // what this held goes with it, now
@@ -179,7 +184,8 @@ Executable Client::compile(std::string_view stablehlo, const CompileOptions& opt
   constexpr std::string_view format = "mlir", what = "to compile a program";
   const std::string proto = to_proto(options);
   auto program = make_args<PJRT_Program>();
-  program.code = const_cast<char*>(stablehlo.data());  // only read: the struct serves both directions
+  program.code =
+      const_cast<char*>(stablehlo.data());  // only read: the struct serves both directions
   program.code_size = stablehlo.size();
   program.format = format.data();
   program.format_size = format.size();
@@ -193,7 +199,8 @@ Executable Client::compile(std::string_view stablehlo, const CompileOptions& opt
   with_stack_for(nesting_of(stablehlo), [&] { error = enter(&args); });
   if (error) {
     Failure failure = take_failure(api(), error);
-    throw CompileError(failure.code, "XLA failed " + std::string(what) + " for " + platform_name() + ": " + failure.text);
+    throw CompileError(failure.code, "XLA failed " + std::string(what) + " for " + platform_name() +
+                                         ": " + failure.text);
   }
   return Executable(api(), args.executable);
 }
@@ -204,12 +211,16 @@ Executable Client::deserialize(std::string_view serialized, const CompileOptions
   args.client = handle_;
   args.serialized_executable = serialized.data();
   args.serialized_executable_size = serialized.size();
-  if (options) args.overridden_serialized_compile_options = proto.data(), args.overridden_serialized_compile_options_size = proto.size();
-  call<&PJRT_Api::PJRT_Executable_DeserializeAndLoad>(api(), args, "to load a serialized executable");
+  if (options)
+    args.overridden_serialized_compile_options = proto.data(),
+    args.overridden_serialized_compile_options_size = proto.size();
+  call<&PJRT_Api::PJRT_Executable_DeserializeAndLoad>(api(), args,
+                                                      "to load a serialized executable");
   return Executable(api(), args.loaded_executable);
 }
 
-Buffer Client::buffer_from_host(const void* data, DType dtype, std::span<const std::int64_t> dims, const Device& device, HostMemory memory,
+Buffer Client::buffer_from_host(const void* data, DType dtype, std::span<const std::int64_t> dims,
+                                const Device& device, HostMemory memory,
                                 std::function<void()> release) const {
   std::unique_ptr<std::function<void()>> releaser;
   if (release) releaser = std::make_unique<std::function<void()>>(std::move(release));
@@ -221,7 +232,8 @@ Buffer Client::buffer_from_host(const void* data, DType dtype, std::span<const s
   args.num_dims = dims.size();
   args.host_buffer_semantics = to_semantics(memory);
   args.device = device.handle();
-  call<&PJRT_Api::PJRT_Client_BufferFromHostBuffer>(api(), args, "to make a buffer from host memory");
+  call<&PJRT_Api::PJRT_Client_BufferFromHostBuffer>(api(), args,
+                                                    "to make a buffer from host memory");
   Buffer buffer(api(), args.buffer);
   Event done(api(), args.done_with_host_buffer);
   if (releaser) {
@@ -231,8 +243,9 @@ Buffer Client::buffer_from_host(const void* data, DType dtype, std::span<const s
   return buffer;
 }
 
-Buffer Client::view_of_device(void* data, DType dtype, std::span<const std::int64_t> dims, const Device& device,
-                              void (*on_delete)(void* data, void* user), void* user) const {
+Buffer Client::view_of_device(void* data, DType dtype, std::span<const std::int64_t> dims,
+                              const Device& device, void (*on_delete)(void* data, void* user),
+                              void* user) const {
   auto args = make_args<PJRT_Client_CreateViewOfDeviceBuffer_Args>();
   args.client = handle_;
   args.device_buffer_ptr = data;
@@ -243,7 +256,8 @@ Buffer Client::view_of_device(void* data, DType dtype, std::span<const std::int6
   // Without a callback XLA:CPU aborts the process when it frees the buffer.
   args.on_delete_callback = on_delete ? on_delete : [](void*, void*) {};
   args.on_delete_callback_arg = user;
-  call<&PJRT_Api::PJRT_Client_CreateViewOfDeviceBuffer>(api(), args, "to view memory of a device as a buffer");
+  call<&PJRT_Api::PJRT_Client_CreateViewOfDeviceBuffer>(api(), args,
+                                                        "to view memory of a device as a buffer");
   return Buffer(api(), args.buffer);
 }
 

@@ -1,4 +1,5 @@
-// A PJRT client: a set of devices, compiler and memory. It must outlive all buffers and executables made from it.
+// A PJRT client: a set of devices, compiler and memory. It must outlive all buffers and executables
+// made from it.
 #pragma once
 #include "pjrt/buffer.h"
 #include "pjrt/executable.h"
@@ -12,8 +13,8 @@ struct PJRT_Client;
 
 namespace postern::pjrt {
 
-/// An option of client creation, such as {"cpu_device_count", std::int64_t{4}}. XLA ignores names that it does not know, and a value of the
-/// wrong type is undefined behaviour inside it.
+/// An option of client creation, such as {"cpu_device_count", std::int64_t{4}}. XLA ignores names
+/// that it does not know, and a value of the wrong type is undefined behaviour inside it.
 struct ClientOption {
   std::string name;
   std::variant<std::int64_t, bool, float, std::string> value;
@@ -22,10 +23,12 @@ struct ClientOption {
 struct CompileOptions {
   int num_replicas = 1;
   int num_partitions = 1;
-  bool use_spmd = false;                // partition by the program's shardings
-  std::vector<bool> free_results = {};  // by result: whether XLA chooses its sharding; empty: of none
-  bool portable = false;                // one device, named at each run (Launch::device)
-  std::vector<int> device_ids = {};     // replica after replica, its partitions in order; empty: the client's default
+  bool use_spmd = false;  // partition by the program's shardings
+  std::vector<bool> free_results =
+      {};                 // by result: whether XLA chooses its sharding; empty: of none
+  bool portable = false;  // one device, named at each run (Launch::device)
+  std::vector<int> device_ids =
+      {};  // replica after replica, its partitions in order; empty: the client's default
 };
 
 /// CompileOptions as XLA's protobuf.
@@ -63,18 +66,24 @@ class Client {
 
   /// Compiles StableHLO (text or a portable artifact). Throws CompileError with XLA's text.
   Executable compile(std::string_view stablehlo, const CompileOptions& options = {}) const;
-  /// Loads what Executable::serialize wrote; with `options`, for other devices than it was compiled for. Throws Error.
-  Executable deserialize(std::string_view serialized, const CompileOptions* options = nullptr) const;
+  /// Loads what Executable::serialize wrote; with `options`, for other devices than it was compiled
+  /// for. Throws Error.
+  Executable deserialize(std::string_view serialized,
+                         const CompileOptions* options = nullptr) const;
 
-  /// A buffer from dense row-major host memory. `release` is called exactly once, from any thread, when XLA needs `data` no more (with
-  /// HostMemory::alias: when the buffer is freed or, if it could not alias, when it is copied); it is not called if this throws.
-  Buffer buffer_from_host(const void* data, DType dtype, std::span<const std::int64_t> dims, const Device& device,
-                          HostMemory memory = HostMemory::copy, std::function<void()> release = {}) const;
+  /// A buffer from dense row-major host memory. `release` is called exactly once, from any thread,
+  /// when XLA needs `data` no more (with HostMemory::alias: when the buffer is freed or, if it
+  /// could not alias, when it is copied); it is not called if this throws.
+  Buffer buffer_from_host(const void* data, DType dtype, std::span<const std::int64_t> dims,
+                          const Device& device, HostMemory memory = HostMemory::copy,
+                          std::function<void()> release = {}) const;
 
-  /// A buffer over memory that is already on `device` and stays owned by someone else: no copy, no look at its contents.
-  /// `on_delete`, if any, is called once when the buffer is freed. Donating the buffer to a run lets the run write there.
-  Buffer view_of_device(void* data, DType dtype, std::span<const std::int64_t> dims, const Device& device,
-                        void (*on_delete)(void* data, void* user) = nullptr, void* user = nullptr) const;
+  /// A buffer over memory that is already on `device` and stays owned by someone else: no copy, no
+  /// look at its contents. `on_delete`, if any, is called once when the buffer is freed. Donating
+  /// the buffer to a run lets the run write there.
+  Buffer view_of_device(void* data, DType dtype, std::span<const std::int64_t> dims,
+                        const Device& device, void (*on_delete)(void* data, void* user) = nullptr,
+                        void* user = nullptr) const;
 
   ExecuteContext create_context() const { return ExecuteContext(*plugin_); }
 

@@ -14,7 +14,8 @@ DType find(const CodeIndex& index, int code, const char* numbering) {
   const auto place = static_cast<std::size_t>(code);
   if (place >= index.size() || index[place] < 0)
     throw Error(ErrorCode::unimplemented,
-                std::string("XLA gave an element type that Postern does not know: ") + numbering + " number " + std::to_string(code));
+                std::string("XLA gave an element type that Postern does not know: ") + numbering +
+                    " number " + std::to_string(code));
   return static_cast<DType>(index[place]);
 }
 

@@ -1,10 +1,12 @@
-// Element types as PJRT and the FFI number them. Codes are plain integers here so that this header needs neither C header.
+// Element types as PJRT and the FFI number them. Codes are plain integers here so that this header
+// needs neither C header.
 #pragma once
 #include <postern/dtype.h>
 
 namespace postern::pjrt {
 
-/// PJRT_Buffer_Type of a dtype, and back; the way back throws Error for a code that Postern has no dtype for.
+/// PJRT_Buffer_Type of a dtype, and back; the way back throws Error for a code that Postern has no
+/// dtype for.
 int to_buffer_type(DType dtype);
 DType from_buffer_type(int code);
 

@@ -1,4 +1,5 @@
-// The one table between Postern's dtypes and XLA's two numberings. For this folder and ffi_frame.h: it brings in the C headers.
+// The one table between Postern's dtypes and XLA's two numberings. For this folder and ffi_frame.h:
+// it brings in the C headers.
 #pragma once
 #include <postern/dtype.h>
 
@@ -55,7 +56,8 @@ template <auto Member>
 constexpr CodeIndex index_by() {
   CodeIndex index{};
   for (auto& place : index) place = -1;
-  for (const auto& row : dtype_codes) index[static_cast<std::size_t>(row.*Member)] = static_cast<signed char>(row.dtype);
+  for (const auto& row : dtype_codes)
+    index[static_cast<std::size_t>(row.*Member)] = static_cast<signed char>(row.dtype);
   return index;
 }
 inline constexpr CodeIndex by_buffer_type = index_by<&DtypeCodes::buffer>();

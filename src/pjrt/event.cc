@@ -11,7 +11,8 @@
 namespace postern::pjrt {
 namespace {
 
-// What PJRT hands back to on_ready's callback: it passes one pointer, and its error must be freed through the table.
+// What PJRT hands back to on_ready's callback: it passes one pointer, and its error must be freed
+// through the table.
 struct Listener {
   const PJRT_Api* api;
   ReadyCallback callback;
@@ -27,7 +28,8 @@ void notify(PJRT_Error* error, void* raw) {
 
 }  // namespace
 
-// PJRT cannot wait with a limit, nor take a callback back: the state lives on until the callback has come.
+// PJRT cannot wait with a limit, nor take a callback back: the state lives on until the callback
+// has come.
 struct Event::Waiter {
   std::mutex mutex;
   std::condition_variable changed;
@@ -35,7 +37,9 @@ struct Event::Waiter {
 };
 
 Event::Event(Event&& other) noexcept
-    : api_(other.api_), handle_(std::exchange(other.handle_, nullptr)), waiter_(std::move(other.waiter_)) {}
+    : api_(other.api_),
+      handle_(std::exchange(other.handle_, nullptr)),
+      waiter_(std::move(other.waiter_)) {}
 
 Event& Event::operator=(Event&& other) noexcept {
   Event taken(std::move(other));  // what this held goes with it, now
@@ -72,7 +76,8 @@ bool Event::wait_for(std::chrono::nanoseconds limit) {
     auto share = std::make_unique<std::shared_ptr<Waiter>>(waiter);
     on_ready(
         [](void* user, const Failure*) noexcept {
-          std::unique_ptr<std::shared_ptr<Waiter>> held(static_cast<std::shared_ptr<Waiter>*>(user));
+          std::unique_ptr<std::shared_ptr<Waiter>> held(
+              static_cast<std::shared_ptr<Waiter>*>(user));
           std::lock_guard lock((*held)->mutex);
           (*held)->ready = true;
           (*held)->changed.notify_all();

@@ -11,8 +11,8 @@ struct PJRT_Event;
 
 namespace postern::pjrt {
 
-/// Called once when an event is ready, on the thread that completes it (at once if it was ready). `failure` is null when all went well
-/// and is gone when the call returns.
+/// Called once when an event is ready, on the thread that completes it (at once if it was ready).
+/// `failure` is null when all went well and is gone when the call returns.
 using ReadyCallback = void (*)(void* user, const Failure* failure) noexcept;
 
 class Event {
@@ -32,7 +32,8 @@ class Event {
   bool is_ready() const;
   /// Waits without a limit; throws Error if the work failed.
   void await() const;
-  /// Waits at most that long; true when finished, well or not (then ask error() or await()). From one thread at a time.
+  /// Waits at most that long; true when finished, well or not (then ask error() or await()). From
+  /// one thread at a time.
   [[nodiscard]] bool wait_for(std::chrono::nanoseconds limit);
   /// The error of a finished event; nothing if it ended well or is not ready.
   std::optional<Failure> error() const;

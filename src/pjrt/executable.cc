@@ -20,8 +20,9 @@ Args ask(const PJRT_Api* api, PJRT_Executable* executable, const char* what) {
   return args;
 }
 
-// A context without data, for runs that bring none: a handler that asks for its data in a run without any context crashes inside XLA.
-// One for each plug-in, never destroyed, since runs may outlive whoever started them.
+// A context without data, for runs that bring none: a handler that asks for its data in a run
+// without any context crashes inside XLA. One for each plug-in, never destroyed, since runs may
+// outlive whoever started them.
 PJRT_ExecuteContext* empty_context(const PJRT_Api* api) {
   static std::mutex mutex;
   static auto& contexts = *new std::map<const PJRT_Api*, PJRT_ExecuteContext*>;
@@ -47,24 +48,27 @@ PJRT_ExecuteOptions to_options(const Launch& launch, PJRT_ExecuteContext* otherw
 // PJRT writes as many outputs as the program has, whatever room there is.
 void check_outputs(std::size_t places, std::size_t required) {
   if (places == required) return;
-  throw Error(ErrorCode::invalid_argument,
-              "the run of a program needs room for " + std::to_string(required) + " outputs; came room for " + std::to_string(places));
+  throw Error(ErrorCode::invalid_argument, "the run of a program needs room for " +
+                                               std::to_string(required) +
+                                               " outputs; came room for " + std::to_string(places));
 }
 
 }  // namespace
 
-Executable::Executable(const PJRT_Api* api, PJRT_LoadedExecutable* handle) : api_(api), loaded_(handle) {
+Executable::Executable(const PJRT_Api* api, PJRT_LoadedExecutable* handle)
+    : api_(api), loaded_(handle) {
   try {
     auto args = make_args<PJRT_LoadedExecutable_GetExecutable_Args>();
     args.loaded_executable = loaded_;
     call<&PJRT_Api::PJRT_LoadedExecutable_GetExecutable>(api_, args, "to describe an executable");
     description_ = args.executable;
-    num_outputs_ =
-        ask<&PJRT_Api::PJRT_Executable_NumOutputs, PJRT_Executable_NumOutputs_Args>(api_, description_, "to count an executable's outputs")
-            .num_outputs;
+    num_outputs_ = ask<&PJRT_Api::PJRT_Executable_NumOutputs, PJRT_Executable_NumOutputs_Args>(
+                       api_, description_, "to count an executable's outputs")
+                       .num_outputs;
     empty_context_ = empty_context(api_);
   } catch (...) {
-    Executable doomed(std::move(*this));  // a constructor that throws is not followed by the destructor
+    Executable doomed(
+        std::move(*this));  // a constructor that throws is not followed by the destructor
     throw;
   }
 }
@@ -99,7 +103,8 @@ Executable::~Executable() {
   }
 }
 
-void Executable::execute(std::span<PJRT_Buffer* const> arguments, std::span<PJRT_Buffer*> outputs, const Launch& launch) const {
+void Executable::execute(std::span<PJRT_Buffer* const> arguments, std::span<PJRT_Buffer*> outputs,
+                         const Launch& launch) const {
   check_outputs(outputs.size(), num_outputs_);
   PJRT_ExecuteOptions options = to_options(launch, empty_context_);
   PJRT_Buffer* const* argument_list = arguments.data();
@@ -118,13 +123,18 @@ void Executable::execute(std::span<PJRT_Buffer* const> arguments, std::span<PJRT
   if (launch.complete) *launch.complete = Event(api_, complete);
 }
 
-void Executable::execute_multi(std::size_t num_devices, std::span<PJRT_Buffer* const> arguments, std::span<PJRT_Buffer*> outputs,
-                               std::span<Event> complete, const Launch& launch) const {
+void Executable::execute_multi(std::size_t num_devices, std::span<PJRT_Buffer* const> arguments,
+                               std::span<PJRT_Buffer*> outputs, std::span<Event> complete,
+                               const Launch& launch) const {
   check_outputs(outputs.size(), num_devices * num_outputs_);
-  if (num_devices == 0 || arguments.size() % num_devices || (!complete.empty() && complete.size() != num_devices))
-    throw Error(ErrorCode::invalid_argument, "a run on several devices needs equally many arguments and one event or none for each; came " +
-                                                 std::to_string(arguments.size()) + " arguments and " + std::to_string(complete.size()) +
-                                                 " events for " + std::to_string(num_devices) + " devices");
+  if (num_devices == 0 || arguments.size() % num_devices ||
+      (!complete.empty() && complete.size() != num_devices))
+    throw Error(ErrorCode::invalid_argument,
+                "a run on several devices needs equally many arguments and one event or none for "
+                "each; came " +
+                    std::to_string(arguments.size()) + " arguments and " +
+                    std::to_string(complete.size()) + " events for " + std::to_string(num_devices) +
+                    " devices");
   PJRT_ExecuteOptions options = to_options(launch, empty_context_);
   std::vector<PJRT_Buffer* const*> argument_lists(num_devices);
   std::vector<PJRT_Buffer**> output_lists(num_devices);
@@ -147,47 +157,55 @@ void Executable::execute_multi(std::size_t num_devices, std::span<PJRT_Buffer* c
 }
 
 std::vector<DType> Executable::output_dtypes() const {
-  auto args = ask<&PJRT_Api::PJRT_Executable_OutputElementTypes, PJRT_Executable_OutputElementTypes_Args>(
-      api_, description_, "to read an executable's output dtypes");
+  auto args =
+      ask<&PJRT_Api::PJRT_Executable_OutputElementTypes, PJRT_Executable_OutputElementTypes_Args>(
+          api_, description_, "to read an executable's output dtypes");
   std::vector<DType> dtypes;
-  for (std::size_t i = 0; i < args.num_output_types; ++i) dtypes.push_back(from_buffer_type(args.output_types[i]));
+  for (std::size_t i = 0; i < args.num_output_types; ++i)
+    dtypes.push_back(from_buffer_type(args.output_types[i]));
   return dtypes;
 }
 
 std::vector<std::vector<std::int64_t>> Executable::output_dims() const {
-  auto args = ask<&PJRT_Api::PJRT_Executable_OutputDimensions, PJRT_Executable_OutputDimensions_Args>(
-      api_, description_, "to read an executable's output shapes");
+  auto args =
+      ask<&PJRT_Api::PJRT_Executable_OutputDimensions, PJRT_Executable_OutputDimensions_Args>(
+          api_, description_, "to read an executable's output shapes");
   std::vector<std::vector<std::int64_t>> shapes;
   const std::int64_t* at = args.dims;
-  for (std::size_t i = 0; i < args.num_outputs; at += args.dim_sizes[i++]) shapes.emplace_back(at, at + args.dim_sizes[i]);
+  for (std::size_t i = 0; i < args.num_outputs; at += args.dim_sizes[i++])
+    shapes.emplace_back(at, at + args.dim_sizes[i]);
   return shapes;
 }
 
 std::vector<Device> Executable::devices() const {
   auto args = make_args<PJRT_LoadedExecutable_AddressableDevices_Args>();
   args.executable = loaded_;
-  call<&PJRT_Api::PJRT_LoadedExecutable_AddressableDevices>(api_, args, "to list an executable's devices");
+  call<&PJRT_Api::PJRT_LoadedExecutable_AddressableDevices>(api_, args,
+                                                            "to list an executable's devices");
   std::vector<Device> devices;
-  for (std::size_t i = 0; i < args.num_addressable_devices; ++i) devices.emplace_back(api_, args.addressable_devices[i]);
+  for (std::size_t i = 0; i < args.num_addressable_devices; ++i)
+    devices.emplace_back(api_, args.addressable_devices[i]);
   return devices;
 }
 
 std::string Executable::name() const {
-  auto args = ask<&PJRT_Api::PJRT_Executable_Name, PJRT_Executable_Name_Args>(api_, description_, "to name an executable");
+  auto args = ask<&PJRT_Api::PJRT_Executable_Name, PJRT_Executable_Name_Args>(
+      api_, description_, "to name an executable");
   return {args.executable_name, args.executable_name_size};
 }
 
 std::string Executable::fingerprint() const {
-  auto args = ask<&PJRT_Api::PJRT_Executable_Fingerprint, PJRT_Executable_Fingerprint_Args>(api_, description_,
-                                                                                            "to take an executable's fingerprint");
+  auto args = ask<&PJRT_Api::PJRT_Executable_Fingerprint, PJRT_Executable_Fingerprint_Args>(
+      api_, description_, "to take an executable's fingerprint");
   return {args.executable_fingerprint, args.executable_fingerprint_size};
 }
 
 std::string Executable::serialize() const {
-  auto args = ask<&PJRT_Api::PJRT_Executable_Serialize, PJRT_Executable_Serialize_Args>(api_, description_, "to serialize an executable");
+  auto args = ask<&PJRT_Api::PJRT_Executable_Serialize, PJRT_Executable_Serialize_Args>(
+      api_, description_, "to serialize an executable");
   // Frees the bytes also when the copy runs out of memory.
-  std::unique_ptr<PJRT_SerializedExecutable, void (*)(PJRT_SerializedExecutable*)> owner(args.serialized_executable,
-                                                                                         args.serialized_executable_deleter);
+  std::unique_ptr<PJRT_SerializedExecutable, void (*)(PJRT_SerializedExecutable*)> owner(
+      args.serialized_executable, args.serialized_executable_deleter);
   return {args.serialized_bytes, args.serialized_bytes_size};
 }
 
@@ -207,21 +225,25 @@ OptimizedProgram Executable::optimized_program() const {
 }
 
 MemoryStats Executable::memory_stats() const {
-  auto args = ask<&PJRT_Api::PJRT_Executable_GetCompiledMemoryStats, PJRT_Executable_GetCompiledMemoryStats_Args>(
+  auto args = ask<&PJRT_Api::PJRT_Executable_GetCompiledMemoryStats,
+                  PJRT_Executable_GetCompiledMemoryStats_Args>(
       api_, description_, "to account for an executable's memory");
-  return {args.generated_code_size_in_bytes, args.argument_size_in_bytes, args.output_size_in_bytes,
-          args.alias_size_in_bytes,          args.temp_size_in_bytes,     args.peak_memory_in_bytes};
+  return {args.generated_code_size_in_bytes, args.argument_size_in_bytes,
+          args.output_size_in_bytes,         args.alias_size_in_bytes,
+          args.temp_size_in_bytes,           args.peak_memory_in_bytes};
 }
 
 std::vector<std::pair<std::string, double>> Executable::cost_analysis() const {
-  auto args = ask<&PJRT_Api::PJRT_Executable_GetCostAnalysis, PJRT_Executable_GetCostAnalysis_Args>(api_, description_,
-                                                                                                    "to analyse an executable's cost");
+  auto args = ask<&PJRT_Api::PJRT_Executable_GetCostAnalysis, PJRT_Executable_GetCostAnalysis_Args>(
+      api_, description_, "to analyse an executable's cost");
   std::vector<std::pair<std::string, double>> costs;
   for (std::size_t i = 0; i < args.num_properties; ++i) {
     const PJRT_NamedValue& value = args.properties[i];
-    if (value.type == PJRT_NamedValue_kFloat) costs.emplace_back(std::string(value.name, value.name_size), value.float_value);
+    if (value.type == PJRT_NamedValue_kFloat)
+      costs.emplace_back(std::string(value.name, value.name_size), value.float_value);
     if (value.type == PJRT_NamedValue_kInt64)
-      costs.emplace_back(std::string(value.name, value.name_size), static_cast<double>(value.int64_value));
+      costs.emplace_back(std::string(value.name, value.name_size),
+                         static_cast<double>(value.int64_value));
   }
   return costs;
 }

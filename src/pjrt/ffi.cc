@@ -39,7 +39,8 @@ struct RegisterHandlerArgs {
   int traits;
 };
 
-static_assert(sizeof(TypeRegisterArgs) == 48 && sizeof(UserDataAddArgs) == 48 && offsetof(RegisterHandlerArgs, traits) == 48);
+static_assert(sizeof(TypeRegisterArgs) == 48 && sizeof(UserDataAddArgs) == 48 &&
+              offsetof(RegisterHandlerArgs, traits) == 48);
 
 }  // namespace
 
@@ -61,22 +62,28 @@ namespace {
 
 const FfiExtension& ffi_of(const Plugin& plugin, std::string_view what) {
   if (!plugin.ffi())
-    throw Error(ErrorCode::unimplemented, "XLA failed " + std::string(what) + ": the plug-in " + plugin.path() +
-                                              " has no FFI extension, so its programs cannot call back");
+    throw Error(ErrorCode::unimplemented,
+                "XLA failed " + std::string(what) + ": the plug-in " + plugin.path() +
+                    " has no FFI extension, so its programs cannot call back");
   return *plugin.ffi();
 }
 
 }  // namespace
 
-void register_handler(const Plugin& plugin, std::string_view name, Handler* handler, std::string_view platform, int traits) {
-  const std::string what = "to register the handler \"" + std::string(name) + "\" for " + std::string(platform);
-  // XLA keeps the first handler of a name and ignores later ones without a word, so the names are kept here.
+void register_handler(const Plugin& plugin, std::string_view name, Handler* handler,
+                      std::string_view platform, int traits) {
+  const std::string what =
+      "to register the handler \"" + std::string(name) + "\" for " + std::string(platform);
+  // XLA keeps the first handler of a name and ignores later ones without a word, so the names are
+  // kept here.
   static std::mutex mutex;
   static auto& known = *new std::map<std::string, Handler*>;
   std::lock_guard lock(mutex);
   auto& place = known[plugin.path() + "/" + std::string(platform) + "/" + std::string(name)];
   if (place == handler) return;
-  if (place) throw Error(ErrorCode::already_exists, "XLA failed " + what + ": the name has another handler already");
+  if (place)
+    throw Error(ErrorCode::already_exists,
+                "XLA failed " + what + ": the name has another handler already");
   auto args = make_args<RegisterHandlerArgs>();
   args.struct_size = offsetof(RegisterHandlerArgs, traits) + sizeof args.traits;
   args.target_name = name.data();
@@ -85,18 +92,21 @@ void register_handler(const Plugin& plugin, std::string_view name, Handler* hand
   args.platform_name = platform.data();
   args.platform_name_size = platform.size();
   args.traits = traits;
-  if (PJRT_Error* error = ffi_of(plugin, what).register_handler(&args)) throw_error(plugin.api(), error, what);
+  if (PJRT_Error* error = ffi_of(plugin, what).register_handler(&args))
+    throw_error(plugin.api(), error, what);
   place = handler;
 }
 
 std::int64_t register_type(const Plugin& plugin, std::string_view name) {
   const std::string what = "to register the type \"" + std::string(name) + "\"";
-  static std::byte type_info[64] = {};  // a null deleter and room: plug-ins differ in how much they read
+  static std::byte type_info[64] =
+      {};  // a null deleter and room: plug-ins differ in how much they read
   auto args = make_args<TypeRegisterArgs>();
   args.type_name = name.data();
   args.type_name_size = name.size();
   args.type_info = type_info;
-  if (PJRT_Error* error = ffi_of(plugin, what).type_register(&args)) throw_error(plugin.api(), error, what);
+  if (PJRT_Error* error = ffi_of(plugin, what).type_register(&args))
+    throw_error(plugin.api(), error, what);
   return args.type_id;
 }
 
@@ -106,7 +116,8 @@ ExecuteContext::ExecuteContext(const Plugin& plugin) : plugin_(&plugin) {
   handle_ = args.context;
 }
 
-ExecuteContext::ExecuteContext(ExecuteContext&& other) noexcept : plugin_(other.plugin_), handle_(std::exchange(other.handle_, nullptr)) {}
+ExecuteContext::ExecuteContext(ExecuteContext&& other) noexcept
+    : plugin_(other.plugin_), handle_(std::exchange(other.handle_, nullptr)) {}
 
 ExecuteContext& ExecuteContext::operator=(ExecuteContext&& other) noexcept {
   ExecuteContext taken(std::move(other));  // what this held goes with it, now
@@ -128,7 +139,8 @@ void ExecuteContext::add(std::int64_t type_id, void* data) {
   args.context = handle_;
   args.type_id = type_id;
   args.data = data;
-  if (PJRT_Error* error = ffi_of(*plugin_, what).user_data_add(&args)) throw_error(plugin_->api(), error, what);
+  if (PJRT_Error* error = ffi_of(*plugin_, what).user_data_add(&args))
+    throw_error(plugin_->api(), error, what);
 }
 
 }  // namespace postern::pjrt

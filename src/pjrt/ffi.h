@@ -1,4 +1,5 @@
-// The FFI extension: handlers that compiled programs call, and the user data that a run carries to them.
+// The FFI extension: handlers that compiled programs call, and the user data that a run carries to
+// them.
 #pragma once
 #include "pjrt/plugin.h"
 
@@ -14,15 +15,17 @@ namespace postern::pjrt {
 
 using Handler = XLA_FFI_Error*(XLA_FFI_CallFrame*);
 
-/// Makes `handler` the target `name` of custom calls with api_version 4. Again with the same handler is harmless; with another
-/// it throws Error already_exists. `platform` is XLA's name: "Host", "CUDA". Throws Error; unimplemented when the plug-in has no FFI
-/// extension.
-void register_handler(const Plugin& plugin, std::string_view name, Handler* handler, std::string_view platform = "Host", int traits = 0);
+/// Makes `handler` the target `name` of custom calls with api_version 4. Again with the same
+/// handler is harmless; with another it throws Error already_exists. `platform` is XLA's name:
+/// "Host", "CUDA". Throws Error; unimplemented when the plug-in has no FFI extension.
+void register_handler(const Plugin& plugin, std::string_view name, Handler* handler,
+                      std::string_view platform = "Host", int traits = 0);
 
 /// The id of a type of user data, assigned by XLA; ask once per name and process.
 std::int64_t register_type(const Plugin& plugin, std::string_view name);
 
-/// What a run carries to its handlers: at most one pointer per type id. Keep it until the run's events are ready.
+/// What a run carries to its handlers: at most one pointer per type id. Keep it until the run's
+/// events are ready.
 class ExecuteContext {
  public:
   ExecuteContext() = default;

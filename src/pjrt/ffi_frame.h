@@ -1,4 +1,5 @@
-// Reading and answering XLA's call frame: what a handler written in C does on the hot path. Nothing here allocates, except an error.
+// Reading and answering XLA's call frame: what a handler written in C does on the hot path. Nothing
+// here allocates, except an error.
 #pragma once
 #include "pjrt/dtype_codes.h"
 
@@ -14,19 +15,22 @@
 
 namespace postern::pjrt {
 
-/// The FFI version that our handlers claim: the lowest that runtimes still accept, whatever the header's is.
+/// The FFI version that our handlers claim: the lowest that runtimes still accept, whatever the
+/// header's is.
 inline constexpr int ffi_api_major = 0;
 inline constexpr int ffi_api_minor = 1;
 
-/// XLA asks each handler once what it is, with a frame that holds nothing else. True if this is such a frame; it is then answered, and the
-/// handler must return null.
+/// XLA asks each handler once what it is, with a frame that holds nothing else. True if this is
+/// such a frame; it is then answered, and the handler must return null.
 inline bool answer_metadata(XLA_FFI_CallFrame* frame, XLA_FFI_Handler_Traits traits = 0) {
   for (XLA_FFI_Extension_Base* at = frame->extension_start; at; at = at->next) {
     if (at->type != XLA_FFI_Extension_Metadata) continue;
     XLA_FFI_Metadata* metadata = reinterpret_cast<XLA_FFI_Metadata_Extension*>(at)->metadata;
-    metadata->api_version = {XLA_FFI_Api_Version_STRUCT_SIZE, nullptr, ffi_api_major, ffi_api_minor};
+    metadata->api_version = {XLA_FFI_Api_Version_STRUCT_SIZE, nullptr, ffi_api_major,
+                             ffi_api_minor};
     metadata->traits = traits;
-    if (metadata->struct_size >= offsetof(XLA_FFI_Metadata, state_type_id) + sizeof metadata->state_type_id)
+    if (metadata->struct_size >=
+        offsetof(XLA_FFI_Metadata, state_type_id) + sizeof metadata->state_type_id)
       metadata->state_type_id = XLA_FFI_UNKNOWN_TYPE_ID;
     return true;
   }
@@ -39,7 +43,8 @@ inline XLA_FFI_Error* make_error(const XLA_FFI_CallFrame* frame, ErrorCode code,
   args.struct_size = XLA_FFI_Error_Create_Args_STRUCT_SIZE;
   args.message = text;
   // Postern's own reasons have no number of XLA's.
-  args.errc = static_cast<XLA_FFI_Error_Code>(static_cast<int>(code) <= XLA_FFI_Error_Code_UNAUTHENTICATED ? code : ErrorCode::unknown);
+  args.errc = static_cast<XLA_FFI_Error_Code>(
+      static_cast<int>(code) <= XLA_FFI_Error_Code_UNAUTHENTICATED ? code : ErrorCode::unknown);
   return frame->api->XLA_FFI_Error_Create(&args);
 }
 
@@ -82,9 +87,10 @@ inline int device_ordinal(const XLA_FFI_CallFrame* frame) {
   return detail::ask(frame, frame->api->XLA_FFI_DeviceOrdinal_Get, args) ? args.device_ordinal : -1;
 }
 
-/// The value of the integer attribute at a position of the (name-sorted) attributes. Null if there is none there, or it is no 64-bit
-/// integer, or has another name.
-inline const std::int64_t* int_attribute(const XLA_FFI_CallFrame* frame, std::int64_t position, std::string_view name) {
+/// The value of the integer attribute at a position of the (name-sorted) attributes. Null if there
+/// is none there, or it is no 64-bit integer, or has another name.
+inline const std::int64_t* int_attribute(const XLA_FFI_CallFrame* frame, std::int64_t position,
+                                         std::string_view name) {
   const XLA_FFI_Attrs& attrs = frame->attrs;
   if (position >= attrs.size || attrs.types[position] != XLA_FFI_AttrType_SCALAR) [[unlikely]]
     return nullptr;
@@ -97,11 +103,15 @@ inline const std::int64_t* int_attribute(const XLA_FFI_CallFrame* frame, std::in
   return static_cast<const std::int64_t*>(scalar->value);
 }
 
-/// The integer attribute of that name, of at most 32 bits or boolean; nothing if there is no such one.
-inline std::optional<std::int64_t> small_attribute(const XLA_FFI_CallFrame* frame, std::string_view name) {
+/// The integer attribute of that name, of at most 32 bits or boolean; nothing if there is no such
+/// one.
+inline std::optional<std::int64_t> small_attribute(const XLA_FFI_CallFrame* frame,
+                                                   std::string_view name) {
   const XLA_FFI_Attrs& attrs = frame->attrs;
   for (std::int64_t i = 0; i < attrs.size; ++i) {
-    if (attrs.types[i] != XLA_FFI_AttrType_SCALAR || std::string_view(attrs.names[i]->ptr, attrs.names[i]->len) != name) continue;
+    if (attrs.types[i] != XLA_FFI_AttrType_SCALAR ||
+        std::string_view(attrs.names[i]->ptr, attrs.names[i]->len) != name)
+      continue;
     const auto* scalar = static_cast<const XLA_FFI_Scalar*>(attrs.attrs[i]);
     switch (scalar->dtype) {
       case XLA_FFI_DataType_PRED: return *static_cast<const bool*>(scalar->value);
@@ -113,13 +123,16 @@ inline std::optional<std::int64_t> small_attribute(const XLA_FFI_CallFrame* fram
   return std::nullopt;
 }
 
-/// Operands and results of a call, in order. All are buffers: version 0.1 knows nothing else. Types below 8 bits are packed here, several
-/// elements a byte, the first in the lowest bits; empty arrays may have a null pointer.
+/// Operands and results of a call, in order. All are buffers: version 0.1 knows nothing else. Types
+/// below 8 bits are packed here, several elements a byte, the first in the lowest bits; empty
+/// arrays may have a null pointer.
 inline std::span<XLA_FFI_Buffer* const> operands(const XLA_FFI_CallFrame* frame) {
-  return {reinterpret_cast<XLA_FFI_Buffer* const*>(frame->args.args), static_cast<std::size_t>(frame->args.size)};
+  return {reinterpret_cast<XLA_FFI_Buffer* const*>(frame->args.args),
+          static_cast<std::size_t>(frame->args.size)};
 }
 inline std::span<XLA_FFI_Buffer* const> results(const XLA_FFI_CallFrame* frame) {
-  return {reinterpret_cast<XLA_FFI_Buffer* const*>(frame->rets.rets), static_cast<std::size_t>(frame->rets.size)};
+  return {reinterpret_cast<XLA_FFI_Buffer* const*>(frame->rets.rets),
+          static_cast<std::size_t>(frame->rets.size)};
 }
 
 inline std::span<const std::int64_t> dims_of(const XLA_FFI_Buffer* buffer) {
@@ -135,7 +148,8 @@ inline bool dtype_of(const XLA_FFI_Buffer* buffer, DType& dtype) {
   return true;
 }
 
-/// Has task(data) called on a thread of the runtime's pool that computes; false where there is no pool.
+/// Has task(data) called on a thread of the runtime's pool that computes; false where there is no
+/// pool.
 inline bool schedule(const XLA_FFI_CallFrame* frame, XLA_FFI_Task* task, void* data) {
   XLA_FFI_ThreadPool_Schedule_Args args{};
   args.struct_size = XLA_FFI_ThreadPool_Schedule_Args_STRUCT_SIZE;

@@ -51,7 +51,8 @@ std::string to_text(const PJRT_NamedValue& value) {
     case PJRT_NamedValue_kInt64List: break;
   }
   std::string text;
-  for (std::size_t i = 0; i < value.value_size; ++i) text += (i ? "." : "") + std::to_string(value.int64_array_value[i]);
+  for (std::size_t i = 0; i < value.value_size; ++i)
+    text += (i ? "." : "") + std::to_string(value.int64_array_value[i]);
   return text;
 }
 
@@ -61,20 +62,25 @@ const PJRT_Api* open_api(const std::string& path) {
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library) {
     const char* reason = dlerror();
-    throw PluginError(ErrorCode::not_found, "cannot load the plug-in " + path + ": " + (reason ? reason : "unknown reason"));
+    throw PluginError(ErrorCode::not_found, "cannot load the plug-in " + path + ": " +
+                                                (reason ? reason : "unknown reason"));
   }
   using GetApi = const PJRT_Api*();
   auto* get_api = reinterpret_cast<GetApi*>(dlsym(library, "GetPjrtApi"));
   if (!get_api) {
     dlclose(library);
-    throw PluginError(ErrorCode::invalid_argument, path + " is not a PJRT plug-in: it exports no function GetPjrtApi");
+    throw PluginError(ErrorCode::invalid_argument,
+                      path + " is not a PJRT plug-in: it exports no function GetPjrtApi");
   }
   const PJRT_Api* api = get_api();
-  if (!api) throw PluginError(ErrorCode::internal, "the plug-in " + path + " gave no API: its GetPjrtApi returned null");
+  if (!api)
+    throw PluginError(ErrorCode::internal,
+                      "the plug-in " + path + " gave no API: its GetPjrtApi returned null");
   return api;
 }
 
-/// Where Python's packages are: of the environment that is active, of PYTHONPATH, of the user, of the system.
+/// Where Python's packages are: of the environment that is active, of PYTHONPATH, of the user, of
+/// the system.
 std::vector<fs::path> python_folders() {
   std::vector<fs::path> found;
   auto add_versions = [&](const fs::path& lib) {
@@ -82,7 +88,8 @@ std::vector<fs::path> python_folders() {
     for (const auto& entry : fs::directory_iterator(lib, none))
       if (entry.path().filename().string().starts_with("python3"))
         for (const char* packages : {"site-packages", "dist-packages"})
-          if (fs::is_directory(entry.path() / packages, none)) found.push_back(entry.path() / packages);
+          if (fs::is_directory(entry.path() / packages, none))
+            found.push_back(entry.path() / packages);
   };
   if (const char* active = environment("VIRTUAL_ENV")) add_versions(fs::path(active) / "lib");
   if (const char* path = environment("PYTHONPATH"))
@@ -100,8 +107,9 @@ std::vector<fs::path> python_folders() {
 /// What a wheel brought; of two, for the newer CUDA. Empty if there is none.
 fs::path cuda_wheel(const std::vector<fs::path>& folders) {
   std::error_code unreadable;
-  for (const char* wheel : {"jax_plugins/xla_cuda13/xla_cuda_plugin.so", "xla_plugins/xla_cuda13_pjrt/xla_gpu_pjrt.so",
-                            "jax_plugins/xla_cuda12/xla_cuda_plugin.so", "xla_plugins/xla_cuda12_pjrt/xla_gpu_pjrt.so"})
+  for (const char* wheel :
+       {"jax_plugins/xla_cuda13/xla_cuda_plugin.so", "xla_plugins/xla_cuda13_pjrt/xla_gpu_pjrt.so",
+        "jax_plugins/xla_cuda12/xla_cuda_plugin.so", "xla_plugins/xla_cuda12_pjrt/xla_gpu_pjrt.so"})
     for (const fs::path& folder : folders)
       if (fs::exists(folder / wheel, unreadable)) return folder / wheel;
   return {};
@@ -111,41 +119,50 @@ fs::path cuda_wheel(const std::vector<fs::path>& folders) {
 
 void check_api_version(int major, int minor, const std::string& path) {
   if (major == required_api_major && minor >= required_api_minor) return;
-  throw PluginError(ErrorCode::failed_precondition, "the plug-in " + path + " speaks PJRT API " + std::to_string(major) + "." +
-                                                        std::to_string(minor) + "; Postern needs " + std::to_string(required_api_major) +
-                                                        "." + std::to_string(required_api_minor) + " or a later minor version");
+  throw PluginError(ErrorCode::failed_precondition,
+                    "the plug-in " + path + " speaks PJRT API " + std::to_string(major) + "." +
+                        std::to_string(minor) + "; Postern needs " +
+                        std::to_string(required_api_major) + "." +
+                        std::to_string(required_api_minor) + " or a later minor version");
 }
 
 std::string default_plugin_path(const std::string& platform) {
   if (const char* chosen = environment("POSTERN_PLUGIN")) {
     if (fs::exists(chosen)) return chosen;
-    throw PluginError(ErrorCode::not_found, std::string("POSTERN_PLUGIN names the plug-in ") + chosen + ", which does not exist");
+    throw PluginError(ErrorCode::not_found, std::string("POSTERN_PLUGIN names the plug-in ") +
+                                                chosen + ", which does not exist");
   }
   const bool cuda = platform == "cuda";
-  const fs::path installed = own_folder() / "postern" / (cuda ? "xla_gpu_pjrt.so" : "xla_cpu_pjrt.so");
+  const fs::path installed =
+      own_folder() / "postern" / (cuda ? "xla_gpu_pjrt.so" : "xla_cpu_pjrt.so");
   if (fs::exists(installed)) return installed.string();
   std::string tried = installed.string();
   if (cuda) {
     const std::vector<fs::path> folders = python_folders();
     if (const fs::path wheel = cuda_wheel(folders); !wheel.empty()) return wheel.string();
     tried += ", and the wheels jax-cuda13-pjrt and xla-cuda13-pjrt are in none of Python's folders";
-    for (std::size_t i = 0; i < folders.size(); ++i) tried += (i ? ", " : " ") + folders[i].string();
+    for (std::size_t i = 0; i < folders.size(); ++i)
+      tried += (i ? ", " : " ") + folders[i].string();
   } else {
 #ifdef POSTERN_BUILD_PLUGIN
     if (fs::exists(POSTERN_BUILD_PLUGIN)) return POSTERN_BUILD_PLUGIN;
     tried += " and " POSTERN_BUILD_PLUGIN;
 #endif
   }
-  throw PluginError(ErrorCode::not_found,
-                    "found no XLA plug-in for " + platform + ": POSTERN_PLUGIN is not set, and there is no file " + tried);
+  throw PluginError(ErrorCode::not_found, "found no XLA plug-in for " + platform +
+                                              ": POSTERN_PLUGIN is not set, and there is no file " +
+                                              tried);
 }
 
 const Plugin& Plugin::load(const std::string& path) {
   static std::mutex mutex;
-  static auto& loaded = *new std::map<std::string, std::unique_ptr<Plugin>>;  // never destroyed, as the plug-ins
+  static auto& loaded =
+      *new std::map<std::string, std::unique_ptr<Plugin>>;  // never destroyed, as the plug-ins
   std::error_code none;
   const fs::path file = fs::canonical(path, none);
-  if (none) throw PluginError(ErrorCode::not_found, "cannot load the plug-in " + path + ": " + none.message());
+  if (none)
+    throw PluginError(ErrorCode::not_found,
+                      "cannot load the plug-in " + path + ": " + none.message());
   std::lock_guard lock(mutex);
   auto& place = loaded[file.string()];
   if (!place) place.reset(new Plugin(file.string()));
@@ -153,7 +170,8 @@ const Plugin& Plugin::load(const std::string& path) {
 }
 
 Plugin::Plugin(std::string path) : path_(std::move(path)), api_(open_api(path_)) {
-  check_api_version(api_->pjrt_api_version.major_version, api_->pjrt_api_version.minor_version, path_);
+  check_api_version(api_->pjrt_api_version.major_version, api_->pjrt_api_version.minor_version,
+                    path_);
   try {
     initialize();
   } catch (const Error& error) {
@@ -168,7 +186,8 @@ void Plugin::initialize() {
 
   auto attributes = make_args<PJRT_Plugin_Attributes_Args>();
   call<&PJRT_Api::PJRT_Plugin_Attributes>(api_, attributes, "to describe its plug-in");
-  identity_ = "pjrt " + std::to_string(api_->pjrt_api_version.major_version) + "." + std::to_string(api_minor());
+  identity_ = "pjrt " + std::to_string(api_->pjrt_api_version.major_version) + "." +
+              std::to_string(api_minor());
   for (std::size_t i = 0; i < attributes.num_attributes; ++i) {
     const PJRT_NamedValue& value = attributes.attributes[i];
     attributes_.emplace_back(std::string(value.name, value.name_size), to_text(value));
@@ -177,7 +196,8 @@ void Plugin::initialize() {
   // The attributes of two builds can be the same; the file is not.
   std::error_code ignored;
   identity_ += " size=" + std::to_string(fs::file_size(path_, ignored));
-  identity_ += " time=" + std::to_string(fs::last_write_time(path_, ignored).time_since_epoch().count());
+  identity_ +=
+      " time=" + std::to_string(fs::last_write_time(path_, ignored).time_since_epoch().count());
 }
 
 int Plugin::api_minor() const { return api_->pjrt_api_version.minor_version; }

@@ -1,4 +1,5 @@
-// A PJRT plug-in: the shared object, its table of functions, its extensions. Loaded once per path and never unloaded.
+// A PJRT plug-in: the shared object, its table of functions, its extensions. Loaded once per path
+// and never unloaded.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,22 +12,26 @@ namespace postern::pjrt {
 
 struct FfiExtension;  // ffi.cc
 
-/// The lowest PJRT API that Postern can talk to: the layout of the FFI extension changed just before it.
+/// The lowest PJRT API that Postern can talk to: the layout of the FFI extension changed just
+/// before it.
 inline constexpr int required_api_major = 0;
 inline constexpr int required_api_minor = 81;
 
 /// Throws PluginError unless a plug-in of this version can be used; `path` is for the text.
 void check_api_version(int major, int minor, const std::string& path);
 
-/// The path of the plug-in to use: $POSTERN_PLUGIN; else, for "cpu", postern/xla_cpu_pjrt.so beside Postern's own binary or the one of the
-/// build tree; for "cuda", postern/xla_gpu_pjrt.so beside Postern's own binary, or what the wheels xla-cuda13-pjrt, jax-cuda13-pjrt and
-/// those for CUDA 12 brought to a folder of Python's packages. Throws PluginError that lists the places when none holds a file.
+/// The path of the plug-in to use: $POSTERN_PLUGIN; else, for "cpu", postern/xla_cpu_pjrt.so beside
+/// Postern's own binary or the one of the build tree; for "cuda", postern/xla_gpu_pjrt.so beside
+/// Postern's own binary, or what the wheels xla-cuda13-pjrt, jax-cuda13-pjrt and those for CUDA 12
+/// brought to a folder of Python's packages. Throws PluginError that lists the places when none
+/// holds a file.
 std::string default_plugin_path(const std::string& platform = "cpu");
 
 class Plugin {
  public:
-  /// Loads and initialises the plug-in, or returns the one already loaded from this file. The result lives as long as the process: XLA's
-  /// threads cannot be stopped, so its code must stay. Throws PluginError.
+  /// Loads and initialises the plug-in, or returns the one already loaded from this file. The
+  /// result lives as long as the process: XLA's threads cannot be stopped, so its code must stay.
+  /// Throws PluginError.
   static const Plugin& load(const std::string& path);
 
   Plugin(const Plugin&) = delete;
@@ -43,7 +48,8 @@ class Plugin {
 
   /// What the plug-in says of itself, as text: "xla_version", "stablehlo_current_version", ...
   const std::vector<std::pair<std::string, std::string>>& attributes() const { return attributes_; }
-  /// All that identifies the plug-in's build (API version, attributes, size and time of the file), on one line: part of cache keys.
+  /// All that identifies the plug-in's build (API version, attributes, size and time of the file),
+  /// on one line: part of cache keys.
   const std::string& identity() const { return identity_; }
 
  private:

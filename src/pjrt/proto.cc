@@ -1,4 +1,5 @@
-// CompileOptionsProto, written by hand: the field numbers of xla/pjrt/proto/compile_options.proto that Postern uses.
+// CompileOptionsProto, written by hand: the field numbers of xla/pjrt/proto/compile_options.proto
+// that Postern uses.
 #include "pjrt/client.h"
 
 #include <algorithm>
@@ -44,13 +45,15 @@ void write_debug_options(protozero::pbf_writer& out) {
 
 // DeviceAssignmentProto: one list of replicas for each partition.
 void write_devices(protozero::pbf_writer out, const CompileOptions& options) {
-  constexpr protozero::pbf_tag_type replica_count = 1, computation_count = 2, computation_devices = 3, replica_device_ids = 1;
+  constexpr protozero::pbf_tag_type replica_count = 1, computation_count = 2,
+                                    computation_devices = 3, replica_device_ids = 1;
   out.add_int32(replica_count, options.num_replicas);
   out.add_int32(computation_count, options.num_partitions);
   const auto partitions = static_cast<std::size_t>(options.num_partitions);
   for (std::size_t partition = 0; partition < partitions; ++partition) {
     std::vector<std::int64_t> ids;
-    for (std::size_t i = partition; i < options.device_ids.size(); i += partitions) ids.push_back(options.device_ids[i]);
+    for (std::size_t i = partition; i < options.device_ids.size(); i += partitions)
+      ids.push_back(options.device_ids[i]);
     protozero::pbf_writer computation(out, computation_devices);
     computation.add_packed_int64(replica_device_ids, ids.begin(), ids.end());
   }
@@ -60,13 +63,16 @@ void write_devices(protozero::pbf_writer out, const CompileOptions& options) {
 
 std::string to_proto(const CompileOptions& options) {
   constexpr protozero::pbf_tag_type executable_build_options = 3, compile_portable_executable = 4;
-  constexpr protozero::pbf_tag_type device_ordinal = 1, num_replicas = 4, num_partitions = 5, use_spmd = 6, device_assignment = 9,
-                                    propagate_to_output = 12;
+  constexpr protozero::pbf_tag_type device_ordinal = 1, num_replicas = 4, num_partitions = 5,
+                                    use_spmd = 6, device_assignment = 9, propagate_to_output = 12;
   if (!options.device_ids.empty() &&
-      options.device_ids.size() != static_cast<std::size_t>(options.num_replicas) * static_cast<std::size_t>(options.num_partitions))
+      options.device_ids.size() != static_cast<std::size_t>(options.num_replicas) *
+                                       static_cast<std::size_t>(options.num_partitions))
     throw Error(ErrorCode::invalid_argument,
-                "a program for " + std::to_string(options.num_replicas) + " replicas of " + std::to_string(options.num_partitions) +
-                    " partitions needs as many device ids, or none for the default; came " + std::to_string(options.device_ids.size()));
+                "a program for " + std::to_string(options.num_replicas) + " replicas of " +
+                    std::to_string(options.num_partitions) +
+                    " partitions needs as many device ids, or none for the default; came " +
+                    std::to_string(options.device_ids.size()));
   std::string data;
   protozero::pbf_writer out(data);
   {
@@ -76,14 +82,16 @@ std::string to_proto(const CompileOptions& options) {
     build.add_int64(num_partitions, options.num_partitions);
     build.add_bool(use_spmd, options.use_spmd);
     for (const bool is_free : options.free_results) build.add_bool(propagate_to_output, is_free);
-    if (!options.device_ids.empty()) write_devices(protozero::pbf_writer(build, device_assignment), options);
+    if (!options.device_ids.empty())
+      write_devices(protozero::pbf_writer(build, device_assignment), options);
   }
   out.add_bool(compile_portable_executable, options.portable);
   write_debug_options(out);
   return data;
 }
 
-// --- what a compiled program says: HloModuleProto of xla/service/hlo.proto, OpSharding of xla/xla_data.proto
+// --- what a compiled program says: HloModuleProto of xla/service/hlo.proto, OpSharding of
+// xla/xla_data.proto
 // --------------------------------
 
 namespace {
@@ -93,10 +101,13 @@ std::vector<std::int64_t> numbers(protozero::pbf_reader& field) {
   const auto packed = field.get_packed_int64();
   return {packed.begin(), packed.end()};
 }
-void append(std::vector<std::int64_t>& to, const std::vector<std::int64_t>& more) { to.insert(to.end(), more.begin(), more.end()); }
+void append(std::vector<std::int64_t>& to, const std::vector<std::int64_t>& more) {
+  to.insert(to.end(), more.begin(), more.end());
+}
 
 /// The devices of a tile assignment written as a transposed list 0, 1, 2, ...
-std::vector<std::int64_t> transposed(const std::vector<std::int64_t>& dims, std::vector<std::int64_t> order) {
+std::vector<std::int64_t> transposed(const std::vector<std::int64_t>& dims,
+                                     std::vector<std::int64_t> order) {
   if (order.empty()) order.resize(dims.size()), std::iota(order.begin(), order.end(), 0);
   std::vector<std::int64_t> strides(dims.size(), 1), out{0};
   for (std::size_t i = dims.size(); i-- > 1;) strides[i - 1] = strides[i] * dims[i];
@@ -111,8 +122,8 @@ std::vector<std::int64_t> transposed(const std::vector<std::int64_t>& dims, std:
 }
 
 std::vector<OutputSharding> shardings_in(protozero::pbf_reader message) {
-  constexpr protozero::pbf_tag_type type = 1, tile_dims = 3, tile_devices = 4, tuple = 5, copies = 6, last_dims = 8, iota_dims = 9,
-                                    iota_order = 10;
+  constexpr protozero::pbf_tag_type type = 1, tile_dims = 3, tile_devices = 4, tuple = 5,
+                                    copies = 6, last_dims = 8, iota_dims = 9, iota_order = 10;
   constexpr int replicated = 0, tuple_type = 2, other = 3;
   std::int64_t kind = replicated;
   OutputSharding one;
@@ -124,7 +135,9 @@ std::vector<OutputSharding> shardings_in(protozero::pbf_reader message) {
       case tile_devices: append(one.devices, numbers(message)); break;
       case tuple: parts.push_back(shardings_in(message.get_message())[0]); break;
       case copies: one.copies = one.copies || message.get_bool(); break;
-      case last_dims: one.copies = one.copies || std::ranges::count(numbers(message), replicated) > 0; break;
+      case last_dims:
+        one.copies = one.copies || std::ranges::count(numbers(message), replicated) > 0;
+        break;
       case iota_dims: append(dims, numbers(message)); break;
       case iota_order: append(order, numbers(message)); break;
       default: message.skip();
@@ -154,9 +167,11 @@ std::vector<OutputSharding> Executable::output_shardings() const {
       return all;
     }
   } catch (const protozero::exception& e) {
-    throw Error(ErrorCode::internal, std::string("a compiled program's description cannot be read: ") + e.what());
+    throw Error(ErrorCode::internal,
+                std::string("a compiled program's description cannot be read: ") + e.what());
   }
-  throw Error(ErrorCode::unimplemented, "the plug-in does not tell how it spread the results of a program");
+  throw Error(ErrorCode::unimplemented,
+              "the plug-in does not tell how it spread the results of a program");
 }
 
 }  // namespace postern::pjrt

@@ -18,24 +18,29 @@ double load(const std::byte* data, std::int64_t i) {
   return static_cast<double>(value);
 }
 
-/// Floats of a byte and less: `finite` has no infinities (all ones is nan, or a number when there is no nan either), `unsigned_zero` has
-/// nan in place of -0.
+/// Floats of a byte and less: `finite` has no infinities (all ones is nan, or a number when there
+/// is no nan either), `unsigned_zero` has nan in place of -0.
 struct SmallFloat {
   int exponent_bits, mantissa_bits, bias;
   enum Kind { ieee, finite, unsigned_zero, no_nan } kind;
 };
 
 double decode(const SmallFloat& f, unsigned bits) {
-  const unsigned mantissa_ones = (1u << f.mantissa_bits) - 1, exponent_ones = (1u << f.exponent_bits) - 1;
-  const unsigned mantissa = bits & mantissa_ones, exponent = (bits >> f.mantissa_bits) & exponent_ones;
+  const unsigned mantissa_ones = (1u << f.mantissa_bits) - 1,
+                 exponent_ones = (1u << f.exponent_bits) - 1;
+  const unsigned mantissa = bits & mantissa_ones,
+                 exponent = (bits >> f.mantissa_bits) & exponent_ones;
   const bool negative = (bits >> (f.mantissa_bits + f.exponent_bits)) & 1;
   const double sign = negative ? -1 : 1, nan = std::numeric_limits<double>::quiet_NaN();
   if (f.kind == SmallFloat::unsigned_zero && negative && exponent == 0 && mantissa == 0) return nan;
-  if (exponent == exponent_ones && f.kind == SmallFloat::ieee) return mantissa ? nan : sign * std::numeric_limits<double>::infinity();
-  if (exponent == exponent_ones && mantissa == mantissa_ones && f.kind == SmallFloat::finite) return nan;
+  if (exponent == exponent_ones && f.kind == SmallFloat::ieee)
+    return mantissa ? nan : sign * std::numeric_limits<double>::infinity();
+  if (exponent == exponent_ones && mantissa == mantissa_ones && f.kind == SmallFloat::finite)
+    return nan;
   const double fraction = std::ldexp(mantissa, -f.mantissa_bits);
   const int power = static_cast<int>(exponent) - f.bias;
-  return sign * (exponent == 0 ? std::ldexp(fraction, 1 - f.bias) : std::ldexp(1 + fraction, power));
+  return sign *
+         (exponent == 0 ? std::ldexp(fraction, 1 - f.bias) : std::ldexp(1 + fraction, power));
 }
 
 }  // namespace
@@ -70,7 +75,8 @@ double real_at(DType dtype, const std::byte* data, std::int64_t i) {
     case DType::f8e5m2fnuz: return decode({5, 2, 16, SmallFloat::unsigned_zero}, bits());
     case DType::f8e4m3fnuz: return decode({4, 3, 8, SmallFloat::unsigned_zero}, bits());
     case DType::f8e8m0fnu:
-      return bits() == 255 ? std::numeric_limits<double>::quiet_NaN() : std::ldexp(1.0, static_cast<int>(bits()) - 127);
+      return bits() == 255 ? std::numeric_limits<double>::quiet_NaN()
+                           : std::ldexp(1.0, static_cast<int>(bits()) - 127);
     case DType::f4e2m1fn: return decode({2, 1, 1, SmallFloat::no_nan}, bits());
     case DType::token: break;
   }

@@ -27,7 +27,8 @@ TextStyle style_of(const PrintJob& job) {
   return {o.precision, o.threshold, o.edge_items, o.suppress, job.whole};
 }
 
-std::string value_text(const PrintJob& job, std::size_t value, std::span<const AnyView> leaves, const std::string& spec) {
+std::string value_text(const PrintJob& job, std::size_t value, std::span<const AnyView> leaves,
+                       const std::string& spec) {
   std::size_t next = job.first_leaf[value];
   return text_of(job.values[value].node, leaves, next, spec, style_of(job));
 }
@@ -36,13 +37,15 @@ std::string value_text(const PrintJob& job, std::size_t value, std::span<const A
 std::map<std::string, std::string> header(const PrintOptions& options, const TapInfo& info) {
   auto entries = options.header;
   if (!info.transforms.empty()) entries.emplace("transforms", to_string(info.transforms));
-  if (options.show_device && !options.header.empty()) entries.emplace("device", std::to_string(info.device));
+  if (options.show_device && !options.header.empty())
+    entries.emplace("device", std::to_string(info.device));
   return entries;
 }
 
 std::string whole_text(const PrintJob& job, const TapInfo& info, std::span<const AnyView> leaves) {
   std::string out;
-  for (const auto& [key, value] : header(job.options, info)) out += (out.empty() ? "" : ", ") + key + ": " + value;
+  for (const auto& [key, value] : header(job.options, info))
+    out += (out.empty() ? "" : ", ") + key + ": " + value;
   if (!out.empty()) out += '\n';
   if (!job.options.label.empty()) out += job.options.label + ": ";
   return out + value_text(job, 0, leaves, "");
@@ -56,7 +59,8 @@ void write(const PrintOptions& options, const TapInfo& info, std::string text) {
     for (const IndexRange& r : info.part) ranges.push_back(fmt::format("{}:{}", r.begin, r.end));
     text.insert(0, fmt::format("[{}] ", fmt::join(ranges, ", ")));
   }
-  if (several || (options.show_device && options.header.empty())) text.insert(0, fmt::format("[device {}] ", info.device));
+  if (several || (options.show_device && options.header.empty()))
+    text.insert(0, fmt::format("[device {}] ", info.device));
   text += '\n';
   std::ostream& stream = options.stream ? *options.stream : info.sink ? *info.sink : std::cout;
   static std::mutex* const guard = new std::mutex;  // one for all: two streams may end in one place
@@ -83,22 +87,26 @@ std::string PrintJob::line(std::span<const AnyView> leaves) const {
   std::string out = options.label.empty() ? "" : options.label + ": ";
   for (const FormatPiece& piece : pieces) {
     out += piece.text;
-    if (piece.value >= 0) out += value_text(*this, static_cast<std::size_t>(piece.value), leaves, piece.spec);
+    if (piece.value >= 0)
+      out += value_text(*this, static_cast<std::size_t>(piece.value), leaves, piece.spec);
   }
   return out;
 }
 
 void make_ready(const char* who, PrintJob& job, std::span<const Type> leaves) {
   const PrintOptions& o = job.options;
-  check(o.precision >= -1 && o.precision <= 100, "{}: precision must be from 0 to 100, or -1, got {}", who, o.precision);
-  check(o.threshold >= 0 && o.edge_items > 0, "{}: threshold must not be negative and edge_items positive, got {} and {}", who, o.threshold,
-        o.edge_items);
+  check(o.precision >= -1 && o.precision <= 100,
+        "{}: precision must be from 0 to 100, or -1, got {}", who, o.precision);
+  check(o.threshold >= 0 && o.edge_items > 0,
+        "{}: threshold must not be negative and edge_items positive, got {} and {}", who,
+        o.threshold, o.edge_items);
   std::size_t leaf = 0;
   for (const detail::PrintValue& v : job.values) {
     job.first_leaf.push_back(leaf);
     leaf += leaf_count(v.node);
   }
-  check(leaf == leaves.size(), "{}: the values have {} tensors, {} are given", who, leaf, leaves.size());
+  check(leaf == leaves.size(), "{}: the values have {} tensors, {} are given", who, leaf,
+        leaves.size());
   static constexpr std::byte zeros[16]{};
   std::vector<AnyView> views;
   for (const Type& t : leaves) views.emplace_back(t.dtype, zeros, nullptr, 0, 1);
@@ -110,16 +118,24 @@ void make_ready(const char* who, PrintJob& job, std::span<const Type> leaves) {
     } catch (const fmt::format_error& e) {
       throw_type_error(fmt::format(
           "{}: the placeholder '{}' does not fit its value{}: {}", who, piece.placeholder,
-          leaf_count(job.values[value].node) == 1 ? fmt::format(" of type {}", to_string(leaves[job.first_leaf[value]])) : "", e.what()));
+          leaf_count(job.values[value].node) == 1
+              ? fmt::format(" of type {}", to_string(leaves[job.first_leaf[value]]))
+              : "",
+          e.what()));
     }
   }
 }
 
-std::shared_ptr<const detail::HostFunction> function_of(PrintJob job) { return Callee(std::move(job)).function(); }
+std::shared_ptr<const detail::HostFunction> function_of(PrintJob job) {
+  return Callee(std::move(job)).function();
+}
 
 const PrintJob* print_job_of(const detail::HostFunction* function) {
-  static const auto entered = function_of({})->invoke;  // the same for all prints, and for nothing else
-  return function && function->invoke == entered ? static_cast<const PrintJob*>(function->object.get()) : nullptr;
+  static const auto entered =
+      function_of({})->invoke;  // the same for all prints, and for nothing else
+  return function && function->invoke == entered
+             ? static_cast<const PrintJob*>(function->object.get())
+             : nullptr;
 }
 
 }  // namespace host
@@ -136,7 +152,11 @@ Tensors record(PrintJob job, const detail::Shown& sent, const Place& place) {
   const PrintOptions& o = job.options;
   check(o.every > 0, "print: every must be positive, got {}", o.every);
   make_ready("print", job, types_of(sent.leaves));
-  const TapOptions tap{.name = "print", .ordered = o.ordered, .every = o.every, .partitioned = o.partitioned, .one_order = o.one_order};
+  const TapOptions tap{.name = "print",
+                       .ordered = o.ordered,
+                       .every = o.every,
+                       .partitioned = o.partitioned,
+                       .one_order = o.one_order};
   return detail::tap_as("print", tap, sent, nullptr, Callee(std::move(job), place), place);
 }
 
@@ -144,15 +164,19 @@ Tensors record(PrintJob job, const detail::Shown& sent, const Place& place) {
 
 namespace detail {
 
-void print(const PrintOptions& options, const PrintFormat& format, std::vector<PrintValue> values, Tensors leaves) {
+void print(const PrintOptions& options, const PrintFormat& format, std::vector<PrintValue> values,
+           Tensors leaves) {
   PlaceScope at(format.place());
   check(!options.map && options.header.empty(), "print: map and header are for print_value");
-  PrintJob job{.options = options, .pieces = host::parse_format(format.text(), values), .values = std::move(values)};
+  PrintJob job{.options = options,
+               .pieces = host::parse_format(format.text(), values),
+               .values = std::move(values)};
   const Shown sent{std::move(leaves), "", {}};
   record(std::move(job), sent, format.place());
 }
 
-void check_that(const Tensor& ok, const PrintFormat& format, std::vector<PrintValue> values, Tensors leaves, Thrower thrower) {
+void check_that(const Tensor& ok, const PrintFormat& format, std::vector<PrintValue> values,
+                Tensors leaves, Thrower thrower) {
   PlaceScope at(format.place());
   check(ok.has_value() && ok.dtype() == DType::pred, "check: the condition must be pred, got {}",
         ok.has_value() ? to_string(ok.type()) : "an empty Tensor");
@@ -180,7 +204,8 @@ PrintNode node_of(const Shown& value) {
   return {PrintNode::Kind::named, std::vector<PrintNode>(value.leaves.size()), value.paths, {}};
 }
 
-Tensors print_value(const PrintOptions& options, const Shown& value, const Tensors& sent, PrintNode node, Place place) {
+Tensors print_value(const PrintOptions& options, const Shown& value, const Tensors& sent,
+                    PrintNode node, Place place) {
   PlaceScope at(place);
   PrintJob job{.options = options, .values = {{"", std::move(node)}}, .whole = true};
   const Tensors passed = record(std::move(job), {sent, "", {}}, place);

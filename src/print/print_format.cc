@@ -11,7 +11,8 @@ namespace {
 /// Gives each placeholder its value: by position, by number, or by name.
 class Matcher {
  public:
-  explicit Matcher(std::span<const detail::PrintValue> values) : values_(values), used_(values.size(), false) {}
+  explicit Matcher(std::span<const detail::PrintValue> values)
+      : values_(values), used_(values.size(), false) {}
 
   int match(const std::string& field, const std::string& placeholder) {
     int value = -1;
@@ -24,12 +25,16 @@ class Matcher {
       by_number_ = true;
     } else {
       const auto found = std::ranges::find(values_, field, &detail::PrintValue::name);
-      check(found != values_.end(), "print: nothing is given for the placeholder '{}'; the names are [{}]", placeholder, names());
+      check(found != values_.end(),
+            "print: nothing is given for the placeholder '{}'; the names are [{}]", placeholder,
+            names());
       value = static_cast<int>(found - values_.begin());
     }
-    check(!(by_position_ && by_number_), "print: the placeholder '{}' mixes counting with numbers; use one of them", placeholder);
-    check(static_cast<std::size_t>(value) < values_.size(), "print: nothing is given for the placeholder '{}': {} value{} {} given",
-          placeholder, values_.size(), values_.size() == 1 ? "" : "s", values_.size() == 1 ? "is" : "are");
+    check(!(by_position_ && by_number_),
+          "print: the placeholder '{}' mixes counting with numbers; use one of them", placeholder);
+    check(static_cast<std::size_t>(value) < values_.size(),
+          "print: nothing is given for the placeholder '{}': {} value{} {} given", placeholder,
+          values_.size(), values_.size() == 1 ? "" : "s", values_.size() == 1 ? "is" : "are");
     used_[static_cast<std::size_t>(value)] = true;
     return value;
   }
@@ -56,7 +61,8 @@ class Matcher {
 
 }  // namespace
 
-std::vector<FormatPiece> parse_format(const std::string& format, std::span<const detail::PrintValue> values) {
+std::vector<FormatPiece> parse_format(const std::string& format,
+                                      std::span<const detail::PrintValue> values) {
   std::vector<FormatPiece> pieces(1);
   Matcher matcher(values);
   for (std::size_t i = 0; i < format.size(); ++i) {
@@ -73,8 +79,10 @@ std::vector<FormatPiece> parse_format(const std::string& format, std::span<const
     check(c == '{', "print: the format '{}' has a '}}' without '{{'", format);
     const std::size_t end = format.find('}', i);
     check(end != std::string::npos, "print: the format '{}' has a '{{' without '}}'", format);
-    const std::string placeholder = format.substr(i, end - i + 1), inside = format.substr(i + 1, end - i - 1);
-    check(inside.find('{') == std::string::npos, "print: a placeholder inside the placeholder '{}' is not supported", placeholder);
+    const std::string placeholder = format.substr(i, end - i + 1),
+                      inside = format.substr(i + 1, end - i - 1);
+    check(inside.find('{') == std::string::npos,
+          "print: a placeholder inside the placeholder '{}' is not supported", placeholder);
     const std::size_t colon = inside.find(':');
     FormatPiece& piece = pieces.back();
     piece.placeholder = placeholder;

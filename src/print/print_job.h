@@ -1,4 +1,5 @@
-// What a print does each time it fires. All of it is data, but for streams and functions that take its lines.
+// What a print does each time it fires. All of it is data, but for streams and functions that take
+// its lines.
 #pragma once
 #include <postern/host.h>
 #include <postern/print.h>
@@ -40,7 +41,8 @@ struct PrintJob {
   std::string line(std::span<const AnyView> leaves) const;
 };
 
-/// Finds each value's leaves, checks the options, and formats zeros once: a specification that fits now fits always. Throws TypeError.
+/// Finds each value's leaves, checks the options, and formats zeros once: a specification that fits
+/// now fits always. Throws TypeError.
 void make_ready(const char* who, PrintJob& job, std::span<const Type> leaves);
 
 std::shared_ptr<const detail::HostFunction> function_of(PrintJob job);

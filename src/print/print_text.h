@@ -1,4 +1,5 @@
-// Values as text: elements by a format specification, arrays as NumPy writes them, containers with their brackets.
+// Values as text: elements by a format specification, arrays as NumPy writes them, containers with
+// their brackets.
 #pragma once
 #include <postern/print.h>
 #include <postern/view.h>
@@ -20,8 +21,8 @@ struct TextStyle {
 std::string text_of(const AnyView& view, const std::string& spec, const TextStyle& style);
 
 /// `next` is the first leaf of the node, and is moved behind its last.
-std::string text_of(const detail::PrintNode& node, std::span<const AnyView> leaves, std::size_t& next, const std::string& spec,
-                    const TextStyle& style);
+std::string text_of(const detail::PrintNode& node, std::span<const AnyView> leaves,
+                    std::size_t& next, const std::string& spec, const TextStyle& style);
 
 /// A format string cut at its placeholders.
 struct FormatPiece {
@@ -30,7 +31,9 @@ struct FormatPiece {
   std::string spec;
   std::string placeholder;  // as written
 };
-/// Throws TypeError for a format that is wrong in itself, or that does not fit the values' number and names.
-std::vector<FormatPiece> parse_format(const std::string& format, std::span<const detail::PrintValue> values);
+/// Throws TypeError for a format that is wrong in itself, or that does not fit the values' number
+/// and names.
+std::vector<FormatPiece> parse_format(const std::string& format,
+                                      std::span<const detail::PrintValue> values);
 
 }  // namespace postern::host

@@ -18,16 +18,22 @@ using detail::Value;
 
 namespace run {
 
-ComputedValue::ComputedValue(Kind k, Type t, std::shared_ptr<RunRecord> r) : Value(k, std::move(t)), run(std::move(r)) {}
+ComputedValue::ComputedValue(Kind k, Type t, std::shared_ptr<RunRecord> r)
+    : Value(k, std::move(t)), run(std::move(r)) {}
 ComputedValue::~ComputedValue() = default;
 
 DeviceValue::DeviceValue(Type t, pjrt::Buffer b, int on, int ordinal, std::shared_ptr<RunRecord> r)
-    : ComputedValue(Kind::device, std::move(t), std::move(r)), buffer(std::move(b)), lane(on), device(ordinal) {}
+    : ComputedValue(Kind::device, std::move(t), std::move(r)),
+      buffer(std::move(b)),
+      lane(on),
+      device(ordinal) {}
 
 void refuse_donated(const Value& value) {
   if (!value.donated.load()) [[likely]]
     return;  // the text is made only for the error: this is on the way to each run
-  throw_type_error(fmt::format("a tensor of type {} was donated to a program and holds no data any more", to_string(value.type)));
+  throw_type_error(
+      fmt::format("a tensor of type {} was donated to a program and holds no data any more",
+                  to_string(value.type)));
 }
 
 // Of a reader and a run that takes the memory, each writes its mark before it looks for the
@@ -59,7 +65,8 @@ void add_pending(const Value& value, Runs& runs) {
   const auto& v = static_cast<const ComputedValue&>(value);
   if (v.ready.load(std::memory_order_acquire)) return;
   auto add = [&](const std::shared_ptr<RunRecord>& run) {
-    if (run && run->outcome() != host::Outcome::done && std::ranges::find(runs, run) == runs.end()) runs.push_back(run);
+    if (run && run->outcome() != host::Outcome::done && std::ranges::find(runs, run) == runs.end())
+      runs.push_back(run);
   };
   for (const std::shared_ptr<RunRecord>& run : v.after) add(run);
   add(v.run);
@@ -99,9 +106,13 @@ void await(const ComputedValue& value, const std::function<void()>& wait) {
 
 namespace {
 
-const DeviceValue& device_value(const Value& value) { return static_cast<const DeviceValue&>(value); }
+const DeviceValue& device_value(const Value& value) {
+  return static_cast<const DeviceValue&>(value);
+}
 
-bool is_there(const DeviceValue& value) { return value.ready.load(std::memory_order_acquire) || value.buffer.ready().is_ready(); }
+bool is_there(const DeviceValue& value) {
+  return value.ready.load(std::memory_order_acquire) || value.buffer.ready().is_ready();
+}
 
 bool packed(DType dtype) { return bit_width(dtype) < 8; }
 
@@ -127,11 +138,13 @@ void copy_out(const DeviceValue& value, void* to) {
   std::memcpy(to, value.buffer.data(), bytes);
 }
 
-pjrt::Buffer send(const Type& t, const void* data, const std::shared_ptr<const void>& keep, const Lane& lane) {
+pjrt::Buffer send(const Type& t, const void* data, const std::shared_ptr<const void>& keep,
+                  const Lane& lane) {
   const auto& client = Runtime::get().client(lane.client);
   const bool in_place = t.byte_size() >= 4096 && !packed(t.dtype);
   if (!in_place) return client.buffer_from_host(data, t.dtype, t.dims, lane.handle);
-  return client.buffer_from_host(data, t.dtype, t.dims, lane.handle, pjrt::HostMemory::alias, [keep] {});
+  return client.buffer_from_host(data, t.dtype, t.dims, lane.handle, pjrt::HostMemory::alias,
+                                 [keep] {});
 }
 
 pjrt::Buffer seen_on(const DeviceValue& from, std::shared_ptr<const void> owner, const Lane& lane) {
@@ -140,8 +153,11 @@ pjrt::Buffer seen_on(const DeviceValue& from, std::shared_ptr<const void> owner,
   const bool shared = there.memory == lane.memory;
   Runs calling;
   add_pending(from, calling);
-  if (!calling.empty()) await(from);  // what waits for such a run must not be queued: the run's functions may queue behind it
-  if (there.client == lane.client && from.lane != lane.index && from.type.size() > 0 && !(shared && is_there(from))) {
+  if (!calling.empty())
+    await(from);  // what waits for such a run must not be queued: the run's functions may queue
+                  // behind it
+  if (there.client == lane.client && from.lane != lane.index && from.type.size() > 0 &&
+      !(shared && is_there(from))) {
     const auto start = host::timeline::Clock::now();
     pjrt::Buffer copy = from.buffer.copy_to(lane.handle);
     const pjrt::Event complete = copy.ready();
@@ -153,7 +169,9 @@ pjrt::Buffer seen_on(const DeviceValue& from, std::shared_ptr<const void> owner,
   if (from.type.size() == 0 || packed(from.type.dtype) || !shared) {
     std::shared_ptr<void> bytes = detail::aligned_bytes(from.type.byte_size());
     copy_out(from, bytes.get());
-    return Runtime::get().client(lane.client).buffer_from_host(bytes.get(), from.type.dtype, from.type.dims, lane.handle);
+    return Runtime::get()
+        .client(lane.client)
+        .buffer_from_host(bytes.get(), from.type.dtype, from.type.dims, lane.handle);
   }
   struct Seen {
     std::shared_ptr<const void> owner;
@@ -191,7 +209,9 @@ pjrt::Buffer* on_lane(const Tensor& tensor, Lane& lane, std::shared_ptr<const vo
     return out;
   }
   if (pointer->kind != Value::Kind::host) [[unlikely]]
-    throw_type_error(fmt::format("an argument of type {} is traced or abstract: a program needs values", to_string(pointer->type)));
+    throw_type_error(
+        fmt::format("an argument of type {} is traced or abstract: a program needs values",
+                    to_string(pointer->type)));
   const auto& host = static_cast<const HostValue&>(*pointer);
   const auto here = [&]() -> pjrt::Buffer* {
     if (!host.was_sent.load(std::memory_order_acquire)) return nullptr;
@@ -219,7 +239,8 @@ pjrt::Buffer* on_lane(const Tensor& tensor, Lane& lane, std::shared_ptr<const vo
 
 const void* host_view(const Tensor& tensor, std::shared_ptr<const void>& keep) {
   const std::shared_ptr<const Value>& pointer = Access::pointer(tensor);
-  if (pointer && pointer->kind == Value::Kind::device && !packed(pointer->type.dtype) && pointer->type.size() > 0) {
+  if (pointer && pointer->kind == Value::Kind::device && !packed(pointer->type.dtype) &&
+      pointer->type.size() > 0) {
     const DeviceValue& value = device_value(*pointer);
     if (value.buffer.is_on_cpu()) {
       struct Held {
@@ -243,9 +264,12 @@ std::shared_ptr<const void> host_bytes(const Tensor& tensor, const char* what) {
   refuse_donated(*pointer);
   if (pointer->kind == Value::Kind::host) return static_cast<const HostValue&>(*pointer).data;
   if (const detail::TracedValue* t = Access::traced(tensor))
-    throw_type_error(fmt::format("{}: the tensor of type {} made at {} is traced ({}): it has a value only when the program runs", what,
-                                 to_string(t->type), to_string(t->place), t->mark->what));
-  check(pointer->kind != Value::Kind::abstract, "{}: the tensor of type {} is abstract: it has a type but no value", what,
+    throw_type_error(
+        fmt::format("{}: the tensor of type {} made at {} is traced ({}): it has a value only when "
+                    "the program runs",
+                    what, to_string(t->type), to_string(t->place), t->mark->what));
+  check(pointer->kind != Value::Kind::abstract,
+        "{}: the tensor of type {} is abstract: it has a type but no value", what,
         to_string(pointer->type));
   std::shared_ptr<void> bytes = detail::aligned_bytes(pointer->type.byte_size());
   if (pointer->kind == Value::Kind::sharded)
@@ -273,9 +297,10 @@ Tensor::Tensor(const Type& type, const void* data) {
 
 Tensor Tensor::borrow(const Type& type, const void* data, std::function<void()> release) {
   check_type(type);
-  return Tensor(std::make_shared<HostValue>(type, std::shared_ptr<const void>(data, [r = std::move(release)](const void*) {
-                                              if (r) r();
-                                            })));
+  return Tensor(std::make_shared<HostValue>(
+      type, std::shared_ptr<const void>(data, [r = std::move(release)](const void*) {
+        if (r) r();
+      })));
 }
 
 const Type& Tensor::type() const {
@@ -283,17 +308,22 @@ const Type& Tensor::type() const {
   return value_->type;
 }
 
-bool Tensor::is_traced() const { return value_ && (value_->kind == Value::Kind::traced || value_->kind == Value::Kind::abstract); }
+bool Tensor::is_traced() const {
+  return value_ && (value_->kind == Value::Kind::traced || value_->kind == Value::Kind::abstract);
+}
 
 int Tensor::device() const {
   if (value_ && value_->kind == Value::Kind::sharded)
     return static_cast<const run::ShardedValue&>(*value_).sharding.mesh().devices().front();
-  return value_ && value_->kind == Value::Kind::device ? static_cast<const run::DeviceValue&>(*value_).device : 0;
+  return value_ && value_->kind == Value::Kind::device
+             ? static_cast<const run::DeviceValue&>(*value_).device
+             : 0;
 }
 
 void Tensor::read(void* to, Place place) const {
   PlaceScope at(place);
-  if (value_ && value_->kind == Value::Kind::device) return run::copy_out(static_cast<const run::DeviceValue&>(*value_), to);
+  if (value_ && value_->kind == Value::Kind::device)
+    return run::copy_out(static_cast<const run::DeviceValue&>(*value_), to);
   const std::shared_ptr<const void> bytes = run::host_bytes(*this, "read");
   if (const std::size_t n = value_->type.byte_size()) std::memcpy(to, bytes.get(), n);
 }
@@ -301,15 +331,18 @@ void Tensor::read(void* to, Place place) const {
 void Tensor::read_item(DType dtype, void* to, Place place) const {
   PlaceScope at(place);
   check(value_ != nullptr, "item: the Tensor is empty, it was never given a value");
-  check(value_->type.dtype == dtype, "item: the tensor is {}, asked for as {}", to_string(value_->type), to_string(dtype));
-  check(value_->type.size() == 1, "item: the tensor must have one element, it is {}", to_string(value_->type));
+  check(value_->type.dtype == dtype, "item: the tensor is {}, asked for as {}",
+        to_string(value_->type), to_string(dtype));
+  check(value_->type.size() == 1, "item: the tensor must have one element, it is {}",
+        to_string(value_->type));
   read(to, place);
 }
 
 std::size_t Tensor::read_size(DType dtype, Place place) const {
   PlaceScope at(place);
   check(value_ != nullptr, "to_vector: the Tensor is empty, it was never given a value");
-  check(value_->type.dtype == dtype, "to_vector: the tensor is {}, asked for as {}", to_string(value_->type), to_string(dtype));
+  check(value_->type.dtype == dtype, "to_vector: the tensor is {}, asked for as {}",
+        to_string(value_->type), to_string(dtype));
   return static_cast<std::size_t>(value_->type.size());
 }
 
@@ -340,8 +373,8 @@ void wrong_lists(std::size_t first, std::size_t other) {
 }  // namespace detail
 
 Tensor make_tensor(const Type& type, const void* data, std::size_t elements) {
-  check(static_cast<std::int64_t>(elements) == type.size(), "tensor: {} has {} elements, {} values were given", to_string(type),
-        type.size(), elements);
+  check(static_cast<std::int64_t>(elements) == type.size(),
+        "tensor: {} has {} elements, {} values were given", to_string(type), type.size(), elements);
   return Tensor(type, data);
 }
 

@@ -18,8 +18,9 @@ struct ComputedValue : detail::Value {
   ComputedValue(Kind k, Type t, std::shared_ptr<RunRecord> r);
   ~ComputedValue() override;
 
-  std::shared_ptr<RunRecord> run;  // of the program with calls that makes it, while that is under way or if it failed
-  Runs after;                      // those of what it is made from, likewise
+  std::shared_ptr<RunRecord>
+      run;     // of the program with calls that makes it, while that is under way or if it failed
+  Runs after;  // those of what it is made from, likewise
   mutable std::atomic<bool> ready{false};
 };
 
@@ -83,24 +84,31 @@ void await(const ComputedValue& value, const std::function<void()>& wait);
 
 /// Copies the row-major elements to `to`, when they are there.
 void copy_out(const DeviceValue& value, void* to);
-/// Host memory as a buffer on `lane`, used in place where it is aligned; `data` is `bytes` that `keep` owns.
-pjrt::Buffer send(const Type& type, const void* data, const std::shared_ptr<const void>& keep, const Lane& lane);
-/// An array of another lane as a buffer of this one. Where the two share memory and the contents are there, it is the same memory, which
-/// `owner` keeps alive; else a copy, which within a client nobody waits for unless a run that calls back makes the contents.
+/// Host memory as a buffer on `lane`, used in place where it is aligned; `data` is `bytes` that
+/// `keep` owns.
+pjrt::Buffer send(const Type& type, const void* data, const std::shared_ptr<const void>& keep,
+                  const Lane& lane);
+/// An array of another lane as a buffer of this one. Where the two share memory and the contents
+/// are there, it is the same memory, which `owner` keeps alive; else a copy, which within a client
+/// nobody waits for unless a run that calls back makes the contents.
 pjrt::Buffer seen_on(const DeviceValue& from, std::shared_ptr<const void> owner, const Lane& lane);
 
-/// The device that these tensors were put on, else the thread's default one. Throws TypeError when they were put on different ones.
+/// The device that these tensors were put on, else the thread's default one. Throws TypeError when
+/// they were put on different ones.
 int device_for(std::span<const Tensor* const> tensors);
 /// Throws TypeError when it is none of devices().
 void check_device(int device);
 
-/// The tensor's array on `lane`, sent there if need be. Throws TypeError for traced and empty tensors. The result lives as long as `keep`.
+/// The tensor's array on `lane`, sent there if need be. Throws TypeError for traced and empty
+/// tensors. The result lives as long as `keep`.
 pjrt::Buffer* on_lane(const Tensor& tensor, Lane& lane, std::shared_ptr<const void>& keep);
 
-/// The tensor's row-major bytes, seen where they are if that is host memory, as long as `keep` lives.
+/// The tensor's row-major bytes, seen where they are if that is host memory, as long as `keep`
+/// lives.
 const void* host_view(const Tensor& tensor, std::shared_ptr<const void>& keep);
 
-/// The tensor's row-major bytes: host memory as it is, or a copy from the device. `what` names the user in errors.
+/// The tensor's row-major bytes: host memory as it is, or a copy from the device. `what` names the
+/// user in errors.
 std::shared_ptr<const void> host_bytes(const Tensor& tensor, const char* what);
 
 }  // namespace postern::run

@@ -11,13 +11,13 @@
 #include "core/log.h"
 #include "host/timeline.h"
 #include "host/unseen.h"
-#include "shard/shard_map.h"
 #include "run/array.h"
 #include "run/disk_cache.h"
 #include "run/failures.h"
 #include "run/partitioned.h"
 #include "run/sharded.h"
 #include "run/unwatched.h"
+#include "shard/shard_map.h"
 #include "trace/literal.h"
 
 namespace postern::run {
@@ -41,12 +41,16 @@ const pjrt::Executable& Loaded::make(int form) {
   const int number = std::max(form - any_spare_device + 1, 0);
   const pjrt::Client& client = Runtime::get().client(number);
   const pjrt::CompileOptions options{.portable = form != first_device};
-  const host::timeline::Span span(host::timeline::Kind::compile, host::timeline::module_name(text_));
-  // The main form comes first; the others take over what was compiled for it, where that can be serialized.
+  const host::timeline::Span span(host::timeline::Kind::compile,
+                                  host::timeline::module_name(text_));
+  // The main form comes first; the others take over what was compiled for it, where that can be
+  // serialized.
   if (const pjrt::Executable& main = executables_[form_of_main()]) try {
-      made = client.deserialize(main.serialize(), form_of_main() == first_device ? &options : nullptr);
+      made =
+          client.deserialize(main.serialize(), form_of_main() == first_device ? &options : nullptr);
     } catch (const Error& e) {
-      log(LogLevel::info, "a compiled program cannot be taken over and is compiled again: {}", e.what());
+      log(LogLevel::info, "a compiled program cannot be taken over and is compiled again: {}",
+          e.what());
     }
   if (!made) made = compile_or_load(client, text_, options);
   drain_before_what_is_new();
@@ -57,7 +61,7 @@ Loaded::Form Loaded::form_of_main() { return Runtime::get().on_gpus() ? any_devi
 const pjrt::Executable& Loaded::main() { return made(form_of_main()); }
 
 Loaded::Choice Loaded::on(const Lane& lane) {
-  const int form = lane.client > 0    ? any_spare_device + lane.client - 1
+  const int form = lane.client > 0   ? any_spare_device + lane.client - 1
                    : lane.index == 0 ? static_cast<int>(form_of_main())
                                      : any_device;
   return {made(form), form == first_device ? nullptr : &lane.handle};
@@ -65,15 +69,18 @@ Loaded::Choice Loaded::on(const Lane& lane) {
 
 std::shared_ptr<Loaded> load_text(const std::string& text) {
   static auto* const cache = new TextCache<Loaded>;
-  std::shared_ptr<Loaded> loaded = cache->find(text, [&] { return std::make_shared<Loaded>(text); });
+  std::shared_ptr<Loaded> loaded =
+      cache->find(text, [&] { return std::make_shared<Loaded>(text); });
   loaded->main();
   return loaded;
 }
 
 namespace {
 
-/// Has captures of at most so many bytes written into the text; the memory that the options point at from then on.
-std::vector<std::shared_ptr<const void>> write_out(LoweringOptions& options, std::size_t first, const Tensors& captures, std::size_t most) {
+/// Has captures of at most so many bytes written into the text; the memory that the options point
+/// at from then on.
+std::vector<std::shared_ptr<const void>> write_out(LoweringOptions& options, std::size_t first,
+                                                   const Tensors& captures, std::size_t most) {
   std::vector<std::shared_ptr<const void>> keep;
   options.constants.resize(first + captures.size(), nullptr);
   for (std::size_t i = 0; i < captures.size(); ++i) {
@@ -95,13 +102,15 @@ std::shared_ptr<const Module> lower(const Lowerable& program) {
   options.inputs = program.arguments_on;
   options.inputs.resize(program.program->inputs.size());
   for (std::size_t i = 0; i < program.captures.size(); ++i)
-    if (const Sharding* s = sharding_of(program.captures[i])) options.inputs[program.arguments + i] = *s;
+    if (const Sharding* s = sharding_of(program.captures[i]))
+      options.inputs[program.arguments + i] = *s;
   options.outputs = program.results_on;
   for (const auto* list : {&options.inputs, &options.outputs})
     for (const std::optional<Sharding>& s : *list)
       if (s) meshes.push_back(s->mesh());
   options.platform = Runtime::get().platform();
-  options.gather_limit = program.gather_limit ? program.gather_limit : Runtime::get().config().gather_limit;
+  options.gather_limit =
+      program.gather_limit ? program.gather_limit : Runtime::get().config().gather_limit;
   options.devices = devices_of(meshes);
   if (!meshes.empty()) options.mesh = meshes.front();
   const auto keep = write_out(options, program.arguments, program.captures, 4096);
@@ -120,12 +129,13 @@ std::shared_ptr<const Module> lower_for_file(const Lowered& lowered) {
   for (std::size_t i = 0; i < before.parameter_shardings.size(); ++i)
     options.inputs[static_cast<std::size_t>(before.parameters[i])] = before.parameter_shardings[i];
   options.outputs = before.result_shardings;
-  const auto keep =
-      write_out(options, program.inputs.size() - lowered.captures().size(), lowered.captures(), std::numeric_limits<std::size_t>::max());
+  const auto keep = write_out(options, program.inputs.size() - lowered.captures().size(),
+                              lowered.captures(), std::numeric_limits<std::size_t>::max());
   return std::make_shared<const Module>(Lowering(options).module(program));
 }
 
-CompiledProgram::CompiledProgram(std::shared_ptr<const Module> module, std::size_t arguments, Tensors captures)
+CompiledProgram::CompiledProgram(std::shared_ptr<const Module> module, std::size_t arguments,
+                                 Tensors captures)
     : module_(std::move(module)), arguments_(arguments), captures_(std::move(captures)) {
   for (const SitePtr& s : module_->sites) {
     sites_.emplace_back(s, s->function);
@@ -136,10 +146,12 @@ CompiledProgram::CompiledProgram(std::shared_ptr<const Module> module, std::size
   if (!sites_.empty() && !Runtime::get().plugin().ffi()) {
     const SiteSpec& s = *module_->sites.front();
     PlaceScope at(s.place);
-    throw Error(ErrorCode::unimplemented,
-                fmt::format("{}: the plug-in for {} cannot call host functions from a compiled program; {}", host::describe(s),
-                            Runtime::get().platform(),
-                            module_->partitioned() ? "one over several devices cannot be cut into stages" : "run it with Mode::staged"));
+    throw Error(
+        ErrorCode::unimplemented,
+        fmt::format("{}: the plug-in for {} cannot call host functions from a compiled program; {}",
+                    host::describe(s), Runtime::get().platform(),
+                    module_->partitioned() ? "one over several devices cannot be cut into stages"
+                                           : "run it with Mode::staged"));
   }
   if (module_->partitioned())
     partitioned_ = load_partitioned(*module_);
@@ -149,7 +161,9 @@ CompiledProgram::CompiledProgram(std::shared_ptr<const Module> module, std::size
 
 CompiledProgram::~CompiledProgram() = default;
 
-const pjrt::Executable& CompiledProgram::executable() const { return partitioned_ ? partitioned_->main() : loaded_->main(); }
+const pjrt::Executable& CompiledProgram::executable() const {
+  return partitioned_ ? partitioned_->main() : loaded_->main();
+}
 
 /// The buffers of one run's arguments, and what keeps them alive until it has been queued.
 struct CompiledProgram::Arguments {
@@ -161,20 +175,21 @@ struct CompiledProgram::Arguments {
   Donation donation;
 
   /// `queued`: the runs being queued on the lane when this one is the only one.
-  std::span<PJRT_Buffer* const> collect(const CompiledProgram& program, std::span<const Tensor* const> arguments, Lane& lane,
+  std::span<PJRT_Buffer* const> collect(const CompiledProgram& program,
+                                        std::span<const Tensor* const> arguments, Lane& lane,
                                         int queued) {
     const std::size_t n = program.module_->parameters.size();
     if (n > few) large.resize(n);
     PJRT_Buffer** out = n > few ? large.data() : small.data();
     for (std::size_t i = 0; i < n; ++i) {
       const auto input = static_cast<std::size_t>(program.module_->parameters[i]);
-      const Tensor& t = input < program.arguments_ ? *arguments[input] : program.captures_[input - program.arguments_];
+      const Tensor& t = input < program.arguments_ ? *arguments[input]
+                                                   : program.captures_[input - program.arguments_];
       std::shared_ptr<const void> held;
       out[i] = on_lane(t, lane, held)->handle();
       if (held) keep.push_back(std::move(held));
       add_pending(*Access::value(t), pending);
-      if (program.takes(i)) 
-        donation.take(Access::pointer(t), i, lane.dispatching.load() <= queued);
+      if (program.takes(i)) donation.take(Access::pointer(t), i, lane.dispatching.load() <= queued);
     }
     return {out, n};
   }
@@ -214,10 +229,12 @@ bool CompiledProgram::takes(std::size_t parameter) const {
 
 namespace {
 
-void wrap(const Module& module, const PJRT_Api* api, std::span<PJRT_Buffer* const> buffers, const Lane& lane, int device,
-          const std::shared_ptr<RunRecord>& record, const Runs& pending, bool ready, std::span<Tensor> results) {
+void wrap(const Module& module, const PJRT_Api* api, std::span<PJRT_Buffer* const> buffers,
+          const Lane& lane, int device, const std::shared_ptr<RunRecord>& record,
+          const Runs& pending, bool ready, std::span<Tensor> results) {
   for (std::size_t i = 0; i < results.size(); ++i) {
-    auto value = std::make_shared<DeviceValue>(module.results[i], pjrt::Buffer(api, buffers[i]), lane.index, device, record);
+    auto value = std::make_shared<DeviceValue>(module.results[i], pjrt::Buffer(api, buffers[i]),
+                                               lane.index, device, record);
     value->placed = device != 0;
     value->after = pending;
     value->ready.store(ready, std::memory_order_relaxed);  // nobody else has seen it yet
@@ -227,7 +244,8 @@ void wrap(const Module& module, const PJRT_Api* api, std::span<PJRT_Buffer* cons
 
 }  // namespace
 
-void CompiledProgram::run(std::span<const Tensor* const> arguments, std::span<Tensor> results, std::shared_ptr<RunRecord> record) const {
+void CompiledProgram::run(std::span<const Tensor* const> arguments, std::span<Tensor> results,
+                          std::shared_ptr<RunRecord> record) const {
   if (partitioned_) [[unlikely]]
     run_partitioned(arguments, results, std::move(record));
   else if (sites_.empty() && !record) [[likely]]
@@ -236,7 +254,8 @@ void CompiledProgram::run(std::span<const Tensor* const> arguments, std::span<Te
     run_calling(arguments, results, std::move(record));
 }
 
-void CompiledProgram::run_plain(std::span<const Tensor* const> arguments, std::span<Tensor> results) const {
+void CompiledProgram::run_plain(std::span<const Tensor* const> arguments,
+                                std::span<Tensor> results) const {
   Runtime& runtime = Runtime::get();
   const int device = device_for(arguments);
   Lane& lane = runtime.pass(device);
@@ -257,23 +276,28 @@ void CompiledProgram::run_plain(std::span<const Tensor* const> arguments, std::s
                        {.device = named, .complete = &complete, .keep = buffers.donation.kept()});
     buffers.donation.stands();
     ready = complete.is_ready();
-    if (timed || !ready) follow(complete, host::timeline::Kind::execute, host::timeline::module_name(module_->text), device, start);
+    if (timed || !ready)
+      follow(complete, host::timeline::Kind::execute, host::timeline::module_name(module_->text),
+             device, start);
     ready = ready && !complete.error();
   } catch (const Error&) {
     buffers.rethrow(*this, arguments);
     throw;
   }
-  wrap(*module_, executable.api(), out.span, lane, device, nullptr, buffers.pending, ready, results);
+  wrap(*module_, executable.api(), out.span, lane, device, nullptr, buffers.pending, ready,
+       results);
 }
 
-void CompiledProgram::run_calling(std::span<const Tensor* const> arguments, std::span<Tensor> results,
+void CompiledProgram::run_calling(std::span<const Tensor* const> arguments,
+                                  std::span<Tensor> results,
                                   std::shared_ptr<RunRecord> record) const {
   Runtime& runtime = Runtime::get();
   const int device = device_for(arguments);
   for (const SitePtr& s : placed_) {
     PlaceScope at(s->place);
     check(s->device == device,
-          "{} is for device {}, but its program runs on device {} alone; give arguments that are spread over both, or use Mode::staged",
+          "{} is for device {}, but its program runs on device {} alone; give arguments that are "
+          "spread over both, or use Mode::staged",
           host::describe(*s), s->device, device);
   }
   const auto self = shared_from_this();  // the last other owner may go in a call
@@ -282,7 +306,8 @@ void CompiledProgram::run_calling(std::span<const Tensor* const> arguments, std:
   Lane& lane = runtime.take(device);
   if (record) lane.started.store(true);
   try {
-    if (!record) record = lane.idle ? std::move(lane.idle) : std::make_shared<RunRecord>(runtime.plugin());
+    if (!record)
+      record = lane.idle ? std::move(lane.idle) : std::make_shared<RunRecord>(runtime.plugin());
     record->begin(self, lane);
   } catch (...) {
     runtime.leave(lane);
@@ -318,7 +343,8 @@ void CompiledProgram::run_calling(std::span<const Tensor* const> arguments, std:
     record->rethrow();
   }
   if (!ended && waits) goes_on(reach_, {&device, 1}, lane, record->number);
-  wrap(*module_, executable->api(), out.span, lane, device, ended ? nullptr : record, buffers.pending, ended && !complete.error(), results);
+  wrap(*module_, executable->api(), out.span, lane, device, ended ? nullptr : record,
+       buffers.pending, ended && !complete.error(), results);
 }
 
 }  // namespace postern::run

@@ -33,8 +33,8 @@ class Loaded {
   const pjrt::Executable& main();
 
  private:
-  // Naming a device costs XLA a twentieth of a small run, so that the first device has an executable for itself.
-  // From any_spare_device on, one for each spare client.
+  // Naming a device costs XLA a twentieth of a small run, so that the first device has an
+  // executable for itself. From any_spare_device on, one for each spare client.
   enum Form : int { first_device, any_device, any_spare_device };
   static constexpr std::size_t few = 3;
   static Form form_of_main();
@@ -51,10 +51,12 @@ class Loaded {
 template <class Code>
 class TextCache {
  public:
-  std::shared_ptr<Code> find(const std::string& key, const std::function<std::shared_ptr<Code>()>& make) {
+  std::shared_ptr<Code> find(const std::string& key,
+                             const std::function<std::shared_ptr<Code>()>& make) {
     {
       std::scoped_lock lock(guard_);
-      if (const auto found = entries_.find(key); found != entries_.end()) return found->second.used = ++clock_, found->second.code;
+      if (const auto found = entries_.find(key); found != entries_.end())
+        return found->second.used = ++clock_, found->second.code;
     }
     std::shared_ptr<Code> code = make();
     std::scoped_lock lock(guard_);
@@ -62,7 +64,9 @@ class TextCache {
     entry.used = ++clock_;
     if (!entry.code) entry.code = std::move(code);  // else another thread was first
     std::shared_ptr<Code> out = entry.code;
-    if (entries_.size() > capacity) entries_.erase(std::ranges::min_element(entries_, {}, [](const auto& e) { return e.second.used; }));
+    if (entries_.size() > capacity)
+      entries_.erase(
+          std::ranges::min_element(entries_, {}, [](const auto& e) { return e.second.used; }));
     return out;
   }
 
@@ -84,7 +88,8 @@ class PartitionedCode;
 
 class CompiledProgram : public std::enable_shared_from_this<CompiledProgram> {
  public:
-  /// `captures` are the values of the program's last inputs; those that the module did not write out become hidden arguments.
+  /// `captures` are the values of the program's last inputs; those that the module did not write
+  /// out become hidden arguments.
   CompiledProgram(std::shared_ptr<const Module> module, std::size_t arguments, Tensors captures);
   ~CompiledProgram();
 
@@ -93,14 +98,18 @@ class CompiledProgram : public std::enable_shared_from_this<CompiledProgram> {
   const pjrt::Executable& executable() const;
   bool calls() const { return !sites_.empty(); }
 
-  /// Runs with these argument leaves. `record`: a run prepared by the caller (with deadline, context), else one is made where needed.
-  void run(std::span<const Tensor* const> arguments, std::span<Tensor> results, std::shared_ptr<RunRecord> record = nullptr) const;
+  /// Runs with these argument leaves. `record`: a run prepared by the caller (with deadline,
+  /// context), else one is made where needed.
+  void run(std::span<const Tensor* const> arguments, std::span<Tensor> results,
+           std::shared_ptr<RunRecord> record = nullptr) const;
 
  private:
   friend class RunRecord;
   void run_plain(std::span<const Tensor* const> arguments, std::span<Tensor> results) const;
-  void run_calling(std::span<const Tensor* const> arguments, std::span<Tensor> results, std::shared_ptr<RunRecord> record) const;
-  void run_partitioned(std::span<const Tensor* const> arguments, std::span<Tensor> results, std::shared_ptr<RunRecord> record) const;
+  void run_calling(std::span<const Tensor* const> arguments, std::span<Tensor> results,
+                   std::shared_ptr<RunRecord> record) const;
+  void run_partitioned(std::span<const Tensor* const> arguments, std::span<Tensor> results,
+                       std::shared_ptr<RunRecord> record) const;
   bool takes(std::size_t parameter) const;  // its memory, for results
   struct Arguments;
 
@@ -122,8 +131,9 @@ struct Lowerable {
   std::size_t arguments;  // the first inputs
   Tensors captures;       // values of the others
   std::vector<bool> donated;
-  std::vector<std::optional<Sharding>> arguments_on, results_on;  // by leaf; none: the argument's own, and as XLA chooses
-  std::size_t gather_limit = 0;                                   // bytes; 0: as Config says
+  std::vector<std::optional<Sharding>> arguments_on,
+      results_on;                // by leaf; none: the argument's own, and as XLA chooses
+  std::size_t gather_limit = 0;  // bytes; 0: as Config says
 };
 std::shared_ptr<const Module> lower(const Lowerable& program);
 /// Once more, to be kept: for no platform in particular, with all captures written out.

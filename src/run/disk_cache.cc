@@ -1,4 +1,5 @@
-// One file for each program: a header that names what it was made from, a checksum, and XLA's serialised executable.
+// One file for each program: a header that names what it was made from, a checksum, and XLA's
+// serialised executable.
 #include "run/disk_cache.h"
 
 #include <fmt/format.h>
@@ -41,20 +42,24 @@ std::optional<std::string> read_entry(const std::filesystem::path& path) {
   }
 }
 
-std::optional<pjrt::Executable> load(const pjrt::Client& client, const std::filesystem::path& path, const std::string& key) {
+std::optional<pjrt::Executable> load(const pjrt::Client& client, const std::filesystem::path& path,
+                                     const std::string& key) {
   const std::optional<std::string> file = read_entry(path);
   if (!file) return {};
   std::size_t lines = 0, at = 0;
   while (lines < 4 && at < file->size()) lines += (*file)[at++] == '\n';
   const std::string_view payload = std::string_view(*file).substr(at);
   if (file->substr(0, at) != header_of(key, payload)) {
-    log(LogLevel::warning, "cache file {} is damaged or of another version; the program is compiled anew", path.string());
+    log(LogLevel::warning,
+        "cache file {} is damaged or of another version; the program is compiled anew",
+        path.string());
     return {};
   }
   try {
     return client.deserialize(payload);
   } catch (const Error& e) {
-    log(LogLevel::warning, "cache file {} cannot be used: {}; the program is compiled anew", path.string(), e.what());
+    log(LogLevel::warning, "cache file {} cannot be used: {}; the program is compiled anew",
+        path.string(), e.what());
     return {};
   }
 }
@@ -72,11 +77,13 @@ void save(const std::filesystem::path& path, const std::string& key, const std::
 
 }  // namespace
 
-pjrt::Executable compile_or_load(const pjrt::Client& client, const std::string& text, const pjrt::CompileOptions& options) {
+pjrt::Executable compile_or_load(const pjrt::Client& client, const std::string& text,
+                                 const pjrt::CompileOptions& options) {
   const Runtime& runtime = Runtime::get();
   const std::string& dir = runtime.config().cache_dir;
   if (dir.empty()) return client.compile(text, options);
-  const std::string key = digest(text + '\0' + runtime.plugin().identity() + '\0' + format_version + '\0' + pjrt::to_proto(options));
+  const std::string key = digest(text + '\0' + runtime.plugin().identity() + '\0' + format_version +
+                                 '\0' + pjrt::to_proto(options));
   const std::filesystem::path path = std::filesystem::path(dir) / (key + ".xla");
   if (auto loaded = load(client, path, key)) return std::move(*loaded);
   pjrt::Executable compiled = client.compile(text, options);

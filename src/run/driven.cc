@@ -38,7 +38,8 @@ DrivenSites::DrivenSites(const Program& program) : text(program.name + "\n") {
   });
 }
 
-DrivenRun::DrivenRun(std::shared_ptr<const DrivenSites> of, StagedPrograms* family) : sites_(std::move(of)), family_(family) {}
+DrivenRun::DrivenRun(std::shared_ptr<const DrivenSites> of, StagedPrograms* family)
+    : sites_(std::move(of)), family_(family) {}
 
 DrivenRun* DrivenRun::current() { return driven; }
 DrivenRun::Scope::Scope(DrivenRun* run) : before_(std::exchange(driven, run)) {}
@@ -92,7 +93,8 @@ void DrivenRun::check_going() {
     rethrow();
 }
 
-void DrivenRun::run_part(const CompiledProgram& program, std::span<const Tensor* const> arguments, std::span<Tensor> results) {
+void DrivenRun::run_part(const CompiledProgram& program, std::span<const Tensor* const> arguments,
+                         std::span<Tensor> results) {
   auto part = std::make_shared<RunRecord>(Runtime::get().plugin());
   part->part_of = shared_from_this();
   part->context = context;
@@ -137,7 +139,8 @@ const host::HostSite* DrivenRun::find(const SiteSpec& site) const {
 
 namespace {
 
-/// Where a call outside of programs is said to be: where its first operand is that was put somewhere.
+/// Where a call outside of programs is said to be: where its first operand is that was put
+/// somewhere.
 int device_of(const SiteSpec& spec, std::span<const Tensor> operands) {
   if (spec.device >= 0) {
     check_device(spec.device);
@@ -153,7 +156,8 @@ int device_of(const SiteSpec& spec, std::span<const Tensor> operands) {
 
 }  // namespace
 
-Tensors fire_now(const Primitive& primitive, const ParamsPtr& params, std::span<const Tensor> operands) {
+Tensors fire_now(const Primitive& primitive, const ParamsPtr& params,
+                 std::span<const Tensor> operands) {
   const SitePtr& spec = as<SiteParams>(*params).site;
   const int device = device_of(*spec, operands);
   wait_for_earlier(reach_of(*spec), {&device, 1});
@@ -162,14 +166,17 @@ Tensors fire_now(const Primitive& primitive, const ParamsPtr& params, std::span<
   if (nested && nested->depth >= limit)
     throw CallbackError(
         ErrorCode::reentry,
-        fmt::format("{} is nested {} levels deep, {} are allowed (Config::max_reentry)", host::describe(*spec), nested->depth, limit),
+        fmt::format("{} is nested {} levels deep, {} are allowed (Config::max_reentry)",
+                    host::describe(*spec), nested->depth, limit),
         Site{spec->name, spec->place}, device, nullptr);
   DrivenRun* run = driven;
   const host::HostSite* site = run ? run->find(*spec) : nullptr;
   std::shared_ptr<DrivenRun> alone;
   if (!site) {  // outside of every program, or written by a rule while the program runs
     alone = std::make_shared<DrivenRun>(std::make_shared<const DrivenSites>(spec));
-    if (run) alone->number = run->number, alone->context = run->context, alone->sink = run->sink, alone->deadline = run->deadline;
+    if (run)
+      alone->number = run->number, alone->context = run->context, alone->sink = run->sink,
+      alone->deadline = run->deadline;
     if (run) alone->tape = run->tape;
     alone->begin();
     run = alone.get();
@@ -186,17 +193,21 @@ Tensors fire_now(const Primitive& primitive, const ParamsPtr& params, std::span<
   }
   Tensors results;
   if (spec->kind == SiteSpec::Kind::tap) {
-    results.assign(operands.begin(), operands.begin() + static_cast<std::ptrdiff_t>(spec->operands.size()));
+    results.assign(operands.begin(),
+                   operands.begin() + static_cast<std::ptrdiff_t>(spec->operands.size()));
   } else {
     for (const Type& t : result_types(primitive, params.get(), {types.data(), types.size()})) {
       std::shared_ptr<void> bytes = detail::aligned_bytes(t.byte_size());
       buffers.push_back(bytes.get());
-      results.push_back(detail::Access::make(std::make_shared<detail::HostValue>(t, std::move(bytes))));
+      results.push_back(
+          detail::Access::make(std::make_shared<detail::HostValue>(t, std::move(bytes))));
     }
   }
   PlaceScope::Replace at({});             // what the function does has places of its own,
   const DrivenRun::Scope apart(nullptr);  // and what it runs is its own affair
-  if (!host::fire(*run, *site, buffers.data(), device) || !host::results_fit(*run, *site, buffers.data(), device)) run->rethrow();
+  if (!host::fire(*run, *site, buffers.data(), device) ||
+      !host::results_fit(*run, *site, buffers.data(), device))
+    run->rethrow();
   return results;
 }
 

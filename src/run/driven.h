@@ -1,5 +1,5 @@
-// DrivenRun: an execution whose host functions are entered between its operations, by the threads that drive it: Mode::staged,
-// Mode::evaluate, and operations at once.
+// DrivenRun: an execution whose host functions are entered between its operations, by the threads
+// that drive it: Mode::staged, Mode::evaluate, and operations at once.
 #pragma once
 #include <functional>
 #include <map>
@@ -35,7 +35,8 @@ class DrivenRun : public host::RunState, public std::enable_shared_from_this<Dri
   /// Throws when the run has failed, was asked to end, or is late.
   void check_going();
   /// Runs a compiled program that calls back as a part of this one, to its end.
-  void run_part(const CompiledProgram& program, std::span<const Tensor* const> arguments, std::span<Tensor> results);
+  void run_part(const CompiledProgram& program, std::span<const Tensor* const> arguments,
+                std::span<Tensor> results);
 
   std::weak_ptr<host::RunState> handle() override { return weak_from_this(); }
   void tell_parts() override;
@@ -55,7 +56,8 @@ class DrivenRun : public host::RunState, public std::enable_shared_from_this<Dri
   };
 
  private:
-  friend Tensors fire_now(const Primitive& primitive, const ParamsPtr& params, std::span<const Tensor> operands);
+  friend Tensors fire_now(const Primitive& primitive, const ParamsPtr& params,
+                          std::span<const Tensor> operands);
   void begin();
   const host::HostSite* find(const SiteSpec& site) const;
 
@@ -65,7 +67,9 @@ class DrivenRun : public host::RunState, public std::enable_shared_from_this<Dri
   std::vector<std::shared_ptr<RunRecord>> parts_;  // under way
 };
 
-/// A call or tap on concrete tensors: its function runs here and now, on this thread, with the checks of the compiled path.
-Tensors fire_now(const Primitive& primitive, const ParamsPtr& params, std::span<const Tensor> operands);
+/// A call or tap on concrete tensors: its function runs here and now, on this thread, with the
+/// checks of the compiled path.
+Tensors fire_now(const Primitive& primitive, const ParamsPtr& params,
+                 std::span<const Tensor> operands);
 
 }  // namespace postern::run

@@ -22,7 +22,8 @@ using run::CompiledProgram;
 /// A bounded cache of one-equation programs; the least recently used goes first.
 class OperationCache {
  public:
-  std::shared_ptr<const CompiledProgram> find(const Primitive& primitive, const ParamsPtr& params, std::span<const Tensor> operands) {
+  std::shared_ptr<const CompiledProgram> find(const Primitive& primitive, const ParamsPtr& params,
+                                              std::span<const Tensor> operands) {
     std::string key;
     const Primitive* identity = &primitive;
     key.append(reinterpret_cast<const char*>(&identity), sizeof identity);
@@ -50,7 +51,8 @@ class OperationCache {
   }
 
  private:
-  static std::shared_ptr<const CompiledProgram> compile(const Primitive& primitive, const ParamsPtr& params,
+  static std::shared_ptr<const CompiledProgram> compile(const Primitive& primitive,
+                                                        const ParamsPtr& params,
                                                         std::span<const Tensor> operands) {
     Program p;
     p.name = primitive.name;
@@ -71,19 +73,28 @@ class OperationCache {
     p.equations.push_back(std::move(e));
     std::vector<std::optional<Sharding>> on;
     for (const Tensor& t : operands) on.push_back(postern::sharding_of(t));
-    auto module = run::lower({primitive.name, std::make_shared<const Program>(std::move(p)), operands.size(), {}, {}, std::move(on), {}});
+    auto module = run::lower({primitive.name,
+                              std::make_shared<const Program>(std::move(p)),
+                              operands.size(),
+                              {},
+                              {},
+                              std::move(on),
+                              {}});
     return std::make_shared<const CompiledProgram>(std::move(module), operands.size(), Tensors());
   }
 
   static constexpr std::size_t capacity = 4096;
   std::mutex guard_;
   std::list<std::string> order_;
-  std::unordered_map<std::string, std::pair<std::shared_ptr<const CompiledProgram>, std::list<std::string>::iterator>> entries_;
+  std::unordered_map<std::string, std::pair<std::shared_ptr<const CompiledProgram>,
+                                            std::list<std::string>::iterator>>
+      entries_;
 };
 
 }  // namespace
 
-Tensors evaluate_now(const Primitive& primitive, const ParamsPtr& params, std::span<const Tensor> operands) {
+Tensors evaluate_now(const Primitive& primitive, const ParamsPtr& params,
+                     std::span<const Tensor> operands) {
   run::DrivenRun* const driven = run::DrivenRun::current();
   if (driven) driven->check_going();
   if (primitive.site) return run::fire_now(primitive, params, operands);

@@ -47,8 +47,10 @@ Pending wait_for_all(std::optional<std::chrono::nanoseconds> limit) {
   if (const host::Nesting* n = host::nesting()) {
     const Site site = n->site ? Site{n->site->spec->name, n->site->spec->place} : Site{};
     throw CallbackError(ErrorCode::reentry,
-                        fmt::format("barrier inside {} would wait for {}", n->site ? host::describe(*n->site->spec) : "a host function",
-                                    host::in_delivery() ? "the queue that is being delivered to it" : "the run that is calling it"),
+                        fmt::format("barrier inside {} would wait for {}",
+                                    n->site ? host::describe(*n->site->spec) : "a host function",
+                                    host::in_delivery() ? "the queue that is being delivered to it"
+                                                        : "the run that is calling it"),
                         site, n->device, nullptr);
   }
   return wait_for_all_but({}, limit);
@@ -61,9 +63,12 @@ void settle() {
     // exit() inside a host function: what called it can't end, all others can.
     const Pending left = wait_for_all_but(host::surrounding_runs(), exit_limit);
     given_up = left.runs + left.firings > 0;
-    if (left.runs > 0) log(LogLevel::warning, "the process ends with {} runs still in flight after {} ms", left.runs, exit_limit.count());
+    if (left.runs > 0)
+      log(LogLevel::warning, "the process ends with {} runs still in flight after {} ms", left.runs,
+          exit_limit.count());
     if (left.firings > 0)
-      log(LogLevel::warning, "the process ends with {} firings of taps undelivered after {} ms", left.firings, exit_limit.count());
+      log(LogLevel::warning, "the process ends with {} firings of taps undelivered after {} ms",
+          left.firings, exit_limit.count());
   } catch (const std::exception&) {
     // no memory: the process ends all the same
   }
@@ -76,8 +81,9 @@ void drain() {
   host::timeline::write_for_environment();
 }
 
-// A thread that calls exit() loses its own variables before the first static of the process goes, also those that XLA makes late in a run
-// that is under way: where the main thread leaves, nothing else need be in time.
+// A thread that calls exit() loses its own variables before the first static of the process goes,
+// also those that XLA makes late in a run that is under way: where the main thread leaves, nothing
+// else need be in time.
 struct EndOfMain {
   ~EndOfMain() { settle(); }
 };

@@ -1,17 +1,18 @@
 #include "run/inspect.h"
 
 #include "core/check.h"
-#include "shard/inspect_sharding.h"
-#include "shard/shard_map.h"
 #include "run/partitioned.h"
 #include "run/sharded.h"
+#include "shard/inspect_sharding.h"
+#include "shard/shard_map.h"
 #include "transform/flatten.h"
 
 namespace postern::run {
 
 void tell_shardings(const Lowerable& of, const Module& module) {
   const auto inspects = [](const Equation& e) {
-    return any_equation(e, [](const Equation& inner) { return inner.primitive == &inspect_sharding_p; });
+    return any_equation(
+        e, [](const Equation& inner) { return inner.primitive == &inspect_sharding_p; });
   };
   if (!uses(*of.program, inspect_sharding_p)) return;
   Program program = flattened(*of.program, inspects);
@@ -20,7 +21,9 @@ void tell_shardings(const Lowerable& of, const Module& module) {
     if (!inspects(e)) continue;
     PlaceScope at(e.place);
     check(e.primitive == &inspect_sharding_p,
-          "inspect_sharding inside {}: only of values outside of loops and branches can be told how they are spread", e.primitive->name);
+          "inspect_sharding inside {}: only of values outside of loops and branches can be told "
+          "how they are spread",
+          e.primitive->name);
     inspected.push_back(&e);
   }
   if (!module.partitioned()) {
@@ -35,7 +38,8 @@ void tell_shardings(const Lowerable& of, const Module& module) {
   asked.results_on.resize(program.outputs.size());
   asked.program = std::make_shared<const Program>(program);
   const std::vector<Sharding> chosen = chosen_shardings(*lower(asked));
-  for (std::size_t i = 0; i < inspected.size(); ++i) inspector_of (*inspected[i])(chosen[results + i]);
+  for (std::size_t i = 0; i < inspected.size(); ++i)
+    inspector_of (*inspected[i])(chosen[results + i]);
 }
 
 }  // namespace postern::run

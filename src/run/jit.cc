@@ -10,7 +10,6 @@
 #include "core/enum.h"
 #include "core/once.h"
 #include "core/value.h"
-#include "site/hook.h"
 #include "run/array.h"
 #include "run/compiled.h"
 #include "run/driven.h"
@@ -18,6 +17,7 @@
 #include "run/sharded.h"
 #include "run/stages.h"
 #include "run/start.h"
+#include "site/hook.h"
 #include "trace/trace.h"
 #include "transform/simplify.h"
 #include "transform/walk.h"
@@ -33,7 +33,8 @@ struct Entry : std::enable_shared_from_this<Entry> {
   std::vector<Type> types;
   std::string structure;
   std::vector<bool> donated;
-  std::vector<std::optional<Sharding>> shardings;  // of arguments that lie on several devices; empty when none does
+  std::vector<std::optional<Sharding>>
+      shardings;  // of arguments that lie on several devices; empty when none does
   std::vector<std::optional<Sharding>> arguments_on;
   const std::shared_ptr<const JitOptions> options;
 
@@ -56,18 +57,21 @@ struct Entry : std::enable_shared_from_this<Entry> {
   bool runs_whole() const { return options->mode != Mode::evaluate && !stages; }
 
   bool lies_as_before(const Tensor& leaf, std::size_t i) const {
-    const Sharding *now = run::sharding_of(leaf), *before = shardings.empty() || !shardings[i] ? nullptr : &*shardings[i];
+    const Sharding *now = run::sharding_of(leaf),
+                   *before = shardings.empty() || !shardings[i] ? nullptr : &*shardings[i];
     return now && before ? *now == *before : now == before;
   }
 
   bool fits(const Key& key) const {
-    if (overrides != blocks::generation() && has_blocks.load(std::memory_order_relaxed)) return false;
+    if (overrides != blocks::generation() && has_blocks.load(std::memory_order_relaxed))
+      return false;
     const auto leaves = key.leaves();
     if (leaves.size() != types.size() || key.structure() != structure) return false;
     for (std::size_t i = 0; i < leaves.size(); ++i) {
       const Value* v = Access::value(*leaves[i]);
       if (!v || v->type != types[i]) return false;
-      if ((v->kind == Value::Kind::sharded || !shardings.empty()) && !lies_as_before(*leaves[i], i)) [[unlikely]]
+      if ((v->kind == Value::Kind::sharded || !shardings.empty()) && !lies_as_before(*leaves[i], i))
+          [[unlikely]]
         return false;
     }
     return true;
@@ -102,22 +106,26 @@ class JitCore {
   std::shared_ptr<Entry> make(const Key& key) const {
     auto e = std::make_shared<Entry>(options);
     for (const Tensor* t : key.leaves()) {
-      check(t->has_value(), "jit: an argument is an empty Tensor, one that was never given a value");
+      check(t->has_value(),
+            "jit: an argument is an empty Tensor, one that was never given a value");
       check(!Access::traced(*t),
-            "jit: an argument of type {} is traced, but nothing is being traced on this thread; its trace has ended or belongs to another "
+            "jit: an argument of type {} is traced, but nothing is being traced on this thread; "
+            "its trace has ended or belongs to another "
             "thread",
             to_string(t->type()));
       e->types.push_back(t->type());
     }
     e->structure = key.structure();
     const auto leaves = key.leaves();
-    if (std::ranges::any_of(leaves, [](const Tensor* t) { return run::sharding_of(*t) != nullptr; }))
+    if (std::ranges::any_of(leaves,
+                            [](const Tensor* t) { return run::sharding_of(*t) != nullptr; }))
       for (const Tensor* t : leaves) e->shardings.push_back(postern::sharding_of(*t));
     e->arguments_on = e->shardings;
     const auto& in_shardings = options->in_shardings;
     if (!in_shardings.empty()) {
       const auto ends = key.argument_ends();
-      check(in_shardings.size() == ends.size(), "jit: in_shardings has {} entries, the function has {} arguments", in_shardings.size(),
+      check(in_shardings.size() == ends.size(),
+            "jit: in_shardings has {} entries, the function has {} arguments", in_shardings.size(),
             ends.size());
       e->arguments_on.resize(leaves.size());
       for (std::size_t a = 0, leaf = 0; a < ends.size(); ++a)
@@ -125,10 +133,11 @@ class JitCore {
     }
     for (const int argument : options->donate) {
       const auto ends = key.argument_ends();
-      check(argument >= 0 && static_cast<std::size_t>(argument) < ends.size(), "jit: donate names argument {}, the function has {}",
-            argument, ends.size());
+      check(argument >= 0 && static_cast<std::size_t>(argument) < ends.size(),
+            "jit: donate names argument {}, the function has {}", argument, ends.size());
       e->donated.resize(e->types.size(), false);
-      for (std::size_t i = argument ? ends[static_cast<std::size_t>(argument) - 1] : 0; i < ends[static_cast<std::size_t>(argument)]; ++i)
+      for (std::size_t i = argument ? ends[static_cast<std::size_t>(argument) - 1] : 0;
+           i < ends[static_cast<std::size_t>(argument)]; ++i)
         e->donated[i] = true;
     }
     return e;
@@ -141,20 +150,25 @@ class JitCore {
 
 std::shared_ptr<JitCore> make_jit(JitOptions options) {
   check_enum("jit: Mode", options.mode, Mode::evaluate);
-  check((!options.cut && !options.stage_device) || options.mode == Mode::automatic || options.mode == Mode::staged,
+  check((!options.cut && !options.stage_device) || options.mode == Mode::automatic ||
+            options.mode == Mode::staged,
         "jit: the options cut and stage_device are for Mode::staged; the mode is {}",
         options.mode == Mode::compiled ? "compiled" : "evaluate");
-  return std::make_shared<JitCore>(std::make_shared<const JitOptions>(std::move(options)), std::vector<HookBinding>(), HookRules());
+  return std::make_shared<JitCore>(std::make_shared<const JitOptions>(std::move(options)),
+                                   std::vector<HookBinding>(), HookRules());
 }
 
-std::shared_ptr<JitCore> with_hooks(const JitCore& core, std::vector<HookBinding> listeners, const HookRules& rules) {
+std::shared_ptr<JitCore> with_hooks(const JitCore& core, std::vector<HookBinding> listeners,
+                                    const HookRules& rules) {
   for (auto it = listeners.begin(); it != listeners.end(); ++it) {
     PlaceScope at(it->fn.place());
-    check(std::find_if(std::next(it), listeners.end(), [&](const HookBinding& b) { return b.name == it->name; }) == listeners.end(),
+    check(std::find_if(std::next(it), listeners.end(),
+                       [&](const HookBinding& b) { return b.name == it->name; }) == listeners.end(),
           "with_hooks: two listeners are given for hook '{}'", it->name);
   }
   for (const HookBinding& earlier : core.listeners)
-    if (std::ranges::find(listeners, earlier.name, &HookBinding::name) == listeners.end()) listeners.push_back(earlier);
+    if (std::ranges::find(listeners, earlier.name, &HookBinding::name) == listeners.end())
+      listeners.push_back(earlier);
   return std::make_shared<JitCore>(core.options, std::move(listeners), rules);
 }
 
@@ -193,7 +207,8 @@ void trace_entry(Entry& e, const JitCore& core, const Tracer& tracer) {
 run::Lowerable lowerable(const Entry& e) {
   const std::vector<Sharding>& out = e.options->out_shardings;
   const std::size_t results = e.program->outputs.size();
-  check(out.size() <= 1 || out.size() == results, "jit: out_shardings has {} entries, the function has {} result leaves", out.size(),
+  check(out.size() <= 1 || out.size() == results,
+        "jit: out_shardings has {} entries, the function has {} result leaves", out.size(),
         results);
   std::vector<std::optional<Sharding>> results_on;
   for (std::size_t i = 0; i < results && !out.empty(); ++i) {
@@ -213,7 +228,8 @@ void lower_entry(Entry& e) {
 void compile_entry(Entry& e) {
   e.compiled_once([&] {
     lower_entry(e);
-    auto compiled = std::make_shared<const run::CompiledProgram>(e.module, e.types.size(), e.captures);
+    auto compiled =
+        std::make_shared<const run::CompiledProgram>(e.module, e.types.size(), e.captures);
     run::tell_shardings(lowerable(e), *e.module);
     e.compiled = std::move(compiled);
   });
@@ -226,7 +242,8 @@ Mode mode_of(const Entry& e) {
                     : run::Runtime::get().plugin().ffi() || !has_site(*e.program) ? Mode::compiled
                                                                                   : Mode::staged;
   check(mode == Mode::compiled || (o.in_shardings.empty() && o.out_shardings.empty()),
-        "jit: in_shardings and out_shardings are for a program that runs as one (Mode::compiled); the mode is {}",
+        "jit: in_shardings and out_shardings are for a program that runs as one (Mode::compiled); "
+        "the mode is {}",
         mode == Mode::staged ? "staged" : "evaluate");
   return mode;
 }
@@ -264,7 +281,8 @@ const void* result_like(const Entry& e) { return e.like.get(); }
 namespace {
 
 std::shared_ptr<run::DrivenRun> driven_run(const Entry& e) {
-  return std::make_shared<run::DrivenRun>(e.sites, e.stages ? const_cast<run::StagedPrograms*>(&e.staged) : nullptr);
+  return std::make_shared<run::DrivenRun>(
+      e.sites, e.stages ? const_cast<run::StagedPrograms*>(&e.staged) : nullptr);
 }
 Tensors drive(const Entry& e, run::DrivenRun& run, const Tensors& arguments) {
   return run.drive([&] {
@@ -291,7 +309,11 @@ std::shared_ptr<StartedRun> start(const Entry& e, const Key& key, const RunOptio
   if (e.runs_whole()) return start_run(e.compiled, arguments_of(key), options);
   auto run = driven_run(e);
   return start_run(
-      run, [run, keep = e.shared_from_this(), arguments = arguments_of(key)] { return drive(*keep, *run, arguments); }, options);
+      run,
+      [run, keep = e.shared_from_this(), arguments = arguments_of(key)] {
+        return drive(*keep, *run, arguments);
+      },
+      options);
 }
 
 Lowered lowered(const Entry& entry) {
@@ -312,7 +334,8 @@ TracedProgram traced(const Entry& e) { return TracedProgram(e.program); }
 
 }  // namespace detail
 
-// --- what can be shown ----------------------------------------------------------------------------------------------------
+// --- what can be shown
+// ----------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -320,17 +343,21 @@ void collect_effects(const Program& program, bool in_loop, std::vector<EffectInf
   for (const Equation& e : program.equations) {
     if (e.primitive->site) {
       const SiteSpec& s = *e.primitive->site(e.params.get());
-      if (s.effect != Effect::pure) out.push_back({s.word, {s.name, s.place}, s.effect, in_loop || !s.levels.empty()});
+      if (s.effect != Effect::pure)
+        out.push_back({s.word, {s.name, s.place}, s.effect, in_loop || !s.levels.empty()});
     }
     if (!e.params) continue;
     const std::string_view name = e.primitive->name;
-    for (const ProgramPtr& p : programs_of(*e.params)) collect_effects(*p, in_loop || name == "while" || name == "scan", out);
+    for (const ProgramPtr& p : programs_of(*e.params))
+      collect_effects(*p, in_loop || name == "while" || name == "scan", out);
   }
 }
 
 }  // namespace
 
-std::string TracedProgram::text(const std::string& platform) const { return to_string(*program_, platform); }
+std::string TracedProgram::text(const std::string& platform) const {
+  return to_string(*program_, platform);
+}
 std::vector<Type> TracedProgram::inputs() const { return program_->input_types(); }
 std::vector<Type> TracedProgram::outputs() const { return program_->output_types(); }
 std::size_t TracedProgram::equations() const { return program_->equations.size(); }
@@ -341,12 +368,16 @@ std::vector<EffectInfo> TracedProgram::effects() const {
 }
 void TracedProgram::verify() const { postern::verify(*program_); }
 std::string to_string(const TracedProgram& program) { return program.text(); }
-std::ostream& operator<<(std::ostream& out, const TracedProgram& program) { return out << program.text(); }
+std::ostream& operator<<(std::ostream& out, const TracedProgram& program) {
+  return out << program.text();
+}
 
 const std::string& Lowered::stablehlo() const { return module_->text; }
 std::vector<Type> Lowered::outputs() const { return module_->results; }
 
-std::string Executable::optimized() const { return compiled_->executable().optimized_program().code; }
+std::string Executable::optimized() const {
+  return compiled_->executable().optimized_program().code;
+}
 std::int64_t Executable::temporary_bytes() const {
   try {
     return compiled_->executable().memory_stats().temporaries;

@@ -7,10 +7,10 @@
 #include <map>
 #include <mutex>
 
-#include "linalg/lapack_targets.h"
 #include "block/registry.h"
 #include "block/target.h"
 #include "core/check.h"
+#include "linalg/lapack_targets.h"
 #include "pjrt/ffi.h"
 #include "run/runtime.h"
 
@@ -24,7 +24,7 @@ struct Handler {
   bool known_to_xla;
 };
 struct Libraries {
-  std::recursive_mutex guard;                                       // a load function registers handlers
+  std::recursive_mutex guard;  // a load function registers handlers
   std::map<std::pair<std::string, std::string>, Handler> handlers;  // by platform and name
   std::vector<LibraryInfo> loaded;
   std::vector<std::string>* recorded = nullptr;
@@ -36,7 +36,9 @@ Libraries& libraries() {
 
 constexpr int command_buffer_compatible = 1;  // XLA_FFI_HANDLER_TRAITS_COMMAND_BUFFER_COMPATIBLE
 
-std::string xla_platform(const std::string& platform) { return platform == "cpu" ? "Host" : platform == "cuda" ? "CUDA" : platform; }
+std::string xla_platform(const std::string& platform) {
+  return platform == "cpu" ? "Host" : platform == "cuda" ? "CUDA" : platform;
+}
 
 [[noreturn]] void refuse(ErrorCode code, const std::string& path, const std::string& why) {
   throw PluginError(code, fmt::format("load_library: {}: {}", path, why));
@@ -45,11 +47,15 @@ std::string xla_platform(const std::string& platform) { return platform == "cpu"
 const PosternLibrary& entry_of(void* object, const std::string& path) {
   void* symbol = dlsym(object, "postern_library");
   if (!symbol)
-    refuse(ErrorCode::failed_precondition, path, "it has no entry point postern_library; state POSTERN_LIBRARY(name, version, load) in it");
+    refuse(
+        ErrorCode::failed_precondition, path,
+        "it has no entry point postern_library; state POSTERN_LIBRARY(name, version, load) in it");
   const PosternLibrary* library = reinterpret_cast<const PosternLibrary* (*)()>(symbol)();
-  if (!library || library->struct_size < sizeof(PosternLibrary) || library->interface_version != library_interface_version)
+  if (!library || library->struct_size < sizeof(PosternLibrary) ||
+      library->interface_version != library_interface_version)
     refuse(ErrorCode::failed_precondition, path,
-           library ? fmt::format("it was built for version {} of the library interface, this is version {}; build it again",
+           library ? fmt::format("it was built for version {} of the library interface, this is "
+                                 "version {}; build it again",
                                  library->interface_version, library_interface_version)
                    : "its entry point gives nothing");
   if (!library->load) refuse(ErrorCode::failed_precondition, path, "its load function is null");
@@ -57,7 +63,8 @@ const PosternLibrary& entry_of(void* object, const std::string& path) {
 }
 
 /// Runs the load function; what it added is taken back when it throws.
-void run_load(const PosternLibrary& library, const std::string& path, std::vector<std::uint64_t>& overrides) {
+void run_load(const PosternLibrary& library, const std::string& path,
+              std::vector<std::uint64_t>& overrides) {
   blocks::recorded() = &overrides;
   auto failed = [&](const std::string& what) {
     blocks::recorded() = nullptr;
@@ -76,15 +83,20 @@ void run_load(const PosternLibrary& library, const std::string& path, std::vecto
 
 }  // namespace
 
-void register_ffi_handler(const std::string& name, FfiHandler* handler, const std::string& platform, bool command_buffer) {
-  check(!name.empty() && handler != nullptr, "register_ffi_handler: a name and a handler are needed, got '{}' and {}", name,
+void register_ffi_handler(const std::string& name, FfiHandler* handler, const std::string& platform,
+                          bool command_buffer) {
+  check(!name.empty() && handler != nullptr,
+        "register_ffi_handler: a name and a handler are needed, got '{}' and {}", name,
         handler ? "one" : "null");
-  check(!name.starts_with("postern_"), "register_ffi_handler: names that begin with postern_ are the library's own, got '{}'", name);
+  check(!name.starts_with("postern_"),
+        "register_ffi_handler: names that begin with postern_ are the library's own, got '{}'",
+        name);
   Libraries& l = libraries();
   std::scoped_lock lock(l.guard);
-  const auto [found, fresh] =
-      l.handlers.try_emplace({platform, name}, Handler{handler, command_buffer ? command_buffer_compatible : 0, false});
-  check(fresh || found->second.function == handler, "register_ffi_handler: '{}' is registered for {} with another handler", name, platform);
+  const auto [found, fresh] = l.handlers.try_emplace(
+      {platform, name}, Handler{handler, command_buffer ? command_buffer_compatible : 0, false});
+  check(fresh || found->second.function == handler,
+        "register_ffi_handler: '{}' is registered for {} with another handler", name, platform);
   if (fresh && l.recorded) l.recorded->push_back(name);
 }
 
@@ -107,13 +119,16 @@ void blocks::require_handler(const std::string& name, const std::string& platfor
   Libraries& l = libraries();
   std::scoped_lock lock(l.guard);
   const auto found = l.handlers.find({platform, name});
-  if (FfiHandler* const own = found == l.handlers.end() && platform == "cpu" ? lapack_target(name) : nullptr)
+  if (FfiHandler* const own =
+          found == l.handlers.end() && platform == "cpu" ? lapack_target(name) : nullptr)
     return pjrt::register_handler(run::Runtime::get().plugin(), name, own, xla_platform(platform));
   check(found != l.handlers.end(),
-        "the FFI target '{}' is not registered for {}; see register_ffi_handler and load_library. Registered: [{}]", name, platform,
-        fmt::join(ffi_handlers(platform), ", "));
+        "the FFI target '{}' is not registered for {}; see register_ffi_handler and load_library. "
+        "Registered: [{}]",
+        name, platform, fmt::join(ffi_handlers(platform), ", "));
   if (found->second.known_to_xla) return;
-  pjrt::register_handler(run::Runtime::get().plugin(), name, found->second.function, xla_platform(platform), found->second.traits);
+  pjrt::register_handler(run::Runtime::get().plugin(), name, found->second.function,
+                         xla_platform(platform), found->second.traits);
   found->second.known_to_xla = true;
 }
 
@@ -124,15 +139,18 @@ LibraryInfo load_library(const std::string& path) {
   const std::string canonical = std::filesystem::weakly_canonical(path, ignored).string();
   for (const LibraryInfo& info : l.loaded)
     if (info.path == canonical) return info;
-  void* object = dlopen(path.find('/') == std::string::npos && std::filesystem::exists(path) ? ("./" + path).c_str() : path.c_str(),
+  void* object = dlopen(path.find('/') == std::string::npos && std::filesystem::exists(path)
+                            ? ("./" + path).c_str()
+                            : path.c_str(),
                         RTLD_NOW | RTLD_LOCAL);
   if (!object) {
     const char* why = dlerror();
-    refuse(std::filesystem::exists(path) ? ErrorCode::failed_precondition : ErrorCode::not_found, path,
-           why ? why : "the dynamic loader gives no reason");
+    refuse(std::filesystem::exists(path) ? ErrorCode::failed_precondition : ErrorCode::not_found,
+           path, why ? why : "the dynamic loader gives no reason");
   }
   const PosternLibrary& library = entry_of(object, path);
-  LibraryInfo info{canonical, library.name ? library.name : "", library.version ? library.version : "", 0, {}};
+  LibraryInfo info{
+      canonical, library.name ? library.name : "", library.version ? library.version : "", 0, {}};
   std::vector<std::uint64_t> overrides;
   l.recorded = &info.handlers;
   try {

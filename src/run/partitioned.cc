@@ -16,12 +16,15 @@ using detail::Access;
 
 namespace {
 
-/// The spec that lays an array out on the mesh as XLA did, if there is one: tries the mesh axes for each axis of the array in turn.
-std::optional<P> spec_like(const pjrt::OutputSharding& wanted, const Mesh& mesh, const Type& type, const std::vector<int>& devices) {
+/// The spec that lays an array out on the mesh as XLA did, if there is one: tries the mesh axes for
+/// each axis of the array in turn.
+std::optional<P> spec_like(const pjrt::OutputSharding& wanted, const Mesh& mesh, const Type& type,
+                           const std::vector<int>& devices) {
   if (wanted.kind == pjrt::OutputSharding::Kind::replicated) return P();
   if (wanted.kind != pjrt::OutputSharding::Kind::tiled) return {};
-  const std::string text = fmt::format("{{devices=[{}]{}{}}}", fmt::join(wanted.tiles, ","), fmt::join(wanted.devices, ","),
-                                       wanted.copies ? " last_tile_dim_replicate" : "");
+  const std::string text =
+      fmt::format("{{devices=[{}]{}{}}}", fmt::join(wanted.tiles, ","),
+                  fmt::join(wanted.devices, ","), wanted.copies ? " last_tile_dim_replicate" : "");
   const auto rank = static_cast<std::size_t>(type.rank());
   std::vector<std::vector<std::string>> parts(rank);
   std::optional<P> found;
@@ -56,8 +59,10 @@ Sharding sharding_like(const pjrt::OutputSharding& wanted, const Module& module)
     if (!copies) parts.push_back({axes.back().name});
   }
   std::vector<int> devices;
-  for (const std::int64_t d : wanted.devices) devices.push_back(module.devices[static_cast<std::size_t>(d)]);
-  if (wanted.kind == pjrt::OutputSharding::Kind::tiled) return {Mesh(std::move(axes), std::move(devices)), P(std::move(parts))};
+  for (const std::int64_t d : wanted.devices)
+    devices.push_back(module.devices[static_cast<std::size_t>(d)]);
+  if (wanted.kind == pjrt::OutputSharding::Kind::tiled)
+    return {Mesh(std::move(axes), std::move(devices)), P(std::move(parts))};
   check(devices.size() == 1, "XLA spread a value in a way that no Sharding says");
   return on_one_device(devices[0]);
 }
@@ -75,9 +80,12 @@ std::vector<bool> left_to_xla(const Module& module) {
   return out;
 }
 
-pjrt::Executable compiled(const std::string& text, const LaneGroup& group, const std::vector<bool>& free_results) {
+pjrt::Executable compiled(const std::string& text, const LaneGroup& group,
+                          const std::vector<bool>& free_results) {
   const host::timeline::Span span(host::timeline::Kind::compile, host::timeline::module_name(text));
-  pjrt::CompileOptions options{.num_partitions = static_cast<int>(group.lanes.size()), .use_spmd = true, .free_results = free_results};
+  pjrt::CompileOptions options{.num_partitions = static_cast<int>(group.lanes.size()),
+                               .use_spmd = true,
+                               .free_results = free_results};
   for (const Lane* lane : group.lanes) options.device_ids.push_back(lane->handle.id());
   pjrt::Executable out = compile_or_load(Runtime::get().client(group.client), text, options);
   drain_before_what_is_new();
@@ -87,29 +95,35 @@ pjrt::Executable compiled(const std::string& text, const LaneGroup& group, const
 }  // namespace
 
 std::vector<Sharding> chosen_shardings(const Module& module) {
-  const auto chosen = compiled(module.text, lanes_of(module), left_to_xla(module)).output_shardings();
+  const auto chosen =
+      compiled(module.text, lanes_of(module), left_to_xla(module)).output_shardings();
   std::vector<Sharding> out;
   for (std::size_t i = 0; i < chosen.size(); ++i) {
-    const std::optional<P> spec = spec_like(chosen[i], module.mesh, module.results[i], module.devices);
+    const std::optional<P> spec =
+        spec_like(chosen[i], module.mesh, module.results[i], module.devices);
     out.push_back(spec ? Sharding(module.mesh, *spec) : sharding_like(chosen[i], module));
   }
   return out;
 }
 
-PartitionedCode::PartitionedCode(const Module& module) : text_(module.text), free_(left_to_xla(module)) {
+PartitionedCode::PartitionedCode(const Module& module)
+    : text_(module.text), free_(left_to_xla(module)) {
   const LaneGroup group = lanes_of(module);
   std::vector<std::optional<Sharding>> wanted = module.result_shardings;
   main_ = compiled(text_, group, free_);
   if (const auto made = main_.output_dims().size(); made != wanted.size())
     throw Error(ErrorCode::invalid_argument,
-                fmt::format("the program says that it has {} results, its text makes {}", wanted.size(), made));
+                fmt::format("the program says that it has {} results, its text makes {}",
+                            wanted.size(), made));
   if (std::ranges::any_of(wanted, [](const auto& s) { return !s; })) {
-    // Such as the result of a call, which is on one device alone, and what no spec says: better on every device.
+    // Such as the result of a call, which is on one device alone, and what no spec says: better on
+    // every device.
     bool again = false;
     const auto chosen = main_.output_shardings();
     for (std::size_t i = wanted.size(); i-- > 0;) {
       if (wanted[i]) continue;
-      const std::optional<P> spec = spec_like(chosen[i], module.mesh, module.results[i], module.devices);
+      const std::optional<P> spec =
+          spec_like(chosen[i], module.mesh, module.results[i], module.devices);
       wanted[i].emplace(module.mesh, spec.value_or(P()));
       if (spec) continue;
       again = true;
@@ -122,14 +136,16 @@ PartitionedCode::PartitionedCode(const Module& module) : text_(module.text), fre
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     results_.push_back(std::move(*wanted[i]));
     if (const Type part = results_[i].part_type(module.results[i]); part.dims != dims[i])
-      throw Error(ErrorCode::internal, fmt::format("a part of result {} is {} by its sharding {}, XLA made {}", i, to_string(part),
-                                                   to_string(results_[i]), dims_to_string(dims[i])));
+      throw Error(ErrorCode::internal,
+                  fmt::format("a part of result {} is {} by its sharding {}, XLA made {}", i,
+                              to_string(part), to_string(results_[i]), dims_to_string(dims[i])));
   }
 }
 
 std::shared_ptr<PartitionedCode> load_partitioned(const Module& module) {
   static auto* const cache = new TextCache<PartitionedCode>;
-  std::string key = fmt::format("{}\n{} {} ", module.text, fmt::join(module.devices, ","), to_string(module.mesh));
+  std::string key = fmt::format("{}\n{} {} ", module.text, fmt::join(module.devices, ","),
+                                to_string(module.mesh));
   for (const auto& s : module.result_shardings) key += s ? to_string(*s) : "-";
   return cache->find(key, [&] { return std::make_shared<PartitionedCode>(module); });
 }
@@ -142,7 +158,8 @@ const pjrt::Executable& PartitionedCode::on(const LaneGroup& group) {
   return code;
 }
 
-void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments, std::span<Tensor> results,
+void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments,
+                                      std::span<Tensor> results,
                                       std::shared_ptr<RunRecord> record) const {
   Runtime& runtime = Runtime::get();
   const Module& module = *module_;
@@ -156,7 +173,8 @@ void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments, 
   // Parts are kept by position in a mesh, buffers by number in the program.
   auto lanes_of = [&](const Mesh& mesh) {
     std::vector<Lane*> out;
-    for (std::int64_t i = 0; i < mesh.size(); ++i) out.push_back(lanes[static_cast<std::size_t>(partition_of(mesh, i, module.devices))]);
+    for (std::int64_t i = 0; i < mesh.size(); ++i)
+      out.push_back(lanes[static_cast<std::size_t>(partition_of(mesh, i, module.devices))]);
     return out;
   };
   const pjrt::Executable* executable = nullptr;
@@ -170,7 +188,8 @@ void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments, 
     for (std::size_t i = 0; i < parameters; ++i) {
       const auto input = static_cast<std::size_t>(module.parameters[i]);
       const Tensor& t = input < arguments_ ? *arguments[input] : captures_[input - arguments_];
-      check(t.has_value() && !t.is_traced(), "an argument is empty, traced or abstract: a program needs values");
+      check(t.has_value() && !t.is_traced(),
+            "an argument is empty, traced or abstract: a program needs values");
       const Sharding sharding = module.parameter_shardings[i].value_or(Sharding(module.mesh, P()));
       keep.push_back(spread(t, sharding, lanes_of(sharding.mesh())));
       add_pending(*Access::value(t), pending);
@@ -179,8 +198,9 @@ void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments, 
         for (const auto& part : keep.back()->parts) donation.take(part, i, true);
       }
       for (std::int64_t position = 0; position < sharding.mesh().size(); ++position)
-        in[static_cast<std::size_t>(partition_of(sharding.mesh(), position, module.devices)) * parameters + i] =
-            keep.back()->parts[static_cast<std::size_t>(position)]->buffer.handle();
+        in[static_cast<std::size_t>(partition_of(sharding.mesh(), position, module.devices)) *
+               parameters +
+           i] = keep.back()->parts[static_cast<std::size_t>(position)]->buffer.handle();
     }
     if (!record) record = std::make_shared<RunRecord>(runtime.plugin());
     record->begin(self, std::move(group));
@@ -213,13 +233,16 @@ void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments, 
     const Type part = sharding.part_type(module.results[r]);
     std::vector<std::shared_ptr<DeviceValue>> parts;
     for (std::int64_t position = 0; position < sharding.mesh().size(); ++position) {
-      const auto partition = static_cast<std::size_t>(partition_of(sharding.mesh(), position, module.devices));
+      const auto partition =
+          static_cast<std::size_t>(partition_of(sharding.mesh(), position, module.devices));
       const Lane& lane = *lanes[partition];
-      parts.push_back(std::make_shared<DeviceValue>(part, std::move(buffers[partition * results.size() + r]), lane.index,
-                                                    module.devices[partition], ended ? nullptr : record));
+      parts.push_back(std::make_shared<DeviceValue>(
+          part, std::move(buffers[partition * results.size() + r]), lane.index,
+          module.devices[partition], ended ? nullptr : record));
       parts.back()->after = pending;
     }
-    auto value = std::make_shared<ShardedValue>(module.results[r], sharding, std::move(parts), ended ? nullptr : record);
+    auto value = std::make_shared<ShardedValue>(module.results[r], sharding, std::move(parts),
+                                                ended ? nullptr : record);
     value->after = pending;
     results[r] = Access::make(std::move(value));
   }

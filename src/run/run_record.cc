@@ -47,7 +47,8 @@ void RunRecord::begin(std::shared_ptr<const CompiledProgram> program, LaneGroup 
   std::vector<int> order;
   for (const Lane* lane : group_) order.push_back(lane->device);
   turns.start(std::move(order));
-  if (group.client != 0 && !Runtime::get().on_gpus()) {  // spare devices are numbered for themselves
+  if (group.client != 0 &&
+      !Runtime::get().on_gpus()) {  // spare devices are numbered for themselves
     first_ordinal = group_.front()->ordinal;
     for (const Lane* lane : group_) ordinals.push_back(lane->device);
   }
@@ -67,7 +68,8 @@ void RunRecord::prepare(std::shared_ptr<const CompiledProgram> program) {
       std::shared_ptr<const CompiledProgram> program;
       std::vector<host::HostSite> sites;
     };
-    auto resolved = std::make_shared<const Resolved>(Resolved{program, host::resolve_names(program->sites_)});
+    auto resolved =
+        std::make_shared<const Resolved>(Resolved{program, host::resolve_names(program->sites_)});
     sites = resolved->sites.data();
     owner = std::move(resolved);
   } else {
@@ -97,7 +99,8 @@ bool RunRecord::finish(std::shared_ptr<RunRecord>& record, std::span<const pjrt:
   if (record->part_of) await_all(complete);
   if (std::ranges::all_of(complete, &pjrt::Event::is_ready)) {
     const Left left = record->end();
-    if (left.lane && left.seen_by_none && record.use_count() == 1 && record->outcome() == host::Outcome::done) {
+    if (left.lane && left.seen_by_none && record.use_count() == 1 &&
+        record->outcome() == host::Outcome::done) {
       record->reset();
       left.lane->idle = std::move(record);
     }
@@ -123,8 +126,8 @@ RunRecord::Left RunRecord::end() noexcept {
   host::run_is_over(static_cast<host::RunState*>(this));
   const bool seen_by_none = close();
   if (owner && began_ != host::timeline::Clock::time_point() && host::timeline::on())
-    host::timeline::add(host::timeline::Kind::execute, host::timeline::module_name(module_->text), std::exchange(began_, {}),
-                        host::timeline::Clock::now(), device, number);
+    host::timeline::add(host::timeline::Kind::execute, host::timeline::module_name(module_->text),
+                        std::exchange(began_, {}), host::timeline::Clock::now(), device, number);
   // The functions may go now, even while results live on.
   owner.reset();
   return {std::exchange(lane_, nullptr), std::exchange(group_, {}), seen_by_none};

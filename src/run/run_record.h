@@ -1,4 +1,5 @@
-// RunRecord: one execution of a program that calls back: its state, its context with XLA, its lane, and who waits for it.
+// RunRecord: one execution of a program that calls back: its state, its context with XLA, its lane,
+// and who waits for it.
 #pragma once
 #include <memory>
 #include <span>
@@ -17,8 +18,9 @@ namespace postern::run {
 
 class CompiledProgram;
 
-/// What XLA is told to call a run. Scattered, so that whoever else starts programs through the plug-in, and counts, does not meet it.
-/// Negative when it is not the only run that was ever called so; never 0.
+/// What XLA is told to call a run. Scattered, so that whoever else starts programs through the
+/// plug-in, and counts, does not meet it. Negative when it is not the only run that was ever called
+/// so; never 0.
 int mark_of(std::uint64_t number);
 
 class RunRecord : public host::RunState, public std::enable_shared_from_this<RunRecord> {
@@ -31,8 +33,9 @@ class RunRecord : public host::RunState, public std::enable_shared_from_this<Run
   void begin(std::shared_ptr<const CompiledProgram> program, LaneGroup group);
   const pjrt::ExecuteContext& execute_context() const { return execute_context_; }
 
-  /// Ends the run when `complete`, of each device, says so: now if it is ready (true), else from XLA's thread (false). A record whose run
-  /// has ended well, and that nobody else has, goes to its lane for the next run: `record` is then null.
+  /// Ends the run when `complete`, of each device, says so: now if it is ready (true), else from
+  /// XLA's thread (false). A record whose run has ended well, and that nobody else has, goes to its
+  /// lane for the next run: `record` is then null.
   static bool finish(std::shared_ptr<RunRecord>& record, std::span<const pjrt::Event> complete);
   /// The run is over: its lane is free, its functions may go, even while results live on.
   void release() noexcept;

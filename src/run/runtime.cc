@@ -27,7 +27,8 @@ int environment_number(const char* name, int otherwise) {
   if (!text || !*text) return otherwise;
   char* end = nullptr;
   const long value = std::strtol(text, &end, 10);
-  check(*end == '\0' && value > 0 && value <= 1024, "{} must be a number from 1 to 1024, got '{}'", name, text);
+  check(*end == '\0' && value > 0 && value <= 1024, "{} must be a number from 1 to 1024, got '{}'",
+        name, text);
   return static_cast<int>(value);
 }
 
@@ -35,11 +36,14 @@ Config settled() {
   std::scoped_lock lock(config_guard);
   Config c = wanted;
   if (c.cpu_devices == 0) c.cpu_devices = environment_number("POSTERN_CPU_DEVICES", 1);
-  if (const char* name = std::getenv("POSTERN_PLATFORM"); c.platform.empty() && name) c.platform = name;
+  if (const char* name = std::getenv("POSTERN_PLATFORM"); c.platform.empty() && name)
+    c.platform = name;
   if (c.platform.empty()) c.platform = "cpu";
-  check(c.platform == "cpu" || c.platform == "cuda", "POSTERN_PLATFORM, Config::platform: '{}' is neither cpu nor cuda", c.platform);
+  check(c.platform == "cpu" || c.platform == "cuda",
+        "POSTERN_PLATFORM, Config::platform: '{}' is neither cpu nor cuda", c.platform);
   if (c.plugin.empty()) c.plugin = pjrt::default_plugin_path(c.platform);
-  if (const char* dir = std::getenv("POSTERN_CACHE_DIR"); c.cache_dir.empty() && dir) c.cache_dir = dir;
+  if (const char* dir = std::getenv("POSTERN_CACHE_DIR"); c.cache_dir.empty() && dir)
+    c.cache_dir = dir;
   if (c.max_reentry == 0) c.max_reentry = 32;
   in_use = true;
   return c;
@@ -48,13 +52,16 @@ Config settled() {
 }  // namespace
 
 void configure(const Config& config) {
-  check(config.cpu_devices >= 0 && config.cpu_devices <= 1024, "configure: cpu_devices must be from 1 to 1024 (0: default), got {}",
-        config.cpu_devices);
-  check(config.max_reentry >= 0 && config.max_reentry <= 1024, "configure: max_reentry must be from 1 to 1024 (0: default), got {}",
-        config.max_reentry);
-  check(config.exit_limit.count() >= 0, "configure: exit_limit must not be negative, got {} ms", config.exit_limit.count());
+  check(config.cpu_devices >= 0 && config.cpu_devices <= 1024,
+        "configure: cpu_devices must be from 1 to 1024 (0: default), got {}", config.cpu_devices);
+  check(config.max_reentry >= 0 && config.max_reentry <= 1024,
+        "configure: max_reentry must be from 1 to 1024 (0: default), got {}", config.max_reentry);
+  check(config.exit_limit.count() >= 0, "configure: exit_limit must not be negative, got {} ms",
+        config.exit_limit.count());
   std::scoped_lock lock(config_guard);
-  if (in_use) throw Error(ErrorCode::failed_precondition, "configure: the runtime is already in use; configure before the first operation");
+  if (in_use)
+    throw Error(ErrorCode::failed_precondition,
+                "configure: the runtime is already in use; configure before the first operation");
   wanted = config;
 }
 
@@ -90,8 +97,9 @@ std::atomic<Runtime*> existing{nullptr};
 bool Runtime::exists() { return existing.load() != nullptr; }
 
 Runtime& Runtime::get() {
-  // Never destroyed: users' own statics may hold tensors, and PJRT destroys a client beneath runs whose results were dropped, which
-  // crashes. What is in flight is drained at exit, see failures.cc.
+  // Never destroyed: users' own statics may hold tensors, and PJRT destroys a client beneath runs
+  // whose results were dropped, which crashes. What is in flight is drained at exit, see
+  // failures.cc.
   static Runtime* const runtime = [] {
     Runtime* r = nullptr;
     try {
@@ -136,7 +144,8 @@ pjrt::Client Runtime::make_client(int cpu_devices) const {
     if (client.devices().empty()) throw Error(ErrorCode::not_found, "it lists no device");
     return client;
   } catch (const Error& e) {
-    throw PluginError(e.code(), fmt::format("no GPU can be used through the plug-in {}: {}", plugin_->path(), e.what()));
+    throw PluginError(e.code(), fmt::format("no GPU can be used through the plug-in {}: {}",
+                                            plugin_->path(), e.what()));
   }
 }
 
@@ -177,7 +186,8 @@ bool Runtime::add_lanes(std::size_t lanes, bool grouped, std::size_t seen) {
 
 Lane* Runtime::try_take(Lane& lane) {
   bool free = false;
-  if (lane.taken.load(std::memory_order_relaxed) || !lane.taken.compare_exchange_strong(free, true)) return nullptr;
+  if (lane.taken.load(std::memory_order_relaxed) || !lane.taken.compare_exchange_strong(free, true))
+    return nullptr;
   if (lane.dispatching.load() == 0) {
     lane.started.store(false, std::memory_order_relaxed);
     lane.run.store(next_run(), std::memory_order_release);
@@ -211,8 +221,10 @@ namespace {
 void Runtime::check_depth() const {
   const host::Nesting* nested = host::nesting();
   if (nested && nested->depth >= config_.max_reentry)
-    refuse(fmt::format("a host function runs a program that calls back: {} levels deep, {} are allowed (Config::max_reentry)",
-                              nested->depth, config_.max_reentry));
+    refuse(
+        fmt::format("a host function runs a program that calls back: {} levels deep, {} are "
+                    "allowed (Config::max_reentry)",
+                    nested->depth, config_.max_reentry));
 }
 
 void Runtime::wait_for_a_lane() {
@@ -270,7 +282,8 @@ LaneGroup Runtime::take(const std::vector<int>& devices, bool calls) {
   LaneGroup main{0, {}};
   for (const int d : devices) main.lanes.push_back(lanes_[static_cast<std::size_t>(d)].get());
   const host::Nesting* nested = host::nesting();
-  constexpr int patience = 3;  // waits before another client is made and the program compiled for it
+  constexpr int patience =
+      3;  // waits before another client is made and the program compiled for it
   for (int waited = 0;; ++waited) {
     bool stuck = false;  // whether what is in the way may be in its calls
     if (try_take_main(main.lanes, calls, stuck)) return main;
@@ -310,9 +323,10 @@ Lane& Runtime::take(int device) {
       return *lane;
     }
     if (nested || !on_gpus())
-      refuse(fmt::format("{} a program that calls back, and all {} lanes are taken by runs inside "
-                         "their own calls",
-                         nested ? "a host function runs" : "there is no room for", lane_count()));
+      refuse(
+          fmt::format("{} a program that calls back, and all {} lanes are taken by runs inside "
+                      "their own calls",
+                      nested ? "a host function runs" : "there is no room for", lane_count()));
     wait_for_a_lane();
   }
 }
@@ -348,14 +362,14 @@ std::size_t Runtime::wait_for_runs(std::optional<std::chrono::steady_clock::time
     for (std::size_t i = 0, end = lane_count(); i < end; ++i) {
       const Lane* const lane = lanes_[i].get();
       const std::uint64_t run = lane->run.load();
-      if (lane->taken.load() && run <= last && !std::ranges::count(but, run, &host::RunName::lane_run))
+      if (lane->taken.load() && run <= last &&
+          !std::ranges::count(but, run, &host::RunName::lane_run))
         ++(lane->started.load() ? on_lane : plain);
     }
     // A started run counts once: it may have no lane yet, or none any more.
-    const auto started =
-        std::count_if(started_.begin(), started_.upper_bound(last_started), [&](std::uint64_t t) {
-          return !std::ranges::count(but, t, &host::RunName::ticket);
-        });
+    const auto started = std::count_if(
+        started_.begin(), started_.upper_bound(last_started),
+        [&](std::uint64_t t) { return !std::ranges::count(but, t, &host::RunName::ticket); });
     return plain + std::max(on_lane, static_cast<std::size_t>(started));
   };
   auto done = [&] { return pending() == 0; };
@@ -385,8 +399,8 @@ Lane& Runtime::pass(int device) {
   if (!main.taken.load()) [[likely]]
     return main;
   done_dispatching(main);
-  // From the other end than take(), so that the two seldom meet. If every lane that there can be has
-  // a run in its calls, queueing behind one is all that is left.
+  // From the other end than take(), so that the two seldom meet. If every lane that there can be
+  // has a run in its calls, queueing behind one is all that is left.
   while (true) {
     const std::size_t end = lane_count();
     Lane* last = nullptr;

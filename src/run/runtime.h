@@ -17,25 +17,27 @@ namespace postern::run {
 
 class RunRecord;
 
-/// A device on which runs queue. A run that calls back has a lane for itself, so that nothing that its functions start or wait for can
-/// ever queue behind it. Lanes of user-visible devices come first; spare ones are devices of further
-/// clients, made when they are needed.
+/// A device on which runs queue. A run that calls back has a lane for itself, so that nothing that
+/// its functions start or wait for can ever queue behind it. Lanes of user-visible devices come
+/// first; spare ones are devices of further clients, made when they are needed.
 struct Lane {
   int index = 0;
   int client = 0;           // 0: the main one
   int ordinal = 0;          // what that one calls its device
   bool grouped = false;     // of a client for one run on several devices at a time
   bool for_nested = false;  // only a nested run may take it
-  int device = 0;  // what users see: the ordinal of the device that this lane stands for
-  int memory = 0;  // lanes with the same number see each other's: all CPU devices do, a GPU is for itself
+  int device = 0;           // what users see: the ordinal of the device that this lane stands for
+  int memory =
+      0;  // lanes with the same number see each other's: all CPU devices do, a GPU is for itself
   pjrt::Device handle;
   std::atomic<bool> taken{false};     // by a run that calls back
   std::atomic<std::uint64_t> run{0};  // its number
   std::atomic<bool> started{false};   // the run has a ticket of add_started too
   enum class Holder : std::uint8_t { single, plain_group, calling_group };
   std::atomic<Holder> holder{Holder::single};
-  std::atomic<int> dispatching{0};    // runs without calls between looking at `taken` and being queued
-  std::shared_ptr<RunRecord> idle;    // for the next run; belongs to who has taken the lane
+  std::atomic<int> dispatching{
+      0};  // runs without calls between looking at `taken` and being queued
+  std::shared_ptr<RunRecord> idle;  // for the next run; belongs to who has taken the lane
 };
 
 /// Lanes of one client, one for each device of a program that XLA cut, in the order of its devices.
@@ -56,23 +58,28 @@ class Runtime {
   const std::string& platform() const { return config_.platform; }  // "cpu", "cuda"
   bool on_gpus() const { return config_.platform == "cuda"; }
 
-  /// A lane for a run that calls back, free until leave(). Throws CallbackError(reentry) when a nested run finds none or is too deep.
+  /// A lane for a run that calls back, free until leave(). Throws CallbackError(reentry) when a
+  /// nested run finds none or is too deep.
   Lane& take(int device);
   void leave(Lane& lane);
   /// Whether the run is no longer on the lane that it took, and waiting until then.
-  static bool has_left(const Lane& lane, std::uint64_t run) { return !lane.taken.load() || lane.run.load() != run; }
+  static bool has_left(const Lane& lane, std::uint64_t run) {
+    return !lane.taken.load() || lane.run.load() != run;
+  }
   void wait_for(const Lane& lane, std::uint64_t run);
-  /// The same for a run on several devices at once. It has all its lanes for itself, also when it calls nothing: two such programs whose
-  /// parts queued in different orders on their devices would wait for each other.
-  /// `calls`: whether the run calls back. XLA has the runs of one client that are on several devices
-  /// go one after the other, so no other one shares a client with a run that is in its calls.
+  /// The same for a run on several devices at once. It has all its lanes for itself, also when it
+  /// calls nothing: two such programs whose parts queued in different orders on their devices would
+  /// wait for each other. `calls`: whether the run calls back. XLA has the runs of one client that
+  /// are on several devices go one after the other, so no other one shares a client with a run that
+  /// is in its calls.
   LaneGroup take(const std::vector<int>& devices, bool calls);
   void leave_group(Lane& lane);
   /// Of a device, or of any other index.
   Lane& lane(int index) { return *lanes_[static_cast<std::size_t>(index)]; }
   /// The number of a run that needs no lane: a function called outside of XLA's programs.
   std::uint64_t next_run() { return runs_.fetch_add(1) + 1; }
-  /// A run without calls that is under way, or one that Run stands for, from its start on, also before it has a lane.
+  /// A run without calls that is under way, or one that Run stands for, from its start on, also
+  /// before it has a lane.
   std::uint64_t add_started();
   void remove_started(std::uint64_t ticket);
   /// Waits until the runs that have begun by now have ended, or that time; how many have not.
@@ -82,7 +89,9 @@ class Runtime {
 
   /// A lane for one that does not; `done_dispatching` when it has been queued.
   Lane& pass(int device);
-  static void done_dispatching(Lane& lane) { lane.dispatching.fetch_sub(1, std::memory_order_release); }
+  static void done_dispatching(Lane& lane) {
+    lane.dispatching.fetch_sub(1, std::memory_order_release);
+  }
 
  private:
   explicit Runtime(Config config);

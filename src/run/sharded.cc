@@ -29,9 +29,10 @@ Type type_of(const std::vector<IndexRange>& range, DType dtype) {
   return out;
 }
 
-/// Copies between a whole array and one of its parts, both row-major: runs of elements that lie together in both.
-void copy_part(const Dims& whole, const std::vector<IndexRange>& range, std::size_t width, std::byte* in_whole, std::byte* part,
-               bool to_part) {
+/// Copies between a whole array and one of its parts, both row-major: runs of elements that lie
+/// together in both.
+void copy_part(const Dims& whole, const std::vector<IndexRange>& range, std::size_t width,
+               std::byte* in_whole, std::byte* part, bool to_part) {
   std::size_t last = range.size(), run = width;  // axes from `last` on are copied at once
   while (last > 0) {
     --last;
@@ -70,8 +71,11 @@ std::shared_ptr<DeviceValue> placed_on(const Type& type, pjrt::Buffer buffer, co
 
 }  // namespace
 
-ShardedValue::ShardedValue(Type t, Sharding s, std::vector<std::shared_ptr<DeviceValue>> p, std::shared_ptr<RunRecord> r)
-    : ComputedValue(Kind::sharded, std::move(t), std::move(r)), sharding(std::move(s)), parts(std::move(p)) {}
+ShardedValue::ShardedValue(Type t, Sharding s, std::vector<std::shared_ptr<DeviceValue>> p,
+                           std::shared_ptr<RunRecord> r)
+    : ComputedValue(Kind::sharded, std::move(t), std::move(r)),
+      sharding(std::move(s)),
+      parts(std::move(p)) {}
 
 const Sharding* sharding_of(const Tensor& tensor) {
   const ShardedValue* v = sharded(tensor);
@@ -94,17 +98,20 @@ void gather(const ShardedValue& value, void* to) {
     seen.push_back(range);
     const std::shared_ptr<void> bytes = detail::aligned_bytes(value.parts[i]->type.byte_size());
     copy_out(*value.parts[i], bytes.get());
-    copy_part(whole, range, byte_width(value.type.dtype), static_cast<std::byte*>(to), static_cast<std::byte*>(bytes.get()), false);
+    copy_part(whole, range, byte_width(value.type.dtype), static_cast<std::byte*>(to),
+              static_cast<std::byte*>(bytes.get()), false);
   }
 }
 
-std::shared_ptr<const ShardedValue> spread(const Tensor& tensor, const Sharding& sharding, std::span<Lane* const> lanes) {
+std::shared_ptr<const ShardedValue> spread(const Tensor& tensor, const Sharding& sharding,
+                                           std::span<Lane* const> lanes) {
   const std::shared_ptr<const Value>& pointer = Access::pointer(tensor);
   const Type& type = tensor.type();
   sharding.part_type(type);
   const ShardedValue* from = sharded(tensor);
-  const bool same = from && (from->sharding == sharding || (from->sharding.is_replicated() && sharding.is_replicated() &&
-                                                            from->sharding.mesh().devices() == sharding.mesh().devices()));
+  const bool same = from && (from->sharding == sharding ||
+                             (from->sharding.is_replicated() && sharding.is_replicated() &&
+                              from->sharding.mesh().devices() == sharding.mesh().devices()));
   auto here = [&](std::size_t i) { return from->parts[i]->lane == lanes[i]->index; };
   if (same) {
     bool all_here = true;
@@ -116,12 +123,16 @@ std::shared_ptr<const ShardedValue> spread(const Tensor& tensor, const Sharding&
     await(*from);
     for (std::size_t i = 0; i < lanes.size(); ++i)
       parts.push_back(here(i) ? from->parts[i]
-                              : placed_on(from->parts[i]->type, seen_on(*from->parts[i], from->parts[i], *lanes[i]), *lanes[i]));
+                              : placed_on(from->parts[i]->type,
+                                          seen_on(*from->parts[i], from->parts[i], *lanes[i]),
+                                          *lanes[i]));
   } else if (pointer->kind == Value::Kind::device && sharding.is_replicated()) {
     const auto& value = static_cast<const DeviceValue&>(*pointer);
-    for (Lane* lane : lanes) parts.push_back(placed_on(type, seen_on(value, pointer, *lane), *lane));
+    for (Lane* lane : lanes)
+      parts.push_back(placed_on(type, seen_on(value, pointer, *lane), *lane));
   } else {
-    const std::shared_ptr<const void> bytes = host_bytes(tensor, "a tensor that is spread over devices");
+    const std::shared_ptr<const void> bytes =
+        host_bytes(tensor, "a tensor that is spread over devices");
     for (std::size_t i = 0; i < lanes.size(); ++i) {
       const auto range = sharding.part(type.dims, static_cast<std::int64_t>(i));
       const Type part = type_of(range, type.dtype);
@@ -130,7 +141,8 @@ std::shared_ptr<const ShardedValue> spread(const Tensor& tensor, const Sharding&
         continue;
       }
       const std::shared_ptr<void> piece = detail::aligned_bytes(part.byte_size());
-      copy_part(type.dims, range, byte_width(type.dtype), static_cast<std::byte*>(const_cast<void*>(bytes.get())),
+      copy_part(type.dims, range, byte_width(type.dtype),
+                static_cast<std::byte*>(const_cast<void*>(bytes.get())),
                 static_cast<std::byte*>(piece.get()), true);
       parts.push_back(placed_on(part, send(part, piece.get(), piece, *lanes[i]), *lanes[i]));
     }
@@ -143,14 +155,16 @@ std::vector<int> devices_of(std::span<const Mesh> meshes) {
   for (const Mesh& mesh : meshes) {
     std::vector<int> these = mesh.devices();
     std::ranges::sort(these);
-    check(devices.empty() || devices == these, "a program runs on one set of devices: {} has others than {}", to_string(mesh),
+    check(devices.empty() || devices == these,
+          "a program runs on one set of devices: {} has others than {}", to_string(mesh),
           to_string(meshes[0]));
     devices = std::move(these);
   }
   if (devices.empty()) return devices;
   const int have = Runtime::get().device_count();
-  check(devices.back() < have, "{} needs device {}, there {} {} (POSTERN_CPU_DEVICES, Config::cpu_devices)", to_string(meshes[0]),
-        devices.back(), have == 1 ? "is only" : "are", have);
+  check(devices.back() < have,
+        "{} needs device {}, there {} {} (POSTERN_CPU_DEVICES, Config::cpu_devices)",
+        to_string(meshes[0]), devices.back(), have == 1 ? "is only" : "are", have);
   return devices;
 }
 
@@ -163,7 +177,9 @@ int device_for(std::span<const Tensor* const> tensors) {
     if (!v || v->kind != Value::Kind::device) continue;
     const auto& d = static_cast<const DeviceValue&>(*v);
     if (!d.placed || d.device == device) continue;
-    check(device < 0, "arguments were put on devices {} and {}; a program runs on one, see device_put", device, d.device);
+    check(device < 0,
+          "arguments were put on devices {} and {}; a program runs on one, see device_put", device,
+          d.device);
     device = d.device;
   }
   return device < 0 ? default_device : device;
@@ -182,7 +198,8 @@ Tensor put(const Tensor& x, int device, const Place& place) {
   PlaceScope at(place);
   check(x.has_value(), "device_put: the Tensor is empty, it was never given a value");
   check(!x.is_traced() && !Trace::current(),
-        "device_put: a program is being traced, which runs on one set of devices; put its arguments there");
+        "device_put: a program is being traced, which runs on one set of devices; put its "
+        "arguments there");
   run::check_device(device);
   run::anything_placed = true;
   const run::Lane& lane = run::Runtime::get().lane(device);
@@ -224,7 +241,9 @@ std::vector<Shard> shards_of(const Tensor& x) {
   if (!v) return {{x.device(), on_one_device(x.device()).part(x.dims(), 0), x}};
   std::vector<Shard> out;
   for (std::size_t i = 0; i < v->parts.size(); ++i)
-    out.push_back({v->sharding.mesh().devices()[i], v->sharding.part(x.dims(), static_cast<std::int64_t>(i)), Access::make(v->parts[i])});
+    out.push_back({v->sharding.mesh().devices()[i],
+                   v->sharding.part(x.dims(), static_cast<std::int64_t>(i)),
+                   Access::make(v->parts[i])});
   return out;
 }
 

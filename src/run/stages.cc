@@ -29,7 +29,9 @@ const StagedProgram& StagedPrograms::of(const ProgramPtr& program) {
 }
 
 StagedProgram::StagedProgram(const Program& program, StagedPrograms& family)
-    : program_(flattened(program, [](const Equation& e) { return has_site(e); })), reach_(reach_of(program_)), family_(&family) {
+    : program_(flattened(program, [](const Equation& e) { return has_site(e); })),
+      reach_(reach_of(program_)),
+      family_(&family) {
   cut();
   add_constants();
   find_crossing();
@@ -60,7 +62,9 @@ Cut StagedProgram::asked(const StageNode& node) const {
   return cut;
 }
 Cut StagedProgram::wanted_cut(const Equation& e) const {
-  return e.primitive->site ? Cut::none : asked({e.primitive->name, e.place, types(e.operands), types(results_of(e))});
+  return e.primitive->site
+             ? Cut::none
+             : asked({e.primitive->name, e.place, types(e.operands), types(results_of(e))});
 }
 
 /// What calls is the host's, and taps where XLA cannot reach it or the user wants to cut there.
@@ -75,8 +79,9 @@ bool StagedProgram::on_host(const Equation& equation) const {
   });
 }
 
-/// An equation of XLA belongs to the first step whose calls before it have made its operands; a call to the step that computes its own, in
-/// a round after those calls of the step that it reads or follows in order.
+/// An equation of XLA belongs to the first step whose calls before it have made its operands; a
+/// call to the step that computes its own, in a round after those calls of the step that it reads
+/// or follows in order.
 void StagedProgram::cut() {
   struct Made {
     std::size_t on_device = 0, on_host = 0;  // the first steps that can read it there
@@ -88,16 +93,22 @@ void StagedProgram::cut() {
   for (const Equation& e : program_.equations)
     for (const ValueId v : e.operands) kept[at(v)] = kept[at(v)] || on_host(e);
   for (const ValueId v : program_.outputs) kept[at(v)] = true;
-  std::size_t ordered_step = 0, ordered_round = 0;       // of the host's last ordered equation
-  std::size_t ordered_on_device = 0, after_ordered = 0;  // the first steps of XLA's next one: behind its own last, and the host's
+  std::size_t ordered_step = 0, ordered_round = 0;  // of the host's last ordered equation
+  std::size_t ordered_on_device = 0,
+              after_ordered =
+                  0;  // the first steps of XLA's next one: behind its own last, and the host's
   for (std::size_t i = 0; i < program_.equations.size(); ++i) {
     const Equation& e = program_.equations[i];
     const bool host = on_host(e), ordered = effect_of(e) == Effect::ordered;
-    constant_.push_back(!host && e.operands.empty() && effect_of(e) == Effect::pure && e.results == 1 && !kept[at(e.first)]);
+    constant_.push_back(!host && e.operands.empty() && effect_of(e) == Effect::pure &&
+                        e.results == 1 && !kept[at(e.first)]);
     if (constant_.back()) continue;
     const Cut wanted = host ? Cut::none : wanted_cut(e);
-    const bool before = wanted == Cut::before || wanted == Cut::both, after = wanted == Cut::after || wanted == Cut::both;
-    std::size_t step = !ordered ? 0 : host ? std::max(ordered_step, ordered_on_device) : std::max(ordered_on_device, after_ordered);
+    const bool before = wanted == Cut::before || wanted == Cut::both,
+               after = wanted == Cut::after || wanted == Cut::both;
+    std::size_t step = !ordered ? 0
+                       : host   ? std::max(ordered_step, ordered_on_device)
+                                : std::max(ordered_on_device, after_ordered);
     std::size_t round = 0;
     for (const ValueId v : e.operands) {
       const Made& m = made[at(v)];
@@ -119,7 +130,8 @@ void StagedProgram::cut() {
     } else {
       steps_[step].device.equations.push_back(i);
     }
-    for (const ValueId v : results_of(e)) made[at(v)] = {host || after ? step + 1 : step, step, host ? round + 1 : 0, !host};
+    for (const ValueId v : results_of(e))
+      made[at(v)] = {host || after ? step + 1 : step, step, host ? round + 1 : 0, !host};
   }
 }
 
@@ -128,7 +140,8 @@ void StagedProgram::add_constants() {
   std::vector<std::size_t> maker(program_.types.size());
   std::vector<bool> constant(program_.types.size());
   for (std::size_t i = 0; i < constant_.size(); ++i)
-    if (constant_[i]) maker[at(program_.equations[i].first)] = i, constant[at(program_.equations[i].first)] = true;
+    if (constant_[i])
+      maker[at(program_.equations[i].first)] = i, constant[at(program_.equations[i].first)] = true;
   for (Step& step : steps_) {
     std::set<std::size_t> wanted;
     for (const std::size_t i : step.device.equations)
@@ -141,8 +154,12 @@ void StagedProgram::add_constants() {
 void StagedProgram::find_crossing() {
   constexpr std::size_t never = static_cast<std::size_t>(-1);
   struct Value {
-    std::size_t made = never, read = never, used = never;  // steps: whose device makes it; whose device reads it, and which uses it, last
-    bool wanted = false;                                   // outside of the XLA program that makes it
+    std::size_t
+        made = never,
+        read = never,
+        used =
+            never;  // steps: whose device makes it; whose device reads it, and which uses it, last
+    bool wanted = false;  // outside of the XLA program that makes it
     bool output = false;
   };
   std::vector<Value> values(program_.types.size());
@@ -161,12 +178,14 @@ void StagedProgram::find_crossing() {
     }
     for (const auto& round : step.host)
       for (const std::size_t i : round)
-        for (const ValueId v : program_.equations[i].operands) values[at(v)].used = s, values[at(v)].wanted = true;
+        for (const ValueId v : program_.equations[i].operands)
+          values[at(v)].used = s, values[at(v)].wanted = true;
   }
   for (const ValueId v : program_.outputs) values[at(v)].wanted = values[at(v)].output = true;
   for (std::size_t v = 0; v < values.size(); ++v) {
     const Value& value = values[v];
-    if (value.made != never && value.wanted) steps_[value.made].device.outputs.push_back(static_cast<ValueId>(v));
+    if (value.made != never && value.wanted)
+      steps_[value.made].device.outputs.push_back(static_cast<ValueId>(v));
     if (value.used != never && !value.output && (value.made == never || value.wanted))
       steps_[value.used].last_used.push_back(static_cast<ValueId>(v));
   }
@@ -177,13 +196,22 @@ std::shared_ptr<const CompiledProgram> StagedProgram::compiled(std::size_t step)
   auto& compiled = compiled_[step];
   if (compiled) return compiled;
   const Device& device = steps_[step].device;
-  // Equal parts of different programs have equal texts, which are compiled once: simplify numbers the values anew.
+  // Equal parts of different programs have equal texts, which are compiled once: simplify numbers
+  // the values anew.
   Program part{"stage", program_.types, device.inputs, {}, device.outputs};
   for (const std::size_t i : device.equations) part.equations.push_back(program_.equations[i]);
-  const Lowerable stage{part.name, simplify(part), device.inputs.size(), {}, {}, {}, {}, family_->options().gather_limit};
+  const Lowerable stage{part.name,
+                        simplify(part),
+                        device.inputs.size(),
+                        {},
+                        {},
+                        {},
+                        {},
+                        family_->options().gather_limit};
   auto module = lower(stage);
   tell_shardings(stage, *module);
-  compiled = std::make_shared<const CompiledProgram>(std::move(module), device.inputs.size(), Tensors());
+  compiled =
+      std::make_shared<const CompiledProgram>(std::move(module), device.inputs.size(), Tensors());
   return compiled;
 }
 
@@ -199,7 +227,8 @@ void StagedProgram::place() {
   for (Step& step : steps_) {
     if (step.device.equations.empty()) continue;
     step.place = wanted(info(step.device));
-    check(step.place >= -1 && step.place < have, "jit: stage_device gave device {}, which is not one of the {} of devices()", step.place,
+    check(step.place >= -1 && step.place < have,
+          "jit: stage_device gave device {}, which is not one of the {} of devices()", step.place,
           have);
   }
   std::vector<Step*> maker(program_.types.size());
@@ -214,7 +243,8 @@ void StagedProgram::place() {
 class StagedProgram::Values {
  public:
   Values(const StagedProgram& program, Tensors inputs) : all(program.program_.types.size()) {
-    for (std::size_t i = 0; i < inputs.size(); ++i) all[at(program.program_.inputs[i])] = std::move(inputs[i]);
+    for (std::size_t i = 0; i < inputs.size(); ++i)
+      all[at(program.program_.inputs[i])] = std::move(inputs[i]);
   }
   /// Sent there if need be, which nobody waits for.
   const Tensor* on(int device, ValueId v) {
@@ -255,15 +285,18 @@ Tensors StagedProgram::run(Tensors inputs) const {
       std::optional<DeviceScope> scope;
       if (placed) scope.emplace(device, Place{});
       std::vector<const Tensor*> arguments;
-      for (const ValueId v : step.device.inputs) arguments.push_back(placed ? values.on(device, v) : &values.all[at(v)]);
+      for (const ValueId v : step.device.inputs)
+        arguments.push_back(placed ? values.on(device, v) : &values.all[at(v)]);
       Tensors results(step.device.outputs.size());
       const auto program = compiled(s);
       if (program->calls())
         DrivenRun::current()->run_part(*program, arguments, results);
       else
         program->run(arguments, results);
-      for (std::size_t i = 0; i < results.size(); ++i) values.all[at(step.device.outputs[i])] = std::move(results[i]);
-      for (const auto& [v, later] : step.read_by) values.on(device_of(steps_[later]), v);  // under way while others run
+      for (std::size_t i = 0; i < results.size(); ++i)
+        values.all[at(step.device.outputs[i])] = std::move(results[i]);
+      for (const auto& [v, later] : step.read_by)
+        values.on(device_of(steps_[later]), v);  // under way while others run
     }
     run_host(step, values.all);
     for (const ValueId v : step.last_used) values.forget(v);
@@ -306,9 +339,14 @@ void StagedProgram::run_host(const Step& step, Tensors& values) const {
 }
 
 StageInfo StagedProgram::info(const Device& device) const {
-  const auto constants = std::ranges::count_if(device.equations, [&](std::size_t i) { return constant_[i]; });
-  return {
-      "xla", "", {}, static_cast<int>(device.equations.size()) - static_cast<int>(constants), types(device.inputs), types(device.outputs)};
+  const auto constants =
+      std::ranges::count_if(device.equations, [&](std::size_t i) { return constant_[i]; });
+  return {"xla",
+          "",
+          {},
+          static_cast<int>(device.equations.size()) - static_cast<int>(constants),
+          types(device.inputs),
+          types(device.outputs)};
 }
 
 std::vector<StageInfo> StagedProgram::stages() const {
@@ -322,8 +360,8 @@ std::vector<StageInfo> StagedProgram::stages() const {
       for (const std::size_t i : round) {
         const Equation& e = program_.equations[i];
         const SiteSpec* site = e.primitive->site ? e.primitive->site(e.params.get()) : nullptr;
-        out.push_back({site ? site->word : e.primitive->name, site ? site->name : "", site ? site->place : e.place, 1, types(e.operands),
-                       types(results_of(e))});
+        out.push_back({site ? site->word : e.primitive->name, site ? site->name : "",
+                       site ? site->place : e.place, 1, types(e.operands), types(results_of(e))});
       }
   }
   return out;
@@ -335,7 +373,8 @@ namespace postern {
 
 Tensors evaluate_program(const ProgramPtr& program, std::span<const Tensor> inputs) {
   const run::DrivenRun* const driven = run::DrivenRun::current();
-  if (driven && driven->family()) return driven->family()->of(program).run(Tensors(inputs.begin(), inputs.end()));
+  if (driven && driven->family())
+    return driven->family()->of(program).run(Tensors(inputs.begin(), inputs.end()));
   return apply(*program, inputs);
 }
 

@@ -1,4 +1,5 @@
-// StagedProgram: a program cut at its calls into XLA programs that run one after another, with the host functions between them.
+// StagedProgram: a program cut at its calls into XLA programs that run one after another, with the
+// host functions between them.
 #pragma once
 #include <postern/jit.h>
 
@@ -24,15 +25,16 @@ class StagedPrograms {
   std::map<ProgramPtr, std::unique_ptr<StagedProgram>> programs_;
 };
 
-/// Each equation runs as early as its operands allow, so the XLA programs are as few as the longest chain of calls, and of cuts that the
-/// user asked for, needs.
+/// Each equation runs as early as its operands allow, so the XLA programs are as few as the longest
+/// chain of calls, and of cuts that the user asked for, needs.
 class StagedProgram {
  public:
   StagedProgram(const Program& program, StagedPrograms& family);
 
   /// Compiles the XLA programs; without it the first run does. Throws CompileError.
   void compile() const;
-  /// Host functions run on the calling thread; those that do not depend on each other and are not ordered, at the same time on several.
+  /// Host functions run on the calling thread; those that do not depend on each other and are not
+  /// ordered, at the same time on several.
   Tensors run(Tensors inputs) const;
   std::vector<StageInfo> stages() const;
 
@@ -43,11 +45,13 @@ class StagedProgram {
     std::vector<ValueId> inputs, outputs;
   };
   struct Step {
-    Device device;                                         // first, if it has equations
-    int place = -1;                                        // where, if the user said so
-    std::vector<std::pair<ValueId, std::size_t>> read_by;  // what later steps' XLA programs read of its own, if any has a place
-    std::vector<std::vector<std::size_t>> host;            // then these, round after round; those of a round may run at once
-    std::vector<ValueId> last_used;                        // by this step
+    Device device;   // first, if it has equations
+    int place = -1;  // where, if the user said so
+    std::vector<std::pair<ValueId, std::size_t>>
+        read_by;  // what later steps' XLA programs read of its own, if any has a place
+    std::vector<std::vector<std::size_t>>
+        host;  // then these, round after round; those of a round may run at once
+    std::vector<ValueId> last_used;  // by this step
   };
 
   void cut();

@@ -68,7 +68,8 @@ void work(StartedRun& run, const std::function<Tensors()>& body) {
 
 }  // namespace
 
-std::shared_ptr<StartedRun> start_run(std::shared_ptr<const run::CompiledProgram> program, Tensors arguments, const RunOptions& options) {
+std::shared_ptr<StartedRun> start_run(std::shared_ptr<const run::CompiledProgram> program,
+                                      Tensors arguments, const RunOptions& options) {
   auto record = std::make_shared<run::RunRecord>(run::Runtime::get().plugin());
   return start_run(
       record,
@@ -82,32 +83,38 @@ std::shared_ptr<StartedRun> start_run(std::shared_ptr<const run::CompiledProgram
       options);
 }
 
-std::shared_ptr<StartedRun> start_run(std::shared_ptr<RunState> state, std::function<Tensors()> body, const RunOptions& options) {
-  check(options.deadline.count() >= 0, "start: the deadline must be positive, or 0 for none, got {} ns", options.deadline.count());
+std::shared_ptr<StartedRun> start_run(std::shared_ptr<RunState> state,
+                                      std::function<Tensors()> body, const RunOptions& options) {
+  check(options.deadline.count() >= 0,
+        "start: the deadline must be positive, or 0 for none, got {} ns", options.deadline.count());
   auto run = std::make_shared<StartedRun>();
   run->record = std::move(state);
   run->record->context = options.context;
   run->record->sink = options.sink;
   run->record->tape = host::current_tape();
-  if (options.deadline.count() > 0) run->deadline = run->record->deadline = host::after(options.deadline);
+  if (options.deadline.count() > 0)
+    run->deadline = run->record->deadline = host::after(options.deadline);
   const host::Nesting* nested = host::nesting();
   const int depth = nested ? nested->depth : 0;
   const bool delivery = host::in_delivery();
   const int device = run::device_for({});
   const std::uint64_t number = run::Runtime::get().add_started();
   run->record->ticket = number;
-  std::shared_ptr<void> ticket(nullptr, [number](void*) { run::Runtime::get().remove_started(number); });
-  host::run_on_host_thread([run, body = std::move(body), depth, delivery, device, ticket]() mutable {
-    std::optional<DeviceScope> on;
-    if (device > 0) on.emplace(device);  // the first scope has every run of the process look for one
-    // A run that a host function starts counts as nested in it.
-    const host::Beginning here{{nullptr, nullptr, nullptr, 0, depth, delivery}, {}};
-    host::NestingScope scope(depth ? &here : nullptr);
-    work(*run, body);
-    body = nullptr;  // its functions go with the run, not with who waits
-    run.reset();     // reports a failure that nobody saw
-    ticket.reset();  // then a barrier may go on
-  });
+  std::shared_ptr<void> ticket(nullptr,
+                               [number](void*) { run::Runtime::get().remove_started(number); });
+  host::run_on_host_thread(
+      [run, body = std::move(body), depth, delivery, device, ticket]() mutable {
+        std::optional<DeviceScope> on;
+        if (device > 0)
+          on.emplace(device);  // the first scope has every run of the process look for one
+        // A run that a host function starts counts as nested in it.
+        const host::Beginning here{{nullptr, nullptr, nullptr, 0, depth, delivery}, {}};
+        host::NestingScope scope(depth ? &here : nullptr);
+        work(*run, body);
+        body = nullptr;  // its functions go with the run, not with who waits
+        run.reset();     // reports a failure that nobody saw
+        ticket.reset();  // then a barrier may go on
+      });
   return run;
 }
 
@@ -127,7 +134,8 @@ RunStatus wait_run(StartedRun& run, std::optional<std::chrono::nanoseconds> limi
   else
     run.ended.wait_until(lock, first, ended);
   if (!run.done && RunState::Clock::now() >= run.deadline) {
-    // The program may sit in a function that does not return; the waiter goes now, the run ends when it can.
+    // The program may sit in a function that does not return; the waiter goes now, the run ends
+    // when it can.
     lock.unlock();
     run.record->fail_late();
     try {
@@ -168,7 +176,8 @@ void cancel_run(StartedRun& run) {
   try {
     run.record->rethrow();
   } catch (...) {
-    run.end(run.record->failed() ? RunStatus::failed : RunStatus::cancelled, std::current_exception());
+    run.end(run.record->failed() ? RunStatus::failed : RunStatus::cancelled,
+            std::current_exception());
   }
 }
 

@@ -6,10 +6,11 @@
 
 namespace postern::detail {
 
-std::shared_ptr<StartedRun> start_run(std::shared_ptr<const run::CompiledProgram> program, std::vector<Tensor> arguments,
-                                      const RunOptions& options);
+std::shared_ptr<StartedRun> start_run(std::shared_ptr<const run::CompiledProgram> program,
+                                      std::vector<Tensor> arguments, const RunOptions& options);
 /// Of any kind: `body` does it, with `state`.
-std::shared_ptr<StartedRun> start_run(std::shared_ptr<host::RunState> state, std::function<std::vector<Tensor>()> body,
+std::shared_ptr<StartedRun> start_run(std::shared_ptr<host::RunState> state,
+                                      std::function<std::vector<Tensor>()> body,
                                       const RunOptions& options);
 
 }  // namespace postern::detail

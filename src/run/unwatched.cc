@@ -23,18 +23,22 @@ struct Unwatched {
 
   static void ended(void* user, const pjrt::Failure*) noexcept {
     const std::unique_ptr<Unwatched> work(static_cast<Unwatched*>(user));
-    if (host::timeline::on()) host::timeline::add(work->kind, work->name, work->start, Clock::now(), work->device);
+    if (host::timeline::on())
+      host::timeline::add(work->kind, work->name, work->start, Clock::now(), work->device);
     Runtime::get().remove_started(work->ticket);
   }
 };
 
 }  // namespace
 
-void follow(const pjrt::Event& complete, Kind kind, std::string_view name, int device, Clock::time_point start) {
+void follow(const pjrt::Event& complete, Kind kind, std::string_view name, int device,
+            Clock::time_point start) {
   static std::atomic<int> seen{0};
-  if (seen.load(std::memory_order_relaxed) < 64 && seen.fetch_add(1) < 64) drain_before_what_is_new();
+  if (seen.load(std::memory_order_relaxed) < 64 && seen.fetch_add(1) < 64)
+    drain_before_what_is_new();
   Runtime& runtime = Runtime::get();
-  auto work = std::make_unique<Unwatched>(Unwatched{runtime.add_started(), kind, {}, device, start});
+  auto work =
+      std::make_unique<Unwatched>(Unwatched{runtime.add_started(), kind, {}, device, start});
   try {
     if (host::timeline::on()) work->name = name;
     complete.on_ready(Unwatched::ended, work.get());

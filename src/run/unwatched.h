@@ -7,8 +7,9 @@
 
 namespace postern::run {
 
-/// Barriers and the end of the process wait for `complete`, and the timeline gets an event from `start` to then.
-void follow(const pjrt::Event& complete, host::timeline::Kind kind, std::string_view name, int device,
-            host::timeline::Clock::time_point start);
+/// Barriers and the end of the process wait for `complete`, and the timeline gets an event from
+/// `start` to then.
+void follow(const pjrt::Event& complete, host::timeline::Kind kind, std::string_view name,
+            int device, host::timeline::Clock::time_point start);
 
 }  // namespace postern::run

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "core/site.h"
 #include "control/control.h"
+#include "core/site.h"
 #include "shard/shard_map.h"
 
 namespace postern {

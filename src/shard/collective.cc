@@ -1,5 +1,6 @@
-// Collectives: what the devices of a mesh tell each other inside shard_map. Rules as in JAX: the transpose of a sum is the sum, gathering
-// and scattering undo each other, a permutation is undone by the inverse one.
+// Collectives: what the devices of a mesh tell each other inside shard_map. Rules as in JAX: the
+// transpose of a sum is the sum, gathering and scattering undo each other, a permutation is undone
+// by the inverse one.
 #include <postern/shard.h>
 
 #include <algorithm>
@@ -15,12 +16,14 @@ namespace {
 struct CollectiveParams {
   Mesh mesh;
   std::vector<std::string> axes;
-  std::int64_t axis = 0, other = 0;             // of the array: gathered, scattered; of all_to_all: split and joined
+  std::int64_t axis = 0,
+               other = 0;  // of the array: gathered, scattered; of all_to_all: split and joined
   std::vector<std::pair<int, int>> pairs = {};  // of ppermute
   void fields(FieldSink& sink) const {
     sink("mesh", to_string(mesh)), sink("axes", axes), sink("axis", axis), sink("other", other);
     std::string text;
-    for (const auto& [from, to] : pairs) text += fmt::format("{}{}>{}", text.empty() ? "" : " ", from, to);
+    for (const auto& [from, to] : pairs)
+      text += fmt::format("{}{}>{}", text.empty() ? "" : " ", from, to);
     if (!text.empty()) sink("pairs", text);
   }
   std::int64_t count() const {
@@ -31,7 +34,9 @@ struct CollectiveParams {
 };
 
 const CollectiveParams& of(const Params* params) { return as<CollectiveParams>(*params); }
-std::int64_t& extent(Type& type, std::int64_t axis) { return type.dims[static_cast<std::size_t>(axis)]; }
+std::int64_t& extent(Type& type, std::int64_t axis) {
+  return type.dims[static_cast<std::size_t>(axis)];
+}
 
 bool summable(DType d) { return numeric(d); }
 bool comparable(DType d) { return real_number(d); }
@@ -45,7 +50,8 @@ Types scatter_type(const Params* params, TypeSpan x) {
   Type out = x[0];
   const std::int64_t n = of(params).count();
   require_dtype(summable(out.dtype), out.dtype);
-  check(extent(out, of(params).axis) % n == 0, "reduce_scatter: axis {} of {} must be divisible by the {} devices", of(params).axis,
+  check(extent(out, of(params).axis) % n == 0,
+        "reduce_scatter: axis {} of {} must be divisible by the {} devices", of(params).axis,
         to_string(x[0]), n);
   extent(out, of(params).axis) /= n;
   return {out};
@@ -53,7 +59,8 @@ Types scatter_type(const Params* params, TypeSpan x) {
 Types exchange_type(const Params* params, TypeSpan x) {
   Type out = x[0];
   const std::int64_t n = of(params).count();
-  check(extent(out, of(params).axis) % n == 0, "all_to_all: axis {} of {} must be divisible by the {} devices", of(params).axis,
+  check(extent(out, of(params).axis) % n == 0,
+        "all_to_all: axis {} of {} must be divisible by the {} devices", of(params).axis,
         to_string(x[0]), n);
   extent(out, of(params).axis) /= n;
   extent(out, of(params).other) *= n;
@@ -61,7 +68,8 @@ Types exchange_type(const Params* params, TypeSpan x) {
 }
 Types index_type(const Params*, TypeSpan) { return {Type{DType::s32, {}}}; }
 
-// --- derivatives ------------------------------------------------------------------------------------------------------------------------
+// --- derivatives
+// ------------------------------------------------------------------------------------------------------------------------
 
 Tensor bind_like(const Primitive& primitive, CollectiveParams p, const Tensor& x) {
   return bind1(primitive, make_params(std::move(p)), {x});
@@ -70,14 +78,18 @@ Tensor bind_like(const Primitive& primitive, CollectiveParams p, const Tensor& x
 Tensors sum_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>, TypeSpan) {
   return bind_n(op.primitive, op.params, ct);
 }
-Tensors gather_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>, TypeSpan);
-Tensors scatter_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>, TypeSpan);
-Tensors exchange_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>, TypeSpan) {
+Tensors gather_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>,
+                         TypeSpan);
+Tensors scatter_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>,
+                          TypeSpan);
+Tensors exchange_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>,
+                           TypeSpan) {
   CollectiveParams p = op.as<CollectiveParams>();
   std::swap(p.axis, p.other);
   return {bind_like(op.primitive, std::move(p), ct[0])};
 }
-Tensors permute_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>, TypeSpan) {
+Tensors permute_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>,
+                          TypeSpan) {
   CollectiveParams p = op.as<CollectiveParams>();
   for (auto& [from, to] : p.pairs) std::swap(from, to);
   return {bind_like(op.primitive, std::move(p), ct[0])};
@@ -90,21 +102,26 @@ Jvp extreme_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor>
   if (!dx[0].has_value()) return {{y}, {Tensor()}};
   const Tensor has = equal(x[0], y);
   const Tensor holders = sum_over(p.mesh, p.axes, convert(has, dx[0].dtype()));
-  return {{y}, {sum_over(p.mesh, p.axes, where(has, dx[0], zeros_like_type(dx[0].type()))) / holders}};
+  return {{y},
+          {sum_over(p.mesh, p.axes, where(has, dx[0], zeros_like_type(dx[0].type()))) / holders}};
 }
 
-// --- batching: the batch axis goes in front ----------------------------------------------------------------------------------------------
+// --- batching: the batch axis goes in front
+// ----------------------------------------------------------------------------------------------
 
-Batched moved_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes, std::int64_t size, const Tensor&) {
+Batched moved_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
+                    std::int64_t size, const Tensor&) {
   CollectiveParams p = op.as<CollectiveParams>();
   ++p.axis, ++p.other;
   return {{bind_like(op.primitive, std::move(p), batch_front(x[0], axes[0], size))}, {0}};
 }
-Batched no_batch(const Op& op, std::span<const Tensor>, std::span<const int>, std::int64_t, const Tensor&) {
+Batched no_batch(const Op& op, std::span<const Tensor>, std::span<const int>, std::int64_t,
+                 const Tensor&) {
   return {{bind1(op.primitive, op.params, {})}, {-1}};
 }
 
-// --- lowering ---------------------------------------------------------------------------------------------------------------------------
+// --- lowering
+// ---------------------------------------------------------------------------------------------------------------------------
 
 /// One device meets nobody.
 bool alone(Lowering& out, const Equation& e) {
@@ -113,49 +130,67 @@ bool alone(Lowering& out, const Equation& e) {
   return true;
 }
 
-void write_reducing(Lowering& out, const Equation& e, const char* hlo, const char* reducer, const std::string& attributes) {
+void write_reducing(Lowering& out, const Equation& e, const char* hlo, const char* reducer,
+                    const std::string& attributes) {
   if (alone(out, e)) return;
   const Ssa x = out.operand(e, 0), y = out.fresh();
   const std::string scalar = Lowering::type({out.operand_type(e, 0).dtype, {}});
   out.write("    %{} = \"stablehlo.{}\"(%{}) (", y.id, hlo, x.id);
   reducing_region(out, reducer, scalar);
-  out.write(") {{{}{}, use_global_device_ids}} : ({}) -> {}\n", attributes, groups_text(out, of(e.params.get()).mesh, of(e.params.get()).axes),
+  out.write(") {{{}{}, use_global_device_ids}} : ({}) -> {}\n", attributes,
+            groups_text(out, of(e.params.get()).mesh, of(e.params.get()).axes),
             Lowering::type(out.operand_type(e, 0)), Lowering::type(out.result_type(e)));
   out.define(e, 0, y);
 }
 
-void sum_lower(Lowering& out, const Equation& e) { write_reducing(out, e, "all_reduce", "add", ""); }
-void max_lower(Lowering& out, const Equation& e) { write_reducing(out, e, "all_reduce", "maximum", ""); }
-void min_lower(Lowering& out, const Equation& e) { write_reducing(out, e, "all_reduce", "minimum", ""); }
+void sum_lower(Lowering& out, const Equation& e) {
+  write_reducing(out, e, "all_reduce", "add", "");
+}
+void max_lower(Lowering& out, const Equation& e) {
+  write_reducing(out, e, "all_reduce", "maximum", "");
+}
+void min_lower(Lowering& out, const Equation& e) {
+  write_reducing(out, e, "all_reduce", "minimum", "");
+}
 void scatter_lower(Lowering& out, const Equation& e) {
-  write_reducing(out, e, "reduce_scatter", "add", fmt::format("scatter_dimension = {} : i64, ", of(e.params.get()).axis));
+  write_reducing(out, e, "reduce_scatter", "add",
+                 fmt::format("scatter_dimension = {} : i64, ", of(e.params.get()).axis));
 }
 void gather_lower(Lowering& out, const Equation& e) {
   if (alone(out, e)) return;
   const auto& p = of(e.params.get());
-  out.simple(e, "all_gather", fmt::format("all_gather_dim = {} : i64, {}, use_global_device_ids", p.axis, groups_text(out, p.mesh, p.axes)));
+  out.simple(e, "all_gather",
+             fmt::format("all_gather_dim = {} : i64, {}, use_global_device_ids", p.axis,
+                         groups_text(out, p.mesh, p.axes)));
 }
 void exchange_lower(Lowering& out, const Equation& e) {
   if (alone(out, e)) return;
   const auto& p = of(e.params.get());
-  out.simple(e, "all_to_all",
-             fmt::format("split_dimension = {} : i64, concat_dimension = {} : i64, split_count = {} : i64, {}", p.axis, p.other, p.count(),
-                         groups_text(out, p.mesh, p.axes)));
+  out.simple(
+      e, "all_to_all",
+      fmt::format(
+          "split_dimension = {} : i64, concat_dimension = {} : i64, split_count = {} : i64, {}",
+          p.axis, p.other, p.count(), groups_text(out, p.mesh, p.axes)));
 }
 void permute_lower(Lowering& out, const Equation& e) {
   const auto& p = of(e.params.get());
   std::vector<std::string> pairs;
   for (const auto& group : device_groups(p.mesh, p.axes))
     for (const auto& [from, to] : p.pairs)
-      pairs.push_back(fmt::format("[{}, {}]", partition_of(p.mesh, group[static_cast<std::size_t>(from)], out.devices()),
-                                  partition_of(p.mesh, group[static_cast<std::size_t>(to)], out.devices())));
+      pairs.push_back(fmt::format(
+          "[{}, {}]", partition_of(p.mesh, group[static_cast<std::size_t>(from)], out.devices()),
+          partition_of(p.mesh, group[static_cast<std::size_t>(to)], out.devices())));
   if (pairs.empty()) {
     static_cast<void>(out.operand(e, 0));
-    return out.define(e, 0, out.constant(literal_text({Number::Kind::integer, 0, 0, 0}, out.result_type(e).dtype), out.result_type(e)));
+    return out.define(
+        e, 0,
+        out.constant(literal_text({Number::Kind::integer, 0, 0, 0}, out.result_type(e).dtype),
+                     out.result_type(e)));
   }
   if (alone(out, e)) return;
   out.simple(e, "collective_permute",
-             fmt::format("source_target_pairs = dense<[{}]> : tensor<{}x2xi64>, {}", fmt::join(pairs, ", "), pairs.size(), out.channel()));
+             fmt::format("source_target_pairs = dense<[{}]> : tensor<{}x2xi64>, {}",
+                         fmt::join(pairs, ", "), pairs.size(), out.channel()));
 }
 
 /// From the indices that the region was given.
@@ -166,7 +201,8 @@ void index_lower(Lowering& out, const Equation& e) {
   for (const std::string& name : p.axes) {
     const Ssa size = out.constant(std::to_string(p.mesh.size(name)), scalar);
     index = out.op("multiply", {index, size}, {&scalar, &scalar}, scalar);
-    if (out.partitioned()) index = out.op("add", {index, out.axis_index(name)}, {&scalar, &scalar}, scalar);
+    if (out.partitioned())
+      index = out.op("add", {index, out.axis_index(name)}, {&scalar, &scalar}, scalar);
   }
   out.define(e, 0, index);
 }
@@ -205,33 +241,45 @@ constexpr Primitive all_to_all_p = collective(
 constexpr Primitive ppermute_p = collective_permute(
     linear("ppermute", nullptr, same_type, permute_transpose, elementwise_batch, permute_lower));
 
-constexpr const Primitive* collective_family[] = {&psum_p, &pmax_p, &pmin_p, &all_gather_p, &reduce_scatter_p, &all_to_all_p, &ppermute_p};
+constexpr const Primitive* collective_family[] = {
+    &psum_p, &pmax_p, &pmin_p, &all_gather_p, &reduce_scatter_p, &all_to_all_p, &ppermute_p};
 static_assert(complete(collective_family));
 
-Tensors gather_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>, TypeSpan) {
+Tensors gather_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>,
+                         TypeSpan) {
   return bind_n(reduce_scatter_p, op.params, ct);
 }
-Tensors scatter_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>, TypeSpan) {
+Tensors scatter_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>,
+                          TypeSpan) {
   return bind_n(all_gather_p, op.params, ct);
 }
 
 CollectiveParams params_for(const char* op, const AxisNames& axes) {
   const Mesh* mesh = current_mesh();
-  check(mesh != nullptr, "{}: there is no mesh axis '{}' here; collectives work on the parts inside shard_map and pmap", op,
-        fmt::join(axes.names(), "', '"));
+  check(mesh != nullptr,
+        "{}: there is no mesh axis '{}' here; collectives work on the parts inside shard_map and "
+        "pmap",
+        op, fmt::join(axes.names(), "', '"));
   CollectiveParams p{*mesh, axes.names()};
   for (std::size_t i = 0; i < p.axes.size(); ++i) {
     mesh->size(p.axes[i]);
-    check(std::ranges::count(p.axes, p.axes[i]) == 1, "{}: axis '{}' is named twice", op, p.axes[i]);
+    check(std::ranges::count(p.axes, p.axes[i]) == 1, "{}: axis '{}' is named twice", op,
+          p.axes[i]);
   }
   return p;
 }
 
 }  // namespace
 
-constexpr Primitive axis_index_p{.name = "axis_index", .type = index_type, .no_derivative = true, .batch = no_batch, .lower = index_lower};
+constexpr Primitive axis_index_p{.name = "axis_index",
+                                 .type = index_type,
+                                 .no_derivative = true,
+                                 .batch = no_batch,
+                                 .lower = index_lower};
 
-const std::vector<std::string>& collective_axes(const Equation& e) { return of(e.params.get()).axes; }
+const std::vector<std::string>& collective_axes(const Equation& e) {
+  return of(e.params.get()).axes;
+}
 bool gives_all_the_same(const Equation& e) {
   constexpr const Primitive* same[] = {&psum_p, &pmax_p, &pmin_p, &all_gather_p};
   return std::ranges::find(same, e.primitive) != std::end(same);
@@ -260,25 +308,30 @@ Tensor pmin(const Operand& x, const AxisNames& axes) {
   return bind_like(pmin_p, params_for("pmin", axes), x.tensor());
 }
 
-Tensor all_gather(const Operand& x, const AxisNames& axes, std::int64_t axis, bool tiled, Place place) {
+Tensor all_gather(const Operand& x, const AxisNames& axes, std::int64_t axis, bool tiled,
+                  Place place) {
   PlaceScope at(place);
   CollectiveParams p = params_for("all_gather", axes);
   p.axis = normal_axis("all_gather", axis, x.tensor().rank() + !tiled);
   return bind_like(all_gather_p, p, tiled ? x.tensor() : expand_dims(x, p.axis));
 }
 
-Tensor reduce_scatter(const Operand& x, const AxisNames& axes, std::int64_t axis, bool tiled, Place place) {
+Tensor reduce_scatter(const Operand& x, const AxisNames& axes, std::int64_t axis, bool tiled,
+                      Place place) {
   PlaceScope at(place);
   CollectiveParams p = params_for("reduce_scatter", axes);
   p.axis = normal_axis("reduce_scatter", axis, x.tensor().rank());
   const std::int64_t here = x.tensor().dims()[static_cast<std::size_t>(p.axis)];
-  check(tiled || here == p.count(), "reduce_scatter: axis {} of {} must have one element for each of the {} devices, or say tiled", p.axis,
-        to_string(x.tensor().type()), p.count());
+  check(tiled || here == p.count(),
+        "reduce_scatter: axis {} of {} must have one element for each of the {} devices, or say "
+        "tiled",
+        p.axis, to_string(x.tensor().type()), p.count());
   const Tensor y = bind_like(reduce_scatter_p, p, x.tensor());
   return tiled ? y : squeeze(y, {p.axis});
 }
 
-Tensor all_to_all(const Operand& x, const AxisNames& axes, std::int64_t split_axis, std::int64_t concat_axis, Place place) {
+Tensor all_to_all(const Operand& x, const AxisNames& axes, std::int64_t split_axis,
+                  std::int64_t concat_axis, Place place) {
   PlaceScope at(place);
   CollectiveParams p = params_for("all_to_all", axes);
   p.axis = normal_axis("all_to_all", split_axis, x.tensor().rank());
@@ -286,15 +339,18 @@ Tensor all_to_all(const Operand& x, const AxisNames& axes, std::int64_t split_ax
   return bind_like(all_to_all_p, std::move(p), x.tensor());
 }
 
-Tensor ppermute(const Operand& x, const AxisNames& axes, const std::vector<std::pair<int, int>>& pairs, Place place) {
+Tensor ppermute(const Operand& x, const AxisNames& axes,
+                const std::vector<std::pair<int, int>>& pairs, Place place) {
   PlaceScope at(place);
   CollectiveParams p = params_for("ppermute", axes);
   const auto n = static_cast<int>(p.count());
   std::map<int, int> sent, got;
   for (const auto& [from, to] : pairs) {
-    check(from >= 0 && from < n && to >= 0 && to < n, "ppermute: the pair ({}, {}) must name two of the {} devices along the axis", from,
-          to, n);
-    check(++sent[from] == 1 && ++got[to] == 1, "ppermute: the pair ({}, {}) makes a device send, or be sent to, twice", from, to);
+    check(from >= 0 && from < n && to >= 0 && to < n,
+          "ppermute: the pair ({}, {}) must name two of the {} devices along the axis", from, to,
+          n);
+    check(++sent[from] == 1 && ++got[to] == 1,
+          "ppermute: the pair ({}, {}) makes a device send, or be sent to, twice", from, to);
   }
   p.pairs = pairs;
   return bind_like(ppermute_p, std::move(p), x.tensor());

@@ -17,10 +17,12 @@ struct InspectParams {
 };
 
 Types inspect_type(const Params*, TypeSpan operands) { return {operands[0]}; }
-std::pair<Tensors, Tensors> inspect_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
+std::pair<Tensors, Tensors> inspect_jvp(const Op& op, std::span<const Tensor> x,
+                                        std::span<const Tensor> dx) {
   return {bind_n(op.primitive, op.params, x), {dx[0]}};
 }
-Batched inspect_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes, std::int64_t, const Tensor&) {
+Batched inspect_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
+                      std::int64_t, const Tensor&) {
   return {bind_n(op.primitive, op.params, x), {axes[0]}};
 }
 void inspect_lower(Lowering& out, const Equation& e) { out.define(e, 0, out.operand(e, 0)); }
@@ -29,7 +31,9 @@ Tensors inspect_evaluate(const Op& op, std::span<const Tensor> x) {
   return {x[0]};
 }
 
-Effect inspect_effect(const Params*) { return Effect::unordered; }  // inspected also when nobody needs it
+Effect inspect_effect(const Params*) {
+  return Effect::unordered;
+}  // inspected also when nobody needs it
 
 }  // namespace
 
@@ -42,15 +46,21 @@ constexpr Primitive inspect_sharding_p{.name = "inspect_sharding",
                                        .effect = inspect_effect,
                                        .distinct = true};
 
-const std::function<void(const Sharding&)>& inspector_of(const Equation& equation) { return *as<InspectParams>(*equation.params).tell; }
+const std::function<void(const Sharding&)>& inspector_of(const Equation& equation) {
+  return *as<InspectParams>(*equation.params).tell;
+}
 
 Tensor inspect_sharding(const Tensor& x, std::function<void(const Sharding&)> tell, Place place) {
   PlaceScope at(place);
   check(x.has_value(), "inspect_sharding: the Tensor is empty, it was never given a value");
   check(tell != nullptr, "inspect_sharding: the function is null");
-  check(!current_mesh(), "inspect_sharding: inside shard_map each device has its part; inspect what goes in or comes out");
+  check(!current_mesh(),
+        "inspect_sharding: inside shard_map each device has its part; inspect what goes in or "
+        "comes out");
   return bind1(inspect_sharding_p,
-               make_params(InspectParams{std::make_shared<const std::function<void(const Sharding&)>>(std::move(tell))}), {x});
+               make_params(InspectParams{
+                   std::make_shared<const std::function<void(const Sharding&)>>(std::move(tell))}),
+               {x});
 }
 
 }  // namespace postern

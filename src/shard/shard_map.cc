@@ -1,6 +1,7 @@
-// shard_map: a program for one device's part of its operands, run on each device of a mesh. Lowered as a manual region of a program that
-// XLA partitions. The derivative rules are those of JAX's shard_map without checks of replication: the cotangent of a result that several
-// devices hold is shared out among them, and that of an operand that several hold is summed over them.
+// shard_map: a program for one device's part of its operands, run on each device of a mesh. Lowered
+// as a manual region of a program that XLA partitions. The derivative rules are those of JAX's
+// shard_map without checks of replication: the cotangent of a result that several devices hold is
+// shared out among them, and that of an operand that several hold is summed over them.
 #include "shard/shard_map.h"
 
 #include <postern/shard.h>
@@ -30,7 +31,8 @@ struct ShardMapParams {
       for (const P& spec : list) texts.push_back(to_string(spec));
       return fmt::format("{}", fmt::join(texts, ", "));
     };
-    sink("mesh", to_string(mesh)), sink("in", specs(in)), sink("out", specs(out)), sink("body", body);
+    sink("mesh", to_string(mesh)), sink("in", specs(in)), sink("out", specs(out)),
+        sink("body", body);
   }
 };
 
@@ -41,12 +43,14 @@ struct ConstrainParams {
 
 Types part_types(const Mesh& mesh, const std::vector<P>& specs, const Types& whole) {
   Types out;
-  for (std::size_t i = 0; i < whole.size(); ++i) out.push_back(Sharding(mesh, specs[i]).part_type(whole[i]));
+  for (std::size_t i = 0; i < whole.size(); ++i)
+    out.push_back(Sharding(mesh, specs[i]).part_type(whole[i]));
   return out;
 }
 
 Type whole_type(const Mesh& mesh, const P& spec, const Type& part) {
-  check(spec.parts().size() <= part.dims.size(), "shard_map: {} of a result names {} axes, the result is {}", to_string(spec),
+  check(spec.parts().size() <= part.dims.size(),
+        "shard_map: {} of a result names {} axes, the result is {}", to_string(spec),
         spec.parts().size(), to_string(part));
   Type out = part;
   for (std::size_t i = 0; i < spec.parts().size(); ++i)
@@ -56,11 +60,14 @@ Type whole_type(const Mesh& mesh, const P& spec, const Type& part) {
 }
 
 /// The equation; what `body` captured, its first inputs, every device sees as a whole.
-Tensors bind_map(const Mesh& mesh, const Closed& body, std::vector<P> in, std::vector<P> out, std::span<const Tensor> x) {
+Tensors bind_map(const Mesh& mesh, const Closed& body, std::vector<P> in, std::vector<P> out,
+                 std::span<const Tensor> x) {
   Tensors operands = body.captures;
   append(operands, x);
   in.insert(in.begin(), body.captures.size(), P());
-  return bind_n(shard_map_p, make_params(ShardMapParams{mesh, std::move(in), std::move(out), body.program}), operands);
+  return bind_n(shard_map_p,
+                make_params(ShardMapParams{mesh, std::move(in), std::move(out), body.program}),
+                operands);
 }
 
 /// Of a rule: what it writes for one part.
@@ -71,15 +78,19 @@ Closed trace_part(const ShardMapParams& p, const Types& types, const TensorFunct
 
 Types shard_map_type(const Params* params, TypeSpan operands) {
   const auto& p = as<ShardMapParams>(*params);
-  check(operands.size() == p.body->inputs.size(), "shard_map: the function has {} inputs, {} operands came", p.body->inputs.size(),
+  check(operands.size() == p.body->inputs.size(),
+        "shard_map: the function has {} inputs, {} operands came", p.body->inputs.size(),
         operands.size());
   for (std::size_t i = 0; i < operands.size(); ++i) {
-    const Type part = Sharding(p.mesh, p.in[i]).part_type(operands[i]), &takes = p.body->type(p.body->inputs[i]);
-    check(part.dtype == takes.dtype && part.dims == takes.dims, "shard_map: a part of operand {} is {}, the function takes {}", i,
-          to_string(part), to_string(takes));
+    const Type part = Sharding(p.mesh, p.in[i]).part_type(operands[i]),
+               &takes = p.body->type(p.body->inputs[i]);
+    check(part.dtype == takes.dtype && part.dims == takes.dims,
+          "shard_map: a part of operand {} is {}, the function takes {}", i, to_string(part),
+          to_string(takes));
   }
   Types out;
-  for (std::size_t i = 0; i < p.out.size(); ++i) out.push_back(whole_type(p.mesh, p.out[i], p.body->type(p.body->outputs[i])));
+  for (std::size_t i = 0; i < p.out.size(); ++i)
+    out.push_back(whole_type(p.mesh, p.out[i], p.body->type(p.body->outputs[i])));
   return out;
 }
 
@@ -91,12 +102,14 @@ Jvp shard_map_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tenso
   std::vector<P> in = p.in, out = p.out;
   for (const P& spec : where_marked(p.in, in_moves)) in.push_back(spec);
   std::vector<bool> out_moves;
-  const Closed body = trace_part(p, part_types(p.mesh, in, types_of(operands)), [&](std::span<const Tensor> parts) {
-    auto [y, dy] = jvp_of(*p.body, parts.first(x.size()), placed(in_moves, parts.subspan(x.size())));
-    out_moves = present(dy);
-    append(y, kept(dy));
-    return std::move(y);
-  });
+  const Closed body =
+      trace_part(p, part_types(p.mesh, in, types_of(operands)), [&](std::span<const Tensor> parts) {
+        auto [y, dy] =
+            jvp_of(*p.body, parts.first(x.size()), placed(in_moves, parts.subspan(x.size())));
+        out_moves = present(dy);
+        append(y, kept(dy));
+        return std::move(y);
+      });
   for (const P& spec : where_marked(p.out, out_moves)) out.push_back(spec);
   Tensors y = bind_map(p.mesh, body, std::move(in), std::move(out), operands);
   Tensors dy = placed(out_moves, std::span(y).subspan(p.out.size()));
@@ -104,7 +117,8 @@ Jvp shard_map_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tenso
   return {std::move(y), std::move(dy)};
 }
 
-Tensors shard_map_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x, TypeSpan) {
+Tensors shard_map_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x,
+                            TypeSpan) {
   const auto& p = op.as<ShardMapParams>();
   const std::vector<bool> known = present(x), arrives = present(ct);
   Tensors operands = kept(x);
@@ -112,27 +126,33 @@ Tensors shard_map_transpose(const Op& op, std::span<const Tensor> ct, std::span<
   std::vector<P> in = where_marked(p.in, known), out;
   for (const P& spec : where_marked(p.out, arrives)) in.push_back(spec);
   std::vector<bool> leaves;
-  const Closed body = trace_part(p, part_types(p.mesh, in, types_of(operands)), [&](std::span<const Tensor> parts) {
-    Tensors cotangents = placed(arrives, parts.subspan(count(known)));
-    for (std::size_t i = 0; i < ct.size(); ++i) {
-      std::int64_t holders = 1;
-      for (const std::string& name : unnamed_axes(p.mesh, p.out[i])) holders *= p.mesh.size(name);
-      if (arrives[i] && holders > 1) cotangents[i] = cotangents[i] / static_cast<double>(holders);
-    }
-    Tensors into = transpose_of(*p.body, placed(known, parts), cotangents);
-    for (std::size_t i = 0; i < x.size(); ++i) {
-      if (known[i]) into[i] = Tensor();
-      if (into[i].has_value()) into[i] = sum_over(p.mesh, unnamed_axes(p.mesh, p.in[i]), into[i]);
-    }
-    leaves = present(into);
-    return kept(into);
-  });
+  const Closed body =
+      trace_part(p, part_types(p.mesh, in, types_of(operands)), [&](std::span<const Tensor> parts) {
+        Tensors cotangents = placed(arrives, parts.subspan(count(known)));
+        for (std::size_t i = 0; i < ct.size(); ++i) {
+          std::int64_t holders = 1;
+          for (const std::string& name : unnamed_axes(p.mesh, p.out[i]))
+            holders *= p.mesh.size(name);
+          if (arrives[i] && holders > 1)
+            cotangents[i] = cotangents[i] / static_cast<double>(holders);
+        }
+        Tensors into = transpose_of(*p.body, placed(known, parts), cotangents);
+        for (std::size_t i = 0; i < x.size(); ++i) {
+          if (known[i]) into[i] = Tensor();
+          if (into[i].has_value())
+            into[i] = sum_over(p.mesh, unnamed_axes(p.mesh, p.in[i]), into[i]);
+        }
+        leaves = present(into);
+        return kept(into);
+      });
   for (const P& spec : where_marked(p.in, leaves)) out.push_back(spec);
   return placed(leaves, bind_map(p.mesh, body, std::move(in), std::move(out), operands));
 }
 
-/// What the unknown half needs of each device leaves the known one side by side, on a new first axis.
-Primitive::SplitResult shard_map_split(const Op& op, std::span<const Tensor> x, const std::vector<bool>&) {
+/// What the unknown half needs of each device leaves the known one side by side, on a new first
+/// axis.
+Primitive::SplitResult shard_map_split(const Op& op, std::span<const Tensor> x,
+                                       const std::vector<bool>&) {
   const auto& p = op.as<ShardMapParams>();
   const P side_by_side(std::vector<std::vector<std::string>>{all_axes(p.mesh)});
   std::vector<bool> unknown = present(x);
@@ -144,11 +164,12 @@ Primitive::SplitResult shard_map_split(const Op& op, std::span<const Tensor> x, 
   const std::vector<P> known_in = where_marked(p.in, unknown, false);
   std::vector<P> known_out = where_marked(p.out, halves.unknown_outputs, false);
   known_out.insert(known_out.end(), halves.residuals, side_by_side);
-  const Closed first = trace_inner("shard_map", halves.known->input_types(), [&](std::span<const Tensor> parts) {
-    Tensors y = postern::apply(*halves.known, parts);
-    for (std::size_t i = outputs; i < y.size(); ++i) y[i] = expand_dims(y[i], 0);
-    return y;
-  });
+  const Closed first =
+      trace_inner("shard_map", halves.known->input_types(), [&](std::span<const Tensor> parts) {
+        Tensors y = postern::apply(*halves.known, parts);
+        for (std::size_t i = outputs; i < y.size(); ++i) y[i] = expand_dims(y[i], 0);
+        return y;
+      });
   const Tensors known = bind_map(p.mesh, first, known_in, known_out, kept(x));
 
   Types types = first.program->output_types();
@@ -163,8 +184,11 @@ Primitive::SplitResult shard_map_split(const Op& op, std::span<const Tensor> x, 
   });
   check(rest.captures.empty(), "shard_map: a rule uses a tensor from outside of the program");
 
-  return split_result(op.primitive, make_params(ShardMapParams{p.mesh, rest_in, where_marked(p.out, halves.unknown_outputs), rest.program}),
-                      halves.unknown_outputs, known, std::span(known).subspan(outputs), x);
+  return split_result(
+      op.primitive,
+      make_params(ShardMapParams{p.mesh, rest_in, where_marked(p.out, halves.unknown_outputs),
+                                 rest.program}),
+      halves.unknown_outputs, known, std::span(known).subspan(outputs), x);
 }
 
 /// The spec of an array that got a whole axis in front.
@@ -174,7 +198,8 @@ P with_axis_in_front(const P& spec) {
   return P(std::move(parts));
 }
 
-Batched shard_map_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes, std::int64_t size, const Tensor& mask) {
+Batched shard_map_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
+                        std::int64_t size, const Tensor& mask) {
   const auto& p = op.as<ShardMapParams>();
   Tensors operands;
   std::vector<P> in, out;
@@ -186,9 +211,11 @@ Batched shard_map_batch(const Op& op, std::span<const Tensor> x, std::span<const
   }
   if (mask.has_value()) operands.push_back(mask), in.push_back(P());
   const MeshScope scope(p.mesh);
-  const Closed body = batched_body("shard_map", *p.body, part_types(p.mesh, in, types_of(operands)), fronts, size, mask.has_value());
+  const Closed body = batched_body("shard_map", *p.body, part_types(p.mesh, in, types_of(operands)),
+                                   fronts, size, mask.has_value());
   for (const P& spec : p.out) out.push_back(with_axis_in_front(spec));
-  return {bind_map(p.mesh, body, std::move(in), std::move(out), operands), std::vector<int>(p.out.size(), 0)};
+  return {bind_map(p.mesh, body, std::move(in), std::move(out), operands),
+          std::vector<int>(p.out.size(), 0)};
 }
 
 ParamsPtr shard_map_with_programs(const Params* params, std::span<const ProgramPtr> programs) {
@@ -197,12 +224,16 @@ ParamsPtr shard_map_with_programs(const Params* params, std::span<const ProgramP
   return make_params(std::move(p));
 }
 
-// --- lowering --------------------------------------------------------------------------------------------------------------------------
+// --- lowering
+// --------------------------------------------------------------------------------------------------------------------------
 
-Ssa marker(Lowering& out, const char* target, Ssa x, const Type& from, const Type& to, const std::string& sharding) {
+Ssa marker(Lowering& out, const char* target, Ssa x, const Type& from, const Type& to,
+           const std::string& sharding) {
   const Ssa y = out.fresh();
-  out.write("    %{} = \"stablehlo.custom_call\"(%{}) {{call_target_name = \"{}\", mhlo.sharding = \"{}\"}} : ({}) -> {}\n", y.id, x.id,
-            target, sharding, Lowering::type(from), Lowering::type(to));
+  out.write(
+      "    %{} = \"stablehlo.custom_call\"(%{}) {{call_target_name = \"{}\", mhlo.sharding = "
+      "\"{}\"}} : ({}) -> {}\n",
+      y.id, x.id, target, sharding, Lowering::type(from), Lowering::type(to));
   return y;
 }
 
@@ -211,13 +242,16 @@ Ssa to_part(Lowering& out, Ssa x, const Type& whole, const Sharding& sharding) {
   return marker(out, "SPMDFullToShardShape", x, whole, sharding.part_type(whole), "{manual}");
 }
 
-/// Where a device is along these axes: XLA's partitioner knows no partition_id, so every device takes its part of a list of indices.
+/// Where a device is along these axes: XLA's partitioner knows no partition_id, so every device
+/// takes its part of a list of indices.
 Ssa index_along(Lowering& out, const Mesh& mesh, const std::vector<std::string>& axes) {
   const Type part{DType::s32, {1}}, scalar{DType::s32, {}};
   Type all = part;
   for (const std::string& axis : axes) all.dims[0] *= mesh.size(axis);
   const Ssa list = out.op("iota", {}, {}, all, "iota_dimension = 0 : i64");
-  return out.op("reshape", {to_part(out, list, all, {mesh, P(std::vector<std::vector<std::string>>{axes})})}, {&part}, scalar);
+  return out.op("reshape",
+                {to_part(out, list, all, {mesh, P(std::vector<std::vector<std::string>>{axes})})},
+                {&part}, scalar);
 }
 
 std::vector<Ssa> axis_indices(Lowering& out, const Mesh& mesh) {
@@ -226,25 +260,28 @@ std::vector<Ssa> axis_indices(Lowering& out, const Mesh& mesh) {
   return indices;
 }
 
-/// Devices that pass a place with one order over all of them a different number of times would wait for each other for ever.
+/// Devices that pass a place with one order over all of them a different number of times would wait
+/// for each other for ever.
 void refuse_one_order(const Program& program, const char* inside) {
   for (const Equation& e : program.equations) {
     if (e.primitive->site && inside) {
       const SiteSpec& s = *e.primitive->site(e.params.get());
       PlaceScope::Replace at(s.place);
       check(!s.one_order,
-            "{} '{}': one_order needs every device to pass equally often, and inside a {} in shard_map devices may go different ways; use "
+            "{} '{}': one_order needs every device to pass equally often, and inside a {} in "
+            "shard_map devices may go different ways; use "
             "scan, or fori_loop with known bounds, or leave the order to each device",
             s.word, s.name, inside);
     }
     const bool may_differ = e.primitive == &while_p || e.primitive == &cond_p;
     if (!e.params) continue;
-    for (const ProgramPtr& p : programs_of(*e.params)) refuse_one_order(*p, may_differ ? e.primitive->name : inside);
+    for (const ProgramPtr& p : programs_of(*e.params))
+      refuse_one_order(*p, may_differ ? e.primitive->name : inside);
   }
 }
 
-/// XLA keeps what a custom call needs in one pool for all devices that run it, and in a loop they meet there all the time. Small bodies
-/// with such loops are written once for each device.
+/// XLA keeps what a custom call needs in one pool for all devices that run it, and in a loop they
+/// meet there all the time. Small bodies with such loops are written once for each device.
 bool one_for_each(const Program& body, std::size_t devices) {
   constexpr std::size_t most = 400;  // equations in all, for the time that compiling takes
   std::size_t equations = 0;
@@ -265,45 +302,60 @@ void shard_map_lower(Lowering& out, const Equation& e) {
   std::vector<Ssa> parts;
   for (std::size_t i = 0; i < e.operands.size(); ++i) {
     const Ssa x = out.operand(e, i);
-    parts.push_back(out.partitioned() ? to_part(out, x, out.operand_type(e, i), {p.mesh, p.in[i]}) : x);
+    parts.push_back(out.partitioned() ? to_part(out, x, out.operand_type(e, i), {p.mesh, p.in[i]})
+                                      : x);
   }
   const Lowering::MeshRegion region(out, p.mesh,
-                                    uses(*p.body, axis_index_p) && out.partitioned() ? axis_indices(out, p.mesh) : std::vector<Ssa>());
-  const std::size_t bodies = out.partitioned() && one_for_each(*p.body, out.devices().size()) ? out.devices().size() : 1;
+                                    uses(*p.body, axis_index_p) && out.partitioned()
+                                        ? axis_indices(out, p.mesh)
+                                        : std::vector<Ssa>());
+  const std::size_t bodies =
+      out.partitioned() && one_for_each(*p.body, out.devices().size()) ? out.devices().size() : 1;
   const auto body = [&](std::size_t) { return out.inlined(*p.body, parts); };
-  const std::vector<Ssa> y = bodies == 1 ? body(0)
-                                         : write_case(out, index_along(out, p.mesh, all_axes(p.mesh)), bodies, p.body->output_types(),
-                                                      effect_of(*p.body) == Effect::ordered, body);
+  const std::vector<Ssa> y =
+      bodies == 1 ? body(0)
+                  : write_case(out, index_along(out, p.mesh, all_axes(p.mesh)), bodies,
+                               p.body->output_types(), effect_of(*p.body) == Effect::ordered, body);
   for (int i = 0; i < e.results; ++i) {
     const Type& part = p.body->type(p.body->outputs[at(i)]);
-    const std::string sharding = out.partitioned() ? hlo_text({p.mesh, p.out[at(i)]}, part.rank(), out.devices()) : "";
+    const std::string sharding =
+        out.partitioned() ? hlo_text({p.mesh, p.out[at(i)]}, part.rank(), out.devices()) : "";
     out.define(e, i,
-               !out.partitioned() ? y[at(i)]
-                                  : marker(out, "SPMDShardToFullShape", marker(out, "Sharding", y[at(i)], part, part, "{manual}"), part,
-                                           out.result_type(e, i), sharding));
+               !out.partitioned()
+                   ? y[at(i)]
+                   : marker(out, "SPMDShardToFullShape",
+                            marker(out, "Sharding", y[at(i)], part, part, "{manual}"), part,
+                            out.result_type(e, i), sharding));
   }
 }
 
-// --- constraints -----------------------------------------------------------------------------------------------------------------------
+// --- constraints
+// -----------------------------------------------------------------------------------------------------------------------
 
 Types constrain_type(const Params* params, TypeSpan operands) {
   as<ConstrainParams>(*params).sharding.part_type(operands[0]);
   return {operands[0]};
 }
-Tensors constrain_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>, TypeSpan) {
+Tensors constrain_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>,
+                            TypeSpan) {
   return bind_n(op.primitive, op.params, ct);
 }
-Batched constrain_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes, std::int64_t size, const Tensor&) {
+Batched constrain_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
+                        std::int64_t size, const Tensor&) {
   const Sharding& s = op.as<ConstrainParams>().sharding;
   ConstrainParams p{{s.mesh(), with_axis_in_front(s.spec())}};
-  return {{bind1(op.primitive, make_params(std::move(p)), {batch_front(x[0], axes[0], size)})}, {0}};
+  return {{bind1(op.primitive, make_params(std::move(p)), {batch_front(x[0], axes[0], size)})},
+          {0}};
 }
 void constrain_lower(Lowering& out, const Equation& e) {
   const Type& type = out.operand_type(e, 0);
   const Ssa x = out.operand(e, 0);
   const Sharding& s = as<ConstrainParams>(*e.params).sharding;
   check(!out.mesh(), "device_put of a part inside shard_map: a device's part cannot be spread");
-  out.define(e, 0, out.partitioned() ? marker(out, "Sharding", x, type, type, hlo_text(s, type.rank(), out.devices())) : x);
+  out.define(e, 0,
+             out.partitioned()
+                 ? marker(out, "Sharding", x, type, type, hlo_text(s, type.rank(), out.devices()))
+                 : x);
 }
 
 }  // namespace
@@ -345,13 +397,15 @@ std::vector<Mesh> meshes_of(const Program& program) {
 
 namespace detail {
 
-Leaves shard_map(const TensorFunction& f, const ShardMapCall& call, const Leaves& x, const Place& place) {
+Leaves shard_map(const TensorFunction& f, const ShardMapCall& call, const Leaves& x,
+                 const Place& place) {
   PlaceScope at(place);
   check(!current_mesh(), "shard_map inside shard_map: a device's part cannot be cut again");
   const std::vector<P>& in = call.in;
   Types parts;
   for (std::size_t i = 0; i < x.size(); ++i) {
-    check(x[i].has_value(), "shard_map: an argument is an empty Tensor, one that was never given a value");
+    check(x[i].has_value(),
+          "shard_map: an argument is an empty Tensor, one that was never given a value");
     parts.push_back(Sharding(call.mesh, in[i]).part_type(x[i].type()));
   }
   Closed body;
@@ -374,11 +428,16 @@ namespace {
 
 /// One for each element of the first axes.
 std::vector<int> pmap_devices(const PmapOptions& options, const Leaves& x) {
-  check(!x.empty(), "pmap: the function has no arguments, so nothing says on how many devices it runs");
+  check(!x.empty(),
+        "pmap: the function has no arguments, so nothing says on how many devices it runs");
   for (const Tensor& t : x) {
-    check(t.has_value() && t.rank() > 0, "pmap: an argument is {}; every leaf needs a first axis, one element of which each device gets",
+    check(t.has_value() && t.rank() > 0,
+          "pmap: an argument is {}; every leaf needs a first axis, one element of which each "
+          "device gets",
           t.has_value() ? to_string(t.type()) : "an empty Tensor");
-    check(t.dims()[0] == x[0].dims()[0], "pmap: the first axes have {} and {} elements; they must be equal", x[0].dims()[0], t.dims()[0]);
+    check(t.dims()[0] == x[0].dims()[0],
+          "pmap: the first axes have {} and {} elements; they must be equal", x[0].dims()[0],
+          t.dims()[0]);
   }
   const std::int64_t size = x[0].dims()[0];
   std::vector<int> devices = options.devices;
@@ -386,13 +445,15 @@ std::vector<int> pmap_devices(const PmapOptions& options, const Leaves& x) {
     devices.resize(static_cast<std::size_t>(size));
     std::iota(devices.begin(), devices.end(), 0);
   }
-  check(static_cast<std::int64_t>(devices.size()) == size, "pmap: the first axis has {} elements for {} devices", size, devices.size());
+  check(static_cast<std::int64_t>(devices.size()) == size,
+        "pmap: the first axis has {} elements for {} devices", size, devices.size());
   return devices;
 }
 
 }  // namespace
 
-Leaves pmap(const TensorFunction& f, const PmapOptions& options, const Leaves& x, const Place& place) {
+Leaves pmap(const TensorFunction& f, const PmapOptions& options, const Leaves& x,
+            const Place& place) {
   PlaceScope at(place);
   const std::vector<int> devices = pmap_devices(options, x);
   const P each(options.axis_name);
@@ -406,13 +467,16 @@ Leaves pmap(const TensorFunction& f, const PmapOptions& options, const Leaves& x
     return out;
   };
   const Mesh mesh({{options.axis_name, static_cast<std::int64_t>(devices.size())}}, devices);
-  return shard_map(one, {mesh, std::vector<P>(x.size(), each), [&] { return std::vector<P>(results, each); }}, x, place);
+  return shard_map(
+      one, {mesh, std::vector<P>(x.size(), each), [&] { return std::vector<P>(results, each); }}, x,
+      place);
 }
 
 }  // namespace detail
 
 Tensor constrained(const Tensor& x, const Sharding& sharding) {
-  check(!current_mesh(), "device_put: inside shard_map each device has its part, which cannot be spread");
+  check(!current_mesh(),
+        "device_put: inside shard_map each device has its part, which cannot be spread");
   return bind1(constrain_p, make_params(ConstrainParams{sharding}), {x});
 }
 

@@ -1,4 +1,5 @@
-// shard_map and what looks for it: the mesh that is being traced over, and the devices that a program needs.
+// shard_map and what looks for it: the mesh that is being traced over, and the devices that a
+// program needs.
 #pragma once
 #include "core/primitive.h"
 #include "core/sharding.h"
@@ -34,10 +35,12 @@ void refuse_different_ways(const Program& body, const Mesh& mesh);
 /// What device_put is in a trace.
 Tensor constrained(const Tensor& x, const Sharding& sharding);
 
-/// The body of a shard_map whose sites say of which whole their first operand is a part (SiteSpec::cut), where that can be told.
+/// The body of a shard_map whose sites say of which whole their first operand is a part
+/// (SiteSpec::cut), where that can be told.
 ProgramPtr with_parts(const ProgramPtr& body, const Mesh& mesh, const std::vector<P>& in);
 
-/// Sum over mesh axes, inside of that mesh's shard_map; unlike the public one it does not look for the mesh.
+/// Sum over mesh axes, inside of that mesh's shard_map; unlike the public one it does not look for
+/// the mesh.
 Tensor sum_over(const Mesh& mesh, const std::vector<std::string>& axes, const Tensor& x);
 
 }  // namespace postern

@@ -1,10 +1,10 @@
-// Which indices of which whole a value inside shard_map holds, followed from the function's arguments as far as it can be told, for the
-// calls and taps that show it (CallInfo::part).
+// Which indices of which whole a value inside shard_map holds, followed from the function's
+// arguments as far as it can be told, for the calls and taps that show it (CallInfo::part).
 #include <algorithm>
 #include <set>
 
-#include "core/site.h"
 #include "control/control.h"
+#include "core/site.h"
 #include "ops/elementwise.h"
 #include "ops/shape.h"
 #include "shard/shard_map.h"
@@ -13,8 +13,8 @@ namespace postern {
 
 namespace {
 
-/// How a value lies in its whole: by axis of the whole, the mesh axes that cut it. The first `outer` of them, along which each part is one
-/// index wide, are not axes of the value.
+/// How a value lies in its whole: by axis of the whole, the mesh axes that cut it. The first
+/// `outer` of them, along which each part is one index wide, are not axes of the value.
 struct Lie {
   std::vector<std::vector<std::string>> axes;
   std::size_t outer = 0;
@@ -27,7 +27,9 @@ struct Lie {
 using MaybeLie = std::optional<Lie>;  // none: it cannot be told
 using Lies = std::vector<MaybeLie>;
 
-Lie whole_lie(const Type& type) { return {std::vector<std::vector<std::string>>(type.dims.size()), 0}; }
+Lie whole_lie(const Type& type) {
+  return {std::vector<std::vector<std::string>>(type.dims.size()), 0};
+}
 Lie lie_of(const P& spec, const Type& type) {
   Lie out = whole_lie(type);
   std::ranges::copy(spec.parts(), out.axes.begin());
@@ -46,12 +48,14 @@ class Follower {
   Followed follow(const ProgramPtr& from, Lies inputs) const {
     Program to = *from;
     Lies lies(from->types.size());
-    for (std::size_t i = 0; i < inputs.size(); ++i) lies[at(from->inputs[i])] = std::move(inputs[i]);
+    for (std::size_t i = 0; i < inputs.size(); ++i)
+      lies[at(from->inputs[i])] = std::move(inputs[i]);
     for (Equation& e : to.equations) {
       Lies operands;
       for (const ValueId v : e.operands) operands.push_back(lies[at(v)]);
       Lies results = of_equation(e, to, operands);
-      for (std::size_t r = 0; r < results.size(); ++r) lies[at(e.first) + r] = std::move(results[r]);
+      for (std::size_t r = 0; r < results.size(); ++r)
+        lies[at(e.first) + r] = std::move(results[r]);
     }
     Lies outputs;
     for (const ValueId v : from->outputs) outputs.push_back(lies[at(v)]);
@@ -75,9 +79,10 @@ class Follower {
       return whole;
     }
     MaybeLie result = e.primitive->batch == elementwise_batch ? of_elements(in, operands, out[0])
-                      : e.primitive == &reshape_p             ? of_reshape(in[0], operands[0], out[0])
-                                                              : of_types(e, in, operands);
-    return Lies(out.size(), out.size() == 1 || e.primitive->batch == elementwise_batch ? result : std::nullopt);
+                      : e.primitive == &reshape_p ? of_reshape(in[0], operands[0], out[0])
+                                                  : of_types(e, in, operands);
+    return Lies(out.size(),
+                out.size() == 1 || e.primitive->batch == elementwise_batch ? result : std::nullopt);
   }
 
   Lies of_site(Equation& e, const Types& in, const Lies& operands) const {
@@ -96,12 +101,14 @@ class Follower {
       site.whole = std::move(dims);
       e.params = make_params(SiteParams{std::make_shared<const SiteSpec>(site)});
     }
-    Lies out(operands.begin(), operands.begin() + (site.kind == SiteSpec::Kind::tap ? e.results : 0));
+    Lies out(operands.begin(),
+             operands.begin() + (site.kind == SiteSpec::Kind::tap ? e.results : 0));
     out.resize(at(e.results));
     return out;
   }
 
-  /// The same place of the only whole that is cut: others are spread over it, or what the devices agree on.
+  /// The same place of the only whole that is cut: others are spread over it, or what the devices
+  /// agree on.
   static MaybeLie of_elements(const Types& in, const Lies& operands, const Type& out) {
     MaybeLie found;
     for (std::size_t i = 0; i < in.size(); ++i) {
@@ -116,8 +123,10 @@ class Follower {
   static MaybeLie of_reshape(const Type& in, MaybeLie lie, const Type& out) {
     const auto rest = [](const Dims& dims) { return std::span(dims).subspan(1); };
     if (!lie) return {};
-    if (!in.dims.empty() && in.dims[0] == 1 && std::ranges::equal(rest(in.dims), out.dims)) return ++lie->outer, lie;
-    if (out.dims.empty() || out.dims[0] != 1 || !std::ranges::equal(rest(out.dims), in.dims)) return {};
+    if (!in.dims.empty() && in.dims[0] == 1 && std::ranges::equal(rest(in.dims), out.dims))
+      return ++lie->outer, lie;
+    if (out.dims.empty() || out.dims[0] != 1 || !std::ranges::equal(rest(out.dims), in.dims))
+      return {};
     if (lie->outer > 0)
       --lie->outer;
     else
@@ -125,26 +134,32 @@ class Follower {
     return lie;
   }
 
-  /// What an operation does to axes its type rule says: an axis of a result that grows with the parts along a mesh axis is cut by it.
+  /// What an operation does to axes its type rule says: an axis of a result that grows with the
+  /// parts along a mesh axis is cut by it.
   MaybeLie of_types(const Equation& e, const Types& in, const Lies& operands) const {
-    constexpr std::string_view followed[] = {"transpose",  "dot_general", "reduce_sum", "reduce_prod",
-                                             "reduce_max", "reduce_min",  "reduce_and", "reduce_or"};
+    constexpr std::string_view followed[] = {"transpose",   "dot_general", "reduce_sum",
+                                             "reduce_prod", "reduce_max",  "reduce_min",
+                                             "reduce_and",  "reduce_or"};
     if (std::ranges::find(followed, e.primitive->name) == std::end(followed)) return {};
     if (!std::ranges::all_of(operands, &MaybeLie::has_value)) return {};
-    const auto with_outer = std::ranges::find_if(operands, [](const MaybeLie& l) { return l->outer > 0; });
-    if (std::ranges::count_if(operands, [](const MaybeLie& l) { return l->outer > 0; }) > 1) return {};
+    const auto with_outer =
+        std::ranges::find_if(operands, [](const MaybeLie& l) { return l->outer > 0; });
+    if (std::ranges::count_if(operands, [](const MaybeLie& l) { return l->outer > 0; }) > 1)
+      return {};
     const auto types_with = [&](const std::string& axis) {
       Types whole = in;
       for (std::size_t i = 0; i < in.size(); ++i)
         for (std::size_t d = 0; d < in[i].dims.size(); ++d)
-          if (const auto& names = operands[i]->axes[operands[i]->outer + d]; std::ranges::find(names, axis) != names.end())
+          if (const auto& names = operands[i]->axes[operands[i]->outer + d];
+              std::ranges::find(names, axis) != names.end())
             whole[i].dims[d] *= 2;
       std::vector<const Type*> pointers;
       for (const Type& t : whole) pointers.push_back(&t);
       return e.primitive->type(e.params.get(), {pointers.data(), pointers.size()})[0];
     };
     std::set<std::vector<std::string>> lists;
-    for (const MaybeLie& l : operands) lists.insert(l->axes.begin() + static_cast<std::ptrdiff_t>(l->outer), l->axes.end());
+    for (const MaybeLie& l : operands)
+      lists.insert(l->axes.begin() + static_cast<std::ptrdiff_t>(l->outer), l->axes.end());
     lists.erase(std::vector<std::string>());
     try {
       const Type part = types_with("");
@@ -159,7 +174,8 @@ class Follower {
       if (with_outer == operands.end()) return out;
       const auto& outer = (*with_outer)->axes;
       out.outer = (*with_outer)->outer;
-      out.axes.insert(out.axes.begin(), outer.begin(), outer.begin() + static_cast<std::ptrdiff_t>(out.outer));
+      out.axes.insert(out.axes.begin(), outer.begin(),
+                      outer.begin() + static_cast<std::ptrdiff_t>(out.outer));
       return out;
     } catch (const Error&) {
       return {};  // the wholes do not fit
@@ -177,7 +193,8 @@ class Follower {
       out = of_while(as<WhileParams>(*e.params), programs, operands);
     else if (e.primitive == &scan_p)
       out = of_scan(as<ScanParams>(*e.params), programs, operands);
-    if (has_site(e) && e.primitive->with_programs) e.params = e.primitive->with_programs(e.params.get(), programs);
+    if (has_site(e) && e.primitive->with_programs)
+      e.params = e.primitive->with_programs(e.params.get(), programs);
     return out;
   }
 
@@ -193,7 +210,8 @@ class Follower {
       const Lies next = follow(body, inputs).outputs;
       changed = false;
       for (std::size_t i = 0; i < count; ++i)
-        if (inputs[first + i] && inputs[first + i] != next[i]) inputs[first + i] = std::nullopt, changed = true;
+        if (inputs[first + i] && inputs[first + i] != next[i])
+          inputs[first + i] = std::nullopt, changed = true;
     }
   }
 
@@ -208,12 +226,15 @@ class Follower {
     return out;
   }
 
-  Lies of_while(const WhileParams& p, std::vector<ProgramPtr>& programs, const Lies& operands) const {
-    const auto begin = operands.begin(), body = begin + static_cast<std::ptrdiff_t>(p.condition_constants);
+  Lies of_while(const WhileParams& p, std::vector<ProgramPtr>& programs,
+                const Lies& operands) const {
+    const auto begin = operands.begin(),
+               body = begin + static_cast<std::ptrdiff_t>(p.condition_constants);
     Lies in(body, operands.end());
     settle(p.body, in, p.body_constants, p.body->outputs.size());
     Lies of_condition(begin, body);
-    of_condition.insert(of_condition.end(), in.begin() + static_cast<std::ptrdiff_t>(p.body_constants), in.end());
+    of_condition.insert(of_condition.end(),
+                        in.begin() + static_cast<std::ptrdiff_t>(p.body_constants), in.end());
     follow_into(programs[0], std::move(of_condition));
     return follow_into(programs[1], std::move(in));
   }
@@ -235,7 +256,9 @@ class Follower {
     settle(p.body, in, p.first_carry(), p.carries);
     Lies out = follow_into(programs[0], std::move(in));
     for (std::size_t i = p.carries; i < out.size(); ++i)
-      if (out[i]) out[i]->axes.insert(out[i]->axes.begin() + static_cast<std::ptrdiff_t>(out[i]->outer), std::vector<std::string>());
+      if (out[i])
+        out[i]->axes.insert(out[i]->axes.begin() + static_cast<std::ptrdiff_t>(out[i]->outer),
+                            std::vector<std::string>());
     return out;
   }
 };
@@ -245,7 +268,8 @@ class Follower {
 ProgramPtr with_parts(const ProgramPtr& body, const Mesh& mesh, const std::vector<P>& in) {
   if (!has_site(*body)) return body;
   Lies inputs;
-  for (std::size_t i = 0; i < in.size(); ++i) inputs.push_back(lie_of(in[i], body->type(body->inputs[i])));
+  for (std::size_t i = 0; i < in.size(); ++i)
+    inputs.push_back(lie_of(in[i], body->type(body->inputs[i])));
   return Follower(mesh).follow(body, std::move(inputs)).program;
 }
 

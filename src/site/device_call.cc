@@ -1,4 +1,5 @@
-// A compiled function called on another device: an equation that means its program, lowered as a call whose function runs it there.
+// A compiled function called on another device: an equation that means its program, lowered as a
+// call whose function runs it there.
 #include <postern/devices.h>
 #include <postern/jit.h>
 #include <postern/shard.h>
@@ -17,7 +18,9 @@ struct DeviceCallParams {
   ProgramPtr body;
   std::string name;
   int device = 0;
-  void fields(FieldSink& sink) const { sink("name", name), sink("device", device), sink("body", body); }
+  void fields(FieldSink& sink) const {
+    sink("name", name), sink("device", device), sink("body", body);
+  }
 };
 
 ParamsPtr params_of(const Op& op, ProgramPtr body) {
@@ -35,29 +38,35 @@ Tensors bind_body(const Op& op, const Closed& body, std::span<const Tensor> x, b
 Jvp device_call_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
   return body_jvp("call", op, *op.as<DeviceCallParams>().body, x, dx, bind_body);
 }
-Tensors device_call_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x, TypeSpan) {
+Tensors device_call_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x,
+                              TypeSpan) {
   return body_transpose("call", op, *op.as<DeviceCallParams>().body, ct, x, bind_body);
 }
-Batched device_call_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes, std::int64_t size, const Tensor& mask) {
+Batched device_call_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
+                          std::int64_t size, const Tensor& mask) {
   return body_batch("call", op, *op.as<DeviceCallParams>().body, x, axes, size, mask, bind_body);
 }
 
 /// Both halves run on the device.
-Primitive::SplitResult device_call_split(const Op& op, std::span<const Tensor> x, const std::vector<bool>&) {
+Primitive::SplitResult device_call_split(const Op& op, std::span<const Tensor> x,
+                                         const std::vector<bool>&) {
   std::vector<bool> unknown = present(x);
   unknown.flip();
   const Halves halves = split(*op.as<DeviceCallParams>().body, unknown);
   const Tensors known = bind_n(op.primitive, params_of(op, halves.known), kept(x));
   const std::size_t outputs = known.size() - halves.residuals;
-  return split_result(op.primitive, params_of(op, halves.unknown), halves.unknown_outputs, known, std::span(known).subspan(outputs), x);
+  return split_result(op.primitive, params_of(op, halves.unknown), halves.unknown_outputs, known,
+                      std::span(known).subspan(outputs), x);
 }
 
 /// The program as a function of leaves that runs on the device, whatever device its caller is on.
 auto on_device(const DeviceCallParams& p) {
-  return [f = jit([body = p.body](Tensors x) { return postern::apply(*body, x); }, {.name = p.name}), device = p.device](const Tensors& x) {
-    const DeviceScope scope(device, Place{});
-    return f(x);
-  };
+  return
+      [f = jit([body = p.body](Tensors x) { return postern::apply(*body, x); }, {.name = p.name}),
+       device = p.device](const Tensors& x) {
+        const DeviceScope scope(device, Place{});
+        return f(x);
+      };
 }
 
 /// The call that the equation is when it runs. Its function reads and writes its caller's memory.
@@ -69,9 +78,11 @@ SiteSpec site_of(const DeviceCallParams& p, const Place& place) {
   s.operands = p.body->input_types();
   s.results = p.body->output_types();
   s.function = Callee(
-                   [f = on_device(p)](std::span<const AnyView> operands, std::span<const AnyMutableView> results) {
+                   [f = on_device(p)](std::span<const AnyView> operands,
+                                      std::span<const AnyMutableView> results) {
                      Tensors x;
-                     for (const AnyView& v : operands) x.push_back(Tensor::borrow(v.type(), v.data(), nullptr));
+                     for (const AnyView& v : operands)
+                       x.push_back(Tensor::borrow(v.type(), v.data(), nullptr));
                      const Tensors y = f(x);
                      for (std::size_t i = 0; i < results.size(); ++i) y[i].read(results[i].data());
                    },
@@ -83,7 +94,8 @@ SiteSpec site_of(const DeviceCallParams& p, const Place& place) {
 void device_call_lower(Lowering& out, const Equation& e) {
   Equation call = e;
   call.primitive = &site_p;
-  call.params = make_params(SiteParams{std::make_shared<const SiteSpec>(site_of(as<DeviceCallParams>(*e.params), e.place))});
+  call.params = make_params(SiteParams{
+      std::make_shared<const SiteSpec>(site_of(as<DeviceCallParams>(*e.params), e.place))});
   site_p.lower(out, call);
 }
 
@@ -105,26 +117,35 @@ constexpr Primitive device_call_p{.name = "call_on_device",
 
 }  // namespace
 
-detail::Leaves detail::call_on_device(const CallOptions& options, const std::vector<Type>& out, const TensorFunction& f, const Leaves& x) {
+detail::Leaves detail::call_on_device(const CallOptions& options, const std::vector<Type>& out,
+                                      const TensorFunction& f, const Leaves& x) {
   PlaceScope at(options.place);
-  check(options.timeout.count() == 0 && options.warn_after.count() == 0 && !options.partitioned && options.vmap == VmapMethod::sequential &&
-            options.effect == Effect::pure,
-        "call '{}': a compiled function takes its effects and rules from what it does; of the options only name and device have a meaning",
+  check(options.timeout.count() == 0 && options.warn_after.count() == 0 && !options.partitioned &&
+            options.vmap == VmapMethod::sequential && options.effect == Effect::pure,
+        "call '{}': a compiled function takes its effects and rules from what it does; of the "
+        "options only name and device have a meaning",
         options.name);
-  check(!current_mesh(), "call '{}': inside shard_map every device runs its own part; a compiled function cannot be sent elsewhere",
+  check(!current_mesh(),
+        "call '{}': inside shard_map every device runs its own part; a compiled function cannot be "
+        "sent elsewhere",
         options.name);
-  check(options.device < static_cast<int>(devices().size()), "call '{}': there is no device {}, devices() has {}", options.name,
-        options.device, devices().size());
+  check(options.device < static_cast<int>(devices().size()),
+        "call '{}': there is no device {}, devices() has {}", options.name, options.device,
+        devices().size());
   const Closed body = trace_user_inner("call", types_of(x), f);
   const Types made = body.program->output_types();
-  check(made.size() == out.size(), "call '{}': expected {} results, the function returns {}", options.name, out.size(), made.size());
+  check(made.size() == out.size(), "call '{}': expected {} results, the function returns {}",
+        options.name, out.size(), made.size());
   for (std::size_t i = 0; i < out.size(); ++i)
-    check(made[i].dtype == out[i].dtype && made[i].dims == out[i].dims, "call '{}': result {} was declared {}, the function returns {}",
-          options.name, i, to_string(out[i]), to_string(made[i]));
+    check(made[i].dtype == out[i].dtype && made[i].dims == out[i].dims,
+          "call '{}': result {} was declared {}, the function returns {}", options.name, i,
+          to_string(out[i]), to_string(made[i]));
   Tensors operands = body.captures;
   append(operands, x);
   if (options.device < 0) return postern::apply(*body.program, operands);
-  return bind_n(device_call_p, make_params(DeviceCallParams{body.program, options.name, options.device}), operands);
+  return bind_n(device_call_p,
+                make_params(DeviceCallParams{body.program, options.name, options.device}),
+                operands);
 }
 
 }  // namespace postern

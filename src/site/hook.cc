@@ -13,7 +13,8 @@ namespace {
 thread_local HookScope* current = nullptr;
 }
 
-HookScope::HookScope(std::span<const HookBinding> bindings, bool isolated) : bindings_(bindings), isolated_(isolated), outer_(current) {
+HookScope::HookScope(std::span<const HookBinding> bindings, bool isolated)
+    : bindings_(bindings), isolated_(isolated), outer_(current) {
   current = this;
 }
 HookScope::~HookScope() { current = outer_; }
@@ -21,7 +22,8 @@ HookScope::~HookScope() { current = outer_; }
 void HookScope::meet(const HookInfo& info) {
   // Transformations and loops may trace a place more than once.
   const bool known = std::ranges::any_of(met_, [&](const HookInfo& m) {
-    return m.name == info.name && m.place.line == info.place.line && m.place.file == info.place.file && m.types == info.types;
+    return m.name == info.name && m.place.line == info.place.line &&
+           m.place.file == info.place.file && m.types == info.types;
   });
   if (!known) met_.push_back(info);
 }
@@ -36,8 +38,9 @@ void HookScope::check_known(const HookRules& rules) const {
   if (unknown.empty()) return;
   const auto& first = *std::ranges::find(bindings_, unknown.front(), &HookBinding::name);
   PlaceScope::Replace at(first.fn.place());
-  throw_type_error(fmt::format("with_hooks: the program has no hook {}'{}'; its hooks are [{}]", unknown.size() > 1 ? "named " : "",
-                               fmt::join(unknown, "', '"), fmt::join(known, ", ")));
+  throw_type_error(fmt::format("with_hooks: the program has no hook {}'{}'; its hooks are [{}]",
+                               unknown.size() > 1 ? "named " : "", fmt::join(unknown, "', '"),
+                               fmt::join(known, ", ")));
 }
 
 ScopedHooks::ScopedHooks(std::vector<HookBinding> listeners)
@@ -46,7 +49,8 @@ ScopedHooks::~ScopedHooks() = default;
 
 namespace detail {
 
-const Callee* listener(const std::string& name, const Shown& value, const Callee* otherwise, const Place& place) {
+const Callee* listener(const std::string& name, const Shown& value, const Callee* otherwise,
+                       const Place& place) {
   if (!current) return otherwise;
   HookInfo info{name, {}, value.paths, place, otherwise != nullptr};
   for (const Tensor& t : value.leaves) info.types.push_back({t.dtype(), t.dims()});
@@ -59,7 +63,8 @@ const Callee* listener(const std::string& name, const Shown& value, const Callee
   return found;
 }
 
-Tensors tap_hook(const TapOptions& options, const Shown& value, const Shown* mapped, const Callee& fn, const Place& place) {
+Tensors tap_hook(const TapOptions& options, const Shown& value, const Shown* mapped,
+                 const Callee& fn, const Place& place) {
   return tap_as("hook", options, value, mapped, fn, place);
 }
 

@@ -6,8 +6,8 @@
 
 namespace postern {
 
-/// Bindings for the hooks that this thread meets while the scope lives. Scopes nest: an outer one decides before an inner one, up to one
-/// that is isolated.
+/// Bindings for the hooks that this thread meets while the scope lives. Scopes nest: an outer one
+/// decides before an inner one, up to one that is isolated.
 class HookScope {
  public:
   HookScope(std::span<const HookBinding> bindings, bool isolated);
@@ -20,7 +20,8 @@ class HookScope {
   void check_known(const HookRules& rules) const;
 
  private:
-  friend const Callee* detail::listener(const std::string&, const detail::Shown&, const Callee*, const Place&);
+  friend const Callee* detail::listener(const std::string&, const detail::Shown&, const Callee*,
+                                        const Place&);
   void meet(const HookInfo& info);
 
   std::span<const HookBinding> bindings_;

@@ -12,7 +12,8 @@ class EventQueue {
   void push(HookEvent event, const StopToken& stop) {
     std::unique_lock lock(guard_);
     // Short waits: a run that is cancelled has nothing to wake us with.
-    while (events_.size() >= most && !closed_ && !stop.stop_requested()) room_.wait_for(lock, std::chrono::milliseconds(5));
+    while (events_.size() >= most && !closed_ && !stop.stop_requested())
+      room_.wait_for(lock, std::chrono::milliseconds(5));
     if (closed_) return;
     events_.push_back(std::move(event));
     news_.notify_one();
@@ -50,8 +51,14 @@ class EventQueue {
 std::shared_ptr<EventQueue> make_event_queue() { return std::make_shared<EventQueue>(); }
 
 HookBinding event_listener(std::string name, std::shared_ptr<EventQueue> queue) {
-  return {std::move(name), Callee([queue = std::move(queue)](const TapInfo& info, std::span<const AnyView> leaves) {
-            HookEvent event{std::string(info.name), {}, {info.paths.begin(), info.paths.end()}, info.place, info.device, info.transforms};
+  return {std::move(name),
+          Callee([queue = std::move(queue)](const TapInfo& info, std::span<const AnyView> leaves) {
+            HookEvent event{std::string(info.name),
+                            {},
+                            {info.paths.begin(), info.paths.end()},
+                            info.place,
+                            info.device,
+                            info.transforms};
             for (const AnyView& leaf : leaves) event.values.push_back(Tensor::copy_of(leaf));
             queue->push(std::move(event), info.stop);
           })};

@@ -20,14 +20,14 @@ bool is_tap(const SiteSpec& s) { return s.kind == SiteSpec::Kind::tap; }
 
 Types site_type(const Params* params, TypeSpan operands) {
   const SiteSpec& s = spec_of(params);
-  check(operands.size() == s.operands.size() + s.masked, "{}: {} operands, the site has {}", s.name, operands.size(),
-        s.operands.size() + s.masked);
+  check(operands.size() == s.operands.size() + s.masked, "{}: {} operands, the site has {}", s.name,
+        operands.size(), s.operands.size() + s.masked);
   for (std::size_t i = 0; i < s.operands.size(); ++i) {
     Type type = s.operands[i];
     for (std::size_t l = s.levels.size(); l-- > 0;)
       if (s.levels[l].mapped[i]) type.dims.insert(type.dims.begin(), s.levels[l].size);
-    check(operands[i].dtype == type.dtype && operands[i].dims == type.dims, "{}: operand {} must be {}, got {}", s.name, i, to_string(type),
-          to_string(operands[i]));
+    check(operands[i].dtype == type.dtype && operands[i].dims == type.dims,
+          "{}: operand {} must be {}, got {}", s.name, i, to_string(type), to_string(operands[i]));
   }
   Types out;
   if (is_tap(s)) {
@@ -35,14 +35,16 @@ Types site_type(const Params* params, TypeSpan operands) {
     return out;
   }
   for (Type type : s.results) {
-    for (std::size_t l = s.levels.size(); l-- > 0;) type.dims.insert(type.dims.begin(), s.levels[l].size);
+    for (std::size_t l = s.levels.size(); l-- > 0;)
+      type.dims.insert(type.dims.begin(), s.levels[l].size);
     out.push_back(std::move(type));
   }
   return out;
 }
 
 /// The function sees whole batches: shapes with the batch axis in front.
-Batched batch_whole(SiteSpec s, Tensors x, std::span<const int> axes, std::int64_t size, const Tensor& mask) {
+Batched batch_whole(SiteSpec s, Tensors x, std::span<const int> axes, std::int64_t size,
+                    const Tensor& mask) {
   const std::size_t n = s.operands.size();
   for (std::size_t i = 0; i < n; ++i) {
     if (axes[i] < 0 && is_tap(s)) continue;
@@ -59,7 +61,8 @@ Batched batch_whole(SiteSpec s, Tensors x, std::span<const int> axes, std::int64
     s.cut = P(std::move(parts));
     s.whole.insert(s.whole.begin(), axes[0] >= 0 || s.vmap != VmapMethod::expand_dims ? size : 1);
   }
-  if (s.masked && (mask.has_value() || axes[n] >= 0)) {  // the elements of both batches, alive in both
+  if (s.masked &&
+      (mask.has_value() || axes[n] >= 0)) {  // the elements of both batches, alive in both
     x[n] = batch_front(x[n], axes[n], size);
     if (mask.has_value()) x[n] = logical_and(x[n], broadcast_in_dim(mask, x[n].dims(), {0}));
     s.mask_size = x[n].size();
@@ -70,7 +73,8 @@ Batched batch_whole(SiteSpec s, Tensors x, std::span<const int> axes, std::int64
   }
   if (is_tap(s)) {
     std::string record = "batch(";
-    for (std::size_t i = 0; i < n; ++i) record += (i ? "," : "") + (axes[i] < 0 ? std::string("none") : std::string("0"));
+    for (std::size_t i = 0; i < n; ++i)
+      record += (i ? "," : "") + (axes[i] < 0 ? std::string("none") : std::string("0"));
     const bool all_front = std::ranges::all_of(axes.first(n), [](int a) { return a >= 0; });
     s.transforms.push_back(all_front ? "batch(0)" : record + ")");
   }
@@ -81,8 +85,10 @@ Batched batch_whole(SiteSpec s, Tensors x, std::span<const int> axes, std::int64
   return {y, out};
 }
 
-/// The function runs for each element: the site gets one more level, the operands their axis in front.
-Batched batch_elements(SiteSpec s, Tensors x, std::span<const int> axes, std::int64_t size, const Tensor& mask) {
+/// The function runs for each element: the site gets one more level, the operands their axis in
+/// front.
+Batched batch_elements(SiteSpec s, Tensors x, std::span<const int> axes, std::int64_t size,
+                       const Tensor& mask) {
   BatchLevel level{size, {}};
   for (std::size_t i = 0; i < x.size(); ++i) {
     level.mapped.push_back(axes[i] >= 0);
@@ -109,17 +115,21 @@ Batched batch_elements(SiteSpec s, Tensors x, std::span<const int> axes, std::in
   return {y, std::vector<int>(y.size(), 0)};
 }
 
-/// Whether a tap shows tangents or cotangents. A zero one may not be mapped where its value is, and is shown for each element all the same.
-bool shows_derivatives(const SiteSpec& s) { return s.derivatives && std::ranges::find(s.transforms, "jvp") != s.transforms.end(); }
+/// Whether a tap shows tangents or cotangents. A zero one may not be mapped where its value is, and
+/// is shown for each element all the same.
+bool shows_derivatives(const SiteSpec& s) {
+  return s.derivatives && std::ranges::find(s.transforms, "jvp") != s.transforms.end();
+}
 
-Batched batch_derivatives(const SiteSpec& s, Tensors x, std::span<const int> from, std::int64_t size, const Tensor& mask) {
+Batched batch_derivatives(const SiteSpec& s, Tensors x, std::span<const int> from,
+                          std::int64_t size, const Tensor& mask) {
   std::vector<int> axes(from.begin(), from.end());
   const bool cotangents = std::ranges::find(s.transforms, "transpose") != s.transforms.end();
   const std::size_t half = s.operands.size() / 2;
   for (std::size_t i = 0; i < s.operands.size(); ++i) {
     // What stands for the tangent of an integer has its value's shape.
-    const bool as_value = is_differentiable(x[i].dtype()) || cotangents ||
-                          (i >= half && axes[i - half] >= 0);
+    const bool as_value =
+        is_differentiable(x[i].dtype()) || cotangents || (i >= half && axes[i - half] >= 0);
     if (axes[i] >= 0 || !as_value) continue;
     x[i] = batch_front(x[i], -1, size);
     axes[i] = 0;
@@ -127,20 +137,27 @@ Batched batch_derivatives(const SiteSpec& s, Tensors x, std::span<const int> fro
   return batch_whole(s, std::move(x), axes, size, mask);
 }
 
-Batched site_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes, std::int64_t size, const Tensor& mask) {
+Batched site_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
+                   std::int64_t size, const Tensor& mask) {
   const SiteSpec& s = *op.as<SiteParams>().site;
-  const bool mapped = std::ranges::any_of(axes, [](int a) { return a >= 0; }) || shows_derivatives(s);
+  const bool mapped =
+      std::ranges::any_of(axes, [](int a) { return a >= 0; }) || shows_derivatives(s);
   // What no element can tell apart runs once; an effect is wanted from each.
   if (!mapped && (s.effect == Effect::pure || is_tap(s)) && !mask.has_value())
-    return {bind_n(op.primitive, op.params, x), std::vector<int>(is_tap(s) ? s.operands.size() : s.results.size(), -1)};
+    return {bind_n(op.primitive, op.params, x),
+            std::vector<int>(is_tap(s) ? s.operands.size() : s.results.size(), -1)};
   Tensors operands(x.begin(), x.end());
   if (shows_derivatives(s)) return batch_derivatives(s, std::move(operands), axes, size, mask);
-  check(s.memory == Memory::host || (!mask.has_value() && (s.vmap == VmapMethod::expand_dims || s.vmap == VmapMethod::broadcast_all)),
-        "vmap: call '{}' with Memory::device is not entered for each element; give it expand_dims or broadcast_all, outside of loops whose "
+  check(s.memory == Memory::host || (!mask.has_value() && (s.vmap == VmapMethod::expand_dims ||
+                                                           s.vmap == VmapMethod::broadcast_all)),
+        "vmap: call '{}' with Memory::device is not entered for each element; give it expand_dims "
+        "or broadcast_all, outside of loops whose "
         "elements end at different times",
         s.name);
-  const bool whole = is_tap(s) || s.vmap == VmapMethod::expand_dims || s.vmap == VmapMethod::broadcast_all;
-  return whole ? batch_whole(s, std::move(operands), axes, size, mask) : batch_elements(s, std::move(operands), axes, size, mask);
+  const bool whole =
+      is_tap(s) || s.vmap == VmapMethod::expand_dims || s.vmap == VmapMethod::broadcast_all;
+  return whole ? batch_whole(s, std::move(operands), axes, size, mask)
+               : batch_elements(s, std::move(operands), axes, size, mask);
 }
 
 /// One operand or result of the custom call, as it is written.
@@ -150,7 +167,8 @@ struct Port {
   std::int64_t rank;
 };
 
-void write_ports(Lowering& out, const char* format_open, std::span<const Port> ports, std::string (*text)(const Port&), const char* close) {
+void write_ports(Lowering& out, const char* format_open, std::span<const Port> ports,
+                 std::string (*text)(const Port&), const char* close) {
   out.write("{}", format_open);
   for (std::size_t i = 0; i < ports.size(); ++i) out.write("{}{}", i ? ", " : "", text(ports[i]));
   out.write("{}", close);
@@ -161,14 +179,18 @@ std::string port_type(const Port& p) { return p.type; }
 std::string port_layout(const Port& p) { return Lowering::layout(p.rank); }
 
 /// `aliases[i]`: the operand whose memory result i is.
-void write_custom_call(Lowering& out, const SiteSpec& s, std::size_t index, std::span<const Port> in, std::span<const Port> results,
+void write_custom_call(Lowering& out, const SiteSpec& s, std::size_t index,
+                       std::span<const Port> in, std::span<const Port> results,
                        std::span<const std::size_t> aliases, bool tells) {
   write_ports(out, "    ", results, port_value, results.empty() ? "" : " = ");
   write_ports(out, "\"stablehlo.custom_call\"(", in, port_value, ") ");
-  out.write("{{call_target_name = \"postern_call\", api_version = 4 : i32, backend_config = {{id = {} : i64, label = {}{}}}", index,
-            Lowering::string(s.name), tells ? ", tells = 1 : i64" : "");
+  out.write(
+      "{{call_target_name = \"postern_call\", api_version = 4 : i32, backend_config = {{id = {} : "
+      "i64, label = {}{}}}",
+      index, Lowering::string(s.name), tells ? ", tells = 1 : i64" : "");
   // XLA knows what an empty array holds and would leave out a call that makes nothing else.
-  const bool empty = !s.results.empty() && std::ranges::all_of(s.results, [](const Type& t) { return t.size() == 0; });
+  const bool empty = !s.results.empty() &&
+                     std::ranges::all_of(s.results, [](const Type& t) { return t.size() == 0; });
   if (s.effect != Effect::pure || empty) out.write(", has_side_effect = true");
   out.write("{}", out.where_it_runs(results.size(), s.device));
   // XLA may choose any layout for the buffers of a custom call; host functions see row-major ones.
@@ -178,8 +200,11 @@ void write_custom_call(Lowering& out, const SiteSpec& s, std::size_t index, std:
     write_ports(out, ", result_layouts = [", results, port_layout, "]");
   }
   for (std::size_t i = 0; i < aliases.size(); ++i)
-    out.write("{}#stablehlo.output_operand_alias<output_tuple_indices = [{}], operand_index = {}, operand_tuple_indices = []>",
-              i ? ", " : ", output_operand_aliases = [", results.size() > 1 ? std::to_string(i) : "", aliases[i]);
+    out.write(
+        "{}#stablehlo.output_operand_alias<output_tuple_indices = [{}], operand_index = {}, "
+        "operand_tuple_indices = []>",
+        i ? ", " : ", output_operand_aliases = [", results.size() > 1 ? std::to_string(i) : "",
+        aliases[i]);
   out.write("{}", aliases.empty() ? "" : "]");
   write_ports(out, "} : (", in, port_type, ")");
   write_ports(out, " -> (", results, port_type, ")\n");
@@ -192,12 +217,15 @@ void check_gathered(const Lowering& out, const Equation& e, const SiteSpec& s) {
   for (std::size_t i = 0; i < e.operands.size(); ++i) bytes += out.operand_type(e, i).byte_size();
   PlaceScope::Replace at(s.place);
   check(bytes <= out.gather_limit(),
-        "{} '{}': {} bytes of operands {} are gathered on one device, and at most {} are allowed (JitOptions::gather_limit, "
-        "Config::gather_limit); with the option partitioned each device gives its own part and nothing is gathered",
+        "{} '{}': {} bytes of operands {} are gathered on one device, and at most {} are allowed "
+        "(JitOptions::gather_limit, "
+        "Config::gather_limit); with the option partitioned each device gives its own part and "
+        "nothing is gathered",
         s.word, s.name, bytes, to_string(s.operands), out.gather_limit());
 }
 
-/// The value of a tap goes on through the custom call when nobody reads the result otherwise than XLA can see, else beside it.
+/// The value of a tap goes on through the custom call when nobody reads the result otherwise than
+/// XLA can see, else beside it.
 void site_lower(Lowering& out, const Equation& e) {
   const SiteSpec& s = spec_of(e.params.get());
   check_gathered(out, e, s);
@@ -218,16 +246,21 @@ void site_lower(Lowering& out, const Equation& e) {
     results.push_back({out.fresh(), Lowering::type(type), type.rank()});
   }
   for (int i = 0; i < e.results && !tap; ++i) {
-    results.push_back({out.fresh(), Lowering::type(out.result_type(e, i)), out.result_type(e, i).rank()});
+    results.push_back(
+        {out.fresh(), Lowering::type(out.result_type(e, i)), out.result_type(e, i).rank()});
     out.define(e, i, results.back().value);
   }
   // One that XLA may take out of the loop, or leave out, tells nothing.
   const bool tells = out.asks() && s.effect != Effect::pure;
-  if (tells) results.push_back({out.fresh(), Lowering::type({DType::pred, {}}), 0}), out.tell(results.back().value);
+  if (tells)
+    results.push_back({out.fresh(), Lowering::type({DType::pred, {}}), 0}),
+        out.tell(results.back().value);
   if (ordered || (out.passed_by() && !tap)) in.push_back({out.token(), Lowering::token_type, 0});
   if (ordered) results.push_back({out.fresh(), Lowering::token_type, 0});
-  write_custom_call(out, s, out.add_site(as<SiteParams>(*e.params).site), in, results, aliases, tells);
-  for (std::size_t i = 0; i < aliases.size(); ++i) out.hand_on(in[aliases[i]].value, results[i].value);
+  write_custom_call(out, s, out.add_site(as<SiteParams>(*e.params).site), in, results, aliases,
+                    tells);
+  for (std::size_t i = 0; i < aliases.size(); ++i)
+    out.hand_on(in[aliases[i]].value, results[i].value);
   if (ordered) out.set_token(results.back().value);
   if (ordered && passed_by) out.set_passed_by();
 }
@@ -276,12 +309,14 @@ Tensors at_site(SiteSpec site, std::span<const Tensor> operands) {
   if (const Mesh* mesh = current_mesh(); mesh && !site.mesh) {
     site.mesh = std::make_shared<const Mesh>(*mesh);
     check(site.device < 0 && (!site.partitioned || site.partitioned->mesh() == *mesh),
-          "{} '{}': inside shard_map each device calls for itself; the options device and partitioned have no meaning there", site.word,
-          site.name);
+          "{} '{}': inside shard_map each device calls for itself; the options device and "
+          "partitioned have no meaning there",
+          site.word, site.name);
   }
   // Each place in a program counts for itself, also when a transformation copies it.
   if (site.has_counts()) site.counts = std::make_shared<SiteCounts>();
-  return bind_n(site_p, make_params(SiteParams{std::make_shared<const SiteSpec>(std::move(site))}), operands);
+  return bind_n(site_p, make_params(SiteParams{std::make_shared<const SiteSpec>(std::move(site))}),
+                operands);
 }
 
 void Callee::check_callable(bool callable, Place place) {
@@ -291,36 +326,51 @@ void Callee::check_callable(bool callable, Place place) {
 
 namespace detail {
 
-void check_template(const std::string& call, const Place& place, const std::string& path, const Type& leaf) {
+void check_template(const std::string& call, const Place& place, const std::string& path,
+                    const Type& leaf) {
   PlaceScope at(place);
-  check(leaf.dtype != DType::token, "call '{}': result {} has no dtype that holds data, it is {}", call, path, to_string(leaf));
+  check(leaf.dtype != DType::token, "call '{}': result {} has no dtype that holds data, it is {}",
+        call, path, to_string(leaf));
   check(std::ranges::all_of(leaf.dims, [](std::int64_t d) { return d >= 0; }),
-        "call '{}': every extent of result {} must be 0 or more, got {}", call, path, to_string(leaf));
+        "call '{}': every extent of result {} must be 0 or more, got {}", call, path,
+        to_string(leaf));
 }
-void check_template(const std::string& call, const Place& place, const std::string& path, const Tensor& leaf) {
+void check_template(const std::string& call, const Place& place, const std::string& path,
+                    const Tensor& leaf) {
   PlaceScope at(place);
-  check(leaf.has_value(), "call '{}': result {} is an empty Tensor, which has no type; give its type, or an abstract tensor", call, path);
+  check(leaf.has_value(),
+        "call '{}': result {} is an empty Tensor, which has no type; give its type, or an abstract "
+        "tensor",
+        call, path);
   check_template(call, place, path, leaf.type());
 }
 
-Tensors call(const CallOptions& options, const std::vector<Type>& out, const std::string& structure, const std::vector<std::string>& paths,
-             const Callee& fn, const Tensors& operands) {
+Tensors call(const CallOptions& options, const std::vector<Type>& out, const std::string& structure,
+             const std::vector<std::string>& paths, const Callee& fn, const Tensors& operands) {
   PlaceScope at(fn.place());
   check_enum(fmt::format("call '{}': Effect", options.name), options.effect, Effect::ordered);
   check_enum(fmt::format("call '{}': VmapMethod", options.name), options.vmap,
              VmapMethod::broadcast_all);
   check_enum(fmt::format("call '{}': Memory", options.name), options.memory, Memory::device);
-  check(options.timeout.count() >= 0, "call '{}': timeout must be positive, or 0 for none, got {} ns", options.name,
+  check(options.timeout.count() >= 0,
+        "call '{}': timeout must be positive, or 0 for none, got {} ns", options.name,
         options.timeout.count());
-  check(options.warn_after.count() >= 0, "call '{}': warn_after must be positive, or 0 for never, got {} ns", options.name,
+  check(options.warn_after.count() >= 0,
+        "call '{}': warn_after must be positive, or 0 for never, got {} ns", options.name,
         options.warn_after.count());
   check(!out.empty() || options.effect != Effect::pure,
-        "call '{}': a pure call without results could never be observed; give it results, or effect unordered or ordered", options.name);
+        "call '{}': a pure call without results could never be observed; give it results, or "
+        "effect unordered or ordered",
+        options.name);
   check(!options.one_order || options.effect == Effect::ordered,
-        "call '{}': one_order is for ordered calls; give it .effect = Effect::ordered", options.name);
+        "call '{}': one_order is for ordered calls; give it .effect = Effect::ordered",
+        options.name);
   check(options.memory == Memory::host || options.timeout.count() == 0,
-        "call '{}': a time limit needs copies of the operands, which a call with Memory::device does not make", options.name);
-  check(options.device >= -1, "call '{}': device must be an ordinal, or -1 for the first, got {}", options.name, options.device);
+        "call '{}': a time limit needs copies of the operands, which a call with Memory::device "
+        "does not make",
+        options.name);
+  check(options.device >= -1, "call '{}': device must be an ordinal, or -1 for the first, got {}",
+        options.name, options.device);
   SiteSpec s;
   s.name = options.name;
   s.place = fn.place();

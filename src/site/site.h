@@ -11,8 +11,11 @@ extern const Primitive site_p;
 Tensors at_site(SiteSpec site, std::span<const Tensor> operands);
 
 // Rules of site_p: site_derivatives.cc.
-std::pair<Tensors, Tensors> site_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx);
-Primitive::SplitResult site_split(const Op& op, std::span<const Tensor> x, const std::vector<bool>& wanted);
-Tensors site_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x, TypeSpan types);
+std::pair<Tensors, Tensors> site_jvp(const Op& op, std::span<const Tensor> x,
+                                     std::span<const Tensor> dx);
+Primitive::SplitResult site_split(const Op& op, std::span<const Tensor> x,
+                                  const std::vector<bool>& wanted);
+Tensors site_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x,
+                       TypeSpan types);
 
 }  // namespace postern

@@ -1,5 +1,6 @@
-// Derivatives through sites. A call has none of its own. A tap passes tangents on; one that asks for derivatives shows values and tangents
-// together under jvp, and when reverse mode splits that, first the values and later, transposed, the cotangents.
+// Derivatives through sites. A call has none of its own. A tap passes tangents on; one that asks
+// for derivatives shows values and tangents together under jvp, and when reverse mode splits that,
+// first the values and later, transposed, the cotangents.
 #include <algorithm>
 
 #include "ops/family.h"
@@ -23,7 +24,8 @@ SiteSpec part(const SiteSpec& s, std::size_t first, std::size_t last) {
   SiteSpec out = s;
   auto cut = [&](auto& list) {
     if (list.size() == s.operands.size())
-      list = {list.begin() + static_cast<std::ptrdiff_t>(first), list.begin() + static_cast<std::ptrdiff_t>(last)};
+      list = {list.begin() + static_cast<std::ptrdiff_t>(first),
+              list.begin() + static_cast<std::ptrdiff_t>(last)};
   };
   cut(out.operand_paths);
   cut(out.operands);
@@ -62,19 +64,23 @@ Jvp site_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx
   const std::size_t n = s.operands.size();
   const bool moves = std::ranges::any_of(dx.first(n), has_value);
   if (is_tap(s) && s.derivatives && moves) return show_tangents(s, x, dx);
-  if (is_tap(s)) return {bind_n(op.primitive, op.params, x), Tensors(dx.begin(), dx.begin() + static_cast<std::ptrdiff_t>(n))};
-  const bool matters = std::ranges::any_of(s.results, [](const Type& t) { return is_differentiable(t.dtype); });
+  if (is_tap(s))
+    return {bind_n(op.primitive, op.params, x),
+            Tensors(dx.begin(), dx.begin() + static_cast<std::ptrdiff_t>(n))};
+  const bool matters =
+      std::ranges::any_of(s.results, [](const Type& t) { return is_differentiable(t.dtype); });
   if (moves && matters)
-    refuse_call(
-        s,
-        "has no derivative, and an operand is differentiated: give it a rule with custom_vjp, custom_jvp or call_with_vjp, or say with "
-        "stop_gradient that none is meant");
+    refuse_call(s,
+                "has no derivative, and an operand is differentiated: give it a rule with "
+                "custom_vjp, custom_jvp or call_with_vjp, or say with "
+                "stop_gradient that none is meant");
   Tensors y = bind_n(op.primitive, op.params, x);
   const std::size_t results = y.size();
   return {std::move(y), Tensors(results)};
 }
 
-Primitive::SplitResult site_split(const Op& op, std::span<const Tensor> x, const std::vector<bool>&) {
+Primitive::SplitResult site_split(const Op& op, std::span<const Tensor> x,
+                                  const std::vector<bool>&) {
   const SiteSpec& s = *op.as<SiteParams>().site;
   const std::size_t n = s.operands.size(), half = n / 2;
   Primitive::SplitResult out;
@@ -93,7 +99,8 @@ Primitive::SplitResult site_split(const Op& op, std::span<const Tensor> x, const
     out.params = make_params(SiteParams{std::make_shared<const SiteSpec>(part(s, half, n))});
     first = half;
   }
-  for (std::size_t i = first; i < x.size(); ++i) out.operands.push_back({x[i], x[i].has_value() ? -1 : static_cast<int>(i)});
+  for (std::size_t i = first; i < x.size(); ++i)
+    out.operands.push_back({x[i], x[i].has_value() ? -1 : static_cast<int>(i)});
   for (std::size_t i = first; i < out.known.size(); ++i) {
     // A tap does not change what it is shown, so what was known stays so.
     if (is_tap(s) && x[i].has_value()) out.known[i] = x[i];
@@ -102,9 +109,13 @@ Primitive::SplitResult site_split(const Op& op, std::span<const Tensor> x, const
   return out;
 }
 
-Tensors site_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x, TypeSpan types) {
+Tensors site_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x,
+                       TypeSpan types) {
   const SiteSpec& s = *op.as<SiteParams>().site;
-  if (!is_tap(s)) refuse_call(s, "is applied to a tangent, and reverse mode needs its transpose: give it one with linear_call");
+  if (!is_tap(s))
+    refuse_call(s,
+                "is applied to a tangent, and reverse mode needs its transpose: give it one with "
+                "linear_call");
   const std::size_t n = s.operands.size();
   SiteSpec back = s;
   back.transforms.push_back("transpose");

@@ -10,19 +10,25 @@ namespace postern::detail {
 
 void wrong_map(const std::type_info& takes, const std::type_info& tapped, const Place& place) {
   PlaceScope at(place);
-  throw_type_error(fmt::format("tap: the map takes {}, what is tapped is {}", readable_name(takes), readable_name(tapped)));
+  throw_type_error(fmt::format("tap: the map takes {}, what is tapped is {}", readable_name(takes),
+                               readable_name(tapped)));
 }
 
-Tensors tap_as(const char* word, const TapOptions& options, const Shown& value, const Shown* mapped, const Callee& fn, const Place& place) {
+Tensors tap_as(const char* word, const TapOptions& options, const Shown& value, const Shown* mapped,
+               const Callee& fn, const Place& place) {
   PlaceScope at(place);
   check_enum(fmt::format("{} '{}': TapMode", word, options.name), options.mode, TapMode::async);
-  check(options.every > 0, "{} '{}': every must be positive, got {}", word, options.name, options.every);
+  check(options.every > 0, "{} '{}': every must be positive, got {}", word, options.name,
+        options.every);
   check(options.until >= 0, "{} '{}': until must not be negative, got {}", word, options.name,
         options.until);
-  check(options.keep_last >= 0, "{} '{}': keep_last must not be negative, got {}", word, options.name, options.keep_last);
+  check(options.keep_last >= 0, "{} '{}': keep_last must not be negative, got {}", word,
+        options.name, options.keep_last);
   check(options.keep_last == 0 || options.mode == TapMode::async,
-        "{} '{}': keep_last is for asynchronous taps; a synchronous one loses nothing", word, options.name);
-  check(!options.one_order || options.ordered, "{} '{}': one_order is for ordered ones", word, options.name);
+        "{} '{}': keep_last is for asynchronous taps; a synchronous one loses nothing", word,
+        options.name);
+  check(!options.one_order || options.ordered, "{} '{}': one_order is for ordered ones", word,
+        options.name);
   const Shown& sent = mapped ? *mapped : value;
   SiteSpec s;
   s.kind = SiteSpec::Kind::tap;

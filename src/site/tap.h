@@ -5,7 +5,7 @@
 namespace postern::detail {
 
 /// `word` is what texts call it; it must outlive everything.
-std::vector<Tensor> tap_as(const char* word, const TapOptions& options, const Shown& value, const Shown* mapped, const Callee& fn,
-                           const Place& place);
+std::vector<Tensor> tap_as(const char* word, const TapOptions& options, const Shown& value,
+                           const Shown* mapped, const Callee& fn, const Place& place);
 
 }  // namespace postern::detail

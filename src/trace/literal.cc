@@ -14,7 +14,8 @@ namespace {
 
 Types literal_type(const Params* params, TypeSpan) { return {as<LiteralParams>(*params).type}; }
 
-std::pair<Tensors, std::vector<int>> literal_batch(const Op& op, std::span<const Tensor>, std::span<const int>, std::int64_t,
+std::pair<Tensors, std::vector<int>> literal_batch(const Op& op, std::span<const Tensor>,
+                                                   std::span<const int>, std::int64_t,
                                                    const Tensor&) {
   const auto& p = op.as<LiteralParams>();
   return {{full_of(p.number, p.type)}, {-1}};
@@ -32,17 +33,23 @@ void store(void* to, T value) {
 }
 
 Number of_integer(std::int64_t i) { return {Number::Kind::integer, i, static_cast<double>(i), 0}; }
-Number of_natural(std::uint64_t i) { return {Number::Kind::natural, static_cast<std::int64_t>(i), static_cast<double>(i), 0}; }
+Number of_natural(std::uint64_t i) {
+  return {Number::Kind::natural, static_cast<std::int64_t>(i), static_cast<double>(i), 0};
+}
 Number of_real(double x) { return {Number::Kind::real, 0, x, 0}; }
 
 std::int64_t whole(const Number& n) {
-  if (n.kind == Number::Kind::real || n.kind == Number::Kind::complex) return static_cast<std::int64_t>(n.real);
+  if (n.kind == Number::Kind::real || n.kind == Number::Kind::complex)
+    return static_cast<std::int64_t>(n.real);
   return n.integer;
 }
 
 std::string real_text(double x, DType dtype) {
-  if (std::isfinite(x)) return dtype == DType::f64 || dtype == DType::c128 ? fmt::format("{:.17e}", x) : fmt::format("{:.9e}", x);
-  // StableHLO spells what is not finite as the bits of the type; the text of the attribute is hexadecimal.
+  if (std::isfinite(x))
+    return dtype == DType::f64 || dtype == DType::c128 ? fmt::format("{:.17e}", x)
+                                                       : fmt::format("{:.9e}", x);
+  // StableHLO spells what is not finite as the bits of the type; the text of the attribute is
+  // hexadecimal.
   unsigned char bytes[16] = {};
   Number n = of_real(x);
   write_number(n, real_dtype(dtype), bytes);
@@ -58,13 +65,18 @@ void LiteralParams::fields(FieldSink& sink) const {
   sink("type", type);
 }
 
-const Primitive literal_p{.name = "literal", .hlo = "constant", .type = literal_type, .no_derivative = true, .batch = literal_batch};
+const Primitive literal_p{.name = "literal",
+                          .hlo = "constant",
+                          .type = literal_type,
+                          .no_derivative = true,
+                          .batch = literal_batch};
 
 bool is_number(DType dtype) { return dtype < DType::f8e5m2; }
 
 Number read_number(DType dtype, const void* from) {
   switch (dtype) {
-    case DType::pred: return {Number::Kind::boolean, load<bool>(from), load<bool>(from) ? 1.0 : 0.0, 0};
+    case DType::pred:
+      return {Number::Kind::boolean, load<bool>(from), load<bool>(from) ? 1.0 : 0.0, 0};
     case DType::s2:
     case DType::s4:
     case DType::s8: return of_integer(load<std::int8_t>(from));
@@ -83,13 +95,16 @@ Number read_number(DType dtype, const void* from) {
     case DType::f64: return of_real(load<double>(from));
     case DType::c64: {
       const auto z = load<std::complex<float>>(from);
-      return {Number::Kind::complex, 0, static_cast<double>(z.real()), static_cast<double>(z.imag())};
+      return {Number::Kind::complex, 0, static_cast<double>(z.real()),
+              static_cast<double>(z.imag())};
     }
     case DType::c128: {
       const auto z = load<std::complex<double>>(from);
       return {Number::Kind::complex, 0, z.real(), z.imag()};
     }
-    default: throw_type_error(fmt::format("a number of dtype {} cannot be read on the host", to_string(dtype)));
+    default:
+      throw_type_error(
+          fmt::format("a number of dtype {} cannot be read on the host", to_string(dtype)));
   }
 }
 
@@ -108,35 +123,43 @@ void write_number(const Number& n, DType dtype, void* to) {
     case DType::u32: return store(to, static_cast<std::int32_t>(whole(n)));
     case DType::s64: return store(to, whole(n));
     case DType::u64:
-      return store(to,
-                   n.kind == Number::Kind::real && n.real >= 0 ? static_cast<std::uint64_t>(n.real) : static_cast<std::uint64_t>(whole(n)));
+      return store(to, n.kind == Number::Kind::real && n.real >= 0
+                           ? static_cast<std::uint64_t>(n.real)
+                           : static_cast<std::uint64_t>(whole(n)));
     case DType::f16: return store(to, Eigen::half(static_cast<float>(n.real)));
     case DType::bf16: return store(to, Eigen::bfloat16(static_cast<float>(n.real)));
     case DType::f32: return store(to, static_cast<float>(n.real));
     case DType::f64: return store(to, n.real);
-    case DType::c64: return store(to, std::complex<float>(static_cast<float>(n.real), static_cast<float>(n.imag)));
+    case DType::c64:
+      return store(to, std::complex<float>(static_cast<float>(n.real), static_cast<float>(n.imag)));
     case DType::c128: return store(to, std::complex<double>(n.real, n.imag));
-    default: throw_type_error(fmt::format("a number of dtype {} cannot be written on the host", to_string(dtype)));
+    default:
+      throw_type_error(
+          fmt::format("a number of dtype {} cannot be written on the host", to_string(dtype)));
   }
 }
 
 std::string literal_text(const Number& n, DType dtype) {
   if (dtype == DType::pred) return n.real != 0 || n.integer != 0 || n.imag != 0 ? "true" : "false";
   if (is_unsigned(dtype))
-    return fmt::format("{}", n.kind == Number::Kind::real ? static_cast<std::uint64_t>(n.real) : static_cast<std::uint64_t>(n.integer));
+    return fmt::format("{}", n.kind == Number::Kind::real ? static_cast<std::uint64_t>(n.real)
+                                                          : static_cast<std::uint64_t>(n.integer));
   if (is_signed(dtype)) return fmt::format("{}", whole(n));
-  if (is_complex(dtype)) return fmt::format("({}, {})", real_text(n.real, dtype), real_text(n.imag, dtype));
+  if (is_complex(dtype))
+    return fmt::format("({}, {})", real_text(n.real, dtype), real_text(n.imag, dtype));
   return real_text(n.real, dtype);
 }
 
 Tensor full_of(const Number& number, const Type& type) {
-  if (Trace::current() || !is_number(type.dtype)) return bind1(literal_p, make_params(LiteralParams{number, type}), {});
+  if (Trace::current() || !is_number(type.dtype))
+    return bind1(literal_p, make_params(LiteralParams{number, type}), {});
   const std::size_t width = byte_width(type.dtype), bytes = type.byte_size();
   std::shared_ptr<void> data = detail::aligned_bytes(bytes);
   if (bytes > 0) {
     auto* to = static_cast<unsigned char*>(data.get());
     write_number(number, type.dtype, to);
-    for (std::size_t done = width; done < bytes; done *= 2) std::memcpy(to + done, to, std::min(done, bytes - done));
+    for (std::size_t done = width; done < bytes; done *= 2)
+      std::memcpy(to + done, to, std::min(done, bytes - done));
   }
   return detail::Access::make(std::make_shared<detail::HostValue>(type, std::move(data)));
 }

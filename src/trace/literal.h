@@ -1,4 +1,5 @@
-// Numbers in programs: a scalar of the host becomes a constant equation, of any shape, in the dtype that the other operands ask for.
+// Numbers in programs: a scalar of the host becomes a constant equation, of any shape, in the dtype
+// that the other operands ask for.
 #pragma once
 #include "core/primitive.h"
 #include "core/value.h"

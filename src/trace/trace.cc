@@ -21,11 +21,12 @@ constexpr int most_traces = 500;  // so that neither our rules nor XLA run out o
 
 Trace* Trace::current() { return current_trace; }
 
-Trace::Trace(std::string what) : outer_(current_trace), mark_(std::make_shared<detail::TraceMark>()) {
+Trace::Trace(std::string what)
+    : outer_(current_trace), mark_(std::make_shared<detail::TraceMark>()) {
   if (traces == most_traces)
     throw Error(ErrorCode::resource_exhausted,
-                fmt::format("{}: branches, loops and functions may be nested {} levels deep",
-                            what, most_traces));
+                fmt::format("{}: branches, loops and functions may be nested {} levels deep", what,
+                            most_traces));
   ++traces;
   mark_->what = what;
   program_.name = std::move(what);
@@ -44,7 +45,8 @@ ValueId Trace::add_value(const Type& type) {
 }
 
 Tensor Trace::traced(ValueId id) {
-  return Access::make(std::make_shared<TracedValue>(program_.type(id), mark_, id, PlaceScope::current()));
+  return Access::make(
+      std::make_shared<TracedValue>(program_.type(id), mark_, id, PlaceScope::current()));
 }
 
 Tensor Trace::input(const Type& type) {
@@ -56,19 +58,23 @@ Tensor Trace::input(const Type& type) {
 ValueId Trace::id_of(const Tensor& tensor) {
   const Value* value = Access::value(tensor);
   check(value != nullptr, "an operand is an empty Tensor, one that was never given a value");
-  check(value->kind != Value::Kind::abstract, "an operand of type {} is abstract: it has a type but no value", to_string(value->type));
+  check(value->kind != Value::Kind::abstract,
+        "an operand of type {} is abstract: it has a type but no value", to_string(value->type));
   if (const TracedValue* t = Access::traced(tensor)) {
     if (t->mark == mark_) return t->index;
-    check(t->mark->open, "a traced tensor of type {} made at {} is used after its trace ({}) has ended", to_string(t->type),
-          to_string(t->place), t->mark->what);
+    check(t->mark->open,
+          "a traced tensor of type {} made at {} is used after its trace ({}) has ended",
+          to_string(t->type), to_string(t->place), t->mark->what);
     check(t->mark->thread == std::this_thread::get_id(),
-          "a traced tensor of type {} made at {} is used on another thread than the one that traces it ({})", to_string(t->type),
-          to_string(t->place), t->mark->what);
+          "a traced tensor of type {} made at {} is used on another thread than the one that "
+          "traces it ({})",
+          to_string(t->type), to_string(t->place), t->mark->what);
   }
   if (const auto found = known_.find(value); found != known_.end()) return found->second;
   ValueId id;
   if (const detail::HostValue* host = host_scalar(tensor)) {
-    id = id_of(full_of(read_number(host->type.dtype, host->data.get()), host->type));  // numbers are written into the program
+    id = id_of(full_of(read_number(host->type.dtype, host->data.get()),
+                       host->type));  // numbers are written into the program
   } else {
     id = add_value(value->type);
     capture_ids_.push_back(id);
@@ -80,7 +86,8 @@ ValueId Trace::id_of(const Tensor& tensor) {
   return id;
 }
 
-Tensors Trace::record(const Primitive& primitive, ParamsPtr params, std::span<const Tensor> operands) {
+Tensors Trace::record(const Primitive& primitive, ParamsPtr params,
+                      std::span<const Tensor> operands) {
   Equation e{&primitive, std::move(params), {}, 0, 0, PlaceScope::current()};
   e.operands.reserve(operands.size());
   for (const Tensor& t : operands) e.operands.push_back(id_of(t));
@@ -117,9 +124,11 @@ Closed Trace::finish(std::span<const Tensor> outputs) {
 Tensors bind_n(const Primitive& primitive, ParamsPtr params, std::span<const Tensor> operands) {
   if (Trace* trace = Trace::current()) return trace->record(primitive, std::move(params), operands);
   for (const Tensor& t : operands) {
-    check(t.has_value(), "{}: an operand is an empty Tensor, one that was never given a value", primitive.name);
-    check(!t.is_traced(), "{}: an operand of type {} is traced or abstract, but nothing is being traced here", primitive.name,
-          to_string(t.type()));
+    check(t.has_value(), "{}: an operand is an empty Tensor, one that was never given a value",
+          primitive.name);
+    check(!t.is_traced(),
+          "{}: an operand of type {} is traced or abstract, but nothing is being traced here",
+          primitive.name, to_string(t.type()));
   }
   return evaluate_now(primitive, params, operands);
 }
@@ -137,16 +146,19 @@ Closed trace_program(std::string what, std::span<const Type> types, const Tensor
 }
 
 Tensors apply(const Program& program, std::span<const Tensor> inputs) {
-  check(inputs.size() == program.inputs.size(), "program '{}' takes {} inputs, got {}", program.name, program.inputs.size(), inputs.size());
+  check(inputs.size() == program.inputs.size(), "program '{}' takes {} inputs, got {}",
+        program.name, program.inputs.size(), inputs.size());
   Tensors env(program.types.size());
-  for (std::size_t i = 0; i < inputs.size(); ++i) env[static_cast<std::size_t>(program.inputs[i])] = inputs[i];
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    env[static_cast<std::size_t>(program.inputs[i])] = inputs[i];
   Tensors operands;
   for (const Equation& e : program.equations) {
     PlaceScope::Replace at(e.place);
     operands.clear();
     for (ValueId v : e.operands) operands.push_back(env[static_cast<std::size_t>(v)]);
     Tensors results = bind_n(*e.primitive, e.params, operands);
-    for (int i = 0; i < e.results; ++i) env[static_cast<std::size_t>(e.first + i)] = std::move(results[static_cast<std::size_t>(i)]);
+    for (int i = 0; i < e.results; ++i)
+      env[static_cast<std::size_t>(e.first + i)] = std::move(results[static_cast<std::size_t>(i)]);
   }
   Tensors outputs;
   for (ValueId v : program.outputs) outputs.push_back(env[static_cast<std::size_t>(v)]);

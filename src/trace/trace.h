@@ -1,4 +1,5 @@
-// Tracing: while a Trace is current on a thread, operations are written into its program instead of being run.
+// Tracing: while a Trace is current on a thread, operations are written into its program instead of
+// being run.
 #pragma once
 #include "core/primitive.h"
 #include "core/value.h"
@@ -9,7 +10,8 @@
 
 namespace postern {
 
-/// A program and the tensors from outside that it uses: `captures` are the values of its last inputs.
+/// A program and the tensors from outside that it uses: `captures` are the values of its last
+/// inputs.
 struct Closed {
   std::shared_ptr<const Program> program;
   Tensors captures;
@@ -46,7 +48,8 @@ class Trace {
 /// Records in the current trace, or runs at once when there is none.
 Tensors bind_n(const Primitive& primitive, ParamsPtr params, std::span<const Tensor> operands);
 Tensor bind1(const Primitive& primitive, ParamsPtr params, std::span<const Tensor> operands);
-inline Tensor bind1(const Primitive& primitive, ParamsPtr params, std::initializer_list<Tensor> operands) {
+inline Tensor bind1(const Primitive& primitive, ParamsPtr params,
+                    std::initializer_list<Tensor> operands) {
   return bind1(primitive, std::move(params), std::span(operands.begin(), operands.size()));
 }
 
@@ -55,12 +58,15 @@ using TensorFunction = std::function<Tensors(std::span<const Tensor>)>;
 /// The program of `f` for arguments of these types.
 Closed trace_program(std::string what, std::span<const Type> types, const TensorFunction& f);
 
-/// Writes the equations of `program` into the current trace (or runs them) with `inputs` for its inputs, and returns its outputs.
+/// Writes the equations of `program` into the current trace (or runs them) with `inputs` for its
+/// inputs, and returns its outputs.
 Tensors apply(const Program& program, std::span<const Tensor> inputs);
 
 /// Runs one equation on concrete tensors; defined in run/, the only room that can.
-Tensors evaluate_now(const Primitive& primitive, const ParamsPtr& params, std::span<const Tensor> operands);
-/// Runs a program inside an equation that the host drives, such as the body of a loop: equation by equation, or staged as the whole is.
+Tensors evaluate_now(const Primitive& primitive, const ParamsPtr& params,
+                     std::span<const Tensor> operands);
+/// Runs a program inside an equation that the host drives, such as the body of a loop: equation by
+/// equation, or staged as the whole is.
 Tensors evaluate_program(const ProgramPtr& program, std::span<const Tensor> inputs);
 
 }  // namespace postern

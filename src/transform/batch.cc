@@ -22,8 +22,9 @@ Tensor move_batch(const Tensor& x, int from, int to, std::int64_t size) {
   return transpose(x, order);
 }
 
-std::pair<Tensors, std::vector<int>> batch_of(const Program& program, std::span<const Tensor> x, std::span<const int> axes,
-                                              std::int64_t size, const Tensor& mask) {
+std::pair<Tensors, std::vector<int>> batch_of(const Program& program, std::span<const Tensor> x,
+                                              std::span<const int> axes, std::int64_t size,
+                                              const Tensor& mask) {
   Env env(program);
   env.set(program.inputs, x);
   std::vector<int> axis_of(program.types.size(), -1);
@@ -36,14 +37,16 @@ std::pair<Tensors, std::vector<int>> batch_of(const Program& program, std::span<
     operand_axes.clear();
     for (ValueId v : e.operands) operand_axes.push_back(axis_of[at(v)]);
     const bool mapped = std::ranges::any_of(operand_axes, [](int a) { return a >= 0; });
-    // What no element can tell apart is done once; but each element wants its own effects, and only live ones may call.
+    // What no element can tell apart is done once; but each element wants its own effects, and only
+    // live ones may call.
     const bool inner = e.primitive->site || (e.params && !programs_of(*e.params).empty());
     if (!mapped && !(inner && (mask.has_value() || effect_of(e) != Effect::pure))) {
       env.set(e, bind_n(*e.primitive, e.params, operands));
       continue;
     }
     check(e.primitive->batch != nullptr, "vmap: {} has no batching rule", e.primitive->name);
-    auto [results, result_axes] = e.primitive->batch({*e.primitive, e.params}, operands, operand_axes, size, mask);
+    auto [results, result_axes] =
+        e.primitive->batch({*e.primitive, e.params}, operands, operand_axes, size, mask);
     env.set(e, std::move(results));
     std::ranges::copy(result_axes, axis_of.begin() + e.first);
   }

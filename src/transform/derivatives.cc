@@ -13,42 +13,52 @@ namespace postern::detail {
 namespace {
 
 void require_values(const char* what, const Leaves& x) {
-  for (const Tensor& t : x) check(t.has_value(), "{}: an argument is an empty Tensor, one that was never given a value", what);
+  for (const Tensor& t : x)
+    check(t.has_value(), "{}: an argument is an empty Tensor, one that was never given a value",
+          what);
 }
 
-/// `given` as tangents or cotangents of values of these types: checked, and empty where there can be none.
+/// `given` as tangents or cotangents of values of these types: checked, and empty where there can
+/// be none.
 Tensors fitting(const char* what, const char* kind, const Types& types, const Leaves& given) {
-  check(given.size() == types.size(), "{}: {} {}s for {} leaves", what, given.size(), kind, types.size());
+  check(given.size() == types.size(), "{}: {} {}s for {} leaves", what, given.size(), kind,
+        types.size());
   Tensors out(types.size());
   for (std::size_t i = 0; i < types.size(); ++i) {
     if (!is_differentiable(types[i].dtype) || !given[i].has_value()) continue;
-    check(given[i].dtype() == types[i].dtype && given[i].dims() == types[i].dims, "{}: {} {} must be {} as its value, got {}", what, kind,
-          i, to_string(types[i]), to_string(given[i].type()));
+    check(given[i].dtype() == types[i].dtype && given[i].dims() == types[i].dims,
+          "{}: {} {} must be {} as its value, got {}", what, kind, i, to_string(types[i]),
+          to_string(given[i].type()));
     out[i] = given[i];
   }
   return out;
 }
 
-/// Zeros in the place of what is empty; pred zeros for what is not differentiable. Only where `wanted` says so, if it is given.
+/// Zeros in the place of what is empty; pred zeros for what is not differentiable. Only where
+/// `wanted` says so, if it is given.
 Leaves filled(Tensors derivatives, const Types& types, const std::vector<bool>& wanted = {}) {
   for (std::size_t i = 0; i < types.size(); ++i)
     if (!derivatives[i].has_value() && (wanted.empty() || wanted[i]))
-      derivatives[i] = is_differentiable(types[i].dtype) ? zeros_of(types[i]) : no_tangent(types[i]);
+      derivatives[i] =
+          is_differentiable(types[i].dtype) ? zeros_of(types[i]) : no_tangent(types[i]);
   return derivatives;
 }
 
-void require_inputs(const char* what, const Leaves& x, const std::vector<bool>& active, const GradOptions& options, bool real) {
+void require_inputs(const char* what, const Leaves& x, const std::vector<bool>& active,
+                    const GradOptions& options, bool real) {
   for (std::size_t i = 0; i < x.size(); ++i) {
     if (!active[i]) continue;
     const Type& type = x[i].type();
     check(is_differentiable(type.dtype) || options.allow_int,
-          "{}: leaf {} of what is differentiated by is {}; a derivative needs float or complex (or GradOptions::allow_int)", what, i,
-          to_string(type));
-    check(!options.holomorphic || is_complex(type.dtype), "{}: holomorphic functions take complex arguments, got {}", what,
-          to_string(type));
+          "{}: leaf {} of what is differentiated by is {}; a derivative needs float or complex (or "
+          "GradOptions::allow_int)",
+          what, i, to_string(type));
+    check(!options.holomorphic || is_complex(type.dtype),
+          "{}: holomorphic functions take complex arguments, got {}", what, to_string(type));
     check(!real || options.holomorphic || !is_complex(type.dtype),
-          "{}: leaf {} is {}; for complex arguments set GradOptions::holomorphic, or differentiate by real and imaginary parts", what, i,
-          to_string(type));
+          "{}: leaf {} is {}; for complex arguments set GradOptions::holomorphic, or differentiate "
+          "by real and imaginary parts",
+          what, i, to_string(type));
   }
 }
 
@@ -74,33 +84,40 @@ struct LinearMap {
   Linearized of;
 };
 
-std::shared_ptr<const LinearMap> linearize(const char* what, const TensorFunction& f, const Leaves& x) {
+std::shared_ptr<const LinearMap> linearize(const char* what, const TensorFunction& f,
+                                           const Leaves& x) {
   require_values(what, x);
   const Closed closed = trace_user(what, types_of(x), f);
   return std::make_shared<const LinearMap>(
-      LinearMap{what, linearized(closed, x, std::vector<bool>(x.size(), true), std::vector<bool>(closed.program->outputs.size(), true))});
+      LinearMap{what, linearized(closed, x, std::vector<bool>(x.size(), true),
+                                 std::vector<bool>(closed.program->outputs.size(), true))});
 }
 const Leaves& results_of(const LinearMap& map) { return map.of.results; }
 
 Leaves push(const LinearMap& map, const Leaves& tangents) {
-  return filled(map.of.push(fitting(map.what, "tangent", map.of.input_types, tangents)), types_of(map.of.results));
+  return filled(map.of.push(fitting(map.what, "tangent", map.of.input_types, tangents)),
+                types_of(map.of.results));
 }
 Leaves pull(const LinearMap& map, const Leaves& cotangents) {
-  return filled(map.of.pull(fitting(map.what, "cotangent", types_of(map.of.results), cotangents)), map.of.input_types);
+  return filled(map.of.pull(fitting(map.what, "cotangent", types_of(map.of.results), cotangents)),
+                map.of.input_types);
 }
 
-Values value_and_grad(const char* what, const TensorFunction& f, const Leaves& x, const std::vector<bool>& active, bool aux,
-                      const GradOptions& options, const Place& place) {
+Values value_and_grad(const char* what, const TensorFunction& f, const Leaves& x,
+                      const std::vector<bool>& active, bool aux, const GradOptions& options,
+                      const Place& place) {
   PlaceScope at(place);
   require_values(what, x);
   require_inputs(what, x, active, options, false);
   const Closed closed = trace_user(what, types_of(x), f);
   const Types types = closed.program->output_types();
   const Type& type = types[0];
-  check(type.dims.empty(), "{}: the function must return a scalar, it returns {}; use jacrev, or vjp with a cotangent", what,
-        to_string(type));
-  check(options.holomorphic ? is_complex(type.dtype) : is_float(type.dtype), "{}: the function must return a {} scalar, it returns {}{}",
-        what, options.holomorphic ? "complex" : "real float", to_string(type),
+  check(type.dims.empty(),
+        "{}: the function must return a scalar, it returns {}; use jacrev, or vjp with a cotangent",
+        what, to_string(type));
+  check(options.holomorphic ? is_complex(type.dtype) : is_float(type.dtype),
+        "{}: the function must return a {} scalar, it returns {}{}", what,
+        options.holomorphic ? "complex" : "real float", to_string(type),
         is_complex(type.dtype) ? "; for a holomorphic function set GradOptions::holomorphic" : "");
   std::vector<bool> wanted(types.size(), !aux);
   wanted[0] = true;
@@ -128,7 +145,8 @@ Tensors each_row(const TensorFunction& map, const Type& type, const Tensor& rows
   std::vector<int> axes(inputs.size(), -1);
   axes[0] = 0;
   auto [out, out_axes] = batch_of(*closed.program, inputs, axes, type.size());
-  for (std::size_t i = 0; i < out.size(); ++i) out[i] = move_batch(out[i], out_axes[i], 0, type.size());
+  for (std::size_t i = 0; i < out.size(); ++i)
+    out[i] = move_batch(out[i], out_axes[i], 0, type.size());
   return std::move(out);
 }
 
@@ -158,8 +176,11 @@ Leaves forward_jacobian(const Linearized& linear, const std::vector<bool>& activ
     for (std::size_t r = 0; r < results.size(); ++r) {
       Tensor& block = out[r * inputs + column];
       const Tensor& row = rows[r];  // input axis first
-      block = row.has_value() ? shaped(move_batch(row, 0, static_cast<int>(row.rank()) - 1, type.size()), results[r].dims, type.dims)
-                              : shaped(zeros_of({DType::pred, {results[r].size() * type.size()}}), results[r].dims, type.dims);
+      block = row.has_value()
+                  ? shaped(move_batch(row, 0, static_cast<int>(row.rank()) - 1, type.size()),
+                           results[r].dims, type.dims)
+                  : shaped(zeros_of({DType::pred, {results[r].size() * type.size()}}),
+                           results[r].dims, type.dims);
     }
     ++column;
   }
@@ -171,7 +192,8 @@ Leaves reverse_jacobian(const Linearized& linear, const std::vector<bool>& activ
   Leaves out;
   for (std::size_t r = 0; r < results.size(); ++r) {
     const Type& type = results[r];
-    check(is_differentiable(type.dtype), "jacrev: result {} is {}; a derivative needs float or complex", r, to_string(type));
+    check(is_differentiable(type.dtype),
+          "jacrev: result {} is {}; a derivative needs float or complex", r, to_string(type));
     const Tensors rows = each_row(
         [&](std::span<const Tensor> cotangent) {
           Tensors ct(results.size());
@@ -187,8 +209,8 @@ Leaves reverse_jacobian(const Linearized& linear, const std::vector<bool>& activ
 
 }  // namespace
 
-Leaves jacobian(bool forward, const TensorFunction& f, const Leaves& x, const std::vector<bool>& active, const GradOptions& options,
-                const Place& place) {
+Leaves jacobian(bool forward, const TensorFunction& f, const Leaves& x,
+                const std::vector<bool>& active, const GradOptions& options, const Place& place) {
   PlaceScope at(place);
   const char* what = forward ? "jacfwd" : "jacrev";
   require_values(what, x);
@@ -197,19 +219,23 @@ Leaves jacobian(bool forward, const TensorFunction& f, const Leaves& x, const st
   const Types types = closed.program->output_types();
   for (const Type& t : types)
     check(options.holomorphic || forward || !is_complex(t.dtype),
-          "{}: a result is {}; for a holomorphic function set GradOptions::holomorphic", what, to_string(t));
+          "{}: a result is {}; for a holomorphic function set GradOptions::holomorphic", what,
+          to_string(t));
   const Linearized linear = linearized(closed, x, active, std::vector<bool>(types.size(), true));
   return forward ? forward_jacobian(linear, active) : reverse_jacobian(linear, active);
 }
 
-void require_structure(const char* what, const std::string& required, const std::string& got, const Place& place) {
+void require_structure(const char* what, const std::string& required, const std::string& got,
+                       const Place& place) {
   PlaceScope at(place);
   check(required == got, "{} has the structure {}, required is {}", what, got, required);
 }
 
 void refuse_prefix(const std::string& path, std::size_t parts, std::size_t given) {
-  throw_type_error(fmt::format("{} lists {} {} for {}", path, given, path.find("axes") != std::string::npos ? "axes" : "specs",
-                               parts == 1 ? "a single value" : fmt::format("a container of {} parts", parts)));
+  throw_type_error(
+      fmt::format("{} lists {} {} for {}", path, given,
+                  path.find("axes") != std::string::npos ? "axes" : "specs",
+                  parts == 1 ? "a single value" : fmt::format("a container of {} parts", parts)));
 }
 
 }  // namespace postern::detail

@@ -10,7 +10,8 @@ namespace {
 using Which = std::function<bool(const Equation&)>;
 
 /// The equations of `from` at the end of `to`; the outputs.
-std::vector<ValueId> append(const Program& from, const std::vector<ValueId>& inputs, const Which& which, Program& to) {
+std::vector<ValueId> append(const Program& from, const std::vector<ValueId>& inputs,
+                            const Which& which, Program& to) {
   std::vector<ValueId> renamed(from.types.size(), -1);
   auto map = [&](const std::vector<ValueId>& values) {
     std::vector<ValueId> out;
@@ -20,7 +21,8 @@ std::vector<ValueId> append(const Program& from, const std::vector<ValueId>& inp
   for (std::size_t i = 0; i < inputs.size(); ++i) renamed[at(from.inputs[i])] = inputs[i];
   for (const Equation& e : from.equations) {
     if (e.primitive->transparent && which(e)) {
-      const std::vector<ValueId> results = append(*programs_of(*e.params)[0], map(e.operands), which, to);
+      const std::vector<ValueId> results =
+          append(*programs_of(*e.params)[0], map(e.operands), which, to);
       for (int r = 0; r < e.results; ++r) renamed[at(e.first + r)] = results[at(r)];
       continue;
     }

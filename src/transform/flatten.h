@@ -4,7 +4,8 @@
 
 namespace postern {
 
-/// The program with transparent equations that `which` holds of replaced by what they apply, recursively.
+/// The program with transparent equations that `which` holds of replaced by what they apply,
+/// recursively.
 Program flattened(const Program& program, const std::function<bool(const Equation&)>& which);
 
 }  // namespace postern

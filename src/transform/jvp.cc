@@ -40,7 +40,8 @@ Tensors linear_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tens
 
 }  // namespace
 
-std::pair<Tensors, Tensors> jvp_of(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
+std::pair<Tensors, Tensors> jvp_of(const Op& op, std::span<const Tensor> x,
+                                   std::span<const Tensor> dx) {
   const Primitive& p = op.primitive;
   if (p.jvp && has_any(dx)) {
     auto [y, dy] = p.jvp(op, x, dx);
@@ -49,13 +50,15 @@ std::pair<Tensors, Tensors> jvp_of(const Op& op, std::span<const Tensor> x, std:
       if (!is_differentiable(y[i].dtype()))
         dy[i] = Tensor();
       else
-        check(dy[i].dtype() == y[i].dtype() && dy[i].dims() == y[i].dims(), "jvp: the rule of {} gives a tangent {} for a value {}", p.name,
+        check(dy[i].dtype() == y[i].dtype() && dy[i].dims() == y[i].dims(),
+              "jvp: the rule of {} gives a tangent {} for a value {}", p.name,
               to_string(dy[i].type()), to_string(y[i].type()));
     }
     return {std::move(y), std::move(dy)};
   }
   Tensors y = bind_n(p, op.params, x);
-  const bool matters = std::ranges::any_of(y, [](const Tensor& t) { return is_differentiable(t.dtype()); });
+  const bool matters =
+      std::ranges::any_of(y, [](const Tensor& t) { return is_differentiable(t.dtype()); });
   if (!matters || p.no_derivative || !has_any(dx)) {
     const std::size_t count = y.size();
     return {std::move(y), Tensors(count)};
@@ -64,11 +67,13 @@ std::pair<Tensors, Tensors> jvp_of(const Op& op, std::span<const Tensor> x, std:
   return {std::move(y), linear_jvp(op, x, dx)};
 }
 
-std::pair<Tensors, Tensors> jvp_of(const Program& program, std::span<const Tensor> x, std::span<const Tensor> dx) {
+std::pair<Tensors, Tensors> jvp_of(const Program& program, std::span<const Tensor> x,
+                                   std::span<const Tensor> dx) {
   Env env(program), tangents(program);
   env.set(program.inputs, x);
   for (std::size_t i = 0; i < dx.size(); ++i)
-    if (is_differentiable(program.type(program.inputs[i]).dtype)) tangents[program.inputs[i]] = dx[i];
+    if (is_differentiable(program.type(program.inputs[i]).dtype))
+      tangents[program.inputs[i]] = dx[i];
   Tensors operands, moves;
   for (const Equation& e : program.equations) {
     PlaceScope::Replace at(e.place);

@@ -12,8 +12,10 @@ namespace postern {
 
 namespace {
 
-/// (inputs of f, tangents of the moving ones) -> (values, tangents of those that move); `moves` is told which do. Rules may capture.
-Closed jvp_program(const Program& f, const std::vector<bool>& active, const std::vector<bool>& wanted, std::vector<bool>& moves) {
+/// (inputs of f, tangents of the moving ones) -> (values, tangents of those that move); `moves` is
+/// told which do. Rules may capture.
+Closed jvp_program(const Program& f, const std::vector<bool>& active,
+                   const std::vector<bool>& wanted, std::vector<bool>& moves) {
   Types types = f.input_types();
   const std::size_t inputs = types.size();
   append(types, where_marked(f.input_types(), active));
@@ -33,11 +35,13 @@ Closed jvp_program(const Program& f, const std::vector<bool>& active, const std:
 
 }  // namespace
 
-Linearized linearized(const Closed& f, std::span<const Tensor> x, const std::vector<bool>& active, const std::vector<bool>& wanted) {
+Linearized linearized(const Closed& f, std::span<const Tensor> x, const std::vector<bool>& active,
+                      const std::vector<bool>& wanted) {
   Linearized out;
   out.input_types = types_of(x);
   std::vector<bool> moving(f.program->inputs.size());
-  for (std::size_t i = 0; i < x.size(); ++i) moving[i] = active[i] && is_differentiable(out.input_types[i].dtype);
+  for (std::size_t i = 0; i < x.size(); ++i)
+    moving[i] = active[i] && is_differentiable(out.input_types[i].dtype);
   out.inputs_move.assign(moving.begin(), moving.begin() + static_cast<std::ptrdiff_t>(x.size()));
 
   const Closed both = jvp_program(*f.program, moving, wanted, out.results_move);
@@ -53,7 +57,9 @@ Linearized linearized(const Closed& f, std::span<const Tensor> x, const std::vec
   Tensors known = postern::apply(*halves.known, inputs);
   const std::size_t tangents = halves.unknown_outputs.size() - results;
   for (std::size_t i = 0; i < results; ++i)
-    check(!halves.unknown_outputs[i], "{}: the value of result {} depends on a tangent; a rule given to custom_jvp must not do that",
+    check(!halves.unknown_outputs[i],
+          "{}: the value of result {} depends on a tangent; a rule given to custom_jvp must not do "
+          "that",
           f.program->name, i);
   // A tangent that does not depend on the inputs' is zero: the map is linear.
   std::size_t next = 0;
@@ -61,7 +67,8 @@ Linearized linearized(const Closed& f, std::span<const Tensor> x, const std::vec
     if (out.results_move[i]) out.results_move[i] = halves.unknown_outputs[results + next++];
   const std::size_t constant = tangents - count(out.results_move);
   out.results.assign(known.begin(), known.begin() + static_cast<std::ptrdiff_t>(results));
-  out.residuals.assign(known.begin() + static_cast<std::ptrdiff_t>(results + constant), known.end());
+  out.residuals.assign(known.begin() + static_cast<std::ptrdiff_t>(results + constant),
+                       known.end());
   out.map = halves.unknown;
   return out;
 }

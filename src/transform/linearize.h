@@ -1,4 +1,5 @@
-// Reverse mode: a function near a point as its value and a linear map, which can be pushed forward or pulled back.
+// Reverse mode: a function near a point as its value and a linear map, which can be pushed forward
+// or pulled back.
 #pragma once
 #include "trace/trace.h"
 
@@ -17,8 +18,9 @@ struct Linearized {
   Tensors pull(std::span<const Tensor> ct) const;
 };
 
-/// `f` at `x`; its known half is written into the current trace, or run. Only inputs that `active` marks, and that are differentiable,
-/// move; of the results only those that `wanted` marks.
-Linearized linearized(const Closed& f, std::span<const Tensor> x, const std::vector<bool>& active, const std::vector<bool>& wanted);
+/// `f` at `x`; its known half is written into the current trace, or run. Only inputs that `active`
+/// marks, and that are differentiable, move; of the results only those that `wanted` marks.
+Linearized linearized(const Closed& f, std::span<const Tensor> x, const std::vector<bool>& active,
+                      const std::vector<bool>& wanted);
 
 }  // namespace postern

@@ -11,7 +11,9 @@ namespace {
 
 std::size_t at(ValueId v) { return static_cast<std::size_t>(v); }
 
-void append_number(std::string& key, std::int64_t value) { key.append(reinterpret_cast<const char*>(&value), sizeof value); }
+void append_number(std::string& key, std::int64_t value) {
+  key.append(reinterpret_cast<const char*>(&value), sizeof value);
+}
 
 /// Equal pure equations become one: operands are renamed first, so that chains merge too.
 void merge(Program& program) {

@@ -4,8 +4,8 @@
 
 namespace postern {
 
-/// Without equations that nobody needs (those with effects are needed), with equal pure equations made one (calls never are), recursively.
-/// Inputs stay as they are.
+/// Without equations that nobody needs (those with effects are needed), with equal pure equations
+/// made one (calls never are), recursively. Inputs stay as they are.
 ProgramPtr simplify(const Program& program);
 
 /// Which inputs some output or effect depends on.

@@ -15,7 +15,8 @@ struct Source {
   Tensor known;
   ValueId value = -1;
 };
-/// An equation of the unknown half. `results` are values of the program that is split; -1: not one of them.
+/// An equation of the unknown half. `results` are values of the program that is split; -1: not one
+/// of them.
 struct Deferred {
   const Primitive* primitive;
   ParamsPtr params;
@@ -27,7 +28,11 @@ struct Deferred {
 class Splitter {
  public:
   Splitter(const Program& program, const std::vector<bool>& unknown)
-      : program_(program), unknown_inputs_(unknown), known_(program), needed_(program.types.size()), remade_(program.types.size()) {
+      : program_(program),
+        unknown_inputs_(unknown),
+        known_(program),
+        needed_(program.types.size()),
+        remade_(program.types.size()) {
     for (ValueId v : program.outputs) needed_[at(v)] = true;
     for (std::size_t i = program.equations.size(); i-- > 0;) {
       const Equation& e = program.equations[i];
@@ -43,7 +48,8 @@ class Splitter {
     {
       Trace scope("known");
       for (std::size_t i = 0; i < program_.inputs.size(); ++i)
-        if (!unknown_inputs_[i]) known_[program_.inputs[i]] = scope.input(program_.type(program_.inputs[i]));
+        if (!unknown_inputs_[i])
+          known_[program_.inputs[i]] = scope.input(program_.type(program_.inputs[i]));
       for (const Equation& e : program_.equations) sort(e);
       Tensors outputs;
       for (std::size_t i = 0; i < program_.outputs.size(); ++i) {
@@ -73,22 +79,28 @@ class Splitter {
       if (needed_[at(e.first + i)]) return true;
     return effect_of(e) != Effect::pure;
   }
-  std::vector<bool> wanted_results(const Equation& e) const { return {needed_.begin() + e.first, needed_.begin() + e.first + e.results}; }
+  std::vector<bool> wanted_results(const Equation& e) const {
+    return {needed_.begin() + e.first, needed_.begin() + e.first + e.results};
+  }
   Source source(ValueId v) { return known_[v].has_value() ? Source{known_[v], v} : Source{{}, v}; }
 
   void sort(const Equation& e) {
     if (!wanted(e)) return;
     PlaceScope::Replace place(e.place);
     Tensors operands = known_.get(e.operands);
-    const bool all_known = std::ranges::all_of(operands, [](const Tensor& t) { return t.has_value(); });
+    const bool all_known =
+        std::ranges::all_of(operands, [](const Tensor& t) { return t.has_value(); });
     if (all_known) {
       remember_constant(e);
       Tensors results = bind_n(*e.primitive, e.params, operands);
       for (int i = 0; i < e.results; ++i)
-        if (remade_[at(e.first + i)]) constants_.emplace(Access::value(results[at(i)]), e.first + i);
+        if (remade_[at(e.first + i)])
+          constants_.emplace(Access::value(results[at(i)]), e.first + i);
       return known_.set(e, std::move(results));
     }
-    if (e.primitive->split) return defer_rest(e, e.primitive->split({*e.primitive, e.params}, operands, wanted_results(e)));
+    if (e.primitive->split)
+      return defer_rest(e,
+                        e.primitive->split({*e.primitive, e.params}, operands, wanted_results(e)));
     Deferred d{e.primitive, e.params, {}, {}, e.place};
     for (ValueId v : e.operands) d.operands.push_back(source(v));
     for (int i = 0; i < e.results; ++i) d.results.push_back(e.first + i);
@@ -97,7 +109,8 @@ class Splitter {
 
   /// Numbers and what is made of numbers alone are made again rather than kept.
   void remember_constant(const Equation& e) {
-    bool constant = !e.primitive->distinct && (!e.params || programs_of(*e.params).empty()) && effect_of(e) == Effect::pure;
+    bool constant = !e.primitive->distinct && (!e.params || programs_of(*e.params).empty()) &&
+                    effect_of(e) == Effect::pure;
     for (ValueId v : e.operands) constant = constant && remade_[at(v)];
     for (int i = 0; i < e.results; ++i) remade_[at(e.first + i)] = constant;
   }
@@ -107,7 +120,8 @@ class Splitter {
     if (!r.primitive) return;
     Deferred d{r.primitive, std::move(r.params), {}, {}, e.place};
     for (Primitive::SplitResult::Source& s : r.operands)
-      d.operands.push_back(s.known.has_value() ? Source{std::move(s.known), -1} : Source{{}, e.operands[at(s.operand)]});
+      d.operands.push_back(s.known.has_value() ? Source{std::move(s.known), -1}
+                                               : Source{{}, e.operands[at(s.operand)]});
     for (int i : r.results) d.results.push_back(i < 0 ? -1 : e.first + i);
     deferred_.push_back(std::move(d));
   }
@@ -115,7 +129,8 @@ class Splitter {
   void need(const Source& s) {
     if (!s.known.has_value()) return;
     const detail::Value* value = Access::value(s.known);
-    if (constants_.contains(value) || !residual_of_.emplace(value, residuals_.size()).second) return;
+    if (constants_.contains(value) || !residual_of_.emplace(value, residuals_.size()).second)
+      return;
     residuals_.push_back(s.known);
   }
 
@@ -124,7 +139,8 @@ class Splitter {
     std::vector<bool> used(program_.types.size());
     auto use = [&](const Source& s) {
       if (!s.known.has_value()) return;
-      if (const auto found = constants_.find(Access::value(s.known)); found != constants_.end()) used[at(found->second)] = true;
+      if (const auto found = constants_.find(Access::value(s.known)); found != constants_.end())
+        used[at(found->second)] = true;
     };
     for (const Deferred& d : deferred_)
       for (const Source& s : d.operands) use(s);
@@ -140,7 +156,8 @@ class Splitter {
     }
     for (std::size_t i = again.size(); i-- > 0;) {
       PlaceScope::Replace place(again[i]->place);
-      env.set(*again[i], bind_n(*again[i]->primitive, again[i]->params, env.get(again[i]->operands)));
+      env.set(*again[i],
+              bind_n(*again[i]->primitive, again[i]->params, env.get(again[i]->operands)));
     }
   }
 
@@ -156,7 +173,9 @@ class Splitter {
       remake(env, outputs);
       auto get = [&](const Source& s) {
         if (!s.known.has_value()) return env[s.value];
-        if (const auto found = residual_of_.find(Access::value(s.known)); found != residual_of_.end()) return inputs[found->second];
+        if (const auto found = residual_of_.find(Access::value(s.known));
+            found != residual_of_.end())
+          return inputs[found->second];
         return env[constants_.at(Access::value(s.known))];
       };
       for (const Deferred& d : deferred_) {
@@ -186,12 +205,14 @@ class Splitter {
 
 }  // namespace
 
-Halves split(const Program& program, const std::vector<bool>& unknown, const std::vector<bool>& force) {
+Halves split(const Program& program, const std::vector<bool>& unknown,
+             const std::vector<bool>& force) {
   return Splitter(program, unknown)(force);
 }
 
-Primitive::SplitResult split_result(const Primitive& primitive, ParamsPtr params, const std::vector<bool>& unknown,
-                                    std::span<const Tensor> known, std::span<const Tensor> residuals, std::span<const Tensor> x) {
+Primitive::SplitResult split_result(const Primitive& primitive, ParamsPtr params,
+                                    const std::vector<bool>& unknown, std::span<const Tensor> known,
+                                    std::span<const Tensor> residuals, std::span<const Tensor> x) {
   Primitive::SplitResult out;
   out.primitive = &primitive;
   out.params = std::move(params);

@@ -49,14 +49,16 @@ class Backward {
   void backward(const Equation& e) {
     if (!moves(e)) return;
     Tensors ct(at(e.results));
-    for (int i = 0; i < e.results; ++i) ct[at(i)] = std::exchange(cotangents_[e.first + i], Tensor());
+    for (int i = 0; i < e.results; ++i)
+      ct[at(i)] = std::exchange(cotangents_[e.first + i], Tensor());
     if (!has_any(ct) && effect_of(e) == Effect::pure) return;  // a tap shows zeros too
     PlaceScope::Replace place(e.place);
     require_linear(e);
     env_.get(e.operands, operands_);
     std::vector<const Type*> types;
     for (ValueId v : e.operands) types.push_back(&program_.type(v));
-    const Tensors into = e.primitive->transpose({*e.primitive, e.params}, ct, operands_, {types.data(), types.size()});
+    const Tensors into = e.primitive->transpose({*e.primitive, e.params}, ct, operands_,
+                                                {types.data(), types.size()});
     for (std::size_t i = 0; i < e.operands.size(); ++i)
       if (linear_[at(e.operands[i])]) accumulate(e.operands[i], into[i]);
   }
@@ -66,16 +68,18 @@ class Backward {
   }
 
   void require_linear(const Equation& e) const {
-    const auto linear = std::ranges::count_if(e.operands, [&](ValueId v) { return linear_[at(v)]; });
-    check(
-        e.primitive->transpose != nullptr,
-        "reverse mode: {} is applied to a tangent, but is not linear or has no transpose; a rule given to custom_jvp must be linear in the "
-        "tangents, and a linear call needs custom_linear",
-        described(e));
-    check(e.primitive->linear != Linear::separately || linear == 1, "reverse mode: {} of two tangents is not linear in them",
-          e.primitive->name);
+    const auto linear =
+        std::ranges::count_if(e.operands, [&](ValueId v) { return linear_[at(v)]; });
+    check(e.primitive->transpose != nullptr,
+          "reverse mode: {} is applied to a tangent, but is not linear or has no transpose; a rule "
+          "given to custom_jvp must be linear in the "
+          "tangents, and a linear call needs custom_linear",
+          described(e));
+    check(e.primitive->linear != Linear::separately || linear == 1,
+          "reverse mode: {} of two tangents is not linear in them", e.primitive->name);
     check(e.primitive->linear != Linear::first || (linear == 1 && linear_[at(e.operands[0])]),
-          "reverse mode: {} is linear in its first operand only, and another depends on a tangent", e.primitive->name);
+          "reverse mode: {} is linear in its first operand only, and another depends on a tangent",
+          e.primitive->name);
   }
 
   void accumulate(ValueId v, const Tensor& ct) {
@@ -92,7 +96,8 @@ class Backward {
 
 }  // namespace
 
-Tensors transpose_of(const Program& program, std::span<const Tensor> known, std::span<const Tensor> cotangents) {
+Tensors transpose_of(const Program& program, std::span<const Tensor> known,
+                     std::span<const Tensor> cotangents) {
   return Backward(program, known)(cotangents);
 }
 

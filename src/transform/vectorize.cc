@@ -48,7 +48,9 @@ class SignatureParser {
   std::string name() {
     skip();
     std::string out;
-    while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) || text_[at_] == '_')) out += text_[at_++];
+    while (at_ < text_.size() &&
+           (std::isalnum(static_cast<unsigned char>(text_[at_])) || text_[at_] == '_'))
+      out += text_[at_++];
     require(!out.empty(), "a name");
     return out;
   }
@@ -61,33 +63,39 @@ class SignatureParser {
     at_ += found;
     return found;
   }
-  void require(bool ok, const char* what) const { check(ok, "vectorize: {} is expected at character {} of '{}'", what, at_, text_); }
+  void require(bool ok, const char* what) const {
+    check(ok, "vectorize: {} is expected at character {} of '{}'", what, at_, text_);
+  }
 
   const std::string& text_;
   std::size_t at_ = 0;
 };
 
-/// The axes before the core ones, all broadcast against each other. Sizes of core dimensions must agree.
+/// The axes before the core ones, all broadcast against each other. Sizes of core dimensions must
+/// agree.
 Dims loop_dims(const CoreSignature& s, const Leaves& x, const std::string& text) {
   std::map<std::string, std::int64_t> sizes;
   Dims loop;
   for (std::size_t i = 0; i < x.size(); ++i) {
     const Dims& dims = x[i].dims();
     const Names& core = s.arguments[i];
-    check(dims.size() >= core.size(), "vectorize: argument {}, {}, has fewer axes than '{}' says", i, to_string(x[i].type()), text);
+    check(dims.size() >= core.size(), "vectorize: argument {}, {}, has fewer axes than '{}' says",
+          i, to_string(x[i].type()), text);
     const std::size_t before = dims.size() - core.size();
     for (std::size_t d = 0; d < core.size(); ++d) {
       const std::int64_t size = dims[before + d];
       const auto [known, fresh] = sizes.emplace(core[d], size);
-      check(known->second == size, "vectorize: dimension '{}' of '{}' is {} in argument {} and {} before", core[d], text, size, i,
-            known->second);
+      check(known->second == size,
+            "vectorize: dimension '{}' of '{}' is {} in argument {} and {} before", core[d], text,
+            size, i, known->second);
     }
     if (before > loop.size()) loop.insert(loop.begin(), before - loop.size(), 1);
     for (std::size_t d = 0; d < before; ++d) {
       std::int64_t& size = loop[loop.size() - before + d];
       check(size == dims[d] || size == 1 || dims[d] == 1,
-            "vectorize: the axes of argument {}, {}, before its core dimensions do not broadcast with the others'", i,
-            to_string(x[i].type()));
+            "vectorize: the axes of argument {}, {}, before its core dimensions do not broadcast "
+            "with the others'",
+            i, to_string(x[i].type()));
       size = size == 1 ? dims[d] : size;
     }
   }
@@ -96,10 +104,12 @@ Dims loop_dims(const CoreSignature& s, const Leaves& x, const std::string& text)
 
 }  // namespace
 
-Leaves vectorize(const TensorFunction& f, const std::string& text, const Leaves& x, const Place& place) {
+Leaves vectorize(const TensorFunction& f, const std::string& text, const Leaves& x,
+                 const Place& place) {
   PlaceScope at_place(place);
   const CoreSignature s = SignatureParser(text).parse();
-  check(s.arguments.size() == x.size(), "vectorize: '{}' is for {} arguments, got {}", text, s.arguments.size(), x.size());
+  check(s.arguments.size() == x.size(), "vectorize: '{}' is for {} arguments, got {}", text,
+        s.arguments.size(), x.size());
   const Dims loop = loop_dims(s, x, text);
   // Loop axes that an argument lacks, or has with extent 1, are not mapped.
   Leaves arguments;
@@ -119,10 +129,13 @@ Leaves vectorize(const TensorFunction& f, const std::string& text, const Leaves&
   TensorFunction one = [&](std::span<const Tensor> in) {
     Leaves y = f(in);
     results = y.size();
-    check(y.size() == s.results.size(), "vectorize: '{}' is for {} results, the function returns {}", text, s.results.size(), y.size());
+    check(y.size() == s.results.size(),
+          "vectorize: '{}' is for {} results, the function returns {}", text, s.results.size(),
+          y.size());
     for (std::size_t i = 0; i < y.size(); ++i)
-      check(y[i].dims().size() == s.results[i].size(), "vectorize: result {} must have {} axes by '{}', got {}", i, s.results[i].size(),
-            text, to_string(y[i].type()));
+      check(y[i].dims().size() == s.results[i].size(),
+            "vectorize: result {} must have {} axes by '{}', got {}", i, s.results[i].size(), text,
+            to_string(y[i].type()));
     return y;
   };
   for (std::size_t axis = loop.size(); axis-- > 0;) {
@@ -130,7 +143,8 @@ Leaves vectorize(const TensorFunction& f, const std::string& text, const Leaves&
     for (const bool mapped : has[axis]) axes.push_back(mapped ? 0 : unmapped);
     one = [inner = one, axes, &results, size = loop[axis], place](std::span<const Tensor> in) {
       return vmap(
-          inner, Leaves(in.begin(), in.end()), axes, [&] { return std::vector<int>(results, 0); }, size, place);
+          inner, Leaves(in.begin(), in.end()), axes, [&] { return std::vector<int>(results, 0); },
+          size, place);
     };
   }
   PlaceScope::Replace none{Place{}};

@@ -11,7 +11,8 @@ namespace postern::detail {
 namespace {
 
 int normal(int axis, std::int64_t rank, const char* what, std::size_t leaf, const Type& type) {
-  check(axis >= -rank && axis < rank, "vmap: {} of leaf {} is {}, out of range for {}", what, leaf, axis, to_string(type));
+  check(axis >= -rank && axis < rank, "vmap: {} of leaf {} is {}, out of range for {}", what, leaf,
+        axis, to_string(type));
   return static_cast<int>(axis < 0 ? axis + rank : axis);
 }
 
@@ -26,7 +27,8 @@ std::int64_t batch_size(Types& types, std::vector<int>& axes, std::optional<std:
     axes[i] = normal(axes[i], types[i].rank(), "in_axes", i, types[i]);
     const auto axis = types[i].dims.begin() + axes[i];
     if (!size) size = *axis, first = i;
-    check(*axis == *size, "vmap: the batch axis {} of leaf {}, {}, must have {} elements as {}", axes[i], i, to_string(types[i]), *size,
+    check(*axis == *size, "vmap: the batch axis {} of leaf {}, {}, must have {} elements as {}",
+          axes[i], i, to_string(types[i]), *size,
           first < i ? fmt::format("that of leaf {}", first) : "axis_size says");
     types[i].dims.erase(axis);
   }
@@ -37,10 +39,12 @@ std::int64_t batch_size(Types& types, std::vector<int>& axes, std::optional<std:
 
 }  // namespace
 
-Leaves vmap(const TensorFunction& f, const Leaves& x, const std::vector<int>& in_axes, const std::function<std::vector<int>()>& out_axes,
+Leaves vmap(const TensorFunction& f, const Leaves& x, const std::vector<int>& in_axes,
+            const std::function<std::vector<int>()>& out_axes,
             std::optional<std::int64_t> axis_size, const Place& place) {
   PlaceScope at(place);
-  for (const Tensor& t : x) check(t.has_value(), "vmap: an argument is an empty Tensor, one that was never given a value");
+  for (const Tensor& t : x)
+    check(t.has_value(), "vmap: an argument is an empty Tensor, one that was never given a value");
   Types types = types_of(x);
   std::vector<int> axes = in_axes;
   const std::int64_t size = batch_size(types, axes, axis_size);
@@ -52,7 +56,9 @@ Leaves vmap(const TensorFunction& f, const Leaves& x, const std::vector<int>& in
   const std::vector<int> to = out_axes();
   for (std::size_t i = 0; i < y.size(); ++i) {
     if (to[i] == unmapped) {
-      check(from[i] < 0, "vmap: out_axes says that result {} is unmapped, but it depends on a mapped argument", i);
+      check(from[i] < 0,
+            "vmap: out_axes says that result {} is unmapped, but it depends on a mapped argument",
+            i);
       continue;
     }
     const std::int64_t rank = y[i].rank() + (from[i] < 0);

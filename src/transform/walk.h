@@ -1,4 +1,5 @@
-// What the walks over programs share: values by number, and programs whose captured tensors come first.
+// What the walks over programs share: values by number, and programs whose captured tensors come
+// first.
 #pragma once
 #include <algorithm>
 
@@ -21,7 +22,9 @@ inline Types types_of(std::span<const Tensor> tensors) {
   for (const Tensor& t : tensors) out.push_back(t.type());
   return out;
 }
-inline void append(Tensors& to, std::span<const Tensor> more) { to.insert(to.end(), more.begin(), more.end()); }
+inline void append(Tensors& to, std::span<const Tensor> more) {
+  to.insert(to.end(), more.begin(), more.end());
+}
 inline void append(Types& to, const Types& more) { to.insert(to.end(), more.begin(), more.end()); }
 /// Those that have a value.
 inline Tensors kept(std::span<const Tensor> tensors) {
@@ -45,7 +48,9 @@ auto where_marked(const List& list, const std::vector<bool>& mask, bool mark = t
     if (mask[i] == mark) out.push_back(list[i]);
   return out;
 }
-inline std::size_t count(const std::vector<bool>& mask) { return static_cast<std::size_t>(std::ranges::count(mask, true)); }
+inline std::size_t count(const std::vector<bool>& mask) {
+  return static_cast<std::size_t>(std::ranges::count(mask, true));
+}
 
 /// A Tensor for each value of a program; empty at first.
 class Env {

@@ -8,5 +8,6 @@ struct LibraryScale {
 };
 inline postern::Tensor library_scale(const postern::Tensor& x, double factor) {
   return postern::block(
-      LibraryScale{factor}, [](const LibraryScale& s, postern::Tensor v) { return v * s.factor; }, x);
+      LibraryScale{factor}, [](const LibraryScale& s, postern::Tensor v) { return v * s.factor; },
+      x);
 }

@@ -1,4 +1,5 @@
-// A library as it should be: handlers and overrides, for a block of its own and for one that comes with Postern.
+// A library as it should be: handlers and overrides, for a block of its own and for one that comes
+// with Postern.
 #include <postern/library.h>
 #include <xla/ffi/api/ffi.h>
 
@@ -12,10 +13,12 @@ namespace ffi = xla::ffi;
 using Floats = ffi::Buffer<ffi::F32>;
 
 ffi::Error scale(Floats in, ffi::Result<Floats> out, double factor) {
-  for (std::size_t i = 0; i < in.element_count(); ++i) out->typed_data()[i] = in.typed_data()[i] * static_cast<float>(factor);
+  for (std::size_t i = 0; i < in.element_count(); ++i)
+    out->typed_data()[i] = in.typed_data()[i] * static_cast<float>(factor);
   return ffi::Error::Success();
 }
-XLA_FFI_DEFINE_HANDLER(scale_handler, scale, ffi::Ffi::Bind().Arg<Floats>().Ret<Floats>().Attr<double>("factor"));
+XLA_FFI_DEFINE_HANDLER(scale_handler, scale,
+                       ffi::Ffi::Bind().Arg<Floats>().Ret<Floats>().Attr<double>("factor"));
 
 /// Row by row, for one matrix.
 ffi::Error cholesky(Floats in, ffi::Result<Floats> out, std::int64_t) {
@@ -30,22 +33,28 @@ ffi::Error cholesky(Floats in, ffi::Result<Floats> out, std::int64_t) {
     }
   return ffi::Error::Success();
 }
-XLA_FFI_DEFINE_HANDLER(cholesky_handler, cholesky, ffi::Ffi::Bind().Arg<Floats>().Ret<Floats>().Attr<std::int64_t>("failure"));
+XLA_FFI_DEFINE_HANDLER(cholesky_handler, cholesky,
+                       ffi::Ffi::Bind().Arg<Floats>().Ret<Floats>().Attr<std::int64_t>("failure"));
 
 void load() {
   using postern::Type;
   postern::register_ffi_handler("test_library_scale", scale_handler);
   postern::register_ffi_handler("test_library_cholesky", cholesky_handler);
-  auto floats = [](const auto&, std::span<const Type> x) { return x[0].dtype == postern::DType::f32; };
-  postern::override_block<LibraryScale>(
-      {.platform = "cpu", .when = floats, .target = "test_library_scale", .batch = postern::VmapMethod::broadcast_all});
+  auto floats = [](const auto&, std::span<const Type> x) {
+    return x[0].dtype == postern::DType::f32;
+  };
+  postern::override_block<LibraryScale>({.platform = "cpu",
+                                         .when = floats,
+                                         .target = "test_library_scale",
+                                         .batch = postern::VmapMethod::broadcast_all});
   // Of an extent that no other test has.
-  postern::override_block<postern::linalg::Cholesky>({.platform = "cpu",
-                                                      .when =
-                                                          [](const auto&, std::span<const Type> x) {
-                                                            return x[0].dtype == postern::DType::f32 && x[0].dims == postern::Dims{7, 7};
-                                                          },
-                                                      .target = "test_library_cholesky"});
+  postern::override_block<postern::linalg::Cholesky>(
+      {.platform = "cpu",
+       .when =
+           [](const auto&, std::span<const Type> x) {
+             return x[0].dtype == postern::DType::f32 && x[0].dims == postern::Dims{7, 7};
+           },
+       .target = "test_library_cholesky"});
 }
 
 }  // namespace

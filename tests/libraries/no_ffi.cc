@@ -11,7 +11,8 @@ extern "C" const PJRT_Api* GetPjrtApi() {
     if (!library) return nullptr;
     const PJRT_Api* real = reinterpret_cast<const PJRT_Api* (*)()>(dlsym(library, "GetPjrtApi"))();
     // Copies as large as they say, chained anew.
-    static std::vector<char> copy(reinterpret_cast<const char*>(real), reinterpret_cast<const char*>(real) + real->struct_size);
+    static std::vector<char> copy(reinterpret_cast<const char*>(real),
+                                  reinterpret_cast<const char*>(real) + real->struct_size);
     static std::deque<std::vector<char>> extensions;
     auto* mine = reinterpret_cast<PJRT_Api*>(copy.data());
     mine->extension_start = nullptr;

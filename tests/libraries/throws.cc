@@ -7,7 +7,8 @@
 
 static void load() {
   postern::override_block<LibraryScale>(
-      {.kernel = [](const LibraryScale&, postern::View<const double> in, postern::View<double> out) { out[0] = in[0] + 1000; }});
+      {.kernel = [](const LibraryScale&, postern::View<const double> in,
+                    postern::View<double> out) { out[0] = in[0] + 1000; }});
   throw std::runtime_error("no licence found");
 }
 

@@ -1,4 +1,5 @@
-// A user's program: runs on the plug-in that was installed with the library, not on the build tree's.
+// A user's program: runs on the plug-in that was installed with the library, not on the build
+// tree's.
 #include <postern/postern.h>
 
 #include <fstream>

@@ -1,4 +1,5 @@
-// Runs a program that calls back with a number of the command line; "text" prints programs in place of running them.
+// Runs a program that calls back with a number of the command line; "text" prints programs in place
+// of running them.
 #include <postern/postern.h>
 
 #include <cstdio>
@@ -18,7 +19,8 @@ int main(int argc, char** argv) {
         },
         x * 2.0f);
     pn::call(
-        {.name = "watcher", .effect = pn::Effect::ordered}, std::tuple<>(), [](float) {}, pn::sum(y));
+        {.name = "watcher", .effect = pn::Effect::ordered}, std::tuple<>(), [](float) {},
+        pn::sum(y));
     return pn::sum(y);
   });
   if (how == "sharded") {  // over two devices, where XLA chooses how results lie
@@ -34,7 +36,8 @@ int main(int argc, char** argv) {
     return 0;
   }
   // Another shape is another program.
-  const pn::Tensor x = how == "wider" ? pn::tensor<float>({1, 2, 3, 4}) : pn::tensor<float>({1, 2, 3});
+  const pn::Tensor x =
+      how == "wider" ? pn::tensor<float>({1, 2, 3, 4}) : pn::tensor<float>({1, 2, 3});
   std::printf("%g\n", f(x).item<float>());
   return 0;
 }

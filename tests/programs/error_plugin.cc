@@ -1,4 +1,5 @@
-// Computes 1 + 1, with a plug-in of the given path if any, then without; prints what it got, or the error and ends with 3.
+// Computes 1 + 1, with a plug-in of the given path if any, then without; prints what it got, or the
+// error and ends with 3.
 #include <postern/postern.h>
 
 #include <cstdio>

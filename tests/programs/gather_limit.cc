@@ -10,10 +10,15 @@ int main() {
   const pn::Mesh mesh({{"d", 2}});
   auto f = pn::jit([](pn::Tensor x) {
     return pn::call(
-        {.name = "whole"}, x.type(), [](pn::View<const float> in, pn::View<float> out) { std::copy(in.begin(), in.end(), out.begin()); },
+        {.name = "whole"}, x.type(),
+        [](pn::View<const float> in, pn::View<float> out) {
+          std::copy(in.begin(), in.end(), out.begin());
+        },
         x);
   });
-  auto spread = [&](std::int64_t n) { return pn::device_put(pn::zeros(pn::type<float>({n})), pn::Sharding(mesh, pn::P("d"))); };
+  auto spread = [&](std::int64_t n) {
+    return pn::device_put(pn::zeros(pn::type<float>({n})), pn::Sharding(mesh, pn::P("d")));
+  };
   f(spread(256)).block_until_ready();
   try {
     f(spread(258));

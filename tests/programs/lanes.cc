@@ -1,5 +1,5 @@
-// Many runs inside their calls at once, in the way that the argument says. Ends with code 0 when all
-// of them came in.
+// Many runs inside their calls at once, in the way that the argument says. Ends with code 0 when
+// all of them came in.
 #include <postern/postern.h>
 
 #include <atomic>
@@ -25,13 +25,13 @@ int together(int count, bool heavy) {
   const auto f = pn::jit([&](pn::Tensor x) {
     if (heavy) x = pn::sum(pn::sin(x) * pn::cos(x)) * 0.0f;
     return pn::call(
-        pn::type<float>(), [&](float v) { return ++in, wait_until([&] { return in == count; }), v + 1; },
+        pn::type<float>(),
+        [&](float v) { return ++in, wait_until([&] { return in == count; }), v + 1; },
         heavy ? x : pn::sum(x) * 0.0f);
   });
   const pn::Tensor x = pn::ones(pn::type<float>({heavy ? 1 << 18 : 1}));
   std::vector<std::thread> threads;
-  for (int i = 0; i < count; ++i)
-    threads.emplace_back([&] { right += f(x).item<float>() == 1; });
+  for (int i = 0; i < count; ++i) threads.emplace_back([&] { right += f(x).item<float>() == 1; });
   for (std::thread& t : threads) t.join();
   std::printf("%d of %d came in, %d right\n", in.load(), count, right.load());
   return right == count ? 0 : 1;
@@ -41,7 +41,8 @@ int together(int count, bool heavy) {
 int stuck(int count) {
   static std::atomic<bool> go = false;
   const auto f = pn::jit([](pn::Tensor x) {
-    return pn::call(x.type(), [](float v) { return wait_until([] { return go.load(); }), v; }, x);
+    return pn::call(
+        x.type(), [](float v) { return wait_until([] { return go.load(); }), v; }, x);
   });
   for (int i = 0; i < count; ++i) {
     auto run = f.start(pn::Tensor(1.0f));
@@ -49,7 +50,8 @@ int stuck(int count) {
     run.cancel();
   }
   const auto g = pn::jit([](pn::Tensor x) {
-    return pn::call(x.type(), [](float v) { return v + 1; }, x);
+    return pn::call(
+        x.type(), [](float v) { return v + 1; }, x);
   });
   const bool right = g(pn::Tensor(1.0f)).item<float>() == 2;
   go = true;
@@ -62,7 +64,8 @@ using Function = std::function<pn::Tensor(pn::Tensor)>;
 /// Each link calls the next one on another device.
 int chain(int links) {
   Function f = pn::jit([](pn::Tensor x) {
-    return pn::call(x.type(), [](float v) { return v + 1; }, x);
+    return pn::call(
+        x.type(), [](float v) { return v + 1; }, x);
   });
   for (int i = 1; i < links; ++i)
     f = pn::jit([next = pn::jit(f), i](pn::Tensor x) {

@@ -13,8 +13,10 @@ namespace {
 std::atomic<long> allocations{0};
 void* allocate(std::size_t size, std::size_t alignment) {
   ++allocations;
-  void* memory = alignment <= alignof(std::max_align_t) ? std::malloc(size)
-                                                        : std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+  void* memory =
+      alignment <= alignof(std::max_align_t)
+          ? std::malloc(size)
+          : std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
   if (!memory) throw std::bad_alloc();
   return memory;
 }
@@ -22,8 +24,12 @@ void* allocate(std::size_t size, std::size_t alignment) {
 
 void* operator new(std::size_t size) { return allocate(size, 0); }
 void* operator new[](std::size_t size) { return allocate(size, 0); }
-void* operator new(std::size_t size, std::align_val_t at) { return allocate(size, static_cast<std::size_t>(at)); }
-void* operator new[](std::size_t size, std::align_val_t at) { return allocate(size, static_cast<std::size_t>(at)); }
+void* operator new(std::size_t size, std::align_val_t at) {
+  return allocate(size, static_cast<std::size_t>(at));
+}
+void* operator new[](std::size_t size, std::align_val_t at) {
+  return allocate(size, static_cast<std::size_t>(at));
+}
 void operator delete(void* p) noexcept { std::free(p); }
 void operator delete[](void* p) noexcept { std::free(p); }
 void operator delete(void* p, std::size_t) noexcept { std::free(p); }
@@ -55,7 +61,8 @@ bool quiet(const char* what, Body body) {
   return many - few < 100;
 }
 
-/// Asynchronous taps, when there is memory for all that may be waiting: the first round holds every firing back.
+/// Asynchronous taps, when there is memory for all that may be waiting: the first round holds every
+/// firing back.
 bool quiet_stream() {
   static std::atomic<bool> go{false};
   auto f = pn::jit([](pn::Tensor x) {
@@ -94,24 +101,30 @@ int main() {
     return pn::call(
         x.type(),
         [](const pn::CallInfo& info, pn::AnyView in, pn::AnyMutableView out) {
-          out.as<float>()[0] = in.as<float>()[0] + float(info.device) + float(info.stop.stop_requested());
+          out.as<float>()[0] =
+              in.as<float>()[0] + float(info.device) + float(info.stop.stop_requested());
         },
         x);
   });
   ok &= quiet("all leaves", [](pn::Tensor x) {
     return pn::call(
         x.type(),
-        [](std::span<const pn::AnyView> in, std::span<const pn::AnyMutableView> out) { out[0].as<float>()[1] = in[0].as<float>()[0]; }, x);
+        [](std::span<const pn::AnyView> in, std::span<const pn::AnyMutableView> out) {
+          out[0].as<float>()[1] = in[0].as<float>()[0];
+        },
+        x);
   });
   ok &= quiet("ordered", [](pn::Tensor x) {
     return pn::call(
-        {.effect = pn::Effect::ordered}, x.type(), [](pn::View<const float> in, pn::View<float> out) { out[0] = in[0]; }, x);
+        {.effect = pn::Effect::ordered}, x.type(),
+        [](pn::View<const float> in, pn::View<float> out) { out[0] = in[0]; }, x);
   });
   ok &= quiet("by value", [](pn::Tensor x) {
     return x + pn::call(
                    pn::type<float>(), [](pn::View<const float> in) { return in[0]; }, x);
   });
-  ok &= quiet("a tap", [](pn::Tensor x) { return pn::tap(x + 1.0f, [](pn::View<const float>) {}); });
+  ok &=
+      quiet("a tap", [](pn::Tensor x) { return pn::tap(x + 1.0f, [](pn::View<const float>) {}); });
   ok &= quiet_stream();
   return ok ? 0 : 1;
 }

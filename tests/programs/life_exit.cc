@@ -27,7 +27,8 @@ void start_lines() {
 auto lookup() {
   return pn::jit([](pn::Tensor x) {
     return pn::call(
-        {.name = "lookup"}, x.type(), [](float) -> float { throw std::out_of_range("no such key"); }, x);
+        {.name = "lookup"}, x.type(),
+        [](float) -> float { throw std::out_of_range("no such key"); }, x);
   });
 }
 

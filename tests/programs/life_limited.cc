@@ -1,4 +1,5 @@
-// A function with a time limit runs on a thread that goes on late after it: what it captured must have gone with its run all the same.
+// A function with a time limit runs on a thread that goes on late after it: what it captured must
+// have gone with its run all the same.
 #include <postern/postern.h>
 #include <sched.h>
 

@@ -25,7 +25,11 @@ int main() {
   constexpr std::int64_t mib = 256, n = mib * 1024 * 1024 / 4;
   auto identity = pn::jit([](pn::Tensor x) {
     return pn::call(
-        x.type(), [](pn::View<const float> in, pn::View<float> out) { std::memcpy(out.data(), in.data(), std::size_t(in.size()) * 4); }, x);
+        x.type(),
+        [](pn::View<const float> in, pn::View<float> out) {
+          std::memcpy(out.data(), in.data(), std::size_t(in.size()) * 4);
+        },
+        x);
   });
   identity(pn::ones(pn::type<float>({16}))).block_until_ready();
   identity.compile(pn::abstract(pn::type<float>({n})));
@@ -37,7 +41,8 @@ int main() {
   const pn::Tensor y = identity(x);
   y.block_until_ready();
   const double peak = status("VmHWM") - before;
-  std::printf("%.0f MiB with the input, %.0f MiB more at the peak of an identity call of %lld MiB\n", before, peak,
-              static_cast<long long>(mib));
+  std::printf(
+      "%.0f MiB with the input, %.0f MiB more at the peak of an identity call of %lld MiB\n",
+      before, peak, static_cast<long long>(mib));
   return peak > 0.9 * double(mib) && peak < 1.1 * double(mib) ? 0 : 1;
 }

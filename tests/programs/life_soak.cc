@@ -1,4 +1,5 @@
-// Many calls, runs (half of them failing), compilations and timeouts: memory, threads and closures must not grow. "small": fewer of them.
+// Many calls, runs (half of them failing), compilations and timeouts: memory, threads and closures
+// must not grow. "small": fewer of them.
 #include <postern/postern.h>
 
 #include <atomic>
@@ -25,7 +26,8 @@ double resident_mib() {
 }
 int threads() {
   int count = 0;
-  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) ++count;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/task"))
+    ++count;
   return count;
 }
 
@@ -83,9 +85,11 @@ int main(int argc, char** argv) {
   const int threads_before = threads();
   for (int i = 0; i < 3; ++i) work(rounds);
   const double grown = resident_mib() - before;
-  // On a busy machine a thread may begin its work before the last one has gone idle; those that are too many go.
-  for (int i = 0; i < 1500 && threads() > threads_before + 2; ++i) std::this_thread::sleep_for(10ms);
-  std::printf("%.1f MiB grown from %.1f, %d threads before, %d after, %d closures live\n", grown, before, threads_before, threads(),
-              live.load());
+  // On a busy machine a thread may begin its work before the last one has gone idle; those that are
+  // too many go.
+  for (int i = 0; i < 1500 && threads() > threads_before + 2; ++i)
+    std::this_thread::sleep_for(10ms);
+  std::printf("%.1f MiB grown from %.1f, %d threads before, %d after, %d closures live\n", grown,
+              before, threads_before, threads(), live.load());
   return grown < 10 && threads() <= threads_before + 2 && live == 0 ? 0 : 1;
 }

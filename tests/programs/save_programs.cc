@@ -15,26 +15,35 @@ int main(int, char** arguments) {
   pn::save(folder / "plain.mlir", plain.lower(x));
   pn::save(folder / "large.mlir", plain.lower(pn::abstract(pn::type<float>({512, 1024}))));
   pn::save(folder / "calls.mlir",
-           pn::jit([&](pn::Tensor v) { return pn::sum(pn::tap({.name = "scaled"}, scaled(v), pn::Named{"demo.log"})); }).lower(x));
+           pn::jit([&](pn::Tensor v) {
+             return pn::sum(pn::tap({.name = "scaled"}, scaled(v), pn::Named{"demo.log"}));
+           }).lower(x));
   pn::save(folder / "async.mlir", pn::jit([&](pn::Tensor v) {
-                                    return pn::tap({.name = "seen", .mode = pn::TapMode::async}, v, pn::Named{"demo.log"});
+                                    return pn::tap({.name = "seen", .mode = pn::TapMode::async}, v,
+                                                   pn::Named{"demo.log"});
                                   }).lower(pn::abstract(pn::type<float>({100'000}))));
   pn::save(folder / "limited.mlir",
-           pn::jit([&](pn::Tensor v) { return scaled(v, {.name = "late", .timeout = std::chrono::milliseconds(50)}); }).lower(x));
-  pn::save(folder / "loop.mlir", pn::jit([&](pn::Tensor v) {
-                                   return pn::fori_loop(
-                                       0, 1000, [&](pn::Tensor, pn::Tensor w) { return scaled(w) / 3.0f; }, v);
-                                 }).lower(x));
+           pn::jit([&](pn::Tensor v) {
+             return scaled(v, {.name = "late", .timeout = std::chrono::milliseconds(50)});
+           }).lower(x));
+  pn::save(folder / "loop.mlir",
+           pn::jit([&](pn::Tensor v) {
+             return pn::fori_loop(
+                 0, 1000, [&](pn::Tensor, pn::Tensor w) { return scaled(w) / 3.0f; }, v);
+           }).lower(x));
   pn::save(folder / "prints.mlir", pn::jit([](pn::Tensor v) {
                                      pn::print("sum {:.1f}", pn::sum(v));
                                      return v + 1.0f;
                                    }).lower(x));
   // Several results of several types, a number, and nothing at all.
-  pn::save(folder / "mixed.mlir",
-           pn::jit([](pn::Tensor v, pn::Tensor n) {
-             const auto [both, count, none] =
-                 pn::call({.name = "mixed"}, std::tuple{pn::type<double>({2, 3}), pn::type<std::int32_t>(), pn::type<bool>({0, 2})},
-                          pn::Named{"demo.mixed", {{"name", "mixed"}, {"axes", std::vector<std::int64_t>{0, 1}}}}, v, n);
-             return std::tuple{both + 1.0, count + 1, none};
-           }).lower(x, number));
+  pn::save(
+      folder / "mixed.mlir",
+      pn::jit([](pn::Tensor v, pn::Tensor n) {
+        const auto [both, count, none] = pn::call(
+            {.name = "mixed"},
+            std::tuple{pn::type<double>({2, 3}), pn::type<std::int32_t>(), pn::type<bool>({0, 2})},
+            pn::Named{"demo.mixed", {{"name", "mixed"}, {"axes", std::vector<std::int64_t>{0, 1}}}},
+            v, n);
+        return std::tuple{both + 1.0, count + 1, none};
+      }).lower(x, number));
 }

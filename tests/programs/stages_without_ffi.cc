@@ -28,11 +28,15 @@ int main() {
   });
   expect(f(pn::Tensor(1.0f)).item<float>() == 8, "a loop with calls");
   expect(f.stages(pn::Tensor(1.0f)).size() == 3, "stages");
-  expect(pn::jit([](pn::Tensor x) { return x + 1.0f; })(pn::Tensor(1.0f)).item<float>() == 2, "a program without calls");
-  expect(pn::jit([](pn::Tensor x) { return x + 1.0f; }).stages(pn::Tensor(1.0f)).size() == 1, "it is one stage");
+  expect(pn::jit([](pn::Tensor x) { return x + 1.0f; })(pn::Tensor(1.0f)).item<float>() == 2,
+         "a program without calls");
+  expect(pn::jit([](pn::Tensor x) { return x + 1.0f; }).stages(pn::Tensor(1.0f)).size() == 1,
+         "it is one stage");
   const auto sine = pn::jit([](pn::Tensor x) { return pn::sin(x); });
-  auto there = pn::jit([&](pn::Tensor x) { return pn::call({.device = 1}, x, sine, x * 2.0f) + 1.0f; });
-  expect(std::abs(there(pn::Tensor(1.0f)).item<float>() - std::sin(2.0f) - 1) < 1e-5f, "a compiled function on another device");
+  auto there =
+      pn::jit([&](pn::Tensor x) { return pn::call({.device = 1}, x, sine, x * 2.0f) + 1.0f; });
+  expect(std::abs(there(pn::Tensor(1.0f)).item<float>() - std::sin(2.0f) - 1) < 1e-5f,
+         "a compiled function on another device");
   const pn::Tensor l = pn::linalg::cholesky(pn::eye(pn::DType::f32, 2, 2) * 4.0f);
   expect(l.to_vector<float>()[0] == 2, "a block takes its default");
   try {

@@ -1,5 +1,5 @@
-// Ends, in the way that its argument names, right after a run with three asynchronous taps: return, exit, throw; fail, fail-exit,
-// fail-throw and stuck are about the listener. Ends with 7.
+// Ends, in the way that its argument names, right after a run with three asynchronous taps: return,
+// exit, throw; fail, fail-exit, fail-throw and stuck are about the listener. Ends with 7.
 #include <postern/postern.h>
 
 #include <chrono>
@@ -13,7 +13,10 @@
 namespace pn = postern;
 using namespace std::chrono_literals;
 
-long threads() { return std::distance(std::filesystem::directory_iterator("/proc/self/task"), std::filesystem::directory_iterator()); }
+long threads() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/task"),
+                       std::filesystem::directory_iterator());
+}
 
 int main(int, char** argv) {
   const std::string how = argv[1];

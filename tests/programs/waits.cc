@@ -21,7 +21,8 @@ using Scalar = std::function<float(float)>;
 /// x -> x + 1, by a host function that does `inside` first.
 auto calling(std::function<void()> inside, pn::CallOptions options = {}) {
   return pn::jit([=](pn::Tensor x) {
-    return pn::call(options, x.type(), [inside](float v) { return inside(), v + 1; }, x);
+    return pn::call(
+        options, x.type(), [inside](float v) { return inside(), v + 1; }, x);
   });
 }
 
@@ -115,13 +116,12 @@ int drop(pn::Mode mode) {
   for (int i = 0; i < 20; ++i) {
     using F = std::function<pn::Tensor(pn::Tensor)>;
     std::optional<decltype(pn::jit(F()))> f;
-    f.emplace(pn::jit(
-        F([&](pn::Tensor x) {
-          return pn::call(
-              {.effect = pn::Effect::ordered}, x.type(), [&](float v) { return f.reset(), v + 1; },
-              x * 2.0f);
-        }),
-        {.mode = mode}));
+    f.emplace(pn::jit(F([&](pn::Tensor x) {
+                        return pn::call(
+                            {.effect = pn::Effect::ordered}, x.type(),
+                            [&](float v) { return f.reset(), v + 1; }, x * 2.0f);
+                      }),
+                      {.mode = mode}));
     const float got = (*f)(pn::Tensor(1.0f)).item<float>();
     if (got != 3 || f) return std::printf("got %g\n", got), 1;
   }
@@ -133,9 +133,12 @@ int exit_inside() {
   const auto busy = calling([] { std::this_thread::sleep_for(2ms); });
   const auto heavy = pn::jit([](pn::Tensor x) {
     for (int i = 0; i < 20; ++i) x = pn::matmul(x, x) * 1e-3f;
-    return pn::call(x.type(), [](pn::View<const float> in, pn::View<float> out) {
-      std::copy(in.begin(), in.end(), out.begin());
-    }, x);
+    return pn::call(
+        x.type(),
+        [](pn::View<const float> in, pn::View<float> out) {
+          std::copy(in.begin(), in.end(), out.begin());
+        },
+        x);
   });
   const pn::Tensor x = pn::ones(pn::type<float>({400, 400}));
   for (int i = 0; i < 6; ++i) heavy.start(x), busy.start(pn::Tensor(1.0f));

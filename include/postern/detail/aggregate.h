@@ -1,4 +1,5 @@
-// Fields of plain aggregates, without a declaration by the user: their number, references to them, and their names.
+// Fields of plain aggregates, without a declaration by the user: their number, references to them,
+// and their names.
 #pragma once
 #include <array>
 #include <string_view>
@@ -88,7 +89,8 @@ constexpr decltype(auto) with_fields(T& object, F&& f) {
   }
 }
 
-// Names are read off the compiler's spelling of a pointer to the field of an object that is never defined.
+// Names are read off the compiler's spelling of a pointer to the field of an object that is never
+// defined.
 template <class T>
 struct Phantom {
   T value;
@@ -99,11 +101,13 @@ extern const Phantom<T> phantom;
 template <auto pointer>
 constexpr std::string_view field_name() {
   constexpr std::string_view text = __PRETTY_FUNCTION__;
-  std::size_t end = text.find_first_of(";]", text.rfind('.') == std::string_view::npos ? text.rfind("::") : text.rfind('.'));
+  std::size_t end = text.find_first_of(
+      ";]", text.rfind('.') == std::string_view::npos ? text.rfind("::") : text.rfind('.'));
   std::size_t begin = end;
   while (begin > 0) {
     const char c = text[begin - 1];
-    const bool word = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+    const bool word =
+        (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
     if (word) {
       --begin;
       continue;

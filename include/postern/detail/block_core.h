@@ -24,7 +24,8 @@ struct BlockConfig {
 
 bool read_dtype(std::string_view name, DType& dtype);
 
-/// The other way; false for what attribute_of does not make of such a field, or where a text has nobody to own it.
+/// The other way; false for what attribute_of does not make of such a field, or where a text has
+/// nobody to own it.
 template <class T>
 bool read_attribute(const Attribute& from, T& field) {
   auto narrowed = [](const auto& wide, auto& narrow) {
@@ -47,7 +48,8 @@ bool read_attribute(const Attribute& from, T& field) {
     return v && narrowed(*v, field);
   } else if constexpr (is_sequence<T>::value) {
     using E = typename T::value_type;
-    if constexpr (std::is_same_v<E, std::string> || std::is_integral_v<E> || std::is_enum_v<E> || std::is_floating_point_v<E>) {
+    if constexpr (std::is_same_v<E, std::string> || std::is_integral_v<E> || std::is_enum_v<E> ||
+                  std::is_floating_point_v<E>) {
       const auto* const list = std::get_if<std::vector<KeptAs<E>>>(&from);
       if (!list) return false;
       if constexpr (requires { field.resize(list->size()); }) field.resize(list->size());
@@ -86,7 +88,8 @@ std::string block_name() {
 template <class Config>
 BlockConfig erase_config(const Config& config) {
   static_assert(is_aggregate_container<Config>, "postern: a block's config is a plain struct");
-  BlockConfig erased{&typeid(Config), block_name<Config>(), {}, std::make_shared<const Config>(config)};
+  BlockConfig erased{
+      &typeid(Config), block_name<Config>(), {}, std::make_shared<const Config>(config)};
   if constexpr (field_count<Config>() > 0) {
     with_fields(*static_cast<const Config*>(erased.object.get()), [&](const auto&... field) {
       std::size_t i = 0;
@@ -128,7 +131,8 @@ class BlockBody {
       return call_plain(f_, config_, x...);
     else {
       static_assert(std::is_invocable_v<F&, B&...>,
-                    "postern: a block's default takes its config and then the operands, or the operands alone");
+                    "postern: a block's default takes its config and then the operands, or the "
+                    "operands alone");
       return call_plain(f_, x...);
     }
   }
@@ -138,8 +142,10 @@ class BlockBody {
   F f_;
 };
 
-/// `default_fn` gives the results for the operands; `declared` (may be null) is what the caller says that they are.
-Leaves block(const BlockConfig& config, const TensorFunction& default_fn, const Leaves& operands, const std::vector<Type>* declared);
+/// `default_fn` gives the results for the operands; `declared` (may be null) is what the caller
+/// says that they are.
+Leaves block(const BlockConfig& config, const TensorFunction& default_fn, const Leaves& operands,
+             const std::vector<Type>* declared);
 
 /// A kernel that has been given its config.
 using BoundKernel = std::function<Callee(const std::shared_ptr<const void>& config)>;
@@ -156,21 +162,27 @@ template <class Config, class F, class R, class First, class... P>
 struct KernelFor<Config, F, R, std::tuple<First, P...>, true> {
   std::shared_ptr<F> f;
   std::shared_ptr<const void> config;
-  R operator()(P... p) const { return (*f)(*static_cast<const Config*>(config.get()), std::forward<P>(p)...); }
+  R operator()(P... p) const {
+    return (*f)(*static_cast<const Config*>(config.get()), std::forward<P>(p)...);
+  }
 };
 
 template <class Config, class Parameters>
 inline constexpr bool leads_with_config = false;
 template <class Config, class First, class... P>
-inline constexpr bool leads_with_config<Config, std::tuple<First, P...>> = std::is_same_v<std::decay_t<First>, Config>;
+inline constexpr bool leads_with_config<Config, std::tuple<First, P...>> =
+    std::is_same_v<std::decay_t<First>, Config>;
 
 template <class Config, class F>
 BoundKernel bind_kernel(F&& f, const Place& place) {
   using Fn = std::decay_t<F>;
-  static_assert(HasSignature<Fn>, "postern: a kernel must be callable, with parameters of stated types (no auto)");
+  static_assert(HasSignature<Fn>,
+                "postern: a kernel must be callable, with parameters of stated types (no auto)");
   using Parameters = typename Signature<Fn>::Parameters;
-  using Bound = KernelFor<Config, Fn, typename Signature<Fn>::Result, Parameters, leads_with_config<Config, Parameters>>;
-  return [fn = std::make_shared<Fn>(std::forward<F>(f)), place](const std::shared_ptr<const void>& config) {
+  using Bound = KernelFor<Config, Fn, typename Signature<Fn>::Result, Parameters,
+                          leads_with_config<Config, Parameters>>;
+  return [fn = std::make_shared<Fn>(std::forward<F>(f)),
+          place](const std::shared_ptr<const void>& config) {
     return Callee(Bound{fn, config}, place);
   };
 }
@@ -178,14 +190,18 @@ BoundKernel bind_kernel(F&& f, const Place& place) {
 /// An override with its types erased.
 struct ErasedOverride {
   const std::type_info* type = nullptr;
-  std::optional<BlockConfig> (*config_from)(const Attributes&) = nullptr;  // of a block that was saved
+  std::optional<BlockConfig> (*config_from)(const Attributes&) =
+      nullptr;  // of a block that was saved
   std::string block, platform;
   std::function<bool(const void* config, std::span<const Type> operands)> when;
   BoundKernel kernel;
   std::shared_ptr<const FfiTarget> target;
   std::function<Leaves(const void* config, std::span<const Tensor> operands)> program;
-  std::function<std::pair<Leaves, Leaves>(const void* config, std::span<const Tensor> operands)> vjp_forward;
-  std::function<Leaves(const void* config, std::span<const Tensor> residuals, std::span<const Tensor> cotangents)> vjp_backward;
+  std::function<std::pair<Leaves, Leaves>(const void* config, std::span<const Tensor> operands)>
+      vjp_forward;
+  std::function<Leaves(const void* config, std::span<const Tensor> residuals,
+                       std::span<const Tensor> cotangents)>
+      vjp_backward;
   std::optional<VmapMethod> batch;
   bool keeps_default = false;  // instead of another form
   Place place;

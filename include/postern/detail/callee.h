@@ -1,4 +1,5 @@
-// How any callable becomes a Callee: its parameters are read off its type, once, and its entry is one function pointer.
+// How any callable becomes a Callee: its parameters are read off its type, once, and its entry is
+// one function pointer.
 #pragma once
 #include <postern/host.h>
 #include <postern/tensor.h>
@@ -35,9 +36,11 @@ concept HasSignature = std::is_function_v<std::remove_pointer_t<std::decay_t<F>>
   &std::decay_t<F>::operator();
 };
 
-// Results by value. Each is checked against the declared leaf; all before the first byte is written.
+// Results by value. Each is checked against the declared leaf; all before the first byte is
+// written.
 void check_result_count(const Firing& firing, std::size_t got, const std::string& structure);
-void check_result(const Firing& firing, std::size_t leaf, DType dtype, std::span<const std::int64_t> dims);
+void check_result(const Firing& firing, std::size_t leaf, DType dtype,
+                  std::span<const std::int64_t> dims);
 void check_result(const Firing& firing, std::size_t leaf, const Tensor& value);
 void write_result(const Firing& firing, std::size_t leaf, const void* data);
 void write_result(const Firing& firing, std::size_t leaf, const Tensor& value);
@@ -46,7 +49,9 @@ template <class R>
 struct Returned;
 template <Element R>
 struct Returned<R> {
-  static void check(const Firing& f, std::size_t leaf, const R&) { check_result(f, leaf, dtype_v<R>, {}); }
+  static void check(const Firing& f, std::size_t leaf, const R&) {
+    check_result(f, leaf, dtype_v<R>, {});
+  }
   static void write(const Firing& f, std::size_t leaf, const R& r) { write_result(f, leaf, &r); }
 };
 template <Element T>
@@ -58,7 +63,9 @@ struct Returned<Array<T>> {
     if (size != count[0]) check_result(f, leaf, dtype_v<T>, count);
     check_result(f, leaf, dtype_v<T>, r.dims);
   }
-  static void write(const Firing& f, std::size_t leaf, const Array<T>& r) { Returned<std::vector<T>>::write(f, leaf, r.data); }
+  static void write(const Firing& f, std::size_t leaf, const Array<T>& r) {
+    Returned<std::vector<T>>::write(f, leaf, r.data);
+  }
 };
 template <Element T>
 struct Returned<std::vector<T>> {
@@ -79,19 +86,27 @@ struct Returned<std::array<T, n>> {
     const std::int64_t dims[] = {static_cast<std::int64_t>(n)};
     check_result(f, leaf, dtype_v<T>, dims);
   }
-  static void write(const Firing& f, std::size_t leaf, const std::array<T, n>& r) { write_result(f, leaf, r.data()); }
+  static void write(const Firing& f, std::size_t leaf, const std::array<T, n>& r) {
+    write_result(f, leaf, r.data());
+  }
 };
 template <class T>
 struct Returned<View<T>> {
   static void check(const Firing& f, std::size_t leaf, const View<T>& r) {
     check_result(f, leaf, dtype_v<std::remove_const_t<T>>, r.dims());
   }
-  static void write(const Firing& f, std::size_t leaf, const View<T>& r) { write_result(f, leaf, r.data()); }
+  static void write(const Firing& f, std::size_t leaf, const View<T>& r) {
+    write_result(f, leaf, r.data());
+  }
 };
 template <>
 struct Returned<Tensor> {
-  static void check(const Firing& f, std::size_t leaf, const Tensor& r) { check_result(f, leaf, r); }
-  static void write(const Firing& f, std::size_t leaf, const Tensor& r) { write_result(f, leaf, r); }
+  static void check(const Firing& f, std::size_t leaf, const Tensor& r) {
+    check_result(f, leaf, r);
+  }
+  static void write(const Firing& f, std::size_t leaf, const Tensor& r) {
+    write_result(f, leaf, r);
+  }
 };
 
 template <class R>
@@ -113,7 +128,8 @@ void give_back(const Firing& firing, const R& r) {
     Returned<R>::write(firing, 0, r);
   } else {
     static_assert(result_tuple<R>,
-                  "postern: a host function returns void, a number, std::vector, std::array, Array, Tensor, or a tuple of these");
+                  "postern: a host function returns void, a number, std::vector, std::array, "
+                  "Array, Tensor, or a tuple of these");
     std::string structure = "(";
     for (std::size_t i = 0; i < std::tuple_size_v<R>; ++i) structure += i ? ",*" : "*";
     check_result_count(firing, std::tuple_size_v<R>, structure + ")");
@@ -133,12 +149,14 @@ inline constexpr std::size_t inline_leaves = 16;
 template <class P>
 struct Taken {
   static_assert(sizeof(P) == 0,
-                "postern: a host function takes View<const T>, View<T>, AnyView, AnyMutableView, numbers, or spans of the views");
+                "postern: a host function takes View<const T>, View<T>, AnyView, AnyMutableView, "
+                "numbers, or spans of the views");
 };
 template <class T>
 struct Taken<View<T>> {
-  static constexpr Parameter parameter{std::is_const_v<T> ? Parameter::Kind::view : Parameter::Kind::mutable_view,
-                                       dtype_v<std::remove_const_t<T>>};
+  static constexpr Parameter parameter{
+      std::is_const_v<T> ? Parameter::Kind::view : Parameter::Kind::mutable_view,
+      dtype_v<std::remove_const_t<T>>};
   static View<T> make(const Firing& f, std::size_t i) {
     const LeafLayout& leaf = f.leaves[i];
     return {static_cast<T*>(f.data[i]), leaf.dims, leaf.rank, leaf.size};
@@ -146,7 +164,9 @@ struct Taken<View<T>> {
 };
 template <class Byte>
 struct Taken<BasicAnyView<Byte>> {
-  static constexpr Parameter parameter{std::is_const_v<Byte> ? Parameter::Kind::any_view : Parameter::Kind::any_mutable_view, DType::token};
+  static constexpr Parameter parameter{
+      std::is_const_v<Byte> ? Parameter::Kind::any_view : Parameter::Kind::any_mutable_view,
+      DType::token};
   static BasicAnyView<Byte> make(const Firing& f, std::size_t i) {
     const LeafLayout& leaf = f.leaves[i];
     return {leaf.dtype, static_cast<Byte*>(f.data[i]), leaf.dims, leaf.rank, leaf.size};
@@ -184,9 +204,11 @@ class ViewList {
 template <class Byte>
 struct Taken<std::span<const BasicAnyView<Byte>>> {
   static constexpr bool operands = std::is_const_v<Byte>;
-  static constexpr Parameter parameter{operands ? Parameter::Kind::all_operands : Parameter::Kind::all_results, DType::token};
+  static constexpr Parameter parameter{
+      operands ? Parameter::Kind::all_operands : Parameter::Kind::all_results, DType::token};
   static ViewList<Byte> make(const Firing& f, std::size_t) {
-    return operands ? ViewList<Byte>(f, 0, f.operands) : ViewList<Byte>(f, f.operands, f.operands + f.results);
+    return operands ? ViewList<Byte>(f, 0, f.operands)
+                    : ViewList<Byte>(f, f.operands, f.operands + f.results);
   }
 };
 
@@ -203,7 +225,8 @@ template <class Parameters>
 constexpr std::size_t context_count() {
   constexpr auto* none = static_cast<Parameters*>(nullptr);
   constexpr bool attributes = leads_with<Attributes>(none, 0);
-  constexpr bool info = leads_with<CallInfo>(none, attributes) || leads_with<TapInfo>(none, attributes);
+  constexpr bool info =
+      leads_with<CallInfo>(none, attributes) || leads_with<TapInfo>(none, attributes);
   return attributes + info;
 }
 
@@ -217,18 +240,23 @@ decltype(auto) context_argument(const Firing& f) {
     return static_cast<const TapInfo&>(*f.info);
 }
 
-/// The erased entry: makes the arguments and calls; leaf parameters follow the context ones. A span stands for all leaves of its side.
+/// The erased entry: makes the arguments and calls; leaf parameters follow the context ones. A span
+/// stands for all leaves of its side.
 template <class F, class Parameters, std::size_t... c, std::size_t... i>
-decltype(auto) enter(F& f, const Firing& firing, std::index_sequence<c...>, std::index_sequence<i...>) {
+decltype(auto) enter(F& f, const Firing& firing, std::index_sequence<c...>,
+                     std::index_sequence<i...>) {
   constexpr std::size_t skip = sizeof...(c);
-  [[maybe_unused]] constexpr auto leaf_of = [](std::size_t position, const Firing& g) -> std::size_t {
+  [[maybe_unused]] constexpr auto leaf_of = [](std::size_t position,
+                                               const Firing& g) -> std::size_t {
     constexpr bool spans[] = {
-        false, (Taken<std::decay_t<std::tuple_element_t<skip + i, Parameters>>>::parameter.kind == Parameter::Kind::all_operands)...};
+        false, (Taken<std::decay_t<std::tuple_element_t<skip + i, Parameters>>>::parameter.kind ==
+                Parameter::Kind::all_operands)...};
     // After one span for all operands the results' leaves follow.
     return (sizeof...(i) > 0 && spans[1] && position > 0) ? g.operands + position - 1 : position;
   };
   return f(context_argument<std::tuple_element_t<c, Parameters>>(firing)...,
-           Taken<std::decay_t<std::tuple_element_t<skip + i, Parameters>>>::make(firing, leaf_of(i, firing))...);
+           Taken<std::decay_t<std::tuple_element_t<skip + i, Parameters>>>::make(
+               firing, leaf_of(i, firing))...);
 }
 
 template <class F>
@@ -245,7 +273,8 @@ std::shared_ptr<const HostFunction> erase(F&& f) {
   host->wants_tap_info = context > 0 && leads_with<TapInfo>(none, context - 1);
   host->by_value = !std::is_void_v<Result>;
   [&]<std::size_t... i>(std::index_sequence<i...>) {
-    host->parameters = {Taken<std::decay_t<std::tuple_element_t<context + i, Parameters>>>::parameter...};
+    host->parameters = {
+        Taken<std::decay_t<std::tuple_element_t<context + i, Parameters>>>::parameter...};
   }
   (std::make_index_sequence<leaves>{});
   host->invoke = [](void* object, const Firing& firing) {
@@ -272,8 +301,11 @@ class Callee {
   requires(!std::is_same_v<std::decay_t<F>, Callee> && !std::is_same_v<std::decay_t<F>, Named>)
       Callee(F&& f, Place place = Place::current())
       : place_(place) {
-    static_assert(detail::HasSignature<F>, "postern: a host function must be callable, with parameters of stated types (no auto)");
-    if constexpr (std::is_pointer_v<std::remove_cvref_t<F>> || requires { f.operator bool(); }) check_callable(static_cast<bool>(f), place);
+    static_assert(
+        detail::HasSignature<F>,
+        "postern: a host function must be callable, with parameters of stated types (no auto)");
+    if constexpr (std::is_pointer_v<std::remove_cvref_t<F>> || requires { f.operator bool(); })
+      check_callable(static_cast<bool>(f), place);
     function_ = detail::erase(std::forward<F>(f));
   }
   Callee(Named named, Place place = Place::current()) : named_(std::move(named)), place_(place) {}

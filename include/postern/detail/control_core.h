@@ -9,20 +9,25 @@ struct ScanOptions;
 namespace detail {
 
 /// `index` (integer or pred) chooses; out of range it is clamped. All branches take all operands.
-Leaves cond(const char* what, const Tensor& index, const std::vector<TensorFunction>& branches, const Leaves& operands, const Place& place);
+Leaves cond(const char* what, const Tensor& index, const std::vector<TensorFunction>& branches,
+            const Leaves& operands, const Place& place);
 /// `paths` name the leaves of the carry in errors.
-Leaves while_loop(const TensorFunction& condition, const TensorFunction& body, const Leaves& init, const std::vector<std::string>& paths,
-                  const Place& place);
+Leaves while_loop(const TensorFunction& condition, const TensorFunction& body, const Leaves& init,
+                  const std::vector<std::string>& paths, const Place& place);
 /// body(i, carry) -> carry.
-Leaves fori_loop(const Tensor& lower, const Tensor& upper, const TensorFunction& body, const Leaves& init,
-                 const std::vector<std::string>& paths, int unroll, const Place& place);
+Leaves fori_loop(const Tensor& lower, const Tensor& upper, const TensorFunction& body,
+                 const Leaves& init, const std::vector<std::string>& paths, int unroll,
+                 const Place& place);
 /// f(carry, x) -> carry, y. Returns the last carry, then the stacked y.
-Leaves scan(const char* what, const TensorFunction& f, const Leaves& init, const std::vector<std::string>& paths, const Leaves& xs,
-            const ScanOptions& options, const Place& place);
+Leaves scan(const char* what, const TensorFunction& f, const Leaves& init,
+            const std::vector<std::string>& paths, const Leaves& xs, const ScanOptions& options,
+            const Place& place);
 
-void require_structure(const char* what, const std::string& required, const std::string& got, const Place& place);
+void require_structure(const char* what, const std::string& required, const std::string& got,
+                       const Place& place);
 
-/// What a carry, an operand or a scanned value is held as: numbers, also those in tuples and vectors, become weakly typed scalars.
+/// What a carry, an operand or a scanned value is held as: numbers, also those in tuples and
+/// vectors, become weakly typed scalars.
 template <class T>
 typename tensors_of<T>::type held(const T& value) {
   using Out = typename tensors_of<T>::type;
@@ -54,7 +59,8 @@ auto call_held(F& f, A&... arguments) {
     return held(f(arguments...));
 }
 
-/// f(lead..., carry), or f(lead..., parts of carry...) when it is a tuple whose parts f takes one by one.
+/// f(lead..., carry), or f(lead..., parts of carry...) when it is a tuple whose parts f takes one
+/// by one.
 template <class F, class Carry, class... Lead>
 auto call_with_carry(F& f, Carry& carry, Lead&... lead) {
   if constexpr (std::is_invocable_v<F&, Lead&..., Carry&>)
@@ -62,7 +68,9 @@ auto call_with_carry(F& f, Carry& carry, Lead&... lead) {
   else if constexpr (is_tuple<Carry>::value)
     return std::apply([&](auto&... parts) { return call_held(f, lead..., parts...); }, carry);
   else
-    static_assert(sizeof(F) == 0, "postern: the body of a loop must take the carry, or the parts of a tuple one by one");
+    static_assert(
+        sizeof(F) == 0,
+        "postern: the body of a loop must take the carry, or the parts of a tuple one by one");
 }
 
 template <class R>
@@ -74,14 +82,19 @@ inline constexpr bool is_std_pair<std::pair<A, B>> = true;
 template <class F, class Carry, class X>
 auto call_scanned(F& f, Carry& carry, X& x) {
   auto result = f(carry, x);
-  static_assert(is_std_pair<decltype(result)>, "postern: the function of a scan returns std::pair{carry, y}; y may be std::tuple<>()");
+  static_assert(
+      is_std_pair<decltype(result)>,
+      "postern: the function of a scan returns std::pair{carry, y}; y may be std::tuple<>()");
   return std::pair{held(result.first), held(result.second)};
 }
 
-/// A body as a function of leaves: (lead..., carry) -> result, whose structure it checks against the carry's.
+/// A body as a function of leaves: (lead..., carry) -> result, whose structure it checks against
+/// the carry's.
 template <class F, class Carry, class... Lead>
-TensorFunction flat_body(F f, const Carry& carry, const char* what, const Place& place, bool same_structure, const Lead&... lead) {
-  return [f = std::make_shared<F>(std::move(f)), like = std::tuple<Lead..., Carry>(emptied(lead)..., emptied(carry)), what, place,
+TensorFunction flat_body(F f, const Carry& carry, const char* what, const Place& place,
+                         bool same_structure, const Lead&... lead) {
+  return [f = std::make_shared<F>(std::move(f)),
+          like = std::tuple<Lead..., Carry>(emptied(lead)..., emptied(carry)), what, place,
           same_structure](std::span<const Tensor> leaves) {
     const Tensor* next = leaves.data();
     auto arguments = with_leaves(like, next);
@@ -89,7 +102,9 @@ TensorFunction flat_body(F f, const Carry& carry, const char* what, const Place&
       return call_with_carry(*f, std::get<sizeof...(Lead)>(arguments), std::get<i>(arguments)...);
     }
     (std::index_sequence_for<Lead...>());
-    if (same_structure) require_structure(what, structure_of(std::get<sizeof...(Lead)>(like)), structure_of(result), place);
+    if (same_structure)
+      require_structure(what, structure_of(std::get<sizeof...(Lead)>(like)), structure_of(result),
+                        place);
     return leaves_of(result);
   };
 }
@@ -105,9 +120,11 @@ struct Branches {
 
   template <class F>
   void add(F f, const char* what, const Place& place, const B&... operands) {
-    static_assert(std::is_same_v<branch_result<F, B...>, R>, "postern: all branches must return the same type of container");
+    static_assert(std::is_same_v<branch_result<F, B...>, R>,
+                  "postern: all branches must return the same type of container");
     auto held_f = [f = std::move(f)](B&... arguments) { return call_held(f, arguments...); };
-    functions.push_back([flat = Flat<decltype(held_f), B...>(std::make_shared<decltype(held_f)>(std::move(held_f)), operands...),
+    functions.push_back([flat = Flat<decltype(held_f), B...>(
+                             std::make_shared<decltype(held_f)>(std::move(held_f)), operands...),
                          like = like, what, place](std::span<const Tensor> leaves) {
       Leaves out = flat(leaves);
       if (*like)
@@ -137,16 +154,20 @@ using switch_result = typename SwitchResult<Functions, B...>::type;
 
 /// pair{last carry, stacked y}.
 template <class F, class Carry, class Xs>
-auto scan_over(F f, const Carry& start, const Xs& over, const ScanOptions& options, const Place& place, const char* what = "scan") {
+auto scan_over(F f, const Carry& start, const Xs& over, const ScanOptions& options,
+               const Place& place, const char* what = "scan") {
   const auto init = held(start);
   const auto xs = held(over);
   using C = std::decay_t<decltype(init)>;
   using X = std::decay_t<decltype(xs)>;
   using R = decltype(call_scanned(f, std::declval<C&>(), std::declval<X&>()));
-  static_assert(is_std_pair<R>, "postern: the function of a scan returns std::pair{carry, y}; y may be std::tuple<>()");
+  static_assert(
+      is_std_pair<R>,
+      "postern: the function of a scan returns std::pair{carry, y}; y may be std::tuple<>()");
   using Y = typename R::second_type;
   auto like = std::make_shared<std::optional<Y>>();
-  auto flat = [f = std::make_shared<F>(std::move(f)), c = emptied(init), x = emptied(xs), like, place](std::span<const Tensor> leaves) {
+  auto flat = [f = std::make_shared<F>(std::move(f)), c = emptied(init), x = emptied(xs), like,
+               place](std::span<const Tensor> leaves) {
     const Tensor* next = leaves.data();
     C carry = with_leaves(c, next);
     X part = with_leaves(x, next);
@@ -156,7 +177,8 @@ auto scan_over(F f, const Carry& start, const Xs& over, const ScanOptions& optio
     *like = emptied(std::move(result.second));
     return out;
   };
-  const Leaves leaves = detail::scan(what, flat, leaves_of(init), paths_of(init), leaves_of(xs), options, place);
+  const Leaves leaves =
+      detail::scan(what, flat, leaves_of(init), paths_of(init), leaves_of(xs), options, place);
   const Tensor* next = leaves.data();
   C last = with_leaves(init, next);
   return std::pair{std::move(last), with_leaves(**like, next)};

@@ -30,7 +30,9 @@ class Key {
   explicit Key(const B&... boxed) {
     (add(boxed), ...);
   }
-  std::span<const Tensor* const> leaves() const { return count_ <= few ? std::span(few_.data(), count_) : std::span(many_); }
+  std::span<const Tensor* const> leaves() const {
+    return count_ <= few ? std::span(few_.data(), count_) : std::span(many_);
+  }
   const std::string& structure() const { return structure_; }
   /// For each argument the number of leaves up to its end.
   std::span<const std::size_t> argument_ends() const { return {ends_.data(), arguments_}; }
@@ -40,7 +42,8 @@ class Key {
   template <class B>
   void add(const B& boxed) {
     visit(
-        boxed, [this](const Tensor& leaf) { push(&leaf); }, fixed_structure<B>() ? nullptr : &structure_);
+        boxed, [this](const Tensor& leaf) { push(&leaf); },
+        fixed_structure<B>() ? nullptr : &structure_);
     if constexpr (!fixed_structure<B>()) structure_ += ';';
     if (arguments_ < few) ends_[arguments_++] = count_;
   }
@@ -78,9 +81,12 @@ class Tracer {
  public:
   template <class F>
   Tracer(const F& f)
-      : object_(&f),
-        call_([](const void* object, const std::vector<Tensor>& leaves, Outputs& out) { (*static_cast<const F*>(object))(leaves, out); }) {}
-  void operator()(const std::vector<Tensor>& leaves, Outputs& out) const { call_(object_, leaves, out); }
+      : object_(&f), call_([](const void* object, const std::vector<Tensor>& leaves, Outputs& out) {
+          (*static_cast<const F*>(object))(leaves, out);
+        }) {}
+  void operator()(const std::vector<Tensor>& leaves, Outputs& out) const {
+    call_(object_, leaves, out);
+  }
 
  private:
   const void* object_;
@@ -88,7 +94,8 @@ class Tracer {
 };
 
 std::shared_ptr<JitCore> make_jit(JitOptions options);
-std::shared_ptr<JitCore> with_hooks(const JitCore& core, std::vector<HookBinding> listeners, const HookRules& rules);
+std::shared_ptr<JitCore> with_hooks(const JitCore& core, std::vector<HookBinding> listeners,
+                                    const HookRules& rules);
 const std::vector<HookInfo>& hooks_of(const Entry& entry);
 
 /// The listeners of a jitted function that is called while something else is traced.
@@ -103,8 +110,8 @@ class NestedHooks {
   const JitCore& core_;
   std::unique_ptr<HookScope> scope_;
 };
-/// The entry for arguments like these; traces on first use (and compiles, unless `compile` is false). Throws what the function throws while
-/// it is traced.
+/// The entry for arguments like these; traces on first use (and compiles, unless `compile` is
+/// false). Throws what the function throws while it is traced.
 const Entry& find(JitCore& core, const Key& key, const Tracer& tracer, bool compile = true);
 std::size_t result_count(const Entry& entry);
 const void* result_like(const Entry& entry);
@@ -128,23 +135,27 @@ R run(const Entry& entry, const Key& key) {
     std::vector<Tensor> large;
     const std::size_t count = result_count(entry);
     if (count > few) large.resize(count);
-    const std::span<Tensor> results = count > few ? std::span(large) : std::span(small.data(), count);
+    const std::span<Tensor> results =
+        count > few ? std::span(large) : std::span(small.data(), count);
     run(entry, key, results);
     const Tensor* next = results.data();
     return with_leaves(*static_cast<const R*>(result_like(entry)), next);
   }
 }
 
-// --- arguments: how they are held while a program is looked up and traced ----------------------------------------------------
+// --- arguments: how they are held while a program is looked up and traced
+// ----------------------------------------------------
 
 template <class P>
-using hold_t = std::conditional_t<std::is_same_v<std::decay_t<P>, const char*>, std::string, std::decay_t<P>>;
+using hold_t =
+    std::conditional_t<std::is_same_v<std::decay_t<P>, const char*>, std::string, std::decay_t<P>>;
 
 /// A callable of a stated signature takes its own parameter types, others get numbers as tensors.
 template <class F, std::size_t i, class A>
 decltype(auto) boxed(A&& argument) {
   if constexpr (HasSignature<F>) {
-    using P = std::decay_t<std::tuple_element_t<i, typename Signature<std::decay_t<F>>::Parameters>>;
+    using P =
+        std::decay_t<std::tuple_element_t<i, typename Signature<std::decay_t<F>>::Parameters>>;
     if constexpr (std::is_same_v<P, std::decay_t<A>>)
       return std::forward<A>(argument);
     else
@@ -185,10 +196,13 @@ template <class Self, class Parameters>
 struct BraceCallTyped;
 template <class Self, class... P>
 struct BraceCallTyped<Self, std::tuple<P...>> {
-  auto operator()(const std::decay_t<P>&... arguments) const { return static_cast<const Self&>(*this).invoke(arguments...); }
+  auto operator()(const std::decay_t<P>&... arguments) const {
+    return static_cast<const Self&>(*this).invoke(arguments...);
+  }
 };
 template <class Self, class F>
-struct BraceCall<Self, F, true> : BraceCallTyped<Self, typename Signature<std::decay_t<F>>::Parameters> {};
+struct BraceCall<Self, F, true>
+    : BraceCallTyped<Self, typename Signature<std::decay_t<F>>::Parameters> {};
 
 }  // namespace detail
 }  // namespace postern

@@ -1,4 +1,5 @@
-// What the transformations return: objects that are called like the function that they are made from.
+// What the transformations return: objects that are called like the function that they are made
+// from.
 #pragma once
 #include <postern/detail/transform_core.h>
 
@@ -6,14 +7,16 @@ namespace postern::detail {
 
 template <class F, class X, class T>
 auto jvp_at(F f, const X& primals, const T& tangents, const Place& place) {
-  const Leaves dx = std::apply([](const auto&... t) { return leaves_of(as_tree(t)...); }, typename tuple_of<T>::type(tangents));
+  const Leaves dx = std::apply([](const auto&... t) { return leaves_of(as_tree(t)...); },
+                               typename tuple_of<T>::type(tangents));
   return std::apply(
       [&](const auto&... arguments) {
         return with_boxed<F>(
             [&]<class... B>(const B&... x) {
               const Flat<F, B...> flat(std::make_shared<F>(std::move(f)), x...);
               const Values v = detail::jvp(flat, leaves_of(x...), dx, place);
-              return std::pair{with_leaves(flat.like(), v.results), with_leaves(flat.like(), v.derivatives)};
+              return std::pair{with_leaves(flat.like(), v.results),
+                               with_leaves(flat.like(), v.derivatives)};
             },
             arguments...);
       },
@@ -28,30 +31,38 @@ auto linear_at(const char* what, F f, A&&... arguments) {
         const Flat<F, B...> flat(std::make_shared<F>(std::move(f)), x...);
         auto map = detail::linearize(what, flat, leaves_of(x...));
         auto y = with_leaves(flat.like(), detail::results_of(*map));
-        return std::pair{y, Map<decltype(y), B...>(map, flat.like(), std::tuple<B...>(emptied(x)...))};
+        return std::pair{y,
+                         Map<decltype(y), B...>(map, flat.like(), std::tuple<B...>(emptied(x)...))};
       },
       std::forward<A>(arguments)...);
 }
 
-/// What `vjp` returns: cotangents of the results to a tuple of those of the arguments. May be called again.
+/// What `vjp` returns: cotangents of the results to a tuple of those of the arguments. May be
+/// called again.
 template <class R, class... B>
 class Pullback {
  public:
   Pullback(std::shared_ptr<const LinearMap> map, const R&, std::tuple<B...> arguments)
       : map_(std::move(map)), arguments_(std::move(arguments)) {}
-  std::tuple<B...> operator()(const R& cotangents) const { return with_leaves(arguments_, detail::pull(*map_, leaves_of(cotangents))); }
+  std::tuple<B...> operator()(const R& cotangents) const {
+    return with_leaves(arguments_, detail::pull(*map_, leaves_of(cotangents)));
+  }
 
  private:
   std::shared_ptr<const LinearMap> map_;
   std::tuple<B...> arguments_;
 };
 
-/// What `linearize` returns: tangents of the arguments to those of the results. May be called again; f is not.
+/// What `linearize` returns: tangents of the arguments to those of the results. May be called
+/// again; f is not.
 template <class R, class... B>
 class Pushforward {
  public:
-  Pushforward(std::shared_ptr<const LinearMap> map, R like, const std::tuple<B...>&) : map_(std::move(map)), like_(std::move(like)) {}
-  R operator()(const B&... tangents) const { return with_leaves(like_, detail::push(*map_, leaves_of(tangents...))); }
+  Pushforward(std::shared_ptr<const LinearMap> map, R like, const std::tuple<B...>&)
+      : map_(std::move(map)), like_(std::move(like)) {}
+  R operator()(const B&... tangents) const {
+    return with_leaves(like_, detail::push(*map_, leaves_of(tangents...)));
+  }
 
  private:
   std::shared_ptr<const LinearMap> map_;
@@ -62,10 +73,12 @@ class Pushforward {
 template <class F, bool with_value, std::size_t... argnums>
 class Gradient : public BraceCall<Gradient<F, with_value, argnums...>, F> {
  public:
-  Gradient(F f, GradOptions options, Place place) : f_(std::make_shared<F>(std::move(f))), options_(options), place_(place) {}
+  Gradient(F f, GradOptions options, Place place)
+      : f_(std::make_shared<F>(std::move(f))), options_(options), place_(place) {}
   template <class... A>
   auto invoke(A&&... arguments) const {
-    return with_boxed<F>([this]<class... B>(const B&... x) { return run(x...); }, std::forward<A>(arguments)...);
+    return with_boxed<F>([this]<class... B>(const B&... x) { return run(x...); },
+                         std::forward<A>(arguments)...);
   }
 
  private:
@@ -73,12 +86,14 @@ class Gradient : public BraceCall<Gradient<F, with_value, argnums...>, F> {
   auto run(const B&... x) const {
     using R = plain_result<F, B...>;
     constexpr bool aux = is_value_and_aux<R>;
-    static_assert(aux || std::is_same_v<R, Tensor>,
-                  "postern: grad needs a function that returns a scalar Tensor, or std::pair{scalar, aux}");
+    static_assert(
+        aux || std::is_same_v<R, Tensor>,
+        "postern: grad needs a function that returns a scalar Tensor, or std::pair{scalar, aux}");
     Flat<F, B...> flat(f_, x...);
     const std::tuple<B...> arguments(x...);
-    const Values v = detail::value_and_grad(with_value ? "value_and_grad" : "grad", flat, leaves_of(x...),
-                                            active_leaves<argnums...>(arguments), aux, options_, place_);
+    const Values v =
+        detail::value_and_grad(with_value ? "value_and_grad" : "grad", flat, leaves_of(x...),
+                               active_leaves<argnums...>(arguments), aux, options_, place_);
     auto gradient = chosen_with<argnums...>(arguments, v.derivatives);
     auto value = with_leaves(flat.like(), v.results);
     if constexpr (with_value)
@@ -98,14 +113,16 @@ class Gradient : public BraceCall<Gradient<F, with_value, argnums...>, F> {
 template <class F, bool forward, std::size_t... argnums>
 class Jacobian : public BraceCall<Jacobian<F, forward, argnums...>, F> {
  public:
-  Jacobian(F f, GradOptions options, Place place) : f_(std::make_shared<F>(std::move(f))), options_(options), place_(place) {}
+  Jacobian(F f, GradOptions options, Place place)
+      : f_(std::make_shared<F>(std::move(f))), options_(options), place_(place) {}
   template <class... A>
   auto invoke(A&&... arguments) const {
     return with_boxed<F>(
         [this]<class... B>(const B&... x) {
           Flat<F, B...> flat(f_, x...);
           const std::tuple<B...> all(x...);
-          const Leaves leaves = detail::jacobian(forward, flat, leaves_of(x...), active_leaves<argnums...>(all), options_, place_);
+          const Leaves leaves = detail::jacobian(forward, flat, leaves_of(x...),
+                                                 active_leaves<argnums...>(all), options_, place_);
           return with_leaves(nest(flat.like(), chosen<argnums...>(all)), leaves);
         },
         std::forward<A>(arguments)...);
@@ -121,7 +138,8 @@ class Jacobian : public BraceCall<Jacobian<F, forward, argnums...>, F> {
 template <class F>
 class Batched : public BraceCall<Batched<F>, F> {
  public:
-  Batched(F f, VmapOptions options, Place place) : f_(std::make_shared<F>(std::move(f))), options_(std::move(options)), place_(place) {}
+  Batched(F f, VmapOptions options, Place place)
+      : f_(std::make_shared<F>(std::move(f))), options_(std::move(options)), place_(place) {}
   template <class... A>
   auto invoke(A&&... arguments) const {
     return with_boxed<F>(
@@ -134,7 +152,8 @@ class Batched : public BraceCall<Batched<F>, F> {
             append_prefix(flat.like(), options_.out_axes, out, "vmap: out_axes");
             return out;
           };
-          const Leaves y = detail::vmap(flat, leaves_of(x...), axes, out_axes, options_.axis_size, place_);
+          const Leaves y =
+              detail::vmap(flat, leaves_of(x...), axes, out_axes, options_.axis_size, place_);
           return with_leaves(flat.like(), y);
         },
         std::forward<A>(arguments)...);
@@ -151,18 +170,23 @@ template <class F, class Rule>
 class CustomJvp : public BraceCall<CustomJvp<F, Rule>, F> {
  public:
   CustomJvp(F f, Rule rule, Place place)
-      : f_(std::make_shared<F>(std::move(f))), rule_(std::make_shared<Rule>(std::move(rule))), place_(place) {}
+      : f_(std::make_shared<F>(std::move(f))),
+        rule_(std::make_shared<Rule>(std::move(rule))),
+        place_(place) {}
   template <class... A>
   auto invoke(A&&... arguments) const {
     return with_boxed<F>(
         [this]<class... B>(const B&... x) {
           Flat<F, B...> flat(f_, x...);
-          auto rule = [rule = rule_, like = std::tuple<B...>(emptied(x)...), flat](std::span<const Tensor> leaves) {
+          auto rule = [rule = rule_, like = std::tuple<B...>(emptied(x)...),
+                       flat](std::span<const Tensor> leaves) {
             const Tensor* next = leaves.data();
             const auto primals = with_leaves(like, next), tangents = with_leaves(like, next);
             const auto [y, dy] = (*rule)(primals, tangents);
-            require_structure("custom_jvp: the rule's value", structure_of(flat.like()), structure_of(as_tree(y)), {});
-            require_structure("custom_jvp: the rule's tangent", structure_of(flat.like()), structure_of(as_tree(dy)), {});
+            require_structure("custom_jvp: the rule's value", structure_of(flat.like()),
+                              structure_of(as_tree(y)), {});
+            require_structure("custom_jvp: the rule's tangent", structure_of(flat.like()),
+                              structure_of(as_tree(dy)), {});
             return leaves_of(as_tree(y), as_tree(dy));
           };
           const Leaves y = detail::custom_jvp(flat, rule, leaves_of(x...), place_);
@@ -191,12 +215,15 @@ class CustomVjp : public BraceCall<CustomVjp<F, Fwd, Bwd>, F> {
     return with_boxed<F>(
         [this]<class... B>(const B&... x) {
           Flat<F, B...> flat(f_, x...);
-          auto forward = [forward = forward_, backward = backward_, like = std::tuple<B...>(emptied(x)...),
+          auto forward = [forward = forward_, backward = backward_,
+                          like = std::tuple<B...>(emptied(x)...),
                           flat](std::span<const Tensor> leaves) {
             const Tensor* next = leaves.data();
             const auto [y, kept] = std::apply(*forward, with_leaves(like, next));
-            require_structure("custom_vjp: the forward rule's value", structure_of(flat.like()), structure_of(as_tree(y)), {});
-            return Forward{leaves_of(as_tree(y)), leaves_of(kept), pull_back(backward, kept, flat.like())};
+            require_structure("custom_vjp: the forward rule's value", structure_of(flat.like()),
+                              structure_of(as_tree(y)), {});
+            return Forward{leaves_of(as_tree(y)), leaves_of(kept),
+                           pull_back(backward, kept, flat.like())};
           };
           const Leaves y = detail::custom_vjp(flat, forward, leaves_of(x...), place_);
           return with_leaves(flat.like(), y);
@@ -206,7 +233,8 @@ class CustomVjp : public BraceCall<CustomVjp<F, Fwd, Bwd>, F> {
 
  private:
   template <class Kept, class R>
-  static TensorFunction pull_back(std::shared_ptr<Bwd> backward, const Kept& kept, const R& result) {
+  static TensorFunction pull_back(std::shared_ptr<Bwd> backward, const Kept& kept,
+                                  const R& result) {
     return [backward, kept = emptied(kept), result](std::span<const Tensor> leaves) {
       const Tensor* next = leaves.data();
       const auto residuals = with_leaves(kept, next);
@@ -226,7 +254,8 @@ class CustomVjp : public BraceCall<CustomVjp<F, Fwd, Bwd>, F> {
 template <class F, class Options, auto apply>
 class Applied : public BraceCall<Applied<F, Options, apply>, F> {
  public:
-  Applied(F f, Options options, Place place) : f_(std::make_shared<F>(std::move(f))), options_(std::move(options)), place_(place) {}
+  Applied(F f, Options options, Place place)
+      : f_(std::make_shared<F>(std::move(f))), options_(std::move(options)), place_(place) {}
   template <class... A>
   auto invoke(A&&... arguments) const {
     return with_boxed<F>(
@@ -249,10 +278,11 @@ template <class F>
 using Checkpointed = Applied<F, CheckpointOptions, &checkpoint>;
 
 template <class F, class Transpose, class Residuals, class X>
-auto linear_call_at(F f, Transpose transpose, const Residuals& residuals, const X& x, const Place& place) {
+auto linear_call_at(F f, Transpose transpose, const Residuals& residuals, const X& x,
+                    const Place& place) {
   const Flat<F, Residuals, X> flat(std::make_shared<F>(std::move(f)), residuals, x);
-  auto backward = [transpose = std::make_shared<Transpose>(std::move(transpose)), residuals = emptied(residuals),
-                   flat](std::span<const Tensor> leaves) {
+  auto backward = [transpose = std::make_shared<Transpose>(std::move(transpose)),
+                   residuals = emptied(residuals), flat](std::span<const Tensor> leaves) {
     const Tensor* next = leaves.data();
     const auto kept = with_leaves(residuals, next);
     const auto cotangents = with_leaves(flat.like(), next);

@@ -1,4 +1,5 @@
-// What transformations do with containers: functions of containers as functions of leaves, axes for the leaves, nested results.
+// What transformations do with containers: functions of containers as functions of leaves, axes for
+// the leaves, nested results.
 #pragma once
 #include <postern/detail/jit_core.h>
 
@@ -31,8 +32,8 @@ class Prefix {
 };
 }  // namespace detail
 
-/// A batch axis for all leaves of a container, or a list with one entry for each of its parts: `0`, `{0, unmapped}`, `{{0, 1}, unmapped}`.
-/// Negative axes count from the end.
+/// A batch axis for all leaves of a container, or a list with one entry for each of its parts: `0`,
+/// `{0, unmapped}`, `{{0, 1}, unmapped}`. Negative axes count from the end.
 using Axes = detail::Prefix<int>;
 
 namespace detail {
@@ -54,13 +55,16 @@ std::vector<std::string> paths_of(const Tree& tree) {
   return paths;
 }
 
-/// A function of containers as a function of their leaves; remembers the container that it returned.
+/// A function of containers as a function of their leaves; remembers the container that it
+/// returned.
 template <class F, class... B>
 class Flat {
  public:
   using Result = plain_result<F, B...>;
   Flat(std::shared_ptr<F> f, const B&... like)
-      : f_(std::move(f)), arguments_(emptied(like)...), result_(std::make_shared<std::optional<Result>>()) {}
+      : f_(std::move(f)),
+        arguments_(emptied(like)...),
+        result_(std::make_shared<std::optional<Result>>()) {}
   Leaves operator()(std::span<const Tensor> leaves) const {
     const Tensor* next = leaves.data();
     std::tuple<B...> arguments = with_leaves(arguments_, next);
@@ -82,17 +86,23 @@ class Flat {
 
 /// Appends what the prefix says of each leaf; `path` is for errors.
 template <class Tree, class T>
-void append_prefix(const Tree& tree, const Prefix<T>& prefix, std::vector<T>& out, const std::string& path) {
+void append_prefix(const Tree& tree, const Prefix<T>& prefix, std::vector<T>& out,
+                   const std::string& path) {
   if (prefix.whole()) return visit(tree, [&](const Tensor&) { out.push_back(prefix.value()); });
   auto each = [&](const auto&... parts) {
-    if (prefix.parts().size() != sizeof...(parts)) refuse_prefix(path, sizeof...(parts), prefix.parts().size());
+    if (prefix.parts().size() != sizeof...(parts))
+      refuse_prefix(path, sizeof...(parts), prefix.parts().size());
     std::size_t i = 0;
-    ((append_prefix(parts, prefix.parts()[i], out, path + "[" + std::to_string(i) + "]"), ++i), ...);
+    ((append_prefix(parts, prefix.parts()[i], out, path + "[" + std::to_string(i) + "]"), ++i),
+     ...);
   };
   auto list = [&](const auto& parts, auto&& part_of) {
-    if (prefix.parts().size() != parts.size()) refuse_prefix(path, parts.size(), prefix.parts().size());
+    if (prefix.parts().size() != parts.size())
+      refuse_prefix(path, parts.size(), prefix.parts().size());
     std::size_t i = 0;
-    for (const auto& part : parts) append_prefix(part_of(part), prefix.parts()[i], out, path + "[" + std::to_string(i) + "]"), ++i;
+    for (const auto& part : parts)
+      append_prefix(part_of(part), prefix.parts()[i], out, path + "[" + std::to_string(i) + "]"),
+          ++i;
   };
   if constexpr (is_leaf<Tree> || is_static<Tree>)
     refuse_prefix(path, is_leaf<Tree>, prefix.parts().size());
@@ -113,7 +123,9 @@ void append_prefix(const Tree& tree, const Prefix<T>& prefix, std::vector<T>& ou
 /// R with each Tensor replaced by an A: the derivative of a container by a container.
 template <class R, class A>
 struct nested {
-  static_assert(sizeof(R) == 0, "postern: the result of a Jacobian must be made of Tensor, tuple, pair, array, vector, map and optional");
+  static_assert(sizeof(R) == 0,
+                "postern: the result of a Jacobian must be made of Tensor, tuple, pair, array, "
+                "vector, map and optional");
 };
 template <class A>
 struct nested<Tensor, A> {
@@ -174,7 +186,9 @@ template <std::size_t... argnums, class... B>
 std::vector<bool> active_leaves(const std::tuple<B...>& arguments) {
   std::vector<bool> active;
   [&]<std::size_t... i>(std::index_sequence<i...>) {
-    auto add = [&](const auto& argument, bool chosen) { visit(argument, [&](const Tensor&) { active.push_back(chosen); }); };
+    auto add = [&](const auto& argument, bool chosen) {
+      visit(argument, [&](const Tensor&) { active.push_back(chosen); });
+    };
     (add(std::get<i>(arguments), is_chosen<argnums...>(i)), ...);
   }
   (std::index_sequence_for<B...>());
@@ -184,7 +198,8 @@ std::vector<bool> active_leaves(const std::tuple<B...>& arguments) {
 /// The arguments that are named: one alone, or a tuple of several. None named: the first.
 template <std::size_t... argnums, class... B>
 auto chosen(const std::tuple<B...>& arguments) {
-  static_assert(((argnums < sizeof...(B)) && ...) && sizeof...(B) > 0, "postern: the function has no such argument to differentiate by");
+  static_assert(((argnums < sizeof...(B)) && ...) && sizeof...(B) > 0,
+                "postern: the function has no such argument to differentiate by");
   if constexpr (sizeof...(argnums) == 0)
     return std::get<0>(arguments);
   else if constexpr (sizeof...(argnums) == 1)
@@ -216,11 +231,13 @@ struct tuple_of<std::tuple<T...>> {
 /// Calls `use(boxed arguments...)` with what `f` is traced for.
 template <class F, std::size_t... i, class Use, class... A>
 decltype(auto) use_boxed(std::index_sequence<i...>, Use&& use, A&&... arguments) {
-  return use(hold_t<decltype(boxed<F, i>(std::forward<A>(arguments)))>(boxed<F, i>(std::forward<A>(arguments)))...);
+  return use(hold_t<decltype(boxed<F, i>(std::forward<A>(arguments)))>(
+      boxed<F, i>(std::forward<A>(arguments)))...);
 }
 template <class F, class Use, class... A>
 decltype(auto) with_boxed(Use&& use, A&&... arguments) {
-  return use_boxed<F>(std::index_sequence_for<A...>(), std::forward<Use>(use), std::forward<A>(arguments)...);
+  return use_boxed<F>(std::index_sequence_for<A...>(), std::forward<Use>(use),
+                      std::forward<A>(arguments)...);
 }
 
 }  // namespace detail
