@@ -295,7 +295,7 @@ TEST_F(Devices, DonatedPartsAreGone) {
 }
 
 // --- calls and taps
-// ---------------------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 TEST_F(Devices, ACallInACutProgramSeesTheWholeOnce) {
   RecordProperty("covers", "DEV-02 DEV-03 ORDER-07");

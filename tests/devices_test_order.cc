@@ -234,7 +234,7 @@ TEST_F(DevicesOrder, WhereDevicesMayGoDifferentWaysItIsRefused) {
 }
 
 // --- between programs
-// ------------------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 /// What XLA judges worth a thread of its own, so that the caller goes on.
 Tensor heavy(Tensor x) {

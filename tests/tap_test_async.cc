@@ -352,7 +352,7 @@ TEST(TapAsync, AStreamOfFiringsNeedsNoMoreMemory) {
 }
 
 // --- the end of the process
-// ---------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 TEST(TapExit, TheQueueIsDrained) {
   RecordProperty("covers", "LIFE-03");

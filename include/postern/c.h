@@ -103,7 +103,7 @@ typedef struct pn_array {
 int pn_configure(int cpu_devices, const char* plugin, const char* cache_dir);
 
 /* --- tensors
- * ---------------------------------------------------------------------------------------------------------------------
+ * -------------------------------------------------------------------------------------------------
  */
 
 typedef struct pn_tensor pn_tensor;
@@ -128,7 +128,7 @@ int pn_tensor_from_dlpack(struct DLManagedTensor* managed, pn_tensor** out);
 int pn_tensor_to_dlpack(const pn_tensor* tensor, struct DLManagedTensor** out);
 
 /* --- saved programs
- * --------------------------------------------------------------------------------------------------------------
+ * -------------------------------------------------------------------------------------------------
  */
 
 typedef struct pn_program pn_program;
@@ -166,7 +166,7 @@ void pn_started_free(pn_started* run);
 int pn_barrier(int64_t timeout_ns);
 
 /* --- host functions
- * --------------------------------------------------------------------------------------------------------------
+ * -------------------------------------------------------------------------------------------------
  */
 
 /* A firing of a call or tap. Operands are read only; results are to be filled. A tap has no

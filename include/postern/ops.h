@@ -87,7 +87,7 @@ Tensor conj(const Operand& x);
 Tensor complex(const Operand& real, const Operand& imag);  // f32 or f64 parts
 
 // --- making
-// ---------------------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 Tensor full(const Type& type, const Operand& number);  // every element that number, converted
 Tensor zeros(const Type& type, Place place = Place::current());
 Tensor ones(const Type& type, Place place = Place::current());
@@ -107,7 +107,7 @@ Tensor eye(std::int64_t n, Place place = Place::current()) {
 }
 
 // --- shape
-// -------------------------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 /// Same elements, row-major; one extent may be -1 and is then computed.
 Tensor reshape(const Operand& x, const Dims& dims);
 /// Axis i of the result is axis order[i] of x; without `order` all axes are reversed.
@@ -153,7 +153,7 @@ Tensor argmax(const Operand& x, std::int64_t axis = -1);
 Tensor argmin(const Operand& x, std::int64_t axis = -1);
 
 // --- products
-// --------------------------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 /// As numpy.matmul: rank 1 is a row or column, axes before the last two broadcast.
 Tensor matmul(const Operand& x, const Operand& y);
 /// Contraction over pairs of axes, with pairs of batch axes that lead the result; StableHLO's
@@ -164,7 +164,7 @@ struct DotAxes {
 Tensor dot_general(const Operand& x, const Operand& y, const DotAxes& axes);
 
 // --- indices
-// ----------------------------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 /// Rows of x along `axis` at integer `indices` (of any shape, which takes the axis's place).
 /// Negative indices count from the end; those out of range give NaN (or the dtype's smallest value
 /// for integers), as jax.numpy.take does.
@@ -177,7 +177,7 @@ Tensor sort(const Operand& x, std::int64_t axis = -1);
 Tensor argsort(const Operand& x, std::int64_t axis = -1);
 
 // --- from these
-// -------------------------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 Tensor softmax(const Operand& x, std::int64_t axis = -1);
 Tensor log_softmax(const Operand& x, std::int64_t axis = -1);
 Tensor logsumexp(const Operand& x, const ReduceOptions& options = {});

@@ -42,7 +42,7 @@ std::vector<Tensor> associative_scan(const CombineFunction& function, const std:
                                      Place place = Place::current());
 
 // --- products
-// ----------------------------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 /// Padding of a convolution, by spatial axis: pairs (low, high), none ("VALID"), or what keeps the
 /// extent over the stride ("SAME").
 struct ConvPadding {
@@ -97,7 +97,7 @@ Tensor tensordot(const Operand& x, const Operand& y, std::int64_t axes = 2);
 Tensor tensordot(const Operand& x, const Operand& y, const Dims& axes_x, const Dims& axes_y);
 
 // --- indices
-// ----------------------------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 /// What an index out of range does. `fill`: reads give NaN (smallest signed, largest unsigned
 /// integer, true), writes do nothing. `clip`: the nearest index in range. `promise`: there is none;
 /// what happens otherwise is not said.
@@ -154,7 +154,7 @@ Tensor scatter(Update how, const Operand& x, const Operand& indices, const Opera
                const IndexAxes& axes, const ScatterOptions& options = {});
 
 // --- order
-// -------------------------------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 /// Tensors of one shape sorted together along `axis` by the first `keys` of them, the first one
 /// foremost; stable, NaN last, -0 equal to 0.
 std::vector<Tensor> sort_by(const std::vector<Tensor>& operands, int keys = 1,
@@ -167,7 +167,7 @@ std::pair<Tensor, Tensor> top_k(const Operand& x, std::int64_t k);
 Tensor searchsorted(const Operand& sorted, const Operand& values, bool right = false);
 
 // --- arranging
-// ---------------------------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 /// Tensors of one shape along a new axis.
 Tensor stack(std::span<const Tensor> parts, std::int64_t axis = 0, Place place = Place::current());
 inline Tensor stack(std::initializer_list<Tensor> parts, std::int64_t axis = 0,
@@ -213,7 +213,7 @@ requires std::is_arithmetic_v<T> Tensor arange(T start, T stop, T step = 1,
 }
 
 // --- statistics and the like
-// -------------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 /// Mean squared distance from the mean, over the count less `ddof`; its root.
 Tensor variance(const Operand& x, const ReduceOptions& options = {}, std::int64_t ddof = 0);
 Tensor standard_deviation(const Operand& x, const ReduceOptions& options = {},

@@ -12,7 +12,7 @@
 namespace postern {
 
 // --- where tensors are
-// -----------------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 namespace detail {
 Tensor put(const Tensor& x, int device, const Place& place);
@@ -99,7 +99,7 @@ typename detail::tensors_of<Out>::type call(const CallOptions& options, const Ou
 }
 
 // --- shard_map
-// -------------------------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 /// How whole arrays become parts, and parts whole arrays: one P for each argument and each result
 /// (for a container, one for all its leaves or a list with one for each of its parts). A function
@@ -204,7 +204,7 @@ detail::Pmapped<F> pmap(F f, PmapOptions options = {}, Place place = Place::curr
 }
 
 // --- collectives
-// ------------------------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 // Inside `shard_map` and `pmap`, with the name of a mesh axis, or several names (the first is the
 // slowest to change). Elsewhere, and for names that the mesh does not have, they throw TypeError.
 // The shapes are those of one device's part.

@@ -15,7 +15,7 @@ Tensor rfft(const Operand& x, std::int64_t axes = 1);
 Tensor irfft(const Operand& x, std::int64_t axes = 1, std::optional<std::int64_t> n = {});
 
 // --- windows
-// ---------------------------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 enum class Monoid : std::uint8_t { add, multiply, min, max };
 struct WindowOptions {
   Dims strides = {};          // by axis; empty: 1

@@ -246,7 +246,7 @@ Primitive::SplitResult cond_split(const Op& op, std::span<const Tensor> x,
 }
 
 // --- batching
-// -------------------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 /// An index for each element: all branches run, calls in them for the elements that take them.
 Batched select_branches(const CondParams& p, const Tensor& index, std::span<const Tensor> x,
@@ -291,7 +291,7 @@ Batched cond_batch(const Op& op, std::span<const Tensor> x, std::span<const int>
 }
 
 // --- running
-// --------------------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 void cond_lower(Lowering& out, const Equation& e) {
   const auto& p = as<CondParams>(*e.params);

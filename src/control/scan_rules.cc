@@ -174,7 +174,7 @@ Tensors scan_transpose(const Op& op, std::span<const Tensor> ct, std::span<const
 }
 
 // --- split
-// ----------------------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -386,7 +386,7 @@ Primitive::SplitResult scan_split(const Op& op, std::span<const Tensor> operands
 }
 
 // --- batching
-// -------------------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 // Constants keep their batch axis; that of the carry goes to the front, that of xs behind the axis
 // that is scanned.

@@ -164,7 +164,7 @@ Primitive::SplitResult while_split(const Op& op, std::span<const Tensor> x,
 }
 
 // --- batching
-// -------------------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 void refuse_ordered(const Program& condition) {
   for (const Equation& e : condition.equations) {
@@ -315,7 +315,7 @@ Batched while_batch(const Op& op, std::span<const Tensor> x, std::span<const int
 }
 
 // --- running
-// --------------------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 // Constants are seen from inside the regions; only the carry goes round. A condition with ordered
 // effects takes the token and gives none: the loop itself keeps its steps in order. XLA drops what

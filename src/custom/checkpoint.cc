@@ -41,7 +41,7 @@ Tensors checkpoint_transpose(const Op& op, std::span<const Tensor> ct, std::span
 }
 
 // --- split
-// --------------------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 bool has_effectful_call(const Equation& equation) {
   return any_equation(equation, [](const Equation& e) {
@@ -149,7 +149,7 @@ Primitive::SplitResult checkpoint_split(const Op& op, std::span<const Tensor> x,
 }
 
 // --- the other rules
-// ------------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 Batched checkpoint_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
                          std::int64_t size, const Tensor& mask) {

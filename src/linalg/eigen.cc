@@ -33,7 +33,7 @@ Tensor inverse_gaps(const Tensor& w, const Tensor& values) {
 }
 
 // --- eigh
-// -----------------------------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 Tensors eigh_apply(const void* config, std::span<const Tensor> x) {
   return bind_eigh(config_of<linalg::Eigh>(config), x[0]);
@@ -54,7 +54,7 @@ Jvp eigh_jvp(const void* config, std::span<const Tensor> x, std::span<const Tens
 constexpr Rules eigh_rules{eigh_apply, eigh_jvp};
 
 // --- svd
-// ------------------------------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 Tensors svd_apply(const void* config, std::span<const Tensor> x) {
   return bind_svd(config_of<linalg::Svd>(config), x[0]);

@@ -15,7 +15,7 @@ const Config& config_of(const void* config) {
 }
 
 // --- triangular_solve
-// ---------------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 /// What the block reads of a, or of its tangent.
 Tensor part_read(const Triangular& c, const Tensor& a) {
@@ -53,7 +53,7 @@ Tensors triangular_transpose(const void* config, std::span<const Tensor> ct,
 constexpr Rules triangular_rules{triangular_apply, triangular_jvp, triangular_transpose};
 
 // --- cholesky
-// -----------------------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 Tensors cholesky_apply(const void* config, std::span<const Tensor> x) {
   return {bind_cholesky(config_of<linalg::Cholesky>(config), x[0])};
@@ -72,7 +72,7 @@ Jvp cholesky_jvp(const void* config, std::span<const Tensor> x, std::span<const 
 constexpr Rules cholesky_rules{cholesky_apply, cholesky_jvp};
 
 // --- lu
-// -----------------------------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 Tensors lu_apply(const void*, std::span<const Tensor> x) { return bind_lu(x[0]); }
 
@@ -106,7 +106,7 @@ Jvp lu_jvp(const void*, std::span<const Tensor> x, std::span<const Tensor> dx) {
 constexpr Rules lu_rules{lu_apply, lu_jvp};
 
 // --- qr
-// -----------------------------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 Tensors qr_apply(const void* config, std::span<const Tensor> x) {
   return bind_qr(config_of<linalg::Qr>(config), x[0]);

@@ -92,7 +92,7 @@ Tensor merged(const Tensor& t, std::int64_t axis, std::int64_t to) {
 Tensor conv_bound(const ConvParams& p, const Tensor& x, const Tensor& kernel);
 
 // --- derivatives
-// ----------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 // As those of a product of matrices, with batch m, features j and k: x[m,j] kernel[j,k] -> [m,k];
 // of x: ct[m,k] kernel'[k,j], the kernel backwards; of the kernel: x'[j,m] ct[m,k]. Strides of the
 // one are dilations of the other.
@@ -137,7 +137,7 @@ Tensors conv_transpose(const Op& op, std::span<const Tensor> ct, std::span<const
 }
 
 // --- batching
-// -------------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 // The batch goes where the operands have it: into the batch of x, into the kernel's output
 // features, or, when both have it, into the groups.
 
@@ -181,7 +181,7 @@ Batched conv_batch(const Op& op, std::span<const Tensor> x, std::span<const int>
 }
 
 // --- lowering
-// -------------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 void conv_lower(Lowering& out, const Equation& e) {
   const auto& p = as<ConvParams>(*e.params);

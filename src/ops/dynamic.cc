@@ -53,7 +53,7 @@ Types update_type(const Params*, TypeSpan operands) {
 }
 
 // --- derivatives
-// ----------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 Tensors dynamic_slice_transpose(const Op&, std::span<const Tensor> ct, std::span<const Tensor> x,
                                 TypeSpan types) {
@@ -71,7 +71,7 @@ Tensors update_transpose(const Op&, std::span<const Tensor> ct, std::span<const 
 }
 
 // --- batching
-// -------------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 bool any_mapped(std::span<const int> axes) {
   return std::any_of(axes.begin(), axes.end(), [](int a) { return a >= 0; });
@@ -126,7 +126,7 @@ Batched update_batch(const Op&, std::span<const Tensor> x, std::span<const int> 
 }
 
 // --- the family
-// -----------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 void dynamic_slice_lower(Lowering& out, const Equation& e) {
   out.simple(e, "dynamic_slice", "slice_sizes = " + array_text(as<SizesParams>(*e.params).sizes));

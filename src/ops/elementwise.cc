@@ -15,7 +15,7 @@ namespace {
 using T = const Tensor&;
 
 // --- linear
-// ---------------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 Tensors add_transpose(const Op&, std::span<const Tensor> ct, std::span<const Tensor> x, TypeSpan) {
   return {x[0].has_value() ? Tensor() : ct[0], x[1].has_value() ? Tensor() : ct[0]};
@@ -58,7 +58,7 @@ Tensors select_transpose(const Op&, std::span<const Tensor> ct, std::span<const 
 }
 
 // --- slopes
-// ---------------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 Tensor exp_slope(T, T y) { return y; }
 Tensor expm1_slope(T, T y) { return y + 1; }
@@ -264,7 +264,7 @@ constexpr Primitive complex_p =
     linear("complex", "complex", complex_type, complex_transpose, elementwise_batch);
 
 // --- comparison
-// -------------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 struct CompareParams {
   const char* direction;  // StableHLO's: EQ, NE, LT, LE, GT, GE
@@ -307,7 +307,7 @@ constexpr const Primitive* elementwise_family[] = {
 static_assert(complete(elementwise_family));
 
 // --- binding
-// ------------------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 Tensor two(const Primitive& p, const Operand& x, const Operand& y, ParamsPtr params = nullptr) {
   PlaceScope at(x.place());

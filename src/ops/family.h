@@ -41,7 +41,7 @@ inline Tensor or_zeros(const Tensor& t, const Type& type) {
 Tensor add_any(const Tensor& a, const Tensor& b);
 
 // --- batching
-// ---------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 /// `x` with its batch axis moved to the front; an unmapped one (-1) gets a batch axis of `size`
 /// when `force`.
@@ -51,7 +51,7 @@ Batched elementwise_batch(const Op& op, std::span<const Tensor> x, std::span<con
                           std::int64_t size, const Tensor& mask);
 
 // --- type rules
-// -------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 Types same_type(const Params*,
                 TypeSpan operands);  // all operands of one type, which is the result's
@@ -73,7 +73,7 @@ Types same_type_if(const Params* params, TypeSpan operands) {
 }
 
 // --- families
-// -----------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 using Slope = Tensor (*)(const Tensor& x, const Tensor& y);  // dy/dx from x and y = f(x)
 

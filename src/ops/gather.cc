@@ -156,7 +156,7 @@ Tensor clipped(const Type& x, const Tensor& indices, const IndexAxes& axes, cons
 }
 
 // --- derivatives
-// ----------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 extern const Primitive gather_p, gather_or_missing_p, scatter_p, scatter_add_p, scatter_multiply_p,
     scatter_min_p, scatter_max_p;
@@ -248,7 +248,7 @@ Jvp scatter_choice_jvp(const Op& op, std::span<const Tensor> x, std::span<const 
 }
 
 // --- batching
-// -------------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 /// The same with an axis in front of x, of the result and, when `indices`, of the indices as well,
 /// which then go together.
@@ -288,7 +288,7 @@ Batched scatter_batch(const Op& op, std::span<const Tensor> x, std::span<const i
 }
 
 // --- lowering
-// -------------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 void plain_gather_lower(Lowering& out, const Equation& e, const GatherParams& p) {
   out.simple(e, "gather",
@@ -377,7 +377,7 @@ void scatter_lower(Lowering& out, const Equation& e) {
 }
 
 // --- the family
-// -----------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 using JvpRule = Jvp (*)(const Op&, std::span<const Tensor>, std::span<const Tensor>);
 template <const char* hlo>

@@ -168,7 +168,7 @@ Tensor restored(const Tensor& y, const Dims& dims, const Dims& axes) {
 }
 
 // --- derivatives
-// ----------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 Tensors sum_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>,
                       TypeSpan types) {
@@ -208,7 +208,7 @@ Jvp prod_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx
 }
 
 // --- the family
-// -----------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 constexpr Reducer adding{"add", zero_of, true}, multiplying{"multiply", one_of, true},
     largest{"maximum", lowest_of}, smallest{"minimum", highest_of}, conjunction{"and", ones_of},

@@ -29,7 +29,7 @@ void refuse_effects(const char* op, const Program& program) {
 namespace {
 
 // --- reduce
-// ---------------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 struct FoldParams {
   Dims axes;  // sorted
@@ -163,7 +163,7 @@ ProgramPtr reducer_of(const CombineFunction& function, const Types& elements) {
 }
 
 // --- associative scan
-// -----------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 /// even[0], odd[0], even[1], odd[1], ...
 Tensor interleaved(const Tensor& even, const Tensor& odd, std::int64_t axis) {

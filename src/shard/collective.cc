@@ -69,7 +69,7 @@ Types exchange_type(const Params* params, TypeSpan x) {
 Types index_type(const Params*, TypeSpan) { return {Type{DType::s32, {}}}; }
 
 // --- derivatives
-// ------------------------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 Tensor bind_like(const Primitive& primitive, CollectiveParams p, const Tensor& x) {
   return bind1(primitive, make_params(std::move(p)), {x});
@@ -121,7 +121,7 @@ Batched no_batch(const Op& op, std::span<const Tensor>, std::span<const int>, st
 }
 
 // --- lowering
-// ---------------------------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 /// One device meets nobody.
 bool alone(Lowering& out, const Equation& e) {

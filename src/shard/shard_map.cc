@@ -225,7 +225,7 @@ ParamsPtr shard_map_with_programs(const Params* params, std::span<const ProgramP
 }
 
 // --- lowering
-// --------------------------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 Ssa marker(Lowering& out, const char* target, Ssa x, const Type& from, const Type& to,
            const std::string& sharding) {
@@ -330,7 +330,7 @@ void shard_map_lower(Lowering& out, const Equation& e) {
 }
 
 // --- constraints
-// -----------------------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 Types constrain_type(const Params* params, TypeSpan operands) {
   as<ConstrainParams>(*params).sharding.part_type(operands[0]);
