@@ -120,7 +120,7 @@ Tensor triu(const Operand& x, std::int64_t k) { return triangle("triu", x, k, fa
 Tensor diagonal(const Operand& operand, std::int64_t k, std::int64_t axis1, std::int64_t axis2) {
   PlaceScope scope(operand.place());
   Tensor x = operand.tensor();
-  axis1 = normal_axis("diagonal", axis1, x.rank()),
+  axis1 = normal_axis("diagonal", axis1, x.rank());
   axis2 = normal_axis("diagonal", axis2, x.rank());
   check(axis1 != axis2, "diagonal: two different axes of {} are needed, got {} twice",
         to_string(x.type()), axis1);

@@ -17,10 +17,13 @@ struct ConvParams {
   std::int64_t feature_groups = 1, batch_groups = 1;         // one of them is 1
   std::int64_t groups() const { return feature_groups * batch_groups; }
   void fields(FieldSink& sink) const {
-    sink("strides", strides), sink("low", low), sink("high", high),
-        sink("input_dilation", input_dilation);
-    sink("kernel_dilation", kernel_dilation), sink("feature_groups", feature_groups),
-        sink("batch_groups", batch_groups);
+    sink("strides", strides);
+    sink("low", low);
+    sink("high", high);
+    sink("input_dilation", input_dilation);
+    sink("kernel_dilation", kernel_dilation);
+    sink("feature_groups", feature_groups);
+    sink("batch_groups", batch_groups);
   }
 };
 
@@ -253,8 +256,10 @@ ConvParams params_of(const ConvOptions& options, const Tensor& x, const Tensor& 
   } else if (options.padding.kind == ConvPadding::Kind::valid) {
     p.low = p.high = Dims(count, 0);
   } else {
-    for (const auto& [low, high] : options.padding.pairs)
-      p.low.push_back(low), p.high.push_back(high);
+    for (const auto& [low, high] : options.padding.pairs) {
+      p.low.push_back(low);
+      p.high.push_back(high);
+    }
   }
   return p;
 }

@@ -20,7 +20,10 @@ namespace {
 struct CumulativeParams {
   std::int64_t axis;
   bool reverse;
-  void fields(FieldSink& sink) const { sink("axis", axis), sink("reverse", reverse); }
+  void fields(FieldSink& sink) const {
+    sink("axis", axis);
+    sink("reverse", reverse);
+  }
 };
 
 /// A combination of two neighbours, with its neutral element (by a Reducer, which also names XLA's

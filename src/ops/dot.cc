@@ -12,8 +12,10 @@ namespace {
 struct DotParams {
   DotAxes axes;
   void fields(FieldSink& sink) const {
-    sink("contract_x", axes.contract_x), sink("contract_y", axes.contract_y),
-        sink("batch_x", axes.batch_x), sink("batch_y", axes.batch_y);
+    sink("contract_x", axes.contract_x);
+    sink("contract_y", axes.contract_y);
+    sink("batch_x", axes.batch_x);
+    sink("batch_y", axes.batch_y);
   }
 };
 
@@ -98,8 +100,14 @@ Batched dot_batch(const Op& op, std::span<const Tensor> x, std::span<const int> 
                   const Tensor&) {
   DotAxes d = op.as<DotParams>().axes;
   const std::int64_t bx = axes[0], by = axes[1];
-  if (bx >= 0) d.contract_x = past(d.contract_x, bx), d.batch_x = past(d.batch_x, bx);
-  if (by >= 0) d.contract_y = past(d.contract_y, by), d.batch_y = past(d.batch_y, by);
+  if (bx >= 0) {
+    d.contract_x = past(d.contract_x, bx);
+    d.batch_x = past(d.batch_x, bx);
+  }
+  if (by >= 0) {
+    d.contract_y = past(d.contract_y, by);
+    d.batch_y = past(d.batch_y, by);
+  }
   if (bx >= 0 && by >= 0) {
     d.batch_x.insert(d.batch_x.begin(), bx);
     d.batch_y.insert(d.batch_y.begin(), by);

@@ -200,8 +200,11 @@ void contract_one(Sum& sum) {
   double best = std::numeric_limits<double>::infinity();
   for (std::size_t a = 0; a < sum.terms.size(); ++a)
     for (std::size_t b = a + 1; b < sum.terms.size(); ++b)
-      if (const double g = growth(sum.terms[a], sum.terms[b], needed_beyond(sum, a, b)); g < best)
-        best = g, best_a = a, best_b = b;
+      if (const double g = growth(sum.terms[a], sum.terms[b], needed_beyond(sum, a, b)); g < best) {
+        best = g;
+        best_a = a;
+        best_b = b;
+      }
   const Labels needed = needed_beyond(sum, best_a, best_b);
   Term product = contracted(sum.terms[best_a], sum.terms[best_b],
                             [&](int label) { return has(needed, label); });

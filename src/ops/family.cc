@@ -24,14 +24,16 @@ constexpr Above make_lattice() {
   using enum DType;
   edge(d(pred), weak_int);
   for (DType t : {u2, s2, u4, s4, u8, s8}) edge(weak_int, d(t));
-  edge(d(u8), d(s16)), edge(d(u8), d(u16)), edge(d(u16), d(s32)), edge(d(u16), d(u32)),
-      edge(d(u32), d(s64)), edge(d(u32), d(u64));
-  edge(d(s8), d(s16)), edge(d(s16), d(s32)), edge(d(s32), d(s64)), edge(d(s64), weak_float),
-      edge(d(u64), weak_float);
+  constexpr std::pair<DType, DType> wider[] = {{u8, s16},  {u8, u16},   {u16, s32},  {u16, u32},
+                                               {u32, s64}, {u32, u64},  {s8, s16},   {s16, s32},
+                                               {s32, s64}, {f16, f32},  {bf16, f32}, {f32, f64},
+                                               {f32, c64}, {f64, c128}, {c64, c128}};
+  for (const auto& [from, to] : wider) edge(d(from), d(to));
+  for (DType t : {s64, u64}) edge(d(t), weak_float);
   for (int t = d(f8e5m2); t <= d(f4e2m1fn); ++t) edge(weak_float, t);
-  edge(weak_float, d(f16)), edge(weak_float, d(bf16)), edge(weak_float, weak_complex);
-  edge(d(f16), d(f32)), edge(d(bf16), d(f32)), edge(d(f32), d(f64)), edge(d(f32), d(c64)),
-      edge(d(f64), d(c128)), edge(weak_complex, d(c64)), edge(d(c64), d(c128));
+  for (DType t : {f16, bf16}) edge(weak_float, d(t));
+  edge(weak_float, weak_complex);
+  edge(weak_complex, d(c64));
   for (int i = 0; i < nodes; ++i) above[static_cast<std::size_t>(i)] |= std::uint64_t{1} << i;
   for (int round = 0; round < nodes; ++round)  // transitive closure
     for (auto& set : above)
@@ -43,7 +45,8 @@ constexpr Above lattice = make_lattice();
 
 int node_of(const Type& t) {
   if (!t.weak || t.dtype == DType::pred) return static_cast<int>(t.dtype);
-  return is_complex(t.dtype) ? weak_complex : is_float(t.dtype) ? weak_float : weak_int;
+  if (is_complex(t.dtype)) return weak_complex;
+  return is_float(t.dtype) ? weak_float : weak_int;
 }
 
 /// Of two weak types the one of the larger kind keeps its C++ dtype; within a kind the wider one.
@@ -55,7 +58,8 @@ DType weak_dtype(int node, const Type& a, const Type& b) {
         (!of_kind || byte_width(t->dtype) > byte_width(of_kind->dtype)))
       of_kind = t;
   if (of_kind) return of_kind->dtype;
-  return node == weak_int ? DType::s64 : node == weak_float ? DType::f64 : DType::c128;
+  if (node == weak_complex) return DType::c128;
+  return node == weak_int ? DType::s64 : DType::f64;
 }
 
 }  // namespace

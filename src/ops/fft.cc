@@ -13,7 +13,10 @@ namespace {
 struct FftParams {
   const char* kind;  // StableHLO's: FFT, IFFT, RFFT, IRFFT
   Dims lengths;
-  void fields(FieldSink& sink) const { sink("kind", kind), sink("lengths", lengths); }
+  void fields(FieldSink& sink) const {
+    sink("kind", kind);
+    sink("lengths", lengths);
+  }
   bool is(std::string_view name) const { return kind == name; }
 };
 

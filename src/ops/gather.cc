@@ -15,8 +15,11 @@ namespace postern {
 namespace {
 
 void axes_fields(FieldSink& sink, const IndexAxes& axes) {
-  sink("window", axes.window), sink("dropped", axes.dropped), sink("indexed", axes.indexed);
-  sink("batch_x", axes.batch_x), sink("batch_indices", axes.batch_indices);
+  sink("window", axes.window);
+  sink("dropped", axes.dropped);
+  sink("indexed", axes.indexed);
+  sink("batch_x", axes.batch_x);
+  sink("batch_indices", axes.batch_indices);
 }
 
 struct GatherParams {
@@ -24,7 +27,9 @@ struct GatherParams {
   Dims sizes;
   bool in_range;  // promised; else slices out of range are zero
   void fields(FieldSink& sink) const {
-    axes_fields(sink, axes), sink("sizes", sizes), sink("in_range", in_range);
+    axes_fields(sink, axes);
+    sink("sizes", sizes);
+    sink("in_range", in_range);
   }
 };
 
@@ -32,8 +37,10 @@ struct ScatterParams {
   IndexAxes axes;
   bool unique, sorted, in_range;
   void fields(FieldSink& sink) const {
-    axes_fields(sink, axes), sink("unique", unique), sink("sorted", sorted),
-        sink("in_range", in_range);
+    axes_fields(sink, axes);
+    sink("unique", unique);
+    sink("sorted", sorted);
+    sink("in_range", in_range);
   }
 };
 
@@ -253,14 +260,17 @@ Jvp scatter_choice_jvp(const Op& op, std::span<const Tensor> x, std::span<const 
 /// The same with an axis in front of x, of the result and, when `indices`, of the indices as well,
 /// which then go together.
 IndexAxes with_batch(IndexAxes axes, bool x, bool indices) {
-  if (x)
-    axes.dropped = shifted(axes.dropped, 1), axes.indexed = shifted(axes.indexed, 1),
+  if (x) {
+    axes.dropped = shifted(axes.dropped, 1);
+    axes.indexed = shifted(axes.indexed, 1);
     axes.batch_x = shifted(axes.batch_x, 1);
+  }
   if (indices) axes.batch_indices = shifted(axes.batch_indices, 1);
   axes.window = shifted(axes.window, 1);
-  if (x && indices)
-    axes.batch_x.insert(axes.batch_x.begin(), 0),
-        axes.batch_indices.insert(axes.batch_indices.begin(), 0);
+  if (x && indices) {
+    axes.batch_x.insert(axes.batch_x.begin(), 0);
+    axes.batch_indices.insert(axes.batch_indices.begin(), 0);
+  }
   if (x && !indices) axes.window.insert(axes.window.begin(), 0);
   return axes;
 }

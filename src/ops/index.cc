@@ -106,7 +106,8 @@ Tensor take_along_axis(const Operand& operand, const Operand& given, std::int64_
   Dims x_dims = x.dims(), index_dims = indices.dims();
   at(x_dims, axis) = at(index_dims, axis) = 1;
   x_dims = index_dims = broadcast_dims("take_along_axis", x_dims, index_dims);
-  at(x_dims, axis) = extent, at(index_dims, axis) = count;
+  at(x_dims, axis) = extent;
+  at(index_dims, axis) = count;
   x = broadcast_to_dims(x, x_dims);
   indices = broadcast_to_dims(indices, index_dims);
   if (indices.size() == 0) return zeros({x.dtype(), index_dims});

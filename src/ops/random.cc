@@ -83,7 +83,12 @@ Tensors words(const Tensor& key, const Dims& dims) {
 }
 
 DType bits_dtype(std::size_t bytes) {
-  return bytes == 1 ? DType::u8 : bytes == 2 ? DType::u16 : bytes == 4 ? DType::u32 : DType::u64;
+  switch (bytes) {
+    case 1: return DType::u8;
+    case 2: return DType::u16;
+    case 4: return DType::u32;
+    default: return DType::u64;
+  }
 }
 
 /// Bits of the mantissa, without the hidden one.
@@ -101,9 +106,8 @@ int mantissa_bits(DType dtype) {
 
 /// Smallest normal number.
 double tiny(DType dtype) {
-  return dtype == DType::f64   ? std::numeric_limits<double>::min()
-         : dtype == DType::f16 ? std::ldexp(1.0, -14)
-                               : std::ldexp(1.0, -126);
+  if (dtype == DType::f64) return std::numeric_limits<double>::min();
+  return std::ldexp(1.0, dtype == DType::f16 ? -14 : -126);
 }
 
 }  // namespace

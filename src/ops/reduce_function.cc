@@ -34,7 +34,10 @@ namespace {
 struct FoldParams {
   Dims axes;  // sorted
   ProgramPtr function;
-  void fields(FieldSink& sink) const { sink("axes", axes), sink("function", function); }
+  void fields(FieldSink& sink) const {
+    sink("axes", axes);
+    sink("function", function);
+  }
 };
 
 // Operands: the tensors, then as many initial values.

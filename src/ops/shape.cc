@@ -1,4 +1,4 @@
-// Shape: converting, broadcasting, reshaping, transposing, joining, slicing, padding, making.
+// Shape: converting, broadcasting, reshaping, transposing, reversing, making.
 #include "ops/shape.h"
 
 #include <algorithm>
@@ -54,7 +54,10 @@ void convert_lower(Lowering& out, const Equation& e) {
 
 struct BroadcastParams {
   Dims dims, axes;
-  void fields(FieldSink& sink) const { sink("dims", dims), sink("axes", axes); }
+  void fields(FieldSink& sink) const {
+    sink("dims", dims);
+    sink("axes", axes);
+  }
 };
 
 Types broadcast_type(const Params* params, TypeSpan operands) {
@@ -170,184 +173,16 @@ void reverse_lower(Lowering& out, const Equation& e) {
   out.simple(e, "reverse", "dimensions = " + array_text(as<DimsParams>(*e.params).dims));
 }
 
-// --- concatenate
-// -------------------------------------------------------------------------------------------------
-
-struct AxisParams {
-  std::int64_t axis;
-  void fields(FieldSink& sink) const { sink("axis", axis); }
-};
-
-Types concatenate_type(const Params* params, TypeSpan operands) {
-  const auto axis = static_cast<std::size_t>(as<AxisParams>(*params).axis);
-  Type type = operands[0];
-  for (std::size_t i = 1; i < operands.size(); ++i) {
-    Dims other = operands[i].dims;
-    check(operands[i].dtype == type.dtype && other.size() == type.dims.size(),
-          "concatenate: {} and {} differ in dtype or rank", to_string(type),
-          to_string(operands[i]));
-    const std::int64_t extent = other[axis];
-    other[axis] = type.dims[axis];
-    check(other == type.dims, "concatenate: {} and {} differ off axis {}", to_string(operands[0]),
-          to_string(operands[i]),
-          axis);  // concatenate_c2
-    type.dims[axis] = extent_sum(type.dims[axis], extent);
-    type.weak = type.weak && operands[i].weak;
-  }
-  return {std::move(type)};
-}
-Tensors concatenate_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x,
-                              TypeSpan types) {
-  const std::int64_t axis = op.as<AxisParams>().axis;
-  Tensors out(x.size());
-  std::int64_t start = 0;
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    const std::int64_t extent = types[i].dims[static_cast<std::size_t>(axis)];
-    if (!x[i].has_value()) out[i] = slice_axis(ct[0], axis, start, start + extent);
-    start += extent;
-  }
-  return out;
-}
-Batched concatenate_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
-                          std::int64_t size, const Tensor&) {
-  Tensors moved;
-  for (std::size_t i = 0; i < x.size(); ++i) moved.push_back(batch_front(x[i], axes[i], size));
-  return {{bind1(op.primitive, make_params(AxisParams{op.as<AxisParams>().axis + 1}), moved)}, {0}};
-}
-void concatenate_lower(Lowering& out, const Equation& e) {
-  out.simple(e, "concatenate", fmt::format("dimension = {} : i64", as<AxisParams>(*e.params).axis));
-}
-
-// --- slice, pad
-// -------------------------------------------------------------------------------------------------
-
-struct SliceParams {
-  Dims start, limit, strides;
-  void fields(FieldSink& sink) const {
-    sink("start", start), sink("limit", limit), sink("strides", strides);
-  }
-};
-
-Types slice_type(const Params* params, TypeSpan operands) {
-  const auto& p = as<SliceParams>(*params);
-  Type type = operands[0];
-  const std::size_t rank = type.dims.size();
-  check(p.start.size() == rank && p.limit.size() == rank && p.strides.size() == rank,
-        "slice: start, limit and strides must have one number for each axis of {}",
-        to_string(type));
-  for (std::size_t i = 0; i < rank; ++i) {
-    check(0 <= p.start[i] && p.start[i] <= p.limit[i] && p.limit[i] <= type.dims[i] &&
-              p.strides[i] > 0,
-          "slice: [{}:{}:{}] on axis {} does not fit {}", p.start[i], p.limit[i], p.strides[i], i,
-          to_string(operands[0]));  // slice_c3
-    type.dims[i] = p.limit[i] == p.start[i] ? 0 : (p.limit[i] - p.start[i] - 1) / p.strides[i] + 1;
-  }
-  return {std::move(type)};
-}
-Tensors slice_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>,
-                        TypeSpan types) {
-  const auto& p = op.as<SliceParams>();
-  Dims high, interior;
-  for (std::size_t i = 0; i < p.start.size(); ++i) {
-    const std::int64_t n = ct[0].dims()[i], covered = n == 0 ? 0 : (n - 1) * p.strides[i] + 1;
-    high.push_back(types[0].dims[i] - p.start[i] - covered);
-    interior.push_back(p.strides[i] - 1);
-  }
-  return {pad(ct[0], zeros_like_type({ct[0].dtype(), {}}), p.start, high, interior)};
-}
-Batched slice_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
-                    std::int64_t size, const Tensor&) {
-  SliceParams p = op.as<SliceParams>();
-  p.start.insert(p.start.begin(), 0);
-  p.limit.insert(p.limit.begin(), size);
-  p.strides.insert(p.strides.begin(), 1);
-  return {{bind1(op.primitive, make_params(p), {batch_front(x[0], axes[0], size)})}, {0}};
-}
-void slice_lower(Lowering& out, const Equation& e) {
-  const auto& p = as<SliceParams>(*e.params);
-  out.simple(e, "slice",
-             fmt::format("start_indices = {}, limit_indices = {}, strides = {}",
-                         array_text(p.start), array_text(p.limit), array_text(p.strides)));
-}
-
-struct PadParams {
-  Dims low, high, interior;
-  void fields(FieldSink& sink) const {
-    sink("low", low), sink("high", high), sink("interior", interior);
-  }
-};
-
-Types pad_type(const Params* params, TypeSpan operands) {
-  const auto& p = as<PadParams>(*params);
-  Type type = operands[0];
-  check(operands[1].dims.empty() && operands[1].dtype == type.dtype,
-        "pad: the value must be a scalar {}, got {}", to_string(type.dtype),
-        to_string(operands[1]));
-  const std::size_t rank = type.dims.size();
-  check(p.low.size() == rank && p.high.size() == rank && p.interior.size() == rank,
-        "pad: low, high and interior must have one number for each axis of {}", to_string(type));
-  for (std::size_t i = 0; i < rank; ++i) {
-    check(p.interior[i] >= 0, "pad: interior must be 0 or more, got {}",
-          dims_to_string(p.interior));
-    type.dims[i] = extent_sum(spread_extent(type.dims[i], extent_sum(p.interior[i], 1)),
-                              extent_sum(p.low[i], p.high[i]));
-    check(type.dims[i] >= 0, "pad: axis {} of {} is cut to a negative extent by low {} and high {}",
-          i, to_string(operands[0]), p.low[i], p.high[i]);
-  }
-  return {std::move(type)};
-}
-Tensors pad_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x,
-                      TypeSpan types) {
-  const auto& p = op.as<PadParams>();
-  Tensors out(2);
-  // Undo the outer padding with the opposite signs, then pick every (interior + 1)th element.
-  Dims low, high, none(p.low.size(), 0), step;
-  for (std::size_t i = 0; i < p.low.size(); ++i)
-    low.push_back(-p.low[i]), high.push_back(-p.high[i]), step.push_back(p.interior[i] + 1);
-  const Tensor inner = slice(
-      pad(ct[0], zeros_like_type({ct[0].dtype(), {}}), low, high, none), none,
-      [&] {
-        Dims limit;
-        for (std::size_t i = 0; i < p.low.size(); ++i) {
-          const std::int64_t n = types[0].dims[i];
-          limit.push_back(n == 0 ? 0 : (n - 1) * step[i] + 1);
-        }
-        return limit;
-      }(),
-      step);
-  if (!x[0].has_value()) out[0] = inner;
-  if (!x[1].has_value()) out[1] = sum(ct[0]) - sum(inner);
-  return out;
-}
-Batched pad_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
-                  std::int64_t size, const Tensor&) {
-  PadParams p = op.as<PadParams>();
-  p.low.insert(p.low.begin(), 0);
-  p.high.insert(p.high.begin(), 0);
-  p.interior.insert(p.interior.begin(), 0);
-  const Tensor moved = batch_front(x[0], axes[0], size);
-  if (axes[1] < 0) return {{bind1(op.primitive, make_params(p), {moved, x[1]})}, {0}};
-  // A padding value of its own for each element: pad a mask, and choose.
-  const Tensor zero = zeros_like_type({moved.dtype(), {}});
-  const Tensor inside =
-      pad(ones({DType::pred, moved.dims()}), Tensor(false), p.low, p.high, p.interior);
-  const Tensor padded = pad(moved, zero, p.low, p.high, p.interior);
-  return {{where(inside, padded, broadcast_in_dim(x[1], padded.dims(), {0}))}, {0}};
-}
-void pad_lower(Lowering& out, const Equation& e) {
-  const auto& p = as<PadParams>(*e.params);
-  out.simple(e, "pad",
-             fmt::format("edge_padding_low = {}, edge_padding_high = {}, interior_padding = {}",
-                         array_text(p.low), array_text(p.high), array_text(p.interior)));
-}
-
 // --- iota
 // -------------------------------------------------------------------------------------------------
 
 struct IotaParams {
   Type type;
   std::int64_t axis;
-  void fields(FieldSink& sink) const { sink("type", type), sink("axis", axis); }
+  void fields(FieldSink& sink) const {
+    sink("type", type);
+    sink("axis", axis);
+  }
 };
 Types iota_type(const Params* params, TypeSpan) {
   const auto& p = as<IotaParams>(*params);
@@ -364,12 +199,6 @@ void iota_lower(Lowering& out, const Equation& e) {
 
 constexpr Primitive reverse_p =
     linear("reverse", "reverse", reverse_type, reverse_transpose, reverse_batch, reverse_lower);
-constexpr Primitive concatenate_p =
-    linear("concatenate", "concatenate", concatenate_type, concatenate_transpose, concatenate_batch,
-           concatenate_lower);
-constexpr Primitive slice_p =
-    linear("slice", "slice", slice_type, slice_transpose, slice_batch, slice_lower);
-constexpr Primitive pad_p = linear("pad", "pad", pad_type, pad_transpose, pad_batch, pad_lower);
 constexpr Primitive iota_p{.name = "iota",
                            .hlo = "iota",
                            .type = iota_type,
@@ -389,8 +218,7 @@ constexpr Primitive transpose_p = linear("transpose", "transpose", transpose_typ
                                          transpose_transpose, transpose_batch, transpose_lower);
 
 constexpr const Primitive* shape_family[] = {&convert_p,   &broadcast_p, &reshape_p,
-                                             &transpose_p, &reverse_p,   &concatenate_p,
-                                             &slice_p,     &pad_p,       &iota_p};
+                                             &transpose_p, &reverse_p,   &iota_p};
 static_assert(complete(shape_family));
 
 Tensor convert_to(const Tensor& x, DType dtype, bool weak) {
@@ -481,53 +309,6 @@ Tensor squeeze(const Operand& operand, const Dims& axes) {
     if (!dropped) dims.push_back(x.dims()[static_cast<std::size_t>(i)]);
   }
   return reshape(operand, dims);
-}
-
-Tensor concatenate(std::span<const Tensor> parts, std::int64_t axis, Place place) {
-  PlaceScope at(place);
-  check(!parts.empty(), "concatenate: at least one tensor is needed");
-  Type type = parts[0].type();
-  check(type.rank() > 0, "concatenate: tensors of rank 1 or more are needed, got {}",
-        to_string(type));
-  for (const Tensor& t : parts) type = promote("concatenate", type, t.type());
-  axis = normal_axis("concatenate", axis, parts[0].rank());
-  if (parts.size() == 1) return parts[0];
-  Tensors converted;
-  for (const Tensor& t : parts) converted.push_back(convert_to(t, type.dtype, type.weak));
-  return bind1(concatenate_p, make_params(AxisParams{axis}), converted);
-}
-
-Tensor slice(const Operand& operand, const Dims& start, const Dims& limit, const Dims& strides) {
-  PlaceScope at(operand.place());
-  const Tensor& x = operand.tensor();
-  const Dims step = strides.empty() ? Dims(start.size(), 1) : strides;
-  if (limit == x.dims() && start == Dims(start.size(), 0) && step == Dims(start.size(), 1))
-    return x;
-  return bind1(slice_p, make_params(SliceParams{start, limit, step}), {x});
-}
-
-Tensor slice_axis(const Operand& operand, std::int64_t axis, std::int64_t start, std::int64_t limit,
-                  std::int64_t stride) {
-  PlaceScope at(operand.place());
-  const Tensor& x = operand.tensor();
-  const auto a = static_cast<std::size_t>(normal_axis("slice_axis", axis, x.rank()));
-  SliceParams p{Dims(x.dims().size(), 0), x.dims(), Dims(x.dims().size(), 1)};
-  const std::int64_t extent = x.dims()[a];
-  p.start[a] = start < 0 ? start + extent : start;
-  p.limit[a] = limit < 0 ? limit + extent : limit;
-  p.strides[a] = stride;
-  return slice(operand, p.start, p.limit, p.strides);
-}
-
-Tensor pad(const Operand& operand, const Operand& value, const Dims& low, const Dims& high,
-           const Dims& interior) {
-  PlaceScope at(operand.place());
-  const Tensor& x = operand.tensor();
-  const Dims between = interior.empty() ? Dims(x.dims().size(), 0) : interior;
-  const Dims none(x.dims().size(), 0);
-  if (low == none && high == none && between == none) return x;
-  return bind1(pad_p, make_params(PadParams{low, high, between}),
-               {x, fit(value.tensor(), {x.dtype(), {}})});
 }
 
 Tensor reverse(const Operand& operand, const Dims& axes) {

@@ -17,7 +17,9 @@ struct SortParams {
   int keys;
   bool stable;
   void fields(FieldSink& sink) const {
-    sink("axis", axis), sink("keys", keys), sink("stable", stable);
+    sink("axis", axis);
+    sink("keys", keys);
+    sink("stable", stable);
   }
 };
 

@@ -25,8 +25,11 @@ struct WindowParams {
   Dims window, strides, dilation, low, high;
   void fields(FieldSink& sink) const {
     sink("monoid", monoids[static_cast<int>(monoid)].hlo);
-    sink("window", window), sink("strides", strides), sink("dilation", dilation), sink("low", low),
-        sink("high", high);
+    sink("window", window);
+    sink("strides", strides);
+    sink("dilation", dilation);
+    sink("low", low);
+    sink("high", high);
   }
 };
 
@@ -95,9 +98,8 @@ Jvp window_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> 
       after[k] = after[k + 1].has_value() ? values[k] * after[k + 1] : values[k];
     Tensor before;
     for (std::size_t k = 0; k < values.size(); ++k) {
-      Tensor others = before.has_value() && after[k + 1].has_value() ? before * after[k + 1]
-                      : before.has_value()                           ? before
-                                                                     : after[k + 1];
+      Tensor others = before.has_value() ? before : after[k + 1];
+      if (before.has_value() && after[k + 1].has_value()) others = before * after[k + 1];
       dy = add_any(dy, others.has_value() ? tangents[k] * others : tangents[k]);
       before = before.has_value() ? before * values[k] : values[k];
     }
