@@ -11,6 +11,7 @@
 
 #include "c/c_api.h"
 #include "core/check.h"
+#include "core/fork.h"
 #include "host/limit.h"
 
 namespace postern::c {
@@ -74,6 +75,7 @@ class Bridge {
   }
 
   int next(std::optional<std::chrono::nanoseconds> limit, const pn_request** out) {
+    refuse_forked();
     std::unique_lock lock(guard_);
     auto ready = [&] { return closed_ || !waiting_.empty(); };
     const auto until = limit ? host::after(*limit) : std::chrono::steady_clock::time_point::max();

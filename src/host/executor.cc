@@ -15,6 +15,8 @@
 #include <system_error>
 #include <thread>
 
+#include "core/fork.h"
+
 namespace postern::host {
 
 namespace {
@@ -54,6 +56,7 @@ Pool& pool() {
 }  // namespace
 
 void run_on_host_thread(std::function<void()> job) {
+  refuse_forked();
   Pool& p = pool();
   std::unique_lock lock(p.guard);
   p.jobs.push_back(std::move(job));

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/fork.h"
 #include "core/log.h"
 #include "host/run_state.h"
 
@@ -28,6 +29,7 @@ Unseen& unseen() {
 }  // namespace
 
 void keep_unseen(std::exception_ptr failure) {
+  if (forked()) return;
   std::scoped_lock lock(unseen().guard);
   ++unseen().count;
   if (unseen().failures.size() < kept_failures) unseen().failures.push_back(std::move(failure));

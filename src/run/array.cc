@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "core/check.h"
+#include "core/fork.h"
 #include "run/run_record.h"
 #include "run/sharded.h"
 #include "run/unwatched.h"
@@ -81,7 +82,13 @@ void rethrow_failure(const Runs& runs) {
 
 void await(const DeviceValue& value) {
   if (!value.ready.load(std::memory_order_acquire) || value.donated.load(std::memory_order_relaxed))
-    await(value, [&] { value.buffer.ready().await(); });
+    await(value, [&] { await_buffer(value); });
+}
+
+void await_buffer(const DeviceValue& value) {
+  const pjrt::Event ready = value.buffer.ready();
+  if (!ready.is_ready()) refuse_forked();  // XLA's threads are not here
+  ready.await();
 }
 
 void await(const ComputedValue& value, const std::function<void()>& wait) {
@@ -132,6 +139,7 @@ void copy_out(const DeviceValue& value, void* to) {
   const std::size_t bytes = value.type.byte_size();
   if (bytes == 0) return;
   if (packed(value.type.dtype) || !value.buffer.is_on_cpu()) {
+    refuse_forked();
     value.buffer.to_host(to, bytes).await();
     return extend_signs(value.type.dtype, to, bytes);
   }

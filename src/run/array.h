@@ -79,6 +79,8 @@ void rethrow_failure(const Runs& runs);
 
 /// Waits for the data; throws the error of the run that makes it.
 void await(const DeviceValue& value);
+/// XLA's part of that.
+void await_buffer(const DeviceValue& value);
 /// The same by any way of waiting.
 void await(const ComputedValue& value, const std::function<void()>& wait);
 

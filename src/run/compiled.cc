@@ -8,6 +8,7 @@
 
 #include "block/registry.h"
 #include "core/check.h"
+#include "core/fork.h"
 #include "core/log.h"
 #include "host/timeline.h"
 #include "host/unseen.h"
@@ -137,6 +138,7 @@ std::shared_ptr<const Module> lower_for_file(const Lowered& lowered) {
 CompiledProgram::CompiledProgram(std::shared_ptr<const Module> module, std::size_t arguments,
                                  Tensors captures)
     : module_(std::move(module)), arguments_(arguments), captures_(std::move(captures)) {
+  refuse_forked();
   for (const SitePtr& s : module_->sites) {
     sites_.emplace_back(s, s->function);
     named_ = named_ || !s->function;

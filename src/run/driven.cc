@@ -68,7 +68,7 @@ Tensors DrivenRun::drive(const std::function<Tensors()>& body) {
       if (is_new) run.ticket = Runtime::get().add_started();
     }
     ~UnderWay() {
-      if (is_new) Runtime::get().remove_started(run.ticket);
+      if (is_new) Runtime::existing().remove_started(run.ticket);
     }
   } under_way(*this);
   const host::Wait waits(*this);

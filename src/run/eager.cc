@@ -7,6 +7,7 @@
 
 #include "block/registry.h"
 #include "core/check.h"
+#include "core/fork.h"
 #include "core/result_types.h"
 #include "run/compiled.h"
 #include "run/driven.h"
@@ -95,6 +96,7 @@ class OperationCache {
 
 Tensors evaluate_now(const Primitive& primitive, const ParamsPtr& params,
                      std::span<const Tensor> operands) {
+  refuse_forked();
   run::DrivenRun* const driven = run::DrivenRun::current();
   if (driven) driven->check_going();
   if (primitive.site) return run::fire_now(primitive, params, operands);

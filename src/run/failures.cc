@@ -11,6 +11,7 @@
 #include <exception>
 #include <optional>
 
+#include "core/fork.h"
 #include "core/log.h"
 #include "host/limit.h"
 #include "host/queue.h"
@@ -58,7 +59,7 @@ Pending wait_for_all(std::optional<std::chrono::nanoseconds> limit) {
 
 /// Waits for what is under way, once if that takes too long.
 void settle() {
-  if (given_up) return;
+  if (given_up || forked()) return;
   try {
     // exit() inside a host function: what called it can't end, all others can.
     const Pending left = wait_for_all_but(host::surrounding_runs(), exit_limit);
@@ -75,7 +76,7 @@ void settle() {
 }
 
 void drain() {
-  if (drained.exchange(true)) return;
+  if (forked() || drained.exchange(true)) return;  // what is under way is the other process's
   settle();
   host::print_unseen();
   host::timeline::write_for_environment();

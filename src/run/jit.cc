@@ -8,6 +8,7 @@
 
 #include "block/registry.h"
 #include "core/enum.h"
+#include "core/fork.h"
 #include "core/once.h"
 #include "core/value.h"
 #include "run/array.h"
@@ -259,6 +260,7 @@ void stage_entry(Entry& e) {
 }  // namespace
 
 const Entry& find(JitCore& core, const Key& key, const Tracer& tracer, bool compile) {
+  refuse_forked();
   Entry& e = core.entry(key);
   if (e.ready.load(std::memory_order_acquire)) [[likely]]
     return e;

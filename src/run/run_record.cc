@@ -134,8 +134,8 @@ RunRecord::Left RunRecord::end() noexcept {
 }
 
 void RunRecord::Left::leave() const {
-  if (lane) Runtime::get().leave(*lane);
-  for (Lane* l : group) Runtime::get().leave_group(*l);
+  if (lane) Runtime::existing().leave(*lane);
+  for (Lane* l : group) Runtime::existing().leave_group(*l);
 }
 
 void RunRecord::release() noexcept { end().leave(); }

@@ -6,6 +6,7 @@
 
 #include "block/registry.h"
 #include "core/check.h"
+#include "core/fork.h"
 #include "cuda/handler.h"
 #include "host/handler.h"
 #include "host/queue.h"
@@ -90,26 +91,30 @@ constexpr std::size_t lanes_at_a_time = 64, most_times = 16;
 constexpr std::size_t lanes_for_nested = 40;
 /// Spare lanes of runs on several devices.
 constexpr std::size_t grouped_lanes = 2048;
-std::atomic<Runtime*> existing{nullptr};
+std::atomic<Runtime*> made{nullptr};
 
 }  // namespace
 
-bool Runtime::exists() { return existing.load() != nullptr; }
+bool Runtime::exists() { return made.load() != nullptr; }
+Runtime& Runtime::existing() { return *made; }
 
 Runtime& Runtime::get() {
   // Never destroyed: users' own statics may hold tensors, and PJRT destroys a client beneath runs
   // whose results were dropped, which crashes. What is in flight is drained at exit, see
   // failures.cc.
+  refuse_forked();
   static Runtime* const runtime = [] {
     Runtime* r = nullptr;
     try {
+      watch_forks(true);
       r = new Runtime(settled());
     } catch (...) {
       std::scoped_lock lock(config_guard);
       in_use = false;  // another plug-in may do better
+      watch_forks(false);
       throw;
     }
-    existing = r;
+    made = r;
     drain_at_exit(r->config().exit_limit);
     return r;
   }();
@@ -338,7 +343,7 @@ void Runtime::leave_group(Lane& lane) {
 
 void Runtime::leave(Lane& lane) {
   lane.taken.store(false);
-  if (waiting_.load() == 0) [[likely]]
+  if (waiting_.load() == 0 || forked()) [[likely]]
     return;
   std::scoped_lock lock(guard_);
   freed_.notify_all();
@@ -388,6 +393,7 @@ std::uint64_t Runtime::add_started() {
 }
 
 void Runtime::remove_started(std::uint64_t ticket) {
+  if (forked()) return;
   std::scoped_lock lock(guard_);
   started_.erase(ticket);
   freed_.notify_all();

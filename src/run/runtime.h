@@ -48,7 +48,10 @@ struct LaneGroup {
 
 class Runtime {
  public:
+  /// Throws Error(failed_precondition) in a process that was forked off one that has it.
   static Runtime& get();
+  /// The one that is there, also in such a process: for what a run gives back.
+  static Runtime& existing();
   static bool exists();
 
   const Config& config() const { return config_; }

@@ -84,7 +84,7 @@ const Sharding* sharding_of(const Tensor& tensor) {
 
 void await(const ShardedValue& value) {
   await(value, [&] {
-    for (const auto& part : value.parts) part->buffer.ready().await();
+    for (const auto& part : value.parts) await_buffer(*part);
   });
 }
 

@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "core/check.h"
+#include "core/fork.h"
 #include "host/executor.h"
 #include "host/limit.h"
 #include "host/tape.h"
@@ -100,8 +101,8 @@ std::shared_ptr<StartedRun> start_run(std::shared_ptr<RunState> state,
   const int device = run::device_for({});
   const std::uint64_t number = run::Runtime::get().add_started();
   run->record->ticket = number;
-  std::shared_ptr<void> ticket(nullptr,
-                               [number](void*) { run::Runtime::get().remove_started(number); });
+  std::shared_ptr<void> ticket(
+      nullptr, [number](void*) { run::Runtime::existing().remove_started(number); });
   host::run_on_host_thread(
       [run, body = std::move(body), depth, delivery, device, ticket]() mutable {
         std::optional<DeviceScope> on;
@@ -125,6 +126,7 @@ RunStatus wait_run(StartedRun& run, std::optional<std::chrono::nanoseconds> limi
   std::optional<host::Wait> waits;
   if (until == never) waits.emplace(*run.record);
   std::unique_lock lock(run.guard);
+  if (!run.done) refuse_forked();
   std::optional<host::timeline::Span> span;
   if (!run.done) span.emplace(host::timeline::Kind::wait, "a run");
   auto ended = [&] { return run.done; };
@@ -172,6 +174,7 @@ void cancel_run(StartedRun& run) {
     std::scoped_lock lock(run.guard);
     if (run.done) return;
   }
+  refuse_forked();
   run.record->request(Outcome::cancelled);
   try {
     run.record->rethrow();

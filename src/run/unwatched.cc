@@ -25,7 +25,7 @@ struct Unwatched {
     const std::unique_ptr<Unwatched> work(static_cast<Unwatched*>(user));
     if (host::timeline::on())
       host::timeline::add(work->kind, work->name, work->start, Clock::now(), work->device);
-    Runtime::get().remove_started(work->ticket);
+    Runtime::existing().remove_started(work->ticket);
   }
 };
 

@@ -5,6 +5,8 @@
 #include <deque>
 #include <mutex>
 
+#include "core/fork.h"
+
 namespace postern::detail {
 
 class EventQueue {
@@ -19,6 +21,7 @@ class EventQueue {
     news_.notify_one();
   }
   std::optional<HookEvent> next() {
+    refuse_forked();
     std::unique_lock lock(guard_);
     news_.wait(lock, [&] { return !events_.empty() || ended_ || closed_; });
     if (events_.empty()) return {};

@@ -2,6 +2,7 @@
 
 import atexit
 import ctypes
+import os
 import sys
 import threading
 
@@ -148,6 +149,17 @@ def _barrier_aside(limit):
     return outcome[0]
 
 
+_forked = False
+
+
+def _note_fork():
+    global _forked
+    _forked = True
+
+
+os.register_at_fork(after_in_child=_note_fork)
+
+
 @atexit.register
 def _drain():
     # Functions cannot be entered once the interpreter is gone, nor their exceptions be shown.
@@ -155,4 +167,6 @@ def _drain():
         if not barrier(10):
             print("postern: the process ends with runs or taps that have not ended after 10 s", file=sys.stderr)
     except _errors.Error as e:
+        if _forked and e.code == _errors.FAILED_PRECONDITION:  # what is under way is the other process's
+            return
         print(f"postern: a failure that nobody waited for: {e}", file=sys.stderr)

@@ -375,6 +375,52 @@ def test_errors_can_be_pickled_and_copied():
     assert out == "5\n"
 
 
+def test_a_forked_process_is_told_so(programs):
+    out = in_a_process(f"""
+        import os, sys, warnings
+        warnings.simplefilter("ignore")  # newer interpreters warn of threads
+        path = {str(programs / 'plain.mlir')!r}
+        x = np.float32([1, 2, 3])
+        program = postern.load(path)
+        print(program(x)[0], flush=True)
+        run = program.start(x)
+        run.wait()
+        bridge = postern.Bridge()
+        def use():
+            for act in (lambda: program(x), lambda: program.start(x), lambda: postern.load(path)(x), postern.barrier, bridge.next,
+                        lambda: bridge.next(60)):
+                try:
+                    act()
+                    print("not refused", flush=True)
+                except postern.Error as e:
+                    if e.code != 9 or "forked" not in str(e) or "spawn" not in str(e):
+                        print(e, flush=True)
+            return float(run.result()[0][2])
+        child = os.fork()
+        if child == 0:
+            use()
+            sys.exit(7)  # with its exit handlers
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+        with multiprocessing.get_context("fork").Pool(2) as pool:
+            print([job.get(60) for job in [pool.apply_async(use) for _ in range(2)]], flush=True)
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            used = "float(__import__('postern').load(path)(__import__('numpy').float32([1, 2, 3]))[0][2])"
+            print(pool.apply_async(eval, [used, {{"path": path}}]).get(60))
+    """)
+    assert out == "[3. 5. 7.]\n7\n[7.0, 7.0]\n7.0\n"
+
+
+def test_fork_before_the_first_use(programs):
+    out = in_a_process(f"""
+        def use(x):
+            return float(postern.load({str(programs / 'plain.mlir')!r})(np.float32([x] * 3))[0][0])
+        with multiprocessing.get_context("fork").Pool(2) as pool:
+            print([job.get(60) for job in [pool.apply_async(use, [x]) for x in (1, 2, 3, 4)]], flush=True)
+        print(use(5))
+    """)
+    assert out == "[3.0, 5.0, 7.0, 9.0]\n11.0\n"
+
+
 @pytest.mark.parametrize("wait", [
     "run.result()", "run.wait(60)", "program(x)", "postern.barrier()", "postern.barrier(60)", "bridge.next()", "bridge.next(60)"])
 def test_ctrl_c_ends_every_wait(programs, wait):

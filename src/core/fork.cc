@@ -1,0 +1,29 @@
+#include "core/fork.h"
+
+#include <postern/error.h>
+#include <pthread.h>
+
+namespace postern {
+
+namespace detail {
+constinit std::atomic<bool> was_forked{false};
+}
+
+namespace {
+std::atomic<bool> watched{false};
+}
+
+void throw_forked() {
+  throw Error(ErrorCode::failed_precondition,
+              "this process was forked off one that had used Postern: the threads of its runtime "
+              "are not here, so nothing can run or be waited for; fork before the first "
+              "operation, or start a new program (exec; in Python multiprocessing's 'spawn')");
+}
+
+void watch_forks(bool in_use) {
+  watched = in_use;
+  [[maybe_unused]] static const int registered = pthread_atfork(
+      nullptr, nullptr, [] { detail::was_forked = detail::was_forked || watched.load(); });
+}
+
+}  // namespace postern

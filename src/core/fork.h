@@ -1,0 +1,26 @@
+// A process that was forked off one in which the runtime is in use: of its threads only the one
+// that forked is here, so whoever waited for another would wait for ever.
+#pragma once
+#include <atomic>
+
+namespace postern {
+
+namespace detail {
+extern constinit std::atomic<bool> was_forked;
+}
+
+/// Whether this is such a process.
+inline bool forked() { return detail::was_forked.load(std::memory_order_relaxed); }
+
+[[noreturn]] void throw_forked();
+/// Throws Error(failed_precondition) in such a process: before every lock and wait that another
+/// thread may have to end.
+inline void refuse_forked() {
+  if (forked()) [[unlikely]]
+    throw_forked();
+}
+
+/// From now on, or no longer: the runtime is in use.
+void watch_forks(bool in_use);
+
+}  // namespace postern
