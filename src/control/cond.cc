@@ -151,8 +151,10 @@ Types assign_slots(std::vector<BranchHalves>& branches) {
       while (s < slots.size() && (taken[s] || slots[s].dtype != known.type(v).dtype ||
                                   slots[s].dims != known.type(v).dims))
         ++s;
-      if (s == slots.size())
-        slots.push_back({known.type(v).dtype, known.type(v).dims}), taken.push_back(false);
+      if (s == slots.size()) {
+        slots.push_back({known.type(v).dtype, known.type(v).dims});
+        taken.push_back(false);
+      }
       taken[s] = true;
       b.slot.back() = static_cast<int>(s);
     }
@@ -201,6 +203,16 @@ ProgramPtr with_outputs(const Program& program, const std::vector<bool>& wanted)
   return simplify(out);
 }
 
+// Given the operands, of which those that are unknown are empty, and which results are wanted. The
+// index is known: it has no tangent.
+//
+// 1. Splits each branch. A result that one branch leaves unknown is unknown in all, so the branches
+//    are split again with what the others leave.
+// 2. Gives residuals that are no operands slots by type. A branch fills its own; the others are
+//    zero, since a cond has the same results whichever branch is taken.
+// 3. Binds a cond of the known halves, which gives the known results and the slots.
+// 4. Returns a cond of the unknown halves, of the same index, the known operands, the slots and the
+//    unknown operands. It is not bound yet.
 Primitive::SplitResult cond_split(const Op& op, std::span<const Tensor> x,
                                   const std::vector<bool>& wanted) {
   const auto& p = op.as<CondParams>();
@@ -254,9 +266,8 @@ Batched select_branches(const CondParams& p, const Tensor& index, std::span<cons
   Tensors chosen;
   for (std::size_t b = 0; b < p.branches.size(); ++b) {
     const Tensor takes = equal(index, full(index.type(), static_cast<std::int32_t>(b)));
-    const Tensor alive = !calls_back(*p.branches[b]) ? Tensor()
-                         : mask.has_value()          ? logical_and(mask, takes)
-                                                     : takes;
+    Tensor alive;
+    if (calls_back(*p.branches[b])) alive = mask.has_value() ? logical_and(mask, takes) : takes;
     auto [y, from] = batch_of(*p.branches[b], x, axes, size, alive);
     for (std::size_t i = 0; i < y.size(); ++i) {
       y[i] = move_batch(y[i], from[i], 0, size);
@@ -342,7 +353,10 @@ std::vector<Ssa> write_case(Lowering& out, Ssa index, std::size_t branches, cons
     });
   }
   out.write(") : (tensor<i32>) -> ({})\n", fmt::join(texts, ", "));
-  if (ordered) out.set_token(results.back()), results.pop_back();
+  if (ordered) {
+    out.set_token(results.back());
+    results.pop_back();
+  }
   return results;
 }
 

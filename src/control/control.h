@@ -21,7 +21,10 @@ struct CondParams {
 struct WhileParams {
   ProgramPtr condition, body;
   std::size_t condition_constants, body_constants;
-  void fields(FieldSink& sink) const { sink("condition", condition), sink("body", body); }
+  void fields(FieldSink& sink) const {
+    sink("condition", condition);
+    sink("body", body);
+  }
 };
 
 /// Operands: constants, carry, xs. The body takes constants, the step's number if `counted` (start,

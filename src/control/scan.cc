@@ -13,7 +13,10 @@ namespace postern {
 
 void ScanParams::fields(FieldSink& sink) const {
   sink("length", length);
-  if (counted) sink("start", start), sink("index", index);
+  if (counted) {
+    sink("start", start);
+    sink("index", index);
+  }
   if (reverse) sink("reverse", reverse);
   if (unroll != 1) sink("unroll", unroll);
   sink("constants", static_cast<std::int64_t>(constants));
@@ -61,20 +64,33 @@ ParamsPtr scan_with_programs(const Params* params, std::span<const ProgramPtr> p
 
 /// Writes the loop. The counter runs upwards: with the step's number where no xs or ys need it,
 /// else from 0.
+///
+/// The loop carries the counter and the state: the carry, the stacked results, into which each step
+/// writes its row, and the token of a body with ordered effects. Constants and xs are seen from
+/// inside. A loop of one round is not written as a loop; with `unroll` a round has that many steps,
+/// and those that are left over come behind it one by one.
 class ScanWriter {
  public:
   ScanWriter(Lowering& out, const Equation& e) : out_(out), e_(e), p_(as<ScanParams>(*e.params)) {
     const std::size_t first_x = p_.constants + p_.carries;
     for (std::size_t i = 0; i < e.operands.size(); ++i) {
-      (i < p_.constants ? constants_ : i < first_x ? state_ : xs_).push_back(out.operand(e, i));
-      if (i >= first_x) x_types_.push_back(&out.operand_type(e, i));
+      const Ssa x = out.operand(e, i);
+      if (i < p_.constants) {
+        constants_.push_back(x);
+      } else if (i < first_x) {
+        state_.push_back(x);
+      } else {
+        xs_.push_back(x);
+        x_types_.push_back(&out.operand_type(e, i));
+      }
     }
     for (int i = 0; i < e.results; ++i) result_types_.push_back(out.result_type(e, i));
     ordered_ = effect_of(e) == Effect::ordered;
     from_start_ = !p_.reverse && xs_.empty() && p_.ys() == 0;
     const std::int64_t last = std::max(p_.length, from_start_ ? p_.start + p_.length : 0);
     const bool wide = last > std::numeric_limits<std::int32_t>::max();
-    counter_type_ = {p_.counted ? p_.index : wide ? DType::s64 : DType::s32, {}};
+    counter_type_ = {wide ? DType::s64 : DType::s32, {}};
+    if (p_.counted) counter_type_.dtype = p_.index;
   }
 
   void write() {
@@ -82,7 +98,10 @@ class ScanWriter {
     for (std::size_t i = p_.carries; i < result_types_.size(); ++i)
       state_.push_back(out_.constant(literal_text({}, result_types_[i].dtype), result_types_[i]));
     for (const Type& t : result_types_) types_.push_back(Lowering::type(t));
-    if (ordered_) state_.push_back(out_.token()), types_.push_back(Lowering::token_type);
+    if (ordered_) {
+      state_.push_back(out_.token());
+      types_.push_back(Lowering::token_type);
+    }
     const std::int64_t unroll =
         std::clamp<std::int64_t>(p_.unroll, 1, std::max<std::int64_t>(p_.length, 1));
     const std::int64_t rounds = p_.length / unroll;

@@ -5,6 +5,16 @@
 
 namespace postern {
 
+/// A list of operands or of the body's inputs in its parts. The step's number is only among the
+/// inputs.
+struct ScanParts {
+  std::span<const Tensor> constants, carry, xs;
+  ScanParts(const ScanParams& p, std::span<const Tensor> x)
+      : constants(x.first(p.constants)),
+        carry(x.subspan(p.constants, p.carries)),
+        xs(x.subspan(p.constants + p.carries)) {}
+};
+
 Jvp scan_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx);
 Tensors scan_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x,
                        TypeSpan types);

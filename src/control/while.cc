@@ -36,7 +36,8 @@ Types while_type(const Params* params, TypeSpan operands) {
 
 ParamsPtr while_with_programs(const Params* params, std::span<const ProgramPtr> programs) {
   WhileParams p = as<WhileParams>(*params);
-  p.condition = programs[0], p.body = programs[1];
+  p.condition = programs[0];
+  p.body = programs[1];
   return make_params(std::move(p));
 }
 
@@ -244,7 +245,10 @@ class BatchedWhile {
       });
       again = false;
       for (std::size_t i = 0; i < gets.size(); ++i)
-        if (gets[i] && !mapped_[i]) map(i), again = true;
+        if (gets[i] && !mapped_[i]) {
+          map(i);
+          again = true;
+        }
     }
     return body;
   }
@@ -329,11 +333,16 @@ void while_lower(Lowering& out, const Equation& e) {
   const bool ahead = watches || effect_of(*p.condition) != Effect::pure;
   const std::vector<std::string> axes = axes_met(out, programs_of(*e.params));
   std::vector<Ssa> cc, bc, carry, results;
-  for (std::size_t i = 0; i < e.operands.size(); ++i)
-    (i < p.condition_constants                      ? cc
-     : i < p.condition_constants + p.body_constants ? bc
-                                                    : carry)
-        .push_back(out.operand(e, i));
+  for (std::size_t i = 0; i < e.operands.size(); ++i) {
+    const Ssa x = out.operand(e, i);
+    if (i < p.condition_constants) {
+      cc.push_back(x);
+    } else if (i < p.condition_constants + p.body_constants) {
+      bc.push_back(x);
+    } else {
+      carry.push_back(x);
+    }
+  }
   auto inlined = [&](const ProgramPtr& program, std::vector<Ssa> in, std::span<const Ssa> values) {
     in.insert(in.end(), values.begin(), values.end());
     return out.inlined(*program, in);
@@ -352,8 +361,14 @@ void while_lower(Lowering& out, const Equation& e) {
   };
   std::vector<std::string> types;
   for (int i = 0; i < e.results; ++i) types.push_back(Lowering::type(out.result_type(e, i)));
-  if (ahead) carry.push_back(go_if(decide(carry), {})), types.emplace_back("tensor<i1>");
-  if (ordered) carry.push_back(out.token()), types.push_back(Lowering::token_type);
+  if (ahead) {
+    carry.push_back(go_if(decide(carry), {}));
+    types.emplace_back("tensor<i1>");
+  }
+  if (ordered) {
+    carry.push_back(out.token());
+    types.push_back(Lowering::token_type);
+  }
   for (std::size_t i = 0; i < types.size(); ++i) results.push_back(out.fresh());
   out.write("    {}{}\"stablehlo.while\"({}) (", ssa_list(results), results.empty() ? "" : " = ",
             ssa_list(carry));

@@ -1,0 +1,270 @@
+// The split of a scan: one scan of what is known, one of the rest.
+#include "control/scan.h"
+#include "transform/simplify.h"
+
+namespace postern {
+
+namespace {
+
+/// A scan of which only some results are wanted: without the others, and without the carry that
+/// only they need. `operands`, `results`: which of the whole scan's those are that stay.
+struct Pruned {
+  ScanParams p;
+  Tensors x;
+  std::vector<int> operands, results;
+};
+
+Pruned prune(const ScanParams& p, std::span<const Tensor> x, std::vector<bool> wanted) {
+  Pruned out{p, {}, {}, {}};
+  std::vector<bool> used;
+  for (bool again = true; again;) {
+    Program body = *p.body;
+    body.outputs = where_marked(p.body->outputs, wanted);
+    used = used_inputs(body);
+    again = false;
+    for (std::size_t i = 0; i < p.carries; ++i) {
+      if (!used[p.first_carry() + i] || wanted[i]) continue;
+      wanted[i] = true;
+      again = true;
+    }
+  }
+  Program body = *p.body;
+  body.outputs = where_marked(p.body->outputs, wanted);
+  body.inputs.clear();
+  out.p.constants = out.p.carries = 0;
+  for (std::size_t i = 0, operand = 0; i < p.body->inputs.size(); ++i) {
+    const bool number = p.counted && i == p.constants,
+               carry = i >= p.first_carry() && i < p.first_x();
+    const bool stays = carry ? wanted[i - p.first_carry()] : used[i];
+    if (stays) body.inputs.push_back(p.body->inputs[i]);
+    if (number) {
+      out.p.counted = stays;
+      continue;
+    }
+    if (stays) {
+      out.x.push_back(x[operand]);
+      out.operands.push_back(static_cast<int>(operand));
+      out.p.constants += i < p.constants;
+      out.p.carries += carry;
+    }
+    ++operand;
+  }
+  for (std::size_t i = 0; i < wanted.size(); ++i)
+    if (wanted[i]) out.results.push_back(static_cast<int>(i));
+  out.p.body = simplify(body);
+  return out;
+}
+
+/// Splits the body; the carry is unknown wherever some step makes it so.
+Halves split_body(const ScanParams& p, const ScanParts& of, std::vector<bool>& unknown_carry) {
+  unknown_carry = present(of.carry);
+  unknown_carry.flip();
+  for (;;) {
+    std::vector<bool> unknown = present(of.constants);
+    unknown.flip();
+    if (p.counted) unknown.push_back(false);
+    unknown.insert(unknown.end(), unknown_carry.begin(), unknown_carry.end());
+    for (const Tensor& t : of.xs) unknown.push_back(!t.has_value());
+    std::vector<bool> force = unknown_carry;
+    force.resize(p.body->outputs.size(), false);
+    Halves halves = split(*p.body, unknown, force);
+    const std::vector<bool> now(
+        halves.unknown_outputs.begin(),
+        halves.unknown_outputs.begin() + static_cast<std::ptrdiff_t>(p.carries));
+    if (now == unknown_carry) return halves;
+    unknown_carry = now;
+  }
+}
+
+/// Which values of a body depend on its first `constants` inputs alone, and are the same in each
+/// step.
+std::vector<bool> same_in_each_step(const Program& body, std::size_t constants) {
+  std::vector<bool> same(body.types.size());
+  for (std::size_t i = 0; i < constants; ++i) same[at(body.inputs[i])] = true;
+  for (const Equation& e : body.equations) {
+    bool all = !e.primitive->distinct && effect_of(e) == Effect::pure;
+    for (ValueId v : e.operands) all = all && same[at(v)];
+    for (int i = 0; i < e.results; ++i) same[at(e.first + i)] = all;
+  }
+  return same;
+}
+
+/// Values of `body` that depend on its first `constants` inputs alone, computed from them.
+Tensors hoisted(const Program& body, const std::vector<bool>& same,
+                const std::vector<ValueId>& values, const Tensors& constants) {
+  if (values.empty()) return {};
+  Program out;
+  out.name = "hoisted";
+  out.types = body.types;
+  out.inputs.assign(body.inputs.begin(),
+                    body.inputs.begin() + static_cast<std::ptrdiff_t>(constants.size()));
+  for (const Equation& e : body.equations)
+    if (e.results > 0 && same[at(e.first)]) out.equations.push_back(e);
+  out.outputs = values;
+  return postern::apply(*simplify(out), constants);
+}
+
+/// Which input of a program a value is; the number of inputs for none.
+std::vector<std::size_t> input_numbers(const Program& program) {
+  std::vector<std::size_t> out(program.types.size(), program.inputs.size());
+  for (std::size_t i = 0; i < program.inputs.size(); ++i) out[at(program.inputs[i])] = i;
+  return out;
+}
+
+using Source = Primitive::SplitResult::Source;
+
+/// The scan of what is unknown, while it is put together: the inputs of its body by kind, each with
+/// what it is given.
+struct Rest {
+  std::vector<ValueId> constants, carry, xs;  // inputs of the unknown half
+  std::vector<Source> constant_from, carry_from, x_from;
+  ValueId number = -1;  // the input that is the step's number, if there is one
+
+  void add_constant(ValueId input, Source from) {
+    constants.push_back(input);
+    constant_from.push_back(std::move(from));
+  }
+  void add_carry(ValueId input, Source from) {
+    carry.push_back(input);
+    carry_from.push_back(std::move(from));
+  }
+  void add_x(ValueId input, Source from) {
+    xs.push_back(input);
+    x_from.push_back(std::move(from));
+  }
+
+  /// A scan of `half` like `p`, its body's inputs in the order that a scan gives them.
+  ScanParams params(const ScanParams& p, Program half) const {
+    half.inputs = constants;
+    if (number >= 0) half.inputs.push_back(number);
+    half.inputs.insert(half.inputs.end(), carry.begin(), carry.end());
+    half.inputs.insert(half.inputs.end(), xs.begin(), xs.end());
+    ScanParams out = p;
+    out.body = simplify(half);
+    out.counted = number >= 0;
+    out.constants = constants.size();
+    out.carries = carry.size();
+    return out;
+  }
+};
+
+/// What the scan of the known half is given, and which of its body's outputs are no residuals.
+struct Known {
+  Tensors constants, carry, xs;
+  std::size_t outputs;
+};
+
+/// A residual that each step computes anew: the value in the known half, the input of the unknown.
+struct Stacked {
+  ValueId value, input;
+};
+
+/// Gives the residuals of the known half to `rest`, each in the cheapest way: an operand as it is,
+/// the step's number, or, where it is the same in each step, computed once before the loop.
+/// Returns those for which nothing but one value for each step will do.
+std::vector<Stacked> give_residuals(const ScanParams& p, const Halves& halves, const Known& known,
+                                    Rest& rest) {
+  const Program& body = *halves.known;
+  const std::size_t number = known.constants.size(), first_carry = number + p.counted,
+                    first_x = first_carry + known.carry.size();
+  const std::vector<std::size_t> inputs = input_numbers(body);
+  const std::vector<bool> same = same_in_each_step(body, known.constants.size());
+  std::vector<ValueId> early, early_in;
+  std::vector<Stacked> stacked;
+  for (std::size_t r = 0; r < halves.residuals; ++r) {
+    const ValueId v = body.outputs[known.outputs + r], in = halves.unknown->inputs[r];
+    const std::size_t input = inputs[at(v)];
+    if (input < number) {
+      rest.add_constant(in, {known.constants[input], -1});
+    } else if (p.counted && input == number) {
+      rest.number = in;
+    } else if (input >= first_x && input < body.inputs.size()) {
+      rest.add_x(in, {known.xs[input - first_x], -1});
+    } else if (same[at(v)]) {
+      early.push_back(v);
+      early_in.push_back(in);
+    } else {
+      stacked.push_back({v, in});
+    }
+  }
+  const Tensors before = hoisted(body, same, early, known.constants);
+  for (std::size_t i = 0; i < early.size(); ++i) rest.add_constant(early_in[i], {before[i], -1});
+  return stacked;
+}
+
+/// Runs the known half as a scan of its own, unless nobody reads it and it does nothing: its
+/// outputs, then `stacked`, one value for each step.
+Tensors run_known(const ScanParams& p, const Halves& halves, const Known& known,
+                  const std::vector<Stacked>& stacked) {
+  Program body = *halves.known;
+  body.outputs.resize(known.outputs);
+  for (const Stacked& s : stacked) body.outputs.push_back(s.value);
+  if (body.outputs.empty() && effect_of(body) == Effect::pure) return {};
+  return bind_scan(p, {simplify(body), {}}, known.constants, known.carry, known.xs);
+}
+
+/// The unknown operands, which the unknown half takes behind its residuals; with them those of the
+/// carry that are known before the first step and unknown after it.
+void give_unknown_operands(const Pruned& whole, const Halves& halves,
+                           const std::vector<bool>& unknown_carry, Rest& rest) {
+  const ScanParams& p = whole.p;
+  const ScanParts of(p, whole.x);
+  std::size_t next = halves.residuals;
+  auto unknown_input = [&] { return halves.unknown->inputs[next++]; };
+  auto source = [&](std::size_t i) {
+    return Source{whole.x[i], whole.x[i].has_value() ? -1 : whole.operands[i]};
+  };
+  for (std::size_t i = 0; i < p.constants; ++i)
+    if (!of.constants[i].has_value()) rest.add_constant(unknown_input(), source(i));
+  for (std::size_t i = 0; i < p.carries; ++i)
+    if (unknown_carry[i]) rest.add_carry(unknown_input(), source(p.constants + i));
+  for (std::size_t i = 0; i < of.xs.size(); ++i)
+    if (!of.xs[i].has_value()) rest.add_x(unknown_input(), source(p.constants + p.carries + i));
+}
+
+}  // namespace
+
+// Given the operands, of which those that are unknown are empty, and which results are wanted.
+//
+// 1. Drops the results that nobody wants, and the carry that only they need.
+// 2. Splits the body into what the known inputs decide and the rest. A carry that some step makes
+//    unknown is unknown in all, so this repeats until no more of it becomes so.
+// 3. Gives the residuals, which the rest reads of the known half, as cheaply as each allows; for
+//    what is left the known half is one scan, bound here, that stacks them.
+// 4. Writes the rest as a second scan, of those residuals and the unknown operands.
+//
+// The result holds the known results, in the places of the whole equation, and the second scan,
+// which is not bound yet. Both run the same steps in the same direction. Throws what binding does.
+Primitive::SplitResult scan_split(const Op& op, std::span<const Tensor> operands,
+                                  const std::vector<bool>& wanted) {
+  const Pruned whole = prune(op.as<ScanParams>(), operands, wanted);
+  const ScanParts of(whole.p, whole.x);
+  std::vector<bool> unknown_carry;
+  const Halves halves = split_body(whole.p, of, unknown_carry);
+
+  const Known known{kept(of.constants), where_marked(of.carry, unknown_carry, false), kept(of.xs),
+                    halves.known->outputs.size() - halves.residuals};
+  Rest rest;
+  const std::vector<Stacked> stacked = give_residuals(whole.p, halves, known, rest);
+  const Tensors results = run_known(whole.p, halves, known, stacked);
+  for (std::size_t i = 0; i < stacked.size(); ++i)
+    rest.add_x(stacked[i].input, {results[known.outputs + i], -1});
+  give_unknown_operands(whole, halves, unknown_carry, rest);
+
+  Primitive::SplitResult out;
+  out.known.resize(wanted.size());
+  for (std::size_t i = 0, n = 0; i < whole.results.size(); ++i) {
+    if (halves.unknown_outputs[i])
+      out.results.push_back(whole.results[i]);
+    else
+      out.known[at(whole.results[i])] = results[n++];
+  }
+  out.primitive = &scan_p;
+  out.params = make_params(rest.params(whole.p, *halves.unknown));
+  out.operands = std::move(rest.constant_from);
+  std::ranges::move(rest.carry_from, std::back_inserter(out.operands));
+  std::ranges::move(rest.x_from, std::back_inserter(out.operands));
+  return out;
+}
+
+}  // namespace postern
