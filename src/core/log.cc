@@ -14,10 +14,10 @@ LogLevel log_level() {
   static const LogLevel level = [] {
     const char* wish = std::getenv("POSTERN_LOG");
     const std::string_view word = wish ? wish : "";
-    return word == "off"     ? LogLevel::off
-           : word == "info"  ? LogLevel::info
-           : word == "debug" ? LogLevel::debug
-                             : LogLevel::warning;
+    if (word == "off") return LogLevel::off;
+    if (word == "info") return LogLevel::info;
+    if (word == "debug") return LogLevel::debug;
+    return LogLevel::warning;
   }();
   return level;
 }

@@ -35,6 +35,28 @@ std::string parameter_text(const Parameter& p) {
 
 }  // namespace
 
+/// With Memory::device a function is given addresses that only a GPU may be able to read.
+static void check_device_memory(const SiteSpec& site, const detail::HostFunction& f,
+                                const std::string& who) {
+  const bool takes_numbers = std::ranges::any_of(
+      f.parameters, [](const Parameter& p) { return p.kind == Parameter::Kind::number; });
+  check(!f.by_value && !takes_numbers,
+        "{}: with Memory::device the function must take views and fill its results in place; what "
+        "it is given may be a GPU's memory",
+        who);
+  check(std::ranges::none_of(site.operands, is_packed) &&
+            std::ranges::none_of(site.results, is_packed),
+        "{}: on a GPU elements of less than a byte are packed, several a byte; with Memory::device "
+        "convert them first",
+        who);
+}
+
+// Whether the function `f` can serve the site, so that firing it need not ask. Checks in this
+// order: that it asks for nothing which this kind of site does not give; that it leaves device
+// memory alone; that it takes as many leaves as the site has (all operands or all results may be
+// one parameter, results count only where they are filled in place); and the dtype, rank and
+// direction of each. Afterwards a firing may pass its buffers as they are. Throws a TypeError at
+// the site's place that names the site, the parameter and the leaf.
 void check_signature(const SiteSpec& site, const detail::HostFunction& f) {
   using Kind = Parameter::Kind;
   PlaceScope::Replace at(site.place);
@@ -44,26 +66,16 @@ void check_signature(const SiteSpec& site, const detail::HostFunction& f) {
         who);
   check(!f.wants_attributes || !site.named.name.empty(),
         "{}: the function takes Attributes, which only functions called by name are given", who);
-  std::vector<Parameter> takes = f.parameters;
+  const std::vector<Parameter>& takes = f.parameters;
   const bool all_in = !takes.empty() && takes.front().kind == Kind::all_operands;
   const bool all_out = !takes.empty() && takes.back().kind == Kind::all_results;
   const bool any_site =
       all_in && all_out && takes.size() == 2;  // operands and results as they come
   const bool in_place = !f.by_value && (site.kind == SiteSpec::Kind::call || any_site);
-  const std::size_t wanted =
-      (all_in ? 1 : site.operands.size()) + (in_place ? (all_out ? 1 : site.results.size()) : 0);
-  const bool on_device = site.memory == Memory::device;
-  check(!on_device ||
-            (!f.by_value && std::ranges::none_of(
-                                takes, [](const Parameter& p) { return p.kind == Kind::number; })),
-        "{}: with Memory::device the function must take views and fill its results in place; what "
-        "it is given may be a GPU's memory",
-        who);
-  check(!on_device || (std::ranges::none_of(site.operands, is_packed) &&
-                       std::ranges::none_of(site.results, is_packed)),
-        "{}: on a GPU elements of less than a byte are packed, several a byte; with Memory::device "
-        "convert them first",
-        who);
+  const std::size_t for_operands = all_in ? 1 : site.operands.size();
+  std::size_t wanted = for_operands;
+  if (in_place) wanted += all_out ? 1 : site.results.size();
+  if (site.memory == Memory::device) check_device_memory(site, f, who);
   check(takes.size() == wanted, "{}: the function takes {} leaves, the {} gives {} operands {}{}",
         who, takes.size(), site.kind == SiteSpec::Kind::tap ? "tap" : "call", site.operands.size(),
         to_string(site.operands),
@@ -75,8 +87,8 @@ void check_signature(const SiteSpec& site, const detail::HostFunction& f) {
   for (std::size_t i = 0; i < takes.size(); ++i) {
     const Parameter& p = takes[i];
     if (p.kind == Kind::all_operands || p.kind == Kind::all_results) continue;
-    const bool is_operand = all_in ? i == 0 : i < site.operands.size();
-    const std::size_t leaf = is_operand ? i : i - (all_in ? 1 : site.operands.size());
+    const bool is_operand = i < for_operands;
+    const std::size_t leaf = is_operand ? i : i - for_operands;
     const Type& type = is_operand ? site.operands[leaf] : site.results[leaf];
     const auto& paths = is_operand ? site.operand_paths : site.result_paths;
     const std::string path = leaf < paths.size() ? paths[leaf] : "";

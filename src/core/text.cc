@@ -24,8 +24,12 @@ std::string escaped(std::string_view text, std::string_view escapes, bool lines)
     if (size > 0 && !control) {
       if (escapes.find(text[0]) != std::string_view::npos) out += '\\';
       out += text.substr(0, size);
-    } else if (c == '\n' || c == '\t') {
-      out += lines ? std::string(1, text[0]) : c == '\n' ? "\\n" : "\\t";
+    } else if (lines && (c == '\n' || c == '\t')) {
+      out += text[0];
+    } else if (c == '\n') {
+      out += "\\n";
+    } else if (c == '\t') {
+      out += "\\t";
     } else {
       for (const char b : text.substr(0, std::max<std::size_t>(size, 1)))
         out += fmt::format("\\x{:02X}", static_cast<unsigned char>(b));
@@ -44,7 +48,9 @@ std::size_t utf8_size(std::string_view text) {
   if (text.empty()) return 0;
   const unsigned first = byte(0);
   if (first < 0x80) return 1;
-  const std::size_t size = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
+  std::size_t size = 2;
+  if (first >= 0xE0) ++size;
+  if (first >= 0xF0) ++size;
   if (first < 0xC2 || first > 0xF4 || text.size() < size) return 0;
   for (std::size_t i = 1; i < size; ++i)
     if ((byte(i) & 0xC0) != 0x80) return 0;

@@ -61,7 +61,8 @@ bool is_float(DType dtype) { return row(dtype).range == Range::real; }
 bool is_complex(DType dtype) { return row(dtype).range == Range::complex; }
 bool is_differentiable(DType dtype) { return is_float(dtype) || is_complex(dtype); }
 DType real_dtype(DType dtype) {
-  return dtype == DType::c64 ? DType::f32 : dtype == DType::c128 ? DType::f64 : dtype;
+  if (dtype == DType::c64) return DType::f32;
+  return dtype == DType::c128 ? DType::f64 : dtype;
 }
 
 std::int64_t Type::size() const {

@@ -108,7 +108,10 @@ void append(std::vector<std::int64_t>& to, const std::vector<std::int64_t>& more
 /// The devices of a tile assignment written as a transposed list 0, 1, 2, ...
 std::vector<std::int64_t> transposed(const std::vector<std::int64_t>& dims,
                                      std::vector<std::int64_t> order) {
-  if (order.empty()) order.resize(dims.size()), std::iota(order.begin(), order.end(), 0);
+  if (order.empty()) {
+    order.resize(dims.size());
+    std::iota(order.begin(), order.end(), 0);
+  }
   std::vector<std::int64_t> strides(dims.size(), 1), out{0};
   for (std::size_t i = dims.size(); i-- > 1;) strides[i - 1] = strides[i] * dims[i];
   for (const std::int64_t axis : order) {
@@ -144,9 +147,11 @@ std::vector<OutputSharding> shardings_in(protozero::pbf_reader message) {
     }
   if (kind == tuple_type) return parts;
   if (!dims.empty()) one.devices = transposed(dims, order);
-  one.kind = kind == replicated ? OutputSharding::Kind::replicated
-             : kind == other    ? OutputSharding::Kind::tiled
-                                : OutputSharding::Kind::other;
+  switch (kind) {
+    case replicated: one.kind = OutputSharding::Kind::replicated; break;
+    case other: one.kind = OutputSharding::Kind::tiled; break;
+    default: one.kind = OutputSharding::Kind::other;
+  }
   return {one};
 }
 

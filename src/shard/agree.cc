@@ -64,7 +64,8 @@ class Agreement {
     if (e.primitive == &axis_index_p) return all_results(axes_of(collective_axes(e)));
     if (is_collective(e)) {
       const Axes met = axes_of(collective_axes(e)), in = any_of(operands);
-      return all_results(gives_all_the_same(e) ? in & ~met : in ? in | met : 0);
+      if (gives_all_the_same(e)) return all_results(in & ~met);
+      return all_results(in ? in | met : 0);
     }
     if (e.primitive->site && e.primitive->site(e.params.get())->kind == SiteSpec::Kind::tap)
       return {operands.begin(), operands.begin() + e.results};

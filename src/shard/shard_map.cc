@@ -31,8 +31,10 @@ struct ShardMapParams {
       for (const P& spec : list) texts.push_back(to_string(spec));
       return fmt::format("{}", fmt::join(texts, ", "));
     };
-    sink("mesh", to_string(mesh)), sink("in", specs(in)), sink("out", specs(out)),
-        sink("body", body);
+    sink("mesh", to_string(mesh));
+    sink("in", specs(in));
+    sink("out", specs(out));
+    sink("body", body);
   }
 };
 
@@ -150,7 +152,9 @@ Tensors shard_map_transpose(const Op& op, std::span<const Tensor> ct, std::span<
 }
 
 /// What the unknown half needs of each device leaves the known one side by side, on a new first
-/// axis.
+/// axis: a residual may differ from device to device in a way that no spec of the body says. The
+/// known half is bound here; the result holds its outputs and, as the rest, a shard_map of the
+/// residuals, each without that axis again, and the unknown operands.
 Primitive::SplitResult shard_map_split(const Op& op, std::span<const Tensor> x,
                                        const std::vector<bool>&) {
   const auto& p = op.as<ShardMapParams>();
@@ -176,7 +180,10 @@ Primitive::SplitResult shard_map_split(const Op& op, std::span<const Tensor> x,
   types.erase(types.begin(), types.begin() + static_cast<std::ptrdiff_t>(outputs));
   std::vector<P> rest_in(halves.residuals, side_by_side);
   for (std::size_t i = 0; i < x.size(); ++i)
-    if (unknown[i]) types.push_back(p.body->type(p.body->inputs[i])), rest_in.push_back(p.in[i]);
+    if (unknown[i]) {
+      types.push_back(p.body->type(p.body->inputs[i]));
+      rest_in.push_back(p.in[i]);
+    }
   const Closed rest = trace_inner("shard_map", types, [&](std::span<const Tensor> parts) {
     Tensors in(parts.begin(), parts.end());
     for (std::size_t i = 0; i < halves.residuals; ++i) in[i] = squeeze(in[i], {0});
@@ -209,7 +216,10 @@ Batched shard_map_batch(const Op& op, std::span<const Tensor> x, std::span<const
     in.push_back(axes[i] >= 0 ? with_axis_in_front(p.in[i]) : p.in[i]);
     fronts.push_back(axes[i] >= 0 ? 0 : -1);
   }
-  if (mask.has_value()) operands.push_back(mask), in.push_back(P());
+  if (mask.has_value()) {
+    operands.push_back(mask);
+    in.push_back(P());
+  }
   const MeshScope scope(p.mesh);
   const Closed body = batched_body("shard_map", *p.body, part_types(p.mesh, in, types_of(operands)),
                                    fronts, size, mask.has_value());

@@ -78,11 +78,11 @@ class Follower {
       for (const Type& t : out) whole.push_back(whole_lie(t));
       return whole;
     }
-    MaybeLie result = e.primitive->batch == elementwise_batch ? of_elements(in, operands, out[0])
-                      : e.primitive == &reshape_p ? of_reshape(in[0], operands[0], out[0])
-                                                  : of_types(e, in, operands);
-    return Lies(out.size(),
-                out.size() == 1 || e.primitive->batch == elementwise_batch ? result : std::nullopt);
+    if (e.primitive->batch == elementwise_batch)
+      return Lies(out.size(), of_elements(in, operands, out[0]));
+    if (e.primitive == &reshape_p) return {of_reshape(in[0], operands[0], out[0])};
+    const MaybeLie result = of_types(e, in, operands);
+    return out.size() == 1 ? Lies{result} : unknown;
   }
 
   Lies of_site(Equation& e, const Types& in, const Lies& operands) const {
@@ -123,8 +123,10 @@ class Follower {
   static MaybeLie of_reshape(const Type& in, MaybeLie lie, const Type& out) {
     const auto rest = [](const Dims& dims) { return std::span(dims).subspan(1); };
     if (!lie) return {};
-    if (!in.dims.empty() && in.dims[0] == 1 && std::ranges::equal(rest(in.dims), out.dims))
-      return ++lie->outer, lie;
+    if (!in.dims.empty() && in.dims[0] == 1 && std::ranges::equal(rest(in.dims), out.dims)) {
+      ++lie->outer;
+      return lie;
+    }
     if (out.dims.empty() || out.dims[0] != 1 || !std::ranges::equal(rest(out.dims), in.dims))
       return {};
     if (lie->outer > 0)
@@ -168,7 +170,10 @@ class Follower {
         const Type whole = types_with(names[0]);
         std::size_t grown = 0;
         for (std::size_t d = 0; d < part.dims.size(); ++d)
-          if (whole.dims[d] != part.dims[d]) out.axes[d] = names, ++grown;
+          if (whole.dims[d] != part.dims[d]) {
+            out.axes[d] = names;
+            ++grown;
+          }
         if (grown != 1) return {};  // summed up on each device alone, or a block on the diagonal
       }
       if (with_outer == operands.end()) return out;
@@ -210,8 +215,10 @@ class Follower {
       const Lies next = follow(body, inputs).outputs;
       changed = false;
       for (std::size_t i = 0; i < count; ++i)
-        if (inputs[first + i] && inputs[first + i] != next[i])
-          inputs[first + i] = std::nullopt, changed = true;
+        if (inputs[first + i] && inputs[first + i] != next[i]) {
+          inputs[first + i] = std::nullopt;
+          changed = true;
+        }
     }
   }
 

@@ -19,7 +19,9 @@ struct DeviceCallParams {
   std::string name;
   int device = 0;
   void fields(FieldSink& sink) const {
-    sink("name", name), sink("device", device), sink("body", body);
+    sink("name", name);
+    sink("device", device);
+    sink("body", body);
   }
 };
 

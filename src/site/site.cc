@@ -252,9 +252,10 @@ void site_lower(Lowering& out, const Equation& e) {
   }
   // One that XLA may take out of the loop, or leave out, tells nothing.
   const bool tells = out.asks() && s.effect != Effect::pure;
-  if (tells)
-    results.push_back({out.fresh(), Lowering::type({DType::pred, {}}), 0}),
-        out.tell(results.back().value);
+  if (tells) {
+    results.push_back({out.fresh(), Lowering::type({DType::pred, {}}), 0});
+    out.tell(results.back().value);
+  }
   if (ordered || (out.passed_by() && !tap)) in.push_back({out.token(), Lowering::token_type, 0});
   if (ordered) results.push_back({out.fresh(), Lowering::token_type, 0});
   write_custom_call(out, s, out.add_site(as<SiteParams>(*e.params).site), in, results, aliases,
