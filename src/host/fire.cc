@@ -1,4 +1,12 @@
 // Entering host functions: the path from a device's buffers to the user's code and back.
+//
+// fire() is what every execution of a site comes to. By what the site asks for it goes one of these
+// ways, each of which ends in `enter_here` or `enter_function` and nowhere else:
+//   - at once, on this thread and the device's own memory (fire_here);
+//   - on another thread, on copies, until the site's limit or the run's deadline (fire_limited);
+//   - later, on copies in the tap queue (fire_later), which delivers them in order;
+//   - element by element of a batch (fire_batch), each of them one of these ways.
+// Nothing here throws through XLA: a failure is kept in the run, which ends by it.
 #include <algorithm>
 #include <cstring>
 
@@ -100,14 +108,34 @@ struct Job : detail::StopState {
   explicit Job(const HostSite& s) : site(s) {}
 };
 
-bool fire_limited(RunState& run, const HostSite& site, void* const* data, int device,
-                  std::int64_t element, RunState::Clock::time_point limit) {
+Firing firing_of(const Job& job, const TapInfo& info) {
+  return {job.site.leaves.data(), job.data.data(), job.site.operands,
+          job.site.results,       &info,           &job.site.declared};
+}
+
+std::shared_ptr<Job> copied_job(const HostSite& site, void* const* data) {
   auto job = std::make_shared<Job>(site);
   for (std::size_t i = 0; i < site.leaves.size(); ++i) {
     job->memory.push_back(detail::aligned_bytes(site.leaf_bytes[i]));
     job->data.push_back(job->memory.back().get());
     if (i < site.operands) std::memcpy(job->data[i], data[i], site.leaf_bytes[i]);
   }
+  return job;
+}
+
+// Fires a site that must have returned by `limit`: the run's deadline or the site's own.
+//
+// 1. Copies the operands into a job that outlives the run, and enters the function on a host thread
+//    that is told of the nesting around it by name only.
+// 2. Waits for it, until the limit or until the run is stopped.
+// 3. In time: copies the results to `data`, or keeps the failure; true if the run goes on.
+//    Too late: abandons the job, asks the function to stop, and fails the run with a timeout. The
+//    function may still run; what it makes is thrown away.
+//
+// Throws only what making the job and its thread does.
+bool fire_limited(RunState& run, const HostSite& site, void* const* data, int device,
+                  std::int64_t element, RunState::Clock::time_point limit) {
+  const std::shared_ptr<Job> job = copied_job(site, data);
   const Nesting here{nesting(), &run, &site, device, nesting() ? nesting()->depth + 1 : 1};
   TapInfo info = make_info(run, job->site, job.get(), device, element, {});
   std::vector<RunName> inside = surrounding_runs();
@@ -116,12 +144,9 @@ bool fire_limited(RunState& run, const HostSite& site, void* const* data, int de
     // The run's own chain may be gone when this function is late, so only names are carried over.
     const Beginning nested{{nullptr, nullptr, &job->site, device, depth}, inside};
     NestingScope scope(&nested);
-    const Firing firing{
-        job->site.leaves.data(), job->data.data(), job->site.operands, job->site.results, &info,
-        &job->site.declared};
     std::exception_ptr error;
     ErrorCode code = ErrorCode::ok;
-    const bool ok = enter_function(job->site, firing, error, code);
+    const bool ok = enter_function(job->site, firing_of(*job, info), error, code);
     std::scoped_lock lock(job->guard);
     job->ok = ok;
     job->error = std::move(error);
@@ -370,14 +395,16 @@ bool fire_on_device(RunState& run, const HostSite& site, void* const* buffers, i
   const Turn turn(run, site, device);
   if (run.stop.load(std::memory_order_relaxed)) return false;
   const timeline::Span span = begin(run, site, device);
-  const char* refused =
-      run.tape ? "its operands are on a device, where they cannot be recorded or replayed"
-      : RunState::Clock::now() >= run.deadline ? "the run's deadline passed"
-                                               : nullptr;
-  if (!refused) return fire_here(run, site, buffers, device, -1, {}, stream);
-  run.fail(run.tape ? ErrorCode::unimplemented : ErrorCode::timeout, site, device, nullptr,
-           refused);
-  return false;
+  if (run.tape) {
+    run.fail(ErrorCode::unimplemented, site, device, nullptr,
+             "its operands are on a device, where they cannot be recorded or replayed");
+    return false;
+  }
+  if (RunState::Clock::now() >= run.deadline) {
+    run.fail(ErrorCode::timeout, site, device, nullptr, "the run's deadline passed");
+    return false;
+  }
+  return fire_here(run, site, buffers, device, -1, {}, stream);
 }
 
 bool keep_thrown(RunState& run, const HostSite& site, int device) noexcept {

@@ -1,4 +1,9 @@
 // Asynchronous taps: copies, back-pressure, delivery.
+//
+// A device's queue is one linked list, oldest firing first, under one lock. Programs push at its
+// end; one host thread, which lives while there is work, takes firings in batches from its front.
+// The lock is never held while user code runs, nor while large leaves are copied. What is counted
+// against the limit (`held_`) goes from the moment a firing has its block until it was delivered.
 #include "host/queue.h"
 
 #include <array>
@@ -136,6 +141,16 @@ bool TapQueue::push(RunState& run, const HostSite& site, int device, const Fetch
   return push(run, site, device, nullptr, {}, &fetch);
 }
 
+// Queues one firing, of `data` and `mask` or of what `fetch` brings.
+//
+// 1. Makes room. A tap that keeps only its last firings loses the oldest of its own, or this one;
+//    any other waits while the queue is full, unless a listener waits for its run.
+// 2. Takes a block, and starts the delivery thread if none is there.
+// 3. Copies the leaves: few bytes under the lock, more without it, while the block counts already.
+// 4. Appends the firing. Its place in the order is decided here, not when it began to wait.
+//
+// False only if the run was stopped while it waited. Throws, with nothing queued, what making the
+// block, the thread or the transfer does.
 bool TapQueue::push(RunState& run, const HostSite& site, int device, void* const* data,
                     std::span<const bool> mask, const Fetch* fetch) {
   static_assert(sizeof(Item) <= Item::header);
@@ -261,35 +276,45 @@ void TapQueue::linger(Lock& lock) {
   acquire(lock);
 }
 
+/// Moves the oldest firings, as many as `batch` has room for, out of the list and into the hands of
+/// the delivery thread; how many. Under the lock, with at least one in the list.
+std::size_t TapQueue::take(std::span<Item*> batch) {
+  std::size_t count = 0;
+  hands_from_ = first_->number;
+  for (; count < batch.size() && first_; ++count) {
+    Item* const item = batch[count] = first_;
+    first_ = item->next;
+    if (item->site->spec->keep_last == 0) continue;
+    Kept& own = kept_[item->site->spec.get()];
+    own.first = item->next_of_place;
+    if (!own.first)
+      kept_.erase(item->site->spec.get());
+    else
+      --own.count;
+  }
+  (first_ ? first_->before : last_) = nullptr;
+  Item& youngest = *batch[count - 1];
+  if (!youngest.owner) youngest.owner = youngest.source->shared_from_this();
+  in_hands_ = count;
+  linked_.store(linked_.load(std::memory_order_relaxed) - count, std::memory_order_release);
+  return count;
+}
+
+// The delivery thread: until nothing has come for a while, takes a batch, delivers it in order
+// without the lock, gives its blocks back and wakes who waits for room or for the end. Batches grow
+// while listeners are quick and fall back to one firing when they are not.
 void TapQueue::work() {
   std::array<Item*, batch_size> batch;
   std::array<std::pair<std::size_t, std::size_t>, batch_size> sizes;  // of blocks, and held
-  std::size_t take = 1;
+  std::size_t most = 1;
   Lock lock(guard_);
   while (first_ || wait_for_items(lock)) {
-    if (take > 1 && linked_.load(std::memory_order_relaxed) < batch_size &&
+    if (most > 1 && linked_.load(std::memory_order_relaxed) < batch_size &&
         waiters_.load(std::memory_order_relaxed) == 0) {
       linger(lock);
       if (!first_) continue;  // dropped meanwhile
     }
-    std::size_t count = 0;
-    hands_from_ = first_->number;
-    for (; count < take && first_; ++count) {
-      Item* const item = batch[count] = first_;
-      first_ = item->next;
-      if (item->site->spec->keep_last == 0) continue;
-      Kept& own = kept_[item->site->spec.get()];
-      own.first = item->next_of_place;
-      if (!own.first)
-        kept_.erase(item->site->spec.get());
-      else
-        --own.count;
-    }
-    (first_ ? first_->before : last_) = nullptr;
-    Item& youngest = *batch[count - 1];
-    if (!youngest.owner) youngest.owner = youngest.source->shared_from_this();
-    in_hands_ = count;
-    linked_.store(linked_.load(std::memory_order_relaxed) - count, std::memory_order_release);
+    const std::size_t count = take(std::span(batch).first(most));
     lock.unlock();
     const auto start = RunState::Clock::now();
     for (std::size_t i = 0; i < count; ++i) {
@@ -300,12 +325,15 @@ void TapQueue::work() {
     }
     // Listeners that take their time are given one firing after another, so that what has been
     // delivered makes room at once.
-    take = RunState::Clock::now() - start < 50us ? std::min(take * 2, batch_size) : 1;
+    most = RunState::Clock::now() - start < 50us ? std::min(most * 2, batch_size) : 1;
     acquire(lock);
     in_hands_ = 0;
     delivered_ += count;
     for (std::size_t i = 0; i < count; ++i) recycle(batch[i], sizes[i].first, sizes[i].second);
-    if (waiters_.load(std::memory_order_relaxed) > 0) space_.notify_all(), done_.notify_all();
+    if (waiters_.load(std::memory_order_relaxed) > 0) {
+      space_.notify_all();
+      done_.notify_all();
+    }
   }
   blocks_.trim(retained_when_idle);
   running_ = false;

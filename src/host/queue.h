@@ -73,6 +73,7 @@ class TapQueue {
   void recycle(void* block, std::size_t size, std::size_t held) noexcept;
   bool pending_before(std::uint64_t number) const;
 
+  std::size_t take(std::span<Item*> batch);
   void work();
   bool wait_for_items(Lock& lock);
   void linger(Lock& lock);

@@ -130,7 +130,10 @@ void RunState::fail_late() {
   int blamed = 0;
   {
     std::scoped_lock lock(guard_);
-    if (const Progress* p = in_progress()) keep = p->site.load()->spec, blamed = p->device.load();
+    if (const Progress* p = in_progress()) {
+      keep = p->site.load()->spec;
+      blamed = p->device.load();
+    }
   }
   if (keep)
     fail(ErrorCode::timeout, HostSite(keep, nullptr), blamed, nullptr, late);
@@ -203,7 +206,10 @@ void RunState::rethrow() {
 void RunState::refuse_own_wait() {
   // A listener of an asynchronous tap that waits for a run must not keep it waiting for room in the
   // listener's own queue.
-  if (in_delivery()) never_waits = true, tell_parts();
+  if (in_delivery()) {
+    never_waits = true;
+    tell_parts();
+  }
   if (nesting()) Wait(*this);
 }
 

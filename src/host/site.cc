@@ -10,6 +10,12 @@ namespace postern::host {
 
 using detail::Parameter;
 
+// Works out all that a firing needs and that no firing changes, in this order: what each device of
+// the mesh is told of itself, and which of them repeat a tap that another fires; whether the
+// function can be entered on the spot; the leaves of one firing with their sizes; by how many bytes
+// each of them moves on along each level of a batch; and the sizes of the equation's buffers.
+// Afterwards the site can be fired, or, if `fn` is null, once serve() has given it a function.
+// Throws only for lack of memory.
 HostSite::HostSite(SitePtr s, std::shared_ptr<const detail::HostFunction> fn)
     : spec(std::move(s)),
       declared{&spec->named.attributes, &spec->result_structure, &spec->result_paths},

@@ -69,8 +69,12 @@ void Tape::record(const RunState& run, const HostSite& site, void* const* data, 
                   std::int64_t element, bool went_well) {
   const SiteSpec& spec = *site.spec;
   RecordedFiring f;
-  f.run = run.taped_run, f.site = index_of(run, site), f.kind = spec.word, f.name = spec.name,
-  f.device = device, f.element = element;
+  f.run = run.taped_run;
+  f.site = index_of(run, site);
+  f.kind = spec.word;
+  f.name = spec.name;
+  f.device = device;
+  f.element = element;
   f.operands = digest_of(site, data);
   f.ended = !went_well && !run.failed();
   if (run.failed()) f.failure = run.first_failure();

@@ -1,4 +1,9 @@
 // Collecting events, and writing them.
+//
+// While nobody has asked for a timeline, `recording` is false and a Span costs one look at it. Else
+// each event goes into one book under one lock: its kind's and name's total always, the event
+// itself while there is room, so that a long run has right totals and the beginning of its
+// timeline.
 #include "host/timeline.h"
 
 #include <fmt/format.h>
@@ -99,10 +104,13 @@ void add(Kind kind, std::string_view name, Clock::time_point start, Clock::time_
   Book& b = book();
   const double seconds = std::chrono::duration<double>(end - start).count();
   std::scoped_lock lock(b.guard);
-  b.first = std::min(b.first, start), b.last = std::max(b.last, end);
+  b.first = std::min(b.first, start);
+  b.last = std::max(b.last, end);
   Total& total =
       b.totals.try_emplace({kind, std::string(name)}, Total{kind, std::string(name)}).first->second;
-  ++total.count, total.seconds += seconds, total.longest = std::max(total.longest, seconds);
+  ++total.count;
+  total.seconds += seconds;
+  total.longest = std::max(total.longest, seconds);
   if (b.events.size() < Book::most)
     b.events.push_back({kind, std::string(name), start, end, thread_number(), device, run});
   else

@@ -25,8 +25,13 @@ void add(Kind kind, std::string_view name, Clock::time_point start, Clock::time_
 class Span {
  public:
   Span(Kind kind, std::string_view name, int device = -1, std::uint64_t run = 0) : on_(on()) {
-    if (on_) [[unlikely]]
-      kind_ = kind, name_ = name, device_ = device, run_ = run, start_ = Clock::now();
+    if (on_) [[unlikely]] {
+      kind_ = kind;
+      name_ = name;
+      device_ = device;
+      run_ = run;
+      start_ = Clock::now();
+    }
   }
   ~Span() {
     if (on_) [[unlikely]]
