@@ -106,6 +106,11 @@ std::string npy_header(DType dtype, std::int64_t rows, const Dims& row) {
   return header(dtype, extents(dims), 19 - std::to_string(rows).size());
 }
 
+// A ZIP archive of files that are stored as they are, not compressed. Writes for each array a local
+// header, its .npy header and its data; then the central directory, which repeats the headers with
+// where each file begins; then the record that says where the directory is. Sizes and places have
+// 32 bits and there is no ZIP64 record, so the caller keeps the archive below 4 GiB. Throws what
+// writing to `file` does.
 void write_npz(NewFile& file, const std::vector<NpyArray>& arrays) {
   std::uint64_t at = 0;
   auto write = [&](const void* data, std::size_t size) {

@@ -21,7 +21,8 @@ struct FiniteCheck {
     bool had_nan = false, had_inf = false;
     for (const AnyView& v : leaves.subspan(results)) {
       const host::NonFinite in = host::non_finite_in(v, info.mask);
-      had_nan |= in.nan >= 0, had_inf |= in.inf >= 0;
+      had_nan |= in.nan >= 0;
+      had_inf |= in.inf >= 0;
     }
     for (std::size_t i = 0; i < results; ++i) {
       const host::NonFinite out = host::non_finite_in(leaves[i], info.mask);

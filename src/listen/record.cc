@@ -74,7 +74,8 @@ struct RecordState {
         std::memcpy(row.data() + static_cast<std::size_t>(i) * sizeof x, &x, sizeof x);
       }
     }
-    ++s->rows, ++recorded;
+    ++s->rows;
+    ++recorded;
     bytes += size;
     if (one)
       append(*s, row);

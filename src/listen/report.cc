@@ -15,18 +15,36 @@ namespace postern {
 namespace {
 
 constexpr const char* style = R"(
-:root { color-scheme: light dark; --ink: #1d2733; --soft: #6b7a8c; --line: #2864b4; --band: #2864b430; --paper: #fff; --rule: #dde3ea; --bad: #c8332b; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e6ebf1; --soft: #94a3b5; --line: #6ea8f5; --band: #6ea8f540; --paper: #14181d; --rule: #2c343d; --bad: #ff6b62; } }
-body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 1180px; margin: 2em auto; padding: 0 1.5em; }
-h1 { font-size: 1.6em; margin-bottom: 0; } h2 { font-size: 1.2em; margin-top: 2em; } h3 { font-size: 1em; margin: 1.2em 0 .2em; } figure h3 { margin: 0; }
+:root {
+  color-scheme: light dark; --ink: #1d2733; --soft: #6b7a8c; --line: #2864b4; --band: #2864b430;
+  --paper: #fff; --rule: #dde3ea; --bad: #c8332b;
+}
+@media (prefers-color-scheme: dark) {
+  :root {
+    --ink: #e6ebf1; --soft: #94a3b5; --line: #6ea8f5; --band: #6ea8f540; --paper: #14181d;
+    --rule: #2c343d; --bad: #ff6b62;
+  }
+}
+body {
+  font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper);
+  max-width: 1180px; margin: 2em auto; padding: 0 1.5em;
+}
+h1 { font-size: 1.6em; margin-bottom: 0; }
+h2 { font-size: 1.2em; margin-top: 2em; }
+h3 { font-size: 1em; margin: 1.2em 0 .2em; }
+figure h3 { margin: 0; }
 .grid2 { display: grid; grid-template-columns: repeat(auto-fill, minmax(380px, 1fr)); gap: 1.2em; }
 figure { margin: 0; border: 1px solid var(--rule); border-radius: 6px; padding: .7em .9em; }
 .soft, figure p { color: var(--soft); font-size: .87em; margin: 0; }
 svg { width: 100%; display: block; } svg text { font-size: 11px; fill: var(--soft); }
-.grid { stroke: var(--rule); } .line { fill: none; stroke: var(--line); stroke-width: 1.6; } .band { fill: var(--band); } .bin { fill: var(--line); }
+.grid { stroke: var(--rule); }
+.line { fill: none; stroke: var(--line); stroke-width: 1.6; }
+.band { fill: var(--band); }
+.bin { fill: var(--line); }
 .bad { stroke: var(--bad); opacity: .6; } svg.bar { height: .8em; width: 12em; }
 table { margin: .5em 0; border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { text-align: right; padding: .2em .8em; border-bottom: 1px solid var(--rule); } th:first-child, td:first-child { text-align: left; padding-left: 0; }
+th, td { text-align: right; padding: .2em .8em; border-bottom: 1px solid var(--rule); }
+th:first-child, td:first-child { text-align: left; padding-left: 0; }
 td.bad, span.bad { color: var(--bad); opacity: 1; }
 )";
 

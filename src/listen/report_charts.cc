@@ -22,7 +22,8 @@ struct Scale {
       : from(low), to(high), at(start), size(extent) {
     if (!(to > from)) {
       const double room = std::max(std::abs(from), 1.0) * 0.5;
-      from -= room, to += room;
+      from -= room;
+      to += room;
     }
   }
   double operator()(double x) const { return at + (x - from) / (to - from) * size; }
@@ -32,7 +33,9 @@ struct Scale {
 std::vector<double> ticks(const Scale& scale) {
   const double about = (scale.to - scale.from) / 5,
                power = std::pow(10, std::floor(std::log10(about))), digit = about / power;
-  const double step = power * (digit <= 1 ? 1 : digit <= 2 ? 2 : digit <= 5 ? 5 : 10);
+  double step = power * 10;
+  for (const double round : {5, 2, 1})
+    if (digit <= round) step = power * round;
   std::vector<double> out;
   for (double k = std::ceil(scale.from / step); k * step <= scale.to && out.size() < 12; ++k)
     out.push_back(k * step + 0.0);
@@ -80,7 +83,8 @@ std::string curve_svg(const listen::Series& series) {
   double low = std::numeric_limits<double>::infinity(), high = -low;
   for (const auto& p : series.points) {
     if (!std::isfinite(p.summary.mean)) continue;
-    low = std::min(low, p.summary.min), high = std::max(high, p.summary.max);
+    low = std::min(low, p.summary.min);
+    high = std::max(high, p.summary.max);
   }
   if (low > high) return "<p>no finite value was shown</p>";
   const Scale x(static_cast<double>(series.points.front().firing),

@@ -53,7 +53,10 @@ Entry& entry_of(std::vector<Entry>& entries, const TapInfo& info, std::size_t le
         e.path == path && e.transforms == transforms)
       return e;
   Entry& e = entries.emplace_back();
-  e.name = info.name, e.path = path, e.place = info.place, e.device = info.device,
+  e.name = info.name;
+  e.path = path;
+  e.place = info.place;
+  e.device = info.device;
   e.transforms = transforms;
   return e;
 }
@@ -131,7 +134,8 @@ struct HistogramState {
     if (e.bins.empty()) {
       const double room = high > low ? 0 : std::max(std::abs(low), 1.0) * 0.5;
       e.bins.assign(bins, 0);
-      e.from = low - room, e.to = high + room;
+      e.from = low - room;
+      e.to = high + room;
     }
     while ((low < e.from || high > e.to) && std::isfinite(e.to - e.from)) {
       const bool down = low < e.from;
@@ -143,7 +147,8 @@ struct HistogramState {
   }
   void see(Entry& e, const AnyView& view, std::span<const bool> mask) {
     const Summary s = host::summarize_live(view, mask);
-    e.nan += static_cast<std::uint64_t>(s.nan), e.inf += static_cast<std::uint64_t>(s.inf);
+    e.nan += static_cast<std::uint64_t>(s.nan);
+    e.inf += static_cast<std::uint64_t>(s.inf);
     if (s.count == s.nan + s.inf) return;
     widen(e, s.min, s.max);
     const double scale = static_cast<double>(bins) / (e.to - e.from),

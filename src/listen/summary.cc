@@ -25,10 +25,14 @@ struct Gathered {
 
   void add(double x) {
     if (!std::isfinite(x)) return void(++other);
-    min = std::min(min, x), max = std::max(max, x), sum += x;
+    min = std::min(min, x);
+    max = std::max(max, x);
+    sum += x;
   }
   void add(const Gathered& more) {
-    min = std::min(min, more.min), max = std::max(max, more.max), sum += more.sum,
+    min = std::min(min, more.min);
+    max = std::max(max, more.max);
+    sum += more.sum;
     other += more.other;
   }
 };
@@ -73,14 +77,17 @@ template <class T>
       for (std::int64_t w = 0; w < wide; ++w) total += __builtin_convertvector(sum[w], W);
     }
     for (std::int64_t w = 0; w < wide; ++w)
-      for (std::int64_t l = 0; l < lanes; ++l)
-        out.min = std::min<double>(out.min, low[w][l]),
+      for (std::int64_t l = 0; l < lanes; ++l) {
+        out.min = std::min<double>(out.min, low[w][l]);
         out.max = std::max<double>(out.max, high[w][l]);
+      }
     for (std::int64_t l = 0; l < lanes; ++l) out.sum += total[l];
   }
-  for (; i < n; ++i)
-    out.min = std::min<double>(out.min, data[i]), out.max = std::max<double>(out.max, data[i]),
+  for (; i < n; ++i) {
+    out.min = std::min<double>(out.min, data[i]);
+    out.max = std::max<double>(out.max, data[i]);
     out.sum += data[i];
+  }
   return out;
 }
 
@@ -149,8 +156,11 @@ Summary summarize(const AnyView& view) {
   if (g.other > 0)
     for (std::int64_t i = 0; i < view.size(); ++i) s.nan += std::isnan(magnitude(view, i));
   s.inf = g.other - s.nan;
-  if (const std::int64_t finite = s.count - g.other; finite > 0)
-    s.min = g.min, s.max = g.max, s.mean = g.sum / static_cast<double>(finite);
+  if (const std::int64_t finite = s.count - g.other; finite > 0) {
+    s.min = g.min;
+    s.max = g.max;
+    s.mean = g.sum / static_cast<double>(finite);
+  }
   return s;
 }
 
@@ -166,7 +176,9 @@ void add(listen::Summary& to, const listen::Summary& from) {
     to.min = had > 0 ? std::min(to.min, from.min) : from.min;
     to.max = had > 0 ? std::max(to.max, from.max) : from.max;
   }
-  to.count += from.count, to.nan += from.nan, to.inf += from.inf;
+  to.count += from.count;
+  to.nan += from.nan;
+  to.inf += from.inf;
 }
 
 listen::Summary summarize_live(const AnyView& view, std::span<const bool> mask) {

@@ -47,13 +47,12 @@ void FirstNonFinite::operator()(const TapInfo& info, std::span<const AnyView> le
     const std::string_view path =
         i < info.paths.size() ? std::string_view(info.paths[i]) : std::string_view();
     const std::string index = host::index_text(at, leaves[i].dims());
-    throw std::runtime_error(fmt::format(
-        "{}{}{} is {} in firing {} of its run{}", host::leaf_label(info.name, path),
-        index.empty() ? "" : " at ", index,
-        std::isnan(re) || std::isnan(im) ? "nan"
-        : re < 0                         ? "-inf"
-                                         : "inf",
-        firing, info.transforms.empty() ? "" : " (" + to_string(info.transforms) + ")"));
+    const char* value = re < 0 ? "-inf" : "inf";
+    if (std::isnan(re) || std::isnan(im)) value = "nan";
+    throw std::runtime_error(
+        fmt::format("{}{}{} is {} in firing {} of its run{}", host::leaf_label(info.name, path),
+                    index.empty() ? "" : " at ", index, value, firing,
+                    info.transforms.empty() ? "" : " (" + to_string(info.transforms) + ")"));
   }
 }
 
