@@ -3,6 +3,7 @@
 #include <postern/run.h>
 #include <postern/tap.h>
 
+#include <concepts>
 #include <iterator>
 
 namespace postern {
@@ -65,13 +66,14 @@ auto hook(const TapOptions& options, const Value& value, Place place = Place::cu
                       std::decay_t<decltype(detail::as_tree(value))>(detail::as_tree(value)),
                       nullptr, place);
 }
-template <class Value>
-auto hook(const std::string& name, const Value& value, Callee fn) {
-  return hook(TapOptions{.name = name}, value, std::move(fn));
+// Templates over the name: g++ 12 takes braces of options for a string too.
+template <std::convertible_to<std::string> Name, class Value>
+auto hook(const Name& name, const Value& value, Callee fn) {
+  return hook(TapOptions{.name = std::string(name)}, value, std::move(fn));
 }
-template <class Value>
-auto hook(const std::string& name, const Value& value, Place place = Place::current()) {
-  return hook(TapOptions{.name = name}, value, place);
+template <std::convertible_to<std::string> Name, class Value>
+auto hook(const Name& name, const Value& value, Place place = Place::current()) {
+  return hook(TapOptions{.name = std::string(name)}, value, place);
 }
 
 /// Listeners for the hooks that this thread passes operation by operation, outside every program,

@@ -29,7 +29,7 @@ struct PrintOptions {
   bool ordered = true;    // false: only whole lines are promised, not their order
   bool one_order =
       false;  // with `ordered`, inside shard_map: over all devices, see CallOptions::one_order
-  bool show_device = false;  // in front of the line; always when there are several devices
+  bool show_device = false;  // in front of a stream's line; always when there are several devices
   int device = -1;           // print on this device only; -1: on all
   std::optional<Sharding> partitioned =
       {};  // each device prints its part of the values, spread so, with its index range in front

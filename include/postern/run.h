@@ -39,8 +39,8 @@ class Run {
   Run(std::shared_ptr<detail::StartedRun> run, R like)
       : run_(std::move(run)), like_(std::move(like)) {}
 
-  /// Waits for the end: done, stopped (a host function ended it early), or cancelled. Throws the
-  /// failure of the run. With a limit returns running when it passes.
+  /// Waits for the end: done, or stopped (a host function ended it early). Throws its failure;
+  /// of a cancelled run a CallbackError cancelled. With a limit returns running when it passes.
   RunStatus wait() const { return detail::wait_run(*run_, {}); }
   RunStatus wait(std::chrono::nanoseconds limit) const { return detail::wait_run(*run_, limit); }
   RunStatus status() const { return detail::status_of(*run_); }
