@@ -6,6 +6,8 @@
 
 #include "core/check.h"
 #include "core/fork.h"
+#include "core/log.h"
+#include "host/run_state.h"
 #include "run/run_record.h"
 #include "run/sharded.h"
 #include "run/unwatched.h"
@@ -305,10 +307,16 @@ Tensor::Tensor(const Type& type, const void* data) {
 
 Tensor Tensor::borrow(const Type& type, const void* data, std::function<void()> release) {
   check_type(type);
-  return Tensor(std::make_shared<HostValue>(
-      type, std::shared_ptr<const void>(data, [r = std::move(release)](const void*) {
-        if (r) r();
-      })));
+  auto let_go = [r = std::move(release)](const void*) {
+    try {
+      if (r) r();
+    } catch (...) {  // on whatever thread was the last to need it: nobody could catch this
+      log(LogLevel::warning, "Tensor::borrow: release threw, which it must not: {}",
+          host::describe(std::current_exception()));
+    }
+  };
+  return Tensor(
+      std::make_shared<HostValue>(type, std::shared_ptr<const void>(data, std::move(let_go))));
 }
 
 const Type& Tensor::type() const {
