@@ -40,7 +40,7 @@ TEST(Check, OneElementIsEnoughAndThatThatHoldsCallsNothing) {
       [&] {
         f(tensor<float>({1, 4})).item<float>();
       },
-      {"too large: [1 4], at most 3.0"});
+      {"too large: [1. 4.], at most 3.0"});
   EXPECT_EQ(count_lowered(f, "custom_call", tensor<float>({1, 2})), 1u);
   EXPECT_EQ(count_lowered(f, "stablehlo.case", tensor<float>({1, 2})), 1u)
       << "the call is in a branch";

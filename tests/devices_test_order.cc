@@ -136,7 +136,7 @@ TEST_F(DevicesOrder, PartsOfAProgramThatXlaCutsAndPrints) {
   const std::string text = lines.str();
   std::vector<std::size_t> at;
   for (const char* value : {"0", "1", "2", "3"})
-    at.push_back(text.find(fmt::format("f32[1] [{}]", value)));
+    at.push_back(text.find(fmt::format("f32[1] [{}.]", value)));
   EXPECT_TRUE(std::ranges::is_sorted(at) && at.back() != std::string::npos) << text;
 }
 

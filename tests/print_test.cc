@@ -1,4 +1,7 @@
 // Printing: formats, summaries, whole lines.
+#include <unistd.h>
+
+#include <limits>
 #include <sstream>
 
 #include "support.h"
@@ -80,7 +83,9 @@ TEST(Print, EveryDtype) {
                   DType::f8e3m4, DType::f8e5m2fnuz, DType::f8e4m3fnuz, DType::f8e4m3b11fnuz,
                   DType::s2, DType::s4, DType::s8, DType::u16})
     EXPECT_EQ(line("{}", convert(tensor<float>({0, 1, -1.0f * !is_unsigned(d)}), d)),
-              is_unsigned(d) ? "[0 1 0]\n" : "[ 0  1 -1]\n")
+              is_float(d)      ? "[ 0.  1. -1.]\n"
+              : is_unsigned(d) ? "[0 1 0]\n"
+                               : "[ 0  1 -1]\n")
         << to_string(d);
   EXPECT_EQ(line("{}", convert(Tensor(1.5f), DType::f4e2m1fn)), "1.5\n");
 }
@@ -113,15 +118,79 @@ TEST(Print, ArraysAsNumPyWritesThem) {
               want);
   };
   same_under_jit({.precision = 2, .suppress = true}, tensor<float>({1.2345, 2.3456, 1e-7}),
-                 "f32[3] [1.23 2.35 0.00]\n");
-  same_under_jit({.precision = 2}, tensor<float>({1.5, 1e-7}), "f32[2] [1.50e+00 1.00e-07]\n");
+                 "f32[3] [1.23 2.35 0.  ]\n");
+  same_under_jit({.precision = 2}, tensor<float>({1.5, 1e-7}), "f32[2] [1.5e+00 1.0e-07]\n");
   same_under_jit({.threshold = 10}, iota<std::int32_t>(10000),
                  "s32[10000] [   0    1    2 ... 9997 9998 9999]\n");
   same_under_jit({.threshold = 10, .edge_items = 1}, reshape(iota<std::int32_t>(25), {5, 5}),
                  "s32[5,5]\n[[ 0 ...  4]\n ...\n [20 ... 24]]\n");
   same_under_jit({}, reshape(iota<float>(8), {2, 2, 2}),
-                 "f32[2,2,2]\n[[[0 1]\n  [2 3]]\n\n [[4 5]\n  [6 7]]]\n");
+                 "f32[2,2,2]\n[[[0. 1.]\n  [2. 3.]]\n\n [[4. 5.]\n  [6. 7.]]]\n");
   EXPECT_EQ(line("{:6.2f}", tensor<float>({1, -2})), "[  1.00  -2.00]\n");
+  // As numpy.set_printoptions(floatmode="unique") has them.
+  constexpr float inf = std::numeric_limits<float>::infinity();
+  constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+  const std::pair<std::vector<float>, const char*> cases[] = {
+      {{1.5, 2}, "[1.5 2. ]\n"},
+      {{-1e-7f, 1}, "[-1.e-07  1.e+00]\n"},
+      {{1e10f, 1}, "[1.e+10 1.e+00]\n"},
+      {{nan, 1}, "[nan  1.]\n"},
+      {{inf, -1.25}, "[  inf -1.25]\n"},
+      {{1000, 0.5}, "[1.e+03 5.e-01]\n"},
+      {{0.1f, 123.25, nan}, "[1.0000e-01 1.2325e+02        nan]\n"},
+      {{1e-7f, inf}, "[1.e-07    inf]\n"},
+      {{0, -0.0f}, "[ 0. -0.]\n"},
+      {{nan, -inf}, "[ nan -inf]\n"},
+  };
+  for (const auto& [values, want] : cases)
+    EXPECT_EQ(line("{}", tensor<float>(values, {std::ssize(values)})), want);
+  EXPECT_EQ(line("{}", tensor<double>({1e100, 1e-5})), "[1.e+100 1.e-005]\n");
+  EXPECT_EQ(line("{}", tensor<double>({0.0011116332052239922, 5.8405831102524797})),
+            "[1.1116332052239922e-03 5.8405831102524797e+00]\n");
+  EXPECT_EQ(line("{}", convert(tensor<float>({17.875, -nan, 0.1f}), DType::f16)),
+            "[17.88   nan  0.1 ]\n");
+  EXPECT_EQ(line("{}", Tensor(-nan)), "nan\n");
+  const std::complex<float> z[] = {{1, 2}, {-1.5, -0.25}, {nan, 1}};
+  EXPECT_EQ(line("{}", Tensor(type<std::complex<float>>({3}), z)),
+            "[ 1. +2.i   -1.5-0.25i  nan+1.i  ]\n");
+}
+
+TEST(PrintDeathTest, AStreamMayPrintWhileItIsPrintedTo) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";  // what deadlocks is ended by its alarm
+  struct Telling : std::stringbuf {
+    std::ostringstream* other = nullptr;
+    int sync() override {
+      print({.stream = other}, "{} told", Tensor(1.0f));
+      return 0;
+    }
+  };
+  EXPECT_EXIT(
+      {
+        alarm(120);
+        std::ostringstream other;
+        Telling buffer;
+        buffer.other = &other;
+        std::ostream stream(&buffer);
+        print({.stream = &stream}, "{}", Tensor(2.0f));
+        std::_Exit(buffer.str() == "2\n" && other.str() == "1 told\n" ? 0 : 1);
+      },
+      testing::ExitedWithCode(0), "");
+}
+
+TEST(Print, AStreamThatTakesNoMoreIsTold) {
+  std::ostringstream full;
+  const auto f = jit([&](Tensor x) { return print({.stream = &full}, "{}", x), x; });
+  for (int again = 0; again < 2; ++again) {
+    full.setstate(std::ios::badbit);
+    testing::internal::CaptureStderr();
+    for (int i = 0; i < 3; ++i) f(Tensor(1.0f)).block_until_ready();
+    const std::string told = testing::internal::GetCapturedStderr();
+    EXPECT_TRUE(has(told, "a stream takes no more text") && has(told, "print_test.cc:")) << told;
+    EXPECT_EQ(told.find("takes no more"), told.rfind("takes no more")) << "once: " << told;
+    full.clear();
+    f(Tensor(2.0f)).block_until_ready();
+  }
+  EXPECT_EQ(full.str(), "2\n2\n");
 }
 
 TEST(Print, AValueIsPassedOn) {
@@ -143,7 +212,7 @@ TEST(Print, AValueIsPassedOn) {
   jit(vmap([&](Tensor x) { return print_value({.stream = &out, .label = "v"}, x); }))(
       tensor<float>({1, 2}))
       .block_until_ready();
-  EXPECT_EQ(out.str(), "transforms: batch(0)\nv: f32[2] [1 2]\n");
+  EXPECT_EQ(out.str(), "transforms: batch(0)\nv: f32[2] [1. 2.]\n");
 }
 
 TEST(Print, MistakesAreFoundWhileTracing) {
@@ -165,10 +234,14 @@ TEST(Print, MistakesAreFoundWhileTracing) {
         {"mixes counting with numbers"});
   wrong([](auto& out, Tensor v) { print({.stream = &out}, "{}", v, v); },
         {"no placeholder for value 1"});
+  wrong([](auto& out, Tensor v) { print({.stream = &out}, "{}", "x"_a = v); },
+        {"nothing is given for the placeholder '{}'", "those with a name, [x]"});
   wrong([](auto& out, Tensor v) { print({.stream = &out}, "text", "x"_a = v); },
         {"no placeholder for value 'x'"});
   wrong([](auto& out, Tensor v) { print({.stream = &out}, "{:d}", v); },
         {"'{:d}' does not fit", "f32[]"});
+  for (const char* wide : {"{:2147483647}", "{:.1000f}", "{:<1000}"})
+    wrong([&](auto& out, Tensor v) { print({.stream = &out}, wide, v); }, {wide, "at most 999"});
   wrong([](auto& out, Tensor v) { print({.stream = &out}, "{:.2f}", v, "x"); }, {"value 1"});
   wrong([](auto& out, Tensor v) { print({.stream = &out}, "{", v); }, {"without '}'"});
   wrong([](auto& out, Tensor v) { print({.stream = &out}, "}", v); }, {"without '{'"});
@@ -231,7 +304,7 @@ TEST(Print, SurvivesTransformations) {
   jit(grad(f))(Tensor(2.0f)).item<float>();
   EXPECT_EQ(take(), "f: 2\n") << "once, with the value";
   jit(vmap(f))(tensor<float>({1, 2})).block_until_ready();
-  EXPECT_EQ(take(), "f: [1 2]\n");
+  EXPECT_EQ(take(), "f: [1. 2.]\n");
   jit([&](Tensor x) {
     return scan(
                [&](Tensor c, Tensor v) {
@@ -257,7 +330,7 @@ TEST(Print, SurvivesTransformations) {
       .item<float>();
   EXPECT_EQ(lines(), 3) << "once for each step, forward";
   jit(vmap(grad(f)))(tensor<float>({1, 2})).block_until_ready();
-  EXPECT_EQ(take(), "f: [1 2]\n");
+  EXPECT_EQ(take(), "f: [1. 2.]\n");
   jvp(f, std::tuple{Tensor(2.0f)}, std::tuple{Tensor(1.0f)});
   EXPECT_EQ(take(), "f: 2\n");
   jit(checkpoint(f))(Tensor(3.0f)).item<float>();

@@ -164,7 +164,7 @@ TEST_F(Saved, PrintsToWhatIsOfThisProcessAreRefused) {
   const Loaded loaded = load_text(saved_text(g.lower(x)));
   testing::internal::CaptureStderr();
   loaded(x).at(0).block_until_ready();
-  EXPECT_NE(testing::internal::GetCapturedStderr().find("[1 2 3]"), std::string::npos);
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("[1. 2. 3.]"), std::string::npos);
 }
 
 TEST_F(Saved, ForgedPrintsAreRefused) {

@@ -1,6 +1,5 @@
 // Prints as JSON: format, options and what is known of the values. Numbers of attributes are
 // written as text, which keeps every bit.
-#include <algorithm>
 #include <iostream>
 
 #include "file/described_json.h"
@@ -63,13 +62,6 @@ PrintNode node_from(const Json& json, int depth = 0) {
   return node;
 }
 
-/// So wide a field would take the memory that it asks for.
-bool is_reasonable(std::string_view spec) {
-  std::size_t digits = 0;
-  return std::ranges::none_of(
-      spec, [&](char c) { return (digits = c >= '0' && c <= '9' ? digits + 1 : 0) > 3; });
-}
-
 }  // namespace
 
 std::string why_not_saved(const PrintJob& job) {
@@ -112,7 +104,8 @@ std::shared_ptr<const detail::HostFunction> print_from(const Json& json,
                       p.at("spec").get<std::string>(), p.at("placeholder").get<std::string>()};
     check(piece.value >= -1 && piece.value < static_cast<int>(job.values.size()),
           "a print has no value {}", piece.value);
-    check(is_reasonable(piece.spec), "a print's specification '{}' is out of range", piece.spec);
+    check(host::is_reasonable(piece.spec), "a print's specification '{}' is out of range",
+          piece.spec);
     job.pieces.push_back(std::move(piece));
   }
   check(!job.whole || job.values.size() == 1, "a print of one value has {}", job.values.size());

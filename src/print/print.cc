@@ -7,8 +7,10 @@
 
 #include <iostream>
 #include <mutex>
+#include <set>
 
 #include "core/check.h"
+#include "core/log.h"
 #include "core/primitive.h"
 #include "print/print_job.h"
 #include "site/tap.h"
@@ -53,20 +55,33 @@ std::string whole_text(const PrintJob& job, const TapInfo& info, std::span<const
 
 void write(const PrintOptions& options, const TapInfo& info, std::string text) {
   static const bool several = devices().size() > 1;
-  if (options.log) return options.log({std::move(text), info.place, info.device, info.run});
   if (!info.part.empty()) {
     std::vector<std::string> ranges;
     for (const IndexRange& r : info.part) ranges.push_back(fmt::format("{}:{}", r.begin, r.end));
     text.insert(0, fmt::format("[{}] ", fmt::join(ranges, ", ")));
   }
+  if (options.log) return options.log({std::move(text), info.place, info.device, info.run});
   if (several || (options.show_device && options.header.empty()))
     text.insert(0, fmt::format("[device {}] ", info.device));
   text += '\n';
   std::ostream& stream = options.stream ? *options.stream : info.sink ? *info.sink : std::cout;
-  static std::mutex* const guard = new std::mutex;  // one for all: two streams may end in one place
-  std::scoped_lock lock(*guard);
-  stream.write(text.data(), static_cast<std::streamsize>(text.size()));
-  stream.flush();
+  // One for all: two streams may end in one place. A stream may print while it is printed to.
+  static std::recursive_mutex* const guard = new std::recursive_mutex;
+  static auto* const bad = new std::set<const std::ostream*>;  // of which it was said
+  bool is_new = false;
+  {
+    std::scoped_lock lock(*guard);
+    stream.write(text.data(), static_cast<std::streamsize>(text.size()));
+    stream.flush();
+    if (!stream.good())
+      is_new = bad->insert(&stream).second;
+    else if (!bad->empty())
+      bad->erase(&stream);
+  }
+  if (is_new)
+    log(LogLevel::warning,
+        "print: {} takes no more text: the line of the print at {}, and others, are lost",
+        &stream == &std::cout ? "standard output" : "a stream", to_string(info.place));
 }
 
 std::size_t leaf_count(const PrintNode& node) {

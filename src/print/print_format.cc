@@ -32,9 +32,13 @@ class Matcher {
     }
     check(!(by_position_ && by_number_),
           "print: the placeholder '{}' mixes counting with numbers; use one of them", placeholder);
-    check(static_cast<std::size_t>(value) < values_.size(),
-          "print: nothing is given for the placeholder '{}': {} value{} {} given", placeholder,
-          values_.size(), values_.size() == 1 ? "" : "s", values_.size() == 1 ? "is" : "are");
+    check(
+        static_cast<std::size_t>(value) < values_.size(),
+        "print: nothing is given for the placeholder '{}': {} value{} {} given{}", placeholder,
+        values_.size(), values_.size() == 1 ? "" : "s", values_.size() == 1 ? "is" : "are",
+        field.empty() && !names().empty()
+            ? fmt::format("; those with a name, [{}], go where the name stands in braces", names())
+            : "");
     used_[static_cast<std::size_t>(value)] = true;
     return value;
   }
@@ -60,6 +64,12 @@ class Matcher {
 };
 
 }  // namespace
+
+bool is_reasonable(std::string_view spec) {
+  std::size_t digits = 0;
+  return std::ranges::none_of(
+      spec, [&](char c) { return (digits = c >= '0' && c <= '9' ? digits + 1 : 0) > 3; });
+}
 
 std::vector<FormatPiece> parse_format(const std::string& format,
                                       std::span<const detail::PrintValue> values) {
@@ -88,6 +98,9 @@ std::vector<FormatPiece> parse_format(const std::string& format,
     piece.placeholder = placeholder;
     piece.value = matcher.match(inside.substr(0, colon), placeholder);
     if (colon != std::string::npos) piece.spec = inside.substr(colon + 1);
+    check(is_reasonable(piece.spec),
+          "print: the width and precision of the placeholder '{}' must be at most 999",
+          placeholder);
     pieces.emplace_back();
     i = end;
   }

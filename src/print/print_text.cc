@@ -3,9 +3,13 @@
 
 #include <fmt/format.h>
 
+#include <Eigen/Core>
 #include <algorithm>
+#include <charconv>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
+#include <optional>
 
 #include "print/number.h"
 
@@ -21,11 +25,15 @@ std::string formatted(const std::string& spec, const T& value) {
 }
 
 std::string real_text(DType dtype, double x, const std::string& spec) {
+  if (std::isnan(x)) x = std::abs(x);  // its sign says nothing
   if (dtype == DType::f64 || dtype == DType::c128) return formatted(spec, x);
   if (!spec.empty() || dtype == DType::f32 || dtype == DType::c64)
     return formatted(spec, static_cast<float>(x));
-  return fmt::format("{:.{}g}", x,
-                     dtype == DType::f16 ? 5 : 4);  // as many digits as tell the halves and smaller
+  if (dtype != DType::f16) return fmt::format("{:.4g}", x);  // tells bf16 and smaller
+  for (int digits = 1;; ++digits)
+    if (std::string text = fmt::format("{:.{}g}", x, digits);
+        digits == 5 || static_cast<double>(Eigen::half(std::strtof(text.c_str(), nullptr))) == x)
+      return text;
 }
 
 std::string element_text(const AnyView& v, std::int64_t i, const std::string& spec) {
@@ -60,15 +68,112 @@ std::vector<std::int64_t> shown_indices(std::int64_t extent, bool summarised, in
   return out;
 }
 
+/// Real numbers of one array as NumPy writes them: all with a point under each other, in scientific
+/// notation where the largest or smallest asks for it.
+class RealFormat {
+ public:
+  RealFormat(DType dtype, const TextStyle& style, bool sign)
+      : dtype_(dtype), sign_(sign), suppress_(style.suppress) {
+    precision_ = style.precision < 0 && suppress_ ? 8 : style.precision;
+  }
+
+  /// Each number once, then each once more to `measure`.
+  void see(double x) {
+    const double size = std::abs(x);
+    if (!std::isfinite(x) || x == 0) return;
+    most_ = std::max(most_, size);
+    least_ = std::min(least_, size);
+  }
+  void measure(double x) {
+    scientific_ =
+        !suppress_ && most_ > 0 && (most_ >= 1e8 || least_ < 1e-4 || most_ / least_ > 1000);
+    const Parts p = parts(x, -1);
+    if (!std::isfinite(x)) {
+      words_ = std::max(words_, p.left.size());
+      return;
+    }
+    left_ = std::max(left_, p.left.size());
+    right_ = std::max(right_, p.right.size());
+    exponent_ = std::max(exponent_, p.exponent.size());
+  }
+
+  std::string operator()(double x) const {
+    Parts p = parts(x, -1);
+    const std::size_t behind = 1 + right_ + exponent_, width = std::max(left_ + behind, words_);
+    if (!std::isfinite(x)) return fmt::format("{:>{}}", p.left, width);
+    if (scientific_ && p.right.size() < right_) p = parts(x, static_cast<int>(right_));
+    if (scientific_ && p.exponent.size() < exponent_)
+      p.exponent.insert(2, exponent_ - p.exponent.size(), '0');
+    p.right.append(right_ - p.right.size(), ' ');
+    return fmt::format("{:>{}}.{}{}", p.left, width - behind, p.right, p.exponent);
+  }
+
+ private:
+  struct Parts {
+    std::string left, right, exponent;  // "-1", "5", "e-05"
+  };
+
+  /// `places` behind the point, or (-1) as many digits as tell the number, but not more than asked.
+  Parts parts(double x, int places) const {
+    Parts out;
+    if (std::isnan(x)) x = std::abs(x);
+    if (sign_ && !std::signbit(x)) out.left = "+";
+    if (!std::isfinite(x)) return out.left += formatted("", x), out;
+    const auto format = scientific_ ? std::chars_format::scientific : std::chars_format::fixed;
+    out.left += digits(x, format, places);
+    auto cut = [&] {
+      if (const auto e = out.left.find('e'); e != std::string::npos)
+        out.exponent = out.left.substr(e), out.left.resize(e);
+      if (const auto point = out.left.find('.'); point != std::string::npos)
+        out.right = out.left.substr(point + 1), out.left.resize(point);
+    };
+    cut();
+    if (places < 0 && precision_ >= 0 && out.right.size() > static_cast<std::size_t>(precision_)) {
+      out = {sign_ && !std::signbit(x) ? "+" : "", "", ""};
+      out.left += digits(x, format, precision_);
+      cut();
+      out.right.resize(out.right.find_last_not_of('0') + 1);
+    }
+    return out;
+  }
+
+  /// As many digits as tell the number, or so many behind the point.
+  std::string digits(double x, std::chars_format format, int precision) const {
+    char text[1024];
+    std::to_chars_result end{};
+    auto write = [&](auto number) {
+      end = precision < 0 ? std::to_chars(text, std::end(text), number, format)
+                          : std::to_chars(text, std::end(text), number, format, precision);
+    };
+    if (dtype_ == DType::f64 || dtype_ == DType::c128)
+      write(x);
+    else if (dtype_ == DType::f32 || dtype_ == DType::c64)
+      write(static_cast<float>(x));
+    else  // the number that so many digits are
+      write(precision < 0 ? std::strtod(real_text(dtype_, x, "").c_str(), nullptr) : x);
+    return std::string(text, end.ptr);
+  }
+
+  DType dtype_;
+  bool sign_, suppress_, scientific_ = false;
+  int precision_;
+  double most_ = 0, least_ = INFINITY;
+  std::size_t left_ = 0, right_ = 0, exponent_ = 0, words_ = 0;  // the widest
+};
+
 class ArrayWriter {
  public:
   ArrayWriter(const AnyView& view, const std::string& spec, const TextStyle& style)
-      : view_(view), style_(style), spec_(spec) {
+      : view_(view), spec_(spec) {
     for (const std::int64_t d : view.dims())
       indices_.push_back(shown_indices(d, view.size() > style.threshold, style.edge_items));
-    if (spec.empty() && (is_float(view.dtype()) || is_complex(view.dtype()))) choose_spec();
-    visit(0, 0,
-          [&](std::int64_t i) { width_ = std::max(width_, element_text(view_, i, spec_).size()); });
+    if (spec.empty() && (is_float(view.dtype()) || is_complex(view.dtype()))) {
+      real_.emplace(view.dtype(), style, false);
+      if (is_complex(view.dtype())) imaginary_.emplace(view.dtype(), style, true);
+      each_part(&RealFormat::see);
+      each_part(&RealFormat::measure);
+    }
+    visit(0, 0, [&](std::int64_t i) { width_ = std::max(width_, text_at(i).size()); });
   }
 
   std::string write() {
@@ -84,27 +189,26 @@ class ArrayWriter {
       if (i >= 0) visit(axis + 1, at * view_.dims()[axis] + i, f);
   }
 
-  /// NumPy's choice between fixed and scientific, when digits are asked for.
-  void choose_spec() {
-    if (style_.precision < 0 && !style_.suppress) return;
-    double most = 0, least = INFINITY;
+  void each_part(void (RealFormat::*act)(double)) {
     visit(0, 0, [&](std::int64_t i) {
       const auto [re, im] = complex_at(view_.dtype(), view_.data(), i);
-      for (const double x : {std::abs(re), std::abs(im)}) {
-        if (!std::isfinite(x) || x == 0) continue;
-        most = std::max(most, x);
-        least = std::min(least, x);
-      }
+      ((*real_).*act)(re);
+      if (imaginary_) ((*imaginary_).*act)(im);
     });
-    const bool scientific =
-        !style_.suppress && most > 0 && (most >= 1e8 || least < 1e-4 || most / least > 1000);
-    spec_ =
-        fmt::format(".{}{}", style_.precision < 0 ? 8 : style_.precision, scientific ? 'e' : 'f');
+  }
+
+  std::string text_at(std::int64_t i) const {
+    if (!real_) return element_text(view_, i, spec_);
+    const auto [re, im] = complex_at(view_.dtype(), view_.data(), i);
+    std::string text = (*real_)(re);
+    if (!imaginary_) return text;
+    text += (*imaginary_)(im);
+    return text.insert(text.find_last_not_of(' ') + 1, "i");
   }
 
   void write_axis(std::size_t axis, std::int64_t at) {
     if (axis == indices_.size()) {
-      out_ += fmt::format("{:>{}}", element_text(view_, at, spec_), width_);
+      out_ += fmt::format("{:>{}}", text_at(at), width_);
       return;
     }
     const std::size_t inner = indices_.size() - axis - 1;
@@ -122,8 +226,8 @@ class ArrayWriter {
   }
 
   const AnyView& view_;
-  const TextStyle& style_;
   std::string spec_;
+  std::optional<RealFormat> real_, imaginary_;  // where no specification says how
   std::vector<std::vector<std::int64_t>> indices_;
   std::size_t width_ = 0;
   std::string out_;

@@ -31,6 +31,9 @@ struct FormatPiece {
   std::string spec;
   std::string placeholder;  // as written
 };
+/// No width or precision over 999: a field takes the memory that it asks for.
+bool is_reasonable(std::string_view spec);
+
 /// Throws TypeError for a format that is wrong in itself, or that does not fit the values' number
 /// and names.
 std::vector<FormatPiece> parse_format(const std::string& format,
