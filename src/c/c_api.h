@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/once.h"
+#include "core/thread_end.h"
 
 struct pn_tensor {
   postern::Tensor tensor = {};
@@ -46,6 +47,7 @@ int code_of(const std::exception_ptr& error) noexcept;
 
 template <class Act>
 int guarded(Act act) noexcept {
+  const Uncancelled here;
   try {
     return act();
   } catch (...) {

@@ -63,6 +63,11 @@ bool enter_function(const HostSite& site, const Firing& firing, std::exception_p
   try {
     site.invoke(site.object, firing);
     return true;
+  } catch (const abi::__forced_unwind&) {
+    thread_goes_on();
+    code = ErrorCode::threw;
+    error = std::make_exception_ptr(Error(ErrorCode::failed_precondition, ended_its_thread));
+    return false;
   } catch (...) {
     error = std::current_exception();
     code = code_of_thrown();
@@ -409,6 +414,13 @@ bool fire_on_device(RunState& run, const HostSite& site, void* const* buffers, i
 
 bool keep_thrown(RunState& run, const HostSite& site, int device) noexcept {
   keep_failure(run, site, device, std::current_exception(), code_of_thrown());
+  return false;
+}
+
+bool keep_thread_end(RunState& run, const HostSite& site, int device) noexcept {
+  keep_failure(run, site, device,
+               std::make_exception_ptr(Error(ErrorCode::failed_precondition, ended_its_thread)),
+               ErrorCode::threw);
   return false;
 }
 

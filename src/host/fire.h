@@ -1,5 +1,6 @@
 // Firing a site: the way from a device's buffers to the user's function and back.
 #pragma once
+#include "core/thread_end.h"
 #include "host/queue.h"
 #include "host/run_state.h"
 
@@ -11,6 +12,8 @@ bool enter_function(const HostSite& site, const detail::Firing& firing, std::exc
 
 /// Fails the run with the exception that is being handled; false.
 bool keep_thrown(RunState& run, const HostSite& site, int device) noexcept;
+/// Fails it because the function tried to end the thread; false.
+bool keep_thread_end(RunState& run, const HostSite& site, int device) noexcept;
 
 /// Enters the function on this thread, on XLA's own memory. `info`: null where it is not told.
 /// Inline, for the handler's short way.
@@ -24,6 +27,9 @@ bool keep_thrown(RunState& run, const HostSite& site, int device) noexcept;
     site.invoke(site.object,
                 {site.leaves.data(), data, site.operands, site.results, info, &site.declared});
     return true;
+  } catch (const abi::__forced_unwind&) {
+    thread_goes_on();
+    return keep_thread_end(run, site, device);
   } catch (...) {
     return keep_thrown(run, site, device);
   }

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <exception>
 
+#include "core/thread_end.h"
+
 namespace postern::pjrt {
 
 namespace {
@@ -53,6 +55,7 @@ int nesting_of(std::string_view text) {
 }
 
 void with_stack_for(int nesting, const std::function<void()>& compile) {
+  const Uncancelled here;
   if (nesting <= flat) return compile();
   if (nesting > 2 * deepest)  // a region is "({"
     throw Error(

@@ -9,6 +9,8 @@
 #include <mutex>
 #include <utility>
 
+#include "core/thread_end.h"
+
 namespace postern::pjrt {
 namespace {
 
@@ -119,6 +121,7 @@ void Executable::execute(std::span<PJRT_Buffer* const> arguments, std::span<PJRT
   args.output_lists = &output_list;
   args.device_complete_events = launch.complete ? &complete : nullptr;
   args.execute_device = launch.device ? launch.device->handle() : nullptr;
+  const Uncancelled here;  // functions may run on this thread
   call<&PJRT_Api::PJRT_LoadedExecutable_Execute>(api_, args, "to run a program");
   if (launch.complete) *launch.complete = Event(api_, complete);
 }
@@ -152,6 +155,7 @@ void Executable::execute_multi(std::size_t num_devices, std::span<PJRT_Buffer* c
   args.num_args = num_args;
   args.output_lists = output_lists.data();
   args.device_complete_events = complete.empty() ? nullptr : events.data();
+  const Uncancelled here;  // functions may run on this thread
   call<&PJRT_Api::PJRT_LoadedExecutable_Execute>(api_, args, "to run a program on several devices");
   for (std::size_t i = 0; i < complete.size(); ++i) complete[i] = Event(api_, events[i]);
 }

@@ -1,0 +1,31 @@
+// Threads that are ended from within: pthread_exit and cancellation unwind the stack by an
+// exception that nobody may keep, and that does not get through XLA's frames.
+#pragma once
+#include <cxxabi.h>
+#include <pthread.h>
+
+namespace postern {
+
+/// Defers the thread's cancellation while it lives: what is beneath could not be unwound.
+class Uncancelled {
+ public:
+  Uncancelled() { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }
+  ~Uncancelled() { pthread_setcancelstate(before_, nullptr); }
+  Uncancelled(const Uncancelled&) = delete;
+
+ private:
+  int before_ = PTHREAD_CANCEL_ENABLE;
+};
+
+/// In a handler of abi::__forced_unwind: the thread goes on behind the handler. The end of the
+/// handler would abort the process, unless nothing is being handled; that stands in the first field
+/// of the thread's exception state (Itanium C++ ABI, 2.2.2), and such exceptions are never stacked.
+inline void thread_goes_on() noexcept {
+  *reinterpret_cast<void**>(abi::__cxa_get_globals()) = nullptr;
+}
+
+inline constexpr const char* ended_its_thread =
+    "it tried to end its thread (pthread_exit, or the thread was cancelled), which is not its own; "
+    "the thread goes on, the run has failed";
+
+}  // namespace postern

@@ -1,0 +1,24 @@
+// Host functions that try to end their thread.
+#include "support.h"
+
+namespace postern {
+namespace {
+
+using namespace std::chrono_literals;
+using test::run_program;
+
+TEST(ThreadEnd, IsRefusedOnEachKindOfThread) {
+  for (const char* how : {"caller", "at once", "evaluated", "staged", "started", "limited", "tap",
+                          "elements", "xla"}) {
+    const auto ended = run_program("thread_ends", {how}, {}, 100s);
+    EXPECT_EQ(ended.code, 0) << how << ": " << ended.out << ended.err;
+  }
+}
+
+TEST(ThreadEnd, ACancelledThreadEndsWhenItsProgramHas) {
+  const auto ended = run_program("thread_ends", {"cancelled"}, {}, 100s);
+  EXPECT_EQ(ended.code, 0) << ended.out << ended.err;
+}
+
+}  // namespace
+}  // namespace postern
