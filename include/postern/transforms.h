@@ -92,6 +92,20 @@ auto linearize(F f, A&&... arguments) {
 /// gradients. A function that returns `std::pair{scalar, aux}` gives pair{gradient, aux}.
 template <std::size_t... argnums, class F>
 detail::Gradient<F, false, argnums...> grad(F f, GradOptions options = {},
+/// The transpose of f, which is linear in its arguments taken together: from a container like f's
+/// result to the tuple of those like the arguments, to be called as often as wanted. `like` gives
+/// the arguments' types, float or complex: a Type, a number or a Tensor for each leaf. As vjp, but
+/// there is no point and nothing of f is computed that depends on its arguments. f is traced at
+/// once, and an operation that is not linear in them, or adds what does not depend on them and is
+/// not seen to be zero (`zeros`, the number 0), is a TypeError that names it. A linear host call
+/// needs `linear_call`; a tap of what depends on the arguments shows its cotangent, and says
+/// "transpose" in TapInfo::transforms. As jax.linear_transpose, which adds what is constant without
+/// a word and takes integers too.
+template <class F, class... T>
+auto linear_transpose(F f, const T&... like) {
+  return detail::linear_transpose_at(std::move(f), detail::abstract_tree(like)...);
+}
+
                                             Place place = Place::current()) {
   return {std::move(f), options, place};
 }

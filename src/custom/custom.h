@@ -1,12 +1,21 @@
 // What functions with rules of their own share: equations that hold a program and mean that
 // program.
 #pragma once
+#include <postern/transforms.h>
+
 #include "ops/family.h"
 #include "transform/batch.h"
 #include "transform/jvp.h"
 #include "transform/walk.h"
 
 namespace postern {
+
+extern const Primitive linear_call_p, custom_vjp_tangent_p;
+
+/// The map that `f` is, for leaves of these types (see linear_transpose). Throws TypeError where it
+/// is not linear, beginning with `what`.
+std::shared_ptr<const detail::LinearMap> linear_map(const char* what, const TensorFunction& f,
+                                                    std::span<const Tensor> like);
 
 /// Refuses operands that the program's inputs do not fit; the types of its outputs.
 Types program_type(const char* what, const Program& program, TypeSpan operands);

@@ -136,14 +136,18 @@ Batched pending_batch(const Op& op, std::span<const Tensor> x, std::span<const i
 void pending_lower(Lowering&, const Equation&) { refuse_forward(); }
 Tensors pending_evaluate(const Op&, std::span<const Tensor>) { refuse_forward(); }
 
-constexpr Primitive pending_p{.name = "custom_vjp_tangent",
-                              .type = pending_type,
-                              .jvp = pending_jvp,
-                              .transpose = pending_transpose,
-                              .linear = Linear::jointly,
-                              .batch = pending_batch,
-                              .lower = pending_lower,
-                              .evaluate = pending_evaluate};
+}  // namespace
+
+constexpr Primitive custom_vjp_tangent_p{.name = "custom_vjp_tangent",
+                                         .type = pending_type,
+                                         .jvp = pending_jvp,
+                                         .transpose = pending_transpose,
+                                         .linear = Linear::jointly,
+                                         .batch = pending_batch,
+                                         .lower = pending_lower,
+                                         .evaluate = pending_evaluate};
+
+namespace {
 
 Jvp custom_vjp_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
   const auto& p = op.as<CustomVjpParams>();
@@ -168,7 +172,7 @@ Jvp custom_vjp_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tens
     if (is_differentiable(x[i].dtype())) operands.push_back(or_zeros_of(dx[i], x[i].type()));
   PendingParams q{std::make_shared<const TensorFunction>(std::move(forward.backward)),
                   forward.residuals.size(), types_of(arguments), types};
-  const Tensors moves = bind_n(pending_p, make_params(std::move(q)), operands);
+  const Tensors moves = bind_n(custom_vjp_tangent_p, make_params(std::move(q)), operands);
   Tensors dy(types.size());
   for (std::size_t i = 0, next = 0; i < types.size(); ++i)
     if (is_differentiable(types[i].dtype)) dy[i] = moves[next++];

@@ -98,6 +98,10 @@ Batched linear_call_batch(const Op& op, std::span<const Tensor> x, std::span<con
           std::vector<int>(p.body->outputs.size(), 0)};
 }
 
+bool moves(const Tensor& t) { return is_differentiable(t.dtype()); }
+
+}  // namespace
+
 constexpr Primitive linear_call_p{.name = "linear_call",
                                   .type = body_type<LinearCallParams>,
                                   .jvp = linear_call_jvp,
@@ -108,10 +112,6 @@ constexpr Primitive linear_call_p{.name = "linear_call",
                                   .batch = linear_call_batch,
                                   .lower = body_lower<LinearCallParams>,
                                   .evaluate = body_evaluate<LinearCallParams>};
-
-bool moves(const Tensor& t) { return is_differentiable(t.dtype()); }
-
-}  // namespace
 
 namespace detail {
 

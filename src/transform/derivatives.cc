@@ -79,11 +79,6 @@ Values jvp(const TensorFunction& f, const Leaves& x, const Leaves& dx, const Pla
   return {y, filled(std::move(dy), types_of(y))};
 }
 
-struct LinearMap {
-  const char* what;
-  Linearized of;
-};
-
 std::shared_ptr<const LinearMap> linearize(const char* what, const TensorFunction& f,
                                            const Leaves& x) {
   require_values(what, x);

@@ -1,6 +1,8 @@
 // Reverse mode: a function near a point as its value and a linear map, which can be pushed forward
 // or pulled back.
 #pragma once
+#include <postern/transforms.h>
+
 #include "trace/trace.h"
 
 namespace postern {
@@ -22,5 +24,11 @@ struct Linearized {
 /// marks, and that are differentiable, move; of the results only those that `wanted` marks.
 Linearized linearized(const Closed& f, std::span<const Tensor> x, const std::vector<bool>& active,
                       const std::vector<bool>& wanted);
+
+/// What vjp, linearize and linear_transpose return holds; `what` is for errors.
+struct detail::LinearMap {
+  const char* what;
+  Linearized of;
+};
 
 }  // namespace postern

@@ -11,7 +11,7 @@ class HostVjp;
 
 namespace detail {
 
-struct LinearMap;  // a function near a point: kept by what vjp and linearize return
+struct LinearMap;  // a function near a point: kept by what vjp, linearize, linear_transpose return
 
 struct Values {
   Leaves results, derivatives;
@@ -27,6 +27,8 @@ Values value_and_grad(const char* what, const TensorFunction& f, const Leaves& x
                       const Place& place);
 std::shared_ptr<const LinearMap> linearize(const char* what, const TensorFunction& f,
                                            const Leaves& x);
+/// The map that `f` is, for leaves of these types; of the leaves only the types are looked at.
+std::shared_ptr<const LinearMap> linear_transpose(const TensorFunction& f, const Leaves& x);
 const Leaves& results_of(const LinearMap& map);
 Leaves push(const LinearMap& map, const Leaves& tangents);
 Leaves pull(const LinearMap& map, const Leaves& cotangents);

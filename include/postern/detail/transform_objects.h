@@ -37,8 +37,8 @@ auto linear_at(const char* what, F f, A&&... arguments) {
       std::forward<A>(arguments)...);
 }
 
-/// What `vjp` returns: cotangents of the results to a tuple of those of the arguments. May be
-/// called again.
+/// What `vjp` and `linear_transpose` return: cotangents of the results to a tuple of those of the
+/// arguments. May be called again.
 template <class R, class... B>
 class Pullback {
  public:
@@ -52,6 +52,18 @@ class Pullback {
   std::shared_ptr<const LinearMap> map_;
   std::tuple<B...> arguments_;
 };
+
+template <class F, class... A>
+auto linear_transpose_at(F f, A&&... arguments) {
+  return with_boxed<F>(
+      [&]<class... B>(const B&... x) {
+        const Flat<F, B...> flat(std::make_shared<F>(std::move(f)), x...);
+        auto map = detail::linear_transpose(flat, leaves_of(x...));
+        return Pullback<plain_result<F, B...>, B...>(std::move(map), flat.like(),
+                                                     std::tuple<B...>(emptied(x)...));
+      },
+      std::forward<A>(arguments)...);
+}
 
 /// What `linearize` returns: tangents of the arguments to those of the results. May be called
 /// again; f is not.

@@ -1,0 +1,221 @@
+// linear_transpose: a function is followed through its program to see that it is linear, and what
+// does not depend on its arguments is split off; the rest runs backwards.
+#include <postern/transforms.h>
+
+#include <algorithm>
+
+#include "control/control.h"
+#include "core/site.h"
+#include "custom/custom.h"
+#include "trace/literal.h"
+#include "transform/flatten.h"
+#include "transform/linearize.h"
+#include "transform/simplify.h"
+#include "transform/split.h"
+
+namespace postern {
+
+namespace {
+
+/// What is known of a value: it is linear in the arguments, it is zero, or it is some constant.
+enum class Is : std::uint8_t { constant, zero, linear };
+using Kinds = std::vector<Is>;
+
+bool is_zero(const Number& n) { return n.integer == 0 && n.real == 0 && n.imag == 0; }
+
+bool is_zero(const Tensor& t) {
+  const detail::HostValue* host = detail::Access::host(t);
+  if (!host) return false;
+  const auto* bytes = static_cast<const unsigned char*>(host->data.get());
+  return std::all_of(bytes, bytes + t.type().byte_size(), [](unsigned char b) { return b == 0; });
+}
+
+class Check {
+ public:
+  Check(const char* what, const Program& program)
+      : what_(what), program_(program), kinds_(program.types.size()) {}
+
+  /// Of the outputs, for what the inputs are. Throws TypeError where the program is not linear.
+  Kinds operator()(const Kinds& inputs) {
+    set(program_.inputs, inputs);
+    for (const Equation& e : program_.equations) {
+      PlaceScope::Replace place(e.place);
+      const Kinds results = results_of(e, get(e.operands));
+      std::ranges::copy(results, kinds_.begin() + e.first);
+    }
+    return get(program_.outputs);
+  }
+
+ private:
+  void set(const std::vector<ValueId>& values, const Kinds& kinds) {
+    for (std::size_t i = 0; i < values.size(); ++i) kinds_[at(values[i])] = kinds[i];
+  }
+  Kinds get(const std::vector<ValueId>& values) const {
+    Kinds out;
+    for (const ValueId v : values) out.push_back(kinds_[at(v)]);
+    return out;
+  }
+
+  Kinds results_of(const Equation& e, const Kinds& x) const {
+    const auto count = static_cast<std::size_t>(e.results);
+    const Primitive& p = *e.primitive;
+    if (std::ranges::find(x, Is::linear) == x.end())
+      return Kinds(count, stays_zero(e, x) ? Is::zero : Is::constant);
+    if (p.site && p.site(e.params.get())->is_tap()) return {x.begin(), x.begin() + e.results};
+    require_transpose(e, x);
+    if (e.primitive == &cond_p) return of_cond(e, x);
+    if (e.primitive == &scan_p) return of_scan(e, x);
+    const std::vector<ProgramPtr> programs = e.params ? programs_of(*e.params) : no_programs;
+    const bool own_rule = e.primitive == &linear_call_p || p.may_call;
+    if (programs.size() == 1 && programs[0]->inputs.size() == x.size() && !own_rule)
+      return Check(what_, *programs[0])(x);
+    const bool adds = programs.empty() && p.linear == Linear::jointly;
+    if (adds && &p != &custom_vjp_tangent_p) require_zeros(e, x);
+    for (std::size_t i = 0; i < count; ++i)
+      check(is_differentiable(type(e, i).dtype),
+            "{}: {} makes {} of what depends on the arguments, which is not linear", what_, p.name,
+            to_string(type(e, i)));
+    return Kinds(count, Is::linear);
+  }
+
+  const Type& type(const Equation& e, std::size_t result) const {
+    return program_.types[at(e.first) + result];
+  }
+
+  static bool stays_zero(const Equation& e, const Kinds& x) {
+    const Primitive& p = *e.primitive;
+    if (&p == &literal_p) return is_zero(as<LiteralParams>(*e.params).number);
+    if (x.empty() || p.site || (e.params && !programs_of(*e.params).empty())) return false;
+    switch (p.linear) {
+      case Linear::no: return false;
+      case Linear::first: return x[0] == Is::zero;
+      case Linear::separately: return std::ranges::find(x, Is::zero) != x.end();
+      case Linear::jointly: return std::ranges::find(x, Is::constant) == x.end();
+    }
+    return false;
+  }
+
+  void require_transpose(const Equation& e, const Kinds& x) const {
+    const Primitive& p = *e.primitive;
+    const auto linear = std::ranges::count(x, Is::linear);
+    if (p.site)
+      throw_type_error(
+          fmt::format("{}: call '{}' of what depends on the arguments may be "
+                      "anything; give it its transpose with linear_call",
+                      what_, p.site(e.params.get())->name));
+    check(p.transpose != nullptr && &p != &while_p,
+          "{}: {} is not linear or has no transpose, and is applied to what depends "
+          "on the arguments",
+          what_, p.name);
+    check(p.linear != Linear::separately || linear == 1,
+          "{}: {} of two operands that depend on the arguments is not linear", what_, p.name);
+    check(p.linear != Linear::first || (linear == 1 && x[0] == Is::linear),
+          "{}: {} is linear in its first operand only, and another depends on the "
+          "arguments",
+          what_, p.name);
+  }
+
+  /// Together with what depends on the arguments only zeros are linear.
+  void require_zeros(const Equation& e, const Kinds& x) const {
+    for (std::size_t i = 0; i < x.size(); ++i)
+      check(x[i] != Is::constant || !is_differentiable(program_.type(e.operands[i]).dtype),
+            "{}: operand {} of {} does not depend on the arguments and is not seen "
+            "to be zero, so that the function is not linear; write zeros inside of the function",
+            what_, i, e.primitive->name);
+  }
+
+  /// What is now the one and now the other.
+  Is either(Is a, Is b, const char* which, std::size_t i) const {
+    if (a == b) return a;
+    if (a != Is::linear && b != Is::linear) return Is::constant;
+    check(a != Is::constant && b != Is::constant,
+          "{}: {} {} is linear in the arguments at times, and at times a constant "
+          "that is not seen to be zero",
+          what_, which, i);
+    return Is::linear;
+  }
+
+  Kinds of_cond(const Equation& e, const Kinds& x) const {
+    check(x[0] != Is::linear, "{}: which branch cond takes depends on the arguments", what_);
+    const Kinds inner(x.begin() + 1, x.end());
+    Kinds out;
+    for (const ProgramPtr& branch : as<CondParams>(*e.params).branches) {
+      const Kinds of = Check(what_, *branch)(inner);
+      if (out.empty()) out = of;
+      for (std::size_t i = 0; i < of.size(); ++i) out[i] = either(out[i], of[i], "cond: result", i);
+    }
+    return out;
+  }
+
+  /// Until no step changes what the carry is.
+  Kinds of_scan(const Equation& e, const Kinds& x) const {
+    const auto& p = as<ScanParams>(*e.params);
+    const auto first = x.begin() + static_cast<std::ptrdiff_t>(p.constants),
+               xs = first + static_cast<std::ptrdiff_t>(p.carries);
+    for (Kinds carry(first, xs);;) {
+      Kinds in(x.begin(), first);
+      if (p.counted) in.push_back(Is::constant);
+      in.insert(in.end(), carry.begin(), carry.end());
+      in.insert(in.end(), xs, x.end());
+      Kinds out = Check(what_, *p.body)(in);
+      for (std::size_t i = 0; i < p.carries; ++i)
+        out[i] = either(out[i], carry[i], "scan: the carry's leaf", i);
+      if (std::equal(carry.begin(), carry.end(), out.begin())) return out;
+      std::copy_n(out.begin(), p.carries, carry.begin());
+    }
+  }
+
+  inline static const std::vector<ProgramPtr> no_programs;
+  const char* what_;
+  const Program& program_;
+  Kinds kinds_;
+};
+
+/// Without what is differentiated by a rule of its own and has no transpose.
+Program without_rules(const Program& program) {
+  return flattened(program, [](const Equation& e) { return e.primitive->transpose == nullptr; });
+}
+
+}  // namespace
+
+std::shared_ptr<const detail::LinearMap> linear_map(const char* what, const TensorFunction& f,
+                                                    std::span<const Tensor> x) {
+  Linearized out;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    check(x[i].has_value(), "{}: an argument is an empty Tensor, which has no type", what);
+    const Type& type = x[i].type();
+    check(is_differentiable(type.dtype),
+          "{}: leaf {} of the arguments must be float or complex, got {}", what, i,
+          to_string(type));
+    out.input_types.push_back({type.dtype, type.dims});
+  }
+  const Closed closed = trace_user(what, out.input_types, f);
+  const ProgramPtr program = simplify(without_rules(*closed.program));
+
+  Kinds inputs(x.size(), Is::linear);
+  for (const Tensor& t : closed.captures) inputs.push_back(is_zero(t) ? Is::zero : Is::constant);
+  const Kinds kinds = Check(what, *program)(inputs);
+  for (std::size_t i = 0; i < kinds.size(); ++i)
+    check(
+        kinds[i] != Is::constant,
+        "{}: result {} of the function does not depend on its arguments and is not seen to be zero",
+        what, i);
+
+  std::vector<bool> unknown(x.size(), true);
+  unknown.resize(program->inputs.size());
+  const Halves halves = split(*program, unknown);
+  const Tensors known = postern::apply(*halves.known, closed.captures);
+  out.residuals.assign(known.end() - static_cast<std::ptrdiff_t>(halves.residuals), known.end());
+  out.map = simplify(*halves.unknown);
+  out.inputs_move.assign(x.size(), true);
+  out.results_move = halves.unknown_outputs;
+  for (const Type& type : program->output_types()) out.results.push_back(abstract(type));
+  return std::make_shared<const detail::LinearMap>(detail::LinearMap{what, std::move(out)});
+}
+
+std::shared_ptr<const detail::LinearMap> detail::linear_transpose(const TensorFunction& f,
+                                                                  const Leaves& x) {
+  return linear_map("linear_transpose", f, x);
+}
+
+}  // namespace postern

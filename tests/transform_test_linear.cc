@@ -1,0 +1,158 @@
+// linear_transpose: values as jax.linear_transpose gives them, and what it refuses.
+#include "support.h"
+
+namespace postern {
+namespace {
+
+using test::expect_error;
+using Floats = std::vector<float>;
+
+TEST(TransformLinear, TransposeGivesWhatJaxGives) {
+  // f(x, y) = 0.5 x - 0.25 y
+  auto f = [](Tensor x, Tensor y) { return 0.5f * x - 0.25f * y; };
+  const auto t = linear_transpose(f, type<float>({}), type<float>({}));
+  for (int again = 0; again < 2; ++again) {
+    const auto [x, y] = t(1.0f);
+    EXPECT_EQ(x.item<float>(), 0.5f);
+    EXPECT_EQ(y.item<float>(), -0.25f);
+  }
+  // A matrix product, gathered rows, a sum over shifted copies.
+  const Tensor m = tensor<float>({1, 2, 3, 4, 5, 6}, {2, 3});
+  auto g = [m](Tensor x) {
+    const Tensor y = matmul(m, x);
+    return std::map<std::string, Tensor>{
+        {"y", y},
+        {"rows", take(x, tensor<int>({2, 0, 2}), 0)},
+        {"wide", pad(x, 0.0f, {1}, {2}, {0}) + concatenate({x, x})},
+        {"none", zeros(type<float>({2}))}};
+  };
+  const auto back = linear_transpose(g, type<float>({3}));
+  const std::map<std::string, Tensor> ct{{"y", tensor<float>({1, -1})},
+                                         {"rows", tensor<float>({1, 10, 100})},
+                                         {"wide", tensor<float>({1, 2, 3, 4, 5, 6})},
+                                         {"none", tensor<float>({7, 7})}};
+  const Floats want{-3 + 10 + 2 + 1 + 4, -3 + 3 + 2 + 5, -3 + 101 + 4 + 3 + 6};
+  EXPECT_EQ(std::get<0>(back(ct)).to_vector<float>(), want);
+  for (const Mode mode : {Mode::compiled, Mode::evaluate}) {
+    auto all =
+        jit([&](std::map<std::string, Tensor> c) { return std::get<0>(back(c)); }, {.mode = mode});
+    EXPECT_EQ(all(ct).to_vector<float>(), want);
+  }
+}
+
+TEST(TransformLinear, TransposeThroughControlFlowAndRules) {
+  // jax: y_i = sum_{j <= i} w_j x_j by a scan whose start is zero; transposed by hand:
+  // ct 1, 2, 3 -> w_j * sum_{i >= j} ct_i.
+  auto sums = [](Tensor w, Tensor x) {
+    auto step = [](Tensor total, std::tuple<Tensor, Tensor> wx) {
+      const auto [a, b] = wx;
+      const Tensor next = total + a * b;
+      return std::pair{next, next};
+    };
+    return scan(step, zeros(type<double>({})), std::tuple{w, x}).second;
+  };
+  auto both = jit([&](Tensor w, Tensor ct) {
+    auto f = [&](Tensor x) { return sums(w, x); };
+    return std::get<0>(linear_transpose(f, type<double>({3}))(ct));
+  });
+  const Tensor w = tensor<double>({2, -1, 4}), ct = tensor<double>({1, 2, 3});
+  EXPECT_EQ(both(w, ct).to_vector<double>(), (std::vector<double>{12, -5, 12}));
+  // The derivative of the transpose by what the function captures.
+  auto by_w = grad([&](Tensor v) { return sum(both(v, ct) * tensor<double>({1, 10, 100})); });
+  EXPECT_EQ(by_w(w).to_vector<double>(), (std::vector<double>{6, 50, 300}));
+
+  auto choose = [](Tensor p) {
+    return [p](Tensor x) {
+      return cond(
+          p, [](Tensor v) { return 3.0 * v; }, [](Tensor v) { return v / 2.0; }, x);
+    };
+  };
+  for (const bool p : {true, false}) {
+    const auto t = linear_transpose(choose(p), type<double>({2}));
+    EXPECT_EQ(std::get<0>(t(tensor<double>({2, 4}))).to_vector<double>(),
+              p ? (std::vector<double>{6, 12}) : (std::vector<double>{1, 2}));
+  }
+  // A rule that has no transpose is looked through; one that has is used.
+  auto twice = custom_jvp([](Tensor x) { return 2.0 * x; },
+                          [](auto x, auto dx) {
+                            return std::pair{2.0 * std::get<0>(x), 2.0 * std::get<0>(dx)};
+                          });
+  EXPECT_EQ(std::get<0>(linear_transpose(twice, 1.0)(3.0)).item<double>(), 6.0);
+  auto own = [](Tensor x) {
+    return linear_call([](Tensor a, Tensor v) { return a * v; },
+                       [](Tensor a, Tensor c) { return 100.0 * a * c; }, Tensor(5.0), x);
+  };
+  EXPECT_EQ(std::get<0>(linear_transpose(own, 1.0)(3.0)).item<double>(), 1500.0);
+  EXPECT_EQ(std::get<0>(linear_transpose(checkpoint(own), 1.0)(3.0)).item<double>(), 1500.0);
+  // Under vmap, of the pullback itself, and twice.
+  auto rows = vmap([&](Tensor v, Tensor c) {
+    auto f = [&](Tensor x) { return sums(v, x); };
+    return std::get<0>(linear_transpose(f, type<double>({3}))(c));
+  });
+  const Tensor stacked = rows(stack({w, 2.0 * w}), stack({ct, ct}));
+  EXPECT_EQ(stacked.to_vector<double>(), (std::vector<double>{12, -5, 12, 24, -10, 24}));
+  auto once = [&](Tensor c) {
+    auto f = [&](Tensor x) { return sums(w, x); };
+    return std::get<0>(linear_transpose(f, type<double>({3}))(c));
+  };
+  EXPECT_EQ(std::get<0>(linear_transpose(once, type<double>({3}))(ct)).to_vector<double>(),
+            sums(w, ct).to_vector<double>());
+}
+
+TEST(TransformLinear, WhatIsNotLinearIsNamed) {
+  const Type v = type<float>({3});
+  auto refuse = [&](auto f, std::initializer_list<std::string_view> texts) {
+    expect_error<TypeError>([&] { linear_transpose(f, v); }, texts);
+  };
+  refuse([](Tensor x) { return sin(x); },
+         {"linear_transpose: sin ", "is not linear", "transform_test_linear.cc"});
+  refuse([](Tensor x) { return x * x; }, {"multiply", "two operands", "transform_test_linear.cc"});
+  refuse([](Tensor x) { return 1.0f / x; }, {"divide", "first operand"});
+  refuse([](Tensor x) { return x + 1.0f; }, {"operand 1 of add", "zero"});
+  refuse([](Tensor x) { return where(x > 0.0f, x, 0.0f); }, {"is not linear"});
+  refuse([](Tensor x) { return convert(x, DType::s32); }, {"convert", "s32[3]"});
+  refuse([](Tensor x) { return std::pair{x, ones(type<float>({}))}; }, {"result 1", "zero"});
+  refuse(
+      [](Tensor x) {
+        return while_loop([](Tensor a) { return all(a < 3.0f); }, [](Tensor a) { return a + a; },
+                          x);
+      },
+      {"while"});
+  refuse(
+      [](Tensor x) {
+        auto step = [](Tensor c, Tensor a) { return std::pair{c + a, c}; };
+        return scan(step, Tensor(1.0f), x).second;
+      },
+      {"add"});
+  expect_error<TypeError>([] { linear_transpose([](Tensor x) { return x; }, type<int>({2})); },
+                          {"leaf 0", "s32[2]", "float or complex"});
+  auto on_host = [](Tensor x) {
+    return call(
+        {.name = "twice"}, x.type(), [](float a) { return 2 * a; }, x);
+  };
+  expect_error<TypeError>([&] { linear_transpose(on_host, 1.0f); },
+                          {"linear_transpose: call 'twice'", "linear_call"});
+  const auto t = linear_transpose([](Tensor x) { return 2.0f * x; }, v);
+  expect_error<TypeError>(
+      [&] {
+        t(tensor<float>({1, 2}));
+      },
+      {"linear_transpose", "cotangent 0", "f32[3]", "f32[2]"});
+}
+
+TEST(TransformLinear, TapsShowCotangents) {
+  Floats seen;
+  auto f = [&](Tensor x) {
+    return 2.0f * tap(x, [&](const TapInfo& info, float v) {
+             EXPECT_EQ(to_string(info.transforms), "transpose");
+             seen.push_back(v);
+           });
+  };
+  const auto t = linear_transpose(f, type<float>({}));
+  EXPECT_TRUE(seen.empty());
+  EXPECT_EQ(std::get<0>(jit([&](Tensor ct) { return t(ct); })(5.0f)).item<float>(), 10.0f);
+  EXPECT_EQ(seen, (Floats{10}));
+}
+
+}  // namespace
+}  // namespace postern
