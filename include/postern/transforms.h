@@ -63,7 +63,7 @@ inline HostVjp with_vjp(Callee fn, HostVjp vjp_fn) { return {std::move(fn), std:
 namespace postern {
 
 // --- derivatives
-// -------------------------------------------------------------------------------------------------
+// ------------------------------------------------------------------------------------------------------------------
 
 /// Values and tangents of f at `primals` in the direction `tangents`: tuples of arguments (or the
 /// only argument alone), as pair{y, dy}.
@@ -87,11 +87,6 @@ auto linearize(F f, A&&... arguments) {
                                                 std::forward<A>(arguments)...);
 }
 
-/// The gradient of a function with a real scalar result (TypeError otherwise) by its first
-/// argument, a container like it. `grad<1>(f)`: by the second; `grad<0, 2>(f)`: a tuple of
-/// gradients. A function that returns `std::pair{scalar, aux}` gives pair{gradient, aux}.
-template <std::size_t... argnums, class F>
-detail::Gradient<F, false, argnums...> grad(F f, GradOptions options = {},
 /// The transpose of f, which is linear in its arguments taken together: from a container like f's
 /// result to the tuple of those like the arguments, to be called as often as wanted. `like` gives
 /// the arguments' types, float or complex: a Type, a number or a Tensor for each leaf. As vjp, but
@@ -106,6 +101,11 @@ auto linear_transpose(F f, const T&... like) {
   return detail::linear_transpose_at(std::move(f), detail::abstract_tree(like)...);
 }
 
+/// The gradient of a function with a real scalar result (TypeError otherwise) by its first
+/// argument, a container like it. `grad<1>(f)`: by the second; `grad<0, 2>(f)`: a tuple of
+/// gradients. A function that returns `std::pair{scalar, aux}` gives pair{gradient, aux}.
+template <std::size_t... argnums, class F>
+detail::Gradient<F, false, argnums...> grad(F f, GradOptions options = {},
                                             Place place = Place::current()) {
   return {std::move(f), options, place};
 }
@@ -137,7 +137,7 @@ auto hessian(F f, GradOptions options = {}, Place place = Place::current()) {
 }
 
 // --- batching
-// -------------------------------------------------------------------------------------------------
+// ---------------------------------------------------------------------------------------------------------------------
 
 /// f for a batch: written for one element, it is given arrays with one more axis and gives such.
 /// Calls, taps and effects inside run for each element as their options say; in branches and loops
@@ -156,7 +156,7 @@ detail::Vectorized<F> vectorize(F f, std::string signature, Place place = Place:
 }
 
 // --- rules of one's own
-// -------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------------------
 
 /// x, whose derivative is zero on purpose.
 template <class Tree>
