@@ -1,4 +1,9 @@
 // Arrays on devices, and the parts of Tensor that look at data.
+//
+// A value may be handed out before the run that makes it has ended. Who looks at its data waits for
+// its buffer, and throws the failure of the run that makes it, or of an earlier one whose results
+// that run was given. A value that was donated has no data from the moment a run takes it; a reader
+// who came before keeps that run from reusing the memory.
 #include "run/array.h"
 
 #include <algorithm>

@@ -62,9 +62,12 @@ Loaded::Form Loaded::form_of_main() { return Runtime::get().on_gpus() ? any_devi
 const pjrt::Executable& Loaded::main() { return made(form_of_main()); }
 
 Loaded::Choice Loaded::on(const Lane& lane) {
-  const int form = lane.client > 0   ? any_spare_device + lane.client - 1
-                   : lane.index == 0 ? static_cast<int>(form_of_main())
-                                     : any_device;
+  int form = any_device;
+  if (lane.client > 0) {
+    form = any_spare_device + lane.client - 1;
+  } else if (lane.index == 0) {
+    form = form_of_main();
+  }
   return {made(form), form == first_device ? nullptr : &lane.handle};
 }
 
@@ -290,6 +293,16 @@ void CompiledProgram::run_plain(std::span<const Tensor* const> arguments,
        results);
 }
 
+// Runs a program that calls back, or one that `start` began (`record` is then the run's, else
+// null).
+//
+// 1. Takes a lane, which no other run has until this one ends, and readies the record of the run.
+// 2. Executes with the arguments' buffers; host functions may run on this thread meanwhile.
+// 3. Ends the record when XLA says that it is complete: now, or from XLA's thread later.
+//
+// Afterwards `results` hold the outputs. Those of a run that goes on know its record, and waiting
+// for them throws its failure; a run that has ended badly throws here. Whatever is thrown, the lane
+// has been left, and arguments that were donated are gone only if XLA took them.
 void CompiledProgram::run_calling(std::span<const Tensor* const> arguments,
                                   std::span<Tensor> results,
                                   std::shared_ptr<RunRecord> record) const {

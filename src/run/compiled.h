@@ -55,8 +55,10 @@ class TextCache {
                              const std::function<std::shared_ptr<Code>()>& make) {
     {
       std::scoped_lock lock(guard_);
-      if (const auto found = entries_.find(key); found != entries_.end())
-        return found->second.used = ++clock_, found->second.code;
+      if (const auto found = entries_.find(key); found != entries_.end()) {
+        found->second.used = ++clock_;
+        return found->second.code;
+      }
     }
     std::shared_ptr<Code> code = make();
     std::scoped_lock lock(guard_);

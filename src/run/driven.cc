@@ -156,28 +156,41 @@ int device_of(const SiteSpec& spec, std::span<const Tensor> operands) {
 
 }  // namespace
 
+static void refuse_depth(const SiteSpec& spec, int device) {
+  const host::Nesting* nested = host::nesting();
+  const int limit = Runtime::get().config().max_reentry;
+  if (!nested || nested->depth < limit) return;
+  throw CallbackError(
+      ErrorCode::reentry,
+      fmt::format("{} is nested {} levels deep, {} are allowed (Config::max_reentry)",
+                  host::describe(spec), nested->depth, limit),
+      Site{spec.name, spec.place}, device, nullptr);
+}
+
+// Fires a site here and now, with operands that are known: one outside of every program, or one of
+// a program that we step through ourselves. Finds the run that it belongs to, or makes one for it
+// alone; brings the operands to host memory; makes room for the results; and enters the function.
+// Afterwards the results, which for a tap are its operands, are in host memory and in their dtypes'
+// ranges. Throws a CallbackError where sites are nested too deep, and the run's failure if the
+// function fails or ends the run.
 Tensors fire_now(const Primitive& primitive, const ParamsPtr& params,
                  std::span<const Tensor> operands) {
   const SitePtr& spec = as<SiteParams>(*params).site;
   const int device = device_of(*spec, operands);
   wait_for_earlier(reach_of(*spec), {&device, 1});
-  const host::Nesting* nested = host::nesting();
-  const int limit = Runtime::get().config().max_reentry;
-  if (nested && nested->depth >= limit)
-    throw CallbackError(
-        ErrorCode::reentry,
-        fmt::format("{} is nested {} levels deep, {} are allowed (Config::max_reentry)",
-                    host::describe(*spec), nested->depth, limit),
-        Site{spec->name, spec->place}, device, nullptr);
+  refuse_depth(*spec, device);
   DrivenRun* run = driven;
   const host::HostSite* site = run ? run->find(*spec) : nullptr;
   std::shared_ptr<DrivenRun> alone;
   if (!site) {  // outside of every program, or written by a rule while the program runs
     alone = std::make_shared<DrivenRun>(std::make_shared<const DrivenSites>(spec));
-    if (run)
-      alone->number = run->number, alone->context = run->context, alone->sink = run->sink,
+    if (run) {
+      alone->number = run->number;
+      alone->context = run->context;
+      alone->sink = run->sink;
       alone->deadline = run->deadline;
-    if (run) alone->tape = run->tape;
+      alone->tape = run->tape;
+    }
     alone->begin();
     run = alone.get();
     site = run->sites;

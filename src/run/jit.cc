@@ -1,4 +1,11 @@
 // jit: looking up, tracing, compiling, running.
+//
+// A jit has an Entry for each kind of arguments that it was called with: their types, how they lie
+// on devices, and the structure around them. What an Entry holds is made once and in this order, by
+// the first thread that needs it: the traced program, and then either its module and its code, or
+// its stages, or what the host needs to evaluate it. Once an Entry is `ready`, a call looks at the
+// last one used, compares the arguments with it, and runs, without taking a lock. An Entry whose
+// blocks were decided by overrides that have changed since fits nothing any more.
 #include <postern/jit.h>
 #include <postern/shard.h>
 
@@ -236,12 +243,17 @@ void compile_entry(Entry& e) {
   });
 }
 
+/// The mode that was asked for; else staged where the user places cuts or XLA cannot call back.
+Mode chosen_mode(const JitOptions& o, const Program& program) {
+  if (o.mode != Mode::automatic) return o.mode;
+  if (o.cut || o.stage_device) return Mode::staged;
+  const bool reaches = run::Runtime::get().plugin().ffi() || !has_site(program);
+  return reaches ? Mode::compiled : Mode::staged;
+}
+
 Mode mode_of(const Entry& e) {
   const JitOptions& o = *e.options;
-  const Mode mode = o.mode != Mode::automatic                                     ? o.mode
-                    : o.cut || o.stage_device                                     ? Mode::staged
-                    : run::Runtime::get().plugin().ffi() || !has_site(*e.program) ? Mode::compiled
-                                                                                  : Mode::staged;
+  const Mode mode = chosen_mode(o, *e.program);
   check(mode == Mode::compiled || (o.in_shardings.empty() && o.out_shardings.empty()),
         "jit: in_shardings and out_shardings are for a program that runs as one (Mode::compiled); "
         "the mode is {}",
@@ -259,6 +271,8 @@ void stage_entry(Entry& e) {
 
 }  // namespace
 
+// The entry for these arguments, traced, and with `compile` ready to run in the mode that its
+// options ask for. Throws what tracing and compiling do; the next call then tries again.
 const Entry& find(JitCore& core, const Key& key, const Tracer& tracer, bool compile) {
   refuse_forked();
   Entry& e = core.entry(key);

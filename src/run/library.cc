@@ -37,7 +37,8 @@ Libraries& libraries() {
 constexpr int command_buffer_compatible = 1;  // XLA_FFI_HANDLER_TRAITS_COMMAND_BUFFER_COMPATIBLE
 
 std::string xla_platform(const std::string& platform) {
-  return platform == "cpu" ? "Host" : platform == "cuda" ? "CUDA" : platform;
+  if (platform == "cpu") return "Host";
+  return platform == "cuda" ? "CUDA" : platform;
 }
 
 [[noreturn]] void refuse(ErrorCode code, const std::string& path, const std::string& why) {

@@ -1,4 +1,10 @@
 // Compiling and running on several devices at once.
+//
+// XLA cuts such a program by the shardings in its text and runs a part of it on each device. Two
+// orders of the devices meet here: a mesh has its own, by which an array's parts are kept, and the
+// program has another, `module.devices`, by which XLA takes and gives buffers. partition_of goes
+// from the former to the latter. A result whose sharding XLA chooses is given one that we can name;
+// where there is none, the program is compiled again with that result on every device.
 #include "run/partitioned.h"
 
 #include <algorithm>
@@ -106,6 +112,11 @@ std::vector<Sharding> chosen_shardings(const Module& module) {
   return out;
 }
 
+// Compiles `module` and settles how its results lie. Asks XLA for those that the module leaves
+// open: each that some spec on the program's mesh says is taken over; any other is written into the
+// text as replicated, and the text compiled once more. Afterwards every result has a sharding,
+// checked against the parts that the code makes. Throws CompileError, or an Error where XLA and the
+// module contradict each other.
 PartitionedCode::PartitionedCode(const Module& module)
     : text_(module.text), free_(left_to_xla(module)) {
   const LaneGroup group = lanes_of(module);
@@ -158,6 +169,48 @@ const pjrt::Executable& PartitionedCode::on(const LaneGroup& group) {
   return code;
 }
 
+namespace {
+
+/// A run's results of the buffers that it made, by device of the program, then by result. `record`:
+/// null if it has ended.
+void wrap_parts(const Module& module, const std::vector<Sharding>& shardings,
+                const std::vector<Lane*>& lanes, std::vector<pjrt::Buffer> buffers,
+                const std::shared_ptr<RunRecord>& record, const Runs& pending,
+                std::span<Tensor> results) {
+  for (std::size_t r = 0; r < results.size(); ++r) {
+    const Sharding& sharding = shardings[r];
+    const Type part = sharding.part_type(module.results[r]);
+    std::vector<std::shared_ptr<DeviceValue>> parts;
+    for (std::int64_t position = 0; position < sharding.mesh().size(); ++position) {
+      const auto partition =
+          static_cast<std::size_t>(partition_of(sharding.mesh(), position, module.devices));
+      parts.push_back(std::make_shared<DeviceValue>(
+          part, std::move(buffers[partition * results.size() + r]), lanes[partition]->index,
+          module.devices[partition], record));
+      parts.back()->after = pending;
+    }
+    auto value =
+        std::make_shared<ShardedValue>(module.results[r], sharding, std::move(parts), record);
+    value->after = pending;
+    results[r] = Access::make(std::move(value));
+  }
+}
+
+}  // namespace
+
+// Runs the program on a lane of each of its devices; `record` is the run's if `start` began it,
+// else null.
+//
+// 1. Waits for earlier runs that must come first, and takes all lanes for itself: parts of two runs
+//    that queued in different orders on their devices would wait for each other.
+// 2. Spreads every argument as its parameter lies, and sorts the parts' buffers by device.
+// 3. Executes on all devices at once; host functions may run on this thread meanwhile.
+// 4. Ends the record when every device says that it is complete: now, or from XLA's thread later.
+// 5. Puts each result together of its parts.
+//
+// Afterwards `results` hold the outputs; those of a run that goes on know its record, and waiting
+// for them throws its failure. A run that has ended badly throws here. Whatever is thrown, the
+// lanes have been left, and arguments that were donated are gone only if XLA took them.
 void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments,
                                       std::span<Tensor> results,
                                       std::shared_ptr<RunRecord> record) const {
@@ -228,24 +281,8 @@ void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments,
   for (PJRT_Buffer* b : out) buffers.emplace_back(executable->api(), b);
   if (ended && record->outcome() != host::Outcome::done) record->rethrow();
   if (!ended && waits) goes_on(reach_, module.devices, *lanes.front(), record->number);
-  for (std::size_t r = 0; r < results.size(); ++r) {
-    const Sharding& sharding = partitioned_->result_shardings()[r];
-    const Type part = sharding.part_type(module.results[r]);
-    std::vector<std::shared_ptr<DeviceValue>> parts;
-    for (std::int64_t position = 0; position < sharding.mesh().size(); ++position) {
-      const auto partition =
-          static_cast<std::size_t>(partition_of(sharding.mesh(), position, module.devices));
-      const Lane& lane = *lanes[partition];
-      parts.push_back(std::make_shared<DeviceValue>(
-          part, std::move(buffers[partition * results.size() + r]), lane.index,
-          module.devices[partition], ended ? nullptr : record));
-      parts.back()->after = pending;
-    }
-    auto value = std::make_shared<ShardedValue>(module.results[r], sharding, std::move(parts),
-                                                ended ? nullptr : record);
-    value->after = pending;
-    results[r] = Access::make(std::move(value));
-  }
+  wrap_parts(module, partitioned_->result_shardings(), lanes, std::move(buffers),
+             ended ? nullptr : record, pending, results);
 }
 
 }  // namespace postern::run

@@ -1,4 +1,11 @@
 // Cutting programs at their calls, and running the parts.
+//
+// A staged program is a list of steps: first one XLA program, which may be empty, then rounds of
+// host functions. cut() gives each equation the earliest step in which its operands are there, so a
+// new step begins only behind a call that something of XLA reads or must follow. add_constants()
+// and find_crossing() then say what each XLA program reads and makes, and after which step a value
+// may be forgotten; place() asks the user for devices. All this happens once; run() walks the
+// steps.
 #include "run/stages.h"
 
 #include <postern/shard.h>
@@ -106,19 +113,21 @@ void StagedProgram::cut() {
     const Cut wanted = host ? Cut::none : wanted_cut(e);
     const bool before = wanted == Cut::before || wanted == Cut::both,
                after = wanted == Cut::after || wanted == Cut::both;
-    std::size_t step = !ordered ? 0
-                       : host   ? std::max(ordered_step, ordered_on_device)
-                                : std::max(ordered_on_device, after_ordered);
-    std::size_t round = 0;
+    std::size_t step = 0, round = 0;
+    if (ordered) step = std::max(ordered_on_device, host ? ordered_step : after_ordered);
     for (const ValueId v : e.operands) {
       const Made& m = made[at(v)];
-      step = std::max(step, host ? m.on_host : before && m.by_device ? m.on_host + 1 : m.on_device);
+      std::size_t readable = host ? m.on_host : m.on_device;
+      if (!host && before && m.by_device) readable = m.on_host + 1;
+      step = std::max(step, readable);
     }
     for (const ValueId v : e.operands)
       if (host && made[at(v)].on_host == step) round = std::max(round, made[at(v)].round);
     if (ordered && host) {
       if (step == ordered_step) round = std::max(round, ordered_round);
-      ordered_step = step, ordered_round = round + 1, after_ordered = step + 1;
+      ordered_step = step;
+      ordered_round = round + 1;
+      after_ordered = step + 1;
     } else if (ordered) {
       ordered_on_device = step;
     }
@@ -140,8 +149,10 @@ void StagedProgram::add_constants() {
   std::vector<std::size_t> maker(program_.types.size());
   std::vector<bool> constant(program_.types.size());
   for (std::size_t i = 0; i < constant_.size(); ++i)
-    if (constant_[i])
-      maker[at(program_.equations[i].first)] = i, constant[at(program_.equations[i].first)] = true;
+    if (constant_[i]) {
+      maker[at(program_.equations[i].first)] = i;
+      constant[at(program_.equations[i].first)] = true;
+    }
   for (Step& step : steps_) {
     std::set<std::size_t> wanted;
     for (const std::size_t i : step.device.equations)
@@ -151,6 +162,9 @@ void StagedProgram::add_constants() {
   }
 }
 
+/// What goes from one XLA program to another or to the host: the inputs of each, the outputs that
+/// anything outside of it wants, and the values that no step behind this one uses. The program's
+/// own outputs are never forgotten.
 void StagedProgram::find_crossing() {
   constexpr std::size_t never = static_cast<std::size_t>(-1);
   struct Value {
@@ -178,8 +192,10 @@ void StagedProgram::find_crossing() {
     }
     for (const auto& round : step.host)
       for (const std::size_t i : round)
-        for (const ValueId v : program_.equations[i].operands)
-          values[at(v)].used = s, values[at(v)].wanted = true;
+        for (const ValueId v : program_.equations[i].operands) {
+          values[at(v)].used = s;
+          values[at(v)].wanted = true;
+        }
   }
   for (const ValueId v : program_.outputs) values[at(v)].wanted = values[at(v)].output = true;
   for (std::size_t v = 0; v < values.size(); ++v) {
@@ -266,6 +282,11 @@ class StagedProgram::Values {
   std::map<std::pair<ValueId, int>, Tensor> copies_;
 };
 
+// Runs the steps in order on the thread that drives the run. XLA's programs are queued, and their
+// results go on to the next step before they are there; only a host function waits for its
+// operands. A value that a later step reads on another device is sent as soon as it is made, while
+// others run, and is let go of after its last step. Between steps a run that was stopped or has
+// failed ends here with its error.
 Tensors StagedProgram::run(Tensors inputs) const {
   const bool placed = static_cast<bool>(family_->options().stage_device);
   int home = -1;
@@ -306,6 +327,8 @@ Tensors StagedProgram::run(Tensors inputs) const {
   return outputs;
 }
 
+/// The host functions of a step, round after round. Those of one round do not read each other and
+/// run at the same time; all of them end before any failure is thrown.
 void StagedProgram::run_host(const Step& step, Tensors& values) const {
   DrivenRun* const run = DrivenRun::current();
   auto run_one = [&](std::size_t i) {
