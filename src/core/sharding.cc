@@ -174,7 +174,8 @@ std::string draw(const Sharding& sharding, const Dims& dims) {
     const auto range = sharding.part(dims, i);
     cells.push_back({flat ? 0 : range[0].begin, range.back().begin,
                      sharding.mesh().devices()[static_cast<std::size_t>(i)]});
-    rows.insert(cells.back().row), columns.insert(cells.back().column);
+    rows.insert(cells.back().row);
+    columns.insert(cells.back().column);
   }
   std::vector<std::vector<std::string>> table;
   std::size_t width = 0;
@@ -224,8 +225,10 @@ std::vector<std::vector<std::int64_t>> device_groups(const Mesh& mesh,
     for (const std::string& name : names) key[axis_number(mesh, name)] = 0;
     const auto found = std::ranges::find(keys, key);
     const auto group = static_cast<std::size_t>(found - keys.begin());
-    if (found == keys.end())
-      keys.push_back(key), groups.emplace_back(static_cast<std::size_t>(count));
+    if (found == keys.end()) {
+      keys.push_back(key);
+      groups.emplace_back(static_cast<std::size_t>(count));
+    }
     groups[group][static_cast<std::size_t>(index)] = i;
   }
   return groups;

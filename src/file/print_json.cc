@@ -72,11 +72,14 @@ std::string why_not_saved(const PrintJob& job) {
 }
 
 Json written(std::ostream* stream) {
-  return stream == &std::cout ? "cout" : stream == &std::cerr ? "cerr" : "";
+  if (stream == &std::cout) return "cout";
+  return stream == &std::cerr ? "cerr" : "";
 }
 void read(const Json& json, std::ostream*& stream) {
   const auto name = json.get<std::string>();
-  stream = name == "cout" ? &std::cout : name == "cerr" ? &std::cerr : nullptr;
+  stream = nullptr;
+  if (name == "cout") stream = &std::cout;
+  if (name == "cerr") stream = &std::cerr;
 }
 
 Json to_json(const PrintJob& job) {

@@ -51,10 +51,10 @@ bool is_plain_cbor(std::string_view body) {
     if (body.empty()) return false;
     const auto first = static_cast<unsigned char>(body[0]);
     const unsigned kind = first >> 5, about = first & 31;
-    const std::size_t more = about < 24 ? 0 : about < 28 ? std::size_t{1} << (about - 24) : 9;
-    if (more > 8 || body.size() <= more) return false;
-    std::uint64_t number = about;
-    if (more > 0) number = 0;
+    if (about >= 28) return false;  // of a length that is not known, or none
+    const std::size_t more = about < 24 ? 0 : std::size_t{1} << (about - 24);
+    if (body.size() <= more) return false;
+    std::uint64_t number = more > 0 ? 0 : about;
     for (std::size_t i = 0; i < more; ++i)
       number = number << 8 | static_cast<unsigned char>(body[1 + i]);
     body.remove_prefix(1 + more);
@@ -90,12 +90,18 @@ Contents read(const std::filesystem::path& file) {
     out.programs = json.at("programs").get<std::vector<std::string>>();
     for (const CborJson& j : json.at("firings")) {
       RecordedFiring f;
-      f.run = j.at(0), f.site = j.at(1), f.kind = j.at(2), f.name = j.at(3), f.device = j.at(4),
-      f.element = j.at(5), f.operands = j.at(6);
+      f.run = j.at(0);
+      f.site = j.at(1);
+      f.kind = j.at(2);
+      f.name = j.at(3);
+      f.device = j.at(4);
+      f.element = j.at(5);
+      f.operands = j.at(6);
       for (const CborJson& t : j.at(7)) f.types.push_back(file::parse_type(t.get<std::string>()));
       for (const CborJson& v : j.at(8))
         f.values.emplace_back(v.get_binary().begin(), v.get_binary().end());
-      f.failure = j.at(9), f.ended = j.at(10);
+      f.failure = j.at(9);
+      f.ended = j.at(10);
       bool fits = !f.failure.empty() || f.ended || f.values.size() == f.types.size();
       for (std::size_t i = 0; i < f.values.size() && fits; ++i)
         fits = f.values[i].size() == f.types[i].byte_size();

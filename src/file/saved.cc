@@ -166,29 +166,39 @@ Loaded loaded(std::vector<Type> inputs, Module module, std::vector<file::SavedBl
 
 }  // namespace
 
-Loaded load_text(std::string_view text, const std::string& name) {
-  std::string_view rest = text;
-  if (!text.starts_with(first_words)) {
-    file::Foreign foreign = file::read_foreign(text, name);
-    Module module;
-    module.text = std::move(foreign.text);
-    module.results = std::move(foreign.outputs);
-    module.sites = std::move(foreign.sites);
-    module.parameters = std::move(foreign.parameters);
-    return loaded(std::move(foreign.inputs), std::move(module), {}, std::move(foreign.handlers));
-  }
-  const std::string_view first = take_line(rest).substr(first_words.size());
+static Loaded load_foreign(std::string_view text, const std::string& name) {
+  file::Foreign foreign = file::read_foreign(text, name);
+  Module module;
+  module.text = std::move(foreign.text);
+  module.results = std::move(foreign.outputs);
+  module.sites = std::move(foreign.sites);
+  module.parameters = std::move(foreign.parameters);
+  return loaded(std::move(foreign.inputs), std::move(module), {}, std::move(foreign.handlers));
+}
+
+/// `first`: the first line's format and who wrote it.
+static void check_format(std::string_view first, const std::string& name) {
   const int found = std::atoi(std::string(first.substr(0, 9)).c_str());
-  if (found > format)
-    refuse(
-        ErrorCode::unimplemented, name,
-        fmt::format(
-            "it has format {}, written by {}; this is postern {}, which reads formats up to {}",
-            found,
-            first.find("postern") == std::string_view::npos ? "a later version"
-                                                            : first.substr(first.find("postern")),
-            version, format));
   if (found < 1) refuse(ErrorCode::invalid_argument, name, "its first line names no format");
+  if (found <= format) return;
+  const auto writer = first.find("postern");
+  refuse(ErrorCode::unimplemented, name,
+         fmt::format(
+             "it has format {}, written by {}; this is postern {}, which reads formats up to {}",
+             found, writer == std::string_view::npos ? "a later version" : first.substr(writer),
+             version, format));
+}
+
+// `text`: a file that postern saved, or else a program of another library. Reads of the former, in
+// this order: the format, the checksum of all that follows, the types and the mesh, the sites, the
+// blocks that may be chosen anew, and as the rest the module. What is returned has been checked
+// against itself and is not compiled yet. Throws an Error that names `name`: unimplemented for a
+// later format, data_loss for a file that was changed, invalid_argument for what contradicts
+// itself.
+Loaded load_text(std::string_view text, const std::string& name) {
+  if (!text.starts_with(first_words)) return load_foreign(text, name);
+  std::string_view rest = text;
+  check_format(take_line(rest).substr(first_words.size()), name);
   const std::string_view sum = after(take_line(rest), checksum_words, name);
   if (digest(rest) != sum)
     refuse(ErrorCode::data_loss, name, "its checksum does not fit: it was changed or cut short");

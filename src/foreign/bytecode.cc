@@ -1,4 +1,11 @@
 // Reading MLIR's bytecode, version 6: sections, tables, and a tree of operations.
+//
+// The file is a list of sections. One has all strings; one the dialects and their operations'
+// names; one the bytes of types and attributes, with a table of how long each is; one the
+// operations, which refer to all of these, and to values, by number. Nothing is interpreted here:
+// types and attributes stay bytes until somebody asks for them. Whatever the bytes are, reading
+// ends: every count is compared with what is left, every number with its table, and depth has a
+// limit.
 #include "foreign/bytecode.h"
 
 #include <array>

@@ -1,4 +1,10 @@
 // Reading modules of text: their custom calls as sites.
+//
+// The text is not parsed as a whole: XLA does that. What is looked for are the types of @main, and
+// each custom call with its attributes and types; everything else stays as it is written. A call
+// that a host function serves becomes a site, and its target and attributes are replaced by ours in
+// the text, which is put together of the edits at the end. What XLA's own parser would die of,
+// brackets or functions nested without end, is refused before XLA sees it. Errors name the line.
 #include "foreign/foreign.h"
 
 #include <algorithm>
@@ -337,10 +343,14 @@ class Reader : MlirText {
       const char next = in[++i];
       if (const auto [at, error] =
               std::from_chars(&in[i], in.data() + std::min(i + 2, in.size()), code, 16);
-          error == std::errc() && at == &in[i] + 2)
-        out += static_cast<char>(code), ++i;
-      else
-        out += next == 'n' ? '\n' : next == 't' ? '\t' : next;
+          error == std::errc() && at == &in[i] + 2) {
+        out += static_cast<char>(code);
+        ++i;
+      } else if (next == 'n') {
+        out += '\n';
+      } else {
+        out += next == 't' ? '\t' : next;
+      }
     }
     return out;
   }
@@ -450,7 +460,8 @@ SitePtr site_of(ForeignCall call) {
   s.result_structure = "(";
   for (std::size_t i = 0; i < s.results.size(); ++i) s.result_structure += i ? ",*" : "*";
   s.result_structure += ")";
-  s.effect = call.ordered ? Effect::ordered : call.side_effect ? Effect::unordered : Effect::pure;
+  s.effect = call.side_effect ? Effect::unordered : Effect::pure;
+  if (call.ordered) s.effect = Effect::ordered;
   s.from_file = true;
   return std::make_shared<const SiteSpec>(std::move(s));
 }

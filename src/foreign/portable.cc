@@ -304,6 +304,12 @@ class Writer {
     out_.inputs = exported_->inputs;
   }
 
+  // `own`: the operation's own attributes, by name. Asks who serves the target: a handler that the
+  // user loads, or nobody who is needed, keeps the operation (written as it is, or as a reshape);
+  // a function of the host makes it a call of ours, of which the text holds only the site's number.
+  // Afterwards the operation is written and, for a host function, `out_.sites` has one site more.
+  // Throws an Error for a target that nobody serves with these types, and for calls that bring
+  // computations along.
   void custom_call(const Operation& op, Named own) {
     const std::string target(
         vhlo_.attribute(find(own, "call_target_name"), Kind::string, "a custom call's target")

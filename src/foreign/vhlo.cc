@@ -1,5 +1,10 @@
-// VHLO's attributes, by the numbers that bytecode gives them. Types and attributes are decoded
-// once.
+// VHLO's attributes, by the numbers that bytecode gives them.
+//
+// Bytecode keeps types and attributes in two lists whose entries refer to each other by index.
+// type() and attribute() decode an entry when it is first asked for, and those it is made of with
+// it, and keep what they found: its text, and the few facts that we need ourselves. A file may be
+// anything, so every index is checked, nesting and the amount of text have limits, and what
+// StableHLO 1.13 does not have is refused by name instead of guessed.
 #include "foreign/vhlo.h"
 
 #include <algorithm>
@@ -159,6 +164,10 @@ VhloAttribute Vhlo::read_attribute(std::size_t index) {
   return out;
 }
 
+// `in`: an attribute of VHLO's own, from its number on. Reads what that number is followed by, and
+// gives `out` its text and, where we look into it, its kind and value; attributes it is made of are
+// decoded on the way. Numbers are those of VHLO's bytecode and never change their meaning. Throws
+// Error: unimplemented for a number that StableHLO 1.13 does not have, else what is damaged.
 void Vhlo::read_vhlo(VhloAttribute& out, ByteReader& in) {
   const std::uint64_t code = in.number();
   if (const auto e = std::ranges::find(enumerations(), code, &Words::code);
@@ -234,13 +243,16 @@ void Vhlo::read_builtin(VhloAttribute& out, ByteReader& in) {
       ByteReader width_in(type.bytes);
       if (type.dialect != "builtin" || !type.custom || width_in.number() != 0)
         refuse_newer("a number of such a type");
-      const std::uint64_t width = width_in.number();  // and whether it has a sign, below
-      if (width >> 2 == 0 || width >> 2 > 64) refuse_newer("a number of such a type");
-      out.kind = width >> 2 == 1 ? Kind::boolean : Kind::integer;
-      out.integer = next_bits(in, width >> 2 <= 8 ? 1 : 8);
-      out.text = width >> 2 == 1
-                     ? (out.integer ? "true" : "false")
-                     : fmt::format("{} : {}{}", out.integer, width & 2 ? "ui" : "i", width >> 2);
+      const std::uint64_t word = width_in.number(), width = word >> 2;  // below: its sign
+      if (width == 0 || width > 64) refuse_newer("a number of such a type");
+      out.integer = next_bits(in, width <= 8 ? 1 : 8);
+      if (width == 1) {
+        out.kind = Kind::boolean;
+        out.text = out.integer ? "true" : "false";
+      } else {
+        out.kind = Kind::integer;
+        out.text = fmt::format("{} : {}{}", out.integer, word & 2 ? "ui" : "i", width);
+      }
       return;
     }
     default: refuse_newer(fmt::format("MLIR's attribute number {}", code));
@@ -261,11 +273,8 @@ void Vhlo::read_items(VhloAttribute& out, ByteReader& in) {
     out.items = std::move(kept);
   }
   for (std::size_t i = 0; i < out.items.size(); ++i) {
-    out.text += fmt::format("{}{}",
-                            i == 0           ? ""
-                            : named && i % 2 ? " = "
-                                             : ", ",
-                            attribute(out.items[i]).text);
+    if (i > 0) out.text += named && i % 2 ? " = " : ", ";
+    out.text += attribute(out.items[i]).text;
     if (out.text.size() > budget_) spend(out.text.size());
   }
   out.text = named ? fmt::format("#vhlo.dict_v1<{{{}}}>", out.text)
@@ -436,9 +445,14 @@ Place Vhlo::place(std::size_t location) {
     const std::uint64_t code = in.number();
     auto next = [&] { return in.index(code_.attributes.size(), "location"); };
     switch (code) {
-      case 10: location = next(); break;                             // callee, caller
-      case 12: location = in.count() ? next() : location; break;     // several
-      case 14: static_cast<void>(next()), location = next(); break;  // a name, and where
+      case 10: location = next(); break;  // callee, caller
+      case 12:                            // several
+        if (in.count()) location = next();
+        break;
+      case 14:  // a name, and where
+        static_cast<void>(next());
+        location = next();
+        break;
       case 11:
       case 22: {
         const std::string file(attribute(next(), Kind::string, "a file's name").bytes);
