@@ -21,7 +21,10 @@ namespace postern::blocks {
 void BlockParams::fields(FieldSink& sink) const {
   sink("block",
        config->name + (config->attributes.items().empty() ? "" : to_string(config->attributes)));
-  for (const Level& l : levels) sink("batch", l.size), sink("mapped", l.mapped);
+  for (const Level& l : levels) {
+    sink("batch", l.size);
+    sink("mapped", l.mapped);
+  }
   sink("body", body);
   sink.identity("type", config->type);
   sink.identity("rules", rules);
@@ -73,7 +76,8 @@ Jvp block_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> d
   });
   q.values += operands.size() - before;
   q.order = p.order + 1;
-  q.of_operand.clear(), q.of_result.clear();
+  q.of_operand.clear();
+  q.of_result.clear();
   for (std::size_t i = 0; i < moving.size(); ++i)
     if (moving[i]) q.of_operand.push_back(static_cast<int>(i));
   for (std::size_t i = 0; i < moves.size(); ++i)

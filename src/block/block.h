@@ -91,7 +91,10 @@ struct OwnParams {
   std::size_t residuals;
   std::vector<int> of_result;  // by result of push
   Types results;               // all of the block's, batched
-  void fields(FieldSink& sink) const { sink("push", push), sink("backward", backward); }
+  void fields(FieldSink& sink) const {
+    sink("push", push);
+    sink("backward", backward);
+  }
 };
 extern const Primitive own_p;
 

@@ -51,8 +51,10 @@ Tensors run_override(const BlockParams& p, const Override& o, std::span<const Te
   CallOptions options{.name = p.config->name, .vmap = o.batch.value_or(VmapMethod::sequential)};
   std::string structure = "(";
   std::vector<std::string> paths;
-  for (std::size_t i = 0; i < p.results.size(); ++i)
-    structure += i ? ",*" : "*", paths.push_back("");
+  for (std::size_t i = 0; i < p.results.size(); ++i) {
+    structure += i ? ",*" : "*";
+    paths.push_back("");
+  }
   return detail::call(options, p.results, p.results.size() == 1 ? "*" : structure + ")", paths,
                       o.kernel(p.config->object), x);
 }
@@ -237,8 +239,28 @@ ProgramPtr tangents_of(const BlockParams& p) {
   return simplify(push);
 }
 
+/// `program` with the inputs that are unknown, whose operands are empty in `x`, behind the others.
+ProgramPtr unknown_last(const Program& program, std::span<const Tensor> x) {
+  Program out = program;
+  std::vector<ValueId> last;
+  out.inputs.clear();
+  for (std::size_t i = 0; i < x.size(); ++i)
+    (x[i].has_value() ? out.inputs : last).push_back(program.inputs[i]);
+  out.inputs.insert(out.inputs.end(), last.begin(), last.end());
+  return std::make_shared<const Program>(std::move(out));
+}
+
 }  // namespace
 
+// Splits the block of a derivative (order 1: operands, then their tangents) by the forward and
+// backward functions of the override that this platform chooses. False, with `out` untouched, where
+// that cannot be: the batch is masked, something else than the tangents is unknown, or the override
+// has no derivative of its own.
+//
+// Otherwise the forward function is applied here, and `out` holds the results and, as the rest, an
+// equation of own_p. It is given what the forward function kept, the known operands and the
+// tangents, and makes the tangents of the results: by the block's own tangents, or, transposed, by
+// the backward function. Throws a TypeError where an override's function gives other types.
 bool split_own(const BlockParams& p, std::span<const Tensor> x, Primitive::SplitResult& out) {
   if (p.order != 1) return false;
   const std::size_t n = p.operands.size();
@@ -268,16 +290,7 @@ bool split_own(const BlockParams& p, std::span<const Tensor> x, Primitive::Split
   const Tensors y = postern::apply(*forward, x.first(n));
   out.known.assign(y.begin(), y.begin() + static_cast<std::ptrdiff_t>(p.results.size()));
   for (const Tensor& t : out.known) q.results.push_back(t.type());
-  // Known inputs first, then the tangents.
-  q.push = tangents_of(p);
-  Program ordered = *q.push;
-  std::vector<ValueId> last;
-  for (std::size_t i = 0; i < x.size(); ++i)
-    if (!x[i].has_value()) last.push_back(ordered.inputs[i]);
-  std::erase_if(ordered.inputs,
-                [&](ValueId v) { return std::ranges::find(last, v) != last.end(); });
-  ordered.inputs.insert(ordered.inputs.end(), last.begin(), last.end());
-  q.push = std::make_shared<const Program>(std::move(ordered));
+  q.push = unknown_last(*tangents_of(p), x);
 
   for (std::size_t i = p.results.size(); i < y.size(); ++i) out.operands.push_back({y[i], -1});
   for (const Tensor& t : x)

@@ -52,11 +52,12 @@ std::string dtype_mismatch(const Callee& kernel, const Question& q) {
   if (!kernel.function()) return "";
   const auto& parameters = kernel.function()->parameters;
   const bool all_in = !parameters.empty() && parameters[0].kind == Kind::all_operands;
+  const std::size_t for_operands = all_in ? 1 : q.operands.size();
   for (std::size_t i = all_in ? 1 : 0; i < parameters.size(); ++i) {
     const auto& p = parameters[i];
     if (p.kind != Kind::view && p.kind != Kind::mutable_view && p.kind != Kind::number) continue;
     const bool operand = p.kind != Kind::mutable_view;
-    const std::size_t leaf = operand ? i : i - (all_in ? 1 : q.operands.size());
+    const std::size_t leaf = operand ? i : i - for_operands;
     const auto& types = operand ? q.operands : q.results;
     if (leaf < types.size() && types[leaf].dtype != p.dtype)
       return fmt::format("its kernel is for {}, {} {} is {}", to_string(p.dtype),
@@ -84,11 +85,14 @@ std::string refusal(const Override& o, const Question& q) {
 
 }  // namespace
 
+static std::string kind_of(const Override& o) {
+  if (o.keeps_default) return "keep_default";
+  if (o.kernel) return "kernel";
+  return o.target ? fmt::format("target {}", o.target->name) : "program";
+}
+
 std::string describe(const Override& o) {
-  const std::string what = o.keeps_default ? "keep_default"
-                           : o.kernel      ? "kernel"
-                           : o.target      ? fmt::format("target {}", o.target->name)
-                                           : "program";
+  const std::string what = kind_of(o);
   return o.place.known() ? fmt::format("{} at {}", what, to_string(o.place)) : what;
 }
 
@@ -116,7 +120,10 @@ std::optional<detail::BlockConfig> config_named(const std::string& name,
   for (const auto& [type, list] : r.overrides)
     for (const OverridePtr& o : list) {
       if (o->block != name || o->id < latest || !o->config_from) continue;
-      if (auto made = o->config_from(attributes)) config = std::move(made), latest = o->id;
+      if (auto made = o->config_from(attributes)) {
+        config = std::move(made);
+        latest = o->id;
+      }
     }
   return config;
 }
@@ -198,7 +205,10 @@ bool detail::has_override(std::uint64_t id) {
 
 bool detail::read_dtype(std::string_view name, DType& dtype) {
   for (int i = 0; i < dtype_count; ++i)
-    if (to_string(static_cast<DType>(i)) == name) return dtype = static_cast<DType>(i), true;
+    if (to_string(static_cast<DType>(i)) == name) {
+      dtype = static_cast<DType>(i);
+      return true;
+    }
   return false;
 }
 
@@ -216,13 +226,13 @@ BlockPath detail::block_path(const BlockConfig& config, std::span<const Type> op
   }
   const std::string shown =
       config.name + (config.attributes.items().empty() ? "" : to_string(config.attributes));
-  const char* word = chosen ? "native" : used ? "default" : "none";
-  const std::string text = fmt::format("{} for {} on {}: {} ({})", shown, to_string(operands),
-                                       platform, word, fmt::join(why, "; "));
-  return {chosen ? BlockPath::Kind::native
-          : used ? BlockPath::Kind::default_body
-                 : BlockPath::Kind::none,
-          text};
+  auto path = [&](BlockPath::Kind kind, const char* word) {
+    return BlockPath{kind, fmt::format("{} for {} on {}: {} ({})", shown, to_string(operands),
+                                       platform, word, fmt::join(why, "; "))};
+  };
+  if (chosen) return path(BlockPath::Kind::native, "native");
+  return used ? path(BlockPath::Kind::default_body, "default")
+              : path(BlockPath::Kind::none, "none");
 }
 
 std::string to_string(const BlockPath& path) { return path.text; }
