@@ -64,7 +64,7 @@ void for_each_kept(F&& f) {
   });
 }
 
-TEST(Saved, EveryFieldOfASiteComesBack) {
+TEST(SavedSites, EveryFieldOfASiteComesBack) {
   std::set<std::string> changed;
   for (const SiteSpec& site : {a_call(), a_tap()}) {
     const SiteSpec back = file::site_from(file::to_json(site)), plain;
@@ -82,7 +82,7 @@ TEST(Saved, EveryFieldOfASiteComesBack) {
   });
 }
 
-TEST(Saved, AFieldThatIsMissingOrUnknownIsRefused) {
+TEST(SavedSites, AFieldThatIsMissingOrUnknownIsRefused) {
   const file::Json json = file::to_json(a_call());
   for (const auto& [name, value] : json.items()) {
     file::Json less = json;
@@ -94,7 +94,7 @@ TEST(Saved, AFieldThatIsMissingOrUnknownIsRefused) {
   EXPECT_THROW(file::site_from(more), TypeError);
 }
 
-TEST(Saved, SitesThatDifferInAnyFieldHaveOtherKeys) {
+TEST(SavedSites, SitesThatDifferInAnyFieldHaveOtherKeys) {
   auto key = [](const SiteSpec& s) {
     std::string out;
     append_key(out, *make_params(SiteParams{std::make_shared<const SiteSpec>(s)}));
@@ -111,7 +111,7 @@ TEST(Saved, SitesThatDifferInAnyFieldHaveOtherKeys) {
   }
 }
 
-TEST(Saved, EveryOptionOfAPrintComesBack) {
+TEST(SavedSites, EveryOptionOfAPrintComesBack) {
   PrintOptions o;
   o.stream = &std::cerr;
   o.label = "a label";
