@@ -19,6 +19,10 @@ struct GradOptions {
                              // zeros, else they are a TypeError
 };
 
+struct LinearSolveOptions {
+  bool symmetric = false;  // matvec is its own transpose, and `solve` solves with both
+};
+
 struct VmapOptions {
   Axes in_axes = 0;   // for all arguments, or a list with one entry for each; `unmapped`: the same
                       // for all elements
@@ -191,6 +195,29 @@ template <class F, class Transpose, class Residuals, class X>
 auto linear_call(F f, Transpose transpose, const Residuals& residuals, const X& x,
                  Place place = Place::current()) {
   return detail::linear_call_at(std::move(f), std::move(transpose), residuals, x, place);
+}
+
+/// The x for which matvec(x) = b: what `solve(matvec, b)` gives, which is not differentiated (it
+/// may loop, or call a host function). Derivatives are such systems again, with matvec, which is
+/// linear and may capture what is differentiated; reverse mode solves with its transpose, by
+/// `transpose_solve(vecmat, ct)`, or by `solve` where options.symmetric says that they are the
+/// same, and is a TypeError where neither is given. b is a container of float and complex tensors,
+/// and so are x and what all of these functions take and give: others are a TypeError. They are
+/// traced at once, and matvec and vecmat are handed on as std::function<Tree(const Tree&)>. That x
+/// solves the system is not checked. Works in both modes, to any order, and under vmap. As
+/// jax.lax.custom_linear_solve.
+template <class MatVec, class Tree, class Solve>
+auto custom_linear_solve(MatVec matvec, const Tree& b, Solve solve, LinearSolveOptions options = {},
+                         Place place = Place::current()) {
+  return detail::custom_linear_solve_at(std::move(matvec), detail::as_tree(b), std::move(solve),
+                                        nullptr, options.symmetric, place);
+}
+template <class MatVec, class Tree, class Solve, class TransposeSolve>
+requires(!std::is_same_v<TransposeSolve, LinearSolveOptions>) auto custom_linear_solve(
+    MatVec matvec, const Tree& b, Solve solve, TransposeSolve transpose_solve,
+    LinearSolveOptions options = {}, Place place = Place::current()) {
+  return detail::custom_linear_solve_at(std::move(matvec), detail::as_tree(b), std::move(solve),
+                                        std::move(transpose_solve), options.symmetric, place);
 }
 
 /// A host function with a derivative on the host. `vjp_fn` is given the operands' leaves, the

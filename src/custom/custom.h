@@ -77,6 +77,16 @@ TensorFunction batched_function(const char* what, TensorFunction f, Types types,
 /// Types of one element of a batch.
 Types element_types(std::span<const Tensor> x, std::span<const int> axes);
 
+// --- of custom_linear_solve: functions from leaves to leaves of the same types
+
+/// The types of the leaves of what is solved for, all float or complex.
+Types solution_types(const char* caller, const char* name, std::span<const Tensor> leaves);
+/// `leaves`, refused unless of these types; numbers adopt them.
+Tensors like_solution(const char* caller, const char* name, const Types& types, Tensors leaves);
+/// A traced function as one to be called by what solves.
+TensorFunction function_of(const char* caller, const char* name, const Closed& program,
+                           const Types& types);
+
 /// Throws when a tensor that the function captured, the first `count`, is differentiated.
 void refuse_captured(const char* what, std::span<const Tensor> dx, std::size_t count);
 

@@ -59,6 +59,12 @@ Leaves custom_vjp(const TensorFunction& f, const ForwardRule& forward, const Lea
 /// f(residuals, x); transpose(residuals, ct).
 Leaves linear_call(const TensorFunction& f, const TensorFunction& transpose,
                    const Leaves& residuals, const Leaves& x, const Place& place);
+/// Solves map(x) = b for x.
+using Solver = std::function<Leaves(const TensorFunction& map, std::span<const Tensor> b)>;
+/// Without `transpose_solve` there is no reverse mode, unless `symmetric`.
+Leaves custom_linear_solve(const TensorFunction& matvec, const Solver& solve,
+                           const Solver& transpose_solve, bool symmetric, const Leaves& b,
+                           const Place& place);
 Leaves call_with_vjp(const CallOptions& options, const Leaves& out, const std::string& structure,
                      const std::vector<std::string>& paths, const Callee& fn, const HostVjp& vjp_fn,
                      const Leaves& operands);

@@ -304,4 +304,43 @@ auto linear_call_at(F f, Transpose transpose, const Residuals& residuals, const 
   return with_leaves(flat.like(), y);
 }
 
+/// `f`, from containers like `like` to such, as a function of leaves.
+template <class F, class Tree>
+TensorFunction on_leaves(const char* what, F f, const Tree& like) {
+  return [what, f = std::make_shared<F>(std::move(f)),
+          like = emptied(like)](std::span<const Tensor> leaves) {
+    const Tensor* next = leaves.data();
+    Tree x = with_leaves(like, next);
+    const auto y = call_plain(*f, x);
+    require_structure(what, structure_of(like), structure_of(as_tree(y)), {});
+    return leaves_of(as_tree(y));
+  };
+}
+/// The same of a function that solves: it is given the map on containers too.
+template <class Solve, class Tree>
+Solver solver_on_leaves(const char* what, Solve solve, const Tree& like) {
+  return [what, solve = std::make_shared<Solve>(std::move(solve)), like = emptied(like)](
+             const TensorFunction& map, std::span<const Tensor> b) {
+    std::function<Tree(const Tree&)> on_trees = [map, like](const Tree& x) {
+      return with_leaves(like, map(leaves_of(x)));
+    };
+    const auto given = [&](Tree right) { return call_plain(*solve, on_trees, right); };
+    return on_leaves(what, given, like)(b);
+  };
+}
+
+template <class Tree, class Map, class Solve, class Back>
+Tree custom_linear_solve_at(Map matvec, const Tree& b, Solve solve, Back transpose_solve,
+                            bool symmetric, const Place& place) {
+  Solver back;
+  if constexpr (!std::is_null_pointer_v<Back>)
+    back = solver_on_leaves("custom_linear_solve: what transpose_solve gives",
+                            std::move(transpose_solve), b);
+  return with_leaves(
+      b, custom_linear_solve(
+             on_leaves("custom_linear_solve: what matvec gives", std::move(matvec), b),
+             solver_on_leaves("custom_linear_solve: what solve gives", std::move(solve), b), back,
+             symmetric, leaves_of(b), place));
+}
+
 }  // namespace postern::detail

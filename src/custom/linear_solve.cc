@@ -1,0 +1,192 @@
+// custom_linear_solve: the solution of a linear system, which is differentiated as what it is and
+// not as how it is found. Derivatives and transposes are such systems again, as in JAX.
+#include <postern/transforms.h>
+
+#include "control/control.h"
+#include "custom/custom.h"
+#include "transform/linearize.h"
+
+namespace postern {
+
+namespace {
+
+constexpr const char* what = "custom_linear_solve";
+
+/// All programs take the captures, then leaves like b, and give leaves like b.
+struct LinearSolveParams {
+  static constexpr const char* what = postern::what;
+  ProgramPtr body;  // solves
+  ProgramPtr matvec;
+  ProgramPtr transpose_body, vecmat;  // null: it was not said how the transpose is solved
+  std::size_t captures;
+  void fields(FieldSink& sink) const {
+    sink("solve", body), sink("matvec", matvec);
+    if (vecmat) sink("transpose_solve", transpose_body), sink("vecmat", vecmat);
+  }
+};
+
+ParamsPtr linear_solve_with_programs(const Params* params, std::span<const ProgramPtr> programs) {
+  LinearSolveParams p = as<LinearSolveParams>(*params);
+  p.body = programs[0], p.matvec = programs[1];
+  if (p.vecmat) p.transpose_body = programs[2], p.vecmat = programs[3];
+  return make_params(std::move(p));
+}
+
+/// A x = b, so A dx = db - dA x.
+Jvp linear_solve_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
+  const auto& p = op.as<LinearSolveParams>();
+  const auto captures = x.first(p.captures);
+  Tensors y = bind_n(op.primitive, op.params, x);
+  const auto db = dx.subspan(p.captures);
+  Tensors right(db.begin(), db.end());
+  if (has_any(dx.first(p.captures))) {
+    Tensors at_y(captures.begin(), captures.end()), moves(dx.begin(), dx.end() - y.size());
+    append(at_y, y);
+    moves.resize(at_y.size());
+    const Tensors da = jvp_of(*p.matvec, at_y, moves).second;
+    for (std::size_t i = 0; i < da.size(); ++i)
+      if (da[i].has_value()) right[i] = add_any(right[i], -da[i]);
+  }
+  if (!has_any(right)) return {y, Tensors(y.size())};
+  Tensors operands(captures.begin(), captures.end());
+  for (std::size_t i = 0; i < y.size(); ++i) operands.push_back(or_zeros_of(right[i], y[i].type()));
+  return {std::move(y), bind_n(op.primitive, op.params, operands)};
+}
+
+Tensors linear_solve_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x,
+                               TypeSpan types) {
+  LinearSolveParams p = op.as<LinearSolveParams>();
+  check(p.vecmat != nullptr,
+        "custom_linear_solve: reverse mode needs transpose_solve, or .symmetric where matvec is "
+        "its own transpose");
+  Tensors operands(x.begin(), x.begin() + static_cast<std::ptrdiff_t>(p.captures));
+  check(std::ranges::all_of(operands, [](const Tensor& t) { return t.has_value(); }),
+        "custom_linear_solve: what its functions capture depends on a tangent");
+  for (std::size_t i = 0; i < ct.size(); ++i)
+    operands.push_back(or_zeros_of(ct[i], types[p.captures + i]));
+  std::swap(p.body, p.transpose_body), std::swap(p.matvec, p.vecmat);
+  const std::size_t captures = p.captures;
+  Tensors out(captures);
+  append(out, bind_n(op.primitive, make_params(std::move(p)), operands));
+  return out;
+}
+
+Batched linear_solve_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
+                           std::int64_t size, const Tensor& mask) {
+  const auto& p = op.as<LinearSolveParams>();
+  const bool masked = mask.has_value();
+  Tensors operands(x.begin(), x.end());
+  std::vector<int> from(axes.begin(), axes.end());
+  for (std::size_t i = p.captures; i < x.size(); ++i) {
+    operands[i] = batch_front(x[i], axes[i], size);
+    from[i] = 0;
+  }
+  std::vector<Closed> bodies;
+  for (const ProgramPtr& program : programs_of(*op.params))
+    bodies.push_back(batched_body(what, *program, operands, from, size, mask));
+  Tensors all = join_captures(bodies);
+  const std::size_t captures = all.size() + p.captures + masked;
+  append(all, operands);
+  std::vector<ProgramPtr> programs;
+  for (Closed& c : bodies) {
+    Program moved = *c.program;  // the mask, which comes last, becomes the last capture
+    if (masked)
+      std::rotate(moved.inputs.begin() + static_cast<std::ptrdiff_t>(captures - 1),
+                  moved.inputs.end() - 1, moved.inputs.end());
+    programs.push_back(std::make_shared<const Program>(std::move(moved)));
+  }
+  if (masked) all.insert(all.begin() + static_cast<std::ptrdiff_t>(captures - 1), mask);
+  LinearSolveParams q =
+      as<LinearSolveParams>(*linear_solve_with_programs(op.params.get(), programs));
+  q.captures = captures;
+  const std::size_t results = p.body->outputs.size();
+  return {bind_n(op.primitive, make_params(std::move(q)), all), std::vector<int>(results, 0)};
+}
+
+constexpr Primitive linear_solve_p{.name = "custom_linear_solve",
+                                   .type = body_type<LinearSolveParams>,
+                                   .jvp = linear_solve_jvp,
+                                   .transpose = linear_solve_transpose,
+                                   .linear = Linear::jointly,
+                                   .with_programs = linear_solve_with_programs,
+                                   .transparent = true,
+                                   .batch = linear_solve_batch,
+                                   .lower = body_lower<LinearSolveParams>,
+                                   .evaluate = body_evaluate<LinearSolveParams>};
+
+}  // namespace
+
+Types solution_types(const char* caller, const char* name, std::span<const Tensor> leaves) {
+  Types out;
+  for (std::size_t i = 0; i < leaves.size(); ++i) {
+    check(leaves[i].has_value(), "{}: leaf {} of {} is an empty Tensor, one without a value",
+          caller, i, name);
+    const Type& type = leaves[i].type();
+    check(is_differentiable(type.dtype), "{}: leaf {} of {} must be float or complex, got {}",
+          caller, i, name, to_string(type));
+    out.push_back({type.dtype, type.dims});
+  }
+  return out;
+}
+
+Tensors like_solution(const char* caller, const char* name, const Types& types, Tensors leaves) {
+  check(leaves.size() == types.size(), "{}: {} has {} leaves, required are {}", caller, name,
+        leaves.size(), types.size());
+  for (std::size_t i = 0; i < types.size(); ++i) {
+    check(leaves[i].has_value(), "{}: leaf {} of {} is an empty Tensor", caller, i, name);
+    const Type got = leaves[i].type();
+    check((got.dtype == types[i].dtype || got.weak) && got.dims == types[i].dims,
+          "{}: leaf {} of {} must be {}, got {}", caller, i, name, to_string(types[i]),
+          to_string(got));
+    if (got.dtype != types[i].dtype) leaves[i] = fit(leaves[i], types[i]);
+  }
+  return leaves;
+}
+
+TensorFunction function_of(const char* caller, const char* name, const Closed& program,
+                           const Types& types) {
+  return [caller, argument = fmt::format("the argument of {}", name), program,
+          types](std::span<const Tensor> x) {
+    Tensors inputs = program.captures;
+    append(inputs, like_solution(caller, argument.c_str(), types, {x.begin(), x.end()}));
+    return postern::apply(*program.program, inputs);
+  };
+}
+
+detail::Leaves detail::custom_linear_solve(const TensorFunction& matvec, const Solver& solve,
+                                           const Solver& transpose_solve, bool symmetric,
+                                           const Leaves& b, const Place& place) {
+  PlaceScope at(place);
+  const Types types = solution_types(what, "b", b);
+  auto solved = [&](const char* name, const Solver& by, const Closed& map, const char* of) {
+    return trace_user_inner(what, types, [&](std::span<const Tensor> in) {
+      return like_solution(what, name, types, by(function_of(what, of, map, types), in));
+    });
+  };
+  const Closed forward = trace_user_inner(what, types, [&](std::span<const Tensor> in) {
+    return like_solution(what, "matvec", types, matvec(in));
+  });
+  std::vector<Closed> all{solved("solve", solve, forward, "matvec"), forward};
+  const Solver& back = transpose_solve || !symmetric ? transpose_solve : solve;
+  if (back) {
+    const Closed backward =
+        symmetric ? forward : trace_inner(what, types, [&](std::span<const Tensor> ct) {
+          Leaves like;
+          for (const Type& type : types) like.push_back(abstract(type));
+          const auto map = linear_map("custom_linear_solve: matvec",
+                                      function_of(what, "matvec", forward, types), like);
+          Tensors into = map->of.pull(ct);
+          for (std::size_t i = 0; i < into.size(); ++i) into[i] = or_zeros_of(into[i], types[i]);
+          return into;
+        });
+    all.push_back(solved("transpose_solve", back, backward, "the transpose of matvec"));
+    all.push_back(backward);
+  }
+  Tensors operands = join_captures(all);
+  LinearSolveParams p{all[0].program, all[1].program, nullptr, nullptr, operands.size()};
+  if (back) p.transpose_body = all[2].program, p.vecmat = all[3].program;
+  append(operands, b);
+  return bind_n(linear_solve_p, make_params(std::move(p)), operands);
+}
+
+}  // namespace postern
