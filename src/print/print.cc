@@ -64,7 +64,8 @@ void write(const PrintOptions& options, const TapInfo& info, std::string text) {
   if (several || (options.show_device && options.header.empty()))
     text.insert(0, fmt::format("[device {}] ", info.device));
   text += '\n';
-  std::ostream& stream = options.stream ? *options.stream : info.sink ? *info.sink : std::cout;
+  std::ostream& of_run = info.sink ? *info.sink : std::cout;
+  std::ostream& stream = options.stream ? *options.stream : of_run;
   // One for all: two streams may end in one place. A stream may print while it is printed to.
   static std::recursive_mutex* const guard = new std::recursive_mutex;
   static auto* const bad = new std::set<const std::ostream*>;  // of which it was said

@@ -118,14 +118,21 @@ class RealFormat {
     Parts out;
     if (std::isnan(x)) x = std::abs(x);
     if (sign_ && !std::signbit(x)) out.left = "+";
-    if (!std::isfinite(x)) return out.left += formatted("", x), out;
+    if (!std::isfinite(x)) {
+      out.left += formatted("", x);
+      return out;
+    }
     const auto format = scientific_ ? std::chars_format::scientific : std::chars_format::fixed;
     out.left += digits(x, format, places);
     auto cut = [&] {
-      if (const auto e = out.left.find('e'); e != std::string::npos)
-        out.exponent = out.left.substr(e), out.left.resize(e);
-      if (const auto point = out.left.find('.'); point != std::string::npos)
-        out.right = out.left.substr(point + 1), out.left.resize(point);
+      if (const auto e = out.left.find('e'); e != std::string::npos) {
+        out.exponent = out.left.substr(e);
+        out.left.resize(e);
+      }
+      if (const auto point = out.left.find('.'); point != std::string::npos) {
+        out.right = out.left.substr(point + 1);
+        out.left.resize(point);
+      }
     };
     cut();
     if (places < 0 && precision_ >= 0 && out.right.size() > static_cast<std::size_t>(precision_)) {
@@ -256,11 +263,12 @@ std::string text_of(const PrintNode& node, std::span<const AnyView> leaves, std:
   if (node.kind == Kind::leaf) {
     const AnyView& leaf = leaves[next++];
     const std::string text = text_of(leaf, spec, style);
-    return style.types ? to_string(leaf.type()) + (leaf.rank() > 1 ? "\n" : " ") + text : text;
+    if (!style.types) return text;
+    return to_string(leaf.type()) + (leaf.rank() > 1 ? "\n" : " ") + text;
   }
-  const std::string_view brackets = node.kind == Kind::tuple  ? "()"
-                                    : node.kind == Kind::list ? "[]"
-                                                              : "{}";
+  std::string_view brackets = "{}";
+  if (node.kind == Kind::tuple) brackets = "()";
+  if (node.kind == Kind::list) brackets = "[]";
   std::string out(1, brackets[0]);
   for (std::size_t i = 0; i < node.parts.size(); ++i) {
     if (i) out += ", ";
