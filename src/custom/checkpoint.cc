@@ -18,7 +18,9 @@ struct CheckpointParams {
   bool again =
       false;  // holds computations that were done before: XLA must not merge them with those
   void fields(FieldSink& sink) const {
-    sink("body", body), sink("again", again), sink.identity("options", options.get());
+    sink("body", body);
+    sink("again", again);
+    sink.identity("options", options.get());
   }
 };
 

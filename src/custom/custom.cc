@@ -69,9 +69,13 @@ TensorFunction batched_function(const char* what, TensorFunction f, Types types,
     for (std::size_t i = 0, next = 0; i < out.size(); ++i) {
       if (!there[i]) continue;
       const Tensor moved = move_batch(y[next], from[next], std::max(out_axes[i], 0), size);
-      out[i] = out_axes[i] >= 0                   ? moved
-               : is_differentiable(moved.dtype()) ? sum(moved, {.axes = Dims{0}})
-                                                  : any(moved, {.axes = Dims{0}});
+      if (out_axes[i] >= 0) {
+        out[i] = moved;
+      } else if (is_differentiable(moved.dtype())) {
+        out[i] = sum(moved, {.axes = Dims{0}});
+      } else {
+        out[i] = any(moved, {.axes = Dims{0}});
+      }
       ++next;
     }
     return out;

@@ -12,7 +12,10 @@ struct CustomJvpParams {
   ProgramPtr body;                             // captures, arguments -> results
   std::shared_ptr<const TensorFunction> rule;  // arguments, tangents -> results, tangents
   std::size_t captures;
-  void fields(FieldSink& sink) const { sink("body", body), sink.identity("rule", rule.get()); }
+  void fields(FieldSink& sink) const {
+    sink("body", body);
+    sink.identity("rule", rule.get());
+  }
 };
 
 Tensors checked_rule(const CustomJvpParams& p, std::span<const Tensor> arguments) {

@@ -17,7 +17,10 @@ struct CustomVjpParams {
   ProgramPtr body;  // captures, arguments -> results
   std::shared_ptr<const ForwardRule> forward;
   std::size_t captures;
-  void fields(FieldSink& sink) const { sink("body", body), sink.identity("rule", forward.get()); }
+  void fields(FieldSink& sink) const {
+    sink("body", body);
+    sink.identity("rule", forward.get());
+  }
 };
 
 /// Residuals, tangents of the differentiable arguments -> those of the differentiable results.
@@ -27,7 +30,8 @@ struct PendingParams {
   std::size_t residuals;
   Types arguments, results;  // all of them
   void fields(FieldSink& sink) const {
-    sink("results", results), sink.identity("rule", backward.get());
+    sink("results", results);
+    sink.identity("rule", backward.get());
   }
 };
 

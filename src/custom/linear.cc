@@ -15,7 +15,8 @@ struct LinearCallParams {
   std::size_t captures, residuals;
   std::size_t first() const { return captures + residuals; }
   void fields(FieldSink& sink) const {
-    sink("body", body), sink.identity("transpose", transpose.get());
+    sink("body", body);
+    sink.identity("transpose", transpose.get());
   }
 };
 

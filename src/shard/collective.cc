@@ -20,7 +20,10 @@ struct CollectiveParams {
                other = 0;  // of the array: gathered, scattered; of all_to_all: split and joined
   std::vector<std::pair<int, int>> pairs = {};  // of ppermute
   void fields(FieldSink& sink) const {
-    sink("mesh", to_string(mesh)), sink("axes", axes), sink("axis", axis), sink("other", other);
+    sink("mesh", to_string(mesh));
+    sink("axes", axes);
+    sink("axis", axis);
+    sink("other", other);
     std::string text;
     for (const auto& [from, to] : pairs)
       text += fmt::format("{}{}>{}", text.empty() ? "" : " ", from, to);
@@ -112,7 +115,8 @@ Jvp extreme_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor>
 Batched moved_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
                     std::int64_t size, const Tensor&) {
   CollectiveParams p = op.as<CollectiveParams>();
-  ++p.axis, ++p.other;
+  ++p.axis;
+  ++p.other;
   return {{bind_like(op.primitive, std::move(p), batch_front(x[0], axes[0], size))}, {0}};
 }
 Batched no_batch(const Op& op, std::span<const Tensor>, std::span<const int>, std::int64_t,

@@ -26,7 +26,10 @@ std::int64_t batch_size(Types& types, std::vector<int>& axes, std::optional<std:
     }
     axes[i] = normal(axes[i], types[i].rank(), "in_axes", i, types[i]);
     const auto axis = types[i].dims.begin() + axes[i];
-    if (!size) size = *axis, first = i;
+    if (!size) {
+      size = *axis;
+      first = i;
+    }
     check(*axis == *size, "vmap: the batch axis {} of leaf {}, {}, must have {} elements as {}",
           axes[i], i, to_string(types[i]), *size,
           first < i ? fmt::format("that of leaf {}", first) : "axis_size says");
