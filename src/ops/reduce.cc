@@ -14,7 +14,8 @@ namespace postern {
 Number zero_of(DType) { return {Number::Kind::integer, 0, 0, 0}; }
 Number one_of(DType) { return {Number::Kind::integer, 1, 1, 0}; }
 Number ones_of(DType dtype) {
-  return dtype == DType::pred ? one_of(dtype) : highest_of(is_unsigned(dtype) ? dtype : DType::u64);
+  if (dtype == DType::pred) return one_of(dtype);
+  return highest_of(is_unsigned(dtype) ? dtype : DType::u64);
 }
 
 namespace {
@@ -42,7 +43,8 @@ Number highest_of(DType dtype) {
 }
 
 std::string comparison_text(const char* direction, DType dtype) {
-  const char* type = is_differentiable(dtype) ? "FLOAT" : is_signed(dtype) ? "SIGNED" : "UNSIGNED";
+  const char* type = is_signed(dtype) ? "SIGNED" : "UNSIGNED";
+  if (is_differentiable(dtype)) type = "FLOAT";
   return fmt::format(
       "comparison_direction = #stablehlo<comparison_direction {}>, compare_type = "
       "#stablehlo<comparison_type {}>",
@@ -109,7 +111,11 @@ void reduce_lower(Lowering& out, const Equation& e) {
 }
 
 DType bits_dtype(DType dtype) {
-  return byte_width(dtype) == 2 ? DType::s16 : byte_width(dtype) == 4 ? DType::s32 : DType::s64;
+  switch (byte_width(dtype)) {
+    case 2: return DType::s16;
+    case 4: return DType::s32;
+    default: return DType::s64;
+  }
 }
 
 /// The key of the infinity that every number beats.
