@@ -15,8 +15,6 @@ Tensor at_row(const Tensor& a, const Tensor& i) { return dynamic_index(a, i, 0);
 Tensor at_column(const Tensor& a, const Tensor& j) { return dynamic_index(a, j, 1); }
 Tensor as_column(const Tensor& v) { return expand_dims(v, 1); }
 Tensor as_row(const Tensor& v) { return expand_dims(v, 0); }
-Tensor conj_of(const Tensor& x) { return is_complex(x.dtype()) ? conj(x) : x; }
-Tensor real_of(const Tensor& x) { return is_complex(x.dtype()) ? real(x) : x; }
 Tensor zero_of(const Tensor& x) { return zeros({x.dtype(), {}}); }
 /// v * w^T, without a matrix product.
 Tensor product(const Tensor& v, const Tensor& w) { return as_column(v) * as_row(w); }

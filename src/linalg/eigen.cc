@@ -1,8 +1,6 @@
 // eigh, svd and eigvals: public functions, and the formulas of their derivatives.
 #include "linalg/linalg.h"
 
-#include <limits>
-
 #include "ops/family.h"
 
 namespace postern::blocks {
@@ -12,14 +10,6 @@ namespace {
 template <class Config>
 const Config& config_of(const void* config) {
   return *static_cast<const Config*>(config);
-}
-
-Tensor real_of(const Tensor& x) { return is_complex(x.dtype()) ? real(x) : x; }
-Tensor diagonal_of(const Tensor& a) { return diagonal(a, 0, -2, -1); }
-
-double epsilon(DType dtype) {
-  return dtype == DType::f64 ? std::numeric_limits<double>::epsilon()
-                             : static_cast<double>(std::numeric_limits<float>::epsilon());
 }
 
 /// 1 / (w_j - w_i) at (i, j), zero where both are equal to within rounding of the largest.

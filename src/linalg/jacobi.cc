@@ -2,8 +2,6 @@
 // Computations, 8.5 and 8.6), accurate and short.
 #include <postern/control.h>
 
-#include <limits>
-
 #include "linalg/linalg.h"
 
 namespace postern::blocks {
@@ -12,9 +10,6 @@ namespace {
 
 constexpr std::int64_t sweeps =
     12;  // convergence is quadratic; LAPACK's Jacobi stops at 30, in practice by 10
-
-Tensor conj_of(const Tensor& x) { return is_complex(x.dtype()) ? conj(x) : x; }
-Tensor real_of(const Tensor& x) { return is_complex(x.dtype()) ? real(x) : x; }
 
 /// The rotation that makes [[app, apq], [conj(apq), aqq]] diagonal: c and s e, with e the direction
 /// of apq; none where `skip`.
@@ -53,12 +48,6 @@ Carry over_pairs(std::int64_t n, Step step, const Carry& init) {
         return step(convert(p, DType::s32), convert(q, DType::s32), q <= p, carry);
       },
       init);
-}
-
-double epsilon(DType dtype) {
-  return real_dtype(dtype) == DType::f64
-             ? std::numeric_limits<double>::epsilon()
-             : static_cast<double>(std::numeric_limits<float>::epsilon());
 }
 
 }  // namespace

@@ -294,19 +294,26 @@ void svd(const linalg::Svd& c, In in, Out out) {
       T* u = c.vectors ? data<T>(out[0]) + at * u_size : nullptr;
       T* vh = c.vectors ? data<T>(out[2]) + at * v_size : nullptr;
       if (k == 0) {
-        if (c.vectors) unit(u, m, m_kept), unit(vh, n_kept, n);
+        if (c.vectors) {
+          unit(u, m, m_kept);
+          unit(vh, n_kept, n);
+        }
         continue;
       }
       Real<T>* s = data<Real<T>>(s_view) + at * static_cast<std::size_t>(k);
       std::copy_n(data<T>(in[0]) + at * size, size, work.get());
-      const char job = !c.vectors ? 'N' : c.full ? 'A' : 'S';
+      char job = 'N';
+      if (c.vectors) job = c.full ? 'A' : 'S';
       const bool ok = finite(work.get(), size) &&
                       lapack::gesdd<T>(job, n, m, work.get(), s, vh, n, u, m_kept) == 0;
       if (ok) continue;
       if (c.failure == linalg::Failure::error)
         failed("svd", b, "has no decomposition: it did not converge, or is not finite");
       std::fill_n(s, k, nan_of<T>());
-      if (c.vectors) fill_nan(u, u_size), fill_nan(vh, v_size);
+      if (c.vectors) {
+        fill_nan(u, u_size);
+        fill_nan(vh, v_size);
+      }
     }
   });
 }

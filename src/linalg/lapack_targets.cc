@@ -8,140 +8,26 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 #include <map>
-#include <numeric>
 
 #include "core/check.h"
-#include "linalg/lapack.h"
-#include "pjrt/ffi_frame.h"
+#include "linalg/lapack_call.h"
 
 namespace postern::blocks {
 
 namespace {
 
+using lapack::Call;
+using lapack::each;
 using lapack::Int;
 using lapack::Real;
-
-std::size_t size_of(Int n) { return static_cast<std::size_t>(n); }
+using lapack::size_of;
 
 template <class T>
 bool finite(const T* a, std::size_t n) {
   return std::all_of(a, a + n, [](const T& x) {
     return std::isfinite(std::real(x)) && std::isfinite(std::imag(x));
   });
-}
-
-using Extents = std::initializer_list<Int>;
-
-/// What a target was called with. The first operand says what the leading axes are: all but its
-/// last `inner`.
-class Call {
- public:
-  Call(const XLA_FFI_CallFrame* frame, std::size_t operands, std::size_t results, std::size_t inner)
-      : frame_(frame) {
-    require(pjrt::operands(frame).size() == operands && pjrt::results(frame).size() == results,
-            [&] {
-              return fmt::format(
-                  "it has {} operands and {} results, LAPACK's target takes {} and gives {}",
-                  pjrt::operands(frame).size(), pjrt::results(frame).size(), operands, results);
-            });
-    const auto dims = pjrt::dims_of(pjrt::operands(frame)[0]);
-    require(dims.size() >= inner, [&] {
-      return fmt::format("operand 0 has {} axes, {} are needed", dims.size(), inner);
-    });
-    leading_ = dims.first(dims.size() - inner);
-    count = std::accumulate(leading_.begin(), leading_.end(), std::int64_t{1}, std::multiplies<>());
-  }
-
-  std::int64_t count = 0;  // how many problems
-
-  /// An extent of operand i, counted from its end.
-  Int extent(std::size_t i, std::size_t from_end) const {
-    const auto dims = pjrt::dims_of(pjrt::operands(frame_)[i]);
-    require(dims.size() >= from_end, [&] {
-      return fmt::format("operand {} has {} axes, {} are needed", i, dims.size(), from_end);
-    });
-    const std::int64_t n = dims[dims.size() - from_end];
-    require(n <= std::numeric_limits<Int>::max(), [&] {
-      return fmt::format("operand {} has an extent of {}, too large for LAPACK", i, n);
-    });
-    return static_cast<Int>(n);
-  }
-  /// Rows, and columns, of operand 0, which must be a square.
-  Int square() const {
-    const Int n = extent(0, 1);
-    require(extent(0, 2) == n,
-            [&] { return fmt::format("its matrices are {} by {}, not square", extent(0, 2), n); });
-    return n;
-  }
-
-  template <class T>
-  const T* operand(std::size_t i, Extents extents) const {
-    return buffer<T>("operand", i, pjrt::operands(frame_)[i], extents);
-  }
-  template <class T>
-  T* result(std::size_t i, Extents extents) const {
-    return buffer<T>("result", i, pjrt::results(frame_)[i], extents);
-  }
-  /// Result i begins as operand j, in whose memory it may lie.
-  template <class T>
-  T* updated(std::size_t i, std::size_t j, Extents extents) const {
-    const T* from = operand<T>(j, extents);
-    T* to = result<T>(i, extents);
-    std::size_t n = static_cast<std::size_t>(count);
-    for (const Int e : extents) n *= size_of(e);
-    if (from != to) std::copy_n(from, n, to);
-    return to;
-  }
-
-  /// An attribute that is one of these letters.
-  char letter(std::string_view name, std::string_view letters) const {
-    const std::int64_t value = number(name);
-    require(value > 0 && value < 128 &&
-                letters.find(static_cast<char>(value)) != std::string_view::npos,
-            [&] {
-              return fmt::format("attribute '{}' is {}, one of the letters {} is needed", name,
-                                 value, letters);
-            });
-    return static_cast<char>(value);
-  }
-  std::int64_t number(std::string_view name) const {
-    const auto value = pjrt::small_attribute(frame_, name);
-    require(value.has_value(),
-            [&] { return fmt::format("integer attribute '{}' is missing", name); });
-    return *value;
-  }
-
-  template <class Why>
-  static void require(bool ok, Why why) {
-    if (!ok) throw Error(ErrorCode::invalid_argument, why());
-  }
-
- private:
-  template <class T>
-  T* buffer(const char* what, std::size_t i, const XLA_FFI_Buffer* b, Extents extents) const {
-    Dims wanted(leading_.begin(), leading_.end());
-    wanted.insert(wanted.end(), extents.begin(), extents.end());
-    DType dtype = DType::token;
-    const auto dims = pjrt::dims_of(b);
-    require(pjrt::dtype_of(b, dtype) && dtype == dtype_v<T> && std::ranges::equal(dims, wanted),
-            [&] {
-              return fmt::format("{} {} must be {}, got {}[{}]", what, i,
-                                 to_string(Type{dtype_v<T>, wanted}), to_string(dtype),
-                                 fmt::join(dims, ","));
-            });
-    return static_cast<T*>(b->data);
-  }
-
-  const XLA_FFI_CallFrame* const frame_;
-  std::span<const std::int64_t> leading_;
-};
-
-/// Calls run(i) for each problem of the batch.
-template <class Run>
-void each(const Call& call, Run run) {
-  for (std::int64_t i = 0; i < call.count; ++i) run(static_cast<std::size_t>(i));
 }
 
 template <class T>
@@ -154,6 +40,14 @@ void potrf(const XLA_FFI_CallFrame* frame) {
   each(call, [&](std::size_t i) {
     info[i] = n ? lapack::potrf(uplo, n, a + i * size_of(n) * size_of(n)) : 0;
   });
+}
+
+CBLAS_TRANSPOSE cblas_transpose(char letter) {
+  switch (letter) {
+    case 'N': return CblasNoTrans;
+    case 'T': return CblasTrans;
+    default: return CblasConjTrans;
+  }
 }
 
 template <class T>
@@ -169,9 +63,7 @@ void trsm(const XLA_FFI_CallFrame* frame) {
     return fmt::format("a triangle of {} rows does not fit a matrix of {} by {}", n, rows, columns);
   });
   if (n == 0 || rows == 0 || columns == 0) return;
-  const CBLAS_TRANSPOSE op = transposed == 'N'   ? CblasNoTrans
-                             : transposed == 'T' ? CblasTrans
-                                                 : CblasConjTrans;
+  const CBLAS_TRANSPOSE op = cblas_transpose(transposed);
   // Rows of what lies by columns: everything is transposed, so the sides and triangles change
   // places.
   each(call, [&](std::size_t i) {
@@ -242,12 +134,10 @@ void unmqr(const XLA_FFI_CallFrame* frame) {
                        n);
   });
   if (m == 0 || n == 0 || k == 0) return;
+  const char adjoint = lapack::complex_element<T> ? 'C' : 'T';
   each(call, [&](std::size_t i) {
-    lapack::unmqr(left ? 'L' : 'R',
-                  !transposed                  ? 'N'
-                  : lapack::complex_element<T> ? 'C'
-                                               : 'T',
-                  m, n, k, a + i * size_of(rows) * size_of(width), rows, tau + i * size_of(k),
+    lapack::unmqr(left ? 'L' : 'R', transposed ? adjoint : 'N', m, n, k,
+                  a + i * size_of(rows) * size_of(width), rows, tau + i * size_of(k),
                   c + i * size_of(m) * size_of(n));
   });
 }

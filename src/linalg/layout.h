@@ -31,20 +31,25 @@ template <class T>
   if constexpr (sizeof(T) == 4) {
     typedef std::uint32_t V __attribute__((vector_size(16)));
     V a, b, c, d;
-    get(a, 0), get(b, 1), get(c, 2), get(d, 3);
+    get(a, 0);
+    get(b, 1);
+    get(c, 2);
+    get(d, 3);
     const V ab = __builtin_shufflevector(a, b, 0, 4, 1, 5),
             cd = __builtin_shufflevector(c, d, 0, 4, 1, 5);
     const V ef = __builtin_shufflevector(a, b, 2, 6, 3, 7),
             gh = __builtin_shufflevector(c, d, 2, 6, 3, 7);
-    put(__builtin_shufflevector(ab, cd, 0, 1, 4, 5), 0),
-        put(__builtin_shufflevector(ab, cd, 2, 3, 6, 7), 1);
-    put(__builtin_shufflevector(ef, gh, 0, 1, 4, 5), 2),
-        put(__builtin_shufflevector(ef, gh, 2, 3, 6, 7), 3);
+    put(__builtin_shufflevector(ab, cd, 0, 1, 4, 5), 0);
+    put(__builtin_shufflevector(ab, cd, 2, 3, 6, 7), 1);
+    put(__builtin_shufflevector(ef, gh, 0, 1, 4, 5), 2);
+    put(__builtin_shufflevector(ef, gh, 2, 3, 6, 7), 3);
   } else if constexpr (sizeof(T) == 8) {
     typedef std::uint64_t V __attribute__((vector_size(16)));
     V a, b;
-    get(a, 0), get(b, 1);
-    put(__builtin_shufflevector(a, b, 0, 2), 0), put(__builtin_shufflevector(a, b, 1, 3), 1);
+    get(a, 0);
+    get(b, 1);
+    put(__builtin_shufflevector(a, b, 0, 2), 0);
+    put(__builtin_shufflevector(a, b, 1, 3), 1);
   } else {
     *to = *from;
   }

@@ -3,6 +3,8 @@
 #include <postern/linalg.h>
 #include <postern/ops_more.h>
 
+#include <limits>
+
 #include "block/block.h"
 #include "core/check.h"
 
@@ -35,6 +37,17 @@ inline Dims leading(const Tensor& a, std::size_t last = 2) {
   return Dims(a.dims().begin(), a.dims().end() - static_cast<std::ptrdiff_t>(last));
 }
 
+/// Of complex numbers; real ones are their own conjugates and real parts.
+inline Tensor conj_of(const Tensor& x) { return is_complex(x.dtype()) ? conj(x) : x; }
+inline Tensor real_of(const Tensor& x) { return is_complex(x.dtype()) ? real(x) : x; }
+/// The distance of 1 to the next number in the precision that matrices of `dtype` are worked on in.
+inline double epsilon(DType dtype) {
+  if (real_dtype(dtype) == DType::f64) return std::numeric_limits<double>::epsilon();
+  return static_cast<double>(std::numeric_limits<float>::epsilon());
+}
+
+/// Of the matrices on the last two axes.
+inline Tensor diagonal_of(const Tensor& a) { return diagonal(a, 0, -2, -1); }
 /// The last two axes swapped; and conjugated.
 Tensor swapped(const Tensor& a);
 Tensor adjoint(const Tensor& a);

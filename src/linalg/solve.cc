@@ -2,7 +2,6 @@
 #include <postern/transforms.h>
 
 #include <cmath>
-#include <limits>
 
 #include "linalg/linalg.h"
 #include "ops/elementwise.h"
@@ -33,15 +32,7 @@ std::pair<Prepared, Tensor> matched_matrices(const char* op, const Operand& firs
 
 namespace {
 
-Tensor real_of(const Tensor& x) { return is_complex(x.dtype()) ? real(x) : x; }
-Tensor diagonal_of(const Tensor& a) { return diagonal(a, 0, -2, -1); }
 Tensor trace_of(const Tensor& a) { return sum(diagonal_of(a), {.axes = Dims{-1}}); }
-
-double epsilon(DType dtype) {
-  return real_dtype(dtype) == DType::f64
-             ? std::numeric_limits<double>::epsilon()
-             : static_cast<double>(std::numeric_limits<float>::epsilon());
-}
 
 Tensor solve_matrices(const Tensor& a, const Tensor& b);
 
