@@ -88,13 +88,17 @@ PrintNode print_node(const V& v, std::vector<Tensor>& leaves) {
   } else if constexpr (std::is_integral_v<V> || std::is_enum_v<V>) {
     node = {Kind::text, {}, {}, static_cast<std::int64_t>(v)};
   } else if constexpr (is_tuple<V>::value) {
-    node.kind = Kind::tuple, std::apply(parts, v);
+    node.kind = Kind::tuple;
+    std::apply(parts, v);
   } else if constexpr (is_vector<V>::value) {
     node.kind = Kind::list;
     for (const auto& part : v) parts(part);
   } else if constexpr (is_map<V>::value) {
     node.kind = Kind::named;
-    for (const auto& [key, part] : v) node.names.push_back(key), parts(part);
+    for (const auto& [key, part] : v) {
+      node.names.push_back(key);
+      parts(part);
+    }
   } else if constexpr (is_optional<V>::value) {
     if (!v) return {Kind::text, {}, {}, std::string("none")};
     return print_node(*v, leaves);

@@ -67,7 +67,7 @@ inline HostVjp with_vjp(Callee fn, HostVjp vjp_fn) { return {std::move(fn), std:
 namespace postern {
 
 // --- derivatives
-// ------------------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 /// Values and tangents of f at `primals` in the direction `tangents`: tuples of arguments (or the
 /// only argument alone), as pair{y, dy}.
@@ -141,7 +141,7 @@ auto hessian(F f, GradOptions options = {}, Place place = Place::current()) {
 }
 
 // --- batching
-// ---------------------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 /// f for a batch: written for one element, it is given arrays with one more axis and gives such.
 /// Calls, taps and effects inside run for each element as their options say; in branches and loops
@@ -160,7 +160,7 @@ detail::Vectorized<F> vectorize(F f, std::string signature, Place place = Place:
 }
 
 // --- rules of one's own
-// -------------------------------------------------------------------------------------------------------------
+// -------------------------------------------------------------------------------------------------
 
 /// x, whose derivative is zero on purpose.
 template <class Tree>

@@ -70,15 +70,21 @@ void visit(Tree& tree, Leaf&& leaf, std::string* note = nullptr) {
       write(tree);
     }
   } else if constexpr (is_tuple<T>::value) {
-    write("("), std::apply(each, tree), write(")");
+    write("(");
+    std::apply(each, tree);
+    write(")");
   } else if constexpr (is_vector<T>::value) {
     write("[");
     for (auto& part : tree) each(part);
     write("]");
   } else if constexpr (is_map<T>::value) {
     write("{");
-    for (auto& [key, part] : tree)
-      write(std::to_string(key.size())), write(":"), write(key), each(part);
+    for (auto& [key, part] : tree) {
+      write(std::to_string(key.size()));
+      write(":");
+      write(key);
+      each(part);
+    }
     write("}");
   } else if constexpr (is_optional<T>::value) {
     write("?(");
@@ -88,7 +94,9 @@ void visit(Tree& tree, Leaf&& leaf, std::string* note = nullptr) {
     static_assert(is_aggregate_container<T>,
                   "postern: not a container: only Tensor, tuple, pair, array, vector, map<string, "
                   "...>, optional and plain aggregates of them");
-    write("{"), with_fields(tree, each), write("}");
+    write("{");
+    with_fields(tree, each);
+    write("}");
   }
 }
 

@@ -100,9 +100,10 @@ void append_prefix(const Tree& tree, const Prefix<T>& prefix, std::vector<T>& ou
     if (prefix.parts().size() != parts.size())
       refuse_prefix(path, parts.size(), prefix.parts().size());
     std::size_t i = 0;
-    for (const auto& part : parts)
-      append_prefix(part_of(part), prefix.parts()[i], out, path + "[" + std::to_string(i) + "]"),
-          ++i;
+    for (const auto& part : parts) {
+      append_prefix(part_of(part), prefix.parts()[i], out, path + "[" + std::to_string(i) + "]");
+      ++i;
+    }
   };
   if constexpr (is_leaf<Tree> || is_static<Tree>)
     refuse_prefix(path, is_leaf<Tree>, prefix.parts().size());
