@@ -1,4 +1,4 @@
-// custom_linear_solve: values and derivatives as JAX 0.10 gives them for the same
+// custom_linear_solve and custom_root: values and derivatives as JAX 0.10 gives them for the same
 // functions in double precision.
 #include "support.h"
 
@@ -150,6 +150,86 @@ TEST(TransformSolve, WhatDoesNotFitIsRefused) {
   expect_error<TypeError>(
       [&] { custom_linear_solve([](Tensor x) { return x * x; }, right(), half, half); },
       {"custom_linear_solve: matvec", "multiply", "not linear"});
+}
+
+Tensor root(Tensor m, Tensor start) {
+  auto f = [m](Tensor x) { return x * x * x + m * x - 2.0; };
+  auto solve = [](auto g, Tensor x) {
+    auto step = [=](Tensor at, Tensor i) {
+      return std::tuple{at - g(at) / (3.0 * at * at + 3.0), i + 1};
+    };
+    auto more = [](Tensor, Tensor i) { return i < 100; };
+    return std::get<0>(while_loop(more, step, std::tuple{x, Tensor(0)}));
+  };
+  return custom_root(f, start, solve, [](auto g, Tensor y) { return y / g(1.0); });
+}
+
+TEST(TransformSolve, RootsAndTheirDerivatives) {
+  const Tensor m = Tensor(1.5) + 0.0, start = Tensor(1.0) + 0.0;
+  for (const Mode mode : both_modes) {
+    const JitOptions options{.mode = mode};
+    expect_near(jit(root, options)(m, start), {0.879614879812});
+    const auto [by_m, by_start] = jit(grad<0, 1>(root), options)(m, start);
+    expect_near(by_m, {-0.230195350642});
+    expect_near(by_start, {0});
+  }
+  expect_near(jit(grad(grad(root)))(m, start), {0.047296147104});
+  expect_near(jit(grad(grad(grad(root))))(m, start), {0.027133054005});
+  expect_near(jit(jacfwd(jacfwd(root)))(m, start), {0.047296147104});
+  auto forward = [&](Tensor v) {
+    return jvp([&](Tensor a) { return root(a, start); }, v, 2.0 * ones(v.type())).second;
+  };
+  expect_near(jit(forward)(m), {-0.460390701284});
+  const Tensor two = tensor<double>({1.5, 0.5});
+  expect_near(jit(vmap(grad(root), {.in_axes = {0, unmapped}}))(two, start),
+              {-0.230195350642, -0.261252417141});
+  auto all = [&](Tensor v) { return sum(vmap(root, {.in_axes = {0, unmapped}})(v, start)); };
+  expect_near(jit(grad(all))(two), {-0.230195350642, -0.261252417141});
+}
+
+TEST(TransformSolve, RootsOfContainersByALinearSolve) {
+  // u + v = m, u - 2 v = 1: u = (2 m + 1) / 3, v = (m - 1) / 3.
+  using Two = std::tuple<Tensor, Tensor>;
+  auto both = [](Tensor m) {
+    auto f = [m](const Two& x) {
+      const auto& [u, v] = x;
+      return Two{u + v - m, u - 2.0 * v - 1.0};
+    };
+    auto solve = [](auto g, Two at) {
+      const auto [p, q] = g(at);  // one step of Newton's method, by the inverse of its matrix
+      return Two{std::get<0>(at) - (2.0 * p + q) / 3.0, std::get<1>(at) - (p - q) / 3.0};
+    };
+    auto inverse = [](auto, Two y) {
+      const auto [p, q] = y;
+      return Two{(2.0 * p + q) / 3.0, (p - q) / 3.0};
+    };
+    auto tangent = [&](auto g, Two y) {
+      return custom_linear_solve(g, y, inverse, {.symmetric = true});
+    };
+    return custom_root(f, Two{zeros(m.type()), zeros(m.type())}, solve, tangent);
+  };
+  const Tensor m = Tensor(4.0) + 0.0;
+  const auto [u, v] = jit(both)(m);
+  expect_near(u, {3});
+  expect_near(v, {1});
+  const auto [du, dv] = jit(jacfwd(both))(m);
+  expect_near(du, {2.0 / 3});
+  expect_near(dv, {1.0 / 3});
+  auto product = [&](Tensor at) { return std::get<0>(both(at)) * std::get<1>(both(at)); };
+  // d(uv) = (2 v + u) / 3
+  expect_near(jit(grad(product))(m), {5.0 / 3});
+  expect_error<TypeError>(
+      [&] {
+        custom_root([](Tensor x) { return sum(x); }, right(), [](auto, Tensor x) { return x; },
+                    [](auto, Tensor y) { return y; });
+      },
+      {"custom_root", "what f gives", "f64[3]", "f64[]"});
+  expect_error<TypeError>(
+      [&] {
+        custom_root([](Tensor x) { return x; }, 1, [](auto, Tensor x) { return x; },
+                    [](auto, Tensor y) { return y; });
+      },
+      {"custom_root", "initial", "float or complex", "s32[]"});
 }
 
 }  // namespace

@@ -220,6 +220,18 @@ requires(!std::is_same_v<TransposeSolve, LinearSolveOptions>) auto custom_linear
                                         std::move(transpose_solve), options.symmetric, place);
 }
 
+/// An x for which f(x) is zero: what `solve(f, initial)` gives, which is not differentiated. The
+/// derivative is by what f captures, after the implicit function theorem: `tangent_solve(g, y)`
+/// gives the dx for which g(dx) = y, where g is f's derivative at x, and must be linear in y, as
+/// `y / g(1.0f)` for a scalar, or custom_linear_solve. Nothing depends on `initial` then.
+/// Containers, types, orders and errors as for custom_linear_solve. As jax.lax.custom_root.
+template <class F, class Tree, class Solve, class TangentSolve>
+auto custom_root(F f, const Tree& initial, Solve solve, TangentSolve tangent_solve,
+                 Place place = Place::current()) {
+  return detail::custom_root_at(std::move(f), detail::as_tree(initial), std::move(solve),
+                                std::move(tangent_solve), place);
+}
+
 /// A host function with a derivative on the host. `vjp_fn` is given the operands' leaves, the
 /// results' leaves and the results' cotangents, then the operands' cotangents to fill as `View<T>`;
 /// leaves that are not differentiable have no cotangents. Reverse mode only. `vjp_fn` may be

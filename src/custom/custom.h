@@ -77,7 +77,7 @@ TensorFunction batched_function(const char* what, TensorFunction f, Types types,
 /// Types of one element of a batch.
 Types element_types(std::span<const Tensor> x, std::span<const int> axes);
 
-// --- of custom_linear_solve: functions from leaves to leaves of the same types
+// --- of custom_linear_solve and custom_root: functions from leaves to leaves of the same types
 
 /// The types of the leaves of what is solved for, all float or complex.
 Types solution_types(const char* caller, const char* name, std::span<const Tensor> leaves);

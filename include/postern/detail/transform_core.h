@@ -65,6 +65,8 @@ using Solver = std::function<Leaves(const TensorFunction& map, std::span<const T
 Leaves custom_linear_solve(const TensorFunction& matvec, const Solver& solve,
                            const Solver& transpose_solve, bool symmetric, const Leaves& b,
                            const Place& place);
+Leaves custom_root(const TensorFunction& f, const Solver& solve, const Solver& tangent_solve,
+                   const Leaves& initial, const Place& place);
 Leaves call_with_vjp(const CallOptions& options, const Leaves& out, const std::string& structure,
                      const std::vector<std::string>& paths, const Callee& fn, const HostVjp& vjp_fn,
                      const Leaves& operands);

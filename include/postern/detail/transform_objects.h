@@ -343,4 +343,16 @@ Tree custom_linear_solve_at(Map matvec, const Tree& b, Solve solve, Back transpo
              symmetric, leaves_of(b), place));
 }
 
+template <class Tree, class F, class Solve, class Tangent>
+Tree custom_root_at(F f, const Tree& initial, Solve solve, Tangent tangent_solve,
+                    const Place& place) {
+  return with_leaves(
+      initial,
+      custom_root(on_leaves("custom_root: what f gives", std::move(f), initial),
+                  solver_on_leaves("custom_root: what solve gives", std::move(solve), initial),
+                  solver_on_leaves("custom_root: what tangent_solve gives",
+                                   std::move(tangent_solve), initial),
+                  leaves_of(initial), place));
+}
+
 }  // namespace postern::detail
