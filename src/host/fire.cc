@@ -98,6 +98,19 @@ bool fire_here(RunState& run, const HostSite& site, void* const* data, int devic
   return false;
 }
 
+/// Whether all elements of a batch count as one firing.
+bool together(const HostSite& site) {
+  return !site.level_sizes.empty() && site.spec->vmap == VmapMethod::parallel;
+}
+bool limited(const RunState& run, const HostSite& site) {
+  return !site.spec->async &&
+         (site.spec->timeout.count() > 0 || run.deadline != RunState::Clock::time_point::max());
+}
+/// Where several devices may fail at the same firing.
+void pass(RunState& run, const HostSite& site, int device) {
+  if (run.poison && !together(site)) run.passes(site, device);
+}
+
 /// A firing with a time limit: copies of the leaves that outlive the run, and the thread that works
 /// on them.
 struct Job : detail::StopState {
@@ -166,6 +179,7 @@ bool fire_limited(RunState& run, const HostSite& site, void* const* data, int de
   // Short waits: a run that is cancelled has nothing to wake us with.
   while (!job->done && RunState::Clock::now() < limit && !run.stop.load())
     job->finished.wait_until(lock, std::min(limit, RunState::Clock::now() + 5ms));
+  pass(run, site, device);  // others' limits pass at the same time
   if (job->done) {
     const HostSite gone = std::move(
         job->site);  // its function goes with the run, even if the thread lets go of the job later
@@ -231,7 +245,7 @@ bool fire_as_asked(RunState& run, const HostSite& site, void* const* data, int d
                  ErrorCode::timeout);
     return false;
   }
-  if (spec.timeout.count() > 0 || run.deadline != RunState::Clock::time_point::max()) {
+  if (limited(run, site)) {
     const auto limit =
         spec.timeout.count() > 0 ? std::min(after(spec.timeout), run.deadline) : run.deadline;
     try {
@@ -257,6 +271,7 @@ bool repeats(const HostSite& site, int device) {
 
 bool fire_one(RunState& run, const HostSite& site, void* const* data, int device,
               std::int64_t element, std::span<const bool> mask) noexcept {
+  if (!limited(run, site)) pass(run, site, device);
   if (repeats(site, device)) return true;
   if (!run.tape) return fire_as_asked(run, site, data, device, element, mask);
   try {
@@ -306,6 +321,7 @@ bool fire_batch(RunState& run, const HostSite& site, void* const* buffers, int d
         return false;
     return true;
   }
+  if (run.poison) run.passes(site, device);
   std::atomic<bool> ok = true;
   const Nesting* const outer = nesting();
   try {
@@ -374,7 +390,7 @@ bool fire(RunState& run, const HostSite& site, void* const* buffers, int device)
     if (!site.level_sizes.empty())
       ok = fire_batch(run, site, buffers, device);
     else if (site.direct && !run.tape && run.deadline == RunState::Clock::time_point::max())
-      ok = fire_here(run, site, buffers, device, -1, {});
+      pass(run, site, device), ok = fire_here(run, site, buffers, device, -1, {});
     else
       ok = fire_whole(run, site, buffers, device);
   }
@@ -386,6 +402,7 @@ bool fire_fetched(RunState& run, const HostSite& site, int device, const Fetch& 
   const Turn turn(run, site, device);
   if (run.stop.load(std::memory_order_relaxed)) return false;
   const timeline::Span span = begin(run, site, device);
+  pass(run, site, device);
   if (repeats(site, device) || !counts(*site.spec)) return true;
   try {
     return queue_of(run, site, device).push(run, site, device, fetch);
@@ -400,6 +417,7 @@ bool fire_on_device(RunState& run, const HostSite& site, void* const* buffers, i
   const Turn turn(run, site, device);
   if (run.stop.load(std::memory_order_relaxed)) return false;
   const timeline::Span span = begin(run, site, device);
+  pass(run, site, device);
   if (run.tape) {
     run.fail(ErrorCode::unimplemented, site, device, nullptr,
              "its operands are on a device, where they cannot be recorded or replayed");

@@ -117,6 +117,7 @@ void tell(const XLA_FFI_CallFrame* frame, const RunState& run) {
   point_at_buffers(pjrt::operands(frame), pjrt::results(frame), site, nothing, buffers);
   const int device = run.device_of(pjrt::device_ordinal(frame));
   run.enters(site, device);
+  run.passes(site, device);
   if (!enter_here(run, site, buffers, device, nullptr)) zero_results(site, buffers);
   tell(frame, run);
   call_is_over(&run);

@@ -5,6 +5,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
+#include <limits>
+#include <thread>
 #include <utility>
 
 #include "core/check.h"
@@ -56,14 +59,15 @@ std::string describe(const std::exception_ptr& error) {
 }
 
 namespace {
-std::string failure_text(const HostSite& site, int device, const std::string& what) {
-  return fmt::format("{} on device {}: {}", describe(*site.spec), device, what);
+std::string failure_text(const SiteSpec& site, int device, const std::string& what) {
+  return fmt::format("{} on device {}: {}", describe(site), device, what);
 }
 }  // namespace
 
 std::exception_ptr callback_error(ErrorCode code, const HostSite& site, int device,
                                   const std::exception_ptr& cause) {
-  return std::make_exception_ptr(CallbackError(code, failure_text(site, device, describe(cause)),
+  return std::make_exception_ptr(CallbackError(code,
+                                               failure_text(*site.spec, device, describe(cause)),
                                                {site.spec->name, site.spec->place}, device, cause));
 }
 
@@ -83,26 +87,64 @@ TapSource& RunState::tap_source() {
   return *tap_source_;
 }
 
-void RunState::fail(ErrorCode code, const HostSite& site, int on_device, std::exception_ptr cause,
-                    const std::string& what) {
-  fail(code, {site.spec->name, site.spec->place}, on_device, std::move(cause),
-       failure_text(site, on_device, what), what);
+void RunState::expect(std::span<const int> devices) {
+  const auto most = static_cast<std::size_t>(std::ranges::max(devices)) + 1;
+  if (most <= progress_.size()) return;
+  const std::size_t size = std::bit_ceil(most);
+  many_ = std::make_unique<Progress[]>(size);
+  progress_ = {many_.get(), size};
 }
 
-void RunState::fail(ErrorCode code, Site site, int on_device, std::exception_ptr cause,
-                    std::string text, const std::string& what) {
+void RunState::fail(ErrorCode code, const HostSite& site, int on_device, std::exception_ptr cause,
+                    const std::string& what) {
+  const std::uint64_t firing =
+      poison ? progress_of(on_device).passed.load(std::memory_order_relaxed) : 0;
+  if (poison && !site.spots.empty() && !site.one_order) let_others_come(on_device, firing);
+  fail({code,
+        {site.spec->name, site.spec->place},
+        on_device,
+        std::move(cause),
+        failure_text(*site.spec, on_device, what),
+        what,
+        firing});
+}
+
+/// A device that never comes - it takes another way, has ended, or waits for this one - is given up
+/// when nobody has moved for a while.
+void RunState::let_others_come(int on_device, std::uint64_t firing) noexcept {
+  using namespace std::chrono_literals;
+  constexpr std::chrono::milliseconds quiet = 250ms, most = 2s;
+  const auto start = Clock::now(), limit = std::min(start + most, deadline);
+  std::uint64_t before = 0;
+  for (auto moved = start; !stop.load(std::memory_order_acquire);) {
+    bool all = true;
+    std::uint64_t sum = 0;
+    for (const int d : turns.devices()) {
+      const std::uint64_t passed = progress_of(d).passed.load(std::memory_order_acquire);
+      all = all && (d == on_device || passed >= firing);
+      sum += passed;
+    }
+    const auto now = Clock::now();
+    if (std::exchange(before, sum) != sum) moved = now;
+    if (all || now >= limit || now >= moved + quiet) return;
+    std::this_thread::sleep_for(100us);
+  }
+}
+
+void RunState::fail(Failure failure) {
   {
     std::scoped_lock lock(guard_);
-    if (++count_ == 1 || (poison && on_device < device_ && !seen_)) {
-      if (count_ > 1) others_.push_back(std::exchange(text_, {}));
-      code_ = code;
-      site_ = std::move(site);
-      device_ = on_device;
-      cause_ = std::move(cause);
-      text_ = std::move(text);
-      what_ = what;
-    } else if (others_.size() < kept_failures) {
-      others_.push_back(std::move(text));
+    const auto earlier = [](const Failure& a, const Failure& b) {
+      return std::pair(a.firing, a.device) < std::pair(b.firing, b.device);
+    };
+    if (!poison || seen_) {
+      ++count_;
+      if (failures_.size() <= kept_failures) failures_.push_back(std::move(failure));
+    } else if (count_ == 0 || failure.firing <= failures_.front().firing) {
+      if (count_ > 0 && failure.firing < failures_.front().firing) failures_.clear(), count_ = 0;
+      ++count_;
+      failures_.insert(std::ranges::upper_bound(failures_, failure, earlier), std::move(failure));
+      if (failures_.size() > kept_failures + 1) failures_.pop_back();
     }
   }
   // A failure outranks an earlier wish to stop.
@@ -114,7 +156,7 @@ void RunState::fail(ErrorCode code, Site site, int on_device, std::exception_ptr
 
 std::string RunState::first_failure() const {
   std::scoped_lock lock(guard_);
-  return what_;
+  return failures_.empty() ? std::string() : failures_.front().what;
 }
 
 const RunState::Progress* RunState::in_progress() const {
@@ -126,6 +168,7 @@ const RunState::Progress* RunState::in_progress() const {
 
 void RunState::fail_late() {
   constexpr const char* late = "the run's deadline passed";
+  constexpr auto no_firing = std::numeric_limits<std::uint64_t>::max();  // after all that failed
   SitePtr keep;
   int blamed = 0;
   {
@@ -136,9 +179,15 @@ void RunState::fail_late() {
     }
   }
   if (keep)
-    fail(ErrorCode::timeout, HostSite(keep, nullptr), blamed, nullptr, late);
+    fail({ErrorCode::timeout,
+          {keep->name, keep->place},
+          blamed,
+          nullptr,
+          failure_text(*keep, blamed, late),
+          late,
+          no_firing});
   else
-    fail(ErrorCode::timeout, Site{}, std::max(device, 0), nullptr, late, late);
+    fail({ErrorCode::timeout, {}, std::max(device, 0), nullptr, late, late, no_firing});
 }
 
 void RunState::request(Outcome reason) {
@@ -148,7 +197,7 @@ void RunState::request(Outcome reason) {
     if (!outcome_.compare_exchange_strong(expected, reason)) return;
     if (const Progress* p = in_progress()) {
       const SiteSpec& spec = *p->site.load()->spec;
-      site_ = {spec.name, spec.place};
+      stopped_at_ = {spec.name, spec.place};
     }
     stop.store(true, std::memory_order_release);
     turns.wake();
@@ -176,13 +225,16 @@ bool RunState::close() {
 }
 
 std::exception_ptr RunState::error() const {
-  std::string text = text_;
+  const Failure& first = failures_.front();
+  std::string text = first.text;
   if (count_ > 1) text += fmt::format(" (and {} more)", count_ - 1);
-  if (code_ == ErrorCode::timeout)
+  std::vector<std::string> others;
+  for (std::size_t i = 1; i < failures_.size(); ++i) others.push_back(failures_[i].text);
+  if (first.code == ErrorCode::timeout)
     return std::make_exception_ptr(
-        TimeoutError(code_, text, site_, device_, cause_, others_, count_));
+        TimeoutError(first.code, text, first.site, first.device, first.cause, others, count_));
   return std::make_exception_ptr(
-      CallbackError(code_, text, site_, device_, cause_, others_, count_));
+      CallbackError(first.code, text, first.site, first.device, first.cause, others, count_));
 }
 
 void RunState::rethrow() {
@@ -192,7 +244,7 @@ void RunState::rethrow() {
     std::scoped_lock lock(guard_);
     seen_ = true;
     if (count_ > 0) e = error();
-    site = site_;
+    site = stopped_at_;
   }
   if (e) std::rethrow_exception(e);
   const bool stopped = outcome() == Outcome::stopped;

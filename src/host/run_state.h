@@ -10,6 +10,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -80,18 +81,27 @@ class RunState : public detail::StopState {
 
   /// For whoever watches: a device enters a function.
   void enters(const HostSite& site, int device_now) {
-    Progress& p = progress_[static_cast<std::size_t>(device_now) % progress_.size()];
+    Progress& p = progress_of(device_now);
     p.device.store(device_now, std::memory_order_relaxed);
     p.site.store(&site, std::memory_order_release);
   }
+
+  /// In a run on several devices: one firing more of this device will be seen to its end, whatever
+  /// happens on the others. Counted for sites that all devices come to.
+  void passes(const HostSite& site, int device_now) {
+    if (!site.spots.empty()) progress_of(device_now).passed.fetch_add(1, std::memory_order_acq_rel);
+  }
+  /// Before a run on several devices: what they write down is apart.
+  void expect(std::span<const int> devices);
 
   int device_of(int ordinal) const {
     const auto i = static_cast<std::size_t>(ordinal - first_ordinal);
     return i < ordinals.size() ? ordinals[i] : ordinal;
   }
 
-  /// Keeps the first failure (of several devices': the lowest one's), counts the others, and stops
-  /// the run.
+  /// Keeps the first failure, counts the others, and stops the run. In a run on several devices
+  /// those count that fail at the earliest firing, lowest device first: the others are given the
+  /// time to come to theirs, so that it does not matter which one is ahead.
   void fail(ErrorCode code, const HostSite& site, int device, std::exception_ptr cause,
             const std::string& what);
   /// The same because the deadline passed, blamed on the call in progress if there is one.
@@ -133,23 +143,33 @@ class RunState : public detail::StopState {
   struct alignas(64) Progress {
     std::atomic<const HostSite*> site{nullptr};
     std::atomic<int> device{0};
+    std::atomic<std::uint64_t> passed{0};
   };
+  Progress& progress_of(int device_now) {
+    return progress_[static_cast<std::size_t>(device_now) & (progress_.size() - 1)];
+  }
   const Progress* in_progress() const;
-  void fail(ErrorCode code, Site site, int device, std::exception_ptr cause, std::string text,
-            const std::string& what);
+  struct Failure {
+    ErrorCode code = ErrorCode::ok;
+    Site site;
+    int device = 0;
+    std::exception_ptr cause;
+    std::string text, what;    // `what` without where it was
+    std::uint64_t firing = 0;  // of the device, where there are several
+  };
+  void fail(Failure failure);
+  void let_others_come(int device_now, std::uint64_t firing) noexcept;
   std::exception_ptr error() const;
-  std::array<Progress, 8> progress_;
+  std::array<Progress, 8> few_;
+  std::unique_ptr<Progress[]> many_;
+  std::span<Progress> progress_{few_};  // as many as a power of two
   alignas(64) std::shared_ptr<TapSource> tap_source_;
   std::atomic<bool> has_tap_source_{false};
 
   std::atomic<Outcome> outcome_{Outcome::running};
   mutable std::mutex guard_;
-  ErrorCode code_ = ErrorCode::ok;
-  Site site_;
-  int device_ = 0;
-  std::exception_ptr cause_;
-  std::string text_, what_;  // of the first failure; `what_` without where it was
-  std::vector<std::string> others_;
+  Site stopped_at_;
+  std::vector<Failure> failures_;  // the first ones
   std::size_t count_ = 0;
   bool seen_ = false;
 };

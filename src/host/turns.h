@@ -19,6 +19,7 @@ class Turns {
   /// Whether there is anything to wait for.
   bool several() const { return order_.size() > 1; }
   int first() const { return order_.front(); }
+  const std::vector<int>& devices() const { return order_; }
 
   /// Until it is this device's turn, `stop` is set, or the limit has passed.
   void wait(int device, const std::atomic<bool>& stop, Clock::time_point limit);

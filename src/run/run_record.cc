@@ -46,6 +46,7 @@ void RunRecord::begin(std::shared_ptr<const CompiledProgram> program, LaneGroup 
   ordinals.clear();
   std::vector<int> order;
   for (const Lane* lane : group_) order.push_back(lane->device);
+  expect(order);
   turns.start(std::move(order));
   if (group.client != 0 &&
       !Runtime::get().on_gpus()) {  // spare devices are numbered for themselves
