@@ -174,6 +174,7 @@ pjrt::Buffer seen_on(const DeviceValue& from, std::shared_ptr<const void> owner,
   if (there.client == lane.client && from.lane != lane.index && from.type.size() > 0 &&
       !(shared && is_there(from))) {
     const auto start = host::timeline::Clock::now();
+    const Reading reading(from);  // until XLA knows of the copy
     pjrt::Buffer copy = from.buffer.copy_to(lane.handle);
     const pjrt::Event complete = copy.ready();
     if (host::timeline::on() || !complete.is_ready())
