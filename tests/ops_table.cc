@@ -395,6 +395,7 @@ void check_special(const Row& row) {
   expect_special(special_numbers_of(pn::jit(f)(x)), want, true, "compiled");
   expect_special(special_numbers_of(pn::jit(f, {.mode = pn::Mode::evaluate})(x)), want, true,
                  "evaluated");
+  expect_special(special_numbers_of(pn::jit([&] { return f(x); })()), want, true, "of constants");
   if (row.smooth != Smooth::yes) return;
   const pn::Tensor ct = weights(row, f(x).type());
   const auto gradient = [&](std::vector<pn::Tensor> v, pn::Tensor w) {

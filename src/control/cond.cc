@@ -419,10 +419,10 @@ detail::Leaves detail::cond(const char* what, const Tensor& choice,
         choice.has_value() ? to_string(choice.type()) : "an empty Tensor");
   check(!functions.empty(), "{}: at least one branch is needed", what);
   Tensor index = convert(choice, DType::s32);
-  if (is_switch) {
-    const Tensor clamped =
-        minimum(maximum(choice, 0), static_cast<std::int32_t>(functions.size()) - 1);
-    index = convert(clamped, DType::s32);
+  if (is_switch) {  // in the wider dtype
+    const Tensor& wide = byte_width(choice.dtype()) < 4 ? index : choice;
+    index = convert(minimum(maximum(wide, 0), static_cast<std::int32_t>(functions.size()) - 1),
+                    DType::s32);
   }
   std::vector<Closed> branches;
   for (const TensorFunction& f : functions)

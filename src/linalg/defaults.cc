@@ -38,7 +38,7 @@ Tensors cholesky_default(const void*, std::span<const Tensor> x) {
       zeros_like(a));
   // A matrix that is not positive definite has no factor at all, not half of one.
   const Tensor whole = sum(real_of(l) * 0.0f);
-  return {l + convert(whole, a.dtype())};
+  return {where(column_index(n, n) <= row_index(n, n), l + convert(whole, a.dtype()), zero_of(a))};
 }
 
 Tensors lu_default(const void*, std::span<const Tensor> x) {

@@ -149,6 +149,7 @@ void cholesky(const linalg::Cholesky& c, In in, Out out) {
     if (ok) continue;
     if (c.failure == linalg::Failure::error) failed("cholesky", b, "is not positive definite");
     fill_nan(l, size);
+    layout::make_row_major(l, width, true);  // zeros above the diagonal
   }
 }
 

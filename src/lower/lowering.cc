@@ -56,9 +56,11 @@ void append_ssa(fmt::memory_buffer& out, Ssa value) {
   append_int(out, value.id);
 }
 
-/// Elements of less than a byte, and pred, are written one by one; all others as the bytes that
+/// Integers of less than a byte, and pred, are written one by one; all others as the bytes that
 /// they are.
-bool has_bytes(DType dtype) { return dtype != DType::pred && bit_width(dtype) >= 8; }
+bool has_bytes(DType dtype) {
+  return is_float(dtype) || (dtype != DType::pred && bit_width(dtype) >= 8);
+}
 
 std::vector<bool> needed_in(const Program& program) {
   std::vector<bool> needed(program.types.size());
@@ -66,6 +68,12 @@ std::vector<bool> needed_in(const Program& program) {
     for (ValueId v : e.operands) needed[static_cast<std::size_t>(v)] = true;
   for (ValueId v : program.outputs) needed[static_cast<std::size_t>(v)] = true;
   return needed;
+}
+
+/// The same numbers in another shape: XLA may fold that.
+bool moves_only(const Equation& e) {
+  const std::string_view hlo = e.primitive->hlo ? e.primitive->hlo : "";
+  return hlo == "broadcast_in_dim" || hlo == "reshape";
 }
 
 }  // namespace
@@ -208,6 +216,7 @@ void Lowering::hand_on(Ssa value, Ssa result) {
 Ssa Lowering::constant(std::string_view element, const Type& type) {
   const Ssa r = fresh();
   mark_read(r);
+  set_known(r, {true});
   append(out_, "    ");
   append_ssa(out_, r);
   append(out_, " = stablehlo.constant dense<");
@@ -234,7 +243,44 @@ Ssa Lowering::bytes_constant(const Type& type, const void* data) {
   const Type flat{type.dtype, {type.size()}};
   for (std::size_t i = 0; i < count; ++i)
     text += (i ? ", " : "[") + literal_text(read_number(type.dtype, bytes + i), type.dtype);
-  return op("reshape", {constant(text + "]", flat)}, {&flat}, type);
+  const Ssa shaped = op("reshape", {constant(text + "]", flat)}, {&flat}, type);
+  set_known(shaped, {true});
+  return shaped;
+}
+
+void Lowering::set_known(Ssa value, const Known& known) {
+  if (known_.size() <= static_cast<std::size_t>(value.id))
+    known_.resize(static_cast<std::size_t>(next_));
+  known_[static_cast<std::size_t>(value.id)] = known;
+}
+
+Lowering::Known Lowering::known(const Equation& e, std::size_t i) const {
+  const auto value =
+      static_cast<std::size_t>(latest(env_[static_cast<std::size_t>(e.operands[i])]).id);
+  return value < known_.size() ? known_[value] : Known();
+}
+
+const Number* Lowering::every_element(const Equation& e, std::size_t i) const {
+  return known(e, i).every;
+}
+
+/// XLA also makes constants of what is none, as x - x: what ends the process, or is wrong in all of
+/// its passes, is hidden whatever the operands are.
+bool Lowering::folds_wrongly(const Equation& e) const {
+  if (e.operands.empty() || effect_of(e) != Effect::pure ||
+      (e.params && !programs_of(*e.params).empty()))
+    return false;
+  const std::string_view hlo = e.primitive->hlo ? e.primitive->hlo : "";
+  if (hlo == "count_leading_zeros") return true;
+  // XLA multiplies by 1 / z instead, which is nan where z has an infinite part.
+  if (hlo == "divide" && is_complex(operand_type(e, 0).dtype) && known(e, 1).constant) return true;
+  if ((hlo == "divide" || hlo == "remainder") && is_integer(operand_type(e, 0).dtype)) {
+    const Number* divisor = every_element(e, 1);
+    if (!divisor || (divisor->integer == 0 && divisor->real == 0)) return true;
+  }
+  for (std::size_t i = 0; i < e.operands.size(); ++i)
+    if (!known(e, i).constant) return false;
+  return !moves_only(e);
 }
 
 Lowering::Inner::Inner(Lowering& out)
@@ -272,16 +318,37 @@ void Lowering::region(const std::vector<std::string>& argument_types,
   append(out_, ") -> ()\n    }");
 }
 
+void Lowering::equation(const Equation& e) {
+  if (e.primitive->lower) {
+    PlaceScope::Replace at(e.place);
+    e.primitive->lower(*this, e);
+  } else {
+    simple(e, e.primitive->hlo);
+  }
+}
+
 void Lowering::equations(const Program& program) {
   for (const Equation& e : program.equations) {
     if (e.primitive == &literal_p) {
       const auto& p = as<LiteralParams>(*e.params);
-      define(e, 0, constant(literal_text(p.number, p.type.dtype), p.type));
-    } else if (e.primitive->lower) {
-      PlaceScope::Replace at(e.place);
-      e.primitive->lower(*this, e);
+      const Ssa value = constant(literal_text(p.number, p.type.dtype), p.type);
+      set_known(value, {true, &p.number});
+      define(e, 0, value);
+    } else if (folds_wrongly(e)) {
+      std::vector<Ssa> seen;
+      for (std::size_t i = 0; i < e.operands.size(); ++i) {
+        Ssa& value = env_[static_cast<std::size_t>(e.operands[i])];
+        const Type& type = operand_type(e, i);
+        seen.push_back(value);
+        if (i == 0 || is_constant(latest(value)))
+          value = op("optimization_barrier", {operand(e, i)}, {&type}, type);
+      }
+      equation(e);
+      for (std::size_t i = e.operands.size(); i-- > 0;)
+        env_[static_cast<std::size_t>(e.operands[i])] = seen[i];
     } else {
-      simple(e, e.primitive->hlo);
+      equation(e);
+      if (moves_only(e)) set_known(env_[static_cast<std::size_t>(e.first)], known(e, 0));
     }
   }
 }

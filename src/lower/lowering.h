@@ -17,6 +17,8 @@
 
 namespace postern {
 
+struct Number;
+
 /// A lowered program: its text, the sites that its custom calls name by index, and which inputs of
 /// the Program are parameters of main.
 struct Module {
@@ -95,6 +97,16 @@ class Lowering {
   void simple(const Equation& e, std::string_view hlo, std::string_view attributes = "");
   /// Splat constant.
   Ssa constant(std::string_view element, const Type& type);
+
+  // XLA folds what has only constants for operands, by rules that are not those of its run time:
+  // nan is lost in maximum, an integer division by zero ends the process. So such operations read
+  // their operands from behind a barrier.
+  bool is_constant(Ssa value) const {
+    return static_cast<std::size_t>(value.id) < known_.size() &&
+           known_[static_cast<std::size_t>(value.id)].constant;
+  }
+  /// The number that every element of the operand is known to be, or null.
+  const Number* every_element(const Equation& e, std::size_t i) const;
 
   // Free writing, for operations with regions: text goes out as it is.
   template <class... A>
@@ -202,12 +214,21 @@ class Lowering {
     bool passed_by_, asks_;
   };
   void equations(const Program& program);
+  void equation(const Equation& e);
   void end_function(std::span<const Ssa> results, const std::vector<Type>& types);
   /// ` = "stablehlo.hlo"(values) {attributes} : (types) -> `.
   template <class Value, class TypeOf>
   void write_operation(std::string_view hlo, std::size_t n, const Value& value,
                        std::string_view attributes, const TypeOf& type_of);
   void mark_read(Ssa value);
+  /// What XLA may know of a value.
+  struct Known {
+    bool constant = false;
+    const Number* every = nullptr;
+  };
+  Known known(const Equation& e, std::size_t i) const;
+  void set_known(Ssa value, const Known& known);
+  bool folds_wrongly(const Equation& e) const;
   Ssa bytes_constant(const Type& type, const void* data);
 
   const LoweringOptions& options_;
@@ -222,6 +243,7 @@ class Lowering {
   std::vector<SitePtr> sites_;
   std::vector<bool> needed_;  // by value of program_
   std::vector<bool> read_;    // by Ssa
+  std::vector<Known> known_;  // by Ssa
   std::vector<int> instead_;  // by Ssa: what was handed on, -1 for itself
   int outside_ = 0;           // first Ssa of the current region
   bool passed_by_ = false;

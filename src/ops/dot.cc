@@ -153,8 +153,12 @@ Tensor dot_general(const Operand& operand_x, const Operand& operand_y, const Dot
     normal.batch_x.push_back(normal_axis("dot_general", a, x.rank()));
   for (std::int64_t a : axes.batch_y)
     normal.batch_y.push_back(normal_axis("dot_general", a, y.rank()));
-  return bind1(dot_general_p, make_params(DotParams{normal}),
-               {convert_to(x, type.dtype, type.weak), convert_to(y, type.dtype, type.weak)});
+  const DType work = byte_dtype(type.dtype);  // the low bits of the sums are the same
+  const auto in = [&](const Tensor& t) {
+    return convert_to(convert_to(t, type.dtype, type.weak), work);
+  };
+  return convert_to(bind1(dot_general_p, make_params(DotParams{normal}), {in(x), in(y)}),
+                    type.dtype);
 }
 
 Tensor matmul(const Operand& operand_x, const Operand& operand_y) {

@@ -62,8 +62,6 @@ Tensors select_transpose(const Op&, std::span<const Tensor> ct, std::span<const 
 
 Tensor exp_slope(T, T y) { return y; }
 Tensor expm1_slope(T, T y) { return y + 1; }
-Tensor log_slope(T x, T) { return 1 / x; }
-Tensor log1p_slope(T x, T) { return 1 / (x + 1); }
 Tensor sqrt_slope(T, T y) { return 0.5f / y; }
 Tensor rsqrt_slope(T x, T y) { return -0.5f * y / x; }
 Tensor cbrt_slope(T, T y) { return (1.0 / 3) / (y * y); }
@@ -83,7 +81,10 @@ Tensor remainder_by_y(T x, T y, T) {
 }
 Tensor atan2_by_x(T x, T y, T) { return y / (x * x + y * y); }
 Tensor atan2_by_y(T x, T y, T) { return -x / (x * x + y * y); }
-Tensor pow_by_x(T x, T y, T) { return y * pow(x, where(equal(y, 0), ones_like(y), y - 1)); }
+// 0^0 is 1 whatever the base is near 0, so its slope is 0, not 0 * 0^-1.
+Tensor pow_by_x(T x, T y, T) {
+  return where(equal(x, 0) & equal(y, 0), zeros_like(x), y * pow(x, y - 1));
+}
 Tensor pow_by_y(T x, T, T z) {
   return where(equal(x, 0),
                where(equal(z, 1), log(ones_like(x)) - std::numeric_limits<float>::infinity(),
@@ -131,22 +132,169 @@ constexpr Primitive divide_p{.name = "divide",
                              .batch = elementwise_batch};
 constexpr Primitive remainder_p =
     binary<one, remainder_by_y, real_number>("remainder", "remainder");
-constexpr Primitive pow_p = binary<pow_by_x, pow_by_y>("pow", "power");
+
+/// Writes elementwise operations on values of one type.
+class Elements {
+ public:
+  Elements(Lowering& out, const Type& type) : out_(out), type_(type) {}
+  Ssa number(std::int64_t n) {
+    return out_.constant(
+        literal_text({Number::Kind::integer, n, static_cast<double>(n), 0}, type_.dtype), type_);
+  }
+  Ssa two(const char* hlo, Ssa a, Ssa b) { return out_.op(hlo, {a, b}, {&type_, &type_}, type_); }
+  Ssa one(const char* hlo, Ssa a) { return out_.op(hlo, {a}, {&type_}, type_); }
+  Ssa compare(const char* direction, Ssa a, Ssa b) {
+    return out_.op("compare", {a, b}, {&type_, &type_}, pred_,
+                   comparison_text(direction, type_.dtype));
+  }
+  Ssa both(Ssa a, Ssa b) { return out_.op("and", {a, b}, {&pred_, &pred_}, pred_); }
+  Ssa select(Ssa condition, Ssa a, Ssa b) {
+    return out_.op("select", {condition, a, b}, {&pred_, &type_, &type_}, type_);
+  }
+
+ private:
+  Lowering& out_;
+  const Type type_, pred_{DType::pred, type_.dims};
+};
+
+/// x to a power that is known, or with `n` null to y, whose sign does not count.
+Ssa product_of(Elements& to, Ssa x, Ssa y, DType dtype, const std::uint64_t* n) {
+  const Ssa one = to.number(1);
+  Ssa power = one;
+  const int bits = bit_width(dtype) - (is_signed(dtype) ? 1 : 0);
+  const Ssa zero = n ? one : to.number(0);
+  for (int bit = 0; bit < bits; ++bit) {
+    if (n) {
+      if (*n >> bit & 1) power = power.id == one.id ? x : to.two("multiply", power, x);
+      if (*n >> bit <= 1) break;
+    } else {
+      const Ssa set = to.compare(
+          "NE", to.two("and", to.two("shift_right_logical", y, to.number(bit)), one), zero);
+      power = to.select(set, to.two("multiply", power, x), power);
+    }
+    if (bit + 1 < bits) x = to.two("multiply", x, x);
+  }
+  return power;
+}
+
+// XLA looks at six bits of an integer exponent, and folds integer powers as floats.
+void pow_lower(Lowering& out, const Equation& e) {
+  const Type& type = out.operand_type(e, 0);
+  if (!is_integer(type.dtype)) return out.simple(e, "power");
+  Elements to(out, type);
+  const Ssa x = out.operand(e, 0), y = out.operand(e, 1);
+  const Number* known = out.every_element(e, 1);
+  if (known && known->kind != Number::Kind::real && known->kind != Number::Kind::complex &&
+      (known->kind == Number::Kind::natural || known->integer >= 0)) {
+    const auto n = static_cast<std::uint64_t>(known->integer);
+    return out.define(e, 0, product_of(to, x, y, type.dtype, &n));
+  }
+  Ssa power = product_of(to, x, y, type.dtype, nullptr);
+  if (is_signed(type.dtype)) {  // 1 / x^-y, truncated; 0 of 0
+    const Ssa zero = to.number(0), one = to.number(1), less = to.number(-1);
+    const Ssa odd = to.compare("NE", to.two("and", y, one), zero);
+    const Ssa inverse =
+        to.select(to.compare("EQ", x, one), one,
+                  to.select(to.compare("EQ", x, less), to.select(odd, less, one), zero));
+    power = to.select(to.compare("LT", y, zero), inverse, power);
+  }
+  out.define(e, 0, power);
+}
+constexpr Primitive pow_p{.name = "pow",
+                          .type = same_type_if<numeric>,
+                          .jvp = binary_jvp<pow_by_x, pow_by_y>,
+                          .batch = elementwise_batch,
+                          .lower = pow_lower};
 constexpr Primitive atan2_p = binary<atan2_by_x, atan2_by_y, is_differentiable>("atan2", "atan2");
-constexpr Primitive maximum_p =
-    binary<max_by_x, max_by_y, ordered_or_complex>("maximum", "maximum");
-constexpr Primitive minimum_p =
-    binary<min_by_x, min_by_y, ordered_or_complex>("minimum", "minimum");
+
+// Complex numbers by their real parts, equal ones by the imaginary parts, as in JAX: XLA ends the
+// process over a complex clamp.
+Ssa complex_choice(Lowering& out, const Equation& e, const char* direction) {
+  const Type& type = out.operand_type(e, 0);
+  const Type part{real_dtype(type.dtype), type.dims}, pred{DType::pred, type.dims};
+  const Ssa x = out.operand(e, 0), y = out.operand(e, 1);
+  Elements parts(out, part);
+  const auto of = [&](const char* hlo, Ssa z) { return out.op(hlo, {z}, {&type}, part); };
+  const Ssa rx = of("real", x), ry = of("real", y);
+  const Ssa wins =
+      out.op("select",
+             {parts.compare("EQ", rx, ry), parts.compare(direction, of("imag", x), of("imag", y)),
+              parts.compare(direction, rx, ry)},
+             {&pred, &pred, &pred}, pred);
+  return Elements(out, type).select(wins, x, y);
+}
+template <bool largest>
+void choice_lower(Lowering& out, const Equation& e) {
+  if (!is_complex(out.operand_type(e, 0).dtype))
+    return out.simple(e, largest ? "maximum" : "minimum");
+  out.define(e, 0, complex_choice(out, e, largest ? "GT" : "LT"));
+}
+constexpr Primitive maximum_p{.name = "maximum",
+                              .type = same_type_if<ordered_or_complex>,
+                              .jvp = binary_jvp<max_by_x, max_by_y>,
+                              .batch = elementwise_batch,
+                              .lower = choice_lower<true>};
+constexpr Primitive minimum_p{.name = "minimum",
+                              .type = same_type_if<ordered_or_complex>,
+                              .jvp = binary_jvp<min_by_x, min_by_y>,
+                              .batch = elementwise_batch,
+                              .lower = choice_lower<false>};
 
 constexpr Primitive exp_p = unary<exp_slope>("exp", "exponential");
 constexpr Primitive expm1_p = unary<expm1_slope>("expm1", "exponential_minus_one");
-constexpr Primitive log_p = unary<log_slope>("log", "log");
-constexpr Primitive log1p_p = unary<log1p_slope>("log1p", "log_plus_one");
+// The tangent is divided: its product with 1 / 0 is nan where complex numbers meet.
+template <int offset>
+Jvp log_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
+  Tensor dy;
+  if (dx[0].has_value()) dy = dx[0] / (offset == 0 ? x[0] : x[0] + offset);
+  return {{bind1(op.primitive, op.params, x)}, {dy}};
+}
+constexpr Primitive log_p{.name = "log",
+                          .hlo = "log",
+                          .type = same_type_if<is_differentiable>,
+                          .jvp = log_jvp<0>,
+                          .batch = elementwise_batch};
+constexpr Primitive log1p_p{.name = "log1p",
+                            .hlo = "log_plus_one",
+                            .type = same_type_if<is_differentiable>,
+                            .jvp = log_jvp<1>,
+                            .batch = elementwise_batch};
 constexpr Primitive sqrt_p = unary<sqrt_slope>("sqrt", "sqrt");
 constexpr Primitive rsqrt_p = unary<rsqrt_slope>("rsqrt", "rsqrt");
 constexpr Primitive cbrt_p = unary<cbrt_slope, is_float>("cbrt", "cbrt");
-constexpr Primitive sin_p = unary<sin_slope>("sin", "sine");
-constexpr Primitive cos_p = unary<cos_slope>("cos", "cosine");
+
+// As in JAX: the parts of a complex sine or cosine by real functions, the imaginary (real) part of
+// an argument without a real part exactly 0, where XLA's own gives nan at infinities.
+template <bool sine>
+void sine_lower(Lowering& out, const Equation& e) {
+  const Type& type = out.operand_type(e, 0);
+  if (!is_complex(type.dtype)) return out.simple(e, sine ? "sine" : "cosine");
+  const Type part{real_dtype(type.dtype), type.dims};
+  Elements to(out, part);
+  const Ssa z = out.operand(e, 0);
+  const Ssa a = out.op("real", {z}, {&type}, part), b = out.op("imag", {z}, {&type}, part);
+  const Ssa zero = to.number(0), two = to.number(2);
+  const Ssa sn = to.one("sine", a), cs = to.one("cosine", a);
+  const Ssa up = to.one("exponential_minus_one", b),
+            down = to.one("exponential_minus_one", to.one("negate", b));
+  const Ssa sinh = to.two("divide", to.two("subtract", up, down), two),
+            cosh = to.two("divide", to.two("add", to.two("add", up, down), two), two);
+  const Ssa is_zero = to.compare("EQ", a, zero);
+  Ssa re = to.two("multiply", sine ? sn : cs, cosh),
+      im = to.two("multiply", sine ? cs : to.one("negate", sn), sinh);
+  (sine ? re : im) = to.select(is_zero, zero, sine ? re : im);
+  out.define(e, 0, out.op("complex", {re, im}, {&part, &part}, type));
+}
+template <Slope slope, bool sine>
+constexpr Primitive trigonometric(const char* name) {
+  return {.name = name,
+          .type = same_type_if<is_differentiable>,
+          .jvp = unary_jvp<slope>,
+          .batch = elementwise_batch,
+          .lower = sine_lower<sine>};
+}
+constexpr Primitive sin_p = trigonometric<sin_slope, true>("sin");
+constexpr Primitive cos_p = trigonometric<cos_slope, false>("cos");
 constexpr Primitive tan_p = unary<tan_slope>("tan", "tan");
 constexpr Primitive tanh_p = unary<tanh_slope>("tanh", "tanh");
 constexpr Primitive logistic_p = unary<logistic_slope>("logistic", "logistic");
@@ -227,7 +375,7 @@ Jvp abs_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx)
   if (!is_complex(x[0].dtype()))  // 1 at zeros of both signs, as in JAX
     return {{y}, {where(greater_equal(x[0], 0), dx[0], negative(dx[0]))}};
   const Tensor safe = where(equal(y, 0), ones_like(y), y);
-  return {{y}, {(real(dx[0]) * real(x[0]) + imag(dx[0]) * imag(x[0])) / safe}};
+  return {{y}, {real(dx[0] * (conj(x[0]) / safe))}};
 }
 constexpr Primitive abs_p{
     .name = "abs", .hlo = "abs", .type = abs_type, .jvp = abs_jvp, .batch = elementwise_batch};
@@ -326,6 +474,11 @@ Tensor analytic(const Primitive& p, const Operand& x) {
   return bind1(p, nullptr, {as_float(x.tensor())});
 }
 
+/// Integers are whole as they are.
+Tensor whole(const Primitive& p, const Operand& x) {
+  return integral(x.tensor().dtype()) ? x.tensor() : single(p, x);
+}
+
 Tensor compare(const char* direction, const Operand& x, const Operand& y) {
   return two(compare_p, x, y, make_params(CompareParams{direction}));
 }
@@ -349,7 +502,10 @@ Tensor negative(const Operand& x) { return single(negative_p, x); }
 Tensor abs(const Operand& x) {
   return is_unsigned(x.tensor().dtype()) ? x.tensor() : single(abs_p, x);
 }
-Tensor sign(const Operand& x) { return single(sign_p, x); }
+Tensor sign(const Operand& x) {  // StableHLO has none of unsigned numbers
+  return is_unsigned(x.tensor().dtype()) ? convert_to(not_equal(x, 0), x.tensor().dtype())
+                                         : single(sign_p, x);
+}
 
 Tensor exp(const Operand& x) { return analytic(exp_p, x); }
 Tensor expm1(const Operand& x) { return analytic(expm1_p, x); }
@@ -371,9 +527,9 @@ Tensor bitcast(const Operand& x, DType dtype) {
              ? x.tensor()
              : bind1(bitcast_p, make_params(BitcastParams{dtype}), {x.tensor()});
 }
-Tensor floor(const Operand& x) { return analytic(floor_p, x); }
-Tensor ceil(const Operand& x) { return analytic(ceil_p, x); }
-Tensor round(const Operand& x) { return analytic(round_p, x); }
+Tensor floor(const Operand& x) { return whole(floor_p, x); }
+Tensor ceil(const Operand& x) { return whole(ceil_p, x); }
+Tensor round(const Operand& x) { return whole(round_p, x); }
 Tensor is_finite(const Operand& x) { return analytic(is_finite_p, x); }
 
 Tensor equal(const Operand& x, const Operand& y) { return compare("EQ", x, y); }

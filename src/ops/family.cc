@@ -98,6 +98,10 @@ Tensor fit(const Tensor& x, const Type& type) {
   if (has.dtype == type.dtype && has.dims == type.dims) return x;
   if (const detail::HostValue* host = host_scalar(x); host && is_number(type.dtype)) {
     const Number number = read_number(has.dtype, host->data.get());
+    if (has.weak && !holds(type.dtype, number))
+      throw_type_error(
+          fmt::format("{} does not have the number {}; convert one of the operands, or the number",
+                      to_string(type.dtype), literal_text(number, has.dtype)));
     if (Trace::current()) return full_of(number, type);
     return broadcast_to_dims(full_of(number, {type.dtype, {}, type.weak}), type.dims);
   }

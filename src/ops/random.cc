@@ -7,6 +7,7 @@
 
 #include "ops/elementwise.h"
 #include "ops/family.h"
+#include "ops/reduce.h"
 #include "ops/shape.h"
 
 namespace postern {
@@ -185,6 +186,14 @@ Tensor integers(const Operand& key, const Type& type, const Operand& low, const 
   PlaceScope at(key.place());
   check(is_integer(type.dtype) && bit_width(type.dtype) >= 8,
         "integers: the dtype must be an integer of 8 to 64 bits, got {}", to_string(type.dtype));
+  if (bit_width(type.dtype) < 32) {  // as in JAX, drawn from 32 bits, with less bias
+    const Number least = lowest_of(type.dtype), most = highest_of(type.dtype);
+    const auto within = [&](const Operand& x, std::int64_t beyond) {
+      return clip(convert(x, DType::s32), least.integer, most.integer + beyond);
+    };
+    const Tensor drawn = integers(key, {DType::s32, type.dims}, within(low, 0), within(high, 1));
+    return convert(drawn, type.dtype);
+  }
   const DType word = bits_dtype(byte_width(type.dtype));
   const Tensor keys = split(key);
   auto draw = [&](std::int64_t i) {

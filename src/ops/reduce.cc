@@ -181,13 +181,18 @@ Tensors sum_transpose(const Op& op, std::span<const Tensor> ct, std::span<const 
   return {restored(ct[0], types[0].dims, op.as<ReduceParams>().axes)};
 }
 
-// Equal elements share the derivative.
+// Equal elements share the derivative. No element equals nan: then all of them are nan.
 Jvp choice_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
   const Dims& axes = op.as<ReduceParams>().axes;
   const Tensor y = bind1(op.primitive, op.params, x);
   if (!dx[0].has_value()) return {{y}, {Tensor()}};
-  const Tensor chosen = convert_to(equal(x[0], restored(y, x[0].dims(), axes)), x[0].dtype());
-  return {{y}, {sum(dx[0] * chosen, {.axes = axes}) / sum(chosen, {.axes = axes})}};
+  const auto wide = [&](const Tensor& t) { return restored(t, x[0].dims(), axes); };
+  const Tensor chosen = equal(x[0], wide(y));
+  const Tensor count = sum(convert_to(chosen, x[0].dtype()), {.axes = axes});
+  const Tensor zero = zeros_like(count);
+  const Tensor other =
+      where(equal(count, zero), zero + std::numeric_limits<double>::quiet_NaN(), zero);
+  return {{y}, {sum(dx[0] * where(chosen, wide(1 / count), wide(other)), {.axes = axes})}};
 }
 
 // Products of halves with their tangents, without a division that zeros would spoil.

@@ -225,6 +225,11 @@ Tensor convert_to(const Tensor& x, DType dtype, bool weak) {
   return x.dtype() == dtype ? x : bind1(convert_p, make_params(ConvertParams{dtype, weak}), {x});
 }
 
+DType byte_dtype(DType dtype) {
+  if (dtype == DType::pred || bit_width(dtype) >= 8 || !is_integer(dtype)) return dtype;
+  return is_signed(dtype) ? DType::s8 : DType::u8;
+}
+
 Tensor broadcast_in_dim(const Tensor& x, const Dims& dims, const Dims& axes) {
   return bind1(broadcast_p, make_params(BroadcastParams{dims, axes}), {x});
 }
@@ -323,9 +328,8 @@ Tensor full(const Type& type, const Operand& number) {
   check(number.tensor().rank() == 0, "full: the value must be a scalar, got {}",
         to_string(number.tensor().type()));
   make_type(type.dtype, type.dims);
-  if (!Trace::current())
-    if (const detail::HostValue* host = host_scalar(number.tensor()))
-      return full_of(read_number(host->type.dtype, host->data.get()), type);
+  if (const detail::HostValue* host = host_scalar(number.tensor()); host && is_number(type.dtype))
+    return full_of(read_number(host->type.dtype, host->data.get()), type);
   return fit(number.tensor(), type);
 }
 

@@ -199,8 +199,10 @@ Tensor concatenate(std::span<const Tensor> parts, std::int64_t axis, Place place
   axis = normal_axis("concatenate", axis, parts[0].rank());
   if (parts.size() == 1) return parts[0];
   Tensors converted;
-  for (const Tensor& t : parts) converted.push_back(convert_to(t, type.dtype, type.weak));
-  return bind1(concatenate_p, make_params(AxisParams{axis}), converted);
+  const DType work = bit_width(type.dtype) == 2 ? byte_dtype(type.dtype) : type.dtype;
+  for (const Tensor& t : parts)
+    converted.push_back(convert_to(convert_to(t, type.dtype, type.weak), work));
+  return convert_to(bind1(concatenate_p, make_params(AxisParams{axis}), converted), type.dtype);
 }
 
 Tensor slice(const Operand& operand, const Dims& start, const Dims& limit, const Dims& strides) {

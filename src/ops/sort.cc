@@ -217,14 +217,15 @@ Tensor argsort(const Operand& operand, std::int64_t axis) {
   PlaceScope scope(operand.place());
   const Tensor& x = operand.tensor();
   axis = normal_axis("argsort", axis, x.rank());
-  return sort_by({x, iota({DType::s32, x.dims()}, axis)}, 1, axis)[1];
+  return sort_by({in_bytes(x), iota({DType::s32, x.dims()}, axis)}, 1, axis)[1];
 }
 
 std::pair<Tensor, Tensor> top_k(const Operand& operand, std::int64_t k) {
   PlaceScope scope(operand.place());
   const Tensor& x = operand.tensor();
-  Tensors y = bind_n(top_k_p, make_params(TopParams{k}), std::span(&x, 1));
-  return {y[0], y[1]};
+  const Tensor bytes = in_bytes(x);
+  Tensors y = bind_n(top_k_p, make_params(TopParams{k}), std::span(&bytes, 1));
+  return {convert_to(y[0], x.dtype()), y[1]};
 }
 
 Tensor searchsorted(const Operand& operand, const Operand& given, bool right) {

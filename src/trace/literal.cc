@@ -4,6 +4,7 @@
 #include <Eigen/Core>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "core/check.h"
 #include "trace/trace.h"
@@ -38,10 +39,24 @@ Number of_natural(std::uint64_t i) {
 }
 Number of_real(double x) { return {Number::Kind::real, 0, x, 0}; }
 
-std::int64_t whole(const Number& n) {
-  if (n.kind == Number::Kind::real || n.kind == Number::Kind::complex)
-    return static_cast<std::int64_t>(n.real);
-  return n.integer;
+/// The number as XLA converts it: integers wrap around, floats stop at the dtype's ends, nan is 0.
+std::int64_t whole(const Number& n, DType dtype) {
+  const int unused = 64 - bit_width(dtype);
+  if (n.kind == Number::Kind::real || n.kind == Number::Kind::complex) {
+    const std::int64_t most = is_signed(dtype)
+                                  ? std::numeric_limits<std::int64_t>::max() >> unused
+                                  : static_cast<std::int64_t>(~std::uint64_t{0} >> unused);
+    const std::int64_t least = is_signed(dtype) ? -most - 1 : 0;
+    const double beyond = std::ldexp(1.0, bit_width(dtype) - (is_signed(dtype) ? 1 : 0));
+    if (std::isnan(n.real)) return 0;
+    if (n.real >= beyond) return most;
+    if (n.real <= static_cast<double>(least)) return least;
+    return is_signed(dtype) ? static_cast<std::int64_t>(n.real)
+                            : static_cast<std::int64_t>(static_cast<std::uint64_t>(n.real));
+  }
+  const auto bits = static_cast<std::uint64_t>(n.integer) << unused;
+  return is_signed(dtype) ? static_cast<std::int64_t>(bits) >> unused
+                          : static_cast<std::int64_t>(bits >> unused);
 }
 
 std::string real_text(double x, DType dtype) {
@@ -116,16 +131,13 @@ void write_number(const Number& n, DType dtype, void* to) {
     case DType::s8:
     case DType::u2:
     case DType::u4:
-    case DType::u8: return store(to, static_cast<std::int8_t>(whole(n)));
+    case DType::u8: return store(to, static_cast<std::int8_t>(whole(n, dtype)));
     case DType::s16:
-    case DType::u16: return store(to, static_cast<std::int16_t>(whole(n)));
+    case DType::u16: return store(to, static_cast<std::int16_t>(whole(n, dtype)));
     case DType::s32:
-    case DType::u32: return store(to, static_cast<std::int32_t>(whole(n)));
-    case DType::s64: return store(to, whole(n));
-    case DType::u64:
-      return store(to, n.kind == Number::Kind::real && n.real >= 0
-                           ? static_cast<std::uint64_t>(n.real)
-                           : static_cast<std::uint64_t>(whole(n)));
+    case DType::u32: return store(to, static_cast<std::int32_t>(whole(n, dtype)));
+    case DType::s64:
+    case DType::u64: return store(to, whole(n, dtype));
     case DType::f16: return store(to, Eigen::half(static_cast<float>(n.real)));
     case DType::bf16: return store(to, Eigen::bfloat16(static_cast<float>(n.real)));
     case DType::f32: return store(to, static_cast<float>(n.real));
@@ -141,13 +153,18 @@ void write_number(const Number& n, DType dtype, void* to) {
 
 std::string literal_text(const Number& n, DType dtype) {
   if (dtype == DType::pred) return n.real != 0 || n.integer != 0 || n.imag != 0 ? "true" : "false";
-  if (is_unsigned(dtype))
-    return fmt::format("{}", n.kind == Number::Kind::real ? static_cast<std::uint64_t>(n.real)
-                                                          : static_cast<std::uint64_t>(n.integer));
-  if (is_signed(dtype)) return fmt::format("{}", whole(n));
+  if (is_unsigned(dtype)) return fmt::format("{}", static_cast<std::uint64_t>(whole(n, dtype)));
+  if (is_signed(dtype)) return fmt::format("{}", whole(n, dtype));
   if (is_complex(dtype))
     return fmt::format("({}, {})", real_text(n.real, dtype), real_text(n.imag, dtype));
   return real_text(n.real, dtype);
+}
+
+bool holds(DType dtype, const Number& n) {
+  if (!is_integer(dtype) || n.kind == Number::Kind::real || n.kind == Number::Kind::complex)
+    return true;
+  const bool below = n.kind == Number::Kind::integer && n.integer < 0;
+  return whole(n, dtype) == n.integer && (is_signed(dtype) ? below == (n.integer < 0) : !below);
 }
 
 Tensor full_of(const Number& number, const Type& type) {

@@ -25,6 +25,9 @@ bool is_number(DType dtype);
 Number read_number(DType dtype, const void* from);
 void write_number(const Number& number, DType dtype, void* to);
 
+/// Whether the dtype has the number, if both are integers.
+bool holds(DType dtype, const Number& number);
+
 /// The number as StableHLO writes an element of that dtype.
 std::string literal_text(const Number& number, DType dtype);
 

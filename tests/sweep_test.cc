@@ -1,0 +1,178 @@
+// All operations of all dtypes in all ways to run them (tests/programs/sweep.cc), in processes that
+// may die. POSTERN_SWEEP in the environment: all of them; else some of each kind.
+#include <gtest/gtest.h>
+#include <postern/control.h>
+#include <postern/linalg.h>
+#include <postern/postern.h>
+#include <postern/random.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <sstream>
+
+#include "support.h"
+
+namespace postern {
+namespace {
+
+/// Where the ways differ on purpose, by what a line of the sweep begins with.
+struct Difference {
+  const char* begins;
+  const char* reason;
+};
+constexpr Difference differences[] = {
+    {"bad none", "none so far"},
+};
+
+bool on_purpose(const std::string& line) {
+  return std::ranges::any_of(differences,
+                             [&](const Difference& d) { return line.rfind(d.begins, 0) == 0; });
+}
+
+struct Swept {
+  int cases = 0;
+  std::string bad;
+};
+
+/// The cases from `first` up to `limit` in steps. After one that ends the process, or hangs,
+/// another process goes on behind it.
+Swept sweep(int first, int limit, int step) {
+  Swept all;
+  while (first < limit) {
+    const auto ended = test::run_program(
+        "sweep", {std::to_string(first), std::to_string(limit), std::to_string(step)}, {},
+        std::chrono::seconds(580));
+    std::istringstream lines(ended.out);
+    std::string last;
+    bool done = false;
+    for (std::string line; std::getline(lines, line);) {
+      if (line.rfind("case ", 0) == 0) last = line, ++all.cases;
+      if (line.rfind("bad ", 0) == 0 && !on_purpose(line)) all.bad += line + "\n";
+      done = done || line == "done";
+    }
+    if (done) break;
+    all.bad += "ended with " + std::to_string(ended.code) + " in " + last + ": " +
+               ended.err.substr(0, 300) + "\n";
+    if (last.empty()) break;
+    first = std::stoi(last.substr(5)) + step;
+  }
+  return all;
+}
+
+TEST(Sweep, EveryWayOfRunningGivesTheSameNumbers) {
+  const bool everything = std::getenv("POSTERN_SWEEP") != nullptr;
+  const int cases = std::stoi(test::run_program("sweep").out);
+  const Swept swept = sweep(0, cases, everything ? 1 : 61);
+  EXPECT_GE(swept.cases, cases / (everything ? 1 : 62));
+  EXPECT_EQ(swept.bad, "");
+}
+
+// What XLA ended the process over, or folded to other numbers.
+TEST(Sweep, WhatXlaFoldsWronglyIsRightInEveryDtype) {
+  for (const char* name : {"divide", "remainder", "divide_by_difference", "rest_by_zero", "maximum",
+                           "clip", "concatenate", "count_leading_zeros", "to_64"}) {
+    const std::string range = test::run_program("sweep", {name}).out;
+    std::istringstream numbers(range);
+    int first = 0, limit = 0;
+    numbers >> first >> limit;
+    ASSERT_GT(limit, first) << name;
+    EXPECT_EQ(sweep(first, limit, 1).bad, "") << name;
+  }
+}
+
+/// f(x, y) at once, compiled, and of constants.
+template <class T>
+void expect_values(Tensor (*f)(const Operand&, const Operand&), const std::vector<T>& x,
+                   const std::vector<T>& y, const std::vector<T>& want) {
+  const Tensor a = tensor<T>(x), b = tensor<T>(y);
+  EXPECT_EQ(f(a, b).template to_vector<T>(), want) << "at once";
+  EXPECT_EQ(jit([&](Tensor u, Tensor v) { return f(u, v); })(a, b).template to_vector<T>(), want)
+      << "compiled";
+  EXPECT_EQ(jit([&] { return f(a, b); })().template to_vector<T>(), want) << "of constants";
+}
+
+TEST(Sweep, PowersOfIntegersAreExact) {
+  constexpr std::int32_t least = std::numeric_limits<std::int32_t>::min();
+  expect_values<std::int32_t>(pow, {0, 2, 3, 2, -2, 1, -1, -1, 0, 0, 3, -3},
+                              {64, 64, 64, -1, 31, -3, -3, -4, -1, 0, 100, least},
+                              {0, 0, 2038349057, 0, least, 1, -1, 1, 0, 1, -818408495, 0});
+  expect_values<std::int64_t>(pow, {3, 3, -7}, {39, 70, 22},
+                              {4052555153018976267, 2293070008301402073, 3909821048582988049});
+  expect_values<std::uint8_t>(pow, {3, 2, 255}, {5, 8, 255}, {243, 0, 255});
+  const Tensor x = tensor<std::int32_t>({0, -2, 3});
+  EXPECT_EQ(pow(x, 5).to_vector<std::int32_t>(), (std::vector<std::int32_t>{0, -32, 243}));
+  EXPECT_EQ(jit([](Tensor t) { return pow(t, 64); })(x).to_vector<std::int32_t>(),
+            (std::vector<std::int32_t>{0, 0, 2038349057}));
+  EXPECT_EQ(jit([](Tensor t) { return pow(t, 0); })(x).to_vector<std::int32_t>(),
+            (std::vector<std::int32_t>{1, 1, 1}));
+}
+
+TEST(Sweep, DivisionsOfIntegersByZero) {
+  constexpr std::int32_t least = std::numeric_limits<std::int32_t>::min();
+  expect_values<std::int32_t>(divide, {5, -5, 0, least}, {0, 0, 0, -1}, {-1, -1, -1, least});
+  expect_values<std::int32_t>(remainder, {5, -5, 0, least}, {0, 0, 0, -1}, {5, -5, 0, 0});
+  expect_values<std::uint8_t>(divide, {5, 0}, {0, 0}, {255, 255});
+  expect_values<std::uint8_t>(remainder, {5, 0}, {0, 0}, {5, 0});
+}
+
+TEST(Sweep, NumbersThatADtypeDoesNotHave) {
+  const Tensor x = tensor<std::uint8_t>({1, 2});
+  const auto refused = [&](auto f, const char* number) {
+    test::expect_error<TypeError>([&] { f(x); }, {"u8", number});
+    test::expect_error<TypeError>([&] { jit(f)(x); }, {"u8", number});
+  };
+  refused([](Tensor t) { return t + 300; }, "300");
+  refused([](Tensor t) { return t + (-1); }, "-1");
+  refused([](Tensor t) { return t < 256; }, "256");
+  EXPECT_EQ((x - 1).to_vector<std::uint8_t>(), (std::vector<std::uint8_t>{0, 1}));
+  const auto filled = [&](auto number) {
+    const auto at_once = full(x.type(), number).template to_vector<std::uint8_t>();
+    EXPECT_EQ(
+        jit([&](Tensor t) { return full(t.type(), number); })(x).template to_vector<std::uint8_t>(),
+        at_once);
+    return at_once[0];
+  };
+  EXPECT_EQ(filled(300), 44);
+  EXPECT_EQ(filled(-1), 255);
+  EXPECT_EQ(filled(2.7), 2);
+  EXPECT_EQ(filled(300.0), 255);
+  EXPECT_EQ(filled(-2.7), 0);
+  EXPECT_EQ(filled(std::nan("")), 0);
+}
+
+// jax.random.randint(jax.random.PRNGKey(7), (8,), low, high, dtype)
+TEST(Sweep, RandomIntegersOfFewBitsAreJaxs) {
+  const auto drawn = [](DType dtype, int low, int high) {
+    return convert(random::integers(random::key(7), {dtype, {8}}, low, high), DType::s32)
+        .to_vector<std::int32_t>();
+  };
+  using Numbers = std::vector<std::int32_t>;
+  EXPECT_EQ(drawn(DType::s8, -5, 100), (Numbers{44, 12, 85, 17, 52, 36, 59, 69}));
+  EXPECT_EQ(drawn(DType::u8, 0, 256), (Numbers{31, 102, 124, 237, 222, 102, 108, 146}));
+  EXPECT_EQ(drawn(DType::s16, -1000, 30000),
+            (Numbers{6799, 26622, 17100, 29637, 622, 28286, 11684, 19954}));
+  EXPECT_EQ(drawn(DType::u16, 0, 65536),
+            (Numbers{36639, 19814, 20860, 16365, 53470, 62310, 16748, 18834}));
+  EXPECT_EQ(drawn(DType::s8, -128, 128), (Numbers{-97, -26, -4, 109, 94, -26, -20, 18}));
+}
+
+TEST(Sweep, AMatrixThatIsNotDefiniteHasAFactorOfNanAndZeros) {
+  for (const std::int64_t n : {2, 20}) {
+    const Tensor a = ones({DType::f64, {n, n}}) - 2 * eye<double>(n);
+    const auto l = linalg::cholesky(a).to_vector<double>();
+    for (std::size_t i = 0; i < l.size(); ++i)
+      EXPECT_EQ(std::isnan(l[i]),
+                i % static_cast<std::size_t>(n) <= i / static_cast<std::size_t>(n));
+  }
+}
+
+TEST(Sweep, IntegersAreWholeAsTheyAre) {
+  const std::int64_t big = (std::int64_t{1} << 53) + 1;
+  for (const auto f : {floor, ceil, round})
+    EXPECT_EQ(f(tensor<std::int64_t>({big, -3})).to_vector<std::int64_t>(),
+              (std::vector<std::int64_t>{big, -3}));
+}
+
+}  // namespace
+}  // namespace postern
