@@ -7,4 +7,11 @@ namespace postern {
 /// Integers and pred as f32, floats and complex unchanged.
 Tensor as_float(const Tensor& x);
 
+/// Lowering rules that are more than one operation of StableHLO's.
+void pow_lower(Lowering& out, const Equation& e);
+void maximum_lower(Lowering& out, const Equation& e);
+void minimum_lower(Lowering& out, const Equation& e);
+void sine_lower(Lowering& out, const Equation& e);
+void cosine_lower(Lowering& out, const Equation& e);
+
 }  // namespace postern

@@ -1,0 +1,107 @@
+// Writing StableHLO: a module around a program's equations.
+#include <algorithm>
+
+#include "core/check.h"
+#include "lower/lowering.h"
+
+namespace postern {
+
+std::string Lowering::where_it_runs(std::size_t results, int device) const {
+  if (!partitioned()) return {};
+  std::string one = "{manual}";
+  if (!mesh_) {
+    const auto found = std::ranges::find(options_.devices, device);
+    check(device < 0 || found != options_.devices.end(),
+          "device {} is not one of those that the program runs on, {}", device,
+          fmt::join(options_.devices, ", "));
+    one = fmt::format("{{maximal device={}}}", device < 0 ? 0 : found - options_.devices.begin());
+  }
+  if (results < 2) return fmt::format(", mhlo.sharding = \"{}\"", one);
+  return fmt::format(", mhlo.sharding = \"{{{}}}\"",
+                     fmt::join(std::vector<std::string>(results, one), ", "));
+}
+
+// Writes `program` as a module whose @main takes those inputs that the options make no constant of.
+// First the head: each parameter with how it lies and whether its memory may be reused, each result
+// with how it is to lie, or where in the text to say so once XLA has chosen. Then the constants,
+// the body, and behind it the functions that it calls. The Module that is returned has the text and
+// what the text alone does not say: the sites by the numbers in it, which inputs are parameters,
+// and the places of functions that may be replaced. The Lowering is spent afterwards. Throws what
+// the primitives' rules throw.
+Module Lowering::module(const Program& program) {
+  Module m;
+  if (partitioned()) {
+    m.devices = options_.devices;
+    m.mesh = options_.mesh;
+  }
+  leaves_zeros_ = partitioned() && postern::calls_back(program);
+  auto sharding_of = [&](const std::vector<std::optional<Sharding>>& list, std::size_t i) {
+    return i < list.size() ? list[i] : std::optional<Sharding>();
+  };
+  std::vector<Ssa> inputs(program.inputs.size());
+  auto constant_of = [&](std::size_t i) {
+    return i < options_.constants.size() ? options_.constants[i] : nullptr;
+  };
+  write("module @{} ", symbol(options_.name));
+  if (partitioned())
+    write("attributes {{mhlo.num_partitions = {} : i32, mhlo.num_replicas = 1 : i32}} ",
+          m.devices.size());
+  write("{{\n  func.func public @main(");
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (constant_of(i)) continue;
+    inputs[i] = fresh();
+    write("{}%{}: {}", m.parameters.empty() ? "" : ", ", inputs[i].id,
+          type(program.type(program.inputs[i])));
+    std::vector<std::string> attributes;
+    if (partitioned()) {
+      const std::optional<Sharding> s = sharding_of(options_.inputs, i);
+      const std::int64_t rank = program.type(program.inputs[i]).rank();
+      attributes.push_back(fmt::format("mhlo.sharding = \"{}\"",
+                                       s ? hlo_text(*s, rank, m.devices) : "{replicated}"));
+      m.parameter_shardings.push_back(s);
+    }
+    const bool donated = i < options_.donated.size() && options_.donated[i];
+    if (donated) attributes.emplace_back("jax.buffer_donor = true");
+    if (!attributes.empty()) write(" {{{}}}", fmt::join(attributes, ", "));
+    if (donated) {
+      m.donated.push_back(static_cast<int>(i));
+    } else {
+      mark_read(inputs[i]);  // its memory is the caller's
+    }
+    m.parameters.push_back(static_cast<int>(i));
+  }
+  m.results = program.output_types();
+  write(") -> (");
+  for (std::size_t i = 0; i < m.results.size(); ++i) {
+    write("{}{}", i ? ", " : "", type(m.results[i]));
+    if (!partitioned()) continue;
+    m.result_shardings.push_back(sharding_of(options_.outputs, i));
+    m.result_ends.push_back(out_.size());
+    if (const auto& s = m.result_shardings.back())
+      write(" {{mhlo.sharding = \"{}\"}}", hlo_text(*s, m.results[i].rank(), m.devices));
+  }
+  write(") {{\n");
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    if (const void* data = constant_of(i))
+      inputs[i] = bytes_constant(program.type(program.inputs[i]), data);
+  if (effect_of(program) == Effect::ordered) token();
+  const std::vector<Ssa> outputs = inlined(program, inputs);
+  end_function(outputs, m.results);
+  for (Module::Kept& k : kept_) {  // their places so far are in functions_
+    k.begin += out_.size();
+    k.end += out_.size();
+  }
+  m.text = fmt::to_string(out_) + functions_ + "}\n";
+  m.sites = std::move(sites_);
+  m.kept = std::move(kept_);
+  return m;
+}
+
+Module Lowering::functions() {
+  Module m;
+  m.text = std::move(functions_);
+  m.sites = std::move(sites_);
+  return m;
+}
+
+}  // namespace postern
