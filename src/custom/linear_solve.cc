@@ -20,15 +20,23 @@ struct LinearSolveParams {
   ProgramPtr transpose_body, vecmat;  // null: it was not said how the transpose is solved
   std::size_t captures;
   void fields(FieldSink& sink) const {
-    sink("solve", body), sink("matvec", matvec);
-    if (vecmat) sink("transpose_solve", transpose_body), sink("vecmat", vecmat);
+    sink("solve", body);
+    sink("matvec", matvec);
+    if (vecmat) {
+      sink("transpose_solve", transpose_body);
+      sink("vecmat", vecmat);
+    }
   }
 };
 
 ParamsPtr linear_solve_with_programs(const Params* params, std::span<const ProgramPtr> programs) {
   LinearSolveParams p = as<LinearSolveParams>(*params);
-  p.body = programs[0], p.matvec = programs[1];
-  if (p.vecmat) p.transpose_body = programs[2], p.vecmat = programs[3];
+  p.body = programs[0];
+  p.matvec = programs[1];
+  if (p.vecmat) {
+    p.transpose_body = programs[2];
+    p.vecmat = programs[3];
+  }
   return make_params(std::move(p));
 }
 
@@ -64,7 +72,8 @@ Tensors linear_solve_transpose(const Op& op, std::span<const Tensor> ct, std::sp
         "custom_linear_solve: what its functions capture depends on a tangent");
   for (std::size_t i = 0; i < ct.size(); ++i)
     operands.push_back(or_zeros_of(ct[i], types[p.captures + i]));
-  std::swap(p.body, p.transpose_body), std::swap(p.matvec, p.vecmat);
+  std::swap(p.body, p.transpose_body);
+  std::swap(p.matvec, p.vecmat);
   const std::size_t captures = p.captures;
   Tensors out(captures);
   append(out, bind_n(op.primitive, make_params(std::move(p)), operands));
@@ -184,7 +193,10 @@ detail::Leaves detail::custom_linear_solve(const TensorFunction& matvec, const S
   }
   Tensors operands = join_captures(all);
   LinearSolveParams p{all[0].program, all[1].program, nullptr, nullptr, operands.size()};
-  if (back) p.transpose_body = all[2].program, p.vecmat = all[3].program;
+  if (back) {
+    p.transpose_body = all[2].program;
+    p.vecmat = all[3].program;
+  }
   append(operands, b);
   return bind_n(linear_solve_p, make_params(std::move(p)), operands);
 }

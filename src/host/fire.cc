@@ -387,12 +387,14 @@ bool fire(RunState& run, const HostSite& site, void* const* buffers, int device)
   bool ok = false;
   if (!run.stop.load(std::memory_order_relaxed)) {
     const timeline::Span span = begin(run, site, device);
-    if (!site.level_sizes.empty())
+    if (!site.level_sizes.empty()) {
       ok = fire_batch(run, site, buffers, device);
-    else if (site.direct && !run.tape && run.deadline == RunState::Clock::time_point::max())
-      pass(run, site, device), ok = fire_here(run, site, buffers, device, -1, {});
-    else
+    } else if (site.direct && !run.tape && run.deadline == RunState::Clock::time_point::max()) {
+      pass(run, site, device);
+      ok = fire_here(run, site, buffers, device, -1, {});
+    } else {
       ok = fire_whole(run, site, buffers, device);
+    }
   }
   if (!ok && run.poison) zero_results(site, buffers);
   return ok;

@@ -141,7 +141,10 @@ void RunState::fail(Failure failure) {
       ++count_;
       if (failures_.size() <= kept_failures) failures_.push_back(std::move(failure));
     } else if (count_ == 0 || failure.firing <= failures_.front().firing) {
-      if (count_ > 0 && failure.firing < failures_.front().firing) failures_.clear(), count_ = 0;
+      if (count_ > 0 && failure.firing < failures_.front().firing) {
+        failures_.clear();
+        count_ = 0;
+      }
       ++count_;
       failures_.insert(std::ranges::upper_bound(failures_, failure, earlier), std::move(failure));
       if (failures_.size() > kept_failures + 1) failures_.pop_back();
