@@ -288,6 +288,59 @@ TEST(AutodiffForms, HostDerivatives) {
       {"reverse mode only"});
 }
 
+TEST(AutodiffForms, SharedCotangentsOfABatchedCallHaveAnAxisOfOne) {
+  struct Seen {
+    Dims x, w, ct, to_x, to_w;
+  } seen;
+  auto dims = [](const auto& v) { return Dims(v.dims().begin(), v.dims().end()); };
+  auto product = [&](Tensor x, Tensor w) {
+    return call_with_vjp(
+        {.vmap = VmapMethod::expand_dims}, x.type(),
+        [](AnyView a, AnyView b, AnyMutableView y) {
+          for (std::int64_t i = 0; i < y.size(); ++i)
+            y.as<float>()[i] = a.as<float>()[i] * b.as<float>()[i % b.size()];
+        },
+        [&](AnyView a, AnyView b, AnyView, AnyView ct, AnyMutableView to_a, AnyMutableView to_b) {
+          seen = {dims(a), dims(b), dims(ct), dims(to_a), dims(to_b)};
+          for (std::int64_t i = 0; i < to_a.size(); ++i) {
+            const float c = ct.as<float>()[i % ct.size()];
+            to_a.as<float>()[i] = b.as<float>()[i % b.size()] * c;
+            to_b.as<float>()[i] = a.as<float>()[i] * c;
+          }
+        },
+        x, w);
+  };
+  const auto [to_x, to_w] =
+      jit(vmap(grad<0, 1>(product), {.in_axes = {0, unmapped}}))(tensor<float>({1, 2, 3}), 10.0f);
+  EXPECT_EQ(to_x.to_vector<float>(), (Floats{10, 10, 10}));
+  EXPECT_EQ(to_w.to_vector<float>(), (Floats{1, 2, 3}));
+  EXPECT_EQ(seen.x, Dims{3});
+  EXPECT_EQ(seen.w, Dims{1});
+  EXPECT_EQ(seen.ct, Dims{1}) << "the 1 that grad begins with";
+  EXPECT_EQ(seen.to_x, Dims{3});
+  EXPECT_EQ(seen.to_w, Dims{3});
+}
+
+TEST(AutodiffForms, ATapOnATangentShowsTheCotangentInReverseMode) {
+  std::vector<std::string> lines;
+  const Callee show = [&](const TapInfo& info, float v) {
+    lines.push_back(std::to_string(static_cast<int>(v)) + " " + to_string(info.transforms));
+  };
+  auto square = custom_jvp([](Tensor x) { return x * x; },
+                           [&](std::tuple<Tensor> x, std::tuple<Tensor> dx) {
+                             const Tensor v = std::get<0>(x), dv = tap(std::get<0>(dx), show);
+                             return std::pair{v * v, 2.0f * v * dv};
+                           });
+  EXPECT_EQ(jit([&](Tensor x) {
+              return jvp(square, std::tuple{x}, std::tuple{Tensor(7.0f)}).second;
+            })(3.0f)
+                .item<float>(),
+            42);
+  EXPECT_EQ(std::exchange(lines, {}), (std::vector<std::string>{"7 "}));
+  EXPECT_EQ(jit(grad(square))(3.0f).item<float>(), 6);
+  EXPECT_EQ(lines, (std::vector<std::string>{"6 transpose"}));
+}
+
 std::size_t equations(int layers) {
   auto chain = [layers](Tensor x) {
     for (int i = 0; i < layers; ++i) x = sin(x * 1.5f) + x;

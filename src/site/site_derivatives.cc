@@ -70,10 +70,11 @@ Jvp site_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx
   const bool matters =
       std::ranges::any_of(s.results, [](const Type& t) { return is_differentiable(t.dtype); });
   if (moves && matters)
-    refuse_call(s,
-                "has no derivative, and an operand is differentiated: give it a rule with "
-                "custom_vjp, custom_jvp or call_with_vjp, or say with "
-                "stop_gradient that none is meant");
+    refuse_call(
+        s,
+        "has no derivative, and an operand is differentiated: give it a rule with "
+        "custom_vjp, custom_jvp or call_with_vjp, or put stop_gradient around its operands if "
+        "none is meant");
   Tensors y = bind_n(op.primitive, op.params, x);
   const std::size_t results = y.size();
   return {std::move(y), Tensors(results)};
