@@ -666,6 +666,135 @@ TEST(Block, TargetsMayAskForLayoutsAndMemory) {
   expect_error<TypeError>([&] { g(x); }, {"alias of result 0 to operand 1"});
 }
 
+TEST(Block, AttributesThatXlaCannotCarryAreRefusedByName) {
+  register_ffi_handler("block_test_copy", block_test_copy, "cpu", true);
+  auto called = [](Attributes attributes) {
+    const FfiTarget target("block_test_copy", std::move(attributes));
+    return ffi_call(target, type<float>({2}), {}, tensor<float>({1, 2}));
+  };
+  expect_error<TypeError>(
+      [&] {
+        called({{"flags", std::vector<bool>{true}}});
+      },
+      {"'block_test_copy'", "'flags'", "a list of bools"});
+  expect_error<TypeError>(
+      [&] {
+        called({{"words", std::vector<std::string>{"a"}}});
+      },
+      {"'block_test_copy'", "'words'", "a list of strings"});
+  expect_error<TypeError>(
+      [&] {
+        called({{"", 1}});
+      },
+      {"'block_test_copy'", "an attribute has no name"});
+  const auto e = test::error_of<Error>([&] {
+    called({{"in_place", false}, {"more", 1}}).block_until_ready();
+  });
+  ASSERT_TRUE(e);
+  EXPECT_TRUE(has(e->what(), "Wrong number of attributes") && has(e->what(), "'block_test_copy'"))
+      << e->what();
+}
+
+TEST(Block, ResultsOverOperandsHaveTheirTypes) {
+  register_ffi_handler("block_test_copy", block_test_copy, "cpu", true);
+  FfiTarget in_place("block_test_copy", {{"in_place", true}});
+  in_place.aliases = {{0, 0}};
+  const Tensor x = tensor<float>({1, 2, 3, 4}, {2, 2});
+  expect_error<TypeError>([&] { ffi_call(in_place, type<float>({4}), {}, x); },
+                          {"'block_test_copy'", "result 0", "operand 0", "f32[2,2]", "f32[4]"});
+  expect_error<TypeError>(
+      [&] {
+        ffi_call(in_place, type<std::int32_t>({2, 2}), {}, x);
+      },
+      {"f32[2,2]", "s32[2,2]"});
+}
+
+/// Attributes of any names; notes what it saw.
+std::vector<float> seen_by_target;
+std::vector<std::string> attributes_seen;
+ffi::Error note_handler(ffi::Buffer<ffi::F32> in, ffi::Dictionary attributes) {
+  seen_by_target.insert(seen_by_target.end(), in.typed_data(),
+                        in.typed_data() + in.element_count());
+  attributes_seen.push_back(std::to_string(attributes.size()));
+  return ffi::Error::Success();
+}
+XLA_FFI_DEFINE_HANDLER_SYMBOL(block_test_note, note_handler,
+                              ffi::Ffi::Bind().Arg<ffi::Buffer<ffi::F32>>().Attrs());
+ffi::Error plus_handler(ffi::Buffer<ffi::F32> in, ffi::Result<ffi::Buffer<ffi::F32>> out,
+                        ffi::Dictionary) {
+  seen_by_target.push_back(static_cast<float>(in.element_count()));
+  for (std::size_t i = 0; i < in.element_count(); ++i)
+    out->typed_data()[i] = in.typed_data()[i] + 1;
+  return ffi::Error::Success();
+}
+XLA_FFI_DEFINE_HANDLER_SYMBOL(
+    block_test_plus, plus_handler,
+    ffi::Ffi::Bind().Arg<ffi::Buffer<ffi::F32>>().Ret<ffi::Buffer<ffi::F32>>().Attrs());
+
+TEST(Block, TargetsHaveSideEffects) {
+  register_ffi_handler("block_test_note", block_test_note);
+  FfiTarget note("block_test_note",
+                 {{"a \" name // of } any kind", 1}, {"b", std::vector<double>{1, 2}}});
+  auto noted = [&](auto f, const auto&... x) {
+    seen_by_target.clear();
+    f(x...);
+    barrier();
+    return seen_by_target;
+  };
+  expect_error<TypeError>([&] { ffi_call(note, std::tuple<>(), {}, Tensor(1.0f)); },
+                          {"without results", "side_effect"});
+  note.side_effect = true;
+  const auto f = jit([&](Tensor v) {
+    ffi_call(note, std::tuple<>(), VmapMethod::sequential, v);
+    ffi_call(note, std::tuple<>(), VmapMethod::sequential, v);
+    return v * 2.0f;
+  });
+  EXPECT_EQ(noted(f, tensor<float>({1, 2})), (Floats{1, 2, 1, 2}))
+      << "each of them, though nobody uses it";
+  EXPECT_EQ(attributes_seen.back(), "2");
+  auto sorted = [&](Floats v) { return std::ranges::sort(v), v; };
+  EXPECT_EQ(sorted(noted(jit(vmap(f)), tensor<float>({1, 2}))), (Floats{1, 1, 2, 2}));
+  EXPECT_EQ(
+      sorted(noted(vmap([&](Tensor v) {
+                     return ffi_call(note, std::tuple<>(), VmapMethod::sequential, Tensor(5.0f)), v;
+                   }),
+                   tensor<float>({1, 2}))),
+      (Floats{5, 5}))
+      << "once for each element";
+  // Elements whose loop has ended have no effect.
+  const auto loops = jit(vmap([&](Tensor n) {
+    return while_loop([](Tensor i) { return i > 0.0f; },
+                      [&](Tensor i) {
+                        ffi_call(note, std::tuple<>(), VmapMethod::sequential, i);
+                        return i - 1.0f;
+                      },
+                      n);
+  }));
+  EXPECT_EQ(sorted(noted(loops, tensor<float>({1, 3}))), (Floats{1, 1, 2, 3}));
+  ASSERT_EQ(noted([&] { ffi_call(note, std::tuple<>(), {}, Tensor(7.0f)); }), (Floats{7}))
+      << "at once";
+}
+
+TEST(Block, TargetsAreBatchedOneByOne) {
+  register_ffi_handler("block_test_plus", block_test_plus);
+  const FfiTarget plus("block_test_plus");
+  auto f = [&](Tensor v) { return ffi_call(plus, v, VmapMethod::sequential, v); };
+  const Tensor x = tensor<float>({1, 2, 3, 4, 5, 6}, {2, 3});
+  seen_by_target.clear();
+  EXPECT_EQ(jit(vmap(f))(x).to_vector<float>(), (Floats{2, 3, 4, 5, 6, 7}));
+  EXPECT_EQ(seen_by_target, (Floats{3, 3}));
+  seen_by_target.clear();
+  EXPECT_EQ(vmap(vmap(f))(x).to_vector<float>(), (Floats{2, 3, 4, 5, 6, 7}));
+  EXPECT_EQ(seen_by_target, Floats(6, 1.0f));
+  EXPECT_EQ(vmap(f, {.in_axes = 1})(x).to_vector<float>(), (Floats{2, 5, 3, 6, 4, 7}));
+  expect_error<TypeError>([&] { ffi_call(plus, x, VmapMethod::parallel, x); },
+                          {"sequential, expand_dims or broadcast_all"});
+  const Removed handle{override_block<Scale>(
+      {.platform = "cpu", .target = "block_test_plus", .batch = VmapMethod::sequential})};
+  EXPECT_EQ(vmap([](Tensor v) { return scale(v, 3); })(x).to_vector<float>(),
+            (Floats{2, 3, 4, 5, 6, 7}));
+}
+
 XLA_FFI_DEFINE_HANDLER_SYMBOL(
     block_test_refuse,
     +[](ffi::Buffer<ffi::F32>, ffi::Result<ffi::Buffer<ffi::F32>>) {

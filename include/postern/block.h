@@ -51,8 +51,11 @@ struct FfiTarget {
   // Axes from the fastest to the slowest, one list for each operand or result; empty: row-major for
   // all.
   std::vector<Dims> operand_layouts = {}, result_layouts = {};
-  std::vector<std::pair<int, int>> aliases =
-      {};  // result, operand: the result may be written over the operand
+  // Result, operand: the result, of the operand's type, may be written over the operand.
+  std::vector<std::pair<int, int>> aliases = {};
+  // It is called each time the program passes, in no order with others, also when nobody uses its
+  // results or there are none; else it may be left out, or called once where it stands twice.
+  bool side_effect = false;
   FfiTarget() = default;
   FfiTarget(const char* target) : name(target) {}
   FfiTarget(std::string target, Attributes extra = {})
@@ -102,8 +105,8 @@ struct BlockOverride {
   std::function<std::vector<Tensor>(const Config&, std::span<const Tensor> operands)> program =
       {};                     // other operations than the default's
   BlockVjp<Config> vjp = {};  // none: the default's
-  /// How vmap treats a kernel or target (a target: expand_dims or broadcast_all). None: a batched
-  /// block becomes its batched default.
+  /// How vmap treats a kernel or target (a target: not parallel). None: a batched block becomes its
+  /// batched default.
   std::optional<VmapMethod> batch = {};
 };
 
@@ -191,7 +194,9 @@ Leaves ffi_call(const FfiTarget& target, const std::vector<Type>& out, const Lea
                 std::optional<VmapMethod> vmap);
 }
 /// Calls an XLA FFI handler; `out` is a container of Types or Tensors. It has no derivative of its
-/// own. `vmap`: expand_dims or broadcast_all, none: a TypeError under vmap.
+/// own. Attributes are numbers, bools, strings and lists of numbers: XLA carries no others. `vmap`:
+/// sequential (element by element, in a loop), expand_dims or broadcast_all; none: a TypeError
+/// under vmap.
 template <class Out, class... Operands>
 typename detail::tensors_of<Out>::type ffi_call(const FfiTarget& target, const Out& out,
                                                 std::optional<VmapMethod> vmap,

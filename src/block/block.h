@@ -64,7 +64,7 @@ struct TargetParams {
   std::optional<VmapMethod> vmap;
   void fields(FieldSink& sink) const;
 };
-extern const Primitive target_p;
+extern const Primitive target_p, effect_target_p;  // the latter with an effect
 
 /// What a choice for the block is made by.
 Question question(const BlockParams& params, const std::string& platform);

@@ -77,9 +77,8 @@ std::string refusal(const Override& o, const Question& q) {
     return "the plug-in cannot enter native code";
   if (q.batched && !o.program && !o.batch)
     return "the block is batched and it has no batching method";
-  if (q.batched && o.target && *o.batch != VmapMethod::expand_dims &&
-      *o.batch != VmapMethod::broadcast_all)
-    return "a target cannot run for each element of a batch";
+  if (q.batched && o.target && *o.batch == VmapMethod::parallel)
+    return "a target cannot run for elements of a batch at the same time";
   return o.kernel ? dtype_mismatch(o.kernel(q.config.object), q) : "";
 }
 
@@ -166,9 +165,9 @@ std::uint64_t detail::add_override(ErasedOverride o) {
         forms);
   check((o.vjp_forward == nullptr) == (o.vjp_backward == nullptr),
         "override_block '{}': a vjp needs both forward and backward", o.block);
-  check(!o.target || !o.batch || *o.batch == VmapMethod::expand_dims ||
-            *o.batch == VmapMethod::broadcast_all,
-        "override_block '{}': the batching method of a target is expand_dims or broadcast_all",
+  check(!o.target || o.batch != VmapMethod::parallel,
+        "override_block '{}': the batching method of a target is sequential, expand_dims or "
+        "broadcast_all",
         o.block);
   blocks::ensure_builtin();
   auto& r = registry();

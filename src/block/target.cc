@@ -1,12 +1,15 @@
 // Calls of XLA FFI handlers by name.
 #include "block/target.h"
 
+#include <postern/control.h>
+
 #include <algorithm>
 #include <numeric>
 
 #include "block/block.h"
-#include "core/check.h"
+#include "core/enum.h"
 #include "ops/family.h"
+#include "transform/batch.h"
 
 namespace postern::blocks {
 
@@ -16,6 +19,7 @@ void TargetParams::fields(FieldSink& sink) const {
   sink("results", results);
   for (const Dims& d : target->operand_layouts) sink("operand_layout", d);
   for (const Dims& d : target->result_layouts) sink("result_layout", d);
+  if (target->side_effect) sink("side_effect", true);
   for (const auto& [result, operand] : target->aliases)
     sink("alias", fmt::format("{}<-{}", result, operand));
 }
@@ -27,7 +31,6 @@ std::string float_text(double value) {
 }
 
 struct AttributeText {
-  const std::string& name;
   std::string operator()(bool v) const { return v ? "true" : "false"; }
   std::string operator()(std::int64_t v) const { return fmt::format("{} : i64", v); }
   std::string operator()(double v) const { return float_text(v) + " : f64"; }
@@ -38,13 +41,9 @@ struct AttributeText {
   std::string operator()(const std::vector<double>& v) const {
     return array("f64", v, [](double e) { return float_text(e); });
   }
-  std::string operator()(const std::vector<bool>& v) const {
-    return array("i1", v, [](bool e) { return std::string(e ? "true" : "false"); });
-  }
-  std::string operator()(const std::vector<std::string>&) const {
-    throw_type_error(
-        fmt::format("attribute '{}' is a list of strings, which XLA's FFI cannot carry", name));
-  }
+  // Refused before: XLA's FFI cannot carry them.
+  std::string operator()(const std::vector<bool>&) const { return ""; }
+  std::string operator()(const std::vector<std::string>&) const { return ""; }
   template <class List, class Text>
   static std::string array(const char* type, const List& list, Text text) {
     std::string out = fmt::format("array<{}", type);
@@ -65,22 +64,61 @@ Types target_type(const Params* params, TypeSpan) { return as<TargetParams>(*par
 Jvp target_jvp(const Op& op, std::span<const Tensor>, std::span<const Tensor>) {
   throw_type_error(
       fmt::format("target '{}' has no derivative, and an operand is differentiated: give it a rule "
-                  "with custom_vjp or custom_jvp, or say "
-                  "with stop_gradient that none is meant",
+                  "with custom_vjp or custom_jvp, or put "
+                  "stop_gradient around its operands if none is meant",
                   op.as<TargetParams>().target->name));
 }
 
+/// Element by element, in a loop; those that are not alive have no effect.
+Tensors one_by_one(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
+                   std::int64_t size, const Tensor& mask) {
+  const auto& p = op.as<TargetParams>();
+  Tensors mapped;
+  for (std::size_t i = 0; i < x.size(); ++i)
+    if (axes[i] >= 0) mapped.push_back(move_batch(x[i], axes[i], 0, size));
+  const bool masked = p.target->side_effect && mask.has_value();
+  if (masked) mapped.push_back(mask);
+  if (mapped.empty()) mapped.push_back(zeros({DType::pred, {size}}));  // as many elements
+  return postern::map(
+      [&](const Tensors& element) {
+        Tensors operands(x.begin(), x.end());
+        for (std::size_t i = 0, next = 0; i < x.size(); ++i)
+          if (axes[i] >= 0) operands[i] = element[next++];
+        auto called = [&](const Tensors& in) { return bind_n(op.primitive, op.params, in); };
+        if (!masked) return called(operands);
+        auto none = [&](const Tensors&) {
+          Tensors out;
+          for (const Type& t : p.results) out.push_back(zeros(t));
+          return out;
+        };
+        return cond(element.back(), called, none, operands);
+      },
+      mapped, {}, PlaceScope::current());
+}
+
 Batched target_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
-                     std::int64_t size, const Tensor&) {
+                     std::int64_t size, const Tensor& mask) {
   TargetParams p = op.as<TargetParams>();
+  const FfiTarget& target = *p.target;
   check(p.vmap.has_value(),
-        "vmap: target '{}' has no batching method; give it expand_dims or broadcast_all",
-        p.target->name);
-  check(p.target->operand_layouts.empty() && p.target->result_layouts.empty(),
-        "vmap: target '{}' has layouts of its own, for its own ranks only", p.target->name);
+        "vmap: target '{}' has no batching method; give it sequential, expand_dims or "
+        "broadcast_all",
+        target.name);
+  if (*p.vmap == VmapMethod::sequential)
+    return {one_by_one(op, x, axes, size, mask), std::vector<int>(p.results.size(), 0)};
+  check(!target.side_effect || !mask.has_value(),
+        "vmap: target '{}' has a side effect, and elements end at different times; give it "
+        "sequential",
+        target.name);
+  check(target.operand_layouts.empty() && target.result_layouts.empty(),
+        "vmap: target '{}' has layouts of its own, for its own ranks only", target.name);
+  auto written_over = [&](std::size_t operand) {
+    return std::ranges::any_of(
+        target.aliases, [&](const auto& a) { return a.second == static_cast<int>(operand); });
+  };
   Tensors moved;
   for (std::size_t i = 0; i < x.size(); ++i)
-    moved.push_back(axes[i] < 0 && *p.vmap == VmapMethod::expand_dims
+    moved.push_back(axes[i] < 0 && *p.vmap == VmapMethod::expand_dims && !written_over(i)
                         ? expand_dims(x[i], 0)
                         : batch_front(x[i], axes[i], size));
   for (Type& t : p.results) t.dims.insert(t.dims.begin(), size);
@@ -108,11 +146,11 @@ void target_lower(Lowering& out, const Equation& e) {
   }
   for (const auto& [name, value] : target.attributes.items())
     attributes += fmt::format("{}{} = {}", attributes.empty() ? "" : ", ", Lowering::string(name),
-                              std::visit(AttributeText{name}, value));
-  out.write(
-      "    {} = \"stablehlo.custom_call\"({}) {{call_target_name = {}, api_version = 4 : i32, "
-      "backend_config = {{{}}}",
-      outs, ins, Lowering::string(target.name), attributes);
+                              std::visit(AttributeText(), value));
+  out.write("    {}{}\"stablehlo.custom_call\"({}) {{call_target_name = {}, api_version = 4 : i32",
+            outs, outs.empty() ? "" : " = ", ins, Lowering::string(target.name));
+  out.write(", backend_config = {{{}}}{}", attributes,
+            target.side_effect ? ", has_side_effect = true" : "");
   out.write(", operand_layouts = [{}], result_layouts = [{}]",
             layouts_text(target.operand_layouts, in_ranks),
             layouts_text(target.result_layouts, out_ranks));
@@ -137,6 +175,20 @@ void require_layout(const std::string& target, const char* what, std::size_t i, 
         what, i, static_cast<std::int64_t>(dims.size()) - 1, fmt::join(layout, ", "));
 }
 
+Effect target_effect(const Params*) { return Effect::unordered; }
+
+/// XLA's FFI carries numbers, bools and strings, and lists of numbers.
+void check_attributes(const FfiTarget& target) {
+  for (const auto& [name, value] : target.attributes.items()) {
+    check(!name.empty(), "ffi_call '{}': an attribute has no name", target.name);
+    check(!std::holds_alternative<std::vector<bool>>(value) &&
+              !std::holds_alternative<std::vector<std::string>>(value),
+          "ffi_call '{}': attribute '{}' is a list of {}, which XLA's FFI cannot carry; give {}",
+          target.name, name, std::holds_alternative<std::vector<bool>>(value) ? "bools" : "strings",
+          std::holds_alternative<std::vector<bool>>(value) ? "numbers" : "one string");
+  }
+}
+
 }  // namespace
 
 constexpr Primitive target_p{.name = "ffi_call",
@@ -144,7 +196,14 @@ constexpr Primitive target_p{.name = "ffi_call",
                              .jvp = target_jvp,
                              .batch = target_batch,
                              .lower = target_lower};
-static_assert(complete(target_p));
+constexpr Primitive effect_target_p{.name = "ffi_call",
+                                    .type = target_type,
+                                    .jvp = target_jvp,
+                                    .batch = target_batch,
+                                    .lower = target_lower,
+                                    .effect = target_effect,
+                                    .may_call = true};
+static_assert(complete(target_p) && complete(effect_target_p));
 
 }  // namespace postern::blocks
 
@@ -153,8 +212,12 @@ namespace postern::detail {
 Leaves ffi_call(const FfiTarget& target, const std::vector<Type>& out, const Leaves& operands,
                 std::optional<VmapMethod> vmap) {
   check(!target.name.empty(), "ffi_call: the target has no name");
-  check(!out.empty(), "ffi_call '{}': a target without results could never be observed",
-        target.name);
+  check(
+      !out.empty() || target.side_effect,
+      "ffi_call '{}': a target without results could never be observed; say side_effect if it has "
+      "one",
+      target.name);
+  blocks::check_attributes(target);
   check(target.operand_layouts.empty() || target.operand_layouts.size() == operands.size(),
         "ffi_call '{}': {} operand layouts for {} operands", target.name,
         target.operand_layouts.size(), operands.size());
@@ -166,16 +229,24 @@ Leaves ffi_call(const FfiTarget& target, const std::vector<Type>& out, const Lea
                            operands[i].dims());
   for (std::size_t i = 0; i < target.result_layouts.size(); ++i)
     blocks::require_layout(target.name, "result", i, target.result_layouts[i], out[i].dims);
-  for (const auto& [result, operand] : target.aliases)
+  for (const auto& [result, operand] : target.aliases) {
     check(result >= 0 && static_cast<std::size_t>(result) < out.size() && operand >= 0 &&
               static_cast<std::size_t>(operand) < operands.size(),
           "ffi_call '{}': alias of result {} to operand {}, there are {} and {}", target.name,
           result, operand, out.size(), operands.size());
-  check(!vmap || *vmap == VmapMethod::expand_dims || *vmap == VmapMethod::broadcast_all,
-        "ffi_call '{}': vmap is expand_dims or broadcast_all", target.name);
+    const Type &to = out[static_cast<std::size_t>(result)],
+               &from = operands[static_cast<std::size_t>(operand)].type();
+    check(to.dtype == from.dtype && to.dims == from.dims,
+          "ffi_call '{}': result {} is written over operand {} and must be of its type {}, got {}",
+          target.name, result, operand, to_string(from), to_string(to));
+  }
+  if (vmap) check_enum("ffi_call: VmapMethod", *vmap, VmapMethod::broadcast_all);
+  check(vmap != VmapMethod::parallel,
+        "ffi_call '{}': vmap is sequential, expand_dims or broadcast_all", target.name);
   blocks::TargetParams p{std::make_shared<const FfiTarget>(target), {}, vmap};
   for (const Type& t : out) p.results.push_back({t.dtype, t.dims});
-  return bind_n(blocks::target_p, make_params(std::move(p)), operands);
+  return bind_n(target.side_effect ? blocks::effect_target_p : blocks::target_p,
+                make_params(std::move(p)), operands);
 }
 
 }  // namespace postern::detail

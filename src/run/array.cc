@@ -80,6 +80,10 @@ void add_pending(const Value& value, Runs& runs) {
   add(v.run);
 }
 
+void rethrow_naming(const Error& error, const std::string& targets) {
+  throw Error(error.code(), fmt::format("{} (the program calls {})", error.what(), targets));
+}
+
 void rethrow_failure(const Runs& runs) {
   for (const std::shared_ptr<RunRecord>& run : runs) {
     const host::Outcome how = run->outcome();
@@ -95,7 +99,12 @@ void await(const DeviceValue& value) {
 void await_buffer(const DeviceValue& value) {
   const pjrt::Event ready = value.buffer.ready();
   if (!ready.is_ready()) refuse_forked();  // XLA's threads are not here
-  ready.await();
+  try {
+    ready.await();
+  } catch (const Error& e) {
+    if (!value.targets) throw;
+    rethrow_naming(e, *value.targets);
+  }
 }
 
 void await(const ComputedValue& value, const std::function<void()>& wait) {

@@ -28,9 +28,10 @@ struct DeviceValue final : ComputedValue {
   DeviceValue(Type t, pjrt::Buffer b, int lane, int device, std::shared_ptr<RunRecord> r);
 
   pjrt::Buffer buffer;
-  int lane;             // where the memory is
-  int device;           // what users see
-  bool placed = false;  // put there by the user, or made from what was
+  int lane;                                    // where the memory is
+  int device;                                  // what users see
+  bool placed = false;                         // put there by the user, or made from what was
+  std::shared_ptr<const std::string> targets;  // of FFI that its program calls, for errors
   mutable std::atomic<int> readers{0};
 };
 
@@ -68,6 +69,9 @@ class Donation {
   std::vector<std::shared_ptr<const detail::Value>> taken_;
   std::vector<std::int64_t> kept_;
 };
+
+/// Rethrows an error of XLA with the FFI targets that its program calls: XLA names none.
+[[noreturn]] void rethrow_naming(const Error& error, const std::string& targets);
 
 /// Throws TypeError when the value was donated.
 void refuse_donated(const detail::Value& value);

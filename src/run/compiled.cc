@@ -138,9 +138,33 @@ std::shared_ptr<const Module> lower_for_file(const Lowered& lowered) {
   return std::make_shared<const Module>(Lowering(options).module(program));
 }
 
+namespace {
+
+/// The FFI targets that a text calls beside our own; null for none.
+std::shared_ptr<const std::string> targets_of(std::string_view text) {
+  constexpr std::string_view before = "call_target_name = \"", after = "\", api_version = 4 : i32";
+  std::vector<std::string_view> names;
+  for (auto at = text.find(before); at != std::string_view::npos; at = text.find(before, at)) {
+    at += before.size();
+    const auto end = text.find('"', at);
+    const std::string_view name = text.substr(at, end - at);
+    if (text.substr(at + name.size()).starts_with(after) && !name.starts_with("postern_") &&
+        std::ranges::find(names, name) == names.end())
+      names.push_back(name);
+  }
+  if (names.empty()) return nullptr;
+  return std::make_shared<const std::string>(
+      fmt::format("the FFI target{} '{}'", names.size() == 1 ? "" : "s", fmt::join(names, "', '")));
+}
+
+}  // namespace
+
 CompiledProgram::CompiledProgram(std::shared_ptr<const Module> module, std::size_t arguments,
                                  Tensors captures)
-    : module_(std::move(module)), arguments_(arguments), captures_(std::move(captures)) {
+    : module_(std::move(module)),
+      arguments_(arguments),
+      captures_(std::move(captures)),
+      targets_(targets_of(module_->text)) {
   refuse_forked();
   for (const SitePtr& s : module_->sites) {
     sites_.emplace_back(s, s->function);
@@ -234,13 +258,15 @@ bool CompiledProgram::takes(std::size_t parameter) const {
 
 namespace {
 
-void wrap(const Module& module, const PJRT_Api* api, std::span<PJRT_Buffer* const> buffers,
-          const Lane& lane, int device, const std::shared_ptr<RunRecord>& record,
-          const Runs& pending, bool ready, std::span<Tensor> results) {
+void wrap(const Module& module, const std::shared_ptr<const std::string>& targets,
+          const PJRT_Api* api, std::span<PJRT_Buffer* const> buffers, const Lane& lane, int device,
+          const std::shared_ptr<RunRecord>& record, const Runs& pending, bool ready,
+          std::span<Tensor> results) {
   for (std::size_t i = 0; i < results.size(); ++i) {
     auto value = std::make_shared<DeviceValue>(module.results[i], pjrt::Buffer(api, buffers[i]),
                                                lane.index, device, record);
     value->placed = device != 0;
+    value->targets = targets;
     value->after = pending;
     value->ready.store(ready, std::memory_order_relaxed);  // nobody else has seen it yet
     results[i] = Access::make(std::move(value));
@@ -285,12 +311,13 @@ void CompiledProgram::run_plain(std::span<const Tensor* const> arguments,
       follow(complete, host::timeline::Kind::execute, host::timeline::module_name(module_->text),
              device, start);
     ready = ready && !complete.error();
-  } catch (const Error&) {
+  } catch (const Error& e) {
     buffers.rethrow(*this, arguments);
+    if (targets_) rethrow_naming(e, *targets_);
     throw;
   }
-  wrap(*module_, executable.api(), out.span, lane, device, nullptr, buffers.pending, ready,
-       results);
+  wrap(*module_, targets_, executable.api(), out.span, lane, device, nullptr, buffers.pending,
+       ready, results);
 }
 
 // Runs a program that calls back, or one that `start` began (`record` is then the run's, else
@@ -348,9 +375,16 @@ void CompiledProgram::run_calling(std::span<const Tensor* const> arguments,
     record->release();
     buffers.rethrow(*this, arguments);
     const host::Outcome how = record->outcome();
-    if (how == host::Outcome::running || how == host::Outcome::done) throw;
-    buffers.donation.stands();
-    record->rethrow();
+    if (how != host::Outcome::running && how != host::Outcome::done) {
+      buffers.donation.stands();
+      record->rethrow();
+    }
+    try {
+      throw;
+    } catch (const Error& e) {
+      if (!targets_) throw;
+      rethrow_naming(e, *targets_);
+    }
   }
   const bool ended = RunRecord::finish(record, {&complete, 1});
   if (ended && record && record->outcome() != host::Outcome::done) {
@@ -358,7 +392,7 @@ void CompiledProgram::run_calling(std::span<const Tensor* const> arguments,
     record->rethrow();
   }
   if (!ended && waits) goes_on(reach_, {&device, 1}, lane, record->number);
-  wrap(*module_, executable->api(), out.span, lane, device, ended ? nullptr : record,
+  wrap(*module_, targets_, executable->api(), out.span, lane, device, ended ? nullptr : record,
        buffers.pending, ended && !complete.error(), results);
 }
 

@@ -124,6 +124,7 @@ class CompiledProgram : public std::enable_shared_from_this<CompiledProgram> {
   std::shared_ptr<Loaded> loaded_;                // either this
   std::shared_ptr<PartitionedCode> partitioned_;  // or that
   std::vector<SitePtr> placed_;                   // calls that name a device
+  std::shared_ptr<const std::string> targets_;    // of FFI that it calls, in words; null for none
 };
 
 /// Lowers and compiles. Captures of few bytes are written into the text.

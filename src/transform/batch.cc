@@ -39,7 +39,8 @@ std::pair<Tensors, std::vector<int>> batch_of(const Program& program, std::span<
     const bool mapped = std::ranges::any_of(operand_axes, [](int a) { return a >= 0; });
     // What no element can tell apart is done once; but each element wants its own effects, and only
     // live ones may call.
-    const bool inner = e.primitive->site || (e.params && !programs_of(*e.params).empty());
+    const bool inner =
+        e.primitive->site || e.primitive->may_call || (e.params && !programs_of(*e.params).empty());
     if (!mapped && !(inner && (mask.has_value() || effect_of(e) != Effect::pure))) {
       env.set(e, bind_n(*e.primitive, e.params, operands));
       continue;
