@@ -59,6 +59,10 @@ Types block_type(const Params* params, TypeSpan operands) {
   return program_type(p.config->name.c_str(), *p.body, operands);
 }
 
+// The block's rule, if it has one. Else a block of the next order: operands and their tangents ->
+// results and theirs. It is of the same config, so that an override with a derivative of its own
+// finds it again in reverse mode (split_own); `of_operand` and `of_result` say whose the tangents
+// are. What the body captures while it is differentiated becomes an operand behind its values.
 Jvp block_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
   const auto& p = op.as<BlockParams>();
   if (p.rules) return p.rules->jvp(p.config->object.get(), x, dx);

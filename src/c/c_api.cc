@@ -1,4 +1,8 @@
 // The C interface: programs, tensors, functions.
+//
+// Every function that can fail runs inside of guarded(), which turns whatever is thrown into a
+// code and keeps the text for the thread that called; nothing is thrown through C. Handles are
+// objects of ours that the caller frees; a null one is refused by name.
 #include "c/c_api.h"
 
 #include "core/check.h"

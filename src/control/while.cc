@@ -185,6 +185,11 @@ void refuse_ordered(const Program& condition) {
 }
 
 /// A while_loop under vmap: its parts with their axes, and the trace of one step.
+///
+/// A part of the carry has a batch axis from the start if any step gives it one, so the body is
+/// traced until no more of them does. If the condition then says one thing for the whole batch, the
+/// loop stays a loop of the batched body. If it says another for each element, it goes on while any
+/// element does, and those that are done keep their carry and call nothing (masked).
 class BatchedWhile {
  public:
   BatchedWhile(const WhileParams& p, std::span<const Tensor> x, std::span<const int> axes,

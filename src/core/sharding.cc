@@ -143,6 +143,8 @@ Type Sharding::part_type(const Type& whole) const {
   return out;
 }
 
+// An array's axis that several mesh axes cut is cut by the first of them into large pieces, each of
+// which the next one cuts. Mesh axes that cut nothing hold copies.
 std::vector<IndexRange> Sharding::part(const Dims& whole, std::int64_t position) const {
   const std::vector<std::int64_t> place = coordinates_at(mesh_, position);
   std::vector<IndexRange> out;

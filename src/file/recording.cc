@@ -71,6 +71,9 @@ bool is_plain_cbor(std::string_view body) {
   return body.empty();
 }
 
+// The format's line, the checksum of all that follows it, and CBOR. The checksum and the form of
+// the CBOR are checked before a library parses it; then that each value has the bytes of its type.
+// Throws an Error that names the file: data_loss if it was changed, else invalid_argument.
 Contents read(const std::filesystem::path& file) {
   auto refuse = [&](ErrorCode code, const std::string& why) {
     throw Error(code, fmt::format("replay: {}: {}", file.string(), why));

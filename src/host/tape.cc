@@ -1,4 +1,9 @@
 // Recording and replaying firings.
+//
+// A firing is known by its run's number on the tape, its site's number in the program, its device
+// and its element of a batch; those that agree in all follow each other in their own order. So a
+// replay does not depend on which device or element came first. What a call was given is kept as a
+// digest, what it gave, or a tap was given, in full.
 #include "host/tape.h"
 
 #include <atomic>

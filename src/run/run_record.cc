@@ -1,4 +1,11 @@
 // The life of a run.
+//
+// begin() readies a record: its number, its sites, the functions that sites named so far are served
+// by, the tape. XLA has the record while it executes, so a handler finds the run that it is called
+// for. finish() ends it: at once if every device is ready, else the record keeps itself alive until
+// XLA's last completion. The end leaves the lane and lets go of the program; results that are still
+// held keep only the record, which knows how the run ended. One that nobody has goes to its lane,
+// so that the next run there allocates none.
 #include "run/run_record.h"
 
 #include <algorithm>

@@ -1,4 +1,10 @@
 // Writing operations down, and replaying a program into another.
+//
+// While a Trace is there, operations on this thread are written into its program, and a traced
+// tensor is no more than a number in it. A tensor from outside is captured when it is first used: a
+// number is written into the program, anything else becomes an input more, whose value goes with
+// the program. Whoever uses a traced tensor where its trace cannot see it is told which trace that
+// was.
 #include "trace/trace.h"
 
 #include "core/enum.h"

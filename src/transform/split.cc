@@ -1,4 +1,11 @@
 // One walk sorts the equations, a second writes the unknown half.
+//
+// The first walk traces the known half: an equation of known operands goes into it at once, one
+// with a split rule of its own in part, any other is deferred. What deferred equations and unknown
+// outputs read of the known half are the residuals, each once. The second walk writes the deferred
+// equations behind the residuals and the unknown inputs. Results that nobody wants are left out of
+// both. Numbers, and what is made of numbers alone, are no residuals: they are made again where
+// they are used, so that they stay constants that the rules and XLA can see.
 #include "transform/split.h"
 
 #include "core/check.h"
