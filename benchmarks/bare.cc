@@ -9,6 +9,7 @@
 
 #include "pjrt/dtype.h"
 #include "pjrt/ffi_frame.h"
+#include "platform/cpu/cpu.h"
 
 namespace bench {
 
@@ -35,10 +36,10 @@ XLA_FFI_Error* look(XLA_FFI_CallFrame* frame) {
 
 const pjrt::Client& client() {
   static const pjrt::Client* const made = [] {
-    const pjrt::Plugin& plugin = pjrt::Plugin::load(pjrt::default_plugin_path());
-    pjrt::register_handler(plugin, "bench_identity", identity);
-    pjrt::register_handler(plugin, "bench_look", look);
-    return new pjrt::Client(pjrt::Client::cpu(plugin, 1));
+    const pjrt::Plugin& plugin = pjrt::Plugin::load(platforms::plugin_path(platforms::cpu));
+    pjrt::register_handler(plugin, "bench_identity", identity, "Host");
+    pjrt::register_handler(plugin, "bench_look", look, "Host");
+    return new pjrt::Client(platforms::cpu.make_client(plugin, 1));
   }();
   return *made;
 }

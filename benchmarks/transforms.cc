@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "harness.h"
-#include "pjrt/plugin.h"
+#include "platform/cpu/cpu.h"
 
 namespace bench {
 
@@ -89,7 +89,8 @@ Side mlp_step() {
 void step(Report& report) {
   const auto beside = [&](const std::string& name, const std::string& theirs, const Side& ours,
                           const std::string& note) {
-    const std::optional<Side> same = report.jax_side(theirs, pjrt::default_plugin_path()),
+    const std::optional<Side> same =
+                                  report.jax_side(theirs, platforms::plugin_path(platforms::cpu)),
                               other = report.jax_side(theirs);
     if (!same || !other)
       return report.add(

@@ -65,8 +65,9 @@ int doctor(bool json) {
                       fmt::format("{}.{}", plugin.api()->pjrt_api_version.major_version,
                                   plugin.api()->pjrt_api_version.minor_version),
                       ""});
-    checks.push_back(
-        {"devices", fmt::format("{} of kind {}", runtime.device_count(), runtime.platform()), ""});
+    checks.push_back({"devices",
+                      fmt::format("{} of kind {}", runtime.device_count(), runtime.platform().name),
+                      ""});
     checks.push_back(
         plugin.ffi()
             ? Check{"calls", "compiled programs can call functions of the process", ""}

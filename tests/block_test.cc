@@ -84,6 +84,25 @@ TEST(Block, AnotherPlatformsOverrideIsLeftAlone) {
   EXPECT_TRUE(has(path.text, "target cuda_scale declines: it is for cuda")) << path.text;
 }
 
+TEST(Block, APlatformThatThereIsNotIsAnError) {
+  RecordProperty("covers", "BLOCK-02 BLOCK-12");
+  const Tensor x = tensor<float>({1, 2});
+  auto f = jit([](Tensor v) { return scale(v, 3); });
+  const auto refused = [](auto&& act, std::string_view what) {
+    expect_error<TypeError>(act, {what, "'rocm' is no known platform", "known are cpu, cuda"});
+  };
+  refused([] { override_block<Scale>({.platform = "rocm", .target = "t"}); },
+          "override_block 'scale'");
+  refused([&] { block_path(Scale{3}, {x.type()}, "rocm"); }, "block_path");
+  refused([&] { f.program(x).text("rocm"); }, "text");
+  refused([] { ffi_handlers("rocm"); }, "ffi_handlers");
+  const auto handler = [](XLA_FFI_CallFrame*) -> XLA_FFI_Error* { return nullptr; };
+  refused([&] { register_ffi_handler("block_test_rocm", handler, "rocm"); },
+          "register_ffi_handler 'block_test_rocm'");
+  EXPECT_TRUE(has(block_path(Scale{3}, {x.type()}).text, "no override is registered"))
+      << "one that was refused is not kept";
+}
+
 TEST(Block, TheLatestThatAcceptsIsTaken) {
   RecordProperty("covers", "BLOCK-03 BLOCK-12");
   int first = 0, second = 0;

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <memory>
 
-#include "cuda/handler.h"
+#include "platform/gpu/handler.h"
 
 namespace postern::test {
 
@@ -20,7 +20,7 @@ struct Event {
 
 /// With this variable all programs of the process call back as those on a GPU do.
 const bool installed = [] {
-  if (std::getenv("POSTERN_TEST_STAND_IN")) cuda::stand_in(&FakeCuda::driver());
+  if (std::getenv("POSTERN_TEST_STAND_IN")) gpu::stand_in(&FakeCuda::driver());
   return true;
 }();
 
@@ -154,14 +154,14 @@ struct FakeFunctions {
   static std::string describe(int) { return "an illegal address was met"; }
 };
 
-bool leaves_are_in_place() { return devices().at(0).kind == "cpu" && !cuda::has_stand_in(); }
+bool leaves_are_in_place() { return devices().at(0).kind == "cpu" && !gpu::stood_in(); }
 
-const cuda::Driver& FakeCuda::driver() {
+const gpu::Driver& FakeCuda::driver() {
   using F = FakeFunctions;
-  static const cuda::Driver table{F::allocate,       F::free,     F::on_host,     F::copy_to_host,
-                                  F::copy_to_device, F::fill,     F::synchronize, F::create_event,
-                                  F::record,         F::is_ready, F::wait,        F::context_of,
-                                  F::enter,          F::leave,    F::describe};
+  static const gpu::Driver table{"CUDA",          F::allocate,       F::free,     F::on_host,
+                                 F::copy_to_host, F::copy_to_device, F::fill,     F::synchronize,
+                                 F::create_event, F::record,         F::is_ready, F::wait,
+                                 F::context_of,   F::enter,          F::leave,    F::describe};
   return table;
 }
 

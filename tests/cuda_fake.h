@@ -8,7 +8,7 @@
 #include <set>
 #include <string>
 
-#include "cuda/driver.h"
+#include "platform/gpu/driver.h"
 
 namespace postern::test {
 
@@ -16,7 +16,7 @@ class FakeCuda {
  public:
   static FakeCuda& get();
   /// Its table. Work on the null stream is done at once.
-  static const cuda::Driver& driver();
+  static const gpu::Driver& driver();
 
   /// Forgets streams, counts and wanted failures.
   void reset();

@@ -10,11 +10,11 @@
 #include <fstream>
 #include <thread>
 
-#include "cuda/fire.h"
-#include "cuda/handler.h"
 #include "cuda_fake.h"
 #include "host/queue.h"
-#include "pjrt/plugin.h"
+#include "platform/cuda/cuda.h"
+#include "platform/gpu/fire.h"
+#include "platform/gpu/handler.h"
 #include "support.h"
 
 namespace postern {
@@ -58,7 +58,7 @@ class Firing {
   bool fire(void* stream = &some_stream) {
     ready();
     state_->sites = site_.get(), state_->site_count = 1;
-    return cuda::fire(FakeCuda::driver(), *state_, *site_, buffers_.data(), device, stream);
+    return gpu::fire(FakeCuda::driver(), *state_, *site_, buffers_.data(), device, stream);
   }
   /// What the run throws.
   std::string failure() {
@@ -93,7 +93,7 @@ class Firing {
 class Cuda : public testing::Test {
  protected:
   void SetUp() override {
-    if (cuda::has_stand_in()) GTEST_SKIP() << "the whole process calls back through the stand-in";
+    if (gpu::stood_in()) GTEST_SKIP() << "the whole process calls back through the stand-in";
     fake.reset();
   }
   FakeCuda& fake = FakeCuda::get();
@@ -185,7 +185,7 @@ TEST_F(Cuda, PinnedMemoryStaysTheSame) {
   Firing f({type<float>({n})}, {type<float>({n})}, [](View<const float> in, View<float> out) {
     out[0] = in[0] + 1, out[n - 1] = in[n - 1] + 1;
   });
-  cuda::Staging& staging = cuda::staging_of(FakeCuda::driver(), &some_stream);
+  gpu::Staging& staging = gpu::staging_of(FakeCuda::driver(), &some_stream);
   ASSERT_TRUE(f.fire() && f.fire());
   const std::size_t bytes = staging.bytes();
   for (int i = 0; i < 1000; ++i) ASSERT_TRUE(f.fire());
@@ -202,7 +202,7 @@ TEST_F(Cuda, PinnedMemoryStaysTheSame) {
     fake.run(&some_stream);
   }
   ASSERT_TRUE(f.fire());
-  EXPECT_LE(staging.bytes(), cuda::Staging::retained + (std::size_t{256} << 20))
+  EXPECT_LE(staging.bytes(), gpu::Staging::retained + (std::size_t{256} << 20))
       << "what is free is kept only up to a limit";
 }
 
@@ -323,7 +323,7 @@ TEST_F(Cuda, WhenCudaFailsTheRunFailsAndTheNextOneIsRight) {
   Firing f = sum_of_five();
   ASSERT_TRUE(f.fire());
   fake.run(&some_stream);
-  cuda::Staging& staging = cuda::staging_of(FakeCuda::driver(), &some_stream);
+  gpu::Staging& staging = gpu::staging_of(FakeCuda::driver(), &some_stream);
   struct Case {
     const char *function, *text;
     int after;
@@ -480,9 +480,9 @@ TEST(CudaPlatform, ThePlugInThatAWheelBroughtIsFound) {
     return file.string();
   };
   const std::string older = put("xla_plugins/xla_cuda12_pjrt/xla_gpu_pjrt.so");
-  EXPECT_EQ(pjrt::default_plugin_path("cuda"), older);
+  EXPECT_EQ(platforms::plugin_path(platforms::cuda), older);
   const std::string newer = put("jax_plugins/xla_cuda13/xla_cuda_plugin.so");
-  EXPECT_EQ(pjrt::default_plugin_path("cuda"), newer);
+  EXPECT_EQ(platforms::plugin_path(platforms::cuda), newer);
   std::filesystem::remove_all(folder / "jax_plugins"),
       std::filesystem::remove_all(folder / "xla_plugins");
   if (old.empty())

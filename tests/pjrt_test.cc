@@ -47,14 +47,14 @@ TEST(PjrtPlugin, EnvironmentVariableThatNamesNothing) {
   const char* before = std::getenv("POSTERN_PLUGIN");
   const std::string kept = before ? before : "";
   setenv("POSTERN_PLUGIN", "/nowhere/else.so", 1);
-  const auto error = error_of<PluginError>([] { default_plugin_path(); });
+  const auto error = error_of<PluginError>([] { platforms::plugin_path(platforms::cpu); });
   before ? setenv("POSTERN_PLUGIN", kept.c_str(), 1) : unsetenv("POSTERN_PLUGIN");
   EXPECT_TRUE(contains(error.what(), "POSTERN_PLUGIN")) << error.what();
   EXPECT_TRUE(contains(error.what(), "/nowhere/else.so")) << error.what();
 }
 
 TEST(PjrtPlugin, LoadedOnceAndDescribed) {
-  EXPECT_EQ(&Plugin::load(default_plugin_path()), &plugin());
+  EXPECT_EQ(&Plugin::load(platforms::plugin_path(platforms::cpu)), &plugin());
   EXPECT_GE(plugin().api_minor(), required_api_minor);
   EXPECT_NE(plugin().ffi(), nullptr);
   EXPECT_EQ(plugin().extension(-1), nullptr);
@@ -77,7 +77,7 @@ TEST(PjrtClient, XlaLogsNothing) {
   plugin();
   testing::internal::CaptureStderr();
   {
-    Client other = Client::cpu(plugin(), 1);
+    Client other = platforms::cpu.make_client(plugin(), 1);
     EXPECT_THROW(other.compile("module"), CompileError);
     other.compile(add_text);
   }
@@ -87,8 +87,8 @@ TEST(PjrtClient, XlaLogsNothing) {
 }
 
 TEST(PjrtClient, NeedsADevice) {
-  for (std::int64_t count : {0, -2})
-    EXPECT_EQ(error_of<Error>([&] { Client::cpu(plugin(), count); }).code(),
+  for (int count : {0, -2})
+    EXPECT_EQ(error_of<Error>([&] { platforms::cpu.make_client(plugin(), count); }).code(),
               ErrorCode::invalid_argument);
 }
 

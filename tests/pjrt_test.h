@@ -1,6 +1,7 @@
 // What the tests of the PJRT boundary share: one client, a few handlers and programs.
 #pragma once
 #include "pjrt/client.h"
+#include "platform/cpu/cpu.h"
 
 #include <gtest/gtest.h>
 

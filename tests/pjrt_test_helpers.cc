@@ -10,13 +10,13 @@ namespace postern::pjrt {
 using namespace std::chrono_literals;
 
 const Plugin& plugin() {
-  static const Plugin& loaded = Plugin::load(default_plugin_path());
+  static const Plugin& loaded = Plugin::load(platforms::plugin_path(platforms::cpu));
   return loaded;
 }
 
 // Never destroyed, as in a program that runs to its end.
 const Client& client() {
-  static const Client& shared = *new Client(Client::cpu(plugin(), 4));
+  static const Client& shared = *new Client(platforms::cpu.make_client(plugin(), 4));
   return shared;
 }
 
@@ -58,9 +58,9 @@ XLA_FFI_Error* sleep(XLA_FFI_CallFrame* frame) {
 }
 
 void register_handlers() {
-  register_handler(plugin(), "pjrt_test_add_offset", add_offset);
-  register_handler(plugin(), "pjrt_test_refuse", refuse);
-  register_handler(plugin(), "pjrt_test_sleep", sleep);
+  register_handler(plugin(), "pjrt_test_add_offset", add_offset, "Host");
+  register_handler(plugin(), "pjrt_test_refuse", refuse, "Host");
+  register_handler(plugin(), "pjrt_test_sleep", sleep, "Host");
 }
 
 const std::string_view add_text = R"(module @add {

@@ -87,9 +87,10 @@ TEST(PjrtFfi, AHandlersErrorKeepsCodeAndText) {
 
 TEST(PjrtFfi, ANameKeepsItsHandler) {
   register_handlers();
-  EXPECT_NO_THROW(register_handler(plugin(), "pjrt_test_sleep", sleep));
-  EXPECT_EQ(error_of<Error>([] { register_handler(plugin(), "pjrt_test_sleep", refuse); }).code(),
-            ErrorCode::already_exists);
+  EXPECT_NO_THROW(register_handler(plugin(), "pjrt_test_sleep", sleep, "Host"));
+  EXPECT_EQ(
+      error_of<Error>([] { register_handler(plugin(), "pjrt_test_sleep", refuse, "Host"); }).code(),
+      ErrorCode::already_exists);
 }
 
 TEST(PjrtEvent, TimedWaits) {

@@ -226,10 +226,11 @@ void inline_body(Lowering& out, const Equation& e, const Program& body) {
 
 void block_lower(Lowering& out, const Equation& e) {
   const auto& p = as<BlockParams>(*e.params);
-  if (out.platform() == no_platform && !out.partitioned() && !has_site(*p.body))
+  const platforms::Platform* platform = platforms::lowered_for(out);
+  if (!platform && !out.partitioned() && !has_site(*p.body))
     return lower_by(out, e,
                     [&](std::span<const Ssa> in) { return out.kept(e.params, *p.body, in); });
-  const ProgramPtr native = native_program(p, out.platform());
+  const ProgramPtr native = native_program(p, platform);
   if (!native) return inline_body(out, e, *p.body);
   const auto own = static_cast<int>(p.results.size());
   if (e.results > own) inline_body(out, e, *p.body);  // tangents and residuals are the default's
@@ -241,7 +242,7 @@ void block_lower(Lowering& out, const Equation& e) {
 
 Tensors block_evaluate(const Op& op, std::span<const Tensor> x) {
   const auto& p = op.as<BlockParams>();
-  const ProgramPtr native = native_program(p, current_platform());
+  const ProgramPtr native = native_program(p, &platforms::current());
   if (!native) return bind_n(part_p, make_params(PartParams{p.body}), x);
   Tensors y = postern::apply(*native, first_of(x, p.leading()));
   if (p.body->outputs.size() == y.size()) return y;
@@ -251,7 +252,8 @@ Tensors block_evaluate(const Op& op, std::span<const Tensor> x) {
 }
 
 std::string block_remark(const Params* params, const std::string& platform) {
-  const OverridePtr o = choose(question(as<BlockParams>(*params), platform));
+  const OverridePtr o =
+      choose(question(as<BlockParams>(*params), &platforms::named(platform, "text")));
   return fmt::format("-> {} on {}", o ? describe(*o) : "default", platform);
 }
 

@@ -67,15 +67,15 @@ struct TargetParams {
 extern const Primitive target_p, effect_target_p;  // the latter with an effect
 
 /// What a choice for the block is made by.
-Question question(const BlockParams& params, const std::string& platform);
+Question question(const BlockParams& params, const platforms::Platform* platform);
 
 /// What an override puts in the place of the block: from its operands and masks to its results.
 /// Null: the default is used.
-ProgramPtr native_program(const BlockParams& params, const std::string& platform);
+ProgramPtr native_program(const BlockParams& params, const platforms::Platform* platform);
 
 /// The text of a kept function that does what an override does here, with sites from number
 /// `first_site` on; none: it stays as it is.
-std::optional<Module> native_function(const Module::Kept& kept, const std::string& platform,
+std::optional<Module> native_function(const Module::Kept& kept, const platforms::Platform& platform,
                                       std::size_t first_site);
 
 /// `p` for a batch: the inputs that `level` maps have an axis in front, then comes the mask if

@@ -61,7 +61,7 @@ Tensors run_override(const BlockParams& p, const Override& o, std::span<const Te
 
 }  // namespace
 
-Question question(const BlockParams& p, const std::string& platform) {
+Question question(const BlockParams& p, const platforms::Platform* platform) {
   return {*p.config, p.operands, p.results, !p.levels.empty(), platform};
 }
 
@@ -82,7 +82,7 @@ ProgramPtr batched(const Program& p, const Level& level) {
   return without_captures(p.name, closed);
 }
 
-ProgramPtr native_program(const BlockParams& p, const std::string& platform) {
+ProgramPtr native_program(const BlockParams& p, const platforms::Platform* platform) {
   const OverridePtr o = choose(question(p, platform));
   if (!o) return nullptr;
   const Closed closed = trace_program(p.config->name, p.operands, [&](std::span<const Tensor> in) {
@@ -95,13 +95,13 @@ ProgramPtr native_program(const BlockParams& p, const std::string& platform) {
   return native;
 }
 
-std::optional<Module> native_function(const Module::Kept& kept, const std::string& platform,
+std::optional<Module> native_function(const Module::Kept& kept, const platforms::Platform& platform,
                                       std::size_t first_site) {
   const auto& p = as<BlockParams>(*kept.params);
-  const ProgramPtr native = native_program(p, platform);
+  const ProgramPtr native = native_program(p, &platform);
   if (!native) return std::nullopt;
   LoweringOptions options;
-  options.platform = platform;
+  platforms::lower_for(options, &platform);
   options.first_site = first_site;
   Lowering out(options);
   out.function(kept.function, kept.inputs, kept.outputs, [&](std::span<const Ssa> in) {
@@ -276,7 +276,7 @@ bool split_own(const BlockParams& p, std::span<const Tensor> x, Primitive::Split
     const Type& type = p.body->type(p.body->inputs[unknown[i]]);
     if (at(p.of_operand[i]) >= n || type.dims != x[at(p.of_operand[i])].dims()) return false;
   }
-  OverridePtr o = choose(question(p, current_platform()));
+  OverridePtr o = choose(question(p, &platforms::current()));
   if (!o || !o->vjp_forward) return false;
   ProgramPtr forward = forward_program(p, *o);
   const Types all = forward->output_types();

@@ -68,9 +68,8 @@ std::string dtype_mismatch(const Callee& kernel, const Question& q) {
 
 /// Why not; empty: it accepts.
 std::string refusal(const Override& o, const Question& q) {
-  if (q.platform == no_platform) return "the program is for no platform in particular";
-  if (!o.platform.empty() && o.platform != q.platform)
-    return fmt::format("it is for {}", o.platform);
+  if (!q.platform) return "the program is for no platform in particular";
+  if (o.only_on && o.only_on != q.platform) return fmt::format("it is for {}", o.platform);
   if (o.when && !o.when(q.config.object.get(), q.operands)) return "its condition declines";
   if (o.keeps_default) return "";
   if (!o.program && !native_calls.load(std::memory_order_relaxed))
@@ -142,11 +141,6 @@ std::vector<std::uint64_t>*& recorded() {
   thread_local std::vector<std::uint64_t>* list = nullptr;
   return list;
 }
-namespace {
-std::atomic<const char*> platform{"cpu"};
-}
-std::string current_platform() { return platform.load(); }
-void set_platform(const std::string& name) { platform = name == "cuda" ? "cuda" : "cpu"; }
 std::atomic<bool> native_calls{true};
 
 }  // namespace postern::blocks
@@ -165,6 +159,10 @@ std::uint64_t detail::add_override(ErasedOverride o) {
         forms);
   check((o.vjp_forward == nullptr) == (o.vjp_backward == nullptr),
         "override_block '{}': a vjp needs both forward and backward", o.block);
+  const platforms::Platform* only_on =
+      o.platform.empty()
+          ? nullptr
+          : &platforms::named(o.platform, fmt::format("override_block '{}'", o.block));
   check(!o.target || o.batch != VmapMethod::parallel,
         "override_block '{}': the batching method of a target is sequential, expand_dims or "
         "broadcast_all",
@@ -175,6 +173,7 @@ std::uint64_t detail::add_override(ErasedOverride o) {
   auto added = std::make_shared<Override>();
   static_cast<ErasedOverride&>(*added) = std::move(o);
   added->id = r.next++;
+  added->only_on = only_on;
   r.overrides[*added->type].push_back(added);
   if (!blocks::adding_builtin) blocks::generation_count.fetch_add(1, std::memory_order_release);
   if (blocks::recorded()) blocks::recorded()->push_back(added->id);
@@ -216,7 +215,8 @@ std::string detail::block_type_name(const std::type_info& type) { return readabl
 BlockPath detail::block_path(const BlockConfig& config, std::span<const Type> operands,
                              const std::string& platform) {
   std::vector<std::string> why;
-  const auto chosen = blocks::choose({config, operands, {}, false, platform}, &why);
+  const auto chosen = blocks::choose(
+      {config, operands, {}, false, &platforms::named(platform, "block_path")}, &why);
   bool used = false;
   {
     auto& r = registry();

@@ -7,17 +7,15 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <string>
 #include <vector>
+
+#include "platform/platform.h"
 
 namespace postern::blocks {
 
-/// The platform of programs that are to be kept: blocks stay blocks where they can, no override is
-/// taken.
-inline constexpr const char* no_platform = "any";
-
 struct Override : detail::ErasedOverride {
   std::uint64_t id = 0;
+  const platforms::Platform* only_on = nullptr;  // null: any platform
 };
 using OverridePtr = std::shared_ptr<const Override>;
 
@@ -26,7 +24,7 @@ struct Question {
   const detail::BlockConfig& config;
   std::span<const Type> operands, results;  // of one element
   bool batched = false;
-  std::string platform;
+  const platforms::Platform* platform = nullptr;  // null: to be kept for all, no override is taken
 };
 
 /// The latest override that accepts, null for the default. `why`, when given, gets a sentence for
@@ -52,10 +50,6 @@ std::uint64_t& met();
 /// Ids of the overrides that this thread adds go there while it is not null; for libraries that
 /// fail while loading.
 std::vector<std::uint64_t>*& recorded();
-
-/// The platform that programs are lowered for.
-std::string current_platform();
-void set_platform(const std::string& name);  // the runtime says so
 
 /// Whether the plug-in can enter kernels and targets; the runtime says so.
 extern std::atomic<bool> native_calls;

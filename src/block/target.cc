@@ -129,7 +129,12 @@ Batched target_batch(const Op& op, std::span<const Tensor> x, std::span<const in
 void target_lower(Lowering& out, const Equation& e) {
   const auto& p = as<TargetParams>(*e.params);
   const FfiTarget& target = *p.target;
-  require_handler(target.name, out.platform());
+  const platforms::Platform* platform = platforms::lowered_for(out);
+  check(platform != nullptr,
+        "the FFI target '{}' belongs to one platform: a program that calls it outside of a block "
+        "cannot be saved",
+        target.name);
+  require_handler(target.name, *platform);
   std::string ins, in_types, outs, out_types, attributes;
   std::vector<std::int64_t> in_ranks, out_ranks;
   for (std::size_t i = 0; i < e.operands.size(); ++i) {

@@ -56,7 +56,7 @@ void check_places(std::span<const SavedBlock> blocks, std::string_view text) {
 }
 
 Module with_overrides(Module module, std::span<const SavedBlock> blocks,
-                      const std::string& platform) {
+                      const platforms::Platform& platform) {
   for (std::size_t i = blocks.size(); i-- > 0;) {  // from the last on, so that places stay right
     const SavedBlock& b = blocks[i];
     auto config = blocks::config_named(b.name, b.attributes);

@@ -21,6 +21,6 @@ void check_places(std::span<const SavedBlock> blocks, std::string_view text);
 
 /// The module with what overrides bring for this platform in the place of defaults.
 Module with_overrides(Module module, std::span<const SavedBlock> blocks,
-                      const std::string& platform);
+                      const platforms::Platform& platform);
 
 }  // namespace postern::file

@@ -270,7 +270,7 @@ const std::shared_ptr<const run::CompiledProgram>& ready(const detail::LoadedPro
   }
   program.once([&] {
     std::shared_ptr<const Module> module = program.module;
-    const std::string platform = run::Runtime::get().platform();
+    const platforms::Platform& platform = run::Runtime::get().platform();
     for (const std::string& handler : program.handlers) blocks::require_handler(handler, platform);
     if (!program.blocks.empty())
       module =

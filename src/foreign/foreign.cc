@@ -11,7 +11,6 @@
 #include <cctype>
 #include <charconv>
 
-#include "block/registry.h"
 #include "block/target.h"
 #include "core/check.h"
 #include "foreign/bytecode.h"
@@ -20,6 +19,7 @@
 #include "foreign/portable.h"
 #include "host/handler.h"
 #include "lower/lowering.h"
+#include "platform/platform.h"
 
 namespace postern::file {
 
@@ -397,7 +397,7 @@ Server server_of(const std::string& target) {
   if (target == "TopK" || target == "ApproxTopK" || target.starts_with("mhlo.") ||
       target.starts_with("stablehlo.") || target.starts_with("chlo."))
     return Server::xla;
-  return blocks::has_handler(target, blocks::current_platform()) ? Server::handler : Server::host;
+  return blocks::has_handler(target, platforms::current()) ? Server::handler : Server::host;
 }
 
 void require_signature(const std::string& target, Server server,

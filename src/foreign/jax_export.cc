@@ -6,9 +6,9 @@
 #include <charconv>
 #include <cstring>
 
-#include "block/registry.h"
 #include "foreign/bytecode.h"
 #include "foreign/portable.h"
+#include "platform/platform.h"
 
 namespace postern::file {
 
@@ -186,11 +186,11 @@ Foreign read_jax_export(std::string_view bytes, const std::string& name) {
     out.kept.push_back(i);
   }
   out.platforms = root.strings(exported::platforms);
-  const std::string here = blocks::current_platform();
-  if (std::ranges::find(out.platforms, here) == out.platforms.end())
+  const platforms::Platform& here = platforms::current();
+  if (!platforms::position(here, out.platforms))
     throw Error(ErrorCode::failed_precondition,
                 fmt::format("it was exported for {}, this process runs on {}",
-                            fmt::join(out.platforms, ", "), here));
+                            fmt::join(out.platforms, ", "), here.name));
   return read_portable(module, name, &out);
 }
 

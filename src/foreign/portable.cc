@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <set>
 
-#include "block/registry.h"
 #include "core/check.h"
 #include "foreign/vhlo.h"
 #include "host/handler.h"
 #include "lower/lowering.h"
+#include "platform/platform.h"
 
 namespace postern::file {
 
@@ -284,9 +284,7 @@ class Writer {
     if (!exported_)
       throw Error(ErrorCode::unimplemented,
                   "it is for several platforms, and without what jax.export writes around it");
-    return static_cast<std::size_t>(
-        std::ranges::find(exported_->platforms, blocks::current_platform()) -
-        exported_->platforms.begin());
+    return platforms::position(platforms::current(), exported_->platforms).value();
   }
 
   void signature(const std::vector<std::size_t>& inputs, const std::vector<std::size_t>& outputs) {

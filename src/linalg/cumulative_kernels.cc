@@ -13,6 +13,7 @@
 
 #include "block/registry.h"
 #include "host/executor.h"
+#include "platform/cpu/cpu.h"
 
 namespace postern::blocks {
 
@@ -229,7 +230,7 @@ void of_kind(const Cumulative& c, const AnyView& in, const AnyMutableView& out) 
 }  // namespace
 
 void add_cumulative_overrides() {
-  override_block<Cumulative>({.platform = "cpu",
+  override_block<Cumulative>({.platform = std::string(platforms::cpu.name),
                               .when =
                                   [](const Cumulative& c, std::span<const Type> x) {
                                     // Logarithms of sums are XLA's: it has vectors of exp and log.

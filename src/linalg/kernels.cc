@@ -16,6 +16,7 @@
 #include "linalg/lapack.h"
 #include "linalg/layout.h"
 #include "linalg/small.h"
+#include "platform/cpu/cpu.h"
 
 namespace postern::blocks {
 
@@ -346,7 +347,7 @@ void triangular(const linalg::Triangular& c, In in, Out out) {
 /// A kernel that exists for f32, f64, c64 and c128, where the leading axes are its own loop.
 template <class Config, class Kernel>
 void add(Kernel kernel) {
-  override_block<Config>({.platform = "cpu",
+  override_block<Config>({.platform = std::string(platforms::cpu.name),
                           .when =
                               [](const Config&, std::span<const Type> x) {
                                 const DType d = x[0].dtype;

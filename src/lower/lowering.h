@@ -53,9 +53,17 @@ struct Ssa {
   int id = -1;
 };
 
+/// What the compiler of a platform does badly, so that operations write something else for it.
+/// platform/ says it of each.
+struct CompilerTraits {
+  bool slow_windows = false;   // reduce_window recomputes each window: scans become loops
+  bool max_loses_nan = false;  // or takes the maxima of floats one by one: integers are used
+};
+
 struct LoweringOptions {
   std::string name = "main";
-  std::string platform = "cpu";
+  std::string platform = {};  // empty: none in particular, the module is kept for all
+  CompilerTraits compiler = {};
   std::vector<bool> donated;  // by input
   std::vector<const void*>
       constants;             // by input: row-major bytes to write out, or null for a parameter
@@ -74,6 +82,7 @@ class Lowering {
   Module functions();
 
   const std::string& platform() const { return options_.platform; }
+  const CompilerTraits& compiler() const { return options_.compiler; }
   std::size_t gather_limit() const { return options_.gather_limit; }
 
   // The equation's operands and results. Each result must be defined once.

@@ -248,7 +248,7 @@ void cumulative_lower(Lowering& out, const Equation& e) {
   const Type& x = out.operand_type(e, 0);
   const DType work = working_dtype(c.reducer, x.dtype);
   if (x.size() == 0) return out.define(e, 0, out.operand(e, 0));
-  const bool window = c.reducer.hlo && out.platform() != "cpu";
+  const bool window = c.reducer.hlo && !out.compiler().slow_windows;
   if (window && work == x.dtype) return window_lower(out, e, c.reducer);
   const bool plain = p.axis == 0 && work == x.dtype && x.rank() == 2 &&
                      (x.dims[0] < long_axis || x.dims[1] > few_lanes);

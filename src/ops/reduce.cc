@@ -145,7 +145,7 @@ Ssa turned(Lowering& out, Ssa x, const Type& bits) {
 template <const Reducer& reducer, bool largest>
 void choice_lower(Lowering& out, const Equation& e) {
   const Type &x = out.operand_type(e, 0), &result = out.result_type(e);
-  if (!is_float(x.dtype) || out.platform() != "cpu") return reduce_lower<reducer>(out, e);
+  if (!is_float(x.dtype) || !out.compiler().max_loses_nan) return reduce_lower<reducer>(out, e);
   const DType work = working_dtype(reducer, x.dtype), dtype = bits_dtype(work);
   const Type wide{work, x.dims}, bits{dtype, x.dims}, pred{DType::pred, x.dims},
       result_bits{dtype, result.dims}, wide_result{work, result.dims};

@@ -6,10 +6,7 @@
 #include "pjrt/dtype.h"
 
 #include <cstdlib>
-#include <cstring>
 #include <memory>
-#include <mutex>
-#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -86,62 +83,6 @@ Client::Client(const Plugin& plugin, const std::vector<ClientOption>& options) :
     Client doomed(std::move(*this));  // a constructor that throws is not followed by the destructor
     throw;
   }
-}
-
-namespace {
-
-/// Devices that wait in a collective for one whose host function takes long: XLA would end the
-/// process after a minute. Deadlines and cancel() are what ends such runs. XLA has no option of the
-/// compilation for it, only flags in the environment, which a plug-in reads once, when its first
-/// client is made; it ends the process when it does not know one, so they are for the version only
-/// that is known to have them. What the user gave comes after them and wins.
-class WithoutTimeouts {
- public:
-  explicit WithoutTimeouts(const Plugin& plugin) : lock_(guard()) {
-    if (plugin.api_minor() != required_api_minor) return;
-    if (const char* given = std::getenv(name)) {
-      if (given[std::strspn(given, " \t\r\n")] != '-') return;  // the name of a file
-      before_ = given;
-    }
-    const std::string flags =
-        "--xla_cpu_collective_call_warn_stuck_timeout_seconds=2147483647 "
-        "--xla_cpu_collective_call_terminate_timeout_seconds=2147483647 ";
-    set_ = ::setenv(name, (flags + before_.value_or("")).c_str(), 1) == 0;
-  }
-  ~WithoutTimeouts() {
-    if (!set_) return;
-    if (before_)
-      ::setenv(name, before_->c_str(), 1);
-    else
-      ::unsetenv(name);
-  }
-  WithoutTimeouts(const WithoutTimeouts&) = delete;
-
- private:
-  static constexpr const char* name = "XLA_FLAGS";
-  static std::mutex& guard() {
-    static auto& one = *new std::mutex;
-    return one;
-  }
-  const std::scoped_lock<std::mutex> lock_;
-  std::optional<std::string> before_;
-  bool set_ = false;
-};
-
-}  // namespace
-
-Client Client::cpu(const Plugin& plugin, std::int64_t cpu_device_count) {
-  // XLA takes less as its own default, in silence.
-  if (cpu_device_count < 1)
-    throw Error(ErrorCode::invalid_argument,
-                "a CPU client needs at least one device; came " + std::to_string(cpu_device_count));
-  const WithoutTimeouts flags(plugin);
-  return Client(plugin, {{"cpu_device_count", cpu_device_count}});
-}
-
-Client Client::cuda(const Plugin& plugin) {
-  // Memory as it is needed: there may be a second client on the same devices.
-  return Client(plugin, {{"preallocate", false}});
 }
 
 Client::Client(Client&& other) noexcept

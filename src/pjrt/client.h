@@ -45,10 +45,6 @@ class Client {
  public:
   Client() = default;
   Client(const Plugin& plugin, const std::vector<ClientOption>& options);
-  /// `cpu_device_count` devices of a CPU plug-in.
-  static Client cpu(const Plugin& plugin, std::int64_t cpu_device_count);
-  /// All GPUs of a CUDA plug-in.
-  static Client cuda(const Plugin& plugin);
   Client(Client&& other) noexcept;
   Client& operator=(Client&& other) noexcept;
   ~Client();
@@ -58,7 +54,7 @@ class Client {
   const PJRT_Api* api() const;
   const Plugin& plugin() const { return *plugin_; }
 
-  /// "cpu", "cuda", ...
+  /// As the plug-in says it.
   std::string platform_name() const;
   std::string platform_version() const;
   /// The devices of this process, in the order of their ids.

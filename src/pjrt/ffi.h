@@ -16,10 +16,10 @@ namespace postern::pjrt {
 using Handler = XLA_FFI_Error*(XLA_FFI_CallFrame*);
 
 /// Makes `handler` the target `name` of custom calls with api_version 4. Again with the same
-/// handler is harmless; with another it throws Error already_exists. `platform` is XLA's name:
-/// "Host", "CUDA". Throws Error; unimplemented when the plug-in has no FFI extension.
+/// handler is harmless; with another it throws Error already_exists. `platform` is XLA's
+/// name. Throws Error; unimplemented when the plug-in has no FFI extension.
 void register_handler(const Plugin& plugin, std::string_view name, Handler* handler,
-                      std::string_view platform = "Host", int traits = 0);
+                      std::string_view platform, int traits = 0);
 
 /// The id of a type of user data, assigned by XLA; ask once per name and process.
 std::int64_t register_type(const Plugin& plugin, std::string_view name);

@@ -7,7 +7,6 @@
 
 #include <dlfcn.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
@@ -22,22 +21,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const char* environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value && *value ? value : nullptr;
-}
-
-// The folder of the shared object (or program) that this code is in.
-fs::path own_folder() {
-  Dl_info info{};
-  if (!dladdr(reinterpret_cast<const void*>(&environment), &info) || !info.dli_fname) return {};
-  std::error_code ignored;
-  return fs::canonical(info.dli_fname, ignored).parent_path();
-}
-
 // XLA reads this once, when it is loaded; a value that the user set stays.
 void quiet_xla() {
-  const char* log = environment("POSTERN_LOG");
+  const char* log = std::getenv("POSTERN_LOG");
   const bool wanted = log && std::string_view(log).find("xla") != std::string_view::npos;
   if (!wanted) setenv("TF_CPP_MIN_LOG_LEVEL", "3", 0);
 }
@@ -79,42 +65,6 @@ const PJRT_Api* open_api(const std::string& path) {
   return api;
 }
 
-/// Where Python's packages are: of the environment that is active, of PYTHONPATH, of the user, of
-/// the system.
-std::vector<fs::path> python_folders() {
-  std::vector<fs::path> found;
-  auto add_versions = [&](const fs::path& lib) {
-    std::error_code none;
-    for (const auto& entry : fs::directory_iterator(lib, none))
-      if (entry.path().filename().string().starts_with("python3"))
-        for (const char* packages : {"site-packages", "dist-packages"})
-          if (fs::is_directory(entry.path() / packages, none))
-            found.push_back(entry.path() / packages);
-  };
-  if (const char* active = environment("VIRTUAL_ENV")) add_versions(fs::path(active) / "lib");
-  if (const char* path = environment("PYTHONPATH"))
-    for (std::string_view rest = path; !rest.empty();) {
-      const std::string_view folder = rest.substr(0, rest.find(':'));
-      if (!folder.empty()) found.emplace_back(folder);
-      rest.remove_prefix(std::min(rest.size(), folder.size() + 1));
-    }
-  if (const char* home = environment("HOME")) add_versions(fs::path(home) / ".local/lib");
-  add_versions("/usr/local/lib");
-  add_versions("/usr/lib");
-  return found;
-}
-
-/// What a wheel brought; of two, for the newer CUDA. Empty if there is none.
-fs::path cuda_wheel(const std::vector<fs::path>& folders) {
-  std::error_code unreadable;
-  for (const char* wheel :
-       {"jax_plugins/xla_cuda13/xla_cuda_plugin.so", "xla_plugins/xla_cuda13_pjrt/xla_gpu_pjrt.so",
-        "jax_plugins/xla_cuda12/xla_cuda_plugin.so", "xla_plugins/xla_cuda12_pjrt/xla_gpu_pjrt.so"})
-    for (const fs::path& folder : folders)
-      if (fs::exists(folder / wheel, unreadable)) return folder / wheel;
-  return {};
-}
-
 }  // namespace
 
 void check_api_version(int major, int minor, const std::string& path) {
@@ -124,34 +74,6 @@ void check_api_version(int major, int minor, const std::string& path) {
                         std::to_string(minor) + "; Postern needs " +
                         std::to_string(required_api_major) + "." +
                         std::to_string(required_api_minor) + " or a later minor version");
-}
-
-std::string default_plugin_path(const std::string& platform) {
-  if (const char* chosen = environment("POSTERN_PLUGIN")) {
-    if (fs::exists(chosen)) return chosen;
-    throw PluginError(ErrorCode::not_found, std::string("POSTERN_PLUGIN names the plug-in ") +
-                                                chosen + ", which does not exist");
-  }
-  const bool cuda = platform == "cuda";
-  const fs::path installed =
-      own_folder() / "postern" / (cuda ? "xla_gpu_pjrt.so" : "xla_cpu_pjrt.so");
-  if (fs::exists(installed)) return installed.string();
-  std::string tried = installed.string();
-  if (cuda) {
-    const std::vector<fs::path> folders = python_folders();
-    if (const fs::path wheel = cuda_wheel(folders); !wheel.empty()) return wheel.string();
-    tried += ", and the wheels jax-cuda13-pjrt and xla-cuda13-pjrt are in none of Python's folders";
-    for (std::size_t i = 0; i < folders.size(); ++i)
-      tried += (i ? ", " : " ") + folders[i].string();
-  } else {
-#ifdef POSTERN_BUILD_PLUGIN
-    if (fs::exists(POSTERN_BUILD_PLUGIN)) return POSTERN_BUILD_PLUGIN;
-    tried += " and " POSTERN_BUILD_PLUGIN;
-#endif
-  }
-  throw PluginError(ErrorCode::not_found, "found no XLA plug-in for " + platform +
-                                              ": POSTERN_PLUGIN is not set, and there is no file " +
-                                              tried);
 }
 
 const Plugin& Plugin::load(const std::string& path) {

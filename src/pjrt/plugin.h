@@ -20,13 +20,6 @@ inline constexpr int required_api_minor = 81;
 /// Throws PluginError unless a plug-in of this version can be used; `path` is for the text.
 void check_api_version(int major, int minor, const std::string& path);
 
-/// The path of the plug-in to use: $POSTERN_PLUGIN; else, for "cpu", postern/xla_cpu_pjrt.so beside
-/// Postern's own binary or the one of the build tree; for "cuda", postern/xla_gpu_pjrt.so beside
-/// Postern's own binary, or what the wheels xla-cuda13-pjrt, jax-cuda13-pjrt and those for CUDA 12
-/// brought to a folder of Python's packages. Throws PluginError that lists the places when none
-/// holds a file.
-std::string default_plugin_path(const std::string& platform = "cpu");
-
 class Plugin {
  public:
   /// Loads and initialises the plug-in, or returns the one already loaded from this file. The

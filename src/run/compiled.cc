@@ -58,7 +58,9 @@ const pjrt::Executable& Loaded::make(int form) {
   return made;
 }
 
-Loaded::Form Loaded::form_of_main() { return Runtime::get().on_gpus() ? any_device : first_device; }
+Loaded::Form Loaded::form_of_main() {
+  return Runtime::get().platform().names_no_device ? first_device : any_device;
+}
 const pjrt::Executable& Loaded::main() { return made(form_of_main()); }
 
 Loaded::Choice Loaded::on(const Lane& lane) {
@@ -112,7 +114,7 @@ std::shared_ptr<const Module> lower(const Lowerable& program) {
   for (const auto* list : {&options.inputs, &options.outputs})
     for (const std::optional<Sharding>& s : *list)
       if (s) meshes.push_back(s->mesh());
-  options.platform = Runtime::get().platform();
+  platforms::lower_for(options, &Runtime::get().platform());
   options.gather_limit =
       program.gather_limit ? program.gather_limit : Runtime::get().config().gather_limit;
   options.devices = devices_of(meshes);
@@ -126,7 +128,7 @@ std::shared_ptr<const Module> lower_for_file(const Lowered& lowered) {
   const Program& program = *lowered.program().internal();
   LoweringOptions options;
   options.name = program.name;
-  options.platform = blocks::no_platform;
+  platforms::lower_for(options, nullptr);
   options.devices = before.devices;
   options.mesh = before.mesh;
   options.inputs.resize(program.inputs.size());
@@ -178,7 +180,7 @@ CompiledProgram::CompiledProgram(std::shared_ptr<const Module> module, std::size
     throw Error(
         ErrorCode::unimplemented,
         fmt::format("{}: the plug-in for {} cannot call host functions from a compiled program; {}",
-                    host::describe(s), Runtime::get().platform(),
+                    host::describe(s), Runtime::get().platform().name,
                     module_->partitioned() ? "one over several devices cannot be cut into stages"
                                            : "run it with Mode::staged"));
   }

@@ -18,6 +18,7 @@
 #include "core/fork.h"
 #include "core/once.h"
 #include "core/value.h"
+#include "platform/platform.h"
 #include "run/array.h"
 #include "run/compiled.h"
 #include "run/driven.h"
@@ -372,7 +373,7 @@ void collect_effects(const Program& program, bool in_loop, std::vector<EffectInf
 }  // namespace
 
 std::string TracedProgram::text(const std::string& platform) const {
-  return to_string(*program_, platform);
+  return to_string(*program_, std::string(platforms::named(platform, "text").name));
 }
 std::vector<Type> TracedProgram::inputs() const { return program_->input_types(); }
 std::vector<Type> TracedProgram::outputs() const { return program_->output_types(); }

@@ -16,6 +16,8 @@
 
 namespace postern {
 
+using platforms::Platform;
+
 namespace {
 
 struct Handler {
@@ -25,7 +27,7 @@ struct Handler {
 };
 struct Libraries {
   std::recursive_mutex guard;  // a load function registers handlers
-  std::map<std::pair<std::string, std::string>, Handler> handlers;  // by platform and name
+  std::map<std::pair<const Platform*, std::string>, Handler> handlers;  // by platform and name
   std::vector<LibraryInfo> loaded;
   std::vector<std::string>* recorded = nullptr;
 };
@@ -35,11 +37,6 @@ Libraries& libraries() {
 }
 
 constexpr int command_buffer_compatible = 1;  // XLA_FFI_HANDLER_TRAITS_COMMAND_BUFFER_COMPATIBLE
-
-std::string xla_platform(const std::string& platform) {
-  if (platform == "cpu") return "Host";
-  return platform == "cuda" ? "CUDA" : platform;
-}
 
 [[noreturn]] void refuse(ErrorCode code, const std::string& path, const std::string& why) {
   throw PluginError(code, fmt::format("load_library: {}: {}", path, why));
@@ -92,44 +89,46 @@ void register_ffi_handler(const std::string& name, FfiHandler* handler, const st
   check(!name.starts_with("postern_"),
         "register_ffi_handler: names that begin with postern_ are the library's own, got '{}'",
         name);
+  const Platform& on = platforms::named(platform, fmt::format("register_ffi_handler '{}'", name));
   Libraries& l = libraries();
   std::scoped_lock lock(l.guard);
   const auto [found, fresh] = l.handlers.try_emplace(
-      {platform, name}, Handler{handler, command_buffer ? command_buffer_compatible : 0, false});
+      {&on, name}, Handler{handler, command_buffer ? command_buffer_compatible : 0, false});
   check(fresh || found->second.function == handler,
         "register_ffi_handler: '{}' is registered for {} with another handler", name, platform);
   if (fresh && l.recorded) l.recorded->push_back(name);
 }
 
 std::vector<std::string> ffi_handlers(const std::string& platform) {
+  const Platform* const on = &platforms::named(platform, "ffi_handlers");
   Libraries& l = libraries();
   std::scoped_lock lock(l.guard);
   std::vector<std::string> out;
   for (const auto& [key, handler] : l.handlers)
-    if (key.first == platform) out.push_back(key.second);
+    if (key.first == on) out.push_back(key.second);
   return out;
 }
 
-bool blocks::has_handler(const std::string& name, const std::string& platform) {
+bool blocks::has_handler(const std::string& name, const Platform& platform) {
   Libraries& l = libraries();
   std::scoped_lock lock(l.guard);
-  return l.handlers.contains({platform, name}) || (platform == "cpu" && lapack_target(name));
+  return l.handlers.contains({&platform, name}) || (platform.on_host && lapack_target(name));
 }
 
-void blocks::require_handler(const std::string& name, const std::string& platform) {
+void blocks::require_handler(const std::string& name, const Platform& platform) {
   Libraries& l = libraries();
   std::scoped_lock lock(l.guard);
-  const auto found = l.handlers.find({platform, name});
+  const auto found = l.handlers.find({&platform, name});
   if (FfiHandler* const own =
-          found == l.handlers.end() && platform == "cpu" ? lapack_target(name) : nullptr)
-    return pjrt::register_handler(run::Runtime::get().plugin(), name, own, xla_platform(platform));
+          found == l.handlers.end() && platform.on_host ? lapack_target(name) : nullptr)
+    return pjrt::register_handler(run::Runtime::get().plugin(), name, own, platform.xla_name);
   check(found != l.handlers.end(),
         "the FFI target '{}' is not registered for {}; see register_ffi_handler and load_library. "
         "Registered: [{}]",
-        name, platform, fmt::join(ffi_handlers(platform), ", "));
+        name, platform.name, fmt::join(ffi_handlers(std::string(platform.name)), ", "));
   if (found->second.known_to_xla) return;
   pjrt::register_handler(run::Runtime::get().plugin(), name, found->second.function,
-                         xla_platform(platform), found->second.traits);
+                         platform.xla_name, found->second.traits);
   found->second.known_to_xla = true;
 }
 

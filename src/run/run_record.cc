@@ -55,8 +55,8 @@ void RunRecord::begin(std::shared_ptr<const CompiledProgram> program, LaneGroup 
   for (const Lane* lane : group_) order.push_back(lane->device);
   expect(order);
   turns.start(std::move(order));
-  if (group.client != 0 &&
-      !Runtime::get().on_gpus()) {  // spare devices are numbered for themselves
+  // Devices that were made for a spare client are numbered for themselves.
+  if (group.client != 0 && Runtime::get().platform().makes_devices) {
     first_ordinal = group_.front()->ordinal;
     for (const Lane* lane : group_) ordinals.push_back(lane->device);
   }

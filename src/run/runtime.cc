@@ -7,7 +7,6 @@
 #include "block/registry.h"
 #include "core/check.h"
 #include "core/fork.h"
-#include "cuda/handler.h"
 #include "host/handler.h"
 #include "host/queue.h"
 #include "host/run_state.h"
@@ -39,10 +38,9 @@ Config settled() {
   if (c.cpu_devices == 0) c.cpu_devices = environment_number("POSTERN_CPU_DEVICES", 1);
   if (const char* name = std::getenv("POSTERN_PLATFORM"); c.platform.empty() && name)
     c.platform = name;
-  if (c.platform.empty()) c.platform = "cpu";
-  check(c.platform == "cpu" || c.platform == "cuda",
-        "POSTERN_PLATFORM, Config::platform: '{}' is neither cpu nor cuda", c.platform);
-  if (c.plugin.empty()) c.plugin = pjrt::default_plugin_path(c.platform);
+  if (c.platform.empty()) c.platform = platforms::all().front()->name;
+  const auto& platform = platforms::named(c.platform, "POSTERN_PLATFORM, Config::platform");
+  if (c.plugin.empty()) c.plugin = platforms::plugin_path(platform);
   if (const char* dir = std::getenv("POSTERN_CACHE_DIR"); c.cache_dir.empty() && dir)
     c.cache_dir = dir;
   if (c.max_reentry == 0) c.max_reentry = 32;
@@ -69,7 +67,8 @@ void configure(const Config& config) {
 std::vector<DeviceInfo> devices() {
   std::vector<DeviceInfo> out;
   run::Runtime& runtime = run::Runtime::get();
-  for (int i = 0; i < runtime.device_count(); ++i) out.push_back({i, runtime.platform()});
+  for (int i = 0; i < runtime.device_count(); ++i)
+    out.push_back({i, std::string(runtime.platform().name)});
   return out;
 }
 
@@ -79,10 +78,10 @@ namespace postern::run {
 
 namespace {
 
-/// A plug-in for GPUs that cannot be loaded: most often the machine has no driver for them.
-const pjrt::Plugin& load_plugin(const Config& config) {
-  if (config.platform == "cuda") static_cast<void>(cuda::load_driver());
-  return pjrt::Plugin::load(config.plugin);
+/// A plug-in that cannot be loaded: most often the machine lacks what it is for.
+const pjrt::Plugin& load_plugin(const platforms::Platform& platform, const std::string& path) {
+  platform.require_machine();
+  return pjrt::Plugin::load(path);
 }
 
 /// Spare lanes come by so many, this many times at most on CPUs, whose devices are virtual.
@@ -121,57 +120,41 @@ Runtime& Runtime::get() {
   return *runtime;
 }
 
-Runtime::Runtime(Config config) : config_(std::move(config)), plugin_(&load_plugin(config_)) {
-  clients_[0] = make_client(config_.cpu_devices);
+Runtime::Runtime(Config config)
+    : config_(std::move(config)),
+      platform_(&platforms::named(config_.platform, "Config::platform")),
+      plugin_(&load_plugin(*platform_, config_.plugin)) {
+  clients_[0] = platform_->make_client(*plugin_, config_.cpu_devices);
   host::timeline::start_from_environment();
   host::set_tap_queue_limit(config_.tap_queue_bytes);
   blocks::native_calls = plugin_->ffi() != nullptr;
   if (plugin_->ffi()) {  // else only programs without calls are compiled whole
     host::run_state_type = pjrt::register_type(*plugin_, "postern.run");
-    register_handlers();
+    platform_->register_handlers(*plugin_);
   }
-  blocks::set_platform(config_.platform);
+  platforms::set_current(*platform_);
   main_lanes_ = clients_[0].devices().size();
   lanes_.resize(main_lanes_ + lanes_at_a_time * most_times + grouped_lanes);
   for (std::size_t i = 0; i < main_lanes_; ++i) {
     lanes_[i] = std::make_unique<Lane>();
     lanes_[i]->index = lanes_[i]->ordinal = lanes_[i]->device = static_cast<int>(i);
-    lanes_[i]->memory = on_gpus() ? static_cast<int>(i) : 0;
+    lanes_[i]->memory = platform_->shares_memory ? 0 : static_cast<int>(i);
     lanes_[i]->handle = clients_[0].devices()[i];
   }
   lane_count_ = main_lanes_;
-}
-
-pjrt::Client Runtime::make_client(int cpu_devices) const {
-  if (!on_gpus()) return pjrt::Client::cpu(*plugin_, cpu_devices);
-  try {
-    pjrt::Client client = pjrt::Client::cuda(*plugin_);
-    if (client.devices().empty()) throw Error(ErrorCode::not_found, "it lists no device");
-    return client;
-  } catch (const Error& e) {
-    throw PluginError(e.code(), fmt::format("no GPU can be used through the plug-in {}: {}",
-                                            plugin_->path(), e.what()));
-  }
-}
-
-void Runtime::register_handlers() const {
-  if (on_gpus()) return cuda::register_handlers(*plugin_);
-  if (cuda::has_stand_in()) return cuda::register_stand_in(*plugin_);
-  pjrt::register_handler(*plugin_, host::call_target, host::handle_call);
-  pjrt::register_handler(*plugin_, host::goes_on_target, host::handle_goes_on);
 }
 
 const pjrt::Client& Runtime::client(int index) { return clients_[index]; }
 
 bool Runtime::add_lanes(std::size_t lanes, bool grouped, std::size_t seen) {
   const std::scoped_lock lock(adding_);
-  const std::size_t first = lane_count(), times = on_gpus() ? 1 : most_times;
+  const std::size_t first = lane_count(), times = platform_->makes_devices ? most_times : 1;
   if (first != seen) return true;
   if (client_count_ == most_clients || first + lanes > lanes_.size()) return false;
   if (!grouped && single_clients_ == times) return false;
   // A client of its own, so that its thread pools are neither blocked by the others' callbacks nor
   // make those larger than the machine.
-  clients_[client_count_] = make_client(static_cast<int>(lanes));
+  clients_[client_count_] = platform_->make_client(*plugin_, static_cast<int>(lanes));
   const auto& devices = clients_[client_count_].devices();
   if (!grouped) ++single_clients_;
   for (std::size_t i = 0; i < lanes; ++i) {
@@ -179,7 +162,7 @@ bool Runtime::add_lanes(std::size_t lanes, bool grouped, std::size_t seen) {
     lane->index = static_cast<int>(first + i);
     lane->client = static_cast<int>(client_count_);
     lane->ordinal = static_cast<int>(i);
-    lane->memory = on_gpus() ? static_cast<int>(i % devices.size()) : 0;
+    lane->memory = platform_->shares_memory ? 0 : static_cast<int>(i % devices.size());
     lane->handle = devices[i % devices.size()];
     lane->grouped = grouped;
     lane->for_nested = single_clients_ == times && i >= lanes - lanes_for_nested;
@@ -260,25 +243,27 @@ std::optional<LaneGroup> Runtime::try_take_spare(const std::vector<int>& devices
   const std::size_t n = devices.size();
   while (true) {
     const std::size_t end = lane_count();
-    // On GPUs in steps of one lane for each of them, of which some are wanted.
+    // Where devices are the machine's, in steps of one lane for each of them, of which some are
+    // wanted.
+    const bool made = platform_->makes_devices;
     for (std::size_t first = main_lanes_; first < end;) {
-      const bool fits = on_gpus() ? first + main_lanes_ <= end : lanes_[first]->grouped;
+      const bool fits = made ? lanes_[first]->grouped : first + main_lanes_ <= end;
       std::size_t next = first + 1;
       while (next < end && lanes_[next]->client == lanes_[first]->client) ++next;
-      if (on_gpus()) next = first + main_lanes_;
+      if (!made) next = first + main_lanes_;
       LaneGroup spare{lanes_[first]->client, {}};
       for (std::size_t i = 0; fits && i < n; ++i) {
-        const std::size_t at = first + (on_gpus() ? static_cast<std::size_t>(devices[i]) : i);
+        const std::size_t at = first + (made ? i : static_cast<std::size_t>(devices[i]));
         if (at < next) spare.lanes.push_back(lanes_[at].get());
       }
-      const bool as_many = on_gpus() || next - first == n;
+      const bool as_many = !made || next - first == n;
       if (fits && as_many && spare.lanes.size() == n && try_take(spare.lanes)) {
         for (std::size_t i = 0; i < n; ++i) spare.lanes[i]->device = devices[i];
         return spare;
       }
       first = next;
     }
-    if (!may_add || !add_lanes(on_gpus() ? lanes_at_a_time : n, !on_gpus(), end)) return {};
+    if (!may_add || !add_lanes(made ? n : lanes_at_a_time, made, end)) return {};
   }
 }
 
@@ -296,7 +281,7 @@ LaneGroup Runtime::take(const std::vector<int>& devices, bool calls) {
     const bool last = nested || waited >= patience;
     if (nested || stuck) {
       if (auto spare = try_take_spare(devices, last)) return *spare;
-      if (nested || (last && !on_gpus()))
+      if (nested || (last && platform_->makes_devices))
         refuse(fmt::format(
             "{} a program on {} devices, and all spare ones are taken by runs inside their calls",
             nested ? "a host function runs" : "there is no room for", devices.size()));
@@ -327,7 +312,7 @@ Lane& Runtime::take(int device) {
       lane->device = device;
       return *lane;
     }
-    if (nested || !on_gpus())
+    if (nested || platform_->makes_devices)
       refuse(
           fmt::format("{} a program that calls back, and all {} lanes are taken by runs inside "
                       "their own calls",

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "host/waits.h"
-#include "pjrt/client.h"
+#include "platform/platform.h"
 
 namespace postern::run {
 
@@ -27,8 +27,7 @@ struct Lane {
   bool grouped = false;     // of a client for one run on several devices at a time
   bool for_nested = false;  // only a nested run may take it
   int device = 0;           // what users see: the ordinal of the device that this lane stands for
-  int memory =
-      0;  // lanes with the same number see each other's: all CPU devices do, a GPU is for itself
+  int memory = 0;           // lanes with the same number see each other's
   pjrt::Device handle;
   std::atomic<bool> taken{false};     // by a run that calls back
   std::atomic<std::uint64_t> run{0};  // its number
@@ -58,8 +57,7 @@ class Runtime {
   const pjrt::Plugin& plugin() const { return *plugin_; }
   const pjrt::Client& client(int index);
   int device_count() const { return static_cast<int>(main_lanes_); }
-  const std::string& platform() const { return config_.platform; }  // "cpu", "cuda"
-  bool on_gpus() const { return config_.platform == "cuda"; }
+  const platforms::Platform& platform() const { return *platform_; }
 
   /// A lane for a run that calls back, free until leave(). Throws CallbackError(reentry) when a
   /// nested run finds none or is too deep.
@@ -109,10 +107,9 @@ class Runtime {
   /// Another client with so many lanes, unless there are more than `seen` by now; false when there
   /// can be no more.
   bool add_lanes(std::size_t lanes, bool grouped, std::size_t seen);
-  pjrt::Client make_client(int cpu_devices) const;
-  void register_handlers() const;
 
   Config config_;
+  const platforms::Platform* platform_;
   const pjrt::Plugin* plugin_ = nullptr;
   static constexpr std::size_t most_clients = 64;
   pjrt::Client clients_[most_clients];

@@ -1,10 +1,10 @@
 // Pinned memory, given out again when the device has done with it.
-#include "cuda/staging.h"
+#include "platform/gpu/staging.h"
 
 #include <map>
 #include <utility>
 
-namespace postern::cuda {
+namespace postern::gpu {
 
 Staging::Staging(const Driver& driver, void* context)
     : driver_(driver),
@@ -22,7 +22,7 @@ void* Staging::allocate(std::size_t size) {
   void* memory = nullptr;
   if (const int error = driver_.allocate(&memory, size); error != 0)
     throw Error(ErrorCode::resource_exhausted,
-                "CUDA failed to pin " + std::to_string(size) +
+                std::string(driver_.name) + " failed to pin " + std::to_string(size) +
                     " bytes of host memory: " + driver_.describe(error));
   bytes_ += size;
   return memory;
@@ -122,4 +122,4 @@ Staging& staging_of(const Driver& driver, void* stream) {
   return *staging;
 }
 
-}  // namespace postern::cuda
+}  // namespace postern::gpu

@@ -1,6 +1,6 @@
 // The table filled from libcuda, which comes with NVIDIA's driver and is looked for when a program
 // first wants a GPU.
-#include "cuda/driver.h"
+#include "platform/cuda/cuda.h"
 
 #include <dlfcn.h>
 
@@ -8,7 +8,7 @@
 
 #include <cuda.h>
 
-namespace postern::cuda {
+namespace postern::platforms {
 
 namespace {
 
@@ -31,7 +31,7 @@ struct Functions {
   decltype(&cuCtxPopCurrent) leave;
   decltype(&cuGetErrorString) describe;
 };
-Functions cuda;
+Functions api;
 
 CUdeviceptr address(const void* memory) { return reinterpret_cast<std::uintptr_t>(memory); }
 CUstream stream_of(void* stream) { return static_cast<CUstream>(stream); }
@@ -39,7 +39,7 @@ CUevent event_of(void* event) { return static_cast<CUevent>(event); }
 
 std::string describe(int error) {
   const char* text = nullptr;
-  if (cuda.describe(static_cast<CUresult>(error), &text) != CUDA_SUCCESS || !text)
+  if (api.describe(static_cast<CUresult>(error), &text) != CUDA_SUCCESS || !text)
     return "error " + std::to_string(error);
   return text;
 }
@@ -52,7 +52,7 @@ void find(void* library, const char* name, Function& function) {
                       std::string("the NVIDIA driver's libcuda.so.1 has no function ") + name);
 }
 
-Driver loaded() {
+gpu::Driver loaded() {
   // Never unloaded: the plug-in uses it too.
   void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (!library) {
@@ -60,67 +60,68 @@ Driver loaded() {
     throw PluginError(ErrorCode::not_found, std::string("no NVIDIA driver is installed: ") +
                                                 (reason ? reason : "libcuda.so.1"));
   }
-  find(library, "cuInit", cuda.init);
-  find(library, "cuMemHostAlloc", cuda.allocate);
-  find(library, "cuMemFreeHost", cuda.free);
-  find(library, "cuPointerGetAttribute", cuda.attribute_of);
-  find(library, "cuMemcpyDtoHAsync_v2", cuda.copy_to_host);
-  find(library, "cuMemcpyHtoDAsync_v2", cuda.copy_to_device);
-  find(library, "cuMemsetD8Async", cuda.fill);
-  find(library, "cuStreamSynchronize", cuda.synchronize);
-  find(library, "cuStreamGetCtx", cuda.context_of);
-  find(library, "cuEventCreate", cuda.create_event);
-  find(library, "cuEventRecord", cuda.record);
-  find(library, "cuEventQuery", cuda.query);
-  find(library, "cuEventSynchronize", cuda.wait);
-  find(library, "cuCtxPushCurrent_v2", cuda.enter);
-  find(library, "cuCtxPopCurrent_v2", cuda.leave);
-  find(library, "cuGetErrorString", cuda.describe);
-  if (const CUresult error = cuda.init(0); error != CUDA_SUCCESS)
+  find(library, "cuInit", api.init);
+  find(library, "cuMemHostAlloc", api.allocate);
+  find(library, "cuMemFreeHost", api.free);
+  find(library, "cuPointerGetAttribute", api.attribute_of);
+  find(library, "cuMemcpyDtoHAsync_v2", api.copy_to_host);
+  find(library, "cuMemcpyHtoDAsync_v2", api.copy_to_device);
+  find(library, "cuMemsetD8Async", api.fill);
+  find(library, "cuStreamSynchronize", api.synchronize);
+  find(library, "cuStreamGetCtx", api.context_of);
+  find(library, "cuEventCreate", api.create_event);
+  find(library, "cuEventRecord", api.record);
+  find(library, "cuEventQuery", api.query);
+  find(library, "cuEventSynchronize", api.wait);
+  find(library, "cuCtxPushCurrent_v2", api.enter);
+  find(library, "cuCtxPopCurrent_v2", api.leave);
+  find(library, "cuGetErrorString", api.describe);
+  if (const CUresult error = api.init(0); error != CUDA_SUCCESS)
     throw PluginError(ErrorCode::unavailable,
                       "the NVIDIA driver cannot be used: " + describe(error));
   return {
+      .name = "CUDA",
       // Portable: pinned for every GPU of the process.
       .allocate = [](void** memory, std::size_t bytes) -> int {
-        return cuda.allocate(memory, bytes, CU_MEMHOSTALLOC_PORTABLE);
+        return api.allocate(memory, bytes, CU_MEMHOSTALLOC_PORTABLE);
       },
-      .free = [](void* memory) -> int { return cuda.free(memory); },
+      .free = [](void* memory) -> int { return api.free(memory); },
       .on_host = [](const void* memory) -> bool {
         unsigned type = 0;  // memory that CUDA knows nothing of is an error
-        return cuda.attribute_of(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address(memory)) ==
+        return api.attribute_of(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address(memory)) ==
                    CUDA_SUCCESS &&
                type == CU_MEMORYTYPE_HOST;
       },
       .copy_to_host = [](void* to, const void* from, std::size_t bytes, void* stream) -> int {
-        return cuda.copy_to_host(to, address(from), bytes, stream_of(stream));
+        return api.copy_to_host(to, address(from), bytes, stream_of(stream));
       },
       .copy_to_device = [](void* to, const void* from, std::size_t bytes, void* stream) -> int {
-        return cuda.copy_to_device(address(to), from, bytes, stream_of(stream));
+        return api.copy_to_device(address(to), from, bytes, stream_of(stream));
       },
       .fill = [](void* to, unsigned char value, std::size_t bytes, void* stream) -> int {
-        return cuda.fill(address(to), value, bytes, stream_of(stream));
+        return api.fill(address(to), value, bytes, stream_of(stream));
       },
-      .synchronize = [](void* stream) -> int { return cuda.synchronize(stream_of(stream)); },
+      .synchronize = [](void* stream) -> int { return api.synchronize(stream_of(stream)); },
       .create_event = [](void** event) -> int {
-        return cuda.create_event(reinterpret_cast<CUevent*>(event),
-                                 CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC);
+        return api.create_event(reinterpret_cast<CUevent*>(event),
+                                CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC);
       },
       .record = [](void* event, void* stream) -> int {
-        return cuda.record(event_of(event), stream_of(stream));
+        return api.record(event_of(event), stream_of(stream));
       },
       .is_ready = [](void* event, bool* ready) -> int {
-        const CUresult error = cuda.query(event_of(event));
+        const CUresult error = api.query(event_of(event));
         *ready = error == CUDA_SUCCESS;
         return error == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : error;
       },
-      .wait = [](void* event) -> int { return cuda.wait(event_of(event)); },
+      .wait = [](void* event) -> int { return api.wait(event_of(event)); },
       .context_of = [](void* stream, void** context) -> int {
-        return cuda.context_of(stream_of(stream), reinterpret_cast<CUcontext*>(context));
+        return api.context_of(stream_of(stream), reinterpret_cast<CUcontext*>(context));
       },
-      .enter = [](void* context) -> int { return cuda.enter(static_cast<CUcontext>(context)); },
+      .enter = [](void* context) -> int { return api.enter(static_cast<CUcontext>(context)); },
       .leave = []() -> int {
         CUcontext before = nullptr;
-        return cuda.leave(&before);
+        return api.leave(&before);
       },
       .describe = describe,
   };
@@ -128,9 +129,9 @@ Driver loaded() {
 
 }  // namespace
 
-const Driver& load_driver() {
-  static const Driver driver = loaded();
+const gpu::Driver& load_cuda_driver() {
+  static const gpu::Driver driver = loaded();
   return driver;
 }
 
-}  // namespace postern::cuda
+}  // namespace postern::platforms

@@ -1,11 +1,11 @@
 // Leaves on their way between the device and host functions.
-#include "cuda/fire.h"
+#include "platform/gpu/fire.h"
 
 #include <exception>
 
 #include "host/fire.h"
 
-namespace postern::cuda {
+namespace postern::gpu {
 
 namespace {
 
@@ -154,4 +154,4 @@ bool fire(const Driver& driver, RunState& run, const HostSite& site, void* const
   return ok;
 }
 
-}  // namespace postern::cuda
+}  // namespace postern::gpu

@@ -1,11 +1,11 @@
 // From XLA's call frame on a GPU to a firing.
-#include "cuda/handler.h"
+#include "platform/gpu/handler.h"
 
-#include "cuda/fire.h"
 #include "host/call_frame.h"
 #include "pjrt/ffi.h"
+#include "platform/gpu/fire.h"
 
-namespace postern::cuda {
+namespace postern::gpu {
 
 namespace {
 
@@ -17,7 +17,7 @@ XLA_FFI_Error* tell(XLA_FFI_CallFrame* frame, const host::RunState& run, void* a
       0)
     return nullptr;
   return pjrt::make_error(frame, ErrorCode::internal,
-                          "postern: CUDA failed to write whether the run goes on");
+                          "postern: the GPU's driver failed to write whether the run goes on");
 }
 
 XLA_FFI_Error* handle_call(XLA_FFI_CallFrame* frame) {
@@ -43,24 +43,16 @@ XLA_FFI_Error* handle_goes_on(XLA_FFI_CallFrame* frame) {
   return asked.run ? tell(frame, *asked.run, asked.answer) : asked.error;
 }
 
-void register_for(const pjrt::Plugin& plugin, const char* platform) {
-  pjrt::register_handler(plugin, host::call_target, handle_call, platform);
-  pjrt::register_handler(plugin, host::goes_on_target, handle_goes_on, platform);
-}
-
 }  // namespace
 
-void register_handlers(const pjrt::Plugin& plugin) {
-  driver = &load_driver();
-  register_for(plugin, "CUDA");
+void register_handlers(const pjrt::Plugin& plugin, const Driver& functions,
+                       std::string_view xla_platform) {
+  driver = &functions;
+  pjrt::register_handler(plugin, host::call_target, handle_call, xla_platform);
+  pjrt::register_handler(plugin, host::goes_on_target, handle_goes_on, xla_platform);
 }
 
 void stand_in(const Driver* functions) { instead = functions; }
-bool has_stand_in() { return instead != nullptr; }
+const Driver* stood_in() { return instead; }
 
-void register_stand_in(const pjrt::Plugin& plugin) {
-  driver = instead;
-  register_for(plugin, "Host");
-}
-
-}  // namespace postern::cuda
+}  // namespace postern::gpu

@@ -1,9 +1,9 @@
 // Firings of programs on a GPU.
 #pragma once
-#include "cuda/staging.h"
 #include "host/run_state.h"
+#include "platform/gpu/staging.h"
 
-namespace postern::cuda {
+namespace postern::gpu {
 
 /// Enters a site's function for the device buffers of one execution (operands, mask, results),
 /// which work queued on `stream` makes and reads. Operands are copied to pinned memory, the stream
@@ -13,4 +13,4 @@ namespace postern::cuda {
 bool fire(const Driver& driver, host::RunState& run, const host::HostSite& site,
           void* const* buffers, int device, void* stream) noexcept;
 
-}  // namespace postern::cuda
+}  // namespace postern::gpu

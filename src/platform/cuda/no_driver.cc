@@ -1,12 +1,14 @@
 // In place of driver.cc where the CUDA toolkit was not there when Postern was built.
-#include "cuda/driver.h"
+#include <postern/error.h>
 
-namespace postern::cuda {
+#include "platform/cuda/cuda.h"
 
-const Driver& load_driver() {
+namespace postern::platforms {
+
+const gpu::Driver& load_cuda_driver() {
   throw PluginError(ErrorCode::unimplemented,
                     "this build of Postern has no GPU part: it is built where the CUDA toolkit "
                     "(cuda.h) is installed");
 }
 
-}  // namespace postern::cuda
+}  // namespace postern::platforms

@@ -1,5 +1,5 @@
-// Driver: the few functions of CUDA that Postern needs, as a table, so that tests can put others in
-// their place.
+// Driver: the few functions of a vendor's interface (CUDA) that Postern needs, as a table, so that
+// tests can put others in their place.
 #pragma once
 #include <postern/error.h>
 
@@ -7,11 +7,12 @@
 #include <string>
 #include <string_view>
 
-namespace postern::cuda {
+namespace postern::gpu {
 
-/// Each gives 0 or the number of an error. Streams, events and contexts are CUDA's handles. What
-/// takes a stream only queues.
+/// Each gives 0 or the number of an error. Streams, events and contexts are the vendor's
+/// handles. What takes a stream only queues.
 struct Driver {
+  const char* name;                                   // in errors: "CUDA"
   int (*allocate)(void** memory, std::size_t bytes);  // pinned memory of the host
   int (*free)(void* memory);
   bool (*on_host)(const void* memory);  // the host can read it where it is
@@ -28,16 +29,13 @@ struct Driver {
   int (*leave)();
   std::string (*describe)(int error);
 
-  /// Throws Error: "CUDA failed <what>: <its text>".
+  /// Throws Error: "<name> failed <what>: <its text>".
   void check(int error, std::string_view what) const {
     if (error != 0) [[unlikely]]
-      throw Error(ErrorCode::internal, "CUDA failed " + std::string(what) + ": " + describe(error));
+      throw Error(ErrorCode::internal,
+                  std::string(name) + " failed " + std::string(what) + ": " + describe(error));
   }
 };
-
-/// Of the machine's NVIDIA driver. Throws PluginError where there is none, or where this build of
-/// Postern has no GPU part.
-const Driver& load_driver();
 
 /// Makes a context the thread's for a scope.
 class ContextScope {
@@ -52,4 +50,4 @@ class ContextScope {
   const Driver& driver_;
 };
 
-}  // namespace postern::cuda
+}  // namespace postern::gpu

@@ -1,0 +1,24 @@
+// The row of the CPU.
+#pragma once
+#include "platform/platform.h"
+
+namespace postern::platforms {
+
+void any_machine();
+std::string cpu_plugin();
+pjrt::Client cpu_client(const pjrt::Plugin& plugin, int devices);
+void register_cpu_handlers(const pjrt::Plugin& plugin);
+
+inline constexpr Platform cpu{.name = "cpu",
+                              .xla_name = "Host",
+                              .on_host = true,
+                              .shares_memory = true,
+                              .makes_devices = true,
+                              .names_no_device = true,
+                              .compiler = {.slow_windows = true, .max_loses_nan = true},
+                              .require_machine = any_machine,
+                              .find_plugin = cpu_plugin,
+                              .make_client = cpu_client,
+                              .register_handlers = register_cpu_handlers};
+
+}  // namespace postern::platforms

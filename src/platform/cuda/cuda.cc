@@ -1,0 +1,61 @@
+// NVIDIA's GPUs: finding the plug-in, making clients.
+#include "platform/cuda/cuda.h"
+
+#include <postern/error.h>
+
+#include <filesystem>
+
+#include "core/check.h"
+#include "platform/find_plugin.h"
+#include "platform/gpu/handler.h"
+
+namespace postern::platforms {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// What a wheel brought; of two, for the newer CUDA. Empty if there is none.
+fs::path wheel_in(const std::vector<fs::path>& folders) {
+  std::error_code unreadable;
+  for (const char* wheel :
+       {"jax_plugins/xla_cuda13/xla_cuda_plugin.so", "xla_plugins/xla_cuda13_pjrt/xla_gpu_pjrt.so",
+        "jax_plugins/xla_cuda12/xla_cuda_plugin.so", "xla_plugins/xla_cuda12_pjrt/xla_gpu_pjrt.so"})
+    for (const fs::path& folder : folders)
+      if (fs::exists(folder / wheel, unreadable)) return folder / wheel;
+  return {};
+}
+
+}  // namespace
+
+void require_cuda() { static_cast<void>(load_cuda_driver()); }
+
+std::string cuda_plugin() {
+  const fs::path installed = installed_beside("xla_gpu_pjrt.so");
+  if (fs::exists(installed)) return installed.string();
+  const std::vector<fs::path> folders = python_folders();
+  if (const fs::path wheel = wheel_in(folders); !wheel.empty()) return wheel.string();
+  std::string tried =
+      installed.string() +
+      ", and the wheels jax-cuda13-pjrt and xla-cuda13-pjrt are in none of Python's folders";
+  for (std::size_t i = 0; i < folders.size(); ++i) tried += (i ? ", " : " ") + folders[i].string();
+  refuse_plugin(cuda.name, tried);
+}
+
+pjrt::Client cuda_client(const pjrt::Plugin& plugin, int) {
+  try {
+    // Memory as it is needed: there may be a second client on the same devices.
+    pjrt::Client client(plugin, {{"preallocate", false}});
+    if (client.devices().empty()) throw Error(ErrorCode::not_found, "it lists no device");
+    return client;
+  } catch (const Error& e) {
+    throw PluginError(e.code(), fmt::format("no GPU can be used through the plug-in {}: {}",
+                                            plugin.path(), e.what()));
+  }
+}
+
+void register_cuda_handlers(const pjrt::Plugin& plugin) {
+  gpu::register_handlers(plugin, load_cuda_driver(), cuda.xla_name);
+}
+
+}  // namespace postern::platforms

@@ -1,0 +1,29 @@
+// The row of NVIDIA's GPUs.
+#pragma once
+#include "platform/gpu/driver.h"
+#include "platform/platform.h"
+
+namespace postern::platforms {
+
+/// Of the machine's NVIDIA driver. Throws PluginError where there is none, or where this build of
+/// Postern has no GPU part.
+const gpu::Driver& load_cuda_driver();
+
+void require_cuda();
+std::string cuda_plugin();
+pjrt::Client cuda_client(const pjrt::Plugin& plugin, int devices);
+void register_cuda_handlers(const pjrt::Plugin& plugin);
+
+inline constexpr Platform cuda{.name = "cuda",
+                               .xla_name = "CUDA",
+                               .on_host = false,
+                               .shares_memory = false,
+                               .makes_devices = false,
+                               .names_no_device = false,
+                               .compiler = {},
+                               .require_machine = require_cuda,
+                               .find_plugin = cuda_plugin,
+                               .make_client = cuda_client,
+                               .register_handlers = register_cuda_handlers};
+
+}  // namespace postern::platforms

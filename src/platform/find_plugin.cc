@@ -1,0 +1,60 @@
+// Installed files, and the folders of Python's packages.
+#include "platform/find_plugin.h"
+
+#include <postern/error.h>
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <string_view>
+
+namespace postern::platforms {
+
+namespace fs = std::filesystem;
+
+const char* environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value && *value ? value : nullptr;
+}
+
+fs::path installed_beside(const char* file) {
+  // The shared object (or program) that this code is in.
+  Dl_info info{};
+  fs::path folder;
+  std::error_code ignored;
+  if (dladdr(reinterpret_cast<const void*>(&environment), &info) && info.dli_fname)
+    folder = fs::canonical(info.dli_fname, ignored).parent_path();
+  return folder / "postern" / file;
+}
+
+std::vector<fs::path> python_folders() {
+  std::vector<fs::path> found;
+  auto add_versions = [&](const fs::path& lib) {
+    std::error_code none;
+    for (const auto& entry : fs::directory_iterator(lib, none))
+      if (entry.path().filename().string().starts_with("python3"))
+        for (const char* packages : {"site-packages", "dist-packages"})
+          if (fs::is_directory(entry.path() / packages, none))
+            found.push_back(entry.path() / packages);
+  };
+  if (const char* active = environment("VIRTUAL_ENV")) add_versions(fs::path(active) / "lib");
+  if (const char* path = environment("PYTHONPATH"))
+    for (std::string_view rest = path; !rest.empty();) {
+      const std::string_view folder = rest.substr(0, rest.find(':'));
+      if (!folder.empty()) found.emplace_back(folder);
+      rest.remove_prefix(std::min(rest.size(), folder.size() + 1));
+    }
+  if (const char* home = environment("HOME")) add_versions(fs::path(home) / ".local/lib");
+  add_versions("/usr/local/lib");
+  add_versions("/usr/lib");
+  return found;
+}
+
+[[noreturn]] void refuse_plugin(std::string_view platform, const std::string& tried) {
+  throw PluginError(ErrorCode::not_found, "found no XLA plug-in for " + std::string(platform) +
+                                              ": POSTERN_PLUGIN is not set, and there is no file " +
+                                              tried);
+}
+
+}  // namespace postern::platforms

@@ -1,0 +1,23 @@
+// Where plug-ins are looked for.
+#pragma once
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace postern::platforms {
+
+/// Null where the variable is not set, or empty.
+const char* environment(const char* name);
+
+/// A file that was installed with Postern: in the folder `postern` beside its own binary.
+std::filesystem::path installed_beside(const char* file);
+
+/// Where Python's packages are: of the environment that is active, of PYTHONPATH, of the user, of
+/// the system.
+std::vector<std::filesystem::path> python_folders();
+
+/// Throws PluginError: nothing says where the plug-in for `platform` is, and there is no file
+/// `tried`.
+[[noreturn]] void refuse_plugin(std::string_view platform, const std::string& tried);
+
+}  // namespace postern::platforms

@@ -1,0 +1,18 @@
+// The FFI targets of Postern's programs on GPUs.
+#pragma once
+#include "pjrt/plugin.h"
+#include "platform/gpu/driver.h"
+
+namespace postern::gpu {
+
+/// Makes the targets known to XLA under its name of the platform whose driver this is; of one
+/// driver in a process.
+void register_handlers(const pjrt::Plugin& plugin, const Driver& driver,
+                       std::string_view xla_platform);
+
+/// For tests, before the first operation: programs on the CPU call back as those on a GPU do, by
+/// these functions. Null: they do not.
+void stand_in(const Driver* driver);
+const Driver* stood_in();
+
+}  // namespace postern::gpu

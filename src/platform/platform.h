@@ -1,0 +1,54 @@
+// Platforms: what programs can run on. All that differs between them is a field here, or is done by
+// a function here; nothing outside of this room compares names.
+#pragma once
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "lower/lowering.h"
+#include "pjrt/client.h"
+
+namespace postern::platforms {
+
+struct Platform {
+  std::string_view name;      // what users call it
+  std::string_view xla_name;  // under which XLA keeps FFI handlers
+  bool on_host;               // programs work on the host's memory: what serves host arrays serves
+  bool shares_memory;         // its devices see each other's memory
+  bool makes_devices;         // a client has as many devices as it is asked for
+  bool names_no_device;       // runs on the first device are quicker when they needn't name it
+  CompilerTraits compiler;
+
+  /// Throws PluginError where this machine, or this build, can never use it.
+  void (*require_machine)();
+  /// Where its plug-in is when nobody says it. Throws PluginError that lists the places looked at.
+  std::string (*find_plugin)();
+  /// A client with at least one device; `devices` of them if `makes_devices`. Throws Error.
+  pjrt::Client (*make_client)(const pjrt::Plugin& plugin, int devices);
+  /// Makes the targets of Postern's own calls known to XLA. Throws Error.
+  void (*register_handlers)(const pjrt::Plugin& plugin);
+};
+
+/// Those that there are, the default one first.
+std::span<const Platform* const> all();
+
+/// The platform of that name. Throws TypeError that lists those that there are; `what` asked.
+const Platform& named(std::string_view name, std::string_view what);
+
+/// The platform that programs are lowered for: the default one until the runtime has chosen.
+const Platform& current();
+void set_current(const Platform& platform);
+
+/// The place of the platform's name in a list from elsewhere.
+std::optional<std::size_t> position(const Platform& platform, std::span<const std::string> names);
+
+/// The plug-in to use: $POSTERN_PLUGIN, or where the platform finds its own. Throws PluginError.
+std::string plugin_path(const Platform& platform);
+
+/// Has a program lowered for the platform. Null: for none in particular, to be kept for all.
+void lower_for(LoweringOptions& options, const Platform* platform);
+const Platform* lowered_for(const Lowering& out);
+
+}  // namespace postern::platforms
