@@ -205,9 +205,11 @@ detail::Pmapped<F> pmap(F f, PmapOptions options = {}, Place place = Place::curr
 
 // --- collectives
 // -------------------------------------------------------------------------------------------------
-// Inside `shard_map` and `pmap`, with the name of a mesh axis, or several names (the first is the
-// slowest to change). Elsewhere, and for names that the mesh does not have, they throw TypeError.
-// The shapes are those of one device's part.
+// Inside `shard_map` and `pmap`, with the name of a mesh axis, inside `vmap` with its axis_name, or
+// with several names of either kind (the first is the slowest to change). Names that are none of
+// these are a TypeError that lists those that there are. The shapes are those of one device's part,
+// or of one element: where devices are said below, a vmap has elements. `all_to_all` and `ppermute`
+// over several names take those of a mesh only.
 
 /// Sum, mean, greatest, least over the devices along these axes; of numbers of any dtype (max and
 /// min: no complex ones). Every device gets it. Where several devices have the greatest (least)

@@ -28,6 +28,7 @@ struct VmapOptions {
                       // for all elements
   Axes out_axes = 0;  // for the result
   std::optional<std::int64_t> axis_size = {};  // needed only where no argument is mapped
+  std::string axis_name = {};  // of the batch axis, for the collectives of shard.h in f
 };
 
 /// One step of a function under `checkpoint`: "multiply", or "call" with the name of a call or tap.
@@ -146,6 +147,11 @@ auto hessian(F f, GradOptions options = {}, Place place = Place::current()) {
 /// f for a batch: written for one element, it is given arrays with one more axis and gives such.
 /// Calls, taps and effects inside run for each element as their options say; in branches and loops
 /// that only some elements take, only for those.
+///
+/// With options.axis_name the elements can tell each other something: f may use `psum(x, name)` and
+/// the other collectives of shard.h. Of equal names the innermost is meant. All elements take part,
+/// in branches and loops those that are not live too. What is the same for all of them, such as a
+/// psum, may be a result whose out_axes is `unmapped`. As jax.vmap's axis_name.
 template <class F>
 detail::Batched<F> vmap(F f, VmapOptions options = {}, Place place = Place::current()) {
   return {std::move(f), std::move(options), place};

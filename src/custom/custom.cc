@@ -3,6 +3,7 @@
 
 #include <postern/transforms.h>
 
+#include "transform/axis.h"
 #include "transform/transpose.h"
 
 namespace postern {
@@ -52,13 +53,15 @@ Closed batched_body(const char* what, const Program& body, const Types& types,
 TensorFunction batched_function(const char* what, TensorFunction f, Types types,
                                 std::vector<int> axes, std::int64_t size, bool masked,
                                 std::vector<int> out_axes) {
-  return [=](std::span<const Tensor> leaves) {
+  return [=, axis = BatchScope::current()](std::span<const Tensor> leaves) {
     std::vector<bool> there;  // an empty Tensor is zero
+    const AxisScope named(axis);
     const Closed closed = trace_user(what, types, [&](std::span<const Tensor> in) {
       const Tensors y = f(in);
       there = present(y);
       return kept(y);
     });
+    const BatchScope batching(axis);
     Tensors inputs(leaves.begin(), leaves.begin() + static_cast<std::ptrdiff_t>(axes.size()));
     append(inputs, closed.captures);
     std::vector<int> all = axes;

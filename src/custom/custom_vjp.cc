@@ -4,6 +4,7 @@
 #include <postern/transforms.h>
 
 #include "custom/custom.h"
+#include "transform/axis.h"
 
 namespace postern {
 
@@ -187,10 +188,12 @@ Jvp custom_vjp_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tens
 /// the batch axis in front.
 ForwardRule batched_forward(const ForwardRule& forward, Types types, std::vector<int> axes,
                             std::int64_t size, bool masked) {
-  return [=](std::span<const Tensor> leaves) {
+  return [=, axis = BatchScope::current()](std::span<const Tensor> leaves) {
     const std::size_t n = axes.size();
     const Tensor mask = masked ? leaves[n] : Tensor();
     Forward one;
+    const AxisScope named(axis);
+    const BatchScope batching(axis);
     const Closed closed = trace_user("custom_vjp", types, [&](std::span<const Tensor> in) {
       one = forward(in);
       Tensors all = one.results;

@@ -1,6 +1,7 @@
 // Collectives: what the devices of a mesh tell each other inside shard_map. Rules as in JAX: the
 // transpose of a sum is the sum, gathering and scattering undo each other, a permutation is undone
 // by the inverse one.
+#include <postern/ops_more.h>
 #include <postern/shard.h>
 
 #include <algorithm>
@@ -8,6 +9,8 @@
 
 #include "ops/family.h"
 #include "shard/shard_map.h"
+#include "transform/axis.h"
+#include "transform/batch.h"
 
 namespace postern {
 
@@ -258,20 +261,113 @@ Tensors scatter_transpose(const Op& op, std::span<const Tensor> ct, std::span<co
   return bind_n(all_gather_p, op.params, ct);
 }
 
-CollectiveParams params_for(const char* op, const AxisNames& axes) {
-  const Mesh* mesh = current_mesh();
-  check(mesh != nullptr,
-        "{}: there is no mesh axis '{}' here; collectives work on the parts inside shard_map and "
-        "pmap",
-        op, fmt::join(axes.names(), "', '"));
-  CollectiveParams p{*mesh, axes.names()};
-  for (std::size_t i = 0; i < p.axes.size(); ++i) {
-    mesh->size(p.axes[i]);
-    check(std::ranges::count(p.axes, p.axes[i]) == 1, "{}: axis '{}' is named twice", op,
-          p.axes[i]);
+/// The axes that a collective names, each of a vmap or of the mesh that is traced over.
+class NamedAxes {
+ public:
+  NamedAxes(const char* op, const AxisNames& axes) : op_(op), names_(axes.names()) {
+    const std::vector<BatchAxisPtr> batches = AxisScope::all();
+    const Mesh* mesh = current_mesh();
+    for (const std::string& name : names_) {
+      const auto batch = std::ranges::find(batches, name, &BatchAxis::name);
+      const bool batched = batch != batches.end(), meshed = mesh && has(*mesh, name);
+      if (!batched && !meshed) refuse_unknown(name, batches, mesh);
+      check(!batched || !meshed, "{}: '{}' is an axis of the mesh here and of a vmap", op, name);
+      check(std::ranges::count(names_, name) == 1, "{}: axis '{}' is named twice", op, name);
+      batches_.push_back(batched ? *batch : nullptr);
+    }
+    if (mesh) mesh_ = *mesh;
+    if (names_.empty() && !mesh) refuse_unknown("", batches, mesh);
   }
-  return p;
+
+  std::size_t size() const { return names_.size(); }
+  bool of_mesh() const {
+    return std::ranges::none_of(batches_, [](auto& b) { return !!b; });
+  }
+  bool of_batches() const {
+    return !names_.empty() && std::ranges::all_of(batches_, [](auto& b) { return !!b; });
+  }
+  /// Of the i-th: null for one of the mesh.
+  const BatchAxisPtr& batch(std::size_t i) const { return batches_[i]; }
+  CollectiveParams of_mesh(std::size_t i) const { return {mesh_.value(), {names_[i]}}; }
+  CollectiveParams all_of_mesh() const {
+    CollectiveParams p{mesh_.value(), {}};
+    for (std::size_t i = 0; i < size(); ++i)
+      if (!batches_[i]) p.axes.push_back(names_[i]);
+    return p;
+  }
+  std::int64_t count(std::size_t i) const {
+    return batches_[i] ? batches_[i]->size : mesh_.value().size(names_[i]);
+  }
+  std::int64_t count() const {
+    std::int64_t n = 1;
+    for (std::size_t i = 0; i < size(); ++i) n *= count(i);
+    return n;
+  }
+  /// The only one, for what can be done along one axis of a vmap alone.
+  const BatchAxisPtr& only() const {
+    check(size() == 1, "{}: over '{}', of which one is of a vmap; name one alone", op_,
+          fmt::join(names_, "', '"));
+    return batches_[0];
+  }
+
+ private:
+  static bool has(const Mesh& mesh, const std::string& name) {
+    return std::ranges::find(mesh.axes(), name, &MeshAxis::name) != mesh.axes().end();
+  }
+  [[noreturn]] void refuse_unknown(const std::string& name,
+                                   const std::vector<BatchAxisPtr>& batches,
+                                   const Mesh* mesh) const {
+    std::vector<std::string> known;
+    for (const BatchAxisPtr& b : batches)
+      known.push_back(fmt::format("'{}' ({} of a vmap)", b->name, b->size));
+    if (mesh) known.push_back(to_string(*mesh));
+    throw_type_error(
+        known.empty()
+            ? fmt::format("{}: there is no mesh axis '{}' here; collectives work on the parts "
+                          "inside shard_map and pmap, and on the elements inside vmap with an "
+                          "axis_name",
+                          op_, name)
+            : fmt::format("{}: there is no axis '{}' here; there are {}", op_, name,
+                          fmt::join(known, ", ")));
+  }
+
+  const char* op_;
+  std::vector<std::string> names_;
+  std::vector<BatchAxisPtr> batches_;
+  std::optional<Mesh> mesh_;
+};
+
+/// Axis `axis` in n rows, which are moved to the front; and the first axis back, into `axis`.
+Tensor rows_in_front(const char* op, const Tensor& x, std::int64_t axis, std::int64_t n) {
+  Dims dims = x.dims();
+  const auto at = dims.begin() + axis;
+  check(n > 0 && *at % n == 0, "{}: axis {} of {} must be divisible by the {} elements", op, axis,
+        to_string(x.type()), n);
+  *at /= n;
+  dims.insert(at, n);
+  return move_batch(reshape(x, dims), static_cast<int>(axis), 0, n);
 }
+Tensor front_into(const Tensor& x, std::int64_t axis) {
+  const Tensor moved = move_batch(x, 0, static_cast<int>(axis), x.dims()[0]);
+  Dims dims = moved.dims();
+  const auto at = dims.begin() + axis;
+  *(at + 1) *= *at;
+  dims.erase(at);
+  return reshape(moved, dims);
+}
+
+using Reduction = Tensor (*)(const Tensor& all);
+/// Over batches by what reduces their elements, then over the mesh.
+Tensor reduced(const NamedAxes& axes, Tensor x, Reduction over_first, const Primitive& primitive,
+               DTypeTest test) {
+  require_dtype(test(x.dtype()), x.dtype());
+  for (std::size_t i = 0; i < axes.size(); ++i)
+    if (axes.batch(i)) x = over_first(gathered(axes.batch(i), x));
+  return axes.of_batches() ? x : bind_like(primitive, axes.all_of_mesh(), x);
+}
+Tensor sum_first(const Tensor& all) { return sum(all, {.axes = Dims{0}}); }
+Tensor max_first(const Tensor& all) { return max(all, {.axes = Dims{0}}); }
+Tensor min_first(const Tensor& all) { return min(all, {.axes = Dims{0}}); }
 
 }  // namespace
 
@@ -280,6 +376,13 @@ constexpr Primitive axis_index_p{.name = "axis_index",
                                  .no_derivative = true,
                                  .batch = no_batch,
                                  .lower = index_lower};
+
+namespace {
+Tensor position_of(const NamedAxes& axes, std::size_t i) {
+  return axes.batch(i) ? position_along(axes.batch(i))
+                       : bind1(axis_index_p, make_params(axes.of_mesh(i)), {});
+}
+}  // namespace
 
 const std::vector<std::string>& collective_axes(const Equation& e) {
   return of(e.params.get()).axes;
@@ -295,59 +398,98 @@ Tensor sum_over(const Mesh& mesh, const std::vector<std::string>& axes, const Te
 
 Tensor psum(const Operand& x, const AxisNames& axes) {
   PlaceScope at(x.place());
-  return bind_like(psum_p, params_for("psum", axes), x.tensor());
+  return reduced({"psum", axes}, x.tensor(), sum_first, psum_p, summable);
 }
 Tensor pmean(const Operand& x, const AxisNames& axes) {
   PlaceScope at(x.place());
-  CollectiveParams p = params_for("pmean", axes);
-  const auto n = static_cast<double>(p.count());
-  return bind_like(psum_p, std::move(p), x.tensor()) / n;
+  const NamedAxes named("pmean", axes);
+  return reduced(named, x.tensor(), sum_first, psum_p, summable) /
+         static_cast<double>(named.count());
 }
 Tensor pmax(const Operand& x, const AxisNames& axes) {
   PlaceScope at(x.place());
-  return bind_like(pmax_p, params_for("pmax", axes), x.tensor());
+  return reduced({"pmax", axes}, x.tensor(), max_first, pmax_p, comparable);
 }
 Tensor pmin(const Operand& x, const AxisNames& axes) {
   PlaceScope at(x.place());
-  return bind_like(pmin_p, params_for("pmin", axes), x.tensor());
+  return reduced({"pmin", axes}, x.tensor(), min_first, pmin_p, comparable);
 }
 
 Tensor all_gather(const Operand& x, const AxisNames& axes, std::int64_t axis, bool tiled,
                   Place place) {
   PlaceScope at(place);
-  CollectiveParams p = params_for("all_gather", axes);
-  p.axis = normal_axis("all_gather", axis, x.tensor().rank() + !tiled);
-  return bind_like(all_gather_p, p, tiled ? x.tensor() : expand_dims(x, p.axis));
+  const NamedAxes named("all_gather", axes);
+  axis = normal_axis("all_gather", axis, x.tensor().rank() + !tiled);
+  Tensor y = tiled ? x.tensor() : expand_dims(x, axis);
+  if (named.of_mesh()) {
+    CollectiveParams p = named.all_of_mesh();
+    p.axis = axis;
+    return bind_like(all_gather_p, std::move(p), y);
+  }
+  for (std::size_t i = named.size(); i-- > 0;) {  // the last changes fastest
+    if (named.batch(i)) {
+      y = front_into(gathered(named.batch(i), y), axis);
+      continue;
+    }
+    CollectiveParams p = named.of_mesh(i);
+    p.axis = axis;
+    y = bind_like(all_gather_p, std::move(p), y);
+  }
+  return y;
 }
 
 Tensor reduce_scatter(const Operand& x, const AxisNames& axes, std::int64_t axis, bool tiled,
                       Place place) {
   PlaceScope at(place);
-  CollectiveParams p = params_for("reduce_scatter", axes);
-  p.axis = normal_axis("reduce_scatter", axis, x.tensor().rank());
-  const std::int64_t here = x.tensor().dims()[static_cast<std::size_t>(p.axis)];
-  check(tiled || here == p.count(),
+  const NamedAxes named("reduce_scatter", axes);
+  axis = normal_axis("reduce_scatter", axis, x.tensor().rank());
+  const std::int64_t here = x.tensor().dims()[static_cast<std::size_t>(axis)];
+  check(tiled || here == named.count(),
         "reduce_scatter: axis {} of {} must have one element for each of the {} devices, or say "
         "tiled",
-        p.axis, to_string(x.tensor().type()), p.count());
-  const Tensor y = bind_like(reduce_scatter_p, p, x.tensor());
-  return tiled ? y : squeeze(y, {p.axis});
+        axis, to_string(x.tensor().type()), named.count());
+  Tensor y = x.tensor();
+  if (named.of_mesh()) {
+    CollectiveParams p = named.all_of_mesh();
+    p.axis = axis;
+    y = bind_like(reduce_scatter_p, std::move(p), y);
+  } else {
+    require_dtype(summable(y.dtype()), y.dtype());
+    for (std::size_t i = 0; i < named.size(); ++i) {
+      if (named.batch(i)) {
+        const Tensor rows = rows_in_front("reduce_scatter", y, axis, named.count(i));
+        y = sum_first(exchanged(named.batch(i), rows));
+        continue;
+      }
+      CollectiveParams p = named.of_mesh(i);
+      p.axis = axis;
+      y = bind_like(reduce_scatter_p, std::move(p), y);
+    }
+  }
+  return tiled ? y : squeeze(y, {axis});
 }
 
 Tensor all_to_all(const Operand& x, const AxisNames& axes, std::int64_t split_axis,
                   std::int64_t concat_axis, Place place) {
   PlaceScope at(place);
-  CollectiveParams p = params_for("all_to_all", axes);
-  p.axis = normal_axis("all_to_all", split_axis, x.tensor().rank());
-  p.other = normal_axis("all_to_all", concat_axis, x.tensor().rank());
+  const NamedAxes named("all_to_all", axes);
+  const std::int64_t from = normal_axis("all_to_all", split_axis, x.tensor().rank()),
+                     to = normal_axis("all_to_all", concat_axis, x.tensor().rank());
+  if (!named.of_mesh()) {
+    const BatchAxisPtr& axis = named.only();
+    return front_into(exchanged(axis, rows_in_front("all_to_all", x.tensor(), from, axis->size)),
+                      to);
+  }
+  CollectiveParams p = named.all_of_mesh();
+  p.axis = from, p.other = to;
   return bind_like(all_to_all_p, std::move(p), x.tensor());
 }
 
 Tensor ppermute(const Operand& x, const AxisNames& axes,
                 const std::vector<std::pair<int, int>>& pairs, Place place) {
   PlaceScope at(place);
-  CollectiveParams p = params_for("ppermute", axes);
-  const auto n = static_cast<int>(p.count());
+  const NamedAxes named("ppermute", axes);
+  const auto n = static_cast<int>(named.count());
   std::map<int, int> sent, got;
   for (const auto& [from, to] : pairs) {
     check(from >= 0 && from < n && to >= 0 && to < n,
@@ -356,18 +498,32 @@ Tensor ppermute(const Operand& x, const AxisNames& axes,
     check(++sent[from] == 1 && ++got[to] == 1,
           "ppermute: the pair ({}, {}) makes a device send, or be sent to, twice", from, to);
   }
+  if (!named.of_mesh()) {
+    const BatchAxisPtr& axis = named.only();
+    const Tensor all = gathered(axis, x.tensor()),
+                 nothing = zeros_like_type({x.tensor().dtype(), x.tensor().dims()});
+    Tensors rows(static_cast<std::size_t>(n), nothing);
+    for (const auto& [from, to] : pairs) rows[static_cast<std::size_t>(to)] = take(all, from, 0);
+    return n == 0 ? nothing : take(exchanged(axis, stack(rows)), 0, 0);
+  }
+  CollectiveParams p = named.all_of_mesh();
   p.pairs = pairs;
   return bind_like(ppermute_p, std::move(p), x.tensor());
 }
 
 Tensor axis_index(const AxisNames& axes, Place place) {
   PlaceScope at(place);
-  return bind1(axis_index_p, make_params(params_for("axis_index", axes)), {});
+  const NamedAxes named("axis_index", axes);
+  if (named.of_mesh()) return bind1(axis_index_p, make_params(named.all_of_mesh()), {});
+  Tensor index = position_of(named, 0);
+  for (std::size_t i = 1; i < named.size(); ++i)
+    index = index * named.count(i) + position_of(named, i);
+  return index;
 }
 
 std::int64_t axis_size(const AxisNames& axes, Place place) {
   PlaceScope at(place);
-  return params_for("axis_size", axes).count();
+  return NamedAxes("axis_size", axes).count();
 }
 
 }  // namespace postern

@@ -4,6 +4,7 @@
 #include <postern/ops.h>
 
 #include "core/check.h"
+#include "transform/axis.h"
 #include "transform/walk.h"
 
 namespace postern {
@@ -31,17 +32,19 @@ std::pair<Tensors, std::vector<int>> batch_of(const Program& program, std::span<
   for (std::size_t i = 0; i < axes.size(); ++i) axis_of[at(program.inputs[i])] = axes[i];
   Tensors operands;
   std::vector<int> operand_axes;
+  const auto& axis = BatchScope::current();
   for (const Equation& e : program.equations) {
     PlaceScope::Replace place(e.place);
     env.get(e.operands, operands);
     operand_axes.clear();
     for (ValueId v : e.operands) operand_axes.push_back(axis_of[at(v)]);
     const bool mapped = std::ranges::any_of(operand_axes, [](int a) { return a >= 0; });
-    // What no element can tell apart is done once; but each element wants its own effects, and only
-    // live ones may call.
+    // What no element can tell apart is done once; but each element wants its own effects, only
+    // live ones may call, and what names the axis tells them apart.
     const bool inner =
         e.primitive->site || e.primitive->may_call || (e.params && !programs_of(*e.params).empty());
-    if (!mapped && !(inner && (mask.has_value() || effect_of(e) != Effect::pure))) {
+    const bool apart = inner && (mask.has_value() || effect_of(e) != Effect::pure);
+    if (!mapped && !apart && !(axis && names_axis(e, *axis))) {
       env.set(e, bind_n(*e.primitive, e.params, operands));
       continue;
     }

@@ -3,6 +3,7 @@
 #include <postern/transforms.h>
 
 #include "core/check.h"
+#include "transform/axis.h"
 #include "transform/batch.h"
 #include "transform/jvp.h"
 #include "transform/linearize.h"
@@ -139,6 +140,7 @@ Tensors each_row(const TensorFunction& map, const Type& type, const Tensor& rows
   append(inputs, closed.captures);
   std::vector<int> axes(inputs.size(), -1);
   axes[0] = 0;
+  const BatchScope unnamed(nullptr);
   auto [out, out_axes] = batch_of(*closed.program, inputs, axes, type.size());
   for (std::size_t i = 0; i < out.size(); ++i)
     out[i] = move_batch(out[i], out_axes[i], 0, type.size());

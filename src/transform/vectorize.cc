@@ -144,7 +144,7 @@ Leaves vectorize(const TensorFunction& f, const std::string& text, const Leaves&
     one = [inner = one, axes, &results, size = loop[axis], place](std::span<const Tensor> in) {
       return vmap(
           inner, Leaves(in.begin(), in.end()), axes, [&] { return std::vector<int>(results, 0); },
-          size, place);
+          size, "", place);
     };
   }
   PlaceScope::Replace none{Place{}};

@@ -3,6 +3,7 @@
 #include <postern/transforms.h>
 
 #include "core/check.h"
+#include "transform/axis.h"
 #include "transform/batch.h"
 #include "transform/walk.h"
 
@@ -44,17 +45,24 @@ std::int64_t batch_size(Types& types, std::vector<int>& axes, std::optional<std:
 
 Leaves vmap(const TensorFunction& f, const Leaves& x, const std::vector<int>& in_axes,
             const std::function<std::vector<int>()>& out_axes,
-            std::optional<std::int64_t> axis_size, const Place& place) {
+            std::optional<std::int64_t> axis_size, const std::string& axis_name,
+            const Place& place) {
   PlaceScope at(place);
   for (const Tensor& t : x)
     check(t.has_value(), "vmap: an argument is an empty Tensor, one that was never given a value");
   Types types = types_of(x);
   std::vector<int> axes = in_axes;
   const std::int64_t size = batch_size(types, axes, axis_size);
-  const Closed closed = trace_user("vmap", types, f);
+  const auto axis =
+      axis_name.empty() ? nullptr : std::make_shared<const BatchAxis>(BatchAxis{axis_name, size});
+  const Closed closed = [&] {
+    const AxisScope named(axis);
+    return trace_user("vmap", types, f);
+  }();
   Tensors inputs = x;
   append(inputs, closed.captures);
   axes.resize(inputs.size(), -1);
+  const BatchScope batching(axis);
   auto [y, from] = batch_of(*closed.program, inputs, axes, size);
   const std::vector<int> to = out_axes();
   for (std::size_t i = 0; i < y.size(); ++i) {

@@ -38,7 +38,7 @@ Leaves jacobian(bool forward, const TensorFunction& f, const Leaves& x,
 /// `out_axes` is asked when `f` has been traced.
 Leaves vmap(const TensorFunction& f, const Leaves& x, const std::vector<int>& axes,
             const std::function<std::vector<int>()>& out_axes, std::optional<std::int64_t> size,
-            const Place& place);
+            const std::string& axis_name, const Place& place);
 
 Leaves vectorize(const TensorFunction& f, const std::string& signature, const Leaves& x,
                  const Place& place);

@@ -164,8 +164,8 @@ class Batched : public BraceCall<Batched<F>, F> {
             append_prefix(flat.like(), options_.out_axes, out, "vmap: out_axes");
             return out;
           };
-          const Leaves y =
-              detail::vmap(flat, leaves_of(x...), axes, out_axes, options_.axis_size, place_);
+          const Leaves y = detail::vmap(flat, leaves_of(x...), axes, out_axes, options_.axis_size,
+                                        options_.axis_name, place_);
           return with_leaves(flat.like(), y);
         },
         std::forward<A>(arguments)...);

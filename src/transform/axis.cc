@@ -1,0 +1,132 @@
+// Gathering and exchanging between the elements of a batch.
+#include "transform/axis.h"
+
+#include <postern/ops.h>
+
+#include <algorithm>
+
+#include "core/check.h"
+#include "lower/lowering.h"
+#include "transform/batch.h"
+
+namespace postern {
+
+namespace {
+
+thread_local const AxisScope* innermost = nullptr;
+thread_local BatchAxisPtr batched_over;
+
+struct AxisParams {
+  BatchAxisPtr axis;
+  void fields(FieldSink& sink) const {
+    sink("axis", axis->name), sink("size", axis->size), sink.identity("vmap", axis.get());
+  }
+};
+
+using Batched = std::pair<Tensors, std::vector<int>>;
+
+bool is_over(const Op& op) { return op.as<AxisParams>().axis == batched_over; }
+
+Types gathered_type(const Params* params, TypeSpan x) {
+  Type out{x[0].dtype, x[0].dims};
+  out.dims.insert(out.dims.begin(), as<AxisParams>(*params).axis->size);
+  return {out};
+}
+Types exchanged_type(const Params* params, TypeSpan x) {
+  const BatchAxis& axis = *as<AxisParams>(*params).axis;
+  check(!x[0].dims.empty() && x[0].dims[0] == axis.size,
+        "vmap: {} needs a row for each of the {} elements of '{}'", to_string(x[0]), axis.size,
+        axis.name);
+  return {{x[0].dtype, x[0].dims}};
+}
+Types position_type(const Params*, TypeSpan) { return {Type{DType::s32, {}}}; }
+
+Tensors gathered_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>,
+                           TypeSpan) {
+  return {sum(exchanged(op.as<AxisParams>().axis, ct[0]), {.axes = Dims{0}})};
+}
+Tensors exchanged_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>,
+                            TypeSpan) {
+  return bind_n(op.primitive, op.params, ct);
+}
+
+Batched gathered_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
+                       std::int64_t size, const Tensor&) {
+  if (is_over(op)) return {{move_batch(x[0], axes[0], 0, size)}, {-1}};
+  return {bind_n(op.primitive, op.params, x), {axes[0] < 0 ? -1 : axes[0] + 1}};
+}
+Batched exchanged_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
+                        std::int64_t size, const Tensor&) {
+  if (is_over(op)) {
+    if (axes[0] < 0) return {{move_batch(x[0], -1, 1, size)}, {0}};
+    return {{move_batch(x[0], axes[0], 0, size)}, {1}};
+  }
+  if (axes[0] < 0) return {bind_n(op.primitive, op.params, x), {-1}};
+  return {{bind1(op.primitive, op.params, {move_batch(x[0], axes[0], 1, size)})}, {1}};
+}
+Batched position_batch(const Op& op, std::span<const Tensor>, std::span<const int>,
+                       std::int64_t size, const Tensor&) {
+  if (is_over(op)) return {{iota(Type{DType::s32, {size}}, 0)}, {0}};
+  return {bind_n(op.primitive, op.params, {}), {-1}};
+}
+
+void refuse_lowering(Lowering&, const Equation& e) {
+  throw_type_error(fmt::format("vmap: what names the axis '{}' is used where that vmap is over",
+                               as<AxisParams>(*e.params).axis->name));
+}
+
+constexpr Primitive gathered_p{.name = "gather_batch",
+                               .type = gathered_type,
+                               .transpose = gathered_transpose,
+                               .linear = Linear::jointly,
+                               .batch = gathered_batch,
+                               .lower = refuse_lowering};
+constexpr Primitive exchanged_p{.name = "exchange_batch",
+                                .type = exchanged_type,
+                                .transpose = exchanged_transpose,
+                                .linear = Linear::jointly,
+                                .batch = exchanged_batch,
+                                .lower = refuse_lowering};
+constexpr Primitive position_p{.name = "batch_index",
+                               .type = position_type,
+                               .no_derivative = true,
+                               .batch = position_batch,
+                               .lower = refuse_lowering};
+constexpr const Primitive* all_p[] = {&gathered_p, &exchanged_p, &position_p};
+static_assert(complete(all_p));
+
+ParamsPtr params_of(const BatchAxisPtr& axis) { return make_params(AxisParams{axis}); }
+
+}  // namespace
+
+AxisScope::AxisScope(BatchAxisPtr axis) : axis_(std::move(axis)), outer_(innermost) {
+  innermost = this;
+}
+AxisScope::~AxisScope() { innermost = outer_; }
+std::vector<BatchAxisPtr> AxisScope::all() {
+  std::vector<BatchAxisPtr> out;
+  for (const AxisScope* s = innermost; s; s = s->outer_)
+    if (s->axis_) out.push_back(s->axis_);
+  return out;
+}
+
+BatchScope::BatchScope(BatchAxisPtr axis) : outer_(std::exchange(batched_over, std::move(axis))) {}
+BatchScope::~BatchScope() { batched_over = std::move(outer_); }
+const BatchAxisPtr& BatchScope::current() { return batched_over; }
+
+bool names_axis(const Equation& equation, const BatchAxis& axis) {
+  return any_equation(equation, [&](const Equation& e) {
+    return std::ranges::find(all_p, e.primitive) != std::end(all_p) &&
+           as<AxisParams>(*e.params).axis.get() == &axis;
+  });
+}
+
+Tensor gathered(const BatchAxisPtr& axis, const Tensor& x) {
+  return bind1(gathered_p, params_of(axis), {x});
+}
+Tensor exchanged(const BatchAxisPtr& axis, const Tensor& x) {
+  return bind1(exchanged_p, params_of(axis), {x});
+}
+Tensor position_along(const BatchAxisPtr& axis) { return bind1(position_p, params_of(axis), {}); }
+
+}  // namespace postern

@@ -1,0 +1,53 @@
+// Batch axes with names: what elements of a vmap tell each other. Three primitives, of which the
+// collectives are made, and which batching over their axis does away with.
+#pragma once
+#include "trace/trace.h"
+
+#include <string>
+
+namespace postern {
+
+/// Two of one name are different axes.
+struct BatchAxis {
+  std::string name;
+  std::int64_t size;
+};
+using BatchAxisPtr = std::shared_ptr<const BatchAxis>;
+
+/// While it lives, what is traced on this thread may name the axis (null: none).
+class AxisScope {
+ public:
+  explicit AxisScope(BatchAxisPtr axis);
+  ~AxisScope();
+  AxisScope(const AxisScope&) = delete;
+  /// All that may be named, the innermost first.
+  static std::vector<BatchAxisPtr> all();
+
+ private:
+  BatchAxisPtr axis_;
+  const AxisScope* outer_;
+};
+
+/// While it lives, `batch_of` on this thread batches over the axis (null: over one without a name).
+class BatchScope {
+ public:
+  explicit BatchScope(BatchAxisPtr axis);
+  ~BatchScope();
+  BatchScope(const BatchScope&) = delete;
+  static const BatchAxisPtr& current();
+
+ private:
+  BatchAxisPtr outer_;
+};
+
+/// Whether the equation, or one in its programs, is about that axis.
+bool names_axis(const Equation& equation, const BatchAxis& axis);
+
+/// x of all elements, on a new first axis: the same for all elements.
+Tensor gathered(const BatchAxisPtr& axis, const Tensor& x);
+/// Element i's row j of the result is element j's row i of x, whose first axis has a row for each.
+Tensor exchanged(const BatchAxisPtr& axis, const Tensor& x);
+/// Which element it is, s32[].
+Tensor position_along(const BatchAxisPtr& axis);
+
+}  // namespace postern
