@@ -52,7 +52,8 @@ void find(void* library, const char* name, Function& function) {
                       std::string("the NVIDIA driver's libcuda.so.1 has no function ") + name);
 }
 
-gpu::Driver loaded() {
+/// Loads the driver and begins to use it. Throws a PluginError that says what is missing.
+void open_driver() {
   // Never unloaded: the plug-in uses it too.
   void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (!library) {
@@ -79,6 +80,10 @@ gpu::Driver loaded() {
   if (const CUresult error = api.init(0); error != CUDA_SUCCESS)
     throw PluginError(ErrorCode::unavailable,
                       "the NVIDIA driver cannot be used: " + describe(error));
+}
+
+gpu::Driver loaded() {
+  open_driver();
   return {
       .name = "CUDA",
       // Portable: pinned for every GPU of the process.

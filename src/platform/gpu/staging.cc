@@ -63,7 +63,10 @@ void* Staging::record(void* stream) {
   void* event = nullptr;
   {
     const std::scoped_lock lock(guard_);
-    if (!events_.empty()) event = events_.back(), events_.pop_back();
+    if (!events_.empty()) {
+      event = events_.back();
+      events_.pop_back();
+    }
   }
   if (!event) driver_.check(driver_.create_event(&event), "to make an event");
   if (const int error = driver_.record(event, stream); error != 0) {

@@ -33,7 +33,10 @@ class Staging {
     std::byte* data() const { return data_; }
     /// The device uses the memory until all that is queued on `stream` by then is done: the block
     /// comes back after that.
-    void used_by(void* stream) noexcept { stream_ = stream, in_use_ = true; }
+    void used_by(void* stream) noexcept {
+      stream_ = stream;
+      in_use_ = true;
+    }
     /// All that was queued is done.
     void done() noexcept { in_use_ = false; }
 
