@@ -1,5 +1,5 @@
 // call: from the program to the function and back.
-#include "cuda_fake.h"
+#include "platform/cuda_fake.h"
 #include "support.h"
 
 #include <numeric>

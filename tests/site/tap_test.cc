@@ -1,6 +1,6 @@
 // Taps that are synchronous: what fires, what is shown, and that nothing else changes.
-#include "cuda_fake.h"
 #include "hlo.h"
+#include "platform/cuda_fake.h"
 #include "support.h"
 
 #include <numeric>

@@ -1,4 +1,4 @@
-// Every public operation has its row in the tables of tests/ops_*_test.cc and its line in
+// Every public operation has its row in the tables of tests/ops/ops_*_test.cc and its line in
 // docs/operations.md.
 #include <gtest/gtest.h>
 
@@ -74,7 +74,7 @@ TEST(Operations, EachOneHasARowInTheTables) {
   for (const char* header : {"ops.h", "ops_more.h", "signal.h"})
     wanted.merge(operations_of(header));
   for (const std::string& name : operations_of("random.h")) wanted.insert("random_" + name);
-  for (const auto& file : std::filesystem::directory_iterator(tests)) {
+  for (const auto& file : std::filesystem::directory_iterator(tests / "ops")) {
     const std::string name = file.path().filename();
     if (name.starts_with("ops_") && name.ends_with("_test.cc"))
       rows.merge(matches(text_of(file.path()), "\\{\"(\\w+)\",\\s*\""));
@@ -86,7 +86,7 @@ TEST(Operations, EachOneHasARowInTheTables) {
     found.insert(name);
   }
   for (const std::string& name : wanted)
-    EXPECT_TRUE(found.contains(name)) << name << " has no row in tests/ops_*_test.cc";
+    EXPECT_TRUE(found.contains(name)) << name << " has no row in tests/ops/ops_*_test.cc";
 }
 
 }  // namespace
