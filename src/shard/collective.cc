@@ -8,36 +8,13 @@
 #include <map>
 
 #include "ops/family.h"
+#include "shard/named_axes.h"
 #include "shard/shard_map.h"
-#include "transform/axis.h"
 #include "transform/batch.h"
 
 namespace postern {
 
 namespace {
-
-struct CollectiveParams {
-  Mesh mesh;
-  std::vector<std::string> axes;
-  std::int64_t axis = 0,
-               other = 0;  // of the array: gathered, scattered; of all_to_all: split and joined
-  std::vector<std::pair<int, int>> pairs = {};  // of ppermute
-  void fields(FieldSink& sink) const {
-    sink("mesh", to_string(mesh));
-    sink("axes", axes);
-    sink("axis", axis);
-    sink("other", other);
-    std::string text;
-    for (const auto& [from, to] : pairs)
-      text += fmt::format("{}{}>{}", text.empty() ? "" : " ", from, to);
-    if (!text.empty()) sink("pairs", text);
-  }
-  std::int64_t count() const {
-    std::int64_t n = 1;
-    for (const std::string& a : axes) n *= mesh.size(a);
-    return n;
-  }
-};
 
 const CollectiveParams& of(const Params* params) { return as<CollectiveParams>(*params); }
 std::int64_t& extent(Type& type, std::int64_t axis) {
@@ -261,82 +238,6 @@ Tensors scatter_transpose(const Op& op, std::span<const Tensor> ct, std::span<co
   return bind_n(all_gather_p, op.params, ct);
 }
 
-/// The axes that a collective names, each of a vmap or of the mesh that is traced over.
-class NamedAxes {
- public:
-  NamedAxes(const char* op, const AxisNames& axes) : op_(op), names_(axes.names()) {
-    const std::vector<BatchAxisPtr> batches = AxisScope::all();
-    const Mesh* mesh = current_mesh();
-    for (const std::string& name : names_) {
-      const auto batch = std::ranges::find(batches, name, &BatchAxis::name);
-      const bool batched = batch != batches.end(), meshed = mesh && has(*mesh, name);
-      if (!batched && !meshed) refuse_unknown(name, batches, mesh);
-      check(!batched || !meshed, "{}: '{}' is an axis of the mesh here and of a vmap", op, name);
-      check(std::ranges::count(names_, name) == 1, "{}: axis '{}' is named twice", op, name);
-      batches_.push_back(batched ? *batch : nullptr);
-    }
-    if (mesh) mesh_ = *mesh;
-    if (names_.empty() && !mesh) refuse_unknown("", batches, mesh);
-  }
-
-  std::size_t size() const { return names_.size(); }
-  bool of_mesh() const {
-    return std::ranges::none_of(batches_, [](auto& b) { return !!b; });
-  }
-  bool of_batches() const {
-    return !names_.empty() && std::ranges::all_of(batches_, [](auto& b) { return !!b; });
-  }
-  /// Of the i-th: null for one of the mesh.
-  const BatchAxisPtr& batch(std::size_t i) const { return batches_[i]; }
-  CollectiveParams of_mesh(std::size_t i) const { return {mesh_.value(), {names_[i]}}; }
-  CollectiveParams all_of_mesh() const {
-    CollectiveParams p{mesh_.value(), {}};
-    for (std::size_t i = 0; i < size(); ++i)
-      if (!batches_[i]) p.axes.push_back(names_[i]);
-    return p;
-  }
-  std::int64_t count(std::size_t i) const {
-    return batches_[i] ? batches_[i]->size : mesh_.value().size(names_[i]);
-  }
-  std::int64_t count() const {
-    std::int64_t n = 1;
-    for (std::size_t i = 0; i < size(); ++i) n *= count(i);
-    return n;
-  }
-  /// The only one, for what can be done along one axis of a vmap alone.
-  const BatchAxisPtr& only() const {
-    check(size() == 1, "{}: over '{}', of which one is of a vmap; name one alone", op_,
-          fmt::join(names_, "', '"));
-    return batches_[0];
-  }
-
- private:
-  static bool has(const Mesh& mesh, const std::string& name) {
-    return std::ranges::find(mesh.axes(), name, &MeshAxis::name) != mesh.axes().end();
-  }
-  [[noreturn]] void refuse_unknown(const std::string& name,
-                                   const std::vector<BatchAxisPtr>& batches,
-                                   const Mesh* mesh) const {
-    std::vector<std::string> known;
-    for (const BatchAxisPtr& b : batches)
-      known.push_back(fmt::format("'{}' ({} of a vmap)", b->name, b->size));
-    if (mesh) known.push_back(to_string(*mesh));
-    throw_type_error(
-        known.empty()
-            ? fmt::format("{}: there is no mesh axis '{}' here; collectives work on the parts "
-                          "inside shard_map and pmap, and on the elements inside vmap with an "
-                          "axis_name",
-                          op_, name)
-            : fmt::format("{}: there is no axis '{}' here; there are {}", op_, name,
-                          fmt::join(known, ", ")));
-  }
-
-  const char* op_;
-  std::vector<std::string> names_;
-  std::vector<BatchAxisPtr> batches_;
-  std::optional<Mesh> mesh_;
-};
-
 /// Axis `axis` in n rows, which are moved to the front; and the first axis back, into `axis`.
 Tensor rows_in_front(const char* op, const Tensor& x, std::int64_t axis, std::int64_t n) {
   Dims dims = x.dims();
@@ -481,7 +382,8 @@ Tensor all_to_all(const Operand& x, const AxisNames& axes, std::int64_t split_ax
                       to);
   }
   CollectiveParams p = named.all_of_mesh();
-  p.axis = from, p.other = to;
+  p.axis = from;
+  p.other = to;
   return bind_like(all_to_all_p, std::move(p), x.tensor());
 }
 

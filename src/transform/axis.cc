@@ -19,7 +19,9 @@ thread_local BatchAxisPtr batched_over;
 struct AxisParams {
   BatchAxisPtr axis;
   void fields(FieldSink& sink) const {
-    sink("axis", axis->name), sink("size", axis->size), sink.identity("vmap", axis.get());
+    sink("axis", axis->name);
+    sink("size", axis->size);
+    sink.identity("vmap", axis.get());
   }
 };
 
