@@ -56,7 +56,7 @@ Check cache() {
 }  // namespace
 
 int doctor(bool json) {
-  std::vector<Check> checks{{"postern", "0.1", ""}};
+  std::vector<Check> checks{{"postern", POSTERN_VERSION, ""}};
   try {
     const auto& runtime = pn::run::Runtime::get();
     const auto& plugin = runtime.plugin();

@@ -63,7 +63,7 @@ int act(int count, char** arguments) try {
       "Runs saved programs, and StableHLO programs from elsewhere, whose calls reach host "
       "functions.",
       "postern");
-  app.set_version_flag("--version", "postern 0.1");
+  app.set_version_flag("--version", "postern " POSTERN_VERSION);
   app.require_subcommand(1);
   app.footer(
       "Exit codes: 0 all is well, 1 the run failed, 2 the command line is wrong, 3 a file cannot "

@@ -40,7 +40,7 @@ namespace {
 using file::Json;
 
 constexpr int format = 1;
-constexpr const char* version = "0.1";
+constexpr const char* version = POSTERN_VERSION;
 constexpr std::string_view first_words = "// postern program ", checksum_words = "// checksum ",
                            about_words = "// about ", site_words = "// site ",
                            block_words = "// block ";

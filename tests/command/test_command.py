@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -11,7 +12,10 @@ import time
 import numpy as np
 import pytest
 
-DATA = pathlib.Path(__file__).parent.parent / "data" / "stablehlo"
+TESTS = pathlib.Path(__file__).parent.parent
+DATA = TESTS / "data" / "stablehlo"
+# The version stands in one place; so many parts of it are told.
+VERSION = re.search(r"VERSION (\d+\.\d+)", (TESTS.parent / "CMakeLists.txt").read_text().split("project(")[1]).group(1)
 
 
 @pytest.fixture(scope="session")
@@ -75,7 +79,7 @@ def test_help_teaches():
     for arguments in (["--help"], ["run", "--help"], ["show", "--help"], ["doctor", "--help"]):
         assert "Usage" in postern(*arguments)
     assert "Exit codes" in postern("--help") and "Example" in postern("run", "--help")
-    assert postern("--version").startswith("postern 0.1")
+    assert postern("--version").startswith(f"postern {VERSION}\n")
     assert "required" in postern(code=2)
     assert "--nothing" in postern("run", "x", "--nothing", code=2)
 
