@@ -153,7 +153,8 @@ Tensor dot_general(const Operand& operand_x, const Operand& operand_y, const Dot
     normal.batch_x.push_back(normal_axis("dot_general", a, x.rank()));
   for (std::int64_t a : axes.batch_y)
     normal.batch_y.push_back(normal_axis("dot_general", a, y.rank()));
-  const DType work = byte_dtype(type.dtype);  // the low bits of the sums are the same
+  // The low bits of the sums are the same.
+  const DType work = is_integer(type.dtype) ? byte_dtype(type.dtype) : type.dtype;
   const auto in = [&](const Tensor& t) {
     return convert_to(convert_to(t, type.dtype, type.weak), work);
   };

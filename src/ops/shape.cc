@@ -226,7 +226,8 @@ Tensor convert_to(const Tensor& x, DType dtype, bool weak) {
 }
 
 DType byte_dtype(DType dtype) {
-  if (dtype == DType::pred || bit_width(dtype) >= 8 || !is_integer(dtype)) return dtype;
+  if (dtype == DType::f4e2m1fn) return DType::f32;
+  if (dtype == DType::pred || bit_width(dtype) >= 8) return dtype;
   return is_signed(dtype) ? DType::s8 : DType::u8;
 }
 

@@ -7,8 +7,8 @@ namespace postern {
 extern const Primitive convert_p, broadcast_p, reshape_p, transpose_p;
 
 Tensor convert_to(const Tensor& x, DType dtype, bool weak = false);
-/// Integers of 2 or 4 bits have a byte each in what XLA:CPU cannot do with fewer bits; all other
-/// dtypes are as they are.
+/// Numbers of 2 or 4 bits have a byte or more each in what XLA:CPU cannot do with fewer bits; all
+/// other dtypes are as they are.
 DType byte_dtype(DType dtype);
 inline Tensor in_bytes(const Tensor& x) { return convert_to(x, byte_dtype(x.dtype())); }
 /// NumPy's broadcast_to: new axes in front, extents of 1 stretched.

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <functional>
 #include <sstream>
 
 #include "support.h"
@@ -165,6 +166,24 @@ TEST(Sweep, AMatrixThatIsNotDefiniteHasAFactorOfNanAndZeros) {
       EXPECT_EQ(std::isnan(l[i]),
                 i % static_cast<std::size_t>(n) <= i / static_cast<std::size_t>(n));
   }
+}
+
+TEST(Sweep, TheIndexOfASwitchIsClampedInItsOwnDtype) {
+  std::vector<std::function<Tensor(Tensor)>> branches;
+  for (int i = 0; i < 130; ++i) branches.emplace_back([i](Tensor x) { return x + i; });
+  const auto chosen = [&](const Tensor& index) {
+    const auto f = [&](Tensor i) { return switch_(i, branches, Tensor(0)); };
+    const int at_once = f(index).item<int>();
+    EXPECT_EQ(jit(f)(index).item<int>(), at_once);
+    EXPECT_EQ(jit([&] { return f(index); })().item<int>(), at_once);
+    return at_once;
+  };
+  EXPECT_EQ(chosen(Tensor((std::int64_t{1} << 33) + 1)), 129);
+  EXPECT_EQ(chosen(Tensor(-(std::int64_t{1} << 33))), 0);
+  EXPECT_EQ(chosen(Tensor(std::uint32_t{0xffffffff})), 129);
+  EXPECT_EQ(chosen(Tensor(std::uint64_t{1} << 63)), 129);
+  EXPECT_EQ(chosen(Tensor(std::int8_t{100})), 100);
+  EXPECT_EQ(chosen(Tensor(std::int8_t{-1})), 0);
 }
 
 TEST(Sweep, IntegersAreWholeAsTheyAre) {
