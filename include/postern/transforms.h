@@ -151,7 +151,8 @@ auto hessian(F f, GradOptions options = {}, Place place = Place::current()) {
 /// With options.axis_name the elements can tell each other something: f may use `psum(x, name)` and
 /// the other collectives of shard.h. Of equal names the innermost is meant. All elements take part,
 /// in branches and loops those that are not live too. What is the same for all of them, such as a
-/// psum, may be a result whose out_axes is `unmapped`. As jax.vmap's axis_name.
+/// psum, may be a result whose out_axes is `unmapped`. The default of a block cannot name the axis,
+/// since an override could not take its place. As jax.vmap's axis_name.
 template <class F>
 detail::Batched<F> vmap(F f, VmapOptions options = {}, Place place = Place::current()) {
   return {std::move(f), std::move(options), place};

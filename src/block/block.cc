@@ -10,6 +10,7 @@
 #include "control/control.h"
 #include "core/check.h"
 #include "custom/custom.h"
+#include "transform/axis.h"
 #include "transform/batch.h"
 #include "transform/jvp.h"
 #include "transform/simplify.h"
@@ -368,6 +369,7 @@ Leaves block(const BlockConfig& config, const TensorFunction& default_fn, const 
   const ProgramPtr body =
       postern::blocks::closed(config.name, x.size(), x, [&](std::span<const Tensor> in) {
         PlaceScope::Replace none{Place{}};
+        const NoAxes alone;  // an override could not take its place
         return default_fn(in);
       });
   if (declared) {

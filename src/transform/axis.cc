@@ -4,6 +4,7 @@
 #include <postern/ops.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "core/check.h"
 #include "lower/lowering.h"
@@ -111,6 +112,9 @@ std::vector<BatchAxisPtr> AxisScope::all() {
     if (s->axis_) out.push_back(s->axis_);
   return out;
 }
+
+NoAxes::NoAxes() : outer_(std::exchange(innermost, nullptr)) {}
+NoAxes::~NoAxes() { innermost = outer_; }
 
 BatchScope::BatchScope(BatchAxisPtr axis) : outer_(std::exchange(batched_over, std::move(axis))) {}
 BatchScope::~BatchScope() { batched_over = std::move(outer_); }

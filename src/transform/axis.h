@@ -28,6 +28,18 @@ class AxisScope {
   const AxisScope* outer_;
 };
 
+/// While it lives, nothing that is outside may be named: for what is traced as a function of its
+/// operands alone.
+class NoAxes {
+ public:
+  NoAxes();
+  ~NoAxes();
+  NoAxes(const NoAxes&) = delete;
+
+ private:
+  const AxisScope* outer_;
+};
+
 /// While it lives, `batch_of` on this thread batches over the axis (null: over one without a name).
 class BatchScope {
  public:

@@ -182,6 +182,10 @@ TEST(VmapAxis, NestedAndInControlFlow) {
   expect_all(over_i(jit([](Tensor x) { return psum(x, "i"); })), three(), {6, 6, 6});
 }
 
+struct Placed {
+  static constexpr std::string_view name = "placed";
+};
+
 TEST(VmapAxis, UnknownNamesAreRefused) {
   auto named = [](const char* name) { return [name](Tensor x) { return psum(x, name); }; };
   expect_error<TypeError>([&] { over_i(named("k"))(three()); },
@@ -222,6 +226,15 @@ TEST(VmapAxis, UnknownNamesAreRefused) {
               return ppermute(x, "i", {{0, 3}});
             })(three()); },
       {"ppermute", "(0, 3)"});
+  // What an override may take the place of depends on its operands alone.
+  expect_error<TypeError>(
+      [&] {
+        over_i([](Tensor x) {
+          return x + block(Placed{},
+                           [](const Placed&) { return convert(axis_index("i"), DType::f64); });
+        })(three());
+      },
+      {"axis_index", "'i'"});
 }
 
 }  // namespace
