@@ -265,7 +265,8 @@ Dims reduced_axes(const char* op, const Tensor& x, const ReduceOptions& options)
 
 Tensor reduced(const char* op, const Primitive& p, const Tensor& x, const ReduceOptions& options) {
   const Dims axes = reduced_axes(op, x, options);
-  const Tensor y = bind_reduce(p, x, axes);
+  // In bytes: XLA:CPU gets maxima of 2 bits wrong where it fuses them.
+  const Tensor y = convert_to(bind_reduce(p, in_bytes(x), axes), x.dtype());
   if (!options.keep_dims) return y;
   Dims dims = x.dims();
   for (std::int64_t a : axes) at(dims, a) = 1;
