@@ -49,7 +49,8 @@ std::string plugin_path(const Platform& platform) {
 
 void lower_for(LoweringOptions& options, const Platform* platform) {
   options.platform = platform ? platform->name : std::string_view();
-  options.compiler = platform ? platform->compiler : CompilerTraits();
+  // What is kept for all must be right on each.
+  options.compiler = platform ? platform->compiler : CompilerTraits{.max_loses_nan = true};
 }
 
 const Platform* lowered_for(const Lowering& out) {

@@ -96,6 +96,15 @@ TEST_F(Saved, LoopsBatchesDerivativesAndLargeCaptures) {
   EXPECT_EQ(log.size(), 2 * seen);
 }
 
+TEST_F(Saved, MaximaKeepNan) {
+  std::vector<float> values(64);
+  values[13] = std::numeric_limits<float>::quiet_NaN();
+  const Tensor some = tensor<float>(values);
+  const auto f = jit([](Tensor v) { return std::pair(max(v), min(v)); });
+  for (const Tensor& result : load_text(saved_text(f.lower(some)))(some))
+    EXPECT_TRUE(std::isnan(result.item<float>()));
+}
+
 TEST_F(Saved, EveryKindOfAttribute) {
   RecordProperty("covers", "IR-13");
   const double infinity = std::numeric_limits<double>::infinity();
