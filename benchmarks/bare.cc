@@ -14,6 +14,7 @@
 namespace bench {
 
 namespace pjrt = postern::pjrt;
+namespace platforms = postern::platforms;
 
 namespace {
 
