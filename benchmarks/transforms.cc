@@ -89,8 +89,8 @@ Side mlp_step() {
 void step(Report& report) {
   const auto beside = [&](const std::string& name, const std::string& theirs, const Side& ours,
                           const std::string& note) {
-    const std::optional<Side> same =
-                                  report.jax_side(theirs, platforms::plugin_path(platforms::cpu)),
+    const std::optional<Side> same = report.jax_side(
+                                  theirs, postern::platforms::plugin_path(postern::platforms::cpu)),
                               other = report.jax_side(theirs);
     if (!same || !other)
       return report.add(
