@@ -67,11 +67,11 @@ Tensor variance(const Operand& operand, const ReduceOptions& options, std::int64
   const Dims axes = axes_of("variance", x, options);
   const Tensor squares = squared_size(x - mean(x, {.axes = axes, .keep_dims = true}));
   const std::int64_t left = product(pick(x.dims(), axes)) - ddof;
-  // As in JAX, too few elements have no variance: nan.
-  const double count =
-      left > 0 ? static_cast<double>(left) : std::numeric_limits<double>::quiet_NaN();
-  return convert_to(sum(squares, {.axes = axes, .keep_dims = options.keep_dims}) / count,
-                    real_dtype(as_float(operand.tensor()).dtype()));
+  Tensor y =
+      sum(squares, {.axes = axes, .keep_dims = options.keep_dims}) / static_cast<double>(left);
+  if (left <= 0)  // too few elements have no variance, and nothing moves it: as in JAX
+    y = where(zeros({DType::pred, y.dims()}), y, std::numeric_limits<double>::quiet_NaN());
+  return convert_to(y, real_dtype(as_float(operand.tensor()).dtype()));
 }
 
 Tensor standard_deviation(const Operand& x, const ReduceOptions& options, std::int64_t ddof) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "ops/axes.h"
 #include "ops/composed.h"
@@ -62,7 +63,10 @@ std::pair<Tensor, Tensor> choice_partials(const Tensor& a, const Tensor& b, cons
   return {share(a, b), share(b, a)};
 }
 std::pair<Tensor, Tensor> log_add_exp_partials(const Tensor& a, const Tensor& b, const Tensor& z) {
-  const auto share = [&](const Tensor& own) { return where(is_finite(z), exp(own - z), 0); };
+  // As JAX has it: inf counts as 0 here, so that one of it has a share, and nan stays nan.
+  constexpr float inf = std::numeric_limits<float>::infinity();
+  const auto bounded = [](const Tensor& t) { return where(equal(t, inf), 0, t); };
+  const auto share = [&](const Tensor& own) { return exp(bounded(own) - bounded(z)); };
   return {share(a), share(b)};
 }
 
