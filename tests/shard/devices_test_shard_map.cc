@@ -424,7 +424,6 @@ TEST_F(DevicesShardMap, TheSameFailureReadsTheSameEachTime) {
   constexpr int steps = 5;
   for (const int n : {2, 4, 8}) {
     SCOPED_TRACE(n);
-    std::array<std::atomic<int>, 8> step{};
     std::atomic<int> bad_step{0}, odd{0};
     // In a loop without collectives the devices are at different steps.
     const auto part = [&](std::chrono::milliseconds limit, bool meet) {
@@ -432,16 +431,15 @@ TEST_F(DevicesShardMap, TheSameFailureReadsTheSameEachTime) {
           [&, n, limit, meet](Tensor v) {
             return fori_loop(
                 0, steps,
-                [&](Tensor, Tensor c) {
+                [&](Tensor i, Tensor c) {
                   c = call(
                       {.name = "step", .effect = Effect::ordered, .timeout = limit}, c.type(),
-                      [&](const CallInfo& info, View<const float> in) -> Floats {
-                        const int here = step[static_cast<std::size_t>(info.device)]++;
+                      [&](const CallInfo& info, View<const float> in, int here) -> Floats {
                         if (here >= bad_step && info.device % 2 >= odd)
                           throw std::runtime_error(fmt::format("step {}", here));
                         return {in[0] + 1};
                       },
-                      c);
+                      c, i);
                   return meet ? psum(c, "d") / static_cast<float>(n) : c;
                 },
                 v);
@@ -452,7 +450,6 @@ TEST_F(DevicesShardMap, TheSameFailureReadsTheSameEachTime) {
     for (const auto& f : {alone, meeting, limited}) {
       std::set<std::string> texts;
       for (int i = 0; i < 100; ++i) {
-        for (auto& s : step) s = 0;
         bad_step = i % 2 ? 3 : 0, odd = i % 4 < 2;
         const auto e = error_of<CallbackError>([&] { f(iota<float>(n)).block_until_ready(); });
         ASSERT_TRUE(e);
