@@ -324,7 +324,7 @@ void Lowering::region(const std::vector<std::string>& argument_types,
   append(out_, ") -> ()\n    }");
 }
 
-void Lowering::equation(const Equation& e) {
+void Lowering::by_rule(const Equation& e) {
   if (e.primitive->lower) {
     PlaceScope::Replace at(e.place);
     e.primitive->lower(*this, e);
@@ -333,30 +333,33 @@ void Lowering::equation(const Equation& e) {
   }
 }
 
-void Lowering::equations(const Program& program) {
-  for (const Equation& e : program.equations) {
-    if (e.primitive == &literal_p) {
-      const auto& p = as<LiteralParams>(*e.params);
-      const Ssa value = constant(literal_text(p.number, p.type.dtype), p.type);
-      set_known(value, {true, &p.number});
-      define(e, 0, value);
-    } else if (folds_wrongly(e)) {
-      std::vector<Ssa> seen;
-      for (std::size_t i = 0; i < e.operands.size(); ++i) {
-        Ssa& value = env_[static_cast<std::size_t>(e.operands[i])];
-        const Type& type = operand_type(e, i);
-        seen.push_back(value);
-        if (i == 0 || is_constant(latest(value)))
-          value = op("optimization_barrier", {operand(e, i)}, {&type}, type);
-      }
-      equation(e);
-      for (std::size_t i = e.operands.size(); i-- > 0;)
-        env_[static_cast<std::size_t>(e.operands[i])] = seen[i];
-    } else {
-      equation(e);
-      if (moves_only(e)) set_known(env_[static_cast<std::size_t>(e.first)], known(e, 0));
+void Lowering::equation(const Equation& e) {
+  if (e.primitive == &literal_p) {
+    const auto& p = as<LiteralParams>(*e.params);
+    const Ssa value = constant(literal_text(p.number, p.type.dtype), p.type);
+    set_known(value, {true, &p.number});
+    define(e, 0, value);
+  } else if (folds_wrongly(e)) {
+    std::vector<Ssa> seen;
+    for (std::size_t i = 0; i < e.operands.size(); ++i) {
+      Ssa& value = env_[static_cast<std::size_t>(e.operands[i])];
+      const Type& type = operand_type(e, i);
+      seen.push_back(value);
+      if (i == 0 || is_constant(latest(value)))
+        value = op("optimization_barrier", {operand(e, i)}, {&type}, type);
     }
+    by_rule(e);
+    for (std::size_t i = e.operands.size(); i-- > 0;)
+      env_[static_cast<std::size_t>(e.operands[i])] = seen[i];
+  } else {
+    by_rule(e);
+    if (moves_only(e)) set_known(env_[static_cast<std::size_t>(e.first)], known(e, 0));
   }
+}
+
+void Lowering::equations(const Program& program) {
+  if (in_parts(program)) return;
+  for (const Equation& e : program.equations) equation(e);
 }
 
 std::vector<Ssa> Lowering::inlined(const Program& program, std::span<const Ssa> inputs) {
@@ -409,7 +412,8 @@ void Lowering::end_function(std::span<const Ssa> results, const std::vector<Type
 
 std::vector<Ssa> Lowering::called(const std::string& name, std::span<const Ssa> inputs,
                                   const std::vector<Type>& input_types,
-                                  const std::vector<Type>& output_types) {
+                                  const std::vector<Type>& output_types,
+                                  std::string_view attributes) {
   std::vector<Ssa> results;
   for (std::size_t i = 0; i < output_types.size(); ++i) results.push_back(fresh());
   std::vector<std::string> in, out;
@@ -420,7 +424,9 @@ std::vector<Ssa> Lowering::called(const std::string& name, std::span<const Ssa> 
     write("{}%{}{}", i ? ", " : "", results[i].id, i + 1 == results.size() ? " = " : "");
   write("func.call @{}(", name);
   for (std::size_t i = 0; i < inputs.size(); ++i) write("{}%{}", i ? ", " : "", inputs[i].id);
-  write(") : ({}) -> ({})\n", fmt::join(in, ", "), fmt::join(out, ", "));
+  write(")");
+  if (!attributes.empty()) write(" {{{}}}", attributes);
+  write(" : ({}) -> ({})\n", fmt::join(in, ", "), fmt::join(out, ", "));
   return results;
 }
 

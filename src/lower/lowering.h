@@ -148,7 +148,7 @@ class Lowering {
                 const std::function<std::vector<Ssa>(std::span<const Ssa>)>& body);
   std::vector<Ssa> called(const std::string& name, std::span<const Ssa> inputs,
                           const std::vector<Type>& input_types,
-                          const std::vector<Type>& output_types);
+                          const std::vector<Type>& output_types, std::string_view attributes = "");
   /// What a function gives that calls another with this program, and may do something better when
   /// the module is loaded.
   std::vector<Ssa> kept(ParamsPtr params, const Program& by_default, std::span<const Ssa> inputs);
@@ -224,6 +224,9 @@ class Lowering {
   };
   void equations(const Program& program);
   void equation(const Equation& e);
+  void by_rule(const Equation& e);
+  /// Writes a program of many effects as calls of functions; false, and nothing, for another.
+  bool in_parts(const Program& program);
   void end_function(std::span<const Ssa> results, const std::vector<Type>& types);
   /// ` = "stablehlo.hlo"(values) {attributes} : (types) -> `.
   template <class Value, class TypeOf>
@@ -244,7 +247,7 @@ class Lowering {
   fmt::memory_buffer out_;
   std::string functions_;
   std::vector<Module::Kept> kept_;  // one inside of another comes before it, in the text too
-  int blocks_ = 0;
+  int blocks_ = 0, parts_ = 0;
   const Program* program_ = nullptr;
   std::vector<Ssa> env_;
   int next_ = 0;
