@@ -99,6 +99,7 @@ void call_execute(Report&);
 void payload(Report&);
 void dispatch(Report&);
 void trace_lower(Report&);
+void compile_calls(Report&);
 void memory(Report&);
 void soak(Report&);
 void step(Report&);

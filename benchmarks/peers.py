@@ -88,6 +88,12 @@ def trace_lower():
     emit("trace_lower/1000_calls", lower_ms(calls, 1000), "ms")
 
 
+def compile_calls():
+    calls = chain_of(lambda x: jax.experimental.io_callback(lambda v: v, jax.ShapeDtypeStruct(x.shape, x.dtype), x * 1.0001, ordered=True))
+    for count in (1000, 2000):
+        emit(f"compile_calls/{count}", timed(lambda: jax.block_until_ready(jax.jit(lambda v: calls(v, count))(jnp.ones(4, jnp.float32)))) / 1e9, "s")
+
+
 def python():
     steps = 2000
     x = jnp.ones(4, jnp.float32)

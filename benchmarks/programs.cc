@@ -1,6 +1,7 @@
 // Programs without calls: what starting one costs, and what making one costs.
 #include <postern/postern.h>
 
+#include <chrono>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -66,6 +67,37 @@ void trace_lower(Report& report) {
   report.add_jax({"trace_lower/10000_ops", more_ops, "ms"}, "trace_lower");
   report.add({"trace_lower/10000_ops", more_ops, "ms", "1000_ops", ops, "10 is linear"});
   report.add_jax({"trace_lower/1000_calls", some_calls, "ms"}, "trace_lower");
+}
+
+namespace {
+
+/// Seconds to make a program of so many ordered calls and run it once.
+double compile_s(int count) {
+  const auto begin = std::chrono::steady_clock::now();
+  const auto f = pn::jit([&](pn::Tensor x) {
+    for (int i = 0; i < count; ++i)
+      x = pn::call(
+          {.effect = pn::Effect::ordered}, x.type(),
+          [](pn::View<const float> in, pn::View<float> out) { out[0] = in[0]; }, x * 1.0001f);
+    return x;
+  });
+  f(pn::tensor<float>({1, 2, 3, 4})).block_until_ready();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+}  // namespace
+
+void compile_calls(Report& report) {
+  double before = 0;
+  for (const int count : {1000, 2000, 5000, 10'000, 20'000}) {
+    const double seconds = compile_s(count);
+    const std::string name = "compile_calls/" + std::to_string(count);
+    report.add_jax({name, seconds, "s"}, name);
+    if (count == 10'000) report.add({name, seconds, "s", "target", 8, "smaller is better"});
+    if (count == 2000 || count >= 10'000)
+      report.add({name, seconds, "s", "half", before, "2.3 is the aim"});
+    before = seconds;
+  }
 }
 
 }  // namespace bench

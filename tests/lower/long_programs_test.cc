@@ -98,7 +98,7 @@ TEST(LongPrograms, HaveDerivativesAndBatches) {
   const Floats squares = jit(vmap(f))(xs).to_vector<float>();
   barrier();
   EXPECT_NEAR(squares[2] / squares[0], 9, 1e-4);
-  EXPECT_EQ(fired, 3 * many);
+  EXPECT_EQ(fired, many) << "each with the whole batch";
 }
 
 TEST(LongPrograms, StandInLoopsAndBranches) {
@@ -174,7 +174,7 @@ TEST(LongPrograms, AreSavedAndLoaded) {
   std::cout.rdbuf(screen);
   EXPECT_EQ(last, many);
   std::string lines;
-  for (int i = 1; i <= many; ++i) lines += std::to_string(i) + ".0\n";
+  for (int i = 1; i <= many; ++i) lines += std::to_string(i) + "\n";
   EXPECT_EQ(out.str(), lines);
 }
 
