@@ -21,9 +21,7 @@ namespace {
 enum class Is : std::uint8_t { constant, zero, linear };
 using Kinds = std::vector<Is>;
 
-bool is_zero(const Number& n) { return n.integer == 0 && n.real == 0 && n.imag == 0; }
-
-bool is_zero(const Tensor& t) {
+bool all_zero(const Tensor& t) {
   const detail::HostValue* host = detail::Access::host(t);
   if (!host) return false;
   const auto* bytes = static_cast<const unsigned char*>(host->data.get());
@@ -193,7 +191,7 @@ std::shared_ptr<const detail::LinearMap> linear_map(const char* what, const Tens
   const ProgramPtr program = simplify(without_rules(*closed.program));
 
   Kinds inputs(x.size(), Is::linear);
-  for (const Tensor& t : closed.captures) inputs.push_back(is_zero(t) ? Is::zero : Is::constant);
+  for (const Tensor& t : closed.captures) inputs.push_back(all_zero(t) ? Is::zero : Is::constant);
   const Kinds kinds = Check(what, *program)(inputs);
   for (std::size_t i = 0; i < kinds.size(); ++i)
     check(

@@ -282,7 +282,7 @@ bool Lowering::folds_wrongly(const Equation& e) const {
   if (hlo == "divide" && is_complex(operand_type(e, 0).dtype) && known(e, 1).constant) return true;
   if ((hlo == "divide" || hlo == "remainder") && is_integer(operand_type(e, 0).dtype)) {
     const Number* divisor = every_element(e, 1);
-    if (!divisor || (divisor->integer == 0 && divisor->real == 0)) return true;
+    if (!divisor || is_zero(*divisor)) return true;
   }
   for (std::size_t i = 0; i < e.operands.size(); ++i)
     if (!known(e, i).constant) return false;

@@ -24,8 +24,6 @@ struct Part {
   bool ordered = false;
 };
 
-bool is_number(const Equation& e) { return e.primitive == &literal_p; }
-
 /// Where to cut: none for a program that is short enough.
 std::vector<Part> parts_of(const Program& program) {
   std::vector<Part> parts;
@@ -64,7 +62,7 @@ void connect(const Program& program, std::vector<Part>& parts) {
         }
       }
       for (int r = 0; r < e.results; ++r) made_in[static_cast<std::size_t>(e.first + r)] = p;
-      if (is_number(e)) number[static_cast<std::size_t>(e.first)] = &e;
+      if (e.primitive == &literal_p) number[static_cast<std::size_t>(e.first)] = &e;
     }
   for (const ValueId v : program.outputs) leaves[static_cast<std::size_t>(v)] = true;
   for (std::size_t v = 0; v < leaves.size(); ++v)
@@ -96,7 +94,8 @@ bool Lowering::in_parts(const Program& program) {
       given.push_back(token());
     }
     const std::string name = fmt::format("postern_part_{}", parts_++);
-    const std::vector<Ssa> outside = env_;
+    std::vector<Ssa> numbers;
+    for (const Equation* e : part.numbers) numbers.push_back(value(e->first));
     bool passed_by = passed_by_;
     function(name, in, out, [&](std::span<const Ssa> x) {
       passed_by_ = passed_by;
@@ -110,7 +109,9 @@ bool Lowering::in_parts(const Program& program) {
       passed_by = passed_by_;
       return results;
     });
-    env_ = outside;
+    // The function has names of its own for what both know; what it made is not seen here.
+    for (std::size_t i = 0; i < part.inputs.size(); ++i) value(part.inputs[i]) = given[i];
+    for (std::size_t i = 0; i < numbers.size(); ++i) value(part.numbers[i]->first) = numbers[i];
     const std::vector<Ssa> results =
         called(name, given, in, out, "mhlo.frontend_attributes = {inlineable = \"false\"}");
     for (std::size_t i = 0; i < part.outputs.size(); ++i) value(part.outputs[i]) = results[i];

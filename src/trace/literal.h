@@ -12,6 +12,7 @@ struct Number {
   std::int64_t integer = 0;  // natural: the same bits
   double real = 0, imag = 0;
 };
+inline bool is_zero(const Number& n) { return n.integer == 0 && n.real == 0 && n.imag == 0; }
 
 struct LiteralParams {
   Number number;
