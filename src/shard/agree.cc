@@ -1,6 +1,7 @@
-// Along which mesh axes values inside shard_map differ by axis_index: where devices meet in a
-// branch or loop, all that meet must take the same way, or some would wait for ever. Of what comes
-// from arguments and calls nothing is known; there it is the user's word that the devices agree.
+// Along which mesh axes values inside shard_map may differ from device to device: where devices
+// meet in a branch or loop, all that meet must take the same way, or some would wait for ever.
+// Parts of arguments, results of calls and axis_index differ; what devices tell each other makes
+// them agree.
 #include <algorithm>
 #include <cstdint>
 
@@ -64,17 +65,14 @@ class Agreement {
     if (e.primitive == &axis_index_p) return all_results(axes_of(collective_axes(e)));
     if (is_collective(e)) {
       const Axes met = axes_of(collective_axes(e)), in = any_of(operands);
-      if (gives_all_the_same(e)) return all_results(in & ~met);
-      return all_results(in ? in | met : 0);
+      return all_results(gives_all_the_same(e) ? in & ~met : in | met);
     }
-    if (e.primitive->site && e.primitive->site(e.params.get())->kind == SiteSpec::Kind::tap)
-      return {operands.begin(), operands.begin() + e.results};
-    if (e.params && !e.primitive->site) {
-      const std::vector<ProgramPtr> programs = programs_of(*e.params);
-      if (programs.size() == 1 && programs[0]->inputs.size() == operands.size() &&
-          programs[0]->outputs.size() == at(e.results))
-        return follow(*programs[0], operands);
+    if (e.primitive->site) {
+      if (e.primitive->site(e.params.get())->is_tap())
+        return {operands.begin(), operands.begin() + e.results};
+      return all_results(axes_of(all_axes(mesh_)));  // each device asks a function of its own
     }
+    if (e.primitive->transparent) return follow(*programs_of(*e.params)[0], operands);
     return all_results(any_of(operands));
   }
 
@@ -93,13 +91,14 @@ class Agreement {
     const Axes axes = decides & axes_of(axes_that_meet(*meets));
     PlaceScope::Replace at_equation(e.place);
     throw_type_error(fmt::format(
-        "{} inside shard_map: {} differs from device to device along the mesh axis '{}', and "
-        "inside of it devices meet along that axis ({} at {}), where those that go another way "
-        "would be waited for for ever. Let the devices agree first (pmax, pmin or psum of the {}), "
-        "or take the collective out of it",
+        "{0} inside shard_map: {1} may differ from device to device along the mesh axis '{2}', and "
+        "inside of it devices meet along that axis ({3} at {4}), where those that go another way "
+        "would be waited for for ever. Let the devices agree first (pmax, pmin or psum over '{2}' "
+        "of what {5}), or take the collective out of it",
         loop ? "while_loop" : "cond or switch_",
         loop ? "the condition" : "what decides for a branch", fmt::join(names_of(axes), "', '"),
-        meets->primitive->name, to_string(meets->place), loop ? "condition" : "index"));
+        meets->primitive->name, to_string(meets->place),
+        loop ? "the condition compares" : "decides"));
   }
 
   AxesList of_cond(const Equation& e, const AxesList& operands) const {
@@ -156,9 +155,30 @@ class Agreement {
 
 }  // namespace
 
-void refuse_different_ways(const Program& body, const Mesh& mesh) {
-  if (!uses(body, axis_index_p) || !has_collective(body)) return;
-  Agreement(mesh, true).follow(body, AxesList(body.inputs.size(), 0));
+namespace {
+AxesList of_specs(const Agreement& agreement, const std::vector<P>& specs) {
+  AxesList out;
+  for (const P& spec : specs) {
+    out.push_back(0);
+    for (const auto& names : spec.parts()) out.back() |= agreement.axes_of(names);
+  }
+  return out;
+}
+}  // namespace
+
+void refuse_different_ways(const Program& body, const Mesh& mesh, const std::vector<P>& in) {
+  if (!has_collective(body)) return;
+  const Agreement agreement(mesh, true);
+  agreement.follow(body, of_specs(agreement, in));
+}
+
+std::vector<std::vector<std::string>> axes_that_differ(const Program& body, const Mesh& mesh,
+                                                       const std::vector<P>& in) {
+  const Agreement agreement(mesh, false);
+  std::vector<std::vector<std::string>> out;
+  for (const Axes axes : agreement.follow(body, of_specs(agreement, in)))
+    out.push_back(agreement.names_of(axes));
+  return out;
 }
 
 }  // namespace postern

@@ -152,13 +152,13 @@ Tensors shard_map_transpose(const Op& op, std::span<const Tensor> ct, std::span<
 }
 
 /// What the unknown half needs of each device leaves the known one side by side, on a new first
-/// axis: a residual may differ from device to device in a way that no spec of the body says. The
+/// axis, along the mesh axes where it may differ from device to device. Along others devices know
+/// that they agree on it, and still do in the unknown half. The
 /// known half is bound here; the result holds its outputs and, as the rest, a shard_map of the
 /// residuals, each without that axis again, and the unknown operands.
 Primitive::SplitResult shard_map_split(const Op& op, std::span<const Tensor> x,
                                        const std::vector<bool>&) {
   const auto& p = op.as<ShardMapParams>();
-  const P side_by_side(std::vector<std::vector<std::string>>{all_axes(p.mesh)});
   std::vector<bool> unknown = present(x);
   unknown.flip();
   const MeshScope scope(p.mesh);
@@ -167,7 +167,11 @@ Primitive::SplitResult shard_map_split(const Op& op, std::span<const Tensor> x,
 
   const std::vector<P> known_in = where_marked(p.in, unknown, false);
   std::vector<P> known_out = where_marked(p.out, halves.unknown_outputs, false);
-  known_out.insert(known_out.end(), halves.residuals, side_by_side);
+  const auto differ = axes_that_differ(*halves.known, p.mesh, known_in);
+  std::vector<P> rest_in;
+  for (std::size_t i = outputs; i < differ.size(); ++i)
+    rest_in.push_back(P(std::vector<std::vector<std::string>>{differ[i]}));
+  known_out.insert(known_out.end(), rest_in.begin(), rest_in.end());
   const Closed first =
       trace_inner("shard_map", halves.known->input_types(), [&](std::span<const Tensor> parts) {
         Tensors y = postern::apply(*halves.known, parts);
@@ -178,7 +182,6 @@ Primitive::SplitResult shard_map_split(const Op& op, std::span<const Tensor> x,
 
   Types types = first.program->output_types();
   types.erase(types.begin(), types.begin() + static_cast<std::ptrdiff_t>(outputs));
-  std::vector<P> rest_in(halves.residuals, side_by_side);
   for (std::size_t i = 0; i < x.size(); ++i)
     if (unknown[i]) {
       types.push_back(p.body->type(p.body->inputs[i]));
@@ -307,7 +310,7 @@ bool one_for_each(const Program& body, std::size_t devices) {
 void shard_map_lower(Lowering& out, const Equation& e) {
   const auto& p = as<ShardMapParams>(*e.params);
   refuse_one_order(*p.body, nullptr);
-  if (out.partitioned()) refuse_different_ways(*p.body, p.mesh);
+  if (out.partitioned()) refuse_different_ways(*p.body, p.mesh, p.in);
   check(!out.mesh(), "shard_map inside shard_map: a device's part cannot be cut again");
   std::vector<Ssa> parts;
   for (std::size_t i = 0; i < e.operands.size(); ++i) {

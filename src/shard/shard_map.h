@@ -29,9 +29,11 @@ bool uses(const Program& program, const Primitive& primitive);
 /// The axes that a collective or axis_index is about, and whether its devices all get the same.
 const std::vector<std::string>& collective_axes(const Equation& equation);
 bool gives_all_the_same(const Equation& equation);
-/// Throws where devices meet in a branch or loop of a shard_map's body and, by their axis_index, do
-/// not all come there.
-void refuse_different_ways(const Program& body, const Mesh& mesh);
+/// Throws where devices meet in a branch or loop of a shard_map's body and may not all come there.
+void refuse_different_ways(const Program& body, const Mesh& mesh, const std::vector<P>& in);
+/// By output of a shard_map's body: the axes along which it may differ from device to device.
+std::vector<std::vector<std::string>> axes_that_differ(const Program& body, const Mesh& mesh,
+                                                       const std::vector<P>& in);
 /// What device_put is in a trace.
 Tensor constrained(const Tensor& x, const Sharding& sharding);
 

@@ -193,7 +193,7 @@ TEST_F(DevicesAgree, ByIndexWhereDevicesMeetAreRefused) {
         return while_loop([](Tensor w) { return sum(w) < 100.0f; },
                           [](Tensor w) { return w + psum(w, "d") + 1.0f; }, v + differs("d"));
       },
-      {"while_loop", "the condition differs", "mesh axis 'd'"});
+      {"while_loop", "the condition may differ", "mesh axis 'd'"});
   refused(  // what differs comes round
       [&](Tensor v) {
         return std::get<1>(while_loop([](Tensor i, Tensor) { return i < 3.0f; },
@@ -225,6 +225,56 @@ TEST_F(DevicesAgree, ByIndexWhereDevicesMeetAreRefused) {
       {"cond", "mesh axis 'd'"});
 }
 
+/// What is not provably the same on all devices that meet: parts of arguments, what functions of
+/// the host give, and what devices pass on to each other.
+TEST_F(DevicesAgree, ByDataWhereDevicesMeetAreRefused) {
+  const Tensor x = counting({2});
+  auto refused = [&](auto f, std::initializer_list<std::string_view> words) {
+    expect_error<TypeError>([&] { jit(on_parts(f))(x); }, words);
+  };
+  refused([](Tensor v) { return branch(sum(v), v, "d"); },
+          {"cond", "may differ", "mesh axis 'd'",
+           "psum at devices_test_effects.cc:", "pmax, pmin or psum over 'd'"});
+  refused(  // in a loop's condition too
+      [](Tensor v) {
+        return while_loop([](Tensor w) { return sum(w + psum(w, "d")) < 3.0f; },
+                          [](Tensor w) { return w + 1.0f; }, v);
+      },
+      {"while_loop", "the condition may differ", "mesh axis 'd'"});
+  refused(
+      [](Tensor v) {
+        return fori_loop(
+            0, convert(sum(v), DType::s32), [](Tensor, Tensor w) { return psum(w, "d"); }, v);
+      },
+      {"mesh axis 'd'"});
+  const Tensor same(1.0f);
+  const Callee asks = [](float in) { return in; };
+  refused([&](Tensor v) { return branch(call(same.type(), asks, same), v, "e"); },
+          {"cond", "mesh axis 'e'"});
+  refused([&](Tensor v) { return branch(psum(call(same.type(), asks, same), "d"), v, "e"); },
+          {"cond", "mesh axis 'e'"});
+  const std::vector<std::pair<int, int>> pairs{{0, 1}};
+  refused([&](Tensor v) { return branch(ppermute(same, "e", pairs), v, "e"); }, {"mesh axis 'e'"});
+  refused(
+      [](Tensor v) {
+        const Tensor known = iota(type<float>({2}), 0);
+        return branch(sum(reduce_scatter(known, "e", 0, true)), v, "e");
+      },
+      {"mesh axis 'e'"});
+  refused(
+      [](Tensor v) {
+        return branch(sum(all_to_all(iota(type<float>({2}), 0), "e", 0, 0)), v, "e");
+      },
+      {"mesh axis 'e'"});
+  refused([](Tensor v) { return checkpoint([](Tensor w) { return branch(sum(w), w, "d"); })(v); },
+          {"cond", "mesh axis 'd'"});
+  refused(
+      [](Tensor v) { return grad([](Tensor w) { return sum(branch(sum(w), w * w, "d")); })(v); },
+      {"cond", "mesh axis 'd'"});
+  expect_error<TypeError>([&] { on_parts([](Tensor v) { return branch(sum(v), v, "d"); })(x); },
+                          {"cond", "mesh axis 'd'"});
+}
+
 TEST_F(DevicesAgree, ThatAgreeMayMeet) {
   const Tensor x = counting({2});
   auto runs = [&](auto f, const Floats& want) {
@@ -247,6 +297,15 @@ TEST_F(DevicesAgree, ThatAgreeMayMeet) {
                           [](Tensor w) { return psum(w, "d"); }, v);
       },
       {2, 2, 2, 2});
+  runs([](Tensor v) { return branch(sum(v), v, "e"); }, {0, 0, 2, 2});  // alike along "e"
+  runs([](Tensor v) { return branch(sum(all_gather(v, "d")), v, "d"); }, {1, 1, 1, 1});
+  runs([](Tensor v) { return branch(tap(pmin(sum(v) + 1.0f, "d"), [](float) {}), v, "d"); },
+       {1, 1, 1, 1});
+  runs(
+      [](Tensor v) {  // a batch of one device meets nobody
+        return vmap([](Tensor w) { return branch(w, w, "b"); }, {.axis_name = "b"})(v);
+      },
+      {0, 0, 1, 1});
   // The decision is kept for the derivative, and the devices still agree on it.
   runs(
       [](Tensor v) {

@@ -491,7 +491,7 @@ TEST_F(DevicesShardMap, LoopsThatWaitForTheHostEnd) {
     int steps = 0;
     const auto f = jit(shard_map(
         [&](Tensor v) {
-          return while_loop([](Tensor c) { return sum(c) < 100.0f; },
+          return while_loop([&](Tensor c) { return sum(meets ? pmax(c, "d") : c) < 100.0f; },
                             [&](Tensor c) {
                               Tensor next = call(
                                   {.name = "step"}, c.type(),
@@ -590,7 +590,7 @@ class DevicesWays : public EightDevices {
 TEST_F(DevicesWays, ALoopsConditionFails) {
   fails_and_goes_well(
       [&](Tensor v) {
-        return while_loop([&](Tensor c) { return sum(ask(c, 0)) < 100.0f; },
+        return while_loop([&](Tensor c) { return pmin(sum(ask(c, 0)), "d") < 100.0f; },
                           [](Tensor c) { return psum(c, "d"); }, v);
       },
       Floats(4, 256));
@@ -599,7 +599,7 @@ TEST_F(DevicesWays, ALoopsConditionFails) {
 TEST_F(DevicesWays, AStepsSecondCallFails) {
   fails_and_goes_well(
       [&](Tensor v) {
-        return while_loop([&](Tensor c) { return sum(c) < 100.0f; },
+        return while_loop([&](Tensor c) { return pmin(sum(c), "d") < 100.0f; },
                           [&](Tensor c) {
                             c = call(
                                 c.type(),
@@ -616,7 +616,7 @@ TEST_F(DevicesWays, ABranchesIndexFails) {
   fails_and_goes_well(
       [&](Tensor v) {
         return cond(
-            sum(ask(v, 0)) > 0.5f, [](Tensor c) { return psum(c, "d"); },
+            pmin(sum(ask(v, 0)), "d") > 0.5f, [](Tensor c) { return psum(c, "d"); },
             [](Tensor c) { return c; }, v);
       },
       Floats(4, 4));
@@ -625,7 +625,7 @@ TEST_F(DevicesWays, ABranchesIndexFails) {
 TEST_F(DevicesWays, ALoopsBoundFails) {
   fails_and_goes_well(
       [&](Tensor v) {
-        const Tensor steps = convert(sum(ask(v, 2)), DType::s32);
+        const Tensor steps = pmax(convert(sum(ask(v, 2)), DType::s32), "d");
         return fori_loop(
             0, steps, [](Tensor, Tensor c) { return psum(c, "d"); }, v);
       },
