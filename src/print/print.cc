@@ -5,9 +5,16 @@
 #include <postern/ops.h>
 #include <postern/transforms.h>
 
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <exception>
 #include <iostream>
+#include <map>
 #include <mutex>
 #include <set>
+#include <thread>
+#include <utility>
 
 #include "core/check.h"
 #include "core/log.h"
@@ -53,6 +60,82 @@ std::string whole_text(const PrintJob& job, const TapInfo& info, std::span<const
   return out + value_text(job, 0, leaves, "");
 }
 
+/// Who writes to which stream. One at a time: two streams may end in one place. But nothing is
+/// locked meanwhile, as what a stream does with text may wait for a program that prints. Who has
+/// waited for a second leaves the text to the one who writes to that stream, or, where that is
+/// another stream, writes.
+class Streams {
+ public:
+  static Streams& get() {
+    static auto* const one = new Streams;
+    return *one;
+  }
+
+  /// Whether the stream is found bad for the first time.
+  bool write(std::ostream& stream, std::string text) {
+    const auto me = std::this_thread::get_id();
+    std::unique_lock lock(guard_);
+    const auto is_mine = [&](const auto& b) { return b.second.writer == me; };
+    const auto goes = [&] {
+      return std::ranges::all_of(busy_, [&](const auto& b) {
+        return b.second.stuck && (b.first != &stream || b.second.left.size() < most_left);
+      });
+    };
+    // A stream may print while it is printed to: then it has its turn already.
+    if (!std::ranges::any_of(busy_, is_mine) && !ended_.wait_for(lock, patience, goes))
+      for (auto& [of, busy] : busy_) busy.stuck = true;
+    const auto [mine, free] = busy_.try_emplace(&stream);
+    if (!free && !is_mine(*mine)) {
+      mine->second.left += text;
+      return false;
+    }
+    if (!free) {
+      lock.unlock();
+      return put(stream, text);
+    }
+    mine->second.writer = me;
+    bool is_new = false;
+    std::exception_ptr thrown;
+    for (; !text.empty(); text = std::exchange(mine->second.left, {})) {
+      lock.unlock();
+      try {
+        is_new = put(stream, text) || is_new;
+      } catch (...) {
+        thrown = std::current_exception();
+      }
+      lock.lock();
+    }
+    busy_.erase(mine);
+    lock.unlock();
+    ended_.notify_all();
+    if (thrown) std::rethrow_exception(thrown);
+    return is_new;
+  }
+
+ private:
+  struct Busy {
+    std::thread::id writer;
+    std::string left;    // by those who did not wait any longer
+    bool stuck = false;  // somebody waited in vain, so nobody else needs to
+  };
+  static constexpr std::chrono::seconds patience{1};
+  static constexpr std::size_t most_left = std::size_t{1} << 20;  // more have to wait again
+
+  bool put(std::ostream& stream, const std::string& text) {
+    stream.write(text.data(), static_cast<std::streamsize>(text.size()));
+    stream.flush();
+    const std::scoped_lock lock(bad_guard_);
+    if (!stream.good()) return bad_.insert(&stream).second;
+    bad_.erase(&stream);
+    return false;
+  }
+
+  std::mutex guard_, bad_guard_;
+  std::condition_variable ended_;
+  std::map<const std::ostream*, Busy> busy_;
+  std::set<const std::ostream*> bad_;  // of which it was said
+};
+
 void write(const PrintOptions& options, const TapInfo& info, std::string text) {
   static const bool several = devices().size() > 1;
   if (!info.part.empty()) {
@@ -66,20 +149,7 @@ void write(const PrintOptions& options, const TapInfo& info, std::string text) {
   text += '\n';
   std::ostream& of_run = info.sink ? *info.sink : std::cout;
   std::ostream& stream = options.stream ? *options.stream : of_run;
-  // One for all: two streams may end in one place. A stream may print while it is printed to.
-  static std::recursive_mutex* const guard = new std::recursive_mutex;
-  static auto* const bad = new std::set<const std::ostream*>;  // of which it was said
-  bool is_new = false;
-  {
-    std::scoped_lock lock(*guard);
-    stream.write(text.data(), static_cast<std::streamsize>(text.size()));
-    stream.flush();
-    if (!stream.good())
-      is_new = bad->insert(&stream).second;
-    else if (!bad->empty())
-      bad->erase(&stream);
-  }
-  if (is_new)
+  if (Streams::get().write(stream, std::move(text)))
     log(LogLevel::warning,
         "print: {} takes no more text: the line of the print at {}, and others, are lost",
         &stream == &std::cout ? "standard output" : "a stream", to_string(info.place));

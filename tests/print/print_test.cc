@@ -3,6 +3,7 @@
 
 #include <limits>
 #include <sstream>
+#include <thread>
 
 #include "support.h"
 
@@ -173,6 +174,45 @@ TEST(PrintDeathTest, AStreamMayPrintWhileItIsPrintedTo) {
         std::ostream stream(&buffer);
         print({.stream = &stream}, "{}", Tensor(2.0f));
         std::_Exit(buffer.str() == "2\n" && other.str() == "1 told\n" ? 0 : 1);
+      },
+      testing::ExitedWithCode(0), "");
+}
+
+TEST(PrintDeathTest, AStreamMayWaitForAProgramThatPrintsToIt) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  struct Waiting : std::stringbuf {
+    std::ostream* self = nullptr;
+    std::ostringstream* other = nullptr;
+    bool told = false;
+    int sync() override {
+      if (std::exchange(told, true)) return 0;
+      const auto begin = std::chrono::steady_clock::now();
+      std::thread([&] {
+        for (int i = 0; i < 100; ++i) {  // of which the first waits for us, and no other
+          print({.stream = self}, "{}", Tensor(i));
+          print({.stream = other}, "{}", Tensor(i));
+        }
+      }).join();
+      late = std::chrono::steady_clock::now() - begin > std::chrono::seconds(60);
+      return 0;
+    }
+    bool late = false;
+  };
+  EXPECT_EXIT(
+      {
+        alarm(200);
+        std::ostringstream other;
+        Waiting buffer;
+        std::ostream stream(&buffer);
+        buffer.self = &stream;
+        buffer.other = &other;
+        print({.stream = &stream}, "first");
+        print({.stream = &stream}, "last");
+        std::string all;
+        for (int i = 0; i < 100; ++i) all += std::to_string(i) + "\n";
+        std::_Exit(buffer.str() == "first\n" + all + "last\n" && other.str() == all && !buffer.late
+                       ? 0
+                       : 1);
       },
       testing::ExitedWithCode(0), "");
 }
