@@ -26,6 +26,7 @@
 #include "run/sharded.h"
 #include "run/stages.h"
 #include "run/start.h"
+#include "run/tracing.h"
 #include "site/hook.h"
 #include "trace/trace.h"
 #include "transform/simplify.h"
@@ -47,8 +48,9 @@ struct Entry : std::enable_shared_from_this<Entry> {
   std::vector<std::optional<Sharding>> arguments_on;
   const std::shared_ptr<const JitOptions> options;
 
-  // Made once, by the first thread that asks; the others wait.
-  Once traced_once, lowered_once, compiled_once, staged_once, sites_once;
+  // Made once, by the first thread that asks; the others wait. Of what is traced see Tracing.
+  Tracing tracing;
+  Once lowered_once, compiled_once, staged_once, sites_once;
   ProgramPtr program;
   std::vector<HookInfo> hooks;
   Tensors captures;
@@ -195,7 +197,15 @@ bool tracing() { return Trace::current() != nullptr; }
 
 namespace {
 
-void trace_entry(Entry& e, const JitCore& core, const Tracer& tracer) {
+struct Traced {
+  ProgramPtr program;
+  std::vector<HookInfo> hooks;
+  Tensors captures;
+  std::shared_ptr<const void> like;
+  bool has_blocks;
+};
+
+Traced trace_for(const Entry& e, const JitCore& core, const Tracer& tracer) {
   Outputs out;
   const std::uint64_t met = blocks::met();
   HookScope hooks(core.listeners, true);
@@ -204,13 +214,22 @@ void trace_entry(Entry& e, const JitCore& core, const Tracer& tracer) {
     return out.leaves;
   });
   hooks.check_known(core.rules);
-  e.hooks = hooks.met();
   Program named = *closed.program;
   named.name = e.options->name;
-  e.program = simplify(named);
-  e.captures = std::move(closed.captures);
-  e.like = std::move(out.like);
-  e.has_blocks = blocks::met() != met;
+  return {simplify(named), hooks.met(), std::move(closed.captures), std::move(out.like),
+          blocks::met() != met};
+}
+
+void trace_entry(Entry& e, const JitCore& core, const Tracer& tracer) {
+  e.tracing(
+      e.options->name, [&] { return trace_for(e, core, tracer); },
+      [&](Traced made) {
+        e.program = std::move(made.program);
+        e.hooks = std::move(made.hooks);
+        e.captures = std::move(made.captures);
+        e.like = std::move(made.like);
+        e.has_blocks = made.has_blocks;
+      });
 }
 
 run::Lowerable lowerable(const Entry& e) {
@@ -279,7 +298,7 @@ const Entry& find(JitCore& core, const Key& key, const Tracer& tracer, bool comp
   Entry& e = core.entry(key);
   if (e.ready.load(std::memory_order_acquire)) [[likely]]
     return e;
-  e.traced_once([&] { trace_entry(e, core, tracer); });
+  trace_entry(e, core, tracer);
   if (!compile) return e;
   const Mode mode = mode_of(e);
   if (mode == Mode::staged) stage_entry(e);

@@ -10,6 +10,7 @@
 #include "core/enum.h"
 #include "core/result_types.h"
 #include "trace/literal.h"
+#include "trace/steps.h"
 
 #include <cstring>
 
@@ -21,11 +22,13 @@ using detail::Value;
 
 namespace {
 thread_local Trace* current_trace = nullptr;
-thread_local int traces = 0;      // in one another
+thread_local int traces = 0;  // in one another
+thread_local std::atomic<std::uint64_t> steps_taken{0};
 constexpr int most_traces = 500;  // so that neither our rules nor XLA run out of stack
 }  // namespace
 
 Trace* Trace::current() { return current_trace; }
+const std::atomic<std::uint64_t>& traced_steps() { return steps_taken; }
 
 Trace::Trace(std::string what)
     : outer_(current_trace), mark_(std::make_shared<detail::TraceMark>()) {
@@ -94,6 +97,7 @@ ValueId Trace::id_of(const Tensor& tensor) {
 
 Tensors Trace::record(const Primitive& primitive, ParamsPtr params,
                       std::span<const Tensor> operands) {
+  steps_taken.fetch_add(1, std::memory_order_relaxed);
   Equation e{&primitive, std::move(params), {}, 0, 0, PlaceScope::current()};
   e.operands.reserve(operands.size());
   for (const Tensor& t : operands) e.operands.push_back(id_of(t));

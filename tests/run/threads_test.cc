@@ -1,4 +1,8 @@
 // What may be done from several threads at once: everything that is const, for each public type.
+#include <unistd.h>
+
+#include <functional>
+
 #include "support.h"
 
 namespace postern {
@@ -198,6 +202,42 @@ TEST(Threads, AMeshASpecAndASharding) {
       EXPECT_EQ(draw(sharding, {4, 8}), draw(copy, {4, 8}));
     }
   });
+}
+
+TEST(ThreadsDeathTest, ATraceMayWaitForAThreadThatTracesTheSame) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";  // what deadlocks is ended by its alarm
+  EXPECT_EXIT(
+      {
+        alarm(200);
+        int traces = 0;
+        float there = 0;
+        std::function<float(float)> again;
+        const auto f = jit([&](Tensor x) {
+          if (traces++ == 0) std::thread([&] { there = again(4); }).join();
+          return x * 2.0f;
+        });
+        again = [&](float v) { return f(Tensor(v)).item<float>(); };
+        const bool right = again(3) == 6 && there == 8 && again(5) == 10 && traces == 2;
+        std::_Exit(right ? 0 : 1);
+      },
+      testing::ExitedWithCode(0), "");
+}
+
+TEST(ThreadsDeathTest, ATraceThatAsksForItselfIsAnError) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_EXIT(
+      {
+        alarm(200);
+        std::function<void()> again;
+        const auto f = jit([&](Tensor x) {
+          again();
+          return x * 2.0f;
+        });
+        again = [&] { f.lower(Tensor(1.0f)); };
+        test::expect_error<Error>(again, {"jit", "is being traced", "none of them goes on"});
+        std::_Exit(testing::Test::HasFailure() ? 1 : 0);
+      },
+      testing::ExitedWithCode(0), "");
 }
 
 TEST(Threads, ALoadedProgram) {

@@ -1,0 +1,11 @@
+// Whether a thread that traces goes on, as others see it.
+#pragma once
+#include <atomic>
+#include <cstdint>
+
+namespace postern {
+
+/// How many operations this thread has ever written down. Another may read it while this one lives.
+const std::atomic<std::uint64_t>& traced_steps();
+
+}  // namespace postern
