@@ -103,7 +103,7 @@ def page(header):
     while lines[opening].startswith("//"):
         opening += 1
     out = [f"# {header.name}", f"`#include <postern/{header.name}>`", *prose_of(lines[:opening])]
-    body = "\n".join(without_details(lines[opening:]))
+    body = "\n".join(without_details(lines[opening:])).replace("POSTERN_API ", "")
     body = re.sub(r"^(inline )?namespace.*\{$|^\}  // namespace.*$", "", body, flags=re.M)
     body = re.sub(r"^(class|struct) [\w:]+;.*\n|.*= default;$|.*= delete;$", "", body, flags=re.M)
     for chunk in re.split(r"\n\s*\n(?![ }])|(?<=;)\n(?=///)|(?<=^\})\n(?=///)", body, flags=re.M):

@@ -1,5 +1,6 @@
 // Attributes: static values that go with a named host function or a block, kept in the program.
 #pragma once
+#include <postern/detail/api.h>
 #include <postern/dtype.h>
 
 #include <array>
@@ -36,8 +37,8 @@ using KeptAs = std::conditional_t<
         std::is_floating_point_v<E>, double,
         std::conditional_t<std::is_convertible_v<E, std::string_view>, std::string, std::int64_t>>>;
 
-[[noreturn]] void throw_attribute_number(std::uint64_t number);
-[[noreturn]] void throw_attribute_null();
+[[noreturn]] POSTERN_API void throw_attribute_number(std::uint64_t number);
+[[noreturn]] POSTERN_API void throw_attribute_null();
 
 /// One number or text, widened. Throws TypeError for what 63 bits do not hold.
 template <class T>
@@ -123,13 +124,13 @@ class Attributes {
   bool operator==(const Attributes&) const = default;
 
  private:
-  const Attribute& find(std::string_view name) const;
-  [[noreturn]] static void wrong_type(std::string_view name, const Attribute& has,
-                                      const Attribute& asked);
+  POSTERN_API const Attribute& find(std::string_view name) const;
+  [[noreturn]] POSTERN_API static void wrong_type(std::string_view name, const Attribute& has,
+                                                  const Attribute& asked);
   std::map<std::string, Attribute, std::less<>> items_;
 };
 
-std::string to_string(const Attribute& value);        // 3, 3.5, "text", [1, 2]
-std::string to_string(const Attributes& attributes);  // {factor = 3.5}
+POSTERN_API std::string to_string(const Attribute& value);        // 3, 3.5, "text", [1, 2]
+POSTERN_API std::string to_string(const Attributes& attributes);  // {factor = 3.5}
 
 }  // namespace postern

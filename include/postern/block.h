@@ -1,6 +1,7 @@
 // Blocks: named steps with a default in ordinary operations, for which a platform or a plug-in may
 // bring something better.
 #pragma once
+#include <postern/detail/api.h>
 #include <postern/detail/block_core.h>
 
 namespace postern {
@@ -177,8 +178,8 @@ struct BlockPath {
   std::string text;  // in words, with the reasons
 };
 namespace detail {
-BlockPath block_path(const BlockConfig& config, std::span<const Type> operands,
-                     const std::string& platform);
+POSTERN_API BlockPath block_path(const BlockConfig& config, std::span<const Type> operands,
+                                 const std::string& platform);
 }
 /// What lowering for `platform` will choose for a block with these operands, not batched, and with
 /// results that the chosen kernel takes (a program's print says it for its own blocks in any case).
@@ -187,11 +188,11 @@ BlockPath block_path(const Config& config, const std::vector<Type>& operands,
                      const std::string& platform = "cpu") {
   return detail::block_path(detail::erase_config(config), operands, platform);
 }
-std::string to_string(const BlockPath& path);
+POSTERN_API std::string to_string(const BlockPath& path);
 
 namespace detail {
-Leaves ffi_call(const FfiTarget& target, const std::vector<Type>& out, const Leaves& operands,
-                std::optional<VmapMethod> vmap);
+POSTERN_API Leaves ffi_call(const FfiTarget& target, const std::vector<Type>& out,
+                            const Leaves& operands, std::optional<VmapMethod> vmap);
 }
 /// Calls an XLA FFI handler; `out` is a container of Types or Tensors. It has no derivative of its
 /// own. Attributes are numbers, bools, strings and lists of numbers: XLA carries no others. `vmap`:

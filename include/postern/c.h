@@ -14,6 +14,8 @@
 #ifndef POSTERN_C_H
 #define POSTERN_C_H
 
+#include <postern/detail/api.h>
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -24,7 +26,7 @@ extern "C" {
 #define PN_C_VERSION 3
 /* The version of this interface that the library has; compatible when it is PN_C_VERSION or more.
  */
-int pn_version(void);
+POSTERN_API int pn_version(void);
 
 typedef enum pn_code {
   PN_OK = 0,
@@ -51,12 +53,12 @@ typedef enum pn_code {
 
 /* What this thread's last failed call said; "" when none failed. Valid until the thread's next
  * call. */
-const char* pn_last_error(void);
+POSTERN_API const char* pn_last_error(void);
 /* What a host function of this process gave with that failure by pn_fail_with or
  * pn_bridge_fail_with; NULL when none did. Valid as long as the text. */
-void* pn_last_cause(void);
+POSTERN_API void* pn_last_cause(void);
 /* Forgets text and cause. */
-void pn_clear_error(void);
+POSTERN_API void pn_clear_error(void);
 
 typedef enum pn_dtype {
   PN_PRED,
@@ -100,7 +102,7 @@ typedef struct pn_array {
 
 /* Before anything runs: how many CPU devices (0: default), a plug-in's path and a cache folder
  * (NULL or "": default). */
-int pn_configure(int cpu_devices, const char* plugin, const char* cache_dir);
+POSTERN_API int pn_configure(int cpu_devices, const char* plugin, const char* cache_dir);
 
 /* --- tensors
  * -------------------------------------------------------------------------------------------------
@@ -108,24 +110,24 @@ int pn_configure(int cpu_devices, const char* plugin, const char* cache_dir);
 
 typedef struct pn_tensor pn_tensor;
 /* A copy of the array. `bytes` must be what its type needs. */
-int pn_tensor_copy(const pn_array* array, pn_tensor** out);
+POSTERN_API int pn_tensor_copy(const pn_array* array, pn_tensor** out);
 /* The array's memory as it is, until `release(user)` is called, once, from any thread. Memory
  * aligned to 64 bytes is used in place. */
-int pn_tensor_borrow(const pn_array* array, void (*release)(void* user), void* user,
-                     pn_tensor** out);
+POSTERN_API int pn_tensor_borrow(const pn_array* array, void (*release)(void* user), void* user,
+                                 pn_tensor** out);
 /* Waits for the data, then tells type and row-major bytes, which live as long as the tensor; no
  * copy on CPU. */
-int pn_tensor_view(const pn_tensor* tensor, pn_array* out);
-void pn_tensor_free(pn_tensor* tensor);
+POSTERN_API int pn_tensor_view(const pn_tensor* tensor, pn_array* out);
+POSTERN_API void pn_tensor_free(pn_tensor* tensor);
 
 /* DLPack's exchange of arrays (https://dmlc.github.io/dlpack; the structure without version). */
 struct DLManagedTensor;
 /* Takes the array over, and calls its deleter once: row-major memory is used as by
  * pn_tensor_borrow, other is copied. When it fails the array is still the caller's. */
-int pn_tensor_from_dlpack(struct DLManagedTensor* managed, pn_tensor** out);
+POSTERN_API int pn_tensor_from_dlpack(struct DLManagedTensor* managed, pn_tensor** out);
 /* Waits for the data, and shows it without a copy on CPU: nobody may write to it. The tensor may be
  * freed meanwhile. */
-int pn_tensor_to_dlpack(const pn_tensor* tensor, struct DLManagedTensor** out);
+POSTERN_API int pn_tensor_to_dlpack(const pn_tensor* tensor, struct DLManagedTensor** out);
 
 /* --- saved programs
  * -------------------------------------------------------------------------------------------------
@@ -133,37 +135,37 @@ int pn_tensor_to_dlpack(const pn_tensor* tensor, struct DLManagedTensor** out);
 
 typedef struct pn_program pn_program;
 /* What postern::save wrote, or the same as text. */
-int pn_load_file(const char* path, pn_program** out);
-int pn_load_text(const char* text, size_t size, pn_program** out);
-void pn_program_free(pn_program* program);
-size_t pn_program_inputs(const pn_program* program);
-size_t pn_program_outputs(const pn_program* program);
+POSTERN_API int pn_load_file(const char* path, pn_program** out);
+POSTERN_API int pn_load_text(const char* text, size_t size, pn_program** out);
+POSTERN_API void pn_program_free(pn_program* program);
+POSTERN_API size_t pn_program_inputs(const pn_program* program);
+POSTERN_API size_t pn_program_outputs(const pn_program* program);
 /* "f32[2,3]"; NULL beyond the last. */
-const char* pn_program_input(const pn_program* program, size_t index);
-const char* pn_program_output(const pn_program* program, size_t index);
+POSTERN_API const char* pn_program_input(const pn_program* program, size_t index);
+POSTERN_API const char* pn_program_output(const pn_program* program, size_t index);
 /* The names of the host functions that it calls, sorted; NULL beyond the last. */
-const char* pn_program_function(const pn_program* program, size_t index);
+POSTERN_API const char* pn_program_function(const pn_program* program, size_t index);
 
 /* Runs and waits. `results` has pn_program_outputs() places; they are filled only when all went
  * well. */
-int pn_run(const pn_program* program, const pn_tensor* const* arguments, size_t count,
-           pn_tensor** results);
+POSTERN_API int pn_run(const pn_program* program, const pn_tensor* const* arguments, size_t count,
+                       pn_tensor** results);
 
 typedef struct pn_started pn_started;
 /* Starts a run on a thread of the library. The program may be freed meanwhile. */
-int pn_start(const pn_program* program, const pn_tensor* const* arguments, size_t count,
-             pn_started** out);
+POSTERN_API int pn_start(const pn_program* program, const pn_tensor* const* arguments, size_t count,
+                         pn_started** out);
 /* Waits at most so long (negative: without a limit). PN_EMPTY while the run goes on, else how it
  * ended, and the results if well. */
-int pn_started_wait(pn_started* run, int64_t timeout_ns, pn_tensor** results);
+POSTERN_API int pn_started_wait(pn_started* run, int64_t timeout_ns, pn_tensor** results);
 /* Asks the run to stop. */
-int pn_started_cancel(pn_started* run);
+POSTERN_API int pn_started_cancel(pn_started* run);
 /* Does not wait, nor cancel. */
-void pn_started_free(pn_started* run);
+POSTERN_API void pn_started_free(pn_started* run);
 
 /* Waits for everything that was started before; PN_EMPTY when the limit (negative: none) passes
  * first. A failure that nobody has seen yet is its result. */
-int pn_barrier(int64_t timeout_ns);
+POSTERN_API int pn_barrier(int64_t timeout_ns);
 
 /* --- host functions
  * -------------------------------------------------------------------------------------------------
@@ -186,29 +188,29 @@ typedef struct pn_firing {
 /* Returns PN_OK, or another code after pn_fail has said why. */
 typedef int (*pn_function)(void* user, const pn_firing* firing);
 /* For host functions: the text of the code that they are about to return. */
-void pn_fail(const char* text);
+POSTERN_API void pn_fail(const char* text);
 /* The same with a thing of the host's own, such as an exception of its language, which
  * pn_last_cause gives to whoever is told of the failure. The library takes it over, and calls
  * `release(cause)` (may be NULL) once, when nobody can ask for it any more, from any thread. */
-void pn_fail_with(const char* text, void* cause, void (*release)(void* cause));
+POSTERN_API void pn_fail_with(const char* text, void* cause, void (*release)(void* cause));
 
 /* `release(user)` is called once, when no program can call the function any more; may be NULL.
  * PN_ALREADY_EXISTS when the name is taken, unless `replace`. When it fails `user` is still the
  * caller's. */
-int pn_register(const char* name, pn_function function, void* user, void (*release)(void* user),
-                int replace);
+POSTERN_API int pn_register(const char* name, pn_function function, void* user,
+                            void (*release)(void* user), int replace);
 /* PN_NOT_FOUND when there was none. */
-int pn_unregister(const char* name);
+POSTERN_API int pn_unregister(const char* name);
 
 /* --- the bridge: for hosts that serve calls on threads of their own
  * ------------------------------------------------------------------ */
 
 typedef struct pn_bridge pn_bridge;
-int pn_bridge_create(pn_bridge** out);
+POSTERN_API int pn_bridge_create(pn_bridge** out);
 /* Makes the bridge the function of that name: each firing waits in its queue until somebody has
  * answered it. PN_ALREADY_EXISTS when the name is taken, also by another bridge, unless `replace`.
  */
-int pn_bridge_serve(pn_bridge* bridge, const char* name, int replace);
+POSTERN_API int pn_bridge_serve(pn_bridge* bridge, const char* name, int replace);
 
 /* A firing that waits for an answer. The memory of its operands and results stays until it is
  * answered, or the bridge is closed. */
@@ -220,28 +222,29 @@ typedef struct pn_request {
 /* The oldest firing that nobody has taken; waits at most so long (negative: without a limit, 0: not
  * at all). PN_EMPTY when none came, PN_CLOSED once the bridge is closed. The request lives until it
  * is answered. Any number of threads may ask. */
-int pn_bridge_next(pn_bridge* bridge, int64_t timeout_ns, const pn_request** out);
+POSTERN_API int pn_bridge_next(pn_bridge* bridge, int64_t timeout_ns, const pn_request** out);
 /* Answers with `count` arrays of the results' types, which are copied; or with NULL when the
  * results' own memory was filled. PN_NOT_FOUND for a tag that is unknown or answered; PN_BAD_RESULT
  * when the arrays do not fit, and then the request is still open. */
-int pn_bridge_reply(pn_bridge* bridge, uint64_t tag, const pn_array* results, size_t count);
+POSTERN_API int pn_bridge_reply(pn_bridge* bridge, uint64_t tag, const pn_array* results,
+                                size_t count);
 /* Answers with a failure; the run ends with that text. PN_UNREGISTERED says that this host has no
  * such function. */
-int pn_bridge_fail(pn_bridge* bridge, uint64_t tag, int code, const char* text);
+POSTERN_API int pn_bridge_fail(pn_bridge* bridge, uint64_t tag, int code, const char* text);
 /* The same with a cause, as pn_fail_with has it; it is let go of also when this fails. */
-int pn_bridge_fail_with(pn_bridge* bridge, uint64_t tag, int code, const char* text, void* cause,
-                        void (*release)(void* cause));
+POSTERN_API int pn_bridge_fail_with(pn_bridge* bridge, uint64_t tag, int code, const char* text,
+                                    void* cause, void (*release)(void* cause));
 /* Whether the run of an open request was cancelled or has failed, so that nobody waits for the
  * answer: 1, 0, or -1 for an unknown tag. */
-int pn_bridge_stopped(const pn_bridge* bridge, uint64_t tag);
+POSTERN_API int pn_bridge_stopped(const pn_bridge* bridge, uint64_t tag);
 /* A descriptor that is readable while firings wait to be taken: for poll, epoll, and what stands on
  * them. The bridge's own. */
-int pn_bridge_descriptor(const pn_bridge* bridge);
+POSTERN_API int pn_bridge_descriptor(const pn_bridge* bridge);
 /* Fails what waits and what comes later with PN_CLOSED; wakes who waits in pn_bridge_next. Nothing
  * may be read or written through a request of the bridge afterwards. */
-void pn_bridge_close(pn_bridge* bridge);
+POSTERN_API void pn_bridge_close(pn_bridge* bridge);
 /* Closes and frees it; no other thread may be using it. */
-void pn_bridge_free(pn_bridge* bridge);
+POSTERN_API void pn_bridge_free(pn_bridge* bridge);
 
 #ifdef __cplusplus
 }

@@ -1,5 +1,6 @@
 // call: a compiled program calls a function of the process and computes on with what it returns.
 #pragma once
+#include <postern/detail/api.h>
 #include <postern/host.h>
 #include <postern/tensor.h>
 #include <postern/tree.h>
@@ -53,16 +54,17 @@ struct CallOptions {
 };
 
 namespace detail {
-std::vector<Tensor> call(const CallOptions& options, const std::vector<Type>& out,
-                         const std::string& structure, const std::vector<std::string>& paths,
-                         const Callee& fn, const std::vector<Tensor>& operands);
+POSTERN_API std::vector<Tensor> call(const CallOptions& options, const std::vector<Type>& out,
+                                     const std::string& structure,
+                                     const std::vector<std::string>& paths, const Callee& fn,
+                                     const std::vector<Tensor>& operands);
 
 /// Throws TypeError, naming the call and the leaf's path, for a leaf of a template that stands for
 /// no type.
-void check_template(const std::string& call, const Place& place, const std::string& path,
-                    const Type& leaf);
-void check_template(const std::string& call, const Place& place, const std::string& path,
-                    const Tensor& leaf);
+POSTERN_API void check_template(const std::string& call, const Place& place,
+                                const std::string& path, const Type& leaf);
+POSTERN_API void check_template(const std::string& call, const Place& place,
+                                const std::string& path, const Tensor& leaf);
 
 template <class T>
 requires(!std::is_arithmetic_v<T>) const T& as_tree(const T& tree) { return tree; }

@@ -1,6 +1,7 @@
 // check: conditions that a program tests while it runs. keep: values that nobody uses, computed all
 // the same.
 #pragma once
+#include <postern/detail/api.h>
 #include <postern/print.h>
 
 #include <stdexcept>
@@ -9,8 +10,9 @@ namespace postern {
 
 namespace detail {
 using Thrower = void (*)(const std::string& text);
-void check_that(const Tensor& ok, const PrintFormat& format, std::vector<PrintValue> values,
-                std::vector<Tensor> leaves, Thrower thrower);
+POSTERN_API void check_that(const Tensor& ok, const PrintFormat& format,
+                            std::vector<PrintValue> values, std::vector<Tensor> leaves,
+                            Thrower thrower);
 }  // namespace detail
 
 /// Fails the run when an element of `ok` (pred) is false, with a CallbackError whose text is the

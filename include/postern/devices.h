@@ -1,5 +1,7 @@
 // Devices and configuration.
 #pragma once
+#include <postern/detail/api.h>
+
 #include <chrono>
 #include <cstddef>
 #include <string>
@@ -26,21 +28,21 @@ struct Config {
 
 /// Throws Error(failed_precondition) when the runtime is already in use, TypeError for values out
 /// of range.
-void configure(const Config& config);
+POSTERN_API void configure(const Config& config);
 
 struct DeviceInfo {
   int ordinal;
   std::string kind;  // "cpu", "cuda"
 };
 /// The devices that programs can use.
-std::vector<DeviceInfo> devices();
+POSTERN_API std::vector<DeviceInfo> devices();
 
 /// Waits for everything that was started before it, on all devices and from all threads; then
 /// throws the first failure that nobody has seen yet (CallbackError, with the others listed).
 /// Inside a host function it does not wait for the run that is calling, which would be for ever,
 /// but throws CallbackError with code reentry. With a limit returns the number of runs and firings
 /// still pending when it passes, 0 when all is done.
-void barrier();
-std::size_t barrier(std::chrono::nanoseconds limit);
+POSTERN_API void barrier();
+POSTERN_API std::size_t barrier(std::chrono::nanoseconds limit);
 
 }  // namespace postern

@@ -1,5 +1,7 @@
 // Element types: their list, C++ counterparts and sizes.
 #pragma once
+#include <postern/detail/api.h>
+
 #include <complex>
 #include <cstddef>
 #include <cstdint>
@@ -49,23 +51,23 @@ enum class DType : std::uint8_t {
 inline constexpr int dtype_count = static_cast<int>(DType::token) + 1;
 
 /// "f32", "pred", ...: the name in prints and errors.
-std::string_view to_string(DType dtype);
+POSTERN_API std::string_view to_string(DType dtype);
 
 /// Bytes of one element on the host.
-std::size_t byte_width(DType dtype);
+POSTERN_API std::size_t byte_width(DType dtype);
 /// Bits of one element in XLA's memory, where s2, u2, s4, u4 and f4 are packed.
-int bit_width(DType dtype);
+POSTERN_API int bit_width(DType dtype);
 
 /// The range's kind: pred, signed or unsigned integer, real or complex float.
-bool is_signed(DType dtype);
-bool is_unsigned(DType dtype);
-bool is_integer(DType dtype);  // signed or unsigned, not pred
-bool is_float(DType dtype);    // real floating point, 4 to 64 bits
-bool is_complex(DType dtype);
-bool is_differentiable(DType dtype);  // float or complex
+POSTERN_API bool is_signed(DType dtype);
+POSTERN_API bool is_unsigned(DType dtype);
+POSTERN_API bool is_integer(DType dtype);  // signed or unsigned, not pred
+POSTERN_API bool is_float(DType dtype);    // real floating point, 4 to 64 bits
+POSTERN_API bool is_complex(DType dtype);
+POSTERN_API bool is_differentiable(DType dtype);  // float or complex
 
 /// The dtype of the real part: c64 -> f32, c128 -> f64, others unchanged.
-DType real_dtype(DType dtype);
+POSTERN_API DType real_dtype(DType dtype);
 
 namespace detail {
 template <class T>

@@ -1,5 +1,6 @@
 // What goes wrong, as typed exceptions. Every error that Postern throws derives from Error.
 #pragma once
+#include <postern/detail/api.h>
 #include <postern/place.h>
 
 #include <exception>
@@ -38,11 +39,11 @@ enum class ErrorCode {
 };
 
 /// "invalid_argument", "threw", ...
-const char* to_string(ErrorCode code);
+POSTERN_API const char* to_string(ErrorCode code);
 
 /// Base of all errors of Postern. `what()` is a complete sentence: what was asked, what was
 /// required, what came, where.
-class Error : public std::runtime_error {
+class POSTERN_API Error : public std::runtime_error {
  public:
   Error(ErrorCode code, const std::string& text) : std::runtime_error(text), code_(code) {}
   ErrorCode code() const { return code_; }
@@ -53,25 +54,25 @@ class Error : public std::runtime_error {
 
 /// Found before anything runs: shapes, dtypes, containers, missing rules, misuse of traced values.
 /// Code invalid_argument.
-class TypeError : public Error {
+class POSTERN_API TypeError : public Error {
  public:
   explicit TypeError(const std::string& text) : Error(ErrorCode::invalid_argument, text) {}
 };
 
 /// XLA refused to compile a program; the text is XLA's, with what was compiled.
-class CompileError : public Error {
+class POSTERN_API CompileError : public Error {
  public:
   using Error::Error;
 };
 
 /// A plug-in or library that is missing, is none, or is too old.
-class PluginError : public Error {
+class POSTERN_API PluginError : public Error {
  public:
   using Error::Error;
 };
 
 /// The name and the place in the source of a call, tap, hook or print.
-struct Site {
+struct POSTERN_API Site {
   std::string name;
   Place place;
 };
@@ -79,7 +80,7 @@ struct Site {
 /// A host function failed while a program ran. `cause()` is the original exception (null if there
 /// was none), `device()` the ordinal of the device that ran it, `others()` the texts of further
 /// failures of the same run or barrier (bounded), `count()` of how many there were in all.
-class CallbackError : public Error {
+class POSTERN_API CallbackError : public Error {
  public:
   CallbackError(ErrorCode code, const std::string& text, Site site, int device,
                 std::exception_ptr cause, std::vector<std::string> others = {},
@@ -105,7 +106,7 @@ class CallbackError : public Error {
 };
 
 /// A call took longer than its limit, or a run longer than its deadline. Code timeout.
-class TimeoutError : public CallbackError {
+class POSTERN_API TimeoutError : public CallbackError {
  public:
   using CallbackError::CallbackError;
 };

@@ -1,6 +1,7 @@
 // Saved programs: a compiled function as a file that runs elsewhere, without its source, with
 // whatever host functions are registered there.
 #pragma once
+#include <postern/detail/api.h>
 #include <postern/detail/jit_core.h>
 #include <postern/program.h>
 
@@ -33,9 +34,9 @@ struct SavedSite {
 /// that the file runs on any platform, and take an override of the process that loads it where one
 /// accepts when it first runs; captured tensors are written out. Throws Error(unavailable) when the
 /// file cannot be written.
-void save(const std::filesystem::path& file, const Lowered& program);
+POSTERN_API void save(const std::filesystem::path& file, const Lowered& program);
 /// The same as text.
-std::string saved_text(const Lowered& program);
+POSTERN_API std::string saved_text(const Lowered& program);
 
 /// A program from a file. Copies share it. Compiled when it is first run. Several threads may run
 /// one at once.
@@ -45,13 +46,13 @@ class Loaded {
       : program_(std::move(program)) {}
 
   /// Leaves of the arguments and of the results, in order.
-  const std::vector<Type>& inputs() const;
-  const std::vector<Type>& outputs() const;
-  const std::vector<SavedSite>& sites() const;
+  POSTERN_API const std::vector<Type>& inputs() const;
+  POSTERN_API const std::vector<Type>& outputs() const;
+  POSTERN_API const std::vector<SavedSite>& sites() const;
   /// The names of the host functions that it calls, sorted, each once.
-  std::vector<std::string> required_functions() const;
+  POSTERN_API std::vector<std::string> required_functions() const;
   /// The module as text; in VHLO where it came from a portable artifact.
-  const std::string& stablehlo() const;
+  POSTERN_API const std::string& stablehlo() const;
 
   /// Runs with these arguments, containers allowed, and gives the results' leaves. Functions are
   /// looked up when the run starts; one that is not registered is a CallbackError (unregistered)
@@ -61,12 +62,12 @@ class Loaded {
   std::vector<Tensor> operator()(const A&... arguments) const {
     return run(detail::leaves_of(detail::as_tree(arguments)...), Place{});
   }
-  std::vector<Tensor> run(const std::vector<Tensor>& arguments,
-                          Place place = Place::current()) const;
+  POSTERN_API std::vector<Tensor> run(const std::vector<Tensor>& arguments,
+                                      Place place = Place::current()) const;
   /// Starts a run on a host thread and returns at once.
-  Run<std::vector<Tensor>> start(const std::vector<Tensor>& arguments,
-                                 const RunOptions& options = {},
-                                 Place place = Place::current()) const;
+  POSTERN_API Run<std::vector<Tensor>> start(const std::vector<Tensor>& arguments,
+                                             const RunOptions& options = {},
+                                             Place place = Place::current()) const;
 
  private:
   std::shared_ptr<const detail::LoadedProgram> program_;
@@ -76,8 +77,8 @@ class Loaded {
 /// portable artifacts. Throws Error: not_found or unavailable when there is no such file, data_loss
 /// when it was changed or cut, invalid_argument when it is no program, unimplemented when it needs
 /// what a later version may know or what cannot be run here.
-Loaded load(const std::filesystem::path& file);
+POSTERN_API Loaded load(const std::filesystem::path& file);
 /// The same from text; `name` is for errors.
-Loaded load_text(std::string_view text, const std::string& name = "text");
+POSTERN_API Loaded load_text(std::string_view text, const std::string& name = "text");
 
 }  // namespace postern

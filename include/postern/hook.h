@@ -1,5 +1,6 @@
 // hook: a named place in a program; who runs the program decides what listens there.
 #pragma once
+#include <postern/detail/api.h>
 #include <postern/run.h>
 #include <postern/tap.h>
 
@@ -32,10 +33,10 @@ struct HookInfo {
 namespace detail {
 /// What listens at this hook now: the outermost binding of its name, else `otherwise`. Null for
 /// nothing, and then nothing is recorded.
-const Callee* listener(const std::string& name, const Shown& value, const Callee* otherwise,
-                       const Place& place);
-std::vector<Tensor> tap_hook(const TapOptions& options, const Shown& value, const Shown* mapped,
-                             const Callee& fn, const Place& place);
+POSTERN_API const Callee* listener(const std::string& name, const Shown& value,
+                                   const Callee* otherwise, const Place& place);
+POSTERN_API std::vector<Tensor> tap_hook(const TapOptions& options, const Shown& value,
+                                         const Shown* mapped, const Callee& fn, const Place& place);
 
 template <class Tree>
 Tree hook(const TapOptions& options, const Tree& tree, const Callee* otherwise,
@@ -80,8 +81,8 @@ auto hook(const Name& name, const Value& value, Place place = Place::current()) 
 /// while the object lives. Compiled programs keep theirs: see Jitted::with_hooks.
 class ScopedHooks {
  public:
-  explicit ScopedHooks(std::vector<HookBinding> listeners);
-  ~ScopedHooks();
+  POSTERN_API explicit ScopedHooks(std::vector<HookBinding> listeners);
+  POSTERN_API ~ScopedHooks();
   ScopedHooks(const ScopedHooks&) = delete;
 
  private:
@@ -101,11 +102,11 @@ struct HookEvent {
 
 namespace detail {
 class EventQueue;
-std::shared_ptr<EventQueue> make_event_queue();
-HookBinding event_listener(std::string name, std::shared_ptr<EventQueue> queue);
-void end_events_with(const std::shared_ptr<EventQueue>& queue, StartedRun& run);
-std::optional<HookEvent> next_event(EventQueue& queue);
-void close_events(EventQueue& queue);
+POSTERN_API std::shared_ptr<EventQueue> make_event_queue();
+POSTERN_API HookBinding event_listener(std::string name, std::shared_ptr<EventQueue> queue);
+POSTERN_API void end_events_with(const std::shared_ptr<EventQueue>& queue, StartedRun& run);
+POSTERN_API std::optional<HookEvent> next_event(EventQueue& queue);
+POSTERN_API void close_events(EventQueue& queue);
 }  // namespace detail
 
 /// The hook events of a run that was started by Jitted::stream, in the order in which they happen:

@@ -2,6 +2,7 @@
 // run.
 #pragma once
 #include <postern/attributes.h>
+#include <postern/detail/api.h>
 #include <postern/error.h>
 #include <postern/place.h>
 #include <postern/sharding.h>
@@ -26,7 +27,7 @@ struct StopState;
 class StopToken {
  public:
   explicit StopToken(const detail::StopState* state = nullptr) : state_(state) {}
-  bool stop_requested() const;
+  POSTERN_API bool stop_requested() const;
 
  private:
   const detail::StopState* state_;
@@ -55,12 +56,12 @@ struct CallInfo {
   /// Ends the run without failure once this function has returned: later calls and taps are
   /// skipped, its outputs are not to be had (asking for them is an error with code cancelled),
   /// `Run::wait` returns `stopped`.
-  void end_run() const;
+  POSTERN_API void end_run() const;
 };
 
 /// The transformations that a tap went through, as applied: "jvp", "transpose", "batch(0)".
 using Transforms = std::vector<std::string>;
-std::string to_string(const Transforms& transforms);  // joined with commas
+POSTERN_API std::string to_string(const Transforms& transforms);  // joined with commas
 
 /// What a tap's function is told when its first parameter is `const TapInfo&`.
 struct TapInfo : CallInfo {

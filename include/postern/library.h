@@ -8,6 +8,8 @@
 //   }
 //   POSTERN_LIBRARY("my_kernels", "1.0", load)
 #pragma once
+#include <postern/detail/api.h>
+
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -35,10 +37,11 @@ using FfiHandler = XLA_FFI_Error*(XLA_FFI_CallFrame*);
 /// Makes `handler` the target of that name on a platform ("cpu", "cuda"). The same again is
 /// harmless; another one under a name that is taken is a TypeError. `command_buffer`: a GPU handler
 /// that may be recorded into a CUDA graph.
-void register_ffi_handler(const std::string& name, FfiHandler* handler,
-                          const std::string& platform = "cpu", bool command_buffer = false);
+POSTERN_API void register_ffi_handler(const std::string& name, FfiHandler* handler,
+                                      const std::string& platform = "cpu",
+                                      bool command_buffer = false);
 /// Sorted; of one platform.
-std::vector<std::string> ffi_handlers(const std::string& platform = "cpu");
+POSTERN_API std::vector<std::string> ffi_handlers(const std::string& platform = "cpu");
 
 struct LibraryInfo {
   std::string path, name, version;
@@ -50,9 +53,9 @@ struct LibraryInfo {
 /// stays until the process ends. Throws PluginError, and undoes the overrides that were added, when
 /// the file is missing or cannot be opened (the text is the dynamic loader's), has no entry point,
 /// was built for another version of the interface, or its load function throws.
-LibraryInfo load_library(const std::string& path);
+POSTERN_API LibraryInfo load_library(const std::string& path);
 /// In the order in which they were loaded.
-std::vector<LibraryInfo> loaded_libraries();
+POSTERN_API std::vector<LibraryInfo> loaded_libraries();
 
 }  // namespace postern
 

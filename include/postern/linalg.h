@@ -7,6 +7,7 @@
 // where the factors are finite, except where a division by a singular matrix is meant.
 #pragma once
 #include <postern/block.h>
+#include <postern/detail/api.h>
 #include <postern/ops.h>
 
 namespace postern::linalg {
@@ -83,7 +84,7 @@ struct Expm {  // a[n,n] -> exp(a)
 // -------------------------------------------------------------------------------------------------
 
 /// Lower l with l l^H = (a + a^H) / 2. Derivative: Murray 2016, arXiv:1602.07527.
-Tensor cholesky(const Operand& a, Failure failure = Failure::nan);
+POSTERN_API Tensor cholesky(const Operand& a, Failure failure = Failure::nan);
 
 /// Partial pivoting, as LAPACK's getrf: unit lower l below the diagonal and u on and above it; row
 /// i was swapped with row pivots[i]; a with its rows in the order `permutation` is l u. Derivative:
@@ -91,66 +92,67 @@ Tensor cholesky(const Operand& a, Failure failure = Failure::nan);
 struct LuResult {
   Tensor lu, pivots, permutation;
 };
-LuResult lu(const Operand& a);
+POSTERN_API LuResult lu(const Operand& a);
 /// p, l, u with a = p l u.
-std::tuple<Tensor, Tensor, Tensor> plu(const Operand& a);
+POSTERN_API std::tuple<Tensor, Tensor, Tensor> plu(const Operand& a);
 
 /// Householder, as LAPACK's geqrf. Reduced: q[m,k] r[k,n] with k the lesser extent; full: q[m,m]
 /// r[m,n]. Derivative: Walter and Lehmann 2010; of the full form of a tall matrix there is none
 /// (TypeError), nor for a wide matrix whose left square is singular.
-std::pair<Tensor, Tensor> qr(const Operand& a, bool full = false);
+POSTERN_API std::pair<Tensor, Tensor> qr(const Operand& a, bool full = false);
 
 /// Eigenvalues, ascending, and eigenvectors in the columns of v, of (a + a^H) / 2. Derivative:
 /// Giles 2008. Eigenvectors of eigenvalues that are equal to within rounding are not
 /// differentiable: their mutual derivatives are taken as zero. Functions of the eigenvalues alone,
 /// or of the span of those vectors, are right all the same; a function of a that uses such vectors
 /// one by one is not.
-std::pair<Tensor, Tensor> eigh(const Operand& a, Failure failure = Failure::nan);
-Tensor eigvalsh(const Operand& a, Failure failure = Failure::nan);
+POSTERN_API std::pair<Tensor, Tensor> eigh(const Operand& a, Failure failure = Failure::nan);
+POSTERN_API Tensor eigvalsh(const Operand& a, Failure failure = Failure::nan);
 
 /// u[m,k], s[k] descending, vh[k,n] with a = u diag(s) vh; full: u[m,m], vh[n,n]. Derivative:
 /// Townsend 2016; equal singular values as in eigh, those that are zero likewise; of the full form
 /// of a matrix that is not square there is none (TypeError).
-std::tuple<Tensor, Tensor, Tensor> svd(const Operand& a, bool full = false,
-                                       Failure failure = Failure::nan);
-Tensor svdvals(const Operand& a, Failure failure = Failure::nan);
+POSTERN_API std::tuple<Tensor, Tensor, Tensor> svd(const Operand& a, bool full = false,
+                                                   Failure failure = Failure::nan);
+POSTERN_API Tensor svdvals(const Operand& a, Failure failure = Failure::nan);
 
 /// Eigenvalues of a general square matrix, complex, in no order. Computed by a host call on any
 /// device; no derivative.
-Tensor eigvals(const Operand& a);
+POSTERN_API Tensor eigvals(const Operand& a);
 
 // --- equations
 // -------------------------------------------------------------------------------------------------
 
 /// x with a x = b. Derivative: Giles 2008. b is a vector [n] (only where a has no leading axes) or
 /// a matrix [n,k]; leading axes broadcast. A singular a gives Inf or NaN.
-Tensor solve(const Operand& a, const Operand& b);
+POSTERN_API Tensor solve(const Operand& a, const Operand& b);
 
 /// x with op(a) x = b, or x op(a) = b where not `left`; op transposes and conjugates as asked.
 /// Derivative: Giles 2008, of the triangle read.
-Tensor triangular_solve(const Operand& a, const Operand& b, const Triangular& options = {});
+POSTERN_API Tensor triangular_solve(const Operand& a, const Operand& b,
+                                    const Triangular& options = {});
 
 /// Derivative: Giles 2008.
-Tensor inv(const Operand& a);
+POSTERN_API Tensor inv(const Operand& a);
 /// Zero for singular matrices. Derivative: Jacobi's formula, with the adjugate from the singular
 /// value decomposition (Stewart 1998), so that it is right for singular matrices too.
-Tensor det(const Operand& a);
+POSTERN_API Tensor det(const Operand& a);
 /// sign and log|det|; 0 and -Inf for singular matrices. Derivative: Giles 2008.
-std::pair<Tensor, Tensor> slogdet(const Operand& a);
+POSTERN_API std::pair<Tensor, Tensor> slogdet(const Operand& a);
 
 /// Of all x that minimise |a x - b| the shortest. Singular values below `rcond` times the largest
 /// count as zero; negative: machine epsilon times the larger extent. Derivative: Golub and Pereyra
 /// 1973, at constant rank.
-Tensor lstsq(const Operand& a, const Operand& b, double rcond = -1);
+POSTERN_API Tensor lstsq(const Operand& a, const Operand& b, double rcond = -1);
 /// The pseudoinverse (Moore and Penrose); rcond and derivative as above.
-Tensor pinv(const Operand& a, double rcond = -1);
+POSTERN_API Tensor pinv(const Operand& a, double rcond = -1);
 /// s32: how many singular values exceed `tolerance` times the largest (negative: as above).
-Tensor matrix_rank(const Operand& a, double tolerance = -1);
+POSTERN_API Tensor matrix_rank(const Operand& a, double tolerance = -1);
 
 /// By repeated squaring; n negative: of the inverse. Derivative: of the products.
-Tensor matrix_power(const Operand& a, std::int64_t n);
+POSTERN_API Tensor matrix_power(const Operand& a, std::int64_t n);
 /// Pade approximation with scaling and squaring (Higham 2005). Derivative: of the approximation
 /// itself (Al-Mohy and Higham 2009).
-Tensor expm(const Operand& a);
+POSTERN_API Tensor expm(const Operand& a);
 
 }  // namespace postern::linalg

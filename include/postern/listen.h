@@ -2,6 +2,7 @@
 // any leaves, sync or async), to be copied freely: copies share what they have seen. All are safe
 // from several threads and devices at once.
 #pragma once
+#include <postern/detail/api.h>
 #include <postern/jit.h>
 #include <postern/tap.h>
 #include <postern/transforms.h>
@@ -22,7 +23,7 @@ struct Summary {
   double min = std::numeric_limits<double>::quiet_NaN(), max = min, mean = min;
 };
 /// Nothing is copied: the elements are read where they are.
-Summary summarize(const AnyView& view);
+POSTERN_API Summary summarize(const AnyView& view);
 
 /// One leaf of a tap or hook, with what it showed at each firing (about 2000 firings are kept,
 /// evenly spread).
@@ -43,10 +44,10 @@ struct Series {
 /// Statistics of everything it is shown.
 class Stats {
  public:
-  Stats();
-  void operator()(const TapInfo& info, std::span<const AnyView> leaves) const;
-  std::vector<Series> series() const;  // in the order in which they first fired
-  std::string table() const;           // one line for each
+  POSTERN_API Stats();
+  POSTERN_API void operator()(const TapInfo& info, std::span<const AnyView> leaves) const;
+  POSTERN_API std::vector<Series> series() const;  // in the order in which they first fired
+  POSTERN_API std::string table() const;           // one line for each
 
  private:
   std::shared_ptr<struct StatsState> state_;
@@ -57,8 +58,8 @@ inline Stats stats() { return Stats(); }
 /// that names tap, leaf, index, firing and device.
 class FirstNonFinite {
  public:
-  FirstNonFinite();
-  void operator()(const TapInfo& info, std::span<const AnyView> leaves) const;
+  POSTERN_API FirstNonFinite();
+  POSTERN_API void operator()(const TapInfo& info, std::span<const AnyView> leaves) const;
 
  private:
   std::shared_ptr<struct FiniteState> state_;
@@ -75,8 +76,8 @@ struct ProgressOptions {
 /// from 0), else firings are counted; further numbers are written behind the bar, by their paths.
 class Progress {
  public:
-  explicit Progress(std::int64_t total, const ProgressOptions& options = {});
-  void operator()(const TapInfo& info, std::span<const AnyView> leaves) const;
+  POSTERN_API explicit Progress(std::int64_t total, const ProgressOptions& options = {});
+  POSTERN_API void operator()(const TapInfo& info, std::span<const AnyView> leaves) const;
 
  private:
   std::shared_ptr<struct ProgressState> state_;
@@ -94,13 +95,13 @@ struct RecordOptions {
 /// f32.
 class Record {
  public:
-  explicit Record(const std::string& file, const RecordOptions& options = {});
-  void operator()(const TapInfo& info, std::span<const AnyView> leaves) const;
+  POSTERN_API explicit Record(const std::string& file, const RecordOptions& options = {});
+  POSTERN_API void operator()(const TapInfo& info, std::span<const AnyView> leaves) const;
   /// Writes what is not written yet; later firings are left out. Throws Error when the file cannot
   /// be written.
-  void close() const;
-  std::uint64_t recorded() const;
-  std::uint64_t left_out() const;
+  POSTERN_API void close() const;
+  POSTERN_API std::uint64_t recorded() const;
+  POSTERN_API std::uint64_t left_out() const;
 
  private:
   std::shared_ptr<struct RecordState> state_;
@@ -116,8 +117,8 @@ struct HistogramOptions {
 /// nothing is kept but the counts.
 class Histogram {
  public:
-  explicit Histogram(const HistogramOptions& options = {});
-  void operator()(const TapInfo& info, std::span<const AnyView> leaves) const;
+  POSTERN_API explicit Histogram(const HistogramOptions& options = {});
+  POSTERN_API void operator()(const TapInfo& info, std::span<const AnyView> leaves) const;
 
   struct Counts {
     std::string name, path;
@@ -126,7 +127,7 @@ class Histogram {
     std::vector<std::uint64_t> bins;
     std::uint64_t nan = 0, inf = 0;
   };
-  std::vector<Counts> counts() const;
+  POSTERN_API std::vector<Counts> counts() const;
 
  private:
   std::shared_ptr<struct HistogramState> state_;
@@ -136,7 +137,7 @@ inline Histogram histogram(const HistogramOptions& options = {}) { return Histog
 }  // namespace postern::listen
 
 namespace postern::detail {
-Leaves non_finite(const TensorFunction& f, const Leaves& x, const Place& place);
+POSTERN_API Leaves non_finite(const TensorFunction& f, const Leaves& x, const Place& place);
 }  // namespace postern::detail
 
 namespace postern::trace {
@@ -178,9 +179,9 @@ namespace postern {
 /// Records compiles, executions, moves between devices, calls, deliveries of taps and waits, from
 /// now on or not; with the environment variable POSTERN_TRACE=file.json from the start; the file is
 /// written at the end, in Chrome's trace format (Perfetto opens it).
-void record_timeline(bool on);
+POSTERN_API void record_timeline(bool on);
 /// Writes what has been recorded. Throws Error when the file cannot be written.
-void write_timeline(const std::string& file);
+POSTERN_API void write_timeline(const std::string& file);
 
 struct ReportOptions {
   std::string title = "Postern report";
@@ -188,6 +189,6 @@ struct ReportOptions {
 /// Writes one page of HTML that needs nothing else: what living Stats and Histogram listeners have
 /// seen, as curves, histograms and tables, and where the recorded time went. Throws Error when the
 /// file cannot be written.
-void report(const std::string& file, const ReportOptions& options = {});
+POSTERN_API void report(const std::string& file, const ReportOptions& options = {});
 
 }  // namespace postern

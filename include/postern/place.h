@@ -1,5 +1,7 @@
 // A place in the user's source: what errors, prints of programs and taps report.
 #pragma once
+#include <postern/detail/api.h>
+
 #include <cstdint>
 #include <string>
 #include <version>
@@ -10,7 +12,7 @@
 namespace postern {
 
 /// A source position. `Place::current()` as a default argument is the caller's line.
-struct Place {
+struct POSTERN_API Place {
   const char* file = "";
   const char* function = "";
   std::uint32_t line = 0;
@@ -30,6 +32,6 @@ struct Place {
 };
 
 /// "digits.cc:42": the file without its folders, and the line; "?" for an unknown place.
-std::string to_string(const Place& place);
+POSTERN_API std::string to_string(const Place& place);
 
 }  // namespace postern

@@ -1,5 +1,6 @@
 // print: formatted lines from inside compiled programs.
 #pragma once
+#include <postern/detail/api.h>
 #include <postern/tap.h>
 
 #include <functional>
@@ -133,11 +134,12 @@ PrintValue print_value_of(const NamedValue<V>& v, std::vector<Tensor>& leaves) {
   return {v.name, print_node(v.value, leaves)};
 }
 
-void print(const PrintOptions& options, const PrintFormat& format, std::vector<PrintValue> values,
-           std::vector<Tensor> leaves);
-PrintNode node_of(const Shown& value);  // leaves by their paths
-std::vector<Tensor> print_value(const PrintOptions& options, const Shown& value,
-                                const std::vector<Tensor>& sent, PrintNode node, Place place);
+POSTERN_API void print(const PrintOptions& options, const PrintFormat& format,
+                       std::vector<PrintValue> values, std::vector<Tensor> leaves);
+POSTERN_API PrintNode node_of(const Shown& value);  // leaves by their paths
+POSTERN_API std::vector<Tensor> print_value(const PrintOptions& options, const Shown& value,
+                                            const std::vector<Tensor>& sent, PrintNode node,
+                                            Place place);
 
 }  // namespace detail
 

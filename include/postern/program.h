@@ -2,6 +2,7 @@
 // compiled form.
 #pragma once
 #include <postern/call.h>
+#include <postern/detail/api.h>
 #include <postern/type.h>
 
 #include <iosfwd>
@@ -54,21 +55,22 @@ enum class Cut : std::uint8_t { none, before, after, both };
 class TracedProgram {
  public:
   explicit TracedProgram(std::shared_ptr<const Program> program) : program_(std::move(program)) {}
-  std::string text(const std::string& platform = "cpu") const;
-  std::vector<Type> inputs() const;  // arguments' leaves, then captured tensors
-  std::vector<Type> outputs() const;
-  std::size_t equations() const;
-  std::vector<EffectInfo> effects() const;  // calls and taps that are not pure, in program order
+  POSTERN_API std::string text(const std::string& platform = "cpu") const;
+  POSTERN_API std::vector<Type> inputs() const;  // arguments' leaves, then captured tensors
+  POSTERN_API std::vector<Type> outputs() const;
+  POSTERN_API std::size_t equations() const;
+  POSTERN_API std::vector<EffectInfo> effects()
+      const;  // calls and taps that are not pure, in program order
   /// Checks that values are made before they are used and that types follow from the rules; throws
   /// TypeError naming equation and rule.
-  void verify() const;
+  POSTERN_API void verify() const;
   const std::shared_ptr<const Program>& internal() const { return program_; }
 
  private:
   std::shared_ptr<const Program> program_;
 };
-std::string to_string(const TracedProgram& program);
-std::ostream& operator<<(std::ostream& out, const TracedProgram& program);
+POSTERN_API std::string to_string(const TracedProgram& program);
+POSTERN_API std::ostream& operator<<(std::ostream& out, const TracedProgram& program);
 
 /// A program as StableHLO text, ready for XLA. May be read by several threads at once.
 class Lowered {
@@ -76,8 +78,8 @@ class Lowered {
   Lowered(std::shared_ptr<const Module> module, std::shared_ptr<const Program> program,
           std::vector<Tensor> captures)
       : module_(std::move(module)), program_(std::move(program)), captures_(std::move(captures)) {}
-  const std::string& stablehlo() const;
-  std::vector<Type> outputs() const;
+  POSTERN_API const std::string& stablehlo() const;
+  POSTERN_API std::vector<Type> outputs() const;
   const std::shared_ptr<const Module>& internal() const { return module_; }
   const std::vector<Tensor>& captures() const {
     return captures_;
@@ -97,9 +99,9 @@ class Executable {
       : compiled_(std::move(compiled)) {}
   /// XLA's optimised program in the form that the plug-in gives: text, or (XLA's own plug-ins) a
   /// serialized HloModuleProtoWithConfig.
-  std::string optimized() const;
+  POSTERN_API std::string optimized() const;
   /// Bytes XLA plans to use for temporaries; -1 where the plug-in does not tell.
-  std::int64_t temporary_bytes() const;
+  POSTERN_API std::int64_t temporary_bytes() const;
   const std::shared_ptr<const run::CompiledProgram>& internal() const { return compiled_; }
 
  private:

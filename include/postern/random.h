@@ -2,6 +2,7 @@
 // "Parallel random numbers: as easy as 1, 2, 3"). The same keys give the bits of jax.random with
 // its default generator (threefry2x32, partitionable).
 #pragma once
+#include <postern/detail/api.h>
 #include <postern/tensor.h>
 
 #include <optional>
@@ -10,30 +11,32 @@ namespace postern::random {
 
 /// A key, u32[2]. The same seed gives the same key; use each key once, and `split` it where more
 /// are needed.
-Tensor key(std::uint64_t seed, Place place = Place::current());
+POSTERN_API Tensor key(std::uint64_t seed, Place place = Place::current());
 /// `count` new keys, u32[count, 2].
-Tensor split(const Operand& key, std::int64_t count = 2);
+POSTERN_API Tensor split(const Operand& key, std::int64_t count = 2);
 /// A new key from a key and an integer scalar, such as a step's number.
-Tensor fold_in(const Operand& key, const Operand& data);
+POSTERN_API Tensor fold_in(const Operand& key, const Operand& data);
 
 /// Uniform bits of u8, u16, u32 or u64.
-Tensor bits(const Operand& key, const Type& type);
+POSTERN_API Tensor bits(const Operand& key, const Type& type);
 /// Uniform in [low, high); f16, bf16, f32 or f64.
-Tensor uniform(const Operand& key, const Type& type, const Operand& low = 0.0f,
-               const Operand& high = 1.0f);
+POSTERN_API Tensor uniform(const Operand& key, const Type& type, const Operand& low = 0.0f,
+                           const Operand& high = 1.0f);
 /// Mean 0, variance 1 (complex: of both parts together).
-Tensor normal(const Operand& key, const Type& type);
+POSTERN_API Tensor normal(const Operand& key, const Type& type);
 /// Uniform integers in [low, high); where high <= low, low.
-Tensor integers(const Operand& key, const Type& type, const Operand& low, const Operand& high);
+POSTERN_API Tensor integers(const Operand& key, const Type& type, const Operand& low,
+                            const Operand& high);
 /// pred: true with probability p, of the shape of p or of `dims`.
-Tensor bernoulli(const Operand& key, const Operand& p, const std::optional<Dims>& dims = {});
+POSTERN_API Tensor bernoulli(const Operand& key, const Operand& p,
+                             const std::optional<Dims>& dims = {});
 /// exp(-x), x > 0.
-Tensor exponential(const Operand& key, const Type& type);
-Tensor gumbel(const Operand& key, const Type& type);
+POSTERN_API Tensor exponential(const Operand& key, const Type& type);
+POSTERN_API Tensor gumbel(const Operand& key, const Type& type);
 /// Indices (s32) along `axis` with probabilities softmax(logits); the axis disappears.
-Tensor categorical(const Operand& key, const Operand& logits, std::int64_t axis = -1);
+POSTERN_API Tensor categorical(const Operand& key, const Operand& logits, std::int64_t axis = -1);
 /// x in another order along `axis` (whole slices move together); 0 ... n-1 (s32) in another order.
-Tensor permutation(const Operand& key, const Operand& x, std::int64_t axis = 0);
-Tensor permutation(const Operand& key, std::int64_t n);
+POSTERN_API Tensor permutation(const Operand& key, const Operand& x, std::int64_t axis = 0);
+POSTERN_API Tensor permutation(const Operand& key, std::int64_t n);
 
 }  // namespace postern::random

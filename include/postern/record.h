@@ -1,6 +1,7 @@
 // Recordings: what the host functions of runs saw and gave, kept so that the runs can be repeated
 // without them.
 #pragma once
+#include <postern/detail/api.h>
 #include <postern/type.h>
 
 #include <cstdint>
@@ -19,15 +20,15 @@ class Tape;
 /// they start; not those that host functions start. Recordings do not nest.
 class Taping {
  public:
-  Taping(std::shared_ptr<host::Tape> tape, std::filesystem::path file);
+  POSTERN_API Taping(std::shared_ptr<host::Tape> tape, std::filesystem::path file);
   /// Ends it. A recording that was not closed is written; why that fails is then a line in the log.
-  ~Taping();
-  Taping(Taping&& other) noexcept;
+  POSTERN_API ~Taping();
+  POSTERN_API Taping(Taping&& other) noexcept;
   Taping& operator=(Taping&&) = delete;
 
   /// Ends it, and writes a recording to its file: what runs that are still under way do is not in
   /// it. Throws Error(unavailable) when the file cannot be written.
-  void close();
+  POSTERN_API void close();
 
  private:
   std::shared_ptr<host::Tape> tape_;
@@ -36,14 +37,14 @@ class Taping {
 
 /// Records each call's operands, as a digest, and its results or failure, and each tap's values.
 /// `auto recording = record("run.rec");`
-[[nodiscard]] Taping record(const std::filesystem::path& file);
+[[nodiscard]] POSTERN_API Taping record(const std::filesystem::path& file);
 
 /// Replays: host functions are not entered, and need not be there; calls give what was recorded, to
 /// the byte. A run that is of another program, or one more than was recorded, is an
 /// Error(failed_precondition); a call whose operands differ from the recorded ones, or that was not
 /// made, is a CallbackError of that code, which names it. Throws Error for a file that is missing
 /// (not_found), damaged (data_loss), or no recording (invalid_argument).
-[[nodiscard]] Taping replay(const std::filesystem::path& file);
+[[nodiscard]] POSTERN_API Taping replay(const std::filesystem::path& file);
 
 /// One firing of a recording.
 struct RecordedFiring {
@@ -59,6 +60,6 @@ struct RecordedFiring {
   bool ended = false;               // the function ended the run
 };
 /// In the order in which they came.
-std::vector<RecordedFiring> read_recording(const std::filesystem::path& file);
+POSTERN_API std::vector<RecordedFiring> read_recording(const std::filesystem::path& file);
 
 }  // namespace postern

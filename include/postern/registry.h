@@ -1,5 +1,6 @@
 // The registry: host functions by name, for programs that call them as Named.
 #pragma once
+#include <postern/detail/api.h>
 #include <postern/host.h>
 
 #include <string>
@@ -14,10 +15,11 @@ struct RegisterOptions {
 /// Makes `fn` the function of that name for runs that start from now on; a run that has started
 /// keeps what it found. Throws TypeError for an empty name, Error (already_exists) for one that is
 /// taken unless `replace`. Thread-safe, also from inside host functions.
-void register_function(const std::string& name, Callee fn, const RegisterOptions& options = {});
+POSTERN_API void register_function(const std::string& name, Callee fn,
+                                   const RegisterOptions& options = {});
 /// Whether there was one.
-bool unregister_function(const std::string& name);
+POSTERN_API bool unregister_function(const std::string& name);
 /// Sorted.
-std::vector<std::string> registered_functions();
+POSTERN_API std::vector<std::string> registered_functions();
 
 }  // namespace postern

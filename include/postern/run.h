@@ -1,6 +1,7 @@
 // Run: an execution that was started and can be waited for with a limit, cancelled, and given a
 // deadline.
 #pragma once
+#include <postern/detail/api.h>
 #include <postern/tensor.h>
 #include <postern/tree.h>
 
@@ -22,12 +23,12 @@ enum class RunStatus : std::uint8_t { running, done, failed, cancelled, stopped 
 
 namespace detail {
 struct StartedRun;
-RunStatus wait_run(StartedRun& run, std::optional<std::chrono::nanoseconds> limit);
-RunStatus status_of(const StartedRun& run);
-void cancel_run(StartedRun& run);
-const std::vector<Tensor>& results_of(StartedRun& run);
+POSTERN_API RunStatus wait_run(StartedRun& run, std::optional<std::chrono::nanoseconds> limit);
+POSTERN_API RunStatus status_of(const StartedRun& run);
+POSTERN_API void cancel_run(StartedRun& run);
+POSTERN_API const std::vector<Tensor>& results_of(StartedRun& run);
 /// `act` is called once when the run has ended, on any thread; it must not wait.
-void at_end_of(StartedRun& run, std::function<void()> act);
+POSTERN_API void at_end_of(StartedRun& run, std::function<void()> act);
 }  // namespace detail
 
 /// An execution under way. Copies share it; dropping the last copy neither waits nor cancels. Any

@@ -3,6 +3,7 @@
 // part, with collectives between the parts. See docs/devices.md.
 #pragma once
 #include <postern/call.h>
+#include <postern/detail/api.h>
 #include <postern/jit.h>
 #include <postern/sharding.h>
 #include <postern/transforms.h>
@@ -15,8 +16,8 @@ namespace postern {
 // -------------------------------------------------------------------------------------------------
 
 namespace detail {
-Tensor put(const Tensor& x, int device, const Place& place);
-Tensor put(const Tensor& x, const Sharding& sharding, const Place& place);
+POSTERN_API Tensor put(const Tensor& x, int device, const Place& place);
+POSTERN_API Tensor put(const Tensor& x, const Sharding& sharding, const Place& place);
 }  // namespace detail
 
 /// The leaves of `x` on that device of `devices()`. Programs run where their arguments were put;
@@ -36,7 +37,7 @@ Tree device_put(const Tree& x, const Sharding& sharding, Place place = Place::cu
 }
 
 /// The sharding of a tensor that lies on several devices; none for others.
-std::optional<Sharding> sharding_of(const Tensor& x);
+POSTERN_API std::optional<Sharding> sharding_of(const Tensor& x);
 
 /// One part of a sharded tensor.
 struct Shard {
@@ -46,7 +47,7 @@ struct Shard {
 };
 /// The parts of a sharded tensor in the order of the mesh's devices, or the tensor itself as the
 /// only one. Gathers nothing; the parts share the tensor's memory and may still be on their way.
-std::vector<Shard> shards_of(const Tensor& x);
+POSTERN_API std::vector<Shard> shards_of(const Tensor& x);
 
 /// x, of which `tell` hears how XLA spread it when the program is compiled, each time one is; a
 /// value that is there already, at once. What lies on one device is on a mesh of that one, and what
@@ -54,15 +55,16 @@ std::vector<Shard> shards_of(const Tensor& x);
 /// axis too; of derivatives it is the value that is inspected. The program is compiled a second
 /// time for it. Throws TypeError in shard_map, and when the program is compiled, in loops and
 /// branches. JAX's inspect_array_sharding.
-[[nodiscard]] Tensor inspect_sharding(const Tensor& x, std::function<void(const Sharding&)> tell,
-                                      Place place = Place::current());
+[[nodiscard]] POSTERN_API Tensor inspect_sharding(const Tensor& x,
+                                                  std::function<void(const Sharding&)> tell,
+                                                  Place place = Place::current());
 
 /// Programs whose arguments were put nowhere run on this device while it lives, on this thread.
 /// Scopes nest.
 class DeviceScope {
  public:
-  explicit DeviceScope(int device, Place place = Place::current());
-  ~DeviceScope();
+  POSTERN_API explicit DeviceScope(int device, Place place = Place::current());
+  POSTERN_API ~DeviceScope();
   DeviceScope(const DeviceScope&) = delete;
 
  private:
@@ -73,8 +75,8 @@ class DeviceScope {
 // -----------------------------------------------------------------------------------------------
 
 namespace detail {
-Leaves call_on_device(const CallOptions& options, const std::vector<Type>& out,
-                      const TensorFunction& f, const Leaves& x);
+POSTERN_API Leaves call_on_device(const CallOptions& options, const std::vector<Type>& out,
+                                  const TensorFunction& f, const Leaves& x);
 }
 
 /// Calls a compiled function from inside a program, on the device that the options name (-1: where
@@ -116,8 +118,8 @@ struct ShardMapCall {
   std::vector<P> in;
   std::function<std::vector<P>()> out;  // known once the function was called
 };
-Leaves shard_map(const TensorFunction& f, const ShardMapCall& call, const Leaves& x,
-                 const Place& place);
+POSTERN_API Leaves shard_map(const TensorFunction& f, const ShardMapCall& call, const Leaves& x,
+                             const Place& place);
 
 /// Specs for the arguments or results of a function: a list has one for each.
 template <class... Parts>
@@ -189,8 +191,8 @@ struct PmapOptions {
 };
 
 namespace detail {
-Leaves pmap(const TensorFunction& f, const PmapOptions& options, const Leaves& x,
-            const Place& place);
+POSTERN_API Leaves pmap(const TensorFunction& f, const PmapOptions& options, const Leaves& x,
+                        const Place& place);
 /// What `pmap` returns.
 template <class F>
 using Pmapped = Applied<F, PmapOptions, &pmap>;
@@ -214,35 +216,36 @@ detail::Pmapped<F> pmap(F f, PmapOptions options = {}, Place place = Place::curr
 /// Sum, mean, greatest, least over the devices along these axes; of numbers of any dtype (max and
 /// min: no complex ones). Every device gets it. Where several devices have the greatest (least)
 /// value they share its cotangent.
-Tensor psum(const Operand& x, const AxisNames& axes);
-Tensor pmean(const Operand& x, const AxisNames& axes);
-Tensor pmax(const Operand& x, const AxisNames& axes);
-Tensor pmin(const Operand& x, const AxisNames& axes);
+POSTERN_API Tensor psum(const Operand& x, const AxisNames& axes);
+POSTERN_API Tensor pmean(const Operand& x, const AxisNames& axes);
+POSTERN_API Tensor pmax(const Operand& x, const AxisNames& axes);
+POSTERN_API Tensor pmin(const Operand& x, const AxisNames& axes);
 
 /// The parts of all devices, on a new axis at `axis`, or with `tiled` one after another along the
 /// axis that is there.
-Tensor all_gather(const Operand& x, const AxisNames& axes, std::int64_t axis = 0,
-                  bool tiled = false, Place place = Place::current());
+POSTERN_API Tensor all_gather(const Operand& x, const AxisNames& axes, std::int64_t axis = 0,
+                              bool tiled = false, Place place = Place::current());
 
 /// psum, of which every device keeps its own piece of `axis`: with `tiled` the extent is divided by
 /// the number of devices, which must go into it; else it must equal that number, and the axis is
 /// gone. JAX's psum_scatter.
-Tensor reduce_scatter(const Operand& x, const AxisNames& axes, std::int64_t axis = 0,
-                      bool tiled = false, Place place = Place::current());
+POSTERN_API Tensor reduce_scatter(const Operand& x, const AxisNames& axes, std::int64_t axis = 0,
+                                  bool tiled = false, Place place = Place::current());
 
 /// Cuts x along `split_axis`, sends each device its piece, and joins what came along `concat_axis`
 /// (jax.lax.all_to_all with tiled=True).
-Tensor all_to_all(const Operand& x, const AxisNames& axes, std::int64_t split_axis,
-                  std::int64_t concat_axis, Place place = Place::current());
+POSTERN_API Tensor all_to_all(const Operand& x, const AxisNames& axes, std::int64_t split_axis,
+                              std::int64_t concat_axis, Place place = Place::current());
 
 /// Each pair (from, to) sends x of device `from` along the axis to device `to`; who is sent nothing
 /// gets zeros. No device may send or be sent to twice.
-Tensor ppermute(const Operand& x, const AxisNames& axes,
-                const std::vector<std::pair<int, int>>& pairs, Place place = Place::current());
+POSTERN_API Tensor ppermute(const Operand& x, const AxisNames& axes,
+                            const std::vector<std::pair<int, int>>& pairs,
+                            Place place = Place::current());
 
 /// Where along these axes the device is, s32[].
-Tensor axis_index(const AxisNames& axes, Place place = Place::current());
+POSTERN_API Tensor axis_index(const AxisNames& axes, Place place = Place::current());
 /// The number of devices along them.
-std::int64_t axis_size(const AxisNames& axes, Place place = Place::current());
+POSTERN_API std::int64_t axis_size(const AxisNames& axes, Place place = Place::current());
 
 }  // namespace postern

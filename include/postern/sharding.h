@@ -1,5 +1,6 @@
 // Meshes of devices, and how arrays are spread over them.
 #pragma once
+#include <postern/detail/api.h>
 #include <postern/type.h>
 
 #include <cstdint>
@@ -35,24 +36,24 @@ class Mesh {
  public:
   /// The first devices of `devices()`: `Mesh({{"x", 2}, {"y", 4}})` has eight. Throws TypeError for
   /// sizes below 1 and names given twice.
-  Mesh(std::vector<MeshAxis> axes);
+  POSTERN_API Mesh(std::vector<MeshAxis> axes);
   /// These devices. Throws TypeError when their number is not that of the grid, or one comes twice.
-  Mesh(std::vector<MeshAxis> axes, std::vector<int> devices);
+  POSTERN_API Mesh(std::vector<MeshAxis> axes, std::vector<int> devices);
 
   const std::vector<MeshAxis>& axes() const { return axes_; }
   const std::vector<int>& devices() const { return devices_; }
   std::int64_t size() const { return static_cast<std::int64_t>(devices_.size()); }
   /// Of an axis; throws TypeError for a name that the mesh does not have.
-  std::int64_t size(const std::string& axis) const;
+  POSTERN_API std::int64_t size(const std::string& axis) const;
   /// Where a device is, by axis; empty when it is not in the mesh.
-  std::vector<std::int64_t> coordinates(int device) const;
+  POSTERN_API std::vector<std::int64_t> coordinates(int device) const;
   bool operator==(const Mesh&) const = default;
 
  private:
   std::vector<MeshAxis> axes_;
   std::vector<int> devices_;
 };
-std::string to_string(
+POSTERN_API std::string to_string(
     const Mesh& mesh);  // "mesh(x=2, y=4)", with its devices where they are not the first ones
 
 /// Which mesh axes cut which axes of an array: `P("x")` cuts the first, `P(nullopt, "y")` the
@@ -84,7 +85,7 @@ class P {
  private:
   std::vector<std::vector<std::string>> parts_;
 };
-std::string to_string(const P& spec);  // "P(x, none, (y, z))"
+POSTERN_API std::string to_string(const P& spec);  // "P(x, none, (y, z))"
 
 /// Indices `begin` to `end` - 1.
 struct IndexRange {
@@ -97,27 +98,27 @@ struct IndexRange {
 class Sharding {
  public:
   /// Throws TypeError for names that the mesh does not have, and names used twice.
-  Sharding(Mesh mesh, P spec);
+  POSTERN_API Sharding(Mesh mesh, P spec);
   const Mesh& mesh() const { return mesh_; }
   const P& spec() const { return spec_; }
 
   /// The type of one part. Throws TypeError when the spec has more entries than the array has axes
   /// or does not divide its extents.
-  Type part_type(const Type& whole) const;
+  POSTERN_API Type part_type(const Type& whole) const;
   /// The part of `whole` that the mesh's device number `position` holds, by axis.
-  std::vector<IndexRange> part(const Dims& whole, std::int64_t position) const;
+  POSTERN_API std::vector<IndexRange> part(const Dims& whole, std::int64_t position) const;
   /// Every device holds all of it.
-  bool is_replicated() const;
+  POSTERN_API bool is_replicated() const;
   bool operator==(const Sharding&) const = default;
 
  private:
   Mesh mesh_;
   P spec_;
 };
-std::string to_string(const Sharding& sharding);
+POSTERN_API std::string to_string(const Sharding& sharding);
 
 /// What lies where, drawn as text: a grid with the devices of each part, for arrays of one or two
 /// axes.
-std::string draw(const Sharding& sharding, const Dims& dims);
+POSTERN_API std::string draw(const Sharding& sharding, const Dims& dims);
 
 }  // namespace postern

@@ -1,5 +1,6 @@
 // Fourier transforms, and reductions over sliding windows (pooling).
 #pragma once
+#include <postern/detail/api.h>
 #include <postern/ops_more.h>
 
 namespace postern {
@@ -7,12 +8,13 @@ namespace postern {
 // --- discrete Fourier transforms, unnormalised forward, divided by the number of elements
 // backward, as numpy.fft ----------------------
 /// Over the last `axes` axes (1 to 3); real input becomes complex.
-Tensor fft(const Operand& x, std::int64_t axes = 1);
-Tensor ifft(const Operand& x, std::int64_t axes = 1);
+POSTERN_API Tensor fft(const Operand& x, std::int64_t axes = 1);
+POSTERN_API Tensor ifft(const Operand& x, std::int64_t axes = 1);
 /// Of real x: the last axis keeps n / 2 + 1 numbers.
-Tensor rfft(const Operand& x, std::int64_t axes = 1);
+POSTERN_API Tensor rfft(const Operand& x, std::int64_t axes = 1);
 /// Back to real; `n` is the extent of the result's last axis, default 2 (m - 1).
-Tensor irfft(const Operand& x, std::int64_t axes = 1, std::optional<std::int64_t> n = {});
+POSTERN_API Tensor irfft(const Operand& x, std::int64_t axes = 1,
+                         std::optional<std::int64_t> n = {});
 
 // --- windows
 // -------------------------------------------------------------------------------------------------
@@ -23,8 +25,8 @@ struct WindowOptions {
   ConvPadding padding = {};   // by axis; what is outside does not count
 };
 /// One result for each position of a window with these extents, one for each axis of x.
-Tensor reduce_window(Monoid monoid, const Operand& x, const Dims& window,
-                     const WindowOptions& options = {});
+POSTERN_API Tensor reduce_window(Monoid monoid, const Operand& x, const Dims& window,
+                                 const WindowOptions& options = {});
 
 /// Pooling of x[batch, features, space...] over windows of its spatial axes; strides default to the
 /// window. Averages count padding not.
@@ -32,7 +34,7 @@ struct PoolOptions {
   Dims strides = {};
   ConvPadding padding = {};
 };
-Tensor max_pool(const Operand& x, const Dims& window, const PoolOptions& options = {});
-Tensor avg_pool(const Operand& x, const Dims& window, const PoolOptions& options = {});
+POSTERN_API Tensor max_pool(const Operand& x, const Dims& window, const PoolOptions& options = {});
+POSTERN_API Tensor avg_pool(const Operand& x, const Dims& window, const PoolOptions& options = {});
 
 }  // namespace postern

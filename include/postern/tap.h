@@ -1,6 +1,7 @@
 // tap: shows a value to a host function while the program runs, and passes it on unchanged.
 #pragma once
 #include <postern/call.h>
+#include <postern/detail/api.h>
 
 #include <functional>
 #include <typeinfo>
@@ -28,8 +29,8 @@ Shown shown(const Tree& tree) {
   leaf_paths(tree, "", out.paths);
   return out;
 }
-[[noreturn]] void wrong_map(const std::type_info& takes, const std::type_info& tapped,
-                            const Place& place);
+[[noreturn]] POSTERN_API void wrong_map(const std::type_info& takes, const std::type_info& tapped,
+                                        const Place& place);
 }  // namespace detail
 
 /// A function of the tapped value, traced and computed on the device; its results (any container)
@@ -79,8 +80,8 @@ struct TapOptions {
 };
 
 namespace detail {
-std::vector<Tensor> tap(const TapOptions& options, const Shown& value, const Shown* mapped,
-                        const Callee& fn);
+POSTERN_API std::vector<Tensor> tap(const TapOptions& options, const Shown& value,
+                                    const Shown* mapped, const Callee& fn);
 }
 
 /// Returns `value`, a container or a number. `fn` takes an optional `const TapInfo&`, then the
@@ -108,6 +109,6 @@ struct TapQueueStats {
   std::size_t bytes = 0, peak_bytes = 0;  // held for what is pending, and the most that ever was
   std::size_t limit = 0;                  // Config::tap_queue_bytes
 };
-TapQueueStats tap_queue_stats(int device = 0);
+POSTERN_API TapQueueStats tap_queue_stats(int device = 0);
 
 }  // namespace postern

@@ -1,6 +1,7 @@
 // Tensor: a value, concrete (data on a device, shared, immutable) or traced (a step of a program
 // that is being written down).
 #pragma once
+#include <postern/detail/api.h>
 #include <postern/place.h>
 #include <postern/type.h>
 #include <postern/view.h>
@@ -19,8 +20,8 @@ namespace postern {
 namespace detail {
 struct Value;
 struct Access;
-[[noreturn]] void throw_no_memory(std::size_t elements, std::size_t width);
-[[noreturn]] void wrong_lists(std::size_t first, std::size_t other);
+[[noreturn]] POSTERN_API void throw_no_memory(std::size_t elements, std::size_t width);
+[[noreturn]] POSTERN_API void wrong_lists(std::size_t first, std::size_t other);
 template <class T>
 std::vector<T> room_for(std::size_t elements) {
   try {
@@ -35,22 +36,22 @@ class Tensor;
 class Operand;
 class Index;
 // What the operators of Tensor stand for; documented in ops.h.
-Tensor add(const Operand& x, const Operand& y);
-Tensor subtract(const Operand& x, const Operand& y);
-Tensor multiply(const Operand& x, const Operand& y);
-Tensor divide(const Operand& x, const Operand& y);
-Tensor remainder(const Operand& x, const Operand& y);
-Tensor negative(const Operand& x);
-Tensor equal(const Operand& x, const Operand& y);
-Tensor not_equal(const Operand& x, const Operand& y);
-Tensor less(const Operand& x, const Operand& y);
-Tensor less_equal(const Operand& x, const Operand& y);
-Tensor greater(const Operand& x, const Operand& y);
-Tensor greater_equal(const Operand& x, const Operand& y);
-Tensor logical_and(const Operand& x, const Operand& y);
-Tensor logical_or(const Operand& x, const Operand& y);
-Tensor logical_xor(const Operand& x, const Operand& y);
-Tensor logical_not(const Operand& x);
+POSTERN_API Tensor add(const Operand& x, const Operand& y);
+POSTERN_API Tensor subtract(const Operand& x, const Operand& y);
+POSTERN_API Tensor multiply(const Operand& x, const Operand& y);
+POSTERN_API Tensor divide(const Operand& x, const Operand& y);
+POSTERN_API Tensor remainder(const Operand& x, const Operand& y);
+POSTERN_API Tensor negative(const Operand& x);
+POSTERN_API Tensor equal(const Operand& x, const Operand& y);
+POSTERN_API Tensor not_equal(const Operand& x, const Operand& y);
+POSTERN_API Tensor less(const Operand& x, const Operand& y);
+POSTERN_API Tensor less_equal(const Operand& x, const Operand& y);
+POSTERN_API Tensor greater(const Operand& x, const Operand& y);
+POSTERN_API Tensor greater_equal(const Operand& x, const Operand& y);
+POSTERN_API Tensor logical_and(const Operand& x, const Operand& y);
+POSTERN_API Tensor logical_or(const Operand& x, const Operand& y);
+POSTERN_API Tensor logical_xor(const Operand& x, const Operand& y);
+POSTERN_API Tensor logical_not(const Operand& x);
 
 /// A value of a fixed type. Copies share it. Outside `jit` and the transformations it is concrete
 /// and operations run at once; inside, it may stand for a value that exists only when the program
@@ -71,7 +72,7 @@ class Tensor {
   Tensor(T number) : Tensor(make_type(dtype_v<T>, {}), &number) {}
 
   /// A copy of `type.byte_size()` row-major bytes at `data`.
-  Tensor(const Type& type, const void* data);
+  POSTERN_API Tensor(const Type& type, const void* data);
 
   /// A copy of what a host function was shown, so that it can be kept.
   template <class T>
@@ -82,16 +83,17 @@ class Tensor {
 
   /// Row-major memory of the caller used as it is; `release` is called once when nothing needs it
   /// any more (from any thread). XLA wants 64-byte alignment; memory with less is copied.
-  static Tensor borrow(const Type& type, const void* data, std::function<void()> release);
+  POSTERN_API static Tensor borrow(const Type& type, const void* data,
+                                   std::function<void()> release);
 
-  const Type& type() const;
+  POSTERN_API const Type& type() const;
   DType dtype() const { return type().dtype; }
   const Dims& dims() const { return type().dims; }
   std::int64_t rank() const { return type().rank(); }
   std::int64_t size() const { return type().size(); }
 
   bool has_value() const { return value_ != nullptr; }
-  bool is_traced() const;  // true also for `abstract` tensors
+  POSTERN_API bool is_traced() const;  // true also for `abstract` tensors
 
   /// The number of a tensor of one element; `T` must be its dtype. Waits for it. Throws TypeError,
   /// or the error of the run that makes it.
@@ -118,29 +120,29 @@ class Tensor {
   }
 
   /// Copies `type().byte_size()` row-major bytes to `to`. Waits for them.
-  void read(void* to, Place place = Place::current()) const;
+  POSTERN_API void read(void* to, Place place = Place::current()) const;
 
   /// Waits until the data is there; throws the error of the run that makes it. Returns *this.
-  const Tensor& block_until_ready(Place place = Place::current()) const;
+  POSTERN_API const Tensor& block_until_ready(Place place = Place::current()) const;
 
   /// The ordinal of the device that holds the data, as in `devices()`; of the first one for data on
   /// several.
-  int device() const;
+  POSTERN_API int device() const;
 
   /// Along the first axis, as in NumPy: `x[2]` and `x[-1]` are a row, `x[{1, 4}]` and `x[{1,
   /// Index::end, 2}]` some of them, and `x[i]` of integers is `take(x, i)`. For other axes see
   /// slice_axis and take.
-  Tensor operator[](const Index& index) const;
+  POSTERN_API Tensor operator[](const Index& index) const;
 
   // `x += y` is `x = x + y`, whose type may be another; copies of x keep their value.
-  Tensor& operator+=(const Operand& y);
-  Tensor& operator-=(const Operand& y);
-  Tensor& operator*=(const Operand& y);
-  Tensor& operator/=(const Operand& y);
-  Tensor& operator%=(const Operand& y);
-  Tensor& operator&=(const Operand& y);
-  Tensor& operator|=(const Operand& y);
-  Tensor& operator^=(const Operand& y);
+  POSTERN_API Tensor& operator+=(const Operand& y);
+  POSTERN_API Tensor& operator-=(const Operand& y);
+  POSTERN_API Tensor& operator*=(const Operand& y);
+  POSTERN_API Tensor& operator/=(const Operand& y);
+  POSTERN_API Tensor& operator%=(const Operand& y);
+  POSTERN_API Tensor& operator&=(const Operand& y);
+  POSTERN_API Tensor& operator|=(const Operand& y);
+  POSTERN_API Tensor& operator^=(const Operand& y);
 
   // Elementwise, found where an operand is a Tensor; the other may be a C++ number.
   friend Tensor operator+(const Operand& x, const Operand& y) { return add(x, y); }
@@ -164,8 +166,8 @@ class Tensor {
  private:
   friend struct detail::Access;
   explicit Tensor(std::shared_ptr<const detail::Value> value) : value_(std::move(value)) {}
-  void read_item(DType dtype, void* to, Place place) const;
-  std::size_t read_size(DType dtype, Place place) const;
+  POSTERN_API void read_item(DType dtype, void* to, Place place) const;
+  POSTERN_API std::size_t read_size(DType dtype, Place place) const;
 
   std::shared_ptr<const detail::Value> value_;
 };
@@ -174,7 +176,7 @@ class Tensor {
 /// row-major, and so is `tensor<float>({{1, 2}, {3, 4}})`. With complex numbers the inner braces
 /// are a number each: `tensor<std::complex<float>>({{3, 4}, {0, 1}})` is c64[2], 3+4i and i. Throws
 /// TypeError when the counts differ.
-Tensor make_tensor(const Type& type, const void* data, std::size_t elements);
+POSTERN_API Tensor make_tensor(const Type& type, const void* data, std::size_t elements);
 template <Element T>
 Tensor tensor(const std::vector<T>& values, Dims dims) {
   if constexpr (std::is_same_v<T, bool>) {
@@ -239,7 +241,7 @@ requires(!detail::pair_of_numbers<T>) Tensor
 
 /// A tensor of which only the type is known, for templates of results and for lowering without
 /// data.
-Tensor abstract(const Type& type);
+POSTERN_API Tensor abstract(const Type& type);
 
 /// What operations take: a Tensor, or a C++ number, which is then weakly typed (`x * 2.0f` keeps
 /// bf16). Remembers where it was written.
@@ -255,7 +257,7 @@ class Operand {
   const Place& place() const { return place_; }
 
  private:
-  static Tensor weak(const Type& type, const void* data);
+  POSTERN_API static Tensor weak(const Type& type, const void* data);
   Tensor tensor_;
   Place place_;
 };

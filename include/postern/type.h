@@ -1,5 +1,6 @@
 // The type of a tensor: element type and extents.
 #pragma once
+#include <postern/detail/api.h>
 #include <postern/dtype.h>
 
 #include <cstdint>
@@ -21,21 +22,22 @@ struct Type {
   bool weak = false;
 
   std::int64_t rank() const { return static_cast<std::int64_t>(dims.size()); }
-  std::int64_t size() const;      // number of elements; throws TypeError when it exceeds 63 bits
-  std::size_t byte_size() const;  // on the host; likewise
+  POSTERN_API std::int64_t size()
+      const;  // number of elements; throws TypeError when it exceeds 63 bits
+  POSTERN_API std::size_t byte_size() const;  // on the host; likewise
   bool operator==(const Type&) const = default;
 };
 
 /// `type<float>({2, 3})` is f32[2,3]. Throws TypeError for a negative extent, and for more bytes
 /// than 63 bits count.
-Type make_type(DType dtype, Dims dims);
+POSTERN_API Type make_type(DType dtype, Dims dims);
 template <Element T>
 Type type(Dims dims = {}) {
   return make_type(dtype_v<T>, std::move(dims));
 }
 
-std::string to_string(const Type& type);                         // "f32[2,3]"
-std::string to_string(std::span<const Type> types);              // "(f32[2], s32[])"
-std::string dims_to_string(std::span<const std::int64_t> dims);  // "[2,3]"
+POSTERN_API std::string to_string(const Type& type);                         // "f32[2,3]"
+POSTERN_API std::string to_string(std::span<const Type> types);              // "(f32[2], s32[])"
+POSTERN_API std::string dims_to_string(std::span<const std::int64_t> dims);  // "[2,3]"
 
 }  // namespace postern

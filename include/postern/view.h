@@ -1,6 +1,7 @@
 // Host views: what a host function sees of a tensor. Row-major and contiguous, whatever layout XLA
 // chose.
 #pragma once
+#include <postern/detail/api.h>
 #include <postern/type.h>
 
 #include <cstdint>
@@ -46,7 +47,7 @@ class View {
 };
 
 namespace detail {
-[[noreturn]] void wrong_view(DType has, DType asked);
+[[noreturn]] POSTERN_API void wrong_view(DType has, DType asked);
 }
 
 /// A view whose element type is known at run time only. `Byte` is const std::byte for operands.

@@ -1,5 +1,6 @@
 // Element types and tensor types: names, sizes, kinds.
 #include <postern/type.h>
+#include <postern/view.h>
 
 #include "core/enum.h"
 

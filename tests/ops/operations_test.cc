@@ -36,7 +36,7 @@ Names matches(const std::string& text, const std::string& pattern) {
 Names operations_of(const std::string& header) {
   return matches(
       text_of(root / "include/postern" / header),
-      R"((?:^|\n)(?:requires [^\n]*> )?(?:inline )?(?:Tensor|LuResult|std::(?:vector|pair|tuple)<Tensor[^>]*>) (\w+)\()");
+      R"((?:^|\n)(?:requires [^\n]*> )?(?:inline |POSTERN_API )?(?:Tensor|LuResult|std::(?:vector|pair|tuple)<Tensor[^>]*>)\s(\w+)\()");
 }
 
 Names all_operations() {

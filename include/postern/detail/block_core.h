@@ -1,6 +1,7 @@
 // The part of blocks that does not depend on types: configs and kernels with their types erased.
 #pragma once
 #include <postern/call.h>
+#include <postern/detail/api.h>
 #include <postern/detail/control_core.h>
 
 #include <functional>
@@ -22,7 +23,7 @@ struct BlockConfig {
   std::shared_ptr<const void> object;
 };
 
-bool read_dtype(std::string_view name, DType& dtype);
+POSTERN_API bool read_dtype(std::string_view name, DType& dtype);
 
 /// The other way; false for what attribute_of does not make of such a field, or where a text has
 /// nobody to own it.
@@ -75,7 +76,7 @@ concept NamedConfig = requires {
   { Config::name } -> std::convertible_to<std::string_view>;
 };
 
-std::string block_type_name(const std::type_info& type);
+POSTERN_API std::string block_type_name(const std::type_info& type);
 
 template <class Config>
 std::string block_name() {
@@ -144,8 +145,8 @@ class BlockBody {
 
 /// `default_fn` gives the results for the operands; `declared` (may be null) is what the caller
 /// says that they are.
-Leaves block(const BlockConfig& config, const TensorFunction& default_fn, const Leaves& operands,
-             const std::vector<Type>* declared);
+POSTERN_API Leaves block(const BlockConfig& config, const TensorFunction& default_fn,
+                         const Leaves& operands, const std::vector<Type>* declared);
 
 /// A kernel that has been given its config.
 using BoundKernel = std::function<Callee(const std::shared_ptr<const void>& config)>;
@@ -207,9 +208,9 @@ struct ErasedOverride {
   Place place;
 };
 
-std::uint64_t add_override(ErasedOverride override);
-bool remove_override(std::uint64_t id);
-bool has_override(std::uint64_t id);
+POSTERN_API std::uint64_t add_override(ErasedOverride override);
+POSTERN_API bool remove_override(std::uint64_t id);
+POSTERN_API bool has_override(std::uint64_t id);
 
 }  // namespace detail
 }  // namespace postern

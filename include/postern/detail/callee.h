@@ -1,6 +1,7 @@
 // How any callable becomes a Callee: its parameters are read off its type, once, and its entry is
 // one function pointer.
 #pragma once
+#include <postern/detail/api.h>
 #include <postern/host.h>
 #include <postern/tensor.h>
 
@@ -38,12 +39,13 @@ concept HasSignature = std::is_function_v<std::remove_pointer_t<std::decay_t<F>>
 
 // Results by value. Each is checked against the declared leaf; all before the first byte is
 // written.
-void check_result_count(const Firing& firing, std::size_t got, const std::string& structure);
-void check_result(const Firing& firing, std::size_t leaf, DType dtype,
-                  std::span<const std::int64_t> dims);
-void check_result(const Firing& firing, std::size_t leaf, const Tensor& value);
-void write_result(const Firing& firing, std::size_t leaf, const void* data);
-void write_result(const Firing& firing, std::size_t leaf, const Tensor& value);
+POSTERN_API void check_result_count(const Firing& firing, std::size_t got,
+                                    const std::string& structure);
+POSTERN_API void check_result(const Firing& firing, std::size_t leaf, DType dtype,
+                              std::span<const std::int64_t> dims);
+POSTERN_API void check_result(const Firing& firing, std::size_t leaf, const Tensor& value);
+POSTERN_API void write_result(const Firing& firing, std::size_t leaf, const void* data);
+POSTERN_API void write_result(const Firing& firing, std::size_t leaf, const Tensor& value);
 
 template <class R>
 struct Returned;
@@ -315,7 +317,7 @@ class Callee {
   const Place& place() const { return place_; }
 
  private:
-  static void check_callable(bool callable, Place place);
+  POSTERN_API static void check_callable(bool callable, Place place);
   std::shared_ptr<const detail::HostFunction> function_;
   Named named_;
   Place place_;

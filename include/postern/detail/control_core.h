@@ -1,5 +1,6 @@
 // The part of control flow that does not depend on types, and how bodies take their carry.
 #pragma once
+#include <postern/detail/api.h>
 #include <postern/detail/transform_tree.h>
 
 namespace postern {
@@ -9,22 +10,24 @@ struct ScanOptions;
 namespace detail {
 
 /// `index` (integer or pred) chooses; out of range it is clamped. All branches take all operands.
-Leaves cond(const char* what, const Tensor& index, const std::vector<TensorFunction>& branches,
-            const Leaves& operands, const Place& place);
+POSTERN_API Leaves cond(const char* what, const Tensor& index,
+                        const std::vector<TensorFunction>& branches, const Leaves& operands,
+                        const Place& place);
 /// `paths` name the leaves of the carry in errors.
-Leaves while_loop(const TensorFunction& condition, const TensorFunction& body, const Leaves& init,
-                  const std::vector<std::string>& paths, const Place& place);
+POSTERN_API Leaves while_loop(const TensorFunction& condition, const TensorFunction& body,
+                              const Leaves& init, const std::vector<std::string>& paths,
+                              const Place& place);
 /// body(i, carry) -> carry.
-Leaves fori_loop(const Tensor& lower, const Tensor& upper, const TensorFunction& body,
-                 const Leaves& init, const std::vector<std::string>& paths, int unroll,
-                 const Place& place);
+POSTERN_API Leaves fori_loop(const Tensor& lower, const Tensor& upper, const TensorFunction& body,
+                             const Leaves& init, const std::vector<std::string>& paths, int unroll,
+                             const Place& place);
 /// f(carry, x) -> carry, y. Returns the last carry, then the stacked y.
-Leaves scan(const char* what, const TensorFunction& f, const Leaves& init,
-            const std::vector<std::string>& paths, const Leaves& xs, const ScanOptions& options,
-            const Place& place);
+POSTERN_API Leaves scan(const char* what, const TensorFunction& f, const Leaves& init,
+                        const std::vector<std::string>& paths, const Leaves& xs,
+                        const ScanOptions& options, const Place& place);
 
-void require_structure(const char* what, const std::string& required, const std::string& got,
-                       const Place& place);
+POSTERN_API void require_structure(const char* what, const std::string& required,
+                                   const std::string& got, const Place& place);
 
 /// What a carry, an operand or a scanned value is held as: numbers, also those in tuples and
 /// vectors, become weakly typed scalars.

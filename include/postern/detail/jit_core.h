@@ -1,5 +1,6 @@
 // The part of jit that does not depend on the function's type: key, cache entry, running.
 #pragma once
+#include <postern/detail/api.h>
 #include <postern/detail/callee.h>
 #include <postern/hook.h>
 #include <postern/program.h>
@@ -93,18 +94,19 @@ class Tracer {
   void (*call_)(const void*, const std::vector<Tensor>&, Outputs&);
 };
 
-std::shared_ptr<JitCore> make_jit(JitOptions options);
-std::shared_ptr<JitCore> with_hooks(const JitCore& core, std::vector<HookBinding> listeners,
-                                    const HookRules& rules);
-const std::vector<HookInfo>& hooks_of(const Entry& entry);
+POSTERN_API std::shared_ptr<JitCore> make_jit(JitOptions options);
+POSTERN_API std::shared_ptr<JitCore> with_hooks(const JitCore& core,
+                                                std::vector<HookBinding> listeners,
+                                                const HookRules& rules);
+POSTERN_API const std::vector<HookInfo>& hooks_of(const Entry& entry);
 
 /// The listeners of a jitted function that is called while something else is traced.
 class NestedHooks {
  public:
-  explicit NestedHooks(const JitCore& core);
-  ~NestedHooks();
+  POSTERN_API explicit NestedHooks(const JitCore& core);
+  POSTERN_API ~NestedHooks();
   NestedHooks(const NestedHooks&) = delete;
-  void check_known() const;
+  POSTERN_API void check_known() const;
 
  private:
   const JitCore& core_;
@@ -112,16 +114,18 @@ class NestedHooks {
 };
 /// The entry for arguments like these; traces on first use (and compiles, unless `compile` is
 /// false). Throws what the function throws while it is traced.
-const Entry& find(JitCore& core, const Key& key, const Tracer& tracer, bool compile = true);
-std::size_t result_count(const Entry& entry);
-const void* result_like(const Entry& entry);
-void run(const Entry& entry, const Key& key, std::span<Tensor> results);
-std::shared_ptr<StartedRun> start(const Entry& entry, const Key& key, const RunOptions& options);
-Lowered lowered(const Entry& entry);
-Executable compiled(const Entry& entry);
-TracedProgram traced(const Entry& entry);
-std::vector<StageInfo> stages(const Entry& entry);
-bool tracing();
+POSTERN_API const Entry& find(JitCore& core, const Key& key, const Tracer& tracer,
+                              bool compile = true);
+POSTERN_API std::size_t result_count(const Entry& entry);
+POSTERN_API const void* result_like(const Entry& entry);
+POSTERN_API void run(const Entry& entry, const Key& key, std::span<Tensor> results);
+POSTERN_API std::shared_ptr<StartedRun> start(const Entry& entry, const Key& key,
+                                              const RunOptions& options);
+POSTERN_API Lowered lowered(const Entry& entry);
+POSTERN_API Executable compiled(const Entry& entry);
+POSTERN_API TracedProgram traced(const Entry& entry);
+POSTERN_API std::vector<StageInfo> stages(const Entry& entry);
+POSTERN_API bool tracing();
 
 template <class R>
 R run(const Entry& entry, const Key& key) {

@@ -1,6 +1,7 @@
 // What transformations do with containers: functions of containers as functions of leaves, axes for
 // the leaves, nested results.
 #pragma once
+#include <postern/detail/api.h>
 #include <postern/detail/jit_core.h>
 
 #include <functional>
@@ -82,7 +83,8 @@ class Flat {
   std::shared_ptr<std::optional<Result>> result_;
 };
 
-[[noreturn]] void refuse_prefix(const std::string& path, std::size_t parts, std::size_t given);
+[[noreturn]] POSTERN_API void refuse_prefix(const std::string& path, std::size_t parts,
+                                            std::size_t given);
 
 /// Appends what the prefix says of each leaf; `path` is for errors.
 template <class Tree, class T>
