@@ -22,7 +22,7 @@ auto block(const Config& config, F default_fn, const Operands&... operands) {
     using Body = detail::BlockBody<Config, F>;
     const detail::Flat<Body, B...> flat(std::make_shared<Body>(config, std::move(default_fn)),
                                         x...);
-    const detail::Leaves y =
+    const detail::Tensors y =
         detail::block(detail::erase_config(config), flat, detail::leaves_of(x...), nullptr);
     return detail::with_leaves(flat.like(), y);
   }(detail::held(operands)...);
@@ -39,7 +39,7 @@ auto block_like(const Out& out, const Config& config, F default_fn, const Operan
     std::vector<Type> declared;
     for (const Tensor& t : detail::leaves_of(detail::abstract_tree(out)))
       declared.push_back(t.type());
-    const detail::Leaves y =
+    const detail::Tensors y =
         detail::block(detail::erase_config(config), flat, detail::leaves_of(x...), &declared);
     return detail::with_leaves(flat.like(), y);
   }(detail::held(operands)...);
@@ -191,8 +191,8 @@ BlockPath block_path(const Config& config, const std::vector<Type>& operands,
 POSTERN_API std::string to_string(const BlockPath& path);
 
 namespace detail {
-POSTERN_API Leaves ffi_call(const FfiTarget& target, const std::vector<Type>& out,
-                            const Leaves& operands, std::optional<VmapMethod> vmap);
+POSTERN_API Tensors ffi_call(const FfiTarget& target, const std::vector<Type>& out,
+                             const Tensors& operands, std::optional<VmapMethod> vmap);
 }
 /// Calls an XLA FFI handler; `out` is a container of Types or Tensors. It has no derivative of its
 /// own. Attributes are numbers, bools, strings and lists of numbers: XLA carries no others. `vmap`:

@@ -18,8 +18,8 @@ auto cond(const Operand& pred, Then then_fn, Else else_fn, const Operands&... op
     detail::Branches<detail::branch_result<Then, B...>, B...> branches;
     branches.add(std::move(else_fn), "cond: the second branch", pred.place(), x...);
     branches.add(std::move(then_fn), "cond: the second branch", pred.place(), x...);
-    const detail::Leaves y = detail::cond("cond", pred.tensor(), branches.functions,
-                                          detail::leaves_of(x...), pred.place());
+    const detail::Tensors y = detail::cond("cond", pred.tensor(), branches.functions,
+                                           detail::leaves_of(x...), pred.place());
     return detail::with_leaves(**branches.like, y);
   }(detail::held(operands)...);
 }
@@ -32,8 +32,8 @@ auto switch_(const Operand& index, const Functions& branches, const Operands&...
     detail::Branches<detail::switch_result<Functions, B...>, B...> flat;
     detail::each_branch(
         branches, [&](const auto& f) { flat.add(f, "switch_: a branch", index.place(), x...); });
-    const detail::Leaves y = detail::cond("switch_", index.tensor(), flat.functions,
-                                          detail::leaves_of(x...), index.place());
+    const detail::Tensors y = detail::cond("switch_", index.tensor(), flat.functions,
+                                           detail::leaves_of(x...), index.place());
     return detail::with_leaves(**flat.like, y);
   }(detail::held(operands)...);
 }

@@ -137,7 +137,7 @@ inline Histogram histogram(const HistogramOptions& options = {}) { return Histog
 }  // namespace postern::listen
 
 namespace postern::detail {
-POSTERN_API Leaves non_finite(const TensorFunction& f, const Leaves& x, const Place& place);
+POSTERN_API Tensors non_finite(const TensorFunction& f, const Tensors& x, const Place& place);
 }  // namespace postern::detail
 
 namespace postern::trace {
@@ -152,7 +152,7 @@ class NonFinite : public detail::BraceCall<NonFinite<F>, F> {
     return detail::with_boxed<F>(
         [this]<class... B>(const B&... x) {
           const detail::Flat<F, B...> flat(f_, x...);
-          const detail::Leaves y = detail::non_finite(flat, detail::leaves_of(x...), place_);
+          const detail::Tensors y = detail::non_finite(flat, detail::leaves_of(x...), place_);
           return detail::with_leaves(flat.like(), y);
         },
         std::forward<A>(arguments)...);

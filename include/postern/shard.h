@@ -75,8 +75,8 @@ class DeviceScope {
 // -----------------------------------------------------------------------------------------------
 
 namespace detail {
-POSTERN_API Leaves call_on_device(const CallOptions& options, const std::vector<Type>& out,
-                                  const TensorFunction& f, const Leaves& x);
+POSTERN_API Tensors call_on_device(const CallOptions& options, const std::vector<Type>& out,
+                                   const TensorFunction& f, const Tensors& x);
 }
 
 /// Calls a compiled function from inside a program, on the device that the options name (-1: where
@@ -118,8 +118,8 @@ struct ShardMapCall {
   std::vector<P> in;
   std::function<std::vector<P>()> out;  // known once the function was called
 };
-POSTERN_API Leaves shard_map(const TensorFunction& f, const ShardMapCall& call, const Leaves& x,
-                             const Place& place);
+POSTERN_API Tensors shard_map(const TensorFunction& f, const ShardMapCall& call, const Tensors& x,
+                              const Place& place);
 
 /// Specs for the arguments or results of a function: a list has one for each.
 template <class... Parts>
@@ -154,7 +154,7 @@ class ShardMapped : public BraceCall<ShardMapped<F>, F> {
     return with_boxed<F>(
         [this]<class... B>(const B&... x) {
           const Flat<F, B...> flat(f_, x...);
-          const Leaves y = detail::shard_map(
+          const Tensors y = detail::shard_map(
               flat,
               {mesh_, specs_of(std::tuple<const B&...>(x...), options_.in, "shard_map: in"),
                [&] { return result_specs(flat.like(), options_.out); }},
@@ -191,8 +191,8 @@ struct PmapOptions {
 };
 
 namespace detail {
-POSTERN_API Leaves pmap(const TensorFunction& f, const PmapOptions& options, const Leaves& x,
-                        const Place& place);
+POSTERN_API Tensors pmap(const TensorFunction& f, const PmapOptions& options, const Tensors& x,
+                         const Place& place);
 /// What `pmap` returns.
 template <class F>
 using Pmapped = Applied<F, PmapOptions, &pmap>;

@@ -135,14 +135,14 @@ class Tensor {
   POSTERN_API Tensor operator[](const Index& index) const;
 
   // `x += y` is `x = x + y`, whose type may be another; copies of x keep their value.
-  POSTERN_API Tensor& operator+=(const Operand& y);
-  POSTERN_API Tensor& operator-=(const Operand& y);
-  POSTERN_API Tensor& operator*=(const Operand& y);
-  POSTERN_API Tensor& operator/=(const Operand& y);
-  POSTERN_API Tensor& operator%=(const Operand& y);
-  POSTERN_API Tensor& operator&=(const Operand& y);
-  POSTERN_API Tensor& operator|=(const Operand& y);
-  POSTERN_API Tensor& operator^=(const Operand& y);
+  Tensor& operator+=(const Operand& y);
+  Tensor& operator-=(const Operand& y);
+  Tensor& operator*=(const Operand& y);
+  Tensor& operator/=(const Operand& y);
+  Tensor& operator%=(const Operand& y);
+  Tensor& operator&=(const Operand& y);
+  Tensor& operator|=(const Operand& y);
+  Tensor& operator^=(const Operand& y);
 
   // Elementwise, found where an operand is a Tensor; the other may be a C++ number.
   friend Tensor operator+(const Operand& x, const Operand& y) { return add(x, y); }
@@ -237,6 +237,10 @@ requires(!detail::pair_of_numbers<T>) Tensor
     }
   return tensor<T>(values, {static_cast<std::int64_t>(blocks.size()), detail::common_length(blocks),
                             columns < 0 ? 0 : columns});
+}
+
+namespace detail {
+using Tensors = std::vector<Tensor>;
 }
 
 /// A tensor of which only the type is known, for templates of results and for lowering without

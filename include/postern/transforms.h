@@ -248,7 +248,7 @@ typename detail::tensors_of<Out>::type call_with_vjp(const CallOptions& options,
                                                      Callee fn, HostVjp vjp_fn,
                                                      const Operands&... operands) {
   auto like = detail::abstract_tree(out);
-  const detail::Leaves y = detail::call_with_vjp(
+  const detail::Tensors y = detail::call_with_vjp(
       options, detail::leaves_of(like), detail::structure_of(like), detail::paths_of(like), fn,
       vjp_fn, detail::leaves_of(detail::as_tree(operands)...));
   return detail::with_leaves(std::move(like), y);

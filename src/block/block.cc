@@ -360,12 +360,12 @@ Tensors bind_cached(const detail::BlockConfig& config, const Rules* rules,
 
 namespace postern::detail {
 
-Leaves block(const BlockConfig& config, const TensorFunction& default_fn, const Leaves& operands,
-             const std::vector<Type>* declared) {
+Tensors block(const BlockConfig& config, const TensorFunction& default_fn, const Tensors& operands,
+              const std::vector<Type>* declared) {
   for (const Tensor& t : operands)
     check(t.has_value(),
           "block {}: an operand is an empty Tensor, one that was never given a value", config.name);
-  Leaves x = operands;
+  Tensors x = operands;
   const ProgramPtr body =
       postern::blocks::closed(config.name, x.size(), x, [&](std::span<const Tensor> in) {
         PlaceScope::Replace none{Place{}};

@@ -214,8 +214,8 @@ static_assert(complete(target_p) && complete(effect_target_p));
 
 namespace postern::detail {
 
-Leaves ffi_call(const FfiTarget& target, const std::vector<Type>& out, const Leaves& operands,
-                std::optional<VmapMethod> vmap) {
+Tensors ffi_call(const FfiTarget& target, const std::vector<Type>& out, const Tensors& operands,
+                 std::optional<VmapMethod> vmap) {
   check(!target.name.empty(), "ffi_call: the target has no name");
   check(
       !out.empty() || target.side_effect,

@@ -407,9 +407,9 @@ void agree(const char* what, std::vector<Closed>& branches, const Types& inputs)
 
 }  // namespace
 
-detail::Leaves detail::cond(const char* what, const Tensor& choice,
-                            const std::vector<TensorFunction>& functions, const Leaves& operands,
-                            const Place& place) {
+detail::Tensors detail::cond(const char* what, const Tensor& choice,
+                             const std::vector<TensorFunction>& functions, const Tensors& operands,
+                             const Place& place) {
   PlaceScope at_place(place);
   const bool is_switch = std::string_view(what) == "switch_";
   check(choice.has_value() && choice.rank() == 0 &&

@@ -315,9 +315,9 @@ Tensors bind_scan(ScanParams p, const Closed& closed, std::span<const Tensor> co
 
 namespace detail {
 
-Leaves scan(const char* what, const TensorFunction& f, const Leaves& init,
-            const std::vector<std::string>& paths, const Leaves& xs, const ScanOptions& options,
-            const Place& place) {
+Tensors scan(const char* what, const TensorFunction& f, const Tensors& init,
+             const std::vector<std::string>& paths, const Tensors& xs, const ScanOptions& options,
+             const Place& place) {
   PlaceScope at_place(place);
   check(options.unroll >= 1, "{}: unroll must be 1 or more, got {}", what, options.unroll);
   std::optional<std::int64_t> length = options.length;
@@ -371,11 +371,11 @@ DType counter_dtype(const Tensor& lower, const Tensor& upper) {
   return DType::s32;
 }
 
-Leaves counted_while(const Tensor& lower, const Tensor& upper, const TensorFunction& body,
-                     const Leaves& init, const std::vector<std::string>& paths,
-                     const Place& place) {
+Tensors counted_while(const Tensor& lower, const Tensor& upper, const TensorFunction& body,
+                      const Tensors& init, const std::vector<std::string>& paths,
+                      const Place& place) {
   const DType dtype = counter_dtype(lower, upper);
-  Leaves carry{fit(lower, {dtype, {}})};
+  Tensors carry{fit(lower, {dtype, {}})};
   const Tensor end = fit(upper, {dtype, {}});
   append(carry, init);
   std::vector<std::string> all_paths{"counter"};
@@ -390,16 +390,16 @@ Leaves counted_while(const Tensor& lower, const Tensor& upper, const TensorFunct
     out.insert(out.begin(), add(in[0], full_of({Number::Kind::integer, 1, 1, 0}, {dtype, {}})));
     return out;
   };
-  Leaves y = while_loop(test, step, carry, all_paths, place);
+  Tensors y = while_loop(test, step, carry, all_paths, place);
   y.erase(y.begin());
   return y;
 }
 
 }  // namespace
 
-Leaves fori_loop(const Tensor& lower, const Tensor& upper, const TensorFunction& body,
-                 const Leaves& init, const std::vector<std::string>& paths, int unroll,
-                 const Place& place) {
+Tensors fori_loop(const Tensor& lower, const Tensor& upper, const TensorFunction& body,
+                  const Tensors& init, const std::vector<std::string>& paths, int unroll,
+                  const Place& place) {
   PlaceScope at_place(place);
   for (const Tensor* t : {&lower, &upper})
     check(t->has_value() && is_integer(t->dtype()) && t->rank() == 0,

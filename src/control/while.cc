@@ -431,9 +431,9 @@ constexpr Primitive while_p{.name = "while",
                             .lower = while_lower,
                             .evaluate = while_evaluate};
 
-detail::Leaves detail::while_loop(const TensorFunction& condition, const TensorFunction& body,
-                                  const Leaves& init, const std::vector<std::string>& paths,
-                                  const Place& place) {
+detail::Tensors detail::while_loop(const TensorFunction& condition, const TensorFunction& body,
+                                   const Tensors& init, const std::vector<std::string>& paths,
+                                   const Place& place) {
   PlaceScope at_place(place);
   Tensors carry = init;
   Closed step;

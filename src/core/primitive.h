@@ -14,7 +14,7 @@ class Lowering;
 struct Primitive;
 struct SiteSpec;
 using Types = std::vector<Type>;
-using Tensors = std::vector<Tensor>;
+using detail::Tensors;
 
 /// The types of some operands, without copies.
 class TypeSpan {

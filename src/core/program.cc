@@ -127,7 +127,7 @@ void verify(const Program& program) {
   };
   std::vector<const Type*> operands;
   for (const Equation& e : program.equations) {
-    PlaceScope::Replace at(e.place);
+    PlaceScope::Replace here(e.place);
     operands.clear();
     for (ValueId v : e.operands) {
       require(v, e.primitive->name);
@@ -146,7 +146,7 @@ void verify(const Program& program) {
       check(has.dtype == rule.dtype && has.dims == rule.dims,
             "verify: result %{} of {} is {}, its type rule says {}", e.first + i, e.primitive->name,
             to_string(has), to_string(rule));
-      made[static_cast<std::size_t>(e.first + i)] = true;
+      made[at(e.first + i)] = true;
     }
     if (e.params)
       for (const ProgramPtr& p : programs_of(*e.params)) verify(*p);

@@ -16,6 +16,8 @@ namespace postern {
 
 struct Primitive;
 using ValueId = int;
+/// As an index.
+constexpr std::size_t at(ValueId v) { return static_cast<std::size_t>(v); }
 
 /// `results` values, numbered from `first`, made from `operands` by `primitive`.
 struct Equation {
@@ -36,7 +38,7 @@ struct Program {
   std::vector<Equation> equations;
   std::vector<ValueId> outputs;
 
-  const Type& type(ValueId v) const { return types[static_cast<std::size_t>(v)]; }
+  const Type& type(ValueId v) const { return types[at(v)]; }
   std::vector<Type> input_types() const;
   std::vector<Type> output_types() const;
 };

@@ -191,8 +191,8 @@ constexpr Primitive checkpoint_p{.name = "checkpoint",
 
 }  // namespace
 
-detail::Leaves detail::checkpoint(const TensorFunction& f, const CheckpointOptions& options,
-                                  const Leaves& x, const Place& place) {
+detail::Tensors detail::checkpoint(const TensorFunction& f, const CheckpointOptions& options,
+                                   const Tensors& x, const Place& place) {
   PlaceScope at(place);
   const Closed body = trace_user_inner("checkpoint", types_of(x), f);
   Tensors operands = body.captures;

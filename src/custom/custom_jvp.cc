@@ -93,8 +93,8 @@ static_assert(complete(custom_jvp_p));
 
 }  // namespace
 
-detail::Leaves detail::custom_jvp(const TensorFunction& f, const TensorFunction& rule,
-                                  const Leaves& x, const Place& place) {
+detail::Tensors detail::custom_jvp(const TensorFunction& f, const TensorFunction& rule,
+                                   const Tensors& x, const Place& place) {
   PlaceScope at(place);
   const Closed body = trace_user_inner("custom_jvp", types_of(x), f);
   Tensors operands = body.captures;

@@ -254,8 +254,8 @@ static_assert(complete(custom_vjp_p));
 
 }  // namespace
 
-detail::Leaves detail::custom_vjp(const TensorFunction& f, const ForwardRule& forward,
-                                  const Leaves& x, const Place& place) {
+detail::Tensors detail::custom_vjp(const TensorFunction& f, const ForwardRule& forward,
+                                   const Tensors& x, const Place& place) {
   PlaceScope at(place);
   const Closed body = trace_user_inner("custom_vjp", types_of(x), f);
   Tensors operands = body.captures;

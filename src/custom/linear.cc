@@ -116,10 +116,10 @@ constexpr Primitive linear_call_p{.name = "linear_call",
 
 namespace detail {
 
-Leaves linear_call(const TensorFunction& f, const TensorFunction& transpose,
-                   const Leaves& residuals, const Leaves& x, const Place& place) {
+Tensors linear_call(const TensorFunction& f, const TensorFunction& transpose,
+                    const Tensors& residuals, const Tensors& x, const Place& place) {
   PlaceScope at(place);
-  Leaves arguments = residuals;
+  Tensors arguments = residuals;
   append(arguments, x);
   const Closed body = trace_user_inner("linear_call", types_of(arguments), f);
   Tensors operands = body.captures;
@@ -129,9 +129,9 @@ Leaves linear_call(const TensorFunction& f, const TensorFunction& transpose,
   return bind_n(linear_call_p, make_params(std::move(p)), operands);
 }
 
-Leaves call_with_vjp(const CallOptions& options, const Leaves& out, const std::string& structure,
-                     const std::vector<std::string>& paths, const Callee& fn, const HostVjp& vjp_fn,
-                     const Leaves& operands) {
+Tensors call_with_vjp(const CallOptions& options, const Tensors& out, const std::string& structure,
+                      const std::vector<std::string>& paths, const Callee& fn,
+                      const HostVjp& vjp_fn, const Tensors& operands) {
   PlaceScope at(fn.place());
   auto run = [options, types = types_of(out), structure, paths, fn](std::span<const Tensor> x) {
     return detail::call(options, types, structure, paths, fn, Tensors(x.begin(), x.end()));

@@ -162,9 +162,9 @@ TensorFunction function_of(const char* caller, const char* name, const Closed& p
   };
 }
 
-detail::Leaves detail::custom_linear_solve(const TensorFunction& matvec, const Solver& solve,
-                                           const Solver& transpose_solve, bool symmetric,
-                                           const Leaves& b, const Place& place) {
+detail::Tensors detail::custom_linear_solve(const TensorFunction& matvec, const Solver& solve,
+                                            const Solver& transpose_solve, bool symmetric,
+                                            const Tensors& b, const Place& place) {
   PlaceScope at(place);
   const Types types = solution_types(what, "b", b);
   auto solved = [&](const char* name, const Solver& by, const Closed& map, const char* of) {
@@ -180,7 +180,7 @@ detail::Leaves detail::custom_linear_solve(const TensorFunction& matvec, const S
   if (back) {
     const Closed backward =
         symmetric ? forward : trace_inner(what, types, [&](std::span<const Tensor> ct) {
-          Leaves like;
+          Tensors like;
           for (const Type& type : types) like.push_back(abstract(type));
           const auto map = linear_map("custom_linear_solve: matvec",
                                       function_of(what, "matvec", forward, types), like);

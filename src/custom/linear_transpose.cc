@@ -212,7 +212,7 @@ std::shared_ptr<const detail::LinearMap> linear_map(const char* what, const Tens
 }
 
 std::shared_ptr<const detail::LinearMap> detail::linear_transpose(const TensorFunction& f,
-                                                                  const Leaves& x) {
+                                                                  const Tensors& x) {
   return linear_map("linear_transpose", f, x);
 }
 

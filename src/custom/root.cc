@@ -42,9 +42,9 @@ Tensors root_of(const std::shared_ptr<const Root>& root, const Tensors& argument
 
 }  // namespace
 
-detail::Leaves detail::custom_root(const TensorFunction& f, const Solver& solve,
-                                   const Solver& tangent_solve, const Leaves& initial,
-                                   const Place& place) {
+detail::Tensors detail::custom_root(const TensorFunction& f, const Solver& solve,
+                                    const Solver& tangent_solve, const Tensors& initial,
+                                    const Place& place) {
   PlaceScope at(place);
   const Types types = solution_types(what, "the initial guess", initial);
   const Closed of_f = trace_user_inner(what, types, [&](std::span<const Tensor> in) {

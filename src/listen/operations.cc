@@ -124,7 +124,7 @@ ProgramPtr watched(const Program& program) {
 
 }  // namespace
 
-detail::Leaves detail::non_finite(const TensorFunction& f, const Leaves& x, const Place& place) {
+detail::Tensors detail::non_finite(const TensorFunction& f, const Tensors& x, const Place& place) {
   PlaceScope at(place);
   const Closed body = trace_user_inner("non_finite", types_of(x), f);
   Tensors operands = body.captures;

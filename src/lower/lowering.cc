@@ -190,33 +190,30 @@ void Lowering::simple(const Equation& e, std::string_view hlo, std::string_view 
 }
 
 Ssa Lowering::operand(const Equation& e, std::size_t i) {
-  const Ssa value = latest(env_[static_cast<std::size_t>(e.operands[i])]);
+  const Ssa value = latest(env_[at(e.operands[i])]);
   mark_read(value);
   return value;
 }
 
 Ssa Lowering::latest(Ssa value) const {
-  while (static_cast<std::size_t>(value.id) < instead_.size() &&
-         instead_[static_cast<std::size_t>(value.id)] >= 0)
-    value.id = instead_[static_cast<std::size_t>(value.id)];
+  while (at(value.id) < instead_.size() && instead_[at(value.id)] >= 0)
+    value.id = instead_[at(value.id)];
   return value;
 }
 
 void Lowering::mark_read(Ssa value) {
-  if (read_.size() <= static_cast<std::size_t>(value.id))
-    read_.resize(static_cast<std::size_t>(next_), false);
-  read_[static_cast<std::size_t>(value.id)] = true;
+  if (read_.size() <= at(value.id)) read_.resize(static_cast<std::size_t>(next_), false);
+  read_[at(value.id)] = true;
 }
 
 bool Lowering::may_hand_on(const Equation& e, std::size_t i) const {
-  const Ssa value = latest(env_[static_cast<std::size_t>(e.operands[i])]);
-  return value.id >= outside_ && (static_cast<std::size_t>(value.id) >= read_.size() ||
-                                  !read_[static_cast<std::size_t>(value.id)]);
+  const Ssa value = latest(env_[at(e.operands[i])]);
+  return value.id >= outside_ && (at(value.id) >= read_.size() || !read_[at(value.id)]);
 }
 
 void Lowering::hand_on(Ssa value, Ssa result) {
-  instead_.resize(std::max(instead_.size(), static_cast<std::size_t>(value.id) + 1), -1);
-  instead_[static_cast<std::size_t>(value.id)] = result.id;
+  instead_.resize(std::max(instead_.size(), at(value.id) + 1), -1);
+  instead_[at(value.id)] = result.id;
 }
 
 Ssa Lowering::constant(std::string_view element, const Type& type) {
@@ -255,14 +252,12 @@ Ssa Lowering::bytes_constant(const Type& type, const void* data) {
 }
 
 void Lowering::set_known(Ssa value, const Known& known) {
-  if (known_.size() <= static_cast<std::size_t>(value.id))
-    known_.resize(static_cast<std::size_t>(next_));
-  known_[static_cast<std::size_t>(value.id)] = known;
+  if (known_.size() <= at(value.id)) known_.resize(static_cast<std::size_t>(next_));
+  known_[at(value.id)] = known;
 }
 
 Lowering::Known Lowering::known(const Equation& e, std::size_t i) const {
-  const auto value =
-      static_cast<std::size_t>(latest(env_[static_cast<std::size_t>(e.operands[i])]).id);
+  const auto value = static_cast<std::size_t>(latest(env_[at(e.operands[i])]).id);
   return value < known_.size() ? known_[value] : Known();
 }
 
@@ -342,18 +337,17 @@ void Lowering::equation(const Equation& e) {
   } else if (folds_wrongly(e)) {
     std::vector<Ssa> seen;
     for (std::size_t i = 0; i < e.operands.size(); ++i) {
-      Ssa& value = env_[static_cast<std::size_t>(e.operands[i])];
+      Ssa& value = env_[at(e.operands[i])];
       const Type& type = operand_type(e, i);
       seen.push_back(value);
       if (i == 0 || is_constant(latest(value)))
         value = op("optimization_barrier", {operand(e, i)}, {&type}, type);
     }
     by_rule(e);
-    for (std::size_t i = e.operands.size(); i-- > 0;)
-      env_[static_cast<std::size_t>(e.operands[i])] = seen[i];
+    for (std::size_t i = e.operands.size(); i-- > 0;) env_[at(e.operands[i])] = seen[i];
   } else {
     by_rule(e);
-    if (moves_only(e)) set_known(env_[static_cast<std::size_t>(e.first)], known(e, 0));
+    if (moves_only(e)) set_known(env_[at(e.first)], known(e, 0));
   }
 }
 
@@ -369,8 +363,7 @@ std::vector<Ssa> Lowering::inlined(const Program& program, std::span<const Ssa> 
   std::vector<bool> outer_needed = needed_in(program);
   outer_needed.swap(needed_);
   program_ = &program;
-  for (std::size_t i = 0; i < inputs.size(); ++i)
-    env_[static_cast<std::size_t>(program.inputs[i])] = inputs[i];
+  for (std::size_t i = 0; i < inputs.size(); ++i) env_[at(program.inputs[i])] = inputs[i];
   equations(program);
   std::vector<Ssa> outputs;
   for (ValueId v : program.outputs) outputs.push_back(latest(env_[static_cast<std::size_t>(v)]));

@@ -93,9 +93,7 @@ class Lowering {
   const Type& result_type(const Equation& e, int i = 0) const {
     return program_->type(e.first + i);
   }
-  void define(const Equation& e, int i, Ssa value) {
-    env_[static_cast<std::size_t>(e.first + i)] = value;
-  }
+  void define(const Equation& e, int i, Ssa value) { env_[at(e.first + i)] = value; }
 
   /// `%r = "hlo"(ins) <attributes> : (in types) -> result`. `attributes` is the inside of the
   /// braces.
@@ -111,8 +109,7 @@ class Lowering {
   // nan is lost in maximum, an integer division by zero ends the process. So such operations read
   // their operands from behind a barrier.
   bool is_constant(Ssa value) const {
-    return static_cast<std::size_t>(value.id) < known_.size() &&
-           known_[static_cast<std::size_t>(value.id)].constant;
+    return at(value.id) < known_.size() && known_[at(value.id)].constant;
   }
   /// The number that every element of the operand is known to be, or null.
   const Number* every_element(const Equation& e, std::size_t i) const;
@@ -170,9 +167,7 @@ class Lowering {
   /// What stands for a value now.
   Ssa latest(Ssa value) const;
   /// Whether anything reads the equation's result.
-  bool needed(const Equation& e, int i) const {
-    return needed_[static_cast<std::size_t>(e.first + i)];
-  }
+  bool needed(const Equation& e, int i) const { return needed_[at(e.first + i)]; }
   /// An ordered tap whose value goes on beside it, not through it: calls that follow take the
   /// token, so that the tap still comes first.
   void set_passed_by() { passed_by_ = true; }

@@ -61,8 +61,8 @@ void connect(const Program& program, std::vector<Part>& parts) {
           leaves[at] = true;
         }
       }
-      for (int r = 0; r < e.results; ++r) made_in[static_cast<std::size_t>(e.first + r)] = p;
-      if (e.primitive == &literal_p) number[static_cast<std::size_t>(e.first)] = &e;
+      for (int r = 0; r < e.results; ++r) made_in[at(e.first + r)] = p;
+      if (e.primitive == &literal_p) number[at(e.first)] = &e;
     }
   for (const ValueId v : program.outputs) leaves[static_cast<std::size_t>(v)] = true;
   for (std::size_t v = 0; v < leaves.size(); ++v)

@@ -410,8 +410,8 @@ std::vector<Mesh> meshes_of(const Program& program) {
 
 namespace detail {
 
-Leaves shard_map(const TensorFunction& f, const ShardMapCall& call, const Leaves& x,
-                 const Place& place) {
+Tensors shard_map(const TensorFunction& f, const ShardMapCall& call, const Tensors& x,
+                  const Place& place) {
   PlaceScope at(place);
   check(!current_mesh(), "shard_map inside shard_map: a device's part cannot be cut again");
   const std::vector<P>& in = call.in;
@@ -440,7 +440,7 @@ Leaves shard_map(const TensorFunction& f, const ShardMapCall& call, const Leaves
 namespace {
 
 /// One for each element of the first axes.
-std::vector<int> pmap_devices(const PmapOptions& options, const Leaves& x) {
+std::vector<int> pmap_devices(const PmapOptions& options, const Tensors& x) {
   check(!x.empty(),
         "pmap: the function has no arguments, so nothing says on how many devices it runs");
   for (const Tensor& t : x) {
@@ -465,16 +465,16 @@ std::vector<int> pmap_devices(const PmapOptions& options, const Leaves& x) {
 
 }  // namespace
 
-Leaves pmap(const TensorFunction& f, const PmapOptions& options, const Leaves& x,
-            const Place& place) {
+Tensors pmap(const TensorFunction& f, const PmapOptions& options, const Tensors& x,
+             const Place& place) {
   PlaceScope at(place);
   const std::vector<int> devices = pmap_devices(options, x);
   const P each(options.axis_name);
   std::size_t results = 0;
   auto one = [&](std::span<const Tensor> parts) {
-    Leaves in;
+    Tensors in;
     for (const Tensor& t : parts) in.push_back(squeeze(t, {0}));
-    Leaves out = f(in);
+    Tensors out = f(in);
     for (Tensor& t : out) t = expand_dims(t, 0);
     results = out.size();
     return out;

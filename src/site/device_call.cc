@@ -119,8 +119,8 @@ constexpr Primitive device_call_p{.name = "call_on_device",
 
 }  // namespace
 
-detail::Leaves detail::call_on_device(const CallOptions& options, const std::vector<Type>& out,
-                                      const TensorFunction& f, const Leaves& x) {
+detail::Tensors detail::call_on_device(const CallOptions& options, const std::vector<Type>& out,
+                                       const TensorFunction& f, const Tensors& x) {
   PlaceScope at(options.place);
   check(options.timeout.count() == 0 && options.warn_after.count() == 0 && !options.partitioned &&
             options.vmap == VmapMethod::sequential && options.effect == Effect::pure,

@@ -159,16 +159,15 @@ Tensors apply(const Program& program, std::span<const Tensor> inputs) {
   check(inputs.size() == program.inputs.size(), "program '{}' takes {} inputs, got {}",
         program.name, program.inputs.size(), inputs.size());
   Tensors env(program.types.size());
-  for (std::size_t i = 0; i < inputs.size(); ++i)
-    env[static_cast<std::size_t>(program.inputs[i])] = inputs[i];
+  for (std::size_t i = 0; i < inputs.size(); ++i) env[at(program.inputs[i])] = inputs[i];
   Tensors operands;
   for (const Equation& e : program.equations) {
-    PlaceScope::Replace at(e.place);
+    PlaceScope::Replace here(e.place);
     operands.clear();
     for (ValueId v : e.operands) operands.push_back(env[static_cast<std::size_t>(v)]);
     Tensors results = bind_n(*e.primitive, e.params, operands);
     for (int i = 0; i < e.results; ++i)
-      env[static_cast<std::size_t>(e.first + i)] = std::move(results[static_cast<std::size_t>(i)]);
+      env[at(e.first + i)] = std::move(results[static_cast<std::size_t>(i)]);
   }
   Tensors outputs;
   for (ValueId v : program.outputs) outputs.push_back(env[static_cast<std::size_t>(v)]);

@@ -13,7 +13,7 @@ namespace postern::detail {
 
 namespace {
 
-void require_values(const char* what, const Leaves& x) {
+void require_values(const char* what, const Tensors& x) {
   for (const Tensor& t : x)
     check(t.has_value(), "{}: an argument is an empty Tensor, one that was never given a value",
           what);
@@ -21,7 +21,7 @@ void require_values(const char* what, const Leaves& x) {
 
 /// `given` as tangents or cotangents of values of these types: checked, and empty where there can
 /// be none.
-Tensors fitting(const char* what, const char* kind, const Types& types, const Leaves& given) {
+Tensors fitting(const char* what, const char* kind, const Types& types, const Tensors& given) {
   check(given.size() == types.size(), "{}: {} {}s for {} leaves", what, given.size(), kind,
         types.size());
   Tensors out(types.size());
@@ -37,7 +37,7 @@ Tensors fitting(const char* what, const char* kind, const Types& types, const Le
 
 /// Zeros in the place of what is empty; pred zeros for what is not differentiable. Only where
 /// `wanted` says so, if it is given.
-Leaves filled(Tensors derivatives, const Types& types, const std::vector<bool>& wanted = {}) {
+Tensors filled(Tensors derivatives, const Types& types, const std::vector<bool>& wanted = {}) {
   for (std::size_t i = 0; i < types.size(); ++i)
     if (!derivatives[i].has_value() && (wanted.empty() || wanted[i]))
       derivatives[i] =
@@ -45,7 +45,7 @@ Leaves filled(Tensors derivatives, const Types& types, const std::vector<bool>& 
   return derivatives;
 }
 
-void require_inputs(const char* what, const Leaves& x, const std::vector<bool>& active,
+void require_inputs(const char* what, const Tensors& x, const std::vector<bool>& active,
                     const GradOptions& options, bool real) {
   for (std::size_t i = 0; i < x.size(); ++i) {
     if (!active[i]) continue;
@@ -67,7 +67,7 @@ Tensor ones_of(const Type& type) { return ones(Type{type.dtype, type.dims}); }
 
 }  // namespace
 
-Values jvp(const TensorFunction& f, const Leaves& x, const Leaves& dx, const Place& place) {
+Values jvp(const TensorFunction& f, const Tensors& x, const Tensors& dx, const Place& place) {
   PlaceScope at(place);
   require_values("jvp", x);
   const Types types = types_of(x);
@@ -81,25 +81,25 @@ Values jvp(const TensorFunction& f, const Leaves& x, const Leaves& dx, const Pla
 }
 
 std::shared_ptr<const LinearMap> linearize(const char* what, const TensorFunction& f,
-                                           const Leaves& x) {
+                                           const Tensors& x) {
   require_values(what, x);
   const Closed closed = trace_user(what, types_of(x), f);
   return std::make_shared<const LinearMap>(
       LinearMap{what, linearized(closed, x, std::vector<bool>(x.size(), true),
                                  std::vector<bool>(closed.program->outputs.size(), true))});
 }
-const Leaves& results_of(const LinearMap& map) { return map.of.results; }
+const Tensors& results_of(const LinearMap& map) { return map.of.results; }
 
-Leaves push(const LinearMap& map, const Leaves& tangents) {
+Tensors push(const LinearMap& map, const Tensors& tangents) {
   return filled(map.of.push(fitting(map.what, "tangent", map.of.input_types, tangents)),
                 types_of(map.of.results));
 }
-Leaves pull(const LinearMap& map, const Leaves& cotangents) {
+Tensors pull(const LinearMap& map, const Tensors& cotangents) {
   return filled(map.of.pull(fitting(map.what, "cotangent", types_of(map.of.results), cotangents)),
                 map.of.input_types);
 }
 
-Values value_and_grad(const char* what, const TensorFunction& f, const Leaves& x,
+Values value_and_grad(const char* what, const TensorFunction& f, const Tensors& x,
                       const std::vector<bool>& active, bool aux, const GradOptions& options,
                       const Place& place) {
   PlaceScope at(place);
@@ -153,10 +153,10 @@ Tensor shaped(const Tensor& rows, const Dims& first, const Dims& second) {
   return reshape(rows, dims);
 }
 
-Leaves forward_jacobian(const Linearized& linear, const std::vector<bool>& active) {
+Tensors forward_jacobian(const Linearized& linear, const std::vector<bool>& active) {
   const Types results = types_of(linear.results);
   const std::size_t inputs = count(active);
-  Leaves out(results.size() * inputs);
+  Tensors out(results.size() * inputs);
   std::size_t column = 0;
   for (std::size_t i = 0; i < active.size(); ++i) {
     if (!active[i]) continue;
@@ -184,9 +184,9 @@ Leaves forward_jacobian(const Linearized& linear, const std::vector<bool>& activ
   return out;
 }
 
-Leaves reverse_jacobian(const Linearized& linear, const std::vector<bool>& active) {
+Tensors reverse_jacobian(const Linearized& linear, const std::vector<bool>& active) {
   const Types results = types_of(linear.results);
-  Leaves out;
+  Tensors out;
   for (std::size_t r = 0; r < results.size(); ++r) {
     const Type& type = results[r];
     check(is_differentiable(type.dtype),
@@ -206,8 +206,8 @@ Leaves reverse_jacobian(const Linearized& linear, const std::vector<bool>& activ
 
 }  // namespace
 
-Leaves jacobian(bool forward, const TensorFunction& f, const Leaves& x,
-                const std::vector<bool>& active, const GradOptions& options, const Place& place) {
+Tensors jacobian(bool forward, const TensorFunction& f, const Tensors& x,
+                 const std::vector<bool>& active, const GradOptions& options, const Place& place) {
   PlaceScope at(place);
   const char* what = forward ? "jacfwd" : "jacrev";
   require_values(what, x);

@@ -9,8 +9,6 @@ namespace postern {
 
 namespace {
 
-std::size_t at(ValueId v) { return static_cast<std::size_t>(v); }
-
 void append_number(std::string& key, std::int64_t value) {
   key.append(reinterpret_cast<const char*>(&value), sizeof value);
 }

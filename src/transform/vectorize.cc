@@ -73,7 +73,7 @@ class SignatureParser {
 
 /// The axes before the core ones, all broadcast against each other. Sizes of core dimensions must
 /// agree.
-Dims loop_dims(const CoreSignature& s, const Leaves& x, const std::string& text) {
+Dims loop_dims(const CoreSignature& s, const Tensors& x, const std::string& text) {
   std::map<std::string, std::int64_t> sizes;
   Dims loop;
   for (std::size_t i = 0; i < x.size(); ++i) {
@@ -104,15 +104,15 @@ Dims loop_dims(const CoreSignature& s, const Leaves& x, const std::string& text)
 
 }  // namespace
 
-Leaves vectorize(const TensorFunction& f, const std::string& text, const Leaves& x,
-                 const Place& place) {
+Tensors vectorize(const TensorFunction& f, const std::string& text, const Tensors& x,
+                  const Place& place) {
   PlaceScope at_place(place);
   const CoreSignature s = SignatureParser(text).parse();
   check(s.arguments.size() == x.size(), "vectorize: '{}' is for {} arguments, got {}", text,
         s.arguments.size(), x.size());
   const Dims loop = loop_dims(s, x, text);
   // Loop axes that an argument lacks, or has with extent 1, are not mapped.
-  Leaves arguments;
+  Tensors arguments;
   std::vector<std::vector<bool>> has(loop.size(), std::vector<bool>(x.size()));
   for (std::size_t i = 0; i < x.size(); ++i) {
     const std::size_t before = x[i].dims().size() - s.arguments[i].size();
@@ -127,7 +127,7 @@ Leaves vectorize(const TensorFunction& f, const std::string& text, const Leaves&
   }
   std::size_t results = 0;
   TensorFunction one = [&](std::span<const Tensor> in) {
-    Leaves y = f(in);
+    Tensors y = f(in);
     results = y.size();
     check(y.size() == s.results.size(),
           "vectorize: '{}' is for {} results, the function returns {}", text, s.results.size(),
@@ -143,7 +143,7 @@ Leaves vectorize(const TensorFunction& f, const std::string& text, const Leaves&
     for (const bool mapped : has[axis]) axes.push_back(mapped ? 0 : unmapped);
     one = [inner = one, axes, &results, size = loop[axis], place](std::span<const Tensor> in) {
       return vmap(
-          inner, Leaves(in.begin(), in.end()), axes, [&] { return std::vector<int>(results, 0); },
+          inner, Tensors(in.begin(), in.end()), axes, [&] { return std::vector<int>(results, 0); },
           size, "", place);
     };
   }

@@ -7,8 +7,6 @@
 
 namespace postern {
 
-inline std::size_t at(ValueId v) { return static_cast<std::size_t>(v); }
-
 inline bool has_any(std::span<const Tensor> tensors) {
   return std::ranges::any_of(tensors, [](const Tensor& t) { return t.has_value(); });
 }

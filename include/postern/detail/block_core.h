@@ -145,8 +145,8 @@ class BlockBody {
 
 /// `default_fn` gives the results for the operands; `declared` (may be null) is what the caller
 /// says that they are.
-POSTERN_API Leaves block(const BlockConfig& config, const TensorFunction& default_fn,
-                         const Leaves& operands, const std::vector<Type>* declared);
+POSTERN_API Tensors block(const BlockConfig& config, const TensorFunction& default_fn,
+                          const Tensors& operands, const std::vector<Type>* declared);
 
 /// A kernel that has been given its config.
 using BoundKernel = std::function<Callee(const std::shared_ptr<const void>& config)>;
@@ -197,11 +197,11 @@ struct ErasedOverride {
   std::function<bool(const void* config, std::span<const Type> operands)> when;
   BoundKernel kernel;
   std::shared_ptr<const FfiTarget> target;
-  std::function<Leaves(const void* config, std::span<const Tensor> operands)> program;
-  std::function<std::pair<Leaves, Leaves>(const void* config, std::span<const Tensor> operands)>
+  std::function<Tensors(const void* config, std::span<const Tensor> operands)> program;
+  std::function<std::pair<Tensors, Tensors>(const void* config, std::span<const Tensor> operands)>
       vjp_forward;
-  std::function<Leaves(const void* config, std::span<const Tensor> residuals,
-                       std::span<const Tensor> cotangents)>
+  std::function<Tensors(const void* config, std::span<const Tensor> residuals,
+                        std::span<const Tensor> cotangents)>
       vjp_backward;
   std::optional<VmapMethod> batch;
   bool keeps_default = false;  // instead of another form

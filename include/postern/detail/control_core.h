@@ -10,21 +10,21 @@ struct ScanOptions;
 namespace detail {
 
 /// `index` (integer or pred) chooses; out of range it is clamped. All branches take all operands.
-POSTERN_API Leaves cond(const char* what, const Tensor& index,
-                        const std::vector<TensorFunction>& branches, const Leaves& operands,
-                        const Place& place);
+POSTERN_API Tensors cond(const char* what, const Tensor& index,
+                         const std::vector<TensorFunction>& branches, const Tensors& operands,
+                         const Place& place);
 /// `paths` name the leaves of the carry in errors.
-POSTERN_API Leaves while_loop(const TensorFunction& condition, const TensorFunction& body,
-                              const Leaves& init, const std::vector<std::string>& paths,
-                              const Place& place);
+POSTERN_API Tensors while_loop(const TensorFunction& condition, const TensorFunction& body,
+                               const Tensors& init, const std::vector<std::string>& paths,
+                               const Place& place);
 /// body(i, carry) -> carry.
-POSTERN_API Leaves fori_loop(const Tensor& lower, const Tensor& upper, const TensorFunction& body,
-                             const Leaves& init, const std::vector<std::string>& paths, int unroll,
-                             const Place& place);
+POSTERN_API Tensors fori_loop(const Tensor& lower, const Tensor& upper, const TensorFunction& body,
+                              const Tensors& init, const std::vector<std::string>& paths,
+                              int unroll, const Place& place);
 /// f(carry, x) -> carry, y. Returns the last carry, then the stacked y.
-POSTERN_API Leaves scan(const char* what, const TensorFunction& f, const Leaves& init,
-                        const std::vector<std::string>& paths, const Leaves& xs,
-                        const ScanOptions& options, const Place& place);
+POSTERN_API Tensors scan(const char* what, const TensorFunction& f, const Tensors& init,
+                         const std::vector<std::string>& paths, const Tensors& xs,
+                         const ScanOptions& options, const Place& place);
 
 POSTERN_API void require_structure(const char* what, const std::string& required,
                                    const std::string& got, const Place& place);
@@ -129,7 +129,7 @@ struct Branches {
     functions.push_back([flat = Flat<decltype(held_f), B...>(
                              std::make_shared<decltype(held_f)>(std::move(held_f)), operands...),
                          like = like, what, place](std::span<const Tensor> leaves) {
-      Leaves out = flat(leaves);
+      Tensors out = flat(leaves);
       if (*like)
         require_structure(what, structure_of(**like), structure_of(flat.like()), place);
       else
@@ -176,11 +176,11 @@ auto scan_over(F f, const Carry& start, const Xs& over, const ScanOptions& optio
     X part = with_leaves(x, next);
     R result = call_scanned(*f, carry, part);
     require_structure("scan: the carry", structure_of(c), structure_of(result.first), place);
-    Leaves out = leaves_of(result.first, result.second);
+    Tensors out = leaves_of(result.first, result.second);
     *like = emptied(std::move(result.second));
     return out;
   };
-  const Leaves leaves =
+  const Tensors leaves =
       detail::scan(what, flat, leaves_of(init), paths_of(init), leaves_of(xs), options, place);
   const Tensor* next = leaves.data();
   C last = with_leaves(init, next);

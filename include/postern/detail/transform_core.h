@@ -15,70 +15,70 @@ namespace detail {
 struct LinearMap;  // a function near a point: kept by what vjp, linearize, linear_transpose return
 
 struct Values {
-  Leaves results, derivatives;
+  Tensors results, derivatives;
 };
 
 /// Values and tangents of all leaves. Tangents of leaves that are not differentiable are ignored,
 /// and given back as pred zeros.
-POSTERN_API Values jvp(const TensorFunction& f, const Leaves& x, const Leaves& dx,
+POSTERN_API Values jvp(const TensorFunction& f, const Tensors& x, const Tensors& dx,
                        const Place& place);
 /// Values, and the derivative by each active leaf (the others are empty). With `aux` only the first
 /// result is differentiated.
-POSTERN_API Values value_and_grad(const char* what, const TensorFunction& f, const Leaves& x,
+POSTERN_API Values value_and_grad(const char* what, const TensorFunction& f, const Tensors& x,
                                   const std::vector<bool>& active, bool aux,
                                   const GradOptions& options, const Place& place);
 POSTERN_API std::shared_ptr<const LinearMap> linearize(const char* what, const TensorFunction& f,
-                                                       const Leaves& x);
+                                                       const Tensors& x);
 /// The map that `f` is, for leaves of these types; of the leaves only the types are looked at.
 POSTERN_API std::shared_ptr<const LinearMap> linear_transpose(const TensorFunction& f,
-                                                              const Leaves& x);
-POSTERN_API const Leaves& results_of(const LinearMap& map);
-POSTERN_API Leaves push(const LinearMap& map, const Leaves& tangents);
-POSTERN_API Leaves pull(const LinearMap& map, const Leaves& cotangents);
+                                                              const Tensors& x);
+POSTERN_API const Tensors& results_of(const LinearMap& map);
+POSTERN_API Tensors push(const LinearMap& map, const Tensors& tangents);
+POSTERN_API Tensors pull(const LinearMap& map, const Tensors& cotangents);
 /// For each result leaf and each active leaf of x, in this order, an array of shape result + x.
-POSTERN_API Leaves jacobian(bool forward, const TensorFunction& f, const Leaves& x,
-                            const std::vector<bool>& active, const GradOptions& options,
-                            const Place& place);
-/// `out_axes` is asked when `f` has been traced.
-POSTERN_API Leaves vmap(const TensorFunction& f, const Leaves& x, const std::vector<int>& axes,
-                        const std::function<std::vector<int>()>& out_axes,
-                        std::optional<std::int64_t> size, const std::string& axis_name,
-                        const Place& place);
-
-POSTERN_API Leaves vectorize(const TensorFunction& f, const std::string& signature, const Leaves& x,
+POSTERN_API Tensors jacobian(bool forward, const TensorFunction& f, const Tensors& x,
+                             const std::vector<bool>& active, const GradOptions& options,
                              const Place& place);
+/// `out_axes` is asked when `f` has been traced.
+POSTERN_API Tensors vmap(const TensorFunction& f, const Tensors& x, const std::vector<int>& axes,
+                         const std::function<std::vector<int>()>& out_axes,
+                         std::optional<std::int64_t> size, const std::string& axis_name,
+                         const Place& place);
+
+POSTERN_API Tensors vectorize(const TensorFunction& f, const std::string& signature,
+                              const Tensors& x, const Place& place);
 
 /// (x, dx) -> (y, dy), leaves one after another.
-POSTERN_API Leaves custom_jvp(const TensorFunction& f, const TensorFunction& rule, const Leaves& x,
-                              const Place& place);
+POSTERN_API Tensors custom_jvp(const TensorFunction& f, const TensorFunction& rule,
+                               const Tensors& x, const Place& place);
 
 /// What a forward rule gives: the results, what is kept for the backward rule, and that rule, from
 /// kept values and cotangents to cotangents.
 struct Forward {
-  Leaves results, residuals;
+  Tensors results, residuals;
   TensorFunction backward;
 };
 using ForwardRule = std::function<Forward(std::span<const Tensor>)>;
-POSTERN_API Leaves custom_vjp(const TensorFunction& f, const ForwardRule& forward, const Leaves& x,
-                              const Place& place);
+POSTERN_API Tensors custom_vjp(const TensorFunction& f, const ForwardRule& forward,
+                               const Tensors& x, const Place& place);
 /// f(residuals, x); transpose(residuals, ct).
-POSTERN_API Leaves linear_call(const TensorFunction& f, const TensorFunction& transpose,
-                               const Leaves& residuals, const Leaves& x, const Place& place);
+POSTERN_API Tensors linear_call(const TensorFunction& f, const TensorFunction& transpose,
+                                const Tensors& residuals, const Tensors& x, const Place& place);
 /// Solves map(x) = b for x.
-using Solver = std::function<Leaves(const TensorFunction& map, std::span<const Tensor> b)>;
+using Solver = std::function<Tensors(const TensorFunction& map, std::span<const Tensor> b)>;
 /// Without `transpose_solve` there is no reverse mode, unless `symmetric`.
-POSTERN_API Leaves custom_linear_solve(const TensorFunction& matvec, const Solver& solve,
-                                       const Solver& transpose_solve, bool symmetric,
-                                       const Leaves& b, const Place& place);
-POSTERN_API Leaves custom_root(const TensorFunction& f, const Solver& solve,
-                               const Solver& tangent_solve, const Leaves& initial,
-                               const Place& place);
-POSTERN_API Leaves call_with_vjp(const CallOptions& options, const Leaves& out,
-                                 const std::string& structure,
-                                 const std::vector<std::string>& paths, const Callee& fn,
-                                 const HostVjp& vjp_fn, const Leaves& operands);
-POSTERN_API Leaves checkpoint(const TensorFunction& f, const CheckpointOptions& options,
-                              const Leaves& x, const Place& place);
+POSTERN_API Tensors custom_linear_solve(const TensorFunction& matvec, const Solver& solve,
+                                        const Solver& transpose_solve, bool symmetric,
+                                        const Tensors& b, const Place& place);
+POSTERN_API Tensors custom_root(const TensorFunction& f, const Solver& solve,
+                                const Solver& tangent_solve, const Tensors& initial,
+                                const Place& place);
+POSTERN_API Tensors call_with_vjp(const CallOptions& options, const Tensors& out,
+                                  const std::string& structure,
+                                  const std::vector<std::string>& paths, const Callee& fn,
+                                  const HostVjp& vjp_fn, const Tensors& operands);
+POSTERN_API Tensors checkpoint(const TensorFunction& f, const CheckpointOptions& options,
+                               const Tensors& x, const Place& place);
 POSTERN_API Tensor stop_gradient(const Tensor& x, const Place& place);
 
 /// Throws TypeError unless both texts of a structure agree.

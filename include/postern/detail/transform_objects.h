@@ -7,8 +7,8 @@ namespace postern::detail {
 
 template <class F, class X, class T>
 auto jvp_at(F f, const X& primals, const T& tangents, const Place& place) {
-  const Leaves dx = std::apply([](const auto&... t) { return leaves_of(as_tree(t)...); },
-                               typename tuple_of<T>::type(tangents));
+  const Tensors dx = std::apply([](const auto&... t) { return leaves_of(as_tree(t)...); },
+                                typename tuple_of<T>::type(tangents));
   return std::apply(
       [&](const auto&... arguments) {
         return with_boxed<F>(
@@ -133,8 +133,8 @@ class Jacobian : public BraceCall<Jacobian<F, forward, argnums...>, F> {
         [this]<class... B>(const B&... x) {
           Flat<F, B...> flat(f_, x...);
           const std::tuple<B...> all(x...);
-          const Leaves leaves = detail::jacobian(forward, flat, leaves_of(x...),
-                                                 active_leaves<argnums...>(all), options_, place_);
+          const Tensors leaves = detail::jacobian(forward, flat, leaves_of(x...),
+                                                  active_leaves<argnums...>(all), options_, place_);
           return with_leaves(nest(flat.like(), chosen<argnums...>(all)), leaves);
         },
         std::forward<A>(arguments)...);
@@ -164,8 +164,8 @@ class Batched : public BraceCall<Batched<F>, F> {
             append_prefix(flat.like(), options_.out_axes, out, "vmap: out_axes");
             return out;
           };
-          const Leaves y = detail::vmap(flat, leaves_of(x...), axes, out_axes, options_.axis_size,
-                                        options_.axis_name, place_);
+          const Tensors y = detail::vmap(flat, leaves_of(x...), axes, out_axes, options_.axis_size,
+                                         options_.axis_name, place_);
           return with_leaves(flat.like(), y);
         },
         std::forward<A>(arguments)...);
@@ -201,7 +201,7 @@ class CustomJvp : public BraceCall<CustomJvp<F, Rule>, F> {
                               structure_of(as_tree(dy)), {});
             return leaves_of(as_tree(y), as_tree(dy));
           };
-          const Leaves y = detail::custom_jvp(flat, rule, leaves_of(x...), place_);
+          const Tensors y = detail::custom_jvp(flat, rule, leaves_of(x...), place_);
           return with_leaves(flat.like(), y);
         },
         std::forward<A>(arguments)...);
@@ -237,7 +237,7 @@ class CustomVjp : public BraceCall<CustomVjp<F, Fwd, Bwd>, F> {
             return Forward{leaves_of(as_tree(y)), leaves_of(kept),
                            pull_back(backward, kept, flat.like())};
           };
-          const Leaves y = detail::custom_vjp(flat, forward, leaves_of(x...), place_);
+          const Tensors y = detail::custom_vjp(flat, forward, leaves_of(x...), place_);
           return with_leaves(flat.like(), y);
         },
         std::forward<A>(arguments)...);
@@ -273,7 +273,7 @@ class Applied : public BraceCall<Applied<F, Options, apply>, F> {
     return with_boxed<F>(
         [this]<class... B>(const B&... x) {
           const Flat<F, B...> flat(f_, x...);
-          const Leaves y = apply(flat, options_, leaves_of(x...), place_);
+          const Tensors y = apply(flat, options_, leaves_of(x...), place_);
           return with_leaves(flat.like(), y);
         },
         std::forward<A>(arguments)...);
@@ -300,7 +300,7 @@ auto linear_call_at(F f, Transpose transpose, const Residuals& residuals, const 
     const auto cotangents = with_leaves(flat.like(), next);
     return leaves_of(as_tree((*transpose)(kept, cotangents)));
   };
-  const Leaves y = detail::linear_call(flat, backward, leaves_of(residuals), leaves_of(x), place);
+  const Tensors y = detail::linear_call(flat, backward, leaves_of(residuals), leaves_of(x), place);
   return with_leaves(flat.like(), y);
 }
 

@@ -39,8 +39,7 @@ using Axes = detail::Prefix<int>;
 
 namespace detail {
 
-using Leaves = std::vector<Tensor>;
-using TensorFunction = std::function<Leaves(std::span<const Tensor>)>;
+using TensorFunction = std::function<Tensors(std::span<const Tensor>)>;
 
 /// A copy of `tree` with empty leaves: its structure and static values.
 template <class Tree>
@@ -66,11 +65,11 @@ class Flat {
       : f_(std::move(f)),
         arguments_(emptied(like)...),
         result_(std::make_shared<std::optional<Result>>()) {}
-  Leaves operator()(std::span<const Tensor> leaves) const {
+  Tensors operator()(std::span<const Tensor> leaves) const {
     const Tensor* next = leaves.data();
     std::tuple<B...> arguments = with_leaves(arguments_, next);
     Result result = std::apply([this](auto&... a) { return call_plain(*f_, a...); }, arguments);
-    Leaves out = leaves_of(result);
+    Tensors out = leaves_of(result);
     *result_ = emptied(std::move(result));
     return out;
   }
@@ -213,7 +212,7 @@ auto chosen(const std::tuple<B...>& arguments) {
 
 /// The gradients of the chosen arguments from those of all leaves.
 template <std::size_t... argnums, class... B>
-auto chosen_with(const std::tuple<B...>& arguments, const Leaves& leaves) {
+auto chosen_with(const std::tuple<B...>& arguments, const Tensors& leaves) {
   return chosen<argnums...>(with_leaves(arguments, leaves));
 }
 
