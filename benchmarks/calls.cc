@@ -1,8 +1,11 @@
 // What a call costs: in a loop, in a whole execution, by payload, in memory, and over a long time.
 #include <postern/postern.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <vector>
 
@@ -97,6 +100,73 @@ void call_loop(Report& report) {
   report.add({"call_loop/while_loop", ns[2] / per, "ns", "ffi", ns[1] / per,
               "the same through while_loop"});
   report.add({"call_loop/scan", ns[3] / per, "ns", "ffi", ns[1] / per, "the same through scan"});
+}
+
+void overlap(Report& report) {
+  using namespace std::chrono_literals;
+  constexpr int steps = 100;
+  const auto sleeps = [](pn::View<float> out) {
+    std::this_thread::sleep_for(1ms);
+    for (float& v : out) v = 1;
+  };
+  const auto start = [=] {
+    return pn::start_call({.name = "fetch", .effect = pn::Effect::ordered}, pn::type<float>({32}),
+                          sleeps);
+  };
+  const auto compute = [](const pn::Tensor& v, const pn::Tensor& rounds) {
+    return pn::fori_loop(
+        0, rounds, [](pn::Tensor, pn::Tensor w) { return pn::sin(w) * 1.01f; }, v);
+  };
+  using Carry = std::pair<pn::Tensor, pn::Pending<pn::Tensor>>;
+  const auto overlapped = pn::jit([=](pn::Tensor x, pn::Tensor rounds) {
+    const auto step = [&](pn::Tensor, pn::Tensor v, pn::Pending<pn::Tensor> batch) {
+      const pn::Tensor rows = pn::wait(batch);
+      const pn::Pending<pn::Tensor> next = start();
+      return Carry{compute(v + pn::sum(rows), rounds), next};
+    };
+    return pn::fori_loop(0, steps, step, Carry{x, start()}).first;
+  });
+  const auto one_by_one = pn::jit([=](pn::Tensor x, pn::Tensor rounds) {
+    return pn::fori_loop(
+        0, steps,
+        [&](pn::Tensor, pn::Tensor v) {
+          const pn::Tensor rows =
+              pn::call({.effect = pn::Effect::ordered}, pn::type<float>({32}), sleeps);
+          return compute(v + pn::sum(rows), rounds);
+        },
+        x);
+  });
+  const auto alone = pn::jit([=](pn::Tensor x, pn::Tensor rounds) {
+    return pn::fori_loop(
+        0, steps, [&](pn::Tensor, pn::Tensor v) { return compute(v + 32.0f, rounds); }, x);
+  });
+  const pn::Tensor x = pn::ones(pn::type<float>({4096}));
+  const auto ms_of = [&](const auto& f, int rounds) {
+    return timed([&] {
+             f(x, pn::Tensor(rounds)).block_until_ready();
+             pn::barrier();
+           }) /
+           1e6;
+  };
+  ms_of(alone, 1), ms_of(overlapped, 1), ms_of(one_by_one, 1);
+  const int rounds = std::max(1, static_cast<int>(10 * steps / ms_of(alone, 10)));
+  std::vector<double> device, host, both, sum;
+  for (int round = 0; round < 9; ++round) {
+    device.push_back(ms_of(alone, rounds));
+    host.push_back(ms_of(one_by_one, 0));
+    both.push_back(ms_of(overlapped, rounds));
+    sum.push_back(ms_of(one_by_one, rounds));
+  }
+  const double longer = std::max(median(device), median(host));
+  const std::string of = std::to_string(steps) + " steps of 1 ms of compute";
+  report.add({"overlap", median(both), "ms", "the longer alone", longer,
+              of + ", each with a function of 1 ms that was started in the step before; at most "
+                   "1.15 is the aim"});
+  report.add({"overlap/call", median(sum), "ms", "the longer alone", longer,
+              "the same with a call in each step"});
+  report.add_jax({"overlap/times", median(both) / longer, "times", "", 0,
+                  "the first line's ratio beside a pure_callback's"},
+                 "overlap");
 }
 
 void call_execute(Report& report) {

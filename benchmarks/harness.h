@@ -96,6 +96,7 @@ struct Benchmark {
 
 void call_loop(Report&);
 void call_execute(Report&);
+void overlap(Report&);
 void payload(Report&);
 void dispatch(Report&);
 void trace_lower(Report&);

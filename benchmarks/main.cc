@@ -12,6 +12,7 @@ namespace {
 constexpr bench::Benchmark benchmarks[] = {
     {"call_loop", "one call in a compiled loop", bench::call_loop},
     {"call_execute", "an execution with one call", bench::call_execute},
+    {"overlap", "compute beside functions that were started before", bench::overlap},
     {"payload", "identity calls from 1 KiB to 256 MiB", bench::payload},
     {"dispatch", "an execution without calls", bench::dispatch},
     {"trace_lower", "tracing and lowering long programs", bench::trace_lower},

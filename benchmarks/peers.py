@@ -103,6 +103,32 @@ def python():
         emit("python/" + name, median_ns(f, x) / steps / 1e3, "us")
 
 
+def overlap():
+    steps = 100
+    like = jax.ShapeDtypeStruct((32,), jnp.float32)
+
+    def fetch():
+        time.sleep(0.001)
+        return np.ones(32, np.float32)
+
+    def program(calls):
+        def step(i, carry):
+            v, rounds = carry
+            v = v + (jnp.sum(jax.pure_callback(fetch, like)) if calls else 32)
+            return jax.lax.fori_loop(0, rounds, lambda i, w: jnp.sin(w) * 1.01, v), rounds
+
+        return jax.jit(lambda x, rounds: jax.lax.fori_loop(0, steps, step, (x, rounds))[0])
+
+    x = jnp.ones(4096, jnp.float32)
+    alone, calling = program(False), program(True)
+    for f in (alone, calling):
+        timed(f, x, jnp.int32(1))
+    rounds = jnp.int32(max(1, int(10 * steps * 1e6 / timed(alone, x, jnp.int32(10)))))
+    median_of = lambda f, n: statistics.median(timed(f, x, n) for _ in range(5))
+    longer = max(median_of(alone, rounds), median_of(calling, jnp.int32(0)))
+    emit("overlap/times", median_of(calling, rounds) / longer, "times", ", pure_callback")
+
+
 def tap_async():
     steps = 2000
 

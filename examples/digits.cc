@@ -1,6 +1,6 @@
 // Learns to read handwritten digits with a network of two layers. An epoch of training is one
-// compiled loop that asks this process for each minibatch; a second program has this process count
-// a confusion matrix, and decides by it when to stop.
+// compiled loop, for which this process fetches the next minibatch while it computes; a second
+// program has this process count a confusion matrix, and decides by it when to stop.
 //
 // While it trains it can be watched: a progress bar on a terminal, a page with curves, every loss
 // for NumPy.
@@ -179,14 +179,20 @@ struct Listeners {
   }
 };
 
-/// One step with a minibatch that the deck deals.
-State step(const State& s, Deck& deck, const Listeners& listeners) {
-  const auto [images, labels] =
-      pn::call({.name = "minibatch", .effect = pn::Effect::ordered},
-               std::pair{pn::type<float>({batch, pixels}), pn::type<std::int32_t>({batch})},
-               [&deck](pn::View<float> rows, pn::View<std::int32_t> classes_of_rows) {
-                 deck.deal(rows, classes_of_rows);
-               });
+/// A minibatch that the deck deals while the program computes.
+using Minibatch = pn::Pending<std::pair<pn::Tensor, pn::Tensor>>;
+Minibatch fetch(Deck& deck) {
+  return pn::start_call(
+      {.name = "minibatch", .effect = pn::Effect::ordered},
+      std::pair{pn::type<float>({batch, pixels}), pn::type<std::int32_t>({batch})},
+      [&deck](pn::View<float> rows, pn::View<std::int32_t> classes_of_rows) {
+        deck.deal(rows, classes_of_rows);
+      });
+}
+
+/// One step with the minibatch that the step before has fetched.
+State step(const State& s, const pn::Tensor& images, const pn::Tensor& labels,
+           const Listeners& listeners) {
   const auto [value, gradient] = pn::value_and_grad(loss)(s.model, images, labels);
   listeners.show(s, value, gradient);
   return adam(s, gradient);
@@ -228,9 +234,15 @@ void run(const Options& options) {
 
   const auto train = pn::jit(
       [&](State s) {
-        return pn::fori_loop(
-            0, steps_an_epoch, [&](pn::Tensor, State now) { return step(now, deck, listeners); },
-            s);
+        using Carry = std::pair<State, Minibatch>;
+        const auto body = [&](pn::Tensor i, State now, Minibatch minibatch) {
+          const auto [images, labels] = pn::wait(minibatch);
+          const Minibatch next = pn::cond(
+              i + 1 < static_cast<int>(steps_an_epoch), [&] { return fetch(deck); },
+              [&] { return minibatch; });
+          return Carry{step(now, images, labels, listeners), next};
+        };
+        return pn::fori_loop(0, steps_an_epoch, body, Carry{s, fetch(deck)}).first;
       },
       {.name = "training"});
   const auto check = pn::jit([&](Model m, Watch w) { return look(m, w, watched, confusion); });

@@ -14,7 +14,7 @@ HEADERS = pathlib.Path("include/postern")
 GROUPS = {
     "Values": "tensor type dtype tree view place attributes",
     "Programs": "jit run program devices error file record",
-    "Host functions": "call host registry library c",
+    "Host functions": "call pending host registry library c",
     "Seeing": "tap hook print check listen",
     "Structure": "control transforms block",
     "Devices": "sharding shard",

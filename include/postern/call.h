@@ -71,6 +71,28 @@ requires(!std::is_arithmetic_v<T>) const T& as_tree(const T& tree) { return tree
 inline Tensor as_tree(const Operand& number) { return number.tensor(); }
 template <class T>
 requires std::is_arithmetic_v<T> Tensor as_tree(T number) { return Tensor(number); }
+
+/// What a call gives, as its template says.
+template <class Tree>
+struct Template {
+  Tree tree;
+  std::vector<Type> types;
+  std::string structure;
+  std::vector<std::string> paths;
+};
+template <class Out>
+Template<typename tensors_of<Out>::type> template_of(const std::string& call, const Out& out,
+                                                     const Place& place) {
+  std::vector<std::string> paths;
+  leaf_paths(out, "", paths);
+  std::size_t at = 0;
+  visit(out, [&](const auto& leaf) { check_template(call, place, paths[at++], leaf); });
+  Template<typename tensors_of<Out>::type> like{abstract_tree(out), {}, {}, {}};
+  visit(
+      like.tree, [&](const Tensor& leaf) { like.types.push_back(leaf.type()); }, &like.structure);
+  leaf_paths(like.tree, "", like.paths);
+  return like;
+}
 }  // namespace detail
 
 /// Calls `fn` each time the program runs, with the leaves of `operands`, and returns its results, a
@@ -82,22 +104,11 @@ requires std::is_arithmetic_v<T> Tensor as_tree(T number) { return Tensor(number
 template <class Out, class... Operands>
 typename detail::tensors_of<Out>::type call(const CallOptions& options, const Out& out, Callee fn,
                                             const Operands&... operands) {
-  std::vector<std::string> paths;
-  detail::leaf_paths(out, "", paths);
-  std::size_t at = 0;
-  detail::visit(out, [&](const auto& leaf) {
-    detail::check_template(options.name, fn.place(), paths[at++], leaf);
-  });
-  auto like = detail::abstract_tree(out);
-  std::vector<Type> types;
-  std::string structure;
-  detail::visit(
-      like, [&](const Tensor& leaf) { types.push_back(leaf.type()); }, &structure);
-  paths.clear();
-  detail::leaf_paths(like, "", paths);
-  return detail::with_leaves(std::move(like),
-                             detail::call(options, types, structure, paths, fn,
-                                          detail::leaves_of(detail::as_tree(operands)...)));
+  auto like = detail::template_of(options.name, out, fn.place());
+  const std::vector<Tensor> leaves =
+      detail::call(options, like.types, like.structure, like.paths, fn,
+                   detail::leaves_of(detail::as_tree(operands)...));
+  return detail::with_leaves(std::move(like.tree), leaves);
 }
 template <class Out, class... Operands>
 requires(!std::is_same_v<Out, CallOptions>) typename detail::tensors_of<Out>::type

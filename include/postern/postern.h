@@ -18,6 +18,7 @@
 #include <postern/listen.h>
 #include <postern/ops.h>
 #include <postern/ops_more.h>
+#include <postern/pending.h>
 #include <postern/print.h>
 #include <postern/program.h>
 #include <postern/random.h>

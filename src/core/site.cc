@@ -45,7 +45,7 @@ static void check_device_memory(const SiteSpec& site, const detail::HostFunction
         "it is given may be a GPU's memory",
         who);
   check(std::ranges::none_of(site.operands, is_packed) &&
-            std::ranges::none_of(site.results, is_packed),
+            std::ranges::none_of(site.made(), is_packed),
         "{}: on a GPU elements of less than a byte are packed, several a byte; with Memory::device "
         "convert them first",
         who);
@@ -67,6 +67,7 @@ void check_signature(const SiteSpec& site, const detail::HostFunction& f) {
   check(!f.wants_attributes || !site.named.name.empty(),
         "{}: the function takes Attributes, which only functions called by name are given", who);
   const std::vector<Parameter>& takes = f.parameters;
+  const std::vector<Type>& made = site.made();
   const bool all_in = !takes.empty() && takes.front().kind == Kind::all_operands;
   const bool all_out = !takes.empty() && takes.back().kind == Kind::all_results;
   const bool any_site =
@@ -74,14 +75,12 @@ void check_signature(const SiteSpec& site, const detail::HostFunction& f) {
   const bool in_place = !f.by_value && (site.kind == SiteSpec::Kind::call || any_site);
   const std::size_t for_operands = all_in ? 1 : site.operands.size();
   std::size_t wanted = for_operands;
-  if (in_place) wanted += all_out ? 1 : site.results.size();
+  if (in_place) wanted += all_out ? 1 : made.size();
   if (site.memory == Memory::device) check_device_memory(site, f, who);
   check(takes.size() == wanted, "{}: the function takes {} leaves, the {} gives {} operands {}{}",
         who, takes.size(), site.kind == SiteSpec::Kind::tap ? "tap" : "call", site.operands.size(),
         to_string(site.operands),
-        in_place ? fmt::format(" and {} results {} to fill", site.results.size(),
-                               to_string(site.results))
-                 : "");
+        in_place ? fmt::format(" and {} results {} to fill", made.size(), to_string(made)) : "");
   const std::string batched =
       site.transforms.empty() ? "" : fmt::format(" (seen after {})", to_string(site.transforms));
   for (std::size_t i = 0; i < takes.size(); ++i) {
@@ -89,7 +88,7 @@ void check_signature(const SiteSpec& site, const detail::HostFunction& f) {
     if (p.kind == Kind::all_operands || p.kind == Kind::all_results) continue;
     const bool is_operand = i < for_operands;
     const std::size_t leaf = is_operand ? i : i - for_operands;
-    const Type& type = is_operand ? site.operands[leaf] : site.results[leaf];
+    const Type& type = is_operand ? site.operands[leaf] : made[leaf];
     const auto& paths = is_operand ? site.operand_paths : site.result_paths;
     const std::string path = leaf < paths.size() ? paths[leaf] : "";
     const bool writes = p.kind == Kind::mutable_view || p.kind == Kind::any_mutable_view;

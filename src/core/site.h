@@ -33,6 +33,9 @@ struct SiteCounts {
 struct SiteSpec {
   enum class Kind : std::uint8_t { call, tap } kind = Kind::call;
   const char* word = "call";  // in texts: call, tap, hook, print
+  /// A call that overlaps is two sites: one starts the function and gives a ticket, the other has
+  /// the ticket for its operand and gives what the function made.
+  enum class Role : std::uint8_t { whole, start, wait } role = Role::whole;
   std::string name;
   Place place;
 
@@ -44,6 +47,7 @@ struct SiteSpec {
   // levels in front, outermost first.
   std::vector<Type> operands;
   std::vector<Type> results;
+  std::vector<Type> later;  // of Role::start: the function's results, for who waits
   std::string operand_structure, result_structure;
   std::vector<std::string> operand_paths, result_paths;
 
@@ -74,6 +78,8 @@ struct SiteSpec {
   bool from_file = false;  // so the program's text may not be what the site says
 
   bool is_tap() const { return kind == Kind::tap; }
+  bool enters() const { return role != Role::wait; }  // a function
+  const std::vector<Type>& made() const { return role == Role::start ? later : results; }
   bool chooses() const { return every != 1 || until != 0; }
   bool has_counts() const { return chooses() || keep_last != 0; }
 };
@@ -96,6 +102,10 @@ struct Words<SiteSpec::Kind> {
   static constexpr const char* all[] = {"call", "tap"};
 };
 template <>
+struct Words<SiteSpec::Role> {
+  static constexpr const char* all[] = {"whole", "start", "wait"};
+};
+template <>
 struct Words<Effect> {
   static constexpr const char* all[] = {"pure", "unordered", "ordered"};
 };
@@ -114,6 +124,7 @@ struct Described<SiteSpec> {
   static constexpr auto fields = std::tuple(
       field("name", &S::name, Say::always), field("kind", &S::word),  // what it is to the user
       transient("is_tap", &S::kind),                                  // follows from the word
+      field("role", &S::role), field("later", &S::later),             // of calls that overlap
       field("effect", &S::effect, Say::always),                       // order and elimination
       field("place", &S::place, Say::never),                          // errors name it
       field("operands", &S::operands, Say::never),

@@ -17,6 +17,11 @@ extern const Primitive linear_call_p, custom_vjp_tangent_p;
 std::shared_ptr<const detail::LinearMap> linear_map(const char* what, const TensorFunction& f,
                                                     std::span<const Tensor> like);
 
+/// The cotangents of a call's differentiable operands by a function on the host, from the leaves of
+/// its operands, its results, and their cotangents; see call_with_vjp.
+TensorFunction host_cotangents(const CallOptions& options, const HostVjp& vjp_fn,
+                               std::size_t operands, std::size_t results);
+
 /// Refuses operands that the program's inputs do not fit; the types of its outputs.
 Types program_type(const char* what, const Program& program, TypeSpan operands);
 

@@ -114,30 +114,10 @@ constexpr Primitive linear_call_p{.name = "linear_call",
                                   .lower = body_lower<LinearCallParams>,
                                   .evaluate = body_evaluate<LinearCallParams>};
 
-namespace detail {
-
-Tensors linear_call(const TensorFunction& f, const TensorFunction& transpose,
-                    const Tensors& residuals, const Tensors& x, const Place& place) {
-  PlaceScope at(place);
-  Tensors arguments = residuals;
-  append(arguments, x);
-  const Closed body = trace_user_inner("linear_call", types_of(arguments), f);
-  Tensors operands = body.captures;
-  append(operands, arguments);
-  LinearCallParams p{body.program, std::make_shared<const TensorFunction>(transpose),
-                     body.captures.size(), residuals.size()};
-  return bind_n(linear_call_p, make_params(std::move(p)), operands);
-}
-
-Tensors call_with_vjp(const CallOptions& options, const Tensors& out, const std::string& structure,
-                      const std::vector<std::string>& paths, const Callee& fn,
-                      const HostVjp& vjp_fn, const Tensors& operands) {
-  PlaceScope at(fn.place());
-  auto run = [options, types = types_of(out), structure, paths, fn](std::span<const Tensor> x) {
-    return detail::call(options, types, structure, paths, fn, Tensors(x.begin(), x.end()));
-  };
-  auto backward = [options, vjp_fn, n = operands.size(),
-                   kept = operands.size() + out.size()](std::span<const Tensor> leaves) {
+TensorFunction host_cotangents(const CallOptions& options, const HostVjp& vjp_fn,
+                               std::size_t operands, std::size_t results) {
+  return [options, vjp_fn, n = operands,
+          kept = operands + results](std::span<const Tensor> leaves) {
     Tensors in(leaves.begin(), leaves.begin() + static_cast<std::ptrdiff_t>(kept));
     for (std::size_t i = n; i < kept; ++i)
       if (moves(leaves[i])) in.push_back(leaves[kept + i - n]);
@@ -161,6 +141,31 @@ Tensors call_with_vjp(const CallOptions& options, const Tensors& out, const std:
       if (moves(leaves[i])) ct[i] = given[next++];
     return ct;
   };
+}
+
+namespace detail {
+
+Tensors linear_call(const TensorFunction& f, const TensorFunction& transpose,
+                    const Tensors& residuals, const Tensors& x, const Place& place) {
+  PlaceScope at(place);
+  Tensors arguments = residuals;
+  append(arguments, x);
+  const Closed body = trace_user_inner("linear_call", types_of(arguments), f);
+  Tensors operands = body.captures;
+  append(operands, arguments);
+  LinearCallParams p{body.program, std::make_shared<const TensorFunction>(transpose),
+                     body.captures.size(), residuals.size()};
+  return bind_n(linear_call_p, make_params(std::move(p)), operands);
+}
+
+Tensors call_with_vjp(const CallOptions& options, const Tensors& out, const std::string& structure,
+                      const std::vector<std::string>& paths, const Callee& fn,
+                      const HostVjp& vjp_fn, const Tensors& operands) {
+  PlaceScope at(fn.place());
+  auto run = [options, types = types_of(out), structure, paths, fn](std::span<const Tensor> x) {
+    return detail::call(options, types, structure, paths, fn, Tensors(x.begin(), x.end()));
+  };
+  const TensorFunction backward = host_cotangents(options, vjp_fn, operands.size(), out.size());
   // Differentiable again: the value is such a call itself.
   auto forward = [=, out_leaves = out](std::span<const Tensor> x) {
     const Tensors arguments(x.begin(), x.end());

@@ -48,7 +48,7 @@ constexpr std::string_view first_words = "// postern program ", checksum_words =
 void refuse_closures(const Module& module) {
   std::string list;
   for (const SitePtr& s : module.sites) {
-    if (!s->named.name.empty()) continue;
+    if (!s->named.name.empty() || !s->enters()) continue;
     const host::PrintJob* const print = host::print_job_of(s->function.get());
     const std::string why = print ? file::why_not_saved(*print) : "";
     if (!print || !why.empty())
@@ -149,8 +149,8 @@ void save(const std::filesystem::path& file, const Lowered& program) {
 namespace {
 
 SavedSite described(const SiteSpec& s) {
-  return {s.word,     s.name,    s.named.name, s.named.attributes,
-          s.operands, s.results, s.effect,     s.place};
+  return {s.word,     s.name,   s.named.name, s.named.attributes,
+          s.operands, s.made(), s.effect,     s.place};
 }
 
 Loaded loaded(std::vector<Type> inputs, Module module, std::vector<file::SavedBlock> blocks,

@@ -63,12 +63,26 @@ void check_sizes(const SiteSpec& s) {
     check(!__builtin_mul_overflow(elements, std::max<std::int64_t>(level.size, 1), &elements),
           "a batch has too many elements");
   }
-  for (const auto* list : {&s.operands, &s.results})
+  for (const auto* list : {&s.operands, &s.results, &s.later})
     for (const Type& t : *list) {
       std::int64_t bytes = 0;
       check(!__builtin_mul_overflow(static_cast<std::int64_t>(t.byte_size()), elements, &bytes),
             "{} is too large", to_string(t));
     }
+}
+
+/// What starts a call gives tickets, and what waits takes one.
+void check_role(const SiteSpec& s) {
+  using Role = SiteSpec::Role;
+  const auto is_ticket = [](const Type& t) { return t.dtype == DType::u64; };
+  check(s.role == Role::whole || (!s.is_tap() && s.effect != Effect::pure),
+        "a site that starts or waits is no such call");
+  check(s.role == Role::start || s.later.empty(), "a site that starts no call has later results");
+  check(s.role != Role::start || (s.results.size() == 1 && is_ticket(s.results[0])),
+        "a site that starts a call gives no ticket");
+  check(s.role != Role::wait || (s.named.name.empty() && s.operands.size() == 1 &&
+                                 is_ticket(s.operands[0]) && s.operands[0].dims.empty()),
+        "a site that waits takes no ticket");
 }
 
 }  // namespace
@@ -146,7 +160,8 @@ SiteSpec site_from(const Json& from) {
   SiteSpec s;
   read_fields(json, "a site", s);
   s.kind = std::string_view(s.word) == "call" ? SiteSpec::Kind::call : SiteSpec::Kind::tap;
-  check(!s.named.name.empty() || !print.is_null(), "a site names no function");
+  check(!s.named.name.empty() || !print.is_null() || !s.enters(), "a site names no function");
+  check_role(s);
   check(s.every > 0 && s.until >= 0 && s.keep_last >= 0 && s.mask_size >= 0,
         "a site's counts are out of range");
   check(s.is_tap() || !s.async, "a call cannot be asynchronous");

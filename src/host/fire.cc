@@ -5,6 +5,7 @@
 //   - at once, on this thread and the device's own memory (fire_here);
 //   - on another thread, on copies, until the site's limit or the run's deadline (fire_limited);
 //   - later, on copies in the tap queue (fire_later), which delivers them in order;
+//   - on another thread, on copies, until another site waits (start_or_wait, host/pending);
 //   - element by element of a batch (fire_batch), each of them one of these ways.
 // Nothing here throws through XLA: a failure is kept in the run, which ends by it.
 #include <algorithm>
@@ -17,7 +18,7 @@
 #include "host/executor.h"
 #include "host/fire.h"
 #include "host/limit.h"
-#include "host/packing.h"
+#include "host/pending.h"
 #include "host/queue.h"
 #include "host/tape.h"
 #include "host/timeline.h"
@@ -103,7 +104,7 @@ bool together(const HostSite& site) {
   return !site.level_sizes.empty() && site.spec->vmap == VmapMethod::parallel;
 }
 bool limited(const RunState& run, const HostSite& site) {
-  return !site.spec->async &&
+  return !site.spec->async && site.spec->role == SiteSpec::Role::whole &&
          (site.spec->timeout.count() > 0 || run.deadline != RunState::Clock::time_point::max());
 }
 /// Where several devices may fail at the same firing.
@@ -222,6 +223,20 @@ bool fire_later(RunState& run, const HostSite& site, void* const* data, int devi
   }
 }
 
+/// Of a call that overlaps.
+bool start_or_wait(RunState& run, const HostSite& site, void* const* data, int device,
+                   std::int64_t element, std::span<const bool> mask) noexcept {
+  try {
+    if (site.spec->role == SiteSpec::Role::wait) return run.calls().wait(run, site, data, device);
+    run.calls().start(run, site, data, device,
+                      make_info(run, site, nullptr, device, element, mask));
+    return true;
+  } catch (...) {
+    keep_failure(run, site, device, std::current_exception(), ErrorCode::resource_exhausted);
+    return false;
+  }
+}
+
 /// Whether this is a firing that reaches the function.
 bool counts(const SiteSpec& spec) {
   if (!spec.chooses()) return true;
@@ -245,6 +260,8 @@ bool fire_as_asked(RunState& run, const HostSite& site, void* const* data, int d
                  ErrorCode::timeout);
     return false;
   }
+  if (spec.role != SiteSpec::Role::whole)
+    return start_or_wait(run, site, data, device, element, mask);
   if (limited(run, site)) {
     const auto limit =
         spec.timeout.count() > 0 ? std::min(after(spec.timeout), run.deadline) : run.deadline;
@@ -442,51 +459,6 @@ bool keep_thread_end(RunState& run, const HostSite& site, int device) noexcept {
                std::make_exception_ptr(Error(ErrorCode::failed_precondition, ended_its_thread)),
                ErrorCode::threw);
   return false;
-}
-
-bool results_fit(RunState& run, const HostSite& site, void* const* buffers, int device) {
-  for (std::size_t i = 0; i < site.results; ++i) {
-    const DType dtype = site.leaves[site.operands + i].dtype;
-    if (bit_width(dtype) >= 8) continue;
-    const void* const values = buffers[site.operands + site.spec->masked + i];
-    const std::size_t elements = site.buffer_bytes[site.operands + i],
-                      bad = first_misfit(dtype, values, elements);
-    if (bad == elements) continue;
-    const auto [low, high] = range_of(dtype);
-    run.fail(ErrorCode::bad_result, site, device, nullptr,
-             fmt::format("element {} of result {} is {}, but the values of {} are from {} to {}",
-                         bad, i, element_of(dtype, values, bad), to_string(dtype), low, high));
-    return false;
-  }
-  return true;
-}
-
-bool fire_packed(RunState& run, const HostSite& site, void* const* buffers, int device) noexcept {
-  const std::size_t in = site.operands + site.spec->masked;
-  try {
-    std::vector<void*> plain(buffers, buffers + site.buffers);
-    std::vector<std::shared_ptr<void>> memory;
-    for (std::size_t i = 0; i < site.leaves.size(); ++i) {
-      if (bit_width(site.leaves[i].dtype) >= 8) continue;
-      void*& place = plain[i < site.operands ? i : i + site.spec->masked];
-      memory.push_back(detail::aligned_bytes(site.buffer_bytes[i]));
-      if (i < site.operands)
-        unpack(site.leaves[i].dtype, place, memory.back().get(), site.buffer_bytes[i]);
-      place = memory.back().get();
-    }
-    bool ok = fire(run, site, plain.data(), device);
-    ok = ok && results_fit(run, site, plain.data(), device);
-    if (!ok && run.poison) zero_results(site, plain.data());
-    for (std::size_t i = 0; i < site.results && (ok || run.poison); ++i) {
-      const std::size_t leaf = site.operands + i;
-      if (bit_width(site.leaves[leaf].dtype) < 8)
-        pack(site.leaves[leaf].dtype, plain[in + i], buffers[in + i], site.buffer_bytes[leaf]);
-    }
-    return ok;
-  } catch (...) {
-    keep_failure(run, site, device, std::current_exception(), ErrorCode::resource_exhausted);
-    return false;
-  }
 }
 
 }  // namespace postern::host

@@ -65,7 +65,7 @@ std::vector<HostSite> resolve_names(const std::vector<HostSite>& sites) {
   {
     std::shared_lock lock(registry().guard);
     for (HostSite& site : out) {
-      if (site.function) continue;
+      if (site.function || !site.spec->enters()) continue;
       const auto found = registry().functions.find(site.spec->named.name);
       if (found == registry().functions.end())
         missing.push_back(&site);
@@ -87,7 +87,7 @@ std::vector<HostSite> resolve_names(const std::vector<HostSite>& sites) {
                         Site{first.name, first.place}, 0, nullptr);
   }
   for (std::size_t i = 0; i < out.size(); ++i)
-    if (!sites[i].function) check_signature(*out[i].spec, *out[i].function);
+    if (!sites[i].function && out[i].function) check_signature(*out[i].spec, *out[i].function);
   return out;
 }
 

@@ -12,6 +12,7 @@
 
 #include "core/check.h"
 #include "core/text.h"
+#include "host/pending.h"
 
 namespace postern {
 
@@ -87,6 +88,42 @@ TapSource& RunState::tap_source() {
   return *tap_source_;
 }
 
+PendingCalls& RunState::calls() {
+  if (outside) return *calls_outside();
+  if (!has_calls_.load(std::memory_order_acquire)) {
+    std::scoped_lock lock(guard_);
+    if (!calls_) calls_ = std::make_shared<PendingCalls>(this);
+    has_calls_.store(true, std::memory_order_release);
+  }
+  return *calls_;
+}
+
+void RunState::share_calls(RunState& whole) {
+  static_cast<void>(whole.calls());
+  std::scoped_lock lock(guard_);
+  calls_ = whole.calls_;
+  has_calls_.store(true, std::memory_order_release);
+}
+
+void RunState::stop_calls() {
+  std::shared_ptr<PendingCalls> calls;
+  {
+    std::scoped_lock lock(guard_);
+    if (has_calls_.load(std::memory_order_relaxed)) calls = calls_;
+  }
+  if (calls) calls->wake();
+}
+
+bool RunState::has_calls_under_way() const {
+  return has_calls_.load(std::memory_order_acquire) && calls_->under_way();
+}
+
+void RunState::finish_calls() noexcept {
+  if (!has_calls_.load(std::memory_order_acquire)) return;
+  calls_->finish(*this);
+  has_calls_.store(false, std::memory_order_release);
+}
+
 void RunState::expect(std::span<const int> devices) {
   const auto most = static_cast<std::size_t>(std::ranges::max(devices)) + 1;
   if (most <= progress_.size()) return;
@@ -154,6 +191,7 @@ void RunState::fail(Failure failure) {
   outcome_.store(Outcome::failed, std::memory_order_release);
   stop.store(true, std::memory_order_release);
   turns.wake();
+  stop_calls();
   tell_parts();
 }
 
@@ -194,6 +232,11 @@ void RunState::fail_late() {
 }
 
 void RunState::request(Outcome reason) {
+  ask_to_stop(reason);
+  if (stop.load()) stop_calls();
+}
+
+void RunState::ask_to_stop(Outcome reason) {
   {
     std::scoped_lock lock(guard_);
     Outcome expected = Outcome::running;

@@ -32,6 +32,7 @@ namespace postern::host {
 
 enum class Outcome : std::uint8_t { running, done, failed, cancelled, stopped };
 
+class PendingCalls;
 class RunState;
 class Tape;
 
@@ -77,6 +78,8 @@ class RunState : public detail::StopState {
   }
 
   std::shared_ptr<const void> owner;     // of `sites`
+  bool outside = false;                  // of one firing, outside of any run that outlives it:
+  std::shared_ptr<void> under_way;       // let go when what that started has returned
   std::atomic<bool> never_waits{false};  // for room in a tap queue: a listener waits for this run
 
   /// For whoever watches: a device enters a function.
@@ -108,6 +111,8 @@ class RunState : public detail::StopState {
   void fail_late();
   /// Asks the run to stop; the first reason stays.
   void request(Outcome reason);
+  /// The same by a function that the run started, which wakes who waits for it itself.
+  void ask_to_stop(Outcome reason);
   /// The run is over: done if nothing stopped it. Its sites may go. True when no undelivered firing
   /// looks at it any more.
   bool close();
@@ -124,6 +129,16 @@ class RunState : public detail::StopState {
 
   /// Makes the state of a run that went well ready for another.
   void reset();
+
+  /// The functions that the run has started; made when they are first asked for.
+  PendingCalls& calls();
+  /// Those of another run, which this one is a part of.
+  void share_calls(RunState& whole);
+  /// Whether some have not returned, and the end of them: see PendingCalls::finish.
+  bool has_calls_under_way() const;
+  /// Those that work are told to stop, others do not begin.
+  void stop_calls();
+  void finish_calls() noexcept;
 
   /// What the undelivered firings of this run share; made when it is first asked for.
   TapSource& tap_source();
@@ -165,6 +180,8 @@ class RunState : public detail::StopState {
   std::span<Progress> progress_{few_};  // as many as a power of two
   alignas(64) std::shared_ptr<TapSource> tap_source_;
   std::atomic<bool> has_tap_source_{false};
+  std::shared_ptr<PendingCalls> calls_;
+  std::atomic<bool> has_calls_{false};
 
   std::atomic<Outcome> outcome_{Outcome::running};
   mutable std::mutex guard_;

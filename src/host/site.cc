@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/check.h"
+#include "host/pending.h"
 #include "host/run_state.h"
 
 namespace postern::host {
@@ -31,8 +32,8 @@ HostSite::HostSite(SitePtr s, std::shared_ptr<const detail::HostFunction> fn)
     spots.push_back(std::move(spot));
   }
   direct = std::ranges::none_of(spots, &Spot::repeats) && spec->levels.empty() && !spec->masked &&
-           !spec->async && !spec->chooses() && spec->timeout.count() == 0 &&
-           spec->warn_after.count() == 0;
+           spec->role == SiteSpec::Role::whole && !spec->async && !spec->chooses() &&
+           spec->timeout.count() == 0 && spec->warn_after.count() == 0;
   one_order = spec->one_order && !spots.empty();
   inputs = operands + spec->masked;
   buffers = inputs + results;
@@ -42,6 +43,14 @@ HostSite::HostSite(SitePtr s, std::shared_ptr<const detail::HostFunction> fn)
   };
   for (const Type& t : spec->operands) add(t);
   for (const Type& t : spec->results) add(t);
+  if (spec->role == SiteSpec::Role::start) {
+    for (const auto* list : {&spec->operands, &spec->later})
+      for (const Type& t : *list) {
+        called.push_back({t.dtype, t.dims.data(), t.dims.size(), t.size()});
+        called_bytes.push_back(t.byte_size());
+      }
+    place_number = host::place_number(*spec);
+  }
 
   // Innermost level last; a leaf that lacks a level stands still along it.
   const std::size_t count = spec->levels.size();

@@ -38,7 +38,11 @@ struct HostSite {
   void* object = nullptr;
   detail::Declared declared;  // members of the spec
   std::shared_ptr<const detail::HostFunction>
-      function;                         // null: a name that is looked up when a run starts
+      function;  // null: a name that is looked up when a run starts
+  // Of a started call: what its function is given, and the number by which tickets know it.
+  std::vector<detail::LeafLayout> called;
+  std::vector<std::size_t> called_bytes;
+  std::uint64_t place_number = 0;
   std::vector<std::size_t> leaf_bytes;  // of one firing
   std::vector<std::size_t>
       buffer_bytes;  // of the equation's operands and results, one byte an element at least

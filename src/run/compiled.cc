@@ -170,7 +170,7 @@ CompiledProgram::CompiledProgram(std::shared_ptr<const Module> module, std::size
   refuse_forked();
   for (const SitePtr& s : module_->sites) {
     sites_.emplace_back(s, s->function);
-    named_ = named_ || !s->function;
+    named_ = named_ || (!s->function && s->enters());
     reach_ = std::max(reach_, reach_of(*s));
     if (s->device >= 0) placed_.push_back(s);
   }

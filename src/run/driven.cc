@@ -1,11 +1,13 @@
 // Runs that the host drives, and the firings of their sites.
 #include "run/driven.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/check.h"
 #include "core/result_types.h"
 #include "host/fire.h"
+#include "host/pending.h"
 #include "host/registry.h"
 #include "host/tape.h"
 #include "host/timeline.h"
@@ -24,7 +26,7 @@ constinit thread_local DrivenRun* driven = nullptr;
 void add(DrivenSites& to, const SitePtr& site) {
   if (!to.index.emplace(site.get(), to.list.size()).second) return;
   to.list.emplace_back(site, site->function);
-  to.named |= !site->function;
+  to.named |= !site->function && site->enters();
   to.text += host::describe(*site) + "\n";
 }
 
@@ -70,11 +72,12 @@ Tensors DrivenRun::drive(const std::function<Tensors()>& body) {
     ~UnderWay() {
       if (is_new) Runtime::existing().remove_started(run.ticket);
     }
-  } under_way(*this);
+  } in_flight(*this);
   const host::Wait waits(*this);
   struct End {  // its functions go with the run, not with who waits for it
     DrivenRun& run;
     ~End() {
+      run.finish_calls();
       run.close();
       run.owner.reset();
       run.sites_.reset();
@@ -82,9 +85,14 @@ Tensors DrivenRun::drive(const std::function<Tensors()>& body) {
   } ends{*this};
   begin();
   const Scope scope(this);
-  Tensors results = body();
-  if (stop.load()) rethrow();
-  return results;
+  try {
+    Tensors results = body();
+    if (stop.load()) rethrow();
+    return results;
+  } catch (...) {
+    stop_calls();
+    throw;
+  }
 }
 
 void DrivenRun::check_going() {
@@ -112,7 +120,7 @@ void DrivenRun::run_part(const CompiledProgram& program, std::span<const Tensor*
       std::scoped_lock lock(run.parts_guard_);
       std::erase_if(run.parts_, [&](const auto& p) { return p.get() == part; });
     }
-  } under_way{*this, part.get()};
+  } in_flight{*this, part.get()};
   tell_parts();
   try {
     const Scope apart(nullptr);  // what its functions run is their own affair
@@ -167,6 +175,25 @@ static void refuse_depth(const SiteSpec& spec, int device) {
       Site{spec.name, spec.place}, device, nullptr);
 }
 
+namespace {
+
+/// Barriers wait for a function that was started outside of any run.
+std::shared_ptr<void> until_returned() {
+  const std::uint64_t ticket = Runtime::get().add_started();
+  return {nullptr, [ticket](void*) { Runtime::existing().remove_started(ticket); }};
+}
+
+/// Memory for tickets of such a function: when it goes, nobody can wait any more.
+std::shared_ptr<void> tickets(std::shared_ptr<void> bytes, std::size_t count) {
+  auto* const first = static_cast<std::uint64_t*>(bytes.get());
+  std::fill_n(first, count, 0);
+  return {first, [bytes = std::move(bytes), count](std::uint64_t* numbers) {
+            host::calls_outside()->forget({numbers, count});
+          }};
+}
+
+}  // namespace
+
 // Fires a site here and now, with operands that are known: one outside of every program, or one of
 // a program that we step through ourselves. Finds the run that it belongs to, or makes one for it
 // alone; brings the operands to host memory; makes room for the results; and enters the function.
@@ -190,8 +217,12 @@ Tensors fire_now(const Primitive& primitive, const ParamsPtr& params,
       alone->sink = run->sink;
       alone->deadline = run->deadline;
       alone->tape = run->tape;
+      alone->share_calls(*run);
+    } else if (spec->role != SiteSpec::Role::whole) {
+      alone->outside = true;
     }
     alone->begin();
+    if (alone->outside && spec->role == SiteSpec::Role::start) alone->under_way = until_returned();
     run = alone.get();
     site = run->sites;
   }
@@ -211,6 +242,8 @@ Tensors fire_now(const Primitive& primitive, const ParamsPtr& params,
   } else {
     for (const Type& t : result_types(primitive, params.get(), {types.data(), types.size()})) {
       std::shared_ptr<void> bytes = detail::aligned_bytes(t.byte_size());
+      if (run->outside && spec->role == SiteSpec::Role::start)
+        bytes = tickets(std::move(bytes), static_cast<std::size_t>(t.size()));
       buffers.push_back(bytes.get());
       results.push_back(
           detail::Access::make(std::make_shared<detail::HostValue>(t, std::move(bytes))));

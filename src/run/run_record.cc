@@ -3,14 +3,16 @@
 // begin() readies a record: its number, its sites, the functions that sites named so far are served
 // by, the tape. XLA has the record while it executes, so a handler finds the run that it is called
 // for. finish() ends it: at once if every device is ready, else the record keeps itself alive until
-// XLA's last completion. The end leaves the lane and lets go of the program; results that are still
-// held keep only the record, which knows how the run ended. One that nobody has goes to its lane,
-// so that the next run there allocates none.
+// XLA's last completion, and until the functions that it started have returned. The end leaves the
+// lane and lets go of the program; results that are still held keep only the record, which knows
+// how the run ended. One that nobody has goes to its lane, so that the next run there allocates
+// none.
 #include "run/run_record.h"
 
 #include <algorithm>
 
 #include "core/log.h"
+#include "host/executor.h"
 #include "host/handler.h"
 #include "host/registry.h"
 #include "host/sanitizer.h"
@@ -105,7 +107,13 @@ void await_all(std::span<const pjrt::Event> complete) noexcept {
 
 bool RunRecord::finish(std::shared_ptr<RunRecord>& record, std::span<const pjrt::Event> complete) {
   if (record->part_of) await_all(complete);
-  if (std::ranges::all_of(complete, &pjrt::Event::is_ready)) {
+  const bool ready = std::ranges::all_of(complete, &pjrt::Event::is_ready);
+  if (ready && record->has_calls_under_way()) {
+    record->self_ = record;
+    wait_for_calls(record);
+    return false;
+  }
+  if (ready) {
     const Left left = record->end();
     if (left.lane && left.seen_by_none && record.use_count() == 1 &&
         record->outcome() == host::Outcome::done) {
@@ -121,9 +129,30 @@ bool RunRecord::finish(std::shared_ptr<RunRecord>& record, std::span<const pjrt:
   return false;
 }
 
-void RunRecord::completed(void* user, const pjrt::Failure*) noexcept {
+void RunRecord::completed(void* user, const pjrt::Failure* failure) noexcept {
   auto* record = static_cast<RunRecord*>(user);
+  if (failure) record->stop_calls();
   if (record->waits_.fetch_sub(1) != 1) return;
+  if (record->has_calls_under_way())
+    wait_for_calls(record->self_);
+  else
+    over(record);
+}
+
+/// XLA's thread must not wait, and neither must who called the program.
+void RunRecord::wait_for_calls(const std::shared_ptr<RunRecord>& record) noexcept {
+  const auto wait = [r = record.get()] {
+    r->finish_calls();
+    over(r);
+  };
+  try {
+    host::run_on_host_thread(wait);
+  } catch (...) {
+    wait();
+  }
+}
+
+void RunRecord::over(RunRecord* record) noexcept {
   std::shared_ptr<RunRecord> last = std::move(record->self_);
   const Left left = record->end();
   last.reset();  // a failure that nobody saw is reported before a barrier goes on
@@ -131,6 +160,7 @@ void RunRecord::completed(void* user, const pjrt::Failure*) noexcept {
 }
 
 RunRecord::Left RunRecord::end() noexcept {
+  finish_calls();
   host::run_is_over(static_cast<host::RunState*>(this));
   const bool seen_by_none = close();
   if (owner && began_ != host::timeline::Clock::time_point() && host::timeline::on())
@@ -146,6 +176,9 @@ void RunRecord::Left::leave() const {
   for (Lane* l : group) Runtime::existing().leave_group(*l);
 }
 
-void RunRecord::release() noexcept { end().leave(); }
+void RunRecord::release() noexcept {
+  stop_calls();
+  end().leave();
+}
 
 }  // namespace postern::run

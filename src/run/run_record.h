@@ -57,6 +57,8 @@ class RunRecord : public host::RunState, public std::enable_shared_from_this<Run
   };
   Left end() noexcept;
   static void completed(void* user, const pjrt::Failure* failure) noexcept;
+  static void wait_for_calls(const std::shared_ptr<RunRecord>& record) noexcept;
+  static void over(RunRecord* record) noexcept;
 
   pjrt::ExecuteContext execute_context_;
   const Module* module_ = nullptr;  // lives as long as `owner`

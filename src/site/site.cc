@@ -18,6 +18,13 @@ namespace {
 const SiteSpec& spec_of(const Params* params) { return *as<SiteParams>(*params).site; }
 bool is_tap(const SiteSpec& s) { return s.kind == SiteSpec::Kind::tap; }
 
+/// Started calls keep their place among each other and who waits for them, whatever the user asked
+/// of their functions: XLA would start a function when its results are needed.
+Effect site_effect(const Params* params) {
+  const SiteSpec& s = spec_of(params);
+  return s.role == SiteSpec::Role::whole ? s.effect : Effect::ordered;
+}
+
 Types site_type(const Params* params, TypeSpan operands) {
   const SiteSpec& s = spec_of(params);
   check(operands.size() == s.operands.size() + s.masked, "{}: {} operands, the site has {}", s.name,
@@ -54,7 +61,8 @@ Batched batch_whole(SiteSpec s, Tensors x, std::span<const int> axes, std::int64
       x[i] = batch_front(x[i], axes[i], size);
     s.operands[i] = Type{x[i].dtype(), x[i].dims()};
   }
-  for (Type& t : s.results) t.dims.insert(t.dims.begin(), size);
+  for (auto* list : {&s.results, &s.later})
+    for (Type& t : *list) t.dims.insert(t.dims.begin(), size);
   if (s.cut && n > 0 && (axes[0] >= 0 || !is_tap(s))) {
     auto parts = s.cut->parts();
     parts.insert(parts.begin(), std::vector<std::string>());
@@ -146,6 +154,9 @@ Batched site_batch(const Op& op, std::span<const Tensor> x, std::span<const int>
   if (!mapped && (s.effect == Effect::pure || is_tap(s)) && !mask.has_value())
     return {bind_n(op.primitive, op.params, x),
             std::vector<int>(is_tap(s) ? s.operands.size() : s.results.size(), -1)};
+  // Whoever waits for one call gets what all elements share, once.
+  if (s.role == SiteSpec::Role::wait && axes[0] < 0)
+    return {bind_n(op.primitive, op.params, x), std::vector<int>(s.results.size(), -1)};
   Tensors operands(x.begin(), x.end());
   if (shows_derivatives(s)) return batch_derivatives(s, std::move(operands), axes, size, mask);
   check(s.memory == Memory::host || (!mask.has_value() && (s.vmap == VmapMethod::expand_dims ||
@@ -230,7 +241,7 @@ void site_lower(Lowering& out, const Equation& e) {
   const SiteSpec& s = spec_of(e.params.get());
   check_gathered(out, e, s);
   if (s.derivatives) check_signature(s);  // what it shows has changed since it was written
-  const bool ordered = s.effect == Effect::ordered, tap = is_tap(s);
+  const bool ordered = site_effect(e.params.get()) == Effect::ordered, tap = is_tap(s);
   std::vector<Port> in, results;
   std::vector<std::size_t> aliases;
   bool passed_by = false;
@@ -266,7 +277,6 @@ void site_lower(Lowering& out, const Equation& e) {
   if (ordered && passed_by) out.set_passed_by();
 }
 
-Effect site_effect(const Params* params) { return spec_of(params).effect; }
 const SiteSpec* site_of(const Params* params) { return &spec_of(params); }
 
 }  // namespace
@@ -320,6 +330,48 @@ Tensors at_site(SiteSpec site, std::span<const Tensor> operands) {
                 operands);
 }
 
+SiteSpec call_site(const CallOptions& options, const std::vector<Type>& out,
+                   const std::string& structure, const std::vector<std::string>& paths,
+                   const Callee& fn, std::span<const Tensor> operands) {
+  check_enum(fmt::format("call '{}': Effect", options.name), options.effect, Effect::ordered);
+  check_enum(fmt::format("call '{}': VmapMethod", options.name), options.vmap,
+             VmapMethod::broadcast_all);
+  check_enum(fmt::format("call '{}': Memory", options.name), options.memory, Memory::device);
+  check(options.timeout.count() >= 0,
+        "call '{}': timeout must be positive, or 0 for none, got {} ns", options.name,
+        options.timeout.count());
+  check(options.warn_after.count() >= 0,
+        "call '{}': warn_after must be positive, or 0 for never, got {} ns", options.name,
+        options.warn_after.count());
+  check(!options.one_order || options.effect == Effect::ordered,
+        "call '{}': one_order is for ordered calls; give it .effect = Effect::ordered",
+        options.name);
+  check(options.memory == Memory::host || options.timeout.count() == 0,
+        "call '{}': a time limit needs copies of the operands, which a call with Memory::device "
+        "does not make",
+        options.name);
+  check(options.device >= -1, "call '{}': device must be an ordinal, or -1 for the first, got {}",
+        options.name, options.device);
+  SiteSpec s;
+  s.name = options.name;
+  s.place = fn.place();
+  s.function = fn.function();
+  s.named = fn.named();
+  for (const Tensor& t : operands) s.operands.push_back({t.dtype(), t.dims()});
+  for (const Type& t : out) s.results.push_back({t.dtype, t.dims});
+  s.result_structure = structure;
+  s.result_paths = paths;
+  s.effect = options.effect;
+  s.timeout = options.timeout;
+  s.warn_after = options.warn_after;
+  s.vmap = options.vmap;
+  s.device = options.device;
+  s.partitioned = options.partitioned;
+  s.memory = options.memory;
+  s.one_order = options.one_order;
+  return s;
+}
+
 void Callee::check_callable(bool callable, Place place) {
   PlaceScope at(place);
   check(callable, "a host function is null");
@@ -349,47 +401,11 @@ void check_template(const std::string& call, const Place& place, const std::stri
 Tensors call(const CallOptions& options, const std::vector<Type>& out, const std::string& structure,
              const std::vector<std::string>& paths, const Callee& fn, const Tensors& operands) {
   PlaceScope at(fn.place());
-  check_enum(fmt::format("call '{}': Effect", options.name), options.effect, Effect::ordered);
-  check_enum(fmt::format("call '{}': VmapMethod", options.name), options.vmap,
-             VmapMethod::broadcast_all);
-  check_enum(fmt::format("call '{}': Memory", options.name), options.memory, Memory::device);
-  check(options.timeout.count() >= 0,
-        "call '{}': timeout must be positive, or 0 for none, got {} ns", options.name,
-        options.timeout.count());
-  check(options.warn_after.count() >= 0,
-        "call '{}': warn_after must be positive, or 0 for never, got {} ns", options.name,
-        options.warn_after.count());
   check(!out.empty() || options.effect != Effect::pure,
         "call '{}': a pure call without results could never be observed; give it results, or "
         "effect unordered or ordered",
         options.name);
-  check(!options.one_order || options.effect == Effect::ordered,
-        "call '{}': one_order is for ordered calls; give it .effect = Effect::ordered",
-        options.name);
-  check(options.memory == Memory::host || options.timeout.count() == 0,
-        "call '{}': a time limit needs copies of the operands, which a call with Memory::device "
-        "does not make",
-        options.name);
-  check(options.device >= -1, "call '{}': device must be an ordinal, or -1 for the first, got {}",
-        options.name, options.device);
-  SiteSpec s;
-  s.name = options.name;
-  s.place = fn.place();
-  s.function = fn.function();
-  s.named = fn.named();
-  for (const Tensor& t : operands) s.operands.push_back({t.dtype(), t.dims()});
-  for (const Type& t : out) s.results.push_back({t.dtype, t.dims});
-  s.result_structure = structure;
-  s.result_paths = paths;
-  s.effect = options.effect;
-  s.timeout = options.timeout;
-  s.warn_after = options.warn_after;
-  s.vmap = options.vmap;
-  s.device = options.device;
-  s.partitioned = options.partitioned;
-  s.memory = options.memory;
-  s.one_order = options.one_order;
-  return at_site(std::move(s), operands);
+  return at_site(call_site(options, out, structure, paths, fn, operands), operands);
 }
 
 }  // namespace detail

@@ -68,7 +68,7 @@ Jvp site_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx
     return {bind_n(op.primitive, op.params, x),
             Tensors(dx.begin(), dx.begin() + static_cast<std::ptrdiff_t>(n))};
   const bool matters =
-      std::ranges::any_of(s.results, [](const Type& t) { return is_differentiable(t.dtype); });
+      std::ranges::any_of(s.made(), [](const Type& t) { return is_differentiable(t.dtype); });
   if (moves && matters)
     refuse_call(
         s,

@@ -24,6 +24,14 @@ class Trace {
   ~Trace();
   Trace(const Trace&) = delete;
   static Trace* current();
+  Trace* outer() const { return outer_; }
+  const detail::TraceMark* mark() const { return mark_.get(); }
+
+  /// Where a value was waited for here; an unknown place for one that was not.
+  Place& waited(const Tensor& value) {
+    kept_.push_back(value);  // so that its address is not another's
+    return waited_[detail::Access::value(value)];
+  }
 
   Tensor input(const Type& type);
   Tensors record(const Primitive& primitive, ParamsPtr params, std::span<const Tensor> operands);
@@ -42,7 +50,8 @@ class Trace {
   Tensors captures_;
   std::vector<ValueId> capture_ids_;
   std::unordered_map<const detail::Value*, ValueId> known_;  // captured values and literals
-  Tensors kept_;                                             // what known_ points at
+  std::unordered_map<const detail::Value*, Place> waited_;
+  Tensors kept_;  // what these point at
 };
 
 /// Records in the current trace, or runs at once when there is none.

@@ -38,6 +38,18 @@ SiteSpec a_call() {
   return s;
 }
 
+SiteSpec a_start() {
+  SiteSpec s;
+  s.name = "a start";
+  s.named = {"some.function", {}};
+  s.role = SiteSpec::Role::start;
+  s.effect = Effect::unordered;
+  s.operands = {make_type(DType::f32, {4})};
+  s.results = {make_type(DType::u64, {})};
+  s.later = {make_type(DType::f32, {2})};
+  return s;
+}
+
 SiteSpec a_tap() {
   SiteSpec s;
   s.kind = SiteSpec::Kind::tap;
@@ -66,7 +78,7 @@ void for_each_kept(F&& f) {
 
 TEST(SavedSites, EveryFieldOfASiteComesBack) {
   std::set<std::string> changed;
-  for (const SiteSpec& site : {a_call(), a_tap()}) {
+  for (const SiteSpec& site : {a_call(), a_start(), a_tap()}) {
     const SiteSpec back = file::site_from(file::to_json(site)), plain;
     for_each_kept<SiteSpec>([&](const auto& f) {
       EXPECT_EQ(text_of(back.*f.member), text_of(site.*f.member)) << f.name;
@@ -90,8 +102,24 @@ TEST(SavedSites, AFieldThatIsMissingOrUnknownIsRefused) {
     EXPECT_THROW(file::site_from(less), TypeError) << name;
   }
   file::Json more = json;
-  more["later"] = 1;
+  more["of another version"] = 1;
   EXPECT_THROW(file::site_from(more), TypeError);
+}
+
+TEST(SavedSites, RolesThatDoNotFitAreRefused) {
+  RecordProperty("covers", "OVERLAP-11");
+  const file::Json start = file::to_json(a_start());
+  const auto refused = [](file::Json json, const char* name, const file::Json& value) {
+    json[name] = value;
+    EXPECT_THROW(file::site_from(json), TypeError) << name << " = " << value;
+  };
+  refused(start, "role", "begin");
+  refused(start, "role", "whole");  // has later results
+  refused(start, "role", "wait");   // has a function
+  refused(start, "results", {"f32[]"});
+  refused(start, "results", file::Json::array());
+  refused(start, "effect", "pure");
+  refused(start, "function", {{"name", ""}, {"attributes", file::Json::object()}});
 }
 
 TEST(SavedSites, SitesThatDifferInAnyFieldHaveOtherKeys) {
@@ -101,7 +129,7 @@ TEST(SavedSites, SitesThatDifferInAnyFieldHaveOtherKeys) {
     return out;
   };
   const SiteSpec plain;
-  for (const SiteSpec& site : {a_call(), a_tap()}) {
+  for (const SiteSpec& site : {a_call(), a_start(), a_tap()}) {
     for_each_kept<SiteSpec>([&](const auto& f) {
       if (text_of(site.*f.member) == text_of(plain.*f.member)) return;
       SiteSpec one;

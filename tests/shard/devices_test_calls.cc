@@ -1,5 +1,8 @@
 // Compiled functions called on other devices from inside programs.
+#include <atomic>
 #include <cmath>
+#include <mutex>
+#include <set>
 
 #include "devices_test.h"
 
@@ -128,6 +131,54 @@ TEST_F(DevicesCall, FailuresAndMisuseAreSaid) {
   expect_error<TypeError>(
       [&] { call({.timeout = std::chrono::seconds(1), .device = 1}, x, sine, x); },
       {"only name and device"});
+}
+
+TEST_F(DevicesCall, StartedOnesAreEachDevicesOwn) {
+  RecordProperty("covers", "OVERLAP-12");
+  const Mesh mesh({{"x", 8}}, {0, 1, 2, 3, 4, 5, 6, 7});
+  std::mutex guard;
+  std::set<int> seen;
+  const auto ask = [&](const CallInfo& info, float v) {
+    std::scoped_lock lock(guard);
+    seen.insert(info.device);
+    return v * 10;
+  };
+  using Carry = std::pair<Tensor, Pending<Tensor>>;
+  const auto part = [&](Tensor x) {
+    const auto begin = [&](const Tensor& v) {
+      return start_call({.name = "part"}, type<float>(), ask, sum(v));
+    };
+    return fori_loop(
+               0, 2,
+               [&](Tensor, Tensor v, Pending<Tensor> p) {
+                 Tensor y = v + wait(p);
+                 return Carry{y, begin(y)};
+               },
+               Carry{x, begin(x)})
+        .first;
+  };
+  const auto f = jit(shard_map(part, mesh, {.in = {P("x")}, .out = {P("x")}}));
+  const Tensor y = f(counting({8}));
+  std::vector<float> want;
+  for (int i = 0; i < 8; ++i) want.push_back(static_cast<float>(i) * 121);
+  EXPECT_EQ(y.to_vector<float>(), want);
+  barrier();
+  EXPECT_EQ(seen.size(), 8u);
+
+  const auto fails = jit(shard_map(
+      [](Tensor v) {
+        return wait(start_call(
+            {.name = "third"}, v.type(),
+            [](const CallInfo& info, View<const float> in, View<float> out) {
+              if (info.device == 3) throw std::runtime_error("not here");
+              out[0] = in[0];
+            },
+            v));
+      },
+      mesh, {.in = {P("x")}, .out = {P("x")}}));
+  expect_error<CallbackError>([&] { fails(counting({8})).to_vector<float>(); },
+                              {"third", "device 3", "not here"}, ErrorCode::threw);
+  EXPECT_EQ(f(counting({8})).to_vector<float>(), want) << "the next run works";
 }
 
 }  // namespace

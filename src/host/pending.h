@@ -1,0 +1,84 @@
+// Calls that overlap: functions that a run has started and that somebody waits for later.
+#pragma once
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "host/run_state.h"
+
+namespace postern::host {
+
+/// The functions that a run started, or that were started outside of any run. A function works on
+/// copies, on a thread of the executor; those of ordered sites enter one after another, and so do
+/// the elements of one sequential batch. At most `max_host_threads` of them run at a time, others
+/// wait for their turn.
+class PendingCalls : public std::enable_shared_from_this<PendingCalls> {
+ public:
+  /// `run`: null for those outside of runs.
+  explicit PendingCalls(RunState* run) : run_(run) {}
+  PendingCalls(const PendingCalls&) = delete;
+
+  /// Starts the function of `site` with copies of the operands, and writes a ticket for each
+  /// element that the site's result has. `info`: what the function is told. Throws what the system
+  /// throws when it has no memory or thread.
+  void start(RunState& run, const HostSite& site, void* const* data, int device,
+             const TapInfo& info);
+  /// Waits for what the ticket stands for, and copies its results to `data`. False, and the run has
+  /// failed, when there is no such call, it failed, is late, or the run stopped.
+  bool wait(RunState& run, const HostSite& site, void* const* data, int device);
+  /// The run is to stop: who waits looks again, and functions are told.
+  void wake();
+
+  /// Whether a function has not returned yet.
+  bool under_way() const;
+  /// The end of the run: waits until no function is under way but those that are late, and forgets
+  /// all tickets. What was thrown and nobody waited for goes to barrier().
+  void finish(const RunState& run) noexcept;
+  /// Nobody will wait for these tickets, of calls outside of runs.
+  void forget(std::span<const std::uint64_t> tickets) noexcept;
+
+ private:
+  struct Job;
+  using Lock = std::unique_lock<std::mutex>;
+  using Clock = RunState::Clock;
+  struct Ticket {
+    std::shared_ptr<Job> job;
+    std::size_t element = 0;  // of how the results are cut into
+  };
+
+  void enqueue(const Lock& lock, std::shared_ptr<Job> job);
+  void launch(const Lock& lock, std::shared_ptr<Job> job);
+  static void work(std::shared_ptr<PendingCalls> calls, std::shared_ptr<Job> job);
+  void ended(const Lock& lock, Job& job);
+  void abandon(const Lock& lock, Job& job);
+  std::string unknown(std::uint64_t ticket) const;
+
+  RunState* const run_;
+  mutable std::mutex guard_;
+  std::condition_variable changed_;
+  std::unordered_map<std::uint64_t, Ticket> tickets_;
+  std::list<std::shared_ptr<Job>> jobs_;    // not returned yet, in the order of their starts
+  std::deque<std::shared_ptr<Job>> ready_;  // for a thread
+  std::map<std::pair<const HostSite*, int>, std::shared_ptr<Job>> last_;  // of what keeps an order
+  std::deque<std::pair<std::uint64_t, Place>> used_;  // the last tickets, and who waited
+  std::vector<std::shared_ptr<Job>> failed_;          // and nobody has waited so far
+  int running_ = 0;
+};
+
+/// The number under which tickets of a site know its place; 0 when there are too many.
+std::uint64_t place_number(const SiteSpec& spec);
+
+/// Those that were started outside of any run.
+const std::shared_ptr<PendingCalls>& calls_outside();
+
+}  // namespace postern::host

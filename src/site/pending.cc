@@ -1,0 +1,116 @@
+// start_call and wait: a call as two sites with a ticket between them.
+#include <postern/pending.h>
+
+#include "custom/custom.h"
+#include "site/site.h"
+#include "trace/trace.h"
+
+namespace postern {
+
+using detail::Access, detail::Started, detail::TracedValue;
+
+namespace {
+
+const Type ticket_type{DType::u64, {}};
+
+/// Throws TypeError where it shows while tracing that a ticket cannot be waited for here.
+void check_ticket(const Site& started, const Tensor& ticket, const Place& place) {
+  const auto who = [&] {
+    return fmt::format("wait: the call '{}' that was started at {}", started.name,
+                       to_string(started.place));
+  };
+  Trace* const trace = Trace::current();
+  const TracedValue* const traced = Access::traced(ticket);
+  check(trace || !traced, "{} is part of a program, and nothing is being traced here", who());
+  if (!trace) return;
+  for (const Trace* t = trace; t && !traced; t = t->outer())
+    check(t->mark()->what != "jit", "{} is not of the program that waits for it", who());
+  const Trace* of = trace;
+  while (of && traced && of->mark() != traced->mark.get()) of = of->outer();
+  check(!traced || of, "{} is of another program ({}) than the one that waits for it", who(),
+        traced ? traced->mark->what : "");
+  for (const Trace* t = trace; t != of && of; t = t->outer())
+    check(t->mark()->what != "body" && t->mark()->what != "condition",
+          "{} is waited for in each step of a loop that does not carry it", who());
+  Place& before = trace->waited(ticket);
+  check(!before.known(), "{} has been waited for before, at {}: its results are given once", who(),
+        to_string(before));
+  before = place;
+}
+
+Tensors wait_site(const std::string& name, const Tensor& ticket, const Types& out,
+                  const Place& place) {
+  SiteSpec s;
+  s.name = name;
+  s.place = place;
+  s.role = SiteSpec::Role::wait;
+  s.effect = Effect::unordered;
+  s.operands = {ticket_type};
+  for (const Type& t : out) s.results.push_back({t.dtype, t.dims});
+  return at_site(std::move(s), {&ticket, 1});
+}
+
+/// Waits with the derivative that the call was given: by its operands, which the Pending brings.
+Tensors wait_with_vjp(const Started& started, const Tensors& pending, const Types& out,
+                      const Place& place) {
+  auto run = [started, out, place](std::span<const Tensor> leaves) {
+    return wait_site(started.site.name, leaves[0], out, place);
+  };
+  auto forward = [started, out, place](std::span<const Tensor> leaves) {
+    const Tensors all(leaves.begin(), leaves.end());
+    detail::Forward f{wait_with_vjp(started, all, out, place), Tensors(all.begin() + 1, all.end()),
+                      [back = host_cotangents(started.options, *started.vjp, all.size() - 1,
+                                              out.size())](std::span<const Tensor> kept) {
+                        Tensors ct = back(kept);
+                        ct.insert(ct.begin(), Tensor());  // the ticket's
+                        return ct;
+                      }};
+    append(f.residuals, f.results);
+    return f;
+  };
+  return detail::custom_vjp(run, detail::ForwardRule(forward), pending, place);
+}
+
+}  // namespace
+
+namespace detail {
+
+Tensor start_call(const CallOptions& options, const std::vector<Type>& out,
+                  const std::string& structure, const std::vector<std::string>& paths,
+                  const Callee& fn, const Tensors& operands) {
+  PlaceScope at(fn.place());
+  check(options.memory == Memory::host,
+        "start_call '{}': the function works on copies of its operands, which a call with "
+        "Memory::device does not make",
+        options.name);
+  check(!options.partitioned,
+        "start_call '{}': the option partitioned is for call; inside shard_map each device starts "
+        "a call of its own",
+        options.name);
+  SiteSpec s = call_site(options, out, structure, paths, fn, operands);
+  s.role = SiteSpec::Role::start;
+  s.later = std::move(s.results);
+  s.results = {ticket_type};
+  if (s.effect == Effect::pure) s.effect = Effect::unordered;  // it runs, whoever waits
+  return at_site(std::move(s), operands).front();
+}
+
+Tensors wait_call(const Started* started, const Tensors& pending, const std::vector<Type>& out,
+                  const Place& place) {
+  PlaceScope at(place);
+  check(started && pending[0].has_value(),
+        "wait: the Pending is empty, no call was started for it");
+  const std::string& name = started->site.name;
+  const Type& type = pending[0].type();
+  check(type.dtype == ticket_type.dtype && type.dims.empty(),
+        "wait: the Pending of '{}' has tickets of type {}: each must be waited for by itself, as "
+        "in vmap",
+        name, to_string(type));
+  check_ticket(started->site, pending[0], place);
+  return started->vjp ? wait_with_vjp(*started, pending, out, place)
+                      : wait_site(name, pending[0], out, place);
+}
+
+}  // namespace detail
+
+}  // namespace postern
