@@ -228,7 +228,7 @@ void RunState::fail_late() {
           late,
           no_firing});
   else
-    fail({ErrorCode::timeout, {}, std::max(device, 0), nullptr, late, late, no_firing});
+    fail({ErrorCode::timeout, {}, std::max(device.load(), 0), nullptr, late, late, no_firing});
 }
 
 void RunState::request(Outcome reason) {

@@ -42,7 +42,7 @@ RunRecord::~RunRecord() {
 void RunRecord::begin(std::shared_ptr<const CompiledProgram> program, Lane& lane) {
   lane_ = &lane;
   lane_run = lane.run.load(std::memory_order_relaxed);
-  device = lane.device;
+  device.store(lane.device, std::memory_order_relaxed);
   poison = false;
   prepare(std::move(program));
 }
@@ -50,7 +50,7 @@ void RunRecord::begin(std::shared_ptr<const CompiledProgram> program, Lane& lane
 void RunRecord::begin(std::shared_ptr<const CompiledProgram> program, LaneGroup group) {
   group_ = std::move(group.lanes);
   lane_run = group_.front()->run.load(std::memory_order_relaxed);
-  device = -1;
+  device.store(-1, std::memory_order_relaxed);
   poison = true;
   ordinals.clear();
   std::vector<int> order;
