@@ -2,6 +2,7 @@
 #include "bare.h"
 
 #include <pjrt_c_api.h>
+#include <postern/devices.h>
 #include <postern/library.h>
 
 #include <cstring>
@@ -40,7 +41,8 @@ const pjrt::Client& client() {
     const pjrt::Plugin& plugin = pjrt::Plugin::load(platforms::plugin_path(platforms::cpu));
     pjrt::register_handler(plugin, "bench_identity", identity, "Host");
     pjrt::register_handler(plugin, "bench_look", look, "Host");
-    return new pjrt::Client(platforms::cpu.make_client(plugin, 1));
+    const auto devices = static_cast<int>(postern::devices().size());
+    return new pjrt::Client(platforms::cpu.make_client(plugin, devices));
   }();
   return *made;
 }
@@ -59,11 +61,13 @@ Args zeroed(std::size_t size) {
 
 }  // namespace
 
-Bare::Bare(const std::string& stablehlo) : executable_(client().compile(stablehlo)) {}
+Bare::Bare(const std::string& stablehlo, int device)
+    : device_(static_cast<std::size_t>(device)),
+      executable_(client().compile(stablehlo, {.portable = device > 0})) {}
 
 void Bare::set_argument(postern::DType dtype, std::span<const std::int64_t> dims,
                         const void* data) {
-  argument_ = client().buffer_from_host(data, dtype, dims, client().devices()[0]);
+  argument_ = client().buffer_from_host(data, dtype, dims, client().devices()[device_]);
   argument_.ready().await();
 }
 
@@ -83,6 +87,7 @@ void Bare::run(std::int64_t times) {
     execute.num_devices = 1;
     execute.num_args = 1;
     execute.output_lists = &results;
+    if (device_ > 0) execute.execute_device = client().devices()[device_];
     must(api->PJRT_LoadedExecutable_Execute(&execute));
 
     auto ready = zeroed<PJRT_Buffer_ReadyEvent_Args>(PJRT_Buffer_ReadyEvent_Args_STRUCT_SIZE);

@@ -15,7 +15,7 @@ class Bare {
  public:
   /// Compiles StableHLO for one device. Its custom calls to "bench_identity" copy their operand,
   /// those to "bench_look" read its first element.
-  explicit Bare(const std::string& stablehlo);
+  explicit Bare(const std::string& stablehlo, int device = 0);
 
   /// The argument of all later runs.
   void set_argument(postern::DType dtype, std::span<const std::int64_t> dims, const void* data);
@@ -23,6 +23,7 @@ class Bare {
   void run(std::int64_t times);
 
  private:
+  std::size_t device_;
   postern::pjrt::Executable executable_;
   postern::pjrt::Buffer argument_;
 };

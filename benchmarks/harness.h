@@ -108,6 +108,7 @@ void grad_trace(Report&);
 void vmap_call(Report&);
 void linalg(Report&);
 void shards(Report&);
+void threads(Report&);
 void gpu(Report&);
 void failure(Report&);
 void staged(Report&);

@@ -30,6 +30,7 @@ constexpr bench::Benchmark benchmarks[] = {
     {"grad_trace", "tracing gradients of long programs", bench::grad_trace},
     {"vmap_call", "a call for each of 1,000 elements", bench::vmap_call},
     {"shards", "a tap and a call on each of 1 to 8 devices", bench::shards, 8},
+    {"threads", "1, 2 and 4 threads with runs of their own", bench::threads, 4},
     {"failure", "from an exception on one device to the error at the caller", bench::failure, 8},
     {"staged", "what stages add, and their memory", bench::staged},
     {"gpu", "calls and taps on a GPU, where there is one", bench::gpu},

@@ -13,17 +13,26 @@ namespace postern {
 /// environment's (POSTERN_CPU_DEVICES, POSTERN_PLATFORM, POSTERN_PLUGIN, POSTERN_CACHE_DIR) or the
 /// default.
 struct Config {
-  int cpu_devices = 0;        // default 1
-  std::string platform = {};  // "cpu" (default) or "cuda"
-  std::string plugin =
-      {};  // path of a PJRT plug-in; default: the one for the platform, see docs/devices.md
-  std::string cache_dir = {};       // where compiled programs are kept on disk; default: nowhere
-  int max_reentry = 0;              // levels of host functions that run programs; default 32
-  std::size_t tap_queue_bytes = 0;  // for each device, what asynchronous taps may hold before the
-                                    // program waits; default 256 MiB
-  std::size_t gather_limit = 0;  // bytes: JitOptions::gather_limit where that is 0; default: none
-  std::chrono::milliseconds exit_limit{
-      5000};  // how long the end of the process waits for runs in flight
+  /// How many devices the CPU shows; default 1.
+  int cpu_devices = 0;
+  /// "cpu" (default) or "cuda".
+  std::string platform = {};
+  /// Path of a PJRT plug-in; default: the one for the platform, see docs/devices.md.
+  std::string plugin = {};
+  /// Where compiled programs are kept on disk; default: nowhere.
+  std::string cache_dir = {};
+  /// Levels of host functions that run programs; default 32.
+  int max_reentry = 0;
+  /// For each device, what asynchronous taps may hold before the program waits; default 256 MiB.
+  std::size_t tap_queue_bytes = 0;
+  /// In bytes: JitOptions::gather_limit where that is 0; default: none.
+  std::size_t gather_limit = 0;
+  /// How long the end of the process waits for runs in flight.
+  std::chrono::milliseconds exit_limit{5000};
+  /// How long a thread that waits for another one (an answer of a bridge, a function with a time
+  /// limit, the end of a run) looks for it before it sleeps, as long as such looks succeed: woken
+  /// threads of virtual machines take up to 50 us to go on. 0: never, as where there is one core.
+  std::chrono::nanoseconds look{50'000};
 };
 
 /// Throws Error(failed_precondition) when the runtime is already in use, TypeError for values out

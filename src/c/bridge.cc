@@ -2,6 +2,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <condition_variable>
 #include <cstring>
@@ -13,6 +14,7 @@
 #include "core/check.h"
 #include "core/fork.h"
 #include "host/limit.h"
+#include "host/lookout.h"
 
 namespace postern::c {
 
@@ -27,7 +29,10 @@ struct Request {
   Firing firing;
   StopToken stop;
   pn_request view{};
-  bool taken = false, answered = false, copying = false;
+  bool taken = false, claimed = false;  // by a thread that answers it
+  // What is answered may be gone the next moment.
+  enum State { open, sleeping, answered };
+  std::atomic<State> state{open};
   int code = PN_OK;
   Failure why;
 };
@@ -47,28 +52,20 @@ class Bridge {
   void call(const std::string& function, const Attributes& attributes, const CallInfo& info,
             std::span<const AnyView> in, std::span<const AnyMutableView> out) {
     Request request(function, attributes, info, in, out);
-    std::unique_lock lock(guard_);
+    Lock lock(guard_, std::defer_lock);
+    host::acquire(lock);
     refuse_closed();
     request.view = {++tags_, request.firing.view};
     open_.emplace(request.view.tag, &request);
     waiting_.push_back(&request);
     signal();
-    came_.notify_one();
-    // A run that is cancelled has nothing to wake us with. Once a request was taken its memory
-    // stays until it is answered.
-    while (!request.answered && !(closed_ && !request.copying)) {
-      answered_.wait_for(lock, 5ms);
-      if (!request.taken && request.stop.stop_requested()) break;
-    }
-    open_.erase(request.view.tag);
-    if (!request.taken) {
-      std::erase(waiting_, &request);
-      unsignal();
-    }
-    if (!request.answered) {
-      refuse_closed();
-      throw Error(ErrorCode::cancelled, "the run was stopped before anybody took the call");
-    }
+    const bool wake = sleepers_ > 0;
+    lock.unlock();
+    if (wake) came_.notify_one();
+    const auto answered = [&] {
+      return request.state.load(std::memory_order_acquire) == Request::answered;
+    };
+    if (!answers_.look(answered)) sleep_until_answered(request);
     if (request.code == PN_UNREGISTERED)
       throw CallbackError(ErrorCode::unregistered, request.why.text, {}, 0, nullptr);
     if (request.code != PN_OK) throw HostError(request.code, std::move(request.why));
@@ -76,13 +73,19 @@ class Bridge {
 
   int next(std::optional<std::chrono::nanoseconds> limit, const pn_request** out) {
     refuse_forked();
-    std::unique_lock lock(guard_);
-    auto ready = [&] { return closed_ || !waiting_.empty(); };
-    const auto until = limit ? host::after(*limit) : std::chrono::steady_clock::time_point::max();
-    if (until != std::chrono::steady_clock::time_point::max())
+    constexpr auto never = std::chrono::steady_clock::time_point::max();
+    const auto until = limit ? host::after(*limit) : never;
+    const auto ready = [&] { return closed_ || !waiting_.empty(); };
+    const auto seems_ready = [&] { return seen_.load(std::memory_order_acquire); };
+    requests_.look(seems_ready, limit.value_or(std::chrono::nanoseconds::max()));
+    Lock lock(guard_, std::defer_lock);
+    host::acquire(lock);
+    ++sleepers_;
+    if (until != never)
       came_.wait_until(lock, until, ready);
     else
       came_.wait(lock, ready);
+    --sleepers_;
     if (closed_) return refuse(PN_CLOSED, "the bridge is closed");
     if (waiting_.empty()) return PN_EMPTY;
     Request* const request = waiting_.front();
@@ -94,7 +97,8 @@ class Bridge {
   }
 
   int reply(std::uint64_t tag, const pn_array* results, std::size_t count) {
-    std::unique_lock lock(guard_);
+    Lock lock(guard_, std::defer_lock);
+    host::acquire(lock);
     Request* const request = find(tag);
     if (!request) return unknown(tag);
     const pn_firing& f = request->firing.view;
@@ -108,22 +112,24 @@ class Bridge {
           return refuse(PN_BAD_RESULT, fmt::format("result {} of call '{}' is {}, the reply has {}",
                                                    i, f.site, to_string(want), to_string(got)));
       }
-      request->copying = true;  // it stays until we have done
-      lock.unlock();
-      for (std::size_t i = 0; i < count; ++i)
-        if (results[i].bytes) std::memmove(f.results[i].data, results[i].data, results[i].bytes);
-      lock.lock();
-      request->copying = false;
     }
-    answer(*request, PN_OK, {});
+    claim(*request);
+    lock.unlock();
+    for (std::size_t i = 0; results && i < count; ++i)
+      if (results[i].bytes) std::memmove(f.results[i].data, results[i].data, results[i].bytes);
+    answer(*request);
     return PN_OK;
   }
 
   int fail(std::uint64_t tag, int code, Failure why) {
-    std::scoped_lock lock(guard_);
+    Lock lock(guard_);
     Request* const request = find(tag);
     if (!request) return unknown(tag);
-    answer(*request, code == PN_OK ? static_cast<int>(PN_UNKNOWN) : code, std::move(why));
+    claim(*request);
+    lock.unlock();
+    request->code = code == PN_OK ? static_cast<int>(PN_UNKNOWN) : code;
+    request->why = std::move(why);
+    answer(*request);
     return PN_OK;
   }
 
@@ -141,9 +147,40 @@ class Bridge {
     answered_.notify_all();
   }
 
-  int descriptor() const { return descriptor_; }
+  /// From the first time on that it is asked for, it says how many requests wait.
+  int descriptor() {
+    std::scoped_lock lock(guard_);
+    if (!watched_ && !closed_ && !waiting_.empty())
+      static_cast<void>(eventfd_write(descriptor_, waiting_.size()));
+    if (!watched_ && closed_) static_cast<void>(eventfd_write(descriptor_, 1));
+    watched_ = true;
+    return descriptor_;
+  }
 
  private:
+  using Lock = std::unique_lock<std::mutex>;
+
+  // Sleeps until the request is answered. A run that is cancelled has nothing to wake us with. Once
+  // a request was taken its memory stays until it is answered, or the bridge is closed; what a
+  // thread is about to answer stays in any case.
+  void sleep_until_answered(Request& request) {
+    Lock lock(guard_);
+    while (true) {
+      auto state = Request::open;
+      request.state.compare_exchange_strong(state, Request::sleeping);
+      if (state == Request::answered) return;
+      const bool stopped = !request.taken && request.stop.stop_requested();
+      if (!request.claimed && (closed_ || stopped)) break;
+      answered_.wait_for(lock, 5ms);
+    }
+    open_.erase(request.view.tag);
+    if (!request.taken) {
+      std::erase(waiting_, &request);
+      unsignal();
+    }
+    refuse_closed();
+    throw Error(ErrorCode::cancelled, "the run was stopped before anybody took the call");
+  }
   void refuse_closed() const {
     if (closed_)
       throw CallbackError(ErrorCode::closed, "the bridge that serves this function is closed", {},
@@ -152,24 +189,33 @@ class Bridge {
   /// Only what was taken and not yet answered may be.
   Request* find(std::uint64_t tag) const {
     const auto found = open_.find(tag);
-    if (found == open_.end() || !found->second->taken || found->second->answered ||
-        found->second->copying || closed_)
-      return nullptr;
+    if (found == open_.end() || !found->second->taken || closed_) return nullptr;
     return found->second;
   }
   static int unknown(std::uint64_t tag) {
     return refuse(PN_NOT_FOUND, fmt::format("no request with tag {} waits for an answer", tag));
   }
-  void answer(Request& request, int code, Failure why) {
-    request.code = code;
-    request.why = std::move(why);
-    request.answered = true;
+  /// Nobody else answers it, and it stays until that is done. Under the lock.
+  void claim(Request& request) {
+    request.claimed = true;
+    open_.erase(request.view.tag);
+  }
+  void answer(Request& request) {
+    if (request.state.exchange(Request::answered, std::memory_order_acq_rel) == Request::open)
+      return;
+    const std::scoped_lock lock(guard_);
     answered_.notify_all();
   }
-  void signal() const { static_cast<void>(eventfd_write(descriptor_, 1)); }
-  void unsignal() const {
+  /// One more or one less waits, or the bridge is closed.
+  void signal() {
+    seen_.store(true, std::memory_order_release);
+    if (watched_) static_cast<void>(eventfd_write(descriptor_, 1));
+  }
+  void unsignal() {
+    if (closed_) return;
+    seen_.store(!waiting_.empty(), std::memory_order_release);
     eventfd_t value = 0;
-    if (!closed_) static_cast<void>(eventfd_read(descriptor_, &value));
+    if (watched_) static_cast<void>(eventfd_read(descriptor_, &value));
   }
 
   std::mutex guard_;
@@ -177,8 +223,11 @@ class Bridge {
   std::deque<Request*> waiting_;
   std::map<std::uint64_t, Request*> open_;
   std::uint64_t tags_ = 0;
-  bool closed_ = false;
-  int descriptor_;
+  int sleepers_ = 0;  // threads in next()
+  bool closed_ = false, watched_ = false;
+  const int descriptor_;
+  std::atomic<bool> seen_{false};  // that next() has something to return
+  host::Lookout requests_, answers_;
 };
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "core/fork.h"
+#include "host/lookout.h"
 
 namespace postern::host {
 
@@ -28,17 +29,25 @@ struct Pool {
   std::mutex guard;
   std::condition_variable wake;
   std::deque<std::function<void()>> jobs;
-  int idle = 0, threads = 0;
+  int idle = 0, sleeping = 0, threads = 0;
+  std::atomic<std::size_t> waiting{0};  // jobs, for who looks without the lock
+  Lookout lookout;
 
   void work() {
     std::unique_lock lock(guard);
     while (true) {
       ++idle;
+      lock.unlock();
+      lookout.look([&] { return waiting.load(std::memory_order_acquire) > 0; });
+      lock.lock();
+      ++sleeping;
       const bool got = wake.wait_for(lock, 5s, [&] { return !jobs.empty(); });
+      --sleeping;
       --idle;
       if (!got) break;
       std::function<void()> job = std::move(jobs.front());
       jobs.pop_front();
+      waiting.store(jobs.size(), std::memory_order_release);
       lock.unlock();
       job();
       job = nullptr;
@@ -60,8 +69,10 @@ void run_on_host_thread(std::function<void()> job) {
   Pool& p = pool();
   std::unique_lock lock(p.guard);
   p.jobs.push_back(std::move(job));
+  p.waiting.store(p.jobs.size(), std::memory_order_release);
   if (static_cast<std::size_t>(p.idle) >= p.jobs.size()) {
-    p.wake.notify_one();
+    const int looking = p.idle - p.sleeping;
+    if (static_cast<std::size_t>(looking) < p.jobs.size()) p.wake.notify_one();
     return;
   }
   try {
@@ -69,6 +80,7 @@ void run_on_host_thread(std::function<void()> job) {
     ++p.threads;
   } catch (const std::system_error& e) {
     p.jobs.pop_back();
+    p.waiting.store(p.jobs.size(), std::memory_order_release);
     throw Error(ErrorCode::resource_exhausted,
                 fmt::format("a host thread was needed (there are {}), the system gave none: {}",
                             p.threads, e.what()));

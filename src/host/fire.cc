@@ -9,6 +9,7 @@
 //   - element by element of a batch (fire_batch), each of them one of these ways.
 // Nothing here throws through XLA: a failure is kept in the run, which ends by it.
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "core/check.h"
@@ -18,6 +19,7 @@
 #include "host/executor.h"
 #include "host/fire.h"
 #include "host/limit.h"
+#include "host/lookout.h"
 #include "host/pending.h"
 #include "host/queue.h"
 #include "host/tape.h"
@@ -120,7 +122,8 @@ struct Job : detail::StopState {
   std::vector<void*> data;
   std::mutex guard;
   std::condition_variable finished;
-  bool done = false, abandoned = false, ok = false;
+  std::atomic<bool> done{false};
+  bool abandoned = false, ok = false;
   std::exception_ptr error;
   ErrorCode code = ErrorCode::ok;
 
@@ -176,6 +179,8 @@ bool fire_limited(RunState& run, const HostSite& site, void* const* data, int de
           describe(*job->site.spec));
     job->finished.notify_all();
   });
+  static Lookout lookout;
+  lookout.look([&] { return job->done.load(); }, limit - RunState::Clock::now());
   std::unique_lock lock(job->guard);
   // Short waits: a run that is cancelled has nothing to wake us with.
   while (!job->done && RunState::Clock::now() < limit && !run.stop.load())

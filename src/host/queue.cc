@@ -15,6 +15,7 @@
 #include "core/log.h"
 #include "host/executor.h"
 #include "host/fire.h"
+#include "host/lookout.h"
 #include "host/timeline.h"
 #include "host/unseen.h"
 
@@ -29,24 +30,6 @@ constexpr std::size_t copied_under_lock = 2048;
 constexpr std::size_t retained_when_idle = std::size_t{1} << 20;
 constexpr std::size_t batch_size = 256;
 std::atomic<std::size_t> limit{default_limit};
-
-void pause() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
-
-/// The queue's lock is held for less than it takes to put a thread to sleep and wake it: worth a
-/// moment of trying.
-void acquire(std::unique_lock<std::mutex>& lock) {
-  for (int i = 0; i < 100; ++i) {
-    if (lock.try_lock()) return;
-    for (int k = 0; k < 8; ++k) pause();
-  }
-  lock.lock();
-}
 
 std::size_t aligned(std::size_t bytes) {
   return bytes < 64 ? (bytes + 15) / 16 * 16 : (bytes + 63) / 64 * 64;
@@ -270,7 +253,7 @@ void TapQueue::linger(Lock& lock) {
   const auto until = RunState::Clock::now() + 20us;
   while (linked_.load(std::memory_order_relaxed) < batch_size &&
          waiters_.load(std::memory_order_relaxed) == 0 && RunState::Clock::now() < until) {
-    for (int k = 0; k < 16; ++k) pause();
+    for (int k = 0; k < 16; ++k) relax();
     std::this_thread::yield();
   }
   acquire(lock);

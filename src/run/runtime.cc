@@ -8,6 +8,7 @@
 #include "core/check.h"
 #include "core/fork.h"
 #include "host/handler.h"
+#include "host/lookout.h"
 #include "host/queue.h"
 #include "host/run_state.h"
 #include "host/timeline.h"
@@ -57,6 +58,8 @@ void configure(const Config& config) {
         "configure: max_reentry must be from 1 to 1024 (0: default), got {}", config.max_reentry);
   check(config.exit_limit.count() >= 0, "configure: exit_limit must not be negative, got {} ms",
         config.exit_limit.count());
+  check(config.look.count() >= 0 && config.look <= std::chrono::milliseconds(100),
+        "configure: look must be from 0 to 100 ms, got {} ns", config.look.count());
   std::scoped_lock lock(config_guard);
   if (in_use)
     throw Error(ErrorCode::failed_precondition,
@@ -127,6 +130,7 @@ Runtime::Runtime(Config config)
   clients_[0] = platform_->make_client(*plugin_, config_.cpu_devices);
   host::timeline::start_from_environment();
   host::set_tap_queue_limit(config_.tap_queue_bytes);
+  host::set_longest_look(config_.look);
   blocks::native_calls = plugin_->ffi() != nullptr;
   if (plugin_->ffi()) {  // else only programs without calls are compiled whole
     host::run_state_type = pjrt::register_type(*plugin_, "postern.run");

@@ -3,6 +3,7 @@
 
 #include <postern/shard.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <mutex>
 
@@ -10,6 +11,7 @@
 #include "core/fork.h"
 #include "host/executor.h"
 #include "host/limit.h"
+#include "host/lookout.h"
 #include "host/tape.h"
 #include "host/timeline.h"
 #include "host/unseen.h"
@@ -24,7 +26,7 @@ struct StartedRun {
   std::shared_ptr<RunState> record;
   std::mutex guard;
   std::condition_variable ended;
-  bool done = false;
+  std::atomic<bool> done{false};
   RunStatus status = RunStatus::running;
   Tensors results;
   std::exception_ptr failure;
@@ -125,12 +127,14 @@ RunStatus wait_run(StartedRun& run, std::optional<std::chrono::nanoseconds> limi
   const auto until = limit ? host::after(*limit) : never;
   std::optional<host::Wait> waits;
   if (until == never) waits.emplace(*run.record);
-  std::unique_lock lock(run.guard);
   if (!run.done) refuse_forked();
   std::optional<host::timeline::Span> span;
   if (!run.done) span.emplace(host::timeline::Kind::wait, "a run");
-  auto ended = [&] { return run.done; };
+  const auto ended = [&] { return run.done.load(); };
   const auto first = std::min(until, run.deadline);
+  static host::Lookout lookout;
+  lookout.look(ended, first - RunState::Clock::now());
+  std::unique_lock lock(run.guard);
   if (first == never)
     run.ended.wait(lock, ended);
   else

@@ -292,6 +292,19 @@ TEST_F(CInterface, TheDescriptorTellsOfWaitingCalls) {
   caller.join();
 }
 
+TEST_F(CInterface, TheDescriptorTellsOfCallsThatCameBeforeItWasAskedFor) {
+  RecordProperty("covers", "BRIDGE-12");
+  std::thread caller([&] { EXPECT_EQ(run(program).code, PN_OK); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // most likely it waits now
+  pollfd p{pn_bridge_descriptor(bridge), POLLIN, 0};
+  ASSERT_EQ(poll(&p, 1, 20'000), 1);
+  const pn_request* r = next();
+  EXPECT_EQ(poll(&p, 1, 0), 0);
+  fill(r, 1);
+  pn_bridge_reply(bridge, r->tag, nullptr, 0);
+  caller.join();
+}
+
 TEST_F(CInterface, Tensors) {
   alignas(64) float data[16] = {1, 2, 3};
   const std::int64_t dims[] = {16};

@@ -1,0 +1,35 @@
+// Looking before sleeping.
+#include "host/lookout.h"
+
+#include "host/executor.h"
+
+namespace postern::host {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr int give_up = 6;          // halvings after which no look is worth its time
+constexpr unsigned try_again = 64;  // waits
+std::atomic<std::chrono::nanoseconds> longest{50us};
+
+}  // namespace
+
+std::chrono::nanoseconds longest_look() {
+  return core_count() > 1 ? longest.load(std::memory_order_relaxed) : 0ns;
+}
+void set_longest_look(std::chrono::nanoseconds limit) { longest = limit; }
+
+std::chrono::nanoseconds Lookout::allowed() {
+  const int halvings = halvings_.load(std::memory_order_relaxed);
+  if (halvings < give_up) return longest_look() / (1 << halvings);
+  const bool again = skipped_.fetch_add(1, std::memory_order_relaxed) % try_again == try_again - 1;
+  return again ? longest_look() : 0ns;
+}
+
+void Lookout::failed() {
+  const int halvings = halvings_.load(std::memory_order_relaxed);
+  if (halvings < give_up) halvings_.store(halvings + 1, std::memory_order_relaxed);
+}
+
+}  // namespace postern::host

@@ -1,0 +1,72 @@
+// Looking before sleeping. A thread that sleeps is woken by a system call, and takes 5 to 50 us on
+// a virtual machine to go on; what it waits for often comes sooner.
+#pragma once
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <mutex>
+
+namespace postern::host {
+
+/// Tells the core that its thread only looks.
+inline void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+/// For locks that are held for less than it takes to put a thread to sleep and wake it.
+inline void acquire(std::unique_lock<std::mutex>& lock) {
+  for (int i = 0; i < 100; ++i) {
+    if (lock.try_lock()) return;
+    for (int k = 0; k < 8; ++k) relax();
+  }
+  lock.lock();
+}
+
+/// How long a thread looks at most (Config::look); zero where there is one core.
+std::chrono::nanoseconds longest_look();
+void set_longest_look(std::chrono::nanoseconds);
+
+/// A place where threads wait for others. Where looking was in vain it is done for half as long the
+/// next time, down to not at all; every 64th wait then tries again. So a thread that waits for what
+/// rarely comes soon uses no processor. Any number of threads may look at once.
+class Lookout {
+ public:
+  /// Calls `there`, which reads atomics, until it says true or the time is over; what it said last.
+  /// When it is false the caller must sleep.
+  template <class There>
+  bool look(const There& there, std::chrono::nanoseconds most = std::chrono::nanoseconds::max()) {
+    using Clock = std::chrono::steady_clock;
+    if (there()) return true;
+    const auto limit = std::min(allowed(), most);
+    if (limit.count() <= 0) return false;
+    const Clock::time_point begin = Clock::now();
+    while (true) {
+      for (int i = 0; i < 16; ++i) {
+        if (there()) return succeeded();
+        relax();
+      }
+      if (Clock::now() - begin >= limit) break;
+    }
+    if (there()) return succeeded();
+    failed();
+    return false;
+  }
+
+ private:
+  std::chrono::nanoseconds allowed();
+  bool succeeded() {
+    if (halvings_.load(std::memory_order_relaxed) != 0)
+      halvings_.store(0, std::memory_order_relaxed);
+    return true;
+  }
+  void failed();
+
+  std::atomic<int> halvings_{0};  // of the longest look; in vain so many times in a row
+  std::atomic<unsigned> skipped_{0};
+};
+
+}  // namespace postern::host

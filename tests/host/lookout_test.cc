@@ -1,0 +1,82 @@
+// Looking before sleeping.
+#include "host/lookout.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "host/executor.h"
+
+namespace postern::host {
+namespace {
+
+using namespace std::chrono_literals;
+
+struct Lookouts : testing::Test {
+  void SetUp() override {
+    if (core_count() == 1) GTEST_SKIP() << "one core: nobody looks";
+    set_longest_look(1ms);
+  }
+  void TearDown() override { set_longest_look(50us); }
+};
+
+TEST_F(Lookouts, WhatComesSoonIsSeen) {
+  set_longest_look(10s);
+  Lookout lookout;
+  std::atomic<bool> there{false};
+  std::thread other([&] { there = true; });
+  EXPECT_TRUE(lookout.look([&] { return there.load(); }));
+  other.join();
+}
+
+TEST_F(Lookouts, LooksThatAreInVainGetShorterAndEnd) {
+  Lookout lookout;
+  const auto looks = [&] {
+    std::int64_t n = 0;
+    EXPECT_FALSE(lookout.look([&] { return ++n, false; }));
+    return n;
+  };
+  EXPECT_GT(looks(), 1);
+  for (int i = 0; i < 6; ++i) looks();
+  // Now it asks once and sleeps; only from time to time it looks again.
+  int longer = 0;
+  for (int i = 0; i < 640; ++i) longer += looks() > 1;
+  EXPECT_EQ(longer, 10);
+}
+
+TEST_F(Lookouts, OneThatSucceedsLooksAsLongAsBefore) {
+  Lookout lookout;
+  const auto in_vain = [&] {
+    std::int64_t n = 0;
+    lookout.look([&] { return ++n, false; });
+    return n;
+  };
+  for (int i = 0; i < 10; ++i) in_vain();
+  bool seen = false;
+  for (int i = 0; i < 100 && !seen; ++i) {
+    int n = 0;
+    seen = lookout.look([&] { return ++n > 1; });
+  }
+  EXPECT_TRUE(seen);
+  EXPECT_GT(in_vain(), 1);
+}
+
+TEST_F(Lookouts, NobodyLooksWhenToldNotTo) {
+  set_longest_look(0ns);
+  Lookout lookout;
+  int n = 0;
+  EXPECT_FALSE(lookout.look([&] { return ++n, false; }));
+  EXPECT_EQ(n, 1);
+  EXPECT_TRUE(lookout.look([] { return true; }));
+}
+
+TEST_F(Lookouts, ALimitOfTheCallersCounts) {
+  Lookout lookout;
+  int n = 0;
+  EXPECT_FALSE(lookout.look([&] { return ++n, false; }, -5ns));
+  EXPECT_FALSE(lookout.look([&] { return ++n, false; }, 0ns));
+  EXPECT_EQ(n, 2);
+}
+
+}  // namespace
+}  // namespace postern::host
