@@ -15,6 +15,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <functional>
 #include <string>
 #include <thread>
@@ -430,7 +431,19 @@ void add_codes() {
 
 }  // namespace
 
+/// What is given as a folder may be made.
+struct Scratch {
+  std::filesystem::path path =
+      std::filesystem::temp_directory_path() / ("postern_hostile_" + std::to_string(getpid()));
+  Scratch() {
+    std::filesystem::create_directory(path);
+    std::filesystem::current_path(path);
+  }
+  ~Scratch() { std::filesystem::remove_all(path); }
+};
+
 int main() {
+  const Scratch scratch;
   progress = static_cast<Progress*>(
       mmap(nullptr, sizeof(Progress), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
   add_all();
