@@ -33,6 +33,20 @@ Types element_types(std::span<const Tensor> x, std::span<const int> axes) {
   return out;
 }
 
+void refuse_tickets(const char* what, const Program& body) {
+  const auto moves = [](const Type& t) { return is_differentiable(t.dtype); };
+  for (const Equation& e : body.equations) {
+    const SiteSpec* const site = e.primitive->site ? e.primitive->site(e.params.get()) : nullptr;
+    if (!site || site->role != SiteSpec::Role::start) continue;
+    check(
+        std::ranges::find(body.outputs, e.first) == body.outputs.end() ||
+            std::ranges::none_of(site->operands, moves) || std::ranges::none_of(site->later, moves),
+        "{}: the function gives the Pending of call '{}', which has no derivative: wait inside of "
+        "the function, or use start_call_with_vjp in its place",
+        what, site->name);
+  }
+}
+
 Closed batched_body(const char* what, const Program& body, std::span<const Tensor> x,
                     std::span<const int> axes, std::int64_t size, const Tensor& mask) {
   Types types = types_of(x);

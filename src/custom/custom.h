@@ -22,6 +22,10 @@ std::shared_ptr<const detail::LinearMap> linear_map(const char* what, const Tens
 TensorFunction host_cotangents(const CallOptions& options, const HostVjp& vjp_fn,
                                std::size_t operands, std::size_t results);
 
+/// Refuses a function with a rule of its own that gives what stands for a started call: a ticket
+/// has no derivative, and that of the call would be quietly zero.
+void refuse_tickets(const char* what, const Program& body);
+
 /// Refuses operands that the program's inputs do not fit; the types of its outputs.
 Types program_type(const char* what, const Program& program, TypeSpan operands);
 

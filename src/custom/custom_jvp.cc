@@ -97,6 +97,7 @@ detail::Tensors detail::custom_jvp(const TensorFunction& f, const TensorFunction
                                    const Tensors& x, const Place& place) {
   PlaceScope at(place);
   const Closed body = trace_user_inner("custom_jvp", types_of(x), f);
+  refuse_tickets("custom_jvp", *body.program);
   Tensors operands = body.captures;
   append(operands, x);
   CustomJvpParams p{body.program, std::make_shared<const TensorFunction>(rule),

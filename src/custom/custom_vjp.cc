@@ -258,6 +258,7 @@ detail::Tensors detail::custom_vjp(const TensorFunction& f, const ForwardRule& f
                                    const Tensors& x, const Place& place) {
   PlaceScope at(place);
   const Closed body = trace_user_inner("custom_vjp", types_of(x), f);
+  refuse_tickets("custom_vjp", *body.program);
   Tensors operands = body.captures;
   append(operands, x);
   CustomVjpParams p{body.program, std::make_shared<const ForwardRule>(forward),

@@ -78,7 +78,8 @@ void check_role(const SiteSpec& s) {
   check(s.role == Role::whole || (!s.is_tap() && s.effect != Effect::pure),
         "a site that starts or waits is no such call");
   check(s.role == Role::start || s.later.empty(), "a site that starts no call has later results");
-  check(s.role != Role::start || (s.results.size() == 1 && is_ticket(s.results[0])),
+  check(s.role != Role::start || s.results.empty() ||
+            (s.results.size() == 1 && is_ticket(s.results[0])),
         "a site that starts a call gives no ticket");
   check(s.role != Role::wait || (s.named.name.empty() && s.operands.size() == 1 &&
                                  is_ticket(s.operands[0]) && s.operands[0].dims.empty()),

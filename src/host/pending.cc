@@ -128,7 +128,8 @@ void PendingCalls::start(RunState& run, const HostSite& site, void* const* data,
                          const TapInfo& told) {
   auto job = std::make_shared<Job>(run, site, device, told);
   const std::size_t n = site.operands;
-  const auto count = static_cast<std::size_t>(site.leaves[n].size);  // of tickets
+  job->forgotten = site.results == 0;  // nobody can wait
+  const std::size_t count = job->forgotten ? 0 : static_cast<std::size_t>(site.leaves[n].size);
   for (std::size_t i = 0; i < site.called.size(); ++i) {
     job->memory.push_back(detail::aligned_bytes(site.called_bytes[i]));
     job->data.push_back(job->memory.back().get());
@@ -284,6 +285,7 @@ void PendingCalls::ended(const Lock&, Job& job) {
     failed_.push_back(*job.at);  // the run's end says so unless somebody waits
   jobs_.erase(job.at);
   job.under_way.reset();
+  for (std::size_t i = 0; i < job.site->operands; ++i) job.memory[i].reset();
 }
 
 void PendingCalls::abandon(const Lock& lock, Job& job) {
@@ -308,6 +310,17 @@ void PendingCalls::abandon(const Lock& lock, Job& job) {
     log_line("a started call was not entered: the system gave no thread");
   }
   changed_.notify_all();
+}
+
+/// Types are compared while tracing, but a program from a file may mix its tickets.
+std::string PendingCalls::misfit(const Job& job, const HostSite& site) {
+  bool fits = job.bytes.size() == site.results;
+  for (std::size_t i = 0; fits && i < site.results; ++i)
+    fits = job.bytes[i] == site.leaf_bytes[1 + i] &&
+           job.spec->later[i].dtype == site.leaves[1 + i].dtype;
+  if (fits) return {};
+  return fmt::format("{} gives {}, and {} is waited for", describe(*job.spec),
+                     to_string(job.spec->later), to_string(site.spec->results));
 }
 
 std::string PendingCalls::unknown(std::uint64_t ticket) const {
@@ -336,6 +349,11 @@ bool PendingCalls::wait(RunState& run, const HostSite& site, void* const* data, 
     lock.unlock();
     run.fail(ErrorCode::failed_precondition, site, device, std::make_exception_ptr(TypeError(text)),
              text);
+    return false;
+  }
+  if (const std::string text = misfit(*found->second.job, site); !text.empty()) {
+    lock.unlock();
+    run.fail(ErrorCode::bad_result, site, device, nullptr, text);
     return false;
   }
   const Ticket ticket = std::move(found->second);

@@ -62,6 +62,7 @@ class PendingCalls : public std::enable_shared_from_this<PendingCalls> {
   void ended(const Lock& lock, Job& job);
   void abandon(const Lock& lock, Job& job);
   std::string unknown(std::uint64_t ticket) const;
+  static std::string misfit(const Job& job, const HostSite& site);
 
   RunState* const run_;
   mutable std::mutex guard_;

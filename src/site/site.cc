@@ -256,7 +256,9 @@ void site_lower(Lowering& out, const Equation& e) {
     aliases.push_back(i);
     results.push_back({out.fresh(), Lowering::type(type), type.rank()});
   }
-  for (int i = 0; i < e.results && !tap; ++i) {
+  // What is kept for who waits would stay until the run's end.
+  const bool unawaited = s.role == SiteSpec::Role::start && !out.needed(e, 0);
+  for (int i = 0; i < e.results && !tap && !unawaited; ++i) {
     results.push_back(
         {out.fresh(), Lowering::type(out.result_type(e, i)), out.result_type(e, i).rank()});
     out.define(e, i, results.back().value);
@@ -269,8 +271,13 @@ void site_lower(Lowering& out, const Equation& e) {
   }
   if (ordered || (out.passed_by() && !tap)) in.push_back({out.token(), Lowering::token_type, 0});
   if (ordered) results.push_back({out.fresh(), Lowering::token_type, 0});
-  write_custom_call(out, s, out.add_site(as<SiteParams>(*e.params).site), in, results, aliases,
-                    tells);
+  SitePtr site = as<SiteParams>(*e.params).site;
+  if (unawaited) {
+    SiteSpec alone = s;
+    alone.results.clear();
+    site = std::make_shared<const SiteSpec>(std::move(alone));
+  }
+  write_custom_call(out, *site, out.add_site(site), in, results, aliases, tells);
   for (std::size_t i = 0; i < aliases.size(); ++i)
     out.hand_on(in[aliases[i]].value, results[i].value);
   if (ordered) out.set_token(results.back().value);

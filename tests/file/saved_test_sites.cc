@@ -117,7 +117,7 @@ TEST(SavedSites, RolesThatDoNotFitAreRefused) {
   refused(start, "role", "whole");  // has later results
   refused(start, "role", "wait");   // has a function
   refused(start, "results", {"f32[]"});
-  refused(start, "results", file::Json::array());
+  refused(start, "results", {"u64[]", "u64[]"});
   refused(start, "effect", "pure");
   refused(start, "function", {{"name", ""}, {"attributes", file::Json::object()}});
 }

@@ -1,4 +1,5 @@
 // Calls that overlap: start_call and wait.
+#include "resident.h"
 #include "support.h"
 
 #include <atomic>
@@ -555,6 +556,56 @@ TEST(Overlap, WhatIsDifferentiatedNeedsARule) {
       },
       [](Tensor x, Tensor ct) { return 2.0f * x * ct; });
   EXPECT_EQ(jit(grad(with_rule))(3.0f).item<float>(), 6);
+  auto begins = custom_vjp(
+      [](Tensor x) {
+        return start_call(
+            {.name = "sq"}, x.type(), [](float v) { return v; }, x);
+      },
+      [](Tensor x) {
+        return std::pair{start_call(
+                             {.name = "sq"}, x.type(), [](float v) { return v; }, x),
+                         x};
+      },
+      [](Tensor x, Pending<Tensor>) { return x; });
+  expect_error<TypeError>([&] { jit([&](Tensor x) { return wait(begins(x)); })(3.0f); },
+                          {"custom_vjp", "'sq'", "start_call_with_vjp"});
+}
+
+TEST(Overlap, ManyThatNobodyWaitsForLeaveNothing) {
+  RecordProperty("covers", "OVERLAP-03");
+  std::atomic<int> runs = 0;
+  long before = 0, most = 0;
+  auto f = jit([&](Tensor n, Tensor big) {
+    return fori_loop(
+        0, n,
+        [&](Tensor i, Tensor x) {
+          static_cast<void>(start_call(
+              {.effect = Effect::ordered}, big.type(),
+              [&](View<const float> in, View<float> out) {
+                ++runs;
+                std::ranges::copy(in, out.begin());
+              },
+              big));
+          // Has returned after the one above, so that none pile up.
+          return wait(start_call(
+              {.effect = Effect::ordered}, x.type(),
+              [&](int step, float v) {
+                const long now = test::resident_kib();
+                if (step == 10) before = now;
+                most = std::max(most, now);
+                return v + 1;
+              },
+              i, x));
+        },
+        Tensor(0.0f));
+  });
+  const Tensor big = zeros(type<float>({1 << 18}));  // 2 MiB of operand and result
+  EXPECT_EQ(f(500, big).item<float>(), 500);
+  barrier();
+  EXPECT_EQ(runs.load(), 500);
+  if (test::counts_memory) {
+    EXPECT_LT(most - before, 300 << 10) << "KiB, of 1,000,000 that were copied";
+  }
 }
 
 TEST(Overlap, ADerivativeOnTheHost) {
