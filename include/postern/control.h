@@ -38,23 +38,34 @@ auto switch_(const Operand& index, const Functions& branches, const Operands&...
   }(detail::held(operands)...);
 }
 
+/// What a while_loop keeps for its derivative in reverse mode. While it runs forward each step puts
+/// on a tape, in the host's memory, what the derivative needs of it; going back takes that again.
+/// The tape is gone when nobody reads it any more, at the latest when the run ends.
+struct WhileOptions {
+  int keep_every = 1;      // keep the carry of every so many steps, and compute those between again
+  std::size_t memory = 0;  // bytes that one execution of the loop may keep; 0: no limit
+  std::string file = {};   // what is over the limit goes to a file whose name begins so; it is
+                           // deleted with the tape. Empty: an error
+};
+
 /// init; while (condition(carry)) carry = body(carry). `condition` gives a pred scalar. Derivatives
-/// in forward mode only: reverse mode is a TypeError (use scan, or fori_loop with a known number of
-/// steps). Under vmap it runs until the last element is done.
+/// in both modes; see WhileOptions for what reverse mode keeps. Under vmap it runs until the last
+/// element is done.
 template <class Condition, class Body, class Carry>
-auto while_loop(Condition condition, Body body, const Carry& init, Place place = Place::current()) {
+auto while_loop(Condition condition, Body body, const Carry& init, const WhileOptions& options = {},
+                Place place = Place::current()) {
   const auto carry = detail::held(init);
   return detail::with_leaves(
       carry,
       detail::while_loop(
           detail::flat_body(std::move(condition), carry, "while_loop: the condition", place, false),
           detail::flat_body(std::move(body), carry, "while_loop: the carry", place, true),
-          detail::leaves_of(carry), detail::paths_of(carry), place));
+          detail::leaves_of(carry), detail::paths_of(carry), options, place));
 }
 
 /// for (i = lower; i < upper; ++i) carry = body(i, carry). i is s32, or s64 when a bound needs it.
-/// With bounds known while tracing (numbers) it has derivatives in both modes, else it is a
-/// while_loop. `unroll`: so many steps in one.
+/// With bounds known while tracing (numbers) it is a scan, else a while_loop. `unroll`: so many
+/// steps in one.
 template <class Body, class Carry>
 auto fori_loop(const Operand& lower, const Operand& upper, Body body, const Carry& init,
                int unroll = 1) {

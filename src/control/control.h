@@ -16,19 +16,35 @@ struct CondParams {
   }
 };
 
+/// What a loop keeps on the host for its derivative: see control/tape.h.
+struct TapeOptions {
+  std::int64_t memory = 0;  // bytes of one execution of the loop, 0: no limit
+  std::string file = {};    // where goes what is over it; empty: that is an error
+  void fields(FieldSink& sink) const;
+};
+
 /// Operands: constants of the condition, constants of the body, carry. Condition and body take
 /// their constants, then the carry.
+///
+/// One that is taped also gives the number of its steps (s64) and, for each of the body's last
+/// outputs, a ticket for the tape on which every step has put it.
 struct WhileParams {
   ProgramPtr condition, body;
-  std::size_t condition_constants, body_constants;
-  void fields(FieldSink& sink) const {
-    sink("condition", condition);
-    sink("body", body);
-  }
+  std::size_t condition_constants = 0, body_constants = 0;
+  TapeOptions tape = {};
+  bool taped = false;
+  std::vector<int> ticket_ranks = {};  // by taped output: how many of its axes its ticket has
+  void fields(FieldSink& sink) const;
+
+  std::size_t ys() const { return ticket_ranks.size(); }
+  std::size_t carries() const { return body->outputs.size() - ys(); }
 };
 
 /// Operands: constants, carry, xs. The body takes constants, the step's number if `counted` (start,
 /// start + 1, ...), carry, slices of xs; it gives the carry and slices of the stacked results.
+///
+/// One that is taped has as many steps as its first operand says (s64), which comes before the
+/// constants. Its xs and stacked results are on tapes, of which it is given and gives the tickets.
 struct ScanParams {
   ProgramPtr body;
   std::int64_t length = 0, start = 0;
@@ -36,15 +52,20 @@ struct ScanParams {
   DType index = DType::s32;
   int unroll = 1;
   std::size_t constants = 0, carries = 0;
+  TapeOptions tape = {};
+  bool taped = false;
+  std::vector<int> ticket_ranks = {};  // by stacked result, as in WhileParams
+  std::vector<bool> frees = {};        // by x: nobody reads its tape after this loop; empty: none
   void fields(FieldSink& sink) const;
 
   std::size_t first_carry() const { return constants + counted; }  // among the body's inputs
   std::size_t first_x() const { return first_carry() + carries; }
   std::size_t xs() const { return body->inputs.size() - first_x(); }
   std::size_t ys() const { return body->outputs.size() - carries; }
+  std::size_t first_operand() const { return taped; }  // that the body is given
 };
 
-extern const Primitive cond_p, while_p, scan_p;
+extern const Primitive cond_p, while_p, scan_p, taped_while_p, taped_scan_p;
 
 /// Programs that captured different tensors, brought to the same inputs: all captures, then their
 /// own. Gives the captures.

@@ -1,6 +1,7 @@
 // scan, map, and fori_loop with a known number of steps: what they are and how they run. Their
 // derivatives are in control_scan_rules.cc.
 #include "control/scan.h"
+#include "control/tape.h"
 #include "lower/meet.h"
 #include "ops/reduce.h"
 
@@ -12,7 +13,13 @@
 namespace postern {
 
 void ScanParams::fields(FieldSink& sink) const {
-  sink("length", length);
+  if (taped) {
+    sink("tapes", ticket_ranks);
+    if (!frees.empty()) sink("frees", frees);
+    tape.fields(sink);
+  } else {
+    sink("length", length);
+  }
   if (counted) {
     sink("start", start);
     sink("index", index);
@@ -29,21 +36,28 @@ namespace {
 Types scan_type(const Params* params, TypeSpan operands) {
   const auto& p = as<ScanParams>(*params);
   const Program& body = *p.body;
-  check(operands.size() + p.counted == body.inputs.size(),
-        "scan: {} operands for a body of {} inputs", operands.size(), body.inputs.size());
-  for (std::size_t i = 0; i < operands.size(); ++i) {
-    const std::size_t input = i < p.constants ? i : i + p.counted;
+  const std::size_t first = p.first_operand();
+  check(operands.size() - first + p.counted == body.inputs.size(),
+        "scan: {} operands for a body of {} inputs", operands.size() - first, body.inputs.size());
+  check(!p.taped || (operands[0].dtype == count_type().dtype && operands[0].dims.empty()),
+        "scan: the number of steps must be {}, got {}", to_string(count_type()),
+        to_string(operands[0]));
+  for (std::size_t i = first; i < operands.size(); ++i) {
+    const std::size_t input = i - first < p.constants ? i - first : i - first + p.counted;
     Type type = body.type(body.inputs[input]);
-    if (input >= p.first_x()) type = stacked_type(type, p.length);
+    if (input >= p.first_x())
+      type = p.taped ? ticket_type(type, static_cast<int>(operands[i].rank()))
+                     : stacked_type(type, p.length);
     check(operands[i].dtype == type.dtype && operands[i].dims == type.dims,
           "scan: operand {} must be {}, got {}", i, to_string(type), to_string(operands[i]));
   }
   Types out = body.output_types();
   for (std::size_t i = 0; i < out.size(); ++i) {
     if (i >= p.carries)
-      out[i] = stacked_type(out[i], p.length);
+      out[i] = p.taped ? ticket_type(out[i], p.ticket_ranks[i - p.carries])
+                       : stacked_type(out[i], p.length);
     else {
-      const Type& in = operands[p.constants + i];
+      const Type& in = operands[first + p.constants + i];
       check(out[i].dtype == in.dtype && out[i].dims == in.dims,
             "scan: the carry {} is {} before a step and {} after it", i, to_string(in),
             to_string(out[i]));
@@ -250,6 +264,7 @@ Tensors scan_evaluate(const Op& op, std::span<const Tensor> x) {
   std::vector<std::vector<unsigned char>> over, stacks;
   for (const Tensor& t : xs) t.read(over.emplace_back(t.type().byte_size()).data());
   const Types outputs = p.body->output_types();
+  std::vector<std::vector<std::shared_ptr<const void>>> keep(p.ys());  // tapes, by stack
   for (std::size_t i = p.carries; i < outputs.size(); ++i)
     stacks.emplace_back(stacked_type(outputs[i], p.length).byte_size());
   for (std::int64_t step = 0; step < p.length; ++step) {
@@ -264,17 +279,56 @@ Tensors scan_evaluate(const Op& op, std::span<const Tensor> x) {
     Tensors y = evaluate_program(p.body, in);
     for (std::size_t i = 0; i < stacks.size(); ++i) {
       const Tensor& part = y[p.carries + i];
+      if (auto tapes = tapes_of(part)) keep[i].push_back(std::move(tapes));
       part.read(stacks[i].data() + static_cast<std::size_t>(k) * part.type().byte_size());
     }
     y.resize(p.carries);
     carry = std::move(y);
   }
-  for (std::size_t i = 0; i < stacks.size(); ++i)
+  for (std::size_t i = 0; i < stacks.size(); ++i) {
     carry.emplace_back(stacked_type(outputs[p.carries + i], p.length), stacks[i].data());
+    if (!keep[i].empty()) carry.back() = keeping_tapes(carry.back(), std::move(keep[i]));
+  }
+  return carry;
+}
+
+Tensors taped_scan_evaluate(const Op& op, std::span<const Tensor> x) {
+  const auto& p = op.as<ScanParams>();
+  const ScanParts of(p, x);
+  const std::int64_t steps = x[0].item<std::int64_t>();
+  const Types inputs = p.body->input_types(), outputs = p.body->output_types();
+  const Types x_types(inputs.begin() + static_cast<std::ptrdiff_t>(p.first_x()), inputs.end());
+  Tensors carry(of.carry.begin(), of.carry.end());
+  Tensors tickets = no_tickets(
+      {outputs.begin() + static_cast<std::ptrdiff_t>(p.carries), outputs.end()}, p.ticket_ranks);
+  for (std::int64_t step = 0; step < steps; ++step) {
+    const std::int64_t k = p.reverse ? steps - 1 - step : step;
+    Tensors in(of.constants.begin(), of.constants.end());
+    if (p.counted) in.push_back(counter(p, k));
+    append(in, carry);
+    append(in, read_now(k, of.xs, x_types, p.tape));
+    carry = evaluate_program(p.body, in);
+    push_now(k, tickets, std::span(carry).subspan(p.carries), p.tape);
+    carry.resize(p.carries);
+  }
+  append(carry, tickets);
   return carry;
 }
 
 }  // namespace
+
+constexpr Primitive taped_scan_p{.name = "scan",
+                                 .type = scan_type,
+                                 .jvp = scan_jvp,
+                                 .transpose = scan_transpose,
+                                 .linear = Linear::jointly,
+                                 .split = scan_split,
+                                 .with_programs = scan_with_programs,
+                                 .batch = scan_batch,
+                                 .lower = lower_taped,
+                                 .evaluate = taped_scan_evaluate,
+                                 .calls = true,
+                                 .may_call = true};
 
 constexpr Primitive scan_p{.name = "scan",
                            .type = scan_type,
@@ -288,12 +342,13 @@ constexpr Primitive scan_p{.name = "scan",
                            .evaluate = scan_evaluate};
 
 Tensors bind_scan(ScanParams p, const Closed& closed, std::span<const Tensor> constants,
-                  std::span<const Tensor> carry, std::span<const Tensor> xs) {
+                  std::span<const Tensor> carry, std::span<const Tensor> xs, const Tensor& steps) {
   // What the body does not use is not carried along.
   const std::vector<bool> used = used_inputs(*closed.program);
   Program body = *closed.program;
   body.inputs.clear();
   Tensors operands;
+  if (p.taped) operands.push_back(steps);
   std::size_t next = 0;
   auto keep = [&](const Tensor* operand, bool always) {
     const bool kept = always || used[next];
@@ -304,13 +359,14 @@ Tensors bind_scan(ScanParams p, const Closed& closed, std::span<const Tensor> co
   };
   for (const Tensor& t : closed.captures) keep(&t, false);
   for (const Tensor& t : constants) keep(&t, false);
-  p.constants = operands.size();
+  p.constants = operands.size() - p.first_operand();
   if (p.counted) p.counted = keep(nullptr, false);
   for (const Tensor& t : carry) keep(&t, true);
   p.carries = carry.size();
   for (const Tensor& t : xs) keep(&t, false);
   p.body = std::make_shared<const Program>(std::move(body));
-  return bind_n(scan_p, make_params(std::move(p)), operands);
+  const Primitive& primitive = p.taped ? taped_scan_p : scan_p;
+  return bind_n(primitive, make_params(std::move(p)), operands);
 }
 
 namespace detail {
@@ -390,7 +446,7 @@ Tensors counted_while(const Tensor& lower, const Tensor& upper, const TensorFunc
     out.insert(out.begin(), add(in[0], full_of({Number::Kind::integer, 1, 1, 0}, {dtype, {}})));
     return out;
   };
-  Tensors y = while_loop(test, step, carry, all_paths, place);
+  Tensors y = while_loop(test, step, carry, all_paths, {}, place);
   y.erase(y.begin());
   return y;
 }

@@ -1,5 +1,6 @@
 // Derivatives and batching of scan; scan_split.cc has the split.
 #include "control/scan.h"
+#include "control/tape.h"
 #include "transform/simplify.h"
 #include "transform/transpose.h"
 
@@ -13,20 +14,28 @@ Tensors joined(std::initializer_list<std::span<const Tensor>> lists) {
   return out;
 }
 
-Types slices(std::span<const Tensor> xs) {
-  Types out;
-  for (const Tensor& x : xs) out.push_back(slice_type_of(x.type()));
-  return out;
+/// Of one step: what the body takes of xs, and what it gives to be stacked.
+Types x_types(const ScanParams& p) {
+  const Types all = p.body->input_types();
+  return {all.begin() + static_cast<std::ptrdiff_t>(p.first_x()), all.end()};
+}
+Types y_types(const ScanParams& p) {
+  const Types all = p.body->output_types();
+  return {all.begin() + static_cast<std::ptrdiff_t>(p.carries), all.end()};
 }
 
 /// Types of a body's inputs: constants, the step's number, carry, slices of xs.
 Types input_types(const ScanParams& p, const Tensors& constants, const Tensors& carry,
-                  const Tensors& xs) {
+                  const Types& slices) {
   Types out = types_of(constants);
   if (p.counted) out.push_back({p.index, {}});
   append(out, types_of(carry));
-  append(out, slices(xs));
+  append(out, slices);
   return out;
+}
+
+Tensor steps_of(const ScanParams& p, std::span<const Tensor> x) {
+  return p.taped ? x[0] : Tensor();
 }
 
 /// Takes tensors one after another.
@@ -70,36 +79,42 @@ Jvp scan_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx
   const ScanParts of(p, x), d(p, dx);
   const Tensors constants = joined({of.constants, kept(d.constants)}),
                 xs = joined({of.xs, kept(d.xs)});
+  Types slices = x_types(p);
+  append(slices, where_marked(x_types(p), present(d.xs)));
   std::vector<bool> moves = present(d.carry), y_moves;
   Tensors carry;
   Closed body;
   for (bool again = true; again;) {
     carry = joined({of.carry, or_zeros_like(d.carry, moves, types_of(of.carry))});
     const std::vector<bool> before = moves;
-    body =
-        trace_inner("body", input_types(p, constants, carry, xs), [&](std::span<const Tensor> in) {
-          Reader read(in);
-          Tensors values = joined({read.many(of.constants.size())}),
-                  tangents = read.marked(present(d.constants));
-          if (p.counted) {
-            values.push_back(read.one());
-            tangents.emplace_back();
-          }
-          append(values, read.many(p.carries));
-          append(tangents, read.marked(before));
-          append(values, read.many(of.xs.size()));
-          append(tangents, read.marked(present(d.xs)));
-          auto [y, dy] = jvp_of(*p.body, values, tangents);
-          const std::span<const Tensor> ys(y), dys(dy);
-          for (std::size_t i = 0; i < p.carries; ++i) moves[i] = moves[i] || dy[i].has_value();
-          y_moves = present(dys.subspan(p.carries));
-          return joined({ys.first(p.carries),
-                         or_zeros_like(dys, moves, types_of(ys.first(p.carries))),
-                         ys.subspan(p.carries), kept(dys.subspan(p.carries))});
-        });
+    body = trace_inner("body", input_types(p, constants, carry, slices),
+                       [&](std::span<const Tensor> in) {
+                         Reader read(in);
+                         Tensors values = joined({read.many(of.constants.size())}),
+                                 tangents = read.marked(present(d.constants));
+                         if (p.counted) {
+                           values.push_back(read.one());
+                           tangents.emplace_back();
+                         }
+                         append(values, read.many(p.carries));
+                         append(tangents, read.marked(before));
+                         append(values, read.many(of.xs.size()));
+                         append(tangents, read.marked(present(d.xs)));
+                         auto [y, dy] = jvp_of(*p.body, values, tangents);
+                         const std::span<const Tensor> ys(y), dys(dy);
+                         for (std::size_t i = 0; i < p.carries; ++i)
+                           moves[i] = moves[i] || dy[i].has_value();
+                         y_moves = present(dys.subspan(p.carries));
+                         return joined({ys.first(p.carries),
+                                        or_zeros_like(dys, moves, types_of(ys.first(p.carries))),
+                                        ys.subspan(p.carries), kept(dys.subspan(p.carries))});
+                       });
     again = moves != before;
   }
-  const Tensors all = bind_scan(p, body, constants, carry, xs);
+  ScanParams q = p;
+  for (std::size_t i = 0; i < p.ticket_ranks.size(); ++i)
+    if (y_moves[i]) q.ticket_ranks.push_back(p.ticket_ranks[i]);
+  const Tensors all = bind_scan(q, body, constants, carry, xs, steps_of(p, x));
   Reader read(all);
   const auto last = read.many(p.carries);
   const Tensors dlast = read.marked(moves);
@@ -117,13 +132,15 @@ Tensors scan_transpose(const Op& op, std::span<const Tensor> ct, std::span<const
   const auto& p = op.as<ScanParams>();
   const ScanParts of(p, x);
   Types all_types;
-  for (std::size_t i = 0; i < types.size(); ++i) all_types.push_back(types[i]);
+  for (std::size_t i = p.first_operand(); i < types.size(); ++i) all_types.push_back(types[i]);
   const Types carry_types(all_types.begin() + static_cast<std::ptrdiff_t>(p.constants),
                           all_types.begin() + static_cast<std::ptrdiff_t>(p.constants + p.carries));
   const std::vector<bool> known_constants = present(of.constants), known_xs = present(of.xs),
                           arrives = present(ct.subspan(p.carries));
   const Tensors constants = kept(of.constants),
                 xs = joined({kept(ct.subspan(p.carries)), kept(of.xs)});
+  Types slices = where_marked(y_types(p), arrives);
+  append(slices, where_marked(x_types(p), known_xs));
   std::vector<bool> summed(p.constants), moves = present(ct.first(p.carries)), x_gets;
   Tensors carry;
   Closed body;
@@ -131,8 +148,8 @@ Tensors scan_transpose(const Op& op, std::span<const Tensor> ct, std::span<const
     carry = joined({or_zeros_like(Tensors(p.constants), summed, all_types),
                     or_zeros_like(ct, moves, carry_types)});
     const std::vector<bool> summed_before = summed, moves_before = moves;
-    body =
-        trace_inner("body", input_types(p, constants, carry, xs), [&](std::span<const Tensor> in) {
+    body = trace_inner(
+        "body", input_types(p, constants, carry, slices), [&](std::span<const Tensor> in) {
           Reader read(in);
           Tensors values = read.marked(known_constants);
           if (p.counted) values.push_back(read.one());
@@ -163,9 +180,14 @@ Tensors scan_transpose(const Op& op, std::span<const Tensor> ct, std::span<const
   }
   ScanParams q = p;
   q.reverse = !p.reverse;
-  const Tensors given = bind_scan(q, body, constants, carry, xs);
+  q.ticket_ranks.clear();
+  for (std::size_t i = 0; p.taped && i < x_gets.size(); ++i)
+    if (x_gets[i])
+      q.ticket_ranks.push_back(static_cast<int>(all_types[p.constants + p.carries + i].rank()));
+  const Tensors given = bind_scan(q, body, constants, carry, xs, steps_of(p, x));
   Reader read(given);
-  Tensors out = read.marked(summed);
+  Tensors out(p.first_operand());
+  append(out, read.marked(summed));
   append(out, read.marked(moves));
   append(out, read.marked(x_gets));
   return out;
@@ -175,52 +197,80 @@ Tensors scan_transpose(const Op& op, std::span<const Tensor> ct, std::span<const
 // -------------------------------------------------------------------------------------------------
 
 // Constants keep their batch axis; that of the carry goes to the front, that of xs behind the axis
-// that is scanned.
+// that is scanned. A tape is one for each element, and so is its ticket. Where elements have
+// different numbers of steps the loop has as many as the longest; those that are done keep their
+// carry.
 Batched scan_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
                    std::int64_t size, const Tensor& mask) {
-  const auto& p = op.as<ScanParams>();
+  ScanParams p = op.as<ScanParams>();
   const ScanParts of(p, x);
-  std::vector<int> from(axes.begin(), axes.begin() + static_cast<std::ptrdiff_t>(p.constants));
-  if (p.counted) from.push_back(-1);
-  Tensors carry, xs;
-  std::vector<bool> mapped, y_mapped(p.ys());
-  for (std::size_t i = 0; i < p.carries; ++i) {
-    const int axis = axes[p.constants + i];
-    mapped.push_back(axis >= 0);
-    carry.push_back(axis >= 0 ? move_batch(of.carry[i], axis, 0, size) : of.carry[i]);
+  const std::size_t first = p.first_operand();
+  const int behind = p.taped ? 0 : 1;
+  Tensor steps = steps_of(p, x), each;
+  if (p.taped && axes[0] >= 0) {
+    each = move_batch(steps, axes[0], 0, size);
+    if (mask.has_value()) each = where(mask, each, zeros_of(each.type()));
+    steps = max(each);
   }
-  from.resize(p.first_x());
+  const bool was_counted = p.counted;
+  p.counted = p.counted || each.has_value();
+  if (each.has_value() && !was_counted) p.index = count_type().dtype;
+  std::vector<int> from(axes.begin() + static_cast<std::ptrdiff_t>(first),
+                        axes.begin() + static_cast<std::ptrdiff_t>(first + p.constants));
+  if (was_counted) from.push_back(-1);
+  const std::size_t first_carry = from.size();
+  Tensors carry, xs;
+  std::vector<bool> mapped, y_mapped(p.ys(), each.has_value());
+  for (std::size_t i = 0; i < p.carries; ++i) {
+    const int axis = axes[first + p.constants + i];
+    mapped.push_back(axis >= 0 || each.has_value());
+    carry.push_back(mapped[i] ? move_batch(of.carry[i], axis, 0, size) : of.carry[i]);
+    from.push_back(-1);
+  }
+  Types slices = x_types(op.as<ScanParams>());
   for (std::size_t i = 0; i < of.xs.size(); ++i) {
-    const int axis = axes[p.constants + p.carries + i];
-    xs.push_back(axis >= 0 ? move_batch(of.xs[i], axis, 1, size) : of.xs[i]);
+    const int axis = axes[first + p.constants + p.carries + i];
+    xs.push_back(axis >= 0 ? move_batch(of.xs[i], axis, behind, size) : of.xs[i]);
     from.push_back(axis >= 0 ? 0 : -1);
+    if (axis >= 0) slices[i].dims.insert(slices[i].dims.begin(), size);
   }
   const Tensors constants(of.constants.begin(), of.constants.end());
   Closed body;
   for (bool again = true; again;) {
     for (std::size_t i = 0; i < p.carries; ++i) {
       if (mapped[i] && carry[i].dims().size() == of.carry[i].dims().size() &&
-          axes[p.constants + i] < 0)
+          axes[first + p.constants + i] < 0)
         carry[i] = move_batch(carry[i], -1, 0, size);
-      from[p.first_carry() + i] = mapped[i] ? 0 : -1;
+      from[first_carry + i] = mapped[i] ? 0 : -1;
     }
     again = false;
-    body =
-        trace_inner("body", input_types(p, constants, carry, xs), [&](std::span<const Tensor> in) {
-          auto [y, to] = batch_of(*p.body, in, from, size, mask);
+    body = trace_inner(
+        "body", input_types(p, constants, carry, slices), [&](std::span<const Tensor> in) {
+          Tensors inputs(in.begin(), in.end());
+          Tensor alive;
+          if (each.has_value()) {
+            alive = less(convert(in[p.constants], each.dtype()), each);
+            if (!was_counted)
+              inputs.erase(inputs.begin() + static_cast<std::ptrdiff_t>(p.constants));
+          }
+          auto [y, to] = batch_of(*p.body, inputs, from, size,
+                                  alive.has_value() && calls_back(*p.body) ? alive : mask);
           for (std::size_t i = 0; i < y.size(); ++i) {
             std::vector<bool>::reference is = i < p.carries ? mapped[i] : y_mapped[i - p.carries];
             again = again || (i < p.carries && to[i] >= 0 && !is);
             is = is || to[i] >= 0;
             if (is) y[i] = move_batch(y[i], to[i], 0, size);
+            if (alive.has_value() && i < p.carries)
+              y[i] = select_elements(alive, y[i], inputs[first_carry + i]);
           }
           return std::move(y);
         });
   }
-  Tensors y = bind_scan(p, body, constants, carry, xs);
+  for (std::size_t i = 0; i < p.ticket_ranks.size(); ++i) p.ticket_ranks[i] += y_mapped[i];
+  Tensors y = bind_scan(p, body, constants, carry, xs, steps);
   std::vector<int> out;
   for (const bool m : mapped) out.push_back(m ? 0 : -1);
-  for (const bool m : y_mapped) out.push_back(m ? 1 : -1);
+  for (const bool m : y_mapped) out.push_back(m ? behind : -1);
   return {std::move(y), std::move(out)};
 }
 

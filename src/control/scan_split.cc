@@ -1,5 +1,7 @@
-// The split of a scan: one scan of what is known, one of the rest.
+// The split of a loop: one loop of what is known, and a scan of the rest. That of a while is over
+// the tapes on which the known loop has put what the rest reads of each step.
 #include "control/scan.h"
+#include "control/tape.h"
 #include "transform/simplify.h"
 
 namespace postern {
@@ -32,7 +34,11 @@ Pruned prune(const ScanParams& p, std::span<const Tensor> x, std::vector<bool> w
   body.outputs = where_marked(p.body->outputs, wanted);
   body.inputs.clear();
   out.p.constants = out.p.carries = 0;
-  for (std::size_t i = 0, operand = 0; i < p.body->inputs.size(); ++i) {
+  for (std::size_t i = 0; i < p.first_operand(); ++i) {
+    out.x.push_back(x[i]);
+    out.operands.push_back(static_cast<int>(i));
+  }
+  for (std::size_t i = 0, operand = p.first_operand(); i < p.body->inputs.size(); ++i) {
     const bool number = p.counted && i == p.constants,
                carry = i >= p.first_carry() && i < p.first_x();
     const bool stays = carry ? wanted[i - p.first_carry()] : used[i];
@@ -51,6 +57,9 @@ Pruned prune(const ScanParams& p, std::span<const Tensor> x, std::vector<bool> w
   }
   for (std::size_t i = 0; i < wanted.size(); ++i)
     if (wanted[i]) out.results.push_back(static_cast<int>(i));
+  out.p.ticket_ranks.clear();
+  for (std::size_t i = 0; i < p.ticket_ranks.size(); ++i)
+    if (wanted[p.carries + i]) out.p.ticket_ranks.push_back(p.ticket_ranks[i]);
   out.p.body = simplify(body);
   return out;
 }
@@ -133,6 +142,15 @@ struct Rest {
     x_from.push_back(std::move(from));
   }
 
+  /// The operands of that scan. `steps`: of one that is taped.
+  std::vector<Source> operands(const Tensor& steps) {
+    std::vector<Source> out;
+    if (steps.has_value()) out.push_back({steps, -1});
+    for (auto* from : {&constant_from, &carry_from, &x_from})
+      std::ranges::move(*from, std::back_inserter(out));
+    return out;
+  }
+
   /// A scan of `half` like `p`, its body's inputs in the order that a scan gives them.
   ScanParams params(const ScanParams& p, Program half) const {
     half.inputs = constants;
@@ -152,6 +170,7 @@ struct Rest {
 struct Known {
   Tensors constants, carry, xs;
   std::size_t outputs;
+  bool counted, taped;
 };
 
 /// A residual that each step computes anew: the value in the known half, the input of the unknown.
@@ -161,11 +180,11 @@ struct Stacked {
 
 /// Gives the residuals of the known half to `rest`, each in the cheapest way: an operand as it is,
 /// the step's number, or, where it is the same in each step, computed once before the loop.
-/// Returns those for which nothing but one value for each step will do.
-std::vector<Stacked> give_residuals(const ScanParams& p, const Halves& halves, const Known& known,
-                                    Rest& rest) {
+/// Returns those for which nothing but one value for each step will do; what comes from a tape is
+/// one of them, for a tape with one reader is freed behind it and has a cotangent that is no sum.
+std::vector<Stacked> give_residuals(const Halves& halves, const Known& known, Rest& rest) {
   const Program& body = *halves.known;
-  const std::size_t number = known.constants.size(), first_carry = number + p.counted,
+  const std::size_t number = known.constants.size(), first_carry = number + known.counted,
                     first_x = first_carry + known.carry.size();
   const std::vector<std::size_t> inputs = input_numbers(body);
   const std::vector<bool> same = same_in_each_step(body, known.constants.size());
@@ -176,9 +195,9 @@ std::vector<Stacked> give_residuals(const ScanParams& p, const Halves& halves, c
     const std::size_t input = inputs[at(v)];
     if (input < number) {
       rest.add_constant(in, {known.constants[input], -1});
-    } else if (p.counted && input == number) {
+    } else if (known.counted && input == number) {
       rest.number = in;
-    } else if (input >= first_x && input < body.inputs.size()) {
+    } else if (!known.taped && input >= first_x && input < body.inputs.size()) {
       rest.add_x(in, {known.xs[input - first_x], -1});
     } else if (same[at(v)]) {
       early.push_back(v);
@@ -192,15 +211,33 @@ std::vector<Stacked> give_residuals(const ScanParams& p, const Halves& halves, c
   return stacked;
 }
 
-/// Runs the known half as a scan of its own, unless nobody reads it and it does nothing: its
-/// outputs, then `stacked`, one value for each step.
-Tensors run_known(const ScanParams& p, const Halves& halves, const Known& known,
-                  const std::vector<Stacked>& stacked) {
+/// The known half that gives `stacked` in the place of its residuals.
+Program stacking(const Halves& halves, const Known& known, const std::vector<Stacked>& stacked) {
   Program body = *halves.known;
   body.outputs.resize(known.outputs);
   for (const Stacked& s : stacked) body.outputs.push_back(s.value);
+  return body;
+}
+
+/// The axes of tickets, for the known or the unknown of the taped outputs, whose marks begin at
+/// `first`.
+std::vector<int> ranks_of(const std::vector<int>& ranks, const std::vector<bool>& unknown,
+                          std::size_t first, bool mark) {
+  std::vector<int> out;
+  for (std::size_t i = 0; i < ranks.size(); ++i)
+    if (unknown[first + i] == mark) out.push_back(ranks[i]);
+  return out;
+}
+
+/// Runs the known half as a scan of its own, unless nobody reads it and it does nothing: its
+/// outputs, then `stacked`, one value for each step.
+Tensors run_known(ScanParams p, const Halves& halves, const Known& known,
+                  const std::vector<Stacked>& stacked, const Tensor& steps) {
+  const Program body = stacking(halves, known, stacked);
   if (body.outputs.empty() && effect_of(body) == Effect::pure) return {};
-  return bind_scan(p, {simplify(body), {}}, known.constants, known.carry, known.xs);
+  p.ticket_ranks = ranks_of(p.ticket_ranks, halves.unknown_outputs, p.carries, false);
+  if (p.taped) p.ticket_ranks.resize(p.ticket_ranks.size() + stacked.size(), 0);
+  return bind_scan(p, {simplify(body), {}}, known.constants, known.carry, known.xs, steps);
 }
 
 /// The unknown operands, which the unknown half takes behind its residuals; with them those of the
@@ -214,12 +251,14 @@ void give_unknown_operands(const Pruned& whole, const Halves& halves,
   auto source = [&](std::size_t i) {
     return Source{whole.x[i], whole.x[i].has_value() ? -1 : whole.operands[i]};
   };
+  const std::size_t first = p.first_operand(), first_carry = first + p.constants,
+                    first_x = first_carry + p.carries;
   for (std::size_t i = 0; i < p.constants; ++i)
-    if (!of.constants[i].has_value()) rest.add_constant(unknown_input(), source(i));
+    if (!of.constants[i].has_value()) rest.add_constant(unknown_input(), source(first + i));
   for (std::size_t i = 0; i < p.carries; ++i)
-    if (unknown_carry[i]) rest.add_carry(unknown_input(), source(p.constants + i));
+    if (unknown_carry[i]) rest.add_carry(unknown_input(), source(first_carry + i));
   for (std::size_t i = 0; i < of.xs.size(); ++i)
-    if (!of.xs[i].has_value()) rest.add_x(unknown_input(), source(p.constants + p.carries + i));
+    if (!of.xs[i].has_value()) rest.add_x(unknown_input(), source(first_x + i));
 }
 
 }  // namespace
@@ -237,16 +276,20 @@ void give_unknown_operands(const Pruned& whole, const Halves& halves,
 // which is not bound yet. Both run the same steps in the same direction. Throws what binding does.
 Primitive::SplitResult scan_split(const Op& op, std::span<const Tensor> operands,
                                   const std::vector<bool>& wanted) {
-  const Pruned whole = prune(op.as<ScanParams>(), operands, wanted);
+  const ScanParams& all = op.as<ScanParams>();
+  const Tensor steps = all.taped ? operands[0] : Tensor();
+  check(!all.taped || steps.has_value(), "scan: the number of steps depends on a tangent");
+  const Pruned whole = prune(all, operands, wanted);
   const ScanParts of(whole.p, whole.x);
   std::vector<bool> unknown_carry;
   const Halves halves = split_body(whole.p, of, unknown_carry);
 
-  const Known known{kept(of.constants), where_marked(of.carry, unknown_carry, false), kept(of.xs),
-                    halves.known->outputs.size() - halves.residuals};
+  const Known known{kept(of.constants), where_marked(of.carry, unknown_carry, false),
+                    kept(of.xs),        halves.known->outputs.size() - halves.residuals,
+                    whole.p.counted,    whole.p.taped};
   Rest rest;
-  const std::vector<Stacked> stacked = give_residuals(whole.p, halves, known, rest);
-  const Tensors results = run_known(whole.p, halves, known, stacked);
+  const std::vector<Stacked> stacked = give_residuals(halves, known, rest);
+  const Tensors results = run_known(whole.p, halves, known, stacked, steps);
   for (std::size_t i = 0; i < stacked.size(); ++i)
     rest.add_x(stacked[i].input, {results[known.outputs + i], -1});
   give_unknown_operands(whole, halves, unknown_carry, rest);
@@ -259,11 +302,94 @@ Primitive::SplitResult scan_split(const Op& op, std::span<const Tensor> operands
     else
       out.known[at(whole.results[i])] = results[n++];
   }
-  out.primitive = &scan_p;
-  out.params = make_params(rest.params(whole.p, *halves.unknown));
-  out.operands = std::move(rest.constant_from);
-  std::ranges::move(rest.carry_from, std::back_inserter(out.operands));
-  std::ranges::move(rest.x_from, std::back_inserter(out.operands));
+  ScanParams q = rest.params(whole.p, *halves.unknown);
+  q.ticket_ranks = ranks_of(whole.p.ticket_ranks, halves.unknown_outputs, whole.p.carries, true);
+  out.primitive = op.primitive.calls ? &taped_scan_p : &scan_p;
+  out.params = make_params(std::move(q));
+  out.operands = rest.operands(steps);
+  return out;
+}
+
+// The same for a while, of which nobody knows the number of steps beforehand: the known loop counts
+// them and puts each step's residuals on tapes, and the rest is a scan of so many steps over those.
+Primitive::SplitResult while_split(const Op& op, std::span<const Tensor> x,
+                                   const std::vector<bool>&) {
+  const auto& p = op.as<WhileParams>();
+  const std::size_t first_carry = p.condition_constants + p.body_constants, carries = p.carries();
+  const auto cc = x.first(p.condition_constants),
+             bc = x.subspan(p.condition_constants, p.body_constants),
+             carry = x.subspan(first_carry);
+  std::vector<bool> unknown_carry = present(carry);
+  unknown_carry.flip();
+  Halves halves;
+  for (bool again = true; again;) {
+    std::vector<bool> inputs = present(bc), force = unknown_carry;
+    inputs.flip();
+    inputs.insert(inputs.end(), unknown_carry.begin(), unknown_carry.end());
+    force.resize(p.body->outputs.size(), false);
+    halves = split(*p.body, inputs, force);
+    const std::vector<bool> now(
+        halves.unknown_outputs.begin(),
+        halves.unknown_outputs.begin() + static_cast<std::ptrdiff_t>(carries));
+    again = now != unknown_carry;
+    unknown_carry = now;
+  }
+  std::vector<bool> condition_unknown = present(cc);
+  condition_unknown.flip();
+  condition_unknown.insert(condition_unknown.end(), unknown_carry.begin(), unknown_carry.end());
+  const Halves condition = split(*p.condition, condition_unknown);
+  check(!condition.unknown_outputs[0], "while_loop: the condition depends on a tangent");
+
+  const Known known{kept(bc), where_marked(carry, unknown_carry, false),
+                    {},       halves.known->outputs.size() - halves.residuals,
+                    false,    true};
+  Rest rest;
+  const std::vector<Stacked> stacked = give_residuals(halves, known, rest);
+  WhileParams taped;
+  taped.tape = p.tape;
+  taped.taped = true;
+  taped.ticket_ranks = ranks_of(p.ticket_ranks, halves.unknown_outputs, carries, false);
+  const std::size_t known_ys = taped.ticket_ranks.size();
+  taped.ticket_ranks.resize(known_ys + stacked.size(), 0);
+  const Tensors results =
+      bind_while(taped, {condition.known, {}}, {simplify(stacking(halves, known, stacked)), {}},
+                 kept(cc), known.constants, known.carry);
+  const Tensor& steps = results[known.carry.size()];
+  const auto tickets = std::span(results).subspan(known.carry.size() + 1);
+
+  std::size_t next = halves.residuals;
+  auto unknown_input = [&] { return halves.unknown->inputs[next++]; };
+  auto source = [&](std::size_t i) {
+    return Source{x[i], x[i].has_value() ? -1 : static_cast<int>(i)};
+  };
+  for (std::size_t i = 0; i < bc.size(); ++i)
+    if (!bc[i].has_value()) rest.add_constant(unknown_input(), source(p.condition_constants + i));
+  for (std::size_t i = 0; i < carries; ++i)
+    if (unknown_carry[i]) rest.add_carry(unknown_input(), source(first_carry + i));
+  for (std::size_t i = 0; i < stacked.size(); ++i)
+    rest.add_x(stacked[i].input, {tickets[known_ys + i], -1});
+
+  // Results: the carry, the number of steps, tickets.
+  Primitive::SplitResult out;
+  out.known.resize(carries + p.taped + p.ys());
+  std::size_t known_carry = 0, known_ticket = 0;
+  for (std::size_t i = 0; i < p.body->outputs.size(); ++i) {
+    const std::size_t result = i < carries ? i : i + 1;
+    if (halves.unknown_outputs[i])
+      out.results.push_back(static_cast<int>(result));
+    else
+      out.known[result] = i < carries ? results[known_carry++] : tickets[known_ticket++];
+  }
+  if (p.taped) out.known[carries] = steps;
+  ScanParams like;
+  like.taped = true;
+  like.tape = p.tape;
+  like.index = count_type().dtype;
+  ScanParams q = rest.params(like, *halves.unknown);
+  q.ticket_ranks = ranks_of(p.ticket_ranks, halves.unknown_outputs, carries, true);
+  out.primitive = &taped_scan_p;
+  out.params = make_params(std::move(q));
+  out.operands = rest.operands(steps);
   return out;
 }
 

@@ -1,11 +1,24 @@
 // while_loop, and fori_loop where the number of steps is not known while tracing.
 #include <postern/control.h>
+#include <postern/transforms.h>
 
-#include "control/control.h"
+#include "control/scan.h"
+#include "control/tape.h"
 #include "lower/meet.h"
-#include "transform/split.h"
 
 namespace postern {
+
+void TapeOptions::fields(FieldSink& sink) const {
+  if (memory != 0) sink("memory", memory);
+  if (!file.empty()) sink("file", file);
+}
+
+void WhileParams::fields(FieldSink& sink) const {
+  if (taped) sink("tapes", ticket_ranks);
+  tape.fields(sink);
+  sink("condition", condition);
+  sink("body", body);
+}
 
 namespace {
 
@@ -29,8 +42,12 @@ Types while_type(const Params* params, TypeSpan operands) {
   require(*p.condition, 0, p.condition_constants);
   require(*p.body, p.condition_constants, p.body_constants);
   Types out = p.body->output_types();
-  for (std::size_t i = 0; i < out.size(); ++i)
+  for (std::size_t i = 0; i < p.carries(); ++i)
     out[i].weak = out[i].weak && operands[constants + i].weak;
+  if (!p.taped) return out;
+  for (std::size_t i = 0; i < p.ys(); ++i)
+    out[p.carries() + i] = ticket_type(out[p.carries() + i], p.ticket_ranks[i]);
+  out.insert(out.begin() + static_cast<std::ptrdiff_t>(p.carries()), count_type());
   return out;
 }
 
@@ -41,20 +58,25 @@ ParamsPtr while_with_programs(const Params* params, std::span<const ProgramPtr> 
   return make_params(std::move(p));
 }
 
-/// Programs that take (constants, carry), with what they captured before; `constants` of the old
-/// ones come first in the new.
-Tensors bind_while(const Closed& condition, const Closed& body,
+}  // namespace
+
+Tensors bind_while(WhileParams p, const Closed& condition, const Closed& body,
                    std::span<const Tensor> condition_constants,
                    std::span<const Tensor> body_constants, std::span<const Tensor> carry) {
   Tensors operands = condition.captures;
   append(operands, condition_constants);
-  const std::size_t first = operands.size();
+  p.condition_constants = operands.size();
   append(operands, body.captures);
   append(operands, body_constants);
-  WhileParams p{condition.program, body.program, first, operands.size() - first};
+  p.body_constants = operands.size() - p.condition_constants;
+  p.condition = condition.program;
+  p.body = body.program;
   append(operands, carry);
-  return bind_n(while_p, make_params(std::move(p)), operands);
+  const Primitive& primitive = p.taped ? taped_while_p : while_p;
+  return bind_n(primitive, make_params(std::move(p)), operands);
 }
+
+namespace {
 
 Types joined_types(std::span<const Tensor> a, std::span<const Tensor> b) {
   Types out = types_of(a);
@@ -69,7 +91,7 @@ Jvp while_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> d
              bc = x.subspan(p.condition_constants, p.body_constants), carry = carry_of(p, x);
   const auto dbc = dx.subspan(p.condition_constants, p.body_constants), dcarry = carry_of(p, dx);
   const Tensors moving_constants = kept(dbc);
-  std::vector<bool> moves = present(dcarry);
+  std::vector<bool> moves = present(dcarry), y_moves;
   Closed body;
   Tensors all_constants(bc.begin(), bc.end()), tangents;
   append(all_constants, moving_constants);
@@ -88,13 +110,18 @@ Jvp while_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> d
       append(values, in.subspan(next, carry.size()));
       next += carry.size();
       for (std::size_t i = 0; i < carry.size(); ++i) d.push_back(moves[i] ? in[next++] : Tensor());
-      auto [y, dy] = jvp_of(*p.body, values, d);
+      const auto [y, dy] = jvp_of(*p.body, values, d);
+      Tensors out(y.begin(), y.begin() + static_cast<std::ptrdiff_t>(carry.size()));
       for (std::size_t i = 0; i < carry.size(); ++i) {
         again = again || (dy[i].has_value() && !moves[i]);
         moves[i] = moves[i] || dy[i].has_value();
-        if (moves[i]) y.push_back(or_zeros_of(dy[i], y[i].type()));
+        if (moves[i]) out.push_back(or_zeros_of(dy[i], y[i].type()));
       }
-      return std::move(y);
+      const auto dys = std::span(dy).subspan(carry.size());
+      y_moves = present(dys);
+      append(out, std::span(y).subspan(carry.size()));
+      append(out, kept(dys));
+      return out;
     });
   }
   Tensors both(carry.begin(), carry.end());
@@ -104,64 +131,27 @@ Jvp while_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> d
   const Closed condition = trace_inner("condition", types, [&](std::span<const Tensor> in) {
     return postern::apply(*p.condition, in.first(cc.size() + carry.size()));
   });
-  Tensors y = bind_while(condition, body, cc, all_constants, both);
-  Tensors dy = placed(moves, std::span(y).subspan(carry.size()));
-  y.resize(carry.size());
+  WhileParams q = p;
+  for (std::size_t i = 0; i < p.ys(); ++i)
+    if (y_moves[i]) q.ticket_ranks.push_back(p.ticket_ranks[i]);
+  const Tensors all = bind_while(q, condition, body, cc, all_constants, both);
+  // carry, its tangents, number of steps, tickets, tickets of tangents
+  const std::span results(all);
+  Tensors y(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(carry.size())),
+      dy = placed(moves, results.subspan(carry.size()));
+  if (p.taped) {
+    const auto taped = results.subspan(carry.size() + count(moves));
+    append(y, taped.first(1 + p.ys()));
+    dy.emplace_back();
+    append(dy, placed(y_moves, taped.subspan(1 + p.ys())));
+  }
   return {std::move(y), std::move(dy)};
 }
 
-constexpr const char* no_reverse =
-    "while_loop has no derivative in reverse mode, because the number of its steps is not known "
-    "while tracing: use scan, fori_loop with a "
-    "known number of steps, "
-    "forward mode (jvp, jacfwd), or custom_vjp";
-
 Tensors while_transpose(const Op&, std::span<const Tensor>, std::span<const Tensor>, TypeSpan) {
-  throw_type_error(no_reverse);
-}
-
-/// The values in a loop of their own, then the whole loop once more for each use of the linear map.
-Primitive::SplitResult while_split(const Op& op, std::span<const Tensor> x,
-                                   const std::vector<bool>&) {
-  const auto& p = op.as<WhileParams>();
-  check(effect_of(*p.condition) == Effect::pure && effect_of(*p.body) == Effect::pure,
-        "{}; here it cannot be linearized either, for its effects would be repeated", no_reverse);
-  const auto cc = x.first(p.condition_constants),
-             bc = x.subspan(p.condition_constants, p.body_constants), carry = carry_of(p, x);
-  std::vector<bool> unknown = present(carry);
-  unknown.flip();
-  Halves halves;
-  for (bool again = true; again;) {
-    std::vector<bool> inputs = present(bc);
-    inputs.flip();
-    inputs.insert(inputs.end(), unknown.begin(), unknown.end());
-    halves = split(*p.body, inputs, unknown);
-    again = halves.unknown_outputs != unknown;
-    unknown = halves.unknown_outputs;
-  }
-  Primitive::SplitResult out;
-  out.known.resize(carry.size());
-  std::vector<bool> condition_unknown = present(cc);
-  condition_unknown.flip();
-  condition_unknown.insert(condition_unknown.end(), unknown.begin(), unknown.end());
-  const Halves condition = split(*p.condition, condition_unknown);
-  if (!condition.unknown_outputs[0] && count(unknown) < carry.size()) {
-    Program body = *halves.known;
-    body.outputs.resize(body.outputs.size() - halves.residuals);
-    const Closed known_body{std::make_shared<const Program>(std::move(body)), {}},
-        known_condition{condition.known, {}};
-    const Tensors y = bind_while(known_condition, known_body, kept(cc), kept(bc),
-                                 where_marked(carry, unknown, false));
-    for (std::size_t i = 0, next = 0; i < carry.size(); ++i)
-      if (!unknown[i]) out.known[i] = y[next++];
-  }
-  out.primitive = &while_p;
-  out.params = op.params;
-  for (std::size_t i = 0; i < x.size(); ++i)
-    out.operands.push_back({x[i], x[i].has_value() ? -1 : static_cast<int>(i)});
-  for (std::size_t i = 0; i < carry.size(); ++i)
-    out.results.push_back(out.known[i].has_value() ? -1 : static_cast<int>(i));
-  return out;
+  throw_type_error(
+      "while_loop cannot be transposed by itself: use scan, or fori_loop with a known number of "
+      "steps, in what is linear");
 }
 
 // --- batching
@@ -209,7 +199,7 @@ class BatchedWhile {
   }
 
   Batched run() {
-    const Closed body = settle();
+    Closed body = settle();
     bool masks = false;
     const Closed test = trace_inner("condition", with_carry(cc_), [&](std::span<const Tensor> in) {
       const auto [go, from] = batch_condition(in, mask_);
@@ -217,9 +207,13 @@ class BatchedWhile {
       return Tensors{mask_.has_value() && !masks ? logical_and(go, any(mask_)) : go};
     });
     if (masks) return masked();
-    Tensors y = bind_while(test, body, cc_, bc_, carry_);
+    WhileParams q = p_;
+    for (std::size_t i = 0; i < p_.ys(); ++i) q.ticket_ranks[i] += y_mapped_[i];
+    Tensors y = bind_while(q, test, body, cc_, bc_, carry_);
     std::vector<int> out;
     for (const bool m : mapped_) out.push_back(m ? 0 : -1);
+    if (p_.taped) out.push_back(-1);
+    for (const bool m : y_mapped_) out.push_back(m ? 0 : -1);
     return {std::move(y), std::move(out)};
   }
 
@@ -249,11 +243,12 @@ class BatchedWhile {
         return std::move(y);
       });
       again = false;
-      for (std::size_t i = 0; i < gets.size(); ++i)
+      for (std::size_t i = 0; i < carry_.size(); ++i)
         if (gets[i] && !mapped_[i]) {
           map(i);
           again = true;
         }
+      y_mapped_.assign(gets.begin() + static_cast<std::ptrdiff_t>(carry_.size()), gets.end());
     }
     return body;
   }
@@ -271,7 +266,7 @@ class BatchedWhile {
     auto [y, from] = batch_of(*p_.body, in, axes_with_carry(bc_axes_), size_,
                               calls_back(*p_.body) ? alive : Tensor());
     for (std::size_t i = 0; i < y.size(); ++i)
-      if (mapped_[i]) y[i] = move_batch(y[i], from[i], 0, size_);
+      if (i < carry_.size() ? mapped_[i] : from[i] >= 0) y[i] = move_batch(y[i], from[i], 0, size_);
     return {std::move(y), std::move(from)};
   }
 
@@ -281,13 +276,17 @@ class BatchedWhile {
     return out;
   }
 
-  /// Each element has its own end: the carry says first which are alive, and only those move on.
+  /// Each element has its own end: the carry says first which are alive, and only those move on. Of
+  /// a taped loop it then counts each element's steps.
   Batched masked() {
     refuse_ordered(*p_.condition);
     for (std::size_t i = 0; i < carry_.size(); ++i) map(i);
     Tensor alive = batch_condition(joined(cc_, carry_), mask_).first;
     if (mask_.has_value()) alive = logical_and(alive, mask_);
     Tensors carry{alive};
+    const Type counts{count_type().dtype, {size_}};
+    if (p_.taped) carry.push_back(zeros_of(counts));
+    const std::size_t own = carry.size();
     append(carry, carry_);
     const Closed test = trace_inner("condition", types_of(carry),
                                     [](std::span<const Tensor> in) { return Tensors{any(in[0])}; });
@@ -295,16 +294,25 @@ class BatchedWhile {
     const Closed body =
         trace_inner("body", joined_types(constants, carry), [&](std::span<const Tensor> in) {
           const auto cc = in.first(cc_.size()), bc = in.subspan(cc_.size(), bc_.size()),
-                     old = in.subspan(constants.size() + 1);
-          const Tensor now = in[constants.size()];
-          Tensors next = batched_step(joined(bc, old), now).first;
+                     mine = in.subspan(constants.size()), old = mine.subspan(own);
+          const Tensor now = mine[0];
+          auto [next, from] = batched_step(joined(bc, old), now);
           for (std::size_t i = 0; i < next.size(); ++i)
-            next[i] = select_elements(now, next[i], old[i]);
-          next.insert(next.begin(), logical_and(now, batch_condition(joined(cc, next), now).first));
-          return next;
+            next[i] = i < old.size() ? select_elements(now, next[i], old[i])
+                      : from[i] < 0  ? move_batch(next[i], -1, 0, size_)
+                                     : next[i];
+          const auto after = std::span<const Tensor>(next).first(old.size());
+          Tensors out{logical_and(now, batch_condition(joined(cc, after), now).first)};
+          if (p_.taped) out.push_back(add(mine[1], convert(now, counts.dtype)));
+          append(out, next);
+          return out;
         });
-    Tensors y = bind_while(test, body, {}, constants, carry);
-    y.erase(y.begin());
+    WhileParams q = p_;
+    for (int& rank : q.ticket_ranks) ++rank;
+    Tensors y = bind_while(q, test, body, {}, constants, carry);
+    const auto first = y.begin() + static_cast<std::ptrdiff_t>(own);
+    if (p_.taped) y[own + carry_.size()] = y[1];  // an element's steps for those of the loop
+    y.erase(y.begin(), first);
     const std::size_t results = y.size();
     return {std::move(y), std::vector<int>(results, 0)};
   }
@@ -315,7 +323,7 @@ class BatchedWhile {
   std::int64_t size_;
   Tensor mask_;
   Tensors carry_;
-  std::vector<bool> mapped_;
+  std::vector<bool> mapped_, y_mapped_;
 };
 
 Batched while_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
@@ -420,6 +428,30 @@ Tensors while_evaluate(const Op& op, std::span<const Tensor> x) {
 
 }  // namespace
 
+static Tensors taped_while_evaluate(const Op& op, std::span<const Tensor> x) {
+  const auto& p = op.as<WhileParams>();
+  const std::size_t constants = p.condition_constants + p.body_constants;
+  Tensors carry(carry_of(p, x).begin(), carry_of(p, x).end()), in;
+  const Types all = p.body->output_types();
+  Tensors tickets = no_tickets({all.begin() + static_cast<std::ptrdiff_t>(p.carries()), all.end()},
+                               p.ticket_ranks);
+  std::int64_t steps = 0;
+  for (;; ++steps) {
+    in.assign(x.begin(), x.begin() + static_cast<std::ptrdiff_t>(p.condition_constants));
+    append(in, carry);
+    if (!evaluate_program(p.condition, in)[0].item<bool>()) break;
+    in.assign(x.begin() + static_cast<std::ptrdiff_t>(p.condition_constants),
+              x.begin() + static_cast<std::ptrdiff_t>(constants));
+    append(in, carry);
+    carry = evaluate_program(p.body, in);
+    push_now(steps, tickets, std::span(carry).subspan(p.carries()), p.tape);
+    carry.resize(p.carries());
+  }
+  carry.push_back(step_number(steps));
+  append(carry, tickets);
+  return carry;
+}
+
 constexpr Primitive while_p{.name = "while",
                             .type = while_type,
                             .jvp = while_jvp,
@@ -431,10 +463,73 @@ constexpr Primitive while_p{.name = "while",
                             .lower = while_lower,
                             .evaluate = while_evaluate};
 
+constexpr Primitive taped_while_p{.name = "while",
+                                  .type = while_type,
+                                  .jvp = while_jvp,
+                                  .transpose = while_transpose,
+                                  .linear = Linear::jointly,
+                                  .split = while_split,
+                                  .with_programs = while_with_programs,
+                                  .batch = while_batch,
+                                  .lower = lower_taped,
+                                  .evaluate = taped_while_evaluate,
+                                  .calls = true,
+                                  .may_call = true};
+
+namespace {
+
+/// The loop in segments of `every` steps, each of which is done again where the derivative needs
+/// it. The carry says first whether to go on, so that the condition is evaluated once a step.
+Tensors in_segments(const WhileParams& p, const Closed& test, const Closed& step,
+                    const Tensors& init, int every, const Place& place) {
+  auto run = [](const Closed& closed, std::span<const Tensor> carry) {
+    Tensors in = closed.captures;
+    append(in, carry);
+    return postern::apply(*closed.program, in);
+  };
+  const Type counter{DType::s32, {}};
+  auto number = [&](std::int64_t n) {
+    return full_of({Number::Kind::integer, n, static_cast<double>(n), 0}, counter);
+  };
+  auto segment = [&](std::span<const Tensor> go_and_carry) {
+    PlaceScope at_place(place);
+    Tensors carry{number(0)};
+    append(carry, go_and_carry);
+    const Closed more = trace_inner("condition", types_of(carry), [&](std::span<const Tensor> in) {
+      return Tensors{logical_and(in[1], less(in[0], number(every)))};
+    });
+    const Closed body = trace_inner("body", types_of(carry), [&](std::span<const Tensor> in) {
+      const Tensors next = run(step, in.subspan(2));
+      Tensors out{add(in[0], number(1)), run(test, next)[0]};
+      append(out, next);
+      return out;
+    });
+    Tensors y = bind_while(p, more, body, {}, {}, carry);
+    y.erase(y.begin());
+    return y;
+  };
+  Tensors carry = run(test, init);
+  append(carry, init);
+  const Closed more = trace_inner("condition", types_of(carry),
+                                  [](std::span<const Tensor> in) { return Tensors{in[0]}; });
+  const Closed body = trace_inner("body", types_of(carry), [&](std::span<const Tensor> in) {
+    return detail::checkpoint(segment, {}, Tensors(in.begin(), in.end()), place);
+  });
+  Tensors y = bind_while(p, more, body, {}, {}, carry);
+  y.erase(y.begin());
+  return y;
+}
+
+}  // namespace
+
 detail::Tensors detail::while_loop(const TensorFunction& condition, const TensorFunction& body,
                                    const Tensors& init, const std::vector<std::string>& paths,
-                                   const Place& place) {
+                                   const WhileOptions& options, const Place& place) {
   PlaceScope at_place(place);
+  check(options.keep_every >= 1, "while_loop: keep_every must be 1 or more, got {}",
+        options.keep_every);
+  check(options.file.empty() || options.memory > 0,
+        "while_loop: a file is for what is over the limit, and there is no limit; give memory");
   Tensors carry = init;
   Closed step;
   do {
@@ -447,7 +542,13 @@ detail::Tensors detail::while_loop(const TensorFunction& condition, const Tensor
   check(gives.size() == 1 && gives[0].dtype == DType::pred && gives[0].dims.empty(),
         "while_loop: the condition must give pred[], got {}",
         gives.size() == 1 ? to_string(gives[0]) : fmt::format("{} leaves", gives.size()));
-  return bind_while(test, step, {}, {}, carry);
+  WhileParams p;
+  p.tape = {static_cast<std::int64_t>(options.memory), options.file};
+  const bool again =
+      effect_of(*test.program) == Effect::pure && effect_of(*step.program) == Effect::pure;
+  if (options.keep_every > 1 && again)
+    return in_segments(p, test, step, carry, options.keep_every, place);
+  return bind_while(p, test, step, {}, {}, carry);
 }
 
 }  // namespace postern

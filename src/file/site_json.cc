@@ -6,6 +6,7 @@
 
 #include <charconv>
 
+#include "control/tape.h"
 #include "file/described_json.h"
 #include "print/print_job.h"
 
@@ -171,6 +172,7 @@ SiteSpec site_from(const Json& from) {
   if (s.has_counts()) s.counts = std::make_shared<SiteCounts>();
   s.from_file = true;
   check_sizes(s);
+  s.function = tape_function(s.named.name);
   if (!print.is_null()) {
     check(s.is_tap() && s.named.name.empty(), "a site is a print and not a tap");
     s.function = print_from(print, s.operands);

@@ -106,7 +106,7 @@ bool together(const HostSite& site) {
   return !site.level_sizes.empty() && site.spec->vmap == VmapMethod::parallel;
 }
 bool limited(const RunState& run, const HostSite& site) {
-  return !site.spec->async && site.spec->role == SiteSpec::Role::whole &&
+  return !site.spec->async && !site.of_tapes && site.spec->role == SiteSpec::Role::whole &&
          (site.spec->timeout.count() > 0 || run.deadline != RunState::Clock::time_point::max());
 }
 /// Where several devices may fail at the same firing.
@@ -295,7 +295,7 @@ bool fire_one(RunState& run, const HostSite& site, void* const* data, int device
               std::int64_t element, std::span<const bool> mask) noexcept {
   if (!limited(run, site)) pass(run, site, device);
   if (repeats(site, device)) return true;
-  if (!run.tape) return fire_as_asked(run, site, data, device, element, mask);
+  if (!run.tape || site.of_tapes) return fire_as_asked(run, site, data, device, element, mask);
   try {
     if (run.tape->replays()) return run.tape->replay(run, site, data, device, element);
     const bool ok = fire_as_asked(run, site, data, device, element, mask);

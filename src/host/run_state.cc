@@ -12,6 +12,7 @@
 
 #include "core/check.h"
 #include "core/text.h"
+#include "host/loop_tape.h"
 #include "host/pending.h"
 
 namespace postern {
@@ -86,6 +87,17 @@ TapSource& RunState::tap_source() {
     }
   }
   return *tap_source_;
+}
+
+LoopTapes& RunState::loop_tapes() {
+  if (part_of) return part_of->loop_tapes();
+  if (LoopTapes* const there = has_loop_tapes_.load(std::memory_order_acquire)) return *there;
+  std::scoped_lock lock(guard_);
+  if (!loop_tapes_) {
+    loop_tapes_ = std::make_shared<LoopTapes>();
+    has_loop_tapes_.store(loop_tapes_.get(), std::memory_order_release);
+  }
+  return *loop_tapes_;
 }
 
 PendingCalls& RunState::calls() {
@@ -256,6 +268,8 @@ bool RunState::close() {
   Outcome running = Outcome::running;
   outcome_.compare_exchange_strong(running, Outcome::done);
   for (Progress& p : progress_) p.site.store(nullptr, std::memory_order_relaxed);
+  has_loop_tapes_.store(nullptr, std::memory_order_relaxed);
+  loop_tapes_.reset();
   if (!has_tap_source_.load(std::memory_order_acquire)) return true;
   has_tap_source_.store(false, std::memory_order_relaxed);
   // What is still to be delivered keeps the source; else the next run of this record takes it over.

@@ -32,6 +32,7 @@ namespace postern::host {
 
 enum class Outcome : std::uint8_t { running, done, failed, cancelled, stopped };
 
+class LoopTapes;
 class PendingCalls;
 class RunState;
 class Tape;
@@ -148,6 +149,10 @@ class RunState : public detail::StopState {
   /// Whether to stop, or not to wait, has changed: for runs that have parts.
   virtual void tell_parts() {}
 
+  /// What its loops have put aside for their derivatives; of the whole run, for a part of one. Gone
+  /// with close().
+  LoopTapes& loop_tapes();
+
   /// The calling thread is about to wait for this run. Throws CallbackError(reentry) when it is
   /// inside a host function of this very run.
   void refuse_own_wait();
@@ -184,6 +189,8 @@ class RunState : public detail::StopState {
   std::atomic<bool> has_tap_source_{false};
   std::shared_ptr<PendingCalls> calls_;
   std::atomic<bool> has_calls_{false};
+  std::shared_ptr<LoopTapes> loop_tapes_;
+  std::atomic<LoopTapes*> has_loop_tapes_{nullptr};
 
   std::atomic<Outcome> outcome_{Outcome::running};
   mutable std::mutex guard_;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/check.h"
+#include "host/loop_tape.h"
 #include "host/pending.h"
 #include "host/run_state.h"
 
@@ -83,6 +84,7 @@ void HostSite::serve(std::shared_ptr<const detail::HostFunction> found) {
   function = std::move(found);
   invoke = function->invoke;
   object = function->object.get();
+  of_tapes = is_of_tapes(*function);
   told = function->wants_call_info || function->wants_tap_info;
   quick = direct && !one_order && !told && !packed && !unchecked && buffers <= few;
 }

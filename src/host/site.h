@@ -28,6 +28,7 @@ struct HostSite {
   bool unchecked =
       false;  // the program is from a file: what it passes must be compared with the site
   bool one_order = false;  // over all devices of a run
+  bool of_tapes = false;   // one of ours that write and read the tapes of loops
   bool direct = false;     // the function is entered on the spot, with the call's own buffers
   std::size_t operands = 0, results = 0;
   std::size_t inputs = 0,

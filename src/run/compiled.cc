@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "block/registry.h"
+#include "control/tape.h"
 #include "core/check.h"
 #include "core/fork.h"
 #include "core/log.h"
@@ -120,7 +121,8 @@ std::shared_ptr<const Module> lower(const Lowerable& program) {
   options.devices = devices_of(meshes);
   if (!meshes.empty()) options.mesh = meshes.front();
   const auto keep = write_out(options, program.arguments, program.captures, 4096);
-  return std::make_shared<const Module>(Lowering(options).module(*program.program));
+  return std::make_shared<const Module>(
+      Lowering(options).module(*with_tapes_expanded(program.program)));
 }
 
 std::shared_ptr<const Module> lower_for_file(const Lowered& lowered) {
@@ -137,7 +139,8 @@ std::shared_ptr<const Module> lower_for_file(const Lowered& lowered) {
   options.outputs = before.result_shardings;
   const auto keep = write_out(options, program.inputs.size() - lowered.captures().size(),
                               lowered.captures(), std::numeric_limits<std::size_t>::max());
-  return std::make_shared<const Module>(Lowering(options).module(program));
+  return std::make_shared<const Module>(
+      Lowering(options).module(*with_tapes_expanded(lowered.program().internal())));
 }
 
 namespace {

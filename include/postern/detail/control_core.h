@@ -6,6 +6,7 @@
 namespace postern {
 
 struct ScanOptions;
+struct WhileOptions;
 
 namespace detail {
 
@@ -16,7 +17,7 @@ POSTERN_API Tensors cond(const char* what, const Tensor& index,
 /// `paths` name the leaves of the carry in errors.
 POSTERN_API Tensors while_loop(const TensorFunction& condition, const TensorFunction& body,
                                const Tensors& init, const std::vector<std::string>& paths,
-                               const Place& place);
+                               const WhileOptions& options, const Place& place);
 /// body(i, carry) -> carry.
 POSTERN_API Tensors fori_loop(const Tensor& lower, const Tensor& upper, const TensorFunction& body,
                               const Tensors& init, const std::vector<std::string>& paths,

@@ -1,0 +1,319 @@
+// Tapes of loops, and the functions that programs call to write and read them.
+#include "host/loop_tape.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <span>
+#include <system_error>
+
+#include "control/tape.h"
+#include "host/run_state.h"
+
+namespace postern::host {
+
+namespace {
+
+/// 1 + 1024 * number: a sum of tickets is none, unless it is of a thousand.
+constexpr double between = 1024;
+constexpr int index_bits = 22, run_bits = 20;
+constexpr std::uint64_t most_tapes = std::uint64_t{1} << index_bits,
+                        first_loose = std::uint64_t{1} << (index_bits + run_bits);
+
+double ticket_of(std::uint64_t number) { return 1 + between * static_cast<double>(number); }
+std::optional<std::uint64_t> number_of(double ticket) {
+  const double number = (ticket - 1) / between;
+  if (!(number >= 0 && number < 2 * static_cast<double>(first_loose)) ||
+      number != std::floor(number))
+    return {};
+  return static_cast<std::uint64_t>(number);
+}
+
+constexpr std::size_t first_bytes = 256, most_bytes = std::size_t{64} << 20;
+
+std::string reason(int error) { return std::error_code(error, std::generic_category()).message(); }
+
+}  // namespace
+
+double loose_ticket(std::uint64_t number) { return ticket_of(first_loose + number); }
+
+TapeBudget::~TapeBudget() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+// Doubling parts of a tape would reach the limit before what is on it does, and leave nothing to
+// the other tapes of the loop. So a part takes an eighth of what is left at most.
+TapeBudget::Room TapeBudget::room(std::size_t bytes, std::int64_t wanted, std::int64_t step) {
+  const std::scoped_lock lock(guard_);
+  const auto one = static_cast<std::int64_t>(std::max<std::size_t>(bytes, 1));
+  std::int64_t entries = wanted;
+  if (memory_ > 0)
+    entries = std::min(entries, std::max<std::int64_t>((memory_ - used_) / one / 8, 1));
+  if (memory_ > 0 && used_ + one > memory_) {
+    if (!file_.empty()) return room_in_file(bytes, wanted, step);
+    throw Error(ErrorCode::resource_exhausted,
+                fmt::format("its tape has outgrown its limit: after {} steps {} of {} bytes are in "
+                            "use, and the next step takes {} more (WhileOptions::memory; with "
+                            "WhileOptions::file the rest goes there, with keep_every less is kept)",
+                            step, used_, memory_, one));
+  }
+  Room out{nullptr, entries, static_cast<std::size_t>(entries * one), false};
+  out.data = static_cast<std::byte*>(std::calloc(out.size, 1));
+  if (!out.data)
+    throw Error(ErrorCode::resource_exhausted,
+                fmt::format("there is no memory for its tape: after {} steps {} bytes are in use, "
+                            "and {} more are wanted",
+                            step, used_, out.size));
+  used_ += static_cast<std::int64_t>(out.size);
+  return out;
+}
+
+TapeBudget::Room TapeBudget::room_in_file(std::size_t bytes, std::int64_t wanted,
+                                          std::int64_t step) {
+  auto fail = [&](int error) {
+    throw Error(ErrorCode::resource_exhausted,
+                fmt::format("the file for its tape cannot be written: '{}': {}; after {} steps {} "
+                            "bytes are in memory, {} in the file",
+                            file_, reason(error), step, used_, file_size_));
+  };
+  if (descriptor_ < 0) {
+    std::string name = file_ + ".XXXXXX";
+    descriptor_ = ::mkostemp(name.data(), O_CLOEXEC);
+    if (descriptor_ < 0) fail(errno);
+    ::unlink(name.c_str());
+  }
+  static const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  const std::size_t size =
+      (std::max<std::size_t>(bytes, 1) * static_cast<std::size_t>(wanted) + page - 1) / page * page;
+  // Reserved first: on a full disk a write to mapped memory would end the process.
+  if (const int error = ::posix_fallocate(descriptor_, file_size_, static_cast<off_t>(size)))
+    fail(error);
+  void* const data =
+      ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, file_size_);
+  if (data == MAP_FAILED) fail(errno);
+  file_size_ += static_cast<std::int64_t>(size);
+  return {static_cast<std::byte*>(data), wanted, size, true};
+}
+
+void TapeBudget::give_back(const Room& room) {
+  if (room.mapped) {
+    ::munmap(room.data, room.size);
+    return;
+  }
+  std::free(room.data);
+  const std::scoped_lock lock(guard_);
+  used_ -= static_cast<std::int64_t>(room.size);
+}
+
+LoopTape::~LoopTape() {
+  for (const Part& part : parts_) budget_->give_back(part.room);
+}
+
+const LoopTape::Part* LoopTape::part_of(std::int64_t k) const {
+  auto has = [&](const Part& p) { return k >= p.begin && k < p.begin + p.room.entries; };
+  if (recent_ < parts_.size() && has(parts_[recent_])) return &parts_[recent_];
+  const auto after = std::ranges::upper_bound(parts_, k, {}, &Part::begin);
+  if (after == parts_.begin() || !has(*std::prev(after))) return nullptr;
+  recent_ = static_cast<std::size_t>(after - parts_.begin()) - 1;
+  return &parts_[recent_];
+}
+
+void LoopTape::write(std::int64_t k, const void* value) {
+  const std::size_t bytes = std::max<std::size_t>(bytes_, 1);
+  while (k >= end_) {
+    const std::size_t most = std::max(most_bytes / bytes, std::size_t{1}),
+                      first = std::max(first_bytes / bytes, std::size_t{1});
+    const auto wanted =
+        static_cast<std::int64_t>(std::min(std::max(static_cast<std::size_t>(end_), first), most));
+    Part part{end_, budget_->room(bytes_, wanted, end_)};
+    part.written.resize(static_cast<std::size_t>(part.room.entries));
+    parts_.push_back(std::move(part));
+    end_ += parts_.back().room.entries;
+  }
+  const Part* const part = part_of(k);
+  const auto at = static_cast<std::size_t>(k - part->begin);
+  std::memcpy(part->room.data + at * bytes_, value, bytes_);
+  const_cast<Part*>(part)->written[at] = true;
+}
+
+void LoopTape::read(std::int64_t k, void* value) const {
+  const Part* const part = k >= 0 && k < end_ ? part_of(k) : nullptr;
+  const auto at = part ? static_cast<std::size_t>(k - part->begin) : 0;
+  if (!part || !part->written[at])
+    throw Error(ErrorCode::failed_precondition,
+                fmt::format("step {} is not on its tape, which has {} at most", k, end_));
+  std::memcpy(value, part->room.data + at * bytes_, bytes_);
+}
+
+namespace {
+std::atomic<std::uint64_t> lists{0};
+}
+
+LoopTapes::LoopTapes() : number_(lists.fetch_add(1) & ((std::uint64_t{1} << run_bits) - 1)) {}
+
+double LoopTapes::add(std::unique_ptr<LoopTape> tape) {
+  const std::scoped_lock lock(guard_);
+  std::size_t index = tapes_.size();
+  if (free_.empty()) {
+    if (index >= most_tapes)
+      throw Error(ErrorCode::resource_exhausted,
+                  fmt::format("a run has at most {} tapes of loops at a time", most_tapes));
+    tapes_.push_back(std::move(tape));
+  } else {
+    index = free_.back();
+    free_.pop_back();
+    tapes_[index] = std::move(tape);
+  }
+  return ticket_of((number_ << index_bits) + index);
+}
+
+std::optional<std::size_t> LoopTapes::index_of(double ticket) const {
+  const std::optional<std::uint64_t> number = number_of(ticket);
+  if (!number || *number >> index_bits != number_) return {};
+  const std::uint64_t index = *number & (most_tapes - 1);
+  if (index >= tapes_.size()) return {};
+  return index;
+}
+
+LoopTape* LoopTapes::find(double ticket) {
+  const std::scoped_lock lock(guard_);
+  const std::optional<std::size_t> index = index_of(ticket);
+  return index ? tapes_[*index].get() : nullptr;
+}
+
+void LoopTapes::remove(double ticket) {
+  std::unique_ptr<LoopTape> gone;
+  const std::scoped_lock lock(guard_);
+  const std::optional<std::size_t> index = index_of(ticket);
+  if (!index || !tapes_[*index]) return;
+  gone = std::move(tapes_[*index]);
+  free_.push_back(*index);
+}
+
+namespace {
+
+/// The run that the thread is inside of.
+LoopTapes& tapes_of_run() { return nesting()->run->loop_tapes(); }
+
+LoopTape& found(LoopTapes& tapes, double ticket) {
+  if (LoopTape* const tape = tapes.find(ticket)) return *tape;
+  throw Error(ErrorCode::failed_precondition,
+              "its tape is not there. A tape lives as long as the run that made it: put all of the "
+              "derivative into one jit. And a loop that is differentiated twice may be pulled back "
+              "once only: of the sum of two pullbacks there is no second derivative");
+}
+
+/// The tickets of a leaf, and how much of it each of them stands for.
+struct Leaf {
+  std::span<const double> tickets;
+  std::byte* data;
+  std::size_t bytes;
+};
+Leaf leaf_of(const detail::Firing& f, std::size_t ticket, std::size_t leaf) {
+  const auto count = static_cast<std::size_t>(f.leaves[ticket].size);
+  const detail::LeafLayout& l = f.leaves[leaf];
+  const std::size_t bytes = static_cast<std::size_t>(l.size) * byte_width(l.dtype);
+  return {{static_cast<const double*>(f.data[ticket]), count},
+          static_cast<std::byte*>(f.data[leaf]),
+          count ? bytes / count : 0};
+}
+std::int64_t step_of(const detail::Firing& f) {
+  return *static_cast<const std::int64_t*>(f.data[0]);
+}
+
+std::shared_ptr<TapeBudget> new_budget(const Attributes& options) {
+  return std::make_shared<TapeBudget>(
+      options.has("memory") ? options.get<std::int64_t>("memory") : 0,
+      options.has("file") ? options.get<std::string>("file") : std::string());
+}
+
+/// Operands: step, tickets, leaves. Results: tickets.
+void write(void*, const detail::Firing& f) {
+  const std::size_t n = f.results;
+  LoopTapes& tapes = tapes_of_run();
+  std::shared_ptr<TapeBudget> budget;
+  auto budget_of_loop = [&] {
+    for (std::size_t i = 0; i < n && !budget; ++i)
+      for (const double t : leaf_of(f, 1 + i, 1 + n + i).tickets)
+        if (LoopTape* const tape = t != 0 ? tapes.find(t) : nullptr) {
+          budget = tape->budget();
+          break;
+        }
+    if (!budget) budget = new_budget(*f.declared->attributes);
+    return budget;
+  };
+  for (std::size_t i = 0; i < n; ++i) {
+    const Leaf leaf = leaf_of(f, 1 + i, 1 + n + i);
+    auto* const out = static_cast<double*>(f.data[f.operands + i]);
+    for (std::size_t j = 0; j < leaf.tickets.size(); ++j) {
+      out[j] = leaf.tickets[j] != 0
+                   ? leaf.tickets[j]
+                   : tapes.add(std::make_unique<LoopTape>(leaf.bytes, budget_of_loop()));
+      found(tapes, out[j]).write(step_of(f), leaf.data + j * leaf.bytes);
+    }
+  }
+}
+
+/// Operands: step, tickets. Results: leaves.
+void read(void*, const detail::Firing& f) {
+  LoopTapes& tapes = tapes_of_run();
+  for (std::size_t i = 0; i < f.results; ++i) {
+    const Leaf leaf = leaf_of(f, 1 + i, f.operands + i);
+    for (std::size_t j = 0; j < leaf.tickets.size(); ++j) {
+      std::byte* const to = leaf.data + j * leaf.bytes;
+      if (leaf.tickets[j] != 0)
+        found(tapes, leaf.tickets[j]).read(step_of(f), to);
+      else
+        std::memset(to, 0, leaf.bytes);
+    }
+  }
+}
+
+/// Operands: anything, tickets.
+void free_tapes(void*, const detail::Firing& f) {
+  LoopTapes& tapes = tapes_of_run();
+  for (std::size_t i = 1; i < f.operands; ++i)
+    for (const double t : std::span(static_cast<const double*>(f.data[i]),
+                                    static_cast<std::size_t>(f.leaves[i].size)))
+      if (t != 0) tapes.remove(t);
+}
+
+std::shared_ptr<const detail::HostFunction> function(void (*invoke)(void*, const detail::Firing&)) {
+  using Kind = detail::Parameter::Kind;
+  auto out = std::make_shared<detail::HostFunction>();
+  out->parameters = {{Kind::all_operands, DType::token}, {Kind::all_results, DType::token}};
+  out->invoke = invoke;
+  return out;
+}
+
+}  // namespace
+
+bool is_of_tapes(const detail::HostFunction& f) {
+  return f.invoke == write || f.invoke == read || f.invoke == free_tapes;
+}
+
+}  // namespace postern::host
+
+namespace postern {
+
+std::shared_ptr<const detail::HostFunction> tape_function(std::string_view name) {
+  // Never destroyed: runs may end after main.
+  static const auto* const all =
+      new std::array<std::pair<std::string_view, std::shared_ptr<const detail::HostFunction>>, 3>{
+          {{tape_write, host::function(host::write)},
+           {tape_read, host::function(host::read)},
+           {tape_free, host::function(host::free_tapes)}}};
+  for (const auto& [known, function] : *all)
+    if (known == name) return function;
+  return nullptr;
+}
+
+}  // namespace postern

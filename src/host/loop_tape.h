@@ -1,0 +1,102 @@
+// LoopTape: what the steps of a loop have left for its derivative. LoopTapes: those of a run.
+//
+// A ticket names a tape: a number that is a tape's alone, also among those of other runs, and such
+// that the sum of tickets is none, because derivatives are summed where nobody knows what they are.
+#pragma once
+#include <postern/host.h>
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace postern::host {
+
+/// What the tapes of one execution of a loop share: how much they may keep, and the file for what
+/// is over it. The file has no name any more once it is open, so it goes with the process at last.
+class TapeBudget {
+ public:
+  TapeBudget(std::int64_t memory, std::string file) : memory_(memory), file_(std::move(file)) {}
+  ~TapeBudget();
+  TapeBudget(const TapeBudget&) = delete;
+
+  /// Zeroed memory for as many entries of `bytes` each as fit, `wanted` at most; `step` is named
+  /// where none does.
+  struct Room {
+    std::byte* data = nullptr;
+    std::int64_t entries = 0;
+    std::size_t size = 0;
+    bool mapped = false;
+  };
+  Room room(std::size_t bytes, std::int64_t wanted, std::int64_t step);
+  void give_back(const Room& room);
+
+ private:
+  Room room_in_file(std::size_t bytes, std::int64_t wanted, std::int64_t step);
+
+  const std::int64_t memory_;
+  const std::string file_;
+  std::mutex guard_;
+  std::int64_t used_ = 0;  // bytes of memory
+  std::int64_t file_size_ = 0;
+  int descriptor_ = -1;
+};
+
+class LoopTape {
+ public:
+  LoopTape(std::size_t bytes, std::shared_ptr<TapeBudget> budget)
+      : bytes_(bytes), budget_(std::move(budget)) {}
+  ~LoopTape();
+  LoopTape(const LoopTape&) = delete;
+
+  void write(std::int64_t k, const void* value);
+  /// Throws Error(failed_precondition) for a step that nobody has written.
+  void read(std::int64_t k, void* value) const;
+  const std::shared_ptr<TapeBudget>& budget() const { return budget_; }
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  struct Part {
+    std::int64_t begin = 0;
+    TapeBudget::Room room;
+    std::vector<bool> written = {};
+  };
+  const Part* part_of(std::int64_t k) const;
+
+  const std::size_t bytes_;
+  const std::shared_ptr<TapeBudget> budget_;
+  std::vector<Part> parts_;
+  std::int64_t end_ = 0;
+  mutable std::size_t recent_ = 0;
+};
+
+/// The tapes of a run. Each device of the run writes and reads its own; they share the list.
+class LoopTapes {
+ public:
+  LoopTapes();
+  /// The ticket of a new tape.
+  double add(std::unique_ptr<LoopTape> tape);
+  /// Null for a ticket of another run, or of a tape that is gone.
+  LoopTape* find(double ticket);
+  void remove(double ticket);
+
+ private:
+  std::optional<std::size_t> index_of(double ticket) const;
+
+  const std::uint64_t number_;  // among those of the process
+  std::mutex guard_;
+  std::vector<std::unique_ptr<LoopTape>> tapes_;
+  std::vector<std::size_t> free_;
+};
+
+/// The ticket of a tape that belongs to no run.
+double loose_ticket(std::uint64_t number);
+
+/// Whether this is one of the functions that write and read tapes: it waits for nothing, and what
+/// it is given means nothing in another run.
+bool is_of_tapes(const detail::HostFunction& function);
+
+}  // namespace postern::host

@@ -1,0 +1,153 @@
+// Tapes of loops that are evaluated step by step. No run owns them but the tensors of their tickets
+// do: outside of every program a derivative is the user's to keep.
+#include "host/loop_tape.h"
+
+#include <atomic>
+#include <cstring>
+#include <map>
+#include <mutex>
+
+#include "control/tape.h"
+#include "core/check.h"
+#include "core/value.h"
+
+namespace postern {
+
+namespace {
+
+using detail::Access;
+
+struct LooseTape {
+  LooseTape(std::size_t bytes, std::shared_ptr<host::TapeBudget> budget)
+      : tape(bytes, std::move(budget)) {}
+  host::LoopTape tape;
+  std::vector<std::shared_ptr<const void>> inner;  // of tickets that are on it
+};
+
+/// Tapes by ticket, for who has only the number.
+struct Loose {
+  std::mutex guard;
+  std::map<double, LooseTape*> by_ticket;
+};
+Loose& loose() {
+  static Loose* const all = new Loose;  // tensors may outlive statics
+  return *all;
+}
+
+/// The memory of a tensor of tickets, which goes with its tapes.
+struct Owner {
+  std::shared_ptr<void> bytes;
+  std::vector<std::pair<double, std::shared_ptr<LooseTape>>> tapes = {};
+  std::vector<std::shared_ptr<const void>> others = {};
+  explicit Owner(std::shared_ptr<void> memory) : bytes(std::move(memory)) {}
+  Owner(const Owner&) = delete;
+  ~Owner() {
+    const std::scoped_lock lock(loose().guard);
+    for (const auto& [ticket, tape] : tapes) loose().by_ticket.erase(ticket);
+  }
+};
+
+double next_ticket() {
+  static std::atomic<std::uint64_t> tickets{0};
+  return host::loose_ticket(tickets.fetch_add(1));
+}
+
+/// Marks the pointers that Owners are behind.
+struct DropsOwner {
+  std::shared_ptr<Owner> owner;
+  void operator()(const void*) const {}
+};
+
+/// Tickets in the shape of `like`, each of a new tape.
+Tensor new_tickets(const Tensor& like, std::size_t bytes,
+                   const std::shared_ptr<host::TapeBudget>& budget) {
+  auto owner = std::make_shared<Owner>(detail::aligned_bytes(like.type().byte_size()));
+  auto* const tickets = static_cast<double*>(owner->bytes.get());
+  for (std::int64_t i = 0; i < like.size(); ++i) {
+    tickets[i] = next_ticket();
+    owner->tapes.emplace_back(tickets[i], std::make_shared<LooseTape>(bytes, budget));
+    const std::scoped_lock lock(loose().guard);
+    loose().by_ticket.emplace(tickets[i], owner->tapes.back().second.get());
+  }
+  const std::shared_ptr<const void> data(owner->bytes.get(), DropsOwner{owner});
+  return Access::make(std::make_shared<detail::HostValue>(like.type(), data));
+}
+
+LooseTape& tape_of(double ticket) {
+  const std::scoped_lock lock(loose().guard);
+  const auto found = loose().by_ticket.find(ticket);
+  if (found == loose().by_ticket.end())
+    throw Error(ErrorCode::failed_precondition,
+                "while_loop: a tape is not there: it belongs to a run that has ended, or to a "
+                "loop whose pullbacks are differentiated as a sum; put all of the derivative into "
+                "one jit");
+  return *found->second;
+}
+
+std::vector<unsigned char> bytes_of(const Tensor& t) {
+  std::vector<unsigned char> out(t.type().byte_size());
+  t.read(out.data());
+  return out;
+}
+std::vector<double> values_of(const Tensor& tickets) {
+  std::vector<double> out(static_cast<std::size_t>(tickets.size()));
+  tickets.read(out.data());
+  return out;
+}
+
+}  // namespace
+
+std::shared_ptr<const void> tapes_of(const Tensor& ticket) {
+  const detail::HostValue* const host = Access::host(ticket);
+  const DropsOwner* const has = host ? std::get_deleter<DropsOwner>(host->data) : nullptr;
+  return has ? has->owner : nullptr;
+}
+
+Tensor keeping_tapes(const Tensor& tickets, std::vector<std::shared_ptr<const void>> tapes) {
+  auto owner = std::make_shared<Owner>(detail::aligned_bytes(tickets.type().byte_size()));
+  tickets.read(owner->bytes.get());
+  owner->others = std::move(tapes);
+  const std::shared_ptr<const void> data(owner->bytes.get(), DropsOwner{owner});
+  return Access::make(std::make_shared<detail::HostValue>(tickets.type(), data));
+}
+
+void push_now(std::int64_t k, Tensors& tickets, std::span<const Tensor> leaves,
+              const TapeOptions& options) {
+  std::shared_ptr<host::TapeBudget> budget;
+  for (std::size_t i = 0; i < tickets.size(); ++i) {
+    const std::size_t count = static_cast<std::size_t>(tickets[i].size());
+    const std::vector<unsigned char> bytes = bytes_of(leaves[i]);
+    const std::size_t one = count ? bytes.size() / count : 0;
+    if (!tapes_of(tickets[i])) {
+      if (!budget) budget = std::make_shared<host::TapeBudget>(options.memory, options.file);
+      tickets[i] = new_tickets(tickets[i], one, budget);
+    }
+    const std::vector<double> numbers = values_of(tickets[i]);
+    for (std::size_t j = 0; j < count; ++j) {
+      LooseTape& tape = tape_of(numbers[j]);
+      tape.tape.write(k, bytes.data() + j * one);
+      if (auto inner = tapes_of(leaves[i])) tape.inner.push_back(std::move(inner));
+    }
+  }
+}
+
+Tensors read_now(std::int64_t k, std::span<const Tensor> tickets, const Types& steps,
+                 const TapeOptions&) {
+  Tensors out;
+  for (std::size_t i = 0; i < tickets.size(); ++i) {
+    std::shared_ptr<void> bytes = detail::aligned_bytes(steps[i].byte_size());
+    const std::vector<double> numbers = values_of(tickets[i]);
+    const std::size_t one = numbers.empty() ? 0 : steps[i].byte_size() / numbers.size();
+    for (std::size_t j = 0; j < numbers.size(); ++j) {
+      auto* const to = static_cast<unsigned char*>(bytes.get()) + j * one;
+      if (numbers[j] == 0)
+        std::memset(to, 0, one);
+      else
+        tape_of(numbers[j]).tape.read(k, to);
+    }
+    out.push_back(Access::make(std::make_shared<detail::HostValue>(steps[i], std::move(bytes))));
+  }
+  return out;
+}
+
+}  // namespace postern

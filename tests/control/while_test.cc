@@ -1,0 +1,165 @@
+// Reverse mode of while_loop: nobody knows the number of its steps before it has run, and each step
+// leaves what the derivative needs on a tape on the host.
+#include <postern/file.h>
+#include <postern/record.h>
+#include <postern/shard.h>
+
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "support.h"
+
+namespace postern {
+namespace {
+
+using test::expect_error;
+using Floats = std::vector<float>;
+using Doubles = std::vector<double>;
+
+constexpr Mode all_modes[] = {Mode::compiled, Mode::staged, Mode::evaluate};
+
+Tensor doubled(Tensor x) {
+  return while_loop([](Tensor v) { return v < 100.0f; }, [](Tensor v) { return v * 2.0f; }, x);
+}
+/// x^(2^n): 1.5 -> 2.25 -> 5.06 -> 25.6 -> 656.
+Tensor squared(Tensor x) {
+  return while_loop([](Tensor v) { return v < 100.0f; }, [](Tensor v) { return v * v; }, x);
+}
+
+TEST(While, HasAGradient) {
+  RecordProperty("covers", "CTRL-14");
+  for (const Mode mode : all_modes) {
+    auto d = jit(grad(doubled), {.mode = mode});
+    EXPECT_EQ(d(3.0f).item<float>(), 64);
+    EXPECT_EQ(d(200.0f).item<float>(), 1);  // no step at all
+    auto s = jit(value_and_grad(squared), {.mode = mode});
+    const auto [value, slope] = s(1.5f);
+    EXPECT_NEAR(value.item<float>(), std::pow(1.5, 16), 1e-3);
+    EXPECT_NEAR(slope.item<float>(), 16 * std::pow(1.5, 15), 1e-2);
+  }
+  EXPECT_EQ(grad(doubled)(Tensor(3.0f)).item<float>(), 64);  // at once
+  EXPECT_NEAR(grad(squared)(Tensor(1.5f)).item<float>(), 16 * std::pow(1.5, 15), 1e-2);
+}
+
+TEST(While, AgreesWithAScanOfTheSameLengthToTheLastBit) {
+  RecordProperty("covers", "CTRL-14");
+  const Tensor x = tensor<float>({0.3f, -1.2f, 2.1f}), w = tensor<float>({0.7f, 1.1f, -0.4f});
+  auto step = [](Tensor n, Tensor v, Tensor a) {
+    return sin(v * a) + v / (1.0f + convert(n, DType::f32));
+  };
+  auto by_while = [&](Tensor a, Tensor v) {
+    auto more = [](Tensor n, Tensor) { return n < 37; };
+    auto body = [&](Tensor n, Tensor u) { return std::pair{n + 1, step(n, u, a)}; };
+    return sum(while_loop(more, body, std::pair{Tensor(0), v}).second);
+  };
+  auto by_scan = [&](Tensor a, Tensor v) {
+    return sum(fori_loop(
+        0, 37, [&](Tensor n, Tensor u) { return step(n, u, a); }, v));
+  };
+  for (const Mode mode : all_modes) {
+    auto f = jit(grad<0, 1>(by_while), {.mode = mode});
+    auto g = jit(grad<0, 1>(by_scan), {.mode = mode});
+    const auto a = detail::leaves_of(f(w, x)), b = detail::leaves_of(g(w, x));
+    for (std::size_t i = 0; i < 2; ++i)
+      EXPECT_EQ(a[i].to_vector<float>(), b[i].to_vector<float>()) << i;
+  }
+}
+
+TEST(While, SecondDerivatives) {
+  RecordProperty("covers", "CTRL-14");
+  const double second = 240 * std::pow(1.5, 14), third = 3360 * std::pow(1.5, 13);
+  for (const Mode mode : all_modes) {
+    EXPECT_NEAR(jit(grad(grad(squared)), {.mode = mode})(1.5f).item<float>() / second, 1, 1e-4);
+    EXPECT_NEAR(jit(grad(grad(grad(squared))), {.mode = mode})(1.5f).item<float>() / third, 1,
+                1e-4);
+    EXPECT_NEAR(jit(hessian(squared), {.mode = mode})(1.5f).item<float>() / second, 1, 1e-4);
+    auto forward = [](Tensor x) {
+      return jvp(grad(squared), std::tuple(x), std::tuple(Tensor(1.0f))).second;
+    };
+    EXPECT_NEAR(jit(forward, {.mode = mode})(1.5f).item<float>() / second, 1, 1e-4);
+  }
+  EXPECT_NEAR(grad(grad(squared))(Tensor(1.5f)).item<float>() / second, 1, 1e-4);
+}
+
+TEST(While, EachElementOfABatchHasItsOwnCount) {
+  RecordProperty("covers", "CTRL-14");
+  const Tensor x = tensor<float>({3, 60, 200, 1.5f});
+  const Floats each{64, 2, 1, 128};
+  for (const Mode mode : all_modes) {
+    EXPECT_EQ(jit(vmap(grad(doubled)), {.mode = mode})(x).to_vector<float>(), each);
+    auto total = [](Tensor v) { return sum(vmap(doubled)(v)); };
+    EXPECT_EQ(jit(grad(total), {.mode = mode})(x).to_vector<float>(), each);
+    auto gradients = [](Tensor v) { return sum(vmap(grad(squared))(v)); };
+    const Floats of_each = jit(vmap(grad(grad(squared))), {.mode = mode})(x).to_vector<float>(),
+                 of_all = jit(grad(gradients), {.mode = mode})(x).to_vector<float>();
+    for (std::size_t i = 0; i < of_each.size(); ++i)
+      EXPECT_NEAR(of_all[i], of_each[i], 1e-4 * std::abs(of_each[i])) << i;
+    EXPECT_EQ(jit(vmap(vmap(grad(doubled))), {.mode = mode})(reshape(x, {2, 2})).to_vector<float>(),
+              each);
+  }
+}
+
+/// sin n times.
+auto sines(int n, WhileOptions options) {
+  return [n, options](Tensor x) {
+    auto more = [n](Tensor i, Tensor) { return i < n; };
+    auto step = [](Tensor i, Tensor v) { return std::pair{i + 1, sin(v)}; };
+    return while_loop(more, step, std::pair{Tensor(0), x}, options).second;
+  };
+}
+
+TEST(While, KeepsEveryKthCarryOnly) {
+  RecordProperty("covers", "CTRL-15");
+  const float all = jit(grad(sines(1000, {})))(1.0f).item<float>();
+  for (const int k : {2, 10, 33, 5000})
+    EXPECT_EQ(jit(grad(sines(1000, {.keep_every = k})))(1.0f).item<float>(), all) << k;
+  EXPECT_EQ(jit(grad(sines(100, {.keep_every = 7})), {.mode = Mode::evaluate})(1.0f).item<float>(),
+            jit(grad(sines(100, {})))(1.0f).item<float>());
+  // A tenth of the carries needs less than a tenth of the memory that all steps do, and a segment.
+  const std::size_t memory = 1500;
+  EXPECT_EQ(jit(grad(sines(1000, {.keep_every = 30, .memory = memory})))(1.0f).item<float>(), all);
+  EXPECT_THROW(jit(grad(sines(1000, {.memory = memory})))(1.0f).item<float>(), CallbackError);
+  expect_error<TypeError>([] { sines(3, {.keep_every = 0})(Tensor(1.0f)); }, {"keep_every", "0"});
+}
+
+TEST(While, ATapeThatOutgrowsItsLimitSaysWhereAndHowFar) {
+  RecordProperty("covers", "CTRL-15");
+  auto limited = jit(grad(sines(1000, {.memory = 1024})));
+  for (int i = 0; i < 2; ++i)  // the same each time, and the next run works
+    expect_error<CallbackError>(
+        [&] { limited(1.0f).item<float>(); },
+        {"while_loop", "while_test.cc", "outgrown", "256 steps", "1024 of 1024 bytes"});
+  EXPECT_EQ(jit(grad(sines(256, {.memory = 1024})))(1.0f).item<float>(),
+            jit(grad(sines(256, {})))(1.0f).item<float>());
+  expect_error<TypeError>([] { sines(3, {.file = "x"})(Tensor(1.0f)); }, {"memory"});
+}
+
+TEST(While, WhatIsOverTheLimitGoesToAFile) {
+  RecordProperty("covers", "CTRL-15");
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("postern_tape_" + std::to_string(::getpid()));
+  std::filesystem::create_directory(folder);
+  auto left = [&] {
+    return std::distance(std::filesystem::directory_iterator(folder),
+                         std::filesystem::directory_iterator());
+  };
+  const WhileOptions options{.memory = 1024, .file = folder / "tape"};
+  const float all = jit(grad(sines(50000, {})))(1.0f).item<float>();
+  EXPECT_EQ(jit(grad(sines(50000, options)))(1.0f).item<float>(), all);
+  EXPECT_EQ(left(), 0);
+  auto fails = [&](Tensor x) {
+    return call(
+        x.type(), [](float) -> float { throw std::runtime_error("no more"); },
+        grad(sines(5000, options))(x));
+  };
+  EXPECT_THROW(jit(fails)(1.0f).item<float>(), CallbackError);
+  EXPECT_EQ(left(), 0);
+  std::filesystem::remove_all(folder);
+  const WhileOptions nowhere{.memory = 1024, .file = folder / "none" / "tape"};
+  expect_error<CallbackError>([&] { jit(grad(sines(5000, nowhere)))(1.0f).item<float>(); },
+                              {"while_loop", "cannot be written", "none/tape", "256 steps"});
+}
+
+}  // namespace
+}  // namespace postern
