@@ -25,6 +25,9 @@ Batched scan_batch(const Op& op, std::span<const Tensor> x, std::span<const int>
 Primitive::SplitResult while_split(const Op& op, std::span<const Tensor> x,
                                    const std::vector<bool>& wanted);
 
+Batched while_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
+                    std::int64_t size, const Tensor& mask);
+
 /// Binds a scan like `p` with another body, which takes (what it captured, constants, the step's
 /// number if p.counted, carry, slices of xs). `steps`: of one that is taped.
 Tensors bind_scan(ScanParams p, const Closed& body, std::span<const Tensor> constants,
