@@ -18,6 +18,7 @@
 #include "host/executor.h"
 #include "host/fire.h"
 #include "host/limit.h"
+#include "host/lookout.h"
 #include "host/timeline.h"
 #include "host/unseen.h"
 #include "host/waits.h"
@@ -94,7 +95,8 @@ struct PendingCalls::Job : detail::StopState {
   bool keeps_order = false;
   std::shared_ptr<Job> next;  // enters behind this one
   std::list<std::shared_ptr<Job>>::iterator at;
-  bool begun = false, done = false, abandoned = false, ok = false;
+  std::atomic<bool> done{false};  // for who looks without the lock
+  bool begun = false, abandoned = false, ok = false;
   bool seen = false, forgotten = false;  // its failure; by all who could wait
   Clock::time_point limit = Clock::time_point::max();
   std::exception_ptr error;
@@ -362,6 +364,13 @@ bool PendingCalls::wait(RunState& run, const HostSite& site, void* const* data, 
   if (used_.size() > kept_used) used_.pop_front();
   Job& job = *ticket.job;
   const auto until = [&] { return std::min(job.limit, run.deadline); };
+  if (!job.done) {
+    static Lookout lookout;
+    const auto most = until() - Clock::now();
+    lock.unlock();
+    lookout.look([&] { return job.done.load() || run.stop.load(); }, most);
+    lock.lock();
+  }
   while (!job.done && !job.abandoned && !run.stop.load() && Clock::now() < until()) {
     if (until() == Clock::time_point::max())
       changed_.wait(lock);
@@ -372,6 +381,11 @@ bool PendingCalls::wait(RunState& run, const HostSite& site, void* const* data, 
   if (job.end.load()) {
     lock.unlock();
     run.request(Outcome::stopped);
+    return false;
+  }
+  if (job.done && !job.error && !job.ok) {  // it was left out
+    lock.unlock();
+    run.request(Outcome::cancelled);
     return false;
   }
   if (job.done && !job.ok) {
