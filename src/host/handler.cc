@@ -99,8 +99,7 @@ void tell(const XLA_FFI_CallFrame* frame, const RunState& run) {
                                                   const HostSite& site) {
   const CallBuffers buffers(frame, site, nothing);
   if (buffers.error) return buffers.error;
-  const int own = run.device.load(std::memory_order_relaxed);
-  const int device = own >= 0 ? own : run.device_of(pjrt::device_ordinal(frame));
+  const int device = run.device >= 0 ? run.device : run.device_of(pjrt::device_ordinal(frame));
   const Helpers helpers(frame, [](void* from, XLA_FFI_Task* task, void* data) {
     return pjrt::schedule(static_cast<const XLA_FFI_CallFrame*>(from), task, data);
   });
@@ -141,9 +140,8 @@ XLA_FFI_Error* handle_call(XLA_FFI_CallFrame* frame) {
     return handle_on_several(frame, *run, site);
   void* buffers[HostSite::few];
   point_at_buffers(pjrt::operands(frame), pjrt::results(frame), site, nothing, buffers);
-  const int device = run->device.load(std::memory_order_relaxed);
-  run->enters(site, device);
-  const bool ok = enter_here(*run, site, buffers, device, nullptr);
+  run->enters(site, run->device);
+  const bool ok = enter_here(*run, site, buffers, run->device, nullptr);
   call_is_over(run);
   if (ok) [[likely]]
     return nullptr;

@@ -225,7 +225,8 @@ void RunState::fail_late() {
   SitePtr keep;
   int blamed = 0;
   {
-    std::scoped_lock lock(guard_);
+    std::scoped_lock lock(guard_);  // it may be about to begin
+    blamed = std::max(device, 0);
     if (const Progress* p = in_progress()) {
       keep = p->site.load()->spec;
       blamed = p->device.load();
@@ -240,7 +241,7 @@ void RunState::fail_late() {
           late,
           no_firing});
   else
-    fail({ErrorCode::timeout, {}, std::max(device.load(), 0), nullptr, late, late, no_firing});
+    fail({ErrorCode::timeout, {}, blamed, nullptr, late, late, no_firing});
 }
 
 void RunState::request(Outcome reason) {

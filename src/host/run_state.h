@@ -59,9 +59,7 @@ class RunState : public detail::StopState {
   bool quick = false;  // the handler may take its short way: no deadline, no timeline
   bool poison =
       false;  // several devices: a failure must not return an error to XLA, see docs/design.md
-  // Of a run on one device; -1: the handler asks XLA. Who waits for a run that is late may ask for
-  // it while it begins.
-  std::atomic<int> device{-1};
+  int device = -1;            // of a run on one device; -1: the handler asks XLA
   int first_ordinal = 0;      // of a run on several devices: what XLA calls the first one,
   std::vector<int> ordinals;  // and what users call them from there on; empty: the same
   void* context = nullptr;
@@ -159,6 +157,11 @@ class RunState : public detail::StopState {
 
   RunState() = default;
   virtual ~RunState() = default;
+
+ protected:
+  /// While it is held the run does not fail. Who waits for a run that is late may fail it while it
+  /// begins.
+  std::unique_lock<std::mutex> hold() const { return std::unique_lock(guard_); }
 
  private:
   /// What a device entered last. On a cache line of its own: devices write here all the time.

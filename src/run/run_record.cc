@@ -42,21 +42,27 @@ RunRecord::~RunRecord() {
 void RunRecord::begin(std::shared_ptr<const CompiledProgram> program, Lane& lane) {
   lane_ = &lane;
   lane_run = lane.run.load(std::memory_order_relaxed);
-  device.store(lane.device, std::memory_order_relaxed);
-  poison = false;
+  {
+    const auto lock = hold();
+    device = lane.device;
+    poison = false;
+  }
   prepare(std::move(program));
 }
 
 void RunRecord::begin(std::shared_ptr<const CompiledProgram> program, LaneGroup group) {
   group_ = std::move(group.lanes);
   lane_run = group_.front()->run.load(std::memory_order_relaxed);
-  device.store(-1, std::memory_order_relaxed);
-  poison = true;
   ordinals.clear();
   std::vector<int> order;
   for (const Lane* lane : group_) order.push_back(lane->device);
-  expect(order);
-  turns.start(std::move(order));
+  {
+    const auto lock = hold();
+    device = -1;
+    poison = true;
+    expect(order);
+    turns.start(std::move(order));
+  }
   // Devices that were made for a spare client are numbered for themselves.
   if (group.client != 0 && Runtime::get().platform().makes_devices) {
     first_ordinal = group_.front()->ordinal;

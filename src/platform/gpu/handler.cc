@@ -29,8 +29,7 @@ XLA_FFI_Error* handle_call(XLA_FFI_CallFrame* frame) {
   const host::HostSite& site = *called.site;
   const host::CallBuffers buffers(frame, site, nullptr);
   if (buffers.error) return buffers.error;
-  const int own = run.device.load(std::memory_order_relaxed);
-  const int device = own >= 0 ? own : run.device_of(pjrt::device_ordinal(frame));
+  const int device = run.device >= 0 ? run.device : run.device_of(pjrt::device_ordinal(frame));
   if (!fire(*driver, run, site, buffers.data, device, pjrt::stream_of(frame)) && !run.poison)
     return host::stopped(frame);
   void* const told = host::told_in(frame);
