@@ -14,6 +14,7 @@
 #include "block/target.h"
 #include "core/check.h"
 #include "foreign/bytecode.h"
+#include "foreign/folding.h"
 #include "foreign/jax_export.h"
 #include "foreign/mlir_text.h"
 #include "foreign/portable.h"
@@ -70,6 +71,7 @@ class Reader : MlirText {
           site_of({call.target, call.attributes, call.operands, call.results, call.side_effect,
                    call.ordered, place_in_file(name_, line_of(call.at))}));
     }
+    for (Edit& e : hidden_from_folding(*this)) main.edits.push_back(std::move(e));
     out.text = edited(std::move(main.edits));
     for (std::size_t i = 0; i < out.inputs.size(); ++i)
       out.parameters.push_back(static_cast<int>(i));

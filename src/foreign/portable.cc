@@ -6,6 +6,7 @@
 #include <set>
 
 #include "core/check.h"
+#include "foreign/folding.h"
 #include "foreign/vhlo.h"
 #include "host/handler.h"
 #include "lower/lowering.h"
@@ -131,6 +132,26 @@ class Writer {
         refuse_damaged(
             fmt::format("a constant of type {} is not what its operation makes", value.builtin));
     }
+    hidden_from_folding(op, own);
+  }
+  /// What XLA would fold to something else reads its first operand from behind a barrier.
+  void hidden_from_folding(const Operation& op, const Named& own) {
+    std::string_view name = name_of(op);
+    const bool can = op.operands.size() > 0 && op.results.size() == 1 && name.size() > 8 &&
+                     name.starts_with("vhlo.") && name.ends_with("_v1");
+    if (!can || !folds_wrongly(name.substr(5, name.size() - 8), type_of(op.operands[0]).builtin))
+      return as_it_is(op, own);
+    const std::string operand = fmt::format("%{}", op.operands[0]),
+                      hidden = fmt::format("%hidden_{}", op.results[0]);
+    const std::string& type = type_of(op.operands[0]).text;
+    out_.text += fmt::format("{} = \"vhlo.optimization_barrier_v1\"({}) : ({}) -> ({})\n", hidden,
+                             operand, type, type);
+    const std::size_t begins = out_.text.size();
+    as_it_is(op, own);
+    out_.text.replace(out_.text.find(operand, out_.text.find('(', begins)), operand.size(), hidden);
+  }
+  void as_it_is(const Operation& op, const Named& own) {
+    const std::string& name = name_of(op);
     // The same as the first version, and known to more plug-ins.
     const bool composite = name == "vhlo.composite_v2" && op.regions.empty();
     write(op, composite ? "vhlo.composite_v1" : name, own, discardable(op));

@@ -305,6 +305,85 @@ TEST_F(Foreign, SignaturesOfFunctionsAreChecked) {
   EXPECT_THROW(load(folder + "loop.mlir").run({tensor<float>({0, 1, 2})}), Error);
 }
 
+// XLA folds what it knows, and ended the process with SIGFPE.
+TEST_F(Foreign, DivisionsThatXlaCouldFoldAreMadeWhenTheyRun) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  const auto main = [](const std::string& type, const std::string& body) {
+    return fmt::format(
+        "module @m {{\n  func.func public @main(%x: {0}) -> {0} {{\n{1}\n    "
+        "return %r : {0}\n  }}\n}}\n",
+        type, body);
+  };
+  const auto constants = [](const char* op, const char* type, const char* a, const char* b) {
+    return fmt::format(
+        "    %a = stablehlo.constant dense<{2}> : {1}\n"
+        "    %b = stablehlo.constant dense<{3}> : {1}\n"
+        "    %r = stablehlo.{0} %a, %b : {1}",
+        op, type, a, b);
+  };
+  struct Case {
+    std::string text;
+    std::vector<int> want;
+  };
+  const std::string two = "tensor<2xi32>";
+  const std::vector<Case> cases = {
+      {main(two, constants("divide", "tensor<2xi32>", "[5, -5]", "0")), {-1, -1}},
+      {main(two, constants("remainder", "tensor<2xi32>", "[5, -5]", "0")), {5, -5}},
+      {main(two, constants("divide", "tensor<2xi32>", "-2147483648", "-1")),
+       {std::numeric_limits<int>::min(), std::numeric_limits<int>::min()}},
+      {main(two, constants("remainder", "tensor<2xi32>", "-2147483648", "-1")), {0, 0}},
+      {main("tensor<2xui8>", constants("divide", "tensor<2xui8>", "7", "0")), {255, 255}},
+      {main("tensor<2xi8>",
+            "    %c = stablehlo.constant dense<[-1, -128]> : tensor<2xi8>\n"
+            "    %r = stablehlo.count_leading_zeros %c : tensor<2xi8>"),
+       {0, 0}},
+      // what becomes a constant, in MLIR's generic form too, and what is called by a name of ours
+      {main(two,
+            "    %hidden_0 = stablehlo.constant dense<[1, 2]> : tensor<2xi32>\n"
+            "    %z = stablehlo.subtract %x, %x : tensor<2xi32>\n"
+            "    %r = \"stablehlo.remainder\"(%hidden_0, %z) : (tensor<2xi32>, "
+            "tensor<2xi32>) -> tensor<2xi32>"),
+       {1, 2}},
+      {main(two,
+            "    %c = stablehlo.constant dense<0> : tensor<i32>\n"
+            "    %a = stablehlo.constant dense<[1, 2]> : tensor<2xi32>\n"
+            "    %w:2 = \"stablehlo.while\"(%c, %a) ({\n"
+            "    ^bb0(%i: tensor<i32>, %v: tensor<2xi32>):\n"
+            "      %n = stablehlo.constant dense<2> : tensor<i32>\n"
+            "      %t = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> "
+            "tensor<i1>\n"
+            "      \"stablehlo.return\"(%t) : (tensor<i1>) -> ()\n    }, {\n"
+            "    ^bb0(%i: tensor<i32>, %v: tensor<2xi32>):\n"
+            "      %one = stablehlo.constant dense<1> : tensor<i32>\n"
+            "      %j = stablehlo.add %i, %one : tensor<i32>\n"
+            "      %z = stablehlo.broadcast_in_dim %c, dims = [] : (tensor<i32>) -> "
+            "tensor<2xi32>\n"
+            "      %q = stablehlo.divide %a, %z {mhlo.frontend_attributes = {a = \"b : c\"}} "
+            ": tensor<2xi32>\n"
+            "      \"stablehlo.return\"(%j, %q) : (tensor<i32>, tensor<2xi32>) -> ()\n"
+            "    }) : (tensor<i32>, tensor<2xi32>) -> (tensor<i32>, tensor<2xi32>)\n"
+            "    %r = stablehlo.add %w#1, %x : tensor<2xi32>"),
+       {-1, -1}},
+      {text_in("divided.mlirbc"), {-1, -1, 2, 3}},
+  };
+  for (const Case& c : cases)
+    EXPECT_EXIT(
+        {
+          const Loaded program = load_text(c.text);
+          const Tensors y = program.run({zeros(program.inputs().at(0))});
+          std::vector<int> got;
+          for (const Tensor& t : y)
+            for (const int n : convert(t, DType::s32).to_vector<int>()) got.push_back(n);
+          EXPECT_EQ(got, c.want);
+          if (c.text.starts_with("module")) {  // what was hidden may be hidden again
+            EXPECT_NO_THROW(load_text(program.stablehlo()).run({zeros(program.inputs().at(0))}));
+          }
+          std::_Exit(testing::Test::HasFailure() ? 1 : 0);
+        },
+        testing::ExitedWithCode(0), "")
+        << "case " << &c - cases.data();
+}
+
 TEST_F(Foreign, TextThatCannotBeRunIsRefusedWithItsLine) {
   struct Case {
     const char *text, *why;
