@@ -80,10 +80,13 @@ bool enter_function(const HostSite& site, const Firing& firing, std::exception_p
 
 namespace {
 
+thread_local std::int64_t one_of_many = -1;  // the element that is called, of a parallel batch
+
 void keep_failure(RunState& run, const HostSite& site, int device, const std::exception_ptr& error,
                   ErrorCode code) noexcept {
   try {
-    run.fail(code, site, device, code == ErrorCode::bad_result ? nullptr : error, describe(error));
+    run.fail(code, site, device, code == ErrorCode::bad_result ? nullptr : error, describe(error),
+             one_of_many);
   } catch (...) {
     run.request(Outcome::failed);  // not even memory for the text
   }
@@ -208,7 +211,7 @@ bool fire_limited(RunState& run, const HostSite& site, void* const* data, int de
           ? std::string("the run's deadline passed")
           : fmt::format("no result within the limit of {:g} ms",
                         std::chrono::duration<double, std::milli>(site.spec->timeout).count());
-  run.fail(ErrorCode::timeout, site, device, nullptr, allowed);
+  run.fail(ErrorCode::timeout, site, device, nullptr, allowed, one_of_many);
   return false;
 }
 
@@ -344,20 +347,23 @@ bool fire_batch(RunState& run, const HostSite& site, void* const* buffers, int d
     return true;
   }
   if (run.poison) run.passes(site, device);
-  std::atomic<bool> ok = true;
-  const Nesting* const outer = nesting();
+  // Elements are taken in order, and one that fails stops those behind it: the lowest is told.
+  std::atomic<std::int64_t> failed = site.elements;
   try {
-    parallel_for(site.elements, [&](std::int64_t e) {
+    parallel_for(site.elements, [&, outer = nesting()](std::int64_t e) {
       NestingScope scope(outer);
-      if (!ok || run.stop.load(std::memory_order_relaxed) ||
-          !fire_element(run, site, buffers, device, e))
-        ok = false;
+      const std::int64_t before = std::exchange(one_of_many, e);
+      const bool ok = e < failed && (!run.stop.load() || run.batch_failed(site, device)) &&
+                      fire_element(run, site, buffers, device, e);
+      one_of_many = before;
+      for (std::int64_t least = failed; !ok && e < least;)
+        if (failed.compare_exchange_weak(least, e)) break;
     });
   } catch (...) {
     keep_failure(run, site, device, std::current_exception(), ErrorCode::resource_exhausted);
     return false;
   }
-  return ok;
+  return failed == site.elements;
 }
 
 /// Sites that are neither plain nor batched: masks over whole batches, limits, warnings.

@@ -144,8 +144,10 @@ void RunState::expect(std::span<const int> devices) {
   progress_ = {many_.get(), size};
 }
 
+static constexpr const char* late = "the run's deadline passed";
+
 void RunState::fail(ErrorCode code, const HostSite& site, int on_device, std::exception_ptr cause,
-                    const std::string& what) {
+                    const std::string& what, std::int64_t element) {
   const std::uint64_t firing =
       poison ? progress_of(on_device).passed.load(std::memory_order_relaxed) : 0;
   if (poison && !site.spots.empty() && !site.one_order) let_others_come(on_device, firing);
@@ -155,7 +157,15 @@ void RunState::fail(ErrorCode code, const HostSite& site, int on_device, std::ex
         std::move(cause),
         failure_text(*site.spec, on_device, what),
         what,
-        firing});
+        firing,
+        element,
+        site.spec.get()});
+}
+
+bool RunState::batch_failed(const HostSite& site, int on_device) const {
+  std::scoped_lock lock(guard_);
+  return std::ranges::any_of(
+      failures_, [&](const Failure& f) { return f.in_batch(site.spec.get(), on_device); });
 }
 
 /// A device that never comes - it takes another way, has ended, or waits for this one - is given up
@@ -186,7 +196,15 @@ void RunState::fail(Failure failure) {
     const auto earlier = [](const Failure& a, const Failure& b) {
       return std::pair(a.firing, a.device) < std::pair(b.firing, b.device);
     };
-    if (!poison || seen_) {
+    const auto batch = std::ranges::find_if(failures_, [&](const Failure& f) {
+      return failure.element >= 0 && f.firing == failure.firing &&
+             f.in_batch(failure.spec, failure.device);
+    });
+    if (batch != failures_.end()) {
+      if (failure.element < batch->element) *batch = std::move(failure);
+    } else if (!poison && count_ > 0 && (failure.what == late || failures_.front().what == late)) {
+      // Whether a function fails just before or behind the deadline is chance: one of them counts.
+    } else if (!poison || seen_) {
       ++count_;
       if (failures_.size() <= kept_failures) failures_.push_back(std::move(failure));
     } else if (count_ == 0 || failure.firing <= failures_.front().firing) {
@@ -220,7 +238,6 @@ const RunState::Progress* RunState::in_progress() const {
 }
 
 void RunState::fail_late() {
-  constexpr const char* late = "the run's deadline passed";
   constexpr auto no_firing = std::numeric_limits<std::uint64_t>::max();  // after all that failed
   SitePtr keep;
   int blamed = 0;

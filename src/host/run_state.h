@@ -105,9 +105,12 @@ class RunState : public detail::StopState {
 
   /// Keeps the first failure, counts the others, and stops the run. In a run on several devices
   /// those count that fail at the earliest firing, lowest device first: the others are given the
-  /// time to come to theirs, so that it does not matter which one is ahead.
+  /// time to come to theirs, so that it does not matter which one is ahead. Of a batch whose
+  /// elements are called side by side (`element`) the lowest counts, and no other.
   void fail(ErrorCode code, const HostSite& site, int device, std::exception_ptr cause,
-            const std::string& what);
+            const std::string& what, std::int64_t element = -1);
+  /// Whether an element of such a batch has failed.
+  bool batch_failed(const HostSite& site, int device) const;
   /// The same because the deadline passed, blamed on the call in progress if there is one.
   void fail_late();
   /// Asks the run to stop; the first reason stays.
@@ -181,6 +184,12 @@ class RunState : public detail::StopState {
     std::exception_ptr cause;
     std::string text, what;    // `what` without where it was
     std::uint64_t firing = 0;  // of the device, where there are several
+    std::int64_t element = -1;
+    const SiteSpec* spec = nullptr;  // may be gone
+
+    bool in_batch(const SiteSpec* its, int its_device) const {
+      return element >= 0 && spec == its && device == its_device;
+    }
   };
   void fail(Failure failure);
   void let_others_come(int device_now, std::uint64_t firing) noexcept;

@@ -201,6 +201,26 @@ TEST(Vmap, ParallelCallsFailAsSingleOnes) {
   for (const Mode mode : both_modes) EXPECT_EQ(text_of(VmapMethod::parallel, mode), text);
 }
 
+// Elements that fail at the same time: it does not matter which one is faster.
+TEST(Vmap, OfElementsSideBySideTheLowestThatFailsIsTold) {
+  const auto f = jit(vmap([](Tensor x) {
+    return call(
+        {.vmap = VmapMethod::parallel}, x.type(),
+        [](float v) {
+          if (v < 3) return v;
+          if (v < 9) std::this_thread::sleep_for(std::chrono::milliseconds(30 - 3 * int(v)));
+          throw std::runtime_error("element " + std::to_string(int(v)));
+        },
+        x);
+  }));
+  for (int i = 0; i < 20; ++i) {
+    const auto e = test::error_of<CallbackError>([&] { f(iota<float>(32)).block_until_ready(); });
+    ASSERT_TRUE(e);
+    EXPECT_TRUE(test::has(e->what(), "element 3")) << e->what();
+    EXPECT_EQ(e->count(), 1u) << e->what();
+  }
+}
+
 TEST(Vmap, UnmappedCallsAndEmptyBatches) {
   RecordProperty("covers", "VMAP-07");
   for (const Mode mode : both_modes) {
