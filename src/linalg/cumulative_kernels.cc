@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <complex>
 #include <limits>
 #include <numeric>
@@ -45,7 +46,11 @@ struct Product {
       return a * b;
   }
 };
-/// NaN comes before all.
+/// NaN comes before all, and of zeros the one of the right sign, as in XLA's maximum and minimum.
+template <class T>
+bool is_negative(T x) {
+  return std::is_floating_point_v<T> && std::signbit(static_cast<double>(x));
+}
 template <class T>
 struct Max {
   using Carry = T;
@@ -53,7 +58,10 @@ struct Max {
     return std::is_integral_v<T> ? std::numeric_limits<T>::lowest()
                                  : -std::numeric_limits<T>::infinity();
   }
-  static Carry step(Carry a, Carry b) { return a >= b || a != a ? a : b; }
+  static Carry step(Carry a, Carry b) {
+    if (a == b) return is_negative(a) ? b : a;
+    return a > b || a != a ? a : b;
+  }
 };
 template <class T>
 struct Min {
@@ -62,7 +70,10 @@ struct Min {
     return std::is_integral_v<T> ? std::numeric_limits<T>::max()
                                  : std::numeric_limits<T>::infinity();
   }
-  static Carry step(Carry a, Carry b) { return a <= b || a != a ? a : b; }
+  static Carry step(Carry a, Carry b) {
+    if (a == b) return is_negative(a) ? a : b;
+    return a < b || a != a ? a : b;
+  }
 };
 
 /// A row of elements, in the order in which they are combined.

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "core/enum.h"
+#include "lower/constants.h"
 #include "trace/literal.h"
 
 namespace postern {
@@ -62,24 +63,12 @@ void append_ssa(fmt::memory_buffer& out, Ssa value) {
   append_int(out, value.id);
 }
 
-/// Integers of less than a byte, and pred, are written one by one; all others as the bytes that
-/// they are.
-bool has_bytes(DType dtype) {
-  return is_float(dtype) || (dtype != DType::pred && bit_width(dtype) >= 8);
-}
-
 std::vector<bool> needed_in(const Program& program) {
   std::vector<bool> needed(program.types.size());
   for (const Equation& e : program.equations)
     for (ValueId v : e.operands) needed[static_cast<std::size_t>(v)] = true;
   for (ValueId v : program.outputs) needed[static_cast<std::size_t>(v)] = true;
   return needed;
-}
-
-/// The same numbers in another shape: XLA may fold that.
-bool moves_only(const Equation& e) {
-  const std::string_view hlo = e.primitive->hlo ? e.primitive->hlo : "";
-  return hlo == "broadcast_in_dim" || hlo == "reshape";
 }
 
 }  // namespace
@@ -216,74 +205,6 @@ void Lowering::hand_on(Ssa value, Ssa result) {
   instead_[at(value.id)] = result.id;
 }
 
-Ssa Lowering::constant(std::string_view element, const Type& type) {
-  const Ssa r = fresh();
-  mark_read(r);
-  set_known(r, {true});
-  append(out_, "    ");
-  append_ssa(out_, r);
-  append(out_, " = stablehlo.constant dense<");
-  if (type.size() > 0) append(out_, element);
-  append(out_, "> : ");
-  append_type(out_, type);
-  out_.push_back('\n');
-  return r;
-}
-
-Ssa Lowering::bytes_constant(const Type& type, const void* data) {
-  const auto* bytes = static_cast<const unsigned char*>(data);
-  const auto count = static_cast<std::size_t>(type.size());
-  if (count == 0) return constant("", type);
-  std::string text;
-  if (has_bytes(type.dtype)) {
-    text = "\"0x";
-    for (std::size_t i = 0; i < type.byte_size(); ++i)
-      fmt::format_to(std::back_inserter(text), "{:02X}", bytes[i]);
-    text += '"';
-    return constant(text, type);
-  }
-  // A list needs the brackets of its shape: write it flat and reshape.
-  const Type flat{type.dtype, {type.size()}};
-  for (std::size_t i = 0; i < count; ++i)
-    text += (i ? ", " : "[") + literal_text(read_number(type.dtype, bytes + i), type.dtype);
-  const Ssa shaped = op("reshape", {constant(text + "]", flat)}, {&flat}, type);
-  set_known(shaped, {true});
-  return shaped;
-}
-
-void Lowering::set_known(Ssa value, const Known& known) {
-  if (known_.size() <= at(value.id)) known_.resize(static_cast<std::size_t>(next_));
-  known_[at(value.id)] = known;
-}
-
-Lowering::Known Lowering::known(const Equation& e, std::size_t i) const {
-  const auto value = static_cast<std::size_t>(latest(env_[at(e.operands[i])]).id);
-  return value < known_.size() ? known_[value] : Known();
-}
-
-const Number* Lowering::every_element(const Equation& e, std::size_t i) const {
-  return known(e, i).every;
-}
-
-/// XLA also makes constants of what is none, as x - x: what ends the process, or is wrong in all of
-/// its passes, is hidden whatever the operands are.
-bool Lowering::folds_wrongly(const Equation& e) const {
-  if (e.operands.empty() || effect_of(e) != Effect::pure ||
-      (e.params && !programs_of(*e.params).empty()))
-    return false;
-  const std::string_view hlo = e.primitive->hlo ? e.primitive->hlo : "";
-  if (hlo == "count_leading_zeros") return true;
-  // XLA multiplies by 1 / z instead, which is nan where z has an infinite part.
-  if (hlo == "divide" && is_complex(operand_type(e, 0).dtype) && known(e, 1).constant) return true;
-  if ((hlo == "divide" || hlo == "remainder") && is_integer(operand_type(e, 0).dtype)) {
-    const Number* divisor = every_element(e, 1);
-    if (!divisor || is_zero(*divisor)) return true;
-  }
-  for (std::size_t i = 0; i < e.operands.size(); ++i)
-    if (!known(e, i).constant) return false;
-  return !moves_only(e);
-}
-
 Lowering::Inner::Inner(Lowering& out)
     : out_(out),
       outside_(std::exchange(out.outside_, out.next_)),
@@ -334,6 +255,8 @@ void Lowering::equation(const Equation& e) {
     const Ssa value = constant(literal_text(p.number, p.type.dtype), p.type);
     set_known(value, {true, &p.number});
     define(e, 0, value);
+  } else if (const std::size_t nan = nan_operand(*this, e); nan < e.operands.size()) {
+    define(e, 0, operand(e, nan));
   } else if (folds_wrongly(e)) {
     std::vector<Ssa> seen;
     for (std::size_t i = 0; i < e.operands.size(); ++i) {

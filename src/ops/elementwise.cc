@@ -68,13 +68,11 @@ Tensor cbrt_slope(T, T y) { return (1.0 / 3) / (y * y); }
 Tensor sin_slope(T x, T) { return cos(x); }
 Tensor cos_slope(T x, T) { return -sin(x); }
 Tensor tan_slope(T, T y) { return 1 + y * y; }
-Tensor tanh_slope(T, T y) { return 1 - y * y; }
+Tensor square_slope(T x, T) { return 2 * x; }
 Tensor logistic_slope(T, T y) { return y * (1 - y); }
 Tensor erf_slope(T x, T) { return 2 * std::numbers::inv_sqrtpi * exp(-(x * x)); }
 
 Tensor one(T x, T, T) { return ones_like(x); }
-Tensor divide_by_x(T, T y, T) { return 1 / y; }
-Tensor divide_by_y(T, T y, T z) { return -z / y; }
 Tensor remainder_by_y(T x, T y, T) {
   const Tensor quotient = x / y;
   return -where(greater_equal(quotient, 0), floor(quotient), ceil(quotient));
@@ -85,13 +83,7 @@ Tensor atan2_by_y(T x, T y, T) { return -x / (x * x + y * y); }
 Tensor pow_by_x(T x, T y, T) {
   return where(equal(x, 0) & equal(y, 0), zeros_like(x), y * pow(x, y - 1));
 }
-Tensor pow_by_y(T x, T, T z) {
-  return where(equal(x, 0),
-               where(equal(z, 1), log(ones_like(x)) - std::numeric_limits<float>::infinity(),
-                     zeros_like(x)),
-               log(x)) *
-         z;
-}
+Tensor pow_by_y(T x, T, T z) { return log(where(equal(x, 0), ones_like(x), x)) * z; }
 // Equal operands share the derivative.
 Tensor share(const Tensor& wins, const Tensor& ties) {
   return where(wins, full(Type{real_dtype(DType::f32), {}}, 1.0f), where(ties, 0.5f, 0.0f));
@@ -123,10 +115,18 @@ constexpr Primitive multiply_p = multilinear("multiply", "multiply", same_type_i
                                              multiply_transpose, elementwise_batch);
 constexpr Primitive select_p =
     linear("select", "select", select_type, select_transpose, elementwise_batch);
+// The tangent is divided, not multiplied by 1 / y, which may be too small a number.
+Jvp divide_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
+  Tensor z = bind1(op.primitive, op.params, x);
+  Tensor dz;
+  if (dx[0].has_value()) dz = dx[0] / x[1];
+  if (dx[1].has_value()) dz = add_any(dz, dx[1] * (-z / x[1]));
+  return {{z}, {dz}};
+}
 constexpr Primitive divide_p{.name = "divide",
                              .hlo = "divide",
                              .type = same_type_if<numeric>,
-                             .jvp = binary_jvp<divide_by_x, divide_by_y>,
+                             .jvp = divide_jvp,
                              .transpose = divide_transpose,
                              .linear = Linear::first,
                              .batch = elementwise_batch};
@@ -185,7 +185,21 @@ constexpr Primitive trigonometric(const char* name) {
 constexpr Primitive sin_p = trigonometric<sin_slope, sine_lower>("sin");
 constexpr Primitive cos_p = trigonometric<cos_slope, cosine_lower>("cos");
 constexpr Primitive tan_p = unary<tan_slope>("tan", "tan");
-constexpr Primitive tanh_p = unary<tanh_slope>("tanh", "tanh");
+// As in JAX: 1 - y^2 in two factors, which complex numbers need at infinities.
+Jvp tanh_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
+  const Tensor y = bind1(op.primitive, op.params, x);
+  return {{y}, {dx[0].has_value() ? (dx[0] + dx[0] * y) * (1 - y) : Tensor()}};
+}
+constexpr Primitive tanh_p{.name = "tanh",
+                           .hlo = "tanh",
+                           .type = same_type_if<is_differentiable>,
+                           .jvp = tanh_jvp,
+                           .batch = elementwise_batch};
+constexpr Primitive square_p{.name = "square",
+                             .type = same_type_if<is_complex>,
+                             .jvp = unary_jvp<square_slope>,
+                             .batch = elementwise_batch,
+                             .lower = square_lower};
 constexpr Primitive logistic_p = unary<logistic_slope>("logistic", "logistic");
 
 // Some functions are CHLO's, not StableHLO's.
@@ -326,21 +340,16 @@ constexpr Primitive compare_p{.name = "compare",
                               .lower = compare_lower};
 
 constexpr const Primitive* elementwise_family[] = {
-    &add_p,        &subtract_p,    &negative_p,
-    &multiply_p,   &select_p,      &divide_p,
-    &remainder_p,  &pow_p,         &atan2_p,
-    &maximum_p,    &minimum_p,     &exp_p,
-    &expm1_p,      &log_p,         &log1p_p,
-    &sqrt_p,       &rsqrt_p,       &cbrt_p,
-    &sin_p,        &cos_p,         &tan_p,
-    &tanh_p,       &logistic_p,    &erf_p,
-    &erf_inv_p,    &bitcast_p,     &floor_p,
-    &ceil_p,       &round_p,       &sign_p,
-    &and_p,        &or_p,          &xor_p,
-    &not_p,        &popcnt_p,      &clz_p,
-    &shift_left_p, &shift_right_p, &shift_right_logical_p,
-    &is_finite_p,  &abs_p,         &real_p,
-    &imag_p,       &complex_p,     &compare_p};
+    &add_p,       &subtract_p,  &negative_p,   &multiply_p,    &select_p,
+    &divide_p,    &remainder_p, &pow_p,        &atan2_p,       &maximum_p,
+    &minimum_p,   &exp_p,       &expm1_p,      &log_p,         &log1p_p,
+    &sqrt_p,      &rsqrt_p,     &cbrt_p,       &sin_p,         &cos_p,
+    &tan_p,       &tanh_p,      &square_p,     &logistic_p,    &erf_p,
+    &erf_inv_p,   &bitcast_p,   &floor_p,      &ceil_p,        &round_p,
+    &sign_p,      &and_p,       &or_p,         &xor_p,         &not_p,
+    &popcnt_p,    &clz_p,       &shift_left_p, &shift_right_p, &shift_right_logical_p,
+    &is_finite_p, &abs_p,       &real_p,       &imag_p,        &complex_p,
+    &compare_p};
 static_assert(complete(elementwise_family));
 
 // --- binding
@@ -380,10 +389,32 @@ Tensor as_float(const Tensor& x) {
 
 Tensor add(const Operand& x, const Operand& y) { return two(add_p, x, y); }
 Tensor subtract(const Operand& x, const Operand& y) { return two(subtract_p, x, y); }
-Tensor multiply(const Operand& x, const Operand& y) { return two(multiply_p, x, y); }
+Tensor multiply(const Operand& x, const Operand& y) {
+  const Tensor &a = x.tensor(), &b = y.tensor();
+  if (a.has_value() && is_complex(a.dtype()) &&
+      detail::Access::value(a) == detail::Access::value(b))
+    return single(square_p, x);
+  return two(multiply_p, x, y);
+}
 Tensor divide(const Operand& x, const Operand& y) { return two(divide_p, x, y); }
 Tensor remainder(const Operand& x, const Operand& y) { return two(remainder_p, x, y); }
-Tensor pow(const Operand& x, const Operand& y) { return two(pow_p, x, y); }
+// XLA multiplies where it knows a complex number's exponent, and only there: so we do where the
+// exponent is a whole number of C++.
+Tensor pow(const Operand& x, const Operand& y) {
+  PlaceScope at(x.place());
+  const auto [base, exponent] = matched("pow", x.tensor(), y.tensor());
+  const detail::HostValue* known = is_complex(base.dtype()) ? host_scalar(y.tensor()) : nullptr;
+  if (!known || is_complex(known->type.dtype)) return bind1(pow_p, nullptr, {base, exponent});
+  const double n = read_number(known->type.dtype, known->data.get()).real;
+  if (std::abs(n) > 1e6 || n != std::trunc(n)) return bind1(pow_p, nullptr, {base, exponent});
+  Tensor power, square = base;
+  for (auto left = static_cast<std::int64_t>(std::abs(n)); left > 0; left /= 2) {
+    if (left % 2) power = power.has_value() ? power * square : square;
+    if (left > 1) square = square * square;
+  }
+  if (!power.has_value()) return ones_like(base);
+  return n < 0 ? 1 / power : power;
+}
 Tensor atan2(const Operand& y, const Operand& x) { return two(atan2_p, y, x); }
 Tensor maximum(const Operand& x, const Operand& y) { return two(maximum_p, x, y); }
 Tensor minimum(const Operand& x, const Operand& y) { return two(minimum_p, x, y); }

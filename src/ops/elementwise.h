@@ -13,5 +13,6 @@ void maximum_lower(Lowering& out, const Equation& e);
 void minimum_lower(Lowering& out, const Equation& e);
 void sine_lower(Lowering& out, const Equation& e);
 void cosine_lower(Lowering& out, const Equation& e);
+void square_lower(Lowering& out, const Equation& e);
 
 }  // namespace postern

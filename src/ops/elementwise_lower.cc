@@ -123,6 +123,22 @@ void pow_lower(Lowering& out, const Equation& e) {
   out.define(e, 0, power);
 }
 
+// Of a complex number, as in JAX: (a - b)(a + b) is neither inf - inf nor does it lose digits where
+// a and b are alike.
+void square_lower(Lowering& out, const Equation& e) {
+  const Type& type = out.operand_type(e, 0);
+  const Type part{real_dtype(type.dtype), type.dims}, pred{DType::pred, type.dims};
+  Elements to(out, part);
+  const Ssa z = out.operand(e, 0);
+  const Ssa a = out.op("real", {z}, {&type}, part), b = out.op("imag", {z}, {&type}, part);
+  const Ssa alike = to.both(to.compare("EQ", to.one("abs", a), to.one("abs", b)),
+                            out.op("is_finite", {a}, {&part}, pred));
+  const Ssa re = to.select(alike, to.number(0),
+                           to.two("multiply", to.two("subtract", a, b), to.two("add", a, b)));
+  const Ssa product = to.two("multiply", a, b);
+  out.define(e, 0, out.op("complex", {re, to.two("add", product, product)}, {&part, &part}, type));
+}
+
 void maximum_lower(Lowering& out, const Equation& e) { choice_lower<true>(out, e); }
 void minimum_lower(Lowering& out, const Equation& e) { choice_lower<false>(out, e); }
 void sine_lower(Lowering& out, const Equation& e) { sine_or_cosine<true>(out, e); }

@@ -103,8 +103,10 @@ void reduce_lower(Lowering& out, const Equation& e) {
   const Type &x = out.operand_type(e, 0), &result = out.result_type(e);
   const DType work = working_dtype(reducer, x.dtype);
   const Type wide{work, x.dims}, wide_result{work, result.dims};
-  const Ssa from =
+  Ssa from =
       work == x.dtype ? out.operand(e, 0) : out.op("convert", {out.operand(e, 0)}, {&x}, wide);
+  // XLA multiplies instead of adding what is broadcast: nan where complex numbers are infinite.
+  if (is_complex(work)) from = out.op("optimization_barrier", {from}, {&wide}, wide);
   const Ssa r = emit_reduce(out, reducer, from, wide, as<ReduceParams>(*e.params).axes, wide_result,
                             literal_text(reducer.neutral(work), work));
   out.define(e, 0, work == x.dtype ? r : out.op("convert", {r}, {&wide_result}, result));

@@ -105,12 +105,15 @@ Jvp window_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> 
     }
     return {{y}, {dy}};
   }
-  Tensor taken;
-  for (std::size_t k = 0; k < values.size(); ++k) {
-    Tensor here = equal(values[k], y);
-    if (taken.has_value()) here = here & !taken;
-    dy = add_any(dy, where(here, tangents[k], zeros_like(tangents[k])));
-    taken = taken.has_value() ? taken | here : here;
+  // The first of equal ones; what cannot be compared, as with nan, gives way to the next, as in
+  // JAX.
+  const auto holds = p.monoid == Monoid::max ? greater_equal : less_equal;
+  Tensor best = values[0];
+  dy = tangents[0];
+  for (std::size_t k = 1; k < values.size(); ++k) {
+    const Tensor stays = holds(best, values[k]);
+    best = where(stays, best, values[k]);
+    dy = where(stays, dy, tangents[k]);
   }
   return {{y}, {dy}};
 }

@@ -1,0 +1,130 @@
+// Constants in StableHLO: how they are written, and what XLA must not make of them.
+#include "lower/constants.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "trace/literal.h"
+
+namespace postern {
+
+namespace {
+
+/// Integers of less than a byte, and pred, are written one by one; all others as the bytes that
+/// they are.
+bool has_bytes(DType dtype) {
+  return is_float(dtype) || (dtype != DType::pred && bit_width(dtype) >= 8);
+}
+
+bool is_nan(const Number& n) { return std::isnan(n.real) || std::isnan(n.imag); }
+
+/// Whether there is nan among the elements, or may be.
+bool may_hold_nan(const Type& type, const unsigned char* bytes) {
+  if (!is_float(type.dtype) && !is_complex(type.dtype)) return false;
+  if (!is_number(type.dtype)) return true;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(type.size()); ++i)
+    if (is_nan(read_number(type.dtype, bytes + i * byte_width(type.dtype)))) return true;
+  return false;
+}
+
+/// nan where an operand is.
+bool passes_nan(const Equation& e) {
+  constexpr std::string_view all[] = {"add",      "subtract", "multiply",
+                                      "divide",   "negate",   "exponential",
+                                      "log",      "sqrt",     "exponential_minus_one",
+                                      "logistic", "rsqrt",    "log_plus_one"};
+  return e.primitive->hlo && std::ranges::find(all, e.primitive->hlo) != std::end(all);
+}
+
+}  // namespace
+
+std::size_t nan_operand(const Lowering& out, const Equation& e) {
+  std::size_t i = passes_nan(e) ? 0 : e.operands.size();
+  for (; i < e.operands.size(); ++i) {
+    const Type &in = out.operand_type(e, i), &result = out.result_type(e);
+    const Number* every = out.every_element(e, i);
+    if (every && is_nan(*every) && is_float(in.dtype) && in.dtype == result.dtype &&
+        in.dims == result.dims)
+      break;
+  }
+  return i;
+}
+
+bool moves_only(const Equation& e) {
+  const std::string_view hlo = e.primitive->hlo ? e.primitive->hlo : "";
+  return hlo == "broadcast_in_dim" || hlo == "reshape";
+}
+
+Ssa Lowering::constant(std::string_view element, const Type& type) {
+  const Ssa r = fresh();
+  mark_read(r);
+  set_known(r, {true});
+  write("    %{} = stablehlo.constant dense<{}> : {}\n", r.id,
+        type.size() > 0 ? element : std::string_view(), this->type(type));
+  return r;
+}
+
+Ssa Lowering::bytes_constant(const Type& type, const void* data) {
+  const auto* bytes = static_cast<const unsigned char*>(data);
+  const auto count = static_cast<std::size_t>(type.size());
+  if (count == 0) return constant("", type);
+  std::string text;
+  if (has_bytes(type.dtype)) {
+    text = "\"0x";
+    for (std::size_t i = 0; i < type.byte_size(); ++i)
+      fmt::format_to(std::back_inserter(text), "{:02X}", bytes[i]);
+    text += '"';
+    const Ssa value = constant(text, type);
+    if (!may_hold_nan(type, bytes)) return value;
+    // In a loop LLVM would know the numbers as well, and XLA's exponential of nan, as LLVM folds
+    // it, is 0.
+    const Ssa hidden = op("optimization_barrier", {value}, {&type}, type);
+    mark_read(hidden);
+    set_known(hidden, {true});
+    return hidden;
+  }
+  // A list needs the brackets of its shape: write it flat and reshape.
+  const Type flat{type.dtype, {type.size()}};
+  for (std::size_t i = 0; i < count; ++i)
+    text += (i ? ", " : "[") + literal_text(read_number(type.dtype, bytes + i), type.dtype);
+  const Ssa shaped = op("reshape", {constant(text + "]", flat)}, {&flat}, type);
+  set_known(shaped, {true});
+  return shaped;
+}
+
+void Lowering::set_known(Ssa value, const Known& known) {
+  if (known_.size() <= static_cast<std::size_t>(value.id))
+    known_.resize(static_cast<std::size_t>(next_));
+  known_[static_cast<std::size_t>(value.id)] = known;
+}
+
+Lowering::Known Lowering::known(const Equation& e, std::size_t i) const {
+  const auto value =
+      static_cast<std::size_t>(latest(env_[static_cast<std::size_t>(e.operands[i])]).id);
+  return value < known_.size() ? known_[value] : Known();
+}
+
+const Number* Lowering::every_element(const Equation& e, std::size_t i) const {
+  return known(e, i).every;
+}
+
+/// XLA also makes constants of what is none, as x - x: what ends the process, or is wrong in all of
+/// its passes, is hidden whatever the operands are.
+bool Lowering::folds_wrongly(const Equation& e) const {
+  if (e.operands.empty() || effect_of(e) != Effect::pure ||
+      (e.params && !programs_of(*e.params).empty()))
+    return false;
+  const std::string_view hlo = e.primitive->hlo ? e.primitive->hlo : "";
+  if (hlo == "count_leading_zeros") return true;
+  // XLA multiplies by 1 / z instead, which is nan where z has an infinite part.
+  if (hlo == "divide" && is_complex(operand_type(e, 0).dtype) && known(e, 1).constant) return true;
+  if ((hlo == "divide" || hlo == "remainder") && is_integer(operand_type(e, 0).dtype)) {
+    const Number* divisor = every_element(e, 1);
+    if (!divisor || is_zero(*divisor)) return true;
+  }
+  for (std::size_t i = 0; i < e.operands.size(); ++i)
+    if (!known(e, i).constant) return false;
+  return !moves_only(e);
+}
+
+}  // namespace postern
