@@ -46,7 +46,7 @@ POSTERN_API Tensor atan2(const Operand& y, const Operand& x);
 POSTERN_API Tensor logistic(const Operand& x);
 POSTERN_API Tensor erf(const Operand& x);  // real x
 POSTERN_API Tensor erf_inv(const Operand& x);
-POSTERN_API Tensor floor(const Operand& x);
+POSTERN_API Tensor floor(const Operand& x);  // as ceil and round, integers as they are
 POSTERN_API Tensor ceil(const Operand& x);
 POSTERN_API Tensor round(const Operand& x);      // halves to even
 POSTERN_API Tensor is_finite(const Operand& x);  // pred
