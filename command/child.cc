@@ -20,9 +20,7 @@
 #include <mutex>
 #include <thread>
 
-#include "arrays.h"
 #include "commands.h"
-#include "file/site_json.h"
 
 extern char** environ;
 
@@ -200,6 +198,18 @@ class Child {
 
 }  // namespace
 
+namespace {
+
+pn::Type type_from(const std::string& who, Child& child, const pn::StopToken& stop) {
+  try {
+    return pn::read_npy_header([&](void* to, std::size_t bytes) { child.take(to, bytes, stop); });
+  } catch (const pn::Error& e) {
+    throw std::runtime_error(fmt::format("{}: {}", who, e.what()));
+  }
+}
+
+}  // namespace
+
 /// Of one function: a child for each set of attributes that it is called with.
 struct Processes::Children {
   std::string command;
@@ -211,17 +221,16 @@ struct Processes::Children {
              const pn::CallInfo& info, std::span<const pn::AnyView> operands,
              std::span<const pn::AnyMutableView> results) {
     std::scoped_lock lock(guard);
-    const std::string text = pn::file::attributes_text(attributes);
+    const std::string text = pn::to_json_text(attributes);
     // After a failure what follows in its pipes is not what we think: the next firing gets a new
     // one.
     std::unique_ptr<Child> child = std::move(by_attributes[text]);
     if (!child) child = std::make_unique<Child>(command, text, over);
-    for (const pn::AnyView& v : operands) child->send(npy_message(v.type(), v.data()), info.stop);
+    for (const pn::AnyView& v : operands) child->send(pn::npy_bytes(v), info.stop);
     for (std::size_t i = 0; i < results.size(); ++i) {
       const pn::Type want = results[i].type();
       const std::string who = fmt::format("result {} of the process for '{}'", i, function);
-      const pn::Type got = read_npy_header(
-          who, [&](void* to, std::size_t bytes) { child->take(to, bytes, info.stop); });
+      const pn::Type got = type_from(who, *child, info.stop);
       if (got != want)
         throw std::runtime_error(
             fmt::format("{} must be {}, got {}", who, pn::to_string(want), pn::to_string(got)));

@@ -1,13 +1,11 @@
 // postern doctor.
 #include <fmt/format.h>
-#include <pjrt_c_api.h>
 
 #include <cstdlib>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "commands.h"
-#include "run/runtime.h"
 
 namespace command {
 
@@ -58,18 +56,13 @@ Check cache() {
 int doctor(bool json) {
   std::vector<Check> checks{{"postern", POSTERN_VERSION, ""}};
   try {
-    const auto& runtime = pn::run::Runtime::get();
-    const auto& plugin = runtime.plugin();
-    checks.push_back({"plug-in", plugin.path(), ""});
-    checks.push_back({"PJRT",
-                      fmt::format("{}.{}", plugin.api()->pjrt_api_version.major_version,
-                                  plugin.api()->pjrt_api_version.minor_version),
-                      ""});
-    checks.push_back({"devices",
-                      fmt::format("{} of kind {}", runtime.device_count(), runtime.platform().name),
-                      ""});
+    const pn::PluginInfo plugin = pn::plugin_info();
+    checks.push_back({"plug-in", plugin.path, ""});
+    checks.push_back({"PJRT", fmt::format("{}.{}", plugin.api_major, plugin.api_minor), ""});
     checks.push_back(
-        plugin.ffi()
+        {"devices", fmt::format("{} of kind {}", pn::devices().size(), plugin.platform), ""});
+    checks.push_back(
+        plugin.calls_back
             ? Check{"calls", "compiled programs can call functions of the process", ""}
             : Check{"calls", "the plug-in has no FFI: programs with calls run in stages", ""});
     checks.push_back(self_test());

@@ -15,7 +15,6 @@
 #include "arrays.h"
 #include "child.h"
 #include "commands.h"
-#include "print/print_text.h"
 
 namespace command {
 
@@ -93,7 +92,7 @@ void show_taps(const pn::Loaded& program, const std::vector<std::string>& wanted
                                                   i < info.paths.size() && !info.paths[i].empty()
                                                       ? info.paths[i] + " = "
                                                       : "",
-                                                  pn::host::text_of(leaves[i], "", {}));
+                                                  pn::to_string(leaves[i]));
                             static std::mutex one;
                             std::scoped_lock lock(one);
                             (json ? std::cerr : std::cout) << line << '\n';
@@ -179,15 +178,15 @@ int run(const Run& options) {
         options.out.empty()
             ? ""
             : (std::filesystem::path(options.out) / fmt::format("out{}.npy", i)).string();
-    if (!file.empty()) write_npy(file, results[i]);
+    if (!file.empty()) pn::write_npy(file, results[i]);
     Json result = {{"type", pn::to_string(program.outputs()[i])}};
     if (file.empty())
-      result["value"] = text_of(results[i]);
+      result["value"] = pn::to_string(results[i]);
     else
       result["file"] = file;
     if (!options.json)
       std::cout << (file.empty() ? fmt::format("{} {}", pn::to_string(program.outputs()[i]),
-                                               text_of(results[i]))
+                                               pn::to_string(results[i]))
                                  : file)
                 << '\n';
     json["results"].push_back(std::move(result));

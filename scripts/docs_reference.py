@@ -13,7 +13,7 @@ from mkdocs.structure.files import File
 HEADERS = pathlib.Path("include/postern")
 GROUPS = {
     "Values": "tensor type dtype tree view place attributes",
-    "Programs": "jit run program devices error file record",
+    "Programs": "jit run program devices error file npy record",
     "Host functions": "call pending host registry library c",
     "Seeing": "tap hook print check listen",
     "Structure": "control transforms block",

@@ -46,6 +46,16 @@ struct DeviceInfo {
 /// The devices that programs can use.
 POSTERN_API std::vector<DeviceInfo> devices();
 
+/// The XLA plug-in that programs of this process are compiled by and run in.
+struct PluginInfo {
+  std::string path;
+  std::string platform;      // "cpu", "cuda"
+  int api_major, api_minor;  // the version of PJRT's interface
+  bool calls_back;           // false: it has no FFI, programs with calls run in stages
+};
+/// Throws PluginError when there is none that can be used.
+POSTERN_API PluginInfo plugin_info();
+
 /// Waits for everything that was started before it, on all devices and from all threads; then
 /// throws the first failure that nobody has seen yet (CallbackError, with the others listed).
 /// Inside a host function it does not wait for the run that is calling, which would be for ever,

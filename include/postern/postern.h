@@ -16,6 +16,7 @@
 #include <postern/library.h>
 #include <postern/linalg.h>
 #include <postern/listen.h>
+#include <postern/npy.h>
 #include <postern/ops.h>
 #include <postern/ops_more.h>
 #include <postern/pending.h>

@@ -3,6 +3,7 @@
 #include <postern/detail/api.h>
 #include <postern/tap.h>
 
+#include <concepts>
 #include <functional>
 #include <iosfwd>
 #include <map>
@@ -184,6 +185,18 @@ auto print_value(const PrintOptions& options, const Value& value, Place place = 
 template <class Value>
 auto print_value(const Value& value, Place place = Place::current()) {
   return print_value(PrintOptions{}, value, place);
+}
+
+/// The elements as `print` shows them: numbers alone for rank 0, else as NumPy does. Of the options
+/// precision, threshold, edge_items and suppress count.
+POSTERN_API std::string to_string(const AnyView& array, const PrintOptions& options = {});
+namespace detail {
+POSTERN_API std::string text_of(const Tensor& value, const PrintOptions& options);
+}
+/// The same of a tensor, for which it waits. Throws TypeError for one that is traced.
+template <std::same_as<Tensor> T>  // not for what becomes one, such as numbers
+std::string to_string(const T& value, const PrintOptions& options = {}) {
+  return detail::text_of(value, options);
 }
 
 }  // namespace postern

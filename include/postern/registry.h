@@ -1,5 +1,6 @@
 // The registry: host functions by name, for programs that call them as Named.
 #pragma once
+#include <postern/attributes.h>
 #include <postern/detail/api.h>
 #include <postern/host.h>
 
@@ -21,5 +22,8 @@ POSTERN_API void register_function(const std::string& name, Callee fn,
 POSTERN_API bool unregister_function(const std::string& name);
 /// Sorted.
 POSTERN_API std::vector<std::string> registered_functions();
+
+/// As JSON, each with its type: {"factor": {"double": "3"}}. For functions in other processes.
+POSTERN_API std::string to_json_text(const Attributes& attributes);
 
 }  // namespace postern

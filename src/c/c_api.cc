@@ -7,7 +7,6 @@
 
 #include "core/check.h"
 #include "core/value.h"
-#include "file/site_json.h"
 #include "host/bad_result.h"
 #include "host/run_state.h"
 #include "run/array.h"
@@ -95,7 +94,7 @@ int code_of(const std::exception_ptr& error) noexcept try {
 
 Firing::Firing(const std::string& function, const Attributes& attributes, const CallInfo& info,
                std::span<const AnyView> operands, std::span<const AnyMutableView> results)
-    : site_(info.name), attributes_(file::attributes_text(attributes)) {
+    : site_(info.name), attributes_(to_json_text(attributes)) {
   auto add = [&](const auto& v) {
     arrays_.push_back({static_cast<std::int32_t>(v.dtype()),
                        static_cast<std::int32_t>(v.dims().size()), v.dims().data(),

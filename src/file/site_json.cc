@@ -3,6 +3,7 @@
 #include "file/site_json.h"
 
 #include <postern/detail/block_core.h>
+#include <postern/registry.h>
 
 #include <charconv>
 
@@ -142,10 +143,6 @@ Type parse_type(std::string_view text) {
   return type;
 }
 
-std::string attributes_text(const Attributes& attributes) {
-  return attributes.items().empty() ? "{}" : to_json(attributes).dump();
-}
-
 Json to_json(const SiteSpec& s) {
   Json json = written_fields(s);
   if (const host::PrintJob* job = host::print_job_of(s.function.get()))
@@ -223,3 +220,11 @@ void read(const Json& json, std::chrono::nanoseconds& v) {
 }
 
 }  // namespace postern::file
+
+namespace postern {
+
+std::string to_json_text(const Attributes& attributes) {
+  return attributes.items().empty() ? "{}" : file::to_json(attributes).dump();
+}
+
+}  // namespace postern

@@ -16,9 +16,6 @@ using Json = nlohmann::ordered_json;
 /// "f32[2,3]". Throws TypeError for anything that to_string(Type) does not write.
 Type parse_type(std::string_view text);
 
-/// {"factor": {"double": "3"}}
-std::string attributes_text(const Attributes& attributes);
-
 Json to_json(const SiteSpec& site);
 /// Throws TypeError or a json exception for what to_json does not write.
 SiteSpec site_from(const Json& json);

@@ -2,29 +2,15 @@
 #include "listen/npy.h"
 
 #include <fmt/format.h>
+#include <zlib.h>
 
-#include <array>
-#include <span>
+#include <cstring>
+
+#include "print/number.h"
 
 namespace postern::host {
 
 namespace {
-
-std::uint32_t crc32(std::uint32_t crc, std::span<const std::byte> data) {
-  static const std::array<std::uint32_t, 256> table = [] {
-    std::array<std::uint32_t, 256> t;
-    for (std::uint32_t i = 0; i < 256; ++i) {
-      std::uint32_t c = i;
-      for (int k = 0; k < 8; ++k) c = c & 1 ? 0xEDB88320u ^ (c >> 1) : c >> 1;
-      t[i] = c;
-    }
-    return t;
-  }();
-  crc = ~crc;
-  for (const std::byte b : data)
-    crc = table[(crc ^ std::to_integer<std::uint32_t>(b)) & 0xFF] ^ (crc >> 8);
-  return ~crc;
-}
 
 /// Little-endian numbers of a zip file.
 class Bytes {
@@ -77,6 +63,21 @@ DType npy_dtype(DType dtype) {
   }
 }
 
+std::vector<std::byte> npy_data(const AnyView& array) {
+  const DType written = npy_dtype(array.dtype());
+  std::vector<std::byte> out(static_cast<std::size_t>(array.size()) * byte_width(written));
+  if (written != DType::f32 || array.dtype() == DType::f32) {
+    if (!out.empty()) std::memcpy(out.data(), array.data(), out.size());
+    return out;
+  }
+  for (std::size_t i = 0; i < out.size() / sizeof(float); ++i) {
+    const auto x =
+        static_cast<float>(real_at(array.dtype(), array.data(), static_cast<std::int64_t>(i)));
+    std::memcpy(out.data() + i * sizeof x, &x, sizeof x);
+  }
+  return out;
+}
+
 namespace {
 
 /// `room`: how many more bytes the shape may come to take.
@@ -120,8 +121,9 @@ void write_npz(NewFile& file, const std::vector<NpyArray>& arrays) {
   std::string directory;
   for (const NpyArray& a : arrays) {
     const std::string name = a.name + ".npy";
-    const std::uint64_t size = a.header.size() + a.data->size();
-    const std::uint32_t crc = crc32(crc32(0, std::as_bytes(std::span(a.header))), *a.data);
+    const std::uint64_t size = a.header.size() + a.data.size();
+    uLong crc = crc32_z(0, reinterpret_cast<const Bytef*>(a.header.data()), a.header.size());
+    crc = crc32_z(crc, reinterpret_cast<const Bytef*>(a.data.data()), a.data.size());
     // Version, flags (names are UTF-8), method (stored), time, date (1980-01-01), checksum, sizes,
     // lengths.
     const std::string common = Bytes()
@@ -150,7 +152,7 @@ void write_npz(NewFile& file, const std::vector<NpyArray>& arrays) {
     const std::string local = Bytes().u32(0x04034b50).text(common).text(name).str();
     write(local.data(), local.size());
     write(a.header.data(), a.header.size());
-    write(a.data->data(), a.data->size());
+    write(a.data.data(), a.data.size());
   }
   const std::uint64_t start = at;
   write(directory.data(), directory.size());

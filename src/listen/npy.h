@@ -1,8 +1,9 @@
 // NumPy's file formats: .npy, and .npz, which is an uncompressed zip of them.
 #pragma once
-#include <postern/type.h>
+#include <postern/view.h>
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,9 @@ DType npy_dtype(DType dtype);
 /// How NumPy spells a dtype that npy_dtype leaves as it is: "<f4".
 const char* npy_descriptor(DType dtype);
 
+/// The array's elements as npy_dtype's.
+std::vector<std::byte> npy_data(const AnyView& array);
+
 /// The header of an array of this type, which npy_dtype leaves as it is.
 std::string npy_header(const Type& type);
 /// The header of an array of rows, padded so that it can be written again with another number of
@@ -26,7 +30,7 @@ std::string npy_header(DType dtype, std::int64_t rows, const Dims& row);
 struct NpyArray {
   std::string name;
   std::string header;
-  const std::vector<std::byte>* data;
+  std::span<const std::byte> data;
 };
 void write_npz(NewFile& file, const std::vector<NpyArray>& arrays);
 

@@ -58,22 +58,14 @@ struct RecordState {
 
   void see(const std::string& name, const AnyView& leaf) {
     Series* const s = find(name, leaf);
-    const DType kept = host::npy_dtype(leaf.dtype());
-    const std::size_t size = static_cast<std::size_t>(leaf.size()) * byte_width(kept);
+    const std::size_t size =
+        static_cast<std::size_t>(leaf.size()) * byte_width(host::npy_dtype(leaf.dtype()));
     if (!file || !s || bytes + size > max_bytes) {
       if (left_out++ == 0)
         log(LogLevel::warning, "record '{}': values of '{}' are left out from here on", path, name);
       return;
     }
-    std::vector<std::byte> row(size);
-    if (kept != DType::f32 || leaf.dtype() == DType::f32) {
-      std::memcpy(row.data(), leaf.data(), size);
-    } else {
-      for (std::int64_t i = 0; i < leaf.size(); ++i) {
-        const auto x = static_cast<float>(host::real_at(leaf.dtype(), leaf.data(), i));
-        std::memcpy(row.data() + static_cast<std::size_t>(i) * sizeof x, &x, sizeof x);
-      }
-    }
+    const std::vector<std::byte> row = host::npy_data(leaf);
     ++s->rows;
     ++recorded;
     bytes += size;
@@ -103,7 +95,7 @@ struct RecordState {
       std::vector<host::NpyArray> arrays;
       for (const Series& s : series)
         arrays.push_back(
-            {s.name, host::npy_header(host::npy_dtype(s.dtype), s.rows, s.dims), &s.data});
+            {s.name, host::npy_header(host::npy_dtype(s.dtype), s.rows, s.dims), s.data});
       host::write_npz(*f, arrays);
     }
     if (!one || has_rows) f->finish();

@@ -31,15 +31,14 @@ namespace host {
 
 namespace {
 
-TextStyle style_of(const PrintJob& job) {
-  const PrintOptions& o = job.options;
-  return {o.precision, o.threshold, o.edge_items, o.suppress, job.whole};
+TextStyle style_of(const PrintOptions& o, bool types) {
+  return {o.precision, o.threshold, o.edge_items, o.suppress, types};
 }
 
 std::string value_text(const PrintJob& job, std::size_t value, std::span<const AnyView> leaves,
                        const std::string& spec) {
   std::size_t next = job.first_leaf[value];
-  return text_of(job.values[value].node, leaves, next, spec, style_of(job));
+  return text_of(job.values[value].node, leaves, next, spec, style_of(job.options, job.whole));
 }
 
 /// The user's entries, and what is worth knowing besides.
@@ -179,13 +178,16 @@ std::string PrintJob::line(std::span<const AnyView> leaves) const {
   return out;
 }
 
-void make_ready(const char* who, PrintJob& job, std::span<const Type> leaves) {
-  const PrintOptions& o = job.options;
+void check_style(const char* who, const PrintOptions& o) {
   check(o.precision >= -1 && o.precision <= 100,
         "{}: precision must be from 0 to 100, or -1, got {}", who, o.precision);
   check(o.threshold >= 0 && o.edge_items > 0,
         "{}: threshold must not be negative and edge_items positive, got {} and {}", who,
         o.threshold, o.edge_items);
+}
+
+void make_ready(const char* who, PrintJob& job, std::span<const Type> leaves) {
+  check_style(who, job.options);
   std::size_t leaf = 0;
   for (const detail::PrintValue& v : job.values) {
     job.first_leaf.push_back(leaf);
@@ -299,5 +301,22 @@ Tensors print_value(const PrintOptions& options, const Shown& value, const Tenso
 }
 
 }  // namespace detail
+
+}  // namespace postern
+
+namespace postern {
+
+std::string to_string(const AnyView& array, const PrintOptions& options) {
+  host::check_style("to_string", options);
+  return host::text_of(array, "", host::style_of(options, false));
+}
+
+std::string detail::text_of(const Tensor& value, const PrintOptions& options) {
+  const Type& type = value.type();
+  std::vector<std::byte> data(std::max<std::size_t>(type.byte_size(), 1));
+  value.read(data.data());
+  return to_string(
+      AnyView(type.dtype, data.data(), type.dims.data(), type.dims.size(), type.size()), options);
+}
 
 }  // namespace postern

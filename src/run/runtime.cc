@@ -75,6 +75,13 @@ std::vector<DeviceInfo> devices() {
   return out;
 }
 
+PluginInfo plugin_info() {
+  const run::Runtime& runtime = run::Runtime::get();
+  const pjrt::Plugin& plugin = runtime.plugin();
+  return {plugin.path(), std::string(runtime.platform().name), pjrt::required_api_major,
+          plugin.api_minor(), plugin.ffi() != nullptr};
+}
+
 }  // namespace postern
 
 namespace postern::run {

@@ -1,0 +1,161 @@
+// The directory of a ZIP archive, and inflating.
+#include "file/unzip.h"
+
+#include <fmt/format.h>
+#include <postern/error.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <new>
+#include <ranges>
+
+#include "core/text.h"
+
+namespace postern::file {
+
+namespace {
+
+/// How much longer than its input deflate can make its output, and a little more.
+constexpr std::uint64_t most_growth = 1032, little = 1 << 12;
+
+[[noreturn]] void refuse(const std::string& why, ErrorCode code = ErrorCode::data_loss) {
+  throw Error(code, why);
+}
+
+/// Little-endian numbers in an archive.
+class Bytes {
+ public:
+  explicit Bytes(std::string_view data) : data_(data) {}
+  std::string_view part(std::uint64_t from, std::uint64_t size) const {
+    if (from > data_.size() || size > data_.size() - from) refuse("the archive is cut short");
+    return data_.substr(from, size);
+  }
+  std::uint64_t number(std::uint64_t from, int bytes) const {
+    std::uint64_t n = 0;
+    for (const char c : part(from, static_cast<std::uint64_t>(bytes)) | std::views::reverse)
+      n = n << 8 | static_cast<unsigned char>(c);
+    return n;
+  }
+  std::uint64_t size() const { return data_.size(); }
+
+ private:
+  std::string_view data_;
+};
+
+struct Directory {
+  std::uint64_t begin, files;
+};
+
+/// From the record at the archive's end, which only a comment of at most 64 KiB follows.
+Directory directory_of(const Bytes& archive) {
+  constexpr std::uint64_t end_size = 22, longest_comment = 0xFFFF, locator_size = 20;
+  for (std::uint64_t back = end_size; back <= std::min(archive.size(), end_size + longest_comment);
+       ++back) {
+    const std::uint64_t at = archive.size() - back;
+    if (archive.number(at, 4) != 0x06054b50) continue;
+    Directory found{archive.number(at + 16, 4), archive.number(at + 10, 2)};
+    const bool large = found.begin == 0xFFFFFFFF || found.files == 0xFFFF;
+    if (large && at >= locator_size && archive.number(at - locator_size, 4) == 0x07064b50) {
+      const std::uint64_t record = archive.number(at - locator_size + 8, 8);
+      if (archive.number(record, 4) != 0x06064b50) refuse("the archive's end is damaged");
+      found = {archive.number(record + 48, 8), archive.number(record + 32, 8)};
+    }
+    return found;
+  }
+  refuse("this is no ZIP archive", ErrorCode::invalid_argument);
+}
+
+struct Entry {
+  std::string name;
+  std::uint64_t flags, method, checksum, packed, size, begin;
+  [[noreturn]] void refuse(const std::string& why, ErrorCode code = ErrorCode::data_loss) const {
+    file::refuse(one_line(name) + ": " + why, code);
+  }
+};
+
+/// Sizes that do not fit into 32 bits stand in an extra field, in this order.
+void read_large(const Bytes& extra, Entry& entry) {
+  for (std::uint64_t at = 0; at + 4 <= extra.size(); at += 4 + extra.number(at + 2, 2)) {
+    if (extra.number(at, 2) != 1) continue;
+    std::uint64_t next = at + 4;
+    for (std::uint64_t* const field : {&entry.size, &entry.packed, &entry.begin})
+      if (*field == 0xFFFFFFFF) {
+        *field = extra.number(next, 8);
+        next += 8;
+      }
+    return;
+  }
+}
+
+/// The entry of the directory that begins at `at`, which is moved behind it.
+Entry entry_at(const Bytes& archive, std::uint64_t& at) {
+  constexpr std::uint64_t fixed = 46;
+  if (archive.number(at, 4) != 0x02014b50) refuse("the archive's directory is damaged");
+  const std::uint64_t name = archive.number(at + 28, 2), extra = archive.number(at + 30, 2);
+  Entry entry{.name = std::string(archive.part(at + fixed, name)),
+              .flags = archive.number(at + 8, 2),
+              .method = archive.number(at + 10, 2),
+              .checksum = archive.number(at + 16, 4),
+              .packed = archive.number(at + 20, 4),
+              .size = archive.number(at + 24, 4),
+              .begin = archive.number(at + 42, 4)};
+  read_large(Bytes(archive.part(at + fixed + name, extra)), entry);
+  at += fixed + name + extra + archive.number(at + 32, 2);
+  return entry;
+}
+
+std::string inflated(const Entry& entry, std::string_view packed) {
+  if (entry.size > packed.size() * most_growth + little)
+    entry.refuse(fmt::format("it can't hold {} bytes", entry.size));
+  std::string out(entry.size, '\0');
+  z_stream stream{};
+  if (inflateInit2(&stream, -MAX_WBITS) != Z_OK) throw std::bad_alloc();
+  constexpr std::uint64_t step = 1u << 30;  // zlib counts in 32 bits
+  std::uint64_t read = 0, written = 0;
+  int code = Z_OK;
+  while (code == Z_OK) {
+    const std::uint64_t in = std::min(step, packed.size() - read);
+    const std::uint64_t room = std::min(step, out.size() - written);
+    stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(packed.data() + read));
+    stream.avail_in = static_cast<uInt>(in);
+    stream.next_out = reinterpret_cast<Bytef*>(out.data() + written);
+    stream.avail_out = static_cast<uInt>(room);
+    code = inflate(&stream, Z_NO_FLUSH);
+    read += in - stream.avail_in;
+    written += room - stream.avail_out;
+  }
+  inflateEnd(&stream);
+  if (code != Z_STREAM_END || written != out.size()) entry.refuse("its data is damaged");
+  return out;
+}
+
+}  // namespace
+
+void unzip(std::string_view archive,
+           const std::function<void(const std::string&, std::string_view)>& with) {
+  constexpr std::uint64_t stored = 0, deflated = 8, fixed = 30;
+  const Bytes bytes(archive);
+  const Directory directory = directory_of(bytes);
+  std::uint64_t at = directory.begin, used = 0;
+  for (std::uint64_t i = 0; i < directory.files; ++i) {
+    const Entry entry = entry_at(bytes, at);
+    if ((entry.flags & 1) != 0) entry.refuse("it is encrypted", ErrorCode::unimplemented);
+    if (entry.method != stored && entry.method != deflated)
+      entry.refuse(fmt::format("it is packed by method {}, which is not deflate", entry.method),
+                   ErrorCode::unimplemented);
+    if (bytes.number(entry.begin, 4) != 0x04034b50) entry.refuse("its header is damaged");
+    const std::uint64_t data =
+        entry.begin + fixed + bytes.number(entry.begin + 26, 2) + bytes.number(entry.begin + 28, 2);
+    const std::string_view packed = bytes.part(data, entry.packed);
+    used += entry.packed;
+    if (used > bytes.size()) refuse("the archive's files lie in each other");
+    const std::string unpacked = entry.method == deflated ? inflated(entry, packed) : "";
+    const std::string_view whole = entry.method == deflated ? unpacked : packed;
+    const uLong sum = crc32_z(0, reinterpret_cast<const Bytef*>(whole.data()), whole.size());
+    if (whole.size() != entry.size || sum != entry.checksum) entry.refuse("its data is damaged");
+    with(entry.name, whole);
+  }
+}
+
+}  // namespace postern::file
