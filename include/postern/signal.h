@@ -1,12 +1,12 @@
 // Fourier transforms, and reductions over sliding windows (pooling).
 #pragma once
+#include <postern/conv.h>
 #include <postern/detail/api.h>
-#include <postern/ops_more.h>
 
 namespace postern {
 
-// --- discrete Fourier transforms, unnormalised forward, divided by the number of elements
-// backward, as numpy.fft ----------------------
+// --- discrete Fourier transforms ---
+// Unnormalised forward, divided by the number of elements backward, as numpy.fft.
 /// Over the last `axes` axes (1 to 3); real input becomes complex.
 POSTERN_API Tensor fft(const Operand& x, std::int64_t axes = 1);
 POSTERN_API Tensor ifft(const Operand& x, std::int64_t axes = 1);
@@ -16,8 +16,7 @@ POSTERN_API Tensor rfft(const Operand& x, std::int64_t axes = 1);
 POSTERN_API Tensor irfft(const Operand& x, std::int64_t axes = 1,
                          std::optional<std::int64_t> n = {});
 
-// --- windows
-// -------------------------------------------------------------------------------------------------
+// --- windows ---
 enum class Monoid : std::uint8_t { add, multiply, min, max };
 struct WindowOptions {
   Dims strides = {};          // by axis; empty: 1

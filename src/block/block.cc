@@ -1,7 +1,7 @@
 // The block primitive: one step that is its default, or an override, when it is lowered or run.
 #include "block/block.h"
 
-#include <postern/ops_more.h>
+#include <postern/indexing.h>
 
 #include <algorithm>
 #include <mutex>

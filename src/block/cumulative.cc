@@ -1,7 +1,7 @@
 // Cumulative operations as blocks: public functions, and their rules.
 #include "ops/cumulative.h"
 
-#include <postern/ops_more.h>
+#include <postern/reduce.h>
 
 #include "block/block.h"
 #include "core/check.h"

@@ -1,6 +1,6 @@
 // Host kernels of cumulative operations: XLA:CPU goes through its loop element by element, and
 // through memory for each.
-#include <postern/ops_more.h>
+#include <postern/reduce.h>
 
 #include <algorithm>
 #include <array>

@@ -1,6 +1,7 @@
 // Defaults of cholesky, lu, qr and triangular_solve for one matrix: the textbook algorithms, a
 // column or row a step.
 #include <postern/control.h>
+#include <postern/indexing.h>
 
 #include "linalg/linalg.h"
 

@@ -1,4 +1,6 @@
 // cholesky, lu, qr and triangular_solve: public functions, and the formulas of their derivatives.
+#include <postern/indexing.h>
+
 #include "linalg/linalg.h"
 
 #include "ops/family.h"

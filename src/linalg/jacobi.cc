@@ -1,6 +1,7 @@
 // Defaults of eigh and svd for one matrix: Jacobi's rotations (Golub and Van Loan, Matrix
 // Computations, 8.5 and 8.6), accurate and short.
 #include <postern/control.h>
+#include <postern/indexing.h>
 
 #include "linalg/linalg.h"
 

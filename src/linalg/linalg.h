@@ -1,7 +1,7 @@
 // What the linear algebra blocks share.
 #pragma once
+#include <postern/arrange.h>
 #include <postern/linalg.h>
-#include <postern/ops_more.h>
 
 #include <limits>
 

@@ -1,4 +1,5 @@
 // Equations and functions of matrices, from the decompositions.
+#include <postern/compare.h>
 #include <postern/transforms.h>
 
 #include <cmath>

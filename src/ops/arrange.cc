@@ -1,5 +1,5 @@
 // Arranging and making: joining, repeating, rolling, triangles, diagonals, ranges of numbers.
-#include <postern/ops_more.h>
+#include <postern/arrange.h>
 
 #include "ops/axes.h"
 #include "ops/extents.h"

@@ -1,7 +1,8 @@
 // Functions made of others: softmax and its kin, statistics, normalisation, comparison within
 // tolerances.
+#include <postern/compare.h>
 #include <postern/detail/transform_core.h>
-#include <postern/ops_more.h>
+#include <postern/reduce.h>
 
 #include "ops/axes.h"
 #include "ops/elementwise.h"

@@ -1,6 +1,6 @@
 // Convolution. The primitive knows one layout: x[batch, features, space...], kernel[out, features /
 // groups, space...]; others are transposed to it.
-#include <postern/ops_more.h>
+#include <postern/conv.h>
 
 #include "core/enum.h"
 #include "ops/axes.h"

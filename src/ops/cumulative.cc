@@ -1,7 +1,8 @@
 // Cumulative operations along an axis.
 #include "ops/cumulative.h"
 
-#include <postern/ops_more.h>
+#include <postern/arrange.h>
+#include <postern/reduce.h>
 
 #include <algorithm>
 #include <cmath>

@@ -1,5 +1,5 @@
 // Products: dot_general, and matmul in terms of it.
-#include <postern/ops_more.h>
+#include <postern/products.h>
 
 #include "ops/axes.h"
 #include "ops/family.h"

@@ -1,5 +1,5 @@
 // dynamic_slice and dynamic_update_slice: one slice whose start is known when the program runs.
-#include <postern/ops_more.h>
+#include <postern/indexing.h>
 
 #include "ops/axes.h"
 #include "ops/family.h"

@@ -1,5 +1,6 @@
 // einsum and its special cases, in terms of dot_general, transposes and sums.
-#include <postern/ops_more.h>
+#include <postern/arrange.h>
+#include <postern/products.h>
 
 #include <map>
 

@@ -1,6 +1,6 @@
 // gather and scatter: slices of a tensor read, or updated, at indices that are known when the
 // program runs.
-#include <postern/ops_more.h>
+#include <postern/indexing.h>
 
 #include "core/enum.h"
 #include "ops/axes.h"

@@ -1,7 +1,7 @@
 // Indexing along one axis: take, take_along_axis, updates at indices, one_hot.
 #include "ops/index.h"
 
-#include <postern/ops_more.h>
+#include <postern/indexing.h>
 
 #include "ops/axes.h"
 #include "ops/family.h"

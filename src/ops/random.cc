@@ -1,6 +1,8 @@
 // Counter-based random numbers.
-#include <postern/ops_more.h>
+#include <postern/arrange.h>
+#include <postern/compare.h>
 #include <postern/random.h>
+#include <postern/sort.h>
 
 #include <cmath>
 #include <limits>

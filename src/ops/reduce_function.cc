@@ -1,5 +1,6 @@
 // Reductions and scans with the user's own function.
-#include <postern/ops_more.h>
+#include <postern/arrange.h>
+#include <postern/reduce.h>
 
 #include "core/site.h"
 #include "ops/axes.h"

@@ -1,5 +1,6 @@
 // Sorting: several tensors at once by the first few of them; argsort, top_k and searchsorted.
-#include <postern/ops_more.h>
+#include <postern/indexing.h>
+#include <postern/sort.h>
 
 #include <bit>
 

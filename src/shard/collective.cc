@@ -1,7 +1,7 @@
 // Collectives: what the devices of a mesh tell each other inside shard_map. Rules as in JAX: the
 // transpose of a sum is the sum, gathering and scattering undo each other, a permutation is undone
 // by the inverse one.
-#include <postern/ops_more.h>
+#include <postern/arrange.h>
 #include <postern/shard.h>
 
 #include <algorithm>

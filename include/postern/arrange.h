@@ -1,0 +1,59 @@
+// Putting tensors together, taking them apart, and numbers in a row.
+#pragma once
+#include <postern/detail/api.h>
+#include <postern/ops.h>
+
+#include <cmath>
+#include <initializer_list>
+#include <span>
+#include <vector>
+
+namespace postern {
+
+/// Tensors of one shape along a new axis.
+POSTERN_API Tensor stack(std::span<const Tensor> parts, std::int64_t axis = 0,
+                         Place place = Place::current());
+inline Tensor stack(std::initializer_list<Tensor> parts, std::int64_t axis = 0,
+                    Place place = Place::current()) {
+  return stack(std::span(parts.begin(), parts.size()), axis, place);
+}
+/// `count` equal parts, or the parts between `places`.
+POSTERN_API std::vector<Tensor> split(const Operand& x, std::int64_t count, std::int64_t axis = 0);
+POSTERN_API std::vector<Tensor> split_at(const Operand& x, const Dims& places,
+                                         std::int64_t axis = 0);
+/// All of x so many times along each axis; each element `count` times in a row.
+POSTERN_API Tensor tile(const Operand& x, const Dims& counts);
+POSTERN_API Tensor repeat(const Operand& x, std::int64_t count, std::int64_t axis);
+/// Shifted by `shift` toward the end, in a circle.
+POSTERN_API Tensor roll(const Operand& x, std::int64_t shift, std::int64_t axis);
+POSTERN_API Tensor flip(const Operand& x, std::int64_t axis);
+POSTERN_API Tensor move_axis(const Operand& x, std::int64_t from, std::int64_t to);
+/// The lower or upper triangle of the last two axes with the k-th diagonal (above the main one when
+/// positive), zeros elsewhere.
+POSTERN_API Tensor tril(const Operand& x, std::int64_t k = 0);
+POSTERN_API Tensor triu(const Operand& x, std::int64_t k = 0);
+/// The k-th diagonal of two axes, as the last axis of the result; its sum.
+POSTERN_API Tensor diagonal(const Operand& x, std::int64_t k = 0, std::int64_t axis1 = 0,
+                            std::int64_t axis2 = 1);
+POSTERN_API Tensor matrix_trace(const Operand& x, std::int64_t k = 0);
+
+/// `count` numbers from `start` to `stop`, which is the last one when `endpoint`.
+POSTERN_API Tensor linspace(DType dtype, const Operand& start, const Operand& stop,
+                            std::int64_t count, bool endpoint = true);
+template <Element T>
+Tensor linspace(const Operand& start, const Operand& stop, std::int64_t count,
+                bool endpoint = true) {
+  return linspace(dtype_v<T>, start, stop, count, endpoint);
+}
+/// start, start + step, ...: as many as `type` (of rank 1) says, or all before `stop`.
+POSTERN_API Tensor arange(const Type& type, const Operand& start, const Operand& step);
+template <Element T>
+requires std::is_arithmetic_v<T> Tensor arange(T start, T stop, T step = 1,
+                                               Place place = Place::current()) {
+  const double count = std::ceil((static_cast<double>(stop) - static_cast<double>(start)) /
+                                 static_cast<double>(step));
+  return arange(type<T>({count > 0 ? static_cast<std::int64_t>(count) : 0}), Operand(start, place),
+                step);
+}
+
+}  // namespace postern

@@ -1,0 +1,30 @@
+// Products beyond matmul and dot_general of ops.h.
+#pragma once
+#include <postern/detail/api.h>
+#include <postern/ops.h>
+
+#include <initializer_list>
+#include <span>
+#include <string_view>
+
+namespace postern {
+
+/// Einstein's sums: "ij,jk->ik". Letters name axes, one that the result lacks is summed over, one
+/// that an operand has twice is a diagonal,
+/// "..." stands for axes that broadcast; without "->" the result has the letters that come once, in
+/// alphabetical order.
+POSTERN_API Tensor einsum(std::string_view spec, std::span<const Tensor> operands,
+                          Place place = Place::current());
+inline Tensor einsum(std::string_view spec, std::initializer_list<Tensor> operands,
+                     Place place = Place::current()) {
+  return einsum(spec, std::span(operands.begin(), operands.size()), place);
+}
+/// As numpy's: the last axis of x with the next to last (or only) one of y; scalars multiply.
+POSTERN_API Tensor dot(const Operand& x, const Operand& y);
+POSTERN_API Tensor outer(const Operand& x, const Operand& y);
+/// The last `axes` axes of x with the first ones of y, or the axes named.
+POSTERN_API Tensor tensordot(const Operand& x, const Operand& y, std::int64_t axes = 2);
+POSTERN_API Tensor tensordot(const Operand& x, const Operand& y, const Dims& axes_x,
+                             const Dims& axes_y);
+
+}  // namespace postern
