@@ -4,10 +4,9 @@
 #include <postern/indexing.h>
 
 #include <algorithm>
-#include <mutex>
-#include <unordered_map>
 
 #include "control/control.h"
+#include "core/cache.h"
 #include "core/check.h"
 #include "custom/custom.h"
 #include "transform/axis.h"
@@ -331,27 +330,15 @@ Tensors bind_block(const detail::BlockConfig& config, ProgramPtr body, const Rul
 
 Tensors bind_cached(const detail::BlockConfig& config, const Rules* rules,
                     const TensorFunction& by_default, std::span<const Tensor> x) {
-  struct Cache {
-    std::mutex guard;
-    std::unordered_map<std::string, ProgramPtr> programs;
-  };
-  static auto* const cache = new Cache;
+  constexpr std::size_t defaults_kept = 1024;
+  static auto* const cache = new Cache<const Program>(defaults_kept);
   Types types = types_of(x);
   for (Type& t : types) t.weak = false;
   const std::string key = config.name + to_string(config.attributes) + to_string(types);
-  ProgramPtr body;
-  {
-    std::scoped_lock lock(cache->guard);
-    if (const auto found = cache->programs.find(key); found != cache->programs.end())
-      body = found->second;
-  }
-  if (!body) {
+  const ProgramPtr body = cache->find(key, [&] {
     PlaceScope::Replace none{Place{}};
-    body = simplify(*trace_program(config.name, types, by_default).program);
-    std::scoped_lock lock(cache->guard);
-    if (cache->programs.size() > 1024) cache->programs.clear();
-    cache->programs.emplace(key, body);
-  }
+    return simplify(*trace_program(config.name, types, by_default).program);
+  });
   note_used(config);
   return bind_block(config, body, rules, x);
 }

@@ -2,6 +2,7 @@
 #pragma once
 #include <vector>
 
+#include "core/small_vector.h"
 #include "host/handler.h"
 #include "host/run_state.h"
 #include "pjrt/ffi_frame.h"
@@ -63,8 +64,7 @@ struct CallBuffers {
   XLA_FFI_Error* error = nullptr;
 
  private:
-  void* small_[HostSite::few];
-  std::vector<void*> large_;
+  SmallVector<void*, HostSite::few> list_;
 };
 
 /// Where a call that tells whether its run goes on does so; null for others.

@@ -14,6 +14,7 @@
 
 #include "core/check.h"
 #include "core/log.h"
+#include "core/small_vector.h"
 #include "core/value.h"
 #include "host/bad_result.h"
 #include "host/executor.h"
@@ -312,14 +313,7 @@ bool fire_one(RunState& run, const HostSite& site, void* const* data, int device
 /// The leaves of element `e` of the batch.
 bool fire_element(RunState& run, const HostSite& site, void* const* buffers, int device,
                   std::int64_t e) noexcept {
-  constexpr std::size_t few = 32;
-  void* small[few];
-  std::vector<void*> large;
-  void** data = small;
-  if (site.leaves.size() > few) {
-    large.resize(site.leaves.size());
-    data = large.data();
-  }
+  SmallVector<void*, HostSite::few> data(site.leaves.size());
   std::size_t mask_at = 0;
   for (std::size_t i = 0; i < site.leaves.size(); ++i)
     data[i] = buffers[i < site.operands ? i : i + site.spec->masked];
@@ -336,7 +330,7 @@ bool fire_element(RunState& run, const HostSite& site, void* const* buffers, int
       std::memset(data[i], 0, site.leaf_bytes[i]);
     return true;
   }
-  return fire_one(run, site, data, device, e, {});
+  return fire_one(run, site, data.data(), device, e, {});
 }
 
 bool fire_batch(RunState& run, const HostSite& site, void* const* buffers, int device) noexcept {

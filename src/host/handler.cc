@@ -63,11 +63,8 @@ template <class List>
 }  // namespace
 
 CallBuffers::CallBuffers(XLA_FFI_CallFrame* frame, const HostSite& site, void* otherwise)
-    : data(small_) {
-  if (site.buffers > HostSite::few) {
-    large_.resize(site.buffers);
-    data = large_.data();
-  }
+    : list_(site.buffers) {
+  data = list_.data();
   if (!site.unchecked) {
     point_at_buffers(pjrt::operands(frame), pjrt::results(frame), site, otherwise, data);
     return;

@@ -13,6 +13,7 @@
 
 #include "core/check.h"
 #include "core/log.h"
+#include "core/small_vector.h"
 #include "host/executor.h"
 #include "host/fire.h"
 #include "host/lookout.h"
@@ -325,16 +326,13 @@ void TapQueue::work() {
 void TapQueue::deliver(Item& item) noexcept {
   const HostSite& site = *item.site;
   TapSource& source = *item.source;
-  constexpr std::size_t few = 32;
-  void* small[few];
-  std::vector<void*> large;
+  SmallVector<void*, HostSite::few> in_block;
   std::exception_ptr error;
   ErrorCode code = ErrorCode::threw;
   try {
-    if (site.operands > few) large.resize(site.operands);
-    void** const in_block = site.operands > few ? large.data() : small;
-    const std::byte* const mask = item.point_at_leaves(in_block);
-    void* const* const data = item.transfer ? item.transfer->wait() : in_block;
+    in_block.resize(site.operands);
+    const std::byte* const mask = item.point_at_leaves(in_block.data());
+    void* const* const data = item.transfer ? item.transfer->wait() : in_block.data();
     const SiteSpec& spec = *site.spec;
     const timeline::Span span(timeline::Kind::delivery, spec.name, device_, source.number);
     const Beginning here{{nullptr, nullptr, &site, item.device, 1, true}, {}};

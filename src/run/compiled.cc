@@ -8,9 +8,11 @@
 
 #include "block/registry.h"
 #include "control/tape.h"
+#include "core/cache.h"
 #include "core/check.h"
 #include "core/fork.h"
 #include "core/log.h"
+#include "core/small_vector.h"
 #include "host/timeline.h"
 #include "host/unseen.h"
 #include "run/array.h"
@@ -75,7 +77,7 @@ Loaded::Choice Loaded::on(const Lane& lane) {
 }
 
 std::shared_ptr<Loaded> load_text(const std::string& text) {
-  static auto* const cache = new TextCache<Loaded>;
+  static auto* const cache = new Cache<Loaded>(texts_kept);
   std::shared_ptr<Loaded> loaded =
       cache->find(text, [&] { return std::make_shared<Loaded>(text); });
   loaded->main();
@@ -201,9 +203,7 @@ const pjrt::Executable& CompiledProgram::executable() const {
 
 /// The buffers of one run's arguments, and what keeps them alive until it has been queued.
 struct CompiledProgram::Arguments {
-  static constexpr std::size_t few = 16;
-  std::array<PJRT_Buffer*, few> small;
-  std::vector<PJRT_Buffer*> large;
+  SmallVector<PJRT_Buffer*, 16> buffers;
   std::vector<std::shared_ptr<const void>> keep;
   Runs pending;  // whose failure would be this run's too
   Donation donation;
@@ -213,19 +213,18 @@ struct CompiledProgram::Arguments {
                                         std::span<const Tensor* const> arguments, Lane& lane,
                                         int queued) {
     const std::size_t n = program.module_->parameters.size();
-    if (n > few) large.resize(n);
-    PJRT_Buffer** out = n > few ? large.data() : small.data();
+    buffers.resize(n);
     for (std::size_t i = 0; i < n; ++i) {
       const auto input = static_cast<std::size_t>(program.module_->parameters[i]);
       const Tensor& t = input < program.arguments_ ? *arguments[input]
                                                    : program.captures_[input - program.arguments_];
       std::shared_ptr<const void> held;
-      out[i] = on_lane(t, lane, held)->handle();
+      buffers[i] = on_lane(t, lane, held)->handle();
       if (held) keep.push_back(std::move(held));
       add_pending(*Access::value(t), pending);
       if (program.takes(i)) donation.take(Access::pointer(t), i, lane.dispatching.load() <= queued);
     }
-    return {out, n};
+    return {buffers.data(), n};
   }
 
   /// Throws what an error of XLA came of, if it is known: a failed run that makes an argument, or
@@ -241,16 +240,10 @@ struct CompiledProgram::Arguments {
 
 namespace {
 
-constexpr std::size_t few_results = 8;
-
 struct ResultBuffers {
-  explicit ResultBuffers(std::size_t n) {
-    if (n > few_results) large.resize(n);
-    span = n > few_results ? std::span(large) : std::span(small.data(), n);
-  }
-  std::array<PJRT_Buffer*, few_results> small{};
-  std::vector<PJRT_Buffer*> large;
-  std::span<PJRT_Buffer*> span;
+  explicit ResultBuffers(std::size_t n) : list(n) { std::ranges::fill(list, nullptr); }
+  std::span<PJRT_Buffer*> span() { return {list.data(), list.size()}; }
+  SmallVector<PJRT_Buffer*, 8> list;
 };
 
 }  // namespace
@@ -308,7 +301,7 @@ void CompiledProgram::run_plain(std::span<const Tensor* const> arguments,
     const auto start = timed ? host::timeline::Clock::now() : host::timeline::Clock::time_point();
     pjrt::Event complete;
     const auto in = buffers.collect(*this, arguments, lane, 1);
-    executable.execute(in, out.span,
+    executable.execute(in, out.span(),
                        {.device = named, .complete = &complete, .keep = buffers.donation.kept()});
     buffers.donation.stands();
     ready = complete.is_ready();
@@ -321,7 +314,7 @@ void CompiledProgram::run_plain(std::span<const Tensor* const> arguments,
     if (targets_) rethrow_naming(e, *targets_);
     throw;
   }
-  wrap(*module_, targets_, executable.api(), out.span, lane, device, nullptr, buffers.pending,
+  wrap(*module_, targets_, executable.api(), out.span(), lane, device, nullptr, buffers.pending,
        ready, results);
 }
 
@@ -369,7 +362,7 @@ void CompiledProgram::run_calling(std::span<const Tensor* const> arguments,
     executable = &choice.executable;
     const auto in = buffers.collect(*this, arguments, lane, 0);
     const host::Wait blocked(*record);  // as long as XLA runs it on this thread
-    executable->execute(in, out.span,
+    executable->execute(in, out.span(),
                         {.context = &record->execute_context(),
                          .device = choice.device,
                          .complete = &complete,
@@ -393,11 +386,11 @@ void CompiledProgram::run_calling(std::span<const Tensor* const> arguments,
   }
   const bool ended = RunRecord::finish(record, {&complete, 1});
   if (ended && record && record->outcome() != host::Outcome::done) {
-    for (PJRT_Buffer* b : out.span) pjrt::Buffer(executable->api(), b);
+    for (PJRT_Buffer* b : out.span()) pjrt::Buffer(executable->api(), b);
     record->rethrow();
   }
   if (!ended && waits) goes_on(reach_, {&device, 1}, lane, record->number);
-  wrap(*module_, targets_, executable->api(), out.span, lane, device, ended ? nullptr : record,
+  wrap(*module_, targets_, executable->api(), out.span(), lane, device, ended ? nullptr : record,
        buffers.pending, ended && !complete.error(), results);
 }
 

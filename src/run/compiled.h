@@ -1,13 +1,10 @@
 // CompiledProgram: a lowered program with its executables and sites, ready to run.
 #pragma once
-#include <algorithm>
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <span>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include <postern/program.h>
@@ -47,41 +44,8 @@ class Loaded {
   std::map<int, pjrt::Executable> executables_;
 };
 
-/// What was compiled in this process, by text; the most recent ones are kept.
-template <class Code>
-class TextCache {
- public:
-  std::shared_ptr<Code> find(const std::string& key,
-                             const std::function<std::shared_ptr<Code>()>& make) {
-    {
-      std::scoped_lock lock(guard_);
-      if (const auto found = entries_.find(key); found != entries_.end()) {
-        found->second.used = ++clock_;
-        return found->second.code;
-      }
-    }
-    std::shared_ptr<Code> code = make();
-    std::scoped_lock lock(guard_);
-    Entry& entry = entries_[key];
-    entry.used = ++clock_;
-    if (!entry.code) entry.code = std::move(code);  // else another thread was first
-    std::shared_ptr<Code> out = entry.code;
-    if (entries_.size() > capacity)
-      entries_.erase(
-          std::ranges::min_element(entries_, {}, [](const auto& e) { return e.second.used; }));
-    return out;
-  }
-
- private:
-  static constexpr std::size_t capacity = 512;
-  struct Entry {
-    std::shared_ptr<Code> code;
-    std::uint64_t used = 0;
-  };
-  std::mutex guard_;
-  std::unordered_map<std::string, Entry> entries_;
-  std::uint64_t clock_ = 0;
-};
+/// How many texts that were compiled in this process are kept.
+constexpr std::size_t texts_kept = 512;
 
 /// The executable of this text, from memory, from disk, or compiled now.
 std::shared_ptr<Loaded> load_text(const std::string& text);

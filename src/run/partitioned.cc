@@ -9,6 +9,7 @@
 
 #include <algorithm>
 
+#include "core/cache.h"
 #include "core/check.h"
 #include "host/timeline.h"
 #include "run/compiled.h"
@@ -154,7 +155,7 @@ PartitionedCode::PartitionedCode(const Module& module)
 }
 
 std::shared_ptr<PartitionedCode> load_partitioned(const Module& module) {
-  static auto* const cache = new TextCache<PartitionedCode>;
+  static auto* const cache = new Cache<PartitionedCode>(texts_kept);
   std::string key = fmt::format("{}\n{} {} ", module.text, fmt::join(module.devices, ","),
                                 to_string(module.mesh));
   for (const auto& s : module.result_shardings) key += s ? to_string(*s) : "-";

@@ -9,6 +9,7 @@
 
 #include "core/enum.h"
 #include "core/result_types.h"
+#include "core/small_vector.h"
 #include "trace/literal.h"
 #include "trace/steps.h"
 
@@ -101,16 +102,9 @@ Tensors Trace::record(const Primitive& primitive, ParamsPtr params,
   Equation e{&primitive, std::move(params), {}, 0, 0, PlaceScope::current()};
   e.operands.reserve(operands.size());
   for (const Tensor& t : operands) e.operands.push_back(id_of(t));
-  constexpr std::size_t few = 8;
-  const Type* small[few];
-  std::vector<const Type*> large;
-  const Type** types = small;
-  if (operands.size() > few) {
-    large.resize(operands.size());
-    types = large.data();
-  }
+  SmallVector<const Type*, 8> types(operands.size());
   for (std::size_t i = 0; i < operands.size(); ++i) types[i] = &program_.type(e.operands[i]);
-  Types results = result_types(primitive, e.params.get(), {types, operands.size()});
+  Types results = result_types(primitive, e.params.get(), {types.data(), types.size()});
   e.first = static_cast<ValueId>(program_.types.size());
   e.results = static_cast<int>(results.size());
   Tensors out;
