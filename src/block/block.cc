@@ -168,7 +168,8 @@ Batched rules_batch(const BlockParams& p, std::span<const Tensor> x, std::span<c
 
 /// Only what is not the block's own is mapped: its results stay as they are.
 Tensor unmapped_result(const Tensor& y, int axis) {
-  return axis < 0 ? y : dynamic_index(y, 0, axis);
+  if (axis < 0) return y;
+  return dynamic_index(y, 0, axis);
 }
 
 Batched block_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,

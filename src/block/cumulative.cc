@@ -63,7 +63,8 @@ Tensor along(const char* name, const char* kind, const Operand& operand, const T
 
 Tensor counted(const Operand& x) {
   PlaceScope scope(x.place());
-  return x.tensor().dtype() == DType::pred ? convert_to(x.tensor(), DType::s32) : x.tensor();
+  if (x.tensor().dtype() == DType::pred) return convert_to(x.tensor(), DType::s32);
+  return x.tensor();
 }
 
 const Tensor& with_order(const char* name, const Operand& x) {

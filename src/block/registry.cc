@@ -43,7 +43,8 @@ std::vector<OverridePtr> overrides_of(const std::type_info& type) {
   Registry& r = registry();
   std::scoped_lock lock(r.guard);
   const auto found = r.overrides.find(type);
-  return found == r.overrides.end() ? std::vector<OverridePtr>() : found->second;
+  if (found == r.overrides.end()) return std::vector<OverridePtr>();
+  return found->second;
 }
 
 /// Why the kernel's parameters do not take these leaves; empty if they do.
@@ -78,7 +79,8 @@ std::string refusal(const Override& o, const Question& q) {
     return "the block is batched and it has no batching method";
   if (q.batched && o.target && *o.batch == VmapMethod::parallel)
     return "a target cannot run for elements of a batch at the same time";
-  return o.kernel ? dtype_mismatch(o.kernel(q.config.object), q) : "";
+  if (o.kernel) return dtype_mismatch(o.kernel(q.config.object), q);
+  return "";
 }
 
 }  // namespace
@@ -86,12 +88,14 @@ std::string refusal(const Override& o, const Question& q) {
 static std::string kind_of(const Override& o) {
   if (o.keeps_default) return "keep_default";
   if (o.kernel) return "kernel";
-  return o.target ? fmt::format("target {}", o.target->name) : "program";
+  if (o.target) return fmt::format("target {}", o.target->name);
+  return "program";
 }
 
 std::string describe(const Override& o) {
   const std::string what = kind_of(o);
-  return o.place.known() ? fmt::format("{} at {}", what, to_string(o.place)) : what;
+  if (o.place.known()) return fmt::format("{} at {}", what, to_string(o.place));
+  return what;
 }
 
 OverridePtr choose(const Question& q, std::vector<std::string>* why) {
@@ -230,8 +234,8 @@ BlockPath detail::block_path(const BlockConfig& config, std::span<const Type> op
                                        platform, word, fmt::join(why, "; "))};
   };
   if (chosen) return path(BlockPath::Kind::native, "native");
-  return used ? path(BlockPath::Kind::default_body, "default")
-              : path(BlockPath::Kind::none, "none");
+  if (used) return path(BlockPath::Kind::default_body, "default");
+  return path(BlockPath::Kind::none, "none");
 }
 
 std::string to_string(const BlockPath& path) { return path.text; }

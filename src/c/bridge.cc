@@ -136,7 +136,8 @@ class Bridge {
   int stopped(std::uint64_t tag) {
     std::scoped_lock lock(guard_);
     const auto found = open_.find(tag);
-    return found == open_.end() ? -1 : found->second->stop.stop_requested();
+    if (found == open_.end()) return -1;
+    return found->second->stop.stop_requested();
   }
 
   void close() {
@@ -288,10 +289,12 @@ int pn_bridge_fail_with(pn_bridge* bridge, uint64_t tag, int code, const char* t
   });
 }
 int pn_bridge_stopped(const pn_bridge* bridge, uint64_t tag) {
-  return bridge ? bridge->bridge->stopped(tag) : -1;
+  if (bridge) return bridge->bridge->stopped(tag);
+  return -1;
 }
 int pn_bridge_descriptor(const pn_bridge* bridge) {
-  return bridge ? bridge->bridge->descriptor() : -1;
+  if (bridge) return bridge->bridge->descriptor();
+  return -1;
 }
 void pn_bridge_close(pn_bridge* bridge) {
   if (bridge) bridge->bridge->close();

@@ -152,7 +152,8 @@ void give(const std::vector<Tensor>& from, pn_tensor** to) {
 
 void need(bool there, const char* what) { check(there, "{} is NULL", what); }
 const char* at(const std::vector<std::string>& list, std::size_t i) {
-  return i < list.size() ? list[i].c_str() : nullptr;
+  if (i < list.size()) return list[i].c_str();
+  return nullptr;
 }
 
 }  // namespace
@@ -228,18 +229,25 @@ int pn_load_text(const char* text, size_t size, pn_program** out) {
   });
 }
 void pn_program_free(pn_program* program) { delete program; }
-size_t pn_program_inputs(const pn_program* program) { return program ? program->inputs.size() : 0; }
+size_t pn_program_inputs(const pn_program* program) {
+  if (program) return program->inputs.size();
+  return 0;
+}
 size_t pn_program_outputs(const pn_program* program) {
-  return program ? program->outputs.size() : 0;
+  if (program) return program->outputs.size();
+  return 0;
 }
 const char* pn_program_input(const pn_program* program, size_t i) {
-  return program ? c::at(program->inputs, i) : nullptr;
+  if (program) return c::at(program->inputs, i);
+  return nullptr;
 }
 const char* pn_program_output(const pn_program* program, size_t i) {
-  return program ? c::at(program->outputs, i) : nullptr;
+  if (program) return c::at(program->outputs, i);
+  return nullptr;
 }
 const char* pn_program_function(const pn_program* program, size_t i) {
-  return program ? c::at(program->functions, i) : nullptr;
+  if (program) return c::at(program->functions, i);
+  return nullptr;
 }
 
 int pn_run(const pn_program* program, const pn_tensor* const* arguments, size_t count,

@@ -130,7 +130,10 @@ class ScanWriter {
   }
 
  private:
-  std::int64_t first() const { return from_start_ ? p_.start : 0; }
+  std::int64_t first() const {
+    if (from_start_) return p_.start;
+    return 0;
+  }
   Ssa number(std::int64_t value) { return out_.constant(std::to_string(value), counter_type_); }
   Ssa plus(Ssa a, Ssa b) {
     return out_.op("add", {a, b}, {&counter_type_, &counter_type_}, counter_type_);

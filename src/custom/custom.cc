@@ -124,7 +124,8 @@ static_assert(complete(stop_gradient_p));
 Tensor detail::stop_gradient(const Tensor& x, const Place& place) {
   PlaceScope at(place);
   check(x.has_value(), "stop_gradient: an empty Tensor, one that was never given a value");
-  return is_differentiable(x.dtype()) ? bind1(stop_gradient_p, nullptr, {x}) : x;
+  if (is_differentiable(x.dtype())) return bind1(stop_gradient_p, nullptr, {x});
+  return x;
 }
 
 Jvp body_jvp(const char* what, const Op& op, const Program& body, std::span<const Tensor> x,

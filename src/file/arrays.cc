@@ -52,7 +52,8 @@ std::string_view value_of(std::string_view header, const std::string& key) {
 std::string in_quotes(std::string_view text) {
   if (!text.starts_with("'")) return "";
   const auto end = text.find('\'', 1);
-  return end == std::string_view::npos ? "" : std::string(text.substr(1, end - 1));
+  if (end == std::string_view::npos) return "";
+  return std::string(text.substr(1, end - 1));
 }
 
 /// "(2, 3,)"; none for what is no shape.

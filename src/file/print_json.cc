@@ -67,13 +67,15 @@ PrintNode node_from(const Json& json, int depth = 0) {
 std::string why_not_saved(const PrintJob& job) {
   if (job.options.log) return "its option log is a function of this process";
   const std::ostream* const stream = job.options.stream;
-  return stream && stream != &std::cout && stream != &std::cerr ? "its stream is of this process"
-                                                                : "";
+  if (stream && stream != &std::cout && stream != &std::cerr)
+    return "its stream is of this process";
+  return "";
 }
 
 Json written(std::ostream* stream) {
   if (stream == &std::cout) return "cout";
-  return stream == &std::cerr ? "cerr" : "";
+  if (stream == &std::cerr) return "cerr";
+  return "";
 }
 void read(const Json& json, std::ostream*& stream) {
   const auto name = json.get<std::string>();

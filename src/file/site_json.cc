@@ -224,7 +224,8 @@ void read(const Json& json, std::chrono::nanoseconds& v) {
 namespace postern {
 
 std::string to_json_text(const Attributes& attributes) {
-  return attributes.items().empty() ? "{}" : file::to_json(attributes).dump();
+  if (attributes.items().empty()) return "{}";
+  return file::to_json(attributes).dump();
 }
 
 }  // namespace postern

@@ -34,7 +34,8 @@ std::uint64_t ByteReader::number() {
   std::uint64_t rest = 0;
   const std::string_view bytes = take(more);
   std::memcpy(&rest, bytes.data(), bytes.size());
-  return more >= 7 ? rest : rest << (7 - more) | first >> (more + 1);
+  if (more >= 7) return rest;
+  return rest << (7 - more) | first >> (more + 1);
 }
 
 std::int64_t ByteReader::signed_number() {

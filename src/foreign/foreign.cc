@@ -399,7 +399,8 @@ Server server_of(const std::string& target) {
   if (target == "TopK" || target == "ApproxTopK" || target.starts_with("mhlo.") ||
       target.starts_with("stablehlo.") || target.starts_with("chlo."))
     return Server::xla;
-  return blocks::has_handler(target, platforms::current()) ? Server::handler : Server::host;
+  if (blocks::has_handler(target, platforms::current())) return Server::handler;
+  return Server::host;
 }
 
 void require_signature(const std::string& target, Server server,
@@ -472,7 +473,8 @@ Foreign read_foreign(std::string_view text, const std::string& name) {
   const bool portable = text.starts_with(bytecode_magic);
   if (!portable && text.find('\0') == std::string_view::npos) return Reader(text, name).read();
   try {
-    return portable ? read_portable(text, name) : read_jax_export(text, name);
+    if (portable) return read_portable(text, name);
+    return read_jax_export(text, name);
   } catch (const Error& e) {
     const char* const what =
         portable ? "the portable artifact" : "this is no text, and as an artifact of jax.export";

@@ -31,11 +31,13 @@ class Table {
   template <class T>
   T number(int field, T otherwise = 0) const {
     const auto at = find(field);
-    return at ? number_at<T>(bytes_, at) : otherwise;
+    if (at) return number_at<T>(bytes_, at);
+    return otherwise;
   }
   std::string_view bytes(int field) const {
     const auto at = find(field);
-    return at ? vector(at, 1) : std::string_view();
+    if (at) return vector(at, 1);
+    return std::string_view();
   }
   std::vector<std::string> strings(int field) const {
     std::vector<std::string> out;
@@ -66,7 +68,8 @@ class Table {
     const std::size_t entry = 4 + 2 * static_cast<std::size_t>(field);
     if (entry + 2 > fields_size_) return 0;
     const auto offset = number_at<std::uint16_t>(bytes_, fields_ + entry);
-    return offset ? at_ + offset : 0;
+    if (offset) return at_ + offset;
+    return 0;
   }
   std::size_t follow(std::size_t at) const { return at + number_at<std::uint32_t>(bytes_, at); }
   std::string_view vector(std::size_t at, std::size_t size) const {

@@ -79,7 +79,8 @@ std::vector<MlirText::Range> MlirText::items(Range range) const {
 std::vector<MlirText::Range> MlirText::types(std::size_t i, std::size_t& end) const {
   i = skip_space(i);
   end = at(i) == '(' ? bracket_end(i) : i + type_length(text_.substr(i));
-  return at(i) == '(' ? items(i) : std::vector<Range>{{i, end}};
+  if (at(i) == '(') return items(i);
+  return std::vector<Range>{{i, end}};
 }
 
 std::string_view MlirText::type(Range range) const {

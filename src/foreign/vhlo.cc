@@ -49,7 +49,8 @@ const std::vector<Words>& enumerations() {
 
 /// Numbers of at most a byte are a byte, others are signed.
 std::int64_t next_bits(ByteReader& in, std::size_t size) {
-  return size == 1 ? static_cast<std::int8_t>(in.byte()) : in.signed_number();
+  if (size == 1) return static_cast<std::int8_t>(in.byte());
+  return in.signed_number();
 }
 
 std::string real_text(double value) {
@@ -358,7 +359,8 @@ void Vhlo::read_tensor(VhloAttribute& out, ByteReader& in) {
     std::size_t i = 0;
     append_booleans(text, type.dims, [&] {
       const auto at = i++;
-      return packed ? (out.bytes[at / 8] >> (at % 8) & 1) != 0 : out.bytes[at] != 0;
+      if (packed) return (out.bytes[at / 8] >> (at % 8) & 1) != 0;
+      return out.bytes[at] != 0;
     });
   } else {
     text = "\"0x";

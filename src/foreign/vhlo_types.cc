@@ -46,7 +46,10 @@ constexpr Element elements[] = {{0, "bool_v1", "i1", 1},
                                 {39, "f6E3M2FN_v1", "f6E3M2FN", 1},
                                 {40, "f8E8M0FNU_v1", "f8E8M0FNU", 1}};
 
-std::string extent_text(std::int64_t extent) { return extent < 0 ? "?" : std::to_string(extent); }
+std::string extent_text(std::int64_t extent) {
+  if (extent < 0) return "?";
+  return std::to_string(extent);
+}
 
 }  // namespace
 

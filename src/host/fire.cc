@@ -54,7 +54,8 @@ ErrorCode code_of_thrown() noexcept {
     return ErrorCode::bad_result;
   } catch (const CallbackError& e) {
     constexpr ErrorCode kept[] = {ErrorCode::reentry, ErrorCode::closed, ErrorCode::unregistered};
-    return std::ranges::find(kept, e.code()) != std::end(kept) ? e.code() : ErrorCode::threw;
+    if (std::ranges::find(kept, e.code()) != std::end(kept)) return e.code();
+    return ErrorCode::threw;
   } catch (...) {
     return ErrorCode::threw;
   }

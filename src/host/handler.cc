@@ -104,7 +104,8 @@ void tell(const XLA_FFI_CallFrame* frame, const RunState& run) {
                               : fire(run, site, buffers.data, device);
   tell(frame, run);
   call_is_over(&run);
-  return ok || run.poison ? nullptr : stopped(frame);
+  if (ok || run.poison) return nullptr;
+  return stopped(frame);
 }
 
 /// The short way in a run on several devices.

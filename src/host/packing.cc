@@ -26,8 +26,8 @@ std::pair<int, int> range_of(DType dtype) {
 }
 
 int element_of(DType dtype, const void* unpacked, std::size_t i) {
-  return is_signed(dtype) ? int{static_cast<const std::int8_t*>(unpacked)[i]}
-                          : int{static_cast<const std::uint8_t*>(unpacked)[i]};
+  if (is_signed(dtype)) return int{static_cast<const std::int8_t*>(unpacked)[i]};
+  return int{static_cast<const std::uint8_t*>(unpacked)[i]};
 }
 
 std::size_t first_misfit(DType dtype, const void* unpacked, std::size_t elements) {

@@ -51,7 +51,8 @@ std::string started_at(std::uint64_t ticket) {
   Places& all = places();
   std::scoped_lock lock(all.guard);
   const std::uint64_t number = ticket >> (64 - place_bits);
-  return number > 0 && number <= all.texts.size() ? all.texts[number - 1] : "a call";
+  if (number > 0 && number <= all.texts.size()) return all.texts[number - 1];
+  return "a call";
 }
 
 constexpr std::size_t kept_used = 64;
@@ -119,9 +120,9 @@ void tell_nobody(const HostSite& site, int device, ErrorCode code, const std::ex
 }
 
 std::string too_late(const SiteSpec& spec, bool by_deadline) {
-  return by_deadline ? std::string("the run's deadline passed")
-                     : fmt::format("no result within the limit of {:g} ms",
-                                   std::chrono::duration<double, std::milli>(spec.timeout).count());
+  if (by_deadline) return std::string("the run's deadline passed");
+  return fmt::format("no result within the limit of {:g} ms",
+                     std::chrono::duration<double, std::milli>(spec.timeout).count());
 }
 
 }  // namespace

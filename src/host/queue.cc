@@ -33,7 +33,8 @@ constexpr std::size_t batch_size = 256;
 std::atomic<std::size_t> limit{default_limit};
 
 std::size_t aligned(std::size_t bytes) {
-  return bytes < 64 ? (bytes + 15) / 16 * 16 : (bytes + 63) / 64 * 64;
+  if (bytes < 64) return (bytes + 15) / 16 * 16;
+  return (bytes + 63) / 64 * 64;
 }
 
 }  // namespace
@@ -376,7 +377,8 @@ std::size_t TapQueue::wait(std::optional<RunState::Clock::time_point> until) {
   else
     done_.wait(lock, done);
   --waiters_;
-  return done() ? 0 : in_hands_ + linked_.load();
+  if (done()) return 0;
+  return in_hands_ + linked_.load();
 }
 
 TapQueueStats TapQueue::stats() const {

@@ -54,7 +54,8 @@ std::string describe(const std::exception_ptr& error) {
     std::rethrow_exception(error);
   } catch (const std::exception& e) {
     const char* const text = e.what();
-    return text && *text ? printable(limited(text)) : type_of_current() + " without a text";
+    if (text && *text) return printable(limited(text));
+    return type_of_current() + " without a text";
   } catch (...) {
     return type_of_current();
   }
@@ -227,14 +228,16 @@ void RunState::fail(Failure failure) {
 
 std::string RunState::first_failure() const {
   std::scoped_lock lock(guard_);
-  return failures_.empty() ? std::string() : failures_.front().what;
+  if (failures_.empty()) return std::string();
+  return failures_.front().what;
 }
 
 const RunState::Progress* RunState::in_progress() const {
   const auto it = std::ranges::find_if(progress_, [](const Progress& p) {
     return p.site.load(std::memory_order_acquire) != nullptr;
   });
-  return it != progress_.end() ? &*it : nullptr;
+  if (it != progress_.end()) return &*it;
+  return nullptr;
 }
 
 void RunState::fail_late() {

@@ -128,8 +128,8 @@ std::vector<Total> totals() {
 
 double seconds_recorded() {
   std::scoped_lock lock(book().guard);
-  return book().events.empty() ? 0
-                               : std::chrono::duration<double>(book().last - book().first).count();
+  if (book().events.empty()) return 0;
+  return std::chrono::duration<double>(book().last - book().first).count();
 }
 
 std::string_view module_name(std::string_view text) {

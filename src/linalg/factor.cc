@@ -22,11 +22,13 @@ const Config& config_of(const void* config) {
 /// What the block reads of a, or of its tangent.
 Tensor part_read(const Triangular& c, const Tensor& a) {
   const std::int64_t k = c.unit_diagonal ? 1 : 0;
-  return c.lower ? tril(a, -k) : triu(a, k);
+  if (c.lower) return tril(a, -k);
+  return triu(a, k);
 }
 Tensor applied(const Triangular& c, const Tensor& a) {
   const Tensor t = c.transpose ? swapped(a) : a;
-  return c.conjugate && is_complex(a.dtype()) ? conj(t) : t;
+  if (c.conjugate && is_complex(a.dtype())) return conj(t);
+  return t;
 }
 
 Tensors triangular_apply(const void* config, std::span<const Tensor> x) {

@@ -386,7 +386,8 @@ FfiHandler* lapack_target(std::string_view name) {
     return out;
   }();
   const auto found = all->find(name);
-  return found == all->end() ? nullptr : found->second;
+  if (found == all->end()) return nullptr;
+  return found->second;
 }
 
 }  // namespace postern::blocks

@@ -51,7 +51,10 @@ Tensor swapped(const Tensor& a) {
   std::swap(order[order.size() - 1], order[order.size() - 2]);
   return transpose(a, order);
 }
-Tensor adjoint(const Tensor& a) { return is_complex(a.dtype()) ? conj(swapped(a)) : swapped(a); }
+Tensor adjoint(const Tensor& a) {
+  if (is_complex(a.dtype())) return conj(swapped(a));
+  return swapped(a);
+}
 Tensor hermitian_part(const Tensor& a) { return (a + adjoint(a)) * 0.5f; }
 Tensor identity(DType dtype, std::int64_t n) { return eye(dtype, n, n); }
 Tensor diagonal_matrix(const Tensor& d) {

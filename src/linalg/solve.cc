@@ -93,8 +93,8 @@ Tensor adjugate(const Tensor& a) {
 }
 
 double cutoff(const Tensor& a, double rcond) {
-  return rcond >= 0 ? rcond
-                    : epsilon(a.dtype()) * static_cast<double>(std::max(rows(a), columns(a)));
+  if (rcond >= 0) return rcond;
+  return epsilon(a.dtype()) * static_cast<double>(std::max(rows(a), columns(a)));
 }
 
 Tensor pinv_value(const Tensor& a, double rcond) {
@@ -132,7 +132,8 @@ Tensor solve(const Operand& a, const Operand& b) {
   const auto [m, right] =
       matched_matrices("solve", a, vector ? expand_dims(b, -1) : b.tensor(), true);
   const Tensor x = m.restore(solve_matrices(m.a, right));
-  return vector ? squeeze(x, {-1}) : x;
+  if (vector) return squeeze(x, {-1});
+  return x;
 }
 
 Tensor inv(const Operand& a) {
@@ -206,7 +207,8 @@ Tensor lstsq(const Operand& a, const Operand& b, double rcond) {
   };
   const Tensor x = p.restore(
       bind_composed(linalg::Lstsq{rcond}, by_default, p.a, convert(right, p.a.dtype()))[0]);
-  return vector ? squeeze(x, {-1}) : x;
+  if (vector) return squeeze(x, {-1});
+  return x;
 }
 
 Tensor matrix_rank(const Operand& a, double tolerance) {

@@ -191,7 +191,8 @@ listen::Summary summarize_live(const AnyView& view, std::span<const bool> mask) 
 
 double magnitude(const AnyView& view, std::int64_t i) {
   const auto [re, im] = complex_at(view.dtype(), view.data(), i);
-  return is_complex(view.dtype()) ? std::hypot(re, im) : re;
+  if (is_complex(view.dtype())) return std::hypot(re, im);
+  return re;
 }
 
 NonFinite non_finite_in(const AnyView& view, std::span<const bool> mask) {

@@ -55,7 +55,8 @@ static_assert(sizeof(FfiExtension) == 48);
 const FfiExtension* find_ffi(const Plugin& plugin) {
   const auto* found = static_cast<const FfiExtension*>(plugin.extension(PJRT_Extension_Type_FFI));
   // A shorter struct is another layout: better no extension than a wrong call.
-  return found && found->base.struct_size >= sizeof(FfiExtension) ? found : nullptr;
+  if (found && found->base.struct_size >= sizeof(FfiExtension)) return found;
+  return nullptr;
 }
 
 namespace {

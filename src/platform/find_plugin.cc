@@ -15,7 +15,8 @@ namespace fs = std::filesystem;
 
 const char* environment(const char* name) {
   const char* value = std::getenv(name);
-  return value && *value ? value : nullptr;
+  if (value && *value) return value;
+  return nullptr;
 }
 
 fs::path installed_beside(const char* file) {

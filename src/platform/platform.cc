@@ -54,7 +54,8 @@ void lower_for(LoweringOptions& options, const Platform* platform) {
 }
 
 const Platform* lowered_for(const Lowering& out) {
-  return out.platform().empty() ? nullptr : &named(out.platform(), "lowering");
+  if (out.platform().empty()) return nullptr;
+  return &named(out.platform(), "lowering");
 }
 
 }  // namespace postern::platforms

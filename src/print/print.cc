@@ -221,9 +221,9 @@ std::shared_ptr<const detail::HostFunction> function_of(PrintJob job) {
 const PrintJob* print_job_of(const detail::HostFunction* function) {
   static const auto entered =
       function_of({})->invoke;  // the same for all prints, and for nothing else
-  return function && function->invoke == entered
-             ? static_cast<const PrintJob*>(function->object.get())
-             : nullptr;
+  if (function && function->invoke == entered)
+    return static_cast<const PrintJob*>(function->object.get());
+  return nullptr;
 }
 
 }  // namespace host
@@ -297,7 +297,8 @@ Tensors print_value(const PrintOptions& options, const Shown& value, const Tenso
   PlaceScope at(place);
   PrintJob job{.options = options, .values = {{"", std::move(node)}}, .whole = true};
   const Tensors passed = record(std::move(job), {sent, "", {}}, place);
-  return options.map ? value.leaves : passed;
+  if (options.map) return value.leaves;
+  return passed;
 }
 
 }  // namespace detail

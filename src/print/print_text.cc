@@ -44,8 +44,8 @@ std::string element_text(const AnyView& v, std::int64_t i, const std::string& sp
       return formatted(spec, static_cast<std::int64_t>(real_at(dtype, v.data(), i)));
     std::uint64_t bits;
     std::memcpy(&bits, v.data() + i * 8, 8);
-    return dtype == DType::u64 ? formatted(spec, bits)
-                               : formatted(spec, static_cast<std::int64_t>(bits));
+    if (dtype == DType::u64) return formatted(spec, bits);
+    return formatted(spec, static_cast<std::int64_t>(bits));
   }
   const auto [re, im] = complex_at(dtype, v.data(), i);
   if (!is_complex(dtype)) return real_text(dtype, re, spec);

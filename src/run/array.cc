@@ -241,7 +241,8 @@ pjrt::Buffer* on_lane(const Tensor& tensor, Lane& lane, std::shared_ptr<const vo
   const auto here = [&]() -> pjrt::Buffer* {
     if (!host.was_sent.load(std::memory_order_acquire)) return nullptr;
     const DeviceValue& value = device_value(*host.on_device);
-    return value.lane == lane.index ? const_cast<pjrt::Buffer*>(&value.buffer) : nullptr;
+    if (value.lane == lane.index) return const_cast<pjrt::Buffer*>(&value.buffer);
+    return nullptr;
   };
   if (pjrt::Buffer* const buffer = here()) [[likely]]
     return buffer;
@@ -346,9 +347,9 @@ bool Tensor::is_traced() const {
 int Tensor::device() const {
   if (value_ && value_->kind == Value::Kind::sharded)
     return static_cast<const run::ShardedValue&>(*value_).sharding.mesh().devices().front();
-  return value_ && value_->kind == Value::Kind::device
-             ? static_cast<const run::DeviceValue&>(*value_).device
-             : 0;
+  if (value_ && value_->kind == Value::Kind::device)
+    return static_cast<const run::DeviceValue&>(*value_).device;
+  return 0;
 }
 
 void Tensor::read(void* to, Place place) const {

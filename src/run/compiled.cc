@@ -62,7 +62,8 @@ const pjrt::Executable& Loaded::make(int form) {
 }
 
 Loaded::Form Loaded::form_of_main() {
-  return Runtime::get().platform().names_no_device ? first_device : any_device;
+  if (Runtime::get().platform().names_no_device) return first_device;
+  return any_device;
 }
 const pjrt::Executable& Loaded::main() { return made(form_of_main()); }
 
@@ -198,7 +199,8 @@ CompiledProgram::CompiledProgram(std::shared_ptr<const Module> module, std::size
 CompiledProgram::~CompiledProgram() = default;
 
 const pjrt::Executable& CompiledProgram::executable() const {
-  return partitioned_ ? partitioned_->main() : loaded_->main();
+  if (partitioned_) return partitioned_->main();
+  return loaded_->main();
 }
 
 /// The buffers of one run's arguments, and what keeps them alive until it has been queued.

@@ -142,7 +142,8 @@ void DrivenRun::tell_parts() {
 
 const host::HostSite* DrivenRun::find(const SiteSpec& site) const {
   const auto found = sites_->index.find(&site);
-  return found == sites_->index.end() ? nullptr : &sites_->list[found->second];
+  if (found == sites_->index.end()) return nullptr;
+  return &sites_->list[found->second];
 }
 
 namespace {

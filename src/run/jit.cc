@@ -70,7 +70,8 @@ struct Entry : std::enable_shared_from_this<Entry> {
   bool lies_as_before(const Tensor& leaf, std::size_t i) const {
     const Sharding *now = run::sharding_of(leaf),
                    *before = shardings.empty() || !shardings[i] ? nullptr : &*shardings[i];
-    return now && before ? *now == *before : now == before;
+    if (now && before) return *now == *before;
+    return now == before;
   }
 
   bool fits(const Key& key) const {
@@ -268,7 +269,8 @@ Mode chosen_mode(const JitOptions& o, const Program& program) {
   if (o.mode != Mode::automatic) return o.mode;
   if (o.cut || o.stage_device) return Mode::staged;
   const bool reaches = run::Runtime::get().plugin().ffi() || !has_site(program);
-  return reaches ? Mode::compiled : Mode::staged;
+  if (reaches) return Mode::compiled;
+  return Mode::staged;
 }
 
 Mode mode_of(const Entry& e) {
@@ -324,7 +326,8 @@ Tensors drive(const Entry& e, run::DrivenRun& run, const Tensors& arguments) {
   return run.drive([&] {
     Tensors inputs = arguments;
     append(inputs, e.captures);
-    return e.stages ? e.stages->run(std::move(inputs)) : postern::apply(*e.program, inputs);
+    if (e.stages) return e.stages->run(std::move(inputs));
+    return postern::apply(*e.program, inputs);
   });
 }
 Tensors arguments_of(const Key& key) {

@@ -28,7 +28,8 @@ bool comes_first(const Earlier& earlier, Reach reach, std::span<const int> devic
 
 Reach reach_of(const SiteSpec& site) {
   if (site.effect != Effect::ordered) return Reach::none;
-  return site.kind == SiteSpec::Kind::call ? Reach::all : Reach::device;
+  if (site.kind == SiteSpec::Kind::call) return Reach::all;
+  return Reach::device;
 }
 
 Reach reach_of(const Program& program) {

@@ -24,7 +24,8 @@ namespace postern::run {
 
 int mark_of(std::uint64_t number) {
   const auto scattered = static_cast<int>(number * 0x9E3779B1 & 0x7fffffff);
-  return number >> 31 ? -1 - scattered : scattered;
+  if (number >> 31) return -1 - scattered;
+  return scattered;
 }
 
 RunRecord::RunRecord(const pjrt::Plugin& plugin) : execute_context_(plugin) {

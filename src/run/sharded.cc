@@ -62,7 +62,8 @@ void copy_part(const Dims& whole, const std::vector<IndexRange>& range, std::siz
 
 const ShardedValue* sharded(const Tensor& tensor) {
   const Value* v = Access::value(tensor);
-  return v && v->kind == Value::Kind::sharded ? static_cast<const ShardedValue*>(v) : nullptr;
+  if (v && v->kind == Value::Kind::sharded) return static_cast<const ShardedValue*>(v);
+  return nullptr;
 }
 
 std::shared_ptr<DeviceValue> placed_on(const Type& type, pjrt::Buffer buffer, const Lane& lane) {
@@ -79,7 +80,8 @@ ShardedValue::ShardedValue(Type t, Sharding s, std::vector<std::shared_ptr<Devic
 
 const Sharding* sharding_of(const Tensor& tensor) {
   const ShardedValue* v = sharded(tensor);
-  return v ? &v->sharding : nullptr;
+  if (v) return &v->sharding;
+  return nullptr;
 }
 
 void await(const ShardedValue& value) {
@@ -182,7 +184,8 @@ int device_for(std::span<const Tensor* const> tensors) {
           d.device);
     device = d.device;
   }
-  return device < 0 ? default_device : device;
+  if (device < 0) return default_device;
+  return device;
 }
 
 void check_device(int device) {
@@ -232,7 +235,8 @@ Tensor put(const Tensor& x, const Sharding& sharding, const Place& place) {
 
 std::optional<Sharding> sharding_of(const Tensor& x) {
   const Sharding* s = run::sharding_of(x);
-  return s ? std::optional<Sharding>(*s) : std::nullopt;
+  if (s) return std::optional<Sharding>(*s);
+  return std::nullopt;
 }
 
 std::vector<Shard> shards_of(const Tensor& x) {

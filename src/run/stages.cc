@@ -69,9 +69,8 @@ Cut StagedProgram::asked(const StageNode& node) const {
   return cut;
 }
 Cut StagedProgram::wanted_cut(const Equation& e) const {
-  return e.primitive->site
-             ? Cut::none
-             : asked({e.primitive->name, e.place, types(e.operands), types(results_of(e))});
+  if (e.primitive->site) return Cut::none;
+  return asked({e.primitive->name, e.place, types(e.operands), types(results_of(e))});
 }
 
 /// What calls is the host's, and taps where XLA cannot reach it or the user wants to cut there.

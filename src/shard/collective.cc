@@ -264,7 +264,8 @@ Tensor reduced(const NamedAxes& axes, Tensor x, Reduction over_first, const Prim
   require_dtype(test(x.dtype()), x.dtype());
   for (std::size_t i = 0; i < axes.size(); ++i)
     if (axes.batch(i)) x = over_first(gathered(axes.batch(i), x));
-  return axes.of_batches() ? x : bind_like(primitive, axes.all_of_mesh(), x);
+  if (axes.of_batches()) return x;
+  return bind_like(primitive, axes.all_of_mesh(), x);
 }
 Tensor sum_first(const Tensor& all) { return sum(all, {.axes = Dims{0}}); }
 Tensor max_first(const Tensor& all) { return max(all, {.axes = Dims{0}}); }
@@ -280,8 +281,8 @@ constexpr Primitive axis_index_p{.name = "axis_index",
 
 namespace {
 Tensor position_of(const NamedAxes& axes, std::size_t i) {
-  return axes.batch(i) ? position_along(axes.batch(i))
-                       : bind1(axis_index_p, make_params(axes.of_mesh(i)), {});
+  if (axes.batch(i)) return position_along(axes.batch(i));
+  return bind1(axis_index_p, make_params(axes.of_mesh(i)), {});
 }
 }  // namespace
 
@@ -294,7 +295,8 @@ bool gives_all_the_same(const Equation& e) {
 }
 
 Tensor sum_over(const Mesh& mesh, const std::vector<std::string>& axes, const Tensor& x) {
-  return axes.empty() ? x : bind_like(psum_p, {mesh, axes}, x);
+  if (axes.empty()) return x;
+  return bind_like(psum_p, {mesh, axes}, x);
 }
 
 Tensor psum(const Operand& x, const AxisNames& axes) {
@@ -367,7 +369,8 @@ Tensor reduce_scatter(const Operand& x, const AxisNames& axes, std::int64_t axis
       y = bind_like(reduce_scatter_p, std::move(p), y);
     }
   }
-  return tiled ? y : squeeze(y, {axis});
+  if (tiled) return y;
+  return squeeze(y, {axis});
 }
 
 Tensor all_to_all(const Operand& x, const AxisNames& axes, std::int64_t split_axis,
@@ -406,7 +409,8 @@ Tensor ppermute(const Operand& x, const AxisNames& axes,
                  nothing = zeros_like_type({x.tensor().dtype(), x.tensor().dims()});
     Tensors rows(static_cast<std::size_t>(n), nothing);
     for (const auto& [from, to] : pairs) rows[static_cast<std::size_t>(to)] = take(all, from, 0);
-    return n == 0 ? nothing : take(exchanged(axis, stack(rows)), 0, 0);
+    if (n == 0) return nothing;
+    return take(exchanged(axis, stack(rows)), 0, 0);
   }
   CollectiveParams p = named.all_of_mesh();
   p.pairs = pairs;

@@ -82,7 +82,8 @@ class Follower {
       return Lies(out.size(), of_elements(in, operands, out[0]));
     if (e.primitive == &reshape_p) return {of_reshape(in[0], operands[0], out[0])};
     const MaybeLie result = of_types(e, in, operands);
-    return out.size() == 1 ? Lies{result} : unknown;
+    if (out.size() == 1) return Lies{result};
+    return unknown;
   }
 
   Lies of_site(Equation& e, const Types& in, const Lies& operands) const {

@@ -107,8 +107,8 @@ Tensors wait_call(const Started* started, const Tensors& pending, const std::vec
         "in vmap",
         name, to_string(type));
   check_ticket(started->site, pending[0], place);
-  return started->vjp ? wait_with_vjp(*started, pending, out, place)
-                      : wait_site(name, pending[0], out, place);
+  if (started->vjp) return wait_with_vjp(*started, pending, out, place);
+  return wait_site(name, pending[0], out, place);
 }
 
 }  // namespace detail

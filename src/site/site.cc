@@ -22,7 +22,8 @@ bool is_tap(const SiteSpec& s) { return s.kind == SiteSpec::Kind::tap; }
 /// of their functions: XLA would start a function when its results are needed.
 Effect site_effect(const Params* params) {
   const SiteSpec& s = spec_of(params);
-  return s.role == SiteSpec::Role::whole ? s.effect : Effect::ordered;
+  if (s.role == SiteSpec::Role::whole) return s.effect;
+  return Effect::ordered;
 }
 
 Types site_type(const Params* params, TypeSpan operands) {
@@ -167,8 +168,8 @@ Batched site_batch(const Op& op, std::span<const Tensor> x, std::span<const int>
         s.name);
   const bool whole =
       is_tap(s) || s.vmap == VmapMethod::expand_dims || s.vmap == VmapMethod::broadcast_all;
-  return whole ? batch_whole(s, std::move(operands), axes, size, mask)
-               : batch_elements(s, std::move(operands), axes, size, mask);
+  if (whole) return batch_whole(s, std::move(operands), axes, size, mask);
+  return batch_elements(s, std::move(operands), axes, size, mask);
 }
 
 /// One operand or result of the custom call, as it is written.

@@ -49,7 +49,8 @@ Tensors tap_as(const char* word, const TapOptions& options, const Shown& value, 
   s.partitioned = options.partitioned;
   s.one_order = options.one_order;
   Tensors passed = at_site(std::move(s), sent.leaves);
-  return mapped ? value.leaves : passed;
+  if (mapped) return value.leaves;
+  return passed;
 }
 
 Tensors tap(const TapOptions& options, const Shown& value, const Shown* mapped, const Callee& fn) {

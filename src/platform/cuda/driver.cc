@@ -117,7 +117,8 @@ gpu::Driver loaded() {
       .is_ready = [](void* event, bool* ready) -> int {
         const CUresult error = api.query(event_of(event));
         *ready = error == CUDA_SUCCESS;
-        return error == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : error;
+        if (error == CUDA_ERROR_NOT_READY) return CUDA_SUCCESS;
+        return error;
       },
       .wait = [](void* event) -> int { return api.wait(event_of(event)); },
       .context_of = [](void* stream, void** context) -> int {

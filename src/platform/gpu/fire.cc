@@ -19,7 +19,8 @@ std::size_t bytes_of(const HostSite& site, std::size_t buffer) {
     return static_cast<std::size_t>(site.spec->mask_size);
   const std::size_t leaf = buffer < site.operands ? buffer : buffer - site.spec->masked;
   const auto bits = static_cast<std::size_t>(bit_width(site.leaves[leaf].dtype));
-  return bits < 8 ? (site.buffer_bytes[leaf] * bits + 7) / 8 : site.buffer_bytes[leaf];
+  if (bits < 8) return (site.buffer_bytes[leaf] * bits + 7) / 8;
+  return site.buffer_bytes[leaf];
 }
 
 /// A place in pinned memory for each of the first `count` buffers.

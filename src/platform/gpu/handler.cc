@@ -33,14 +33,16 @@ XLA_FFI_Error* handle_call(XLA_FFI_CallFrame* frame) {
   if (!fire(*driver, run, site, buffers.data, device, pjrt::stream_of(frame)) && !run.poison)
     return host::stopped(frame);
   void* const told = host::told_in(frame);
-  return told ? tell(frame, run, told) : nullptr;
+  if (told) return tell(frame, run, told);
+  return nullptr;
 }
 
 XLA_FFI_Error* handle_goes_on(XLA_FFI_CallFrame* frame) {
   if (frame->extension_start && pjrt::answer_metadata(frame)) [[unlikely]]
     return nullptr;
   const host::Asked asked = host::find_asked(frame);
-  return asked.run ? tell(frame, *asked.run, asked.answer) : asked.error;
+  if (asked.run) return tell(frame, *asked.run, asked.answer);
+  return asked.error;
 }
 
 }  // namespace
