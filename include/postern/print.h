@@ -35,7 +35,7 @@ struct PrintOptions {
   int device = -1;           // print on this device only; -1: on all
   std::optional<Sharding> partitioned =
       {};  // each device prints its part of the values, spread so, with its index range in front
-  std::int64_t every = 1;  // print only each so-manieth time
+  std::int64_t every = 1;  // only times 0, every, 2 * every, ...
   std::map<std::string, std::string> header =
       {};           // print_value: a line of "key: value" before the value, sorted
   TapMap map = {};  // print_value: what is printed in place of the value

@@ -1,6 +1,6 @@
 // The primitives behind blocks, and what built-in blocks add to them.
 #pragma once
-#include "block/registry.h"
+#include "block/overrides.h"
 #include "core/primitive.h"
 #include "core/site.h"
 #include "lower/lowering.h"

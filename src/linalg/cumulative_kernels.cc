@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "block/registry.h"
+#include "block/overrides.h"
 #include "host/executor.h"
 #include "platform/cpu/cpu.h"
 

@@ -9,7 +9,7 @@
 #include <memory>
 #include <numeric>
 
-#include "block/registry.h"
+#include "block/overrides.h"
 #include "core/check.h"
 #include "core/versions.h"
 #include "host/executor.h"

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <limits>
 
-#include "block/registry.h"
+#include "block/overrides.h"
 #include "control/tape.h"
 #include "core/cache.h"
 #include "core/check.h"
@@ -28,7 +28,7 @@ namespace postern::run {
 
 using detail::Access;
 
-const pjrt::Executable& Loaded::made(int form) {
+const pjrt::Executable& CompiledText::made(int form) {
   const auto index = static_cast<std::size_t>(form);
   if (index < few) [[likely]]
     if (const pjrt::Executable* e = ready_[index].load(std::memory_order_acquire)) [[likely]]
@@ -39,7 +39,7 @@ const pjrt::Executable& Loaded::made(int form) {
   return e;
 }
 
-const pjrt::Executable& Loaded::make(int form) {
+const pjrt::Executable& CompiledText::make(int form) {
   pjrt::Executable& made = executables_[form];
   if (made) return made;
   const int number = std::max(form - any_spare_device + 1, 0);
@@ -61,13 +61,13 @@ const pjrt::Executable& Loaded::make(int form) {
   return made;
 }
 
-Loaded::Form Loaded::form_of_main() {
+CompiledText::Form CompiledText::form_of_main() {
   if (Runtime::get().platform().names_no_device) return first_device;
   return any_device;
 }
-const pjrt::Executable& Loaded::main() { return made(form_of_main()); }
+const pjrt::Executable& CompiledText::main() { return made(form_of_main()); }
 
-Loaded::Choice Loaded::on(const Lane& lane) {
+CompiledText::Choice CompiledText::on(const Lane& lane) {
   int form = any_device;
   if (lane.client > 0) {
     form = any_spare_device + lane.client - 1;
@@ -77,12 +77,12 @@ Loaded::Choice Loaded::on(const Lane& lane) {
   return {made(form), form == first_device ? nullptr : &lane.handle};
 }
 
-std::shared_ptr<Loaded> load_text(const std::string& text) {
-  static auto* const cache = new Cache<Loaded>(texts_kept);
-  std::shared_ptr<Loaded> loaded =
-      cache->find(text, [&] { return std::make_shared<Loaded>(text); });
-  loaded->main();
-  return loaded;
+std::shared_ptr<CompiledText> compiled_text(const std::string& text) {
+  static auto* const cache = new Cache<CompiledText>(texts_kept);
+  std::shared_ptr<CompiledText> code =
+      cache->find(text, [&] { return std::make_shared<CompiledText>(text); });
+  code->main();
+  return code;
 }
 
 namespace {
@@ -193,14 +193,14 @@ CompiledProgram::CompiledProgram(std::shared_ptr<const Module> module, std::size
   if (module_->partitioned())
     partitioned_ = load_partitioned(*module_);
   else
-    loaded_ = load_text(module_->text);
+    code_ = compiled_text(module_->text);
 }
 
 CompiledProgram::~CompiledProgram() = default;
 
 const pjrt::Executable& CompiledProgram::executable() const {
   if (partitioned_) return partitioned_->main();
-  return loaded_->main();
+  return code_->main();
 }
 
 /// The buffers of one run's arguments, and what keeps them alive until it has been queued.
@@ -294,7 +294,7 @@ void CompiledProgram::run_plain(std::span<const Tensor* const> arguments,
     Lane& lane;
     ~Passed() { Runtime::done_dispatching(lane); }
   } passed{lane};
-  const auto [executable, named] = loaded_->on(lane);
+  const auto [executable, named] = code_->on(lane);
   Arguments buffers;
   ResultBuffers out(results.size());
   bool ready = false;  // so that nobody need ask the buffers
@@ -360,7 +360,7 @@ void CompiledProgram::run_calling(std::span<const Tensor* const> arguments,
   ResultBuffers out(results.size());
   pjrt::Event complete;
   try {
-    const Loaded::Choice choice = loaded_->on(lane);
+    const CompiledText::Choice choice = code_->on(lane);
     executable = &choice.executable;
     const auto in = buffers.collect(*this, arguments, lane, 0);
     const host::Wait blocked(*record);  // as long as XLA runs it on this thread
@@ -391,7 +391,7 @@ void CompiledProgram::run_calling(std::span<const Tensor* const> arguments,
     for (PJRT_Buffer* b : out.span()) pjrt::Buffer(executable->api(), b);
     record->rethrow();
   }
-  if (!ended && waits) goes_on(reach_, {&device, 1}, lane, record->number);
+  if (!ended && waits) note_under_way(reach_, {&device, 1}, lane, record->number);
   wrap(*module_, targets_, executable->api(), out.span(), lane, device, ended ? nullptr : record,
        buffers.pending, ended && !complete.error(), results);
 }

@@ -18,9 +18,9 @@
 namespace postern::run {
 
 /// One compiled text in each form that was needed; shared by all programs with that text.
-class Loaded {
+class CompiledText {
  public:
-  explicit Loaded(std::string text) : text_(std::move(text)) {}
+  explicit CompiledText(std::string text) : text_(std::move(text)) {}
   /// The executable for runs on a lane. Runs of a portable one must name the lane's device.
   struct Choice {
     const pjrt::Executable& executable;
@@ -48,7 +48,7 @@ class Loaded {
 constexpr std::size_t texts_kept = 512;
 
 /// The executable of this text, from memory, from disk, or compiled now.
-std::shared_ptr<Loaded> load_text(const std::string& text);
+std::shared_ptr<CompiledText> compiled_text(const std::string& text);
 
 class PartitionedCode;
 
@@ -85,7 +85,7 @@ class CompiledProgram : public std::enable_shared_from_this<CompiledProgram> {
   std::vector<host::HostSite> sites_;
   bool named_ = false;                            // some sites are found by name
   Reach reach_ = Reach::none;                     // of its ordered effects
-  std::shared_ptr<Loaded> loaded_;                // either this
+  std::shared_ptr<CompiledText> code_;            // either this
   std::shared_ptr<PartitionedCode> partitioned_;  // or that
   std::vector<SitePtr> placed_;                   // calls that name a device
   std::shared_ptr<const std::string> targets_;    // of FFI that it calls, in words; null for none

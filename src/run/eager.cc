@@ -1,7 +1,7 @@
 // Operations on concrete tensors, one at a time: each compiled once for its parameters and types.
 #include <postern/shard.h>
 
-#include "block/registry.h"
+#include "block/overrides.h"
 #include "core/cache.h"
 #include "core/check.h"
 #include "core/fork.h"

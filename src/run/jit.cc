@@ -13,7 +13,7 @@
 #include <mutex>
 #include <ostream>
 
-#include "block/registry.h"
+#include "block/overrides.h"
 #include "core/enum.h"
 #include "core/fork.h"
 #include "core/once.h"

@@ -7,7 +7,7 @@
 #include <map>
 #include <mutex>
 
-#include "block/registry.h"
+#include "block/overrides.h"
 #include "block/target.h"
 #include "core/check.h"
 #include "linalg/lapack_targets.h"

@@ -48,7 +48,8 @@ void wait_for_earlier(Reach reach, std::span<const int> devices) {
   std::erase_if(under_way, [](const Earlier& e) { return Runtime::has_left(*e.lane, e.run); });
 }
 
-void goes_on(Reach reach, std::span<const int> devices, const Lane& lane, std::uint64_t run) {
+void note_under_way(Reach reach, std::span<const int> devices, const Lane& lane,
+                    std::uint64_t run) {
   if (reach != Reach::none && !host::nesting())
     under_way.push_back({reach, {devices.begin(), devices.end()}, &lane, run});
 }

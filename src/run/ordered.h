@@ -22,6 +22,6 @@ Reach reach_of(const Program& program);
 void wait_for_earlier(Reach reach, std::span<const int> devices);
 /// A run that this thread began is still under way when the thread goes on. `lane`: the first of
 /// its lanes.
-void goes_on(Reach reach, std::span<const int> devices, const Lane& lane, std::uint64_t run);
+void note_under_way(Reach reach, std::span<const int> devices, const Lane& lane, std::uint64_t run);
 
 }  // namespace postern::run

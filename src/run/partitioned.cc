@@ -281,7 +281,7 @@ void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments,
   std::vector<pjrt::Buffer> buffers;
   for (PJRT_Buffer* b : out) buffers.emplace_back(executable->api(), b);
   if (ended && record->outcome() != host::Outcome::done) record->rethrow();
-  if (!ended && waits) goes_on(reach_, module.devices, *lanes.front(), record->number);
+  if (!ended && waits) note_under_way(reach_, module.devices, *lanes.front(), record->number);
   wrap_parts(module, partitioned_->result_shardings(), lanes, std::move(buffers),
              ended ? nullptr : record, pending, results);
 }

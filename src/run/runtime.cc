@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "block/registry.h"
+#include "block/overrides.h"
 #include "core/check.h"
 #include "core/fork.h"
 #include "host/handler.h"

@@ -22,7 +22,7 @@ class FakeCuda {
   void reset();
   /// How often the driver's function of this name was called.
   int count(const std::string& name);
-  /// The so-manieth call of this function from now on fails, 0: the next one.
+  /// `after` calls of this function from now on succeed, the next one fails.
   void fail(const std::string& name, int after = 0);
   /// The device does what is queued on the stream.
   void run(void* stream);

@@ -1,5 +1,5 @@
 // Adding, removing and choosing overrides.
-#include "block/registry.h"
+#include "block/overrides.h"
 
 #include <atomic>
 #include <mutex>
