@@ -87,7 +87,7 @@ void Bare::run(std::int64_t times) {
     execute.num_devices = 1;
     execute.num_args = 1;
     execute.output_lists = &results;
-    if (device_ > 0) execute.execute_device = client().devices()[device_];
+    if (device_ > 0) execute.execute_device = client().devices()[device_].handle();
     must(api->PJRT_LoadedExecutable_Execute(&execute));
 
     auto ready = zeroed<PJRT_Buffer_ReadyEvent_Args>(PJRT_Buffer_ReadyEvent_Args_STRUCT_SIZE);
