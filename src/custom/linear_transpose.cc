@@ -101,7 +101,7 @@ class Check {
           fmt::format("{}: call '{}' of what depends on the arguments may be "
                       "anything; give it its transpose with linear_call",
                       what_, p.site(e.params.get())->name));
-    check(p.transpose != nullptr && &p != &while_p,
+    check(p.transpose != nullptr && &p != &while_p && &p != &taped_while_p,
           "{}: {} is not linear or has no transpose, and is applied to what depends "
           "on the arguments",
           what_, p.name);

@@ -103,7 +103,8 @@ ProgramPtr watched(const Program& program);
 /// The parameters with watched programs, where an effect inside means that it happens when the
 /// program runs.
 ParamsPtr watched(const Equation& e) {
-  constexpr const Primitive* entered[] = {&while_p, &scan_p, &cond_p, &shard_map_p};
+  constexpr const Primitive* entered[] = {&while_p,      &scan_p, &taped_while_p,
+                                          &taped_scan_p, &cond_p, &shard_map_p};
   if (std::ranges::find(entered, e.primitive) == std::end(entered) && !e.primitive->transparent)
     return e.params;
   std::vector<ProgramPtr> programs = programs_of(*e.params);

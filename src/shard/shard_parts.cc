@@ -195,9 +195,9 @@ class Follower {
       out = follow_into(programs[0], operands);
     else if (e.primitive == &cond_p)
       out = of_cond(programs, operands);
-    else if (e.primitive == &while_p)
+    else if (e.primitive == &while_p || e.primitive == &taped_while_p)
       out = of_while(as<WhileParams>(*e.params), programs, operands);
-    else if (e.primitive == &scan_p)
+    else if (e.primitive == &scan_p || e.primitive == &taped_scan_p)
       out = of_scan(as<ScanParams>(*e.params), programs, operands);
     if (has_site(e) && e.primitive->with_programs)
       e.params = e.primitive->with_programs(e.params.get(), programs);
@@ -239,20 +239,29 @@ class Follower {
     const auto begin = operands.begin(),
                body = begin + static_cast<std::ptrdiff_t>(p.condition_constants);
     Lies in(body, operands.end());
-    settle(p.body, in, p.body_constants, p.body->outputs.size());
+    settle(p.body, in, p.body_constants, p.carries());
     Lies of_condition(begin, body);
     of_condition.insert(of_condition.end(),
                         in.begin() + static_cast<std::ptrdiff_t>(p.body_constants), in.end());
     follow_into(programs[0], std::move(of_condition));
-    return follow_into(programs[1], std::move(in));
+    Lies out = follow_into(programs[1], std::move(in));
+    if (p.taped) {  // the number of steps, and tickets
+      out.resize(p.carries());
+      out.resize(p.carries() + 1 + p.ys());
+    }
+    return out;
   }
 
   Lies of_scan(const ScanParams& p, std::vector<ProgramPtr>& programs, const Lies& operands) const {
-    Lies in(operands.begin(), operands.begin() + static_cast<std::ptrdiff_t>(p.constants));
+    const auto constants = operands.begin() + static_cast<std::ptrdiff_t>(p.first_operand());
+    Lies in(constants, constants + static_cast<std::ptrdiff_t>(p.constants));
     if (p.counted) in.push_back(Lie());
-    for (std::size_t i = p.constants; i < operands.size(); ++i) {
+    const std::size_t first_carry = p.first_operand() + p.constants,
+                      first_x = first_carry + p.carries;
+    for (std::size_t i = first_carry; i < operands.size(); ++i) {
       MaybeLie lie = operands[i];
-      if (lie && i >= p.constants + p.carries) {  // a slice
+      if (i >= first_x && p.taped) lie = std::nullopt;  // a ticket says nothing of what it is for
+      if (lie && i >= first_x) {                        // a slice
         const auto stacked = lie->axes.begin() + static_cast<std::ptrdiff_t>(lie->outer);
         if (stacked->empty())
           lie->axes.erase(stacked);
@@ -264,7 +273,9 @@ class Follower {
     settle(p.body, in, p.first_carry(), p.carries);
     Lies out = follow_into(programs[0], std::move(in));
     for (std::size_t i = p.carries; i < out.size(); ++i)
-      if (out[i])
+      if (p.taped)
+        out[i] = std::nullopt;
+      else if (out[i])
         out[i]->axes.insert(out[i]->axes.begin() + static_cast<std::ptrdiff_t>(out[i]->outer),
                             std::vector<std::string>());
     return out;

@@ -161,5 +161,106 @@ TEST(While, WhatIsOverTheLimitGoesToAFile) {
                               {"while_loop", "cannot be written", "none/tape", "256 steps"});
 }
 
+/// Three times: until it is over 2, then back to a third. `loop` repeats a step while it is asked
+/// to.
+Tensor there_and_back(Tensor x) {
+  auto grow = [](Tensor v) { return v * 1.3f + 0.1f * sin(v); };
+  auto round = [=](Tensor n, Tensor v) {
+    const Tensor large = while_loop([](Tensor u) { return u < 2.0f; }, grow, v);
+    return std::pair{n + 1, large / 3.0f};
+  };
+  return while_loop([](Tensor n, Tensor) { return n < 3; }, round, std::pair{Tensor(0), x}).second;
+}
+/// The same by a scan around the loops.
+Tensor scanned_there_and_back(Tensor x) {
+  auto grow = [](Tensor v) { return v * 1.3f + 0.1f * sin(v); };
+  return fori_loop(
+      0, 3,
+      [=](Tensor, Tensor v) {
+        return while_loop([](Tensor u) { return u < 2.0f; }, grow, v) / 3.0f;
+      },
+      x);
+}
+
+TEST(While, InLoopsAndBranches) {
+  RecordProperty("covers", "CTRL-16");
+  const double by = 1e-3, x = 0.7;
+  const double slope = (there_and_back(Tensor(x + by)).item<double>() -
+                        there_and_back(Tensor(x - by)).item<double>()) /
+                       (2 * by);
+  auto branches = [](Tensor v) {
+    return cond(
+        v < 10.0f, squared, [](Tensor u) { return doubled(u) + u; }, v);
+  };
+  for (const Mode mode : all_modes) {
+    const double nested = jit(grad(there_and_back), {.mode = mode})(Tensor(x)).item<double>();
+    EXPECT_NEAR(nested, slope, 1e-5);
+    EXPECT_EQ(jit(grad(scanned_there_and_back), {.mode = mode})(Tensor(x)).item<double>(), nested);
+    auto d = jit(grad(branches), {.mode = mode});
+    EXPECT_NEAR(d(1.5f).item<float>(), 16 * std::pow(1.5, 15), 1e-2);
+    EXPECT_EQ(d(60.0f).item<float>(), 3);
+    const Floats each =
+        jit(vmap(grad(branches)), {.mode = mode})(tensor<float>({1.5f, 60})).to_vector<float>();
+    EXPECT_NEAR(each[0], 16 * std::pow(1.5, 15), 1e-2);
+    EXPECT_EQ(each[1], 3);
+    auto second = jit(grad(grad(there_and_back)), {.mode = mode});
+    auto scanned = jit(grad(grad(scanned_there_and_back)), {.mode = mode});
+    EXPECT_NEAR(second(Tensor(x)).item<double>(), scanned(Tensor(x)).item<double>(), 1e-9);
+  }
+  // At once, where no run has the tapes: the pullback keeps them.
+  const auto [value, pull] = vjp(scanned_there_and_back, Tensor(x));
+  for (int i = 1; i <= 2; ++i)
+    EXPECT_NEAR(std::get<0>(pull(Tensor(1.0 * i))).item<double>(), i * slope, 1e-5);
+}
+
+TEST(While, EffectsAreNotRepeated) {
+  RecordProperty("covers", "CTRL-16 AD-18");
+  for (const Mode mode : all_modes) {
+    int calls = 0, taps = 0;
+    auto decay = [&](Tensor rate) {
+      auto body = [&](Tensor v) {
+        const Tensor seen = call_with_vjp(
+            v.type(),
+            [&](float a) {
+              ++calls;
+              return a;
+            },
+            [](float, float, float ct, View<float> out) { out[0] = ct; }, v);
+        return tap(seen * rate, [&](float) { ++taps; });
+      };
+      return while_loop([](Tensor v) { return v > 0.1f; }, body, Tensor(1.0f), {.keep_every = 2});
+    };
+    EXPECT_NEAR(jit(grad(decay), {.mode = mode})(0.5f).item<float>(), 4 * 0.125, 1e-6);
+    EXPECT_EQ(calls, 4);
+    EXPECT_EQ(taps, 4);
+  }
+}
+
+TEST(While, OnSeveralDevicesAndFromFiles) {
+  RecordProperty("covers", "CTRL-16");
+  const Mesh mesh({{"d", 2}}, {0, 1});
+  auto parts = shard_map(
+      [](Tensor v) {
+        return while_loop([](Tensor u) { return sum(u) < 100.0f; },
+                          [](Tensor u) { return u * 2.0f; }, v);
+      },
+      mesh, {.in = {P("d")}, .out = {P("d")}});
+  auto total = [&](Tensor v) { return sum(parts(v)); };
+  EXPECT_EQ(jit(grad(total))(tensor<float>({3, 60})).to_vector<float>(), (Floats{64, 2}));
+
+  const std::string text = saved_text(jit(grad(squared)).lower(Tensor(1.5f)));
+  const Loaded loaded = load_text(text);
+  const std::vector<Tensor> out = loaded(Tensor(1.5f));
+  EXPECT_NEAR(out[0].item<float>(), 16 * std::pow(1.5, 15), 1e-2);
+}
+
+TEST(While, ADeadlineLeavesItsTapesWhereTheyAre) {
+  RecordProperty("covers", "CTRL-16");
+  auto f = jit(grad(sines(2000, {})));
+  auto run = f.start_with({.deadline = std::chrono::minutes(5)}, Tensor(1.0f));
+  EXPECT_EQ(run.wait(), RunStatus::done);
+  EXPECT_EQ(run.result().item<float>(), f(1.0f).item<float>());
+}
+
 }  // namespace
 }  // namespace postern
