@@ -54,11 +54,13 @@ Solving solve(const Tensor& parameters, const Tensor& end) {
   auto step = [&](const Solving& s) -> Solving {
     const Tensor h = pn::minimum(s.length, end - s.time);
     const Step tried = dormand_prince(parameters, s.state, h);
+    // Its square: where it is zero, as once a solution is there, a root would have no slope.
     const Tensor scale = 1e-8 + 1e-6 * pn::abs(s.state),
-                 error = pn::maximum(pn::sqrt(pn::mean(pn::square(tried.error / scale))), 1e-8);
+                 error = pn::maximum(pn::mean(pn::square(tried.error / scale)), 1e-16);
     const Tensor good = error <= 1.0;
-    return {pn::where(good, s.time + h, s.time), pn::where(good, tried.state, s.state),
-            h * pn::minimum(pn::maximum(0.9 * pn::pow(error, -0.2), 0.2), 5.0), s.steps + 1};
+    const Tensor change = pn::minimum(pn::maximum(0.9 * pn::pow(error, -0.1), 0.2), 5.0);
+    return {pn::where(good, s.time + h, s.time), pn::where(good, tried.state, s.state), h * change,
+            s.steps + 1};
   };
   return pn::while_loop(
       [&](const Solving& s) { return s.time < end * (1 - 1e-12); }, step,
