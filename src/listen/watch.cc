@@ -93,7 +93,7 @@ Progress::Progress(std::int64_t total, const ProgressOptions& options) {
 
 void Progress::operator()(const TapInfo& info, std::span<const AnyView> leaves) const {
   ProgressState& s = *state_;
-  std::scoped_lock lock(s.guard);
+  std::unique_lock lock(s.guard);
   const bool counted = !leaves.empty() && leaves[0].rank() == 0 && is_integer(leaves[0].dtype());
   const std::int64_t before = s.done;
   s.done =
@@ -115,8 +115,9 @@ void Progress::operator()(const TapInfo& info, std::span<const AnyView> leaves) 
   std::string text = s.line(numbers);
   const std::size_t width = std::exchange(s.width, last ? 0 : text.size());
   if (text.size() < width) text.append(width - text.size(), ' ');
-  std::ostream& out = s.options.stream ? *s.options.stream : std::cerr;
-  out << '\r' << text << (last ? "\n" : "") << std::flush;
+  text = '\r' + text + (last ? "\n" : "");
+  lock.unlock();  // what the stream does with it may wait for others that count
+  host::write_to(s.options.stream ? *s.options.stream : std::cerr, std::move(text));
 }
 
 }  // namespace postern::listen

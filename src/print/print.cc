@@ -135,6 +135,14 @@ class Streams {
   std::set<const std::ostream*> bad_;  // of which it was said
 };
 
+}  // namespace
+
+bool write_to(std::ostream& stream, std::string text) {
+  return Streams::get().write(stream, std::move(text));
+}
+
+namespace {
+
 void write(const PrintOptions& options, const TapInfo& info, std::string text) {
   static const bool several = devices().size() > 1;
   if (!info.part.empty()) {
@@ -148,7 +156,7 @@ void write(const PrintOptions& options, const TapInfo& info, std::string text) {
   text += '\n';
   std::ostream& of_run = info.sink ? *info.sink : std::cout;
   std::ostream& stream = options.stream ? *options.stream : of_run;
-  if (Streams::get().write(stream, std::move(text)))
+  if (write_to(stream, std::move(text)))
     log(LogLevel::warning,
         "print: {} takes no more text: the line of the print at {}, and others, are lost",
         &stream == &std::cout ? "standard output" : "a stream", to_string(info.place));

@@ -4,6 +4,7 @@
 #include <postern/print.h>
 #include <postern/view.h>
 
+#include <iosfwd>
 #include <span>
 #include <string>
 
@@ -23,6 +24,11 @@ std::string text_of(const AnyView& view, const std::string& spec, const TextStyl
 /// `next` is the first leaf of the node, and is moved behind its last.
 std::string text_of(const detail::PrintNode& node, std::span<const AnyView> leaves,
                     std::size_t& next, const std::string& spec, const TextStyle& style);
+
+/// Writes a text and flushes. Texts of several threads follow each other, also where two streams
+/// end in one place; who has waited for a second leaves its text to the thread that writes. Whether
+/// the stream is found bad for the first time.
+bool write_to(std::ostream& stream, std::string text);
 
 /// A format string cut at its placeholders.
 struct FormatPiece {
