@@ -236,18 +236,8 @@ TEST(While, EffectsAreNotRepeated) {
   }
 }
 
-TEST(While, OnSeveralDevicesAndFromFiles) {
+TEST(While, SavedInReverse) {
   RecordProperty("covers", "CTRL-16");
-  const Mesh mesh({{"d", 2}}, {0, 1});
-  auto parts = shard_map(
-      [](Tensor v) {
-        return while_loop([](Tensor u) { return sum(u) < 100.0f; },
-                          [](Tensor u) { return u * 2.0f; }, v);
-      },
-      mesh, {.in = {P("d")}, .out = {P("d")}});
-  auto total = [&](Tensor v) { return sum(parts(v)); };
-  EXPECT_EQ(jit(grad(total))(tensor<float>({3, 60})).to_vector<float>(), (Floats{64, 2}));
-
   const std::string text = saved_text(jit(grad(squared)).lower(Tensor(1.5f)));
   const Loaded loaded = load_text(text);
   const std::vector<Tensor> out = loaded(Tensor(1.5f));

@@ -866,5 +866,18 @@ TEST_F(DevicesShardMap, EveryDevicesFunctionRunsPrograms) {
                 1e-2f * std::abs(want) + 1e-2f);
 }
 
+TEST_F(DevicesShardMap, WhileLoopsInReverse) {
+  RecordProperty("covers", "CTRL-16");
+  const Mesh mesh({{"d", 2}}, {0, 1});
+  auto parts = shard_map(
+      [](Tensor v) {
+        return while_loop([](Tensor u) { return sum(u) < 100.0f; },
+                          [](Tensor u) { return u * 2.0f; }, v);
+      },
+      mesh, {.in = {P("d")}, .out = {P("d")}});
+  auto total = [&](Tensor v) { return sum(parts(v)); };
+  EXPECT_EQ(jit(grad(total))(tensor<float>({3, 60})).to_vector<float>(), (Floats{64, 2}));
+}
+
 }  // namespace
 }  // namespace postern::test

@@ -351,8 +351,7 @@ TEST(Autodiff, LoopsFireOnceInReverseMode) {
   auto endless = [](Tensor x) {
     return while_loop([](Tensor v) { return v < 100.0f; }, [](Tensor v) { return v * v; }, x);
   };
-  expect_error<TypeError>([&] { jit(grad(endless))(Tensor(2.0f)); },
-                          {"while_loop", "scan", "fori_loop", "autodiff_test.cc"});
+  EXPECT_EQ(jit(grad(endless))(Tensor(2.0f)).item<float>(), 1024);
   EXPECT_EQ(jit([&](Tensor x) { return jvp(endless, x, Tensor(1.0f)).second; })(Tensor(2.0f))
                 .item<float>(),
             1024);
