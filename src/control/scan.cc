@@ -37,11 +37,12 @@ Types scan_type(const Params* params, TypeSpan operands) {
   const auto& p = as<ScanParams>(*params);
   const Program& body = *p.body;
   const std::size_t first = p.first_operand();
-  check(operands.size() - first + p.counted == body.inputs.size(),
-        "scan: {} operands for a body of {} inputs", operands.size() - first, body.inputs.size());
-  check(!p.taped || (operands[0].dtype == count_type().dtype && operands[0].dims.empty()),
-        "scan: the number of steps must be {}, got {}", to_string(count_type()),
-        to_string(operands[0]));
+  check(operands.size() + p.counted == body.inputs.size() + first,
+        "scan: {} operands for a body of {} inputs", operands.size(), body.inputs.size());
+  if (p.taped)  // others may have no operand at all
+    check(operands[0].dtype == count_type().dtype && operands[0].dims.empty(),
+          "scan: the number of steps must be {}, got {}", to_string(count_type()),
+          to_string(operands[0]));
   for (std::size_t i = first; i < operands.size(); ++i) {
     const std::size_t input = i - first < p.constants ? i - first : i - first + p.counted;
     Type type = body.type(body.inputs[input]);
