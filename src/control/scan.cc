@@ -321,19 +321,6 @@ Tensors taped_scan_evaluate(const Op& op, std::span<const Tensor> x) {
 
 }  // namespace
 
-constexpr Primitive taped_scan_p{.name = "scan",
-                                 .type = scan_type,
-                                 .jvp = scan_jvp,
-                                 .transpose = scan_transpose,
-                                 .linear = Linear::jointly,
-                                 .split = scan_split,
-                                 .with_programs = scan_with_programs,
-                                 .batch = scan_batch,
-                                 .lower = lower_taped,
-                                 .evaluate = taped_scan_evaluate,
-                                 .calls = true,
-                                 .may_call = true};
-
 constexpr Primitive scan_p{.name = "scan",
                            .type = scan_type,
                            .jvp = scan_jvp,
@@ -344,6 +331,8 @@ constexpr Primitive scan_p{.name = "scan",
                            .batch = scan_batch,
                            .lower = scan_lower,
                            .evaluate = scan_evaluate};
+
+constexpr Primitive taped_scan_p = taped(scan_p, taped_scan_evaluate);
 
 Tensors bind_scan(ScanParams p, const Closed& closed, std::span<const Tensor> constants,
                   std::span<const Tensor> carry, std::span<const Tensor> xs, const Tensor& steps) {

@@ -28,6 +28,14 @@ Tensors no_tickets(const Types& steps, const std::vector<int>& ranks);
 /// Lowers a taped loop as what it expands to.
 void lower_taped(Lowering& out, const Equation& e);
 
+/// The loop over tapes: the same in all else, but its steps call the host.
+constexpr Primitive taped(Primitive loop, decltype(Primitive::evaluate) evaluate) {
+  loop.lower = lower_taped;
+  loop.evaluate = evaluate;
+  loop.calls = loop.may_call = true;
+  return loop;
+}
+
 /// The program with its taped loops expanded into while loops with calls. A tape that is made and
 /// last read by loops of one program is freed there, others when the run ends.
 ProgramPtr with_tapes_expanded(const ProgramPtr& program);

@@ -290,18 +290,7 @@ constexpr Primitive while_p{.name = "while",
                             .lower = while_lower,
                             .evaluate = while_evaluate};
 
-constexpr Primitive taped_while_p{.name = "while",
-                                  .type = while_type,
-                                  .jvp = while_jvp,
-                                  .transpose = while_transpose,
-                                  .linear = Linear::jointly,
-                                  .split = while_split,
-                                  .with_programs = while_with_programs,
-                                  .batch = while_batch,
-                                  .lower = lower_taped,
-                                  .evaluate = taped_while_evaluate,
-                                  .calls = true,
-                                  .may_call = true};
+constexpr Primitive taped_while_p = taped(while_p, taped_while_evaluate);
 
 namespace {
 

@@ -63,6 +63,12 @@ ErrorCode code_of_thrown() noexcept {
 
 }  // namespace
 
+std::string too_late(const SiteSpec& spec, bool by_deadline) {
+  if (by_deadline) return "the run's deadline passed";
+  return fmt::format("no result within the limit of {:g} ms",
+                     std::chrono::duration<double, std::milli>(spec.timeout).count());
+}
+
 bool enter_function(const HostSite& site, const Firing& firing, std::exception_ptr& error,
                     ErrorCode& code) noexcept {
   try {
@@ -207,13 +213,8 @@ bool fire_limited(RunState& run, const HostSite& site, void* const* data, int de
   job->stop = true;
   lock.unlock();
   if (run.stop.load()) return false;
-  const bool by_deadline = limit == run.deadline;
-  const auto allowed =
-      by_deadline
-          ? std::string("the run's deadline passed")
-          : fmt::format("no result within the limit of {:g} ms",
-                        std::chrono::duration<double, std::milli>(site.spec->timeout).count());
-  run.fail(ErrorCode::timeout, site, device, nullptr, allowed, one_of_many);
+  run.fail(ErrorCode::timeout, site, device, nullptr, too_late(*site.spec, limit == run.deadline),
+           one_of_many);
   return false;
 }
 

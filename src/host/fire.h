@@ -50,6 +50,8 @@ bool fire_fetched(RunState& run, const HostSite& site, int device, const Fetch& 
 /// are the caller's to zero.
 bool fire_on_device(RunState& run, const HostSite& site, void* const* buffers, int device,
                     void* stream) noexcept;
+/// What is said of a function that has not returned in time.
+std::string too_late(const SiteSpec& spec, bool by_deadline);
 /// The results of a poisoned run's call that failed.
 void zero_results(const HostSite& site, void* const* buffers) noexcept;
 /// Whether each element of less than a byte, held one a byte, is in its dtype's range; fails the

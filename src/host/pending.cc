@@ -119,12 +119,6 @@ void tell_nobody(const HostSite& site, int device, ErrorCode code, const std::ex
   }
 }
 
-std::string too_late(const SiteSpec& spec, bool by_deadline) {
-  if (by_deadline) return std::string("the run's deadline passed");
-  return fmt::format("no result within the limit of {:g} ms",
-                     std::chrono::duration<double, std::milli>(spec.timeout).count());
-}
-
 }  // namespace
 
 void PendingCalls::start(RunState& run, const HostSite& site, void* const* data, int device,
