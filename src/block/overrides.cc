@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "core/check.h"
+#include "core/once.h"
 
 namespace postern::blocks {
 
@@ -30,8 +31,8 @@ thread_local bool adding_builtin = false;
 /// They come first, so that any other override is a later one, and change no decision.
 void ensure_builtin() {
   if (adding_builtin) return;
-  static std::once_flag once;
-  std::call_once(once, [] {
+  static Once once;
+  once([] {
     adding_builtin = true;
     add_linalg_overrides();
     add_cumulative_overrides();

@@ -6,7 +6,8 @@
 
 namespace postern {
 
-/// std::call_once, whose waiters the thread sanitizer never wakes after an exception.
+/// In place of std::call_once, whose waiters the thread sanitizer never wakes after an exception,
+/// and whose thread variables in libstdc++ could not be had once somebody else's library is loaded.
 class Once {
  public:
   template <class Act>
