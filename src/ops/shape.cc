@@ -154,8 +154,39 @@ Batched transpose_batch(const Op& op, std::span<const Tensor> x, std::span<const
   for (std::int64_t a : op.as<DimsParams>().dims) order.push_back(a + 1);
   return {{transpose(batch_front(x[0], axes[0], size), order)}, {0}};
 }
+/// For each element of a transposed array of these dimensions, where it stands in the array before.
+Ssa places_before(Lowering& out, const Dims& before, const Dims& order, const Type& places) {
+  Dims strides(before.size(), 1);
+  for (std::size_t i = before.size(); i-- > 1;) strides[i - 1] = strides[i] * before[i];
+  Ssa sum = out.constant("0", places);
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const Ssa index = out.op("iota", {}, {}, places, fmt::format("iota_dimension = {} : i64", i));
+    const auto stride = std::to_string(strides[static_cast<std::size_t>(order[i])]);
+    const Ssa scaled =
+        out.op("multiply", {index, out.constant(stride, places)}, {&places, &places}, places);
+    sum = out.op("add", {sum, scaled}, {&places, &places}, places);
+  }
+  return sum;
+}
+// In loops XLA's own reads beyond the array when an element is less than a byte.
+void transpose_by_gather(Lowering& out, const Equation& e, const Dims& order) {
+  const Type &from = out.operand_type(e, 0), &to = out.result_type(e);
+  const Type flat{from.dtype, {from.size()}}, places{DType::s64, to.dims};
+  const Type column{DType::s64, {from.size(), 1}};
+  const Ssa x = out.op("reshape", {out.operand(e, 0)}, {&from}, flat);
+  const Ssa rows =
+      out.op("reshape", {places_before(out, from.dims, order, places)}, {&places}, column);
+  const Ssa taken = out.op("gather", {x, rows}, {&flat, &column}, flat,
+                           "dimension_numbers = #stablehlo.gather<collapsed_slice_dims = [0], "
+                           "start_index_map = [0], index_vector_dim = 1>, "
+                           "slice_sizes = array<i64: 1>");
+  out.define(e, 0, out.op("reshape", {taken}, {&flat}, to));
+}
 void transpose_lower(Lowering& out, const Equation& e) {
-  out.simple(e, "transpose", "permutation = " + array_text(as<DimsParams>(*e.params).dims));
+  const Dims& order = as<DimsParams>(*e.params).dims;
+  const Type& type = out.operand_type(e, 0);
+  if (bit_width(type.dtype) < 8 && type.size() > 0) return transpose_by_gather(out, e, order);
+  out.simple(e, "transpose", "permutation = " + array_text(order));
 }
 
 Types reverse_type(const Params*, TypeSpan operands) { return {operands[0]}; }
