@@ -9,7 +9,7 @@ using namespace postern;
 
 namespace {
 
-constexpr std::uint8_t dl_bool = 6;  // of later headers
+constexpr std::uint8_t dl_bool = 6;  // of later headers, like those of the floats of 8 bits
 
 struct Pair {
   DType dtype;
@@ -20,7 +20,10 @@ constexpr Pair pairs[] = {
     {DType::s32, kDLInt, 32},   {DType::s64, kDLInt, 64},     {DType::u8, kDLUInt, 8},
     {DType::u16, kDLUInt, 16},  {DType::u32, kDLUInt, 32},    {DType::u64, kDLUInt, 64},
     {DType::f16, kDLFloat, 16}, {DType::bf16, kDLBfloat, 16}, {DType::f32, kDLFloat, 32},
-    {DType::f64, kDLFloat, 64}, {DType::c64, kDLComplex, 64}, {DType::c128, kDLComplex, 128}};
+    {DType::f64, kDLFloat, 64}, {DType::c64, kDLComplex, 64}, {DType::c128, kDLComplex, 128},
+    {DType::f8e3m4, 7, 8},      {DType::f8e4m3, 8, 8},        {DType::f8e4m3b11fnuz, 9, 8},
+    {DType::f8e4m3fn, 10, 8},   {DType::f8e4m3fnuz, 11, 8},   {DType::f8e5m2, 12, 8},
+    {DType::f8e5m2fnuz, 13, 8}, {DType::f8e8m0fnu, 14, 8}};
 
 DType dtype_of(const DLDataType& type) {
   for (const Pair& p : pairs)

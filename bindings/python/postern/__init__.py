@@ -16,8 +16,8 @@ is never held while a program runs; functions take it when they are entered.
 from ._errors import CallbackError, Error, TimeoutError
 from ._functions import Bridge, Info, Request, function, register, unregister
 from ._library import configure, version
+from ._postern import Tensor
 from ._programs import Program, Run, barrier, load, load_text
-from ._tensors import Tensor
 
 __all__ = ["Bridge", "CallbackError", "Error", "Info", "Program", "Request", "Run", "Tensor", "TimeoutError", "barrier", "configure",
            "function", "load", "load_text", "register", "unregister", "version"]

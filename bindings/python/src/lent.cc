@@ -1,0 +1,78 @@
+#include "lent.h"
+
+#include <mutex>
+#include <unordered_set>
+#include <vector>
+
+namespace postern::python {
+namespace {
+
+struct Lent {
+  nb::object object;
+};
+
+struct State {
+  std::mutex guard;
+  std::unordered_set<void*> held;
+  std::vector<Lent*> given_back;
+  bool scheduled = false, closed = false;
+};
+
+/// Never destroyed: the library's threads give back after the last static has gone.
+State& state() {
+  static auto* const s = new State;
+  return *s;
+}
+
+int drop_pending(void*) {
+  drop_given_back();
+  return 0;
+}
+
+}  // namespace
+
+void* lend(nb::object object) {
+  auto* const lent = new Lent{std::move(object)};
+  const std::scoped_lock lock(state().guard);
+  state().held.insert(lent);
+  return lent;
+}
+
+void give_back(void* lent) noexcept {
+  State& s = state();
+  const std::scoped_lock lock(s.guard);
+  s.held.erase(lent);
+  if (s.closed) return;
+  s.given_back.push_back(static_cast<Lent*>(lent));
+  // The interpreter calls it soon, on its main thread. Where its list is full, others drop.
+  if (!s.scheduled) s.scheduled = Py_AddPendingCall(drop_pending, nullptr) == 0;
+}
+
+nb::object object_of(void* lent) {
+  if (!lent) return nb::none();
+  const std::scoped_lock lock(state().guard);
+  if (!state().held.contains(lent)) return nb::none();
+  return static_cast<Lent*>(lent)->object;
+}
+
+std::size_t lent_count() {
+  const std::scoped_lock lock(state().guard);
+  return state().held.size();
+}
+
+void drop_given_back() {
+  std::vector<Lent*> dropped;
+  {
+    const std::scoped_lock lock(state().guard);
+    dropped.swap(state().given_back);
+    state().scheduled = false;
+  }
+  for (const Lent* lent : dropped) delete lent;
+}
+
+void keep_all_given_back() {
+  const std::scoped_lock lock(state().guard);
+  state().closed = true;
+}
+
+}  // namespace postern::python

@@ -1,0 +1,27 @@
+// Lent: Python objects that the library keeps, and lets go of from any thread.
+//
+// Whoever lets go may hold locks of the library or no lock of the interpreter, so the object only
+// goes into a list, which is emptied where Python runs anyhow.
+#pragma once
+#include <nanobind/nanobind.h>
+
+#include <cstddef>
+
+namespace postern::python {
+
+namespace nb = nanobind;
+
+/// The library's hold on an object, as the `user` or `cause` of postern/c.h.
+void* lend(nb::object object);
+/// What the library calls at the end. From any thread, once.
+void give_back(void* lent) noexcept;
+/// The object; none when the pointer is somebody else's.
+nb::object object_of(void* lent);
+/// How many objects the library holds.
+std::size_t lent_count();
+/// Drops what was given back. With the interpreter's lock, and no lock of ours or the library's.
+void drop_given_back();
+/// From now on nothing is dropped: the interpreter ends.
+void keep_all_given_back();
+
+}  // namespace postern::python
