@@ -13,6 +13,7 @@
 
 #include "core/enum.h"
 #include "lower/constants.h"
+#include "lower/order.h"
 #include "trace/literal.h"
 
 namespace postern {
@@ -195,8 +196,8 @@ void Lowering::mark_read(Ssa value) {
   read_[at(value.id)] = true;
 }
 
-bool Lowering::may_hand_on(const Equation& e, std::size_t i) const {
-  const Ssa value = latest(env_[at(e.operands[i])]);
+bool Lowering::may_hand_on(Ssa value) const {
+  value = latest(value);
   return value.id >= outside_ && (at(value.id) >= read_.size() || !read_[at(value.id)]);
 }
 
@@ -205,15 +206,24 @@ void Lowering::hand_on(Ssa value, Ssa result) {
   instead_[at(value.id)] = result.id;
 }
 
+std::vector<Lowering::Awaited> Lowering::awaited() const {
+  std::vector<Awaited> out;
+  for (const auto& [value, type] : awaited_)
+    if (may_hand_on(value)) out.push_back({latest(value), type});
+  return out;
+}
+
 Lowering::Inner::Inner(Lowering& out)
     : out_(out),
       outside_(std::exchange(out.outside_, out.next_)),
       token_(out.token_),
+      awaited_(std::exchange(out.awaited_, {})),
       passed_by_(std::exchange(out.passed_by_, false)),
       asks_(std::exchange(out.asks_, false)) {}
 Lowering::Inner::~Inner() {
   out_.outside_ = outside_;
   out_.token_ = token_;
+  out_.awaited_ = std::move(awaited_);
   out_.passed_by_ = passed_by_;
   out_.asks_ = asks_;
 }
@@ -275,8 +285,11 @@ void Lowering::equation(const Equation& e) {
 }
 
 void Lowering::equations(const Program& program) {
-  if (in_parts(program)) return;
-  for (const Equation& e : program.equations) equation(e);
+  if (!in_parts(program)) equations(std::span(program.equations));
+}
+
+void Lowering::equations(std::span<const Equation> equations) {
+  for (const Equation* e : starts_first(equations)) equation(*e);
 }
 
 std::vector<Ssa> Lowering::inlined(const Program& program, std::span<const Ssa> inputs) {

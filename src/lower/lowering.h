@@ -162,8 +162,20 @@ class Lowering {
   // A custom call that hands an operand on as its own result costs no copy only if XLA sees that
   // nothing else reads that memory: the value was made here, is no argument or constant, and
   // nothing before has read it. What comes later reads the result instead.
-  bool may_hand_on(const Equation& e, std::size_t i) const;
+  bool may_hand_on(Ssa value) const;
+  bool may_hand_on(const Equation& e, std::size_t i) const {
+    return may_hand_on(env_[at(e.operands[i])]);
+  }
   void hand_on(Ssa value, Ssa result);
+  // What a wait gave is handed on by the starts behind it: XLA, which may begin what reads it as
+  // soon as it is there, then has the started functions at work first.
+  struct Awaited {
+    Ssa value;
+    Type type;
+  };
+  void set_awaited(std::vector<Awaited> awaited) { awaited_ = std::move(awaited); }
+  /// Those that may still be handed on.
+  std::vector<Awaited> awaited() const;
   /// What stands for a value now.
   Ssa latest(Ssa value) const;
   /// Whether anything reads the equation's result.
@@ -215,9 +227,11 @@ class Lowering {
     Lowering& out_;
     int outside_;
     Ssa token_;
+    std::vector<Awaited> awaited_;
     bool passed_by_, asks_;
   };
   void equations(const Program& program);
+  void equations(std::span<const Equation> equations);
   void equation(const Equation& e);
   void by_rule(const Equation& e);
   /// Writes a program of many effects as calls of functions; false, and nothing, for another.
@@ -253,6 +267,7 @@ class Lowering {
   std::vector<Known> known_;  // by Ssa
   std::vector<int> instead_;  // by Ssa: what was handed on, -1 for itself
   int outside_ = 0;           // first Ssa of the current region
+  std::vector<Awaited> awaited_;
   bool passed_by_ = false;
   bool asks_ = false;
   Ssa told_;

@@ -102,7 +102,7 @@ bool Lowering::in_parts(const Program& program) {
       for (std::size_t i = 0; i < part.inputs.size(); ++i) value(part.inputs[i]) = x[i];
       if (ordered) set_token(x.back());
       for (const Equation* e : part.numbers) equation(*e);
-      for (std::size_t i = part.begin; i < part.end; ++i) equation(program.equations[i]);
+      equations(std::span(program.equations).subspan(part.begin, part.end - part.begin));
       std::vector<Ssa> results;
       for (const ValueId v : part.outputs) results.push_back(latest(value(v)));
       if (ordered) results.push_back(token());

@@ -190,10 +190,14 @@ std::string port_value(const Port& p) { return fmt::format("%{}", p.value.id); }
 std::string port_type(const Port& p) { return p.type; }
 std::string port_layout(const Port& p) { return Lowering::layout(p.rank); }
 
-/// `aliases[i]`: the operand whose memory result i is.
+/// A result that is an operand's memory.
+struct Alias {
+  std::size_t operand, result;
+};
+
 void write_custom_call(Lowering& out, const SiteSpec& s, std::size_t index,
                        std::span<const Port> in, std::span<const Port> results,
-                       std::span<const std::size_t> aliases, bool tells) {
+                       std::span<const Alias> aliases, bool tells) {
   write_ports(out, "    ", results, port_value, results.empty() ? "" : " = ");
   write_ports(out, "\"stablehlo.custom_call\"(", in, port_value, ") ");
   out.write(
@@ -215,8 +219,8 @@ void write_custom_call(Lowering& out, const SiteSpec& s, std::size_t index,
     out.write(
         "{}#stablehlo.output_operand_alias<output_tuple_indices = [{}], operand_index = {}, "
         "operand_tuple_indices = []>",
-        i ? ", " : ", output_operand_aliases = [", results.size() > 1 ? std::to_string(i) : "",
-        aliases[i]);
+        i ? ", " : ", output_operand_aliases = [",
+        results.size() > 1 ? std::to_string(aliases[i].result) : "", aliases[i].operand);
   out.write("{}", aliases.empty() ? "" : "]");
   write_ports(out, "} : (", in, port_type, ")");
   write_ports(out, " -> (", results, port_type, ")\n");
@@ -244,7 +248,11 @@ void site_lower(Lowering& out, const Equation& e) {
   if (s.derivatives) check_signature(s);  // what it shows has changed since it was written
   const bool ordered = site_effect(e.params.get()) == Effect::ordered, tap = is_tap(s);
   std::vector<Port> in, results;
-  std::vector<std::size_t> aliases;
+  std::vector<Alias> aliases;
+  const auto goes_through = [&](const Port& port) {
+    aliases.push_back({in.size() - 1, results.size()});
+    results.push_back({out.fresh(), port.type, port.rank});
+  };
   bool passed_by = false;
   for (std::size_t i = 0; i < e.operands.size(); ++i) {
     const Type& type = out.operand_type(e, i);
@@ -253,16 +261,21 @@ void site_lower(Lowering& out, const Equation& e) {
     in.push_back({out.operand(e, i), Lowering::type(type), type.rank()});
     passed_by |= passes && !through;
     if (tap && i < s.operands.size()) out.define(e, static_cast<int>(i), in.back().value);
-    if (!through) continue;
-    aliases.push_back(i);
-    results.push_back({out.fresh(), Lowering::type(type), type.rank()});
+    if (through) goes_through(in.back());
   }
   // What is kept for who waits would stay until the run's end.
-  const bool unawaited = s.role == SiteSpec::Role::start && !out.needed(e, 0);
+  const bool starts = s.role == SiteSpec::Role::start, unawaited = starts && !out.needed(e, 0);
+  std::vector<Lowering::Awaited> made;
   for (int i = 0; i < e.results && !tap && !unawaited; ++i) {
     results.push_back(
         {out.fresh(), Lowering::type(out.result_type(e, i)), out.result_type(e, i).rank()});
     out.define(e, i, results.back().value);
+    if (s.role == SiteSpec::Role::wait && out.needed(e, i))
+      made.push_back({results.back().value, out.result_type(e, i)});
+  }
+  for (const auto& [value, type] : starts ? out.awaited() : std::vector<Lowering::Awaited>()) {
+    in.push_back({value, Lowering::type(type), type.rank()});
+    goes_through(in.back());
   }
   // One that XLA may take out of the loop, or leave out, tells nothing.
   const bool tells = out.asks() && s.effect != Effect::pure;
@@ -279,8 +292,8 @@ void site_lower(Lowering& out, const Equation& e) {
     site = std::make_shared<const SiteSpec>(std::move(alone));
   }
   write_custom_call(out, *site, out.add_site(site), in, results, aliases, tells);
-  for (std::size_t i = 0; i < aliases.size(); ++i)
-    out.hand_on(in[aliases[i]].value, results[i].value);
+  for (const Alias& a : aliases) out.hand_on(in[a.operand].value, results[a.result].value);
+  if (s.role == SiteSpec::Role::wait) out.set_awaited(std::move(made));
   if (ordered) out.set_token(results.back().value);
   if (ordered && passed_by) out.set_passed_by();
 }

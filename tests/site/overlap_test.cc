@@ -169,6 +169,37 @@ TEST(Overlap, BranchesReturnAndTakeThem) {
   EXPECT_EQ(taken(false, 5.0f).item<float>(), 5) << "where nobody waits it is no failure";
 }
 
+// XLA begins what reads the rows when it likes, so the next start must lie between them.
+TEST(Overlap, AStartBehindAWaitComesBeforeWhatIsComputed) {
+  RecordProperty("covers", "OVERLAP-01");
+  const auto begin = [](const Tensor& v) {
+    return start_call(
+        {.name = "next"}, type<float>({2}),
+        [](float x) {
+          return Floats{x, x};
+        },
+        v);
+  };
+  auto f = jit([&](Tensor x) {
+    const Tensor rows = wait(begin(x));
+    const Tensor waves = sin(rows);
+    const auto a = begin(x + 1.0f), b = begin(x + 2.0f);
+    return waves + wait(a) * 10.0f + wait(b) * 100.0f + rows;
+  });
+  const std::string text = f.lower(Tensor(3.0f)).stablehlo();
+  std::vector<std::size_t> sites;
+  for (std::size_t at = 0; (at = text.find("custom_call", at)) != std::string::npos; ++at)
+    if (text.compare(at, 14, "custom_call\"(%") == 0) sites.push_back(at);
+  ASSERT_EQ(sites.size(), 6u) << text;
+  const auto hands_on = [&](std::size_t i) {
+    return text.substr(sites[i], text.find('\n', sites[i]) - sites[i]).find("operand_index = 1") !=
+           std::string::npos;
+  };
+  EXPECT_TRUE(hands_on(2) && hands_on(3)) << "both starts hand the rows on\n" << text;
+  EXPECT_GT(text.find("stablehlo.sine"), sites[3]) << text;
+  EXPECT_NEAR(f(Tensor(3.0f)).to_vector<float>()[1], std::sin(3.0f) + 40 + 500 + 3, 1e-4);
+}
+
 TEST(Overlap, OnesThatNobodyWaitsForRunOnce) {
   RecordProperty("covers", "OVERLAP-03");
   std::atomic<int> runs = 0;

@@ -1,0 +1,73 @@
+// Started calls come early.
+#include "lower/order.h"
+
+#include <set>
+
+#include "core/primitive.h"
+#include "core/site.h"
+
+namespace postern {
+
+namespace {
+
+bool has_role(const Equation& e, SiteSpec::Role role) {
+  const SiteSpec* const site = e.primitive->site ? e.primitive->site(e.params.get()) : nullptr;
+  return site && site->role == role;
+}
+
+bool makes(const Equation& e, const std::set<ValueId>& values) {
+  const auto first = values.lower_bound(e.first);
+  return first != values.end() && *first < e.first + e.results;
+}
+
+class Order {
+ public:
+  explicit Order(std::span<const Equation> equations)
+      : equations_(equations), written_(equations.size()) {
+    order_.reserve(equations.size());
+    for (std::size_t i = 0; i < equations.size(); ++i) {
+      write(i);
+      if (has_role(equations[i], SiteSpec::Role::wait)) write_starts_behind(i);
+    }
+  }
+  std::vector<const Equation*> take() { return std::move(order_); }
+
+ private:
+  void write(std::size_t i) {
+    if (written_[i]) return;
+    written_[i] = true;
+    order_.push_back(&equations_[i]);
+  }
+  void write_starts_behind(std::size_t wait) {
+    for (std::size_t i = wait + 1; i < equations_.size(); ++i) {
+      if (has_role(equations_[i], SiteSpec::Role::start))
+        write_with_needs(wait, i);
+      else if (effect_of(equations_[i]) != Effect::pure)
+        return;
+    }
+  }
+  /// What lies between a wait and a start has no effects but those of starts, which are written.
+  void write_with_needs(std::size_t wait, std::size_t start) {
+    std::vector<std::size_t> wanted{start};
+    std::set<ValueId> values(equations_[start].operands.begin(), equations_[start].operands.end());
+    for (std::size_t i = start; i-- > wait + 1;) {
+      const Equation& e = equations_[i];
+      if (written_[i] || !makes(e, values)) continue;
+      wanted.push_back(i);
+      values.insert(e.operands.begin(), e.operands.end());
+    }
+    for (std::size_t i = wanted.size(); i-- > 0;) write(wanted[i]);
+  }
+
+  const std::span<const Equation> equations_;
+  std::vector<bool> written_;
+  std::vector<const Equation*> order_;
+};
+
+}  // namespace
+
+std::vector<const Equation*> starts_first(std::span<const Equation> equations) {
+  return Order(equations).take();
+}
+
+}  // namespace postern
