@@ -96,14 +96,15 @@ Dims broadcast_dims(const char* op, const Dims& a, const Dims& b) {
 Tensor fit(const Tensor& x, const Type& type) {
   const Type& has = x.type();
   if (has.dtype == type.dtype && has.dims == type.dims) return x;
-  if (const detail::HostValue* host = host_scalar(x); host && is_number(type.dtype)) {
+  if (const detail::HostValue* host = host_scalar(x)) {
     const Number number = read_number(has.dtype, host->data.get());
     if (has.weak && !holds(type.dtype, number))
       throw_type_error(
           fmt::format("{} does not have the number {}; convert one of the operands, or the number",
                       to_string(type.dtype), literal_text(number, has.dtype)));
-    if (Trace::current()) return full_of(number, type);
-    return broadcast_to_dims(full_of(number, {type.dtype, {}, type.weak}), type.dims);
+    if (is_number(type.dtype) && Trace::current()) return full_of(number, type);
+    if (is_number(type.dtype))
+      return broadcast_to_dims(full_of(number, {type.dtype, {}, type.weak}), type.dims);
   }
   return broadcast_to_dims(has.dtype == type.dtype ? x : convert_to(x, type.dtype, type.weak),
                            type.dims);

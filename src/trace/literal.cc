@@ -161,6 +161,8 @@ std::string literal_text(const Number& n, DType dtype) {
 }
 
 bool holds(DType dtype, const Number& n) {
+  if (dtype == DType::f8e8m0fnu) return std::isnan(n.real) || n.real > 0;  // powers of two alone
+  if (dtype == DType::f4e2m1fn) return std::isfinite(n.real);
   if (!is_integer(dtype) || n.kind == Number::Kind::real || n.kind == Number::Kind::complex)
     return true;
   const bool below = n.kind == Number::Kind::integer && n.integer < 0;

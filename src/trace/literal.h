@@ -26,7 +26,8 @@ bool is_number(DType dtype);
 Number read_number(DType dtype, const void* from);
 void write_number(const Number& number, DType dtype, void* to);
 
-/// Whether the dtype has the number, if both are integers.
+/// Whether the dtype has the number, or one like it that it is rounded to: integers need an integer
+/// in range, f8e8m0fnu has no zero and no sign, f4e2m1fn no infinity and no nan.
 bool holds(DType dtype, const Number& number);
 
 /// The number as StableHLO writes an element of that dtype.

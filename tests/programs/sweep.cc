@@ -374,7 +374,7 @@ const std::vector<Way>& ways() {
       {"in a loop",
        [](const Function& f, const V& x) {
          return pn::jit([&] {
-           const pn::Tensor start = pn::zeros(f(x).type());
+           const pn::Tensor start = pn::ones(f(x).type());  // not every dtype has a zero
            return pn::fori_loop(
                0, 2, [&](pn::Tensor, pn::Tensor) { return f(x); }, start);
          })();
