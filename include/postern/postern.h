@@ -6,6 +6,7 @@
 #include <postern/block.h>
 #include <postern/call.h>
 #include <postern/check.h>
+#include <postern/checkpoint.h>
 #include <postern/compare.h>
 #include <postern/control.h>
 #include <postern/conv.h>

@@ -23,6 +23,9 @@ std::string read_file(const char* who, const std::string& file) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> in(
       std::fopen(file.c_str(), "rb"), [](std::FILE* f) { return f ? std::fclose(f) : 0; });
   std::string text;
+  struct stat about {};
+  if (in && ::fstat(::fileno(in.get()), &about) == 0 && S_ISREG(about.st_mode))
+    text.reserve(static_cast<std::size_t>(about.st_size));
   char part[1 << 16];
   for (std::size_t n = 0; in && (n = std::fread(part, 1, sizeof part, in.get())) > 0;)
     text.append(part, n);
@@ -77,6 +80,11 @@ void NewFile::write(std::string_view text) {
 void NewFile::write_at(std::size_t offset, std::string_view text) {
   if (::lseek(handle_, static_cast<off_t>(offset), SEEK_SET) < 0) fail(errno);
   write(text);
+}
+
+void NewFile::begin_sync() {
+  // A hint: what it comes to nothing by, fsync will tell.
+  static_cast<void>(::sync_file_range(handle_, 0, 0, SYNC_FILE_RANGE_WRITE));
 }
 
 void NewFile::settle() {

@@ -21,6 +21,8 @@ class NewFile {
 
   void write(std::string_view text);
   void write_at(std::size_t offset, std::string_view text);
+  /// Has the disk begin with what has been written, and does not wait.
+  void begin_sync();
   /// Takes the place; what is written from then on is there at once.
   void settle();
   void finish();

@@ -13,6 +13,7 @@
 
 #include "core/fork.h"
 #include "core/log.h"
+#include "host/background.h"
 #include "host/limit.h"
 #include "host/queue.h"
 #include "host/run_state.h"
@@ -29,10 +30,12 @@ std::atomic<bool> drained{false}, given_up{false};
 std::terminate_handler earlier_handler = nullptr;
 
 struct Pending {
-  std::size_t runs = 0, firings = 0;
+  std::size_t runs = 0, firings = 0, writes = 0;
+  std::size_t count() const { return runs + firings + writes; }
 };
 
-/// Runs first: what they tap is in the queues when they have ended.
+/// Runs first: what they tap is in the queues when they have ended, and what listeners write has
+/// begun when the queues are empty.
 Pending wait_for_all_but(const std::vector<host::RunName>& but,
                          std::optional<std::chrono::nanoseconds> limit) {
   if (!Runtime::exists()) return {};
@@ -41,7 +44,8 @@ Pending wait_for_all_but(const std::vector<host::RunName>& but,
   if (limit) until = host::after(*limit);
   if (until == host::RunState::Clock::time_point::max()) until.reset();
   const std::size_t runs = Runtime::get().wait_for_runs(until, but);
-  return {runs, host::in_delivery() ? 0 : host::wait_for_taps(until)};
+  const std::size_t firings = host::in_delivery() ? 0 : host::wait_for_taps(until);
+  return {runs, firings, host::wait_for_background(until)};
 }
 
 Pending wait_for_all(std::optional<std::chrono::nanoseconds> limit) {
@@ -63,13 +67,16 @@ void settle() {
   try {
     // exit() inside a host function: what called it can't end, all others can.
     const Pending left = wait_for_all_but(host::surrounding_runs(), exit_limit);
-    given_up = left.runs + left.firings > 0;
+    given_up = left.count() > 0;
     if (left.runs > 0)
       log(LogLevel::warning, "the process ends with {} runs still in flight after {} ms", left.runs,
           exit_limit.count());
     if (left.firings > 0)
       log(LogLevel::warning, "the process ends with {} firings of taps undelivered after {} ms",
           left.firings, exit_limit.count());
+    if (left.writes > 0)
+      log(LogLevel::warning, "the process ends while {} listeners still write, after {} ms",
+          left.writes, exit_limit.count());
   } catch (const std::exception&) {
     // no memory: the process ends all the same
   }
@@ -123,8 +130,8 @@ void barrier() {
 
 std::size_t barrier(std::chrono::nanoseconds limit) {
   const run::Pending left = run::wait_for_all(limit);
-  if (left.runs + left.firings == 0) host::throw_unseen();
-  return left.runs + left.firings;
+  if (left.count() == 0) host::throw_unseen();
+  return left.count();
 }
 
 }  // namespace postern

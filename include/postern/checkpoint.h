@@ -1,0 +1,253 @@
+// Checkpoints: containers as safetensors files, kept from inside a program while it runs, and taken
+// up again by another process. See docs/checkpoints.md.
+//
+//   pn::tap({.name = "state"}, next, pn::listen::checkpoint("run", {.every = 100}));
+//   if (auto state = pn::resume<State>("run")) ...
+#pragma once
+#include <postern/detail/api.h>
+#include <postern/host.h>
+#include <postern/npy.h>
+#include <postern/tree.h>
+
+#include <filesystem>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <span>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace postern {
+
+/// Makes `file` a safetensors file of these tensors, all of it or, with an error, what it held
+/// before. Waits for them. Dtypes that the format lacks (c128, s4, some floats of 8 and 4 bits) are
+/// bytes with a note that load_tensors understands. Throws TypeError for a name that is empty, no
+/// UTF-8 or there twice; Error(unavailable) when the file cannot be written.
+POSTERN_API void save_tensors(const std::filesystem::path& file, const NamedTensors& tensors);
+
+/// The tensors of a safetensors file, in the order of their bytes. Throws Error: not_found or
+/// unavailable when it cannot be read, invalid_argument when it is none, data_loss when it is cut,
+/// unimplemented for a dtype that Postern lacks.
+POSTERN_API NamedTensors load_tensors(const std::filesystem::path& file);
+
+namespace detail {
+/// What the leaf with this path is named in a file: "layers[0].w" for ".layers[0].w", "value" for a
+/// leaf alone.
+POSTERN_API std::string tensor_name(const std::string& path);
+
+template <class Tree>
+std::vector<std::string> tensor_names(const Tree& tree) {
+  std::vector<std::string> names;
+  leaf_paths(tree, "", names);
+  for (std::string& name : names) name = tensor_name(name);
+  return names;
+}
+}  // namespace detail
+
+/// The same of the leaves of a container, named by their paths.
+template <class Tree>
+void save_tensors(const std::filesystem::path& file, const Tree& tree) {
+  const std::vector<std::string> names = detail::tensor_names(tree);
+  const std::vector<Tensor> all = leaves(tree);
+  NamedTensors tensors;
+  for (std::size_t i = 0; i < all.size(); ++i) tensors.emplace_back(names[i], all[i]);
+  save_tensors(file, tensors);
+}
+
+// --- state of host functions
+// -------------------------------------------------------------------------------------------------
+
+/// While it lives, checkpoints keep this state and resume() gives it back.
+class RegisteredState {
+ public:
+  explicit RegisteredState(std::string name) : name_(std::move(name)) {}
+  RegisteredState(RegisteredState&& other) noexcept : name_(std::exchange(other.name_, {})) {}
+  RegisteredState& operator=(RegisteredState&&) = delete;
+  POSTERN_API ~RegisteredState();
+
+ private:
+  std::string name_;  // empty: moved from
+};
+
+/// State of the process that belongs into checkpoints: what host functions count, where they are in
+/// their data, their random numbers. `save` gives it as bytes; it is called while the program that
+/// is kept waits. `load` takes what `save` gave. Neither may register states. Throws TypeError for
+/// an empty name, Error(already_exists) for one that is taken.
+[[nodiscard]] POSTERN_API RegisteredState
+register_state(const std::string& name, std::function<std::string()> save,
+               std::function<void(std::string_view)> load);
+
+namespace detail {
+/// Written to a stream and read back. Not texts, of which >> reads a word.
+template <class T>
+concept Streamable = !std::is_convertible_v<T, std::string_view> &&
+                     requires(std::ostream & out, std::istream& in, T& object) {
+  out << object;
+  in >> object;
+};
+}  // namespace detail
+
+/// The same of an object with << and >>, such as a number or an engine of <random>, which must
+/// outlive what this returns. Reading it back throws Error(data_loss) when >> fails.
+template <detail::Streamable T>
+[[nodiscard]] RegisteredState register_state(const std::string& name, T& object);
+
+// --- keeping
+// -------------------------------------------------------------------------------------------------
+
+namespace listen {
+
+/// What a listener does that cannot write: `stop` has the next firing fail (or wait(), or
+/// barrier()), `go_on` says so in the log and lets the program go on.
+enum class OnError : std::uint8_t { stop, go_on };
+
+struct CheckpointOptions {
+  std::int64_t every = 1;  // firings 0, every, 2 * every, ... that this listener is shown
+  std::int64_t keep = 3;   // so many of the newest stay in the folder; 0: all
+  bool async = true;       // the program goes on while a copy is written. At most one more copy
+                           // waits; then the program does
+  OnError on_error = OnError::stop;
+};
+
+/// Keeps the whole of what it is shown, and the registered states of that moment, as a checkpoint
+/// in a folder: safetensors files, and when all of them are on disk a manifest with their
+/// checksums, which makes the checkpoint count. Whenever the process is killed, what was whole
+/// stays so. One process at a time writes to a folder, which is made when there is none.
+///
+/// For a synchronous tap of any container. With TapOptions::partitioned each device writes its
+/// part, and resume() puts them together. In shard_map, where a site knows the place of its first
+/// leaf alone, it is for taps of one leaf whose place is known.
+class Checkpoint {
+ public:
+  /// Throws Error: failed_precondition when another process writes to the folder, unavailable when
+  /// it cannot be written to; with OnError::go_on firings try again instead.
+  POSTERN_API explicit Checkpoint(const std::filesystem::path& folder,
+                                  const CheckpointOptions& options = {});
+  POSTERN_API void operator()(const TapInfo& info, std::span<const AnyView> leaves) const;
+  /// Until all that was shown is on disk, as barrier() waits too. Throws what went wrong, if no
+  /// firing has.
+  POSTERN_API void wait() const;
+  /// Checkpoints that have been written by now.
+  POSTERN_API std::uint64_t written() const;
+
+ private:
+  std::shared_ptr<struct CheckpointState> state_;
+};
+inline Checkpoint checkpoint(const std::filesystem::path& folder,
+                             const CheckpointOptions& options = {}) {
+  return Checkpoint(folder, options);
+}
+
+}  // namespace listen
+
+// --- going on
+// -------------------------------------------------------------------------------------------------
+
+namespace detail {
+
+struct FoundCheckpoint;
+/// Null when the folder has none.
+POSTERN_API std::shared_ptr<const FoundCheckpoint> newest_checkpoint(
+    const std::filesystem::path& folder);
+POSTERN_API const std::vector<std::string>& names_in(const FoundCheckpoint& checkpoint);
+/// The tensors of these names; `like` says their types, or is empty. Then loads the states.
+POSTERN_API std::vector<Tensor> restore(const FoundCheckpoint& checkpoint,
+                                        const std::vector<std::string>& names,
+                                        const std::vector<Tensor>& like);
+
+/// Gives vectors their elements, maps their keys and optionals their values, as the names of the
+/// leaves say. `path` has its dot in front.
+class ShapedByNames {
+ public:
+  explicit ShapedByNames(const std::vector<std::string>& names) : names_(names) {}
+
+  template <class Tree>
+  void operator()(Tree& tree, const std::string& path) const {
+    auto indexed = [&](auto&... parts) {
+      std::size_t i = 0;
+      ((*this)(parts, indexed_path(path, i++)), ...);
+    };
+    if constexpr (is_leaf<Tree> || is_static<Tree>) {
+      return;
+    } else if constexpr (is_tuple<Tree>::value) {
+      std::apply(indexed, tree);
+    } else if constexpr (is_vector<Tree>::value) {
+      for (std::string next; has(next = indexed_path(path, tree.size()));)
+        (*this)(tree.emplace_back(), next);
+    } else if constexpr (is_map<Tree>::value) {
+      for (const std::string& key : keys(path)) (*this)(tree[key], path + "." + key);
+    } else if constexpr (is_optional<Tree>::value) {
+      if (has(path)) (*this)(tree.emplace(), path);
+    } else {
+      with_fields(tree, [&](auto&... parts) {
+        std::size_t i = 0;
+        ((*this)(parts, path + "." + std::string(field_names<Tree>()[i++])), ...);
+      });
+    }
+  }
+
+ private:
+  static std::string indexed_path(const std::string& path, std::size_t i) {
+    return path + "[" + std::to_string(i) + "]";
+  }
+  /// Whether there is a leaf at this path, or below.
+  POSTERN_API bool has(const std::string& path) const;
+  POSTERN_API std::vector<std::string> keys(const std::string& path) const;
+
+  const std::vector<std::string>& names_;
+};
+
+}  // namespace detail
+
+/// The newest whole checkpoint of the folder as a T, and the registered states as they were then;
+/// none when there is no checkpoint. One that is damaged is passed over for the one before, which
+/// the log says. Vectors, maps and optionals get what the checkpoint has. Throws Error: data_loss
+/// when there are checkpoints and none is whole, failed_precondition with all differences listed
+/// when it is of another program: leaves that only one of them has, states likewise.
+template <class T>
+std::optional<T> resume(const std::filesystem::path& folder) {
+  const auto found = detail::newest_checkpoint(folder);
+  if (!found) return {};
+  T tree{};
+  detail::ShapedByNames{detail::names_in(*found)}(tree, "");
+  const std::vector<Tensor> leaves = detail::restore(*found, detail::tensor_names(tree), {});
+  return detail::with_leaves(std::move(tree), leaves);
+}
+
+/// The same for a T with the structure, the static values and the types of `like`: differences in
+/// dtypes and shapes are listed too.
+template <class T>
+std::optional<T> resume(const std::filesystem::path& folder, const T& like) {
+  const auto found = detail::newest_checkpoint(folder);
+  if (!found) return {};
+  const std::vector<Tensor> leaves =
+      detail::restore(*found, detail::tensor_names(like), detail::leaves_of(like));
+  return detail::with_leaves(T(like), leaves);
+}
+
+namespace detail {
+[[noreturn]] POSTERN_API void unreadable_state(const std::string& name);
+}
+
+template <detail::Streamable T>
+RegisteredState register_state(const std::string& name, T& object) {
+  auto save = [&object] {
+    std::ostringstream text;
+    text.precision(std::numeric_limits<long double>::max_digits10);
+    text << object;
+    return std::move(text).str();
+  };
+  auto load = [name, &object](std::string_view text) {
+    std::istringstream in{std::string(text)};
+    in >> object;
+    if (!in || !(in >> std::ws).eof()) detail::unreadable_state(name);
+  };
+  return register_state(name, std::move(save), std::move(load));
+}
+
+}  // namespace postern

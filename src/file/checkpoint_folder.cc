@@ -1,0 +1,238 @@
+// Checkpoints on disk: writing, reading and checking them.
+#include "file/checkpoint_folder.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+
+#include "core/check.h"
+#include "core/digest.h"
+#include "core/text.h"
+#include "file/site_json.h"
+#include "host/text_file.h"
+
+namespace postern::file {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::string_view prefix = "checkpoint-", first_line = "postern checkpoint 1\n";
+constexpr const char* manifest = "manifest";
+constexpr std::size_t piece = 8 << 20;  // that is summed up and written at a time
+
+[[noreturn]] void refuse(ErrorCode code, const fs::path& where, std::string_view why) {
+  throw Error(code, fmt::format("checkpoint: {}: {}", one_line(where.string()), why));
+}
+
+std::string sum_of(std::string_view bytes) {
+  const uLong crc = crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size());
+  return fmt::format("{:08x}", crc);
+}
+
+/// Whatever is renamed or removed in a folder is on disk when the folder is.
+void sync_folder(const fs::path& folder) {
+  const int handle = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (handle < 0) refuse(ErrorCode::unavailable, folder, std::strerror(errno));
+  const int failed = ::fsync(handle) == 0 ? 0 : errno;
+  ::close(handle);
+  if (failed) refuse(ErrorCode::unavailable, folder, std::strerror(failed));
+}
+
+/// Writes a file in pieces, of which the disk takes one while the next is summed up; what the
+/// manifest says of it.
+Json write_file(const fs::path& folder, const std::string& name,
+                std::initializer_list<std::string_view> contents) {
+  host::NewFile out("checkpoint", (folder / name).string());
+  uLong crc = 0;
+  std::size_t size = 0;
+  for (std::string_view rest : contents) {
+    size += rest.size();
+    while (!rest.empty()) {
+      const std::string_view next = rest.substr(0, piece);
+      out.write(next);
+      out.begin_sync();
+      crc = crc32_z(crc, reinterpret_cast<const Bytef*>(next.data()), next.size());
+      rest.remove_prefix(next.size());
+    }
+  }
+  out.finish();
+  return {{"name", name}, {"bytes", size}, {"crc32", fmt::format("{:08x}", crc)}};
+}
+
+/// The file that an entry of the manifest is about, if it is what the entry says.
+std::string checked_file(const fs::path& folder, const Json& entry) {
+  const std::string name = entry.at("name").get<std::string>();
+  if (name.empty() || name.find('/') != std::string::npos)
+    refuse(ErrorCode::invalid_argument, folder, "its manifest names a file elsewhere");
+  std::string bytes = host::read_file("checkpoint", (folder / name).string());
+  const auto size = entry.at("bytes").get<std::uint64_t>();
+  if (bytes.size() != size)
+    refuse(ErrorCode::data_loss, folder / name,
+           fmt::format("it has {} bytes, {} were written", bytes.size(), size));
+  if (sum_of(bytes) != entry.at("crc32").get<std::string>())
+    refuse(ErrorCode::data_loss, folder / name, "its checksum does not fit: it was changed");
+  return bytes;
+}
+
+Json manifest_of(const Snapshot& snapshot) {
+  Json tensors = Json::array();
+  for (std::size_t i = 0; i < snapshot.wholes.size(); ++i) {
+    Json parts = Json::array();
+    for (std::size_t p = 0; p < snapshot.parts.size(); ++p)
+      parts.push_back({{"file", p}, {"begin", snapshot.parts[p].begins[i]}});
+    const auto& [name, type] = snapshot.wholes[i];
+    tensors.push_back({{"name", name}, {"type", to_string(type)}, {"parts", parts}});
+  }
+  return {{"tap", snapshot.tap}, {"place", snapshot.place}, {"tensors", tensors}};
+}
+
+/// The JSON of a manifest, whose checksum fits.
+Json read_manifest(const fs::path& checkpoint) {
+  const fs::path file = checkpoint / manifest;
+  const std::string text = host::read_file("checkpoint", file.string());
+  constexpr std::size_t sum = first_line.size(), body = sum + 33;
+  if (!text.starts_with("postern checkpoint "))
+    refuse(ErrorCode::data_loss, file, "it is no manifest");
+  if (!text.starts_with(first_line))
+    refuse(ErrorCode::unimplemented, file, "it is of another version of Postern");
+  if (text.size() < body || text[body - 1] != '\n' ||
+      text.substr(sum, 32) != digest(std::string_view(text).substr(body)))
+    refuse(ErrorCode::data_loss, file, "its checksum does not fit: it was changed or cut short");
+  return Json::parse(std::string_view(text).substr(body));
+}
+
+}  // namespace
+
+fs::path checkpoint_path(const fs::path& folder, std::uint64_t number) {
+  return folder / fmt::format("{}{:012}", prefix, number);
+}
+
+namespace {
+
+/// Of all that is named like one, also without a manifest.
+std::vector<std::uint64_t> all_numbers(const fs::path& folder) {
+  std::vector<std::uint64_t> out;
+  std::error_code error;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    const std::string name = at->path().filename().string();
+    if (!name.starts_with(prefix)) continue;
+    std::uint64_t number = 0;
+    const char *const begin = name.data() + prefix.size(), *const last = name.data() + name.size();
+    if (std::from_chars(begin, last, number).ptr == last && checkpoint_path("", number) == name)
+      out.push_back(number);
+  }
+  if (error && error != std::errc::no_such_file_or_directory)
+    refuse(ErrorCode::unavailable, folder, error.message());
+  std::ranges::sort(out, std::greater());
+  return out;
+}
+
+bool counts(const fs::path& checkpoint) {
+  std::error_code ignored;
+  return fs::exists(checkpoint / manifest, ignored);
+}
+
+}  // namespace
+
+std::vector<std::uint64_t> checkpoint_numbers(const fs::path& folder) {
+  std::vector<std::uint64_t> out = all_numbers(folder);
+  std::erase_if(out, [&](std::uint64_t n) { return !counts(checkpoint_path(folder, n)); });
+  return out;
+}
+
+void write_checkpoint(const fs::path& checkpoint, const Snapshot& snapshot) {
+  std::error_code error;
+  fs::remove_all(checkpoint, error);  // what a failure left
+  if (!fs::create_directory(checkpoint, error))
+    refuse(ErrorCode::unavailable, checkpoint, error.message());
+  Json json = manifest_of(snapshot), files = Json::array(), states = Json::array();
+  for (const CheckpointPart& part : snapshot.parts) {
+    std::vector<StoredTensor> tensors = part.tensors;
+    const std::string head = safetensors_head(tensors);
+    files.push_back(
+        write_file(checkpoint, fmt::format("part-{}.safetensors", files.size()),
+                   {head, {reinterpret_cast<const char*>(part.bytes.get()), part.size}}));
+  }
+  for (const auto& [name, bytes] : snapshot.states) {
+    states.push_back({{"name", name}, {"file", files.size()}});
+    files.push_back(write_file(checkpoint, fmt::format("state-{}", states.size() - 1), {bytes}));
+  }
+  json["files"] = std::move(files);
+  json["states"] = std::move(states);
+  sync_folder(checkpoint);
+  sync_folder(checkpoint.parent_path());
+  const std::string body = json.dump();
+  host::write_text_file("checkpoint", (checkpoint / manifest).string(),
+                        fmt::format("{}{}\n{}", first_line, digest(body), body));
+  sync_folder(checkpoint);
+}
+
+StoredCheckpoint read_checkpoint(const fs::path& checkpoint) try {
+  const Json json = read_manifest(checkpoint);
+  StoredCheckpoint out;
+  out.folder = checkpoint;
+  for (const Json& entry : json.at("files")) out.files.push_back(checked_file(checkpoint, entry));
+  for (const Json& entry : json.at("tensors")) {
+    StoredCheckpoint::Whole whole{
+        entry.at("name").get<std::string>(), parse_type(entry.at("type").get<std::string>()), {}};
+    for (const Json& part : entry.at("parts"))
+      whole.parts.push_back({part.at("file").get<std::size_t>(), part.at("begin").get<Dims>()});
+    out.tensors.push_back(std::move(whole));
+  }
+  for (const Json& entry : json.at("states"))
+    out.states.emplace_back(entry.at("name").get<std::string>(),
+                            out.files.at(entry.at("file").get<std::size_t>()));
+  return out;
+} catch (const Json::exception& e) {
+  refuse(ErrorCode::invalid_argument, checkpoint, one_line(e.what()));
+} catch (const TypeError& e) {
+  refuse(ErrorCode::invalid_argument, checkpoint, e.what());
+} catch (const std::out_of_range&) {
+  refuse(ErrorCode::invalid_argument, checkpoint, "its manifest names a file that it lacks");
+}
+
+void remove_checkpoint(const fs::path& checkpoint) {
+  std::error_code error;
+  fs::remove(checkpoint / manifest, error);
+  if (!error) fs::remove_all(checkpoint, error);
+  if (error) refuse(ErrorCode::unavailable, checkpoint, error.message());
+}
+
+void sweep(const fs::path& folder) {
+  for (const std::uint64_t number : all_numbers(folder))
+    if (const fs::path checkpoint = checkpoint_path(folder, number); !counts(checkpoint))
+      remove_checkpoint(checkpoint);
+}
+
+FolderLock::FolderLock(const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) refuse(ErrorCode::unavailable, folder, error.message());
+  const fs::path file = folder / "lock";
+  handle_ = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (handle_ < 0) refuse(ErrorCode::unavailable, file, std::strerror(errno));
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  if (::fcntl(handle_, F_SETLK, &lock) == 0) return;
+  const int failed = errno;
+  struct flock holder = lock;
+  static_cast<void>(::fcntl(handle_, F_GETLK, &holder));
+  ::close(handle_);
+  if (failed != EACCES && failed != EAGAIN)
+    refuse(ErrorCode::unavailable, file, std::strerror(failed));
+  refuse(ErrorCode::failed_precondition, folder,
+         fmt::format("another process ({}) writes checkpoints there; give each a folder of its own",
+                     holder.l_pid));
+}
+
+FolderLock::~FolderLock() { ::close(handle_); }
+
+}  // namespace postern::file

@@ -1,0 +1,84 @@
+// A folder of checkpoints as it lies on disk.
+//   lock                            locked by the process that writes
+//   checkpoint-000000000012/        the numbers only grow
+//     part-0.safetensors, ...       what each device showed
+//     state-0, ...                  registered states
+//     manifest                      the last to be written: without it there is no checkpoint
+#pragma once
+#include <cstddef>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "file/host_state.h"
+#include "file/safetensors.h"
+
+namespace postern::file {
+
+/// What one device has shown at a firing: a copy of its leaves.
+struct CheckpointPart {
+  std::vector<StoredTensor> tensors;
+  std::vector<Dims> begins;  // of each in its whole
+  std::unique_ptr<std::byte[]> bytes = {};
+  std::size_t size = 0;
+};
+
+/// All of one firing, to be written.
+struct Snapshot {
+  std::string tap, place;
+  std::vector<std::pair<std::string, Type>> wholes;
+  std::vector<CheckpointPart> parts;
+  SavedStates states;
+};
+
+/// A checkpoint read back: the contents of its files have the sizes and sums of the manifest.
+struct StoredCheckpoint {
+  struct Part {
+    std::size_t file;
+    Dims begin;
+  };
+  struct Whole {
+    std::string name;
+    Type type;
+    std::vector<Part> parts;
+  };
+  std::filesystem::path folder;
+  std::vector<std::string> files;
+  std::vector<Whole> tensors;
+  SavedStates states;
+};
+
+/// The numbers of the folder's checkpoints, the newest first. None when there is no such folder;
+/// throws Error(unavailable) when it cannot be read.
+std::vector<std::uint64_t> checkpoint_numbers(const std::filesystem::path& folder);
+
+std::filesystem::path checkpoint_path(const std::filesystem::path& folder, std::uint64_t number);
+
+/// Throws Error with what is wrong with it.
+StoredCheckpoint read_checkpoint(const std::filesystem::path& checkpoint);
+
+/// Throws Error(unavailable); then there is no such checkpoint, or what is there of it will be
+/// swept.
+void write_checkpoint(const std::filesystem::path& checkpoint, const Snapshot& snapshot);
+
+/// Its manifest first, so that it is whole as long as it counts.
+void remove_checkpoint(const std::filesystem::path& checkpoint);
+
+/// Removes what killed processes left of checkpoints that never counted. For who has the lock.
+void sweep(const std::filesystem::path& folder);
+
+/// A folder that this process alone writes to, while this lives. Made when it is not there.
+class FolderLock {
+ public:
+  /// Throws Error: failed_precondition when another process has it, unavailable.
+  explicit FolderLock(const std::filesystem::path& folder);
+  ~FolderLock();
+  FolderLock(const FolderLock&) = delete;
+
+ private:
+  int handle_;
+};
+
+}  // namespace postern::file

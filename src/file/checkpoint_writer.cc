@@ -1,0 +1,154 @@
+// Writing checkpoints beside the program.
+//
+// A folder has one job under way and one that waits; a firing that brings a third waits for the
+// first to end. The thread goes when there is nothing left, and the next job asks for one again.
+#include "file/checkpoint_writer.h"
+
+#include <algorithm>
+#include <map>
+
+#include "core/log.h"
+#include "host/executor.h"
+#include "host/run_state.h"
+#include "host/unseen.h"
+
+namespace postern::file {
+
+namespace fs = std::filesystem;
+using namespace std::chrono_literals;
+
+std::shared_ptr<CheckpointWriter> CheckpointWriter::of(const fs::path& folder) {
+  static std::mutex* const guard = new std::mutex;
+  static auto* const writers = new std::map<fs::path, std::weak_ptr<CheckpointWriter>>;
+  const fs::path key = fs::weakly_canonical(folder);
+  std::scoped_lock lock(*guard);
+  std::erase_if(*writers, [](const auto& entry) { return entry.second.expired(); });
+  if (const auto found = (*writers)[key].lock()) return found;
+  auto made = std::make_shared<CheckpointWriter>(key);
+  host::wait_also_for(made);
+  (*writers)[key] = made;
+  return made;
+}
+
+void CheckpointWriter::open() {
+  std::scoped_lock lock(opening_);
+  open_folder();
+}
+
+void CheckpointWriter::open_folder() {
+  if (lock_ && !fs::exists(folder_)) lock_.reset();  // somebody took it away
+  if (lock_) return;
+  lock_.emplace(folder_);
+  sweep(folder_);
+  if (const auto numbers = checkpoint_numbers(folder_); !numbers.empty())
+    next_ = std::max(next_, numbers.front() + 1);
+}
+
+std::unique_ptr<std::byte[]> CheckpointWriter::room(std::size_t size) {
+  {
+    std::scoped_lock lock(guard_);
+    const auto found = std::ranges::find(spare_, size, &CheckpointPart::size);
+    if (found != spare_.end()) {
+      auto bytes = std::move(found->bytes);
+      spare_.erase(found);
+      return bytes;
+    }
+  }
+  return std::make_unique_for_overwrite<std::byte[]>(size);
+}
+
+void CheckpointWriter::submit(Job job, bool async, const StopToken& stop) {
+  Lock lock(guard_);
+  throw_failure(lock);
+  // Short waits: a run that is cancelled has nothing to wake us with.
+  while (waiting_ && !stop.stop_requested()) changed_.wait_for(lock, 5ms);
+  if (waiting_) return;
+  waiting_.emplace(std::move(job));
+  if (!busy_) {
+    try {
+      host::run_on_host_thread([self = shared_from_this()] { self->work(); });
+    } catch (...) {
+      waiting_.reset();
+      throw;
+    }
+    busy_ = true;
+  }
+  if (async) return;
+  changed_.wait(lock, [&] { return !busy_; });
+  throw_failure(lock);
+}
+
+void CheckpointWriter::throw_failure(Lock& lock) {
+  if (!failure_) return;
+  const std::exception_ptr failure = std::exchange(failure_, nullptr);
+  lock.unlock();
+  std::rethrow_exception(failure);
+}
+
+void CheckpointWriter::wait() {
+  Lock lock(guard_);
+  changed_.wait(lock, [&] { return !busy_; });
+  throw_failure(lock);
+}
+
+bool CheckpointWriter::settle(std::optional<std::chrono::steady_clock::time_point> until) {
+  Lock lock(guard_);
+  const auto idle = [&] { return !busy_; };
+  if (!until)
+    changed_.wait(lock, idle);
+  else if (!changed_.wait_until(lock, *until, idle))
+    return false;
+  if (failure_) host::keep_unseen(std::exchange(failure_, nullptr));
+  return true;
+}
+
+void CheckpointWriter::work() noexcept {
+  Lock lock(guard_);
+  while (waiting_) {
+    Job job = std::move(*waiting_);
+    waiting_.reset();
+    changed_.notify_all();
+    lock.unlock();
+    std::exception_ptr failure;
+    try {
+      write(job);
+    } catch (...) {
+      failure = std::current_exception();
+      if (job.on_error == listen::OnError::go_on)
+        log(LogLevel::warning, "{}; the program goes on", host::describe(failure));
+    }
+    lock.lock();
+    if (failure && job.on_error == listen::OnError::stop && !failure_) failure_ = failure;
+    recycle(job.snapshot);
+  }
+  busy_ = false;
+  changed_.notify_all();
+}
+
+void CheckpointWriter::recycle(Snapshot& snapshot) {
+  for (CheckpointPart& part : snapshot.parts) {
+    if (spare_.size() == most_spare) spare_.erase(spare_.begin());
+    spare_.push_back({{}, {}, std::move(part.bytes), part.size});
+  }
+}
+
+void CheckpointWriter::write(const Job& job) {
+  std::scoped_lock lock(opening_);
+  open_folder();
+  const fs::path path = checkpoint_path(folder_, next_++);
+  try {
+    write_checkpoint(path, job.snapshot);
+  } catch (...) {
+    std::error_code ignored;
+    if (checkpoint_numbers(folder_).empty() || !fs::exists(path / "manifest", ignored))
+      fs::remove_all(path, ignored);
+    throw;
+  }
+  ++*job.written;
+  if (job.keep == 0) return;
+  const std::vector<std::uint64_t> numbers = checkpoint_numbers(folder_);
+  for (std::size_t i = static_cast<std::size_t>(job.keep); i < numbers.size(); ++i)
+    remove_checkpoint(checkpoint_path(folder_, numbers[i]));
+}
+
+}  // namespace postern::file

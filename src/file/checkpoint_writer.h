@@ -1,0 +1,64 @@
+// Who writes the checkpoints of a folder: on a thread of its own, one at a time.
+#pragma once
+#include <postern/checkpoint.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <optional>
+
+#include "file/checkpoint_folder.h"
+#include "host/background.h"
+
+namespace postern::file {
+
+/// One for each folder that the process writes to; its listeners share it.
+class CheckpointWriter : public host::Background,
+                         public std::enable_shared_from_this<CheckpointWriter> {
+ public:
+  struct Job {
+    Snapshot snapshot;
+    std::int64_t keep;
+    listen::OnError on_error;
+    std::shared_ptr<std::atomic<std::uint64_t>> written;  // counted there
+  };
+
+  static std::shared_ptr<CheckpointWriter> of(const std::filesystem::path& folder);
+  explicit CheckpointWriter(std::filesystem::path folder) : folder_(std::move(folder)) {}
+
+  /// Makes sure that the folder is ours. Throws Error.
+  void open();
+  /// Memory for a part, perhaps of one that has been written.
+  std::unique_ptr<std::byte[]> room(std::size_t size);
+  /// Has it written; `async`: later, but when another one waits already, not before that has begun.
+  /// A run that is to stop waits no longer, and its job is dropped. Throws the failure of an
+  /// earlier job, or of this one.
+  void submit(Job job, bool async, const StopToken& stop);
+  /// Waits for all; throws the failure that no firing has thrown.
+  void wait();
+  bool settle(std::optional<std::chrono::steady_clock::time_point> until) override;
+
+ private:
+  using Lock = std::unique_lock<std::mutex>;
+  void open_folder();
+  void work() noexcept;
+  void write(const Job& job);
+  void recycle(Snapshot& snapshot);
+  void throw_failure(Lock& lock);
+
+  const std::filesystem::path folder_;
+  std::mutex opening_;  // of what follows
+  std::optional<FolderLock> lock_;
+  std::uint64_t next_ = 1;
+
+  std::mutex guard_;  // of what follows
+  std::condition_variable changed_;
+  bool busy_ = false;  // a thread writes
+  std::optional<Job> waiting_;
+  std::exception_ptr failure_;
+  static constexpr std::size_t most_spare = 2;  // as many as can be on their way
+  std::vector<CheckpointPart> spare_;
+};
+
+}  // namespace postern::file

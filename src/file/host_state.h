@@ -1,0 +1,21 @@
+// States of the process that checkpoints keep: see register_state.
+#pragma once
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace postern::file {
+
+using SavedStates = std::vector<std::pair<std::string, std::string>>;  // names, sorted, and bytes
+
+/// As they are now.
+SavedStates save_states();
+
+/// What states are registered that these are not, and the other way round, as lines.
+std::string differences_to_registered(const SavedStates& states);
+
+/// Hands each its bytes. All must be registered.
+void load_states(const SavedStates& states);
+
+}  // namespace postern::file

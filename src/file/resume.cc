@@ -1,0 +1,193 @@
+// Finding the newest whole checkpoint, and giving back what it holds.
+#include <postern/checkpoint.h>
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include "core/check.h"
+#include "core/log.h"
+#include "core/text.h"
+#include "file/checkpoint_folder.h"
+
+namespace postern {
+
+namespace fs = std::filesystem;
+using file::StoredCheckpoint;
+using file::StoredTensor;
+
+/// With where each tensor's parts are in the files.
+struct detail::FoundCheckpoint {
+  StoredCheckpoint stored;
+  std::vector<std::string> names;
+  struct Part {
+    const char* bytes;
+    Type type;
+    Dims begin;
+  };
+  std::vector<std::vector<Part>> parts;
+};
+
+namespace {
+
+using Part = detail::FoundCheckpoint::Part;
+
+[[noreturn]] void refuse_parts(const std::string& name) {
+  throw Error(ErrorCode::data_loss,
+              fmt::format("the parts of {} do not make it up", postern::quoted(name)));
+}
+
+/// Whether the parts lie in the whole and have as many elements together.
+bool make_up(const std::vector<Part>& parts, const Type& whole) {
+  std::int64_t elements = 0;
+  for (const Part& part : parts) {
+    const std::size_t rank = whole.dims.size();
+    if (part.type.dtype != whole.dtype || part.begin.size() != rank ||
+        part.type.dims.size() != rank)
+      return false;
+    for (std::size_t i = 0; i < rank; ++i)
+      if (part.begin[i] < 0 || part.begin[i] > whole.dims[i] ||
+          part.type.dims[i] > whole.dims[i] - part.begin[i])
+        return false;
+    elements += part.type.size();
+  }
+  return !parts.empty() && elements == whole.size();
+}
+
+std::shared_ptr<const detail::FoundCheckpoint> found_in(StoredCheckpoint stored) {
+  const auto out = std::make_shared<detail::FoundCheckpoint>();
+  out->stored = std::move(stored);
+  const StoredCheckpoint& s = out->stored;
+  std::vector<std::vector<StoredTensor>> heads(s.files.size());
+  for (const StoredCheckpoint::Whole& whole : s.tensors) {
+    out->names.push_back(whole.name);
+    std::vector<Part>& parts = out->parts.emplace_back();
+    for (const StoredCheckpoint::Part& part : whole.parts) {
+      if (part.file >= s.files.size()) refuse_parts(whole.name);
+      auto& head = heads[part.file];
+      if (head.empty()) head = file::read_safetensors_head(s.files[part.file]);
+      const auto tensor = std::ranges::find(head, whole.name, &StoredTensor::name);
+      if (tensor == head.end()) refuse_parts(whole.name);
+      parts.push_back({s.files[part.file].data() + tensor->offset, tensor->type, part.begin});
+    }
+    if (!make_up(parts, whole.type)) refuse_parts(whole.name);
+  }
+  return out;
+}
+
+/// Copies a part, row by row of its last axis, to its place in the whole.
+void place(const Part& part, const Type& whole, std::byte* to) {
+  const std::size_t rank = whole.dims.size();
+  const std::size_t width = byte_width(whole.dtype);
+  if (part.type.size() == 0) return;
+  const auto row = rank > 0 ? static_cast<std::size_t>(part.type.dims.back()) * width : width;
+  const std::int64_t rows =
+      part.type.size() * static_cast<std::int64_t>(width) / static_cast<std::int64_t>(row);
+  const char* from = part.bytes;
+  for (std::int64_t r = 0; r < rows; ++r, from += row) {
+    std::int64_t rest = r;
+    std::int64_t at = rank > 0 ? part.begin[rank - 1] : 0;
+    std::int64_t stride = rank > 0 ? whole.dims[rank - 1] : 1;
+    for (std::size_t axis = rank; axis-- > 1;) {  // the axes before the last, from the inside
+      at += (part.begin[axis - 1] + rest % part.type.dims[axis - 1]) * stride;
+      rest /= part.type.dims[axis - 1];
+      stride *= whole.dims[axis - 1];
+    }
+    std::memcpy(to + static_cast<std::size_t>(at) * width, from, row);
+  }
+}
+
+Tensor assemble(const std::vector<Part>& parts, const Type& whole) {
+  if (parts.size() == 1) return Tensor(whole, parts[0].bytes);
+  std::vector<std::byte> bytes(std::max<std::size_t>(whole.byte_size(), 1));
+  for (const Part& part : parts) place(part, whole, bytes.data());
+  return Tensor(whole, bytes.data());
+}
+
+std::string differences(const StoredCheckpoint& stored, const std::vector<std::string>& names,
+                        const std::vector<Tensor>& like) {
+  std::string out;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const auto found = std::ranges::find(stored.tensors, names[i], &StoredCheckpoint::Whole::name);
+    if (found == stored.tensors.end()) {
+      out += fmt::format("\n  leaf {} is not in the checkpoint", postern::quoted(names[i]));
+      continue;
+    }
+    if (like.empty()) continue;
+    const Type& type = like[i].type();
+    if (type.dtype != found->type.dtype || type.dims != found->type.dims)
+      out += fmt::format("\n  leaf {} is {}, in the checkpoint {}", postern::quoted(names[i]),
+                         to_string(type), to_string(found->type));
+  }
+  const std::set<std::string> asked(names.begin(), names.end());
+  for (const StoredCheckpoint::Whole& whole : stored.tensors)
+    if (!asked.contains(whole.name))
+      out += fmt::format("\n  leaf {} is in the checkpoint, and not asked for",
+                         postern::quoted(whole.name));
+  return out + file::differences_to_registered(stored.states);
+}
+
+}  // namespace
+
+namespace detail {
+
+std::shared_ptr<const FoundCheckpoint> newest_checkpoint(const fs::path& folder) {
+  std::string damaged;
+  for (const std::uint64_t number : file::checkpoint_numbers(folder)) {
+    try {
+      auto found = found_in(file::read_checkpoint(file::checkpoint_path(folder, number)));
+      if (!damaged.empty())
+        log(LogLevel::warning, "resume: an older checkpoint is taken, {}, because of{}",
+            one_line(found->stored.folder.string()), damaged);
+      return found;
+    } catch (const Error& e) {
+      damaged += fmt::format("\n  {}", e.what());
+    }
+  }
+  if (damaged.empty()) return nullptr;
+  throw Error(ErrorCode::data_loss, fmt::format("resume: no checkpoint of {} is whole:{}",
+                                                one_line(folder.string()), damaged));
+}
+
+const std::vector<std::string>& names_in(const FoundCheckpoint& checkpoint) {
+  return checkpoint.names;
+}
+
+std::vector<Tensor> restore(const FoundCheckpoint& checkpoint,
+                            const std::vector<std::string>& names,
+                            const std::vector<Tensor>& like) {
+  const StoredCheckpoint& stored = checkpoint.stored;
+  if (const std::string differ = differences(stored, names, like); !differ.empty())
+    throw Error(ErrorCode::failed_precondition,
+                fmt::format("resume: {} is of another program:{}", one_line(stored.folder.string()),
+                            differ));
+  std::vector<Tensor> out;
+  for (const std::string& name : names) {
+    const auto at = static_cast<std::size_t>(std::ranges::find(checkpoint.names, name) -
+                                             checkpoint.names.begin());
+    out.push_back(assemble(checkpoint.parts[at], stored.tensors[at].type));
+  }
+  file::load_states(stored.states);
+  return out;
+}
+
+bool ShapedByNames::has(const std::string& path) const {
+  const std::string name = tensor_name(path);
+  return std::ranges::any_of(names_, [&](const std::string& n) {
+    return n.starts_with(name) &&
+           (n.size() == name.size() || n[name.size()] == '.' || n[name.size()] == '[');
+  });
+}
+
+std::vector<std::string> ShapedByNames::keys(const std::string& path) const {
+  const std::string before = tensor_name(path + ".");
+  std::set<std::string> found;
+  for (const std::string& name : names_)
+    if (name.starts_with(before))
+      found.insert(
+          name.substr(before.size(), name.find_first_of(".[", before.size()) - before.size()));
+  return {found.begin(), found.end()};
+}
+
+}  // namespace detail
+}  // namespace postern

@@ -1,0 +1,29 @@
+// The format of safetensors files: how long the head is, a head of JSON, and the tensors' bytes.
+#pragma once
+#include <postern/type.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace postern::file {
+
+/// A tensor of a file. Its bytes are row-major and begin at `offset`, `type.byte_size()` of them.
+struct StoredTensor {
+  std::string name;
+  Type type;
+  std::size_t offset = 0;  // from the file's beginning
+};
+
+/// What stands before the bytes of these tensors, which follow it in this order without gaps; fills
+/// in their offsets. Dtypes that the format lacks are written as bytes, with a note that our reader
+/// understands. Throws TypeError for a name that is empty, no UTF-8, or there twice.
+std::string safetensors_head(std::vector<StoredTensor>& tensors);
+
+/// The tensors of a file, in the order of their bytes. Nothing that the file says is believed: the
+/// tensors' bytes are there, and cover all that follows the head, each byte once. Throws Error:
+/// invalid_argument for what is no such file, data_loss for one that is cut short, unimplemented
+/// for a dtype that Postern lacks.
+std::vector<StoredTensor> read_safetensors_head(std::string_view file);
+
+}  // namespace postern::file

@@ -1,0 +1,24 @@
+// What goes on beside the runs, such as files that listeners write: barrier() and the end of the
+// process wait for it.
+#pragma once
+#include <chrono>
+#include <memory>
+#include <optional>
+
+namespace postern::host {
+
+class Background {
+ public:
+  virtual ~Background() = default;
+  /// Waits, at most until then, and hands failures that nobody has seen to keep_unseen. False when
+  /// something is still going on.
+  virtual bool settle(std::optional<std::chrono::steady_clock::time_point> until) = 0;
+};
+
+/// From now on, as long as it lives.
+void wait_also_for(const std::shared_ptr<Background>& work);
+
+/// How many were still at work when the limit passed.
+std::size_t wait_for_background(std::optional<std::chrono::steady_clock::time_point> until);
+
+}  // namespace postern::host

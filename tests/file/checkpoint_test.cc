@@ -1,0 +1,278 @@
+// Checkpoints: what is kept, what is found again, and what damage does.
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <random>
+
+#include "support.h"
+
+namespace postern::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct State {
+  Tensor weights, step;
+};
+const State start{tensor<float>({1, 2, 3}), Tensor(0)};
+
+/// As many steps, each of which is shown.
+State train(const State& from, int steps, const listen::Checkpoint& keep) {
+  const auto step = [&](Tensor, State now) {
+    const State next{now.weights * 1.5f + 1.0f, now.step + 1};
+    tap({.name = "state"}, next, keep);
+    return next;
+  };
+  return jit([&](State s) { return fori_loop(0, steps, step, s); })(from);
+}
+
+std::vector<fs::path> checkpoints_in(const std::string& folder) {
+  std::vector<fs::path> out;
+  for (const auto& entry : fs::directory_iterator(folder))
+    if (entry.is_directory()) out.push_back(entry.path());
+  std::ranges::sort(out);
+  return out;
+}
+int step_in(const std::string& folder) { return resume<State>(folder)->step.item<std::int32_t>(); }
+
+TEST(Checkpoint, TheNewestAreKeptAndGoOnToTheBit) {
+  const TemporaryFolder folder;
+  EXPECT_FALSE(resume<State>(folder.path()));
+  EXPECT_FALSE(resume<State>(folder.path() + "/none"));
+  const auto keep = listen::checkpoint(folder.path(), {.every = 3, .keep = 2});
+  const State end = train(start, 12, keep);
+  barrier();
+  EXPECT_EQ(keep.written(), 4u);
+  EXPECT_EQ(checkpoints_in(folder.path()).size(), 2u);
+  const auto kept = resume<State>(folder.path());
+  ASSERT_TRUE(kept);
+  EXPECT_EQ(kept->step.item<std::int32_t>(), 10);
+  const State again = train(*kept, 2, listen::checkpoint(folder.path()));
+  EXPECT_EQ(again.weights.to_vector<float>(), end.weights.to_vector<float>());
+}
+
+TEST(Checkpoint, SynchronousOnesAreThereWhenTheTapReturns) {
+  const TemporaryFolder folder;
+  const auto keep = listen::checkpoint(folder.path(), {.keep = 0, .async = false});
+  for (int i = 1; i <= 5; ++i) {
+    tap(State{start.weights, Tensor(i)}, keep);
+    EXPECT_EQ(step_in(folder.path()), i);
+  }
+  EXPECT_EQ(checkpoints_in(folder.path()).size(), 5u);
+}
+
+TEST(Checkpoint, ContainersComeBackAsTheyWere) {
+  struct Layer {
+    Tensor w;
+    std::optional<Tensor> b;
+  };
+  using Tree = std::tuple<std::vector<Layer>, std::map<std::string, std::pair<Tensor, Tensor>>>;
+  const TemporaryFolder folder;
+  const Tree tree{{{Tensor(1.0f), Tensor(2)}, {Tensor(3.0), {}}},
+                  {{"mean", {Tensor(4), Tensor(true)}}, {"var", {Tensor(5), Tensor(false)}}}};
+  tap(tree, listen::checkpoint(folder.path(), {.async = false}));
+  const auto back = resume<Tree>(folder.path());
+  ASSERT_TRUE(back);
+  const auto& [layers, stats] = *back;
+  ASSERT_EQ(layers.size(), 2u);
+  EXPECT_EQ(layers[0].b->item<std::int32_t>(), 2);
+  EXPECT_EQ(layers[1].w.item<double>(), 3.0);
+  EXPECT_FALSE(layers[1].b);
+  EXPECT_EQ(stats.at("var").first.item<std::int32_t>(), 5);
+  EXPECT_TRUE(resume(folder.path(), tree));
+}
+
+TEST(Checkpoint, DamageIsPassedOver) {
+  const TemporaryFolder folder;
+  const auto keep = listen::checkpoint(folder.path(), {.keep = 0, .async = false});
+  for (int i = 1; i <= 4; ++i) tap(State{start.weights, Tensor(i)}, keep);
+  const std::vector<fs::path> all = checkpoints_in(folder.path());
+  const fs::path part = all[3] / "part-0.safetensors";
+  fs::resize_file(part, fs::file_size(part) / 2);
+  EXPECT_EQ(step_in(folder.path()), 3);
+  std::fstream(all[2] / "part-0.safetensors", std::ios::in | std::ios::out).seekp(-1, std::ios::end)
+      << 'x';
+  EXPECT_EQ(step_in(folder.path()), 2);
+  fs::resize_file(all[1] / "manifest", 60);
+  EXPECT_EQ(step_in(folder.path()), 1);
+  fs::remove(all[0] / "manifest");  // as if it had never been whole
+  expect_error<Error>([&] { resume<State>(folder.path()); },
+                      {"no checkpoint of", "were written", "checksum", "manifest"},
+                      ErrorCode::data_loss);
+}
+
+TEST(Checkpoint, AnyDamagedByteIsNoticed) {
+  const TemporaryFolder folder;
+  tap(start, listen::checkpoint(folder.path(), {.async = false}));
+  std::mt19937 random(5);
+  for (const char* name : {"manifest", "part-0.safetensors"}) {
+    const fs::path file = checkpoints_in(folder.path())[0] / name;
+    const auto size = fs::file_size(file);
+    for (int i = 0; i < 200; ++i) {
+      const auto at = static_cast<std::streamoff>(random() % size);
+      std::fstream bytes(file, std::ios::in | std::ios::out | std::ios::binary);
+      const int before = bytes.seekg(at).get();
+      bytes.seekp(at).put(static_cast<char>(before ^ (1 << i % 8))).flush();
+      EXPECT_THROW(resume<State>(folder.path()), Error) << name << " at " << at;
+      bytes.seekp(at).put(static_cast<char>(before));
+    }
+  }
+  EXPECT_EQ(step_in(folder.path()), 0);
+}
+
+TEST(Checkpoint, OfAnotherProgramAllDifferencesAreListed) {
+  struct Other {
+    Tensor weights, bias, step;
+  };
+  const TemporaryFolder folder;
+  tap(start, listen::checkpoint(folder.path(), {.async = false}));
+  const std::pair pair{Tensor(1), Tensor(2)};
+  expect_error<Error>([&] { resume(folder.path(), pair); },
+                      {"of another program", "\"[0]\" is not in the checkpoint", "\"[1]\"",
+                       "\"weights\" is in the checkpoint, and not asked for", "\"step\""},
+                      ErrorCode::failed_precondition);
+  expect_error<Error>([&] { resume<Other>(folder.path()); }, {"\"bias\" is not in the checkpoint"});
+  expect_error<Error>(
+      [&] {
+        resume(folder.path(), State{tensor<float>({1, 2}), Tensor(0.0f)});
+      },
+      {"\"weights\" is f32[2], in the checkpoint f32[3]", "\"step\" is f32[]", "s32[]"});
+}
+
+TEST(Checkpoint, StatesGoAlong) {
+  const TemporaryFolder folder;
+  std::mt19937 engine(9);
+  std::int64_t position = 41;
+  std::string text = "two words";
+  const auto keep = listen::checkpoint(folder.path());
+  std::vector<unsigned> drawn;
+  {
+    const auto first = register_state("engine", engine), second = register_state("at", position);
+    const auto third = register_state(
+        "text", [&] { return text; }, [&](std::string_view t) { text = t; });
+    expect_error<Error>([&] { static_cast<void>(register_state("at", position)); }, {"\"at\""},
+                        ErrorCode::already_exists);
+    const State end = train(start, 1, keep);
+    end.step.block_until_ready();
+    for (int i = 0; i < 5; ++i) drawn.push_back(static_cast<unsigned>(engine()));
+    position = 99;
+    text = "";
+    barrier();
+    ASSERT_TRUE(resume<State>(folder.path()));
+    EXPECT_EQ(position, 41);
+    EXPECT_EQ(text, "two words");
+    for (const unsigned d : drawn) EXPECT_EQ(engine(), d);
+  }
+  const auto other = register_state("other", position);
+  expect_error<Error>([&] { resume<State>(folder.path()); },
+                      {"state \"engine\" is in the checkpoint, and not registered",
+                       "state \"other\" is registered, and not in the checkpoint"},
+                      ErrorCode::failed_precondition);
+  expect_error<CallbackError>(
+      [&] {
+        tap({.mode = TapMode::async}, start, keep);
+        barrier();
+      },
+      {"make the tap synchronous"});
+}
+
+TEST(Checkpoint, WhatStopsAndWhatGoesOn) {
+  const TemporaryFolder folder;
+  const std::string blocked = folder.path() + "/file";
+  std::ofstream(blocked) << "no folder";
+  expect_error<Error>([&] { listen::checkpoint(blocked + "/x"); }, {"checkpoint", "file"},
+                      ErrorCode::unavailable);
+  const auto goes_on = listen::checkpoint(blocked + "/x", {.on_error = listen::OnError::go_on});
+  EXPECT_EQ(train(start, 3, goes_on).step.item<std::int32_t>(), 3);
+  barrier();
+  EXPECT_EQ(goes_on.written(), 0u);
+  fs::remove(blocked);
+  train(start, 1, goes_on).step.block_until_ready();
+  barrier();
+  EXPECT_EQ(goes_on.written(), 1u);
+  expect_error<TypeError>([&] { listen::checkpoint(folder.path(), {.every = 0}); }, {"every", "0"});
+  expect_error<TypeError>([&] { listen::checkpoint(folder.path(), {.keep = -1}); }, {"keep", "-1"});
+}
+
+/// A disk that is full after so many bytes of a file.
+class FullDisk {
+ public:
+  explicit FullDisk(rlim_t bytes) : before_(std::signal(SIGXFSZ, SIG_IGN)) {
+    getrlimit(RLIMIT_FSIZE, &limit_);
+    const rlimit low{bytes, limit_.rlim_max};
+    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &low), 0);
+  }
+  ~FullDisk() {
+    setrlimit(RLIMIT_FSIZE, &limit_);
+    std::signal(SIGXFSZ, before_);
+  }
+
+ private:
+  void (*before_)(int);
+  rlimit limit_{};
+};
+
+TEST(Checkpoint, AFullDiskLosesNothing) {
+  const TemporaryFolder folder;
+  const auto sync = listen::checkpoint(folder.path(), {.keep = 1, .async = false});
+  const auto later = listen::checkpoint(folder.path(), {.keep = 1});
+  tap(start, sync);
+  {
+    const FullDisk full(64);
+    expect_error<CallbackError>([&] { tap(start, sync); }, {"cannot write", "File too large"});
+    tap(start, later);
+    expect_error<Error>([&] { later.wait(); }, {"File too large"}, ErrorCode::unavailable);
+    tap(start, later);
+    expect_error<Error>([] { barrier(); }, {"File too large"});
+    EXPECT_EQ(step_in(folder.path()), 0);
+    EXPECT_EQ(checkpoints_in(folder.path()).size(), 1u);
+  }
+  tap(State{start.weights, Tensor(8)}, later);
+  later.wait();
+  EXPECT_EQ(step_in(folder.path()), 8);
+}
+
+TEST(Checkpoint, AFolderThatIsTakenAwayComesBack) {
+  const TemporaryFolder folder;
+  const std::string inner = folder.path() + "/inner";
+  const auto keep = listen::checkpoint(inner, {.async = false});
+  tap(start, keep);
+  fs::remove_all(inner);
+  tap(State{start.weights, Tensor(5)}, keep);
+  EXPECT_EQ(step_in(inner), 5);
+}
+
+TEST(Checkpoint, OneProcessWritesToAFolder) {
+  const TemporaryFolder folder;
+  const auto keep = listen::checkpoint(folder.path(), {.async = false});
+  tap(start, keep);
+  const Ended other = run_program("checkpoint_loop", {folder.path(), "10"});
+  EXPECT_EQ(other.code, 1);
+  EXPECT_TRUE(has(other.err, "another process (" + std::to_string(::getpid()) + ")")) << other.err;
+  EXPECT_EQ(step_in(folder.path()), 0);
+}
+
+TEST(Checkpoint, KilledAtAnyMomentItEndsAsUndisturbed) {
+  const TemporaryFolder folder;
+  const std::string steps = "3000";
+  const Ended whole = run_program("checkpoint_loop", {folder.path() + "/whole", steps});
+  ASSERT_EQ(whole.code, 0) << whole.err;
+  std::mt19937 random(1);
+  int killed = 0;
+  for (int i = 0; i < 20; ++i) {
+    const std::string after = std::to_string(random() % 60'000);
+    const Ended cut = run_program("checkpoint_loop", {folder.path() + "/cut", steps, after});
+    ASSERT_TRUE(cut.code == 1000 + SIGKILL || cut.code == 0) << cut.code << cut.err;
+    killed += cut.code != 0;
+  }
+  EXPECT_GT(killed, 0);
+  const Ended end = run_program("checkpoint_loop", {folder.path() + "/cut", steps});
+  ASSERT_EQ(end.code, 0) << end.err;
+  EXPECT_EQ(end.out, whole.out);
+}
+
+}  // namespace
+}  // namespace postern::test

@@ -1,0 +1,71 @@
+// Checkpoints of programs over several devices.
+#include <filesystem>
+
+#include "support.h"
+
+namespace postern::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+Tensor counted() { return reshape(iota<float>(24), {6, 4}); }
+
+int parts_in(const std::string& folder) {
+  int parts = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(folder))
+    parts += entry.path().extension() == ".safetensors";
+  return parts;
+}
+
+TEST(DevicesCheckpoint, EachDeviceWritesItsPartAndAnyNumberReadsThem) {
+  const Mesh mesh({{"x", 2}, {"y", 2}});
+  const Sharding both(mesh, P("x", "y")), rows(mesh, P("x"));
+  for (const auto& [sharding, parts] : {std::pair{both, 4}, std::pair{rows, 2}}) {
+    const TemporaryFolder folder;
+    const auto keep = listen::checkpoint(folder.path(), {.keep = 1});
+    const auto f = jit([&](std::pair<Tensor, Tensor> v) {
+      const std::pair next{v.first + 1.0f, v.second * 2.0f};
+      tap({.partitioned = sharding}, next, keep);
+      return next;
+    });
+    const auto x = device_put(counted(), sharding);
+    f(std::pair{x, x}).first.block_until_ready();
+    barrier();
+    EXPECT_EQ(parts_in(folder.path()), parts);
+    const auto back = resume<std::pair<Tensor, Tensor>>(folder.path());
+    ASSERT_TRUE(back);
+    EXPECT_EQ(back->first.to_vector<float>(), (counted() + 1.0f).to_vector<float>());
+    EXPECT_EQ(back->second.to_vector<float>(), (counted() * 2.0f).to_vector<float>());
+    const Mesh three({{"z", 3}});
+    const Tensor spread = device_put(back->first, Sharding(three, P("z")));
+    EXPECT_EQ(spread.to_vector<float>(), (counted() + 1.0f).to_vector<float>());
+  }
+}
+
+TEST(DevicesCheckpoint, InShardMapOneLeafWhosePlaceIsKnown) {
+  const Mesh mesh({{"x", 4}});
+  const TemporaryFolder folder;
+  const auto keep = listen::checkpoint(folder.path(), {.async = false});
+  const Tensor x = iota<float>(8);
+  const auto one = [&](Tensor v) { return tap(v * 2.0f, keep); };
+  jit(shard_map(one, mesh, {.in = {P("x")}, .out = {P("x")}}))(x).block_until_ready();
+  EXPECT_EQ(resume<Tensor>(folder.path())->to_vector<float>(), (x * 2.0f).to_vector<float>());
+  const auto two = [&](Tensor v) { return tap(std::pair{v, v}, keep).first; };
+  expect_error<CallbackError>(
+      [&] { jit(shard_map(two, mesh, {.in = {P("x")}, .out = {P("x")}}))(x).block_until_ready(); },
+      {"in shard_map", "first leaf"});
+}
+
+TEST(DevicesCheckpoint, WithoutPartsTheWholeIsKeptOnce) {
+  const Mesh mesh({{"x", 4}});
+  const TemporaryFolder folder;
+  const auto keep = listen::checkpoint(folder.path());
+  const auto f = jit([&](Tensor v) { return tap(v + 1.0f, keep); });
+  f(device_put(iota<float>(8), Sharding(mesh, P("x")))).block_until_ready();
+  barrier();
+  EXPECT_EQ(parts_in(folder.path()), 1);
+  EXPECT_EQ(resume<Tensor>(folder.path())->to_vector<float>()[7], 8.0f);
+}
+
+}  // namespace
+}  // namespace postern::test
