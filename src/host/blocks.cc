@@ -45,6 +45,21 @@ void Blocks::give_back(void* block, std::size_t size) noexcept {
   retained_ += size;
 }
 
+void Blocks::Chain::add(void* block, std::size_t size) noexcept {
+  first_ = new (block) Free{first_};
+  if (!last_) last_ = first_;
+  size_ = size;
+  ++count_;
+}
+
+void Blocks::give_back(const Chain& chain) noexcept {
+  if (chain.count_ == 0) return;
+  Free*& first = free_[index_of(chain.size_)];
+  chain.last_->next = first;
+  first = chain.first_;
+  retained_ += chain.size_ * chain.count_;
+}
+
 void Blocks::trim(std::size_t keep) noexcept {
   for (std::size_t i = free_.size(); i-- > 0 && retained_ > keep;) {
     const std::size_t power = std::size_t{1} << (i / 4), size = power + (i % 4 + 1) * (power / 4);

@@ -17,6 +17,10 @@ extern const BlockSource heap_blocks;
 
 /// Not thread-safe.
 class Blocks {
+  struct Free {
+    Free* next;
+  };
+
  public:
   explicit Blocks(const BlockSource& source = heap_blocks) : source_(source) {}
   ~Blocks() { trim(0); }
@@ -29,14 +33,25 @@ class Blocks {
   bool has(std::size_t size) const { return free_[index_of(size)] != nullptr; }
   void give_back(void* block, std::size_t size) noexcept;
 
+  /// Blocks of one size, which are given back at once however many they are.
+  class Chain {
+   public:
+    bool takes(std::size_t size) const { return count_ == 0 || size == size_; }
+    void add(void* block, std::size_t size) noexcept;
+
+   private:
+    friend Blocks;
+    Free* first_ = nullptr;
+    Free* last_ = nullptr;
+    std::size_t size_ = 0, count_ = 0;
+  };
+  void give_back(const Chain& chain) noexcept;
+
   std::size_t retained() const { return retained_; }
   /// Frees blocks, the largest first, until at most so many bytes are retained.
   void trim(std::size_t keep) noexcept;
 
  private:
-  struct Free {
-    Free* next;
-  };
   static std::size_t index_of(std::size_t size);
   BlockSource source_;
   std::array<Free*, 256> free_{};

@@ -41,7 +41,8 @@ std::size_t aligned(std::size_t bytes) {
 
 /// One firing; its leaves and mask follow in the same block. Of neighbours with one source the last
 /// one owns it, which is handed on as more arrive: counting owners would have two threads fight for
-/// the counter.
+/// the counter. What a scalar needs fits in two lines of the cache, which go from one core to
+/// another.
 struct TapQueue::Item {
   Item* next = nullptr;
   Item* before = nullptr;
@@ -54,27 +55,32 @@ struct TapQueue::Item {
   std::uint64_t number = 0;
   std::size_t mask = 0;
   int device;
+  int leaves_at;
   std::unique_ptr<Transfer> transfer = {};  // instead of leaves in the block
 
-  static constexpr std::size_t header = 128;
-  std::byte* payload() { return reinterpret_cast<std::byte*>(this) + header; }
-
+  /// Where leaves of that size begin: the large ones are aligned for anything.
+  static int leaves_of(const HostSite& site) {
+    std::size_t largest = 0;
+    for (std::size_t i = 0; i < site.operands; ++i) largest = std::max(largest, site.leaf_bytes[i]);
+    return aligned(largest) < 64 ? 112 : 128;
+  }
   static std::size_t bytes(const HostSite& site, std::size_t mask) {
-    std::size_t total = header + mask;
+    std::size_t total = static_cast<std::size_t>(leaves_of(site)) + mask;
     for (std::size_t i = 0; i < site.operands; ++i) total += aligned(site.leaf_bytes[i]);
     return total;
   }
+  std::byte* leaves() { return reinterpret_cast<std::byte*>(this) + leaves_at; }
   void fill(void* const* data, std::span<const bool> live) {
-    std::byte* to = payload();
+    std::byte* to = leaves();
     for (std::size_t i = 0; i < site->operands; ++i) {
       std::memcpy(to, data[i], site->leaf_bytes[i]);
       to += aligned(site->leaf_bytes[i]);
     }
     if (!live.empty()) std::memcpy(to, live.data(), live.size());
   }
-  /// Where the leaves are in the block.
+  /// Where the leaves are in the block; the end of the last.
   std::byte* point_at_leaves(void** data) {
-    std::byte* leaf = payload();
+    std::byte* leaf = leaves();
     for (std::size_t i = 0; i < site->operands; ++i) {
       data[i] = leaf;
       leaf += aligned(site->leaf_bytes[i]);
@@ -138,10 +144,10 @@ bool TapQueue::push(RunState& run, const HostSite& site, int device, const Fetch
 // block, the thread or the transfer does.
 bool TapQueue::push(RunState& run, const HostSite& site, int device, void* const* data,
                     std::span<const bool> mask, const Fetch* fetch) {
-  static_assert(sizeof(Item) <= Item::header);
+  static_assert(sizeof(Item) <= 112);
   const std::size_t held =
       Blocks::size_for(Item::bytes(site, mask.size()) + (fetch ? Transfer::overhead : 0));
-  const std::size_t size = fetch ? Blocks::size_for(Item::header) : held;
+  const std::size_t size = fetch ? Blocks::size_for(sizeof(Item)) : held;
   TapSource& source = run.tap_source();
   std::shared_ptr<TapSource> gone;  // what a lost firing kept alive goes after the lock
   Lock lock(guard_, std::defer_lock);
@@ -168,7 +174,8 @@ bool TapQueue::push(RunState& run, const HostSite& site, int device, void* const
                                                    .size = size,
                                                    .held = held,
                                                    .mask = mask.size(),
-                                                   .device = device};
+                                                   .device = device,
+                                                   .leaves_at = Item::leaves_of(site)};
   held_ += held;
   peak_ = std::max(peak_, held_);
   if (!fetch && size <= copied_under_lock) {
@@ -224,14 +231,10 @@ void TapQueue::unlink(Item* item, std::shared_ptr<TapSource>& gone) {
 }
 
 void TapQueue::release(Item* item) noexcept {
-  const std::size_t size = item->size, held = item->held;
+  const std::size_t size = item->size;
+  held_ -= item->held;
   item->~Item();
-  recycle(item, size, held);
-}
-
-void TapQueue::recycle(void* block, std::size_t size, std::size_t held) noexcept {
-  blocks_.give_back(block, size);
-  held_ -= held;
+  blocks_.give_back(item, size);
 }
 
 bool TapQueue::wait_for_items(Lock& lock) {
@@ -261,64 +264,87 @@ void TapQueue::linger(Lock& lock) {
   acquire(lock);
 }
 
-/// Moves the oldest firings, as many as `batch` has room for, out of the list and into the hands of
-/// the delivery thread; how many. Under the lock, with at least one in the list.
-std::size_t TapQueue::take(std::span<Item*> batch) {
-  std::size_t count = 0;
-  hands_from_ = first_->number;
-  for (; count < batch.size() && first_; ++count) {
-    Item* const item = batch[count] = first_;
-    first_ = item->next;
-    if (item->site->spec->keep_last == 0) continue;
-    Kept& own = kept_[item->site->spec.get()];
-    own.first = item->next_of_place;
-    if (!own.first)
-      kept_.erase(item->site->spec.get());
-    else
-      --own.count;
+/// Moves the oldest firings, at most so many, out of the list and into the hands of the delivery
+/// thread; the first of them. All of them if there may be a whole batch and none can be lost any
+/// more: then none has to be touched, which the program would wait for. Under the lock, with at
+/// least one in the list.
+TapQueue::Item* TapQueue::take(std::size_t most) {
+  Item* const hands = first_;
+  Item* youngest = last_;
+  std::size_t count = linked_.load(std::memory_order_relaxed);
+  if (most < batch_size || !kept_.empty()) {
+    youngest = first_;
+    for (count = 1;; ++count, youngest = youngest->next) {
+      forget_kept(*youngest);
+      if (count == most || !youngest->next) break;
+    }
   }
+  first_ = std::exchange(youngest->next, nullptr);
   (first_ ? first_->before : last_) = nullptr;
-  Item& youngest = *batch[count - 1];
-  if (!youngest.owner) youngest.owner = youngest.source->shared_from_this();
+  if (!youngest->owner) youngest->owner = youngest->source->shared_from_this();
+  hands_from_ = hands->number;
   in_hands_ = count;
   linked_.store(linked_.load(std::memory_order_relaxed) - count, std::memory_order_release);
-  return count;
+  return hands;
 }
 
-// The delivery thread: until nothing has come for a while, takes a batch, delivers it in order
-// without the lock, gives its blocks back and wakes who waits for room or for the end. Batches grow
-// while listeners are quick and fall back to one firing when they are not.
+/// One that is taken can't be lost any more.
+void TapQueue::forget_kept(const Item& item) {
+  if (item.site->spec->keep_last == 0) return;
+  Kept& own = kept_[item.site->spec.get()];
+  own.first = item.next_of_place;
+  if (!own.first)
+    kept_.erase(item.site->spec.get());
+  else
+    --own.count;
+}
+
+/// Delivers some firings, so many at most, in order without the lock, gives their blocks back and
+/// wakes who waits for room or for the end; the first of those that are left.
+TapQueue::Item* TapQueue::deliver_some(Item* hands, std::size_t most, Lock& lock) {
+  std::array<Blocks::Chain, 8> blocks;  // each of one size
+  std::size_t count = 0, sizes = 0, held = 0;
+  lock.unlock();
+  for (; hands && count < most; ++count) {
+    const std::size_t size = hands->size;
+    if (!blocks[sizes].takes(size) && ++sizes == blocks.size()) break;
+    Item* const item = std::exchange(hands, hands->next);
+    deliver(*item);
+    held += item->held;
+    item->~Item();  // may be the last to keep a program, whose functions are the user's: not under
+                    // the lock
+    blocks[sizes].add(item, size);
+  }
+  acquire(lock);
+  for (const Blocks::Chain& chain : blocks) blocks_.give_back(chain);
+  held_ -= held;
+  delivered_ += count;
+  in_hands_ -= count;
+  if (hands) hands_from_ = hands->number;
+  if (waiters_.load(std::memory_order_relaxed) > 0) {
+    space_.notify_all();
+    done_.notify_all();
+  }
+  return hands;
+}
+
+// The delivery thread: until nothing has come for a while, takes firings into its hands and
+// delivers them, a batch at a time. Batches grow while listeners are quick, and fall back to one
+// firing when they are not: so what has been delivered makes room at once.
 void TapQueue::work() {
-  std::array<Item*, batch_size> batch;
-  std::array<std::pair<std::size_t, std::size_t>, batch_size> sizes;  // of blocks, and held
   std::size_t most = 1;
+  Item* hands = nullptr;
   Lock lock(guard_);
-  while (first_ || wait_for_items(lock)) {
-    if (most > 1 && linked_.load(std::memory_order_relaxed) < batch_size &&
+  while (hands || first_ || wait_for_items(lock)) {
+    if (!hands && most > 1 && linked_.load(std::memory_order_relaxed) < batch_size &&
         waiters_.load(std::memory_order_relaxed) == 0) {
       linger(lock);
       if (!first_) continue;  // dropped meanwhile
     }
-    const std::size_t count = take(std::span(batch).first(most));
-    lock.unlock();
+    if (!hands) hands = take(most);
     const auto start = RunState::Clock::now();
-    for (std::size_t i = 0; i < count; ++i) {
-      deliver(*batch[i]);
-      sizes[i] = {batch[i]->size, batch[i]->held};
-      batch[i]->~Item();  // may be the last to keep a program, whose functions are the user's: not
-                          // under the lock
-    }
-    // Listeners that take their time are given one firing after another, so that what has been
-    // delivered makes room at once.
+    hands = deliver_some(hands, most, lock);
     most = RunState::Clock::now() - start < 50us ? std::min(most * 2, batch_size) : 1;
-    acquire(lock);
-    in_hands_ = 0;
-    delivered_ += count;
-    for (std::size_t i = 0; i < count; ++i) recycle(batch[i], sizes[i].first, sizes[i].second);
-    if (waiters_.load(std::memory_order_relaxed) > 0) {
-      space_.notify_all();
-      done_.notify_all();
-    }
   }
   blocks_.trim(retained_when_idle);
   running_ = false;

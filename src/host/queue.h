@@ -70,11 +70,12 @@ class TapQueue {
   void append(Item* item);
   void unlink(Item* item, std::shared_ptr<TapSource>& gone);
   void release(Item* item) noexcept;
-  void recycle(void* block, std::size_t size, std::size_t held) noexcept;
   bool pending_before(std::uint64_t number) const;
 
-  std::size_t take(std::span<Item*> batch);
+  Item* take(std::size_t most);
+  void forget_kept(const Item& item);
   void work();
+  Item* deliver_some(Item* hands, std::size_t most, Lock& lock);
   bool wait_for_items(Lock& lock);
   void linger(Lock& lock);
   void deliver(Item& item) noexcept;
@@ -85,7 +86,7 @@ class TapQueue {
   Item* first_ = nullptr;
   Item* last_ = nullptr;
   std::atomic<std::size_t> linked_{0};  // the delivery thread looks at it without the lock
-  std::size_t in_hands_ = 0;            // taken by the delivery thread, from number hands_from_ on
+  std::size_t in_hands_ = 0;            // of the delivery thread, from number hands_from_ on
   std::uint64_t hands_from_ = 0, next_ = 0;
   Blocks blocks_;
   std::size_t held_ = 0, peak_ = 0;  // bytes of undelivered firings
