@@ -118,26 +118,43 @@ class Comparator {
   std::vector<Key> keys_;
 };
 
+/// As what a dtype is sorted: beside others XLA cannot sort integers of less than a byte.
+DType sorted_as(DType dtype, std::size_t operands) {
+  if (operands == 1 || !is_integer(dtype) || bit_width(dtype) >= 8) return dtype;
+  return is_signed(dtype) ? DType::s8 : DType::u8;
+}
+
 void sort_lower(Lowering& out, const Equation& e) {
   const auto& p = as<SortParams>(*e.params);
   std::vector<std::string> arguments, names, ins, types;
+  std::vector<Ssa> results;
+  std::vector<Type> sorted;
   for (std::size_t i = 0; i < e.operands.size(); ++i) {
-    const Ssa result = out.fresh();
-    out.define(e, static_cast<int>(i), result);
-    names.push_back(fmt::format("%{}", result.id));
-    ins.push_back(fmt::format("%{}", out.operand(e, i).id));
-    types.push_back(Lowering::type(out.operand_type(e, i)));
-    arguments.insert(arguments.end(), 2, Lowering::type({out.operand_type(e, i).dtype, {}}));
+    const Type& type = out.operand_type(e, i);
+    sorted.push_back({sorted_as(type.dtype, e.operands.size()), type.dims});
+    Ssa x = out.operand(e, i);
+    if (sorted[i].dtype != type.dtype) x = out.op("convert", {x}, {&type}, sorted[i]);
+    results.push_back(out.fresh());
+    names.push_back(fmt::format("%{}", results[i].id));
+    ins.push_back(fmt::format("%{}", x.id));
+    types.push_back(Lowering::type(sorted[i]));
+    arguments.insert(arguments.end(), 2, Lowering::type({sorted[i].dtype, {}}));
   }
   out.write("    {} = \"stablehlo.sort\"({}) (", fmt::join(names, ", "), fmt::join(ins, ", "));
   out.region(arguments, [&](std::span<const Ssa> a) -> std::vector<Lowering::Typed> {
     Comparator comparator(out);
     for (std::size_t k = 0; k < static_cast<std::size_t>(p.keys); ++k)
-      comparator.add(a[2 * k], a[2 * k + 1], {out.operand_type(e, k).dtype, {}});
+      comparator.add(a[2 * k], a[2 * k + 1], {sorted[k].dtype, {}});
     return {{comparator.before(), "tensor<i1>"}};
   });
   out.write(") {{dimension = {} : i64, is_stable = {}}} : ({}) -> ({})\n", p.axis, p.stable,
             fmt::join(types, ", "), fmt::join(types, ", "));
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    const Type& type = out.operand_type(e, i);
+    const bool same = sorted[i].dtype == type.dtype;
+    out.define(e, static_cast<int>(i),
+               same ? results[i] : out.op("convert", {results[i]}, {&sorted[i]}, type));
+  }
 }
 
 constexpr Primitive sort_p{

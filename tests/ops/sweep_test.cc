@@ -83,7 +83,7 @@ TEST(Sweep, WhatXlaFoldsWronglyIsRightInEveryDtype) {
   for (const char* name :
        {"divide", "remainder", "divide_by_difference", "rest_by_zero", "maximum", "clip",
         "concatenate", "count_leading_zeros", "to_64", "max_axis", "cubed", "inverse", "sum_axis",
-        "exp", "expm1", "logistic", "logsumexp", "transpose"}) {
+        "exp", "expm1", "logistic", "logsumexp", "transpose", "permutation"}) {
     const std::string range = test::run_program("sweep", {name}).out;
     std::istringstream numbers(range);
     int first = 0, limit = 0;
