@@ -11,296 +11,325 @@ module @jit_f attributes {mhlo.num_partitions = 1 : i32, mhlo.num_replicas = 1 :
     %6 = stablehlo.convert %arg0 : (tensor<2x4x4xf32>) -> tensor<2x4x4xcomplex<f32>>
     %7 = stablehlo.add %6, %5 : tensor<2x4x4xcomplex<f32>>
     %8 = stablehlo.convert %7 : (tensor<2x4x4xcomplex<f32>>) -> tensor<2x4x4xcomplex<f64>>
-    %9 = stablehlo.slice %8 [0:2, 0:4, 0:3] : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x3xcomplex<f64>>
-    %10 = stablehlo.slice %8 [0:2, 0:2, 0:4] : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x2x4xcomplex<f64>>
-    %11 = stablehlo.reverse %arg1, dims = [1] : tensor<2x4x1xf32>
-    %12 = stablehlo.concatenate %arg1, %11, dim = 2 : (tensor<2x4x1xf32>, tensor<2x4x1xf32>) -> tensor<2x4x2xf32>
-    %13 = stablehlo.convert %12 : (tensor<2x4x2xf32>) -> tensor<2x4x2xcomplex<f64>>
-    %14 = stablehlo.transpose %8, dims = [0, 2, 1] : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xcomplex<f64>>
-    %15 = stablehlo.real %14 : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xf64>
-    %16 = stablehlo.imag %14 : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xf64>
-    %17 = stablehlo.negate %16 : tensor<2x4x4xf64>
-    %18 = stablehlo.complex %15, %17 : tensor<2x4x4xcomplex<f64>>
-    %19 = stablehlo.dot_general %8, %18, batching_dims = [0] x [0], contracting_dims = [2] x [1], precision = [DEFAULT, DEFAULT] : (tensor<2x4x4xcomplex<f64>>, tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xcomplex<f64>>
-    %20 = stablehlo.iota dim = 0 : tensor<4x4xi64>
-    %21 = stablehlo.iota dim = 1 : tensor<4x4xi64>
-    %c = stablehlo.constant dense<0> : tensor<i64>
-    %22 = stablehlo.broadcast_in_dim %c, dims = [] : (tensor<i64>) -> tensor<4x4xi64>
-    %23 = stablehlo.add %20, %22 : tensor<4x4xi64>
-    %24 = stablehlo.compare EQ, %23, %21, SIGNED : (tensor<4x4xi64>, tensor<4x4xi64>) -> tensor<4x4xi1>
-    %25 = stablehlo.convert %24 : (tensor<4x4xi1>) -> tensor<4x4xcomplex<f64>>
-    %cst_1 = stablehlo.constant dense<(2.000000e+00,0.000000e+00)> : tensor<complex<f64>>
-    %26 = stablehlo.broadcast_in_dim %cst_1, dims = [] : (tensor<complex<f64>>) -> tensor<4x4xcomplex<f64>>
-    %27 = stablehlo.multiply %26, %25 : tensor<4x4xcomplex<f64>>
-    %28 = stablehlo.broadcast_in_dim %27, dims = [1, 2] : (tensor<4x4xcomplex<f64>>) -> tensor<1x4x4xcomplex<f64>>
-    %29 = stablehlo.broadcast_in_dim %28, dims = [0, 1, 2] : (tensor<1x4x4xcomplex<f64>>) -> tensor<2x4x4xcomplex<f64>>
-    %30 = stablehlo.add %19, %29 : tensor<2x4x4xcomplex<f64>>
-    %31 = call @cholesky(%30) : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xcomplex<f64>>
-    %32 = stablehlo.custom_call @lapack_ztrsm_ffi(%31, %13) {backend_config = "", mhlo.backend_config = {diag = 78 : ui8, side = 76 : ui8, trans_x = 78 : ui8, uplo = 76 : ui8}, mhlo.frontend_attributes = {num_batch_dims = "1"}, operand_layouts = [dense<[1, 2, 0]> : tensor<3xindex>, dense<[1, 2, 0]> : tensor<3xindex>], output_operand_aliases = [#stablehlo.output_operand_alias<output_tuple_indices = [], operand_index = 1, operand_tuple_indices = []>], result_layouts = [dense<[1, 2, 0]> : tensor<3xindex>], sdy.sharding_rule = #sdy.op_sharding_rule<([i, j, k], [i, l, m])->([i, n, o]) {i=2, j=4, k=4, l=4, m=2, n=4, o=2}, custom>} : (tensor<2x4x4xcomplex<f64>>, tensor<2x4x2xcomplex<f64>>) -> tensor<2x4x2xcomplex<f64>>
-    %33 = stablehlo.transpose %13, dims = [0, 2, 1] : (tensor<2x4x2xcomplex<f64>>) -> tensor<2x2x4xcomplex<f64>>
-    %34 = stablehlo.real %33 : (tensor<2x2x4xcomplex<f64>>) -> tensor<2x2x4xf64>
-    %35 = stablehlo.imag %33 : (tensor<2x2x4xcomplex<f64>>) -> tensor<2x2x4xf64>
-    %36 = stablehlo.negate %35 : tensor<2x2x4xf64>
-    %37 = stablehlo.complex %34, %36 : tensor<2x2x4xcomplex<f64>>
-    %38 = stablehlo.custom_call @lapack_ztrsm_ffi(%31, %37) {backend_config = "", mhlo.backend_config = {diag = 78 : ui8, side = 82 : ui8, trans_x = 84 : ui8, uplo = 76 : ui8}, mhlo.frontend_attributes = {num_batch_dims = "1"}, operand_layouts = [dense<[1, 2, 0]> : tensor<3xindex>, dense<[1, 2, 0]> : tensor<3xindex>], output_operand_aliases = [#stablehlo.output_operand_alias<output_tuple_indices = [], operand_index = 1, operand_tuple_indices = []>], result_layouts = [dense<[1, 2, 0]> : tensor<3xindex>], sdy.sharding_rule = #sdy.op_sharding_rule<([i, j, k], [i, l, m])->([i, n, o]) {i=2, j=4, k=4, l=2, m=4, n=2, o=4}, custom>} : (tensor<2x4x4xcomplex<f64>>, tensor<2x2x4xcomplex<f64>>) -> tensor<2x2x4xcomplex<f64>>
-    %39 = stablehlo.transpose %31, dims = [0, 2, 1] : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xcomplex<f64>>
-    %40 = stablehlo.real %39 : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xf64>
-    %41 = stablehlo.imag %39 : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xf64>
-    %42 = stablehlo.negate %41 : tensor<2x4x4xf64>
-    %43 = stablehlo.complex %40, %42 : tensor<2x4x4xcomplex<f64>>
-    %44 = stablehlo.custom_call @lapack_ztrsm_ffi(%43, %13) {backend_config = "", mhlo.backend_config = {diag = 85 : ui8, side = 76 : ui8, trans_x = 67 : ui8, uplo = 85 : ui8}, mhlo.frontend_attributes = {num_batch_dims = "1"}, operand_layouts = [dense<[1, 2, 0]> : tensor<3xindex>, dense<[1, 2, 0]> : tensor<3xindex>], output_operand_aliases = [#stablehlo.output_operand_alias<output_tuple_indices = [], operand_index = 1, operand_tuple_indices = []>], result_layouts = [dense<[1, 2, 0]> : tensor<3xindex>], sdy.sharding_rule = #sdy.op_sharding_rule<([i, j, k], [i, l, m])->([i, n, o]) {i=2, j=4, k=4, l=4, m=2, n=4, o=2}, custom>} : (tensor<2x4x4xcomplex<f64>>, tensor<2x4x2xcomplex<f64>>) -> tensor<2x4x2xcomplex<f64>>
-    %45:3 = stablehlo.custom_call @lapack_zgetrf_ffi(%9) {backend_config = "", mhlo.backend_config = {}, mhlo.frontend_attributes = {num_batch_dims = "1"}, operand_layouts = [dense<[1, 2, 0]> : tensor<3xindex>], output_operand_aliases = [#stablehlo.output_operand_alias<output_tuple_indices = [0], operand_index = 0, operand_tuple_indices = []>], result_layouts = [dense<[1, 2, 0]> : tensor<3xindex>, dense<[1, 0]> : tensor<2xindex>, dense<0> : tensor<1xindex>], sdy.sharding_rule = #sdy.op_sharding_rule<([i, j, k])->([i, l, m], [i, n], [i]) {i=2, j=4, k=3, l=4, m=3, n=3}, custom>} : (tensor<2x4x3xcomplex<f64>>) -> (tensor<2x4x3xcomplex<f64>>, tensor<2x3xi32>, tensor<2xi32>)
-    %c_2 = stablehlo.constant dense<1> : tensor<i32>
-    %46 = stablehlo.broadcast_in_dim %c_2, dims = [] : (tensor<i32>) -> tensor<2x3xi32>
-    %47 = stablehlo.subtract %45#1, %46 : tensor<2x3xi32>
-    %c_3 = stablehlo.constant dense<0> : tensor<i32>
-    %48 = stablehlo.broadcast_in_dim %c_3, dims = [] : (tensor<i32>) -> tensor<2xi32>
-    %49 = stablehlo.compare GE, %45#2, %48, SIGNED : (tensor<2xi32>, tensor<2xi32>) -> tensor<2xi1>
-    %50 = stablehlo.broadcast_in_dim %49, dims = [0] : (tensor<2xi1>) -> tensor<2x1x1xi1>
-    %cst_4 = stablehlo.constant dense<(0x7FF8000000000000,0x7FF8000000000000)> : tensor<complex<f64>>
-    %51 = stablehlo.broadcast_in_dim %cst_4, dims = [] : (tensor<complex<f64>>) -> tensor<2x4x3xcomplex<f64>>
-    %52 = stablehlo.broadcast_in_dim %50, dims = [0, 1, 2] : (tensor<2x1x1xi1>) -> tensor<2x4x3xi1>
-    %53 = stablehlo.select %52, %45#0, %51 : tensor<2x4x3xi1>, tensor<2x4x3xcomplex<f64>>
-    %54 = stablehlo.iota dim = 1 : tensor<2x4xi32>
-    %c_5 = stablehlo.constant dense<0> : tensor<i64>
+    %9 = stablehlo.iota dim = 0 : tensor<4xi64>
+    %c = stablehlo.constant dense<1> : tensor<i64>
+    %10 = stablehlo.broadcast_in_dim %c, dims = [] : (tensor<i64>) -> tensor<4xi64>
+    %11 = stablehlo.add %10, %9 : tensor<4xi64>
+    %12 = call @_diag(%11) : (tensor<4xi64>) -> tensor<4x4xi64>
+    %13 = stablehlo.convert %12 : (tensor<4x4xi64>) -> tensor<4x4xcomplex<f64>>
+    %14 = stablehlo.broadcast_in_dim %13, dims = [1, 2] : (tensor<4x4xcomplex<f64>>) -> tensor<1x4x4xcomplex<f64>>
+    %15 = stablehlo.broadcast_in_dim %14, dims = [0, 1, 2] : (tensor<1x4x4xcomplex<f64>>) -> tensor<2x4x4xcomplex<f64>>
+    %16 = stablehlo.add %8, %15 : tensor<2x4x4xcomplex<f64>>
+    %17 = stablehlo.slice %16 [0:2, 0:4, 0:3] : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x3xcomplex<f64>>
+    %18 = stablehlo.slice %16 [0:2, 0:2, 0:4] : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x2x4xcomplex<f64>>
+    %19 = stablehlo.reverse %arg1, dims = [1] : tensor<2x4x1xf32>
+    %20 = stablehlo.concatenate %arg1, %19, dim = 2 : (tensor<2x4x1xf32>, tensor<2x4x1xf32>) -> tensor<2x4x2xf32>
+    %21 = stablehlo.convert %20 : (tensor<2x4x2xf32>) -> tensor<2x4x2xcomplex<f64>>
+    %22 = stablehlo.transpose %16, dims = [0, 2, 1] : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xcomplex<f64>>
+    %23 = stablehlo.real %22 : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xf64>
+    %24 = stablehlo.imag %22 : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xf64>
+    %25 = stablehlo.negate %24 : tensor<2x4x4xf64>
+    %26 = stablehlo.complex %23, %25 : tensor<2x4x4xcomplex<f64>>
+    %27 = stablehlo.dot_general %16, %26, batching_dims = [0] x [0], contracting_dims = [2] x [1], precision = [DEFAULT, DEFAULT] : (tensor<2x4x4xcomplex<f64>>, tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xcomplex<f64>>
+    %28 = stablehlo.iota dim = 0 : tensor<4x4xi64>
+    %29 = stablehlo.iota dim = 1 : tensor<4x4xi64>
+    %c_1 = stablehlo.constant dense<0> : tensor<i64>
+    %30 = stablehlo.broadcast_in_dim %c_1, dims = [] : (tensor<i64>) -> tensor<4x4xi64>
+    %31 = stablehlo.add %28, %30 : tensor<4x4xi64>
+    %32 = stablehlo.compare EQ, %31, %29, SIGNED : (tensor<4x4xi64>, tensor<4x4xi64>) -> tensor<4x4xi1>
+    %33 = stablehlo.convert %32 : (tensor<4x4xi1>) -> tensor<4x4xcomplex<f64>>
+    %cst_2 = stablehlo.constant dense<(2.000000e+00,0.000000e+00)> : tensor<complex<f64>>
+    %34 = stablehlo.broadcast_in_dim %cst_2, dims = [] : (tensor<complex<f64>>) -> tensor<4x4xcomplex<f64>>
+    %35 = stablehlo.multiply %34, %33 : tensor<4x4xcomplex<f64>>
+    %36 = stablehlo.broadcast_in_dim %35, dims = [1, 2] : (tensor<4x4xcomplex<f64>>) -> tensor<1x4x4xcomplex<f64>>
+    %37 = stablehlo.broadcast_in_dim %36, dims = [0, 1, 2] : (tensor<1x4x4xcomplex<f64>>) -> tensor<2x4x4xcomplex<f64>>
+    %38 = stablehlo.add %27, %37 : tensor<2x4x4xcomplex<f64>>
+    %39 = call @cholesky(%38) : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xcomplex<f64>>
+    %40 = stablehlo.custom_call @lapack_ztrsm_ffi(%39, %21) {backend_config = "", mhlo.backend_config = {diag = 78 : ui8, side = 76 : ui8, trans_x = 78 : ui8, uplo = 76 : ui8}, mhlo.frontend_attributes = {num_batch_dims = "1"}, operand_layouts = [dense<[1, 2, 0]> : tensor<3xindex>, dense<[1, 2, 0]> : tensor<3xindex>], output_operand_aliases = [#stablehlo.output_operand_alias<output_tuple_indices = [], operand_index = 1, operand_tuple_indices = []>], result_layouts = [dense<[1, 2, 0]> : tensor<3xindex>], sdy.sharding_rule = #sdy.op_sharding_rule<([i, j, k], [i, l, m])->([i, n, o]) {i=2, j=4, k=4, l=4, m=2, n=4, o=2}, custom>} : (tensor<2x4x4xcomplex<f64>>, tensor<2x4x2xcomplex<f64>>) -> tensor<2x4x2xcomplex<f64>>
+    %41 = stablehlo.transpose %21, dims = [0, 2, 1] : (tensor<2x4x2xcomplex<f64>>) -> tensor<2x2x4xcomplex<f64>>
+    %42 = stablehlo.real %41 : (tensor<2x2x4xcomplex<f64>>) -> tensor<2x2x4xf64>
+    %43 = stablehlo.imag %41 : (tensor<2x2x4xcomplex<f64>>) -> tensor<2x2x4xf64>
+    %44 = stablehlo.negate %43 : tensor<2x2x4xf64>
+    %45 = stablehlo.complex %42, %44 : tensor<2x2x4xcomplex<f64>>
+    %46 = stablehlo.custom_call @lapack_ztrsm_ffi(%39, %45) {backend_config = "", mhlo.backend_config = {diag = 78 : ui8, side = 82 : ui8, trans_x = 84 : ui8, uplo = 76 : ui8}, mhlo.frontend_attributes = {num_batch_dims = "1"}, operand_layouts = [dense<[1, 2, 0]> : tensor<3xindex>, dense<[1, 2, 0]> : tensor<3xindex>], output_operand_aliases = [#stablehlo.output_operand_alias<output_tuple_indices = [], operand_index = 1, operand_tuple_indices = []>], result_layouts = [dense<[1, 2, 0]> : tensor<3xindex>], sdy.sharding_rule = #sdy.op_sharding_rule<([i, j, k], [i, l, m])->([i, n, o]) {i=2, j=4, k=4, l=2, m=4, n=2, o=4}, custom>} : (tensor<2x4x4xcomplex<f64>>, tensor<2x2x4xcomplex<f64>>) -> tensor<2x2x4xcomplex<f64>>
+    %47 = stablehlo.transpose %39, dims = [0, 2, 1] : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xcomplex<f64>>
+    %48 = stablehlo.real %47 : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xf64>
+    %49 = stablehlo.imag %47 : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xf64>
+    %50 = stablehlo.negate %49 : tensor<2x4x4xf64>
+    %51 = stablehlo.complex %48, %50 : tensor<2x4x4xcomplex<f64>>
+    %52 = stablehlo.custom_call @lapack_ztrsm_ffi(%51, %21) {backend_config = "", mhlo.backend_config = {diag = 85 : ui8, side = 76 : ui8, trans_x = 67 : ui8, uplo = 85 : ui8}, mhlo.frontend_attributes = {num_batch_dims = "1"}, operand_layouts = [dense<[1, 2, 0]> : tensor<3xindex>, dense<[1, 2, 0]> : tensor<3xindex>], output_operand_aliases = [#stablehlo.output_operand_alias<output_tuple_indices = [], operand_index = 1, operand_tuple_indices = []>], result_layouts = [dense<[1, 2, 0]> : tensor<3xindex>], sdy.sharding_rule = #sdy.op_sharding_rule<([i, j, k], [i, l, m])->([i, n, o]) {i=2, j=4, k=4, l=4, m=2, n=4, o=2}, custom>} : (tensor<2x4x4xcomplex<f64>>, tensor<2x4x2xcomplex<f64>>) -> tensor<2x4x2xcomplex<f64>>
+    %53:3 = stablehlo.custom_call @lapack_zgetrf_ffi(%17) {backend_config = "", mhlo.backend_config = {}, mhlo.frontend_attributes = {num_batch_dims = "1"}, operand_layouts = [dense<[1, 2, 0]> : tensor<3xindex>], output_operand_aliases = [#stablehlo.output_operand_alias<output_tuple_indices = [0], operand_index = 0, operand_tuple_indices = []>], result_layouts = [dense<[1, 2, 0]> : tensor<3xindex>, dense<[1, 0]> : tensor<2xindex>, dense<0> : tensor<1xindex>], sdy.sharding_rule = #sdy.op_sharding_rule<([i, j, k])->([i, l, m], [i, n], [i]) {i=2, j=4, k=3, l=4, m=3, n=3}, custom>} : (tensor<2x4x3xcomplex<f64>>) -> (tensor<2x4x3xcomplex<f64>>, tensor<2x3xi32>, tensor<2xi32>)
+    %c_3 = stablehlo.constant dense<1> : tensor<i32>
+    %54 = stablehlo.broadcast_in_dim %c_3, dims = [] : (tensor<i32>) -> tensor<2x3xi32>
+    %55 = stablehlo.subtract %53#1, %54 : tensor<2x3xi32>
+    %c_4 = stablehlo.constant dense<0> : tensor<i32>
+    %56 = stablehlo.broadcast_in_dim %c_4, dims = [] : (tensor<i32>) -> tensor<2xi32>
+    %57 = stablehlo.compare GE, %53#2, %56, SIGNED : (tensor<2xi32>, tensor<2xi32>) -> tensor<2xi1>
+    %58 = stablehlo.broadcast_in_dim %57, dims = [0] : (tensor<2xi1>) -> tensor<2x1x1xi1>
+    %cst_5 = stablehlo.constant dense<(0x7FF8000000000000,0x7FF8000000000000)> : tensor<complex<f64>>
+    %59 = stablehlo.broadcast_in_dim %cst_5, dims = [] : (tensor<complex<f64>>) -> tensor<2x4x3xcomplex<f64>>
+    %60 = stablehlo.broadcast_in_dim %58, dims = [0, 1, 2] : (tensor<2x1x1xi1>) -> tensor<2x4x3xi1>
+    %61 = stablehlo.select %60, %53#0, %59 : tensor<2x4x3xi1>, tensor<2x4x3xcomplex<f64>>
+    %62 = stablehlo.iota dim = 1 : tensor<2x4xi32>
     %c_6 = stablehlo.constant dense<0> : tensor<i64>
-    %55:4 = stablehlo.while(%iterArg = %47, %iterArg_32 = %c_6, %iterArg_33 = %c_5, %iterArg_34 = %54) : tensor<2x3xi32>, tensor<i64>, tensor<i64>, tensor<2x4xi32>
+    %c_7 = stablehlo.constant dense<0> : tensor<i64>
+    %63:4 = stablehlo.while(%iterArg = %55, %iterArg_33 = %c_7, %iterArg_34 = %c_6, %iterArg_35 = %62) : tensor<2x3xi32>, tensor<i64>, tensor<i64>, tensor<2x4xi32>
     cond {
-      %c_35 = stablehlo.constant dense<3> : tensor<i64>
-      %246 = stablehlo.compare LT, %iterArg_32, %c_35, SIGNED : (tensor<i64>, tensor<i64>) -> tensor<i1>
-      stablehlo.return %246 : tensor<i1>
+      %c_36 = stablehlo.constant dense<3> : tensor<i64>
+      %254 = stablehlo.compare LT, %iterArg_33, %c_36, SIGNED : (tensor<i64>, tensor<i64>) -> tensor<i1>
+      stablehlo.return %254 : tensor<i1>
     } do {
-      %246:2 = func.call @closed_call(%iterArg, %iterArg_33, %iterArg_34) : (tensor<2x3xi32>, tensor<i64>, tensor<2x4xi32>) -> (tensor<i64>, tensor<2x4xi32>)
-      %c_35 = stablehlo.constant dense<1> : tensor<i64>
-      %247 = stablehlo.add %iterArg_32, %c_35 : tensor<i64>
-      stablehlo.return %iterArg, %247, %246#0, %246#1 : tensor<2x3xi32>, tensor<i64>, tensor<i64>, tensor<2x4xi32>
+      %254:2 = func.call @closed_call(%iterArg, %iterArg_34, %iterArg_35) : (tensor<2x3xi32>, tensor<i64>, tensor<2x4xi32>) -> (tensor<i64>, tensor<2x4xi32>)
+      %c_36 = stablehlo.constant dense<1> : tensor<i64>
+      %255 = stablehlo.add %iterArg_33, %c_36 : tensor<i64>
+      stablehlo.return %iterArg, %255, %254#0, %254#1 : tensor<2x3xi32>, tensor<i64>, tensor<i64>, tensor<2x4xi32>
     }
-    %56:3 = stablehlo.custom_call @lapack_zgetrf_ffi(%10) {backend_config = "", mhlo.backend_config = {}, mhlo.frontend_attributes = {num_batch_dims = "1"}, operand_layouts = [dense<[1, 2, 0]> : tensor<3xindex>], output_operand_aliases = [#stablehlo.output_operand_alias<output_tuple_indices = [0], operand_index = 0, operand_tuple_indices = []>], result_layouts = [dense<[1, 2, 0]> : tensor<3xindex>, dense<[1, 0]> : tensor<2xindex>, dense<0> : tensor<1xindex>], sdy.sharding_rule = #sdy.op_sharding_rule<([i, j, k])->([i, l, m], [i, n], [i]) {i=2, j=2, k=4, l=2, m=4, n=2}, custom>} : (tensor<2x2x4xcomplex<f64>>) -> (tensor<2x2x4xcomplex<f64>>, tensor<2x2xi32>, tensor<2xi32>)
-    %c_7 = stablehlo.constant dense<1> : tensor<i32>
-    %57 = stablehlo.broadcast_in_dim %c_7, dims = [] : (tensor<i32>) -> tensor<2x2xi32>
-    %58 = stablehlo.subtract %56#1, %57 : tensor<2x2xi32>
-    %c_8 = stablehlo.constant dense<0> : tensor<i32>
-    %59 = stablehlo.broadcast_in_dim %c_8, dims = [] : (tensor<i32>) -> tensor<2xi32>
-    %60 = stablehlo.compare GE, %56#2, %59, SIGNED : (tensor<2xi32>, tensor<2xi32>) -> tensor<2xi1>
-    %61 = stablehlo.broadcast_in_dim %60, dims = [0] : (tensor<2xi1>) -> tensor<2x1x1xi1>
-    %cst_9 = stablehlo.constant dense<(0x7FF8000000000000,0x7FF8000000000000)> : tensor<complex<f64>>
-    %62 = stablehlo.broadcast_in_dim %cst_9, dims = [] : (tensor<complex<f64>>) -> tensor<2x2x4xcomplex<f64>>
-    %63 = stablehlo.broadcast_in_dim %61, dims = [0, 1, 2] : (tensor<2x1x1xi1>) -> tensor<2x2x4xi1>
-    %64 = stablehlo.select %63, %56#0, %62 : tensor<2x2x4xi1>, tensor<2x2x4xcomplex<f64>>
-    %65 = stablehlo.iota dim = 1 : tensor<2x2xi32>
-    %c_10 = stablehlo.constant dense<0> : tensor<i64>
+    %64:3 = stablehlo.custom_call @lapack_zgetrf_ffi(%18) {backend_config = "", mhlo.backend_config = {}, mhlo.frontend_attributes = {num_batch_dims = "1"}, operand_layouts = [dense<[1, 2, 0]> : tensor<3xindex>], output_operand_aliases = [#stablehlo.output_operand_alias<output_tuple_indices = [0], operand_index = 0, operand_tuple_indices = []>], result_layouts = [dense<[1, 2, 0]> : tensor<3xindex>, dense<[1, 0]> : tensor<2xindex>, dense<0> : tensor<1xindex>], sdy.sharding_rule = #sdy.op_sharding_rule<([i, j, k])->([i, l, m], [i, n], [i]) {i=2, j=2, k=4, l=2, m=4, n=2}, custom>} : (tensor<2x2x4xcomplex<f64>>) -> (tensor<2x2x4xcomplex<f64>>, tensor<2x2xi32>, tensor<2xi32>)
+    %c_8 = stablehlo.constant dense<1> : tensor<i32>
+    %65 = stablehlo.broadcast_in_dim %c_8, dims = [] : (tensor<i32>) -> tensor<2x2xi32>
+    %66 = stablehlo.subtract %64#1, %65 : tensor<2x2xi32>
+    %c_9 = stablehlo.constant dense<0> : tensor<i32>
+    %67 = stablehlo.broadcast_in_dim %c_9, dims = [] : (tensor<i32>) -> tensor<2xi32>
+    %68 = stablehlo.compare GE, %64#2, %67, SIGNED : (tensor<2xi32>, tensor<2xi32>) -> tensor<2xi1>
+    %69 = stablehlo.broadcast_in_dim %68, dims = [0] : (tensor<2xi1>) -> tensor<2x1x1xi1>
+    %cst_10 = stablehlo.constant dense<(0x7FF8000000000000,0x7FF8000000000000)> : tensor<complex<f64>>
+    %70 = stablehlo.broadcast_in_dim %cst_10, dims = [] : (tensor<complex<f64>>) -> tensor<2x2x4xcomplex<f64>>
+    %71 = stablehlo.broadcast_in_dim %69, dims = [0, 1, 2] : (tensor<2x1x1xi1>) -> tensor<2x2x4xi1>
+    %72 = stablehlo.select %71, %64#0, %70 : tensor<2x2x4xi1>, tensor<2x2x4xcomplex<f64>>
+    %73 = stablehlo.iota dim = 1 : tensor<2x2xi32>
     %c_11 = stablehlo.constant dense<0> : tensor<i64>
-    %66:4 = stablehlo.while(%iterArg = %58, %iterArg_32 = %c_11, %iterArg_33 = %c_10, %iterArg_34 = %65) : tensor<2x2xi32>, tensor<i64>, tensor<i64>, tensor<2x2xi32>
+    %c_12 = stablehlo.constant dense<0> : tensor<i64>
+    %74:4 = stablehlo.while(%iterArg = %66, %iterArg_33 = %c_12, %iterArg_34 = %c_11, %iterArg_35 = %73) : tensor<2x2xi32>, tensor<i64>, tensor<i64>, tensor<2x2xi32>
     cond {
-      %c_35 = stablehlo.constant dense<2> : tensor<i64>
-      %246 = stablehlo.compare LT, %iterArg_32, %c_35, SIGNED : (tensor<i64>, tensor<i64>) -> tensor<i1>
-      stablehlo.return %246 : tensor<i1>
+      %c_36 = stablehlo.constant dense<2> : tensor<i64>
+      %254 = stablehlo.compare LT, %iterArg_33, %c_36, SIGNED : (tensor<i64>, tensor<i64>) -> tensor<i1>
+      stablehlo.return %254 : tensor<i1>
     } do {
-      %246:2 = func.call @closed_call_0(%iterArg, %iterArg_33, %iterArg_34) : (tensor<2x2xi32>, tensor<i64>, tensor<2x2xi32>) -> (tensor<i64>, tensor<2x2xi32>)
-      %c_35 = stablehlo.constant dense<1> : tensor<i64>
-      %247 = stablehlo.add %iterArg_32, %c_35 : tensor<i64>
-      stablehlo.return %iterArg, %247, %246#0, %246#1 : tensor<2x2xi32>, tensor<i64>, tensor<i64>, tensor<2x2xi32>
+      %254:2 = func.call @closed_call_0(%iterArg, %iterArg_34, %iterArg_35) : (tensor<2x2xi32>, tensor<i64>, tensor<2x2xi32>) -> (tensor<i64>, tensor<2x2xi32>)
+      %c_36 = stablehlo.constant dense<1> : tensor<i64>
+      %255 = stablehlo.add %iterArg_33, %c_36 : tensor<i64>
+      stablehlo.return %iterArg, %255, %254#0, %254#1 : tensor<2x2xi32>, tensor<i64>, tensor<i64>, tensor<2x2xi32>
     }
-    %67 = call @solve(%30, %13) : (tensor<2x4x4xcomplex<f64>>, tensor<2x4x2xcomplex<f64>>) -> tensor<2x4x2xcomplex<f64>>
-    %68:2 = call @qr(%9) : (tensor<2x4x3xcomplex<f64>>) -> (tensor<2x4x4xcomplex<f64>>, tensor<2x4x3xcomplex<f64>>)
-    %69:3 = call @svd(%9) : (tensor<2x4x3xcomplex<f64>>) -> (tensor<2x4x3xcomplex<f64>>, tensor<2x3xf64>, tensor<2x3x3xcomplex<f64>>)
-    %70:2 = call @svd_2(%10) : (tensor<2x2x4xcomplex<f64>>) -> (tensor<2x2x2xcomplex<f64>>, tensor<2x2xf64>)
-    %71:2 = call @eigh(%30) : (tensor<2x4x4xcomplex<f64>>) -> (tensor<2x4xf64>, tensor<2x4x4xcomplex<f64>>)
-    %72 = stablehlo.add %30, %8 : tensor<2x4x4xcomplex<f64>>
-    %73:4 = stablehlo.custom_call @lapack_zgeev_ffi(%72) {backend_config = "", mhlo.backend_config = {compute_left = 86 : ui8, compute_right = 86 : ui8}, mhlo.frontend_attributes = {num_batch_dims = "1"}, operand_layouts = [dense<[1, 2, 0]> : tensor<3xindex>], result_layouts = [dense<[1, 0]> : tensor<2xindex>, dense<[1, 2, 0]> : tensor<3xindex>, dense<[1, 2, 0]> : tensor<3xindex>, dense<0> : tensor<1xindex>], sdy.sharding_rule = #sdy.op_sharding_rule<([i, j, k])->([i, l], [i, m, n], [i, o, p], [i]) {i=2, j=4, k=4, l=4, m=4, n=4, o=4, p=4}, custom>} : (tensor<2x4x4xcomplex<f64>>) -> (tensor<2x4xcomplex<f64>>, tensor<2x4x4xcomplex<f64>>, tensor<2x4x4xcomplex<f64>>, tensor<2xi32>)
-    %c_12 = stablehlo.constant dense<0> : tensor<i32>
-    %74 = stablehlo.broadcast_in_dim %c_12, dims = [] : (tensor<i32>) -> tensor<2xi32>
-    %75 = stablehlo.compare EQ, %73#3, %74, SIGNED : (tensor<2xi32>, tensor<2xi32>) -> tensor<2xi1>
-    %76 = stablehlo.broadcast_in_dim %75, dims = [0] : (tensor<2xi1>) -> tensor<2x1xi1>
-    %cst_13 = stablehlo.constant dense<(0x7FF8000000000000,0x7FF8000000000000)> : tensor<complex<f64>>
-    %77 = stablehlo.broadcast_in_dim %cst_13, dims = [] : (tensor<complex<f64>>) -> tensor<2x4xcomplex<f64>>
-    %78 = stablehlo.broadcast_in_dim %76, dims = [0, 1] : (tensor<2x1xi1>) -> tensor<2x4xi1>
-    %79 = stablehlo.select %78, %73#0, %77 : tensor<2x4xi1>, tensor<2x4xcomplex<f64>>
-    %80 = stablehlo.broadcast_in_dim %75, dims = [0] : (tensor<2xi1>) -> tensor<2x1x1xi1>
+    %75 = call @solve(%38, %21) : (tensor<2x4x4xcomplex<f64>>, tensor<2x4x2xcomplex<f64>>) -> tensor<2x4x2xcomplex<f64>>
+    %76:2 = call @qr(%17) : (tensor<2x4x3xcomplex<f64>>) -> (tensor<2x4x4xcomplex<f64>>, tensor<2x4x3xcomplex<f64>>)
+    %77:3 = call @svd(%17) : (tensor<2x4x3xcomplex<f64>>) -> (tensor<2x4x3xcomplex<f64>>, tensor<2x3xf64>, tensor<2x3x3xcomplex<f64>>)
+    %78:2 = call @svd_2(%18) : (tensor<2x2x4xcomplex<f64>>) -> (tensor<2x2x2xcomplex<f64>>, tensor<2x2xf64>)
+    %79:2 = call @eigh(%38) : (tensor<2x4x4xcomplex<f64>>) -> (tensor<2x4xf64>, tensor<2x4x4xcomplex<f64>>)
+    %80 = stablehlo.add %38, %16 : tensor<2x4x4xcomplex<f64>>
+    %81:4 = stablehlo.custom_call @lapack_zgeev_ffi(%80) {backend_config = "", mhlo.backend_config = {compute_left = 86 : ui8, compute_right = 86 : ui8}, mhlo.frontend_attributes = {num_batch_dims = "1"}, operand_layouts = [dense<[1, 2, 0]> : tensor<3xindex>], result_layouts = [dense<[1, 0]> : tensor<2xindex>, dense<[1, 2, 0]> : tensor<3xindex>, dense<[1, 2, 0]> : tensor<3xindex>, dense<0> : tensor<1xindex>], sdy.sharding_rule = #sdy.op_sharding_rule<([i, j, k])->([i, l], [i, m, n], [i, o, p], [i]) {i=2, j=4, k=4, l=4, m=4, n=4, o=4, p=4}, custom>} : (tensor<2x4x4xcomplex<f64>>) -> (tensor<2x4xcomplex<f64>>, tensor<2x4x4xcomplex<f64>>, tensor<2x4x4xcomplex<f64>>, tensor<2xi32>)
+    %c_13 = stablehlo.constant dense<0> : tensor<i32>
+    %82 = stablehlo.broadcast_in_dim %c_13, dims = [] : (tensor<i32>) -> tensor<2xi32>
+    %83 = stablehlo.compare EQ, %81#3, %82, SIGNED : (tensor<2xi32>, tensor<2xi32>) -> tensor<2xi1>
+    %84 = stablehlo.broadcast_in_dim %83, dims = [0] : (tensor<2xi1>) -> tensor<2x1xi1>
     %cst_14 = stablehlo.constant dense<(0x7FF8000000000000,0x7FF8000000000000)> : tensor<complex<f64>>
-    %81 = stablehlo.broadcast_in_dim %cst_14, dims = [] : (tensor<complex<f64>>) -> tensor<2x4x4xcomplex<f64>>
-    %82 = stablehlo.broadcast_in_dim %80, dims = [0, 1, 2] : (tensor<2x1x1xi1>) -> tensor<2x4x4xi1>
-    %83 = stablehlo.select %82, %73#1, %81 : tensor<2x4x4xi1>, tensor<2x4x4xcomplex<f64>>
-    %84 = stablehlo.broadcast_in_dim %75, dims = [0] : (tensor<2xi1>) -> tensor<2x1x1xi1>
+    %85 = stablehlo.broadcast_in_dim %cst_14, dims = [] : (tensor<complex<f64>>) -> tensor<2x4xcomplex<f64>>
+    %86 = stablehlo.broadcast_in_dim %84, dims = [0, 1] : (tensor<2x1xi1>) -> tensor<2x4xi1>
+    %87 = stablehlo.select %86, %81#0, %85 : tensor<2x4xi1>, tensor<2x4xcomplex<f64>>
+    %88 = stablehlo.broadcast_in_dim %83, dims = [0] : (tensor<2xi1>) -> tensor<2x1x1xi1>
     %cst_15 = stablehlo.constant dense<(0x7FF8000000000000,0x7FF8000000000000)> : tensor<complex<f64>>
-    %85 = stablehlo.broadcast_in_dim %cst_15, dims = [] : (tensor<complex<f64>>) -> tensor<2x4x4xcomplex<f64>>
-    %86 = stablehlo.broadcast_in_dim %84, dims = [0, 1, 2] : (tensor<2x1x1xi1>) -> tensor<2x4x4xi1>
-    %87 = stablehlo.select %86, %73#2, %85 : tensor<2x4x4xi1>, tensor<2x4x4xcomplex<f64>>
-    %88 = stablehlo.add %30, %8 : tensor<2x4x4xcomplex<f64>>
-    %89 = stablehlo.dot_general %88, %87, batching_dims = [0] x [0], contracting_dims = [2] x [1], precision = [DEFAULT, DEFAULT] : (tensor<2x4x4xcomplex<f64>>, tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xcomplex<f64>>
-    %90 = stablehlo.broadcast_in_dim %79, dims = [0, 2] : (tensor<2x4xcomplex<f64>>) -> tensor<2x1x4xcomplex<f64>>
-    %91 = stablehlo.broadcast_in_dim %90, dims = [0, 1, 2] : (tensor<2x1x4xcomplex<f64>>) -> tensor<2x4x4xcomplex<f64>>
-    %92 = stablehlo.multiply %87, %91 : tensor<2x4x4xcomplex<f64>>
-    %93 = stablehlo.subtract %89, %92 : tensor<2x4x4xcomplex<f64>>
-    %94 = stablehlo.transpose %83, dims = [0, 2, 1] : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xcomplex<f64>>
-    %95 = stablehlo.real %94 : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xf64>
-    %96 = stablehlo.imag %94 : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xf64>
-    %97 = stablehlo.negate %96 : tensor<2x4x4xf64>
-    %98 = stablehlo.complex %95, %97 : tensor<2x4x4xcomplex<f64>>
-    %99 = stablehlo.add %30, %8 : tensor<2x4x4xcomplex<f64>>
-    %100 = stablehlo.dot_general %98, %99, batching_dims = [0] x [0], contracting_dims = [2] x [1], precision = [DEFAULT, DEFAULT] : (tensor<2x4x4xcomplex<f64>>, tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xcomplex<f64>>
-    %101 = stablehlo.broadcast_in_dim %79, dims = [0, 1] : (tensor<2x4xcomplex<f64>>) -> tensor<2x4x1xcomplex<f64>>
-    %102 = stablehlo.transpose %83, dims = [0, 2, 1] : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xcomplex<f64>>
+    %89 = stablehlo.broadcast_in_dim %cst_15, dims = [] : (tensor<complex<f64>>) -> tensor<2x4x4xcomplex<f64>>
+    %90 = stablehlo.broadcast_in_dim %88, dims = [0, 1, 2] : (tensor<2x1x1xi1>) -> tensor<2x4x4xi1>
+    %91 = stablehlo.select %90, %81#1, %89 : tensor<2x4x4xi1>, tensor<2x4x4xcomplex<f64>>
+    %92 = stablehlo.broadcast_in_dim %83, dims = [0] : (tensor<2xi1>) -> tensor<2x1x1xi1>
+    %cst_16 = stablehlo.constant dense<(0x7FF8000000000000,0x7FF8000000000000)> : tensor<complex<f64>>
+    %93 = stablehlo.broadcast_in_dim %cst_16, dims = [] : (tensor<complex<f64>>) -> tensor<2x4x4xcomplex<f64>>
+    %94 = stablehlo.broadcast_in_dim %92, dims = [0, 1, 2] : (tensor<2x1x1xi1>) -> tensor<2x4x4xi1>
+    %95 = stablehlo.select %94, %81#2, %93 : tensor<2x4x4xi1>, tensor<2x4x4xcomplex<f64>>
+    %96 = stablehlo.add %38, %16 : tensor<2x4x4xcomplex<f64>>
+    %97 = stablehlo.dot_general %96, %95, batching_dims = [0] x [0], contracting_dims = [2] x [1], precision = [DEFAULT, DEFAULT] : (tensor<2x4x4xcomplex<f64>>, tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xcomplex<f64>>
+    %98 = stablehlo.broadcast_in_dim %87, dims = [0, 2] : (tensor<2x4xcomplex<f64>>) -> tensor<2x1x4xcomplex<f64>>
+    %99 = stablehlo.broadcast_in_dim %98, dims = [0, 1, 2] : (tensor<2x1x4xcomplex<f64>>) -> tensor<2x4x4xcomplex<f64>>
+    %100 = stablehlo.multiply %95, %99 : tensor<2x4x4xcomplex<f64>>
+    %101 = stablehlo.subtract %97, %100 : tensor<2x4x4xcomplex<f64>>
+    %102 = stablehlo.transpose %91, dims = [0, 2, 1] : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xcomplex<f64>>
     %103 = stablehlo.real %102 : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xf64>
     %104 = stablehlo.imag %102 : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xf64>
     %105 = stablehlo.negate %104 : tensor<2x4x4xf64>
     %106 = stablehlo.complex %103, %105 : tensor<2x4x4xcomplex<f64>>
-    %107 = stablehlo.broadcast_in_dim %101, dims = [0, 1, 2] : (tensor<2x4x1xcomplex<f64>>) -> tensor<2x4x4xcomplex<f64>>
-    %108 = stablehlo.multiply %107, %106 : tensor<2x4x4xcomplex<f64>>
-    %109 = stablehlo.subtract %100, %108 : tensor<2x4x4xcomplex<f64>>
-    %110:5 = stablehlo.custom_call @lapack_zgees_ffi(%8) {backend_config = "", mhlo.backend_config = {mode = 86 : ui8, sort = 78 : ui8}, mhlo.frontend_attributes = {num_batch_dims = "1"}, operand_layouts = [dense<[1, 2, 0]> : tensor<3xindex>], output_operand_aliases = [#stablehlo.output_operand_alias<output_tuple_indices = [0], operand_index = 0, operand_tuple_indices = []>], result_layouts = [dense<[1, 2, 0]> : tensor<3xindex>, dense<[1, 2, 0]> : tensor<3xindex>, dense<[1, 0]> : tensor<2xindex>, dense<0> : tensor<1xindex>, dense<0> : tensor<1xindex>], sdy.sharding_rule = #sdy.op_sharding_rule<([i, j, k])->([i, l, m], [i, n, o], [i, p], [i], [i]) {i=2, j=4, k=4, l=4, m=4, n=4, o=4, p=4}, custom>} : (tensor<2x4x4xcomplex<f64>>) -> (tensor<2x4x4xcomplex<f64>>, tensor<2x4x4xcomplex<f64>>, tensor<2x4xcomplex<f64>>, tensor<2xi32>, tensor<2xi32>)
-    %c_16 = stablehlo.constant dense<0> : tensor<i32>
-    %111 = stablehlo.broadcast_in_dim %c_16, dims = [] : (tensor<i32>) -> tensor<2xi32>
-    %112 = stablehlo.compare EQ, %110#4, %111, SIGNED : (tensor<2xi32>, tensor<2xi32>) -> tensor<2xi1>
-    %113 = stablehlo.broadcast_in_dim %112, dims = [0] : (tensor<2xi1>) -> tensor<2x1x1xi1>
-    %cst_17 = stablehlo.constant dense<(0x7FF8000000000000,0x7FF8000000000000)> : tensor<complex<f64>>
-    %114 = stablehlo.broadcast_in_dim %cst_17, dims = [] : (tensor<complex<f64>>) -> tensor<2x4x4xcomplex<f64>>
-    %115 = stablehlo.broadcast_in_dim %113, dims = [0, 1, 2] : (tensor<2x1x1xi1>) -> tensor<2x4x4xi1>
-    %116 = stablehlo.select %115, %110#0, %114 : tensor<2x4x4xi1>, tensor<2x4x4xcomplex<f64>>
-    %117 = stablehlo.broadcast_in_dim %112, dims = [0] : (tensor<2xi1>) -> tensor<2x1x1xi1>
+    %107 = stablehlo.add %38, %16 : tensor<2x4x4xcomplex<f64>>
+    %108 = stablehlo.dot_general %106, %107, batching_dims = [0] x [0], contracting_dims = [2] x [1], precision = [DEFAULT, DEFAULT] : (tensor<2x4x4xcomplex<f64>>, tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xcomplex<f64>>
+    %109 = stablehlo.broadcast_in_dim %87, dims = [0, 1] : (tensor<2x4xcomplex<f64>>) -> tensor<2x4x1xcomplex<f64>>
+    %110 = stablehlo.transpose %91, dims = [0, 2, 1] : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xcomplex<f64>>
+    %111 = stablehlo.real %110 : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xf64>
+    %112 = stablehlo.imag %110 : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xf64>
+    %113 = stablehlo.negate %112 : tensor<2x4x4xf64>
+    %114 = stablehlo.complex %111, %113 : tensor<2x4x4xcomplex<f64>>
+    %115 = stablehlo.broadcast_in_dim %109, dims = [0, 1, 2] : (tensor<2x4x1xcomplex<f64>>) -> tensor<2x4x4xcomplex<f64>>
+    %116 = stablehlo.multiply %115, %114 : tensor<2x4x4xcomplex<f64>>
+    %117 = stablehlo.subtract %108, %116 : tensor<2x4x4xcomplex<f64>>
+    %118:5 = stablehlo.custom_call @lapack_zgees_ffi(%16) {backend_config = "", mhlo.backend_config = {mode = 86 : ui8, sort = 78 : ui8}, mhlo.frontend_attributes = {num_batch_dims = "1"}, operand_layouts = [dense<[1, 2, 0]> : tensor<3xindex>], output_operand_aliases = [#stablehlo.output_operand_alias<output_tuple_indices = [0], operand_index = 0, operand_tuple_indices = []>], result_layouts = [dense<[1, 2, 0]> : tensor<3xindex>, dense<[1, 2, 0]> : tensor<3xindex>, dense<[1, 0]> : tensor<2xindex>, dense<0> : tensor<1xindex>, dense<0> : tensor<1xindex>], sdy.sharding_rule = #sdy.op_sharding_rule<([i, j, k])->([i, l, m], [i, n, o], [i, p], [i], [i]) {i=2, j=4, k=4, l=4, m=4, n=4, o=4, p=4}, custom>} : (tensor<2x4x4xcomplex<f64>>) -> (tensor<2x4x4xcomplex<f64>>, tensor<2x4x4xcomplex<f64>>, tensor<2x4xcomplex<f64>>, tensor<2xi32>, tensor<2xi32>)
+    %c_17 = stablehlo.constant dense<0> : tensor<i32>
+    %119 = stablehlo.broadcast_in_dim %c_17, dims = [] : (tensor<i32>) -> tensor<2xi32>
+    %120 = stablehlo.compare EQ, %118#4, %119, SIGNED : (tensor<2xi32>, tensor<2xi32>) -> tensor<2xi1>
+    %121 = stablehlo.broadcast_in_dim %120, dims = [0] : (tensor<2xi1>) -> tensor<2x1x1xi1>
     %cst_18 = stablehlo.constant dense<(0x7FF8000000000000,0x7FF8000000000000)> : tensor<complex<f64>>
-    %118 = stablehlo.broadcast_in_dim %cst_18, dims = [] : (tensor<complex<f64>>) -> tensor<2x4x4xcomplex<f64>>
-    %119 = stablehlo.broadcast_in_dim %117, dims = [0, 1, 2] : (tensor<2x1x1xi1>) -> tensor<2x4x4xi1>
-    %120 = stablehlo.select %119, %110#1, %118 : tensor<2x4x4xi1>, tensor<2x4x4xcomplex<f64>>
-    %121:3 = stablehlo.custom_call @lapack_zgehrd_ffi(%8) {backend_config = "", mhlo.backend_config = {high = 4 : i32, low = 1 : i32}, mhlo.frontend_attributes = {num_batch_dims = "1"}, operand_layouts = [dense<[1, 2, 0]> : tensor<3xindex>], output_operand_aliases = [#stablehlo.output_operand_alias<output_tuple_indices = [0], operand_index = 0, operand_tuple_indices = []>], result_layouts = [dense<[1, 2, 0]> : tensor<3xindex>, dense<[1, 0]> : tensor<2xindex>, dense<0> : tensor<1xindex>], sdy.sharding_rule = #sdy.op_sharding_rule<([i, j, k])->([i, l, m], [i, n], [i]) {i=2, j=4, k=4, l=4, m=4, n=3}, custom>} : (tensor<2x4x4xcomplex<f64>>) -> (tensor<2x4x4xcomplex<f64>>, tensor<2x3xcomplex<f64>>, tensor<2xi32>)
-    %c_19 = stablehlo.constant dense<0> : tensor<i32>
-    %122 = stablehlo.broadcast_in_dim %c_19, dims = [] : (tensor<i32>) -> tensor<2xi32>
-    %123 = stablehlo.compare EQ, %121#2, %122, SIGNED : (tensor<2xi32>, tensor<2xi32>) -> tensor<2xi1>
-    %124 = stablehlo.broadcast_in_dim %123, dims = [0] : (tensor<2xi1>) -> tensor<2x1x1xi1>
-    %cst_20 = stablehlo.constant dense<(0x7FF8000000000000,0x7FF8000000000000)> : tensor<complex<f64>>
-    %125 = stablehlo.broadcast_in_dim %cst_20, dims = [] : (tensor<complex<f64>>) -> tensor<2x4x4xcomplex<f64>>
-    %126 = stablehlo.broadcast_in_dim %124, dims = [0, 1, 2] : (tensor<2x1x1xi1>) -> tensor<2x4x4xi1>
-    %127 = stablehlo.select %126, %121#0, %125 : tensor<2x4x4xi1>, tensor<2x4x4xcomplex<f64>>
-    %128 = stablehlo.broadcast_in_dim %123, dims = [0] : (tensor<2xi1>) -> tensor<2x1xi1>
+    %122 = stablehlo.broadcast_in_dim %cst_18, dims = [] : (tensor<complex<f64>>) -> tensor<2x4x4xcomplex<f64>>
+    %123 = stablehlo.broadcast_in_dim %121, dims = [0, 1, 2] : (tensor<2x1x1xi1>) -> tensor<2x4x4xi1>
+    %124 = stablehlo.select %123, %118#0, %122 : tensor<2x4x4xi1>, tensor<2x4x4xcomplex<f64>>
+    %125 = stablehlo.broadcast_in_dim %120, dims = [0] : (tensor<2xi1>) -> tensor<2x1x1xi1>
+    %cst_19 = stablehlo.constant dense<(0x7FF8000000000000,0x7FF8000000000000)> : tensor<complex<f64>>
+    %126 = stablehlo.broadcast_in_dim %cst_19, dims = [] : (tensor<complex<f64>>) -> tensor<2x4x4xcomplex<f64>>
+    %127 = stablehlo.broadcast_in_dim %125, dims = [0, 1, 2] : (tensor<2x1x1xi1>) -> tensor<2x4x4xi1>
+    %128 = stablehlo.select %127, %118#1, %126 : tensor<2x4x4xi1>, tensor<2x4x4xcomplex<f64>>
+    %129:3 = stablehlo.custom_call @lapack_zgehrd_ffi(%16) {backend_config = "", mhlo.backend_config = {high = 4 : i32, low = 1 : i32}, mhlo.frontend_attributes = {num_batch_dims = "1"}, operand_layouts = [dense<[1, 2, 0]> : tensor<3xindex>], output_operand_aliases = [#stablehlo.output_operand_alias<output_tuple_indices = [0], operand_index = 0, operand_tuple_indices = []>], result_layouts = [dense<[1, 2, 0]> : tensor<3xindex>, dense<[1, 0]> : tensor<2xindex>, dense<0> : tensor<1xindex>], sdy.sharding_rule = #sdy.op_sharding_rule<([i, j, k])->([i, l, m], [i, n], [i]) {i=2, j=4, k=4, l=4, m=4, n=3}, custom>} : (tensor<2x4x4xcomplex<f64>>) -> (tensor<2x4x4xcomplex<f64>>, tensor<2x3xcomplex<f64>>, tensor<2xi32>)
+    %c_20 = stablehlo.constant dense<0> : tensor<i32>
+    %130 = stablehlo.broadcast_in_dim %c_20, dims = [] : (tensor<i32>) -> tensor<2xi32>
+    %131 = stablehlo.compare EQ, %129#2, %130, SIGNED : (tensor<2xi32>, tensor<2xi32>) -> tensor<2xi1>
+    %132 = stablehlo.broadcast_in_dim %131, dims = [0] : (tensor<2xi1>) -> tensor<2x1x1xi1>
     %cst_21 = stablehlo.constant dense<(0x7FF8000000000000,0x7FF8000000000000)> : tensor<complex<f64>>
-    %129 = stablehlo.broadcast_in_dim %cst_21, dims = [] : (tensor<complex<f64>>) -> tensor<2x3xcomplex<f64>>
-    %130 = stablehlo.broadcast_in_dim %128, dims = [0, 1] : (tensor<2x1xi1>) -> tensor<2x3xi1>
-    %131 = stablehlo.select %130, %121#1, %129 : tensor<2x3xi1>, tensor<2x3xcomplex<f64>>
-    %132 = stablehlo.slice %13 [0:2, 0:4, 0:1] : (tensor<2x4x2xcomplex<f64>>) -> tensor<2x4x1xcomplex<f64>>
-    %133 = stablehlo.reshape %132 : (tensor<2x4x1xcomplex<f64>>) -> tensor<2x4xcomplex<f64>>
-    %134 = stablehlo.abs %133 : (tensor<2x4xcomplex<f64>>) -> tensor<2x4xf64>
-    %cst_22 = stablehlo.constant dense<3.000000e+00> : tensor<f64>
-    %135 = stablehlo.broadcast_in_dim %cst_22, dims = [] : (tensor<f64>) -> tensor<2x4xf64>
-    %136 = stablehlo.add %134, %135 : tensor<2x4xf64>
-    %137 = stablehlo.slice %13 [0:2, 0:4, 1:2] : (tensor<2x4x2xcomplex<f64>>) -> tensor<2x4x1xcomplex<f64>>
-    %138 = stablehlo.reshape %137 : (tensor<2x4x1xcomplex<f64>>) -> tensor<2x4xcomplex<f64>>
-    %139 = stablehlo.iota dim = 0 : tensor<4xi64>
-    %c_23 = stablehlo.constant dense<0> : tensor<i64>
-    %140 = stablehlo.broadcast_in_dim %c_23, dims = [] : (tensor<i64>) -> tensor<4xi64>
-    %141 = stablehlo.compare NE, %139, %140, SIGNED : (tensor<4xi64>, tensor<4xi64>) -> tensor<4xi1>
-    %142 = stablehlo.convert %141 : (tensor<4xi1>) -> tensor<4xcomplex<f64>>
-    %143 = stablehlo.broadcast_in_dim %142, dims = [1] : (tensor<4xcomplex<f64>>) -> tensor<1x4xcomplex<f64>>
-    %144 = stablehlo.broadcast_in_dim %143, dims = [0, 1] : (tensor<1x4xcomplex<f64>>) -> tensor<2x4xcomplex<f64>>
-    %145 = stablehlo.multiply %138, %144 : tensor<2x4xcomplex<f64>>
-    %146 = stablehlo.slice %13 [0:2, 0:4, 1:2] : (tensor<2x4x2xcomplex<f64>>) -> tensor<2x4x1xcomplex<f64>>
-    %147 = stablehlo.reshape %146 : (tensor<2x4x1xcomplex<f64>>) -> tensor<2x4xcomplex<f64>>
-    %148 = stablehlo.iota dim = 0 : tensor<4xi64>
-    %c_24 = stablehlo.constant dense<3> : tensor<i64>
-    %149 = stablehlo.broadcast_in_dim %c_24, dims = [] : (tensor<i64>) -> tensor<4xi64>
-    %150 = stablehlo.compare NE, %148, %149, SIGNED : (tensor<4xi64>, tensor<4xi64>) -> tensor<4xi1>
-    %151 = stablehlo.convert %150 : (tensor<4xi1>) -> tensor<4xcomplex<f64>>
-    %152 = stablehlo.broadcast_in_dim %151, dims = [1] : (tensor<4xcomplex<f64>>) -> tensor<1x4xcomplex<f64>>
-    %153 = stablehlo.broadcast_in_dim %152, dims = [0, 1] : (tensor<1x4xcomplex<f64>>) -> tensor<2x4xcomplex<f64>>
-    %154 = stablehlo.multiply %147, %153 : tensor<2x4xcomplex<f64>>
-    %155 = stablehlo.convert %136 : (tensor<2x4xf64>) -> tensor<2x4xcomplex<f64>>
-    %156:5 = stablehlo.custom_call @lapack_zgtsv_ffi(%145, %155, %154, %13) {backend_config = "", mhlo.backend_config = {}, mhlo.frontend_attributes = {num_batch_dims = "1"}, operand_layouts = [dense<[1, 0]> : tensor<2xindex>, dense<[1, 0]> : tensor<2xindex>, dense<[1, 0]> : tensor<2xindex>, dense<[1, 2, 0]> : tensor<3xindex>], output_operand_aliases = [#stablehlo.output_operand_alias<output_tuple_indices = [0], operand_index = 0, operand_tuple_indices = []>, #stablehlo.output_operand_alias<output_tuple_indices = [1], operand_index = 1, operand_tuple_indices = []>, #stablehlo.output_operand_alias<output_tuple_indices = [2], operand_index = 2, operand_tuple_indices = []>, #stablehlo.output_operand_alias<output_tuple_indices = [3], operand_index = 3, operand_tuple_indices = []>], result_layouts = [dense<[1, 0]> : tensor<2xindex>, dense<[1, 0]> : tensor<2xindex>, dense<[1, 0]> : tensor<2xindex>, dense<[1, 2, 0]> : tensor<3xindex>, dense<0> : tensor<1xindex>], sdy.sharding_rule = #sdy.op_sharding_rule<([i, j], [i, k], [i, l], [i, m, n])->([i, o], [i, p], [i, q], [i, r, s], [i]) {i=2, j=4, k=4, l=4, m=4, n=2, o=4, p=4, q=4, r=4, s=2}, custom>} : (tensor<2x4xcomplex<f64>>, tensor<2x4xcomplex<f64>>, tensor<2x4xcomplex<f64>>, tensor<2x4x2xcomplex<f64>>) -> (tensor<2x4xcomplex<f64>>, tensor<2x4xcomplex<f64>>, tensor<2x4xcomplex<f64>>, tensor<2x4x2xcomplex<f64>>, tensor<2xi32>)
-    %c_25 = stablehlo.constant dense<0> : tensor<i32>
-    %157 = stablehlo.broadcast_in_dim %c_25, dims = [] : (tensor<i32>) -> tensor<2xi32>
-    %158 = stablehlo.compare EQ, %156#4, %157, SIGNED : (tensor<2xi32>, tensor<2xi32>) -> tensor<2xi1>
-    %159 = stablehlo.broadcast_in_dim %158, dims = [0] : (tensor<2xi1>) -> tensor<2x1x1xi1>
-    %cst_26 = stablehlo.constant dense<(0x7FF8000000000000,0x7FF8000000000000)> : tensor<complex<f64>>
-    %160 = stablehlo.broadcast_in_dim %cst_26, dims = [] : (tensor<complex<f64>>) -> tensor<2x4x2xcomplex<f64>>
-    %161 = stablehlo.broadcast_in_dim %159, dims = [0, 1, 2] : (tensor<2x1x1xi1>) -> tensor<2x4x2xi1>
-    %162 = stablehlo.select %161, %156#3, %160 : tensor<2x4x2xi1>, tensor<2x4x2xcomplex<f64>>
-    %163 = stablehlo.broadcast_in_dim %69#1, dims = [0, 2] : (tensor<2x3xf64>) -> tensor<2x1x3xf64>
-    %164 = stablehlo.convert %163 : (tensor<2x1x3xf64>) -> tensor<2x1x3xcomplex<f64>>
-    %165 = stablehlo.broadcast_in_dim %164, dims = [0, 1, 2] : (tensor<2x1x3xcomplex<f64>>) -> tensor<2x4x3xcomplex<f64>>
-    %166 = stablehlo.multiply %69#0, %165 : tensor<2x4x3xcomplex<f64>>
-    %167 = stablehlo.dot_general %166, %69#2, batching_dims = [0] x [0], contracting_dims = [2] x [1], precision = [DEFAULT, DEFAULT] : (tensor<2x4x3xcomplex<f64>>, tensor<2x3x3xcomplex<f64>>) -> tensor<2x4x3xcomplex<f64>>
-    %168 = stablehlo.abs %70#0 : (tensor<2x2x2xcomplex<f64>>) -> tensor<2x2x2xf64>
-    %169 = call @svd_3(%8) : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4xf64>
-    %170 = stablehlo.broadcast_in_dim %71#0, dims = [0, 2] : (tensor<2x4xf64>) -> tensor<2x1x4xf64>
-    %171 = stablehlo.convert %170 : (tensor<2x1x4xf64>) -> tensor<2x1x4xcomplex<f64>>
-    %172 = stablehlo.broadcast_in_dim %171, dims = [0, 1, 2] : (tensor<2x1x4xcomplex<f64>>) -> tensor<2x4x4xcomplex<f64>>
-    %173 = stablehlo.multiply %71#1, %172 : tensor<2x4x4xcomplex<f64>>
-    %174 = stablehlo.transpose %71#1, dims = [0, 2, 1] : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xcomplex<f64>>
-    %175 = stablehlo.real %174 : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xf64>
-    %176 = stablehlo.imag %174 : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xf64>
-    %177 = stablehlo.negate %176 : tensor<2x4x4xf64>
-    %178 = stablehlo.complex %175, %177 : tensor<2x4x4xcomplex<f64>>
-    %179 = stablehlo.dot_general %173, %178, batching_dims = [0] x [0], contracting_dims = [2] x [1], precision = [DEFAULT, DEFAULT] : (tensor<2x4x4xcomplex<f64>>, tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xcomplex<f64>>
-    %180 = stablehlo.abs %79 : (tensor<2x4xcomplex<f64>>) -> tensor<2x4xf64>
-    %181 = call @sort(%180) : (tensor<2x4xf64>) -> tensor<2x4xf64>
-    %182 = stablehlo.dot_general %120, %116, batching_dims = [0] x [0], contracting_dims = [2] x [1], precision = [DEFAULT, DEFAULT] : (tensor<2x4x4xcomplex<f64>>, tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xcomplex<f64>>
-    %183 = stablehlo.transpose %120, dims = [0, 2, 1] : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xcomplex<f64>>
-    %184 = stablehlo.real %183 : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xf64>
-    %185 = stablehlo.imag %183 : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xf64>
-    %186 = stablehlo.negate %185 : tensor<2x4x4xf64>
-    %187 = stablehlo.complex %184, %186 : tensor<2x4x4xcomplex<f64>>
-    %188 = stablehlo.dot_general %182, %187, batching_dims = [0] x [0], contracting_dims = [2] x [1], precision = [DEFAULT, DEFAULT] : (tensor<2x4x4xcomplex<f64>>, tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xcomplex<f64>>
-    %189:5 = stablehlo.custom_call @lapack_zhetrd_ffi(%30) {backend_config = "", mhlo.backend_config = {uplo = 76 : ui8}, mhlo.frontend_attributes = {num_batch_dims = "1"}, operand_layouts = [dense<[1, 2, 0]> : tensor<3xindex>], output_operand_aliases = [#stablehlo.output_operand_alias<output_tuple_indices = [0], operand_index = 0, operand_tuple_indices = []>], result_layouts = [dense<[1, 2, 0]> : tensor<3xindex>, dense<[1, 0]> : tensor<2xindex>, dense<[1, 0]> : tensor<2xindex>, dense<[1, 0]> : tensor<2xindex>, dense<0> : tensor<1xindex>], sdy.sharding_rule = #sdy.op_sharding_rule<([i, j, k])->([i, l, m], [i, n], [i, o], [i, p], [i]) {i=2, j=4, k=4, l=4, m=4, n=4, o=3, p=3}, custom>} : (tensor<2x4x4xcomplex<f64>>) -> (tensor<2x4x4xcomplex<f64>>, tensor<2x4xf64>, tensor<2x3xf64>, tensor<2x3xcomplex<f64>>, tensor<2xi32>)
-    %c_27 = stablehlo.constant dense<0> : tensor<i32>
-    %190 = stablehlo.broadcast_in_dim %c_27, dims = [] : (tensor<i32>) -> tensor<2xi32>
-    %191 = stablehlo.compare EQ, %189#4, %190, SIGNED : (tensor<2xi32>, tensor<2xi32>) -> tensor<2xi1>
-    %192 = stablehlo.broadcast_in_dim %191, dims = [0] : (tensor<2xi1>) -> tensor<2x1x1xi1>
-    %cst_28 = stablehlo.constant dense<(0x7FF8000000000000,0x7FF8000000000000)> : tensor<complex<f64>>
-    %193 = stablehlo.broadcast_in_dim %cst_28, dims = [] : (tensor<complex<f64>>) -> tensor<2x4x4xcomplex<f64>>
-    %194 = stablehlo.broadcast_in_dim %192, dims = [0, 1, 2] : (tensor<2x1x1xi1>) -> tensor<2x4x4xi1>
-    %195 = stablehlo.select %194, %189#0, %193 : tensor<2x4x4xi1>, tensor<2x4x4xcomplex<f64>>
-    %196 = stablehlo.broadcast_in_dim %191, dims = [0] : (tensor<2xi1>) -> tensor<2x1xi1>
-    %cst_29 = stablehlo.constant dense<0x7FF8000000000000> : tensor<f64>
-    %197 = stablehlo.broadcast_in_dim %cst_29, dims = [] : (tensor<f64>) -> tensor<2x4xf64>
-    %198 = stablehlo.broadcast_in_dim %196, dims = [0, 1] : (tensor<2x1xi1>) -> tensor<2x4xi1>
-    %199 = stablehlo.select %198, %189#1, %197 : tensor<2x4xi1>, tensor<2x4xf64>
-    %200 = stablehlo.broadcast_in_dim %191, dims = [0] : (tensor<2xi1>) -> tensor<2x1xi1>
+    %133 = stablehlo.broadcast_in_dim %cst_21, dims = [] : (tensor<complex<f64>>) -> tensor<2x4x4xcomplex<f64>>
+    %134 = stablehlo.broadcast_in_dim %132, dims = [0, 1, 2] : (tensor<2x1x1xi1>) -> tensor<2x4x4xi1>
+    %135 = stablehlo.select %134, %129#0, %133 : tensor<2x4x4xi1>, tensor<2x4x4xcomplex<f64>>
+    %136 = stablehlo.broadcast_in_dim %131, dims = [0] : (tensor<2xi1>) -> tensor<2x1xi1>
+    %cst_22 = stablehlo.constant dense<(0x7FF8000000000000,0x7FF8000000000000)> : tensor<complex<f64>>
+    %137 = stablehlo.broadcast_in_dim %cst_22, dims = [] : (tensor<complex<f64>>) -> tensor<2x3xcomplex<f64>>
+    %138 = stablehlo.broadcast_in_dim %136, dims = [0, 1] : (tensor<2x1xi1>) -> tensor<2x3xi1>
+    %139 = stablehlo.select %138, %129#1, %137 : tensor<2x3xi1>, tensor<2x3xcomplex<f64>>
+    %140 = stablehlo.slice %21 [0:2, 0:4, 0:1] : (tensor<2x4x2xcomplex<f64>>) -> tensor<2x4x1xcomplex<f64>>
+    %141 = stablehlo.reshape %140 : (tensor<2x4x1xcomplex<f64>>) -> tensor<2x4xcomplex<f64>>
+    %142 = stablehlo.abs %141 : (tensor<2x4xcomplex<f64>>) -> tensor<2x4xf64>
+    %cst_23 = stablehlo.constant dense<3.000000e+00> : tensor<f64>
+    %143 = stablehlo.broadcast_in_dim %cst_23, dims = [] : (tensor<f64>) -> tensor<2x4xf64>
+    %144 = stablehlo.add %142, %143 : tensor<2x4xf64>
+    %145 = stablehlo.slice %21 [0:2, 0:4, 1:2] : (tensor<2x4x2xcomplex<f64>>) -> tensor<2x4x1xcomplex<f64>>
+    %146 = stablehlo.reshape %145 : (tensor<2x4x1xcomplex<f64>>) -> tensor<2x4xcomplex<f64>>
+    %147 = stablehlo.iota dim = 0 : tensor<4xi64>
+    %c_24 = stablehlo.constant dense<0> : tensor<i64>
+    %148 = stablehlo.broadcast_in_dim %c_24, dims = [] : (tensor<i64>) -> tensor<4xi64>
+    %149 = stablehlo.compare NE, %147, %148, SIGNED : (tensor<4xi64>, tensor<4xi64>) -> tensor<4xi1>
+    %150 = stablehlo.convert %149 : (tensor<4xi1>) -> tensor<4xcomplex<f64>>
+    %151 = stablehlo.broadcast_in_dim %150, dims = [1] : (tensor<4xcomplex<f64>>) -> tensor<1x4xcomplex<f64>>
+    %152 = stablehlo.broadcast_in_dim %151, dims = [0, 1] : (tensor<1x4xcomplex<f64>>) -> tensor<2x4xcomplex<f64>>
+    %153 = stablehlo.multiply %146, %152 : tensor<2x4xcomplex<f64>>
+    %154 = stablehlo.slice %21 [0:2, 0:4, 1:2] : (tensor<2x4x2xcomplex<f64>>) -> tensor<2x4x1xcomplex<f64>>
+    %155 = stablehlo.reshape %154 : (tensor<2x4x1xcomplex<f64>>) -> tensor<2x4xcomplex<f64>>
+    %156 = stablehlo.iota dim = 0 : tensor<4xi64>
+    %c_25 = stablehlo.constant dense<3> : tensor<i64>
+    %157 = stablehlo.broadcast_in_dim %c_25, dims = [] : (tensor<i64>) -> tensor<4xi64>
+    %158 = stablehlo.compare NE, %156, %157, SIGNED : (tensor<4xi64>, tensor<4xi64>) -> tensor<4xi1>
+    %159 = stablehlo.convert %158 : (tensor<4xi1>) -> tensor<4xcomplex<f64>>
+    %160 = stablehlo.broadcast_in_dim %159, dims = [1] : (tensor<4xcomplex<f64>>) -> tensor<1x4xcomplex<f64>>
+    %161 = stablehlo.broadcast_in_dim %160, dims = [0, 1] : (tensor<1x4xcomplex<f64>>) -> tensor<2x4xcomplex<f64>>
+    %162 = stablehlo.multiply %155, %161 : tensor<2x4xcomplex<f64>>
+    %163 = stablehlo.convert %144 : (tensor<2x4xf64>) -> tensor<2x4xcomplex<f64>>
+    %164:5 = stablehlo.custom_call @lapack_zgtsv_ffi(%153, %163, %162, %21) {backend_config = "", mhlo.backend_config = {}, mhlo.frontend_attributes = {num_batch_dims = "1"}, operand_layouts = [dense<[1, 0]> : tensor<2xindex>, dense<[1, 0]> : tensor<2xindex>, dense<[1, 0]> : tensor<2xindex>, dense<[1, 2, 0]> : tensor<3xindex>], output_operand_aliases = [#stablehlo.output_operand_alias<output_tuple_indices = [0], operand_index = 0, operand_tuple_indices = []>, #stablehlo.output_operand_alias<output_tuple_indices = [1], operand_index = 1, operand_tuple_indices = []>, #stablehlo.output_operand_alias<output_tuple_indices = [2], operand_index = 2, operand_tuple_indices = []>, #stablehlo.output_operand_alias<output_tuple_indices = [3], operand_index = 3, operand_tuple_indices = []>], result_layouts = [dense<[1, 0]> : tensor<2xindex>, dense<[1, 0]> : tensor<2xindex>, dense<[1, 0]> : tensor<2xindex>, dense<[1, 2, 0]> : tensor<3xindex>, dense<0> : tensor<1xindex>], sdy.sharding_rule = #sdy.op_sharding_rule<([i, j], [i, k], [i, l], [i, m, n])->([i, o], [i, p], [i, q], [i, r, s], [i]) {i=2, j=4, k=4, l=4, m=4, n=2, o=4, p=4, q=4, r=4, s=2}, custom>} : (tensor<2x4xcomplex<f64>>, tensor<2x4xcomplex<f64>>, tensor<2x4xcomplex<f64>>, tensor<2x4x2xcomplex<f64>>) -> (tensor<2x4xcomplex<f64>>, tensor<2x4xcomplex<f64>>, tensor<2x4xcomplex<f64>>, tensor<2x4x2xcomplex<f64>>, tensor<2xi32>)
+    %c_26 = stablehlo.constant dense<0> : tensor<i32>
+    %165 = stablehlo.broadcast_in_dim %c_26, dims = [] : (tensor<i32>) -> tensor<2xi32>
+    %166 = stablehlo.compare EQ, %164#4, %165, SIGNED : (tensor<2xi32>, tensor<2xi32>) -> tensor<2xi1>
+    %167 = stablehlo.broadcast_in_dim %166, dims = [0] : (tensor<2xi1>) -> tensor<2x1x1xi1>
+    %cst_27 = stablehlo.constant dense<(0x7FF8000000000000,0x7FF8000000000000)> : tensor<complex<f64>>
+    %168 = stablehlo.broadcast_in_dim %cst_27, dims = [] : (tensor<complex<f64>>) -> tensor<2x4x2xcomplex<f64>>
+    %169 = stablehlo.broadcast_in_dim %167, dims = [0, 1, 2] : (tensor<2x1x1xi1>) -> tensor<2x4x2xi1>
+    %170 = stablehlo.select %169, %164#3, %168 : tensor<2x4x2xi1>, tensor<2x4x2xcomplex<f64>>
+    %171 = stablehlo.broadcast_in_dim %77#1, dims = [0, 2] : (tensor<2x3xf64>) -> tensor<2x1x3xf64>
+    %172 = stablehlo.convert %171 : (tensor<2x1x3xf64>) -> tensor<2x1x3xcomplex<f64>>
+    %173 = stablehlo.broadcast_in_dim %172, dims = [0, 1, 2] : (tensor<2x1x3xcomplex<f64>>) -> tensor<2x4x3xcomplex<f64>>
+    %174 = stablehlo.multiply %77#0, %173 : tensor<2x4x3xcomplex<f64>>
+    %175 = stablehlo.dot_general %174, %77#2, batching_dims = [0] x [0], contracting_dims = [2] x [1], precision = [DEFAULT, DEFAULT] : (tensor<2x4x3xcomplex<f64>>, tensor<2x3x3xcomplex<f64>>) -> tensor<2x4x3xcomplex<f64>>
+    %176 = stablehlo.abs %78#0 : (tensor<2x2x2xcomplex<f64>>) -> tensor<2x2x2xf64>
+    %177 = call @svd_3(%16) : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4xf64>
+    %178 = stablehlo.broadcast_in_dim %79#0, dims = [0, 2] : (tensor<2x4xf64>) -> tensor<2x1x4xf64>
+    %179 = stablehlo.convert %178 : (tensor<2x1x4xf64>) -> tensor<2x1x4xcomplex<f64>>
+    %180 = stablehlo.broadcast_in_dim %179, dims = [0, 1, 2] : (tensor<2x1x4xcomplex<f64>>) -> tensor<2x4x4xcomplex<f64>>
+    %181 = stablehlo.multiply %79#1, %180 : tensor<2x4x4xcomplex<f64>>
+    %182 = stablehlo.transpose %79#1, dims = [0, 2, 1] : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xcomplex<f64>>
+    %183 = stablehlo.real %182 : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xf64>
+    %184 = stablehlo.imag %182 : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xf64>
+    %185 = stablehlo.negate %184 : tensor<2x4x4xf64>
+    %186 = stablehlo.complex %183, %185 : tensor<2x4x4xcomplex<f64>>
+    %187 = stablehlo.dot_general %181, %186, batching_dims = [0] x [0], contracting_dims = [2] x [1], precision = [DEFAULT, DEFAULT] : (tensor<2x4x4xcomplex<f64>>, tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xcomplex<f64>>
+    %188 = stablehlo.abs %87 : (tensor<2x4xcomplex<f64>>) -> tensor<2x4xf64>
+    %189 = call @sort(%188) : (tensor<2x4xf64>) -> tensor<2x4xf64>
+    %190 = stablehlo.dot_general %128, %124, batching_dims = [0] x [0], contracting_dims = [2] x [1], precision = [DEFAULT, DEFAULT] : (tensor<2x4x4xcomplex<f64>>, tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xcomplex<f64>>
+    %191 = stablehlo.transpose %128, dims = [0, 2, 1] : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xcomplex<f64>>
+    %192 = stablehlo.real %191 : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xf64>
+    %193 = stablehlo.imag %191 : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xf64>
+    %194 = stablehlo.negate %193 : tensor<2x4x4xf64>
+    %195 = stablehlo.complex %192, %194 : tensor<2x4x4xcomplex<f64>>
+    %196 = stablehlo.dot_general %190, %195, batching_dims = [0] x [0], contracting_dims = [2] x [1], precision = [DEFAULT, DEFAULT] : (tensor<2x4x4xcomplex<f64>>, tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xcomplex<f64>>
+    %197:5 = stablehlo.custom_call @lapack_zhetrd_ffi(%38) {backend_config = "", mhlo.backend_config = {uplo = 76 : ui8}, mhlo.frontend_attributes = {num_batch_dims = "1"}, operand_layouts = [dense<[1, 2, 0]> : tensor<3xindex>], output_operand_aliases = [#stablehlo.output_operand_alias<output_tuple_indices = [0], operand_index = 0, operand_tuple_indices = []>], result_layouts = [dense<[1, 2, 0]> : tensor<3xindex>, dense<[1, 0]> : tensor<2xindex>, dense<[1, 0]> : tensor<2xindex>, dense<[1, 0]> : tensor<2xindex>, dense<0> : tensor<1xindex>], sdy.sharding_rule = #sdy.op_sharding_rule<([i, j, k])->([i, l, m], [i, n], [i, o], [i, p], [i]) {i=2, j=4, k=4, l=4, m=4, n=4, o=3, p=3}, custom>} : (tensor<2x4x4xcomplex<f64>>) -> (tensor<2x4x4xcomplex<f64>>, tensor<2x4xf64>, tensor<2x3xf64>, tensor<2x3xcomplex<f64>>, tensor<2xi32>)
+    %c_28 = stablehlo.constant dense<0> : tensor<i32>
+    %198 = stablehlo.broadcast_in_dim %c_28, dims = [] : (tensor<i32>) -> tensor<2xi32>
+    %199 = stablehlo.compare EQ, %197#4, %198, SIGNED : (tensor<2xi32>, tensor<2xi32>) -> tensor<2xi1>
+    %200 = stablehlo.broadcast_in_dim %199, dims = [0] : (tensor<2xi1>) -> tensor<2x1x1xi1>
+    %cst_29 = stablehlo.constant dense<(0x7FF8000000000000,0x7FF8000000000000)> : tensor<complex<f64>>
+    %201 = stablehlo.broadcast_in_dim %cst_29, dims = [] : (tensor<complex<f64>>) -> tensor<2x4x4xcomplex<f64>>
+    %202 = stablehlo.broadcast_in_dim %200, dims = [0, 1, 2] : (tensor<2x1x1xi1>) -> tensor<2x4x4xi1>
+    %203 = stablehlo.select %202, %197#0, %201 : tensor<2x4x4xi1>, tensor<2x4x4xcomplex<f64>>
+    %204 = stablehlo.broadcast_in_dim %199, dims = [0] : (tensor<2xi1>) -> tensor<2x1xi1>
     %cst_30 = stablehlo.constant dense<0x7FF8000000000000> : tensor<f64>
-    %201 = stablehlo.broadcast_in_dim %cst_30, dims = [] : (tensor<f64>) -> tensor<2x3xf64>
-    %202 = stablehlo.broadcast_in_dim %200, dims = [0, 1] : (tensor<2x1xi1>) -> tensor<2x3xi1>
-    %203 = stablehlo.select %202, %189#2, %201 : tensor<2x3xi1>, tensor<2x3xf64>
-    %204 = stablehlo.broadcast_in_dim %191, dims = [0] : (tensor<2xi1>) -> tensor<2x1xi1>
-    %cst_31 = stablehlo.constant dense<(0x7FF8000000000000,0x7FF8000000000000)> : tensor<complex<f64>>
-    %205 = stablehlo.broadcast_in_dim %cst_31, dims = [] : (tensor<complex<f64>>) -> tensor<2x3xcomplex<f64>>
-    %206 = stablehlo.broadcast_in_dim %204, dims = [0, 1] : (tensor<2x1xi1>) -> tensor<2x3xi1>
-    %207 = stablehlo.select %206, %189#3, %205 : tensor<2x3xi1>, tensor<2x3xcomplex<f64>>
-    %208 = stablehlo.negate %30 : tensor<2x4x4xcomplex<f64>>
-    %209 = call @cholesky(%208) : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xcomplex<f64>>
-    %210 = stablehlo.real %31 : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xf64>
-    %211 = stablehlo.imag %31 : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xf64>
-    %212 = stablehlo.real %32 : (tensor<2x4x2xcomplex<f64>>) -> tensor<2x4x2xf64>
-    %213 = stablehlo.imag %32 : (tensor<2x4x2xcomplex<f64>>) -> tensor<2x4x2xf64>
-    %214 = stablehlo.real %38 : (tensor<2x2x4xcomplex<f64>>) -> tensor<2x2x4xf64>
-    %215 = stablehlo.imag %38 : (tensor<2x2x4xcomplex<f64>>) -> tensor<2x2x4xf64>
-    %216 = stablehlo.real %44 : (tensor<2x4x2xcomplex<f64>>) -> tensor<2x4x2xf64>
-    %217 = stablehlo.imag %44 : (tensor<2x4x2xcomplex<f64>>) -> tensor<2x4x2xf64>
-    %218 = stablehlo.real %53 : (tensor<2x4x3xcomplex<f64>>) -> tensor<2x4x3xf64>
-    %219 = stablehlo.imag %53 : (tensor<2x4x3xcomplex<f64>>) -> tensor<2x4x3xf64>
-    %220 = stablehlo.real %64 : (tensor<2x2x4xcomplex<f64>>) -> tensor<2x2x4xf64>
-    %221 = stablehlo.imag %64 : (tensor<2x2x4xcomplex<f64>>) -> tensor<2x2x4xf64>
-    %222 = stablehlo.real %67 : (tensor<2x4x2xcomplex<f64>>) -> tensor<2x4x2xf64>
-    %223 = stablehlo.imag %67 : (tensor<2x4x2xcomplex<f64>>) -> tensor<2x4x2xf64>
-    %224 = stablehlo.real %68#0 : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xf64>
-    %225 = stablehlo.imag %68#0 : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xf64>
-    %226 = stablehlo.real %68#1 : (tensor<2x4x3xcomplex<f64>>) -> tensor<2x4x3xf64>
-    %227 = stablehlo.imag %68#1 : (tensor<2x4x3xcomplex<f64>>) -> tensor<2x4x3xf64>
-    %228 = stablehlo.real %167 : (tensor<2x4x3xcomplex<f64>>) -> tensor<2x4x3xf64>
-    %229 = stablehlo.imag %167 : (tensor<2x4x3xcomplex<f64>>) -> tensor<2x4x3xf64>
-    %230 = stablehlo.real %179 : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xf64>
-    %231 = stablehlo.imag %179 : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xf64>
-    %232 = stablehlo.real %93 : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xf64>
-    %233 = stablehlo.imag %93 : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xf64>
-    %234 = stablehlo.real %109 : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xf64>
-    %235 = stablehlo.imag %109 : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xf64>
-    %236 = stablehlo.real %188 : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xf64>
-    %237 = stablehlo.imag %188 : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xf64>
-    %238 = stablehlo.real %127 : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xf64>
-    %239 = stablehlo.imag %127 : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xf64>
-    %240 = stablehlo.real %131 : (tensor<2x3xcomplex<f64>>) -> tensor<2x3xf64>
-    %241 = stablehlo.imag %131 : (tensor<2x3xcomplex<f64>>) -> tensor<2x3xf64>
-    %242 = stablehlo.real %162 : (tensor<2x4x2xcomplex<f64>>) -> tensor<2x4x2xf64>
-    %243 = stablehlo.imag %162 : (tensor<2x4x2xcomplex<f64>>) -> tensor<2x4x2xf64>
-    %244 = stablehlo.real %209 : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xf64>
-    %245 = stablehlo.imag %209 : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xf64>
-    return %210, %211, %212, %213, %214, %215, %216, %217, %218, %219, %47, %55#3, %220, %221, %58, %66#3, %222, %223, %224, %225, %226, %227, %69#1, %228, %229, %70#1, %168, %169, %71#0, %230, %231, %181, %232, %233, %234, %235, %236, %237, %238, %239, %240, %241, %242, %243, %199, %203, %244, %245 : tensor<2x4x4xf64>, tensor<2x4x4xf64>, tensor<2x4x2xf64>, tensor<2x4x2xf64>, tensor<2x2x4xf64>, tensor<2x2x4xf64>, tensor<2x4x2xf64>, tensor<2x4x2xf64>, tensor<2x4x3xf64>, tensor<2x4x3xf64>, tensor<2x3xi32>, tensor<2x4xi32>, tensor<2x2x4xf64>, tensor<2x2x4xf64>, tensor<2x2xi32>, tensor<2x2xi32>, tensor<2x4x2xf64>, tensor<2x4x2xf64>, tensor<2x4x4xf64>, tensor<2x4x4xf64>, tensor<2x4x3xf64>, tensor<2x4x3xf64>, tensor<2x3xf64>, tensor<2x4x3xf64>, tensor<2x4x3xf64>, tensor<2x2xf64>, tensor<2x2x2xf64>, tensor<2x4xf64>, tensor<2x4xf64>, tensor<2x4x4xf64>, tensor<2x4x4xf64>, tensor<2x4xf64>, tensor<2x4x4xf64>, tensor<2x4x4xf64>, tensor<2x4x4xf64>, tensor<2x4x4xf64>, tensor<2x4x4xf64>, tensor<2x4x4xf64>, tensor<2x4x4xf64>, tensor<2x4x4xf64>, tensor<2x3xf64>, tensor<2x3xf64>, tensor<2x4x2xf64>, tensor<2x4x2xf64>, tensor<2x4xf64>, tensor<2x3xf64>, tensor<2x4x4xf64>, tensor<2x4x4xf64>
+    %205 = stablehlo.broadcast_in_dim %cst_30, dims = [] : (tensor<f64>) -> tensor<2x4xf64>
+    %206 = stablehlo.broadcast_in_dim %204, dims = [0, 1] : (tensor<2x1xi1>) -> tensor<2x4xi1>
+    %207 = stablehlo.select %206, %197#1, %205 : tensor<2x4xi1>, tensor<2x4xf64>
+    %208 = stablehlo.broadcast_in_dim %199, dims = [0] : (tensor<2xi1>) -> tensor<2x1xi1>
+    %cst_31 = stablehlo.constant dense<0x7FF8000000000000> : tensor<f64>
+    %209 = stablehlo.broadcast_in_dim %cst_31, dims = [] : (tensor<f64>) -> tensor<2x3xf64>
+    %210 = stablehlo.broadcast_in_dim %208, dims = [0, 1] : (tensor<2x1xi1>) -> tensor<2x3xi1>
+    %211 = stablehlo.select %210, %197#2, %209 : tensor<2x3xi1>, tensor<2x3xf64>
+    %212 = stablehlo.broadcast_in_dim %199, dims = [0] : (tensor<2xi1>) -> tensor<2x1xi1>
+    %cst_32 = stablehlo.constant dense<(0x7FF8000000000000,0x7FF8000000000000)> : tensor<complex<f64>>
+    %213 = stablehlo.broadcast_in_dim %cst_32, dims = [] : (tensor<complex<f64>>) -> tensor<2x3xcomplex<f64>>
+    %214 = stablehlo.broadcast_in_dim %212, dims = [0, 1] : (tensor<2x1xi1>) -> tensor<2x3xi1>
+    %215 = stablehlo.select %214, %197#3, %213 : tensor<2x3xi1>, tensor<2x3xcomplex<f64>>
+    %216 = stablehlo.negate %38 : tensor<2x4x4xcomplex<f64>>
+    %217 = call @cholesky(%216) : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xcomplex<f64>>
+    %218 = stablehlo.real %39 : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xf64>
+    %219 = stablehlo.imag %39 : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xf64>
+    %220 = stablehlo.real %40 : (tensor<2x4x2xcomplex<f64>>) -> tensor<2x4x2xf64>
+    %221 = stablehlo.imag %40 : (tensor<2x4x2xcomplex<f64>>) -> tensor<2x4x2xf64>
+    %222 = stablehlo.real %46 : (tensor<2x2x4xcomplex<f64>>) -> tensor<2x2x4xf64>
+    %223 = stablehlo.imag %46 : (tensor<2x2x4xcomplex<f64>>) -> tensor<2x2x4xf64>
+    %224 = stablehlo.real %52 : (tensor<2x4x2xcomplex<f64>>) -> tensor<2x4x2xf64>
+    %225 = stablehlo.imag %52 : (tensor<2x4x2xcomplex<f64>>) -> tensor<2x4x2xf64>
+    %226 = stablehlo.real %61 : (tensor<2x4x3xcomplex<f64>>) -> tensor<2x4x3xf64>
+    %227 = stablehlo.imag %61 : (tensor<2x4x3xcomplex<f64>>) -> tensor<2x4x3xf64>
+    %228 = stablehlo.real %72 : (tensor<2x2x4xcomplex<f64>>) -> tensor<2x2x4xf64>
+    %229 = stablehlo.imag %72 : (tensor<2x2x4xcomplex<f64>>) -> tensor<2x2x4xf64>
+    %230 = stablehlo.real %75 : (tensor<2x4x2xcomplex<f64>>) -> tensor<2x4x2xf64>
+    %231 = stablehlo.imag %75 : (tensor<2x4x2xcomplex<f64>>) -> tensor<2x4x2xf64>
+    %232 = stablehlo.real %76#0 : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xf64>
+    %233 = stablehlo.imag %76#0 : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xf64>
+    %234 = stablehlo.real %76#1 : (tensor<2x4x3xcomplex<f64>>) -> tensor<2x4x3xf64>
+    %235 = stablehlo.imag %76#1 : (tensor<2x4x3xcomplex<f64>>) -> tensor<2x4x3xf64>
+    %236 = stablehlo.real %175 : (tensor<2x4x3xcomplex<f64>>) -> tensor<2x4x3xf64>
+    %237 = stablehlo.imag %175 : (tensor<2x4x3xcomplex<f64>>) -> tensor<2x4x3xf64>
+    %238 = stablehlo.real %187 : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xf64>
+    %239 = stablehlo.imag %187 : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xf64>
+    %240 = stablehlo.real %101 : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xf64>
+    %241 = stablehlo.imag %101 : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xf64>
+    %242 = stablehlo.real %117 : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xf64>
+    %243 = stablehlo.imag %117 : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xf64>
+    %244 = stablehlo.real %196 : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xf64>
+    %245 = stablehlo.imag %196 : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xf64>
+    %246 = stablehlo.real %135 : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xf64>
+    %247 = stablehlo.imag %135 : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xf64>
+    %248 = stablehlo.real %139 : (tensor<2x3xcomplex<f64>>) -> tensor<2x3xf64>
+    %249 = stablehlo.imag %139 : (tensor<2x3xcomplex<f64>>) -> tensor<2x3xf64>
+    %250 = stablehlo.real %170 : (tensor<2x4x2xcomplex<f64>>) -> tensor<2x4x2xf64>
+    %251 = stablehlo.imag %170 : (tensor<2x4x2xcomplex<f64>>) -> tensor<2x4x2xf64>
+    %252 = stablehlo.real %217 : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xf64>
+    %253 = stablehlo.imag %217 : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xf64>
+    return %218, %219, %220, %221, %222, %223, %224, %225, %226, %227, %55, %63#3, %228, %229, %66, %74#3, %230, %231, %232, %233, %234, %235, %77#1, %236, %237, %78#1, %176, %177, %79#0, %238, %239, %189, %240, %241, %242, %243, %244, %245, %246, %247, %248, %249, %250, %251, %207, %211, %252, %253 : tensor<2x4x4xf64>, tensor<2x4x4xf64>, tensor<2x4x2xf64>, tensor<2x4x2xf64>, tensor<2x2x4xf64>, tensor<2x2x4xf64>, tensor<2x4x2xf64>, tensor<2x4x2xf64>, tensor<2x4x3xf64>, tensor<2x4x3xf64>, tensor<2x3xi32>, tensor<2x4xi32>, tensor<2x2x4xf64>, tensor<2x2x4xf64>, tensor<2x2xi32>, tensor<2x2xi32>, tensor<2x4x2xf64>, tensor<2x4x2xf64>, tensor<2x4x4xf64>, tensor<2x4x4xf64>, tensor<2x4x3xf64>, tensor<2x4x3xf64>, tensor<2x3xf64>, tensor<2x4x3xf64>, tensor<2x4x3xf64>, tensor<2x2xf64>, tensor<2x2x2xf64>, tensor<2x4xf64>, tensor<2x4xf64>, tensor<2x4x4xf64>, tensor<2x4x4xf64>, tensor<2x4xf64>, tensor<2x4x4xf64>, tensor<2x4x4xf64>, tensor<2x4x4xf64>, tensor<2x4x4xf64>, tensor<2x4x4xf64>, tensor<2x4x4xf64>, tensor<2x4x4xf64>, tensor<2x4x4xf64>, tensor<2x3xf64>, tensor<2x3xf64>, tensor<2x4x2xf64>, tensor<2x4x2xf64>, tensor<2x4xf64>, tensor<2x3xf64>, tensor<2x4x4xf64>, tensor<2x4x4xf64>
+  }
+  func.func private @_diag(%arg0: tensor<4xi64>) -> tensor<4x4xi64> {
+    %c = stablehlo.constant dense<0> : tensor<i64>
+    %0 = stablehlo.pad %arg0, %c, low = [0], high = [0], interior = [0] : (tensor<4xi64>, tensor<i64>) -> tensor<4xi64>
+    %1 = stablehlo.iota dim = 0 : tensor<4x4xi64>
+    %2 = stablehlo.iota dim = 1 : tensor<4x4xi64>
+    %c_0 = stablehlo.constant dense<0> : tensor<i64>
+    %3 = stablehlo.broadcast_in_dim %c_0, dims = [] : (tensor<i64>) -> tensor<4x4xi64>
+    %4 = stablehlo.add %1, %3 : tensor<4x4xi64>
+    %5 = stablehlo.compare EQ, %4, %2, SIGNED : (tensor<4x4xi64>, tensor<4x4xi64>) -> tensor<4x4xi1>
+    %6 = stablehlo.broadcast_in_dim %0, dims = [0] : (tensor<4xi64>) -> tensor<4x1xi64>
+    %c_1 = stablehlo.constant dense<0> : tensor<i64>
+    %7 = call @_where(%5, %6, %c_1) : (tensor<4x4xi1>, tensor<4x1xi64>, tensor<i64>) -> tensor<4x4xi64>
+    return %7 : tensor<4x4xi64>
+  }
+  func.func private @_where(%arg0: tensor<4x4xi1>, %arg1: tensor<4x1xi64>, %arg2: tensor<i64>) -> tensor<4x4xi64> {
+    %0 = stablehlo.broadcast_in_dim %arg1, dims = [0, 1] : (tensor<4x1xi64>) -> tensor<4x4xi64>
+    %1 = stablehlo.broadcast_in_dim %arg2, dims = [] : (tensor<i64>) -> tensor<4x4xi64>
+    %2 = stablehlo.select %arg0, %0, %1 : tensor<4x4xi1>, tensor<4x4xi64>
+    return %2 : tensor<4x4xi64>
   }
   func.func private @cholesky(%arg0: tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xcomplex<f64>> {
     %0 = stablehlo.transpose %arg0, dims = [0, 2, 1] : (tensor<2x4x4xcomplex<f64>>) -> tensor<2x4x4xcomplex<f64>>
