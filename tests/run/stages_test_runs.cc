@@ -86,13 +86,16 @@ TEST_P(StagesRuns, CancelSkipsWhatHasNotBegun) {
 }
 
 TEST_P(StagesRuns, ADeadlineEndsALoop) {
-  std::atomic<int> entered = 0;
-  std::atomic<bool> slow = true;
+  struct Seen {
+    std::atomic<int> entered = 0;
+    std::atomic<bool> slow = true;
+  };
+  const auto seen = std::make_shared<Seen>();  // the one that is late may outlive the test
   auto f = jit(
       [&](Tensor x) {
-        return ten_steps(x, [&](float v) {
-          ++entered;
-          if (slow) std::this_thread::sleep_for(100ms);
+        return ten_steps(x, [seen](float v) {
+          ++seen->entered;
+          if (seen->slow) std::this_thread::sleep_for(100ms);
           return v;
         });
       },
@@ -104,24 +107,27 @@ TEST_P(StagesRuns, ADeadlineEndsALoop) {
   EXPECT_LT(Clock::now() - start, 5s);
   EXPECT_EQ(run.status(), RunStatus::failed);
   barrier();
-  EXPECT_LE(entered, 4);
-  slow = false;
+  EXPECT_LE(seen->entered, 4);
+  seen->slow = false;
   EXPECT_EQ(f.start_with({.deadline = 60s}, Tensor(1.0f)).result().item<float>(), 11);
 }
 
 TEST_P(StagesRuns, ADeadlineThatNobodyWaitsForEndsTheRun) {
-  std::atomic<int> entered = 0;
+  const auto entered = std::make_shared<std::atomic<int>>(0);  // for one that is late too
   auto f = jit(
       [&](Tensor x) {
-        return ten_steps(x,
-                         [&](float v) { return ++entered, std::this_thread::sleep_for(50ms), v; });
+        return ten_steps(x, [entered](float v) {
+          ++*entered;
+          std::this_thread::sleep_for(50ms);
+          return v;
+        });
       },
       options());
   auto run = f.start_with({.deadline = 120ms}, Tensor(1.0f));
   EXPECT_TRUE(wait_until([&] { return run.status() == RunStatus::failed; }));
   EXPECT_TRUE(error_of<TimeoutError>([&] { run.wait(); }));
   barrier();
-  EXPECT_LE(entered, 4);
+  EXPECT_LE(*entered, 4);
 }
 
 TEST_P(StagesRuns, AFunctionEndsTheRunWithoutAFailure) {
