@@ -170,11 +170,11 @@ void python(Report& report) {
   const auto file =
       std::filesystem::temp_directory_path() / ("postern_bench_" + std::to_string(getpid()));
   pn::save(file, loop.lower(pn::tensor<float>({1, 1, 1, 1})));
-  // The system's interpreter, which has the packages that scripts/bootstrap asks for.
-  const std::string text = output_of(
-      "POSTERN_LIBRARY='" POSTERN_BENCH_LIBRARY "' PYTHONPATH='" POSTERN_BENCH_FOLDER
-      "/../bindings/python' /usr/bin/python3 '" POSTERN_BENCH_FOLDER "/python_side.py' '" +
-      file.string() + "' " + std::to_string(steps));
+  // The system's interpreter, for which the module was built.
+  const std::string text =
+      output_of("PYTHONPATH='" POSTERN_BENCH_PYTHON "' /usr/bin/python3 '" POSTERN_BENCH_FOLDER
+                "/python_side.py' '" +
+                file.string() + "' " + std::to_string(steps));
   std::filesystem::remove(file);
   const double us = std::strtod(text.c_str(), nullptr);
   if (us <= 0) throw std::runtime_error("python: the package did not run: " + text);

@@ -12,6 +12,12 @@ install(DIRECTORY include/postern DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES ${plugin} DESTINATION ${CMAKE_INSTALL_LIBDIR}/postern)
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
+if(SKBUILD)  # a wheel brings the headers that ours include
+  find_package(Eigen3 REQUIRED)
+  set(POSTERN_BUNDLED_EIGEN ${CMAKE_INSTALL_INCLUDEDIR}/eigen3)
+  get_target_property(eigen Eigen3::Eigen INTERFACE_INCLUDE_DIRECTORIES)
+  install(DIRECTORY ${eigen}/Eigen DESTINATION ${POSTERN_BUNDLED_EIGEN})
+endif()
 install(EXPORT postern NAMESPACE postern:: FILE postern-targets.cmake DESTINATION ${package_dir})
 configure_package_config_file(cmake/postern-config.cmake.in postern-config.cmake INSTALL_DESTINATION ${package_dir})
 write_basic_package_version_file(postern-config-version.cmake COMPATIBILITY SameMinorVersion)

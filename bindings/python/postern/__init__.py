@@ -9,15 +9,20 @@
     program = postern.load("program.mlir")
     result, = program(np.float32([1, 2, 3]))
 
-The library libpostern.so is found beside the package, by POSTERN_LIBRARY=path, or where the system's loader looks. The interpreter's lock
-is never held while a program runs; functions take it when they are entered.
+The interpreter's lock is never held while a program runs; functions take it when they are entered.
 """
 
+from __future__ import annotations
+
+from . import _postern
+
+if not _postern.supported:
+    raise ImportError("postern: this is a sub-interpreter; the package can be imported only in the interpreter that the process began with")
+
 from ._errors import CallbackError, Error, TimeoutError
-from ._functions import Bridge, Info, Request, function, register, unregister
-from ._library import configure, version
-from ._postern import Tensor
-from ._programs import Program, Run, barrier, load, load_text
+from ._functions import configure, function, load, load_text, register, unregister, version
+from ._postern import Bridge, Info, Program, Request, Run, Tensor
+from ._waits import barrier
 
 __all__ = ["Bridge", "CallbackError", "Error", "Info", "Program", "Request", "Run", "Tensor", "TimeoutError", "barrier", "configure",
            "function", "load", "load_text", "register", "unregister", "version"]

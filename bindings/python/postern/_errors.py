@@ -1,16 +1,22 @@
 """Errors: pn_code as exceptions."""
 
-OK, INVALID_ARGUMENT, FAILED_PRECONDITION, THREW, BAD_RESULT, TIMEOUT, EMPTY = 0, 3, 9, 100, 101, 102, 200
+from __future__ import annotations
+
+import typing
+
+FAILED_PRECONDITION, THREW, TIMEOUT, EMPTY = 9, 100, 102, 200
 
 
 class Error(Exception):
     """What the library refused or could not do. `code` is a pn_code of postern/c.h."""
 
-    def __init__(self, code, text):
+    code: int
+
+    def __init__(self, code: int, text: str) -> None:
         super().__init__(text)
         self.code = code
 
-    def __reduce__(self):  # the usual one knows the text alone; multiprocessing sends errors so
+    def __reduce__(self) -> tuple[typing.Any, ...]:  # the usual one knows the text alone; multiprocessing sends errors so
         return type(self), (self.code, str(self)), self.__dict__
 
 
@@ -22,7 +28,7 @@ class TimeoutError(CallbackError):
     """A time limit of a call or a run passed."""
 
 
-def text_of(exception):
+def text_of(exception: BaseException) -> bytes:
     """What a run's error says of a Python exception, for C: a NUL would end it."""
     try:
         told = str(exception)
@@ -31,7 +37,7 @@ def text_of(exception):
     return f"{type(exception).__name__}: {told}".encode(errors="replace").replace(b"\0", b"\\0")
 
 
-def error(code, text, cause=None):
+def error(code: int, text: str, cause: BaseException | None = None) -> Error:
     """The exception for a failed call of the library."""
     kind = TimeoutError if code == TIMEOUT else CallbackError if THREW <= code < EMPTY else Error
     made = kind(code, text)

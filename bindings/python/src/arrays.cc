@@ -11,13 +11,34 @@
 namespace postern::python {
 namespace {
 
-constexpr std::array<const char*, PN_F4E2M1FN + 1> names = {
-    "bool",          "int2",          "int4",     "int8",           "int16",
-    "int32",         "int64",         "uint2",    "uint4",          "uint8",
-    "uint16",        "uint32",        "uint64",   "float16",        "bfloat16",
-    "float32",       "float64",       "complex64", "complex128",    "float8_e5m2",
-    "float8_e4m3fn", "float8_e4m3b11fnuz", "float8_e5m2fnuz", "float8_e4m3fnuz", "float8_e4m3",
-    "float8_e3m4",   "float8_e8m0fnu", "float4_e2m1fn"};
+constexpr std::array<const char*, PN_F4E2M1FN + 1> names = {"bool",
+                                                            "int2",
+                                                            "int4",
+                                                            "int8",
+                                                            "int16",
+                                                            "int32",
+                                                            "int64",
+                                                            "uint2",
+                                                            "uint4",
+                                                            "uint8",
+                                                            "uint16",
+                                                            "uint32",
+                                                            "uint64",
+                                                            "float16",
+                                                            "bfloat16",
+                                                            "float32",
+                                                            "float64",
+                                                            "complex64",
+                                                            "complex128",
+                                                            "float8_e5m2",
+                                                            "float8_e4m3fn",
+                                                            "float8_e4m3b11fnuz",
+                                                            "float8_e5m2fnuz",
+                                                            "float8_e4m3fnuz",
+                                                            "float8_e4m3",
+                                                            "float8_e3m4",
+                                                            "float8_e8m0fnu",
+                                                            "float4_e2m1fn"};
 
 PyArrayObject* as_array(nb::handle array) { return reinterpret_cast<PyArrayObject*>(array.ptr()); }
 
@@ -71,9 +92,7 @@ void import_numpy() {
   if (_import_array() < 0) throw nb::python_error();
 }
 
-nb::object dtype_of(int code) {
-  return nb::borrow(reinterpret_cast<PyObject*>(dtype_at(code)));
-}
+nb::object dtype_of(int code) { return nb::borrow(reinterpret_cast<PyObject*>(dtype_at(code))); }
 
 nb::object array_over(const pn_array& memory, nb::handle owner, bool writable) {
   PyArray_Descr* const dtype = dtype_at(memory.dtype);
@@ -112,9 +131,9 @@ bool write(const pn_array& to, nb::handle value, nb::object& found) {
                            : PyArray_FROM_OF(v, NPY_ARRAY_C_CONTIGUOUS));
   if (!found.is_valid()) throw nb::python_error();
   PyArrayObject* const a = as_array(found);
-  const bool fits = PyArray_NDIM(a) == to.rank && PyArray_EquivTypes(PyArray_DESCR(a), dtype) &&
-                    PyArray_CompareLists(PyArray_DIMS(a), reinterpret_cast<const npy_intp*>(to.dims),
-                                         to.rank);
+  const bool fits =
+      PyArray_NDIM(a) == to.rank && PyArray_EquivTypes(PyArray_DESCR(a), dtype) &&
+      PyArray_CompareLists(PyArray_DIMS(a), reinterpret_cast<const npy_intp*>(to.dims), to.rank);
   if (fits && to.bytes) std::memcpy(to.data, PyArray_DATA(a), to.bytes);
   return fits;
 }

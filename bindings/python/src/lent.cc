@@ -1,5 +1,6 @@
 #include "lent.h"
 
+#include <atomic>
 #include <mutex>
 #include <unordered_set>
 #include <vector>
@@ -7,14 +8,11 @@
 namespace postern::python {
 namespace {
 
-struct Lent {
-  nb::object object;
-};
-
 struct State {
   std::mutex guard;
-  std::unordered_set<void*> held;
+  std::unordered_set<void*> held;  // the void pointers are those of Lent
   std::vector<Lent*> given_back;
+  std::atomic<bool> any{false};
   bool scheduled = false, closed = false;
 };
 
@@ -31,12 +29,13 @@ int drop_pending(void*) {
 
 }  // namespace
 
-void* lend(nb::object object) {
-  auto* const lent = new Lent{std::move(object)};
+void* lend(std::unique_ptr<Lent> lent) {
   const std::scoped_lock lock(state().guard);
-  state().held.insert(lent);
-  return lent;
+  state().held.insert(lent.get());
+  return lent.release();
 }
+
+void* lend(nb::object object) { return lend(std::make_unique<LentObject>(std::move(object))); }
 
 void give_back(void* lent) noexcept {
   State& s = state();
@@ -44,6 +43,7 @@ void give_back(void* lent) noexcept {
   s.held.erase(lent);
   if (s.closed) return;
   s.given_back.push_back(static_cast<Lent*>(lent));
+  s.any = true;
   // The interpreter calls it soon, on its main thread. Where its list is full, others drop.
   if (!s.scheduled) s.scheduled = Py_AddPendingCall(drop_pending, nullptr) == 0;
 }
@@ -52,7 +52,9 @@ nb::object object_of(void* lent) {
   if (!lent) return nb::none();
   const std::scoped_lock lock(state().guard);
   if (!state().held.contains(lent)) return nb::none();
-  return static_cast<Lent*>(lent)->object;
+  const auto* const found = dynamic_cast<LentObject*>(static_cast<Lent*>(lent));
+  if (!found) return nb::none();
+  return found->object;
 }
 
 std::size_t lent_count() {
@@ -61,6 +63,7 @@ std::size_t lent_count() {
 }
 
 void drop_given_back() {
+  if (!state().any.exchange(false)) return;
   std::vector<Lent*> dropped;
   {
     const std::scoped_lock lock(state().guard);

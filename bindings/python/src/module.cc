@@ -3,16 +3,57 @@
 #include <postern/c.h>
 
 #include "arrays.h"
+#include "bridge.h"
+#include "errors.h"
+#include "functions.h"
+#include "interpreter.h"
 #include "lent.h"
+#include "programs.h"
 #include "tensor.h"
 
+#ifdef Py_GIL_DISABLED
+#error "Postern's Python package does not support interpreters without a global lock"
+#endif
+
+using namespace postern::python;
+
+namespace {
+
+void configure(int cpu_devices, nb::handle plugin, nb::handle cache_dir) {
+  check(pn_configure(cpu_devices, text_of(plugin).c_str(), text_of(cache_dir).c_str()));
+}
+
+/// Without Ctrl-C: on the main thread it is for postern.barrier to see to that.
+bool barrier(std::int64_t limit) {
+  int code = PN_OK;
+  {
+    const Released others_run;
+    code = pn_barrier(limit);
+  }
+  if (code == PN_EMPTY) return false;
+  check(code);
+  return true;
+}
+
+}  // namespace
+
 NB_MODULE(_postern, m) {
-  using namespace postern::python;
+  m.attr("supported") = !in_sub_interpreter();
+  if (in_sub_interpreter()) return;  // the package says it: what is thrown here is told otherwise
+  nb::set_leak_warnings(false);      // functions are registered for as long as the process lives
   import_numpy();
-  m.def("version", &pn_version, "The version of the C interface that the library has.");
+  m.def("version", &pn_version);
+  m.def("configure", &configure, nb::arg("cpu_devices"), nb::arg("plugin"), nb::arg("cache_dir"));
+  m.def("barrier", &barrier, nb::arg("nanoseconds"));
+  m.def("nanoseconds", &nanoseconds, nb::arg("seconds").none(),
+        nb::sig("def nanoseconds(seconds: float | None) -> int"));
+  m.def("close_interpreter", &close_interpreter);
   m.def("lent_count", [] {
     drop_given_back();
     return lent_count();
   });
   bind_tensor(m);
+  bind_programs(m);
+  bind_functions(m);
+  bind_bridge(m);
 }

@@ -7,6 +7,8 @@
 
 #include "arrays.h"
 #include "errors.h"
+#include "handles.h"
+#include "interpreter.h"
 #include "lent.h"
 
 namespace postern::python {
@@ -33,16 +35,16 @@ Tensor from_foreign(nb::handle value) {
   auto array = nb::cast<AnyArray>(value);
   auto* const kept = new AnyArray(array);
   auto foreign = std::make_unique<Foreign>();
-  foreign->lent = lend(nb::capsule(kept, [](void* p) noexcept { delete static_cast<AnyArray*>(p); }));
+  foreign->lent =
+      lend(nb::capsule(kept, [](void* p) noexcept { delete static_cast<AnyArray*>(p); }));
   const nb::dlpack::dtype type = array.dtype();
-  foreign->managed.dl_tensor = {
-      const_cast<void*>(array.data()),
-      {static_cast<DLDeviceType>(array.device_type()), array.device_id()},
-      static_cast<int>(array.ndim()),
-      {type.code, type.bits, type.lanes},
-      const_cast<std::int64_t*>(array.shape_ptr()),
-      const_cast<std::int64_t*>(array.stride_ptr()),
-      0};
+  foreign->managed.dl_tensor = {const_cast<void*>(array.data()),
+                                {static_cast<DLDeviceType>(array.device_type()), array.device_id()},
+                                static_cast<int>(array.ndim()),
+                                {type.code, type.bits, type.lanes},
+                                const_cast<std::int64_t*>(array.shape_ptr()),
+                                const_cast<std::int64_t*>(array.stride_ptr()),
+                                0};
   foreign->managed.manager_ctx = foreign.get();
   foreign->managed.deleter = end_foreign;
   pn_tensor* made = nullptr;
@@ -71,7 +73,7 @@ pn_array view_of(const Tensor& tensor) {
   pn_array view{};
   int code = PN_OK;
   {
-    const nb::gil_scoped_release others_run;
+    const Released others_run;
     code = pn_tensor_view(tensor.handle.get(), &view);
   }
   check(code);
@@ -94,7 +96,7 @@ nb::object exchange_of(nb::handle self) {
   DLManagedTensor* managed = nullptr;
   int code = PN_OK;
   {
-    const nb::gil_scoped_release others_run;
+    const Released others_run;
     code = pn_tensor_to_dlpack(nb::cast<Tensor&>(self).handle.get(), &managed);
   }
   check(code);
@@ -104,9 +106,9 @@ nb::object exchange_of(nb::handle self) {
   });
   const DLTensor& t = managed->dl_tensor;
   const std::vector<std::size_t> shape(t.shape, t.shape + t.ndim);
-  return nb::cast(nb::ndarray<nb::array_api, nb::ro>(
-      t.data, shape.size(), shape.data(), owner, nullptr,
-      {t.dtype.code, t.dtype.bits, t.dtype.lanes}));
+  return nb::cast(nb::ndarray<nb::array_api, nb::ro>(t.data, shape.size(), shape.data(), owner,
+                                                     nullptr,
+                                                     {t.dtype.code, t.dtype.bits, t.dtype.lanes}));
 }
 
 nb::object dlpack_of(nb::handle self, nb::handle stream, nb::handle max_version,
@@ -147,20 +149,33 @@ nb::object numpy_of(nb::handle tensor) {
 }
 
 void bind_tensor(nb::module_& m) {
-  nb::class_<Tensor>(m, "Tensor", nb::type_slots(slots),
-                     "An array that the library holds, of anything that NumPy makes an array of, or "
-                     "that has __dlpack__. numpy.asarray shows its memory, read only; so do DLPack "
-                     "and memoryview.")
-      .def("__init__",
-           [](Tensor* self, nb::handle value) { new (self) Tensor(make_tensor(value)); },
-           nb::arg("value"))
-      .def("numpy", [](nb::handle self) { return numpy_of(self); },
-           "The elements as a read-only array, which keeps the tensor alive. Waits for them.")
-      .def("__array__", &array_of, nb::arg("dtype") = nb::none(), nb::arg("copy") = nb::none())
+  nb::class_<Tensor> type(
+      m, "Tensor", nb::type_slots(slots),
+      "An array that the library holds, of anything that NumPy makes an array of, or "
+      "that has __dlpack__. numpy.asarray shows its memory, read only; so do DLPack "
+      "and memoryview.");
+  type.def(
+          "__init__", [](Tensor* self, nb::handle value) { new (self) Tensor(make_tensor(value)); },
+          nb::arg("value"), nb::sig("def __init__(self, value: typing.Any) -> None"))
+      .def("__array__", &array_of, nb::arg("dtype") = nb::none(), nb::arg("copy") = nb::none(),
+           nb::sig("def __array__(self, dtype: typing.Any = None, copy: bool | None = None) -> "
+                   "numpy.typing.NDArray[typing.Any]"))
       .def("__dlpack__", &dlpack_of, nb::kw_only(), nb::arg("stream") = nb::none(),
            nb::arg("max_version") = nb::none(), nb::arg("dl_device") = nb::none(),
-           nb::arg("copy") = nb::none())
-      .def("__dlpack_device__", [](const Tensor&) { return nb::make_tuple(1, 0); });
+           nb::arg("copy") = nb::none(),
+           nb::sig("def __dlpack__(self, *, stream: int | None = None, "
+                   "max_version: tuple[int, int] | None = None, "
+                   "dl_device: tuple[int, int] | None = None, "
+                   "copy: bool | None = None) -> typing.Any"))
+      .def(
+          "__dlpack_device__", [](const Tensor&) { return nb::make_tuple(1, 0); },
+          nb::sig("def __dlpack_device__(self) -> tuple[int, int]"));
+  bind_handle(type);
+  // The last: what stands below it in the stub would take `numpy` for it.
+  type.def(
+      "numpy", [](nb::handle self) { return numpy_of(self); },
+      nb::sig("def numpy(self) -> numpy.typing.NDArray[typing.Any]"),
+      "The elements as a read-only array, which keeps the tensor alive. Waits for them.");
 }
 
 }  // namespace postern::python

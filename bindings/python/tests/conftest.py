@@ -1,4 +1,4 @@
-"""Needs POSTERN_LIBRARY, and SAVE_PROGRAMS: the program that writes what is loaded here."""
+"""Needs SAVE_PROGRAMS: the program that writes what is loaded here."""
 
 import os
 import pathlib

@@ -1,0 +1,66 @@
+"""The wait for all that is under way, and the interpreter's end."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+
+from . import _errors, _postern
+
+
+def barrier(timeout: float | None = None) -> bool:
+    """Waits for everything that was started before; False when the limit passes first. Raises a failure that nobody has seen yet."""
+    limit = _postern.nanoseconds(timeout)
+    if _postern.barrier(0):
+        return True
+    if limit == 0:
+        return False
+    if threading.current_thread() is threading.main_thread():
+        return _barrier_aside(limit)
+    return _postern.barrier(limit)
+
+
+def _barrier_aside(limit: int) -> bool:
+    """On a thread of its own: a wait in Python, unlike one in C, is ended by Ctrl-C. (Many short barriers would each wait
+    for what was started since the last.)"""
+    ended = threading.Event()
+    outcome: list[bool | Exception] = []
+
+    def wait() -> None:
+        try:
+            outcome.append(_postern.barrier(limit))
+        except Exception as e:
+            outcome.append(e)
+        ended.set()
+
+    threading.Thread(target=wait, daemon=True, name="postern.barrier").start()
+    ended.wait()
+    if isinstance(outcome[0], Exception):
+        raise outcome[0]
+    return outcome[0]
+
+
+_forked = False
+
+
+def _note_fork() -> None:
+    global _forked
+    _forked = True
+
+
+os.register_at_fork(after_in_child=_note_fork)
+
+
+@atexit.register
+def _drain() -> None:
+    # Functions cannot be entered once the interpreter is gone, nor their exceptions be shown.
+    try:
+        if not barrier(10):
+            print("postern: the process ends with runs or taps that have not ended after 10 s", file=sys.stderr)
+    except _errors.Error as e:
+        if not (_forked and e.code == _errors.FAILED_PRECONDITION):  # what is under way is the other process's
+            print(f"postern: a failure that nobody waited for: {e}", file=sys.stderr)
+    finally:
+        _postern.close_interpreter()

@@ -1,0 +1,170 @@
+#include "functions.h"
+
+#include <nanobind/stl/string.h>
+
+#include <unordered_map>
+#include <vector>
+
+#include "arrays.h"
+#include "errors.h"
+#include "interpreter.h"
+#include "lent.h"
+
+namespace postern::python {
+namespace {
+
+/// What a function returned does not fit what the program declares.
+struct BadResult {
+  std::string text;
+};
+
+constexpr std::size_t most_parsed = 256;
+
+/// The attributes of a text, parsed once; nobody may write to the dict.
+const nb::object& parsed(const char* text) {
+  static auto* const known = new std::unordered_map<std::string, nb::object>;
+  static const auto* const parse =
+      new nb::object(nb::module_::import_("postern._attributes").attr("parsed"));
+  const auto found = known->find(text);
+  if (found != known->end()) return found->second;
+  if (known->size() == most_parsed) known->clear();
+  const nb::object made = (*parse)(nb::str(text));
+  return known->insert_or_assign(text, made).first->second;
+}
+
+/// A function, and what it wants.
+struct Function final : Lent {
+  Function(nb::object f, bool info) : function(std::move(f)), wants_info(info) {}
+  nb::object function;
+  bool wants_info;
+};
+
+/// Checks what a function returned, then writes it where the program reads it.
+void take_results(const pn_firing& firing, const nb::object& returned) {
+  const std::size_t count = firing.result_count;
+  if (count == 0) return;
+  const bool many = nb::isinstance<nb::tuple>(returned) || nb::isinstance<nb::list>(returned);
+  const nb::object values =
+      many && (count > 1 || nb::len(returned) == 1) ? returned : nb::make_tuple(returned);
+  if (nb::len(values) != count || (count > 1 && !many)) {
+    const nb::str told = nb::str("the function must return {} results, it returned {}")
+                             .format(count, returned.type().attr("__name__"));
+    throw BadResult{told.c_str()};
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    nb::object found;
+    if (write(firing.results[i], values[i], found)) continue;
+    const pn_array& wanted = firing.results[i];
+    nb::list dims;
+    for (int axis = 0; axis < wanted.rank; ++axis) dims.append(wanted.dims[axis]);
+    const nb::str told = nb::str("result {} must be {}{}, the function returned {}{}")
+                             .format(i, dtype_of(wanted.dtype), dims, found.attr("dtype"),
+                                     nb::list(found.attr("shape")));
+    throw BadResult{told.c_str()};
+  }
+}
+
+nb::object called(const Function& f, const pn_firing& firing) {
+  const nb::object& attributes = parsed(firing.attributes);
+  const std::size_t count = firing.operand_count;
+  std::vector<nb::object> held;
+  held.reserve(count + nb::len(attributes) + 1);
+  for (std::size_t i = 0; i < count; ++i)
+    held.push_back(array_over(firing.operands[i], nb::handle(), false));
+  nb::object names;
+  if (f.wants_info || nb::len(attributes) > 0) {
+    nb::list keys(attributes.attr("keys")());
+    for (nb::handle value : attributes.attr("values")()) held.push_back(nb::borrow(value));
+    if (f.wants_info) {
+      keys.append("info");
+      held.push_back(nb::cast(info_of(firing)));
+    }
+    names = nb::tuple(keys);
+  }
+  std::vector<PyObject*> places(held.size() + 1);  // the first is the callee's own
+  for (std::size_t i = 0; i < held.size(); ++i) places[i + 1] = held[i].ptr();
+  nb::object returned =
+      nb::steal(call_python(f.function.ptr(), places.data() + 1, count, names.ptr()));
+  if (!returned.is_valid()) throw nb::python_error();
+  return returned;
+}
+
+int failed(const nb::python_error& error) {
+  const nb::object text = nb::module_::import_("postern._errors").attr("text_of")(error.value());
+  pn_fail_with(PyBytes_AS_STRING(text.ptr()), lend(nb::borrow(error.value())), give_back);
+  return PN_THREW;
+}
+
+/// What the library calls.
+int enter(void* user, const pn_firing* firing) {
+  const Entered entered;
+  if (!entered) {
+    pn_fail("the Python interpreter has ended");
+    return PN_CLOSED;
+  }
+  try {
+    take_results(*firing, called(*static_cast<Function*>(static_cast<Lent*>(user)), *firing));
+    return PN_OK;
+  } catch (const BadResult& e) {
+    pn_fail(e.text.c_str());
+    return PN_BAD_RESULT;
+  } catch (const nb::python_error& e) {
+    return failed(e);
+  } catch (const std::exception& e) {
+    pn_fail(e.what());
+    return PN_INTERNAL;
+  }
+}
+
+void register_function(nb::handle name, nb::object function, bool replace) {
+  drop_given_back();
+  if (!PyCallable_Check(function.ptr())) {
+    const nb::str told = nb::str("a host function must be callable, got {!r}").format(function);
+    PyErr_SetObject(PyExc_TypeError, told.ptr());
+    throw nb::python_error();
+  }
+  const bool info =
+      nb::cast<bool>(nb::module_::import_("postern._attributes").attr("wants_info")(function));
+  const std::string text = text_of(name);
+  void* const lent = lend(std::make_unique<Function>(std::move(function), info));
+  const int code = pn_register(text.c_str(), enter, lent, give_back, replace);
+  if (code != PN_OK) give_back(lent);
+  check(code);
+}
+
+}  // namespace
+
+Info info_of(const pn_firing& firing) {
+  return {firing.function, firing.site, firing.device, firing.run, firing.element};
+}
+
+nb::object attributes_of(const pn_firing& firing) {
+  return parsed(firing.attributes).attr("copy")();
+}
+
+nb::list operands_of(const pn_firing& firing) {
+  nb::list out;
+  for (std::size_t i = 0; i < firing.operand_count; ++i)
+    out.append(array_over(firing.operands[i], nb::handle(), false));
+  return out;
+}
+
+void bind_functions(nb::module_& m) {
+  nb::class_<Info>(m, "Info", "What a function that has a parameter `info` is told of the firing.")
+      .def_ro("function", &Info::function, "The registered name.")
+      .def_ro("site", &Info::site, "The call's or tap's own name.")
+      .def_ro("device", &Info::device)
+      .def_ro("run", &Info::run)
+      .def_ro("element", &Info::element, "Of the batch, where vmap fires for each; else -1.")
+      .def("__repr__", [](const Info& i) {
+        return nb::str("Info(function={!r}, site={!r}, device={}, run={}, element={})")
+            .format(i.function, i.site, i.device, i.run, i.element);
+      });
+  m.def("register", &register_function, nb::arg("name").none(), nb::arg("function").none(),
+        nb::arg("replace"));
+  m.def(
+      "unregister", [](nb::handle name) { check(pn_unregister(text_of(name).c_str())); },
+      nb::arg("name").none());
+}
+
+}  // namespace postern::python

@@ -1,0 +1,28 @@
+// Python functions as host functions.
+#pragma once
+#include <nanobind/nanobind.h>
+#include <postern/c.h>
+
+#include <string>
+
+namespace postern::python {
+
+namespace nb = nanobind;
+
+/// What a function that has a parameter `info` is told of the firing.
+struct Info {
+  std::string function, site;
+  int device = 0;
+  std::uint64_t run = 0;
+  std::int64_t element = -1;
+};
+
+Info info_of(const pn_firing& firing);
+/// A dict of the attributes, which is the caller's.
+nb::object attributes_of(const pn_firing& firing);
+/// A list of read-only arrays, which die with the firing.
+nb::list operands_of(const pn_firing& firing);
+
+void bind_functions(nb::module_& m);
+
+}  // namespace postern::python

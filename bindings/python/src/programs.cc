@@ -1,0 +1,250 @@
+#include "programs.h"
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "errors.h"
+#include "handles.h"
+#include "interpreter.h"
+#include "lent.h"
+#include "tensor.h"
+
+namespace postern::python {
+namespace {
+
+struct FreeProgram {
+  void operator()(pn_program* program) const { pn_program_free(program); }
+};
+struct FreeStarted {
+  void operator()(pn_started* run) const {
+    const Released others_run;
+    pn_started_free(run);
+  }
+};
+
+struct Program {
+  std::unique_ptr<pn_program, FreeProgram> handle;
+  std::vector<std::string> inputs, outputs, functions;
+};
+
+/// A run under way. What it needs of its program stays when that goes.
+struct Run {
+  std::unique_ptr<pn_started, FreeStarted> handle;
+  std::size_t outputs = 0;
+  nb::object results = {};
+};
+
+std::vector<std::string> list_of(const char* (*entry)(const pn_program*, std::size_t),
+                                 const pn_program* program) {
+  std::vector<std::string> out;
+  while (const char* const text = entry(program, out.size())) out.emplace_back(text);
+  return out;
+}
+
+/// Tensors as C takes them, those made from arrays included, which live as long as this.
+class Arguments {
+ public:
+  explicit Arguments(const nb::args& values) {
+    handles_.reserve(values.size());
+    made_.reserve(values.size());
+    for (const nb::handle value : values) {
+      const Tensor* tensor = nullptr;
+      if (!nb::try_cast(value, tensor) || !tensor) tensor = &made_.emplace_back(make_tensor(value));
+      handles_.push_back(tensor->handle.get());
+    }
+  }
+  const pn_tensor* const* data() const { return handles_.data(); }
+  std::size_t size() const { return handles_.size(); }
+
+ private:
+  std::vector<const pn_tensor*> handles_;
+  std::vector<Tensor> made_;
+};
+
+/// Places for results, and what is then in them as Python's.
+class Results {
+ public:
+  explicit Results(std::size_t count) : places_(count) {}
+  pn_tensor** data() { return places_.data(); }
+  /// A list of tensors.
+  nb::list tensors() {
+    nb::list out;
+    for (pn_tensor* const place : places_)
+      out.append(nb::cast(Tensor{std::unique_ptr<pn_tensor, FreeTensor>(place)}));
+    return out;
+  }
+
+ private:
+  std::vector<pn_tensor*> places_;
+};
+
+nb::list arrays_of(const nb::list& tensors) {
+  nb::list out;
+  for (const nb::handle tensor : tensors) out.append(numpy_of(tensor));
+  return out;
+}
+
+Run start(const Program& program, const Arguments& arguments) {
+  pn_started* started = nullptr;
+  int code = PN_OK;
+  {
+    const Released others_run;
+    code = pn_start(program.handle.get(), arguments.data(), arguments.size(), &started);
+  }
+  check(code);
+  return {std::unique_ptr<pn_started, FreeStarted>(started), program.outputs.size()};
+}
+
+/// Nothing while the run goes on.
+nb::object ended(pn_started* run, std::size_t outputs, std::int64_t limit) {
+  Results results(outputs);
+  const int code = waited(
+      [&](std::int64_t slice) { return pn_started_wait(run, slice, results.data()); }, limit);
+  if (code == PN_EMPTY) return {};
+  check(code);
+  return results.tensors();
+}
+
+/// Many threads may wait for one run: all get the same arrays.
+bool wait_for(Run& run, nb::handle timeout) {
+  if (run.results.is_valid()) return true;
+  const nb::object tensors = ended(run.handle.get(), run.outputs, nanoseconds(timeout));
+  if (!tensors.is_valid()) return false;
+  nb::list arrays = arrays_of(nb::list(tensors));
+  if (!run.results.is_valid()) run.results = std::move(arrays);
+  return true;
+}
+
+nb::object result_of(Run& run, nb::handle timeout) {
+  if (wait_for(run, timeout)) return run.results;
+  const nb::str told = nb::str("the run has not ended within {} s").format(timeout);
+  raise_error(PN_TIMEOUT, told.c_str());
+}
+
+/// On a thread of the library, so that this one sees Ctrl-C, which ends the run.
+nb::list run_watched(const Program& program, const Arguments& arguments) {
+  const Run run = start(program, arguments);
+  try {
+    return nb::list(ended(run.handle.get(), run.outputs, -1));
+  } catch (const nb::python_error& e) {
+    if (e.matches(PyExc_KeyboardInterrupt)) pn_started_cancel(run.handle.get());
+    throw;
+  }
+}
+
+bool on_main_thread() {
+  static const auto* const main_ident =
+      new nb::object(nb::module_::import_("threading").attr("main_thread"));
+  return nb::cast<unsigned long>((*main_ident)().attr("ident")) == PyThread_get_thread_ident();
+}
+
+nb::list run_tensors(const Program& program, const nb::args& values) {
+  const Arguments arguments(values);
+  // What calls nothing ends by itself, sooner so.
+  if (!program.functions.empty() && on_main_thread()) return run_watched(program, arguments);
+  Results results(program.outputs.size());
+  int code = PN_OK;
+  {
+    const Released others_run;
+    code = pn_run(program.handle.get(), arguments.data(), arguments.size(), results.data());
+  }
+  check(code);
+  return results.tensors();
+}
+
+Program made_program(int code, pn_program* made) {
+  check(code);
+  Program program{std::unique_ptr<pn_program, FreeProgram>(made), {}, {}, {}};
+  program.inputs = list_of(pn_program_input, made);
+  program.outputs = list_of(pn_program_output, made);
+  program.functions = list_of(pn_program_function, made);
+  return program;
+}
+
+Program load(nb::handle path) {
+  const std::string text = text_of(path);
+  pn_program* made = nullptr;
+  int code = PN_OK;
+  {
+    const Released others_run;
+    code = pn_load_file(text.c_str(), &made);
+  }
+  return made_program(code, made);
+}
+
+Program load_text(nb::handle text) {
+  const nb::object seen = PyUnicode_Check(text.ptr())
+                              ? nb::steal(PyUnicode_AsUTF8String(text.ptr()))
+                              : nb::steal(PyMemoryView_FromObject(text.ptr()));
+  if (!seen.is_valid()) throw nb::python_error();
+  const nb::bytes data(seen);
+  pn_program* made = nullptr;
+  int code = PN_OK;
+  {
+    const Released others_run;
+    code = pn_load_text(data.c_str(), data.size(), &made);
+  }
+  return made_program(code, made);
+}
+
+void bind_run(nb::module_& m) {
+  nb::class_<Run> type(m, "Run", "A run under way, which Program.start makes.");
+  type.def("wait", &wait_for, nb::arg("timeout") = nb::none(),
+           nb::sig("def wait(self, timeout: float | None = None) -> bool"),
+           "Whether the run has ended within so many seconds. Raises how it failed. Any number of\n"
+           "threads may wait.")
+      .def("result", &result_of, nb::arg("timeout") = nb::none(),
+           nb::sig("def result(self, timeout: float | None = None) -> "
+                   "list[numpy.typing.NDArray[typing.Any]]"),
+           "The results, when they are there. Raises TimeoutError when they are not in time; the\n"
+           "run goes on.")
+      .def(
+          "cancel", [](const Run& run) { check(pn_started_cancel(run.handle.get())); },
+          "Asks the run to stop.");
+  bind_handle(type);
+}
+
+}  // namespace
+
+void bind_programs(nb::module_& m) {
+  bind_run(m);
+  nb::class_<Program> type(m, "Program",
+                           "A loaded program. `inputs` and `outputs` are types such as\n"
+                           "\"f32[2,3]\", `functions` the names that it calls.");
+  type.def_ro("inputs", &Program::inputs)
+      .def_ro("outputs", &Program::outputs)
+      .def_ro("functions", &Program::functions)
+      .def(
+          "__call__",
+          [](const Program& self, const nb::args& arguments) {
+            return arrays_of(run_tensors(self, arguments));
+          },
+          nb::sig("def __call__(self, *arguments: typing.Any) -> "
+                  "list[numpy.typing.NDArray[typing.Any]]"),
+          "Runs, waits, and gives the results as a list of read-only arrays over the library's\n"
+          "memory.")
+      .def("run", &run_tensors, nb::sig("def run(self, *arguments: typing.Any) -> list[Tensor]"),
+           "The same with the results as tensors: for other programs, and for DLPack.")
+      .def(
+          "start",
+          [](const Program& self, const nb::args& arguments) {
+            return start(self, Arguments(arguments));
+          },
+          nb::sig("def start(self, *arguments: typing.Any) -> Run"),
+          "Starts a run on a thread of the library.")
+      .def("__repr__", [](const Program& p) {
+        const nb::str comma(", ");
+        return nb::str("Program(({}) -> ({}), calls {})")
+            .format(comma.attr("join")(p.inputs), comma.attr("join")(p.outputs), p.functions);
+      });
+  bind_handle(type);
+  m.def("load", &load, nb::arg("path"), nb::sig("def load(path: typing.Any) -> Program"));
+  m.def("load_text", &load_text, nb::arg("text").none(),
+        nb::sig("def load_text(text: typing.Any) -> Program"));
+}
+
+}  // namespace postern::python
