@@ -23,7 +23,7 @@
 extern "C" {
 #endif
 
-#define PN_C_VERSION 3
+#define PN_C_VERSION 4
 /* The version of this interface that the library has; compatible when it is PN_C_VERSION or more.
  */
 POSTERN_API int pn_version(void);
@@ -155,6 +155,25 @@ typedef struct pn_started pn_started;
 /* Starts a run on a thread of the library. The program may be freed meanwhile. */
 POSTERN_API int pn_start(const pn_program* program, const pn_tensor* const* arguments, size_t count,
                          pn_started** out);
+/* More to say of a run. Whoever fills it writes zeros first: they mean what pn_start does. The
+ * functions are called from threads of the library, with `user`, and must not wait. */
+typedef struct pn_start_options {
+  size_t size;         /* sizeof(pn_start_options), for versions to come */
+  int64_t deadline_ns; /* over all its calls, from the start; 0: none */
+  int32_t device;      /* that it runs on, of pn_device_count(); with a program over several: 0 */
+  /* Takes what its prints write, whole lines; NULL: standard output. */
+  void (*print)(void* user, const char* text, size_t size);
+  /* Once, when the run has ended, so that pn_started_wait does not wait; also after a cancel. */
+  void (*ended)(void* user);
+  /* Once, when the run was freed and neither function is called any more. */
+  void (*release)(void* user);
+  void* user;
+} pn_start_options;
+/* When it fails `user` is still the caller's. */
+POSTERN_API int pn_start_with(const pn_program* program, const pn_tensor* const* arguments,
+                              size_t count, const pn_start_options* options, pn_started** out);
+/* How many devices programs can use; the first use of the library makes them. */
+POSTERN_API int pn_device_count(size_t* out);
 /* Waits at most so long (negative: without a limit). PN_EMPTY while the run goes on, else how it
  * ended, and the results if well. */
 POSTERN_API int pn_started_wait(pn_started* run, int64_t timeout_ns, pn_tensor** results);
@@ -220,8 +239,8 @@ typedef struct pn_request {
 } pn_request;
 
 /* The oldest firing that nobody has taken; waits at most so long (negative: without a limit, 0: not
- * at all). PN_EMPTY when none came, PN_CLOSED once the bridge is closed. The request lives until it
- * is answered. Any number of threads may ask. */
+ * at all). PN_EMPTY when none came, PN_CLOSED once the bridge is ended or closed. The request lives
+ * until it is answered. Any number of threads may ask. */
 POSTERN_API int pn_bridge_next(pn_bridge* bridge, int64_t timeout_ns, const pn_request** out);
 /* Answers with `count` arrays of the results' types, which are copied; or with NULL when the
  * results' own memory was filled. PN_NOT_FOUND for a tag that is unknown or answered; PN_BAD_RESULT
@@ -240,6 +259,9 @@ POSTERN_API int pn_bridge_stopped(const pn_bridge* bridge, uint64_t tag);
 /* A descriptor that is readable while firings wait to be taken: for poll, epoll, and what stands on
  * them. The bridge's own. */
 POSTERN_API int pn_bridge_descriptor(const pn_bridge* bridge);
+/* Fails what nobody has taken and what comes later with PN_CLOSED, as pn_bridge_close does; what
+ * was taken stays open, with its memory, until it is answered. */
+POSTERN_API void pn_bridge_end(pn_bridge* bridge);
 /* Fails what waits and what comes later with PN_CLOSED; wakes who waits in pn_bridge_next. Nothing
  * may be read or written through a request of the bridge afterwards. */
 POSTERN_API void pn_bridge_close(pn_bridge* bridge);

@@ -54,7 +54,7 @@ class Bridge {
     Request request(function, attributes, info, in, out);
     Lock lock(guard_, std::defer_lock);
     host::acquire(lock);
-    refuse_closed();
+    refuse_ended();
     request.view = {++tags_, request.firing.view};
     open_.emplace(request.view.tag, &request);
     waiting_.push_back(&request);
@@ -75,7 +75,7 @@ class Bridge {
     refuse_forked();
     constexpr auto never = std::chrono::steady_clock::time_point::max();
     const auto until = limit ? host::after(*limit) : never;
-    const auto ready = [&] { return closed_ || !waiting_.empty(); };
+    const auto ready = [&] { return ended_ || !waiting_.empty(); };
     const auto seems_ready = [&] { return seen_.load(std::memory_order_acquire); };
     requests_.look(seems_ready, limit.value_or(std::chrono::nanoseconds::max()));
     Lock lock(guard_, std::defer_lock);
@@ -86,7 +86,7 @@ class Bridge {
     else
       came_.wait(lock, ready);
     --sleepers_;
-    if (closed_) return refuse(PN_CLOSED, "the bridge is closed");
+    if (ended_) return refuse(PN_CLOSED, "the bridge is closed");
     if (waiting_.empty()) return PN_EMPTY;
     Request* const request = waiting_.front();
     waiting_.pop_front();
@@ -140,26 +140,37 @@ class Bridge {
     return found->second->stop.stop_requested();
   }
 
+  /// What was taken stays open.
+  void end() {
+    std::scoped_lock lock(guard_);
+    finish();
+  }
+
   void close() {
     std::scoped_lock lock(guard_);
     closed_ = true;
-    signal();
-    came_.notify_all();
-    answered_.notify_all();
+    finish();
   }
 
   /// From the first time on that it is asked for, it says how many requests wait.
   int descriptor() {
     std::scoped_lock lock(guard_);
-    if (!watched_ && !closed_ && !waiting_.empty())
+    if (!watched_ && !ended_ && !waiting_.empty())
       static_cast<void>(eventfd_write(descriptor_, waiting_.size()));
-    if (!watched_ && closed_) static_cast<void>(eventfd_write(descriptor_, 1));
+    if (!watched_ && ended_) static_cast<void>(eventfd_write(descriptor_, 1));
     watched_ = true;
     return descriptor_;
   }
 
  private:
   using Lock = std::unique_lock<std::mutex>;
+
+  void finish() {
+    ended_ = true;
+    signal();
+    came_.notify_all();
+    answered_.notify_all();
+  }
 
   // Sleeps until the request is answered. A run that is cancelled has nothing to wake us with. Once
   // a request was taken its memory stays until it is answered, or the bridge is closed; what a
@@ -171,7 +182,8 @@ class Bridge {
       request.state.compare_exchange_strong(state, Request::sleeping);
       if (state == Request::answered) return;
       const bool stopped = !request.taken && request.stop.stop_requested();
-      if (!request.claimed && (closed_ || stopped)) break;
+      const bool refused = closed_ || (ended_ && !request.taken);
+      if (!request.claimed && (refused || stopped)) break;
       answered_.wait_for(lock, 5ms);
     }
     open_.erase(request.view.tag);
@@ -179,11 +191,11 @@ class Bridge {
       std::erase(waiting_, &request);
       unsignal();
     }
-    refuse_closed();
+    refuse_ended();
     throw Error(ErrorCode::cancelled, "the run was stopped before anybody took the call");
   }
-  void refuse_closed() const {
-    if (closed_)
+  void refuse_ended() const {
+    if (ended_)
       throw CallbackError(ErrorCode::closed, "the bridge that serves this function is closed", {},
                           0, nullptr);
   }
@@ -213,7 +225,7 @@ class Bridge {
     if (watched_) static_cast<void>(eventfd_write(descriptor_, 1));
   }
   void unsignal() {
-    if (closed_) return;
+    if (ended_) return;
     seen_.store(!waiting_.empty(), std::memory_order_release);
     eventfd_t value = 0;
     if (watched_) static_cast<void>(eventfd_read(descriptor_, &value));
@@ -224,8 +236,10 @@ class Bridge {
   std::deque<Request*> waiting_;
   std::map<std::uint64_t, Request*> open_;
   std::uint64_t tags_ = 0;
-  int sleepers_ = 0;  // threads in next()
-  bool closed_ = false, watched_ = false;
+  int sleepers_ = 0;     // threads in next()
+  bool ended_ = false;   // nothing new is taken
+  bool closed_ = false;  // nothing may be answered any more
+  bool watched_ = false;
   const int descriptor_;
   std::atomic<bool> seen_{false};  // that next() has something to return
   host::Lookout requests_, answers_;
@@ -295,6 +309,9 @@ int pn_bridge_stopped(const pn_bridge* bridge, uint64_t tag) {
 int pn_bridge_descriptor(const pn_bridge* bridge) {
   if (bridge) return bridge->bridge->descriptor();
   return -1;
+}
+void pn_bridge_end(pn_bridge* bridge) {
+  if (bridge) bridge->bridge->end();
 }
 void pn_bridge_close(pn_bridge* bridge) {
   if (bridge) bridge->bridge->close();

@@ -15,18 +15,10 @@ using namespace postern;
 using c::guarded;
 using c::refuse;
 
-struct pn_program {
-  Loaded program;
-  std::vector<std::string> inputs, outputs, functions;
-  explicit pn_program(Loaded p) : program(std::move(p)), functions(program.required_functions()) {
-    for (const Type& t : program.inputs()) inputs.push_back(to_string(t));
-    for (const Type& t : program.outputs()) outputs.push_back(to_string(t));
-  }
-};
-
-struct pn_started {
-  Run<std::vector<Tensor>> run;
-};
+pn_program::pn_program(Loaded p) : program(std::move(p)), functions(program.required_functions()) {
+  for (const Type& t : program.inputs()) inputs.push_back(to_string(t));
+  for (const Type& t : program.outputs()) outputs.push_back(to_string(t));
+}
 
 static_assert(static_cast<int>(DType::f4e2m1fn) == PN_F4E2M1FN &&
               static_cast<int>(DType::f32) == PN_F32 && static_cast<int>(DType::u64) == PN_U64 &&
@@ -127,9 +119,11 @@ Type type_of(const pn_array& array) {
   return type;
 }
 
-namespace {
-
-std::vector<Tensor> tensors(const pn_tensor* const* handles, std::size_t count) {
+std::vector<Tensor> arguments_of(const pn_program& program, const pn_tensor* const* handles,
+                                 std::size_t count) {
+  // Before any argument is looked at.
+  check(count == program.inputs.size(), "the saved program takes {} arguments, {} were given",
+        program.inputs.size(), count);
   std::vector<Tensor> out;
   for (std::size_t i = 0; i < count; ++i) {
     check(handles && handles[i], "argument {} is NULL", i);
@@ -138,11 +132,7 @@ std::vector<Tensor> tensors(const pn_tensor* const* handles, std::size_t count) 
   return out;
 }
 
-/// Before any argument is looked at.
-void check_count(const pn_program& program, std::size_t count) {
-  check(count == program.inputs.size(), "the saved program takes {} arguments, {} were given",
-        program.inputs.size(), count);
-}
+namespace {
 
 void give(const std::vector<Tensor>& from, pn_tensor** to) {
   std::vector<std::unique_ptr<pn_tensor>> made;
@@ -254,20 +244,10 @@ int pn_run(const pn_program* program, const pn_tensor* const* arguments, size_t 
            pn_tensor** results) {
   return guarded([&] {
     need(program && (results || program->outputs.empty()), "pn_run: program or results");
-    c::check_count(*program, count);
-    const std::vector<Tensor> out = program->program.run(c::tensors(arguments, count), Place{});
+    const std::vector<Tensor> given = c::arguments_of(*program, arguments, count);
+    const std::vector<Tensor> out = program->program.run(given, Place{});
     for (const Tensor& t : out) t.block_until_ready();
     give(out, results);
-    return PN_OK;
-  });
-}
-
-int pn_start(const pn_program* program, const pn_tensor* const* arguments, size_t count,
-             pn_started** out) {
-  return guarded([&] {
-    need(program && out, "pn_start: program or out");
-    c::check_count(*program, count);
-    *out = new pn_started{program->program.start(c::tensors(arguments, count), {}, Place{})};
     return PN_OK;
   });
 }

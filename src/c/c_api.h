@@ -17,6 +17,16 @@ struct pn_tensor {
   mutable const void* bytes = nullptr;
 };
 
+struct pn_program {
+  explicit pn_program(postern::Loaded p);
+  postern::Loaded program;
+  std::vector<std::string> inputs, outputs, functions;
+};
+
+struct pn_started {
+  postern::Run<std::vector<postern::Tensor>> run;
+};
+
 namespace postern::c {
 
 /// A text, and a thing of the host's own that it stands for, such as an exception of another
@@ -72,6 +82,10 @@ class Firing {
   std::string site_, attributes_;
   std::vector<pn_array> arrays_;
 };
+
+/// A run's arguments; throws where one is null, or there are not as many as the program takes.
+std::vector<Tensor> arguments_of(const pn_program& program, const pn_tensor* const* handles,
+                                 std::size_t count);
 
 /// Throws TypeError when the array is no array of a type that holds data.
 Type type_of(const pn_array& array);

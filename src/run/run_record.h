@@ -40,6 +40,9 @@ class RunRecord : public host::RunState, public std::enable_shared_from_this<Run
   /// The run is over: its lane is free, its functions may go, even while results live on.
   void release() noexcept;
 
+  /// What the run's prints and end look at, of those who started it; see keep_with.
+  std::shared_ptr<const void> kept;
+
   std::weak_ptr<host::RunState> handle() override {
     if (part_of) return part_of;
     return weak_from_this();

@@ -168,6 +168,10 @@ void at_end_of(StartedRun& run, std::function<void()> act) {
   if (act) act();
 }
 
+void keep_with(StartedRun& run, std::shared_ptr<const void> thing) {
+  static_cast<run::RunRecord&>(*run.record).kept = std::move(thing);
+}
+
 RunStatus status_of(const StartedRun& run) {
   std::scoped_lock lock(const_cast<std::mutex&>(run.guard));
   return run.status;

@@ -13,4 +13,7 @@ std::shared_ptr<StartedRun> start_run(std::shared_ptr<host::RunState> state,
                                       std::function<std::vector<Tensor>()> body,
                                       const RunOptions& options);
 
+/// Of a program's run: `thing` lives until the run is over, and nobody has its handle any more.
+void keep_with(StartedRun& run, std::shared_ptr<const void> thing);
+
 }  // namespace postern::detail

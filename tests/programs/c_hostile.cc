@@ -332,6 +332,20 @@ void add_all() {
     serve();
     return std::tuple{Programs{nullptr, program()}, arguments(), sizes, places<pn_started*>()};
   });
+  add("pn_start_with", pn_start_with, [=] {
+    serve();
+    static pn_start_options options[5]{};
+    for (pn_start_options& o : options) o.size = sizeof o;
+    options[1].size = 0;
+    options[2].device = INT_MAX;
+    options[3].deadline_ns = INT64_MIN;
+    options[4].deadline_ns = INT64_MAX;
+    std::vector<const pn_start_options*> list{nullptr};
+    for (const pn_start_options& o : options) list.push_back(&o);
+    return std::tuple{Programs{nullptr, program()}, arguments(), sizes, list,
+                      places<pn_started*>()};
+  });
+  add("pn_device_count", pn_device_count, [] { return std::tuple{places<std::size_t>()}; });
   add("pn_started_wait", pn_started_wait, [] {
     return std::tuple{std::vector<pn_started*>{nullptr, started()}, limits, places<pn_tensor*>()};
   });
@@ -402,6 +416,7 @@ void add_all() {
   add("pn_bridge_descriptor", pn_bridge_descriptor, [] {
     return std::tuple{std::vector<const pn_bridge*>{nullptr, bridge()}};
   });
+  add("pn_bridge_end", pn_bridge_end, [=] { return std::tuple{asked()}; });
   add("pn_bridge_close", pn_bridge_close, [=] { return std::tuple{asked()}; });
   add("pn_bridge_free", pn_bridge_free, [=] { return std::tuple{asked()}; });
 }

@@ -1,0 +1,35 @@
+// The module Postern.Nif, as the BEAM loads it.
+#include <erl_nif.h>
+
+#include "programs.h"
+#include "tensors.h"
+#include "terms.h"
+
+namespace postern_beam {
+namespace {
+
+int load(ErlNifEnv* env, void**, ERL_NIF_TERM) {
+  if (pn_version() < PN_C_VERSION) return 1;
+  make_atoms(env);
+  return open_tensors(env) && open_programs(env) ? 0 : 1;
+}
+// Objects of the module's old version are taken over.
+int upgrade(ErlNifEnv* env, void** data, void**, ERL_NIF_TERM info) {
+  return load(env, data, info);
+}
+
+constexpr unsigned dirty = ERL_NIF_DIRTY_JOB_CPU_BOUND;
+ErlNifFunc functions[] = {{"configure", 3, configure, dirty},
+                          {"device_count", 0, device_count, dirty},
+                          {"load_file", 1, load_file, dirty},
+                          {"load_text", 1, load_text, dirty},
+                          {"program_info", 1, program_info, 0},
+                          {"start", 6, start, 0},
+                          {"result", 1, result, 0},
+                          {"cancel", 1, cancel, 0}};
+
+}  // namespace
+}  // namespace postern_beam
+
+using namespace postern_beam;
+ERL_NIF_INIT(Elixir.Postern.Nif, functions, load, nullptr, upgrade, nullptr)

@@ -1,0 +1,207 @@
+#include "programs.h"
+
+#include <memory>
+#include <string>
+
+#include "resource.h"
+#include "tensors.h"
+#include "terms.h"
+
+namespace postern_beam {
+
+namespace {
+
+// What a normal scheduler may copy: some 20 us.
+constexpr std::size_t quick_bytes = std::size_t{128} << 10;
+
+struct Program {
+  pn_program* handle;
+  explicit Program(pn_program* p) : handle(p) {}
+  ~Program() { pn_program_free(handle); }
+  Program(const Program&) = delete;
+};
+
+struct Run {
+  pn_started* handle;
+  std::size_t results;
+  Run(pn_started* s, std::size_t n) : handle(s), results(n) {}
+  ~Run() { pn_started_free(handle); }
+  Run(const Run&) = delete;
+  /// Nobody waits any more.
+  void down(ErlNifEnv*, const ErlNifPid&) { pn_started_cancel(handle); }
+};
+
+/// Whom a run tells of its end and of what it prints; lives as long as it may do so.
+class Listener {
+ public:
+  Listener(const ErlNifPid& owner, ERL_NIF_TERM reference, const ErlNifPid* printer)
+      : env_(enif_alloc_env()), reference_(enif_make_copy(env_, reference)), owner_(owner) {
+    prints_ = printer != nullptr;
+    if (printer) printer_ = *printer;
+  }
+  ~Listener() { enif_free_env(env_); }
+  Listener(const Listener&) = delete;
+  bool prints() const { return prints_; }
+
+  void ended() const {
+    ErlNifEnv* const env = enif_alloc_env();
+    const ERL_NIF_TERM message =
+        enif_make_tuple2(env, atoms().ended, enif_make_copy(env, reference_));
+    enif_send(nullptr, &owner_, env, message);
+    enif_free_env(env);
+  }
+  void print(std::string_view text) const {
+    ErlNifEnv* const env = enif_alloc_env();
+    const ERL_NIF_TERM message =
+        enif_make_tuple3(env, atoms().print, enif_make_copy(env, reference_), text_term(env, text));
+    enif_send(nullptr, &printer_, env, message);
+    enif_free_env(env);
+  }
+
+ private:
+  ErlNifEnv* const env_;
+  const ERL_NIF_TERM reference_;
+  const ErlNifPid owner_;
+  ErlNifPid printer_{};
+  bool prints_;
+};
+
+std::string text_of(ErlNifEnv* env, ERL_NIF_TERM term) {
+  ErlNifBinary bytes{};
+  if (!enif_inspect_binary(env, term, &bytes)) return {};
+  return {reinterpret_cast<const char*>(bytes.data), bytes.size};
+}
+
+ERL_NIF_TERM loaded(ErlNifEnv* env, int code, pn_program* program) {
+  if (code != PN_OK) return last_error(env, code);
+  // The first use of the library makes the devices: here, where time is allowed.
+  std::size_t devices = 0;
+  if (const int made = pn_device_count(&devices); made != PN_OK) {
+    const ERL_NIF_TERM why = last_error(env, made);
+    pn_program_free(program);
+    return why;
+  }
+  return ok(env, term_of(env, Resource<Program>::make(program)));
+}
+
+/// A list of what `at` gives until it gives null.
+ERL_NIF_TERM texts(ErlNifEnv* env, const pn_program* program,
+                   const char* (*at)(const pn_program*, std::size_t)) {
+  std::vector<ERL_NIF_TERM> out;
+  for (std::size_t i = 0; const char* text = at(program, i); ++i)
+    out.push_back(text_term(env, text));
+  return enif_make_list_from_array(env, out.data(), static_cast<unsigned>(out.size()));
+}
+
+pn_start_options options_of(Listener* listener, int device, std::int64_t deadline_ns) {
+  pn_start_options options{};
+  options.size = sizeof options;
+  options.deadline_ns = deadline_ns;
+  options.device = device;
+  if (listener->prints())
+    options.print = [](void* user, const char* text, std::size_t size) {
+      static_cast<Listener*>(user)->print({text, size});
+    };
+  options.ended = [](void* user) { static_cast<Listener*>(user)->ended(); };
+  options.release = [](void* user) { delete static_cast<Listener*>(user); };
+  options.user = listener;
+  return options;
+}
+
+ERL_NIF_TERM start_now(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
+  Program* const program = Resource<Program>::get(env, arguments[0]);
+  int device = 0;
+  ErlNifSInt64 deadline_ns = 0;
+  ErlNifPid self, printer;
+  if (!program || !enif_is_ref(env, arguments[2]) || !enif_get_int(env, arguments[3], &device) ||
+      !enif_get_int64(env, arguments[4], &deadline_ns) || !enif_self(env, &self))
+    return enif_make_badarg(env);
+  const bool prints = enif_get_local_pid(env, arguments[5], &printer) != 0;
+  Arguments given;
+  if (const int code = given.add(env, arguments[1]); code != PN_OK)
+    return code < 0 ? enif_make_badarg(env) : last_error(env, code);
+  auto listener = std::make_unique<Listener>(self, arguments[2], prints ? &printer : nullptr);
+  const pn_start_options options = options_of(listener.get(), device, deadline_ns);
+  pn_started* started = nullptr;
+  const int code = pn_start_with(program->handle, given.tensors().data(), given.tensors().size(),
+                                 &options, &started);
+  if (code != PN_OK) return last_error(env, code);
+  static_cast<void>(listener.release());
+  Run* const run = Resource<Run>::make(started, pn_program_outputs(program->handle));
+  if (enif_monitor_process(env, run, &self, nullptr) != 0) pn_started_cancel(started);
+  return ok(env, term_of(env, run));
+}
+
+}  // namespace
+
+ERL_NIF_TERM configure(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
+  int devices = 0;
+  if (!enif_get_int(env, arguments[0], &devices)) return enif_make_badarg(env);
+  const std::string plugin = text_of(env, arguments[1]), cache = text_of(env, arguments[2]);
+  const int code = pn_configure(devices, plugin.c_str(), cache.c_str());
+  return code == PN_OK ? atoms().ok : last_error(env, code);
+}
+
+ERL_NIF_TERM device_count(ErlNifEnv* env, int, const ERL_NIF_TERM[]) {
+  std::size_t count = 0;
+  const int code = pn_device_count(&count);
+  return code == PN_OK ? ok(env, enif_make_uint64(env, count)) : last_error(env, code);
+}
+
+ERL_NIF_TERM load_file(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
+  pn_program* program = nullptr;
+  const int code = pn_load_file(text_of(env, arguments[0]).c_str(), &program);
+  return loaded(env, code, program);
+}
+
+ERL_NIF_TERM load_text(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
+  pn_program* program = nullptr;
+  const std::string text = text_of(env, arguments[0]);
+  const int code = pn_load_text(text.data(), text.size(), &program);
+  return loaded(env, code, program);
+}
+
+ERL_NIF_TERM program_info(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
+  const Program* const program = Resource<Program>::get(env, arguments[0]);
+  if (!program) return enif_make_badarg(env);
+  return enif_make_tuple3(env, texts(env, program->handle, pn_program_input),
+                          texts(env, program->handle, pn_program_output),
+                          texts(env, program->handle, pn_program_function));
+}
+
+ERL_NIF_TERM start(ErlNifEnv* env, int count, const ERL_NIF_TERM arguments[]) {
+  if (bytes_of(env, arguments[1]) <= quick_bytes) return start_now(env, count, arguments);
+  return enif_schedule_nif(env, "start", ERL_NIF_DIRTY_JOB_CPU_BOUND, start_now, count, arguments);
+}
+
+ERL_NIF_TERM result(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
+  const Run* const run = Resource<Run>::get(env, arguments[0]);
+  if (!run) return enif_make_badarg(env);
+  std::vector<pn_tensor*> tensors(run->results);
+  const int code = pn_started_wait(run->handle, 0, tensors.data());
+  if (code == PN_EMPTY) return atoms().wait;
+  if (code != PN_OK) return last_error(env, code);
+  std::vector<ERL_NIF_TERM> out;
+  int failed = PN_OK;
+  for (pn_tensor* tensor : tensors) {  // each is taken over, also when one before has failed
+    ERL_NIF_TERM term{};
+    const int shown = result_term(env, tensor, &term);
+    if (shown != PN_OK) failed = shown;
+    out.push_back(term);
+  }
+  if (failed != PN_OK) return last_error(env, failed);
+  return ok(env, enif_make_list_from_array(env, out.data(), static_cast<unsigned>(out.size())));
+}
+
+ERL_NIF_TERM cancel(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
+  const Run* const run = Resource<Run>::get(env, arguments[0]);
+  if (!run) return enif_make_badarg(env);
+  const int code = pn_started_cancel(run->handle);
+  return code == PN_OK ? atoms().ok : last_error(env, code);
+}
+
+bool open_programs(ErlNifEnv* env) {
+  return Resource<Program>::open(env, "postern_program") && Resource<Run>::open(env, "postern_run");
+}
+
+}  // namespace postern_beam

@@ -1,0 +1,29 @@
+// The NIFs of programs and runs.
+#pragma once
+#include <erl_nif.h>
+
+namespace postern_beam {
+
+using Nif = ERL_NIF_TERM(ErlNifEnv* env, int count, const ERL_NIF_TERM arguments[]);
+
+/// (cpu_devices, plugin, cache_dir) -> :ok
+Nif configure;
+/// () -> {:ok, count}
+Nif device_count;
+/// (path) -> {:ok, program}
+Nif load_file;
+/// (text) -> {:ok, program}
+Nif load_text;
+/// (program) -> {inputs, outputs, functions}
+Nif program_info;
+/// (program, tensors, ref, device, deadline_ns, printer or nil) -> {:ok, run}. The caller gets
+/// {:postern_ended, ref}; when it ends before, the run is cancelled.
+Nif start;
+/// (run) -> {:ok, tensors}; :wait while the run goes on.
+Nif result;
+/// (run) -> :ok
+Nif cancel;
+
+bool open_programs(ErlNifEnv* env);
+
+}  // namespace postern_beam

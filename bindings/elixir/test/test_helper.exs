@@ -1,0 +1,25 @@
+# The programs that the tests load, saved by a program in C++.
+folder = Path.join(System.tmp_dir!(), "postern_elixir_#{System.pid()}")
+File.mkdir_p!(folder)
+{_, 0} = System.cmd(System.fetch_env!("SAVE_PROGRAMS"), [folder])
+Application.put_env(:postern, :test_programs, folder)
+ExUnit.start(capture_log: true)
+ExUnit.after_suite(fn _ -> File.rm_rf!(folder) end)
+
+defmodule Postern.Case do
+  use ExUnit.CaseTemplate
+
+  using do
+    quote do
+      import Postern.Case
+      alias Postern.{Error, Tensor}
+    end
+  end
+
+  def program(name) do
+    {:ok, program} =
+      Postern.load(Path.join(Application.fetch_env!(:postern, :test_programs), name <> ".mlir"))
+
+    program
+  end
+end

@@ -1,0 +1,184 @@
+// Runs that are started with more said: who is told of their end and prints, devices, deadlines;
+// and bridges that take nothing more.
+#include <postern/c.h>
+
+#include <atomic>
+#include <mutex>
+
+#include "support.h"
+
+namespace postern::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// What a run tells its host.
+struct Told {
+  std::mutex guard;
+  std::string text;
+  std::atomic<int> ended{0}, released{0};
+};
+pn_start_options options_for(Told& told) {
+  pn_start_options options{};
+  options.size = sizeof options;
+  options.print = [](void* user, const char* text, std::size_t size) {
+    Told& t = *static_cast<Told*>(user);
+    const std::scoped_lock lock(t.guard);
+    t.text.append(text, size);
+  };
+  options.ended = [](void* user) { ++static_cast<Told*>(user)->ended; };
+  options.release = [](void* user) { ++static_cast<Told*>(user)->released; };
+  options.user = &told;
+  return options;
+}
+
+/// A saved program of one f32[4], and an argument.
+class CStart : public testing::Test {
+ protected:
+  template <class F>
+  void load(F f) {
+    const std::string text = saved_text(jit(f).lower(iota<float>(4)));
+    ASSERT_EQ(pn_load_text(text.data(), text.size(), &program), PN_OK) << pn_last_error();
+  }
+  void SetUp() override {
+    const std::int64_t dims[] = {4};
+    const float numbers[] = {0, 1, 2, 3};
+    const pn_array array{PN_F32, 1, dims, const_cast<float*>(numbers), sizeof numbers};
+    ASSERT_EQ(pn_tensor_copy(&array, &argument), PN_OK);
+    ASSERT_EQ(pn_bridge_create(&bridge), PN_OK);
+    ASSERT_EQ(pn_bridge_serve(bridge, "start_test.f", 1), PN_OK);
+  }
+  void TearDown() override {
+    pn_bridge_free(bridge);
+    pn_unregister("start_test.f");
+    pn_program_free(program);
+    pn_tensor_free(argument);
+  }
+  int start(const pn_start_options& options, pn_started** run) {
+    return pn_start_with(program, &argument, 1, &options, run);
+  }
+  static Tensor called(const Tensor& x) {
+    return call({.name = "f"}, x.type(), Named{"start_test.f"}, x);
+  }
+  const pn_request* next() {
+    const pn_request* r = nullptr;
+    EXPECT_EQ(pn_bridge_next(bridge, 20'000'000'000, &r), PN_OK) << pn_last_error();
+    return r;
+  }
+
+  pn_program* program = nullptr;
+  pn_tensor* argument = nullptr;
+  pn_bridge* bridge = nullptr;
+};
+
+template <class There>
+bool soon(There there) {
+  for (int i = 0; i < 2000 && !there(); ++i) std::this_thread::sleep_for(10ms);
+  return there();
+}
+
+TEST_F(CStart, TellsOfPrintsAndOfTheEnd) {
+  load([](Tensor x) {
+    print("sum {}", sum(x));
+    print("first\nsecond");
+    return x + 1.0f;
+  });
+  Told told;
+  pn_started* run = nullptr;
+  ASSERT_EQ(start(options_for(told), &run), PN_OK) << pn_last_error();
+  ASSERT_TRUE(soon([&] { return told.ended == 1; }));
+  EXPECT_EQ(told.released, 0);
+  pn_tensor* y = nullptr;
+  EXPECT_EQ(pn_started_wait(run, 0, &y), PN_OK) << "it has ended";
+  EXPECT_TRUE(has(told.text, "sum 6\n") && has(told.text, "first\nsecond\n")) << told.text;
+  pn_tensor_free(y);
+  pn_started_free(run);
+  EXPECT_TRUE(soon([&] { return told.released == 1; }));
+  EXPECT_EQ(told.ended, 1);
+}
+
+TEST_F(CStart, TellsOfACancelledRunAtOnceAndLetsGoWhenItIsOver) {
+  load([](Tensor x) {
+    Tensor y = called(x);
+    print("after {}", sum(y));
+    return y;
+  });
+  Told told;
+  pn_started* run = nullptr;
+  ASSERT_EQ(start(options_for(told), &run), PN_OK) << pn_last_error();
+  const pn_request* const r = next();
+  EXPECT_EQ(told.ended, 0);
+  EXPECT_EQ(pn_started_cancel(run), PN_OK);
+  EXPECT_EQ(told.ended, 1) << "while the call is open";
+  EXPECT_EQ(pn_started_wait(run, 0, nullptr), PN_CANCELLED);
+  pn_started_free(run);
+  EXPECT_EQ(told.released, 0) << "the program goes on, and may print";
+  pn_bridge_reply(bridge, r->tag, nullptr, 0);
+  EXPECT_TRUE(soon([&] { return told.released == 1; }));
+  EXPECT_EQ(told.ended, 1);
+}
+
+TEST_F(CStart, RefusesWhatMeansNothingAndLeavesTheUser) {
+  load([](Tensor x) { return x + 1.0f; });
+  Told told;
+  pn_started* run = nullptr;
+  pn_start_options options = options_for(told);
+  options.size = 8;
+  EXPECT_EQ(start(options, &run), PN_INVALID_ARGUMENT);
+  EXPECT_TRUE(has(pn_last_error(), "8 bytes")) << pn_last_error();
+  options = options_for(told);
+  options.deadline_ns = -1;
+  EXPECT_EQ(start(options, &run), PN_INVALID_ARGUMENT);
+  std::size_t devices = 0;
+  ASSERT_EQ(pn_device_count(&devices), PN_OK);
+  options = options_for(told);
+  options.device = static_cast<std::int32_t>(devices);
+  EXPECT_NE(start(options, &run), PN_OK);
+  options.device = -1;
+  EXPECT_NE(start(options, &run), PN_OK);
+  EXPECT_EQ(pn_start_with(program, &argument, 1, nullptr, &run), PN_INVALID_ARGUMENT);
+  EXPECT_EQ(run, nullptr);
+  EXPECT_EQ(told.ended + told.released, 0);
+}
+
+TEST_F(CStart, HasADeadline) {
+  load([](Tensor x) { return called(x); });
+  Told told;
+  pn_started* run = nullptr;
+  pn_start_options options = options_for(told);
+  options.deadline_ns = 50'000'000;
+  ASSERT_EQ(start(options, &run), PN_OK) << pn_last_error();
+  EXPECT_EQ(pn_started_wait(run, 20'000'000'000, nullptr), PN_TIMEOUT);
+  EXPECT_TRUE(soon([&] { return told.ended == 1; }));
+  pn_started_free(run);
+}
+
+TEST_F(CStart, ABridgeThatIsEndedTakesNothingMoreAndKeepsWhatWasTaken) {
+  load([](Tensor x) { return called(x); });
+  Told told;
+  pn_started *taken = nullptr, *waiting = nullptr, *later = nullptr;
+  ASSERT_EQ(start(options_for(told), &taken), PN_OK) << pn_last_error();
+  const pn_request* const r = next();
+  ASSERT_EQ(start(options_for(told), &waiting), PN_OK) << pn_last_error();
+  pn_bridge_end(bridge);
+  EXPECT_EQ(pn_started_wait(waiting, 20'000'000'000, nullptr), PN_CLOSED) << pn_last_error();
+  ASSERT_EQ(start(options_for(told), &later), PN_OK) << pn_last_error();
+  EXPECT_EQ(pn_started_wait(later, 20'000'000'000, nullptr), PN_CLOSED);
+  const pn_request* none = nullptr;
+  EXPECT_EQ(pn_bridge_next(bridge, -1, &none), PN_CLOSED);
+  EXPECT_EQ(pn_started_wait(taken, 20'000'000, nullptr), PN_EMPTY) << "it is still open";
+  static_cast<float*>(r->firing.results[0].data)[3] =
+      static_cast<const float*>(r->firing.operands[0].data)[3] + 4;
+  EXPECT_EQ(pn_bridge_reply(bridge, r->tag, nullptr, 0), PN_OK) << pn_last_error();
+  pn_tensor* y = nullptr;
+  EXPECT_EQ(pn_started_wait(taken, 20'000'000'000, &y), PN_OK) << pn_last_error();
+  pn_array view{};
+  ASSERT_EQ(pn_tensor_view(y, &view), PN_OK);
+  EXPECT_EQ(static_cast<const float*>(view.data)[3], 7);
+  pn_tensor_free(y);
+  for (pn_started* run : {taken, waiting, later}) pn_started_free(run);
+  pn_bridge_end(nullptr);
+}
+
+}  // namespace
+}  // namespace postern::test
