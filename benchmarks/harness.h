@@ -105,6 +105,7 @@ void memory(Report&);
 void soak(Report&);
 void step(Report&);
 void grad_trace(Report&);
+void while_grad(Report&);
 void vmap_call(Report&);
 void linalg(Report&);
 void shards(Report&);

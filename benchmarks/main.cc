@@ -28,6 +28,7 @@ constexpr bench::Benchmark benchmarks[] = {
     {"block_tax", "a block that takes its default", bench::block_tax},
     {"step", "training steps of small networks", bench::step},
     {"grad_trace", "tracing gradients of long programs", bench::grad_trace},
+    {"while_grad", "the gradient of a while loop beside that of a scan", bench::while_grad},
     {"vmap_call", "a call for each of 1,000 elements", bench::vmap_call},
     {"shards", "a tap and a call on each of 1 to 8 devices", bench::shards, 8},
     {"threads", "1, 2 and 4 threads with runs of their own", bench::threads, 4},

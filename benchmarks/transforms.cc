@@ -180,6 +180,27 @@ Side runs_of(const std::function<Tensor(Tensor)>& f, const Tensor& x) {
 
 }  // namespace
 
+void while_grad(Report& report) {
+  constexpr int steps = 1000;
+  const auto next = [](Tensor v) { return v + 0.001f * pn::sin(v); };
+  const auto through_while = [=](Tensor x) {
+    const auto more = [](Tensor i, Tensor) { return i < steps; };
+    const auto body = [=](Tensor i, Tensor v) { return std::tuple{i + 1, next(v)}; };
+    return pn::sum(std::get<1>(pn::while_loop(more, body, std::tuple{Tensor(0), x})));
+  };
+  const auto through_scan = [=](Tensor x) {
+    const auto step = [=](Tensor v) { return std::pair{next(v), std::tuple<>()}; };
+    return pn::sum(pn::scan(step, x, {.length = steps}).first);
+  };
+  for (const std::int64_t size : {4, 1024, 65'536}) {
+    const Tensor x = pn::iota<float>(size) / static_cast<float>(size);
+    const auto ns = race({runs_of(pn::grad(through_while), x), runs_of(pn::grad(through_scan), x)});
+    report.add({"while_grad/" + std::to_string(size), ns[0] / steps / 1e3, "us", "scan",
+                ns[1] / steps / 1e3,
+                "a step of the gradient of a while loop of 1,000 on so many floats; 2 is the aim"});
+  }
+}
+
 void vmap_call(Report& report) {
   using pn::VmapMethod;
   const std::int64_t batch = 1000;
