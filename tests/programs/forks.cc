@@ -17,6 +17,12 @@
 namespace pn = postern;
 using namespace std::chrono_literals;
 
+#ifdef __SANITIZE_ADDRESS__
+const pid_t first = getpid();
+/// The leak checker asks this. A child lacks the threads whose stacks hold what they allocated.
+extern "C" int __lsan_is_turned_off() { return getpid() != first; }
+#endif
+
 namespace {
 
 pn::Tensor plus_one(const pn::Tensor& x) {
