@@ -6,6 +6,7 @@
 #pragma once
 #include <postern/detail/api.h>
 #include <postern/host.h>
+#include <postern/listen.h>
 #include <postern/npy.h>
 #include <postern/tree.h>
 
@@ -102,16 +103,12 @@ template <detail::Streamable T>
 
 namespace listen {
 
-/// What a listener does that cannot write: `stop` has the next firing fail (or wait(), or
-/// barrier()), `go_on` says so in the log and lets the program go on.
-enum class OnError : std::uint8_t { stop, go_on };
-
 struct CheckpointOptions {
   std::int64_t every = 1;  // firings 0, every, 2 * every, ... that this listener is shown
   std::int64_t keep = 3;   // so many of the newest stay in the folder; 0: all
   bool async = true;       // the program goes on while a copy is written. At most one more copy
                            // waits; then the program does
-  OnError on_error = OnError::stop;
+  OnError on_error = OnError::stop;  // with `stop` the next firing fails, or wait(), or barrier()
 };
 
 /// Keeps the whole of what it is shown, and the registered states of that moment, as a checkpoint

@@ -16,6 +16,10 @@
 
 namespace postern::listen {
 
+/// What a listener does that cannot write: `stop` throws, which ends the run; `go_on` says so in
+/// the log and lets the program go on.
+enum class OnError : std::uint8_t { stop, go_on };
+
 /// Of the elements of a leaf; min, max and mean are over those that are finite, and nan when there
 /// are none. Of a complex element the absolute value counts.
 struct Summary {
@@ -88,11 +92,13 @@ inline Progress progress(std::int64_t total, const ProgressOptions& options = {}
 
 struct RecordOptions {
   std::size_t max_bytes = std::size_t{256} << 20;  // further firings are left out and counted
+  OnError on_error = OnError::stop;
 };
 /// Keeps every value it is shown, for NumPy. "x.npy": the values of one leaf, stacked along a new
 /// first axis; the file is complete after each firing. "x.npz": an array for each leaf of each tap,
-/// by name and path; written by close(), or when the last copy goes. bf16 and 8-bit floats become
-/// f32.
+/// by name and path; written by close(), or when the last copy goes. "x-{step}.npz", or {step:06}
+/// as fmt has it: a file for each firing, complete when that ends; its step as in metrics.h. bf16
+/// and 8-bit floats become f32.
 class Record {
  public:
   POSTERN_API explicit Record(const std::string& file, const RecordOptions& options = {});

@@ -21,6 +21,7 @@
 #include <postern/library.h>
 #include <postern/linalg.h>
 #include <postern/listen.h>
+#include <postern/metrics.h>
 #include <postern/npy.h>
 #include <postern/ops.h>
 #include <postern/pending.h>

@@ -5,6 +5,7 @@
 
 #include "core/check.h"
 #include "core/log.h"
+#include "listen/metric.h"
 #include "listen/npy.h"
 #include "listen/summary.h"
 #include "print/number.h"
@@ -26,14 +27,20 @@ struct RecordState {
 
   std::string path;
   std::size_t max_bytes;
-  bool one = false;       // .npy
+  bool one = false;      // .npy
+  bool by_step = false;  // a .npz for each firing
+  bool closed = false;
   bool has_rows = false;  // in that file; without any, what was there before stays
   std::unique_ptr<host::NewFile> file;
   std::mutex guard;
   std::vector<Series> series;
   std::size_t bytes = 0;
   std::uint64_t recorded = 0, left_out = 0;
+  host::MetricSteps steps;
+  host::WriteFailures failures;
 
+  RecordState(const std::string& where, const RecordOptions& options)
+      : path(where), max_bytes(options.max_bytes), failures(options.on_error) {}
   ~RecordState() {
     try {
       close();
@@ -60,11 +67,7 @@ struct RecordState {
     Series* const s = find(name, leaf);
     const std::size_t size =
         static_cast<std::size_t>(leaf.size()) * byte_width(host::npy_dtype(leaf.dtype()));
-    if (!file || !s || bytes + size > max_bytes) {
-      if (left_out++ == 0)
-        log(LogLevel::warning, "record '{}': values of '{}' are left out from here on", path, name);
-      return;
-    }
+    if (!file || !s || bytes + size > max_bytes) return leave_out(name);
     const std::vector<std::byte> row = host::npy_data(leaf);
     ++s->rows;
     ++recorded;
@@ -73,6 +76,32 @@ struct RecordState {
       append(*s, row);
     else
       s->data.insert(s->data.end(), row.begin(), row.end());
+  }
+
+  void leave_out(const std::string& name) {
+    if (left_out++ == 0)
+      log(LogLevel::warning, "record '{}': values of '{}' are left out from here on", path, name);
+  }
+
+  /// The firing as a file of its own.
+  void see_step(const TapInfo& info, std::span<const AnyView> leaves) {
+    const std::int64_t step = steps.next(info, leaves).step;
+    std::vector<std::vector<std::byte>> data;
+    std::vector<host::NpyArray> arrays;
+    std::size_t size = 0;
+    for (std::size_t i = 0; i < leaves.size(); ++i) {
+      const Type type = make_type(host::npy_dtype(leaves[i].dtype()), leaves[i].type().dims);
+      size += type.byte_size();
+      arrays.push_back({host::metric_name(info, i), host::npy_header(type), {}});
+    }
+    if (closed || bytes + size > max_bytes) return leave_out(std::string(info.name));
+    for (const AnyView& leaf : leaves) data.push_back(host::npy_data(leaf));
+    for (std::size_t i = 0; i < leaves.size(); ++i) arrays[i].data = data[i];
+    host::NewFile out("record", fmt::format(fmt::runtime(path), fmt::arg("step", step)));
+    host::write_npz(out, arrays);
+    out.finish();
+    bytes += size;
+    recorded += leaves.size();
   }
 
   /// The row first, then the header that counts it: whoever opens the file meanwhile finds whole
@@ -89,6 +118,7 @@ struct RecordState {
 
   void close() {
     std::scoped_lock lock(guard);
+    closed = true;
     if (!file) return;
     const std::unique_ptr<host::NewFile> f = std::move(file);
     if (!one) {
@@ -104,26 +134,37 @@ struct RecordState {
 };
 
 Record::Record(const std::string& file, const RecordOptions& options)
-    : state_(std::make_shared<RecordState>()) {
+    : state_(std::make_shared<RecordState>(file, options)) {
   auto ends = [&](std::string_view with) {
     return file.size() > with.size() && file.ends_with(with);
   };
   check(ends(".npy") || ends(".npz"), "record: the file must be named .npy or .npz, got '{}'",
         file);
-  check(ends(".npy") || options.max_bytes < std::size_t{1} << 31,
-        "record: a .npz file holds less than 2 GiB, max_bytes is {}", options.max_bytes);
-  state_->path = file;
-  state_->max_bytes = options.max_bytes;
   state_->one = ends(".npy");
-  state_->file = std::make_unique<host::NewFile>("record", file);
+  state_->by_step = ends(".npz") && file.find("{step") != std::string::npos;
+  check(state_->one || state_->by_step || options.max_bytes < std::size_t{1} << 31,
+        "record: a .npz file holds less than 2 GiB, max_bytes is {}", options.max_bytes);
+  if (!state_->by_step) {
+    state_->failures.run("record",
+                         [&] { state_->file = std::make_unique<host::NewFile>("record", file); });
+    return;
+  }
+  try {
+    static_cast<void>(fmt::format(fmt::runtime(file), fmt::arg("step", std::int64_t{0})));
+  } catch (const fmt::format_error& e) {
+    check(false, "record: '{}' is no format of a step: {}", one_line(file), e.what());
+  }
 }
 
 void Record::operator()(const TapInfo& info, std::span<const AnyView> leaves) const {
   std::scoped_lock lock(state_->guard);
-  for (std::size_t i = 0; i < leaves.size(); ++i)
-    state_->see(host::leaf_name(info.name, i < info.paths.size() ? std::string_view(info.paths[i])
-                                                                 : std::string_view()),
-                leaves[i]);
+  state_->failures.run("record", [&] {
+    if (state_->by_step) return state_->see_step(info, leaves);
+    for (std::size_t i = 0; i < leaves.size(); ++i)
+      state_->see(host::leaf_name(info.name, i < info.paths.size() ? std::string_view(info.paths[i])
+                                                                   : std::string_view()),
+                  leaves[i]);
+  });
 }
 
 void Record::close() const { state_->close(); }

@@ -151,14 +151,7 @@ struct HistogramState {
     e.inf += static_cast<std::uint64_t>(s.inf);
     if (s.count == s.nan + s.inf) return;
     widen(e, s.min, s.max);
-    const double scale = static_cast<double>(bins) / (e.to - e.from),
-                 last = static_cast<double>(bins - 1);
-    host::each_live(view, mask, [&](const AnyView& part, std::int64_t) {
-      for (std::int64_t i = 0; i < part.size(); ++i) {
-        const double x = host::magnitude(part, i), at = (x - e.from) * scale;
-        if (std::isfinite(x)) ++e.bins[at > 0 ? static_cast<std::size_t>(std::min(at, last)) : 0];
-      }
-    });
+    host::count_bins(view, mask, e.from, e.to, e.bins);
   }
 };
 

@@ -195,6 +195,18 @@ double magnitude(const AnyView& view, std::int64_t i) {
   return re;
 }
 
+void count_bins(const AnyView& view, std::span<const bool> mask, double from, double to,
+                std::span<std::uint64_t> bins) {
+  const double scale = static_cast<double>(bins.size()) / (to - from);
+  const double last = static_cast<double>(bins.size() - 1);
+  each_live(view, mask, [&](const AnyView& part, std::int64_t) {
+    for (std::int64_t i = 0; i < part.size(); ++i) {
+      const double x = magnitude(part, i), at = (x - from) * scale;
+      if (std::isfinite(x)) ++bins[at > 0 ? static_cast<std::size_t>(std::min(at, last)) : 0];
+    }
+  });
+}
+
 NonFinite non_finite_in(const AnyView& view, std::span<const bool> mask) {
   NonFinite out;
   if (!is_differentiable(view.dtype())) return out;

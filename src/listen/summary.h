@@ -37,6 +37,11 @@ listen::Summary summarize_live(const AnyView& view, std::span<const bool> mask);
 /// An element as summaries count it: of a complex one the absolute value.
 double magnitude(const AnyView& view, std::int64_t i);
 
+/// Adds the finite elements that are alive to `bins` of equal width between `from` and `to`, within
+/// which they lie.
+void count_bins(const AnyView& view, std::span<const bool> mask, double from, double to,
+                std::span<std::uint64_t> bins);
+
 /// Indices of the first nan and the first infinite element that is alive, or -1.
 struct NonFinite {
   std::int64_t nan = -1, inf = -1;
@@ -60,7 +65,7 @@ inline std::string leaf_name(std::string_view name, std::string_view path) {
 /// The same to be read: on one line, in quotes where its beginning could not be seen.
 inline std::string leaf_label(std::string_view name, std::string_view path) {
   const std::string label = leaf_name(name, path);
-  return label.empty() || label[0] == ' ' ? quoted(label) : one_line(label);
+  return label.empty() || label[0] == ' ' ? postern::quoted(label) : one_line(label);
 }
 
 }  // namespace postern::host

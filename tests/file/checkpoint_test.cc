@@ -1,5 +1,4 @@
 // Checkpoints: what is kept, what is found again, and what damage does.
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -7,6 +6,7 @@
 #include <fstream>
 #include <random>
 
+#include "full_disk.h"
 #include "support.h"
 
 namespace postern::test {
@@ -196,24 +196,6 @@ TEST(Checkpoint, WhatStopsAndWhatGoesOn) {
   expect_error<TypeError>([&] { listen::checkpoint(folder.path(), {.every = 0}); }, {"every", "0"});
   expect_error<TypeError>([&] { listen::checkpoint(folder.path(), {.keep = -1}); }, {"keep", "-1"});
 }
-
-/// A disk that is full after so many bytes of a file.
-class FullDisk {
- public:
-  explicit FullDisk(rlim_t bytes) : before_(std::signal(SIGXFSZ, SIG_IGN)) {
-    getrlimit(RLIMIT_FSIZE, &limit_);
-    const rlimit low{bytes, limit_.rlim_max};
-    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &low), 0);
-  }
-  ~FullDisk() {
-    setrlimit(RLIMIT_FSIZE, &limit_);
-    std::signal(SIGXFSZ, before_);
-  }
-
- private:
-  void (*before_)(int);
-  rlimit limit_{};
-};
 
 TEST(Checkpoint, AFullDiskLosesNothing) {
   const TemporaryFolder folder;

@@ -1,0 +1,123 @@
+// Appending, and undoing what was appended in part.
+#include "listen/append_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <postern/error.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "core/text.h"
+
+namespace postern::host {
+
+namespace fs = std::filesystem;
+
+AppendFile::AppendFile(const char* who, fs::path file, Open open)
+    : who_(who), file_(std::move(file)) {
+  std::error_code error;
+  if (file_.has_parent_path()) fs::create_directories(file_.parent_path(), error);
+  const int how = open == Open::fresh ? O_EXCL : 0;
+  handle_ = ::open(file_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | how, 0666);
+  if (handle_ < 0 && errno == ENXIO) handle_ = ::open(file_.c_str(), O_WRONLY | O_CLOEXEC);
+  if (handle_ < 0 && errno == EEXIST)
+    throw Error(ErrorCode::already_exists,
+                fmt::format("{}: '{}' is there already", who_, one_line(file_.string())));
+  if (handle_ < 0) fail(errno);
+  struct stat about {};
+  regular_ = ::fstat(handle_, &about) == 0 && S_ISREG(about.st_mode);
+  if (!regular_) return;
+  size_ = static_cast<std::size_t>(about.st_size);
+  // The kernel lets it go with the process, however that ends.
+  if (::flock(handle_, LOCK_EX | LOCK_NB) == 0) return;
+  const int reason = errno;
+  ::close(std::exchange(handle_, -1));
+  if (reason != EWOULDBLOCK) fail(reason);
+  throw Error(ErrorCode::failed_precondition,
+              fmt::format("{}: another process or listener writes to '{}'; give each a file of its "
+                          "own",
+                          who_, one_line(file_.string())));
+}
+
+AppendFile::~AppendFile() {
+  if (handle_ >= 0) ::close(handle_);
+}
+
+void AppendFile::fail(int reason) const {
+  const bool full = reason == ENOSPC || reason == EDQUOT || reason == EFBIG;
+  throw Error(ErrorCode::unavailable,
+              fmt::format("{}: cannot write '{}': {}; {}, or have the program go on without "
+                          "(OnError::go_on)",
+                          who_, one_line(file_.string()), std::strerror(reason),
+                          full ? "make room there" : "choose a place that can be written to"));
+}
+
+void AppendFile::append(std::string_view piece) {
+  std::string_view rest = piece;
+  while (!rest.empty()) {
+    const ssize_t n = ::write(handle_, rest.data(), rest.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) {
+      const int reason = errno;
+      if (regular_ && rest.size() < piece.size() &&
+          ::ftruncate(handle_, static_cast<off_t>(size_)) != 0)
+        fail(errno);
+      fail(reason);
+    }
+    rest.remove_prefix(static_cast<std::size_t>(n));
+  }
+  size_ += piece.size();
+}
+
+std::size_t AppendFile::cut_half_line() {
+  if (!regular_) return 0;
+  char part[4096];
+  std::size_t end = size_;  // behind the last newline
+  while (end > 0) {
+    const std::size_t from = end > sizeof part ? end - sizeof part : 0;
+    const ssize_t n = ::pread(handle_, part, end - from, static_cast<off_t>(from));
+    if (n < 0) fail(errno);
+    const std::size_t at = std::string_view(part, static_cast<std::size_t>(n)).rfind('\n');
+    end = at == std::string_view::npos ? from : from + at + 1;
+    if (at != std::string_view::npos || n == 0) break;
+  }
+  const std::size_t half = size_ - end;
+  if (half > 0 && ::ftruncate(handle_, static_cast<off_t>(end)) != 0) fail(errno);
+  size_ = end;
+  return half;
+}
+
+bool AppendFile::is_gone() const {
+  struct stat about {};
+  return regular_ && ::fstat(handle_, &about) == 0 && about.st_nlink == 0;
+}
+
+std::string AppendFile::first_line() const {
+  std::string line;
+  char part[4096];
+  for (off_t at = 0; regular_; at += static_cast<off_t>(sizeof part)) {
+    const ssize_t n = ::pread(handle_, part, sizeof part, at);
+    if (n < 0) fail(errno);
+    const std::string_view text(part, static_cast<std::size_t>(n));
+    const std::size_t end = text.find('\n');
+    line += text.substr(0, end);
+    if (end != std::string_view::npos) return line;
+    if (n == 0) break;
+  }
+  return "";
+}
+
+bool AppendFile::is_held(const fs::path& file) {
+  const int handle = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+  if (handle < 0) return false;
+  const bool held = ::flock(handle, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  ::close(handle);
+  return held;
+}
+
+}  // namespace postern::host

@@ -1,0 +1,44 @@
+// Files that grow while a program runs, by pieces that are there as a whole or not at all.
+#pragma once
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace postern::host {
+
+/// A file that one process at a time appends to, while this lives. What is no regular file (a pipe,
+/// a terminal) is written as it comes. Errors are in the name of `who`: failed_precondition when
+/// another process (or another of these) has the file, unavailable with the system's reason.
+class AppendFile {
+ public:
+  enum class Open { continued, fresh };
+  /// `continued`: behind what is there, if anything is; `fresh`: throws Error(already_exists) when
+  /// anything is. Makes the folders in which the file lies.
+  AppendFile(const char* who, std::filesystem::path file, Open open);
+  ~AppendFile();
+  AppendFile(const AppendFile&) = delete;
+
+  /// All of it, or with an error none.
+  void append(std::string_view piece);
+  /// Takes what follows the last newline away; how many bytes.
+  std::size_t cut_half_line();
+  /// Somebody has removed it: what is written goes nowhere.
+  bool is_gone() const;
+  bool is_empty() const { return size_ == 0; }
+  /// Its first line, without the newline; empty when it has none.
+  std::string first_line() const;
+
+  /// Whether another holder has this file open for appending.
+  static bool is_held(const std::filesystem::path& file);
+
+ private:
+  [[noreturn]] void fail(int reason) const;
+
+  const char* who_;
+  std::filesystem::path file_;
+  int handle_ = -1;
+  bool regular_ = false;
+  std::size_t size_ = 0;
+};
+
+}  // namespace postern::host

@@ -1,0 +1,52 @@
+// Steps, names and times of what is written.
+#include "listen/metric.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "listen/summary.h"
+#include "print/number.h"
+
+namespace postern::host {
+
+MetricStep MetricSteps::next(const TapInfo& info, std::span<const AnyView> leaves) {
+  if (leaves.size() > 1 && leaves[0].rank() == 0 && is_integer(leaves[0].dtype()))
+    return {static_cast<std::int64_t>(real_at(leaves[0].dtype(), leaves[0].data(), 0)), 1};
+  const std::string key = fmt::format("{}\n{}:{}\n{}\n{}", info.name, info.place.file,
+                                      info.place.line, info.device, to_string(info.transforms));
+  return {firings_[key]++, 0};
+}
+
+namespace {
+
+std::string path_of(const TapInfo& info, std::size_t leaf) {
+  return leaf < info.paths.size() ? info.paths[leaf] : "";
+}
+std::string derivative(const TapInfo& info) {
+  return info.transforms.empty() ? "" : " (" + to_string(info.transforms) + ")";
+}
+
+}  // namespace
+
+std::string metric_name(const TapInfo& info, std::size_t leaf) {
+  return one_line(leaf_name(info.name, path_of(info, leaf)) + derivative(info));
+}
+
+std::string metric_tag(const TapInfo& info, std::size_t leaf) {
+  std::string tag(info.name);
+  if (const std::string path = path_of(info, leaf); !path.empty())
+    tag += "/" + path.substr(path[0] == '.');
+  tag += derivative(info);
+  if (info.device != 0) tag += fmt::format(" on device {}", info.device);
+  return one_line(tag);
+}
+
+double MetricClock::now() {
+  const auto since = std::chrono::system_clock::now().time_since_epoch();
+  last_ = std::max(last_, std::chrono::duration<double>(since).count());
+  return last_;
+}
+
+}  // namespace postern::host
