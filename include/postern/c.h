@@ -247,8 +247,12 @@ POSTERN_API int pn_bridge_next(pn_bridge* bridge, int64_t timeout_ns, const pn_r
  * when the arrays do not fit, and then the request is still open. */
 POSTERN_API int pn_bridge_reply(pn_bridge* bridge, uint64_t tag, const pn_array* results,
                                 size_t count);
-/* Answers with a failure; the run ends with that text. PN_UNREGISTERED says that this host has no
- * such function. */
+/* Writes the arrays into the results without answering, as pn_bridge_reply does before it answers.
+ */
+POSTERN_API int pn_bridge_fill(pn_bridge* bridge, uint64_t tag, const pn_array* results,
+                               size_t count);
+/* Answers with a failure; the run ends with that text, and PN_THREW. PN_UNREGISTERED (this host has
+ * no such function), PN_CLOSED, PN_TIMEOUT and PN_BAD_RESULT stay what they are. */
 POSTERN_API int pn_bridge_fail(pn_bridge* bridge, uint64_t tag, int code, const char* text);
 /* The same with a cause, as pn_fail_with has it; it is let go of also when this fails. */
 POSTERN_API int pn_bridge_fail_with(pn_bridge* bridge, uint64_t tag, int code, const char* text,

@@ -13,6 +13,7 @@
 #include "c/c_api.h"
 #include "core/check.h"
 #include "core/fork.h"
+#include "host/bad_result.h"
 #include "host/limit.h"
 #include "host/lookout.h"
 
@@ -66,9 +67,7 @@ class Bridge {
       return request.state.load(std::memory_order_acquire) == Request::answered;
     };
     if (!answers_.look(answered)) sleep_until_answered(request);
-    if (request.code == PN_UNREGISTERED)
-      throw CallbackError(ErrorCode::unregistered, request.why.text, {}, 0, nullptr);
-    if (request.code != PN_OK) throw HostError(request.code, std::move(request.why));
+    if (request.code != PN_OK) throw_failure(request.code, std::move(request.why));
   }
 
   int next(std::optional<std::chrono::nanoseconds> limit, const pn_request** out) {
@@ -96,28 +95,23 @@ class Bridge {
     return PN_OK;
   }
 
-  int reply(std::uint64_t tag, const pn_array* results, std::size_t count) {
+  /// Writes the arrays, and answers unless the request is to stay open.
+  int reply(std::uint64_t tag, const pn_array* results, std::size_t count, bool stays_open) {
     Lock lock(guard_, std::defer_lock);
     host::acquire(lock);
     Request* const request = find(tag);
     if (!request) return unknown(tag);
     const pn_firing& f = request->firing.view;
-    if (results) {
-      if (count != f.result_count)
-        return refuse(PN_BAD_RESULT, fmt::format("call '{}' has {} results, the reply has {}",
-                                                 f.site, f.result_count, count));
-      for (std::size_t i = 0; i < count; ++i) {
-        const Type want = type_of(f.results[i]), got = type_of(results[i]);
-        if (want != got)
-          return refuse(PN_BAD_RESULT, fmt::format("result {} of call '{}' is {}, the reply has {}",
-                                                   i, f.site, to_string(want), to_string(got)));
-      }
-    }
+    if (results)
+      if (const int code = check_results(f, results, count); code != PN_OK) return code;
     claim(*request);
     lock.unlock();
     for (std::size_t i = 0; results && i < count; ++i)
       if (results[i].bytes) std::memmove(f.results[i].data, results[i].data, results[i].bytes);
-    answer(*request);
+    if (stays_open)
+      unclaim(*request);
+    else
+      answer(*request);
     return PN_OK;
   }
 
@@ -172,6 +166,17 @@ class Bridge {
     answered_.notify_all();
   }
 
+  // What has a code of its own at the caller keeps it.
+  [[noreturn]] static void throw_failure(int code, Failure why) {
+    switch (code) {
+      case PN_BAD_RESULT: throw host::BadResult(why.text);
+      case PN_TIMEOUT: throw host::NoAnswer(why.text);
+      case PN_CLOSED:
+      case PN_UNREGISTERED:
+        throw CallbackError(static_cast<ErrorCode>(code), why.text, {}, 0, nullptr);
+      default: throw HostError(code, std::move(why));
+    }
+  }
   // Sleeps until the request is answered. A run that is cancelled has nothing to wake us with. Once
   // a request was taken its memory stays until it is answered, or the bridge is closed; what a
   // thread is about to answer stays in any case.
@@ -199,6 +204,18 @@ class Bridge {
       throw CallbackError(ErrorCode::closed, "the bridge that serves this function is closed", {},
                           0, nullptr);
   }
+  static int check_results(const pn_firing& f, const pn_array* results, std::size_t count) {
+    if (count != f.result_count)
+      return refuse(PN_BAD_RESULT, fmt::format("call '{}' has {} results, the reply has {}", f.site,
+                                               f.result_count, count));
+    for (std::size_t i = 0; i < count; ++i) {
+      const Type want = type_of(f.results[i]), got = type_of(results[i]);
+      if (want != got)
+        return refuse(PN_BAD_RESULT, fmt::format("result {} of call '{}' is {}, the reply has {}",
+                                                 i, f.site, to_string(want), to_string(got)));
+    }
+    return PN_OK;
+  }
   /// Only what was taken and not yet answered may be.
   Request* find(std::uint64_t tag) const {
     const auto found = open_.find(tag);
@@ -212,6 +229,11 @@ class Bridge {
   void claim(Request& request) {
     request.claimed = true;
     open_.erase(request.view.tag);
+  }
+  void unclaim(Request& request) {
+    const std::scoped_lock lock(guard_);
+    request.claimed = false;
+    open_.emplace(request.view.tag, &request);
   }
   void answer(Request& request) {
     if (request.state.exchange(Request::answered, std::memory_order_acq_rel) == Request::open)
@@ -287,7 +309,13 @@ int pn_bridge_next(pn_bridge* bridge, int64_t timeout_ns, const pn_request** out
 int pn_bridge_reply(pn_bridge* bridge, uint64_t tag, const pn_array* results, size_t count) {
   return guarded([&] {
     check(bridge != nullptr, "pn_bridge_reply: bridge is NULL");
-    return bridge->bridge->reply(tag, results, count);
+    return bridge->bridge->reply(tag, results, count, false);
+  });
+}
+int pn_bridge_fill(pn_bridge* bridge, uint64_t tag, const pn_array* results, size_t count) {
+  return guarded([&] {
+    check(bridge && results, "pn_bridge_fill: bridge or results is NULL");
+    return bridge->bridge->reply(tag, results, count, true);
   });
 }
 int pn_bridge_fail(pn_bridge* bridge, uint64_t tag, int code, const char* text) {

@@ -1,10 +1,16 @@
-// What is thrown inside a firing when a host function's results do not fit their declaration.
+// What is thrown inside a firing, for failures that have codes of their own.
 #pragma once
 #include <stdexcept>
 
 namespace postern::host {
 
+/// A host function's results do not fit their declaration.
 struct BadResult : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// Who serves the function says that its time is over.
+struct NoAnswer : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 

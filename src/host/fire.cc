@@ -52,6 +52,8 @@ ErrorCode code_of_thrown() noexcept {
     throw;
   } catch (const BadResult&) {
     return ErrorCode::bad_result;
+  } catch (const NoAnswer&) {
+    return ErrorCode::timeout;
   } catch (const CallbackError& e) {
     constexpr ErrorCode kept[] = {ErrorCode::reentry, ErrorCode::closed, ErrorCode::unregistered};
     if (std::ranges::find(kept, e.code()) != std::end(kept)) return e.code();

@@ -180,5 +180,52 @@ TEST_F(CStart, ABridgeThatIsEndedTakesNothingMoreAndKeepsWhatWasTaken) {
   pn_bridge_end(nullptr);
 }
 
+TEST_F(CStart, ResultsAreFilledBeforeTheRequestIsAnswered) {
+  load([](Tensor x) { return called(x); });
+  Told told;
+  pn_started* run = nullptr;
+  ASSERT_EQ(start(options_for(told), &run), PN_OK) << pn_last_error();
+  const pn_request* const r = next();
+  const std::int64_t dims[] = {4}, other[] = {2};
+  float numbers[] = {5, 6, 7, 8};
+  const pn_array wrong{PN_F32, 1, other, numbers, 8};
+  EXPECT_EQ(pn_bridge_fill(bridge, r->tag, &wrong, 1), PN_BAD_RESULT);
+  EXPECT_TRUE(has(pn_last_error(), "is f32[4], the reply has f32[2]")) << pn_last_error();
+  const pn_array array{PN_F32, 1, dims, numbers, sizeof numbers};
+  EXPECT_EQ(pn_bridge_fill(bridge, r->tag, &array, 1), PN_OK) << pn_last_error();
+  numbers[2] = 0;
+  EXPECT_EQ(pn_started_wait(run, 20'000'000, nullptr), PN_EMPTY) << "it is still open";
+  const std::uint64_t tag = r->tag;
+  EXPECT_EQ(pn_bridge_reply(bridge, tag, nullptr, 0), PN_OK) << pn_last_error();
+  EXPECT_EQ(pn_bridge_fill(bridge, tag, &array, 1), PN_NOT_FOUND);
+  pn_tensor* y = nullptr;
+  EXPECT_EQ(pn_started_wait(run, 20'000'000'000, &y), PN_OK) << pn_last_error();
+  pn_array view{};
+  ASSERT_EQ(pn_tensor_view(y, &view), PN_OK);
+  EXPECT_EQ(static_cast<const float*>(view.data)[2], 7);
+  pn_tensor_free(y);
+  pn_started_free(run);
+}
+
+TEST_F(CStart, FailuresThatHaveCodesOfTheirOwnKeepThem) {
+  load([](Tensor x) { return called(x); });
+  for (const auto& [given, told_as] : {std::pair{PN_THREW, PN_THREW},
+                                       {PN_NOT_FOUND, PN_THREW},
+                                       {PN_TIMEOUT, PN_TIMEOUT},
+                                       {PN_CLOSED, PN_CLOSED},
+                                       {PN_BAD_RESULT, PN_BAD_RESULT},
+                                       {PN_UNREGISTERED, PN_UNREGISTERED}}) {
+    Told told;
+    pn_started* run = nullptr;
+    ASSERT_EQ(start(options_for(told), &run), PN_OK) << pn_last_error();
+    EXPECT_EQ(pn_bridge_fail(bridge, next()->tag, given, "out of stock"), PN_OK);
+    EXPECT_EQ(pn_started_wait(run, 20'000'000'000, nullptr), told_as) << given;
+    EXPECT_TRUE(has(pn_last_error(), "call 'f'") && has(pn_last_error(), "out of stock"))
+        << pn_last_error();
+    pn_started_free(run);
+    EXPECT_TRUE(soon([&] { return told.released == 1; }));
+  }
+}
+
 }  // namespace
 }  // namespace postern::test

@@ -416,6 +416,10 @@ void add_all() {
   add("pn_bridge_descriptor", pn_bridge_descriptor, [] {
     return std::tuple{std::vector<const pn_bridge*>{nullptr, bridge()}};
   });
+  add("pn_bridge_fill", pn_bridge_fill, [=] {
+    const auto list = asked();
+    return std::tuple{list, tags, arrays(), sizes};
+  });
   add("pn_bridge_end", pn_bridge_end, [=] { return std::tuple{asked()}; });
   add("pn_bridge_close", pn_bridge_close, [=] { return std::tuple{asked()}; });
   add("pn_bridge_free", pn_bridge_free, [=] { return std::tuple{asked()}; });

@@ -31,6 +31,25 @@ int main(int, char** arguments) {
              return pn::fori_loop(
                  0, 1000, [&](pn::Tensor, pn::Tensor w) { return scaled(w) / 3.0f; }, v);
            }).lower(x));
+  pn::save(folder / "called.mlir", pn::jit([&](pn::Tensor v) { return scaled(v); }).lower(x));
+  pn::save(folder / "called_large.mlir", pn::jit([&](pn::Tensor v) {
+                                           return scaled(v);
+                                         }).lower(pn::abstract(pn::type<float>({262'144}))));
+  // What a tap shows in each step, behind a count of the steps that have begun.
+  const auto steps = [](bool counted) {
+    return [counted](pn::Tensor v) {
+      return v + pn::fori_loop(
+                     0, 100,
+                     [counted](pn::Tensor i, pn::Tensor sum) {
+                       if (counted) pn::tap({.name = "count"}, i, pn::Named{"demo.count"});
+                       pn::tap({.name = "seen"}, i, pn::Named{"demo.log"});
+                       return sum + 1.0f;
+                     },
+                     pn::Tensor(-1.0f));
+    };
+  };
+  pn::save(folder / "taps.mlir", pn::jit(steps(false)).lower(x));
+  pn::save(folder / "counted_taps.mlir", pn::jit(steps(true)).lower(x));
   pn::save(folder / "prints.mlir", pn::jit([](pn::Tensor v) {
                                      pn::print("sum {:.1f}", pn::sum(v));
                                      return v + 1.0f;

@@ -109,6 +109,98 @@ defmodule Postern do
   end
 
   @doc """
+  Answers what programs call, tap or hook by this name, or these names, until the calling process
+  ends or `unserve/1`; gives the server's pid.
+
+  A function gets the operands, a list of `Postern.Tensor`, and if it takes two arguments the
+  `Postern.Request`. It gives the result: a number, nested lists, a tensor, a binary of its bytes, or
+  a tuple where there are several; what it gives for a tap is not looked at. What it raises, throws
+  or exits with ends the run, and is the `cause` of the caller's `Postern.Error`.
+
+  A process gets `{:postern_call, request}` for each, and answers by `reply/2` or `fail/2`, in any
+  order.
+
+  Options:
+
+    * `:processes` - `:one` (unless given): calls are answered one after the other in the server's
+      process; `:each`: each in a process of its own, at the same time
+    * `:timeout` - milliseconds that a function has; then its process is killed, and the run fails
+      with `:timeout`. Needs `processes: :each`
+    * `:operands` - `:shared`, for functions unless given: large operands are the program's own
+      memory, and the program goes on when the function has returned and nobody has a binary of them
+      any more. `:copied`, for processes unless given: they may be kept
+    * `:replace` - whether to take a name that is served already
+    * `:owner` - the process with which it ends, the caller unless given; nil for none
+  """
+  @spec serve(String.t() | [String.t()], fun | pid, keyword) :: {:ok, pid} | {:error, Error.t()}
+  def serve(names, fun_or_pid, options \\ []) do
+    {answering, options} = Keyword.split(options, [:processes, :timeout])
+    shown = if is_pid(fun_or_pid), do: :copied, else: :shared
+    options = Keyword.merge([owner: self(), names: List.wrap(names), operands: shown], options)
+    argument = answers(fun_or_pid, answering[:processes], answering[:timeout])
+
+    child = %{
+      id: Postern.Server,
+      start: {Postern.Server, :start_link, [Postern.Serving, argument, options]},
+      restart: :temporary
+    }
+
+    DynamicSupervisor.start_child(Postern.Servers, child)
+  end
+
+  defp answers(pid, nil, nil) when is_pid(pid), do: {:pid, pid}
+
+  defp answers(fun, processes, nil) when is_function(fun) and processes in [nil, :one],
+    do: {:one, fun}
+
+  defp answers(fun, :each, timeout) when is_function(fun), do: {:each, fun, timeout || :infinity}
+
+  defp answers(_fun, _processes, _timeout) do
+    raise ArgumentError,
+          "serve takes a pid, or a function with processes: :one or :each, timeout with :each"
+  end
+
+  @doc "Ends a server: runs that wait for it fail with `:closed`."
+  def unserve(server), do: GenServer.stop(server)
+
+  @doc """
+  Answers a request with its result, as the function of `serve/3` gives it, or `:filled` when it was
+  put in place. A second answer, or one to what is gone, is an error of code `:not_found`. A result
+  of another type is an error of code `:bad_result`, and the request is still open.
+  """
+  @spec reply(Postern.Request.t(), term) :: :ok | {:error, Error.t()}
+  def reply(%Postern.Request{handle: handle}, result) do
+    answered(handle, Postern.Request.reply(handle, result))
+  end
+
+  @doc "Ends the run that waits for the request: with an exception, or any other term."
+  @spec fail(Postern.Request.t(), term) :: :ok | {:error, Error.t()}
+  def fail(%Postern.Request{handle: handle}, reason) do
+    answered(handle, Postern.Request.fail(handle, :error, reason, []))
+  end
+
+  defp answered(handle, :held), do: Postern.Server.settle(handle)
+  defp answered(_handle, other), do: Error.from_nif(other)
+
+  @doc """
+  The taps and hooks of these names as a stream of maps: `operands`, and what
+  `Postern.Request.info/1` gives. A program waits in each until the stream is asked for the next, so
+  that who consumes slowly is not overrun. The names are served while somebody takes of the stream.
+  """
+  def stream(names), do: Postern.Events.stream(List.wrap(names), nil)
+
+  @doc """
+  The same of one run, which starts when the stream is first asked; its last element is how the run
+  ended, `{:ok, results}` or `{:error, error}`. Who stops before cancels the run. Options as for
+  `start/3`.
+
+      for %{operands: [loss]} <- Postern.stream("loss", program, arguments), do: IO.inspect(loss)
+  """
+  def stream(names, %Program{} = program, arguments, options \\ []) do
+    Postern.Events.stream(List.wrap(names), fn -> start(program, arguments, options) end)
+  end
+
+  @doc """
   Asks a run to stop, from any process. Who awaits it gets an error of code `:cancelled` at once.
   """
   @spec cancel(Run.t()) :: :ok | {:error, Error.t()}

@@ -2,6 +2,7 @@
 #include <erl_nif.h>
 
 #include "programs.h"
+#include "serving.h"
 #include "tensors.h"
 #include "terms.h"
 
@@ -11,7 +12,7 @@ namespace {
 int load(ErlNifEnv* env, void**, ERL_NIF_TERM) {
   if (pn_version() < PN_C_VERSION) return 1;
   make_atoms(env);
-  return open_tensors(env) && open_programs(env) ? 0 : 1;
+  return open_tensors(env) && open_programs(env) && open_serving(env) ? 0 : 1;
 }
 // Objects of the module's old version are taken over.
 int upgrade(ErlNifEnv* env, void** data, void**, ERL_NIF_TERM info) {
@@ -26,7 +27,19 @@ ErlNifFunc functions[] = {{"configure", 3, configure, dirty},
                           {"program_info", 1, program_info, 0},
                           {"start", 6, start, 0},
                           {"result", 1, result, 0},
-                          {"cancel", 1, cancel, 0}};
+                          {"cancel", 1, cancel, 0},
+                          {"bridge_new", 0, bridge_new, 0},
+                          {"bridge_serve", 3, bridge_serve, 0},
+                          {"bridge_next", 4, bridge_next, 0},
+                          {"bridge_end", 1, bridge_end, 0},
+                          {"request_info", 1, request_info, 0},
+                          {"request_results", 1, request_results, 0},
+                          {"request_assign", 2, request_assign, 0},
+                          {"request_put", 4, request_put, 0},
+                          {"request_reply", 2, request_reply, 0},
+                          {"request_fail", 4, request_fail, 0},
+                          {"request_held", 1, request_held, 0},
+                          {"request_stopped", 1, request_stopped, 0}};
 
 }  // namespace
 }  // namespace postern_beam

@@ -11,9 +11,6 @@ namespace postern_beam {
 
 namespace {
 
-// What a normal scheduler may copy: some 20 us.
-constexpr std::size_t quick_bytes = std::size_t{128} << 10;
-
 struct Program {
   pn_program* handle;
   explicit Program(pn_program* p) : handle(p) {}
@@ -65,12 +62,6 @@ class Listener {
   ErlNifPid printer_{};
   bool prints_;
 };
-
-std::string text_of(ErlNifEnv* env, ERL_NIF_TERM term) {
-  ErlNifBinary bytes{};
-  if (!enif_inspect_binary(env, term, &bytes)) return {};
-  return {reinterpret_cast<const char*>(bytes.data), bytes.size};
-}
 
 ERL_NIF_TERM loaded(ErlNifEnv* env, int code, pn_program* program) {
   if (code != PN_OK) return last_error(env, code);

@@ -94,6 +94,7 @@ Atoms::Atoms(ErlNifEnv* env) {
   none = atom("nil");
   yes = atom("true");
   wait = atom("wait");
+  held = atom("held");
   ended = atom("postern_ended");
   print = atom("postern_print");
   ready = atom("postern_ready");
@@ -109,6 +110,12 @@ void make_atoms(ErlNifEnv* env) {
   if (!made) made = new Atoms(env);
 }
 const Atoms& atoms() { return *made; }
+
+std::string text_of(ErlNifEnv* env, ERL_NIF_TERM term) {
+  ErlNifBinary bytes{};
+  if (!enif_inspect_binary(env, term, &bytes)) return {};
+  return {reinterpret_cast<const char*>(bytes.data), bytes.size};
+}
 
 ERL_NIF_TERM text_term(ErlNifEnv* env, std::string_view text) {
   ERL_NIF_TERM out;
@@ -133,9 +140,16 @@ int code_of(ErlNifEnv* env, ERL_NIF_TERM atom) {
   return PN_UNKNOWN;
 }
 
-void* keep_cause(ErlNifEnv*, ERL_NIF_TERM term) {
+void* keep_cause(ErlNifEnv* env, ERL_NIF_TERM term) {
   ErlNifEnv* const own = enif_alloc_env();
-  auto cause = std::make_unique<Cause>(Cause{own, enif_make_copy(own, term)});
+  // Through its bytes: a copy would share binaries with the term, also those of operands.
+  ErlNifBinary bytes;
+  ERL_NIF_TERM copy = atoms().none;
+  if (enif_term_to_binary(env, term, &bytes)) {
+    enif_binary_to_term(own, bytes.data, bytes.size, &copy, 0);
+    enif_release_binary(&bytes);
+  }
+  auto cause = std::make_unique<Cause>(Cause{own, copy});
   Causes& all = causes();
   const std::scoped_lock lock(all.guard);
   all.alive.insert(cause.get());

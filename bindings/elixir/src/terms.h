@@ -4,6 +4,7 @@
 #include <postern/c.h>
 
 #include <array>
+#include <string>
 #include <string_view>
 
 namespace postern_beam {
@@ -11,13 +12,15 @@ namespace postern_beam {
 /// Atoms are the VM's own for ever, so they are made once.
 struct Atoms {
   explicit Atoms(ErlNifEnv* env);
-  ERL_NIF_TERM ok, error, none, yes, wait, ended, print, ready;
+  ERL_NIF_TERM ok, error, none, yes, wait, held, ended, print, ready;
   ERL_NIF_TERM struct_key, tensor_module, type, shape, data;
   std::array<ERL_NIF_TERM, PN_F4E2M1FN + 1> dtypes;
 };
 void make_atoms(ErlNifEnv* env);
 const Atoms& atoms();
 
+/// A binary's bytes; "" of what is none.
+std::string text_of(ErlNifEnv* env, ERL_NIF_TERM term);
 ERL_NIF_TERM text_term(ErlNifEnv* env, std::string_view text);
 /// {:ok, value}
 ERL_NIF_TERM ok(ErlNifEnv* env, ERL_NIF_TERM value);

@@ -4,6 +4,8 @@ defmodule Postern.Application do
 
   @impl true
   def start(_type, _arguments) do
-    Supervisor.start_link([], strategy: :one_for_one, name: Postern.Supervisor)
+    Postern.Telemetry.start()
+    servers = {DynamicSupervisor, name: Postern.Servers, strategy: :one_for_one}
+    Supervisor.start_link([servers], strategy: :one_for_one, name: Postern.Supervisor)
   end
 end

@@ -17,6 +17,18 @@ defmodule Postern.Nif do
   def start(_program, _tensors, _ref, _device, _deadline_ns, _printer), do: missing()
   def result(_run), do: missing()
   def cancel(_run), do: missing()
+  def bridge_new, do: missing()
+  def bridge_serve(_bridge, _name, _replace), do: missing()
+  def bridge_next(_bridge, _ref, _copy_below, _look_ns), do: missing()
+  def bridge_end(_bridge), do: missing()
+  def request_info(_request), do: missing()
+  def request_results(_request), do: missing()
+  def request_assign(_request, _pid), do: missing()
+  def request_put(_request, _result, _offset, _iodata), do: missing()
+  def request_reply(_request, _results), do: missing()
+  def request_fail(_request, _code, _text, _cause), do: missing()
+  def request_held(_request), do: missing()
+  def request_stopped(_request), do: missing()
 
   defp missing, do: :erlang.nif_error(:nif_not_loaded)
 end

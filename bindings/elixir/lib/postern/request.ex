@@ -1,0 +1,96 @@
+defmodule Postern.Request do
+  @moduledoc """
+  A firing of a call, tap or hook that waits for an answer: `Postern.reply/2` or `Postern.fail/2`,
+  from any process, once. It fails with `:closed` when nobody has it any more, or when the process
+  that was to answer ends.
+
+  `operands` may show the program's own memory (see `Postern.serve/3`): the program goes on when
+  they were answered *and* collected. What is to be kept is copied, by `Postern.Tensor.copy/1`.
+  """
+  alias Postern.{Attributes, Error, Nif, Tensor}
+
+  @enforce_keys [:handle, :operands]
+  defstruct [:handle, :operands]
+
+  @type t :: %__MODULE__{handle: reference, operands: [Tensor.t()]}
+
+  @doc """
+  What fires: `%{function: name, site: name, attributes: map, device: n, run: n, element: n}`.
+  `element` is the index in a batch whose elements fire one by one, else -1.
+  """
+  def info(%__MODULE__{handle: handle}) do
+    with {:ok, {function, site, attributes, device, run, element}} <- Nif.request_info(handle) do
+      %{
+        function: function,
+        site: site,
+        attributes: Attributes.parse(attributes),
+        device: device,
+        run: run,
+        element: element
+      }
+    else
+      error -> Error.from_nif(error)
+    end
+  end
+
+  @doc "The types of the results that it wants: `{:ok, [{type, shape}]}`."
+  def results(%__MODULE__{handle: handle}), do: Error.from_nif(Nif.request_results(handle))
+
+  @doc """
+  Writes iodata into a result's own memory, from a byte on; then `Postern.reply(request, :filled)`.
+  """
+  def put(%__MODULE__{handle: handle}, result, offset, iodata) do
+    Error.from_nif(Nif.request_put(handle, result, offset, iodata))
+  end
+
+  @doc "Whether its run was cancelled or has failed, so that nobody waits for the answer."
+  def stopped?(%__MODULE__{handle: handle}), do: Nif.request_stopped(handle)
+
+  @doc false
+  # A tuple for several results; anything else is the one. What a tap gives is not looked at.
+  def reply(handle, :filled), do: Nif.request_reply(handle, :filled)
+  def reply(handle, %Tensor{} = tensor), do: Nif.request_reply(handle, [tensor])
+  def reply(handle, bytes) when is_binary(bytes), do: reply_typed(handle, {bytes})
+  def reply(handle, results) when is_tuple(results), do: reply_typed(handle, results)
+  def reply(handle, result), do: reply_typed(handle, {result})
+
+  defp reply_typed(handle, results) do
+    case Nif.request_results(handle) do
+      {:ok, []} ->
+        Nif.request_reply(handle, [])
+
+      {:ok, types} ->
+        # A complex number is a tuple too.
+        results = if complex?(types, results), do: {results}, else: results
+        results = Tuple.to_list(results)
+        types = types ++ List.duplicate({nil, {}}, max(0, length(results) - length(types)))
+        tensors = for {result, {type, _}} <- Enum.zip(results, types), do: tensor(result, type)
+        Nif.request_reply(handle, tensors)
+
+      error ->
+        error
+    end
+  end
+
+  defp complex?([{type, _}], {re, im}),
+    do: type in [:c64, :c128] and is_number(re) and is_number(im)
+
+  defp complex?(_types, _results), do: false
+
+  defp tensor(%Tensor{} = tensor, _type), do: tensor
+  defp tensor(bytes, _type) when is_binary(bytes), do: bytes
+  defp tensor(numbers, type), do: Tensor.new(numbers, type)
+
+  @doc false
+  def fail(handle, %Error{code: code, message: text, cause: cause}) do
+    Nif.request_fail(handle, code, text, cause)
+  end
+
+  @doc false
+  # An exception, exit or throw: in words, and the terms themselves.
+  def fail(handle, kind, reason, stacktrace) do
+    code = if match?(%Error{code: :bad_result}, reason), do: :bad_result, else: :threw
+    text = Exception.format(kind, reason, stacktrace)
+    Nif.request_fail(handle, code, text, {kind, reason, stacktrace})
+  end
+end

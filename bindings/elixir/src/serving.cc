@@ -1,0 +1,260 @@
+#include "serving.h"
+
+#include <cstring>
+
+#include "resource.h"
+#include "service.h"
+#include "tensors.h"
+#include "terms.h"
+
+namespace postern_beam {
+
+namespace {
+
+ERL_NIF_TERM answer(ErlNifEnv* env, const Outcome& outcome) {
+  if (outcome.code == PN_OK) return atoms().ok;
+  if (outcome.code == PN_EMPTY) return atoms().held;
+  return error(env, outcome.code, outcome.text);
+}
+
+/// The owner's: with it the service ends.
+struct Bridge {
+  std::shared_ptr<Service> service;
+  bool watched = false;
+  explicit Bridge(std::shared_ptr<Service> s) : service(std::move(s)) {}
+  ~Bridge() { service->end("the process that served it has ended"); }
+
+  void down(ErlNifEnv* env, const ErlNifPid&) { end(env, "the process that served it has ended"); }
+  void stop() {}  // the descriptor is the bridge's, which lives as long as this
+  void end(ErlNifEnv* env, const char* text) {
+    service->end(text);
+    const int descriptor = pn_bridge_descriptor(service->bridge());
+    if (std::exchange(watched, false))
+      enif_select(env, descriptor, ERL_NIF_SELECT_STOP, this, nullptr, atoms().none);
+  }
+};
+
+/// What may answer. Gone unanswered, nobody can.
+struct Request {
+  std::shared_ptr<Open> open;
+  explicit Request(std::shared_ptr<Open> o) : open(std::move(o)) {}
+  ~Request() { open->fail(PN_CLOSED, "the request was let go of without an answer"); }
+  void down(ErlNifEnv*, const ErlNifPid&) {
+    open->fail(PN_CLOSED, "the process that was to answer has ended");
+  }
+};
+
+/// Held by each binary over an operand's memory.
+struct Lease {
+  std::shared_ptr<Open> open;
+  explicit Lease(std::shared_ptr<Open> o) : open(std::move(o)) { open->lend(); }
+  ~Lease() { open->give_back(); }
+};
+
+Open* open_of(ErlNifEnv* env, ERL_NIF_TERM term) {
+  Request* const request = Resource<Request>::get(env, term);
+  return request ? request->open.get() : nullptr;
+}
+
+ERL_NIF_TERM operand_terms(ErlNifEnv* env, const std::shared_ptr<Open>& open,
+                           std::size_t copy_below) {
+  std::vector<ERL_NIF_TERM> out;
+  Lease* lease = nullptr;
+  const pn_firing* firing = nullptr;
+  open->with_firing([&](const pn_firing& f) { firing = &f; });  // nobody else has it yet
+  for (std::size_t i = 0; i < firing->operand_count; ++i) {
+    const pn_array& operand = firing->operands[i];
+    if (operand.bytes < copy_below || operand.bytes == 0) {
+      const std::string_view bytes(static_cast<const char*>(operand.data), operand.bytes);
+      out.push_back(tensor_term(env, operand, text_term(env, bytes)));
+      continue;
+    }
+    if (!lease) lease = Resource<Lease>::make(open);
+    out.push_back(tensor_term(env, operand,
+                              enif_make_resource_binary(env, lease, operand.data, operand.bytes)));
+  }
+  if (lease) enif_release_resource(lease);
+  return enif_make_list_from_array(env, out.data(), static_cast<unsigned>(out.size()));
+}
+
+/// The results of a reply: tensors, or binaries of the bytes of the declared types.
+bool read_results(ErlNifEnv* env, ERL_NIF_TERM list, Open& open, std::vector<TensorTerm>& out) {
+  ERL_NIF_TERM head;
+  while (enif_get_list_cell(env, list, &head, &list)) {
+    TensorTerm tensor;
+    if (enif_inspect_binary(env, head, &tensor.data))
+      open.with_firing([&](const pn_firing& f) {
+        const std::size_t i = out.size();
+        if (i >= f.result_count) return;
+        tensor.dtype = f.results[i].dtype;
+        tensor.dims.assign(f.results[i].dims, f.results[i].dims + f.results[i].rank);
+      });
+    else if (!TensorTerm::read(env, head, tensor))
+      return false;
+    out.push_back(std::move(tensor));
+  }
+  return true;
+}
+
+ERL_NIF_TERM reply_now(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
+  Open* const open = open_of(env, arguments[0]);
+  if (!open) return enif_make_badarg(env);
+  if (enif_is_atom(env, arguments[1])) return answer(env, open->reply(nullptr));
+  std::vector<TensorTerm> tensors;
+  if (!read_results(env, arguments[1], *open, tensors)) return enif_make_badarg(env);
+  std::vector<pn_array> arrays;
+  for (const TensorTerm& tensor : tensors) arrays.push_back(tensor.array());
+  return answer(env, open->reply(&arrays));
+}
+
+/// Where iodata goes: the bytes of a result from an offset on.
+ERL_NIF_TERM put_now(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
+  Open* const open = open_of(env, arguments[0]);
+  ErlNifUInt64 index = 0, offset = 0;
+  ErlNifBinary bytes;
+  if (!open || !enif_get_uint64(env, arguments[1], &index) ||
+      !enif_get_uint64(env, arguments[2], &offset) ||
+      !enif_inspect_iolist_as_binary(env, arguments[3], &bytes))
+    return enif_make_badarg(env);
+  Outcome done;
+  const bool there = open->with_firing([&](const pn_firing& f) {
+    const std::size_t room = index < f.result_count ? f.results[index].bytes : 0;
+    if (offset > room || bytes.size > room - offset)
+      done = {PN_BAD_RESULT, "result " + std::to_string(index) + " has " + std::to_string(room) +
+                                 " bytes, " + std::to_string(bytes.size) + " were put at byte " +
+                                 std::to_string(offset)};
+    else if (bytes.size > 0)
+      std::memcpy(static_cast<char*>(f.results[index].data) + offset, bytes.data, bytes.size);
+  });
+  if (!there) done = {PN_NOT_FOUND, "the request was answered already"};
+  return answer(env, done);
+}
+
+}  // namespace
+
+ERL_NIF_TERM bridge_new(ErlNifEnv* env, int, const ERL_NIF_TERM[]) {
+  pn_bridge* made = nullptr;
+  if (const int code = pn_bridge_create(&made); code != PN_OK) return last_error(env, code);
+  Bridge* const bridge = Resource<Bridge>::make(std::make_shared<Service>(made));
+  ErlNifPid self;
+  enif_self(env, &self);
+  enif_monitor_process(env, bridge, &self, nullptr);
+  return ok(env, term_of(env, bridge));
+}
+
+ERL_NIF_TERM bridge_serve(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
+  Bridge* const bridge = Resource<Bridge>::get(env, arguments[0]);
+  if (!bridge || !enif_is_binary(env, arguments[1])) return enif_make_badarg(env);
+  const bool replace = enif_is_identical(arguments[2], atoms().yes) != 0;
+  return answer(env, bridge->service->serve(text_of(env, arguments[1]), replace));
+}
+
+ERL_NIF_TERM bridge_next(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
+  Bridge* const bridge = Resource<Bridge>::get(env, arguments[0]);
+  ErlNifUInt64 copy_below = 0;
+  ErlNifSInt64 look_ns = 0;
+  if (!bridge || !enif_is_ref(env, arguments[1]) ||
+      !enif_get_uint64(env, arguments[2], &copy_below) ||
+      !enif_get_int64(env, arguments[3], &look_ns) || look_ns < 0)
+    return enif_make_badarg(env);
+  std::shared_ptr<Open> open;
+  const Outcome came = bridge->service->next(look_ns, open);
+  if (came.code == PN_EMPTY) {
+    const ERL_NIF_TERM message = enif_make_tuple2(env, atoms().ready, arguments[1]);
+    bridge->watched = true;
+    const int descriptor = pn_bridge_descriptor(bridge->service->bridge());
+    const auto read =
+        static_cast<ErlNifSelectFlags>(ERL_NIF_SELECT_READ | ERL_NIF_SELECT_CUSTOM_MSG);
+    if (enif_select_x(env, descriptor, read, bridge, nullptr, message, nullptr) < 0)
+      return error(env, PN_INTERNAL, "the VM does not watch the bridge's descriptor");
+    return atoms().wait;
+  }
+  if (came.code != PN_OK) return error(env, came.code, came.text);
+  const ERL_NIF_TERM operands = operand_terms(env, open, copy_below);
+  const ERL_NIF_TERM request = term_of(env, Resource<Request>::make(std::move(open)));
+  return enif_make_tuple3(env, atoms().ok, request, operands);
+}
+
+ERL_NIF_TERM bridge_end(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
+  Bridge* const bridge = Resource<Bridge>::get(env, arguments[0]);
+  if (!bridge) return enif_make_badarg(env);
+  bridge->end(env, "the bridge that serves this function is closed");
+  return atoms().ok;
+}
+
+ERL_NIF_TERM request_info(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
+  Open* const open = open_of(env, arguments[0]);
+  if (!open) return enif_make_badarg(env);
+  ERL_NIF_TERM out;
+  const bool there = open->with_firing([&](const pn_firing& f) {
+    out = enif_make_tuple6(env, text_term(env, f.function), text_term(env, f.site),
+                           text_term(env, f.attributes), enif_make_int(env, f.device),
+                           enif_make_uint64(env, f.run), enif_make_int64(env, f.element));
+  });
+  return there ? ok(env, out) : error(env, PN_NOT_FOUND, "the request was answered already");
+}
+
+ERL_NIF_TERM request_results(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
+  Open* const open = open_of(env, arguments[0]);
+  if (!open) return enif_make_badarg(env);
+  std::vector<ERL_NIF_TERM> types;
+  const bool there = open->with_firing([&](const pn_firing& f) {
+    for (std::size_t i = 0; i < f.result_count; ++i) {
+      const auto dtype = static_cast<std::size_t>(f.results[i].dtype);
+      types.push_back(enif_make_tuple2(env, atoms().dtypes[dtype], shape_term(env, f.results[i])));
+    }
+  });
+  if (!there) return error(env, PN_NOT_FOUND, "the request was answered already");
+  return ok(env, enif_make_list_from_array(env, types.data(), static_cast<unsigned>(types.size())));
+}
+
+ERL_NIF_TERM request_assign(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
+  Request* const request = Resource<Request>::get(env, arguments[0]);
+  ErlNifPid pid;
+  if (!request || !enif_get_local_pid(env, arguments[1], &pid)) return enif_make_badarg(env);
+  if (enif_monitor_process(env, request, &pid, nullptr) != 0) request->down(env, pid);
+  return atoms().ok;
+}
+
+ERL_NIF_TERM request_put(ErlNifEnv* env, int count, const ERL_NIF_TERM arguments[]) {
+  ErlNifBinary bytes;
+  const bool quick = enif_inspect_binary(env, arguments[3], &bytes) && bytes.size <= quick_bytes;
+  if (quick) return put_now(env, count, arguments);
+  return enif_schedule_nif(env, "request_put", ERL_NIF_DIRTY_JOB_CPU_BOUND, put_now, count,
+                           arguments);
+}
+
+ERL_NIF_TERM request_reply(ErlNifEnv* env, int count, const ERL_NIF_TERM arguments[]) {
+  if (bytes_of(env, arguments[1]) <= quick_bytes) return reply_now(env, count, arguments);
+  return enif_schedule_nif(env, "request_reply", ERL_NIF_DIRTY_JOB_CPU_BOUND, reply_now, count,
+                           arguments);
+}
+
+ERL_NIF_TERM request_fail(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
+  Open* const open = open_of(env, arguments[0]);
+  if (!open || !enif_is_atom(env, arguments[1])) return enif_make_badarg(env);
+  Cause cause = no_cause();
+  if (!enif_is_identical(arguments[3], atoms().none)) cause.reset(keep_cause(env, arguments[3]));
+  return answer(
+      env, open->fail(code_of(env, arguments[1]), text_of(env, arguments[2]), std::move(cause)));
+}
+
+ERL_NIF_TERM request_held(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
+  Open* const open = open_of(env, arguments[0]);
+  if (!open) return enif_make_badarg(env);
+  return enif_make_atom(env, open->held() ? "true" : "false");
+}
+
+ERL_NIF_TERM request_stopped(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
+  Open* const open = open_of(env, arguments[0]);
+  if (!open) return enif_make_badarg(env);
+  return enif_make_atom(env, open->stopped() ? "true" : "false");
+}
+
+bool open_serving(ErlNifEnv* env) {
+  return Resource<Bridge>::open(env, "postern_bridge") &&
+         Resource<Request>::open(env, "postern_request") &&
+         Resource<Lease>::open(env, "postern_lease");
+}
+
+}  // namespace postern_beam

@@ -1,0 +1,370 @@
+defmodule Postern.ServeTest do
+  use Postern.Case, async: false
+
+  @x [1, 2, 3]
+
+  defp serve!(names, answers, options \\ []) do
+    {:ok, server} = Postern.serve(names, answers, options)
+    on_exit(fn -> if Process.alive?(server), do: Postern.unserve(server) end)
+    server
+  end
+
+  defp scale(factor), do: fn [x] -> for n <- Tensor.to_list(x), do: factor * n end
+  defp first(tensor), do: tensor |> Tensor.to_list() |> List.wrap() |> hd()
+
+  test "a function answers calls, and sees who calls" do
+    test = self()
+
+    serve!("demo.scale", fn [x], request ->
+      info = Postern.Request.info(request)
+      send(test, {info, Postern.Request.results(request)})
+      for n <- Tensor.to_list(x), do: info.attributes["factor"] * n
+    end)
+
+    serve!("demo.log", fn [x] -> send(test, {:tap, Tensor.to_list(x)}) end)
+    assert {:ok, [sum]} = Postern.run(program("calls"), [@x])
+    assert Tensor.to_list(sum) == 18.0
+    assert_received {:tap, [3.0, 6.0, 9.0]}
+    assert_received {info, {:ok, [{:f32, {3}}]}}
+    assert %{function: "demo.scale", site: "scale", device: 0, element: -1} = info
+    assert info.attributes == %{"factor" => 3.0}
+  end
+
+  test "several results of several types" do
+    serve!("demo.mixed", fn [x, n], request ->
+      assert %{"name" => "mixed", "axes" => [0, 1]} = Postern.Request.info(request).attributes
+      both = for _ <- 1..2, do: Tensor.to_list(x)
+      {both, round(first(n)), <<>>}
+    end)
+
+    assert {:ok, [both, count, none]} = Postern.run(program("mixed"), [@x, 2.0])
+    assert Tensor.to_list(both) == [[2.0, 3.0, 4.0], [2.0, 3.0, 4.0]]
+    assert Tensor.to_list(count) == 3
+    assert none.shape == {0, 2}
+  end
+
+  test "a loop of calls, and many programs at once" do
+    serve!("demo.scale", scale(3.0))
+    loop = program("loop")
+
+    answers =
+      1..4
+      |> Task.async_stream(fn i -> first(hd(Postern.run!(loop, [[i, i, i]]))) end, timeout: 60_000)
+      |> Enum.map(fn {:ok, y} -> y end)
+
+    assert answers == [1.0, 2.0, 3.0, 4.0]
+  end
+
+  test "exceptions, exits and throws end the run, in words and as the terms themselves" do
+    limited = program("called")
+
+    for {act, kind, reason, words} <- [
+          {fn _ -> raise ArgumentError, "the door is shut" end, :error,
+           %ArgumentError{message: "the door is shut"}, "the door is shut"},
+          {fn _ -> throw({:ball, 7}) end, :throw, {:ball, 7}, "(throw) {:ball, 7}"},
+          {fn _ -> exit(:tired) end, :exit, :tired, "(exit) :tired"},
+          {fn [x] -> apply(:lists, :nth, [9, Tensor.to_list(x)]) end, :error, :function_clause,
+           "no function clause"}
+        ] do
+      server = serve!("demo.scale", act)
+      assert {:error, %Error{code: :threw} = error} = Postern.run(limited, [@x])
+      assert error.message =~ words
+      assert error.message =~ "serve_test.exs" or kind == :error
+      assert {^kind, ^reason, stacktrace} = error.cause
+      assert Enum.any?(stacktrace, &match?({_, _, _, _}, &1))
+      assert Process.alive?(server), "the server goes on"
+      Postern.unserve(server)
+    end
+
+    serve!("demo.scale", scale(2.0))
+    assert {:ok, [y]} = Postern.run(limited, [@x])
+    assert Tensor.to_list(y) == [2.0, 4.0, 6.0]
+  end
+
+  test "results that do not fit are refused in words" do
+    limited = program("called")
+
+    for {result, words} <- [
+          {[1, 2], "is f32[3], the reply has f32[2]"},
+          {Tensor.new([1, 2, 3], :s32), "is f32[3], the reply has s32[3]"},
+          {{@x, @x}, "has 1 results, the reply has 2"},
+          {{}, "has 1 results, the reply has 0"},
+          {"abc", "12 bytes, 3 were given"}
+        ] do
+      server = serve!("demo.scale", fn _ -> result end)
+      assert {:error, %Error{code: :bad_result, message: text}} = Postern.run(limited, [@x])
+      assert text =~ words
+      Postern.unserve(server)
+    end
+
+    serve!("demo.scale", fn _ -> :nonsense end)
+    assert {:error, %Error{code: :threw, message: text}} = Postern.run(limited, [@x])
+    assert text =~ ":nonsense is no number of f32"
+  end
+
+  test "a name is one server's, unless it is replaced, and free when the owner ends" do
+    limited = program("called")
+    server = serve!("demo.scale", scale(2.0))
+    assert {:error, %Error{code: :already_exists}} = Postern.serve("demo.scale", scale(1.0))
+    second = serve!("demo.scale", scale(5.0), replace: true)
+    assert first(hd(Postern.run!(limited, [@x]))) == 5.0
+    # The one that was replaced does not take the name along.
+    Postern.unserve(server)
+    assert first(hd(Postern.run!(limited, [@x]))) == 5.0
+    Postern.unserve(second)
+    assert {:error, %Error{code: :unregistered}} = Postern.run(limited, [@x])
+    Task.await(Task.async(fn -> Postern.serve("demo.scale", scale(1.0)) end))
+    soon(fn -> match?({:error, %Error{code: :unregistered}}, Postern.run(limited, [@x])) end)
+  end
+
+  test "a process answers, late, twice, and in place" do
+    answerer =
+      spawn_link(fn ->
+        receive do
+          {:postern_call, request} ->
+            assert :ok = Postern.Request.put(request, 0, 4, [<<7.0::float-32-native>>, ""])
+            assert :ok = Postern.Request.put(request, 0, 0, <<6.0::float-32-native>>)
+
+            assert {:error, %Error{code: :bad_result}} =
+                     Postern.Request.put(request, 0, 9, "long")
+
+            assert {:error, %Error{code: :bad_result}} = Postern.Request.put(request, 1, 0, "x")
+            assert {:error, %Error{code: :bad_result}} = Postern.reply(request, [1, 2])
+            assert :ok = Postern.Request.put(request, 0, 8, <<8.0::float-32-native>>)
+            refute Postern.Request.stopped?(request)
+            assert :ok = Postern.reply(request, :filled)
+            assert {:error, %Error{code: :not_found}} = Postern.reply(request, @x)
+            assert {:error, %Error{code: :not_found}} = Postern.fail(request, :late)
+            assert {:error, %Error{code: :not_found}} = Postern.Request.put(request, 0, 0, "")
+            assert {:error, %Error{code: :not_found}} = Postern.Request.info(request)
+            assert Postern.Request.stopped?(request)
+        end
+
+        receive do: (:never -> :ok)
+      end)
+
+    serve!("demo.scale", answerer)
+    assert {:ok, [y]} = Postern.run(program("called"), [@x])
+    assert Tensor.to_list(y) == [6.0, 7.0, 8.0]
+  end
+
+  test "a process that is killed, or lets the request go, is a typed error" do
+    free = program("called")
+    pid = spawn(fn -> receive do: ({:postern_call, _} -> Process.sleep(:infinity)) end)
+    serve!("demo.scale", pid)
+    task = Task.async(fn -> Postern.run(free, [@x]) end)
+    Process.sleep(100)
+    assert Task.yield(task, 0) == nil
+    Process.exit(pid, :kill)
+    assert {:error, %Error{code: :closed, message: text}} = Task.await(task)
+    assert text =~ "has ended"
+
+    forgetful =
+      spawn_link(fn ->
+        receive do: ({:postern_call, _} -> :ok)
+        :erlang.garbage_collect()
+        receive do: (:never -> :ok)
+      end)
+
+    soon(fn -> match?({:ok, _}, Postern.serve("demo.scale", forgetful)) end)
+    assert {:error, %Error{code: :closed, message: text}} = Postern.run(free, [@x])
+    assert text =~ "without an answer"
+  end
+
+  test "a server that is killed in the middle of a call is a typed error" do
+    free = program("called")
+    server = serve!("demo.scale", fn _ -> Process.sleep(:infinity) end)
+    task = Task.async(fn -> Postern.run(free, [@x]) end)
+    waiting = Task.async(fn -> Postern.run(free, [@x]) end)
+    Process.sleep(100)
+    Process.exit(server, :kill)
+    assert {:error, %Error{code: :closed}} = Task.await(task)
+    assert {:error, %Error{code: :closed}} = Task.await(waiting)
+  end
+
+  test "limits of the call and of the server" do
+    # The call's own: 50 ms.
+    server = serve!("demo.scale", fn _ -> Process.sleep(300) && @x end)
+    assert {:error, %Error{code: :timeout}} = Postern.run(program("limited"), [@x])
+    Postern.unserve(server)
+
+    test = self()
+
+    serve!("demo.scale", fn _ -> send(test, self()) && Process.sleep(:infinity) end,
+      processes: :each,
+      timeout: 50
+    )
+
+    assert {:error, %Error{code: :timeout, message: text}} = Postern.run(program("called"), [@x])
+
+    assert text =~ "within 50 ms"
+    assert_received worker when is_pid(worker)
+    soon(fn -> not Process.alive?(worker) end)
+  end
+
+  test "calls are answered at the same time by a process for each" do
+    free = program("called")
+    test = self()
+
+    serve!(
+      "demo.scale",
+      fn [x] ->
+        send(test, {:in, self()})
+        receive do: (:go -> x)
+      end,
+      processes: :each
+    )
+
+    tasks = for _ <- 1..3, do: Task.async(fn -> Postern.run(free, [@x]) end)
+    inside = for _ <- 1..3, do: assert_receive({:in, pid}, 5000) && pid
+    for pid <- inside, do: send(pid, :go)
+    for task <- tasks, do: assert({:ok, [_]} = Task.await(task))
+  end
+
+  test "large operands are looked at in place, and keep the request open while somebody has one" do
+    test = self()
+    big = program("called_large")
+    x = Tensor.from_binary(:binary.copy(<<1.0::float-32-native>>, 262_144), :f32, {262_144})
+    copied = serve!("demo.scale", fn [x] -> send(test, {:kept, x}) && x end, operands: :copied)
+    assert {:ok, [y]} = Postern.run(big, [x])
+    assert y.data == x.data
+    assert_received {:kept, %Tensor{data: data}}
+    assert data == x.data
+    Postern.unserve(copied)
+
+    keeper = spawn_link(fn -> keep(nil) end)
+
+    serve!("demo.scale", fn [x] ->
+      part = binary_part(x.data, 8, 100)
+      send(keeper, {:keep, part, self()})
+      receive do: (:kept -> x)
+    end)
+
+    task = Task.async(fn -> Postern.run(big, [x]) end)
+    assert Task.yield(task, 300) == nil, "a process has a part of the operand"
+    send(keeper, {:drop, self()})
+    assert_receive {:was, part}
+    assert part == binary_part(x.data, 8, 100)
+    assert {:ok, [y]} = Task.await(task)
+    assert y.data == x.data
+
+    # Nobody keeps anything: nothing waits for a collection that does not come.
+    {microseconds, _} =
+      :timer.tc(fn ->
+        for _ <- 1..20 do
+          task = Task.async(fn -> Postern.run(big, [x]) end)
+          receive do: ({:never, _} -> :ok), after: (0 -> :ok)
+          send(keeper, {:drop, self()})
+          assert_receive {:was, _}
+          send(keeper, {:drop, self()})
+          drop_until(keeper, task)
+        end
+      end)
+
+    assert microseconds < 20_000_000
+  end
+
+  defp drop_until(keeper, task) do
+    case Task.yield(task, 20) do
+      {:ok, result} -> assert {:ok, [_]} = result
+      nil -> send(keeper, {:drop, self()}) && drop_until(keeper, task)
+    end
+  end
+
+  defp keep(part) do
+    receive do
+      {:keep, part, from} ->
+        send(from, :kept)
+        keep(part)
+
+      {:drop, to} ->
+        send(to, {:was, part && :binary.copy(part)})
+        :erlang.garbage_collect()
+        dropped()
+    end
+  end
+
+  defp dropped do
+    :erlang.garbage_collect()
+    keep(nil)
+  end
+
+  test "an operand that the failure's terms hold does not hold the run" do
+    x = Tensor.from_binary(:binary.copy(<<1.0::float-32-native>>, 262_144), :f32, {262_144})
+    serve!("demo.scale", fn [x] -> throw({:operand, x}) end)
+
+    assert {:error, %Error{cause: {:throw, {:operand, same}, _}}} =
+             Postern.run(program("called_large"), [x])
+
+    assert same == x
+  end
+
+  test "a cancelled run, and one whose owner ends, let their calls go" do
+    free = program("called")
+    test = self()
+    pid = spawn_link(fn -> forward(test) end)
+    serve!("demo.scale", pid)
+    {:ok, run} = Postern.start(free, [@x])
+    assert_receive {:postern_call, request}, 5000
+    assert Postern.cancel(run) == :ok
+    assert {:error, %Error{code: :cancelled}} = Postern.await(run, 5000)
+    assert Postern.Request.stopped?(request)
+    # A late answer is taken and thrown away.
+    assert :ok = Postern.reply(request, @x)
+
+    owner = spawn(fn -> Postern.start(free, [@x]) && Process.sleep(:infinity) end)
+    assert_receive {:postern_call, request}, 5000
+    refute Postern.Request.stopped?(request)
+    Process.exit(owner, :kill)
+    soon(fn -> Postern.Request.stopped?(request) end)
+  end
+
+  defp forward(to) do
+    receive do: (message -> send(to, message))
+    forward(to)
+  end
+
+  test "events as a stream, at the pace of who takes them" do
+    serve!("demo.scale", scale(3.0))
+    stream = Postern.stream("demo.log", program("taps"), [@x])
+    assert [{:ok, [y]} | events] = Enum.reverse(Enum.to_list(stream))
+    assert first(y) == 100.0
+    shown = for %{operands: [i]} <- Enum.reverse(events), do: Tensor.to_list(i)
+    assert shown == Enum.to_list(0..99)
+
+    # The program is no more than one event ahead: it waits while nobody takes.
+    test = self()
+    counted = serve!("demo.count", fn [_] -> send(test, :counted) end)
+
+    taken =
+      Postern.stream("demo.log", program("counted_taps"), [@x])
+      |> Stream.map(fn event -> Process.sleep(20) && event end)
+      |> Enum.take(3)
+
+    assert length(taken) == 3
+    Postern.unserve(counted)
+    assert mailbox_count(:counted) in 3..4
+    refute_received {:postern_ended, _}
+  end
+
+  test "a stream of a name that is taken says so" do
+    serve!("demo.log", fn _ -> :ok end)
+    assert_raise Error, ~r/demo.log/, fn -> Enum.take(Postern.stream("demo.log"), 1) end
+  end
+
+  defp mailbox_count(message, count \\ 0) do
+    receive do
+      ^message -> mailbox_count(message, count + 1)
+    after
+      50 -> count
+    end
+  end
+
+  defp soon(condition, left \\ 200) do
+    cond do
+      condition.() -> :ok
+      left == 0 -> flunk("it did not become true")
+      true -> Process.sleep(20) && soon(condition, left - 1)
+    end
+  end
+end
