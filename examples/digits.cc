@@ -3,9 +3,11 @@
 // program has this process count a confusion matrix, and decides by it when to stop.
 //
 // While it trains it can be watched: a progress bar on a terminal, a page with curves, every loss
-// for NumPy.
+// for NumPy, TensorBoard, a line of JSON for each step. With --checkpoint it keeps where it stands
+// after each epoch; with --resume it goes on from there, to the same end as if nothing had been.
 //
 //   digits [--seed NUMBER] [--data FILE] [--report FILE.html] [--record FILE.npy]
+//          [--tensorboard FOLDER] [--log FILE.jsonl] [--checkpoint FOLDER [--resume]]
 #include <postern/postern.h>
 #include <unistd.h>
 
@@ -13,6 +15,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <map>
 #include <optional>
 #include <tuple>
 
@@ -44,6 +47,13 @@ struct Watch {
   pn::Tensor score, waited;
 };
 
+/// All that a run needs to go on, beside what the process registers.
+struct Progress {
+  State state;
+  Watch watch;
+  pn::Tensor epochs;
+};
+
 struct Data {
   explicit Data(const Images& from)
       : images(pn::tensor(from.rows, {from.size(), pixels})), labels(pn::tensor(from.labels)) {}
@@ -67,6 +77,17 @@ class Deck {
       std::copy_n(&images_.rows[from * pixels], pixels, &rows(i, 0));
       labels[i] = images_.labels[from];
     }
+  }
+
+  friend std::ostream& operator<<(std::ostream& out, const Deck& d) {
+    out << d.deals << ' ' << d.next_ << ' ' << d.random_;
+    for (const std::size_t i : d.order_) out << ' ' << i;
+    return out;
+  }
+  friend std::istream& operator>>(std::istream& in, Deck& d) {
+    in >> d.deals >> d.next_ >> d.random_;
+    for (std::size_t& i : d.order_) in >> i;
+    return in;
   }
 
   std::int64_t deals = 0;
@@ -154,7 +175,9 @@ State adam(const State& s, const Model& gradient) {
 
 struct Options {
   unsigned seed = 1;
-  std::string data = POSTERN_EXAMPLE_DATA "/digits.csv.gz", report, record;
+  std::string data = POSTERN_EXAMPLE_DATA "/digits.csv.gz";
+  std::string report, record, tensorboard, log, checkpoint;
+  bool resume = false;
 };
 
 /// What listens while the compiled loop trains.
@@ -163,10 +186,16 @@ struct Listeners {
   pn::listen::Histogram histogram = pn::listen::histogram();
   std::optional<pn::listen::Progress> bar;
   std::optional<pn::listen::Record> record;
+  std::optional<pn::listen::TensorBoard> board;
+  std::optional<pn::listen::Rows> log;
+  std::optional<pn::listen::Checkpoint> checkpoint;
 
   Listeners(const Options& options, std::int64_t steps) {
     if (isatty(STDERR_FILENO)) bar = pn::listen::progress(steps, {.label = "training"});
     if (!options.record.empty()) record = pn::listen::record(options.record);
+    if (!options.tensorboard.empty()) board = pn::listen::tensorboard(options.tensorboard);
+    if (!options.log.empty()) log = pn::listen::jsonl(options.log);
+    if (!options.checkpoint.empty()) checkpoint = pn::listen::checkpoint(options.checkpoint);
   }
 
   void show(const State& s, const pn::Tensor& loss, const Model& gradient) const {
@@ -176,6 +205,12 @@ struct Listeners {
             std::pair{s.model[0], s.model[2]}, histogram);
     if (bar) pn::tap({.name = "loss"}, loss, *bar);
     if (record) pn::tap({.name = "loss", .mode = pn::TapMode::async}, loss, *record);
+    // With the step in front, so that a run that goes on counts on.
+    const std::pair at_step{pn::convert(s.steps, pn::DType::s32), loss};
+    if (log) pn::tap({.name = "training"}, at_step, *log);
+    if (board) pn::tap({.name = "loss"}, at_step, *board);
+    if (board)
+      pn::tap({.name = "gradient", .every = 50}, std::pair{at_step.first, gradient}, *board);
   }
 };
 
@@ -212,14 +247,61 @@ pn::Tensor recalls(const Model& m, const Data& data, Confusion& confusion) {
       pn::argmax(scores(m, data.images)), data.labels);
 }
 
-/// Keeps the best model so far; training stops when none was better for some epochs.
-std::pair<Watch, pn::Tensor> look(const Model& m, const Watch& before, const Data& data,
-                                  Confusion& confusion) {
+/// Keeps the best model so far.
+Watch look(const Model& m, const Watch& before, const Data& data, Confusion& confusion) {
   const pn::Tensor score = pn::mean(recalls(m, data, confusion));
   const pn::Tensor better = score > before.score;
   Watch now{m, pn::maximum(score, before.score), pn::where(better, 0, before.waited + 1)};
   for (std::size_t i = 0; i < m.size(); ++i) now.best[i] = pn::where(better, m[i], before.best[i]);
-  return {now, now.waited >= patience};
+  return now;
+}
+
+Progress beginning(unsigned seed) {
+  const auto zeros_like = [](const Model& m) {
+    return pn::map_leaves([](const pn::Tensor& x) { return pn::zeros_like(x); }, m);
+  };
+  const Model model = random_model(seed);
+  return {{model, zeros_like(model), zeros_like(model), pn::Tensor(0.0f)},
+          {model, pn::Tensor(0.0f), pn::Tensor(0)},
+          pn::Tensor(0)};
+}
+
+/// Trains until no model was better for some epochs; returns the time of a step.
+double train(Progress& progress, const Images& images, const Data& watched, Deck& deck,
+             Confusion& confusion, const Listeners& listeners) {
+  const std::int64_t steps_an_epoch = images.size() / batch;
+  const auto epoch = pn::jit(
+      [&](State s) {
+        using Carry = std::pair<State, Minibatch>;
+        const auto body = [&](pn::Tensor i, State now, Minibatch minibatch) {
+          const auto [rows, labels] = pn::wait(minibatch);
+          const Minibatch next = pn::cond(
+              i + 1 < static_cast<int>(steps_an_epoch), [&] { return fetch(deck); },
+              [&] { return minibatch; });
+          return Carry{step(now, rows, labels, listeners), next};
+        };
+        return pn::fori_loop(0, steps_an_epoch, body, Carry{s, fetch(deck)}).first;
+      },
+      {.name = "training"});
+  const auto check = pn::jit([&](const State& s, const Progress& before) {
+    Progress now{s, look(s.model, before.watch, watched, confusion), before.epochs + 1};
+    if (listeners.checkpoint) pn::tap({.name = "progress"}, now, *listeners.checkpoint);
+    return now;
+  });
+
+  epoch.compile(progress.state);
+  std::chrono::duration<double, std::micro> training{0};
+  std::int64_t steps = 0;
+  while (progress.watch.waited.item<std::int32_t>() < patience &&
+         progress.epochs.item<std::int32_t>() < most_epochs) {
+    const auto began = std::chrono::steady_clock::now();
+    const State state = epoch(progress.state);
+    state.steps.block_until_ready();
+    training += std::chrono::steady_clock::now() - began;
+    steps += steps_an_epoch;
+    progress = check(state, progress);
+  }
+  return training.count() / static_cast<double>(std::max<std::int64_t>(steps, 1));
 }
 
 void run(const Options& options) {
@@ -229,83 +311,77 @@ void run(const Options& options) {
   const std::int64_t steps_an_epoch = parts[0].size() / batch;
   Deck deck(parts[0], seed);
   Confusion confusion;
+  const auto kept_deck = pn::register_state("deck", deck);
+  const auto kept_count = pn::register_state("confusion matrices", confusion.fills);
   const Listeners listeners(options, most_epochs * steps_an_epoch);
   pn::record_timeline(!options.report.empty());
 
-  const auto train = pn::jit(
-      [&](State s) {
-        using Carry = std::pair<State, Minibatch>;
-        const auto body = [&](pn::Tensor i, State now, Minibatch minibatch) {
-          const auto [images, labels] = pn::wait(minibatch);
-          const Minibatch next = pn::cond(
-              i + 1 < static_cast<int>(steps_an_epoch), [&] { return fetch(deck); },
-              [&] { return minibatch; });
-          return Carry{step(now, images, labels, listeners), next};
-        };
-        return pn::fori_loop(0, steps_an_epoch, body, Carry{s, fetch(deck)}).first;
-      },
-      {.name = "training"});
-  const auto check = pn::jit([&](Model m, Watch w) { return look(m, w, watched, confusion); });
-  const auto test = pn::jit([&](Model m) { return recalls(m, tested, confusion); });
-
-  const auto zeros_like = [](const Model& m) {
-    return pn::map_leaves([](const pn::Tensor& x) { return pn::zeros_like(x); }, m);
-  };
-  const Model start = random_model(seed);
-  State state{start, zeros_like(start), zeros_like(start), pn::Tensor(0.0f)};
-  Watch watch{start, pn::Tensor(0.0f), pn::Tensor(0)};
-  train.compile(state);
-  std::chrono::duration<double, std::micro> training{0};
-  int epoch = 0;
-  for (bool stop = false; !stop && epoch < most_epochs; ++epoch) {
-    const auto began = std::chrono::steady_clock::now();
-    state = train(state);
-    state.steps.block_until_ready();
-    training += std::chrono::steady_clock::now() - began;
-    pn::Tensor enough;
-    std::tie(watch, enough) = check(state.model, watch);
-    stop = enough.item<bool>();
+  Progress progress = beginning(seed);
+  if (options.resume) {
+    if (auto kept = pn::resume(std::filesystem::path(options.checkpoint), progress))
+      progress = *kept;
+    else
+      std::fprintf(stderr, "digits: no checkpoint in %s, training begins anew\n",
+                   options.checkpoint.c_str());
   }
+  const double time = train(progress, parts[0], watched, deck, confusion, listeners);
   if (listeners.bar) std::fprintf(stderr, "\n\n");
 
-  test(watch.best).block_until_ready();
-  const std::int64_t steps = epoch * steps_an_epoch;
+  const auto test = pn::jit([&](Model m) { return recalls(m, tested, confusion); });
+  test(progress.watch.best).block_until_ready();
+  const int epochs = progress.epochs.item<std::int32_t>();
   std::printf("%zu images to learn from, %zu to decide when to stop, %zu to test with; seed %u\n\n",
               parts[0].labels.size(), parts[1].labels.size(), parts[2].labels.size(), seed);
   std::printf("test accuracy   %.4f\n", static_cast<double>(confusion.accuracy()));
   std::printf("steps           %lld in %d epochs of minibatches of %d\n",
-              static_cast<long long>(steps), epoch, static_cast<int>(batch));
+              static_cast<long long>(epochs * steps_an_epoch), epochs, static_cast<int>(batch));
   std::printf("calls made      %lld for minibatches, %lld for confusion matrices\n",
               static_cast<long long>(deck.deals), static_cast<long long>(confusion.fills));
-  std::printf("time per step   %.1f us\n", training.count() / static_cast<double>(steps));
+  std::printf("time per step   %.1f us\n", time);
   confusion.print();
   pn::barrier();
   if (!options.report.empty()) pn::report(options.report, {.title = "Learning to read digits"});
   if (confusion.accuracy() < 0.96f) throw std::runtime_error("the accuracy must be at least 0.96");
 }
 
+/// What the command line asks for; nothing when it is wrong.
+std::optional<Options> parse(int count, char** arguments) {
+  Options options;
+  const std::map<std::string, std::string*> files = {
+      {"--data", &options.data},     {"--report", &options.report},
+      {"--record", &options.record}, {"--tensorboard", &options.tensorboard},
+      {"--log", &options.log},       {"--checkpoint", &options.checkpoint}};
+  for (int i = 1; i < count; ++i) {
+    const std::string name = arguments[i];
+    if (name == "--resume") {
+      options.resume = true;
+      continue;
+    }
+    const std::string value = i + 1 < count ? arguments[++i] : "";
+    if (const auto file = files.find(name); file != files.end() && !value.empty())
+      *file->second = value;
+    else if (name == "--seed" && !value.empty() && value.size() < 10 &&
+             value.find_first_not_of("0123456789") == std::string::npos)
+      options.seed = static_cast<unsigned>(std::stoul(value));
+    else
+      return {};
+  }
+  if (options.resume && options.checkpoint.empty()) return {};
+  return options;
+}
+
 }  // namespace
 
 int main(int count, char** arguments) try {
-  Options options;
-  for (int i = 1; i < count; i += 2) {
-    const std::string name = arguments[i], value = i + 1 < count ? arguments[i + 1] : "";
-    if (name == "--data" && !value.empty())
-      options.data = value;
-    else if (name == "--report" && !value.empty())
-      options.report = value;
-    else if (name == "--record" && !value.empty())
-      options.record = value;
-    else if (name == "--seed" && !value.empty() &&
-             value.find_first_not_of("0123456789") == std::string::npos && value.size() < 10)
-      options.seed = static_cast<unsigned>(std::stoul(value));
-    else
-      return std::fprintf(stderr,
-                          "usage: digits [--seed NUMBER] [--data FILE] [--report FILE.html] "
-                          "[--record FILE.npy]\n"),
-             2;
+  const std::optional<Options> options = parse(count, arguments);
+  if (!options) {
+    std::fprintf(stderr,
+                 "usage: digits [--seed NUMBER] [--data FILE] [--report FILE.html] "
+                 "[--record FILE.npy] [--tensorboard FOLDER] [--log FILE.jsonl] "
+                 "[--checkpoint FOLDER [--resume]]\n");
+    return 2;
   }
-  run(options);
+  run(*options);
   return 0;
 } catch (const std::exception& e) {
   std::fprintf(stderr, "digits: %s\n", e.what());
