@@ -50,6 +50,18 @@ int main(int, char** arguments) {
   };
   pn::save(folder / "taps.mlir", pn::jit(steps(false)).lower(x));
   pn::save(folder / "counted_taps.mlir", pn::jit(steps(true)).lower(x));
+  // A tap in each branch, two in order behind it, and one whose value nobody uses.
+  pn::save(folder / "branches.mlir",
+           pn::jit([](pn::Tensor v) {
+             const auto shown = [](const char* name) {
+               return [name](pn::Tensor w) { return pn::tap(w * 2.0f, pn::Named{name}); };
+             };
+             pn::Tensor y =
+                 pn::cond(pn::sum(v) > 0.0f, shown("demo.positive"), shown("demo.negative"), v);
+             pn::tap(y + 1.0f, pn::Named{"demo.first"});
+             pn::tap(y + 2.0f, pn::Named{"demo.second"});
+             return y;
+           }).lower(x));
   pn::save(folder / "prints.mlir", pn::jit([](pn::Tensor v) {
                                      pn::print("sum {:.1f}", pn::sum(v));
                                      return v + 1.0f;

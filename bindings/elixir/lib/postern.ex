@@ -39,8 +39,8 @@ defmodule Postern do
   def load_text(text), do: Program.from_nif(Nif.load_text(text))
 
   @doc """
-  Runs a program and waits for its results. Options as for `start/3`, and `:timeout` in milliseconds:
-  when it passes the run is cancelled, and the error's code is `:timeout`.
+  Runs a program and waits for its results. Options as for `start/3`, and `:timeout` in
+  milliseconds: when it passes the run is cancelled, and the error's code is `:timeout`.
   """
   @spec run(Program.t(), [argument], keyword) :: {:ok, [Tensor.t()]} | {:error, Error.t()}
   def run(program, arguments, options \\ []) do
@@ -113,8 +113,8 @@ defmodule Postern do
   ends or `unserve/1`; gives the server's pid.
 
   A function gets the operands, a list of `Postern.Tensor`, and if it takes two arguments the
-  `Postern.Request`. It gives the result: a number, nested lists, a tensor, a binary of its bytes, or
-  a tuple where there are several; what it gives for a tap is not looked at. What it raises, throws
+  `Postern.Request`. It gives the result: a number, nested lists, a tensor, a binary of its bytes,
+  or a tuple where there are several; what it gives for a tap is not looked at. What it raises, throws
   or exits with ends the run, and is the `cause` of the caller's `Postern.Error`.
 
   A process gets `{:postern_call, request}` for each, and answers by `reply/2` or `fail/2`, in any
@@ -160,8 +160,12 @@ defmodule Postern do
           "serve takes a pid, or a function with processes: :one or :each, timeout with :each"
   end
 
-  @doc "Ends a server: runs that wait for it fail with `:closed`."
-  def unserve(server), do: GenServer.stop(server)
+  @doc "Ends a server: runs that wait for it fail with `:closed`. Harmless when it has ended."
+  def unserve(server) do
+    GenServer.stop(server)
+  catch
+    :exit, _ -> :ok
+  end
 
   @doc """
   Answers a request with its result, as the function of `serve/3` gives it, or `:filled` when it was
@@ -198,6 +202,20 @@ defmodule Postern do
   """
   def stream(names, %Program{} = program, arguments, options \\ []) do
     Postern.Events.stream(List.wrap(names), fn -> start(program, arguments, options) end)
+  end
+
+  @doc """
+  Waits for everything that was started before, also asynchronous taps; then a failure that nobody
+  has seen yet is its result. `{:error, error}` of code `:timeout` when `timeout` milliseconds pass.
+  """
+  @spec barrier(timeout) :: :ok | {:error, Error.t()}
+  def barrier(timeout \\ :infinity) do
+    limit_ns = if timeout == :infinity, do: -1, else: timeout * 1_000_000
+
+    case Nif.barrier(limit_ns) do
+      :wait -> {:error, %Error{code: :timeout, message: "runs go on after the time to wait"}}
+      result -> Error.from_nif(result)
+    end
   end
 
   @doc """

@@ -191,6 +191,14 @@ ERL_NIF_TERM cancel(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
   return code == PN_OK ? atoms().ok : last_error(env, code);
 }
 
+ERL_NIF_TERM barrier(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
+  ErlNifSInt64 limit_ns = 0;
+  if (!enif_get_int64(env, arguments[0], &limit_ns)) return enif_make_badarg(env);
+  const int code = pn_barrier(limit_ns);
+  if (code == PN_EMPTY) return atoms().wait;
+  return code == PN_OK ? atoms().ok : last_error(env, code);
+}
+
 bool open_programs(ErlNifEnv* env) {
   return Resource<Program>::open(env, "postern_program") && Resource<Run>::open(env, "postern_run");
 }

@@ -24,6 +24,9 @@ Nif result;
 /// (run) -> :ok
 Nif cancel;
 
+/// (limit_ns) -> :ok; :wait when the limit passes
+Nif barrier;
+
 bool open_programs(ErlNifEnv* env);
 
 }  // namespace postern_beam

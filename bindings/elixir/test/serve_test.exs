@@ -5,7 +5,7 @@ defmodule Postern.ServeTest do
 
   defp serve!(names, answers, options \\ []) do
     {:ok, server} = Postern.serve(names, answers, options)
-    on_exit(fn -> if Process.alive?(server), do: Postern.unserve(server) end)
+    on_exit(fn -> Postern.unserve(server) end)
     server
   end
 
@@ -114,7 +114,8 @@ defmodule Postern.ServeTest do
     Postern.unserve(second)
     assert {:error, %Error{code: :unregistered}} = Postern.run(limited, [@x])
     Task.await(Task.async(fn -> Postern.serve("demo.scale", scale(1.0)) end))
-    soon(fn -> match?({:error, %Error{code: :unregistered}}, Postern.run(limited, [@x])) end)
+
+    eventually(fn -> match?({:error, %Error{code: :unregistered}}, Postern.run(limited, [@x])) end)
   end
 
   test "a process answers, late, twice, and in place" do
@@ -166,7 +167,7 @@ defmodule Postern.ServeTest do
         receive do: (:never -> :ok)
       end)
 
-    soon(fn -> match?({:ok, _}, Postern.serve("demo.scale", forgetful)) end)
+    eventually(fn -> match?({:ok, _}, Postern.serve("demo.scale", forgetful)) end)
     assert {:error, %Error{code: :closed, message: text}} = Postern.run(free, [@x])
     assert text =~ "without an answer"
   end
@@ -199,7 +200,7 @@ defmodule Postern.ServeTest do
 
     assert text =~ "within 50 ms"
     assert_received worker when is_pid(worker)
-    soon(fn -> not Process.alive?(worker) end)
+    eventually(fn -> not Process.alive?(worker) end)
   end
 
   test "calls are answered at the same time by a process for each" do
@@ -316,7 +317,7 @@ defmodule Postern.ServeTest do
     assert_receive {:postern_call, request}, 5000
     refute Postern.Request.stopped?(request)
     Process.exit(owner, :kill)
-    soon(fn -> Postern.Request.stopped?(request) end)
+    eventually(fn -> Postern.Request.stopped?(request) end)
   end
 
   defp forward(to) do
@@ -357,14 +358,6 @@ defmodule Postern.ServeTest do
       ^message -> mailbox_count(message, count + 1)
     after
       50 -> count
-    end
-  end
-
-  defp soon(condition, left \\ 200) do
-    cond do
-      condition.() -> :ok
-      left == 0 -> flunk("it did not become true")
-      true -> Process.sleep(20) && soon(condition, left - 1)
     end
   end
 end

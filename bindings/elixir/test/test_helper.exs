@@ -16,6 +16,14 @@ defmodule Postern.Case do
     end
   end
 
+  def eventually(condition, left \\ 500) do
+    cond do
+      condition.() -> :ok
+      left == 0 -> ExUnit.Assertions.flunk("it did not become true")
+      true -> Process.sleep(20) && eventually(condition, left - 1)
+    end
+  end
+
   def program(name) do
     {:ok, program} =
       Postern.load(Path.join(Application.fetch_env!(:postern, :test_programs), name <> ".mlir"))

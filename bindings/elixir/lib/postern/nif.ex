@@ -17,6 +17,7 @@ defmodule Postern.Nif do
   def start(_program, _tensors, _ref, _device, _deadline_ns, _printer), do: missing()
   def result(_run), do: missing()
   def cancel(_run), do: missing()
+  def barrier(_limit_ns), do: missing()
   def bridge_new, do: missing()
   def bridge_serve(_bridge, _name, _replace), do: missing()
   def bridge_next(_bridge, _ref, _copy_below, _look_ns), do: missing()

@@ -19,8 +19,9 @@ defmodule Postern.Server do
     * `handle_info(message, state)`, `terminate(reason, state)`, `code_change(old, state, extra)`
       as in a `GenServer`; they may be left out
 
-  A result is a number, nested lists of them, a tensor, a binary of its bytes, or a tuple where there
-  are several. What a callback raises, throws or exits with ends the run that called, not the server.
+  A result is a number, nested lists of them, a tensor, a binary of its bytes, or a tuple where
+  there are several. What a callback raises, throws or exits with ends the run that called, not the
+  server.
   The next call enters the module's newest code.
 
   It is a `GenServer`: it can be supervised, named, and suspended and upgraded through `:sys`. When
@@ -49,8 +50,8 @@ defmodule Postern.Server do
   end
 
   @doc """
-  Starts one. Options: `:names`, those of the functions that it serves; `:replace` and `:operands` as
-  in `Postern.serve/3`; `:name`, that of the process.
+  Starts one. Options: `:names`, those of the functions that it serves; `:replace` and `:operands`
+  as in `Postern.serve/3`; `:name`, that of the process.
   """
   def start_link(module, argument, options) do
     {name, options} = Keyword.split(options, [:name])

@@ -1,7 +1,7 @@
 defmodule Postern.Telemetry do
   @moduledoc """
-  Events of served calls, in the manner of the `telemetry` package: each has a name, measurements and
-  metadata, and calls the functions that are attached to it, in the process where it happens.
+  Events of served calls, in the manner of the `telemetry` package: each has a name, measurements
+  and metadata, and calls the functions that are attached to it, in the process where it happens.
 
   | event | measurements | metadata |
   | --- | --- | --- |
