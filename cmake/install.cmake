@@ -7,6 +7,9 @@ install(TARGETS postern EXPORT postern)
 if(POSTERN_COMMAND)
   install(TARGETS postern_command)
 endif()
+if(TARGET postern_mpi)  # beside the library, which looks for it there
+  install(TARGETS postern_mpi LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endif()
 install(DIRECTORY include/postern DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 # The library looks for the plug-in in the folder `postern` beside itself.
 install(FILES ${plugin} DESTINATION ${CMAKE_INSTALL_LIBDIR}/postern)

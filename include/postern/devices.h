@@ -33,6 +33,11 @@ struct Config {
   /// limit, the end of a run) looks for it before it sleeps, as long as such looks succeed: woken
   /// threads of virtual machines take up to 50 us to go on. 0: never, as where there is one core.
   std::chrono::nanoseconds look{50'000};
+  /// What the processes of a job speak to each other by: "mpi", or the path of such a library.
+  /// Empty: POSTERN_CLUSTER, or a process is alone. See docs/processes.md.
+  std::string cluster = {};
+  /// After so long in a collective that another process does not come to, the log names it.
+  std::chrono::milliseconds cluster_patience{10'000};
 };
 
 /// Throws Error(failed_precondition) when the runtime is already in use, TypeError for values out

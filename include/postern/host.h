@@ -52,6 +52,7 @@ struct CallInfo {
                                           // where that is known; see docs/devices.md
   void* stream = nullptr;  // of a call with Memory::device: the stream that its work belongs on (a
                            // CUstream); null on a CPU
+  int process = 0;         // of the cluster: its rank
 
   /// Ends the run without failure once this function has returned: later calls and taps are
   /// skipped, its outputs are not to be had (asking for them is an error with code cancelled),

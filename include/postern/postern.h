@@ -7,6 +7,7 @@
 #include <postern/call.h>
 #include <postern/check.h>
 #include <postern/checkpoint.h>
+#include <postern/cluster.h>
 #include <postern/compare.h>
 #include <postern/control.h>
 #include <postern/conv.h>

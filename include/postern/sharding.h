@@ -24,28 +24,43 @@ class AxisNames {
   std::vector<std::string> names_;
 };
 
+/// The size of a mesh axis along which processes lie: `processes` for all of the cluster,
+/// `processes(2)` for so many where several axes share them.
+struct Processes {
+  std::int64_t count = 0;  // 0: all
+  constexpr Processes operator()(std::int64_t n) const { return {n}; }
+};
+inline constexpr Processes processes;
+
 struct MeshAxis {
   std::string name;
   std::int64_t size;
+  bool of_processes = false;
+  MeshAxis(std::string axis, std::int64_t devices) : name(std::move(axis)), size(devices) {}
+  /// Joins the cluster (see cluster.h), which says how many there are.
+  POSTERN_API MeshAxis(std::string axis, Processes count);
   bool operator==(const MeshAxis&) const = default;
 };
 
-/// Devices in a grid whose axes have names, row-major. As P and Sharding, a value that several
-/// threads may read at once.
+/// Devices in a grid whose axes have names, row-major. Axes of processes (`{"host", processes}`)
+/// say which process has a device, the others which one of that process it is. As P and Sharding, a
+/// value that several threads may read at once.
 class Mesh {
  public:
   /// The first devices of `devices()`: `Mesh({{"x", 2}, {"y", 4}})` has eight. Throws TypeError for
-  /// sizes below 1 and names given twice.
+  /// sizes below 1 and names given twice. Axes of processes need no devices.
   POSTERN_API Mesh(std::vector<MeshAxis> axes);
   /// These devices. Throws TypeError when their number is not that of the grid, or one comes twice.
   POSTERN_API Mesh(std::vector<MeshAxis> axes, std::vector<int> devices);
 
   const std::vector<MeshAxis>& axes() const { return axes_; }
+  /// Those of this process.
   const std::vector<int>& devices() const { return devices_; }
-  std::int64_t size() const { return static_cast<std::int64_t>(devices_.size()); }
+  /// Of all processes.
+  POSTERN_API std::int64_t size() const;
   /// Of an axis; throws TypeError for a name that the mesh does not have.
   POSTERN_API std::int64_t size(const std::string& axis) const;
-  /// Where a device is, by axis; empty when it is not in the mesh.
+  /// Where a device is, by axis; empty when it is not in the mesh. Along axes of processes: 0.
   POSTERN_API std::vector<std::int64_t> coordinates(int device) const;
   bool operator==(const Mesh&) const = default;
 
@@ -53,8 +68,9 @@ class Mesh {
   std::vector<MeshAxis> axes_;
   std::vector<int> devices_;
 };
-POSTERN_API std::string to_string(
-    const Mesh& mesh);  // "mesh(x=2, y=4)", with its devices where they are not the first ones
+/// "mesh(x=2, y=4)", with its devices where they are not the first ones; "host=2 processes" for an
+/// axis of processes.
+POSTERN_API std::string to_string(const Mesh& mesh);
 
 /// Which mesh axes cut which axes of an array: `P("x")` cuts the first, `P(nullopt, "y")` the
 /// second, `P(AxisNames{"x", "y"})` the first by both; axes that are not named are whole. JAX's

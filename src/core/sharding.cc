@@ -14,7 +14,8 @@ namespace {
 
 std::vector<int> first_devices(const std::vector<MeshAxis>& axes) {
   std::int64_t count = 1;
-  for (const MeshAxis& a : axes) count *= std::clamp<std::int64_t>(a.size, 1, 1 << 16);
+  for (const MeshAxis& a : axes)
+    if (!a.of_processes) count *= std::clamp<std::int64_t>(a.size, 1, 1 << 16);
   check(count <= 1 << 16, "Mesh: it has too many devices");
   std::vector<int> out(static_cast<std::size_t>(count));
   std::iota(out.begin(), out.end(), 0);
@@ -73,13 +74,20 @@ Mesh::Mesh(std::vector<MeshAxis> axes, std::vector<int> devices)
     check(a.size >= 1, "Mesh: axis '{}' must have 1 device or more, got {}", a.name, a.size);
     check(!a.name.empty() && names.insert(a.name).second, "Mesh: axis '{}' {}", a.name,
           a.name.empty() ? "needs a name" : "is there twice");
-    count *= a.size;
+    if (!a.of_processes) count *= a.size;
   }
-  check(count == size(), "Mesh: the axes make a grid of {} devices, {} were given", count, size());
+  check(count == std::ssize(devices_), "Mesh: the axes make a grid of {} devices, {} were given",
+        count, devices_.size());
   for (const int d : devices_) {
     check(d >= 0, "Mesh: a device must be an ordinal of devices(), got {}", d);
     check(std::ranges::count(devices_, d) == 1, "Mesh: device {} is there twice", d);
   }
+}
+
+std::int64_t Mesh::size() const {
+  std::int64_t count = 1;
+  for (const MeshAxis& a : axes_) count *= a.size;
+  return count;
 }
 
 std::int64_t Mesh::size(const std::string& axis) const {
@@ -88,15 +96,31 @@ std::int64_t Mesh::size(const std::string& axis) const {
 
 std::vector<std::int64_t> Mesh::coordinates(int device) const {
   const auto found = std::ranges::find(devices_, device);
-  return found == devices_.end() ? std::vector<std::int64_t>()
-                                 : coordinates_at(*this, found - devices_.begin());
+  if (found == devices_.end()) return {};
+  std::int64_t position = found - devices_.begin();
+  std::vector<std::int64_t> out(axes_.size(), 0);
+  for (std::size_t i = out.size(); i-- > 0;) {
+    if (axes_[i].of_processes) continue;
+    out[i] = position % axes_[i].size;
+    position /= axes_[i].size;
+  }
+  return out;
+}
+
+bool spans_processes(const Mesh& mesh) {
+  return std::ranges::any_of(mesh.axes(), &MeshAxis::of_processes);
+}
+void refuse_processes(const Mesh& mesh, const char* what) {
+  check(!spans_processes(mesh),
+        "{}: {} has axes of processes; give the whole on every process, which shard_map cuts", what,
+        to_string(mesh));
 }
 
 std::string to_string(const Mesh& mesh) {
   std::string out = "mesh(";
   for (std::size_t i = 0; i < mesh.axes().size(); ++i)
-    out +=
-        fmt::format("{}{}={}", i ? ", " : "", axis_text(mesh.axes()[i].name), mesh.axes()[i].size);
+    out += fmt::format("{}{}={}{}", i ? ", " : "", axis_text(mesh.axes()[i].name),
+                       mesh.axes()[i].size, mesh.axes()[i].of_processes ? " processes" : "");
   bool first_ones = true;
   for (std::size_t i = 0; i < mesh.devices().size(); ++i)
     first_ones = first_ones && mesh.devices()[i] == static_cast<int>(i);
@@ -165,6 +189,7 @@ std::string draw(const Sharding& sharding, const Dims& dims) {
   check(dims.size() == 1 || dims.size() == 2,
         "draw: only arrays of one or two axes can be drawn, got {}", dims_to_string(dims));
   sharding.part_type({DType::f32, dims});
+  refuse_processes(sharding.mesh(), "draw");
   const bool flat = dims.size() == 1;
   std::set<std::int64_t> rows, columns;
   struct Cell {

@@ -8,6 +8,10 @@ namespace postern {
 /// Of what lies on one device alone: on a mesh of that one.
 Sharding on_one_device(int device);
 
+/// Whether it has axes of processes, and a TypeError if so.
+bool spans_processes(const Mesh& mesh);
+void refuse_processes(const Mesh& mesh, const char* what);
+
 /// The mesh axes that a spec does not cut by: along these, devices hold the same.
 std::vector<std::string> unnamed_axes(const Mesh& mesh, const P& spec);
 std::vector<std::string> all_axes(const Mesh& mesh);

@@ -10,6 +10,7 @@
 #include "control/tape.h"
 #include "file/described_json.h"
 #include "print/print_job.h"
+#include "shard/processes.h"
 
 namespace postern::file {
 
@@ -170,6 +171,7 @@ SiteSpec site_from(const Json& from) {
   s.from_file = true;
   check_sizes(s);
   s.function = tape_function(s.named.name);
+  if (s.named.name == process_call) s.function = process_function(s.named.attributes);
   if (!print.is_null()) {
     check(s.is_tap() && s.named.name.empty(), "a site is a print and not a tap");
     s.function = print_from(print, s.operands);

@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "cluster/cluster.h"
 #include "core/check.h"
 #include "core/log.h"
 #include "core/small_vector.h"
@@ -39,7 +40,7 @@ TapInfo make_info(const RunState& run, const HostSite& site, detail::StopState* 
   const SiteSpec& spec = *site.spec;
   const HostSite::Spot& spot = site.spot(device);
   return {{spec.name, device, spec.place, run.number, StopToken(stop), run.context, run.sink,
-           element, stop, spot.coordinates, spot.part},
+           element, stop, spot.coordinates, spot.part, nullptr, clusters::rank_now()},
           spec.transforms,
           spec.operand_paths,
           spec.recomputed,

@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "cluster/cluster.h"
 #include "core/check.h"
 #include "core/text.h"
 #include "host/loop_tape.h"
@@ -222,8 +223,34 @@ void RunState::fail(Failure failure) {
   outcome_.store(Outcome::failed, std::memory_order_release);
   stop.store(true, std::memory_order_release);
   turns.wake();
+  tell_processes();
   stop_calls();
   tell_parts();
+}
+
+/// The other processes of a run must not wait for one that does not come.
+void RunState::tell_processes() const noexcept {
+  clusters::Cluster* const cluster = clusters::Cluster::joined();
+  if (!of_processes_.load() || !cluster) return;
+  try {
+    const Outcome how = outcome();
+    std::string why =
+        how == Outcome::stopped ? "a host function ended it early" : "it was cancelled";
+    if (how == Outcome::failed) why = first_text();
+    cluster->run_failed(number, why);
+  } catch (...) {
+    cluster->run_failed(number, {});
+  }
+}
+
+void RunState::set_of_processes(bool meets) {
+  of_processes_.store(meets);
+  if (stop.load()) tell_processes();
+}
+
+std::string RunState::first_text() const {
+  std::scoped_lock lock(guard_);
+  return failures_.empty() ? std::string() : failures_.front().text;
 }
 
 std::string RunState::first_failure() const {
@@ -281,10 +308,13 @@ void RunState::ask_to_stop(Outcome reason) {
     stop.store(true, std::memory_order_release);
     turns.wake();
   }
+  tell_processes();
   tell_parts();
 }
 
 bool RunState::close() {
+  if (clusters::Cluster* const cluster = clusters::Cluster::joined(); cluster && of_processes_)
+    cluster->leave(number);
   std::scoped_lock lock(guard_);
   Outcome running = Outcome::running;
   outcome_.compare_exchange_strong(running, Outcome::done);

@@ -83,6 +83,10 @@ class RunState : public detail::StopState {
   std::shared_ptr<void> under_way;       // let go when what that started has returned
   std::atomic<bool> never_waits{false};  // for room in a tap queue: a listener waits for this run
 
+  /// Whether it has collectives with other processes: those hear of its failure. Said when the run
+  /// has its number and before any of its functions is entered.
+  void set_of_processes(bool meets);
+
   /// For whoever watches: a device enters a function.
   void enters(const HostSite& site, int device_now) {
     Progress& p = progress_of(device_now);
@@ -192,6 +196,8 @@ class RunState : public detail::StopState {
     }
   };
   void fail(Failure failure);
+  std::string first_text() const;
+  void tell_processes() const noexcept;
   void let_others_come(int device_now, std::uint64_t firing) noexcept;
   std::exception_ptr error() const;
   std::array<Progress, 8> few_;
@@ -201,6 +207,7 @@ class RunState : public detail::StopState {
   std::atomic<bool> has_tap_source_{false};
   std::shared_ptr<PendingCalls> calls_;
   std::atomic<bool> has_calls_{false};
+  std::atomic<bool> of_processes_{false};
   std::shared_ptr<LoopTapes> loop_tapes_;
   std::atomic<LoopTapes*> has_loop_tapes_{nullptr};
 

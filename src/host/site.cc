@@ -6,6 +6,7 @@
 #include "core/check.h"
 #include "host/loop_tape.h"
 #include "host/pending.h"
+#include "host/process_call.h"
 #include "host/run_state.h"
 
 namespace postern::host {
@@ -85,6 +86,7 @@ void HostSite::serve(std::shared_ptr<const detail::HostFunction> found) {
   invoke = function->invoke;
   object = function->object.get();
   of_tapes = is_of_tapes(*function);
+  of_processes = is_of_processes(*function);
   told = function->wants_call_info || function->wants_tap_info;
   quick = direct && !one_order && !told && !packed && !unchecked && buffers <= few;
 }

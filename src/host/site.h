@@ -27,9 +27,10 @@ struct HostSite {
   bool packed = false;  // some leaf has elements of less than a byte
   bool unchecked =
       false;  // the program is from a file: what it passes must be compared with the site
-  bool one_order = false;  // over all devices of a run
-  bool of_tapes = false;   // one of ours that write and read the tapes of loops
-  bool direct = false;     // the function is entered on the spot, with the call's own buffers
+  bool one_order = false;     // over all devices of a run
+  bool of_tapes = false;      // one of ours that write and read the tapes of loops
+  bool of_processes = false;  // one of ours that meet other processes
+  bool direct = false;        // the function is entered on the spot, with the call's own buffers
   std::size_t operands = 0, results = 0;
   std::size_t inputs = 0,
               buffers = 0;  // of the equation: operands and the mask if any; these and the results

@@ -21,6 +21,7 @@
 #include "run/partitioned.h"
 #include "run/sharded.h"
 #include "run/unwatched.h"
+#include "shard/processes.h"
 #include "shard/shard_map.h"
 #include "trace/literal.h"
 
@@ -108,7 +109,8 @@ std::shared_ptr<const Module> lower(const Lowerable& program) {
   LoweringOptions options;
   options.name = program.name;
   options.donated = program.donated;
-  std::vector<Mesh> meshes = meshes_of(*program.program);
+  const ProgramPtr here = with_processes_expanded(program.program);
+  std::vector<Mesh> meshes = meshes_of(*here);
   options.inputs = program.arguments_on;
   options.inputs.resize(program.program->inputs.size());
   for (std::size_t i = 0; i < program.captures.size(); ++i)
@@ -117,15 +119,17 @@ std::shared_ptr<const Module> lower(const Lowerable& program) {
   options.outputs = program.results_on;
   for (const auto* list : {&options.inputs, &options.outputs})
     for (const std::optional<Sharding>& s : *list)
-      if (s) meshes.push_back(s->mesh());
+      if (s) {
+        refuse_processes(s->mesh(), "jit: a sharding of an argument or result");
+        meshes.push_back(s->mesh());
+      }
   platforms::lower_for(options, &Runtime::get().platform());
   options.gather_limit =
       program.gather_limit ? program.gather_limit : Runtime::get().config().gather_limit;
   options.devices = devices_of(meshes);
   if (!meshes.empty()) options.mesh = meshes.front();
   const auto keep = write_out(options, program.arguments, program.captures, 4096);
-  return std::make_shared<const Module>(
-      Lowering(options).module(*with_tapes_expanded(program.program)));
+  return std::make_shared<const Module>(Lowering(options).module(*with_tapes_expanded(here)));
 }
 
 std::shared_ptr<const Module> lower_for_file(const Lowered& lowered) {
@@ -142,8 +146,8 @@ std::shared_ptr<const Module> lower_for_file(const Lowered& lowered) {
   options.outputs = before.result_shardings;
   const auto keep = write_out(options, program.inputs.size() - lowered.captures().size(),
                               lowered.captures(), std::numeric_limits<std::size_t>::max());
-  return std::make_shared<const Module>(
-      Lowering(options).module(*with_tapes_expanded(lowered.program().internal())));
+  return std::make_shared<const Module>(Lowering(options).module(
+      *with_tapes_expanded(with_processes_expanded(lowered.program().internal()))));
 }
 
 namespace {
@@ -177,6 +181,7 @@ CompiledProgram::CompiledProgram(std::shared_ptr<const Module> module, std::size
   for (const SitePtr& s : module_->sites) {
     sites_.emplace_back(s, s->function);
     named_ = named_ || (!s->function && s->enters());
+    of_processes_ = of_processes_ || sites_.back().of_processes;
     reach_ = std::max(reach_, reach_of(*s));
     if (s->device >= 0) placed_.push_back(s);
   }

@@ -84,6 +84,7 @@ class CompiledProgram : public std::enable_shared_from_this<CompiledProgram> {
   Tensors captures_;
   std::vector<host::HostSite> sites_;
   bool named_ = false;                            // some sites are found by name
+  bool of_processes_ = false;                     // some meet other processes
   Reach reach_ = Reach::none;                     // of its ordered effects
   std::shared_ptr<CompiledText> code_;            // either this
   std::shared_ptr<PartitionedCode> partitioned_;  // or that

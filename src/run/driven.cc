@@ -16,6 +16,7 @@
 #include "run/ordered.h"
 #include "run/run_record.h"
 #include "run/runtime.h"
+#include "shard/shard_map.h"
 
 namespace postern::run {
 
@@ -33,7 +34,9 @@ void add(DrivenSites& to, const SitePtr& site) {
 }  // namespace
 
 DrivenSites::DrivenSites(const SitePtr& site) { add(*this, site); }
-DrivenSites::DrivenSites(const Program& program) : text(program.name + "\n") {
+DrivenSites::DrivenSites(const Program& program)
+    : of_processes(std::ranges::any_of(meshes_of(program), spans_processes)),
+      text(program.name + "\n") {
   any_equation(program, [&](const Equation& e) {
     if (e.primitive->site) add(*this, as<SiteParams>(*e.params).site);
     return false;
@@ -49,6 +52,7 @@ DrivenRun::Scope::~Scope() { driven = before_; }
 
 void DrivenRun::begin() {
   if (number == 0) number = Runtime::get().next_run();
+  set_of_processes(sites_->of_processes);
   if (host::in_delivery()) never_waits = true;
   if (!tape) tape = host::current_tape();
   if (tape) taped_run = tape->begin_run(sites_->text);

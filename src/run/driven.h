@@ -22,7 +22,8 @@ struct DrivenSites {
   std::vector<host::HostSite> list;
   std::map<const SiteSpec*, std::size_t> index;
   bool named = false;  // some are found by name
-  std::string text;    // the same in every process: which program a tape is of
+  bool of_processes = false;
+  std::string text;  // the same in every process: which program a tape is of
 };
 
 class DrivenRun : public host::RunState, public std::enable_shared_from_this<DrivenRun> {

@@ -78,6 +78,7 @@ void RunRecord::prepare(std::shared_ptr<const CompiledProgram> program) {
   module_ = &program->module();
   sites = program->sites_.data();
   site_count = program->sites_.size();
+  set_of_processes(program->of_processes_);
   if (!tape) tape = host::current_tape();
   if (tape) taped_run = tape->begin_run(module_->text);
   if (program->named_ && host::enters_functions(tape)) {  // this run has sites of its own

@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "block/overrides.h"
+#include "cluster/cluster.h"
 #include "core/check.h"
 #include "core/fork.h"
 #include "host/handler.h"
@@ -64,6 +65,9 @@ void configure(const Config& config) {
   if (in_use)
     throw Error(ErrorCode::failed_precondition,
                 "configure: the runtime is already in use; configure before the first operation");
+  check(config.cluster_patience.count() > 0,
+        "configure: cluster_patience must be positive, got {} ms", config.cluster_patience.count());
+  clusters::choose(config.cluster, config.cluster_patience);
   wanted = config;
 }
 

@@ -224,6 +224,7 @@ Tensor put(const Tensor& x, const Sharding& sharding, const Place& place) {
   PlaceScope at(place);
   check(x.has_value(), "device_put: the Tensor is empty, it was never given a value");
   sharding.part_type(x.type());
+  refuse_processes(sharding.mesh(), "device_put");
   if (Trace::current()) return constrained(x, sharding);
   run::devices_of(std::span(&sharding.mesh(), 1));
   std::vector<run::Lane*> lanes;

@@ -8,7 +8,7 @@
 #include <map>
 
 #include "ops/family.h"
-#include "shard/named_axes.h"
+#include "shard/collective.h"
 #include "shard/shard_map.h"
 #include "transform/batch.h"
 
@@ -204,6 +204,8 @@ constexpr Primitive collective_permute(Primitive p) {
   return p;
 }
 
+}  // namespace
+
 constexpr Primitive psum_p = collective(
     linear("psum", nullptr, same_type_if<summable>, sum_transpose, elementwise_batch, sum_lower));
 constexpr Primitive pmax_p = collective({.name = "pmax",
@@ -224,6 +226,8 @@ constexpr Primitive all_to_all_p = collective(
     linear("all_to_all", nullptr, exchange_type, exchange_transpose, moved_batch, exchange_lower));
 constexpr Primitive ppermute_p = collective_permute(
     linear("ppermute", nullptr, same_type, permute_transpose, elementwise_batch, permute_lower));
+
+namespace {
 
 constexpr const Primitive* collective_family[] = {
     &psum_p, &pmax_p, &pmin_p, &all_gather_p, &reduce_scatter_p, &all_to_all_p, &ppermute_p};

@@ -21,23 +21,6 @@ namespace {
 
 thread_local const Mesh* mesh_in_trace = nullptr;
 
-struct ShardMapParams {
-  Mesh mesh;
-  std::vector<P> in, out;
-  ProgramPtr body;
-  void fields(FieldSink& sink) const {
-    auto specs = [](const std::vector<P>& list) {
-      std::vector<std::string> texts;
-      for (const P& spec : list) texts.push_back(to_string(spec));
-      return fmt::format("{}", fmt::join(texts, ", "));
-    };
-    sink("mesh", to_string(mesh));
-    sink("in", specs(in));
-    sink("out", specs(out));
-    sink("body", body);
-  }
-};
-
 struct ConstrainParams {
   Sharding sharding;
   void fields(FieldSink& sink) const { sink("sharding", to_string(sharding)); }

@@ -21,6 +21,23 @@ class MeshScope {
   const Mesh* outer_;
 };
 
+struct ShardMapParams {
+  Mesh mesh;
+  std::vector<P> in, out;
+  ProgramPtr body;
+  void fields(FieldSink& sink) const {
+    auto specs = [](const std::vector<P>& list) {
+      std::vector<std::string> texts;
+      for (const P& spec : list) texts.push_back(to_string(spec));
+      return fmt::format("{}", fmt::join(texts, ", "));
+    };
+    sink("mesh", to_string(mesh));
+    sink("in", specs(in));
+    sink("out", specs(out));
+    sink("body", body);
+  }
+};
+
 /// The meshes that a program's own equations are spread over.
 std::vector<Mesh> meshes_of(const Program& program);
 

@@ -1,0 +1,55 @@
+// Collectives over processes, on arrays in memory.
+#pragma once
+#include <postern/type.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cluster/meeting.h"
+
+namespace postern::clusters {
+
+enum class Operation : std::uint8_t {
+  sum,
+  max,
+  min,
+  gather,    // parts one after another along `axis`
+  scatter,   // the sum, cut along `axis`
+  exchange,  // cut along `axis`, joined along `other`
+  permute,   // by `pairs`; zeros for who is sent nothing
+  index,     // where the process is, s32[]; meets nobody
+  end        // of the run: nobody goes on before all have come
+};
+/// "sum", ...; and back, with a TypeError for what is none.
+const char* to_string(Operation operation);
+Operation operation_named(const std::string& name);
+
+/// A collective, the same on all processes: they lie in a grid, row-major, and meet along some of
+/// its axes.
+struct Collective {
+  Operation operation = Operation::end;
+  std::int64_t axis = 0, other = 0;          // of the array
+  std::vector<std::int64_t> grid, along;     // sizes; numbers of axes, the first changes slowest
+  std::vector<std::pair<int, int>> pairs{};  // places in the group
+
+  /// The processes that this rank meets, itself included, and its place among them.
+  struct Group {
+    std::vector<int> ranks;
+    int place = 0;
+  };
+  Group group(int rank) const;
+};
+
+/// Whether elements of this dtype can be summed (`sum`, `scatter`) or compared (`max`, `min`) here.
+bool reduces(DType dtype, Operation operation);
+
+/// `x`, row-major, is this process's; the result goes to `y`. Throws as Meeting does.
+void run_collective(const Collective& c, const Collective::Group& group, const Type& x_type,
+                    const void* x, void* y, Meeting& meeting);
+
+/// What processes that meet in it must agree upon: "sum of f32[3] over processes 0, 1".
+std::string detail_of(const Collective& c, const Collective::Group& group, const Type& x_type);
+
+}  // namespace postern::clusters

@@ -1,0 +1,17 @@
+// Reductions of rows that came from several processes.
+#pragma once
+#include <postern/dtype.h>
+
+#include <cstddef>
+#include <span>
+
+namespace postern::clusters {
+
+enum class Reduction { sum, max, min };
+/// Integers of a byte and more, f16, bf16, f32, f64, complex numbers (sums alone).
+bool can_reduce(DType dtype);
+/// `count` elements, each of the rows' elements there; `out` may be one of the rows.
+void reduce_rows(Reduction reduction, DType dtype, std::span<const void* const> rows,
+                 std::size_t count, void* out);
+
+}  // namespace postern::clusters

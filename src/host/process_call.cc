@@ -1,0 +1,107 @@
+// From a firing to a collective: which run and device it is of, and whom it meets.
+#include "host/process_call.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/check.h"
+#include "core/text.h"
+#include "shard/processes.h"
+
+namespace postern::host {
+
+namespace {
+
+using clusters::Cluster;
+using clusters::Collective;
+
+/// What firings of a site share.
+struct Prepared {
+  Collective collective;
+  Collective::Group group;
+};
+
+Collective collective_from(const Attributes& a) {
+  using List = std::vector<std::int64_t>;
+  Collective c;
+  c.operation = clusters::operation_named(a.get<std::string>("operation"));
+  c.axis = a.get<std::int64_t>("axis");
+  c.other = a.get<std::int64_t>("other");
+  c.grid = a.get<List>("grid");
+  c.along = a.get<List>("along");
+  const auto& pairs = a.get<List>("pairs");
+  std::int64_t processes = 1, met = 1;
+  for (const std::int64_t n : c.grid) {
+    check(n > 0 && n <= (1 << 20) / processes, "a grid of processes is out of range");
+    processes *= n;
+  }
+  for (const std::int64_t axis : c.along) {
+    check(axis >= 0 && axis < std::ssize(c.grid), "a grid of processes has no axis {}", axis);
+    met *= c.grid[static_cast<std::size_t>(axis)];
+  }
+  check(pairs.size() % 2 == 0, "pairs of processes come by twos");
+  for (std::size_t i = 0; i < pairs.size(); i += 2) {
+    check(std::min(pairs[i], pairs[i + 1]) >= 0 && std::max(pairs[i], pairs[i + 1]) < met,
+          "a pair of processes is out of range");
+    c.pairs.emplace_back(static_cast<int>(pairs[i]), static_cast<int>(pairs[i + 1]));
+  }
+  const int size = Cluster::get().size();
+  check(processes == size, "the program is for {} processes, the cluster has {}", processes, size);
+  return c;
+}
+
+void meet(const Prepared& prepared, const detail::Firing& f, const Type& type) {
+  const TapInfo& info = *f.info;
+  Cluster& cluster = Cluster::get();
+  const bool meets = prepared.collective.operation != clusters::Operation::index;
+  const clusters::Turn turn = meets ? cluster.enter(info.run, info.device) : clusters::Turn{0, 0};
+  clusters::Meeting meeting(
+      cluster, turn, info.device,
+      {fmt::format("'{}' at {}", one_line(std::string(info.name)), to_string(info.place)),
+       detail_of(prepared.collective, prepared.group, type)},
+      [&info] { return info.stop.stop_requested(); });
+  run_collective(prepared.collective, prepared.group, type, f.operands ? f.data[0] : nullptr,
+                 f.results ? f.data[f.operands] : nullptr, meeting);
+}
+
+void invoke(void* object, const detail::Firing& f) {
+  const auto& prepared = *static_cast<const Prepared*>(object);
+  const TapInfo& info = *f.info;
+  Type type{DType::u8, {0}};
+  if (f.operands > 0) {
+    const detail::LeafLayout& leaf = f.leaves[0];
+    type = {leaf.dtype, {leaf.dims, leaf.dims + leaf.rank}};
+  }
+  try {
+    if (!info.stop.stop_requested()) return meet(prepared, f, type);
+  } catch (...) {
+    if (!info.stop.stop_requested()) throw;
+  }
+  // The run ends for a reason of its own, which counts.
+  for (std::size_t i = f.operands; i < f.operands + f.results; ++i)
+    std::memset(f.data[i], 0,
+                static_cast<std::size_t>(f.leaves[i].size) * byte_width(f.leaves[i].dtype));
+}
+
+}  // namespace
+
+bool is_of_processes(const detail::HostFunction& function) { return function.invoke == invoke; }
+
+}  // namespace postern::host
+
+namespace postern {
+
+std::shared_ptr<const detail::HostFunction> process_function(const Attributes& attributes) {
+  using Kind = detail::Parameter::Kind;
+  auto prepared = std::make_shared<host::Prepared>();
+  prepared->collective = host::collective_from(attributes);
+  prepared->group = prepared->collective.group(clusters::Cluster::get().rank());
+  auto out = std::make_shared<detail::HostFunction>();
+  out->parameters = {{Kind::all_operands, DType::token}, {Kind::all_results, DType::token}};
+  out->wants_call_info = true;
+  out->invoke = host::invoke;
+  out->object = std::move(prepared);
+  return out;
+}
+
+}  // namespace postern

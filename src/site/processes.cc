@@ -1,0 +1,23 @@
+// The calls that collectives over processes become.
+#include "shard/processes.h"
+
+#include "core/check.h"
+#include "site/site.h"
+#include "transform/walk.h"
+
+namespace postern {
+
+Tensors at_processes(const clusters::Collective& collective, const std::string& name,
+                     std::span<const Tensor> x, const Types& results) {
+  SiteSpec site;
+  site.name = name;
+  site.place = PlaceScope::current();
+  site.named = {process_call, process_attributes(collective)};
+  site.function = process_function(site.named.attributes);
+  site.operands = types_of(x);
+  site.results = results;
+  site.effect = collective.operation == clusters::Operation::index ? Effect::pure : Effect::ordered;
+  return at_site(std::move(site), x);
+}
+
+}  // namespace postern
