@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "core/lines.h"
 #include "core/text.h"
 
 namespace postern {
@@ -25,6 +26,7 @@ LogLevel log_level() {
 void log_line(std::string_view text) {
   std::string line = "postern: ";
   line += printable(text);
+  lines::add("log", line);
   line += '\n';
   // One write, so that lines of several threads stay whole.
   [[maybe_unused]] const auto written = ::write(2, line.data(), line.size());

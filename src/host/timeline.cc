@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <mutex>
 
@@ -26,14 +27,6 @@ std::atomic<bool> recording{false};
 
 namespace {
 
-struct Event {
-  Kind kind;
-  std::string name;
-  Clock::time_point start, end;
-  int thread, device;
-  std::uint64_t run;
-};
-
 struct Book {
   static constexpr std::size_t most = 1'000'000;
   std::mutex guard;
@@ -42,6 +35,10 @@ struct Book {
   std::map<std::pair<Kind, std::string>, Total> totals;
   Clock::time_point first = Clock::time_point::max(), last = Clock::time_point::min();
   std::string file;  // of the environment
+
+  bool recorded = false, watched = false;
+  std::deque<Event> recent;
+  void apply() { recording = recorded || watched; }
 };
 Book& book() {
   static Book* const b = new Book;  // events may come after main
@@ -104,6 +101,11 @@ void add(Kind kind, std::string_view name, Clock::time_point start, Clock::time_
   Book& b = book();
   const double seconds = std::chrono::duration<double>(end - start).count();
   std::scoped_lock lock(b.guard);
+  if (b.watched) {
+    b.recent.push_back({kind, std::string(name), start, end, thread_number(), device, run});
+    if (b.recent.size() > most_recent) b.recent.pop_front();
+  }
+  if (!b.recorded) return;
   b.first = std::min(b.first, start);
   b.last = std::max(b.last, end);
   Total& total =
@@ -116,6 +118,27 @@ void add(Kind kind, std::string_view name, Clock::time_point start, Clock::time_
   else
     ++b.left_out;
 } catch (const std::bad_alloc&) {  // the timeline has a hole
+}
+
+void record(bool on) {
+  std::scoped_lock lock(book().guard);
+  book().recorded = on;
+  book().apply();
+}
+
+void watch(bool on) {
+  std::scoped_lock lock(book().guard);
+  book().watched = on;
+  if (!on) book().recent.clear();
+  book().apply();
+}
+
+std::vector<Event> recent(Clock::time_point after) {
+  std::vector<Event> out;
+  std::scoped_lock lock(book().guard);
+  for (const Event& e : book().recent)
+    if (e.end > after) out.push_back(e);
+  return out;
 }
 
 std::vector<Total> totals() {
@@ -145,7 +168,7 @@ void start_from_environment() {
     std::scoped_lock lock(book().guard);
     book().file = file;
   }
-  recording = true;
+  record(true);
 }
 
 void write_for_environment() noexcept {
@@ -167,7 +190,7 @@ namespace postern {
 
 using namespace host::timeline;
 
-void record_timeline(bool on) { recording = on; }
+void record_timeline(bool on) { record(on); }
 
 void write_timeline(const std::string& file) {
   std::string text;

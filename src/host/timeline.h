@@ -12,10 +12,13 @@ namespace postern::host::timeline {
 enum class Kind : std::uint8_t { compile, execute, transfer, call, tap, delivery, wait };
 const char* to_string(Kind kind);
 
-extern std::atomic<bool> recording;
+extern std::atomic<bool> recording;  // somebody has asked for it, to keep or to watch
 inline bool on() { return recording.load(std::memory_order_relaxed); }
 
 using Clock = std::chrono::steady_clock;
+
+/// Whether all events are to be kept, for write_timeline.
+void record(bool on);
 
 /// Keeps an event of this thread; beyond a million of them only their sums are kept.
 void add(Kind kind, std::string_view name, Clock::time_point start, Clock::time_point end,
@@ -57,6 +60,19 @@ struct Total {
 };
 std::vector<Total> totals();  // the longest first
 double seconds_recorded();    // from the first event to the last
+
+/// The last events, for who watches; they are kept while somebody has asked for it.
+struct Event {
+  Kind kind;
+  std::string name;
+  Clock::time_point start, end;
+  int thread, device;
+  std::uint64_t run;
+};
+inline constexpr std::size_t most_recent = 2048;
+void watch(bool on);
+/// Those that ended after this moment.
+std::vector<Event> recent(Clock::time_point after);
 
 /// The name that a StableHLO text gives its module.
 std::string_view module_name(std::string_view text);

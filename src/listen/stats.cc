@@ -8,38 +8,12 @@
 #include <mutex>
 
 #include "core/check.h"
+#include "core/living.h"
 #include "listen/summary.h"
 
 namespace postern {
 
 namespace {
-
-/// The states that live, for report(); a state enters itself and leaves.
-template <class State>
-class Living {
- public:
-  static Living& all() {
-    static Living* const l = new Living;  // states may live as long as the process
-    return *l;
-  }
-  void enter(State* s) {
-    std::scoped_lock lock(guard_);
-    states_.push_back(s);
-  }
-  void leave(State* s) {
-    std::scoped_lock lock(guard_);
-    std::erase(states_, s);
-  }
-  template <class F>
-  void each(const F& f) {
-    std::scoped_lock lock(guard_);
-    for (State* s : states_) f(*s);
-  }
-
- private:
-  std::mutex guard_;
-  std::vector<State*> states_;
-};
 
 /// The entry of this leaf among those of a listener, made when it is new.
 template <class Entry>
@@ -176,20 +150,32 @@ std::vector<Histogram::Counts> Histogram::counts() const {
 
 namespace host {
 
+void each_series(const std::function<void(EntryOf, const listen::Series&)>& f) {
+  Living<listen::StatsState>::all().each([&](listen::StatsState& s, std::uint64_t number) {
+    std::scoped_lock lock(s.guard);
+    for (std::size_t i = 0; i < s.entries.size(); ++i) f({number, i}, s.entries[i]);
+  });
+}
+
+void each_histogram(const std::function<void(EntryOf, const listen::Histogram::Counts&, int,
+                                             const std::string&)>& f) {
+  Living<listen::HistogramState>::all().each([&](listen::HistogramState& s, std::uint64_t number) {
+    std::scoped_lock lock(s.guard);
+    for (std::size_t i = 0; i < s.entries.size(); ++i)
+      f({number, i}, s.entries[i], s.entries[i].device, s.entries[i].transforms);
+  });
+}
+
 std::vector<listen::Series> living_series() {
   std::vector<listen::Series> out;
-  Living<listen::StatsState>::all().each([&](listen::StatsState& s) {
-    std::scoped_lock lock(s.guard);
-    out.insert(out.end(), s.entries.begin(), s.entries.end());
-  });
+  each_series([&](EntryOf, const listen::Series& s) { out.push_back(s); });
   return out;
 }
 
 std::vector<listen::Histogram::Counts> living_histograms() {
   std::vector<listen::Histogram::Counts> out;
-  Living<listen::HistogramState>::all().each([&](listen::HistogramState& s) {
-    std::scoped_lock lock(s.guard);
-    out.insert(out.end(), s.entries.begin(), s.entries.end());
+  each_histogram([&](EntryOf, const listen::Histogram::Counts& c, int, const std::string&) {
+    out.push_back(c);
   });
   return out;
 }

@@ -1,10 +1,32 @@
-// What report() reads of the listeners that live.
+// What the report and the live page read of the listeners that live.
 #pragma once
 #include <postern/listen.h>
 
+#include <cstdint>
+#include <functional>
+#include <string>
 #include <vector>
 
 namespace postern::host {
+
+/// Which entry of a listener: no other one of the process has both numbers.
+struct EntryOf {
+  std::uint64_t listener;
+  std::size_t entry;
+};
+
+/// What a Progress shows now.
+struct ProgressNow {
+  std::string label, numbers;
+  std::int64_t done, total;
+  double seconds, left;  // left: nan while nothing is known
+};
+
+/// Calls f for each, where it is: the listener waits meanwhile, so f must not take long.
+void each_series(const std::function<void(EntryOf, const listen::Series&)>& f);
+void each_histogram(const std::function<void(EntryOf, const listen::Histogram::Counts&, int device,
+                                             const std::string& transforms)>& f);
+void each_progress(const std::function<void(std::uint64_t listener, const ProgressNow&)>& f);
 
 std::vector<listen::Series> living_series();
 std::vector<listen::Histogram::Counts> living_histograms();

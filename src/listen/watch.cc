@@ -6,6 +6,8 @@
 #include <mutex>
 
 #include "core/check.h"
+#include "core/living.h"
+#include "listen/stats.h"
 #include "listen/summary.h"
 #include "print/number.h"
 #include "print/print_text.h"
@@ -57,26 +59,36 @@ void FirstNonFinite::operator()(const TapInfo& info, std::span<const AnyView> le
 }
 
 struct ProgressState {
+  ProgressState(std::int64_t steps, const ProgressOptions& how) : total(steps), options(how) {
+    Living<ProgressState>::all().enter(this);
+  }
+  ~ProgressState() { Living<ProgressState>::all().leave(this); }
   using Clock = std::chrono::steady_clock;
-  std::int64_t total;
-  ProgressOptions options;
+  const std::int64_t total;
+  const ProgressOptions options;
   std::mutex guard;
   std::int64_t done = 0;
   std::size_t width = 0;  // of what is on the line now
   Clock::time_point start = Clock::now(), shown{};
+  std::string numbers;  // behind the bar
 
-  std::string line(const std::string& numbers) const {
+  /// How long it has taken, and how long it will by that.
+  double seconds() const { return std::chrono::duration<double>(Clock::now() - start).count(); }
+  double left(double so_far) const {
+    if (done <= 0) return std::numeric_limits<double>::quiet_NaN();
+    return so_far / static_cast<double>(done) *
+           static_cast<double>(std::max(total - done, std::int64_t{0}));
+  }
+  std::string line() const {
     const double part =
         std::clamp(static_cast<double>(done) / static_cast<double>(total), 0.0, 1.0);
     const auto full = static_cast<std::size_t>(part * options.width);
-    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    const double so_far = seconds();
     std::string out = options.label.empty() ? "" : options.label + " ";
     out += fmt::format("[{}{}] {}/{} {:.1f} s", std::string(full, '#'),
                        std::string(static_cast<std::size_t>(options.width) - full, '.'), done,
-                       total, seconds);
-    if (done > 0 && done < total)
-      out += fmt::format(", {:.1f} s left",
-                         seconds / static_cast<double>(done) * static_cast<double>(total - done));
+                       total, so_far);
+    if (done > 0 && done < total) out += fmt::format(", {:.1f} s left", left(so_far));
     return out + numbers;
   }
 };
@@ -86,9 +98,7 @@ Progress::Progress(std::int64_t total, const ProgressOptions& options) {
   check(options.width > 0 && options.width <= 1000 && options.per_second > 0,
         "progress: width must be from 1 to 1000 and per_second positive, got {} and {}",
         options.width, options.per_second);
-  state_ = std::make_shared<ProgressState>();
-  state_->total = total;
-  state_->options = options;
+  state_ = std::make_shared<ProgressState>(total, options);
 }
 
 void Progress::operator()(const TapInfo& info, std::span<const AnyView> leaves) const {
@@ -104,15 +114,15 @@ void Progress::operator()(const TapInfo& info, std::span<const AnyView> leaves) 
   const bool last = s.done >= s.total;
   if (!last && now - s.shown < std::chrono::duration<double>(1 / s.options.per_second)) return;
   s.shown = now;
-  std::string numbers;
+  s.numbers.clear();
   for (std::size_t i = counted; i < leaves.size(); ++i)
     if (leaves[i].rank() == 0)
-      numbers += fmt::format(" {}={}",
-                             i < info.paths.size() && !info.paths[i].empty()
-                                 ? one_line(info.paths[i])
-                                 : host::leaf_label(info.name, ""),
-                             host::text_of(leaves[i], "", {}));
-  std::string text = s.line(numbers);
+      s.numbers += fmt::format(" {}={}",
+                               i < info.paths.size() && !info.paths[i].empty()
+                                   ? one_line(info.paths[i])
+                                   : host::leaf_label(info.name, ""),
+                               host::text_of(leaves[i], "", {}));
+  std::string text = s.line();
   const std::size_t width = std::exchange(s.width, last ? 0 : text.size());
   if (text.size() < width) text.append(width - text.size(), ' ');
   text = '\r' + text + (last ? "\n" : "");
@@ -121,3 +131,15 @@ void Progress::operator()(const TapInfo& info, std::span<const AnyView> leaves) 
 }
 
 }  // namespace postern::listen
+
+namespace postern::host {
+
+void each_progress(const std::function<void(std::uint64_t, const ProgressNow&)>& f) {
+  Living<listen::ProgressState>::all().each([&](listen::ProgressState& s, std::uint64_t number) {
+    std::scoped_lock lock(s.guard);
+    const double so_far = s.seconds();
+    f(number, {s.options.label, s.numbers, s.done, s.total, so_far, s.left(so_far)});
+  });
+}
+
+}  // namespace postern::host

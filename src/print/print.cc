@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "core/lines.h"
 #include "core/log.h"
 #include "core/primitive.h"
 #include "print/print_job.h"
@@ -150,9 +151,13 @@ void write(const PrintOptions& options, const TapInfo& info, std::string text) {
     for (const IndexRange& r : info.part) ranges.push_back(fmt::format("{}:{}", r.begin, r.end));
     text.insert(0, fmt::format("[{}] ", fmt::join(ranges, ", ")));
   }
-  if (options.log) return options.log({std::move(text), info.place, info.device, info.run});
+  if (options.log) {
+    lines::add("print", text);
+    return options.log({std::move(text), info.place, info.device, info.run});
+  }
   if (several || (options.show_device && options.header.empty()))
     text.insert(0, fmt::format("[device {}] ", info.device));
+  lines::add("print", text);
   text += '\n';
   std::ostream& of_run = info.sink ? *info.sink : std::cout;
   std::ostream& stream = options.stream ? *options.stream : of_run;

@@ -16,6 +16,7 @@
 #include "block/overrides.h"
 #include "core/enum.h"
 #include "core/fork.h"
+#include "core/known_programs.h"
 #include "core/once.h"
 #include "core/value.h"
 #include "platform/platform.h"
@@ -261,6 +262,7 @@ void compile_entry(Entry& e) {
         std::make_shared<const run::CompiledProgram>(e.module, e.types.size(), e.captures);
     run::tell_shardings(lowerable(e), *e.module);
     e.compiled = std::move(compiled);
+    add_known_program(e.options->name, e.program);
   });
 }
 

@@ -15,6 +15,7 @@
 #include "host/timeline.h"
 #include "pjrt/ffi.h"
 #include "run/failures.h"
+#include "serve/serve.h"
 
 namespace postern {
 
@@ -140,6 +141,7 @@ Runtime::Runtime(Config config)
       plugin_(&load_plugin(*platform_, config_.plugin)) {
   clients_[0] = platform_->make_client(*plugin_, config_.cpu_devices);
   host::timeline::start_from_environment();
+  live::start_from_environment();
   host::set_tap_queue_limit(config_.tap_queue_bytes);
   host::set_longest_look(config_.look);
   blocks::native_calls = plugin_->ffi() != nullptr;

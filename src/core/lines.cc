@@ -1,0 +1,44 @@
+// The last lines.
+#include "core/lines.h"
+
+#include <deque>
+#include <mutex>
+#include <new>
+
+namespace postern::lines {
+
+std::atomic<bool> kept{false};
+
+namespace {
+
+struct All {
+  std::mutex guard;
+  std::deque<Line> last;
+  std::uint64_t count = 0;
+};
+All& all() {
+  static All* const a = new All;  // lines may come after main
+  return *a;
+}
+
+}  // namespace
+
+void add_kept(const char* from, std::string_view text) try {
+  while (text.ends_with('\n')) text.remove_suffix(1);
+  All& a = all();
+  std::scoped_lock lock(a.guard);
+  a.last.push_back({a.count + 1, from, std::string(text.substr(0, longest))});
+  ++a.count;
+  if (a.last.size() > most) a.last.pop_front();
+} catch (const std::bad_alloc&) {  // the page lacks a line
+}
+
+std::vector<Line> after(std::uint64_t number) {
+  std::scoped_lock lock(all().guard);
+  std::vector<Line> out;
+  for (const Line& line : all().last)
+    if (line.number > number) out.push_back(line);
+  return out;
+}
+
+}  // namespace postern::lines

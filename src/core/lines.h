@@ -1,0 +1,32 @@
+// Lines: the last lines that prints and the log wrote, kept for the live page while there is one.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace postern::lines {
+
+struct Line {
+  std::uint64_t number;  // counted from 1
+  const char* from;      // "print", "log"
+  std::string text;      // may be cut
+};
+
+/// How many are kept, and of each how many bytes.
+inline constexpr std::size_t most = 500, longest = 4096;
+
+extern std::atomic<bool> kept;
+
+/// For who writes. While nobody watches it costs one load.
+void add_kept(const char* from, std::string_view text);
+inline void add(const char* from, std::string_view text) {
+  if (kept.load(std::memory_order_relaxed)) [[unlikely]]
+    add_kept(from, text);
+}
+
+/// Those that are kept of the lines after this one.
+std::vector<Line> after(std::uint64_t number);
+
+}  // namespace postern::lines

@@ -1,0 +1,337 @@
+"use strict";
+// Curves and histograms of the live page: what is drawn, and what moves it.
+
+// --- canvases
+
+/// The canvas at the size that it has on the screen, cleared.
+function canvasOf(canvas, height) {
+  const scale = devicePixelRatio || 1, width = canvas.clientWidth || 300;
+  if (height) canvas.style.height = `${height}px`;
+  const tall = height || canvas.clientHeight || 150;
+  canvas.width = Math.round(width * scale);
+  canvas.height = Math.round(tall * scale);
+  const to = canvas.getContext("2d");
+  to.scale(scale, scale);
+  to.font = "11px system-ui, sans-serif";
+  return { to, width, height: tall };
+}
+
+/// Round numbers between two values.
+function ticks(low, high, most) {
+  const rough = (high - low) / most || 1, power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 2.5, 5, 10].map((f) => f * power).find((s) => s >= rough) || rough;
+  const out = [];
+  for (let t = Math.ceil(low / step) * step; t <= high && out.length < 50; t += step)
+    out.push(Math.abs(t) < step / 1e6 ? 0 : t);
+  return out;
+}
+
+// --- curves
+
+class Chart {
+  constructor(title) {
+    this.lines = [];
+    this.zoom = null;
+    this.dirty = true;
+    this.at = null;
+    this.figure = make("figure", $("curves"));
+    const tools = make("span", this.figure, "", "tools");
+    const tool = (text, label, act) => {
+      const b = make("button", tools, text);
+      b.setAttribute("aria-label", `${label}: ${title}`);
+      b.title = label;
+      b.onclick = act;
+    };
+    tool("+", "Zoom in", () => this.scale(0.5));
+    tool("−", "Zoom out", () => this.scale(2));
+    tool("↔", "Show all", () => this.show(null));
+    this.heading = make("h3", this.figure, title);
+    this.canvas = make("canvas", this.figure);
+    this.canvas.tabIndex = 0;
+    this.canvas.setAttribute("role", "img");
+    this.caption = make("figcaption", this.figure);
+    this.title = title;
+    this.listen();
+  }
+  add(line) {
+    line.number = this.lines.length;
+    this.lines.push(line);
+    line.entry = make("span", this.caption);
+    line.key = make("canvas", line.entry);
+    line.text = make("span", line.entry);
+  }
+  show(zoom) {
+    this.zoom = zoom;
+    this.dirty = true;
+  }
+  extent() {
+    let from = Infinity, to = -Infinity;
+    for (const { points } of this.lines)
+      if (points.length) {
+        from = Math.min(from, points[0][0]);
+        to = Math.max(to, points[points.length - 1][0]);
+      }
+    return from > to ? [0, 1] : [from, Math.max(to, from + 1)];
+  }
+  scale(by, middle) {
+    const [from, to] = this.zoom || this.extent(), [first, last] = this.extent();
+    const center = middle ?? (from + to) / 2, half = Math.max(((to - from) * by) / 2, 1);
+    const left = Math.max(center - half, first), right = Math.min(center + half, last);
+    this.show(left <= first && right >= last ? null : [left, right]);
+  }
+  move(part) {
+    if (!this.zoom) return;
+    const [from, to] = this.zoom, [first, last] = this.extent();
+    const by = Math.min(Math.max((to - from) * part, first - from), last - to);
+    this.show([from + by, to + by]);
+  }
+  listen() {
+    const c = this.canvas;
+    const value = (e) => {
+      const x = e.clientX - c.getBoundingClientRect().left;
+      return this.area ? this.area.value(x) : 0;
+    };
+    c.onpointerdown = (e) => { this.from = value(e); this.to = this.from; };
+    c.onpointermove = (e) => {
+      this.at = value(e);
+      if (this.from !== undefined) this.to = this.at;
+      this.dirty = true;
+    };
+    c.onpointerup = () => {
+      if (this.from !== undefined && Math.abs(this.to - this.from) >= 1)
+        this.show([Math.min(this.from, this.to), Math.max(this.from, this.to)]);
+      this.from = undefined;
+    };
+    c.onpointerleave = () => { this.at = null; this.from = undefined; this.dirty = true; };
+    c.ondblclick = () => this.show(null);
+    c.onkeydown = (e) => {
+      const act = { "+": () => this.scale(0.5), "=": () => this.scale(0.5),
+        "-": () => this.scale(2), "0": () => this.show(null),
+        ArrowLeft: () => this.move(-0.25), ArrowRight: () => this.move(0.25) }[e.key];
+      if (!act) return;
+      e.preventDefault();
+      e.stopPropagation();
+      act();
+    };
+  }
+  /// The points in view, smoothed: [firing, mean, min, max].
+  inView(line) {
+    const [from, to] = this.zoom || [-Infinity, Infinity];
+    let average = null;
+    const out = [];
+    for (const p of line.points) {
+      let mean = p[1];
+      if (mean !== null && state.smooth > 0) {
+        average = average === null ? mean : state.smooth * average + (1 - state.smooth) * mean;
+        mean = average;
+      }
+      if (p[0] >= from && p[0] <= to) out.push([p[0], mean, p[2], p[3]]);
+    }
+    return out;
+  }
+  draw() {
+    this.dirty = false;
+    const { to, width, height } = canvasOf(this.canvas);
+    const views = this.lines.map((l) => this.inView(l));
+    const usable = (y) => y !== null && isFinite(y) && (!state.log || y > 0);
+    let low = Infinity, high = -Infinity;
+    for (const v of views)
+      for (const p of v)
+        for (const y of state.band ? p.slice(1) : [p[1]])
+          if (usable(y)) { low = Math.min(low, y); high = Math.max(high, y); }
+    const place = state.log ? Math.log10 : (y) => y;
+    const back = state.log ? (y) => 10 ** y : (y) => y;
+    let bottom = low > high ? 0 : place(low), top = low > high ? 1 : place(high);
+    if (bottom === top) { const room = Math.abs(top) * 0.1 || 0.5; bottom -= room; top += room; }
+    const [first, last] = this.zoom || this.extent();
+    const left = 58, right = width - 6, up = 8, down = height - 18;
+    const x = (f) => left + ((f - first) / (last - first)) * (right - left);
+    const y = (v) => down - ((place(v) - bottom) / (top - bottom)) * (down - up);
+    this.area = { value: (px) => first + ((px - left) / (right - left)) * (last - first) };
+    to.strokeStyle = style("--rule");
+    to.fillStyle = style("--soft");
+    to.textAlign = "right";
+    to.textBaseline = "middle";
+    for (const t of ticks(bottom, top, 4)) {
+      const at = down - ((t - bottom) / (top - bottom)) * (down - up);
+      to.beginPath(); to.moveTo(left, at); to.lineTo(right, at); to.stroke();
+      to.fillText(number(back(t)), left - 5, at);
+    }
+    to.textAlign = "center";
+    to.textBaseline = "top";
+    for (const t of ticks(first, last, Math.max(width / 110, 2)))
+      to.fillText(number(t), Math.min(Math.max(x(t), left + 8), right - 12), down + 4);
+    to.save();
+    to.beginPath(); to.rect(left, up - 4, right - left, down - up + 8); to.clip();
+    views.forEach((points, i) => this.drawLine(to, points, this.lines[i], x, y, usable));
+    if (this.from !== undefined && this.to !== undefined) {
+      to.fillStyle = `${style("--focus")}33`;
+      to.fillRect(x(this.from), up, x(this.to) - x(this.from), down - up);
+    }
+    if (this.at !== null && this.at !== undefined) {
+      to.strokeStyle = style("--soft");
+      to.setLineDash([2, 2]);
+      to.beginPath(); to.moveTo(x(this.at), up); to.lineTo(x(this.at), down); to.stroke();
+    }
+    to.restore();
+    this.describe(views);
+  }
+  drawLine(to, points, line, x, y, usable) {
+    const color = style(`--c${line.number % 6}`);
+    if (state.band && points.some((p) => p[2] !== p[3])) {
+      const inside = points.filter((p) => usable(p[2]) && usable(p[3]));
+      to.beginPath();
+      inside.forEach((p) => to.lineTo(x(p[0]), y(p[3])));
+      inside.reverse().forEach((p) => to.lineTo(x(p[0]), y(p[2])));
+      to.fillStyle = `${color}2b`;
+      to.fill();
+    }
+    to.strokeStyle = color;
+    to.lineWidth = 1.7;
+    to.lineJoin = "round";
+    to.setLineDash(dashes[line.number % dashes.length]);
+    to.beginPath();
+    let open = false;
+    for (const p of points) {
+      if (!usable(p[1])) { open = false; continue; }
+      if (open) to.lineTo(x(p[0]), y(p[1])); else to.moveTo(x(p[0]), y(p[1]));
+      open = true;
+    }
+    to.stroke();
+    to.setLineDash([]);
+    to.lineWidth = 1;
+    if (points.length === 1 && usable(points[0][1])) {
+      to.fillStyle = color;
+      to.fillRect(x(points[0][0]) - 2, y(points[0][1]) - 2, 4, 4);
+    }
+  }
+  describe(views) {
+    this.lines.forEach((line, i) => {
+      const { to, width, height } = canvasOf(line.key);
+      to.strokeStyle = style(`--c${line.number % 6}`);
+      to.lineWidth = 2;
+      to.setLineDash(dashes[line.number % dashes.length]);
+      to.beginPath(); to.moveTo(0, height / 2); to.lineTo(width, height / 2); to.stroke();
+      let shown = line.last.mean, when = "";
+      if (this.at !== null && views[i].length) {
+        const near = views[i].reduce((a, b) =>
+          Math.abs(b[0] - this.at) < Math.abs(a[0] - this.at) ? b : a);
+        shown = near[1];
+        when = ` at ${near[0]}`;
+      }
+      line.text.textContent = `${number(shown)}${when}${line.label ? ` · ${line.label}` : ""}`;
+    });
+    const first = this.lines[0];
+    this.canvas.setAttribute("aria-label",
+      `${this.title}: last ${number(first.last.mean)} after ${first.firings} firings`);
+  }
+}
+
+function seriesNews(s) {
+  let line = state.series.get(s.id);
+  if (!line) {
+    const title = `${s.name}${s.path}` || "(no name)";
+    line = { points: [], about: s };
+    line.label = [s.place, s.transforms, s.device > 0 ? `device ${s.device}` : ""]
+      .filter(Boolean).join(", ");
+    state.series.set(s.id, line);
+    if (!state.charts.has(title)) state.charts.set(title, new Chart(title));
+    line.chart = state.charts.get(title);
+    line.last = s.last;
+    line.chart.add(line);
+    line.row = make("tr", $("values").tBodies[0]);
+    for (let i = 0; i < 8; ++i) make("td", line.row);
+    line.row.id = `series-${s.id}`;
+  }
+  Object.assign(line, { last: s.last, all: s.all, firings: s.firings });
+  const seen = line.points.length ? line.points[line.points.length - 1][0] : -1;
+  for (const p of s.points) if (p[0] > seen) line.points.push(p);
+  if (line.points.length > mostPoints) line.points = line.points.filter((p, i) => i % 2 === 0);
+  line.chart.dirty = true;
+  const cells = [`${line.about.name}${line.about.path}`, s.firings, number(s.last.mean),
+    number(s.all.min), number(s.all.max), s.all.nan, s.all.inf, line.about.place];
+  cells.forEach((text, i) => {
+    const cell = line.row.cells[i];
+    cell.textContent = text;
+    if (i === 5 || i === 6) cell.className = text > 0 ? "bad" : "";
+  });
+  line.row.dataset.mean = JSON.stringify(s.last.mean);
+}
+
+// --- histograms: a column of the map for each update, of what came since the one before
+
+function histogramNews(h) {
+  let known = state.histograms.get(h.id);
+  if (!known) {
+    known = { columns: [], from: h.from, to: h.to, bins: h.bins.map(() => 0) };
+    known.figure = make("figure", $("histograms"));
+    known.now = make("span", known.figure, "", "now");
+    known.heading = make("h3", known.figure, `${h.name}${h.path}`);
+    known.canvas = make("canvas", known.figure);
+    known.canvas.setAttribute("role", "img");
+    make("figcaption", known.figure,
+      "Left: what came at each update, older on the left. Right: all so far.");
+    state.histograms.set(h.id, known);
+  }
+  const before = rebinned(known, h.from, h.to, h.bins.length);
+  const bins = h.bins.map((n, i) => Math.max(n - before[i], 0));
+  known.columns.push({ from: h.from, to: h.to, bins });
+  if (known.columns.length > mostColumns) known.columns.shift();
+  Object.assign(known, { from: h.from, to: h.to, bins: h.bins, dirty: true });
+  const bad = h.nan + h.inf;
+  known.now.textContent = bad ? `${h.nan} nan, ${h.inf} inf` : "";
+}
+
+/// Counts of one range in the bins of another, which is as large or larger.
+function rebinned(h, from, to, count) {
+  const out = new Array(count).fill(0), width = (h.to - h.from) / h.bins.length;
+  h.bins.forEach((n, i) => {
+    const at = Math.floor((((h.from + (i + 0.5) * width) - from) / (to - from)) * count);
+    if (n) out[Math.min(Math.max(at, 0), count - 1)] += n;
+  });
+  return out;
+}
+
+/// The bins that count something, from the first to the last, and their ends.
+function rangeInUse(h) {
+  const first = Math.max(h.bins.findIndex((n) => n > 0), 0);
+  let last = h.bins.length - 1;
+  while (last > first && h.bins[last] === 0) --last;
+  const width = (h.to - h.from) / h.bins.length;
+  return [first, last, h.from + first * width, h.from + (last + 1) * width];
+}
+
+function drawHistogram(h) {
+  h.dirty = false;
+  const { to, width, height } = canvasOf(h.canvas);
+  const [first, last, low, high] = rangeInUse(h), bins = last - first + 1;
+  const left = 58, split = width * 0.68, up = 6, down = height - 6;
+  const tall = (down - up) / bins, color = style("--c0");
+  const wide = Math.min((split - left - 6) / h.columns.length, 24);
+  h.columns.forEach((c, k) => {
+    const counts = rebinned(c, h.from, h.to, h.bins.length).slice(first, last + 1);
+    const most = Math.max(...counts, 1);
+    counts.forEach((n, i) => {
+      if (!n) return;
+      to.globalAlpha = 0.12 + 0.88 * Math.sqrt(n / most);
+      to.fillStyle = color;
+      to.fillRect(left + k * wide, down - (i + 1) * tall, wide + 0.5, tall + 0.5);
+    });
+  });
+  to.globalAlpha = 1;
+  const most = Math.max(...h.bins, 1);
+  to.fillStyle = style("--c1");
+  h.bins.slice(first, last + 1).forEach((n, i) =>
+    to.fillRect(split, down - (i + 1) * tall, (n / most) * (width - split - 4),
+      Math.max(tall - 0.5, 0.5)));
+  to.strokeStyle = style("--rule");
+  to.strokeRect(left, up, split - left - 4, down - up);
+  to.fillStyle = style("--soft");
+  to.textAlign = "right";
+  to.textBaseline = "middle";
+  for (const t of ticks(low, high, 4))
+    to.fillText(number(t), left - 5, down - ((t - low) / (high - low)) * (down - up));
+  h.canvas.setAttribute("aria-label",
+    `${h.heading.textContent}: values from ${number(low)} to ${number(high)}`);
+}
+

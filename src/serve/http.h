@@ -1,0 +1,43 @@
+// Requests of HTTP/1.1 as the live page gets them: GET without a body. Whatever else comes is
+// refused by its status.
+#pragma once
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace postern::live {
+
+/// A request longer than this is refused.
+inline constexpr std::size_t longest_request = 8192;
+
+struct Request {
+  std::string path;                            // without the query
+  std::map<std::string, std::string> query;    // decoded
+  std::map<std::string, std::string> headers;  // names in lower case
+  /// Empty for what is not there.
+  const std::string& asked(const std::string& name) const;
+  const std::string& header(const std::string& name) const;
+};
+
+/// `status`: 0 while more has to come, 200 for a request, else what to answer.
+struct Parsed {
+  int status = 0;
+  Request request = {};
+};
+Parsed parse_request(std::string_view bytes);
+
+/// "Not Found" for 404.
+const char* reason(int status);
+
+/// A whole response, after which the connection is closed. `headers` are lines of their own.
+std::string response(int status, std::string_view type, std::string_view body,
+                     std::string_view headers = "");
+
+/// Whether the Host of a request names this server itself: an address as a number, localhost, or
+/// one of `names`; the name of another one comes from a page that had its own name mean this
+/// machine. And whether an Origin, if there is one, is that very host.
+bool is_own_host(const Request& request, const std::vector<std::string>& names);
+bool is_own_origin(const Request& request);
+
+}  // namespace postern::live

@@ -1,0 +1,244 @@
+// Reading what the process keeps, as JSON.
+#include "serve/news.h"
+
+#include <fmt/format.h>
+#include <postern/devices.h>
+#include <postern/tap.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "core/known_programs.h"
+#include "core/lines.h"
+#include "core/primitive.h"
+#include "core/site.h"
+#include "host/timeline.h"
+#include "listen/stats.h"
+#include "platform/platform.h"
+
+namespace postern::live {
+
+namespace {
+
+using Json = nlohmann::json;
+
+/// A client that comes late gets at most so many points of all series together, and of each at
+/// least so many.
+constexpr std::size_t most_points = 1 << 16, least_points = 64, most_entries = 1000;
+
+std::string id_of(const Told::Entry& e) { return fmt::format("{}.{}", e.first, e.second); }
+
+Json summary_json(const listen::Summary& s) {
+  return {{"count", s.count}, {"nan", s.nan},   {"inf", s.inf},
+          {"min", s.min},     {"mean", s.mean}, {"max", s.max}};
+}
+
+/// A copy of what is new in one series: JSON is made when the listener may go on.
+struct SeriesNews {
+  Told::Entry entry;
+  listen::Series about;  // with the points that are new
+  bool fresh;
+};
+
+std::vector<SeriesNews> series_news(Told& told) {
+  std::vector<SeriesNews> out;
+  host::each_series([&](host::EntryOf of, const listen::Series& s) {
+    const Told::Entry entry{of.listener, of.entry};
+    const auto known = told.series.find(entry);
+    const bool fresh = known == told.series.end();
+    const std::uint64_t seen = fresh ? 0 : known->second;
+    if ((!fresh && s.firings == seen) || out.size() == most_entries) return;
+    SeriesNews news{entry, {}, fresh};
+    if (fresh) {
+      news.about.name = s.name;
+      news.about.path = s.path;
+      news.about.place = s.place;
+      news.about.device = s.device;
+      news.about.transforms = s.transforms;
+    }
+    news.about.firings = s.firings;
+    news.about.last = s.last;
+    news.about.all = s.all;
+    const auto first = std::ranges::lower_bound(s.points, seen, {}, &listen::Series::Point::firing);
+    news.about.points.assign(first, s.points.end());
+    told.series[entry] = s.firings;
+    out.push_back(std::move(news));
+  });
+  return out;
+}
+
+Json series_json(Told& told) {
+  const std::vector<SeriesNews> news = series_news(told);
+  const std::size_t each =
+      std::max(least_points, most_points / std::max<std::size_t>(news.size(), 1));
+  Json out = Json::array();
+  for (const SeriesNews& n : news) {
+    const listen::Series& s = n.about;
+    Json one{{"id", id_of(n.entry)},
+             {"firings", s.firings},
+             {"last", summary_json(s.last)},
+             {"all", summary_json(s.all)}};
+    if (n.fresh)
+      one.update({{"name", s.name},
+                  {"path", s.path},
+                  {"place", to_string(s.place)},
+                  {"device", s.device},
+                  {"transforms", s.transforms}});
+    Json points = Json::array();
+    const std::size_t stride = (s.points.size() + each - 1) / std::max<std::size_t>(each, 1);
+    for (std::size_t i = 0; i < s.points.size(); i += std::max<std::size_t>(stride, 1)) {
+      const auto& [firing, summary] = s.points[i];
+      points.push_back({firing, summary.mean, summary.min, summary.max});
+    }
+    one["points"] = std::move(points);
+    out.push_back(std::move(one));
+  }
+  return out;
+}
+
+Json histograms_json(Told& told) {
+  Json out = Json::array();
+  host::each_histogram([&](host::EntryOf of, const listen::Histogram::Counts& c, int device,
+                           const std::string& transforms) {
+    std::uint64_t elements = c.nan + c.inf;
+    for (const std::uint64_t n : c.bins) elements += n;
+    const Told::Entry entry{of.listener, of.entry};
+    const auto known = told.histograms.find(entry);
+    if ((known != told.histograms.end() && known->second == elements) || out.size() == most_entries)
+      return;
+    told.histograms[entry] = elements;
+    out.push_back({{"id", id_of(entry)},
+                   {"name", c.name},
+                   {"path", c.path},
+                   {"place", to_string(c.place)},
+                   {"device", device},
+                   {"transforms", transforms},
+                   {"from", c.from},
+                   {"to", c.to},
+                   {"bins", c.bins},
+                   {"nan", c.nan},
+                   {"inf", c.inf}});
+  });
+  return out;
+}
+
+Json progress_json(Told& told) {
+  Json out = Json::array();
+  host::each_progress([&](std::uint64_t listener, const host::ProgressNow& p) {
+    auto& known = told.progress[listener];
+    const std::pair now{p.done, p.numbers};
+    if (p.done == 0 || known == now) return;
+    known = now;
+    out.push_back({{"id", listener},
+                   {"label", p.label},
+                   {"numbers", p.numbers},
+                   {"done", p.done},
+                   {"total", p.total},
+                   {"seconds", p.seconds},
+                   {"left", p.left}});
+  });
+  return out;
+}
+
+Json lines_json(Told& told) {
+  Json out = Json::array();
+  for (const lines::Line& line : lines::after(told.line)) {
+    out.push_back({{"number", line.number}, {"from", line.from}, {"text", line.text}});
+    told.line = line.number;
+  }
+  return out;
+}
+
+Json events_json(Told& told, Clock::time_point begin) {
+  const auto seconds = [](Clock::duration d) { return std::chrono::duration<double>(d).count(); };
+  Json out = Json::array();
+  for (const auto& e : host::timeline::recent(told.event)) {
+    out.push_back({to_string(e.kind), e.name, seconds(e.start - begin), seconds(e.end - e.start),
+                   e.thread, e.device});
+    told.event = std::max(told.event, e.end);
+  }
+  return out;
+}
+
+/// Operations and sites of a program, those in its loops and branches included.
+Json program_json(const KnownProgram& known, const Program& program) {
+  Json sites = Json::array();
+  std::size_t operations = 0;
+  any_equation(program, [&](const Equation& e) {
+    ++operations;
+    const SiteSpec* const s = e.primitive->site ? e.primitive->site(e.params.get()) : nullptr;
+    if (s && s->enters() && sites.size() < most_entries)
+      sites.push_back({{"kind", s->word}, {"name", s->name}, {"place", to_string(s->place)}});
+    return false;
+  });
+  return {{"number", known.number},
+          {"name", known.name},
+          {"operations", operations},
+          {"sites", std::move(sites)}};
+}
+
+Json programs_json(Told& told) {
+  Json out = Json::array();
+  for (const KnownProgram& known : known_programs()) {
+    if (known.number <= told.program) continue;
+    told.program = known.number;
+    if (const auto program = known.program.lock()) out.push_back(program_json(known, *program));
+  }
+  return out;
+}
+
+Json devices_json(Told& told) {
+  Json out = Json::array();
+  std::vector<std::uint64_t> state;
+  for (const DeviceInfo& d : devices_in_use()) {
+    const TapQueueStats q = tap_queue_stats(d.ordinal);
+    state.insert(state.end(), {q.delivered, q.dropped, q.pending, q.bytes});
+    out.push_back({{"ordinal", d.ordinal},
+                   {"kind", d.kind},
+                   {"delivered", q.delivered},
+                   {"dropped", q.dropped},
+                   {"pending", q.pending},
+                   {"bytes", q.bytes},
+                   {"peak", q.peak_bytes},
+                   {"limit", q.limit}});
+  }
+  if (state == told.queues) return Json::array();
+  told.queues = std::move(state);
+  return out;
+}
+
+}  // namespace
+
+std::vector<DeviceInfo> devices_in_use() {
+  static std::vector<DeviceInfo> found;  // of the server's thread alone
+  if (found.empty() && !known_programs().empty()) found = devices();
+  return found;
+}
+
+std::string News::since(Told& told) const {
+  Json out;
+  const auto add = [&](const char* name, Json part) {
+    if (!part.empty()) out[name] = std::move(part);
+  };
+  add("series", series_json(told));
+  add("histograms", histograms_json(told));
+  add("progress", progress_json(told));
+  add("lines", lines_json(told));
+  add("events", events_json(told, begin_));
+  add("programs", programs_json(told));
+  add("devices", devices_json(told));
+  if (out.empty()) return "";
+  out["seconds"] = std::chrono::duration<double>(Clock::now() - begin_).count();
+  // Texts are users': what is no UTF-8 is replaced.
+  return out.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::optional<std::string> News::program_text(std::uint64_t number) const {
+  for (const KnownProgram& known : known_programs()) {
+    const auto program = known.number == number ? known.program.lock() : nullptr;
+    if (program) return to_string(*program, std::string(platforms::current().name));
+  }
+  return {};
+}
+
+}  // namespace postern::live

@@ -1,0 +1,47 @@
+// News: what there is to see in the process, as the messages of the live page and as metrics. It
+// only reads what listeners, prints, the log, the timeline, queues and jit keep.
+#pragma once
+#include <postern/devices.h>
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/program.h"
+
+namespace postern::live {
+
+using Clock = std::chrono::steady_clock;
+
+/// Up to where somebody has been told.
+struct Told {
+  using Entry = std::pair<std::uint64_t, std::size_t>;  // of a listener
+  std::map<Entry, std::uint64_t> series, histograms;    // firings, elements
+  std::map<std::uint64_t, std::pair<std::int64_t, std::string>> progress;
+  std::uint64_t line = 0, program = 0;
+  Clock::time_point event{};
+  std::vector<std::uint64_t> queues;  // what is in them and has been, by device
+};
+
+/// The devices, once a program was compiled: to ask for them before would start the runtime.
+std::vector<DeviceInfo> devices_in_use();
+
+class News {
+ public:
+  /// What is new since `told`, which moves on, as a JSON object; of a Told that is empty all that
+  /// there is. Empty when nothing is new.
+  std::string since(Told& told) const;
+  /// OpenMetrics 1.0.
+  std::string metrics() const;
+  /// The operations of a program by its number; none when it is gone.
+  std::optional<std::string> program_text(std::uint64_t number) const;
+
+ private:
+  const Clock::time_point begin_ = Clock::now();
+};
+
+}  // namespace postern::live

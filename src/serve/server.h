@@ -1,0 +1,88 @@
+// Server: a thread that answers browsers. It never waits for one of them, and holds bounded memory
+// for each: who reads slowly gets fewer updates, who sends what is no request is cut off.
+#pragma once
+#include <postern/serve.h>
+
+#include <atomic>
+#include <list>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "serve/http.h"
+#include "serve/news.h"
+
+namespace postern::live {
+
+/// A file descriptor, closed when it goes.
+class Handle {
+ public:
+  explicit Handle(int fd = -1) : fd_(fd) {}
+  ~Handle();
+  Handle(Handle&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Handle& operator=(Handle&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+class Server {
+ public:
+  /// Throws Error.
+  explicit Server(const ServeOptions& options);
+  /// Sends the last news, for at most a quarter of a second.
+  ~Server();
+  const Served& served() const { return served_; }
+  /// In a process that was forked off, which has no thread to serve: the port is the other's.
+  void let_go_in_child();
+
+  // What everybody together may take.
+  static constexpr std::size_t most_clients = 64, most_streams = 16;
+  static constexpr int accepts_at_a_time = 50;  // in a tenth of a second
+  static constexpr std::chrono::seconds for_a_request{5}, for_reading{30};
+
+ private:
+  struct Client {
+    Handle socket;
+    std::string in, out;
+    std::size_t sent = 0;
+    enum class State { asks, streams, answered, ends } state = State::asks;
+    bool behind = true;       // of a stream: gets all that there is next
+    bool timeline = false;    // it wants events
+    Clock::time_point until;  // by when it must have got on
+  };
+
+  void listen();
+  void work();
+  void accept_some();
+  void read(Client& client);
+  void answer(Client& client);
+  void answer(Client& client, const Request& request);
+  void begin_stream(Client& client, const Request& request);
+  void send(Client& client);
+  void tell_streams();
+  void watch_timeline();
+  void wait();
+  bool has_token(const Request& request) const;
+  std::size_t streams() const;
+
+  const ServeOptions options_;
+  const Clock::duration interval_;
+  Served served_;
+  std::string nonce_;
+  Handle listening_, wake_;
+  std::list<Client> clients_;
+  Clock::time_point next_update_{}, next_accepts_{}, next_sign_{};
+  int accepts_left_ = accepts_at_a_time;
+  bool timeline_ = false;
+  News news_;
+  Told told_;
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+}  // namespace postern::live

@@ -1,0 +1,52 @@
+// A program with a live page: a loop that shows curves, histograms, progress and prints, for so
+// many steps; prints the page's URL, and what the last step showed.
+#include <postern/postern.h>
+#include <postern/serve.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+#include <string>
+#include <thread>
+
+namespace pn = postern;
+
+int main(int argc, char** argv) {
+  const std::int64_t steps = argc > 1 ? std::atoll(argv[1]) : 200;
+  const auto pause = std::chrono::milliseconds(argc > 2 ? std::atoll(argv[2]) : 10);
+  const auto stats = pn::listen::stats();
+  const auto histogram = pn::listen::histogram();
+  const auto progress = pn::listen::progress(steps, {.label = "training"});
+  const pn::Served page = pn::serve({.port = 0, .announce = false});
+  std::cout << page.url << std::endl;
+  const auto train = pn::jit([&](pn::Tensor key, pn::Tensor scale) {
+    return pn::fori_loop(
+        0, steps,
+        [&](pn::Tensor i, pn::Tensor loss) {
+          const auto noise =
+              pn::random::normal(pn::random::fold_in(key, i), pn::type<float>({256}));
+          pn::hook(pn::TapOptions{.name = "gradient"}, noise * loss, histogram);
+          pn::tap(pn::TapOptions{.name = "gradient norm"}, pn::sum(noise * noise) * loss, stats);
+          const auto next = loss * 0.99 + 0.001 * pn::mean(noise);
+          pn::tap(pn::TapOptions{.name = "step"}, i, progress);
+          pn::tap(pn::TapOptions{.name = "pace"}, i,
+                  [pause](pn::View<const std::int32_t>) { std::this_thread::sleep_for(pause); });
+          pn::cond(
+              i % 25 == 0,
+              [&](pn::Tensor v) {
+                pn::print("loss {}", v);
+                return v;
+              },
+              [](pn::Tensor v) { return v; }, next);
+          return pn::tap(pn::TapOptions{.name = "loss"}, next, stats);
+        },
+        scale);
+  });
+  for (const float scale : {1.0F, 0.7F}) {
+    const auto last = train(pn::random::key(7), pn::Tensor(scale));
+    std::printf("last %.9g\n", static_cast<double>(last.item<float>()));
+  }
+  std::fflush(stdout);
+  std::cin.get();  // until whoever looks has seen it
+}
