@@ -87,9 +87,11 @@ struct Step {
     meeting.exchange(outs, ins);
   }
 
-  void reduce(const std::byte* rows, std::size_t row_bytes, std::byte* to) const {
+  /// `own`: this process's row, where it is not among the others.
+  void reduce(const std::byte* rows, std::size_t row_bytes, std::byte* to,
+              const std::byte* own = nullptr) const {
     std::vector<const void*> list;
-    for (std::size_t k = 0; k < n; ++k) list.push_back(rows + k * row_bytes);
+    for (std::size_t k = 0; k < n; ++k) list.push_back(own && k == me ? own : rows + k * row_bytes);
     reduce_rows(reduction_of(c.operation), type.dtype, list, row_bytes / byte_width(type.dtype),
                 to);
   }
@@ -115,8 +117,7 @@ struct Step {
       ins.push_back({group.ranks[k], rows.get() + k * mine, mine});
     }
     meeting.exchange(outs, ins);
-    if (mine > 0) std::memcpy(rows.get() + me * mine, x + begin(me), mine);
-    reduce(rows.get(), mine, y + begin(me));
+    reduce(rows.get(), mine, y + begin(me), x + begin(me));
     outs.clear();
     ins.clear();
     for (std::size_t k = 0; k < n; ++k) {

@@ -33,6 +33,31 @@ void copy_text(std::span<char> to, const std::string& text) {
 
 }  // namespace
 
+/// Memory of pieces, kept by the thread for the next ones: fresh memory costs more than the copy.
+class Pieces {
+ public:
+  using Memory = std::unique_ptr<std::byte[]>;
+  static constexpr std::size_t size = std::size_t{1} << 17;
+
+  static Memory take() {
+    std::vector<Memory>& free = kept();
+    if (free.empty()) return std::make_unique_for_overwrite<std::byte[]>(size);
+    Memory out = std::move(free.back());
+    free.pop_back();
+    return out;
+  }
+  static void give_back(Memory memory) {
+    constexpr std::size_t most = 32;
+    if (kept().size() < most) kept().push_back(std::move(memory));
+  }
+
+ private:
+  static std::vector<Memory>& kept() {
+    thread_local std::vector<Memory> list;
+    return list;
+  }
+};
+
 /// What goes before data: whose it is, and what it is about.
 struct Meeting::Greeting {
   std::uint64_t epoch = 0, sequence = 0, bytes = 0;
@@ -82,7 +107,6 @@ class Meeting::Requests {
   }
 
  private:
-  static constexpr std::size_t piece = std::size_t{1} << 18;
   static constexpr int at_a_time = 4;  // pieces of a stream
   struct Stream {
     int peer;
@@ -102,8 +126,8 @@ class Meeting::Requests {
   void begin_pieces(std::size_t number) {
     Stream& s = streams_[number];
     for (; s.begun < s.bytes && s.under_way < at_a_time; ++s.under_way) {
-      Message m{{}, number, s.begun, std::min(piece, s.bytes - s.begun), {}};
-      m.memory = std::make_unique_for_overwrite<std::byte[]>(m.bytes);
+      Message m{{}, number, s.begun, std::min(Pieces::size, s.bytes - s.begun), {}};
+      m.memory = Pieces::take();
       std::byte* const memory = m.memory.get();
       if (s.from) std::memcpy(memory, s.from + m.at, m.bytes);
       const char* const error =
@@ -125,6 +149,7 @@ class Meeting::Requests {
       Stream& s = streams_[m.stream];
       --s.under_way;
       if (s.to) std::memcpy(s.to + m.at, m.memory.get(), m.bytes);
+      Pieces::give_back(std::move(m.memory));
       return true;
     });
     return under_way_.empty() &&
@@ -144,12 +169,12 @@ class Meeting::Requests {
   std::vector<Message> under_way_;
 };
 
-Meeting::Meeting(Cluster& cluster, Turn turn, int device, Subject subject,
+Meeting::Meeting(Cluster& cluster, Turn turn, int device, const Subject& subject,
                  std::function<bool()> stopped)
     : cluster_(cluster),
       turn_(turn),
       device_(device),
-      subject_(std::move(subject)),
+      subject_(subject),
       stopped_(std::move(stopped)) {}
 
 /// The same text on both sides: the lower rank comes first.
@@ -174,8 +199,8 @@ void Meeting::exchange(std::span<const Out> out, std::span<const In> in) {
   std::ranges::sort(peers);
   peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
   if (peers.empty()) return;
-  const auto mine = std::make_unique<Greeting[]>(peers.size()),
-             theirs = std::make_unique<Greeting[]>(peers.size());
+  const auto mine = std::make_unique_for_overwrite<Greeting[]>(peers.size()),
+             theirs = std::make_unique_for_overwrite<Greeting[]>(peers.size());
   Requests requests(*this, greeting_kind);
   for (std::size_t k = 0; k < peers.size(); ++k) {
     requests.receive({peers[k], &theirs[k], sizeof theirs[k]});

@@ -32,8 +32,10 @@ struct In {
 
 class Meeting {
  public:
-  /// `stopped`: whether the run wants to end. `device`: which of the process's.
-  Meeting(Cluster& cluster, Turn turn, int device, Subject subject, std::function<bool()> stopped);
+  /// `stopped`: whether the run wants to end. `device`: which of the process's. The subject must
+  /// live as long as this.
+  Meeting(Cluster& cluster, Turn turn, int device, const Subject& subject,
+          std::function<bool()> stopped);
 
   /// Compares with every process that is sent to or received from, which do the same, then moves
   /// the data. Throws Error when they are about something else, when another process has failed,
@@ -50,7 +52,7 @@ class Meeting {
   Cluster& cluster_;
   const Turn turn_;
   const int device_;
-  const Subject subject_;
+  const Subject& subject_;
   const std::function<bool()> stopped_;
 };
 

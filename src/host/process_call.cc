@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 
 #include "core/check.h"
 #include "core/text.h"
@@ -19,6 +20,8 @@ using clusters::Collective;
 struct Prepared {
   Collective collective;
   Collective::Group group;
+  mutable std::once_flag once{};
+  mutable clusters::Subject subject{};  // made at the first firing; the same at all others
 };
 
 Collective collective_from(const Attributes& a) {
@@ -55,11 +58,13 @@ void meet(const Prepared& prepared, const detail::Firing& f, const Type& type) {
   Cluster& cluster = Cluster::get();
   const bool meets = prepared.collective.operation != clusters::Operation::index;
   const clusters::Turn turn = meets ? cluster.enter(info.run, info.device) : clusters::Turn{0, 0};
-  clusters::Meeting meeting(
-      cluster, turn, info.device,
-      {fmt::format("'{}' at {}", one_line(std::string(info.name)), to_string(info.place)),
-       detail_of(prepared.collective, prepared.group, type)},
-      [&info] { return info.stop.stop_requested(); });
+  std::call_once(prepared.once, [&] {
+    prepared.subject = {
+        fmt::format("'{}' at {}", one_line(std::string(info.name)), to_string(info.place)),
+        detail_of(prepared.collective, prepared.group, type)};
+  });
+  clusters::Meeting meeting(cluster, turn, info.device, prepared.subject,
+                            [&info] { return info.stop.stop_requested(); });
   run_collective(prepared.collective, prepared.group, type, f.operands ? f.data[0] : nullptr,
                  f.results ? f.data[f.operands] : nullptr, meeting);
 }
