@@ -123,5 +123,6 @@ void tap_async(Report&);
 void tap_overlap(Report&);
 void tap_tax(Report&);
 void tap_queue(Report&);
+void checkpoint(Report&);
 
 }  // namespace bench

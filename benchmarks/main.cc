@@ -23,6 +23,7 @@ constexpr bench::Benchmark benchmarks[] = {
     {"tap_overlap", "listeners beside compute", bench::tap_overlap},
     {"tap_tax", "statistics of every layer of a training step", bench::tap_tax},
     {"tap_queue", "a full queue of taps, and 1e7 of them", bench::tap_queue},
+    {"checkpoint", "a checkpoint of 1 GiB beside dd, in this folder", bench::checkpoint},
     {"linalg", "decompositions of small and large matrices, and of many", bench::linalg},
     {"attention", "a plug-in's fused attention beside the default", bench::attention},
     {"block_tax", "a block that takes its default", bench::block_tax},

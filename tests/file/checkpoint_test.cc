@@ -5,7 +5,9 @@
 #include <filesystem>
 #include <fstream>
 #include <random>
+#include <sstream>
 
+#include "core/digest.h"
 #include "full_disk.h"
 #include "support.h"
 
@@ -121,6 +123,51 @@ TEST(Checkpoint, AnyDamagedByteIsNoticed) {
     }
   }
   EXPECT_EQ(step_in(folder.path()), 0);
+}
+
+TEST(Checkpoint, AManifestThatLiesIsRefused) {
+  const TemporaryFolder folder;
+  tap(start, listen::checkpoint(folder.path(), {.async = false}));
+  const fs::path file = checkpoints_in(folder.path())[0] / "manifest";
+  std::stringstream whole;
+  whole << std::ifstream(file).rdbuf();
+  const std::string text = whole.str();
+  const std::size_t sum = text.find('\n') + 1, body = sum + 33;
+  const std::string letters = "0123456789-,:[]{}\".efs\\\n";
+  std::mt19937 random(11);
+  int refused = 0;
+  for (int i = 0; i < 3000; ++i) {
+    std::string changed = text.substr(body);
+    for (auto n = 1 + random() % 3; n > 0; --n) {
+      const std::size_t at = random() % changed.size();
+      if (random() % 4 == 0)
+        changed.erase(at, 1 + random() % 8);
+      else
+        changed[at] = letters[random() % letters.size()];
+    }
+    std::ofstream(file) << text.substr(0, sum) << digest(changed) << "\n" << changed;
+    try {
+      const auto found = resume<State>(folder.path());
+      EXPECT_TRUE(!found || found->weights.size() <= 3) << changed;
+    } catch (const Error&) {
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 1000);
+}
+
+TEST(Checkpoint, TheClockDoesNotMatter) {
+  const TemporaryFolder folder;
+  const auto keep = listen::checkpoint(folder.path(), {.keep = 2, .async = false});
+  const auto now = fs::file_time_type::clock::now();
+  for (int i = 1; i <= 4; ++i) {
+    tap(State{start.weights, Tensor(i)}, keep);
+    const fs::path newest = checkpoints_in(folder.path()).back();
+    for (const fs::path& path : {newest / "manifest", newest})
+      fs::last_write_time(path, now - i * std::chrono::hours(24 * 365));
+  }
+  EXPECT_EQ(step_in(folder.path()), 4);
+  EXPECT_EQ(checkpoints_in(folder.path()).size(), 2u);
 }
 
 TEST(Checkpoint, OfAnotherProgramAllDifferencesAreListed) {
