@@ -114,8 +114,8 @@ defmodule Postern do
 
   A function gets the operands, a list of `Postern.Tensor`, and if it takes two arguments the
   `Postern.Request`. It gives the result: a number, nested lists, a tensor, a binary of its bytes,
-  or a tuple where there are several; what it gives for a tap is not looked at. What it raises, throws
-  or exits with ends the run, and is the `cause` of the caller's `Postern.Error`.
+  or a tuple where there are several; what it gives for a tap is not looked at. What it raises,
+  throws or exits with ends the run, and is the `cause` of the caller's `Postern.Error`.
 
   A process gets `{:postern_call, request}` for each, and answers by `reply/2` or `fail/2`, in any
   order.

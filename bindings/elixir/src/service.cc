@@ -106,9 +106,9 @@ Outcome Service::serve(const std::string& name, bool replace) {
   return done;
 }
 
-Outcome Service::next(std::int64_t look_ns, std::shared_ptr<Open>& out) {
+Outcome Service::next(std::shared_ptr<Open>& out) {
   const pn_request* request = nullptr;
-  const Outcome came = outcome(pn_bridge_next(bridge_, look_ns, &request));
+  const Outcome came = outcome(pn_bridge_next(bridge_, 0, &request));
   if (came.code != PN_OK) return came;
   out = std::make_shared<Open>(shared_from_this(), request);
   const std::scoped_lock lock(guard_);

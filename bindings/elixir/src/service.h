@@ -71,8 +71,8 @@ class Service : public std::enable_shared_from_this<Service> {
   Service(const Service&) = delete;
 
   Outcome serve(const std::string& name, bool replace);
-  /// PN_OK, or what pn_bridge_next says.
-  Outcome next(std::int64_t look_ns, std::shared_ptr<Open>& out);
+  /// PN_OK, or what pn_bridge_next says; it does not wait.
+  Outcome next(std::shared_ptr<Open>& out);
   /// Takes nothing more; what is open fails with PN_CLOSED and this text.
   void end(const std::string& text);
   pn_bridge* bridge() const { return bridge_; }

@@ -152,13 +152,11 @@ ERL_NIF_TERM bridge_serve(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
 ERL_NIF_TERM bridge_next(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
   Bridge* const bridge = Resource<Bridge>::get(env, arguments[0]);
   ErlNifUInt64 copy_below = 0;
-  ErlNifSInt64 look_ns = 0;
   if (!bridge || !enif_is_ref(env, arguments[1]) ||
-      !enif_get_uint64(env, arguments[2], &copy_below) ||
-      !enif_get_int64(env, arguments[3], &look_ns) || look_ns < 0)
+      !enif_get_uint64(env, arguments[2], &copy_below))
     return enif_make_badarg(env);
   std::shared_ptr<Open> open;
-  const Outcome came = bridge->service->next(look_ns, open);
+  const Outcome came = bridge->service->next(open);
   if (came.code == PN_EMPTY) {
     const ERL_NIF_TERM message = enif_make_tuple2(env, atoms().ready, arguments[1]);
     bridge->watched = true;

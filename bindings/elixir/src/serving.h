@@ -10,9 +10,9 @@ namespace postern_beam {
 Nif bridge_new;
 /// (bridge, name, replace) -> :ok
 Nif bridge_serve;
-/// (bridge, ref, copy_below, look_ns) -> {:ok, request, operands}; :wait when none came within
-/// look_ns, and then the caller gets {:postern_ready, ref} when one does. Operands of at least
-/// copy_below bytes are the program's own memory.
+/// (bridge, ref, copy_below) -> {:ok, request, operands}; :wait when none waits, and then the
+/// caller gets {:postern_ready, ref} when one does. Operands of at least copy_below bytes are the
+/// program's own memory.
 Nif bridge_next;
 /// (bridge) -> :ok. What is open fails.
 Nif bridge_end;

@@ -32,7 +32,7 @@ defmodule Postern.Events do
   # The program waits in an event until the next one is asked for.
   defp next(%{shown: nil} = events) do
     # Operands are copied: what is made of a stream is often a list.
-    case Nif.bridge_next(events.bridge, events.ref, @all, 0) do
+    case Nif.bridge_next(events.bridge, events.ref, @all) do
       {:ok, handle, operands} ->
         info = Request.info(%Request{handle: handle, operands: operands})
         {[Map.put(info, :operands, operands)], %{events | shown: handle}}

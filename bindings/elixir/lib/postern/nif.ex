@@ -20,7 +20,7 @@ defmodule Postern.Nif do
   def barrier(_limit_ns), do: missing()
   def bridge_new, do: missing()
   def bridge_serve(_bridge, _name, _replace), do: missing()
-  def bridge_next(_bridge, _ref, _copy_below, _look_ns), do: missing()
+  def bridge_next(_bridge, _ref, _copy_below), do: missing()
   def bridge_end(_bridge), do: missing()
   def request_info(_request), do: missing()
   def request_results(_request), do: missing()

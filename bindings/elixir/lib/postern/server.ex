@@ -80,8 +80,6 @@ defmodule Postern.Server do
   @most :erlang.bsl(1, 62)
   # So many calls are answered before other messages are looked at.
   @turn 256
-  # After an answer the next call often comes at once: so long it is looked for.
-  @look_ns 20_000
 
   @impl true
   def init({module, argument, options}) do
@@ -129,10 +127,10 @@ defmodule Postern.Server do
   end
 
   @impl true
-  def handle_continue(:take, server), do: take(server, @turn, 0)
+  def handle_continue(:take, server), do: take(server, @turn)
 
   @impl true
-  def handle_info({:postern_ready, ref}, %{ref: ref} = server), do: take(server, @turn, 0)
+  def handle_info({:postern_ready, ref}, %{ref: ref} = server), do: take(server, @turn)
 
   def handle_info({:DOWN, _, :process, owner, _}, %{options: %{owner: owner}} = server) do
     {:stop, :normal, server}
@@ -169,16 +167,16 @@ defmodule Postern.Server do
   @impl true
   def format_status(_reason, [_dictionary, %{state: state}]), do: state
 
-  defp take(server, 0, _look_ns) do
+  defp take(server, 0) do
     send(self(), {:postern_ready, server.ref})
     {:noreply, server}
   end
 
-  defp take(server, left, look_ns) do
-    case enter(server, look_ns) do
+  defp take(server, left) do
+    case enter(server) do
       {:next, handle, server} ->
         settle(handle)
-        take(server, left - 1, @look_ns)
+        take(server, left - 1)
 
       :wait ->
         {:noreply, let_go(server)}
@@ -194,8 +192,8 @@ defmodule Postern.Server do
 
   # Operands live in this function's frame and those that it calls: when it has returned, what
   # shows them is garbage, unless somebody keeps it.
-  defp enter(server, look_ns) do
-    case Nif.bridge_next(server.bridge, server.ref, server.copy_below, look_ns) do
+  defp enter(server) do
+    case Nif.bridge_next(server.bridge, server.ref, server.copy_below) do
       {:ok, handle, operands} ->
         began = if Telemetry.attached?(), do: System.monotonic_time()
         result = call(server, handle, operands)
@@ -268,9 +266,15 @@ defmodule Postern.Server do
   @doc false
   # The answer goes when nothing shows the operands any more: here that is after a collection.
   def settle(handle) do
-    if Nif.request_held(handle), do: :erlang.garbage_collect(self(), type: :minor)
-    if Nif.request_held(handle), do: :erlang.garbage_collect(self())
+    if Nif.request_held(handle), do: collect(type: :minor)
+    if Nif.request_held(handle), do: collect(type: :major)
     :ok
+  end
+
+  # What was collected goes when the process next leaves its scheduler.
+  defp collect(how) do
+    :erlang.garbage_collect(self(), how)
+    :erlang.yield()
   end
 
   defp tell(server, duration, result) do
