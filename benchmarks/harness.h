@@ -122,6 +122,7 @@ void block_tax(Report&);
 void tap_sync(Report&);
 void tap_async(Report&);
 void tap_overlap(Report&);
+void serve(Report&);
 void tap_tax(Report&);
 void tap_queue(Report&);
 void checkpoint(Report&);

@@ -21,6 +21,7 @@ constexpr bench::Benchmark benchmarks[] = {
     {"tap_sync", "a synchronous tap in a compiled loop, from 4 B to 256 MiB", bench::tap_sync},
     {"tap_async", "asynchronous taps: of the program's time, delivered, large", bench::tap_async},
     {"tap_overlap", "listeners beside compute", bench::tap_overlap},
+    {"serve", "a live page that is open", bench::serve},
     {"tap_tax", "statistics of every layer of a training step", bench::tap_tax},
     {"tap_queue", "a full queue of taps, and 1e7 of them", bench::tap_queue},
     {"checkpoint", "a checkpoint of 1 GiB beside dd, in this folder", bench::checkpoint},

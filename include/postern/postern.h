@@ -34,6 +34,7 @@
 #include <postern/reduce.h>
 #include <postern/registry.h>
 #include <postern/run.h>
+#include <postern/serve.h>
 #include <postern/shard.h>
 #include <postern/sharding.h>
 #include <postern/signal.h>

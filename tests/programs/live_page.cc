@@ -1,7 +1,6 @@
 // A program with a live page: a loop that shows curves, histograms, progress and prints, for so
 // many steps; prints the page's URL, and what the last step showed.
 #include <postern/postern.h>
-#include <postern/serve.h>
 
 #include <chrono>
 #include <cstdio>

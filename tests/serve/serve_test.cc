@@ -2,8 +2,6 @@
 // program.
 #include "serve/serve_test.h"
 
-#include <postern/serve.h>
-
 #include <cmath>
 #include <cstdio>
 #include <deque>
