@@ -1,5 +1,9 @@
 // Collectives over processes give what they give under vmap in one process: values, derivatives,
 // batches, in loops and branches, for all dtypes.
+#include <unistd.h>
+
+#include <filesystem>
+
 #include "processes_test.h"
 
 namespace postern::test {
@@ -204,6 +208,16 @@ TEST(Collectives, WhatIsRefused) {
   EXPECT_THROW(device_put(Tensor(1.0f), Sharding(hosts(), P())), TypeError);
   const Tensor narrow = convert(counting({size(), 2}), DType::s4);
   EXPECT_THROW(jit(over_hosts([](Tensor v) { return psum(v, "host"); }))(narrow), TypeError);
+}
+
+TEST(Collectives, SavedPrograms) {
+  const Function f = [](Tensor v) { return psum(sin(v), "host"); };
+  const Tensor x = counting({size(), 6});
+  const auto file = std::filesystem::temp_directory_path() / fmt::format("postern-{}", getpid());
+  save(file, jit(over_hosts(f)).lower(x));
+  const Loaded loaded = load(file);
+  std::filesystem::remove(file);
+  expect_same(loaded.run({x})[0], jit(over_vmap(f))(x), 1e-6);
 }
 
 TEST(Collectives, CallsKnowTheirProcess) {
