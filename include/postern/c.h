@@ -23,7 +23,7 @@
 extern "C" {
 #endif
 
-#define PN_C_VERSION 4
+#define PN_C_VERSION 5
 /* The version of this interface that the library has; compatible when it is PN_C_VERSION or more.
  */
 POSTERN_API int pn_version(void);
@@ -271,6 +271,19 @@ POSTERN_API void pn_bridge_end(pn_bridge* bridge);
 POSTERN_API void pn_bridge_close(pn_bridge* bridge);
 /* Closes and frees it; no other thread may be using it. */
 POSTERN_API void pn_bridge_free(pn_bridge* bridge);
+
+/* --- guests: functions for the programs of another XLA in this process, such as JAX's --- */
+
+/* An XLA_FFI_Handler, for that XLA to register for custom calls with api_version 4 on CPUs. It
+ * enters the function of pn_register that the call's attributes name: `function`, `name`, `file`,
+ * `kind`
+ * ("call", "tap" or "async") are strings, `line`, `timeout` (nanoseconds, 0: none) and `every` are
+ * i64. Tokens among operands and results are passed over. */
+POSTERN_API void* pn_guest_handler(void);
+/* A call that fails ends its program with an error whose text ends in "[postern failure NUMBER]".
+ * Returns that failure's code, and makes its text and cause the thread's last error. PN_NOT_FOUND
+ * for a number that was never given, or of which 256 have followed. */
+POSTERN_API int pn_guest_failure(uint64_t number);
 
 #ifdef __cplusplus
 }

@@ -14,7 +14,7 @@ namespace {
 
 struct Registry {
   std::shared_mutex guard;
-  std::map<std::string, std::shared_ptr<const detail::HostFunction>> functions;
+  std::map<std::string, std::shared_ptr<const detail::HostFunction>, std::less<>> functions;
 };
 Registry& registry() {
   static Registry* const r = new Registry;  // runs may end after main
@@ -58,6 +58,13 @@ std::vector<std::string> registered_functions() {
 }
 
 namespace host {
+
+std::shared_ptr<const detail::HostFunction> function_named(std::string_view name) {
+  std::shared_lock lock(registry().guard);
+  const auto found = registry().functions.find(name);
+  if (found == registry().functions.end()) return nullptr;
+  return found->second;
+}
 
 std::vector<HostSite> resolve_names(const std::vector<HostSite>& sites) {
   std::vector<HostSite> out = sites;

@@ -6,6 +6,9 @@
 
 namespace postern::host {
 
+/// The function of that name, or null.
+std::shared_ptr<const detail::HostFunction> function_named(std::string_view name);
+
 /// The sites of one run, with named functions replaced by what the registry holds now. Throws
 /// CallbackError(unregistered) naming every missing function, and TypeError when one cannot take
 /// its site's leaves.

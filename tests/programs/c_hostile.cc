@@ -238,6 +238,10 @@ void add_all() {
   using Tensors = std::vector<const pn_tensor*>;
   using Programs = std::vector<const pn_program*>;
   add("pn_version", pn_version, [] { return std::tuple<>(); });
+  add("pn_guest_handler", pn_guest_handler, [] { return std::tuple<>(); });
+  add("pn_guest_failure", pn_guest_failure, [] {
+    return std::tuple{std::vector<std::uint64_t>{0, 1, UINT64_MAX}};
+  });
   add("pn_last_error", pn_last_error, [] { return std::tuple<>(); });
   add("pn_last_cause", pn_last_cause, [] { return std::tuple<>(); });
   add("pn_clear_error", pn_clear_error, [] { return std::tuple<>(); });

@@ -1,7 +1,7 @@
 from typing import Any, NoReturn
 
 import numpy.typing
-from typing_extensions import Self
+from typing_extensions import CapsuleType, Self
 
 
 supported: bool = True
@@ -17,6 +17,10 @@ def nanoseconds(seconds: float | None) -> int: ...
 def close_interpreter() -> None: ...
 
 def lent_count() -> int: ...
+
+def guest_handler() -> CapsuleType: ...
+
+def guest_failure(arg: int, /) -> None: ...
 
 class Tensor:
     """

@@ -52,6 +52,8 @@ NB_MODULE(_postern, m) {
     drop_given_back();
     return lent_count();
   });
+  m.def("guest_handler", [] { return nb::capsule(pn_guest_handler(), "xla._CUSTOM_CALL_TARGET"); });
+  m.def("guest_failure", [](std::uint64_t number) { check(pn_guest_failure(number)); });
   bind_tensor(m);
   bind_programs(m);
   bind_functions(m);

@@ -6,6 +6,9 @@ import subprocess
 
 import pytest
 
+os.environ.setdefault("JAX_NUM_CPU_DEVICES", "4")
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
 
 @pytest.fixture(scope="session")
 def programs(tmp_path_factory):

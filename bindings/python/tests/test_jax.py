@@ -1,0 +1,308 @@
+"""postern.jax, in functions that JAX has jitted."""
+
+import functools
+import os
+import subprocess
+import sys
+import textwrap
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import postern
+import postern.jax as pj
+from postern.jax import host_callback as hcb
+
+F32 = jax.ShapeDtypeStruct((), jnp.float32)
+
+
+def like(x):
+    return jax.ShapeDtypeStruct(x.shape, x.dtype)
+
+
+def doubled(x, **options):
+    return pj.call(lambda v: 2 * v, like(x), x, **options)
+
+
+def test_a_call_computes_on_with_what_the_function_returns():
+    assert jax.jit(lambda x: doubled(x) + 1)(3.0) == 7
+    assert doubled(jnp.float32(3)) == 6  # outside of jit too
+
+
+def test_trees_come_and_go():
+    def swap(given):
+        return {"y": given["x"], "x": given["y"] + 1}
+
+    def f(x, y):
+        return pj.call(swap, {"x": like(y), "y": like(x)}, {"x": x, "y": y})
+
+    out = jax.jit(f)(jnp.arange(3), jnp.float32(2))
+    assert out["x"] == 3 and np.array_equal(out["y"], [0, 1, 2])
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "int32", "float16", "bfloat16", "float32", "complex64"])
+def test_dtypes_and_shapes(dtype):
+    for shape in [(), (0,), (3,), (2, 3)]:
+        x = jnp.ones(shape, dtype)
+        out = jax.jit(lambda x: pj.call(lambda v: v, like(x), x))(x)
+        assert out.dtype == x.dtype and np.array_equal(out, x)
+
+
+@pytest.mark.parametrize("returned, text", [
+    (lambda v: v[:1], r"result 0 must be float32\[3\], the function returned float32\(1,\)"),
+    (lambda v: v.astype(np.float64), r"result 0 must be float32\[3\], the function returned float64\(3,\)"),
+    (lambda v: (v, v), r"the function must return PyTreeDef\(\*\), it returned PyTreeDef\(\(\*, \*\)\)"),
+    (lambda v: None, r"the function must return PyTreeDef\(\*\), it returned PyTreeDef\(None\)"),
+])
+def test_what_does_not_fit_is_refused(returned, text):
+    with pytest.raises(postern.CallbackError, match=text):
+        jax.jit(lambda x: pj.call(returned, like(x), x))(jnp.ones(3)).block_until_ready()
+
+
+def test_an_exception_arrives_as_it_was_thrown():
+    def fails(v):
+        raise KeyError("gone")
+
+    f = jax.jit(lambda x: pj.call(fails, like(x), x, name="reader"))
+    for _ in range(2):
+        with pytest.raises(postern.CallbackError, match=r"call 'reader' at test_jax.py:\d+.*KeyError: 'gone'") as caught:
+            f(1.0).block_until_ready()
+        assert isinstance(caught.value.__cause__, KeyError)
+        assert isinstance(caught.value, jax.errors.JaxRuntimeError)
+    assert jax.jit(doubled)(1.0) == 2  # the next program runs
+
+
+def test_other_errors_of_jax_stay_what_they_are():
+    with pytest.raises(jax.errors.JaxRuntimeError) as caught:
+        raise jax.errors.JaxRuntimeError("INTERNAL: something else")
+    assert type(caught.value) is jax.errors.JaxRuntimeError and str(caught.value) == "INTERNAL: something else"
+
+
+def test_a_late_function_ends_its_program():
+    f = jax.jit(lambda x: pj.call(lambda v: time.sleep(0.5) or v, like(x), x, timeout=0.02))
+    with pytest.raises(postern.TimeoutError, match="no result within the limit of 20 ms"):
+        f(1.0).block_until_ready()
+
+
+def test_control_flow():
+    def step(c, x):
+        return c + doubled(x), doubled(c)
+
+    x = jnp.arange(4.0)
+    c, ys = jax.jit(lambda x: jax.lax.scan(step, 0.0, x))(x)
+    assert c == 12 and np.array_equal(ys, [0, 0, 4, 12])
+    assert jax.jit(lambda x: jax.lax.while_loop(lambda v: v < 100, doubled, x))(3.0) == 192
+    assert jax.jit(lambda x: jax.lax.cond(x > 0, doubled, lambda v: v, x))(-3.0) == -3
+    assert jax.jit(jax.jit(doubled))(3.0) == 6
+    assert jax.grad(jax.remat(lambda x: pj.tap(jnp.sin(x), lambda v: None)))(0.0) == 1
+
+
+def test_ordered_calls_keep_their_order():
+    seen = []
+
+    @jax.jit
+    def f(x):
+        for i in range(5):
+            pj.call(lambda v, i=i: seen.append(i), None, x, effect="ordered")
+        return jax.lax.fori_loop(0, 3, lambda i, c: (pj.tap(i, lambda v: seen.append(10 + int(v)), ordered=True), c)[1], x)
+
+    for _ in range(2):
+        f(1.0)
+    pj.barrier()
+    assert seen == [0, 1, 2, 3, 4, 10, 11, 12] * 2
+
+
+def test_effects():
+    count = []
+
+    def f(effect):
+        @jax.jit
+        def unused(x):
+            pj.call(lambda v: (count.append(effect), v)[1], like(x), x, effect=effect)
+            return x
+
+        unused(1.0)
+        pj.barrier()
+
+    f("pure")
+    f("unordered")
+    f("ordered")
+    assert count == ["unordered", "ordered"]
+
+
+@pytest.mark.parametrize("method, shapes", [
+    ("sequential", [((), ())] * 3),
+    ("expand_dims", [((3,), (1,))]),
+    ("broadcast_all", [((3,), (3,))]),
+])
+def test_vmap(method, shapes):
+    seen = []
+
+    def add(x, y):
+        seen.append((x.shape, y.shape))
+        return x + y
+
+    f = jax.vmap(lambda x, y: pj.call(add, F32, x, y, vmap_method=method), in_axes=(0, None))
+    assert np.array_equal(jax.jit(f)(jnp.arange(3.0), 1.0), [1, 2, 3])
+    assert seen == shapes
+
+
+def test_a_tap_shows_values_under_transformations():
+    seen = []
+
+    def f(x):
+        return pj.tap(x * x, lambda v: seen.append(float(v)), name="square")
+
+    assert jax.grad(f)(3.0) == 6
+    assert jax.jvp(f, (2.0,), (1.0,))[1] == 4
+    jax.vmap(f)(jnp.arange(3.0)).block_until_ready()
+    pj.barrier()
+    assert seen == [9, 4, 0, 1, 4]
+
+
+def test_a_call_has_no_derivative_of_itself():
+    with pytest.raises(ValueError, match=r"call '<lambda>' at test_jax.py:\d+ has no derivative; give it one by jax.custom_jvp"):
+        jax.grad(doubled)(1.0)
+
+    @jax.custom_jvp
+    def known(x):
+        return doubled(x)
+
+    known.defjvp(lambda x, t: (known(*x), 2 * t[0]))
+    assert jax.jit(jax.grad(known))(1.0) == 2
+
+
+def test_asynchronous_taps_come_in_order_and_barrier_collects_failures():
+    seen = []
+    f = jax.jit(lambda x: jax.lax.fori_loop(
+        0, 1000, lambda i, c: c + pj.tap(i, lambda v: seen.append(int(v)), mode="async"), x))
+    f(0)
+    assert pj.barrier()
+    assert seen == list(range(1000))
+
+    def fails(v):
+        raise OSError("disk full")
+
+    jax.jit(lambda x: pj.tap(x, fails, name="log", mode="async"))(1.0).block_until_ready()
+    with pytest.raises(postern.CallbackError, match="tap 'log' at test_jax.py.*disk full"):
+        pj.barrier()
+    assert pj.barrier()
+
+
+def test_every():
+    seen = []
+    f = jax.jit(lambda x: jax.lax.fori_loop(0, 10, lambda i, c: c + pj.tap(i, lambda v: seen.append(int(v)), every=4), x))
+    f(0)
+    pj.barrier()
+    assert seen == [0, 4, 8]
+
+
+def test_registered_functions_by_name():
+    postern.register("jax.tripled", lambda v: 3 * v, replace=True)
+    f = jax.jit(lambda x: pj.call("jax.tripled", like(x), x))
+    assert f(2.0) == 6
+    postern.unregister("jax.tripled")
+    with pytest.raises(postern.CallbackError, match="no host function is registered under 'jax.tripled'"):
+        f(2.0).block_until_ready()
+
+
+def test_functions_go_with_their_programs():
+    import gc
+
+    before = postern._postern.lent_count()
+    for _ in range(5):
+        jax.jit(lambda x: doubled(x))(1.0).block_until_ready()
+    jax.clear_caches()
+    gc.collect()
+    for _ in range(3):
+        jax.jit(doubled)(1.0).block_until_ready()
+    assert postern._postern.lent_count() <= before + 1100  # sites are kept, at most 1,024 of them
+
+
+def test_several_devices():
+    seen = []
+    mesh = jax.make_mesh((4,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
+
+    def part(x):
+        return pj.call(lambda v, info: (seen.append((info.device, float(v[0]))), 2 * v)[1], like(x), x, effect="unordered")
+
+    f = jax.jit(jax.shard_map(part, mesh=mesh, in_specs=jax.P("x"), out_specs=jax.P("x"), check_vma=False))
+    assert np.array_equal(f(jnp.arange(8.0)), 2 * np.arange(8))
+    assert sorted(seen) == [(0, 0), (1, 2), (2, 4), (3, 6)]
+
+
+def test_prints_and_hooks(capfd):
+    jax.jit(lambda x: pj.print("x is {}, {y}", x, y=x + 1, ordered=True))(1.0)
+    pj.barrier()
+    sys.stdout.flush()
+    assert capfd.readouterr().out == "x is 1.0, 2.0\n"
+    with pytest.raises(IndexError):
+        pj.print("{} {}", 1)
+
+    def net(x):
+        return pj.hook("middle", x + 1) * 2
+
+    seen = []
+    assert "postern_call" not in str(jax.make_jaxpr(net)(1.0))
+    assert jax.jit(pj.with_hooks(net, {"middle": lambda v: seen.append(float(v))}))(1.0) == 4
+    pj.barrier()
+    assert seen == [2]
+
+
+@pytest.mark.parametrize("act, error", [
+    (lambda: pj.call(3, F32, 1.0), TypeError),
+    (lambda: pj.call(abs, F32, 1.0, effect="some"), ValueError),
+    (lambda: pj.call(abs, F32, 1.0, vmap_method="all"), ValueError),
+    (lambda: pj.tap(1.0, abs, mode="later"), ValueError),
+    (lambda: pj.tap(1.0, abs, every=0), ValueError),
+    (lambda: pj.tap("text", abs), TypeError),
+])
+def test_bad_arguments(act, error):
+    with pytest.raises(error):
+        act()
+
+
+def test_host_callback():
+    seen = []
+
+    def shown(value, transforms):
+        seen.append((float(value), transforms))
+
+    assert jax.jit(lambda x: hcb.id_tap(shown, x + 1))(1.0) == 2
+    assert jax.jit(lambda x: hcb.id_tap(shown, x, result=x * 10))(1.0) == 10
+    hcb.barrier_wait()
+    assert seen == [(2, ()), (1, ())]
+    devices = []
+    jax.jit(lambda x: hcb.id_tap(lambda v, t, device: devices.append(device), x, tap_with_device=True))(1.0)
+    hcb.barrier_wait()
+    assert devices == [jax.devices("cpu")[0]]
+    assert jax.jit(lambda x: hcb.call(np.sin, x, result_shape=F32))(jnp.float32(1)) == np.sin(np.float32(1))
+
+    def fails(value, transforms):
+        raise RuntimeError("no")
+
+    with pytest.raises(hcb.TapFunctionException, match="no"):
+        jax.jit(lambda x: hcb.id_tap(fails, x))(1.0).block_until_ready()
+        hcb.barrier_wait()
+    with pytest.raises(TypeError, match="functools.partial"):
+        hcb.id_tap(shown, 1.0, extra=2)
+
+
+def test_id_print(capfd):
+    jax.jit(lambda x: hcb.id_print(x, what="step"))(jnp.arange(3))
+    hcb.barrier_wait()
+    sys.stdout.flush()
+    assert capfd.readouterr().out == "what: step\n[0 1 2]\n"
+
+
+def test_the_process_ends_with_taps_under_way():
+    program = textwrap.dedent("""
+        import time, jax, postern.jax as pj
+        f = jax.jit(lambda x: jax.lax.fori_loop(0, 20, lambda i, c: c + pj.tap(i, lambda v: time.sleep(0.01), mode="async"), x))
+        f(0)
+    """)
+    ended = subprocess.run([sys.executable, "-c", program], env=os.environ, capture_output=True, text=True, timeout=100)
+    assert ended.returncode == 0, ended.stderr
