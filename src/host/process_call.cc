@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <cstring>
-#include <mutex>
 
 #include "core/check.h"
+#include "core/once.h"
 #include "core/text.h"
 #include "shard/processes.h"
 
@@ -20,7 +20,7 @@ using clusters::Collective;
 struct Prepared {
   Collective collective;
   Collective::Group group;
-  mutable std::once_flag once{};
+  mutable Once once{};
   mutable clusters::Subject subject{};  // made at the first firing; the same at all others
 };
 
@@ -58,7 +58,7 @@ void meet(const Prepared& prepared, const detail::Firing& f, const Type& type) {
   Cluster& cluster = Cluster::get();
   const bool meets = prepared.collective.operation != clusters::Operation::index;
   const clusters::Turn turn = meets ? cluster.enter(info.run, info.device) : clusters::Turn{0, 0};
-  std::call_once(prepared.once, [&] {
+  prepared.once([&] {
     prepared.subject = {
         fmt::format("'{}' at {}", one_line(std::string(info.name)), to_string(info.place)),
         detail_of(prepared.collective, prepared.group, type)};
