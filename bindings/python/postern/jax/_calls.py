@@ -19,7 +19,6 @@ _TARGET = "postern_guest"
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
-
 @functools.cache
 def _register_handler() -> None:
     jax.local_devices(backend="cpu")  # XLA refuses a handler that comes before the backend
