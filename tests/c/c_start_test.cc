@@ -12,11 +12,24 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// What a run tells its host.
+template <class There>
+bool soon(There there) {
+  for (int i = 0; i < 2000 && !there(); ++i) std::this_thread::sleep_for(10ms);
+  return there();
+}
+
+/// What runs tell their host, which is there until none can tell it any more.
 struct Told {
+  Told() = default;
+  ~Told() {
+    EXPECT_TRUE(soon([&] { return released == started; })) << "some may still tell";
+  }
+  Told(const Told&) = delete;
+
   std::mutex guard;
   std::string text;
   std::atomic<int> ended{0}, released{0};
+  int started = 0;
 };
 pn_start_options options_for(Told& told) {
   pn_start_options options{};
@@ -55,7 +68,9 @@ class CStart : public testing::Test {
     pn_tensor_free(argument);
   }
   int start(const pn_start_options& options, pn_started** run) {
-    return pn_start_with(program, &argument, 1, &options, run);
+    const int code = pn_start_with(program, &argument, 1, &options, run);
+    if (code == PN_OK) ++static_cast<Told*>(options.user)->started;
+    return code;
   }
   static Tensor called(const Tensor& x) {
     return call({.name = "f"}, x.type(), Named{"start_test.f"}, x);
@@ -70,12 +85,6 @@ class CStart : public testing::Test {
   pn_tensor* argument = nullptr;
   pn_bridge* bridge = nullptr;
 };
-
-template <class There>
-bool soon(There there) {
-  for (int i = 0; i < 2000 && !there(); ++i) std::this_thread::sleep_for(10ms);
-  return there();
-}
 
 TEST_F(CStart, TellsOfPrintsAndOfTheEnd) {
   load([](Tensor x) {
@@ -151,6 +160,7 @@ TEST_F(CStart, HasADeadline) {
   EXPECT_EQ(pn_started_wait(run, 20'000'000'000, nullptr), PN_TIMEOUT);
   EXPECT_TRUE(soon([&] { return told.ended == 1; }));
   pn_started_free(run);
+  pn_bridge_close(bridge);  // the function is still under way
 }
 
 TEST_F(CStart, ABridgeThatIsEndedTakesNothingMoreAndKeepsWhatWasTaken) {
