@@ -1,6 +1,7 @@
 // From another XLA's call frame to a run of one site.
 #include "guest/guest.h"
 
+#include <algorithm>
 #include <deque>
 #include <map>
 #include <mutex>
@@ -17,22 +18,15 @@ namespace {
 
 alignas(64) std::byte nothing[64];  // where empty arrays point
 
-/// The site that a custom call describes, and whether its function is still the registered one.
-struct GuestSite {
-  GuestSite(SitePtr s, const std::shared_ptr<const detail::HostFunction>& function)
-      : spec(std::move(s)), site(spec, function) {}
-  SitePtr spec;
-  host::HostSite site;
-};
-using GuestSitePtr = std::shared_ptr<const GuestSite>;
+using HostSitePtr = std::shared_ptr<const host::HostSite>;
 
 /// A run of one site.
 class GuestRun : public host::RunState, public std::enable_shared_from_this<GuestRun> {
  public:
-  explicit GuestRun(GuestSitePtr of) {
+  explicit GuestRun(HostSitePtr of) {
     static std::atomic<std::uint64_t> runs{0};
     number = runs.fetch_add(1, std::memory_order_relaxed) + 1;
-    sites = &of->site;
+    sites = of.get();
     site_count = 1;
     owner = std::move(of);
   }
@@ -45,29 +39,38 @@ struct Asked {
   std::int64_t line = 0, timeout = 0, every = 1;
 };
 
+struct TextAttribute {
+  std::string_view name;
+  std::string_view Asked::*member;
+};
+constexpr TextAttribute text_attributes[] = {{"function", &Asked::function},
+                                             {"name", &Asked::name},
+                                             {"file", &Asked::file},
+                                             {"kind", &Asked::kind}};
+struct NumberAttribute {
+  std::string_view name;
+  std::int64_t Asked::*member;
+};
+constexpr NumberAttribute number_attributes[] = {
+    {"line", &Asked::line}, {"timeout", &Asked::timeout}, {"every", &Asked::every}};
+
 std::string_view text_of(const XLA_FFI_ByteSpan& span) { return {span.ptr, span.len}; }
 
 Asked asked_by(const XLA_FFI_CallFrame* frame) {
   Asked asked;
-  const std::map<std::string_view, std::string_view*> texts{{"function", &asked.function},
-                                                            {"name", &asked.name},
-                                                            {"file", &asked.file},
-                                                            {"kind", &asked.kind}};
-  const std::map<std::string_view, std::int64_t*> numbers{
-      {"line", &asked.line}, {"timeout", &asked.timeout}, {"every", &asked.every}};
   const XLA_FFI_Attrs& attrs = frame->attrs;
   for (std::int64_t i = 0; i < attrs.size; ++i) {
     const std::string_view name = text_of(*attrs.names[i]);
-    if (const auto text = texts.find(name);
-        text != texts.end() && attrs.types[i] == XLA_FFI_AttrType_STRING) {
-      *text->second = text_of(*static_cast<const XLA_FFI_ByteSpan*>(attrs.attrs[i]));
+    const auto* const text = std::ranges::find(text_attributes, name, &TextAttribute::name);
+    if (text != std::end(text_attributes) && attrs.types[i] == XLA_FFI_AttrType_STRING) {
+      asked.*text->member = text_of(*static_cast<const XLA_FFI_ByteSpan*>(attrs.attrs[i]));
       continue;
     }
     const std::int64_t* const value = pjrt::int_attribute(frame, i, name);
-    const auto number = numbers.find(name);
-    check(value && number != numbers.end(),
+    const auto* const number = std::ranges::find(number_attributes, name, &NumberAttribute::name);
+    check(value && number != std::end(number_attributes),
           "a custom call of Postern has the attribute '{}', which it does not take so", name);
-    *number->second = *value;
+    asked.*number->member = *value;
   }
   check(!asked.function.empty(), "a custom call of Postern names no function");
   check(
@@ -98,8 +101,6 @@ void add_buffers(std::span<XLA_FFI_Buffer* const> buffers, std::vector<Type>& ty
     data.push_back(b->data ? b->data : nothing);
   }
 }
-
-std::string place_text(const Asked& asked) { return fmt::format("{}:{}", asked.file, asked.line); }
 
 /// Files' names for Places, which point at them; as many as a process has files.
 const char* kept_name(std::string_view file) {
@@ -132,19 +133,21 @@ std::shared_ptr<SiteSpec> spec_of(const Asked& asked, std::vector<Type> operands
 
 /// Sites by what they are asked to be, each made once for a function that is registered; so that
 /// what is counted of a place goes on.
-GuestSitePtr site_of(const Asked& asked, std::vector<Type> operands, std::vector<Type> results) {
+HostSitePtr site_of(const Asked& asked, std::vector<Type> operands, std::vector<Type> results) {
   constexpr std::size_t most = 1024;
+  using Sites = std::map<std::string, HostSitePtr>;
   static std::mutex guard;
-  static auto* const made = new std::map<std::string, GuestSitePtr>;
-  const std::string key =
-      fmt::format("{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}", asked.function, asked.name, place_text(asked),
-                  asked.kind, asked.timeout, asked.every, to_string(operands), to_string(results));
+  static auto* const made = new Sites;
+  const std::string key = fmt::format("{}\n{}\n{}:{}\n{}\n{}\n{}\n{}\n{}", asked.function,
+                                      asked.name, asked.file, asked.line, asked.kind, asked.timeout,
+                                      asked.every, to_string(operands), to_string(results));
   const auto function = host::function_named(asked.function);
-  GuestSitePtr gone;  // after the lock: with it a function may go, and that may be anything
+  Sites gone;  // after the lock: functions may go with them, and their ends may be anything
   const std::scoped_lock lock(guard);
-  const auto found = made->find(key);
-  if (found != made->end() && function && found->second->site.function == function)
-    return found->second;
+  if (const auto found = made->find(key); found != made->end()) {
+    if (function && found->second->function == function) return found->second;
+    gone.insert(made->extract(found));
+  }
   const auto spec = spec_of(asked, std::move(operands), std::move(results));
   if (!function)
     throw CallbackError(ErrorCode::unregistered,
@@ -152,8 +155,8 @@ GuestSitePtr site_of(const Asked& asked, std::vector<Type> operands, std::vector
                                     host::describe(*spec), asked.function),
                         Site{spec->name, spec->place}, 0, nullptr);
   check_signature(*spec, *function);
-  if (made->size() >= most) made->clear();
-  return (*made)[key] = std::make_shared<const GuestSite>(spec, function);
+  if (made->size() >= most) gone.merge(*made);
+  return (*made)[key] = std::make_shared<const host::HostSite>(spec, function);
 }
 
 struct Failures {
@@ -188,12 +191,12 @@ void fire(const XLA_FFI_CallFrame* frame) {
   std::vector<void*> data;
   add_buffers(pjrt::operands(frame), operands, data);
   add_buffers(pjrt::results(frame), results, data);
-  const GuestSitePtr site = site_of(asked, std::move(operands), std::move(results));
+  const HostSitePtr site = site_of(asked, std::move(operands), std::move(results));
   const auto run = std::make_shared<GuestRun>(site);
   const int device = std::max(pjrt::device_ordinal(frame), 0);
   run->device = device;
-  if (!host::fire(*run, site->site, data.data(), device) ||
-      !host::results_fit(*run, site->site, data.data(), device))
+  if (!host::fire(*run, *site, data.data(), device) ||
+      !host::results_fit(*run, *site, data.data(), device))
     run->rethrow();
 }
 

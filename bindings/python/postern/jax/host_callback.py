@@ -12,7 +12,6 @@ import typing
 import jax
 
 from .. import CallbackError
-from . import _compat
 from . import barrier, call as _call, tap as _tap
 
 __all__ = ["TapFunctionException", "CallbackException", "barrier_wait", "call", "id_print", "id_tap"]
