@@ -5,9 +5,9 @@
 #include "file/checkpoint_writer.h"
 
 #include <algorithm>
-#include <map>
 
 #include "core/log.h"
+#include "core/one_living.h"
 #include "host/executor.h"
 #include "host/run_state.h"
 #include "host/unseen.h"
@@ -18,16 +18,13 @@ namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 
 std::shared_ptr<CheckpointWriter> CheckpointWriter::of(const fs::path& folder) {
-  static std::mutex* const guard = new std::mutex;
-  static auto* const writers = new std::map<fs::path, std::weak_ptr<CheckpointWriter>>;
+  static auto* const writers = new OneLiving<fs::path, CheckpointWriter>;
   const fs::path key = fs::weakly_canonical(folder);
-  std::scoped_lock lock(*guard);
-  std::erase_if(*writers, [](const auto& entry) { return entry.second.expired(); });
-  if (const auto found = (*writers)[key].lock()) return found;
-  auto made = std::make_shared<CheckpointWriter>(key);
-  host::wait_also_for(made);
-  (*writers)[key] = made;
-  return made;
+  return writers->of(key, [&] {
+    auto made = std::make_shared<CheckpointWriter>(key);
+    host::wait_also_for(made);
+    return made;
+  });
 }
 
 void CheckpointWriter::open() {

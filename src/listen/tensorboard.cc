@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <map>
 #include <mutex>
 
 #include "core/check.h"
+#include "core/one_living.h"
 #include "core/text.h"
 #include "listen/append_file.h"
 #include "listen/event_file.h"
@@ -124,15 +124,9 @@ struct EventFolder {
 
   /// The one of this folder that lives, or a new one.
   static std::shared_ptr<EventFolder> of(const fs::path& folder) {
-    static std::mutex* const guard = new std::mutex;
-    static auto* const folders = new std::map<fs::path, std::weak_ptr<EventFolder>>;
+    static auto* const folders = new OneLiving<fs::path, EventFolder>;
     const fs::path key = fs::weakly_canonical(folder);
-    std::scoped_lock lock(*guard);
-    std::erase_if(*folders, [](const auto& entry) { return entry.second.expired(); });
-    if (const auto found = (*folders)[key].lock()) return found;
-    auto made = std::make_shared<EventFolder>(key);
-    (*folders)[key] = made;
-    return made;
+    return folders->of(key, [&] { return std::make_shared<EventFolder>(key); });
   }
 
   void open() {

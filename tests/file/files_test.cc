@@ -1,15 +1,14 @@
 // What is written over a file takes its place whole, or not at all.
 #include <fcntl.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <sstream>
 
+#include "full_disk.h"
 #include "host/text_file.h"
 #include "support.h"
 
@@ -23,24 +22,6 @@ std::string contents(const std::string& file) {
   text << std::ifstream(file, std::ios::binary).rdbuf();
   return std::move(text).str();
 }
-
-/// A disk that is full after so many bytes of a file.
-class FullDisk {
- public:
-  explicit FullDisk(rlim_t bytes) : before_(std::signal(SIGXFSZ, SIG_IGN)) {
-    getrlimit(RLIMIT_FSIZE, &limit_);
-    const rlimit low{bytes, limit_.rlim_max};
-    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &low), 0);
-  }
-  ~FullDisk() {
-    setrlimit(RLIMIT_FSIZE, &limit_);
-    std::signal(SIGXFSZ, before_);
-  }
-
- private:
-  void (*before_)(int);
-  rlimit limit_{};
-};
 
 const Tensor x = tensor<float>({1, 2, 3});
 
