@@ -14,6 +14,11 @@ The interpreter's lock is never held while a program runs; functions take it whe
 
 from __future__ import annotations
 
+import sysconfig
+
+if sysconfig.get_config_var("Py_GIL_DISABLED"):
+    raise ImportError("postern: this Python is free-threaded (it has no global lock), which is not supported; use the same version's usual build")
+
 from . import _postern
 
 if not _postern.supported:

@@ -73,3 +73,9 @@ def test_sub_interpreters_are_refused():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert "ImportError" in done.stdout and "sub-interpreter" in done.stdout
+
+
+def test_free_threaded_interpreters_are_refused():
+    code = "import sysconfig; sysconfig.get_config_vars()['Py_GIL_DISABLED'] = 1\nimport postern"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and "ImportError: postern: this Python is free-threaded" in done.stderr

@@ -14,8 +14,10 @@ as postern.CallbackError, which is also a jax.errors.JaxRuntimeError, with the e
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import contextvars
+import dataclasses
 import functools
 import typing
 
@@ -25,8 +27,8 @@ import numpy as np
 from .. import _waits
 from .._attributes import wants_info
 from .._postern import nanoseconds
-from . import _compat
-from ._calls import Registered, Site, call_p, caller
+from . import _compat, _failures as _failures, _loops as _loops
+from ._calls import Registered, Site, arrays, call_p, caller, registered, types_of
 
 __all__ = ["barrier", "call", "hook", "print", "tap", "with_hooks"]
 
@@ -64,8 +66,7 @@ def call(fn: typing.Callable[..., typing.Any] | str, result_shape_dtypes: typing
     _check("vmap_method", vmap_method, _METHODS)
     told = _named(fn, name)
     operands, structure = jax.tree.flatten(args)
-    results, wanted = typing.cast(typing.Any, jax.tree.flatten(result_shape_dtypes))
-    types = tuple(_compat.ShapedArray(tuple(t.shape), jax.dtypes.canonicalize_dtype(t.dtype)) for t in results)
+    types, wanted = types_of("result_shape_dtypes", result_shape_dtypes)
 
     def enter(*arrays: typing.Any, **info: typing.Any) -> typing.Any:
         leaves, got = jax.tree.flatten(typing.cast(typing.Any, fn)(*jax.tree.unflatten(structure, _copies(arrays)), **info))
@@ -75,21 +76,17 @@ def call(fn: typing.Callable[..., typing.Any] | str, result_shape_dtypes: typing
 
     limit = 0 if timeout is None else max(nanoseconds(timeout), 0)
     file, line = caller()
-    site = Site(_function(fn, enter, told), told, file, line, timeout=limit, ordered=effect == "ordered", pure=effect == "pure",
-                vmap_method=vmap_method)
-    return jax.tree.unflatten(wanted, call_p.bind(*_arrays(operands), site=site, results=types))
+    site = Site(_function(fn, enter, told, (structure, wanted)), told, file, line, timeout=limit, ordered=effect == "ordered",
+                pure=effect == "pure", vmap_method=vmap_method)
+    return jax.tree.unflatten(wanted, call_p.bind(*arrays(f"call of '{told}'", operands), site=site, results=types))
 
 
-def _arrays(leaves: typing.Sequence[typing.Any]) -> list[typing.Any]:
-    return [jax.numpy.asarray(x) for x in leaves]
-
-
-def _function(fn: typing.Any, enter: typing.Callable[..., typing.Any], name: str) -> Registered | str:
+def _function(fn: typing.Any, enter: typing.Callable[..., typing.Any], name: str, trees: typing.Any) -> Registered | str:
     if isinstance(fn, str):
         return fn
     if wants_info(fn):
-        return Registered(lambda *arrays, info: enter(*arrays, info=info), name)
-    return Registered(lambda *arrays: enter(*arrays), name)
+        return registered((fn, name, trees), lambda *arrays, info: enter(*arrays, info=info), name, fn)
+    return registered((fn, name, trees), lambda *arrays: enter(*arrays), name, fn)
 
 
 def tap(value: typing.Any, fn: typing.Callable[..., typing.Any] | str, *, name: str | None = None, mode: str = "sync",
@@ -110,17 +107,24 @@ def tap(value: typing.Any, fn: typing.Callable[..., typing.Any] | str, *, name: 
         typing.cast(typing.Any, fn)(jax.tree.unflatten(structure, _copies(arrays)), **info)
 
     file, line = caller()
-    site = Site(_function(fn, enter, told), told, file, line, kind="tap" if mode == "sync" else "async", every=every, ordered=ordered)
-    call_p.bind(*_arrays(leaves), site=site, results=())
+    site = Site(_function(fn, enter, told, structure), told, file, line, kind="tap" if mode == "sync" else "async", every=every,
+                ordered=ordered)
+    call_p.bind(*arrays(f"tap of '{told}'", leaves), site=site, results=())
     return value
 
 
 def print(format: str, *args: typing.Any, ordered: bool = False, **kwargs: typing.Any) -> None:
     """Prints `format.format(*args, **kwargs)` with the values of the run."""
-    import builtins
-
     format.format(*args, **kwargs)  # what it lacks is said here
-    tap((args, kwargs), lambda given: builtins.print(format.format(*given[0], **given[1])), name="print", ordered=ordered)
+    tap((args, kwargs), _Print(format), name="print", ordered=ordered)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Print:
+    format: str
+
+    def __call__(self, given: typing.Any) -> None:
+        builtins.print(self.format.format(*given[0], **given[1]))
 
 
 _hooks: contextvars.ContextVar[dict[str, typing.Callable[..., typing.Any]]] = contextvars.ContextVar("hooks", default={})
