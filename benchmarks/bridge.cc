@@ -183,6 +183,9 @@ void python(Report& report) {
         {peer, us, "us", "", 0,
          "a call of a NumPy function of f32[4] in a compiled loop; at most 0.33 is the aim"},
         "python");
+  report.add_output_of("PYTHONPATH='" POSTERN_BENCH_PYTHON
+                       "' /usr/bin/python3 '" POSTERN_BENCH_FOLDER
+                       "/python_jax.py' '" POSTERN_BENCH_FOLDER "/../examples/jax'");
 }
 
 void load(Report& report) {

@@ -38,7 +38,7 @@ constexpr bench::Benchmark benchmarks[] = {
     {"staged", "what stages add, and their memory", bench::staged},
     {"gpu", "calls and taps on a GPU, where there is one", bench::gpu},
     {"bridge", "calls that a host's own threads answer", bench::bridge},
-    {"python", "a NumPy function called from a compiled loop", bench::python},
+    {"python", "runs and calls of the Python package, and what packages make of it", bench::python},
     {"beam", "a process of the BEAM called from a compiled loop", bench::beam},
     {"load", "a saved program to its first result", bench::load},
     {"soak", "resident memory over 1e7 calls and 1e5 executions", bench::soak},
