@@ -1,4 +1,5 @@
-# What `cmake --install` puts in place: library, headers, plug-in, package files, licence.
+# What `cmake --install` puts in place: library, headers, plug-in, package files, licence; and the
+# application for Erlang and Elixir where it is built.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -9,6 +10,13 @@ if(POSTERN_COMMAND)
 endif()
 if(TARGET postern_mpi)  # beside the library, which looks for it there
   install(TARGETS postern_mpi LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endif()
+if(TARGET postern_nif)  # an application as the BEAM looks for it, in /usr or where ERL_LIBS says
+  set(application lib/erlang/lib/postern-${PROJECT_VERSION})
+  set_target_properties(postern_nif PROPERTIES INSTALL_RPATH
+                                               "$ORIGIN/../../../../../${CMAKE_INSTALL_LIBDIR}")
+  install(TARGETS postern_nif LIBRARY DESTINATION ${application}/priv)
+  install(DIRECTORY ${PROJECT_BINARY_DIR}/bindings/elixir/ebin DESTINATION ${application})
 endif()
 install(DIRECTORY include/postern DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 # The library looks for the plug-in in the folder `postern` beside itself.

@@ -23,7 +23,7 @@
 extern "C" {
 #endif
 
-#define PN_C_VERSION 5
+#define PN_C_VERSION 6
 /* The version of this interface that the library has; compatible when it is PN_C_VERSION or more.
  */
 POSTERN_API int pn_version(void);
@@ -90,6 +90,9 @@ typedef enum pn_dtype {
   PN_F8E8M0FNU,
   PN_F4E2M1FN
 } pn_dtype;
+
+/* "f32"; NULL where the number is none. */
+POSTERN_API const char* pn_dtype_name(int dtype);
 
 /* Row-major memory that belongs to somebody else. Elements of less than a byte take one each. */
 typedef struct pn_array {
@@ -239,8 +242,9 @@ typedef struct pn_request {
 } pn_request;
 
 /* The oldest firing that nobody has taken; waits at most so long (negative: without a limit, 0: not
- * at all). PN_EMPTY when none came, PN_CLOSED once the bridge is ended or closed. The request lives
- * until it is answered. Any number of threads may ask. */
+ * at all; up to 50,000 ns: the thread looks for it and does not sleep, the less long the more often
+ * that was in vain). PN_EMPTY when none came, PN_CLOSED once the bridge is ended or closed. The
+ * request lives until it is answered. Any number of threads may ask. */
 POSTERN_API int pn_bridge_next(pn_bridge* bridge, int64_t timeout_ns, const pn_request** out);
 /* Answers with `count` arrays of the results' types, which are copied; or with NULL when the
  * results' own memory was filled. PN_NOT_FOUND for a tag that is unknown or answered; PN_BAD_RESULT
@@ -263,6 +267,11 @@ POSTERN_API int pn_bridge_stopped(const pn_bridge* bridge, uint64_t tag);
 /* A descriptor that is readable while firings wait to be taken: for poll, epoll, and what stands on
  * them. The bridge's own. */
 POSTERN_API int pn_bridge_descriptor(const pn_bridge* bridge);
+/* For hosts that are woken by a call rather than by a descriptor: `ready(user)` is called once
+ * after each PN_EMPTY of pn_bridge_next, when a firing comes or the bridge ends, from the thread
+ * that brings it. It must neither wait nor use the bridge. It takes the place of an earlier one,
+ * which is not called any more when this returns; NULL: none, as after pn_bridge_free. */
+POSTERN_API int pn_bridge_notify(pn_bridge* bridge, void (*ready)(void* user), void* user);
 /* Fails what nobody has taken and what comes later with PN_CLOSED, as pn_bridge_close does; what
  * was taken stays open, with its memory, until it is answered. */
 POSTERN_API void pn_bridge_end(pn_bridge* bridge);

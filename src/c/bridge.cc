@@ -38,6 +38,25 @@ struct Request {
   Failure why;
 };
 
+/// Whom the bridge tells that something waits. Once it was set anew the earlier one is not called.
+class Notifier {
+ public:
+  void set(void (*ready)(void*), void* user) {
+    const std::scoped_lock lock(guard_);
+    ready_ = ready;
+    user_ = user;
+  }
+  void tell() {
+    const std::scoped_lock lock(guard_);
+    if (ready_) ready_(user_);
+  }
+
+ private:
+  std::mutex guard_;
+  void (*ready_)(void*) = nullptr;
+  void* user_ = nullptr;
+};
+
 /// Shared with the functions that it serves, which may outlive the handle.
 class Bridge {
  public:
@@ -60,9 +79,10 @@ class Bridge {
     open_.emplace(request.view.tag, &request);
     waiting_.push_back(&request);
     signal();
-    const bool wake = sleepers_ > 0;
+    const bool wake = sleepers_ > 0, tell = std::exchange(armed_, false);
     lock.unlock();
     if (wake) came_.notify_one();
+    if (tell) notifier_.tell();
     const auto answered = [&] {
       return request.state.load(std::memory_order_acquire) == Request::answered;
     };
@@ -80,13 +100,14 @@ class Bridge {
     Lock lock(guard_, std::defer_lock);
     host::acquire(lock);
     ++sleepers_;
-    if (until != never)
-      came_.wait_until(lock, until, ready);
-    else
+    if (until == never)
       came_.wait(lock, ready);
+    else if (*limit > shortest_sleep)
+      came_.wait_until(lock, until, ready);
     --sleepers_;
     if (ended_) return refuse(PN_CLOSED, "the bridge is closed");
-    if (waiting_.empty()) return PN_EMPTY;
+    armed_ = waiting_.empty();
+    if (armed_) return PN_EMPTY;
     Request* const request = waiting_.front();
     waiting_.pop_front();
     unsignal();
@@ -135,16 +156,9 @@ class Bridge {
   }
 
   /// What was taken stays open.
-  void end() {
-    std::scoped_lock lock(guard_);
-    finish();
-  }
-
-  void close() {
-    std::scoped_lock lock(guard_);
-    closed_ = true;
-    finish();
-  }
+  void end() { finish(false); }
+  void close() { finish(true); }
+  void notify(void (*ready)(void*), void* user) { notifier_.set(ready, user); }
 
   /// From the first time on that it is asked for, it says how many requests wait.
   int descriptor() {
@@ -158,12 +172,19 @@ class Bridge {
 
  private:
   using Lock = std::unique_lock<std::mutex>;
+  // To be put to sleep and woken takes longer.
+  static constexpr std::chrono::nanoseconds shortest_sleep = 50us;
 
-  void finish() {
+  void finish(bool close) {
+    Lock lock(guard_);
     ended_ = true;
+    closed_ = closed_ || close;
     signal();
     came_.notify_all();
     answered_.notify_all();
+    const bool tell = std::exchange(armed_, false);
+    lock.unlock();
+    if (tell) notifier_.tell();
   }
 
   // What has a code of its own at the caller keeps it.
@@ -262,6 +283,8 @@ class Bridge {
   bool ended_ = false;   // nothing new is taken
   bool closed_ = false;  // nothing may be answered any more
   bool watched_ = false;
+  bool armed_ = false;  // next() has said that nothing waits, and what comes is to be told
+  Notifier notifier_;
   const int descriptor_;
   std::atomic<bool> seen_{false};  // that next() has something to return
   host::Lookout requests_, answers_;
@@ -338,6 +361,13 @@ int pn_bridge_descriptor(const pn_bridge* bridge) {
   if (bridge) return bridge->bridge->descriptor();
   return -1;
 }
+int pn_bridge_notify(pn_bridge* bridge, void (*ready)(void*), void* user) {
+  return guarded([&] {
+    check(bridge != nullptr, "pn_bridge_notify: bridge is NULL");
+    bridge->bridge->notify(ready, user);
+    return PN_OK;
+  });
+}
 void pn_bridge_end(pn_bridge* bridge) {
   if (bridge) bridge->bridge->end();
 }
@@ -345,6 +375,7 @@ void pn_bridge_close(pn_bridge* bridge) {
   if (bridge) bridge->bridge->close();
 }
 void pn_bridge_free(pn_bridge* bridge) {
+  if (bridge) bridge->bridge->notify(nullptr, nullptr);
   pn_bridge_close(bridge);
   delete bridge;
 }

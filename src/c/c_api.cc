@@ -158,6 +158,11 @@ const char* pn_last_error(void) { return c::last_error().text.c_str(); }
 void* pn_last_cause(void) { return c::last_error().cause.get(); }
 void pn_clear_error(void) { c::last_error() = {}; }
 
+const char* pn_dtype_name(int dtype) {
+  if (dtype < 0 || dtype > PN_F4E2M1FN) return nullptr;
+  return to_string(static_cast<DType>(dtype)).data();  // a literal's
+}
+
 int pn_configure(int cpu_devices, const char* plugin, const char* cache_dir) {
   return guarded([&] {
     Config config;

@@ -305,6 +305,63 @@ TEST_F(CInterface, TheDescriptorTellsOfCallsThatCameBeforeItWasAskedFor) {
   caller.join();
 }
 
+TEST_F(CInterface, OneWhoIsToldIsToldOnceForEachTimeThatNothingWaited) {
+  std::atomic<int> told{0};
+  const auto tell = [](void* count) { ++*static_cast<std::atomic<int>*>(count); };
+  ASSERT_EQ(pn_bridge_notify(bridge, tell, &told), PN_OK);
+  const auto served = [&](auto act) {
+    std::thread caller([&] { EXPECT_EQ(run(program).code, PN_OK); });
+    const pn_request* const r = act();
+    fill(r, 1);
+    pn_bridge_reply(bridge, r->tag, nullptr, 0);
+    caller.join();
+  };
+  const auto when_told = [&] {
+    for (const int before = told; told == before;) std::this_thread::yield();
+    return next();
+  };
+  const pn_request* none = nullptr;
+  served([&] { return next(); });
+  EXPECT_EQ(told, 0) << "nobody was told that nothing waits";
+  for (const std::int64_t limit : {0, 1000}) {
+    EXPECT_EQ(pn_bridge_next(bridge, limit, &none), PN_EMPTY);
+    served(when_told);
+    served([&] { return next(); });
+  }
+  EXPECT_EQ(told, 2);
+  EXPECT_EQ(pn_bridge_next(bridge, 0, &none), PN_EMPTY);
+  pn_bridge_end(bridge);
+  EXPECT_EQ(told, 3) << "the end is told too";
+  pn_bridge_close(bridge);
+  EXPECT_EQ(told, 3);
+  EXPECT_EQ(pn_bridge_next(bridge, 0, &none), PN_CLOSED);
+}
+
+TEST_F(CInterface, OneWhoWantsToBeToldNoMoreIsNot) {
+  std::atomic<int> told{0};
+  const auto tell = [](void* count) { ++*static_cast<std::atomic<int>*>(count); };
+  const pn_request* none = nullptr;
+  ASSERT_EQ(pn_bridge_notify(bridge, tell, &told), PN_OK);
+  EXPECT_EQ(pn_bridge_next(bridge, 0, &none), PN_EMPTY);
+  ASSERT_EQ(pn_bridge_notify(bridge, nullptr, nullptr), PN_OK);
+  std::thread caller([&] { EXPECT_EQ(run(program).code, PN_OK); });
+  const pn_request* const r = next();
+  fill(r, 1);
+  pn_bridge_reply(bridge, r->tag, nullptr, 0);
+  caller.join();
+  ASSERT_EQ(pn_bridge_notify(bridge, tell, &told), PN_OK);
+  EXPECT_EQ(pn_bridge_next(bridge, 0, &none), PN_EMPTY);
+  pn_bridge_free(std::exchange(bridge, nullptr));
+  EXPECT_EQ(told, 0) << "who frees it knows";
+}
+
+TEST_F(CInterface, DtypesHaveNames) {
+  EXPECT_STREQ(pn_dtype_name(PN_PRED), "pred");
+  EXPECT_STREQ(pn_dtype_name(PN_F4E2M1FN), "f4e2m1fn");
+  EXPECT_EQ(pn_dtype_name(-1), nullptr);
+  EXPECT_EQ(pn_dtype_name(PN_F4E2M1FN + 1), nullptr);
+}
+
 TEST_F(CInterface, Tensors) {
   alignas(64) float data[16] = {1, 2, 3};
   const std::int64_t dims[] = {16};

@@ -245,6 +245,7 @@ void add_all() {
   add("pn_last_error", pn_last_error, [] { return std::tuple<>(); });
   add("pn_last_cause", pn_last_cause, [] { return std::tuple<>(); });
   add("pn_clear_error", pn_clear_error, [] { return std::tuple<>(); });
+  add("pn_dtype_name", pn_dtype_name, [] { return std::tuple{ints}; });
   // First with what is refused or harmless; what it set is the process's, so that no later one may
   // want a health check.
   add("pn_configure", pn_configure, [] {
@@ -419,6 +420,11 @@ void add_all() {
   });
   add("pn_bridge_descriptor", pn_bridge_descriptor, [] {
     return std::tuple{std::vector<const pn_bridge*>{nullptr, bridge()}};
+  });
+  add("pn_bridge_notify", pn_bridge_notify, [] {
+    static const auto ready = [](void*) {};
+    return std::tuple{std::vector<pn_bridge*>{nullptr, bridge()},
+                      std::vector<void (*)(void*)>{nullptr, ready}, users};
   });
   add("pn_bridge_fill", pn_bridge_fill, [=] {
     const auto list = asked();

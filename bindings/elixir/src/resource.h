@@ -7,18 +7,13 @@
 
 namespace postern_beam {
 
-/// `T` may have `down(env, pid)`, called when a process that it watches has ended, and
-/// `stop()`, called when its descriptor is not watched any more.
+/// `T` may have `down(env, pid)`, called when a process that it watches has ended.
 template <class T>
 class Resource {
  public:
   static bool open(ErlNifEnv* env, const char* name) {
     ErlNifResourceTypeInit init{};
     init.dtor = [](ErlNifEnv*, void* object) { static_cast<T*>(object)->~T(); };
-    if constexpr (requires(T & t) { t.stop(); })
-      init.stop = [](ErlNifEnv*, void* object, ErlNifEvent, int) {
-        static_cast<T*>(object)->stop();
-      };
     if constexpr (requires(T & t, ErlNifEnv * e, const ErlNifPid& p) { t.down(e, p); })
       init.down = [](ErlNifEnv* e, void* object, ErlNifPid* pid, ErlNifMonitor*) {
         static_cast<T*>(object)->down(e, *pid);

@@ -6,6 +6,9 @@ namespace postern_beam {
 
 namespace {
 
+// A call in a loop often comes this soon, and a process that waits takes as long to be woken.
+constexpr std::int64_t longest_look_ns = 20'000;
+
 Outcome outcome(int code) {
   if (code == PN_OK || code == PN_EMPTY) return {code};
   return {code, pn_last_error()};
@@ -108,7 +111,7 @@ Outcome Service::serve(const std::string& name, bool replace) {
 
 Outcome Service::next(std::shared_ptr<Open>& out) {
   const pn_request* request = nullptr;
-  const Outcome came = outcome(pn_bridge_next(bridge_, 0, &request));
+  const Outcome came = outcome(pn_bridge_next(bridge_, longest_look_ns, &request));
   if (came.code != PN_OK) return came;
   out = std::make_shared<Open>(shared_from_this(), request);
   const std::scoped_lock lock(guard_);

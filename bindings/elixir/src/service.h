@@ -71,7 +71,7 @@ class Service : public std::enable_shared_from_this<Service> {
   Service(const Service&) = delete;
 
   Outcome serve(const std::string& name, bool replace);
-  /// PN_OK, or what pn_bridge_next says; it does not wait.
+  /// PN_OK, or what pn_bridge_next says; it looks for a request and does not sleep.
   Outcome next(std::shared_ptr<Open>& out);
   /// Takes nothing more; what is open fails with PN_CLOSED and this text.
   void end(const std::string& text);

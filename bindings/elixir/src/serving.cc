@@ -17,20 +17,37 @@ ERL_NIF_TERM answer(ErlNifEnv* env, const Outcome& outcome) {
   return error(env, outcome.code, outcome.text);
 }
 
-/// The owner's: with it the service ends.
+/// The owner's: with it the service ends. Lives in the VM's memory, at one place.
 struct Bridge {
   std::shared_ptr<Service> service;
-  bool watched = false;
-  explicit Bridge(std::shared_ptr<Service> s) : service(std::move(s)) {}
-  ~Bridge() { service->end("the process that served it has ended"); }
+  ErlNifPid owner{};
+  ErlNifEnv* const env = enif_alloc_env();
+  ERL_NIF_TERM message;
 
-  void down(ErlNifEnv* env, const ErlNifPid&) { end(env, "the process that served it has ended"); }
-  void stop() {}  // the descriptor is the bridge's, which lives as long as this
-  void end(ErlNifEnv* env, const char* text) {
+  Bridge(std::shared_ptr<Service> s, ErlNifEnv* caller, ERL_NIF_TERM reference)
+      : service(std::move(s)),
+        message(enif_make_tuple2(env, atoms().ready, enif_make_copy(env, reference))) {
+    enif_self(caller, &owner);
+    pn_bridge_notify(service->bridge(), tell, this);
+  }
+  Bridge(const Bridge&) = delete;
+  ~Bridge() {
+    end(owner_has_ended);
+    enif_free_env(env);
+  }
+  void down(ErlNifEnv*, const ErlNifPid&) { end(owner_has_ended); }
+  void end(const char* text) {
+    // The VM allows no sending from here, and nobody waits who does not know.
+    pn_bridge_notify(service->bridge(), nullptr, nullptr);
     service->end(text);
-    const int descriptor = pn_bridge_descriptor(service->bridge());
-    if (std::exchange(watched, false))
-      enif_select(env, descriptor, ERL_NIF_SELECT_STOP, this, nullptr, atoms().none);
+  }
+
+ private:
+  static constexpr const char* owner_has_ended = "the process that served it has ended";
+  /// On the thread that calls, which is none of the VM's.
+  static void tell(void* self) {
+    const auto& bridge = *static_cast<Bridge*>(self);
+    enif_send(nullptr, &bridge.owner, nullptr, bridge.message);
   }
 };
 
@@ -132,13 +149,12 @@ ERL_NIF_TERM put_now(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
 
 }  // namespace
 
-ERL_NIF_TERM bridge_new(ErlNifEnv* env, int, const ERL_NIF_TERM[]) {
+ERL_NIF_TERM bridge_new(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
+  if (!enif_is_ref(env, arguments[0])) return enif_make_badarg(env);
   pn_bridge* made = nullptr;
   if (const int code = pn_bridge_create(&made); code != PN_OK) return last_error(env, code);
-  Bridge* const bridge = Resource<Bridge>::make(std::make_shared<Service>(made));
-  ErlNifPid self;
-  enif_self(env, &self);
-  enif_monitor_process(env, bridge, &self, nullptr);
+  Bridge* const bridge = Resource<Bridge>::make(std::make_shared<Service>(made), env, arguments[0]);
+  enif_monitor_process(env, bridge, &bridge->owner, nullptr);
   return ok(env, term_of(env, bridge));
 }
 
@@ -152,21 +168,10 @@ ERL_NIF_TERM bridge_serve(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
 ERL_NIF_TERM bridge_next(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
   Bridge* const bridge = Resource<Bridge>::get(env, arguments[0]);
   ErlNifUInt64 copy_below = 0;
-  if (!bridge || !enif_is_ref(env, arguments[1]) ||
-      !enif_get_uint64(env, arguments[2], &copy_below))
-    return enif_make_badarg(env);
+  if (!bridge || !enif_get_uint64(env, arguments[1], &copy_below)) return enif_make_badarg(env);
   std::shared_ptr<Open> open;
   const Outcome came = bridge->service->next(open);
-  if (came.code == PN_EMPTY) {
-    const ERL_NIF_TERM message = enif_make_tuple2(env, atoms().ready, arguments[1]);
-    bridge->watched = true;
-    const int descriptor = pn_bridge_descriptor(bridge->service->bridge());
-    const auto read =
-        static_cast<ErlNifSelectFlags>(ERL_NIF_SELECT_READ | ERL_NIF_SELECT_CUSTOM_MSG);
-    if (enif_select_x(env, descriptor, read, bridge, nullptr, message, nullptr) < 0)
-      return error(env, PN_INTERNAL, "the VM does not watch the bridge's descriptor");
-    return atoms().wait;
-  }
+  if (came.code == PN_EMPTY) return atoms().wait;
   if (came.code != PN_OK) return error(env, came.code, came.text);
   const ERL_NIF_TERM operands = operand_terms(env, open, copy_below);
   const ERL_NIF_TERM request = term_of(env, Resource<Request>::make(std::move(open)));
@@ -176,7 +181,7 @@ ERL_NIF_TERM bridge_next(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
 ERL_NIF_TERM bridge_end(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
   Bridge* const bridge = Resource<Bridge>::get(env, arguments[0]);
   if (!bridge) return enif_make_badarg(env);
-  bridge->end(env, "the bridge that serves this function is closed");
+  bridge->end("the bridge that serves this function is closed");
   return atoms().ok;
 }
 

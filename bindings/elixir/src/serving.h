@@ -6,13 +6,13 @@
 
 namespace postern_beam {
 
-/// () -> {:ok, bridge}, whose owner is the caller: when it ends the bridge does.
+/// (ref) -> {:ok, bridge}, whose owner is the caller: when it ends the bridge does.
 Nif bridge_new;
 /// (bridge, name, replace) -> :ok
 Nif bridge_serve;
-/// (bridge, ref, copy_below) -> {:ok, request, operands}; :wait when none waits, and then the
-/// caller gets {:postern_ready, ref} when one does. Operands of at least copy_below bytes are the
-/// program's own memory.
+/// (bridge, copy_below) -> {:ok, request, operands}; :wait when none comes within some
+/// microseconds, and then the owner gets {:postern_ready, ref} when one does. Operands of at least
+/// copy_below bytes are the program's own memory.
 Nif bridge_next;
 /// (bridge) -> :ok. What is open fails.
 Nif bridge_end;

@@ -10,23 +10,6 @@ namespace postern_beam {
 
 namespace {
 
-// In the order of pn_dtype.
-constexpr const char* dtype_names[] = {"pred",       "s2",
-                                       "s4",         "s8",
-                                       "s16",        "s32",
-                                       "s64",        "u2",
-                                       "u4",         "u8",
-                                       "u16",        "u32",
-                                       "u64",        "f16",
-                                       "bf16",       "f32",
-                                       "f64",        "c64",
-                                       "c128",       "f8e5m2",
-                                       "f8e4m3fn",   "f8e4m3b11fnuz",
-                                       "f8e5m2fnuz", "f8e4m3fnuz",
-                                       "f8e4m3",     "f8e3m4",
-                                       "f8e8m0fnu",  "f4e2m1fn"};
-static_assert(std::size(dtype_names) == PN_F4E2M1FN + 1);
-
 struct Code {
   int code;
   const char* name;
@@ -103,7 +86,8 @@ Atoms::Atoms(ErlNifEnv* env) {
   type = atom("type");
   shape = atom("shape");
   data = atom("data");
-  for (std::size_t i = 0; i < dtypes.size(); ++i) dtypes[i] = atom(dtype_names[i]);
+  for (std::size_t i = 0; i < dtypes.size(); ++i)
+    dtypes[i] = atom(pn_dtype_name(static_cast<int>(i)));
 }
 
 void make_atoms(ErlNifEnv* env) {

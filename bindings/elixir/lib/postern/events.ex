@@ -10,7 +10,8 @@ defmodule Postern.Events do
   end
 
   defp start(names, start) do
-    {:ok, bridge} = Nif.bridge_new()
+    ref = make_ref()
+    {:ok, bridge} = Nif.bridge_new(ref)
 
     for name <- names do
       with {:error, _, _, _} = error <- Nif.bridge_serve(bridge, name, false) do
@@ -20,7 +21,7 @@ defmodule Postern.Events do
       end
     end
 
-    events = %{bridge: bridge, ref: make_ref(), run: nil, shown: nil, ended: nil}
+    events = %{bridge: bridge, ref: ref, run: nil, shown: nil, ended: nil}
 
     case start && start.() do
       nil -> events
@@ -32,7 +33,7 @@ defmodule Postern.Events do
   # The program waits in an event until the next one is asked for.
   defp next(%{shown: nil} = events) do
     # Operands are copied: what is made of a stream is often a list.
-    case Nif.bridge_next(events.bridge, events.ref, @all) do
+    case Nif.bridge_next(events.bridge, @all) do
       {:ok, handle, operands} ->
         info = Request.info(%Request{handle: handle, operands: operands})
         {[Map.put(info, :operands, operands)], %{events | shown: handle}}
@@ -78,9 +79,12 @@ defmodule Postern.Events do
     if run && !ended, do: Postern.cancel(run) && Postern.await(run)
     if shown, do: Request.reply(shown, :filled)
     Nif.bridge_end(bridge)
+    forget(ref)
+  end
 
+  defp forget(ref) do
     receive do
-      {:postern_ready, ^ref} -> :ok
+      {:postern_ready, ^ref} -> forget(ref)
     after
       0 -> :ok
     end

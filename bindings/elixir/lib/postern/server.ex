@@ -78,12 +78,16 @@ defmodule Postern.Server do
   # Operands of fewer bytes are copied, which takes less time than to collect what shows them.
   @shared_from 16 * 1024
   @most :erlang.bsl(1, 62)
+  # Words of binaries that a server may have let go of before the VM collects them on its own.
+  @vheap 1024 * 1024
   # So many calls are answered before other messages are looked at.
   @turn 256
 
   @impl true
   def init({module, argument, options}) do
-    with {:ok, bridge} <- Nif.bridge_new(),
+    ref = make_ref()
+
+    with {:ok, bridge} <- Nif.bridge_new(ref),
          :ok <- serve(bridge, options),
          {:ok, state} <- module.init(argument) do
       if options.owner, do: Process.monitor(options.owner)
@@ -96,13 +100,15 @@ defmodule Postern.Server do
       )
 
       copy_below = if options.operands == :copied, do: @most, else: @shared_from
+      # What shows operands is collected after each call: not also in its middle.
+      Process.flag(:min_bin_vheap_size, @vheap)
 
       {:ok,
        %{
          module: module,
          state: state,
          bridge: bridge,
-         ref: make_ref(),
+         ref: ref,
          handed: false,
          copy_below: copy_below,
          options: options
@@ -174,6 +180,13 @@ defmodule Postern.Server do
 
   defp take(server, left) do
     case enter(server) do
+      {:next, :ok, server} ->
+        take(server, left - 1)
+
+      {:next, {:held, handle}, server} ->
+        settle_held(handle)
+        take(server, left - 1)
+
       {:next, handle, server} ->
         settle(handle)
         take(server, left - 1)
@@ -193,7 +206,7 @@ defmodule Postern.Server do
   # Operands live in this function's frame and those that it calls: when it has returned, what
   # shows them is garbage, unless somebody keeps it.
   defp enter(server) do
-    case Nif.bridge_next(server.bridge, server.ref, server.copy_below) do
+    case Nif.bridge_next(server.bridge, server.copy_below) do
       {:ok, handle, operands} ->
         began = if Telemetry.attached?(), do: System.monotonic_time()
         result = call(server, handle, operands)
@@ -212,9 +225,10 @@ defmodule Postern.Server do
     kind, reason -> {:caught, kind, reason, __STACKTRACE__}
   end
 
+  # With what is to be settled, if anything is.
   defp answer(handle, {:reply, result, state}, server) do
-    reply(handle, result)
-    {:next, handle, %{server | state: state}}
+    held = if reply(handle, result) == :held, do: {:held, handle}, else: :ok
+    {:next, held, %{server | state: state}}
   end
 
   defp answer(handle, {:noreply, state}, server) do
@@ -266,9 +280,13 @@ defmodule Postern.Server do
   @doc false
   # The answer goes when nothing shows the operands any more: here that is after a collection.
   def settle(handle) do
-    if Nif.request_held(handle), do: collect(type: :minor)
-    if Nif.request_held(handle), do: collect(type: :major)
+    if Nif.request_held(handle), do: settle_held(handle)
     :ok
+  end
+
+  defp settle_held(handle) do
+    collect(type: :minor)
+    if Nif.request_held(handle), do: collect(type: :major)
   end
 
   # What was collected goes when the process next leaves its scheduler.
