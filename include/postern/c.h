@@ -281,14 +281,34 @@ POSTERN_API void pn_bridge_close(pn_bridge* bridge);
 /* Closes and frees it; no other thread may be using it. */
 POSTERN_API void pn_bridge_free(pn_bridge* bridge);
 
+/* --- libraries and C++ functions --- */
+
+/* Opens a shared object that states POSTERN_LIBRARY and runs its load function, once. */
+POSTERN_API int pn_load_library(const char* path);
+/* The names of pn_register and of C++'s register_function, sorted; NULL beyond the last. Index 0
+ * looks anew; the names live until this thread asks for index 0 again. */
+POSTERN_API const char* pn_registered_function(size_t index);
+/* `callee` is a `const postern::Callee*` of C++, whose function is registered; it may go
+ * afterwards. */
+POSTERN_API int pn_register_callee(const char* name, const void* callee, int replace);
+
 /* --- guests: functions for the programs of another XLA in this process, such as JAX's --- */
 
-/* An XLA_FFI_Handler, for that XLA to register for custom calls with api_version 4 on CPUs. It
- * enters the function of pn_register that the call's attributes name: `function`, `name`, `file`,
- * `kind`
- * ("call", "tap" or "async") are strings, `line`, `timeout` (nanoseconds, 0: none) and `every` are
- * i64. Tokens among operands and results are passed over. */
+/* An XLA_FFI_Handler, for that XLA to register for custom calls with api_version 4 on CPUs, for the
+ * stage "execute". It enters the function of pn_register that the call's attributes name:
+ * `function`, `name`, `file`, `kind` ("call", "tap" or "async") are strings, `line`, `timeout`
+ * (nanoseconds, 0: none) and `every` are i64; `levels` (string) and `parallel` (i64) are of calls
+ * for each element of a batch, and those that begin with "with_" are the function's own. Tokens
+ * among operands and results are passed over. */
 POSTERN_API void* pn_guest_handler(void);
+/* The same for the stage "instantiate". Where it is registered a call costs far less. What it makes
+ * has the type of these two, an XLA_FFI_TypeId and an XLA_FFI_TypeInfo, which must be registered
+ * before the handlers. */
+POSTERN_API void* pn_guest_instantiate(void);
+POSTERN_API void* pn_guest_state_type(void);
+POSTERN_API void* pn_guest_state_info(void);
+/* The device of the innermost host function that the calling thread is inside of; -1 outside. */
+POSTERN_API int pn_inside_device(void);
 /* A call that fails ends its program with an error whose text ends in "[postern failure NUMBER]".
  * Returns that failure's code, and makes its text and cause the thread's last error. PN_NOT_FOUND
  * for a number that was never given, or of which 256 have followed. */

@@ -7,7 +7,6 @@
 
 #include "core/check.h"
 #include "core/value.h"
-#include "guest/guest.h"
 #include "host/bad_result.h"
 #include "host/run_state.h"
 #include "run/array.h"
@@ -341,15 +340,5 @@ int pn_unregister(const char* name) {
     if (unregister_function(name)) return PN_OK;
     return static_cast<pn_code>(
         refuse(PN_NOT_FOUND, fmt::format("no function is registered under '{}'", name)));
-  });
-}
-
-void* pn_guest_handler(void) { return reinterpret_cast<void*>(&guest::handle_call); }
-
-int pn_guest_failure(uint64_t number) {
-  return guarded([&] {
-    if (const std::exception_ptr failure = guest::failure(number)) std::rethrow_exception(failure);
-    return static_cast<pn_code>(
-        refuse(PN_NOT_FOUND, fmt::format("there is no failure {}, or none any more", number)));
   });
 }

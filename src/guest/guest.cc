@@ -8,155 +8,142 @@
 #include <vector>
 
 #include "core/check.h"
+#include "core/fork.h"
+#include "core/small_vector.h"
+#include "guest/call_site.h"
+#include "host/executor.h"
 #include "host/fire.h"
-#include "host/registry.h"
+#include "host/timeline.h"
 #include "pjrt/ffi_frame.h"
 
 namespace postern::guest {
 
 namespace {
 
+using host::HostSite;
+
 alignas(64) std::byte nothing[64];  // where empty arrays point
-
-using HostSitePtr = std::shared_ptr<const host::HostSite>;
-
-/// A run of one site.
-class GuestRun : public host::RunState, public std::enable_shared_from_this<GuestRun> {
- public:
-  explicit GuestRun(HostSitePtr of) {
-    static std::atomic<std::uint64_t> runs{0};
-    number = runs.fetch_add(1, std::memory_order_relaxed) + 1;
-    sites = of.get();
-    site_count = 1;
-    owner = std::move(of);
-  }
-  std::weak_ptr<host::RunState> handle() override { return weak_from_this(); }
-};
-
-/// What the attributes say, as views of XLA's memory.
-struct Asked {
-  std::string_view function, name, file, kind;
-  std::int64_t line = 0, timeout = 0, every = 1;
-};
-
-struct TextAttribute {
-  std::string_view name;
-  std::string_view Asked::*member;
-};
-constexpr TextAttribute text_attributes[] = {{"function", &Asked::function},
-                                             {"name", &Asked::name},
-                                             {"file", &Asked::file},
-                                             {"kind", &Asked::kind}};
-struct NumberAttribute {
-  std::string_view name;
-  std::int64_t Asked::*member;
-};
-constexpr NumberAttribute number_attributes[] = {
-    {"line", &Asked::line}, {"timeout", &Asked::timeout}, {"every", &Asked::every}};
 
 std::string_view text_of(const XLA_FFI_ByteSpan& span) { return {span.ptr, span.len}; }
 
+template <class T>
+std::vector<T> list_of(const XLA_FFI_Array& array) {
+  const T* const begin = static_cast<const T*>(array.data);
+  return {begin, begin + array.size};
+}
+
+/// Of the types that Asked takes; nothing for others.
+std::optional<Attribute> attribute_at(const XLA_FFI_Attrs& attrs, std::int64_t i) {
+  const void* const at = attrs.attrs[i];
+  if (attrs.types[i] == XLA_FFI_AttrType_STRING)
+    return std::string(text_of(*static_cast<const XLA_FFI_ByteSpan*>(at)));
+  if (attrs.types[i] == XLA_FFI_AttrType_SCALAR) {
+    const auto& scalar = *static_cast<const XLA_FFI_Scalar*>(at);
+    switch (scalar.dtype) {
+      case XLA_FFI_DataType_PRED: return *static_cast<const bool*>(scalar.value);
+      case XLA_FFI_DataType_S64: return *static_cast<const std::int64_t*>(scalar.value);
+      case XLA_FFI_DataType_F64: return *static_cast<const double*>(scalar.value);
+      default: return std::nullopt;
+    }
+  }
+  if (attrs.types[i] == XLA_FFI_AttrType_ARRAY) {
+    const auto& array = *static_cast<const XLA_FFI_Array*>(at);
+    if (array.dtype == XLA_FFI_DataType_S64) return list_of<std::int64_t>(array);
+    if (array.dtype == XLA_FFI_DataType_F64) return list_of<double>(array);
+  }
+  return std::nullopt;
+}
+
 Asked asked_by(const XLA_FFI_CallFrame* frame) {
   Asked asked;
-  const XLA_FFI_Attrs& attrs = frame->attrs;
-  for (std::int64_t i = 0; i < attrs.size; ++i) {
-    const std::string_view name = text_of(*attrs.names[i]);
-    const auto* const text = std::ranges::find(text_attributes, name, &TextAttribute::name);
-    if (text != std::end(text_attributes) && attrs.types[i] == XLA_FFI_AttrType_STRING) {
-      asked.*text->member = text_of(*static_cast<const XLA_FFI_ByteSpan*>(attrs.attrs[i]));
-      continue;
-    }
-    const std::int64_t* const value = pjrt::int_attribute(frame, i, name);
-    const auto* const number = std::ranges::find(number_attributes, name, &NumberAttribute::name);
-    check(value && number != std::end(number_attributes),
-          "a custom call of Postern has the attribute '{}', which it does not take so", name);
-    asked.*number->member = *value;
+  for (std::int64_t i = 0; i < frame->attrs.size; ++i) {
+    const std::string_view name = text_of(*frame->attrs.names[i]);
+    const std::optional<Attribute> value = attribute_at(frame->attrs, i);
+    check(value.has_value(),
+          "a custom call of Postern has the attribute '{}', of a type that it "
+          "does not take",
+          name);
+    asked.set(name, *value);
   }
-  check(!asked.function.empty(), "a custom call of Postern names no function");
-  check(
-      asked.every >= 1 && asked.timeout >= 0,
-      "a custom call of Postern: every must be at least 1, got {}, and timeout at least 0, got {}",
-      asked.every, asked.timeout);
-  check(asked.kind == "call" || asked.kind == "tap" || asked.kind == "async",
-        "a custom call of Postern: kind must be call, tap or async, got '{}'", asked.kind);
+  asked.require();
   return asked;
 }
 
-/// The types and the memory of a frame's buffers, but for tokens.
-void add_buffers(std::span<XLA_FFI_Buffer* const> buffers, std::vector<Type>& types,
-                 std::vector<void*>& data) {
+bool is_token(const XLA_FFI_Buffer* buffer) { return buffer->dtype == XLA_FFI_DataType_TOKEN; }
+
+std::vector<Type> types_of(std::span<XLA_FFI_Buffer* const> buffers) {
+  std::vector<Type> types;
   for (const XLA_FFI_Buffer* b : buffers) {
-    if (b->dtype == XLA_FFI_DataType_TOKEN) continue;
+    if (is_token(b)) continue;
     DType dtype{};
     check(pjrt::dtype_of(b, dtype),
-          "a custom call of Postern has a buffer of XLA's type {}, for "
-          "which there is no dtype",
+          "a custom call of Postern has a buffer of XLA's type {}, for which there is no dtype",
           static_cast<int>(b->dtype));
-    check(bit_width(dtype) >= 8,
-          "a custom call of Postern has a buffer of {}, whose elements have "
-          "less than a byte; convert it before",
-          to_string(dtype));
     const auto dims = pjrt::dims_of(b);
     types.push_back(make_type(dtype, Dims(dims.begin(), dims.end())));
-    data.push_back(b->data ? b->data : nothing);
   }
+  return types;
 }
 
-/// Files' names for Places, which point at them; as many as a process has files.
-const char* kept_name(std::string_view file) {
-  static std::mutex guard;
-  static auto* const names = new std::map<std::string, std::string, std::less<>>;
-  const std::scoped_lock lock(guard);
-  const auto found = names->find(file);
-  if (found != names->end()) return found->second.c_str();
-  return names->emplace(file, file).first->second.c_str();
+/// How many tokens there are, if all are in front.
+std::optional<std::size_t> leading_tokens(std::span<XLA_FFI_Buffer* const> buffers) {
+  const auto first = std::ranges::find_if_not(buffers, is_token);
+  if (std::any_of(first, buffers.end(), is_token)) return std::nullopt;
+  return static_cast<std::size_t>(first - buffers.begin());
 }
 
-std::shared_ptr<SiteSpec> spec_of(const Asked& asked, std::vector<Type> operands,
-                                  std::vector<Type> results) {
-  auto spec = std::make_shared<SiteSpec>();
-  const bool tap = asked.kind != "call";
-  spec->kind = tap ? SiteSpec::Kind::tap : SiteSpec::Kind::call;
-  spec->word = tap ? "tap" : "call";
-  spec->name = asked.name;
-  spec->place = {kept_name(asked.file), "", static_cast<std::uint32_t>(asked.line)};
-  spec->named.name = asked.function;
-  spec->operands = std::move(operands);
-  spec->results = std::move(results);
-  spec->effect = Effect::unordered;
-  spec->timeout = std::chrono::nanoseconds(asked.timeout);
-  spec->async = asked.kind == "async";
-  spec->every = asked.every;
-  if (spec->has_counts()) spec->counts = std::make_shared<SiteCounts>();
-  return spec;
+std::unique_ptr<GuestRun> make_run(const XLA_FFI_CallFrame* frame, CallSite& place) {
+  const auto operands = pjrt::operands(frame), results = pjrt::results(frame);
+  std::unique_ptr<GuestRun> run = place.make({types_of(operands), types_of(results)});
+  const auto in = leading_tokens(operands), out = leading_tokens(results);
+  run->plain = in && out;
+  run->tokens_in = in.value_or(0);
+  run->tokens_out = out.value_or(0);
+  return run;
 }
 
-/// Sites by what they are asked to be, each made once for a function that is registered; so that
-/// what is counted of a place goes on.
-HostSitePtr site_of(const Asked& asked, std::vector<Type> operands, std::vector<Type> results) {
-  constexpr std::size_t most = 1024;
-  using Sites = std::map<std::string, HostSitePtr>;
-  static std::mutex guard;
-  static auto* const made = new Sites;
-  const std::string key = fmt::format("{}\n{}\n{}:{}\n{}\n{}\n{}\n{}\n{}", asked.function,
-                                      asked.name, asked.file, asked.line, asked.kind, asked.timeout,
-                                      asked.every, to_string(operands), to_string(results));
-  const auto function = host::function_named(asked.function);
-  Sites gone;  // after the lock: functions may go with them, and their ends may be anything
-  const std::scoped_lock lock(guard);
-  if (const auto found = made->find(key); found != made->end()) {
-    if (function && found->second->function == function) return found->second;
-    gone.insert(made->extract(found));
+[[gnu::always_inline]] inline void point_at(std::span<XLA_FFI_Buffer* const> buffers, void** data) {
+  for (const XLA_FFI_Buffer* b : buffers) *data++ = b->data ? b->data : nothing;
+}
+
+/// All that the handler's short way does not do.
+[[gnu::noinline]] bool fire_specially(XLA_FFI_CallFrame* frame, GuestRun& run, int device) {
+  const HostSite& site = *run.site;
+  run.belong_to(static_cast<std::uint64_t>(pjrt::run_id(frame)));
+  if (site.spec->async && run.tap_source().end.load(std::memory_order_relaxed)) {
+    run.request(host::Outcome::stopped);  // by an earlier firing's listener
+    return false;
   }
-  const auto spec = spec_of(asked, std::move(operands), std::move(results));
-  if (!function)
-    throw CallbackError(ErrorCode::unregistered,
-                        fmt::format("{}: no host function is registered under '{}'",
-                                    host::describe(*spec), asked.function),
-                        Site{spec->name, spec->place}, 0, nullptr);
-  check_signature(*spec, *function);
-  if (made->size() >= most) gone.merge(*made);
-  return (*made)[key] = std::make_shared<const host::HostSite>(spec, function);
+  SmallVector<void*, HostSite::few> data(site.buffers);
+  std::size_t count = 0;
+  for (const auto list : {pjrt::operands(frame), pjrt::results(frame)})
+    for (const XLA_FFI_Buffer* b : list)
+      if (!is_token(b)) data[count++] = b->data ? b->data : nothing;
+  const host::Helpers helpers(frame, [](void* from, XLA_FFI_Task* task, void* with) {
+    return pjrt::schedule(static_cast<const XLA_FFI_CallFrame*>(from), task, with);
+  });
+  return site.packed ? host::fire_packed(run, site, data.data(), device)
+                     : host::fire(run, site, data.data(), device);
+}
+
+bool fire_quickly(const XLA_FFI_CallFrame* frame, GuestRun& run, int device) {
+  void* data[HostSite::few];
+  point_at(pjrt::operands(frame).subspan(run.tokens_in), data);
+  point_at(pjrt::results(frame).subspan(run.tokens_out), data + run.site->operands);
+  run.enters(*run.site, device);
+  return host::enter_here(run, *run.site, data, device, nullptr);
+}
+
+void fire(XLA_FFI_CallFrame* frame, CallSite& place) {
+  const int device = std::max(pjrt::device_ordinal(frame), 0);
+  std::unique_ptr<GuestRun> run = place.take(device);
+  if (!run || !place.renew(*run)) [[unlikely]]
+    run = make_run(frame, place);
+  const bool quick = run->site->quick && run->plain && !host::timeline::on();
+  if (!(quick ? fire_quickly(frame, *run, device) : fire_specially(frame, *run, device)))
+      [[unlikely]]
+    run->rethrow();
+  place.give_back(std::move(run), device);
 }
 
 struct Failures {
@@ -185,27 +172,11 @@ XLA_FFI_Error* keep(const XLA_FFI_CallFrame* frame, std::exception_ptr error) {
                           fmt::format("{} [postern failure {}]", what, number).c_str());
 }
 
-void fire(const XLA_FFI_CallFrame* frame) {
-  const Asked asked = asked_by(frame);
-  std::vector<Type> operands, results;
-  std::vector<void*> data;
-  add_buffers(pjrt::operands(frame), operands, data);
-  add_buffers(pjrt::results(frame), results, data);
-  const HostSitePtr site = site_of(asked, std::move(operands), std::move(results));
-  const auto run = std::make_shared<GuestRun>(site);
-  const int device = std::max(pjrt::device_ordinal(frame), 0);
-  run->device = device;
-  if (!host::fire(*run, *site, data.data(), device) ||
-      !host::results_fit(*run, *site, data.data(), device))
-    run->rethrow();
-}
-
-}  // namespace
-
-XLA_FFI_Error* handle_call(XLA_FFI_CallFrame* frame) {
-  if (frame->extension_start && pjrt::answer_metadata(frame)) return nullptr;
+/// What body() throws becomes XLA's error.
+template <class Body>
+XLA_FFI_Error* guarded(const XLA_FFI_CallFrame* frame, Body body) {
   try {
-    fire(frame);
+    body();
     return nullptr;
   } catch (...) {
     try {
@@ -215,6 +186,73 @@ XLA_FFI_Error* handle_call(XLA_FFI_CallFrame* frame) {
                               "postern: no memory for the text of a failure");
     }
   }
+}
+
+/// For an XLA that keeps no state: places by what they are asked to be, with their types.
+std::shared_ptr<CallSite> place_of(const XLA_FFI_CallFrame* frame) {
+  constexpr std::size_t most = 1024;
+  using Places = std::map<std::string, std::shared_ptr<CallSite>>;
+  static std::mutex guard;
+  static auto* const made = new Places;
+  Asked asked = asked_by(frame);
+  const std::string key = fmt::format(
+      "{}\n{}\n{}:{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}", asked.function, asked.name,
+      asked.file, asked.line, asked.kind, asked.timeout, asked.every, asked.levels, asked.parallel,
+      asked.paths, asked.transforms, to_string(asked.own),
+      to_string(types_of(pjrt::operands(frame))), to_string(types_of(pjrt::results(frame))));
+  Places gone;  // after the lock: functions may go with them, and their ends may be anything
+  const std::scoped_lock lock(guard);
+  if (made->size() >= most && !made->contains(key)) gone.merge(*made);
+  std::shared_ptr<CallSite>& place = (*made)[key];
+  if (!place) place = std::make_shared<CallSite>(std::move(asked));
+  return place;
+}
+
+void delete_place(void* place) { delete static_cast<CallSite*>(place); }
+
+XLA_FFI_TypeId& type_id() {
+  static XLA_FFI_TypeId id = XLA_FFI_UNKNOWN_TYPE_ID;
+  return id;
+}
+
+}  // namespace
+
+XLA_FFI_Error* handle_instantiate(XLA_FFI_CallFrame* frame) {
+  if (frame->extension_start && pjrt::answer_metadata(frame, 0, type_id())) return nullptr;
+  return guarded(frame, [frame] {
+    refuse_forked();
+    watch_forks(true);
+    auto place = std::make_unique<CallSite>(asked_by(frame));
+    if (pjrt::set_state(frame, &type_id(), place.get(), delete_place))
+      static_cast<void>(place.release());
+  });
+}
+
+XLA_FFI_Error* handle_call(XLA_FFI_CallFrame* frame) {
+  if (frame->extension_start && pjrt::answer_metadata(frame, 0, type_id())) [[unlikely]]
+    return nullptr;
+  return guarded(frame, [frame] {
+    refuse_forked();
+    void* state = nullptr;
+    if (type_id().type_id != 0) [[likely]]
+      state = pjrt::state_of(frame, &type_id());
+    if (state) [[likely]]
+      fire(frame, *static_cast<CallSite*>(state));
+    else
+      fire(frame, *place_of(frame));
+  });
+}
+
+void* state_type_id() { return &type_id(); }
+
+void* state_type_info() {
+  struct TypeInfo {
+    std::size_t struct_size;
+    XLA_FFI_Extension_Base* extension_start;
+    void (*deleter)(void*);
+  };
+  static TypeInfo info{sizeof info, nullptr, delete_place};
+  return &info;
 }
 
 std::exception_ptr failure(std::uint64_t number) {

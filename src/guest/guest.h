@@ -1,5 +1,9 @@
 // Host functions for programs that are not ours: custom calls of another XLA in this process, such
 // as JAX's.
+//
+// Each call is a run of one site of its own, and what holds for sites holds for it: types are
+// checked, functions have time limits, asynchronous taps go through the queue. The attributes that
+// a call may have are those of guest/asked.
 #pragma once
 #include <cstdint>
 #include <exception>
@@ -9,21 +13,20 @@ struct XLA_FFI_Error;
 
 namespace postern::guest {
 
-/// The handler of custom calls with api_version 4. Each is a run of one site of its own, and what
-/// holds for sites holds for it: types are checked, functions have time limits, asynchronous taps
-/// go through the queue. Attributes, in any order; others are refused:
-///
-///   function  string: of register_function
-///   name      string: of the site, in errors and what functions are told
-///   file, line  string, i64: in the user's source
-///   kind      string: "call"; "tap", whose results are none; or "async", a tap that is not waited
-///   for timeout   i64: nanoseconds; 0: none every     i64: firings 0, every, 2 * every, ... of the
-///   place reach a tap's function
-///
-/// A failure is kept, and its number stands in the text of XLA's error: "[postern failure 7]".
+/// The handler of the stage "instantiate" of custom calls with api_version 4: makes the state that
+/// belongs to a call of a loaded program. Optional: without it the call is looked up at each
+/// firing.
+XLA_FFI_Error* handle_instantiate(XLA_FFI_CallFrame* frame);
+/// The handler of the stage "execute".
 XLA_FFI_Error* handle_call(XLA_FFI_CallFrame* frame);
 
-/// The failure of that number; null when it is too long ago: the last 256 are kept.
+/// The XLA_FFI_TypeId and XLA_FFI_TypeInfo of that state, for that XLA to register before the
+/// handlers.
+void* state_type_id();
+void* state_type_info();
+
+/// The failure of that number; null when it is too long ago: the last 256 are kept. A failure's
+/// number stands in the text of XLA's error: "[postern failure 7]".
 std::exception_ptr failure(std::uint64_t number);
 
 }  // namespace postern::guest

@@ -1,6 +1,7 @@
 // The registry of named functions.
 #include "host/registry.h"
 
+#include <atomic>
 #include <map>
 #include <shared_mutex>
 
@@ -15,6 +16,7 @@ namespace {
 struct Registry {
   std::shared_mutex guard;
   std::map<std::string, std::shared_ptr<const detail::HostFunction>, std::less<>> functions;
+  std::atomic<std::uint64_t> version{1};
 };
 Registry& registry() {
   static Registry* const r = new Registry;  // runs may end after main
@@ -31,6 +33,7 @@ void register_function(const std::string& name, Callee fn, const RegisterOptions
   auto function =
       fn.function();  // goes after the lock: what the one before lets go of may come back here
   std::unique_lock lock(registry().guard);
+  ++registry().version;
   const auto [found, fresh] = registry().functions.try_emplace(name, function);
   if (fresh) return;
   if (!options.replace) {
@@ -45,6 +48,7 @@ void register_function(const std::string& name, Callee fn, const RegisterOptions
 
 bool unregister_function(const std::string& name) {
   std::unique_lock lock(registry().guard);
+  ++registry().version;
   const auto gone = registry().functions.extract(name);  // after the lock
   lock.unlock();
   return !gone.empty();
@@ -65,6 +69,8 @@ std::shared_ptr<const detail::HostFunction> function_named(std::string_view name
   if (found == registry().functions.end()) return nullptr;
   return found->second;
 }
+
+std::uint64_t registry_version() { return registry().version.load(std::memory_order_acquire); }
 
 std::vector<HostSite> resolve_names(const std::vector<HostSite>& sites) {
   std::vector<HostSite> out = sites;

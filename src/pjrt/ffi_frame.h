@@ -22,7 +22,8 @@ inline constexpr int ffi_api_minor = 1;
 
 /// XLA asks each handler once what it is, with a frame that holds nothing else. True if this is
 /// such a frame; it is then answered, and the handler must return null.
-inline bool answer_metadata(XLA_FFI_CallFrame* frame, XLA_FFI_Handler_Traits traits = 0) {
+inline bool answer_metadata(XLA_FFI_CallFrame* frame, XLA_FFI_Handler_Traits traits = 0,
+                            XLA_FFI_TypeId state = XLA_FFI_UNKNOWN_TYPE_ID) {
   for (XLA_FFI_Extension_Base* at = frame->extension_start; at; at = at->next) {
     if (at->type != XLA_FFI_Extension_Metadata) continue;
     XLA_FFI_Metadata* metadata = reinterpret_cast<XLA_FFI_Metadata_Extension*>(at)->metadata;
@@ -31,7 +32,7 @@ inline bool answer_metadata(XLA_FFI_CallFrame* frame, XLA_FFI_Handler_Traits tra
     metadata->traits = traits;
     if (metadata->struct_size >=
         offsetof(XLA_FFI_Metadata, state_type_id) + sizeof metadata->state_type_id)
-      metadata->state_type_id = XLA_FFI_UNKNOWN_TYPE_ID;
+      metadata->state_type_id = state;
     return true;
   }
   return false;
@@ -157,6 +158,86 @@ inline bool schedule(const XLA_FFI_CallFrame* frame, XLA_FFI_Task* task, void* d
   args.task = task;
   args.data = data;
   return detail::ask(frame, frame->api->XLA_FFI_ThreadPool_Schedule, args);
+}
+
+/// What runtimes want to be told of the state of a call, by the minor version of their FFI: 1 has
+/// the deleter here, 2 has it in the type's info, 3 asks for the stage. The header has version 1.
+struct StateSet1 {
+  std::size_t struct_size;
+  XLA_FFI_Extension_Base* extension_start;
+  XLA_FFI_ExecutionContext* ctx;
+  XLA_FFI_TypeId* type_id;
+  void* state;
+  void (*deleter)(void* state);
+};
+struct StateGet1 {
+  std::size_t struct_size;
+  XLA_FFI_Extension_Base* extension_start;
+  XLA_FFI_ExecutionContext* ctx;
+  XLA_FFI_TypeId* type_id;
+  void* state;
+};
+struct StateArgs3 {  // to set and to get
+  std::size_t struct_size;
+  XLA_FFI_Extension_Base* extension_start;
+  XLA_FFI_ExecutionContext* ctx;
+  XLA_FFI_ExecutionStage stage;
+  XLA_FFI_TypeId* type_id;
+  void* state;
+};
+static_assert(sizeof(StateSet1) == XLA_FFI_State_Set_Args_STRUCT_SIZE &&
+              sizeof(StateGet1) == XLA_FFI_State_Get_Args_STRUCT_SIZE);
+inline constexpr int last_known_ffi_minor = 3;
+
+inline int ffi_minor(const XLA_FFI_CallFrame* frame) {
+  return frame->api->api_version.minor_version;
+}
+
+namespace detail {
+template <class To, class Args>
+To* entry_as(XLA_FFI_Error* (*entry)(Args*)) {
+  return reinterpret_cast<To*>(reinterpret_cast<void*>(entry));
+}
+}  // namespace detail
+
+/// In the instantiate stage: what later stages of this call get. The runtime deletes it, by
+/// `deleter` or the one of the type's info. False when it refuses, or is one that is not known.
+inline bool set_state(const XLA_FFI_CallFrame* frame, XLA_FFI_TypeId* type, void* state,
+                      void (*deleter)(void*)) {
+  const int minor = ffi_minor(frame);
+  if (minor < 1 || minor > last_known_ffi_minor) return false;
+  if (minor == 3) {
+    StateArgs3 args{sizeof args, nullptr, frame->ctx, XLA_FFI_ExecutionStage_INSTANTIATE,
+                    type,        state};
+    auto* const entry =
+        detail::entry_as<XLA_FFI_Error*(StateArgs3*)>(frame->api->XLA_FFI_State_Set);
+    return detail::ask(frame, entry, args);
+  }
+  StateSet1 args{minor == 1 ? sizeof args : offsetof(StateSet1, deleter),
+                 nullptr,
+                 frame->ctx,
+                 type,
+                 state,
+                 deleter};
+  auto* const entry = detail::entry_as<XLA_FFI_Error*(StateSet1*)>(frame->api->XLA_FFI_State_Set);
+  return detail::ask(frame, entry, args);
+}
+
+/// What set_state has given this call; null if it has none.
+inline void* state_of(const XLA_FFI_CallFrame* frame, XLA_FFI_TypeId* type) {
+  const int minor = ffi_minor(frame);
+  if (minor < 1 || minor > last_known_ffi_minor) [[unlikely]]
+    return nullptr;
+  if (minor == 3) {
+    StateArgs3 args{sizeof args, nullptr, frame->ctx, XLA_FFI_ExecutionStage_INSTANTIATE,
+                    type,        nullptr};
+    auto* const entry =
+        detail::entry_as<XLA_FFI_Error*(StateArgs3*)>(frame->api->XLA_FFI_State_Get);
+    return detail::ask(frame, entry, args) ? args.state : nullptr;
+  }
+  StateGet1 args{sizeof args, nullptr, frame->ctx, type, nullptr};
+  auto* const entry = detail::entry_as<XLA_FFI_Error*(StateGet1*)>(frame->api->XLA_FFI_State_Get);
+  return detail::ask(frame, entry, args) ? args.state : nullptr;
 }
 
 /// The stream of a GPU handler (CUstream), or null.

@@ -132,6 +132,18 @@ void blocks::require_handler(const std::string& name, const Platform& platform) 
   found->second.known_to_xla = true;
 }
 
+namespace {
+
+/// A library that was not linked with Postern finds it all the same, also where Postern came with
+/// another one, as with Python's module.
+void show_own_symbols() {
+  Dl_info own{};
+  if (dladdr(reinterpret_cast<const void*>(&load_library), &own) && own.dli_fname)
+    static_cast<void>(dlopen(own.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_GLOBAL));
+}
+
+}  // namespace
+
 LibraryInfo load_library(const std::string& path) {
   Libraries& l = libraries();
   std::scoped_lock lock(l.guard);
@@ -139,6 +151,7 @@ LibraryInfo load_library(const std::string& path) {
   const std::string canonical = std::filesystem::weakly_canonical(path, ignored).string();
   for (const LibraryInfo& info : l.loaded)
     if (info.path == canonical) return info;
+  show_own_symbols();
   void* object = dlopen(path.find('/') == std::string::npos && std::filesystem::exists(path)
                             ? ("./" + path).c_str()
                             : path.c_str(),

@@ -239,6 +239,20 @@ void add_all() {
   using Programs = std::vector<const pn_program*>;
   add("pn_version", pn_version, [] { return std::tuple<>(); });
   add("pn_guest_handler", pn_guest_handler, [] { return std::tuple<>(); });
+  add("pn_guest_instantiate", pn_guest_instantiate, [] { return std::tuple<>(); });
+  add("pn_guest_state_type", pn_guest_state_type, [] { return std::tuple<>(); });
+  add("pn_inside_device", pn_inside_device, [] { return std::tuple<>(); });
+  add("pn_guest_state_info", pn_guest_state_info, [] { return std::tuple<>(); });
+  add("pn_load_library", pn_load_library, [] {
+    return std::tuple{std::vector<const char*>{nullptr, "", "/no/such/library.so", "\xff\xfe"}};
+  });
+  add("pn_registered_function", pn_registered_function, [] {
+    return std::tuple{std::vector<std::size_t>{0, 1, SIZE_MAX}};
+  });
+  add("pn_register_callee", pn_register_callee, [] {
+    return std::tuple{std::vector<const char*>{nullptr, "", "some"},
+                      std::vector<const void*>{nullptr}, std::vector<int>{0, 1}};
+  });
   add("pn_guest_failure", pn_guest_failure, [] {
     return std::tuple{std::vector<std::uint64_t>{0, 1, UINT64_MAX}};
   });

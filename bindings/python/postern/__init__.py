@@ -25,9 +25,9 @@ if not _postern.supported:
     raise ImportError("postern: this is a sub-interpreter; the package can be imported only in the interpreter that the process began with")
 
 from ._errors import CallbackError, Error, TimeoutError
-from ._functions import configure, function, load, load_text, register, unregister, version
+from ._functions import configure, function, load, load_library, load_text, register, registered, unregister, version
 from ._postern import Bridge, Info, Program, Request, Run, Tensor
 from ._waits import barrier
 
 __all__ = ["Bridge", "CallbackError", "Error", "Info", "Program", "Request", "Run", "Tensor", "TimeoutError", "barrier", "configure",
-           "function", "load", "load_text", "register", "unregister", "version"]
+           "function", "load", "load_library", "load_text", "register", "registered", "unregister", "version"]

@@ -21,6 +21,10 @@ def parsed(text: str) -> dict[str, typing.Any]:
 
 def wants_info(function: typing.Callable[..., typing.Any]) -> bool:
     """Whether a function has a parameter `info` that can be given by name."""
+    code = getattr(function, "__code__", None)
+    if code is not None and not hasattr(function, "__wrapped__"):  # the answer of inspect.signature, a hundred times as fast
+        names = code.co_varnames
+        return "info" in names[code.co_posonlyargcount:code.co_argcount + code.co_kwonlyargcount]
     try:
         parameters = inspect.signature(function).parameters
     except ValueError:  # such as NumPy's own

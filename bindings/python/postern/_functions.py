@@ -31,10 +31,30 @@ def load_text(text: str | bytes | bytearray | memoryview) -> _postern.Program:
     return _postern.load_text(text)
 
 
+def load_library(path: _Path) -> list[str]:
+    """Loads a shared object of C++ that states POSTERN_LIBRARY, once, and gives the names of host functions that it has registered. Raises
+    Error when the file is not there, cannot be opened, or was built for another version of the library."""
+    before = set(_postern.registered())
+    _postern.load_library(path)
+    return [name for name in _postern.registered() if name not in before]
+
+
+def registered() -> list[str]:
+    """The names of host functions, of Python and of C++, sorted."""
+    return _postern.registered()
+
+
+def is_native(function: object) -> bool:
+    """Whether `register` takes it as a function of C or C++: a capsule, or one of postern.listen."""
+    return isinstance(function, _postern.Listener) or type(function).__name__ == "PyCapsule"
+
+
 def register(name: str, function: typing.Callable[..., typing.Any], replace: bool = False) -> None:
     """Registers a Python function for programs that call `name`. It gets the operands as read-only NumPy arrays, which are gone when it has
     returned (copy what is kept), the call's attributes by keyword, and an `Info` if it has a parameter `info`; it returns an array of the
     declared dtype and shape (a Python number for rank 0), or a tuple of them; a tap's function returns nothing. Its exceptions end the run.
+    A capsule named "postern.pn_function" (its pointer is a pn_function of postern/c.h, its context the function's user), or
+    "postern.Callee" (a postern::Callee of C++), stands for a function that needs no interpreter; so does a listener of postern.listen.
     Raises Error when the name is taken, unless `replace`.
     """
     _postern.register(name, function, replace)

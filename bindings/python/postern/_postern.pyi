@@ -1,7 +1,7 @@
 from typing import Any, NoReturn
 
 import numpy.typing
-from typing_extensions import CapsuleType, Self
+from typing_extensions import Self
 
 
 supported: bool = True
@@ -17,10 +17,6 @@ def nanoseconds(seconds: float | None) -> int: ...
 def close_interpreter() -> None: ...
 
 def lent_count() -> int: ...
-
-def guest_handler() -> CapsuleType: ...
-
-def guest_failure(arg: int, /) -> None: ...
 
 class Tensor:
     """
@@ -110,6 +106,76 @@ class Program:
 def load(path: Any) -> Program: ...
 
 def load_text(text: Any) -> Program: ...
+
+class Listener:
+    """A function of C++ for taps: for postern.jax.tap, and postern.register."""
+
+class Stats(Listener):
+    """Statistics of everything that it is shown."""
+
+    def __init__(self) -> None: ...
+
+    def series(self) -> list[dict[str, Any]]:
+        """
+        A dict for each leaf: name, path, device, transforms, firings, `last` and `all`
+        (count, nan, inf, min, max, mean), and `points`, pairs of a firing and its summary.
+        """
+
+    def table(self) -> str:
+        """A line for each leaf."""
+
+class FirstNonFinite(Listener):
+    """Fails at the first element that is nan or infinite."""
+
+    def __init__(self) -> None: ...
+
+class Progress(Listener):
+    """
+    A progress bar on standard error. A first leaf that is an integer of
+    rank 0 is the step, else firings are counted; further numbers are
+    written behind the bar.
+    """
+
+    def __init__(self, total: int, *, label: str = '', width: int = 40, per_second: float = 10.0) -> None: ...
+
+class Histogram(Listener):
+    """Counts of elements by value."""
+
+    def __init__(self, *, bins: int = 64) -> None: ...
+
+    def counts(self) -> list[dict[str, Any]]:
+        """A dict for each leaf: name, path, from, to, bins, nan, inf."""
+
+class Record(Listener):
+    """
+    Keeps every value that it is shown, for NumPy: "x.npy" stacks those of
+    one leaf, "x.npz" has an array for each leaf of each tap, "x-{step}.npz"
+    is a file for each firing.
+    """
+
+    def __init__(self, file: object, *, max_bytes: int = 268435456, on_error: str = 'stop') -> None: ...
+
+    def close(self) -> None:
+        """Writes what is not written yet; later firings are left out."""
+
+class TensorBoard(Listener):
+    """
+    Writes event files of TensorBoard into a folder. A first leaf that is
+    an integer of rank 0 is the step.
+    """
+
+    def __init__(self, folder: object, *, images: bool = False, bins: int = 30, on_error: str = 'stop') -> None: ...
+
+class Rows(Listener):
+    """What csv and jsonl give."""
+
+def csv(file: object, *, max_elements: int = 100, on_error: str = 'stop') -> Rows:
+    """
+    A table for one tap: step, time, device, and a column for each leaf of rank 0.
+    """
+
+def jsonl(file: object, *, max_elements: int = 100, on_error: str = 'stop') -> Rows:
+    """An object a line, for any taps."""
 
 class Info:
     """What a function that has a parameter `info` is told of the firing."""
@@ -209,3 +275,13 @@ class Bridge:
     def __deepcopy__(self, memo: Any) -> Self: ...
 
     def __reduce__(self) -> NoReturn: ...
+
+def guest() -> dict[str, Any]: ...
+
+def guest_failure(arg: int, /) -> None: ...
+
+def inside_device() -> int: ...
+
+def load_library(path: object | None) -> None: ...
+
+def registered() -> list[str]: ...

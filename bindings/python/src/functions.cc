@@ -9,6 +9,7 @@
 #include "errors.h"
 #include "interpreter.h"
 #include "lent.h"
+#include "listen.h"
 
 namespace postern::python {
 namespace {
@@ -116,18 +117,57 @@ int enter(void* user, const pn_firing* firing) {
   }
 }
 
+/// A capsule of C, and what it holds: the context belongs to it.
+struct Capsule final : Lent {
+  explicit Capsule(nb::object c)
+      : capsule(std::move(c)),
+        function(reinterpret_cast<pn_function>(PyCapsule_GetPointer(capsule.ptr(), c_capsule))),
+        context(PyCapsule_GetContext(capsule.ptr())) {}
+  static constexpr const char* c_capsule = "postern.pn_function";
+  nb::object capsule;
+  pn_function function;
+  void* context;
+};
+
+int enter_capsule(void* user, const pn_firing* firing) {
+  const auto& capsule = *static_cast<const Capsule*>(static_cast<Lent*>(user));
+  return capsule.function(capsule.context, firing);
+}
+
+/// The C++ function that a capsule or a listener is; null for others.
+const Callee* callee_of(nb::handle function) {
+  constexpr const char* capsule = "postern.Callee";
+  if (PyCapsule_IsValid(function.ptr(), capsule))
+    return static_cast<const Callee*>(PyCapsule_GetPointer(function.ptr(), capsule));
+  const Listener* listener = nullptr;
+  return nb::try_cast(function, listener) && listener ? &listener->callee() : nullptr;
+}
+
+[[noreturn]] void refuse_function(nb::handle function) {
+  const nb::str told = nb::str("a host function must be callable, got {!r}").format(function);
+  PyErr_SetObject(PyExc_TypeError, told.ptr());
+  throw nb::python_error();
+}
+
 void register_function(nb::handle name, nb::object function, bool replace) {
   drop_given_back();
-  if (!PyCallable_Check(function.ptr())) {
-    const nb::str told = nb::str("a host function must be callable, got {!r}").format(function);
-    PyErr_SetObject(PyExc_TypeError, told.ptr());
-    throw nb::python_error();
+  if (const Callee* const callee = callee_of(function)) {
+    check(pn_register_callee(text_of(name).c_str(), callee, replace));
+    return;
   }
-  const bool info =
-      nb::cast<bool>(nb::module_::import_("postern._attributes").attr("wants_info")(function));
+  const bool capsule = PyCapsule_IsValid(function.ptr(), Capsule::c_capsule);
+  if (!capsule && !PyCallable_Check(function.ptr())) refuse_function(function);
   const std::string text = text_of(name);
-  void* const lent = lend(std::make_unique<Function>(std::move(function), info));
-  const int code = pn_register(text.c_str(), enter, lent, give_back, replace);
+  void* lent = nullptr;
+  if (capsule) {
+    lent = lend(std::make_unique<Capsule>(std::move(function)));
+  } else {
+    const bool info =
+        nb::cast<bool>(nb::module_::import_("postern._attributes").attr("wants_info")(function));
+    lent = lend(std::make_unique<Function>(std::move(function), info));
+  }
+  const int code =
+      pn_register(text.c_str(), capsule ? enter_capsule : enter, lent, give_back, replace);
   if (code != PN_OK) give_back(lent);
   check(code);
 }

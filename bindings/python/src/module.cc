@@ -6,8 +6,10 @@
 #include "bridge.h"
 #include "errors.h"
 #include "functions.h"
+#include "guest.h"
 #include "interpreter.h"
 #include "lent.h"
+#include "listen.h"
 #include "programs.h"
 #include "tensor.h"
 
@@ -52,10 +54,10 @@ NB_MODULE(_postern, m) {
     drop_given_back();
     return lent_count();
   });
-  m.def("guest_handler", [] { return nb::capsule(pn_guest_handler(), "xla._CUSTOM_CALL_TARGET"); });
-  m.def("guest_failure", [](std::uint64_t number) { check(pn_guest_failure(number)); });
   bind_tensor(m);
   bind_programs(m);
+  bind_listen(m);
   bind_functions(m);
   bind_bridge(m);
+  bind_guest(m);
 }

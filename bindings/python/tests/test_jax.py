@@ -205,6 +205,81 @@ def test_every():
     assert seen == [0, 4, 8]
 
 
+def test_a_tap_shows_derivatives():
+    seen = []
+
+    def shown(v, info):
+        seen.append((info.transforms, {k: np.asarray(x).tolist() for k, x in v.items()}))
+
+    def f(x, **options):
+        return pj.tap({"x": x * x, "n": jnp.int32(3)}, shown, derivatives=True, **options)["x"]
+
+    assert jax.jit(f)(3.0) == 9
+    assert jax.grad(f)(3.0) == 6
+    assert jax.jvp(f, (3.0,), (1.0,))[1] == 6
+    pj.barrier()
+    plain, nothing = ((), {"x": 9.0, "n": 3}), False
+    assert seen == [plain, plain, (("jvp", "transpose"), {"x": 1.0, "n": nothing}), plain, (("jvp",), {"x": 6.0, "n": nothing})]
+    for options in [{"mode": "async"}, {"ordered": True}]:
+        seen.clear()
+        jax.jit(jax.grad(lambda x: f(x, **options)))(3.0)
+        pj.barrier()
+        assert sorted(t for t, _ in seen) == [(), ("jvp", "transpose")]
+    seen.clear()
+    jax.jit(jax.vmap(jax.grad(lambda x: f(x) ** 2)))(jnp.arange(3.0))
+    pj.barrier()
+    assert [v["x"] for t, v in seen if not t] == [0, 1, 4] and [v["x"] for t, v in seen if t] == [0, 2, 8]
+    seen.clear()
+    jax.jit(jax.grad(lambda x: jax.lax.scan(lambda c, _: (f(c), None), x, None, length=2)[0]))(2.0)
+    pj.barrier()
+    assert [(len(t), v["x"]) for t, v in seen] == [(0, 4), (0, 16), (2, 1), (2, 8)]
+
+
+def test_cotangents_go_to_a_listener():
+    stats = pj.listen.stats()
+    jax.jit(jax.grad(lambda x: 3 * pj.tap(x, stats, name="weights", derivatives=True)))(2.0)
+    pj.barrier()
+    assert [(s["transforms"], s["last"]["mean"]) for s in stats.series()] == [("", 2), ("jvp,transpose", 3)]
+
+
+def test_order_over_programs():
+    seen = []
+    programs = [jax.jit(lambda x, i=i: jax.lax.fori_loop(
+        0, 20, lambda k, c: (pj.tap(k, lambda v: seen.append((i, int(v))), ordered=True), c @ c)[1], x)) for i in range(3)]
+    for program in programs * 2:
+        program(jnp.eye(64))  # JAX goes on while it runs
+    pj.barrier()
+    assert seen == [(i, k) for i in [0, 1, 2] * 2 for k in range(20)]
+
+
+def test_a_python_function_that_computes_with_jax_is_refused():
+    shown = []
+    functions = {
+        "an operation": lambda v: np.asarray(jnp.sin(v) + 1),
+        "a jitted function": lambda v: np.asarray(jax.jit(lambda x: x @ x)(v)),
+        "a derivative": lambda v: np.asarray(jax.nn.relu(v)),
+    }
+    x = jnp.ones((1000, 1000))
+    for f in functions.values():
+        f(np.asarray(x))  # compiled before
+    for what, f in functions.items():
+        for _ in range(2):
+            with pytest.raises(postern.CallbackError, match="compute with NumPy there, or on another device") as caught:
+                jax.jit(lambda x: pj.call(f, like(x), x))(x).block_until_ready()
+            assert isinstance(caught.value.__cause__, pj.ReentryError), what
+
+    def elsewhere(v):
+        with jax.default_device(jax.devices()[1]):
+            return np.asarray(jnp.sin(jnp.asarray(v)))
+
+    assert np.allclose(jax.jit(lambda x: pj.call(elsewhere, like(x), x))(x), np.sin(1))
+    jax.jit(lambda x: pj.tap(x, lambda v: shown.append(float(jnp.sum(v))), mode="async"))(x)  # not waited for
+    pj.barrier()
+    assert shown == [1e6]
+    assert jax.jit(lambda x: pj.call(lambda v: v + jnp.asarray(v).shape[0], like(x), x))(jnp.ones(2))[0] == 3
+    assert jnp.sin(0.0) == 0  # and outside of functions all is as before
+
+
 def test_registered_functions_by_name():
     postern.register("jax.tripled", lambda v: 3 * v, replace=True)
     f = jax.jit(lambda x: pj.call("jax.tripled", like(x), x))
@@ -344,6 +419,80 @@ def test_programs_that_jax_cuts():
     else:
         with pytest.raises(NotImplementedError, match=r"tap 'log' at test_jax.py:\d+ is in a program that JAX cuts for 4 devices; have it within jax.shard_map"):
             g(jnp.arange(8.0))
+
+
+def test_a_function_is_told_its_part():
+    seen = []
+    mesh, spec = jax.sharding.Mesh(np.array(jax.devices("cpu")).reshape(2, 2), ("x", "y")), jax.sharding.PartitionSpec("x", "y")
+
+    def part(x):
+        pj.tap(x, lambda v, info: seen.append((info.device, info.part, v.tolist())))
+        return pj.call(lambda v, info: v + 10 * info.part["x"] + info.part["y"], like(x), x)
+
+    f = jax.jit(shard_map(part, mesh=mesh, in_specs=spec, out_specs=spec))
+    assert np.array_equal(f(jnp.zeros((2, 2))), [[0, 1], [10, 11]])
+    pj.barrier()
+    assert sorted(seen, key=str) == [(2 * i + j, {"x": i, "y": j}, [[0.0]]) for i in range(2) for j in range(2)]
+
+
+def test_pmap():
+    seen = []
+
+    def part(x):
+        pj.tap(x, lambda v, info: seen.append((info.device, float(v))), mode="async")
+        return pj.call(lambda v, info: v + 10 * info.device, like(x), x)
+
+    assert np.array_equal(jax.pmap(part)(jnp.arange(4.0)), [0, 11, 22, 33])
+    pj.barrier()
+    assert sorted(seen) == [(0, 0), (1, 1), (2, 2), (3, 3)]
+
+
+def run(program, **environment):
+    return subprocess.run([sys.executable, "-c", textwrap.dedent(program)], env={**os.environ, **environment}, capture_output=True,
+                          text=True, timeout=100)
+
+
+def test_the_compile_cache(tmp_path):
+    program = """
+        import jax, jax.numpy as jnp, numpy as np, postern, postern.jax as pj
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
+        hits = []
+        jax.monitoring.register_event_listener(lambda event, **_: hits.append(event) if "cache_hits" in event else None)
+        F32 = jax.ShapeDtypeStruct((), jnp.float32)
+        def f(x):
+            return pj.call(lambda v: v + 1, F32, x) + pj.call("by.name", F32, x, effect="ordered")
+        if {register}:
+            postern.register("by.name", lambda v: 10 * v)
+        try:
+            print(jax.jit(f)(2.0))
+        except postern.CallbackError as e:
+            print("by.name" in str(e))
+        print(len(hits) > 0)
+    """
+    told = [run(program.replace("{register}", str(there)), JAX_COMPILATION_CACHE_DIR=str(tmp_path)) for there in (True, True, False)]
+    assert [t.stdout.split() for t in told] == [["23.0", "False"], ["23.0", "True"], ["True", "True"]], told
+
+
+def test_a_forked_process_is_refused():
+    ended = run("""
+        import multiprocessing, jax, jax.numpy as jnp, numpy as np, postern, postern.jax as pj
+        F32 = jax.ShapeDtypeStruct((), jnp.float32)
+        f = jax.jit(lambda x: pj.call(lambda v: v + 1, F32, x))
+        g = jax.jit(lambda x: x + 1)
+        assert f(1.0) == 2 and g(1.0) == 2
+        def child():
+            for run in (lambda: f(1.0), lambda: f(np.float32(1)), lambda: pj.tap(1.0, print)):
+                try:
+                    run()
+                except postern.Error as e:
+                    print("spawn" in str(e), flush=True)
+        p = multiprocessing.get_context("fork").Process(target=child)
+        p.start()
+        p.join(60)
+        print(p.exitcode, f(1.0))
+    """)
+    assert ended.stdout.split() == ["True"] * 3 + ["0", "2.0"], ended
 
 
 def test_prints_and_hooks(capfd):

@@ -27,13 +27,19 @@ import numpy as np
 from .. import _waits
 from .._attributes import wants_info
 from .._postern import nanoseconds
+from .. import listen
 from . import _compat, _failures as _failures, _loops as _loops
-from ._calls import Registered, Site, arrays, call_p, caller, registered, types_of
+from ._blocks import block_path, has, overridden
+from ._calls import Site, arrays, call_p, caller, shown_p, types_of
+from ._functions import Info, function_of, is_native
+from ._guard import ReentryError, refuse_forked
 
-__all__ = ["barrier", "call", "hook", "print", "tap", "with_hooks"]
+__all__ = ["Info", "ReentryError", "barrier", "block", "block_path", "call", "hook", "listen", "print", "tap", "with_hooks"]
+
+Fn = typing.Union[typing.Callable[..., typing.Any], str, "listen.Listener", typing.Any]
 
 _EFFECTS = ("pure", "unordered", "ordered")
-_METHODS = ("sequential", "expand_dims", "broadcast_all")
+_METHODS = ("sequential", "parallel", "expand_dims", "broadcast_all")
 _MODES = ("sync", "async")
 
 
@@ -43,59 +49,91 @@ def _check(argument: str, value: str, allowed: tuple[str, ...]) -> None:
 
 
 def _named(fn: typing.Any, name: str | None) -> str:
-    if not callable(fn) and not isinstance(fn, str):
+    refuse_forked()
+    if not callable(fn) and not is_native(fn):
         raise TypeError(f"postern.jax: the function must be callable, or a registered name, got {fn!r}")
     return name or str(fn if isinstance(fn, str) else getattr(fn, "__name__", type(fn).__name__))
 
 
-def _copies(arrays: typing.Sequence[typing.Any]) -> list[np.ndarray[typing.Any, typing.Any]]:
-    return [np.array(a) for a in arrays]  # those of a firing are gone when it has returned
+def _own(attributes: typing.Mapping[str, typing.Any] | None) -> tuple[tuple[str, typing.Any], ...]:
+    """Attributes as XLA takes them."""
+    for key, value in (attributes or {}).items():
+        if not isinstance(value, (bool, int, float, str, list, tuple)) or (
+                isinstance(value, (list, tuple)) and not all(type(v) in (int, float) for v in value)):
+            raise TypeError(f"postern.jax: attribute {key} must be a bool, number, text, or a list of numbers, got {value!r}")
+    return tuple((k, tuple(v) if isinstance(v, list) else v) for k, v in (attributes or {}).items())
 
 
-def call(fn: typing.Callable[..., typing.Any] | str, result_shape_dtypes: typing.Any, *args: typing.Any, effect: str = "pure",
-         vmap_method: str = "sequential", timeout: float | None = None, name: str | None = None) -> typing.Any:
+def call(fn: Fn, result_shape_dtypes: typing.Any, *args: typing.Any, effect: str = "pure", vmap_method: str = "sequential",
+         timeout: float | None = None, name: str | None = None, attributes: typing.Mapping[str, typing.Any] | None = None) -> typing.Any:
     """What `fn(*args)` returns, called with NumPy arrays while the program runs.
 
     `result_shape_dtypes` is a pytree of what has a shape and a dtype, and what `fn` must return. `effect`: "pure" calls may be left out or
     made again, "unordered" ones happen once each, "ordered" ones in the program's order too. `vmap_method`: "sequential", an element after
-    the other; "expand_dims" and "broadcast_all" give the function the whole batch in front, as jax.pure_callback does. `timeout` is in
-    seconds. A name in place of `fn` gets the leaves of `args` as operands. Raises ValueError where a derivative is asked for: give it one
-    by jax.custom_jvp or jax.custom_vjp around the call. At the run: CallbackError, TimeoutError.
+    the other; "parallel", several at a time on threads, for functions of C++; "expand_dims" and "broadcast_all" give the function the
+    whole batch in front, as jax.pure_callback does. `timeout` is in seconds. In place of `fn`: the name of a registered function, or a
+    capsule (see postern.register); it gets the leaves of `args` as operands, and `attributes`. Raises ValueError where a derivative is
+    asked for: give it one by jax.custom_jvp or jax.custom_vjp around the call, or by `block`. At the run: CallbackError, TimeoutError.
     """
     _check("effect", effect, _EFFECTS)
     _check("vmap_method", vmap_method, _METHODS)
     told = _named(fn, name)
+    if attributes and not is_native(fn):
+        raise TypeError("postern.jax: attributes are for registered functions and capsules; give others theirs by functools.partial")
     operands, structure = jax.tree.flatten(args)
     types, wanted = types_of("result_shape_dtypes", result_shape_dtypes)
 
-    def enter(*arrays: typing.Any, **info: typing.Any) -> typing.Any:
-        leaves, got = jax.tree.flatten(typing.cast(typing.Any, fn)(*jax.tree.unflatten(structure, _copies(arrays)), **info))
+    def enter(leaves: list[typing.Any], info: dict[str, typing.Any]) -> typing.Any:
+        made, got = jax.tree.flatten(typing.cast(typing.Any, fn)(*jax.tree.unflatten(structure, leaves), **info))
         if got != wanted:
             raise TypeError(f"the function must return {wanted}, it returned {got}")
-        return tuple(leaves)
+        return tuple(made)
 
     limit = 0 if timeout is None else max(nanoseconds(timeout), 0)
     file, line = caller()
-    site = Site(_function(fn, enter, told, (structure, wanted)), told, file, line, timeout=limit, ordered=effect == "ordered",
-                pure=effect == "pure", vmap_method=vmap_method)
-    return jax.tree.unflatten(wanted, call_p.bind(*arrays(f"call of '{told}'", operands), site=site, results=types))
+    axes = _axes(fn)
+    function = function_of(fn, enter, told, (structure, wanted), guarded=True, axes=axes)
+    site = Site(function, told, file, line, timeout=limit, ordered=effect == "ordered", pure=effect == "pure", vmap_method=vmap_method,
+                own=_own(attributes))
+    given = arrays(f"call of '{told}'", operands)
+    return jax.tree.unflatten(wanted, _compat.vary(call_p.bind(*given, *_places(axes), site=site, results=types), given))
 
 
-def _function(fn: typing.Any, enter: typing.Callable[..., typing.Any], name: str, trees: typing.Any) -> Registered | str:
-    if isinstance(fn, str):
-        return fn
-    if wants_info(fn):
-        return registered((fn, name, trees), lambda *arrays, info: enter(*arrays, info=info), name, fn)
-    return registered((fn, name, trees), lambda *arrays: enter(*arrays), name, fn)
+def block(name: str, default: typing.Callable[..., typing.Any], *args: typing.Any, vmap_method: str = "parallel",
+          attributes: typing.Mapping[str, typing.Any] | None = None) -> typing.Any:
+    """`default(*args)`, a step of JAX's operations; or, where a function of that name is registered when the step is traced, what that
+    function makes of the leaves of `args` and of `attributes`, of the same types.
+
+    The derivative is the default's, unless a function `name + ".vjp"` is registered too: it gets the leaves of the arguments, the results
+    and the cotangents, and gives the cotangents of those arguments that are not integers. See `block_path`.
+    """
+    if not has(name):
+        return default(*args)
+
+    def kernel(function: str, types: typing.Any, *leaves: typing.Any) -> typing.Any:
+        return call(function, types, *leaves, vmap_method=vmap_method, attributes=attributes)
+
+    return overridden(name, default, kernel, jax.tree.map(jax.numpy.asarray, args))
 
 
-def tap(value: typing.Any, fn: typing.Callable[..., typing.Any] | str, *, name: str | None = None, mode: str = "sync",
-        ordered: bool = False, every: int = 1) -> typing.Any:
+def _axes(fn: typing.Any) -> tuple[str, ...]:
+    """Those of shard_map's mesh, for a function that wants to know its place there."""
+    return _compat.manual_axes() if not is_native(fn) and wants_info(fn) else ()
+
+
+def _places(axes: tuple[str, ...]) -> list[typing.Any]:
+    return [jax.lax.axis_index(axis) for axis in axes]
+
+
+def tap(value: typing.Any, fn: Fn, *, name: str | None = None, mode: str = "sync", ordered: bool = False, every: int = 1,
+        derivatives: bool = False) -> typing.Any:
     """`value`, a pytree of arrays, which `fn` is shown as NumPy arrays whenever the program comes by.
 
     `mode`: "sync" waits for the function; "async" copies the value to a bounded queue, which another thread empties in order (see
-    `barrier`). `every`: firings 0, every, 2 * every, ... are shown. Under derivatives the value is shown once, under vmap an element after
-    the other. A function that fails ends the program with CallbackError; one of mode "async" makes the next `barrier` raise it.
+    `barrier`). `every`: firings 0, every, 2 * every, ... are shown. Under derivatives the value is shown once; with `derivatives` its
+    tangent and cotangent are shown too, by firings whose `info.transforms` is ("jvp",) and ("jvp", "transpose"). Under vmap an element
+    is shown after the other. `fn` may be a listener of postern.listen. A function that fails ends the program with CallbackError; one of
+    mode "async" makes the next `barrier` raise it.
     """
     _check("mode", mode, _MODES)
     if every < 1:
@@ -103,14 +141,27 @@ def tap(value: typing.Any, fn: typing.Callable[..., typing.Any] | str, *, name: 
     told = _named(fn, name)
     leaves, structure = jax.tree.flatten(value)
 
-    def enter(*arrays: typing.Any, **info: typing.Any) -> None:
-        typing.cast(typing.Any, fn)(jax.tree.unflatten(structure, _copies(arrays)), **info)
+    def enter(shown: list[typing.Any], info: dict[str, typing.Any]) -> None:
+        typing.cast(typing.Any, fn)(jax.tree.unflatten(structure, shown), **info)
 
     file, line = caller()
-    site = Site(_function(fn, enter, told, structure), told, file, line, kind="tap" if mode == "sync" else "async", every=every,
-                ordered=ordered)
-    call_p.bind(*arrays(f"tap of '{told}'", leaves), site=site, results=())
+    axes = () if derivatives else _axes(fn)
+    function = function_of(fn, enter, told, structure, guarded=mode == "sync", axes=axes)
+    site = Site(function, told, file, line, kind="tap" if mode == "sync" else "async", every=every, ordered=ordered,
+                paths=_paths(value) if is_native(fn) else ())
+    given = arrays(f"tap of '{told}'", leaves)
+    if derivatives:
+        return jax.tree.unflatten(structure, shown_p.bind(*given, site=site))
+    call_p.bind(*given, *_places(axes), site=site, results=())
     return value
+
+
+def _paths(value: typing.Any) -> tuple[str, ...]:
+    """As listeners name leaves: ".loss", ".layers[0].w"."""
+    def step(key: typing.Any) -> str:
+        return f"[{key.idx}]" if hasattr(key, "idx") else f".{getattr(key, 'key', getattr(key, 'name', ''))}"
+
+    return tuple("".join(step(k) for k in path) for path, _ in jax.tree_util.tree_flatten_with_path(value)[0])
 
 
 def print(format: str, *args: typing.Any, ordered: bool = False, **kwargs: typing.Any) -> None:

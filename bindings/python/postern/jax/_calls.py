@@ -1,98 +1,56 @@
-"""The primitive: a custom call of the library's, which enters a host function."""
+"""The primitives: custom calls of the library's, which enter host functions."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 import os
 import sys
 import typing
-import uuid
-import weakref
-import zlib
 
 import jax
 import numpy as np
 
-from .. import _functions, _postern
-from . import _compat
+from . import _compat, _guard
+from ._functions import Function
 
 _TARGET = "postern_guest"
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 @functools.cache
-def _register_handler() -> None:
-    jax.local_devices(backend="cpu")  # XLA refuses a handler that comes before the backend
-    jax.ffi.register_ffi_target(_TARGET, {"execute": _postern.guest_handler()}, platform="cpu")
+def _register_handlers(target: str) -> None:
+    _compat.register_handlers(target)
+    _guard.refuse_when_forked()
 
 
-_counts: dict[str, typing.Iterator[int]] = {}
-
-
-class Registered:
-    """A Python function under a name of its own, as long as a program may call it.
-
-    The name is that of the function's place in the source and counts those of one place, so that a process that traces the same program
-    finds what JAX's cache kept of another one: a program calls by that name what this process has registered there.
-    """
-
-    def __init__(self, function: typing.Callable[..., typing.Any], name: str, of: typing.Any = None) -> None:
-        code = getattr(of, "__code__", None)
-        place = f"{getattr(of, '__module__', '')}:{getattr(of, '__qualname__', '')}"
-        if code is not None:
-            place += f":{code.co_filename}:{code.co_firstlineno}"
-        base = f"{name}#{zlib.crc32(place.encode()):08x}"
-        self.name = f"{base}.{next(_counts.setdefault(base, itertools.count()))}"
-        self._exported: str | None = None
-        self._function = function
-        _functions.register(self.name, function)
-
-    @property
-    def exported(self) -> str:
-        """A name that no other process has, for artifacts: there is no telling what these meet where they are loaded."""
-        if self._exported is None:
-            self._exported = f"{self.name}#{uuid.uuid4().hex}"
-            _functions.register(self._exported, self._function)
-        return self._exported
-
-    def __del__(self) -> None:
-        try:
-            _functions.unregister(self.name)
-            if self._exported is not None:
-                _functions.unregister(self._exported)
-        except Exception:  # the interpreter ends
-            pass
-
-
-_alive: weakref.WeakValueDictionary[typing.Any, Registered] = weakref.WeakValueDictionary()
-
-
-def registered(key: typing.Any, function: typing.Callable[..., typing.Any], name: str, of: typing.Any) -> Registered:
-    """The same for the same key, as long as one lives: what is traced again is not compiled again. `of` is the user's function."""
-    try:
-        found = _alive.get(key)
-    except Exception:  # a function, or something in its trees, that can't be hashed or compared
-        return Registered(function, name, of)
-    if found is None:
-        found = _alive[key] = Registered(function, name, of)
-    return found
+@functools.cache
+def _is_ours(file: str) -> bool:
+    return os.path.dirname(os.path.abspath(file)) == _HERE
 
 
 def caller() -> tuple[str, int]:
     """Where in the user's source this package was entered."""
     frame: typing.Any = sys._getframe(1)
-    while frame.f_back is not None and os.path.dirname(os.path.abspath(frame.f_code.co_filename)) == _HERE:
+    while frame.f_back is not None and _is_ours(frame.f_code.co_filename):
         frame = frame.f_back
     return frame.f_code.co_filename, frame.f_lineno
 
 
+def _attribute(value: typing.Any) -> typing.Any:
+    """Numbers are i64 and f64, lists of them arrays."""
+    if isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, tuple):
+        return np.asarray(value, np.int64 if all(type(v) is int for v in value) else np.float64)
+    return np.int64(value) if isinstance(value, int) else np.float64(value)
+
+
 @dataclasses.dataclass(frozen=True)
 class Site:
-    """What a custom call says of itself; `function` is a Registered, or the name of a registered function."""
+    """What a custom call says of itself."""
 
-    function: Registered | str
+    function: Function
     name: str
     file: str
     line: int
@@ -102,9 +60,12 @@ class Site:
     ordered: bool = False
     pure: bool = False
     vmap_method: str = "sequential"
-    # vmap_method "whole" gives the function the batch as it is, and makes another function of the transforms until then
+    levels: tuple[tuple[int, tuple[bool, ...]], ...] = ()  # of vmap, outermost first: size, and which operands have it in front
     transforms: tuple[typing.Any, ...] = ()
-    of_transforms: typing.Callable[[typing.Any], Registered] | None = None
+    # what vmap gives the batch as it is, and makes another function of the transforms until then
+    of_transforms: typing.Callable[[typing.Any], Function] | None = None
+    own: tuple[tuple[str, typing.Any], ...] = ()  # attributes of the function's own
+    paths: tuple[str, ...] = ()  # the operands' names
 
     def __str__(self) -> str:
         return f"{self.kind if self.kind == 'call' else 'tap'} '{self.name}' at {os.path.basename(self.file)}:{self.line}"
@@ -115,71 +76,62 @@ class Site:
             return _compat.PURE
         return _compat.ORDERED if self.ordered else _compat.UNORDERED
 
-    def attributes(self, exported: bool) -> dict[str, typing.Any]:
-        f = self.function
-        return {"function": f if isinstance(f, str) else f.exported if exported else f.name, "name": self.name, "file": self.file, "kind": self.kind,
-                "line": np.int64(self.line), "timeout": np.int64(self.timeout), "every": np.int64(self.every)}
+    def attributes(self, for_export: bool) -> dict[str, typing.Any]:
+        """Those of guest/asked; what has its default is left out."""
+        said: dict[str, typing.Any] = {"function": self.function.name_for(for_export), "name": self.name, "file": self.file,
+                                       "kind": self.kind, "line": np.int64(self.line)}
+        for key in ("timeout", "every"):
+            if getattr(self, key) != getattr(Site, key):
+                said[key] = np.int64(getattr(self, key))
+        if self.levels:
+            said["levels"] = ",".join(f"{size}:{''.join('FT'[m] for m in mapped)}" for size, mapped in self.levels)
+            said["parallel"] = np.int64(self.vmap_method == "parallel")
+        if self.transforms and self.of_transforms is None:
+            said["transforms"] = ",".join(self.transforms)
+        if any(self.paths):
+            said["paths"] = "\n".join(self.paths)
+        said.update((f"with_{key}", _attribute(value)) for key, value in self.own)
+        return said
+
+    def batched(self, size: int, mapped: typing.Sequence[bool]) -> Site:
+        return dataclasses.replace(self, levels=((size, tuple(mapped)), *self.levels))
 
 
-call_p = _compat.Primitive("postern_call")
-call_p.multiple_results = True
+def _lower(ctx: typing.Any, operands: typing.Any, results: typing.Any, site: Site) -> typing.Any:
+    _register_handlers(_TARGET)
+    return _compat.lower(ctx, _TARGET, operands, results, site.effect, site.attributes(_compat.for_export(ctx)), site.function,
+                         str(site))
 
 
-@functools.lru_cache(maxsize=256)
-def _jitted(site: Site, results: tuple[typing.Any, ...]) -> typing.Callable[..., typing.Any]:
-    return jax.jit(lambda *operands: call_p.bind(*operands, site=site, results=results))
+def _primitive(name: str) -> typing.Any:
+    made = _compat.Primitive(name)
+    made.multiple_results = True
+
+    @functools.lru_cache(maxsize=256)
+    def jitted(params: tuple[tuple[str, typing.Any], ...]) -> typing.Callable[..., typing.Any]:
+        return jax.jit(lambda *operands: made.bind(*operands, **dict(params)))
+
+    made.def_impl(lambda *operands, **params: jitted(tuple(params.items()))(*operands))
+    return made
 
 
-@call_p.def_impl  # type: ignore[untyped-decorator]
-def _outside_of_jit(*operands: typing.Any, site: Site, results: tuple[typing.Any, ...]) -> typing.Any:
-    return _jitted(site, results)(*operands)
-
-
-def _types(*_: typing.Any, site: Site, results: tuple[typing.Any, ...]) -> typing.Any:
-    return list(results), {site.effect}
-
-
-call_p.def_effectful_abstract_eval(_types)
-
-
-def _lower(ctx: typing.Any, *operands: typing.Any, site: Site, results: tuple[typing.Any, ...]) -> typing.Any:
-    _register_handler()
-    return _compat.lower(ctx, _TARGET, operands, site.effect, site.attributes(_compat.for_export(ctx)), site.function, str(site))
-
-
-def _jvp(primals: typing.Any, tangents: typing.Any, *, site: Site, results: tuple[typing.Any, ...]) -> typing.Any:
-    if results and not all(isinstance(t, _compat.Zero) for t in tangents):
-        raise ValueError(f"postern.jax: {site} has no derivative; give it one by jax.custom_jvp or jax.custom_vjp around it")
-    out = call_p.bind(*primals, site=site, results=results)
-    return out, [_compat.Zero(t.to_tangent_aval()) for t in results]
-
-
-def _batched(operands: typing.Any, axes: typing.Any, *, site: Site, results: tuple[typing.Any, ...]) -> typing.Any:
-    if site.of_transforms is not None:
-        transforms = (*site.transforms, ("batch", tuple(axes)))
-        whole = dataclasses.replace(site, function=site.of_transforms(transforms), transforms=transforms)
-        return call_p.bind(*operands, site=whole, results=()), []
+def _in_front(operands: typing.Any, axes: typing.Any) -> tuple[int, list[typing.Any], list[bool]]:
+    """The batch's size, the operands with its axis in front, and which have it."""
     size = next(x.shape[a] for x, a in zip(operands, axes) if a is not None)
     moved = [x if a is None else jax.numpy.moveaxis(x, a, 0) for x, a in zip(operands, axes)]
-    mapped = [a is not None for a in axes]
-    if site.vmap_method == "sequential":
-        def one(elements: typing.Any) -> typing.Any:
-            given = iter(elements)
-            return call_p.bind(*(next(given) if m else x for x, m in zip(moved, mapped)), site=site, results=results)
-        out = jax.lax.map(one, [x for x, m in zip(moved, mapped) if m])
-        return out, [0] * len(results)
-    if site.vmap_method == "expand_dims":
-        given = [x if m else x[None] for x, m in zip(moved, mapped)]
-    else:
-        given = [x if m else jax.numpy.broadcast_to(x, (size, *x.shape)) for x, m in zip(moved, mapped)]
-    types = tuple(_compat.ShapedArray((size, *t.shape), t.dtype) for t in results)
-    return call_p.bind(*given, site=site, results=types), [0] * len(results)
+    return size, moved, [a is not None for a in axes]
 
+
+# --- what goes in
 
 def arrays(what: str, leaves: typing.Sequence[typing.Any]) -> list[typing.Any]:
     """The leaves as what a program can hand to the host: of keys, their data. Raises TypeError."""
-    made = []
+    made: list[typing.Any] = []
     for leaf in leaves:
+        if isinstance(leaf, jax.core.Tracer) and not _is_key(leaf):
+            _check_bits(what, leaf.dtype)
+            made.append(leaf)
+            continue
         try:
             array = jax.random.key_data(leaf) if _is_key(leaf) else jax.numpy.asarray(leaf)
         except (TypeError, ValueError) as e:
@@ -215,13 +167,99 @@ def types_of(what: str, tree: typing.Any, numbers: bool = False) -> tuple[tuple[
     return tuple(types), structure
 
 
-def tap_whole(operands: typing.Sequence[typing.Any], of_transforms: typing.Callable[[typing.Any], Registered], name: str) -> None:
+def tap_whole(operands: typing.Sequence[typing.Any], of_transforms: typing.Callable[[typing.Any], Function], name: str) -> None:
     """A synchronous tap in the program's order, which vmap gives the whole batch."""
     file, line = caller()
     site = Site(of_transforms(()), name, file, line, kind="tap", ordered=True, of_transforms=of_transforms)
     call_p.bind(*operands, site=site, results=())
 
 
-_compat.register_lowering(call_p, _lower)
-_compat.primitive_jvps[call_p] = _jvp
-_compat.primitive_batchers[call_p] = _batched
+# --- a call, and a tap that no derivative passes through
+
+call_p = _primitive("postern_call")
+
+
+def _call_types(*_: typing.Any, site: Site, results: tuple[typing.Any, ...]) -> typing.Any:
+    return list(results), {site.effect}
+
+
+def _call_lower(ctx: typing.Any, *operands: typing.Any, site: Site, results: tuple[typing.Any, ...]) -> typing.Any:
+    return _lower(ctx, operands, ctx.avals_out, site)
+
+
+def _call_jvp(primals: typing.Any, tangents: typing.Any, *, site: Site, results: tuple[typing.Any, ...]) -> typing.Any:
+    if results and not all(isinstance(t, _compat.Zero) for t in tangents):
+        raise ValueError(f"postern.jax: {site} has no derivative; give it one by jax.custom_jvp or jax.custom_vjp around it")
+    out = call_p.bind(*primals, site=site, results=results)
+    return out, [_compat.Zero(t.to_tangent_aval()) for t in results]
+
+
+def _call_batched(operands: typing.Any, axes: typing.Any, *, site: Site, results: tuple[typing.Any, ...]) -> typing.Any:
+    if site.of_transforms is not None:
+        transforms = (*site.transforms, ("batch", tuple(axes)))
+        whole = dataclasses.replace(site, function=site.of_transforms(transforms), transforms=transforms)
+        return call_p.bind(*operands, site=whole, results=()), []
+    size, moved, mapped = _in_front(operands, axes)
+    types = tuple(_compat.ShapedArray((size, *t.shape), t.dtype) for t in results)
+    if site.vmap_method in ("sequential", "parallel"):
+        site = site.batched(size, mapped)
+    elif site.vmap_method == "expand_dims":
+        moved = [x if m else x[None] for x, m in zip(moved, mapped)]
+    else:
+        moved = [x if m else jax.numpy.broadcast_to(x, (size, *x.shape)) for x, m in zip(moved, mapped)]
+    return call_p.bind(*moved, site=site, results=types), [0] * len(results)
+
+
+call_p.def_effectful_abstract_eval(_call_types)
+_compat.register_lowering(call_p, _call_lower)
+_compat.primitive_jvps[call_p] = _call_jvp
+_compat.primitive_batchers[call_p] = _call_batched
+
+# --- a tap that shows derivatives too: a linear function, its operands
+
+shown_p = _primitive("postern_shown")
+
+
+def _shown_types(*operands: typing.Any, site: Site) -> typing.Any:
+    return list(operands), {site.effect}
+
+
+def _shown_lower(ctx: typing.Any, *operands: typing.Any, site: Site) -> typing.Any:
+    _lower(ctx, operands, [], site)
+    return operands
+
+
+def _shown_jvp(primals: typing.Any, tangents: typing.Any, *, site: Site) -> typing.Any:
+    out = shown_p.bind(*primals, site=site)
+    if all(isinstance(t, _compat.Zero) for t in tangents):
+        return out, list(tangents)
+    return out, show_derivatives([_compat.instantiate(t) for t in tangents], site, "jvp")
+
+
+def _shown_transpose(cotangents: typing.Any, *_: typing.Any, site: Site) -> typing.Any:
+    if all(isinstance(t, _compat.Zero) for t in cotangents):
+        return list(cotangents)
+    return show_derivatives([_compat.instantiate(t) for t in cotangents], site, "transpose")
+
+
+def show_derivatives(values: list[typing.Any], site: Site, transform: str) -> list[typing.Any]:
+    """`values`, shown as what they are; those of integers are nothing, and not shown."""
+    real = [x for x in values if x.dtype != jax.dtypes.float0]
+    given = [x.dtype != jax.dtypes.float0 for x in values]
+    transforms = (*site.transforms, transform)
+    derived = dataclasses.replace(site, transforms=transforms, function=site.function.derived(transforms, given),
+                                  paths=tuple(p for p, g in zip(site.paths, given) if g))
+    shown = iter(shown_p.bind(*real, site=derived))
+    return [next(shown) if g else x for x, g in zip(values, given)]
+
+
+def _shown_batched(operands: typing.Any, axes: typing.Any, *, site: Site) -> typing.Any:
+    size, moved, mapped = _in_front(operands, axes)
+    return shown_p.bind(*moved, site=site.batched(size, mapped)), [0 if m else None for m in mapped]
+
+
+shown_p.def_effectful_abstract_eval(_shown_types)
+_compat.register_lowering(shown_p, _shown_lower)
+_compat.primitive_jvps[shown_p] = _shown_jvp
+_compat.primitive_transposes[shown_p] = _shown_transpose
+_compat.primitive_batchers[shown_p] = _shown_batched

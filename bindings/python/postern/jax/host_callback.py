@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from .. import CallbackError
-from . import _calls, barrier, call as _call
+from . import _calls, _functions, barrier, call as _call
 
 __all__ = ["CallbackException", "CallbackFlavor", "TapFunctionException", "barrier_wait", "call", "id_print", "id_tap"]
 
@@ -55,14 +55,14 @@ class _Tapped:
     def name(self) -> str:
         return str(getattr(self.function, "__name__", "id_tap"))
 
-    def __call__(self, transforms: tuple[tuple[str, typing.Any], ...]) -> _calls.Registered:
+    def __call__(self, transforms: tuple[tuple[str, typing.Any], ...]) -> _functions.Registered:
         told = tuple((kind, {"batch_dims": axes}) for kind, axes in transforms)
 
         def shown(*arrays: typing.Any, info: typing.Any) -> None:
             value = jax.tree.unflatten(self.structure, [np.array(a) for a in arrays])
             self.function(value, told, **({"device": _device(info)} if self.with_device else {}))
 
-        return _calls.registered((self, transforms), shown, self.name, self.function)
+        return _functions.registered((self, transforms), lambda: _functions.Registered(shown, self.name, self.function))
 
 
 def id_tap(tap_func: typing.Callable[..., typing.Any], arg: typing.Any, *, result: typing.Any = None, tap_with_device: bool = False,

@@ -1,0 +1,198 @@
+"""What a custom call names: functions of this process, by names that are theirs."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import typing
+import uuid
+import weakref
+import zlib
+
+import numpy as np
+
+from .. import _functions
+from .._attributes import wants_info
+from . import _guard
+
+Arrays = typing.Sequence[typing.Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Info:
+    """What a function that has a parameter `info` is told of the firing."""
+
+    function: str
+    site: str
+    device: int  # which of jax.local_devices()
+    run: int  # XLA's number of the execution
+    element: int  # of the batch, where vmap fires for each; else -1
+    part: dict[str, int]  # in shard_map: where on the mesh, by axis
+    transforms: tuple[str, ...]  # of a tap that shows derivatives: "jvp", "transpose"
+
+
+class Function:
+    """A host function, as a custom call names it."""
+
+    def name_for(self, for_export: bool) -> str:
+        raise NotImplementedError
+
+    def derived(self, transforms: tuple[str, ...], given: list[bool]) -> Function:
+        """The one that shows derivatives of what this one shows; of some leaves."""
+        raise NotImplementedError
+
+
+@dataclasses.dataclass(frozen=True)
+class Named(Function):
+    """One that somebody has registered, or will have."""
+
+    name: str
+
+    def name_for(self, for_export: bool) -> str:
+        return self.name
+
+    def derived(self, transforms: tuple[str, ...], given: list[bool]) -> Function:
+        return self
+
+
+_counts: dict[str, typing.Iterator[int]] = {}
+
+
+class Registered(Function):
+    """One under a name of its own, as long as a program may call it.
+
+    The name is that of the function's place in the source and counts those of one place, so that a process that traces the same program
+    finds what JAX's cache kept of another one: a program calls by that name what this process has registered there.
+    """
+
+    def __init__(self, function: typing.Any, name: str, of: typing.Any = None) -> None:
+        base = f"{name}#{_place_of(of):08x}"
+        self.name = f"{base}.{next(_counts.setdefault(base, itertools.count()))}"
+        self._exported: str | None = None
+        self._function = function
+        _functions.register(self.name, function)
+
+    def name_for(self, for_export: bool) -> str:
+        """Artifacts have a name that no other process has: there is no telling what these meet where they are loaded."""
+        if not for_export:
+            return self.name
+        if self._exported is None:
+            self._exported = f"{self.name}#{uuid.uuid4().hex}"
+            _functions.register(self._exported, self._function)
+        return self._exported
+
+    def derived(self, transforms: tuple[str, ...], given: list[bool]) -> Function:
+        return self
+
+    def __del__(self) -> None:
+        try:
+            _functions.unregister(self.name)
+            if self._exported is not None:
+                _functions.unregister(self._exported)
+        except Exception:  # the interpreter ends
+            pass
+
+
+@functools.lru_cache(maxsize=1024)
+def _hash_of(module: str, qualname: str, file: str, line: int) -> int:
+    return zlib.crc32(f"{module}:{qualname}:{file}:{line}".encode())
+
+
+def _place_of(function: typing.Any) -> int:
+    code = getattr(function, "__code__", None)
+    return _hash_of(str(getattr(function, "__module__", "")), str(getattr(function, "__qualname__", "")),
+                    getattr(code, "co_filename", ""), getattr(code, "co_firstlineno", 0))
+
+
+_alive: weakref.WeakValueDictionary[typing.Any, Registered] = weakref.WeakValueDictionary()
+
+
+def registered(key: typing.Any, make: typing.Callable[[], Registered]) -> Registered:
+    """The same for the same key, as long as one lives: what is traced again is not compiled again."""
+    try:
+        found = _alive.get(key)
+    except Exception:  # a function, or something in its trees, that can't be hashed or compared
+        return make()
+    if found is None:
+        found = _alive[key] = make()
+    return found
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Entry:
+    """What the library calls for a Python function: `enter(leaves, told)` with copies of the operands, and `{"info": Info}` if it wants to
+    be told. It knows nothing of the Registered that it is for, which would never go."""
+
+    enter: typing.Callable[[list[typing.Any], dict[str, typing.Any]], typing.Any]
+    info: bool
+    guarded: bool
+    axes: tuple[str, ...] = ()
+    transforms: tuple[str, ...] = ()
+    given: tuple[bool, ...] | None = None
+
+    def function(self) -> typing.Callable[..., typing.Any]:
+        if self.info:
+            return lambda *arrays, info: self._called(arrays, info)
+        enter = self.enter
+        if self.given is not None:
+            return lambda *arrays: self._called(arrays, None)
+        if not self.guarded:
+            return lambda *arrays: enter([np.array(a) for a in arrays], {})
+        return _guard.guarded(lambda *arrays: enter([np.array(a) for a in arrays], {}))
+
+    def _called(self, arrays: Arrays, info: typing.Any) -> typing.Any:
+        leaves = [np.array(a) for a in arrays[:len(arrays) - len(self.axes)]]  # those of a firing are gone when it has returned
+        told = {}
+        if info is not None:
+            part = {axis: int(np.ravel(a)[0]) for axis, a in zip(self.axes, arrays[len(leaves):])}
+            told["info"] = Info(info.function, info.site, info.device, info.run, info.element, part, self.transforms)
+        if self.given is not None:
+            shown = iter(leaves)
+            leaves = [next(shown) if g else np.zeros((), np.bool_) for g in self.given]
+        enter = _guard.guarded(self.enter) if self.guarded else self.enter
+        return enter(leaves, told)
+
+
+class Python(Registered):
+    """A Python function."""
+
+    def __init__(self, entry: _Entry, name: str, of: typing.Any) -> None:
+        super().__init__(entry.function(), name, of)
+        self._entry, self._told, self._of = entry, name, of
+
+    def derived(self, transforms: tuple[str, ...], given: list[bool]) -> Function:
+        if self._entry.given is not None:  # of those that are left
+            left = iter(given)
+            given = [g and next(left) for g in self._entry.given]
+        entry = dataclasses.replace(self._entry, transforms=transforms, given=tuple(given))
+        return registered((self, transforms, entry.given), lambda: Python(entry, self._told, self._of))
+
+
+def function_of(fn: typing.Any, enter: typing.Callable[..., typing.Any], name: str, trees: typing.Any, *, guarded: bool,
+                axes: tuple[str, ...]) -> Function:
+    """For what a user gives: a name, a capsule, a listener, or a callable that `enter` calls. `trees`: what `enter` was made for."""
+    if isinstance(fn, str):
+        return Named(fn)
+    if _functions.is_native(fn):
+        return registered((_Same(fn), name), lambda: Registered(fn, name))
+    return registered((fn, name, trees, guarded, axes),
+                      lambda: Python(_Entry(enter, wants_info(fn), guarded, axes), name, fn))
+
+
+class _Same:
+    """A key for what has no hash of its own."""
+
+    def __init__(self, of: typing.Any) -> None:
+        self._of = of
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self._of is other._of
+
+    def __hash__(self) -> int:
+        return id(self._of)
+
+
+def is_native(fn: typing.Any) -> bool:
+    """Whether it takes the leaves as they are, rather than pytrees."""
+    return isinstance(fn, str) or _functions.is_native(fn)

@@ -1,0 +1,86 @@
+"""Refusals in place of hangs: JAX inside a function that a program waits for, and in a forked process."""
+
+from __future__ import annotations
+
+import os
+import typing
+
+import jax
+
+from .. import _postern
+from .._errors import Error, FAILED_PRECONDITION
+from . import _compat
+
+_REENTRY = 103
+_COPIES = ("device_put", "stage")  # which XLA's threads are not needed for
+
+
+class ReentryError(Error):
+    """A host function used JAX on the device whose program waits for the function."""
+
+
+def _devices_of(args: typing.Sequence[typing.Any]) -> set[typing.Any]:
+    found = set().union(*(a.devices() for a in args if isinstance(a, jax.Array) and not isinstance(a, jax.core.Tracer)))
+    return found or {_compat.default_device() or jax.local_devices()[0]}
+
+
+class _InFunction(_compat.GuardTrace):
+    """JAX on the device that waits for this thread may wait for itself; on others it does not."""
+
+    def refusal(self, primitive: typing.Any, args: typing.Sequence[typing.Any], params: dict[str, typing.Any]) -> Exception | None:
+        if primitive.name in _COPIES:
+            return None
+        busy = jax.local_devices(backend="cpu")[_postern.inside_device()]
+        if busy not in _devices_of(args):
+            return None
+        return ReentryError(_REENTRY, f"a function that a program calls used JAX ({primitive.name}) on {busy}, which waits for the "
+                            "function: compute with NumPy there, or on another device (jax.default_device)")
+
+
+_FORKED = ("this process was forked from one that uses postern.jax, whose threads it does not have: start processes with "
+           'multiprocessing.get_context("spawn")')
+
+
+class _InForked(_compat.GuardTrace):
+    """Of XLA's threads none are in a process that was forked off."""
+
+    def refusal(self, primitive: typing.Any, args: typing.Sequence[typing.Any], params: dict[str, typing.Any]) -> Exception | None:
+        return Error(FAILED_PRECONDITION, _FORKED) if _compat.calls_host(primitive, params) else None
+
+
+_in_function, _in_forked = _InFunction(), _InForked()
+
+
+def guarded(function: typing.Callable[..., typing.Any]) -> typing.Callable[..., typing.Any]:
+    """The function, with that refusal while it runs."""
+    trace = _compat.trace_context
+    guard = _in_function
+
+    def enter(*args: typing.Any) -> typing.Any:
+        before = trace.trace
+        trace.set_trace(guard)
+        try:
+            return function(*args)
+        finally:
+            trace.set_trace(before)
+
+    return enter
+
+
+_forked = False
+
+
+def _note_fork() -> None:
+    global _forked
+    _forked = True
+    _compat.trace_context.set_trace(_in_forked)
+
+
+def refuse_when_forked() -> None:
+    """From now on."""
+    os.register_at_fork(after_in_child=_note_fork)
+
+
+def refuse_forked() -> None:
+    if _forked:
+        raise Error(FAILED_PRECONDITION, _FORKED)

@@ -1,0 +1,212 @@
+"""postern.jax with functions of C++ and C: from a library, from capsules, and the library's own listeners."""
+
+import csv
+import ctypes
+import os
+import threading
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import postern
+import postern.jax as pj
+
+F32 = jax.ShapeDtypeStruct((), jnp.float32)
+shard_map = getattr(jax, "shard_map", None) or __import__("jax.experimental.shard_map", fromlist=["shard_map"]).shard_map
+LIBRARY = os.environ["FUNCTIONS"]
+postern.load_library(LIBRARY)
+
+
+def like(x):
+    return jax.ShapeDtypeStruct(x.shape, x.dtype)
+
+
+def test_a_librarys_functions_have_names():
+    assert "cc.twice" in postern.registered()
+    assert postern.load_library(LIBRARY) == []  # once
+    with pytest.raises(postern.Error, match="no/such.so"):
+        postern.load_library("/no/such.so")
+
+
+def test_a_function_of_cpp():
+    x = jnp.arange(3.0)
+    assert np.array_equal(jax.jit(lambda x: pj.call("cc.twice", like(x), x) + 1)(x), [1, 3, 5])
+    assert jax.jit(lambda x, y: pj.call("cc.sum", F32, x, y))(x, x) == 5
+    for effect in ["pure", "unordered", "ordered"]:
+        f = jax.jit(lambda x: jax.lax.fori_loop(0, 10, lambda i, c: pj.call("cc.twice", F32, c, effect=effect), x))
+        assert f(1.0) == 1024
+
+
+def test_what_it_throws_and_what_it_cannot_take():
+    with pytest.raises(postern.CallbackError, match=r"call 'cc.fails' at test_jax_native.py:\d+ on device 0: no luck"):
+        jax.jit(lambda x: pj.call("cc.fails", F32, x))(1.0).block_until_ready()
+    with pytest.raises(postern.Error, match="cc.fails"):
+        jax.jit(lambda x: pj.call("cc.fails", F32, x, x))(1.0).block_until_ready()
+    with pytest.raises(postern.CallbackError, match="no host function is registered under 'cc.nothing'"):
+        jax.jit(lambda x: pj.call("cc.nothing", F32, x))(1.0).block_until_ready()
+
+
+def test_attributes():
+    f = jax.jit(lambda x: pj.call("cc.scale", F32, x, attributes={"factor": 2.5, "plus": 1}))
+    assert f(2.0) == 7
+    seen = []
+    postern.register("py.attributes", lambda x, **given: seen.append(given) or x, replace=True)
+    given = {"on": True, "text": "a\"b", "ints": [1, 2], "reals": [0.5, 2.0]}
+    assert jax.jit(lambda x: pj.call("py.attributes", F32, x, attributes=given))(1.0) == 1
+    assert seen == [given]
+    with pytest.raises(TypeError, match="attribute bad must be"):
+        pj.call("cc.scale", F32, 1.0, attributes={"bad": object()})
+    with pytest.raises(TypeError, match="functools.partial"):
+        pj.call(lambda x: x, F32, 1.0, attributes=given)
+
+
+@pytest.mark.parametrize("method", ["sequential", "parallel", "expand_dims", "broadcast_all"])
+def test_vmap(method):
+    x = jnp.arange(12.0).reshape(3, 4)
+    f = jax.jit(jax.vmap(lambda x: pj.call("cc.twice", like(x), x, vmap_method=method)))
+    assert np.array_equal(f(x), 2 * x)
+    g = jax.jit(jax.vmap(jax.vmap(lambda x: pj.call("cc.twice", like(x), x, vmap_method=method), in_axes=1), in_axes=0))
+    y = jnp.arange(24.0).reshape(2, 3, 4)
+    assert np.array_equal(g(y), 2 * np.moveaxis(np.asarray(y), 2, 1))
+
+
+def test_vmap_of_one_operand_in_two():
+    x, y = jnp.arange(12.0).reshape(3, 4), jnp.arange(4.0)
+    for method in ["sequential", "parallel"]:
+        f = jax.jit(jax.vmap(lambda x, y: pj.call("cc.sum", F32, x, y, vmap_method=method), in_axes=(0, None)))
+        assert np.array_equal(f(x, y), x @ y)
+
+
+def test_vmap_in_parallel_takes_threads():
+    most = jax.jit(lambda: pj.call("cc.most", jax.ShapeDtypeStruct((), jnp.int32), effect="unordered"))
+    x = jnp.arange(8.0)
+    for method, wanted in [("sequential", 1), ("parallel", 8)]:
+        most()
+        f = jax.jit(jax.vmap(lambda x: pj.call("cc.meet", F32, x, vmap_method=method)))
+        assert np.array_equal(f(x), 2 * x)
+        assert (int(most()) > 1) == (wanted > 1)
+
+
+def test_elements_are_told():
+    seen = []
+    f = jax.jit(jax.vmap(lambda x: pj.call(lambda v, info: (seen.append(info.element), v)[1], F32, x)))
+    f(jnp.arange(3.0)).block_until_ready()
+    assert seen == [0, 1, 2]
+
+
+def test_capsules():
+    functions = ctypes.CDLL(LIBRARY)
+    functions.minus_one.restype = ctypes.c_void_p
+    capsule = ctypes.pythonapi.PyCapsule_New
+    capsule.restype, capsule.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    context = ctypes.pythonapi.PyCapsule_SetContext
+    context.argtypes = [ctypes.py_object, ctypes.c_void_p]
+    added = ctypes.c_float(10)
+    plus = capsule(ctypes.cast(functions.c_plus, ctypes.c_void_p), b"postern.pn_function", None)
+    context(plus, ctypes.addressof(added))
+    minus = capsule(functions.minus_one(), b"postern.Callee", None)
+    assert jax.jit(lambda x: pj.call(plus, F32, pj.call(minus, F32, x)))(1.0) == 10
+    postern.register("cc.capsule", plus, replace=True)
+    assert jax.jit(lambda x: pj.call("cc.capsule", F32, x))(1.0) == 11
+    other = capsule(functions.minus_one(), b"something.else", None)
+    with pytest.raises(TypeError, match="callable"):
+        pj.call(other, F32, 1.0)
+
+
+def test_several_devices_and_threads_share_a_program():
+    mesh, spec = jax.sharding.Mesh(np.array(jax.devices("cpu")), ("x",)), jax.sharding.PartitionSpec("x")
+
+    def part(x):
+        return jax.lax.fori_loop(0, 200, lambda i, c: pj.call("cc.twice", like(c), c, effect="unordered") / 2, x)
+
+    f = jax.jit(shard_map(part, mesh=mesh, in_specs=spec, out_specs=spec))
+    g = jax.jit(part)
+    x = jnp.arange(8.0)
+    wrong = []
+
+    def work(program):
+        for _ in range(20):
+            if not np.array_equal(program(x), x):
+                wrong.append(program)
+
+    threads = [threading.Thread(target=work, args=(g,)) for _ in range(3)]
+    for t in threads:
+        t.start()
+    work(f)
+    for t in threads:
+        t.join()
+    assert not wrong
+
+
+def test_a_function_that_is_replaced_and_gone():
+    f = jax.jit(lambda x: pj.call("py.changes", F32, x))
+    with pytest.raises(postern.CallbackError, match="'py.changes'"):
+        f(1.0).block_until_ready()
+    postern.register("py.changes", lambda x: x + 1)
+    assert f(1.0) == 2 and f(1.0) == 2
+    postern.register("py.changes", lambda x: x + 2, replace=True)
+    assert f(1.0) == 3
+    postern.register("py.other", abs, replace=True)  # which changes nothing for the program
+    assert f(1.0) == 3
+    postern.unregister("py.changes")
+    with pytest.raises(postern.CallbackError, match="'py.changes'"):
+        f(1.0).block_until_ready()
+
+
+def test_listeners(tmp_path, capfd):
+    stats, histogram = pj.listen.stats(), pj.listen.histogram(bins=4)
+    rows = pj.listen.csv(tmp_path / "loss.csv")
+
+    @jax.jit
+    def train(x):
+        def step(i, c):
+            pj.tap({"loss": c, "step": i}, stats, name="train")
+            pj.tap((i, {"loss": c}), rows, name="rows", ordered=True)
+            pj.tap(c, histogram, mode="async")
+            pj.tap(i, pj.listen.progress(3, per_second=1e9), ordered=True)
+            return c * 2
+        return jax.lax.fori_loop(0, 3, step, x)
+
+    assert train(1.0) == 8
+    pj.barrier()
+    series = {s["path"]: s for s in stats.series()}
+    assert series[".loss"]["firings"] == 3 and series[".loss"]["all"]["max"] == 4
+    assert "train" in stats.table()
+    assert sum(histogram.counts()[0]["bins"]) == 3
+    with open(tmp_path / "loss.csv") as file:
+        read = list(csv.DictReader(file))
+    assert [row["step"] for row in read] == ["0", "1", "2"]
+    assert [float(v) for row in read for k, v in row.items() if "loss" in k] == [1, 2, 4]
+    assert "3/3" in capfd.readouterr().err
+    with pytest.raises(postern.CallbackError, match="nan"):
+        jax.jit(lambda x: pj.tap(jnp.log(x - 1), pj.listen.first_non_finite()))(0.0).block_until_ready()
+        pj.barrier()
+    with pytest.raises(postern.Error):
+        pj.listen.csv(tmp_path)  # a folder
+    with pytest.raises(ValueError, match="on_error"):
+        pj.listen.csv(tmp_path / "x.csv", on_error="shrug")
+
+
+def test_a_step_that_a_library_overrides():
+    def cube(x):
+        return x * x * x - 1  # to tell who computed it
+
+    step = jax.jit(lambda x: pj.block("cc.cube", cube, x))
+    assert step(2.0) == 8
+    assert jax.grad(lambda x: pj.block("cc.cube", cube, x))(2.0) == 12.5  # the library's own
+    assert np.array_equal(jax.vmap(step)(jnp.arange(3.0)), [0, 1, 8])
+    assert jax.jit(lambda x: pj.block("cc.no_cube", cube, x))(2.0) == 7
+    assert pj.block_path("cc.cube") == "C++ function 'cc.cube', derivative 'cc.cube.vjp'"
+    assert pj.block_path("cc.no_cube") == "default"
+
+
+def test_an_override_without_a_derivative_has_the_defaults():
+    def twice(x):
+        return 2 * x
+
+    f = lambda x: pj.block("cc.twice", twice, x)  # noqa: E731
+    assert np.array_equal(f(jnp.arange(2.0)), [0, 2])
+    assert np.array_equal(jax.jvp(f, (jnp.arange(2.0),), (jnp.ones(2),))[1], [2, 2])
+    assert np.array_equal(jax.grad(lambda x: f(x).sum())(jnp.arange(2.0)), [2, 2])

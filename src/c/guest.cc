@@ -1,0 +1,51 @@
+// The C interface: libraries, C++ functions, and programs of another XLA.
+#include "guest/guest.h"
+
+#include "c/c_api.h"
+#include "core/check.h"
+#include "host/run_state.h"
+
+using namespace postern;
+using c::guarded;
+using c::refuse;
+
+int pn_load_library(const char* path) {
+  return guarded([&] {
+    check(path != nullptr, "pn_load_library: path is NULL");
+    load_library(path);
+    return PN_OK;
+  });
+}
+
+const char* pn_registered_function(size_t index) {
+  thread_local std::vector<std::string> names;
+  if (guarded([&] {
+        if (index == 0) names = registered_functions();
+        return PN_OK;
+      }) != PN_OK)
+    return nullptr;
+  return index < names.size() ? names[index].c_str() : nullptr;
+}
+
+int pn_register_callee(const char* name, const void* callee, int replace) {
+  return guarded([&] {
+    check(name && callee, "pn_register_callee: name or callee is NULL");
+    register_function(name, *static_cast<const Callee*>(callee), {.replace = replace != 0});
+    return PN_OK;
+  });
+}
+
+void* pn_guest_handler(void) { return reinterpret_cast<void*>(&guest::handle_call); }
+void* pn_guest_instantiate(void) { return reinterpret_cast<void*>(&guest::handle_instantiate); }
+void* pn_guest_state_type(void) { return guest::state_type_id(); }
+void* pn_guest_state_info(void) { return guest::state_type_info(); }
+
+int pn_inside_device(void) { return host::nesting() ? host::nesting()->device : -1; }
+
+int pn_guest_failure(uint64_t number) {
+  return guarded([&] {
+    if (const std::exception_ptr failure = guest::failure(number)) std::rethrow_exception(failure);
+    return static_cast<pn_code>(
+        refuse(PN_NOT_FOUND, fmt::format("there is no failure {}, or none any more", number)));
+  });
+}

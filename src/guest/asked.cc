@@ -1,0 +1,158 @@
+// Attributes of a custom call to a SiteSpec.
+#include "guest/asked.h"
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <mutex>
+
+#include "core/check.h"
+
+namespace postern::guest {
+
+namespace {
+
+struct TextAttribute {
+  std::string_view name;
+  std::string Asked::*member;
+};
+constexpr TextAttribute text_attributes[] = {{"function", &Asked::function},
+                                             {"name", &Asked::name},
+                                             {"file", &Asked::file},
+                                             {"kind", &Asked::kind},
+                                             {"levels", &Asked::levels},
+                                             {"paths", &Asked::paths},
+                                             {"transforms", &Asked::transforms}};
+struct NumberAttribute {
+  std::string_view name;
+  std::int64_t Asked::*member;
+};
+constexpr NumberAttribute number_attributes[] = {{"line", &Asked::line},
+                                                 {"timeout", &Asked::timeout},
+                                                 {"every", &Asked::every},
+                                                 {"parallel", &Asked::parallel}};
+
+/// Files' names for Places, which point at them; as many as a process has files.
+const char* kept_name(std::string_view file) {
+  static std::mutex guard;
+  static auto* const names = new std::map<std::string, std::string, std::less<>>;
+  const std::scoped_lock lock(guard);
+  const auto found = names->find(file);
+  if (found != names->end()) return found->second.c_str();
+  return names->emplace(file, file).first->second.c_str();
+}
+
+std::vector<std::string> parts_of(std::string_view text, char between) {
+  std::vector<std::string> parts;
+  for (std::size_t from = 0; from < text.size();) {
+    const std::size_t to = std::min(text.find(between, from), text.size());
+    parts.emplace_back(text.substr(from, to - from));
+    from = to + 1;
+  }
+  return parts;
+}
+
+/// One of "3:TF,2:TT".
+BatchLevel level_of(std::string_view text, std::size_t operands) {
+  BatchLevel level{};
+  const char* const end = text.data() + text.size();
+  const auto [at, error] = std::from_chars(text.data(), end, level.size);
+  bool ok = error == std::errc() && at != end && *at == ':' && level.size >= 0;
+  for (const char* mapped = at; ok && ++mapped != end;) {
+    ok = *mapped == 'T' || *mapped == 'F';
+    level.mapped.push_back(*mapped == 'T');
+  }
+  check(ok && level.mapped.size() == operands,
+        "a custom call of Postern: '{}' is no batch level of a call with {} operands", text,
+        operands);
+  return level;
+}
+
+std::vector<BatchLevel> levels_of(std::string_view text, std::size_t operands) {
+  std::vector<BatchLevel> levels;
+  for (const std::string& part : parts_of(text, ',')) levels.push_back(level_of(part, operands));
+  return levels;
+}
+
+/// The type of one firing's leaf: without the axes of its levels, which stand in front.
+Type without_levels(const Type& type, const std::vector<std::int64_t>& sizes) {
+  const bool fits =
+      type.dims.size() >= sizes.size() && std::equal(sizes.begin(), sizes.end(), type.dims.begin());
+  check(fits, "a custom call of Postern: {} has not the axes of its batch levels in front",
+        to_string(type));
+  return make_type(type.dtype, Dims(type.dims.begin() + static_cast<std::ptrdiff_t>(sizes.size()),
+                                    type.dims.end()));
+}
+
+void strip_levels(const std::vector<BatchLevel>& levels, std::vector<Type>& operands,
+                  std::vector<Type>& results) {
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    std::vector<std::int64_t> sizes;
+    for (const BatchLevel& level : levels)
+      if (level.mapped[i]) sizes.push_back(level.size);
+    operands[i] = without_levels(operands[i], sizes);
+  }
+  std::vector<std::int64_t> all;
+  for (const BatchLevel& level : levels) all.push_back(level.size);
+  for (Type& result : results) result = without_levels(result, all);
+}
+
+}  // namespace
+
+void Asked::set(std::string_view attribute, const Attribute& value) {
+  if (attribute.starts_with(own_prefix)) {
+    own.set(std::string(attribute.substr(own_prefix.size())), value);
+    return;
+  }
+  const auto* const text = std::ranges::find(text_attributes, attribute, &TextAttribute::name);
+  const auto* const given_text = std::get_if<std::string>(&value);
+  if (text != std::end(text_attributes) && given_text) {
+    this->*text->member = *given_text;
+    return;
+  }
+  const auto* const number =
+      std::ranges::find(number_attributes, attribute, &NumberAttribute::name);
+  const auto* const given_number = std::get_if<std::int64_t>(&value);
+  check(number != std::end(number_attributes) && given_number,
+        "a custom call of Postern has the attribute '{}', which it does not take so", attribute);
+  this->*number->member = *given_number;
+}
+
+void Asked::require() const {
+  check(!function.empty(), "a custom call of Postern names no function");
+  check(every >= 1 && timeout >= 0,
+        "a custom call of Postern: every must be at least 1, got {}, and timeout at least 0, got "
+        "{}",
+        every, timeout);
+  check(kind == "call" || kind == "tap" || kind == "async",
+        "a custom call of Postern: kind must be call, tap or async, got '{}'", kind);
+}
+
+std::shared_ptr<SiteSpec> spec_of(const Asked& asked, std::vector<Type> operands,
+                                  std::vector<Type> results) {
+  auto spec = std::make_shared<SiteSpec>();
+  const bool tap = asked.kind != "call";
+  spec->kind = tap ? SiteSpec::Kind::tap : SiteSpec::Kind::call;
+  spec->word = tap ? "tap" : "call";
+  spec->name = asked.name.empty() ? asked.function : asked.name;
+  spec->place = {kept_name(asked.file), "", static_cast<std::uint32_t>(asked.line)};
+  spec->named = {asked.function, asked.own};
+  spec->levels = levels_of(asked.levels, operands.size());
+  strip_levels(spec->levels, operands, results);
+  spec->operands = std::move(operands);
+  spec->results = std::move(results);
+  spec->operand_paths = parts_of(asked.paths, '\n');
+  spec->operand_paths.resize(spec->operands.size());
+  spec->result_paths.resize(spec->results.size());
+  spec->transforms = parts_of(asked.transforms, ',');
+  spec->derivatives = !spec->transforms.empty();
+  spec->vmap = asked.parallel ? VmapMethod::parallel : VmapMethod::sequential;
+  spec->effect = Effect::unordered;
+  spec->timeout = std::chrono::nanoseconds(asked.timeout);
+  spec->async = asked.kind == "async";
+  spec->every = asked.every;
+  if (spec->has_counts()) spec->counts = std::make_shared<SiteCounts>();
+  return spec;
+}
+
+}  // namespace postern::guest

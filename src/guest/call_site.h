@@ -1,0 +1,71 @@
+// A custom call of a program that another XLA has loaded, and the runs that its firings are.
+#pragma once
+#include <array>
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "guest/asked.h"
+#include "host/run_state.h"
+
+namespace postern::guest {
+
+using HostSitePtr = std::shared_ptr<const host::HostSite>;
+
+/// The buffers of a firing, without tokens.
+struct Buffers {
+  std::vector<Type> operands, results;
+};
+
+/// A run of one site, for one firing after the other.
+class GuestRun final : public host::RunState {
+ public:
+  GuestRun(HostSitePtr of, std::uint64_t registry_version);
+  /// The firing belongs to another execution of the program.
+  void belong_to(std::uint64_t execution);
+
+  const HostSitePtr site;
+  std::uint64_t version;  // of the registry, when the site's function was looked up last
+  bool plain = false;     // tokens, if any, are in front of all buffers; nothing is packed
+  std::size_t tokens_in = 0, tokens_out = 0;  // of those
+};
+
+/// What is kept for a custom call as long as its program is loaded. Threads take a run for a firing
+/// and give it back when all went well, so that nothing is made or counted twice for a firing and
+/// devices share no line of the cache.
+class CallSite {
+ public:
+  explicit CallSite(Asked asked) : asked_(std::move(asked)) {}
+  ~CallSite();
+  CallSite(const CallSite&) = delete;
+
+  /// A run that was given back, if its function is still what the name means.
+  std::unique_ptr<GuestRun> take(int device) noexcept {
+    return std::unique_ptr<GuestRun>(spare(device).exchange(nullptr, std::memory_order_acq_rel));
+  }
+  /// A run for buffers of these types, which are the same for all firings. Throws CallbackError
+  /// (unregistered), and TypeError when the function cannot take the buffers.
+  std::unique_ptr<GuestRun> make(const Buffers& buffers);
+  /// Whether a run that was taken may be used: its name means the same function, now or still.
+  bool renew(GuestRun& run);
+  void give_back(std::unique_ptr<GuestRun> run, int device) noexcept {
+    delete spare(device).exchange(run.release(), std::memory_order_acq_rel);
+  }
+
+ private:
+  std::atomic<GuestRun*>& spare(int device) noexcept {
+    return spares_[static_cast<std::size_t>(device) % spares_.size()].run;
+  }
+  struct alignas(64) Spare {
+    std::atomic<GuestRun*> run{nullptr};
+  };
+
+  const Asked asked_;
+  std::mutex guard_;
+  HostSitePtr site_;
+  std::array<Spare, 8> spares_;
+};
+
+}  // namespace postern::guest
