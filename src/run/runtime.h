@@ -20,7 +20,7 @@ class RunRecord;
 /// A device on which runs queue. A run that calls back has a lane for itself, so that nothing that
 /// its functions start or wait for can ever queue behind it. Lanes of user-visible devices come
 /// first; spare ones are devices of further clients, made when they are needed.
-struct Lane {
+struct alignas(64) Lane {  // what is written for one is not beside what is read for another
   int index = 0;
   int client = 0;           // 0: the main one
   int ordinal = 0;          // what that one calls its device
@@ -120,8 +120,8 @@ class Runtime {
   std::mutex adding_, grouping_;
   std::mutex guard_;
   std::condition_variable freed_;
-  std::atomic<int> waiting_{0};  // for a lane to become free
-  std::atomic<std::uint64_t> runs_{0};
+  alignas(64) std::atomic<int> waiting_{0};         // for a lane to become free; each run reads it
+  alignas(64) std::atomic<std::uint64_t> runs_{0};  // each run writes it
   std::uint64_t tickets_ = 0;
   std::set<std::uint64_t> started_;
 };
