@@ -39,7 +39,7 @@ struct Pool {
       ++idle;
       lock.unlock();
       lookout.look([&] { return waiting.load(std::memory_order_acquire) > 0; });
-      lock.lock();
+      acquire(lock);  // who has just brought a job holds it
       ++sleeping;
       const bool got = wake.wait_for(lock, 5s, [&] { return !jobs.empty(); });
       --sleeping;
@@ -85,6 +85,14 @@ void run_on_host_thread(std::function<void()> job) {
                 fmt::format("a host thread was needed (there are {}), the system gave none: {}",
                             p.threads, e.what()));
   }
+}
+
+void let_jobs_begin() {
+  const auto taken = [&p = pool()] { return p.waiting.load(std::memory_order_acquire) == 0; };
+  for (const auto until = std::chrono::steady_clock::now() + 8us;
+       !taken() && std::chrono::steady_clock::now() < until;)
+    relax();
+  if (!taken()) step_aside();
 }
 
 namespace {

@@ -9,6 +9,9 @@ namespace postern::host {
 /// Runs `job` on a thread of its own at once: an idle one, else a new one. `job` must not throw.
 /// Throws Error(resource_exhausted) when the system has no thread.
 void run_on_host_thread(std::function<void()> job);
+/// For who has brought a job and goes on computing, and holds no lock that the job takes: sees to
+/// it that the job's thread has a core.
+void let_jobs_begin();
 
 inline constexpr std::int64_t max_host_threads = 64;
 /// Runs body(0) ... body(n-1) on the calling and on further threads, at most `threads` in all;

@@ -1,6 +1,8 @@
 // Looking before sleeping.
 #include "host/lookout.h"
 
+#include <sched.h>
+
 #include "host/executor.h"
 
 namespace postern::host {
@@ -14,6 +16,17 @@ constexpr unsigned try_again = 64;  // waits
 std::atomic<std::chrono::nanoseconds> longest{50us};
 
 }  // namespace
+
+void step_aside() {
+  cpu_set_t all, others;
+  if (sched_getaffinity(0, sizeof all, &all) != 0 || CPU_COUNT(&all) < 2) return;
+  const int here = sched_getcpu();
+  if (here < 0 || here >= CPU_SETSIZE) return;
+  others = all;
+  CPU_CLR(here, &others);
+  if (CPU_COUNT(&others) > 0 && sched_setaffinity(0, sizeof others, &others) == 0)
+    sched_setaffinity(0, sizeof all, &all);
+}
 
 std::chrono::nanoseconds longest_look() {
   return core_count() > 1 ? longest.load(std::memory_order_relaxed) : 0ns;

@@ -26,6 +26,11 @@ inline void acquire(std::unique_lock<std::mutex>& lock) {
   lock.lock();
 }
 
+/// For who has woken a thread and goes on computing: goes on on another core. Where the cores are
+/// virtual Linux takes those that idle for lost, and gives a woken thread the core of who woke it,
+/// where it waits until that one sleeps: what should go on side by side goes one by one.
+void step_aside();
+
 /// How long a thread looks at most (Config::look); zero where there is one core.
 std::chrono::nanoseconds longest_look();
 void set_longest_look(std::chrono::nanoseconds);

@@ -157,7 +157,9 @@ void PendingCalls::start(RunState& run, const HostSite& site, void* const* data,
     for (const std::uint64_t t : tickets) tickets_.erase(t);
     throw;
   }
+  lock.unlock();
   if (count) std::memcpy(data[n], tickets.data(), count * sizeof(std::uint64_t));
+  let_jobs_begin();
 }
 
 void PendingCalls::enqueue(const Lock& lock, std::shared_ptr<Job> job) {
@@ -210,7 +212,8 @@ void PendingCalls::launch(const Lock&, std::shared_ptr<Job> job) {
 //    A job that was abandoned meanwhile is nobody's: another thread was given what follows.
 // 3. Lets go of the job before anybody who waits can go on, so that what it owns goes with them.
 void PendingCalls::work(std::shared_ptr<PendingCalls> calls, std::shared_ptr<Job> job) {
-  Lock lock(calls->guard_);
+  Lock lock(calls->guard_, std::defer_lock);
+  acquire(lock);  // who has just started the job holds it
   while (job) {
     const SiteSpec& spec = *job->spec;
     if (!job->stop && !job->abandoned) {
@@ -262,8 +265,10 @@ void PendingCalls::work(std::shared_ptr<PendingCalls> calls, std::shared_ptr<Job
     }
     calls->changed_.notify_all();
     if (!gone && job) continue;
+    const bool woke = calls->sleeping_ > 0;
     lock.unlock();
     gone.reset();
+    if (woke) step_aside();
     lock.lock();
   }
 }
@@ -364,13 +369,15 @@ bool PendingCalls::wait(RunState& run, const HostSite& site, void* const* data, 
     const auto most = until() - Clock::now();
     lock.unlock();
     lookout.look([&] { return job.done.load() || run.stop.load(); }, most);
-    lock.lock();
+    acquire(lock);
   }
   while (!job.done && !job.abandoned && !run.stop.load() && Clock::now() < until()) {
+    ++sleeping_;
     if (until() == Clock::time_point::max())
       changed_.wait(lock);
     else
       changed_.wait_until(lock, until());
+    --sleeping_;
   }
   if (run.stop.load()) return false;
   if (job.end.load()) {

@@ -74,6 +74,7 @@ class PendingCalls : public std::enable_shared_from_this<PendingCalls> {
   std::deque<std::pair<std::uint64_t, Place>> used_;  // the last tickets, and who waited
   std::vector<std::shared_ptr<Job>> failed_;          // and nobody has waited so far
   int running_ = 0;
+  int sleeping_ = 0;  // in wait()
 };
 
 /// The number under which tickets of a site know its place; 0 when there are too many.

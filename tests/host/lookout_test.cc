@@ -2,6 +2,7 @@
 #include "host/lookout.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <thread>
 
@@ -19,6 +20,21 @@ struct Lookouts : testing::Test {
   }
   void TearDown() override { set_longest_look(50us); }
 };
+
+TEST_F(Lookouts, WhoStepsAsideMayRunWhereItMight) {
+  cpu_set_t before, after, one;
+  ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
+  for (int i = 0; i < 100; ++i) step_aside();
+  ASSERT_EQ(sched_getaffinity(0, sizeof after, &after), 0);
+  EXPECT_TRUE(CPU_EQUAL(&before, &after));
+  CPU_ZERO(&one);
+  CPU_SET(sched_getcpu(), &one);
+  ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+  step_aside();  // there is nowhere to go
+  ASSERT_EQ(sched_getaffinity(0, sizeof after, &after), 0);
+  EXPECT_TRUE(CPU_EQUAL(&one, &after));
+  sched_setaffinity(0, sizeof before, &before);
+}
 
 TEST_F(Lookouts, WhatComesSoonIsSeen) {
   set_longest_look(10s);
