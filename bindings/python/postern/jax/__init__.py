@@ -26,9 +26,8 @@ import numpy as np
 
 from .. import _waits
 from .._attributes import wants_info
-from .._postern import nanoseconds
 from .. import listen
-from . import _compat, _failures as _failures, _loops as _loops
+from . import _checks, _compat, _failures as _failures, _loops as _loops, _lowering
 from ._blocks import block_path, has, overridden
 from ._calls import Site, arrays, call_p, caller, shown_p, types_of
 from ._functions import Info, function_of, is_native
@@ -52,6 +51,11 @@ def _named(fn: typing.Any, name: str | None) -> str:
     refuse_forked()
     if not callable(fn) and not is_native(fn):
         raise TypeError(f"postern.jax: the function must be callable, or a registered name, got {fn!r}")
+    for given in (name, fn):
+        if given is not None and (given is name or isinstance(given, str)):
+            _checks.check_name(given)
+    if fn == "":
+        raise ValueError("postern.jax: the registered name of a function must not be empty")
     return name or str(fn if isinstance(fn, str) else getattr(fn, "__name__", type(fn).__name__))
 
 
@@ -89,14 +93,14 @@ def call(fn: Fn, result_shape_dtypes: typing.Any, *args: typing.Any, effect: str
             raise TypeError(f"the function must return {wanted}, it returned {got}")
         return tuple(made)
 
-    limit = 0 if timeout is None else max(nanoseconds(timeout), 0)
+    limit = _checks.limit_of(timeout)
     file, line = caller()
     axes = _axes(fn)
     function = function_of(fn, enter, told, (structure, wanted), guarded=True, axes=axes)
     site = Site(function, told, file, line, timeout=limit, ordered=effect == "ordered", pure=effect == "pure", vmap_method=vmap_method,
                 own=_own(attributes))
     given = arrays(f"call of '{told}'", operands)
-    return jax.tree.unflatten(wanted, _compat.vary(call_p.bind(*given, *_places(axes), site=site, results=types), given))
+    return jax.tree.unflatten(wanted, _lowering.vary(call_p.bind(*given, *_places(axes), site=site, results=types), given))
 
 
 def block(name: str, default: typing.Callable[..., typing.Any], *args: typing.Any, vmap_method: str = "parallel",
@@ -118,7 +122,7 @@ def block(name: str, default: typing.Callable[..., typing.Any], *args: typing.An
 
 def _axes(fn: typing.Any) -> tuple[str, ...]:
     """Those of shard_map's mesh, for a function that wants to know its place there."""
-    return _compat.manual_axes() if not is_native(fn) and wants_info(fn) else ()
+    return _lowering.manual_axes() if not is_native(fn) and wants_info(fn) else ()
 
 
 def _places(axes: tuple[str, ...]) -> list[typing.Any]:
@@ -136,8 +140,7 @@ def tap(value: typing.Any, fn: Fn, *, name: str | None = None, mode: str = "sync
     mode "async" makes the next `barrier` raise it.
     """
     _check("mode", mode, _MODES)
-    if every < 1:
-        raise ValueError(f"postern.jax: every must be at least 1, got {every}")
+    every = _checks.count_of(every)
     told = _named(fn, name)
     leaves, structure = jax.tree.flatten(value)
 
@@ -166,7 +169,7 @@ def _paths(value: typing.Any) -> tuple[str, ...]:
 
 def print(format: str, *args: typing.Any, ordered: bool = False, **kwargs: typing.Any) -> None:
     """Prints `format.format(*args, **kwargs)` with the values of the run."""
-    format.format(*args, **kwargs)  # what it lacks is said here
+    _checks.check_format(format, args, kwargs)
     tap((args, kwargs), _Print(format), name="print", ordered=ordered)
 
 
@@ -189,6 +192,7 @@ def hook(name: str, value: typing.Any) -> typing.Any:
 
 def with_hooks(f: typing.Callable[..., typing.Any], hooks: dict[str, typing.Callable[..., typing.Any]]) -> typing.Callable[..., typing.Any]:
     """`f` with functions for its hooks, by name. Hooks are set while `f` is traced: put it outside of `f`, and inside of jax.jit."""
+    _checks.check_hooks(f, hooks, lambda fn: callable(fn) or is_native(fn))
 
     @functools.wraps(f)
     def hooked(*args: typing.Any, **kwargs: typing.Any) -> typing.Any:

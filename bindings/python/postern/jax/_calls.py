@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import operator
 import os
 import sys
 import typing
@@ -11,7 +12,7 @@ import typing
 import jax
 import numpy as np
 
-from . import _compat, _guard
+from . import _compat, _guard, _lowering
 from ._functions import Function
 
 _TARGET = "postern_guest"
@@ -20,7 +21,7 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 
 @functools.cache
 def _register_handlers(target: str) -> None:
-    _compat.register_handlers(target)
+    _lowering.register_handlers(target)
     _guard.refuse_when_forked()
 
 
@@ -99,7 +100,7 @@ class Site:
 
 def _lower(ctx: typing.Any, operands: typing.Any, results: typing.Any, site: Site) -> typing.Any:
     _register_handlers(_TARGET)
-    return _compat.lower(ctx, _TARGET, operands, results, site.effect, site.attributes(_compat.for_export(ctx)), site.function,
+    return _lowering.lower(ctx, _TARGET, operands, results, site.effect, site.attributes(_compat.for_export(ctx)), site.function,
                          str(site))
 
 
@@ -124,6 +125,9 @@ def _in_front(operands: typing.Any, axes: typing.Any) -> tuple[int, list[typing.
 
 # --- what goes in
 
+_NO_NUMBERS = tuple("OSUMm")  # kinds of NumPy's dtypes that programs do not have
+
+
 def arrays(what: str, leaves: typing.Sequence[typing.Any]) -> list[typing.Any]:
     """The leaves as what a program can hand to the host: of keys, their data. Raises TypeError."""
     made: list[typing.Any] = []
@@ -133,6 +137,8 @@ def arrays(what: str, leaves: typing.Sequence[typing.Any]) -> list[typing.Any]:
             made.append(leaf)
             continue
         try:
+            if getattr(getattr(leaf, "dtype", None), "kind", None) in _NO_NUMBERS:
+                raise TypeError(f"arrays of {leaf.dtype} stay in Python")
             array = jax.random.key_data(leaf) if _is_key(leaf) else jax.numpy.asarray(leaf)
         except (TypeError, ValueError) as e:
             raise TypeError(f"postern.jax: {what} takes trees of arrays and numbers, got {leaf!r}; what is none goes in by functools.partial") from e
@@ -158,6 +164,8 @@ def types_of(what: str, tree: typing.Any, numbers: bool = False) -> tuple[tuple[
         try:
             if numbers and not hasattr(leaf, "dtype"):
                 leaf = np.asarray(leaf, jax.dtypes.canonicalize_dtype(jax.numpy.result_type(leaf)))
+            if np.dtype(leaf.dtype).kind in _NO_NUMBERS or any(operator.index(n) < 0 for n in leaf.shape):
+                raise TypeError("no type of an array")
             types.append(_compat.ShapedArray(tuple(leaf.shape), jax.dtypes.canonicalize_dtype(leaf.dtype)))
         except Exception as e:
             needed = "must be either numeric scalars, or must have" if numbers else "must have"

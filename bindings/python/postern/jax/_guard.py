@@ -21,10 +21,35 @@ class ReentryError(Error):
 
 def _devices_of(args: typing.Sequence[typing.Any]) -> set[typing.Any]:
     found = set().union(*(a.devices() for a in args if isinstance(a, jax.Array) and not isinstance(a, jax.core.Tracer)))
-    return found or {_compat.default_device() or jax.local_devices()[0]}
+    return found or {typing.cast(typing.Any, jax.config).jax_default_device or jax.local_devices()[0]}
 
 
-class _InFunction(_compat.GuardTrace):
+class _Guard(_compat.EvalTrace):  # type: ignore[misc]
+    """Computes at once, as JAX does outside of transformations, what it does not refuse."""
+
+    def refusal(self, primitive: typing.Any, args: typing.Sequence[typing.Any], params: dict[str, typing.Any]) -> Exception | None:
+        raise NotImplementedError
+
+    def _check(self, primitive: typing.Any, args: typing.Sequence[typing.Any], params: dict[str, typing.Any]) -> None:
+        if (refused := self.refusal(primitive, args, params)) is not None:
+            raise refused
+
+    def process_primitive(self, primitive: typing.Any, args: typing.Any, params: typing.Any, /) -> typing.Any:
+        self._check(primitive, args, params)
+        return super().process_primitive(primitive, args, params)
+
+    def process_custom_jvp_call(self, primitive: typing.Any, fun: typing.Any, jvp: typing.Any, args: typing.Any, /,
+                                **params: typing.Any) -> typing.Any:
+        self._check(primitive, args, {})
+        return super().process_custom_jvp_call(primitive, fun, jvp, args, **params)
+
+    def process_custom_vjp_call(self, primitive: typing.Any, fun: typing.Any, fwd: typing.Any, bwd: typing.Any, args: typing.Any, /,
+                                **params: typing.Any) -> typing.Any:
+        self._check(primitive, args, {})
+        return super().process_custom_vjp_call(primitive, fun, fwd, bwd, args, **params)
+
+
+class _InFunction(_Guard):
     """JAX on the device that waits for this thread may wait for itself; on others it does not."""
 
     def refusal(self, primitive: typing.Any, args: typing.Sequence[typing.Any], params: dict[str, typing.Any]) -> Exception | None:
@@ -41,7 +66,7 @@ _FORKED = ("this process was forked from one that uses postern.jax, whose thread
            'multiprocessing.get_context("spawn")')
 
 
-class _InForked(_compat.GuardTrace):
+class _InForked(_Guard):
     """Of XLA's threads none are in a process that was forked off."""
 
     def refusal(self, primitive: typing.Any, args: typing.Sequence[typing.Any], params: dict[str, typing.Any]) -> Exception | None:

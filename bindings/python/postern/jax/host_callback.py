@@ -134,6 +134,8 @@ def call(callback_func: typing.Callable[..., typing.Any], arg: typing.Any, *, re
     """What `callback_func(arg)` returns, like `result_shape`: a tree of numbers, arrays, or what else has a shape and a dtype. It happens once,
     in the program's order; with `call_with_device` the function also gets `device=`. Raises ValueError for another `result_shape`."""
     _check_device("call", device_index)
+    if not callable(callback_func):
+        raise TypeError(f"call: the first argument must be a function, got {callback_func!r}")
     pure = callback_flavor is CallbackFlavor.PURE
     types, structure = _calls.types_of("result_shape", result_shape, numbers=True)
     return _call(_Called(callback_func, call_with_device), jax.tree.unflatten(structure, types), arg, effect="pure" if pure else "ordered",

@@ -1,0 +1,65 @@
+"""How calls stand in JAX's programs."""
+
+from __future__ import annotations
+
+import typing
+
+import jax
+
+from .. import _postern
+from . import _compat
+
+
+def register_handlers(target: str) -> None:
+    """What XLA enters for the custom calls. It refuses handlers that come before the backend, or before the type of their state."""
+    jax.local_devices(backend="cpu")
+    guest = _postern.guest()
+    if _compat.TYPES_HAVE_IDS:
+        jax.ffi.register_ffi_type_id(target, guest["type_id"], platform="cpu")
+    else:
+        jax.ffi.register_ffi_type(target, {"type_id": guest["type_id"], "type_info": guest["type_info"]}, platform="cpu")
+    jax.ffi.register_ffi_target(target, {"instantiate": guest["instantiate"], "execute": guest["execute"]}, platform="cpu")
+
+
+def lower(ctx: typing.Any, target: str, operands: typing.Sequence[typing.Any], results: typing.Sequence[typing.Any], effect: typing.Any,
+          attributes: dict[str, typing.Any], keep: typing.Any, what: str) -> typing.Any:
+    """The custom call, with a token among its operands and results where it is ordered. `keep` lives as long as the program."""
+    ctx.module_context.add_keepalive(keep)
+    make = _compat.build_ffi_lowering_function(target, has_side_effect=effect != _compat.PURE)
+    if effect != _compat.ORDERED:
+        call = make(ctx.replace(avals_out=results), *operands, **attributes)
+        if effect != _compat.PURE:  # which each device may call with the whole
+            _set_sharding(ctx, call, results, what)
+        return call.results
+    token = _compat.abstract_token
+    inner = ctx.replace(avals_in=[token, *ctx.avals_in], avals_out=[token, *results])
+    call = make(inner, ctx.tokens_in.get(effect), *operands, **attributes)
+    _set_sharding(ctx, call, inner.avals_out, what)
+    ctx.set_tokens_out(_compat.TokenSet({effect: call.results[0]}))
+    return call.results[1:]
+
+
+def _set_sharding(ctx: typing.Any, call: typing.Any, results: typing.Any, what: str) -> None:
+    """On several devices: within shard_map each calls for its part, else the first one with the whole; Shardy has no such calls."""
+    within = ctx.module_context.axis_context
+    sharding = _compat.callback_sharding(within, None, results) if getattr(within, "num_devices", 2) != 1 else None
+    if isinstance(sharding, _compat.SdyArrayList):
+        if not hasattr(within, "manual_axes"):
+            raise NotImplementedError(f"postern.jax: {what} is in a program that JAX cuts for {within.num_devices} devices; have it within jax.shard_map, "
+                                      "where each device enters the function with its part")
+    elif sharding is not None:
+        _compat.set_sharding(ctx, call, sharding)
+
+
+def vary(results: typing.Sequence[typing.Any], operands: typing.Sequence[typing.Any]) -> list[typing.Any]:
+    """Within shard_map: what is made of values that differ by device differs by device."""
+    axes: set[str] = set()
+    for x in operands:
+        aval = getattr(x, "aval", None)
+        axes |= getattr(getattr(aval, "mat", aval), "varying", None) or getattr(aval, "vma", None) or set()
+    return [_compat.pvary(r, tuple(sorted(axes))) for r in results] if axes else list(results)
+
+
+def manual_axes() -> tuple[str, ...]:
+    """Of the mesh, inside of shard_map."""
+    return tuple(jax.sharding.get_abstract_mesh().manual_axes)
