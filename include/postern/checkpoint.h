@@ -8,6 +8,7 @@
 #include <postern/host.h>
 #include <postern/listen.h>
 #include <postern/npy.h>
+#include <postern/record.h>
 #include <postern/tree.h>
 
 #include <filesystem>
@@ -156,6 +157,8 @@ POSTERN_API const std::vector<std::string>& names_in(const FoundCheckpoint& chec
 POSTERN_API std::vector<Tensor> restore(const FoundCheckpoint& checkpoint,
                                         const std::vector<std::string>& names,
                                         const std::vector<Tensor>& like);
+/// Has the recording give what it holds after the checkpoint; null: there is none.
+POSTERN_API void go_on(const FoundCheckpoint* checkpoint, const Taping& recording);
 
 /// Gives vectors their elements, maps their keys and optionals their values, as the names of the
 /// leaves say. `path` has its dot in front.
@@ -201,6 +204,23 @@ class ShapedByNames {
 
 }  // namespace detail
 
+namespace detail {
+
+template <class T>
+std::optional<T> restored(const FoundCheckpoint& found) {
+  T tree{};
+  ShapedByNames{names_in(found)}(tree, "");
+  const std::vector<Tensor> leaves = restore(found, tensor_names(tree), {});
+  return with_leaves(std::move(tree), leaves);
+}
+template <class T>
+std::optional<T> restored(const FoundCheckpoint& found, const T& like) {
+  const std::vector<Tensor> leaves = restore(found, tensor_names(like), leaves_of(like));
+  return with_leaves(T(like), leaves);
+}
+
+}  // namespace detail
+
 /// The newest whole checkpoint of the folder as a T, and the registered states as they were then;
 /// none when there is no checkpoint. One that is damaged is passed over for the one before, which
 /// the log says. Vectors, maps and optionals get what the checkpoint has. Throws Error: data_loss
@@ -209,11 +229,7 @@ class ShapedByNames {
 template <class T>
 std::optional<T> resume(const std::filesystem::path& folder) {
   const auto found = detail::newest_checkpoint(folder);
-  if (!found) return {};
-  T tree{};
-  detail::ShapedByNames{detail::names_in(*found)}(tree, "");
-  const std::vector<Tensor> leaves = detail::restore(*found, detail::tensor_names(tree), {});
-  return detail::with_leaves(std::move(tree), leaves);
+  return found ? detail::restored<T>(*found) : std::nullopt;
 }
 
 /// The same for a T with the structure, the static values and the types of `like`: differences in
@@ -221,10 +237,31 @@ std::optional<T> resume(const std::filesystem::path& folder) {
 template <class T>
 std::optional<T> resume(const std::filesystem::path& folder, const T& like) {
   const auto found = detail::newest_checkpoint(folder);
-  if (!found) return {};
-  const std::vector<Tensor> leaves =
-      detail::restore(*found, detail::tensor_names(like), detail::leaves_of(like));
-  return detail::with_leaves(T(like), leaves);
+  return found ? detail::restored<T>(*found, like) : std::nullopt;
+}
+
+/// The same with a recording, of record(file, {.resumable = true}), that was going on when the
+/// checkpoint was kept: in the next runs of this thread calls give what they gave after the
+/// checkpoint (without one: from the beginning), their functions are not entered, and registered
+/// states follow. So the runs come to the very step at which the process ended. From there on
+/// functions are entered, and recorded. A call whose operands differ from the recorded
+/// ones fails its run with a CallbackError of failed_precondition. Calls that failed are entered
+/// again. Throws Error: failed_precondition when runs have begun or the checkpoint was kept without
+/// this recording, data_loss when the recording was changed or ends before the checkpoint.
+template <class T>
+std::optional<T> resume(const std::filesystem::path& folder, const Taping& recording) {
+  const auto found = detail::newest_checkpoint(folder);
+  std::optional<T> out = found ? detail::restored<T>(*found) : std::nullopt;
+  detail::go_on(found.get(), recording);
+  return out;
+}
+template <class T>
+std::optional<T> resume(const std::filesystem::path& folder, const T& like,
+                        const Taping& recording) {
+  const auto found = detail::newest_checkpoint(folder);
+  std::optional<T> out = found ? detail::restored<T>(*found, like) : std::nullopt;
+  detail::go_on(found.get(), recording);
+  return out;
 }
 
 namespace detail {

@@ -30,14 +30,26 @@ class Taping {
   /// it. Throws Error(unavailable) when the file cannot be written.
   POSTERN_API void close();
 
+  const std::shared_ptr<host::Tape>& internal() const { return tape_; }
+
  private:
   std::shared_ptr<host::Tape> tape_;
   std::filesystem::path file_;
 };
 
+struct RecordingOptions {
+  /// For resume(). Each call is in the file when it returns, and so also when the process is killed
+  /// then; taps are left out, and the states of register_state() that a call has changed go along.
+  /// What an earlier process has left in the file is there for resume(), and replaced when a run
+  /// begins without that. One process at a time writes to it.
+  bool resumable = false;
+};
+
 /// Records each call's operands, as a digest, and its results or failure, and each tap's values.
-/// `auto recording = record("run.rec");`
-[[nodiscard]] POSTERN_API Taping record(const std::filesystem::path& file);
+/// `auto recording = record("run.rec");` Throws Error for a resumable one: failed_precondition when
+/// another process writes to the file, unavailable when it cannot be written to.
+[[nodiscard]] POSTERN_API Taping record(const std::filesystem::path& file,
+                                        const RecordingOptions& options = {});
 
 /// Replays: host functions are not entered, and need not be there; calls give what was recorded, to
 /// the byte. A run that is of another program, or one more than was recorded, is an

@@ -145,7 +145,8 @@ void CheckpointState::see(const TapInfo& info, std::span<const AnyView> leaves) 
   if (spread.repeats || !is_wanted(info.device, firing)) return;
   auto snapshot = gather(info, firing, copy(leaves, spread), spread);
   if (!snapshot) return;
-  snapshot->states = file::save_states();
+  snapshot->states = host::save_states();
+  if (here && here->run && here->run->tape) snapshot->tape = here->run->tape->mark(*here->run);
   if (!snapshot->states.empty() && host::in_delivery())
     throw Error(ErrorCode::failed_precondition,
                 "checkpoint: states are registered, and an asynchronous tap comes too late to see "

@@ -93,6 +93,21 @@ Json manifest_of(const Snapshot& snapshot) {
   return {{"tap", snapshot.tap}, {"place", snapshot.place}, {"tensors", tensors}};
 }
 
+Json json_of(const host::TapeMark& mark) {
+  Json sites = Json::array();
+  for (const host::TapeMark::Site& s : mark.sites)
+    sites.push_back({s.site, s.device, s.element, s.calls});
+  return {{"name", mark.tape}, {"run", mark.run}, {"sites", sites}};
+}
+
+host::TapeMark mark_from(const Json& json) {
+  host::TapeMark out{json.at("name").get<std::string>(), json.at("run").get<std::uint64_t>(), {}};
+  for (const Json& s : json.at("sites"))
+    out.sites.push_back({s.at(0).get<std::int64_t>(), s.at(1).get<int>(),
+                         s.at(2).get<std::int64_t>(), s.at(3).get<std::uint64_t>()});
+  return out;
+}
+
 /// The JSON of a manifest, whose checksum fits.
 Json read_manifest(const fs::path& checkpoint) {
   const fs::path file = checkpoint / manifest;
@@ -166,6 +181,7 @@ void write_checkpoint(const fs::path& checkpoint, const Snapshot& snapshot) {
   }
   json["files"] = std::move(files);
   json["states"] = std::move(states);
+  if (snapshot.tape) json["recording"] = json_of(*snapshot.tape);
   sync_folder(checkpoint);
   sync_folder(checkpoint.parent_path());
   const std::string body = json.dump();
@@ -189,6 +205,7 @@ StoredCheckpoint read_checkpoint(const fs::path& checkpoint) try {
   for (const Json& entry : json.at("states"))
     out.states.emplace_back(entry.at("name").get<std::string>(),
                             out.files.at(entry.at("file").get<std::size_t>()));
+  if (json.contains("recording")) out.tape = mark_from(json.at("recording"));
   return out;
 } catch (const Json::exception& e) {
   refuse(ErrorCode::invalid_argument, checkpoint, one_line(e.what()));

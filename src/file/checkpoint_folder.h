@@ -8,12 +8,14 @@
 #include <cstddef>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "file/host_state.h"
 #include "file/safetensors.h"
+#include "host/host_state.h"
+#include "host/tape.h"
 
 namespace postern::file {
 
@@ -30,7 +32,8 @@ struct Snapshot {
   std::string tap, place;
   std::vector<std::pair<std::string, Type>> wholes;
   std::vector<CheckpointPart> parts;
-  SavedStates states;
+  host::SavedStates states;
+  std::optional<host::TapeMark> tape = {};  // where its run was on a recording for resume()
 };
 
 /// A checkpoint read back: the contents of its files have the sizes and sums of the manifest.
@@ -47,7 +50,8 @@ struct StoredCheckpoint {
   std::filesystem::path folder;
   std::vector<std::string> files;
   std::vector<Whole> tensors;
-  SavedStates states;
+  host::SavedStates states;
+  std::optional<host::TapeMark> tape = {};
 };
 
 /// The numbers of the folder's checkpoints, the newest first. None when there is no such folder;

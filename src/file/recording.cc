@@ -1,44 +1,47 @@
 // Recordings as files: a line that says what they are, a checksum, and CBOR.
-#include <postern/record.h>
-
-#include <nlohmann/json.hpp>
+#include "file/recording.h"
 
 #include "core/check.h"
 #include "core/digest.h"
 #include "core/log.h"
 #include "file/site_json.h"
-#include "host/tape.h"
 #include "host/text_file.h"
 
 namespace postern {
 
-namespace {
+namespace file {
 
-using CborJson = nlohmann::json;
-
-constexpr std::string_view first_line = "postern recording 1\n";
-
-std::string file_text(const host::Tape& tape) {
-  CborJson firings = CborJson::array();
-  for (const RecordedFiring& f : tape.firings()) {
-    CborJson types = CborJson::array(), values = CborJson::array();
-    for (const Type& t : f.types) types.push_back(to_string(t));
-    for (const std::string& v : f.values) values.push_back(CborJson::binary({v.begin(), v.end()}));
-    firings.push_back({f.run, f.site, f.kind, f.name, f.device, f.element, f.operands, types,
-                       values, f.failure, f.ended});
-  }
-  std::string body;
-  CborJson::to_cbor({{"programs", tape.programs()}, {"firings", firings}}, body);
-  return fmt::format("{}{}\n{}", first_line, digest(body), body);
+CborJson json_of(const RecordedFiring& f) {
+  CborJson types = CborJson::array(), values = CborJson::array();
+  for (const Type& t : f.types) types.push_back(to_string(t));
+  for (const std::string& v : f.values) values.push_back(CborJson::binary({v.begin(), v.end()}));
+  return {f.run,      f.site, f.kind, f.name,    f.device, f.element,
+          f.operands, types,  values, f.failure, f.ended};
 }
 
-struct Contents {
-  std::vector<std::string> programs;
-  std::vector<RecordedFiring> firings;
-};
+RecordedFiring firing_from(const CborJson& j) {
+  RecordedFiring f;
+  f.run = j.at(0);
+  f.site = j.at(1);
+  f.kind = j.at(2);
+  f.name = j.at(3);
+  f.device = j.at(4);
+  f.element = j.at(5);
+  f.operands = j.at(6);
+  for (const CborJson& t : j.at(7)) f.types.push_back(parse_type(t.get<std::string>()));
+  for (const CborJson& v : j.at(8))
+    f.values.emplace_back(v.get_binary().begin(), v.get_binary().end());
+  f.failure = j.at(9);
+  f.ended = j.at(10);
+  bool fits = !f.failure.empty() || f.ended || f.values.size() == f.types.size();
+  for (std::size_t i = 0; i < f.values.size() && fits; ++i)
+    fits = f.values[i].size() == f.types[i].byte_size();
+  if (!fits)
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("values of '{}' are not of their types", f.name));
+  return f;
+}
 
-/// Whether `body` is CBOR of the kind that is written here: of known lengths, without tags, and not
-/// nested deeper than recordings are. What reads it calls itself for each level.
 bool is_plain_cbor(std::string_view body) {
   constexpr std::size_t deepest = 8;
   std::vector<std::uint64_t> left{1};  // items to come, for each level
@@ -71,52 +74,66 @@ bool is_plain_cbor(std::string_view body) {
   return body.empty();
 }
 
+}  // namespace file
+
+namespace {
+
+using file::CborJson;
+
+constexpr std::string_view first_line = "postern recording 1\n";
+
+std::string file_text(const host::Tape& tape) {
+  CborJson firings = CborJson::array();
+  for (const RecordedFiring& f : tape.firings()) firings.push_back(file::json_of(f));
+  std::string body;
+  CborJson::to_cbor({{"programs", tape.programs()}, {"firings", firings}}, body);
+  return fmt::format("{}{}\n{}", first_line, digest(body), body);
+}
+
+struct Contents {
+  std::vector<std::string> programs;
+  std::vector<RecordedFiring> firings;
+};
+
+Contents contents_of(host::JournalPast past) {
+  Contents out{std::move(past.programs), {}};
+  for (host::JournalCall& c : past.calls) out.firings.push_back(std::move(c.call));
+  return out;
+}
+
 // The format's line, the checksum of all that follows it, and CBOR. The checksum and the form of
 // the CBOR are checked before a library parses it; then that each value has the bytes of its type.
-// Throws an Error that names the file: data_loss if it was changed, else invalid_argument.
-Contents read(const std::filesystem::path& file) {
-  auto refuse = [&](ErrorCode code, const std::string& why) {
-    throw Error(code, fmt::format("replay: {}: {}", file.string(), why));
-  };
-  const std::string text = host::read_file("replay", file.string());
+Contents contents_of(std::string_view text) {
+  auto refuse = [](ErrorCode code, const char* why) { throw Error(code, why); };
   const std::size_t sum = first_line.size(), body = sum + 33;
   if (!text.starts_with(first_line))
     refuse(ErrorCode::invalid_argument, "this is no recording of this version");
-  if (text.size() < body || text.substr(sum, 32) != digest(std::string_view(text).substr(body)))
+  if (text.size() < body || text.substr(sum, 32) != digest(text.substr(body)))
     refuse(ErrorCode::data_loss, "its checksum does not fit: it was changed or cut short");
-  if (!is_plain_cbor(std::string_view(text).substr(body)))
+  if (!file::is_plain_cbor(text.substr(body)))
     refuse(ErrorCode::invalid_argument, "what it holds is no recording: it is cut or nested");
   Contents out;
+  const CborJson json = CborJson::from_cbor(text.substr(body));
+  out.programs = json.at("programs").get<std::vector<std::string>>();
+  for (const CborJson& j : json.at("firings")) out.firings.push_back(file::firing_from(j));
+  return out;
+}
+
+/// Throws an Error that names the file: data_loss if it was changed, else invalid_argument.
+Contents read(const std::filesystem::path& path) {
+  const std::string text = host::read_file("replay", path.string());
+  auto refuse = [&](ErrorCode code, const char* why) {
+    throw Error(code, fmt::format("replay: {}: {}", path.string(), why));
+  };
   try {
-    const CborJson json =
-        CborJson::from_cbor(text.begin() + static_cast<std::ptrdiff_t>(body), text.end());
-    out.programs = json.at("programs").get<std::vector<std::string>>();
-    for (const CborJson& j : json.at("firings")) {
-      RecordedFiring f;
-      f.run = j.at(0);
-      f.site = j.at(1);
-      f.kind = j.at(2);
-      f.name = j.at(3);
-      f.device = j.at(4);
-      f.element = j.at(5);
-      f.operands = j.at(6);
-      for (const CborJson& t : j.at(7)) f.types.push_back(file::parse_type(t.get<std::string>()));
-      for (const CborJson& v : j.at(8))
-        f.values.emplace_back(v.get_binary().begin(), v.get_binary().end());
-      f.failure = j.at(9);
-      f.ended = j.at(10);
-      bool fits = !f.failure.empty() || f.ended || f.values.size() == f.types.size();
-      for (std::size_t i = 0; i < f.values.size() && fits; ++i)
-        fits = f.values[i].size() == f.types[i].byte_size();
-      if (!fits)
-        refuse(ErrorCode::invalid_argument,
-               fmt::format("values of '{}' are not of their types", f.name));
-      out.firings.push_back(std::move(f));
-    }
+    if (file::is_journal(text)) return contents_of(file::read_journal(text).past);
+    return contents_of(text);
   } catch (const CborJson::exception& e) {
     refuse(ErrorCode::invalid_argument, e.what());
+  } catch (const Error& e) {
+    refuse(e.code(), e.what());
   }
-  return out;
+  return {};
 }
 
 }  // namespace
@@ -133,7 +150,7 @@ void Taping::close() {
   host::set_current_tape(nullptr);
   const std::shared_ptr<host::Tape> tape = std::move(tape_);
   tape->close();
-  if (!tape->replays()) host::write_text_file("record", file_.string(), file_text(*tape));
+  if (tape->is_to_be_written()) host::write_text_file("record", file_.string(), file_text(*tape));
 }
 
 Taping::~Taping() {
@@ -144,7 +161,10 @@ Taping::~Taping() {
   }
 }
 
-Taping record(const std::filesystem::path& file) { return {std::make_shared<host::Tape>(), file}; }
+Taping record(const std::filesystem::path& file, const RecordingOptions& options) {
+  if (!options.resumable) return {std::make_shared<host::Tape>(), file};
+  return {std::make_shared<host::Journal>(file::journal_file(file)), file};
+}
 
 Taping replay(const std::filesystem::path& file) {
   Contents contents = read(file);

@@ -9,6 +9,7 @@
 #include "core/log.h"
 #include "core/text.h"
 #include "file/checkpoint_folder.h"
+#include "host/journal.h"
 
 namespace postern {
 
@@ -124,7 +125,7 @@ std::string differences(const StoredCheckpoint& stored, const std::vector<std::s
     if (!asked.contains(whole.name))
       out += fmt::format("\n  leaf {} is in the checkpoint, and not asked for",
                          postern::quoted(whole.name));
-  return out + file::differences_to_registered(stored.states);
+  return out + host::differences_to_registered(stored.states);
 }
 
 }  // namespace
@@ -167,8 +168,18 @@ std::vector<Tensor> restore(const FoundCheckpoint& checkpoint,
                                              checkpoint.names.begin());
     out.push_back(assemble(checkpoint.parts[at], stored.tensors[at].type));
   }
-  file::load_states(stored.states);
+  host::load_states(stored.states);
   return out;
+}
+
+void go_on(const FoundCheckpoint* checkpoint, const Taping& recording) {
+  auto* const journal = dynamic_cast<host::Journal*>(recording.internal().get());
+  if (!journal)
+    throw Error(
+        ErrorCode::failed_precondition,
+        "resume: the recording is not one of record(file, {.resumable = true}), or is over");
+  journal->go_on(checkpoint != nullptr,
+                 checkpoint ? checkpoint->stored.tape : std::optional<host::TapeMark>());
 }
 
 bool ShapedByNames::has(const std::string& path) const {

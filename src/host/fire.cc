@@ -307,6 +307,7 @@ bool fire_one(RunState& run, const HostSite& site, void* const* data, int device
   if (!run.tape || site.of_tapes) return fire_as_asked(run, site, data, device, element, mask);
   try {
     if (run.tape->replays()) return run.tape->replay(run, site, data, device, element);
+    if (const auto given = run.tape->give(run, site, data, device, element)) return *given;
     const bool ok = fire_as_asked(run, site, data, device, element, mask);
     run.tape->record(run, site, data, device, element, ok);
     return ok;

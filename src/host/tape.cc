@@ -43,8 +43,13 @@ void set_current_tape(std::shared_ptr<Tape> tape) {
   taped = std::move(tape);
 }
 
+std::string call_text(const RunState& run, std::uint64_t number, std::int64_t element) {
+  return fmt::format("call {} of run {}{}", number, run.taped_run,
+                     element < 0 ? "" : fmt::format(", element {}", element));
+}
+
 Tape::Tape(std::vector<std::string> programs, std::vector<RecordedFiring> firings)
-    : replays_(true), programs_(std::move(programs)), firings_(std::move(firings)) {
+    : programs_(std::move(programs)), replays_(true), firings_(std::move(firings)) {
   for (std::size_t i = 0; i < firings_.size(); ++i) {
     const RecordedFiring& f = firings_[i];
     if (f.kind == "call") next_[{f.run, f.site, f.device, f.element}].push_back(i);
@@ -70,8 +75,13 @@ std::uint64_t Tape::begin_run(std::string_view program) {
   return run;
 }
 
-void Tape::record(const RunState& run, const HostSite& site, void* const* data, int device,
-                  std::int64_t element, bool went_well) {
+Tape::Key Tape::key_of(const RunState& run, const HostSite& site, int device,
+                       std::int64_t element) {
+  return {run.taped_run, index_of(run, site), device, element};
+}
+
+RecordedFiring Tape::firing_of(const RunState& run, const HostSite& site, void* const* data,
+                               int device, std::int64_t element, bool went_well) {
   const SiteSpec& spec = *site.spec;
   RecordedFiring f;
   f.run = run.taped_run;
@@ -88,6 +98,12 @@ void Tape::record(const RunState& run, const HostSite& site, void* const* data, 
   const std::size_t first = call ? site.operands : 0;
   for (std::size_t i = 0; i < f.types.size() && went_well; ++i)
     f.values.emplace_back(static_cast<const char*>(data[first + i]), site.leaf_bytes[first + i]);
+  return f;
+}
+
+void Tape::record(const RunState& run, const HostSite& site, void* const* data, int device,
+                  std::int64_t element, bool went_well) {
+  RecordedFiring f = firing_of(run, site, data, device, element, went_well);
   std::scoped_lock lock(guard_);
   if (!closed_) firings_.push_back(std::move(f));
 }
@@ -95,14 +111,10 @@ void Tape::record(const RunState& run, const HostSite& site, void* const* data, 
 bool Tape::replay(RunState& run, const HostSite& site, void* const* data, int device,
                   std::int64_t element) {
   if (site.spec->kind == SiteSpec::Kind::tap) return true;
-  auto differs = [&](const std::string& how) {
-    run.fail(ErrorCode::failed_precondition, site, device, nullptr, how);
-    return false;
-  };
   const RecordedFiring* found = nullptr;
   std::uint64_t number = 0;
   {
-    const Key key{run.taped_run, index_of(run, site), device, element};
+    const Key key = key_of(run, site, device, element);
     std::scoped_lock lock(guard_);
     number = replayed_[key]++;
     std::deque<std::size_t>& rest = next_[key];
@@ -111,23 +123,33 @@ bool Tape::replay(RunState& run, const HostSite& site, void* const* data, int de
       rest.pop_front();
     }
   }
-  const std::string where = fmt::format("call {} of run {}{}", number, run.taped_run,
-                                        element < 0 ? "" : fmt::format(", element {}", element));
-  if (!found) return differs(fmt::format("{} was not recorded", where));
-  if (found->operands != digest_of(site, data))
-    return differs(fmt::format("{} has other operands than were recorded", where));
-  if (found->ended) {
+  const std::string where = call_text(run, number, element);
+  if (found) return give(*found, run, site, data, device, where);
+  run.fail(ErrorCode::failed_precondition, site, device, nullptr,
+           fmt::format("{} was not recorded", where));
+  return false;
+}
+
+bool Tape::give(const RecordedFiring& recorded, RunState& run, const HostSite& site,
+                void* const* data, int device, const std::string& where) {
+  auto differs = [&](const char* how) {
+    run.fail(ErrorCode::failed_precondition, site, device, nullptr, where + how);
+    return false;
+  };
+  if (recorded.operands != digest_of(site, data))
+    return differs(" has other operands than were recorded");
+  if (recorded.ended) {
     run.request(Outcome::stopped);
     return false;
   }
-  if (!found->failure.empty()) {
-    run.fail(ErrorCode::threw, site, device, nullptr, found->failure);
+  if (!recorded.failure.empty()) {
+    run.fail(ErrorCode::threw, site, device, nullptr, recorded.failure);
     return false;
   }
-  if (found->types != site.spec->results)
-    return differs(fmt::format("{} has results of other types than were recorded", where));
+  if (recorded.types != site.spec->results)
+    return differs(" has results of other types than were recorded");
   for (std::size_t i = 0; i < site.results; ++i)
-    if (const std::string& bytes = found->values[i]; !bytes.empty())
+    if (const std::string& bytes = recorded.values[i]; !bytes.empty())
       std::memcpy(data[site.operands + i], bytes.data(), bytes.size());
   return true;
 }

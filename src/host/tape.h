@@ -5,51 +5,88 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <tuple>
 
 #include "host/run_state.h"
 
 namespace postern::host {
 
+/// Where a run is on a tape for resume(): how often each of its sites has been called.
+struct TapeMark {
+  struct Site {
+    std::int64_t site;
+    int device;
+    std::int64_t element;
+    std::uint64_t calls;
+  };
+  std::string tape;  // its name for itself
+  std::uint64_t run = 0;
+  std::vector<Site> sites = {};
+};
+
 class Tape {
  public:
   Tape() = default;  // that records
   /// That replays. `programs`: digests of the runs' programs.
   Tape(std::vector<std::string> programs, std::vector<RecordedFiring> firings);
+  virtual ~Tape() = default;
+  Tape(const Tape&) = delete;
 
   bool replays() const { return replays_; }
 
   /// The next run, of the program with this text. Throws Error(failed_precondition) when another
   /// one was recorded.
-  std::uint64_t begin_run(std::string_view program);
+  virtual std::uint64_t begin_run(std::string_view program);
 
   /// Records a firing whose function has been entered, or (of an asynchronous tap) will be.
   /// `went_well`: else the run has failed, or been ended.
-  void record(const RunState& run, const HostSite& site, void* const* data, int device,
-              std::int64_t element, bool went_well);
+  virtual void record(const RunState& run, const HostSite& site, void* const* data, int device,
+                      std::int64_t element, bool went_well);
   /// Gives a call the results that it was recorded with. False when the run has failed or ended,
   /// because it did so or the call differs.
   bool replay(RunState& run, const HostSite& site, void* const* data, int device,
               std::int64_t element);
+  /// The same of a tape that gives what it has and else records; none: the function is to be
+  /// entered.
+  virtual std::optional<bool> give(RunState&, const HostSite&, void* const*, int, std::int64_t) {
+    return {};
+  }
+  /// Where the run is, on a tape for resume().
+  virtual std::optional<TapeMark> mark(const RunState&) { return {}; }
 
   const std::vector<std::string>& programs() const { return programs_; }
   const std::vector<RecordedFiring>& firings() const { return firings_; }
   /// Nothing is recorded from here on.
   void close();
+  /// Whether its firings are to be written when it is closed.
+  virtual bool is_to_be_written() const { return !replays_; }
 
- private:
+ protected:
   using Key =
       std::tuple<std::uint64_t, std::int64_t, int, std::int64_t>;  // run, site, device, element
+  static Key key_of(const RunState& run, const HostSite& site, int device, std::int64_t element);
+  static RecordedFiring firing_of(const RunState& run, const HostSite& site, void* const* data,
+                                  int device, std::int64_t element, bool went_well);
+  /// What `recorded` gave, if the operands are the same and it did not fail; `where` names the
+  /// call.
+  static bool give(const RecordedFiring& recorded, RunState& run, const HostSite& site,
+                   void* const* data, int device, const std::string& where);
 
-  const bool replays_ = false;
   std::mutex guard_;
   bool closed_ = false;
   std::uint64_t runs_ = 0;
   std::vector<std::string> programs_;
+
+ private:
+  const bool replays_ = false;
   std::vector<RecordedFiring> firings_;
   std::map<Key, std::deque<std::size_t>> next_;  // of firings_, when it replays
   std::map<Key, std::uint64_t> replayed_;
 };
+
+/// "call 3 of run 0, element 2", for errors.
+std::string call_text(const RunState& run, std::uint64_t number, std::int64_t element);
 
 /// Whether such a run enters its functions: not when a tape gives their results.
 inline bool enters_functions(const std::shared_ptr<Tape>& tape) {

@@ -18,8 +18,8 @@ namespace postern::host {
 
 namespace fs = std::filesystem;
 
-AppendFile::AppendFile(const char* who, fs::path file, Open open)
-    : who_(who), file_(std::move(file)) {
+AppendFile::AppendFile(const char* who, fs::path file, Open open, const char* cure)
+    : who_(who), cure_(cure), file_(std::move(file)) {
   std::error_code error;
   if (file_.has_parent_path()) fs::create_directories(file_.parent_path(), error);
   const int how = open == Open::fresh ? O_EXCL : 0;
@@ -50,11 +50,11 @@ AppendFile::~AppendFile() {
 
 void AppendFile::fail(int reason) const {
   const bool full = reason == ENOSPC || reason == EDQUOT || reason == EFBIG;
-  throw Error(ErrorCode::unavailable,
-              fmt::format("{}: cannot write '{}': {}; {}, or have the program go on without "
-                          "(OnError::go_on)",
-                          who_, one_line(file_.string()), std::strerror(reason),
-                          full ? "make room there" : "choose a place that can be written to"));
+  throw Error(
+      ErrorCode::unavailable,
+      fmt::format("{}: cannot write '{}': {}; {}{}", who_, one_line(file_.string()),
+                  std::strerror(reason),
+                  full ? "make room there" : "choose a place that can be written to", cure_));
 }
 
 void AppendFile::append(std::string_view piece) {
@@ -87,9 +87,13 @@ std::size_t AppendFile::cut_half_line() {
     if (at != std::string_view::npos || n == 0) break;
   }
   const std::size_t half = size_ - end;
-  if (half > 0 && ::ftruncate(handle_, static_cast<off_t>(end)) != 0) fail(errno);
-  size_ = end;
+  if (half > 0) cut_to(end);
   return half;
+}
+
+void AppendFile::cut_to(std::size_t size) {
+  if (regular_ && ::ftruncate(handle_, static_cast<off_t>(size)) != 0) fail(errno);
+  size_ = size;
 }
 
 bool AppendFile::is_gone() const {

@@ -13,13 +13,16 @@ class AppendFile {
  public:
   enum class Open { continued, fresh };
   /// `continued`: behind what is there, if anything is; `fresh`: throws Error(already_exists) when
-  /// anything is. Makes the folders in which the file lies.
-  AppendFile(const char* who, std::filesystem::path file, Open open);
+  /// anything is. Makes the folders in which the file lies. `cure`: what errors of writing add.
+  AppendFile(const char* who, std::filesystem::path file, Open open,
+             const char* cure = ", or have the program go on without (OnError::go_on)");
   ~AppendFile();
   AppendFile(const AppendFile&) = delete;
 
   /// All of it, or with an error none.
   void append(std::string_view piece);
+  /// Takes away what is behind so many bytes.
+  void cut_to(std::size_t size);
   /// Takes what follows the last newline away; how many bytes.
   std::size_t cut_half_line();
   /// Somebody has removed it: what is written goes nowhere.
@@ -34,7 +37,7 @@ class AppendFile {
  private:
   [[noreturn]] void fail(int reason) const;
 
-  const char* who_;
+  const char *who_, *cure_;
   std::filesystem::path file_;
   int handle_ = -1;
   bool regular_ = false;

@@ -1,5 +1,5 @@
 // The registry of states of host functions.
-#include "file/host_state.h"
+#include "host/host_state.h"
 
 #include <fmt/format.h>
 #include <postern/checkpoint.h>
@@ -56,7 +56,7 @@ void detail::unreadable_state(const std::string& name) {
               fmt::format("resume: state {} cannot be read back by its >>", postern::quoted(name)));
 }
 
-namespace file {
+namespace host {
 
 SavedStates save_states() {
   SavedStates out;
@@ -84,5 +84,5 @@ void load_states(const SavedStates& states) {
   for (const auto& [name, bytes] : states) registry().states.at(name).load(bytes);
 }
 
-}  // namespace file
+}  // namespace host
 }  // namespace postern

@@ -1,0 +1,136 @@
+// Journals on disk: calls are added by one write each, so that a kill cuts the last one at most.
+#include <zlib.h>
+
+#include <random>
+
+#include "core/check.h"
+#include "core/text.h"
+#include "file/recording.h"
+#include "host/text_file.h"
+#include "listen/append_file.h"
+
+namespace postern::file {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::string_view first_line = "postern recording 2\n";
+constexpr std::size_t name_size = 32, head_size = first_line.size() + name_size + 1;
+constexpr std::size_t piece_head = 8;
+
+[[noreturn]] void refuse(ErrorCode code, const char* why) { throw Error(code, why); }
+
+std::uint32_t sum_of(std::string_view bytes) {
+  return static_cast<std::uint32_t>(
+      crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
+}
+
+void put(std::string& out, std::uint32_t number) {
+  for (int i = 0; i < 4; ++i) out += static_cast<char>(number >> (8 * i));
+}
+std::uint32_t number_at(std::string_view text, std::size_t at) {
+  std::uint32_t n = 0;
+  for (std::size_t i = 4; i-- > 0;) n = n << 8 | static_cast<unsigned char>(text[at + i]);
+  return n;
+}
+
+std::string piece_of(const CborJson& json) {
+  std::string body, out;
+  CborJson::to_cbor(json, body);
+  check(body.size() <= UINT32_MAX,
+        "record: a call's results of {} bytes are too large for a "
+        "recording for resume",
+        body.size());
+  put(out, static_cast<std::uint32_t>(body.size()));
+  put(out, sum_of(body));
+  return out + body;
+}
+
+CborJson json_of_call(const host::JournalCall& c) {
+  CborJson states = CborJson::object();
+  for (const auto& [name, bytes] : c.states)
+    states[name] = CborJson::binary({bytes.begin(), bytes.end()});
+  return {json_of(c.call), std::move(states)};
+}
+
+/// A run's program is a text, a call a list.
+void read_piece(const CborJson& json, host::JournalPast& out) {
+  if (json.is_string()) return out.programs.push_back(json.get<std::string>());
+  host::JournalCall c{firing_from(json.at(0)), {}};
+  for (const auto& [name, bytes] : json.at(1).items())
+    c.states.emplace_back(name, std::string(bytes.get_binary().begin(), bytes.get_binary().end()));
+  out.calls.push_back(std::move(c));
+}
+
+class File final : public host::JournalFile {
+ public:
+  explicit File(const fs::path& file)
+      : path_(file), out_("record", file, host::AppendFile::Open::continued, "") {}
+
+  const std::string& name() const override { return name_; }
+
+  host::JournalPast past() override {
+    if (out_.is_empty()) return {};
+    const std::string text = host::read_file("resume", path_.string());
+    try {
+      if (!is_journal(text))
+        refuse(ErrorCode::invalid_argument, "it is no recording that was made for resume");
+      ReadJournal read = read_journal(text);
+      name_ = std::move(read.name);
+      out_.cut_to(read.whole);
+      return std::move(read.past);
+    } catch (const Error& e) {
+      throw Error(e.code(), fmt::format("resume: {}: {}", one_line(path_.string()), e.what()));
+    }
+  }
+  void start_anew() override {
+    std::random_device random;
+    name_.clear();
+    for (std::size_t i = 0; i < name_size / 8; ++i) name_ += fmt::format("{:08x}", random());
+    out_.cut_to(0);
+    out_.append(fmt::format("{}{}\n", first_line, name_));
+  }
+  void begin_run(const std::string& program) override { out_.append(piece_of(program)); }
+  void add(const host::JournalCall& call) override { out_.append(piece_of(json_of_call(call))); }
+
+ private:
+  const fs::path path_;
+  host::AppendFile out_;
+  std::string name_;
+};
+
+}  // namespace
+
+bool is_journal(std::string_view text) { return text.starts_with(first_line); }
+
+ReadJournal read_journal(std::string_view text) try {
+  ReadJournal out;
+  if (text.size() < head_size) return out;  // cut in its first lines
+  out.name = text.substr(first_line.size(), name_size);
+  out.whole = head_size;
+  while (text.size() - out.whole >= piece_head) {
+    const std::size_t begin = out.whole + piece_head, size = number_at(text, out.whole);
+    if (size > text.size() - begin) break;
+    const std::string_view body = text.substr(begin, size);
+    if (size == 0 || sum_of(body) != number_at(text, out.whole + 4)) {
+      // The machine's end, not the process's, may leave zeros.
+      if (text.find_first_not_of('\0', out.whole) == std::string_view::npos) break;
+      refuse(ErrorCode::data_loss, "a checksum does not fit: it was changed");
+    }
+    if (!is_plain_cbor(body)) refuse(ErrorCode::invalid_argument, "a piece is cut or nested");
+    read_piece(CborJson::from_cbor(body), out.past);
+    out.whole = begin + size;
+  }
+  return out;
+} catch (const CborJson::exception& e) {
+  refuse(ErrorCode::invalid_argument, e.what());
+} catch (const TypeError& e) {
+  refuse(ErrorCode::invalid_argument, e.what());
+}
+
+std::unique_ptr<host::JournalFile> journal_file(const fs::path& file) {
+  return std::make_unique<File>(file);
+}
+
+}  // namespace postern::file

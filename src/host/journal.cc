@@ -1,0 +1,129 @@
+// Giving calls what an earlier process recorded, and recording those that it had not come to.
+//
+// Calls are told apart as on every tape. Those that failed are entered again: what made them fail
+// may be over. Taps are entered in any case.
+#include "host/journal.h"
+
+#include "core/check.h"
+#include "core/digest.h"
+
+namespace postern::host {
+
+namespace {
+
+[[noreturn]] void refuse(ErrorCode code, const std::string& why) {
+  throw Error(code, "resume: " + why);
+}
+
+}  // namespace
+
+void Journal::go_on(bool from_checkpoint, const std::optional<TapeMark>& mark) {
+  std::scoped_lock lock(guard_);
+  if (begun_)
+    refuse(ErrorCode::failed_precondition,
+           "runs have been recorded already; resume with the recording before they start");
+  JournalPast past = file_->past();
+  if (past.programs.empty()) return;  // a new recording, from here on
+  if (from_checkpoint && (!mark || mark->tape != file_->name()))
+    refuse(ErrorCode::failed_precondition,
+           "the checkpoint was not kept by a synchronous tap while this recording was made; resume "
+           "without it, or from another folder");
+  programs_ = std::move(past.programs);
+  past_.assign(std::make_move_iterator(past.calls.begin()),
+               std::make_move_iterator(past.calls.end()));
+  goes_on_ = true;
+  skip_to(mark.value_or(TapeMark{file_->name()}));
+}
+
+void Journal::skip_to(const TapeMark& mark) {
+  runs_ = mark.run;
+  std::map<Key, std::uint64_t> skip;
+  for (const TapeMark::Site& s : mark.sites)
+    skip[{mark.run, s.site, s.device, s.element}] = s.calls;
+  calls_ = skip;
+  for (std::size_t i = 0; i < past_.size(); ++i) {
+    const RecordedFiring& f = past_[i].call;
+    if (f.run < mark.run || !f.failure.empty()) continue;
+    const Key key{f.run, f.site, f.device, f.element};
+    if (const auto found = skip.find(key); found != skip.end() && found->second > 0)
+      --found->second;
+    else
+      next_[key].push_back(i);
+  }
+  bool ends_before = runs_ >= programs_.size();
+  for (const auto& [key, left] : skip) ends_before = ends_before || left > 0;
+  if (ends_before)
+    refuse(ErrorCode::data_loss, "the recording ends before the checkpoint: it was cut");
+}
+
+std::uint64_t Journal::begin_run(std::string_view program) {
+  const std::string sum = digest(program);
+  std::scoped_lock lock(guard_);
+  if (!begun_ && !goes_on_) file_->start_anew();
+  begun_ = true;
+  if (runs_ < programs_.size() && programs_[runs_] != sum)
+    refuse(ErrorCode::failed_precondition,
+           fmt::format("run {} of the recording is of another program", runs_));
+  if (runs_ >= programs_.size() && !closed_) file_->begin_run(sum);
+  constexpr std::uint64_t most_under_way = 1024;  // calls of older runs are over
+  if (runs_ > most_under_way)
+    calls_.erase(calls_.begin(), calls_.lower_bound({runs_ - most_under_way, 0, 0, -1}));
+  return runs_++;
+}
+
+std::optional<bool> Journal::give(RunState& run, const HostSite& site, void* const* data,
+                                  int device, std::int64_t element) {
+  if (!goes_on_ || site.spec->kind == SiteSpec::Kind::tap) return {};
+  std::scoped_lock lock(guard_);
+  const Key key = key_of(run, site, device, element);
+  const auto rest = next_.find(key);
+  if (rest == next_.end() || rest->second.empty()) return {};
+  const std::size_t at = rest->second.front();
+  rest->second.pop_front();
+  JournalCall past = std::move(past_[at]);
+  const std::string where = call_text(run, calls_[key]++, element);
+  if (!Tape::give(past.call, run, site, data, device, where)) return false;
+  // As if the function had been entered. Sites take turns as they like; states do not go back.
+  if (at < newest_states_) return true;
+  newest_states_ = at + 1;
+  load_states(past.states);
+  for (auto& [name, bytes] : past.states) states_[name] = std::move(bytes);
+  return true;
+}
+
+SavedStates Journal::changed_states() {
+  SavedStates changed;
+  for (auto& [name, bytes] : save_states()) {
+    const auto [before, is_new] = states_.try_emplace(name, bytes);
+    if (!is_new && before->second == bytes) continue;
+    before->second = bytes;
+    changed.emplace_back(name, std::move(bytes));
+  }
+  return changed;
+}
+
+void Journal::record(const RunState& run, const HostSite& site, void* const* data, int device,
+                     std::int64_t element, bool went_well) {
+  if (site.spec->kind == SiteSpec::Kind::tap) return;
+  JournalCall now{firing_of(run, site, data, device, element, went_well), {}};
+  std::scoped_lock lock(guard_);
+  if (closed_) return;
+  if (now.call.failure.empty()) {
+    now.states = changed_states();
+    ++calls_[key_of(run, site, device, element)];
+  }
+  file_->add(now);
+}
+
+std::optional<TapeMark> Journal::mark(const RunState& run) {
+  std::scoped_lock lock(guard_);
+  if (closed_) return {};
+  TapeMark out{file_->name(), run.taped_run, {}};
+  for (const auto& [key, calls] : calls_) {
+    const auto& [of, site, device, element] = key;
+    if (of == run.taped_run) out.sites.push_back({site, device, element, calls});
+  }
+  return out;
+}
+
+}  // namespace postern::host

@@ -1,0 +1,69 @@
+// Journal: a tape that outlives its process. Calls are in its file when they return; the process
+// that goes on from a checkpoint is given those that came after it, and then enters its functions.
+#pragma once
+#include <functional>
+#include <memory>
+
+#include "host/host_state.h"
+#include "host/tape.h"
+
+namespace postern::host {
+
+/// A call, and what had become of the registered states by its end: those that had changed.
+struct JournalCall {
+  RecordedFiring call;
+  SavedStates states;
+};
+
+/// What a file holds.
+struct JournalPast {
+  std::vector<std::string> programs;  // of the runs: digests
+  std::vector<JournalCall> calls;
+};
+
+/// Where a journal is kept. Functions throw Error(unavailable) when it cannot be written; then what
+/// was to be added is not there.
+class JournalFile {
+ public:
+  virtual ~JournalFile() = default;
+  /// That checkpoints know it by.
+  virtual const std::string& name() const = 0;
+  /// What earlier processes have left.
+  virtual JournalPast past() = 0;
+  /// Empties it, and gives it another name.
+  virtual void start_anew() = 0;
+  virtual void begin_run(const std::string& program) = 0;
+  virtual void add(const JournalCall& call) = 0;
+};
+
+class Journal final : public Tape {
+ public:
+  explicit Journal(std::unique_ptr<JournalFile> file) : file_(std::move(file)) {}
+
+  /// From here on gives what the file has after the mark, or, where there is no checkpoint, from
+  /// the beginning. Throws Error: failed_precondition when runs have begun, or the mark (none: the
+  /// checkpoint has none) is not of this file; data_loss when the file ends before the mark.
+  void go_on(bool from_checkpoint, const std::optional<TapeMark>& mark);
+
+  std::uint64_t begin_run(std::string_view program) override;
+  void record(const RunState& run, const HostSite& site, void* const* data, int device,
+              std::int64_t element, bool went_well) override;
+  std::optional<bool> give(RunState& run, const HostSite& site, void* const* data, int device,
+                           std::int64_t element) override;
+  std::optional<TapeMark> mark(const RunState& run) override;
+  bool is_to_be_written() const override { return false; }  // it is there
+
+ private:
+  void skip_to(const TapeMark& mark);
+  SavedStates changed_states();
+
+  const std::unique_ptr<JournalFile> file_;
+  bool begun_ = false, goes_on_ = false;
+  std::map<Key, std::uint64_t> calls_;  // that have given something, by the process or the file
+  std::deque<JournalCall> past_;
+  std::map<Key, std::deque<std::size_t>> next_;  // of past_
+  std::size_t newest_states_ = 0;                // past_ before this one are not newer
+  std::map<std::string, std::string> states_;    // as the file has them
+};
+
+}  // namespace postern::host

@@ -1,0 +1,286 @@
+// Going on from a checkpoint with a recording of what calls gave since.
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <sstream>
+
+#include "full_disk.h"
+#include "support.h"
+
+namespace postern::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct State {
+  Tensor weights, step;
+};
+const State start{tensor<float>({1, 2, 3}), Tensor(0)};
+
+std::string bytes_of(const fs::path& file) {
+  std::ostringstream out;
+  out << std::ifstream(file, std::ios::binary).rdbuf();
+  return out.str();
+}
+
+/// A process that trains from its newest checkpoint, in as many steps as are left of 12, and asks a
+/// world for a number in each. What the world has given it does not give again.
+class Journal : public testing::Test {
+ protected:
+  const TemporaryFolder folder;
+  const fs::path file = fs::path(folder.path()) / "run.rec";
+  const std::string kept = folder.path() + "/kept";
+  int world = 0, shuts_at = 0;  // at this number the world fails, once
+  int entered = 0;
+
+  State train(const State& from, float factor = 1.5f, std::int64_t every = 4) {
+    const auto keep = listen::checkpoint(kept, {.every = every, .async = false});
+    const auto more = [](const State& now) { return now.step < 12; };
+    const auto ask = [this](View<const float>, View<float> out) {
+      ++entered;
+      if (world + 1 == std::exchange(shuts_at, shuts_at == world + 1 ? 0 : shuts_at))
+        throw std::runtime_error("the world is shut");
+      ++world;
+      for (float& x : out) x = static_cast<float>(world);
+    };
+    const auto step = [&](const State& now) {
+      const CallOptions options{.name = "ask", .effect = Effect::ordered};
+      const Tensor got = call(options, now.weights.type(), ask, now.weights);
+      const State next{now.weights * factor + got, now.step + 1};
+      tap({.name = "state"}, next, keep);
+      return next;
+    };
+    return jit([&](State s) { return while_loop(more, step, s); })(from);
+  }
+  /// What an undisturbed process ends with.
+  std::vector<float> undisturbed() {
+    const std::vector<float> out = train(start).weights.to_vector<float>();
+    fs::remove_all(kept);
+    world = entered = 0;
+    return out;
+  }
+  /// That the world ends at this number.
+  void disturbed_at(int number) {
+    const Taping recording = record(file, {.resumable = true});
+    shuts_at = number;
+    EXPECT_THROW(train(start).weights.block_until_ready(), CallbackError);
+    entered = 0;
+  }
+  void refused(std::initializer_list<std::string_view> parts, ErrorCode code) {
+    Taping recording = record(file, {.resumable = true});
+    expect_error<Error>([&] { resume(kept, start, recording); }, parts, code);
+  }
+};
+
+TEST_F(Journal, RunsComeToTheVeryStep) {
+  const std::vector<float> whole = undisturbed();
+  disturbed_at(12);
+  const Taping recording = record(file, {.resumable = true});
+  const auto from = resume(kept, start, recording);
+  ASSERT_TRUE(from);
+  EXPECT_EQ(from->step.item<std::int32_t>(), 9);
+  EXPECT_EQ(train(*from).weights.to_vector<float>(), whole);
+  EXPECT_EQ(entered, 1) << "steps 10 and 11 were recorded; the world had no time for step 12";
+}
+
+TEST_F(Journal, WithoutACheckpointTheBeginningIsGivenToo) {
+  const std::vector<float> whole = undisturbed();
+  disturbed_at(6);
+  fs::remove_all(kept);
+  const Taping recording = record(file, {.resumable = true});
+  EXPECT_FALSE(resume<State>(kept, recording));
+  EXPECT_EQ(train(start).weights.to_vector<float>(), whole);
+  EXPECT_EQ(entered, 7);
+}
+
+TEST_F(Journal, ItMayHappenAgainAndAgain) {
+  const std::vector<float> whole = undisturbed();
+  disturbed_at(3);
+  for (const int number : {6, 7, 12}) {
+    const Taping recording = record(file, {.resumable = true});
+    const State from = resume(kept, start, recording).value_or(start);
+    shuts_at = number;
+    EXPECT_THROW(train(from).weights.block_until_ready(), CallbackError) << number;
+  }
+  const Taping recording = record(file, {.resumable = true});
+  const State from = resume(kept, start, recording).value_or(start);
+  EXPECT_EQ(train(from).weights.to_vector<float>(), whole);
+  EXPECT_EQ(world, 12);
+}
+
+TEST_F(Journal, RegisteredStatesFollow) {
+  const auto registered = register_state("world", world);
+  const std::vector<float> whole = undisturbed();
+  disturbed_at(12);
+  world = 100;  // another process, which knows nothing
+  const Taping recording = record(file, {.resumable = true});
+  const State from = resume(kept, start, recording).value();
+  EXPECT_EQ(world, 9) << "the checkpoint's";
+  // A checkpoint that is kept meanwhile has the states of its moment.
+  EXPECT_EQ(train(from, 1.5f, 1).weights.to_vector<float>(), whole);
+  EXPECT_EQ(entered, 1);
+  EXPECT_EQ(world, 12);
+  world = 100;
+  fs::remove_all(fs::path(kept) / "checkpoint-000000000006");
+  EXPECT_EQ(resume(kept, start)->step.item<std::int32_t>(), 11);
+  EXPECT_EQ(world, 11);
+}
+
+TEST_F(Journal, OneRunAfterTheOtherIsGiven) {
+  const auto ask = [this](View<float> out) { out[0] = static_cast<float>(++world); };
+  const auto next = jit([&](Tensor x) { return x + call(type<float>({1}), ask); });
+  {
+    const Taping recording = record(file, {.resumable = true});
+    for (int i = 0; i < 3; ++i) next(tensor<float>({0})).block_until_ready();
+  }
+  const Taping recording = record(file, {.resumable = true});
+  EXPECT_FALSE(resume<State>(kept, recording));
+  for (const float want : {1.0f, 2.0f, 3.0f, 4.0f})
+    EXPECT_EQ(next(tensor<float>({0})).item<float>(), want);
+}
+
+TEST_F(Journal, ItCanBeReadAndReplayedLikeAnyRecording) {
+  const std::vector<float> whole = undisturbed();
+  disturbed_at(12);
+  const std::vector<RecordedFiring> firings = read_recording(file);
+  ASSERT_EQ(firings.size(), 12u);
+  EXPECT_EQ(firings[4].name, "ask");
+  EXPECT_EQ(firings[4].values.size(), 1u);
+  EXPECT_NE(firings[11].failure.find("shut"), std::string::npos);
+  const Taping replaying = replay(file);
+  expect_error<CallbackError>([&] { train(start).weights.block_until_ready(); }, {"shut"});
+  EXPECT_EQ(entered, 0);
+  EXPECT_EQ(whole.size(), 3u);
+}
+
+TEST_F(Journal, WhatDiffersIsNamed) {
+  disturbed_at(12);
+  {
+    const Taping recording = record(file, {.resumable = true});
+    State from = resume(kept, start, recording).value();
+    from.weights = from.weights + 1.0f;
+    expect_error<CallbackError>([&] { train(from).weights.block_until_ready(); },
+                                {"ask", "call 9 of run 0", "other operands"},
+                                ErrorCode::failed_precondition);
+  }
+  const Taping recording = record(file, {.resumable = true});
+  const State from = resume(kept, start, recording).value();
+  expect_error<Error>([&] { train(from, 2.5f); }, {"run 0", "another program"},
+                      ErrorCode::failed_precondition);
+  EXPECT_EQ(entered, 0);
+}
+
+TEST_F(Journal, WhatDoesNotBelongTogetherIsRefused) {
+  disturbed_at(12);
+  {
+    Taping recording = record(file, {.resumable = true});
+    train(start);  // anew: the recording that the checkpoints knew is no more
+    expect_error<Error>([&] { resume(kept, start, recording); }, {"have been recorded already"},
+                        ErrorCode::failed_precondition);
+    expect_error<Error>([&] { static_cast<void>(record(file, {.resumable = true})); },
+                        {"another process"}, ErrorCode::failed_precondition);
+    recording.close();
+    expect_error<Error>([&] { resume(kept, start, recording); }, {"is over"},
+                        ErrorCode::failed_precondition);
+  }
+  fs::remove_all(kept);
+  train(start);  // without a recording
+  refused({"was not kept by a synchronous tap while this recording"},
+          ErrorCode::failed_precondition);
+  const Taping plain = record(folder.path() + "/plain");
+  expect_error<Error>([&] { resume(kept, start, plain); }, {"resumable"},
+                      ErrorCode::failed_precondition);
+}
+
+TEST_F(Journal, ANewRecordingGoesOnFromAnyCheckpoint) {
+  train(start);
+  const Taping recording = record(file, {.resumable = true});
+  EXPECT_EQ(resume(kept, start, recording)->step.item<std::int32_t>(), 9);
+}
+
+TEST_F(Journal, ACutRecordingGivesWhatIsWholeOrIsRefused) {
+  const std::vector<float> whole = undisturbed();
+  disturbed_at(12);
+  const std::string text = bytes_of(file);
+  const int then = world;
+  int refusals = 0;
+  for (std::size_t size = text.size(); size > 60; size -= std::min<std::size_t>(37, size)) {
+    std::ofstream(file, std::ios::binary) << text.substr(0, size);
+    world = then;
+    try {
+      const Taping recording = record(file, {.resumable = true});
+      resume(kept, start, recording);
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::data_loss) << e.what();
+      ++refusals;
+    }
+  }
+  EXPECT_GT(refusals, 3);
+  std::ofstream(file, std::ios::binary) << text << std::string(100, '\0');
+  world = 11;
+  const Taping recording = record(file, {.resumable = true});
+  EXPECT_EQ(train(resume(kept, start, recording).value()).weights.to_vector<float>(), whole);
+}
+
+TEST_F(Journal, ADamagedRecordingIsRefusedOrWhatItWas) {
+  disturbed_at(12);
+  const std::string text = bytes_of(file);
+  std::mt19937 random(9);
+  int refusals = 0;
+  for (int i = 0; i < 500; ++i) {
+    std::string damaged = text;
+    damaged[random() % damaged.size()] ^= static_cast<char>(1 << i % 8);
+    std::ofstream(file, std::ios::binary) << damaged;
+    try {
+      const Taping recording = record(file, {.resumable = true});
+      resume(kept, start, recording);
+    } catch (const Error&) {
+      ++refusals;
+    }
+  }
+  EXPECT_GT(refusals, 450);  // a length that says more than there is reads like a cut
+}
+
+TEST_F(Journal, AFullDiskFailsTheRunAndLosesNothing) {
+  const std::vector<float> whole = undisturbed();
+  disturbed_at(12);
+  const std::size_t size = fs::file_size(file);
+  fs::remove_all(kept);
+  world = 0;
+  {
+    const Taping recording = record(file, {.resumable = true});
+    const FullDisk full(size * 3 / 4);
+    expect_error<CallbackError>([&] { train(start).weights.block_until_ready(); },
+                                {"cannot write", "File too large"});
+  }
+  EXPECT_LE(fs::file_size(file), size * 3 / 4);
+  const Taping recording = record(file, {.resumable = true});
+  const State from = resume(kept, start, recording).value_or(start);
+  --world;  // what it gave last nobody got
+  EXPECT_EQ(train(from).weights.to_vector<float>(), whole);
+}
+
+// The world is a file that counts who asked; each number is used once.
+TEST_F(Journal, KilledAtAnyCallItEndsAsUndisturbed) {
+  const auto run = [&](const std::string& name, int kill_at) {
+    const std::string at = folder.path() + "/" + name;
+    std::vector<std::string> arguments{at, "400", "0", at + ".rec", at + ".world"};
+    if (kill_at > 0) arguments.push_back(std::to_string(kill_at));
+    return run_program("checkpoint_loop", arguments);
+  };
+  const Ended whole = run("whole", 0);
+  ASSERT_EQ(whole.code, 0) << whole.err;
+  std::mt19937 random(3);
+  for (int at = 1; at < 400; at += 1 + static_cast<int>(random() % 80)) {
+    const Ended cut = run("cut", at);
+    ASSERT_EQ(cut.code, 1000 + SIGKILL) << cut.err;
+  }
+  const Ended end = run("cut", 0);
+  ASSERT_EQ(end.code, 0) << end.err;
+  EXPECT_EQ(end.out, whole.out);
+  EXPECT_EQ(fs::file_size(folder.path() + "/cut.world"), 400u);
+}
+
+}  // namespace
+}  // namespace postern::test
