@@ -6,6 +6,7 @@
 //     manifest                      the last to be written: without it there is no checkpoint
 #pragma once
 #include <cstddef>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -19,11 +20,19 @@
 
 namespace postern::file {
 
+/// Memory from which whole blocks of a file go to the disk as they are.
+struct FreeBlocks {
+  void operator()(std::byte* blocks) const { std::free(blocks); }
+};
+using Blocks = std::unique_ptr<std::byte[], FreeBlocks>;
+/// Throws std::bad_alloc.
+Blocks blocks_of(std::size_t size);
+
 /// What one device has shown at a firing: a copy of its leaves.
 struct CheckpointPart {
   std::vector<StoredTensor> tensors;
   std::vector<Dims> begins;  // of each in its whole
-  std::unique_ptr<std::byte[]> bytes = {};
+  Blocks bytes = {};
   std::size_t size = 0;
 };
 

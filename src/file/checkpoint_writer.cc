@@ -41,7 +41,7 @@ void CheckpointWriter::open_folder() {
     next_ = std::max(next_, numbers.front() + 1);
 }
 
-std::unique_ptr<std::byte[]> CheckpointWriter::room(std::size_t size) {
+Blocks CheckpointWriter::room(std::size_t size) {
   {
     std::scoped_lock lock(guard_);
     const auto found = std::ranges::find(spare_, size, &CheckpointPart::size);
@@ -51,7 +51,7 @@ std::unique_ptr<std::byte[]> CheckpointWriter::room(std::size_t size) {
       return bytes;
     }
   }
-  return std::make_unique_for_overwrite<std::byte[]>(size);
+  return blocks_of(size);
 }
 
 void CheckpointWriter::submit(Job job, bool async, const StopToken& stop) {

@@ -99,7 +99,7 @@ std::vector<StoredTensor> tensors_in(const HeadJson& head) {
 
 }  // namespace
 
-std::string safetensors_head(std::vector<StoredTensor>& tensors) {
+std::string safetensors_head(std::vector<StoredTensor>& tensors, std::size_t multiple) {
   HeadJson head = HeadJson::object(), noted = HeadJson::object();
   std::size_t at = 0;
   for (StoredTensor& t : tensors) {
@@ -118,7 +118,8 @@ std::string safetensors_head(std::vector<StoredTensor>& tensors) {
   }
   if (!noted.empty()) head[metadata] = {{note, noted.dump()}};
   std::string text = head.dump();
-  text.resize((text.size() + 7) / 8 * 8, ' ');  // so that what follows is aligned
+  const std::size_t size = (length_bytes + text.size() + multiple - 1) / multiple * multiple;
+  text.resize(size - length_bytes, ' ');  // so that what follows is aligned
   std::string out;
   for (std::size_t i = 0; i < length_bytes; ++i)
     out += static_cast<char>(static_cast<std::uint64_t>(text.size()) >> (8 * i));

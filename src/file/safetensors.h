@@ -17,8 +17,9 @@ struct StoredTensor {
 
 /// What stands before the bytes of these tensors, which follow it in this order without gaps; fills
 /// in their offsets. Dtypes that the format lacks are written as bytes, with a note that our reader
-/// understands. Throws TypeError for a name that is empty, no UTF-8, or there twice.
-std::string safetensors_head(std::vector<StoredTensor>& tensors);
+/// understands. It has a multiple of so many bytes, `multiple` being one of 8 itself. Throws
+/// TypeError for a name that is empty, no UTF-8, or there twice.
+std::string safetensors_head(std::vector<StoredTensor>& tensors, std::size_t multiple = 8);
 
 /// The tensors of a file, in the order of their bytes. Nothing that the file says is believed: the
 /// tensors' bytes are there, and cover all that follows the head, each byte once. Throws Error:

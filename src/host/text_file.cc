@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -80,6 +81,26 @@ void NewFile::write(std::string_view text) {
 void NewFile::write_at(std::size_t offset, std::string_view text) {
   if (::lseek(handle_, static_cast<off_t>(offset), SEEK_SET) < 0) fail(errno);
   write(text);
+}
+
+void NewFile::write_past_cache(std::string_view bytes) {
+  const auto at = reinterpret_cast<std::uintptr_t>(bytes.data());
+  const int flags = ::fcntl(handle_, F_GETFL);
+  std::size_t left = bytes.size() / block * block;
+  if (at % block != 0 || ::lseek(handle_, 0, SEEK_CUR) % static_cast<off_t>(block) != 0 ||
+      ::fcntl(handle_, F_SETFL, flags | O_DIRECT) != 0)
+    left = 0;
+  while (left > 0) {
+    const ssize_t n = ::write(handle_, bytes.data(), left);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EINVAL) break;  // other blocks than ours, or none
+    if (n < 0) fail(errno);
+    bytes.remove_prefix(static_cast<std::size_t>(n));
+    left -= static_cast<std::size_t>(n);
+    if (static_cast<std::size_t>(n) % block != 0) break;  // the disk is full, as write() will tell
+  }
+  static_cast<void>(::fcntl(handle_, F_SETFL, flags));
+  write(bytes);
 }
 
 void NewFile::begin_sync() {

@@ -87,6 +87,19 @@ TEST(Checkpoint, ContainersComeBackAsTheyWere) {
   EXPECT_TRUE(resume(folder.path(), tree));
 }
 
+// Long parts go to the disk in whole blocks, which their ends are not.
+TEST(Checkpoint, LongOnesComeBackToTheLastByte) {
+  const TemporaryFolder folder;
+  const State from{iota<float>(1'000'001), Tensor(7)};
+  tap(from, listen::checkpoint(folder.path(), {.async = false}));
+  EXPECT_EQ(resume<State>(folder.path())->weights.to_vector<float>(),
+            from.weights.to_vector<float>());
+  const auto tensors = load_tensors(checkpoints_in(folder.path())[0] / "part-0.safetensors");
+  ASSERT_EQ(tensors.size(), 2u);
+  EXPECT_EQ(tensors[0].second.to_vector<float>(), from.weights.to_vector<float>());
+  EXPECT_EQ(tensors[1].second.item<std::int32_t>(), 7);
+}
+
 TEST(Checkpoint, DamageIsPassedOver) {
   const TemporaryFolder folder;
   const auto keep = listen::checkpoint(folder.path(), {.keep = 0, .async = false});
