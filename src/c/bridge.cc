@@ -34,6 +34,7 @@ struct Request {
   // What is answered may be gone the next moment.
   enum State { open, sleeping, answered };
   std::atomic<State> state{open};
+  std::condition_variable woken;  // its own: an answer is for one of many that may sleep
   int code = PN_OK;
   Failure why;
 };
@@ -181,7 +182,7 @@ class Bridge {
     closed_ = closed_ || close;
     signal();
     came_.notify_all();
-    answered_.notify_all();
+    for (const auto& [tag, request] : open_) request->woken.notify_one();
     const bool tell = std::exchange(armed_, false);
     lock.unlock();
     if (tell) notifier_.tell();
@@ -210,7 +211,7 @@ class Bridge {
       const bool stopped = !request.taken && request.stop.stop_requested();
       const bool refused = closed_ || (ended_ && !request.taken);
       if (!request.claimed && (refused || stopped)) break;
-      answered_.wait_for(lock, 5ms);
+      request.woken.wait_for(lock, 5ms);
     }
     open_.erase(request.view.tag);
     if (!request.taken) {
@@ -257,10 +258,13 @@ class Bridge {
     open_.emplace(request.view.tag, &request);
   }
   void answer(Request& request) {
-    if (request.state.exchange(Request::answered, std::memory_order_acq_rel) == Request::open)
+    auto state = Request::open;
+    if (request.state.compare_exchange_strong(state, Request::answered, std::memory_order_acq_rel))
       return;
+    // It sleeps, and goes nowhere without the lock.
     const std::scoped_lock lock(guard_);
-    answered_.notify_all();
+    request.state.store(Request::answered, std::memory_order_release);
+    request.woken.notify_one();
   }
   /// One more or one less waits, or the bridge is closed.
   void signal() {
@@ -275,7 +279,7 @@ class Bridge {
   }
 
   std::mutex guard_;
-  std::condition_variable came_, answered_;
+  std::condition_variable came_;
   std::deque<Request*> waiting_;
   std::map<std::uint64_t, Request*> open_;
   std::uint64_t tags_ = 0;
