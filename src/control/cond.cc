@@ -326,7 +326,7 @@ void cond_lower(Lowering& out, const Equation& e) {
 
 Tensors cond_evaluate(const Op& op, std::span<const Tensor> x) {
   const auto& p = op.as<CondParams>();
-  return evaluate_program(p.branches[at(x[0].item<std::int32_t>())], x.subspan(1));
+  return evaluator.program(p.branches[at(x[0].item<std::int32_t>())], x.subspan(1));
 }
 
 }  // namespace

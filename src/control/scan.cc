@@ -280,7 +280,7 @@ Tensors scan_evaluate(const Op& op, std::span<const Tensor> x) {
       const Type type = slice_type_of(xs[i].type());
       in.emplace_back(type, over[i].data() + static_cast<std::size_t>(k) * type.byte_size());
     }
-    Tensors y = evaluate_program(p.body, in);
+    Tensors y = evaluator.program(p.body, in);
     for (std::size_t i = 0; i < stacks.size(); ++i) {
       const Tensor& part = y[p.carries + i];
       if (auto tapes = tapes_of(part)) keep[i].push_back(std::move(tapes));
@@ -311,7 +311,7 @@ Tensors taped_scan_evaluate(const Op& op, std::span<const Tensor> x) {
     if (p.counted) in.push_back(counter(p, k));
     append(in, carry);
     append(in, read_now(k, of.xs, x_types, p.tape));
-    carry = evaluate_program(p.body, in);
+    carry = evaluator.program(p.body, in);
     push_now(k, tickets, std::span(carry).subspan(p.carries), p.tape);
     carry.resize(p.carries);
   }

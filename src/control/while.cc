@@ -248,8 +248,8 @@ Tensors while_evaluate(const Op& op, std::span<const Tensor> x) {
     append(in, carry);
     return in;
   };
-  while (evaluate_program(p.condition, with(cc))[0].item<bool>())
-    carry = evaluate_program(p.body, with(bc));
+  while (evaluator.program(p.condition, with(cc))[0].item<bool>())
+    carry = evaluator.program(p.body, with(bc));
   return carry;
 }
 
@@ -266,11 +266,11 @@ static Tensors taped_while_evaluate(const Op& op, std::span<const Tensor> x) {
   for (;; ++steps) {
     in.assign(x.begin(), x.begin() + static_cast<std::ptrdiff_t>(p.condition_constants));
     append(in, carry);
-    if (!evaluate_program(p.condition, in)[0].item<bool>()) break;
+    if (!evaluator.program(p.condition, in)[0].item<bool>()) break;
     in.assign(x.begin() + static_cast<std::ptrdiff_t>(p.condition_constants),
               x.begin() + static_cast<std::ptrdiff_t>(constants));
     append(in, carry);
-    carry = evaluate_program(p.body, in);
+    carry = evaluator.program(p.body, in);
     push_now(steps, tickets, std::span(carry).subspan(p.carries()), p.tape);
     carry.resize(p.carries());
   }

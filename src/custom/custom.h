@@ -44,7 +44,7 @@ void body_lower(Lowering& out, const Equation& e) {
 }
 template <class P>
 Tensors body_evaluate(const Op& op, std::span<const Tensor> x) {
-  return evaluate_program(op.as<P>().body, x);
+  return evaluator.program(op.as<P>().body, x);
 }
 template <class P>
 ParamsPtr body_with_programs(const Params* params, std::span<const ProgramPtr> programs) {

@@ -8,8 +8,8 @@
 #include "core/result_types.h"
 #include "run/compiled.h"
 #include "run/driven.h"
+#include "run/evaluator.h"
 #include "run/sharded.h"
-#include "trace/trace.h"
 
 namespace postern {
 
@@ -66,8 +66,8 @@ std::shared_ptr<const CompiledProgram> compile(const Primitive& primitive, const
 
 }  // namespace
 
-Tensors evaluate_now(const Primitive& primitive, const ParamsPtr& params,
-                     std::span<const Tensor> operands) {
+Tensors run::evaluate_equation(const Primitive& primitive, const ParamsPtr& params,
+                               std::span<const Tensor> operands) {
   refuse_forked();
   run::DrivenRun* const driven = run::DrivenRun::current();
   if (driven) driven->check_going();

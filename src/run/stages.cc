@@ -21,6 +21,7 @@
 #include "host/run_state.h"
 #include "run/array.h"
 #include "run/driven.h"
+#include "run/evaluator.h"
 #include "run/inspect.h"
 #include "transform/flatten.h"
 #include "transform/simplify.h"
@@ -334,7 +335,7 @@ void StagedProgram::run_host(const Step& step, Tensors& values) const {
     const Equation& e = program_.equations[i];
     Tensors operands;
     for (const ValueId v : e.operands) operands.push_back(values[at(v)]);
-    Tensors results = evaluate_now(*e.primitive, e.params, operands);
+    Tensors results = evaluate_equation(*e.primitive, e.params, operands);
     for (int r = 0; r < e.results; ++r) values[at(e.first + r)] = std::move(results[at(r)]);
   };
   for (const auto& round : step.host) {
@@ -389,15 +390,11 @@ std::vector<StageInfo> StagedProgram::stages() const {
   return out;
 }
 
-}  // namespace postern::run
-
-namespace postern {
-
 Tensors evaluate_program(const ProgramPtr& program, std::span<const Tensor> inputs) {
-  const run::DrivenRun* const driven = run::DrivenRun::current();
+  const DrivenRun* const driven = DrivenRun::current();
   if (driven && driven->family())
     return driven->family()->of(program).run(Tensors(inputs.begin(), inputs.end()));
   return apply(*program, inputs);
 }
 
-}  // namespace postern
+}  // namespace postern::run

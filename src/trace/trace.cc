@@ -134,7 +134,7 @@ Tensors bind_n(const Primitive& primitive, ParamsPtr params, std::span<const Ten
           "{}: an operand of type {} is traced or abstract, but nothing is being traced here",
           primitive.name, to_string(t.type()));
   }
-  return evaluate_now(primitive, params, operands);
+  return evaluator.equation(primitive, params, operands);
 }
 
 Tensor bind1(const Primitive& primitive, ParamsPtr params, std::span<const Tensor> operands) {

@@ -71,11 +71,14 @@ Closed trace_program(std::string what, std::span<const Type> types, const Tensor
 /// inputs, and returns its outputs.
 Tensors apply(const Program& program, std::span<const Tensor> inputs);
 
-/// Runs one equation on concrete tensors; defined in run/, the only room that can.
-Tensors evaluate_now(const Primitive& primitive, const ParamsPtr& params,
-                     std::span<const Tensor> operands);
-/// Runs a program inside an equation that the host drives, such as the body of a loop: equation by
-/// equation, or staged as the whole is.
-Tensors evaluate_program(const ProgramPtr& program, std::span<const Tensor> inputs);
+/// What runs programs outside of any trace. Rooms further down can: `src/wiring.cc` names them.
+struct Evaluator {
+  /// Runs one equation on concrete tensors.
+  Tensors (*equation)(const Primitive&, const ParamsPtr&, std::span<const Tensor> operands);
+  /// Runs a program inside an equation that the host drives, such as the body of a loop: equation
+  /// by equation, or staged as the whole is.
+  Tensors (*program)(const ProgramPtr&, std::span<const Tensor> inputs);
+};
+extern const Evaluator evaluator;
 
 }  // namespace postern
