@@ -11,15 +11,18 @@ constexpr const char* type_names[] = {
     "bool",           "int64",           "double",           "string",
     "vector of bool", "vector of int64", "vector of double", "vector of string"};
 
-std::string show(bool b) { return b ? "true" : "false"; }
+std::string show(bool b) { return bool_text(b); }
 std::string show(std::int64_t i) { return std::to_string(i); }
 std::string show(double d) { return fmt::format("{}", d); }
 std::string show(const std::string& s) { return quoted(s); }
 template <class T>
 std::string show(const std::vector<T>& items) {
+  Separator comma;
   std::string text = "[";
-  for (std::size_t i = 0; i < items.size(); ++i)
-    text += (i ? ", " : "") + show(static_cast<const T&>(items[i]));
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    text += comma();
+    text += show(static_cast<const T&>(items[i]));
+  }
   return text + "]";
 }
 }  // namespace
@@ -29,9 +32,10 @@ std::string to_string(const Attribute& value) {
 }
 
 std::string to_string(const Attributes& attributes) {
+  Separator comma;
   std::string text = "{";
   for (const auto& [name, value] : attributes.items())
-    text += (text.size() > 1 ? ", " : "") + word_or_quoted(name) + " = " + to_string(value);
+    text += fmt::format("{}{} = {}", comma(), word_or_quoted(name), to_string(value));
   return text + "}";
 }
 

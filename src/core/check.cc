@@ -36,8 +36,9 @@ Place place_in_file(const std::string& file, std::uint32_t line) {
 
 std::string to_string(const Place& place) {
   if (!place.known()) return "?";
-  const char* slash = std::strrchr(place.file, '/');
-  return fmt::format("{}:{}", slash ? slash + 1 : place.file, place.line);
+  const char* file = place.file;
+  if (const char* slash = std::strrchr(file, '/')) file = slash + 1;
+  return fmt::format("{}:{}", file, place.line);
 }
 
 void throw_type_error(std::string text) {
@@ -49,7 +50,7 @@ void throw_type_error(std::string text) {
 std::string readable_name(const std::type_info& type) {
   int status = 0;
   char* text = abi::__cxa_demangle(type.name(), nullptr, nullptr, &status);
-  const std::string name = text ? text : type.name();
+  const std::string name = text_or(text, type.name());
   std::free(text);
   return name;
 }

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "core/params.h"
+#include "core/text.h"
 
 namespace postern {
 
@@ -87,7 +88,7 @@ void for_each_field(F&& f) {
 // --- fields as text
 // -------------------------------------------------------------------------------
 
-inline std::string text_of(bool v) { return v ? "true" : "false"; }
+inline std::string text_of(bool v) { return bool_text(v); }
 inline std::string text_of(int v) { return std::to_string(v); }
 inline std::string text_of(std::int64_t v) { return std::to_string(v); }
 inline std::string text_of(const std::string& v) { return v; }
@@ -106,11 +107,15 @@ requires requires(const T& v) { to_string(v); }
 std::string text_of(const T& v) { return to_string(v); }
 template <class T>
 std::string text_of(const std::optional<T>& v) {
-  return v ? to_string(*v) : "none";
+  if (v) return to_string(*v);
+  return "none";
 }
 template <class T>
 requires requires(const T& v) { to_string(v); }
-std::string text_of(const std::shared_ptr<const T>& v) { return v ? to_string(*v) : "none"; }
+std::string text_of(const std::shared_ptr<const T>& v) {
+  if (v) return to_string(*v);
+  return "none";
+}
 
 /// Tells the sink each field of a parameter struct; pointers to what has no text as themselves.
 template <class S>

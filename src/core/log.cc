@@ -13,8 +13,7 @@ namespace postern {
 
 LogLevel log_level() {
   static const LogLevel level = [] {
-    const char* wish = std::getenv("POSTERN_LOG");
-    const std::string_view word = wish ? wish : "";
+    const std::string_view word = text_or(std::getenv("POSTERN_LOG"), "");
     if (word == "off") return LogLevel::off;
     if (word == "info") return LogLevel::info;
     if (word == "debug") return LogLevel::debug;

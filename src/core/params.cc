@@ -14,14 +14,29 @@ void FieldSink::operator()(const char* name, const std::vector<int>& value) {
   text(name, fmt::format("[{}]", fmt::join(value, ",")));
 }
 void FieldSink::operator()(const char* name, const std::vector<bool>& value) {
-  std::string bits;
-  for (bool b : value) bits += b ? 'T' : 'F';
-  text(name, bits);
+  text(name, text_of(value));
 }
 void FieldSink::operator()(const char* name, const std::vector<std::string>& value) {
-  std::string list;
-  for (const std::string& item : value) list += (list.empty() ? "" : ",") + word_or_quoted(item);
-  text(name, fmt::format("[{}]", list));
+  text(name, fmt::format("[{}]", text_of(value)));
+}
+
+std::string named_text(const std::string& name, const Attributes& attributes) {
+  if (attributes.items().empty()) return name;
+  return name + to_string(attributes);
+}
+std::string text_of(const std::vector<bool>& bits) {
+  std::string text;
+  for (const bool bit : bits) text += "FT"[bit];
+  return text;
+}
+std::string text_of(const std::vector<std::string>& list) {
+  Separator comma(",");
+  std::string text;
+  for (const std::string& item : list) {
+    text += comma();
+    text += word_or_quoted(item);
+  }
+  return text;
 }
 
 namespace {

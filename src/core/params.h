@@ -9,7 +9,14 @@
 #include <string_view>
 #include <vector>
 
+#include "core/text.h"
+
 namespace postern {
+
+std::string text_of(const std::vector<bool>& bits);         // "TFT"
+std::string text_of(const std::vector<std::string>& list);  // words as they are, others in quotes
+
+std::string named_text(const std::string& name, const Attributes& attributes);  // "f{n = 1}"
 
 struct Program;
 using ProgramPtr = std::shared_ptr<const Program>;
@@ -27,7 +34,7 @@ class FieldSink {
   virtual void hidden(const char*, std::string_view) {}  // in the key alone
   virtual bool wants_text() const { return true; }
 
-  void operator()(const char* name, bool value) { text(name, value ? "true" : "false"); }
+  void operator()(const char* name, bool value) { text(name, bool_text(value)); }
   void operator()(const char* name, int value) { text(name, std::to_string(value)); }
   void operator()(const char* name, std::int64_t value) { text(name, std::to_string(value)); }
   void operator()(const char* name, std::uint64_t value) { text(name, std::to_string(value)); }

@@ -15,6 +15,7 @@ struct Primitive;
 struct SiteSpec;
 using Types = std::vector<Type>;
 using detail::Tensors;
+using TensorSpan = std::span<const Tensor>;
 
 /// The types of some operands, without copies.
 class TypeSpan {
@@ -53,21 +54,18 @@ struct Primitive {
   Types (*type)(const Params* params, TypeSpan operands) = nullptr;
 
   /// Values and tangents of the results; for what is not linear.
-  std::pair<Tensors, Tensors> (*jvp)(const Op& op, std::span<const Tensor> x,
-                                     std::span<const Tensor> dx) = nullptr;
+  std::pair<Tensors, Tensors> (*jvp)(const Op& op, TensorSpan x, TensorSpan dx) = nullptr;
 
   /// Cotangents of the operands that are empty in `x` (their types are in `types`), for what is
   /// linear in them.
-  Tensors (*transpose)(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x,
-                       TypeSpan types) = nullptr;
+  Tensors (*transpose)(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan types) = nullptr;
   Linear linear = Linear::no;
   bool no_derivative = false;  // on purpose: integer or piecewise constant results
 
   /// Splits the equation by which operands are known (the others are empty) and which results are
   /// wanted: see transform/split.h. Only for what holds programs or shows derivatives.
   struct SplitResult;
-  SplitResult (*split)(const Op& op, std::span<const Tensor> x,
-                       const std::vector<bool>& wanted) = nullptr;
+  SplitResult (*split)(const Op& op, TensorSpan x, const std::vector<bool>& wanted) = nullptr;
 
   /// The same parameters with other programs in the place of programs_of(params); for what holds
   /// programs.
@@ -76,7 +74,7 @@ struct Primitive {
 
   /// Operands with the batch axis at `axes[i]` (-1: none); the result's axes likewise. `mask`: the
   /// live elements of the batch, empty for all.
-  std::pair<Tensors, std::vector<int>> (*batch)(const Op& op, std::span<const Tensor> x,
+  std::pair<Tensors, std::vector<int>> (*batch)(const Op& op, TensorSpan x,
                                                 std::span<const int> axes, std::int64_t size,
                                                 const Tensor& mask) = nullptr;
 
@@ -85,7 +83,7 @@ struct Primitive {
 
   /// Runs on concrete tensors; the default compiles the equation alone, once for its parameters and
   /// types.
-  Tensors (*evaluate)(const Op& op, std::span<const Tensor> x) = nullptr;
+  Tensors (*evaluate)(const Op& op, TensorSpan x) = nullptr;
 
   Effect (*effect)(const Params* params) = nullptr;  // default: pure
   bool distinct = false;                             // two equal equations are never merged
@@ -103,6 +101,12 @@ struct Primitive {
   const SiteSpec* (*site)(const Params* params) = nullptr;
 };
 
+/// The place of the call or tap that an equation is; null for all others.
+inline const SiteSpec* site_of(const Equation& e) {
+  if (!e.primitive->site) return nullptr;
+  return e.primitive->site(e.params.get());
+}
+
 /// Whether every rule that a primitive of an op family needs is there.
 constexpr bool complete([[maybe_unused]] const Primitive& p) {
 #ifdef __SANITIZE_ADDRESS__  // g++ with checks for null takes no function's address for non-null in
@@ -111,7 +115,7 @@ constexpr bool complete([[maybe_unused]] const Primitive& p) {
 #else
   const int derivatives = (p.jvp != nullptr) + (p.transpose != nullptr) + p.no_derivative;
   return p.name && p.type && p.batch && (p.lower || p.hlo) &&
-         derivatives == (p.linear == Linear::first ? 2 : 1) &&
+         derivatives == 1 + (p.linear == Linear::first) &&
          ((p.transpose != nullptr) == (p.linear != Linear::no));
 #endif
 }

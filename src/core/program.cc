@@ -4,6 +4,7 @@
 #include "core/check.h"
 #include "core/primitive.h"
 #include "core/text.h"
+#include "core/value.h"
 
 #include <algorithm>
 
@@ -23,20 +24,22 @@ void print(const Program& program, const std::string& platform, const std::strin
   auto named = [&](ValueId v) { return fmt::format("%{}: {}", v, to_string(program.type(v))); };
   std::vector<std::string> parts;
   for (ValueId v : program.inputs) parts.push_back(named(v));
-  out += fmt::format("{}{}({}) {{\n", indent,
-                     program.name.empty() ? "program" : one_line(program.name),
-                     fmt::join(parts, ", "));
+  std::string name = "program";
+  if (!program.name.empty()) name = one_line(program.name);
+  out += fmt::format("{}{}({}) {{\n", indent, name, fmt::join(parts, ", "));
   for (const Equation& e : program.equations) {
     parts.clear();
     for (int i = 0; i < e.results; ++i) parts.push_back(named(e.first + i));
     out += indent + "  ";
     if (e.results) out += fmt::format("{} = ", fmt::join(parts, ", "));
     out += e.primitive->name;
-    const std::string params = e.params ? to_string(*e.params) : "";
+    std::string params;
+    if (e.params) params = to_string(*e.params);
     if (!params.empty()) out += fmt::format("[{}]", params);
     for (ValueId v : e.operands) out += fmt::format(" %{}", v);
-    if (const Effect effect = effect_of(e); effect != Effect::pure)
-      out += effect == Effect::ordered ? "  !ordered" : "  !unordered";
+    const Effect effect = effect_of(e);
+    if (effect == Effect::unordered) out += "  !unordered";
+    if (effect == Effect::ordered) out += "  !ordered";
     if (e.primitive->remark) out += "  " + e.primitive->remark(e.params.get(), platform);
     if (e.place.known()) out += fmt::format("  @ {}", to_string(e.place));
     out += "\n";
@@ -54,7 +57,8 @@ std::vector<Type> Program::input_types() const { return types_of(*this, inputs);
 std::vector<Type> Program::output_types() const { return types_of(*this, outputs); }
 
 Effect effect_of(const Equation& e) {
-  Effect effect = e.primitive->effect ? e.primitive->effect(e.params.get()) : Effect::pure;
+  Effect effect = Effect::pure;
+  if (e.primitive->effect) effect = e.primitive->effect(e.params.get());
   if (e.params)
     for (const ProgramPtr& p : programs_of(*e.params)) effect = std::max(effect, effect_of(*p));
   return effect;
@@ -143,9 +147,8 @@ void verify(const Program& program) {
     for (int i = 0; i < e.results; ++i) {
       const Type& has = program.type(e.first + i);
       const Type& rule = types[static_cast<std::size_t>(i)];
-      check(has.dtype == rule.dtype && has.dims == rule.dims,
-            "verify: result %{} of {} is {}, its type rule says {}", e.first + i, e.primitive->name,
-            to_string(has), to_string(rule));
+      check(alike(has, rule), "verify: result %{} of {} is {}, its type rule says {}", e.first + i,
+            e.primitive->name, to_string(has), to_string(rule));
       made[at(e.first + i)] = true;
     }
     if (e.params)

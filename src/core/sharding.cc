@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 #include <set>
+#include <tuple>
 
 #include "core/check.h"
 #include "core/text.h"
@@ -51,7 +52,8 @@ std::pair<std::int64_t, std::int64_t> piece(const Mesh& mesh, const std::vector<
 }
 
 std::string axis_text(const std::string& name) {
-  return name == "none" ? quoted(name) : word_or_quoted(name);
+  if (name == "none") return quoted(name);
+  return word_or_quoted(name);
 }
 
 std::string part_text(const std::vector<std::string>& names) {
@@ -72,8 +74,8 @@ Mesh::Mesh(std::vector<MeshAxis> axes, std::vector<int> devices)
   std::set<std::string> names;
   for (const MeshAxis& a : axes_) {
     check(a.size >= 1, "Mesh: axis '{}' must have 1 device or more, got {}", a.name, a.size);
-    check(!a.name.empty() && names.insert(a.name).second, "Mesh: axis '{}' {}", a.name,
-          a.name.empty() ? "needs a name" : "is there twice");
+    check(!a.name.empty(), "Mesh: axis '{}' needs a name", a.name);
+    check(names.insert(a.name).second, "Mesh: axis '{}' is there twice", a.name);
     if (!a.of_processes) count *= a.size;
   }
   check(count == std::ssize(devices_), "Mesh: the axes make a grid of {} devices, {} were given",
@@ -117,10 +119,12 @@ void refuse_processes(const Mesh& mesh, const char* what) {
 }
 
 std::string to_string(const Mesh& mesh) {
+  Separator comma;
   std::string out = "mesh(";
-  for (std::size_t i = 0; i < mesh.axes().size(); ++i)
-    out += fmt::format("{}{}={}{}", i ? ", " : "", axis_text(mesh.axes()[i].name),
-                       mesh.axes()[i].size, mesh.axes()[i].of_processes ? " processes" : "");
+  for (const MeshAxis& axis : mesh.axes()) {
+    out += fmt::format("{}{}={}", comma(), axis_text(axis.name), axis.size);
+    if (axis.of_processes) out += " processes";
+  }
   bool first_ones = true;
   for (std::size_t i = 0; i < mesh.devices().size(); ++i)
     first_ones = first_ones && mesh.devices()[i] == static_cast<int>(i);
@@ -173,10 +177,10 @@ std::vector<IndexRange> Sharding::part(const Dims& whole, std::int64_t position)
   const std::vector<std::int64_t> place = coordinates_at(mesh_, position);
   std::vector<IndexRange> out;
   for (std::size_t i = 0; i < whole.size(); ++i) {
-    const auto [index, count] = i < spec_.parts().size()
-                                    ? piece(mesh_, spec_.parts()[i], place)
-                                    : std::pair<std::int64_t, std::int64_t>(0, 1);
-    out.push_back({index * (whole[i] / count), (index + 1) * (whole[i] / count)});
+    std::int64_t index = 0, count = 1;
+    if (i < spec_.parts().size()) std::tie(index, count) = piece(mesh_, spec_.parts()[i], place);
+    const std::int64_t size = whole[i] / count;
+    out.push_back({index * size, (index + 1) * size});
   }
   return out;
 }
@@ -199,8 +203,10 @@ std::string draw(const Sharding& sharding, const Dims& dims) {
   std::vector<Cell> cells;
   for (std::int64_t i = 0; i < sharding.mesh().size(); ++i) {
     const auto range = sharding.part(dims, i);
-    cells.push_back({flat ? 0 : range[0].begin, range.back().begin,
-                     sharding.mesh().devices()[static_cast<std::size_t>(i)]});
+    std::int64_t row = 0;
+    if (!flat) row = range[0].begin;
+    cells.push_back(
+        {row, range.back().begin, sharding.mesh().devices()[static_cast<std::size_t>(i)]});
     rows.insert(cells.back().row);
     columns.insert(cells.back().column);
   }
@@ -284,8 +290,14 @@ std::string hlo_text(const Sharding& sharding, std::int64_t rank, const std::vec
   for (auto at = order.begin(); at != order.end(); at += copies)
     std::sort(at, at + copies);  // as XLA does; they hold the same
   if (!replicates) tiles.pop_back();
-  return fmt::format("{{devices=[{}]{}{}}}", fmt::join(tiles, ","), fmt::join(order, ","),
-                     replicates ? " last_tile_dim_replicate" : "");
+  return tiling_text(tiles, order, replicates);
+}
+
+std::string tiling_text(std::span<const std::int64_t> tiles, std::span<const std::int64_t> devices,
+                        bool copies) {
+  const char* last = "";
+  if (copies) last = " last_tile_dim_replicate";
+  return fmt::format("{{devices=[{}]{}{}}}", fmt::join(tiles, ","), fmt::join(devices, ","), last);
 }
 
 std::int64_t partition_of(const Mesh& mesh, std::int64_t position,

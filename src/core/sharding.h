@@ -3,6 +3,9 @@
 #pragma once
 #include <postern/sharding.h>
 
+#include <span>
+#include <string>
+
 namespace postern {
 
 /// Of what lies on one device alone: on a mesh of that one.
@@ -25,6 +28,8 @@ std::vector<std::vector<std::int64_t>> device_groups(const Mesh& mesh,
 std::int64_t partition_of(const Mesh& mesh, std::int64_t position, const std::vector<int>& devices);
 
 /// As XLA's mhlo.sharding says it: "{devices=[2,1,2]0,1,2,3 last_tile_dim_replicate}".
+std::string tiling_text(std::span<const std::int64_t> tiles, std::span<const std::int64_t> devices,
+                        bool copies);
 std::string hlo_text(const Sharding& sharding, std::int64_t rank, const std::vector<int>& devices);
 
 }  // namespace postern

@@ -14,12 +14,6 @@ std::string to_string(const Transforms& transforms) {
   return fmt::format("{}", fmt::join(transforms, ","));
 }
 
-std::string text_of(const std::vector<std::string>& list) {
-  std::string out;
-  for (const std::string& item : list) out += (out.empty() ? "" : ",") + word_or_quoted(item);
-  return out;
-}
-
 namespace {
 
 bool is_packed(const Type& type) { return bit_width(type.dtype) < 8; }
@@ -73,30 +67,44 @@ void check_signature(const SiteSpec& site, const detail::HostFunction& f) {
   const bool any_site =
       all_in && all_out && takes.size() == 2;  // operands and results as they come
   const bool in_place = !f.by_value && (site.kind == SiteSpec::Kind::call || any_site);
-  const std::size_t for_operands = all_in ? 1 : site.operands.size();
+  std::size_t for_operands = site.operands.size(), for_results = made.size();
+  if (all_in) for_operands = 1;
+  if (all_out) for_results = 1;
   std::size_t wanted = for_operands;
-  if (in_place) wanted += all_out ? 1 : made.size();
+  std::string to_fill, batched;
+  if (in_place) {
+    wanted += for_results;
+    to_fill = fmt::format(" and {} results {} to fill", made.size(), to_string(made));
+  }
   if (site.memory == Memory::device) check_device_memory(site, f, who);
   check(takes.size() == wanted, "{}: the function takes {} leaves, the {} gives {} operands {}{}",
-        who, takes.size(), site.kind == SiteSpec::Kind::tap ? "tap" : "call", site.operands.size(),
-        to_string(site.operands),
-        in_place ? fmt::format(" and {} results {} to fill", made.size(), to_string(made)) : "");
-  const std::string batched =
-      site.transforms.empty() ? "" : fmt::format(" (seen after {})", to_string(site.transforms));
+        who, takes.size(), text_of(site.kind), site.operands.size(), to_string(site.operands),
+        to_fill);
+  if (!site.transforms.empty())
+    batched = fmt::format(" (seen after {})", to_string(site.transforms));
   for (std::size_t i = 0; i < takes.size(); ++i) {
     const Parameter& p = takes[i];
     if (p.kind == Kind::all_operands || p.kind == Kind::all_results) continue;
     const bool is_operand = i < for_operands;
-    const std::size_t leaf = is_operand ? i : i - for_operands;
-    const Type& type = is_operand ? site.operands[leaf] : made[leaf];
-    const auto& paths = is_operand ? site.operand_paths : site.result_paths;
-    const std::string path = leaf < paths.size() ? paths[leaf] : "";
+    std::size_t leaf = i;
+    const std::vector<Type>* types = &site.operands;
+    const std::vector<std::string>* paths = &site.operand_paths;
+    const char* role = "operand";
+    if (!is_operand) {
+      leaf -= for_operands;
+      types = &made;
+      paths = &site.result_paths;
+      role = "result";
+    }
+    const Type& type = (*types)[leaf];
+    std::string path;
+    if (leaf < paths->size()) path = (*paths)[leaf];
     const bool writes = p.kind == Kind::mutable_view || p.kind == Kind::any_mutable_view;
     const bool untyped = p.kind == Kind::any_view || p.kind == Kind::any_mutable_view;
     check(writes != is_operand && (untyped || p.dtype == type.dtype) &&
               (p.kind != Kind::number || type.dims.empty()),
           "{}: parameter {} of the function is {}, {} {}{} is {}{}", who, i, parameter_text(p),
-          is_operand ? "operand" : "result", leaf, path, to_string(type), batched);
+          role, leaf, path, to_string(type), batched);
   }
 }
 

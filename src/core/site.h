@@ -6,6 +6,7 @@
 #include <postern/sharding.h>
 
 #include "core/described.h"
+#include "core/text.h"
 
 #include <atomic>
 #include <chrono>
@@ -79,21 +80,20 @@ struct SiteSpec {
 
   bool is_tap() const { return kind == Kind::tap; }
   bool enters() const { return role != Role::wait; }  // a function
-  const std::vector<Type>& made() const { return role == Role::start ? later : results; }
+  const std::vector<Type>& made() const {
+    if (role == Role::start) return later;
+    return results;
+  }
   bool chooses() const { return every != 1 || until != 0; }
   bool has_counts() const { return chooses() || keep_last != 0; }
 };
 
-std::string text_of(const std::vector<std::string>& list);
-inline std::string text_of(const Named& v) {
-  return v.attributes.items().empty() ? v.name : v.name + to_string(v.attributes);
-}
+inline std::string text_of(const Named& v) { return named_text(v.name, v.attributes); }
 inline std::string text_of(const std::vector<BatchLevel>& levels) {
+  Separator comma(",");
   std::string out;
-  for (const BatchLevel& level : levels) {
-    out += fmt::format("{}{}:", out.empty() ? "" : ",", level.size);
-    for (const bool mapped : level.mapped) out += mapped ? 'T' : 'F';
-  }
+  for (const BatchLevel& level : levels)
+    out += fmt::format("{}{}:{}", comma(), level.size, text_of(level.mapped));
   return fmt::format("[{}]", out);
 }
 

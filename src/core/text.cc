@@ -80,7 +80,14 @@ std::string word_or_quoted(std::string_view text) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
            c == '.' || c == '-';
   };
-  return !text.empty() && std::ranges::all_of(text, in_word) ? std::string(text) : quoted(text);
+  if (!text.empty() && std::ranges::all_of(text, in_word)) return std::string(text);
+  return quoted(text);
+}
+
+std::string plural(std::size_t n, std::string_view word) {
+  std::string text = fmt::format("{} {}", n, word);
+  if (n != 1) text += 's';
+  return text;
 }
 
 std::string limited(std::string_view text) {

@@ -2,6 +2,7 @@
 #pragma once
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace postern {
 
@@ -25,5 +26,30 @@ std::string word_or_quoted(std::string_view text);
 
 /// At most 64 KiB of it, saying how long it was.
 std::string limited(std::string_view text);
+
+/// Written before each item of a list: `first` before the first one, `between` before the others.
+class Separator {
+ public:
+  explicit Separator(std::string_view between = ", ", std::string_view first = "")
+      : next_(first), between_(between) {}
+  std::string_view operator()() { return std::exchange(next_, between_); }
+
+ private:
+  std::string_view next_, between_;
+};
+
+/// "1 value", "2 values".
+std::string plural(std::size_t n, std::string_view word);
+
+inline const char* bool_text(bool value) {
+  if (value) return "true";
+  return "false";
+}
+
+/// What C gives for a text: `otherwise` where that is null.
+inline const char* text_or(const char* text, const char* otherwise) {
+  if (text) return text;
+  return otherwise;
+}
 
 }  // namespace postern

@@ -3,6 +3,7 @@
 #include <postern/view.h>
 
 #include "core/enum.h"
+#include "core/text.h"
 
 namespace postern {
 
@@ -42,7 +43,8 @@ const DTypeRow& row(DType dtype) {
 }  // namespace
 
 std::string_view to_string(DType dtype) {
-  return dtype > last_dtype ? "no dtype" : row(dtype).name;  // errors need a text of any
+  if (dtype > last_dtype) return "no dtype";
+  return row(dtype).name;  // errors need a text of any
 }
 std::size_t byte_width(DType dtype) { return row(dtype).bytes; }
 int bit_width(DType dtype) {
@@ -63,7 +65,8 @@ bool is_complex(DType dtype) { return row(dtype).range == Range::complex; }
 bool is_differentiable(DType dtype) { return is_float(dtype) || is_complex(dtype); }
 DType real_dtype(DType dtype) {
   if (dtype == DType::c64) return DType::f32;
-  return dtype == DType::c128 ? DType::f64 : dtype;
+  if (dtype == DType::c128) return DType::f64;
+  return dtype;
 }
 
 std::int64_t Type::size() const {
@@ -105,8 +108,12 @@ std::string to_string(const Type& type) {
   return std::string(to_string(type.dtype)) + dims_to_string(type.dims);
 }
 std::string to_string(std::span<const Type> types) {
+  Separator comma;
   std::string text = "(";
-  for (const Type& t : types) text += (text.size() > 1 ? ", " : "") + to_string(t);
+  for (const Type& t : types) {
+    text += comma();
+    text += to_string(t);
+  }
   return text + ")";
 }
 

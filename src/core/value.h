@@ -53,14 +53,14 @@ struct Access {
   static const std::shared_ptr<const Value>& pointer(const Tensor& t) { return t.value_; }
   static Tensor make(std::shared_ptr<const Value> v) { return Tensor(std::move(v)); }
   static const HostValue* host(const Tensor& t) {
-    return t.value_ && t.value_->kind == Value::Kind::host
-               ? static_cast<const HostValue*>(t.value_.get())
-               : nullptr;
+    if (t.value_ && t.value_->kind == Value::Kind::host)
+      return static_cast<const HostValue*>(t.value_.get());
+    return nullptr;
   }
   static const TracedValue* traced(const Tensor& t) {
-    return t.value_ && t.value_->kind == Value::Kind::traced
-               ? static_cast<const TracedValue*>(t.value_.get())
-               : nullptr;
+    if (t.value_ && t.value_->kind == Value::Kind::traced)
+      return static_cast<const TracedValue*>(t.value_.get());
+    return nullptr;
   }
 };
 
@@ -68,3 +68,27 @@ struct Access {
 std::shared_ptr<void> aligned_bytes(std::size_t bytes);
 
 }  // namespace postern::detail
+
+namespace postern {
+
+/// f of a tensor, and of an empty one an empty one.
+template <class F>
+Tensor map_value(const Tensor& x, F&& f) {
+  if (x.has_value()) return f(x);
+  return {};
+}
+
+/// Of one dtype and shape; whether they are weak does not count.
+inline bool alike(const Type& a, const Type& b) { return a.dtype == b.dtype && a.dims == b.dims; }
+/// Whether the tensor has a value, and one like that.
+inline bool is_of(const Tensor& x, const Type& type) {
+  return x.has_value() && alike(x.type(), type);
+}
+
+/// What came, for errors.
+inline std::string type_text(const Tensor& x) {
+  if (x.has_value()) return to_string(x.type());
+  return "an empty Tensor";
+}
+
+}  // namespace postern
