@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/text.h"
+#include "core/value.h"
 #include "trace/literal.h"
 
 namespace postern {
@@ -39,19 +41,18 @@ bool passes_nan(const Equation& e) {
 }  // namespace
 
 std::size_t nan_operand(const Lowering& out, const Equation& e) {
-  std::size_t i = passes_nan(e) ? 0 : e.operands.size();
+  if (!passes_nan(e)) return e.operands.size();
+  std::size_t i = 0;
   for (; i < e.operands.size(); ++i) {
     const Type &in = out.operand_type(e, i), &result = out.result_type(e);
     const Number* every = out.every_element(e, i);
-    if (every && is_nan(*every) && is_float(in.dtype) && in.dtype == result.dtype &&
-        in.dims == result.dims)
-      break;
+    if (every && is_nan(*every) && is_float(in.dtype) && alike(in, result)) break;
   }
   return i;
 }
 
 bool moves_only(const Equation& e) {
-  const std::string_view hlo = e.primitive->hlo ? e.primitive->hlo : "";
+  const std::string_view hlo = text_or(e.primitive->hlo, "");
   return hlo == "broadcast_in_dim" || hlo == "reshape";
 }
 
@@ -59,8 +60,8 @@ Ssa Lowering::constant(std::string_view element, const Type& type) {
   const Ssa r = fresh();
   mark_read(r);
   set_known(r, {true});
-  write("    %{} = stablehlo.constant dense<{}> : {}\n", r.id,
-        type.size() > 0 ? element : std::string_view(), this->type(type));
+  if (type.size() == 0) element = {};
+  write("    %{} = stablehlo.constant dense<{}> : {}\n", r.id, element, this->type(type));
   return r;
 }
 
@@ -85,8 +86,11 @@ Ssa Lowering::bytes_constant(const Type& type, const void* data) {
   }
   // A list needs the brackets of its shape: write it flat and reshape.
   const Type flat{type.dtype, {type.size()}};
-  for (std::size_t i = 0; i < count; ++i)
-    text += (i ? ", " : "[") + literal_text(read_number(type.dtype, bytes + i), type.dtype);
+  Separator comma(", ", "[");
+  for (std::size_t i = 0; i < count; ++i) {
+    text += comma();
+    text += literal_text(read_number(type.dtype, bytes + i), type.dtype);
+  }
   const Ssa shaped = op("reshape", {constant(text + "]", flat)}, {&flat}, type);
   set_known(shaped, {true});
   return shaped;
@@ -101,7 +105,8 @@ void Lowering::set_known(Ssa value, const Known& known) {
 Lowering::Known Lowering::known(const Equation& e, std::size_t i) const {
   const auto value =
       static_cast<std::size_t>(latest(env_[static_cast<std::size_t>(e.operands[i])]).id);
-  return value < known_.size() ? known_[value] : Known();
+  if (value < known_.size()) return known_[value];
+  return Known();
 }
 
 const Number* Lowering::every_element(const Equation& e, std::size_t i) const {
@@ -114,7 +119,7 @@ bool Lowering::folds_wrongly(const Equation& e) const {
   if (e.operands.empty() || effect_of(e) != Effect::pure ||
       (e.params && !programs_of(*e.params).empty()))
     return false;
-  const std::string_view hlo = e.primitive->hlo ? e.primitive->hlo : "";
+  const std::string_view hlo = text_or(e.primitive->hlo, "");
   if (hlo == "count_leading_zeros") return true;
   // XLA multiplies by 1 / z instead, which is nan where z has an infinite part.
   if (hlo == "divide" && is_complex(operand_type(e, 0).dtype) && known(e, 1).constant) return true;

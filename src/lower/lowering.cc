@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "core/enum.h"
+#include "core/text.h"
 #include "lower/constants.h"
 #include "lower/order.h"
 #include "trace/literal.h"
@@ -103,16 +104,33 @@ std::string Lowering::symbol(std::string_view name) {
     const bool digit = c >= '0' && c <= '9',
                letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
     if (digit && out.empty()) out = '_';
-    out += digit || letter || c == '.' ? c : '_';
+    if (digit || letter || c == '.')
+      out += c;
+    else
+      out += '_';
   }
-  return out.empty() || out[0] == '.' ? "_" + out : out;
+  if (out.empty() || out[0] == '.') return "_" + out;
+  return out;
+}
+
+std::string Lowering::list(std::span<const Ssa> values) {
+  Separator comma;
+  std::string out;
+  for (const Ssa value : values) out += fmt::format("{}%{}", comma(), value.id);
+  return out;
+}
+
+std::string Lowering::assigned(std::span<const Ssa> results) {
+  if (results.empty()) return {};
+  return list(results) + " = ";
 }
 
 std::string Lowering::layout(std::int64_t rank, Dims axes) {
   if (axes.empty())
     for (std::int64_t a = rank; a-- > 0;) axes.push_back(a);
-  return fmt::format("dense<{}> : tensor<{}xindex>",
-                     axes.empty() ? "" : fmt::format("[{}]", fmt::join(axes, ", ")), rank);
+  std::string list;
+  if (!axes.empty()) list = fmt::format("[{}]", fmt::join(axes, ", "));
+  return fmt::format("dense<{}> : tensor<{}xindex>", list, rank);
 }
 
 std::string Lowering::type(const Type& type) {
@@ -176,7 +194,14 @@ void Lowering::simple(const Equation& e, std::string_view hlo, std::string_view 
     if (i) append(out_, ", ");
     append_type(out_, result_type(e, i));
   }
-  append(out_, e.results == 1 ? "\n" : ")\n");
+  if (e.results != 1) append(out_, ")");
+  append(out_, "\n");
+}
+
+std::vector<Ssa> Lowering::operands(const Equation& e, std::size_t from) {
+  std::vector<Ssa> out;
+  for (std::size_t i = from; i < e.operands.size(); ++i) out.push_back(operand(e, i));
+  return out;
 }
 
 Ssa Lowering::operand(const Equation& e, std::size_t i) {
@@ -235,18 +260,19 @@ void Lowering::region(const std::vector<std::string>& argument_types,
   append(out_, "{\n");
   if (!argument_types.empty()) {
     append(out_, "    ^bb0(");
-    for (std::size_t i = 0; i < argument_types.size(); ++i) {
+    Separator comma;
+    for (const std::string& argument : argument_types) {
       arguments.push_back(fresh());
-      write("{}%{}: {}", i ? ", " : "", arguments.back().id, argument_types[i]);
+      write("{}%{}: {}", comma(), arguments.back().id, argument);
     }
     append(out_, "):\n");
   }
   const std::vector<Typed> results = body(arguments);
+  Separator before_value, before_type;
   append(out_, "    \"stablehlo.return\"(");
-  for (std::size_t i = 0; i < results.size(); ++i)
-    write("{}%{}", i ? ", " : "", results[i].value.id);
+  for (const Typed& result : results) write("{}%{}", before_value(), result.value.id);
   append(out_, ") : (");
-  for (std::size_t i = 0; i < results.size(); ++i) write("{}{}", i ? ", " : "", results[i].type);
+  for (const Typed& result : results) write("{}{}", before_type(), result.type);
   append(out_, ") -> ()\n    }");
 }
 
@@ -317,14 +343,15 @@ void Lowering::function(const std::string& name, const std::vector<Type>& inputs
   const Inner inner(*this);
   token_ = {};
   std::vector<Ssa> arguments;
+  Separator before_argument, before_output;
   write("  func.func private @{}(", name);
   for (const Type& t : inputs) {
-    write("{}%{}: {}", arguments.empty() ? "" : ", ", next_, type(t));
+    write("{}%{}: {}", before_argument(), next_, type(t));
     arguments.push_back(fresh());
     mark_read(arguments.back());
   }
   write(") -> (");
-  for (std::size_t i = 0; i < outputs.size(); ++i) write("{}{}", i ? ", " : "", type(outputs[i]));
+  for (const Type& t : outputs) write("{}{}", before_output(), type(t));
   write(") {{\n");
   end_function(body(arguments), outputs);
   std::swap(outer, out_);
@@ -333,9 +360,10 @@ void Lowering::function(const std::string& name, const std::vector<Type>& inputs
 
 void Lowering::end_function(std::span<const Ssa> results, const std::vector<Type>& types) {
   write("    return");
-  for (std::size_t i = 0; i < results.size(); ++i) write("{} %{}", i ? "," : "", results[i].id);
+  Separator before_value(","), before_type(",");
+  for (const Ssa result : results) write("{} %{}", before_value(), result.id);
   if (!results.empty()) write(" :");
-  for (std::size_t i = 0; i < results.size(); ++i) write("{} {}", i ? "," : "", type(types[i]));
+  for (std::size_t i = 0; i < results.size(); ++i) write("{} {}", before_type(), type(types[i]));
   write("\n  }}\n");
 }
 
@@ -348,12 +376,7 @@ std::vector<Ssa> Lowering::called(const std::string& name, std::span<const Ssa> 
   std::vector<std::string> in, out;
   for (const Type& t : input_types) in.push_back(type(t));
   for (const Type& t : output_types) out.push_back(type(t));
-  write("    ");
-  for (std::size_t i = 0; i < results.size(); ++i)
-    write("{}%{}{}", i ? ", " : "", results[i].id, i + 1 == results.size() ? " = " : "");
-  write("func.call @{}(", name);
-  for (std::size_t i = 0; i < inputs.size(); ++i) write("{}%{}", i ? ", " : "", inputs[i].id);
-  write(")");
+  write("    {}func.call @{}({})", assigned(results), name, list(inputs));
   if (!attributes.empty()) write(" {{{}}}", attributes);
   write(" : ({}) -> ({})\n", fmt::join(in, ", "), fmt::join(out, ", "));
   return results;

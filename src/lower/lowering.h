@@ -94,6 +94,11 @@ class Lowering {
     return program_->type(e.first + i);
   }
   void define(const Equation& e, int i, Ssa value) { env_[at(e.first + i)] = value; }
+  // All operands from one on; all results, of which `values` may have more.
+  std::vector<Ssa> operands(const Equation& e, std::size_t from = 0);
+  void define_all(const Equation& e, std::span<const Ssa> values) {
+    for (int i = 0; i < e.results; ++i) define(e, i, values[at(i)]);
+  }
 
   /// `%r = "hlo"(ins) <attributes> : (in types) -> result`. `attributes` is the inside of the
   /// braces.
@@ -120,9 +125,11 @@ class Lowering {
     fmt::format_to(std::back_inserter(out_), format, std::forward<A>(args)...);
   }
   Ssa fresh() { return {next_++}; }
-  static std::string type(const Type& type);         // "tensor<2x3xf32>"
-  static std::string string(std::string_view text);  // in quotes, what MLIR needs escaped
-  static std::string symbol(std::string_view name);  // letters, digits, points; _ for all else
+  static std::string type(const Type& type);             // "tensor<2x3xf32>"
+  static std::string string(std::string_view text);      // in quotes, what MLIR needs escaped
+  static std::string symbol(std::string_view name);      // letters, digits, points; _ for all else
+  static std::string list(std::span<const Ssa> values);  // "%1, %2"
+  static std::string assigned(std::span<const Ssa> results);  // "%1, %2 = "; of none nothing
   static std::string layout(
       std::int64_t rank,
       Dims axes = {});  // axes from the fastest on, as a tensor of indices; none: row-major

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "core/check.h"
+#include "core/text.h"
 #include "lower/lowering.h"
 
 namespace postern {
@@ -14,7 +15,9 @@ std::string Lowering::where_it_runs(std::size_t results, int device) const {
     check(device < 0 || found != options_.devices.end(),
           "device {} is not one of those that the program runs on, {}", device,
           fmt::join(options_.devices, ", "));
-    one = fmt::format("{{maximal device={}}}", device < 0 ? 0 : found - options_.devices.begin());
+    std::ptrdiff_t partition = 0;
+    if (device >= 0) partition = found - options_.devices.begin();
+    one = fmt::format("{{maximal device={}}}", partition);
   }
   if (results < 2) return fmt::format(", mhlo.sharding = \"{}\"", one);
   return fmt::format(", mhlo.sharding = \"{{{}}}\"",
@@ -35,29 +38,33 @@ Module Lowering::module(const Program& program) {
     m.mesh = options_.mesh;
   }
   leaves_zeros_ = partitioned() && postern::calls_back(program);
-  auto sharding_of = [&](const std::vector<std::optional<Sharding>>& list, std::size_t i) {
-    return i < list.size() ? list[i] : std::optional<Sharding>();
+  using Shardings = std::vector<std::optional<Sharding>>;
+  auto sharding_of = [](const Shardings& list, std::size_t i) -> std::optional<Sharding> {
+    if (i < list.size()) return list[i];
+    return {};
   };
   std::vector<Ssa> inputs(program.inputs.size());
-  auto constant_of = [&](std::size_t i) {
-    return i < options_.constants.size() ? options_.constants[i] : nullptr;
+  auto constant_of = [&](std::size_t i) -> const void* {
+    if (i < options_.constants.size()) return options_.constants[i];
+    return nullptr;
   };
   write("module @{} ", symbol(options_.name));
   if (partitioned())
     write("attributes {{mhlo.num_partitions = {} : i32, mhlo.num_replicas = 1 : i32}} ",
           m.devices.size());
+  Separator before_input, before_result;
   write("{{\n  func.func public @main(");
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (constant_of(i)) continue;
     inputs[i] = fresh();
-    write("{}%{}: {}", m.parameters.empty() ? "" : ", ", inputs[i].id,
-          type(program.type(program.inputs[i])));
+    write("{}%{}: {}", before_input(), inputs[i].id, type(program.type(program.inputs[i])));
     std::vector<std::string> attributes;
     if (partitioned()) {
       const std::optional<Sharding> s = sharding_of(options_.inputs, i);
       const std::int64_t rank = program.type(program.inputs[i]).rank();
-      attributes.push_back(fmt::format("mhlo.sharding = \"{}\"",
-                                       s ? hlo_text(*s, rank, m.devices) : "{replicated}"));
+      std::string lies = "{replicated}";
+      if (s) lies = hlo_text(*s, rank, m.devices);
+      attributes.push_back(fmt::format("mhlo.sharding = \"{}\"", lies));
       m.parameter_shardings.push_back(s);
     }
     const bool donated = i < options_.donated.size() && options_.donated[i];
@@ -73,7 +80,7 @@ Module Lowering::module(const Program& program) {
   m.results = program.output_types();
   write(") -> (");
   for (std::size_t i = 0; i < m.results.size(); ++i) {
-    write("{}{}", i ? ", " : "", type(m.results[i]));
+    write("{}{}", before_result(), type(m.results[i]));
     if (!partitioned()) continue;
     m.result_shardings.push_back(sharding_of(options_.outputs, i));
     m.result_ends.push_back(out_.size());

@@ -11,7 +11,7 @@ namespace postern {
 namespace {
 
 bool has_role(const Equation& e, SiteSpec::Role role) {
-  const SiteSpec* const site = e.primitive->site ? e.primitive->site(e.params.get()) : nullptr;
+  const SiteSpec* const site = site_of(e);
   return site && site->role == role;
 }
 

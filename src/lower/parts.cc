@@ -29,7 +29,7 @@ std::vector<Part> parts_of(const Program& program) {
   std::vector<Part> parts;
   std::size_t effects = 0, begin = 0;
   for (std::size_t i = 0; i < program.equations.size(); ++i) {
-    effects += has_site(program.equations[i]) ? 1 : 0;
+    effects += has_site(program.equations[i]);
     if (effects < effects_in_a_part) continue;
     parts.push_back({begin, i + 1, {}});
     begin = i + 1;

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "core/check.h"
+#include "core/text.h"
 #include "trace/trace.h"
 
 namespace postern {
@@ -15,9 +16,8 @@ namespace {
 
 Types literal_type(const Params* params, TypeSpan) { return {as<LiteralParams>(*params).type}; }
 
-std::pair<Tensors, std::vector<int>> literal_batch(const Op& op, std::span<const Tensor>,
-                                                   std::span<const int>, std::int64_t,
-                                                   const Tensor&) {
+std::pair<Tensors, std::vector<int>> literal_batch(const Op& op, TensorSpan, std::span<const int>,
+                                                   std::int64_t, const Tensor&) {
   const auto& p = op.as<LiteralParams>();
   return {{full_of(p.number, p.type)}, {-1}};
 }
@@ -43,26 +43,29 @@ Number of_real(double x) { return {Number::Kind::real, 0, x, 0}; }
 std::int64_t whole(const Number& n, DType dtype) {
   const int unused = 64 - bit_width(dtype);
   if (n.kind == Number::Kind::real || n.kind == Number::Kind::complex) {
-    const std::int64_t most = is_signed(dtype)
-                                  ? std::numeric_limits<std::int64_t>::max() >> unused
-                                  : static_cast<std::int64_t>(~std::uint64_t{0} >> unused);
-    const std::int64_t least = is_signed(dtype) ? -most - 1 : 0;
-    const double beyond = std::ldexp(1.0, bit_width(dtype) - (is_signed(dtype) ? 1 : 0));
+    std::int64_t most = static_cast<std::int64_t>(~std::uint64_t{0} >> unused), least = 0;
+    int digits = bit_width(dtype);
+    if (is_signed(dtype)) {
+      most = std::numeric_limits<std::int64_t>::max() >> unused;
+      least = -most - 1;
+      --digits;
+    }
+    const double beyond = std::ldexp(1.0, digits);
     if (std::isnan(n.real)) return 0;
     if (n.real >= beyond) return most;
     if (n.real <= static_cast<double>(least)) return least;
-    return is_signed(dtype) ? static_cast<std::int64_t>(n.real)
-                            : static_cast<std::int64_t>(static_cast<std::uint64_t>(n.real));
+    if (is_signed(dtype)) return static_cast<std::int64_t>(n.real);
+    return static_cast<std::int64_t>(static_cast<std::uint64_t>(n.real));
   }
   const auto bits = static_cast<std::uint64_t>(n.integer) << unused;
-  return is_signed(dtype) ? static_cast<std::int64_t>(bits) >> unused
-                          : static_cast<std::int64_t>(bits >> unused);
+  if (is_signed(dtype)) return static_cast<std::int64_t>(bits) >> unused;
+  return static_cast<std::int64_t>(bits >> unused);
 }
 
 std::string real_text(double x, DType dtype) {
-  if (std::isfinite(x))
-    return dtype == DType::f64 || dtype == DType::c128 ? fmt::format("{:.17e}", x)
-                                                       : fmt::format("{:.9e}", x);
+  const bool is_double = dtype == DType::f64 || dtype == DType::c128;
+  if (std::isfinite(x) && is_double) return fmt::format("{:.17e}", x);
+  if (std::isfinite(x)) return fmt::format("{:.9e}", x);
   // StableHLO spells what is not finite as the bits of the type; the text of the attribute is
   // hexadecimal.
   unsigned char bytes[16] = {};
@@ -90,8 +93,10 @@ bool is_number(DType dtype) { return dtype < DType::f8e5m2; }
 
 Number read_number(DType dtype, const void* from) {
   switch (dtype) {
-    case DType::pred:
-      return {Number::Kind::boolean, load<bool>(from), load<bool>(from) ? 1.0 : 0.0, 0};
+    case DType::pred: {
+      const bool value = load<bool>(from);
+      return {Number::Kind::boolean, value, static_cast<double>(value), 0};
+    }
     case DType::s2:
     case DType::s4:
     case DType::s8: return of_integer(load<std::int8_t>(from));
@@ -152,7 +157,7 @@ void write_number(const Number& n, DType dtype, void* to) {
 }
 
 std::string literal_text(const Number& n, DType dtype) {
-  if (dtype == DType::pred) return n.real != 0 || n.integer != 0 || n.imag != 0 ? "true" : "false";
+  if (dtype == DType::pred) return bool_text(n.real != 0 || n.integer != 0 || n.imag != 0);
   if (is_unsigned(dtype)) return fmt::format("{}", static_cast<std::uint64_t>(whole(n, dtype)));
   if (is_signed(dtype)) return fmt::format("{}", whole(n, dtype));
   if (is_complex(dtype))
@@ -166,7 +171,9 @@ bool holds(DType dtype, const Number& n) {
   if (!is_integer(dtype) || n.kind == Number::Kind::real || n.kind == Number::Kind::complex)
     return true;
   const bool below = n.kind == Number::Kind::integer && n.integer < 0;
-  return whole(n, dtype) == n.integer && (is_signed(dtype) ? below == (n.integer < 0) : !below);
+  if (whole(n, dtype) != n.integer) return false;
+  if (is_signed(dtype)) return below == (n.integer < 0);
+  return !below;
 }
 
 Tensor full_of(const Number& number, const Type& type) {
@@ -185,7 +192,8 @@ Tensor full_of(const Number& number, const Type& type) {
 
 const detail::HostValue* host_scalar(const Tensor& tensor) {
   const detail::HostValue* host = detail::Access::host(tensor);
-  return host && host->type.dims.empty() && is_number(host->type.dtype) ? host : nullptr;
+  if (host && host->type.dims.empty() && is_number(host->type.dtype)) return host;
+  return nullptr;
 }
 
 }  // namespace postern

@@ -96,8 +96,7 @@ ValueId Trace::id_of(const Tensor& tensor) {
   return id;
 }
 
-Tensors Trace::record(const Primitive& primitive, ParamsPtr params,
-                      std::span<const Tensor> operands) {
+Tensors Trace::record(const Primitive& primitive, ParamsPtr params, TensorSpan operands) {
   steps_taken.fetch_add(1, std::memory_order_relaxed);
   Equation e{&primitive, std::move(params), {}, 0, 0, PlaceScope::current()};
   e.operands.reserve(operands.size());
@@ -118,14 +117,14 @@ Tensors Trace::record(const Primitive& primitive, ParamsPtr params,
   return out;
 }
 
-Closed Trace::finish(std::span<const Tensor> outputs) {
+Closed Trace::finish(TensorSpan outputs) {
   for (const Tensor& t : outputs) program_.outputs.push_back(id_of(t));
   program_.inputs.insert(program_.inputs.end(), capture_ids_.begin(), capture_ids_.end());
   mark_->open = false;
   return {std::make_shared<const Program>(std::move(program_)), std::move(captures_)};
 }
 
-Tensors bind_n(const Primitive& primitive, ParamsPtr params, std::span<const Tensor> operands) {
+Tensors bind_n(const Primitive& primitive, ParamsPtr params, TensorSpan operands) {
   if (Trace* trace = Trace::current()) return trace->record(primitive, std::move(params), operands);
   for (const Tensor& t : operands) {
     check(t.has_value(), "{}: an operand is an empty Tensor, one that was never given a value",
@@ -137,7 +136,7 @@ Tensors bind_n(const Primitive& primitive, ParamsPtr params, std::span<const Ten
   return evaluator.equation(primitive, params, operands);
 }
 
-Tensor bind1(const Primitive& primitive, ParamsPtr params, std::span<const Tensor> operands) {
+Tensor bind1(const Primitive& primitive, ParamsPtr params, TensorSpan operands) {
   return std::move(bind_n(primitive, std::move(params), operands).front());
 }
 
@@ -149,7 +148,7 @@ Closed trace_program(std::string what, std::span<const Type> types, const Tensor
   return scope.finish(f(inputs));
 }
 
-Tensors apply(const Program& program, std::span<const Tensor> inputs) {
+Tensors apply(const Program& program, TensorSpan inputs) {
   check(inputs.size() == program.inputs.size(), "program '{}' takes {} inputs, got {}",
         program.name, program.inputs.size(), inputs.size());
   Tensors env(program.types.size());

@@ -34,10 +34,10 @@ class Trace {
   }
 
   Tensor input(const Type& type);
-  Tensors record(const Primitive& primitive, ParamsPtr params, std::span<const Tensor> operands);
+  Tensors record(const Primitive& primitive, ParamsPtr params, TensorSpan operands);
 
   /// Ends the trace. Values that no output needs are left in.
-  Closed finish(std::span<const Tensor> outputs);
+  Closed finish(TensorSpan outputs);
 
  private:
   ValueId id_of(const Tensor& tensor);
@@ -55,29 +55,29 @@ class Trace {
 };
 
 /// Records in the current trace, or runs at once when there is none.
-Tensors bind_n(const Primitive& primitive, ParamsPtr params, std::span<const Tensor> operands);
-Tensor bind1(const Primitive& primitive, ParamsPtr params, std::span<const Tensor> operands);
+Tensors bind_n(const Primitive& primitive, ParamsPtr params, TensorSpan operands);
+Tensor bind1(const Primitive& primitive, ParamsPtr params, TensorSpan operands);
 inline Tensor bind1(const Primitive& primitive, ParamsPtr params,
                     std::initializer_list<Tensor> operands) {
   return bind1(primitive, std::move(params), std::span(operands.begin(), operands.size()));
 }
 
-using TensorFunction = std::function<Tensors(std::span<const Tensor>)>;
+using TensorFunction = std::function<Tensors(TensorSpan)>;
 
 /// The program of `f` for arguments of these types.
 Closed trace_program(std::string what, std::span<const Type> types, const TensorFunction& f);
 
 /// Writes the equations of `program` into the current trace (or runs them) with `inputs` for its
 /// inputs, and returns its outputs.
-Tensors apply(const Program& program, std::span<const Tensor> inputs);
+Tensors apply(const Program& program, TensorSpan inputs);
 
 /// What runs programs outside of any trace. Rooms further down can: `src/wiring.cc` names them.
 struct Evaluator {
   /// Runs one equation on concrete tensors.
-  Tensors (*equation)(const Primitive&, const ParamsPtr&, std::span<const Tensor> operands);
+  Tensors (*equation)(const Primitive&, const ParamsPtr&, TensorSpan operands);
   /// Runs a program inside an equation that the host drives, such as the body of a loop: equation
   /// by equation, or staged as the whole is.
-  Tensors (*program)(const ProgramPtr&, std::span<const Tensor> inputs);
+  Tensors (*program)(const ProgramPtr&, TensorSpan inputs);
 };
 extern const Evaluator evaluator;
 

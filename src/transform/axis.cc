@@ -44,22 +44,22 @@ Types exchanged_type(const Params* params, TypeSpan x) {
 }
 Types position_type(const Params*, TypeSpan) { return {Type{DType::s32, {}}}; }
 
-Tensors gathered_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>,
-                           TypeSpan) {
+Tensors gathered_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan) {
   return {sum(exchanged(op.as<AxisParams>().axis, ct[0]), {.axes = Dims{0}})};
 }
-Tensors exchanged_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>,
-                            TypeSpan) {
+Tensors exchanged_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan) {
   return bind_n(op.primitive, op.params, ct);
 }
 
-Batched gathered_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
-                       std::int64_t size, const Tensor&) {
+Batched gathered_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
+                       const Tensor&) {
   if (is_over(op)) return {{move_batch(x[0], axes[0], 0, size)}, {-1}};
-  return {bind_n(op.primitive, op.params, x), {axes[0] < 0 ? -1 : axes[0] + 1}};
+  int axis = axes[0];
+  if (axis >= 0) ++axis;
+  return {bind_n(op.primitive, op.params, x), {axis}};
 }
-Batched exchanged_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
-                        std::int64_t size, const Tensor&) {
+Batched exchanged_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
+                        const Tensor&) {
   if (is_over(op)) {
     if (axes[0] < 0) return {{move_batch(x[0], -1, 1, size)}, {0}};
     return {{move_batch(x[0], axes[0], 0, size)}, {1}};
@@ -67,8 +67,8 @@ Batched exchanged_batch(const Op& op, std::span<const Tensor> x, std::span<const
   if (axes[0] < 0) return {bind_n(op.primitive, op.params, x), {-1}};
   return {{bind1(op.primitive, op.params, {move_batch(x[0], axes[0], 1, size)})}, {1}};
 }
-Batched position_batch(const Op& op, std::span<const Tensor>, std::span<const int>,
-                       std::int64_t size, const Tensor&) {
+Batched position_batch(const Op& op, TensorSpan, std::span<const int>, std::int64_t size,
+                       const Tensor&) {
   if (is_over(op)) return {{iota(Type{DType::s32, {size}}, 0)}, {0}};
   return {bind_n(op.primitive, op.params, {}), {-1}};
 }

@@ -23,7 +23,7 @@ Tensor move_batch(const Tensor& x, int from, int to, std::int64_t size) {
   return transpose(x, order);
 }
 
-std::pair<Tensors, std::vector<int>> batch_of(const Program& program, std::span<const Tensor> x,
+std::pair<Tensors, std::vector<int>> batch_of(const Program& program, TensorSpan x,
                                               std::span<const int> axes, std::int64_t size,
                                               const Tensor& mask) {
   Env env(program);

@@ -27,9 +27,8 @@ Tensors fitting(const char* what, const char* kind, const Types& types, const Te
   Tensors out(types.size());
   for (std::size_t i = 0; i < types.size(); ++i) {
     if (!is_differentiable(types[i].dtype) || !given[i].has_value()) continue;
-    check(given[i].dtype() == types[i].dtype && given[i].dims() == types[i].dims,
-          "{}: {} {} must be {} as its value, got {}", what, kind, i, to_string(types[i]),
-          to_string(given[i].type()));
+    check(alike(given[i].type(), types[i]), "{}: {} {} must be {} as its value, got {}", what, kind,
+          i, to_string(types[i]), to_string(given[i].type()));
     out[i] = given[i];
   }
   return out;
@@ -40,8 +39,7 @@ Tensors fitting(const char* what, const char* kind, const Types& types, const Te
 Tensors filled(Tensors derivatives, const Types& types, const std::vector<bool>& wanted = {}) {
   for (std::size_t i = 0; i < types.size(); ++i)
     if (!derivatives[i].has_value() && (wanted.empty() || wanted[i]))
-      derivatives[i] =
-          is_differentiable(types[i].dtype) ? zeros_of(types[i]) : no_tangent(types[i]);
+      derivatives[i] = shown_tangent({}, types[i]);
   return derivatives;
 }
 
@@ -111,10 +109,15 @@ Values value_and_grad(const char* what, const TensorFunction& f, const Tensors& 
   check(type.dims.empty(),
         "{}: the function must return a scalar, it returns {}; use jacrev, or vjp with a cotangent",
         what, to_string(type));
-  check(options.holomorphic ? is_complex(type.dtype) : is_float(type.dtype),
-        "{}: the function must return a {} scalar, it returns {}{}", what,
-        options.holomorphic ? "complex" : "real float", to_string(type),
-        is_complex(type.dtype) ? "; for a holomorphic function set GradOptions::holomorphic" : "");
+  const bool is_complex_result = is_complex(type.dtype);
+  check(!options.holomorphic || is_complex_result,
+        "{}: the function must return a complex scalar, it returns {}", what, to_string(type));
+  check(options.holomorphic || !is_complex_result,
+        "{}: the function must return a real float scalar, it returns {}; for a holomorphic "
+        "function set GradOptions::holomorphic",
+        what, to_string(type));
+  check(is_complex_result || is_float(type.dtype),
+        "{}: the function must return a real float scalar, it returns {}", what, to_string(type));
   std::vector<bool> wanted(types.size(), !aux);
   wanted[0] = true;
   const Linearized linear = linearized(closed, x, active, wanted);
@@ -164,7 +167,7 @@ Tensors forward_jacobian(const Linearized& linear, const std::vector<bool>& acti
     Tensors rows(results.size());
     if (linear.inputs_move[i])
       rows = each_row(
-          [&](std::span<const Tensor> direction) {
+          [&](TensorSpan direction) {
             Tensors dx(active.size());
             dx[i] = direction[0];
             return filled(linear.push(dx), results);
@@ -173,11 +176,12 @@ Tensors forward_jacobian(const Linearized& linear, const std::vector<bool>& acti
     for (std::size_t r = 0; r < results.size(); ++r) {
       Tensor& block = out[r * inputs + column];
       const Tensor& row = rows[r];  // input axis first
-      block = row.has_value()
-                  ? shaped(move_batch(row, 0, static_cast<int>(row.rank()) - 1, type.size()),
-                           results[r].dims, type.dims)
-                  : shaped(zeros_of({DType::pred, {results[r].size() * type.size()}}),
-                           results[r].dims, type.dims);
+      Tensor flat;
+      if (row.has_value())
+        flat = move_batch(row, 0, static_cast<int>(row.rank()) - 1, type.size());
+      else
+        flat = zeros_of({DType::pred, {results[r].size() * type.size()}});
+      block = shaped(flat, results[r].dims, type.dims);
     }
     ++column;
   }
@@ -192,7 +196,7 @@ Tensors reverse_jacobian(const Linearized& linear, const std::vector<bool>& acti
     check(is_differentiable(type.dtype),
           "jacrev: result {} is {}; a derivative needs float or complex", r, to_string(type));
     const Tensors rows = each_row(
-        [&](std::span<const Tensor> cotangent) {
+        [&](TensorSpan cotangent) {
           Tensors ct(results.size());
           ct[r] = cotangent[0];
           return filled(linear.pull(ct), linear.input_types);
@@ -209,7 +213,8 @@ Tensors reverse_jacobian(const Linearized& linear, const std::vector<bool>& acti
 Tensors jacobian(bool forward, const TensorFunction& f, const Tensors& x,
                  const std::vector<bool>& active, const GradOptions& options, const Place& place) {
   PlaceScope at(place);
-  const char* what = forward ? "jacfwd" : "jacrev";
+  const char* what = "jacrev";
+  if (forward) what = "jacfwd";
   require_values(what, x);
   require_inputs(what, x, active, options, forward);
   const Closed closed = trace_user(what, types_of(x), f);
@@ -219,7 +224,8 @@ Tensors jacobian(bool forward, const TensorFunction& f, const Tensors& x,
           "{}: a result is {}; for a holomorphic function set GradOptions::holomorphic", what,
           to_string(t));
   const Linearized linear = linearized(closed, x, active, std::vector<bool>(types.size(), true));
-  return forward ? forward_jacobian(linear, active) : reverse_jacobian(linear, active);
+  if (forward) return forward_jacobian(linear, active);
+  return reverse_jacobian(linear, active);
 }
 
 void require_structure(const char* what, const std::string& required, const std::string& got,
@@ -229,10 +235,11 @@ void require_structure(const char* what, const std::string& required, const std:
 }
 
 void refuse_prefix(const std::string& path, std::size_t parts, std::size_t given) {
-  throw_type_error(
-      fmt::format("{} lists {} {} for {}", path, given,
-                  path.find("axes") != std::string::npos ? "axes" : "specs",
-                  parts == 1 ? "a single value" : fmt::format("a container of {} parts", parts)));
+  const char* entries = "specs";
+  if (path.find("axes") != std::string::npos) entries = "axes";
+  std::string what = "a single value";
+  if (parts != 1) what = fmt::format("a container of {} parts", parts);
+  throw_type_error(fmt::format("{} lists {} {} for {}", path, given, entries, what));
 }
 
 }  // namespace postern::detail

@@ -12,12 +12,20 @@
 namespace postern {
 
 Tensor zeros_of(const Type& type) { return full_of({Number::Kind::integer, 0, 0, 0}, type); }
+Type tangent_type(const Type& type) {
+  if (is_differentiable(type.dtype)) return type;
+  return {DType::pred, type.dims};
+}
 Tensor no_tangent(const Type& type) { return zeros_of({DType::pred, type.dims}); }
+Tensor shown_tangent(const Tensor& t, const Type& type) {
+  if (is_differentiable(type.dtype)) return or_zeros_of(t, type);
+  return no_tangent(type);
+}
 
 namespace {
 
 /// Tangents in the place of the differentiable operands; the others stay.
-Tensors linear_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
+Tensors linear_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   Tensors operands(x.begin(), x.end());
   if (op.primitive.linear == Linear::jointly) {
     for (std::size_t i = 0; i < x.size(); ++i)
@@ -40,8 +48,7 @@ Tensors linear_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tens
 
 }  // namespace
 
-std::pair<Tensors, Tensors> jvp_of(const Op& op, std::span<const Tensor> x,
-                                   std::span<const Tensor> dx) {
+std::pair<Tensors, Tensors> jvp_of(const Op& op, TensorSpan x, TensorSpan dx) {
   const Primitive& p = op.primitive;
   if (p.jvp && has_any(dx)) {
     auto [y, dy] = p.jvp(op, x, dx);
@@ -50,7 +57,7 @@ std::pair<Tensors, Tensors> jvp_of(const Op& op, std::span<const Tensor> x,
       if (!is_differentiable(y[i].dtype()))
         dy[i] = Tensor();
       else
-        check(dy[i].dtype() == y[i].dtype() && dy[i].dims() == y[i].dims(),
+        check(alike(dy[i].type(), y[i].type()),
               "jvp: the rule of {} gives a tangent {} for a value {}", p.name,
               to_string(dy[i].type()), to_string(y[i].type()));
     }
@@ -67,8 +74,7 @@ std::pair<Tensors, Tensors> jvp_of(const Op& op, std::span<const Tensor> x,
   return {std::move(y), linear_jvp(op, x, dx)};
 }
 
-std::pair<Tensors, Tensors> jvp_of(const Program& program, std::span<const Tensor> x,
-                                   std::span<const Tensor> dx) {
+std::pair<Tensors, Tensors> jvp_of(const Program& program, TensorSpan x, TensorSpan dx) {
   Env env(program), tangents(program);
   env.set(program.inputs, x);
   for (std::size_t i = 0; i < dx.size(); ++i)

@@ -2,6 +2,7 @@
 #include "transform/linearize.h"
 
 #include "core/check.h"
+#include "core/lists.h"
 #include "transform/jvp.h"
 #include "transform/simplify.h"
 #include "transform/split.h"
@@ -19,7 +20,7 @@ Closed jvp_program(const Program& f, const std::vector<bool>& active,
   Types types = f.input_types();
   const std::size_t inputs = types.size();
   append(types, where_marked(f.input_types(), active));
-  Closed closed = trace_program(f.name, types, [&](std::span<const Tensor> in) {
+  Closed closed = trace_program(f.name, types, [&](TensorSpan in) {
     Tensors dx = placed(active, in.subspan(inputs));
     dx.resize(inputs);  // the captured ones do not move
     auto [y, dy] = jvp_of(f, in.first(inputs), dx);
@@ -35,14 +36,14 @@ Closed jvp_program(const Program& f, const std::vector<bool>& active,
 
 }  // namespace
 
-Linearized linearized(const Closed& f, std::span<const Tensor> x, const std::vector<bool>& active,
+Linearized linearized(const Closed& f, TensorSpan x, const std::vector<bool>& active,
                       const std::vector<bool>& wanted) {
   Linearized out;
   out.input_types = types_of(x);
   std::vector<bool> moving(f.program->inputs.size());
   for (std::size_t i = 0; i < x.size(); ++i)
     moving[i] = active[i] && is_differentiable(out.input_types[i].dtype);
-  out.inputs_move.assign(moving.begin(), moving.begin() + static_cast<std::ptrdiff_t>(x.size()));
+  out.inputs_move = head(moving, x.size());
 
   const Closed both = jvp_program(*f.program, moving, wanted, out.results_move);
   std::vector<bool> unknown(f.program->inputs.size());
@@ -66,21 +67,20 @@ Linearized linearized(const Closed& f, std::span<const Tensor> x, const std::vec
   for (std::size_t i = 0; i < results; ++i)
     if (out.results_move[i]) out.results_move[i] = halves.unknown_outputs[results + next++];
   const std::size_t constant = tangents - count(out.results_move);
-  out.results.assign(known.begin(), known.begin() + static_cast<std::ptrdiff_t>(results));
-  out.residuals.assign(known.begin() + static_cast<std::ptrdiff_t>(results + constant),
-                       known.end());
+  out.results = head(known, results);
+  out.residuals = tail(known, results + constant);
   out.map = halves.unknown;
   return out;
 }
 
-Tensors Linearized::push(std::span<const Tensor> dx) const {
+Tensors Linearized::push(TensorSpan dx) const {
   Tensors inputs = residuals;
   for (std::size_t i = 0; i < dx.size(); ++i)
     if (inputs_move[i]) inputs.push_back(or_zeros_of(dx[i], input_types[i]));
   return placed(results_move, postern::apply(*map, inputs));
 }
 
-Tensors Linearized::pull(std::span<const Tensor> ct) const {
+Tensors Linearized::pull(TensorSpan ct) const {
   Tensors known = residuals;
   known.resize(map->inputs.size());
   Tensors from;

@@ -15,14 +15,14 @@ struct Linearized {
   Types input_types;
 
   /// Tangents of the results (empty: zero) for those of the inputs.
-  Tensors push(std::span<const Tensor> dx) const;
+  Tensors push(TensorSpan dx) const;
   /// Cotangents of the inputs (empty: zero) for those of the results.
-  Tensors pull(std::span<const Tensor> ct) const;
+  Tensors pull(TensorSpan ct) const;
 };
 
 /// `f` at `x`; its known half is written into the current trace, or run. Only inputs that `active`
 /// marks, and that are differentiable, move; of the results only those that `wanted` marks.
-Linearized linearized(const Closed& f, std::span<const Tensor> x, const std::vector<bool>& active,
+Linearized linearized(const Closed& f, TensorSpan x, const std::vector<bool>& active,
                       const std::vector<bool>& wanted);
 
 /// What vjp, linearize and linear_transpose return holds; `what` is for errors.

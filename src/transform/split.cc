@@ -89,7 +89,10 @@ class Splitter {
   std::vector<bool> wanted_results(const Equation& e) const {
     return {needed_.begin() + e.first, needed_.begin() + e.first + e.results};
   }
-  Source source(ValueId v) { return known_[v].has_value() ? Source{known_[v], v} : Source{{}, v}; }
+  Source source(ValueId v) {
+    if (known_[v].has_value()) return Source{known_[v], v};
+    return Source{{}, v};
+  }
 
   void sort(const Equation& e) {
     if (!wanted(e)) return;
@@ -127,9 +130,14 @@ class Splitter {
     if (!r.primitive) return;
     Deferred d{r.primitive, std::move(r.params), {}, {}, e.place};
     for (Primitive::SplitResult::Source& s : r.operands)
-      d.operands.push_back(s.known.has_value() ? Source{std::move(s.known), -1}
-                                               : Source{{}, e.operands[at(s.operand)]});
-    for (int i : r.results) d.results.push_back(i < 0 ? -1 : e.first + i);
+      if (s.known.has_value())
+        d.operands.push_back({std::move(s.known), -1});
+      else
+        d.operands.push_back({{}, e.operands[at(s.operand)]});
+    for (const int i : r.results) {
+      d.results.push_back(-1);
+      if (i >= 0) d.results.back() = e.first + i;
+    }
     deferred_.push_back(std::move(d));
   }
 
@@ -172,7 +180,7 @@ class Splitter {
     Types types = types_of(residuals_);
     for (std::size_t i = 0; i < program_.inputs.size(); ++i)
       if (unknown_inputs_[i]) types.push_back(program_.type(program_.inputs[i]));
-    const Closed closed = trace_program("unknown", types, [&](std::span<const Tensor> inputs) {
+    const Closed closed = trace_program("unknown", types, [&](TensorSpan inputs) {
       Env env(program_);
       std::size_t next = residuals_.size();
       for (std::size_t i = 0; i < program_.inputs.size(); ++i)
@@ -218,8 +226,8 @@ Halves split(const Program& program, const std::vector<bool>& unknown,
 }
 
 Primitive::SplitResult split_result(const Primitive& primitive, ParamsPtr params,
-                                    const std::vector<bool>& unknown, std::span<const Tensor> known,
-                                    std::span<const Tensor> residuals, std::span<const Tensor> x) {
+                                    const std::vector<bool>& unknown, TensorSpan known,
+                                    TensorSpan residuals, TensorSpan x) {
   Primitive::SplitResult out;
   out.primitive = &primitive;
   out.params = std::move(params);

@@ -12,6 +12,10 @@ struct Primitive::SplitResult {
   struct Source {
     Tensor known;
     int operand = -1;  // else: that operand of the equation, which is unknown
+    static Source of(const Tensor& x, int operand) {
+      if (x.has_value()) return {x, -1};
+      return {{}, operand};
+    }
   };
   Tensors known;                         // by result of the equation; empty: unknown
   const Primitive* primitive = nullptr;  // of the rest; null: there is none
@@ -32,8 +36,8 @@ struct Halves {
 /// does not mark, in order; the rest is `primitive` of `residuals` and of the operands that are
 /// empty in `x`, and makes the others.
 Primitive::SplitResult split_result(const Primitive& primitive, ParamsPtr params,
-                                    const std::vector<bool>& unknown, std::span<const Tensor> known,
-                                    std::span<const Tensor> residuals, std::span<const Tensor> x);
+                                    const std::vector<bool>& unknown, TensorSpan known,
+                                    TensorSpan residuals, TensorSpan x);
 
 /// Splits by which inputs are unknown. Outputs that `force` marks become unknown even when they
 /// could be known.

@@ -19,7 +19,7 @@ std::string described(const Equation& e) {
 
 class Backward {
  public:
-  Backward(const Program& program, std::span<const Tensor> known)
+  Backward(const Program& program, TensorSpan known)
       : program_(program), env_(program), cotangents_(program), linear_(program.types.size()) {
     for (std::size_t i = 0; i < known.size(); ++i) {
       env_[program.inputs[i]] = known[i];
@@ -27,7 +27,7 @@ class Backward {
     }
   }
 
-  Tensors operator()(std::span<const Tensor> cotangents) {
+  Tensors operator()(TensorSpan cotangents) {
     for (const Equation& e : program_.equations) forward(e);
     for (std::size_t i = 0; i < program_.outputs.size(); ++i)
       if (linear_[at(program_.outputs[i])]) accumulate(program_.outputs[i], cotangents[i]);
@@ -85,7 +85,10 @@ class Backward {
   void accumulate(ValueId v, const Tensor& ct) {
     if (!ct.has_value()) return;
     Tensor& sum = cotangents_[v];
-    sum = sum.has_value() ? add(sum, ct) : ct;
+    if (sum.has_value())
+      sum = add(sum, ct);
+    else
+      sum = ct;
   }
 
   const Program& program_;
@@ -96,8 +99,7 @@ class Backward {
 
 }  // namespace
 
-Tensors transpose_of(const Program& program, std::span<const Tensor> known,
-                     std::span<const Tensor> cotangents) {
+Tensors transpose_of(const Program& program, TensorSpan known, TensorSpan cotangents) {
   return Backward(program, known)(cotangents);
 }
 

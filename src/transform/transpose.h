@@ -7,7 +7,6 @@ namespace postern {
 /// Cotangents (empty: zero) of the inputs that are empty in `known`, in which the program is
 /// linear, for those of its outputs; written into the current trace, or run. The entries of known
 /// inputs are empty.
-Tensors transpose_of(const Program& program, std::span<const Tensor> known,
-                     std::span<const Tensor> cotangents);
+Tensors transpose_of(const Program& program, TensorSpan known, TensorSpan cotangents);
 
 }  // namespace postern

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "core/check.h"
+#include "core/lists.h"
 #include "transform/walk.h"
 
 namespace postern::detail {
@@ -96,7 +97,7 @@ Dims loop_dims(const CoreSignature& s, const Tensors& x, const std::string& text
             "vectorize: the axes of argument {}, {}, before its core dimensions do not broadcast "
             "with the others'",
             i, to_string(x[i].type()));
-      size = size == 1 ? dims[d] : size;
+      if (size == 1) size = dims[d];
     }
   }
   return loop;
@@ -116,7 +117,7 @@ Tensors vectorize(const TensorFunction& f, const std::string& text, const Tensor
   std::vector<std::vector<bool>> has(loop.size(), std::vector<bool>(x.size()));
   for (std::size_t i = 0; i < x.size(); ++i) {
     const std::size_t before = x[i].dims().size() - s.arguments[i].size();
-    Dims stay(x[i].dims().begin() + static_cast<std::ptrdiff_t>(before), x[i].dims().end()), front;
+    Dims stay(nth(x[i].dims(), before), x[i].dims().end()), front;
     for (std::size_t d = 0; d < before; ++d) {
       const std::size_t axis = loop.size() - before + d;
       has[axis][i] = x[i].dims()[d] == loop[axis];
@@ -126,7 +127,7 @@ Tensors vectorize(const TensorFunction& f, const std::string& text, const Tensor
     arguments.push_back(reshape(x[i], front));
   }
   std::size_t results = 0;
-  TensorFunction one = [&](std::span<const Tensor> in) {
+  TensorFunction one = [&](TensorSpan in) {
     Tensors y = f(in);
     results = y.size();
     check(y.size() == s.results.size(),
@@ -140,8 +141,11 @@ Tensors vectorize(const TensorFunction& f, const std::string& text, const Tensor
   };
   for (std::size_t axis = loop.size(); axis-- > 0;) {
     std::vector<int> axes;
-    for (const bool mapped : has[axis]) axes.push_back(mapped ? 0 : unmapped);
-    one = [inner = one, axes, &results, size = loop[axis], place](std::span<const Tensor> in) {
+    for (const bool mapped : has[axis]) {
+      axes.push_back(unmapped);
+      if (mapped) axes.back() = 0;
+    }
+    one = [inner = one, axes, &results, size = loop[axis], place](TensorSpan in) {
       return vmap(
           inner, Tensors(in.begin(), in.end()), axes, [&] { return std::vector<int>(results, 0); },
           size, "", place);

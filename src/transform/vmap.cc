@@ -14,7 +14,8 @@ namespace {
 int normal(int axis, std::int64_t rank, const char* what, std::size_t leaf, const Type& type) {
   check(axis >= -rank && axis < rank, "vmap: {} of leaf {} is {}, out of range for {}", what, leaf,
         axis, to_string(type));
-  return static_cast<int>(axis < 0 ? axis + rank : axis);
+  if (axis < 0) return static_cast<int>(axis + rank);
+  return axis;
 }
 
 /// Checks axes and sizes; the size of the batch. `types` become those of one element.
@@ -31,9 +32,10 @@ std::int64_t batch_size(Types& types, std::vector<int>& axes, std::optional<std:
       size = *axis;
       first = i;
     }
+    std::string given = "axis_size says";
+    if (first < i) given = fmt::format("that of leaf {}", first);
     check(*axis == *size, "vmap: the batch axis {} of leaf {}, {}, must have {} elements as {}",
-          axes[i], i, to_string(types[i]), *size,
-          first < i ? fmt::format("that of leaf {}", first) : "axis_size says");
+          axes[i], i, to_string(types[i]), *size, given);
     types[i].dims.erase(axis);
   }
   check(size.has_value(), "vmap: no argument is mapped, so axis_size is needed");
@@ -53,8 +55,8 @@ Tensors vmap(const TensorFunction& f, const Tensors& x, const std::vector<int>& 
   Types types = types_of(x);
   std::vector<int> axes = in_axes;
   const std::int64_t size = batch_size(types, axes, axis_size);
-  const auto axis =
-      axis_name.empty() ? nullptr : std::make_shared<const BatchAxis>(BatchAxis{axis_name, size});
+  BatchAxisPtr axis;
+  if (!axis_name.empty()) axis = std::make_shared<const BatchAxis>(BatchAxis{axis_name, size});
   const Closed closed = [&] {
     const AxisScope named(axis);
     return trace_user("vmap", types, f);

@@ -2,6 +2,7 @@
 #include "transform/walk.h"
 
 #include "core/check.h"
+#include "core/lists.h"
 #include "transform/simplify.h"
 
 namespace postern {
@@ -14,9 +15,7 @@ Closed trace_user(const char* what, const Types& types, const TensorFunction& f)
 Closed trace_inner(const char* what, const Types& types, const TensorFunction& f) {
   Closed closed = trace_program(what, types, f);
   Program program = *simplify(*closed.program);
-  std::rotate(program.inputs.begin(),
-              program.inputs.begin() + static_cast<std::ptrdiff_t>(types.size()),
-              program.inputs.end());
+  std::rotate(program.inputs.begin(), nth(program.inputs, types.size()), program.inputs.end());
   return {std::make_shared<const Program>(std::move(program)), std::move(closed.captures)};
 }
 

@@ -7,32 +7,43 @@
 
 namespace postern {
 
-inline bool has_any(std::span<const Tensor> tensors) {
+inline bool has_any(TensorSpan tensors) {
   return std::ranges::any_of(tensors, [](const Tensor& t) { return t.has_value(); });
 }
-inline std::vector<bool> present(std::span<const Tensor> tensors) {
+inline std::vector<bool> present(TensorSpan tensors) {
   std::vector<bool> out;
   for (const Tensor& t : tensors) out.push_back(t.has_value());
   return out;
 }
-inline Types types_of(std::span<const Tensor> tensors) {
+inline Types types_of(TensorSpan tensors) {
   Types out;
   for (const Tensor& t : tensors) out.push_back(t.type());
   return out;
 }
-inline void append(Tensors& to, std::span<const Tensor> more) {
+inline void append(Tensors& to, TensorSpan more) { to.insert(to.end(), more.begin(), more.end()); }
+inline void append(Types& to, const Types& more) { to.insert(to.end(), more.begin(), more.end()); }
+inline void append(std::vector<int>& to, const std::vector<int>& more) {
   to.insert(to.end(), more.begin(), more.end());
 }
-inline void append(Types& to, const Types& more) { to.insert(to.end(), more.begin(), more.end()); }
+/// The tensor where `there`, else an empty one.
+inline Tensor only_if(bool there, const Tensor& x) {
+  if (there) return x;
+  return {};
+}
+/// tensors[i] where `there`; they may end before it elsewhere.
+inline Tensor at_if(bool there, TensorSpan tensors, std::size_t i) {
+  if (there) return tensors[i];
+  return {};
+}
 /// Those that have a value.
-inline Tensors kept(std::span<const Tensor> tensors) {
+inline Tensors kept(TensorSpan tensors) {
   Tensors out;
   for (const Tensor& t : tensors)
     if (t.has_value()) out.push_back(t);
   return out;
 }
 /// The way back: these tensors, in order, at the places that `mask` marks.
-inline Tensors placed(const std::vector<bool>& mask, std::span<const Tensor> tensors) {
+inline Tensors placed(const std::vector<bool>& mask, TensorSpan tensors) {
   Tensors out(mask.size());
   for (std::size_t i = 0, next = 0; i < mask.size(); ++i)
     if (mask[i]) out[i] = tensors[next++];
@@ -55,7 +66,7 @@ class Env {
  public:
   explicit Env(const Program& program) : values_(program.types.size()) {}
   Tensor& operator[](ValueId v) { return values_[at(v)]; }
-  void set(const std::vector<ValueId>& ids, std::span<const Tensor> tensors) {
+  void set(const std::vector<ValueId>& ids, TensorSpan tensors) {
     for (std::size_t i = 0; i < ids.size(); ++i) values_[at(ids[i])] = tensors[i];
   }
   void set(const Equation& e, Tensors&& results) {
