@@ -24,7 +24,7 @@ Types arg_type(const Params* params, TypeSpan operands) {
   return {Type{DType::s32, pick(x.dims, other_axes(x.rank(), {axis}))}};
 }
 
-Batched arg_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes, std::int64_t,
+Batched arg_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t,
                   const Tensor&) {
   const std::int64_t axis = past(op.as<ArgParams>().axis, axes[0]);
   return {{bind1(op.primitive, make_params(ArgParams{axis}), x)}, {axes[0] - (axis < axes[0])}};
@@ -35,7 +35,7 @@ Batched arg_batch(const Op& op, std::span<const Tensor> x, std::span<const int> 
 template <bool largest>
 void arg_lower(Lowering& out, const Equation& e) {
   const std::int64_t axis = as<ArgParams>(*e.params).axis;
-  lower_as(out, e, [&](std::span<const Tensor> operands) {
+  lower_as(out, e, [&](TensorSpan operands) {
     const Tensor& x = operands[0];
     const ReduceOptions kept{.axes = Dims{axis}, .keep_dims = true};
     Tensor chosen = equal(x, largest ? max(x, kept) : min(x, kept));

@@ -17,12 +17,18 @@ Tensor triangle(const char* op, const Operand& operand, std::int64_t k, bool low
   check(x.rank() >= 2, "{}: rank 2 or more is needed, got {}", op, to_string(x.type()));
   const Type index{DType::s32, {at(x.dims(), x.rank() - 2), at(x.dims(), x.rank() - 1)}};
   const Tensor row = iota(index, 0), column = iota(index, 1);
-  return where(lower ? column - row <= k : column - row >= k, x, zeros_like_type({x.dtype(), {}}));
+  const Tensor column_less_row = column - row;
+  Tensor stays;
+  if (lower)
+    stays = column_less_row <= k;
+  else
+    stays = column_less_row >= k;
+  return where(stays, x, zeros_like_type({x.dtype(), {}}));
 }
 
 }  // namespace
 
-Tensor stack(std::span<const Tensor> parts, std::int64_t axis, Place place) {
+Tensor stack(TensorSpan parts, std::int64_t axis, Place place) {
   PlaceScope scope(place);
   check(!parts.empty(), "stack: at least one tensor is needed");
   std::vector<Tensor> expanded;
@@ -41,7 +47,8 @@ std::vector<Tensor> split_at(const Operand& operand, const Dims& places, std::in
   std::vector<Tensor> parts;
   std::int64_t start = 0;
   for (std::size_t i = 0; i <= places.size(); ++i) {
-    const std::int64_t stop = i < places.size() ? places[i] : extent;
+    std::int64_t stop = extent;
+    if (i < places.size()) stop = places[i];
     check(start <= stop && stop <= extent, "split_at: places {} must rise from 0 to {}",
           dims_to_string(places), extent);
     parts.push_back(slice_axis(operand, axis, start, stop));
@@ -129,9 +136,12 @@ Tensor diagonal(const Operand& operand, std::int64_t k, std::int64_t axis1, std:
   const std::int64_t top = std::max<std::int64_t>(-k, 0), left = std::max<std::int64_t>(k, 0);
   const std::int64_t count = std::max<std::int64_t>(std::min(rows - top, columns - left), 0);
   x = reshape(transpose(x, joined(front, {axis1, axis2})), joined(outer_dims, {rows * columns}));
-  const std::int64_t start = count > 0 ? top * columns + left : 0;
-  return slice_axis(x, -1, start, count > 0 ? start + (count - 1) * (columns + 1) + 1 : 0,
-                    columns + 1);
+  std::int64_t start = 0, stop = 0;
+  if (count > 0) {
+    start = top * columns + left;
+    stop = start + spread_extent(count, columns + 1);
+  }
+  return slice_axis(x, -1, start, stop, columns + 1);
 }
 
 Tensor matrix_trace(const Operand& x, std::int64_t k) {
@@ -143,17 +153,21 @@ Tensor linspace(DType dtype, const Operand& start, const Operand& stop, std::int
                 bool endpoint) {
   PlaceScope scope(start.place());
   check(count >= 0, "linspace: the count must be 0 or more, got {}", count);
-  const DType work = is_differentiable(dtype) ? dtype : DType::f32;
+  DType work = dtype;
+  if (!is_differentiable(work)) work = DType::f32;
   const Tensor a = fit(start.tensor(), {work, start.tensor().dims()}),
                b = fit(stop.tensor(), {work, stop.tensor().dims()});
   check(a.rank() == 0 && b.rank() == 0, "linspace: the ends must be scalars, got {} and {}",
         to_string(a.type()), to_string(b.type()));
-  const std::int64_t steps = endpoint ? count - 1 : count;
-  const Tensor t = iota({real_dtype(work), {endpoint && count > 1 ? steps : count}}, 0) /
+  // With the end it is met exactly, as a number of its own.
+  const bool ends = endpoint && count > 1;
+  const std::int64_t steps = count - endpoint;
+  const std::int64_t inner_count = count - ends;
+  const Tensor t = iota({real_dtype(work), {inner_count}}, 0) /
                    static_cast<double>(std::max<std::int64_t>(steps, 1));
-  const Tensor inner = a * (1 - t) + b * t;
-  return convert(endpoint && count > 1 ? concatenate({inner, reshape(b, {1})}) : inner,
-                 dtype);  // the end is met exactly
+  Tensor out = a * (1 - t) + b * t;
+  if (ends) out = concatenate({out, reshape(b, {1})});
+  return convert(out, dtype);
 }
 
 Tensor arange(const Type& type, const Operand& start, const Operand& step) {

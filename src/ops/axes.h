@@ -14,6 +14,18 @@ inline std::int64_t& at(Dims& dims, std::int64_t axis) {
   return dims[static_cast<std::size_t>(axis)];
 }
 
+/// An index or axis that is counted from the end when negative.
+inline std::int64_t from_front(std::int64_t i, std::int64_t extent) {
+  if (i < 0) return i + extent;
+  return i;
+}
+
+/// `given`, or where it is empty `count` times `each`.
+inline Dims or_each(const Dims& given, std::size_t count, std::int64_t each) {
+  if (given.empty()) return Dims(count, each);
+  return given;
+}
+
 inline bool contains(const Dims& axes, std::int64_t axis) {
   return std::find(axes.begin(), axes.end(), axis) != axes.end();
 }

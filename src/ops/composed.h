@@ -5,6 +5,12 @@
 
 namespace postern {
 
+/// A value of the module as one of another dtype.
+inline Ssa converted(Lowering& out, Ssa x, const Type& from, const Type& to) {
+  if (from.dtype == to.dtype) return x;
+  return out.op("convert", {x}, {&from}, to);
+}
+
 /// Writes `f` of the equation's operands in the equation's place.
 inline void lower_as(Lowering& out, const Equation& e, const TensorFunction& f) {
   std::vector<Type> types;
@@ -15,7 +21,7 @@ inline void lower_as(Lowering& out, const Equation& e, const TensorFunction& f) 
   }
   const Closed closed = trace_program(e.primitive->name, types, f);
   const std::vector<Ssa> outputs = out.inlined(*closed.program, inputs);
-  for (int i = 0; i < e.results; ++i) out.define(e, i, outputs[static_cast<std::size_t>(i)]);
+  out.define_all(e, outputs);
 }
 
 }  // namespace postern

@@ -7,6 +7,7 @@
 #include "ops/axes.h"
 #include "ops/elementwise.h"
 #include "ops/family.h"
+#include "ops/reduce.h"
 #include "ops/shape.h"
 
 namespace postern {
@@ -15,24 +16,24 @@ namespace {
 
 /// The largest element, 0 where that is not finite and `finite` is asked for.
 Tensor shift_of(const Tensor& x, const Dims& axes, bool finite) {
-  const Tensor largest = max(real(x), {.axes = axes, .keep_dims = true});
-  const Tensor shift =
-      finite ? where(is_finite(largest), largest, zeros_like_type({largest.dtype(), {}})) : largest;
+  Tensor shift = max(real(x), {.axes = axes, .keep_dims = true});
+  if (finite) shift = where(is_finite(shift), shift, zeros_like_type({shift.dtype(), {}}));
   return detail::stop_gradient(shift, PlaceScope::current());  // it cancels in the result
 }
 
 /// Sums of f16 and bf16 are kept in f32.
 Tensor as_wide_float(const Tensor& operand) {
   const Tensor x = as_float(operand);
-  return is_float(x.dtype()) && byte_width(x.dtype()) < 4 ? convert_to(x, DType::f32) : x;
+  return convert_to(x, sum_dtype(x.dtype()));
 }
 
 Dims axes_of(const char* op, const Tensor& x, const ReduceOptions& options) {
-  return options.axes ? normal_axes(op, *options.axes, x.rank()) : range(0, x.rank());
+  return axes_or_all(op, options.axes, x.rank());
 }
 
 Tensor squared_size(const Tensor& x) {
-  return is_complex(x.dtype()) ? square(real(x)) + square(imag(x)) : square(x);
+  if (is_complex(x.dtype())) return square(real(x)) + square(imag(x));
+  return square(x);
 }
 
 }  // namespace
@@ -59,7 +60,8 @@ Tensor logsumexp(const Operand& operand, const ReduceOptions& options) {
   const Dims axes = axes_of("logsumexp", x, options);
   const Tensor shift = shift_of(x, axes, true);
   const Tensor y = log(sum(exp(x - shift), {.axes = axes, .keep_dims = true})) + shift;
-  return options.keep_dims ? y : squeeze(y, axes);
+  if (options.keep_dims) return y;
+  return squeeze(y, axes);
 }
 
 Tensor variance(const Operand& operand, const ReduceOptions& options, std::int64_t ddof) {
@@ -109,7 +111,8 @@ Tensor isclose(const Operand& operand_x, const Operand& operand_y, double relati
   const Tensor near = less_equal(abs(x - y), absolute + relative * abs(y)) &
                       less(abs(y), std::numeric_limits<double>::infinity());
   const Tensor close = near | equal(x, y);
-  return equal_nan ? close | (not_equal(x, x) & not_equal(y, y)) : close;
+  if (equal_nan) return close | (not_equal(x, x) & not_equal(y, y));
+  return close;
 }
 
 Tensor allclose(const Operand& x, const Operand& y, double relative, double absolute,

@@ -65,8 +65,7 @@ Types conv_type(const Params* params, TypeSpan operands) {
                        window = spread_extent(k.dims[i + 2], p.kernel_dilation[i]);
     check(room >= 0, "conv: padding {} {} leaves nothing of {}", dims_to_string(p.low),
           dims_to_string(p.high), to_string(x));
-    result.dims.push_back(
-        room < window || room == 0 ? 0 : (room - window) / p.strides[i] + 1);  // convolution_c25
+    result.dims.push_back(window_places(room, window, p.strides[i]));  // convolution_c25
   }
   return {std::move(result)};
 }
@@ -112,7 +111,8 @@ Tensor x_cotangent(const ConvParams& p, const Tensor& ct, const Tensor& kernel, 
   // Each group's out and in features exchange: [g out, in] -> [g in, out].
   const Tensor exchanged = merged(cut(backwards, 0, p.groups()), 0, 1);
   const Tensor dx = conv_bound(q, ct, swapped(exchanged));
-  return p.batch_groups > 1 ? merged(cut(dx, 1, p.batch_groups), 1, 0) : dx;
+  if (p.batch_groups > 1) return merged(cut(dx, 1, p.batch_groups), 1, 0);
+  return dx;
 }
 
 Tensor kernel_cotangent(const ConvParams& p, const Tensor& ct, const Tensor& x,
@@ -126,16 +126,16 @@ Tensor kernel_cotangent(const ConvParams& p, const Tensor& ct, const Tensor& x,
   return swapped(conv_bound(q, swapped(x), swapped(ct)));
 }
 
-Tensors conv_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x,
-                       TypeSpan types) {
+Tensors conv_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan types) {
   const auto& p = op.as<ConvParams>();
-  const std::size_t of = x[0].has_value() ? 1 : 0;
+  const std::size_t of = x[0].has_value();
   Tensors out(2);
   if (ct[0].size() == 0 || types[1 - of].size() == 0)
     out[of] = zeros_like_type(types[of]);
+  else if (of == 0)
+    out[of] = x_cotangent(p, ct[0], x[1], types[0]);
   else
-    out[of] = of == 0 ? x_cotangent(p, ct[0], x[1], types[0])
-                      : kernel_cotangent(p, ct[0], x[0], types[1]);
+    out[of] = kernel_cotangent(p, ct[0], x[0], types[1]);
   return out;
 }
 
@@ -145,9 +145,14 @@ Tensors conv_transpose(const Op& op, std::span<const Tensor> ct, std::span<const
 // features, or, when both have it, into the groups.
 
 Batched conv_batch_both(ConvParams p, const Tensor& x, const Tensor& kernel, std::int64_t size) {
-  const bool by_batch = p.batch_groups > 1;
-  (by_batch ? p.batch_groups : p.feature_groups) *= size;
-  const Tensor y = conv_bound(p, merged(x, 0, by_batch ? 0 : 1), merged(kernel, 0, 0));
+  std::int64_t x_axis = 1;
+  if (p.batch_groups > 1) {
+    p.batch_groups *= size;
+    x_axis = 0;
+  } else {
+    p.feature_groups *= size;
+  }
+  const Tensor y = conv_bound(p, merged(x, 0, x_axis), merged(kernel, 0, 0));
   return {{cut(y, 1, size)}, {1}};
 }
 
@@ -166,8 +171,8 @@ Batched conv_batch_kernel(const ConvParams& p, const Tensor& x, const Tensor& ke
   return {{merged(y, 1, 2)}, {1}};
 }
 
-Batched conv_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
-                   std::int64_t size, const Tensor&) {
+Batched conv_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
+                   const Tensor&) {
   const auto& p = op.as<ConvParams>();
   const Tensor a = batch_front(x[0], axes[0], size, false),
                k = batch_front(x[1], axes[1], size, false);
@@ -180,7 +185,8 @@ Batched conv_batch(const Op& op, std::span<const Tensor> x, std::span<const int>
     return {{zeros_like_type({result.dtype, joined({0}, result.dims)})}, {0}};
   }
   if (axes[0] >= 0 && axes[1] >= 0) return conv_batch_both(p, a, k, size);
-  return axes[0] >= 0 ? conv_batch_x(p, a, k, size) : conv_batch_kernel(p, a, k, size);
+  if (axes[0] >= 0) return conv_batch_x(p, a, k, size);
+  return conv_batch_kernel(p, a, k, size);
 }
 
 // --- lowering
@@ -214,10 +220,6 @@ Tensor conv_bound(const ConvParams& p, const Tensor& x, const Tensor& kernel) {
   return bind1(conv_p, make_params(p), {x, kernel});
 }
 
-Dims or_ones(const Dims& given, std::size_t count) {
-  return given.empty() ? Dims(count, 1) : given;
-}
-
 /// Padding that makes the result as long as the operand over the stride, rounded up; the odd one
 /// goes behind.
 void same_padding(ConvParams& p, const Dims& x, const Dims& kernel) {
@@ -235,11 +237,11 @@ ConvParams params_of(const ConvOptions& options, const Tensor& x, const Tensor& 
         "conv: operands must have one rank, batch, features and space, got {} and {}",
         to_string(x.type()), to_string(kernel.type()));
   const std::size_t count = x.dims().size() - 2;
-  ConvParams p{or_ones(options.strides, count),
+  ConvParams p{or_each(options.strides, count, 1),
                {},
                {},
-               or_ones(options.input_dilation, count),
-               or_ones(options.kernel_dilation, count),
+               or_each(options.input_dilation, count, 1),
+               or_each(options.kernel_dilation, count, 1),
                options.groups,
                options.batch_groups};
   check_enum("conv: padding kind", options.padding.kind, ConvPadding::Kind::pairs);

@@ -49,8 +49,13 @@ Tensor log_add_exp(const Tensor& a, const Tensor& b) {
 /// The larger or smaller one, NaN before all (in loops XLA:CPU's own maximum may drop it).
 template <bool largest>
 Tensor chosen(const Tensor& a, const Tensor& b) {
-  const Tensor first = largest ? greater_equal(a, b) : less_equal(a, b);
-  return where(is_float(a.dtype()) ? first | not_equal(a, a) : first, a, b);
+  Tensor first;
+  if (largest)
+    first = greater_equal(a, b);
+  else
+    first = less_equal(a, b);
+  if (is_float(a.dtype())) first = first | not_equal(a, a);
+  return where(first, a, b);
 }
 
 std::pair<Tensor, Tensor> product_partials(const Tensor& a, const Tensor& b, const Tensor&) {
@@ -96,22 +101,21 @@ Types cumulative_type(const Params* params, TypeSpan operands) {
   return {operands[0]};
 }
 
-Batched cumulative_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
-                         std::int64_t, const Tensor&) {
+Batched cumulative_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t,
+                         const Tensor&) {
   CumulativeParams p = op.as<CumulativeParams>();
   p.axis = past(p.axis, axes[0]);
   return {{bind1(op.primitive, make_params(p), x)}, {axes[0]}};
 }
 
-Tensors cumsum_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>,
-                         TypeSpan) {
+Tensors cumsum_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan) {
   CumulativeParams p = op.as<CumulativeParams>();
   p.reverse = !p.reverse;
   return {bind1(op.primitive, make_params(p), ct)};
 }
 
 template <const Combination& c>
-Jvp cumulative_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
+Jvp cumulative_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   const Tensor y = bind1(op.primitive, op.params, x);
   if (!dx[0].has_value()) return {{y}, {Tensor()}};
   const auto with_tangents = [](const Tensors& a, const Tensors& b) {
@@ -145,8 +149,8 @@ Ssa loop(Lowering& out, Ssa x, const Type& type, const Combination& c, bool reve
     return out.op(hlo, {a, b}, {&index, &index}, index);
   };
   const std::vector<Type> pair{row, row};
-  const Closed body = trace_program(
-      "combine", pair, [&](std::span<const Tensor> a) { return Tensors{c.combine(a[0], a[1])}; });
+  const Closed body =
+      trace_program("combine", pair, [&](TensorSpan a) { return Tensors{c.combine(a[0], a[1])}; });
   const Ssa r[] = {out.fresh(), out.fresh(), out.fresh(), out.fresh()};
   out.write("    %{}, %{}, %{}, %{} = \"stablehlo.while\"(%{}, %{}, %{}, %{}) (", r[0].id, r[1].id,
             r[2].id, r[3].id, zero.id, x.id, neutral.id, x.id);
@@ -158,9 +162,9 @@ Ssa loop(Lowering& out, Ssa x, const Type& type, const Combination& c, bool reve
   });
   out.write(", ");
   out.region(types, [&](std::span<const Ssa> a) -> std::vector<Lowering::Typed> {
-    const Ssa at = reverse ? int_op("subtract", out.constant(std::to_string(n - 1), index), a[0])
-                           : a[0],
-              origin = out.constant("0", index);
+    Ssa at = a[0];
+    if (reverse) at = int_op("subtract", out.constant(std::to_string(n - 1), index), at);
+    const Ssa origin = out.constant("0", index);
     std::string starts = fmt::format("%{}", at.id), start_types = i_text;
     for (std::size_t i = 1; i < type.dims.size(); ++i)
       starts += fmt::format(", %{}", origin.id), start_types += ", " + i_text;
@@ -191,8 +195,11 @@ void window_lower(Lowering& out, const Equation& e, const Reducer& reducer) {
   at(window, p.axis) = at(x.dims, p.axis);
   std::vector<std::string> padding(x.dims.size(), "[0, 0]");
   const std::int64_t reach = at(x.dims, p.axis) - 1;
-  padding[static_cast<std::size_t>(p.axis)] =
-      p.reverse ? fmt::format("[0, {}]", reach) : fmt::format("[{}, 0]", reach);
+  std::string& along = padding[static_cast<std::size_t>(p.axis)];
+  if (p.reverse)
+    along = fmt::format("[0, {}]", reach);
+  else
+    along = fmt::format("[{}, 0]", reach);
   const Ssa start = out.constant(literal_text(reducer.neutral(x.dtype), x.dtype), element),
             r = out.fresh();
   out.write("    %{} = \"stablehlo.reduce_window\"(%{}, %{}) (", r.id, out.operand(e, 0).id,
@@ -216,19 +223,27 @@ Tensor in_blocks(const Primitive& p, const Combination& c, const Tensor& x, bool
   const auto blocks = static_cast<std::int64_t>(std::sqrt(static_cast<double>(n)));
   const std::int64_t length = (n + blocks - 1) / blocks, padding = blocks * length - n;
   const Tensor neutral = full_of(c.reducer.neutral(x.dtype()), {x.dtype(), {}});
-  const Dims before{reverse ? padding : 0, 0}, behind{reverse ? 0 : padding, 0};
+  // `forth` and `back` move sums one block further on; the sum of a whole block is the `last` one.
+  Dims before{0, 0}, behind{padding, 0}, forth{1, 0}, back{-1, 0};
+  std::int64_t last = length - 1;
+  if (reverse) {
+    std::swap(before, behind);
+    std::swap(forth, back);
+    last = 0;
+  }
   const Tensor cut =
       transpose(reshape(pad(x, neutral, before, behind), {blocks, length, lanes}), {1, 0, 2});
   const Tensor within = bind_cumulative(p, reshape(cut, {length, blocks * lanes}), 0, reverse);
-  const Tensor totals = reshape(
-      slice_axis(within, 0, reverse ? 0 : length - 1, reverse ? 1 : length), {blocks, lanes});
+  const Tensor totals = reshape(slice_axis(within, 0, last, last + 1), {blocks, lanes});
   const Tensor sums_of_blocks = bind_cumulative(p, totals, 0, reverse);
-  // What comes before each block: the sums one block further on.
-  const Dims forth{reverse ? -1 : 1, 0}, back{reverse ? 1 : -1, 0};
   const Tensor ahead =
       broadcast_in_dim(pad(sums_of_blocks, neutral, forth, back), {length, blocks, lanes}, {1, 2});
   const Tensor inner = reshape(within, {length, blocks, lanes});
-  const Tensor whole = reverse ? c.combine(inner, ahead) : c.combine(ahead, inner);
+  Tensor whole;
+  if (reverse)
+    whole = c.combine(inner, ahead);
+  else
+    whole = c.combine(ahead, inner);
   return slice(reshape(transpose(whole, {1, 0, 2}), {blocks * length, lanes}), before,
                {before[0] + n, lanes});
 }
@@ -241,9 +256,11 @@ Tensor in_steps(const Op& op, const Combination& c, const Tensor& x) {
   const Tensor front = move_axis(convert_to(x, work), p.axis, 0);
   const std::int64_t n = front.dims()[0];
   const Tensor flat = reshape(front, {n, x.size() / n});
-  const bool blocks = n >= long_axis && flat.dims()[1] <= few_lanes;
-  const Tensor y = blocks ? in_blocks(op.primitive, c, flat, p.reverse)
-                          : bind_cumulative(op.primitive, flat, 0, p.reverse);
+  Tensor y;
+  if (n >= long_axis && flat.dims()[1] <= few_lanes)
+    y = in_blocks(op.primitive, c, flat, p.reverse);
+  else
+    y = bind_cumulative(op.primitive, flat, 0, p.reverse);
   return convert_to(move_axis(reshape(y, front.dims()), 0, p.axis), x.dtype());
 }
 
@@ -258,7 +275,7 @@ void cumulative_lower(Lowering& out, const Equation& e) {
   const bool plain = p.axis == 0 && work == x.dtype && x.rank() == 2 &&
                      (x.dims[0] < long_axis || x.dims[1] > few_lanes);
   if (plain) return out.define(e, 0, loop(out, out.operand(e, 0), x, c, p.reverse));
-  lower_as(out, e, [&](std::span<const Tensor> operands) {
+  lower_as(out, e, [&](TensorSpan operands) {
     if (!window) return Tensors{in_steps({*e.primitive, e.params}, c, operands[0])};
     return Tensors{convert_to(
         bind_cumulative(*e.primitive, convert_to(operands[0], work), p.axis, p.reverse), x.dtype)};

@@ -1,6 +1,7 @@
 // Products: dot_general, and matmul in terms of it.
 #include <postern/products.h>
 
+#include "core/lists.h"
 #include "ops/axes.h"
 #include "ops/family.h"
 #include "ops/shape.h"
@@ -27,8 +28,7 @@ void check_axes(const Dims& axes, const Type& type) {
   for (std::size_t i = 0; i < axes.size(); ++i) {
     check(axes[i] >= 0 && axes[i] < type.rank(), "dot_general: axis {} is not one of {}", axes[i],
           to_string(type));  // dot_general_c5..c8
-    check(std::find(axes.begin(), axes.begin() + static_cast<std::ptrdiff_t>(i), axes[i]) ==
-              axes.begin() + static_cast<std::ptrdiff_t>(i),
+    check(std::find(axes.begin(), nth(axes, i), axes[i]) == nth(axes, i),
           "dot_general: axis {} of {} is named twice", axes[i],
           to_string(type));  // dot_general_c3, c4
   }
@@ -69,7 +69,8 @@ Tensor dot_cotangent(const Tensor& ct, const Tensor& other, const Type& own,
   const auto batches = static_cast<std::int64_t>(own_batch.size()),
              own_count = static_cast<std::int64_t>(own_free.size()),
              other_count = static_cast<std::int64_t>(other_free.size());
-  const std::int64_t start = batches + (first ? own_count : 0);
+  std::int64_t start = batches;
+  if (first) start += own_count;
   const Tensor product =
       dot_general(ct, other,
                   {range(start, start + other_count), other_free, range(0, batches),
@@ -84,8 +85,7 @@ Tensor dot_cotangent(const Tensor& ct, const Tensor& other, const Type& own,
                    inverse_order(joined(joined(own_batch, own_free), pick(own_contract, order))));
 }
 
-Tensors dot_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x,
-                      TypeSpan types) {
+Tensors dot_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan types) {
   const DotAxes& d = op.as<DotParams>().axes;
   if (!x[0].has_value())
     return {dot_cotangent(ct[0], x[1], types[0], d.contract_x, d.batch_x, d.contract_y, d.batch_y,
@@ -96,7 +96,7 @@ Tensors dot_transpose(const Op& op, std::span<const Tensor> ct, std::span<const 
 }
 
 // Both mapped: one more batch axis. One mapped: one more free axis.
-Batched dot_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes, std::int64_t,
+Batched dot_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t,
                   const Tensor&) {
   DotAxes d = op.as<DotParams>().axes;
   const std::int64_t bx = axes[0], by = axes[1];
@@ -115,9 +115,11 @@ Batched dot_batch(const Op& op, std::span<const Tensor> x, std::span<const int> 
   }
   const Dims free_x = free_axes(x[0].rank(), d.contract_x, d.batch_x),
              free_y = free_axes(x[1].rank(), d.contract_y, d.batch_y);
-  const Dims& free = bx >= 0 ? free_x : free_y;
+  const bool in_x = bx >= 0;
+  const Dims& free = in_x ? free_x : free_y;
   const auto place = std::find(free.begin(), free.end(), std::max(bx, by)) - free.begin();
-  const std::size_t before = d.batch_x.size() + (bx >= 0 ? 0 : free_x.size());
+  std::size_t before = d.batch_x.size();
+  if (!in_x) before += free_x.size();
   return {{bind1(op.primitive, make_params(DotParams{d}), x)},
           {static_cast<int>(before) + static_cast<int>(place)}};
 }
@@ -154,7 +156,8 @@ Tensor dot_general(const Operand& operand_x, const Operand& operand_y, const Dot
   for (std::int64_t a : axes.batch_y)
     normal.batch_y.push_back(normal_axis("dot_general", a, y.rank()));
   // The low bits of the sums are the same.
-  const DType work = is_integer(type.dtype) ? byte_dtype(type.dtype) : type.dtype;
+  DType work = type.dtype;
+  if (is_integer(work)) work = byte_dtype(work);
   const auto in = [&](const Tensor& t) {
     return convert_to(convert_to(t, type.dtype, type.weak), work);
   };
@@ -180,9 +183,11 @@ Tensor matmul(const Operand& operand_x, const Operand& operand_y) {
     check(n == m || n == 1 || m == 1,
           "matmul: the axes before the last two do not broadcast, got {}", types);
   }
-  const bool matrices = x.rank() == 2 && y.rank() == 2;
-  const Tensor product =
-      matrices ? dot_general(x, y, {{1}, {0}, {}, {}}) : einsum("...ij,...jk->...ik", {x, y});
+  Tensor product;
+  if (x.rank() == 2 && y.rank() == 2)
+    product = dot_general(x, y, {{1}, {0}, {}, {}});
+  else
+    product = einsum("...ij,...jk->...ik", {x, y});
   Dims dropped;
   if (row) dropped.push_back(product.rank() - 2);
   if (column) dropped.push_back(product.rank() - 1);

@@ -55,15 +55,13 @@ Types update_type(const Params*, TypeSpan operands) {
 // --- derivatives
 // -------------------------------------------------------------------------------------------------
 
-Tensors dynamic_slice_transpose(const Op&, std::span<const Tensor> ct, std::span<const Tensor> x,
-                                TypeSpan types) {
+Tensors dynamic_slice_transpose(const Op&, TensorSpan ct, TensorSpan x, TypeSpan types) {
   Tensors out(x.size());
   out[0] = update_from(zeros_like_type(types[0]), ct[0], x.subspan(1));
   return out;
 }
 
-Tensors update_transpose(const Op&, std::span<const Tensor> ct, std::span<const Tensor> x,
-                         TypeSpan types) {
+Tensors update_transpose(const Op&, TensorSpan ct, TensorSpan x, TypeSpan types) {
   Tensors out(x.size());
   if (!x[0].has_value()) out[0] = update_from(ct[0], zeros_like_type(types[1]), x.subspan(2));
   if (!x[1].has_value()) out[1] = slice_from(ct[0], x.subspan(2), types[1].dims);
@@ -79,11 +77,12 @@ bool any_mapped(std::span<const int> axes) {
 
 /// Starts of their own for each element of the batch, as rows of index vectors; their dtype holds
 /// every index.
-Tensor start_vectors(std::span<const Tensor> starts, std::span<const int> axes, std::int64_t size) {
+Tensor start_vectors(TensorSpan starts, std::span<const int> axes, std::int64_t size) {
   Tensors columns;
   for (std::size_t i = 0; i < starts.size(); ++i)
     columns.push_back(reshape(batch_front(starts[i], axes[i], size), {size, 1}));
-  return columns.empty() ? zeros({DType::s32, {size, 0}}) : concatenate(columns, 1);
+  if (columns.empty()) return zeros({DType::s32, {size, 0}});
+  return concatenate(columns, 1);
 }
 
 /// The window is the whole slice; x and the index vectors go together along axis 0, when x has one.
@@ -93,13 +92,13 @@ IndexAxes whole_window(std::int64_t rank, bool batched) {
   return axes;
 }
 
-Tensors with_zero(const Tensor& like, std::span<const Tensor> starts) {
+Tensors with_zero(const Tensor& like, TensorSpan starts) {
   Tensors out{zeros({like.dtype(), {}})};
   out.insert(out.end(), starts.begin(), starts.end());
   return out;
 }
 
-Batched dynamic_slice_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
+Batched dynamic_slice_batch(const Op& op, TensorSpan x, std::span<const int> axes,
                             std::int64_t size, const Tensor&) {
   Dims sizes = op.as<SizesParams>().sizes;
   const auto rank = static_cast<std::int64_t>(sizes.size());
@@ -113,8 +112,8 @@ Batched dynamic_slice_batch(const Op& op, std::span<const Tensor> x, std::span<c
   return {{gather(from, vectors, whole_window(rank, axes[0] >= 0), sizes, OutOfRange::clip)}, {0}};
 }
 
-Batched update_batch(const Op&, std::span<const Tensor> x, std::span<const int> axes,
-                     std::int64_t size, const Tensor&) {
+Batched update_batch(const Op&, TensorSpan x, std::span<const int> axes, std::int64_t size,
+                     const Tensor&) {
   const Tensor to = batch_front(x[0], axes[0], size), update = batch_front(x[1], axes[1], size);
   if (!any_mapped(axes.subspan(2)))
     return {{update_from(to, update, with_zero(x[2], x.subspan(2)))}, {0}};
@@ -173,14 +172,14 @@ Tensors normal_starts(const char* op, const Tensor& x, const std::vector<Operand
 
 }  // namespace
 
-Tensor slice_from(const Tensor& x, std::span<const Tensor> starts, const Dims& sizes) {
+Tensor slice_from(const Tensor& x, TensorSpan starts, const Dims& sizes) {
   if (x.rank() == 0) return x;
   Tensors operands{x};
   operands.insert(operands.end(), starts.begin(), starts.end());
   return bind1(dynamic_slice_p, make_params(SizesParams{sizes}), operands);
 }
 
-Tensor update_from(const Tensor& x, const Tensor& update, std::span<const Tensor> starts) {
+Tensor update_from(const Tensor& x, const Tensor& update, TensorSpan starts) {
   if (x.rank() == 0) return update;
   Tensors operands{x, update};
   operands.insert(operands.end(), starts.begin(), starts.end());

@@ -4,6 +4,7 @@
 
 #include <map>
 
+#include "core/lists.h"
 #include "ops/axes.h"
 #include "ops/family.h"
 #include "ops/shape.h"
@@ -65,7 +66,7 @@ Labels implied_result(const std::vector<Term>& terms) {
   return result;
 }
 
-Sum parse(std::string_view spec, std::span<const Tensor> operands) {
+Sum parse(std::string_view spec, TensorSpan operands) {
   const std::size_t arrow = spec.find("->");
   std::string_view left = spec.substr(0, arrow);
   Sum sum;
@@ -77,7 +78,7 @@ Sum parse(std::string_view spec, std::span<const Tensor> operands) {
     const std::string_view text = left.substr(0, comma);
     const std::int64_t hidden = operands[i].rank() - letters_in(text);
     const bool ellipsis = text.find("...") != std::string_view::npos;
-    check(ellipsis ? hidden >= 0 : hidden == 0,
+    check(hidden == 0 || (ellipsis && hidden > 0),
           "einsum: \"{}\" of \"{}\" does not name the axes of {}", text, spec,
           to_string(operands[i].type()));
     sum.terms.push_back({operands[i], read_labels(text, hidden, spec)});
@@ -126,13 +127,12 @@ void drop_stretched(std::vector<Term>& terms, std::string_view spec) {
 /// A label that comes twice: the diagonal of its two axes, which goes last.
 void take_diagonals(Term& t) {
   for (std::size_t i = 0; i < t.labels.size(); ++i) {
-    const auto again = std::find(t.labels.begin() + static_cast<std::ptrdiff_t>(i) + 1,
-                                 t.labels.end(), t.labels[i]);
+    const auto again = std::find(nth(t.labels, i) + 1, t.labels.end(), t.labels[i]);
     if (again == t.labels.end()) continue;
     const int label = t.labels[i];
     t.tensor = diagonal(t.tensor, 0, static_cast<std::int64_t>(i), again - t.labels.begin());
     t.labels.erase(again);
-    t.labels.erase(t.labels.begin() + static_cast<std::ptrdiff_t>(i));
+    t.labels.erase(nth(t.labels, i));
     t.labels.push_back(label);
     --i;
   }
@@ -163,10 +163,16 @@ Term contracted(const Term& x, const Term& y, const Needed& needed) {
       own_x.push_back(x.labels[i]);
       continue;
     }
-    const bool kept = needed(x.labels[i]);
-    (kept ? axes.batch_x : axes.contract_x).push_back(static_cast<std::int64_t>(i));
-    (kept ? axes.batch_y : axes.contract_y).push_back(other - y.labels.begin());
-    if (kept) batch.push_back(x.labels[i]);
+    const auto in_x = static_cast<std::int64_t>(i);
+    const std::int64_t in_y = other - y.labels.begin();
+    if (needed(x.labels[i])) {
+      axes.batch_x.push_back(in_x);
+      axes.batch_y.push_back(in_y);
+      batch.push_back(x.labels[i]);
+    } else {
+      axes.contract_x.push_back(in_x);
+      axes.contract_y.push_back(in_y);
+    }
   }
   for (int label : y.labels)
     if (!has(x.labels, label)) own_y.push_back(label);
@@ -209,13 +215,13 @@ void contract_one(Sum& sum) {
   const Labels needed = needed_beyond(sum, best_a, best_b);
   Term product = contracted(sum.terms[best_a], sum.terms[best_b],
                             [&](int label) { return has(needed, label); });
-  sum.terms.erase(sum.terms.begin() + static_cast<std::ptrdiff_t>(best_b));
+  sum.terms.erase(nth(sum.terms, best_b));
   sum.terms[best_a] = std::move(product);
 }
 
 }  // namespace
 
-Tensor einsum(std::string_view spec, std::span<const Tensor> operands, Place place) {
+Tensor einsum(std::string_view spec, TensorSpan operands, Place place) {
   PlaceScope scope(place);
   check(!operands.empty(), "einsum: at least one operand is needed");
   Type type = operands[0].type();

@@ -17,24 +17,21 @@ using T = const Tensor&;
 // --- linear
 // -------------------------------------------------------------------------------------------------
 
-Tensors add_transpose(const Op&, std::span<const Tensor> ct, std::span<const Tensor> x, TypeSpan) {
-  return {x[0].has_value() ? Tensor() : ct[0], x[1].has_value() ? Tensor() : ct[0]};
+Tensors add_transpose(const Op&, TensorSpan ct, TensorSpan x, TypeSpan) {
+  return {cotangent_for(x[0], ct[0]), cotangent_for(x[1], ct[0])};
 }
-Tensors subtract_transpose(const Op&, std::span<const Tensor> ct, std::span<const Tensor> x,
-                           TypeSpan) {
-  return {x[0].has_value() ? Tensor() : ct[0], x[1].has_value() ? Tensor() : negative(ct[0])};
+Tensors subtract_transpose(const Op&, TensorSpan ct, TensorSpan x, TypeSpan) {
+  return {cotangent_for(x[0], ct[0]), cotangent_for(x[1], [&] { return negative(ct[0]); })};
 }
-Tensors negative_transpose(const Op&, std::span<const Tensor> ct, std::span<const Tensor>,
-                           TypeSpan) {
+Tensors negative_transpose(const Op&, TensorSpan ct, TensorSpan, TypeSpan) {
   return {negative(ct[0])};
 }
-Tensors multiply_transpose(const Op&, std::span<const Tensor> ct, std::span<const Tensor> x,
-                           TypeSpan) {
-  return {x[0].has_value() ? Tensor() : ct[0] * x[1], x[1].has_value() ? Tensor() : ct[0] * x[0]};
+Tensors multiply_transpose(const Op&, TensorSpan ct, TensorSpan x, TypeSpan) {
+  return {cotangent_for(x[0], [&] { return ct[0] * x[1]; }),
+          cotangent_for(x[1], [&] { return ct[0] * x[0]; })};
 }
 
-Tensors divide_transpose(const Op&, std::span<const Tensor> ct, std::span<const Tensor> x,
-                         TypeSpan) {
+Tensors divide_transpose(const Op&, TensorSpan ct, TensorSpan x, TypeSpan) {
   check(x[1].has_value(), "divide: a tangent is divided by, which is not linear");
   return {ct[0] / x[1], Tensor()};
 }
@@ -43,18 +40,16 @@ Types select_type(const Params*, TypeSpan operands) {
   check(operands[0].dtype == DType::pred && operands[0].dims == operands[1].dims,
         "select: the condition must be pred of shape {}, got {}", dims_to_string(operands[1].dims),
         to_string(operands[0]));
-  check(operands[1].dtype == operands[2].dtype && operands[1].dims == operands[2].dims,
-        "select: both choices must have one type, got {} and {}", to_string(operands[1]),
-        to_string(operands[2]));
+  check(alike(operands[1], operands[2]), "select: both choices must have one type, got {} and {}",
+        to_string(operands[1]), to_string(operands[2]));
   Type type = operands[1];
   type.weak = type.weak && operands[2].weak;
   return {type};
 }
-Tensors select_transpose(const Op&, std::span<const Tensor> ct, std::span<const Tensor> x,
-                         TypeSpan) {
+Tensors select_transpose(const Op&, TensorSpan ct, TensorSpan x, TypeSpan) {
   const Tensor zero = zeros_like_type(ct[0].type());
-  return {Tensor(), x[1].has_value() ? Tensor() : where(x[0], ct[0], zero),
-          x[2].has_value() ? Tensor() : where(x[0], zero, ct[0])};
+  return {Tensor(), cotangent_for(x[1], [&] { return where(x[0], ct[0], zero); }),
+          cotangent_for(x[2], [&] { return where(x[0], zero, ct[0]); })};
 }
 
 // --- slopes
@@ -116,7 +111,7 @@ constexpr Primitive multiply_p = multilinear("multiply", "multiply", same_type_i
 constexpr Primitive select_p =
     linear("select", "select", select_type, select_transpose, elementwise_batch);
 // The tangent is divided, not multiplied by 1 / y, which may be too small a number.
-Jvp divide_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
+Jvp divide_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   Tensor z = bind1(op.primitive, op.params, x);
   Tensor dz;
   if (dx[0].has_value()) dz = dx[0] / x[1];
@@ -155,9 +150,11 @@ constexpr Primitive exp_p = unary<exp_slope>("exp", "exponential");
 constexpr Primitive expm1_p = unary<expm1_slope>("expm1", "exponential_minus_one");
 // The tangent is divided: its product with 1 / 0 is nan where complex numbers meet.
 template <int offset>
-Jvp log_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
-  Tensor dy;
-  if (dx[0].has_value()) dy = dx[0] / (offset == 0 ? x[0] : x[0] + offset);
+Jvp log_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
+  const Tensor dy = map_value(dx[0], [&](T t) {
+    if constexpr (offset == 0) return t / x[0];
+    return t / (x[0] + offset);
+  });
   return {{bind1(op.primitive, op.params, x)}, {dy}};
 }
 constexpr Primitive log_p{.name = "log",
@@ -186,9 +183,9 @@ constexpr Primitive sin_p = trigonometric<sin_slope, sine_lower>("sin");
 constexpr Primitive cos_p = trigonometric<cos_slope, cosine_lower>("cos");
 constexpr Primitive tan_p = unary<tan_slope>("tan", "tan");
 // As in JAX: 1 - y^2 in two factors, which complex numbers need at infinities.
-Jvp tanh_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
+Jvp tanh_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   const Tensor y = bind1(op.primitive, op.params, x);
-  return {{y}, {dx[0].has_value() ? (dx[0] + dx[0] * y) * (1 - y) : Tensor()}};
+  return {{y}, {map_value(dx[0], [&](T t) { return (t + t * y) * (1 - y); })}};
 }
 constexpr Primitive tanh_p{.name = "tanh",
                            .hlo = "tanh",
@@ -272,7 +269,7 @@ Types abs_type(const Params*, TypeSpan operands) {
   require_dtype(numeric(operands[0].dtype) && !is_unsigned(operands[0].dtype), operands[0].dtype);
   return {Type{real_dtype(operands[0].dtype), operands[0].dims, operands[0].weak}};
 }
-Jvp abs_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
+Jvp abs_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   const Tensor y = bind1(op.primitive, op.params, x);
   if (!dx[0].has_value()) return {{y}, {Tensor()}};
   if (!is_complex(x[0].dtype()))  // 1 at zeros of both signs, as in JAX
@@ -282,37 +279,6 @@ Jvp abs_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx)
 }
 constexpr Primitive abs_p{
     .name = "abs", .hlo = "abs", .type = abs_type, .jvp = abs_jvp, .batch = elementwise_batch};
-
-// --- complex: linear over the real numbers
-// -----------------------------------------------------------------------------------
-
-Types part_type(const Params*, TypeSpan operands) {
-  require_dtype(is_complex(operands[0].dtype), operands[0].dtype);
-  return {Type{real_dtype(operands[0].dtype), operands[0].dims}};
-}
-Types complex_type(const Params*, TypeSpan operands) {
-  const Type type = same_type(nullptr, operands)[0];
-  check(type.dtype == DType::f32 || type.dtype == DType::f64,
-        "complex: the parts must be f32 or f64, got {}", to_string(type));
-  return {Type{type.dtype == DType::f32 ? DType::c64 : DType::c128, type.dims}};
-}
-// JAX's convention: the cotangent of real(z) at z is ct, of imag(z) is -i ct, so that grad of a
-// real function is its conjugate gradient's mirror.
-Tensors real_transpose(const Op&, std::span<const Tensor> ct, std::span<const Tensor>, TypeSpan) {
-  return {complex(ct[0], zeros_like(ct[0]))};
-}
-Tensors imag_transpose(const Op&, std::span<const Tensor> ct, std::span<const Tensor>, TypeSpan) {
-  return {complex(zeros_like(ct[0]), negative(ct[0]))};
-}
-Tensors complex_transpose(const Op&, std::span<const Tensor> ct, std::span<const Tensor> x,
-                          TypeSpan) {
-  return {x[0].has_value() ? Tensor() : real(ct[0]),
-          x[1].has_value() ? Tensor() : negative(imag(ct[0]))};
-}
-constexpr Primitive real_p = linear("real", "real", part_type, real_transpose, elementwise_batch);
-constexpr Primitive imag_p = linear("imag", "imag", part_type, imag_transpose, elementwise_batch);
-constexpr Primitive complex_p =
-    linear("complex", "complex", complex_type, complex_transpose, elementwise_batch);
 
 // --- comparison
 // -------------------------------------------------------------------------------------------------
@@ -348,8 +314,7 @@ constexpr const Primitive* elementwise_family[] = {
     &erf_inv_p,   &bitcast_p,   &floor_p,      &ceil_p,        &round_p,
     &sign_p,      &and_p,       &or_p,         &xor_p,         &not_p,
     &popcnt_p,    &clz_p,       &shift_left_p, &shift_right_p, &shift_right_logical_p,
-    &is_finite_p, &abs_p,       &real_p,       &imag_p,        &complex_p,
-    &compare_p};
+    &is_finite_p, &abs_p,       &compare_p};
 static_assert(complete(elementwise_family));
 
 // --- binding
@@ -374,7 +339,8 @@ Tensor analytic(const Primitive& p, const Operand& x) {
 
 /// Integers are whole as they are.
 Tensor whole(const Primitive& p, const Operand& x) {
-  return integral(x.tensor().dtype()) ? x.tensor() : single(p, x);
+  if (integral(x.tensor().dtype())) return x.tensor();
+  return single(p, x);
 }
 
 Tensor compare(const char* direction, const Operand& x, const Operand& y) {
@@ -384,7 +350,8 @@ Tensor compare(const char* direction, const Operand& x, const Operand& y) {
 }  // namespace
 
 Tensor as_float(const Tensor& x) {
-  return is_differentiable(x.dtype()) ? x : fit(x, {DType::f32, x.dims(), x.type().weak});
+  if (is_differentiable(x.dtype())) return x;
+  return fit(x, {DType::f32, x.dims(), x.type().weak});
 }
 
 Tensor add(const Operand& x, const Operand& y) { return two(add_p, x, y); }
@@ -403,28 +370,31 @@ Tensor remainder(const Operand& x, const Operand& y) { return two(remainder_p, x
 Tensor pow(const Operand& x, const Operand& y) {
   PlaceScope at(x.place());
   const auto [base, exponent] = matched("pow", x.tensor(), y.tensor());
-  const detail::HostValue* known = is_complex(base.dtype()) ? host_scalar(y.tensor()) : nullptr;
+  const detail::HostValue* known = nullptr;
+  if (is_complex(base.dtype())) known = host_scalar(y.tensor());
   if (!known || is_complex(known->type.dtype)) return bind1(pow_p, nullptr, {base, exponent});
   const double n = read_number(known->type.dtype, known->data.get()).real;
   if (std::abs(n) > 1e6 || n != std::trunc(n)) return bind1(pow_p, nullptr, {base, exponent});
   Tensor power, square = base;
   for (auto left = static_cast<std::int64_t>(std::abs(n)); left > 0; left /= 2) {
-    if (left % 2) power = power.has_value() ? power * square : square;
+    if (left % 2) power = product_any(power, square);
     if (left > 1) square = square * square;
   }
   if (!power.has_value()) return ones_like(base);
-  return n < 0 ? 1 / power : power;
+  if (n < 0) return 1 / power;
+  return power;
 }
 Tensor atan2(const Operand& y, const Operand& x) { return two(atan2_p, y, x); }
 Tensor maximum(const Operand& x, const Operand& y) { return two(maximum_p, x, y); }
 Tensor minimum(const Operand& x, const Operand& y) { return two(minimum_p, x, y); }
 Tensor negative(const Operand& x) { return single(negative_p, x); }
 Tensor abs(const Operand& x) {
-  return is_unsigned(x.tensor().dtype()) ? x.tensor() : single(abs_p, x);
+  if (is_unsigned(x.tensor().dtype())) return x.tensor();
+  return single(abs_p, x);
 }
 Tensor sign(const Operand& x) {  // StableHLO has none of unsigned numbers
-  return is_unsigned(x.tensor().dtype()) ? convert_to(not_equal(x, 0), x.tensor().dtype())
-                                         : single(sign_p, x);
+  if (is_unsigned(x.tensor().dtype())) return convert_to(not_equal(x, 0), x.tensor().dtype());
+  return single(sign_p, x);
 }
 
 Tensor exp(const Operand& x) { return analytic(exp_p, x); }
@@ -443,9 +413,8 @@ Tensor erf(const Operand& x) { return analytic(erf_p, x); }
 Tensor erf_inv(const Operand& x) { return analytic(erf_inv_p, x); }
 Tensor bitcast(const Operand& x, DType dtype) {
   PlaceScope at(x.place());
-  return x.tensor().dtype() == dtype
-             ? x.tensor()
-             : bind1(bitcast_p, make_params(BitcastParams{dtype}), {x.tensor()});
+  if (x.tensor().dtype() == dtype) return x.tensor();
+  return bind1(bitcast_p, make_params(BitcastParams{dtype}), {x.tensor()});
 }
 Tensor floor(const Operand& x) { return whole(floor_p, x); }
 Tensor ceil(const Operand& x) { return whole(ceil_p, x); }
@@ -466,7 +435,8 @@ Tensor population_count(const Operand& x) { return single(popcnt_p, x); }
 Tensor count_leading_zeros(const Operand& x) { return single(clz_p, x); }
 Tensor shift_left(const Operand& x, const Operand& y) { return two(shift_left_p, x, y); }
 Tensor shift_right(const Operand& x, const Operand& y) {
-  return two(is_unsigned(x.tensor().dtype()) ? shift_right_logical_p : shift_right_p, x, y);
+  if (is_unsigned(x.tensor().dtype())) return two(shift_right_logical_p, x, y);
+  return two(shift_right_p, x, y);
 }
 Tensor shift_right_logical(const Operand& x, const Operand& y) {
   return two(shift_right_logical_p, x, y);
@@ -482,16 +452,5 @@ Tensor where(const Operand& condition, const Operand& x, const Operand& y) {
   return bind1(select_p, nullptr,
                {fit(c, {DType::pred, type.dims}), fit(x.tensor(), type), fit(y.tensor(), type)});
 }
-
-Tensor real(const Operand& x) {
-  return is_complex(x.tensor().dtype()) ? single(real_p, x) : x.tensor();
-}
-Tensor imag(const Operand& x) {
-  return is_complex(x.tensor().dtype()) ? single(imag_p, x) : zeros_like(x);
-}
-Tensor conj(const Operand& x) {
-  return is_complex(x.tensor().dtype()) ? complex(real(x), negative(imag(x))) : x.tensor();
-}
-Tensor complex(const Operand& re, const Operand& im) { return two(complex_p, re, im); }
 
 }  // namespace postern

@@ -37,8 +37,9 @@ class Elements {
 Ssa product_of(Elements& to, Ssa x, Ssa y, DType dtype, const std::uint64_t* n) {
   const Ssa one = to.number(1);
   Ssa power = one;
-  const int bits = bit_width(dtype) - (is_signed(dtype) ? 1 : 0);
-  const Ssa zero = n ? one : to.number(0);
+  const int bits = bit_width(dtype) - int{is_signed(dtype)};
+  Ssa zero = one;
+  if (!n) zero = to.number(0);
   for (int bit = 0; bit < bits; ++bit) {
     if (n) {
       if (*n >> bit & 1) power = power.id == one.id ? x : to.two("multiply", power, x);
@@ -69,18 +70,15 @@ Ssa complex_choice(Lowering& out, const Equation& e, const char* direction) {
              {&pred, &pred, &pred}, pred);
   return Elements(out, type).select(wins, x, y);
 }
-template <bool largest>
-void choice_lower(Lowering& out, const Equation& e) {
-  if (!is_complex(out.operand_type(e, 0).dtype))
-    return out.simple(e, largest ? "maximum" : "minimum");
-  out.define(e, 0, complex_choice(out, e, largest ? "GT" : "LT"));
+void choice_lower(Lowering& out, const Equation& e, const char* hlo, const char* direction) {
+  if (!is_complex(out.operand_type(e, 0).dtype)) return out.simple(e, hlo);
+  out.define(e, 0, complex_choice(out, e, direction));
 }
 // As in JAX: the parts of a complex sine or cosine by real functions, the imaginary (real) part of
 // an argument without a real part exactly 0, where XLA's own gives nan at infinities.
-template <bool sine>
-void sine_or_cosine(Lowering& out, const Equation& e) {
+void sine_or_cosine(Lowering& out, const Equation& e, bool is_sine, const char* hlo) {
   const Type& type = out.operand_type(e, 0);
-  if (!is_complex(type.dtype)) return out.simple(e, sine ? "sine" : "cosine");
+  if (!is_complex(type.dtype)) return out.simple(e, hlo);
   const Type part{real_dtype(type.dtype), type.dims};
   Elements to(out, part);
   const Ssa z = out.operand(e, 0);
@@ -92,9 +90,16 @@ void sine_or_cosine(Lowering& out, const Equation& e) {
   const Ssa sinh = to.two("divide", to.two("subtract", up, down), two),
             cosh = to.two("divide", to.two("add", to.two("add", up, down), two), two);
   const Ssa is_zero = to.compare("EQ", a, zero);
-  Ssa re = to.two("multiply", sine ? sn : cs, cosh),
-      im = to.two("multiply", sine ? cs : to.one("negate", sn), sinh);
-  (sine ? re : im) = to.select(is_zero, zero, sine ? re : im);
+  Ssa re, im;
+  if (is_sine) {
+    re = to.two("multiply", sn, cosh);
+    im = to.two("multiply", cs, sinh);
+    re = to.select(is_zero, zero, re);
+  } else {
+    re = to.two("multiply", cs, cosh);
+    im = to.two("multiply", to.one("negate", sn), sinh);
+    im = to.select(is_zero, zero, im);
+  }
   out.define(e, 0, out.op("complex", {re, im}, {&part, &part}, type));
 }
 }  // namespace
@@ -139,9 +144,9 @@ void square_lower(Lowering& out, const Equation& e) {
   out.define(e, 0, out.op("complex", {re, to.two("add", product, product)}, {&part, &part}, type));
 }
 
-void maximum_lower(Lowering& out, const Equation& e) { choice_lower<true>(out, e); }
-void minimum_lower(Lowering& out, const Equation& e) { choice_lower<false>(out, e); }
-void sine_lower(Lowering& out, const Equation& e) { sine_or_cosine<true>(out, e); }
-void cosine_lower(Lowering& out, const Equation& e) { sine_or_cosine<false>(out, e); }
+void maximum_lower(Lowering& out, const Equation& e) { choice_lower(out, e, "maximum", "GT"); }
+void minimum_lower(Lowering& out, const Equation& e) { choice_lower(out, e, "minimum", "LT"); }
+void sine_lower(Lowering& out, const Equation& e) { sine_or_cosine(out, e, true, "sine"); }
+void cosine_lower(Lowering& out, const Equation& e) { sine_or_cosine(out, e, false, "cosine"); }
 
 }  // namespace postern

@@ -5,6 +5,7 @@
 #include <array>
 #include <bit>
 
+#include "ops/axes.h"
 #include "ops/shape.h"
 
 namespace postern {
@@ -46,7 +47,8 @@ constexpr Above lattice = make_lattice();
 int node_of(const Type& t) {
   if (!t.weak || t.dtype == DType::pred) return static_cast<int>(t.dtype);
   if (is_complex(t.dtype)) return weak_complex;
-  return is_float(t.dtype) ? weak_float : weak_int;
+  if (is_float(t.dtype)) return weak_float;
+  return weak_int;
 }
 
 /// Of two weak types the one of the larger kind keeps its C++ dtype; within a kind the wider one.
@@ -59,7 +61,8 @@ DType weak_dtype(int node, const Type& a, const Type& b) {
       of_kind = t;
   if (of_kind) return of_kind->dtype;
   if (node == weak_complex) return DType::c128;
-  return node == weak_int ? DType::s64 : DType::f64;
+  if (node == weak_int) return DType::s64;
+  return DType::f64;
 }
 
 }  // namespace
@@ -78,8 +81,8 @@ Type promote(const char* op, const Type& a, const Type& b) {
 }
 
 Dims broadcast_dims(const char* op, const Dims& a, const Dims& b) {
-  const Dims& longer = a.size() >= b.size() ? a : b;
-  const Dims& shorter = a.size() >= b.size() ? b : a;
+  const auto [shorter, longer] = std::minmax(
+      b, a, [](const Dims& one, const Dims& other) { return one.size() < other.size(); });
   Dims out = longer;
   const std::size_t shift = longer.size() - shorter.size();
   for (std::size_t i = 0; i < shorter.size(); ++i) {
@@ -95,7 +98,7 @@ Dims broadcast_dims(const char* op, const Dims& a, const Dims& b) {
 
 Tensor fit(const Tensor& x, const Type& type) {
   const Type& has = x.type();
-  if (has.dtype == type.dtype && has.dims == type.dims) return x;
+  if (alike(has, type)) return x;
   if (const detail::HostValue* host = host_scalar(x)) {
     const Number number = read_number(has.dtype, host->data.get());
     if (has.weak && !holds(type.dtype, number))
@@ -106,13 +109,12 @@ Tensor fit(const Tensor& x, const Type& type) {
     if (is_number(type.dtype))
       return broadcast_to_dims(full_of(number, {type.dtype, {}, type.weak}), type.dims);
   }
-  return broadcast_to_dims(has.dtype == type.dtype ? x : convert_to(x, type.dtype, type.weak),
-                           type.dims);
+  return broadcast_to_dims(convert_to(x, type.dtype, type.weak), type.dims);
 }
 
 std::pair<Tensor, Tensor> matched(const char* op, const Tensor& a, const Tensor& b) {
   const Type &ta = a.type(), &tb = b.type();
-  if (ta.dtype == tb.dtype && ta.dims == tb.dims) return {a, b};
+  if (alike(ta, tb)) return {a, b};
   Type type = promote(op, ta, tb);
   type.dims = broadcast_dims(op, ta.dims, tb.dims);
   return {fit(a, type), fit(b, type)};
@@ -120,7 +122,7 @@ std::pair<Tensor, Tensor> matched(const char* op, const Tensor& a, const Tensor&
 
 std::int64_t normal_axis(const char* op, std::int64_t axis, std::int64_t rank) {
   check(axis >= -rank && axis < rank, "{}: axis {} is out of range for rank {}", op, axis, rank);
-  return axis < 0 ? axis + rank : axis;
+  return from_front(axis, rank);
 }
 
 Dims normal_axes(const char* op, const Dims& axes, std::int64_t rank) {
@@ -132,12 +134,28 @@ Dims normal_axes(const char* op, const Dims& axes, std::int64_t rank) {
   return out;
 }
 
+Dims axes_or_all(const char* op, const std::optional<Dims>& axes, std::int64_t rank) {
+  if (axes) return normal_axes(op, *axes, rank);
+  return range(0, rank);
+}
+
+DType complex_dtype(DType part) {
+  if (part == DType::f64) return DType::c128;
+  return DType::c64;
+}
+
 Tensor zeros_like_type(const Type& type) { return full_of({Number::Kind::integer, 0, 0, 0}, type); }
 
 Tensor add_any(const Tensor& a, const Tensor& b) {
   if (!a.has_value()) return b;
   if (!b.has_value()) return a;
   return add(a, b);
+}
+
+Tensor product_any(const Tensor& a, const Tensor& b) {
+  if (!a.has_value()) return b;
+  if (!b.has_value()) return a;
+  return a * b;
 }
 
 Tensor batch_front(const Tensor& x, int axis, std::int64_t size, bool force) {
@@ -155,8 +173,8 @@ Tensor batch_front(const Tensor& x, int axis, std::int64_t size, bool force) {
   return transpose(x, order);
 }
 
-Batched elementwise_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
-                          std::int64_t size, const Tensor&) {
+Batched elementwise_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
+                          const Tensor&) {
   int axis = -1;
   bool same = true;
   for (int a : axes) {
@@ -175,9 +193,8 @@ Batched elementwise_batch(const Op& op, std::span<const Tensor> x, std::span<con
 Types same_type(const Params*, TypeSpan operands) {
   Type type{operands[0].dtype, operands[0].dims, operands[0].weak};
   for (std::size_t i = 1; i < operands.size(); ++i) {
-    check(operands[i].dtype == type.dtype && operands[i].dims == type.dims,
-          "operands must have one type, got {} and {}", to_string(operands[0]),
-          to_string(operands[i]));
+    check(alike(operands[i], type), "operands must have one type, got {} and {}",
+          to_string(operands[0]), to_string(operands[i]));
     type.weak = type.weak && operands[i].weak;
   }
   return {std::move(type)};
@@ -193,7 +210,8 @@ void require_dtype(bool ok, DType dtype) {
 }
 
 std::string array_text(const Dims& values) {
-  return values.empty() ? "array<i64>" : fmt::format("array<i64: {}>", fmt::join(values, ", "));
+  if (values.empty()) return "array<i64>";
+  return fmt::format("array<i64: {}>", fmt::join(values, ", "));
 }
 
 }  // namespace postern

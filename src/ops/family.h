@@ -8,6 +8,9 @@
 #include "trace/literal.h"
 #include "trace/trace.h"
 
+#include <concepts>
+#include <optional>
+
 namespace postern {
 
 using Jvp = std::pair<Tensors, Tensors>;
@@ -29,16 +32,32 @@ std::pair<Tensor, Tensor> matched(const char* op, const Tensor& a, const Tensor&
 /// An axis counted from the end when negative; checked against `rank`.
 std::int64_t normal_axis(const char* op, std::int64_t axis, std::int64_t rank);
 Dims normal_axes(const char* op, const Dims& axes, std::int64_t rank);  // sorted, no repeats;
+/// Those, or all where none are named.
+Dims axes_or_all(const char* op, const std::optional<Dims>& axes, std::int64_t rank);
+/// The complex dtype with parts of that float dtype.
+DType complex_dtype(DType part);
 
 // --- tangents and cotangents; an empty Tensor is zero
 // ---------------------------------------------------------------------
 
 Tensor zeros_like_type(const Type& type);
 inline Tensor or_zeros(const Tensor& t, const Type& type) {
-  return t.has_value() ? t : zeros_like_type(type);
+  if (t.has_value()) return t;
+  return zeros_like_type(type);
 }
-/// Sum of two, either of which may be empty.
+/// Sum and product of two, either of which may be empty.
 Tensor add_any(const Tensor& a, const Tensor& b);
+Tensor product_any(const Tensor& a, const Tensor& b);
+/// In a transpose rule: the operand's cotangent, which a known operand has none of.
+inline Tensor cotangent_for(const Tensor& operand, const Tensor& cotangent) {
+  if (operand.has_value()) return {};
+  return cotangent;
+}
+template <std::invocable F>
+Tensor cotangent_for(const Tensor& operand, F&& cotangent) {
+  if (operand.has_value()) return {};
+  return cotangent();
+}
 
 // --- batching
 // -------------------------------------------------------------------------------------------------
@@ -47,8 +66,8 @@ Tensor add_any(const Tensor& a, const Tensor& b);
 /// when `force`.
 Tensor batch_front(const Tensor& x, int axis, std::int64_t size, bool force = true);
 /// Rule of operations whose operands have the results' shape: moves all batch axes to one place.
-Batched elementwise_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
-                          std::int64_t size, const Tensor& mask);
+Batched elementwise_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
+                          const Tensor& mask);
 
 // --- type rules
 // -------------------------------------------------------------------------------------------------
@@ -78,9 +97,9 @@ Types same_type_if(const Params* params, TypeSpan operands) {
 using Slope = Tensor (*)(const Tensor& x, const Tensor& y);  // dy/dx from x and y = f(x)
 
 template <Slope slope>
-Jvp unary_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
+Jvp unary_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   Tensor y = bind1(op.primitive, op.params, x);
-  return {{y}, {dx[0].has_value() ? dx[0] * slope(x[0], y) : Tensor()}};
+  return {{y}, {map_value(dx[0], [&](const Tensor& t) { return t * slope(x[0], y); })}};
 }
 
 /// y = f(x), elementwise, with its derivative.
@@ -103,7 +122,7 @@ constexpr Primitive flat(const char* name, const char* hlo) {
 using Partial = Tensor (*)(const Tensor& x, const Tensor& y, const Tensor& z);  // dz/dx or dz/dy
 
 template <Partial by_x, Partial by_y>
-Jvp binary_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
+Jvp binary_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   Tensor z = bind1(op.primitive, op.params, x);
   Tensor dz;
   if (dx[0].has_value()) dz = dx[0] * by_x(x[0], x[1], z);
@@ -121,11 +140,10 @@ constexpr Primitive binary(const char* name, const char* hlo) {
           .batch = elementwise_batch};
 }
 
-using Transpose = Tensors (*)(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x,
-                              TypeSpan types);
+using Transpose = Tensors (*)(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan types);
 using TypeRule = Types (*)(const Params*, TypeSpan);
-using BatchRule = Batched (*)(const Op&, std::span<const Tensor>, std::span<const int>,
-                              std::int64_t, const Tensor&);
+using BatchRule = Batched (*)(const Op&, TensorSpan, std::span<const int>, std::int64_t,
+                              const Tensor&);
 using LowerRule = void (*)(Lowering&, const Equation&);
 
 /// Linear in all differentiable operands together.

@@ -25,18 +25,21 @@ Types fft_type(const Params* params, TypeSpan operands) {
   const Type& x = operands[0];
   const std::size_t n = p.lengths.size();
   const bool from_real = p.is("RFFT"), to_real = p.is("IRFFT");
-  check(from_real ? x.dtype == DType::f32 || x.dtype == DType::f64 : is_complex(x.dtype),
-        "fft: {} takes {}, got {}", p.kind, from_real ? "f32 or f64" : "complex numbers",
-        to_string(x));
+  if (from_real)
+    check(x.dtype == DType::f32 || x.dtype == DType::f64, "fft: {} takes f32 or f64, got {}",
+          p.kind, to_string(x));
+  else
+    check(is_complex(x.dtype), "fft: {} takes complex numbers, got {}", p.kind, to_string(x));
   check(n >= 1 && n <= 3 && x.dims.size() >= n,
         "fft: 1 to 3 axes can be transformed, asked for {} of {}", n,
         to_string(x));  // fft_c1, fft_c3
   Type out{x.dtype, x.dims};
-  if (from_real) out.dtype = x.dtype == DType::f32 ? DType::c64 : DType::c128;
+  if (from_real) out.dtype = complex_dtype(x.dtype);
   if (to_real) out.dtype = real_dtype(x.dtype);
   for (std::size_t i = 0; i < n; ++i) {
     std::int64_t& extent = out.dims[x.dims.size() - n + i];
-    const std::int64_t want = to_real && i + 1 == n ? p.lengths[i] / 2 + 1 : p.lengths[i];
+    std::int64_t want = p.lengths[i];
+    if (to_real && i + 1 == n) want = want / 2 + 1;
     check(extent == want, "fft: axis {} from the end of {} must have {} elements", n - i,
           to_string(x), want);  // fft_c4, fft_c5
     extent = p.lengths[i];
@@ -47,7 +50,7 @@ Types fft_type(const Params* params, TypeSpan operands) {
 
 Tensor bind_fft(const char* kind, const Dims& lengths, const Tensor& x);
 
-Tensors fft_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>, TypeSpan) {
+Tensors fft_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan) {
   const auto& p = op.as<FftParams>();
   const Tensor& t = ct[0];
   if (p.is("RFFT")) {  // the transpose of "transform, keep the first half": pad with zeros,
@@ -70,8 +73,8 @@ Tensors fft_transpose(const Op& op, std::span<const Tensor> ct, std::span<const 
   return {bind_fft(p.kind, p.lengths, t)};
 }
 
-Batched fft_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
-                  std::int64_t size, const Tensor&) {
+Batched fft_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
+                  const Tensor&) {
   return {bind_n(op.primitive, op.params, Tensors{batch_front(x[0], axes[0], size)}), {0}};
 }
 
@@ -99,7 +102,7 @@ Dims lengths_of(const char* op, const Tensor& x, std::int64_t axes) {
 
 Tensor as_complex(const Tensor& x) {
   if (is_complex(x.dtype())) return x;
-  return convert_to(x, x.dtype() == DType::f64 ? DType::c128 : DType::c64);
+  return convert_to(x, complex_dtype(x.dtype()));
 }
 
 }  // namespace
@@ -118,8 +121,8 @@ Tensor rfft(const Operand& x, std::int64_t axes) {
   PlaceScope at(x.place());
   check(!is_complex(x.tensor().dtype()), "rfft: the input must be real, got {}",
         to_string(x.tensor().type()));
-  const Tensor real =
-      x.tensor().dtype() == DType::f64 ? x.tensor() : convert_to(x.tensor(), DType::f32);
+  Tensor real = x.tensor();
+  if (real.dtype() != DType::f64) real = convert_to(real, DType::f32);
   return bind_fft("RFFT", lengths_of("rfft", real, axes), real);
 }
 
@@ -127,7 +130,7 @@ Tensor irfft(const Operand& x, std::int64_t axes, std::optional<std::int64_t> n)
   PlaceScope at(x.place());
   Tensor z = as_complex(x.tensor());
   Dims lengths = lengths_of("irfft", z, axes);
-  lengths.back() = n ? *n : 2 * (lengths.back() - 1);
+  lengths.back() = n.value_or(2 * (lengths.back() - 1));
   check(lengths.back() > 0, "irfft: the result's last axis must have 1 or more elements, got {}",
         lengths.back());
   const std::int64_t want = lengths.back() / 2 + 1, has = z.dims().back();

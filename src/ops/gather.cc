@@ -77,8 +77,12 @@ Dims gathered_dims(const IndexAxes& axes, const Dims& kept, const Type& indices)
   const std::int64_t rank = indices.rank() - 1 + static_cast<std::int64_t>(axes.window.size());
   Dims dims;
   std::size_t window = 0, index = 0;
-  for (std::int64_t i = 0; i < rank; ++i)
-    dims.push_back(contains(axes.window, i) ? kept[window++] : indices.dims[index++]);
+  for (std::int64_t i = 0; i < rank; ++i) {
+    if (contains(axes.window, i))
+      dims.push_back(kept[window++]);
+    else
+      dims.push_back(indices.dims[index++]);
+  }
   return dims;
 }
 
@@ -89,9 +93,10 @@ Types gather_type(const Params* params, TypeSpan operands) {
   check(p.sizes.size() == x.dims.size(), "gather: {} sizes are named for {}", p.sizes.size(),
         to_string(x));  // gather_c11
   for (std::int64_t i = 0; i < x.rank(); ++i) {
-    const bool one = contains(p.axes.dropped, i) || contains(p.axes.batch_x, i);
-    check(at(p.sizes, i) >= 0 && at(p.sizes, i) <= (one ? 1 : at(x.dims, i)),
-          "gather: slices of sizes {} do not fit {}", dims_to_string(p.sizes),
+    std::int64_t most = at(x.dims, i);
+    if (contains(p.axes.dropped, i) || contains(p.axes.batch_x, i)) most = 1;
+    check(at(p.sizes, i) >= 0 && at(p.sizes, i) <= most, "gather: slices of sizes {} do not fit {}",
+          dims_to_string(p.sizes),
           to_string(x));  // gather_c8, c12
   }
   return {Type{x.dtype,
@@ -146,7 +151,8 @@ Tensor last_starts(const Type& x, const Tensor& indices, const IndexAxes& axes, 
   const Type row{indices.dtype(), {1}};
   Tensors parts;
   for (std::int64_t a : axes.indexed) parts.push_back(full(row, at(x.dims, a) - at(sizes, a)));
-  return parts.empty() ? zeros({indices.dtype(), {0}}) : concatenate(parts, 0);
+  if (parts.empty()) return zeros({indices.dtype(), {0}});
+  return concatenate(parts, 0);
 }
 
 /// pred in the shape of the gathered result: whether its slice lies within x.
@@ -168,8 +174,7 @@ Tensor clipped(const Type& x, const Tensor& indices, const IndexAxes& axes, cons
 extern const Primitive gather_p, gather_or_missing_p, scatter_p, scatter_add_p, scatter_multiply_p,
     scatter_min_p, scatter_max_p;
 
-Tensors gather_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x,
-                         TypeSpan types) {
+Tensors gather_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan types) {
   const auto& p = op.as<GatherParams>();
   return {bind_scatter(scatter_add_p, zeros_like_type(types[0]), x[1], ct[0],
                        {p.axes, false, false, p.in_range}),
@@ -177,20 +182,21 @@ Tensors gather_transpose(const Op& op, std::span<const Tensor> ct, std::span<con
 }
 
 // What is missing has no tangent.
-Jvp gather_or_missing_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
+Jvp gather_or_missing_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   const Tensor y = bind1(op.primitive, op.params, x);
-  return {
-      {y},
-      {dx[0].has_value() ? bind_gather(gather_p, dx[0], x[1], op.as<GatherParams>()) : Tensor()}};
+  const auto row_of = [&](const Tensor& t) {
+    return bind_gather(gather_p, t, x[1], op.as<GatherParams>());
+  };
+  return {{y}, {map_value(dx[0], row_of)}};
 }
 
-Tensors scatter_add_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x,
-                              TypeSpan types) {
+Tensors scatter_add_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan types) {
   const auto& p = op.as<ScatterParams>();
   const Dims sizes = slice_sizes(p.axes, types[0].rank(), types[2].dims);
-  return {x[0].has_value() ? Tensor() : ct[0], Tensor(),
-          x[2].has_value() ? Tensor()
-                           : bind_gather(gather_p, ct[0], x[1], {p.axes, sizes, p.in_range})};
+  const auto of_updates = [&] {
+    return bind_gather(gather_p, ct[0], x[1], {p.axes, sizes, p.in_range});
+  };
+  return {cotangent_for(x[0], ct[0]), Tensor(), cotangent_for(x[2], of_updates)};
 }
 
 /// A scatter of `x` and `updates` with the parameters of `op`.
@@ -206,7 +212,7 @@ Tensor gathered_back(const Op& op, const Tensor& z, const Tensor& indices, const
 
 // Of several updates of one element one wins. Each index vector has a number, scattered like the
 // updates themselves: whose number is found again where it was written has won.
-Jvp scatter_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
+Jvp scatter_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   const auto& p = op.as<ScatterParams>();
   const Tensor z = bind1(op.primitive, op.params, x);
   if (!dx[0].has_value() && !dx[2].has_value()) return {{z}, {Tensor()}};
@@ -218,15 +224,16 @@ Jvp scatter_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor>
   Tensor dz;
   if (dx[0].has_value()) dz = where(equal(winner, 0), dx[0], zeros_like_type(dx[0].type()));
   if (dx[2].has_value()) {
-    const Tensor won = p.unique ? dx[2]
-                                : where(equal(gathered_back(op, winner, x[1], x[2]), mine), dx[2],
-                                        zeros_like_type(dx[2].type()));
+    Tensor won = dx[2];
+    if (!p.unique)
+      won = where(equal(gathered_back(op, winner, x[1], x[2]), mine), won,
+                  zeros_like_type(won.type()));
     dz = scattered(scatter_add_p, op, or_zeros(dz, z.type()), x[1], won);
   }
   return {{z}, {dz}};
 }
 
-Jvp scatter_multiply_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
+Jvp scatter_multiply_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   const Tensor z = bind1(op.primitive, op.params, x);
   Tensor dz;
   if (dx[0].has_value()) dz = dx[0] * scattered(scatter_multiply_p, op, ones(z.type()), x[1], x[2]);
@@ -241,7 +248,7 @@ Jvp scatter_multiply_jvp(const Op& op, std::span<const Tensor> x, std::span<cons
 }
 
 // Of min and max: all that equal the result share the derivative.
-Jvp scatter_choice_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
+Jvp scatter_choice_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   const Tensor z = bind1(op.primitive, op.params, x);
   if (!dx[0].has_value() && !dx[2].has_value()) return {{z}, {Tensor()}};
   const Tensor own = convert_to(equal(x[0], z), z.dtype()),
@@ -275,20 +282,24 @@ IndexAxes with_batch(IndexAxes axes, bool x, bool indices) {
   return axes;
 }
 
-Batched gather_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
-                     std::int64_t size, const Tensor&) {
+Batched gather_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
+                     const Tensor&) {
   GatherParams p = op.as<GatherParams>();
   const bool of_x = axes[0] >= 0, of_indices = axes[1] >= 0;
   p.axes = with_batch(p.axes, of_x, of_indices);
-  if (of_x) p.sizes.insert(p.sizes.begin(), of_indices ? std::min<std::int64_t>(size, 1) : size);
+  if (of_x) {
+    std::int64_t rows = size;
+    if (of_indices) rows = std::min<std::int64_t>(rows, 1);
+    p.sizes.insert(p.sizes.begin(), rows);
+  }
   return {
       {bind1(op.primitive, make_params(p),
              {batch_front(x[0], axes[0], size, false), batch_front(x[1], axes[1], size, false)})},
       {0}};
 }
 
-Batched scatter_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
-                      std::int64_t size, const Tensor&) {
+Batched scatter_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
+                      const Tensor&) {
   ScatterParams p = op.as<ScatterParams>();
   p.axes = with_batch(p.axes, true, axes[1] >= 0);
   return {{bind1(op.primitive, make_params(p),
@@ -315,7 +326,7 @@ void plain_gather_lower(Lowering& out, const Equation& e, const GatherParams& p)
 /// StableHLO moves slices into range; those that it moved are replaced.
 void checked_gather_lower(Lowering& out, const Equation& e, const GatherParams& p,
                           Tensor (*replacement)(DType)) {
-  lower_as(out, e, [&](std::span<const Tensor> x) {
+  lower_as(out, e, [&](TensorSpan x) {
     const Tensor slices = bind_gather(gather_p, x[0], x[1], {p.axes, p.sizes, true});
     return Tensors{
         where(inside(x[0].type(), x[1], p.axes, p.sizes), slices, replacement(slices.dtype()))};
@@ -389,7 +400,7 @@ void scatter_lower(Lowering& out, const Equation& e) {
 // --- the family
 // -------------------------------------------------------------------------------------------------
 
-using JvpRule = Jvp (*)(const Op&, std::span<const Tensor>, std::span<const Tensor>);
+using JvpRule = Jvp (*)(const Op&, TensorSpan, TensorSpan);
 template <const char* hlo>
 constexpr Primitive updating(const char* name, JvpRule jvp) {
   return {.name = name,
@@ -435,7 +446,8 @@ const Primitive& primitive_of(Update how) {
 }
 
 std::int64_t largest_extent(const Type& x) {
-  return x.dims.empty() ? 0 : *std::max_element(x.dims.begin(), x.dims.end());
+  if (x.dims.empty()) return 0;
+  return *std::max_element(x.dims.begin(), x.dims.end());
 }
 
 }  // namespace

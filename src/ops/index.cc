@@ -14,7 +14,8 @@ Tensor wide_indices(const char* op, const Tensor& indices, std::int64_t extent) 
         to_string(indices.type()));
   const bool long_axis = extent > std::numeric_limits<std::int32_t>::max();
   if (long_axis && indices.dtype() != DType::u64) return fit(indices, {DType::s64, indices.dims()});
-  return byte_width(indices.dtype()) < 4 ? fit(indices, {DType::s32, indices.dims()}) : indices;
+  if (byte_width(indices.dtype()) < 4) return fit(indices, {DType::s32, indices.dims()});
+  return indices;
 }
 
 namespace {
@@ -22,8 +23,9 @@ namespace {
 /// Indices of an axis of that extent as index vectors of one number, those below zero counted from
 /// the end.
 Tensor index_vectors(const char* op, const Tensor& indices, std::int64_t extent) {
-  const Tensor wide = wide_indices(op, indices, extent);
-  return expand_dims(is_signed(wide.dtype()) ? where(wide < 0, wide + extent, wide) : wide, -1);
+  Tensor wide = wide_indices(op, indices, extent);
+  if (is_signed(wide.dtype())) wide = where(wide < 0, wide + extent, wide);
+  return expand_dims(wide, -1);
 }
 
 /// Rows along `axis`: the indices' axes take its place.
@@ -77,11 +79,10 @@ Tensor take(const Operand& operand, const Operand& indices, std::int64_t axis) {
 
 Tensor Tensor::operator[](const Index& index) const {
   PlaceScope scope(index.place_);
-  const std::int64_t extent = rank() > 0 ? dims()[0] : 0;
   check(rank() > 0, "x[]: {} is a scalar and has no rows", to_string(type()));
+  const std::int64_t extent = dims()[0];
   if (index.rows_.has_value()) return take(*this, index.rows_, 0);
-  const auto counted = [&](std::int64_t i) { return i < 0 ? i + extent : i; };
-  const std::int64_t first = counted(index.begin_);
+  const std::int64_t first = from_front(index.begin_, extent);
   if (!index.range_) {
     check(0 <= first && first < extent, "x[{}]: {} has rows 0 to {}", index.begin_,
           to_string(type()), extent - 1);
@@ -90,7 +91,7 @@ Tensor Tensor::operator[](const Index& index) const {
   check(index.step_ > 0, "x[]: a step must be 1 or more, got {}; see flip for the other way",
         index.step_);
   const std::int64_t begin = std::clamp<std::int64_t>(first, 0, extent),
-                     end = std::clamp<std::int64_t>(counted(index.end_), begin, extent);
+                     end = std::clamp<std::int64_t>(from_front(index.end_, extent), begin, extent);
   return slice_axis(*this, 0, begin, end, std::min(index.step_, std::max<std::int64_t>(extent, 1)));
 }
 
@@ -112,9 +113,11 @@ Tensor take_along_axis(const Operand& operand, const Operand& given, std::int64_
   indices = broadcast_to_dims(indices, index_dims);
   if (indices.size() == 0) return zeros({x.dtype(), index_dims});
   const Dims others = other_axes(x.rank(), {axis});
-  const Tensor vectors = mode == OutOfRange::promise
-                             ? expand_dims(indices, -1)
-                             : index_vectors("take_along_axis", indices, extent);
+  Tensor vectors;
+  if (mode == OutOfRange::promise)
+    vectors = expand_dims(indices, -1);
+  else
+    vectors = index_vectors("take_along_axis", indices, extent);
   return gather(x, vectors, {{}, {axis}, {axis}, others, others}, Dims(x.dims().size(), 1), mode);
 }
 

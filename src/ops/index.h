@@ -10,7 +10,7 @@ Tensor wide_indices(const char* op, const Tensor& indices, std::int64_t extent);
 
 /// dynamic_slice and dynamic_update_slice with starts as they are: not counted from the end. All of
 /// one dtype.
-Tensor slice_from(const Tensor& x, std::span<const Tensor> starts, const Dims& sizes);
-Tensor update_from(const Tensor& x, const Tensor& update, std::span<const Tensor> starts);
+Tensor slice_from(const Tensor& x, TensorSpan starts, const Dims& sizes);
+Tensor update_from(const Tensor& x, const Tensor& update, TensorSpan starts);
 
 }  // namespace postern

@@ -22,7 +22,7 @@ namespace {
 Tensor u32(std::uint32_t value) { return Tensor(value); }
 
 /// The 20 rounds; constants and rotations of the paper (Threefish's for 32 bits).
-Tensors rounds(std::span<const Tensor> in) {
+Tensors rounds(TensorSpan in) {
   constexpr std::uint32_t rotations[2][4] = {{13, 15, 26, 6}, {17, 29, 16, 24}};
   const Tensor ks[3] = {in[0], in[1], in[0] ^ in[1] ^ u32(0x1BD11BDA)};
   Tensor a = in[2] + ks[0], b = in[3] + ks[1];
@@ -110,7 +110,8 @@ int mantissa_bits(DType dtype) {
 /// Smallest normal number.
 double tiny(DType dtype) {
   if (dtype == DType::f64) return std::numeric_limits<double>::min();
-  return std::ldexp(1.0, dtype == DType::f16 ? -14 : -126);
+  if (dtype == DType::f16) return std::ldexp(1.0, -14);
+  return std::ldexp(1.0, -126);
 }
 
 }  // namespace
@@ -157,7 +158,8 @@ Tensor uniform(const Operand& key, const Type& type, const Operand& low, const O
   const int width = bit_width(type.dtype);
   // Random mantissas under the exponent of 1 give [1, 2). A mantissa of less than a byte is drawn
   // as a byte.
-  const int drawn = mantissa < 8 ? 8 : width;
+  int drawn = width;
+  if (mantissa < 8) drawn = 8;
   const DType word = bits_dtype(static_cast<std::size_t>(width / 8));
   Tensor raw =
       convert(bits(key, {bits_dtype(static_cast<std::size_t>(drawn / 8)), type.dims}), word);
@@ -216,7 +218,7 @@ Tensor integers(const Operand& key, const Type& type, const Operand& low, const 
 Tensor bernoulli(const Operand& key, const Operand& p, const std::optional<Dims>& dims) {
   PlaceScope at(key.place());
   const Tensor probability = as_float(p.tensor());
-  return uniform(key, {probability.dtype(), dims ? *dims : probability.dims()}) < probability;
+  return uniform(key, {probability.dtype(), dims.value_or(probability.dims())}) < probability;
 }
 
 Tensor exponential(const Operand& key, const Type& type) {

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "ops/axes.h"
+#include "ops/composed.h"
 #include "ops/elementwise.h"
 #include "ops/family.h"
 #include "ops/shape.h"
@@ -15,7 +16,8 @@ Number zero_of(DType) { return {Number::Kind::integer, 0, 0, 0}; }
 Number one_of(DType) { return {Number::Kind::integer, 1, 1, 0}; }
 Number ones_of(DType dtype) {
   if (dtype == DType::pred) return one_of(dtype);
-  return highest_of(is_unsigned(dtype) ? dtype : DType::u64);
+  if (!is_unsigned(dtype)) dtype = DType::u64;
+  return highest_of(dtype);
 }
 
 namespace {
@@ -43,7 +45,8 @@ Number highest_of(DType dtype) {
 }
 
 std::string comparison_text(const char* direction, DType dtype) {
-  const char* type = is_signed(dtype) ? "SIGNED" : "UNSIGNED";
+  const char* type = "UNSIGNED";
+  if (is_signed(dtype)) type = "SIGNED";
   if (is_differentiable(dtype)) type = "FLOAT";
   return fmt::format(
       "comparison_direction = #stablehlo<comparison_direction {}>, compare_type = "
@@ -51,9 +54,13 @@ std::string comparison_text(const char* direction, DType dtype) {
       direction, type);
 }
 
+DType sum_dtype(DType dtype) {
+  if (is_float(dtype) && byte_width(dtype) < 4) return DType::f32;
+  return dtype;
+}
 DType working_dtype(const Reducer& reducer, DType dtype) {
-  const bool narrow = is_float(dtype) && byte_width(dtype) < 4;
-  return narrow && (reducer.wide || !is_number(dtype)) ? DType::f32 : dtype;
+  if (reducer.wide || !is_number(dtype)) return sum_dtype(dtype);
+  return dtype;
 }
 
 namespace {
@@ -76,8 +83,8 @@ Types reduce_type(const Params* params, TypeSpan operands) {
   return {Type{x.dtype, pick(x.dims, other_axes(x.rank(), axes)), x.weak}};
 }
 
-Batched reduce_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
-                     std::int64_t, const Tensor&) {
+Batched reduce_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t,
+                     const Tensor&) {
   const Dims moved = past(op.as<ReduceParams>().axes, axes[0]);
   const auto before =
       std::count_if(moved.begin(), moved.end(), [&](std::int64_t a) { return a < axes[0]; });
@@ -103,13 +110,12 @@ void reduce_lower(Lowering& out, const Equation& e) {
   const Type &x = out.operand_type(e, 0), &result = out.result_type(e);
   const DType work = working_dtype(reducer, x.dtype);
   const Type wide{work, x.dims}, wide_result{work, result.dims};
-  Ssa from =
-      work == x.dtype ? out.operand(e, 0) : out.op("convert", {out.operand(e, 0)}, {&x}, wide);
+  Ssa from = converted(out, out.operand(e, 0), x, wide);
   // XLA multiplies instead of adding what is broadcast: nan where complex numbers are infinite.
   if (is_complex(work)) from = out.op("optimization_barrier", {from}, {&wide}, wide);
   const Ssa r = emit_reduce(out, reducer, from, wide, as<ReduceParams>(*e.params).axes, wide_result,
                             literal_text(reducer.neutral(work), work));
-  out.define(e, 0, work == x.dtype ? r : out.op("convert", {r}, {&wide_result}, result));
+  out.define(e, 0, converted(out, r, wide_result, result));
 }
 
 DType bits_dtype(DType dtype) {
@@ -120,15 +126,21 @@ DType bits_dtype(DType dtype) {
   }
 }
 
+/// The number that none of the dtype is beyond, upwards or downwards.
+Number last_of(DType dtype, bool upwards) {
+  if (upwards) return highest_of(dtype);
+  return lowest_of(dtype);
+}
+
 /// The key of the infinity that every number beats.
 std::string first_key(DType dtype, bool largest) {
-  const Number infinite = largest ? lowest_of(dtype) : highest_of(dtype);
+  const Number infinite = last_of(dtype, !largest);
   std::int64_t bits = 0;  // little-endian: sign extension by hand
   write_number(infinite, dtype, &bits);
   const int unused = 64 - bit_width(dtype);
   bits = bits << unused >> unused;
-  return std::to_string(largest ? bits ^ (std::numeric_limits<std::int64_t>::max() >> unused)
-                                : bits);
+  if (largest) bits ^= std::numeric_limits<std::int64_t>::max() >> unused;
+  return std::to_string(bits);
 }
 
 /// Bits of floats as integers of the same order, or back: those of negative numbers but the sign
@@ -151,23 +163,22 @@ void choice_lower(Lowering& out, const Equation& e) {
   const DType work = working_dtype(reducer, x.dtype), dtype = bits_dtype(work);
   const Type wide{work, x.dims}, bits{dtype, x.dims}, pred{DType::pred, x.dims},
       result_bits{dtype, result.dims}, wide_result{work, result.dims};
-  const Ssa from =
-      work == x.dtype ? out.operand(e, 0) : out.op("convert", {out.operand(e, 0)}, {&x}, wide);
+  const Ssa from = converted(out, out.operand(e, 0), x, wide);
   const Ssa nan =
       out.op("compare", {from, from}, {&wide, &wide}, pred, comparison_text("NE", work));
-  const Ssa last =
-      out.constant(literal_text(largest ? highest_of(dtype) : lowest_of(dtype), dtype), bits);
+  const Ssa last = out.constant(literal_text(last_of(dtype, largest), dtype), bits);
   const Ssa keys = turned(out, out.op("bitcast_convert", {from}, {&wide}, bits), bits);
   const Ssa chosen = out.op("select", {nan, last, keys}, {&pred, &bits, &bits}, bits);
   const Ssa r = emit_reduce(out, reducer, chosen, bits, as<ReduceParams>(*e.params).axes,
                             result_bits, first_key(work, largest));
   const Ssa back =
       out.op("bitcast_convert", {turned(out, r, result_bits)}, {&result_bits}, wide_result);
-  out.define(e, 0, work == x.dtype ? back : out.op("convert", {back}, {&wide_result}, result));
+  out.define(e, 0, converted(out, back, wide_result, result));
 }
 
 Tensor bind_reduce(const Primitive& p, const Tensor& x, const Dims& axes) {
-  return axes.empty() ? x : bind1(p, make_params(ReduceParams{axes}), {x});
+  if (axes.empty()) return x;
+  return bind1(p, make_params(ReduceParams{axes}), {x});
 }
 
 /// A reduction's result stretched over the axes that it lost.
@@ -178,13 +189,12 @@ Tensor restored(const Tensor& y, const Dims& dims, const Dims& axes) {
 // --- derivatives
 // -------------------------------------------------------------------------------------------------
 
-Tensors sum_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>,
-                      TypeSpan types) {
+Tensors sum_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan types) {
   return {restored(ct[0], types[0].dims, op.as<ReduceParams>().axes)};
 }
 
 // Equal elements share the derivative. No element equals nan: then all of them are nan.
-Jvp choice_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
+Jvp choice_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   const Dims& axes = op.as<ReduceParams>().axes;
   const Tensor y = bind1(op.primitive, op.params, x);
   if (!dx[0].has_value()) return {{y}, {Tensor()}};
@@ -198,7 +208,7 @@ Jvp choice_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> 
 }
 
 // Products of halves with their tangents, without a division that zeros would spoil.
-Jvp prod_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
+Jvp prod_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   const Tensor y = bind1(op.primitive, op.params, x);
   if (!dx[0].has_value() || x[0].size() == 0) return {{y}, {Tensor()}};
   const Dims& axes = op.as<ReduceParams>().axes;
@@ -262,7 +272,7 @@ constexpr const Primitive* reduce_family[] = {&reduce_sum_p, &reduce_prod_p, &re
 static_assert(complete(reduce_family));
 
 Dims reduced_axes(const char* op, const Tensor& x, const ReduceOptions& options) {
-  return options.axes ? normal_axes(op, *options.axes, x.rank()) : range(0, x.rank());
+  return axes_or_all(op, options.axes, x.rank());
 }
 
 Tensor reduced(const char* op, const Primitive& p, const Tensor& x, const ReduceOptions& options) {
@@ -276,7 +286,10 @@ Tensor reduced(const char* op, const Primitive& p, const Tensor& x, const Reduce
 }
 
 /// pred counts as 0 and 1.
-Tensor counted(const Tensor& x) { return x.dtype() == DType::pred ? convert_to(x, DType::s32) : x; }
+Tensor counted(const Tensor& x) {
+  if (x.dtype() == DType::pred) return convert_to(x, DType::s32);
+  return x;
+}
 
 /// In the name of the user's function, not of the primitive.
 void require(const char* op, const char* what, bool ok, const Operand& x) {
@@ -310,7 +323,7 @@ Tensor min(const Operand& x, const ReduceOptions& options) {
 Tensor mean(const Operand& operand, const ReduceOptions& options) {
   PlaceScope scope(operand.place());
   const Tensor x = as_float(operand.tensor());
-  const DType work = is_float(x.dtype()) && byte_width(x.dtype()) < 4 ? DType::f32 : x.dtype();
+  const DType work = sum_dtype(x.dtype());
   const std::int64_t count = product(pick(x.dims(), reduced_axes("mean", x, options)));
   return convert_to(
       reduced("mean", reduce_sum_p, convert_to(x, work), options) / static_cast<double>(count),

@@ -19,6 +19,8 @@ struct Reducer {
   Number (*neutral)(DType);
   bool wide = false;
 };
+/// Sums of floats of less than 4 bytes are kept in f32; all other dtypes are as they are.
+DType sum_dtype(DType dtype);
 /// The dtype that `reducer` works in for elements of `dtype`.
 DType working_dtype(const Reducer& reducer, DType dtype);
 

@@ -2,6 +2,7 @@
 #include <postern/arrange.h>
 #include <postern/reduce.h>
 
+#include "core/lists.h"
 #include "core/site.h"
 #include "ops/axes.h"
 #include "ops/family.h"
@@ -12,11 +13,11 @@ namespace postern {
 
 void refuse_effects(const char* op, const Program& program) {
   for (const Equation& e : program.equations) {
-    if (const SiteSpec* site = e.primitive->site ? e.primitive->site(e.params.get()) : nullptr)
+    if (const SiteSpec* site = site_of(e))
       throw_type_error(fmt::format(
           "{}: the function must be free of calls, taps, hooks and prints, which would have no "
           "order there; it has {} '{}' at {}",
-          op, site->kind == SiteSpec::Kind::call ? "call" : "tap", site->name, to_string(e.place)));
+          op, text_of(site->kind), site->name, to_string(e.place)));
     if (e.primitive->calls)
       throw_type_error(
           fmt::format("{}: the function must be free of calls; at {} it calls a compiled function "
@@ -60,22 +61,22 @@ Types fold_type(const Params* params, TypeSpan operands) {
   return results;
 }
 
-Jvp fold_jvp(const Op&, std::span<const Tensor>, std::span<const Tensor>) {
+Jvp fold_jvp(const Op&, TensorSpan, TensorSpan) {
   throw_type_error(
       "reduce: a reduction by a function of the user's has no derivative; use sum, prod, max, min "
       "or associative_scan");
 }
 
-Batched fold_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
-                   std::int64_t size, const Tensor&) {
+Batched fold_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
+                   const Tensor&) {
   const auto& p = op.as<FoldParams>();
   const std::size_t count = x.size() / 2;
   Tensors operands;
   for (std::size_t i = 0; i < count; ++i) operands.push_back(batch_front(x[i], axes[i], size));
-  const bool starts_mapped = std::any_of(axes.begin() + static_cast<std::ptrdiff_t>(count),
-                                         axes.end(), [](int a) { return a >= 0; });
+  const bool starts_mapped =
+      std::any_of(nth(axes, count), axes.end(), [](int a) { return a >= 0; });
   if (!starts_mapped) {
-    operands.insert(operands.end(), x.begin() + static_cast<std::ptrdiff_t>(count), x.end());
+    operands.insert(operands.end(), nth(x, count), x.end());
     Tensors out =
         bind_n(op.primitive, make_params(FoldParams{shifted(p.axes, 1), p.function}), operands);
     return {out, std::vector<int>(count, 0)};
@@ -86,8 +87,10 @@ Batched fold_batch(const Op& op, std::span<const Tensor> x, std::span<const int>
     Tensors one;
     for (std::size_t i = 0; i < count; ++i)
       one.push_back(squeeze(slice_axis(operands[i], 0, b, b + 1), {0}));
-    for (std::size_t i = count; i < x.size(); ++i)
-      one.push_back(axes[i] < 0 ? x[i] : squeeze(slice_axis(x[i], 0, b, b + 1), {0}));
+    for (std::size_t i = count; i < x.size(); ++i) {
+      one.push_back(x[i]);
+      if (axes[i] >= 0) one.back() = squeeze(slice_axis(x[i], 0, b, b + 1), {0});
+    }
     const Tensors results = bind_n(op.primitive, op.params, one);
     for (std::size_t i = 0; i < count; ++i) rows[i].push_back(results[i]);
   }
@@ -95,7 +98,10 @@ Batched fold_batch(const Op& op, std::span<const Tensor> x, std::span<const int>
   for (std::size_t i = 0; i < count; ++i) {
     const Dims one(operands[i].dims().begin() + 1, operands[i].dims().end());
     const Dims result = pick(one, other_axes(static_cast<std::int64_t>(one.size()), p.axes));
-    out.push_back(size > 0 ? stack(rows[i]) : zeros({x[i].dtype(), joined({0}, result)}));
+    if (size > 0)
+      out.push_back(stack(rows[i]));
+    else
+      out.push_back(zeros({x[i].dtype(), joined({0}, result)}));
   }
   return {out, std::vector<int>(count, 0)};
 }
@@ -148,14 +154,15 @@ ProgramPtr reducer_of(const CombineFunction& function, const Types& elements) {
   Types arguments = elements;
   arguments.insert(arguments.end(), elements.begin(), elements.end());
   const auto count = static_cast<std::ptrdiff_t>(elements.size());
-  const Closed closed = trace_program("reduce", arguments, [&](std::span<const Tensor> a) {
+  const Closed closed = trace_program("reduce", arguments, [&](TensorSpan a) {
     return function({a.begin(), a.begin() + count}, {a.begin() + count, a.end()});
   });
   refuse_effects("reduce", *closed.program);
-  check(closed.captures.empty(),
+  if (!closed.captures.empty())
+    throw_type_error(fmt::format(
         "reduce: the function may use its arguments and plain numbers only; it uses a {} from "
         "outside",
-        closed.captures.empty() ? std::string() : to_string(closed.captures[0].type()));
+        to_string(closed.captures[0].type())));
   const Types results = closed.program->output_types();
   check(results.size() == elements.size(), "reduce: the function must return {} tensors, got {}",
         elements.size(), results.size());
@@ -175,7 +182,8 @@ Tensor interleaved(const Tensor& even, const Tensor& odd, std::int64_t axis) {
   Dims dims = odd.dims();
   at(dims, axis) = 2 * pairs;
   const Tensor both = reshape(stack({slice_axis(even, axis, 0, pairs), odd}, axis + 1), dims);
-  return evens == pairs ? both : concatenate({both, slice_axis(even, axis, pairs, evens)}, axis);
+  if (evens == pairs) return both;
+  return concatenate({both, slice_axis(even, axis, pairs, evens)}, axis);
 }
 
 Tensors parts(const Tensors& x, std::int64_t axis, std::int64_t start, std::int64_t stop,
@@ -218,8 +226,7 @@ std::vector<Tensor> reduce(const CombineFunction& function, const std::vector<Te
           to_string(initial[i].tensor().type()));
     operands.push_back(fit(initial[i].tensor(), elements[i]));
   }
-  const Dims axes =
-      options.axes ? normal_axes("reduce", *options.axes, x[0].rank()) : range(0, x[0].rank());
+  const Dims axes = axes_or_all("reduce", options.axes, x[0].rank());
   Tensors y =
       bind_n(fold_p, make_params(FoldParams{axes, reducer_of(function, elements)}), operands);
   if (!options.keep_dims) return y;

@@ -27,8 +27,7 @@ Types convert_type(const Params* params, TypeSpan operands) {
 }
 
 // Between differentiable dtypes convert is linear; to or from integers nothing flows.
-Tensors convert_transpose(const Op&, std::span<const Tensor> ct, std::span<const Tensor>,
-                          TypeSpan types) {
+Tensors convert_transpose(const Op&, TensorSpan ct, TensorSpan, TypeSpan types) {
   return {convert_to(ct[0], types[0].dtype)};
 }
 
@@ -73,8 +72,7 @@ Types broadcast_type(const Params* params, TypeSpan operands) {
   return {Type{x.dtype, p.dims, x.weak}};
 }
 
-Tensors broadcast_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>,
-                            TypeSpan types) {
+Tensors broadcast_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan types) {
   const auto& p = op.as<BroadcastParams>();
   Dims summed;
   for (std::int64_t i = 0; i < ct[0].rank(); ++i) {
@@ -84,11 +82,13 @@ Tensors broadcast_transpose(const Op& op, std::span<const Tensor> ct, std::span<
                                   ct[0].dims()[static_cast<std::size_t>(i)];
     if (at == p.axes.end() || stretched) summed.push_back(i);
   }
-  return {reshape(summed.empty() ? ct[0] : sum(ct[0], {.axes = summed}), types[0].dims)};
+  Tensor of_x = ct[0];
+  if (!summed.empty()) of_x = sum(of_x, {.axes = summed});
+  return {reshape(of_x, types[0].dims)};
 }
 
-Batched broadcast_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
-                        std::int64_t size, const Tensor&) {
+Batched broadcast_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
+                        const Tensor&) {
   const auto& p = op.as<BroadcastParams>();
   BroadcastParams q{{size}, {0}};
   q.dims.insert(q.dims.end(), p.dims.begin(), p.dims.end());
@@ -115,12 +115,11 @@ Types reshape_type(const Params* params, TypeSpan operands) {
         to_string(operands[0]), operands[0].size(), to_string(type), type.size());
   return {std::move(type)};
 }
-Tensors reshape_transpose(const Op&, std::span<const Tensor> ct, std::span<const Tensor>,
-                          TypeSpan types) {
+Tensors reshape_transpose(const Op&, TensorSpan ct, TensorSpan, TypeSpan types) {
   return {reshape(ct[0], types[0].dims)};
 }
-Batched reshape_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
-                      std::int64_t size, const Tensor&) {
+Batched reshape_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
+                      const Tensor&) {
   Dims dims = op.as<DimsParams>().dims;
   dims.insert(dims.begin(), size);
   return {{bind1(reshape_p, make_params(DimsParams{dims}), {batch_front(x[0], axes[0], size)})},
@@ -140,16 +139,15 @@ Types transpose_type(const Params* params, TypeSpan operands) {
   for (std::int64_t a : order) type.dims.push_back(operands[0].dims[static_cast<std::size_t>(a)]);
   return {std::move(type)};
 }
-Tensors transpose_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>,
-                            TypeSpan) {
+Tensors transpose_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan) {
   const Dims& order = op.as<DimsParams>().dims;
   Dims inverse(order.size());
   for (std::size_t i = 0; i < order.size(); ++i)
     inverse[static_cast<std::size_t>(order[i])] = static_cast<std::int64_t>(i);
   return {transpose(ct[0], inverse)};
 }
-Batched transpose_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
-                        std::int64_t size, const Tensor&) {
+Batched transpose_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
+                        const Tensor&) {
   Dims order{0};
   for (std::int64_t a : op.as<DimsParams>().dims) order.push_back(a + 1);
   return {{transpose(batch_front(x[0], axes[0], size), order)}, {0}};
@@ -190,12 +188,11 @@ void transpose_lower(Lowering& out, const Equation& e) {
 }
 
 Types reverse_type(const Params*, TypeSpan operands) { return {operands[0]}; }
-Tensors reverse_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>,
-                          TypeSpan) {
+Tensors reverse_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan) {
   return {reverse(ct[0], op.as<DimsParams>().dims)};
 }
-Batched reverse_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
-                      std::int64_t size, const Tensor&) {
+Batched reverse_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
+                      const Tensor&) {
   Dims moved = op.as<DimsParams>().dims;
   for (std::int64_t& a : moved) ++a;
   return {{reverse(batch_front(x[0], axes[0], size), moved)}, {0}};
@@ -220,8 +217,7 @@ Types iota_type(const Params* params, TypeSpan) {
   check(numeric(p.type.dtype), "iota: the dtype must be a number, got {}", to_string(p.type.dtype));
   return {p.type};
 }
-Batched iota_batch(const Op& op, std::span<const Tensor>, std::span<const int>, std::int64_t,
-                   const Tensor&) {
+Batched iota_batch(const Op& op, TensorSpan, std::span<const int>, std::int64_t, const Tensor&) {
   return {bind_n(op.primitive, op.params, {}), {-1}};
 }
 void iota_lower(Lowering& out, const Equation& e) {
@@ -253,13 +249,15 @@ constexpr const Primitive* shape_family[] = {&convert_p,   &broadcast_p, &reshap
 static_assert(complete(shape_family));
 
 Tensor convert_to(const Tensor& x, DType dtype, bool weak) {
-  return x.dtype() == dtype ? x : bind1(convert_p, make_params(ConvertParams{dtype, weak}), {x});
+  if (x.dtype() == dtype) return x;
+  return bind1(convert_p, make_params(ConvertParams{dtype, weak}), {x});
 }
 
 DType byte_dtype(DType dtype) {
   if (dtype == DType::f4e2m1fn) return DType::f32;
   if (dtype == DType::pred || bit_width(dtype) >= 8) return dtype;
-  return is_signed(dtype) ? DType::s8 : DType::u8;
+  if (is_signed(dtype)) return DType::s8;
+  return DType::u8;
 }
 
 Tensor broadcast_in_dim(const Tensor& x, const Dims& dims, const Dims& axes) {

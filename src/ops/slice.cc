@@ -1,6 +1,7 @@
 // Joining tensors and cutting them: concatenate, slice, pad.
 #include <algorithm>
 
+#include "ops/axes.h"
 #include "ops/extents.h"
 #include "ops/family.h"
 #include "ops/shape.h"
@@ -35,8 +36,7 @@ Types concatenate_type(const Params* params, TypeSpan operands) {
   }
   return {std::move(type)};
 }
-Tensors concatenate_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x,
-                              TypeSpan types) {
+Tensors concatenate_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan types) {
   const std::int64_t axis = op.as<AxisParams>().axis;
   Tensors out(x.size());
   std::int64_t start = 0;
@@ -47,8 +47,8 @@ Tensors concatenate_transpose(const Op& op, std::span<const Tensor> ct, std::spa
   }
   return out;
 }
-Batched concatenate_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
-                          std::int64_t size, const Tensor&) {
+Batched concatenate_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
+                          const Tensor&) {
   Tensors moved;
   for (std::size_t i = 0; i < x.size(); ++i) moved.push_back(batch_front(x[i], axes[i], size));
   return {{bind1(op.primitive, make_params(AxisParams{op.as<AxisParams>().axis + 1}), moved)}, {0}};
@@ -81,12 +81,11 @@ Types slice_type(const Params* params, TypeSpan operands) {
               p.strides[i] > 0,
           "slice: [{}:{}:{}] on axis {} does not fit {}", p.start[i], p.limit[i], p.strides[i], i,
           to_string(operands[0]));  // slice_c3
-    type.dims[i] = p.limit[i] == p.start[i] ? 0 : (p.limit[i] - p.start[i] - 1) / p.strides[i] + 1;
+    type.dims[i] = window_places(p.limit[i] - p.start[i], 1, p.strides[i]);
   }
   return {std::move(type)};
 }
-Tensors slice_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>,
-                        TypeSpan types) {
+Tensors slice_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan types) {
   const auto& p = op.as<SliceParams>();
   Dims high, interior;
   for (std::size_t i = 0; i < p.start.size(); ++i) {
@@ -95,8 +94,8 @@ Tensors slice_transpose(const Op& op, std::span<const Tensor> ct, std::span<cons
   }
   return {pad(ct[0], zeros_like_type({ct[0].dtype(), {}}), p.start, high, interior)};
 }
-Batched slice_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
-                    std::int64_t size, const Tensor&) {
+Batched slice_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
+                    const Tensor&) {
   SliceParams p = op.as<SliceParams>();
   p.start.insert(p.start.begin(), 0);
   p.limit.insert(p.limit.begin(), size);
@@ -138,8 +137,7 @@ Types pad_type(const Params* params, TypeSpan operands) {
   }
   return {std::move(type)};
 }
-Tensors pad_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x,
-                      TypeSpan types) {
+Tensors pad_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan types) {
   const auto& p = op.as<PadParams>();
   Tensors out(2);
   // Undo the outer padding with the opposite signs, then pick every (interior + 1)th element.
@@ -156,8 +154,8 @@ Tensors pad_transpose(const Op& op, std::span<const Tensor> ct, std::span<const 
   if (!x[1].has_value()) out[1] = sum(ct[0]) - sum(inner);
   return out;
 }
-Batched pad_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
-                  std::int64_t size, const Tensor&) {
+Batched pad_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
+                  const Tensor&) {
   PadParams p = op.as<PadParams>();
   p.low.insert(p.low.begin(), 0);
   p.high.insert(p.high.begin(), 0);
@@ -189,7 +187,7 @@ static_assert(complete(slice_family));
 
 }  // namespace
 
-Tensor concatenate(std::span<const Tensor> parts, std::int64_t axis, Place place) {
+Tensor concatenate(TensorSpan parts, std::int64_t axis, Place place) {
   PlaceScope at(place);
   check(!parts.empty(), "concatenate: at least one tensor is needed");
   Type type = parts[0].type();
@@ -199,7 +197,8 @@ Tensor concatenate(std::span<const Tensor> parts, std::int64_t axis, Place place
   axis = normal_axis("concatenate", axis, parts[0].rank());
   if (parts.size() == 1) return parts[0];
   Tensors converted;
-  const DType work = bit_width(type.dtype) == 2 ? byte_dtype(type.dtype) : type.dtype;
+  DType work = type.dtype;
+  if (bit_width(work) == 2) work = byte_dtype(work);
   for (const Tensor& t : parts)
     converted.push_back(convert_to(convert_to(t, type.dtype, type.weak), work));
   return convert_to(bind1(concatenate_p, make_params(AxisParams{axis}), converted), type.dtype);
@@ -208,7 +207,7 @@ Tensor concatenate(std::span<const Tensor> parts, std::int64_t axis, Place place
 Tensor slice(const Operand& operand, const Dims& start, const Dims& limit, const Dims& strides) {
   PlaceScope at(operand.place());
   const Tensor& x = operand.tensor();
-  const Dims step = strides.empty() ? Dims(start.size(), 1) : strides;
+  const Dims step = or_each(strides, start.size(), 1);
   if (limit == x.dims() && start == Dims(start.size(), 0) && step == Dims(start.size(), 1))
     return x;
   return bind1(slice_p, make_params(SliceParams{start, limit, step}), {x});
@@ -221,8 +220,8 @@ Tensor slice_axis(const Operand& operand, std::int64_t axis, std::int64_t start,
   const auto a = static_cast<std::size_t>(normal_axis("slice_axis", axis, x.rank()));
   SliceParams p{Dims(x.dims().size(), 0), x.dims(), Dims(x.dims().size(), 1)};
   const std::int64_t extent = x.dims()[a];
-  p.start[a] = start < 0 ? start + extent : start;
-  p.limit[a] = limit < 0 ? limit + extent : limit;
+  p.start[a] = from_front(start, extent);
+  p.limit[a] = from_front(limit, extent);
   p.strides[a] = stride;
   return slice(operand, p.start, p.limit, p.strides);
 }
@@ -231,7 +230,7 @@ Tensor pad(const Operand& operand, const Operand& value, const Dims& low, const 
            const Dims& interior) {
   PlaceScope at(operand.place());
   const Tensor& x = operand.tensor();
-  const Dims between = interior.empty() ? Dims(x.dims().size(), 0) : interior;
+  const Dims between = or_each(interior, x.dims().size(), 0);
   const Dims none(x.dims().size(), 0);
   if (low == none && high == none && between == none) return x;
   return bind1(pad_p, make_params(PadParams{low, high, between}),

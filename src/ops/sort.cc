@@ -5,6 +5,7 @@
 #include <bit>
 
 #include "ops/axes.h"
+#include "ops/composed.h"
 #include "ops/family.h"
 #include "ops/reduce.h"
 #include "ops/shape.h"
@@ -41,13 +42,13 @@ Types sort_type(const Params* params, TypeSpan operands) {
 }
 
 /// The operands and, as the last, where each came from.
-Tensors sorted_with_order(const Op& op, std::span<const Tensor> x) {
+Tensors sorted_with_order(const Op& op, TensorSpan x) {
   Tensors operands(x.begin(), x.end());
   operands.push_back(iota({DType::s32, x[0].dims()}, op.as<SortParams>().axis));
   return bind_n(op.primitive, op.params, operands);
 }
 
-Jvp sort_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
+Jvp sort_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   if (std::none_of(dx.begin(), dx.end(), [](const Tensor& t) { return t.has_value(); }))
     return {bind_n(op.primitive, op.params, x), Tensors(x.size())};
   Tensors out = sorted_with_order(op, x), tangents(x.size());
@@ -59,8 +60,8 @@ Jvp sort_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx
   return {out, tangents};
 }
 
-Batched sort_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
-                   std::int64_t size, const Tensor& mask) {
+Batched sort_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
+                   const Tensor& mask) {
   SortParams p = op.as<SortParams>();
   int axis = axes[0];
   for (int a : axes)
@@ -120,8 +121,8 @@ class Comparator {
 
 /// As what a dtype is sorted: beside others XLA cannot sort integers of less than a byte.
 DType sorted_as(DType dtype, std::size_t operands) {
-  if (operands == 1 || !is_integer(dtype) || bit_width(dtype) >= 8) return dtype;
-  return is_signed(dtype) ? DType::s8 : DType::u8;
+  if (operands == 1 || !is_integer(dtype)) return dtype;
+  return byte_dtype(dtype);
 }
 
 void sort_lower(Lowering& out, const Equation& e) {
@@ -151,9 +152,7 @@ void sort_lower(Lowering& out, const Equation& e) {
             fmt::join(types, ", "), fmt::join(types, ", "));
   for (std::size_t i = 0; i < results.size(); ++i) {
     const Type& type = out.operand_type(e, i);
-    const bool same = sorted[i].dtype == type.dtype;
-    out.define(e, static_cast<int>(i),
-               same ? results[i] : out.op("convert", {results[i]}, {&sorted[i]}, type));
+    out.define(e, static_cast<int>(i), converted(out, results[i], sorted[i], type));
   }
 }
 
@@ -180,14 +179,14 @@ Types top_type(const Params* params, TypeSpan operands) {
   dims.back() = k;
   return {Type{x.dtype, dims, x.weak}, Type{DType::s32, dims}};
 }
-Jvp top_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
+Jvp top_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   Tensors y = bind_n(op.primitive, op.params, x);
-  const Tensor tangent =
-      dx[0].has_value() ? take_along_axis(dx[0], y[1], -1, OutOfRange::promise) : Tensor();
+  const Tensor tangent = map_value(
+      dx[0], [&](const Tensor& t) { return take_along_axis(t, y[1], -1, OutOfRange::promise); });
   return {std::move(y), {tangent, Tensor()}};
 }
-Batched top_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
-                  std::int64_t size, const Tensor&) {
+Batched top_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
+                  const Tensor&) {
   const Tensor moved = batch_front(x[0], axes[0], size);
   return {bind_n(op.primitive, op.params, std::span(&moved, 1)), {0, 0}};
 }
@@ -209,7 +208,8 @@ static_assert(complete(sort_family));
 /// Whether a comes before b, NaN after all numbers.
 Tensor before(const Tensor& a, const Tensor& b) {
   const Tensor lower = less(a, b);
-  return is_float(a.dtype()) ? lower | (equal(a, a) & not_equal(b, b)) : lower;
+  if (is_float(a.dtype())) return lower | (equal(a, a) & not_equal(b, b));
+  return lower;
 }
 
 constexpr std::int64_t few = 16;  // so many elements are compared with all at once
@@ -256,7 +256,8 @@ Tensor searchsorted(const Operand& operand, const Operand& given, bool right) {
   const Tensor x = convert_to(operand.tensor(), common.dtype),
                values = fit(given.tensor(), {common.dtype, given.tensor().dims()});
   const auto precedes = [&](const Tensor& element, const Tensor& value) {
-    return right ? !before(value, element) : before(element, value);
+    if (right) return !before(value, element);
+    return before(element, value);
   };
   const std::int64_t n = x.size();
   if (n <= few) return sum(precedes(x, expand_dims(values, -1)), {.axes = Dims{-1}});

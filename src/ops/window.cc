@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "core/enum.h"
+#include "core/text.h"
 #include "ops/extents.h"
 #include "ops/family.h"
 #include "ops/reduce.h"
@@ -52,7 +53,7 @@ Types window_type(const Params* params, TypeSpan operands) {
           dims_to_string(p.window), dims_to_string(p.strides), dims_to_string(p.dilation));
     const std::int64_t padded = extent_sum(type.dims[i], extent_sum(p.low[i], p.high[i])),
                        covered = spread_extent(p.window[i], p.dilation[i]);
-    type.dims[i] = padded < covered ? 0 : (padded - covered) / p.strides[i] + 1;
+    type.dims[i] = window_places(padded, covered, p.strides[i]);
   }
   return {std::move(type)};
 }
@@ -75,14 +76,14 @@ void each_place(const WindowParams& p, const Tensor& x, const Dims& out, Use&& u
       rest /= p.window[i];
     }
     for (std::size_t i = 0; i < start.size(); ++i)
-      limit.push_back(out[i] == 0 ? start[i] : start[i] + (out[i] - 1) * p.strides[i] + 1);
+      limit.push_back(start[i] + spread_extent(out[i], p.strides[i]));
     use(slice(x, start, limit, p.strides));
   }
 }
 
 /// Sums pass tangents through; extrema pass on the tangent of the first place that holds them;
 /// products the product rule, by prefix and suffix.
-Jvp window_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
+Jvp window_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   const auto& p = op.as<WindowParams>();
   const Tensor y = bind1(op.primitive, op.params, x);
   if (!dx[0].has_value()) return {{y}, {Tensor()}};
@@ -94,14 +95,12 @@ Jvp window_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> 
   Tensor dy;
   if (p.monoid == Monoid::multiply) {
     Tensors after(values.size() + 1);
-    for (std::size_t k = values.size(); k-- > 0;)
-      after[k] = after[k + 1].has_value() ? values[k] * after[k + 1] : values[k];
+    for (std::size_t k = values.size(); k-- > 0;) after[k] = product_any(values[k], after[k + 1]);
     Tensor before;
     for (std::size_t k = 0; k < values.size(); ++k) {
-      Tensor others = before.has_value() ? before : after[k + 1];
-      if (before.has_value() && after[k + 1].has_value()) others = before * after[k + 1];
-      dy = add_any(dy, others.has_value() ? tangents[k] * others : tangents[k]);
-      before = before.has_value() ? before * values[k] : values[k];
+      const Tensor others = product_any(before, after[k + 1]);
+      dy = add_any(dy, product_any(tangents[k], others));
+      before = product_any(before, values[k]);
     }
     return {{y}, {dy}};
   }
@@ -118,8 +117,8 @@ Jvp window_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> 
   return {{y}, {dy}};
 }
 
-Batched window_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
-                     std::int64_t size, const Tensor&) {
+Batched window_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
+                     const Tensor&) {
   WindowParams p = op.as<WindowParams>();
   for (Dims* d : {&p.window, &p.strides, &p.dilation}) d->insert(d->begin(), 1);
   for (Dims* d : {&p.low, &p.high}) d->insert(d->begin(), 0);
@@ -139,9 +138,10 @@ void window_lower(Lowering& out, const Equation& e) {
   out.region({element, element}, [&](std::span<const Ssa> args) -> std::vector<Lowering::Typed> {
     return {{out.op(monoid.hlo, {args[0], args[1]}, {&scalar, &scalar}, scalar), element}};
   });
+  Separator comma;
   std::string padding;
   for (std::size_t i = 0; i < p.low.size(); ++i)
-    padding += fmt::format("{}[{}, {}]", i ? ", " : "", p.low[i], p.high[i]);
+    padding += fmt::format("{}[{}, {}]", comma(), p.low[i], p.high[i]);
   out.write(") {{window_dimensions = {}, window_strides = {}, window_dilations = {}",
             array_text(p.window), array_text(p.strides), array_text(p.dilation));
   if (!p.low.empty())
@@ -159,8 +159,7 @@ constexpr Primitive window_p{.name = "reduce_window",
 
 // The sum alone is linear, and has a transpose: ct spread over the windows by dilating it with the
 // strides and summing reversed windows.
-Tensors window_sum_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>,
-                             TypeSpan types) {
+Tensors window_sum_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan types) {
   const auto& p = op.as<WindowParams>();
   const std::size_t rank = p.window.size();
   Dims low(rank), high(rank), interior(rank);
@@ -212,8 +211,8 @@ std::pair<Dims, WindowOptions> pooling(const char* op, const Tensor& x, const Di
     d.insert(d.begin(), 2, 1);
     return d;
   };
-  WindowOptions out{.strides = widened(options.strides.empty() ? window : options.strides),
-                    .padding = options.padding};
+  WindowOptions out{.strides = widened(window), .padding = options.padding};
+  if (!options.strides.empty()) out.strides = widened(options.strides);
   if (out.padding.kind == ConvPadding::Kind::pairs)
     out.padding.pairs.insert(out.padding.pairs.begin(), 2, {0, 0});
   return {widened(window), out};
@@ -244,7 +243,9 @@ Tensor reduce_window(Monoid monoid, const Operand& operand, const Dims& window,
   check(p.strides.size() == window.size() && p.dilation.size() == window.size(),
         "reduce_window: strides and dilation must have {} entries", window.size());
   set_padding(p, options.padding, x.dims());
-  return bind1(monoid == Monoid::add ? window_sum_p : window_p, make_params(std::move(p)), {x});
+  const Primitive* primitive = &window_p;
+  if (monoid == Monoid::add) primitive = &window_sum_p;
+  return bind1(*primitive, make_params(std::move(p)), {x});
 }
 
 Tensor max_pool(const Operand& x, const Dims& window, const PoolOptions& options) {
