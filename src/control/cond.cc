@@ -21,8 +21,8 @@ Types cond_type(const Params* params, TypeSpan operands) {
           branch->inputs.size());
     for (std::size_t i = 0; i < branch->inputs.size(); ++i) {
       const Type& type = branch->type(branch->inputs[i]);
-      check(operands[i + 1].dtype == type.dtype && operands[i + 1].dims == type.dims,
-            "cond: operand {} must be {}, got {}", i, to_string(type), to_string(operands[i + 1]));
+      check(alike(operands[i + 1], type), "cond: operand {} must be {}, got {}", i, to_string(type),
+            to_string(operands[i + 1]));
     }
   }
   return p.branches[0]->output_types();
@@ -32,8 +32,7 @@ ParamsPtr cond_with_programs(const Params*, std::span<const ProgramPtr> programs
   return make_params(CondParams{{programs.begin(), programs.end()}});
 }
 
-Tensors bind_cond(const Tensor& index, std::vector<Closed> branches,
-                  std::span<const Tensor> operands) {
+Tensors bind_cond(const Tensor& index, std::vector<Closed> branches, TensorSpan operands) {
   Tensors all{index};
   append(all, join_captures(branches));
   append(all, operands);
@@ -65,14 +64,14 @@ void join(std::vector<bool>& mask, const std::vector<bool>& more) {
   for (std::size_t i = 0; i < more.size(); ++i) mask[i] = mask[i] || more[i];
 }
 
-Jvp cond_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
+Jvp cond_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   const auto& p = op.as<CondParams>();
   const std::vector<bool> in_moves = present(dx);
   Tensors operands(x.begin() + 1, x.end());
   append(operands, kept(dx));
   std::vector<bool> moves;
   auto make = [&](std::size_t b, std::vector<bool>& mask) {
-    return trace_inner("branch", types_of(operands), [&](std::span<const Tensor> in) {
+    return trace_inner("branch", types_of(operands), [&](TensorSpan in) {
       Tensors tangents(x.size() - 1);
       for (std::size_t i = 1, next = x.size() - 1; i < x.size(); ++i)
         if (in_moves[i]) tangents[i - 1] = in[next++];
@@ -91,8 +90,7 @@ Jvp cond_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx
   return {std::move(both), std::move(dy)};
 }
 
-Tensors cond_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x,
-                       TypeSpan types) {
+Tensors cond_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan types) {
   const auto& p = op.as<CondParams>();
   check(x[0].has_value(), "cond: the index depends on a tangent");
   const std::vector<bool> known = present(x), arrives = present(ct);
@@ -101,7 +99,7 @@ Tensors cond_transpose(const Op& op, std::span<const Tensor> ct, std::span<const
   append(operands, kept(ct));
   std::vector<bool> leaves;
   auto make = [&](std::size_t b, std::vector<bool>& mask) {
-    return trace_inner("branch", types_of(operands), [&](std::span<const Tensor> in) {
+    return trace_inner("branch", types_of(operands), [&](TensorSpan in) {
       Tensors values(x.size() - 1), cotangents(ct.size());
       for (std::size_t i = 1, next = 0; i < x.size(); ++i)
         if (known[i]) values[i - 1] = in[next++];
@@ -143,8 +141,9 @@ Types assign_slots(std::vector<BranchHalves>& branches) {
     for (std::size_t r = 0; r < b.halves.residuals; ++r) {
       const ValueId v = known.outputs[outputs + r];
       const auto input = std::ranges::find(known.inputs, v);
-      b.passed.push_back(
-          input == known.inputs.end() ? -1 : static_cast<int>(input - known.inputs.begin()));
+      int passed = -1;
+      if (input != known.inputs.end()) passed = static_cast<int>(input - known.inputs.begin());
+      b.passed.push_back(passed);
       b.slot.push_back(-1);
       if (b.passed.back() >= 0) continue;
       std::size_t s = 0;
@@ -163,11 +162,11 @@ Types assign_slots(std::vector<BranchHalves>& branches) {
 }
 
 /// Branches of the known half: known results, then the slots.
-std::vector<Closed> known_branches(const std::vector<BranchHalves>& branches,
-                                   std::span<const Tensor> operands, const Types& slots) {
+std::vector<Closed> known_branches(const std::vector<BranchHalves>& branches, TensorSpan operands,
+                                   const Types& slots) {
   std::vector<Closed> out;
   for (const BranchHalves& b : branches)
-    out.push_back(trace_inner("branch", types_of(operands), [&](std::span<const Tensor> in) {
+    out.push_back(trace_inner("branch", types_of(operands), [&](TensorSpan in) {
       Tensors values = postern::apply(*b.halves.known, in);
       const std::size_t outputs = values.size() - b.halves.residuals;
       Tensors filled(slots.size());
@@ -186,11 +185,14 @@ CondParams unknown_branches(const std::vector<BranchHalves>& branches, const Typ
                             std::size_t known, std::size_t slots) {
   CondParams p;
   for (const BranchHalves& b : branches)
-    p.branches.push_back(trace_inner("branch", types, [&](std::span<const Tensor> in) {
+    p.branches.push_back(trace_inner("branch", types, [&](TensorSpan in) {
                            Tensors inputs;
-                           for (std::size_t r = 0; r < b.slot.size(); ++r)
-                             inputs.push_back(b.slot[r] >= 0 ? in[known + at(b.slot[r])]
-                                                             : in[at(b.passed[r])]);
+                           for (std::size_t r = 0; r < b.slot.size(); ++r) {
+                             if (b.slot[r] >= 0)
+                               inputs.push_back(in[known + at(b.slot[r])]);
+                             else
+                               inputs.push_back(in[at(b.passed[r])]);
+                           }
                            append(inputs, in.subspan(known + slots));
                            return postern::apply(*b.halves.unknown, inputs);
                          }).program);
@@ -213,8 +215,7 @@ ProgramPtr with_outputs(const Program& program, const std::vector<bool>& wanted)
 // 3. Binds a cond of the known halves, which gives the known results and the slots.
 // 4. Returns a cond of the unknown halves, of the same index, the known operands, the slots and the
 //    unknown operands. It is not bound yet.
-Primitive::SplitResult cond_split(const Op& op, std::span<const Tensor> x,
-                                  const std::vector<bool>& wanted) {
+Primitive::SplitResult cond_split(const Op& op, TensorSpan x, const std::vector<bool>& wanted) {
   const auto& p = op.as<CondParams>();
   check(x[0].has_value(), "cond: the index depends on a tangent");
   std::vector<bool> unknown = present(x.subspan(1));
@@ -261,13 +262,16 @@ Primitive::SplitResult cond_split(const Op& op, std::span<const Tensor> x,
 // -------------------------------------------------------------------------------------------------
 
 /// An index for each element: all branches run, calls in them for the elements that take them.
-Batched select_branches(const CondParams& p, const Tensor& index, std::span<const Tensor> x,
+Batched select_branches(const CondParams& p, const Tensor& index, TensorSpan x,
                         std::span<const int> axes, std::int64_t size, const Tensor& mask) {
   Tensors chosen;
   for (std::size_t b = 0; b < p.branches.size(); ++b) {
     const Tensor takes = equal(index, full(index.type(), static_cast<std::int32_t>(b)));
     Tensor alive;
-    if (calls_back(*p.branches[b])) alive = mask.has_value() ? logical_and(mask, takes) : takes;
+    if (calls_back(*p.branches[b])) {
+      alive = takes;
+      if (mask.has_value()) alive = logical_and(mask, takes);
+    }
     auto [y, from] = batch_of(*p.branches[b], x, axes, size, alive);
     for (std::size_t i = 0; i < y.size(); ++i) {
       y[i] = move_batch(y[i], from[i], 0, size);
@@ -278,13 +282,13 @@ Batched select_branches(const CondParams& p, const Tensor& index, std::span<cons
   return {chosen, std::vector<int>(chosen.size(), 0)};
 }
 
-Batched cond_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
-                   std::int64_t size, const Tensor& mask) {
+Batched cond_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
+                   const Tensor& mask) {
   const auto& p = op.as<CondParams>();
   if (axes[0] >= 0) return select_branches(p, x[0], x.subspan(1), axes.subspan(1), size, mask);
   std::vector<bool> mapped;
   auto make = [&](std::size_t b, std::vector<bool>& joined) {
-    return trace_inner("branch", types_of(x.subspan(1)), [&](std::span<const Tensor> in) {
+    return trace_inner("branch", types_of(x.subspan(1)), [&](TensorSpan in) {
       auto [y, from] = batch_of(*p.branches[b], in, axes.subspan(1), size, mask);
       std::vector<bool> here;
       for (int a : from) here.push_back(a >= 0);
@@ -296,9 +300,7 @@ Batched cond_batch(const Op& op, std::span<const Tensor> x, std::span<const int>
   };
   std::vector<Closed> branches = agreeing(p.branches.size(), mapped, make);
   Tensors y = bind_cond(x[0], std::move(branches), x.subspan(1));
-  std::vector<int> out;
-  for (const bool m : mapped) out.push_back(m ? 0 : -1);
-  return {std::move(y), std::move(out)};
+  return {std::move(y), axes_where(mapped)};
 }
 
 // --- running
@@ -306,8 +308,7 @@ Batched cond_batch(const Op& op, std::span<const Tensor> x, std::span<const int>
 
 void cond_lower(Lowering& out, const Equation& e) {
   const auto& p = as<CondParams>(*e.params);
-  std::vector<Ssa> inputs;
-  for (std::size_t i = 1; i < e.operands.size(); ++i) inputs.push_back(out.operand(e, i));
+  const std::vector<Ssa> inputs = out.operands(e, 1);
   Types types;
   for (int i = 0; i < e.results; ++i) types.push_back(out.result_type(e, i));
   Ssa index = out.operand(e, 0);
@@ -321,10 +322,10 @@ void cond_lower(Lowering& out, const Equation& e) {
   const std::vector<Ssa> results =
       write_case(out, index, p.branches.size(), types, effect_of(e) == Effect::ordered,
                  [&](std::size_t b) { return out.inlined(*p.branches[b], inputs); });
-  for (int i = 0; i < e.results; ++i) out.define(e, i, results[at(i)]);
+  out.define_all(e, results);
 }
 
-Tensors cond_evaluate(const Op& op, std::span<const Tensor> x) {
+Tensors cond_evaluate(const Op& op, TensorSpan x) {
   const auto& p = op.as<CondParams>();
   return evaluator.program(p.branches[at(x[0].item<std::int32_t>())], x.subspan(1));
 }
@@ -340,8 +341,7 @@ std::vector<Ssa> write_case(Lowering& out, Ssa index, std::size_t branches, cons
   if (ordered) texts.push_back(Lowering::token_type);
   std::vector<Ssa> results;
   for (std::size_t i = 0; i < texts.size(); ++i) results.push_back(out.fresh());
-  out.write("    {}{}\"stablehlo.case\"(%{}) (", ssa_list(results), results.empty() ? "" : " = ",
-            index.id);
+  out.write("    {}\"stablehlo.case\"(%{}) (", Lowering::assigned(results), index.id);
   for (std::size_t b = 0; b < branches; ++b) {
     if (b) out.write(", ");
     out.region({}, [&](std::span<const Ssa>) {
@@ -397,7 +397,7 @@ void agree(const char* what, std::vector<Closed>& branches, const Types& inputs)
     if (same) continue;
     Types all = types_of(c.captures);
     append(all, inputs);
-    c.program = trace_inner("branch", all, [&](std::span<const Tensor> in) {
+    c.program = trace_inner("branch", all, [&](TensorSpan in) {
                   Tensors y = postern::apply(*c.program, in);
                   for (std::size_t i = 0; i < y.size(); ++i) y[i] = fit(y[i], common[i]);
                   return y;
@@ -412,15 +412,21 @@ detail::Tensors detail::cond(const char* what, const Tensor& choice,
                              const Place& place) {
   PlaceScope at_place(place);
   const bool is_switch = std::string_view(what) == "switch_";
-  check(choice.has_value() && choice.rank() == 0 &&
-            (is_switch ? is_integer(choice.dtype()) : choice.dtype() == DType::pred),
-        "{}: the {} must be {} scalar, got {}", what, is_switch ? "index" : "condition",
-        is_switch ? "an integer" : "a pred",
-        choice.has_value() ? to_string(choice.type()) : "an empty Tensor");
+  bool fits = choice.has_value() && choice.rank() == 0;
+  const char *role = "condition", *kind = "a pred";
+  if (is_switch) {
+    fits = fits && is_integer(choice.dtype());
+    role = "index";
+    kind = "an integer";
+  } else {
+    fits = fits && choice.dtype() == DType::pred;
+  }
+  check(fits, "{}: the {} must be {} scalar, got {}", what, role, kind, type_text(choice));
   check(!functions.empty(), "{}: at least one branch is needed", what);
   Tensor index = convert(choice, DType::s32);
   if (is_switch) {  // in the wider dtype
-    const Tensor& wide = byte_width(choice.dtype()) < 4 ? index : choice;
+    Tensor wide = choice;
+    if (byte_width(wide.dtype()) < 4) wide = index;
     index = convert(minimum(maximum(wide, 0), static_cast<std::int32_t>(functions.size()) - 1),
                     DType::s32);
   }

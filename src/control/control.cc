@@ -3,6 +3,7 @@
 
 #include <unordered_map>
 
+#include "core/lists.h"
 #include "ops/shape.h"
 
 namespace postern {
@@ -15,8 +16,7 @@ Tensors join_captures(std::vector<Closed>& programs) {
       if (place.emplace(detail::Access::value(t), all.size()).second) all.push_back(t);
   for (Closed& c : programs) {
     Program p = *c.program;
-    const std::vector<ValueId> own(
-        p.inputs.begin() + static_cast<std::ptrdiff_t>(c.captures.size()), p.inputs.end());
+    const std::vector<ValueId> own = tail(p.inputs, c.captures.size());
     std::vector<ValueId> inputs(all.size(), -1);
     for (std::size_t i = 0; i < c.captures.size(); ++i)
       inputs[place.at(detail::Access::value(c.captures[i]))] = p.inputs[i];
@@ -49,9 +49,9 @@ bool settle_carry(const char* what, Tensors& carry, const Types& gives,
   bool changed = false;
   for (std::size_t i = 0; i < carry.size(); ++i) {
     const Type& has = carry[i].type();
-    if (has.dtype == gives[i].dtype && has.dims == gives[i].dims) {
-      const detail::HostValue* number =
-          has.weak && !gives[i].weak ? host_scalar(carry[i]) : nullptr;
+    if (alike(has, gives[i])) {
+      const detail::HostValue* number = nullptr;
+      if (has.weak && !gives[i].weak) number = host_scalar(carry[i]);
       if (number) carry[i] = full_of(read_number(has.dtype, number->data.get()), {has.dtype, {}});
       changed = changed || number;
       continue;
@@ -64,21 +64,19 @@ bool settle_carry(const char* what, Tensors& carry, const Types& gives,
         continue;
       }
     }
-    throw_type_error(fmt::format(
-        "{}: the carry{}{} is {} before a step and {} after it; they must be the same", what,
-        paths[i].empty() ? "" : " at ", paths[i], to_string(has), to_string(gives[i])));
+    std::string where;
+    if (!paths[i].empty()) where = " at " + paths[i];
+    throw_type_error(
+        fmt::format("{}: the carry{} is {} before a step and {} after it; they must be the same",
+                    what, where, to_string(has), to_string(gives[i])));
   }
   return changed;
 }
 
 Tensor select_elements(const Tensor& mask, const Tensor& x, const Tensor& y) {
-  return where(x.dims() == mask.dims() ? mask : broadcast_in_dim(mask, x.dims(), {0}), x, y);
-}
-
-std::string ssa_list(std::span<const Ssa> values) {
-  std::string text;
-  for (const Ssa& v : values) text += fmt::format("{}%{}", text.empty() ? "" : ", ", v.id);
-  return text;
+  Tensor of_elements = mask;
+  if (x.dims() != mask.dims()) of_elements = broadcast_in_dim(mask, x.dims(), {0});
+  return where(of_elements, x, y);
 }
 
 }  // namespace postern

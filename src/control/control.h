@@ -63,9 +63,19 @@ struct ScanParams {
   std::size_t xs() const { return body->inputs.size() - first_x(); }
   std::size_t ys() const { return body->outputs.size() - carries; }
   std::size_t first_operand() const { return taped; }  // that the body is given
+  /// The slice of xs and stacked results that a step of so many is about.
+  std::int64_t slot(std::int64_t step, std::int64_t steps) const {
+    if (reverse) return steps - 1 - step;
+    return step;
+  }
 };
 
 extern const Primitive cond_p, while_p, scan_p, taped_while_p, taped_scan_p;
+
+inline const Primitive& scan_primitive(bool taped) {
+  if (taped) return taped_scan_p;
+  return scan_p;
+}
 
 /// Programs that captured different tensors, brought to the same inputs: all captures, then their
 /// own. Gives the captures.
@@ -88,8 +98,5 @@ Tensor select_elements(const Tensor& mask, const Tensor& x, const Tensor& y);
 std::vector<Ssa> write_case(Lowering& out, Ssa index, std::size_t branches, const Types& types,
                             bool ordered,
                             const std::function<std::vector<Ssa>(std::size_t)>& branch);
-
-/// "%1, %2": for results and operands of operations with regions.
-std::string ssa_list(std::span<const Ssa> values);
 
 }  // namespace postern

@@ -2,6 +2,7 @@
 // derivatives are in control_scan_rules.cc.
 #include "control/scan.h"
 #include "control/tape.h"
+#include "core/lists.h"
 #include "lower/meet.h"
 #include "ops/reduce.h"
 
@@ -44,24 +45,26 @@ Types scan_type(const Params* params, TypeSpan operands) {
           "scan: the number of steps must be {}, got {}", to_string(count_type()),
           to_string(operands[0]));
   for (std::size_t i = first; i < operands.size(); ++i) {
-    const std::size_t input = i - first < p.constants ? i - first : i - first + p.counted;
+    std::size_t input = i - first;
+    if (input >= p.constants) input += p.counted;
     Type type = body.type(body.inputs[input]);
-    if (input >= p.first_x())
-      type = p.taped ? ticket_type(type, static_cast<int>(operands[i].rank()))
-                     : stacked_type(type, p.length);
-    check(operands[i].dtype == type.dtype && operands[i].dims == type.dims,
-          "scan: operand {} must be {}, got {}", i, to_string(type), to_string(operands[i]));
+    if (input >= p.first_x() && p.taped)
+      type = ticket_type(type, static_cast<int>(operands[i].rank()));
+    else if (input >= p.first_x())
+      type = stacked_type(type, p.length);
+    check(alike(operands[i], type), "scan: operand {} must be {}, got {}", i, to_string(type),
+          to_string(operands[i]));
   }
   Types out = body.output_types();
   for (std::size_t i = 0; i < out.size(); ++i) {
-    if (i >= p.carries)
-      out[i] = p.taped ? ticket_type(out[i], p.ticket_ranks[i - p.carries])
-                       : stacked_type(out[i], p.length);
-    else {
+    if (i >= p.carries && p.taped) {
+      out[i] = ticket_type(out[i], p.ticket_ranks[i - p.carries]);
+    } else if (i >= p.carries) {
+      out[i] = stacked_type(out[i], p.length);
+    } else {
       const Type& in = operands[first + p.constants + i];
-      check(out[i].dtype == in.dtype && out[i].dims == in.dims,
-            "scan: the carry {} is {} before a step and {} after it", i, to_string(in),
-            to_string(out[i]));
+      check(alike(out[i], in), "scan: the carry {} is {} before a step and {} after it", i,
+            to_string(in), to_string(out[i]));
       out[i].weak = out[i].weak && in.weak;
     }
   }
@@ -102,9 +105,10 @@ class ScanWriter {
     for (int i = 0; i < e.results; ++i) result_types_.push_back(out.result_type(e, i));
     ordered_ = effect_of(e) == Effect::ordered;
     from_start_ = !p_.reverse && xs_.empty() && p_.ys() == 0;
-    const std::int64_t last = std::max(p_.length, from_start_ ? p_.start + p_.length : 0);
-    const bool wide = last > std::numeric_limits<std::int32_t>::max();
-    counter_type_ = {wide ? DType::s64 : DType::s32, {}};
+    std::int64_t last = p_.length;
+    if (from_start_) last = std::max(last, p_.start + p_.length);
+    counter_type_ = {DType::s32, {}};
+    if (last > std::numeric_limits<std::int32_t>::max()) counter_type_.dtype = DType::s64;
     if (p_.counted) counter_type_.dtype = p_.index;
   }
 
@@ -150,7 +154,8 @@ class ScanWriter {
     types.insert(types.end(), types_.begin(), types_.end());
     std::vector<Ssa> results;
     for (std::size_t i = 0; i < types.size(); ++i) results.push_back(out_.fresh());
-    out_.write("    {} = \"stablehlo.while\"({}) (", ssa_list(results), ssa_list(operands));
+    out_.write("    {} = \"stablehlo.while\"({}) (", Lowering::list(results),
+               Lowering::list(operands));
     out_.region(types, [&](std::span<const Ssa> in) {
       const Type pred{DType::pred, {}};
       const Ssa end = number(first() + rounds * unroll);
@@ -173,7 +178,8 @@ class ScanWriter {
       if (out_.partitioned() && calls_back(*p_.body)) {  // a run that failed on several devices
                                                          // leaves by itself, see while_lower
         const Type flag{DType::pred, {}};
-        const Ssa here = told.id >= 0 ? told : goes_on(out_, {counter, types[0]});
+        Ssa here = told;
+        if (here.id < 0) here = goes_on(out_, {counter, types[0]});
         counter = out_.op("select",
                           {everywhere(out_, here, axes_met(out_, {&p_.body, 1})), counter,
                            number(first() + rounds * unroll)},
@@ -192,15 +198,22 @@ class ScanWriter {
   /// One step, in place. `counter`: first(), first() + 1, ...
   void step(Ssa counter, std::vector<Ssa>& state) {
     if (ordered_) out_.set_token(state.back());
-    const Ssa slot = p_.reverse ? minus(number(p_.length - 1), counter) : counter;  // of xs and ys
+    Ssa slot = counter;  // of xs and ys
+    if (p_.reverse) slot = minus(number(p_.length - 1), counter);
     std::vector<Ssa> in = constants_;
-    if (p_.counted)
-      in.push_back(from_start_ || p_.start == 0 ? slot : plus(slot, number(p_.start)));
-    in.insert(in.end(), state.begin(), state.begin() + static_cast<std::ptrdiff_t>(p_.carries));
+    if (p_.counted) {
+      in.push_back(slot);
+      if (!from_start_ && p_.start != 0) in.back() = plus(slot, number(p_.start));
+    }
+    in.insert(in.end(), state.begin(), nth(state, p_.carries));
     for (std::size_t i = 0; i < xs_.size(); ++i) in.push_back(slice(xs_[i], *x_types_[i], slot));
     const std::vector<Ssa> results = out_.inlined(*p_.body, in);
-    for (std::size_t i = 0; i < results.size(); ++i)
-      state[i] = i < p_.carries ? results[i] : update(state[i], results[i], result_types_[i], slot);
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      if (i < p_.carries)
+        state[i] = results[i];
+      else
+        state[i] = update(state[i], results[i], result_types_[i], slot);
+    }
     if (ordered_) state.back() = out_.token();
   }
 
@@ -222,7 +235,7 @@ class ScanWriter {
     const Ssa r = out_.fresh();
     out_.write(
         "    %{} = \"stablehlo.dynamic_slice\"(%{}, {}) {{slice_sizes = {}}} : ({}{}) -> {}\n",
-        r.id, x.id, ssa_list(at), array_text(row.dims), Lowering::type(type),
+        r.id, x.id, Lowering::list(at), array_text(row.dims), Lowering::type(type),
         start_types(type.rank()), Lowering::type(row));
     return out_.op("reshape", {r}, {&row}, slice_type_of(type));
   }
@@ -234,8 +247,8 @@ class ScanWriter {
     const std::vector<Ssa> at = starts(slot, type.rank());
     const Ssa r = out_.fresh();
     out_.write("    %{} = \"stablehlo.dynamic_update_slice\"(%{}, %{}, {}) : ({}, {}{}) -> {}\n",
-               r.id, stack.id, shaped.id, ssa_list(at), Lowering::type(type), Lowering::type(row),
-               start_types(type.rank()), Lowering::type(type));
+               r.id, stack.id, shaped.id, Lowering::list(at), Lowering::type(type),
+               Lowering::type(row), start_types(type.rank()), Lowering::type(type));
     return r;
   }
 
@@ -260,11 +273,10 @@ Tensor counter(const ScanParams& p, std::int64_t k) {
                  {p.index, {}});
 }
 
-Tensors scan_evaluate(const Op& op, std::span<const Tensor> x) {
+Tensors scan_evaluate(const Op& op, TensorSpan x) {
   const auto& p = op.as<ScanParams>();
   const auto constants = x.first(p.constants), xs = x.subspan(p.constants + p.carries);
-  Tensors carry(x.begin() + static_cast<std::ptrdiff_t>(p.constants),
-                x.begin() + static_cast<std::ptrdiff_t>(p.constants + p.carries));
+  Tensors carry = between(x, p.constants, p.constants + p.carries);
   std::vector<std::vector<unsigned char>> over, stacks;
   for (const Tensor& t : xs) t.read(over.emplace_back(t.type().byte_size()).data());
   const Types outputs = p.body->output_types();
@@ -272,7 +284,7 @@ Tensors scan_evaluate(const Op& op, std::span<const Tensor> x) {
   for (std::size_t i = p.carries; i < outputs.size(); ++i)
     stacks.emplace_back(stacked_type(outputs[i], p.length).byte_size());
   for (std::int64_t step = 0; step < p.length; ++step) {
-    const std::int64_t k = p.reverse ? p.length - 1 - step : step;
+    const std::int64_t k = p.slot(step, p.length);
     Tensors in(constants.begin(), constants.end());
     if (p.counted) in.push_back(counter(p, k));
     append(in, carry);
@@ -296,17 +308,16 @@ Tensors scan_evaluate(const Op& op, std::span<const Tensor> x) {
   return carry;
 }
 
-Tensors taped_scan_evaluate(const Op& op, std::span<const Tensor> x) {
+Tensors taped_scan_evaluate(const Op& op, TensorSpan x) {
   const auto& p = op.as<ScanParams>();
   const ScanParts of(p, x);
   const std::int64_t steps = x[0].item<std::int64_t>();
   const Types inputs = p.body->input_types(), outputs = p.body->output_types();
-  const Types x_types(inputs.begin() + static_cast<std::ptrdiff_t>(p.first_x()), inputs.end());
+  const Types x_types = tail(inputs, p.first_x());
   Tensors carry(of.carry.begin(), of.carry.end());
-  Tensors tickets = no_tickets(
-      {outputs.begin() + static_cast<std::ptrdiff_t>(p.carries), outputs.end()}, p.ticket_ranks);
+  Tensors tickets = no_tickets(tail(outputs, p.carries), p.ticket_ranks);
   for (std::int64_t step = 0; step < steps; ++step) {
-    const std::int64_t k = p.reverse ? steps - 1 - step : step;
+    const std::int64_t k = p.slot(step, steps);
     Tensors in(of.constants.begin(), of.constants.end());
     if (p.counted) in.push_back(counter(p, k));
     append(in, carry);
@@ -334,8 +345,8 @@ constexpr Primitive scan_p{.name = "scan",
 
 constexpr Primitive taped_scan_p = taped(scan_p, taped_scan_evaluate);
 
-Tensors bind_scan(ScanParams p, const Closed& closed, std::span<const Tensor> constants,
-                  std::span<const Tensor> carry, std::span<const Tensor> xs, const Tensor& steps) {
+Tensors bind_scan(ScanParams p, const Closed& closed, TensorSpan constants, TensorSpan carry,
+                  TensorSpan xs, const Tensor& steps) {
   // What the body does not use is not carried along.
   const std::vector<bool> used = used_inputs(*closed.program);
   Program body = *closed.program;
@@ -358,7 +369,7 @@ Tensors bind_scan(ScanParams p, const Closed& closed, std::span<const Tensor> co
   p.carries = carry.size();
   for (const Tensor& t : xs) keep(&t, false);
   p.body = std::make_shared<const Program>(std::move(body));
-  const Primitive& primitive = p.taped ? taped_scan_p : scan_p;
+  const Primitive& primitive = scan_primitive(p.taped);
   return bind_n(primitive, make_params(std::move(p)), operands);
 }
 
@@ -372,7 +383,7 @@ Tensors scan(const char* what, const TensorFunction& f, const Tensors& init,
   std::optional<std::int64_t> length = options.length;
   for (const Tensor& x : xs) {
     check(x.has_value() && x.rank() > 0, "{}: xs are scanned along their first axis, got {}", what,
-          x.has_value() ? to_string(x.type()) : "an empty Tensor");
+          type_text(x));
     if (!length) length = x.dims()[0];
     check(x.dims()[0] == *length, "{}: the first axes of xs must have one length, {}, got {}", what,
           *length, to_string(x.type()));
@@ -414,8 +425,9 @@ bool fits_s32(std::int64_t i) {
 DType counter_dtype(const Tensor& lower, const Tensor& upper) {
   for (const Tensor* t : {&lower, &upper}) {
     const std::optional<std::int64_t> known = known_integer(*t);
-    if (known ? !fits_s32(*known) : byte_width(t->dtype()) == 8 || t->dtype() == DType::u32)
-      return DType::s64;
+    bool wide = byte_width(t->dtype()) == 8 || t->dtype() == DType::u32;
+    if (known) wide = !fits_s32(*known);
+    if (wide) return DType::s64;
   }
   return DType::s32;
 }
@@ -429,11 +441,11 @@ Tensors counted_while(const Tensor& lower, const Tensor& upper, const TensorFunc
   append(carry, init);
   std::vector<std::string> all_paths{"counter"};
   all_paths.insert(all_paths.end(), paths.begin(), paths.end());
-  auto test = [&](std::span<const Tensor> in) {
+  auto test = [&](TensorSpan in) {
     PlaceScope at_place(place);
     return Tensors{less(in[0], end)};
   };
-  auto step = [&](std::span<const Tensor> in) {
+  auto step = [&](TensorSpan in) {
     Tensors out = body(in);
     PlaceScope at_place(place);
     out.insert(out.begin(), add(in[0], full_of({Number::Kind::integer, 1, 1, 0}, {dtype, {}})));
@@ -452,8 +464,7 @@ Tensors fori_loop(const Tensor& lower, const Tensor& upper, const TensorFunction
   PlaceScope at_place(place);
   for (const Tensor* t : {&lower, &upper})
     check(t->has_value() && is_integer(t->dtype()) && t->rank() == 0,
-          "fori_loop: a bound must be an integer scalar, got {}",
-          t->has_value() ? to_string(t->type()) : "an empty Tensor");
+          "fori_loop: a bound must be an integer scalar, got {}", type_text(*t));
   check(unroll >= 1, "fori_loop: unroll must be 1 or more, got {}", unroll);
   const auto begin = known_integer(lower), end = known_integer(upper);
   if (!begin || !end) return counted_while(lower, upper, body, init, paths, place);
@@ -461,7 +472,8 @@ Tensors fori_loop(const Tensor& lower, const Tensor& upper, const TensorFunction
   p.counted = true;
   p.start = *begin;
   p.length = std::max<std::int64_t>(*end - *begin, 0);
-  p.index = fits_s32(*begin) && fits_s32(*end) ? DType::s32 : DType::s64;
+  p.index = DType::s64;
+  if (fits_s32(*begin) && fits_s32(*end)) p.index = DType::s32;
   p.unroll = unroll;
   Tensors carry = init;
   Closed step;

@@ -7,37 +7,32 @@ namespace postern {
 
 /// A list of operands in its parts; before them come those that the body is not given.
 struct ScanParts {
-  std::span<const Tensor> constants, carry, xs;
-  ScanParts(const ScanParams& p, std::span<const Tensor> x)
+  TensorSpan constants, carry, xs;
+  ScanParts(const ScanParams& p, TensorSpan x)
       : constants(x.subspan(p.first_operand(), p.constants)),
         carry(x.subspan(p.first_operand() + p.constants, p.carries)),
         xs(x.subspan(p.first_operand() + p.constants + p.carries)) {}
 };
 
-Jvp scan_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx);
-Tensors scan_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x,
-                       TypeSpan types);
-Primitive::SplitResult scan_split(const Op& op, std::span<const Tensor> x,
-                                  const std::vector<bool>& wanted);
-Batched scan_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
-                   std::int64_t size, const Tensor& mask);
+Jvp scan_jvp(const Op& op, TensorSpan x, TensorSpan dx);
+Tensors scan_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan types);
+Primitive::SplitResult scan_split(const Op& op, TensorSpan x, const std::vector<bool>& wanted);
+Batched scan_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
+                   const Tensor& mask);
 
-Primitive::SplitResult while_split(const Op& op, std::span<const Tensor> x,
-                                   const std::vector<bool>& wanted);
+Primitive::SplitResult while_split(const Op& op, TensorSpan x, const std::vector<bool>& wanted);
 
-Batched while_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
-                    std::int64_t size, const Tensor& mask);
+Batched while_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
+                    const Tensor& mask);
 
 /// Binds a scan like `p` with another body, which takes (what it captured, constants, the step's
 /// number if p.counted, carry, slices of xs). `steps`: of one that is taped.
-Tensors bind_scan(ScanParams p, const Closed& body, std::span<const Tensor> constants,
-                  std::span<const Tensor> carry, std::span<const Tensor> xs,
-                  const Tensor& steps = {});
+Tensors bind_scan(ScanParams p, const Closed& body, TensorSpan constants, TensorSpan carry,
+                  TensorSpan xs, const Tensor& steps = {});
 
 /// Binds a while like `p` with other programs, which take (what they captured, their constants, the
 /// carry).
 Tensors bind_while(WhileParams p, const Closed& condition, const Closed& body,
-                   std::span<const Tensor> condition_constants,
-                   std::span<const Tensor> body_constants, std::span<const Tensor> carry);
+                   TensorSpan condition_constants, TensorSpan body_constants, TensorSpan carry);
 
 }  // namespace postern

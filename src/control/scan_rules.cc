@@ -1,6 +1,7 @@
 // Derivatives and batching of scan; scan_split.cc has the split.
 #include "control/scan.h"
 #include "control/tape.h"
+#include "core/lists.h"
 #include "transform/simplify.h"
 #include "transform/transpose.h"
 
@@ -8,7 +9,7 @@ namespace postern {
 
 namespace {
 
-Tensors joined(std::initializer_list<std::span<const Tensor>> lists) {
+Tensors joined(std::initializer_list<TensorSpan> lists) {
   Tensors out;
   for (const auto& list : lists) append(out, list);
   return out;
@@ -17,11 +18,11 @@ Tensors joined(std::initializer_list<std::span<const Tensor>> lists) {
 /// Of one step: what the body takes of xs, and what it gives to be stacked.
 Types x_types(const ScanParams& p) {
   const Types all = p.body->input_types();
-  return {all.begin() + static_cast<std::ptrdiff_t>(p.first_x()), all.end()};
+  return tail(all, p.first_x());
 }
 Types y_types(const ScanParams& p) {
   const Types all = p.body->output_types();
-  return {all.begin() + static_cast<std::ptrdiff_t>(p.carries), all.end()};
+  return tail(all, p.carries);
 }
 
 /// Types of a body's inputs: constants, the step's number, carry, slices of xs.
@@ -34,33 +35,34 @@ Types input_types(const ScanParams& p, const Tensors& constants, const Tensors& 
   return out;
 }
 
-Tensor steps_of(const ScanParams& p, std::span<const Tensor> x) {
-  return p.taped ? x[0] : Tensor();
+Tensor steps_of(const ScanParams& p, TensorSpan x) {
+  if (p.taped) return x[0];
+  return Tensor();
 }
 
 /// Takes tensors one after another.
 class Reader {
  public:
-  explicit Reader(std::span<const Tensor> in) : in_(in) {}
+  explicit Reader(TensorSpan in) : in_(in) {}
   Tensor one() { return in_[next_++]; }
-  std::span<const Tensor> many(std::size_t n) {
+  TensorSpan many(std::size_t n) {
     next_ += n;
     return in_.subspan(next_ - n, n);
   }
   /// As many as `like` has; those that `mask` does not mark are empty.
   Tensors marked(const std::vector<bool>& mask) {
-    Tensors out;
-    for (const bool m : mask) out.push_back(m ? one() : Tensor());
+    Tensors out(mask.size());
+    for (std::size_t i = 0; i < mask.size(); ++i)
+      if (mask[i]) out[i] = one();
     return out;
   }
 
  private:
-  std::span<const Tensor> in_;
+  TensorSpan in_;
   std::size_t next_ = 0;
 };
 
-Tensors or_zeros_like(std::span<const Tensor> tensors, const std::vector<bool>& mask,
-                      const Types& types) {
+Tensors or_zeros_like(TensorSpan tensors, const std::vector<bool>& mask, const Types& types) {
   Tensors out;
   for (std::size_t i = 0; i < mask.size(); ++i)
     if (mask[i]) out.push_back(or_zeros_of(tensors[i], types[i]));
@@ -74,7 +76,7 @@ Tensors or_zeros_like(std::span<const Tensor> tensors, const std::vector<bool>& 
 // another in some step, and a scan's carry has one type: so the body is traced again, with zeros
 // for the tangents that came to be, until no step adds one. That ends after at most as many rounds
 // as there is carry.
-Jvp scan_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
+Jvp scan_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   const auto& p = op.as<ScanParams>();
   const ScanParts of(p, x), d(p, dx);
   const Tensors constants = joined({of.constants, kept(d.constants)}),
@@ -87,28 +89,25 @@ Jvp scan_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx
   for (bool again = true; again;) {
     carry = joined({of.carry, or_zeros_like(d.carry, moves, types_of(of.carry))});
     const std::vector<bool> before = moves;
-    body = trace_inner("body", input_types(p, constants, carry, slices),
-                       [&](std::span<const Tensor> in) {
-                         Reader read(in);
-                         Tensors values = joined({read.many(of.constants.size())}),
-                                 tangents = read.marked(present(d.constants));
-                         if (p.counted) {
-                           values.push_back(read.one());
-                           tangents.emplace_back();
-                         }
-                         append(values, read.many(p.carries));
-                         append(tangents, read.marked(before));
-                         append(values, read.many(of.xs.size()));
-                         append(tangents, read.marked(present(d.xs)));
-                         auto [y, dy] = jvp_of(*p.body, values, tangents);
-                         const std::span<const Tensor> ys(y), dys(dy);
-                         for (std::size_t i = 0; i < p.carries; ++i)
-                           moves[i] = moves[i] || dy[i].has_value();
-                         y_moves = present(dys.subspan(p.carries));
-                         return joined({ys.first(p.carries),
-                                        or_zeros_like(dys, moves, types_of(ys.first(p.carries))),
-                                        ys.subspan(p.carries), kept(dys.subspan(p.carries))});
-                       });
+    body = trace_inner("body", input_types(p, constants, carry, slices), [&](TensorSpan in) {
+      Reader read(in);
+      Tensors values = joined({read.many(of.constants.size())}),
+              tangents = read.marked(present(d.constants));
+      if (p.counted) {
+        values.push_back(read.one());
+        tangents.emplace_back();
+      }
+      append(values, read.many(p.carries));
+      append(tangents, read.marked(before));
+      append(values, read.many(of.xs.size()));
+      append(tangents, read.marked(present(d.xs)));
+      auto [y, dy] = jvp_of(*p.body, values, tangents);
+      const TensorSpan ys(y), dys(dy);
+      for (std::size_t i = 0; i < p.carries; ++i) moves[i] = moves[i] || dy[i].has_value();
+      y_moves = present(dys.subspan(p.carries));
+      return joined({ys.first(p.carries), or_zeros_like(dys, moves, types_of(ys.first(p.carries))),
+                     ys.subspan(p.carries), kept(dys.subspan(p.carries))});
+    });
     again = moves != before;
   }
   ScanParams q = p;
@@ -127,14 +126,12 @@ Jvp scan_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx
 // tangent. xs are the cotangents of the ys that have one and what is known of the xs; the new ys
 // are the cotangents of the other xs. As in scan_jvp the body is traced until it is known which
 // sums and which cotangents there are at all.
-Tensors scan_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x,
-                       TypeSpan types) {
+Tensors scan_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan types) {
   const auto& p = op.as<ScanParams>();
   const ScanParts of(p, x);
   Types all_types;
   for (std::size_t i = p.first_operand(); i < types.size(); ++i) all_types.push_back(types[i]);
-  const Types carry_types(all_types.begin() + static_cast<std::ptrdiff_t>(p.constants),
-                          all_types.begin() + static_cast<std::ptrdiff_t>(p.constants + p.carries));
+  const Types carry_types = between(all_types, p.constants, p.constants + p.carries);
   const std::vector<bool> known_constants = present(of.constants), known_xs = present(of.xs),
                           arrives = present(ct.subspan(p.carries));
   const Tensors constants = kept(of.constants),
@@ -148,34 +145,34 @@ Tensors scan_transpose(const Op& op, std::span<const Tensor> ct, std::span<const
     carry = joined({or_zeros_like(Tensors(p.constants), summed, all_types),
                     or_zeros_like(ct, moves, carry_types)});
     const std::vector<bool> summed_before = summed, moves_before = moves;
-    body = trace_inner(
-        "body", input_types(p, constants, carry, slices), [&](std::span<const Tensor> in) {
-          Reader read(in);
-          Tensors values = read.marked(known_constants);
-          if (p.counted) values.push_back(read.one());
-          const Tensors sums = read.marked(summed_before);
-          Tensors cotangents = read.marked(moves_before);
-          append(cotangents, read.marked(arrives));
-          values.resize(p.first_x());
-          append(values, read.marked(known_xs));
-          Tensors into = transpose_of(*p.body, values, cotangents);
-          Tensors into_constants, into_carry, into_xs;
-          for (std::size_t i = 0; i < into.size(); ++i) {
-            if (i < p.constants)
-              into_constants.push_back(known_constants[i] ? Tensor() : add_any(sums[i], into[i]));
-            else if (i >= p.first_x())
-              into_xs.push_back(known_xs[i - p.first_x()] ? Tensor() : into[i]);
-            else if (i >= p.first_carry())
-              into_carry.push_back(into[i]);
-          }
-          for (std::size_t i = 0; i < p.constants; ++i)
-            summed[i] = summed[i] || into_constants[i].has_value();
-          for (std::size_t i = 0; i < p.carries; ++i)
-            moves[i] = moves[i] || into_carry[i].has_value();
-          x_gets = present(into_xs);
-          return joined({or_zeros_like(into_constants, summed, all_types),
-                         or_zeros_like(into_carry, moves, carry_types), kept(into_xs)});
-        });
+    body = trace_inner("body", input_types(p, constants, carry, slices), [&](TensorSpan in) {
+      Reader read(in);
+      Tensors values = read.marked(known_constants);
+      if (p.counted) values.push_back(read.one());
+      const Tensors sums = read.marked(summed_before);
+      Tensors cotangents = read.marked(moves_before);
+      append(cotangents, read.marked(arrives));
+      values.resize(p.first_x());
+      append(values, read.marked(known_xs));
+      Tensors into = transpose_of(*p.body, values, cotangents);
+      Tensors into_constants, into_carry, into_xs;
+      for (std::size_t i = 0; i < into.size(); ++i) {
+        if (i < p.constants) {
+          into_constants.emplace_back();
+          if (!known_constants[i]) into_constants.back() = add_any(sums[i], into[i]);
+        } else if (i >= p.first_x()) {
+          into_xs.push_back(only_if(!known_xs[i - p.first_x()], into[i]));
+        } else if (i >= p.first_carry()) {
+          into_carry.push_back(into[i]);
+        }
+      }
+      for (std::size_t i = 0; i < p.constants; ++i)
+        summed[i] = summed[i] || into_constants[i].has_value();
+      for (std::size_t i = 0; i < p.carries; ++i) moves[i] = moves[i] || into_carry[i].has_value();
+      x_gets = present(into_xs);
+      return joined({or_zeros_like(into_constants, summed, all_types),
+                     or_zeros_like(into_carry, moves, carry_types), kept(into_xs)});
+    });
     again = summed != summed_before || moves != moves_before;
   }
   ScanParams q = p;
@@ -200,12 +197,12 @@ Tensors scan_transpose(const Op& op, std::span<const Tensor> ct, std::span<const
 // that is scanned. A tape is one for each element, and so is its ticket. Where elements have
 // different numbers of steps the loop has as many as the longest; those that are done keep their
 // carry.
-Batched scan_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
-                   std::int64_t size, const Tensor& mask) {
+Batched scan_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
+                   const Tensor& mask) {
   ScanParams p = op.as<ScanParams>();
   const ScanParts of(p, x);
   const std::size_t first = p.first_operand();
-  const int behind = p.taped ? 0 : 1;
+  const int behind = !p.taped;
   Tensor steps = steps_of(p, x), each;
   if (p.taped && axes[0] >= 0) {
     each = move_batch(steps, axes[0], 0, size);
@@ -215,8 +212,7 @@ Batched scan_batch(const Op& op, std::span<const Tensor> x, std::span<const int>
   const bool was_counted = p.counted;
   p.counted = p.counted || each.has_value();
   if (each.has_value() && !was_counted) p.index = count_type().dtype;
-  std::vector<int> from(axes.begin() + static_cast<std::ptrdiff_t>(first),
-                        axes.begin() + static_cast<std::ptrdiff_t>(first + p.constants));
+  std::vector<int> from = between(axes, first, first + p.constants);
   if (was_counted) from.push_back(-1);
   const std::size_t first_carry = from.size();
   Tensors carry, xs;
@@ -224,15 +220,19 @@ Batched scan_batch(const Op& op, std::span<const Tensor> x, std::span<const int>
   for (std::size_t i = 0; i < p.carries; ++i) {
     const int axis = axes[first + p.constants + i];
     mapped.push_back(axis >= 0 || each.has_value());
-    carry.push_back(mapped[i] ? move_batch(of.carry[i], axis, 0, size) : of.carry[i]);
+    carry.push_back(of.carry[i]);
+    if (mapped[i]) carry[i] = move_batch(carry[i], axis, 0, size);
     from.push_back(-1);
   }
   Types slices = x_types(op.as<ScanParams>());
   for (std::size_t i = 0; i < of.xs.size(); ++i) {
     const int axis = axes[first + p.constants + p.carries + i];
-    xs.push_back(axis >= 0 ? move_batch(of.xs[i], axis, behind, size) : of.xs[i]);
-    from.push_back(axis >= 0 ? 0 : -1);
-    if (axis >= 0) slices[i].dims.insert(slices[i].dims.begin(), size);
+    const bool is_mapped = axis >= 0;
+    xs.push_back(of.xs[i]);
+    from.push_back(axis_if(is_mapped));
+    if (!is_mapped) continue;
+    xs[i] = move_batch(xs[i], axis, behind, size);
+    slices[i].dims.insert(slices[i].dims.begin(), size);
   }
   const Tensors constants(of.constants.begin(), of.constants.end());
   Closed body;
@@ -241,36 +241,34 @@ Batched scan_batch(const Op& op, std::span<const Tensor> x, std::span<const int>
       if (mapped[i] && carry[i].dims().size() == of.carry[i].dims().size() &&
           axes[first + p.constants + i] < 0)
         carry[i] = move_batch(carry[i], -1, 0, size);
-      from[first_carry + i] = mapped[i] ? 0 : -1;
+      from[first_carry + i] = axis_if(mapped[i]);
     }
     again = false;
-    body = trace_inner(
-        "body", input_types(p, constants, carry, slices), [&](std::span<const Tensor> in) {
-          Tensors inputs(in.begin(), in.end());
-          Tensor alive;
-          if (each.has_value()) {
-            alive = less(convert(in[p.constants], each.dtype()), each);
-            if (!was_counted)
-              inputs.erase(inputs.begin() + static_cast<std::ptrdiff_t>(p.constants));
-          }
-          auto [y, to] = batch_of(*p.body, inputs, from, size,
-                                  alive.has_value() && calls_back(*p.body) ? alive : mask);
-          for (std::size_t i = 0; i < y.size(); ++i) {
-            std::vector<bool>::reference is = i < p.carries ? mapped[i] : y_mapped[i - p.carries];
-            again = again || (i < p.carries && to[i] >= 0 && !is);
-            is = is || to[i] >= 0;
-            if (is) y[i] = move_batch(y[i], to[i], 0, size);
-            if (alive.has_value() && i < p.carries)
-              y[i] = select_elements(alive, y[i], inputs[first_carry + i]);
-          }
-          return std::move(y);
-        });
+    body = trace_inner("body", input_types(p, constants, carry, slices), [&](TensorSpan in) {
+      Tensors inputs(in.begin(), in.end());
+      Tensor alive;
+      if (each.has_value()) {
+        alive = less(convert(in[p.constants], each.dtype()), each);
+        if (!was_counted) inputs.erase(nth(inputs, p.constants));
+      }
+      Tensor asked = mask;
+      if (alive.has_value() && calls_back(*p.body)) asked = alive;
+      auto [y, to] = batch_of(*p.body, inputs, from, size, asked);
+      for (std::size_t i = 0; i < y.size(); ++i) {
+        std::vector<bool>::reference is = i < p.carries ? mapped[i] : y_mapped[i - p.carries];
+        again = again || (i < p.carries && to[i] >= 0 && !is);
+        is = is || to[i] >= 0;
+        if (is) y[i] = move_batch(y[i], to[i], 0, size);
+        if (alive.has_value() && i < p.carries)
+          y[i] = select_elements(alive, y[i], inputs[first_carry + i]);
+      }
+      return std::move(y);
+    });
   }
   for (std::size_t i = 0; i < p.ticket_ranks.size(); ++i) p.ticket_ranks[i] += y_mapped[i];
   Tensors y = bind_scan(p, body, constants, carry, xs, steps);
-  std::vector<int> out;
-  for (const bool m : mapped) out.push_back(m ? 0 : -1);
-  for (const bool m : y_mapped) out.push_back(m ? behind : -1);
+  std::vector<int> out = axes_where(mapped);
+  append(out, axes_where(y_mapped, behind));
   return {std::move(y), std::move(out)};
 }
 

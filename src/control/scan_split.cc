@@ -2,6 +2,7 @@
 // the tapes on which the known loop has put what the rest reads of each step.
 #include "control/scan.h"
 #include "control/tape.h"
+#include "core/lists.h"
 #include "transform/simplify.h"
 
 namespace postern {
@@ -16,7 +17,7 @@ struct Pruned {
   std::vector<int> operands, results;
 };
 
-Pruned prune(const ScanParams& p, std::span<const Tensor> x, std::vector<bool> wanted) {
+Pruned prune(const ScanParams& p, TensorSpan x, std::vector<bool> wanted) {
   Pruned out{p, {}, {}, {}};
   std::vector<bool> used;
   for (bool again = true; again;) {
@@ -41,7 +42,8 @@ Pruned prune(const ScanParams& p, std::span<const Tensor> x, std::vector<bool> w
   for (std::size_t i = 0, operand = p.first_operand(); i < p.body->inputs.size(); ++i) {
     const bool number = p.counted && i == p.constants,
                carry = i >= p.first_carry() && i < p.first_x();
-    const bool stays = carry ? wanted[i - p.first_carry()] : used[i];
+    bool stays = used[i];
+    if (carry) stays = wanted[i - p.first_carry()];
     if (stays) body.inputs.push_back(p.body->inputs[i]);
     if (number) {
       out.p.counted = stays;
@@ -77,9 +79,7 @@ Halves split_body(const ScanParams& p, const ScanParts& of, std::vector<bool>& u
     std::vector<bool> force = unknown_carry;
     force.resize(p.body->outputs.size(), false);
     Halves halves = split(*p.body, unknown, force);
-    const std::vector<bool> now(
-        halves.unknown_outputs.begin(),
-        halves.unknown_outputs.begin() + static_cast<std::ptrdiff_t>(p.carries));
+    const std::vector<bool> now = head(halves.unknown_outputs, p.carries);
     if (now == unknown_carry) return halves;
     unknown_carry = now;
   }
@@ -105,8 +105,7 @@ Tensors hoisted(const Program& body, const std::vector<bool>& same,
   Program out;
   out.name = "hoisted";
   out.types = body.types;
-  out.inputs.assign(body.inputs.begin(),
-                    body.inputs.begin() + static_cast<std::ptrdiff_t>(constants.size()));
+  out.inputs = head(body.inputs, constants.size());
   for (const Equation& e : body.equations)
     if (e.results > 0 && same[at(e.first)]) out.equations.push_back(e);
   out.outputs = values;
@@ -248,9 +247,7 @@ void give_unknown_operands(const Pruned& whole, const Halves& halves,
   const ScanParts of(p, whole.x);
   std::size_t next = halves.residuals;
   auto unknown_input = [&] { return halves.unknown->inputs[next++]; };
-  auto source = [&](std::size_t i) {
-    return Source{whole.x[i], whole.x[i].has_value() ? -1 : whole.operands[i]};
-  };
+  auto source = [&](std::size_t i) { return Source::of(whole.x[i], whole.operands[i]); };
   const std::size_t first = p.first_operand(), first_carry = first + p.constants,
                     first_x = first_carry + p.carries;
   for (std::size_t i = 0; i < p.constants; ++i)
@@ -274,10 +271,11 @@ void give_unknown_operands(const Pruned& whole, const Halves& halves,
 //
 // The result holds the known results, in the places of the whole equation, and the second scan,
 // which is not bound yet. Both run the same steps in the same direction. Throws what binding does.
-Primitive::SplitResult scan_split(const Op& op, std::span<const Tensor> operands,
+Primitive::SplitResult scan_split(const Op& op, TensorSpan operands,
                                   const std::vector<bool>& wanted) {
   const ScanParams& all = op.as<ScanParams>();
-  const Tensor steps = all.taped ? operands[0] : Tensor();
+  Tensor steps;
+  if (all.taped) steps = operands[0];
   check(!all.taped || steps.has_value(), "scan: the number of steps depends on a tangent");
   const Pruned whole = prune(all, operands, wanted);
   const ScanParts of(whole.p, whole.x);
@@ -304,7 +302,7 @@ Primitive::SplitResult scan_split(const Op& op, std::span<const Tensor> operands
   }
   ScanParams q = rest.params(whole.p, *halves.unknown);
   q.ticket_ranks = ranks_of(whole.p.ticket_ranks, halves.unknown_outputs, whole.p.carries, true);
-  out.primitive = op.primitive.calls ? &taped_scan_p : &scan_p;
+  out.primitive = &scan_primitive(op.primitive.calls);
   out.params = make_params(std::move(q));
   out.operands = rest.operands(steps);
   return out;
@@ -312,8 +310,7 @@ Primitive::SplitResult scan_split(const Op& op, std::span<const Tensor> operands
 
 // The same for a while, of which nobody knows the number of steps beforehand: the known loop counts
 // them and puts each step's residuals on tapes, and the rest is a scan of so many steps over those.
-Primitive::SplitResult while_split(const Op& op, std::span<const Tensor> x,
-                                   const std::vector<bool>&) {
+Primitive::SplitResult while_split(const Op& op, TensorSpan x, const std::vector<bool>&) {
   const auto& p = op.as<WhileParams>();
   const std::size_t first_carry = p.condition_constants + p.body_constants, carries = p.carries();
   const auto cc = x.first(p.condition_constants),
@@ -328,9 +325,7 @@ Primitive::SplitResult while_split(const Op& op, std::span<const Tensor> x,
     inputs.insert(inputs.end(), unknown_carry.begin(), unknown_carry.end());
     force.resize(p.body->outputs.size(), false);
     halves = split(*p.body, inputs, force);
-    const std::vector<bool> now(
-        halves.unknown_outputs.begin(),
-        halves.unknown_outputs.begin() + static_cast<std::ptrdiff_t>(carries));
+    const std::vector<bool> now = head(halves.unknown_outputs, carries);
     again = now != unknown_carry;
     unknown_carry = now;
   }
@@ -359,9 +354,7 @@ Primitive::SplitResult while_split(const Op& op, std::span<const Tensor> x,
 
   std::size_t next = halves.residuals;
   auto unknown_input = [&] { return halves.unknown->inputs[next++]; };
-  auto source = [&](std::size_t i) {
-    return Source{x[i], x[i].has_value() ? -1 : static_cast<int>(i)};
-  };
+  auto source = [&](std::size_t i) { return Source::of(x[i], static_cast<int>(i)); };
   for (std::size_t i = 0; i < bc.size(); ++i)
     if (!bc[i].has_value()) rest.add_constant(unknown_input(), source(p.condition_constants + i));
   for (std::size_t i = 0; i < carries; ++i)
@@ -374,11 +367,14 @@ Primitive::SplitResult while_split(const Op& op, std::span<const Tensor> x,
   out.known.resize(carries + p.taped + p.ys());
   std::size_t known_carry = 0, known_ticket = 0;
   for (std::size_t i = 0; i < p.body->outputs.size(); ++i) {
-    const std::size_t result = i < carries ? i : i + 1;
+    std::size_t result = i;
+    if (i >= carries) ++result;  // behind the number of steps
     if (halves.unknown_outputs[i])
       out.results.push_back(static_cast<int>(result));
+    else if (i < carries)
+      out.known[result] = results[known_carry++];
     else
-      out.known[result] = i < carries ? results[known_carry++] : tickets[known_ticket++];
+      out.known[result] = tickets[known_ticket++];
   }
   if (p.taped) out.known[carries] = steps;
   ScanParams like;

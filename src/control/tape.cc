@@ -4,6 +4,7 @@
 #include <postern/ops.h>
 
 #include "control/scan.h"
+#include "core/lists.h"
 #include "transform/flatten.h"
 #include "transform/simplify.h"
 
@@ -28,36 +29,33 @@ Tensor step_number(std::int64_t k) {
 namespace {
 
 /// From the `first` on.
-Types last(const Types& types, std::size_t first) {
-  return {types.begin() + static_cast<std::ptrdiff_t>(first), types.end()};
-}
+Types last(const Types& types, std::size_t first) { return tail(types, first); }
 
-Tensors with(const Tensor& first, std::span<const Tensor> more) {
+Tensors with(const Tensor& first, TensorSpan more) {
   Tensors out{first};
   append(out, more);
   return out;
 }
 
 /// Carry: the step's number, the loop's carry, the tickets.
-Tensors expanded_while(const WhileParams& p, std::span<const Tensor> x) {
+Tensors expanded_while(const WhileParams& p, TensorSpan x) {
   const std::size_t carries = p.carries();
-  const Tensors cc(x.begin(), x.begin() + static_cast<std::ptrdiff_t>(p.condition_constants)),
-      bc(x.begin() + static_cast<std::ptrdiff_t>(p.condition_constants),
-         x.end() - static_cast<std::ptrdiff_t>(carries));
+  const Tensors cc(x.begin(), nth(x, p.condition_constants)),
+      bc(nth(x, p.condition_constants), x.end() - static_cast<std::ptrdiff_t>(carries));
   Tensors carry = with(step_number(0), x.last(carries));
   append(carry, no_tickets(last(p.body->output_types(), carries), p.ticket_ranks));
-  auto joined = [&](Tensors constants, std::span<const Tensor> in) {
+  auto joined = [&](Tensors constants, TensorSpan in) {
     append(constants, in.subspan(1, carries));
     return constants;
   };
   Types of_condition = types_of(cc), of_body = types_of(bc);
   append(of_condition, types_of(carry));
   append(of_body, types_of(carry));
-  const Closed condition = trace_inner("condition", of_condition, [&](std::span<const Tensor> in) {
+  const Closed condition = trace_inner("condition", of_condition, [&](TensorSpan in) {
     return postern::apply(*p.condition,
                           joined({in.begin(), in.begin() + std::ssize(cc)}, in.subspan(cc.size())));
   });
-  const Closed body = trace_inner("body", of_body, [&](std::span<const Tensor> in) {
+  const Closed body = trace_inner("body", of_body, [&](TensorSpan in) {
     const auto mine = in.subspan(bc.size());
     const Tensors y =
         postern::apply(*p.body, joined({in.begin(), in.begin() + std::ssize(bc)}, mine));
@@ -72,7 +70,7 @@ Tensors expanded_while(const WhileParams& p, std::span<const Tensor> x) {
 }
 
 /// Carry: how many steps are done, the loop's carry, the tickets of what it gives.
-Tensors expanded_scan(const ScanParams& p, std::span<const Tensor> x) {
+Tensors expanded_scan(const ScanParams& p, TensorSpan x) {
   const ScanParts of(p, x);
   const Types in_types = p.body->input_types(), out_types = p.body->output_types();
   Tensors constants = with(x[0], of.constants), carry = with(step_number(0), of.carry);
@@ -80,14 +78,18 @@ Tensors expanded_scan(const ScanParams& p, std::span<const Tensor> x) {
   append(carry, no_tickets(last(out_types, p.carries), p.ticket_ranks));
   Types types = types_of(constants);
   append(types, types_of(carry));
-  const Closed condition =
-      trace_inner("condition", types_of(with(x[0], carry)),
-                  [](std::span<const Tensor> in) { return Tensors{less(in[1], in[0])}; });
-  const Closed body = trace_inner("body", types, [&](std::span<const Tensor> in) {
+  const Closed condition = trace_inner("condition", types_of(with(x[0], carry)),
+                                       [](TensorSpan in) { return Tensors{less(in[1], in[0])}; });
+  const Closed body = trace_inner("body", types, [&](TensorSpan in) {
     const auto mine = in.subspan(constants.size());
-    const Tensor k = p.reverse ? subtract(subtract(in[0], step_number(1)), mine[0]) : mine[0];
+    Tensor k = mine[0];
+    if (p.reverse) k = subtract(subtract(in[0], step_number(1)), k);
     Tensors inputs(in.begin() + 1, in.begin() + 1 + std::ssize(of.constants));
-    if (p.counted) inputs.push_back(convert(p.start ? add(k, step_number(p.start)) : k, p.index));
+    if (p.counted) {
+      Tensor number = k;
+      if (p.start) number = add(number, step_number(p.start));
+      inputs.push_back(convert(number, p.index));
+    }
     append(inputs, mine.subspan(1, p.carries));
     append(inputs, read_tapes(k, in.subspan(1 + of.constants.size(), of.xs.size()),
                               last(in_types, p.first_x()), p.tape));
@@ -123,9 +125,11 @@ void mark_freed(Program& program) {
     for (std::size_t j = 0; j < e.operands.size(); ++j)
       uses[at(e.operands[j])] = {uses[at(e.operands[j])].count + 1, i, j};
     if (!is_taped(e)) continue;
-    const std::size_t first = e.primitive == &taped_scan_p
-                                  ? as<ScanParams>(*e.params).carries
-                                  : as<WhileParams>(*e.params).carries() + 1;
+    std::size_t first = 0;
+    if (e.primitive == &taped_scan_p)
+      first = as<ScanParams>(*e.params).carries;
+    else
+      first = as<WhileParams>(*e.params).carries() + 1;
     for (std::size_t r = first; r < at(e.results); ++r) made[at(e.first) + r] = true;
   }
   for (const ValueId v : program.outputs) made[at(v)] = false;
@@ -152,9 +156,9 @@ constexpr Primitive expanded_p{.name = "expanded", .transparent = true};
 
 ProgramPtr expansion(const Equation& e, std::span<const Type> operands) {
   PlaceScope::Replace place(e.place);
-  const Closed closed = trace_program("taped", operands, [&](std::span<const Tensor> x) {
-    return e.primitive == &taped_while_p ? expanded_while(as<WhileParams>(*e.params), x)
-                                         : expanded_scan(as<ScanParams>(*e.params), x);
+  const Closed closed = trace_program("taped", operands, [&](TensorSpan x) {
+    if (e.primitive == &taped_while_p) return expanded_while(as<WhileParams>(*e.params), x);
+    return expanded_scan(as<ScanParams>(*e.params), x);
   });
   check(closed.captures.empty(), "a taped loop uses a tensor from outside of its program");
   return simplify(*closed.program);
@@ -170,7 +174,7 @@ void lower_taped(Lowering& out, const Equation& e) {
     inputs.push_back(out.operand(e, i));
   }
   const std::vector<Ssa> results = out.inlined(*expansion(e, types), inputs);
-  for (int i = 0; i < e.results; ++i) out.define(e, i, results[at(i)]);
+  out.define_all(e, results);
 }
 
 ProgramPtr with_tapes_expanded(const ProgramPtr& program) {

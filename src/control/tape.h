@@ -42,13 +42,13 @@ ProgramPtr with_tapes_expanded(const ProgramPtr& program);
 
 // Calls of the host as equations: site/loop_tape.cc.
 /// The tickets after step `k` has put `leaves` on their tapes; a tape is made for a ticket of zero.
-Tensors write_tapes(const Tensor& k, std::span<const Tensor> tickets,
-                    std::span<const Tensor> leaves, const TapeOptions& options);
+Tensors write_tapes(const Tensor& k, TensorSpan tickets, TensorSpan leaves,
+                    const TapeOptions& options);
 /// What step `k` has put on the tapes.
-Tensors read_tapes(const Tensor& k, std::span<const Tensor> tickets, const Types& steps,
+Tensors read_tapes(const Tensor& k, TensorSpan tickets, const Types& steps,
                    const TapeOptions& options);
 /// Frees tapes once `after` is there.
-void free_tapes(const Tensor& after, std::span<const Tensor> tickets, const TapeOptions& options);
+void free_tapes(const Tensor& after, TensorSpan tickets, const TapeOptions& options);
 
 /// The host's functions behind them, by the names that saved programs know; null for all others.
 constexpr const char *tape_write = "postern.tape.write", *tape_read = "postern.tape.read",
@@ -56,9 +56,8 @@ constexpr const char *tape_write = "postern.tape.write", *tape_read = "postern.t
 std::shared_ptr<const detail::HostFunction> tape_function(std::string_view name);
 
 // The same at once, on concrete tensors: run/loop_tape.cc.
-void push_now(std::int64_t k, Tensors& tickets, std::span<const Tensor> leaves,
-              const TapeOptions& options);
-Tensors read_now(std::int64_t k, std::span<const Tensor> tickets, const Types& steps,
+void push_now(std::int64_t k, Tensors& tickets, TensorSpan leaves, const TapeOptions& options);
+Tensors read_now(std::int64_t k, TensorSpan tickets, const Types& steps,
                  const TapeOptions& options);
 /// What keeps the tapes of a ticket that was made at once; null for all other tensors.
 std::shared_ptr<const void> tapes_of(const Tensor& ticket);

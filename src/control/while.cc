@@ -4,6 +4,7 @@
 
 #include "control/scan.h"
 #include "control/tape.h"
+#include "core/lists.h"
 #include "lower/meet.h"
 
 namespace postern {
@@ -22,7 +23,7 @@ void WhileParams::fields(FieldSink& sink) const {
 
 namespace {
 
-std::span<const Tensor> carry_of(const WhileParams& p, std::span<const Tensor> x) {
+TensorSpan carry_of(const WhileParams& p, TensorSpan x) {
   return x.subspan(p.condition_constants + p.body_constants);
 }
 
@@ -33,10 +34,11 @@ Types while_type(const Params* params, TypeSpan operands) {
     check(program.inputs.size() == own + operands.size() - constants,
           "while: a program has {} inputs for {} operands", program.inputs.size(), operands.size());
     for (std::size_t i = 0; i < program.inputs.size(); ++i) {
-      const Type &type = program.type(program.inputs[i]),
-                 &got = operands[i < own ? first + i : constants + i - own];
-      check(got.dtype == type.dtype && got.dims == type.dims,
-            "while: an operand must be {}, got {}", to_string(type), to_string(got));
+      std::size_t operand = first + i;
+      if (i >= own) operand = constants + i - own;
+      const Type &type = program.type(program.inputs[i]), &got = operands[operand];
+      check(alike(got, type), "while: an operand must be {}, got {}", to_string(type),
+            to_string(got));
     }
   };
   require(*p.condition, 0, p.condition_constants);
@@ -47,7 +49,7 @@ Types while_type(const Params* params, TypeSpan operands) {
   if (!p.taped) return out;
   for (std::size_t i = 0; i < p.ys(); ++i)
     out[p.carries() + i] = ticket_type(out[p.carries() + i], p.ticket_ranks[i]);
-  out.insert(out.begin() + static_cast<std::ptrdiff_t>(p.carries()), count_type());
+  out.insert(nth(out, p.carries()), count_type());
   return out;
 }
 
@@ -61,8 +63,7 @@ ParamsPtr while_with_programs(const Params* params, std::span<const ProgramPtr> 
 }  // namespace
 
 Tensors bind_while(WhileParams p, const Closed& condition, const Closed& body,
-                   std::span<const Tensor> condition_constants,
-                   std::span<const Tensor> body_constants, std::span<const Tensor> carry) {
+                   TensorSpan condition_constants, TensorSpan body_constants, TensorSpan carry) {
   Tensors operands = condition.captures;
   append(operands, condition_constants);
   p.condition_constants = operands.size();
@@ -72,13 +73,14 @@ Tensors bind_while(WhileParams p, const Closed& condition, const Closed& body,
   p.condition = condition.program;
   p.body = body.program;
   append(operands, carry);
-  const Primitive& primitive = p.taped ? taped_while_p : while_p;
-  return bind_n(primitive, make_params(std::move(p)), operands);
+  const Primitive* primitive = &while_p;
+  if (p.taped) primitive = &taped_while_p;
+  return bind_n(*primitive, make_params(std::move(p)), operands);
 }
 
 namespace {
 
-Types joined_types(std::span<const Tensor> a, std::span<const Tensor> b) {
+Types joined_types(TensorSpan a, TensorSpan b) {
   Types out = types_of(a);
   append(out, types_of(b));
   return out;
@@ -89,7 +91,7 @@ Types joined_types(std::span<const Tensor> a, std::span<const Tensor> b) {
 // Afterwards the results are those of the loop, in its order: carry, and of one that is taped the
 // number of its steps and its tickets, each with the tangent of its own tape. Throws what tracing
 // the body does.
-Jvp while_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
+Jvp while_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   const auto& p = op.as<WhileParams>();
   const auto cc = x.first(p.condition_constants),
              bc = x.subspan(p.condition_constants, p.body_constants), carry = carry_of(p, x);
@@ -106,16 +108,19 @@ Jvp while_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> d
     Types types = types_of(all_constants);
     append(types, joined_types(carry, tangents));
     again = false;
-    body = trace_inner("body", types, [&](std::span<const Tensor> in) {
-      Tensors values(in.begin(), in.begin() + static_cast<std::ptrdiff_t>(bc.size())), d(bc.size());
+    body = trace_inner("body", types, [&](TensorSpan in) {
+      Tensors values(in.begin(), nth(in, bc.size())), d(bc.size());
       std::size_t next = bc.size();
       for (std::size_t i = 0; i < bc.size(); ++i)
         if (dbc[i].has_value()) d[i] = in[next++];
       append(values, in.subspan(next, carry.size()));
       next += carry.size();
-      for (std::size_t i = 0; i < carry.size(); ++i) d.push_back(moves[i] ? in[next++] : Tensor());
+      for (std::size_t i = 0; i < carry.size(); ++i) {
+        d.emplace_back();
+        if (moves[i]) d.back() = in[next++];
+      }
       const auto [y, dy] = jvp_of(*p.body, values, d);
-      Tensors out(y.begin(), y.begin() + static_cast<std::ptrdiff_t>(carry.size()));
+      Tensors out = head(y, carry.size());
       for (std::size_t i = 0; i < carry.size(); ++i) {
         again = again || (dy[i].has_value() && !moves[i]);
         moves[i] = moves[i] || dy[i].has_value();
@@ -132,7 +137,7 @@ Jvp while_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> d
   append(both, tangents);
   Types types = types_of(cc);
   append(types, types_of(both));
-  const Closed condition = trace_inner("condition", types, [&](std::span<const Tensor> in) {
+  const Closed condition = trace_inner("condition", types, [&](TensorSpan in) {
     return postern::apply(*p.condition, in.first(cc.size() + carry.size()));
   });
   WhileParams q = p;
@@ -141,8 +146,7 @@ Jvp while_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> d
   const Tensors all = bind_while(q, condition, body, cc, all_constants, both);
   // carry, its tangents, number of steps, tickets, tickets of tangents
   const std::span results(all);
-  Tensors y(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(carry.size())),
-      dy = placed(moves, results.subspan(carry.size()));
+  Tensors y(all.begin(), nth(all, carry.size())), dy = placed(moves, results.subspan(carry.size()));
   if (p.taped) {
     const auto taped = results.subspan(carry.size() + count(moves));
     append(y, taped.first(1 + p.ys()));
@@ -152,7 +156,7 @@ Jvp while_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> d
   return {std::move(y), std::move(dy)};
 }
 
-Tensors while_transpose(const Op&, std::span<const Tensor>, std::span<const Tensor>, TypeSpan) {
+Tensors while_transpose(const Op&, TensorSpan, TensorSpan, TypeSpan) {
   throw_type_error(
       "while_loop cannot be transposed by itself: use scan, or fori_loop with a known number of "
       "steps, in what is linear");
@@ -210,12 +214,14 @@ void while_lower(Lowering& out, const Equation& e) {
     types.push_back(Lowering::token_type);
   }
   for (std::size_t i = 0; i < types.size(); ++i) results.push_back(out.fresh());
-  out.write("    {}{}\"stablehlo.while\"({}) (", ssa_list(results), results.empty() ? "" : " = ",
-            ssa_list(carry));
+  out.write("    {}\"stablehlo.while\"({}) (", Lowering::assigned(results), Lowering::list(carry));
   out.region(types, [&](std::span<const Ssa> arguments) {
     if (ordered) out.set_token(arguments.back());
-    const Ssa go = ahead ? arguments[at(e.results)]
-                         : inlined(p.condition, cc, arguments.first(at(e.results)))[0];
+    Ssa go;
+    if (ahead)
+      go = arguments[at(e.results)];
+    else
+      go = inlined(p.condition, cc, arguments.first(at(e.results)))[0];
     return std::vector<Lowering::Typed>{{go, "tensor<i1>"}};
   });
   out.write(", ");
@@ -234,16 +240,16 @@ void while_lower(Lowering& out, const Equation& e) {
     return typed;
   });
   out.write(") : ({0}) -> ({0})\n", fmt::join(types, ", "));
-  for (int i = 0; i < e.results; ++i) out.define(e, i, results[at(i)]);
+  out.define_all(e, results);
   if (ordered) out.set_token(results.back());
 }
 
-Tensors while_evaluate(const Op& op, std::span<const Tensor> x) {
+Tensors while_evaluate(const Op& op, TensorSpan x) {
   const auto& p = op.as<WhileParams>();
   const auto cc = x.first(p.condition_constants),
              bc = x.subspan(p.condition_constants, p.body_constants);
   Tensors carry(carry_of(p, x).begin(), carry_of(p, x).end());
-  auto with = [&](std::span<const Tensor> constants) {
+  auto with = [&](TensorSpan constants) {
     Tensors in(constants.begin(), constants.end());
     append(in, carry);
     return in;
@@ -255,20 +261,18 @@ Tensors while_evaluate(const Op& op, std::span<const Tensor> x) {
 
 }  // namespace
 
-static Tensors taped_while_evaluate(const Op& op, std::span<const Tensor> x) {
+static Tensors taped_while_evaluate(const Op& op, TensorSpan x) {
   const auto& p = op.as<WhileParams>();
   const std::size_t constants = p.condition_constants + p.body_constants;
   Tensors carry(carry_of(p, x).begin(), carry_of(p, x).end()), in;
   const Types all = p.body->output_types();
-  Tensors tickets = no_tickets({all.begin() + static_cast<std::ptrdiff_t>(p.carries()), all.end()},
-                               p.ticket_ranks);
+  Tensors tickets = no_tickets(tail(all, p.carries()), p.ticket_ranks);
   std::int64_t steps = 0;
   for (;; ++steps) {
-    in.assign(x.begin(), x.begin() + static_cast<std::ptrdiff_t>(p.condition_constants));
+    in = head(x, p.condition_constants);
     append(in, carry);
     if (!evaluator.program(p.condition, in)[0].item<bool>()) break;
-    in.assign(x.begin() + static_cast<std::ptrdiff_t>(p.condition_constants),
-              x.begin() + static_cast<std::ptrdiff_t>(constants));
+    in = between(x, p.condition_constants, constants);
     append(in, carry);
     carry = evaluator.program(p.body, in);
     push_now(steps, tickets, std::span(carry).subspan(p.carries()), p.tape);
@@ -298,7 +302,7 @@ namespace {
 /// it. The carry says first whether to go on, so that the condition is evaluated once a step.
 Tensors in_segments(const WhileParams& p, const Closed& test, const Closed& step,
                     const Tensors& init, int every, const Place& place) {
-  auto run = [](const Closed& closed, std::span<const Tensor> carry) {
+  auto run = [](const Closed& closed, TensorSpan carry) {
     Tensors in = closed.captures;
     append(in, carry);
     return postern::apply(*closed.program, in);
@@ -307,14 +311,14 @@ Tensors in_segments(const WhileParams& p, const Closed& test, const Closed& step
   auto number = [&](std::int64_t n) {
     return full_of({Number::Kind::integer, n, static_cast<double>(n), 0}, counter);
   };
-  auto segment = [&](std::span<const Tensor> go_and_carry) {
+  auto segment = [&](TensorSpan go_and_carry) {
     PlaceScope at_place(place);
     Tensors carry{number(0)};
     append(carry, go_and_carry);
-    const Closed more = trace_inner("condition", types_of(carry), [&](std::span<const Tensor> in) {
+    const Closed more = trace_inner("condition", types_of(carry), [&](TensorSpan in) {
       return Tensors{logical_and(in[1], less(in[0], number(every)))};
     });
-    const Closed body = trace_inner("body", types_of(carry), [&](std::span<const Tensor> in) {
+    const Closed body = trace_inner("body", types_of(carry), [&](TensorSpan in) {
       const Tensors next = run(step, in.subspan(2));
       Tensors out{add(in[0], number(1)), run(test, next)[0]};
       append(out, next);
@@ -326,9 +330,9 @@ Tensors in_segments(const WhileParams& p, const Closed& test, const Closed& step
   };
   Tensors carry = run(test, init);
   append(carry, init);
-  const Closed more = trace_inner("condition", types_of(carry),
-                                  [](std::span<const Tensor> in) { return Tensors{in[0]}; });
-  const Closed body = trace_inner("body", types_of(carry), [&](std::span<const Tensor> in) {
+  const Closed more =
+      trace_inner("condition", types_of(carry), [](TensorSpan in) { return Tensors{in[0]}; });
+  const Closed body = trace_inner("body", types_of(carry), [&](TensorSpan in) {
     return detail::checkpoint(segment, {}, Tensors(in.begin(), in.end()), place);
   });
   Tensors y = bind_while(p, more, body, {}, {}, carry);
@@ -355,9 +359,10 @@ detail::Tensors detail::while_loop(const TensorFunction& condition, const Tensor
   } while (!step.program);
   const Closed test = trace_user_inner("condition", types_of(carry), condition);
   const Types gives = test.program->output_types();
+  std::string given = fmt::format("{} leaves", gives.size());
+  if (gives.size() == 1) given = to_string(gives[0]);
   check(gives.size() == 1 && gives[0].dtype == DType::pred && gives[0].dims.empty(),
-        "while_loop: the condition must give pred[], got {}",
-        gives.size() == 1 ? to_string(gives[0]) : fmt::format("{} leaves", gives.size()));
+        "while_loop: the condition must give pred[], got {}", given);
   WhileParams p;
   p.tape = {static_cast<std::int64_t>(options.memory), options.file};
   const bool again =

@@ -1,6 +1,7 @@
 // while_loop under vmap.
 #include "control/scan.h"
 #include "control/tape.h"
+#include "core/lists.h"
 
 #include <postern/ops.h>
 
@@ -8,7 +9,7 @@ namespace postern {
 
 namespace {
 
-Types joined_types(std::span<const Tensor> a, std::span<const Tensor> b) {
+Types joined_types(TensorSpan a, TensorSpan b) {
   Types out = types_of(a);
   append(out, types_of(b));
   return out;
@@ -39,8 +40,8 @@ void refuse_ordered(const Program& condition) {
 /// element does, and those that are done keep their carry and call nothing (masked).
 class BatchedWhile {
  public:
-  BatchedWhile(const WhileParams& p, std::span<const Tensor> x, std::span<const int> axes,
-               std::int64_t size, const Tensor& mask)
+  BatchedWhile(const WhileParams& p, TensorSpan x, std::span<const int> axes, std::int64_t size,
+               const Tensor& mask)
       : p_(p),
         cc_(x.first(p.condition_constants)),
         bc_(x.subspan(p.condition_constants, p.body_constants)),
@@ -58,31 +59,29 @@ class BatchedWhile {
   Batched run() {
     Closed body = settle();
     bool masks = false;
-    const Closed test = trace_inner("condition", with_carry(cc_), [&](std::span<const Tensor> in) {
+    const Closed test = trace_inner("condition", with_carry(cc_), [&](TensorSpan in) {
       const auto [go, from] = batch_condition(in, mask_);
       masks = from >= 0;
-      return Tensors{mask_.has_value() && !masks ? logical_and(go, any(mask_)) : go};
+      if (!mask_.has_value() || masks) return Tensors{go};
+      return Tensors{logical_and(go, any(mask_))};
     });
     if (masks) return masked();
     WhileParams q = p_;
     for (std::size_t i = 0; i < p_.ys(); ++i) q.ticket_ranks[i] += y_mapped_[i];
     Tensors y = bind_while(q, test, body, cc_, bc_, carry_);
-    std::vector<int> out;
-    for (const bool m : mapped_) out.push_back(m ? 0 : -1);
+    std::vector<int> out = axes_where(mapped_);
     if (p_.taped) out.push_back(-1);
-    for (const bool m : y_mapped_) out.push_back(m ? 0 : -1);
+    append(out, axes_where(y_mapped_));
     return {std::move(y), std::move(out)};
   }
 
  private:
   std::vector<int> axes_with_carry(std::span<const int> constants) const {
     std::vector<int> out(constants.begin(), constants.end());
-    for (const bool m : mapped_) out.push_back(m ? 0 : -1);
+    append(out, axes_where(mapped_));
     return out;
   }
-  Types with_carry(std::span<const Tensor> constants) const {
-    return joined_types(constants, carry_);
-  }
+  Types with_carry(TensorSpan constants) const { return joined_types(constants, carry_); }
 
   void map(std::size_t i) {
     if (!mapped_[i]) carry_[i] = move_batch(carry_[i], -1, 0, size_);
@@ -94,7 +93,7 @@ class BatchedWhile {
     Closed body;
     for (bool again = true; again;) {
       std::vector<bool> gets;
-      body = trace_inner("body", with_carry(bc_), [&](std::span<const Tensor> in) {
+      body = trace_inner("body", with_carry(bc_), [&](TensorSpan in) {
         auto [y, from] = batched_step(in, mask_);
         for (const int a : from) gets.push_back(a >= 0);
         return std::move(y);
@@ -105,29 +104,31 @@ class BatchedWhile {
           map(i);
           again = true;
         }
-      y_mapped_.assign(gets.begin() + static_cast<std::ptrdiff_t>(carry_.size()), gets.end());
+      y_mapped_ = tail(gets, carry_.size());
     }
     return body;
   }
 
-  std::pair<Tensor, int> batch_condition(std::span<const Tensor> in, const Tensor& mask) const {
+  std::pair<Tensor, int> batch_condition(TensorSpan in, const Tensor& mask) const {
     auto [y, from] = batch_of(*p_.condition, in, axes_with_carry(cc_axes_), size_,
-                              calls_back(*p_.condition) ? mask : Tensor());
+                              only_if(calls_back(*p_.condition), mask));
     return {y[0], from[0]};
   }
 
   /// One step: (constants, carry) -> carry and where its batch axes came from; calls for the
   /// elements of `alive`.
-  std::pair<Tensors, std::vector<int>> batched_step(std::span<const Tensor> in,
-                                                    const Tensor& alive) const {
+  std::pair<Tensors, std::vector<int>> batched_step(TensorSpan in, const Tensor& alive) const {
     auto [y, from] = batch_of(*p_.body, in, axes_with_carry(bc_axes_), size_,
-                              calls_back(*p_.body) ? alive : Tensor());
-    for (std::size_t i = 0; i < y.size(); ++i)
-      if (i < carry_.size() ? mapped_[i] : from[i] >= 0) y[i] = move_batch(y[i], from[i], 0, size_);
+                              only_if(calls_back(*p_.body), alive));
+    for (std::size_t i = 0; i < y.size(); ++i) {
+      bool is_mapped = from[i] >= 0;
+      if (i < carry_.size()) is_mapped = mapped_[i];
+      if (is_mapped) y[i] = move_batch(y[i], from[i], 0, size_);
+    }
     return {std::move(y), std::move(from)};
   }
 
-  Tensors joined(std::span<const Tensor> constants, std::span<const Tensor> carry) const {
+  Tensors joined(TensorSpan constants, TensorSpan carry) const {
     Tensors out(constants.begin(), constants.end());
     append(out, carry);
     return out;
@@ -146,30 +147,29 @@ class BatchedWhile {
     const std::size_t own = carry.size();
     append(carry, carry_);
     const Closed test = trace_inner("condition", types_of(carry),
-                                    [](std::span<const Tensor> in) { return Tensors{any(in[0])}; });
+                                    [](TensorSpan in) { return Tensors{any(in[0])}; });
     const Tensors constants = joined(cc_, bc_);
-    const Closed body =
-        trace_inner("body", joined_types(constants, carry), [&](std::span<const Tensor> in) {
-          const auto cc = in.first(cc_.size()), bc = in.subspan(cc_.size(), bc_.size()),
-                     mine = in.subspan(constants.size()), old = mine.subspan(own);
-          const Tensor now = mine[0];
-          auto [next, from] = batched_step(joined(bc, old), now);
-          for (std::size_t i = 0; i < next.size(); ++i) {
-            if (i < old.size())
-              next[i] = select_elements(now, next[i], old[i]);
-            else if (from[i] < 0)
-              next[i] = move_batch(next[i], -1, 0, size_);
-          }
-          const auto after = std::span<const Tensor>(next).first(old.size());
-          Tensors out{logical_and(now, batch_condition(joined(cc, after), now).first)};
-          if (p_.taped) out.push_back(add(mine[1], convert(now, counts.dtype)));
-          append(out, next);
-          return out;
-        });
+    const Closed body = trace_inner("body", joined_types(constants, carry), [&](TensorSpan in) {
+      const auto cc = in.first(cc_.size()), bc = in.subspan(cc_.size(), bc_.size()),
+                 mine = in.subspan(constants.size()), old = mine.subspan(own);
+      const Tensor now = mine[0];
+      auto [next, from] = batched_step(joined(bc, old), now);
+      for (std::size_t i = 0; i < next.size(); ++i) {
+        if (i < old.size())
+          next[i] = select_elements(now, next[i], old[i]);
+        else if (from[i] < 0)
+          next[i] = move_batch(next[i], -1, 0, size_);
+      }
+      const auto after = TensorSpan(next).first(old.size());
+      Tensors out{logical_and(now, batch_condition(joined(cc, after), now).first)};
+      if (p_.taped) out.push_back(add(mine[1], convert(now, counts.dtype)));
+      append(out, next);
+      return out;
+    });
     WhileParams q = p_;
     for (int& rank : q.ticket_ranks) ++rank;
     Tensors y = bind_while(q, test, body, {}, constants, carry);
-    const auto first = y.begin() + static_cast<std::ptrdiff_t>(own);
+    const auto first = nth(y, own);
     if (p_.taped) y[own + carry_.size()] = y[1];  // an element's steps for those of the loop
     y.erase(y.begin(), first);
     const std::size_t results = y.size();
@@ -177,7 +177,7 @@ class BatchedWhile {
   }
 
   const WhileParams& p_;
-  std::span<const Tensor> cc_, bc_;
+  TensorSpan cc_, bc_;
   std::span<const int> cc_axes_, bc_axes_;
   std::int64_t size_;
   Tensor mask_;
@@ -187,8 +187,8 @@ class BatchedWhile {
 
 }  // namespace
 
-Batched while_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
-                    std::int64_t size, const Tensor& mask) {
+Batched while_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
+                    const Tensor& mask) {
   return BatchedWhile(op.as<WhileParams>(), x, axes, size, mask).run();
 }
 

@@ -3,6 +3,7 @@
 // known half moves into the equation of the unknown half.
 #include <postern/transforms.h>
 
+#include "core/lists.h"
 #include "custom/custom.h"
 #include "transform/simplify.h"
 #include "transform/split.h"
@@ -28,17 +29,16 @@ ParamsPtr params_of(const CheckpointParams& p, ProgramPtr body, bool again) {
   return make_params(CheckpointParams{std::move(body), p.options, again || p.again});
 }
 
-Tensors bind_body(const Op& op, const Closed& body, std::span<const Tensor> x, bool again) {
+Tensors bind_body(const Op& op, const Closed& body, TensorSpan x, bool again) {
   Tensors operands = body.captures;
   append(operands, x);
   return bind_n(op.primitive, params_of(op.as<CheckpointParams>(), body.program, again), operands);
 }
 
-Jvp checkpoint_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
+Jvp checkpoint_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   return body_jvp("checkpoint", op, *op.as<CheckpointParams>().body, x, dx, bind_body);
 }
-Tensors checkpoint_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x,
-                             TypeSpan) {
+Tensors checkpoint_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan) {
   return body_transpose("checkpoint", op, *op.as<CheckpointParams>().body, ct, x, bind_body);
 }
 
@@ -47,7 +47,7 @@ Tensors checkpoint_transpose(const Op& op, std::span<const Tensor> ct, std::span
 
 bool has_effectful_call(const Equation& equation) {
   return any_equation(equation, [](const Equation& e) {
-    const SiteSpec* s = e.primitive->site ? e.primitive->site(e.params.get()) : nullptr;
+    const SiteSpec* s = site_of(e);
     return s && s->kind == SiteSpec::Kind::call && s->effect != Effect::pure;
   });
 }
@@ -56,10 +56,12 @@ bool saved_by(const CheckpointOptions& options, const Program& program, const Eq
   if (!options.save) return false;
   std::vector<Type> results(program.types.begin() + e.first,
                             program.types.begin() + e.first + e.results);
-  const std::string name = e.primitive->site ? e.primitive->site(e.params.get())->name : "";
-  const bool tap =
-      e.primitive->site && e.primitive->site(e.params.get())->kind == SiteSpec::Kind::tap;
-  return options.save({tap ? "tap" : e.primitive->name, name, results});
+  CheckpointStep step{e.primitive->name, "", results};
+  if (const SiteSpec* site = site_of(e)) {
+    step.name = site->name;
+    if (site->is_tap()) step.operation = "tap";
+  }
+  return options.save(step);
 }
 
 ProgramPtr marked(const Program& program);
@@ -94,7 +96,7 @@ std::vector<bool> saved_equations(const Program& known, const CheckpointOptions&
 }
 
 /// The known half once, for its outputs; the saved equations' results follow.
-Tensors run_known(const Program& known, const std::vector<bool>& saved, std::span<const Tensor> x,
+Tensors run_known(const Program& known, const std::vector<bool>& saved, TensorSpan x,
                   std::size_t outputs) {
   Program first = known;
   first.outputs.resize(outputs);
@@ -106,7 +108,7 @@ Tensors run_known(const Program& known, const std::vector<bool>& saved, std::spa
 
 /// Writes the known half again without the saved equations; its residuals. `in`: its inputs, then
 /// the saved results.
-Tensors run_again(const Program& known, const std::vector<bool>& saved, std::span<const Tensor> in,
+Tensors run_again(const Program& known, const std::vector<bool>& saved, TensorSpan in,
                   std::size_t outputs) {
   Env env(known);
   env.set(known.inputs, in.first(known.inputs.size()));
@@ -120,12 +122,11 @@ Tensors run_again(const Program& known, const std::vector<bool>& saved, std::spa
       env.set(e, bind_n(*e.primitive, marked(e), env.get(e.operands)));
   }
   Tensors out = env.get(known.outputs);
-  out.erase(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(outputs));
+  out.erase(out.begin(), nth(out, outputs));
   return out;
 }
 
-Primitive::SplitResult checkpoint_split(const Op& op, std::span<const Tensor> x,
-                                        const std::vector<bool>&) {
+Primitive::SplitResult checkpoint_split(const Op& op, TensorSpan x, const std::vector<bool>&) {
   const auto& p = op.as<CheckpointParams>();
   std::vector<bool> unknown = present(x);
   unknown.flip();
@@ -139,7 +140,7 @@ Primitive::SplitResult checkpoint_split(const Op& op, std::span<const Tensor> x,
   Types types = types_of(again);
   for (std::size_t i = 0; i < x.size(); ++i)
     if (unknown[i]) types.push_back(p.body->type(p.body->inputs[i]));
-  const Closed rest = trace_inner("checkpoint", types, [&](std::span<const Tensor> in) {
+  const Closed rest = trace_inner("checkpoint", types, [&](TensorSpan in) {
     Tensors inputs = run_again(*halves.known, saved, in.first(again.size()), outputs);
     append(inputs, in.subspan(again.size()));
     return postern::apply(*halves.unknown, inputs);
@@ -153,8 +154,8 @@ Primitive::SplitResult checkpoint_split(const Op& op, std::span<const Tensor> x,
 // --- the other rules
 // -------------------------------------------------------------------------------------------------
 
-Batched checkpoint_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
-                         std::int64_t size, const Tensor& mask) {
+Batched checkpoint_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
+                         const Tensor& mask) {
   return body_batch("checkpoint", op, *op.as<CheckpointParams>().body, x, axes, size, mask,
                     bind_body);
 }
@@ -163,18 +164,18 @@ Batched checkpoint_batch(const Op& op, std::span<const Tensor> x, std::span<cons
 void checkpoint_lower(Lowering& out, const Equation& e) {
   const auto& p = as<CheckpointParams>(*e.params);
   if (!p.again || e.operands.empty()) return body_lower<CheckpointParams>(out, e);
-  std::string results, operands, types;
-  std::vector<Ssa> inputs;
+  std::vector<Ssa> inputs, operands;
+  std::vector<std::string> types;
   for (std::size_t i = 0; i < e.operands.size(); ++i) {
     inputs.push_back(out.fresh());
-    results += fmt::format("{}%{}", i ? ", " : "", inputs.back().id);
-    operands += fmt::format("{}%{}", i ? ", " : "", out.operand(e, i).id);
-    types += (i ? ", " : "") + Lowering::type(out.operand_type(e, i));
+    operands.push_back(out.operand(e, i));
+    types.push_back(Lowering::type(out.operand_type(e, i)));
   }
-  out.write("    {} = \"stablehlo.optimization_barrier\"({}) : ({}) -> ({})\n", results, operands,
-            types, types);
+  const std::string all_types = fmt::format("{}", fmt::join(types, ", "));
+  out.write("    {}\"stablehlo.optimization_barrier\"({}) : ({}) -> ({})\n",
+            Lowering::assigned(inputs), Lowering::list(operands), all_types, all_types);
   const std::vector<Ssa> outputs = out.inlined(*p.body, inputs);
-  for (int i = 0; i < e.results; ++i) out.define(e, i, outputs[at(i)]);
+  out.define_all(e, outputs);
 }
 
 constexpr Primitive checkpoint_p{.name = "checkpoint",

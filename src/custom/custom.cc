@@ -3,6 +3,7 @@
 
 #include <postern/transforms.h>
 
+#include "core/lists.h"
 #include "transform/axis.h"
 #include "transform/transpose.h"
 
@@ -13,18 +14,18 @@ Types program_type(const char* what, const Program& program, TypeSpan operands) 
         what, operands.size(), program.inputs.size());
   for (std::size_t i = 0; i < operands.size(); ++i) {
     const Type& type = program.type(program.inputs[i]);
-    check(operands[i].dtype == type.dtype && operands[i].dims == type.dims,
-          "{}: operand {} must be {}, got {}", what, i, to_string(type), to_string(operands[i]));
+    check(alike(operands[i], type), "{}: operand {} must be {}, got {}", what, i, to_string(type),
+          to_string(operands[i]));
   }
   return program.output_types();
 }
 
-Tensors call_user(const TensorFunction& f, std::span<const Tensor> x) {
+Tensors call_user(const TensorFunction& f, TensorSpan x) {
   PlaceScope::Replace none{Place{}};
   return f(x);
 }
 
-Types element_types(std::span<const Tensor> x, std::span<const int> axes) {
+Types element_types(TensorSpan x, std::span<const int> axes) {
   Types out;
   for (std::size_t i = 0; i < x.size(); ++i) {
     out.push_back(x[i].type());
@@ -36,7 +37,7 @@ Types element_types(std::span<const Tensor> x, std::span<const int> axes) {
 void refuse_tickets(const char* what, const Program& body) {
   const auto moves = [](const Type& t) { return is_differentiable(t.dtype); };
   for (const Equation& e : body.equations) {
-    const SiteSpec* const site = e.primitive->site ? e.primitive->site(e.params.get()) : nullptr;
+    const SiteSpec* const site = site_of(e);
     if (!site || site->role != SiteSpec::Role::start) continue;
     check(
         std::ranges::find(body.outputs, e.first) == body.outputs.end() ||
@@ -47,8 +48,8 @@ void refuse_tickets(const char* what, const Program& body) {
   }
 }
 
-Closed batched_body(const char* what, const Program& body, std::span<const Tensor> x,
-                    std::span<const int> axes, std::int64_t size, const Tensor& mask) {
+Closed batched_body(const char* what, const Program& body, TensorSpan x, std::span<const int> axes,
+                    std::int64_t size, const Tensor& mask) {
   Types types = types_of(x);
   if (mask.has_value()) types.push_back(mask.type());
   return batched_body(what, body, types, axes, size, mask.has_value());
@@ -56,10 +57,10 @@ Closed batched_body(const char* what, const Program& body, std::span<const Tenso
 
 Closed batched_body(const char* what, const Program& body, const Types& types,
                     std::span<const int> axes, std::int64_t size, bool masked) {
-  return trace_inner(what, types, [&](std::span<const Tensor> in) {
+  return trace_inner(what, types, [&](TensorSpan in) {
     auto [y, from] =
-        batch_of(body, in.first(axes.size()), axes, size, masked ? in.back() : Tensor());
-    for (std::size_t i = 0; i < y.size(); ++i) y[i] = move_batch(y[i], from[i], 0, size);
+        batch_of(body, in.first(axes.size()), axes, size, at_if(masked, in, in.size() - 1));
+    move_to_front(y, from, size);
     return std::move(y);
   });
 }
@@ -67,21 +68,21 @@ Closed batched_body(const char* what, const Program& body, const Types& types,
 TensorFunction batched_function(const char* what, TensorFunction f, Types types,
                                 std::vector<int> axes, std::int64_t size, bool masked,
                                 std::vector<int> out_axes) {
-  return [=, axis = BatchScope::current()](std::span<const Tensor> leaves) {
+  return [=, axis = BatchScope::current()](TensorSpan leaves) {
     std::vector<bool> there;  // an empty Tensor is zero
     const AxisScope named(axis);
-    const Closed closed = trace_user(what, types, [&](std::span<const Tensor> in) {
+    const Closed closed = trace_user(what, types, [&](TensorSpan in) {
       const Tensors y = f(in);
       there = present(y);
       return kept(y);
     });
     const BatchScope batching(axis);
-    Tensors inputs(leaves.begin(), leaves.begin() + static_cast<std::ptrdiff_t>(axes.size()));
+    Tensors inputs = head(leaves, axes.size());
     append(inputs, closed.captures);
     std::vector<int> all = axes;
     all.resize(inputs.size(), -1);
     const auto [y, from] =
-        batch_of(*closed.program, inputs, all, size, masked ? leaves[axes.size()] : Tensor());
+        batch_of(*closed.program, inputs, all, size, at_if(masked, leaves, axes.size()));
     Tensors out(there.size());
     for (std::size_t i = 0, next = 0; i < out.size(); ++i) {
       if (!there[i]) continue;
@@ -99,7 +100,7 @@ TensorFunction batched_function(const char* what, TensorFunction f, Types types,
   };
 }
 
-void refuse_captured(const char* what, std::span<const Tensor> dx, std::size_t count) {
+void refuse_captured(const char* what, TensorSpan dx, std::size_t count) {
   check(!has_any(dx.first(count)),
         "{}: a tensor that the function captures is differentiated, but its rule knows only its "
         "arguments; pass it as an argument",
@@ -110,7 +111,7 @@ namespace {
 
 Types stop_type(const Params*, TypeSpan operands) { return {operands[0]}; }
 void stop_lower(Lowering& out, const Equation& e) { out.define(e, 0, out.operand(e, 0)); }
-Tensors stop_evaluate(const Op&, std::span<const Tensor> x) { return {x[0]}; }
+Tensors stop_evaluate(const Op&, TensorSpan x) { return {x[0]}; }
 constexpr Primitive stop_gradient_p{.name = "stop_gradient",
                                     .type = stop_type,
                                     .no_derivative = true,
@@ -128,13 +129,13 @@ Tensor detail::stop_gradient(const Tensor& x, const Place& place) {
   return x;
 }
 
-Jvp body_jvp(const char* what, const Op& op, const Program& body, std::span<const Tensor> x,
-             std::span<const Tensor> dx, Rebind rebind) {
+Jvp body_jvp(const char* what, const Op& op, const Program& body, TensorSpan x, TensorSpan dx,
+             Rebind rebind) {
   const std::vector<bool> in_moves = present(dx);
   Tensors operands(x.begin(), x.end());
   append(operands, kept(dx));
   std::vector<bool> out_moves;
-  const Closed moved = trace_inner(what, types_of(operands), [&](std::span<const Tensor> in) {
+  const Closed moved = trace_inner(what, types_of(operands), [&](TensorSpan in) {
     auto [y, dy] = jvp_of(body, in.first(x.size()), placed(in_moves, in.subspan(x.size())));
     out_moves = present(dy);
     append(y, kept(dy));
@@ -146,14 +147,14 @@ Jvp body_jvp(const char* what, const Op& op, const Program& body, std::span<cons
   return {std::move(y), std::move(dy)};
 }
 
-Tensors body_transpose(const char* what, const Op& op, const Program& body,
-                       std::span<const Tensor> ct, std::span<const Tensor> x, Rebind rebind) {
+Tensors body_transpose(const char* what, const Op& op, const Program& body, TensorSpan ct,
+                       TensorSpan x, Rebind rebind) {
   const std::vector<bool> known = present(x), arrives = present(ct);
   Tensors operands = kept(x);
   const std::size_t inputs = operands.size();
   append(operands, kept(ct));
   std::vector<bool> leaves;
-  const Closed back = trace_inner(what, types_of(operands), [&](std::span<const Tensor> in) {
+  const Closed back = trace_inner(what, types_of(operands), [&](TensorSpan in) {
     Tensors into = transpose_of(body, placed(known, in), placed(arrives, in.subspan(inputs)));
     for (std::size_t i = 0; i < x.size(); ++i)
       if (known[i]) into[i] = Tensor();
@@ -163,7 +164,7 @@ Tensors body_transpose(const char* what, const Op& op, const Program& body,
   return placed(leaves, rebind(op, back, operands, true));
 }
 
-Batched body_batch(const char* what, const Op& op, const Program& body, std::span<const Tensor> x,
+Batched body_batch(const char* what, const Op& op, const Program& body, TensorSpan x,
                    std::span<const int> axes, std::int64_t size, const Tensor& mask,
                    Rebind rebind) {
   const Closed batched = batched_body(what, body, x, axes, size, mask);

@@ -15,7 +15,7 @@ extern const Primitive linear_call_p, custom_vjp_tangent_p;
 /// The map that `f` is, for leaves of these types (see linear_transpose). Throws TypeError where it
 /// is not linear, beginning with `what`.
 std::shared_ptr<const detail::LinearMap> linear_map(const char* what, const TensorFunction& f,
-                                                    std::span<const Tensor> like);
+                                                    TensorSpan like);
 
 /// The cotangents of a call's differentiable operands by a function on the host, from the leaves of
 /// its operands, its results, and their cotangents; see call_with_vjp.
@@ -37,13 +37,12 @@ Types body_type(const Params* params, TypeSpan operands) {
 }
 template <class P>
 void body_lower(Lowering& out, const Equation& e) {
-  std::vector<Ssa> inputs;
-  for (std::size_t i = 0; i < e.operands.size(); ++i) inputs.push_back(out.operand(e, i));
+  const std::vector<Ssa> inputs = out.operands(e);
   const std::vector<Ssa> outputs = out.inlined(*as<P>(*e.params).body, inputs);
-  for (int i = 0; i < e.results; ++i) out.define(e, i, outputs[at(i)]);
+  out.define_all(e, outputs);
 }
 template <class P>
-Tensors body_evaluate(const Op& op, std::span<const Tensor> x) {
+Tensors body_evaluate(const Op& op, TensorSpan x) {
   return evaluator.program(op.as<P>().body, x);
 }
 template <class P>
@@ -55,23 +54,35 @@ ParamsPtr body_with_programs(const Params* params, std::span<const ProgramPtr> p
 
 /// Binds the operation with another body: `x` behind the body's captures. `again`: the body
 /// computes what was computed before.
-using Rebind = Tensors (*)(const Op& op, const Closed& body, std::span<const Tensor> x, bool again);
+using Rebind = Tensors (*)(const Op& op, const Closed& body, TensorSpan x, bool again);
 // The rules of an equation that means its program: that program's, by the same operation with
 // another body.
-Jvp body_jvp(const char* what, const Op& op, const Program& body, std::span<const Tensor> x,
-             std::span<const Tensor> dx, Rebind rebind);
-Tensors body_transpose(const char* what, const Op& op, const Program& body,
-                       std::span<const Tensor> ct, std::span<const Tensor> x, Rebind rebind);
-Batched body_batch(const char* what, const Op& op, const Program& body, std::span<const Tensor> x,
+Jvp body_jvp(const char* what, const Op& op, const Program& body, TensorSpan x, TensorSpan dx,
+             Rebind rebind);
+Tensors body_transpose(const char* what, const Op& op, const Program& body, TensorSpan ct,
+                       TensorSpan x, Rebind rebind);
+Batched body_batch(const char* what, const Op& op, const Program& body, TensorSpan x,
                    std::span<const int> axes, std::int64_t size, const Tensor& mask, Rebind rebind);
 
+/// Binds a user's function that has a rule of its own. P is {body, rule, number of captures}.
+template <class P, class Rule>
+Tensors bind_custom(const Primitive& primitive, const TensorFunction& f, Rule rule,
+                    const Tensors& x) {
+  const Closed body = trace_user_inner(P::what, types_of(x), f);
+  refuse_tickets(P::what, *body.program);
+  Tensors operands = body.captures;
+  append(operands, x);
+  P p{body.program, std::make_shared<const Rule>(std::move(rule)), body.captures.size()};
+  return bind_n(primitive, make_params(std::move(p)), operands);
+}
+
 /// Calls a function that the user wrote: its operations have places of their own.
-Tensors call_user(const TensorFunction& f, std::span<const Tensor> x);
+Tensors call_user(const TensorFunction& f, TensorSpan x);
 
 /// `body` for a batch: its inputs as `x` with `axes`, then the mask if there is one; all outputs
 /// with the batch axis in front.
-Closed batched_body(const char* what, const Program& body, std::span<const Tensor> x,
-                    std::span<const int> axes, std::int64_t size, const Tensor& mask);
+Closed batched_body(const char* what, const Program& body, TensorSpan x, std::span<const int> axes,
+                    std::int64_t size, const Tensor& mask);
 /// The same for inputs of these types, the mask's last if `masked`.
 Closed batched_body(const char* what, const Program& body, const Types& types,
                     std::span<const int> axes, std::int64_t size, bool masked);
@@ -84,12 +95,12 @@ TensorFunction batched_function(const char* what, TensorFunction f, Types types,
                                 std::vector<int> out_axes);
 
 /// Types of one element of a batch.
-Types element_types(std::span<const Tensor> x, std::span<const int> axes);
+Types element_types(TensorSpan x, std::span<const int> axes);
 
 // --- of custom_linear_solve and custom_root: functions from leaves to leaves of the same types
 
 /// The types of the leaves of what is solved for, all float or complex.
-Types solution_types(const char* caller, const char* name, std::span<const Tensor> leaves);
+Types solution_types(const char* caller, const char* name, TensorSpan leaves);
 /// `leaves`, refused unless of these types; numbers adopt them.
 Tensors like_solution(const char* caller, const char* name, const Types& types, Tensors leaves);
 /// A traced function as one to be called by what solves.
@@ -97,6 +108,6 @@ TensorFunction function_of(const char* caller, const char* name, const Closed& p
                            const Types& types);
 
 /// Throws when a tensor that the function captured, the first `count`, is differentiated.
-void refuse_captured(const char* what, std::span<const Tensor> dx, std::size_t count);
+void refuse_captured(const char* what, TensorSpan dx, std::size_t count);
 
 }  // namespace postern

@@ -1,6 +1,7 @@
 // custom_jvp: a function with a forward-mode rule of its own.
 #include <postern/transforms.h>
 
+#include "core/lists.h"
 #include "custom/custom.h"
 
 namespace postern {
@@ -18,7 +19,7 @@ struct CustomJvpParams {
   }
 };
 
-Tensors checked_rule(const CustomJvpParams& p, std::span<const Tensor> arguments) {
+Tensors checked_rule(const CustomJvpParams& p, TensorSpan arguments) {
   Tensors out = call_user(*p.rule, arguments);
   const Types types = p.body->output_types();
   check(out.size() == 2 * types.size(),
@@ -26,31 +27,29 @@ Tensors checked_rule(const CustomJvpParams& p, std::span<const Tensor> arguments
         out.size(), types.size());
   for (std::size_t i = 0; i < types.size(); ++i) {
     const Tensor &y = out[i], &dy = out[i + types.size()];
-    check(y.has_value() && y.dtype() == types[i].dtype && y.dims() == types[i].dims,
+    check(is_of(y, types[i]),
           "custom_jvp: the rule's value {} must be {} as the function's, got {}", i,
-          to_string(types[i]), y.has_value() ? to_string(y.type()) : "an empty Tensor");
-    check(!is_differentiable(types[i].dtype) || !dy.has_value() ||
-              (dy.dtype() == types[i].dtype && dy.dims() == types[i].dims),
+          to_string(types[i]), type_text(y));
+    check(!is_differentiable(types[i].dtype) || !dy.has_value() || alike(dy.type(), types[i]),
           "custom_jvp: the rule's tangent {} must be {} as its value, got {}", i,
           to_string(types[i]), to_string(dy.type()));
   }
   return out;
 }
 
-Jvp custom_jvp_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
+Jvp custom_jvp_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   const auto& p = op.as<CustomJvpParams>();
   refuse_captured("custom_jvp", dx, p.captures);
-  Tensors arguments(x.begin() + static_cast<std::ptrdiff_t>(p.captures), x.end());
+  Tensors arguments = tail(x, p.captures);
   for (std::size_t i = p.captures; i < x.size(); ++i)
-    arguments.push_back(is_differentiable(x[i].dtype()) ? or_zeros_of(dx[i], x[i].type())
-                                                        : no_tangent(x[i].type()));
+    arguments.push_back(shown_tangent(dx[i], x[i].type()));
   Tensors out = checked_rule(p, arguments);
-  const auto middle = out.begin() + static_cast<std::ptrdiff_t>(out.size() / 2);
+  const auto middle = nth(out, out.size() / 2);
   return {Tensors(out.begin(), middle), Tensors(middle, out.end())};
 }
 
-Batched custom_jvp_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
-                         std::int64_t size, const Tensor& mask) {
+Batched custom_jvp_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
+                         const Tensor& mask) {
   const auto& p = op.as<CustomJvpParams>();
   Closed body = batched_body("custom_jvp", *p.body, x, axes, size, mask);
   const auto first = static_cast<std::ptrdiff_t>(p.captures);
@@ -59,21 +58,19 @@ Batched custom_jvp_batch(const Op& op, std::span<const Tensor> x, std::span<cons
   std::vector<int> rule_axes(axes.begin() + first, axes.end());
   const std::size_t n = types.size();
   for (std::size_t i = 0; i < n; ++i) {
-    types.push_back(is_differentiable(types[i].dtype) ? types[i]
-                                                      : Type{DType::pred, types[i].dims});
+    types.push_back(tangent_type(types[i]));
     rule_axes.push_back(rule_axes[i]);
   }
   const std::size_t results = p.body->outputs.size();
   const bool masked = mask.has_value();
   TensorFunction batched = batched_function("custom_jvp", *p.rule, types, rule_axes, size, masked,
                                             std::vector<int>(2 * results, 0));
-  auto rule =
-      std::make_shared<const TensorFunction>([batched, n, masked](std::span<const Tensor> leaves) {
-        Tensors in(leaves.begin(), leaves.begin() + static_cast<std::ptrdiff_t>(n));
-        append(in, leaves.subspan(n + masked, n));
-        if (masked) in.push_back(leaves[n]);
-        return batched(in);
-      });
+  auto rule = std::make_shared<const TensorFunction>([batched, n, masked](TensorSpan leaves) {
+    Tensors in = head(leaves, n);
+    append(in, leaves.subspan(n + masked, n));
+    if (masked) in.push_back(leaves[n]);
+    return batched(in);
+  });
   Tensors operands = body.captures;
   append(operands, x);
   if (masked) operands.push_back(mask);
@@ -96,13 +93,7 @@ static_assert(complete(custom_jvp_p));
 detail::Tensors detail::custom_jvp(const TensorFunction& f, const TensorFunction& rule,
                                    const Tensors& x, const Place& place) {
   PlaceScope at(place);
-  const Closed body = trace_user_inner("custom_jvp", types_of(x), f);
-  refuse_tickets("custom_jvp", *body.program);
-  Tensors operands = body.captures;
-  append(operands, x);
-  CustomJvpParams p{body.program, std::make_shared<const TensorFunction>(rule),
-                    body.captures.size()};
-  return bind_n(custom_jvp_p, make_params(std::move(p)), operands);
+  return bind_custom<CustomJvpParams>(custom_jvp_p, f, rule, x);
 }
 
 }  // namespace postern

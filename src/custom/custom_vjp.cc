@@ -3,6 +3,7 @@
 // backward rule.
 #include <postern/transforms.h>
 
+#include "core/lists.h"
 #include "custom/custom.h"
 #include "transform/axis.h"
 
@@ -51,7 +52,7 @@ Types pending_type(const Params* params, TypeSpan) {
   return out;
 }
 
-Jvp pending_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
+Jvp pending_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   const auto& p = op.as<PendingParams>();
   if (has_any(dx.first(p.residuals))) refuse_forward();
   Tensors operands(x.begin(), x.end());
@@ -61,15 +62,17 @@ Jvp pending_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor>
   return {y, bind_n(op.primitive, op.params, operands)};
 }
 
-Tensors pending_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x,
-                          TypeSpan) {
+Tensors pending_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan) {
   const auto& p = op.as<PendingParams>();
-  Tensors in(x.begin(), x.begin() + static_cast<std::ptrdiff_t>(p.residuals));
+  Tensors in = head(x, p.residuals);
   check(std::ranges::all_of(in, [](const Tensor& t) { return t.has_value(); }),
         "custom_vjp: a residual depends on a tangent");
   std::size_t next = 0;
-  for (const Type& t : p.results)
-    in.push_back(is_differentiable(t.dtype) ? or_zeros_of(ct[next++], t) : no_tangent(t));
+  for (const Type& t : p.results) {
+    Tensor of_result;
+    if (is_differentiable(t.dtype)) of_result = ct[next++];
+    in.push_back(shown_tangent(of_result, t));
+  }
   const Tensors given = call_user(*p.backward, in);
   check(given.size() == p.arguments.size(),
         "custom_vjp: the backward rule returns {} cotangents for {} argument leaves", given.size(),
@@ -78,9 +81,9 @@ Tensors pending_transpose(const Op& op, std::span<const Tensor> ct, std::span<co
   for (std::size_t i = 0; i < given.size(); ++i) {
     const Type& type = p.arguments[i];
     if (!is_differentiable(type.dtype)) continue;
-    check(!given[i].has_value() || (given[i].dtype() == type.dtype && given[i].dims() == type.dims),
+    check(!given[i].has_value() || alike(given[i].type(), type),
           "custom_vjp: the backward rule's cotangent {} must be {} as its argument, got {}", i,
-          to_string(type), given[i].has_value() ? to_string(given[i].type()) : "");
+          to_string(type), type_text(given[i]));
     out.push_back(given[i]);
   }
   return out;
@@ -96,19 +99,18 @@ std::shared_ptr<const TensorFunction> batched_backward(const TensorFunction& bac
                                                        std::int64_t size, bool masked) {
   const std::size_t n = kept.size();
   for (const Type& t : results) {
-    kept.push_back(is_differentiable(t.dtype) ? t : Type{DType::pred, t.dims});
+    kept.push_back(tangent_type(t));
     kept_axes.push_back(0);
   }
   TensorFunction batched = batched_function("custom_vjp", backward, std::move(kept),
                                             std::move(kept_axes), size, masked, argument_axes);
-  return std::make_shared<const TensorFunction>(
-      [batched, n, masked](std::span<const Tensor> leaves) {
-        Tensors in(leaves.begin(), leaves.begin() + static_cast<std::ptrdiff_t>(n));
-        append(in, leaves.subspan(n + masked));
-        if (masked) in.push_back(leaves[n]);
-        Tensors out = batched(in);
-        return out;
-      });
+  return std::make_shared<const TensorFunction>([batched, n, masked](TensorSpan leaves) {
+    Tensors in = head(leaves, n);
+    append(in, leaves.subspan(n + masked));
+    if (masked) in.push_back(leaves[n]);
+    Tensors out = batched(in);
+    return out;
+  });
 }
 
 Types with_axes(Types types, std::span<const int> axes, std::int64_t size) {
@@ -117,29 +119,29 @@ Types with_axes(Types types, std::span<const int> axes, std::int64_t size) {
   return types;
 }
 
-Batched pending_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
-                      std::int64_t size, const Tensor& mask) {
+Batched pending_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
+                      const Tensor& mask) {
   const auto& p = op.as<PendingParams>();
-  const std::vector<int> kept_axes(axes.begin(),
-                                   axes.begin() + static_cast<std::ptrdiff_t>(p.residuals));
+  const std::vector<int> kept_axes = head(axes, p.residuals);
   std::vector<int> argument_axes;
   std::size_t next = p.residuals;
-  for (const Type& t : p.arguments)
-    argument_axes.push_back(is_differentiable(t.dtype) ? axes[next++] : -1);
+  for (const Type& t : p.arguments) {
+    argument_axes.push_back(-1);
+    if (is_differentiable(t.dtype)) argument_axes.back() = axes[next++];
+  }
   const Types kept = element_types(x.first(p.residuals), kept_axes);
   PendingParams q{batched_backward(*p.backward, kept, kept_axes, p.results, argument_axes, size,
                                    mask.has_value()),
                   p.residuals + mask.has_value(), with_axes(p.arguments, argument_axes, size),
                   with_axes(p.results, std::vector<int>(p.results.size(), 0), size)};
   Tensors operands(x.begin(), x.end());
-  if (mask.has_value())
-    operands.insert(operands.begin() + static_cast<std::ptrdiff_t>(p.residuals), mask);
+  if (mask.has_value()) operands.insert(nth(operands, p.residuals), mask);
   Tensors out = bind_n(op.primitive, make_params(std::move(q)), operands);
   return {out, std::vector<int>(out.size(), 0)};
 }
 
 void pending_lower(Lowering&, const Equation&) { refuse_forward(); }
-Tensors pending_evaluate(const Op&, std::span<const Tensor>) { refuse_forward(); }
+Tensors pending_evaluate(const Op&, TensorSpan) { refuse_forward(); }
 
 }  // namespace
 
@@ -154,10 +156,10 @@ constexpr Primitive custom_vjp_tangent_p{.name = "custom_vjp_tangent",
 
 namespace {
 
-Jvp custom_vjp_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
+Jvp custom_vjp_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   const auto& p = op.as<CustomVjpParams>();
   refuse_captured("custom_vjp", dx, p.captures);
-  const std::span<const Tensor> arguments = x.subspan(p.captures);
+  const TensorSpan arguments = x.subspan(p.captures);
   const Types types = p.body->output_types();
   Forward forward = [&] {
     PlaceScope::Replace none{Place{}};
@@ -168,9 +170,9 @@ Jvp custom_vjp_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tens
         types.size());
   for (std::size_t i = 0; i < types.size(); ++i) {
     const Tensor& y = forward.results[i];
-    check(y.has_value() && y.dtype() == types[i].dtype && y.dims() == types[i].dims,
+    check(is_of(y, types[i]),
           "custom_vjp: the forward rule's value {} must be {} as the function's, got {}", i,
-          to_string(types[i]), y.has_value() ? to_string(y.type()) : "an empty Tensor");
+          to_string(types[i]), type_text(y));
   }
   Tensors operands = forward.residuals;
   for (std::size_t i = p.captures; i < x.size(); ++i)
@@ -188,19 +190,19 @@ Jvp custom_vjp_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tens
 /// the batch axis in front.
 ForwardRule batched_forward(const ForwardRule& forward, Types types, std::vector<int> axes,
                             std::int64_t size, bool masked) {
-  return [=, axis = BatchScope::current()](std::span<const Tensor> leaves) {
+  return [=, axis = BatchScope::current()](TensorSpan leaves) {
     const std::size_t n = axes.size();
-    const Tensor mask = masked ? leaves[n] : Tensor();
+    const Tensor mask = at_if(masked, leaves, n);
     Forward one;
     const AxisScope named(axis);
     const BatchScope batching(axis);
-    const Closed closed = trace_user("custom_vjp", types, [&](std::span<const Tensor> in) {
+    const Closed closed = trace_user("custom_vjp", types, [&](TensorSpan in) {
       one = forward(in);
       Tensors all = one.results;
       append(all, one.residuals);
       return all;
     });
-    Tensors inputs(leaves.begin(), leaves.begin() + static_cast<std::ptrdiff_t>(n));
+    Tensors inputs = head(leaves, n);
     append(inputs, closed.captures);
     std::vector<int> all_axes = axes;
     all_axes.resize(inputs.size(), -1);
@@ -216,7 +218,7 @@ ForwardRule batched_forward(const ForwardRule& forward, Types types, std::vector
                                      axes, size, masked);
     if (masked) {
       out.residuals.push_back(mask);
-      out.backward = [backward = out.backward](std::span<const Tensor> in) {
+      out.backward = [backward = out.backward](TensorSpan in) {
         Tensors given = backward(in);
         given.emplace_back();  // the mask's
         return given;
@@ -226,8 +228,8 @@ ForwardRule batched_forward(const ForwardRule& forward, Types types, std::vector
   };
 }
 
-Batched custom_vjp_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
-                         std::int64_t size, const Tensor& mask) {
+Batched custom_vjp_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
+                         const Tensor& mask) {
   const auto& p = op.as<CustomVjpParams>();
   Closed body = batched_body("custom_vjp", *p.body, x, axes, size, mask);
   const auto first = static_cast<std::ptrdiff_t>(p.captures);
@@ -257,13 +259,7 @@ static_assert(complete(custom_vjp_p));
 detail::Tensors detail::custom_vjp(const TensorFunction& f, const ForwardRule& forward,
                                    const Tensors& x, const Place& place) {
   PlaceScope at(place);
-  const Closed body = trace_user_inner("custom_vjp", types_of(x), f);
-  refuse_tickets("custom_vjp", *body.program);
-  Tensors operands = body.captures;
-  append(operands, x);
-  CustomVjpParams p{body.program, std::make_shared<const ForwardRule>(forward),
-                    body.captures.size()};
-  return bind_n(custom_vjp_p, make_params(std::move(p)), operands);
+  return bind_custom<CustomVjpParams>(custom_vjp_p, f, forward, x);
 }
 
 }  // namespace postern

@@ -2,6 +2,7 @@
 // derivative on the host.
 #include <postern/transforms.h>
 
+#include "core/lists.h"
 #include "custom/custom.h"
 
 namespace postern {
@@ -20,7 +21,7 @@ struct LinearCallParams {
   }
 };
 
-Jvp linear_call_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
+Jvp linear_call_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   const auto& p = op.as<LinearCallParams>();
   refuse_captured("linear_call", dx, p.captures);
   check(!has_any(dx.first(p.first())),
@@ -32,17 +33,13 @@ Jvp linear_call_jvp(const Op& op, std::span<const Tensor> x, std::span<const Ten
   return {bind_n(op.primitive, op.params, x), bind_n(op.primitive, op.params, operands)};
 }
 
-Tensors linear_call_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x,
-                              TypeSpan types) {
+Tensors linear_call_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan types) {
   const auto& p = op.as<LinearCallParams>();
   const Types results = p.body->output_types();
-  Tensors in(x.begin() + static_cast<std::ptrdiff_t>(p.captures),
-             x.begin() + static_cast<std::ptrdiff_t>(p.first()));
+  Tensors in = between(x, p.captures, p.first());
   check(std::ranges::all_of(in, [](const Tensor& t) { return t.has_value(); }),
         "linear_call: a residual depends on a tangent");
-  for (std::size_t i = 0; i < ct.size(); ++i)
-    in.push_back(is_differentiable(results[i].dtype) ? or_zeros_of(ct[i], results[i])
-                                                     : no_tangent(results[i]));
+  for (std::size_t i = 0; i < ct.size(); ++i) in.push_back(shown_tangent(ct[i], results[i]));
   Tensors given = call_user(*p.transpose, in);
   check(given.size() == x.size() - p.first(),
         "linear_call: the transpose returns {} cotangents for {} leaves", given.size(),
@@ -50,47 +47,45 @@ Tensors linear_call_transpose(const Op& op, std::span<const Tensor> ct, std::spa
   Tensors out(p.first());
   for (std::size_t i = 0; i < given.size(); ++i) {
     const Type& type = types[p.first() + i];
-    const bool fits = !given[i].has_value() || !is_differentiable(type.dtype) ||
-                      (given[i].dtype() == type.dtype && given[i].dims() == type.dims);
+    const bool fits =
+        !given[i].has_value() || !is_differentiable(type.dtype) || alike(given[i].type(), type);
     check(fits, "linear_call: the transpose's cotangent {} must be {} as its argument, got {}", i,
-          to_string(type), fits ? "" : to_string(given[i].type()));
-    out.push_back(is_differentiable(type.dtype) ? std::move(given[i]) : Tensor());
+          to_string(type), type_text(given[i]));
+    out.emplace_back();
+    if (is_differentiable(type.dtype)) out.back() = std::move(given[i]);
   }
   return out;
 }
 
-Batched linear_call_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
-                          std::int64_t size, const Tensor& mask) {
+Batched linear_call_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
+                          const Tensor& mask) {
   const auto& p = op.as<LinearCallParams>();
   // The mask, if there is one, becomes the last residual.
   Tensors operands(x.begin(), x.end());
   Closed body = batched_body("linear_call", *p.body, x, axes, size, mask);
   const std::size_t inner = p.residuals;
   Types types = element_types(x.subspan(p.captures, inner), axes.subspan(p.captures, inner));
-  std::vector<int> rule_axes(axes.begin() + static_cast<std::ptrdiff_t>(p.captures),
-                             axes.begin() + static_cast<std::ptrdiff_t>(p.first()));
+  std::vector<int> rule_axes = between(axes, p.captures, p.first());
   for (const Type& t : p.body->output_types()) {
-    types.push_back(is_differentiable(t.dtype) ? t : Type{DType::pred, t.dims});
+    types.push_back(tangent_type(t));
     rule_axes.push_back(0);
   }
   const bool masked = mask.has_value();
-  TensorFunction batched =
-      batched_function("linear_call", *p.transpose, types, rule_axes, size, masked,
-                       {axes.begin() + static_cast<std::ptrdiff_t>(p.first()), axes.end()});
-  auto transpose = std::make_shared<const TensorFunction>(
-      [batched, inner, masked](std::span<const Tensor> leaves) {
-        Tensors in(leaves.begin(), leaves.begin() + static_cast<std::ptrdiff_t>(inner));
+  TensorFunction batched = batched_function("linear_call", *p.transpose, types, rule_axes, size,
+                                            masked, tail(axes, p.first()));
+  auto transpose =
+      std::make_shared<const TensorFunction>([batched, inner, masked](TensorSpan leaves) {
+        Tensors in = head(leaves, inner);
         append(in, leaves.subspan(inner + masked));
         if (masked) in.push_back(leaves[inner]);
         return batched(in);
       });
   const std::size_t captures = p.captures + body.captures.size();
   if (masked) {
-    operands.insert(operands.begin() + static_cast<std::ptrdiff_t>(p.first()), mask);
+    operands.insert(nth(operands, p.first()), mask);
     Program moved = *body.program;  // its mask comes last
     const auto last = moved.inputs.end() - 1;
-    std::rotate(moved.inputs.begin() + static_cast<std::ptrdiff_t>(captures + inner), last,
-                moved.inputs.end());
+    std::rotate(nth(moved.inputs, captures + inner), last, moved.inputs.end());
     body.program = std::make_shared<const Program>(std::move(moved));
   }
   operands.insert(operands.begin(), body.captures.begin(), body.captures.end());
@@ -116,9 +111,8 @@ constexpr Primitive linear_call_p{.name = "linear_call",
 
 TensorFunction host_cotangents(const CallOptions& options, const HostVjp& vjp_fn,
                                std::size_t operands, std::size_t results) {
-  return [options, vjp_fn, n = operands,
-          kept = operands + results](std::span<const Tensor> leaves) {
-    Tensors in(leaves.begin(), leaves.begin() + static_cast<std::ptrdiff_t>(kept));
+  return [options, vjp_fn, n = operands, kept = operands + results](TensorSpan leaves) {
+    Tensors in = head(leaves, kept);
     for (std::size_t i = n; i < kept; ++i)
       if (moves(leaves[i])) in.push_back(leaves[kept + i - n]);
     Tensors like;
@@ -132,10 +126,12 @@ TensorFunction host_cotangents(const CallOptions& options, const HostVjp& vjp_fn
     }
     CallOptions named = options;
     named.name += " vjp";
-    const Tensors given =
-        vjp_fn.next()
-            ? detail::call_with_vjp(named, like, text + ")", names, vjp_fn.fn(), *vjp_fn.next(), in)
-            : detail::call(named, types_of(like), text + ")", names, vjp_fn.fn(), in);
+    text += ")";
+    Tensors given;
+    if (vjp_fn.next())
+      given = detail::call_with_vjp(named, like, text, names, vjp_fn.fn(), *vjp_fn.next(), in);
+    else
+      given = detail::call(named, types_of(like), text, names, vjp_fn.fn(), in);
     Tensors ct(n);
     for (std::size_t i = 0, next = 0; i < n; ++i)
       if (moves(leaves[i])) ct[i] = given[next++];
@@ -162,12 +158,12 @@ Tensors call_with_vjp(const CallOptions& options, const Tensors& out, const std:
                       const std::vector<std::string>& paths, const Callee& fn,
                       const HostVjp& vjp_fn, const Tensors& operands) {
   PlaceScope at(fn.place());
-  auto run = [options, types = types_of(out), structure, paths, fn](std::span<const Tensor> x) {
+  auto run = [options, types = types_of(out), structure, paths, fn](TensorSpan x) {
     return detail::call(options, types, structure, paths, fn, Tensors(x.begin(), x.end()));
   };
   const TensorFunction backward = host_cotangents(options, vjp_fn, operands.size(), out.size());
   // Differentiable again: the value is such a call itself.
-  auto forward = [=, out_leaves = out](std::span<const Tensor> x) {
+  auto forward = [=, out_leaves = out](TensorSpan x) {
     const Tensors arguments(x.begin(), x.end());
     Forward f{detail::call_with_vjp(options, out_leaves, structure, paths, fn, vjp_fn, arguments),
               arguments, backward};

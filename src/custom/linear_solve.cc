@@ -3,6 +3,7 @@
 #include <postern/transforms.h>
 
 #include "control/control.h"
+#include "core/lists.h"
 #include "custom/custom.h"
 #include "transform/linearize.h"
 
@@ -41,7 +42,7 @@ ParamsPtr linear_solve_with_programs(const Params* params, std::span<const Progr
 }
 
 /// A x = b, so A dx = db - dA x.
-Jvp linear_solve_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
+Jvp linear_solve_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   const auto& p = op.as<LinearSolveParams>();
   const auto captures = x.first(p.captures);
   Tensors y = bind_n(op.primitive, op.params, x);
@@ -61,13 +62,12 @@ Jvp linear_solve_jvp(const Op& op, std::span<const Tensor> x, std::span<const Te
   return {std::move(y), bind_n(op.primitive, op.params, operands)};
 }
 
-Tensors linear_solve_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x,
-                               TypeSpan types) {
+Tensors linear_solve_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan types) {
   LinearSolveParams p = op.as<LinearSolveParams>();
   check(p.vecmat != nullptr,
         "custom_linear_solve: reverse mode needs transpose_solve, or .symmetric where matvec is "
         "its own transpose");
-  Tensors operands(x.begin(), x.begin() + static_cast<std::ptrdiff_t>(p.captures));
+  Tensors operands = head(x, p.captures);
   check(std::ranges::all_of(operands, [](const Tensor& t) { return t.has_value(); }),
         "custom_linear_solve: what its functions capture depends on a tangent");
   for (std::size_t i = 0; i < ct.size(); ++i)
@@ -80,8 +80,8 @@ Tensors linear_solve_transpose(const Op& op, std::span<const Tensor> ct, std::sp
   return out;
 }
 
-Batched linear_solve_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
-                           std::int64_t size, const Tensor& mask) {
+Batched linear_solve_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
+                           const Tensor& mask) {
   const auto& p = op.as<LinearSolveParams>();
   const bool masked = mask.has_value();
   Tensors operands(x.begin(), x.end());
@@ -100,11 +100,10 @@ Batched linear_solve_batch(const Op& op, std::span<const Tensor> x, std::span<co
   for (Closed& c : bodies) {
     Program moved = *c.program;  // the mask, which comes last, becomes the last capture
     if (masked)
-      std::rotate(moved.inputs.begin() + static_cast<std::ptrdiff_t>(captures - 1),
-                  moved.inputs.end() - 1, moved.inputs.end());
+      std::rotate(nth(moved.inputs, captures - 1), moved.inputs.end() - 1, moved.inputs.end());
     programs.push_back(std::make_shared<const Program>(std::move(moved)));
   }
-  if (masked) all.insert(all.begin() + static_cast<std::ptrdiff_t>(captures - 1), mask);
+  if (masked) all.insert(nth(all, captures - 1), mask);
   LinearSolveParams q =
       as<LinearSolveParams>(*linear_solve_with_programs(op.params.get(), programs));
   q.captures = captures;
@@ -125,7 +124,7 @@ constexpr Primitive linear_solve_p{.name = "custom_linear_solve",
 
 }  // namespace
 
-Types solution_types(const char* caller, const char* name, std::span<const Tensor> leaves) {
+Types solution_types(const char* caller, const char* name, TensorSpan leaves) {
   Types out;
   for (std::size_t i = 0; i < leaves.size(); ++i) {
     check(leaves[i].has_value(), "{}: leaf {} of {} is an empty Tensor, one without a value",
@@ -154,12 +153,12 @@ Tensors like_solution(const char* caller, const char* name, const Types& types, 
 
 TensorFunction function_of(const char* caller, const char* name, const Closed& program,
                            const Types& types) {
-  return [caller, argument = fmt::format("the argument of {}", name), program,
-          types](std::span<const Tensor> x) {
-    Tensors inputs = program.captures;
-    append(inputs, like_solution(caller, argument.c_str(), types, {x.begin(), x.end()}));
-    return postern::apply(*program.program, inputs);
-  };
+  return
+      [caller, argument = fmt::format("the argument of {}", name), program, types](TensorSpan x) {
+        Tensors inputs = program.captures;
+        append(inputs, like_solution(caller, argument.c_str(), types, {x.begin(), x.end()}));
+        return postern::apply(*program.program, inputs);
+      };
 }
 
 detail::Tensors detail::custom_linear_solve(const TensorFunction& matvec, const Solver& solve,
@@ -168,26 +167,24 @@ detail::Tensors detail::custom_linear_solve(const TensorFunction& matvec, const 
   PlaceScope at(place);
   const Types types = solution_types(what, "b", b);
   auto solved = [&](const char* name, const Solver& by, const Closed& map, const char* of) {
-    return trace_user_inner(what, types, [&](std::span<const Tensor> in) {
+    return trace_user_inner(what, types, [&](TensorSpan in) {
       return like_solution(what, name, types, by(function_of(what, of, map, types), in));
     });
   };
-  const Closed forward = trace_user_inner(what, types, [&](std::span<const Tensor> in) {
-    return like_solution(what, "matvec", types, matvec(in));
-  });
+  const Closed forward = trace_user_inner(
+      what, types, [&](TensorSpan in) { return like_solution(what, "matvec", types, matvec(in)); });
   std::vector<Closed> all{solved("solve", solve, forward, "matvec"), forward};
   const Solver& back = transpose_solve || !symmetric ? transpose_solve : solve;
   if (back) {
-    const Closed backward =
-        symmetric ? forward : trace_inner(what, types, [&](std::span<const Tensor> ct) {
-          Tensors like;
-          for (const Type& type : types) like.push_back(abstract(type));
-          const auto map = linear_map("custom_linear_solve: matvec",
-                                      function_of(what, "matvec", forward, types), like);
-          Tensors into = map->of.pull(ct);
-          for (std::size_t i = 0; i < into.size(); ++i) into[i] = or_zeros_of(into[i], types[i]);
-          return into;
-        });
+    const Closed backward = symmetric ? forward : trace_inner(what, types, [&](TensorSpan ct) {
+      Tensors like;
+      for (const Type& type : types) like.push_back(abstract(type));
+      const auto map = linear_map("custom_linear_solve: matvec",
+                                  function_of(what, "matvec", forward, types), like);
+      Tensors into = map->of.pull(ct);
+      for (std::size_t i = 0; i < into.size(); ++i) into[i] = or_zeros_of(into[i], types[i]);
+      return into;
+    });
     all.push_back(solved("transpose_solve", back, backward, "the transpose of matvec"));
     all.push_back(backward);
   }

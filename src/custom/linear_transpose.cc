@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "control/control.h"
+#include "core/lists.h"
 #include "core/site.h"
 #include "custom/custom.h"
 #include "trace/literal.h"
@@ -57,13 +58,17 @@ class Check {
   Kinds results_of(const Equation& e, const Kinds& x) const {
     const auto count = static_cast<std::size_t>(e.results);
     const Primitive& p = *e.primitive;
-    if (std::ranges::find(x, Is::linear) == x.end())
-      return Kinds(count, stays_zero(e, x) ? Is::zero : Is::constant);
+    if (std::ranges::find(x, Is::linear) == x.end()) {
+      Is all = Is::constant;
+      if (stays_zero(e, x)) all = Is::zero;
+      return Kinds(count, all);
+    }
     if (p.site && p.site(e.params.get())->is_tap()) return {x.begin(), x.begin() + e.results};
     require_transpose(e, x);
     if (e.primitive == &cond_p) return of_cond(e, x);
     if (e.primitive == &scan_p) return of_scan(e, x);
-    const std::vector<ProgramPtr> programs = e.params ? programs_of(*e.params) : no_programs;
+    std::vector<ProgramPtr> programs;
+    if (e.params) programs = programs_of(*e.params);
     const bool own_rule = e.primitive == &linear_call_p || p.may_call;
     if (programs.size() == 1 && programs[0]->inputs.size() == x.size() && !own_rule)
       return Check(what_, *programs[0])(x);
@@ -148,8 +153,7 @@ class Check {
   /// Until no step changes what the carry is.
   Kinds of_scan(const Equation& e, const Kinds& x) const {
     const auto& p = as<ScanParams>(*e.params);
-    const auto first = x.begin() + static_cast<std::ptrdiff_t>(p.constants),
-               xs = first + static_cast<std::ptrdiff_t>(p.carries);
+    const auto first = nth(x, p.constants), xs = first + static_cast<std::ptrdiff_t>(p.carries);
     for (Kinds carry(first, xs);;) {
       Kinds in(x.begin(), first);
       if (p.counted) in.push_back(Is::constant);
@@ -163,7 +167,6 @@ class Check {
     }
   }
 
-  inline static const std::vector<ProgramPtr> no_programs;
   const char* what_;
   const Program& program_;
   Kinds kinds_;
@@ -177,7 +180,7 @@ Program without_rules(const Program& program) {
 }  // namespace
 
 std::shared_ptr<const detail::LinearMap> linear_map(const char* what, const TensorFunction& f,
-                                                    std::span<const Tensor> x) {
+                                                    TensorSpan x) {
   Linearized out;
   for (std::size_t i = 0; i < x.size(); ++i) {
     check(x[i].has_value(), "{}: an argument is an empty Tensor, which has no type", what);
@@ -191,7 +194,10 @@ std::shared_ptr<const detail::LinearMap> linear_map(const char* what, const Tens
   const ProgramPtr program = simplify(without_rules(*closed.program));
 
   Kinds inputs(x.size(), Is::linear);
-  for (const Tensor& t : closed.captures) inputs.push_back(all_zero(t) ? Is::zero : Is::constant);
+  for (const Tensor& t : closed.captures) {
+    inputs.push_back(Is::constant);
+    if (all_zero(t)) inputs.back() = Is::zero;
+  }
   const Kinds kinds = Check(what, *program)(inputs);
   for (std::size_t i = 0; i < kinds.size(); ++i)
     check(

@@ -2,6 +2,7 @@
 #include <postern/transforms.h>
 
 #include "control/control.h"
+#include "core/lists.h"
 #include "custom/custom.h"
 #include "transform/linearize.h"
 
@@ -21,10 +22,10 @@ struct Root {
 
 /// f(m, x(m)) = 0, so f_x dx = -f_m dm; m are the captures.
 Tensors root_of(const std::shared_ptr<const Root>& root, const Tensors& arguments) {
-  const auto rule = [root](std::span<const Tensor> in) {
+  const auto rule = [root](TensorSpan in) {
     const std::size_t count = in.size() / 2;
-    const Tensors y = root_of(root, {in.begin(), in.begin() + static_cast<std::ptrdiff_t>(count)});
-    Tensors at_y(in.begin(), in.begin() + static_cast<std::ptrdiff_t>(root->captures)), moves;
+    const Tensors y = root_of(root, head(in, count));
+    Tensors at_y(in.begin(), nth(in, root->captures)), moves;
     append(moves, in.subspan(count, root->captures));
     append(at_y, y);
     moves.resize(at_y.size());
@@ -34,9 +35,7 @@ Tensors root_of(const std::shared_ptr<const Root>& root, const Tensors& argument
     for (const Tensor& dx : postern::apply(*root->tangent, at_y)) out.push_back(-dx);
     return out;
   };
-  const auto solve = [root](std::span<const Tensor> in) {
-    return postern::apply(*root->solve, in);
-  };
+  const auto solve = [root](TensorSpan in) { return postern::apply(*root->solve, in); };
   return detail::custom_jvp(solve, rule, arguments, PlaceScope::current());
 }
 
@@ -47,16 +46,16 @@ detail::Tensors detail::custom_root(const TensorFunction& f, const Solver& solve
                                     const Place& place) {
   PlaceScope at(place);
   const Types types = solution_types(what, "the initial guess", initial);
-  const Closed of_f = trace_user_inner(what, types, [&](std::span<const Tensor> in) {
+  const Closed of_f = trace_user_inner(what, types, [&](TensorSpan in) {
     return like_solution(what, "what f gives", types, f(in));
   });
-  const Closed of_solve = trace_user_inner(what, types, [&](std::span<const Tensor> in) {
+  const Closed of_solve = trace_user_inner(what, types, [&](TensorSpan in) {
     return like_solution(what, "what solve gives", types,
                          solve(function_of(what, "f", of_f, types), in));
   });
   Types twice = types;
   append(twice, types);
-  const Closed of_tangent = trace_user_inner(what, twice, [&](std::span<const Tensor> in) {
+  const Closed of_tangent = trace_user_inner(what, twice, [&](TensorSpan in) {
     const std::size_t first = of_f.captures.size();
     Tensors point = of_f.captures;
     append(point, in.first(types.size()));
@@ -64,7 +63,7 @@ detail::Tensors detail::custom_root(const TensorFunction& f, const Solver& solve
     moves.resize(point.size(), true);
     const Linearized near =
         linearized({of_f.program, {}}, point, moves, std::vector<bool>(types.size(), true));
-    const auto push = [&](std::span<const Tensor> dx) {
+    const auto push = [&](TensorSpan dx) {
       Tensors all(first);
       append(all,
              like_solution(what, "the argument of f's derivative", types, {dx.begin(), dx.end()}));
