@@ -8,6 +8,7 @@
 #include "control/control.h"
 #include "core/cache.h"
 #include "core/check.h"
+#include "core/lists.h"
 #include "custom/custom.h"
 #include "transform/axis.h"
 #include "transform/batch.h"
@@ -19,8 +20,7 @@
 namespace postern::blocks {
 
 void BlockParams::fields(FieldSink& sink) const {
-  sink("block",
-       config->name + (config->attributes.items().empty() ? "" : to_string(config->attributes)));
+  sink("block", named_text(config->name, config->attributes));
   for (const Level& l : levels) {
     sink("batch", l.size);
     sink("mapped", l.mapped);
@@ -38,7 +38,7 @@ std::size_t BlockParams::leading() const {
 
 namespace {
 
-std::span<const Tensor> first_of(std::span<const Tensor> x, std::size_t n) { return x.first(n); }
+TensorSpan first_of(TensorSpan x, std::size_t n) { return x.first(n); }
 
 /// The program of `f`, simplified; captures become its inputs number `at`, and so do they in
 /// `operands`.
@@ -63,7 +63,7 @@ Types block_type(const Params* params, TypeSpan operands) {
 // results and theirs. It is of the same config, so that an override with a derivative of its own
 // finds it again in reverse mode (split_own); `of_operand` and `of_result` say whose the tangents
 // are. What the body captures while it is differentiated becomes an operand behind its values.
-Jvp block_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
+Jvp block_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   const auto& p = op.as<BlockParams>();
   if (p.rules) return p.rules->jvp(p.config->object.get(), x, dx);
   const std::vector<bool> moving = present(dx);
@@ -72,7 +72,7 @@ Jvp block_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> d
   const std::size_t before = operands.size();
   std::vector<bool> moves;
   BlockParams q = p;
-  q.body = closed(p.config->name, p.values, operands, [&](std::span<const Tensor> in) {
+  q.body = closed(p.config->name, p.values, operands, [&](TensorSpan in) {
     auto [y, dy] = jvp_of(*p.body, in.first(x.size()), placed(moving, in.subspan(x.size())));
     moves = present(dy);
     append(y, kept(dy));
@@ -92,8 +92,7 @@ Jvp block_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> d
   return {std::move(y), std::move(dy)};
 }
 
-Tensors block_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x,
-                        TypeSpan) {
+Tensors block_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan) {
   const auto& p = op.as<BlockParams>();
   if (p.rules) {
     check(p.rules->transpose != nullptr, "reverse mode: block {} of a tangent is not linear in it",
@@ -103,33 +102,31 @@ Tensors block_transpose(const Op& op, std::span<const Tensor> ct, std::span<cons
   return transpose_of(*p.body, x, ct);
 }
 
-Primitive::SplitResult defer(const Op& op, std::span<const Tensor> x, std::size_t results) {
+Primitive::SplitResult defer(const Op& op, TensorSpan x, std::size_t results) {
   Primitive::SplitResult out;
   out.known.resize(results);
   out.primitive = &op.primitive;
   out.params = op.params;
   for (std::size_t i = 0; i < x.size(); ++i)
-    out.operands.push_back({x[i], x[i].has_value() ? -1 : static_cast<int>(i)});
+    out.operands.push_back(Primitive::SplitResult::Source::of(x[i], static_cast<int>(i)));
   for (std::size_t i = 0; i < results; ++i) out.results.push_back(static_cast<int>(i));
   return out;
 }
 
 /// The unknown half of a split body as an equation.
-Primitive::SplitResult with_rest(const Halves& halves, std::span<const Tensor> known,
-                                 std::span<const Tensor> x) {
+Primitive::SplitResult with_rest(const Halves& halves, TensorSpan known, TensorSpan x) {
   return split_result(part_p, make_params(PartParams{halves.unknown}), halves.unknown_outputs,
                       known, known.subspan(known.size() - halves.residuals), x);
 }
 
-std::vector<bool> missing(std::span<const Tensor> x) {
+std::vector<bool> missing(TensorSpan x) {
   std::vector<bool> out = present(x);
   out.flip();
   return out;
 }
 
 /// What is known stays a block, which gives the residuals too.
-Primitive::SplitResult block_split(const Op& op, std::span<const Tensor> x,
-                                   const std::vector<bool>& wanted) {
+Primitive::SplitResult block_split(const Op& op, TensorSpan x, const std::vector<bool>& wanted) {
   const auto& p = op.as<BlockParams>();
   const auto leading = x.first(p.leading());
   if (p.rules || std::ranges::any_of(leading, [](const Tensor& t) { return !t.has_value(); }))
@@ -147,7 +144,7 @@ Primitive::SplitResult block_split(const Op& op, std::span<const Tensor> x,
 }
 
 /// Dead elements work on unit matrices: none of them fails, or takes long.
-Batched rules_batch(const BlockParams& p, std::span<const Tensor> x, std::span<const int> axes,
+Batched rules_batch(const BlockParams& p, TensorSpan x, std::span<const int> axes,
                     std::int64_t size, const Tensor& mask) {
   if (std::ranges::all_of(axes, [](int a) { return a < 0; })) {
     Tensors y = p.rules->apply(p.config->object.get(), x);
@@ -172,8 +169,8 @@ Tensor unmapped_result(const Tensor& y, int axis) {
   return dynamic_index(y, 0, axis);
 }
 
-Batched block_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
-                    std::int64_t size, const Tensor& mask) {
+Batched block_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
+                    const Tensor& mask) {
   const auto& p = op.as<BlockParams>();
   if (p.rules) return rules_batch(p, x, axes, size, mask);
   const std::size_t n = p.leading();
@@ -185,15 +182,15 @@ Batched block_batch(const Op& op, std::span<const Tensor> x, std::span<const int
     operands.push_back(batch_front(x[i], axes[i], size, false));
     if (axes[i] >= 0) moved[i] = 0;
   }
-  if (mask.has_value()) operands.insert(operands.begin() + static_cast<std::ptrdiff_t>(n), mask);
+  if (mask.has_value()) operands.insert(nth(operands, n), mask);
   std::vector<int> out_axes(op.as<BlockParams>().body->outputs.size(), 0);
   BlockParams q = p;
   q.values += mask.has_value();
   const std::size_t before = operands.size();
-  q.body = closed(p.config->name, q.values, operands, [&](std::span<const Tensor> in) {
+  q.body = closed(p.config->name, q.values, operands, [&](TensorSpan in) {
     Tensors inputs(in.begin(), in.end());
-    if (mask.has_value()) inputs.erase(inputs.begin() + static_cast<std::ptrdiff_t>(n));
-    auto [y, from] = batch_of(*p.body, inputs, moved, size, mask.has_value() ? in[n] : Tensor());
+    if (mask.has_value()) inputs.erase(nth(inputs, n));
+    auto [y, from] = batch_of(*p.body, inputs, moved, size, at_if(mask.has_value(), in, n));
     for (std::size_t i = 0; i < y.size(); ++i) {
       if (mapped || i >= p.results.size()) {
         y[i] = move_batch(y[i], from[i], 0, size);
@@ -216,10 +213,9 @@ Batched block_batch(const Op& op, std::span<const Tensor> x, std::span<const int
 /// The equation's results are what `write` makes of its operands.
 template <class Write>
 void lower_by(Lowering& out, const Equation& e, const Write& write) {
-  std::vector<Ssa> inputs;
-  for (std::size_t i = 0; i < e.operands.size(); ++i) inputs.push_back(out.operand(e, i));
+  const std::vector<Ssa> inputs = out.operands(e);
   const std::vector<Ssa> results = write(std::span<const Ssa>(inputs));
-  for (int i = 0; i < e.results; ++i) out.define(e, i, results[at(i)]);
+  out.define_all(e, results);
 }
 void inline_body(Lowering& out, const Equation& e, const Program& body) {
   lower_by(out, e, [&](std::span<const Ssa> in) { return out.inlined(body, in); });
@@ -241,7 +237,7 @@ void block_lower(Lowering& out, const Equation& e) {
   for (int i = 0; i < own; ++i) out.define(e, i, results[at(i)]);
 }
 
-Tensors block_evaluate(const Op& op, std::span<const Tensor> x) {
+Tensors block_evaluate(const Op& op, TensorSpan x) {
   const auto& p = op.as<BlockParams>();
   const ProgramPtr native = native_program(p, &platforms::current());
   if (!native) return bind_n(part_p, make_params(PartParams{p.body}), x);
@@ -255,7 +251,9 @@ Tensors block_evaluate(const Op& op, std::span<const Tensor> x) {
 std::string block_remark(const Params* params, const std::string& platform) {
   const OverridePtr o =
       choose(question(as<BlockParams>(*params), &platforms::named(platform, "text")));
-  return fmt::format("-> {} on {}", o ? describe(*o) : "default", platform);
+  std::string path = "default";
+  if (o) path = describe(*o);
+  return fmt::format("-> {} on {}", path, platform);
 }
 
 ParamsPtr block_with_programs(const Params* params, std::span<const ProgramPtr> programs) {
@@ -268,20 +266,18 @@ ParamsPtr block_with_programs(const Params* params, std::span<const ProgramPtr> 
 // --- a program as one equation
 // ------------------------------------------------------------------------------------------------
 
-Jvp part_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
+Jvp part_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   return jvp_of(*op.as<PartParams>().body, x, dx);
 }
-Tensors part_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x,
-                       TypeSpan) {
+Tensors part_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan) {
   return transpose_of(*op.as<PartParams>().body, x, ct);
 }
-Primitive::SplitResult part_split(const Op& op, std::span<const Tensor> x,
-                                  const std::vector<bool>&) {
+Primitive::SplitResult part_split(const Op& op, TensorSpan x, const std::vector<bool>&) {
   const Halves halves = split(*op.as<PartParams>().body, missing(x));
   return with_rest(halves, postern::apply(*halves.known, kept(x)), x);
 }
-Batched part_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
-                   std::int64_t size, const Tensor& mask) {
+Batched part_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
+                   const Tensor& mask) {
   return batch_of(*op.as<PartParams>().body, x, axes, size, mask);
 }
 void part_lower(Lowering& out, const Equation& e) {
@@ -316,7 +312,7 @@ constexpr Primitive part_p{.name = "part",
                            .lower = part_lower};
 
 Tensors bind_block(const detail::BlockConfig& config, ProgramPtr body, const Rules* rules,
-                   std::span<const Tensor> x) {
+                   TensorSpan x) {
   BlockParams p;
   p.config = std::make_shared<const detail::BlockConfig>(config);
   p.operands = types_of(x);
@@ -330,7 +326,7 @@ Tensors bind_block(const detail::BlockConfig& config, ProgramPtr body, const Rul
 }
 
 Tensors bind_cached(const detail::BlockConfig& config, const Rules* rules,
-                    const TensorFunction& by_default, std::span<const Tensor> x) {
+                    const TensorFunction& by_default, TensorSpan x) {
   constexpr std::size_t defaults_kept = 1024;
   static auto* const cache = new Cache<const Program>(defaults_kept);
   Types types = types_of(x);
@@ -354,17 +350,15 @@ Tensors block(const BlockConfig& config, const TensorFunction& default_fn, const
     check(t.has_value(),
           "block {}: an operand is an empty Tensor, one that was never given a value", config.name);
   Tensors x = operands;
-  const ProgramPtr body =
-      postern::blocks::closed(config.name, x.size(), x, [&](std::span<const Tensor> in) {
-        PlaceScope::Replace none{Place{}};
-        const NoAxes alone;  // an override could not take its place
-        return default_fn(in);
-      });
+  const ProgramPtr body = postern::blocks::closed(config.name, x.size(), x, [&](TensorSpan in) {
+    PlaceScope::Replace none{Place{}};
+    const NoAxes alone;  // an override could not take its place
+    return default_fn(in);
+  });
   if (declared) {
     const Types gives = body->output_types();
     bool same = gives.size() == declared->size();
-    for (std::size_t i = 0; same && i < gives.size(); ++i)
-      same = gives[i].dtype == (*declared)[i].dtype && gives[i].dims == (*declared)[i].dims;
+    for (std::size_t i = 0; same && i < gives.size(); ++i) same = alike(gives[i], (*declared)[i]);
     check(same, "block {}: declared is {}, the default gives {}", config.name, to_string(*declared),
           to_string(gives));
   }

@@ -13,12 +13,10 @@ namespace postern::blocks {
 /// ones.
 struct Rules {
   /// The block for operands with one more leading axis.
-  Tensors (*apply)(const void* config, std::span<const Tensor> x);
-  std::pair<Tensors, Tensors> (*jvp)(const void* config, std::span<const Tensor> x,
-                                     std::span<const Tensor> dx);
+  Tensors (*apply)(const void* config, TensorSpan x);
+  std::pair<Tensors, Tensors> (*jvp)(const void* config, TensorSpan x, TensorSpan dx);
   /// Cotangents of the operands that are empty in `x`; null where the block is not linear in any.
-  Tensors (*transpose)(const void* config, std::span<const Tensor> ct,
-                       std::span<const Tensor> x) = nullptr;
+  Tensors (*transpose)(const void* config, TensorSpan ct, TensorSpan x) = nullptr;
   /// Dead elements of a batch cannot fail or take long; else they become unit matrices.
   bool dead_as_they_are = false;
 };
@@ -99,13 +97,13 @@ struct OwnParams {
 extern const Primitive own_p;
 
 /// Splits by the override's own derivative where there is one that can be used.
-bool split_own(const BlockParams& params, std::span<const Tensor> x, Primitive::SplitResult& out);
+bool split_own(const BlockParams& params, TensorSpan x, Primitive::SplitResult& out);
 
 /// A bound block; `body` is its default.
 Tensors bind_block(const detail::BlockConfig& config, ProgramPtr body, const Rules* rules,
-                   std::span<const Tensor> x);
+                   TensorSpan x);
 /// The same for a default that config and types determine, which is traced once for each.
 Tensors bind_cached(const detail::BlockConfig& config, const Rules* rules,
-                    const TensorFunction& by_default, std::span<const Tensor> x);
+                    const TensorFunction& by_default, TensorSpan x);
 
 }  // namespace postern::blocks

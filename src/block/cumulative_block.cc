@@ -20,30 +20,29 @@ const Cumulative& config_of(const void* config) { return *static_cast<const Cumu
 extern const Rules cumulative_rules, cumsum_rules;
 
 Tensor bind(const Cumulative& c, const Tensor& x) {
-  const auto by_default = [&](std::span<const Tensor> in) {
+  const auto by_default = [&](TensorSpan in) {
     return Tensors{
         bind_cumulative(cumulative_primitive(c.kind), in[0], c.axis + in[0].rank(), c.reverse)};
   };
-  const Rules& rules = c.kind == "sum" ? cumsum_rules : cumulative_rules;
-  return blocks::bind_cached(detail::erase_config(c), &rules, by_default, {&x, 1})[0];
+  const Rules* rules = &cumulative_rules;
+  if (c.kind == "sum") rules = &cumsum_rules;
+  return blocks::bind_cached(detail::erase_config(c), rules, by_default, {&x, 1})[0];
 }
 
 /// The axis counts from the end, where a batch changes nothing.
-Tensors apply_rule(const void* config, std::span<const Tensor> x) {
-  return {bind(config_of(config), x[0])};
-}
+Tensors apply_rule(const void* config, TensorSpan x) { return {bind(config_of(config), x[0])}; }
 
-Jvp jvp_rule(const void* config, std::span<const Tensor> x, std::span<const Tensor> dx) {
+Jvp jvp_rule(const void* config, TensorSpan x, TensorSpan dx) {
   const Cumulative& c = config_of(config);
   return {{bind(c, x[0])},
           {cumulative_tangent(cumulative_primitive(c.kind), x[0], dx[0], c.axis + x[0].rank(),
                               c.reverse)}};
 }
 
-Jvp cumsum_jvp(const void* config, std::span<const Tensor> x, std::span<const Tensor> dx) {
+Jvp cumsum_jvp(const void* config, TensorSpan x, TensorSpan dx) {
   return {{bind(config_of(config), x[0])}, {bind(config_of(config), dx[0])}};
 }
-Tensors cumsum_transpose(const void* config, std::span<const Tensor> ct, std::span<const Tensor>) {
+Tensors cumsum_transpose(const void* config, TensorSpan ct, TensorSpan) {
   Cumulative c = config_of(config);
   c.reverse = !c.reverse;
   return {bind(c, ct[0])};

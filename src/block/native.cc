@@ -1,6 +1,7 @@
 // What an override puts in the place of a block, and its own derivative.
 #include "block/block.h"
 #include "core/check.h"
+#include "core/lists.h"
 #include "custom/custom.h"
 #include "transform/batch.h"
 #include "transform/jvp.h"
@@ -11,13 +12,15 @@ namespace postern::blocks {
 
 namespace {
 
-void require_types(const std::string& what, std::span<const Tensor> y, const Types& types) {
+void require_types(const std::string& what, TensorSpan y, const Types& types) {
   bool same = y.size() == types.size();
-  for (std::size_t i = 0; same && i < y.size(); ++i)
-    same = y[i].has_value() && y[i].dtype() == types[i].dtype && y[i].dims() == types[i].dims;
+  for (std::size_t i = 0; same && i < y.size(); ++i) same = is_of(y[i], types[i]);
   if (same) return;
   Types got;
-  for (const Tensor& t : y) got.push_back(t.has_value() ? t.type() : Type{});
+  for (const Tensor& t : y) {
+    got.emplace_back();
+    if (t.has_value()) got.back() = t.type();
+  }
   throw_type_error(
       fmt::format("{} gives {}, the default gives {}", what, to_string(got), to_string(types)));
 }
@@ -44,18 +47,15 @@ FfiTarget full_target(const BlockParams& p, const FfiTarget& target) {
   return full;
 }
 
-Tensors run_override(const BlockParams& p, const Override& o, std::span<const Tensor> in) {
+Tensors run_override(const BlockParams& p, const Override& o, TensorSpan in) {
   const Tensors x(in.begin(), in.end());
   if (o.program) return o.program(p.config->object.get(), x);
   if (o.target) return detail::ffi_call(full_target(p, *o.target), p.results, x, o.batch);
   CallOptions options{.name = p.config->name, .vmap = o.batch.value_or(VmapMethod::sequential)};
-  std::string structure = "(";
-  std::vector<std::string> paths;
-  for (std::size_t i = 0; i < p.results.size(); ++i) {
-    structure += i ? ",*" : "*";
-    paths.push_back("");
-  }
-  return detail::call(options, p.results, p.results.size() == 1 ? "*" : structure + ")", paths,
+  const std::size_t count = p.results.size();
+  std::string structure = "*";
+  if (count != 1) structure = fmt::format("({})", fmt::join(std::vector<char>(count, '*'), ","));
+  return detail::call(options, p.results, structure, std::vector<std::string>(count),
                       o.kernel(p.config->object), x);
 }
 
@@ -69,14 +69,14 @@ ProgramPtr batched(const Program& p, const Level& level) {
   Types types = p.input_types();
   std::vector<int> axes;
   for (std::size_t i = 0; i < types.size(); ++i) {
-    axes.push_back(level.mapped[i] ? 0 : -1);
+    axes.push_back(axis_if(level.mapped[i]));
     if (level.mapped[i]) types[i].dims.insert(types[i].dims.begin(), level.size);
   }
   if (level.masked) types.push_back({DType::pred, {level.size}});
   const std::size_t n = axes.size();
-  const Closed closed = trace_program(p.name, types, [&](std::span<const Tensor> in) {
-    auto [y, from] = batch_of(p, in.first(n), axes, level.size, level.masked ? in[n] : Tensor());
-    for (std::size_t i = 0; i < y.size(); ++i) y[i] = move_batch(y[i], from[i], 0, level.size);
+  const Closed closed = trace_program(p.name, types, [&](TensorSpan in) {
+    auto [y, from] = batch_of(p, in.first(n), axes, level.size, at_if(level.masked, in, n));
+    move_to_front(y, from, level.size);
     return std::move(y);
   });
   return without_captures(p.name, closed);
@@ -85,7 +85,7 @@ ProgramPtr batched(const Program& p, const Level& level) {
 ProgramPtr native_program(const BlockParams& p, const platforms::Platform* platform) {
   const OverridePtr o = choose(question(p, platform));
   if (!o) return nullptr;
-  const Closed closed = trace_program(p.config->name, p.operands, [&](std::span<const Tensor> in) {
+  const Closed closed = trace_program(p.config->name, p.operands, [&](TensorSpan in) {
     Tensors y = run_override(p, *o, in);
     require_types(described(p, *o), y, p.results);
     return y;
@@ -124,21 +124,17 @@ Types own_type(const Params* params, TypeSpan) {
   return as<OwnParams>(*params).push->output_types();
 }
 
-std::span<const Tensor> pushed(const OwnParams& p, std::span<const Tensor> x) {
-  return x.subspan(p.residuals);
-}
+TensorSpan pushed(const OwnParams& p, TensorSpan x) { return x.subspan(p.residuals); }
 
-Jvp own_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx) {
+Jvp own_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   const auto& p = op.as<OwnParams>();
   return jvp_of(*p.push, pushed(p, x), dx.subspan(p.residuals));
 }
 
-Tensors own_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x,
-                      TypeSpan) {
+Tensors own_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan) {
   const auto& p = op.as<OwnParams>();
-  Tensors in(x.begin(), x.begin() + static_cast<std::ptrdiff_t>(p.residuals));
-  for (const Type& t : p.results)
-    in.push_back(is_differentiable(t.dtype) ? zeros_of(t) : no_tangent(t));
+  Tensors in = head(x, p.residuals);
+  for (const Type& t : p.results) in.push_back(shown_tangent({}, t));
   for (std::size_t i = 0; i < ct.size(); ++i)
     if (ct[i].has_value()) in[p.residuals + at(p.of_result[i])] = ct[i];
   const Tensors given = postern::apply(*p.backward, in);
@@ -147,21 +143,20 @@ Tensors own_transpose(const Op& op, std::span<const Tensor> ct, std::span<const 
   return out;
 }
 
-Batched own_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
-                  std::int64_t size, const Tensor& mask) {
+Batched own_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
+                  const Tensor& mask) {
   const auto& p = op.as<OwnParams>();
   return batch_of(*p.push, pushed(p, x), axes.subspan(p.residuals), size, mask);
 }
 
 void own_lower(Lowering& out, const Equation& e) {
   const auto& p = as<OwnParams>(*e.params);
-  std::vector<Ssa> inputs;
-  for (std::size_t i = p.residuals; i < e.operands.size(); ++i) inputs.push_back(out.operand(e, i));
+  const std::vector<Ssa> inputs = out.operands(e, p.residuals);
   const std::vector<Ssa> results = out.inlined(*p.push, inputs);
-  for (int i = 0; i < e.results; ++i) out.define(e, i, results[at(i)]);
+  out.define_all(e, results);
 }
 
-Tensors own_evaluate(const Op& op, std::span<const Tensor> x) {
+Tensors own_evaluate(const Op& op, TensorSpan x) {
   const auto& p = op.as<OwnParams>();
   return postern::apply(*p.push, pushed(p, x));
 }
@@ -181,7 +176,7 @@ namespace {
 
 /// Operands to results and residuals.
 ProgramPtr forward_program(const BlockParams& p, const Override& o) {
-  const Closed closed = trace_program(p.config->name, p.operands, [&](std::span<const Tensor> in) {
+  const Closed closed = trace_program(p.config->name, p.operands, [&](TensorSpan in) {
     auto [y, residuals] = o.vjp_forward(p.config->object.get(), in);
     require_types(described(p, o) + " in its vjp", y, p.results);
     append(y, residuals);
@@ -193,9 +188,8 @@ ProgramPtr forward_program(const BlockParams& p, const Override& o) {
 /// Residuals and cotangents to the cotangents of the operands named in `of_operand`.
 ProgramPtr backward_program(const BlockParams& p, const Override& o, const Types& residuals) {
   Types types = residuals;
-  for (const Type& t : p.results)
-    types.push_back(is_differentiable(t.dtype) ? t : Type{DType::pred, t.dims});
-  const Closed closed = trace_program(p.config->name, types, [&](std::span<const Tensor> in) {
+  for (const Type& t : p.results) types.push_back(tangent_type(t));
+  const Closed closed = trace_program(p.config->name, types, [&](TensorSpan in) {
     const Tensors given = o.vjp_backward(p.config->object.get(), in.first(residuals.size()),
                                          in.subspan(residuals.size()));
     check(given.size() == p.operands.size(), "{} gives {} cotangents for {} operands",
@@ -204,9 +198,8 @@ ProgramPtr backward_program(const BlockParams& p, const Override& o, const Types
     for (const int i : p.of_operand) {
       const Type& type = p.operands[at(i)];
       out.push_back(or_zeros_of(given[at(i)], type));
-      check(out.back().dtype() == type.dtype && out.back().dims() == type.dims,
-            "{} gives a cotangent {} for operand {}, which is {}", described(p, o),
-            to_string(out.back().type()), i, to_string(type));
+      check(alike(out.back().type(), type), "{} gives a cotangent {} for operand {}, which is {}",
+            described(p, o), to_string(out.back().type()), i, to_string(type));
     }
     return out;
   });
@@ -219,13 +212,12 @@ ProgramPtr batched_backward(ProgramPtr backward, const BlockParams& p) {
   for (const Level& level : p.levels) {
     const ProgramPtr one =
         batched(*backward, {level.size, std::vector<bool>(backward->inputs.size(), true), false});
-    const Closed closed =
-        trace_program(one->name, one->input_types(), [&](std::span<const Tensor> in) {
-          Tensors y = postern::apply(*one, in);
-          for (std::size_t i = 0; i < y.size(); ++i)
-            if (!level.mapped[at(p.of_operand[i])]) y[i] = sum(y[i], {.axes = Dims{0}});
-          return y;
-        });
+    const Closed closed = trace_program(one->name, one->input_types(), [&](TensorSpan in) {
+      Tensors y = postern::apply(*one, in);
+      for (std::size_t i = 0; i < y.size(); ++i)
+        if (!level.mapped[at(p.of_operand[i])]) y[i] = sum(y[i], {.axes = Dims{0}});
+      return y;
+    });
     backward = closed.program;
   }
   return backward;
@@ -234,18 +226,21 @@ ProgramPtr batched_backward(ProgramPtr backward, const BlockParams& p) {
 /// The tangents among the body's results.
 ProgramPtr tangents_of(const BlockParams& p) {
   Program push = *p.body;
-  push.outputs.erase(push.outputs.begin(),
-                     push.outputs.begin() + static_cast<std::ptrdiff_t>(p.results.size()));
+  push.outputs.erase(push.outputs.begin(), nth(push.outputs, p.results.size()));
   return simplify(push);
 }
 
 /// `program` with the inputs that are unknown, whose operands are empty in `x`, behind the others.
-ProgramPtr unknown_last(const Program& program, std::span<const Tensor> x) {
+ProgramPtr unknown_last(const Program& program, TensorSpan x) {
   Program out = program;
   std::vector<ValueId> last;
   out.inputs.clear();
-  for (std::size_t i = 0; i < x.size(); ++i)
-    (x[i].has_value() ? out.inputs : last).push_back(program.inputs[i]);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    if (x[i].has_value())
+      out.inputs.push_back(program.inputs[i]);
+    else
+      last.push_back(program.inputs[i]);
+  }
   out.inputs.insert(out.inputs.end(), last.begin(), last.end());
   return std::make_shared<const Program>(std::move(out));
 }
@@ -261,7 +256,7 @@ ProgramPtr unknown_last(const Program& program, std::span<const Tensor> x) {
 // equation of own_p. It is given what the forward function kept, the known operands and the
 // tangents, and makes the tangents of the results: by the block's own tangents, or, transposed, by
 // the backward function. Throws a TypeError where an override's function gives other types.
-bool split_own(const BlockParams& p, std::span<const Tensor> x, Primitive::SplitResult& out) {
+bool split_own(const BlockParams& p, TensorSpan x, Primitive::SplitResult& out) {
   if (p.order != 1) return false;
   const std::size_t n = p.operands.size();
   for (const Level& level : p.levels)
@@ -280,7 +275,7 @@ bool split_own(const BlockParams& p, std::span<const Tensor> x, Primitive::Split
   if (!o || !o->vjp_forward) return false;
   ProgramPtr forward = forward_program(p, *o);
   const Types all = forward->output_types();
-  const Types kept_types(all.begin() + static_cast<std::ptrdiff_t>(p.results.size()), all.end());
+  const Types kept_types = tail(all, p.results.size());
   OwnParams q{nullptr,
               batched_backward(backward_program(p, *o, kept_types), p),
               kept_types.size(),
@@ -288,7 +283,7 @@ bool split_own(const BlockParams& p, std::span<const Tensor> x, Primitive::Split
               {}};
   for (const Level& level : p.levels) forward = batched(*forward, level);
   const Tensors y = postern::apply(*forward, x.first(n));
-  out.known.assign(y.begin(), y.begin() + static_cast<std::ptrdiff_t>(p.results.size()));
+  out.known = head(y, p.results.size());
   for (const Tensor& t : out.known) q.results.push_back(t.type());
   q.push = unknown_last(*tangents_of(p), x);
 

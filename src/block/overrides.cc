@@ -54,16 +54,22 @@ std::string dtype_mismatch(const Callee& kernel, const Question& q) {
   if (!kernel.function()) return "";
   const auto& parameters = kernel.function()->parameters;
   const bool all_in = !parameters.empty() && parameters[0].kind == Kind::all_operands;
-  const std::size_t for_operands = all_in ? 1 : q.operands.size();
-  for (std::size_t i = all_in ? 1 : 0; i < parameters.size(); ++i) {
+  std::size_t first = 0, for_operands = q.operands.size();
+  if (all_in) first = for_operands = 1;
+  for (std::size_t i = first; i < parameters.size(); ++i) {
     const auto& p = parameters[i];
     if (p.kind != Kind::view && p.kind != Kind::mutable_view && p.kind != Kind::number) continue;
-    const bool operand = p.kind != Kind::mutable_view;
-    const std::size_t leaf = operand ? i : i - for_operands;
-    const auto& types = operand ? q.operands : q.results;
-    if (leaf < types.size() && types[leaf].dtype != p.dtype)
-      return fmt::format("its kernel is for {}, {} {} is {}", to_string(p.dtype),
-                         operand ? "operand" : "result", leaf, to_string(types[leaf]));
+    std::size_t leaf = i;
+    const auto* types = &q.operands;
+    const char* role = "operand";
+    if (p.kind == Kind::mutable_view) {
+      leaf -= for_operands;
+      types = &q.results;
+      role = "result";
+    }
+    if (leaf < types->size() && (*types)[leaf].dtype != p.dtype)
+      return fmt::format("its kernel is for {}, {} {} is {}", to_string(p.dtype), role, leaf,
+                         to_string((*types)[leaf]));
   }
   return "";
 }
@@ -104,10 +110,14 @@ OverridePtr choose(const Question& q, std::vector<std::string>* why) {
   const std::vector<OverridePtr> all = overrides_of(*q.config.type);
   for (std::size_t i = all.size(); i-- > 0;) {
     const std::string refused = refusal(*all[i], q);
-    if (why)
-      why->push_back(fmt::format("{} {}", describe(*all[i]),
-                                 refused.empty() ? "accepts" : "declines: " + refused));
-    if (refused.empty()) return all[i]->keeps_default ? nullptr : all[i];
+    if (why) {
+      std::string answer = "accepts";
+      if (!refused.empty()) answer = "declines: " + refused;
+      why->push_back(fmt::format("{} {}", describe(*all[i]), answer));
+    }
+    if (!refused.empty()) continue;
+    if (all[i]->keeps_default) return nullptr;
+    return all[i];
   }
   if (why && all.empty()) why->push_back("no override is registered");
   return nullptr;
@@ -164,10 +174,9 @@ std::uint64_t detail::add_override(ErasedOverride o) {
         forms);
   check((o.vjp_forward == nullptr) == (o.vjp_backward == nullptr),
         "override_block '{}': a vjp needs both forward and backward", o.block);
-  const platforms::Platform* only_on =
-      o.platform.empty()
-          ? nullptr
-          : &platforms::named(o.platform, fmt::format("override_block '{}'", o.block));
+  const platforms::Platform* only_on = nullptr;
+  if (!o.platform.empty())
+    only_on = &platforms::named(o.platform, fmt::format("override_block '{}'", o.block));
   check(!o.target || o.batch != VmapMethod::parallel,
         "override_block '{}': the batching method of a target is sequential, expand_dims or "
         "broadcast_all",
@@ -228,8 +237,7 @@ BlockPath detail::block_path(const BlockConfig& config, std::span<const Type> op
     std::scoped_lock lock(r.guard);
     used = r.used.contains(*config.type);
   }
-  const std::string shown =
-      config.name + (config.attributes.items().empty() ? "" : to_string(config.attributes));
+  const std::string shown = named_text(config.name, config.attributes);
   auto path = [&](BlockPath::Kind kind, const char* word) {
     return BlockPath{kind, fmt::format("{} for {} on {}: {} ({})", shown, to_string(operands),
                                        platform, word, fmt::join(why, "; "))};

@@ -8,6 +8,7 @@
 
 #include "block/block.h"
 #include "core/enum.h"
+#include "core/text.h"
 #include "ops/family.h"
 #include "transform/batch.h"
 
@@ -49,22 +50,27 @@ struct AttributeText {
   std::string operator()(const std::vector<std::string>&) const { return ""; }
   template <class List, class Text>
   static std::string array(const char* type, const List& list, Text text) {
+    Separator comma(", ", ": ");
     std::string out = fmt::format("array<{}", type);
-    for (std::size_t i = 0; i < list.size(); ++i) out += (i ? ", " : ": ") + text(list[i]);
+    for (const auto& item : list) out += fmt::format("{}{}", comma(), text(item));
     return out + ">";
   }
 };
 
 std::string layouts_text(const std::vector<Dims>& given, std::span<const std::int64_t> ranks) {
+  Separator comma;
   std::string out;
-  for (std::size_t i = 0; i < ranks.size(); ++i)
-    out += (i ? ", " : "") + Lowering::layout(ranks[i], given.empty() ? Dims() : given[i]);
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    Dims axes;
+    if (!given.empty()) axes = given[i];
+    out += fmt::format("{}{}", comma(), Lowering::layout(ranks[i], axes));
+  }
   return out;
 }
 
 Types target_type(const Params* params, TypeSpan) { return as<TargetParams>(*params).results; }
 
-Jvp target_jvp(const Op& op, std::span<const Tensor>, std::span<const Tensor>) {
+Jvp target_jvp(const Op& op, TensorSpan, TensorSpan) {
   throw_type_error(
       fmt::format("target '{}' has no derivative, and an operand is differentiated: give it a rule "
                   "with custom_vjp or custom_jvp, or put "
@@ -73,8 +79,8 @@ Jvp target_jvp(const Op& op, std::span<const Tensor>, std::span<const Tensor>) {
 }
 
 /// Element by element, in a loop; those that are not alive have no effect.
-Tensors one_by_one(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
-                   std::int64_t size, const Tensor& mask) {
+Tensors one_by_one(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
+                   const Tensor& mask) {
   const auto& p = op.as<TargetParams>();
   Tensors mapped;
   for (std::size_t i = 0; i < x.size(); ++i)
@@ -99,8 +105,8 @@ Tensors one_by_one(const Op& op, std::span<const Tensor> x, std::span<const int>
       mapped, {}, PlaceScope::current());
 }
 
-Batched target_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
-                     std::int64_t size, const Tensor& mask) {
+Batched target_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
+                     const Tensor& mask) {
   TargetParams p = op.as<TargetParams>();
   const FfiTarget& target = *p.target;
   check(p.vmap.has_value(),
@@ -120,10 +126,12 @@ Batched target_batch(const Op& op, std::span<const Tensor> x, std::span<const in
         target.aliases, [&](const auto& a) { return a.second == static_cast<int>(operand); });
   };
   Tensors moved;
-  for (std::size_t i = 0; i < x.size(); ++i)
-    moved.push_back(axes[i] < 0 && *p.vmap == VmapMethod::expand_dims && !written_over(i)
-                        ? expand_dims(x[i], 0)
-                        : batch_front(x[i], axes[i], size));
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    if (axes[i] < 0 && *p.vmap == VmapMethod::expand_dims && !written_over(i))
+      moved.push_back(expand_dims(x[i], 0));
+    else
+      moved.push_back(batch_front(x[i], axes[i], size));
+  }
   for (Type& t : p.results) t.dims.insert(t.dims.begin(), size);
   const std::size_t results = p.results.size();
   return {bind_n(op.primitive, make_params(std::move(p)), moved), std::vector<int>(results, 0)};
@@ -138,38 +146,43 @@ void target_lower(Lowering& out, const Equation& e) {
         "cannot be saved",
         target.name);
   require_handler(target.name, *platform);
-  std::string ins, in_types, outs, out_types, attributes;
+  std::vector<Ssa> ins, outs;
+  std::vector<std::string> in_types, out_types;
   std::vector<std::int64_t> in_ranks, out_ranks;
   for (std::size_t i = 0; i < e.operands.size(); ++i) {
-    ins += fmt::format("{}%{}", i ? ", " : "", out.operand(e, i).id);
-    in_types += (i ? ", " : "") + Lowering::type(out.operand_type(e, i));
+    ins.push_back(out.operand(e, i));
+    in_types.push_back(Lowering::type(out.operand_type(e, i)));
     in_ranks.push_back(out.operand_type(e, i).rank());
   }
   for (int i = 0; i < e.results; ++i) {
-    const Ssa r = out.fresh();
-    out.define(e, i, r);
-    outs += fmt::format("{}%{}", i ? ", " : "", r.id);
-    out_types += (i ? ", " : "") + Lowering::type(out.result_type(e, i));
+    outs.push_back(out.fresh());
+    out.define(e, i, outs.back());
+    out_types.push_back(Lowering::type(out.result_type(e, i)));
     out_ranks.push_back(out.result_type(e, i).rank());
   }
+  Separator next_attribute, next_alias;
+  std::string attributes;
   for (const auto& [name, value] : target.attributes.items())
-    attributes += fmt::format("{}{} = {}", attributes.empty() ? "" : ", ", Lowering::string(name),
+    attributes += fmt::format("{}{} = {}", next_attribute(), Lowering::string(name),
                               std::visit(AttributeText(), value));
-  out.write("    {}{}\"stablehlo.custom_call\"({}) {{call_target_name = {}, api_version = 4 : i32",
-            outs, outs.empty() ? "" : " = ", ins, Lowering::string(target.name));
-  out.write(", backend_config = {{{}}}{}", attributes,
-            target.side_effect ? ", has_side_effect = true" : "");
+  out.write("    {}\"stablehlo.custom_call\"({}) {{call_target_name = {}, api_version = 4 : i32",
+            Lowering::assigned(outs), Lowering::list(ins), Lowering::string(target.name));
+  out.write(", backend_config = {{{}}}", attributes);
+  if (target.side_effect) out.write(", has_side_effect = true");
   out.write(", operand_layouts = [{}], result_layouts = [{}]",
             layouts_text(target.operand_layouts, in_ranks),
             layouts_text(target.result_layouts, out_ranks));
   std::string aliases;
-  for (const auto& [result, operand] : target.aliases)
+  for (const auto& [result, operand] : target.aliases) {
+    std::string place;
+    if (e.results > 1) place = std::to_string(result);
     aliases += fmt::format(
         "{}#stablehlo.output_operand_alias<output_tuple_indices = [{}], operand_index = {}, "
         "operand_tuple_indices = []>",
-        aliases.empty() ? "" : ", ", e.results > 1 ? std::to_string(result) : "", operand);
+        next_alias(), place, operand);
+  }
   if (!aliases.empty()) out.write(", output_operand_aliases = [{}]", aliases);
-  out.write("}} : ({}) -> ({})\n", in_types, out_types);
+  out.write("}} : ({}) -> ({})\n", fmt::join(in_types, ", "), fmt::join(out_types, ", "));
 }
 
 /// A layout names each axis once; an empty one is row-major.
@@ -189,11 +202,14 @@ Effect target_effect(const Params*) { return Effect::unordered; }
 void check_attributes(const FfiTarget& target) {
   for (const auto& [name, value] : target.attributes.items()) {
     check(!name.empty(), "ffi_call '{}': an attribute has no name", target.name);
-    check(!std::holds_alternative<std::vector<bool>>(value) &&
-              !std::holds_alternative<std::vector<std::string>>(value),
-          "ffi_call '{}': attribute '{}' is a list of {}, which XLA's FFI cannot carry; give {}",
-          target.name, name, std::holds_alternative<std::vector<bool>>(value) ? "bools" : "strings",
-          std::holds_alternative<std::vector<bool>>(value) ? "numbers" : "one string");
+    check(!std::holds_alternative<std::vector<bool>>(value),
+          "ffi_call '{}': attribute '{}' is a list of bools, which XLA's FFI cannot carry; give "
+          "numbers",
+          target.name, name);
+    check(!std::holds_alternative<std::vector<std::string>>(value),
+          "ffi_call '{}': attribute '{}' is a list of strings, which XLA's FFI cannot carry; give "
+          "one string",
+          target.name, name);
   }
 }
 
@@ -244,7 +260,7 @@ Tensors ffi_call(const FfiTarget& target, const std::vector<Type>& out, const Te
           result, operand, out.size(), operands.size());
     const Type &to = out[static_cast<std::size_t>(result)],
                &from = operands[static_cast<std::size_t>(operand)].type();
-    check(to.dtype == from.dtype && to.dims == from.dims,
+    check(alike(to, from),
           "ffi_call '{}': result {} is written over operand {} and must be of its type {}, got {}",
           target.name, result, operand, to_string(from), to_string(to));
   }
@@ -253,8 +269,9 @@ Tensors ffi_call(const FfiTarget& target, const std::vector<Type>& out, const Te
         "ffi_call '{}': vmap is sequential, expand_dims or broadcast_all", target.name);
   blocks::TargetParams p{std::make_shared<const FfiTarget>(target), {}, vmap};
   for (const Type& t : out) p.results.push_back({t.dtype, t.dims});
-  return bind_n(target.side_effect ? blocks::effect_target_p : blocks::target_p,
-                make_params(std::move(p)), operands);
+  const Primitive* primitive = &blocks::target_p;
+  if (target.side_effect) primitive = &blocks::effect_target_p;
+  return bind_n(*primitive, make_params(std::move(p)), operands);
 }
 
 }  // namespace postern::detail

@@ -55,8 +55,8 @@ template <class T>
 struct Max {
   using Carry = T;
   static constexpr Carry neutral() {
-    return std::is_integral_v<T> ? std::numeric_limits<T>::lowest()
-                                 : -std::numeric_limits<T>::infinity();
+    if (std::is_integral_v<T>) return std::numeric_limits<T>::lowest();
+    return -std::numeric_limits<T>::infinity();
   }
   static Carry step(Carry a, Carry b) {
     if (a == b) return is_negative(a) ? b : a;
@@ -67,8 +67,8 @@ template <class T>
 struct Min {
   using Carry = T;
   static constexpr Carry neutral() {
-    return std::is_integral_v<T> ? std::numeric_limits<T>::max()
-                                 : std::numeric_limits<T>::infinity();
+    if (std::is_integral_v<T>) return std::numeric_limits<T>::max();
+    return std::numeric_limits<T>::infinity();
   }
   static Carry step(Carry a, Carry b) {
     if (a == b) return is_negative(a) ? a : b;

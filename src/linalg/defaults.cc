@@ -24,7 +24,7 @@ Tensor times(const Tensor& a, const Tensor& v) { return sum(a * as_row(v), {.axe
 
 }  // namespace
 
-Tensors cholesky_default(const void*, std::span<const Tensor> x) {
+Tensors cholesky_default(const void*, TensorSpan x) {
   const Tensor a = hermitian_part(x[0]);
   const std::int64_t n = rows(a);
   if (n == 0) return {a};
@@ -42,7 +42,7 @@ Tensors cholesky_default(const void*, std::span<const Tensor> x) {
   return {where(column_index(n, n) <= row_index(n, n), l + convert(whole, a.dtype()), zero_of(a))};
 }
 
-Tensors lu_default(const void*, std::span<const Tensor> x) {
+Tensors lu_default(const void*, TensorSpan x) {
   const Tensor a = x[0];
   const std::int64_t m = rows(a), n = columns(a), k = std::min(m, n);
   const Tensor pivots = zeros({DType::s32, {k}}), order = index(m);
@@ -50,8 +50,11 @@ Tensors lu_default(const void*, std::span<const Tensor> x) {
   auto step = [m, n, k](Tensor c, std::tuple<Tensor, Tensor, Tensor> carry) {
     auto [now, swaps, rows_now] = carry;
     const Tensor column = at_column(now, c);
-    const Tensor size =
-        is_complex(now.dtype()) ? abs(real(column)) + abs(imag(column)) : abs(column);
+    Tensor size;
+    if (is_complex(now.dtype()))
+      size = abs(real(column)) + abs(imag(column));
+    else
+      size = abs(column);
     const Tensor p = argmax(where(index(m) >= c, size, -1.0f));
     auto exchange = [&](const Tensor& t, const Tensor& i) {
       return where(i == c, as_row(at_row(t, p)), where(i == p, as_row(at_row(t, c)), t));
@@ -98,35 +101,43 @@ std::pair<Tensor, Tensor> householder(const Tensor& a) {
   return {basis, r};
 }
 
-Tensors qr_default(const void* config, std::span<const Tensor> x) {
+Tensors qr_default(const void* config, TensorSpan x) {
   const Tensor& a = x[0];
-  const std::int64_t m = rows(a), n = columns(a),
-                     k = static_cast<const linalg::Qr*>(config)->full ? m : std::min(m, n);
+  const std::int64_t m = rows(a), n = columns(a);
+  std::int64_t k = m;
+  if (!static_cast<const linalg::Qr*>(config)->full) k = std::min(m, n);
   const auto [q, r] = householder(a);
   return {slice_axis(q, 1, 0, k), triu(slice_axis(r, 0, 0, k))};
 }
 
-Tensors triangular_default(const void* config, std::span<const Tensor> x) {
+Tensors triangular_default(const void* config, TensorSpan x) {
   const auto& c = *static_cast<const linalg::Triangular*>(config);
-  Tensor a = c.conjugate ? conj_of(x[0]) : x[0];
-  Tensor b = c.left ? x[1] : swapped(x[1]);
+  Tensor a = x[0], b = x[1];
+  if (c.conjugate) a = conj_of(a);
+  if (!c.left) b = swapped(b);
   // x op(a) = b is op(a)^T x^T = b^T.
   const bool flip = c.transpose != !c.left;
   if (flip) a = swapped(a);
   const bool lower = c.lower != flip;
   const std::int64_t n = rows(a);
   if (n == 0 || b.size() == 0) return {x[1]};
-  const Tensor strict = lower ? tril(a, -1) : triu(a, 1);
+  Tensor strict;
+  if (lower)
+    strict = tril(a, -1);
+  else
+    strict = triu(a, 1);
   const Tensor solved = fori_loop(
       0, n,
       [&](Tensor i, Tensor done) {
-        const Tensor at = lower ? i : static_cast<int>(n - 1) - i;
+        Tensor at = i;
+        if (!lower) at = static_cast<int>(n - 1) - i;
         Tensor row = at_row(b, at) - sum(as_column(at_row(strict, at)) * done, {.axes = Dims{0}});
         if (!c.unit_diagonal) row = row / at_row(at_row(a, at), at);
         return dynamic_update_slice(done, as_row(row), {at, zeros_like(at)});
       },
       zeros_like(b));
-  return {c.left ? solved : swapped(solved)};
+  if (c.left) return {solved};
+  return {swapped(solved)};
 }
 
 }  // namespace postern::blocks

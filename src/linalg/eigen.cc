@@ -25,12 +25,12 @@ Tensor inverse_gaps(const Tensor& w, const Tensor& values) {
 // --- eigh
 // -------------------------------------------------------------------------------------------------
 
-Tensors eigh_apply(const void* config, std::span<const Tensor> x) {
+Tensors eigh_apply(const void* config, TensorSpan x) {
   return bind_eigh(config_of<linalg::Eigh>(config), x[0]);
 }
 
 /// dw = diag(v^H da v), dv = v (f o v^H da v) with f the inverse gaps (Giles 2008).
-Jvp eigh_jvp(const void* config, std::span<const Tensor> x, std::span<const Tensor> dx) {
+Jvp eigh_jvp(const void* config, TensorSpan x, TensorSpan dx) {
   linalg::Eigh c = config_of<linalg::Eigh>(config);
   const bool vectors = c.vectors;
   c.vectors = true;
@@ -46,7 +46,7 @@ constexpr Rules eigh_rules{eigh_apply, eigh_jvp};
 // --- svd
 // -------------------------------------------------------------------------------------------------
 
-Tensors svd_apply(const void* config, std::span<const Tensor> x) {
+Tensors svd_apply(const void* config, TensorSpan x) {
   return bind_svd(config_of<linalg::Svd>(config), x[0]);
 }
 
@@ -56,7 +56,7 @@ Tensor outside(const Tensor& u, const Tensor& t, const Tensor& s_inverse) {
 }
 
 /// Townsend 2016, "Differentiating the singular value decomposition".
-Jvp svd_jvp(const void* config, std::span<const Tensor> x, std::span<const Tensor> dx) {
+Jvp svd_jvp(const void* config, TensorSpan x, TensorSpan dx) {
   linalg::Svd c = config_of<linalg::Svd>(config);
   const std::int64_t m = rows(x[0]), n = columns(x[0]);
   const bool vectors = c.vectors;

@@ -21,37 +21,43 @@ const Config& config_of(const void* config) {
 
 /// What the block reads of a, or of its tangent.
 Tensor part_read(const Triangular& c, const Tensor& a) {
-  const std::int64_t k = c.unit_diagonal ? 1 : 0;
+  const std::int64_t k = c.unit_diagonal;
   if (c.lower) return tril(a, -k);
   return triu(a, k);
 }
 Tensor applied(const Triangular& c, const Tensor& a) {
-  const Tensor t = c.transpose ? swapped(a) : a;
+  Tensor t = a;
+  if (c.transpose) t = swapped(t);
   if (c.conjugate && is_complex(a.dtype())) return conj(t);
   return t;
 }
 
-Tensors triangular_apply(const void* config, std::span<const Tensor> x) {
+Tensors triangular_apply(const void* config, TensorSpan x) {
   return {bind_triangular(config_of<Triangular>(config), x[0], x[1])};
 }
 
-Jvp triangular_jvp(const void* config, std::span<const Tensor> x, std::span<const Tensor> dx) {
+Jvp triangular_jvp(const void* config, TensorSpan x, TensorSpan dx) {
   const auto& c = config_of<Triangular>(config);
   const Tensor y = bind_triangular(c, x[0], x[1]);
   Tensor right = dx[1];
   if (dx[0].has_value()) {
     const Tensor da = applied(c, part_read(c, dx[0]));
-    right = add_any(right, -(c.left ? matmul(da, y) : matmul(y, da)));
+    Tensor moved;
+    if (c.left)
+      moved = matmul(da, y);
+    else
+      moved = matmul(y, da);
+    right = add_any(right, -moved);
   }
   return {{y}, {bind_triangular(c, x[0], right)}};
 }
 
-Tensors triangular_transpose(const void* config, std::span<const Tensor> ct,
-                             std::span<const Tensor> x) {
+Tensors triangular_transpose(const void* config, TensorSpan ct, TensorSpan x) {
   Triangular c = config_of<Triangular>(config);
   check(x[0].has_value(), "reverse mode: triangular_solve is not linear in its matrix");
   c.transpose = !c.transpose;
-  return {Tensor(), ct[0].has_value() ? bind_triangular(c, x[0], ct[0]) : Tensor()};
+  const auto solved = [&](const Tensor& t) { return bind_triangular(c, x[0], t); };
+  return {Tensor(), map_value(ct[0], solved)};
 }
 
 constexpr Rules triangular_rules{triangular_apply, triangular_jvp, triangular_transpose};
@@ -59,13 +65,13 @@ constexpr Rules triangular_rules{triangular_apply, triangular_jvp, triangular_tr
 // --- cholesky
 // -------------------------------------------------------------------------------------------------
 
-Tensors cholesky_apply(const void* config, std::span<const Tensor> x) {
+Tensors cholesky_apply(const void* config, TensorSpan x) {
   return {bind_cholesky(config_of<linalg::Cholesky>(config), x[0])};
 }
 
 /// dl = l phi(l^-1 da l^-H), where phi takes the lower triangle and half the diagonal (Murray
 /// 2016).
-Jvp cholesky_jvp(const void* config, std::span<const Tensor> x, std::span<const Tensor> dx) {
+Jvp cholesky_jvp(const void* config, TensorSpan x, TensorSpan dx) {
   const Tensor l = bind_cholesky(config_of<linalg::Cholesky>(config), x[0]);
   const Tensor half =
       triangular(l, hermitian_part(dx[0]), {.left = false, .transpose = true, .conjugate = true});
@@ -78,7 +84,7 @@ constexpr Rules cholesky_rules{cholesky_apply, cholesky_jvp};
 // --- lu
 // -------------------------------------------------------------------------------------------------
 
-Tensors lu_apply(const void*, std::span<const Tensor> x) { return bind_lu(x[0]); }
+Tensors lu_apply(const void*, TensorSpan x) { return bind_lu(x[0]); }
 
 Tensor pad_last(const Tensor& x, std::int64_t more_rows, std::int64_t more_columns) {
   Dims low(static_cast<std::size_t>(x.rank()), 0), high = low;
@@ -94,7 +100,7 @@ Tensor permuted(const Tensor& x, const Tensor& permutation) {
 
 /// With x = l^-1 p da u^-1: dl = l tril(x, -1), du = triu(x) u; l and u made square by unit
 /// matrices (as lax.linalg.lu).
-Jvp lu_jvp(const void*, std::span<const Tensor> x, std::span<const Tensor> dx) {
+Jvp lu_jvp(const void*, TensorSpan x, TensorSpan dx) {
   const Tensors y = bind_lu(x[0]);
   const std::int64_t m = rows(x[0]), n = columns(x[0]), k = std::min(m, n);
   const DType dtype = x[0].dtype();
@@ -112,7 +118,7 @@ constexpr Rules lu_rules{lu_apply, lu_jvp};
 // --- qr
 // -------------------------------------------------------------------------------------------------
 
-Tensors qr_apply(const void* config, std::span<const Tensor> x) {
+Tensors qr_apply(const void* config, TensorSpan x) {
   return bind_qr(config_of<linalg::Qr>(config), x[0]);
 }
 
@@ -129,7 +135,7 @@ std::pair<Tensor, Tensor> tall_qr_tangents(const Tensor& q, const Tensor& r, con
   return {matmul(q, skew - inner) + over, matmul(inner - skew, r)};
 }
 
-Jvp qr_jvp(const void* config, std::span<const Tensor> x, std::span<const Tensor> dx) {
+Jvp qr_jvp(const void* config, TensorSpan x, TensorSpan dx) {
   const auto& c = config_of<linalg::Qr>(config);
   const std::int64_t m = rows(x[0]), n = columns(x[0]);
   check(!c.full || m <= n,

@@ -53,11 +53,15 @@ Carry over_pairs(std::int64_t n, Step step, const Carry& init) {
 
 }  // namespace
 
-Tensors eigh_default(const void* config, std::span<const Tensor> x) {
+Tensors eigh_default(const void* config, TensorSpan x) {
   const bool vectors = static_cast<const linalg::Eigh*>(config)->vectors;
   const std::int64_t n = rows(x[0]);
   const Tensor a = hermitian_part(x[0]);
-  if (n == 0) return vectors ? Tensors{real_of(diagonal(a)), a} : Tensors{real_of(diagonal(a))};
+  if (n == 0) {
+    const Tensor none = real_of(diagonal(a));
+    if (vectors) return {none, a};
+    return {none};
+  }
   using Pair = std::tuple<Tensor, Tensor>;
   const auto [d, v] = over_pairs(
       n,
@@ -109,24 +113,30 @@ Tensors tall_svd(const Tensor& a, bool full) {
             take(scaled, order, 1) / convert(expand_dims(where(there, s, 1.0f), 0), a.dtype()),
             zeros({a.dtype(), {}}));
   const Tensor q = householder(u).first;
-  const Tensor thin = where(expand_dims(there, 0), u, slice_axis(q, 1, 0, n));
-  return {full && m > n ? concatenate({thin, slice_axis(q, 1, n, m)}, 1) : thin, s,
-          take(v, order, 1)};
+  Tensor left = where(expand_dims(there, 0), u, slice_axis(q, 1, 0, n));
+  if (full && m > n) left = concatenate({left, slice_axis(q, 1, n, m)}, 1);
+  return {left, s, take(v, order, 1)};
 }
 
 }  // namespace
 
-Tensors svd_default(const void* config, std::span<const Tensor> x) {
+Tensors svd_default(const void* config, TensorSpan x) {
   const auto& c = *static_cast<const linalg::Svd*>(config);
   const Tensor& a = x[0];
   const std::int64_t m = rows(a), n = columns(a), k = std::min(m, n);
   if (k == 0) {
     const Tensor s = zeros({real_dtype(a.dtype()), {0}});
     if (!c.vectors) return {s};
-    return {slice_axis(identity(a.dtype(), m), 1, 0, c.full ? m : 0), s,
-            slice_axis(identity(a.dtype(), n), 0, 0, c.full ? n : 0)};
+    const auto basis = [&](std::int64_t rows, std::int64_t axis) {
+      std::int64_t kept = 0;
+      if (c.full) kept = rows;
+      return slice_axis(identity(a.dtype(), rows), axis, 0, kept);
+    };
+    return {basis(m, 1), s, basis(n, 0)};
   }
-  const Tensors wide = tall_svd(m >= n ? a : adjoint(a), c.full);
+  Tensor tall = a;
+  if (m < n) tall = adjoint(tall);
+  const Tensors wide = tall_svd(tall, c.full);
   if (!c.vectors) return {wide[1]};
   if (m >= n) return {wide[0], wide[1], adjoint(wide[2])};
   return {wide[2], wide[1], adjoint(wide[0])};

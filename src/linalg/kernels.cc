@@ -16,6 +16,7 @@
 #include "linalg/lapack.h"
 #include "linalg/layout.h"
 #include "linalg/small.h"
+#include "ops/family.h"
 #include "platform/cpu/cpu.h"
 
 namespace postern::blocks {
@@ -24,6 +25,7 @@ namespace {
 
 using lapack::Int;
 using lapack::Real;
+using lapack::size_of;
 using In = std::span<const AnyView>;
 using Out = std::span<const AnyMutableView>;
 
@@ -48,7 +50,7 @@ std::int64_t count(const AnyView& a) {
 template <class V>
 std::size_t step(const V& v, std::size_t axes = 2) {
   std::size_t n = 1;
-  for (std::size_t i = 1; i <= axes; ++i) n *= static_cast<std::size_t>(extent(v, i));
+  for (std::size_t i = 1; i <= axes; ++i) n *= size_of(extent(v, i));
   return n;
 }
 
@@ -95,15 +97,13 @@ template <class Run>
 void over_batch(std::int64_t count, std::size_t elements, Run run) {
   constexpr std::size_t worth = 16384;  // elements for each core
   const std::int64_t cores = std::min(count, host::core_count());
-  if (cores < 2 ||
-      static_cast<std::size_t>(count) * elements < worth * static_cast<std::size_t>(cores))
-    return run(0, count);
-  std::vector<std::exception_ptr> failures(static_cast<std::size_t>(cores));
+  if (cores < 2 || size_of(count) * elements < worth * size_of(cores)) return run(0, count);
+  std::vector<std::exception_ptr> failures(size_of(cores));
   host::parallel_for(cores, [&](std::int64_t part) {
     try {
       run(count * part / cores, count * (part + 1) / cores);
     } catch (...) {
-      failures[static_cast<std::size_t>(part)] = std::current_exception();
+      failures[size_of(part)] = std::current_exception();
     }
   });
   for (const std::exception_ptr& failure : failures)
@@ -135,10 +135,10 @@ template <class T>
 void cholesky(const linalg::Cholesky& c, In in, Out out) {
   constexpr std::size_t small = 16;
   const Int n = extent(in[0], 1);
-  const std::size_t size = step(in[0]), width = static_cast<std::size_t>(n);
+  const std::size_t size = step(in[0]), width = size_of(n);
   for (std::int64_t b = 0; b < count(in[0]) && n > 0; ++b) {
-    T* l = data<T>(out[0]) + static_cast<std::size_t>(b) * size;
-    const T* a = data<T>(in[0]) + static_cast<std::size_t>(b) * size;
+    T* l = data<T>(out[0]) + size_of(b) * size;
+    const T* a = data<T>(in[0]) + size_of(b) * size;
     bool ok = false;
     if (width <= small) {
       ok = small_cholesky(a, l, width);
@@ -192,15 +192,16 @@ template <class T>
 void lu(In in, Out out) {
   constexpr std::size_t small = 64;
   const Int m = extent(in[0], 2), n = extent(in[0], 1), k = std::min(m, n);
-  const auto rows = static_cast<std::size_t>(m), columns = static_cast<std::size_t>(n),
-             size = rows * columns;
+  const auto rows = size_of(m), columns = size_of(n), size = rows * columns;
   const bool in_place = rows <= small && columns <= small;
+  std::size_t work_size = size;
+  if (in_place) work_size = 0;
   over_batch(count(in[0]), size, [&](std::int64_t first, std::int64_t last) {
-    const auto work = scratch<T>(in_place ? 0 : size);
+    const auto work = scratch<T>(work_size);
     for (std::int64_t b = first; b < last; ++b) {
-      const auto at = static_cast<std::size_t>(b);
-      Int* pivots = data<Int>(out[1]) + at * static_cast<std::size_t>(k);
-      Int* order = data<Int>(out[2]) + at * static_cast<std::size_t>(m);
+      const auto at = size_of(b);
+      Int* pivots = data<Int>(out[1]) + at * size_of(k);
+      Int* order = data<Int>(out[2]) + at * size_of(m);
       std::iota(order, order + m, 0);
       if (k == 0) continue;
       const T* a = data<T>(in[0]) + at * size;
@@ -223,16 +224,17 @@ void lu(In in, Out out) {
 
 template <class T>
 void qr(const linalg::Qr& c, In in, Out out) {
-  const Int m = extent(in[0], 2), n = extent(in[0], 1), k = std::min(m, n), width = c.full ? m : k;
-  const auto rows = static_cast<std::size_t>(m), columns = static_cast<std::size_t>(n),
-             kept = static_cast<std::size_t>(width);
+  const Int m = extent(in[0], 2), n = extent(in[0], 1), k = std::min(m, n);
+  Int width = k;
+  if (c.full) width = m;
+  const auto rows = size_of(m), columns = size_of(n), kept = size_of(width);
   const std::size_t size = step(in[0]), q_size = step(out[0]), r_size = step(out[1]);
   over_batch(count(in[0]), size, [&](std::int64_t first, std::int64_t last) {
     // Column-major: first a, then reflectors below r, then q.
     const auto work = scratch<T>(rows * std::max(columns, kept));
-    const auto tau = scratch<T>(static_cast<std::size_t>(std::max<Int>(1, k)));
+    const auto tau = scratch<T>(size_of(std::max<Int>(1, k)));
     for (std::int64_t b = first; b < last; ++b) {
-      const auto at = static_cast<std::size_t>(b);
+      const auto at = size_of(b);
       T* r = data<T>(out[1]) + at * r_size;
       layout::transposed(data<T>(in[0]) + at * size, work.get(), rows, columns, columns);
       if (k > 0) lapack::geqrf(m, n, work.get(), tau.get());
@@ -248,22 +250,27 @@ void qr(const linalg::Qr& c, In in, Out out) {
 template <class T>
 void eigh(const linalg::Eigh& c, In in, Out out) {
   const Int n = extent(in[0], 1);
-  const std::size_t size = step(in[0]), width = static_cast<std::size_t>(n);
+  const std::size_t size = step(in[0]), width = size_of(n);
   if (n == 0) return;
   const bool small = n <= small::most_rows;
+  std::size_t work_size = size;
+  if (c.vectors || small) work_size = 0;
+  char job = 'N';
+  if (c.vectors) job = 'V';
   const auto matrices = [&](std::int64_t first, std::int64_t last) {
-    const auto work = scratch<T>(c.vectors || small ? 0 : size);
+    const auto work = scratch<T>(work_size);
     for (std::int64_t b = first; b < last; ++b) {
-      const auto at = static_cast<std::size_t>(b);
+      const auto at = size_of(b);
       const T* a = data<T>(in[0]) + at * size;
       Real<T>* w = data<Real<T>>(out[0]) + at * width;
-      T* v = c.vectors ? data<T>(out[1]) + at * size : work.get();
+      T* v = work.get();
+      if (c.vectors) v = data<T>(out[1]) + at * size;
       bool ok = finite(a, size);
       if (ok && small) {
         ok = small::eigh(a, n, c.vectors, w, v);
       } else if (ok) {
         layout::hermitian_lower(a, v, width);
-        ok = lapack::heevd<T>(c.vectors ? 'V' : 'N', 'L', n, v, w) == 0;
+        ok = lapack::heevd<T>(job, 'L', n, v, w) == 0;
         if (ok && c.vectors) layout::make_row_major(v, width, false);
       }
       if (ok) continue;
@@ -274,27 +281,35 @@ void eigh(const linalg::Eigh& c, In in, Out out) {
     }
   };
   // On several threads LAPACK's small ones wait for each other.
-  small ? over_batch(count(in[0]), size * width, matrices) : matrices(0, count(in[0]));
+  if (small)
+    over_batch(count(in[0]), size * width, matrices);
+  else
+    matrices(0, count(in[0]));
 }
 
 template <class T>
 void svd(const linalg::Svd& c, In in, Out out) {
   const Int m = extent(in[0], 2), n = extent(in[0], 1), k = std::min(m, n);
   const std::size_t size = step(in[0]);
-  const AnyMutableView& s_view = out[c.vectors ? 1 : 0];
+  // The results are s alone, or u, s and v's adjoint.
+  const AnyMutableView& s_view = out[std::size_t{c.vectors}];
   const Int m_kept = c.full ? m : k, n_kept = c.full ? n : k;
-  const std::size_t u_size = static_cast<std::size_t>(m) * static_cast<std::size_t>(m_kept),
-                    v_size = static_cast<std::size_t>(n) * static_cast<std::size_t>(n_kept);
+  char job = 'N';
+  if (c.vectors) job = c.full ? 'A' : 'S';
+  const std::size_t u_size = size_of(m) * size_of(m_kept), v_size = size_of(n) * size_of(n_kept);
   auto unit = [](T* to, Int rows, Int columns) {
     for (Int i = 0; i < rows; ++i)
-      for (Int j = 0; j < columns; ++j) to[i * columns + j] = T(i == j ? 1 : 0);
+      for (Int j = 0; j < columns; ++j) to[i * columns + j] = T(i == j);
   };
   over_batch(count(in[0]), size, [&](std::int64_t first, std::int64_t last) {
     const auto work = scratch<T>(size);
     for (std::int64_t b = first; b < last; ++b) {
-      const auto at = static_cast<std::size_t>(b);
-      T* u = c.vectors ? data<T>(out[0]) + at * u_size : nullptr;
-      T* vh = c.vectors ? data<T>(out[2]) + at * v_size : nullptr;
+      const auto at = size_of(b);
+      T *u = nullptr, *vh = nullptr;
+      if (c.vectors) {
+        u = data<T>(out[0]) + at * u_size;
+        vh = data<T>(out[2]) + at * v_size;
+      }
       if (k == 0) {
         if (c.vectors) {
           unit(u, m, m_kept);
@@ -302,10 +317,8 @@ void svd(const linalg::Svd& c, In in, Out out) {
         }
         continue;
       }
-      Real<T>* s = data<Real<T>>(s_view) + at * static_cast<std::size_t>(k);
+      Real<T>* s = data<Real<T>>(s_view) + at * size_of(k);
       std::copy_n(data<T>(in[0]) + at * size, size, work.get());
-      char job = 'N';
-      if (c.vectors) job = c.full ? 'A' : 'S';
       const bool ok = finite(work.get(), size) &&
                       lapack::gesdd<T>(job, n, m, work.get(), s, vh, n, u, m_kept) == 0;
       if (ok) continue;
@@ -326,12 +339,13 @@ void triangular(const linalg::Triangular& c, In in, Out out) {
   const std::size_t size = step(in[0]), b_size = step(in[1]);
   std::vector<T> conjugated;
   for (std::int64_t b = 0; b < count(in[1]); ++b) {
-    const auto at = static_cast<std::size_t>(b);
+    const auto at = size_of(b);
     const T* a = data<T>(in[0]) + at * size;
     T* x = data<T>(out[0]) + at * b_size;
     std::copy_n(data<T>(in[1]) + at * b_size, b_size, x);
     if (n == 0 || b_size == 0) continue;
-    CBLAS_TRANSPOSE op = c.transpose ? CblasTrans : CblasNoTrans;
+    CBLAS_TRANSPOSE op = CblasNoTrans;
+    if (c.transpose) op = CblasTrans;
     if constexpr (lapack::complex_element<T>) {
       if (c.conjugate && c.transpose) op = CblasConjTrans;
       if (c.conjugate && !c.transpose) {
@@ -389,11 +403,11 @@ void general(In in, Out out) {
   const std::size_t size = step(in[0]);
   std::vector<T> work(size);
   for (std::int64_t b = 0; b < count(in[0]) && n > 0; ++b) {
-    const auto at = static_cast<std::size_t>(b);
-    auto* w = data<std::complex<Real<T>>>(out[0]) + at * static_cast<std::size_t>(n);
+    const auto at = size_of(b);
+    auto* w = data<std::complex<Real<T>>>(out[0]) + at * size_of(n);
     std::copy_n(data<T>(in[0]) + at * size, size, work.data());
     if (!finite(work.data(), size) || lapack::geev<T>(n, work.data(), w) != 0)
-      fill_nan(w, static_cast<std::size_t>(n));
+      fill_nan(w, size_of(n));
   }
 }
 
@@ -405,12 +419,12 @@ namespace postern::linalg {
 Tensor eigvals(const Operand& operand) {
   PlaceScope at(operand.place());
   const Tensor& t = operand.tensor();
-  const DType dtype = is_complex(t.dtype()) || t.dtype() == DType::f64 ? t.dtype() : DType::f32;
+  DType dtype = DType::f32;
+  if (is_complex(t.dtype()) || t.dtype() == DType::f64) dtype = t.dtype();
   const Tensor a = convert(t, dtype);
   check(a.rank() >= 2 && a.dims().back() == a.dims()[a.dims().size() - 2],
         "eigvals: square matrices are needed, got {}", to_string(t.type()));
-  const bool wide = dtype == DType::f64 || dtype == DType::c128;
-  const Type out{wide ? DType::c128 : DType::c64, Dims(a.dims().begin(), a.dims().end() - 1)};
+  const Type out{complex_dtype(real_dtype(dtype)), Dims(a.dims().begin(), a.dims().end() - 1)};
   return call(
       CallOptions{.name = "linalg.eigvals", .vmap = VmapMethod::broadcast_all}, out,
       [](blocks::In in, blocks::Out result) {

@@ -1,6 +1,8 @@
 // LAPACK and BLAS by element type. Column-major; `work` variants, which do not search for NaN.
 #pragma once
 #include <complex>
+#include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #define LAPACK_COMPLEX_CUSTOM
@@ -12,6 +14,7 @@
 namespace postern::blocks::lapack {
 
 using Int = lapack_int;
+inline std::size_t size_of(std::int64_t n) { return static_cast<std::size_t>(n); }
 template <class T>
 struct RealOf {
   using type = T;
@@ -76,12 +79,17 @@ Int ungqr(Int m, Int n, Int k, T* a, const T* tau) {
   });
 }
 
+/// Room in real numbers for the routines that work on complex ones; the others want none.
+template <class T>
+std::vector<Real<T>> complex_work(std::size_t count) {
+  if constexpr (complex_element<T>) return std::vector<Real<T>>(count);
+  return {};
+}
 /// With columns in the order that makes r's diagonal fall; pivots count from 1, those that are not
 /// 0 before come first.
 template <class T>
 Int geqp3(Int m, Int n, T* a, Int* pivots, T* tau) {
-  [[maybe_unused]] std::vector<Real<T>> rwork(complex_element<T> ? 2 * static_cast<std::size_t>(n)
-                                                                 : 0);
+  [[maybe_unused]] auto rwork = complex_work<T>(2 * size_of(n));
   return with_work<T>([&](T* work, Int length) {
     if constexpr (complex_element<T>)
       return pick<T>(0, 0, LAPACKE_cgeqp3_work, LAPACKE_zgeqp3_work)(
@@ -127,11 +135,10 @@ Int heevd(char job, char uplo, Int n, T* a, Real<T>* w) {
 /// Destroys a.
 template <class T>
 Int gesdd(char job, Int m, Int n, T* a, Real<T>* s, T* u, Int ldu, T* vt, Int ldvt) {
-  const auto small = static_cast<std::size_t>(std::min(m, n)),
-             large = static_cast<std::size_t>(std::max(m, n));
+  const auto small = size_of(std::min(m, n)), large = size_of(std::max(m, n));
   std::vector<Int> iwork(8 * small);
-  [[maybe_unused]] std::vector<Real<T>> rwork(
-      complex_element<T> ? small * std::max(5 * small + 7, 2 * large + 2 * small + 1) + 1 : 0);
+  [[maybe_unused]] auto rwork =
+      complex_work<T>(small * std::max(5 * small + 7, 2 * large + 2 * small + 1) + 1);
   return with_work<T>([&](T* work, Int length) {
     if constexpr (complex_element<T>)
       return pick<T>(0, 0, LAPACKE_cgesdd_work, LAPACKE_zgesdd_work)(
@@ -146,8 +153,7 @@ Int gesdd(char job, Int m, Int n, T* a, Real<T>* s, T* u, Int ldu, T* vt, Int ld
 /// Destroys a.
 template <class T>
 Int gesvd(char job, Int m, Int n, T* a, Real<T>* s, T* u, Int ldu, T* vt, Int ldvt) {
-  [[maybe_unused]] std::vector<Real<T>> rwork(
-      complex_element<T> ? 5 * static_cast<std::size_t>(std::min(m, n)) : 0);
+  [[maybe_unused]] auto rwork = complex_work<T>(5 * size_of(std::min(m, n)));
   return with_work<T>([&](T* work, Int length) {
     if constexpr (complex_element<T>)
       return pick<T>(0, 0, LAPACKE_cgesvd_work, LAPACKE_zgesvd_work)(
@@ -163,8 +169,7 @@ Int gesvd(char job, Int m, Int n, T* a, Real<T>* s, T* u, Int ldu, T* vt, Int ld
 template <class T>
 Int geev_vectors(char left, char right, Int n, T* a, T* w, [[maybe_unused]] T* imaginary, T* vl,
                  T* vr) {
-  [[maybe_unused]] std::vector<Real<T>> rwork(complex_element<T> ? 2 * static_cast<std::size_t>(n)
-                                                                 : 0);
+  [[maybe_unused]] auto rwork = complex_work<T>(2 * size_of(n));
   return with_work<T>([&](T* work, Int length) {
     if constexpr (complex_element<T>)
       return pick<T>(0, 0, LAPACKE_cgeev_work, LAPACKE_zgeev_work)(
@@ -180,7 +185,7 @@ Int geev(Int n, T* a, std::complex<Real<T>>* w) {
   if constexpr (complex_element<T>) {
     return geev_vectors<T>('N', 'N', n, a, w, nullptr, nullptr, nullptr);
   } else {
-    const auto size = static_cast<std::size_t>(n);
+    const auto size = size_of(n);
     std::vector<T> parts(2 * size);
     const Int info =
         geev_vectors<T>('N', 'N', n, a, parts.data(), parts.data() + size, nullptr, nullptr);
@@ -192,7 +197,7 @@ Int geev(Int n, T* a, std::complex<Real<T>>* w) {
 /// The Schur form takes the place of a.
 template <class T>
 Int gees(char job, Int n, T* a, T* w, [[maybe_unused]] T* imaginary, T* vectors) {
-  [[maybe_unused]] std::vector<Real<T>> rwork(complex_element<T> ? static_cast<std::size_t>(n) : 0);
+  [[maybe_unused]] auto rwork = complex_work<T>(size_of(n));
   Int selected = 0;
   return with_work<T>([&](T* work, Int length) {
     if constexpr (complex_element<T>)

@@ -12,8 +12,6 @@
 
 namespace postern::blocks::lapack {
 
-inline std::size_t size_of(Int n) { return static_cast<std::size_t>(n); }
-
 using Extents = std::initializer_list<Int>;
 
 /// What a target was called with. It comes from a file, so whatever is asked for is checked first,
@@ -72,7 +70,7 @@ class Call {
   T* updated(std::size_t i, std::size_t j, Extents extents) const {
     const T* from = operand<T>(j, extents);
     T* to = result<T>(i, extents);
-    std::size_t n = static_cast<std::size_t>(count);
+    std::size_t n = size_of(count);
     for (const Int e : extents) n *= size_of(e);
     if (from != to) std::copy_n(from, n, to);
     return to;
@@ -124,7 +122,7 @@ class Call {
 /// Calls run(i) for each problem of the batch.
 template <class Run>
 void each(const Call& call, Run run) {
-  for (std::int64_t i = 0; i < call.count; ++i) run(static_cast<std::size_t>(i));
+  for (std::int64_t i = 0; i < call.count; ++i) run(size_of(i));
 }
 
 }  // namespace postern::blocks::lapack

@@ -38,7 +38,8 @@ void potrf(const XLA_FFI_CallFrame* frame) {
   T* a = call.updated<T>(0, 0, {n, n});
   Int* info = call.result<Int>(1, {});
   each(call, [&](std::size_t i) {
-    info[i] = n ? lapack::potrf(uplo, n, a + i * size_of(n) * size_of(n)) : 0;
+    info[i] = 0;
+    if (n > 0) info[i] = lapack::potrf(uplo, n, a + i * size_of(n) * size_of(n));
   });
 }
 
@@ -59,7 +60,9 @@ void trsm(const XLA_FFI_CallFrame* frame) {
   const char transposed = call.letter("trans_x", "NTC");
   const T* a = call.operand<T>(0, {n, n});
   T* b = call.updated<T>(0, 1, {rows, columns});
-  Call::require((left ? rows : columns) == n, [&] {
+  Int fits = columns;
+  if (left) fits = rows;
+  Call::require(fits == n, [&] {
     return fmt::format("a triangle of {} rows does not fit a matrix of {} by {}", n, rows, columns);
   });
   if (n == 0 || rows == 0 || columns == 0) return;
@@ -79,7 +82,10 @@ void getrf(const XLA_FFI_CallFrame* frame) {
   T* a = call.updated<T>(0, 0, {m, n});
   Int *pivots = call.result<Int>(1, {k}), *info = call.result<Int>(2, {});
   each(call, [&](std::size_t i) {
-    info[i] = k ? lapack::getrf(m, n, a + i * size_of(m) * size_of(n), pivots + i * size_of(k)) : 0;
+    info[i] = 0;
+    if (k == 0) return;
+    T* const matrix = a + i * size_of(m) * size_of(n);
+    info[i] = lapack::getrf(m, n, matrix, pivots + i * size_of(k));
   });
 }
 
@@ -129,15 +135,20 @@ void unmqr(const XLA_FFI_CallFrame* frame) {
   const bool left = call.number("left") != 0, transposed = call.number("transpose") != 0;
   const T *a = call.operand<T>(0, {rows, width}), *tau = call.operand<T>(1, {k});
   T* c = call.updated<T>(0, 2, {m, n});
-  Call::require(k <= width && k <= rows && rows == (left ? m : n), [&] {
+  Int reflected = n;
+  if (left) reflected = m;
+  Call::require(k <= width && k <= rows && rows == reflected, [&] {
     return fmt::format("{} reflectors of {} rows do not go with a matrix of {} by {}", k, rows, m,
                        n);
   });
   if (m == 0 || n == 0 || k == 0) return;
-  const char adjoint = lapack::complex_element<T> ? 'C' : 'T';
+  char side = 'R', op = 'N';
+  if (left) side = 'L';
+  if (transposed) op = 'T';
+  if (transposed && lapack::complex_element<T>) op = 'C';
   each(call, [&](std::size_t i) {
-    lapack::unmqr(left ? 'L' : 'R', transposed ? adjoint : 'N', m, n, k,
-                  a + i * size_of(rows) * size_of(width), rows, tau + i * size_of(k),
+    const T* const reflectors = a + i * size_of(rows) * size_of(width);
+    lapack::unmqr(side, op, m, n, k, reflectors, rows, tau + i * size_of(k),
                   c + i * size_of(m) * size_of(n));
   });
 }
@@ -150,16 +161,20 @@ void svd(const XLA_FFI_CallFrame* frame) {
   // Without vectors there is room for them all the same, as much as all or as the first would take.
   const auto u_dims = pjrt::dims_of(pjrt::results(frame)[2]);
   const bool all = mode == 'A' || (mode == 'N' && !u_dims.empty() && u_dims.back() == m);
-  const Int u_columns = all ? m : k, v_rows = all ? n : k;
+  Int u_columns = k, v_rows = k;
+  if (all) {
+    u_columns = m;
+    v_rows = n;
+  }
   T* a = call.updated<T>(0, 0, {m, n});
   Real<T>* s = call.result<Real<T>>(1, {k});
   T *u = call.result<T>(2, {m, u_columns}), *v = call.result<T>(3, {v_rows, n});
   Int* info = call.result<Int>(4, {});
   const std::size_t size = size_of(m) * size_of(n), u_size = size_of(m) * size_of(u_columns),
                     v_size = size_of(v_rows) * size_of(n);
-  std::fill_n(s, static_cast<std::size_t>(call.count) * size_of(k), Real<T>(0));
-  std::fill_n(u, static_cast<std::size_t>(call.count) * u_size, T(0));
-  std::fill_n(v, static_cast<std::size_t>(call.count) * v_size, T(0));
+  std::fill_n(s, size_of(call.count) * size_of(k), Real<T>(0));
+  std::fill_n(u, size_of(call.count) * u_size, T(0));
+  std::fill_n(v, size_of(call.count) * v_size, T(0));
   each(call, [&](std::size_t i) {
     info[i] = 0;
     if (k == 0) return;
@@ -192,9 +207,9 @@ void heevd(const XLA_FFI_CallFrame* frame) {
     if (n == 0) return;
     T* const matrix = a + i * size_of(n) * size_of(n);
     std::fill_n(w + i * size_of(n), size_of(n), Real<T>(0));
-    info[i] = finite(matrix, size_of(n) * size_of(n))
-                  ? lapack::heevd<T>(mode, uplo, n, matrix, w + i * size_of(n))
-                  : n;
+    info[i] = n;
+    if (finite(matrix, size_of(n) * size_of(n)))
+      info[i] = lapack::heevd<T>(mode, uplo, n, matrix, w + i * size_of(n));
   });
 }
 
@@ -217,7 +232,7 @@ void unpack(Int n, const T* imaginary, const T* packed, std::complex<T>* out) {
 template <class T>
 void geev(const XLA_FFI_CallFrame* frame) {
   constexpr bool complex = lapack::complex_element<T>;
-  constexpr std::size_t values = complex ? 1 : 2;
+  constexpr std::size_t values = 1 + !complex;  // the two parts of a real matrix's
   using Complex = std::complex<Real<T>>;
   const Call call(frame, 1, values + 3, 2);
   const Int n = call.square();
@@ -225,11 +240,13 @@ void geev(const XLA_FFI_CallFrame* frame) {
   const char left = call.letter("compute_left", "VN"), right = call.letter("compute_right", "VN");
   const T* a = call.operand<T>(0, {n, n});
   T* w = call.result<T>(0, {n});
-  T* w_imaginary = complex ? nullptr : call.result<T>(values - 1, {n});
+  T* w_imaginary = nullptr;
+  if constexpr (!complex) w_imaginary = call.result<T>(values - 1, {n});
   Complex *vl = call.result<Complex>(values, {n, n}),
           *vr = call.result<Complex>(values + 1, {n, n});
   Int* info = call.result<Int>(values + 2, {});
-  std::vector<T> matrix(size), packed(complex ? 0 : 2 * size);
+  std::vector<T> matrix(size), packed;
+  if constexpr (!complex) packed.resize(2 * size);
   each(call, [&](std::size_t i) {
     info[i] = 0;
     if (n == 0) return;
@@ -256,7 +273,7 @@ void geev(const XLA_FFI_CallFrame* frame) {
 template <class T>
 void gees(const XLA_FFI_CallFrame* frame) {
   constexpr bool complex = lapack::complex_element<T>;
-  constexpr std::size_t values = complex ? 1 : 2;
+  constexpr std::size_t values = 1 + !complex;  // the two parts of a real matrix's
   const Call call(frame, 1, values + 4, 2);
   const Int n = call.square();
   const std::size_t rows = size_of(n), size = rows * rows;
@@ -264,17 +281,22 @@ void gees(const XLA_FFI_CallFrame* frame) {
   static_cast<void>(call.letter("sort", "N"));  // no file can say by which function
   T *a = call.updated<T>(0, 0, {n, n}), *vectors = call.result<T>(1, {n, n}),
     *w = call.result<T>(2, {n});
-  T* w_imaginary = complex ? nullptr : call.result<T>(values + 1, {n});
+  T* w_imaginary = nullptr;
+  if constexpr (!complex) w_imaginary = call.result<T>(values + 1, {n});
   Int *selected = call.result<Int>(values + 2, {}), *info = call.result<Int>(values + 3, {});
   each(call, [&](std::size_t i) {
     info[i] = selected[i] = 0;
     if (n == 0) return;
     std::fill_n(vectors + i * size, size, T(0));
     std::fill_n(w + i * rows, rows, T(0));
-    if constexpr (!complex) std::fill_n(w_imaginary + i * rows, rows, T(0));
-    if (!finite(a + i * size, size)) return static_cast<void>(info[i] = -4);
-    info[i] = lapack::gees<T>(mode, n, a + i * size, w + i * rows,
-                              complex ? nullptr : w_imaginary + i * rows, vectors + i * size);
+    T* imaginary = nullptr;
+    if constexpr (!complex) {
+      imaginary = w_imaginary + i * rows;
+      std::fill_n(imaginary, rows, T(0));
+    }
+    T* const matrix = a + i * size;
+    if (!finite(matrix, size)) return static_cast<void>(info[i] = -4);
+    info[i] = lapack::gees<T>(mode, n, matrix, w + i * rows, imaginary, vectors + i * size);
   });
 }
 
@@ -289,9 +311,11 @@ void gehrd(const XLA_FFI_CallFrame* frame) {
     return fmt::format("rows {} to {} are not among the {} of its matrices", low, high, n);
   });
   each(call, [&](std::size_t i) {
-    info[i] = k == 0 ? 0
-                     : lapack::gehrd(n, static_cast<Int>(low), static_cast<Int>(high),
-                                     a + i * size_of(n) * size_of(n), tau + i * size_of(k));
+    info[i] = 0;
+    if (k == 0) return;
+    T* const matrix = a + i * size_of(n) * size_of(n);
+    info[i] = lapack::gehrd(n, static_cast<Int>(low), static_cast<Int>(high), matrix,
+                            tau + i * size_of(k));
   });
 }
 
@@ -305,9 +329,11 @@ void hetrd(const XLA_FFI_CallFrame* frame) {
   T* tau = call.result<T>(3, {k});
   Int* info = call.result<Int>(4, {});
   each(call, [&](std::size_t i) {
-    info[i] = n == 0 ? 0
-                     : lapack::hetrd(uplo, n, a + i * size_of(n) * size_of(n), d + i * size_of(n),
-                                     e + i * size_of(k), tau + i * size_of(k));
+    info[i] = 0;
+    if (n == 0) return;
+    T* const matrix = a + i * size_of(n) * size_of(n);
+    info[i] = lapack::hetrd(uplo, n, matrix, d + i * size_of(n), e + i * size_of(k),
+                            tau + i * size_of(k));
   });
 }
 
@@ -320,11 +346,12 @@ void gtsv(const XLA_FFI_CallFrame* frame) {
   T* b = call.updated<T>(3, 3, {n, columns});
   Int* info = call.result<Int>(4, {});
   each(call, [&](std::size_t i) {
+    info[i] = 0;
+    if (n == 0) return;
     const std::size_t at = i * size_of(n);
     // Below the diagonal the first row has nothing.
-    info[i] = n == 0 ? 0
-                     : lapack::gtsv(n, columns, lower + at + 1, diagonal + at, upper + at,
-                                    b + at * size_of(columns));
+    info[i] = lapack::gtsv(n, columns, lower + at + 1, diagonal + at, upper + at,
+                           b + at * size_of(columns));
   });
 }
 

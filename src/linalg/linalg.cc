@@ -10,8 +10,7 @@ namespace postern::blocks {
 namespace {
 
 /// The default for one element, applied to all elements of the leading axes.
-Tensors over_leading(const std::string& name, const void* config, Default matrices,
-                     std::span<const Tensor> x) {
+Tensors over_leading(const std::string& name, const void* config, Default matrices, TensorSpan x) {
   const Dims lead = leading(x[0]);
   if (lead.empty()) return matrices(config, x);
   std::int64_t size = 1;
@@ -24,7 +23,7 @@ Tensors over_leading(const std::string& name, const void* config, Default matric
     flat.push_back(reshape(t, {size, last[0], last[1]}));
   }
   const Closed one =
-      trace_program(name, types, [&](std::span<const Tensor> in) { return matrices(config, in); });
+      trace_program(name, types, [&](TensorSpan in) { return matrices(config, in); });
   auto [y, from] = batch_of(*one.program, flat, std::vector<int>(flat.size(), 0), size);
   for (std::size_t i = 0; i < y.size(); ++i) {
     y[i] = move_batch(y[i], from[i], 0, size);
@@ -38,8 +37,8 @@ Tensors over_leading(const std::string& name, const void* config, Default matric
 }  // namespace
 
 Tensors bind_erased(const detail::BlockConfig& config, const Rules& rules, Default matrices,
-                    std::span<const Tensor> x) {
-  const auto by_default = [&](std::span<const Tensor> in) {
+                    TensorSpan x) {
+  const auto by_default = [&](TensorSpan in) {
     return over_leading(config.name, config.object.get(), matrices, in);
   };
   return bind_cached(config, &rules, by_default, x);

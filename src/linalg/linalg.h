@@ -10,12 +10,12 @@
 
 namespace postern::blocks {
 
-using Default = Tensors (*)(const void* config, std::span<const Tensor> x);
+using Default = Tensors (*)(const void* config, TensorSpan x);
 
 /// The block for operands with any leading axes, the same for all; `matrices` is the default for
 /// one element. Traced once for each config and types.
 Tensors bind_erased(const detail::BlockConfig& config, const Rules& rules, Default matrices,
-                    std::span<const Tensor> x);
+                    TensorSpan x);
 
 template <class Config, class... X>
 Tensors bind_linalg(const Config& config, const Rules& rules, Default matrices, const X&... x) {
@@ -38,8 +38,14 @@ inline Dims leading(const Tensor& a, std::size_t last = 2) {
 }
 
 /// Of complex numbers; real ones are their own conjugates and real parts.
-inline Tensor conj_of(const Tensor& x) { return is_complex(x.dtype()) ? conj(x) : x; }
-inline Tensor real_of(const Tensor& x) { return is_complex(x.dtype()) ? real(x) : x; }
+inline Tensor conj_of(const Tensor& x) {
+  if (is_complex(x.dtype())) return conj(x);
+  return x;
+}
+inline Tensor real_of(const Tensor& x) {
+  if (is_complex(x.dtype())) return real(x);
+  return x;
+}
 /// The distance of 1 to the next number in the precision that matrices of `dtype` are worked on in.
 inline double epsilon(DType dtype) {
   if (real_dtype(dtype) == DType::f64) return std::numeric_limits<double>::epsilon();
@@ -61,7 +67,10 @@ Tensor identity(DType dtype, std::int64_t n);
 struct Prepared {
   Tensor a;
   DType dtype;  // of the results
-  Tensor restore(const Tensor& y) const { return a.dtype() == dtype ? y : convert(y, dtype); }
+  Tensor restore(const Tensor& y) const {
+    if (a.dtype() == dtype) return y;
+    return convert(y, dtype);
+  }
 };
 Prepared prepared(const char* op, const Operand& a, bool square);
 
@@ -84,12 +93,12 @@ inline Tensor triangular(const Tensor& a, const Tensor& b, const linalg::Triangu
 Tensor lu_solve(const Tensor& lu, const Tensor& permutation, const Tensor& b);
 
 // Defaults for one matrix; defined in linalg_defaults.cc and linalg_jacobi.cc.
-Tensors cholesky_default(const void* config, std::span<const Tensor> x);
-Tensors lu_default(const void* config, std::span<const Tensor> x);
-Tensors qr_default(const void* config, std::span<const Tensor> x);
-Tensors eigh_default(const void* config, std::span<const Tensor> x);
-Tensors svd_default(const void* config, std::span<const Tensor> x);
-Tensors triangular_default(const void* config, std::span<const Tensor> x);
+Tensors cholesky_default(const void* config, TensorSpan x);
+Tensors lu_default(const void* config, TensorSpan x);
+Tensors qr_default(const void* config, TensorSpan x);
+Tensors eigh_default(const void* config, TensorSpan x);
+Tensors svd_default(const void* config, TensorSpan x);
+Tensors triangular_default(const void* config, TensorSpan x);
 /// q[m,m] and the m by n matrix that it makes triangular.
 std::pair<Tensor, Tensor> householder(const Tensor& a);
 

@@ -19,8 +19,10 @@ std::pair<Prepared, Tensor> matched_matrices(const char* op, const Operand& firs
   Tensor b = convert(y, a.a.dtype());
   check(b.rank() >= 2, "{}: the right side must be a matrix, or a batch of them, got {}", op,
         to_string(y.type()));
-  check((left ? rows(b) : columns(b)) == rows(a.a), "{}: {} and {} do not go together", op,
-        to_string(first.tensor().type()), to_string(y.type()));
+  std::int64_t fits = columns(b);
+  if (left) fits = rows(b);
+  check(fits == rows(a.a), "{}: {} and {} do not go together", op, to_string(first.tensor().type()),
+        to_string(y.type()));
   const Dims lead = broadcast_dims(op, leading(a.a), leading(b));
   auto widened = [&](const Tensor& t) {
     Dims dims = lead;
@@ -37,22 +39,24 @@ Tensor trace_of(const Tensor& a) { return sum(diagonal_of(a), {.axes = Dims{-1}}
 
 Tensor solve_matrices(const Tensor& a, const Tensor& b);
 
-Tensors solve_default(const void*, std::span<const Tensor> x) {
+Tensors solve_default(const void*, TensorSpan x) {
   const Tensors f = bind_lu(x[0]);
   return {lu_solve(f[0], f[2], x[1])};
 }
-Tensors solve_apply(const void*, std::span<const Tensor> x) { return {solve_matrices(x[0], x[1])}; }
+Tensors solve_apply(const void*, TensorSpan x) { return {solve_matrices(x[0], x[1])}; }
 
 /// dx = a^-1 (db - da x), by the same factors.
-Jvp solve_jvp(const void*, std::span<const Tensor> x, std::span<const Tensor> dx) {
+Jvp solve_jvp(const void*, TensorSpan x, TensorSpan dx) {
   const Tensors f = bind_lu(x[0]);
   const Tensor y = lu_solve(f[0], f[2], x[1]);
-  const Tensor right = dx[0].has_value() ? add_any(dx[1], -matmul(dx[0], y)) : dx[1];
+  const auto of_a = [&](const Tensor& da) { return -matmul(da, y); };
+  const Tensor right = add_any(dx[1], map_value(dx[0], of_a));
   return {{y}, {lu_solve(f[0], f[2], right)}};
 }
-Tensors solve_transpose(const void*, std::span<const Tensor> ct, std::span<const Tensor> x) {
+Tensors solve_transpose(const void*, TensorSpan ct, TensorSpan x) {
   check(x[0].has_value(), "reverse mode: solve is not linear in its matrix");
-  return {Tensor(), ct[0].has_value() ? solve_matrices(swapped(x[0]), ct[0]) : Tensor()};
+  const auto solved = [&](const Tensor& t) { return solve_matrices(swapped(x[0]), t); };
+  return {Tensor(), map_value(ct[0], solved)};
 }
 constexpr Rules solve_rules{solve_apply, solve_jvp, solve_transpose};
 
@@ -119,6 +123,12 @@ Tensor pinv_matrices(const Tensor& a, double rcond) {
   return custom_jvp([rcond](Tensor m) { return pinv_value(m, rcond); }, rule)(a);
 }
 
+/// A vector as a matrix of one column.
+Tensor as_columns(const Operand& b) {
+  if (b.tensor().rank() == 1) return expand_dims(b, -1);
+  return b.tensor();
+}
+
 }  // namespace
 }  // namespace postern::blocks
 
@@ -129,8 +139,7 @@ using namespace blocks;
 Tensor solve(const Operand& a, const Operand& b) {
   PlaceScope at(a.place());
   const bool vector = b.tensor().rank() == 1;
-  const auto [m, right] =
-      matched_matrices("solve", a, vector ? expand_dims(b, -1) : b.tensor(), true);
+  const auto [m, right] = matched_matrices("solve", a, as_columns(b), true);
   const Tensor x = m.restore(solve_matrices(m.a, right));
   if (vector) return squeeze(x, {-1});
   return x;
@@ -140,7 +149,7 @@ Tensor inv(const Operand& a) {
   PlaceScope at(a.place());
   const Prepared p = prepared("inv", a, true);
   return p.restore(bind_composed(
-      linalg::Inv{}, [](std::span<const Tensor> x) { return Tensors{inverse_of(x[0])}; }, p.a)[0]);
+      linalg::Inv{}, [](TensorSpan x) { return Tensors{inverse_of(x[0])}; }, p.a)[0]);
 }
 
 Tensor det(const Operand& a) {
@@ -150,7 +159,7 @@ Tensor det(const Operand& a) {
     return std::pair{det_value(std::get<0>(x)),
                      trace_of(matmul(adjugate(std::get<0>(x)), std::get<0>(dx)))};
   };
-  const auto by_default = [&](std::span<const Tensor> x) {
+  const auto by_default = [&](TensorSpan x) {
     return Tensors{custom_jvp([](Tensor m) { return det_value(m); }, rule)(x[0])};
   };
   return p.restore(bind_composed(linalg::Det{}, by_default, p.a)[0]);
@@ -163,9 +172,11 @@ std::pair<Tensor, Tensor> slogdet(const Operand& a) {
     const Tensors f = bind_lu(m);
     const Tensor d = diagonal_of(f[0]);
     const Tensor size = abs(d);
-    const Tensor signs = is_complex(d.dtype())
-                             ? d / convert(where(size == 0.0f, 1.0f, size), d.dtype())
-                             : postern::sign(d);
+    Tensor signs;
+    if (is_complex(d.dtype()))
+      signs = d / convert(where(size == 0.0f, 1.0f, size), d.dtype());
+    else
+      signs = postern::sign(d);
     return std::pair{prod(signs, {.axes = Dims{-1}}) * convert(parity(f[1]), d.dtype()),
                      sum(log(size), {.axes = Dims{-1}})};
   };
@@ -177,7 +188,7 @@ std::pair<Tensor, Tensor> slogdet(const Operand& a) {
     if (is_complex(t.dtype())) dsign = y.first * (t - convert(real(t), t.dtype()));
     return std::pair{y, std::pair{dsign, real_of(t)}};
   };
-  const auto by_default = [&](std::span<const Tensor> x) {
+  const auto by_default = [&](TensorSpan x) {
     const auto [sign, size] = custom_jvp(value, rule)(x[0]);
     return Tensors{sign, size};
   };
@@ -188,7 +199,7 @@ std::pair<Tensor, Tensor> slogdet(const Operand& a) {
 Tensor pinv(const Operand& a, double rcond) {
   PlaceScope at(a.place());
   const Prepared p = prepared("pinv", a, false);
-  const auto by_default = [&](std::span<const Tensor> x) {
+  const auto by_default = [&](TensorSpan x) {
     return Tensors{pinv_matrices(x[0], cutoff(x[0], rcond))};
   };
   return p.restore(bind_composed(linalg::Pinv{rcond}, by_default, p.a)[0]);
@@ -197,12 +208,12 @@ Tensor pinv(const Operand& a, double rcond) {
 Tensor lstsq(const Operand& a, const Operand& b, double rcond) {
   PlaceScope at(a.place());
   const bool vector = b.tensor().rank() == 1;
-  const Tensor right = vector ? expand_dims(b, -1) : b.tensor();
+  const Tensor right = as_columns(b);
   const DType common = promote("lstsq", as_float(a.tensor()).type(), as_float(right).type()).dtype;
   const Prepared p = prepared("lstsq", convert(a, common), false);
   check(right.rank() >= 2 && rows(right) == rows(p.a), "lstsq: {} and {} do not go together",
         to_string(a.tensor().type()), to_string(b.tensor().type()));
-  const auto by_default = [&](std::span<const Tensor> x) {
+  const auto by_default = [&](TensorSpan x) {
     return Tensors{matmul(pinv_matrices(x[0], cutoff(x[0], rcond)), x[1])};
   };
   const Tensor x = p.restore(
@@ -214,7 +225,7 @@ Tensor lstsq(const Operand& a, const Operand& b, double rcond) {
 Tensor matrix_rank(const Operand& a, double tolerance) {
   PlaceScope at(a.place());
   const Prepared p = prepared("matrix_rank", a, false);
-  const auto by_default = [&](std::span<const Tensor> x) {
+  const auto by_default = [&](TensorSpan x) {
     const Tensor s = bind_svd({.vectors = false}, x[0])[0];
     if (s.dims().back() == 0) return Tensors{zeros({DType::s32, leading(x[0])})};
     const Tensor limit = max(s, {.axes = Dims{-1}, .keep_dims = true}) * cutoff(x[0], tolerance);
@@ -226,15 +237,19 @@ Tensor matrix_rank(const Operand& a, double tolerance) {
 Tensor matrix_power(const Operand& a, std::int64_t n) {
   PlaceScope at(a.place());
   const Prepared p = prepared("matrix_power", a, true);
-  const auto by_default = [n](std::span<const Tensor> x) {
-    Tensor base = n < 0 ? inverse_of(x[0]) : x[0], out;
-    for (std::uint64_t bits = n < 0 ? 0 - static_cast<std::uint64_t>(n)
-                                    : static_cast<std::uint64_t>(n);
-         bits; bits >>= 1) {
+  const auto by_default = [n](TensorSpan x) {
+    Tensor base = x[0], out;
+    auto bits = static_cast<std::uint64_t>(n);
+    if (n < 0) {
+      base = inverse_of(base);
+      bits = 0 - bits;
+    }
+    for (; bits; bits >>= 1) {
       if (bits & 1) out = out.has_value() ? matmul(out, base) : base;
       if (bits > 1) base = matmul(base, base);
     }
-    return Tensors{out.has_value() ? out : identities_like(x[0])};
+    if (!out.has_value()) out = identities_like(x[0]);
+    return Tensors{out};
   };
   return p.restore(bind_composed(linalg::MatrixPower{n}, by_default, p.a)[0]);
 }
@@ -291,7 +306,7 @@ Tensor expm(const Operand& a) {
   const Prepared p = prepared("expm", a, true);
   if (rows(p.a) == 0) return p.restore(p.a);
   return p.restore(bind_composed(
-      linalg::Expm{}, [](std::span<const Tensor> x) { return Tensors{expm_value(x[0])}; }, p.a)[0]);
+      linalg::Expm{}, [](TensorSpan x) { return Tensors{expm_value(x[0])}; }, p.a)[0]);
 }
 
 }  // namespace postern::linalg
