@@ -124,8 +124,11 @@ class IrReader {
 
   // In which order values were used: of no use to us.
   static void skip_uses(ByteReader& in, std::size_t values) {
-    for (std::uint64_t n = values > 1 ? in.count() : 1; n; --n) {
-      if (values > 1) in.number();
+    const bool several = values > 1;
+    std::uint64_t lists = 1;
+    if (several) lists = in.count();
+    for (; lists; --lists) {
+      if (several) in.number();
       for (std::uint64_t k = in.number() >> 1; k; --k) in.number();
     }
   }
@@ -254,8 +257,9 @@ void read_entries(Bytecode& code, ByteReader offsets, ByteReader bytes,
     const std::string_view dialect = dialect_names[offsets.index(dialect_names.size(), "dialect")];
     for (std::size_t n = offsets.count(); n; --n) {
       const std::uint64_t head = offsets.number();
-      auto& list = code.attributes.size() < attributes ? code.attributes : code.types;
-      list.push_back({dialect, (head & 1) != 0, bytes.take(head >> 1)});
+      auto* list = &code.types;
+      if (code.attributes.size() < attributes) list = &code.attributes;
+      list->push_back({dialect, (head & 1) != 0, bytes.take(head >> 1)});
     }
   }
   if (code.attributes.size() != attributes || code.types.size() != types)

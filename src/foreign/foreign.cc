@@ -13,6 +13,7 @@
 
 #include "block/target.h"
 #include "core/check.h"
+#include "core/text.h"
 #include "foreign/bytecode.h"
 #include "foreign/folding.h"
 #include "foreign/jax_export.h"
@@ -90,7 +91,8 @@ class Reader : MlirText {
     std::vector<Type> operands, results;
   };
 
-  /// What XLA's parser dies of: brackets in brackets without end, functions of themselves.
+  /// Refuses what XLA's parser dies of: brackets in brackets without end, and functions that call
+  /// themselves, at once or by others.
   void require_shape() const {
     constexpr int deepest = 500;
     CallGraph calls;
@@ -121,10 +123,11 @@ class Reader : MlirText {
         case '}':
         case '>': depth = std::max(depth - 1, 0); break;
         case '@': {
-          const std::size_t end = at(i + 1) == '"' ? string_end(i + 1) : word_end(i + 1);
-          const std::string name(at(i + 1) == '"' ? part(i + 2, end - 1) : part(i + 1, end));
-          const std::string_view before =
-              trimmed(text_.substr(i < 40 ? 0 : i - 40, std::min<std::size_t>(i, 40)));
+          const bool is_quoted = at(i + 1) == '"';
+          const std::size_t end = is_quoted ? string_end(i + 1) : word_end(i + 1);
+          const std::string name(part(i + 1 + is_quoted, end - is_quoted));
+          const std::size_t seen = std::min<std::size_t>(i, 40);
+          const std::string_view before = trimmed(text_.substr(i - seen, seen));
           if (before.ends_with("func.func") || before.ends_with("func.func private") ||
               before.ends_with("func.func public"))
             calls[function = name];
@@ -165,13 +168,18 @@ class Reader : MlirText {
   /// Tokens say that the call is ordered; host functions are given none.
   std::vector<Type> buffers(std::size_t i, std::size_t& end, Call& call,
                             std::string& layouts) const {
+    Separator comma;
     std::vector<Type> out;
     for (const Range& range : types(i, end)) {
       const bool token = type(range) == mlir_token;
-      if (!token) out.push_back(tensor(range.first, type(range)));
+      std::int64_t rank = 0;
+      if (!token) {
+        out.push_back(tensor(range.first, type(range)));
+        rank = out.back().rank();
+      }
       call.ordered = call.ordered || token;
-      layouts += fmt::format("{}{}", layouts.empty() ? "" : ", ",
-                             Lowering::layout(token ? 0 : out.back().rank()));
+      layouts += comma();
+      layouts += Lowering::layout(rank);
     }
     return out;
   }
@@ -263,8 +271,9 @@ class Reader : MlirText {
 
   void operation_attribute(Call& call, std::size_t from, std::size_t to) const {
     const auto equal = find_outside(from, "=", to);
-    const std::string_view name = trimmed(from, equal),
-                           value = equal == to ? std::string_view() : trimmed(equal + 1, to);
+    const std::string_view name = trimmed(from, equal);
+    std::string_view value;
+    if (equal != to) value = trimmed(equal + 1, to);
     if (name == "api_version") return;
     if (name == "has_side_effect") {
       call.side_effect = value == "true";
@@ -290,10 +299,11 @@ class Reader : MlirText {
   /// Others are given as their text.
   void user_attribute(Call& call, std::size_t from, std::size_t to) const {
     const auto equal = find_outside(from, "=", to);
-    const std::string_view key = trimmed(from, equal),
-                           value =
-                               equal == to ? "true" : trimmed(equal + 1, to);  // a unit attribute
-    const std::string name = key.starts_with("\"") ? unescaped(key) : std::string(key);
+    const std::string_view key = trimmed(from, equal);
+    std::string_view value = "true";  // of a unit attribute
+    if (equal != to) value = trimmed(equal + 1, to);
+    std::string name(key);
+    if (key.starts_with("\"")) name = unescaped(key);
     if (value == "true" || value == "false") return call.attributes.set(name, value == "true");
     if (value.starts_with("\"")) return call.attributes.set(name, unescaped(value));
     if (value.starts_with("array<") && value.find(':') != npos) {
@@ -350,8 +360,10 @@ class Reader : MlirText {
         ++i;
       } else if (next == 'n') {
         out += '\n';
+      } else if (next == 't') {
+        out += '\t';
       } else {
-        out += next == 't' ? '\t' : next;
+        out += next;
       }
     }
     return out;
@@ -460,10 +472,10 @@ SitePtr site_of(ForeignCall call) {
   s.results = std::move(call.results);
   s.operand_paths.resize(s.operands.size());
   s.result_paths.resize(s.results.size());
-  s.result_structure = "(";
-  for (std::size_t i = 0; i < s.results.size(); ++i) s.result_structure += i ? ",*" : "*";
-  s.result_structure += ")";
-  s.effect = call.side_effect ? Effect::unordered : Effect::pure;
+  const std::vector<char> leaves(s.results.size(), '*');
+  s.result_structure = fmt::format("({})", fmt::join(leaves, ","));
+  s.effect = Effect::pure;
+  if (call.side_effect) s.effect = Effect::unordered;
   if (call.ordered) s.effect = Effect::ordered;
   s.from_file = true;
   return std::make_shared<const SiteSpec>(std::move(s));
@@ -476,8 +488,8 @@ Foreign read_foreign(std::string_view text, const std::string& name) {
     if (portable) return read_portable(text, name);
     return read_jax_export(text, name);
   } catch (const Error& e) {
-    const char* const what =
-        portable ? "the portable artifact" : "this is no text, and as an artifact of jax.export";
+    const char* what = "this is no text, and as an artifact of jax.export";
+    if (portable) what = "the portable artifact";
     throw Error(e.code(), fmt::format("load: {}: {}: {}", name, what, e.what()));
   }
 }

@@ -78,8 +78,11 @@ std::vector<MlirText::Range> MlirText::items(Range range) const {
 
 std::vector<MlirText::Range> MlirText::types(std::size_t i, std::size_t& end) const {
   i = skip_space(i);
-  end = at(i) == '(' ? bracket_end(i) : i + type_length(text_.substr(i));
-  if (at(i) == '(') return items(i);
+  if (at(i) == '(') {
+    end = bracket_end(i);
+    return items(i);
+  }
+  end = i + type_length(text_.substr(i));
   return std::vector<Range>{{i, end}};
 }
 
@@ -108,7 +111,8 @@ std::string_view MlirText::trimmed(std::string_view part) {
 namespace {
 
 void append_item(std::string& list, std::string_view item) {
-  list += fmt::format("{}{}", list.empty() ? "" : ", ", item);
+  if (!list.empty()) list += ", ";
+  list += item;
 }
 
 /// The list without those of its items that are of no use.
@@ -146,9 +150,9 @@ Edit without_values(const MlirText& text, std::size_t body, std::size_t end,
   const auto types = text.items({std::min(colon + 1, line_end), line_end});
   if (names.size() != dropped.size() || types.size() != dropped.size())
     text.refuse(word, "@main does not return its results");
-  const std::string left = without(text, names, dropped);
-  return {values, line_end,
-          left.empty() ? "" : fmt::format("{} : {}", left, without(text, types, dropped))};
+  std::string returned = without(text, names, dropped);
+  if (!returned.empty()) returned += " : " + without(text, types, dropped);
+  return {values, line_end, returned};
 }
 
 }  // namespace

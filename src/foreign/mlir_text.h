@@ -24,7 +24,10 @@ class MlirText {
     return text_.substr(from, to - from);
   }
 
-  char at(std::size_t i) const { return i < text_.size() ? text_[i] : '\0'; }
+  char at(std::size_t i) const {
+    if (i < text_.size()) return text_[i];
+    return '\0';
+  }
   std::size_t skip_space(std::size_t i) const;
   /// Behind `word`, which must come next.
   std::size_t expect(std::size_t i, std::string_view word) const;

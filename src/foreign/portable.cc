@@ -6,6 +6,7 @@
 #include <set>
 
 #include "core/check.h"
+#include "core/text.h"
 #include "foreign/folding.h"
 #include "foreign/vhlo.h"
 #include "host/handler.h"
@@ -87,7 +88,9 @@ class Writer {
   Named properties(const Operation& op) {
     Named out;
     const auto names = vhlo_attribute_names(name_of(op));
-    ByteReader in(op.properties ? code_.properties[*op.properties] : std::string_view());
+    std::string_view bytes;
+    if (op.properties) bytes = code_.properties[*op.properties];
+    ByteReader in(bytes);
     for (const std::string_view name : names) {
       out.emplace_back(name, in.index(code_.attributes.size(), "attribute"));
       vhlo_.expect(out.back().second, name);
@@ -116,7 +119,8 @@ class Writer {
       check_body(op, vhlo_.type(vhlo_.attribute(find(own, "function_type")).type));
       if (function_ == "main") return main(op, own);
     } else if (name == "vhlo.call_v1" || name.starts_with("vhlo.composite_v")) {
-      const std::string_view key = name == "vhlo.call_v1" ? "callee" : "decomposition";
+      std::string_view key = "decomposition";
+      if (name == "vhlo.call_v1") key = "callee";
       calls_[function_].emplace(vhlo_.attribute(find(own, key)).bytes);
     } else if (name.starts_with("vhlo.custom_call_v")) {
       return custom_call(op, own);
@@ -151,10 +155,10 @@ class Writer {
     out_.text.replace(out_.text.find(operand, out_.text.find('(', begins)), operand.size(), hidden);
   }
   void as_it_is(const Operation& op, const Named& own) {
-    const std::string& name = name_of(op);
+    std::string name = name_of(op);
     // The same as the first version, and known to more plug-ins.
-    const bool composite = name == "vhlo.composite_v2" && op.regions.empty();
-    write(op, composite ? "vhlo.composite_v1" : name, own, discardable(op));
+    if (name == "vhlo.composite_v2" && op.regions.empty()) name = "vhlo.composite_v1";
+    write(op, name, own, discardable(op));
   }
 
   std::vector<std::pair<std::string, std::string>> discardable(const Operation& op) {
@@ -170,38 +174,44 @@ class Writer {
     std::vector<std::pair<std::string_view, std::string_view>> properties;
     for (const auto& [key, value] : own) properties.emplace_back(key, vhlo_.attribute(value).text);
     write_head(op, name, properties);
-    for (std::size_t i = 0; i < op.regions.size(); ++i) {
-      out_.text += i ? ", " : " (";
-      region(op.regions[i]);
+    Separator comma(", ", " (");
+    for (const auto& part : op.regions) {
+      out_.text += comma();
+      region(part);
     }
     if (!op.regions.empty()) out_.text += ")";
     write_tail(op, others);
   }
   void write_head(const Operation& op, std::string_view name,
                   const std::vector<std::pair<std::string_view, std::string_view>>& properties) {
-    for (std::size_t i = 0; i < op.results.size(); ++i)
-      out_.text += fmt::format("{}%{}", i ? ", " : "", op.results[i]);
-    out_.text += fmt::format("{}\"{}\"(", op.results.empty() ? "" : " = ", name);
-    for (std::size_t i = 0; i < op.operands.size(); ++i)
-      out_.text += fmt::format("{}%{}", i ? ", " : "", op.operands[i]);
-    out_.text += ")";
-    for (std::size_t i = 0; i < properties.size(); ++i)
-      out_.text +=
-          fmt::format("{}{} = {}", i ? ", " : " <{", properties[i].first, properties[i].second);
+    out_.text += values(op.results);
+    if (!op.results.empty()) out_.text += " = ";
+    out_.text += fmt::format("\"{}\"({})", name, values(op.operands));
+    Separator comma(", ", " <{");
+    for (const auto& [key, text] : properties)
+      out_.text += fmt::format("{}{} = {}", comma(), key, text);
     if (!properties.empty()) out_.text += "}>";
   }
   void write_tail(const Operation& op,
                   const std::vector<std::pair<std::string, std::string>>& others) {
-    for (std::size_t i = 0; i < others.size(); ++i)
-      out_.text += fmt::format("{}{} = {}", i ? ", " : " {", Lowering::string(others[i].first),
-                               others[i].second);
+    Separator comma(", ", " {");
+    for (const auto& [key, text] : others)
+      out_.text += fmt::format("{}{} = {}", comma(), Lowering::string(key), text);
     if (!others.empty()) out_.text += "}";
     out_.text += fmt::format(" : ({}) -> ({})\n", types(op.operands), types(op.results));
   }
+  static std::string values(const std::vector<std::size_t>& numbers) {
+    Separator comma;
+    std::string out;
+    for (const std::size_t v : numbers) out += fmt::format("{}%{}", comma(), v);
+    return out;
+  }
   std::string types(const std::vector<std::size_t>& values) {
+    Separator comma;
     std::string out;
     for (const std::size_t v : values) {
-      out += fmt::format("{}{}", out.empty() ? "" : ", ", type_of(v).text);
+      out += comma();
+      out += type_of(v).text;
       limit(out);
     }
     return out;
@@ -240,9 +250,10 @@ class Writer {
     out_.text += "}";
   }
   void arguments(const std::vector<std::size_t>& values) {
+    Separator comma;
     out_.text += "^bb0(";
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      out_.text += fmt::format("{}%{}: {}", i ? ", " : "", values[i], type_of(values[i]).text);
+    for (const std::size_t v : values) {
+      out_.text += fmt::format("{}%{}: {}", comma(), v, type_of(v).text);
       limit(out_.text);
     }
     out_.text += "):\n";
@@ -337,8 +348,8 @@ class Writer {
             std::ranges::find(own, "result_tilings", [](const auto& item) { return item.first; });
         tilings != own.end() && vhlo_.attribute(tilings->second).items.empty())
       own.erase(tilings);
-    const std::string name =
-        own.back().first == "result_tilings" ? name_of(op) : "vhlo.custom_call_v1";
+    std::string name = "vhlo.custom_call_v1";
+    if (own.back().first == "result_tilings") name = name_of(op);
     const Server server = server_of(target);
     if (server == Server::handler) out_.handlers.push_back(target);
     if (server != Server::host) {
@@ -410,9 +421,10 @@ class Writer {
   }
 
   std::string rows(const std::vector<std::size_t>& values) {
+    Separator comma;
     std::string out;
     for (const std::size_t v : values)
-      out += fmt::format("{}#vhlo.tensor_v1<{}>", out.empty() ? "" : ", ",
+      out += fmt::format("{}#vhlo.tensor_v1<{}>", comma(),
                          Lowering::layout(static_cast<std::int64_t>(type_of(v).dims.size())));
     return fmt::format("#vhlo.array_v1<[{}]>", out);
   }

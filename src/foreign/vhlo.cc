@@ -14,6 +14,7 @@
 #include <limits>
 
 #include "core/check.h"
+#include "core/text.h"
 #include "lower/lowering.h"
 
 namespace postern::file {
@@ -64,6 +65,11 @@ T from_bytes(const char* at) {
   std::memcpy(&out, at, sizeof(T));
   return out;
 }
+template <class Signed>
+std::int64_t whole_from(bool is_signed, const char* at) {
+  if (is_signed) return from_bytes<Signed>(at);
+  return from_bytes<std::make_unsigned_t<Signed>>(at);
+}
 
 /// Integers and reals as `builtin` says, if it is one that host functions can be given.
 std::optional<Attribute> numbers(std::string_view builtin, std::string_view bytes, std::size_t size,
@@ -71,7 +77,8 @@ std::optional<Attribute> numbers(std::string_view builtin, std::string_view byte
   std::vector<std::int64_t> integers;
   std::vector<double> reals;
   for (std::size_t i = 0; i < count; ++i) {
-    const char* at = bytes.data() + (bytes.size() == size ? 0 : i * size);  // one value for all
+    const char* at = bytes.data();
+    if (bytes.size() != size) at += i * size;  // else one value is for all
     if (builtin == "f32") {
       reals.push_back(from_bytes<float>(at));
     } else if (builtin == "f64") {
@@ -79,18 +86,9 @@ std::optional<Attribute> numbers(std::string_view builtin, std::string_view byte
     } else if (builtin.starts_with("i") || builtin.starts_with("ui")) {
       const bool is_signed = builtin.front() == 'i';
       switch (size) {
-        case 1:
-          integers.push_back(is_signed ? from_bytes<std::int8_t>(at)
-                                       : from_bytes<std::uint8_t>(at));
-          break;
-        case 2:
-          integers.push_back(is_signed ? from_bytes<std::int16_t>(at)
-                                       : from_bytes<std::uint16_t>(at));
-          break;
-        case 4:
-          integers.push_back(is_signed ? from_bytes<std::int32_t>(at)
-                                       : from_bytes<std::uint32_t>(at));
-          break;
+        case 1: integers.push_back(whole_from<std::int8_t>(is_signed, at)); break;
+        case 2: integers.push_back(whole_from<std::int16_t>(is_signed, at)); break;
+        case 4: integers.push_back(whole_from<std::int32_t>(is_signed, at)); break;
         default: integers.push_back(from_bytes<std::int64_t>(at));
       }
     } else {
@@ -183,7 +181,7 @@ void Vhlo::read_vhlo(VhloAttribute& out, ByteReader& in) {
     case 2:
       out.kind = Kind::boolean;
       out.integer = in.number() != 0;
-      out.text = fmt::format("#vhlo.bool_v1<{}>", out.integer ? "true" : "false");
+      out.text = fmt::format("#vhlo.bool_v1<{}>", bool_text(out.integer != 0));
       return;
     case 6: out.kind = Kind::dictionary; return read_items(out, in);
     case 8: return read_number(out, in, true);
@@ -246,13 +244,17 @@ void Vhlo::read_builtin(VhloAttribute& out, ByteReader& in) {
         refuse_newer("a number of such a type");
       const std::uint64_t word = width_in.number(), width = word >> 2;  // below: its sign
       if (width == 0 || width > 64) refuse_newer("a number of such a type");
-      out.integer = next_bits(in, width <= 8 ? 1 : 8);
+      std::size_t size = 8;
+      if (width <= 8) size = 1;
+      out.integer = next_bits(in, size);
       if (width == 1) {
         out.kind = Kind::boolean;
-        out.text = out.integer ? "true" : "false";
+        out.text = bool_text(out.integer != 0);
       } else {
         out.kind = Kind::integer;
-        out.text = fmt::format("{} : {}{}", out.integer, word & 2 ? "ui" : "i", width);
+        const char* kind = "i";
+        if (word & 2) kind = "ui";
+        out.text = fmt::format("{} : {}{}", out.integer, kind, width);
       }
       return;
     }
@@ -263,7 +265,9 @@ void Vhlo::read_builtin(VhloAttribute& out, ByteReader& in) {
 /// Arrays and dictionaries.
 void Vhlo::read_items(VhloAttribute& out, ByteReader& in) {
   const bool named = out.kind == Kind::dictionary;
-  out.items.resize(in.count() * (named ? 2 : 1));
+  std::size_t each = 1;  // a name stands before its value
+  if (named) each = 2;
+  out.items.resize(in.count() * each);
   for (std::size_t& item : out.items) item = in.index(code_.attributes.size(), "attribute");
   if (named) {
     // Of Shardy's partitioner, which has nothing to do on one device.
@@ -274,12 +278,17 @@ void Vhlo::read_items(VhloAttribute& out, ByteReader& in) {
     out.items = std::move(kept);
   }
   for (std::size_t i = 0; i < out.items.size(); ++i) {
-    if (i > 0) out.text += named && i % 2 ? " = " : ", ";
+    if (i % each > 0)
+      out.text += " = ";
+    else if (i > 0)
+      out.text += ", ";
     out.text += attribute(out.items[i]).text;
     if (out.text.size() > budget_) spend(out.text.size());
   }
-  out.text = named ? fmt::format("#vhlo.dict_v1<{{{}}}>", out.text)
-                   : fmt::format("#vhlo.array_v1<[{}]>", out.text);
+  if (named)
+    out.text = fmt::format("#vhlo.dict_v1<{{{}}}>", out.text);
+  else
+    out.text = fmt::format("#vhlo.array_v1<[{}]>", out.text);
 }
 
 void Vhlo::read_number(VhloAttribute& out, ByteReader& in, bool real) {
@@ -293,9 +302,9 @@ void Vhlo::read_number(VhloAttribute& out, ByteReader& in, bool real) {
     out.integer = bits;
     if (type.builtin.starts_with("u") && type.element_size < 8)
       out.integer &= (std::int64_t{1} << (8 * type.element_size)) - 1;
-    const std::string digits = type.builtin.starts_with("u")
-                                   ? std::to_string(static_cast<std::uint64_t>(out.integer))
-                                   : std::to_string(out.integer);
+    std::string digits = std::to_string(out.integer);
+    if (type.builtin.starts_with("u"))
+      digits = std::to_string(static_cast<std::uint64_t>(out.integer));
     out.text = fmt::format("#vhlo.integer_v1<{} : {}>", digits, type.builtin);
     return;
   }
@@ -317,7 +326,7 @@ namespace {
 void append_booleans(std::string& out, std::span<const std::int64_t> dims,
                      const std::function<bool()>& next) {
   if (dims.empty()) {
-    out += next() ? "true" : "false";
+    out += bool_text(next());
     return;
   }
   out += '[';
@@ -341,20 +350,22 @@ void Vhlo::read_tensor(VhloAttribute& out, ByteReader& in) {
     fits = fits && extent >= 0 &&
            !__builtin_mul_overflow(count, static_cast<std::size_t>(extent), &count);
   const bool boolean = type.builtin.ends_with("i1>");
-  const bool one = boolean ? out.bytes == "\xff" || (out.bytes.size() == 1 && out.bytes[0] == 0)
-                           : out.bytes.size() == type.element_size;
+  bool one = out.bytes.size() == type.element_size;
+  if (boolean) one = out.bytes == "\xff" || (out.bytes.size() == 1 && out.bytes[0] == 0);
   const bool packed =
       boolean && out.bytes.size() == count / 8 + (count % 8 != 0) && out.bytes.size() != count;
   std::size_t size = 0;
   fits = fits && !__builtin_mul_overflow(count, type.element_size, &size) &&
          (one || packed || out.bytes.size() == size);
-  if (!fits)
-    refuse_damaged(fmt::format("a constant's {} bytes are not of {}", out.bytes.size(),
-                               type.builtin.empty() ? "a tensor" : type.builtin));
+  if (!fits) {
+    std::string_view what = "a tensor";
+    if (!type.builtin.empty()) what = type.builtin;
+    refuse_damaged(fmt::format("a constant's {} bytes are not of {}", out.bytes.size(), what));
+  }
   std::string text;
   if (count == 0) {
   } else if (boolean && one) {
-    text = out.bytes[0] ? "true" : "false";
+    text = bool_text(out.bytes[0] != 0);
   } else if (boolean) {
     std::size_t i = 0;
     append_booleans(text, type.dims, [&] {
@@ -401,8 +412,9 @@ bool Vhlo::is_none(const VhloAttribute& found) {
 void Vhlo::expect(std::size_t index, std::string_view name) {
   const VhloExpected& wanted = vhlo_expected(name);
   const VhloAttribute& found = attribute(index);
-  bool ok =
-      fits(found, wanted.kind, wanted.items ? "" : wanted.of) || (wanted.or_none && is_none(found));
+  std::string_view of = wanted.of;
+  if (wanted.items) of = {};
+  bool ok = fits(found, wanted.kind, of) || (wanted.or_none && is_none(found));
   if (ok && wanted.items)
     for (const std::size_t item : found.items)
       ok = ok && fits(attribute(item), *wanted.items, wanted.of);

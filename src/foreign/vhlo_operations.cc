@@ -219,8 +219,8 @@ std::span<const std::string_view> vhlo_attribute_names(std::string_view operatio
         all->emplace(name, words(row.attributes));
     return all;
   }();
-  const auto found =
-      operation.starts_with("vhlo.") ? by_name->find(operation.substr(5)) : by_name->end();
+  auto found = by_name->end();
+  if (operation.starts_with("vhlo.")) found = by_name->find(operation.substr(5));
   if (found == by_name->end()) refuse_newer(operation);
   return found->second;
 }

@@ -1,6 +1,7 @@
 // VHLO's types, by the numbers that bytecode gives them.
 #include <algorithm>
 
+#include "core/text.h"
 #include "foreign/vhlo.h"
 
 namespace postern::file {
@@ -59,26 +60,31 @@ void refuse_newer(std::string_view what) {
 }
 
 std::string extents_text(ByteReader& in, std::vector<std::int64_t>* kept) {
+  Separator comma;
   std::string out;
   for (std::size_t n = in.count(); n; --n) {
     const std::int64_t extent = in.signed_number();
     if (kept) kept->push_back(extent);
-    out += fmt::format("{}{}", out.empty() ? "" : ", ", extent_text(extent));
+    out += comma();
+    out += extent_text(extent);
   }
   return out;
 }
 
 std::string vhlo_function(std::string_view inputs, std::string_view outputs) {
-  return fmt::format("!vhlo.func_v1<({}) -> {}>", inputs.empty() ? "()" : inputs,
-                     outputs.empty() ? "()" : outputs);
+  if (inputs.empty()) inputs = "()";
+  if (outputs.empty()) outputs = "()";
+  return fmt::format("!vhlo.func_v1<({}) -> {}>", inputs, outputs);
 }
 
 std::string Vhlo::list(std::span<const std::size_t> types) {
+  Separator comma;
   std::string out;
   for (const std::size_t t : types) {
     const std::string& text = type(t).text;
     if (out.size() > budget_) spend(out.size());
-    out += fmt::format("{}{}", out.empty() ? "" : ", ", text);
+    out += comma();
+    out += text;
   }
   return out;
 }
@@ -120,15 +126,17 @@ VhloType Vhlo::read_type(std::size_t index) {
 }
 
 void Vhlo::read_tensor_type(VhloType& out, ByteReader& in, bool with_encoding) {
-  const std::string encoding =
-      with_encoding ? attribute(in.index(code_.attributes.size(), "attribute")).text : "";
+  std::string encoding;  // as it stands behind the element
+  if (with_encoding) {
+    const auto& found = attribute(in.index(code_.attributes.size(), "attribute"));
+    if (!found.text.empty()) encoding = ", " + found.text;
+  }
   extents_text(in, &out.dims);
   const VhloType& element = next_type(in);
   if (element.is_tensor || out.dims.size() > 255) refuse_damaged("there is no such tensor");
   std::string dims;
   for (const std::int64_t extent : out.dims) dims += extent_text(extent) + 'x';
-  out.text = fmt::format("!vhlo.tensor_v1<{}{}{}{}>", dims, element.text,
-                         encoding.empty() ? "" : ", ", encoding);
+  out.text = fmt::format("!vhlo.tensor_v1<{}{}{}>", dims, element.text, encoding);
   out.builtin = fmt::format("tensor<{}{}>", dims, element.builtin);
   out.element_size = element.element_size;
   out.is_tensor = true;

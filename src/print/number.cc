@@ -31,16 +31,20 @@ double decode(const SmallFloat& f, unsigned bits) {
   const unsigned mantissa = bits & mantissa_ones,
                  exponent = (bits >> f.mantissa_bits) & exponent_ones;
   const bool negative = (bits >> (f.mantissa_bits + f.exponent_bits)) & 1;
-  const double sign = negative ? -1 : 1, nan = std::numeric_limits<double>::quiet_NaN();
+  double sign = 1;
+  if (negative) sign = -1;
+  const double nan = std::numeric_limits<double>::quiet_NaN();
   if (f.kind == SmallFloat::unsigned_zero && negative && exponent == 0 && mantissa == 0) return nan;
-  if (exponent == exponent_ones && f.kind == SmallFloat::ieee)
-    return mantissa ? nan : sign * std::numeric_limits<double>::infinity();
+  if (exponent == exponent_ones && f.kind == SmallFloat::ieee) {
+    if (mantissa) return nan;
+    return sign * std::numeric_limits<double>::infinity();
+  }
   if (exponent == exponent_ones && mantissa == mantissa_ones && f.kind == SmallFloat::finite)
     return nan;
   const double fraction = std::ldexp(mantissa, -f.mantissa_bits);
   const int power = static_cast<int>(exponent) - f.bias;
-  return sign *
-         (exponent == 0 ? std::ldexp(fraction, 1 - f.bias) : std::ldexp(1 + fraction, power));
+  if (exponent == 0) return sign * std::ldexp(fraction, 1 - f.bias);
+  return sign * std::ldexp(1 + fraction, power);
 }
 
 }  // namespace
@@ -75,8 +79,8 @@ double real_at(DType dtype, const std::byte* data, std::int64_t i) {
     case DType::f8e5m2fnuz: return decode({5, 2, 16, SmallFloat::unsigned_zero}, bits());
     case DType::f8e4m3fnuz: return decode({4, 3, 8, SmallFloat::unsigned_zero}, bits());
     case DType::f8e8m0fnu:
-      return bits() == 255 ? std::numeric_limits<double>::quiet_NaN()
-                           : std::ldexp(1.0, static_cast<int>(bits()) - 127);
+      if (bits() == 255) return std::numeric_limits<double>::quiet_NaN();
+      return std::ldexp(1.0, static_cast<int>(bits()) - 127);
     case DType::f4e2m1fn: return decode({2, 1, 1, SmallFloat::no_nan}, bits());
     case DType::token: break;
   }

@@ -20,6 +20,8 @@
 #include "core/lines.h"
 #include "core/log.h"
 #include "core/primitive.h"
+#include "core/text.h"
+#include "core/value.h"
 #include "print/print_job.h"
 #include "site/tap.h"
 
@@ -52,9 +54,10 @@ std::map<std::string, std::string> header(const PrintOptions& options, const Tap
 }
 
 std::string whole_text(const PrintJob& job, const TapInfo& info, std::span<const AnyView> leaves) {
+  Separator comma;
   std::string out;
   for (const auto& [key, value] : header(job.options, info))
-    out += (out.empty() ? "" : ", ") + key + ": " + value;
+    out += fmt::format("{}{}: {}", comma(), key, value);
   if (!out.empty()) out += '\n';
   if (!job.options.label.empty()) out += job.options.label + ": ";
   return out + value_text(job, 0, leaves, "");
@@ -159,12 +162,15 @@ void write(const PrintOptions& options, const TapInfo& info, std::string text) {
     text.insert(0, fmt::format("[device {}] ", info.device));
   lines::add("print", text);
   text += '\n';
-  std::ostream& of_run = info.sink ? *info.sink : std::cout;
-  std::ostream& stream = options.stream ? *options.stream : of_run;
-  if (write_to(stream, std::move(text)))
-    log(LogLevel::warning,
-        "print: {} takes no more text: the line of the print at {}, and others, are lost",
-        &stream == &std::cout ? "standard output" : "a stream", to_string(info.place));
+  std::ostream* stream = &std::cout;
+  if (info.sink) stream = info.sink;
+  if (options.stream) stream = options.stream;
+  if (!write_to(*stream, std::move(text))) return;
+  const char* what = "a stream";
+  if (stream == &std::cout) what = "standard output";
+  log(LogLevel::warning,
+      "print: {} takes no more text: the line of the print at {}, and others, are lost", what,
+      to_string(info.place));
 }
 
 std::size_t leaf_count(const PrintNode& node) {
@@ -178,11 +184,15 @@ std::size_t leaf_count(const PrintNode& node) {
 
 void PrintJob::operator()(const TapInfo& info, std::span<const AnyView> leaves) const {
   if (options.device >= 0 && info.device != options.device) return;
-  write(options, info, whole ? whole_text(*this, info, leaves) : line(leaves));
+  if (whole)
+    write(options, info, whole_text(*this, info, leaves));
+  else
+    write(options, info, line(leaves));
 }
 
 std::string PrintJob::line(std::span<const AnyView> leaves) const {
-  std::string out = options.label.empty() ? "" : options.label + ": ";
+  std::string out;
+  if (!options.label.empty()) out = options.label + ": ";
   for (const FormatPiece& piece : pieces) {
     out += piece.text;
     if (piece.value >= 0)
@@ -217,12 +227,11 @@ void make_ready(const char* who, PrintJob& job, std::span<const Type> leaves) {
     try {
       value_text(job, value, views, piece.spec);
     } catch (const fmt::format_error& e) {
-      throw_type_error(fmt::format(
-          "{}: the placeholder '{}' does not fit its value{}: {}", who, piece.placeholder,
-          leaf_count(job.values[value].node) == 1
-              ? fmt::format(" of type {}", to_string(leaves[job.first_leaf[value]]))
-              : "",
-          e.what()));
+      std::string of_type;
+      if (leaf_count(job.values[value].node) == 1)
+        of_type = fmt::format(" of type {}", to_string(leaves[job.first_leaf[value]]));
+      throw_type_error(fmt::format("{}: the placeholder '{}' does not fit its value{}: {}", who,
+                                   piece.placeholder, of_type, e.what()));
     }
   }
 }
@@ -280,7 +289,7 @@ void check_that(const Tensor& ok, const PrintFormat& format, std::vector<PrintVa
                 Tensors leaves, Thrower thrower) {
   PlaceScope at(format.place());
   check(ok.has_value() && ok.dtype() == DType::pred, "check: the condition must be pred, got {}",
-        ok.has_value() ? to_string(ok.type()) : "an empty Tensor");
+        type_text(ok));
   PrintJob job{.pieces = host::parse_format(format.text(), values), .values = std::move(values)};
   make_ready("check", job, types_of(leaves));
   for (Tensor& leaf : leaves) leaf = stop_gradient(leaf);

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "core/check.h"
+#include "core/text.h"
 #include "print/print_text.h"
 
 namespace postern::host {
@@ -21,7 +22,8 @@ class Matcher {
       value = static_cast<int>(next_++);
       by_position_ = true;
     } else if (std::ranges::all_of(field, [](char c) { return c >= '0' && c <= '9'; })) {
-      value = field.size() > 6 ? 1'000'000 : std::stoi(field);
+      value = 1'000'000;
+      if (field.size() <= 6) value = std::stoi(field);
       by_number_ = true;
     } else {
       const auto found = std::ranges::find(values_, field, &detail::PrintValue::name);
@@ -32,28 +34,38 @@ class Matcher {
     }
     check(!(by_position_ && by_number_),
           "print: the placeholder '{}' mixes counting with numbers; use one of them", placeholder);
-    check(
-        static_cast<std::size_t>(value) < values_.size(),
-        "print: nothing is given for the placeholder '{}': {} value{} {} given{}", placeholder,
-        values_.size(), values_.size() == 1 ? "" : "s", values_.size() == 1 ? "is" : "are",
-        field.empty() && !names().empty()
-            ? fmt::format("; those with a name, [{}], go where the name stands in braces", names())
-            : "");
+    if (static_cast<std::size_t>(value) >= values_.size()) refuse_missing(placeholder, field);
     used_[static_cast<std::size_t>(value)] = true;
     return value;
   }
 
   void check_all_used(const std::string& format) const {
-    for (std::size_t i = 0; i < used_.size(); ++i)
-      check(used_[i], "print: the format '{}' has no placeholder for value {}", format,
-            values_[i].name.empty() ? std::to_string(i) : "'" + values_[i].name + "'");
+    for (std::size_t i = 0; i < used_.size(); ++i) {
+      std::string name = "'" + values_[i].name + "'";
+      if (values_[i].name.empty()) name = std::to_string(i);
+      check(used_[i], "print: the format '{}' has no placeholder for value {}", format, name);
+    }
   }
 
  private:
+  [[noreturn]] void refuse_missing(std::string_view placeholder, const std::string& field) const {
+    const char* verb = "are";
+    if (values_.size() == 1) verb = "is";
+    std::string hint;
+    if (field.empty() && !names().empty())
+      hint = fmt::format("; those with a name, [{}], go where the name stands in braces", names());
+    throw_type_error(fmt::format("print: nothing is given for the placeholder '{}': {} {} given{}",
+                                 placeholder, plural(values_.size(), "value"), verb, hint));
+  }
+
   std::string names() const {
+    Separator comma;
     std::string out;
-    for (const detail::PrintValue& v : values_)
-      if (!v.name.empty()) out += (out.empty() ? "" : ", ") + v.name;
+    for (const detail::PrintValue& v : values_) {
+      if (v.name.empty()) continue;
+      out += comma();
+      out += v.name;
+    }
     return out;
   }
 
@@ -67,8 +79,13 @@ class Matcher {
 
 bool is_reasonable(std::string_view spec) {
   std::size_t digits = 0;
-  return std::ranges::none_of(
-      spec, [&](char c) { return (digits = c >= '0' && c <= '9' ? digits + 1 : 0) > 3; });
+  for (const char c : spec) {
+    if (c < '0' || c > '9')
+      digits = 0;
+    else if (++digits > 3)
+      return false;
+  }
+  return true;
 }
 
 std::vector<FormatPiece> parse_format(const std::string& format,

@@ -50,8 +50,9 @@ std::string element_text(const AnyView& v, std::int64_t i, const std::string& sp
   const auto [re, im] = complex_at(dtype, v.data(), i);
   if (!is_complex(dtype)) return real_text(dtype, re, spec);
   const std::string imaginary = real_text(dtype, im, spec);
-  return real_text(dtype, re, spec) + (imaginary[0] == '-' || imaginary[0] == '+' ? "" : "+") +
-         imaginary + "i";
+  std::string text = real_text(dtype, re, spec);
+  if (imaginary[0] != '-' && imaginary[0] != '+') text += '+';
+  return text + imaginary + "i";
 }
 
 /// Which indices of an axis are written; -1 stands for the dots.
@@ -74,7 +75,8 @@ class RealFormat {
  public:
   RealFormat(DType dtype, const TextStyle& style, bool sign)
       : dtype_(dtype), sign_(sign), suppress_(style.suppress) {
-    precision_ = style.precision < 0 && suppress_ ? 8 : style.precision;
+    precision_ = style.precision;
+    if (precision_ < 0 && suppress_) precision_ = 8;
   }
 
   /// Each number once, then each once more to `measure`.
@@ -122,7 +124,8 @@ class RealFormat {
       out.left += formatted("", x);
       return out;
     }
-    const auto format = scientific_ ? std::chars_format::scientific : std::chars_format::fixed;
+    auto format = std::chars_format::fixed;
+    if (scientific_) format = std::chars_format::scientific;
     out.left += digits(x, format, places);
     auto cut = [&] {
       if (const auto e = out.left.find('e'); e != std::string::npos) {
@@ -136,7 +139,8 @@ class RealFormat {
     };
     cut();
     if (places < 0 && precision_ >= 0 && out.right.size() > static_cast<std::size_t>(precision_)) {
-      out = {sign_ && !std::signbit(x) ? "+" : "", "", ""};
+      out = {};
+      if (sign_ && !std::signbit(x)) out.left = "+";
       out.left += digits(x, format, precision_);
       cut();
       out.right.resize(out.right.find_last_not_of('0') + 1);
@@ -149,15 +153,19 @@ class RealFormat {
     char text[1024];
     std::to_chars_result end{};
     auto write = [&](auto number) {
-      end = precision < 0 ? std::to_chars(text, std::end(text), number, format)
-                          : std::to_chars(text, std::end(text), number, format, precision);
+      if (precision < 0)
+        end = std::to_chars(text, std::end(text), number, format);
+      else
+        end = std::to_chars(text, std::end(text), number, format, precision);
     };
     if (dtype_ == DType::f64 || dtype_ == DType::c128)
       write(x);
     else if (dtype_ == DType::f32 || dtype_ == DType::c64)
       write(static_cast<float>(x));
-    else  // the number that so many digits are
-      write(precision < 0 ? std::strtod(real_text(dtype_, x, "").c_str(), nullptr) : x);
+    else if (precision < 0)  // the number that so many digits are
+      write(std::strtod(real_text(dtype_, x, "").c_str(), nullptr));
+    else
+      write(x);
     return std::string(text, end.ptr);
   }
 
@@ -222,7 +230,10 @@ class ArrayWriter {
     out_ += '[';
     bool first = true;
     for (const std::int64_t i : indices_[axis]) {
-      if (!first) out_ += inner == 0 ? " " : std::string(inner, '\n') + std::string(axis + 1, ' ');
+      if (!first && inner == 0)
+        out_ += ' ';
+      else if (!first)
+        out_ += std::string(inner, '\n') + std::string(axis + 1, ' ');
       first = false;
       if (i < 0)
         out_ += "...";
@@ -248,11 +259,14 @@ std::string known_text(const PrintNode& node, const std::string& spec) {
 
 std::string text_of(const AnyView& view, const std::string& spec, const TextStyle& style) {
   if (view.rank() == 0) {
-    const bool digits = spec.empty() && style.precision >= 0 &&
-                        (is_float(view.dtype()) || is_complex(view.dtype()));
-    return element_text(view, 0, digits ? fmt::format(".{}f", style.precision) : spec);
+    std::string how = spec;
+    if (spec.empty() && style.precision >= 0 &&
+        (is_float(view.dtype()) || is_complex(view.dtype())))
+      how = fmt::format(".{}f", style.precision);
+    return element_text(view, 0, how);
   }
-  if (view.size() == 0) return style.types ? "[]" : "[] " + to_string(view.type());
+  if (view.size() == 0 && style.types) return "[]";
+  if (view.size() == 0) return "[] " + to_string(view.type());
   return ArrayWriter(view, spec, style).write();
 }
 
@@ -264,7 +278,9 @@ std::string text_of(const PrintNode& node, std::span<const AnyView> leaves, std:
     const AnyView& leaf = leaves[next++];
     const std::string text = text_of(leaf, spec, style);
     if (!style.types) return text;
-    return to_string(leaf.type()) + (leaf.rank() > 1 ? "\n" : " ") + text;
+    const char* gap = " ";
+    if (leaf.rank() > 1) gap = "\n";
+    return to_string(leaf.type()) + gap + text;
   }
   std::string_view brackets = "{}";
   if (node.kind == Kind::tuple) brackets = "()";
