@@ -147,7 +147,8 @@ Executable Client::compile(std::string_view stablehlo, const CompileOptions& opt
 }
 
 Executable Client::deserialize(std::string_view serialized, const CompileOptions* options) const {
-  const std::string proto = options ? to_proto(*options) : std::string();
+  std::string proto;
+  if (options) proto = to_proto(*options);
   auto args = make_args<PJRT_Executable_DeserializeAndLoad_Args>();
   args.client = handle_;
   args.serialized_executable = serialized.data();

@@ -1,8 +1,10 @@
 // Finding, loading and checking a plug-in.
 #include "pjrt/plugin.h"
 
+#include "core/text.h"
 #include "pjrt/call.h"
 
+#include <fmt/format.h>
 #include <postern/error.h>
 
 #include <dlfcn.h>
@@ -33,12 +35,15 @@ std::string to_text(const PJRT_NamedValue& value) {
     case PJRT_NamedValue_kString: return {value.string_value, value.value_size};
     case PJRT_NamedValue_kInt64: return std::to_string(value.int64_value);
     case PJRT_NamedValue_kFloat: return std::to_string(value.float_value);
-    case PJRT_NamedValue_kBool: return value.bool_value ? "true" : "false";
+    case PJRT_NamedValue_kBool:
+      if (value.bool_value) return "true";
+      return "false";
     case PJRT_NamedValue_kInt64List: break;
   }
+  Separator point(".");
   std::string text;
   for (std::size_t i = 0; i < value.value_size; ++i)
-    text += (i ? "." : "") + std::to_string(value.int64_array_value[i]);
+    text += fmt::format("{}{}", point(), value.int64_array_value[i]);
   return text;
 }
 
@@ -47,9 +52,8 @@ const PJRT_Api* open_api(const std::string& path) {
   // RTLD_LOCAL: several plug-ins carry the same XLA symbols and must not see each other's.
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library) {
-    const char* reason = dlerror();
     throw PluginError(ErrorCode::not_found, "cannot load the plug-in " + path + ": " +
-                                                (reason ? reason : "unknown reason"));
+                                                text_or(dlerror(), "unknown reason"));
   }
   using GetApi = const PJRT_Api*();
   auto* get_api = reinterpret_cast<GetApi*>(dlsym(library, "GetPjrtApi"));

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "core/check.h"
+#include "core/text.h"
 #include "platform/cpu/cpu.h"
 #include "platform/cuda/cuda.h"
 #include "platform/find_plugin.h"
@@ -25,8 +26,9 @@ std::span<const Platform* const> all() { return table; }
 const Platform& named(std::string_view name, std::string_view what) {
   const auto* const found = std::ranges::find(table, name, &Platform::name);
   if (found != std::end(table)) return **found;
+  Separator comma;
   std::string known;
-  for (const Platform* p : table) known += (known.empty() ? "" : ", ") + std::string(p->name);
+  for (const Platform* p : table) known += fmt::format("{}{}", comma(), p->name);
   throw_type_error(fmt::format("{}: '{}' is no known platform; known are {}", what, name, known));
 }
 
@@ -48,9 +50,12 @@ std::string plugin_path(const Platform& platform) {
 }
 
 void lower_for(LoweringOptions& options, const Platform* platform) {
-  options.platform = platform ? platform->name : std::string_view();
   // What is kept for all must be right on each.
-  options.compiler = platform ? platform->compiler : CompilerTraits{.max_loses_nan = true};
+  options.platform = {};
+  options.compiler = {.max_loses_nan = true};
+  if (!platform) return;
+  options.platform = platform->name;
+  options.compiler = platform->compiler;
 }
 
 const Platform* lowered_for(const Lowering& out) {

@@ -141,7 +141,8 @@ bool packed(DType dtype) { return bit_width(dtype) < 8; }
 
 /// Extends the sign that PJRT leaves off when it unpacks.
 void extend_signs(DType dtype, void* data, std::size_t count) {
-  const int unused = is_signed(dtype) && packed(dtype) ? 8 - bit_width(dtype) : 0;
+  int unused = 0;
+  if (is_signed(dtype) && packed(dtype)) unused = 8 - bit_width(dtype);
   auto* bytes = static_cast<std::int8_t*>(data);
   for (std::size_t i = 0; unused && i < count; ++i)
     bytes[i] = static_cast<std::int8_t>(static_cast<std::int8_t>(bytes[i] << unused) >> unused);

@@ -51,8 +51,9 @@ const pjrt::Executable& CompiledText::make(int form) {
   // The main form comes first; the others take over what was compiled for it, where that can be
   // serialized.
   if (const pjrt::Executable& main = executables_[form_of_main()]) try {
-      made =
-          client.deserialize(main.serialize(), form_of_main() == first_device ? &options : nullptr);
+      const pjrt::CompileOptions* given = nullptr;
+      if (form_of_main() == first_device) given = &options;
+      made = client.deserialize(main.serialize(), given);
     } catch (const Error& e) {
       log(LogLevel::info, "a compiled program cannot be taken over and is compiled again: {}",
           e.what());
@@ -124,8 +125,8 @@ std::shared_ptr<const Module> lower(const Lowerable& program) {
         meshes.push_back(s->mesh());
       }
   platforms::lower_for(options, &Runtime::get().platform());
-  options.gather_limit =
-      program.gather_limit ? program.gather_limit : Runtime::get().config().gather_limit;
+  options.gather_limit = program.gather_limit;
+  if (options.gather_limit == 0) options.gather_limit = Runtime::get().config().gather_limit;
   options.devices = devices_of(meshes);
   if (!meshes.empty()) options.mesh = meshes.front();
   const auto keep = write_out(options, program.arguments, program.captures, 4096);
@@ -165,8 +166,10 @@ std::shared_ptr<const std::string> targets_of(std::string_view text) {
       names.push_back(name);
   }
   if (names.empty()) return nullptr;
+  std::string what = "the FFI target";
+  if (names.size() != 1) what += 's';
   return std::make_shared<const std::string>(
-      fmt::format("the FFI target{} '{}'", names.size() == 1 ? "" : "s", fmt::join(names, "', '")));
+      fmt::format("{} '{}'", what, fmt::join(names, "', '")));
 }
 
 }  // namespace
@@ -188,12 +191,12 @@ CompiledProgram::CompiledProgram(std::shared_ptr<const Module> module, std::size
   if (!sites_.empty() && !Runtime::get().plugin().ffi()) {
     const SiteSpec& s = *module_->sites.front();
     PlaceScope at(s.place);
+    const char* remedy = "run it with Mode::staged";
+    if (module_->partitioned()) remedy = "one over several devices cannot be cut into stages";
     throw Error(
         ErrorCode::unimplemented,
         fmt::format("{}: the plug-in for {} cannot call host functions from a compiled program; {}",
-                    host::describe(s), Runtime::get().platform().name,
-                    module_->partitioned() ? "one over several devices cannot be cut into stages"
-                                           : "run it with Mode::staged"));
+                    host::describe(s), Runtime::get().platform().name, remedy));
   }
   if (module_->partitioned())
     partitioned_ = load_partitioned(*module_);
@@ -353,8 +356,8 @@ void CompiledProgram::run_calling(std::span<const Tensor* const> arguments,
   Lane& lane = runtime.take(device);
   if (record) lane.started.store(true);
   try {
-    if (!record)
-      record = lane.idle ? std::move(lane.idle) : std::make_shared<RunRecord>(runtime.plugin());
+    if (!record) record = std::move(lane.idle);
+    if (!record) record = std::make_shared<RunRecord>(runtime.plugin());
     record->begin(self, lane);
   } catch (...) {
     runtime.leave(lane);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "core/lists.h"
 #include "core/result_types.h"
 #include "host/fire.h"
 #include "host/pending.h"
@@ -154,7 +155,7 @@ namespace {
 
 /// Where a call outside of programs is said to be: where its first operand is that was put
 /// somewhere.
-int device_of(const SiteSpec& spec, std::span<const Tensor> operands) {
+int device_of(const SiteSpec& spec, TensorSpan operands) {
   if (spec.device >= 0) {
     check_device(spec.device);
     return spec.device;
@@ -205,14 +206,14 @@ std::shared_ptr<void> tickets(std::shared_ptr<void> bytes, std::size_t count) {
 // Afterwards the results, which for a tap are its operands, are in host memory and in their dtypes'
 // ranges. Throws a CallbackError where sites are nested too deep, and the run's failure if the
 // function fails or ends the run.
-Tensors fire_now(const Primitive& primitive, const ParamsPtr& params,
-                 std::span<const Tensor> operands) {
+Tensors fire_now(const Primitive& primitive, const ParamsPtr& params, TensorSpan operands) {
   const SitePtr& spec = as<SiteParams>(*params).site;
   const int device = device_of(*spec, operands);
   wait_for_earlier(reach_of(*spec), {&device, 1});
   refuse_depth(*spec, device);
   DrivenRun* run = driven;
-  const host::HostSite* site = run ? run->find(*spec) : nullptr;
+  const host::HostSite* site = nullptr;
+  if (run) site = run->find(*spec);
   std::shared_ptr<DrivenRun> alone;
   if (!site) {  // outside of every program, or written by a rule while the program runs
     alone = std::make_shared<DrivenRun>(std::make_shared<const DrivenSites>(spec));
@@ -242,8 +243,7 @@ Tensors fire_now(const Primitive& primitive, const ParamsPtr& params,
   }
   Tensors results;
   if (spec->kind == SiteSpec::Kind::tap) {
-    results.assign(operands.begin(),
-                   operands.begin() + static_cast<std::ptrdiff_t>(spec->operands.size()));
+    results = head(operands, spec->operands.size());
   } else {
     for (const Type& t : result_types(primitive, params.get(), {types.data(), types.size()})) {
       std::shared_ptr<void> bytes = detail::aligned_bytes(t.byte_size());

@@ -57,8 +57,7 @@ class DrivenRun : public host::RunState, public std::enable_shared_from_this<Dri
   };
 
  private:
-  friend Tensors fire_now(const Primitive& primitive, const ParamsPtr& params,
-                          std::span<const Tensor> operands);
+  friend Tensors fire_now(const Primitive& primitive, const ParamsPtr& params, TensorSpan operands);
   void begin();
   const host::HostSite* find(const SiteSpec& site) const;
 
@@ -70,7 +69,6 @@ class DrivenRun : public host::RunState, public std::enable_shared_from_this<Dri
 
 /// A call or tap on concrete tensors: its function runs here and now, on this thread, with the
 /// checks of the compiled path.
-Tensors fire_now(const Primitive& primitive, const ParamsPtr& params,
-                 std::span<const Tensor> operands);
+Tensors fire_now(const Primitive& primitive, const ParamsPtr& params, TensorSpan operands);
 
 }  // namespace postern::run

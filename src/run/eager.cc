@@ -18,8 +18,7 @@ namespace {
 using run::CompiledProgram;
 
 /// What tells one-equation programs apart.
-std::string key_of(const Primitive& primitive, const ParamsPtr& params,
-                   std::span<const Tensor> operands) {
+std::string key_of(const Primitive& primitive, const ParamsPtr& params, TensorSpan operands) {
   std::string key;
   const Primitive* identity = &primitive;
   key.append(reinterpret_cast<const char*>(&identity), sizeof identity);
@@ -27,14 +26,15 @@ std::string key_of(const Primitive& primitive, const ParamsPtr& params,
   // What holds programs may hold blocks, which become what the overrides say.
   if (params && !programs_of(*params).empty()) key += fmt::format("#{}", blocks::generation());
   for (const Tensor& t : operands) {
-    key += fmt::format("|{}{}", to_string(t.type()), t.type().weak ? "w" : "");
+    key += '|' + to_string(t.type());
+    if (t.type().weak) key += 'w';
     if (const Sharding* s = run::sharding_of(t)) key += " " + to_string(*s);
   }
   return key;
 }
 
 std::shared_ptr<const CompiledProgram> compile(const Primitive& primitive, const ParamsPtr& params,
-                                               std::span<const Tensor> operands) {
+                                               TensorSpan operands) {
   Program p;
   p.name = primitive.name;
   Equation e{&primitive, params, {}, 0, 0, {}};
@@ -67,7 +67,7 @@ std::shared_ptr<const CompiledProgram> compile(const Primitive& primitive, const
 }  // namespace
 
 Tensors run::evaluate_equation(const Primitive& primitive, const ParamsPtr& params,
-                               std::span<const Tensor> operands) {
+                               TensorSpan operands) {
   refuse_forked();
   run::DrivenRun* const driven = run::DrivenRun::current();
   if (driven) driven->check_going();

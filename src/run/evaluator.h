@@ -4,8 +4,7 @@
 
 namespace postern::run {
 
-Tensors evaluate_equation(const Primitive& primitive, const ParamsPtr& params,
-                          std::span<const Tensor> operands);
-Tensors evaluate_program(const ProgramPtr& program, std::span<const Tensor> inputs);
+Tensors evaluate_equation(const Primitive& primitive, const ParamsPtr& params, TensorSpan operands);
+Tensors evaluate_program(const ProgramPtr& program, TensorSpan inputs);
 
 }  // namespace postern::run

@@ -44,19 +44,24 @@ Pending wait_for_all_but(const std::vector<host::RunName>& but,
   if (until == host::RunState::Clock::time_point::max()) until.reset();
   std::size_t runs = 0;
   if (Runtime::exists()) runs = Runtime::get().wait_for_runs(until, but);  // else only guests tap
-  const std::size_t firings = host::in_delivery() ? 0 : host::wait_for_taps(until);
+  std::size_t firings = 0;
+  if (!host::in_delivery()) firings = host::wait_for_taps(until);
   return {runs, firings, host::wait_for_background(until)};
 }
 
 Pending wait_for_all(std::optional<std::chrono::nanoseconds> limit) {
   if (const host::Nesting* n = host::nesting()) {
-    const Site site = n->site ? Site{n->site->spec->name, n->site->spec->place} : Site{};
+    Site site;
+    std::string who = "a host function";
+    if (n->site) {
+      site = {n->site->spec->name, n->site->spec->place};
+      who = host::describe(*n->site->spec);
+    }
+    const char* what = "the run that is calling it";
+    if (host::in_delivery()) what = "the queue that is being delivered to it";
     throw CallbackError(ErrorCode::reentry,
-                        fmt::format("barrier inside {} would wait for {}",
-                                    n->site ? host::describe(*n->site->spec) : "a host function",
-                                    host::in_delivery() ? "the queue that is being delivered to it"
-                                                        : "the run that is calling it"),
-                        site, n->device, nullptr);
+                        fmt::format("barrier inside {} would wait for {}", who, what), site,
+                        n->device, nullptr);
   }
   return wait_for_all_but({}, limit);
 }

@@ -69,8 +69,8 @@ struct Entry : std::enable_shared_from_this<Entry> {
   bool runs_whole() const { return options->mode != Mode::evaluate && !stages; }
 
   bool lies_as_before(const Tensor& leaf, std::size_t i) const {
-    const Sharding *now = run::sharding_of(leaf),
-                   *before = shardings.empty() || !shardings[i] ? nullptr : &*shardings[i];
+    const Sharding *now = run::sharding_of(leaf), *before = nullptr;
+    if (!shardings.empty() && shardings[i]) before = &*shardings[i];
     if (now && before) return *now == *before;
     return now == before;
   }
@@ -146,12 +146,13 @@ class JitCore {
     }
     for (const int argument : options->donate) {
       const auto ends = key.argument_ends();
-      check(argument >= 0 && static_cast<std::size_t>(argument) < ends.size(),
-            "jit: donate names argument {}, the function has {}", argument, ends.size());
+      const auto at = static_cast<std::size_t>(argument);
+      check(argument >= 0 && at < ends.size(), "jit: donate names argument {}, the function has {}",
+            argument, ends.size());
       e->donated.resize(e->types.size(), false);
-      for (std::size_t i = argument ? ends[static_cast<std::size_t>(argument) - 1] : 0;
-           i < ends[static_cast<std::size_t>(argument)]; ++i)
-        e->donated[i] = true;
+      std::size_t i = 0;
+      if (at > 0) i = ends[at - 1];
+      for (; i < ends[at]; ++i) e->donated[i] = true;
     }
     return e;
   }
@@ -161,12 +162,19 @@ class JitCore {
   std::vector<std::shared_ptr<Entry>> entries_;
 };
 
+/// In errors about a mode that was asked for.
+static const char* word_of(Mode mode) {
+  if (mode == Mode::compiled) return "compiled";
+  if (mode == Mode::staged) return "staged";
+  return "evaluate";
+}
+
 std::shared_ptr<JitCore> make_jit(JitOptions options) {
   check_enum("jit: Mode", options.mode, Mode::evaluate);
-  check((!options.cut && !options.stage_device) || options.mode == Mode::automatic ||
-            options.mode == Mode::staged,
+  const bool may_cut = options.mode == Mode::automatic || options.mode == Mode::staged;
+  check(may_cut || (!options.cut && !options.stage_device),
         "jit: the options cut and stage_device are for Mode::staged; the mode is {}",
-        options.mode == Mode::compiled ? "compiled" : "evaluate");
+        word_of(options.mode));
   return std::make_shared<JitCore>(std::make_shared<const JitOptions>(std::move(options)),
                                    std::vector<HookBinding>(), HookRules());
 }
@@ -211,7 +219,7 @@ Traced trace_for(const Entry& e, const JitCore& core, const Tracer& tracer) {
   Outputs out;
   const std::uint64_t met = blocks::met();
   HookScope hooks(core.listeners, true);
-  Closed closed = trace_program("jit", e.types, [&](std::span<const Tensor> leaves) {
+  Closed closed = trace_program("jit", e.types, [&](TensorSpan leaves) {
     tracer(Tensors(leaves.begin(), leaves.end()), out);
     return out.leaves;
   });
@@ -242,7 +250,9 @@ run::Lowerable lowerable(const Entry& e) {
         results);
   std::vector<std::optional<Sharding>> results_on;
   for (std::size_t i = 0; i < results && !out.empty(); ++i) {
-    results_on.emplace_back(out.size() == 1 ? out[0] : out[i]);
+    std::size_t entry = i;
+    if (out.size() == 1) entry = 0;
+    results_on.emplace_back(out[entry]);
     results_on.back()->part_type(e.program->type(e.program->outputs[i]));
   }
   for (std::size_t i = 0; i < e.arguments_on.size(); ++i)
@@ -281,7 +291,7 @@ Mode mode_of(const Entry& e) {
   check(mode == Mode::compiled || (o.in_shardings.empty() && o.out_shardings.empty()),
         "jit: in_shardings and out_shardings are for a program that runs as one (Mode::compiled); "
         "the mode is {}",
-        mode == Mode::staged ? "staged" : "evaluate");
+        word_of(mode));
   return mode;
 }
 

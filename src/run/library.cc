@@ -10,6 +10,7 @@
 #include "block/overrides.h"
 #include "block/target.h"
 #include "core/check.h"
+#include "core/text.h"
 #include "linalg/lapack_targets.h"
 #include "pjrt/ffi.h"
 #include "run/runtime.h"
@@ -50,12 +51,15 @@ const PosternLibrary& entry_of(void* object, const std::string& path) {
         "it has no entry point postern_library; state POSTERN_LIBRARY(name, version, load) in it");
   const PosternLibrary* library = reinterpret_cast<const PosternLibrary* (*)()>(symbol)();
   if (!library || library->struct_size < sizeof(PosternLibrary) ||
-      library->interface_version != library_interface_version)
-    refuse(ErrorCode::failed_precondition, path,
-           library ? fmt::format("it was built for version {} of the library interface, this is "
-                                 "version {}; build it again",
-                                 library->interface_version, library_interface_version)
-                   : "its entry point gives nothing");
+      library->interface_version != library_interface_version) {
+    std::string why = "its entry point gives nothing";
+    if (library)
+      why = fmt::format(
+          "it was built for version {} of the library interface, this is version {}; build it "
+          "again",
+          library->interface_version, library_interface_version);
+    refuse(ErrorCode::failed_precondition, path, why);
+  }
   if (!library->load) refuse(ErrorCode::failed_precondition, path, "its load function is null");
   return *library;
 }
@@ -83,17 +87,19 @@ void run_load(const PosternLibrary& library, const std::string& path,
 
 void register_ffi_handler(const std::string& name, FfiHandler* handler, const std::string& platform,
                           bool command_buffer) {
+  const char* given = "one";
+  if (!handler) given = "null";
   check(!name.empty() && handler != nullptr,
-        "register_ffi_handler: a name and a handler are needed, got '{}' and {}", name,
-        handler ? "one" : "null");
+        "register_ffi_handler: a name and a handler are needed, got '{}' and {}", name, given);
   check(!name.starts_with("postern_"),
         "register_ffi_handler: names that begin with postern_ are the library's own, got '{}'",
         name);
   const Platform& on = platforms::named(platform, fmt::format("register_ffi_handler '{}'", name));
   Libraries& l = libraries();
   std::scoped_lock lock(l.guard);
-  const auto [found, fresh] = l.handlers.try_emplace(
-      {&on, name}, Handler{handler, command_buffer ? command_buffer_compatible : 0, false});
+  Handler added{handler, 0, false};
+  if (command_buffer) added.traits = command_buffer_compatible;
+  const auto [found, fresh] = l.handlers.try_emplace({&on, name}, added);
   check(fresh || found->second.function == handler,
         "register_ffi_handler: '{}' is registered for {} with another handler", name, platform);
   if (fresh && l.recorded) l.recorded->push_back(name);
@@ -119,9 +125,9 @@ void blocks::require_handler(const std::string& name, const Platform& platform) 
   Libraries& l = libraries();
   std::scoped_lock lock(l.guard);
   const auto found = l.handlers.find({&platform, name});
-  if (FfiHandler* const own =
-          found == l.handlers.end() && platform.on_host ? lapack_target(name) : nullptr)
-    return pjrt::register_handler(run::Runtime::get().plugin(), name, own, platform.xla_name);
+  if (found == l.handlers.end() && platform.on_host)
+    if (FfiHandler* const own = lapack_target(name))
+      return pjrt::register_handler(run::Runtime::get().plugin(), name, own, platform.xla_name);
   check(found != l.handlers.end(),
         "the FFI target '{}' is not registered for {}; see register_ffi_handler and load_library. "
         "Registered: [{}]",
@@ -152,18 +158,18 @@ LibraryInfo load_library(const std::string& path) {
   for (const LibraryInfo& info : l.loaded)
     if (info.path == canonical) return info;
   show_own_symbols();
-  void* object = dlopen(path.find('/') == std::string::npos && std::filesystem::exists(path)
-                            ? ("./" + path).c_str()
-                            : path.c_str(),
-                        RTLD_NOW | RTLD_LOCAL);
+  const bool exists = std::filesystem::exists(path);
+  std::string file = path;
+  if (exists && path.find('/') == std::string::npos) file = "./" + path;
+  void* object = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!object) {
-    const char* why = dlerror();
-    refuse(std::filesystem::exists(path) ? ErrorCode::failed_precondition : ErrorCode::not_found,
-           path, why ? why : "the dynamic loader gives no reason");
+    const std::string why = text_or(dlerror(), "the dynamic loader gives no reason");
+    ErrorCode code = ErrorCode::not_found;
+    if (exists) code = ErrorCode::failed_precondition;
+    refuse(code, path, why);
   }
   const PosternLibrary& library = entry_of(object, path);
-  LibraryInfo info{
-      canonical, library.name ? library.name : "", library.version ? library.version : "", 0, {}};
+  LibraryInfo info{canonical, text_or(library.name, ""), text_or(library.version, ""), 0, {}};
   std::vector<std::uint64_t> overrides;
   l.recorded = &info.handlers;
   try {

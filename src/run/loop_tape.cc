@@ -97,10 +97,18 @@ std::vector<double> values_of(const Tensor& tickets) {
 
 }  // namespace
 
+/// Of so many bytes for `count` tickets, those of one.
+static std::size_t each_of(std::size_t bytes, std::size_t count) {
+  if (count == 0) return 0;
+  return bytes / count;
+}
+
 std::shared_ptr<const void> tapes_of(const Tensor& ticket) {
   const detail::HostValue* const host = Access::host(ticket);
-  const DropsOwner* const has = host ? std::get_deleter<DropsOwner>(host->data) : nullptr;
-  return has ? has->owner : nullptr;
+  if (!host) return nullptr;
+  const DropsOwner* const has = std::get_deleter<DropsOwner>(host->data);
+  if (has) return has->owner;
+  return nullptr;
 }
 
 Tensor keeping_tapes(const Tensor& tickets, std::vector<std::shared_ptr<const void>> tapes) {
@@ -111,13 +119,12 @@ Tensor keeping_tapes(const Tensor& tickets, std::vector<std::shared_ptr<const vo
   return Access::make(std::make_shared<detail::HostValue>(tickets.type(), data));
 }
 
-void push_now(std::int64_t k, Tensors& tickets, std::span<const Tensor> leaves,
-              const TapeOptions& options) {
+void push_now(std::int64_t k, Tensors& tickets, TensorSpan leaves, const TapeOptions& options) {
   std::shared_ptr<host::TapeBudget> budget;
   for (std::size_t i = 0; i < tickets.size(); ++i) {
     const std::size_t count = static_cast<std::size_t>(tickets[i].size());
     const std::vector<unsigned char> bytes = bytes_of(leaves[i]);
-    const std::size_t one = count ? bytes.size() / count : 0;
+    const std::size_t one = each_of(bytes.size(), count);
     if (!tapes_of(tickets[i])) {
       if (!budget) budget = std::make_shared<host::TapeBudget>(options.memory, options.file);
       tickets[i] = new_tickets(tickets[i], one, budget);
@@ -131,13 +138,12 @@ void push_now(std::int64_t k, Tensors& tickets, std::span<const Tensor> leaves,
   }
 }
 
-Tensors read_now(std::int64_t k, std::span<const Tensor> tickets, const Types& steps,
-                 const TapeOptions&) {
+Tensors read_now(std::int64_t k, TensorSpan tickets, const Types& steps, const TapeOptions&) {
   Tensors out;
   for (std::size_t i = 0; i < tickets.size(); ++i) {
     std::shared_ptr<void> bytes = detail::aligned_bytes(steps[i].byte_size());
     const std::vector<double> numbers = values_of(tickets[i]);
-    const std::size_t one = numbers.empty() ? 0 : steps[i].byte_size() / numbers.size();
+    const std::size_t one = each_of(steps[i].byte_size(), numbers.size());
     for (std::size_t j = 0; j < numbers.size(); ++j) {
       auto* const to = static_cast<unsigned char*>(bytes.get()) + j * one;
       if (numbers[j] == 0)

@@ -29,9 +29,7 @@ std::optional<P> spec_like(const pjrt::OutputSharding& wanted, const Mesh& mesh,
                            const std::vector<int>& devices) {
   if (wanted.kind == pjrt::OutputSharding::Kind::replicated) return P();
   if (wanted.kind != pjrt::OutputSharding::Kind::tiled) return {};
-  const std::string text =
-      fmt::format("{{devices=[{}]{}{}}}", fmt::join(wanted.tiles, ","),
-                  fmt::join(wanted.devices, ","), wanted.copies ? " last_tile_dim_replicate" : "");
+  const std::string text = tiling_text(wanted.tiles, wanted.devices, wanted.copies);
   const auto rank = static_cast<std::size_t>(type.rank());
   std::vector<std::vector<std::string>> parts(rank);
   std::optional<P> found;
@@ -62,7 +60,9 @@ Sharding sharding_like(const pjrt::OutputSharding& wanted, const Module& module)
   std::vector<std::vector<std::string>> parts;
   for (std::size_t i = 0; i < wanted.tiles.size(); ++i) {
     const bool copies = wanted.copies && i + 1 == wanted.tiles.size();
-    axes.push_back({copies ? "copies" : fmt::format("axis{}", i), wanted.tiles[i]});
+    std::string name = "copies";
+    if (!copies) name = fmt::format("axis{}", i);
+    axes.push_back({name, wanted.tiles[i]});
     if (!copies) parts.push_back({axes.back().name});
   }
   std::vector<int> devices;
@@ -108,7 +108,10 @@ std::vector<Sharding> chosen_shardings(const Module& module) {
   for (std::size_t i = 0; i < chosen.size(); ++i) {
     const std::optional<P> spec =
         spec_like(chosen[i], module.mesh, module.results[i], module.devices);
-    out.push_back(spec ? Sharding(module.mesh, *spec) : sharding_like(chosen[i], module));
+    if (spec)
+      out.push_back(Sharding(module.mesh, *spec));
+    else
+      out.push_back(sharding_like(chosen[i], module));
   }
   return out;
 }
@@ -158,7 +161,12 @@ std::shared_ptr<PartitionedCode> load_partitioned(const Module& module) {
   static auto* const cache = new Cache<PartitionedCode>(texts_kept);
   std::string key = fmt::format("{}\n{} {} ", module.text, fmt::join(module.devices, ","),
                                 to_string(module.mesh));
-  for (const auto& s : module.result_shardings) key += s ? to_string(*s) : "-";
+  for (const auto& s : module.result_shardings) {
+    if (s)
+      key += to_string(*s);
+    else
+      key += '-';
+  }
   return cache->find(key, [&] { return std::make_shared<PartitionedCode>(module); });
 }
 

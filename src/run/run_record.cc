@@ -74,7 +74,8 @@ void RunRecord::begin(std::shared_ptr<const CompiledProgram> program, LaneGroup 
 
 void RunRecord::prepare(std::shared_ptr<const CompiledProgram> program) {
   mark = mark_of(lane_run);
-  number = part_of ? part_of->number : lane_run;
+  number = lane_run;
+  if (part_of) number = part_of->number;
   module_ = &program->module();
   sites = program->sites_.data();
   site_count = program->sites_.size();

@@ -155,7 +155,7 @@ Runtime::Runtime(Config config)
   for (std::size_t i = 0; i < main_lanes_; ++i) {
     lanes_[i] = std::make_unique<Lane>();
     lanes_[i]->index = lanes_[i]->ordinal = lanes_[i]->device = static_cast<int>(i);
-    lanes_[i]->memory = platform_->shares_memory ? 0 : static_cast<int>(i);
+    if (!platform_->shares_memory) lanes_[i]->memory = static_cast<int>(i);
     lanes_[i]->handle = clients_[0].devices()[i];
   }
   lane_count_ = main_lanes_;
@@ -165,7 +165,9 @@ const pjrt::Client& Runtime::client(int index) { return clients_[index]; }
 
 bool Runtime::add_lanes(std::size_t lanes, bool grouped, std::size_t seen) {
   const std::scoped_lock lock(adding_);
-  const std::size_t first = lane_count(), times = platform_->makes_devices ? most_times : 1;
+  const std::size_t first = lane_count();
+  std::size_t times = 1;
+  if (platform_->makes_devices) times = most_times;
   if (first != seen) return true;
   if (client_count_ == most_clients || first + lanes > lanes_.size()) return false;
   if (!grouped && single_clients_ == times) return false;
@@ -179,7 +181,7 @@ bool Runtime::add_lanes(std::size_t lanes, bool grouped, std::size_t seen) {
     lane->index = static_cast<int>(first + i);
     lane->client = static_cast<int>(client_count_);
     lane->ordinal = static_cast<int>(i);
-    lane->memory = platform_->shares_memory ? 0 : static_cast<int>(i % devices.size());
+    if (!platform_->shares_memory) lane->memory = static_cast<int>(i % devices.size());
     lane->handle = devices[i % devices.size()];
     lane->grouped = grouped;
     lane->for_nested = single_clients_ == times && i >= lanes - lanes_for_nested;
@@ -213,12 +215,18 @@ bool Runtime::try_take(const std::vector<Lane*>& lanes) {
 
 namespace {
 
+const char* what_is_refused(bool nested) {
+  if (nested) return "a host function runs";
+  return "there is no room for";
+}
+
 [[noreturn]] void refuse(const std::string& why) {
   const host::Nesting* nested = host::nesting();
-  const host::HostSite* site = nested ? nested->site : nullptr;
-  throw CallbackError(ErrorCode::reentry, why,
-                      site ? Site{site->spec->name, site->spec->place} : Site{},
-                      nested ? nested->device : 0, nullptr);
+  Site site;
+  int device = 0;
+  if (nested) device = nested->device;
+  if (nested && nested->site) site = {nested->site->spec->name, nested->site->spec->place};
+  throw CallbackError(ErrorCode::reentry, why, site, device, nullptr);
 }
 
 }  // namespace
@@ -252,7 +260,9 @@ bool Runtime::try_take_main(const std::vector<Lane*>& lanes, bool calls, bool& s
   for (const Lane* lane : lanes)
     stuck = stuck || (lane->taken.load() && lane->holder.load() == Holder::single);
   if (!try_take(lanes)) return false;
-  for (Lane* lane : lanes) lane->holder = calls ? Holder::calling_group : Holder::plain_group;
+  Holder holder = Holder::plain_group;
+  if (calls) holder = Holder::calling_group;
+  for (Lane* lane : lanes) lane->holder = holder;
   return true;
 }
 
@@ -301,7 +311,7 @@ LaneGroup Runtime::take(const std::vector<int>& devices, bool calls) {
       if (nested || (last && platform_->makes_devices))
         refuse(fmt::format(
             "{} a program on {} devices, and all spare ones are taken by runs inside their calls",
-            nested ? "a host function runs" : "there is no room for", devices.size()));
+            what_is_refused(nested != nullptr), devices.size()));
     }
     wait_for_a_lane();
   }
@@ -333,7 +343,7 @@ Lane& Runtime::take(int device) {
       refuse(
           fmt::format("{} a program that calls back, and all {} lanes are taken by runs inside "
                       "their own calls",
-                      nested ? "a host function runs" : "there is no room for", lane_count()));
+                      what_is_refused(nested != nullptr), lane_count()));
     wait_for_a_lane();
   }
 }

@@ -55,7 +55,10 @@ void copy_part(const Dims& whole, const std::vector<IndexRange>& range, std::siz
       step *= static_cast<std::size_t>(whole[i]);
     }
     std::byte* const there = in_whole + offset;
-    std::memcpy(to_part ? part : there, to_part ? there : part, run);
+    if (to_part)
+      std::memcpy(part, there, run);
+    else
+      std::memcpy(there, part, run);
     part += run;
   }
 }
@@ -123,11 +126,13 @@ std::shared_ptr<const ShardedValue> spread(const Tensor& tensor, const Sharding&
   std::vector<std::shared_ptr<DeviceValue>> parts;
   if (same) {
     await(*from);
-    for (std::size_t i = 0; i < lanes.size(); ++i)
-      parts.push_back(here(i) ? from->parts[i]
-                              : placed_on(from->parts[i]->type,
-                                          seen_on(*from->parts[i], from->parts[i], *lanes[i]),
-                                          *lanes[i]));
+    for (std::size_t i = 0; i < lanes.size(); ++i) {
+      const auto& part = from->parts[i];
+      if (here(i))
+        parts.push_back(part);
+      else
+        parts.push_back(placed_on(part->type, seen_on(*part, part, *lanes[i]), *lanes[i]));
+    }
   } else if (pointer->kind == Value::Kind::device && sharding.is_replicated()) {
     const auto& value = static_cast<const DeviceValue&>(*pointer);
     for (Lane* lane : lanes)
@@ -164,9 +169,11 @@ std::vector<int> devices_of(std::span<const Mesh> meshes) {
   }
   if (devices.empty()) return devices;
   const int have = Runtime::get().device_count();
+  const char* are = "are";
+  if (have == 1) are = "is only";
   check(devices.back() < have,
         "{} needs device {}, there {} {} (POSTERN_CPU_DEVICES, Config::cpu_devices)",
-        to_string(meshes[0]), devices.back(), have == 1 ? "is only" : "are", have);
+        to_string(meshes[0]), devices.back(), are, have);
   return devices;
 }
 

@@ -65,7 +65,8 @@ std::vector<ValueId> results_of(const Equation& e) {
 
 Cut StagedProgram::asked(const StageNode& node) const {
   const auto& wanted = family_->options().cut;
-  const Cut cut = wanted ? wanted(node) : Cut::none;
+  Cut cut = Cut::none;
+  if (wanted) cut = wanted(node);
   check_enum("jit: the option cut: Cut", cut, Cut::both);
   return cut;
 }
@@ -110,15 +111,20 @@ void StagedProgram::cut() {
     constant_.push_back(!host && e.operands.empty() && effect_of(e) == Effect::pure &&
                         e.results == 1 && !kept[at(e.first)]);
     if (constant_.back()) continue;
-    const Cut wanted = host ? Cut::none : wanted_cut(e);
+    Cut wanted = Cut::none;
+    if (!host) wanted = wanted_cut(e);
     const bool before = wanted == Cut::before || wanted == Cut::both,
                after = wanted == Cut::after || wanted == Cut::both;
     std::size_t step = 0, round = 0;
-    if (ordered) step = std::max(ordered_on_device, host ? ordered_step : after_ordered);
+    if (ordered && host) step = std::max(ordered_on_device, ordered_step);
+    if (ordered && !host) step = std::max(ordered_on_device, after_ordered);
     for (const ValueId v : e.operands) {
       const Made& m = made[at(v)];
-      std::size_t readable = host ? m.on_host : m.on_device;
-      if (!host && before && m.by_device) readable = m.on_host + 1;
+      std::size_t readable = m.on_device;
+      if (host)
+        readable = m.on_host;
+      else if (before && m.by_device)
+        readable = m.on_host + 1;
       step = std::max(step, readable);
     }
     for (const ValueId v : e.operands)
@@ -139,8 +145,10 @@ void StagedProgram::cut() {
     } else {
       steps_[step].device.equations.push_back(i);
     }
-    for (const ValueId v : results_of(e))
-      made[at(v)] = {host || after ? step + 1 : step, step, host ? round + 1 : 0, !host};
+    Made made_here{step, step, 0, !host};
+    if (host || after) ++made_here.on_device;
+    if (host) made_here.round = round + 1;
+    for (const ValueId v : results_of(e)) made[at(v)] = made_here;
   }
 }
 
@@ -295,7 +303,10 @@ Tensors StagedProgram::run(Tensors inputs) const {
     for (const Tensor& t : inputs) pointers.push_back(&t);
     home = device_for(pointers);
   }
-  const auto device_of = [&](const Step& step) { return step.place < 0 ? home : step.place; };
+  const auto device_of = [&](const Step& step) {
+    if (step.place < 0) return home;
+    return step.place;
+  };
   wait_for_earlier(reach_, {});
   Values values(*this, std::move(inputs));
   for (std::size_t s = 0; s < steps_.size(); ++s) {
@@ -306,8 +317,12 @@ Tensors StagedProgram::run(Tensors inputs) const {
       std::optional<DeviceScope> scope;
       if (placed) scope.emplace(device, Place{});
       std::vector<const Tensor*> arguments;
-      for (const ValueId v : step.device.inputs)
-        arguments.push_back(placed ? values.on(device, v) : &values.all[at(v)]);
+      for (const ValueId v : step.device.inputs) {
+        if (placed)
+          arguments.push_back(values.on(device, v));
+        else
+          arguments.push_back(&values.all[at(v)]);
+      }
       Tensors results(step.device.outputs.size());
       const auto program = compiled(s);
       if (program->calls())
@@ -382,15 +397,18 @@ std::vector<StageInfo> StagedProgram::stages() const {
     for (const auto& round : step.host)
       for (const std::size_t i : round) {
         const Equation& e = program_.equations[i];
-        const SiteSpec* site = e.primitive->site ? e.primitive->site(e.params.get()) : nullptr;
-        out.push_back({site ? site->word : e.primitive->name, site ? site->name : "",
-                       site ? site->place : e.place, 1, types(e.operands), types(results_of(e))});
+        out.push_back({e.primitive->name, "", e.place, 1, types(e.operands), types(results_of(e))});
+        const SiteSpec* site = site_of(e);
+        if (!site) continue;
+        out.back().kind = site->word;
+        out.back().name = site->name;
+        out.back().place = site->place;
       }
   }
   return out;
 }
 
-Tensors evaluate_program(const ProgramPtr& program, std::span<const Tensor> inputs) {
+Tensors evaluate_program(const ProgramPtr& program, TensorSpan inputs) {
   const DrivenRun* const driven = DrivenRun::current();
   if (driven && driven->family())
     return driven->family()->of(program).run(Tensors(inputs.begin(), inputs.end()));

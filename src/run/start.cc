@@ -98,7 +98,8 @@ std::shared_ptr<StartedRun> start_run(std::shared_ptr<RunState> state,
   if (options.deadline.count() > 0)
     run->deadline = run->record->deadline = host::after(options.deadline);
   const host::Nesting* nested = host::nesting();
-  const int depth = nested ? nested->depth : 0;
+  int depth = 0;
+  if (nested) depth = nested->depth;
   const bool delivery = host::in_delivery();
   const int device = run::device_for({});
   const std::uint64_t number = run::Runtime::get().add_started();
@@ -124,7 +125,8 @@ std::shared_ptr<StartedRun> start_run(std::shared_ptr<RunState> state,
 RunStatus wait_run(StartedRun& run, std::optional<std::chrono::nanoseconds> limit) {
   run.record->refuse_own_wait();
   constexpr auto never = RunState::Clock::time_point::max();
-  const auto until = limit ? host::after(*limit) : never;
+  auto until = never;
+  if (limit) until = host::after(*limit);
   std::optional<host::Wait> waits;
   if (until == never) waits.emplace(*run.record);
   if (!run.done) refuse_forked();
@@ -187,8 +189,9 @@ void cancel_run(StartedRun& run) {
   try {
     run.record->rethrow();
   } catch (...) {
-    run.end(run.record->failed() ? RunStatus::failed : RunStatus::cancelled,
-            std::current_exception());
+    RunStatus status = RunStatus::cancelled;
+    if (run.record->failed()) status = RunStatus::failed;
+    run.end(status, std::current_exception());
   }
 }
 

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "core/check.h"
+#include "core/text.h"
 #include "platform/find_plugin.h"
 #include "platform/gpu/handler.h"
 
@@ -38,7 +39,11 @@ std::string cuda_plugin() {
   std::string tried =
       installed.string() +
       ", and the wheels jax-cuda13-pjrt and xla-cuda13-pjrt are in none of Python's folders";
-  for (std::size_t i = 0; i < folders.size(); ++i) tried += (i ? ", " : " ") + folders[i].string();
+  Separator comma(", ", " ");
+  for (const fs::path& folder : folders) {
+    tried += comma();
+    tried += folder.string();
+  }
   refuse_plugin(cuda.name, tried);
 }
 

@@ -1,5 +1,6 @@
 // The table filled from libcuda, which comes with NVIDIA's driver and is looked for when a program
 // first wants a GPU.
+#include "core/text.h"
 #include "platform/cuda/cuda.h"
 
 #include <dlfcn.h>
@@ -57,9 +58,8 @@ void open_driver() {
   // Never unloaded: the plug-in uses it too.
   void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (!library) {
-    const char* reason = dlerror();
     throw PluginError(ErrorCode::not_found, std::string("no NVIDIA driver is installed: ") +
-                                                (reason ? reason : "libcuda.so.1"));
+                                                text_or(dlerror(), "libcuda.so.1"));
   }
   find(library, "cuInit", api.init);
   find(library, "cuMemHostAlloc", api.allocate);

@@ -17,7 +17,8 @@ alignas(64) std::byte nothing[64];  // where empty arrays point
 std::size_t bytes_of(const HostSite& site, std::size_t buffer) {
   if (site.spec->masked && buffer == site.operands)
     return static_cast<std::size_t>(site.spec->mask_size);
-  const std::size_t leaf = buffer < site.operands ? buffer : buffer - site.spec->masked;
+  std::size_t leaf = buffer;
+  if (buffer >= site.operands) leaf -= site.spec->masked;
   const auto bits = static_cast<std::size_t>(bit_width(site.leaves[leaf].dtype));
   if (bits < 8) return (site.buffer_bytes[leaf] * bits + 7) / 8;
   return site.buffer_bytes[leaf];
@@ -117,7 +118,10 @@ bool fire_staged(Staging& staging, RunState& run, const HostSite& site, void* co
 bool fire_in_place(RunState& run, const HostSite& site, void* const* buffers, int device,
                    void* stream) {
   std::vector<void*> data;
-  for (std::size_t i = 0; i < site.buffers; ++i) data.push_back(buffers[i] ? buffers[i] : nothing);
+  for (std::size_t i = 0; i < site.buffers; ++i) {
+    data.push_back(buffers[i]);
+    if (!data.back()) data.back() = nothing;
+  }
   return host::fire_on_device(run, site, data.data(), device, stream);
 }
 
@@ -142,11 +146,12 @@ bool fire(const Driver& driver, RunState& run, const HostSite& site, void* const
       ok = fire_staged(staging, run, site, buffers, device, stream);
     if (!ok && !staged && run.poison) zero_results(driver, site, buffers, stream);
   } catch (const std::exception& e) {
-    const auto* known = dynamic_cast<const Error*>(&e);
+    ErrorCode code = ErrorCode::resource_exhausted;
+    if (const auto* known = dynamic_cast<const Error*>(&e)) code = known->code();
     ok = false;
     try {
-      run.fail(known ? known->code() : ErrorCode::resource_exhausted, site, device,
-               std::current_exception(), host::describe(std::current_exception()));
+      run.fail(code, site, device, std::current_exception(),
+               host::describe(std::current_exception()));
     } catch (...) {
       run.request(host::Outcome::failed);  // not even memory for the text
     }
