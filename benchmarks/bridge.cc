@@ -188,6 +188,12 @@ void python(Report& report) {
                        "/python_jax.py' '" POSTERN_BENCH_FOLDER "/../examples/jax'");
 }
 
+void jax_door(Report& report) {
+  report.add_output_of("PYTHONPATH='" POSTERN_BENCH_PYTHON
+                       "' /usr/bin/python3 '" POSTERN_BENCH_FOLDER
+                       "/python_door.py' '" POSTERN_BENCH_DOOR "'");
+}
+
 void load(Report& report) {
   pn::register_function("bench.same", [](pn::View<const float> in, pn::View<float> out) {
     std::copy(in.begin(), in.end(), out.begin());

@@ -116,6 +116,7 @@ void staged(Report&);
 void bridge(Report&);
 void load(Report&);
 void python(Report&);
+void jax_door(Report&);
 void beam(Report&);
 void attention(Report&);
 void block_tax(Report&);

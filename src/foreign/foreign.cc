@@ -463,24 +463,6 @@ std::string brings_computations(std::string_view target) {
                      target);
 }
 
-SitePtr site_of(ForeignCall call) {
-  SiteSpec s;
-  s.name = call.target;
-  s.place = call.place;
-  s.named = {std::move(call.target), std::move(call.attributes)};
-  s.operands = std::move(call.operands);
-  s.results = std::move(call.results);
-  s.operand_paths.resize(s.operands.size());
-  s.result_paths.resize(s.results.size());
-  const std::vector<char> leaves(s.results.size(), '*');
-  s.result_structure = fmt::format("({})", fmt::join(leaves, ","));
-  s.effect = Effect::pure;
-  if (call.side_effect) s.effect = Effect::unordered;
-  if (call.ordered) s.effect = Effect::ordered;
-  s.from_file = true;
-  return std::make_shared<const SiteSpec>(std::move(s));
-}
-
 Foreign read_foreign(std::string_view text, const std::string& name) {
   const bool portable = text.starts_with(bytecode_magic);
   if (!portable && text.find('\0') == std::string_view::npos) return Reader(text, name).read();

@@ -202,6 +202,38 @@ def test_a_step_that_a_library_overrides():
     assert pj.block_path("cc.no_cube") == "default"
 
 
+def test_an_exported_program_runs_in_both_homes(tmp_path):
+    seen = []
+    postern.register("home.log", lambda v: seen.append(float(v)), replace=True)
+
+    def program(x):
+        y = jax.vmap(lambda v: pj.call("cc.scale", F32, v, attributes={"factor": 2.5, "plus": 1}, vmap_method="parallel"))(x)
+        pj.tap(y.sum(), "home.log", name="sum", ordered=True)
+        pj.tap(y[0], "home.log", mode="async", every=2)
+        z = jax.lax.fori_loop(0, 3, lambda i, c: pj.call("cc.twice", like(c), c, effect="ordered"), y)
+        return pj.call("cc.sum", F32, z, z)
+
+    exported = jax.export.export(jax.jit(program))(jax.ShapeDtypeStruct((2,), jnp.float32))
+    x = jnp.float32([1, 2])
+    assert exported.call(x) == 64 * (3.5 ** 2 + 7 ** 2)
+    loaded = postern.load_text(exported.mlir_module_serialized)
+    assert loaded.functions == ["cc.scale", "cc.sum", "cc.twice", "home.log"]
+    for _ in range(2):
+        assert loaded(np.float32([1, 2]))[0] == 64 * (3.5 ** 2 + 7 ** 2)
+    postern.barrier()
+    pj.barrier()
+    assert sorted(seen) == [3.5] * 2 + [10.5] * 3  # every second one of the asynchronous taps, in each home
+    text = postern.load_text(exported.mlir_module())
+    assert text(np.float32([1, 2]))[0] == 64 * (3.5 ** 2 + 7 ** 2)
+    postern.barrier()
+
+    failing = jax.export.export(jax.jit(lambda x: pj.call("cc.fails", F32, x, name="luck")))(F32)
+    with pytest.raises(postern.CallbackError, match=r"call 'luck' at test_jax_native.py:\d+ on device 0: no luck"):
+        postern.load_text(failing.mlir_module_serialized)(np.float32(1))
+    unnamed = jax.export.export(jax.jit(lambda x: pj.call(lambda v: v, F32, x)))(F32)
+    assert unnamed.call(1.0) == 1  # while this process has the function
+
+
 def test_an_override_without_a_derivative_has_the_defaults():
     def twice(x):
         return 2 * x

@@ -104,6 +104,9 @@ def _lower(ctx: typing.Any, operands: typing.Any, results: typing.Any, site: Sit
                          str(site))
 
 
+_compat.allow_export(_TARGET)
+
+
 def _primitive(name: str) -> typing.Any:
     made = _compat.Primitive(name)
     made.multiple_results = True

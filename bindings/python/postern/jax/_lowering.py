@@ -21,10 +21,16 @@ def register_handlers(target: str) -> None:
     jax.ffi.register_ffi_target(target, {"instantiate": guest["instantiate"], "execute": guest["execute"]}, platform="cpu")
 
 
+_exported: list[typing.Any] = []  # what artifacts of this process call
+
+
 def lower(ctx: typing.Any, target: str, operands: typing.Sequence[typing.Any], results: typing.Sequence[typing.Any], effect: typing.Any,
           attributes: dict[str, typing.Any], keep: typing.Any, what: str) -> typing.Any:
     """The custom call, with a token among its operands and results where it is ordered. `keep` lives as long as the program."""
-    ctx.module_context.add_keepalive(keep)
+    if _compat.for_export(ctx):  # artifacts keep nothing
+        _exported.append(keep)
+    else:
+        ctx.module_context.add_keepalive(keep)
     make = _compat.build_ffi_lowering_function(target, has_side_effect=effect != _compat.PURE)
     if effect != _compat.ORDERED:
         call = make(ctx.replace(avals_out=results), *operands, **attributes)
