@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <new>
-#include <ranges>
 
 #include "core/text.h"
 
@@ -33,8 +32,9 @@ class Bytes {
   }
   std::uint64_t number(std::uint64_t from, int bytes) const {
     std::uint64_t n = 0;
-    for (const char c : part(from, static_cast<std::uint64_t>(bytes)) | std::views::reverse)
-      n = n << 8 | static_cast<unsigned char>(c);
+    const std::string_view digits = part(from, static_cast<std::uint64_t>(bytes));
+    for (std::size_t i = digits.size(); i-- > 0;)
+      n = n << 8 | static_cast<unsigned char>(digits[i]);
     return n;
   }
   std::uint64_t size() const { return data_.size(); }
