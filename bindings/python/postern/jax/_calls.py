@@ -151,11 +151,22 @@ def arrays(what: str, leaves: typing.Sequence[typing.Any]) -> list[typing.Any]:
 
 
 def _is_key(leaf: typing.Any) -> bool:
-    return hasattr(leaf, "dtype") and jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return hasattr(leaf, "dtype") and _is_key_type(leaf.dtype)
+
+
+# What is asked of dtypes at each call that is traced costs as much as all that JAX does of it.
+@functools.lru_cache(maxsize=256)
+def _is_key_type(dtype: typing.Any) -> bool:
+    return bool(jax.numpy.issubdtype(dtype, jax.dtypes.prng_key))
+
+
+@functools.lru_cache(maxsize=256)
+def _is_packed(dtype: typing.Any) -> bool:
+    return str(dtype) in ("int2", "uint2", "int4", "uint4", "float4_e2m1fn")
 
 
 def _check_bits(what: str, dtype: typing.Any) -> None:
-    if str(dtype) in ("int2", "uint2", "int4", "uint4", "float4_e2m1fn"):
+    if _is_packed(dtype):
         raise TypeError(f"postern.jax: {what} has an array of {dtype}, whose elements have less than a byte; convert it by astype before")
 
 
