@@ -4,6 +4,7 @@
 #include "pjrt/call.h"
 #include "pjrt/deep.h"
 #include "pjrt/dtype.h"
+#include "pjrt/key_value_calls.h"
 
 #include <cstdlib>
 #include <memory>
@@ -75,6 +76,7 @@ Client::Client(const Plugin& plugin, const std::vector<ClientOption>& options) :
   auto args = make_args<PJRT_Client_Create_Args>();
   args.create_options = named.data();
   args.num_options = named.size();
+  give_key_values(args);
   call<&PJRT_Api::PJRT_Client_Create>(api(), args, "to create a client");
   handle_ = args.client;
   try {

@@ -14,6 +14,7 @@
 #include "host/run_state.h"
 #include "host/timeline.h"
 #include "pjrt/ffi.h"
+#include "platform/nodes.h"
 #include "run/failures.h"
 #include "serve/serve.h"
 
@@ -139,6 +140,7 @@ Runtime::Runtime(Config config)
     : config_(std::move(config)),
       platform_(&platforms::named(config_.platform, "Config::platform")),
       plugin_(&load_plugin(*platform_, config_.plugin)) {
+  if (config_.processes) platforms::join_nodes(*platform_);
   clients_[0] = platform_->make_client(*plugin_, config_.cpu_devices);
   host::timeline::start_from_environment();
   live::start_from_environment();

@@ -45,6 +45,19 @@ inline Function over_hosts(const Function& f) {
 }
 inline Function over_vmap(const Function& f) { return vmap(f, {.axis_name = "host"}); }
 
+/// The text of the TypeError that `act` throws; "" when it does not.
+inline std::string refusal_of(const std::function<void()>& act) {
+  try {
+    act();
+  } catch (const TypeError& e) {
+    return e.what();
+  }
+  return "";
+}
+inline void expect_says(const std::string& text, const std::string& part) {
+  EXPECT_NE(text.find(part), std::string::npos) << text;
+}
+
 /// The text that `act` throws, of a CallbackError; "" when it does not.
 inline std::string failure_of(const std::function<void()>& act) {
   try {

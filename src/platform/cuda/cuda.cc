@@ -3,12 +3,15 @@
 
 #include <postern/error.h>
 
+#include <atomic>
 #include <filesystem>
+#include <optional>
 
 #include "core/check.h"
 #include "core/text.h"
 #include "platform/find_plugin.h"
 #include "platform/gpu/handler.h"
+#include "platform/nodes.h"
 
 namespace postern::platforms {
 
@@ -50,7 +53,16 @@ std::string cuda_plugin() {
 pjrt::Client cuda_client(const pjrt::Plugin& plugin, int) {
   try {
     // Memory as it is needed: there may be a second client on the same devices.
-    pjrt::Client client(plugin, {{"preallocate", false}});
+    std::vector<pjrt::ClientOption> options = {{"preallocate", false}};
+    // Its second client, for what host functions start, stays with this process.
+    static std::atomic<bool> first{true};
+    const Nodes* const nodes = first.exchange(false) ? joined_nodes() : nullptr;
+    std::optional<pjrt::KeyValueScope> scope;
+    if (nodes) {
+      for (pjrt::ClientOption& option : nodes->options()) options.push_back(std::move(option));
+      scope.emplace(*nodes->store);
+    }
+    pjrt::Client client(plugin, options);
     if (client.devices().empty()) throw Error(ErrorCode::not_found, "it lists no device");
     return client;
   } catch (const Error& e) {

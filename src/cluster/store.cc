@@ -1,0 +1,228 @@
+// Process 0 keeps the texts; the others ask it by messages, one question of a process at a time.
+#include "cluster/store.h"
+
+#include <fmt/format.h>
+#include <postern/error.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "cluster/cluster.h"
+
+namespace postern::clusters {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::seconds answer_limit{10};
+
+/// What goes before the key and the value of a question, and before the value of an answer.
+struct Head {
+  enum class Kind : std::uint32_t { put, get, found, missing };
+  Kind kind;
+  std::uint32_t key_bytes;
+  std::uint64_t value_bytes;
+};
+
+// The last tags: those of runs count from the first.
+int question_tag(const Transport& t) { return t.tags - 1; }
+int answer_tag(const Transport& t) { return t.tags - 2; }
+
+std::vector<char> message(Head::Kind kind, const std::string& key, const std::string& value) {
+  const Head head{kind, static_cast<std::uint32_t>(key.size()), value.size()};
+  std::vector<char> out(sizeof head);
+  std::memcpy(out.data(), &head, sizeof head);
+  out.insert(out.end(), key.begin(), key.end());
+  out.insert(out.end(), value.begin(), value.end());
+  return out;
+}
+
+struct Read {
+  Head::Kind kind = Head::Kind::missing;
+  std::string key, value;
+};
+Read read(const std::vector<char>& bytes) {
+  Head head{};
+  std::memcpy(&head, bytes.data(), std::min(sizeof head, bytes.size()));
+  if (bytes.size() != sizeof head + head.key_bytes + head.value_bytes)
+    throw Error(ErrorCode::internal, "a message of the processes' store was cut short");
+  const char* const key = bytes.data() + sizeof head;
+  return {head.kind, {key, head.key_bytes}, {key + head.key_bytes, head.value_bytes}};
+}
+
+[[noreturn]] void throw_transport(const char* error) {
+  throw Error(ErrorCode::unavailable, fmt::format("the processes' store: {}", error));
+}
+
+/// Waits for a message, which must be there or under way, until `until`.
+void end(const Transport& transport, Transport::Request& request, Clock::time_point until) {
+  for (bool through = false; !through;) {
+    if (const char* error = transport.test(&request, &through)) throw_transport(error);
+    if (through) return;
+    if (Clock::now() > until) {
+      transport.abandon(&request);
+      throw Error(ErrorCode::unavailable, "the processes' store: process 0 does not answer");
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+}
+
+void send(const Transport& transport, int to, int tag, const std::vector<char>& bytes,
+          Clock::time_point until) {
+  Transport::Request request;
+  if (const char* error = transport.send(to, tag, bytes.data(), bytes.size(), &request))
+    throw_transport(error);
+  end(transport, request, until);
+}
+
+/// The message under this tag, if one has come.
+std::optional<std::pair<int, std::vector<char>>> receive(const Transport& transport, int tag,
+                                                         Clock::time_point until) {
+  bool there = false;
+  int from = 0;
+  std::size_t bytes = 0;
+  if (const char* error = transport.look(tag, &there, &from, &bytes)) throw_transport(error);
+  if (!there) return {};
+  std::pair<int, std::vector<char>> out{from, std::vector<char>(bytes)};
+  Transport::Request request;
+  if (const char* error = transport.receive(from, tag, out.second.data(), bytes, &request))
+    throw_transport(error);
+  end(transport, request, until);
+  return out;
+}
+
+}  // namespace
+
+/// On process 0.
+struct Store::Keeper {
+  std::mutex guard;
+  std::condition_variable more;
+  std::map<std::string, std::string> texts;
+  std::atomic<bool> stop{false};
+  std::thread thread;
+
+  void put(const std::string& key, const std::string& value) {
+    const std::scoped_lock lock(guard);
+    texts[key] = value;
+    more.notify_all();
+  }
+  std::optional<std::string> find(const std::string& key) {
+    const std::scoped_lock lock(guard);
+    const auto found = texts.find(key);
+    if (found == texts.end()) return {};
+    return found->second;
+  }
+
+  void answer(const Transport& transport, int from, const std::vector<char>& question) {
+    const Read asked = read(question);
+    if (asked.kind == Head::Kind::put) put(asked.key, asked.value);
+    const std::optional<std::string> found = find(asked.key);
+    const bool tells = found && asked.kind == Head::Kind::get;
+    send(transport, from, answer_tag(transport),
+         message(found ? Head::Kind::found : Head::Kind::missing, "", tells ? *found : ""),
+         Clock::now() + answer_limit);
+  }
+
+  /// Looks for questions; the longer nobody asks the less often.
+  void serve(const Transport& transport) {
+    constexpr std::chrono::microseconds shortest{50}, longest{2000};
+    int failures = 0;
+    for (auto pause = shortest; !stop.load();) {
+      try {
+        if (const auto asked =
+                receive(transport, question_tag(transport), Clock::now() + answer_limit)) {
+          answer(transport, asked->first, asked->second);
+          pause = shortest;
+          continue;
+        }
+      } catch (const Error&) {
+        if (++failures > 100) return;  // no message comes any more: others find no answer
+      }
+      std::this_thread::sleep_for(pause);
+      pause = std::min(pause * 2, longest);
+    }
+  }
+};
+
+/// On the others.
+class Store::Asking {
+ public:
+  explicit Asking(const Transport& transport) : transport_(transport) {}
+  Read ask(const std::vector<char>& question) {
+    const std::scoped_lock lock(guard_);
+    const auto until = Clock::now() + answer_limit;
+    send(transport_, 0, question_tag(transport_), question, until);
+    while (true) {
+      if (const auto came = receive(transport_, answer_tag(transport_), until))
+        return read(came->second);
+      if (Clock::now() > until)
+        throw Error(ErrorCode::unavailable, "the processes' store: process 0 does not answer");
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+  }
+
+ private:
+  const Transport& transport_;
+  std::mutex guard_;
+};
+
+Store& Store::get() {
+  static auto* const store = new Store(Cluster::get());  // threads may ask to the end
+  return *store;
+}
+
+Store::Store(Cluster& cluster) : cluster_(cluster) {
+  if (cluster.rank() != 0) {
+    asking_ = std::make_unique<Asking>(*cluster.transport());
+    return;
+  }
+  keeper_ = std::make_shared<Keeper>();
+  if (!cluster.transport()) return;
+  keeper_->thread = std::thread([this] { keeper_->serve(*cluster_.transport()); });
+  // Before the transport ends, which began earlier.
+  std::atexit([] {
+    Keeper& keeper = *Store::get().keeper_;
+    keeper.stop.store(true);
+    if (keeper.thread.joinable()) keeper.thread.join();
+  });
+}
+
+void Store::put(const std::string& key, const std::string& value) {
+  if (keeper_) return keeper_->put(key, value);
+  asking_->ask(message(Head::Kind::put, key, value));
+}
+
+std::optional<std::string> Store::try_get(const std::string& key) {
+  if (keeper_) return keeper_->find(key);
+  Read answer = asking_->ask(message(Head::Kind::get, key, ""));
+  if (answer.kind == Head::Kind::missing) return {};
+  return std::move(answer.value);
+}
+
+std::string Store::get(const std::string& key, std::chrono::milliseconds limit) {
+  const auto until = Clock::now() + limit;
+  auto pause = std::chrono::microseconds(200);
+  while (true) {
+    if (std::optional<std::string> found = try_get(key)) return std::move(*found);
+    if (Clock::now() >= until)
+      throw Error(ErrorCode::deadline_exceeded,
+                  fmt::format("the processes' store: nobody has put '{}' within {} ms", key,
+                              limit.count()));
+    if (keeper_) {
+      std::unique_lock lock(keeper_->guard);
+      keeper_->more.wait_until(lock, until, [&] { return keeper_->texts.contains(key); });
+      continue;
+    }
+    std::this_thread::sleep_for(std::min<Clock::duration>(pause, until - Clock::now()));
+    pause = std::min(pause * 2, std::chrono::microseconds(5000));
+  }
+}
+
+}  // namespace postern::clusters

@@ -1,0 +1,31 @@
+// What the clients of several processes tell each other by.
+#pragma once
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+
+namespace postern::pjrt {
+
+/// Called from XLA's threads too; what they throw is XLA's error.
+struct KeyValues {
+  std::function<void(const std::string& key, const std::string& value)> put;
+  std::function<std::optional<std::string>(const std::string& key)> try_get;
+  /// Waits for the key so long.
+  std::function<std::string(const std::string& key, std::chrono::milliseconds limit)> get;
+};
+
+/// While it lives, a client that this thread makes is a node of several, which speak by the store;
+/// the store must live as long as the client.
+class KeyValueScope {
+ public:
+  explicit KeyValueScope(const KeyValues& store);
+  ~KeyValueScope();
+  KeyValueScope(const KeyValueScope&) = delete;
+  static const KeyValues* current();
+
+ private:
+  const KeyValues* outer_;
+};
+
+}  // namespace postern::pjrt

@@ -1,0 +1,29 @@
+// The processes of a cluster as XLA's nodes: plug-ins for GPUs have collectives between them.
+#pragma once
+#include <vector>
+
+#include "pjrt/client.h"
+#include "pjrt/key_values.h"
+
+namespace postern::platforms {
+
+struct Platform;
+
+struct Nodes {
+  int number = 0, count = 1;
+  const pjrt::KeyValues* store = nullptr;  // lives as long as the process
+
+  /// What the plug-in is told: num_nodes, node_id.
+  std::vector<pjrt::ClientOption> options() const;
+};
+
+/// Joins the cluster, whose processes are the nodes.
+Nodes nodes_of_cluster();
+
+/// Has the clients that the platform makes from now on be nodes. Throws TypeError for one whose
+/// plug-in knows nothing of other processes.
+void join_nodes(const Platform& platform);
+/// Null until then.
+const Nodes* joined_nodes();
+
+}  // namespace postern::platforms
