@@ -6,7 +6,11 @@
 // for NumPy, TensorBoard, a line of JSON for each step. With --checkpoint it keeps where it stands
 // after each epoch; with --resume it goes on from there, to the same end as if nothing had been.
 //
-//   digits [--seed NUMBER] [--data FILE] [--report FILE.html] [--record FILE.npy]
+// With --processes the processes of an mpirun train together: each takes its part of every
+// minibatch, and all add up their gradients. The first one tells how it goes.
+//
+//   [mpirun -n 4] digits [--processes]
+//          [--seed NUMBER] [--data FILE] [--report FILE.html] [--record FILE.npy]
 //          [--tensorboard FOLDER] [--log FILE.jsonl] [--checkpoint FOLDER [--resume]]
 #include <postern/postern.h>
 #include <unistd.h>
@@ -15,6 +19,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <map>
 #include <optional>
 #include <tuple>
@@ -60,22 +65,67 @@ struct Data {
   pn::Tensor images, labels;
 };
 
-/// Deals out the training images again and again, each time in a new order.
+/// The processes that train together, or this one alone.
+struct Team {
+  int rank = 0, size = 1;
+  std::optional<pn::Mesh> mesh;
+
+  static Team joined() {
+    if (!std::getenv("POSTERN_CLUSTER")) pn::configure({.cluster = "mpi"});
+    const pn::Cluster cluster = pn::cluster();
+    if (batch % cluster.size != 0)
+      throw std::runtime_error("--processes: " + std::to_string(cluster.size) +
+                               " processes do not share a minibatch of " + std::to_string(batch));
+    return {cluster.rank, cluster.size, pn::Mesh({{"host", pn::processes}})};
+  }
+  bool tells() const { return rank == 0; }
+  std::int64_t rows() const { return batch / size; }
+
+  /// f on every process.
+  template <class F, class Tree>
+  Tree together(const F& f, const Tree& x) const {
+    return mesh ? pn::shard_map(f, *mesh)(x) : f(x);
+  }
+  /// The sum over the processes, of all leaves in one message.
+  template <class Tree>
+  Tree sum(const Tree& x) const {
+    if (!mesh) return x;
+    std::vector<pn::Tensor> flat;
+    pn::map_leaves(
+        [&](const pn::Tensor& leaf) { return flat.emplace_back(pn::reshape(leaf, {-1})); }, x);
+    const pn::Tensor all = pn::psum(pn::concatenate(flat, 0), "host");
+    std::int64_t at = 0;
+    return pn::map_leaves(
+        [&](const pn::Tensor& leaf) {
+          at += leaf.size();
+          return pn::reshape(pn::slice_axis(all, 0, at - leaf.size(), at), leaf.dims());
+        },
+        x);
+  }
+};
+
+/// Deals out the training images again and again, each time in a new order. Of what is dealt to a
+/// team each process keeps its part.
 class Deck {
  public:
-  Deck(const Images& images, unsigned seed)
-      : images_(images), order_(images.labels.size()), random_(seed) {
+  Deck(const Images& images, unsigned seed, const Team& team)
+      : images_(images), team_(team), order_(images.labels.size()), random_(seed) {
     std::iota(order_.begin(), order_.end(), 0);
     next_ = order_.size();
   }
 
   void deal(pn::View<float> rows, pn::View<std::int32_t> labels) {
     ++deals;
-    for (std::int64_t i = 0; i < labels.size(); ++i) {
-      if (next_ == order_.size()) std::ranges::shuffle(order_, random_), next_ = 0;
+    for (std::int64_t i = 0; i < batch; ++i) {
+      if (next_ == order_.size()) {
+        std::ranges::shuffle(order_, random_);
+        next_ = 0;
+      }
       const std::size_t from = order_[next_++];
-      std::copy_n(&images_.rows[from * pixels], pixels, &rows(i, 0));
-      labels[i] = images_.labels[from];
+      const std::int64_t row = i - team_.rank * team_.rows();
+      if (row < 0 || row >= team_.rows()) continue;
+      std::copy_n(&images_.rows[from * pixels], pixels, &rows(row, 0));
+      labels[row] = images_.labels[from];
     }
   }
 
@@ -94,6 +144,7 @@ class Deck {
 
  private:
   const Images& images_;
+  const Team& team_;
   std::vector<std::size_t> order_;
   std::size_t next_;
   std::mt19937 random_;
@@ -153,7 +204,7 @@ pn::Tensor scores(const Model& m, const pn::Tensor& images) {
   return pn::matmul(pn::maximum(pn::matmul(images, m[0]) + m[1], 0.0f), m[2]) + m[3];
 }
 
-/// Cross-entropy.
+/// Cross-entropy, of a whole minibatch or of a process's part of it.
 pn::Tensor loss(const Model& m, const pn::Tensor& images, const pn::Tensor& labels) {
   return -pn::sum(pn::log_softmax(scores(m, images)) * pn::one_hot(labels, classes)) /
          static_cast<float>(batch);
@@ -177,7 +228,7 @@ struct Options {
   unsigned seed = 1;
   std::string data = POSTERN_EXAMPLE_DATA "/digits.csv.gz";
   std::string report, record, tensorboard, log, checkpoint;
-  bool resume = false;
+  bool resume = false, processes = false;
 };
 
 /// What listens while the compiled loop trains.
@@ -190,7 +241,8 @@ struct Listeners {
   std::optional<pn::listen::Rows> log;
   std::optional<pn::listen::Checkpoint> checkpoint;
 
-  Listeners(const Options& options, std::int64_t steps) {
+  Listeners(const Options& options, std::int64_t steps, const Team& team) {
+    if (!team.tells()) return;
     if (isatty(STDERR_FILENO)) bar = pn::listen::progress(steps, {.label = "training"});
     if (!options.record.empty()) record = pn::listen::record(options.record);
     if (!options.tensorboard.empty()) board = pn::listen::tensorboard(options.tensorboard);
@@ -216,10 +268,11 @@ struct Listeners {
 
 /// A minibatch that the deck deals while the program computes.
 using Minibatch = pn::Pending<std::pair<pn::Tensor, pn::Tensor>>;
-Minibatch fetch(Deck& deck) {
+Minibatch fetch(Deck& deck, const Team& team) {
+  const std::int64_t rows_here = team.rows();
   return pn::start_call(
       {.name = "minibatch", .effect = pn::Effect::ordered},
-      std::pair{pn::type<float>({batch, pixels}), pn::type<std::int32_t>({batch})},
+      std::pair{pn::type<float>({rows_here, pixels}), pn::type<std::int32_t>({rows_here})},
       [&deck](pn::View<float> rows, pn::View<std::int32_t> classes_of_rows) {
         deck.deal(rows, classes_of_rows);
       });
@@ -227,8 +280,8 @@ Minibatch fetch(Deck& deck) {
 
 /// One step with the minibatch that the step before has fetched.
 State step(const State& s, const pn::Tensor& images, const pn::Tensor& labels,
-           const Listeners& listeners) {
-  const auto [value, gradient] = pn::value_and_grad(loss)(s.model, images, labels);
+           const Listeners& listeners, const Team& team) {
+  const auto [value, gradient] = team.sum(pn::value_and_grad(loss)(s.model, images, labels));
   listeners.show(s, value, gradient);
   return adam(s, gradient);
 }
@@ -268,21 +321,21 @@ Progress beginning(unsigned seed) {
 
 /// Trains until no model was better for some epochs; returns the time of a step.
 double train(Progress& progress, const Images& images, const Data& watched, Deck& deck,
-             Confusion& confusion, const Listeners& listeners) {
+             Confusion& confusion, const Listeners& listeners, const Team& team) {
   const std::int64_t steps_an_epoch = images.size() / batch;
-  const auto epoch = pn::jit(
-      [&](State s) {
-        using Carry = std::pair<State, Minibatch>;
-        const auto body = [&](pn::Tensor i, State now, Minibatch minibatch) {
-          const auto [rows, labels] = pn::wait(minibatch);
-          const Minibatch next = pn::cond(
-              i + 1 < static_cast<int>(steps_an_epoch), [&] { return fetch(deck); },
-              [&] { return minibatch; });
-          return Carry{step(now, rows, labels, listeners), next};
-        };
-        return pn::fori_loop(0, steps_an_epoch, body, Carry{s, fetch(deck)}).first;
-      },
-      {.name = "training"});
+  const auto steps_of_epoch = [&](const State& s) {
+    using Carry = std::pair<State, Minibatch>;
+    const auto body = [&](pn::Tensor i, State now, Minibatch minibatch) {
+      const auto [rows, labels] = pn::wait(minibatch);
+      const Minibatch next = pn::cond(
+          i + 1 < static_cast<int>(steps_an_epoch), [&] { return fetch(deck, team); },
+          [&] { return minibatch; });
+      return Carry{step(now, rows, labels, listeners, team), next};
+    };
+    return pn::fori_loop(0, steps_an_epoch, body, Carry{s, fetch(deck, team)}).first;
+  };
+  const auto epoch = pn::jit([&](const State& s) { return team.together(steps_of_epoch, s); },
+                             {.name = "training"});
   const auto check = pn::jit([&](const State& s, const Progress& before) {
     Progress now{s, look(s.model, before.watch, watched, confusion), before.epochs + 1};
     if (listeners.checkpoint) pn::tap({.name = "progress"}, now, *listeners.checkpoint);
@@ -304,16 +357,35 @@ double train(Progress& progress, const Images& images, const Data& watched, Deck
   return training.count() / static_cast<double>(std::max<std::int64_t>(steps, 1));
 }
 
+/// What the first of a team says.
+void tell(const std::vector<Images>& parts, unsigned seed, const Team& team, int epochs,
+          const Deck& deck, const Confusion& confusion, double time) {
+  std::printf("%zu images to learn from, %zu to decide when to stop, %zu to test with; seed %u\n\n",
+              parts[0].labels.size(), parts[1].labels.size(), parts[2].labels.size(), seed);
+  std::printf("test accuracy   %.4f\n", static_cast<double>(confusion.accuracy()));
+  std::printf("steps           %lld in %d epochs of minibatches of %d\n",
+              static_cast<long long>(epochs * (parts[0].size() / batch)), epochs,
+              static_cast<int>(batch));
+  std::printf("calls made      %lld for minibatches, %lld for confusion matrices\n",
+              static_cast<long long>(deck.deals), static_cast<long long>(confusion.fills));
+  std::printf("time per step   %.1f us\n", time);
+  if (team.mesh)
+    std::printf("processes       %d, %lld images of a minibatch each\n", team.size,
+                static_cast<long long>(team.rows()));
+  confusion.print();
+}
+
 void run(const Options& options) {
+  const Team team = options.processes ? Team::joined() : Team();
   const unsigned seed = options.seed;
   const std::vector<Images> parts = digits::split(digits::read(options.data), seed, {0.75, 0.85});
   const Data watched(parts[1]), tested(parts[2]);
   const std::int64_t steps_an_epoch = parts[0].size() / batch;
-  Deck deck(parts[0], seed);
+  Deck deck(parts[0], seed, team);
   Confusion confusion;
   const auto kept_deck = pn::register_state("deck", deck);
   const auto kept_count = pn::register_state("confusion matrices", confusion.fills);
-  const Listeners listeners(options, most_epochs * steps_an_epoch);
+  const Listeners listeners(options, most_epochs * steps_an_epoch, team);
   pn::record_timeline(!options.report.empty());
 
   Progress progress = beginning(seed);
@@ -324,23 +396,16 @@ void run(const Options& options) {
       std::fprintf(stderr, "digits: no checkpoint in %s, training begins anew\n",
                    options.checkpoint.c_str());
   }
-  const double time = train(progress, parts[0], watched, deck, confusion, listeners);
+  const double time = train(progress, parts[0], watched, deck, confusion, listeners, team);
   if (listeners.bar) std::fprintf(stderr, "\n\n");
 
   const auto test = pn::jit([&](Model m) { return recalls(m, tested, confusion); });
   test(progress.watch.best).block_until_ready();
-  const int epochs = progress.epochs.item<std::int32_t>();
-  std::printf("%zu images to learn from, %zu to decide when to stop, %zu to test with; seed %u\n\n",
-              parts[0].labels.size(), parts[1].labels.size(), parts[2].labels.size(), seed);
-  std::printf("test accuracy   %.4f\n", static_cast<double>(confusion.accuracy()));
-  std::printf("steps           %lld in %d epochs of minibatches of %d\n",
-              static_cast<long long>(epochs * steps_an_epoch), epochs, static_cast<int>(batch));
-  std::printf("calls made      %lld for minibatches, %lld for confusion matrices\n",
-              static_cast<long long>(deck.deals), static_cast<long long>(confusion.fills));
-  std::printf("time per step   %.1f us\n", time);
-  confusion.print();
+  if (team.tells())
+    tell(parts, seed, team, progress.epochs.item<std::int32_t>(), deck, confusion, time);
   pn::barrier();
-  if (!options.report.empty()) pn::report(options.report, {.title = "Learning to read digits"});
+  if (team.tells() && !options.report.empty())
+    pn::report(options.report, {.title = "Learning to read digits"});
   if (confusion.accuracy() < 0.96f) throw std::runtime_error("the accuracy must be at least 0.96");
 }
 
@@ -353,8 +418,8 @@ std::optional<Options> parse(int count, char** arguments) {
       {"--log", &options.log},       {"--checkpoint", &options.checkpoint}};
   for (int i = 1; i < count; ++i) {
     const std::string name = arguments[i];
-    if (name == "--resume") {
-      options.resume = true;
+    if (name == "--resume" || name == "--processes") {
+      (name == "--resume" ? options.resume : options.processes) = true;
       continue;
     }
     const std::string value = i + 1 < count ? arguments[++i] : "";
@@ -376,7 +441,7 @@ int main(int count, char** arguments) try {
   const std::optional<Options> options = parse(count, arguments);
   if (!options) {
     std::fprintf(stderr,
-                 "usage: digits [--seed NUMBER] [--data FILE] [--report FILE.html] "
+                 "usage: digits [--processes] [--seed NUMBER] [--data FILE] [--report FILE.html] "
                  "[--record FILE.npy] [--tensorboard FOLDER] [--log FILE.jsonl] "
                  "[--checkpoint FOLDER [--resume]]\n");
     return 2;

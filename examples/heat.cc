@@ -55,7 +55,7 @@ Tensor with_neighbours(const Tensor& u) {
 }  // namespace
 
 int main() {
-  const pn::ClusterInfo cluster = pn::cluster();
+  const pn::Cluster cluster = pn::cluster();
   const int rows = cluster.size % 2 == 0 ? 2 : 1, columns = cluster.size / rows;
   if (side % columns != 0) {
     std::printf("%d processes do not divide a plate of %d columns\n", cluster.size,
@@ -76,15 +76,17 @@ int main() {
   const auto alone = evolve(framed);
   // How far the plate is from the temperature that is wanted, at the end.
   const auto distance = [](auto solver) {
-    return [=](Tensor u) { return pn::mean(pn::square(solver(u) - 0.5f)); };
+    return [=](Tensor u) { return pn::mean(pn::square(pn::collect(solver(u)) - 0.5f)); };
   };
 
   const Tensor place = pn::iota<float>(side) * (1.0f / side);
   const Tensor start = pn::sin(9.0f * pn::reshape(place, {side, 1})) * pn::cos(7.0f * place);
-  const std::vector<float> end = pn::jit(together)(start).to_vector<float>(),
-                           expected = pn::jit(alone)(start).to_vector<float>();
-  const std::vector<float> slope = pn::jit(pn::grad(distance(together)))(start).to_vector<float>(),
-                           wanted = pn::jit(pn::grad(distance(alone)))(start).to_vector<float>();
+  const auto whole = [&](const auto& f) {
+    return pn::collect(f(start)).template to_vector<float>();
+  };
+  const std::vector<float> end = whole(pn::jit(together)), expected = whole(pn::jit(alone)),
+                           slope = whole(pn::jit(pn::grad(distance(together)))),
+                           wanted = whole(pn::jit(pn::grad(distance(alone))));
   std::size_t different = 0;
   float apart = 0, largest = 0;
   for (std::size_t i = 0; i < end.size(); ++i) {

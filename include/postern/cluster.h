@@ -7,7 +7,7 @@
 
 namespace postern {
 
-struct ClusterInfo {
+struct Cluster {
   int rank = 0, size = 1;
   std::string transport;  // "Open MPI v4.1.4, ..."; empty where the process is alone
 };
@@ -17,6 +17,6 @@ struct ClusterInfo {
 /// unless the application has done it, and ended with the process, unless the application does
 /// that. Throws PluginError when the library cannot be loaded or MPI not be used by several
 /// threads.
-POSTERN_API ClusterInfo cluster();
+POSTERN_API Cluster cluster();
 
 }  // namespace postern

@@ -15,9 +15,14 @@ namespace postern {
 // --- where tensors are
 // -------------------------------------------------------------------------------------------------
 
+/// What each process gives of an array that is spread over processes: all of them the same whole,
+/// or each its own part.
+enum class Gives : std::uint8_t { whole, part };
+
 namespace detail {
 POSTERN_API Tensor put(const Tensor& x, int device, const Place& place);
-POSTERN_API Tensor put(const Tensor& x, const Sharding& sharding, const Place& place);
+POSTERN_API Tensor put(const Tensor& x, const Sharding& sharding, Gives gives, const Place& place);
+POSTERN_API Tensor collect(const Tensor& x, int rank, const Place& place);
 }  // namespace detail
 
 /// The leaves of `x` on that device of `devices()`. Programs run where their arguments were put;
@@ -31,9 +36,34 @@ Tree device_put(const Tree& x, int device, Place place = Place::current()) {
 /// used in place where an array is not cut. Inside a trace it asks that XLA have the value in that
 /// sharding there (JAX's with_sharding_constraint). Throws TypeError when an extent cannot be
 /// divided evenly.
+///
+/// Over a mesh with axes of processes every process calls it, and nothing is sent: each keeps its
+/// part of the whole that all give, which nothing compares, or, with Gives::part, what it gives
+/// (jax.make_array_from_process_local_data). The result has the type of the whole.
+template <class Tree>
+Tree device_put(const Tree& x, const Sharding& sharding, Gives gives,
+                Place place = Place::current()) {
+  return map_leaves([&](const Tensor& leaf) { return detail::put(leaf, sharding, gives, place); },
+                    x);
+}
 template <class Tree>
 Tree device_put(const Tree& x, const Sharding& sharding, Place place = Place::current()) {
-  return map_leaves([&](const Tensor& leaf) { return detail::put(leaf, sharding, place); }, x);
+  return device_put(x, sharding, Gives::whole, place);
+}
+
+/// The leaves of `x` as wholes. Those that lie over processes are sent to every process, or with
+/// `rank` to that one alone, and then are empty Tensors on the others; all processes of the cluster
+/// must call it, in the same order as programs with collectives. Other leaves are given back as
+/// they are. Whatever else needs a part that is on another process (to_vector, operations that are
+/// not elementwise) is a TypeError. In a program it is an operation like others, with derivatives
+/// and batching, and takes no rank.
+template <class Tree>
+Tree collect(const Tree& x, Place place = Place::current()) {
+  return map_leaves([&](const Tensor& leaf) { return detail::collect(leaf, -1, place); }, x);
+}
+template <class Tree>
+Tree collect(const Tree& x, int rank, Place place = Place::current()) {
+  return map_leaves([&](const Tensor& leaf) { return detail::collect(leaf, rank, place); }, x);
 }
 
 /// The sharding of a tensor that lies on several devices; none for others.
@@ -46,7 +76,8 @@ struct Shard {
   Tensor data;                    // on that device, not copied
 };
 /// The parts of a sharded tensor in the order of the mesh's devices, or the tensor itself as the
-/// only one. Gathers nothing; the parts share the tensor's memory and may still be on their way.
+/// only one; of one that lies over processes those on this one's devices. Gathers nothing; the
+/// parts share the tensor's memory and may still be on their way.
 POSTERN_API std::vector<Shard> shards_of(const Tensor& x);
 
 /// x, of which `tell` hears how XLA spread it when the program is compiled, each time one is; a
@@ -210,8 +241,9 @@ detail::Pmapped<F> pmap(F f, PmapOptions options = {}, Place place = Place::curr
 // Inside `shard_map` and `pmap`, with the name of a mesh axis, inside `vmap` with its axis_name, or
 // with several names of either kind (the first is the slowest to change). Names that are none of
 // these are a TypeError that lists those that there are. The shapes are those of one device's part,
-// or of one element: where devices are said below, a vmap has elements. `all_to_all` and `ppermute`
-// over several names take those of a mesh only.
+// or of one element: where devices are said below, a vmap has elements. What is cut, sent to some
+// or told apart by places (`all_to_all`, `ppermute`, `broadcast` and those after it) takes several
+// names only if all are of a mesh.
 
 /// Sum, mean, greatest, least over the devices along these axes; of numbers of any dtype (max and
 /// min: no complex ones). Every device gets it. Where several devices have the greatest (least)
@@ -242,6 +274,32 @@ POSTERN_API Tensor all_to_all(const Operand& x, const AxisNames& axes, std::int6
 POSTERN_API Tensor ppermute(const Operand& x, const AxisNames& axes,
                             const std::vector<std::pair<int, int>>& pairs,
                             Place place = Place::current());
+
+/// x of the device at place `root` along the axes, for all. Moves the bytes as they are, of any
+/// dtype.
+POSTERN_API Tensor broadcast(const Operand& x, const AxisNames& axes, int root = 0,
+                             Place place = Place::current());
+
+/// x of device `root`, of which every device gets its own piece of `axis`: with `tiled` the extent
+/// is divided by the number of devices, which must go into it; else it must equal that number, and
+/// the axis is gone. What the others have in x counts for its type alone.
+POSTERN_API Tensor scatter_from(const Operand& x, const AxisNames& axes, int root = 0,
+                                std::int64_t axis = 0, bool tiled = false,
+                                Place place = Place::current());
+
+/// The parts of all devices at device `root`, on a new axis at `axis`, or with `tiled` one after
+/// another along the axis that is there. The others get zeros of the same type.
+POSTERN_API Tensor gather_to(const Operand& x, const AxisNames& axes, int root = 0,
+                             std::int64_t axis = 0, bool tiled = false,
+                             Place place = Place::current());
+
+/// Device `to` gets the x of device `from`; all others keep theirs.
+POSTERN_API Tensor send_recv(const Operand& x, const AxisNames& axes, int from, int to,
+                             Place place = Place::current());
+
+/// No device goes on with ordered effects (calls, taps, prints, collectives over processes) behind
+/// it before all along the axes have come to it. An ordered effect itself.
+POSTERN_API void pbarrier(const AxisNames& axes, Place place = Place::current());
 
 /// Where along these axes the device is, s32[].
 POSTERN_API Tensor axis_index(const AxisNames& axes, Place place = Place::current());

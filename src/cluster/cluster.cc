@@ -18,7 +18,7 @@
 
 namespace postern {
 
-ClusterInfo cluster() {
+Cluster cluster() {
   const clusters::Cluster& c = clusters::Cluster::get();
   return {c.rank(), c.size(), c.transport() ? c.transport()->name : ""};
 }

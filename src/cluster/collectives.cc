@@ -9,6 +9,7 @@
 #include <cstring>
 #include <memory>
 
+#include "cluster/pieces.h"
 #include "cluster/reduce.h"
 #include "core/check.h"
 
@@ -16,44 +17,12 @@ namespace postern::clusters {
 
 namespace {
 
-constexpr std::array<const char*, 9> names = {"sum",      "max",     "min",   "gather", "scatter",
-                                              "exchange", "permute", "index", "end"};
+constexpr std::array names = {"sum",          "max",       "min",   "gather", "scatter",
+                              "exchange",     "permute",   "index", "end",    "broadcast",
+                              "scatter_from", "gather_to", "relay", "count",  "pass"};
 
 using Bytes = std::unique_ptr<std::byte[]>;
 Bytes bytes_for(std::size_t n) { return std::make_unique_for_overwrite<std::byte[]>(n); }
-
-std::size_t size_of(std::int64_t n) { return static_cast<std::size_t>(n); }
-
-/// An array as rows of `inner` bytes along one axis, `outer` times.
-struct Along {
-  std::size_t outer = 1, extent, inner;
-  Along(const Type& type, std::int64_t axis) : extent(0), inner(byte_width(type.dtype)) {
-    for (std::int64_t a = 0; a < type.rank(); ++a) {
-      const std::size_t n = size_of(type.dims[size_of(a)]);
-      if (a < axis) outer *= n;
-      if (a == axis) extent = n;
-      if (a > axis) inner *= n;
-    }
-  }
-};
-
-/// The n pieces along an axis, one after another; and the way back, from pieces to the whole.
-void cut(const Type& whole, std::int64_t axis, std::size_t n, const std::byte* x,
-         std::byte* pieces) {
-  const Along w(whole, axis);
-  const std::size_t run = w.extent / n * w.inner;
-  for (std::size_t k = 0; k < n; ++k)
-    for (std::size_t o = 0; o < w.outer; ++o, pieces += run)
-      if (run > 0) std::memcpy(pieces, x + (o * n + k) * run, run);
-}
-void join(const Type& whole, std::int64_t axis, std::size_t n, const std::byte* pieces,
-          std::byte* y) {
-  const Along w(whole, axis);
-  const std::size_t run = w.extent / n * w.inner;
-  for (std::size_t k = 0; k < n; ++k)
-    for (std::size_t o = 0; o < w.outer; ++o, pieces += run)
-      if (run > 0) std::memcpy(y + (o * n + k) * run, pieces, run);
-}
 
 Reduction reduction_of(Operation operation) {
   if (operation == Operation::max) return Reduction::max;
@@ -178,14 +147,14 @@ struct Step {
     std::byte nothing{};
     meet(&nothing, true, &nothing, 0);
   }
-
-  void index() const {
-    const auto place = static_cast<std::int32_t>(me);
-    std::memcpy(y, &place, sizeof place);
-  }
 };
 
 }  // namespace
+
+bool meets(Operation operation) {
+  return operation != Operation::index && operation != Operation::count &&
+         operation != Operation::pass;
+}
 
 const char* to_string(Operation operation) { return names[static_cast<std::size_t>(operation)]; }
 
@@ -226,7 +195,7 @@ bool reduces(DType dtype, Operation operation) {
 }
 
 void run_collective(const Collective& c, const Collective::Group& group, const Type& x_type,
-                    const void* x, void* y, Meeting& meeting) {
+                    const void* x, void* y, Meeting& meeting, std::int32_t device) {
   const Step step{
       c, group, x_type, static_cast<const std::byte*>(x), static_cast<std::byte*>(y), meeting};
   switch (c.operation) {
@@ -237,15 +206,29 @@ void run_collective(const Collective& c, const Collective::Group& group, const T
     case Operation::scatter: return step.scatter();
     case Operation::exchange: return step.exchange();
     case Operation::permute: return step.permute();
-    case Operation::index: return step.index();
     case Operation::end: return step.end();
+    case Operation::broadcast:
+    case Operation::scatter_from:
+    case Operation::gather_to:
+    case Operation::relay: return run_rooted(c, group, x_type, step.x, step.y, meeting, device);
+    case Operation::index:
+    case Operation::count:
+    case Operation::pass: return run_alone(c, group, y);
   }
+}
+
+void run_alone(const Collective& c, const Collective::Group& group, void* y) {
+  std::int32_t number = 1;
+  if (c.operation == Operation::index) number = group.place;
+  if (c.operation == Operation::count) number = static_cast<std::int32_t>(group.ranks.size());
+  if (y) std::memcpy(y, &number, sizeof number);
 }
 
 std::string detail_of(const Collective& c, const Collective::Group& group, const Type& x_type) {
   std::string out = fmt::format("{} of {}", to_string(c.operation), to_string(x_type));
   if (c.axis || c.other) out += fmt::format(" axes {}, {}", c.axis, c.other);
   for (const auto& [from, to] : c.pairs) out += fmt::format(" {}>{}", from, to);
+  if (c.root) out += fmt::format(" root {}", c.root);
   return out + fmt::format(" over processes {}", fmt::join(group.ranks, ", "));
 }
 

@@ -20,8 +20,20 @@ enum class Operation : std::uint8_t {
   exchange,  // cut along `axis`, joined along `other`
   permute,   // by `pairs`; zeros for who is sent nothing
   index,     // where the process is, s32[]; meets nobody
-  end        // of the run: nobody goes on before all have come
+  end,       // of the run: nobody goes on before all have come
+  // Of the process at place `root` in the group (rooted.cc):
+  broadcast,     // its array, for all
+  scatter_from,  // its array, cut along `axis`
+  gather_to,     // parts one after another along `axis`, for it; zeros for the others
+  // Operands: what each of `other` devices of the process has, one after another, and the number of
+  // this one. By `pairs` of places, each a process's place in the group times `other` and a
+  // device's number.
+  relay,
+  count,  // how many the group has, s32[]; meets nobody
+  pass    // a one; meets nobody
 };
+/// Whether processes meet in it.
+bool meets(Operation operation);
 /// "sum", ...; and back, with a TypeError for what is none.
 const char* to_string(Operation operation);
 Operation operation_named(const std::string& name);
@@ -33,6 +45,7 @@ struct Collective {
   std::int64_t axis = 0, other = 0;          // of the array
   std::vector<std::int64_t> grid, along;     // sizes; numbers of axes, the first changes slowest
   std::vector<std::pair<int, int>> pairs{};  // places in the group
+  int root = 0;                              // a place in the group
 
   /// The processes that this rank meets, itself included, and its place among them.
   struct Group {
@@ -45,9 +58,15 @@ struct Collective {
 /// Whether elements of this dtype can be summed (`sum`, `scatter`) or compared (`max`, `min`) here.
 bool reduces(DType dtype, Operation operation);
 
-/// `x`, row-major, is this process's; the result goes to `y`. Throws as Meeting does.
+/// `x`, row-major, is this process's; the result goes to `y`. `device`: its number, of `relay`.
+/// Throws as Meeting does.
 void run_collective(const Collective& c, const Collective::Group& group, const Type& x_type,
-                    const void* x, void* y, Meeting& meeting);
+                    const void* x, void* y, Meeting& meeting, std::int32_t device = 0);
+/// Of what meets nobody.
+void run_alone(const Collective& c, const Collective::Group& group, void* y);
+/// Those that have a root, and relay.
+void run_rooted(const Collective& c, const Collective::Group& group, const Type& x_type,
+                const std::byte* x, std::byte* y, Meeting& meeting, std::int32_t device);
 
 /// What processes that meet in it must agree upon: "sum of f32[3] over processes 0, 1".
 std::string detail_of(const Collective& c, const Collective::Group& group, const Type& x_type);

@@ -113,9 +113,7 @@ bool spans_processes(const Mesh& mesh) {
   return std::ranges::any_of(mesh.axes(), &MeshAxis::of_processes);
 }
 void refuse_processes(const Mesh& mesh, const char* what) {
-  check(!spans_processes(mesh),
-        "{}: {} has axes of processes; give the whole on every process, which shard_map cuts", what,
-        to_string(mesh));
+  check(!spans_processes(mesh), "{}: {} has axes of processes", what, to_string(mesh));
 }
 
 std::string to_string(const Mesh& mesh) {

@@ -14,6 +14,7 @@
 #include "core/check.h"
 #include "core/digest.h"
 #include "core/once.h"
+#include "core/process_sharding.h"
 #include "file/block_json.h"
 #include "file/site_json.h"
 #include "foreign/foreign.h"
@@ -22,12 +23,13 @@
 #include "print/print_job.h"
 #include "run/compiled.h"
 #include "run/start.h"
+#include "shard/processes.h"
 
 namespace postern {
 
 struct detail::LoadedProgram {
-  std::shared_ptr<const Module> module;
-  std::vector<Type> inputs;
+  std::shared_ptr<const run::ProgramModule> module;
+  std::vector<Type> inputs, outputs;
   std::vector<SavedSite> sites;
   std::vector<file::SavedBlock> blocks;
   std::vector<std::string> handlers;  // FFI handlers that it calls
@@ -114,6 +116,42 @@ void read_over_devices(Module& module, const Json& json, std::size_t inputs) {
   check(std::ranges::is_sorted(module.result_ends), "the places of results are out of order");
 }
 
+/// How arguments and results lie over processes, of which the text has one's parts.
+Json over_processes(const run::ProgramModule& module) {
+  Json inputs = Json::array();
+  for (const int i : module.parameters) {
+    const auto& s = module.inputs_over[static_cast<std::size_t>(i)];
+    inputs.push_back(s ? file::to_json(*s) : Json());
+  }
+  Json out = {{"inputs", std::move(inputs)}, {"outputs", file::to_json(module.results_over)}};
+  for (Json& list : out)
+    for (Json& sharding : list)
+      if (module.any_number && !sharding.is_null()) file::of_all_processes(sharding);
+  return out;
+}
+
+/// A site as the file has it: of processes, it says whether it is for any number of them.
+Json site_to_json(const SiteSpec& site, bool any_number) {
+  if (!any_number || site.named.name != process_call) return file::to_json(site);
+  SiteSpec out = site;
+  out.named.attributes.set("any_number", true);
+  return file::to_json(out);
+}
+void read_over_processes(run::ProgramModule& module, const Json& json, std::size_t inputs) {
+  module.inputs_over = file::shardings_from(json.at("inputs"));
+  module.results_over = file::shardings_from(json.at("outputs"));
+  check(module.inputs_over.size() == inputs && module.results_over.size() == module.results.size(),
+        "a program over processes says not of each argument and result how it lies");
+}
+
+/// For who runs the program: of wholes.
+std::vector<Type> whole_types(std::vector<Type> types,
+                              const std::vector<std::optional<Sharding>>& over) {
+  for (std::size_t i = 0; i < over.size(); ++i)
+    if (over[i]) types[i] = whole_of_processes(*over[i], types[i]);
+  return types;
+}
+
 }  // namespace
 
 std::string saved_text(const Lowered& program) {
@@ -123,15 +161,20 @@ std::string saved_text(const Lowered& program) {
                 {"inputs", Json::array()},
                 {"outputs", Json::array()}};
   std::vector<Type> inputs = program.program().inputs();
-  for (const int i : module->parameters)
-    about["inputs"].push_back(to_string(inputs[static_cast<std::size_t>(i)]));
+  for (const int i : module->parameters) {
+    const auto at = static_cast<std::size_t>(i);
+    const bool over = !module->inputs_over.empty() && module->inputs_over[at];
+    about["inputs"].push_back(
+        to_string(over ? part_of_each_process(*module->inputs_over[at], inputs[at]) : inputs[at]));
+  }
   for (const Type& t : module->results) about["outputs"].push_back(to_string(t));
   if (module->partitioned()) about["over"] = over_devices(*module);
+  if (!module->inputs_over.empty()) about["over_processes"] = over_processes(*module);
   std::string body;
   try {
     body = fmt::format("{}{}\n", about_words, about.dump());
     for (const SitePtr& s : module->sites)
-      body += fmt::format("{}{}\n", site_words, file::to_json(*s).dump());
+      body += fmt::format("{}{}\n", site_words, site_to_json(*s, module->any_number).dump());
     for (const Module::Kept& k : module->kept)
       body += fmt::format("{}{}\n", block_words, file::to_json(k).dump());
   } catch (const nlohmann::json::exception& e) {
@@ -153,14 +196,15 @@ SavedSite described(const SiteSpec& s) {
           s.operands, s.made(), s.effect,     s.place};
 }
 
-Loaded loaded(std::vector<Type> inputs, Module module, std::vector<file::SavedBlock> blocks,
-              std::vector<std::string> handlers = {}) {
+Loaded loaded(std::vector<Type> inputs, run::ProgramModule module,
+              std::vector<file::SavedBlock> blocks, std::vector<std::string> handlers = {}) {
   auto program = std::make_shared<detail::LoadedProgram>();
   for (const SitePtr& s : module.sites) program->sites.push_back(described(*s));
-  program->inputs = std::move(inputs);
+  program->inputs = whole_types(std::move(inputs), module.inputs_over);
+  program->outputs = whole_types(module.results, module.results_over);
   program->blocks = std::move(blocks);
   program->handlers = std::move(handlers);
-  program->module = std::make_shared<const Module>(std::move(module));
+  program->module = std::make_shared<const run::ProgramModule>(std::move(module));
   return Loaded(std::move(program));
 }
 
@@ -168,7 +212,7 @@ Loaded loaded(std::vector<Type> inputs, Module module, std::vector<file::SavedBl
 
 static Loaded load_foreign(std::string_view text, const std::string& name) {
   file::Foreign foreign = file::read_foreign(text, name);
-  Module module;
+  run::ProgramModule module;
   module.text = std::move(foreign.text);
   module.results = std::move(foreign.outputs);
   module.sites = std::move(foreign.sites);
@@ -203,7 +247,7 @@ Loaded load_text(std::string_view text, const std::string& name) {
   if (digest(rest) != sum)
     refuse(ErrorCode::data_loss, name, "its checksum does not fit: it was changed or cut short");
   std::vector<Type> inputs;
-  Module module;
+  run::ProgramModule module;
   std::vector<file::SavedBlock> blocks;
   try {
     const Json about = Json::parse(after(take_line(rest), about_words, name));
@@ -219,6 +263,8 @@ Loaded load_text(std::string_view text, const std::string& name) {
       blocks.push_back(file::block_from(Json::parse(take_line(rest).substr(block_words.size()))));
     file::check_places(blocks, rest);
     if (about.contains("over")) read_over_devices(module, about["over"], inputs.size());
+    if (about.contains("over_processes"))
+      read_over_processes(module, about["over_processes"], inputs.size());
     check(module.result_ends.empty() || module.result_ends.back() <= rest.size(),
           "a result is behind the module's end");
   } catch (const nlohmann::json::exception& e) {
@@ -236,7 +282,7 @@ Loaded load(const std::filesystem::path& file) {
 }
 
 const std::vector<Type>& Loaded::inputs() const { return program_->inputs; }
-const std::vector<Type>& Loaded::outputs() const { return program_->module->results; }
+const std::vector<Type>& Loaded::outputs() const { return program_->outputs; }
 const std::vector<SavedSite>& Loaded::sites() const { return program_->sites; }
 const std::string& Loaded::stablehlo() const { return program_->module->text; }
 
@@ -269,12 +315,14 @@ const std::shared_ptr<const run::CompiledProgram>& ready(const detail::LoadedPro
           t.has_value() ? to_string(t.type()) : "an empty Tensor");
   }
   program.once([&] {
-    std::shared_ptr<const Module> module = program.module;
+    std::shared_ptr<const run::ProgramModule> module = program.module;
     const platforms::Platform& platform = run::Runtime::get().platform();
     for (const std::string& handler : program.handlers) blocks::require_handler(handler, platform);
-    if (!program.blocks.empty())
-      module =
-          std::make_shared<const Module>(file::with_overrides(*module, program.blocks, platform));
+    if (!program.blocks.empty()) {
+      run::ProgramModule chosen = *module;
+      static_cast<Module&>(chosen) = file::with_overrides(*module, program.blocks, platform);
+      module = std::make_shared<const run::ProgramModule>(std::move(chosen));
+    }
     auto compiled =
         std::make_shared<const run::CompiledProgram>(std::move(module), wanted.size(), Tensors());
     std::vector<Dims> dims;

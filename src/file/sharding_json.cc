@@ -6,7 +6,10 @@ namespace postern::file {
 
 Json to_json(const Mesh& mesh) {
   Json axes = Json::array();
-  for (const MeshAxis& a : mesh.axes()) axes.push_back({a.name, a.size});
+  for (const MeshAxis& a : mesh.axes()) {
+    axes.push_back({a.name, a.size});
+    if (a.of_processes) axes.back().push_back("processes");
+  }
   return {{"axes", axes}, {"devices", mesh.devices()}};
 }
 
@@ -15,7 +18,13 @@ Mesh mesh_from(const Json& json) {
   std::vector<MeshAxis> axes;
   std::int64_t size = 1;
   for (const Json& a : json.at("axes")) {
-    axes.push_back({a.at(0).get<std::string>(), a.at(1).get<std::int64_t>()});
+    const auto count = a.at(1).get<std::int64_t>();
+    check(count > 0, "a mesh is out of range");
+    if (a.size() > 2)
+      axes.emplace_back(a.at(0).get<std::string>(),
+                        a.at(2) == "all" ? Processes() : processes(count));
+    else
+      axes.emplace_back(a.at(0).get<std::string>(), count);
     check(axes.back().size > 0 && axes.back().size <= most / size, "a mesh is out of range");
     size *= axes.back().size;
   }
@@ -26,6 +35,11 @@ Mesh mesh_from(const Json& json) {
 
 Json to_json(const Sharding& sharding) {
   return {{"mesh", to_json(sharding.mesh())}, {"spec", sharding.spec().parts()}};
+}
+
+void of_all_processes(Json& sharding) {
+  for (Json& axis : sharding.at("mesh").at("axes"))
+    if (axis.size() > 2) axis.at(2) = "all";
 }
 
 Sharding sharding_from(const Json& json) {

@@ -31,6 +31,8 @@ Json to_json(const std::vector<std::optional<Sharding>>& list);
 std::vector<std::optional<Sharding>> shardings_from(const Json& json);
 Json to_json(const Sharding& sharding);
 Sharding sharding_from(const Json& json);
+/// Has the axes of processes of one that was written be of however many there are.
+void of_all_processes(Json& sharding);
 
 /// Empty when it can be.
 std::string why_not_saved(const host::PrintJob& job);

@@ -30,9 +30,11 @@ Collective collective_from(const Attributes& a) {
   c.operation = clusters::operation_named(a.get<std::string>("operation"));
   c.axis = a.get<std::int64_t>("axis");
   c.other = a.get<std::int64_t>("other");
+  const auto root = a.get<std::int64_t>("root");
   c.grid = a.get<List>("grid");
   c.along = a.get<List>("along");
   const auto& pairs = a.get<List>("pairs");
+  if (a.has("any_number")) c.grid = {Cluster::get().size()};
   std::int64_t processes = 1, met = 1;
   for (const std::int64_t n : c.grid) {
     check(n > 0 && n <= (1 << 20) / processes, "a grid of processes is out of range");
@@ -42,12 +44,18 @@ Collective collective_from(const Attributes& a) {
     check(axis >= 0 && axis < std::ssize(c.grid), "a grid of processes has no axis {}", axis);
     met *= c.grid[static_cast<std::size_t>(axis)];
   }
+  check(root >= 0 && root < met, "the root of a collective over processes is out of range");
+  c.root = static_cast<int>(root);
+  const bool by_device = c.operation == clusters::Operation::relay;
+  check(!by_device || (c.other > 0 && c.other <= (1 << 20) / met), "too many devices meet");
+  const std::int64_t places = by_device ? met * c.other : met;
   check(pairs.size() % 2 == 0, "pairs of processes come by twos");
   for (std::size_t i = 0; i < pairs.size(); i += 2) {
-    check(std::min(pairs[i], pairs[i + 1]) >= 0 && std::max(pairs[i], pairs[i + 1]) < met,
+    check(std::min(pairs[i], pairs[i + 1]) >= 0 && std::max(pairs[i], pairs[i + 1]) < places,
           "a pair of processes is out of range");
     c.pairs.emplace_back(static_cast<int>(pairs[i]), static_cast<int>(pairs[i + 1]));
   }
+  if (c.operation == clusters::Operation::pass) return c;  // of any cluster
   const int size = Cluster::get().size();
   check(processes == size, "the program is for {} processes, the cluster has {}", processes, size);
   return c;
@@ -55,18 +63,21 @@ Collective collective_from(const Attributes& a) {
 
 void meet(const Prepared& prepared, const detail::Firing& f, const Type& type) {
   const TapInfo& info = *f.info;
+  const Collective& c = prepared.collective;
+  void* const y = f.results ? f.data[f.operands] : nullptr;
+  if (!clusters::meets(c.operation)) return run_alone(c, prepared.group, y);
   Cluster& cluster = Cluster::get();
-  const bool meets = prepared.collective.operation != clusters::Operation::index;
-  const clusters::Turn turn = meets ? cluster.enter(info.run, info.device) : clusters::Turn{0, 0};
+  const clusters::Turn turn = cluster.enter(info.run, info.device);
   prepared.once([&] {
     prepared.subject = {
         fmt::format("'{}' at {}", one_line(std::string(info.name)), to_string(info.place)),
-        detail_of(prepared.collective, prepared.group, type)};
+        detail_of(c, prepared.group, type)};
   });
   clusters::Meeting meeting(cluster, turn, info.device, prepared.subject,
                             [&info] { return info.stop.stop_requested(); });
-  run_collective(prepared.collective, prepared.group, type, f.operands ? f.data[0] : nullptr,
-                 f.results ? f.data[f.operands] : nullptr, meeting);
+  std::int32_t device = 0;
+  if (f.operands > 1) std::memcpy(&device, f.data[1], sizeof device);
+  run_collective(c, prepared.group, type, f.operands ? f.data[0] : nullptr, y, meeting, device);
 }
 
 void invoke(void* object, const detail::Firing& f) {
@@ -90,7 +101,10 @@ void invoke(void* object, const detail::Firing& f) {
 
 }  // namespace
 
-bool is_of_processes(const detail::HostFunction& function) { return function.invoke == invoke; }
+bool is_of_processes(const detail::HostFunction& function) {
+  return function.invoke == invoke &&
+         clusters::meets(static_cast<const Prepared*>(function.object.get())->collective.operation);
+}
 
 }  // namespace postern::host
 
@@ -100,7 +114,8 @@ std::shared_ptr<const detail::HostFunction> process_function(const Attributes& a
   using Kind = detail::Parameter::Kind;
   auto prepared = std::make_shared<host::Prepared>();
   prepared->collective = host::collective_from(attributes);
-  prepared->group = prepared->collective.group(clusters::Cluster::get().rank());
+  const bool alone = prepared->collective.operation == clusters::Operation::pass;
+  prepared->group = prepared->collective.group(alone ? 0 : clusters::Cluster::get().rank());
   auto out = std::make_shared<detail::HostFunction>();
   out->parameters = {{Kind::all_operands, DType::token}, {Kind::all_results, DType::token}};
   out->wants_call_info = true;

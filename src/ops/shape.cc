@@ -6,6 +6,7 @@
 
 #include "ops/extents.h"
 #include "ops/family.h"
+#include "ops/moved_axes.h"
 #include "ops/reduce.h"
 
 namespace postern {
@@ -251,6 +252,18 @@ static_assert(complete(shape_family));
 Tensor convert_to(const Tensor& x, DType dtype, bool weak) {
   if (x.dtype() == dtype) return x;
   return bind1(convert_p, make_params(ConvertParams{dtype, weak}), {x});
+}
+
+std::optional<Dims> moved_axes(const Equation& equation, std::size_t rank) {
+  if (equation.primitive == &broadcast_p) return as<BroadcastParams>(*equation.params).axes;
+  Dims out(rank);
+  std::iota(out.begin(), out.end(), 0);
+  if (equation.primitive->batch == elementwise_batch) return out;
+  if (equation.primitive != &transpose_p) return {};
+  const Dims& from = as<DimsParams>(*equation.params).dims;
+  for (std::size_t i = 0; i < rank; ++i)
+    out[static_cast<std::size_t>(from[i])] = static_cast<std::int64_t>(i);
+  return out;
 }
 
 DType byte_dtype(DType dtype) {

@@ -97,7 +97,7 @@ std::vector<std::shared_ptr<const void>> write_out(LoweringOptions& options, std
   options.constants.resize(first + captures.size(), nullptr);
   for (std::size_t i = 0; i < captures.size(); ++i) {
     const Tensor& t = captures[i];
-    if (t.is_traced() || t.type().byte_size() > most) continue;
+    if (!t.has_value() || t.is_traced() || t.type().byte_size() > most) continue;
     keep.push_back(host_bytes(t, "a captured tensor"));
     options.constants[first + i] = keep.back().get();
   }
@@ -106,49 +106,80 @@ std::vector<std::shared_ptr<const void>> write_out(LoweringOptions& options, std
 
 }  // namespace
 
-std::shared_ptr<const Module> lower(const Lowerable& program) {
+namespace {
+
+/// The text, and how things lie over processes.
+std::shared_ptr<const ProgramModule> module_of(const LoweringOptions& options, Expanded here) {
+  ProgramModule out{
+      Lowering(options).module(*with_tapes_expanded(here.program)), {}, {}, here.any_number};
+  if (here.any_over) {
+    out.inputs_over = std::move(here.inputs_over);
+    out.results_over = std::move(here.outputs_over);
+  }
+  return std::make_shared<const ProgramModule>(std::move(out));
+}
+
+}  // namespace
+
+std::shared_ptr<const ProgramModule> lower(const Lowerable& program) {
   LoweringOptions options;
   options.name = program.name;
   options.donated = program.donated;
-  const ProgramPtr here = with_processes_expanded(program.program);
-  std::vector<Mesh> meshes = meshes_of(*here);
-  options.inputs = program.arguments_on;
-  options.inputs.resize(program.program->inputs.size());
+  Expanded::Shardings inputs = program.arguments_on;
+  inputs.resize(program.program->inputs.size());
   for (std::size_t i = 0; i < program.captures.size(); ++i)
-    if (const Sharding* s = sharding_of(program.captures[i]))
-      options.inputs[program.arguments + i] = *s;
-  options.outputs = program.results_on;
+    if (const Sharding* s = run::sharding_of(program.captures[i]))
+      inputs[program.arguments + i] = *s;
+  Expanded here = with_processes_expanded(program.program, std::move(inputs), program.results_on);
+  std::vector<Mesh> meshes = meshes_of(*here.program);
+  options.inputs = std::move(here.inputs);
+  options.outputs = std::move(here.outputs);
   for (const auto* list : {&options.inputs, &options.outputs})
     for (const std::optional<Sharding>& s : *list)
-      if (s) {
-        refuse_processes(s->mesh(), "jit: a sharding of an argument or result");
-        meshes.push_back(s->mesh());
-      }
+      if (s) meshes.push_back(s->mesh());
   platforms::lower_for(options, &Runtime::get().platform());
   options.gather_limit = program.gather_limit;
   if (options.gather_limit == 0) options.gather_limit = Runtime::get().config().gather_limit;
   options.devices = devices_of(meshes);
   if (!meshes.empty()) options.mesh = meshes.front();
-  const auto keep = write_out(options, program.arguments, program.captures, 4096);
-  return std::make_shared<const Module>(Lowering(options).module(*with_tapes_expanded(here)));
+  // What lies over processes is not written out: the text is the same on all of them.
+  Tensors captures = program.captures;
+  for (std::size_t i = 0; i < captures.size(); ++i)
+    if (here.any_over && here.inputs_over[program.arguments + i]) captures[i] = Tensor();
+  const auto keep = write_out(options, program.arguments, captures, 4096);
+  return module_of(options, std::move(here));
 }
 
-std::shared_ptr<const Module> lower_for_file(const Lowered& lowered) {
-  const Module& before = *lowered.internal();
+std::shared_ptr<const ProgramModule> lower_for_file(const Lowered& lowered) {
+  const auto& before = static_cast<const ProgramModule&>(*lowered.internal());
   const Program& program = *lowered.program().internal();
   LoweringOptions options;
   options.name = program.name;
   platforms::lower_for(options, nullptr);
   options.devices = before.devices;
   options.mesh = before.mesh;
-  options.inputs.resize(program.inputs.size());
+  const std::size_t arguments = program.inputs.size() - lowered.captures().size();
+  Expanded::Shardings inputs(program.inputs.size()), outputs = before.result_shardings;
   for (std::size_t i = 0; i < before.parameter_shardings.size(); ++i)
-    options.inputs[static_cast<std::size_t>(before.parameters[i])] = before.parameter_shardings[i];
-  options.outputs = before.result_shardings;
-  const auto keep = write_out(options, program.inputs.size() - lowered.captures().size(),
-                              lowered.captures(), std::numeric_limits<std::size_t>::max());
-  return std::make_shared<const Module>(Lowering(options).module(
-      *with_tapes_expanded(with_processes_expanded(lowered.program().internal()))));
+    inputs[static_cast<std::size_t>(before.parameters[i])] = before.parameter_shardings[i];
+  for (std::size_t i = 0; i < before.inputs_over.size(); ++i) {
+    if (!before.inputs_over[i]) continue;
+    check(i < arguments,
+          "save: the program has captured a tensor that lies over processes, {}, which a file "
+          "cannot hold; make it an argument",
+          to_string(*before.inputs_over[i]));
+    inputs[i] = before.inputs_over[i];
+  }
+  outputs.resize(program.outputs.size());
+  for (std::size_t i = 0; i < before.results_over.size(); ++i)
+    if (before.results_over[i]) outputs[i] = before.results_over[i];
+  Expanded here =
+      with_processes_expanded(lowered.program().internal(), std::move(inputs), std::move(outputs));
+  options.inputs = std::move(here.inputs);
+  options.outputs = std::move(here.outputs);
+  const auto keep =
+      write_out(options, arguments, lowered.captures(), std::numeric_limits<std::size_t>::max());
+  return module_of(options, std::move(here));
 }
 
 namespace {
@@ -174,7 +205,7 @@ std::shared_ptr<const std::string> targets_of(std::string_view text) {
 
 }  // namespace
 
-CompiledProgram::CompiledProgram(std::shared_ptr<const Module> module, std::size_t arguments,
+CompiledProgram::CompiledProgram(std::shared_ptr<const ProgramModule> module, std::size_t arguments,
                                  Tensors captures)
     : module_(std::move(module)),
       arguments_(arguments),
@@ -188,6 +219,9 @@ CompiledProgram::CompiledProgram(std::shared_ptr<const Module> module, std::size
     reach_ = std::max(reach_, reach_of(*s));
     if (s->device >= 0) placed_.push_back(s);
   }
+  for (std::size_t i = 0; i < captures_.size() && !module_->inputs_over.empty(); ++i)
+    if (const auto& over = module_->inputs_over[arguments_ + i])
+      captures_[i] = part_here(captures_[i], *over);
   if (!sites_.empty() && !Runtime::get().plugin().ffi()) {
     const SiteSpec& s = *module_->sites.front();
     PlaceScope at(s.place);
@@ -285,6 +319,24 @@ void wrap(const Module& module, const std::shared_ptr<const std::string>& target
 
 void CompiledProgram::run(std::span<const Tensor* const> arguments, std::span<Tensor> results,
                           std::shared_ptr<RunRecord> record) const {
+  const ProgramModule& module = *module_;
+  if (module.inputs_over.empty()) [[likely]]
+    return run_here(arguments, results, std::move(record));
+  std::vector<const Tensor*> here(arguments.begin(), arguments.end());
+  Tensors parts;
+  parts.reserve(here.size());
+  for (std::size_t i = 0; i < here.size(); ++i) {
+    if (!module.inputs_over[i]) continue;
+    parts.push_back(part_here(*here[i], *module.inputs_over[i]));
+    here[i] = &parts.back();
+  }
+  run_here(here, results, std::move(record));
+  for (std::size_t i = 0; i < results.size(); ++i)
+    if (module.results_over[i]) results[i] = over_processes(results[i], *module.results_over[i]);
+}
+
+void CompiledProgram::run_here(std::span<const Tensor* const> arguments, std::span<Tensor> results,
+                               std::shared_ptr<RunRecord> record) const {
   if (partitioned_) [[unlikely]]
     run_partitioned(arguments, results, std::move(record));
   else if (sites_.empty() && !record) [[likely]]

@@ -52,11 +52,20 @@ std::shared_ptr<CompiledText> compiled_text(const std::string& text);
 
 class PartitionedCode;
 
+/// A program lowered for this process.
+struct ProgramModule : Module {
+  // How inputs and results lie over processes, of which main has this one's parts; none: as
+  // anything on this process alone. Empty where nothing does.
+  std::vector<std::optional<Sharding>> inputs_over, results_over;
+  bool any_number = false;  // the text is the same for any number of processes
+};
+
 class CompiledProgram : public std::enable_shared_from_this<CompiledProgram> {
  public:
   /// `captures` are the values of the program's last inputs; those that the module did not write
   /// out become hidden arguments.
-  CompiledProgram(std::shared_ptr<const Module> module, std::size_t arguments, Tensors captures);
+  CompiledProgram(std::shared_ptr<const ProgramModule> module, std::size_t arguments,
+                  Tensors captures);
   ~CompiledProgram();
 
   const Module& module() const { return *module_; }
@@ -71,6 +80,9 @@ class CompiledProgram : public std::enable_shared_from_this<CompiledProgram> {
 
  private:
   friend class RunRecord;
+  /// Arguments and results are of this process alone.
+  void run_here(std::span<const Tensor* const> arguments, std::span<Tensor> results,
+                std::shared_ptr<RunRecord> record) const;
   void run_plain(std::span<const Tensor* const> arguments, std::span<Tensor> results) const;
   void run_calling(std::span<const Tensor* const> arguments, std::span<Tensor> results,
                    std::shared_ptr<RunRecord> record) const;
@@ -79,7 +91,7 @@ class CompiledProgram : public std::enable_shared_from_this<CompiledProgram> {
   bool takes(std::size_t parameter) const;  // its memory, for results
   struct Arguments;
 
-  std::shared_ptr<const Module> module_;
+  std::shared_ptr<const ProgramModule> module_;
   std::size_t arguments_;
   Tensors captures_;
   std::vector<host::HostSite> sites_;
@@ -103,8 +115,8 @@ struct Lowerable {
       results_on;                // by leaf; none: the argument's own, and as XLA chooses
   std::size_t gather_limit = 0;  // bytes; 0: as Config says
 };
-std::shared_ptr<const Module> lower(const Lowerable& program);
+std::shared_ptr<const ProgramModule> lower(const Lowerable& program);
 /// Once more, to be kept: for no platform in particular, with all captures written out.
-std::shared_ptr<const Module> lower_for_file(const Lowered& program);
+std::shared_ptr<const ProgramModule> lower_for_file(const Lowered& program);
 
 }  // namespace postern::run

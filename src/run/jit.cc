@@ -56,7 +56,7 @@ struct Entry : std::enable_shared_from_this<Entry> {
   std::vector<HookInfo> hooks;
   Tensors captures;
   std::shared_ptr<const void> like;
-  std::shared_ptr<const Module> module;
+  std::shared_ptr<const run::ProgramModule> module;
   std::shared_ptr<const run::CompiledProgram> compiled;
   run::StagedPrograms staged;
   const run::StagedProgram* stages = nullptr;     // where the program runs so
@@ -424,7 +424,7 @@ std::ostream& operator<<(std::ostream& out, const TracedProgram& program) {
 }
 
 const std::string& Lowered::stablehlo() const { return module_->text; }
-std::vector<Type> Lowered::outputs() const { return module_->results; }
+std::vector<Type> Lowered::outputs() const { return program_->output_types(); }
 
 std::string Executable::optimized() const {
   return compiled_->executable().optimized_program().code;

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "cluster/cluster.h"
 #include "core/check.h"
+#include "core/process_sharding.h"
 #include "run/run_record.h"
 #include "shard/shard_map.h"
 #include "trace/trace.h"
@@ -29,8 +31,19 @@ Type type_of(const std::vector<IndexRange>& range, DType dtype) {
   return out;
 }
 
-/// Copies between a whole array and one of its parts, both row-major: runs of elements that lie
-/// together in both.
+const ShardedValue* sharded(const Tensor& tensor) {
+  const Value* v = Access::value(tensor);
+  if (v && v->kind == Value::Kind::sharded) return static_cast<const ShardedValue*>(v);
+  return nullptr;
+}
+
+std::shared_ptr<DeviceValue> placed_on(const Type& type, pjrt::Buffer buffer, const Lane& lane) {
+  return std::make_shared<DeviceValue>(type, std::move(buffer), lane.index, lane.device, nullptr);
+}
+
+}  // namespace
+
+// Runs of elements that lie together in both.
 void copy_part(const Dims& whole, const std::vector<IndexRange>& range, std::size_t width,
                std::byte* in_whole, std::byte* part, bool to_part) {
   std::size_t last = range.size(), run = width;  // axes from `last` on are copied at once
@@ -63,17 +76,12 @@ void copy_part(const Dims& whole, const std::vector<IndexRange>& range, std::siz
   }
 }
 
-const ShardedValue* sharded(const Tensor& tensor) {
-  const Value* v = Access::value(tensor);
-  if (v && v->kind == Value::Kind::sharded) return static_cast<const ShardedValue*>(v);
-  return nullptr;
+std::vector<IndexRange> range_of(const ShardedValue& value, std::size_t part) {
+  const Sharding& s = value.sharding;
+  const auto at = spans_processes(s.mesh()) ? position_on(s.mesh(), part, clusters::rank_now())
+                                            : static_cast<std::int64_t>(part);
+  return s.part(value.type.dims, at);
 }
-
-std::shared_ptr<DeviceValue> placed_on(const Type& type, pjrt::Buffer buffer, const Lane& lane) {
-  return std::make_shared<DeviceValue>(type, std::move(buffer), lane.index, lane.device, nullptr);
-}
-
-}  // namespace
 
 ShardedValue::ShardedValue(Type t, Sharding s, std::vector<std::shared_ptr<DeviceValue>> p,
                            std::shared_ptr<RunRecord> r)
@@ -94,11 +102,16 @@ void await(const ShardedValue& value) {
 }
 
 void gather(const ShardedValue& value, void* to) {
+  if (is_cut_over_processes(value.sharding)) [[unlikely]]
+    throw_type_error(
+        fmt::format("{} lies over processes, {}, and parts of it are elsewhere: collect(x) gives "
+                    "the whole, shards_of(x) what is here",
+                    to_string(value.type), to_string(value.sharding)));
   await(value);
   const Dims& whole = value.type.dims;
   std::vector<std::vector<IndexRange>> seen;
   for (std::size_t i = 0; i < value.parts.size(); ++i) {
-    const auto range = value.sharding.part(whole, static_cast<std::int64_t>(i));
+    const auto range = range_of(value, i);
     if (std::ranges::find(seen, range) != seen.end()) continue;
     seen.push_back(range);
     const std::shared_ptr<void> bytes = detail::aligned_bytes(value.parts[i]->type.byte_size());
@@ -155,6 +168,13 @@ std::shared_ptr<const ShardedValue> spread(const Tensor& tensor, const Sharding&
     }
   }
   return std::make_shared<const ShardedValue>(type, sharding, std::move(parts), nullptr);
+}
+
+std::shared_ptr<const ShardedValue> spread_here(const Tensor& tensor, const Sharding& sharding) {
+  devices_of(std::span(&sharding.mesh(), 1));
+  std::vector<Lane*> lanes;
+  for (const int d : sharding.mesh().devices()) lanes.push_back(&Runtime::get().lane(d));
+  return spread(tensor, sharding, lanes);
 }
 
 std::vector<int> devices_of(std::span<const Mesh> meshes) {
@@ -227,16 +247,15 @@ Tensor put(const Tensor& x, int device, const Place& place) {
   return Access::make(std::move(value));
 }
 
-Tensor put(const Tensor& x, const Sharding& sharding, const Place& place) {
+Tensor put(const Tensor& x, const Sharding& sharding, Gives gives, const Place& place) {
   PlaceScope at(place);
   check(x.has_value(), "device_put: the Tensor is empty, it was never given a value");
+  if (spans_processes(sharding.mesh())) return put_over_processes(x, sharding, gives);
+  check(gives == Gives::whole, "device_put: {} has no axes of processes that could give parts",
+        to_string(sharding.mesh()));
   sharding.part_type(x.type());
-  refuse_processes(sharding.mesh(), "device_put");
   if (Trace::current()) return constrained(x, sharding);
-  run::devices_of(std::span(&sharding.mesh(), 1));
-  std::vector<run::Lane*> lanes;
-  for (const int d : sharding.mesh().devices()) lanes.push_back(&run::Runtime::get().lane(d));
-  return Access::make(run::spread(x, sharding, lanes));
+  return Access::make(run::spread_here(x, sharding));
 }
 
 }  // namespace detail
@@ -253,9 +272,8 @@ std::vector<Shard> shards_of(const Tensor& x) {
   if (!v) return {{x.device(), on_one_device(x.device()).part(x.dims(), 0), x}};
   std::vector<Shard> out;
   for (std::size_t i = 0; i < v->parts.size(); ++i)
-    out.push_back({v->sharding.mesh().devices()[i],
-                   v->sharding.part(x.dims(), static_cast<std::int64_t>(i)),
-                   Access::make(v->parts[i])});
+    out.push_back(
+        {v->sharding.mesh().devices()[i], run::range_of(*v, i), Access::make(v->parts[i])});
   return out;
 }
 

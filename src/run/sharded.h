@@ -1,12 +1,15 @@
 // Arrays spread over several devices: putting them there, reading them, and handing them to
 // programs that XLA cut for those devices.
 #pragma once
+#include <postern/shard.h>
+
 #include "core/sharding.h"
 #include "run/array.h"
 
 namespace postern::run {
 
-/// Parts by position in the sharding's mesh.
+/// Parts by position in the sharding's mesh; of one that spans processes those on this one's
+/// devices, in the mesh's order.
 struct ShardedValue final : ComputedValue {
   ShardedValue(Type t, Sharding s, std::vector<std::shared_ptr<DeviceValue>> p,
                std::shared_ptr<RunRecord> r);
@@ -14,20 +17,42 @@ struct ShardedValue final : ComputedValue {
   std::vector<std::shared_ptr<DeviceValue>> parts;
 };
 
+/// Which indices of the whole a part has.
+std::vector<IndexRange> range_of(const ShardedValue& value, std::size_t part);
+
 /// The sharding of a tensor on several devices, else null.
 const Sharding* sharding_of(const Tensor& tensor);
 
 void await(const ShardedValue& value);
-/// Copies the whole array, row-major, to `to`.
+/// Copies the whole array, row-major, to `to`. Throws TypeError when parts are on other processes.
 void gather(const ShardedValue& value, void* to);
 
 /// The tensor's array on these lanes, one for each device of the sharding's mesh. Takes over parts
 /// that are there already.
 std::shared_ptr<const ShardedValue> spread(const Tensor& tensor, const Sharding& sharding,
                                            std::span<Lane* const> lanes);
+/// On those devices themselves.
+std::shared_ptr<const ShardedValue> spread_here(const Tensor& tensor, const Sharding& sharding);
+
+/// Of a tensor that lies over processes as this sharding says, or is a whole that can be cut so:
+/// this process's part, on its devices.
+Tensor part_here(const Tensor& tensor, const Sharding& over);
+/// The tensor that lies so and of which this process has that part.
+Tensor over_processes(const Tensor& part, const Sharding& over);
 
 /// The devices that meshes name, in order; throws TypeError when they are not the same ones for
 /// all, or there are no such devices.
 std::vector<int> devices_of(std::span<const Mesh> meshes);
 
+/// Copies between a whole array and one of its parts, both row-major.
+void copy_part(const Dims& whole, const std::vector<IndexRange>& range, std::size_t width,
+               std::byte* in_whole, std::byte* part, bool to_part);
+
 }  // namespace postern::run
+
+namespace postern::detail {
+
+/// device_put over processes.
+Tensor put_over_processes(const Tensor& x, const Sharding& sharding, Gives gives);
+
+}  // namespace postern::detail

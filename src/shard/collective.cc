@@ -8,11 +8,52 @@
 #include <map>
 
 #include "ops/family.h"
+#include "ops/shape.h"
 #include "shard/collective.h"
 #include "shard/shard_map.h"
 #include "transform/batch.h"
 
 namespace postern {
+
+Tensor bind_like(const Primitive& primitive, CollectiveParams p, const Tensor& x) {
+  return bind1(primitive, make_params(std::move(p)), {x});
+}
+
+Ssa place_along(Lowering& out, const CollectiveParams& p) {
+  const Type scalar{DType::s32, {}};
+  Ssa index = out.constant("0", scalar);
+  for (const std::string& name : p.axes) {
+    const Ssa size = out.constant(std::to_string(p.mesh.size(name)), scalar);
+    index = out.op("multiply", {index, size}, {&scalar, &scalar}, scalar);
+    if (out.partitioned())
+      index = out.op("add", {index, out.axis_index(name)}, {&scalar, &scalar}, scalar);
+  }
+  return index;
+}
+
+bool alone(Lowering& out, const Equation& e) {
+  if (out.partitioned()) return false;
+  out.define(e, 0, out.operand(e, 0));
+  return true;
+}
+
+Tensor rows_in_front(const char* op, const Tensor& x, std::int64_t axis, std::int64_t n) {
+  Dims dims = x.dims();
+  const auto at = dims.begin() + axis;
+  check(n > 0 && *at % n == 0, "{}: axis {} of {} must be divisible by the {} elements", op, axis,
+        to_string(x.type()), n);
+  *at /= n;
+  dims.insert(at, n);
+  return move_batch(reshape(x, dims), static_cast<int>(axis), 0, n);
+}
+Tensor front_into(const Tensor& x, std::int64_t axis) {
+  const Tensor moved = move_batch(x, 0, static_cast<int>(axis), x.dims()[0]);
+  Dims dims = moved.dims();
+  const auto at = dims.begin() + axis;
+  *(at + 1) *= *at;
+  dims.erase(at);
+  return reshape(moved, dims);
+}
 
 namespace {
 
@@ -53,10 +94,6 @@ Types index_type(const Params*, TypeSpan) { return {Type{DType::s32, {}}}; }
 
 // --- derivatives
 // -------------------------------------------------------------------------------------------------
-
-Tensor bind_like(const Primitive& primitive, CollectiveParams p, const Tensor& x) {
-  return bind1(primitive, make_params(std::move(p)), {x});
-}
 
 Tensors sum_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>, TypeSpan) {
   return bind_n(op.primitive, op.params, ct);
@@ -106,13 +143,6 @@ Batched no_batch(const Op& op, std::span<const Tensor>, std::span<const int>, st
 
 // --- lowering
 // -------------------------------------------------------------------------------------------------
-
-/// One device meets nobody.
-bool alone(Lowering& out, const Equation& e) {
-  if (out.partitioned()) return false;
-  out.define(e, 0, out.operand(e, 0));
-  return true;
-}
 
 void write_reducing(Lowering& out, const Equation& e, const char* hlo, const char* reducer,
                     const std::string& attributes) {
@@ -177,18 +207,8 @@ void permute_lower(Lowering& out, const Equation& e) {
                          fmt::join(pairs, ", "), pairs.size(), out.channel()));
 }
 
-/// From the indices that the region was given.
 void index_lower(Lowering& out, const Equation& e) {
-  const auto& p = of(e.params.get());
-  const Type scalar{DType::s32, {}};
-  Ssa index = out.constant("0", scalar);
-  for (const std::string& name : p.axes) {
-    const Ssa size = out.constant(std::to_string(p.mesh.size(name)), scalar);
-    index = out.op("multiply", {index, size}, {&scalar, &scalar}, scalar);
-    if (out.partitioned())
-      index = out.op("add", {index, out.axis_index(name)}, {&scalar, &scalar}, scalar);
-  }
-  out.define(e, 0, index);
+  out.define(e, 0, place_along(out, of(e.params.get())));
 }
 
 std::vector<std::string> named_axes(const Params& params) { return of(&params).axes; }
@@ -242,25 +262,6 @@ Tensors scatter_transpose(const Op& op, std::span<const Tensor> ct, std::span<co
   return bind_n(all_gather_p, op.params, ct);
 }
 
-/// Axis `axis` in n rows, which are moved to the front; and the first axis back, into `axis`.
-Tensor rows_in_front(const char* op, const Tensor& x, std::int64_t axis, std::int64_t n) {
-  Dims dims = x.dims();
-  const auto at = dims.begin() + axis;
-  check(n > 0 && *at % n == 0, "{}: axis {} of {} must be divisible by the {} elements", op, axis,
-        to_string(x.type()), n);
-  *at /= n;
-  dims.insert(at, n);
-  return move_batch(reshape(x, dims), static_cast<int>(axis), 0, n);
-}
-Tensor front_into(const Tensor& x, std::int64_t axis) {
-  const Tensor moved = move_batch(x, 0, static_cast<int>(axis), x.dims()[0]);
-  Dims dims = moved.dims();
-  const auto at = dims.begin() + axis;
-  *(at + 1) *= *at;
-  dims.erase(at);
-  return reshape(moved, dims);
-}
-
 using Reduction = Tensor (*)(const Tensor& all);
 /// Over batches by what reduces their elements, then over the mesh.
 Tensor reduced(const NamedAxes& axes, Tensor x, Reduction over_first, const Primitive& primitive,
@@ -284,17 +285,47 @@ constexpr Primitive axis_index_p{.name = "axis_index",
                                  .lower = index_lower};
 
 namespace {
+
+void count_lower(Lowering& out, const Equation& e) {
+  const std::int64_t n = out.partitioned() ? of(e.params.get()).count() : 1;
+  out.define(e, 0, out.constant(std::to_string(n), out.result_type(e)));
+}
+/// What the user's function has been told stands in the program, wherever it went.
+Effect count_effect(const Params* params) {
+  return of(params).told ? Effect::unordered : Effect::pure;
+}
+
+}  // namespace
+
+constexpr Primitive axis_count_p{.name = "axis_size",
+                                 .type = index_type,
+                                 .no_derivative = true,
+                                 .batch = no_batch,
+                                 .lower = count_lower,
+                                 .effect = count_effect};
+
+namespace {
 Tensor position_of(const NamedAxes& axes, std::size_t i) {
   if (axes.batch(i)) return position_along(axes.batch(i));
   return bind1(axis_index_p, make_params(axes.of_mesh(i)), {});
 }
 }  // namespace
 
+/// The number of devices, which what is traced then depends on.
+static std::int64_t told_count(const NamedAxes& named) {
+  if (current_mesh() && spans_processes(*current_mesh()) && Trace::current()) {
+    CollectiveParams p = named.all_of_mesh();
+    p.told = true;
+    bind1(axis_count_p, make_params(std::move(p)), {});
+  }
+  return named.count();
+}
+
 const std::vector<std::string>& collective_axes(const Equation& e) {
   return of(e.params.get()).axes;
 }
 bool gives_all_the_same(const Equation& e) {
-  constexpr const Primitive* same[] = {&psum_p, &pmax_p, &pmin_p, &all_gather_p};
+  constexpr const Primitive* same[] = {&psum_p, &pmax_p, &pmin_p, &all_gather_p, &pbroadcast_p};
   return std::ranges::find(same, e.primitive) != std::end(same);
 }
 
@@ -310,8 +341,12 @@ Tensor psum(const Operand& x, const AxisNames& axes) {
 Tensor pmean(const Operand& x, const AxisNames& axes) {
   PlaceScope at(x.place());
   const NamedAxes named("pmean", axes);
-  return reduced(named, x.tensor(), sum_first, psum_p, summable) /
-         static_cast<double>(named.count());
+  const Tensor sum = reduced(named, x.tensor(), sum_first, psum_p, summable);
+  const bool over_processes = current_mesh() && spans_processes(*current_mesh());
+  if (!over_processes || !named.of_mesh()) return sum / static_cast<double>(told_count(named));
+  // A number that no text has: a saved program may run on more processes, or fewer.
+  const Tensor count = bind1(axis_count_p, make_params(named.all_of_mesh()), {});
+  return sum / convert_to(count, DType::f32, true);
 }
 Tensor pmax(const Operand& x, const AxisNames& axes) {
   PlaceScope at(x.place());
@@ -433,7 +468,7 @@ Tensor axis_index(const AxisNames& axes, Place place) {
 
 std::int64_t axis_size(const AxisNames& axes, Place place) {
   PlaceScope at(place);
-  return NamedAxes("axis_size", axes).count();
+  return told_count(NamedAxes("axis_size", axes));
 }
 
 }  // namespace postern

@@ -6,6 +6,16 @@
 namespace postern {
 
 extern const Primitive psum_p, pmax_p, pmin_p, all_gather_p, reduce_scatter_p, all_to_all_p,
-    ppermute_p;
+    ppermute_p, pbroadcast_p, scatter_from_p, gather_to_p, axis_count_p;
+
+// What the public functions share.
+Tensor bind_like(const Primitive& primitive, CollectiveParams p, const Tensor& x);
+/// Axis `axis` in n rows, which are moved to the front; and the first axis back, into `axis`.
+Tensor rows_in_front(const char* op, const Tensor& x, std::int64_t axis, std::int64_t n);
+Tensor front_into(const Tensor& x, std::int64_t axis);
+/// Where the device is along the axes, from the indices that the region was given.
+Ssa place_along(Lowering& out, const CollectiveParams& p);
+/// One device meets nobody: its result is its operand.
+bool alone(Lowering& out, const Equation& e);
 
 }  // namespace postern

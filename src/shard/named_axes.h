@@ -18,6 +18,8 @@ struct CollectiveParams {
   std::int64_t axis = 0,
                other = 0;  // of the array: gathered, scattered; of all_to_all: split and joined
   std::vector<std::pair<int, int>> pairs = {};  // of ppermute
+  int root = 0;       // the place of the one that sends or gets, of broadcast and its like
+  bool told = false;  // of axis_count: its number is one of the program's
   void fields(FieldSink& sink) const {
     sink("mesh", to_string(mesh));
     sink("axes", axes);
@@ -27,6 +29,8 @@ struct CollectiveParams {
     for (const auto& [from, to] : pairs)
       text += fmt::format("{}{}>{}", text.empty() ? "" : " ", from, to);
     if (!text.empty()) sink("pairs", text);
+    if (root) sink("root", root);
+    if (told) sink("told", told);
   }
   std::int64_t count() const {
     std::int64_t n = 1;

@@ -1,218 +1,34 @@
 // shard_map over processes, rewritten for the devices of this one.
 //
-// A result of such a shard_map that processes share out is kept as this process's part until
-// something needs the whole: the next shard_map that cuts it alike takes the part, so that what a
-// derivative puts aside moves nowhere.
-#include "shard/processes.h"
-
-#include <postern/indexing.h>
-#include <postern/ops.h>
+// A value that processes share out is kept as this process's part, from argument to result, through
+// the next shard_map that cuts it alike, elementwise operations, loops and branches. So what a
+// derivative puts aside moves nowhere. What needs the whole is refused, but for collect.
 #include <postern/shard.h>
 
 #include <algorithm>
-#include <optional>
 
 #include "cluster/cluster.h"
+#include "control/control.h"
 #include "core/site.h"
+#include "ops/moved_axes.h"
+#include "ops/shape.h"
 #include "shard/collective.h"
+#include "shard/expansion.h"
 #include "shard/shard_map.h"
-#include "trace/literal.h"
 #include "transform/simplify.h"
-#include "transform/walk.h"
 
 namespace postern {
 
 namespace {
 
-using clusters::Collective;
-using clusters::Operation;
-using Names = std::vector<std::string>;
-
-/// A mesh's axes of processes, and the mesh of the devices of one process.
-struct Split {
-  explicit Split(const Mesh& whole) : mesh(whole) {
-    std::vector<MeshAxis> axes;
-    std::int64_t count = 1;
-    for (const MeshAxis& a : mesh.axes()) {
-      (a.of_processes ? across : axes).push_back(a);
-      if (a.of_processes) count *= a.size;
-    }
-    const int size = clusters::Cluster::get().size();
-    check(count == size, "{}: its axes make a grid of {} processes, the cluster has {}",
-          to_string(mesh), count, size);
-    if (!axes.empty()) here.emplace(std::move(axes), mesh.devices());
-  }
-  bool is_across(const std::string& name) const {
-    return std::ranges::find(across, name, &MeshAxis::name) != across.end();
-  }
-
-  const Mesh mesh;
-  std::vector<MeshAxis> across;
-  std::optional<Mesh> here;  // none: a process takes part with one device
-};
-
-/// The names of axes of processes, which must come before the others, and those.
-struct Cut {
-  Names across, here;
-};
-Cut cut_of(const Split& split, const Names& names, const char* what) {
-  Cut out;
-  for (const std::string& name : names) {
-    if (!split.is_across(name)) {
-      out.here.push_back(name);
-      continue;
-    }
-    check(out.here.empty(), "{}: axis '{}' is one of processes and must come before '{}'", what,
-          name, fmt::join(out.here, "', '"));
-    out.across.push_back(name);
-  }
-  return out;
-}
-
-Collective over(const Split& split, Operation operation, const Names& names) {
-  Collective c;
-  c.operation = operation;
-  for (const MeshAxis& a : split.across) c.grid.push_back(a.size);
-  for (const std::string& name : names)
-    c.along.push_back(std::ranges::find(split.across, name, &MeshAxis::name) -
-                      split.across.begin());
-  return c;
-}
-std::int64_t count_of(const Collective& c) {
-  std::int64_t n = 1;
-  for (const std::int64_t a : c.along) n *= c.grid[static_cast<std::size_t>(a)];
-  return n;
-}
-
-/// The collective itself, at this process.
-Tensor meet(Collective c, const char* name, const Tensor& x, std::int64_t axis = 0,
-            std::int64_t other = 0) {
-  const DType dtype = x.dtype();
-  check(bit_width(dtype) >= 8, "{} over processes: {} has elements of less than a byte", name,
-        to_string(x.type()));
-  const bool reduces = c.operation == Operation::sum || c.operation == Operation::max ||
-                       c.operation == Operation::min || c.operation == Operation::scatter;
-  if (reduces && !clusters::reduces(dtype, c.operation)) {
-    check(byte_width(dtype) == 1, "{} over processes: {} is no number that it knows", name,
-          to_string(x.type()));
-    return convert(meet(std::move(c), name, convert(x, DType::f32), axis, other), dtype);
-  }
-  c.axis = axis;
-  c.other = other;
-  Type y{dtype, x.dims()};
-  const std::int64_t n = count_of(c);
-  const auto at_axis = static_cast<std::size_t>(axis), at_other = static_cast<std::size_t>(other);
-  if (c.operation == Operation::gather) y.dims[at_axis] *= n;
-  if (c.operation == Operation::scatter || c.operation == Operation::exchange) y.dims[at_axis] /= n;
-  if (c.operation == Operation::exchange) y.dims[at_other] *= n;
-  return at_processes(c, name, std::span(&x, 1), {y}).front();
-}
-
-Tensor index_over(const Split& split, const Names& names) {
-  return at_processes(over(split, Operation::index, names), "axis_index", {},
-                      {Type{DType::s32, {}}})
-      .front();
-}
-
-/// What is held of a value: the whole, or this process's part of it, cut as `spec` says.
-struct Held {
-  Tensor tensor;
-  P spec = P();
-  std::shared_ptr<const Split> split = nullptr;  // null: the whole
-};
-
-/// Which axes of an array processes cut, and how its part lies on the devices of this one.
-struct Lies {
-  Lies(const Split& split, const P& spec, std::int64_t rank) {
-    std::vector<Names> parts = spec.parts();
-    parts.resize(static_cast<std::size_t>(rank));
-    for (const Names& names : parts) {
-      Cut cut = cut_of(split, names, "shard_map");
-      part.push_back(cut.here);
-      if (!cut.across.empty()) apart.push_back({});
-      apart.push_back(std::move(cut.here));
-      across.push_back(std::move(cut.across));
-    }
-  }
-  bool whole() const { return std::ranges::all_of(across, &Names::empty); }
-
-  std::vector<Names> across;       // by axis
-  std::vector<Names> part, apart;  // of the part; with an axis for processes before each cut one
-};
-
-/// f on each device of this process.
-Tensor on_each(const Split& split, const std::function<Tensor(Tensor)>& f,
-               const std::vector<Names>& in, const std::vector<Names>& out, const Tensor& x) {
-  if (!split.here) return f(x);
-  return detail::shard_map([&](std::span<const Tensor> parts) { return Tensors{f(parts[0])}; },
-                           {*split.here, {P(in)}, [&] { return std::vector<P>{P(out)}; }}, {x},
-                           PlaceScope::current())
-      .front();
-}
-
-Tensor whole_of(const Held& value) {
-  if (!value.split) return value.tensor;
-  const Split& split = *value.split;
-  const Lies lies(split, value.spec, value.tensor.rank());
-  if (lies.whole()) return value.tensor;
-  Dims dims = value.tensor.dims();
-  const auto gathered = [&](Tensor x) {
-    for (std::size_t a = 0, at = 0; a < lies.across.size(); ++a, ++at) {
-      if (lies.across[a].empty()) continue;
-      const auto axis = static_cast<std::int64_t>(at++);
-      x = meet(over(split, Operation::gather, lies.across[a]), "shard_map", expand_dims(x, axis),
-               axis);
-    }
-    return x;
-  };
-  const Tensor apart = on_each(split, gathered, lies.part, lies.apart, value.tensor);
-  for (std::size_t a = 0; a < dims.size(); ++a)
-    dims[a] *= count_of(over(split, Operation::gather, lies.across[a]));
-  return reshape(apart, dims);
-}
-
-Tensor part_of(const Tensor& whole, const Split& split, const P& spec) {
-  const Lies lies(split, spec, whole.rank());
-  if (lies.whole()) return whole;
-  Dims dims;
-  for (std::size_t a = 0; a < lies.across.size(); ++a) {
-    const std::int64_t n = count_of(over(split, Operation::index, lies.across[a]));
-    if (!lies.across[a].empty()) dims.push_back(n);
-    dims.push_back(whole.dims()[a] / n);
-  }
-  const auto taken = [&](Tensor x) {
-    for (std::size_t a = 0; a < lies.across.size(); ++a) {
-      if (lies.across[a].empty()) continue;
-      std::vector<Operand> starts(x.dims().size(), Operand(std::int32_t{0}));
-      starts[a] = Operand(index_over(split, lies.across[a]));
-      Dims sizes = x.dims();
-      sizes[a] = 1;
-      x = squeeze(dynamic_slice(x, starts, sizes), {static_cast<std::int64_t>(a)});
-    }
-    return x;
-  };
-  return on_each(split, taken, lies.apart, lies.part, reshape(whole, dims));
-}
-
-/// Writes programs anew; inside the body of a shard_map over processes with its mesh split.
-class Expansion {
- public:
-  explicit Expansion(std::shared_ptr<const Split> inside = nullptr) : split_(std::move(inside)) {}
-
-  Tensors run(const Program& program, std::span<const Tensor> inputs) const;
-
- private:
-  std::vector<Held> equation(const Equation& e, std::span<const Held> operands) const;
-  std::vector<Held> map(const Equation& e, std::span<const Held> operands) const;
-  Tensors collective(const Equation& e, const Tensors& x) const;
-  ParamsPtr params(const Equation& e) const;
-  ProgramPtr program(const ProgramPtr& p) const;
-
-  const std::shared_ptr<const Split> split_;
-};
-
 bool over_processes(const Equation& e) {
-  return e.primitive == &shard_map_p && spans_processes(as<ShardMapParams>(*e.params).mesh);
+  if (e.primitive == &shard_map_p) return spans_processes(as<ShardMapParams>(*e.params).mesh);
+  return e.primitive == &collect_p ||
+         (e.primitive == &constrain_p && spans_processes(constraint_of(e).mesh()));
+}
+
+bool any_cut(std::span<const Held> values) {
+  return std::ranges::any_of(values, [](const Held& h) { return h.lie.is_cut(); });
 }
 
 std::vector<Held> held(Tensors&& tensors) {
@@ -221,32 +37,66 @@ std::vector<Held> held(Tensors&& tensors) {
   return out;
 }
 
-Tensors Expansion::run(const Program& program, std::span<const Tensor> inputs) const {
-  std::vector<Held> env(program.types.size());
-  for (std::size_t i = 0; i < inputs.size(); ++i) env[at(program.inputs[i])] = {inputs[i]};
-  const auto whole = [&](ValueId v) -> const Held& {
-    Held& value = env[at(v)];
-    if (value.split) value = {whole_of(value)};
-    return value;
-  };
-  for (const Equation& e : program.equations) {
-    const PlaceScope::Replace here(e.place);
-    std::vector<Held> operands;
-    for (const ValueId v : e.operands)
-      operands.push_back(over_processes(e) ? env[at(v)] : whole(v));
-    std::vector<Held> results = equation(e, operands);
-    for (int i = 0; i < e.results; ++i) env[at(e.first + i)] = std::move(results[at(i)]);
-  }
+Tensors tensors_of(std::span<const Held> values) {
   Tensors out;
-  for (const ValueId v : program.outputs) out.push_back(whole(v).tensor);
+  for (const Held& h : values) out.push_back(h.tensor);
   return out;
 }
 
-std::vector<Held> Expansion::equation(const Equation& e, std::span<const Held> operands) const {
-  if (over_processes(e)) return map(e, operands);
-  Tensors x;
-  for (const Held& value : operands) x.push_back(value.tensor);
-  if (split_ && (e.primitive->meets || e.primitive == &axis_index_p)) return held(collective(e, x));
+std::vector<Lie> lies_of(std::span<const Held> values) {
+  std::vector<Lie> out;
+  for (const Held& h : values) out.push_back(h.lie);
+  return out;
+}
+
+/// "add", or of a site "tap 'loss'".
+std::string name_of(const Equation& e) {
+  if (!e.primitive->site) return e.primitive->name;
+  const SiteSpec& site = *e.primitive->site(e.params.get());
+  return fmt::format("{} '{}'", site.word, site.name);
+}
+
+/// How two ways meet that come to one place: a whole can be cut, without a message.
+bool join(Lie& into, const Lie& other) {
+  if (!other.is_cut() || into == other) return false;
+  if (into.is_cut())
+    throw_type_error(
+        fmt::format("a value lies over processes as {} on one way and as {} on another",
+                    to_string(into.spec), to_string(other.spec)));
+  into = other;
+  return true;
+}
+
+}  // namespace
+
+std::vector<Held> Expansion::run(const Program& program, std::span<const Held> inputs) const {
+  std::vector<Held> env(program.types.size());
+  for (std::size_t i = 0; i < inputs.size(); ++i) env[at(program.inputs[i])] = inputs[i];
+  for (const Equation& e : program.equations) {
+    const PlaceScope::Replace here(e.place);
+    std::vector<Held> operands;
+    for (const ValueId v : e.operands) operands.push_back(env[at(v)]);
+    std::vector<Held> results = equation(program, e, operands);
+    for (int i = 0; i < e.results; ++i) env[at(e.first + i)] = std::move(results[at(i)]);
+  }
+  std::vector<Held> out;
+  for (const ValueId v : program.outputs) out.push_back(env[at(v)]);
+  return out;
+}
+
+std::vector<Held> Expansion::equation(const Program& program, const Equation& e,
+                                      std::span<const Held> x) const {
+  if (e.primitive == &shard_map_p && over_processes(e)) return map(e, x);
+  if (e.primitive == &collect_p) return {{whole_of(x[0], collect_rank(e))}};
+  if (e.primitive == &constrain_p && over_processes(e)) {
+    const Sharding& wanted = constraint_of(e);
+    const Lie lie(std::make_shared<const Split>(wanted.mesh()), wanted.spec());
+    if (x[0].lie.is_cut() || lie.is_cut()) return {{part_of(x[0], lie), lie}};
+    return {x[0]};
+  }
+  const bool asks = e.primitive == &axis_index_p || e.primitive == &axis_count_p;
+  if (split_ && (e.primitive->meets || asks))
+    return held(collective_over(*split_, e, tensors_of(x)));
   if (split_ && e.primitive->site) {  // which sees the mesh of this process
     SiteSpec site = *e.primitive->site(e.params.get());
     site.mesh = split_->here ? std::make_shared<const Mesh>(*split_->here) : nullptr;
@@ -255,31 +105,178 @@ std::vector<Held> Expansion::equation(const Equation& e, std::span<const Held> o
     site.whole = {};
     return held(bind_n(*e.primitive,
                        make_params(SiteParams{std::make_shared<const SiteSpec>(std::move(site))}),
-                       x));
+                       tensors_of(x)));
   }
-  return held(bind_n(*e.primitive, params(e), x));
+  const bool concerned =
+      e.params && std::ranges::any_of(programs_of(*e.params), [&](const ProgramPtr& p) {
+        return split_ != nullptr || any_equation(*p, over_processes);
+      });
+  if (concerned || (any_cut(x) && e.params && !programs_of(*e.params).empty()))
+    return with_programs(e, x);
+  if (any_cut(x)) return on_parts(program, e, x);
+  return held(bind_n(*e.primitive, e.params, tensors_of(x)));
 }
 
-ParamsPtr Expansion::params(const Equation& e) const {
-  if (!e.params) return e.params;
-  std::vector<ProgramPtr> programs = programs_of(*e.params);
-  const bool concerned = std::ranges::any_of(programs, [&](const ProgramPtr& p) {
-    return split_ != nullptr || any_equation(*p, over_processes);
+/// What XLA would have to cut over processes, which it can where each element is made of those at
+/// its place.
+std::vector<Held> Expansion::on_parts(const Program& program, const Equation& e,
+                                      std::span<const Held> x) const {
+  const auto first = std::ranges::find_if(x, [](const Held& h) { return h.lie.is_cut(); });
+  const Type& cut = program.type(e.operands[static_cast<std::size_t>(first - x.begin())]);
+  const Lie& lie = first->lie;
+  const auto axes = lie.on_tape ? std::nullopt : moved_axes(e, cut.dims.size());
+  const bool all_alike =
+      std::ranges::all_of(x, [&](const Held& h) { return !h.lie.is_cut() || h.lie == lie; });
+  if (axes && all_alike && e.results == 1) {
+    std::vector<Names> spec(program.type(e.first).dims.size()), before = lie.spec.parts();
+    for (std::size_t i = 0; i < before.size(); ++i)
+      spec[static_cast<std::size_t>((*axes)[i])] = before[i];
+    const Lie after(lie.split, P(std::move(spec)));
+    const Type part = after.held(program.type(e.first));
+    Tensors parts;
+    for (std::size_t i = 0; i < x.size(); ++i)
+      parts.push_back(program.type(e.operands[i]).dims == cut.dims ? part_of(x[i], lie)
+                                                                   : x[i].tensor);
+    const bool stretches = e.primitive == &broadcast_p;
+    return {{stretches ? broadcast_in_dim(parts[0], part.dims, *axes)
+                       : bind1(*e.primitive, e.params, parts),
+             after}};
+  }
+  throw_type_error(fmt::format(
+      "{}: {}, and XLA on CPUs cuts no program over processes: compute with parts in shard_map, or "
+      "give it the whole with collect(x)",
+      name_of(e), where_it_lies(cut, lie)));
+}
+
+Expansion::Inner Expansion::inner(const ProgramPtr& p, const std::vector<Lie>& inputs,
+                                  const std::vector<Lie>* wanted) const {
+  Types types = p->input_types();
+  for (std::size_t i = 0; i < types.size(); ++i) types[i] = inputs[i].held(types[i]);
+  Inner out;
+  const Closed closed = trace_inner("processes", types, [&](std::span<const Tensor> x) {
+    std::vector<Held> in;
+    for (std::size_t i = 0; i < x.size(); ++i) in.push_back({x[i], inputs[i]});
+    std::vector<Held> y = run(*p, in);
+    for (std::size_t i = 0; wanted && i < y.size(); ++i)
+      y[i] = {part_of(y[i], (*wanted)[i]), (*wanted)[i]};
+    out.outputs = lies_of(y);
+    return tensors_of(y);
   });
-  if (!concerned) return e.params;
+  check(closed.captures.empty(), "a program over processes uses a tensor from outside of it");
+  Program made = *closed.program;
+  made.name = p->name;
+  out.program = std::make_shared<const Program>(std::move(made));
+  return out;
+}
+
+std::vector<Held> Expansion::with_programs(const Equation& e, std::span<const Held> x) const {
   check(e.primitive->with_programs != nullptr, "{}: what is over processes cannot be inside of it",
         e.primitive->name);
-  for (ProgramPtr& p : programs) p = program(p);
-  return e.primitive->with_programs(e.params.get(), programs);
+  if (e.primitive == &cond_p) return branches(e, x);
+  if (e.primitive == &while_p || e.primitive == &taped_while_p) return loop(e, x);
+  if (e.primitive == &scan_p || e.primitive == &taped_scan_p) return scan(e, x);
+  std::vector<ProgramPtr> programs = programs_of(*e.params);
+  std::vector<Lie> outputs(at(e.results));
+  if (e.primitive->transparent) {  // it means its first program
+    Inner made = inner(programs[0], lies_of(x));
+    programs[0] = std::move(made.program);
+    outputs = std::move(made.outputs);
+  } else {
+    check(!any_cut(x), "{}: an operand lies over processes; collect(x) gives it the whole",
+          e.primitive->name);
+    for (ProgramPtr& p : programs) p = inner(p, std::vector<Lie>(p->inputs.size())).program;
+  }
+  return rebound(e, programs, x, outputs);
 }
 
-ProgramPtr Expansion::program(const ProgramPtr& p) const {
-  const Closed closed = trace_inner("processes", p->input_types(),
-                                    [&](std::span<const Tensor> x) { return run(*p, x); });
-  check(closed.captures.empty(), "a program over processes uses a tensor from outside of it");
-  Program out = *closed.program;
-  out.name = p->name;
-  return std::make_shared<const Program>(std::move(out));
+std::vector<Held> Expansion::rebound(const Equation& e, std::span<const ProgramPtr> programs,
+                                     std::span<const Held> x,
+                                     const std::vector<Lie>& outputs) const {
+  std::vector<Held> y = held(
+      bind_n(*e.primitive, e.primitive->with_programs(e.params.get(), programs), tensors_of(x)));
+  for (std::size_t i = 0; i < y.size(); ++i) y[i].lie = outputs[i];
+  return y;
+}
+
+std::vector<Held> Expansion::branches(const Equation& e, std::span<const Held> x) const {
+  std::vector<ProgramPtr> programs = programs_of(*e.params);
+  std::vector<Held> in(x.begin(), x.end());
+  in[0] = {part_of(x[0], {})};
+  const std::vector<Lie> inputs = lies_of(std::span(in).subspan(1));
+  std::vector<Lie> outputs(at(e.results));
+  for (const ProgramPtr& p : programs) {
+    if (split_) break;  // nothing is cut over processes there
+    const std::vector<Lie> of_branch = inner(p, inputs).outputs;
+    for (std::size_t i = 0; i < outputs.size(); ++i) join(outputs[i], of_branch[i]);
+  }
+  for (ProgramPtr& p : programs) p = inner(p, inputs, &outputs).program;
+  return rebound(e, programs, in, outputs);
+}
+
+/// A carry is cut from the beginning if a step cuts it.
+std::vector<Lie> Expansion::settle(const ProgramPtr& body, std::vector<Lie>& inputs,
+                                   std::size_t first, std::size_t carries) const {
+  if (split_) return std::vector<Lie>(body->outputs.size());
+  for (;;) {
+    std::vector<Lie> outputs = inner(body, inputs).outputs;
+    bool changed = false;
+    for (std::size_t i = 0; i < carries; ++i) changed |= join(inputs[first + i], outputs[i]);
+    if (changed) continue;
+    std::copy_n(inputs.begin() + static_cast<std::ptrdiff_t>(first), carries, outputs.begin());
+    return outputs;
+  }
+}
+
+std::vector<Held> Expansion::loop(const Equation& e, std::span<const Held> x) const {
+  const auto& p = as<WhileParams>(*e.params);
+  std::vector<Held> in(x.begin(), x.end());
+  const std::size_t first = p.condition_constants + p.body_constants;
+  std::vector<Lie> of_body = lies_of(std::span(in).subspan(p.condition_constants));
+  std::vector<Lie> outputs = settle(p.body, of_body, p.body_constants, p.carries());
+  for (std::size_t i = 0; i < p.carries(); ++i)
+    in[first + i] = {part_of(in[first + i], outputs[i]), outputs[i]};
+  std::vector<Lie> of_condition = lies_of(std::span(in).first(p.condition_constants));
+  of_condition.insert(of_condition.end(), outputs.begin(),
+                      outputs.begin() + static_cast<std::ptrdiff_t>(p.carries()));
+  const std::vector<Lie> whole(1);
+  const ProgramPtr programs[] = {inner(p.condition, of_condition, &whole).program,
+                                 inner(p.body, of_body, &outputs).program};
+  if (p.taped) {  // gives the number of its steps, and tickets
+    for (std::size_t i = p.carries(); i < outputs.size(); ++i) outputs[i].on_tape = true;
+    outputs.insert(outputs.begin() + static_cast<std::ptrdiff_t>(p.carries()), Lie());
+  }
+  return rebound(e, programs, in, outputs);
+}
+
+std::vector<Held> Expansion::scan(const Equation& e, std::span<const Held> x) const {
+  const auto& p = as<ScanParams>(*e.params);
+  std::vector<Held> in(x.begin(), x.end());
+  const std::size_t first = p.first_operand() + p.constants;
+  std::vector<Lie> of_body = lies_of(std::span(in).subspan(p.first_operand()));
+  if (p.counted) of_body.insert(of_body.begin() + static_cast<std::ptrdiff_t>(p.constants), Lie());
+  for (std::size_t i = p.first_x(); i < of_body.size(); ++i) {
+    Lie& slice = of_body[i];
+    if (!slice.is_cut()) continue;
+    std::vector<Names> spec = slice.spec.parts();
+    check(slice.on_tape || spec[0].empty(),
+          "scan: what it steps through is cut over processes along that axis, by {}; collect(x) "
+          "sends everybody the whole",
+          to_string(slice.spec));
+    if (!slice.on_tape) spec.erase(spec.begin());
+    slice = Lie(slice.split, P(std::move(spec)));
+  }
+  std::vector<Lie> outputs = settle(p.body, of_body, p.first_carry(), p.carries);
+  for (std::size_t i = 0; i < p.carries; ++i)
+    in[first + i] = {part_of(in[first + i], outputs[i]), outputs[i]};
+  const ProgramPtr body = inner(p.body, of_body, &outputs).program;
+  for (std::size_t i = p.carries; i < outputs.size(); ++i) {
+    if (!outputs[i].is_cut()) continue;
+    outputs[i].on_tape = p.taped;
+    std::vector<Names> spec = outputs[i].spec.parts();
+    if (!p.taped) spec.insert(spec.begin(), Names());
+    outputs[i].spec = P(std::move(spec));
+  }
+  return rebound(e, std::span(&body, 1), in, outputs);
 }
 
 std::vector<Held> Expansion::map(const Equation& e, std::span<const Held> operands) const {
@@ -287,130 +284,123 @@ std::vector<Held> Expansion::map(const Equation& e, std::span<const Held> operan
   const auto& p = as<ShardMapParams>(*e.params);
   const auto split = std::make_shared<const Split>(p.mesh);
   const auto here_of = [&](const P& spec) {
-    std::vector<Names> out;
-    for (const Names& names : spec.parts()) out.push_back(cut_of(*split, names, "shard_map").here);
-    return P(std::move(out));
+    const auto here = on_each_process({p.mesh, spec});
+    return here ? here->spec() : P();
   };
   Tensors parts;
   std::vector<P> in, out;
   for (std::size_t i = 0; i < operands.size(); ++i) {
-    const Held& value = operands[i];
-    const bool fits = value.split && value.split->mesh == p.mesh && value.spec == p.in[i];
-    parts.push_back(fits ? value.tensor : part_of(whole_of(value), *split, p.in[i]));
+    parts.push_back(part_of(operands[i], Lie(split, p.in[i])));
     in.push_back(here_of(p.in[i]));
   }
   for (const P& spec : p.out) out.push_back(here_of(spec));
   const Expansion inside(split);
-  const auto body = [&](std::span<const Tensor> x) { return inside.run(*p.body, x); };
+  const auto body = [&](std::span<const Tensor> x) {
+    return tensors_of(inside.run(*p.body, held(Tensors(x.begin(), x.end()))));
+  };
   const Tensors y =
       split->here ? detail::shard_map(body, {*split->here, in, [&] { return out; }}, parts, e.place)
                   : body(parts);
   std::vector<Held> results;
-  for (std::size_t i = 0; i < y.size(); ++i) results.push_back({y[i], p.out[i], split});
+  for (std::size_t i = 0; i < y.size(); ++i) results.push_back({y[i], Lie(split, p.out[i])});
   return results;
-}
-
-Operation operation_of(const Primitive* primitive) {
-  constexpr std::pair<const Primitive*, Operation> all[] = {{&psum_p, Operation::sum},
-                                                            {&pmax_p, Operation::max},
-                                                            {&pmin_p, Operation::min},
-                                                            {&all_gather_p, Operation::gather},
-                                                            {&reduce_scatter_p, Operation::scatter},
-                                                            {&all_to_all_p, Operation::exchange},
-                                                            {&ppermute_p, Operation::permute},
-                                                            {&axis_index_p, Operation::index}};
-  const auto found =
-      std::ranges::find(all, primitive, &std::pair<const Primitive*, Operation>::first);
-  check(found != std::end(all), "{} is not done over processes", primitive->name);
-  return found->second;
-}
-
-/// Along axes of both kinds: inside the process by XLA, between processes by their meeting.
-Tensors Expansion::collective(const Equation& e, const Tensors& x) const {
-  const auto& p = as<CollectiveParams>(*e.params);
-  const Operation operation = operation_of(e.primitive);
-  const char* const name = e.primitive->name;
-  const auto inside = [&](Names names, const Tensors& operands) {
-    CollectiveParams q = p;
-    if (!split_->here) return operands.front();
-    q.mesh = *split_->here;
-    q.axes = std::move(names);
-    return bind1(*e.primitive, make_params(std::move(q)), operands);
-  };
-  const auto between = [&](const Names& names, const Tensor& operand) {
-    Collective c = over(*split_, operation, names);
-    c.pairs = p.pairs;
-    return meet(std::move(c), name, operand, p.axis, p.other);
-  };
-  const auto is_across = [&](const std::string& axis) { return split_->is_across(axis); };
-  if (operation == Operation::index) {
-    Tensor index = full_of({Number::Kind::integer, 0, 0, 0}, Type{DType::s32, {}});
-    for (const std::string& axis : p.axes)
-      index = index * static_cast<std::int32_t>(p.mesh.size(axis)) +
-              (is_across(axis) ? index_over(*split_, {axis}) : inside({axis}, {}));
-    return {index};
-  }
-  if (std::ranges::none_of(p.axes, is_across)) return {inside(p.axes, x)};
-  if (std::ranges::all_of(p.axes, is_across)) return {between(p.axes, x[0])};
-  check(operation != Operation::exchange && operation != Operation::permute,
-        "{} along '{}': axes of processes and of devices together; name those of one kind", name,
-        fmt::join(p.axes, "', '"));
-  Names axes = p.axes;
-  if (operation == Operation::gather) std::ranges::reverse(axes);  // the last changes fastest
-  Tensor y = x[0];
-  for (const std::string& axis : axes)
-    y = is_across(axis) ? between({axis}, y) : inside({axis}, {y});
-  return {y};
-}
-
-}  // namespace
-
-Attributes process_attributes(const Collective& c) {
-  std::vector<std::int64_t> pairs;
-  for (const auto& [from, to] : c.pairs) {
-    pairs.push_back(from);
-    pairs.push_back(to);
-  }
-  return {{"operation", clusters::to_string(c.operation)},
-          {"axis", c.axis},
-          {"other", c.other},
-          {"grid", c.grid},
-          {"along", c.along},
-          {"pairs", pairs}};
 }
 
 namespace {
 
 /// A place at which all processes come to the end of their runs, with every device that took part.
-void end_together(const Program& program) {
-  Collective end;
+void end_together(const Mesh& mesh) {
+  clusters::Collective end;
   end.grid = {clusters::Cluster::get().size()};
   end.along = {0};
   const auto here = [&](std::span<const Tensor>) { return at_processes(end, "end", {}, {}); };
-  for (const Mesh& mesh : meshes_of(program)) {
-    if (!spans_processes(mesh)) continue;
-    const Split split(mesh);
-    if (!split.here) continue;
+  const Split split(mesh);
+  if (split.here)
     detail::shard_map(here, {*split.here, {}, [] { return std::vector<P>(); }}, {}, Place());
-    return;
-  }
-  here({});
+  else
+    here({});
+}
+
+/// The mesh over processes in which most devices of each take part; null for none.
+const Mesh* mesh_of_most(const std::vector<Mesh>& meshes) {
+  const Mesh* found = nullptr;
+  for (const Mesh& mesh : meshes)
+    if (spans_processes(mesh) && (!found || mesh.devices().size() > found->devices().size()))
+      found = &mesh;
+  return found;
+}
+
+bool is_over(const std::optional<Sharding>& s) { return s && spans_processes(s->mesh()); }
+
+Lie lie_of(const Sharding& s) { return {std::make_shared<const Split>(s.mesh()), s.spec()}; }
+
+/// A result as it is wanted; `sends` is set where that takes messages.
+Held as_wanted(Held y, const std::optional<Sharding>& wanted, bool& sends) {
+  if (!is_over(wanted)) return y;
+  const Lie lie = lie_of(*wanted);
+  const bool moves = y.lie.is_cut() && y.lie != lie;
+  sends = sends || moves;
+  return {part_of(moves ? Held{whole_of(y)} : y, lie), lie};
+}
+
+/// Where devices may meet in it: it is to end on all processes at once.
+bool may_meet(const Program& program) {
+  return any_equation(program, [](const Equation& e) {
+    return e.primitive == &collect_p || (e.primitive == &shard_map_p && over_processes(e));
+  });
 }
 
 }  // namespace
 
-ProgramPtr with_processes_expanded(const ProgramPtr& program) {
-  if (!any_equation(*program, over_processes)) return program;
-  const Closed closed =
-      trace_program("processes", program->input_types(), [&](std::span<const Tensor> x) {
-        Tensors y = Expansion().run(*program, x);
-        end_together(*program);
-        return y;
-      });
+// The program is traced anew, given the parts of inputs that lie over processes; what is known of
+// its outputs then is how they lie.
+Expanded with_processes_expanded(const ProgramPtr& program, Expanded::Shardings inputs,
+                                 Expanded::Shardings outputs) {
+  Expanded out{program, std::move(inputs), std::move(outputs), {}, {}, false, false};
+  out.inputs.resize(program->inputs.size());
+  out.outputs.resize(program->outputs.size());
+  out.inputs_over.resize(out.inputs.size());
+  out.outputs_over.resize(out.outputs.size());
+  std::vector<Mesh> meshes = meshes_of(*program);
+  for (const auto* list : {&out.inputs, &out.outputs})
+    for (const auto& s : *list)
+      if (is_over(s)) meshes.push_back(s->mesh());
+  if (!std::ranges::any_of(meshes, spans_processes)) return out;
+  const NumberScope number;
+  std::vector<Lie> lies(out.inputs.size());
+  Types types = program->input_types();
+  for (std::size_t i = 0; i < lies.size(); ++i) {
+    if (!is_over(out.inputs[i])) continue;
+    const Sharding whole = *out.inputs[i];
+    lies[i] = lie_of(whole);
+    types[i] = lies[i].held(types[i]);
+    out.inputs[i] = on_each_process(whole);
+    out.inputs_over[i] = whole;
+  }
+  bool meets = may_meet(*program);
+  const Closed closed = trace_program("processes", types, [&](std::span<const Tensor> x) {
+    std::vector<Held> in;
+    for (std::size_t i = 0; i < x.size(); ++i) in.push_back({x[i], lies[i]});
+    std::vector<Held> y = Expansion().run(*program, in);
+    for (std::size_t i = 0; i < y.size(); ++i) {
+      y[i] = as_wanted(std::move(y[i]), out.outputs[i], meets);
+      if (is_over(out.outputs[i]))
+        out.outputs_over[i] = out.outputs[i];
+      else if (y[i].lie.is_cut())
+        out.outputs_over[i] = y[i].lie.sharding();
+      if (out.outputs_over[i]) out.outputs[i] = on_each_process(*out.outputs_over[i]);
+    }
+    if (const Mesh* const mesh = mesh_of_most(meshes); meets && mesh) end_together(*mesh);
+    return tensors_of(y);
+  });
   check(closed.captures.empty(), "a program over processes uses a tensor from outside of it");
-  Program out = *closed.program;
-  out.name = program->name;
-  return simplify(out);
+  Program named = *closed.program;
+  named.name = program->name;
+  out.program = simplify(named);
+  out.any_number = number.any() && clusters::Cluster::get().size() > 1;  // of one nothing is cut
+  out.any_over = std::ranges::any_of(out.inputs_over, is_over) ||
+                 std::ranges::any_of(out.outputs_over, is_over);
+  return out;
 }
 
 }  // namespace postern

@@ -1,22 +1,43 @@
 // Programs over processes. XLA knows nothing of other processes: before a program is lowered, each
 // shard_map over a mesh with axes of processes becomes one over this process's devices, what it
-// takes is cut, and collectives along such axes become calls of the host.
+// takes is cut, and collectives along such axes become calls of the host. What lies over processes
+// stays so, as the part that this process has, from argument to result.
 #pragma once
 #include <postern/attributes.h>
 #include <postern/host.h>
 
 #include <memory>
+#include <optional>
 #include <span>
+#include <vector>
 
 #include "cluster/collectives.h"
 #include "core/primitive.h"
+#include "core/sharding.h"
 
 namespace postern {
 
+/// A program without axes of processes.
+struct Expanded {
+  using Shardings = std::vector<std::optional<Sharding>>;
+
+  ProgramPtr program;         // of the parts that this process has
+  Shardings inputs, outputs;  // of these, on this process's devices
+  // By input and output of the whole program: how it lies over processes. None: as anything that
+  // is on this process alone.
+  Shardings inputs_over, outputs_over;
+  bool any_over = false;
+  bool any_number = false;  // the text is the same for any number of processes
+};
+
 /// The program without axes of processes, the same on all of them. It ends with a call at which all
-/// have come to their end. Throws TypeError where a mesh is not for this cluster, and for what
-/// cannot be done over processes.
-ProgramPtr with_processes_expanded(const ProgramPtr& program);
+/// have come to their end. `inputs` are how the arguments lie, and `outputs` how results are
+/// wanted. Throws TypeError where a mesh is not for this cluster, and for what cannot be done over
+/// processes.
+Expanded with_processes_expanded(const ProgramPtr& program, Expanded::Shardings inputs,
+                                 Expanded::Shardings outputs);
+
+extern const Primitive collect_p;
 
 /// A call of the host for a collective: site/processes.cc. Without an operand for what takes none.
 Tensors at_processes(const clusters::Collective& collective, const std::string& name,

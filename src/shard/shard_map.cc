@@ -12,6 +12,7 @@
 #include "custom/custom.h"
 #include "ops/extents.h"
 #include "ops/shape.h"
+#include "shard/collective.h"
 #include "transform/split.h"
 #include "transform/transpose.h"
 
@@ -102,6 +103,20 @@ Jvp shard_map_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tenso
   return {std::move(y), std::move(dy)};
 }
 
+/// A cotangent that so many devices hold. How many of them are processes, no text says: a saved
+/// program may run on others.
+Tensor shared_out(const Tensor& ct, const Mesh& mesh, const std::vector<std::string>& axes) {
+  if (axes.empty()) return ct;
+  if (spans_processes(mesh)) {
+    const Tensor count = bind1(axis_count_p, make_params(CollectiveParams{mesh, axes}), {});
+    return ct / convert_to(count, DType::f32, true);
+  }
+  std::int64_t holders = 1;
+  for (const std::string& name : axes) holders *= mesh.size(name);
+  if (holders == 1) return ct;
+  return ct / static_cast<double>(holders);
+}
+
 Tensors shard_map_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x,
                             TypeSpan) {
   const auto& p = op.as<ShardMapParams>();
@@ -115,11 +130,8 @@ Tensors shard_map_transpose(const Op& op, std::span<const Tensor> ct, std::span<
       trace_part(p, part_types(p.mesh, in, types_of(operands)), [&](std::span<const Tensor> parts) {
         Tensors cotangents = placed(arrives, parts.subspan(count(known)));
         for (std::size_t i = 0; i < ct.size(); ++i) {
-          std::int64_t holders = 1;
-          for (const std::string& name : unnamed_axes(p.mesh, p.out[i]))
-            holders *= p.mesh.size(name);
-          if (arrives[i] && holders > 1)
-            cotangents[i] = cotangents[i] / static_cast<double>(holders);
+          if (arrives[i])
+            cotangents[i] = shared_out(cotangents[i], p.mesh, unnamed_axes(p.mesh, p.out[i]));
         }
         Tensors into = transpose_of(*p.body, placed(known, parts), cotangents);
         for (std::size_t i = 0; i < x.size(); ++i) {
@@ -301,10 +313,9 @@ void shard_map_lower(Lowering& out, const Equation& e) {
     parts.push_back(out.partitioned() ? to_part(out, x, out.operand_type(e, i), {p.mesh, p.in[i]})
                                       : x);
   }
-  const Lowering::MeshRegion region(out, p.mesh,
-                                    uses(*p.body, axis_index_p) && out.partitioned()
-                                        ? axis_indices(out, p.mesh)
-                                        : std::vector<Ssa>());
+  const bool asks = uses(*p.body, axis_index_p) || uses(*p.body, gather_to_p);
+  const Lowering::MeshRegion region(
+      out, p.mesh, asks && out.partitioned() ? axis_indices(out, p.mesh) : std::vector<Ssa>());
   const std::size_t bodies =
       out.partitioned() && one_for_each(*p.body, out.devices().size()) ? out.devices().size() : 1;
   const auto body = [&](std::size_t) { return out.inlined(*p.body, parts); };
@@ -469,6 +480,10 @@ Tensors pmap(const TensorFunction& f, const PmapOptions& options, const Tensors&
 }
 
 }  // namespace detail
+
+const Sharding& constraint_of(const Equation& equation) {
+  return as<ConstrainParams>(*equation.params).sharding;
+}
 
 Tensor constrained(const Tensor& x, const Sharding& sharding) {
   check(!current_mesh(),

@@ -51,7 +51,8 @@ void refuse_different_ways(const Program& body, const Mesh& mesh, const std::vec
 /// By output of a shard_map's body: the axes along which it may differ from device to device.
 std::vector<std::vector<std::string>> axes_that_differ(const Program& body, const Mesh& mesh,
                                                        const std::vector<P>& in);
-/// What device_put is in a trace.
+/// What device_put is in a trace, and the sharding that such an equation is about.
+const Sharding& constraint_of(const Equation& equation);
 Tensor constrained(const Tensor& x, const Sharding& sharding);
 
 /// The body of a shard_map whose sites say of which whole their first operand is a part

@@ -16,7 +16,9 @@ Tensors at_processes(const clusters::Collective& collective, const std::string& 
   site.function = process_function(site.named.attributes);
   site.operands = types_of(x);
   site.results = results;
-  site.effect = collective.operation == clusters::Operation::index ? Effect::pure : Effect::ordered;
+  const bool asks = collective.operation == clusters::Operation::index ||
+                    collective.operation == clusters::Operation::count;
+  site.effect = asks ? Effect::pure : Effect::ordered;
   return at_site(std::move(site), x);
 }
 

@@ -1,7 +1,9 @@
 // Collectives over processes give what they give under vmap in one process: values, derivatives,
 // batches, in loops and branches, for all dtypes.
+#include <sys/mman.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
 
 #include "processes_test.h"
@@ -33,6 +35,12 @@ std::vector<Case> linear_cases() {
       {"ppermute around", [](Tensor v) { return ppermute(v, "host", to_the_next(true)); }},
       {"ppermute", [](Tensor v) { return ppermute(v, "host", to_the_next(false)); }},
       {"ppermute of nobody", [](Tensor v) { return ppermute(v, "host", {}); }},
+      {"broadcast", [](Tensor v) { return broadcast(v, "host", size() - 1); }},
+      {"scatter_from", [](Tensor v) { return scatter_from(v, "host", size() - 1); }},
+      {"scatter_from tiled", [](Tensor v) { return scatter_from(v, "host", 0, 0, true); }},
+      {"gather_to", [](Tensor v) { return gather_to(v, "host", size() - 1, 1); }},
+      {"gather_to tiled", [](Tensor v) { return gather_to(v, "host", 0, 1, true); }},
+      {"send_recv", [](Tensor v) { return send_recv(v, "host", 0, size() - 1); }},
   };
 }
 std::vector<Case> all_cases() {
@@ -157,26 +165,80 @@ TEST(Collectives, InLoopsAndBranches) {
               1e-6);
 }
 
-/// Devices of a process and processes together: two devices each.
+/// Devices of a process and processes together, two devices each: as 2 * size() processes would.
 TEST(Collectives, MeshesOfBothKinds) {
   if (devices().size() < 2) GTEST_SKIP() << "needs 2 devices";
-  const Mesh mesh({{"host", processes}, {"x", 2}});
   const std::int64_t n = 2 * size();
-  const P rows(AxisNames{"host", "x"});
-  const auto run = [&](const Function& f, const P& out) {
-    return jit(shard_map(f, mesh, {.in = {rows}, .out = {out}}))(counting({n, 2 * n}));
-  };
-  const Tensor x = counting({n, 2 * n}), whole = sum(x, {.axes = Dims{0}, .keep_dims = true});
-  const AxisNames both{"host", "x"};
-  expect_same(run([&](Tensor v) { return psum(v, both); }, P()), whole);
-  expect_same(run([&](Tensor v) { return all_gather(v, both, 0, true); }, P()), x);
-  expect_same(
-      run([&](Tensor v) { return reduce_scatter(v, both, 1, true); }, P(std::nullopt, both)),
-      whole);
-  expect_same(run([&](Tensor v) { return psum(psum(v, "x"), "host"); }, P()), whole);
-  expect_same(run([&](Tensor v) { return v * 0.0f + convert(axis_index(both), DType::f32); }, rows),
-              broadcast_to(reshape(iota<float>(n), {n, 1}), {n, 2 * n}));
-  EXPECT_THROW(run([&](Tensor v) { return ppermute(v, both, {{0, 1}}); }, rows), TypeError);
+  const Tensor x = counting({n, n, 6}) * 0.5f;
+  std::vector<std::pair<int, int>> around;
+  for (int i = 0; i < n; ++i) around.emplace_back(i, static_cast<int>((i + n - 1) % n));
+  const int last = static_cast<int>(n) - 1;
+  using Over = std::function<Tensor(Tensor, AxisNames)>;
+  const std::vector<std::pair<const char*, Over>> cases = {
+      {"psum", [](Tensor v, AxisNames a) { return psum(v, a); }},
+      {"pmean", [](Tensor v, AxisNames a) { return pmean(v, a); }},
+      {"pmax", [](Tensor v, AxisNames a) { return pmax(v, a); }},
+      {"all_gather", [](Tensor v, AxisNames a) { return all_gather(v, a, 1, true); }},
+      {"reduce_scatter", [](Tensor v, AxisNames a) { return reduce_scatter(v, a, 0, true); }},
+      {"all_to_all", [](Tensor v, AxisNames a) { return all_to_all(v, a, 0, 1); }},
+      {"all_to_all back", [](Tensor v, AxisNames a) { return all_to_all(v, a, 0, 0); }},
+      {"ppermute", [=](Tensor v, AxisNames a) { return ppermute(v, a, around); }},
+      {"ppermute of two",
+       [=](Tensor v, AxisNames a) {
+         return ppermute(v, a, {{last, 0}});
+       }},
+      {"broadcast", [=](Tensor v, AxisNames a) { return broadcast(v, a, last - 1); }},
+      {"scatter_from", [=](Tensor v, AxisNames a) { return scatter_from(v, a, last, 0, true); }},
+      {"gather_to", [=](Tensor v, AxisNames a) { return gather_to(v, a, 1, 0, true); }},
+      {"send_recv", [=](Tensor v, AxisNames a) { return send_recv(v, a, 1, last); }},
+      {"axis_index", [](Tensor v, AxisNames a) { return v * convert(axis_index(a), DType::f32); }}};
+  for (const bool devices_first : {false, true}) {
+    // As P("host", "x") would have it: places along the axes in this order.
+    const AxisNames order = devices_first ? AxisNames{"x", "host"} : AxisNames{"host", "x"};
+    const auto both = [&](auto pick) {
+      return jit([&](Tensor v) {
+        std::vector<Tensor> out;
+        for (const auto& [name, f] : cases) out.push_back(pick(f)(v));
+        return out;
+      })(x);
+    };
+    const Mesh mesh({{"host", processes}, {"x", 2}});
+    const P rows(AxisNames{"host", "x"});
+    const auto got = both([&](const Over& f) {
+      return [&](Tensor v) {
+        const auto slope = [&](Tensor part) {
+          const auto loss = [&](Tensor p) { return sum(square(f(squeeze(p, {0}), order))); };
+          return concatenate({expand_dims(reshape(f(squeeze(part, {0}), order), {-1}), 0),
+                              reshape(grad(loss)(part), {1, n * 6})},
+                             1);
+        };
+        return collect(shard_map(slope, mesh, {.in = {rows}, .out = {rows}})(v));
+      };
+    });
+    // Element (h, x) of the array lies on device (h, x); its place along the axes is as they come.
+    const auto place_of = [&](std::int64_t element) {
+      return devices_first ? element % 2 * size() + element / 2 : element;
+    };
+    std::vector<std::int32_t> element_at(static_cast<std::size_t>(n)), place(element_at);
+    for (std::int64_t e = 0; e < n; ++e) {
+      element_at[static_cast<std::size_t>(place_of(e))] = static_cast<std::int32_t>(e);
+      place[static_cast<std::size_t>(e)] = static_cast<std::int32_t>(place_of(e));
+    }
+    const auto want = both([&](const Over& f) {
+      return [&](Tensor v) {
+        const auto one = [&](Tensor part) {
+          const auto loss = [&](Tensor p) { return sum(square(f(p, "all"))); };
+          return concatenate({reshape(f(part, "all"), {-1}), reshape(grad(loss)(part), {-1})}, 0);
+        };
+        const Tensor in_order = take(v, tensor<std::int32_t>(element_at), 0);
+        return take(vmap(one, {.axis_name = "all"})(in_order), tensor<std::int32_t>(place), 0);
+      };
+    });
+    for (std::size_t i = 0; i < cases.size(); ++i) {
+      SCOPED_TRACE(fmt::format("{}{}", cases[i].first, devices_first ? ", devices first" : ""));
+      expect_same(got[i], want[i], 1e-6);
+    }
+  }
 }
 
 /// Several axes of processes: rows and columns of a grid.
@@ -185,12 +247,24 @@ TEST(Collectives, GridsOfProcesses) {
   const Mesh mesh({{"row", processes(2)}, {"column", processes(2)}});
   const Tensor x = counting({4, 6});
   const auto run = [&](const Function& f, const P& out) {
-    return jit(shard_map(f, mesh, {.in = {P("row", "column")}, .out = {out}}))(x);
+    return collect(jit(shard_map(f, mesh, {.in = {P("row", "column")}, .out = {out}}))(x));
   };
   expect_same(run([](Tensor v) { return all_gather(v, "column", 1, true); }, P("row")), x);
   expect_same(run([](Tensor v) { return psum(v, "row"); }, P(std::nullopt, "column")),
               slice_axis(x, 0, 0, 2) + slice_axis(x, 0, 2, 4));
   expect_same(run([](Tensor v) { return psum(sum(v), {"row", "column"}); }, P()), sum(x));
+  const AxisNames both{"row", "column"};
+  expect_same(run([&](Tensor v) { return broadcast(v, both, 2); }, P()),
+              slice_axis(slice_axis(x, 0, 2, 4), 1, 0, 3));
+  expect_same(run([&](Tensor v) { return gather_to(reshape(v, {-1}), both, 3, 0, true); }, P(both)),
+              concatenate({zeros(type<float>({72})),
+                           reshape(transpose(reshape(x, {2, 2, 2, 3}), {0, 2, 1, 3}), {-1})},
+                          0));
+  const Tensor whole = jit(shard_map([](Tensor v) { return v; }, mesh,
+                                     {.in = {P("row", "column")}, .out = {P("row", "column")}}))(x);
+  const Tensor on_two = collect(whole, 2);
+  EXPECT_EQ(on_two.has_value(), rank() == 2);
+  if (rank() == 2) expect_same(on_two, x);
 }
 
 TEST(Collectives, WhatIsRefused) {
@@ -205,9 +279,69 @@ TEST(Collectives, WhatIsRefused) {
               std::string::npos)
         << e.what();
   }
-  EXPECT_THROW(device_put(Tensor(1.0f), Sharding(hosts(), P())), TypeError);
+  const auto root = [](Tensor v) { return broadcast(v, "host", size()); };
+  expect_says(refusal_of([&] {
+                over_hosts(root)(counting({size(), 2}));
+              }),
+              fmt::format("broadcast: the root must be one of the {} devices", size()));
+  const auto odd = [](Tensor v) { return scatter_from(v, "host", 0, 0, true); };
+  if (size() > 1)
+    expect_says(refusal_of([&] {
+                  over_hosts(odd)(counting({size(), size() + 1}));
+                }),
+                "must be divisible by the");
   const Tensor narrow = convert(counting({size(), 2}), DType::s4);
   EXPECT_THROW(jit(over_hosts([](Tensor v) { return psum(v, "host"); }))(narrow), TypeError);
+}
+
+/// Nobody passes a barrier before all have come to it, with what they have done before.
+TEST(Collectives, BarriersHoldEverybody) {
+  const auto step = [](const char* name, int slow) {
+    call({.name = name, .effect = Effect::ordered}, std::tuple<>(), [slow](const CallInfo& info) {
+      if (info.process == slow) std::this_thread::sleep_for(200ms);
+    });
+  };
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point passed;
+  const auto f = jit(shard_map(
+      [&](Tensor v) {
+        step("late", size() - 1);
+        pbarrier("host");
+        call({.name = "after", .effect = Effect::ordered}, std::tuple<>(),
+             [&](const CallInfo&) { passed = Clock::now(); });
+        return v;
+      },
+      hosts()));
+  f(Tensor(1.0f)).block_until_ready();  // compiled, and everybody is here
+  const auto begin = Clock::now();
+  f(Tensor(1.0f)).block_until_ready();
+  EXPECT_GE(passed - begin, 150ms);
+  const auto batched = [](Tensor v) {
+    pbarrier("host");
+    return v;
+  };
+  expect_same(jit(over_vmap(batched))(counting({2})), counting({2}));
+  expect_same(jit(over_hosts([&](Tensor v) {
+                return grad([&](Tensor p) { return batched(p * p); })(v);
+              }))(counting({size()})),
+              counting({size()}) * 2.0f);
+}
+
+TEST(Collectives, MoreThanTwoBillionElements) {
+  if (!std::getenv("POSTERN_LARGE")) GTEST_SKIP() << "POSTERN_LARGE=1 sends 2 GiB";
+  if (size() < 2) GTEST_SKIP() << "needs several processes";
+  const std::int64_t n = (std::int64_t{1} << 31) + 16;
+  const auto bytes = static_cast<std::size_t>(n);
+  void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  static_cast<std::uint8_t*>(memory)[bytes - 1] = static_cast<std::uint8_t>(7 + rank());
+  const Tensor x = Tensor::borrow(type<std::uint8_t>({n}), memory, [=] { munmap(memory, bytes); });
+  const auto end = [&](Tensor v) {
+    return slice_axis(broadcast(v, "host", size() - 1), 0, n - 2, n);
+  };
+  EXPECT_EQ(jit(shard_map(end, hosts()))(x).to_vector<std::uint8_t>(),
+            (std::vector<std::uint8_t>{0, static_cast<std::uint8_t>(6 + size())}));
 }
 
 TEST(Collectives, SavedPrograms) {

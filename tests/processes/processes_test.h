@@ -25,11 +25,13 @@ inline Tensor counting(Dims dims, DType dtype = DType::f32) {
   return convert(reshape(iota<float>(n), std::move(dims)), dtype);
 }
 
-/// The same numbers, and of the same type.
+/// The same numbers, and of the same type. Of what lies over processes the whole: all must ask.
 inline void expect_same(const Tensor& got, const Tensor& want, double tolerance = 0) {
   ASSERT_EQ(to_string(got.type()), to_string(want.type()));
-  const auto a = convert(got, DType::f64).to_vector<double>(),
-             b = convert(want, DType::f64).to_vector<double>();
+  const auto numbers = [](const Tensor& t) {
+    return convert(collect(t), DType::f64).to_vector<double>();
+  };
+  const auto a = numbers(got), b = numbers(want);
   for (std::size_t i = 0; i < a.size(); ++i) {
     const double apart = std::abs(a[i] - b[i]);
     ASSERT_LE(apart, tolerance * (1 + std::abs(b[i]))) << "element " << i;
@@ -41,7 +43,8 @@ using Function = std::function<Tensor(Tensor)>;
 /// f on one element, by each process on its own, and under vmap by all of them in this one.
 inline Function over_hosts(const Function& f) {
   const auto one = [f](Tensor part) { return expand_dims(f(squeeze(part, {0})), 0); };
-  return shard_map(one, hosts(), {.in = {P("host")}, .out = {P("host")}});
+  const auto all = shard_map(one, hosts(), {.in = {P("host")}, .out = {P("host")}});
+  return [all](Tensor x) { return collect(all(x)); };
 }
 inline Function over_vmap(const Function& f) { return vmap(f, {.axis_name = "host"}); }
 

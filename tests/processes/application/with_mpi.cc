@@ -1,13 +1,46 @@
 // An application that begins MPI itself and has messages of its own under way while programs run,
 // and that ends MPI before its last run: that run fails, and nothing aborts.
+//   with_mpi                 that
+//   with_mpi save|load FILE  saves programs over so many processes, or runs them over others
 #define OMPI_SKIP_MPICXX 1
 #define MPICH_SKIP_MPICXX 1
 #include <mpi.h>
 #include <postern/postern.h>
 
 #include <cstdio>
+#include <string>
 
 namespace pn = postern;
+
+namespace {
+
+const pn::P rows("host");
+
+/// Means and twice the parts, of rows that each process gives.
+void save_parts(const std::string& file) {
+  const pn::Mesh mesh({{"host", pn::processes}});
+  const auto f = pn::jit(pn::shard_map(
+      [](pn::Tensor v) {
+        return std::pair{pn::pmean(v, "host"), 2.0f * v};
+      },
+      mesh, {.in = {rows}, .out = {pn::P(), rows}}));
+  const pn::Tensor x =
+      pn::device_put(pn::ones(pn::type<float>({2})), pn::Sharding(mesh, rows), pn::Gives::part);
+  pn::save(file, f.lower(x));
+}
+
+bool runs(const std::string& file, int rank, int size) {
+  const auto n = static_cast<float>(size);
+  const pn::Tensor total = pn::load(file).run({pn::Tensor(1.0f)})[0];
+  const pn::Tensor mine = pn::full(pn::type<float>({2}), static_cast<float>(rank));
+  const pn::Sharding lies(pn::Mesh({{"host", pn::processes}}), rows);
+  const auto y = pn::load(file + ".parts").run({pn::device_put(mine, lies, pn::Gives::part)});
+  const std::vector<float> twice = pn::collect(y[1]).to_vector<float>();
+  return total.item<float>() == n && y[0].to_vector<float>()[1] == (n - 1) / 2 &&
+         twice.size() == 2 * static_cast<std::size_t>(size) && twice.back() == 2 * (n - 1);
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   int level = 0, rank = 0, size = 0;
@@ -16,8 +49,14 @@ int main(int argc, char** argv) {
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   const auto total = pn::jit(pn::shard_map([](pn::Tensor v) { return pn::psum(v, "host"); },
                                            pn::Mesh({{"host", pn::processes}})));
-  const pn::ClusterInfo cluster = pn::cluster();
+  const pn::Cluster cluster = pn::cluster();
   if (cluster.rank != rank || cluster.size != size) return 1;
+  if (argc == 3 && std::string(argv[1]) == "load") return runs(argv[2], rank, size) ? 0 : 6;
+  if (argc == 3) {  // the same on all; each writes it whole
+    pn::save(argv[2], total.lower(pn::Tensor(1.0f)));
+    save_parts(std::string(argv[2]) + ".parts");
+    return 0;
+  }
   for (int i = 0; i < 100; ++i) {
     int mine = i + rank, theirs = -1;
     MPI_Request request;

@@ -1,0 +1,24 @@
+// Arrays in pieces along an axis.
+#pragma once
+#include <postern/type.h>
+
+#include <cstddef>
+
+namespace postern::clusters {
+
+inline std::size_t size_of(std::int64_t n) { return static_cast<std::size_t>(n); }
+
+/// An array as rows of `inner` bytes along one axis, `outer` times.
+struct Along {
+  std::size_t outer = 1, extent = 0, inner;
+  Along(const Type& type, std::int64_t axis);
+};
+
+/// The n pieces along an axis of `whole`, one after another.
+void cut(const Type& whole, std::int64_t axis, std::size_t n, const std::byte* x,
+         std::byte* pieces);
+/// The way back.
+void join(const Type& whole, std::int64_t axis, std::size_t n, const std::byte* pieces,
+          std::byte* y);
+
+}  // namespace postern::clusters

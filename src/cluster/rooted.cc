@@ -1,0 +1,106 @@
+// Collectives in which one process has a place of its own, and permutations among all devices of
+// all processes.
+#include <cstring>
+#include <memory>
+
+#include "cluster/collectives.h"
+#include "cluster/pieces.h"
+
+namespace postern::clusters {
+
+namespace {
+
+using Bytes = std::unique_ptr<std::byte[]>;
+Bytes bytes_for(std::size_t n) { return std::make_unique_for_overwrite<std::byte[]>(n); }
+
+void copy(std::byte* to, const std::byte* from, std::size_t bytes) {
+  if (bytes > 0) std::memcpy(to, from, bytes);
+}
+void clear(std::byte* to, std::size_t bytes) {
+  if (bytes > 0) std::memset(to, 0, bytes);
+}
+
+/// One collective under way.
+struct Rooted {
+  const Collective& c;
+  const Collective::Group& group;
+  const Type& type;
+  const std::byte* x;
+  std::byte* y;
+  Meeting& meeting;
+  std::size_t n = group.ranks.size(), bytes = type.byte_size();
+  bool is_root = group.place == c.root;
+
+  /// The root sends `piece` bytes to each, from `out` on, `stride` bytes on for the next one.
+  void send(const std::byte* out, std::size_t stride, std::size_t piece) const {
+    std::vector<Out> outs;
+    std::vector<In> ins;
+    for (std::size_t k = 0; k < n; ++k)
+      if (is_root && k != size_of(c.root))
+        outs.push_back({group.ranks[k], out + k * stride, piece});
+    if (!is_root) ins.push_back({group.ranks[size_of(c.root)], y, piece});
+    if (is_root) copy(y, out + size_of(c.root) * stride, piece);
+    if (n > 1) meeting.exchange(outs, ins);
+  }
+
+  void broadcast() const { send(x, 0, bytes); }
+
+  void scatter() const {
+    if (!is_root) return send(nullptr, 0, bytes / n);
+    const Bytes pieces = bytes_for(bytes);
+    cut(type, c.axis, n, x, pieces.get());
+    send(pieces.get(), bytes / n, bytes / n);
+  }
+
+  void gather() const {
+    Type whole = type;
+    whole.dims[size_of(c.axis)] *= static_cast<std::int64_t>(n);
+    if (!is_root) {
+      clear(y, n * bytes);
+      const Out out{group.ranks[size_of(c.root)], x, bytes};
+      return meeting.exchange({&out, 1}, {});
+    }
+    const Bytes pieces = bytes_for(n * bytes);
+    std::vector<In> ins;
+    for (std::size_t k = 0; k < n; ++k)
+      if (k != size_of(c.root)) ins.push_back({group.ranks[k], pieces.get() + k * bytes, bytes});
+    copy(pieces.get() + size_of(c.root) * bytes, x, bytes);
+    meeting.exchange({}, ins);
+    join(whole, c.axis, n, pieces.get(), y);
+  }
+
+  /// `x` has a row for each device of this process; the device is sent to under its number.
+  void relay(std::int32_t device) const {
+    const std::size_t row = bytes / size_of(c.other), me = size_of(group.place);
+    std::vector<Out> outs;
+    std::vector<In> ins;
+    bool filled = false;
+    for (const auto& [from, to] : c.pairs) {
+      if (to % c.other != device) continue;
+      const std::size_t source = size_of(from / c.other), target = size_of(to / c.other);
+      const std::byte* const sent = x + size_of(from % c.other) * row;
+      if (target == me) filled = true;
+      if (source == me && target == me)
+        copy(y, sent, row);
+      else if (source == me)
+        outs.push_back({group.ranks[target], sent, row});
+      else if (target == me)
+        ins.push_back({group.ranks[source], y, row});
+    }
+    if (!filled) clear(y, row);
+    meeting.exchange(outs, ins);
+  }
+};
+
+}  // namespace
+
+void run_rooted(const Collective& c, const Collective::Group& group, const Type& x_type,
+                const std::byte* x, std::byte* y, Meeting& meeting, std::int32_t device) {
+  const Rooted step{c, group, x_type, x, y, meeting};
+  if (c.operation == Operation::broadcast) return step.broadcast();
+  if (c.operation == Operation::scatter_from) return step.scatter();
+  if (c.operation == Operation::gather_to) return step.gather();
+  step.relay(device);
+}
+
+}  // namespace postern::clusters

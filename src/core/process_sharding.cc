@@ -1,0 +1,115 @@
+// Whole arrays and parts, by the places of processes in a mesh.
+#include "core/process_sharding.h"
+
+#include <algorithm>
+
+#include "core/check.h"
+
+namespace postern {
+
+namespace {
+
+bool is_of_processes(const Mesh& mesh, const std::string& name) {
+  return std::ranges::find(mesh.axes(), name, &MeshAxis::name)->of_processes;
+}
+
+/// The names of one entry of a spec that are of processes, which come first.
+std::vector<std::string> names_across(const Sharding& s, std::size_t axis) {
+  if (axis >= s.spec().parts().size()) return {};
+  const std::vector<std::string>& names = s.spec().parts()[axis];
+  const auto across = [&](const std::string& name) { return is_of_processes(s.mesh(), name); };
+  const auto end = std::ranges::find_if_not(names, across);
+  const auto late = std::find_if(end, names.end(), across);
+  check(late == names.end(),
+        "{}: axis '{}' is one of processes and must come before '{}', one of devices",
+        to_string(s.spec()), late == names.end() ? "" : *late, end == names.end() ? "" : *end);
+  return {names.begin(), end};
+}
+
+/// Which of the pieces that these axes make the process at `place` has, and how many there are.
+std::pair<std::int64_t, std::int64_t> piece(const Mesh& mesh, const std::vector<std::string>& names,
+                                            const std::vector<std::int64_t>& place) {
+  std::int64_t index = 0, count = 1;
+  for (const std::string& name : names) {
+    const auto axis = std::ranges::find(mesh.axes(), name, &MeshAxis::name);
+    index = index * axis->size + place[static_cast<std::size_t>(axis - mesh.axes().begin())];
+    count *= axis->size;
+  }
+  return {index, count};
+}
+
+/// Where a process is, by axis of the mesh; along axes of devices: 0.
+std::vector<std::int64_t> place_of_process(const Mesh& mesh, int rank) {
+  std::vector<std::int64_t> out(mesh.axes().size(), 0);
+  std::int64_t rest = rank;
+  for (std::size_t i = out.size(); i-- > 0;) {
+    if (!mesh.axes()[i].of_processes) continue;
+    out[i] = rest % mesh.axes()[i].size;
+    rest /= mesh.axes()[i].size;
+  }
+  return out;
+}
+
+}  // namespace
+
+bool is_cut_over_processes(const Sharding& sharding) {
+  return std::ranges::any_of(sharding.spec().parts(), [&](const auto& names) {
+    return std::ranges::any_of(names, [&](const std::string& name) {
+      return is_of_processes(sharding.mesh(), name) && sharding.mesh().size(name) > 1;
+    });
+  });
+}
+
+std::int64_t position_on(const Mesh& mesh, std::size_t device, int rank) {
+  std::vector<std::int64_t> place = place_of_process(mesh, rank);
+  auto rest = static_cast<std::int64_t>(device);
+  for (std::size_t i = place.size(); i-- > 0;) {
+    if (mesh.axes()[i].of_processes) continue;
+    place[i] = rest % mesh.axes()[i].size;
+    rest /= mesh.axes()[i].size;
+  }
+  std::int64_t out = 0;
+  for (std::size_t i = 0; i < place.size(); ++i) out = out * mesh.axes()[i].size + place[i];
+  return out;
+}
+
+std::vector<IndexRange> part_of_process(const Sharding& sharding, const Dims& whole, int rank) {
+  const std::vector<std::int64_t> place = place_of_process(sharding.mesh(), rank);
+  std::vector<IndexRange> out;
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    const auto [index, count] = piece(sharding.mesh(), names_across(sharding, i), place);
+    out.push_back({index * (whole[i] / count), (index + 1) * (whole[i] / count)});
+  }
+  return out;
+}
+
+Type part_of_each_process(const Sharding& sharding, const Type& whole) {
+  Type out = whole;
+  const std::vector<IndexRange> first = part_of_process(sharding, whole.dims, 0);
+  for (std::size_t i = 0; i < first.size(); ++i) out.dims[i] = first[i].end - first[i].begin;
+  return out;
+}
+
+Type whole_of_processes(const Sharding& sharding, const Type& part) {
+  const std::vector<std::int64_t> nowhere(sharding.mesh().axes().size(), 0);
+  Type out = part;
+  for (std::size_t i = 0; i < out.dims.size(); ++i)
+    out.dims[i] *= piece(sharding.mesh(), names_across(sharding, i), nowhere).second;
+  return out;
+}
+
+std::optional<Sharding> on_each_process(const Sharding& sharding) {
+  std::vector<MeshAxis> axes;
+  for (const MeshAxis& a : sharding.mesh().axes())
+    if (!a.of_processes) axes.push_back(a);
+  std::vector<std::vector<std::string>> parts;
+  for (std::size_t i = 0; i < sharding.spec().parts().size(); ++i) {
+    const auto across = static_cast<std::ptrdiff_t>(names_across(sharding, i).size());
+    const std::vector<std::string>& names = sharding.spec().parts()[i];
+    parts.emplace_back(names.begin() + across, names.end());
+  }
+  if (axes.empty()) return {};
+  return Sharding(Mesh(std::move(axes), sharding.mesh().devices()), P(std::move(parts)));
+}
+
+}  // namespace postern

@@ -1,0 +1,23 @@
+// Shardings over processes, seen from one of them. In a spec for a mesh that spans processes, axes
+// of processes come before those of devices. Processes are numbered row-major along the mesh's axes
+// of them.
+#pragma once
+#include <postern/sharding.h>
+
+#include <optional>
+#include <vector>
+
+namespace postern {
+
+/// Whether some part of an array is on one process and not on another.
+bool is_cut_over_processes(const Sharding& sharding);
+/// The position in the mesh of device number `device` of those that it names, on this process.
+std::int64_t position_on(const Mesh& mesh, std::size_t device, int rank);
+/// What the devices of a process hold together, its type, and that of the whole it is a part of.
+std::vector<IndexRange> part_of_process(const Sharding& sharding, const Dims& whole, int rank);
+Type part_of_each_process(const Sharding& sharding, const Type& whole);
+Type whole_of_processes(const Sharding& sharding, const Type& part);
+/// How the part lies on the devices of a process; none where each takes part with one.
+std::optional<Sharding> on_each_process(const Sharding& sharding);
+
+}  // namespace postern

@@ -1,0 +1,55 @@
+// The rewriting of programs over processes, equation by equation.
+#pragma once
+#include <span>
+#include <vector>
+
+#include "shard/held.h"
+#include "transform/walk.h"
+
+namespace postern {
+
+/// Inside the body of a shard_map over processes with its mesh split.
+class Expansion {
+ public:
+  explicit Expansion(SplitPtr inside = nullptr) : split_(std::move(inside)) {}
+
+  std::vector<Held> run(const Program& program, std::span<const Held> inputs) const;
+
+ private:
+  struct Inner {
+    ProgramPtr program;
+    std::vector<Lie> outputs;
+  };
+
+  std::vector<Held> equation(const Program& program, const Equation& e,
+                             std::span<const Held> x) const;
+  std::vector<Held> map(const Equation& e, std::span<const Held> x) const;
+  std::vector<Held> on_parts(const Program& program, const Equation& e,
+                             std::span<const Held> x) const;
+
+  // What holds programs.
+  /// A program whose inputs lie so, and its outputs as they are wanted (null: as they come).
+  Inner inner(const ProgramPtr& p, const std::vector<Lie>& inputs,
+              const std::vector<Lie>* wanted = nullptr) const;
+  std::vector<Held> with_programs(const Equation& e, std::span<const Held> x) const;
+  std::vector<Held> rebound(const Equation& e, std::span<const ProgramPtr> programs,
+                            std::span<const Held> x, const std::vector<Lie>& outputs) const;
+  std::vector<Held> branches(const Equation& e, std::span<const Held> x) const;
+  std::vector<Held> loop(const Equation& e, std::span<const Held> x) const;
+  std::vector<Held> scan(const Equation& e, std::span<const Held> x) const;
+  /// How the outputs of a loop's body lie, and what its inputs come to.
+  std::vector<Lie> settle(const ProgramPtr& body, std::vector<Lie>& inputs, std::size_t first,
+                          std::size_t carries) const;
+
+  const SplitPtr split_;
+};
+
+/// A collective of such a body, along axes of both kinds: inside the process by XLA, between
+/// processes by their meeting.
+Tensors collective_over(const Split& split, const Equation& e, const Tensors& x);
+
+/// What collect and a constraint of a sharding are about.
+int collect_rank(const Equation& e);
+Tensor collected(const Tensor& x, int rank);
+
+}  // namespace postern

@@ -1,0 +1,216 @@
+// Splitting meshes at their processes; taking parts, and putting them together again.
+#include "shard/held.h"
+
+#include <postern/indexing.h>
+#include <postern/ops.h>
+#include <postern/shard.h>
+
+#include <algorithm>
+
+#include "cluster/cluster.h"
+#include "core/check.h"
+#include "trace/trace.h"
+
+namespace postern {
+
+using clusters::Collective;
+using clusters::Operation;
+
+static thread_local NumberScope* number_scope = nullptr;
+
+NumberScope::NumberScope() : outer_(number_scope) { number_scope = this; }
+NumberScope::~NumberScope() { number_scope = outer_; }
+void NumberScope::fix() {
+  if (number_scope) number_scope->any_ = false;
+}
+
+Split::Split(const Mesh& whole) : mesh(whole) {
+  std::vector<MeshAxis> axes;
+  std::int64_t count = 1;
+  for (const MeshAxis& a : mesh.axes()) {
+    (a.of_processes ? across : axes).push_back(a);
+    if (a.of_processes) count *= a.size;
+  }
+  const int size = clusters::Cluster::get().size();
+  check(count == size, "{}: its axes make a grid of {} processes, the cluster has {}",
+        to_string(mesh), count, size);
+  if (!axes.empty()) here.emplace(std::move(axes), mesh.devices());
+  if (across.size() > 1) NumberScope::fix();
+}
+
+bool Split::is_across(const std::string& name) const {
+  return std::ranges::find(across, name, &MeshAxis::name) != across.end();
+}
+
+Collective over(const Split& split, Operation operation, const Names& names) {
+  Collective c;
+  c.operation = operation;
+  for (const MeshAxis& a : split.across) c.grid.push_back(a.size);
+  for (const std::string& name : names)
+    c.along.push_back(std::ranges::find(split.across, name, &MeshAxis::name) -
+                      split.across.begin());
+  return c;
+}
+
+std::int64_t count_of(const Collective& c) {
+  std::int64_t n = 1;
+  for (const std::int64_t a : c.along) n *= c.grid[static_cast<std::size_t>(a)];
+  return n;
+}
+
+namespace {
+/// Whether shapes and partners are the same however many meet.
+bool is_for_any_number(Operation op) {
+  return op == Operation::sum || op == Operation::max || op == Operation::min ||
+         op == Operation::broadcast;
+}
+}  // namespace
+
+Tensor meet(Collective c, const char* name, const Tensor& x, MeetAt at) {
+  const DType dtype = x.dtype();
+  check(bit_width(dtype) >= 8, "{} over processes: {} has elements of less than a byte", name,
+        to_string(x.type()));
+  const bool reduces = c.operation == Operation::sum || c.operation == Operation::max ||
+                       c.operation == Operation::min || c.operation == Operation::scatter;
+  if (reduces && !clusters::reduces(dtype, c.operation)) {
+    check(byte_width(dtype) == 1, "{} over processes: {} is no number that it knows", name,
+          to_string(x.type()));
+    return convert(meet(std::move(c), name, convert(x, DType::f32), at), dtype);
+  }
+  c.axis = at.axis;
+  c.other = at.other;
+  c.root = at.root;
+  Type y{dtype, x.dims()};
+  const std::int64_t n = count_of(c);
+  const auto axis = static_cast<std::size_t>(at.axis), other = static_cast<std::size_t>(at.other);
+  const Operation op = c.operation;
+  if (!is_for_any_number(op)) NumberScope::fix();
+  if (op == Operation::gather || op == Operation::gather_to) y.dims[axis] *= n;
+  if (op == Operation::scatter || op == Operation::exchange || op == Operation::scatter_from)
+    y.dims[axis] /= n;
+  if (op == Operation::exchange) y.dims[other] *= n;
+  return at_processes(c, name, std::span(&x, 1), {y}).front();
+}
+
+Tensor index_over(const Split& split, const Names& names) {
+  return at_processes(over(split, Operation::index, names), "axis_index", {},
+                      {Type{DType::s32, {}}})
+      .front();
+}
+
+Tensor count_over(const Split& split, const Names& names) {
+  return at_processes(over(split, Operation::count, names), "axis_size", {}, {Type{DType::s32, {}}})
+      .front();
+}
+
+Lie::Lie(SplitPtr over, const P& by) {
+  const Sharding sharding(over->mesh, by);       // axes left whole at the end say nothing
+  static_cast<void>(on_each_process(sharding));  // refuses an order of axes that cannot be
+  if (!is_cut_over_processes(sharding)) return;
+  spec = sharding.spec();
+  split = std::move(over);
+}
+
+bool Lie::operator==(const Lie& other) const {
+  if (!split || !other.split) return split == other.split;
+  return split->mesh == other.split->mesh && spec == other.spec && on_tape == other.on_tape;
+}
+
+Type Lie::held(const Type& whole) const {
+  if (!split || on_tape) return whole;
+  return part_of_each_process(sharding(), whole);
+}
+
+namespace {
+
+/// Which axes of an array processes cut, and how its part lies on the devices of this one.
+struct CutAxes {
+  CutAxes(const Split& split, const P& spec, std::int64_t rank) {
+    std::vector<Names> parts = spec.parts();
+    parts.resize(static_cast<std::size_t>(rank));
+    for (const Names& names : parts) {
+      Names of_processes, of_devices;
+      for (const std::string& name : names)
+        (split.is_across(name) ? of_processes : of_devices).push_back(name);
+      if (!of_processes.empty()) apart.push_back({});
+      part.push_back(of_devices);
+      apart.push_back(std::move(of_devices));
+      across.push_back(std::move(of_processes));
+    }
+  }
+  std::vector<Names> across;       // by axis
+  std::vector<Names> part, apart;  // of the part; with an axis for processes before each cut one
+};
+
+/// f on each device of this process.
+Tensor on_each(const Split& split, const std::function<Tensor(Tensor)>& f,
+               const std::vector<Names>& in, const std::vector<Names>& out, const Tensor& x) {
+  if (!split.here) return f(x);
+  return detail::shard_map([&](std::span<const Tensor> parts) { return Tensors{f(parts[0])}; },
+                           {*split.here, {P(in)}, [&] { return std::vector<P>{P(out)}; }}, {x},
+                           PlaceScope::current())
+      .front();
+}
+
+}  // namespace
+
+Tensor whole_of(const Held& value, int rank) {
+  if (!value.lie.is_cut()) return value.tensor;
+  NumberScope::fix();
+  const Split& split = *value.lie.split;
+  const CutAxes axes(split, value.lie.spec, value.tensor.rank());
+  Dims dims = value.tensor.dims();
+  const Operation operation = rank < 0 ? Operation::gather : Operation::gather_to;
+  const auto gathered = [&](Tensor x) {
+    for (std::size_t a = 0, at = 0; a < axes.across.size(); ++a, ++at) {
+      if (axes.across[a].empty()) continue;
+      const auto axis = static_cast<std::int64_t>(at++);
+      const Collective c = over(split, operation, axes.across[a]);
+      const int root = rank < 0 ? 0 : c.group(rank).place;
+      x = meet(c, "collect", expand_dims(x, axis), {.axis = axis, .root = root});
+    }
+    return x;
+  };
+  const Tensor apart = on_each(split, gathered, axes.part, axes.apart, value.tensor);
+  for (std::size_t a = 0; a < dims.size(); ++a)
+    dims[a] *= count_of(over(split, operation, axes.across[a]));
+  return reshape(apart, dims);
+}
+
+Tensor part_of(const Held& value, const Lie& lie) {
+  if (value.lie == lie) return value.tensor;
+  const Tensor& whole = value.tensor;
+  if (value.lie.is_cut())
+    throw_type_error(fmt::format(
+        "{}, where {} is wanted: collect(x) sends everybody the whole",
+        where_it_lies(whole_of_processes(value.lie.sharding(), whole.type()), value.lie),
+        lie.is_cut() ? to_string(lie.spec) : "the whole"));
+  if (!lie.is_cut()) return whole;
+  NumberScope::fix();
+  const Split& split = *lie.split;
+  const CutAxes axes(split, lie.spec, whole.rank());
+  Dims dims;
+  for (std::size_t a = 0; a < axes.across.size(); ++a) {
+    const std::int64_t n = count_of(over(split, Operation::index, axes.across[a]));
+    if (!axes.across[a].empty()) dims.push_back(n);
+    dims.push_back(whole.dims()[a] / n);
+  }
+  const auto taken = [&](Tensor x) {
+    for (std::size_t a = 0; a < axes.across.size(); ++a) {
+      if (axes.across[a].empty()) continue;
+      std::vector<Operand> starts(x.dims().size(), Operand(std::int32_t{0}));
+      starts[a] = Operand(index_over(split, axes.across[a]));
+      Dims sizes = x.dims();
+      sizes[a] = 1;
+      x = squeeze(dynamic_slice(x, starts, sizes), {static_cast<std::int64_t>(a)});
+    }
+    return x;
+  };
+  return on_each(split, taken, axes.apart, axes.part, reshape(whole, dims));
+}
+
+std::string where_it_lies(const Type& whole, const Lie& lie) {
+  return fmt::format("{} lies over processes, {}", to_string(whole), to_string(lie.sharding()));
+}
+
+}  // namespace postern

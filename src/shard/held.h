@@ -1,0 +1,90 @@
+// Values of a program over processes, as one process has them while the program is rewritten: the
+// whole, or this process's part of it. Parts move nowhere until something needs the whole.
+#pragma once
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/process_sharding.h"
+#include "core/sharding.h"
+#include "shard/processes.h"
+
+namespace postern {
+
+using Names = std::vector<std::string>;
+
+/// While it lives, what is rewritten on this thread tells whether it would be the same text for any
+/// number of processes.
+class NumberScope {
+ public:
+  NumberScope();
+  ~NumberScope();
+  NumberScope(const NumberScope&) = delete;
+  bool any() const { return any_; }
+  /// It is for the number that the cluster has.
+  static void fix();
+
+ private:
+  bool any_ = true;
+  NumberScope* const outer_;
+};
+
+/// A mesh's axes of processes, and the mesh of the devices of one process.
+struct Split {
+  /// Throws TypeError where the cluster has other processes.
+  explicit Split(const Mesh& whole);
+  bool is_across(const std::string& name) const;
+
+  const Mesh mesh;
+  std::vector<MeshAxis> across;
+  std::optional<Mesh> here;  // none: a process takes part with one device
+};
+using SplitPtr = std::shared_ptr<const Split>;
+
+/// The collective along these axes of processes, and how many meet in it.
+clusters::Collective over(const Split& split, clusters::Operation operation, const Names& names);
+std::int64_t count_of(const clusters::Collective& collective);
+
+/// Where one meets: what the array's axes are, and the place of who sends or gets it all.
+struct MeetAt {
+  std::int64_t axis = 0, other = 0;
+  int root = 0;
+};
+/// The collective itself, at this process. Throws TypeError for elements that it does not know.
+Tensor meet(clusters::Collective collective, const char* name, const Tensor& x, MeetAt at = {});
+/// Where this process is along these axes, and how many there are, s32[].
+Tensor index_over(const Split& split, const Names& names);
+Tensor count_over(const Split& split, const Names& names);
+
+/// How a value is held: whole, or cut over processes.
+struct Lie {
+  P spec = P();
+  SplitPtr split = nullptr;  // null: the whole
+  /// The value is a ticket for a tape, and what is on the tape lies so.
+  bool on_tape = false;
+
+  Lie() = default;
+  /// The whole where the sharding cuts along no axis of processes.
+  Lie(SplitPtr over, const P& by);
+  bool is_cut() const { return split != nullptr; }
+  bool operator==(const Lie& other) const;
+  Sharding sharding() const { return {split->mesh, spec}; }
+  /// The type of what is held.
+  Type held(const Type& whole) const;
+};
+
+struct Held {
+  Tensor tensor;
+  Lie lie = {};
+};
+
+/// Sent to all, or to the process of that rank alone: the others then have zeros.
+Tensor whole_of(const Held& value, int rank = -1);
+/// Cut as `lie` says, without a message. Throws TypeError for one that is cut otherwise.
+Tensor part_of(const Held& value, const Lie& lie);
+
+/// "f32[8] lies over processes, P(host) on mesh(host=2 processes)".
+std::string where_it_lies(const Type& whole, const Lie& lie);
+
+}  // namespace postern

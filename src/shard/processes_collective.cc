@@ -1,0 +1,209 @@
+// Collectives of a shard_map over processes: which of a mesh's axes XLA does, and which the
+// processes' meeting.
+#include <postern/arrange.h>
+#include <postern/ops.h>
+#include <postern/shard.h>
+
+#include <algorithm>
+
+#include "shard/collective.h"
+#include "shard/expansion.h"
+#include "trace/literal.h"
+#include "trace/trace.h"
+
+namespace postern {
+
+namespace {
+
+using clusters::Collective;
+using clusters::Operation;
+
+Operation operation_of(const Primitive* primitive) {
+  constexpr std::pair<const Primitive*, Operation> all[] = {
+      {&psum_p, Operation::sum},
+      {&pmax_p, Operation::max},
+      {&pmin_p, Operation::min},
+      {&all_gather_p, Operation::gather},
+      {&reduce_scatter_p, Operation::scatter},
+      {&all_to_all_p, Operation::exchange},
+      {&ppermute_p, Operation::permute},
+      {&pbroadcast_p, Operation::broadcast},
+      {&scatter_from_p, Operation::scatter_from},
+      {&gather_to_p, Operation::gather_to},
+      {&axis_index_p, Operation::index},
+      {&axis_count_p, Operation::count}};
+  const auto found =
+      std::ranges::find(all, primitive, &std::pair<const Primitive*, Operation>::first);
+  check(found != std::end(all), "{} is not done over processes", primitive->name);
+  return found->second;
+}
+
+/// One equation, rewritten.
+class Rewriting {
+ public:
+  Rewriting(const Split& split, const Equation& e)
+      : split_(split),
+        e_(e),
+        p_(as<CollectiveParams>(*e.params)),
+        operation_(operation_of(e.primitive)) {
+    for (const std::string& axis : p_.axes)
+      (split_.is_across(axis) ? across_ : here_).push_back(axis);
+  }
+
+  Tensor operator()(const Tensors& x) const {
+    if (operation_ == Operation::index) return index(p_.axes);
+    if (operation_ == Operation::count) return count();
+    if (across_.empty()) return inside(here_, x[0], at());
+    if (here_.empty()) return between(across_, x[0], at());
+    if (operation_ == Operation::exchange) return exchange(x[0]);
+    if (operation_ == Operation::permute) return permute(x[0]);
+    return one_by_one(x[0]);
+  }
+
+ private:
+  MeetAt at() const { return {p_.axis, p_.other, p_.root}; }
+
+  Tensor inside(Names names, const Tensor& x, const MeetAt& where) const {
+    if (!split_.here) return x;
+    CollectiveParams q = p_;
+    q.mesh = *split_.here;
+    q.axes = std::move(names);
+    q.axis = where.axis;
+    q.other = where.other;
+    q.root = where.root;
+    return bind1(*e_.primitive, make_params(std::move(q)), {x});
+  }
+  Tensor between(const Names& names, const Tensor& x, const MeetAt& where) const {
+    Collective c = over(split_, operation_, names);
+    c.pairs = p_.pairs;
+    return meet(std::move(c), e_.primitive->name, x, where);
+  }
+  Tensor along(const std::string& axis, const Tensor& x, const MeetAt& where) const {
+    return split_.is_across(axis) ? between({axis}, x, where) : inside({axis}, x, where);
+  }
+
+  Tensor index(const Names& names) const {
+    Tensor out = full_of({Number::Kind::integer, 0, 0, 0}, Type{DType::s32, {}});
+    for (const std::string& axis : names) {
+      out = out * static_cast<std::int32_t>(p_.mesh.size(axis));
+      if (split_.is_across(axis))
+        out = out + index_over(split_, {axis});
+      else
+        out = out + bind1(axis_index_p, make_params(CollectiveParams{*split_.here, {axis}}), {});
+    }
+    return out;
+  }
+
+  Tensor count() const {
+    if (p_.told) NumberScope::fix();
+    std::int64_t here = 1;
+    for (const std::string& axis : here_) here *= p_.mesh.size(axis);
+    const Tensor one = full_of({Number::Kind::integer, 0, 0, 1}, Type{DType::s32, {}});
+    return (across_.empty() ? one : count_over(split_, across_)) * static_cast<std::int32_t>(here);
+  }
+
+  /// Where a place along all of the axes is along each of them.
+  std::vector<std::int64_t> places(std::int64_t place) const {
+    std::vector<std::int64_t> out(p_.axes.size());
+    for (std::size_t i = out.size(); i-- > 0;) {
+      const std::int64_t n = p_.mesh.size(p_.axes[i]);
+      out[i] = place % n;
+      place /= n;
+    }
+    return out;
+  }
+
+  /// One axis after another. What is put together is so from the axis that changes fastest on, what
+  /// is taken apart the other way round.
+  Tensor one_by_one(Tensor x) const {
+    const std::vector<std::int64_t> roots = places(p_.root);
+    const bool joins = operation_ == Operation::gather || operation_ == Operation::gather_to;
+    for (std::size_t k = 0; k < p_.axes.size(); ++k) {
+      const std::size_t i = joins ? p_.axes.size() - 1 - k : k;
+      x = along(p_.axes[i], x, {p_.axis, p_.other, static_cast<int>(roots[i])});
+    }
+    return x;
+  }
+
+  /// An axis of the array for each axis of the mesh, along which that one exchanges.
+  Tensor exchange(const Tensor& x) const {
+    Dims dims = x.dims();
+    const auto split = static_cast<std::size_t>(p_.axis);
+    dims[split] /= p_.count();
+    for (std::size_t i = 0; i < p_.axes.size(); ++i)
+      dims.insert(dims.begin() + p_.axis + static_cast<std::ptrdiff_t>(i),
+                  p_.mesh.size(p_.axes[i]));
+    Tensor y = reshape(x, dims);
+    for (std::size_t i = 0; i < p_.axes.size(); ++i) {
+      const std::int64_t axis = p_.axis + static_cast<std::int64_t>(i);
+      y = along(p_.axes[i], y, {axis, axis, 0});
+    }
+    Dims order;  // the pieces in front of the axis that they are joined along
+    const auto count = static_cast<std::int64_t>(p_.axes.size());
+    for (std::int64_t a = 0; a < x.rank(); ++a) {
+      if (a == p_.other)
+        for (std::int64_t i = 0; i < count; ++i) order.push_back(p_.axis + i);
+      order.push_back(a < p_.axis ? a : a + count);
+    }
+    Dims out = x.dims();
+    out[split] /= p_.count();
+    out[static_cast<std::size_t>(p_.other)] *= p_.count();
+    return reshape(transpose(y, order), out);
+  }
+
+  /// The devices of a process show each other what they have; each then sends to its own number on
+  /// other processes what that one is to get, whoever of this process has it.
+  Tensor permute(const Tensor& x) const {
+    Tensor all = expand_dims(x, 0);
+    CollectiveParams gather{*split_.here, here_};
+    all = bind1(all_gather_p, make_params(std::move(gather)), {all});
+    Collective c = over(split_, Operation::relay, across_);
+    c.other = all.dims()[0];
+    for (const auto& [from, to] : p_.pairs)
+      c.pairs.emplace_back(relay_place(from, c.other), relay_place(to, c.other));
+    check(bit_width(x.dtype()) >= 8, "ppermute over processes: {} has elements of less than a byte",
+          to_string(x.type()));
+    const Tensor operands[] = {all, index(here_)};
+    return at_processes(c, e_.primitive->name, operands, {x.type()}).front();
+  }
+  /// Process by process, then by device of a process.
+  int relay_place(int place, std::int64_t devices) const {
+    const std::vector<std::int64_t> along_axes = places(place);
+    std::int64_t process = 0, device = 0;
+    for (std::size_t i = 0; i < along_axes.size(); ++i) {
+      std::int64_t& index = split_.is_across(p_.axes[i]) ? process : device;
+      index = index * p_.mesh.size(p_.axes[i]) + along_axes[i];
+    }
+    return static_cast<int>(process * devices + device);
+  }
+
+  const Split& split_;
+  const Equation& e_;
+  const CollectiveParams& p_;
+  const Operation operation_;
+  Names across_, here_;
+};
+
+}  // namespace
+
+Tensors collective_over(const Split& split, const Equation& e, const Tensors& x) {
+  return {Rewriting(split, e)(x)};
+}
+
+Attributes process_attributes(const Collective& c) {
+  std::vector<std::int64_t> pairs;
+  for (const auto& [from, to] : c.pairs) {
+    pairs.push_back(from);
+    pairs.push_back(to);
+  }
+  Attributes out{{"operation", clusters::to_string(c.operation)},
+                 {"axis", c.axis},
+                 {"other", c.other},
+                 {"grid", c.grid},
+                 {"along", c.along},
+                 {"pairs", pairs},
+                 {"root", static_cast<std::int64_t>(c.root)}};
+  return out;
+}
+
+}  // namespace postern

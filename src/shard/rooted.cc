@@ -1,0 +1,228 @@
+// Collectives in which one device has a place of its own, and the barrier.
+#include <postern/arrange.h>
+#include <postern/indexing.h>
+#include <postern/shard.h>
+
+#include "ops/family.h"
+#include "ops/reduce.h"
+#include "shard/collective.h"
+#include "shard/processes.h"
+#include "shard/shard_map.h"
+
+namespace postern {
+
+namespace {
+
+const CollectiveParams& of(const Params* params) { return as<CollectiveParams>(*params); }
+
+Type with_extent(Type type, std::int64_t axis, std::int64_t extent) {
+  type.dims[static_cast<std::size_t>(axis)] = extent;
+  return type;
+}
+std::int64_t extent(const Type& type, std::int64_t axis) {
+  return type.dims[static_cast<std::size_t>(axis)];
+}
+
+Types broadcast_type(const Params*, TypeSpan x) { return {x[0]}; }
+Types scatter_type(const Params* params, TypeSpan x) {
+  const auto& p = of(params);
+  const std::int64_t whole = extent(x[0], p.axis);
+  check(whole % p.count() == 0, "scatter_from: axis {} of {} must be divisible by the {} devices",
+        p.axis, to_string(x[0]), p.count());
+  return {with_extent(x[0], p.axis, whole / p.count())};
+}
+Types gather_type(const Params* params, TypeSpan x) {
+  const auto& p = of(params);
+  return {with_extent(x[0], p.axis, extent(x[0], p.axis) * p.count())};
+}
+
+/// Whether it is the device of its own place, pred[].
+Tensor is_root(const CollectiveParams& p) {
+  return equal(bind1(axis_index_p, make_params(CollectiveParams{p.mesh, p.axes}), {}), p.root);
+}
+
+/// All that got the value add to what flows into it where it was.
+Tensors broadcast_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>,
+                            TypeSpan) {
+  const auto& p = op.as<CollectiveParams>();
+  return {where(is_root(p), sum_over(p.mesh, p.axes, ct[0]), zeros_like_type(ct[0].type()))};
+}
+Tensors scatter_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>,
+                          TypeSpan) {
+  return bind_n(gather_to_p, op.params, ct);
+}
+Tensors gather_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>,
+                         TypeSpan) {
+  return bind_n(scatter_from_p, op.params, ct);
+}
+
+Batched moved_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
+                    std::int64_t size, const Tensor&) {
+  CollectiveParams p = op.as<CollectiveParams>();
+  ++p.axis;
+  return {{bind_like(op.primitive, std::move(p), batch_front(x[0], axes[0], size))}, {0}};
+}
+
+// --- lowering
+// -------------------------------------------------------------------------------------------------
+
+/// `extent` elements of an axis from `start` on.
+Ssa slice(Lowering& out, Ssa x, const Type& type, std::int64_t axis, std::int64_t start,
+          std::int64_t count) {
+  Dims starts(type.dims.size(), 0), limits = type.dims;
+  const Dims strides(type.dims.size(), 1);
+  starts[static_cast<std::size_t>(axis)] = start;
+  limits[static_cast<std::size_t>(axis)] = start + count;
+  return out.op("slice", {x}, {&type}, with_extent(type, axis, count),
+                fmt::format("start_indices = {}, limit_indices = {}, strides = {}",
+                            array_text(starts), array_text(limits), array_text(strides)));
+}
+
+Ssa gather_all(Lowering& out, const Equation& e, Ssa x, const Type& part, const Type& all,
+               std::int64_t axis) {
+  const auto& p = of(e.params.get());
+  return out.op("all_gather", {x}, {&part}, all,
+                fmt::format("all_gather_dim = {} : i64, {}, use_global_device_ids", axis,
+                            groups_text(out, p.mesh, p.axes)));
+}
+
+void broadcast_lower(Lowering& out, const Equation& e) {
+  if (alone(out, e)) return;
+  const auto& p = of(e.params.get());
+  const Type& type = out.operand_type(e, 0);
+  Type part = type;
+  part.dims.insert(part.dims.begin(), 1);
+  const Type all = with_extent(part, 0, p.count());
+  const Ssa row = out.op("reshape", {out.operand(e, 0)}, {&type}, part);
+  const Ssa root = slice(out, gather_all(out, e, row, part, all, 0), all, 0, p.root, 1);
+  out.define(e, 0, out.op("reshape", {root}, {&part}, type));
+}
+/// Everybody cuts what it has for the others; of what comes, the root's piece counts.
+void scatter_lower(Lowering& out, const Equation& e) {
+  if (alone(out, e)) return;
+  const auto& p = of(e.params.get());
+  const Type& type = out.operand_type(e, 0);
+  const Ssa pieces =
+      out.op("all_to_all", {out.operand(e, 0)}, {&type}, type,
+             fmt::format("split_dimension = {0} : i64, concat_dimension = {0} : i64, split_count = "
+                         "{1} : i64, {2}",
+                         p.axis, p.count(), groups_text(out, p.mesh, p.axes)));
+  const std::int64_t piece = extent(type, p.axis) / p.count();
+  out.define(e, 0, slice(out, pieces, type, p.axis, p.root * piece, piece));
+}
+void gather_lower(Lowering& out, const Equation& e) {
+  if (alone(out, e)) return;
+  const auto& p = of(e.params.get());
+  const Type scalar{DType::s32, {}}, truth{DType::pred, {}};
+  const Type &part = out.operand_type(e, 0), &all = out.result_type(e);
+  const Ssa whole = gather_all(out, e, out.operand(e, 0), part, all, p.axis);
+  const Ssa index = place_along(out, p);
+  const Ssa root = out.constant(std::to_string(p.root), scalar);
+  const Ssa here = out.op("compare", {index, root}, {&scalar, &scalar}, truth,
+                          comparison_text("EQ", DType::s32));
+  const Ssa zeros = out.constant(literal_text({Number::Kind::integer, 0, 0, 0}, all.dtype), all);
+  out.define(e, 0, out.op("select", {here, whole, zeros}, {&truth, &all, &all}, all));
+}
+
+std::vector<std::string> named_axes(const Params& params) { return of(&params).axes; }
+
+constexpr Primitive collective(Primitive p) {
+  p.meets = named_axes;
+  return p;
+}
+
+}  // namespace
+
+constexpr Primitive pbroadcast_p =
+    collective(linear("pbroadcast", nullptr, broadcast_type, broadcast_transpose, elementwise_batch,
+                      broadcast_lower));
+constexpr Primitive scatter_from_p = collective(
+    linear("scatter_from", nullptr, scatter_type, scatter_transpose, moved_batch, scatter_lower));
+constexpr Primitive gather_to_p = collective(
+    linear("gather_to", nullptr, gather_type, gather_transpose, moved_batch, gather_lower));
+
+namespace {
+
+constexpr const Primitive* rooted_family[] = {&pbroadcast_p, &scatter_from_p, &gather_to_p};
+static_assert(complete(rooted_family));
+
+void check_place(const char* op, const char* what, int place, std::int64_t count) {
+  check(place >= 0 && place < count, "{}: {} must be one of the {} devices along the axes, got {}",
+        op, what, count, place);
+}
+
+CollectiveParams params_of(const NamedAxes& named, int root, std::int64_t axis = 0) {
+  CollectiveParams p = named.all_of_mesh();
+  p.axis = axis;
+  p.root = root;
+  return p;
+}
+
+}  // namespace
+
+Tensor broadcast(const Operand& x, const AxisNames& axes, int root, Place place) {
+  PlaceScope at(place);
+  const NamedAxes named("broadcast", axes);
+  check_place("broadcast", "the root", root, named.count());
+  if (named.of_mesh()) return bind_like(pbroadcast_p, params_of(named, root), x.tensor());
+  return take(gathered(named.only(), x.tensor()), root, 0);
+}
+
+Tensor scatter_from(const Operand& x, const AxisNames& axes, int root, std::int64_t axis,
+                    bool tiled, Place place) {
+  PlaceScope at(place);
+  const NamedAxes named("scatter_from", axes);
+  check_place("scatter_from", "the root", root, named.count());
+  axis = normal_axis("scatter_from", axis, x.tensor().rank());
+  const std::int64_t here = extent(x.tensor().type(), axis);
+  check(tiled || here == named.count(),
+        "scatter_from: axis {} of {} must have one element for each of the {} devices, or say "
+        "tiled",
+        axis, to_string(x.tensor().type()), named.count());
+  Tensor y;
+  if (named.of_mesh()) {
+    y = bind_like(scatter_from_p, params_of(named, root, axis), x.tensor());
+  } else {
+    const BatchAxisPtr& batch = named.only();
+    const Tensor rows = rows_in_front("scatter_from", x.tensor(), axis, batch->size);
+    y = take(exchanged(batch, rows), root, 0);
+  }
+  if (tiled) return y;
+  return squeeze(y, {axis});
+}
+
+Tensor gather_to(const Operand& x, const AxisNames& axes, int root, std::int64_t axis, bool tiled,
+                 Place place) {
+  PlaceScope at(place);
+  const NamedAxes named("gather_to", axes);
+  check_place("gather_to", "the root", root, named.count());
+  axis = normal_axis("gather_to", axis, x.tensor().rank() + !tiled);
+  const Tensor y = tiled ? x.tensor() : expand_dims(x, axis);
+  if (named.of_mesh()) return bind_like(gather_to_p, params_of(named, root, axis), y);
+  const BatchAxisPtr& batch = named.only();
+  const Tensor all = front_into(gathered(batch, y), axis);
+  return where(equal(position_along(batch), root), all, zeros_like_type(all.type()));
+}
+
+Tensor send_recv(const Operand& x, const AxisNames& axes, int from, int to, Place place) {
+  PlaceScope at(place);
+  const std::int64_t count = NamedAxes("send_recv", axes).count();
+  check_place("send_recv", "who sends", from, count);
+  check_place("send_recv", "who receives", to, count);
+  return where(equal(axis_index(axes), to), ppermute(x, axes, {{from, to}}), x);
+}
+
+// Effects before it come before the first call, which gives what the devices add up; the second,
+// before those behind it, takes the sum.
+void pbarrier(const AxisNames& axes, Place place) {
+  PlaceScope at(place);
+  static_cast<void>(NamedAxes("pbarrier", axes));  // refuses names that there are none of
+  const Type one{DType::s32, {}};
+  clusters::Collective pass;
+  pass.operation = clusters::Operation::pass;
+  const Tensor here = at_processes(pass, "pbarrier", {}, {one}).front();
+  const Tensor all = psum(here, axes);
+  at_processes(pass, "pbarrier", std::span(&all, 1), {});
+}
+
+}  // namespace postern
