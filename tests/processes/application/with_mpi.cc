@@ -51,11 +51,14 @@ int main(int argc, char** argv) {
                                            pn::Mesh({{"host", pn::processes}})));
   const pn::Cluster cluster = pn::cluster();
   if (cluster.rank != rank || cluster.size != size) return 1;
-  if (argc == 3 && std::string(argv[1]) == "load") return runs(argv[2], rank, size) ? 0 : 6;
-  if (argc == 3) {  // the same on all; each writes it whole
-    pn::save(argv[2], total.lower(pn::Tensor(1.0f)));
-    save_parts(std::string(argv[2]) + ".parts");
-    return 0;
+  if (argc == 3) {
+    const bool loads = std::string(argv[1]) == "load", ran = loads && runs(argv[2], rank, size);
+    if (!loads) {  // the same on all; each writes it whole
+      pn::save(argv[2], total.lower(pn::Tensor(1.0f)));
+      save_parts(std::string(argv[2]) + ".parts");
+    }
+    MPI_Finalize();
+    return ran || !loads ? 0 : 6;
   }
   for (int i = 0; i < 100; ++i) {
     int mine = i + rank, theirs = -1;
