@@ -118,6 +118,7 @@ void load(Report&);
 void python(Report&);
 void jax_door(Report&);
 void beam(Report&);
+void torch(Report&);
 void attention(Report&);
 void block_tax(Report&);
 void tap_sync(Report&);

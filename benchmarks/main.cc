@@ -41,6 +41,7 @@ constexpr bench::Benchmark benchmarks[] = {
     {"python", "runs and calls of the Python package, and what packages make of it", bench::python},
     {"jax_door", "calls and taps of postern.jax beside JAX's own", bench::jax_door},
     {"beam", "a process of the BEAM called from a compiled loop", bench::beam},
+    {"torch", "functions of torch in programs, and programs in torch", bench::torch},
     {"load", "a saved program to its first result", bench::load},
     {"soak", "resident memory over 1e7 calls and 1e5 executions", bench::soak},
 };

@@ -1,6 +1,8 @@
 // Tensors to and from other libraries by DLPack.
 #include <dlpack/dlpack.h>
 
+#include <postern/dlpack.h>
+
 #include "c/c_api.h"
 #include "core/check.h"
 #include "run/array.h"
@@ -39,7 +41,7 @@ DLDataType data_type_of(DType dtype) {
 }
 
 /// Copies elements that lie apart to row-major memory.
-void gather(const DLTensor& from, std::size_t width, std::byte* to) {
+void gather_rows(const DLTensor& from, std::size_t width, std::byte* to) {
   const auto rank = static_cast<std::size_t>(from.ndim);
   std::int64_t count = 1;
   for (std::size_t i = 0; i < rank; ++i) count *= from.shape[i];
@@ -78,28 +80,51 @@ struct Shown {
 
 }  // namespace
 
+Tensor postern::from_dlpack(DLManagedTensor* managed) {
+  check(managed != nullptr, "DLPack: the array is null");
+  const DLTensor& t = managed->dl_tensor;
+  check(t.device.device_type == kDLCPU || t.device.device_type == kDLCUDAHost,
+        "DLPack: the tensor is on device type {}, not on the CPU",
+        static_cast<int>(t.device.device_type));
+  check(t.ndim >= 0 && t.ndim <= 64 && (t.ndim == 0 || t.shape), "DLPack: the tensor's rank is {}",
+        t.ndim);
+  const Type type = make_type(dtype_of(t.dtype), Dims(t.shape, t.shape + t.ndim));
+  check(t.data || type.byte_size() == 0, "DLPack: the tensor's data is NULL");
+  if (row_major(t))
+    return Tensor::borrow(type, static_cast<const std::byte*>(t.data) + t.byte_offset,
+                          [managed] { end(managed); });
+  std::shared_ptr<void> bytes = detail::aligned_bytes(type.byte_size());
+  if (type.size() > 0) gather_rows(t, byte_width(type.dtype), static_cast<std::byte*>(bytes.get()));
+  Tensor made = detail::Access::make(std::make_shared<detail::HostValue>(type, std::move(bytes)));
+  end(managed);
+  return made;
+}
+
+DLManagedTensor* postern::to_dlpack(const Tensor& tensor) {
+  auto shown = std::make_unique<Shown>();
+  shown->tensor = tensor;
+  const Type& type = shown->tensor.type();
+  const DLDataType dtype = data_type_of(type.dtype);
+  const void* const data = run::host_view(shown->tensor, shown->bytes);
+  shown->managed.dl_tensor = {const_cast<void*>(data),
+                              {kDLCPU, 0},
+                              static_cast<int>(type.rank()),
+                              dtype,
+                              const_cast<std::int64_t*>(type.dims.data()),
+                              nullptr,
+                              0};
+  shown->managed.manager_ctx = shown.get();
+  shown->managed.deleter = [](DLManagedTensor* self) {
+    delete static_cast<Shown*>(self->manager_ctx);
+  };
+  return &shown.release()->managed;
+}
+
 int pn_tensor_from_dlpack(DLManagedTensor* managed, pn_tensor** out) {
   return c::guarded([&] {
     check(managed && out, "pn_tensor_from_dlpack: managed or out is NULL");
-    const DLTensor& t = managed->dl_tensor;
-    check(t.device.device_type == kDLCPU || t.device.device_type == kDLCUDAHost,
-          "DLPack: the tensor is on device type {}, not on the CPU",
-          static_cast<int>(t.device.device_type));
-    check(t.ndim >= 0 && t.ndim <= 64 && (t.ndim == 0 || t.shape),
-          "DLPack: the tensor's rank is {}", t.ndim);
-    const Type type = make_type(dtype_of(t.dtype), Dims(t.shape, t.shape + t.ndim));
-    check(t.data || type.byte_size() == 0, "DLPack: the tensor's data is NULL");
     auto made = std::make_unique<pn_tensor>();
-    if (row_major(t)) {
-      made->tensor = Tensor::borrow(type, static_cast<const std::byte*>(t.data) + t.byte_offset,
-                                    [managed] { end(managed); });
-    } else {
-      std::shared_ptr<void> bytes = detail::aligned_bytes(type.byte_size());
-      if (type.size() > 0) gather(t, byte_width(type.dtype), static_cast<std::byte*>(bytes.get()));
-      made->tensor =
-          detail::Access::make(std::make_shared<detail::HostValue>(type, std::move(bytes)));
-      end(managed);
-    }
+    made->tensor = from_dlpack(managed);
     *out = made.release();
     return PN_OK;
   });
@@ -108,22 +133,7 @@ int pn_tensor_from_dlpack(DLManagedTensor* managed, pn_tensor** out) {
 int pn_tensor_to_dlpack(const pn_tensor* tensor, DLManagedTensor** out) {
   return c::guarded([&] {
     check(tensor && out, "pn_tensor_to_dlpack: tensor or out is NULL");
-    auto shown = std::make_unique<Shown>();
-    shown->tensor = tensor->tensor;
-    const Type& type = shown->tensor.type();
-    const void* const data = run::host_view(shown->tensor, shown->bytes);
-    shown->managed.dl_tensor = {const_cast<void*>(data),
-                                {kDLCPU, 0},
-                                static_cast<int>(type.rank()),
-                                data_type_of(type.dtype),
-                                const_cast<std::int64_t*>(type.dims.data()),
-                                nullptr,
-                                0};
-    shown->managed.manager_ctx = shown.get();
-    shown->managed.deleter = [](DLManagedTensor* self) {
-      delete static_cast<Shown*>(self->manager_ctx);
-    };
-    *out = &shown.release()->managed;
+    *out = to_dlpack(tensor->tensor);
     return PN_OK;
   });
 }

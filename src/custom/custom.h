@@ -10,7 +10,7 @@
 
 namespace postern {
 
-extern const Primitive linear_call_p, custom_vjp_tangent_p;
+extern const Primitive linear_call_p, custom_jvp_p, custom_vjp_tangent_p;
 
 /// The map that `f` is, for leaves of these types (see linear_transpose). Throws TypeError where it
 /// is not linear, beginning with `what`.
@@ -25,6 +25,9 @@ TensorFunction host_cotangents(const CallOptions& options, const HostVjp& vjp_fn
 /// Refuses a function with a rule of its own that gives what stands for a started call: a ticket
 /// has no derivative, and that of the call would be quietly zero.
 void refuse_tickets(const char* what, const Program& body);
+
+/// Without what is differentiated by a rule of its own and has no transpose but its program's.
+Program without_rules(const Program& program);
 
 /// Refuses operands that the program's inputs do not fit; the types of its outputs.
 Types program_type(const char* what, const Program& program, TypeSpan operands);

@@ -3,6 +3,8 @@
 
 #include "core/lists.h"
 #include "custom/custom.h"
+#include "transform/flatten.h"
+#include "transform/transpose.h"
 
 namespace postern {
 
@@ -32,7 +34,7 @@ Tensors checked_rule(const CustomJvpParams& p, TensorSpan arguments) {
           to_string(types[i]), type_text(y));
     check(!is_differentiable(types[i].dtype) || !dy.has_value() || alike(dy.type(), types[i]),
           "custom_jvp: the rule's tangent {} must be {} as its value, got {}", i,
-          to_string(types[i]), to_string(dy.type()));
+          to_string(types[i]), type_text(dy));
   }
   return out;
 }
@@ -46,6 +48,12 @@ Jvp custom_jvp_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   Tensors out = checked_rule(p, arguments);
   const auto middle = nth(out, out.size() / 2);
   return {Tensors(out.begin(), middle), Tensors(middle, out.end())};
+}
+
+/// Of one that the rule of another applies to a tangent: its own program says whether that is
+/// linear.
+Tensors custom_jvp_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan) {
+  return transpose_of(without_rules(*op.as<CustomJvpParams>().body), x, ct);
 }
 
 Batched custom_jvp_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
@@ -78,17 +86,24 @@ Batched custom_jvp_batch(const Op& op, TensorSpan x, std::span<const int> axes, 
   return {bind_n(op.primitive, make_params(std::move(q)), operands), std::vector<int>(results, 0)};
 }
 
+}  // namespace
+
 constexpr Primitive custom_jvp_p{.name = "custom_jvp",
                                  .type = body_type<CustomJvpParams>,
                                  .jvp = custom_jvp_jvp,
+                                 .transpose = custom_jvp_transpose,
+                                 .linear = Linear::jointly,
                                  .with_programs = body_with_programs<CustomJvpParams>,
                                  .transparent = true,
                                  .batch = custom_jvp_batch,
                                  .lower = body_lower<CustomJvpParams>,
                                  .evaluate = body_evaluate<CustomJvpParams>};
-static_assert(complete(custom_jvp_p));
 
-}  // namespace
+Program without_rules(const Program& program) {
+  return flattened(program, [](const Equation& e) {
+    return e.primitive->transpose == nullptr || e.primitive == &custom_jvp_p;
+  });
+}
 
 detail::Tensors detail::custom_jvp(const TensorFunction& f, const TensorFunction& rule,
                                    const Tensors& x, const Place& place) {

@@ -9,7 +9,6 @@
 #include "core/site.h"
 #include "custom/custom.h"
 #include "trace/literal.h"
-#include "transform/flatten.h"
 #include "transform/linearize.h"
 #include "transform/simplify.h"
 #include "transform/split.h"
@@ -171,11 +170,6 @@ class Check {
   const Program& program_;
   Kinds kinds_;
 };
-
-/// Without what is differentiated by a rule of its own and has no transpose.
-Program without_rules(const Program& program) {
-  return flattened(program, [](const Equation& e) { return e.primitive->transpose == nullptr; });
-}
 
 }  // namespace
 

@@ -59,6 +59,8 @@ ErrorCode code_of_thrown() noexcept {
     constexpr ErrorCode kept[] = {ErrorCode::reentry, ErrorCode::closed, ErrorCode::unregistered};
     if (std::ranges::find(kept, e.code()) != std::end(kept)) return e.code();
     return ErrorCode::threw;
+  } catch (const Error& e) {
+    return e.code() == ErrorCode::bad_result ? e.code() : ErrorCode::threw;
   } catch (...) {
     return ErrorCode::threw;
   }

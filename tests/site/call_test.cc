@@ -307,6 +307,14 @@ TEST(Call, AtOnceOnTheCallersThread) {
   ASSERT_TRUE(now && compiled);
   EXPECT_STREQ(now->what(), compiled->what());
   EXPECT_EQ(now->code(), ErrorCode::bad_result);
+  // A function that looks for itself may say so too.
+  auto says = [](Tensor x) {
+    return call(
+        x.type(), [](float) -> float { throw Error(ErrorCode::bad_result, "two things"); }, x);
+  };
+  const auto said = error_of<CallbackError>([&] { jit(says)(Tensor(1.0f)).block_until_ready(); });
+  ASSERT_TRUE(said);
+  EXPECT_EQ(said->code(), ErrorCode::bad_result);
 }
 
 TEST(Call, ViewsAreXlasOwnMemory) {

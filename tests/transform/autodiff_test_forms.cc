@@ -357,5 +357,51 @@ TEST(AutodiffForms, ProgramsGrowLinearly) {
   EXPECT_LT(test::seconds_since(start), 20);
 }
 
+TEST(AutodiffForms, RulesMayApplyFunctionsWithRulesToTangents) {
+  // The tangent's own rule: linear in dx, and differentiable by x.
+  auto push =
+      custom_jvp([](Tensor x, Tensor dx) { return 3.0f * x * x * dx; },
+                 [](std::tuple<Tensor, Tensor> at, std::tuple<Tensor, Tensor> moves) {
+                   const auto [x, dx] = at;
+                   const auto [u, v] = moves;
+                   return std::pair{3.0f * x * x * dx, 6.0f * x * dx * u + 3.0f * x * x * v};
+                 });
+  auto cube = custom_jvp([](Tensor x) { return x * x * x; },
+                         [=](std::tuple<Tensor> at, std::tuple<Tensor> moves) {
+                           const Tensor x = std::get<0>(at);
+                           return std::pair{x * x * x, push(x, std::get<0>(moves))};
+                         });
+  EXPECT_EQ(jit(grad(cube))(Tensor(2.0f)).item<float>(), 12);
+  EXPECT_EQ(jit(grad(grad([=](Tensor x) { return cube(x) * x; })))(Tensor(2.0f)).item<float>(), 48);
+  EXPECT_EQ(jit(hessian(cube))(Tensor(2.0f)).item<float>(), 12);
+  auto bent = custom_jvp([](Tensor x) { return x; },
+                         [=](std::tuple<Tensor> at, std::tuple<Tensor> dx) {
+                           auto squared =
+                               custom_jvp([](Tensor v) { return v * v; },
+                                          [](std::tuple<Tensor> v, std::tuple<Tensor>) {
+                                            return std::pair{std::get<0>(v), std::get<0>(v)};
+                                          });
+                           return std::pair{std::get<0>(at), squared(std::get<0>(dx))};
+                         });
+  expect_error<TypeError>([&] { grad(bent)(Tensor(2.0f)); }, {"not linear"});
+}
+
+TEST(AutodiffForms, RulesMayLeaveTangentsEmpty) {
+  auto f = custom_jvp(
+      [](Tensor x) {
+        return std::pair{x * x, floor(x)};
+      },
+      [](std::tuple<Tensor> at, std::tuple<Tensor> moves) {
+        const Tensor x = std::get<0>(at);
+        return std::pair{std::pair{x * x, floor(x)},
+                         std::pair{2.0f * x * std::get<0>(moves), Tensor()}};
+      });
+  auto g = [=](Tensor x) {
+    const auto [y, whole] = f(x);
+    return y + whole;
+  };
+  EXPECT_EQ(jit(grad(g))(Tensor(2.5f)).item<float>(), 5);
+}
+
 }  // namespace
 }  // namespace postern

@@ -1,0 +1,91 @@
+#include "bound.h"
+
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "types.h"
+
+namespace postern::torch {
+
+namespace {
+
+using Mutex = std::recursive_timed_mutex;
+
+struct Held {
+  std::vector<const void*> tensors;
+  std::weak_ptr<void> lock;
+};
+
+}  // namespace
+
+std::shared_ptr<void> lock_for(const std::vector<detail::Parameter>& parameters) {
+  static std::mutex mutex;
+  static std::vector<Held> held;
+  std::vector<const void*> tensors;
+  for (const detail::Parameter& p : parameters) tensors.push_back(p.tensor.unsafeGetTensorImpl());
+  const std::scoped_lock alone(mutex);
+  std::erase_if(held, [](const Held& h) { return h.lock.expired(); });
+  for (Held& h : held) {
+    const auto ours = [&](const void* t) {
+      return std::find(tensors.begin(), tensors.end(), t) != tensors.end();
+    };
+    std::shared_ptr<void> lock = h.lock.lock();
+    if (!lock || std::none_of(h.tensors.begin(), h.tensors.end(), ours)) continue;
+    h.tensors.insert(h.tensors.end(), tensors.begin(), tensors.end());
+    return lock;
+  }
+  std::shared_ptr<void> lock = std::make_shared<Mutex>();
+  held.push_back({std::move(tensors), lock});
+  return lock;
+}
+
+void Bound::lock(const StopToken& stop) {
+  using namespace std::chrono_literals;
+  lock_ = std::unique_lock(*static_cast<Mutex*>(f_.lock.get()), std::defer_lock);
+  for (int tries = 0; !lock_.try_lock_for(20ms); ++tries)
+    if (stop.stop_requested() || tries == 3000)
+      throw Error(ErrorCode::unavailable,
+                  "another call has been inside the module for a minute, or the run was stopped "
+                  "meanwhile; a module whose parameters are operands does one call at a time, and "
+                  "must not wait for another call of itself");
+}
+
+Bound::Bound(const Erased& f, TorchTensors& inputs, const StopToken& stop) : f_(f) {
+  if (f.parameters.empty()) return;
+  lock(stop);
+  for (std::size_t i = 0; i < f.parameters.size(); ++i) {
+    memory_.push_back(inputs[i]);
+    inputs[i] = f.parameters[i].tensor;
+  }
+  bind();
+}
+
+Bound::Bound(const Erased& f, const TorchTensors&, const TorchTensors& memory,
+             const StopToken& stop)
+    : f_(f), memory_(memory) {
+  if (f.parameters.empty()) return;
+  lock(stop);
+  bind();
+}
+
+void Bound::bind() {
+  for (std::size_t i = 0; i < f_.parameters.size(); ++i) {
+    const at::Tensor& p = f_.parameters[i].tensor;
+    before_.push_back(p.variable_data());
+    wanted_graph_.push_back(p.requires_grad());
+    p.set_data(memory_[i]);
+    if (at::GradMode::is_enabled() && differentiable(p)) p.requires_grad_(true);
+  }
+}
+
+Bound::~Bound() {
+  for (std::size_t i = 0; i < before_.size(); ++i) {
+    const at::Tensor& p = f_.parameters[i].tensor;
+    p.requires_grad_(wanted_graph_[i]);
+    p.set_data(before_[i]);
+  }
+}
+
+}  // namespace postern::torch

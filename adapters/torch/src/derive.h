@@ -1,0 +1,61 @@
+// Derivatives of a function of torch, by torch, to any order.
+#pragma once
+#include <postern/torch.h>
+
+#include <optional>
+#include <string>
+
+namespace postern::torch {
+
+using detail::Erased;
+using detail::TorchTensors;
+
+/// What of a function's tensors can be differentiated.
+struct Movable {
+  std::vector<bool> in, out;
+};
+
+/// How a derivative comes of a function, innermost first.
+/// pull: (inputs, cotangents of the movable outputs) -> cotangents of the movable inputs.
+/// push: (inputs, tangents of the movable inputs) -> tangents of the movable outputs.
+enum class Step : std::uint8_t { pull, push };
+using Path = std::vector<Step>;
+
+Movable derivative_of(const Movable& function, Step step);
+
+/// The path of a function at one point.
+class Evaluation {
+ public:
+  /// `batch`: the inputs have a batch of that size in front, one of torch's vmap.
+  Evaluation(const Erased& f, const Movable& function, const Path& path,
+             std::optional<std::int64_t> batch);
+
+  /// Marks the inputs as autograd needs it. They must be leaves.
+  void prepare(TorchTensors& inputs) const;
+  /// `inputs`, prepared; results are without a graph.
+  TorchTensors operator()(const TorchTensors& inputs) const;
+  /// The function itself; with a graph where inputs want one.
+  TorchTensors function(const TorchTensors& inputs) const;
+
+ private:
+  TorchTensors at_level(std::size_t level, const TorchTensors& in, bool graph) const;
+  TorchTensors push(std::size_t level, const TorchTensors& x, const TorchTensors& dx,
+                    bool graph) const;
+  TorchTensors push_forward(std::size_t level, const TorchTensors& x, const TorchTensors& dx) const;
+  TorchTensors push_by_pulls(std::size_t level, const TorchTensors& x, const TorchTensors& dx,
+                             bool graph) const;
+
+  const Erased& f_;
+  const Path& path_;
+  std::vector<Movable> levels_;  // the function, then what each step makes of it
+  std::optional<std::int64_t> batch_;
+};
+
+TorchTensors chosen(const TorchTensors& all, const std::vector<bool>& which);
+
+/// Cotangents of x for those of y, of which x is a leaf or a part. `must`: throws where no y
+/// depends on any x. `keep`: the graph may be used again; `graph`: and the result has one.
+TorchTensors pulled(const TorchTensors& y, const TorchTensors& x, const TorchTensors& ct, bool must,
+                    bool keep, bool graph);
+
+}  // namespace postern::torch

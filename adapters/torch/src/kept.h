@@ -1,0 +1,57 @@
+// Graphs of calls that wait for their derivative.
+#pragma once
+#include <ATen/core/MT19937RNGEngine.h>
+#include <postern/torch.h>
+
+#include <map>
+#include <mutex>
+
+#include "derive.h"
+
+namespace postern::torch {
+
+/// Where torch's own random numbers of the CPU go on from.
+struct RandomState {
+  at::mt19937 engine;
+  c10::optional<float> next_float;
+  c10::optional<double> next_double;
+  bool operator==(const RandomState& other) const;
+};
+RandomState random_state();
+void set_random_state(const RandomState& state);
+
+/// What a call leaves for its derivative. The operands' memory is the program's and may move, so a
+/// graph is given it anew when it is used.
+struct Graph {
+  TorchTensors inputs;                 // leaves
+  std::vector<c10::Storage> storages;  // over the operands' memory; empty: a copy
+  TorchTensors bound;                  // what was put into the module's parameters
+  TorchTensors results;                // that can be differentiated
+  std::vector<std::int64_t> batch;
+};
+
+/// Of one call in the source. A ticket is odd when the function drew random numbers.
+class Kept {
+ public:
+  explicit Kept(std::size_t most) : most_(most) {}
+
+  std::int64_t add(Graph graph, const std::optional<RandomState>& began);
+  /// The graph, for this caller alone; none when it is no longer kept, or in use.
+  std::optional<Graph> take(std::int64_t ticket);
+  /// Keeps it until another is used, for who asks again.
+  void give_back(std::int64_t ticket, Graph graph);
+  /// From where the function's random numbers came; none when it drew none. Throws when that is no
+  /// longer known.
+  std::optional<RandomState> began(std::int64_t ticket) const;
+
+ private:
+  const std::size_t most_;
+  mutable std::mutex mutex_;
+  std::int64_t next_ = 2;
+  std::map<std::int64_t, Graph> graphs_;  // not yet used
+  std::map<std::int64_t, RandomState> random_;
+  std::int64_t last_ = 0;
+  std::optional<Graph> used_;
+};
+
+}  // namespace postern::torch

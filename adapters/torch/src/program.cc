@@ -1,0 +1,229 @@
+#include "program.h"
+
+#include <ATen/dlpack.h>
+#include <ATen/ops/from_blob.h>
+#include <postern/dlpack.h>
+#include <postern/jit.h>
+#include <postern/ops.h>
+
+#include <algorithm>
+
+#include "types.h"
+
+namespace postern::torch::detail {
+
+namespace {
+
+using Types = std::vector<Type>;
+
+bool moves(const Tensor& t) { return is_differentiable(t.dtype()); }
+
+/// The cotangents of the float arguments, from the arguments and those of the float results.
+LeavesFunction pull_of(const LeavesFunction& f, std::size_t count) {
+  return [f, count](const Leaves& all) {
+    const auto middle = all.begin() + static_cast<std::ptrdiff_t>(count);
+    const Leaves x(all.begin(), middle);
+    auto [y, back] = vjp([f](const Leaves& v) { return f(v); }, x);
+    Leaves ct;
+    auto next = middle;
+    for (const Tensor& t : y) ct.push_back(moves(t) ? *next++ : zeros(Type{DType::pred, t.dims()}));
+    const Leaves given = std::get<0>(back(ct));
+    Leaves out;
+    for (std::size_t i = 0; i < count; ++i)
+      if (moves(x[i])) out.push_back(given[i]);
+    return out;
+  };
+}
+
+LeavesFunction push_of(const LeavesFunction& f, std::size_t count) {
+  return [f, count](const Leaves& all) {
+    const auto middle = all.begin() + static_cast<std::ptrdiff_t>(count);
+    const Leaves x(all.begin(), middle);
+    Leaves dx;
+    auto next = middle;
+    for (const Tensor& t : x) dx.push_back(moves(t) ? *next++ : zeros(Type{DType::pred, t.dims()}));
+    const auto [y, dy] = jvp([f](const Leaves& v) { return f(v); }, std::tuple(x), std::tuple(dx));
+    Leaves out;
+    for (std::size_t i = 0; i < y.size(); ++i)
+      if (moves(y[i])) out.push_back(dy[i]);
+    return out;
+  };
+}
+
+Types types_of(const TorchTensors& tensors) {
+  Types types;
+  for (const at::Tensor& t : tensors) types.push_back(type_of(t));
+  return types;
+}
+
+bool fit(const Types& types, const TorchTensors& tensors) {
+  return std::equal(types.begin(), types.end(), tensors.begin(), tensors.end(),
+                    [](const Type& type, const at::Tensor& t) {
+                      return at::IntArrayRef(type.dims) == t.sizes() &&
+                             type.dtype == dtype_of(t.scalar_type());
+                    });
+}
+
+Leaves lent_all(const TorchTensors& tensors) {
+  Leaves leaves;
+  leaves.reserve(tensors.size());
+  for (const at::Tensor& t : tensors) leaves.push_back(lent(t));
+  return leaves;
+}
+
+TorchTensors taken_all(const Leaves& leaves) {
+  TorchTensors tensors;
+  tensors.reserve(leaves.size());
+  for (const Tensor& t : leaves) tensors.push_back(taken(t));
+  return tensors;
+}
+
+class Traced : public Program {
+ public:
+  explicit Traced(LeavesFunction f) : f_(std::move(f)), jitted_(jit(f_)) {}
+
+  TorchTensors compute(const TorchTensors& arguments) const override {
+    see(arguments);
+    const Leaves x = lent_all(arguments);
+    TorchTensors y = taken_all(jitted_(x));
+    // A program may give back what it was given, and torch may write to results.
+    for (at::Tensor& t : y)
+      if (std::any_of(arguments.begin(), arguments.end(), [&](const at::Tensor& a) {
+            return t.numel() > 0 && t.data_ptr() == a.data_ptr();
+          }))
+        t = t.clone();
+    return y;
+  }
+  ProgramPtr pull(std::size_t arguments) const override { return made(pulls_, arguments, pull_of); }
+  ProgramPtr push(std::size_t arguments) const override {
+    return made(pushes_, arguments, push_of);
+  }
+
+  std::vector<std::tuple<std::int64_t, std::string>> saved() const override {
+    std::vector<Types> seen;
+    {
+      const std::scoped_lock lock(mutex_);
+      seen = seen_;
+    }
+    if (seen.empty())
+      throw Error(ErrorCode::failed_precondition,
+                  "a Postern program is saved for the types with which it has run, and it has not "
+                  "run yet");
+    std::vector<std::tuple<std::int64_t, std::string>> all;
+    for (const Types& types : seen) save_orders(types, all);
+    return all;
+  }
+
+ private:
+  static constexpr std::int64_t orders = 3;  // values, derivatives, second derivatives
+
+  void see(const TorchTensors& arguments) const {
+    const std::scoped_lock lock(mutex_);
+    if (last_ < seen_.size() && fit(seen_[last_], arguments)) return;
+    const auto found = std::find_if(seen_.begin(), seen_.end(),
+                                    [&](const Types& types) { return fit(types, arguments); });
+    last_ = static_cast<std::size_t>(found - seen_.begin());
+    if (found == seen_.end()) seen_.push_back(types_of(arguments));
+  }
+
+  template <class Make>
+  ProgramPtr made(std::map<std::size_t, ProgramPtr>& all, std::size_t arguments, Make make) const {
+    const std::scoped_lock lock(mutex_);
+    ProgramPtr& program = all[arguments];
+    if (!program) program = traced(make(f_, arguments));
+    return program;
+  }
+
+  /// A derivative that there is not is left out: who asks for it hears so.
+  void save_orders(Types types, std::vector<std::tuple<std::int64_t, std::string>>& all) const {
+    LeavesFunction f = f_;
+    for (std::int64_t order = 0; order < orders; ++order) {
+      const std::size_t count = types.size();
+      try {
+        Leaves leaves;
+        for (const Type& t : types) leaves.push_back(abstract(t));
+        const Lowered lowered = jit(f).lower(leaves);
+        all.emplace_back(order, saved_text(lowered));
+        for (const Type& t : lowered.outputs())
+          if (is_differentiable(t.dtype)) types.push_back(t);
+      } catch (const TypeError&) {
+        if (order == 0) throw;
+        return;
+      }
+      if (types.size() == count) return;
+      f = pull_of(f, count);
+    }
+  }
+
+  const LeavesFunction f_;
+  const Jitted<LeavesFunction> jitted_;
+  mutable std::mutex mutex_;
+  mutable std::map<std::size_t, ProgramPtr> pulls_, pushes_;
+  mutable std::vector<Types> seen_;
+  mutable std::size_t last_ = 0;
+};
+
+class FromFile : public Program {
+ public:
+  using Orders = std::shared_ptr<const std::vector<std::vector<Loaded>>>;
+  FromFile(Orders orders, std::size_t order) : orders_(std::move(orders)), order_(order) {}
+
+  TorchTensors compute(const TorchTensors& arguments) const override {
+    std::string has;
+    if (order_ < orders_->size())
+      for (const Loaded& program : (*orders_)[order_]) {
+        if (fit(program.inputs(), arguments)) return taken_all(program.run(lent_all(arguments)));
+        has += (has.empty() ? "" : ", ") + to_string(std::span(program.inputs()));
+      }
+    const Types types = types_of(arguments);
+    throw TypeError(std::string("a loaded program has no ") +
+                    (order_ ? "derivative of order " + std::to_string(order_) : "form") + " for " +
+                    to_string(std::span(types)) + "; it has " +
+                    (has.empty() ? "none at all" : "those for " + has));
+  }
+  ProgramPtr pull(std::size_t) const override {
+    return std::make_shared<FromFile>(orders_, order_ + 1);
+  }
+  ProgramPtr push(std::size_t) const override {
+    throw Error(ErrorCode::unimplemented,
+                "a loaded program has no derivative in torch's forward mode, only those in reverse "
+                "mode that its file has");
+  }
+  std::vector<std::tuple<std::int64_t, std::string>> saved() const override {
+    throw Error(ErrorCode::unimplemented,
+                "a program that was loaded cannot be saved again; keep its file");
+  }
+
+ private:
+  Orders orders_;
+  std::size_t order_;
+};
+
+}  // namespace
+
+ProgramPtr traced(LeavesFunction f) { return std::make_shared<Traced>(std::move(f)); }
+
+ProgramPtr loaded(std::vector<std::vector<Loaded>> orders) {
+  return std::make_shared<FromFile>(
+      std::make_shared<const std::vector<std::vector<Loaded>>>(std::move(orders)), 0);
+}
+
+Tensor lent(const at::Tensor& dense) {
+  Type type = type_of(dense);
+  if (type.size() == 0) return Tensor(type, &type);
+  return Tensor::borrow(type, dense.data_ptr(), [dense] {});
+}
+
+at::Tensor taken(const Tensor& tensor) {
+  if (tensor.size() == 0) {
+    static std::int64_t nothing;
+    return over(&nothing, tensor.dims(), tensor.dtype()).clone();
+  }
+  DLManagedTensor* const managed = to_dlpack(tensor);
+  const at::IntArrayRef sizes(tensor.dims());
+  return at::from_blob(
+      managed->dl_tensor.data, sizes, [managed](void*) { managed->deleter(managed); },
+      at::TensorOptions(scalar_type_of(tensor.dtype())));
+}
+
+}  // namespace postern::torch::detail

@@ -1,0 +1,34 @@
+// Programs as torch sees them: what computes, and what computes its derivatives.
+#pragma once
+#include <postern/torch.h>
+
+#include <map>
+#include <mutex>
+#include <tuple>
+
+namespace postern::torch::detail {
+
+class Program {
+ public:
+  virtual ~Program() = default;
+  /// On tensors that are dense; without autograd.
+  virtual TorchTensors compute(const TorchTensors& arguments) const = 0;
+  /// (arguments, cotangents of the float results) -> cotangents of the float arguments.
+  virtual std::shared_ptr<const Program> pull(std::size_t arguments) const = 0;
+  /// (arguments, tangents of the float arguments) -> tangents of the float results.
+  virtual std::shared_ptr<const Program> push(std::size_t arguments) const = 0;
+  /// Texts of saved programs, each with its order: 0, or of which derivative.
+  virtual std::vector<std::tuple<std::int64_t, std::string>> saved() const = 0;
+};
+using ProgramPtr = std::shared_ptr<const Program>;
+
+ProgramPtr traced(LeavesFunction f);
+/// The programs of each order, of which those with fitting types are taken.
+ProgramPtr loaded(std::vector<std::vector<Loaded>> orders);
+
+/// A dense tensor as one of Postern, in place where it is aligned.
+Tensor lent(const at::Tensor& dense);
+/// A result as a tensor of torch, over its memory.
+at::Tensor taken(const Tensor& tensor);
+
+}  // namespace postern::torch::detail

@@ -1,0 +1,420 @@
+#include "site.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/core/CPUAllocator.h>
+#include <omp.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <numeric>
+
+#include "batched.h"
+#include "bound.h"
+#include "types.h"
+
+namespace postern::torch {
+
+namespace {
+
+using Views = std::span<const AnyView>;
+using MutableViews = std::span<const AnyMutableView>;
+using Sizes = std::vector<std::int64_t>;
+
+std::atomic<int> threads_in_calls{0};
+
+/// Torch's threads for operations of this thread, as set_threads says.
+class Threads {
+ public:
+  Threads() {
+    const int wanted = threads_in_calls.load(std::memory_order_relaxed);
+    if (wanted == 0) return;
+    at::internal::lazy_init_num_threads();  // it would set the number later
+    before_ = omp_get_max_threads();
+    if (before_ == wanted)
+      before_ = 0;
+    else
+      omp_set_num_threads(wanted);
+  }
+  ~Threads() {
+    if (before_) omp_set_num_threads(before_);
+  }
+  Threads(const Threads&) = delete;
+
+ private:
+  int before_ = 0;
+};
+
+std::int64_t count_of(const Sizes& sizes) {
+  return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>());
+}
+
+bool all_ones(const Sizes& sizes) {
+  return std::all_of(sizes.begin(), sizes.end(), [](std::int64_t n) { return n == 1; });
+}
+
+/// The extents before the declared ones.
+Sizes leading(std::span<const std::int64_t> dims, const Type& declared) {
+  return {dims.begin(), dims.end() - static_cast<std::ptrdiff_t>(declared.dims.size())};
+}
+
+[[noreturn]] void bad_result(const std::string& text) {
+  throw Error(ErrorCode::bad_result, "the torch function returned " + text);
+}
+
+std::string text_of(const at::Tensor& t) {
+  return std::string(c10::toString(t.scalar_type())) +
+         dims_to_string({t.sizes().data(), t.sizes().size()});
+}
+
+/// Copies a result into the program's memory. `dims`: as the result has them.
+void write(const at::Tensor& y, const AnyMutableView& to, const Sizes& dims, std::size_t index) {
+  const std::string which = "result " + std::to_string(index);
+  if (!y.defined()) bad_result("an undefined tensor as " + which);
+  if (y.sizes() != at::IntArrayRef(dims) || y.scalar_type() != scalar_type_of(to.dtype()))
+    bad_result(text_of(y) + " as " + which + ", declared is " + std::string(to_string(to.dtype())) +
+               dims_to_string(dims));
+  if (y.is_contiguous() && !y.is_conj() && !y.is_neg() && y.device().is_cpu() &&
+      y.layout() == at::kStrided) {
+    if (to.byte_size()) std::memcpy(to.data(), y.data_ptr(), to.byte_size());
+  } else {
+    over(to.data(), dims, to.dtype()).copy_(y);
+  }
+}
+
+/// Operands as tensors over the program's memory, and what became of that memory.
+class Operands {
+ public:
+  /// `batch`: expand to it, and make it one axis if `flat`; empty: as they are.
+  Operands(Views views, const std::vector<Type>& declared, const Sizes& batch, bool flat) {
+    for (std::size_t i = 0; i < declared.size(); ++i) {
+      const AnyView& view = views[i];
+      at::Tensor blob = over(view.data(), view.dims(), view.dtype());
+      memory_.push_back(blob);
+      if (!batch.empty()) blob = expanded(blob, declared[i], batch, flat);
+      tensors.push_back(std::move(blob));
+    }
+  }
+
+  std::vector<c10::Storage> storages() const {
+    std::vector<c10::Storage> all;
+    for (std::size_t i = 0; i < memory_.size(); ++i)
+      all.push_back(tensors[i].storage().is_alias_of(memory_[i].storage()) ? memory_[i].storage()
+                                                                           : c10::Storage());
+    return all;
+  }
+
+  /// Throws when the function has written to one.
+  void check_unchanged() const {
+    for (std::size_t i = 0; i < memory_.size(); ++i)
+      if (memory_[i]._version() != 0)
+        throw Error(ErrorCode::failed_precondition,
+                    "the torch function has written to operand " + std::to_string(i) +
+                        ", which is the program's memory; it must clone() it first");
+  }
+
+  /// What somebody has kept becomes memory of its own.
+  void release() {
+    tensors.clear();
+    for (at::Tensor& blob : memory_) {
+      if (blob.use_count() == 1 && blob.storage().use_count() == 1) continue;
+      const c10::Storage& storage = blob.storage();
+      at::DataPtr own = c10::GetCPUAllocator()->allocate(storage.nbytes());
+      if (storage.nbytes()) std::memcpy(own.get(), storage.data(), storage.nbytes());
+      storage.set_data_ptr_noswap(std::move(own));
+    }
+  }
+
+  TorchTensors tensors;
+
+ private:
+  static at::Tensor expanded(const at::Tensor& blob, const Type& declared, const Sizes& batch,
+                             bool flat) {
+    Sizes sizes = batch;
+    sizes.insert(sizes.end(), declared.dims.begin(), declared.dims.end());
+    at::Tensor whole = blob.expand(sizes);
+    if (!flat || batch.size() == 1) return whole;
+    sizes = declared.dims;
+    sizes.insert(sizes.begin(), count_of(batch));
+    return whole.reshape(sizes);
+  }
+  TorchTensors memory_;
+};
+
+/// One entry: where the batch is, and what is to be done about it.
+struct Entry {
+  Entry(const Site& s, Views x, MutableViews y, const std::vector<Type>& x_types,
+        const std::vector<Type>& y_types)
+      : site(s), operands(x), results(y), in(x_types), out(y_types), flat(s.own_vmap) {
+    if (!out.empty()) batch = leading(results[0].dims(), out[0]);
+  }
+
+  /// Of the first operands alone, which a derivative has from its function; empty where they have
+  /// none, although the derivative's other operands do.
+  Sizes batch_of_first(std::size_t count) const {
+    Sizes sizes(batch.size(), 1);
+    for (std::size_t i = 0; i < count; ++i) {
+      const Sizes has = leading(operands[i].dims(), in[i]);
+      for (std::size_t level = 0; level < sizes.size(); ++level)
+        sizes[level] = std::max(sizes[level], has[level]);
+    }
+    return all_ones(sizes) && !all_ones(batch) ? Sizes() : sizes;
+  }
+
+  Sizes result_dims(std::size_t i) const {
+    const auto dims = results[i].dims();
+    if (!flat || batch.size() <= 1) return {dims.begin(), dims.end()};
+    Sizes sizes = out[i].dims;
+    sizes.insert(sizes.begin(), count_of(batch));
+    return sizes;
+  }
+
+  void write_all(const TorchTensors& y) const {
+    if (y.size() != out.size())
+      bad_result(std::to_string(y.size()) + " tensors, declared are " + std::to_string(out.size()));
+    for (std::size_t i = 0; i < out.size(); ++i) write(y[i], results[i], result_dims(i), i);
+  }
+
+  std::optional<std::int64_t> vmap_size() const {
+    return batch.empty() || !site.own_vmap ? std::nullopt : std::optional(count_of(batch));
+  }
+
+  const Site& site;
+  Views operands;
+  MutableViews results;
+  const std::vector<Type>&in, &out;
+  Sizes batch;
+  bool flat;
+};
+
+void run_plain(const Entry& e, const StopToken& stop) {
+  const Site& site = e.site;
+  const Erased& f = site.erased();
+  const at::NoGradGuard no_graph;
+  Operands operands(e.operands, e.in, e.flat ? e.batch : Sizes(), e.flat);
+  {
+    const Bound bound(f, operands.tensors, stop);
+    if (f.fills) {
+      TorchTensors all = operands.tensors;
+      for (const AnyMutableView& r : e.results) all.push_back(over(r.data(), r.dims(), r.dtype()));
+      f.run(all);
+    } else {
+      const auto first =
+          operands.tensors.begin() + static_cast<std::ptrdiff_t>(f.parameters.size());
+      if (const auto size = e.vmap_size())
+        e.write_all(run_batched(f, {first, operands.tensors.end()}, *size));
+      else if (f.parameters.empty())
+        e.write_all(f.run(operands.tensors));
+      else
+        e.write_all(f.run({first, operands.tensors.end()}));
+    }
+  }
+  operands.check_unchanged();
+  operands.release();
+}
+
+void write_ticket(const AnyMutableView& to, std::int64_t ticket) {
+  auto* const numbers = reinterpret_cast<std::int64_t*>(to.data());
+  std::fill_n(numbers, to.size(), ticket);
+}
+
+void run_keeping(const Entry& e, const StopToken& stop) {
+  const Site& site = e.site;
+  const AnyMutableView& ticket = e.results[e.out.size()];
+  const c10::AutoGradMode with_graph(true);
+  Operands operands(e.operands, e.in, e.batch, e.flat);
+  const Evaluation evaluation(site.erased(), site.movable, {}, e.vmap_size());
+  const RandomState began = random_state();
+  Graph graph;
+  {
+    Bound bound(site.erased(), operands.tensors, stop);
+    evaluation.prepare(operands.tensors);
+    const TorchTensors y = evaluation.function(operands.tensors);
+    const c10::AutoGradMode no_graph(false);
+    e.write_all(y);
+    graph = {operands.tensors, operands.storages(), bound.memory(), chosen(y, site.movable.out),
+             e.batch};
+  }
+  operands.check_unchanged();
+  const RandomState ended = random_state();
+  write_ticket(ticket, site.kept->add(std::move(graph),
+                                      ended == began ? std::nullopt : std::optional(began)));
+}
+
+/// Torch's random numbers as they were when the function was called.
+class Replayed {
+ public:
+  explicit Replayed(const std::optional<RandomState>& began) {
+    if (!began) return;
+    now_ = random_state();
+    set_random_state(*began);
+  }
+  ~Replayed() {
+    if (now_) set_random_state(*now_);
+  }
+  Replayed(const Replayed&) = delete;
+
+ private:
+  std::optional<RandomState> now_;
+};
+
+std::int64_t ticket_of(const AnyView& view) {
+  return view.size() ? *reinterpret_cast<const std::int64_t*>(view.data()) : 0;
+}
+
+/// A graph over the operands' memory of now.
+void point_at(Graph& graph, Views operands) {
+  for (std::size_t i = 0; i < graph.storages.size(); ++i)
+    if (graph.storages[i])
+      graph.storages[i].set_data_ptr_noswap(
+          at::DataPtr(const_cast<std::byte*>(operands[i].data()), at::kCPU));
+}
+
+/// Writes the cotangents of x. Where it alone has no batch, one after the other.
+void write_pulled(const Entry& e, const TorchTensors& y, const TorchTensors& x,
+                  const TorchTensors& ct, bool each) {
+  if (!each) return e.write_all(pulled(y, x, ct, true, true, false));
+  const std::int64_t size = count_of(e.batch);
+  TorchTensors out;
+  for (std::size_t r = 0; r < e.out.size(); ++r) {
+    Sizes dims = e.out[r].dims;
+    dims.insert(dims.begin(), size);
+    out.push_back(over(e.results[r].data(), dims, e.results[r].dtype()));
+  }
+  for (std::int64_t i = 0; i < size; ++i) {
+    TorchTensors one;
+    for (const at::Tensor& t : ct) one.push_back(t.select(0, i));
+    const TorchTensors g = pulled(y, x, one, true, true, false);
+    const at::NoGradGuard no_graph;
+    for (std::size_t r = 0; r < g.size(); ++r) out[r].select(0, i).copy_(g[r]);
+  }
+}
+
+/// The first derivative in reverse mode, from the call's own graph where it is kept.
+void run_pull(const Entry& e, const StopToken& stop) {
+  const Site& site = e.site;
+  const std::size_t n = site.in.size();
+  const std::int64_t ticket = ticket_of(e.operands[e.in.size()]);
+  const Sizes batch = e.batch_of_first(n);
+  const bool each = batch.empty() && !e.batch.empty();
+  const Sizes full = each ? Sizes() : e.batch;
+  // Of x without a batch: as if there were no axes of 1.
+  std::vector<Type> x_types(e.in.begin(), e.in.begin() + static_cast<std::ptrdiff_t>(n));
+  const std::vector<Type> ct_types(e.in.begin() + static_cast<std::ptrdiff_t>(n), e.in.end());
+  Operands ct(e.operands.subspan(n), ct_types, e.batch, each || e.flat);
+  std::optional<Graph> graph = site.kept->take(ticket);
+  if (graph && graph->batch == full) {
+    point_at(*graph, e.operands);
+    {
+      const Bound bound(site.erased(), graph->inputs, graph->bound, stop);
+      write_pulled(e, graph->results, chosen(graph->inputs, site.movable.in), ct.tensors, each);
+    }
+    site.kept->give_back(ticket, std::move(*graph));
+    return ct.release();
+  }
+  if (graph) site.kept->give_back(ticket, std::move(*graph));
+  Operands x(e.operands.first(n), x_types, full, e.flat);
+  if (each)
+    for (std::size_t i = 0; i < n; ++i) x.tensors[i] = x.tensors[i].reshape(x_types[i].dims);
+  const auto size = each ? std::nullopt : e.vmap_size();
+  const Evaluation evaluation(site.erased(), site.movable, {}, size);
+  const Replayed replayed(site.kept->began(ticket));
+  const c10::AutoGradMode with_graph(true);
+  {
+    const Bound bound(site.erased(), x.tensors, stop);
+    evaluation.prepare(x.tensors);
+    const TorchTensors y = chosen(evaluation.function(x.tensors), site.movable.out);
+    write_pulled(e, y, chosen(x.tensors, site.movable.in), ct.tensors, each);
+  }
+  x.check_unchanged();
+  x.release();
+  ct.release();
+}
+
+void run_derivative(const Entry& e, const Path& path, const StopToken& stop) {
+  const Site& site = e.site;
+  const std::int64_t ticket = ticket_of(e.operands[e.in.size()]);
+  Operands operands(e.operands, e.in, e.batch, e.flat);
+  for (at::Tensor& t : operands.tensors)  // torch's forward mode wants primals and tangents alike
+    if (t.is_view()) t = t.clone(at::MemoryFormat::Contiguous);
+  const Evaluation evaluation(site.erased(), site.movable, path, e.vmap_size());
+  const Replayed replayed(site.kept->began(ticket));
+  {
+    const Bound bound(site.erased(), operands.tensors, stop);
+    evaluation.prepare(operands.tensors);
+    e.write_all(evaluation(operands.tensors));
+  }
+  operands.check_unchanged();
+  site.kept->take(ticket);  // nobody else is likely to want it
+  operands.release();
+}
+
+/// What every entry does before and after.
+template <class Act>
+void entered(Act act) {
+  const Outside outside;
+  const Threads threads;
+  try {
+    act();
+  } catch (...) {
+    rethrow_shortly();
+  }
+}
+
+std::vector<bool> movable_of(const std::vector<Type>& types) {
+  std::vector<bool> which;
+  for (const Type& t : types) which.push_back(is_differentiable(t.dtype));
+  return which;
+}
+
+}  // namespace
+
+void set_threads(int threads) {
+  if (threads < 0)
+    throw TypeError("torch::set_threads: the number is " + std::to_string(threads) +
+                    ", required is 0 or more");
+  threads_in_calls = threads;
+}
+
+Site::Site(const Options& o, const Function& f, std::vector<Type> operands,
+           std::vector<Type> results)
+    : options(o),
+      fn(f),
+      in(std::move(operands)),
+      out(std::move(results)),
+      movable{movable_of(in), movable_of(out)},
+      own_vmap(!o.vmap && !f.erased()->fills && f.erased()->parameters.empty()),
+      kept(std::make_shared<Kept>(o.kept)) {}
+
+Callee host_function(SitePtr site, bool keep) {
+  const Place place = site->fn.place();
+  if (site->erased().parameters.empty() && !keep)
+    return {[site](Views operands, MutableViews results) {
+              entered([&] {
+                run_plain(Entry(*site, operands, results, site->in, site->out), StopToken());
+              });
+            },
+            place};
+  return {[site, keep](const CallInfo& info, Views operands, MutableViews results) {
+            entered([&] {
+              const Entry entry(*site, operands, results, site->in, site->out);
+              keep ? run_keeping(entry, info.stop) : run_plain(entry, info.stop);
+            });
+          },
+          place};
+}
+
+Callee host_derivative(SitePtr site, Path path, std::vector<Type> in, std::vector<Type> out) {
+  const Place place = site->fn.place();
+  const bool first = path.size() == 1 && path[0] == Step::pull;
+  return {[=](const CallInfo& info, Views operands, MutableViews results) {
+            entered([&] {
+              const Entry entry(*site, operands, results, in, out);
+              first ? run_pull(entry, info.stop) : run_derivative(entry, path, info.stop);
+            });
+          },
+          place};
+}
+
+}  // namespace postern::torch

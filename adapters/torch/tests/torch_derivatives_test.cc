@@ -1,0 +1,383 @@
+// Derivatives of torch functions in programs, by torch.
+#include <gtest/gtest.h>
+#include <postern/postern.h>
+#include <postern/torch.h>
+#include <torch/torch.h>
+
+#include <thread>
+
+namespace pn = postern;
+
+namespace {
+
+using at::Tensor;
+
+template <class T>
+void expect_close(const std::vector<T>& a, const std::vector<T>& b, double limit = 1e-5) {
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i)
+    EXPECT_LE(std::abs(a[i] - b[i]), limit) << i << ": " << a[i] << " and " << b[i];
+}
+std::vector<double> values(const pn::Tensor& x) { return x.to_vector<double>(); }
+
+pn::Tensor torch_f(pn::Tensor x) {
+  return pn::torch::call(
+      pn::type<double>(), [](Tensor t) { return (at::sin(t) * t.flip(0)).prod() + t.pow(3).sum(); },
+      x);
+}
+pn::Tensor our_f(pn::Tensor x) {
+  return pn::prod(pn::sin(x) * pn::flip(x, {0})) + pn::sum(pn::pow(x, 3.0));
+}
+const pn::Tensor point = pn::tensor<double>({0.3, 0.7, 1.1});
+const pn::Tensor direction = pn::tensor<double>({1.0, -2.0, 0.5});
+
+TEST(TorchDerivatives, AreTorchsInBothModes) {
+  expect_close(values(pn::jit(pn::grad(torch_f))(point)), values(pn::grad(our_f)(point)));
+  const auto push = [](auto f) {
+    return pn::jit([f](pn::Tensor x, pn::Tensor dx) { return pn::jvp(f, x, dx); });
+  };
+  const auto [y, dy] = push(torch_f)(point, direction);
+  const auto [v, dv] = push(our_f)(point, direction);
+  expect_close(values(y), values(v));
+  expect_close(values(dy), values(dv));
+  expect_close(values(pn::grad(torch_f)(point)), values(pn::grad(our_f)(point)));
+}
+
+TEST(TorchDerivatives, AreOfAnyOrderAndMixed) {
+  const auto same = [](auto of) {
+    expect_close(values(pn::jit(of(torch_f))(point)), values(pn::jit(of(our_f))(point)));
+  };
+  same([](auto f) { return pn::hessian(f); });
+  same([](auto f) { return pn::jacrev(pn::grad(f)); });
+  same([](auto f) { return pn::jacfwd(pn::jacfwd(f)); });
+  same([](auto f) { return pn::jacrev(pn::jacfwd(f)); });
+  same([](auto f) {
+    return pn::grad([f](pn::Tensor x) { return pn::sum(pn::square(pn::hessian(f)(x))); });
+  });
+  same([](auto f) { return pn::jacfwd(pn::hessian(f)); });
+}
+
+TEST(TorchDerivatives, OfComplexNumbersAreOurs) {
+  using C = std::complex<double>;
+  const auto theirs = [](pn::Tensor z) {
+    return pn::torch::call(
+        pn::type<C>({2}), [](Tensor t) { return at::exp(t) * t.flip(0); }, z);
+  };
+  const auto ours = [](pn::Tensor z) { return pn::exp(z) * pn::flip(z, {0}); };
+  const pn::Tensor z = pn::tensor<C>({C(0.3, 0.4), C(-0.2, 0.9)}),
+                   dz = pn::tensor<C>({C(1, 2), C(0, -1)});
+  const auto pull = [&](auto f) {
+    const auto [y, back] = pn::vjp(f, z);
+    return std::get<0>(back(dz)).template to_vector<C>();
+  };
+  expect_close(pull(theirs), pull(ours));
+  expect_close(pn::jvp(theirs, z, dz).second.to_vector<C>(),
+               pn::jvp(ours, z, dz).second.to_vector<C>());
+  const auto real = [](auto f) {
+    return pn::grad([f](pn::Tensor x) { return pn::sum(pn::square(pn::abs(f(x)))); });
+  };
+  expect_close(real(theirs)(z).to_vector<C>(), real(ours)(z).to_vector<C>());
+  const auto second = [&](auto f) {
+    return pn::jvp(real(f), z, dz).second.template to_vector<C>();
+  };
+  expect_close(second(theirs), second(ours), 1e-4);
+}
+
+TEST(TorchDerivatives, PassIntegersBy) {
+  const auto f = [](pn::Tensor x, pn::Tensor i) {
+    const auto [y, order] = pn::torch::call(
+        std::pair{x.type(), pn::type<std::int64_t>({3})},
+        [](Tensor t, Tensor n) { return at::sort(t.index_select(0, n)); }, x, i);
+    return pn::sum(y * pn::convert(order, pn::DType::f64));
+  };
+  const pn::Tensor i = pn::tensor<std::int64_t>({2, 0, 2});
+  // x[i] = 1.1, 0.3, 1.1 sorts to places 1, 0, 2.
+  expect_close(values(pn::jit(pn::grad(f))(point, i)), {1.0, 0.0, 2.0});
+}
+
+TEST(TorchDerivatives, OfHalfPrecision) {
+  for (const pn::DType d : {pn::DType::f16, pn::DType::bf16}) {
+    const auto f = [d](pn::Tensor x) {
+      const pn::Tensor half = pn::convert(x, d);
+      const pn::Tensor y = pn::torch::call(
+          half.type(), [](Tensor t) { return t * t; }, half);
+      return pn::sum(pn::convert(y, pn::DType::f64));
+    };
+    expect_close(values(pn::jit(pn::grad(f))(point)), {0.6, 1.4, 2.2}, 0.02);
+  }
+}
+
+TEST(TorchDerivatives, RunTheFunctionOnce) {
+  int calls = 0;
+  const auto f = [&](pn::Tensor x) {
+    return pn::torch::call(
+        pn::type<double>(),
+        [&](Tensor t) {
+          ++calls;
+          return t.square().sum();
+        },
+        x);
+  };
+  const auto g = pn::jit(pn::value_and_grad(f));
+  for (int i = 1; i <= 3; ++i) {
+    const auto [y, dx] = g(point);
+    expect_close(values(dx), {0.6, 1.4, 2.2});
+    EXPECT_EQ(calls, i);
+  }
+}
+
+TEST(TorchDerivatives, RunTheFunctionAgainWhereNoGraphIsKept) {
+  int calls = 0;
+  const auto of = [&](std::size_t kept) {
+    calls = 0;
+    const auto f = [&, kept](pn::Tensor x) {
+      const auto step = [&](pn::Tensor c, pn::Tensor v) {
+        const pn::Tensor y = pn::torch::call(
+            {.kept = kept}, c.type(),
+            [&](Tensor a, Tensor b) {
+              ++calls;
+              return at::sin(a) * b;
+            },
+            c, v);
+        return std::pair{y, std::tuple<>()};
+      };
+      return pn::scan(step, pn::Tensor(0.7), x).first;
+    };
+    return values(pn::jit(pn::grad(f))(pn::tensor<double>({1.1, 1.2, 1.3, 1.4})));
+  };
+  const auto ours = [](pn::Tensor x) {
+    const auto step = [](pn::Tensor c, pn::Tensor v) {
+      return std::pair{pn::sin(c) * v, std::tuple<>()};
+    };
+    return pn::scan(step, pn::Tensor(0.7), x).first;
+  };
+  const auto right = values(pn::grad(ours)(pn::tensor<double>({1.1, 1.2, 1.3, 1.4})));
+  expect_close(of(256), right);
+  EXPECT_EQ(calls, 4);
+  expect_close(of(2), right);
+  EXPECT_EQ(calls, 6);
+  expect_close(of(0), right);
+  EXPECT_EQ(calls, 8);
+}
+
+TEST(TorchDerivatives, OfRandomFunctionsAreThoseOfWhatWasDrawn) {
+  torch::manual_seed(3);
+  const auto f = [](std::size_t kept) {
+    return [kept](pn::Tensor x) {
+      return pn::torch::call(
+          {.kept = kept}, x.type(), [](Tensor t) { return at::dropout(t, 0.5, true); }, x);
+    };
+  };
+  const pn::Tensor x = pn::ones(pn::type<double>({64}));
+  for (const std::size_t kept : {std::size_t{256}, std::size_t{0}}) {
+    const auto pulled = pn::jit([&](pn::Tensor v) {
+      const auto [y, back] = pn::vjp(f(kept), v);
+      return std::pair{y, std::get<0>(back(pn::ones(y.type())))};
+    });
+    const auto pushed =
+        pn::jit([&](pn::Tensor v) { return pn::jvp(f(kept), v, pn::ones(v.type())); });
+    for (int i = 0; i < 3; ++i) {
+      const auto [y, dx] = pulled(x);
+      EXPECT_EQ(values(y), values(dx));
+      const auto [z, dz] = pushed(x);
+      EXPECT_EQ(values(z), values(dz));
+      EXPECT_NE(values(y), values(z));
+    }
+  }
+}
+
+TEST(TorchDerivatives, OfWhatTorchDoesNotSeeAreErrors) {
+  const auto f = [](pn::Tensor x) {
+    return pn::sum(pn::torch::call(
+        x.type(), [](Tensor t) { return t.detach() * 2; }, x));
+  };
+  try {
+    pn::jit(pn::grad(f))(point).block_until_ready();
+    FAIL();
+  } catch (const pn::CallbackError& error) {
+    EXPECT_NE(std::string(error.what()).find("no result depends on what is differentiated"),
+              std::string::npos)
+        << error.what();
+  }
+  EXPECT_THROW(pn::jvp(f, point, direction).second.block_until_ready(), pn::CallbackError);
+  const auto fill = [](pn::Tensor x) {
+    return pn::sum(pn::torch::call(
+        x.type(), [](Tensor t, Tensor to) { at::exp_out(to, t); }, x));
+  };
+  EXPECT_THROW(pn::grad(fill)(point), pn::TypeError);
+}
+
+TEST(TorchDerivatives, OfOperandsThatDoNotMatterAreZero) {
+  const auto f = [](pn::Tensor x, pn::Tensor y) {
+    return pn::sum(pn::torch::call(
+        x.type(), [](Tensor a, Tensor) { return a * 2; }, x, y));
+  };
+  const auto [dx, dy] = pn::jit(pn::grad<0, 1>(f))(point, point);
+  expect_close(values(dx), {2, 2, 2});
+  expect_close(values(dy), {0, 0, 0});
+}
+
+TEST(TorchDerivatives, OfManyCotangentsAtOnceRunTheFunctionOnce) {
+  int calls = 0;
+  const auto f = [&](pn::Tensor x) {
+    return pn::torch::call(
+        x.type(),
+        [&](Tensor t) {
+          ++calls;
+          return at::cumsum(t * t, 0);
+        },
+        x);
+  };
+  const auto ours = [](pn::Tensor x) { return pn::cumsum(x * x, 0); };
+  expect_close(values(pn::jit(pn::jacrev(f))(point)), values(pn::jacrev(ours)(point)));
+  EXPECT_EQ(calls, 1);
+  expect_close(values(pn::jit(pn::jacfwd(f))(point)), values(pn::jacfwd(ours)(point)));
+}
+
+TEST(TorchDerivatives, OfScriptedModules) {
+  torch::jit::Module m("m");
+  m.define("def forward(self, x):\n  return torch.tanh(x) * x.sin().sum()\n");
+  const auto f = [&](pn::Tensor x) {
+    return pn::sum(pn::torch::call({.vmap = pn::VmapMethod::sequential}, x.type(), m, x));
+  };
+  const auto ours = [](pn::Tensor x) { return pn::sum(pn::tanh(x) * pn::sum(pn::sin(x))); };
+  const auto plain = pn::jit(f);
+  for (int i = 0; i < 4; ++i) {  // torch's compiler begins after two runs
+    EXPECT_NEAR(plain(point).item<double>(), ours(point).item<double>(), 1e-12);
+    expect_close(values(pn::jit(pn::grad(f))(point)), values(pn::grad(ours)(point)));
+    expect_close(values(pn::jit(pn::hessian(f))(point)), values(pn::hessian(ours)(point)));
+    expect_close(values(pn::jvp(f, point, direction).second),
+                 values(pn::jvp(ours, point, direction).second));
+  }
+}
+
+TEST(TorchDerivatives, GoThroughCheckpoint) {
+  expect_close(values(pn::jit(pn::grad(pn::checkpoint(torch_f)))(point)),
+               values(pn::grad(our_f)(point)));
+}
+
+// --- parameters
+
+struct Net : torch::nn::Module {
+  Net() {
+    a = register_module("a", torch::nn::Linear(torch::nn::LinearOptions(3, 8)));
+    b = register_module("b", torch::nn::Linear(torch::nn::LinearOptions(8, 1)));
+    to(at::kDouble);
+  }
+  Tensor forward(Tensor x) { return b(at::tanh(a(x))); }
+  torch::nn::Linear a{nullptr}, b{nullptr};
+};
+pn::Tensor loss_of(const std::shared_ptr<Net>& net,
+                   const std::map<std::string, pn::Tensor>& parameters, const pn::Tensor& x) {
+  return pn::mean(pn::square(
+      pn::torch::call(pn::type<double>({4, 1}), pn::torch::with_parameters(net), parameters, x)));
+}
+const pn::Tensor batch = pn::reshape(pn::iota(pn::type<double>({12}), 0) * 0.1, {4, 3});
+
+TEST(TorchParameters, AreOperands) {
+  torch::manual_seed(5);
+  const auto net = std::make_shared<Net>();
+  const auto parameters = pn::torch::parameters(net);
+  ASSERT_EQ(parameters.size(), 4u);
+  EXPECT_EQ(parameters.begin()->first, "a.bias");
+  const auto g = pn::jit(pn::value_and_grad([&](const std::map<std::string, pn::Tensor>& p,
+                                                pn::Tensor x) { return loss_of(net, p, x); }));
+  const auto [loss, gradient] = g(parameters, batch);
+  std::vector<double> data = values(batch);
+  const Tensor l = net->forward(at::from_blob(data.data(), {4, 3}, at::kDouble)).square().mean();
+  l.backward();
+  EXPECT_NEAR(loss.item<double>(), l.item<double>(), 1e-12);
+  for (const auto& p : net->named_parameters()) {
+    const Tensor mine = p.value().grad().contiguous();
+    const double* const at = mine.data_ptr<double>();
+    expect_close(values(gradient.at(p.key())), std::vector<double>(at, at + mine.numel()), 1e-12);
+    EXPECT_TRUE(p.value().requires_grad());
+  }
+  // Twice the parameters; the module's own stay.
+  auto twice = parameters;
+  for (auto& [name, value] : twice) value = value * 2.0;
+  EXPECT_NE(g(twice, batch).first.item<double>(), loss.item<double>());
+  EXPECT_NEAR(g(parameters, batch).first.item<double>(), loss.item<double>(), 1e-12);
+  pn::torch::store_parameters(net, twice);
+  EXPECT_EQ(values(pn::torch::parameters(net).at("a.weight")), values(twice.at("a.weight")));
+  twice.erase("a.weight");
+  EXPECT_THROW(pn::torch::store_parameters(net, twice), pn::TypeError);
+  twice.emplace("a.weight", pn::Tensor(1.0));
+  EXPECT_THROW(pn::torch::store_parameters(net, twice), pn::TypeError);
+  EXPECT_THROW(loss_of(net, twice, batch), pn::TypeError);
+}
+
+TEST(TorchParameters, HaveSecondDerivatives) {
+  torch::manual_seed(6);
+  const auto net = std::make_shared<Net>();
+  const auto parameters = pn::torch::parameters(net);
+  using Map = std::map<std::string, pn::Tensor>;
+  const auto ours = [](const Map& p, pn::Tensor x) {
+    const auto layer = [](pn::Tensor v, pn::Tensor w, pn::Tensor b) {
+      return pn::matmul(v, pn::transpose(w)) + b;
+    };
+    const pn::Tensor h = pn::tanh(layer(x, p.at("a.weight"), p.at("a.bias")));
+    return pn::mean(pn::square(layer(h, p.at("b.weight"), p.at("b.bias"))));
+  };
+  const auto theirs = [&](const Map& p, pn::Tensor x) { return loss_of(net, p, x); };
+  Map moves;
+  for (const auto& [name, p] : parameters) moves.emplace(name, pn::ones(p.type()));
+  // Forward over reverse, and reverse over reverse.
+  const auto forward = [&](auto f) {
+    return pn::jit([f](const Map& p, const Map& dp, pn::Tensor x) {
+      return pn::jvp([f, x](const Map& q) { return pn::grad(f)(q, x); }, p, dp).second;
+    })(parameters, moves, batch);
+  };
+  const auto reverse = [&](auto f) {
+    return pn::jit(pn::grad([f](const Map& p, pn::Tensor x) {
+      pn::Tensor sum = 0.0;
+      for (const auto& [name, g] : pn::grad(f)(p, x)) sum = sum + pn::sum(g * g);
+      return sum;
+    }))(parameters, batch);
+  };
+  const Map a = forward(theirs), b = forward(ours), c = reverse(theirs), d = reverse(ours);
+  for (const auto& [name, p] : parameters) {
+    expect_close(values(a.at(name)), values(b.at(name)), 1e-10);
+    expect_close(values(c.at(name)), values(d.at(name)), 1e-10);
+  }
+}
+
+TEST(TorchParameters, ServeManyThreads) {
+  torch::manual_seed(7);
+  const auto net = std::make_shared<Net>();
+  const auto parameters = pn::torch::parameters(net);
+  using Map = std::map<std::string, pn::Tensor>;
+  const auto g = pn::jit(pn::grad([&](const Map& p, pn::Tensor x) { return loss_of(net, p, x); }));
+  const auto of = [&](double factor) {
+    Map scaled = parameters;
+    for (auto& [name, value] : scaled) value = value * factor;
+    return values(g(scaled, batch).at("a.weight"));
+  };
+  std::vector<std::vector<double>> right, wrong(4);
+  for (int i = 0; i < 4; ++i) right.push_back(of(1 + i));
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < 4; ++i)
+    threads.emplace_back([&, i] {
+      for (int n = 0; n < 20; ++n)
+        if (of(1 + static_cast<double>(i)) != right[i]) wrong[i].push_back(n);
+    });
+  for (std::thread& t : threads) t.join();
+  for (const auto& w : wrong) EXPECT_TRUE(w.empty());
+}
+
+TEST(TorchParameters, AreBatchedOneByOne) {
+  torch::manual_seed(8);
+  const auto net = std::make_shared<Net>();
+  const auto parameters = pn::torch::parameters(net);
+  using Map = std::map<std::string, pn::Tensor>;
+  const auto g = pn::grad([&](const Map& p, pn::Tensor x) { return loss_of(net, p, x); });
+  const pn::Tensor both = pn::stack({batch, batch * 2.0});
+  const Map all = pn::jit(pn::vmap(g, {.in_axes = {pn::unmapped, 0}}))(parameters, both);
+  const auto rows = values(all.at("b.weight"));
+  const auto first = values(g(parameters, batch).at("b.weight")),
+             second = values(g(parameters, batch * 2.0).at("b.weight"));
+  expect_close(std::vector<double>(rows.begin(), rows.begin() + 8), first, 1e-12);
+  expect_close(std::vector<double>(rows.begin() + 8, rows.end()), second, 1e-12);
+}
+
+}  // namespace
