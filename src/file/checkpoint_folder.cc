@@ -10,8 +10,9 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
-#include <future>
 #include <new>
+#include <system_error>
+#include <thread>
 
 #include "core/check.h"
 #include "core/digest.h"
@@ -48,11 +49,32 @@ void sync_folder(const fs::path& folder) {
   if (failed) refuse(ErrorCode::unavailable, folder, std::strerror(failed));
 }
 
+/// The sum of two pieces, made by another thread if there is one. Not std::async, which would bring
+/// a thread variable of another library (scripts/symbols).
+class SumBeside {
+ public:
+  SumBeside(std::string_view head, std::string_view bytes) {
+    const auto make = [this, head, bytes] { sum_ = sum(sum(0, head), bytes); };
+    try {
+      thread_ = std::jthread(make);
+    } catch (const std::system_error&) {
+      make();
+    }
+  }
+  uLong get() {
+    if (thread_.joinable()) thread_.join();
+    return sum_;
+  }
+
+ private:
+  uLong sum_ = 0;
+  std::jthread thread_;  // joins when it goes
+};
+
 /// Writes a file, while another thread sums it up if there is one; what the manifest says of it.
 Json write_file(const fs::path& folder, const std::string& name, std::string_view head,
                 std::string_view bytes) {
-  // With the policy that is not asked for, the sum is made here where no thread is to be had.
-  auto crc = std::async([=] { return sum(sum(0, head), bytes); });
+  SumBeside crc(head, bytes);
   host::NewFile out("checkpoint", (folder / name).string());
   out.write(head);
   for (std::string_view rest = bytes; !rest.empty();) {
