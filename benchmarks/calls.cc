@@ -50,8 +50,9 @@ std::string size_text(std::int64_t bytes) {
 
 }  // namespace
 
-std::string identity_loop(std::int64_t steps) {
-  return replace(module_text(R"(
+void call_loop(Report& report) {
+  const std::int64_t steps = 1'000'000;
+  Bare bare(replace(module_text(R"(
     %zero = stablehlo.constant dense<0> : tensor<i32>
     %one = stablehlo.constant dense<1> : tensor<i32>
     %end = stablehlo.constant dense<STEPS> : tensor<i32>
@@ -62,13 +63,8 @@ std::string identity_loop(std::int64_t steps) {
           %next = stablehlo.add %i, %one : tensor<i32>
           stablehlo.return %next, %w : tensor<i32>, TYPE }
     return %r#1 : TYPE)",
-                             "tensor<4xf32>"),
-                 "STEPS", std::to_string(steps));
-}
-
-void call_loop(Report& report) {
-  const std::int64_t steps = 1'000'000;
-  Bare bare(identity_loop(steps));
+                                "tensor<4xf32>"),
+                    "STEPS", std::to_string(steps)));
   const float numbers[4] = {1, 2, 3, 4};
   bare.set_argument(pn::DType::f32, std::vector<std::int64_t>{4}, numbers);
   const auto loop = pn::jit([&](pn::Tensor x) {

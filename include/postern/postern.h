@@ -22,7 +22,6 @@
 #include <postern/library.h>
 #include <postern/linalg.h>
 #include <postern/listen.h>
-#include <postern/live.h>
 #include <postern/metrics.h>
 #include <postern/npy.h>
 #include <postern/ops.h>

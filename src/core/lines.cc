@@ -7,7 +7,7 @@
 
 namespace postern::lines {
 
-std::atomic<int> watched{0};
+std::atomic<bool> kept{false};
 
 namespace {
 

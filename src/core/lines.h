@@ -17,12 +17,12 @@ struct Line {
 /// How many are kept, and of each how many bytes.
 inline constexpr std::size_t most = 500, longest = 4096;
 
-extern std::atomic<int> watched;  // by so many
+extern std::atomic<bool> kept;
 
 /// For who writes. While nobody watches it costs one load.
 void add_kept(const char* from, std::string_view text);
 inline void add(const char* from, std::string_view text) {
-  if (watched.load(std::memory_order_relaxed) > 0) [[unlikely]]
+  if (kept.load(std::memory_order_relaxed)) [[unlikely]]
     add_kept(from, text);
 }
 

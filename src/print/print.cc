@@ -267,8 +267,7 @@ Tensors record(PrintJob job, const detail::Shown& sent, const Place& place) {
                        .every = o.every,
                        .partitioned = o.partitioned,
                        .one_order = o.one_order};
-  const Callee fn(std::move(job), place);
-  return detail::tap_as("print", tap, sent, nullptr, &fn, place);
+  return detail::tap_as("print", tap, sent, nullptr, Callee(std::move(job), place), place);
 }
 
 }  // namespace

@@ -4,9 +4,8 @@
 
 namespace postern::detail {
 
-/// `word` is what texts call it; it must outlive everything. Without a function it is a live
-/// hook's.
+/// `word` is what texts call it; it must outlive everything.
 std::vector<Tensor> tap_as(const char* word, const TapOptions& options, const Shown& value,
-                           const Shown* mapped, const Callee* fn, const Place& place);
+                           const Shown* mapped, const Callee& fn, const Place& place);
 
 }  // namespace postern::detail
