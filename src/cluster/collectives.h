@@ -68,9 +68,6 @@ void run_alone(const Collective& c, const Collective::Group& group, void* y);
 void run_rooted(const Collective& c, const Collective::Group& group, const Type& x_type,
                 const std::byte* x, std::byte* y, Meeting& meeting, std::int32_t device);
 
-/// `index`, which meets nobody: `y` is an s32.
-void run_index(const Collective::Group& group, void* y);
-
 /// What processes that meet in it must agree upon: "sum of f32[3] over processes 0, 1".
 std::string detail_of(const Collective& c, const Collective::Group& group, const Type& x_type);
 

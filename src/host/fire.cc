@@ -122,9 +122,7 @@ bool together(const HostSite& site) {
   return !site.level_sizes.empty() && site.spec->vmap == VmapMethod::parallel;
 }
 bool limited(const RunState& run, const HostSite& site) {
-  // What meets other processes looks at the clock itself.
-  return !site.spec->async && !site.of_tapes && !site.of_processes &&
-         site.spec->role == SiteSpec::Role::whole &&
+  return !site.spec->async && !site.of_tapes && site.spec->role == SiteSpec::Role::whole &&
          (site.spec->timeout.count() > 0 || run.deadline != RunState::Clock::time_point::max());
 }
 /// Where several devices may fail at the same firing.

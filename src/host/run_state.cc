@@ -146,7 +146,7 @@ void RunState::expect(std::span<const int> devices) {
   progress_ = {many_.get(), size};
 }
 
-static const std::string late = "the run's deadline passed";
+static constexpr const char* late = "the run's deadline passed";
 
 void RunState::fail(ErrorCode code, const HostSite& site, int on_device, std::exception_ptr cause,
                     const std::string& what, std::int64_t element) {
@@ -204,8 +204,7 @@ void RunState::fail(Failure failure) {
     });
     if (batch != failures_.end()) {
       if (failure.element < batch->element) *batch = std::move(failure);
-    } else if (!poison && count_ > 0 &&
-               (failure.what.starts_with(late) || failures_.front().what.starts_with(late))) {
+    } else if (!poison && count_ > 0 && (failure.what == late || failures_.front().what == late)) {
       // Whether a function fails just before or behind the deadline is chance: one of them counts.
     } else if (!poison || seen_) {
       ++count_;
@@ -229,29 +228,6 @@ void RunState::fail(Failure failure) {
   tell_parts();
 }
 
-/// What the cluster knows of a run, which may be gone.
-class WatchedRun : public clusters::Watched {
- public:
-  explicit WatchedRun(std::weak_ptr<RunState> run) : run_(std::move(run)) {}
-
-  void ended_elsewhere(const std::string& why) noexcept override {
-    const auto run = run_.lock();
-    if (!run) return;
-    try {
-      run->fail_elsewhere(why);
-    } catch (...) {
-      run->request(Outcome::failed);  // not even memory for the text
-    }
-  }
-  std::string site_now() override {
-    const auto run = run_.lock();
-    return run ? run->site_now() : "";
-  }
-
- private:
-  const std::weak_ptr<RunState> run_;
-};
-
 /// The other processes of a run must not wait for one that does not come.
 void RunState::tell_processes() const noexcept {
   clusters::Cluster* const cluster = clusters::Cluster::joined();
@@ -269,11 +245,7 @@ void RunState::tell_processes() const noexcept {
 
 void RunState::set_of_processes(bool meets) {
   of_processes_.store(meets);
-  if (clusters::Cluster* const cluster = clusters::Cluster::joined(); cluster && meets)
-    cluster->watch(number, std::make_shared<WatchedRun>(handle()));
   if (stop.load()) tell_processes();
-  if (clusters::Cluster* const cluster = clusters::Cluster::joined(); cluster && ticket)
-    cluster->begins(ticket);
 }
 
 std::string RunState::first_text() const {
@@ -295,8 +267,7 @@ const RunState::Progress* RunState::in_progress() const {
   return nullptr;
 }
 
-/// For a reason that is no function's: blamed on the call in progress if there is one.
-void RunState::fail_at_site(ErrorCode code, const std::string& what) {
+void RunState::fail_late() {
   constexpr auto no_firing = std::numeric_limits<std::uint64_t>::max();  // after all that failed
   SitePtr keep;
   int blamed = 0;
@@ -309,28 +280,15 @@ void RunState::fail_at_site(ErrorCode code, const std::string& what) {
     }
   }
   if (keep)
-    fail({code,
+    fail({ErrorCode::timeout,
           {keep->name, keep->place},
           blamed,
           nullptr,
-          failure_text(*keep, blamed, what),
-          what,
+          failure_text(*keep, blamed, late),
+          late,
           no_firing});
   else
-    fail({code, {}, blamed, nullptr, what, what, no_firing});
-}
-
-void RunState::fail_late() {
-  const clusters::Cluster* const cluster = clusters::Cluster::joined();
-  fail_at_site(ErrorCode::timeout, cluster && of_processes_ ? late + cluster->waiting() : late);
-}
-
-void RunState::fail_elsewhere(const std::string& why) { fail_at_site(ErrorCode::aborted, why); }
-
-std::string RunState::site_now() const {
-  std::scoped_lock lock(guard_);
-  const Progress* const p = in_progress();
-  return p ? fmt::format("{} on device {}", describe(*p->site.load()->spec), p->device.load()) : "";
+    fail({ErrorCode::timeout, {}, blamed, nullptr, late, late, no_firing});
 }
 
 void RunState::request(Outcome reason) {

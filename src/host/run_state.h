@@ -87,11 +87,6 @@ class RunState : public detail::StopState {
   /// has its number and before any of its functions is entered.
   void set_of_processes(bool meets);
 
-  /// The run has failed on another process, and so here.
-  void fail_elsewhere(const std::string& why);
-  /// The site that a device is in, or was in last; "" when it was in none.
-  std::string site_now() const;
-
   /// For whoever watches: a device enters a function.
   void enters(const HostSite& site, int device_now) {
     Progress& p = progress_of(device_now);
@@ -203,7 +198,6 @@ class RunState : public detail::StopState {
   void fail(Failure failure);
   std::string first_text() const;
   void tell_processes() const noexcept;
-  void fail_at_site(ErrorCode code, const std::string& what);
   void let_others_come(int device_now, std::uint64_t firing) noexcept;
   std::exception_ptr error() const;
   std::array<Progress, 8> few_;

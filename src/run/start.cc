@@ -7,7 +7,6 @@
 #include <condition_variable>
 #include <mutex>
 
-#include "cluster/cluster.h"
 #include "core/check.h"
 #include "core/fork.h"
 #include "host/executor.h"
@@ -72,43 +71,6 @@ void work(StartedRun& run, const std::function<Tensors()>& body) {
 
 }  // namespace
 
-namespace {
-
-/// Who waits goes on with the run's failure; the run itself ends when it can.
-void let_go(StartedRun& run) {
-  try {
-    run.record->rethrow();
-  } catch (...) {
-    RunStatus status = RunStatus::cancelled;
-    if (run.record->failed()) status = RunStatus::failed;
-    run.end(status, std::current_exception());
-  }
-}
-
-/// Until it has ended, or until the limit. Another process may have failed, and this one's program
-/// be in a function that does not return: then who waits goes now.
-void sleep_until(StartedRun& run, std::unique_lock<std::mutex>& lock,
-                 RunState::Clock::time_point limit) {
-  const auto ended = [&] { return run.done.load(); };
-  const bool alone = clusters::size_now() < 2;
-  constexpr auto never = RunState::Clock::time_point::max();
-  if (alone && limit == never) return run.ended.wait(lock, ended);
-  if (alone) return static_cast<void>(run.ended.wait_until(lock, limit, ended));
-  constexpr std::chrono::milliseconds slice(5);
-  bool has_failed = false;
-  while (!ended() && RunState::Clock::now() < limit) {
-    run.ended.wait_until(lock, std::min(limit, RunState::Clock::now() + slice), ended);
-    if (!ended() && has_failed) {
-      lock.unlock();
-      let_go(run);
-      lock.lock();
-    }
-    has_failed = run.record->failed();
-  }
-}
-
-}  // namespace
-
 std::shared_ptr<StartedRun> start_run(std::shared_ptr<const run::CompiledProgram> program,
                                       Tensors arguments, const RunOptions& options) {
   auto record = std::make_shared<run::RunRecord>(run::Runtime::get().plugin());
@@ -142,12 +104,10 @@ std::shared_ptr<StartedRun> start_run(std::shared_ptr<RunState> state,
   const int device = run::device_for({});
   const std::uint64_t number = run::Runtime::get().add_started();
   run->record->ticket = number;
-  clusters::Cluster* const cluster = clusters::Cluster::joined();
-  if (cluster) cluster->starts(number);
   std::shared_ptr<void> ticket(
       nullptr, [number](void*) { run::Runtime::existing().remove_started(number); });
   host::run_on_host_thread(
-      [run, body = std::move(body), depth, delivery, device, ticket, cluster, number]() mutable {
+      [run, body = std::move(body), depth, delivery, device, ticket]() mutable {
         std::optional<DeviceScope> on;
         if (device > 0)
           on.emplace(device);  // the first scope has every run of the process look for one
@@ -155,7 +115,6 @@ std::shared_ptr<StartedRun> start_run(std::shared_ptr<RunState> state,
         const host::Beginning here{{nullptr, nullptr, nullptr, 0, depth, delivery}, {}};
         host::NestingScope scope(depth ? &here : nullptr);
         work(*run, body);
-        if (cluster) cluster->begins(number);
         body = nullptr;  // its functions go with the run, not with who waits
         run.reset();     // reports a failure that nobody saw
         ticket.reset();  // then a barrier may go on
@@ -178,13 +137,20 @@ RunStatus wait_run(StartedRun& run, std::optional<std::chrono::nanoseconds> limi
   static host::Lookout lookout;
   lookout.look(ended, first - RunState::Clock::now());
   std::unique_lock lock(run.guard);
-  sleep_until(run, lock, first);
+  if (first == never)
+    run.ended.wait(lock, ended);
+  else
+    run.ended.wait_until(lock, first, ended);
   if (!run.done && RunState::Clock::now() >= run.deadline) {
     // The program may sit in a function that does not return; the waiter goes now, the run ends
     // when it can.
     lock.unlock();
     run.record->fail_late();
-    let_go(run);
+    try {
+      run.record->rethrow();
+    } catch (...) {
+      run.end(RunStatus::failed, std::current_exception());
+    }
     lock.lock();
   }
   if (!run.done) return RunStatus::running;
@@ -220,7 +186,13 @@ void cancel_run(StartedRun& run) {
   }
   refuse_forked();
   run.record->request(Outcome::cancelled);
-  let_go(run);
+  try {
+    run.record->rethrow();
+  } catch (...) {
+    RunStatus status = RunStatus::cancelled;
+    if (run.record->failed()) status = RunStatus::failed;
+    run.end(status, std::current_exception());
+  }
 }
 
 const Tensors& results_of(StartedRun& run) {
