@@ -28,6 +28,9 @@ class Bare {
   postern::pjrt::Buffer argument_;
 };
 
+/// A loop of so many steps, each of which has the bare handler copy f32[4].
+std::string identity_loop(std::int64_t steps);
+
 /// The name under which ffi_call finds the handler of "bench_identity".
 const char* target_of_copy();
 

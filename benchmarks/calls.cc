@@ -50,9 +50,8 @@ std::string size_text(std::int64_t bytes) {
 
 }  // namespace
 
-void call_loop(Report& report) {
-  const std::int64_t steps = 1'000'000;
-  Bare bare(replace(module_text(R"(
+std::string identity_loop(std::int64_t steps) {
+  return replace(module_text(R"(
     %zero = stablehlo.constant dense<0> : tensor<i32>
     %one = stablehlo.constant dense<1> : tensor<i32>
     %end = stablehlo.constant dense<STEPS> : tensor<i32>
@@ -63,8 +62,13 @@ void call_loop(Report& report) {
           %next = stablehlo.add %i, %one : tensor<i32>
           stablehlo.return %next, %w : tensor<i32>, TYPE }
     return %r#1 : TYPE)",
-                                "tensor<4xf32>"),
-                    "STEPS", std::to_string(steps)));
+                             "tensor<4xf32>"),
+                 "STEPS", std::to_string(steps));
+}
+
+void call_loop(Report& report) {
+  const std::int64_t steps = 1'000'000;
+  Bare bare(identity_loop(steps));
   const float numbers[4] = {1, 2, 3, 4};
   bare.set_argument(pn::DType::f32, std::vector<std::int64_t>{4}, numbers);
   const auto loop = pn::jit([&](pn::Tensor x) {

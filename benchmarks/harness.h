@@ -125,6 +125,7 @@ void tap_sync(Report&);
 void tap_async(Report&);
 void tap_overlap(Report&);
 void serve(Report&);
+void live(Report&);
 void tap_tax(Report&);
 void tap_queue(Report&);
 void checkpoint(Report&);

@@ -22,6 +22,7 @@ constexpr bench::Benchmark benchmarks[] = {
     {"tap_async", "asynchronous taps: of the program's time, delivered, large", bench::tap_async},
     {"tap_overlap", "listeners beside compute", bench::tap_overlap},
     {"serve", "a live page that is open", bench::serve},
+    {"live", "a live hook at which nobody listens", bench::live},
     {"tap_tax", "statistics of every layer of a training step", bench::tap_tax},
     {"tap_queue", "a full queue of taps, and 1e7 of them", bench::tap_queue},
     {"checkpoint", "a checkpoint of 1 GiB beside dd, in this folder", bench::checkpoint},

@@ -33,6 +33,16 @@ struct Run {
 };
 int run(const Run& options);
 
+struct Attach {
+  std::string process;                                         // its number, or a URL
+  std::vector<std::string> hooks;                              // names
+  std::vector<std::pair<std::string, std::string>> listeners;  // their kinds, with a file or folder
+  std::int64_t every = 1, until = 0, keep_last = 0;
+  double seconds = 0;
+  bool json = false;
+};
+int attach(const Attach& options);
+
 int show(const std::string& program, bool json);
 int doctor(bool json);
 

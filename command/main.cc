@@ -20,9 +20,10 @@ _postern() {
     --set) COMPREPLY=($(compgen -W "cpu_devices= plugin= cache_dir= max_reentry= deadline=" -- "$word")); return ;;
     --tap) COMPREPLY=($(compgen -W "all" -- "$word")); return ;;
   esac
-  if [ "$COMP_CWORD" = 1 ]; then COMPREPLY=($(compgen -W "run show doctor completion --help --version" -- "$word")); return; fi
+  if [ "$COMP_CWORD" = 1 ]; then COMPREPLY=($(compgen -W "run show attach doctor completion --help --version" -- "$word")); return; fi
   case ${COMP_WORDS[1]} in
     run) [[ $word == -* ]] && COMPREPLY=($(compgen -W "--library --function --tap --set --out --repeat --time --trace --record --replay --json --help" -- "$word")) && return ;;
+    attach) [[ $word == -* ]] && COMPREPLY=($(compgen -W "--stats --histogram --print --non-finite --stop-at-non-finite --record --checkpoint --end --every --until --keep-last --seconds --json --help" -- "$word")) && return ;;
     show | doctor) [[ $word == -* ]] && COMPREPLY=($(compgen -W "--json --help" -- "$word")) && return ;;
   esac
   COMPREPLY=($(compgen -f -- "$word"))
@@ -36,6 +37,43 @@ std::pair<std::string, std::string> named(const std::string& text) {
   if (at == 0 || at == std::string::npos || at + 1 == text.size())
     throw command::Problem(command::usage, "--function takes NAME=COMMAND, got '" + text + "'");
   return {text.substr(0, at), text.substr(at + 1)};
+}
+
+void add_attach(CLI::App& app, command::Attach& options) {
+  app.add_option("PROCESS", options.process,
+                 "the number of a process of this machine that has live hooks, or the URL of a "
+                 "live page")
+      ->required();
+  app.add_option("HOOK", options.hooks, "names, or numbers as '#3'; 'all': every live hook");
+  const auto flag = [&](const std::string& name, const std::string& kind, const char* does) {
+    app.add_flag_callback(
+        name, [&options, kind] { options.listeners.emplace_back(kind, ""); }, does);
+  };
+  const auto file = [&](const std::string& name, const std::string& kind, const char* does) {
+    app.add_option_function<std::string>(
+        name,
+        [&options, kind](const std::string& path) { options.listeners.emplace_back(kind, path); },
+        does);
+  };
+  flag("--stats", "stats", "show mean, min and max of what passes");
+  flag("--histogram", "histogram", "show how it is spread");
+  flag("--print", "print", "print it");
+  flag("--non-finite", "non-finite", "say where the first nan or infinity is");
+  flag("--stop-at-non-finite", "stop at non-finite", "end the run with an error at the first one");
+  file("--record", "record", "keep what passes in this .npy or .npz file");
+  file("--checkpoint", "checkpoint", "keep what passes next as a checkpoint in this folder");
+  flag("--end", "end", "end the run that passes next, without an error");
+  app.add_option("--every", options.every, "only each so manieth firing")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--until", options.until, "only so many of these")->check(CLI::PositiveNumber);
+  app.add_option("--keep-last", options.keep_last,
+                 "look at copies, beside the program, which loses all but the last so many")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--seconds", options.seconds, "look for so long")->check(CLI::PositiveNumber);
+  app.add_flag("--json", options.json, "print JSON, an object a line");
+  app.footer(
+      "Without listeners: lists the live hooks. What is turned on ends with the command.\n"
+      "Example: postern attach 4711 gradient --stats --every 10");
 }
 
 /// Where stdin, stdout or stderr is closed the next file that is opened would take its place, and
@@ -61,7 +99,7 @@ int act(int count, char** arguments) try {
               SIG_IGN);  // a process that serves a function may die; writing to it then fails
   CLI::App app(
       "Runs saved programs, and StableHLO programs from elsewhere, whose calls reach host "
-      "functions.",
+      "functions; listens at hooks of processes that run.",
       "postern");
   app.set_version_flag("--version", "postern " POSTERN_VERSION);
   app.require_subcommand(1);
@@ -117,6 +155,10 @@ int act(int count, char** arguments) try {
   CLI::App* const doctor =
       app.add_subcommand("doctor", "Check that everything that programs need is here and works");
   doctor->add_flag("--json", json, "print one JSON object");
+  command::Attach attached;
+  CLI::App* const attach =
+      app.add_subcommand("attach", "List the live hooks of a process that runs, and listen there");
+  add_attach(*attach, attached);
   CLI::App* const complete = app.add_subcommand("completion", "Print a completion script for bash");
 
   try {
@@ -134,6 +176,14 @@ int act(int count, char** arguments) try {
   if (complete->parsed()) std::cout << completion;
   if (show->parsed()) return command::show(program, json);
   if (doctor->parsed()) return command::doctor(json);
+  if (attach->parsed()) {
+    if (attached.listeners.empty() != attached.hooks.empty())
+      throw command::Problem(command::usage,
+                             attached.hooks.empty()
+                                 ? "attach: name the hooks to listen at, or 'all'"
+                                 : "attach: say what is to listen there, such as --stats");
+    return command::attach(attached);
+  }
   if (run->parsed()) {
     for (const std::string& f : functions) options.functions.push_back(named(f));
     return command::run(options);

@@ -11,7 +11,7 @@
 //
 //   [mpirun -n 4] digits [--processes]
 //          [--seed NUMBER] [--data FILE] [--report FILE.html] [--record FILE.npy]
-//          [--tensorboard FOLDER] [--log FILE.jsonl] [--checkpoint FOLDER [--resume]]
+//          [--tensorboard FOLDER] [--log FILE.jsonl] [--checkpoint FOLDER [--resume]] [--serve]
 #include <postern/postern.h>
 #include <unistd.h>
 
@@ -228,7 +228,7 @@ struct Options {
   unsigned seed = 1;
   std::string data = POSTERN_EXAMPLE_DATA "/digits.csv.gz";
   std::string report, record, tensorboard, log, checkpoint;
-  bool resume = false, processes = false;
+  bool resume = false, processes = false, serve = false;
 };
 
 /// What listens while the compiled loop trains.
@@ -253,6 +253,8 @@ struct Listeners {
   void show(const State& s, const pn::Tensor& loss, const Model& gradient) const {
     pn::tap({.name = "loss"}, loss, stats);
     pn::tap({.name = "gradient"}, gradient, stats);
+    // Nobody listens here unless somebody turns it on, on the page or by `postern attach`.
+    pn::hook("model", s.model, {.ordered = false, .live = true});
     pn::tap({.name = "weights", .mode = pn::TapMode::async, .every = 50},
             std::pair{s.model[0], s.model[2]}, histogram);
     if (bar) pn::tap({.name = "loss"}, loss, *bar);
@@ -375,8 +377,15 @@ void tell(const std::vector<Images>& parts, unsigned seed, const Team& team, int
   confusion.print();
 }
 
+/// The live page at its usual port, or at a free one.
+void serve() try { pn::serve(); } catch (const pn::Error& e) {
+  if (e.code() != pn::ErrorCode::unavailable) throw;
+  pn::serve({.port = 0});
+}
+
 void run(const Options& options) {
   const Team team = options.processes ? Team::joined() : Team();
+  if (options.serve && team.tells()) serve();
   const unsigned seed = options.seed;
   const std::vector<Images> parts = digits::split(digits::read(options.data), seed, {0.75, 0.85});
   const Data watched(parts[1]), tested(parts[2]);
@@ -406,6 +415,11 @@ void run(const Options& options) {
   pn::barrier();
   if (team.tells() && !options.report.empty())
     pn::report(options.report, {.title = "Learning to read digits"});
+  if (options.serve && team.tells()) {
+    std::fflush(stdout);
+    std::fprintf(stderr, "digits: the page stays until Enter is pressed\n");
+    std::getchar();
+  }
   if (confusion.accuracy() < 0.96f) throw std::runtime_error("the accuracy must be at least 0.96");
 }
 
@@ -418,6 +432,10 @@ std::optional<Options> parse(int count, char** arguments) {
       {"--log", &options.log},       {"--checkpoint", &options.checkpoint}};
   for (int i = 1; i < count; ++i) {
     const std::string name = arguments[i];
+    if (name == "--serve") {
+      options.serve = true;
+      continue;
+    }
     if (name == "--resume" || name == "--processes") {
       (name == "--resume" ? options.resume : options.processes) = true;
       continue;
@@ -443,7 +461,7 @@ int main(int count, char** arguments) try {
     std::fprintf(stderr,
                  "usage: digits [--processes] [--seed NUMBER] [--data FILE] [--report FILE.html] "
                  "[--record FILE.npy] [--tensorboard FOLDER] [--log FILE.jsonl] "
-                 "[--checkpoint FOLDER [--resume]]\n");
+                 "[--checkpoint FOLDER [--resume]] [--serve]\n");
     return 2;
   }
   run(*options);

@@ -28,25 +28,29 @@ struct HookInfo {
   std::vector<std::string> paths;
   Place place;
   bool has_default = false;
+  bool live = false;  // it stays in the program whoever listens
 };
 
 namespace detail {
 /// What listens at this hook now: the outermost binding of its name, else `otherwise`. Null for
 /// nothing, and then nothing is recorded.
-POSTERN_API const Callee* listener(const std::string& name, const Shown& value,
+POSTERN_API const Callee* listener(const TapOptions& options, const Shown& value,
                                    const Callee* otherwise, const Place& place);
+/// Whether it is live, by itself or because the whole program's hooks are. Outside of programs none
+/// is.
+POSTERN_API bool is_live(const TapOptions& options);
 POSTERN_API std::vector<Tensor> tap_hook(const TapOptions& options, const Shown& value,
-                                         const Shown* mapped, const Callee& fn, const Place& place);
+                                         const Shown* mapped, const Callee* fn, const Place& place);
 
 template <class Tree>
 Tree hook(const TapOptions& options, const Tree& tree, const Callee* otherwise,
           const Place& place) {
   const Shown value = shown(tree);
-  const Callee* const fn = listener(options.name, value, otherwise, place);
-  if (!fn) return tree;
-  if (!options.map) return with_leaves(tree, tap_hook(options, value, nullptr, *fn, place));
+  const Callee* const fn = listener(options, value, otherwise, place);
+  if (!fn && !is_live(options)) return tree;
+  if (!options.map) return with_leaves(tree, tap_hook(options, value, nullptr, fn, place));
   const Shown mapped = options.map(tree, place);
-  return with_leaves(tree, tap_hook(options, value, &mapped, *fn, place));
+  return with_leaves(tree, tap_hook(options, value, &mapped, fn, place));
 }
 }  // namespace detail
 
@@ -54,7 +58,8 @@ Tree hook(const TapOptions& options, const Tree& tree, const Callee* otherwise,
 /// given for this name (Jitted::with_hooks) sees it, else `fn`, as a tap would; with neither the
 /// hook leaves no trace in the program. Names may repeat: the function then fires at each place.
 /// Works under every transformation, in control flow, and where nothing is traced. `options` are
-/// those of a tap, with the hook's name.
+/// those of a tap, with the hook's name. One that is `live` stays in the program in any case, and
+/// listeners may be turned on there while it runs: see live.h.
 template <class Value>
 auto hook(const TapOptions& options, const Value& value, Callee fn) {
   return detail::hook(options,
@@ -75,6 +80,18 @@ auto hook(const Name& name, const Value& value, Callee fn) {
 template <std::convertible_to<std::string> Name, class Value>
 auto hook(const Name& name, const Value& value, Place place = Place::current()) {
   return hook(TapOptions{.name = std::string(name)}, value, place);
+}
+/// The same with options behind the value: `hook("gradient", g, {.live = true})`.
+template <std::convertible_to<std::string> Name, class Value>
+auto hook(const Name& name, const Value& value, TapOptions options, Callee fn) {
+  options.name = std::string(name);
+  return hook(options, value, std::move(fn));
+}
+template <std::convertible_to<std::string> Name, class Value>
+auto hook(const Name& name, const Value& value, TapOptions options,
+          Place place = Place::current()) {
+  options.name = std::string(name);
+  return hook(options, value, place);
 }
 
 /// Listeners for the hooks that this thread passes operation by operation, outside every program,

@@ -33,6 +33,8 @@ struct JitOptions {
   /// on. Blocks are one operation; what XLA does of loops and branches is one too.
   std::function<Cut(const StageNode&)> cut = {};
   std::function<int(const StageInfo&)> stage_device = {};
+  /// All hooks of the function stay in the program, asleep where nobody listens: see live.h.
+  bool live_hooks = false;
 };
 
 /// A function that is compiled on demand. Calling it traces `f` with arguments of the given types,

@@ -43,6 +43,10 @@ struct Series {
     Summary summary;
   };
   std::vector<Point> points;
+  struct Run {
+    std::uint64_t firing, number;  // its first firing
+  };
+  std::vector<Run> runs;  // the last 64
 };
 
 /// Statistics of everything it is shown.
@@ -52,6 +56,7 @@ class Stats {
   POSTERN_API void operator()(const TapInfo& info, std::span<const AnyView> leaves) const;
   POSTERN_API std::vector<Series> series() const;  // in the order in which they first fired
   POSTERN_API std::string table() const;           // one line for each
+  POSTERN_API std::uint64_t number() const;        // that no other Stats of the process has
 
  private:
   std::shared_ptr<struct StatsState> state_;
@@ -134,6 +139,7 @@ class Histogram {
     std::uint64_t nan = 0, inf = 0;
   };
   POSTERN_API std::vector<Counts> counts() const;
+  POSTERN_API std::uint64_t number() const;  // that no other Histogram of the process has
 
  private:
   std::shared_ptr<struct HistogramState> state_;

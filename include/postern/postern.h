@@ -22,6 +22,7 @@
 #include <postern/library.h>
 #include <postern/linalg.h>
 #include <postern/listen.h>
+#include <postern/live.h>
 #include <postern/metrics.h>
 #include <postern/npy.h>
 #include <postern/ops.h>

@@ -20,6 +20,9 @@ struct ServeOptions {
   std::vector<std::string> hosts = {};
   double per_second = 10;  // updates of a page, from 0.1 to 10
   bool announce = true;    // the URL on stderr
+  /// Where listeners that are turned on from outside may make new files and keep checkpoints;
+  /// empty: nowhere.
+  std::string folder = ".";
 };
 
 /// Where the page is.
@@ -40,5 +43,12 @@ POSTERN_API Served serve(const ServeOptions& options = {});
 /// Sends what is new to who looks, for at most a quarter of a second, and ends the page. Does
 /// nothing when there is none.
 POSTERN_API void stop_serving();
+
+namespace detail {
+/// A socket that is connected to a process of this machine and this user, on which its server
+/// answers as the page's does. Throws Error: not_found when there is no such process or it does not
+/// listen, permission_denied when it is another user's.
+POSTERN_API int attach_socket(long process);
+}  // namespace detail
 
 }  // namespace postern

@@ -77,6 +77,7 @@ struct TapOptions {
                                // CallOptions::one_order
   std::int64_t keep_last = 0;  // async: at most so many firings wait, the oldest are lost
                                // (TapInfo::dropped counts); 0: none is ever lost
+  bool live = false;  // hooks: stays in the program for listeners that are turned on while it runs
 };
 
 namespace detail {

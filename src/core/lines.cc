@@ -7,7 +7,7 @@
 
 namespace postern::lines {
 
-std::atomic<bool> kept{false};
+std::atomic<int> watched{0};
 
 namespace {
 

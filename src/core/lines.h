@@ -17,12 +17,12 @@ struct Line {
 /// How many are kept, and of each how many bytes.
 inline constexpr std::size_t most = 500, longest = 4096;
 
-extern std::atomic<bool> kept;
+extern std::atomic<int> watched;  // by so many
 
 /// For who writes. While nobody watches it costs one load.
 void add_kept(const char* from, std::string_view text);
 inline void add(const char* from, std::string_view text) {
-  if (kept.load(std::memory_order_relaxed)) [[unlikely]]
+  if (watched.load(std::memory_order_relaxed) > 0) [[unlikely]]
     add_kept(from, text);
 }
 

@@ -16,9 +16,11 @@ class Living {
     static Living* const l = new Living;  // objects may live as long as the process
     return *l;
   }
-  void enter(T* object) {
+  /// Its number.
+  std::uint64_t enter(T* object) {
     std::scoped_lock lock(guard_);
     entries_.push_back({object, ++entered_});
+    return entered_;
   }
   void leave(T* object) {
     std::scoped_lock lock(guard_);

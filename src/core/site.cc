@@ -112,4 +112,14 @@ void check_signature(const SiteSpec& site) {
   if (site.function) check_signature(site, *site.function);
 }
 
+const std::shared_ptr<const detail::HostFunction>& asleep() {
+  static const auto* const function = [] {
+    auto f = std::make_shared<detail::HostFunction>();
+    f->parameters.push_back({Parameter::Kind::all_operands, {}});
+    f->invoke = [](void*, const detail::Firing&) {};
+    return new std::shared_ptr<const detail::HostFunction>(std::move(f));
+  }();
+  return *function;
+}
+
 }  // namespace postern

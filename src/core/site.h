@@ -6,6 +6,7 @@
 #include <postern/sharding.h>
 
 #include "core/described.h"
+#include "core/switch.h"
 #include "core/text.h"
 
 #include <atomic>
@@ -75,6 +76,8 @@ struct SiteSpec {
   std::int64_t until = 0;              // so many of those, 0: all
   std::int64_t keep_last = 0;          // async: undelivered firings that are kept, 0: all
   std::shared_ptr<SiteCounts> counts;  // where has_counts()
+  std::shared_ptr<Switch> live;        // of a live hook; without a listener of its own its function
+                                       // is asleep()
 
   bool from_file = false;  // so the program's text may not be what the site says
 
@@ -140,10 +143,10 @@ struct Described<SiteSpec> {
       field("transforms", &S::transforms), field("async", &S::async),
       field("derivatives", &S::derivatives), field("recomputed", &S::recomputed),
       field("every", &S::every), field("until", &S::until), field("keep_last", &S::keep_last),
-      transient("counts", &S::counts), field("mesh", &S::mesh), field("memory", &S::memory),
-      field("one_order", &S::one_order), field("partitioned", &S::partitioned),
-      field("cut", &S::cut), field("whole", &S::whole), field("device", &S::device),
-      transient("from_file", &S::from_file));  // the loader says so
+      transient("counts", &S::counts), transient("live", &S::live), field("mesh", &S::mesh),
+      field("memory", &S::memory), field("one_order", &S::one_order),
+      field("partitioned", &S::partitioned), field("cut", &S::cut), field("whole", &S::whole),
+      field("device", &S::device), transient("from_file", &S::from_file));  // the loader says so
 };
 
 /// Throws TypeError when the function's parameters cannot take the site's leaves: counts, dtypes,
@@ -151,6 +154,10 @@ struct Described<SiteSpec> {
 void check_signature(const SiteSpec& site, const detail::HostFunction& function);
 /// The same for the site's own function, if it is known.
 void check_signature(const SiteSpec& site);
+
+/// What stands for the function of a live hook that has none of its own: does nothing with any
+/// leaves.
+const std::shared_ptr<const detail::HostFunction>& asleep();
 
 /// Parameters of the one primitive behind call, tap, hook and print.
 struct SiteParams {

@@ -21,6 +21,7 @@
 #include "host/executor.h"
 #include "host/fire.h"
 #include "host/limit.h"
+#include "host/live.h"
 #include "host/lookout.h"
 #include "host/pending.h"
 #include "host/queue.h"
@@ -67,12 +68,6 @@ ErrorCode code_of_thrown() noexcept {
 }
 
 }  // namespace
-
-std::string too_late(const SiteSpec& spec, bool by_deadline) {
-  if (by_deadline) return "the run's deadline passed";
-  return fmt::format("no result within the limit of {:g} ms",
-                     std::chrono::duration<double, std::milli>(spec.timeout).count());
-}
 
 bool enter_function(const HostSite& site, const Firing& firing, std::exception_ptr& error,
                     ErrorCode& code) noexcept {
@@ -128,6 +123,12 @@ bool limited(const RunState& run, const HostSite& site) {
 /// Where several devices may fail at the same firing.
 void pass(RunState& run, const HostSite& site, int device) {
   if (run.poison && !together(site)) run.passes(site, device);
+}
+
+/// Whether the firing passes when its limit has, or it has ended. Those that listen at a live hook
+/// pass with it.
+bool passes_late(const RunState& run, const HostSite& site) {
+  return limited(run, site) && !site.spec->live && !site.is_listener;
 }
 
 /// A firing with a time limit: copies of the leaves that outlive the run, and the thread that works
@@ -201,7 +202,7 @@ bool fire_limited(RunState& run, const HostSite& site, void* const* data, int de
   // Short waits: a run that is cancelled has nothing to wake us with.
   while (!job->done && RunState::Clock::now() < limit && !run.stop.load())
     job->finished.wait_until(lock, std::min(limit, RunState::Clock::now() + 5ms));
-  pass(run, site, device);  // others' limits pass at the same time
+  if (passes_late(run, site)) pass(run, site, device);  // others' limits pass at the same time
   if (job->done) {
     const HostSite gone = std::move(
         job->site);  // its function goes with the run, even if the thread lets go of the job later
@@ -302,10 +303,9 @@ bool repeats(const HostSite& site, int device) {
   return !site.spots.empty() && site.spot(device).repeats;
 }
 
-bool fire_one(RunState& run, const HostSite& site, void* const* data, int device,
-              std::int64_t element, std::span<const bool> mask) noexcept {
-  if (!limited(run, site)) pass(run, site, device);
-  if (repeats(site, device)) return true;
+/// The same where what functions see and give may be recorded, or be given by a recording.
+bool fire_taped(RunState& run, const HostSite& site, void* const* data, int device,
+                std::int64_t element, std::span<const bool> mask) noexcept {
   if (!run.tape || site.of_tapes) return fire_as_asked(run, site, data, device, element, mask);
   try {
     if (run.tape->replays()) return run.tape->replay(run, site, data, device, element);
@@ -316,6 +316,34 @@ bool fire_one(RunState& run, const HostSite& site, void* const* data, int device
   } catch (...) {
     return keep_thrown(run, site, device);
   }
+}
+
+/// A live hook: the program's own listener if it has one, which a tape takes for its tap, then
+/// those that were turned on, in their order, each in the way that it was asked for.
+bool fire_live(RunState& run, const HostSite& site, void* const* data, int device,
+               std::int64_t element, std::span<const bool> mask) noexcept {
+  if (!site.awake) {
+    const auto changed = run.tape ? nullptr : changed_own(site);
+    if (!(changed ? fire_as_asked(run, *changed, data, device, element, mask)
+                  : fire_taped(run, site, data, device, element, mask)))
+      return false;
+  }
+  const auto sites = sites_at(*site.spec->live);
+  if (!sites) return true;
+  for (const auto& listener : *sites) {
+    if (listener->is_spent()) continue;
+    if (!fire_as_asked(run, *listener, data, device, element, mask)) return false;
+    if (listener->is_spent()) is_over(*site.spec->live, listener->number);
+  }
+  return true;
+}
+
+bool fire_one(RunState& run, const HostSite& site, void* const* data, int device,
+              std::int64_t element, std::span<const bool> mask) noexcept {
+  if (!passes_late(run, site)) pass(run, site, device);
+  if (repeats(site, device)) return true;
+  if (site.spec->live) return fire_live(run, site, data, device, element, mask);
+  return fire_taped(run, site, data, device, element, mask);
 }
 
 /// The leaves of element `e` of the batch.
@@ -405,12 +433,6 @@ timeline::Span begin(RunState& run, const HostSite& site, int device) {
 }
 
 }  // namespace
-
-void zero_results(const HostSite& site, void* const* buffers) noexcept {
-  for (std::size_t i = 0; i < site.results; ++i)
-    std::memset(buffers[site.operands + site.spec->masked + i], 0,
-                site.buffer_bytes[site.operands + i]);
-}
 
 bool fire(RunState& run, const HostSite& site, void* const* buffers, int device) noexcept {
   const Turn turn(run, site, device);

@@ -1,4 +1,5 @@
 // Sites whose elements have less than a byte: XLA packs some of them, functions see one a byte.
+#include <cstring>
 #include <vector>
 
 #include "core/check.h"
@@ -50,6 +51,12 @@ bool fire_packed(RunState& run, const HostSite& site, void* const* buffers, int 
   } catch (...) {
     return keep_thrown(run, site, device);
   }
+}
+
+void zero_results(const HostSite& site, void* const* buffers) noexcept {
+  for (std::size_t i = 0; i < site.results; ++i)
+    std::memset(buffers[site.operands + site.spec->masked + i], 0,
+                site.buffer_bytes[site.operands + i]);
 }
 
 }  // namespace postern::host

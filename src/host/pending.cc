@@ -25,6 +25,12 @@
 
 namespace postern::host {
 
+std::string too_late(const SiteSpec& spec, bool by_deadline) {
+  if (by_deadline) return "the run's deadline passed";
+  return fmt::format("no result within the limit of {:g} ms",
+                     std::chrono::duration<double, std::milli>(spec.timeout).count());
+}
+
 namespace {
 
 // A ticket tells where its call was started, also when that run is over: a number of the place in

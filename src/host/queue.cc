@@ -16,6 +16,7 @@
 #include "core/small_vector.h"
 #include "host/executor.h"
 #include "host/fire.h"
+#include "host/live.h"
 #include "host/lookout.h"
 #include "host/timeline.h"
 #include "host/unseen.h"
@@ -57,6 +58,7 @@ struct TapQueue::Item {
   int device;
   int leaves_at;
   std::unique_ptr<Transfer> transfer = {};  // instead of leaves in the block
+  std::unique_ptr<std::shared_ptr<const ListenerSite>> keeps = {};  // `site`, if it is one
 
   /// Where leaves of that size begin: the large ones are aligned for anything.
   static int leaves_of(const HostSite& site) {
@@ -149,6 +151,10 @@ bool TapQueue::push(RunState& run, const HostSite& site, int device, void* const
       Blocks::size_for(Item::bytes(site, mask.size()) + (fetch ? Transfer::overhead : 0));
   const std::size_t size = fetch ? Blocks::size_for(sizeof(Item)) : held;
   TapSource& source = run.tap_source();
+  std::unique_ptr<std::shared_ptr<const ListenerSite>> keeps;
+  if (site.is_listener)
+    keeps = std::make_unique<std::shared_ptr<const ListenerSite>>(
+        static_cast<const ListenerSite&>(site).shared_from_this());
   std::shared_ptr<TapSource> gone;  // what a lost firing kept alive goes after the lock
   Lock lock(guard_, std::defer_lock);
   acquire(lock);
@@ -175,7 +181,8 @@ bool TapQueue::push(RunState& run, const HostSite& site, int device, void* const
                                                    .held = held,
                                                    .mask = mask.size(),
                                                    .device = device,
-                                                   .leaves_at = Item::leaves_of(site)};
+                                                   .leaves_at = Item::leaves_of(site),
+                                                   .keeps = std::move(keeps)};
   held_ += held;
   peak_ = std::max(peak_, held_);
   if (!fetch && size <= copied_under_lock) {

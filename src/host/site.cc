@@ -34,7 +34,7 @@ HostSite::HostSite(SitePtr s, std::shared_ptr<const detail::HostFunction> fn)
     spots.push_back(std::move(spot));
   }
   direct = std::ranges::none_of(spots, &Spot::repeats) && spec->levels.empty() && !spec->masked &&
-           spec->role == SiteSpec::Role::whole && !spec->async && !spec->chooses() &&
+           spec->role == SiteSpec::Role::whole && !spec->async && !spec->chooses() && !spec->live &&
            spec->timeout.count() == 0 && spec->warn_after.count() == 0;
   one_order = spec->one_order && !spots.empty();
   inputs = operands + spec->masked;
@@ -87,6 +87,7 @@ void HostSite::serve(std::shared_ptr<const detail::HostFunction> found) {
   object = function->object.get();
   of_tapes = is_of_tapes(*function);
   of_processes = is_of_processes(*function);
+  awake = spec->live && function == asleep() ? &spec->live->on : nullptr;
   told = function->wants_call_info || function->wants_tap_info;
   quick = direct && !one_order && !told && !packed && !unchecked && buffers <= few;
 }

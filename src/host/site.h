@@ -20,6 +20,9 @@ struct HostSite {
   };
   const Spot& spot(int device) const;
 
+  /// Of a live hook: nobody listens. Then a firing does nothing but take its turn, if it has one.
+  bool sleeps() const { return awake && !awake->load(std::memory_order_relaxed) && !one_order; }
+
   SitePtr spec;
   bool quick =
       false;  // the handler may take its short way: direct, few buffers, and none of the following
@@ -27,10 +30,13 @@ struct HostSite {
   bool packed = false;  // some leaf has elements of less than a byte
   bool unchecked =
       false;  // the program is from a file: what it passes must be compared with the site
-  bool one_order = false;     // over all devices of a run
-  bool of_tapes = false;      // one of ours that write and read the tapes of loops
-  bool of_processes = false;  // one of ours that meet other processes
-  bool direct = false;        // the function is entered on the spot, with the call's own buffers
+  bool one_order = false;                    // over all devices of a run
+  bool of_tapes = false;                     // one of ours that write and read the tapes of loops
+  bool of_processes = false;                 // one of ours that meet other processes
+  bool is_listener = false;                  // a ListenerSite, see host/live
+  const std::atomic<bool>* awake = nullptr;  // of a live hook that has no listener of its own:
+                                             // whether any was turned on
+  bool direct = false;  // the function is entered on the spot, with the call's own buffers
   std::size_t operands = 0, results = 0;
   std::size_t inputs = 0,
               buffers = 0;  // of the equation: operands and the mask if any; these and the results

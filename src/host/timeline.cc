@@ -36,9 +36,10 @@ struct Book {
   Clock::time_point first = Clock::time_point::max(), last = Clock::time_point::min();
   std::string file;  // of the environment
 
-  bool recorded = false, watched = false;
+  bool recorded = false;
+  int watched = 0;  // by so many
   std::deque<Event> recent;
-  void apply() { recording = recorded || watched; }
+  void apply() { recording = recorded || watched > 0; }
 };
 Book& book() {
   static Book* const b = new Book;  // events may come after main
@@ -101,7 +102,7 @@ void add(Kind kind, std::string_view name, Clock::time_point start, Clock::time_
   Book& b = book();
   const double seconds = std::chrono::duration<double>(end - start).count();
   std::scoped_lock lock(b.guard);
-  if (b.watched) {
+  if (b.watched > 0) {
     b.recent.push_back({kind, std::string(name), start, end, thread_number(), device, run});
     if (b.recent.size() > most_recent) b.recent.pop_front();
   }
@@ -128,8 +129,8 @@ void record(bool on) {
 
 void watch(bool on) {
   std::scoped_lock lock(book().guard);
-  book().watched = on;
-  if (!on) book().recent.clear();
+  book().watched += on ? 1 : -1;
+  if (book().watched == 0) book().recent.clear();
   book().apply();
 }
 

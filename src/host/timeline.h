@@ -70,7 +70,7 @@ struct Event {
   std::uint64_t run;
 };
 inline constexpr std::size_t most_recent = 2048;
-void watch(bool on);
+void watch(bool on);  // one more who does, or one less
 /// Those that ended after this moment.
 std::vector<Event> recent(Clock::time_point after);
 

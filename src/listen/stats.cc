@@ -40,16 +40,20 @@ Entry& entry_of(std::vector<Entry>& entries, const TapInfo& info, std::size_t le
 namespace listen {
 
 struct StatsState {
-  StatsState() { Living<StatsState>::all().enter(this); }
   ~StatsState() { Living<StatsState>::all().leave(this); }
   struct Entry : Series {
     std::uint64_t stride = 1;  // firings between points
   };
   std::mutex guard;
   std::vector<Entry> entries;
-  static constexpr std::size_t most_points = 2048;
+  const std::uint64_t number = Living<StatsState>::all().enter(this);
+  static constexpr std::size_t most_points = 2048, most_runs = 64;
 
-  void see(Entry& e, const Summary& s) {
+  void see(Entry& e, const Summary& s, std::uint64_t run) {
+    if (e.runs.empty() || e.runs.back().number != run) {
+      if (e.runs.size() == most_runs) e.runs.erase(e.runs.begin());
+      e.runs.push_back({e.firings, run});
+    }
     if (e.firings % e.stride == 0) {
       if (e.points.size() == most_points) {  // every other one goes
         for (std::size_t i = 0; i < most_points / 2; ++i) e.points[i] = e.points[2 * i];
@@ -70,9 +74,11 @@ void Stats::operator()(const TapInfo& info, std::span<const AnyView> leaves) con
   for (std::size_t i = 0; i < leaves.size(); ++i) {
     const Summary s = host::summarize_live(leaves[i], info.mask);
     std::scoped_lock lock(state_->guard);
-    state_->see(entry_of(state_->entries, info, i), s);
+    state_->see(entry_of(state_->entries, info, i), s, info.run);
   }
 }
+
+std::uint64_t Stats::number() const { return state_->number; }
 
 std::vector<Series> Stats::series() const {
   std::scoped_lock lock(state_->guard);
@@ -90,9 +96,7 @@ std::string Stats::table() const {
 }
 
 struct HistogramState {
-  explicit HistogramState(int n) : bins(static_cast<std::size_t>(n)) {
-    Living<HistogramState>::all().enter(this);
-  }
+  explicit HistogramState(int n) : bins(static_cast<std::size_t>(n)) {}
   ~HistogramState() { Living<HistogramState>::all().leave(this); }
   struct Entry : Histogram::Counts {
     int device = 0;
@@ -101,6 +105,7 @@ struct HistogramState {
   const std::size_t bins;
   std::mutex guard;
   std::vector<Entry> entries;
+  const std::uint64_t number = Living<HistogramState>::all().enter(this);
 
   /// Doubles the range until it holds [low, high]; pairs of bins become one, on the side away from
   /// the growth.
@@ -140,6 +145,8 @@ void Histogram::operator()(const TapInfo& info, std::span<const AnyView> leaves)
   for (std::size_t i = 0; i < leaves.size(); ++i)
     state_->see(entry_of(state_->entries, info, i), leaves[i], info.mask);
 }
+
+std::uint64_t Histogram::number() const { return state_->number; }
 
 std::vector<Histogram::Counts> Histogram::counts() const {
   std::scoped_lock lock(state_->guard);

@@ -267,7 +267,8 @@ Tensors record(PrintJob job, const detail::Shown& sent, const Place& place) {
                        .every = o.every,
                        .partitioned = o.partitioned,
                        .one_order = o.one_order};
-  return detail::tap_as("print", tap, sent, nullptr, Callee(std::move(job), place), place);
+  const Callee fn(std::move(job), place);
+  return detail::tap_as("print", tap, sent, nullptr, &fn, place);
 }
 
 }  // namespace

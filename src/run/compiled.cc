@@ -21,6 +21,7 @@
 #include "run/partitioned.h"
 #include "run/sharded.h"
 #include "run/unwatched.h"
+#include "serve/serve.h"
 #include "shard/processes.h"
 #include "shard/shard_map.h"
 #include "trace/literal.h"
@@ -236,6 +237,7 @@ CompiledProgram::CompiledProgram(std::shared_ptr<const ProgramModule> module, st
     partitioned_ = load_partitioned(*module_);
   else
     code_ = compiled_text(module_->text);
+  live::add_hooks(std::string(host::timeline::module_name(module_->text)), module_->sites);
 }
 
 CompiledProgram::~CompiledProgram() = default;

@@ -17,6 +17,7 @@
 #include "run/ordered.h"
 #include "run/run_record.h"
 #include "run/runtime.h"
+#include "serve/serve.h"
 #include "shard/shard_map.h"
 
 namespace postern::run {
@@ -42,6 +43,13 @@ DrivenSites::DrivenSites(const Program& program)
     if (e.primitive->site) add(*this, as<SiteParams>(*e.params).site);
     return false;
   });
+  live::add_hooks(program.name, specs());
+}
+
+std::vector<SitePtr> DrivenSites::specs() const {
+  std::vector<SitePtr> out;
+  for (const host::HostSite& site : list) out.push_back(site.spec);
+  return out;
 }
 
 DrivenRun::DrivenRun(std::shared_ptr<const DrivenSites> of, StagedPrograms* family)
@@ -233,6 +241,11 @@ Tensors fire_now(const Primitive& primitive, const ParamsPtr& params, TensorSpan
     site = run->sites;
   }
 
+  if (site->sleeps()) {
+    if (run->stop.load()) run->rethrow();
+    return {operands.begin(),
+            operands.begin() + static_cast<std::ptrdiff_t>(spec->operands.size())};
+  }
   std::vector<const Type*> types;
   std::vector<std::shared_ptr<const void>> keep;
   std::vector<void*> buffers;

@@ -19,6 +19,8 @@ struct DrivenSites {
   explicit DrivenSites(const Program& program);
   explicit DrivenSites(const SitePtr& site);
 
+  std::vector<SitePtr> specs() const;
+
   std::vector<host::HostSite> list;
   std::map<const SiteSpec*, std::size_t> index;
   bool named = false;  // some are found by name

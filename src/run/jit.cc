@@ -196,7 +196,8 @@ std::shared_ptr<JitCore> with_hooks(const JitCore& core, std::vector<HookBinding
 const std::vector<HookInfo>& hooks_of(const Entry& e) { return e.hooks; }
 
 NestedHooks::NestedHooks(const JitCore& core) : core_(core) {
-  if (!core.listeners.empty()) scope_ = std::make_unique<HookScope>(core.listeners, false);
+  if (!core.listeners.empty() || core.options->live_hooks)
+    scope_ = std::make_unique<HookScope>(core.listeners, false, core.options->live_hooks);
 }
 NestedHooks::~NestedHooks() = default;
 void NestedHooks::check_known() const {
@@ -218,7 +219,7 @@ struct Traced {
 Traced trace_for(const Entry& e, const JitCore& core, const Tracer& tracer) {
   Outputs out;
   const std::uint64_t met = blocks::met();
-  HookScope hooks(core.listeners, true);
+  HookScope hooks(core.listeners, true, core.options->live_hooks);
   Closed closed = trace_program("jit", e.types, [&](TensorSpan leaves) {
     tracer(Tensors(leaves.begin(), leaves.end()), out);
     return out.leaves;
@@ -364,7 +365,7 @@ std::shared_ptr<StartedRun> start(const Entry& e, const Key& key, const RunOptio
       [run, keep = e.shared_from_this(), arguments = arguments_of(key)] {
         return drive(*keep, *run, arguments);
       },
-      options);
+      options, e.sites->specs());
 }
 
 Lowered lowered(const Entry& entry) {

@@ -1,8 +1,10 @@
 // Starting, waiting, cancelling.
 #include "run/start.h"
 
+#include <postern/live.h>
 #include <postern/shard.h>
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
@@ -33,6 +35,7 @@ struct StartedRun {
   bool seen = false;  // by somebody who waited
   RunState::Clock::time_point deadline = RunState::Clock::time_point::max();
   std::function<void()> at_end;
+  std::vector<std::uint64_t> live_hooks;  // their numbers
 
   ~StartedRun() {
     if (status == RunStatus::failed && !seen) host::keep_unseen(failure);
@@ -74,6 +77,7 @@ void work(StartedRun& run, const std::function<Tensors()>& body) {
 std::shared_ptr<StartedRun> start_run(std::shared_ptr<const run::CompiledProgram> program,
                                       Tensors arguments, const RunOptions& options) {
   auto record = std::make_shared<run::RunRecord>(run::Runtime::get().plugin());
+  const std::vector<SitePtr>& sites = program->module().sites;
   return start_run(
       record,
       [record, program = std::move(program), arguments = std::move(arguments)] {
@@ -83,15 +87,18 @@ std::shared_ptr<StartedRun> start_run(std::shared_ptr<const run::CompiledProgram
         program->run(pointers, results, record);
         return results;
       },
-      options);
+      options, sites);
 }
 
 std::shared_ptr<StartedRun> start_run(std::shared_ptr<RunState> state,
-                                      std::function<Tensors()> body, const RunOptions& options) {
+                                      std::function<Tensors()> body, const RunOptions& options,
+                                      std::span<const SitePtr> sites) {
   check(options.deadline.count() >= 0,
         "start: the deadline must be positive, or 0 for none, got {} ns", options.deadline.count());
   auto run = std::make_shared<StartedRun>();
   run->record = std::move(state);
+  for (const SitePtr& site : sites)
+    if (site->live) run->live_hooks.push_back(site->live->number);
   run->record->context = options.context;
   run->record->sink = options.sink;
   run->record->tape = host::current_tape();
@@ -172,6 +179,14 @@ void at_end_of(StartedRun& run, std::function<void()> act) {
 
 void keep_with(StartedRun& run, std::shared_ptr<const void> thing) {
   static_cast<run::RunRecord&>(*run.record).kept = std::move(thing);
+}
+
+std::vector<LiveHook> live_hooks_of(const StartedRun& run) {
+  std::vector<LiveHook> out;
+  for (LiveHook& hook : live_hooks())
+    if (std::ranges::find(run.live_hooks, hook.number()) != run.live_hooks.end())
+      out.push_back(std::move(hook));
+  return out;
 }
 
 RunStatus status_of(const StartedRun& run) {

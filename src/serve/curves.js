@@ -31,6 +31,7 @@ function ticks(low, high, most) {
 class Chart {
   constructor(title) {
     this.lines = [];
+    this.entries = [];
     this.zoom = null;
     this.dirty = true;
     this.at = null;
@@ -56,9 +57,6 @@ class Chart {
   add(line) {
     line.number = this.lines.length;
     this.lines.push(line);
-    line.entry = make("span", this.caption);
-    line.key = make("canvas", line.entry);
-    line.text = make("span", line.entry);
   }
   show(zoom) {
     this.zoom = zoom;
@@ -66,7 +64,7 @@ class Chart {
   }
   extent() {
     let from = Infinity, to = -Infinity;
-    for (const { points } of this.lines)
+    for (const { points } of drawnIn(this))
       if (points.length) {
         from = Math.min(from, points[0][0]);
         to = Math.max(to, points[points.length - 1][0]);
@@ -115,11 +113,11 @@ class Chart {
     };
   }
   /// The points in view, smoothed: [firing, mean, min, max].
-  inView(line) {
+  inView(all) {
     const [from, to] = this.zoom || [-Infinity, Infinity];
     let average = null;
     const out = [];
-    for (const p of line.points) {
+    for (const p of all) {
       let mean = p[1];
       if (mean !== null && state.smooth > 0) {
         average = average === null ? mean : state.smooth * average + (1 - state.smooth) * mean;
@@ -132,7 +130,8 @@ class Chart {
   draw() {
     this.dirty = false;
     const { to, width, height } = canvasOf(this.canvas);
-    const views = this.lines.map((l) => this.inView(l));
+    const drawn = drawnIn(this);
+    const views = drawn.map((l) => this.inView(l.points));
     const usable = (y) => y !== null && isFinite(y) && (!state.log || y > 0);
     let low = Infinity, high = -Infinity;
     for (const v of views)
@@ -163,7 +162,7 @@ class Chart {
       to.fillText(number(t), Math.min(Math.max(x(t), left + 8), right - 12), down + 4);
     to.save();
     to.beginPath(); to.rect(left, up - 4, right - left, down - up + 8); to.clip();
-    views.forEach((points, i) => this.drawLine(to, points, this.lines[i], x, y, usable));
+    views.forEach((points, i) => this.drawLine(to, points, drawn[i], x, y, usable));
     if (this.from !== undefined && this.to !== undefined) {
       to.fillStyle = `${style("--focus")}33`;
       to.fillRect(x(this.from), up, x(this.to) - x(this.from), down - up);
@@ -174,11 +173,12 @@ class Chart {
       to.beginPath(); to.moveTo(x(this.at), up); to.lineTo(x(this.at), down); to.stroke();
     }
     to.restore();
-    this.describe(views);
+    this.describe(drawn, views);
   }
   drawLine(to, points, line, x, y, usable) {
     const color = style(`--c${line.number % 6}`);
-    if (state.band && points.some((p) => p[2] !== p[3])) {
+    to.globalAlpha = line.faint ? 0.45 : 1;
+    if (state.band && !line.faint && points.some((p) => p[2] !== p[3])) {
       const inside = points.filter((p) => usable(p[2]) && usable(p[3]));
       to.beginPath();
       inside.forEach((p) => to.lineTo(x(p[0]), y(p[3])));
@@ -200,26 +200,36 @@ class Chart {
     to.stroke();
     to.setLineDash([]);
     to.lineWidth = 1;
+    to.globalAlpha = 1;
     if (points.length === 1 && usable(points[0][1])) {
       to.fillStyle = color;
       to.fillRect(x(points[0][0]) - 2, y(points[0][1]) - 2, 4, 4);
     }
   }
-  describe(views) {
-    this.lines.forEach((line, i) => {
-      const { to, width, height } = canvasOf(line.key);
+  /// Keys of what is drawn: entries of the caption are made and taken away as there are more or less.
+  describe(drawn, views) {
+    while (this.entries.length > drawn.length) this.entries.pop().entry.remove();
+    while (this.entries.length < drawn.length) {
+      const entry = make("span", this.caption);
+      this.entries.push({ entry, key: make("canvas", entry), text: make("span", entry) });
+    }
+    drawn.forEach((line, i) => {
+      const { key, text } = this.entries[i];
+      const { to, width, height } = canvasOf(key);
       to.strokeStyle = style(`--c${line.number % 6}`);
       to.lineWidth = 2;
       to.setLineDash(dashes[line.number % dashes.length]);
       to.beginPath(); to.moveTo(0, height / 2); to.lineTo(width, height / 2); to.stroke();
-      let shown = line.last.mean, when = "";
+      const points = line.points;
+      let shown = line.last ? line.last.mean : points.length ? points[points.length - 1][1] : null;
+      let when = "";
       if (this.at !== null && views[i].length) {
         const near = views[i].reduce((a, b) =>
           Math.abs(b[0] - this.at) < Math.abs(a[0] - this.at) ? b : a);
         shown = near[1];
         when = ` at ${near[0]}`;
       }
-      line.text.textContent = `${number(shown)}${when}${line.label ? ` · ${line.label}` : ""}`;
+      text.textContent = `${number(shown)}${when}${line.label ? ` · ${line.label}` : ""}`;
     });
     const first = this.lines[0];
     this.canvas.setAttribute("aria-label",
@@ -244,6 +254,7 @@ function seriesNews(s) {
     line.row.id = `series-${s.id}`;
   }
   Object.assign(line, { last: s.last, all: s.all, firings: s.firings });
+  if (s.runs) line.runs = s.runs;
   const seen = line.points.length ? line.points[line.points.length - 1][0] : -1;
   for (const p of s.points) if (p[0] > seen) line.points.push(p);
   if (line.points.length > mostPoints) line.points = line.points.filter((p, i) => i % 2 === 0);

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 #include <optional>
 
 namespace postern::live {
@@ -87,6 +88,25 @@ int parse_header(std::string_view line, Request& out) {
   return out.headers.emplace(std::move(name), value).second ? 200 : 400;
 }
 
+/// The body of a request; `rest` is what came behind the head.
+Parsed with_body(Request request, std::string_view rest) {
+  const std::string& length = request.header("content-length");
+  const bool chunked = !request.header("transfer-encoding").empty();
+  if (!request.posts) return {chunked || (!length.empty() && length != "0") ? 413 : 200, request};
+  if (chunked || length.empty()) return {411};
+  if (!request.header("expect").empty()) return {417};
+  if (request.header("content-type") != "application/json") return {415};
+  std::size_t size = 0;
+  const auto [end, error] = std::from_chars(length.data(), length.data() + length.size(), size);
+  if (error == std::errc::result_out_of_range) return {413};
+  if (error != std::errc() || end != length.data() + length.size()) return {400};
+  if (size > longest_body) return {413};
+  if (rest.size() > size) return {400};
+  if (rest.size() < size) return {0};
+  request.body = rest;
+  return {200, std::move(request)};
+}
+
 }  // namespace
 
 const std::string& Request::asked(const std::string& name) const { return value_of(query, name); }
@@ -108,12 +128,10 @@ Parsed parse_request(std::string_view bytes) {
   while (!head.empty())
     if (const int status = parse_header(take_until(head, "\r\n"), out.request); status != 200)
       return {status};
-  if (method != "GET") return {405};
-  const std::string& length = out.request.header("content-length");
-  if (!out.request.header("transfer-encoding").empty() || (!length.empty() && length != "0"))
-    return {413};
+  out.request.posts = method == "POST";
+  if (method != "GET" && !out.request.posts) return {405};
   if (out.request.header("host").empty()) return {400};
-  return out;
+  return with_body(std::move(out.request), bytes.substr(end + 4));
 }
 
 const char* reason(int status) {
@@ -124,8 +142,12 @@ const char* reason(int status) {
     case 404: return "Not Found";
     case 405: return "Method Not Allowed";
     case 408: return "Request Timeout";
+    case 409: return "Conflict";
+    case 411: return "Length Required";
     case 413: return "Content Too Large";
     case 414: return "URI Too Long";
+    case 415: return "Unsupported Media Type";
+    case 417: return "Expectation Failed";
     case 421: return "Misdirected Request";
     case 431: return "Request Header Fields Too Large";
     case 503: return "Service Unavailable";
@@ -140,8 +162,8 @@ std::string response(int status, std::string_view type, std::string_view body,
       "HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n"
       "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nReferrer-Policy: "
       "no-referrer\r\n{}{}\r\n{}",
-      status, reason(status), type, body.size(), status == 405 ? "Allow: GET\r\n" : "", headers,
-      body);
+      status, reason(status), type, body.size(), status == 405 ? "Allow: GET, POST\r\n" : "",
+      headers, body);
 }
 
 bool is_own_host(const Request& request, const std::vector<std::string>& names) {

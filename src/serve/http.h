@@ -1,5 +1,5 @@
-// Requests of HTTP/1.1 as the live page gets them: GET without a body. Whatever else comes is
-// refused by its status.
+// Requests of HTTP/1.1 as the live page gets them: GET without a body, and POST with one that is
+// JSON and short. Whatever else comes is refused by its status.
 #pragma once
 #include <map>
 #include <string>
@@ -8,13 +8,15 @@
 
 namespace postern::live {
 
-/// A request longer than this is refused.
-inline constexpr std::size_t longest_request = 8192;
+/// A request longer than this is refused, up to where its body begins; and a longer body.
+inline constexpr std::size_t longest_request = 8192, longest_body = 4096;
 
 struct Request {
+  bool posts = false;                          // else it gets
   std::string path;                            // without the query
   std::map<std::string, std::string> query;    // decoded
   std::map<std::string, std::string> headers;  // names in lower case
+  std::string body;
   /// Empty for what is not there.
   const std::string& asked(const std::string& name) const;
   const std::string& header(const std::string& name) const;

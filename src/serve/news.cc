@@ -6,15 +6,20 @@
 #include <postern/tap.h>
 
 #include <algorithm>
+#include <mutex>
 #include <nlohmann/json.hpp>
 
+#include "cluster/cluster.h"
 #include "core/known_programs.h"
 #include "core/lines.h"
 #include "core/primitive.h"
 #include "core/site.h"
+#include "host/live.h"
 #include "host/timeline.h"
 #include "listen/stats.h"
 #include "platform/platform.h"
+#include "serve/process_now.h"
+#include "serve/switches.h"
 
 namespace postern::live {
 
@@ -57,6 +62,7 @@ std::vector<SeriesNews> series_news(Told& told) {
       news.about.transforms = s.transforms;
     }
     news.about.firings = s.firings;
+    if (fresh || known->second <= s.runs.back().firing) news.about.runs = s.runs;
     news.about.last = s.last;
     news.about.all = s.all;
     const auto first = std::ranges::lower_bound(s.points, seen, {}, &listen::Series::Point::firing);
@@ -84,6 +90,10 @@ Json series_json(Told& told) {
                   {"place", to_string(s.place)},
                   {"device", s.device},
                   {"transforms", s.transforms}});
+    if (!s.runs.empty()) {
+      one["runs"] = Json::array();
+      for (const auto& [firing, run] : s.runs) one["runs"].push_back({firing, run});
+    }
     Json points = Json::array();
     const std::size_t stride = (s.points.size() + each - 1) / std::max<std::size_t>(each, 1);
     for (std::size_t i = 0; i < s.points.size(); i += std::max<std::size_t>(stride, 1)) {
@@ -207,10 +217,28 @@ Json devices_json(Told& told) {
   return out;
 }
 
+/// At most once a second, and when there is something to see of it.
+Json process_json(Told& told) {
+  const auto now = Clock::now();
+  if (now - told.process < std::chrono::seconds(1) || known_programs().empty()) return {};
+  told.process = now;
+  const ProcessNow p = process_now();
+  const auto* const cluster = clusters::Cluster::joined();
+  return {{"pid", p.pid},
+          {"host", p.host},
+          {"seconds", p.seconds},
+          {"memory", p.memory},
+          {"threads", p.threads},
+          {"rank", cluster ? cluster->rank() : 0},
+          {"ranks", cluster ? cluster->size() : 1}};
+}
+
 }  // namespace
 
 std::vector<DeviceInfo> devices_in_use() {
-  static std::vector<DeviceInfo> found;  // of the server's thread alone
+  static std::mutex guard;
+  static std::vector<DeviceInfo> found;
+  std::scoped_lock lock(guard);
   if (found.empty() && !known_programs().empty()) found = devices();
   return found;
 }
@@ -227,6 +255,9 @@ std::string News::since(Told& told) const {
   add("events", events_json(told, begin_));
   add("programs", programs_json(told));
   add("devices", devices_json(told));
+  add("process", process_json(told));
+  const std::pair hooks{host::live_changes(), live_hooks().size()};
+  if (std::exchange(told.hooks, hooks) != hooks) out["hooks"] = live_hooks_json();
   if (out.empty()) return "";
   out["seconds"] = std::chrono::duration<double>(Clock::now() - begin_).count();
   // Texts are users': what is no UTF-8 is replaced.

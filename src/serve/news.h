@@ -23,8 +23,9 @@ struct Told {
   std::map<Entry, std::uint64_t> series, histograms;    // firings, elements
   std::map<std::uint64_t, std::pair<std::int64_t, std::string>> progress;
   std::uint64_t line = 0, program = 0;
-  Clock::time_point event{};
-  std::vector<std::uint64_t> queues;  // what is in them and has been, by device
+  Clock::time_point event{}, process{};
+  std::pair<std::uint64_t, std::size_t> hooks;  // changes of them, and how many there are
+  std::vector<std::uint64_t> queues;            // what is in them and has been, by device
 };
 
 /// The devices, once a program was compiled: to ask for them before would start the runtime.

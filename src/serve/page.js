@@ -33,8 +33,8 @@ const duration = (s) => {
 };
 
 const state = {
-  series: new Map(), charts: new Map(), histograms: new Map(), bars: new Map(),
-  lastLine: 0, events: [], seconds: 0, smooth: 0, log: false, band: true, paused: false,
+  series: new Map(), charts: new Map(), histograms: new Map(), bars: new Map(), hooks: new Map(),
+  files: [], compare: "", lastLine: 0, events: [], seconds: 0, smooth: 0, log: false, band: true, paused: false,
 };
 const mostPoints = 4096, mostLines = 500, mostColumns = 160, timelineSeconds = 10;
 
@@ -55,10 +55,10 @@ function progressNews(p) {
     + `${duration(p.seconds)}${left}${p.numbers ? ` · ${p.numbers.trim()}` : ""}`;
 }
 
-function linesNews(lines) {
+function linesNews(lines, own = false) {
   const box = $("lines"), follows = box.scrollTop + box.clientHeight >= box.scrollHeight - 20;
   for (const line of lines) {
-    if (line.number <= state.lastLine) continue;
+    if (line.number <= state.lastLine && !own) continue;
     state.lastLine = line.number;
     make("div", box, line.text, line.from);
   }
@@ -111,6 +111,13 @@ function devicesNews(devices) {
   }
 }
 
+function processNews(p) {
+  const parts = [`process ${p.pid} on ${p.host}`, `up ${duration(p.seconds)}`,
+    `${bytes(p.memory)} of memory`, `${p.threads} threads`];
+  if (p.ranks > 1) parts.splice(1, 0, `rank ${p.rank} of ${p.ranks}`);
+  $("process").textContent = parts.join(" · ");
+}
+
 function take(news) {
   state.seconds = news.seconds ?? state.seconds;
   (news.series || []).forEach(seriesNews);
@@ -118,15 +125,17 @@ function take(news) {
   (news.progress || []).forEach(progressNews);
   (news.programs || []).forEach(programNews);
   if (news.devices) devicesNews(news.devices);
+  if (news.process) processNews(news.process);
+  if (news.hooks) hooksNews(news.hooks);
   const begin = state.seconds - timelineSeconds;
   state.events = state.events.concat(news.events || []).filter((e) => e[2] + e[3] > begin);
   const filled = { curves: state.series.size, values: state.series.size,
-    histograms: state.histograms.size, lines: state.lastLine || news.lines, timeline: 1,
-    programs: $("programs").childElementCount, devices: $("devices").tBodies[0].rows.length };
+    histograms: state.histograms.size, hooks: state.hooks.size, lines: state.lastLine || news.lines, timeline: 1,
+    process: $("process").textContent, programs: $("programs").childElementCount, devices: $("devices").tBodies[0].rows.length };
   for (const [id, has] of Object.entries(filled))
     $(id).closest("section").classList.toggle("filled", Boolean(has));
   linesNews(news.lines || []);
-  $("empty").hidden = state.series.size + state.histograms.size + state.bars.size > 0;
+  $("empty").hidden = state.hooks.size + state.series.size + state.histograms.size + state.bars.size > 0;
   $("timeline").hidden = state.events.length === 0;
 }
 
@@ -142,6 +151,11 @@ function reset() {
 function allDirty() {
   state.charts.forEach((c) => { c.dirty = true; });
   state.histograms.forEach((h) => { h.dirty = true; });
+}
+
+function showAll() {
+  state.charts.forEach((c) => c.show(null));
+  redraw();
 }
 
 function find() {
@@ -173,7 +187,8 @@ let source = null, updatesLeft = Number(asked.get("updates")) || Infinity;
 function connect() {
   if (source) source.close();
   const timeline = $("record").checked ? "&timeline=1" : "";
-  source = new EventSource(`/events?token=${encodeURIComponent(token)}${timeline}`);
+  source = new EventSource(
+    `/events?token=${encodeURIComponent(token)}&client=${client}${timeline}`);
   const status = (text, className) => {
     $("status").textContent = text;
     $("status").className = className;
@@ -181,6 +196,7 @@ function connect() {
   const count = () => {
     if (--updatesLeft > 0) return;
     source.close();
+    frame();  // now: who waits for these words reads the page at once
     status("as it was", "on");
   };
   source.onopen = () => status("live", "on");
@@ -203,6 +219,10 @@ function connect() {
 $("smooth").oninput = (e) => { state.smooth = +e.target.value; allDirty(); redraw(); };
 $("log").onchange = (e) => { state.log = e.target.checked; allDirty(); redraw(); };
 $("band").onchange = (e) => { state.band = e.target.checked; allDirty(); redraw(); };
+$("compare").onchange = (e) => { state.compare = e.target.value; showAll(); };
+$("save").onclick = saveCurves;
+$("open").onchange = (e) => openFiles(e.target.files);
+$("open").parentElement.onkeydown = (e) => { if (e.key === "Enter") $("open").click(); };
 $("find").oninput = () => { find(); redraw(); };
 $("record").onchange = connect;
 $("pause").onclick = () => {
@@ -215,9 +235,11 @@ $("keys").onclick = () => {
   $("keys").setAttribute("aria-expanded", !$("help").hidden);
 };
 document.onkeydown = (e) => {
-  if (["INPUT", "BUTTON", "SUMMARY"].includes(e.target.tagName) || e.ctrlKey || e.metaKey) return;
+  if (["INPUT", "BUTTON", "SUMMARY", "SELECT", "LABEL"].includes(e.target.tagName) || e.ctrlKey || e.metaKey) return;
   const act = { " ": () => $("pause").click(), "/": () => $("find").focus(),
-    l: () => $("log").click() }[e.key];
+    l: () => $("log").click(),
+    r: () => { $("compare").value = state.compare ? "" : "runs"; $("compare").onchange(
+      { target: $("compare") }); } }[e.key];
   if (act) { e.preventDefault(); act(); }
 };
 document.onpointermove = redraw;

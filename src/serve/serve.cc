@@ -2,15 +2,22 @@
 #include "serve/serve.h"
 
 #include <pthread.h>
+#include <sys/time.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
+#include <string_view>
+#include <utility>
 
 #include "core/check.h"
 #include "core/fork.h"
 #include "core/log.h"
+#include "host/live.h"
+#include "serve/attach_address.h"
 #include "serve/server.h"
 
 namespace postern {
@@ -20,8 +27,8 @@ namespace {
 /// Never destroyed: programs may still run after main.
 struct Current {
   std::mutex guard;
-  std::unique_ptr<live::Server> server;
-  bool registered = false;
+  std::unique_ptr<live::Server> server, for_attach;
+  bool registered = false, asked_for_attach = false;
 };
 Current& current() {
   static Current* const c = new Current;
@@ -31,9 +38,42 @@ Current& current() {
 void watch_forks_of_server() {
   pthread_atfork([] { current().guard.lock(); }, [] { current().guard.unlock(); },
                  [] {
-                   if (auto* const server = current().server.release()) server->let_go_in_child();
+                   for (auto* one : {&current().server, &current().for_attach})
+                     if (auto* const server = one->release()) server->let_go_in_child();
                    current().guard.unlock();
                  });
+}
+
+void stop_attach() {
+  std::unique_ptr<live::Server> server;
+  {
+    std::scoped_lock lock(current().guard);
+    server = std::move(current().for_attach);
+  }
+}
+
+/// Under the guard.
+void register_end(Current& c) {
+  if (c.registered) return;
+  std::atexit([] {
+    stop_serving();
+    stop_attach();
+  });
+  watch_forks_of_server();
+  c.registered = true;
+}
+
+/// Under the guard: what keeps the process from listening for `postern attach` is no error.
+void listen_for_attach(Current& c) {
+  if (std::exchange(c.asked_for_attach, true)) return;
+  const char* const wish = std::getenv("POSTERN_ATTACH");
+  if (wish && std::string_view(wish) == "0") return;
+  try {
+    c.for_attach = std::make_unique<live::Server>(live::Server::ForAttach());
+    register_end(c);
+  } catch (const std::exception& e) {
+    log(LogLevel::info, "{}", e.what());
+  }
 }
 
 /// "7373", "0.0.0.0:7373".
@@ -63,11 +103,8 @@ Served serve(const ServeOptions& options) {
                 fmt::format("serve: this process serves already, at {}; stop_serving() ends it",
                             c.server->served().url));
   c.server = std::make_unique<live::Server>(options);
-  if (!c.registered) {
-    std::atexit(stop_serving);
-    watch_forks_of_server();
-    c.registered = true;
-  }
+  register_end(c);
+  listen_for_attach(c);
   if (options.announce) log_line(fmt::format("live page: {}", c.server->served().url));
   return c.server->served();
 }
@@ -78,6 +115,39 @@ void stop_serving() {
     std::scoped_lock lock(current().guard);
     server = std::move(current().server);
   }
+}
+
+int detail::attach_socket(long process) {
+  const int socket = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_un address{};
+  const socklen_t size = live::attach_address(process, address);
+  const timeval limit{5, 0};  // of a process that is stopped
+  ::setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+  ucred peer{};
+  socklen_t peer_size = sizeof peer;
+  const bool connected =
+      socket >= 0 && ::connect(socket, reinterpret_cast<const sockaddr*>(&address), size) == 0;
+  const bool known =
+      connected && ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &peer_size) == 0;
+  // The name may have been taken by somebody else.
+  const bool own = known && peer.pid == process && (::geteuid() == 0 || peer.uid == ::geteuid());
+  if (own) return socket;
+  if (socket >= 0) ::close(socket);
+  if (connected)
+    throw Error(ErrorCode::permission_denied,
+                fmt::format("attach: process {} is another user's", process));
+  throw Error(ErrorCode::not_found,
+              fmt::format("attach: process {} does not listen; it must have a program with live "
+                          "hooks, or a live page, and POSTERN_ATTACH must not be 0 there",
+                          process));
+}
+
+void live::add_hooks(const std::string& program, std::span<const SitePtr> sites) {
+  if (std::ranges::none_of(sites, [](const SitePtr& s) { return s->live != nullptr; })) return;
+  host::add_live_hooks(program, sites);
+  Current& c = current();
+  std::scoped_lock lock(c.guard);
+  listen_for_attach(c);
 }
 
 void live::start_from_environment() noexcept {

@@ -9,6 +9,7 @@
 #include <sys/eventfd.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -23,6 +24,7 @@
 #include "core/lines.h"
 #include "core/log.h"
 #include "host/timeline.h"
+#include "serve/attach_address.h"
 #include "serve/page.h"
 
 namespace postern::live {
@@ -67,27 +69,37 @@ std::string event(const char* name, std::string_view data) {
   return fmt::format("event: {}\ndata: {}\n\n", name, data.empty() ? "{}" : data);
 }
 
-}  // namespace
-
-Handle::~Handle() {
-  if (fd_ >= 0) ::close(fd_);
+/// An update takes so long at least.
+Clock::duration interval_of(const ServeOptions& options) {
+  return std::chrono::duration_cast<Clock::duration>(
+      std::chrono::duration<double>(1 / options.per_second));
 }
 
+}  // namespace
+
 Server::Server(const ServeOptions& options)
-    : options_(options),
-      interval_(std::chrono::duration_cast<Clock::duration>(
-          std::chrono::duration<double>(1 / options.per_second))) {
+    : options_(options), interval_(interval_of(options)), switches_({options.folder, false}) {
   listen();
   nonce_ = random_word();
   served_.token = random_word();
   const std::string& host = options.address == "0.0.0.0" ? "127.0.0.1" : options.address;
   served_.url = fmt::format("http://{}:{}/?token={}", host, served_.port, served_.token);
+  start();
+}
+
+Server::Server(ForAttach) : for_attach_(true), interval_(interval_of({})), switches_({"/", true}) {
+  listen_for_attach();
+  start();
+}
+
+void Server::start() {
   wake_ = Handle(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (wake_.get() < 0) refuse(options, errno);
-  lines::kept = true;
+  if (wake_.get() < 0) refuse(options_, errno);
+  ++lines::watched;
   try {
     thread_ = std::thread([this] { work(); });
   } catch (const std::system_error& e) {
+    --lines::watched;
     throw Error(ErrorCode::resource_exhausted,
                 fmt::format("serve: the system gave no thread: {}", e.what()));
   }
@@ -98,8 +110,12 @@ Server::~Server() {
   const std::uint64_t one = 1;
   [[maybe_unused]] const auto written = ::write(wake_.get(), &one, sizeof one);
   thread_.join();
-  lines::kept = false;
+  --lines::watched;
   if (timeline_) host::timeline::watch(false);
+}
+
+Handle::~Handle() {
+  if (fd_ >= 0) ::close(fd_);
 }
 
 void Server::let_go_in_child() { ::close(listening_.get()); }
@@ -121,6 +137,27 @@ void Server::listen() {
     refuse(options_, errno);
   served_.port = ntohs(address.sin_port);
   listening_ = std::move(socket);
+}
+
+void Server::listen_for_attach() {
+  Handle socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  sockaddr_un address{};
+  const socklen_t size = attach_address(::getpid(), address);
+  if (socket.get() < 0 ||
+      ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0 ||
+      ::listen(socket.get(), 32) != 0)
+    throw Error(ErrorCode::unavailable,
+                fmt::format("attach: cannot listen: {}", std::strerror(errno)));
+  listening_ = std::move(socket);
+}
+
+/// Of the socket for `postern attach`, whether who connected is of this user, or root.
+bool Server::is_open_to(const Handle& socket) const {
+  if (!for_attach_) return true;
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  return ::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
+         (peer.uid == ::geteuid() || peer.uid == 0);
 }
 
 void Server::work() {
@@ -162,6 +199,7 @@ void Server::wait() {
   auto until = Clock::time_point::max();
   if (accepts_left_ == 0) until = next_accepts_;
   if (streams() > 0) until = std::min(until, next_update_);
+  until = std::min(until, switches_.next_end());
   for (const Client& c : clients_) {
     const bool unsent = c.sent < c.out.size();
     polled.push_back({c.socket.get(), static_cast<short>(POLLIN | (unsent ? POLLOUT : 0)), 0});
@@ -184,12 +222,22 @@ void Server::wait() {
   std::erase_if(clients_,
                 [&](const Client& c) { return c.state == Client::State::ends || c.until <= end; });
   watch_timeline();
+  end_leases();
+}
+
+/// What clients have turned on ends with their streams.
+void Server::end_leases() {
+  std::vector<std::string> open;
+  for (const Client& c : clients_)
+    if (c.state == Client::State::streams && !c.id.empty()) open.push_back(c.id);
+  switches_.keep_only(open);
 }
 
 void Server::accept_some() {
   while (accepts_left_ > 0) {
     Handle socket(::accept4(listening_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (socket.get() < 0) return;
+    if (!is_open_to(socket)) continue;
     if (accepts_left_-- == accepts_at_a_time) next_accepts_ = Clock::now() + 100ms;
     if (clients_.size() >= most_clients) {  // the one that has asked for longest goes
       const auto oldest = std::ranges::find_if(
@@ -231,6 +279,10 @@ void Server::answer(Client& c) {
     refuse_with(403, "Pages of other sites may not ask.");
   else if (!has_token(r))
     refuse_with(403, "The address needs the token that the program printed: /?token=...");
+  else if (r.posts != (r.path == "/switch"))
+    refuse_with(405, reason(405));
+  else if (r.posts)
+    answer_switch(c, r);
   else
     answer(c, r);
   send(c);
@@ -239,6 +291,11 @@ void Server::answer(Client& c) {
 bool Server::has_token(const Request& request) const {
   constexpr std::string_view bearer = "Bearer ";
   const std::string& header = request.header("authorization");
+  if (for_attach_) return true;
+  // A header that no page of another site can make a browser send.
+  if (request.posts)
+    return header.starts_with(bearer) &&
+           same_secret(std::string_view(header).substr(bearer.size()), served_.token);
   return same_secret(request.asked("token"), served_.token) ||
          (header.starts_with(bearer) &&
           same_secret(std::string_view(header).substr(bearer.size()), served_.token));
@@ -271,6 +328,18 @@ void Server::answer(Client& c, const Request& r) {
                    text.value_or("There is nothing here.\n"));
 }
 
+void Server::answer_switch(Client& c, const Request& r) {
+  const std::string& id = r.asked("client");
+  const bool streams = std::ranges::any_of(clients_, [&](const Client& other) {
+    return other.state == Client::State::streams && !id.empty() && other.id == id;
+  });
+  const Switches::Answer answer =
+      streams ? switches_.act(id, r.body)
+              : Switches::Answer{409, R"({"error":"no open page has this number"})"};
+  c.out = response(answer.status, "application/json", answer.json);
+  next_update_ = Clock::now();
+}
+
 void Server::begin_stream(Client& c, const Request& r) {
   if (streams() >= most_streams) {
     c.out = response(503, "text/plain; charset=utf-8", "Too many pages are open.\n");
@@ -278,6 +347,7 @@ void Server::begin_stream(Client& c, const Request& r) {
   }
   c.state = Client::State::streams;
   c.timeline = r.asked("timeline") == "1";
+  c.id = r.asked("client").substr(0, 32);
   c.until = Clock::now() + for_reading;
   c.out =
       "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-store\r\n"

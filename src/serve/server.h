@@ -11,6 +11,7 @@
 
 #include "serve/http.h"
 #include "serve/news.h"
+#include "serve/switches.h"
 
 namespace postern::live {
 
@@ -34,6 +35,10 @@ class Server {
  public:
   /// Throws Error.
   explicit Server(const ServeOptions& options);
+  /// For `postern attach PID`: a socket of this machine without a file, for processes of the same
+  /// user and of root. They need no token.
+  struct ForAttach {};
+  explicit Server(ForAttach);
   /// Sends the last news, for at most a quarter of a second.
   ~Server();
   const Served& served() const { return served_; }
@@ -53,24 +58,31 @@ class Server {
     enum class State { asks, streams, answered, ends } state = State::asks;
     bool behind = true;       // of a stream: gets all that there is next
     bool timeline = false;    // it wants events
+    std::string id;           // by which it switches
     Clock::time_point until;  // by when it must have got on
   };
 
+  void start();
   void listen();
+  void listen_for_attach();
   void work();
   void accept_some();
   void read(Client& client);
   void answer(Client& client);
   void answer(Client& client, const Request& request);
+  void answer_switch(Client& client, const Request& request);
   void begin_stream(Client& client, const Request& request);
   void send(Client& client);
   void tell_streams();
   void watch_timeline();
   void wait();
+  void end_leases();
+  bool is_open_to(const Handle& socket) const;
   bool has_token(const Request& request) const;
   std::size_t streams() const;
 
   const ServeOptions options_;
+  const bool for_attach_ = false;
   const Clock::duration interval_;
   Served served_;
   std::string nonce_;
@@ -81,6 +93,7 @@ class Server {
   bool timeline_ = false;
   News news_;
   Told told_;
+  Switches switches_;
   std::atomic<bool> stop_{false};
   std::thread thread_;
 };

@@ -6,6 +6,7 @@
 #include "core/check.h"
 #include "site/site.h"
 #include "site/tap.h"
+#include "trace/trace.h"
 
 namespace postern {
 
@@ -13,8 +14,8 @@ namespace {
 thread_local HookScope* current = nullptr;
 }
 
-HookScope::HookScope(std::span<const HookBinding> bindings, bool isolated)
-    : bindings_(bindings), isolated_(isolated), outer_(current) {
+HookScope::HookScope(std::span<const HookBinding> bindings, bool isolated, bool live)
+    : bindings_(bindings), isolated_(isolated), live_(live), outer_(current) {
   current = this;
 }
 HookScope::~HookScope() { current = outer_; }
@@ -49,10 +50,18 @@ ScopedHooks::~ScopedHooks() = default;
 
 namespace detail {
 
-const Callee* listener(const std::string& name, const Shown& value, const Callee* otherwise,
+bool is_live(const TapOptions& options) {
+  if (!Trace::current()) return false;
+  bool live = options.live;
+  for (HookScope* s = current; s && !live; s = s->isolated_ ? nullptr : s->outer_) live = s->live_;
+  return live;
+}
+
+const Callee* listener(const TapOptions& options, const Shown& value, const Callee* otherwise,
                        const Place& place) {
   if (!current) return otherwise;
-  HookInfo info{name, {}, value.paths, place, otherwise != nullptr};
+  const std::string& name = options.name;
+  HookInfo info{name, {}, value.paths, place, otherwise != nullptr, is_live(options)};
   for (const Tensor& t : value.leaves) info.types.push_back({t.dtype(), t.dims()});
   const Callee* found = otherwise;
   for (HookScope* s = current; s; s = s->isolated_ ? nullptr : s->outer_) {
@@ -64,8 +73,10 @@ const Callee* listener(const std::string& name, const Shown& value, const Callee
 }
 
 Tensors tap_hook(const TapOptions& options, const Shown& value, const Shown* mapped,
-                 const Callee& fn, const Place& place) {
-  return tap_as("hook", options, value, mapped, fn, place);
+                 const Callee* fn, const Place& place) {
+  TapOptions chosen = options;
+  chosen.live = is_live(options);
+  return tap_as("hook", chosen, value, mapped, fn, place);
 }
 
 }  // namespace detail

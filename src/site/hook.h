@@ -10,7 +10,8 @@ namespace postern {
 /// decides before an inner one, up to one that is isolated.
 class HookScope {
  public:
-  HookScope(std::span<const HookBinding> bindings, bool isolated);
+  /// `live`: whether all hooks are.
+  HookScope(std::span<const HookBinding> bindings, bool isolated, bool live = false);
   ~HookScope();
   HookScope(const HookScope&) = delete;
 
@@ -20,12 +21,13 @@ class HookScope {
   void check_known(const HookRules& rules) const;
 
  private:
-  friend const Callee* detail::listener(const std::string&, const detail::Shown&, const Callee*,
+  friend const Callee* detail::listener(const TapOptions&, const detail::Shown&, const Callee*,
                                         const Place&);
+  friend bool detail::is_live(const TapOptions&);
   void meet(const HookInfo& info);
 
   std::span<const HookBinding> bindings_;
-  bool isolated_;
+  bool isolated_, live_;
   HookScope* outer_;
   std::vector<HookInfo> met_;
 };

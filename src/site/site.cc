@@ -347,6 +347,7 @@ Tensors at_site(SiteSpec site, std::span<const Tensor> operands) {
   }
   // Each place in a program counts for itself, also when a transformation copies it.
   if (site.has_counts()) site.counts = std::make_shared<SiteCounts>();
+  if (site.live) site.live = std::make_shared<Switch>();
   return bind_n(site_p, make_params(SiteParams{std::make_shared<const SiteSpec>(std::move(site))}),
                 operands);
 }

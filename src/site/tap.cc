@@ -15,7 +15,7 @@ void wrong_map(const std::type_info& takes, const std::type_info& tapped, const 
 }
 
 Tensors tap_as(const char* word, const TapOptions& options, const Shown& value, const Shown* mapped,
-               const Callee& fn, const Place& place) {
+               const Callee* fn, const Place& place) {
   PlaceScope at(place);
   check_enum(fmt::format("{} '{}': TapMode", word, options.name), options.mode, TapMode::async);
   check(options.every > 0, "{} '{}': every must be positive, got {}", word, options.name,
@@ -35,8 +35,9 @@ Tensors tap_as(const char* word, const TapOptions& options, const Shown& value, 
   s.word = word;
   s.name = options.name;
   s.place = place;
-  s.function = fn.function();
-  s.named = fn.named();
+  if (options.live) s.live = std::make_shared<Switch>();
+  s.function = fn ? fn->function() : asleep();
+  if (fn) s.named = fn->named();
   for (const Tensor& t : sent.leaves) s.operands.push_back({t.dtype(), t.dims()});
   s.operand_structure = sent.structure;
   s.operand_paths = sent.paths;
@@ -54,7 +55,9 @@ Tensors tap_as(const char* word, const TapOptions& options, const Shown& value, 
 }
 
 Tensors tap(const TapOptions& options, const Shown& value, const Shown* mapped, const Callee& fn) {
-  return tap_as("tap", options, value, mapped, fn, fn.place());
+  PlaceScope at(fn.place());
+  check(!options.live, "tap '{}': live is for hooks; a tap has its listener", options.name);
+  return tap_as("tap", options, value, mapped, &fn, fn.place());
 }
 
 }  // namespace postern::detail

@@ -17,7 +17,8 @@ int main(int argc, char** argv) {
   const auto stats = pn::listen::stats();
   const auto histogram = pn::listen::histogram();
   const auto progress = pn::listen::progress(steps, {.label = "training"});
-  const pn::Served page = pn::serve({.port = 0, .announce = false});
+  const std::string folder = argc > 3 ? argv[3] : "";
+  const pn::Served page = pn::serve({.port = 0, .announce = false, .folder = folder});
   std::cout << page.url << std::endl;
   const auto train = pn::jit([&](pn::Tensor key, pn::Tensor scale) {
     return pn::fori_loop(
@@ -25,6 +26,7 @@ int main(int argc, char** argv) {
         [&](pn::Tensor i, pn::Tensor loss) {
           const auto noise =
               pn::random::normal(pn::random::fold_in(key, i), pn::type<float>({256}));
+          pn::hook("noise", noise, {.ordered = false, .live = true});
           pn::hook(pn::TapOptions{.name = "gradient"}, noise * loss, histogram);
           pn::tap(pn::TapOptions{.name = "gradient norm"}, pn::sum(noise * noise) * loss, stats);
           const auto next = loss * 0.99 + 0.001 * pn::mean(noise);

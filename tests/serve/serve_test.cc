@@ -11,6 +11,7 @@
 #include "host/timeline.h"
 #include "serve/http.h"
 #include "serve/server.h"
+#include "serve/switches.h"
 #include "support.h"
 
 namespace postern {
@@ -206,6 +207,10 @@ int parsed_status(const std::string& bytes) { return live::parse_request(bytes).
 
 TEST(Serve, WhatIsNoRequestIsRefused) {
   const std::string host = "Host: a\r\n";
+  const auto post = [&](const std::string& headers, const std::string& body) {
+    return "POST / HTTP/1.1\r\n" + host + "Content-Type: application/json\r\n" + headers + "\r\n" +
+           body;
+  };
   const std::pair<std::string, int> table[] = {
       {"", 0},
       {"GET / HTTP/1.1\r\n", 0},
@@ -227,7 +232,23 @@ TEST(Serve, WhatIsNoRequestIsRefused) {
       {"GET / HTTP/1.1\r\n" + host + "a: \x01\r\n\r\n", 400},
       {"GET / HTTP/1.1\r\n" + host + "Content-Length: 1\r\n\r\nx", 413},
       {"GET / HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\n\r\n", 413},
-      {"POST / HTTP/1.1\r\n" + host + "\r\n", 405},
+      {"PUT / HTTP/1.1\r\n" + host + "\r\n", 405},
+      {"POST / HTTP/1.1\r\n" + host + "\r\n", 411},
+      {post("Content-Length: 2\r\n", "{}"), 200},
+      {post("Content-Length: 2\r\n", "{"), 0},
+      {post("Content-Length: 2\r\n", "{}{}"), 400},
+      {post("Content-Length: 0\r\n", ""), 200},
+      {post("Content-Length: 2x\r\n", "{}"), 400},
+      {post("Content-Length: -2\r\n", "{}"), 400},
+      {post("Content-Length: 4097\r\n", "{}"), 413},
+      {post("Content-Length: 99999999999999999999\r\n", "{}"), 413},
+      {post("Content-Length: 2\r\nContent-Length: 2\r\n", "{}"), 400},
+      {post("Content-Length: 2\r\nTransfer-Encoding: chunked\r\n", "{}"), 411},
+      {post("Content-Length: 2\r\nExpect: 100-continue\r\n", "{}"), 417},
+      {"POST / HTTP/1.1\r\n" + host + "Content-Length: 2\r\n\r\n{}", 415},
+      {"POST / HTTP/1.1\r\n" + host +
+           "Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 2\r\n\r\n{}",
+       415},
       {"\r\n\r\n", 400},
       {"GET /" + std::string(3000, 'a') + " HTTP/1.1\r\n" + host + "\r\n", 414},
       {std::string(live::longest_request, 'a'), 431},
@@ -255,26 +276,55 @@ std::string damaged(std::mt19937& random, std::string text) {
 
 TEST(Serve, DamagedRequestsDoNoHarm) {
   const Page page;
-  const std::string whole = "GET /metrics?token=" + std::string(32, '0') +
-                            " HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\n"
-                            "Accept: text/html\r\nUser-Agent: x\r\n\r\n";
+  const std::string wholes[] = {
+      "GET /metrics?token=" + page.token +
+          " HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\n"
+          "Accept: text/html\r\nUser-Agent: x\r\n\r\n",
+      "POST /switch?client=0123456789abcdef HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " +
+          page.token +
+          "\r\nContent-Type: application/json\r\nContent-Length: 51\r\n\r\n"
+          R"({"on":1,"listener":"stats","every":10,"keep_last":0})"};
   std::mt19937 random(23);
   int ok = 0;
   for (int i = 0; i < 100'000; ++i) {
-    const live::Parsed parsed = live::parse_request(damaged(random, whole));
+    const live::Parsed parsed = live::parse_request(damaged(random, wholes[i % 2]));
     EXPECT_STRNE(live::reason(parsed.status == 0 ? 400 : parsed.status), "Error");
     ok += parsed.status == 200;
   }
   EXPECT_GT(ok, 1000);  // what is damaged where it does not count
   EXPECT_LT(ok, 99'000);
   std::deque<Socket> open;  // those that wait for an end that does not come
-  for (int i = 0; i < 200; ++i) {
+  const char* const times =
+      std::getenv("POSTERN_DAMAGED_REQUESTS");  // a hundred thousand take long
+  for (int i = 0; i < (times ? std::atoi(times) : 200); ++i) {
     Socket& s = open.emplace_back(page.port);
-    s.send(damaged(random, whole));
+    s.send(damaged(random, wholes[i % 2]));
     if (open.size() > 20) open.pop_front();
   }
   open.clear();
   EXPECT_EQ(status_of(get(page.port, page.target("/"))), 200);
+}
+
+TEST(Serve, DamagedSwitchesDoNoHarm) {
+  const auto f = jit([](Tensor x) { return hook("damaged", x + 1.0f, {.live = true}); });
+  f(Tensor(0.0f)).block_until_ready();
+  std::string number;
+  for (const LiveHook& h : live_hooks())
+    if (h.name() == "damaged") number = std::to_string(h.number());
+  const std::string whole =
+      R"({"on":)" + number + R"(,"listener":"stats","every":10,"until":0,"keep_last":3})";
+  std::mt19937 random(29);
+  live::Switches switches({"", false});
+  std::map<int, int> statuses;
+  for (int i = 0; i < 100'000; ++i)
+    ++statuses[switches.act("client", damaged(random, whole)).status];
+  EXPECT_GT(statuses[400], 50'000);
+  EXPECT_GT(statuses[200], 0);
+  for (const auto& [status, times] : statuses)
+    EXPECT_TRUE(status == 200 || status == 400 || status == 404 || status == 409) << status;
+  switches.keep_only({});
+  for (const std::string& deep : {std::string(4096, '['), std::string(2048, '{')})
+    EXPECT_EQ(switches.act("client", deep).status, 400);
 }
 
 TEST(Serve, SlowAndIdleClientsHoldUpNobody) {

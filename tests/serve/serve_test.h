@@ -48,7 +48,8 @@ class Stream {
   /// The series of a leaf: its last message, with the points of all messages.
   nlohmann::json series(const std::string& name) const;
   std::map<std::string, nlohmann::json> all_series, histograms, progress, programs;
-  nlohmann::json lines = nlohmann::json::array(), events = nlohmann::json::array(), devices;
+  nlohmann::json hook(const std::string& name) const;
+  nlohmann::json hooks = nlohmann::json::array(), lines = hooks, events = hooks, devices;
   int updates = 0;
 
  private:

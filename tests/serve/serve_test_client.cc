@@ -107,7 +107,14 @@ bool Stream::take() {
     if (lines.empty() || line.at("number") > lines.back().at("number")) lines.push_back(line);
   for (const auto& e : part("events")) events.push_back(e);
   if (news.contains("devices")) devices = news["devices"];
+  if (news.contains("hooks")) hooks = news["hooks"];
   return true;
+}
+
+nlohmann::json Stream::hook(const std::string& name) const {
+  for (const auto& h : hooks)
+    if (h.at("name") == name) return h;
+  return nlohmann::json::object();
 }
 
 nlohmann::json Stream::series(const std::string& name) const {

@@ -134,8 +134,8 @@ bool fire(const Driver& driver, RunState& run, const HostSite& site, void* const
     Staging& staging = staging_of(driver, stream);
     const ContextScope scope(driver, staging.context());
     // What looks at the values before they are delivered cannot do without them.
-    const bool later = site.spec->async && site.level_sizes.empty() && !site.spec->masked &&
-                       !site.packed && !run.tape;
+    const bool later = site.spec->async && !site.spec->live && site.level_sizes.empty() &&
+                       !site.spec->masked && !site.packed && !run.tape;
     if (site.spec->memory == Memory::device)
       ok = fire_in_place(run, site, buffers, device, stream);
     else if (later)

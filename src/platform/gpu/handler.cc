@@ -30,8 +30,13 @@ XLA_FFI_Error* handle_call(XLA_FFI_CallFrame* frame) {
   const host::CallBuffers buffers(frame, site, nullptr);
   if (buffers.error) return buffers.error;
   const int device = run.device >= 0 ? run.device : run.device_of(pjrt::device_ordinal(frame));
-  if (!fire(*driver, run, site, buffers.data, device, pjrt::stream_of(frame)) && !run.poison)
+  if (site.sleeps()) {
+    if (run.poison) run.passes(site, device);
+    if (run.stop.load(std::memory_order_relaxed) && !run.poison) return host::stopped(frame);
+  } else if (!fire(*driver, run, site, buffers.data, device, pjrt::stream_of(frame)) &&
+             !run.poison) {
     return host::stopped(frame);
+  }
   void* const told = host::told_in(frame);
   if (told) return tell(frame, run, told);
   return nullptr;

@@ -1,0 +1,118 @@
+// Live hooks: places of a program at which listeners are turned on and off while it runs, without
+// compiling it anew.
+//
+//   auto step = pn::jit([](pn::Tensor w) {
+//     return pn::hook("gradient", 2.0f * w, {.live = true});  // asleep: nobody listens
+//   });
+//   auto run = step.start(w);
+//   for (const pn::LiveHook& h : pn::hooks_of(run)) auto on = h.turn_on(pn::listen::stats());
+//
+// The live page and the command `postern attach` turn on listeners of another process. See
+// docs/switches.md.
+#pragma once
+#include <postern/detail/api.h>
+#include <postern/hook.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace postern {
+
+/// How a listener that is turned on is shown what passes; see TapOptions.
+struct LiveOptions {
+  TapMode mode = TapMode::sync;
+  std::int64_t every = 1;      // of the firings from now on: 0, every, 2 * every, ...
+  std::int64_t until = 0;      // so many of those, then it is off. 0: until it is turned off
+  std::int64_t keep_last = 0;  // async: at most so many wait, the oldest are lost; 0: none is lost
+};
+
+namespace detail {
+struct LiveSite;
+}
+namespace host {
+struct Listening;
+}
+
+/// A listener that was turned on: it is off when this goes.
+class Listening {
+ public:
+  Listening() = default;
+  explicit Listening(std::shared_ptr<host::Listening> state) : state_(std::move(state)) {}
+  Listening(Listening&&) noexcept = default;
+  POSTERN_API Listening& operator=(Listening&& other) noexcept;
+  POSTERN_API ~Listening();
+
+  /// Nothing is shown to the listener any more: waits for those that are inside it now, but not
+  /// from inside of it. Firings that wait in a queue are lost.
+  POSTERN_API void off() noexcept;
+  /// Other settings, from the next firing on; firings are counted anew. Throws TypeError for values
+  /// out of range.
+  POSTERN_API void change(const LiveOptions& options) const;
+  /// Whether it may be shown something more: false after off(), after `until` firings, and when the
+  /// program is gone.
+  POSTERN_API bool is_on() const;
+  POSTERN_API LiveOptions options() const;
+  /// Leaves it on, as long as the program is there.
+  void keep() && { state_.reset(); }
+
+ private:
+  std::shared_ptr<host::Listening> state_;
+};
+
+/// A live hook of a program. Copies are the same hook; none keeps the program alive.
+class LiveHook {
+ public:
+  explicit LiveHook(std::shared_ptr<const detail::LiveSite> site) : site_(std::move(site)) {}
+
+  POSTERN_API const std::string& name() const;
+  POSTERN_API const std::string& program() const;      // JitOptions::name
+  POSTERN_API std::uint64_t number() const;            // no other one of the process has it
+  POSTERN_API const std::vector<Type>& types() const;  // of the leaves
+  POSTERN_API const std::vector<std::string>& paths() const;
+  POSTERN_API const Place& place() const;
+  POSTERN_API const Transforms& transforms() const;
+
+  /// Shows `fn` what passes here from now on. Throws TypeError when its parameters do not fit or an
+  /// option is out of range; Error: not_found when the program is gone or no function has that
+  /// name, resource_exhausted when the hook has 64 listeners.
+  [[nodiscard]] POSTERN_API Listening turn_on(const Callee& fn,
+                                              const LiveOptions& options = {}) const;
+  /// The run that passes here next ends there without failure, as by CallInfo::end_run.
+  POSTERN_API void end_run() const;
+  /// What passes here next is kept as a checkpoint: see listen::checkpoint.
+  POSTERN_API void checkpoint(const std::filesystem::path& folder) const;
+
+  /// How many listeners have been turned on here.
+  POSTERN_API std::size_t listeners() const;
+  /// Other settings for the listener that the program itself has here. Throws
+  /// Error(failed_precondition) when it has none.
+  POSTERN_API void change(const LiveOptions& options) const;
+  POSTERN_API bool has_own() const;
+
+  const std::shared_ptr<const detail::LiveSite>& internal() const { return site_; }
+
+ private:
+  std::shared_ptr<const detail::LiveSite> site_;
+};
+
+namespace detail {
+POSTERN_API std::vector<LiveHook> live_hooks_of(const StartedRun& run);
+}
+
+/// The live hooks of the program that runs, those in its loops and branches included; a
+/// transformation that copies a hook makes several of it.
+template <class R>
+std::vector<LiveHook> hooks_of(const Run<R>& running) {
+  return detail::live_hooks_of(*running.internal());
+}
+template <class R>
+std::vector<LiveHook> hooks_of(const HookStream<R>& running) {
+  return hooks_of(running.run());
+}
+/// Those of all programs of the process that are there.
+POSTERN_API std::vector<LiveHook> live_hooks();
+
+}  // namespace postern

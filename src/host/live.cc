@@ -1,0 +1,398 @@
+// Turning listeners on and off.
+//
+// A hook's Switch has the listeners, and made of them the list of sites that firings go through.
+// The list is replaced as a whole, so that a firing under way goes on with the one that it took.
+// What a listener's function sees passes a gate, which whoever turns it off can close and wait at.
+#include "host/live.h"
+
+#include <postern/checkpoint.h>
+
+#include <algorithm>
+#include <condition_variable>
+
+#include "core/check.h"
+#include "core/enum.h"
+#include "core/fork.h"
+#include "host/registry.h"
+
+namespace postern {
+
+namespace detail {
+
+/// A live hook as it is known. Does not keep the program.
+struct LiveSite {
+  std::string program;
+  std::weak_ptr<const SiteSpec> spec;
+  std::weak_ptr<Switch> at;
+  std::uint64_t number = 0;
+  std::string name;
+  std::vector<Type> types;
+  std::vector<std::string> paths;
+  Place place;
+  Transforms transforms;
+  bool has_own = false;
+};
+
+}  // namespace detail
+
+namespace host {
+
+namespace {
+
+constexpr std::size_t most_listeners = 64;
+std::atomic<std::uint64_t> changes{0};
+
+}  // namespace
+
+/// Counts the firings that are inside a function, until it is closed.
+class Gate {
+ public:
+  /// A firing inside; it is false when the gate is closed.
+  class Firing {
+   public:
+    explicit Firing(Gate& gate) : gate_(gate), outer_(innermost) {
+      std::scoped_lock lock(gate.guard_);
+      open_ = !gate.closed_;
+      gate.inside_ += open_;
+      if (open_) innermost = this;
+    }
+    ~Firing() {
+      if (!open_) return;
+      innermost = outer_;
+      std::scoped_lock lock(gate_.guard_);
+      if (--gate_.inside_ == 0) gate_.left_.notify_all();
+    }
+    Firing(const Firing&) = delete;
+    explicit operator bool() const { return open_; }
+
+   private:
+    friend class Gate;
+    Gate& gate_;
+    Firing* const outer_;
+    bool open_ = false;
+  };
+
+  void close(bool waits) {
+    for (const Firing* f = innermost; f; f = f->outer_) waits = waits && &f->gate_ != this;
+    std::unique_lock lock(guard_);
+    closed_ = true;
+    if (waits) left_.wait(lock, [&] { return inside_ == 0; });
+  }
+  bool is_closed() {
+    std::scoped_lock lock(guard_);
+    return closed_;
+  }
+
+ private:
+  static constinit thread_local Firing* innermost;  // of this thread
+  std::mutex guard_;
+  std::condition_variable left_;
+  int inside_ = 0;
+  bool closed_ = false;
+};
+
+constinit thread_local Gate::Firing* Gate::innermost = nullptr;
+
+namespace {
+
+std::shared_ptr<const detail::HostFunction> behind(
+    std::shared_ptr<Gate> gate, std::shared_ptr<const detail::HostFunction> function) {
+  struct Both {
+    std::shared_ptr<Gate> gate;
+    std::shared_ptr<const detail::HostFunction> function;
+  };
+  auto out = std::make_shared<detail::HostFunction>(*function);
+  out->object = std::make_shared<Both>(Both{std::move(gate), std::move(function)});
+  out->invoke = [](void* object, const detail::Firing& firing) {
+    const Both& both = *static_cast<Both*>(object);
+    const Gate::Firing inside(*both.gate);
+    if (inside) both.function->invoke(both.function->object.get(), firing);
+  };
+  return out;
+}
+
+void check_options(const std::string& name, const LiveOptions& o) {
+  check_enum(fmt::format("hook '{}': TapMode", name), o.mode, TapMode::async);
+  check(o.every > 0, "hook '{}': every must be positive, got {}", name, o.every);
+  check(o.until >= 0, "hook '{}': until must not be negative, got {}", name, o.until);
+  check(o.keep_last >= 0, "hook '{}': keep_last must not be negative, got {}", name, o.keep_last);
+  check(o.keep_last == 0 || o.mode == TapMode::async,
+        "hook '{}': keep_last is for asynchronous listeners; a synchronous one loses nothing",
+        name);
+}
+
+/// With other settings, and counted anew.
+SitePtr with_options(const SiteSpec& spec, const LiveOptions& o) {
+  auto out = std::make_shared<SiteSpec>(spec);
+  out->async = o.mode == TapMode::async;
+  out->every = o.every;
+  out->until = o.until;
+  out->keep_last = o.keep_last;
+  out->counts = std::make_shared<SiteCounts>();
+  return out;
+}
+
+LiveOptions options_of(const SiteSpec& spec) {
+  return {spec.async ? TapMode::async : TapMode::sync, spec.every, spec.until, spec.keep_last};
+}
+
+/// Under the guard: the list of sites anew, those of listeners that stay as they are.
+void rebuild(Switch& s, std::uint64_t changed = 0) {
+  auto sites = std::make_shared<Switch::Sites>();
+  for (const auto& l : s.listeners) {
+    std::shared_ptr<const ListenerSite> site;
+    for (const auto& before : s.sites ? *s.sites : Switch::Sites())
+      if (before->number == l->number && l->number != changed) site = before;
+    if (!site)
+      site = std::make_shared<const ListenerSite>(with_options(*l->spec, l->options), l->function,
+                                                  l->number);
+    sites->push_back(std::move(site));
+  }
+  s.sites = std::move(sites);
+  s.on.store(!s.listeners.empty(), std::memory_order_release);
+  ++changes;
+}
+
+}  // namespace
+
+ListenerSite::ListenerSite(SitePtr of, std::shared_ptr<const detail::HostFunction> fn,
+                           std::uint64_t its_number)
+    : HostSite(std::move(of), std::move(fn)), number(its_number) {
+  is_listener = true;
+}
+
+bool ListenerSite::is_spent() const {
+  if (spec->until == 0) return false;
+  const std::uint64_t firings = spec->counts->firings.load(std::memory_order_relaxed);
+  return firings > 0 && (firings - 1) / static_cast<std::uint64_t>(spec->every) + 1 >=
+                            static_cast<std::uint64_t>(spec->until);
+}
+
+std::shared_ptr<const Switch::Sites> sites_at(const Switch& s) {
+  if (!s.on.load(std::memory_order_acquire)) return nullptr;
+  std::scoped_lock lock(s.guard);
+  return s.sites;
+}
+
+std::shared_ptr<const ListenerSite> changed_own(const HostSite& site) {
+  Switch& s = *site.spec->live;
+  std::shared_ptr<const ListenerSite> before;
+  std::scoped_lock lock(s.guard);
+  before = s.own;
+  // A name may mean another function in another run.
+  if (s.own && s.own->function != site.function)
+    s.own = std::make_shared<const ListenerSite>(s.own->spec, site.function, 0);
+  return s.own;
+}
+
+void is_over(Switch& s, std::uint64_t number) {
+  std::shared_ptr<Listening> gone;  // its function is the user's: not under the lock
+  std::shared_ptr<const Switch::Sites> before;
+  std::scoped_lock lock(s.guard);
+  const auto found = std::ranges::find(s.listeners, number, &Listening::number);
+  if (found == s.listeners.end()) return;
+  gone = std::move(*found);
+  s.listeners.erase(found);
+  before = s.sites;
+  rebuild(s);
+}
+
+std::shared_ptr<Listening> turn_on(const detail::LiveSite& hook, const Callee& fn,
+                                   const LiveOptions& options, std::string what) {
+  refuse_forked();
+  check_options(hook.name, options);
+  const SitePtr spec = hook.spec.lock();
+  if (!spec)
+    throw Error(ErrorCode::not_found,
+                fmt::format("hook '{}': the program that it is in is gone", hook.name));
+  auto function = fn.function() ? fn.function() : function_named(fn.named().name);
+  if (!function)
+    throw Error(ErrorCode::not_found, fmt::format("hook '{}': no function is registered under '{}'",
+                                                  hook.name, fn.named().name));
+  check_signature(*spec, *function);
+  static std::atomic<std::uint64_t> count{0};
+  auto out = std::make_shared<Listening>();
+  out->number = ++count;
+  out->what = std::move(what);
+  out->at = spec->live;
+  auto alone = std::make_shared<SiteSpec>(*spec);
+  alone->live = nullptr;
+  alone->function = nullptr;
+  alone->named = fn.named();
+  out->spec = std::move(alone);
+  out->gate = std::make_shared<Gate>();
+  out->function = behind(out->gate, std::move(function));
+  out->options = options;
+  Switch& s = *spec->live;
+  std::scoped_lock lock(s.guard);
+  if (s.listeners.size() >= most_listeners)
+    throw Error(ErrorCode::resource_exhausted,
+                fmt::format("hook '{}' has {} listeners, which is the most", hook.name,
+                            s.listeners.size()));
+  s.listeners.push_back(out);
+  rebuild(s);
+  return out;
+}
+
+void turn_off(Listening& listening, bool waits) noexcept {
+  if (const auto s = listening.at.lock()) is_over(*s, listening.number);
+  listening.gate->close(waits);
+}
+
+void change(Listening& listening, const LiveOptions& options) {
+  check_options(listening.spec->name, options);
+  const auto s = listening.at.lock();
+  if (!s) return;
+  std::scoped_lock lock(s->guard);
+  listening.options = options;
+  rebuild(*s, listening.number);
+}
+
+namespace {
+
+struct Known {
+  std::mutex guard;
+  std::vector<std::shared_ptr<const detail::LiveSite>> sites;
+};
+Known& known() {
+  static Known* const k = new Known;  // programs may be compiled after main
+  return *k;
+}
+
+}  // namespace
+
+void add_live_hooks(const std::string& program, std::span<const SitePtr> sites) {
+  for (const SitePtr& s : sites) {
+    if (!s->live) continue;
+    Known& k = known();
+    std::scoped_lock lock(k.guard);
+    std::erase_if(k.sites, [](const auto& site) { return site->spec.expired(); });
+    const auto known_as = std::ranges::find(k.sites, s->live->number, &detail::LiveSite::number);
+    if (known_as != k.sites.end()) {
+      if ((*known_as)->program != "stage")
+        continue;  // a part is compiled before its whole is known
+      k.sites.erase(known_as);
+    }
+    k.sites.push_back(std::make_shared<const detail::LiveSite>(
+        detail::LiveSite{program, s, s->live, s->live->number, s->name, s->operands,
+                         s->operand_paths, s->place, s->transforms, s->function != asleep()}));
+    ++changes;
+  }
+}
+
+std::optional<LiveHook> live_hook(std::uint64_t number) {
+  for (LiveHook& hook : live_hooks())
+    if (hook.number() == number) return std::move(hook);
+  return {};
+}
+
+std::uint64_t live_changes() { return changes.load(); }
+
+}  // namespace host
+
+// --- what users see
+// ------------------------------------------------------------------------------
+
+Listening::~Listening() { off(); }
+Listening& Listening::operator=(Listening&& other) noexcept {
+  if (this != &other) off();
+  state_ = std::move(other.state_);
+  return *this;
+}
+
+void Listening::off() noexcept {
+  if (const auto state = std::move(state_)) host::turn_off(*state, true);
+}
+
+void Listening::change(const LiveOptions& options) const {
+  if (state_) host::change(*state_, options);
+}
+
+bool Listening::is_on() const {
+  const auto s = state_ ? state_->at.lock() : nullptr;
+  if (!s) return false;
+  std::scoped_lock lock(s->guard);
+  return std::ranges::find(s->listeners, state_) != s->listeners.end();
+}
+
+LiveOptions Listening::options() const {
+  const auto s = state_ ? state_->at.lock() : nullptr;
+  if (!s) return {};
+  std::scoped_lock lock(s->guard);
+  return state_->options;
+}
+
+const std::string& LiveHook::name() const { return site_->name; }
+const std::string& LiveHook::program() const { return site_->program; }
+std::uint64_t LiveHook::number() const { return site_->number; }
+const std::vector<Type>& LiveHook::types() const { return site_->types; }
+const std::vector<std::string>& LiveHook::paths() const { return site_->paths; }
+const Place& LiveHook::place() const { return site_->place; }
+const Transforms& LiveHook::transforms() const { return site_->transforms; }
+bool LiveHook::has_own() const { return site_->has_own; }
+
+Listening LiveHook::turn_on(const Callee& fn, const LiveOptions& options) const {
+  PlaceScope at(fn.place());
+  return Listening(host::turn_on(*site_, fn, options, "function"));
+}
+
+void LiveHook::end_run() const {
+  turn_on([](const TapInfo& info, std::span<const AnyView>) { info.end_run(); }, {.until = 1})
+      .keep();
+}
+
+void LiveHook::checkpoint(const std::filesystem::path& folder) const {
+  turn_on(listen::checkpoint(folder), {.until = 1}).keep();
+}
+
+std::size_t LiveHook::listeners() const {
+  const auto s = site_->at.lock();
+  if (!s) return 0;
+  std::scoped_lock lock(s->guard);
+  return s->listeners.size();
+}
+
+void LiveHook::change(const LiveOptions& options) const {
+  host::check_options(name(), options);
+  const auto spec = site_->spec.lock();
+  if (!spec)
+    throw Error(ErrorCode::not_found, fmt::format("hook '{}': the program is gone", name()));
+  if (!has_own())
+    throw Error(ErrorCode::failed_precondition,
+                fmt::format("hook '{}': the program has no listener of its own there", name()));
+  auto alone = std::make_shared<SiteSpec>(*host::with_options(*spec, options));
+  alone->live = nullptr;
+  const std::scoped_lock lock(spec->live->guard);
+  spec->live->own = std::make_shared<const host::ListenerSite>(std::move(alone), spec->function, 0);
+  ++host::changes;
+}
+
+namespace host {
+
+std::vector<ListenerNow> listeners_of(const LiveHook& hook) {
+  std::vector<ListenerNow> out;
+  const auto s = hook.internal()->at.lock();
+  if (!s) return out;
+  std::scoped_lock lock(s->guard);
+  for (const auto& l : s->listeners) out.push_back({l->number, l->what, l->options});
+  return out;
+}
+
+std::optional<LiveOptions> own_settings(const LiveHook& hook) {
+  const auto spec = hook.internal()->spec.lock();
+  if (!spec || !hook.has_own()) return {};
+  std::scoped_lock lock(spec->live->guard);
+  return options_of(spec->live->own ? *spec->live->own->spec : *spec);
+}
+
+}  // namespace host
+
+std::vector<LiveHook> live_hooks() {
+  std::vector<LiveHook> out;
+  std::scoped_lock lock(host::known().guard);
+  for (const auto& site : host::known().sites)
+    if (!site->spec.expired()) out.emplace_back(site);
+  return out;
+}
+
+}  // namespace postern

@@ -1,0 +1,63 @@
+// Live hooks: who listens at them, and turning listeners on and off.
+#pragma once
+#include <postern/live.h>
+
+#include <optional>
+#include <span>
+
+#include "host/site.h"
+
+namespace postern::host {
+
+/// The hook's site with the function and the settings of a listener. Lives while a firing of it
+/// waits in a queue.
+struct ListenerSite : HostSite, std::enable_shared_from_this<ListenerSite> {
+  ListenerSite(SitePtr spec, std::shared_ptr<const detail::HostFunction> function,
+               std::uint64_t number);
+  const std::uint64_t number;  // of its Listening; 0: of the program's own listener
+  /// Whether it has been shown all that it wants.
+  bool is_spent() const;
+};
+
+class Gate;
+
+/// A listener that was turned on.
+struct Listening {
+  std::uint64_t number = 0;  // of the process
+  std::string what;          // "stats"
+  std::weak_ptr<Switch> at;
+  SitePtr spec;  // without the hook's own function
+  std::shared_ptr<Gate> gate;
+  std::shared_ptr<const detail::HostFunction> function;  // behind the gate
+  LiveOptions options;                                   // under the switch's guard
+};
+
+/// The listeners that were turned on, for one firing; null for none.
+std::shared_ptr<const Switch::Sites> sites_at(const Switch& s);
+/// The program's own listener when its settings were changed, else null.
+std::shared_ptr<const ListenerSite> changed_own(const HostSite& site);
+/// A listener has been shown all that it wants.
+void is_over(Switch& s, std::uint64_t number);
+
+std::shared_ptr<Listening> turn_on(const detail::LiveSite& site, const Callee& fn,
+                                   const LiveOptions& options, std::string what);
+/// `waits`: for those that are inside.
+void turn_off(Listening& listening, bool waits) noexcept;
+void change(Listening& listening, const LiveOptions& options);
+
+/// Of a program that is ready to run.
+void add_live_hooks(const std::string& program, std::span<const SitePtr> sites);
+std::optional<LiveHook> live_hook(std::uint64_t number);
+/// Moves on whenever there is another hook or listener, or one less.
+std::uint64_t live_changes();
+
+/// What listens at a hook now, as who looks is told.
+struct ListenerNow {
+  std::uint64_t number;
+  std::string what;
+  LiveOptions options;
+};
+std::vector<ListenerNow> listeners_of(const LiveHook& hook);
+std::optional<LiveOptions> own_settings(const LiveHook& hook);
+
+}  // namespace postern::host

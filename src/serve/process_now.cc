@@ -1,0 +1,38 @@
+// What the kernel says of the process.
+#include "serve/process_now.h"
+
+#include <unistd.h>
+
+#include <ctime>
+#include <fstream>
+#include <sstream>
+#include <vector>
+
+namespace postern::live {
+
+ProcessNow process_now() {
+  ProcessNow out;
+  out.pid = ::getpid();
+  char name[256] = {};
+  if (::gethostname(name, sizeof name - 1) == 0) out.host = name;
+  std::ifstream file("/proc/self/stat");
+  std::string text, word;
+  std::getline(file, text);
+  // The second field is a name in brackets, in which there may be anything.
+  std::istringstream rest(text.substr(std::min(text.rfind(')') + 1, text.size())));
+  std::vector<std::string> fields;
+  while (rest >> word) fields.push_back(word);
+  constexpr std::size_t threads = 17, begin = 19, pages = 21;  // from the third field on
+  if (fields.size() <= pages) return out;
+  timespec now{};
+  ::clock_gettime(CLOCK_BOOTTIME, &now);
+  out.threads = std::atoi(fields[threads].c_str());
+  out.seconds =
+      static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9 -
+      std::strtod(fields[begin].c_str(), nullptr) / static_cast<double>(::sysconf(_SC_CLK_TCK));
+  out.memory = std::strtoull(fields[pages].c_str(), nullptr, 10) *
+               static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  return out;
+}
+
+}  // namespace postern::live

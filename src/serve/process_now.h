@@ -1,0 +1,17 @@
+// The process itself, as the page shows it.
+#pragma once
+#include <cstdint>
+#include <string>
+
+namespace postern::live {
+
+struct ProcessNow {
+  long pid = 0;
+  std::string host;
+  double seconds = 0;        // since it began
+  std::uint64_t memory = 0;  // bytes that are in memory
+  int threads = 0;
+};
+ProcessNow process_now();
+
+}  // namespace postern::live

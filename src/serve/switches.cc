@@ -1,0 +1,274 @@
+// What clients ask for: strict JSON, a fixed list of listeners, and a lease for each client.
+#include "serve/switches.h"
+
+#include <fmt/format.h>
+#include <postern/checkpoint.h>
+#include <postern/listen.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "core/check.h"
+#include "core/lines.h"
+#include "core/log.h"
+#include "host/executor.h"
+#include "host/live.h"
+#include "listen/summary.h"
+#include "print/print_text.h"
+
+namespace postern::live {
+
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::size_t most_hooks = 1000;
+
+/// The whole number under a name, which must fit; `otherwise` when there is none.
+std::int64_t number(const Json& asked, const char* name, std::int64_t otherwise) {
+  if (!asked.contains(name)) return otherwise;
+  const Json& n = asked[name];
+  constexpr std::uint64_t most = std::numeric_limits<std::int64_t>::max();
+  check(n.is_number_integer() && !(n.is_number_unsigned() && n.get<std::uint64_t>() > most),
+        "'{}' must be a whole number", name);
+  return n.get<std::int64_t>();
+}
+std::uint64_t id(const Json& asked, const char* name) {
+  const std::int64_t n = number(asked, name, 0);
+  check(n > 0, "'{}' must be a number from 1", name);
+  return static_cast<std::uint64_t>(n);
+}
+
+LiveOptions options_of(const Json& asked, std::int64_t until) {
+  LiveOptions out;
+  out.every = number(asked, "every", 1);
+  out.until = number(asked, "until", until);
+  out.keep_last = number(asked, "keep_last", 0);
+  if (out.keep_last != 0) out.mode = TapMode::async;
+  return out;
+}
+
+void check_names(const Json& asked, std::initializer_list<std::string_view> known) {
+  for (const auto& [name, value] : asked.items())
+    check(std::ranges::find(known, name) != known.end(), "'{}' is not known here",
+          name.substr(0, 64));
+}
+
+/// Where a file of this name goes. From elsewhere only new ones, and none but in the folder.
+std::filesystem::path place_of(const Switches::Files& files, const Json& asked, bool fresh) {
+  check(asked.contains("file") && asked["file"].is_string(), "'file' must be a name");
+  const std::string name = asked["file"];
+  if (files.anywhere) {
+    check(name.starts_with('/') && name.find('\0') == std::string::npos,
+          "'file' must be a whole path");
+    return name;
+  }
+  if (files.folder.empty())
+    throw Error(ErrorCode::permission_denied,
+                "this process lets nobody make files (ServeOptions::folder)");
+  const auto is_plain = [](unsigned char c) {
+    return std::isalnum(c) || c == '.' || c == '_' || c == '-';
+  };
+  check(
+      !name.empty() && name.size() <= 100 && name[0] != '.' && std::ranges::all_of(name, is_plain),
+      "'file' must be a name of letters, digits, '.', '_' and '-'");
+  const auto path = std::filesystem::path(files.folder) / name;
+  if (fresh && std::filesystem::exists(std::filesystem::symlink_status(path)))
+    throw Error(ErrorCode::already_exists, fmt::format("there is a file '{}'", name));
+  return path;
+}
+
+Callee printing() {
+  return Callee([](const TapInfo& info, std::span<const AnyView> leaves) {
+    for (std::size_t i = 0; i < leaves.size(); ++i)
+      lines::add("hook",
+                 fmt::format("{} = {}",
+                             host::leaf_label(
+                                 info.name, i < info.paths.size() ? info.paths[i] : std::string()),
+                             host::text_of(leaves[i], "", {})));
+  });
+}
+
+/// Says so, and lets the program go on.
+Callee telling_non_finite() {
+  return Callee(
+      [first = listen::first_non_finite()](const TapInfo& info, std::span<const AnyView> leaves) {
+        try {
+          first(info, leaves);
+        } catch (const std::runtime_error& e) {
+          lines::add("hook", e.what());
+        }
+      });
+}
+
+struct Wanted {
+  Callee fn;
+  std::uint64_t series = 0;  // by which it is found among what there is to see
+  std::int64_t until = 0;
+};
+
+Wanted wanted(const std::string& kind, const Json& asked, const Switches::Files& files) {
+  if (kind == "stats") {
+    const auto stats = listen::stats();
+    return {Callee(stats), stats.number()};
+  }
+  if (kind == "histogram") {
+    const auto histogram = listen::histogram();
+    return {Callee(histogram), histogram.number()};
+  }
+  if (kind == "print") return {printing()};
+  if (kind == "non-finite") return {telling_non_finite()};
+  if (kind == "stop at non-finite") return {Callee(listen::first_non_finite())};
+  if (kind == "end")
+    return {Callee([](const TapInfo& info, std::span<const AnyView>) { info.end_run(); }), 0, 1};
+  if (kind == "record") {
+    const auto file = place_of(files, asked, true).string();
+    check(file.ends_with(".npy") || file.ends_with(".npz"), "'file' must end in .npy or .npz");
+    return {Callee(listen::record(file, {.on_error = listen::OnError::go_on}))};
+  }
+  check(kind == "checkpoint", "there is no listener '{}'", kind.substr(0, 64));
+  return {Callee(listen::checkpoint(place_of(files, asked, false),
+                                    {.keep = 0, .on_error = listen::OnError::go_on})),
+          0, 1};
+}
+
+Json options_json(const LiveOptions& o) {
+  return {{"every", o.every},
+          {"until", o.until},
+          {"keep_last", o.keep_last},
+          {"async", o.mode == TapMode::async}};
+}
+
+int status_for(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::not_found: return 404;
+    case ErrorCode::permission_denied: return 403;
+    case ErrorCode::invalid_argument: return 400;
+    default: return 409;
+  }
+}
+
+Switches::Answer refused(int status, std::string_view why) {
+  return {status, Json{{"error", why}}.dump(-1, ' ', false, Json::error_handler_t::replace)};
+}
+
+/// Its function may have a file to finish, which takes a while.
+void let_go(std::shared_ptr<host::Listening> listening) {
+  host::turn_off(*listening, false);
+  try {
+    host::run_on_host_thread([gone = std::move(listening)]() mutable { gone.reset(); });
+  } catch (const std::exception&) {  // no thread: here and now then
+  }
+}
+
+}  // namespace
+
+Switches::~Switches() {
+  for (auto& [client, held] : held_)
+    for (auto& l : held.listeners) host::turn_off(*l, false);
+}
+
+std::shared_ptr<host::Listening> Switches::find(std::uint64_t number) const {
+  for (const auto& [client, held] : held_)
+    for (const auto& l : held.listeners)
+      if (l->number == number) return l;
+  throw Error(ErrorCode::not_found, fmt::format("nobody has turned on listener {}", number));
+}
+
+void Switches::drop(std::uint64_t number) {
+  let_go(find(number));
+  for (auto& [client, held] : held_)
+    std::erase_if(held.listeners, [&](const auto& l) { return l->number == number; });
+}
+
+Switches::Answer Switches::act(const std::string& client, std::string_view text) try {
+  const Json asked = Json::parse(text);
+  check(asked.is_object(), "a request must be an object");
+  Json answer = Json::object();
+  if (asked.contains("on")) {
+    check_names(asked, {"on", "listener", "every", "until", "keep_last", "file"});
+    check(asked.contains("listener") && asked["listener"].is_string(), "'listener' must be a name");
+    const auto hook = host::live_hook(id(asked, "on"));
+    if (!hook) return refused(404, "there is no such hook any more");
+    std::size_t count = 0;
+    for (const auto& [name, held] : held_) count += held.listeners.size();
+    if (count >= most_listeners) return refused(409, "too many listeners are on");
+    const std::string kind = asked["listener"];
+    const Wanted w = wanted(kind, asked, files_);
+    auto on = host::turn_on(*hook->internal(), w.fn, options_of(asked, w.until), kind);
+    answer = {{"number", on->number}, {"series", w.series}};
+    held_[client].listeners.push_back(std::move(on));
+  } else if (asked.contains("off")) {
+    check_names(asked, {"off"});
+    drop(id(asked, "off"));
+  } else if (asked.contains("change")) {
+    check_names(asked, {"change", "every", "until", "keep_last"});
+    host::change(*find(id(asked, "change")), options_of(asked, 0));
+  } else {
+    check_names(asked, {"own", "every", "until", "keep_last"});
+    const auto hook = host::live_hook(id(asked, "own"));
+    if (!hook) return refused(404, "there is no such hook any more");
+    hook->change(options_of(asked, 0));
+  }
+  return {200, answer.dump()};
+} catch (const Json::exception&) {
+  return refused(400, "the request is no JSON");
+} catch (const TypeError& e) {
+  return refused(400, e.what());
+} catch (const Error& e) {
+  return refused(status_for(e.code()), e.what());
+} catch (const std::filesystem::filesystem_error& e) {
+  return refused(409, e.what());
+}
+
+void Switches::keep_only(const std::vector<std::string>& clients) {
+  if (held_.empty()) return;
+  const auto now = Clock::now();
+  for (auto& [client, held] : held_) {
+    if (std::ranges::find(clients, client) != clients.end())
+      held.ends = Clock::time_point::max();
+    else if (held.ends == Clock::time_point::max())
+      held.ends = now + grace;
+  }
+  std::erase_if(held_, [&](auto& entry) {
+    if (entry.second.ends > now) return false;
+    for (auto& l : entry.second.listeners) let_go(std::move(l));
+    return true;
+  });
+}
+
+Switches::Clock::time_point Switches::next_end() const {
+  auto out = Clock::time_point::max();
+  for (const auto& [client, held] : held_) out = std::min(out, held.ends);
+  return out;
+}
+
+Json live_hooks_json() {
+  Json out = Json::array();
+  for (const LiveHook& hook : live_hooks()) {
+    if (out.size() == most_hooks) break;
+    Json leaves = Json::array(), listeners = Json::array();
+    for (std::size_t i = 0; i < hook.types().size(); ++i)
+      leaves.push_back(
+          {i < hook.paths().size() ? hook.paths()[i] : "", to_string(hook.types()[i])});
+    for (const host::ListenerNow& l : host::listeners_of(hook)) {
+      Json one = options_json(l.options);
+      one["number"] = l.number;
+      one["what"] = l.what;
+      listeners.push_back(std::move(one));
+    }
+    const auto own = host::own_settings(hook);
+    out.push_back({{"number", hook.number()},
+                   {"name", hook.name()},
+                   {"program", hook.program()},
+                   {"place", to_string(hook.place())},
+                   {"transforms", to_string(hook.transforms())},
+                   {"leaves", std::move(leaves)},
+                   {"own", own ? options_json(*own) : Json()},
+                   {"listeners", std::move(listeners)}});
+  }
+  return out;
+}
+
+}  // namespace postern::live

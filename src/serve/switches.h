@@ -1,0 +1,63 @@
+// Switches: what clients turn on at live hooks. It ends with them.
+#pragma once
+#include <chrono>
+#include <map>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace postern::host {
+struct Listening;
+}
+
+namespace postern::live {
+
+class Switches {
+ public:
+  using Clock = std::chrono::steady_clock;
+  /// Where files may be made; empty: nowhere. `anywhere`: by whole paths, and over what is there.
+  struct Files {
+    std::string folder;
+    bool anywhere = false;
+  };
+  explicit Switches(Files files) : files_(std::move(files)) {}
+  ~Switches();
+
+  /// What a client asks for, as JSON:
+  ///   {"on": HOOK, "listener": "stats", "every": 10}   a number for what is turned on
+  ///   {"change": NUMBER, "every": 1}                   of a listener
+  ///   {"own": HOOK, "every": 1}                        of the program's own one
+  ///   {"off": NUMBER}
+  struct Answer {
+    int status = 200;
+    std::string json;
+  };
+  Answer act(const std::string& client, std::string_view asked);
+
+  /// Others' listeners are turned off when they have been away for a while: a page that loads
+  /// another stream is not gone.
+  void keep_only(const std::vector<std::string>& clients);
+  /// When the next of them is to be turned off.
+  Clock::time_point next_end() const;
+
+  static constexpr std::size_t most_listeners = 256;  // of all clients
+  static constexpr std::chrono::seconds grace{3};
+
+ private:
+  struct Held {
+    std::vector<std::shared_ptr<host::Listening>> listeners;
+    Clock::time_point ends = Clock::time_point::max();
+  };
+  std::shared_ptr<host::Listening> find(std::uint64_t number) const;
+  void drop(std::uint64_t number);
+
+  const Files files_;
+  std::map<std::string, Held> held_;
+};
+
+/// What there is to turn on, and what is on, as an array.
+nlohmann::json live_hooks_json();
+
+}  // namespace postern::live

@@ -1,0 +1,130 @@
+"""postern attach. Needs POSTERN_COMMAND, and LIVE_PAGE: a program with a live hook "noise" and a live page."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+
+import numpy as np
+import pytest
+
+
+class Program:
+    def __init__(self, env=None):
+        self.process = subprocess.Popen([os.environ["LIVE_PAGE"], "100000", "5"], text=True, stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, **(env or {})})
+        self.url = self.process.stdout.readline().strip()
+        self.pid = str(self.process.pid)
+
+    def end(self):
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture(scope="module")
+def program():
+    program = Program()
+    end = time.monotonic() + 120
+    while "noise" not in attach(program.pid).stdout and time.monotonic() < end:  # it is compiled
+        time.sleep(0.1)
+    yield program
+    program.end()
+
+
+def attach(*arguments, **more):
+    return subprocess.run([os.environ["POSTERN_COMMAND"], "attach", *map(str, arguments)], capture_output=True, text=True,
+                          timeout=60, **more)
+
+
+def hooks(where):
+    return json.loads(attach(where, "--json").stdout)
+
+
+def test_lists_what_there_is(program):
+    for where in (program.pid, program.url):
+        done = attach(where)
+        assert done.returncode == 0, done.stderr
+        assert "noise" in done.stdout and "f32[256]" in done.stdout and "asleep" in done.stdout
+        assert "live_page.cc:" in done.stdout
+    assert [h["name"] for h in hooks(program.pid)] == ["noise"]
+
+
+@pytest.mark.parametrize("by", ["pid", "url"])
+def test_shows_what_passes(program, by):
+    done = attach(getattr(program, by), "noise", "--stats", "--histogram", "--every", 5, "--until", 10)
+    assert done.returncode == 0, done.stderr
+    assert "noise: firing 9  mean " in done.stdout
+    assert "noise: [" in done.stdout and "█" in done.stdout
+    assert hooks(program.pid)[0]["listeners"] == []
+
+
+def test_prints_and_json(program):
+    done = attach(program.pid, "all", "--print", "--until", 2)
+    assert done.stdout.count("noise = [") == 2, done.stdout
+    number = hooks(program.pid)[0]["number"]
+    done = attach(program.pid, f"#{number}", "--stats", "--json", "--seconds", 1)
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert lines[-1]["hook"] == "noise" and lines[-1]["last"]["count"] == 256
+    assert attach(program.pid, "noise", "--print", "--keep-last", 2, "--seconds", 1, "--json").stdout.startswith('{"line":')
+
+
+def test_records_where_the_user_is(program, tmp_path):
+    done = attach(program.pid, "noise", "--record", "noise.npy", "--until", 7, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert np.load(tmp_path / "noise.npy").shape == (7, 256)
+    done = attach(program.pid, "noise", "--checkpoint", "kept", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for _ in range(100):
+        if list((tmp_path / "kept").rglob("manifest")):
+            break
+        time.sleep(0.1)
+    assert list((tmp_path / "kept").rglob("*.safetensors"))
+    done = attach(program.url, "noise", "--record", "noise.npy")  # that program lets no page make files
+    assert done.returncode == 2 and "ServeOptions::folder" in done.stderr
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_what_it_turned_on_ends_with_it(program, how):
+    running = subprocess.Popen([os.environ["POSTERN_COMMAND"], "attach", program.pid, "noise", "--stats"], stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True)
+    assert "noise: firing" in running.stdout.readline()
+    assert [x["what"] for x in hooks(program.pid)[0]["listeners"]] == ["stats"]
+    running.send_signal(how)
+    running.communicate(timeout=20)
+    if how == signal.SIGINT:
+        assert running.returncode == 0
+    for _ in range(100):
+        if not hooks(program.pid)[0]["listeners"]:
+            break
+        time.sleep(0.1)
+    assert hooks(program.pid)[0]["listeners"] == []
+
+
+def test_ends_the_run():
+    program = Program()
+    while "noise" not in attach(program.pid).stdout:
+        time.sleep(0.1)
+    done = attach(program.pid, "noise", "--end")
+    assert done.returncode == 0, done.stderr
+    program.process.communicate("\n", timeout=30)
+    done = attach(program.pid, "noise", "--stats")
+    assert done.returncode == 3 and "does not listen" in done.stderr
+
+
+def test_errors_say_the_cure(program):
+    for arguments, text in [
+        ((program.pid, "nothing", "--stats"), "no live hook 'nothing'; it has noise"),
+        ((program.pid, "noise"), "say what is to listen there"),
+        ((program.pid, "--stats"), "name the hooks to listen at"),
+        (("http://127.0.0.1:1/", "noise", "--stats"), "nothing listens at 127.0.0.1:1"),
+        (("what", "noise", "--stats"), "neither a number of a process nor"),
+        ((program.url.split("?")[0],), "needs the token"),
+        ((program.pid, "noise", "--stats", "--every", 0), "--every"),
+        (("1",), "process 1 does not listen"),
+    ]:
+        done = attach(*arguments)
+        assert done.returncode != 0 and text in done.stderr, done.stdout + done.stderr
+    quiet = Program({"POSTERN_ATTACH": "0"})
+    assert "does not listen" in attach(quiet.pid).stderr
+    quiet.end()

@@ -1,0 +1,79 @@
+// Live hooks on several devices at once.
+#include <map>
+
+#include "host/live_test.h"
+
+namespace postern {
+namespace {
+
+using test::Steps;
+
+TEST(DevicesLive, EachDeviceShowsItsPartWhileSwitchesGoOnAndOff) {
+  for (const bool one_order : {false, true}) {
+    const Mesh mesh({{"x", 4}});
+    constexpr int steps = 1000;
+    const auto f = jit(shard_map(
+        [&](Tensor x) {
+          return fori_loop(
+              0, steps,
+              [&](Tensor, Tensor v) {
+                const Tensor shown = hook("part", v + 1.0f, {.one_order = one_order, .live = true});
+                return shown - 0.5f * psum(shown, "x") / 4.0f;
+              },
+              x);
+        },
+        mesh, {.in = P("x"), .out = P("x")}));
+    const Tensor x = iota<float>(8);
+    const auto plain = f(x).to_vector<float>();
+    std::mutex guard;
+    std::map<int, int> seen;
+    const auto run = f.start(x);
+    const auto hooks = hooks_of(run);
+    ASSERT_EQ(hooks.size(), 1u);
+    int times = 0;
+    while (run.status() == RunStatus::running && times < 100) {
+      const Listening on = hooks[0].turn_on(Callee([&](const TapInfo& info, View<const float> v) {
+        EXPECT_EQ(v.size(), 2);
+        std::scoped_lock lock(guard);
+        ++seen[info.device];
+      }));
+      std::this_thread::sleep_for(std::chrono::microseconds(300));
+      ++times;
+    }
+    EXPECT_EQ(run.result().to_vector<float>(), plain);
+    EXPECT_FALSE(seen.empty()) << times;
+    const Listening on = hooks[0].turn_on(Callee([&](const TapInfo& info, View<const float>) {
+      std::scoped_lock lock(guard);
+      ++seen[info.device];
+    }));
+    seen.clear();
+    f(x).block_until_ready();
+    EXPECT_EQ(seen.size(), 4u);
+    for (const auto& [device, count] : seen) EXPECT_EQ(count, steps) << device;
+  }
+}
+
+TEST(DevicesLive, AListenerThatThrowsOnOneDeviceEndsAll) {
+  const Mesh mesh({{"x", 4}});
+  const auto f = jit(shard_map(
+      [&](Tensor x) {
+        return fori_loop(
+            0, 100,
+            [&](Tensor, Tensor v) { return psum(hook("v", v + 1.0f, {.live = true}), "x") / 4.0f; },
+            x);
+      },
+      mesh, {.in = P("x"), .out = P("x")}));
+  const Tensor x = iota<float>(4);
+  f(x).block_until_ready();
+  Listening on =
+      test::only(live_hooks(), "v").turn_on(Callee([](const TapInfo& info, View<const float>) {
+        if (info.device == 2) throw std::runtime_error("enough");
+      }));
+  test::expect_error<CallbackError>([&] { f(x).block_until_ready(); },
+                                    {"hook 'v'", "on device 2", "enough"});
+  on.off();
+  f(x).block_until_ready();
+}
+
+}  // namespace
+}  // namespace postern

@@ -1,0 +1,173 @@
+"""The live page in a browser: what it shows, and what its switches do. Needs LIVE_PAGE, the program whose page it is.
+POSTERN_TEST_PICTURES names a folder for pictures."""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import time
+
+import numpy as np
+import pytest
+from browser import Browser, found
+
+pytestmark = pytest.mark.skipif(not found(), reason="no chromium and chromedriver")
+
+PICTURES = os.environ.get("POSTERN_TEST_PICTURES")
+CARD = "[...document.querySelectorAll('.hook')].find((c) => c.querySelector('h3').textContent === 'noise')"
+
+
+class Program:
+    """Two trainings of so many steps, with pauses of so many milliseconds."""
+
+    def __init__(self, steps, pause, folder=""):
+        self.process = subprocess.Popen([os.environ["LIVE_PAGE"], str(steps), str(pause), str(folder)], text=True,
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        self.url = self.process.stdout.readline().strip()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+
+    def last(self):
+        """What the last step of a training showed."""
+        while not (found := re.match(r"last (.*)", line := self.process.stdout.readline())):
+            assert line
+        return np.float32(found[1])
+
+
+def points(browser, name):
+    return browser.run("const s = [...state.series.values()].find((s) => s.about.name === arguments[0]);"
+                       "return s ? s.points : []", name)
+
+
+def press(browser, text, card=CARD):
+    browser.run(f"[...{card}.querySelectorAll('button')].find((b) => b.textContent === arguments[0]).click()", text)
+
+
+def test_values_are_those_tapped():
+    with Program(60, 5) as program, Browser() as browser:
+        browser.open(program.url)
+        program.last()
+        last = program.last()
+        browser.wait("const s = [...state.series.values()].find((s) => s.about.name === 'loss');"
+                     "return s && s.firings === 120")
+        shown = points(browser, "loss")
+        assert len(shown) == 120
+        assert np.float32(shown[-1][1]) == last
+        cells = browser.run("return [...document.querySelectorAll('#values tbody tr')].map((r) => [...r.cells].map((c) => c.textContent))")
+        row = next(r for r in cells if r[0] == "loss")
+        assert row[1] == "120" and float(row[2]) == pytest.approx(float(last), rel=1e-4)
+        assert browser.run("return document.querySelector('#progress p').textContent").startswith("training: 60 of 60")
+        assert "loss" in browser.run("return document.getElementById('lines').textContent")
+        assert browser.run("return document.getElementById('process').textContent").startswith(f"process {program.process.pid}")
+        assert browser.run("return document.querySelectorAll('#devices tbody tr').length") > 0
+        browser.run("document.querySelector('#programs details').open = true")
+        browser.wait("return document.querySelector('#programs pre').textContent.includes('scan[length=60')")
+        assert not browser.errors()
+
+
+def test_switches_work_and_end_with_the_page(tmp_path):
+    with Program(100000, 5, tmp_path) as program, Browser() as browser:
+        browser.open(program.url)
+        browser.wait(f"return Boolean({CARD})")
+        press(browser, "Statistics")
+        press(browser, "Histogram")
+        browser.wait("const s = [...state.series.values()].find((s) => s.about.name === 'noise'); return s && s.firings > 20")
+        browser.wait("return [...state.histograms.values()].some((h) => h.heading.textContent === 'noise')")
+        assert set(browser.run(f"return {CARD}.dataset.listeners").split(",")) == {"stats 1", "histogram 1"}
+        browser.run(f"const e = {CARD}.querySelector('input[type=number]'); e.value = 50; e.onchange()")
+        browser.wait(f"return {CARD}.dataset.listeners.includes('stats 50')")
+        press(browser, "Record")
+        browser.wait(f"return {CARD}.dataset.listeners.includes('record 50')")
+        time.sleep(1)
+        press(browser, "Record")
+        browser.wait(f"return !{CARD}.dataset.listeners.includes('record')")
+        press(browser, "Record")  # the file is there
+        browser.wait(f"return {CARD}.querySelector('.said').textContent.includes(\"there is a file 'noise.npz'\")")
+        for _ in range(100):
+            if (tmp_path / "noise.npz").exists():
+                break
+            time.sleep(0.1)
+        kept = np.load(tmp_path / "noise.npz")
+        assert kept[kept.files[0]].shape[1:] == (256,)
+        press(browser, "Statistics")
+        browser.wait(f"return {CARD}.dataset.listeners === 'histogram 50'")
+        press(browser, "Checkpoint")
+        browser.wait(f"return {CARD}.dataset.listeners === 'histogram 50' && !{CARD}.querySelector('.said').textContent")
+        for _ in range(100):
+            if list(tmp_path.glob("noise/*/manifest*")):
+                break
+            time.sleep(0.1)
+        assert list(tmp_path.rglob("*.safetensors"))
+        with Browser() as other:  # sees them, and after the first one has gone that they are off
+            other.open(program.url)
+            other.wait(f"return Boolean({CARD}) && {CARD}.dataset.listeners === 'histogram 50'")
+            browser.open("about:blank")
+            other.wait(f"return {CARD}.dataset.listeners === ''", limit=10)
+            assert not other.errors()
+            press(other, "End the run")
+            press(other, "Really?")
+            program.process.wait(30)  # its result is not to be had: the program ends with an error
+
+
+def test_curves_are_zoomed_smoothed_and_compared():
+    with Program(50, 2) as program, Browser() as browser:
+        browser.open(program.url)
+        program.last()
+        program.last()
+        chart = "state.charts.get('loss')"
+        browser.wait(f"return {chart} && {chart}.lines[0].firings === 100")
+        browser.run(f"{chart}.canvas.focus()")
+        browser.run(f"{chart}.canvas.dispatchEvent(new KeyboardEvent('keydown', {{ key: '+' }}))")
+        left, right = browser.run(f"return {chart}.zoom")
+        assert 0 < left < right < 100
+        rough = browser.run(f"return {chart}.inView({chart}.lines[0].points).map((p) => p[1])")
+        browser.run("const e = document.getElementById('smooth'); e.value = 0.9; e.oninput({ target: e })")
+        smooth = browser.run(f"return {chart}.inView({chart}.lines[0].points).map((p) => p[1])")
+        assert len(smooth) == len(rough) and smooth != rough
+        browser.run("const e = document.getElementById('smooth'); e.value = 0; e.oninput({ target: e })")
+        browser.run("const e = document.getElementById('compare'); e.value = 'runs'; e.onchange({ target: e })")
+        drawn = browser.run(f"return drawnIn({chart})")
+        assert len(drawn) == 2 and all(len(d["points"]) == 50 and d["points"][0][0] == 0 for d in drawn)
+        assert [d["faint"] for d in drawn] == [True, False]
+        browser.click("#save")
+        folder = pathlib.Path(browser.folder.name)
+        for _ in range(100):
+            if saved := list(folder.glob("curves-*.json")):
+                break
+            time.sleep(0.1)
+        curves = {c["title"]: c["points"] for c in json.loads(saved[0].read_text())["curves"]}
+        assert curves["loss"] == points(browser, "loss")
+        log = folder / "other.jsonl"
+        log.write_text("\n".join(json.dumps({"step": i, "time": 0, "tap": "loss", "device": 0, "values": {"loss": i / 10}})
+                                 for i in range(10)))
+        table = folder / "table.csv"
+        table.write_text("step,time,device,loss\n0,1,0,0.5\n1,2,0,0.25\n")
+        broken = folder / "broken.json"
+        broken.write_text("{")
+        browser.give_files("#open", saved[0], log, table, broken)
+        browser.wait(f"return drawnIn({chart}).length === 6")
+        assert "broken.json" in browser.run("return document.getElementById('lines').textContent")
+        browser.wait(f"return {chart}.caption.textContent.includes('other.jsonl')")
+        assert not browser.errors()
+
+
+@pytest.mark.skipif(not PICTURES, reason="POSTERN_TEST_PICTURES names no folder")
+@pytest.mark.parametrize("name, how", [("desktop-light", {"width": 1440, "height": 1900}),
+                                       ("desktop-dark", {"width": 1440, "height": 1900, "dark": True}),
+                                       ("phone-light", {"width": 390, "height": 2400, "phone": True}),
+                                       ("phone-dark", {"width": 390, "height": 2400, "phone": True, "dark": True})])
+def test_pictures(name, how):
+    with Program(300, 10) as program, Browser(**how) as browser:
+        browser.open(program.url)
+        browser.wait(f"return Boolean({CARD})")
+        press(browser, "Statistics")
+        press(browser, "Histogram")
+        browser.click("#record")
+        time.sleep(5)
+        browser.picture(pathlib.Path(PICTURES) / f"{name}.png")
