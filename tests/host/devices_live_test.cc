@@ -27,29 +27,26 @@ TEST(DevicesLive, EachDeviceShowsItsPartWhileSwitchesGoOnAndOff) {
     const auto plain = f(x).to_vector<float>();
     std::mutex guard;
     std::map<int, int> seen;
-    const auto run = f.start(x);
-    const auto hooks = hooks_of(run);
-    ASSERT_EQ(hooks.size(), 1u);
-    int times = 0;
-    while (run.status() == RunStatus::running && times < 100) {
-      const Listening on = hooks[0].turn_on(Callee([&](const TapInfo& info, View<const float> v) {
-        EXPECT_EQ(v.size(), 2);
-        std::scoped_lock lock(guard);
-        ++seen[info.device];
-      }));
-      std::this_thread::sleep_for(std::chrono::microseconds(300));
-      ++times;
-    }
-    EXPECT_EQ(run.result().to_vector<float>(), plain);
-    EXPECT_FALSE(seen.empty()) << times;
-    const Listening on = hooks[0].turn_on(Callee([&](const TapInfo& info, View<const float>) {
+    const auto count = Callee([&](const TapInfo& info, View<const float> v) {
+      EXPECT_EQ(v.size(), 2);
       std::scoped_lock lock(guard);
       ++seen[info.device];
-    }));
+    });
+    const LiveHook hook = test::only(live_hooks(), "part");
+    Listening on = hook.turn_on(count);
+    const auto run = f.start(x);
+    ASSERT_EQ(hooks_of(run).size(), 1u);
+    for (int times = 0; run.status() == RunStatus::running && times < 100; ++times) {
+      std::this_thread::sleep_for(std::chrono::microseconds(300));
+      on.off();
+      on = hook.turn_on(count);
+    }
+    EXPECT_EQ(run.result().to_vector<float>(), plain);
+    EXPECT_FALSE(seen.empty());
     seen.clear();
     f(x).block_until_ready();
     EXPECT_EQ(seen.size(), 4u);
-    for (const auto& [device, count] : seen) EXPECT_EQ(count, steps) << device;
+    for (const auto& [device, times] : seen) EXPECT_EQ(times, steps) << device;
   }
 }
 
