@@ -9,7 +9,6 @@
 //   - element by element of a batch (fire_batch), each of them one of these ways.
 // Nothing here throws through XLA: a failure is kept in the run, which ends by it.
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 
 #include "cluster/cluster.h"
@@ -22,10 +21,10 @@
 #include "host/fire.h"
 #include "host/limit.h"
 #include "host/live.h"
-#include "host/lookout.h"
 #include "host/pending.h"
 #include "host/queue.h"
 #include "host/tape.h"
+#include "host/timed_job.h"
 #include "host/timeline.h"
 
 namespace postern::host {
@@ -33,7 +32,6 @@ namespace postern::host {
 namespace {
 
 using detail::Firing;
-using namespace std::chrono_literals;
 
 /// What the function is told. `stop` is the run's state, or the job's that outlives it.
 TapInfo make_info(const RunState& run, const HostSite& site, detail::StopState* stop, int device,
@@ -131,37 +129,6 @@ bool passes_late(const RunState& run, const HostSite& site) {
   return limited(run, site) && !site.spec->live && !site.is_listener;
 }
 
-/// A firing with a time limit: copies of the leaves that outlive the run, and the thread that works
-/// on them.
-struct Job : detail::StopState {
-  HostSite site;  // a copy: the program may go before the late function returns
-  std::vector<std::shared_ptr<void>> memory;
-  std::vector<void*> data;
-  std::mutex guard;
-  std::condition_variable finished;
-  std::atomic<bool> done{false};
-  bool abandoned = false, ok = false;
-  std::exception_ptr error;
-  ErrorCode code = ErrorCode::ok;
-
-  explicit Job(const HostSite& s) : site(s) {}
-};
-
-Firing firing_of(const Job& job, const TapInfo& info) {
-  return {job.site.leaves.data(), job.data.data(), job.site.operands,
-          job.site.results,       &info,           &job.site.declared};
-}
-
-std::shared_ptr<Job> copied_job(const HostSite& site, void* const* data) {
-  auto job = std::make_shared<Job>(site);
-  for (std::size_t i = 0; i < site.leaves.size(); ++i) {
-    job->memory.push_back(detail::aligned_bytes(site.leaf_bytes[i]));
-    job->data.push_back(job->memory.back().get());
-    if (i < site.operands) std::memcpy(job->data[i], data[i], site.leaf_bytes[i]);
-  }
-  return job;
-}
-
 // Fires a site that must have returned by `limit`: the run's deadline or the site's own.
 //
 // 1. Copies the operands into a job that outlives the run, and enters the function on a host thread
@@ -174,38 +141,13 @@ std::shared_ptr<Job> copied_job(const HostSite& site, void* const* data) {
 // Throws only what making the job and its thread does.
 bool fire_limited(RunState& run, const HostSite& site, void* const* data, int device,
                   std::int64_t element, RunState::Clock::time_point limit) {
-  const std::shared_ptr<Job> job = copied_job(site, data);
-  const Nesting here{nesting(), &run, &site, device, nesting() ? nesting()->depth + 1 : 1};
-  TapInfo info = make_info(run, job->site, job.get(), device, element, {});
-  std::vector<RunName> inside = surrounding_runs();
-  inside.push_back({run.name().ticket, run.lane_run});
-  run_on_host_thread([job, info, depth = here.depth, device, inside = std::move(inside)] {
-    // The run's own chain may be gone when this function is late, so only names are carried over.
-    const Beginning nested{{nullptr, nullptr, &job->site, device, depth}, inside};
-    NestingScope scope(&nested);
-    std::exception_ptr error;
-    ErrorCode code = ErrorCode::ok;
-    const bool ok = enter_function(job->site, firing_of(*job, info), error, code);
-    std::scoped_lock lock(job->guard);
-    job->ok = ok;
-    job->error = std::move(error);
-    job->code = code;
-    job->done = true;
-    if (job->abandoned)
-      log(LogLevel::warning, "{} returned after its run had ended; its result is thrown away",
-          describe(*job->site.spec));
-    job->finished.notify_all();
-  });
-  static Lookout lookout;
-  lookout.look([&] { return job->done.load(); }, limit - RunState::Clock::now());
-  std::unique_lock lock(job->guard);
-  // Short waits: a run that is cancelled has nothing to wake us with.
-  while (!job->done && RunState::Clock::now() < limit && !run.stop.load())
-    job->finished.wait_until(lock, std::min(limit, RunState::Clock::now() + 5ms));
+  const auto job = std::make_shared<TimedJob>(site, data);
+  start(job, make_info(run, job->site, job.get(), device, element, {}), run, device);
+  std::unique_lock lock = wait_for(*job, run, limit);
   if (passes_late(run, site)) pass(run, site, device);  // others' limits pass at the same time
   if (job->done) {
-    const HostSite gone = std::move(
-        job->site);  // its function goes with the run, even if the thread lets go of the job later
+    // Its function goes with the run, even if the thread lets go of the job later.
+    const HostSite gone = std::move(job->site);
     if (!job->ok) {
       keep_failure(run, site, device, job->error, job->code);
       return false;
