@@ -2,33 +2,23 @@
 #include <unistd.h>
 
 #include <csignal>
-#include <filesystem>
-#include <fstream>
 #include <random>
-#include <sstream>
 
 #include "core/digest.h"
+#include "file/file_test.h"
 #include "full_disk.h"
-#include "support.h"
 
 namespace postern::test {
 namespace {
 
-namespace fs = std::filesystem;
-
-struct State {
-  Tensor weights, step;
-};
-const State start{tensor<float>({1, 2, 3}), Tensor(0)};
-
 /// As many steps, each of which is shown.
-State train(const State& from, int steps, const listen::Checkpoint& keep) {
-  const auto step = [&](Tensor, State now) {
-    const State next{now.weights * 1.5f + 1.0f, now.step + 1};
+TrainingState train(const TrainingState& from, int steps, const listen::Checkpoint& keep) {
+  const auto step = [&](Tensor, TrainingState now) {
+    const TrainingState next{now.weights * 1.5f + 1.0f, now.step + 1};
     tap({.name = "state"}, next, keep);
     return next;
   };
-  return jit([&](State s) { return fori_loop(0, steps, step, s); })(from);
+  return jit([&](TrainingState s) { return fori_loop(0, steps, step, s); })(from);
 }
 
 std::vector<fs::path> checkpoints_in(const std::string& folder) {
@@ -38,21 +28,23 @@ std::vector<fs::path> checkpoints_in(const std::string& folder) {
   std::ranges::sort(out);
   return out;
 }
-int step_in(const std::string& folder) { return resume<State>(folder)->step.item<std::int32_t>(); }
+int step_in(const std::string& folder) {
+  return resume<TrainingState>(folder)->step.item<std::int32_t>();
+}
 
 TEST(Checkpoint, TheNewestAreKeptAndGoOnToTheBit) {
   const TemporaryFolder folder;
-  EXPECT_FALSE(resume<State>(folder.path()));
-  EXPECT_FALSE(resume<State>(folder.path() + "/none"));
+  EXPECT_FALSE(resume<TrainingState>(folder.path()));
+  EXPECT_FALSE(resume<TrainingState>(folder.path() + "/none"));
   const auto keep = listen::checkpoint(folder.path(), {.every = 3, .keep = 2});
-  const State end = train(start, 12, keep);
+  const TrainingState end = train(start, 12, keep);
   barrier();
   EXPECT_EQ(keep.written(), 4u);
   EXPECT_EQ(checkpoints_in(folder.path()).size(), 2u);
-  const auto kept = resume<State>(folder.path());
+  const auto kept = resume<TrainingState>(folder.path());
   ASSERT_TRUE(kept);
   EXPECT_EQ(kept->step.item<std::int32_t>(), 10);
-  const State again = train(*kept, 2, listen::checkpoint(folder.path()));
+  const TrainingState again = train(*kept, 2, listen::checkpoint(folder.path()));
   EXPECT_EQ(again.weights.to_vector<float>(), end.weights.to_vector<float>());
 }
 
@@ -60,7 +52,7 @@ TEST(Checkpoint, SynchronousOnesAreThereWhenTheTapReturns) {
   const TemporaryFolder folder;
   const auto keep = listen::checkpoint(folder.path(), {.keep = 0, .async = false});
   for (int i = 1; i <= 5; ++i) {
-    tap(State{start.weights, Tensor(i)}, keep);
+    tap(TrainingState{start.weights, Tensor(i)}, keep);
     EXPECT_EQ(step_in(folder.path()), i);
   }
   EXPECT_EQ(checkpoints_in(folder.path()).size(), 5u);
@@ -90,9 +82,9 @@ TEST(Checkpoint, ContainersComeBackAsTheyWere) {
 // Long parts go to the disk in whole blocks, which their ends are not.
 TEST(Checkpoint, LongOnesComeBackToTheLastByte) {
   const TemporaryFolder folder;
-  const State from{iota<float>(1'000'001), Tensor(7)};
+  const TrainingState from{iota<float>(1'000'001), Tensor(7)};
   tap(from, listen::checkpoint(folder.path(), {.async = false}));
-  EXPECT_EQ(resume<State>(folder.path())->weights.to_vector<float>(),
+  EXPECT_EQ(resume<TrainingState>(folder.path())->weights.to_vector<float>(),
             from.weights.to_vector<float>());
   const auto tensors = load_tensors(checkpoints_in(folder.path())[0] / "part-0.safetensors");
   ASSERT_EQ(tensors.size(), 2u);
@@ -103,7 +95,7 @@ TEST(Checkpoint, LongOnesComeBackToTheLastByte) {
 TEST(Checkpoint, DamageIsPassedOver) {
   const TemporaryFolder folder;
   const auto keep = listen::checkpoint(folder.path(), {.keep = 0, .async = false});
-  for (int i = 1; i <= 4; ++i) tap(State{start.weights, Tensor(i)}, keep);
+  for (int i = 1; i <= 4; ++i) tap(TrainingState{start.weights, Tensor(i)}, keep);
   const std::vector<fs::path> all = checkpoints_in(folder.path());
   const fs::path part = all[3] / "part-0.safetensors";
   fs::resize_file(part, fs::file_size(part) / 2);
@@ -114,7 +106,7 @@ TEST(Checkpoint, DamageIsPassedOver) {
   fs::resize_file(all[1] / "manifest", 60);
   EXPECT_EQ(step_in(folder.path()), 1);
   fs::remove(all[0] / "manifest");  // as if it had never been whole
-  expect_error<Error>([&] { resume<State>(folder.path()); },
+  expect_error<Error>([&] { resume<TrainingState>(folder.path()); },
                       {"no checkpoint of", "were written", "checksum", "manifest"},
                       ErrorCode::data_loss);
 }
@@ -131,7 +123,7 @@ TEST(Checkpoint, AnyDamagedByteIsNoticed) {
       std::fstream bytes(file, std::ios::in | std::ios::out | std::ios::binary);
       const int before = bytes.seekg(at).get();
       bytes.seekp(at).put(static_cast<char>(before ^ (1 << i % 8))).flush();
-      EXPECT_THROW(resume<State>(folder.path()), Error) << name << " at " << at;
+      EXPECT_THROW(resume<TrainingState>(folder.path()), Error) << name << " at " << at;
       bytes.seekp(at).put(static_cast<char>(before));
     }
   }
@@ -142,9 +134,7 @@ TEST(Checkpoint, AManifestThatLiesIsRefused) {
   const TemporaryFolder folder;
   tap(start, listen::checkpoint(folder.path(), {.async = false}));
   const fs::path file = checkpoints_in(folder.path())[0] / "manifest";
-  std::stringstream whole;
-  whole << std::ifstream(file).rdbuf();
-  const std::string text = whole.str();
+  const std::string text = contents(file);
   const std::size_t sum = text.find('\n') + 1, body = sum + 33;
   const std::string letters = "0123456789-,:[]{}\".efs\\\n";
   std::mt19937 random(11);
@@ -160,7 +150,7 @@ TEST(Checkpoint, AManifestThatLiesIsRefused) {
     }
     std::ofstream(file) << text.substr(0, sum) << digest(changed) << "\n" << changed;
     try {
-      const auto found = resume<State>(folder.path());
+      const auto found = resume<TrainingState>(folder.path());
       EXPECT_TRUE(!found || found->weights.size() <= 3) << changed;
     } catch (const Error&) {
       ++refused;
@@ -174,7 +164,7 @@ TEST(Checkpoint, TheClockDoesNotMatter) {
   const auto keep = listen::checkpoint(folder.path(), {.keep = 2, .async = false});
   const auto now = fs::file_time_type::clock::now();
   for (int i = 1; i <= 4; ++i) {
-    tap(State{start.weights, Tensor(i)}, keep);
+    tap(TrainingState{start.weights, Tensor(i)}, keep);
     const fs::path newest = checkpoints_in(folder.path()).back();
     for (const fs::path& path : {newest / "manifest", newest})
       fs::last_write_time(path, now - i * std::chrono::hours(24 * 365));
@@ -197,7 +187,7 @@ TEST(Checkpoint, OfAnotherProgramAllDifferencesAreListed) {
   expect_error<Error>([&] { resume<Other>(folder.path()); }, {"\"bias\" is not in the checkpoint"});
   expect_error<Error>(
       [&] {
-        resume(folder.path(), State{tensor<float>({1, 2}), Tensor(0.0f)});
+        resume(folder.path(), TrainingState{tensor<float>({1, 2}), Tensor(0.0f)});
       },
       {"\"weights\" is f32[2], in the checkpoint f32[3]", "\"step\" is f32[]", "s32[]"});
 }
@@ -215,19 +205,19 @@ TEST(Checkpoint, StatesGoAlong) {
         "text", [&] { return text; }, [&](std::string_view t) { text = t; });
     expect_error<Error>([&] { static_cast<void>(register_state("at", position)); }, {"\"at\""},
                         ErrorCode::already_exists);
-    const State end = train(start, 1, keep);
+    const TrainingState end = train(start, 1, keep);
     end.step.block_until_ready();
     for (int i = 0; i < 5; ++i) drawn.push_back(static_cast<unsigned>(engine()));
     position = 99;
     text = "";
     barrier();
-    ASSERT_TRUE(resume<State>(folder.path()));
+    ASSERT_TRUE(resume<TrainingState>(folder.path()));
     EXPECT_EQ(position, 41);
     EXPECT_EQ(text, "two words");
     for (const unsigned d : drawn) EXPECT_EQ(engine(), d);
   }
   const auto other = register_state("other", position);
-  expect_error<Error>([&] { resume<State>(folder.path()); },
+  expect_error<Error>([&] { resume<TrainingState>(folder.path()); },
                       {"state \"engine\" is in the checkpoint, and not registered",
                        "state \"other\" is registered, and not in the checkpoint"},
                       ErrorCode::failed_precondition);
@@ -272,7 +262,7 @@ TEST(Checkpoint, AFullDiskLosesNothing) {
     EXPECT_EQ(step_in(folder.path()), 0);
     EXPECT_EQ(checkpoints_in(folder.path()).size(), 1u);
   }
-  tap(State{start.weights, Tensor(8)}, later);
+  tap(TrainingState{start.weights, Tensor(8)}, later);
   later.wait();
   EXPECT_EQ(step_in(folder.path()), 8);
 }
@@ -283,7 +273,7 @@ TEST(Checkpoint, AFolderThatIsTakenAwayComesBack) {
   const auto keep = listen::checkpoint(inner, {.async = false});
   tap(start, keep);
   fs::remove_all(inner);
-  tap(State{start.weights, Tensor(5)}, keep);
+  tap(TrainingState{start.weights, Tensor(5)}, keep);
   EXPECT_EQ(step_in(inner), 5);
 }
 

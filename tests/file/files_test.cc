@@ -3,25 +3,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
 #include <functional>
-#include <sstream>
 
+#include "file/file_test.h"
 #include "full_disk.h"
 #include "host/text_file.h"
-#include "support.h"
 
 namespace postern::test {
 namespace {
-
-namespace fs = std::filesystem;
-
-std::string contents(const std::string& file) {
-  std::ostringstream text;
-  text << std::ifstream(file, std::ios::binary).rdbuf();
-  return std::move(text).str();
-}
 
 const Tensor x = tensor<float>({1, 2, 3});
 

@@ -1,28 +1,12 @@
 // Going on from a checkpoint with a recording of what calls gave since.
 #include <csignal>
-#include <filesystem>
-#include <fstream>
 #include <random>
-#include <sstream>
 
+#include "file/file_test.h"
 #include "full_disk.h"
-#include "support.h"
 
 namespace postern::test {
 namespace {
-
-namespace fs = std::filesystem;
-
-struct State {
-  Tensor weights, step;
-};
-const State start{tensor<float>({1, 2, 3}), Tensor(0)};
-
-std::string bytes_of(const fs::path& file) {
-  std::ostringstream out;
-  out << std::ifstream(file, std::ios::binary).rdbuf();
-  return out.str();
-}
 
 /// A process that trains from its newest checkpoint, in as many steps as are left of 12, and asks a
 /// world for a number in each. What the world has given it does not give again.
@@ -34,9 +18,9 @@ class Journal : public testing::Test {
   int world = 0, shuts_at = 0;  // at this number the world fails, once
   int entered = 0;
 
-  State train(const State& from, float factor = 1.5f, std::int64_t every = 4) {
+  TrainingState train(const TrainingState& from, float factor = 1.5f, std::int64_t every = 4) {
     const auto keep = listen::checkpoint(kept, {.every = every, .async = false});
-    const auto more = [](const State& now) { return now.step < 12; };
+    const auto more = [](const TrainingState& now) { return now.step < 12; };
     const auto ask = [this](View<const float>, View<float> out) {
       ++entered;
       if (world + 1 == std::exchange(shuts_at, shuts_at == world + 1 ? 0 : shuts_at))
@@ -44,14 +28,14 @@ class Journal : public testing::Test {
       ++world;
       for (float& x : out) x = static_cast<float>(world);
     };
-    const auto step = [&](const State& now) {
+    const auto step = [&](const TrainingState& now) {
       const CallOptions options{.name = "ask", .effect = Effect::ordered};
       const Tensor got = call(options, now.weights.type(), ask, now.weights);
-      const State next{now.weights * factor + got, now.step + 1};
+      const TrainingState next{now.weights * factor + got, now.step + 1};
       tap({.name = "state"}, next, keep);
       return next;
     };
-    return jit([&](State s) { return while_loop(more, step, s); })(from);
+    return jit([&](TrainingState s) { return while_loop(more, step, s); })(from);
   }
   /// What an undisturbed process ends with.
   std::vector<float> undisturbed() {
@@ -89,7 +73,7 @@ TEST_F(Journal, WithoutACheckpointTheBeginningIsGivenToo) {
   disturbed_at(6);
   fs::remove_all(kept);
   const Taping recording = record(file, {.resumable = true});
-  EXPECT_FALSE(resume<State>(kept, recording));
+  EXPECT_FALSE(resume<TrainingState>(kept, recording));
   EXPECT_EQ(train(start).weights.to_vector<float>(), whole);
   EXPECT_EQ(entered, 7);
 }
@@ -99,12 +83,12 @@ TEST_F(Journal, ItMayHappenAgainAndAgain) {
   disturbed_at(3);
   for (const int number : {6, 7, 12}) {
     const Taping recording = record(file, {.resumable = true});
-    const State from = resume(kept, start, recording).value_or(start);
+    const TrainingState from = resume(kept, start, recording).value_or(start);
     shuts_at = number;
     EXPECT_THROW(train(from).weights.block_until_ready(), CallbackError) << number;
   }
   const Taping recording = record(file, {.resumable = true});
-  const State from = resume(kept, start, recording).value_or(start);
+  const TrainingState from = resume(kept, start, recording).value_or(start);
   EXPECT_EQ(train(from).weights.to_vector<float>(), whole);
   EXPECT_EQ(world, 12);
 }
@@ -115,7 +99,7 @@ TEST_F(Journal, RegisteredStatesFollow) {
   disturbed_at(12);
   world = 100;  // another process, which knows nothing
   const Taping recording = record(file, {.resumable = true});
-  const State from = resume(kept, start, recording).value();
+  const TrainingState from = resume(kept, start, recording).value();
   EXPECT_EQ(world, 9) << "the checkpoint's";
   // A checkpoint that is kept meanwhile has the states of its moment.
   EXPECT_EQ(train(from, 1.5f, 1).weights.to_vector<float>(), whole);
@@ -135,7 +119,7 @@ TEST_F(Journal, OneRunAfterTheOtherIsGiven) {
     for (int i = 0; i < 3; ++i) next(tensor<float>({0})).block_until_ready();
   }
   const Taping recording = record(file, {.resumable = true});
-  EXPECT_FALSE(resume<State>(kept, recording));
+  EXPECT_FALSE(resume<TrainingState>(kept, recording));
   for (const float want : {1.0f, 2.0f, 3.0f, 4.0f})
     EXPECT_EQ(next(tensor<float>({0})).item<float>(), want);
 }
@@ -158,14 +142,14 @@ TEST_F(Journal, WhatDiffersIsNamed) {
   disturbed_at(12);
   {
     const Taping recording = record(file, {.resumable = true});
-    State from = resume(kept, start, recording).value();
+    TrainingState from = resume(kept, start, recording).value();
     from.weights = from.weights + 1.0f;
     expect_error<CallbackError>([&] { train(from).weights.block_until_ready(); },
                                 {"ask", "call 9 of run 0", "other operands"},
                                 ErrorCode::failed_precondition);
   }
   const Taping recording = record(file, {.resumable = true});
-  const State from = resume(kept, start, recording).value();
+  const TrainingState from = resume(kept, start, recording).value();
   expect_error<Error>([&] { train(from, 2.5f); }, {"run 0", "another program"},
                       ErrorCode::failed_precondition);
   EXPECT_EQ(entered, 0);
@@ -202,11 +186,11 @@ TEST_F(Journal, ANewRecordingGoesOnFromAnyCheckpoint) {
 TEST_F(Journal, ACutRecordingGivesWhatIsWholeOrIsRefused) {
   const std::vector<float> whole = undisturbed();
   disturbed_at(12);
-  const std::string text = bytes_of(file);
+  const std::string text = contents(file);
   const int then = world;
   int refusals = 0;
   for (std::size_t size = text.size(); size > 60; size -= std::min<std::size_t>(37, size)) {
-    std::ofstream(file, std::ios::binary) << text.substr(0, size);
+    put(file, text.substr(0, size));
     world = then;
     try {
       const Taping recording = record(file, {.resumable = true});
@@ -217,7 +201,7 @@ TEST_F(Journal, ACutRecordingGivesWhatIsWholeOrIsRefused) {
     }
   }
   EXPECT_GT(refusals, 3);
-  std::ofstream(file, std::ios::binary) << text << std::string(100, '\0');
+  put(file, text + std::string(100, '\0'));
   world = 11;
   const Taping recording = record(file, {.resumable = true});
   EXPECT_EQ(train(resume(kept, start, recording).value()).weights.to_vector<float>(), whole);
@@ -225,13 +209,13 @@ TEST_F(Journal, ACutRecordingGivesWhatIsWholeOrIsRefused) {
 
 TEST_F(Journal, ADamagedRecordingIsRefusedOrWhatItWas) {
   disturbed_at(12);
-  const std::string text = bytes_of(file);
+  const std::string text = contents(file);
   std::mt19937 random(9);
   int refusals = 0;
   for (int i = 0; i < 500; ++i) {
     std::string damaged = text;
     damaged[random() % damaged.size()] ^= static_cast<char>(1 << i % 8);
-    std::ofstream(file, std::ios::binary) << damaged;
+    put(file, damaged);
     try {
       const Taping recording = record(file, {.resumable = true});
       resume(kept, start, recording);
@@ -256,7 +240,7 @@ TEST_F(Journal, AFullDiskFailsTheRunAndLosesNothing) {
   }
   EXPECT_LE(fs::file_size(file), size * 3 / 4);
   const Taping recording = record(file, {.resumable = true});
-  const State from = resume(kept, start, recording).value_or(start);
+  const TrainingState from = resume(kept, start, recording).value_or(start);
   --world;  // what it gave last nobody got
   EXPECT_EQ(train(from).weights.to_vector<float>(), whole);
 }

@@ -1,23 +1,10 @@
 // NumPy's files, written and read; what others wrote is in the tests of the command.
 #include <postern/npy.h>
 
-#include <filesystem>
-#include <fstream>
-#include <sstream>
-
-#include "support.h"
+#include "file/file_test.h"
 
 namespace postern::test {
 namespace {
-
-std::string contents(const std::string& file) {
-  std::ostringstream text;
-  text << std::ifstream(file, std::ios::binary).rdbuf();
-  return std::move(text).str();
-}
-void put(const std::string& file, std::string_view bytes) {
-  std::ofstream(file, std::ios::binary) << bytes;
-}
 
 const DType known[] = {DType::pred, DType::s8,  DType::s16, DType::s32, DType::s64,
                        DType::u8,   DType::u16, DType::u32, DType::u64, DType::f16,

@@ -2,13 +2,10 @@
 #include <unistd.h>
 
 #include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
 
 #include "core/digest.h"
 #include "core/text.h"
-#include "support.h"
+#include "file/file_test.h"
 
 namespace postern::test {
 namespace {
@@ -272,12 +269,10 @@ TEST_F(Record, WhatIsWrongIsSaid) {
       EXPECT_EQ(e.code(), ErrorCode::failed_precondition);
     }
   }
-  std::stringstream whole;
-  whole << std::ifstream(file, std::ios::binary).rdbuf();
-  const std::string text = whole.str();
-  std::ofstream(file, std::ios::binary) << text.substr(0, text.size() - 3);
+  const std::string text = contents(file);
+  put(file, text.substr(0, text.size() - 3));
   EXPECT_EQ(code_of(file), ErrorCode::data_loss);
-  std::ofstream(file, std::ios::binary) << text.substr(0, 25);
+  put(file, text.substr(0, 25));
   EXPECT_EQ(code_of(file), ErrorCode::data_loss);
   Taping nowhere = record("/no/such/folder/file");
   EXPECT_THROW(nowhere.close(), Error);

@@ -1,22 +1,11 @@
 // Files of tensors, written and read; damaged ones.
-#include <filesystem>
-#include <fstream>
 #include <random>
-#include <sstream>
 
-#include "support.h"
+#include "file/file_test.h"
 
 namespace postern::test {
 namespace {
 
-std::string contents(const std::string& file) {
-  std::ostringstream text;
-  text << std::ifstream(file, std::ios::binary).rdbuf();
-  return std::move(text).str();
-}
-void put(const std::string& file, std::string_view bytes) {
-  std::ofstream(file, std::ios::binary) << bytes;
-}
 std::string with_head(const std::string& head, const std::string& data) {
   std::string out(8, '\0');
   for (std::size_t i = 0; i < 8; ++i) out[i] = static_cast<char>(head.size() >> (8 * i));
