@@ -1,11 +1,16 @@
 #include "batched.h"
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/functorch/BatchedFallback.h>
 #include <ATen/functorch/BatchedTensorImpl.h>
 #include <ATen/functorch/DynamicLayer.h>
 #include <ATen/ops/stack.h>
 
+#include <algorithm>
 #include <mutex>
+
+#include "kept.h"
+#include "watch.h"
 
 namespace postern::torch {
 
@@ -74,6 +79,11 @@ TorchTensors by_loop(const detail::Erased& f, const TorchTensors& in, std::int64
   return out;
 }
 
+bool wants_graph(const TorchTensors& in) {
+  return at::GradMode::is_enabled() &&
+         std::any_of(in.begin(), in.end(), [](const at::Tensor& t) { return t.requires_grad(); });
+}
+
 constexpr c10::DispatchKeySet layers({c10::DispatchKey::FuncTorchDynamicLayerFrontMode,
                                       c10::DispatchKey::FuncTorchDynamicLayerBackMode});
 
@@ -83,10 +93,23 @@ Outside::Outside() {
   if (inside) guard_.emplace(layers);
 }
 
-TorchTensors run_batched(const detail::Erased& f, const TorchTensors& in, std::int64_t size) {
-  if (inside) return by_loop(f, in, size);
-  const std::unique_lock alone(in_vmap, std::try_to_lock);
-  return alone ? by_vmap(f, in, size) : by_loop(f, in, size);
+TorchTensors run_batched(const detail::Erased& f, const TorchTensors& in, std::int64_t size,
+                         Learned& learned) {
+  const bool graph = wants_graph(in);
+  if (inside || (graph && !learned.vmap)) return by_loop(f, in, size);
+  std::unique_lock alone(in_vmap, std::try_to_lock);
+  if (!alone) return by_loop(f, in, size);
+  if (!graph) return by_vmap(f, in, size);
+  const RandomState began = random_state();
+  {
+    const Watch watch;
+    TorchTensors y = by_vmap(f, in, size);
+    if (!watch.seen() && random_state() == began) return y;
+  }
+  alone.unlock();
+  learned.vmap = false;
+  set_random_state(began);
+  return by_loop(f, in, size);
 }
 
 }  // namespace postern::torch

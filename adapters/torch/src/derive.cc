@@ -10,6 +10,9 @@
 #include <mutex>
 
 #include "batched.h"
+#include "foreign.h"
+#include "kept.h"
+#include "watch.h"
 
 namespace postern::torch {
 
@@ -99,9 +102,9 @@ TorchTensors pulled(const TorchTensors& y, const TorchTensors& x, const TorchTen
   return out;
 }
 
-Evaluation::Evaluation(const Erased& f, const Movable& function, const Path& path,
+Evaluation::Evaluation(const Erased& f, const Movable& function, const Path& path, Learned& learned,
                        std::optional<std::int64_t> batch)
-    : f_(f), path_(path), levels_{function}, batch_(batch) {
+    : f_(f), path_(path), levels_{function}, learned_(learned), batch_(batch) {
   for (const Step step : path) levels_.push_back(derivative_of(levels_.back(), step));
 }
 
@@ -122,11 +125,24 @@ TorchTensors Evaluation::operator()(const TorchTensors& inputs) const {
 TorchTensors Evaluation::function(const TorchTensors& inputs) const {
   const auto first = inputs.begin() + static_cast<std::ptrdiff_t>(f_.parameters.size());
   const TorchTensors rest(first, inputs.end());
-  return batch_ ? run_batched(f_, rest, *batch_) : f_.run(rest);
+  return batch_ ? run_batched(f_, rest, *batch_, learned_) : f_.run(rest);
+}
+
+/// For derivatives of derivatives, and for forward mode.
+TorchTensors Evaluation::checked_function(const TorchTensors& in) const {
+  const std::uint64_t began = graph_position();
+  std::optional<Watch> watch;
+  if (forward_) watch.emplace();
+  TorchTensors y = function(in);
+  const bool foreign = foreign_steps(y, began);
+  // What autograd takes for a constant is one in forward mode too.
+  if (forward_ && (foreign || watch->seen()))
+    throw NoForwardMode(ErrorCode::unimplemented, "torch's forward mode would not be its reverse");
+  return y;
 }
 
 TorchTensors Evaluation::at_level(std::size_t level, const TorchTensors& in, bool graph) const {
-  if (level == 0) return function(in);
+  if (level == 0) return checked_function(in);
   const Movable& below = levels_[level - 1];
   const auto middle = in.begin() + static_cast<std::ptrdiff_t>(below.in.size());
   const TorchTensors x(in.begin(), middle), moved(middle, in.end());
@@ -138,26 +154,37 @@ TorchTensors Evaluation::at_level(std::size_t level, const TorchTensors& in, boo
 TorchTensors Evaluation::push(std::size_t level, const TorchTensors& x, const TorchTensors& dx,
                               bool graph) const {
   // Torch's compiler of scripted functions knows nothing of forward mode, and drops tangents.
-  if (!in_push && !f_.scripted) {
+  if (!in_push && !f_.scripted && learned_.forward_mode) {
     const std::unique_lock alone(in_forward_mode, std::try_to_lock);
     if (alone && ForwardADLevel::try_get_by_idx(0) == nullptr) {
-      try {
-        return push_forward(level, x, dx);
-      } catch (const c10::Error& error) {
-        if (!lacks_forward_mode(error)) throw;
-      }
+      const RandomState began = random_state();
+      if (auto dy = try_forward(level, x, dx)) return *std::move(dy);
+      learned_.forward_mode = false;
+      set_random_state(began);
     }
   }
   return push_by_pulls(level, x, dx, graph);
 }
 
+std::optional<TorchTensors> Evaluation::try_forward(std::size_t level, const TorchTensors& x,
+                                                    const TorchTensors& dx) const {
+  struct Inside {
+    explicit Inside(bool& here) : forward(here) { forward = in_push = true; }
+    ~Inside() { forward = in_push = false; }
+    bool& forward;
+  };
+  const Inside inside(forward_);
+  try {
+    return push_forward(level, x, dx);
+  } catch (const NoForwardMode&) {
+  } catch (const c10::Error& error) {
+    if (!lacks_forward_mode(error)) throw;
+  }
+  return {};
+}
+
 TorchTensors Evaluation::push_forward(std::size_t level, const TorchTensors& x,
                                       const TorchTensors& dx) const {
-  struct Inside {
-    Inside() { in_push = true; }
-    ~Inside() { in_push = false; }
-  };
-  const Inside inside;
   const Movable& below = levels_[level - 1];
   const ForwardLevel dual;
   const TorchTensors moving = chosen(x, below.in);

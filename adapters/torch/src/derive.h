@@ -2,6 +2,7 @@
 #pragma once
 #include <postern/torch.h>
 
+#include <atomic>
 #include <optional>
 #include <string>
 
@@ -23,11 +24,17 @@ using Path = std::vector<Step>;
 
 Movable derivative_of(const Movable& function, Step step);
 
+/// What runs of a function have shown, so that it is not tried again.
+struct Learned {
+  std::atomic<bool> forward_mode = true;  // torch's has all of its derivative
+  std::atomic<bool> vmap = true;          // torch's has all of its graph
+};
+
 /// The path of a function at one point.
 class Evaluation {
  public:
   /// `batch`: the inputs have a batch of that size in front, one of torch's vmap.
-  Evaluation(const Erased& f, const Movable& function, const Path& path,
+  Evaluation(const Erased& f, const Movable& function, const Path& path, Learned& learned,
              std::optional<std::int64_t> batch);
 
   /// Marks the inputs as autograd needs it. They must be leaves.
@@ -38,17 +45,22 @@ class Evaluation {
   TorchTensors function(const TorchTensors& inputs) const;
 
  private:
+  TorchTensors checked_function(const TorchTensors& in) const;
   TorchTensors at_level(std::size_t level, const TorchTensors& in, bool graph) const;
   TorchTensors push(std::size_t level, const TorchTensors& x, const TorchTensors& dx,
                     bool graph) const;
   TorchTensors push_forward(std::size_t level, const TorchTensors& x, const TorchTensors& dx) const;
+  std::optional<TorchTensors> try_forward(std::size_t level, const TorchTensors& x,
+                                          const TorchTensors& dx) const;
   TorchTensors push_by_pulls(std::size_t level, const TorchTensors& x, const TorchTensors& dx,
                              bool graph) const;
 
   const Erased& f_;
   const Path& path_;
   std::vector<Movable> levels_;  // the function, then what each step makes of it
+  Learned& learned_;
   std::optional<std::int64_t> batch_;
+  mutable bool forward_ = false;  // inside of try_forward
 };
 
 TorchTensors chosen(const TorchTensors& all, const std::vector<bool>& which);

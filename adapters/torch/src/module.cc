@@ -8,6 +8,7 @@
 
 #include "program.h"
 #include "types.h"
+#include "watch.h"
 
 namespace postern::torch {
 
@@ -83,6 +84,7 @@ at::Tensor dense(const at::Tensor& t, std::size_t index) {
 }
 
 TorchTensors computed(const ProgramPtr& program, const TorchTensors& arguments) {
+  const Unwatched unwatched;
   const at::NoGradGuard no_graph;
   TorchTensors x;
   x.reserve(arguments.size());
@@ -140,6 +142,8 @@ at::Tensor Module::operator()(const std::vector<at::Tensor>& arguments) const {
                     " results, and one is asked for; take all of them with run");
   return std::move(y[0]);
 }
+
+bool detail::is_program(const Node& step) { return dynamic_cast<const Pull*>(&step) != nullptr; }
 
 Module detail::module_of(LeavesFunction f) { return Module(traced(std::move(f))); }
 

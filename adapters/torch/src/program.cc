@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "foreign.h"
 #include "types.h"
 
 namespace postern::torch::detail {
@@ -185,9 +186,10 @@ class FromFile : public Program {
     return std::make_shared<FromFile>(orders_, order_ + 1);
   }
   ProgramPtr push(std::size_t) const override {
-    throw Error(ErrorCode::unimplemented,
-                "a loaded program has no derivative in torch's forward mode, only those in reverse "
-                "mode that its file has");
+    throw NoForwardMode(
+        ErrorCode::unimplemented,
+        "a loaded program has no derivative in torch's forward mode, only those in reverse "
+        "mode that its file has");
   }
   std::vector<std::tuple<std::int64_t, std::string>> saved() const override {
     throw Error(ErrorCode::unimplemented,

@@ -6,6 +6,10 @@
 #include <mutex>
 #include <tuple>
 
+namespace torch::autograd {
+struct Node;
+}
+
 namespace postern::torch::detail {
 
 class Program {
@@ -25,6 +29,9 @@ using ProgramPtr = std::shared_ptr<const Program>;
 ProgramPtr traced(LeavesFunction f);
 /// The programs of each order, of which those with fitting types are taken.
 ProgramPtr loaded(std::vector<std::vector<Loaded>> orders);
+
+/// Whether a step of torch's graph stands for a run of a program.
+bool is_program(const ::torch::autograd::Node& step);
 
 /// A dense tensor as one of Postern, in place where it is aligned.
 Tensor lent(const at::Tensor& dense);

@@ -203,7 +203,7 @@ void run_plain(const Entry& e, const StopToken& stop) {
       const auto first =
           operands.tensors.begin() + static_cast<std::ptrdiff_t>(f.parameters.size());
       if (const auto size = e.vmap_size())
-        e.write_all(run_batched(f, {first, operands.tensors.end()}, *size));
+        e.write_all(run_batched(f, {first, operands.tensors.end()}, *size, *site.learned));
       else if (f.parameters.empty())
         e.write_all(f.run(operands.tensors));
       else
@@ -224,7 +224,7 @@ void run_keeping(const Entry& e, const StopToken& stop) {
   const AnyMutableView& ticket = e.results[e.out.size()];
   const c10::AutoGradMode with_graph(true);
   Operands operands(e.operands, e.in, e.batch, e.flat);
-  const Evaluation evaluation(site.erased(), site.movable, {}, e.vmap_size());
+  const Evaluation evaluation(site.erased(), site.movable, {}, *site.learned, e.vmap_size());
   const RandomState began = random_state();
   Graph graph;
   {
@@ -318,7 +318,7 @@ void run_pull(const Entry& e, const StopToken& stop) {
   if (each)
     for (std::size_t i = 0; i < n; ++i) x.tensors[i] = x.tensors[i].reshape(x_types[i].dims);
   const auto size = each ? std::nullopt : e.vmap_size();
-  const Evaluation evaluation(site.erased(), site.movable, {}, size);
+  const Evaluation evaluation(site.erased(), site.movable, {}, *site.learned, size);
   const Replayed replayed(site.kept->began(ticket));
   const c10::AutoGradMode with_graph(true);
   {
@@ -338,7 +338,7 @@ void run_derivative(const Entry& e, const Path& path, const StopToken& stop) {
   Operands operands(e.operands, e.in, e.batch, e.flat);
   for (at::Tensor& t : operands.tensors)  // torch's forward mode wants primals and tangents alike
     if (t.is_view()) t = t.clone(at::MemoryFormat::Contiguous);
-  const Evaluation evaluation(site.erased(), site.movable, path, e.vmap_size());
+  const Evaluation evaluation(site.erased(), site.movable, path, *site.learned, e.vmap_size());
   const Replayed replayed(site.kept->began(ticket));
   {
     const Bound bound(site.erased(), operands.tensors, stop);

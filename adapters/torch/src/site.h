@@ -16,6 +16,7 @@ struct Site {
   Movable movable;
   bool own_vmap;  // torch's
   std::shared_ptr<Kept> kept;
+  std::shared_ptr<Learned> learned = std::make_shared<Learned>();
 
   const Erased& erased() const { return *fn.erased(); }
 };

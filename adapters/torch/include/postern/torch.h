@@ -30,8 +30,8 @@ struct Options {
   Effect effect = Effect::pure;
   std::chrono::nanoseconds timeout{0};
   /// None: torch's own vmap, once for the whole batch, and a loop over it where another thread is
-  /// in a vmap of torch. Else as CallOptions has it; expand_dims and broadcast_all then give the
-  /// function the batch axes in front.
+  /// in a vmap of torch, or where that would lose a derivative. Else as CallOptions has it;
+  /// expand_dims and broadcast_all then give the function the batch axes in front.
   std::optional<VmapMethod> vmap = {};
   std::chrono::nanoseconds warn_after{0};
   int device = -1;
@@ -98,6 +98,11 @@ POSTERN_API void store(const std::vector<Parameter>& parameters,
 /// once: its graph is kept until the derivative is taken. A function all of whose results do not
 /// depend on what is differentiated is an error there, as in torch. Parameters of a module are
 /// constants, unless `with_parameters` makes them operands.
+///
+/// Classes derived from torch::autograd::Function have no forward mode in libtorch 1.13, and
+/// compiled scripts lose theirs, so a function with such a part has twice its autograd: always
+/// right where torch can differentiate it twice. A class whose backward leaves torch's graph is a
+/// CallbackError in derivatives of derivatives and in forward mode.
 ///
 /// dtypes are those that torch has: pred, s8 to s64, u8, f16 to f64, c64, c128. Others, and counts
 /// of operands that the function does not take, are a TypeError. What the function throws is a
