@@ -1,6 +1,7 @@
 // What ./bench torch measures, as lines of JSON: calls of torch in a loop beside the functions
 // alone, programs in torch beside the programs alone, and settings of the two pools of threads. A
-// program of its own: torch's libraries and threads would disturb the other benchmarks.
+// program of its own: torch's libraries and threads would disturb the other benchmarks. With
+// arguments, the measurements whose names begin with one of them.
 #include <ATen/Parallel.h>
 #include <postern/postern.h>
 #include <postern/torch.h>
@@ -47,16 +48,34 @@ void line(const std::string& name, double value, const std::string& unit, const 
 
 constexpr std::int64_t steps = 2000;
 
+enum class Of { function, reverse, forward };
+
+/// A vector-Jacobian product, or a Jacobian-vector product of torch's forward mode.
+at::Tensor pulled(const std::function<at::Tensor(const at::Tensor&)>& f, const at::Tensor& v) {
+  const at::Tensor x = v.detach().requires_grad_(true);
+  const at::Tensor y = f(x);
+  return torch::autograd::grad({y}, {x}, {y.detach()})[0];
+}
+at::Tensor pushed(const std::function<at::Tensor(const at::Tensor&)>& f, const at::Tensor& v) {
+  const auto level = torch::autograd::forward_ad::enter_dual_level();
+  const at::NoGradGuard none;
+  const at::Tensor y = f(at::_make_dual(v, v, static_cast<std::int64_t>(level)));
+  const at::Tensor dy = y._fw_grad(level);
+  torch::autograd::forward_ad::exit_dual_level(level);
+  return dy;
+}
+
 /// A loop of so many calls, and a loop of the same work in torch alone.
 void calls(const std::string& name, const std::function<at::Tensor(const at::Tensor&)>& f,
-           std::int64_t size, bool derivative) {
+           std::int64_t size, Of of) {
   const pn::Type type = pn::type<float>({size});
   const auto call = [&](pn::Tensor x) {
     return pn::torch::call(
         type, [&](const at::Tensor& t) { return f(t); }, x);
   };
   const auto step = [&](pn::Tensor, pn::Tensor x) {
-    if (!derivative) return call(x);
+    if (of == Of::function) return call(x);
+    if (of == Of::forward) return pn::jvp(call, x, x).second;
     const auto [y, back] = pn::vjp(call, x);
     return std::get<0>(back(y));
   };
@@ -65,18 +84,13 @@ void calls(const std::string& name, const std::function<at::Tensor(const at::Ten
   const at::Tensor t = at::zeros({size});
   const Work ours = [&] { loop(x).block_until_ready(); };
   const Work theirs = [&] {
-    if (!derivative) {
+    at::Tensor v = t;
+    if (of == Of::function) {
       const at::NoGradGuard none;
-      at::Tensor v = t;
       for (std::int64_t i = 0; i < steps; ++i) v = f(v);
       return;
     }
-    at::Tensor v = t;
-    for (std::int64_t i = 0; i < steps; ++i) {
-      v = v.detach().requires_grad_(true);
-      const at::Tensor y = f(v);
-      v = torch::autograd::grad({y}, {v}, {y.detach()})[0];
-    }
+    for (std::int64_t i = 0; i < steps; ++i) v = of == Of::reverse ? pulled(f, v) : pushed(f, v);
   };
   const auto times = race({ours, theirs});
   line(name, (times[0] - times[1]) / steps / 1000, "us more than the function", "the function",
@@ -128,13 +142,25 @@ void pools() {
 
 }  // namespace
 
-int main() {
+int main(int count, char** arguments) {
+  const std::vector<std::string> wanted(arguments + 1, arguments + count);
   const auto relu = [](const at::Tensor& t) { return at::relu(t); };
-  calls("torch_call", relu, 16, false);
-  calls("torch_call_16384", relu, 16384, false);
-  calls("torch_grad", relu, 16, true);
-  programs("torch_program", 16, false);
-  programs("torch_program_16384", 16384, false);
-  programs("torch_program_graph", 16, true);
-  pools();
+  const auto measure = [&](const std::string& name, const auto& how) {
+    const auto asked = [&](const std::string& w) { return name.starts_with(w); };
+    if (wanted.empty() || std::any_of(wanted.begin(), wanted.end(), asked)) how(name);
+  };
+  const auto call = [&](const std::string& name, std::int64_t size, Of of) {
+    measure(name, [&](const std::string& n) { calls(n, relu, size, of); });
+  };
+  const auto program = [&](const std::string& name, std::int64_t size, bool graph) {
+    measure(name, [&](const std::string& n) { programs(n, size, graph); });
+  };
+  call("torch_call", 16, Of::function);
+  call("torch_call_16384", 16384, Of::function);
+  call("torch_grad", 16, Of::reverse);
+  call("torch_jvp", 16, Of::forward);
+  program("torch_program", 16, false);
+  program("torch_program_16384", 16384, false);
+  program("torch_program_graph", 16, true);
+  measure("torch_pools", [](const std::string&) { pools(); });
 }

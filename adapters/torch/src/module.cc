@@ -80,6 +80,7 @@ at::Tensor dense(const at::Tensor& t, std::size_t index) {
         "that is around it, with VmapMethod::sequential");
   if (!t.device().is_cpu()) refuse("on " + t.device().str() + ", not on the CPU");
   if (t.layout() != at::kStrided) refuse("not a dense tensor");
+  if (t.is_contiguous() && !t.is_conj() && !t.is_neg()) return t;  // what follows costs 0.5 us
   return t.detach().resolve_conj().resolve_neg().contiguous();
 }
 

@@ -213,7 +213,8 @@ ProgramPtr loaded(std::vector<std::vector<Loaded>> orders) {
 Tensor lent(const at::Tensor& dense) {
   Type type = type_of(dense);
   if (type.size() == 0) return Tensor(type, &type);
-  return Tensor::borrow(type, dense.data_ptr(), [dense] {});
+  // Not the tensor, whose graph would end where XLA lets go of the memory.
+  return Tensor::borrow(type, dense.data_ptr(), [memory = dense.storage()] {});
 }
 
 at::Tensor taken(const Tensor& tensor) {
