@@ -100,7 +100,7 @@ class Traced : public Program {
     return made(pushes_, arguments, push_of);
   }
 
-  std::vector<std::tuple<std::int64_t, std::string>> saved() const override {
+  SavedOrders saved() const override {
     std::vector<Types> seen;
     {
       const std::scoped_lock lock(mutex_);
@@ -110,7 +110,7 @@ class Traced : public Program {
       throw Error(ErrorCode::failed_precondition,
                   "a Postern program is saved for the types with which it has run, and it has not "
                   "run yet");
-    std::vector<std::tuple<std::int64_t, std::string>> all;
+    SavedOrders all;
     for (const Types& types : seen) save_orders(types, all);
     return all;
   }
@@ -136,7 +136,7 @@ class Traced : public Program {
   }
 
   /// A derivative that there is not is left out: who asks for it hears so.
-  void save_orders(Types types, std::vector<std::tuple<std::int64_t, std::string>>& all) const {
+  void save_orders(Types types, SavedOrders& all) const {
     LeavesFunction f = f_;
     for (std::int64_t order = 0; order < orders; ++order) {
       const std::size_t count = types.size();
@@ -167,7 +167,8 @@ class Traced : public Program {
 class FromFile : public Program {
  public:
   using Orders = std::shared_ptr<const std::vector<std::vector<Loaded>>>;
-  FromFile(Orders orders, std::size_t order) : orders_(std::move(orders)), order_(order) {}
+  FromFile(Orders orders, std::size_t order, SavedOrders saved = {})
+      : orders_(std::move(orders)), order_(order), saved_(std::move(saved)) {}
 
   TorchTensors compute(const TorchTensors& arguments) const override {
     std::string has;
@@ -191,23 +192,27 @@ class FromFile : public Program {
         "a loaded program has no derivative in torch's forward mode, only those in reverse "
         "mode that its file has");
   }
-  std::vector<std::tuple<std::int64_t, std::string>> saved() const override {
+  SavedOrders saved() const override {
+    if (!saved_.empty()) return saved_;
     throw Error(ErrorCode::unimplemented,
-                "a program that was loaded cannot be saved again; keep its file");
+                "a program that was loaded from a file of its own cannot be saved as a part of a "
+                "scripted module; keep its file");
   }
 
  private:
   Orders orders_;
   std::size_t order_;
+  SavedOrders saved_;
 };
 
 }  // namespace
 
 ProgramPtr traced(LeavesFunction f) { return std::make_shared<Traced>(std::move(f)); }
 
-ProgramPtr loaded(std::vector<std::vector<Loaded>> orders) {
+ProgramPtr loaded(std::vector<std::vector<Loaded>> orders, SavedOrders saved) {
   return std::make_shared<FromFile>(
-      std::make_shared<const std::vector<std::vector<Loaded>>>(std::move(orders)), 0);
+      std::make_shared<const std::vector<std::vector<Loaded>>>(std::move(orders)), 0,
+      std::move(saved));
 }
 
 Tensor lent(const at::Tensor& dense) {

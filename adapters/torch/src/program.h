@@ -12,6 +12,9 @@ struct Node;
 
 namespace postern::torch::detail {
 
+/// Texts of saved programs, each with its order: 0, or of which derivative.
+using SavedOrders = std::vector<std::tuple<std::int64_t, std::string>>;
+
 class Program {
  public:
   virtual ~Program() = default;
@@ -21,14 +24,14 @@ class Program {
   virtual std::shared_ptr<const Program> pull(std::size_t arguments) const = 0;
   /// (arguments, tangents of the float arguments) -> tangents of the float results.
   virtual std::shared_ptr<const Program> push(std::size_t arguments) const = 0;
-  /// Texts of saved programs, each with its order: 0, or of which derivative.
-  virtual std::vector<std::tuple<std::int64_t, std::string>> saved() const = 0;
+  virtual SavedOrders saved() const = 0;
 };
 using ProgramPtr = std::shared_ptr<const Program>;
 
 ProgramPtr traced(LeavesFunction f);
-/// The programs of each order, of which those with fitting types are taken.
-ProgramPtr loaded(std::vector<std::vector<Loaded>> orders);
+/// The programs of each order, of which those with fitting types are taken. `saved`: their texts,
+/// where they are known.
+ProgramPtr loaded(std::vector<std::vector<Loaded>> orders, SavedOrders saved = {});
 
 /// Whether a step of torch's graph stands for a run of a program.
 bool is_program(const ::torch::autograd::Node& step);

@@ -13,9 +13,9 @@ struct Scripted : ::torch::CustomClassHolder {
   detail::ProgramPtr program;
 };
 using ScriptedPtr = c10::intrusive_ptr<Scripted>;
-using State = std::vector<std::tuple<std::int64_t, std::string>>;
+using State = detail::SavedOrders;
 
-ScriptedPtr from_state(const State& state) {
+ScriptedPtr from_state(State state) {
   std::vector<std::vector<Loaded>> orders;
   for (const auto& [order, text] : state) {
     if (order < 0 || order > 64)
@@ -25,7 +25,7 @@ ScriptedPtr from_state(const State& state) {
       orders.resize(static_cast<std::size_t>(order) + 1);
     orders[static_cast<std::size_t>(order)].push_back(load_text(text, "a scripted module"));
   }
-  return c10::make_intrusive<Scripted>(detail::loaded(std::move(orders)));
+  return c10::make_intrusive<Scripted>(detail::loaded(std::move(orders), std::move(state)));
 }
 
 const auto registered =
@@ -39,7 +39,7 @@ const auto registered =
                return Module(self->program)(arguments);
              })
         .def_pickle([](const ScriptedPtr& self) -> State { return self->program->saved(); },
-                    [](State state) { return from_state(state); });
+                    [](State state) { return from_state(std::move(state)); });
 
 }  // namespace
 

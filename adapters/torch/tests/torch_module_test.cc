@@ -293,6 +293,44 @@ TEST(TorchScripted, IsSavedAndLoadedByTorch) {
   EXPECT_THROW(inner(at::ones({5, 3}, at::kDouble), at::ones({3, 2}, at::kDouble)), pn::TypeError);
 }
 
+TEST(TorchScripted, IsSavedAgainAndCopied) {
+  std::stringstream file, second;
+  model().save(file);
+  const torch::jit::Module loaded = torch::jit::load(file);
+  loaded.save(second);
+  const Tensor x = model_input();
+  for (torch::jit::Module m : {torch::jit::load(second), loaded.deepcopy()}) {
+    gradcheck::both([&](const Tensors& in) { return Tensors{m.forward({in[0]}).toTensor()}; }, {x});
+    EXPECT_TRUE(at::allclose(m.forward({x}).toTensor(), expected(x)));
+  }
+}
+
+TEST(TorchScripted, TrainsInDataParallelThreads) {
+  torch::manual_seed(9);
+  std::stringstream file;
+  model().save(file);
+  const torch::jit::Module whole = torch::jit::load(file);
+  constexpr std::size_t parts = 4;
+  const Tensor x = doubles({2 * parts, 3});
+  std::vector<Tensor> gradients(parts);
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < parts; ++i)
+    threads.emplace_back([&, i] {
+      torch::jit::Module replica = whole.deepcopy();
+      const Tensor w = replica.attr("w").toTensor().detach().requires_grad_(true);
+      replica.setattr("w", w);
+      const Tensor part =
+          x.slice(0, 2 * static_cast<std::int64_t>(i), 2 * static_cast<std::int64_t>(i) + 2);
+      for (int n = 0; n < 10; ++n)
+        gradients[i] =
+            torch::autograd::grad({replica.forward({part}).toTensor().square().sum()}, {w})[0];
+    });
+  for (std::thread& t : threads) t.join();
+  const Tensor w = (at::arange(6, at::kDouble).view({3, 2}) * 0.1).requires_grad_(true);
+  const Tensor loss = (at::tanh(at::matmul(x, w)).sum(1) * 2).square().sum();
+  EXPECT_TRUE(at::allclose(at::stack(gradients).sum(0), torch::autograd::grad({loss}, {w})[0]));
+}
+
 TEST(TorchScripted, IsLoadedByAnotherProcess) {
   const char* const file = std::getenv("POSTERN_TORCH_MODEL");
   if (file) {
