@@ -38,6 +38,7 @@ class Jax {
   /// where JAX is not installed. `plugin`: a PJRT plug-in that JAX uses in place of the XLA that it
   /// brings.
   std::optional<Side> side(const std::string& program, const std::string& plugin);
+  const std::string& python() const { return python_; }
 
  private:
   void measure(const std::string& benchmark);
@@ -58,6 +59,7 @@ class Report {
   }
   /// The lines that a command prints.
   void add_output_of(const std::string& command);
+  const std::string& jax_python() const { return jax_.python(); }
   std::optional<Side> jax_side(const std::string& program, const std::string& plugin = "") {
     return jax_.side(program, plugin);
   }
@@ -129,5 +131,6 @@ void live(Report&);
 void tap_tax(Report&);
 void tap_queue(Report&);
 void checkpoint(Report&);
+void processes(Report&);
 
 }  // namespace bench

@@ -36,6 +36,7 @@ constexpr bench::Benchmark benchmarks[] = {
     {"shards", "a tap and a call on each of 1 to 8 devices", bench::shards, 8},
     {"threads", "1, 2 and 4 threads with runs of their own", bench::threads, 4},
     {"failure", "from an exception on one device to the error at the caller", bench::failure, 8},
+    {"processes", "sums and halos between processes beside MPI in C", bench::processes},
     {"staged", "what stages add, and their memory", bench::staged},
     {"gpu", "calls and taps on a GPU, where there is one", bench::gpu},
     {"bridge", "calls that a host's own threads answer", bench::bridge},

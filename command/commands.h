@@ -45,5 +45,7 @@ int attach(const Attach& options);
 
 int show(const std::string& program, bool json);
 int doctor(bool json);
+/// One timeline of those that the processes of a job wrote; says who waited for whom.
+int merge_traces(const std::string& to, const std::vector<std::string>& files);
 
 }  // namespace command

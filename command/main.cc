@@ -20,7 +20,7 @@ _postern() {
     --set) COMPREPLY=($(compgen -W "cpu_devices= plugin= cache_dir= max_reentry= deadline=" -- "$word")); return ;;
     --tap) COMPREPLY=($(compgen -W "all" -- "$word")); return ;;
   esac
-  if [ "$COMP_CWORD" = 1 ]; then COMPREPLY=($(compgen -W "run show attach doctor completion --help --version" -- "$word")); return; fi
+  if [ "$COMP_CWORD" = 1 ]; then COMPREPLY=($(compgen -W "run show attach doctor merge-traces completion --help --version" -- "$word")); return; fi
   case ${COMP_WORDS[1]} in
     run) [[ $word == -* ]] && COMPREPLY=($(compgen -W "--library --function --tap --set --out --repeat --time --trace --record --replay --json --help" -- "$word")) && return ;;
     attach) [[ $word == -* ]] && COMPREPLY=($(compgen -W "--stats --histogram --print --non-finite --stop-at-non-finite --record --checkpoint --end --every --until --keep-last --seconds --json --help" -- "$word")) && return ;;
@@ -159,6 +159,16 @@ int act(int count, char** arguments) try {
   CLI::App* const attach =
       app.add_subcommand("attach", "List the live hooks of a process that runs, and listen there");
   add_attach(*attach, attached);
+  std::string merged;
+  std::vector<std::string> traces;
+  CLI::App* const merge = app.add_subcommand(
+      "merge-traces", "Make one timeline of those that the processes of a job wrote");
+  merge->add_option("OUT", merged, "the file to write, for Perfetto or chrome://tracing")
+      ->required();
+  merge->add_option("TRACE", traces, "what POSTERN_TRACE had each process write")->required();
+  merge->footer(
+      "Example: POSTERN_TRACE=trace.json mpirun -n 2 ./program && postern merge-traces all.json "
+      "trace.0.json trace.1.json");
   CLI::App* const complete = app.add_subcommand("completion", "Print a completion script for bash");
 
   try {
@@ -184,6 +194,7 @@ int act(int count, char** arguments) try {
                                  : "attach: say what is to listen there, such as --stats");
     return command::attach(attached);
   }
+  if (merge->parsed()) return command::merge_traces(merged, traces);
   if (run->parsed()) {
     for (const std::string& f : functions) options.functions.push_back(named(f));
     return command::run(options);

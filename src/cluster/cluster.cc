@@ -1,19 +1,20 @@
 // Joining a cluster, and how its processes agree that a run has failed.
 #include "cluster/cluster.h"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 #include <postern/error.h>
 #include <postern/sharding.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
-#include <memory>
+#include <string_view>
 #include <thread>
+#include <utility>
 
-#include "core/check.h"
+#include "cluster/join.h"
+#include "cluster/watcher.h"
 #include "core/log.h"
 
 namespace postern {
@@ -34,87 +35,35 @@ namespace postern::clusters {
 
 namespace {
 
-namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-std::mutex choice_guard;
-std::string chosen;
-std::chrono::milliseconds chosen_patience{10'000};
 std::atomic<Cluster*> made{nullptr};
 
-constexpr int notice_kind = 0;
-constexpr int kinds = 4, most_devices = 64;
-
-std::string wanted_library() {
-  const std::scoped_lock lock(choice_guard);
-  if (!chosen.empty()) return chosen;
-  const char* const name = std::getenv("POSTERN_CLUSTER");
-  return name ? name : "";
-}
-
-/// A name is looked for beside Postern, then where the system looks; a path is taken as it is.
-void* load(const std::string& name) {
-  std::vector<std::string> tried;
-  if (name.find('/') != std::string::npos) {
-    tried = {name};
-  } else {
-    const std::string file = fmt::format("libpostern_{}.so", name);
-    Dl_info info{};
-    std::error_code ignored;
-    if (dladdr(reinterpret_cast<const void*>(&wanted_library), &info) && info.dli_fname)
-      tried.push_back(fs::canonical(info.dli_fname, ignored).parent_path() / file);
-    tried.push_back(file);
-  }
-  std::string why;
-  for (const std::string& path : tried) {
-    // The parts that an MPI loads in its turn find it among the global symbols.
-    if (void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL)) return library;
-    why += fmt::format("{}{}", why.empty() ? "" : "; ", dlerror());
-  }
-  throw PluginError(ErrorCode::not_found,
-                    fmt::format("cluster '{}': its library cannot be loaded: {}", name, why));
-}
-
-const Transport* open_transport(const std::string& name) {
-  void* const library = load(name);
-  const auto open = reinterpret_cast<OpenTransport*>(dlsym(library, "postern_transport"));
-  if (!open)
-    throw PluginError(ErrorCode::not_found,
-                      fmt::format("cluster '{}': the library has no postern_transport", name));
-  const char* error = nullptr;
-  const Transport* const transport = open(&error);
-  if (!transport)
-    throw PluginError(ErrorCode::failed_precondition, fmt::format("cluster '{}': {}", name, error));
-  if (transport->version != transport_version)
-    throw PluginError(ErrorCode::failed_precondition,
-                      fmt::format("cluster '{}': the library is for version {} of the interface, "
-                                  "this is {}",
-                                  name, transport->version, transport_version));
-  return transport;
-}
+constexpr int notice_tag = 0, clock_tag = 1, first_link_tag = 2;
 
 [[noreturn]] void throw_ended(const std::string& text) { throw Error(ErrorCode::aborted, text); }
 
+bool wants_memory() {
+  const char* const text = std::getenv("POSTERN_CLUSTER_MEMORY");
+  return !text || std::string_view(text) != "0";
+}
+
+/// Notices that a busy network holds back are kept until they have left.
+void keep_for_good(std::unique_ptr<Notice> notice) {
+  static auto* const late = new std::vector<std::unique_ptr<Notice>>;
+  late->push_back(std::move(notice));
+}
+
 }  // namespace
-
-void choose(const std::string& library, std::chrono::milliseconds patience) {
-  const std::scoped_lock lock(choice_guard);
-  if (made.load() && !library.empty() && library != chosen)
-    throw Error(ErrorCode::failed_precondition,
-                fmt::format("configure: the cluster is already joined; it cannot be '{}' any more",
-                            library));
-  chosen = library;
-  chosen_patience = patience;
-}
-
-std::chrono::milliseconds patience() {
-  const std::scoped_lock lock(choice_guard);
-  return chosen_patience;
-}
 
 int rank_now() {
   const Cluster* const c = made.load(std::memory_order_acquire);
   return c ? c->rank() : 0;
+}
+
+int size_now() {
+  const Cluster* const c = made.load(std::memory_order_acquire);
+  return c ? c->size() : 1;
 }
 
 Cluster& Cluster::get() {
@@ -122,112 +71,234 @@ Cluster& Cluster::get() {
   static Cluster* const cluster = [] {
     auto* const c = new Cluster;
     made.store(c, std::memory_order_release);
+    if (c->size() > 1) begin_watching(*c);
     return c;
   }();
   return *cluster;
 }
 Cluster* Cluster::joined() { return made.load(std::memory_order_acquire); }
 
-Cluster::Cluster() {
-  if (const std::string name = wanted_library(); !name.empty()) transport_ = open_transport(name);
+Cluster::Cluster() : transport_(open_cluster()) {
+  for (std::atomic<int>& w : waiting_) w = -1;
+  if (!transport_) return;
+  machine_ = std::make_unique<Machine>(*transport_, wants_memory());
+  heard_.resize(machine_->ranks().size());
+  if (Seat* const seat = machine_->seat(rank())) seat->process = ::getpid();
+  align_clocks();
+  transport_->before_end(before_end);
+  std::atexit(before_end);
 }
 
-int Cluster::tag(int kind, int device, std::uint64_t epoch) const {
+/// Others are not to wait for what does not come any more.
+void Cluster::before_end() {
+  Cluster* const c = joined();
+  if (!c || !c->transport_) return;
+  const std::scoped_lock lock(c->guard_);
+  if (std::exchange(c->left_, true)) return;
+  if (Seat* const seat = c->machine_->seat(c->rank())) seat->process = 0;
+  for (Lane& lane : c->lanes_)
+    if (!lane.taken.test_and_set()) lane.links.clear();  // and nobody takes it any more
+}
+
+Link& Cluster::link(int peer, int device) {
+  std::unique_ptr<Link>& link = lane(device).links[peer];
+  if (!link) link = link_by_memory(*machine_, rank(), peer, device);
+  if (!link) link = link_by_messages(*transport_, peer, first_link_tag + device);
+  return *link;
+}
+
+std::uint64_t Cluster::claim(const WatchedFor& watched_for) {
+  std::vector<Ended> ended;
+  std::uint64_t number = 0;
+  {
+    const std::scoped_lock lock(guard_);
+    number = claimed_ + 1;
+    runs_.emplace(number, Run{watched_for(number)});
+    claimed_ = number;
+    if (const auto early = early_.extract(number)) ended.push_back(fail(number, early.mapped()));
+  }
+  tell_watched(ended);
+  wake_watcher();
+  return number;
+}
+
+Turn Cluster::enter(std::uint64_t run, int device) {
   if (device < 0 || device >= most_devices)
     throw Error(ErrorCode::unimplemented,
                 fmt::format("collectives over processes: a process takes part with at most {} "
                             "devices, this is device {}",
                             most_devices, device));
-  const auto per_epoch = static_cast<std::uint64_t>(kinds * most_devices);
-  const auto epochs = static_cast<std::uint64_t>(transport_->tags) / per_epoch;
-  return static_cast<int>(epoch % epochs * per_epoch) + device * kinds + kind;
-}
-
-Turn Cluster::enter(std::uint64_t run, int device) {
-  const std::scoped_lock lock(guard_);
-  read_notices();
-  if (run == given_up_ || (run_.number == run && run_.epoch != epoch_.load()))
-    throw_ended(ended_by_);
-  if (run_.number != run || !run_.active) {
-    if (run_.active && run_.epoch == epoch_.load())
+  if (active_.load(std::memory_order_acquire) != run) {
+    const std::scoped_lock lock(guard_);
+    if (!runs_.contains(run)) throw_ended(why(run));
+    if (runs_.begin()->first != run)
       throw Error(ErrorCode::failed_precondition,
                   "another run of this process is in collectives over processes; wait for its end "
                   "first, for processes would meet in any order");
-    run_ = {run, epoch_.load(), true, {}};
+    if (const char* const error = transport_->ended()) throw Error(ErrorCode::unavailable, error);
+    if (!dead_.empty()) throw Error(ErrorCode::unavailable, dead_);
+    active_.store(run, std::memory_order_release);
   }
-  if (!notices_.empty() && notices_.front().epoch == epoch_.load()) {
-    ended_by_ = notices_.front().text.data();
-    notices_.pop_front();
-    epoch_.fetch_add(1);
-    throw_ended(ended_by_);
-  }
-  return {run_.epoch, run_.sequences[device]++};
+  // A device that leaves a run that is over must not count in the next one.
+  constexpr int bits = 40;
+  constexpr std::uint64_t counts = (std::uint64_t{1} << bits) - 1;
+  std::atomic<std::uint64_t>& came = came_[static_cast<std::size_t>(device)];
+  std::uint64_t last = came.load(std::memory_order_relaxed), number = 0;
+  do {
+    const std::uint64_t mark = run << bits;
+    number = (last & ~counts) == mark ? last & counts : 0;
+    if (number == 0 && is_over({run, 0})) throw_ended(why_over(run));
+    if (came.compare_exchange_weak(last, mark | (number + 1), std::memory_order_relaxed)) break;
+  } while (true);
+  return {run, number};
 }
 
-void Cluster::leave(std::uint64_t run) {
+void Cluster::over(std::uint64_t run) {
+  runs_.erase(run);
+  if (active_.load(std::memory_order_relaxed) == run) active_.store(0, std::memory_order_release);
+}
+
+/// Of a run that lives. Who watches it is to be told when the lock has been left.
+Cluster::Ended Cluster::fail(std::uint64_t run, const std::string& text) {
+  constexpr std::size_t remembered = 64;
+  whys_.emplace_back(run, text);
+  if (whys_.size() > remembered) whys_.pop_front();
+  Ended out{std::move(runs_.at(run).watched), text};
+  over(run);
+  return out;
+}
+
+void Cluster::tell_watched(const std::vector<Ended>& ended) {
+  for (const Ended& e : ended) e.watched->ended_elsewhere(e.why);
+}
+
+void Cluster::came_to_end(std::uint64_t run, std::size_t devices) {
   const std::scoped_lock lock(guard_);
-  if (run_.number == run) run_.active = false;
+  const auto found = runs_.find(run);
+  if (found != runs_.end() && ++found->second.devices_at_end >= devices) over(run);
 }
 
-void Cluster::check(std::uint64_t epoch) {
+void Cluster::ended_well(std::uint64_t run) noexcept {
   const std::scoped_lock lock(guard_);
-  if (epoch_.load() == epoch) read_notices();
-  if (epoch_.load() == epoch && !notices_.empty() && notices_.front().epoch == epoch) {
-    ended_by_ = notices_.front().text.data();
-    notices_.pop_front();
-    epoch_.fetch_add(1);
-  }
-  if (epoch_.load() != epoch) throw_ended(ended_by_);
+  over(run);
 }
 
-/// Keeps what has come, the earliest epoch first; of epochs that are over nothing.
-void Cluster::read_notices() {
-  while (transport_) {
-    bool there = false;
+std::string Cluster::why(std::uint64_t run) const {
+  const auto found = std::ranges::find(whys_, run, [](const auto& w) { return w.first; });
+  return found == whys_.end() ? "the run is over" : found->second;
+}
+std::string Cluster::why_over(std::uint64_t run) {
+  const std::scoped_lock lock(guard_);
+  return why(run);
+}
+
+void Cluster::listen() noexcept {
+  try {
+    std::vector<Ended> ended;
+    {
+      const std::scoped_lock lock(guard_);
+      read_notices(ended);
+    }
+    tell_watched(ended);
+  } catch (...) {
+    log_line("a run over processes failed elsewhere, and there was no memory to say so");
+  }
+}
+
+bool Cluster::has_runs() {
+  const std::scoped_lock lock(guard_);
+  return !runs_.empty();
+}
+
+std::shared_ptr<Watched> Cluster::current() {
+  const std::scoped_lock lock(guard_);
+  return runs_.empty() ? nullptr : runs_.begin()->second.watched;
+}
+
+void Cluster::end_all(const std::string& why) noexcept {
+  try {
+    std::vector<Ended> ended;
+    {
+      const std::scoped_lock lock(guard_);
+      while (!runs_.empty()) ended.push_back(fail(runs_.begin()->first, why));
+    }
+    tell_watched(ended);
+  } catch (...) {
+    log_line(why);
+  }
+}
+
+void Cluster::end_for_good(const std::string& why) noexcept {
+  {
+    const std::scoped_lock lock(guard_);
+    dead_ = why;
+  }
+  end_all(why);
+}
+
+void Cluster::heed(const Notice& notice, std::vector<Ended>& ended) {
+  const std::string text(notice.text.data(), ::strnlen(notice.text.data(), notice.text.size()));
+  if (notice.run > claimed_)
+    early_.emplace(notice.run, text);
+  else if (runs_.contains(notice.run))
+    ended.push_back(fail(notice.run, text));
+}
+
+void Cluster::read_notices(std::vector<Ended>& ended) {
+  if (!transport_ || left_) return;
+  for (std::size_t i = 0; machine_->shares() && i < heard_.size(); ++i) {
+    const Seat& seat = *machine_->seat(machine_->ranks()[i]);
+    const std::uint64_t told = seat.notices.load(std::memory_order_acquire);
+    if (machine_->ranks()[i] == rank()) continue;
+    heard_[i] = std::max(heard_[i], told - std::min(told, std::uint64_t{Seat::kept}));
+    for (; heard_[i] < told; ++heard_[i]) {
+      const Notice notice = seat.notice[heard_[i] % Seat::kept];
+      const std::uint64_t now = seat.notices.load(std::memory_order_acquire);
+      if (now - heard_[i] < Seat::kept) heed(notice, ended);  // else it may be half another one
+    }
+  }
+  bool there = std::ssize(machine_->ranks()) < size();
+  while (there) {
     int from = 0;
     std::size_t bytes = 0;
-    const int tag_of_notices = tag(notice_kind, 0, 0);
-    if (transport_->look(tag_of_notices, &there, &from, &bytes) || !there) break;
+    if (transport_->look(notice_tag, &there, &from, &bytes) || !there) break;
     Notice notice;
     Transport::Request request;
-    if (transport_->receive(from, tag_of_notices, &notice, sizeof notice, &request)) break;
+    if (transport_->receive(from, notice_tag, &notice, sizeof notice, &request)) break;
     bool through = false;  // it has come, so this ends
     while (!through)
       if (transport_->test(&request, &through)) break;
-    notice.text.back() = '\0';
-    const auto place = std::ranges::upper_bound(notices_, notice.epoch, {}, &Notice::epoch);
-    notices_.insert(place, notice);
+    heed(notice, ended);
   }
-  while (!notices_.empty() && notices_.front().epoch < epoch_.load()) notices_.pop_front();
 }
 
 void Cluster::run_failed(std::uint64_t run, const std::string& why) noexcept {
   try {
     const std::scoped_lock lock(guard_);
-    if (run_.number == run && run_.epoch != epoch_.load()) return;
-    if (run_.active && run_.number != run) given_up_ = run_.number;
-    run_ = {run, epoch_.load(), false, {}};
-    ended_by_ = fmt::format("the run has failed on process {}: {}", rank(), why);
-    const std::uint64_t ended = epoch_.fetch_add(1);
-    tell(ended, ended_by_);
+    if (!runs_.contains(run)) return;
+    const std::string text = fmt::format("the run has failed on process {}: {}", rank(), why);
+    fail(run, text);
+    tell(run, text);
   } catch (...) {
     log_line("a run over processes failed, and there was no memory to tell the others");
   }
 }
 
-/// Short messages leave at once; those that a busy network holds back are kept until they have
-/// left.
-void Cluster::tell(std::uint64_t epoch, const std::string& text) noexcept {
-  if (!transport_) return;
-  const auto notice = std::make_shared<Notice>();
-  notice->epoch = epoch;
-  const std::size_t n = std::min(text.size(), notice->text.size() - 1);
-  std::memcpy(notice->text.data(), text.data(), n);
+void Cluster::tell(std::uint64_t run, const std::string& text) noexcept {
+  if (!transport_ || size() < 2) return;
+  auto notice = std::make_unique<Notice>();
+  notice->run = run;
+  std::memcpy(notice->text.data(), text.data(), std::min(text.size(), notice->text.size() - 1));
+  if (Seat* const seat = machine_->seat(rank())) {
+    const std::uint64_t told = seat->notices.load(std::memory_order_relaxed);
+    seat->notice[told % Seat::kept] = *notice;
+    seat->notices.store(told + 1, std::memory_order_release);
+  }
   std::vector<Transport::Request> requests;
   for (int to = 0; to < size(); ++to) {
-    if (to == rank()) continue;
+    if (to == rank() || machine_->seat(to)) continue;
     Transport::Request request;
-    if (!transport_->send(to, tag(notice_kind, 0, 0), notice.get(), sizeof *notice, &request))
+    if (!transport_->send(to, notice_tag, notice.get(), sizeof *notice, &request))
       requests.push_back(request);
   }
   const auto limit = Clock::now() + std::chrono::milliseconds(50);
@@ -238,9 +309,66 @@ void Cluster::tell(std::uint64_t epoch, const std::string& text) noexcept {
     });
     if (!requests.empty()) std::this_thread::yield();
   }
-  if (requests.empty()) return;
-  static auto* const late = new std::vector<std::shared_ptr<const Notice>>;  // guard_ is held
-  late->push_back(notice);
+  if (!requests.empty()) keep_for_good(std::move(notice));
+}
+
+bool Cluster::waits_for(int peer) const {
+  return std::ranges::any_of(waiting_, [&](const std::atomic<int>& w) { return w.load() == peer; });
+}
+
+std::string Cluster::waiting() const {
+  for (const std::atomic<int>& w : waiting_)
+    if (const int peer = w.load(std::memory_order_relaxed); peer >= 0)
+      return fmt::format(" while it waited for process {}", peer);
+  return "";
+}
+
+/// Where clocks may differ, each process asks process 0 what time it is a few times; the answer
+/// that came soonest counts.
+void Cluster::align_clocks() {
+  constexpr int times = 8;
+  const auto wait = [&](Transport::Request request) {
+    for (bool through = false; !through;)
+      if (const char* const error = transport_->test(&request, &through))
+        throw PluginError(ErrorCode::unavailable, fmt::format("joining the cluster: {}", error));
+  };
+  const auto send = [&](int to, const std::int64_t& value) {
+    Transport::Request request;
+    if (const char* const error = transport_->send(to, clock_tag, &value, sizeof value, &request))
+      throw PluginError(ErrorCode::unavailable, fmt::format("joining the cluster: {}", error));
+    wait(request);
+  };
+  const auto receive = [&](int from) {
+    std::int64_t value = 0;
+    Transport::Request request;
+    if (const char* error = transport_->receive(from, clock_tag, &value, sizeof value, &request))
+      throw PluginError(ErrorCode::unavailable, fmt::format("joining the cluster: {}", error));
+    wait(request);
+    return value;
+  };
+  const auto now = [] { return std::chrono::nanoseconds(Clock::now().time_since_epoch()).count(); };
+  const auto has_this_clock = [&](int rank) {
+    return std::ranges::find(machine_->ranks(), rank) != machine_->ranks().end();
+  };
+  if (rank() == 0) {
+    for (int from = 1; from < size(); ++from)
+      for (int i = 0; i < times && !has_this_clock(from); ++i) {
+        receive(from);
+        send(from, now());
+      }
+    return;
+  }
+  if (has_this_clock(0)) return;
+  clock_error_ = std::chrono::hours(1);
+  for (int i = 0; i < times; ++i) {
+    const std::int64_t begin = now();
+    send(0, begin);
+    const std::int64_t there = receive(0), end = now();
+    const std::chrono::nanoseconds error((end - begin) / 2);
+    if (error >= clock_error_) continue;
+    clock_error_ = error;
+    clock_offset_ = std::chrono::nanoseconds(there - (begin + (end - begin) / 2));
+  }
 }
 
 }  // namespace postern::clusters

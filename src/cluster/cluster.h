@@ -1,9 +1,20 @@
-// The cluster that this process belongs to, and the state that its runs share: which run is in
-// collectives, and the epoch.
+// The cluster that this process belongs to, and its runs that have collectives over processes. The
+// contract of these runs, by which none of them waits for one that does not come:
 //
-// All processes run the same programs. A run that fails on one of them must fail on all: its
-// process sends a notice to the others, and each counts the epoch on. Messages belong to an epoch,
-// so nothing that a failed run has left under way is taken for what a later one sends.
+// 1. A run has its number from where it is called or started, in the order of calls, on the calling
+//    thread (`claim`). All processes make the same calls, so a number is the same run everywhere,
+//    also before it has begun.
+// 2. A run lives until it is over, once: its devices have come to its end together with those of
+//    all processes, or it has failed.
+// 3. Where a run fails that lives - a function throws, it is cancelled before it begins or later,
+//    its deadline passes, an exception comes in between - its process tells all others the number
+//    and why.
+// 4. Who is told of a run that lives fails it; of one that is not called yet, fails it when it is
+//    called; of one that is over, does nothing.
+// 5. Each piece of data has its run's number. A meeting passes over pieces of runs before its own.
+//    One of a later run says that its sender's is over: a notice is on its way, and if that got
+//    lost the run fails without it.
+// 6. One run of a process meets at a time: a later one fails where an earlier one lives.
 #pragma once
 #include <postern/cluster.h>
 
@@ -12,13 +23,17 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
-#include <span>
 #include <string>
 #include <vector>
 
+#include "cluster/link.h"
+#include "cluster/machine.h"
 #include "cluster/transport.h"
+#include "cluster/watched.h"
 
 namespace postern::clusters {
 
@@ -26,16 +41,19 @@ namespace postern::clusters {
 void choose(const std::string& library, std::chrono::milliseconds patience);
 std::chrono::milliseconds patience();
 
-/// The rank, as far as is known: 0 before the cluster is joined.
+/// The rank and the number of processes, as far as is known: 0 and 1 before the cluster is joined.
 int rank_now();
+int size_now();
 
 /// Where one device of a run is in its collectives.
 struct Turn {
-  std::uint64_t epoch, sequence;
+  std::uint64_t run, number;
 };
 
 class Cluster {
  public:
+  static constexpr int most_devices = 64;  // of a process that take part
+
   /// Joins it when it is first asked for.
   static Cluster& get();
   /// The one that was joined, or null.
@@ -45,39 +63,100 @@ class Cluster {
   int rank() const { return transport_ ? transport_->rank : 0; }
   int size() const { return transport_ ? transport_->size : 1; }
 
-  /// A device of this run comes to its next collective. Throws when the run has failed elsewhere,
-  /// and when another run of this process is in collectives.
+  /// The number of a run that begins or is started now. `watched_for` is given it and says who is
+  /// to hear of its end; that may be at once.
+  using WatchedFor = std::function<std::shared_ptr<Watched>(std::uint64_t run)>;
+  std::uint64_t claim(const WatchedFor& watched_for);
+  /// A device of this run comes to its next collective. Throws when the run is over, and when an
+  /// earlier one lives.
   Turn enter(std::uint64_t run, int device);
-  /// The run is over.
-  void leave(std::uint64_t run);
-  /// The run has failed here: tells the others why, unless they are the reason.
+  /// A device of the run, of so many, has come to its end together with all other processes. With
+  /// the last of them the run is over, although its results may not be there yet.
+  void came_to_end(std::uint64_t run, std::size_t devices);
+  /// The run has come to an end that needs no meeting.
+  void ended_well(std::uint64_t run) noexcept;
+  /// If it lives, the run fails here: tells the others why.
   void run_failed(std::uint64_t run, const std::string& why) noexcept;
 
-  /// Throws when another process has ended the epoch.
-  void check(std::uint64_t epoch);
+  /// Whether the run of this turn is over, and why.
+  bool is_over(const Turn& turn) const {
+    return active_.load(std::memory_order_acquire) != turn.run;
+  }
+  std::string why_over(std::uint64_t run);
+  /// Reads what others tell, and ends runs by it. The watcher does so every few milliseconds.
+  void listen() noexcept;
 
-  int tag(int kind, int device, std::uint64_t epoch) const;
+  /// For the watcher: whether any run lives; the one that meets, or the first one; and the end of
+  /// all that live, for now or for good.
+  bool has_runs();
+  std::shared_ptr<Watched> current();
+  void end_all(const std::string& why) noexcept;
+  void end_for_good(const std::string& why) noexcept;
+  const Machine& machine() const { return *machine_; }
+
+  /// The way to a device's like on another process. One thread at a time has a device's links, who
+  /// has its lane: a run that has failed may still be leaving its last meeting when the next
+  /// begins.
+  Link& link(int peer, int device);
+  struct Lane {
+    std::atomic_flag taken;
+    std::map<int, std::unique_ptr<Link>> links;
+    struct Scratch {
+      std::unique_ptr<std::byte[]> memory;
+      std::size_t bytes = 0;
+    };
+    std::array<Scratch, 2> scratch;
+  };
+  Lane& lane(int device) { return lanes_[static_cast<std::size_t>(device)]; }
+
+  /// The device has waited for this process for a while; -1: it does not wait.
+  void waits(int device, int peer) {
+    waiting_[static_cast<std::size_t>(device)].store(peer, std::memory_order_relaxed);
+  }
+  bool waits_for(int peer) const;
+  /// " while it waited for process 3", where a device of it does.
+  std::string waiting() const;
+
+  /// What to add to this process's clock to have that of process 0, and how wrong that may be.
+  std::chrono::nanoseconds clock_offset() const { return clock_offset_; }
+  std::chrono::nanoseconds clock_error() const { return clock_error_; }
 
  private:
   Cluster();
-  struct Notice {
-    std::uint64_t epoch = 0;
-    std::array<char, 2040> text = {};
+  struct Run {
+    std::shared_ptr<Watched> watched;
+    std::size_t devices_at_end = 0;
   };
-  void read_notices();
-  void tell(std::uint64_t epoch, const std::string& text) noexcept;
+  struct Ended {  // by the notice of another process
+    std::shared_ptr<Watched> watched;
+    std::string why;
+  };
+  void read_notices(std::vector<Ended>& ended);
+  void heed(const Notice& notice, std::vector<Ended>& ended);
+  Ended fail(std::uint64_t run, const std::string& why);
+  void over(std::uint64_t run);
+  std::string why(std::uint64_t run) const;
+  static void tell_watched(const std::vector<Ended>& ended);
+  void tell(std::uint64_t run, const std::string& text) noexcept;
+  void align_clocks();
+  static void before_end();
 
   const Transport* transport_ = nullptr;
+  std::unique_ptr<Machine> machine_;
   std::mutex guard_;
-  std::atomic<std::uint64_t> epoch_{0};
-  std::deque<Notice> notices_;  // of this epoch and later ones
-  std::string ended_by_;        // why the epoch before this one ended
-  struct {
-    std::uint64_t number = 0, epoch = 0;
-    bool active = false;
-    std::map<int, std::uint64_t> sequences;  // by device
-  } run_;
-  std::uint64_t given_up_ = ~std::uint64_t{0};  // the run that another one's failure has ended
+  std::uint64_t claimed_ = 0;             // the last number that was given
+  std::map<std::uint64_t, Run> runs_;     // that live
+  std::atomic<std::uint64_t> active_{0};  // the one that meets; 0: none
+  /// Of each device the last run's number, its last bits, and how many collectives it came to.
+  std::array<std::atomic<std::uint64_t>, most_devices> came_{};
+  std::map<std::uint64_t, std::string> early_;              // why runs fail that are still to come
+  std::deque<std::pair<std::uint64_t, std::string>> whys_;  // of the last ones that have failed
+  std::vector<std::uint64_t> heard_;  // of notices in the machine's memory, by process there
+  std::array<std::atomic<int>, most_devices> waiting_;
+  std::array<Lane, most_devices> lanes_;
+  std::chrono::nanoseconds clock_offset_{0}, clock_error_{0};
+  std::string dead_;   // why no run can go on any more
+  bool left_ = false;  // the cluster
 };
 
 }  // namespace postern::clusters

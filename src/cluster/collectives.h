@@ -64,9 +64,6 @@ void run_collective(const Collective& c, const Collective::Group& group, const T
                     const void* x, void* y, Meeting& meeting, std::int32_t device = 0);
 /// Of what meets nobody.
 void run_alone(const Collective& c, const Collective::Group& group, void* y);
-/// Those that have a root, and relay.
-void run_rooted(const Collective& c, const Collective::Group& group, const Type& x_type,
-                const std::byte* x, std::byte* y, Meeting& meeting, std::int32_t device);
 
 /// What processes that meet in it must agree upon: "sum of f32[3] over processes 0, 1".
 std::string detail_of(const Collective& c, const Collective::Group& group, const Type& x_type);

@@ -1,245 +1,233 @@
-// Messages of one collective. Every wait looks at three things in turn: the messages, whether the
-// run wants to end here, and whether another process has ended it.
+// Waiting in one collective, and what is said when processes do not come to the same one. A wait
+// looks at what it waits for, at whether the run wants to end here, and at whether another process
+// has ended it; none is the network's own.
 #include "cluster/meeting.h"
 
 #include <fmt/format.h>
 #include <postern/error.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
-#include <memory>
+#include <string_view>
 #include <thread>
 
 #include "core/log.h"
+#include "core/small_vector.h"
 
 namespace postern::clusters {
 
 namespace {
 
+using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
-constexpr int greeting_kind = 1, data_kind = 2;
-constexpr std::size_t longest_inside = 2048;  // data that comes with the greeting
 
-void copy_text(std::span<char> to, const std::string& text) {
-  const std::size_t n = std::min(text.size(), to.size() - 1);
-  std::memcpy(to.data(), text.data(), n);
-  to[n] = '\0';
+std::uint64_t hash_of(std::string_view text, std::uint64_t hash) {
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return hash;
 }
 
-[[noreturn]] void throw_transport(const char* what, const char* error) {
-  throw Error(ErrorCode::unavailable, fmt::format("{}: {}", what, error));
+/// "call 'psum' at main.cc:12 (sum of f32[3] over processes 0, 1, number 4)".
+std::string said(const Subject& s, std::uint64_t number) {
+  return fmt::format("{} ({}, number {})", s.place, s.detail, number);
 }
 
 }  // namespace
 
-/// Memory of pieces, kept by the thread for the next ones: fresh memory costs more than the copy.
-class Pieces {
- public:
-  using Memory = std::unique_ptr<std::byte[]>;
-  static constexpr std::size_t size = std::size_t{1} << 17;
-
-  static Memory take() {
-    std::vector<Memory>& free = kept();
-    if (free.empty()) return std::make_unique_for_overwrite<std::byte[]>(size);
-    Memory out = std::move(free.back());
-    free.pop_back();
-    return out;
-  }
-  static void give_back(Memory memory) {
-    constexpr std::size_t most = 32;
-    if (kept().size() < most) kept().push_back(std::move(memory));
-  }
-
- private:
-  static std::vector<Memory>& kept() {
-    thread_local std::vector<Memory> list;
-    return list;
-  }
-};
-
-/// What goes before data: whose it is, and what it is about.
-struct Meeting::Greeting {
-  std::uint64_t epoch = 0, sequence = 0, bytes = 0;
-  std::array<char, 160> place = {};
-  std::array<char, 120> detail = {};
-  std::array<std::byte, longest_inside> data;
-
-  static constexpr std::size_t head = 3 * sizeof(std::uint64_t) + 160 + 120;
-  std::size_t size() const { return head + (bytes <= longest_inside ? bytes : 0); }
-};
-
-/// Messages under way. Both ends use memory of their own, in pieces: a message that is given up may
-/// still be read or written by the network, and what a program works on goes with its run.
-class Meeting::Requests {
- public:
-  Requests(const Meeting& meeting, int kind)
-      : meeting_(meeting), tag_(meeting.cluster_.tag(kind, meeting.device_, meeting.turn_.epoch)) {}
-  ~Requests() {
-    for (Message& m : under_way_) {
-      transport().abandon(&m.request);
-      static_cast<void>(m.memory.release());  // nobody knows how long the network has it
-    }
-  }
-  Requests(const Requests&) = delete;
-
-  void send(const Out& o) {
-    streams_.push_back({o.to, static_cast<const std::byte*>(o.data), nullptr, o.bytes});
-  }
-  void receive(const In& i) {
-    streams_.push_back({i.from, nullptr, static_cast<std::byte*>(i.data), i.bytes});
-  }
-
-  void wait() {
-    const auto begin = Clock::now();
-    bool told = false;
-    for (std::uint64_t round = 0; !through(); ++round) {
-      if (meeting_.stopped_()) throw Error(ErrorCode::cancelled, "the run ends");
-      if (round % 16 == 15) meeting_.cluster_.check(meeting_.turn_.epoch);
-      if (round < 200) continue;
-      std::this_thread::yield();
-      if (round % 64 != 0) continue;
-      const auto waited = Clock::now() - begin;
-      if (!told && waited > patience()) told = tell_of(waited);
-      if (waited > std::chrono::milliseconds(20))
-        std::this_thread::sleep_for(std::chrono::microseconds(200));
-    }
-  }
-
- private:
-  static constexpr int at_a_time = 4;  // pieces of a stream
-  struct Stream {
-    int peer;
-    const std::byte* from;
-    std::byte* to;
-    std::size_t bytes, begun = 0;
-    int under_way = 0;
-  };
-  struct Message {
-    Transport::Request request;
-    std::size_t stream, at, bytes;
-    std::unique_ptr<std::byte[]> memory;
-  };
-
-  const Transport& transport() const { return *meeting_.cluster_.transport(); }
-
-  void begin_pieces(std::size_t number) {
-    Stream& s = streams_[number];
-    for (; s.begun < s.bytes && s.under_way < at_a_time; ++s.under_way) {
-      Message m{{}, number, s.begun, std::min(Pieces::size, s.bytes - s.begun), {}};
-      m.memory = Pieces::take();
-      std::byte* const memory = m.memory.get();
-      if (s.from) std::memcpy(memory, s.from + m.at, m.bytes);
-      const char* const error =
-          s.from ? transport().send(s.peer, tag_, memory, m.bytes, &m.request)
-                 : transport().receive(s.peer, tag_, memory, m.bytes, &m.request);
-      if (error) throw_transport("a message cannot begin", error);
-      s.begun += m.bytes;
-      under_way_.push_back(std::move(m));
-    }
-  }
-
-  bool through() {
-    for (std::size_t i = 0; i < streams_.size(); ++i) begin_pieces(i);
-    std::erase_if(under_way_, [&](Message& m) {
-      bool done = false;
-      if (const char* error = transport().test(&m.request, &done))
-        throw_transport("a message got lost", error);
-      if (!done) return false;
-      Stream& s = streams_[m.stream];
-      --s.under_way;
-      if (s.to) std::memcpy(s.to + m.at, m.memory.get(), m.bytes);
-      Pieces::give_back(std::move(m.memory));
-      return true;
-    });
-    return under_way_.empty() &&
-           std::ranges::all_of(streams_, [](const Stream& s) { return s.begun == s.bytes; });
-  }
-
-  bool tell_of(Clock::duration waited) const {
-    log(LogLevel::warning, "{}: process {} has waited for process {} for {:.0f} s",
-        meeting_.subject_.place, meeting_.cluster_.rank(), streams_[under_way_.back().stream].peer,
-        std::chrono::duration<double>(waited).count());
-    return true;
-  }
-
-  const Meeting& meeting_;
-  const int tag_;
-  std::vector<Stream> streams_;
-  std::vector<Message> under_way_;
-};
+Subject::Subject(std::string where, std::string what)
+    : place(std::move(where)),
+      detail(std::move(what)),
+      fingerprint(hash_of(detail, hash_of(place, 0xcbf29ce484222325) * 31)) {}
 
 Meeting::Meeting(Cluster& cluster, Turn turn, int device, const Subject& subject,
-                 std::function<bool()> stopped)
-    : cluster_(cluster),
-      turn_(turn),
-      device_(device),
-      subject_(subject),
-      stopped_(std::move(stopped)) {}
+                 const std::function<bool()>& stopped)
+    : cluster_(cluster), turn_(turn), device_(device), subject_(subject), stopped_(stopped) {
+  for (unsigned round = 0; cluster_.lane(device).taken.test_and_set(std::memory_order_acquire);
+       ++round) {
+    if (stopped_() || cluster_.is_over(turn_)) give_up();
+    if (const char* const error = cluster_.transport()->ended())
+      throw Error(ErrorCode::unavailable, error);
+    std::this_thread::yield();
+  }
+}
 
-/// The same text on both sides: the lower rank comes first.
-void Meeting::compare(const Greeting& mine, const Greeting& theirs, int peer) const {
-  if (mine.sequence == theirs.sequence && mine.place == theirs.place &&
-      mine.detail == theirs.detail)
-    return;
+Meeting::~Meeting() {
+  cluster_.waits(device_, -1);
+  Cluster::Lane& lane = cluster_.lane(device_);
+  constexpr std::size_t large = std::size_t{64} << 20;
+  for (Cluster::Lane::Scratch& s : lane.scratch)
+    if (s.bytes > large) s = {};
+  lane.taken.clear(std::memory_order_release);
+}
+
+void Meeting::relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+void Meeting::give_up() const {
+  if (stopped_()) throw Error(ErrorCode::cancelled, "the run ends");
+  throw Error(ErrorCode::aborted, cluster_.why_over(turn_.run));
+}
+
+/// Others may want the core, so that who is waited for comes; they may keep it for milliseconds.
+void Meeting::pause_long(Clock::time_point now, int waits_for) {
+  std::this_thread::yield();
+  const auto waited = now - waits_since_;
+  if (waited < 2ms) return;
+  cluster_.waits(device_, waits_for);
+  if (now - listened_ > 1ms) {
+    listened_ = now;
+    cluster_.listen();
+  }
+  if (waited > 20ms) std::this_thread::sleep_for(200us);
+  if (told_ || waited < patience()) return;
+  told_ = true;
+  log(LogLevel::warning, "{}: process {} has waited for process {} for {:.0f} s", subject_.place,
+      cluster_.rank(), waits_for, std::chrono::duration<double>(waited).count());
+}
+
+/// What runs before this one have left is passed over. A later run's says that this one is over
+/// there, which its sender has told too.
+Link::Piece Meeting::front_of_another(const Peer& from) {
+  while (true) {
+    const Link::Piece piece = from.link->front();
+    if (!piece.head) return piece;
+    if (piece.head->run > turn_.run) {
+      await_notice(from.rank);
+      return {};
+    }
+    if (piece.head->run == turn_.run) break;
+    from.link->take();
+  }
+  const Link::Piece piece = from.link->front();
+  if (is_of_this(*piece.head)) return piece;
+  disagree(from);
+}
+
+/// A process that many runs have failed in a moment may have told more than is kept.
+void Meeting::await_notice(int of) {
+  const auto now = Clock::now();
+  if (ahead_since_ == Clock::time_point()) ahead_since_ = now;
+  if (now - ahead_since_ > 2s)
+    throw Error(ErrorCode::aborted,
+                fmt::format("the run has failed on process {}, which is in a later one", of));
+}
+
+/// Each tells the other what it is about; the text is the same on both sides.
+void Meeting::disagree(const Peer& with) {
+  const std::string mine = said(subject_, turn_.number);
+  std::string theirs;
+  bool sent = false;
+  const auto limit = Clock::now() + 250ms;
+  until([&] {
+    if (!sent) sent = send(with, mine.data(), mine.size(), Kind::text) >= 0;
+    const Link::Piece piece = with.link->front();
+    const bool late = Clock::now() > limit;
+    if (!piece.head || piece.head->run > turn_.run) return late ? through : with.rank;
+    const bool is_text = piece.head->run == turn_.run && piece.head->kind == Kind::text;
+    if (is_text) theirs.assign(reinterpret_cast<const char*>(piece.data), piece.head->bytes);
+    with.link->take();
+    return is_text && (sent || late) ? through : moved;
+  });
+  if (theirs.empty()) theirs = "another collective";
   const int rank = cluster_.rank();
-  const Greeting &first = rank < peer ? mine : theirs, &second = rank < peer ? theirs : mine;
-  throw Error(ErrorCode::failed_precondition,
-              fmt::format("processes must come to the same collectives in the same order: process "
-                          "{} is at {} ({}, number {}), process {} at {} ({}, number {})",
-                          std::min(rank, peer), first.place.data(), first.detail.data(),
-                          first.sequence, std::max(rank, peer), second.place.data(),
-                          second.detail.data(), second.sequence));
+  throw Error(
+      ErrorCode::failed_precondition,
+      fmt::format("processes must come to the same collectives in the same order: process {} is at "
+                  "{}, process {} at {}",
+                  std::min(rank, with.rank), rank < with.rank ? mine : theirs,
+                  std::max(rank, with.rank), rank < with.rank ? theirs : mine));
 }
 
+std::int64_t Meeting::send(const Peer& to, const void* data, std::size_t bytes, Kind kind) {
+  std::byte* const room = to.link->room();
+  if (!room) return -1;
+  const std::size_t n = std::min(bytes, to.link->capacity);
+  if (n > 0) std::memcpy(room, data, n);
+  Head head;
+  head.run = turn_.run;
+  head.fingerprint = subject_.fingerprint;
+  head.number = static_cast<std::uint32_t>(turn_.number);
+  head.bytes = static_cast<std::uint32_t>(n) & 0xfffffff;
+  head.kind = kind;
+  to.link->put(head);
+  return static_cast<std::int64_t>(n);
+}
+
+std::byte* Meeting::scratch(int number, std::size_t bytes) {
+  Cluster::Lane::Scratch& s = cluster_.lane(device_).scratch[static_cast<std::size_t>(number)];
+  if (s.bytes < bytes) {
+    s.memory = std::make_unique_for_overwrite<std::byte[]>(bytes);
+    s.bytes = bytes;
+  }
+  return s.memory.get();
+}
+
+// A stream with each process that is sent to or received from; at least one piece goes each way, so
+// that both compare. Pieces of all streams move in turn until everything has come and nothing that
+// was sent needs this side any more. A stream whose pieces have all come is not looked at again:
+// what follows there is of the next collective.
 void Meeting::exchange(std::span<const Out> out, std::span<const In> in) {
-  std::vector<int> peers;
-  for (const Out& o : out) peers.push_back(o.to);
-  for (const In& i : in) peers.push_back(i.from);
-  std::ranges::sort(peers);
-  peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
-  if (peers.empty()) return;
-  const auto mine = std::make_unique_for_overwrite<Greeting[]>(peers.size()),
-             theirs = std::make_unique_for_overwrite<Greeting[]>(peers.size());
-  Requests requests(*this, greeting_kind);
-  for (std::size_t k = 0; k < peers.size(); ++k) {
-    requests.receive({peers[k], &theirs[k], sizeof theirs[k]});
-    Greeting& g = mine[k];
-    g.epoch = turn_.epoch;
-    g.sequence = turn_.sequence;
-    copy_text(g.place, subject_.place);
-    copy_text(g.detail, subject_.detail);
-    const auto mail = std::ranges::find(out, peers[k], &Out::to);
-    if (mail != out.end()) g.bytes = mail->bytes;
-    if (g.bytes <= longest_inside && g.bytes > 0)
-      std::memcpy(g.data.data(), mail->data, mail->bytes);
-    requests.send({peers[k], &g, g.size()});
+  struct Stream {
+    Peer peer;
+    const std::byte* from;
+    std::byte* to;
+    std::size_t out, in, sent, got;
+    bool greets, is_greeted;  // one piece goes each way at least
+  };
+  SmallVector<Stream, 16> streams(out.size() + in.size());
+  std::size_t count = 0;
+  const auto stream_with = [&](int rank) -> Stream& {
+    for (std::size_t i = 0; i < count; ++i)
+      if (streams[i].peer.rank == rank) return streams[i];
+    streams[count] = {peer(rank), nullptr, nullptr, 0, 0, 0, 0, true, false};
+    return streams[count++];
+  };
+  for (const Out& o : out) {
+    Stream& s = stream_with(o.to);
+    s.from = static_cast<const std::byte*>(o.data);
+    s.out = o.bytes;
   }
-  requests.wait();
-  std::vector<Out> long_out;
-  std::vector<In> long_in;
-  for (std::size_t k = 0; k < peers.size(); ++k) compare(mine[k], theirs[k], peers[k]);
-  for (const Out& o : out)
-    if (o.bytes > longest_inside) long_out.push_back(o);
   for (const In& i : in) {
-    const Greeting& g = theirs[std::ranges::lower_bound(peers, i.from) - peers.begin()];
-    if (g.bytes != i.bytes)
-      throw Error(ErrorCode::internal, fmt::format("process {} sends {} bytes where {} are awaited",
-                                                   i.from, g.bytes, i.bytes));
-    if (i.bytes > longest_inside)
-      long_in.push_back(i);
-    else if (i.bytes > 0)
-      std::memcpy(i.data, g.data.data(), i.bytes);
+    Stream& s = stream_with(i.from);
+    s.to = static_cast<std::byte*>(i.data);
+    s.in = i.bytes;
   }
-  if (!long_out.empty() || !long_in.empty()) transfer(long_out, long_in);
-}
-
-void Meeting::transfer(std::span<const Out> out, std::span<const In> in) {
-  if (out.empty() && in.empty()) return;
-  Requests requests(*this, data_kind);
-  for (const In& i : in) requests.receive(i);
-  for (const Out& o : out) requests.send(o);
-  requests.wait();
+  until([&] {
+    bool moves = false;
+    int waits_for = through;
+    for (std::size_t i = 0; i < count; ++i) {
+      Stream& s = streams[i];
+      if (s.greets || s.sent < s.out) {
+        const std::int64_t n = send(s.peer, s.from + s.sent, s.out - s.sent);
+        if (n >= 0) {
+          s.sent += static_cast<std::size_t>(n);
+          s.greets = false;
+          moves = true;
+        }
+      }
+      if (!s.is_greeted || s.got < s.in) {
+        if (const Link::Piece piece = front(s.peer); piece.head) {
+          const std::size_t n = piece.head->bytes;
+          if (n > s.in - s.got)
+            throw Error(ErrorCode::internal,
+                        fmt::format("process {} sends more than the {} bytes that are awaited",
+                                    s.peer.rank, s.in));
+          if (n > 0) std::memcpy(s.to + s.got, piece.data, n);
+          s.got += n;
+          s.is_greeted = true;
+          s.peer.link->take();
+          moves = true;
+        }
+      }
+      const bool waits = s.greets || !s.is_greeted || s.sent < s.out || s.got < s.in;
+      if (waits || !s.peer.link->flushed()) waits_for = s.peer.rank;
+    }
+    return moves && waits_for != through ? moved : waits_for;
+  });
 }
 
 }  // namespace postern::clusters

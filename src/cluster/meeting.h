@@ -1,6 +1,7 @@
-// One collective of one device: what it sends to and gets from the others of its group. Before data
-// moves both sides compare what they are about; short data comes with that.
+// One collective of one device: what it sends to and gets from the others of its group. Data comes
+// in pieces that say what they are of, which is compared before anything is made of them.
 #pragma once
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -14,8 +15,10 @@ namespace postern::clusters {
 
 /// What two processes must have in common to meet.
 struct Subject {
-  std::string place;   // "call 'psum' at main.cc:12"
-  std::string detail;  // "sum of f32[3] over processes 0, 1": same on both sides
+  Subject(std::string where, std::string what);
+  const std::string place;   // "call 'psum' at main.cc:12"
+  const std::string detail;  // "sum of f32[3] over processes 0, 1": same on both sides
+  const std::uint64_t fingerprint;
 };
 
 /// Bytes to or from a process of the cluster.
@@ -35,25 +38,73 @@ class Meeting {
   /// `stopped`: whether the run wants to end. `device`: which of the process's. The subject must
   /// live as long as this.
   Meeting(Cluster& cluster, Turn turn, int device, const Subject& subject,
-          std::function<bool()> stopped);
+          const std::function<bool()>& stopped);
+  ~Meeting();
+  Meeting(const Meeting&) = delete;
 
-  /// Compares with every process that is sent to or received from, which do the same, then moves
-  /// the data. Throws Error when they are about something else, when another process has failed,
-  /// and when the run wants to end.
+  /// Compares with every process that is sent to or received from, which do the same, and moves the
+  /// data. All functions throw Error when they are about something else, when another process has
+  /// failed, and when the run wants to end.
   void exchange(std::span<const Out> out, std::span<const In> in);
-  /// Moves more, between processes that have compared.
-  void transfer(std::span<const Out> out, std::span<const In> in);
+
+  /// One of those it meets with.
+  struct Peer {
+    Link* link;
+    int rank;
+  };
+  Peer peer(int rank) { return {&cluster_.link(rank, device_), rank}; }
+  using Kind = Head::Kind;
+  /// The earliest piece of this meeting that has come from there and was not taken.
+  Link::Piece front(const Peer& from) {
+    const Link::Piece piece = from.link->front();
+    if (!piece.head || is_of_this(*piece.head)) [[likely]]
+      return piece;
+    return front_of_another(from);
+  }
+  /// Sends a piece of at most so many bytes if there is room, and says how many; -1: no room.
+  std::int64_t send(const Peer& to, const void* data, std::size_t bytes, Kind kind = Kind::data);
+
+  /// What a step of `until` says when it does not name the process that it waits for.
+  static constexpr int through = -1, moved = -2;
+  template <class Step>
+  void until(const Step& step) {
+    for (int waits_for = step(); waits_for != through; waits_for = step()) {
+      if (stopped_() || cluster_.is_over(turn_)) give_up();
+      if (waits_for == moved)
+        waits_since_ = {};
+      else
+        pause(waits_for);
+    }
+  }
+  /// Memory of the device's for a while, by number; kept for the next meeting unless it is large.
+  std::byte* scratch(int number, std::size_t bytes);
 
  private:
-  struct Greeting;
-  class Requests;
-  void compare(const Greeting& mine, const Greeting& theirs, int peer) const;
+  bool is_of_this(const Head& head) const {
+    return head.run == turn_.run && head.fingerprint == subject_.fingerprint &&
+           head.number == static_cast<std::uint32_t>(turn_.number) && head.kind != Kind::text;
+  }
+  Link::Piece front_of_another(const Peer& from);
+  void await_notice(int of);
+  [[noreturn]] void disagree(const Peer& with);
+  void pause(int waits_for) {
+    const auto now = std::chrono::steady_clock::now();
+    if (waits_since_ == std::chrono::steady_clock::time_point()) waits_since_ = now;
+    if (now - waits_since_ < looks) return relax();
+    pause_long(now, waits_for);
+  }
+  [[noreturn]] void give_up() const;
+  void pause_long(std::chrono::steady_clock::time_point now, int waits_for);
+  static void relax();
 
+  static constexpr std::chrono::microseconds looks{40};
   Cluster& cluster_;
   const Turn turn_;
   const int device_;
   const Subject& subject_;
-  const std::function<bool()> stopped_;
+  const std::function<bool()>& stopped_;
+  std::chrono::steady_clock::time_point waits_since_{}, listened_{}, ahead_since_{};
+  bool told_ = false;
 };
 
 }  // namespace postern::clusters

@@ -1,34 +1,13 @@
 // Collectives in which one process has a place of its own, and permutations among all devices of
 // all processes.
-#include <cstring>
-#include <memory>
-
-#include "cluster/collectives.h"
-#include "cluster/pieces.h"
+#include "cluster/step.h"
 
 namespace postern::clusters {
 
 namespace {
 
-using Bytes = std::unique_ptr<std::byte[]>;
-Bytes bytes_for(std::size_t n) { return std::make_unique_for_overwrite<std::byte[]>(n); }
-
-void copy(std::byte* to, const std::byte* from, std::size_t bytes) {
-  if (bytes > 0) std::memcpy(to, from, bytes);
-}
-void clear(std::byte* to, std::size_t bytes) {
-  if (bytes > 0) std::memset(to, 0, bytes);
-}
-
-/// One collective under way.
-struct Rooted {
-  const Collective& c;
-  const Collective::Group& group;
-  const Type& type;
-  const std::byte* x;
-  std::byte* y;
-  Meeting& meeting;
-  std::size_t n = group.ranks.size(), bytes = type.byte_size();
+struct Rooted : Step {
+  explicit Rooted(const Step& step) : Step(step) {}
   bool is_root = group.place == c.root;
 
   /// The root sends `piece` bytes to each, from `out` on, `stride` bytes on for the next one.
@@ -46,10 +25,10 @@ struct Rooted {
   void broadcast() const { send(x, 0, bytes); }
 
   void scatter() const {
-    if (!is_root) return send(nullptr, 0, bytes / n);
-    const Bytes pieces = bytes_for(bytes);
-    cut(type, c.axis, n, x, pieces.get());
-    send(pieces.get(), bytes / n, bytes / n);
+    if (!is_root) return send(x, 0, bytes / n);
+    std::byte* const pieces = meeting.scratch(0, bytes);
+    cut(type, c.axis, n, x, pieces);
+    send(pieces, bytes / n, bytes / n);
   }
 
   void gather() const {
@@ -60,18 +39,18 @@ struct Rooted {
       const Out out{group.ranks[size_of(c.root)], x, bytes};
       return meeting.exchange({&out, 1}, {});
     }
-    const Bytes pieces = bytes_for(n * bytes);
+    std::byte* const pieces = meeting.scratch(0, n * bytes);
     std::vector<In> ins;
     for (std::size_t k = 0; k < n; ++k)
-      if (k != size_of(c.root)) ins.push_back({group.ranks[k], pieces.get() + k * bytes, bytes});
-    copy(pieces.get() + size_of(c.root) * bytes, x, bytes);
+      if (k != size_of(c.root)) ins.push_back({group.ranks[k], pieces + k * bytes, bytes});
+    copy(pieces + size_of(c.root) * bytes, x, bytes);
     meeting.exchange({}, ins);
-    join(whole, c.axis, n, pieces.get(), y);
+    join(whole, c.axis, n, pieces, y);
   }
 
   /// `x` has a row for each device of this process; the device is sent to under its number.
-  void relay(std::int32_t device) const {
-    const std::size_t row = bytes / size_of(c.other), me = size_of(group.place);
+  void relay() const {
+    const std::size_t row = bytes / size_of(c.other);
     std::vector<Out> outs;
     std::vector<In> ins;
     bool filled = false;
@@ -94,13 +73,12 @@ struct Rooted {
 
 }  // namespace
 
-void run_rooted(const Collective& c, const Collective::Group& group, const Type& x_type,
-                const std::byte* x, std::byte* y, Meeting& meeting, std::int32_t device) {
-  const Rooted step{c, group, x_type, x, y, meeting};
-  if (c.operation == Operation::broadcast) return step.broadcast();
-  if (c.operation == Operation::scatter_from) return step.scatter();
-  if (c.operation == Operation::gather_to) return step.gather();
-  step.relay(device);
+void run_rooted(const Step& step) {
+  const Rooted rooted(step);
+  if (step.c.operation == Operation::broadcast) return rooted.broadcast();
+  if (step.c.operation == Operation::scatter_from) return rooted.scatter();
+  if (step.c.operation == Operation::gather_to) return rooted.gather();
+  rooted.relay();
 }
 
 }  // namespace postern::clusters

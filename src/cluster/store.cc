@@ -24,7 +24,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds answer_limit{10};
 
 /// What goes before the key and the value of a question, and before the value of an answer.
-struct Head {
+struct Envelope {
   enum class Kind : std::uint32_t { put, get, found, missing };
   Kind kind;
   std::uint32_t key_bytes;
@@ -35,8 +35,8 @@ struct Head {
 int question_tag(const Transport& t) { return t.tags - 1; }
 int answer_tag(const Transport& t) { return t.tags - 2; }
 
-std::vector<char> message(Head::Kind kind, const std::string& key, const std::string& value) {
-  const Head head{kind, static_cast<std::uint32_t>(key.size()), value.size()};
+std::vector<char> message(Envelope::Kind kind, const std::string& key, const std::string& value) {
+  const Envelope head{kind, static_cast<std::uint32_t>(key.size()), value.size()};
   std::vector<char> out(sizeof head);
   std::memcpy(out.data(), &head, sizeof head);
   out.insert(out.end(), key.begin(), key.end());
@@ -45,11 +45,11 @@ std::vector<char> message(Head::Kind kind, const std::string& key, const std::st
 }
 
 struct Read {
-  Head::Kind kind = Head::Kind::missing;
+  Envelope::Kind kind = Envelope::Kind::missing;
   std::string key, value;
 };
 Read read(const std::vector<char>& bytes) {
-  Head head{};
+  Envelope head{};
   std::memcpy(&head, bytes.data(), std::min(sizeof head, bytes.size()));
   if (bytes.size() != sizeof head + head.key_bytes + head.value_bytes)
     throw Error(ErrorCode::internal, "a message of the processes' store was cut short");
@@ -122,11 +122,11 @@ struct Store::Keeper {
 
   void answer(const Transport& transport, int from, const std::vector<char>& question) {
     const Read asked = read(question);
-    if (asked.kind == Head::Kind::put) put(asked.key, asked.value);
+    if (asked.kind == Envelope::Kind::put) put(asked.key, asked.value);
     const std::optional<std::string> found = find(asked.key);
-    const bool tells = found && asked.kind == Head::Kind::get;
+    const bool tells = found && asked.kind == Envelope::Kind::get;
     send(transport, from, answer_tag(transport),
-         message(found ? Head::Kind::found : Head::Kind::missing, "", tells ? *found : ""),
+         message(found ? Envelope::Kind::found : Envelope::Kind::missing, "", tells ? *found : ""),
          Clock::now() + answer_limit);
   }
 
@@ -196,13 +196,13 @@ Store::Store(Cluster& cluster) : cluster_(cluster) {
 
 void Store::put(const std::string& key, const std::string& value) {
   if (keeper_) return keeper_->put(key, value);
-  asking_->ask(message(Head::Kind::put, key, value));
+  asking_->ask(message(Envelope::Kind::put, key, value));
 }
 
 std::optional<std::string> Store::try_get(const std::string& key) {
   if (keeper_) return keeper_->find(key);
-  Read answer = asking_->ask(message(Head::Kind::get, key, ""));
-  if (answer.kind == Head::Kind::missing) return {};
+  Read answer = asking_->ask(message(Envelope::Kind::get, key, ""));
+  if (answer.kind == Envelope::Kind::missing) return {};
   return std::move(answer.value);
 }
 

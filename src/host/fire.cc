@@ -115,6 +115,7 @@ bool together(const HostSite& site) {
   return !site.level_sizes.empty() && site.spec->vmap == VmapMethod::parallel;
 }
 bool limited(const RunState& run, const HostSite& site) {
+  if (site.of_processes) return false;  // which looks at the clock itself
   return !site.spec->async && !site.of_tapes && site.spec->role == SiteSpec::Role::whole &&
          (site.spec->timeout.count() > 0 || run.deadline != RunState::Clock::time_point::max());
 }

@@ -3,10 +3,15 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
+#include <optional>
+#include <thread>
 
 #include "core/check.h"
 #include "core/once.h"
 #include "core/text.h"
+#include "host/run_state.h"
+#include "host/timeline.h"
 #include "shard/processes.h"
 
 namespace postern::host {
@@ -21,7 +26,7 @@ struct Prepared {
   Collective collective;
   Collective::Group group;
   mutable Once once{};
-  mutable clusters::Subject subject{};  // made at the first firing; the same at all others
+  mutable std::optional<clusters::Subject> subject{};  // made at the first firing; always the same
 };
 
 Collective collective_from(const Attributes& a) {
@@ -61,23 +66,53 @@ Collective collective_from(const Attributes& a) {
   return c;
 }
 
+/// Whether the run of a firing wants to end.
+class Stop {
+ public:
+  explicit Stop(const TapInfo& info)
+      : run_(*static_cast<RunState*>(info.run_state)),
+        has_deadline_(run_.deadline != RunState::Clock::time_point::max()) {}
+  bool operator()() {
+    if (run_.stop.load(std::memory_order_relaxed)) return true;
+    if (!has_deadline_ || RunState::Clock::now() < run_.deadline) return false;
+    run_.fail_late();
+    return true;
+  }
+
+ private:
+  RunState& run_;
+  const bool has_deadline_;
+};
+
 void meet(const Prepared& prepared, const detail::Firing& f, const Type& type) {
   const TapInfo& info = *f.info;
   const Collective& c = prepared.collective;
   void* const y = f.results ? f.data[f.operands] : nullptr;
   if (!clusters::meets(c.operation)) return run_alone(c, prepared.group, y);
   Cluster& cluster = Cluster::get();
-  const clusters::Turn turn = cluster.enter(info.run, info.device);
+  const auto& run = *static_cast<const RunState*>(info.run_state);
+  const std::uint64_t number = run.job_run();
+  check(number > 0 || cluster.size() < 2, "a run over processes has no number, or is over");
+  const clusters::Turn turn = cluster.enter(number, info.device);
   prepared.once([&] {
-    prepared.subject = {
+    prepared.subject.emplace(
         fmt::format("'{}' at {}", one_line(std::string(info.name)), to_string(info.place)),
-        detail_of(c, prepared.group, type)};
+        detail_of(c, prepared.group, type));
   });
-  clusters::Meeting meeting(cluster, turn, info.device, prepared.subject,
-                            [&info] { return info.stop.stop_requested(); });
+  Stop stop(info);
+  const std::function<bool()> stopped = std::ref(stop);
+  const bool timed = timeline::on();
+  const auto begin = timed ? timeline::Clock::now() : timeline::Clock::time_point();
+  clusters::Meeting meeting(cluster, turn, info.device, *prepared.subject, stopped);
   std::int32_t device = 0;
   if (f.operands > 1) std::memcpy(&device, f.data[1], sizeof device);
   run_collective(c, prepared.group, type, f.operands ? f.data[0] : nullptr, y, meeting, device);
+  if (c.operation == clusters::Operation::end && !run.part_of)
+    cluster.came_to_end(turn.run, run.poison ? run.turns.devices().size() : 1);
+  if (timed)
+    timeline::add_meeting(
+        {turn.run, turn.number, fmt::format("{}", fmt::join(prepared.group.ranks, ", "))},
+        info.name, begin, timeline::Clock::now(), info.device, info.run);
 }
 
 void invoke(void* object, const detail::Firing& f) {
@@ -90,6 +125,13 @@ void invoke(void* object, const detail::Firing& f) {
   }
   try {
     if (!info.stop.stop_requested()) return meet(prepared, f, type);
+  } catch (const Error& e) {
+    // It has failed elsewhere: who has read the notice tells the run, in a moment.
+    for (int i = 0; i < 1000 && e.code() == ErrorCode::aborted; ++i) {
+      if (info.stop.stop_requested()) break;
+      std::this_thread::sleep_for(std::chrono::microseconds(10));
+    }
+    if (!info.stop.stop_requested()) throw;
   } catch (...) {
     if (!info.stop.stop_requested()) throw;
   }

@@ -146,7 +146,7 @@ void RunState::expect(std::span<const int> devices) {
   progress_ = {many_.get(), size};
 }
 
-static constexpr const char* late = "the run's deadline passed";
+static const std::string late = "the run's deadline passed";
 
 void RunState::fail(ErrorCode code, const HostSite& site, int on_device, std::exception_ptr cause,
                     const std::string& what, std::int64_t element) {
@@ -204,7 +204,8 @@ void RunState::fail(Failure failure) {
     });
     if (batch != failures_.end()) {
       if (failure.element < batch->element) *batch = std::move(failure);
-    } else if (!poison && count_ > 0 && (failure.what == late || failures_.front().what == late)) {
+    } else if (!poison && count_ > 0 &&
+               (failure.what.starts_with(late) || failures_.front().what.starts_with(late))) {
       // Whether a function fails just before or behind the deadline is chance: one of them counts.
     } else if (!poison || seen_) {
       ++count_;
@@ -228,24 +229,66 @@ void RunState::fail(Failure failure) {
   tell_parts();
 }
 
+/// What the cluster knows of a run, which may be gone, or its record another run's.
+class WatchedRun : public clusters::Watched {
+ public:
+  WatchedRun(std::weak_ptr<RunState> run, std::uint64_t number)
+      : run_(std::move(run)), number_(number) {}
+
+  void ended_elsewhere(const std::string& why) noexcept override {
+    const auto run = run_.lock();
+    if (!run) return;
+    try {
+      run->fail_elsewhere(number_, why);
+    } catch (...) {
+      run->request(Outcome::failed);  // not even memory for the text
+    }
+  }
+  std::string site_now() override {
+    const auto run = run_.lock();
+    return run ? run->site_now() : "";
+  }
+
+ private:
+  const std::weak_ptr<RunState> run_;
+  const std::uint64_t number_;
+};
+
 /// The other processes of a run must not wait for one that does not come.
 void RunState::tell_processes() const noexcept {
-  clusters::Cluster* const cluster = clusters::Cluster::joined();
-  if (!of_processes_.load() || !cluster) return;
   try {
     const Outcome how = outcome();
     std::string why =
         how == Outcome::stopped ? "a host function ended it early" : "it was cancelled";
     if (how == Outcome::failed) why = first_text();
-    cluster->run_failed(number, why);
+    ends_early(why);
   } catch (...) {
-    cluster->run_failed(number, {});
+    ends_early({});
   }
 }
 
+void RunState::ends_early(const std::string& why) const noexcept {
+  if (const std::uint64_t number_there = job_run())
+    clusters::Cluster::joined()->run_failed(number_there, why);
+}
+
 void RunState::set_of_processes(bool meets) {
-  of_processes_.store(meets);
+  if (!meets) return;
+  if (part_of) return part_of->set_of_processes(true);
+  clusters::Cluster* const cluster = clusters::Cluster::joined();
+  if (!cluster || cluster->size() < 2) return;
+  static std::mutex claiming;  // parts of a run may come to this side by side
+  const std::scoped_lock lock(claiming);
+  if (job_run_.load()) return;
+  cluster->claim([this](std::uint64_t given) {
+    job_run_.store(given);
+    return std::make_shared<WatchedRun>(handle(), given);
+  });
   if (stop.load()) tell_processes();
+}
+
+RunState::~RunState() {
+  if (job_run_.load()) ends_early("it was given up before it began");
 }
 
 std::string RunState::first_text() const {
@@ -267,7 +310,8 @@ const RunState::Progress* RunState::in_progress() const {
   return nullptr;
 }
 
-void RunState::fail_late() {
+/// For a reason that is no function's: blamed on the call in progress if there is one.
+void RunState::fail_at_site(ErrorCode code, const std::string& what) {
   constexpr auto no_firing = std::numeric_limits<std::uint64_t>::max();  // after all that failed
   SitePtr keep;
   int blamed = 0;
@@ -280,15 +324,30 @@ void RunState::fail_late() {
     }
   }
   if (keep)
-    fail({ErrorCode::timeout,
+    fail({code,
           {keep->name, keep->place},
           blamed,
           nullptr,
-          failure_text(*keep, blamed, late),
-          late,
+          failure_text(*keep, blamed, what),
+          what,
           no_firing});
   else
-    fail({ErrorCode::timeout, {}, blamed, nullptr, late, late, no_firing});
+    fail({code, {}, blamed, nullptr, what, what, no_firing});
+}
+
+void RunState::fail_late() {
+  const clusters::Cluster* const cluster = clusters::Cluster::joined();
+  fail_at_site(ErrorCode::timeout, cluster && job_run() ? late + cluster->waiting() : late);
+}
+
+void RunState::fail_elsewhere(std::uint64_t its, const std::string& why) {
+  if (job_run_.load() == its) fail_at_site(ErrorCode::aborted, why);
+}
+
+std::string RunState::site_now() const {
+  std::scoped_lock lock(guard_);
+  const Progress* const p = in_progress();
+  return p ? fmt::format("{} on device {}", describe(*p->site.load()->spec), p->device.load()) : "";
 }
 
 void RunState::request(Outcome reason) {
@@ -313,8 +372,8 @@ void RunState::ask_to_stop(Outcome reason) {
 }
 
 bool RunState::close() {
-  if (clusters::Cluster* const cluster = clusters::Cluster::joined(); cluster && of_processes_)
-    cluster->leave(number);
+  if (const std::uint64_t over = job_run_.exchange(0))
+    clusters::Cluster::joined()->run_failed(over, "it ended before all processes came to its end");
   std::scoped_lock lock(guard_);
   Outcome running = Outcome::running;
   outcome_.compare_exchange_strong(running, Outcome::done);

@@ -83,9 +83,19 @@ class RunState : public detail::StopState {
   std::shared_ptr<void> under_way;       // let go when what that started has returned
   std::atomic<bool> never_waits{false};  // for room in a tap queue: a listener waits for this run
 
-  /// Whether it has collectives with other processes: those hear of its failure. Said when the run
-  /// has its number and before any of its functions is entered.
+  /// Whether it has collectives with other processes: then it gets its number among those that
+  /// have, and is over for the others when it fails. Said where the run is called or started, in
+  /// the order of calls, and before any of its functions is entered; once more does nothing.
   void set_of_processes(bool meets);
+  /// That number, of the whole run for a part of one; 0: none.
+  std::uint64_t job_run() const { return part_of ? part_of->job_run() : job_run_.load(); }
+  /// Where it has not failed, and others may wait for it: it goes no further, because of this.
+  void ends_early(const std::string& why) const noexcept;
+
+  /// The run has failed on another process, and so here, if this is still its number.
+  void fail_elsewhere(std::uint64_t job_run, const std::string& why);
+  /// The site that a device is in, or was in last; "" when it was in none.
+  std::string site_now() const;
 
   /// For whoever watches: a device enters a function.
   void enters(const HostSite& site, int device_now) {
@@ -163,7 +173,7 @@ class RunState : public detail::StopState {
   void refuse_own_wait();
 
   RunState() = default;
-  virtual ~RunState() = default;
+  virtual ~RunState();
 
  protected:
   /// While it is held the run does not fail. Who waits for a run that is late may fail it while it
@@ -198,6 +208,7 @@ class RunState : public detail::StopState {
   void fail(Failure failure);
   std::string first_text() const;
   void tell_processes() const noexcept;
+  void fail_at_site(ErrorCode code, const std::string& what);
   void let_others_come(int device_now, std::uint64_t firing) noexcept;
   std::exception_ptr error() const;
   std::array<Progress, 8> few_;
@@ -207,7 +218,7 @@ class RunState : public detail::StopState {
   std::atomic<bool> has_tap_source_{false};
   std::shared_ptr<PendingCalls> calls_;
   std::atomic<bool> has_calls_{false};
-  std::atomic<bool> of_processes_{false};
+  std::atomic<std::uint64_t> job_run_{0};
   std::shared_ptr<LoopTapes> loop_tapes_;
   std::atomic<LoopTapes*> has_loop_tapes_{nullptr};
 

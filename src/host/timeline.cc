@@ -17,6 +17,7 @@
 #include <map>
 #include <mutex>
 
+#include "cluster/cluster.h"
 #include "core/log.h"
 #include "core/text.h"
 #include "host/text_file.h"
@@ -31,6 +32,7 @@ struct Book {
   static constexpr std::size_t most = 1'000'000;
   std::mutex guard;
   std::vector<Event> events;
+  std::map<std::size_t, Met> meetings;  // by event
   std::uint64_t left_out = 0;
   std::map<std::pair<Kind, std::string>, Total> totals;
   Clock::time_point first = Clock::time_point::max(), last = Clock::time_point::min();
@@ -46,10 +48,26 @@ Book& book() {
   return *b;
 }
 
+void keep(Kind kind, std::string_view name, Clock::time_point start, Clock::time_point end,
+          int device, std::uint64_t run, const Met* met) noexcept;
+
 int thread_number() {
   static std::atomic<int> threads{0};
   thread_local const int number = threads.fetch_add(1);
   return number;
+}
+
+/// Each of several processes writes a file of its own: "trace.json" becomes "trace.3.json", and
+/// "{rank}" the rank.
+std::string of_this_process(std::string file) {
+  if (clusters::size_now() < 2) return file;
+  const std::string rank = std::to_string(clusters::rank_now());
+  constexpr std::string_view mark = "{rank}";
+  if (const std::size_t at = file.find(mark); at != std::string::npos)
+    return file.replace(at, mark.size(), rank);
+  const std::size_t dot = file.rfind('.'), slash = file.rfind('/');
+  const bool has_end = dot != std::string::npos && (slash == std::string::npos || slash < dot);
+  return file.insert(has_end ? dot : file.size(), "." + rank);
 }
 
 std::string json_text(std::string_view text) {
@@ -67,15 +85,21 @@ std::string json_of(const Book& b) {
   };
   std::string out = "{\"traceEvents\":[\n";
   int threads = 0;
-  for (const Event& e : b.events) {
+  for (std::size_t i = 0; i < b.events.size(); ++i) {
+    const Event& e = b.events[i];
     threads = std::max(threads, e.thread + 1);
     out += fmt::format(
         "{{\"name\":{},\"cat\":\"{}\",\"ph\":\"X\",\"ts\":{:.3f},\"dur\":{:.3f},\"pid\":{},\"tid\":"
         "{}",
         json_text(e.name), to_string(e.kind), micros(e.start - b.first), micros(e.end - e.start),
         ::getpid(), e.thread);
-    if (e.device >= 0)
-      out += fmt::format(",\"args\":{{\"device\":{},\"run\":{}}}", e.device, e.run);
+    if (e.device >= 0) {
+      out += fmt::format(",\"args\":{{\"device\":{},\"run\":{}", e.device, e.run);
+      if (const auto met = b.meetings.find(i); met != b.meetings.end())
+        out += fmt::format(",\"job_run\":{},\"number\":{},\"processes\":{}", met->second.run,
+                           met->second.number, json_text(met->second.processes));
+      out += '}';
+    }
     out += "},\n";
   }
   for (int t = 0; t < threads; ++t)
@@ -83,22 +107,44 @@ std::string json_of(const Book& b) {
         "{{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":{},\"tid\":{},\"args\":{{\"name\":"
         "\"thread {}\"}}}},\n",
         ::getpid(), t, t);
+  out += fmt::format(
+      "{{\"name\":\"left "
+      "out\",\"ph\":\"C\",\"ts\":0,\"pid\":{},\"args\":{{\"events\":{}}}}}\n],\n",
+      ::getpid(), b.left_out);
+  // For `postern merge-traces`: whose events these are, and when its clock's zero was.
+  const clusters::Cluster* const cluster = clusters::Cluster::joined();
+  const auto offset = cluster ? cluster->clock_offset() : std::chrono::nanoseconds(0),
+             error = cluster ? cluster->clock_error() : std::chrono::nanoseconds(0);
   return out + fmt::format(
-                   "{{\"name\":\"left "
-                   "out\",\"ph\":\"C\",\"ts\":0,\"pid\":{},\"args\":{{\"events\":{}}}}}\n]}}\n",
-                   ::getpid(), b.left_out);
+                   "\"otherData\":{{\"process\":{},\"processes\":{},\"begin\":{:.3f},"
+                   "\"clock_error\":{:.3f}}}}}\n",
+                   clusters::rank_now(), clusters::size_now(),
+                   b.events.empty() ? 0 : micros(b.first.time_since_epoch() + offset),
+                   micros(error));
 }
 
 }  // namespace
 
 const char* to_string(Kind kind) {
   static constexpr const char* names[] = {"compile", "execute",  "transfer", "call",
-                                          "tap",     "delivery", "wait"};
+                                          "tap",     "delivery", "wait",     "meet"};
   return names[static_cast<int>(kind)];
 }
 
 void add(Kind kind, std::string_view name, Clock::time_point start, Clock::time_point end,
-         int device, std::uint64_t run) noexcept try {
+         int device, std::uint64_t run) noexcept {
+  keep(kind, name, start, end, device, run, nullptr);
+}
+
+void add_meeting(const Met& met, std::string_view name, Clock::time_point start,
+                 Clock::time_point end, int device, std::uint64_t run) noexcept {
+  keep(Kind::meet, name, start, end, device, run, &met);
+}
+
+namespace {
+
+void keep(Kind kind, std::string_view name, Clock::time_point start, Clock::time_point end,
+          int device, std::uint64_t run, const Met* met) noexcept try {
   Book& b = book();
   const double seconds = std::chrono::duration<double>(end - start).count();
   std::scoped_lock lock(b.guard);
@@ -114,12 +160,16 @@ void add(Kind kind, std::string_view name, Clock::time_point start, Clock::time_
   ++total.count;
   total.seconds += seconds;
   total.longest = std::max(total.longest, seconds);
-  if (b.events.size() < Book::most)
-    b.events.push_back({kind, std::string(name), start, end, thread_number(), device, run});
-  else
+  if (b.events.size() >= Book::most) {
     ++b.left_out;
+    return;
+  }
+  if (met) b.meetings.emplace(b.events.size(), *met);
+  b.events.push_back({kind, std::string(name), start, end, thread_number(), device, run});
 } catch (const std::bad_alloc&) {  // the timeline has a hole
 }
+
+}  // namespace
 
 void record(bool on) {
   std::scoped_lock lock(book().guard);
@@ -179,7 +229,7 @@ void write_for_environment() noexcept {
       std::scoped_lock lock(book().guard);
       file = book().file;
     }
-    if (!file.empty()) write_timeline(file);
+    if (!file.empty()) write_timeline(of_this_process(file));
   } catch (const std::exception& e) {
     log_line(e.what());
   }

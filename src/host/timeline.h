@@ -9,7 +9,7 @@
 
 namespace postern::host::timeline {
 
-enum class Kind : std::uint8_t { compile, execute, transfer, call, tap, delivery, wait };
+enum class Kind : std::uint8_t { compile, execute, transfer, call, tap, delivery, wait, meet };
 const char* to_string(Kind kind);
 
 extern std::atomic<bool> recording;  // somebody has asked for it, to keep or to watch
@@ -23,6 +23,14 @@ void record(bool on);
 /// Keeps an event of this thread; beyond a million of them only their sums are kept.
 void add(Kind kind, std::string_view name, Clock::time_point start, Clock::time_point end,
          int device = -1, std::uint64_t run = 0) noexcept;
+
+/// A collective over processes, which all of them know by these.
+struct Met {
+  std::uint64_t run, number;  // among those over processes, and in the run
+  std::string processes;      // "0, 1"
+};
+void add_meeting(const Met& met, std::string_view name, Clock::time_point start,
+                 Clock::time_point end, int device, std::uint64_t run) noexcept;
 
 /// An event from here to the end of the scope. When nothing is recorded it costs one load.
 class Span {

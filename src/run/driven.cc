@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "cluster/cluster.h"
 #include "core/check.h"
 #include "core/lists.h"
 #include "core/result_types.h"
@@ -101,7 +102,12 @@ Tensors DrivenRun::drive(const std::function<Tensors()>& body) {
   try {
     Tensors results = body();
     if (stop.load()) rethrow();
+    if (const std::uint64_t over = job_run()) clusters::Cluster::get().ended_well(over);
     return results;
+  } catch (const std::exception& e) {
+    ends_early(e.what());
+    stop_calls();
+    throw;
   } catch (...) {
     stop_calls();
     throw;

@@ -9,6 +9,7 @@
 #include <condition_variable>
 #include <mutex>
 
+#include "cluster/cluster.h"
 #include "core/check.h"
 #include "core/fork.h"
 #include "host/executor.h"
@@ -54,6 +55,17 @@ struct StartedRun {
 
 namespace {
 
+/// It may not have come as far as to fail of itself.
+void tell_processes(const RunState& run) {
+  try {
+    throw;
+  } catch (const std::exception& e) {
+    run.ends_early(e.what());
+  } catch (...) {
+    run.ends_early("of an exception that is none of the standard's");
+  }
+}
+
 void work(StartedRun& run, const std::function<Tensors()>& body) {
   try {
     Tensors results = body();
@@ -64,6 +76,7 @@ void work(StartedRun& run, const std::function<Tensors()>& body) {
     }
     run.end(RunStatus::done);
   } catch (...) {
+    tell_processes(*run.record);
     switch (run.record->outcome()) {
       case Outcome::stopped: return run.end(RunStatus::stopped);
       case Outcome::cancelled: return run.end(RunStatus::cancelled, std::current_exception());
@@ -74,9 +87,47 @@ void work(StartedRun& run, const std::function<Tensors()>& body) {
 
 }  // namespace
 
+namespace {
+
+/// Who waits goes on with the run's failure; the run itself ends when it can.
+void let_go(StartedRun& run) {
+  try {
+    run.record->rethrow();
+  } catch (...) {
+    RunStatus status = RunStatus::cancelled;
+    if (run.record->failed()) status = RunStatus::failed;
+    run.end(status, std::current_exception());
+  }
+}
+
+/// Until it has ended, or until the limit. Another process may have failed, and this one's program
+/// be in a function that does not return: then who waits goes now.
+void sleep_until(StartedRun& run, std::unique_lock<std::mutex>& lock,
+                 RunState::Clock::time_point limit) {
+  const auto ended = [&] { return run.done.load(); };
+  const bool alone = clusters::size_now() < 2;
+  constexpr auto never = RunState::Clock::time_point::max();
+  if (alone && limit == never) return run.ended.wait(lock, ended);
+  if (alone) return static_cast<void>(run.ended.wait_until(lock, limit, ended));
+  constexpr std::chrono::milliseconds slice(5);
+  bool has_failed = false;
+  while (!ended() && RunState::Clock::now() < limit) {
+    run.ended.wait_until(lock, std::min(limit, RunState::Clock::now() + slice), ended);
+    if (!ended() && has_failed) {
+      lock.unlock();
+      let_go(run);
+      lock.lock();
+    }
+    has_failed = run.record->failed();
+  }
+}
+
+}  // namespace
+
 std::shared_ptr<StartedRun> start_run(std::shared_ptr<const run::CompiledProgram> program,
                                       Tensors arguments, const RunOptions& options) {
   auto record = std::make_shared<run::RunRecord>(run::Runtime::get().plugin());
+  record->set_of_processes(program->meets_processes());
   const std::vector<SitePtr>& sites = program->module().sites;
   return start_run(
       record,
@@ -144,20 +195,13 @@ RunStatus wait_run(StartedRun& run, std::optional<std::chrono::nanoseconds> limi
   static host::Lookout lookout;
   lookout.look(ended, first - RunState::Clock::now());
   std::unique_lock lock(run.guard);
-  if (first == never)
-    run.ended.wait(lock, ended);
-  else
-    run.ended.wait_until(lock, first, ended);
+  sleep_until(run, lock, first);
   if (!run.done && RunState::Clock::now() >= run.deadline) {
     // The program may sit in a function that does not return; the waiter goes now, the run ends
     // when it can.
     lock.unlock();
     run.record->fail_late();
-    try {
-      run.record->rethrow();
-    } catch (...) {
-      run.end(RunStatus::failed, std::current_exception());
-    }
+    let_go(run);
     lock.lock();
   }
   if (!run.done) return RunStatus::running;
@@ -201,13 +245,7 @@ void cancel_run(StartedRun& run) {
   }
   refuse_forked();
   run.record->request(Outcome::cancelled);
-  try {
-    run.record->rethrow();
-  } catch (...) {
-    RunStatus status = RunStatus::cancelled;
-    if (run.record->failed()) status = RunStatus::failed;
-    run.end(status, std::current_exception());
-  }
+  let_go(run);
 }
 
 const Tensors& results_of(StartedRun& run) {

@@ -1,0 +1,199 @@
+// postern merge-traces: the timelines of a job's processes become one.
+//
+// A timeline of Postern's has one event a line, so files of any length are read twice, line by
+// line: first for what the collectives took, then to be written with the common clock.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <tuple>
+
+#include "commands.h"
+
+namespace command {
+
+namespace {
+
+using Json = nlohmann::json;
+
+/// One process's part in a collective, in microseconds of process 0's clock.
+struct Part {
+  int process;
+  std::int64_t thread;
+  double begin, end;
+};
+/// Run among those over processes, number in it, device, who takes part: the same on all of them.
+using Meeting = std::tuple<std::uint64_t, std::uint64_t, int, std::string>;
+
+struct Trace {
+  std::string file;
+  int process = 0;
+  double begin = 0;  // of the file's clock
+  double clock_error = 0;
+};
+
+[[noreturn]] void refuse(const std::string& file, const std::string& why) {
+  throw Problem(bad_file, fmt::format("{}: {}", file, why));
+}
+
+std::optional<Json> object_in(std::string_view line) {
+  while (!line.empty() && (line.back() == ',' || line.back() == '\r')) line.remove_suffix(1);
+  Json json = Json::parse(line, nullptr, false);
+  if (json.is_discarded() || !json.is_object()) return std::nullopt;
+  return json;
+}
+
+/// Calls f(event) for each event of the file; what it says of itself.
+template <class F>
+Trace read(const std::string& file, const F& f) {
+  std::ifstream in(file);
+  if (!in) refuse(file, "cannot be read");
+  std::string line;
+  if (!std::getline(in, line) || line != "{\"traceEvents\":[")
+    refuse(file, "is no timeline that Postern wrote");
+  std::optional<Trace> trace;
+  constexpr std::string_view other = "\"otherData\":";
+  while (std::getline(in, line)) {
+    if (line == "],") continue;
+    if (line.starts_with(other)) {
+      line.pop_back();  // the brace of the whole
+      const auto json = object_in(std::string_view(line).substr(other.size()));
+      if (!json || !json->contains("process")) break;
+      trace = {file, json->at("process").get<int>(), json->at("begin").get<double>(),
+               json->at("clock_error").get<double>()};
+      continue;
+    }
+    const auto event = object_in(line);
+    if (!event) refuse(file, "is damaged: a line of it is no event");
+    f(*event);
+  }
+  if (!trace) refuse(file, "is cut, or from a Postern that did not say whose events they are");
+  return *trace;
+}
+
+bool is_meeting(const Json& event) {
+  return event.contains("args") && event["args"].contains("job_run");
+}
+Meeting meeting_of(const Json& event) {
+  const Json& a = event.at("args");
+  return {a.at("job_run").get<std::uint64_t>(), a.at("number").get<std::uint64_t>(),
+          a.at("device").get<int>(), a.at("processes").get<std::string>()};
+}
+
+class Output {
+ public:
+  explicit Output(const std::string& file) : file_(file), out_(file) {
+    if (!out_) refuse(file, "cannot be written");
+    out_ << "{\"traceEvents\":[\n";
+  }
+  void add(const Json& event) {
+    out_ << (first_ ? "" : ",\n") << event.dump();
+    first_ = false;
+  }
+  void end() {
+    out_ << "\n]}\n";
+    out_.flush();
+    if (!out_) refuse(file_, "cannot be written to its end");
+  }
+
+ private:
+  const std::string file_;
+  std::ofstream out_;
+  bool first_ = true;
+};
+
+struct Waits {
+  double microseconds = 0;
+  std::uint64_t collectives = 0;
+};
+
+}  // namespace
+
+int merge_traces(const std::string& to, const std::vector<std::string>& files) {
+  std::vector<Trace> traces;
+  std::map<Meeting, std::vector<Part>> meetings;
+  for (const std::string& file : files) {
+    std::vector<std::pair<Meeting, Part>> parts;
+    const Trace trace = read(file, [&](const Json& e) {
+      if (!is_meeting(e)) return;
+      const double begin = e.at("ts").get<double>();
+      parts.emplace_back(meeting_of(e), Part{0, e.at("tid").get<std::int64_t>(), begin,
+                                             begin + e.at("dur").get<double>()});
+    });
+    for (const Trace& other : traces)
+      if (other.process == trace.process)
+        refuse(file, fmt::format("is of process {}, and so is {}", trace.process, other.file));
+    for (auto& [meeting, part] : parts) {
+      part.process = trace.process;
+      part.begin += trace.begin;
+      part.end += trace.begin;
+      meetings[std::move(meeting)].push_back(part);
+    }
+    traces.push_back(trace);
+  }
+  double zero = traces.front().begin, error = 0;
+  for (const Trace& t : traces) {
+    zero = std::min(zero, t.begin);
+    error = std::max(error, t.clock_error);
+  }
+
+  Output out(to);
+  for (const Trace& t : traces) {
+    out.add({{"name", "process_name"},
+             {"ph", "M"},
+             {"pid", t.process},
+             {"args", {{"name", fmt::format("process {}", t.process)}}}});
+    out.add({{"name", "process_sort_index"},
+             {"ph", "M"},
+             {"pid", t.process},
+             {"args", {{"sort_index", t.process}}}});
+    read(t.file, [&](Json e) {
+      e["pid"] = t.process;
+      if (e.contains("ts")) e["ts"] = e["ts"].get<double>() + t.begin - zero;
+      out.add(e);
+    });
+  }
+
+  std::map<std::pair<int, int>, Waits> waits;  // who, for whom
+  std::uint64_t arrow = 0;
+  for (const auto& [meeting, parts] : meetings) {
+    const Part& last = *std::ranges::max_element(parts, {}, &Part::begin);
+    for (const Part& p : parts) {
+      const double waited = std::min(last.begin, p.end) - p.begin;
+      if (p.process == last.process || waited <= error) continue;
+      Waits& sum = waits[{p.process, last.process}];
+      sum.microseconds += waited;
+      ++sum.collectives;
+      out.add({{"name", fmt::format("waits for process {}", last.process)},
+               {"cat", "wait"},
+               {"ph", "X"},
+               {"ts", p.begin - zero},
+               {"dur", waited},
+               {"pid", p.process},
+               {"tid", p.thread}});
+      const Json both = {{"name", "comes last"}, {"cat", "wait"}, {"id", ++arrow}};
+      Json from = both, into = both;
+      from.update(
+          {{"ph", "s"}, {"ts", last.begin - zero}, {"pid", last.process}, {"tid", last.thread}});
+      into.update({{"ph", "f"},
+                   {"bp", "e"},
+                   {"ts", p.begin + waited - zero},
+                   {"pid", p.process},
+                   {"tid", p.thread}});
+      out.add(from);
+      out.add(into);
+    }
+  }
+  out.end();
+  for (const auto& [who, sum] : waits)
+    std::cout << fmt::format("process {} waited {:.3f} ms for process {}, in {} collectives\n",
+                             who.first, sum.microseconds / 1000, who.second, sum.collectives);
+  return ok;
+}
+
+}  // namespace command

@@ -1,0 +1,11 @@
+// The library that carries messages between processes.
+#pragma once
+#include "cluster/transport.h"
+
+namespace postern::clusters {
+
+/// Loads the one that Config::cluster or POSTERN_CLUSTER names and joins its job; null where none
+/// is named. Throws PluginError.
+const Transport* open_cluster();
+
+}  // namespace postern::clusters

@@ -1,0 +1,17 @@
+// What a cluster knows of a run.
+#pragma once
+#include <string>
+
+namespace postern::clusters {
+
+/// A run over processes, as the cluster sees it.
+class Watched {
+ public:
+  virtual ~Watched() = default;
+  /// It has failed on another process.
+  virtual void ended_elsewhere(const std::string& why) noexcept = 0;
+  /// The site that it is at; "" when it is at none.
+  virtual std::string site_now() = 0;
+};
+
+}  // namespace postern::clusters

@@ -1,0 +1,14 @@
+// What goes on beside runs over processes: a thread that hears of others' failures while this
+// process computes, and what is left in the log when the job is ended from outside.
+#pragma once
+
+namespace postern::clusters {
+
+class Cluster;
+
+/// Once, of the cluster that was joined.
+void begin_watching(Cluster& cluster);
+/// A run has begun.
+void wake_watcher();
+
+}  // namespace postern::clusters
