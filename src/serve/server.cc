@@ -133,7 +133,7 @@ void Server::listen() {
   auto* const generic = reinterpret_cast<sockaddr*>(&address);
   socklen_t size = sizeof address;
   if (socket.get() < 0 || ::bind(socket.get(), generic, size) != 0 ||
-      ::listen(socket.get(), 32) != 0 || ::getsockname(socket.get(), generic, &size) != 0)
+      ::listen(socket.get(), backlog) != 0 || ::getsockname(socket.get(), generic, &size) != 0)
     refuse(options_, errno);
   served_.port = ntohs(address.sin_port);
   listening_ = std::move(socket);
@@ -145,7 +145,7 @@ void Server::listen_for_attach() {
   const socklen_t size = attach_address(::getpid(), address);
   if (socket.get() < 0 ||
       ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0 ||
-      ::listen(socket.get(), 32) != 0)
+      ::listen(socket.get(), backlog) != 0)
     throw Error(ErrorCode::unavailable,
                 fmt::format("attach: cannot listen: {}", std::strerror(errno)));
   listening_ = std::move(socket);

@@ -48,6 +48,8 @@ class Server {
   // What everybody together may take.
   static constexpr std::size_t most_clients = 64, most_streams = 16;
   static constexpr int accepts_at_a_time = 50;  // in a tenth of a second
+  // Beyond it a client waits for its kernel's second try, a second later.
+  static constexpr int backlog = 2 * accepts_at_a_time;
   static constexpr std::chrono::seconds for_a_request{5}, for_reading{30};
 
  private:
