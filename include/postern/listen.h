@@ -7,6 +7,7 @@
 #include <postern/tap.h>
 #include <postern/transforms.h>
 
+#include <chrono>
 #include <cstdint>
 #include <iosfwd>
 #include <limits>
@@ -57,6 +58,12 @@ class Stats {
   POSTERN_API std::vector<Series> series() const;  // in the order in which they first fired
   POSTERN_API std::string table() const;           // one line for each
   POSTERN_API std::uint64_t number() const;        // that no other Stats of the process has
+  /// What all processes and devices have seen, on process 0; empty on the others. One series for
+  /// each leaf, of device -1: firings are added up, points are those that all have. All processes
+  /// call it, after barrier(), at the same place among their runs. Throws Error: one did not come
+  /// within the limit (deadline_exceeded), failed, or has a run that is not over (aborted).
+  POSTERN_API std::vector<Series> merged(
+      std::chrono::milliseconds limit = std::chrono::seconds(60)) const;
 
  private:
   std::shared_ptr<struct StatsState> state_;

@@ -11,6 +11,9 @@ namespace {
 
 Sharding rows() { return {hosts(), P("host")}; }
 std::int64_t n() { return size(); }
+Tensor psum_of(const Tensor& x) {
+  return jit(shard_map([](Tensor v) { return psum(v, "host"); }, hosts()))(x);
+}
 
 TEST(Placement, OfOneWholeThatAllGive) {
   const Tensor x = counting({2 * n(), 3}), y = device_put(x, rows());
@@ -223,6 +226,41 @@ TEST(Placement, CapturedAndDonated) {
   expect_same(collect(twice(given)), x * 2.0f);
   EXPECT_THROW(shards_of(given)[0].data.to_vector<float>(), TypeError);
   expect_same(collect(y), x);
+}
+
+TEST(Placement, OfStatisticsOfAllProcesses) {
+  const listen::Stats stats = listen::stats();
+  const auto f = jit(shard_map([&](Tensor p) { return tap({.name = "p"}, p, stats); }, hosts(),
+                               {.in = {P("host")}, .out = {P("host")}}));
+  const Tensor x = counting({2 * size()});
+  for (int i = 0; i < 3; ++i) f(x + static_cast<float>(i)).block_until_ready();
+  barrier();
+  const std::vector<listen::Series> all = stats.merged();
+  ASSERT_EQ(all.size(), rank() == 0 ? 1u : 0u);
+  if (rank() == 0) {
+    EXPECT_EQ(all[0].firings, 3u * static_cast<unsigned>(size()));
+    EXPECT_EQ(all[0].all.count, 6 * size());
+    EXPECT_EQ(all[0].all.max, 2.0 * size() - 1 + 2);
+    ASSERT_EQ(all[0].points.size(), 3u);
+    EXPECT_EQ(all[0].points[1].summary.max, 2.0 * size());
+    EXPECT_EQ(all[0].points[1].summary.min, 1.0);
+  }
+  expect_same(psum_of(Tensor(1.0f)), Tensor(static_cast<float>(size())));
+}
+
+TEST(Placement, OfStatisticsWithoutOneProcess) {
+  if (size() < 2) GTEST_SKIP() << "one process waits for nobody";
+  const listen::Stats stats = listen::stats();
+  std::string text;
+  try {
+    // The last one comes late: it calls when the others have told that it is over.
+    if (rank() == size() - 1) std::this_thread::sleep_for(300ms);
+    stats.merged(rank() == size() - 1 ? 60s : 100ms);
+  } catch (const Error& e) {
+    text = e.what();
+  }
+  expect_says(text, fmt::format("not all processes came within 100 ms"));
+  expect_same(psum_of(Tensor(1.0f)), Tensor(static_cast<float>(size())));
 }
 
 TEST(Placement, SavedPrograms) {
