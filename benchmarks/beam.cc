@@ -13,7 +13,7 @@ namespace pn = postern;
 #ifdef POSTERN_BENCH_EBIN
 namespace {
 
-constexpr std::int64_t steps = 1000;
+constexpr std::int64_t steps = 1000, started = 64;  // a run has so many calls open at most
 
 /// A loop of calls of `name` with what the argument holds; results as the operand, or one number.
 void save(const std::filesystem::path& file, const std::string& name, std::int64_t size,
@@ -32,6 +32,21 @@ void save(const std::filesystem::path& file, const std::string& name, std::int64
   pn::save(file, loop.lower(pn::abstract(pn::type<float>({size}))));
 }
 
+/// A loop that starts calls and waits for none; the run ends when all are answered.
+void save_started(const std::filesystem::path& file) {
+  const auto loop = pn::jit([&](pn::Tensor x) {
+    return pn::fori_loop(
+        0, started,
+        [](pn::Tensor, pn::Tensor y) {
+          pn::start_call({.effect = pn::Effect::unordered}, y.type(),
+                         pn::Named{"bench.beam.started"}, y);
+          return y + 1.0f;
+        },
+        x);
+  });
+  pn::save(file, loop.lower(pn::abstract(pn::type<float>({1}))));
+}
+
 }  // namespace
 
 void beam(Report& report) {
@@ -44,10 +59,11 @@ void beam(Report& report) {
   save(folder / "looked_4", "bench.beam.look", 1, true);
   save(folder / "looked", "bench.beam.look", 262'144, true);
   save(folder / "looked_copying", "bench.beam.look_copying", 262'144, true);
-  report.add_output_of("POSTERN_NIF='" POSTERN_BENCH_NIF "' COPYING_NIF='" POSTERN_BENCH_COPYING
-                       "' elixir -pa '" POSTERN_BENCH_EBIN "' '" POSTERN_BENCH_FOLDER
-                       "/beam/side.exs' '" +
-                       folder.string() + "' " + std::to_string(steps));
+  save_started(folder / "started");
+  report.add_output_of(
+      "POSTERN_NIF='" POSTERN_BENCH_NIF "' COPYING_NIF='" POSTERN_BENCH_COPYING
+      "' elixir -pa '" POSTERN_BENCH_EBIN "' '" POSTERN_BENCH_FOLDER "/beam/side.exs' '" +
+      folder.string() + "' " + std::to_string(steps) + " " + std::to_string(started));
   std::filesystem::remove_all(folder);
 }
 #else

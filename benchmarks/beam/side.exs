@@ -1,5 +1,5 @@
-# side.exs FOLDER STEPS: calls of processes of the BEAM from saved loops of so many calls, one JSON
-# line each. Sides take turns, and medians count.
+# side.exs FOLDER STEPS STARTED: calls of processes of the BEAM from saved loops of so many calls, one
+# JSON line each. Sides take turns, and medians count. STARTED: how many one program has open at once.
 defmodule Copying do
   @on_load :load
   def load, do: :erlang.load_nif(String.to_charlist(System.fetch_env!("COPYING_NIF")), 0)
@@ -50,10 +50,29 @@ defmodule Side do
   # The longest that a message between two processes takes, of 99 in 100, while `busy` goes on.
   def latency(busy) do
     work = Task.async(busy)
-    echo = spawn(&echo/0)
-    times = for _ <- 1..2000, do: Process.sleep(1) && elem(:timer.tc(fn -> ping(echo) end), 0)
-    Task.await(work, :infinity)
-    Enum.at(Enum.sort(times), 1979)
+    times = pings(spawn(&echo/0), work, [])
+    Enum.at(Enum.sort(times), div(99 * length(times), 100))
+  end
+
+  defp pings(echo, work, times) do
+    times = [elem(:timer.tc(fn -> ping(echo) end), 0) | times]
+    if Task.yield(work, 1), do: times, else: pings(echo, work, times)
+  end
+
+  # Calls of many runs, all of which are open for a second before the first is answered.
+  def hold_all(program, x, runs, started) do
+    holder =
+      spawn_link(fn ->
+        open = for _ <- 1..(runs * started), do: receive(do: ({:postern_call, request} -> request))
+        Process.sleep(1000)
+        for request <- open, do: :ok = Postern.reply(request, request.operands |> hd())
+      end)
+
+    {:ok, server} = Postern.serve("bench.beam.started", holder, owner: nil)
+    tasks = for _ <- 1..runs, do: Task.async(fn -> Postern.run!(program, [x]) end)
+    Enum.each(tasks, &Task.await(&1, :infinity))
+    :ok = Postern.barrier()
+    Postern.unserve(server)
   end
 
   defp ping(echo) do
@@ -67,8 +86,8 @@ defmodule Side do
   end
 end
 
-[folder, steps] = System.argv()
-steps = String.to_integer(steps)
+[folder, steps, started] = System.argv()
+[steps, started] = for number <- [steps, started], do: String.to_integer(number)
 {:ok, _} = Application.ensure_all_started(:postern)
 small = Postern.Tensor.new([1.0], :f32)
 large = Postern.Tensor.from_binary(:binary.copy(<<0::32>>, 262_144), :f32, {262_144})
@@ -110,4 +129,10 @@ idle = Side.latency(fn -> Process.sleep(2500) end)
 busy = Side.latency(fn -> for _ <- 1..max(1, div(10_000, 4 * steps)), do: together.() end)
 note = "99 of 100 messages between two processes while 4 programs call; at most 1000 is the aim"
 Side.line("beam/scheduler", busy, "us", "an idle VM", max(idle, 1), note)
+
+program = Side.load(folder, "started")
+runs = div(10_000, started) + 1
+open = Side.latency(fn -> Side.hold_all(program, small, runs, started) end)
+note = "the same while #{runs * started} calls come, are open at once, and are answered"
+Side.line("beam/scheduler_in_flight", open, "us", "an idle VM", max(idle, 1), note)
 System.halt(0)

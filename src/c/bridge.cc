@@ -211,7 +211,10 @@ class Bridge {
       const bool stopped = !request.taken && request.stop.stop_requested();
       const bool refused = closed_ || (ended_ && !request.taken);
       if (!request.claimed && (refused || stopped)) break;
-      request.woken.wait_for(lock, 5ms);
+      if (request.taken && !closed_)
+        request.woken.wait(lock);  // for the answer, or for the end
+      else
+        request.woken.wait_for(lock, 5ms);
     }
     open_.erase(request.view.tag);
     if (!request.taken) {

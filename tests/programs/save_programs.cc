@@ -31,6 +31,17 @@ int main(int, char** arguments) {
              return pn::fori_loop(
                  0, 1000, [&](pn::Tensor, pn::Tensor w) { return scaled(w) / 3.0f; }, v);
            }).lower(x));
+  pn::save(folder / "started.mlir", pn::jit([&](pn::Tensor v) {  // open at once
+                                      return pn::fori_loop(
+                                          0, 64,
+                                          [&](pn::Tensor, pn::Tensor w) {
+                                            pn::start_call({.effect = pn::Effect::unordered},
+                                                           w.type(), pn::Named{"demo.scale"}, w);
+                                            return w + 1.0f;
+                                          },
+                                          v);
+                                    })
+                                        .lower(x));
   pn::save(folder / "called.mlir", pn::jit([&](pn::Tensor v) { return scaled(v); }).lower(x));
   pn::save(folder / "called_large.mlir", pn::jit([&](pn::Tensor v) {
                                            return scaled(v);

@@ -222,6 +222,28 @@ defmodule Postern.ServeTest do
     for task <- tasks, do: assert({:ok, [_]} = Task.await(task))
   end
 
+  test "a thousand calls are open at once, and other processes go on" do
+    test = self()
+
+    holder =
+      spawn_link(fn ->
+        open = for _ <- 1..1024, do: receive(do: ({:postern_call, request} -> request))
+        send(test, {:open, length(open)})
+        receive do: (:answer -> :ok)
+        for request <- open, do: :ok = Postern.reply(request, @x)
+      end)
+
+    serve!("demo.scale", holder)
+    program = program("started")
+    tasks = for _ <- 1..16, do: Task.async(fn -> Postern.run(program, [@x]) end)
+    assert_receive {:open, 1024}, 60_000
+    # A program of another name runs, and messages pass, while nobody answers.
+    assert {:ok, [_]} = Postern.run(program("plain"), [@x])
+    send(holder, :answer)
+    for {:ok, [y]} <- Task.await_many(tasks, 60_000), do: assert(first(y) == 65.0)
+    assert :ok = Postern.barrier()
+  end
+
   test "large operands are looked at in place, and keep the request open while somebody has one" do
     test = self()
     big = program("called_large")
