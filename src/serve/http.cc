@@ -15,7 +15,7 @@ namespace postern::live {
 namespace {
 
 const std::string& value_of(const std::map<std::string, std::string>& in, const std::string& name) {
-  static const std::string none;
+  static const auto& none = *new std::string;  // read until the process has ended
   const auto found = in.find(name);
   return found == in.end() ? none : found->second;
 }

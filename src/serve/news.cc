@@ -237,7 +237,7 @@ Json process_json(Told& told) {
 
 std::vector<DeviceInfo> devices_in_use() {
   static std::mutex guard;
-  static std::vector<DeviceInfo> found;
+  static auto& found = *new std::vector<DeviceInfo>;  // read until the process has ended
   std::scoped_lock lock(guard);
   if (found.empty() && !known_programs().empty()) found = devices();
   return found;
