@@ -372,6 +372,8 @@ void RunState::ask_to_stop(Outcome reason) {
 }
 
 bool RunState::close() {
+  // Who ended it may not have come to that yet, and knows why.
+  if (job_run_.load() && outcome() != Outcome::running) tell_processes();
   if (const std::uint64_t over = job_run_.exchange(0))
     clusters::Cluster::joined()->run_failed(over, "it ended before all processes came to its end");
   std::scoped_lock lock(guard_);
