@@ -88,8 +88,7 @@ defmodule Postern.Server do
     ref = make_ref()
 
     with {:ok, bridge} <- Nif.bridge_new(ref),
-         :ok <- serve(bridge, options),
-         {:ok, state} <- module.init(argument) do
+         {:ok, state} <- begin(bridge, module, argument, options) do
       if options.owner, do: Process.monitor(options.owner)
       metadata = %{server: self(), names: options.names}
 
@@ -121,6 +120,22 @@ defmodule Postern.Server do
       other ->
         other
     end
+  end
+
+  # Where it does not begin the names are free at once: who started it is told before this process
+  # has gone, and may try again.
+  defp begin(bridge, module, argument, options) do
+    with :ok <- serve(bridge, options), {:ok, state} <- module.init(argument) do
+      {:ok, state}
+    else
+      other ->
+        Nif.bridge_end(bridge)
+        other
+    end
+  catch
+    kind, reason ->
+      Nif.bridge_end(bridge)
+      :erlang.raise(kind, reason, __STACKTRACE__)
   end
 
   defp serve(bridge, options) do
