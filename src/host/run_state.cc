@@ -146,7 +146,7 @@ void RunState::expect(std::span<const int> devices) {
   progress_ = {many_.get(), size};
 }
 
-static const std::string late = "the run's deadline passed";
+static constexpr std::string_view late = "the run's deadline passed";
 
 void RunState::fail(ErrorCode code, const HostSite& site, int on_device, std::exception_ptr cause,
                     const std::string& what, std::int64_t element) {
@@ -337,7 +337,9 @@ void RunState::fail_at_site(ErrorCode code, const std::string& what) {
 
 void RunState::fail_late() {
   const clusters::Cluster* const cluster = clusters::Cluster::joined();
-  fail_at_site(ErrorCode::timeout, cluster && job_run() ? late + cluster->waiting() : late);
+  std::string why(late);
+  if (cluster && job_run()) why += cluster->waiting();
+  fail_at_site(ErrorCode::timeout, why);
 }
 
 void RunState::fail_elsewhere(std::uint64_t its, const std::string& why) {
