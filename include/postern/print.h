@@ -33,6 +33,7 @@ struct PrintOptions {
       false;  // with `ordered`, inside shard_map: over all devices, see CallOptions::one_order
   bool show_device = false;  // in front of a stream's line; always when there are several devices
   int device = -1;           // print on this device only; -1: on all
+  int process = -1;          // and on this process only (CallInfo::process); -1: on all
   std::optional<Sharding> partitioned =
       {};  // each device prints its part of the values, spread so, with its index range in front
   std::int64_t every = 1;  // only times 0, every, 2 * every, ...

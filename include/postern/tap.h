@@ -75,6 +75,7 @@ struct TapOptions {
       {};  // each device shows its part of the leaves, spread so; of equal parts one is shown
   bool one_order = false;      // with `ordered`, inside shard_map: one order over all devices, see
                                // CallOptions::one_order
+  int process = -1;            // shown on this one only (CallInfo::process); -1: on all
   std::int64_t keep_last = 0;  // async: at most so many firings wait, the oldest are lost
                                // (TapInfo::dropped counts); 0: none is ever lost
   bool live = false;  // hooks: stays in the program for listeners that are turned on while it runs

@@ -63,6 +63,8 @@ struct SiteSpec {
   std::optional<Sharding> partitioned;  // where the site asked to be cut
   std::optional<P> cut;  // how the first operand is a part on the mesh, where that is known,
   Dims whole;            // and of what
+  std::optional<Sharding> over;  // the same on a mesh of processes, of which `mesh` has this one's
+  Dims over_whole;               // devices
 
   std::vector<BatchLevel> levels;
   bool masked = false;  // the equation's last operand is pred, one for each element of the batch:
@@ -72,6 +74,7 @@ struct SiteSpec {
   // Taps only: results are the operands, unchanged.
   Transforms transforms;
   bool async = false, derivatives = false, recomputed = false;
+  int process = -1;                    // where it is shown; -1: everywhere
   std::int64_t every = 1;              // firings 0, every, 2 * every, ... reach the function
   std::int64_t until = 0;              // so many of those, 0: all
   std::int64_t keep_last = 0;          // async: undelivered firings that are kept, 0: all
@@ -142,11 +145,13 @@ struct Described<SiteSpec> {
       field("masked", &S::masked), field("mask_size", &S::mask_size, Say::never),
       field("transforms", &S::transforms), field("async", &S::async),
       field("derivatives", &S::derivatives), field("recomputed", &S::recomputed),
-      field("every", &S::every), field("until", &S::until), field("keep_last", &S::keep_last),
-      transient("counts", &S::counts), transient("live", &S::live), field("mesh", &S::mesh),
-      field("memory", &S::memory), field("one_order", &S::one_order),
-      field("partitioned", &S::partitioned), field("cut", &S::cut), field("whole", &S::whole),
-      field("device", &S::device), transient("from_file", &S::from_file));  // the loader says so
+      field("process", &S::process), field("every", &S::every), field("until", &S::until),
+      field("keep_last", &S::keep_last), transient("counts", &S::counts),
+      transient("live", &S::live), field("mesh", &S::mesh), field("memory", &S::memory),
+      field("one_order", &S::one_order), field("partitioned", &S::partitioned),
+      field("cut", &S::cut), field("whole", &S::whole), field("over", &S::over),
+      field("over_whole", &S::over_whole), field("device", &S::device),
+      transient("from_file", &S::from_file));  // the loader says so
 };
 
 /// Throws TypeError when the function's parameters cannot take the site's leaves: counts, dtypes,

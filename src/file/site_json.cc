@@ -7,7 +7,9 @@
 
 #include <charconv>
 
+#include "cluster/cluster.h"
 #include "control/tape.h"
+#include "core/sharding.h"
 #include "file/described_json.h"
 #include "print/print_job.h"
 #include "shard/processes.h"
@@ -87,6 +89,15 @@ void check_role(const SiteSpec& s) {
   check(s.role != Role::wait || (s.named.name.empty() && s.operands.size() == 1 &&
                                  is_ticket(s.operands[0]) && s.operands[0].dims.empty()),
         "a site that waits takes no ticket");
+}
+
+/// How it lies over processes is only told, so it must fit for itself.
+void check_over(const SiteSpec& s) {
+  if (!s.over) return;
+  const Mesh& mesh = s.over->mesh();
+  check(spans_processes(mesh) && (!s.mesh || s.mesh->size() <= mesh.size()),
+        "a site lies over no processes");
+  s.over->part_type(make_type(DType::u8, s.over_whole));
 }
 
 }  // namespace
@@ -193,6 +204,9 @@ SiteSpec site_from(const Json& from) {
     const Sharding part(*s.mesh, *s.cut);
     for (std::int64_t i = 0; i < s.mesh->size(); ++i) part.part(s.whole, i);
   }
+  check(s.process >= -1, "a site is shown on no process");
+  if (s.process >= 0) clusters::Cluster::get();
+  check_over(s);
   return s;
 }
 

@@ -242,9 +242,7 @@ bool fire_as_asked(RunState& run, const HostSite& site, void* const* data, int d
   return ok;
 }
 
-bool repeats(const HostSite& site, int device) {
-  return !site.spots.empty() && site.spot(device).repeats;
-}
+bool repeats(const HostSite& site, int device) { return site.spot(device).repeats; }
 
 /// The same where what functions see and give may be recorded, or be given by a recording.
 bool fire_taped(RunState& run, const HostSite& site, void* const* data, int device,

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 
+#include "cluster/cluster.h"
 #include "core/check.h"
+#include "core/process_sharding.h"
 #include "host/loop_tape.h"
 #include "host/pending.h"
 #include "host/process_call.h"
@@ -25,6 +27,8 @@ HostSite::HostSite(SitePtr s, std::shared_ptr<const detail::HostFunction> fn)
       function(std::move(fn)) {
   operands = spec->operands.size();
   results = spec->results.size();
+  here.repeats = spec->process >= 0 && spec->process != clusters::rank_now();
+  here.part = part_over_processes(0);
   for (std::int64_t i = 0; spec->mesh && i < spec->mesh->size(); ++i) {
     Spot spot{spec->mesh->coordinates(spec->mesh->devices()[static_cast<std::size_t>(i)]), {}};
     if (spec->cut) spot.part = Sharding(*spec->mesh, *spec->cut).part(spec->whole, i);
@@ -33,9 +37,14 @@ HostSite::HostSite(SitePtr s, std::shared_ptr<const detail::HostFunction> fn)
         std::ranges::any_of(spots, [&](const Spot& before) { return before.part == spot.part; });
     spots.push_back(std::move(spot));
   }
-  direct = std::ranges::none_of(spots, &Spot::repeats) && spec->levels.empty() && !spec->masked &&
-           spec->role == SiteSpec::Role::whole && !spec->async && !spec->chooses() && !spec->live &&
-           spec->timeout.count() == 0 && spec->warn_after.count() == 0;
+  for (std::size_t i = 0; i < spots.size(); ++i) {
+    if (spec->over) spots[i].part = part_over_processes(i);
+    spots[i].repeats = spots[i].repeats || here.repeats;
+  }
+  direct = !here.repeats && std::ranges::none_of(spots, &Spot::repeats) && spec->levels.empty() &&
+           !spec->masked && spec->role == SiteSpec::Role::whole && !spec->async &&
+           !spec->chooses() && !spec->live && spec->timeout.count() == 0 &&
+           spec->warn_after.count() == 0;
   one_order = spec->one_order && !spots.empty();
   inputs = operands + spec->masked;
   buffers = inputs + results;
@@ -93,10 +102,20 @@ void HostSite::serve(std::shared_ptr<const detail::HostFunction> found) {
 }
 
 const HostSite::Spot& HostSite::spot(int device) const {
-  static const Spot nowhere;
   for (std::size_t i = 0; i < spots.size(); ++i)
     if (spec->mesh->devices()[i] == device) return spots[i];
-  return nowhere;
+  return here;
+}
+
+/// Which part of the whole this process's device of that number has; nothing where it is not known.
+std::vector<IndexRange> HostSite::part_over_processes(std::size_t device) const {
+  if (!spec->over) return {};
+  std::int64_t processes = 1;
+  for (const MeshAxis& a : spec->over->mesh().axes())
+    if (a.of_processes) processes *= a.size;
+  if (processes != clusters::size_now()) return {};  // the program was made by others
+  return spec->over->part(spec->over_whole,
+                          position_on(spec->over->mesh(), device, clusters::rank_now()));
 }
 
 }  // namespace postern::host

@@ -16,9 +16,10 @@ struct HostSite {
   struct Spot {
     std::vector<std::int64_t> coordinates;
     std::vector<IndexRange> part;
-    bool repeats = false;  // a tap that another device fires
+    bool repeats = false;  // a tap that another device or process fires
   };
   const Spot& spot(int device) const;
+  std::vector<IndexRange> part_over_processes(std::size_t device) const;
 
   /// Of a live hook: nobody listens. Then a firing does nothing but take its turn, if it has one.
   bool sleeps() const { return awake && !awake->load(std::memory_order_relaxed) && !one_order; }
@@ -56,6 +57,7 @@ struct HostSite {
       buffer_bytes;  // of the equation's operands and results, one byte an element at least
 
   std::vector<Spot> spots;
+  Spot here;  // where there is no mesh
   // Elements of the batch, and by how many bytes each leaf moves on along each level (row-major
   // over levels).
   std::int64_t elements = 1;

@@ -266,7 +266,8 @@ Tensors record(PrintJob job, const detail::Shown& sent, const Place& place) {
                        .ordered = o.ordered,
                        .every = o.every,
                        .partitioned = o.partitioned,
-                       .one_order = o.one_order};
+                       .one_order = o.one_order,
+                       .process = o.process};
   const Callee fn(std::move(job), place);
   return detail::tap_as("print", tap, sent, nullptr, &fn, place);
 }

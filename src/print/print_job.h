@@ -22,6 +22,7 @@ struct Described<PrintOptions> {
       // Those of the site, which has them already.
       transient("ordered", &O::ordered), transient("one_order", &O::one_order),
       transient("partitioned", &O::partitioned), transient("every", &O::every),
+      transient("process", &O::process),
       // Of this process: what is traced, and a function.
       transient("map", &O::map), transient("log", &O::log));
 };

@@ -99,6 +99,10 @@ std::vector<Held> Expansion::equation(const Program& program, const Equation& e,
     return held(collective_over(*split_, e, tensors_of(x)));
   if (split_ && e.primitive->site) {  // which sees the mesh of this process
     SiteSpec site = *e.primitive->site(e.params.get());
+    if (site.mesh && site.cut && spans_processes(*site.mesh)) {
+      site.over = Sharding(*site.mesh, *site.cut);
+      site.over_whole = site.whole;
+    }
     site.mesh = split_->here ? std::make_shared<const Mesh>(*split_->here) : nullptr;
     site.partitioned = std::nullopt;
     site.cut = std::nullopt;

@@ -1,6 +1,7 @@
 // tap: a site whose results are its operands.
 #include <postern/tap.h>
 
+#include "cluster/cluster.h"
 #include "core/check.h"
 #include "core/enum.h"
 #include "site/site.h"
@@ -22,6 +23,8 @@ Tensors tap_as(const char* word, const TapOptions& options, const Shown& value, 
         options.every);
   check(options.until >= 0, "{} '{}': until must not be negative, got {}", word, options.name,
         options.until);
+  check(options.process >= -1, "{} '{}': process must be a rank, or -1 for all, got {}", word,
+        options.name, options.process);
   check(options.keep_last >= 0, "{} '{}': keep_last must not be negative, got {}", word,
         options.name, options.keep_last);
   check(options.keep_last == 0 || options.mode == TapMode::async,
@@ -46,6 +49,8 @@ Tensors tap_as(const char* word, const TapOptions& options, const Shown& value, 
   s.derivatives = options.derivatives;
   s.every = options.every;
   s.until = options.until;
+  s.process = options.process;
+  if (s.process >= 0) clusters::Cluster::get();  // which says which process this is
   s.keep_last = options.keep_last;
   s.partitioned = options.partitioned;
   s.one_order = options.one_order;

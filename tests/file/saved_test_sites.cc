@@ -61,6 +61,9 @@ SiteSpec a_tap() {
   s.partitioned = Sharding(mesh, P("x"));
   s.cut = P("x");
   s.whole = {4, 3};
+  s.over = Sharding(Mesh({{"host", processes(2)}, {"x", 2}}), P(AxisNames{"host", "x"}));
+  s.over_whole = {8, 3};
+  s.process = 1;
   s.transforms = {"vmap", "jvp"};
   s.async = s.derivatives = s.recomputed = true;
   s.every = 3;

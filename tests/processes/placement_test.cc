@@ -1,8 +1,13 @@
 // Tensors that lie over processes: put there, looked at, computed with, collected.
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
+#include <mutex>
+#include <sstream>
 
 #include "processes_test.h"
 
@@ -226,6 +231,65 @@ TEST(Placement, CapturedAndDonated) {
   expect_same(collect(twice(given)), x * 2.0f);
   EXPECT_THROW(shards_of(given)[0].data.to_vector<float>(), TypeError);
   expect_same(collect(y), x);
+}
+
+/// Functions in shard_map are told which part of the whole they see, over all processes.
+TEST(Placement, OfPartsInCalls) {
+  const Tensor x = counting({4 * size(), 3});
+  const auto seen_in = [&](const Mesh& mesh, const P& spec) {
+    std::map<int, std::vector<IndexRange>> parts;
+    std::mutex guard;
+    const auto listener = [&](const TapInfo& info, View<const float>) {
+      const std::scoped_lock lock(guard);
+      parts[info.device].assign(info.part.begin(), info.part.end());
+    };
+    const auto f = jit(shard_map([&](Tensor p) { return tap(p, listener) * 2.0f; }, mesh,
+                                 {.in = {spec}, .out = {spec}}));
+    f(x).block_until_ready();
+    return parts;
+  };
+  const auto rows_of = [](std::int64_t first, std::int64_t count) {
+    return std::vector<IndexRange>{{first, first + count}, {0, 3}};
+  };
+  const auto of_processes = seen_in(hosts(), P("host"));
+  ASSERT_EQ(of_processes.size(), 1u);
+  EXPECT_EQ(of_processes.begin()->second, rows_of(4 * rank(), 4));
+  if (devices().size() < 2) GTEST_SKIP() << "needs two devices";
+  const auto of_devices = seen_in(Mesh({{"host", processes}, {"x", 2}}), P(AxisNames{"host", "x"}));
+  ASSERT_EQ(of_devices.size(), 2u);
+  for (int device = 0; device < 2; ++device)
+    EXPECT_EQ(of_devices.at(device), rows_of(4 * rank() + 2 * device, 2));
+}
+
+TEST(Placement, OfWhatIsShownOnOneProcess) {
+  std::atomic<int> taps{0}, hooks{0};
+  std::ostringstream text;
+  const int last = size() - 1;
+  const auto f = jit([&](Tensor v) {
+    v = tap({.name = "one", .process = 0}, v, [&](float) { ++taps; });
+    v = hook({.name = "other", .process = last}, v, [&](float) { ++hooks; });
+    print({.stream = &text, .process = 0}, "{}", v);
+    return v + 1.0f;
+  });
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(f(Tensor(2.0f)).item<float>(), 3.0f);
+  barrier();
+  EXPECT_EQ(taps, rank() == 0 ? 3 : 0);
+  EXPECT_EQ(hooks, rank() == last ? 3 : 0);
+  const std::string lines = text.str();
+  EXPECT_EQ(std::ranges::count(lines, '\n'), rank() == 0 ? 3 : 0) << lines;
+  expect_says(refusal_of([&] { tap({.process = -2}, Tensor(1.0f), [](float) {}); }),
+              "process must be a rank");
+  // Programs that are saved know it too.
+  std::ostringstream after;
+  const auto prints = jit([](Tensor v) {
+    print({.process = 0}, "here");
+    return v * 2.0f;
+  });
+  const Loaded loaded = load_text(saved_text(prints.lower(Tensor(1.0f))), "here");
+  auto run = loaded.start({Tensor(1.0f)}, {.sink = &after});
+  run.wait();
+  barrier();
+  EXPECT_EQ(after.str().find("here") != std::string::npos, rank() == 0) << after.str();
 }
 
 TEST(Placement, OfStatisticsOfAllProcesses) {
