@@ -3,7 +3,7 @@ saved program over the processes runs. Skipped where mpi4py, or a library to loa
 import ctypes
 import sys
 
-if not sys.argv[1].endswith(".so"):
+if ".so" not in sys.argv[1]:
     sys.exit("no mpi4py: this build of postern is no library that Python can load")
 try:
     from mpi4py import MPI
