@@ -11,6 +11,7 @@
 #include <postern/record.h>
 #include <postern/tree.h>
 
+#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <limits>
@@ -110,6 +111,9 @@ struct CheckpointOptions {
   bool async = true;       // the program goes on while a copy is written. At most one more copy
                            // waits; then the program does
   OnError on_error = OnError::stop;  // with `stop` the next firing fails, or wait(), or barrier()
+  /// Of a tap over processes: how long a process waits for what others are to write when nothing
+  /// comes of it. Then the checkpoint has failed.
+  std::chrono::milliseconds patience = std::chrono::seconds(60);
 };
 
 /// Keeps the whole of what it is shown, and the registered states of that moment, as a checkpoint
@@ -119,7 +123,8 @@ struct CheckpointOptions {
 ///
 /// For a synchronous tap of any container. With TapOptions::partitioned each device writes its
 /// part, and resume() puts them together. In shard_map, where a site knows the place of its first
-/// leaf alone, it is for taps of one leaf whose place is known.
+/// leaf alone, it is for taps of one leaf whose place is known. Where the mesh spans processes, all
+/// of them make one checkpoint in a folder that they share: each its parts and its states.
 class Checkpoint {
  public:
   /// Throws Error: failed_precondition when another process writes to the folder, unavailable when
@@ -225,7 +230,9 @@ std::optional<T> restored(const FoundCheckpoint& found, const T& like) {
 /// none when there is no checkpoint. One that is damaged is passed over for the one before, which
 /// the log says. Vectors, maps and optionals get what the checkpoint has. Throws Error: data_loss
 /// when there are checkpoints and none is whole, failed_precondition with all differences listed
-/// when it is of another program: leaves that only one of them has, states likewise.
+/// when it is of another program: leaves that only one of them has, states likewise. One of several
+/// processes gives each of as many its own states, and others what all had; where these differ:
+/// failed_precondition.
 template <class T>
 std::optional<T> resume(const std::filesystem::path& folder) {
   const auto found = detail::newest_checkpoint(folder);

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <random>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -39,7 +40,7 @@ using Clock = std::chrono::steady_clock;
 
 std::atomic<Cluster*> made{nullptr};
 
-constexpr int notice_tag = 0, clock_tag = 1, first_link_tag = 2;
+constexpr int notice_tag = 0, joining_tag = 1, first_link_tag = 2;
 
 [[noreturn]] void throw_ended(const std::string& text) { throw Error(ErrorCode::aborted, text); }
 
@@ -53,6 +54,36 @@ void keep_for_good(std::unique_ptr<Notice> notice) {
   static auto* const late = new std::vector<std::unique_ptr<Notice>>;
   late->push_back(std::move(notice));
 }
+
+/// Single numbers, while the cluster is joined.
+class Talk {
+ public:
+  explicit Talk(const Transport& transport) : transport_(transport) {}
+
+  void send(int to, const std::int64_t& value) {
+    Transport::Request request;
+    must_go(transport_.send(to, joining_tag, &value, sizeof value, &request));
+    wait(request);
+  }
+  std::int64_t receive(int from) {
+    std::int64_t value = 0;
+    Transport::Request request;
+    must_go(transport_.receive(from, joining_tag, &value, sizeof value, &request));
+    wait(request);
+    return value;
+  }
+
+ private:
+  static void must_go(const char* error) {
+    if (error)
+      throw PluginError(ErrorCode::unavailable, fmt::format("joining the cluster: {}", error));
+  }
+  void wait(Transport::Request request) {
+    for (bool through = false; !through;) must_go(transport_.test(&request, &through));
+  }
+
+  const Transport& transport_;
+};
 
 }  // namespace
 
@@ -84,6 +115,7 @@ Cluster::Cluster() : transport_(open_cluster()) {
   machine_ = std::make_unique<Machine>(*transport_, wants_memory());
   heard_.resize(machine_->ranks().size());
   if (Seat* const seat = machine_->seat(rank())) seat->process = ::getpid();
+  agree_on_job();
   align_clocks();
   transport_->before_end(before_end);
   std::atexit(before_end);
@@ -190,6 +222,11 @@ std::string Cluster::why(std::uint64_t run) const {
 std::string Cluster::why_over(std::uint64_t run) {
   const std::scoped_lock lock(guard_);
   return why(run);
+}
+
+bool Cluster::has_failed(std::uint64_t run) {
+  const std::scoped_lock lock(guard_);
+  return std::ranges::find(whys_, run, [](const auto& w) { return w.first; }) != whys_.end();
 }
 
 void Cluster::listen() noexcept {
@@ -323,29 +360,22 @@ std::string Cluster::waiting() const {
   return "";
 }
 
+void Cluster::agree_on_job() {
+  Talk talk(*transport_);
+  if (rank() != 0) {
+    job_ = static_cast<std::uint64_t>(talk.receive(0));
+    return;
+  }
+  std::random_device random;
+  job_ = (std::uint64_t{random()} << 32 | random()) | 1;
+  for (int to = 1; to < size(); ++to) talk.send(to, static_cast<std::int64_t>(job_));
+}
+
 /// Where clocks may differ, each process asks process 0 what time it is a few times; the answer
 /// that came soonest counts.
 void Cluster::align_clocks() {
   constexpr int times = 8;
-  const auto wait = [&](Transport::Request request) {
-    for (bool through = false; !through;)
-      if (const char* const error = transport_->test(&request, &through))
-        throw PluginError(ErrorCode::unavailable, fmt::format("joining the cluster: {}", error));
-  };
-  const auto send = [&](int to, const std::int64_t& value) {
-    Transport::Request request;
-    if (const char* const error = transport_->send(to, clock_tag, &value, sizeof value, &request))
-      throw PluginError(ErrorCode::unavailable, fmt::format("joining the cluster: {}", error));
-    wait(request);
-  };
-  const auto receive = [&](int from) {
-    std::int64_t value = 0;
-    Transport::Request request;
-    if (const char* error = transport_->receive(from, clock_tag, &value, sizeof value, &request))
-      throw PluginError(ErrorCode::unavailable, fmt::format("joining the cluster: {}", error));
-    wait(request);
-    return value;
-  };
+  Talk talk(*transport_);
   const auto now = [] { return std::chrono::nanoseconds(Clock::now().time_since_epoch()).count(); };
   const auto has_this_clock = [&](int rank) {
     return std::ranges::find(machine_->ranks(), rank) != machine_->ranks().end();
@@ -353,8 +383,8 @@ void Cluster::align_clocks() {
   if (rank() == 0) {
     for (int from = 1; from < size(); ++from)
       for (int i = 0; i < times && !has_this_clock(from); ++i) {
-        receive(from);
-        send(from, now());
+        talk.receive(from);
+        talk.send(from, now());
       }
     return;
   }
@@ -362,8 +392,8 @@ void Cluster::align_clocks() {
   clock_error_ = std::chrono::hours(1);
   for (int i = 0; i < times; ++i) {
     const std::int64_t begin = now();
-    send(0, begin);
-    const std::int64_t there = receive(0), end = now();
+    talk.send(0, begin);
+    const std::int64_t there = talk.receive(0), end = now();
     const std::chrono::nanoseconds error((end - begin) / 2);
     if (error >= clock_error_) continue;
     clock_error_ = error;

@@ -61,6 +61,8 @@ class Cluster {
 
   const Transport* transport() const { return transport_; }  // null where the process is alone
   int rank() const { return transport_ ? transport_->rank : 0; }
+  /// A number that all processes have, and no other job; 0 where the process is alone.
+  std::uint64_t job() const { return job_; }
   int size() const { return transport_ ? transport_->size : 1; }
 
   /// The number of a run that begins or is started now. `watched_for` is given it and says who is
@@ -83,6 +85,8 @@ class Cluster {
     return active_.load(std::memory_order_acquire) != turn.run;
   }
   std::string why_over(std::uint64_t run);
+  /// Whether it is one of the last runs that have failed.
+  bool has_failed(std::uint64_t run);
   /// Reads what others tell, and ends runs by it. The watcher does so every few milliseconds.
   void listen() noexcept;
 
@@ -138,10 +142,12 @@ class Cluster {
   std::string why(std::uint64_t run) const;
   static void tell_watched(const std::vector<Ended>& ended);
   void tell(std::uint64_t run, const std::string& text) noexcept;
+  void agree_on_job();
   void align_clocks();
   static void before_end();
 
   const Transport* transport_ = nullptr;
+  std::uint64_t job_ = 0;
   std::unique_ptr<Machine> machine_;
   std::mutex guard_;
   std::uint64_t claimed_ = 0;             // the last number that was given

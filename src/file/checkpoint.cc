@@ -5,8 +5,10 @@
 #include <cstring>
 #include <map>
 
+#include "cluster/cluster.h"
 #include "core/check.h"
 #include "core/log.h"
+#include "core/process_sharding.h"
 #include "core/text.h"
 #include "file/checkpoint_writer.h"
 #include "host/run_state.h"
@@ -22,8 +24,9 @@ using file::Snapshot;
 struct Spread {
   std::vector<std::pair<std::string, Type>> wholes;
   std::vector<Dims> begins;
-  std::size_t parts = 1;  // that make the whole
-  bool repeats = false;   // another device shows the same part
+  std::size_t givers = 1;  // devices of this process that give something
+  bool gives = true;       // this one does
+  bool repeats = false;    // another device before it, perhaps of another process, shows this part
 };
 
 Spread whole(std::vector<std::pair<std::string, Type>> leaves) {
@@ -32,35 +35,61 @@ Spread whole(std::vector<std::pair<std::string, Type>> leaves) {
   return out;
 }
 
+/// The positions in the mesh of this process's devices.
+std::vector<std::int64_t> positions_here(const Mesh& mesh) {
+  std::vector<std::int64_t> out;
+  const std::size_t devices = std::max<std::size_t>(mesh.devices().size(), 1);
+  for (std::size_t i = 0; i < devices; ++i)
+    out.push_back(position_on(mesh, i, clusters::rank_now()));
+  return out;
+}
+
 /// The site says how its first leaf is cut, and with TapOptions::partitioned all are cut like it.
 Spread spread_of(const SiteSpec* site, int device,
                  std::vector<std::pair<std::string, Type>> leaves) {
-  if (!site || !site->mesh || site->mesh->size() == 1) return whole(std::move(leaves));
-  const Mesh& mesh = *site->mesh;
-  if (!site->cut || (!site->partitioned && leaves.size() > 1))
+  const bool over = site && site->over;
+  if (!over && (!site || !site->mesh || site->mesh->size() == 1)) return whole(std::move(leaves));
+  const Mesh& mesh = over ? site->over->mesh() : *site->mesh;
+  if ((!over && !site->cut) || (!site->partitioned && leaves.size() > 1))
     throw Error(ErrorCode::failed_precondition,
                 "checkpoint: in shard_map the place of a device's parts in the whole is known of a "
                 "tap's first leaf at most; tap outside of it, or each leaf alone into a folder of "
                 "its own");
-  const Sharding sharding(mesh, *site->cut);
-  const auto position = std::ranges::find(mesh.devices(), device) - mesh.devices().begin();
+  const auto devices = static_cast<std::int64_t>(std::max<std::size_t>(mesh.devices().size(), 1));
+  if (over && mesh.size() != devices * clusters::size_now())
+    throw Error(
+        ErrorCode::failed_precondition,
+        fmt::format("checkpoint: the program lies over {}, and the cluster has {} processes",
+                    to_string(mesh), clusters::size_now()));
+  const Sharding sharding(mesh, over ? site->over->spec() : *site->cut);
+  const std::vector<std::int64_t> here = positions_here(mesh);
+  const auto found = std::ranges::find(mesh.devices(), device);
+  const bool is_named = found != mesh.devices().end();  // else each process has one device
+  const std::int64_t position =
+      is_named ? here.at(static_cast<std::size_t>(found - mesh.devices().begin())) : here[0];
   Spread out;
   for (auto& [name, type] : leaves) {
     Dims dims = type.dims;
-    for (std::size_t axis = 0; axis < std::min(dims.size(), site->cut->parts().size()); ++axis)
-      for (const std::string& by : site->cut->parts()[axis]) dims[axis] *= mesh.size(by);
+    const auto& parts = sharding.spec().parts();
+    for (std::size_t axis = 0; axis < std::min(dims.size(), parts.size()); ++axis)
+      for (const std::string& by : parts[axis]) dims[axis] *= mesh.size(by);
     Dims& begin = out.begins.emplace_back();
     for (const IndexRange& range : sharding.part(dims, position)) begin.push_back(range.begin);
     out.wholes.emplace_back(std::move(name), make_type(type.dtype, std::move(dims)));
   }
   std::vector<std::vector<IndexRange>> seen;
+  out.givers = 0;
   for (std::int64_t p = 0; p < mesh.size(); ++p) {
     auto part = sharding.part(out.wholes[0].second.dims, p);
     const bool again = std::ranges::find(seen, part) != seen.end();
-    if (p == position) out.repeats = again;
+    const bool gives = !again || (p == here[0]);  // a process's states, if nothing else
+    out.givers += std::ranges::find(here, p) != here.end() && gives;
+    if (p == position) {
+      out.repeats = again;
+      out.gives = gives;
+    }
     if (!again) seen.push_back(std::move(part));
   }
-  out.parts = seen.size();
   return out;
 }
 
@@ -73,27 +102,42 @@ struct CheckpointState {
       std::make_shared<std::atomic<std::uint64_t>>(0);
   std::mutex guard;
   std::map<int, std::uint64_t> firings;  // by device
+  std::uint64_t run = 0;                 // over processes, that was seen last
   // Parts of firings that other devices have not come to yet, by run and firing.
-  std::map<std::pair<std::uint64_t, std::uint64_t>, Snapshot> gathered;
+  struct Gathered {
+    Snapshot snapshot;
+    std::size_t given = 0;
+  };
+  std::map<std::pair<std::uint64_t, std::uint64_t>, Gathered> gathered;
   static constexpr std::size_t most_gathered = 8;
 
   void see(const TapInfo& info, std::span<const AnyView> leaves);
 
  private:
-  bool is_wanted(int device, std::uint64_t& firing);
+  bool is_wanted(int device, std::uint64_t& firing, std::uint64_t job_run);
   CheckpointPart copy(std::span<const AnyView> leaves, const Spread& spread) const;
   std::optional<Snapshot> gather(const TapInfo& info, std::uint64_t firing, CheckpointPart part,
                                  const Spread& spread);
 };
 
-bool CheckpointState::is_wanted(int device, std::uint64_t& firing) {
+/// Processes count alike: a run that fails does so on all of them, but where is another matter, so
+/// with the next one they begin anew.
+bool CheckpointState::is_wanted(int device, std::uint64_t& firing, std::uint64_t job_run) {
   std::scoped_lock lock(guard);
+  if (job_run != 0 && job_run != run) {
+    if (run != 0 && clusters::Cluster::get().has_failed(run)) {
+      firings.clear();
+      gathered.clear();
+    }
+    run = job_run;
+  }
   firing = firings[device]++;
   return firing % static_cast<std::uint64_t>(options.every) == 0;
 }
 
 CheckpointPart CheckpointState::copy(std::span<const AnyView> leaves, const Spread& spread) const {
   CheckpointPart part;
+  if (spread.repeats) return part;
   part.begins = spread.begins;
   for (std::size_t i = 0; i < leaves.size(); ++i) {
     part.tensors.push_back({spread.wholes[i].first, leaves[i].type()});
@@ -113,9 +157,10 @@ std::optional<Snapshot> CheckpointState::gather(const TapInfo& info, std::uint64
                                                 CheckpointPart part, const Spread& spread) {
   std::scoped_lock lock(guard);
   const std::pair key(info.run, firing);
-  Snapshot& snapshot = gathered[key];
-  snapshot.parts.push_back(std::move(part));
-  if (snapshot.parts.size() < spread.parts) {
+  Gathered& so_far = gathered[key];
+  Snapshot& snapshot = so_far.snapshot;
+  if (!part.tensors.empty()) snapshot.parts.push_back(std::move(part));
+  if (++so_far.given < spread.givers) {
     if (gathered.size() <= most_gathered) return {};
     log(LogLevel::warning, "checkpoint of tap '{}': not all devices showed their parts of one",
         one_line(info.name));
@@ -142,9 +187,19 @@ void CheckpointState::see(const TapInfo& info, std::span<const AnyView> leaves) 
   const SiteSpec* const site = here && here->site ? here->site->spec.get() : nullptr;
   const Spread spread = spread_of(site, info.device, std::move(types));
   std::uint64_t firing = 0;
-  if (spread.repeats || !is_wanted(info.device, firing)) return;
+  const bool over = site && site->over && clusters::size_now() > 1;
+  const std::uint64_t job_run = over && here->run ? here->run->job_run() : 0;
+  if (over && job_run == 0)
+    throw Error(ErrorCode::failed_precondition,
+                "checkpoint: the tap lies over processes, and its run is not one of all of them");
+  if (!spread.gives || !is_wanted(info.device, firing, job_run)) return;
   auto snapshot = gather(info, firing, copy(leaves, spread), spread);
   if (!snapshot) return;
+  if (over)
+    snapshot->together = {clusters::rank_now(), clusters::size_now(), job_run,
+                          fmt::format("run {}, firing {} of tap '{}' at line {}", job_run, firing,
+                                      info.name, info.place.line),
+                          options.patience};
   snapshot->states = host::save_states();
   if (here && here->run && here->run->tape) snapshot->tape = here->run->tape->mark(*here->run);
   if (!snapshot->states.empty() && host::in_delivery())
@@ -160,6 +215,8 @@ Checkpoint::Checkpoint(const std::filesystem::path& folder, const CheckpointOpti
     : state_(std::make_shared<CheckpointState>()) {
   check(!folder.empty(), "checkpoint: a folder is needed, got none");
   check(options.every > 0, "checkpoint: every must be positive, got {}", options.every);
+  check(options.patience.count() > 0, "checkpoint: patience must be positive, got {} ms",
+        options.patience.count());
   check(options.keep >= 0, "checkpoint: keep must not be negative, got {}", options.keep);
   state_->options = options;
   state_->writer = file::CheckpointWriter::of(folder);

@@ -17,7 +17,7 @@
 #include "core/check.h"
 #include "core/digest.h"
 #include "core/text.h"
-#include "file/site_json.h"
+#include "file/checkpoint_together.h"
 #include "host/text_file.h"
 
 namespace postern::file {
@@ -39,15 +39,6 @@ uLong sum(uLong before, std::string_view bytes) {
   return crc32_z(before, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size());
 }
 std::string sum_of(std::string_view bytes) { return fmt::format("{:08x}", sum(0, bytes)); }
-
-/// Whatever is renamed or removed in a folder is on disk when the folder is.
-void sync_folder(const fs::path& folder) {
-  const int handle = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (handle < 0) refuse(ErrorCode::unavailable, folder, std::strerror(errno));
-  const int failed = ::fsync(handle) == 0 ? 0 : errno;
-  ::close(handle);
-  if (failed) refuse(ErrorCode::unavailable, folder, std::strerror(failed));
-}
 
 /// The sum of two pieces, made by another thread if there is one. Not std::async, which would bring
 /// a thread variable of another library (scripts/symbols).
@@ -104,7 +95,7 @@ std::string checked_file(const fs::path& folder, const Json& entry) {
   return bytes;
 }
 
-Json manifest_of(const Snapshot& snapshot) {
+Json tensors_of(const Snapshot& snapshot) {
   Json tensors = Json::array();
   for (std::size_t i = 0; i < snapshot.wholes.size(); ++i) {
     Json parts = Json::array();
@@ -113,7 +104,7 @@ Json manifest_of(const Snapshot& snapshot) {
     const auto& [name, type] = snapshot.wholes[i];
     tensors.push_back({{"name", name}, {"type", to_string(type)}, {"parts", parts}});
   }
-  return {{"tap", snapshot.tap}, {"place", snapshot.place}, {"tensors", tensors}};
+  return tensors;
 }
 
 Json json_of(const host::TapeMark& mark) {
@@ -131,9 +122,31 @@ host::TapeMark mark_from(const Json& json) {
   return out;
 }
 
-/// The JSON of a manifest, whose checksum fits.
-Json read_manifest(const fs::path& checkpoint) {
-  const fs::path file = checkpoint / manifest;
+/// A number that is smaller than `limit`.
+std::size_t index_from(const Json& json, std::size_t limit) {
+  const auto out = json.get<std::size_t>();
+  if (out >= limit) throw std::out_of_range("index");
+  return out;
+}
+
+}  // namespace
+
+void sync_folder(const fs::path& folder) {
+  const int handle = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (handle < 0) refuse(ErrorCode::unavailable, folder, std::strerror(errno));
+  const int failed = ::fsync(handle) == 0 ? 0 : errno;
+  ::close(handle);
+  if (failed) refuse(ErrorCode::unavailable, folder, std::strerror(failed));
+}
+
+void write_manifest(const fs::path& file, const Json& json) {
+  const std::string body = json.dump();
+  host::write_text_file("checkpoint", file.string(),
+                        fmt::format("{}{}\n{}", first_line, digest(body), body));
+  sync_folder(file.parent_path());
+}
+
+Json read_manifest(const fs::path& file) {
   const std::string text = host::read_file("checkpoint", file.string());
   constexpr std::size_t sum = first_line.size(), body = sum + 33;
   if (!text.starts_with("postern checkpoint "))
@@ -145,8 +158,6 @@ Json read_manifest(const fs::path& checkpoint) {
     refuse(ErrorCode::data_loss, file, "its checksum does not fit: it was changed or cut short");
   return Json::parse(std::string_view(text).substr(body));
 }
-
-}  // namespace
 
 fs::path checkpoint_path(const fs::path& folder, std::uint64_t number) {
   return folder / fmt::format("{}{:012}", prefix, number);
@@ -192,36 +203,72 @@ Blocks blocks_of(std::size_t size) {
   return Blocks(static_cast<std::byte*>(out));
 }
 
+Json write_files(const fs::path& folder, const Snapshot& snapshot, const std::string& mark) {
+  Json files = Json::array(), states = Json::array();
+  for (const CheckpointPart& part : snapshot.parts) {
+    std::vector<StoredTensor> tensors = part.tensors;
+    const std::string head =
+        safetensors_head(tensors, part.size >= large ? host::NewFile::block : 8);
+    files.push_back(write_file(folder, fmt::format("part-{}{}.safetensors", mark, files.size()),
+                               head, {reinterpret_cast<const char*>(part.bytes.get()), part.size}));
+  }
+  for (const auto& [name, bytes] : snapshot.states) {
+    states.push_back({{"name", name}, {"file", files.size()}});
+    files.push_back(
+        write_file(folder, fmt::format("state-{}{}", mark, states.size() - 1), "", bytes));
+  }
+  Json recording;  // null: none
+  if (snapshot.tape) recording = json_of(*snapshot.tape);
+  return {{"tap", snapshot.tap},
+          {"place", snapshot.place},
+          {"tensors", tensors_of(snapshot)},
+          {"files", std::move(files)},
+          {"processes", {{{"states", std::move(states)}, {"recording", std::move(recording)}}}}};
+}
+
+Json joined(std::span<const Json> pieces) {
+  Json out = pieces[0];
+  for (std::size_t rank = 1; rank < pieces.size(); ++rank) {
+    const Json& piece = pieces[rank];
+    const std::size_t before = out.at("files").size();
+    const auto moved = [&](Json entry) {
+      entry.at("file") = entry.at("file").get<std::size_t>() + before;
+      return entry;
+    };
+    const auto same = [&](const char* key) { return piece.at(key) == out.at(key); };
+    bool agree =
+        same("tap") && same("place") && piece.at("tensors").size() == out["tensors"].size();
+    for (std::size_t i = 0; agree && i < out["tensors"].size(); ++i) {
+      Json& into = out["tensors"][i];
+      const Json& from = piece.at("tensors")[i];
+      agree = from.at("name") == into.at("name") && from.at("type") == into.at("type");
+      for (const Json& part : from.at("parts")) into["parts"].push_back(moved(part));
+    }
+    if (!agree)
+      throw Error(ErrorCode::data_loss,
+                  fmt::format("process {} showed something else than process 0", rank));
+    for (Json process : piece.at("processes")) {
+      for (Json& state : process.at("states")) state = moved(state);
+      out["processes"].push_back(std::move(process));
+    }
+    for (const Json& file : piece.at("files")) out["files"].push_back(file);
+  }
+  return out;
+}
+
 void write_checkpoint(const fs::path& checkpoint, const Snapshot& snapshot) {
   std::error_code error;
   fs::remove_all(checkpoint, error);  // what a failure left
   if (!fs::create_directory(checkpoint, error))
     refuse(ErrorCode::unavailable, checkpoint, error.message());
-  Json json = manifest_of(snapshot), files = Json::array(), states = Json::array();
-  for (const CheckpointPart& part : snapshot.parts) {
-    std::vector<StoredTensor> tensors = part.tensors;
-    const std::string head =
-        safetensors_head(tensors, part.size >= large ? host::NewFile::block : 8);
-    files.push_back(write_file(checkpoint, fmt::format("part-{}.safetensors", files.size()), head,
-                               {reinterpret_cast<const char*>(part.bytes.get()), part.size}));
-  }
-  for (const auto& [name, bytes] : snapshot.states) {
-    states.push_back({{"name", name}, {"file", files.size()}});
-    files.push_back(write_file(checkpoint, fmt::format("state-{}", states.size() - 1), "", bytes));
-  }
-  json["files"] = std::move(files);
-  json["states"] = std::move(states);
-  if (snapshot.tape) json["recording"] = json_of(*snapshot.tape);
+  const Json json = write_files(checkpoint, snapshot, "");
   sync_folder(checkpoint);
   sync_folder(checkpoint.parent_path());
-  const std::string body = json.dump();
-  host::write_text_file("checkpoint", (checkpoint / manifest).string(),
-                        fmt::format("{}{}\n{}", first_line, digest(body), body));
-  sync_folder(checkpoint);
+  write_manifest(checkpoint / manifest, json);
 }
 
 StoredCheckpoint read_checkpoint(const fs::path& checkpoint) try {
-  const Json json = read_manifest(checkpoint);
+  const Json json = read_manifest(checkpoint / manifest);
   StoredCheckpoint out;
   out.folder = checkpoint;
   for (const Json& entry : json.at("files")) out.files.push_back(checked_file(checkpoint, entry));
@@ -229,13 +276,18 @@ StoredCheckpoint read_checkpoint(const fs::path& checkpoint) try {
     StoredCheckpoint::Whole whole{
         entry.at("name").get<std::string>(), parse_type(entry.at("type").get<std::string>()), {}};
     for (const Json& part : entry.at("parts"))
-      whole.parts.push_back({part.at("file").get<std::size_t>(), part.at("begin").get<Dims>()});
+      whole.parts.push_back(
+          {index_from(part.at("file"), out.files.size()), part.at("begin").get<Dims>()});
     out.tensors.push_back(std::move(whole));
   }
-  for (const Json& entry : json.at("states"))
-    out.states.emplace_back(entry.at("name").get<std::string>(),
-                            out.files.at(entry.at("file").get<std::size_t>()));
-  if (json.contains("recording")) out.tape = mark_from(json.at("recording"));
+  for (const Json& process : json.at("processes")) {
+    StoredCheckpoint::OfProcess& of = out.processes.emplace_back();
+    for (const Json& entry : process.at("states"))
+      of.states.emplace_back(entry.at("name").get<std::string>(),
+                             out.files[index_from(entry.at("file"), out.files.size())]);
+    if (const Json& tape = process.at("recording"); !tape.is_null()) of.tape = mark_from(tape);
+  }
+  if (out.processes.empty()) refuse(ErrorCode::invalid_argument, checkpoint, "it is of no process");
   return out;
 } catch (const Json::exception& e) {
   refuse(ErrorCode::invalid_argument, checkpoint, one_line(e.what()));
@@ -253,6 +305,7 @@ void remove_checkpoint(const fs::path& checkpoint) {
 }
 
 void sweep(const fs::path& folder) {
+  sweep_gatherings(folder);
   for (const std::uint64_t number : all_numbers(folder))
     if (const fs::path checkpoint = checkpoint_path(folder, number); !counts(checkpoint))
       remove_checkpoint(checkpoint);

@@ -4,8 +4,12 @@
 //     part-0.safetensors, ...       what each device showed
 //     state-0, ...                  registered states
 //     manifest                      the last to be written: without it there is no checkpoint
+//   gathering-.../                  what becomes one of several processes: checkpoint_together.h
+// Files of process 3 of several are part-3-0.safetensors, state-3-0 and so on.
 #pragma once
+#include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
@@ -15,6 +19,7 @@
 #include <vector>
 
 #include "file/safetensors.h"
+#include "file/site_json.h"
 #include "host/host_state.h"
 #include "host/tape.h"
 
@@ -36,6 +41,14 @@ struct CheckpointPart {
   std::size_t size = 0;
 };
 
+/// How a snapshot is part of one that all processes make.
+struct Together {
+  int rank, size;
+  std::uint64_t run;   // of the cluster
+  std::string firing;  // what it is of, in the same words on all of them
+  std::chrono::milliseconds patience;
+};
+
 /// All of one firing, to be written.
 struct Snapshot {
   std::string tap, place;
@@ -43,6 +56,7 @@ struct Snapshot {
   std::vector<CheckpointPart> parts;
   host::SavedStates states;
   std::optional<host::TapeMark> tape = {};  // where its run was on a recording for resume()
+  std::optional<Together> together = {};
 };
 
 /// A checkpoint read back: the contents of its files have the sizes and sums of the manifest.
@@ -59,8 +73,11 @@ struct StoredCheckpoint {
   std::filesystem::path folder;
   std::vector<std::string> files;
   std::vector<Whole> tensors;
-  host::SavedStates states;
-  std::optional<host::TapeMark> tape = {};
+  struct OfProcess {
+    host::SavedStates states;
+    std::optional<host::TapeMark> tape = {};
+  };
+  std::vector<OfProcess> processes;  // by rank
 };
 
 /// The numbers of the folder's checkpoints, the newest first. None when there is no such folder;
@@ -75,6 +92,18 @@ StoredCheckpoint read_checkpoint(const std::filesystem::path& checkpoint);
 /// Throws Error(unavailable); then there is no such checkpoint, or what is there of it will be
 /// swept.
 void write_checkpoint(const std::filesystem::path& checkpoint, const Snapshot& snapshot);
+
+/// Writes the files of a snapshot, with `mark` in their names; what a manifest is to say of it.
+Json write_files(const std::filesystem::path& folder, const Snapshot& snapshot,
+                 const std::string& mark);
+/// The manifest of what processes wrote, by rank. Throws Error(data_loss) when they do not agree.
+Json joined(std::span<const Json> pieces);
+/// A manifest, or a part of one, with its checksum; on disk when it returns.
+void write_manifest(const std::filesystem::path& file, const Json& json);
+/// Throws Error: it cannot be read, is none, or its checksum does not fit.
+Json read_manifest(const std::filesystem::path& file);
+/// Whatever was renamed or removed there is on disk. Throws Error(unavailable).
+void sync_folder(const std::filesystem::path& folder);
 
 /// Its manifest first, so that it is whole as long as it counts.
 void remove_checkpoint(const std::filesystem::path& checkpoint);

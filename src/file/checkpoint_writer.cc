@@ -4,10 +4,15 @@
 // first to end. The thread goes when there is nothing left, and the next job asks for one again.
 #include "file/checkpoint_writer.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
+#include "cluster/cluster.h"
 #include "core/log.h"
 #include "core/one_living.h"
+#include "core/text.h"
+#include "file/checkpoint_together.h"
 #include "host/executor.h"
 #include "host/run_state.h"
 #include "host/unseen.h"
@@ -29,7 +34,17 @@ std::shared_ptr<CheckpointWriter> CheckpointWriter::of(const fs::path& folder) {
 
 void CheckpointWriter::open() {
   std::scoped_lock lock(opening_);
-  open_folder();
+  // Of several processes it may be for all of them, and then process 0 has the lock.
+  if (clusters::Cluster::get().rank() == 0) return open_folder();
+  make_folder();
+}
+
+void CheckpointWriter::make_folder() const {
+  std::error_code error;
+  fs::create_directories(folder_, error);
+  if (error)
+    throw Error(ErrorCode::unavailable,
+                fmt::format("checkpoint: {}: {}", one_line(folder_.string()), error.message()));
 }
 
 void CheckpointWriter::open_folder() {
@@ -129,20 +144,32 @@ void CheckpointWriter::recycle(Snapshot& snapshot) {
   }
 }
 
-void CheckpointWriter::write(const Job& job) {
-  std::scoped_lock lock(opening_);
-  open_folder();
+void CheckpointWriter::write_alone(const Snapshot& snapshot) {
   const fs::path path = checkpoint_path(folder_, next_++);
   try {
-    write_checkpoint(path, job.snapshot);
+    write_checkpoint(path, snapshot);
   } catch (...) {
     std::error_code ignored;
     if (checkpoint_numbers(folder_).empty() || !fs::exists(path / "manifest", ignored))
       fs::remove_all(path, ignored);
     throw;
   }
+}
+
+void CheckpointWriter::write(const Job& job) {
+  std::scoped_lock lock(opening_);
+  const auto& together = job.snapshot.together;
+  const bool leads = !together || together->rank == 0;
+  if (leads)
+    open_folder();
+  else
+    make_folder();
+  if (together)
+    write_together(folder_, job.snapshot, [&] { return checkpoint_path(folder_, next_++); });
+  else
+    write_alone(job.snapshot);
   ++*job.written;
-  if (job.keep == 0) return;
+  if (!leads || job.keep == 0) return;
   const std::vector<std::uint64_t> numbers = checkpoint_numbers(folder_);
   for (std::size_t i = static_cast<std::size_t>(job.keep); i < numbers.size(); ++i)
     remove_checkpoint(checkpoint_path(folder_, numbers[i]));

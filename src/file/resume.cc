@@ -5,6 +5,7 @@
 #include <cstring>
 #include <set>
 
+#include "cluster/cluster.h"
 #include "core/check.h"
 #include "core/log.h"
 #include "core/text.h"
@@ -105,6 +106,23 @@ Tensor assemble(const std::vector<Part>& parts, const Type& whole) {
   return Tensor(whole, bytes.data());
 }
 
+/// What the checkpoint has for this process: its own, where as many take it up as kept it, else
+/// what all had.
+const StoredCheckpoint::OfProcess& of_this_process(const StoredCheckpoint& stored) {
+  const auto& all = stored.processes;
+  if (all.size() == 1) return all[0];
+  const clusters::Cluster& cluster = clusters::Cluster::get();
+  if (all.size() == static_cast<std::size_t>(cluster.size()))
+    return all[static_cast<std::size_t>(cluster.rank())];
+  for (const StoredCheckpoint::OfProcess& other : all)
+    if (other.states != all[0].states)
+      throw Error(ErrorCode::failed_precondition,
+                  fmt::format("resume: {} was kept by {} processes with registered states that "
+                              "differ, so that {} cannot take them up",
+                              one_line(stored.folder.string()), all.size(), cluster.size()));
+  return all[0];
+}
+
 std::string differences(const StoredCheckpoint& stored, const std::vector<std::string>& names,
                         const std::vector<Tensor>& like) {
   std::string out;
@@ -125,7 +143,7 @@ std::string differences(const StoredCheckpoint& stored, const std::vector<std::s
     if (!asked.contains(whole.name))
       out += fmt::format("\n  leaf {} is in the checkpoint, and not asked for",
                          postern::quoted(whole.name));
-  return out + host::differences_to_registered(stored.states);
+  return out + host::differences_to_registered(of_this_process(stored).states);
 }
 
 }  // namespace
@@ -168,7 +186,7 @@ std::vector<Tensor> restore(const FoundCheckpoint& checkpoint,
                                              checkpoint.names.begin());
     out.push_back(assemble(checkpoint.parts[at], stored.tensors[at].type));
   }
-  host::load_states(stored.states);
+  host::load_states(of_this_process(stored).states);
   return out;
 }
 
@@ -178,8 +196,8 @@ void go_on(const FoundCheckpoint* checkpoint, const Taping& recording) {
     throw Error(
         ErrorCode::failed_precondition,
         "resume: the recording is not one of record(file, {.resumable = true}), or is over");
-  journal->go_on(checkpoint != nullptr,
-                 checkpoint ? checkpoint->stored.tape : std::optional<host::TapeMark>());
+  journal->go_on(checkpoint != nullptr, checkpoint ? of_this_process(checkpoint->stored).tape
+                                                   : std::optional<host::TapeMark>());
 }
 
 bool ShapedByNames::has(const std::string& path) const {

@@ -197,7 +197,8 @@ SiteSpec site_from(const Json& from) {
     check(s.is_tap() && s.named.name.empty(), "a site is a print and not a tap");
     s.function = print_from(print, s.operands);
   }
-  check(!s.partitioned || (s.mesh && *s.mesh == s.partitioned->mesh()),
+  check(!s.partitioned || (s.over && s.over->mesh() == s.partitioned->mesh()) ||
+            (s.mesh && *s.mesh == s.partitioned->mesh()),
         "a site's parts are not on its mesh");
   if (s.cut) {
     check(s.mesh != nullptr, "a site's parts are not on its mesh");

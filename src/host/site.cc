@@ -30,16 +30,14 @@ HostSite::HostSite(SitePtr s, std::shared_ptr<const detail::HostFunction> fn)
   here.repeats = spec->process >= 0 && spec->process != clusters::rank_now();
   here.part = part_over_processes(0);
   for (std::int64_t i = 0; spec->mesh && i < spec->mesh->size(); ++i) {
-    Spot spot{spec->mesh->coordinates(spec->mesh->devices()[static_cast<std::size_t>(i)]), {}};
-    if (spec->cut) spot.part = Sharding(*spec->mesh, *spec->cut).part(spec->whole, i);
-    spot.repeats =
-        spec->partitioned && spec->kind == SiteSpec::Kind::tap &&
-        std::ranges::any_of(spots, [&](const Spot& before) { return before.part == spot.part; });
+    const auto device = static_cast<std::size_t>(i);
+    Spot spot{spec->mesh->coordinates(spec->mesh->devices()[device]), part_over_processes(device)};
+    if (spec->cut && !spec->over)
+      spot.part = Sharding(*spec->mesh, *spec->cut).part(spec->whole, i);
+    const auto has_it = [&](const Spot& before) { return before.part == spot.part; };
+    spot.repeats = here.repeats || (spec->partitioned && spec->kind == SiteSpec::Kind::tap &&
+                                    std::ranges::any_of(spots, has_it));
     spots.push_back(std::move(spot));
-  }
-  for (std::size_t i = 0; i < spots.size(); ++i) {
-    if (spec->over) spots[i].part = part_over_processes(i);
-    spots[i].repeats = spots[i].repeats || here.repeats;
   }
   direct = !here.repeats && std::ranges::none_of(spots, &Spot::repeats) && spec->levels.empty() &&
            !spec->masked && spec->role == SiteSpec::Role::whole && !spec->async &&

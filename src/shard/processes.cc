@@ -104,7 +104,7 @@ std::vector<Held> Expansion::equation(const Program& program, const Equation& e,
       site.over_whole = site.whole;
     }
     site.mesh = split_->here ? std::make_shared<const Mesh>(*split_->here) : nullptr;
-    site.partitioned = std::nullopt;
+    if (!site.over) site.partitioned = std::nullopt;
     site.cut = std::nullopt;
     site.whole = {};
     return held(bind_n(*e.primitive,

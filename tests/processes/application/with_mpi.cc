@@ -1,7 +1,8 @@
 // An application that begins MPI itself and has messages of its own under way while programs run,
 // and that ends MPI before its last run: that run fails, and nothing aborts.
 //   with_mpi                 that
-//   with_mpi save|load FILE  saves programs over so many processes, or runs them over others
+//   with_mpi save|load FILE  saves programs over so many processes, or runs them over others; and
+//                            goes on from checkpoints that so many have made
 #define OMPI_SKIP_MPICXX 1
 #define MPICH_SKIP_MPICXX 1
 #include <mpi.h>
@@ -29,6 +30,46 @@ void save_parts(const std::string& file) {
   pn::save(file, f.lower(x));
 }
 
+struct Kept {
+  pn::Tensor numbers;
+};
+
+/// What lies over the processes, in two checkpoints that they make together: with a state that all
+/// have alike, and with one that each has of its own.
+void keep_parts(const std::string& folder, int rank) {
+  const pn::Sharding lies(pn::Mesh({{"host", pn::processes}}), rows);
+  const auto keep_in = [&](const std::string& name) {
+    const pn::listen::CheckpointOptions at_once{.async = false};
+    pn::jit([&](Kept x) {
+      return pn::tap({.partitioned = lies}, x, pn::listen::checkpoint(folder + name, at_once));
+    })(Kept{pn::iota<float>(12)});
+  };
+  int alike = 5, own = rank;
+  const auto first = pn::register_state("alike", alike);
+  keep_in(".alike");
+  const auto second = pn::register_state("own", own);
+  keep_in(".own");
+}
+
+/// By processes of another number.
+bool goes_on(const std::string& folder) {
+  int alike = 0, own = -1;
+  const auto first = pn::register_state("alike", alike);
+  const auto kept = pn::resume<Kept>(folder + ".alike");
+  const pn::Sharding lies(pn::Mesh({{"host", pn::processes}}), rows);
+  const auto again = pn::collect(pn::device_put(kept->numbers, lies));
+  if (alike != 5 || again.to_vector<float>() != pn::iota<float>(12).to_vector<float>())
+    return false;
+  const auto second = pn::register_state("own", own);
+  try {
+    pn::resume<Kept>(folder + ".own");
+  } catch (const pn::Error& e) {
+    return own == -1 &&
+           std::string(e.what()).find("registered states that differ") != std::string::npos;
+  }
+  return false;
+}
+
 bool runs(const std::string& file, int rank, int size) {
   const auto n = static_cast<float>(size);
   const pn::Tensor total = pn::load(file).run({pn::Tensor(1.0f)})[0];
@@ -52,10 +93,12 @@ int main(int argc, char** argv) {
   const pn::Cluster cluster = pn::cluster();
   if (cluster.rank != rank || cluster.size != size) return 1;
   if (argc == 3) {
-    const bool loads = std::string(argv[1]) == "load", ran = loads && runs(argv[2], rank, size);
+    const bool loads = std::string(argv[1]) == "load",
+               ran = loads && runs(argv[2], rank, size) && goes_on(argv[2]);
     if (!loads) {  // the same on all; each writes it whole
       pn::save(argv[2], total.lower(pn::Tensor(1.0f)));
       save_parts(std::string(argv[2]) + ".parts");
+      keep_parts(argv[2], rank);
     }
     MPI_Finalize();
     return ran || !loads ? 0 : 6;

@@ -1,0 +1,189 @@
+// Writing one checkpoint by several processes. Nothing wakes a process when another one has written
+// to a folder that may lie on another machine, so who waits looks, less and less often.
+#include "file/checkpoint_together.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <system_error>
+#include <thread>
+
+#include "cluster/cluster.h"
+#include "core/check.h"
+#include "core/digest.h"
+#include "core/text.h"
+#include "host/text_file.h"
+
+namespace postern::file {
+
+namespace fs = std::filesystem;
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+namespace {
+
+constexpr std::string_view prefix = "gathering-";
+constexpr std::chrono::milliseconds after_failure = 1s;
+
+std::string of_this_job() {
+  const clusters::Cluster* const cluster = clusters::Cluster::joined();
+  return fmt::format("{}{:016x}-", prefix, cluster ? cluster->job() : 0);
+}
+
+[[noreturn]] void refuse(ErrorCode code, const fs::path& folder, const std::string& why) {
+  throw Error(code, fmt::format("checkpoint: {}: {}", one_line(folder.string()), why));
+}
+
+class Gathering {
+ public:
+  Gathering(const fs::path& folder, const Together& together)
+      : folder_(folder),
+        here_(folder / (of_this_job() + digest(together.firing).substr(0, 16))),
+        together_(together) {}
+
+  void give(const Snapshot& snapshot) {
+    std::error_code error;
+    fs::create_directories(here_, error);
+    if (error) refuse(ErrorCode::unavailable, here_, error.message());
+    const Json piece = write_files(here_, snapshot, fmt::format("{}-", together_.rank));
+    write_manifest(file("piece", together_.rank), piece);
+  }
+
+  /// On process 0.
+  void finish(const std::function<fs::path()>& place) {
+    wait([&] {
+      bool all = true;
+      for (int rank = 1; rank < together_.size; ++rank) {
+        refuse_failed(rank);
+        all = all && fs::exists(file("piece", rank));
+      }
+      return all;
+    });
+    std::vector<Json> pieces;
+    for (int rank = 0; rank < together_.size; ++rank)
+      pieces.push_back(read_manifest(file("piece", rank)));
+    write_manifest(here_ / "manifest", joined(pieces));
+    for (int rank = 0; rank < together_.size; ++rank) fs::remove(file("piece", rank));
+    const fs::path to = place();
+    std::error_code error;
+    fs::remove_all(to, error);  // what a failure left
+    fs::rename(here_, to, error);
+    if (error) refuse(ErrorCode::unavailable, to, error.message());
+    sync_folder(folder_);
+  }
+
+  /// On the others.
+  void wait_for_first() {
+    wait([&] {
+      refuse_failed(0);
+      return !fs::exists(here_);
+    });
+    if (checkpoint_numbers(folder_).empty())
+      refuse(ErrorCode::unavailable, here_, "somebody has taken it away");
+  }
+
+  void give_up(const std::string& why) noexcept {
+    try {
+      const std::string of_mine = fmt::format("-{}-", together_.rank);
+      for (const auto& entry : fs::directory_iterator(here_))
+        if (entry.path().filename().string().find(of_mine) != std::string::npos)
+          fs::remove(entry.path());
+      fs::remove(file("piece", together_.rank));
+      std::ofstream(file("failed", together_.rank)) << why;  // empty, where the disk is full
+    } catch (const std::exception&) {
+    }  // the others wait no longer than their patience
+  }
+
+ private:
+  fs::path file(const char* what, int rank) const {
+    return here_ / fmt::format("{}-{}", what, rank);
+  }
+
+  void refuse_failed(int rank) const {
+    if (!fs::exists(file("failed", rank))) return;
+    const std::string why = host::read_file("checkpoint", file("failed", rank).string());
+    refuse(ErrorCode::unavailable, folder_,
+           fmt::format("process {} could not write its part: {}", rank,
+                       why.empty() ? "there is no room" : why));
+  }
+
+  /// How much has come, in whatever unit.
+  std::uintmax_t amount() const {
+    std::uintmax_t out = 0;
+    std::error_code ignored;
+    for (fs::directory_iterator at(here_, ignored), end; !ignored && at != end;
+         at.increment(ignored)) {
+      const std::uintmax_t size = at->file_size(ignored);
+      out += 1 + (ignored ? 0 : size);
+      ignored.clear();
+    }
+    return out;
+  }
+
+  std::string missing() const {
+    if (together_.rank != 0) return "process 0 has not ended it";
+    Separator comma(", ");
+    std::string out = "nothing is here of process ";
+    for (int rank = 1; rank < together_.size; ++rank)
+      if (!fs::exists(file("piece", rank))) out += fmt::format("{}{}", comma(), rank);
+    return out;
+  }
+
+  void wait(const std::function<bool()>& is_done) const {
+    std::uintmax_t there = amount();
+    auto since = Clock::now();
+    for (std::chrono::milliseconds pause = 1ms; !is_done(); pause = std::min(2 * pause, 50ms)) {
+      if (const std::uintmax_t now = amount(); now != there) {
+        there = now;
+        since = Clock::now();
+      }
+      // Where the run has failed another process may never have come to the firing.
+      const bool failed = clusters::Cluster::get().has_failed(together_.run);
+      const auto patience =
+          failed ? std::min(together_.patience, after_failure) : together_.patience;
+      if (Clock::now() > since + patience)
+        refuse(ErrorCode::deadline_exceeded, here_,
+               fmt::format("{}, and nothing has come for {} ms: {}", missing(), patience.count(),
+                           failed ? "its run has failed"
+                                  : "do all processes see this folder, and come to the tap as "
+                                    "often?"));
+      std::this_thread::sleep_for(pause);
+    }
+  }
+
+  const fs::path folder_, here_;
+  const Together& together_;
+};
+
+}  // namespace
+
+void write_together(const fs::path& folder, const Snapshot& snapshot,
+                    const std::function<fs::path()>& place) {
+  Gathering gathering(folder, *snapshot.together);
+  try {
+    gathering.give(snapshot);
+    if (snapshot.together->rank == 0)
+      gathering.finish(place);
+    else
+      gathering.wait_for_first();
+  } catch (const std::exception& e) {
+    gathering.give_up(e.what());
+    throw;
+  }
+}
+
+void sweep_gatherings(const fs::path& folder) {
+  const std::string mine = of_this_job();
+  std::vector<fs::path> left;
+  std::error_code ignored;
+  for (fs::directory_iterator at(folder, ignored), end; !ignored && at != end;
+       at.increment(ignored)) {
+    const std::string name = at->path().filename().string();
+    if (name.starts_with(prefix) && !name.starts_with(mine)) left.push_back(at->path());
+  }
+  for (const fs::path& path : left) fs::remove_all(path, ignored);
+}
+
+}  // namespace postern::file
