@@ -215,9 +215,13 @@ void Cluster::ended_well(std::uint64_t run) noexcept {
   over(run);
 }
 
-std::string Cluster::why(std::uint64_t run) const {
+const std::string* Cluster::failure_of(std::uint64_t run) const {
   const auto found = std::ranges::find(whys_, run, [](const auto& w) { return w.first; });
-  return found == whys_.end() ? "the run is over" : found->second;
+  return found == whys_.end() ? nullptr : &found->second;
+}
+std::string Cluster::why(std::uint64_t run) const {
+  const std::string* const text = failure_of(run);
+  return text ? *text : "the run is over";
 }
 std::string Cluster::why_over(std::uint64_t run) {
   const std::scoped_lock lock(guard_);
@@ -226,7 +230,7 @@ std::string Cluster::why_over(std::uint64_t run) {
 
 bool Cluster::has_failed(std::uint64_t run) {
   const std::scoped_lock lock(guard_);
-  return std::ranges::find(whys_, run, [](const auto& w) { return w.first; }) != whys_.end();
+  return failure_of(run) != nullptr;
 }
 
 void Cluster::listen() noexcept {

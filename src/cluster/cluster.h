@@ -139,6 +139,7 @@ class Cluster {
   void heed(const Notice& notice, std::vector<Ended>& ended);
   Ended fail(std::uint64_t run, const std::string& why);
   void over(std::uint64_t run);
+  const std::string* failure_of(std::uint64_t run) const;  // null: none is remembered
   std::string why(std::uint64_t run) const;
   static void tell_watched(const std::vector<Ended>& ended);
   void tell(std::uint64_t run, const std::string& text) noexcept;

@@ -31,10 +31,6 @@ constexpr const char* manifest = "manifest";
 constexpr std::size_t piece = 8 << 20;  // that is written at a time
 constexpr std::size_t large = 1 << 20;  // a part that is worth whole blocks
 
-[[noreturn]] void refuse(ErrorCode code, const fs::path& where, std::string_view why) {
-  throw Error(code, fmt::format("checkpoint: {}: {}", one_line(where.string()), why));
-}
-
 uLong sum(uLong before, std::string_view bytes) {
   return crc32_z(before, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size());
 }
@@ -84,14 +80,14 @@ Json write_file(const fs::path& folder, const std::string& name, std::string_vie
 std::string checked_file(const fs::path& folder, const Json& entry) {
   const std::string name = entry.at("name").get<std::string>();
   if (name.empty() || name.find('/') != std::string::npos)
-    refuse(ErrorCode::invalid_argument, folder, "its manifest names a file elsewhere");
+    refuse_at(ErrorCode::invalid_argument, folder, "its manifest names a file elsewhere");
   std::string bytes = host::read_file("checkpoint", (folder / name).string());
   const auto size = entry.at("bytes").get<std::uint64_t>();
   if (bytes.size() != size)
-    refuse(ErrorCode::data_loss, folder / name,
-           fmt::format("it has {} bytes, {} were written", bytes.size(), size));
+    refuse_at(ErrorCode::data_loss, folder / name,
+              fmt::format("it has {} bytes, {} were written", bytes.size(), size));
   if (sum_of(bytes) != entry.at("crc32").get<std::string>())
-    refuse(ErrorCode::data_loss, folder / name, "its checksum does not fit: it was changed");
+    refuse_at(ErrorCode::data_loss, folder / name, "its checksum does not fit: it was changed");
   return bytes;
 }
 
@@ -133,10 +129,10 @@ std::size_t index_from(const Json& json, std::size_t limit) {
 
 void sync_folder(const fs::path& folder) {
   const int handle = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (handle < 0) refuse(ErrorCode::unavailable, folder, std::strerror(errno));
+  if (handle < 0) refuse_at(ErrorCode::unavailable, folder, std::strerror(errno));
   const int failed = ::fsync(handle) == 0 ? 0 : errno;
   ::close(handle);
-  if (failed) refuse(ErrorCode::unavailable, folder, std::strerror(failed));
+  if (failed) refuse_at(ErrorCode::unavailable, folder, std::strerror(failed));
 }
 
 void write_manifest(const fs::path& file, const Json& json) {
@@ -150,12 +146,12 @@ Json read_manifest(const fs::path& file) {
   const std::string text = host::read_file("checkpoint", file.string());
   constexpr std::size_t sum = first_line.size(), body = sum + 33;
   if (!text.starts_with("postern checkpoint "))
-    refuse(ErrorCode::data_loss, file, "it is no manifest");
+    refuse_at(ErrorCode::data_loss, file, "it is no manifest");
   if (!text.starts_with(first_line))
-    refuse(ErrorCode::unimplemented, file, "it is of another version of Postern");
+    refuse_at(ErrorCode::unimplemented, file, "it is of another version of Postern");
   if (text.size() < body || text[body - 1] != '\n' ||
       text.substr(sum, 32) != digest(std::string_view(text).substr(body)))
-    refuse(ErrorCode::data_loss, file, "its checksum does not fit: it was changed or cut short");
+    refuse_at(ErrorCode::data_loss, file, "its checksum does not fit: it was changed or cut short");
   return Json::parse(std::string_view(text).substr(body));
 }
 
@@ -178,7 +174,7 @@ std::vector<std::uint64_t> all_numbers(const fs::path& folder) {
       out.push_back(number);
   }
   if (error && error != std::errc::no_such_file_or_directory)
-    refuse(ErrorCode::unavailable, folder, error.message());
+    refuse_at(ErrorCode::unavailable, folder, error.message());
   std::ranges::sort(out, std::greater());
   return out;
 }
@@ -260,7 +256,7 @@ void write_checkpoint(const fs::path& checkpoint, const Snapshot& snapshot) {
   std::error_code error;
   fs::remove_all(checkpoint, error);  // what a failure left
   if (!fs::create_directory(checkpoint, error))
-    refuse(ErrorCode::unavailable, checkpoint, error.message());
+    refuse_at(ErrorCode::unavailable, checkpoint, error.message());
   const Json json = write_files(checkpoint, snapshot, "");
   sync_folder(checkpoint);
   sync_folder(checkpoint.parent_path());
@@ -287,21 +283,22 @@ StoredCheckpoint read_checkpoint(const fs::path& checkpoint) try {
                              out.files[index_from(entry.at("file"), out.files.size())]);
     if (const Json& tape = process.at("recording"); !tape.is_null()) of.tape = mark_from(tape);
   }
-  if (out.processes.empty()) refuse(ErrorCode::invalid_argument, checkpoint, "it is of no process");
+  if (out.processes.empty())
+    refuse_at(ErrorCode::invalid_argument, checkpoint, "it is of no process");
   return out;
 } catch (const Json::exception& e) {
-  refuse(ErrorCode::invalid_argument, checkpoint, one_line(e.what()));
+  refuse_at(ErrorCode::invalid_argument, checkpoint, one_line(e.what()));
 } catch (const TypeError& e) {
-  refuse(ErrorCode::invalid_argument, checkpoint, e.what());
+  refuse_at(ErrorCode::invalid_argument, checkpoint, e.what());
 } catch (const std::out_of_range&) {
-  refuse(ErrorCode::invalid_argument, checkpoint, "its manifest names a file that it lacks");
+  refuse_at(ErrorCode::invalid_argument, checkpoint, "its manifest names a file that it lacks");
 }
 
 void remove_checkpoint(const fs::path& checkpoint) {
   std::error_code error;
   fs::remove(checkpoint / manifest, error);
   if (!error) fs::remove_all(checkpoint, error);
-  if (error) refuse(ErrorCode::unavailable, checkpoint, error.message());
+  if (error) refuse_at(ErrorCode::unavailable, checkpoint, error.message());
 }
 
 void sweep(const fs::path& folder) {
@@ -311,13 +308,21 @@ void sweep(const fs::path& folder) {
       remove_checkpoint(checkpoint);
 }
 
-FolderLock::FolderLock(const fs::path& folder) {
+void refuse_at(ErrorCode code, const fs::path& where, std::string_view why) {
+  throw Error(code, fmt::format("checkpoint: {}: {}", one_line(where.string()), why));
+}
+
+void make_folder(const fs::path& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
-  if (error) refuse(ErrorCode::unavailable, folder, error.message());
+  if (error) refuse_at(ErrorCode::unavailable, folder, error.message());
+}
+
+FolderLock::FolderLock(const fs::path& folder) {
+  make_folder(folder);
   const fs::path file = folder / "lock";
   handle_ = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  if (handle_ < 0) refuse(ErrorCode::unavailable, file, std::strerror(errno));
+  if (handle_ < 0) refuse_at(ErrorCode::unavailable, file, std::strerror(errno));
   struct flock lock {};
   lock.l_type = F_WRLCK;
   lock.l_whence = SEEK_SET;
@@ -327,10 +332,11 @@ FolderLock::FolderLock(const fs::path& folder) {
   static_cast<void>(::fcntl(handle_, F_GETLK, &holder));
   ::close(handle_);
   if (failed != EACCES && failed != EAGAIN)
-    refuse(ErrorCode::unavailable, file, std::strerror(failed));
-  refuse(ErrorCode::failed_precondition, folder,
-         fmt::format("another process ({}) writes checkpoints there; give each a folder of its own",
-                     holder.l_pid));
+    refuse_at(ErrorCode::unavailable, file, std::strerror(failed));
+  refuse_at(
+      ErrorCode::failed_precondition, folder,
+      fmt::format("another process ({}) writes checkpoints there; give each a folder of its own",
+                  holder.l_pid));
 }
 
 FolderLock::~FolderLock() { ::close(handle_); }

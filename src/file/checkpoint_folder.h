@@ -16,6 +16,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "file/safetensors.h"
@@ -110,6 +111,13 @@ void remove_checkpoint(const std::filesystem::path& checkpoint);
 
 /// Removes what killed processes left of checkpoints that never counted. For who has the lock.
 void sweep(const std::filesystem::path& folder);
+
+/// Throws Error about a folder or file of checkpoints.
+[[noreturn]] void refuse_at(ErrorCode code, const std::filesystem::path& where,
+                            std::string_view why);
+
+/// With those above it, where they are not there. Throws Error(unavailable).
+void make_folder(const std::filesystem::path& folder);
 
 /// A folder that this process alone writes to, while this lives. Made when it is not there.
 class FolderLock {

@@ -32,10 +32,6 @@ std::string of_this_job() {
   return fmt::format("{}{:016x}-", prefix, cluster ? cluster->job() : 0);
 }
 
-[[noreturn]] void refuse(ErrorCode code, const fs::path& folder, const std::string& why) {
-  throw Error(code, fmt::format("checkpoint: {}: {}", one_line(folder.string()), why));
-}
-
 class Gathering {
  public:
   Gathering(const fs::path& folder, const Together& together)
@@ -44,9 +40,7 @@ class Gathering {
         together_(together) {}
 
   void give(const Snapshot& snapshot) {
-    std::error_code error;
-    fs::create_directories(here_, error);
-    if (error) refuse(ErrorCode::unavailable, here_, error.message());
+    make_folder(here_);
     const Json piece = write_files(here_, snapshot, fmt::format("{}-", together_.rank));
     write_manifest(file("piece", together_.rank), piece);
   }
@@ -70,7 +64,7 @@ class Gathering {
     std::error_code error;
     fs::remove_all(to, error);  // what a failure left
     fs::rename(here_, to, error);
-    if (error) refuse(ErrorCode::unavailable, to, error.message());
+    if (error) refuse_at(ErrorCode::unavailable, to, error.message());
     sync_folder(folder_);
   }
 
@@ -81,7 +75,7 @@ class Gathering {
       return !fs::exists(here_);
     });
     if (checkpoint_numbers(folder_).empty())
-      refuse(ErrorCode::unavailable, here_, "somebody has taken it away");
+      refuse_at(ErrorCode::unavailable, here_, "somebody has taken it away");
   }
 
   void give_up(const std::string& why) noexcept {
@@ -104,9 +98,9 @@ class Gathering {
   void refuse_failed(int rank) const {
     if (!fs::exists(file("failed", rank))) return;
     const std::string why = host::read_file("checkpoint", file("failed", rank).string());
-    refuse(ErrorCode::unavailable, folder_,
-           fmt::format("process {} could not write its part: {}", rank,
-                       why.empty() ? "there is no room" : why));
+    refuse_at(ErrorCode::unavailable, folder_,
+              fmt::format("process {} could not write its part: {}", rank,
+                          why.empty() ? "there is no room" : why));
   }
 
   /// How much has come, in whatever unit.
@@ -144,11 +138,11 @@ class Gathering {
       const auto patience =
           failed ? std::min(together_.patience, after_failure) : together_.patience;
       if (Clock::now() > since + patience)
-        refuse(ErrorCode::deadline_exceeded, here_,
-               fmt::format("{}, and nothing has come for {} ms: {}", missing(), patience.count(),
-                           failed ? "its run has failed"
-                                  : "do all processes see this folder, and come to the tap as "
-                                    "often?"));
+        refuse_at(ErrorCode::deadline_exceeded, here_,
+                  fmt::format("{}, and nothing has come for {} ms: {}", missing(), patience.count(),
+                              failed ? "its run has failed"
+                                     : "do all processes see this folder, and come to the tap as "
+                                       "often?"));
       std::this_thread::sleep_for(pause);
     }
   }

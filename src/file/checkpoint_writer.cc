@@ -36,15 +36,7 @@ void CheckpointWriter::open() {
   std::scoped_lock lock(opening_);
   // Of several processes it may be for all of them, and then process 0 has the lock.
   if (clusters::Cluster::get().rank() == 0) return open_folder();
-  make_folder();
-}
-
-void CheckpointWriter::make_folder() const {
-  std::error_code error;
-  fs::create_directories(folder_, error);
-  if (error)
-    throw Error(ErrorCode::unavailable,
-                fmt::format("checkpoint: {}: {}", one_line(folder_.string()), error.message()));
+  make_folder(folder_);
 }
 
 void CheckpointWriter::open_folder() {
@@ -163,7 +155,7 @@ void CheckpointWriter::write(const Job& job) {
   if (leads)
     open_folder();
   else
-    make_folder();
+    make_folder(folder_);
   if (together)
     write_together(folder_, job.snapshot, [&] { return checkpoint_path(folder_, next_++); });
   else

@@ -42,7 +42,6 @@ class CheckpointWriter : public host::Background,
  private:
   using Lock = std::unique_lock<std::mutex>;
   void open_folder();
-  void make_folder() const;
   void work() noexcept;
   void write(const Job& job);
   void write_alone(const Snapshot& snapshot);
