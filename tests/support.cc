@@ -50,7 +50,7 @@ Ended run_program(const std::string& name, const std::vector<std::string>& argum
                   std::chrono::seconds limit) {
   const TemporaryFolder folder;
   const std::string out = folder.path() + "/out", err = folder.path() + "/err";
-  std::vector<std::string> words{std::string(POSTERN_TEST_PROGRAMS) + "/" + name};
+  std::vector<std::string> words{POSTERN_TEST_PROGRAMS "/" + name};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<std::string> settings = merged_environment(environment);
 
