@@ -87,6 +87,9 @@ struct ProgressOptions {
   std::ostream* stream = nullptr;  // default: std::cerr
   int width = 40;                  // of the bar
   double per_second = 10;          // at most so many updates; infinity: one for every step
+  /// Several processes have one bar, on process 0: it shows how far the slowest one is. The others
+  /// say so as they go, without a meeting, at most so often.
+  bool of_all_processes = false;
 };
 /// A progress bar of `total` steps. A first leaf that is an integer of rank 0 is the step (counted
 /// from 0), else firings are counted; further numbers are written behind the bar, by their paths.
@@ -146,6 +149,10 @@ class Histogram {
     std::uint64_t nan = 0, inf = 0;
   };
   POSTERN_API std::vector<Counts> counts() const;
+  /// The counts of all processes and devices, on process 0; see Stats::merged. Their bins span the
+  /// ranges of all; where a process's lay across one of them, its elements are shared out evenly.
+  POSTERN_API std::vector<Counts> merged(
+      std::chrono::milliseconds limit = std::chrono::seconds(60)) const;
   POSTERN_API std::uint64_t number() const;  // that no other Histogram of the process has
 
  private:
@@ -204,10 +211,14 @@ POSTERN_API void write_timeline(const std::string& file);
 
 struct ReportOptions {
   std::string title = "Postern report";
+  /// Process 0 writes what those of all processes have seen, as Stats::merged and Histogram::merged
+  /// have it, and the time of each; the others write nothing. All call it, as they call `merged`.
+  bool of_all_processes = false;
+  std::chrono::milliseconds limit = std::chrono::seconds(60);
 };
 /// Writes one page of HTML that needs nothing else: what living Stats and Histogram listeners have
 /// seen, as curves, histograms and tables, and where the recorded time went. Throws Error when the
-/// file cannot be written.
+/// file cannot be written, and what Stats::merged throws.
 POSTERN_API void report(const std::string& file, const ReportOptions& options = {});
 
 }  // namespace postern

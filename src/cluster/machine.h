@@ -25,6 +25,12 @@ struct Seat {
   std::atomic<std::uint64_t> notices{0};  // so many so far; the last ones are kept
   std::array<Notice, kept> notice;
   std::array<char, 256> site = {};  // where it was last; may be half written
+  struct Count {
+    std::atomic<std::uint64_t> what{0};  // see counts.h
+    std::atomic<std::int64_t> done{0};
+  };
+  std::array<Count, 16> counts;
+  std::uint64_t counted = 0;  // what it has counted so far; the last ones are kept
 };
 
 /// What goes before a piece of data.

@@ -3,10 +3,16 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+#include <functional>
 #include <map>
+#include <string_view>
 
+#include "cluster/cluster.h"
 #include "host/text_file.h"
 #include "host/timeline.h"
+#include "listen/merged.h"
 #include "listen/stats.h"
 #include "listen/summary.h"
 
@@ -78,7 +84,7 @@ std::string curves(const std::vector<listen::Series>& all) {
   return out + "</table>\n";
 }
 
-std::string histograms(const std::vector<listen::Histogram::Counts>& all) {
+std::string histograms(const std::vector<host::Histogrammed>& all) {
   if (all.empty()) return "";
   std::string out = "<h2>Histograms</h2><div class=\"grid2\">\n";
   for (const auto& h : all)
@@ -90,30 +96,74 @@ std::string histograms(const std::vector<listen::Histogram::Counts>& all) {
   return out + "</div>\n";
 }
 
-std::string times(const std::vector<host::timeline::Total>& totals, double seconds) {
+/// Where the time of a process went, in the order of `part_names`.
+constexpr std::array part_names{"compiling",
+                                "device",
+                                "callbacks",
+                                "collectives over processes",
+                                "deliveries of asynchronous taps",
+                                "waiting"};
+std::array<double, part_names.size()> parts_of(const std::vector<host::timeline::Total>& totals) {
   using host::timeline::Kind;
-  if (totals.empty())
-    return "<h2>Time</h2><p class=\"soft\">Nothing was recorded; record_timeline(true) or "
-           "POSTERN_TRACE starts it.</p>\n";
   std::map<Kind, double> sum;
   for (const auto& t : totals) sum[t.kind] += t.seconds;
   const double callbacks = sum[Kind::call] + sum[Kind::tap];
-  const std::pair<const char*, double> parts[] = {
-      {"compiling", sum[Kind::compile]},
-      {"device", std::max(sum[Kind::execute] - callbacks, 0.0)},
-      {"callbacks", callbacks},
-      {"deliveries of asynchronous taps", sum[Kind::delivery]},
-      {"waiting", sum[Kind::wait]}};
+  const double device = std::max(sum[Kind::execute] - callbacks - sum[Kind::meet], 0.0);
+  return {sum[Kind::compile],  device,         callbacks, sum[Kind::meet],
+          sum[Kind::delivery], sum[Kind::wait]};
+}
+
+/// The totals of all processes as one list, the longest first.
+std::vector<host::timeline::Total> added(const std::vector<host::Seen::Times>& times) {
+  std::map<std::pair<host::timeline::Kind, std::string>, host::timeline::Total> by_name;
+  for (const auto& [totals, seconds] : times)
+    for (const auto& t : totals) {
+      auto& all = by_name.try_emplace({t.kind, t.name}, host::timeline::Total{t.kind, t.name})
+                      .first->second;
+      all.count += t.count;
+      all.seconds += t.seconds;
+      all.longest = std::max(all.longest, t.longest);
+    }
+  std::vector<host::timeline::Total> out;
+  for (auto& [name, total] : by_name) out.push_back(std::move(total));
+  std::ranges::stable_sort(out, std::greater{}, &host::timeline::Total::seconds);
+  return out;
+}
+
+std::string parts_table(const std::vector<host::Seen::Times>& times) {
+  std::string out = "<table>";
+  if (times.size() > 1) {
+    out += "<tr><th>process</th>";
+    for (std::size_t p = 0; p < times.size(); ++p) out += fmt::format("<th colspan=2>{}</th>", p);
+    out += "</tr>\n";
+  }
+  for (std::size_t i = 0; i < part_names.size(); ++i) {
+    double most = 0;
+    std::string row = fmt::format("<tr><td>{}</td>", part_names[i]);
+    for (const auto& [totals, seconds] : times) {
+      const double took = parts_of(totals)[i];
+      most = std::max(most, took);
+      row += fmt::format("<td>{:.4g} s</td><td>{}</td>", took,
+                         host::bar_svg(seconds > 0 ? took / seconds : 0));
+    }
+    const bool rare = part_names[i] == std::string_view("collectives over processes");
+    if (!rare || most > 0) out += row + "</tr>\n";
+  }
+  return out + "</table>\n";
+}
+
+std::string time_spent(const std::vector<host::Seen::Times>& times) {
+  const auto totals = added(times);
+  if (totals.empty())
+    return "<h2>Time</h2><p class=\"soft\">Nothing was recorded; record_timeline(true) or "
+           "POSTERN_TRACE starts it.</p>\n";
   std::string out = fmt::format(
       "<h2>Time</h2><p class=\"soft\">{:.3g} s from the first event to the last. Device is "
       "executions without the callbacks in them; what "
-      "happens at the same time counts on each line.</p>\n<table>",
-      seconds);
-  for (const auto& [what, took] : parts)
-    out += fmt::format("<tr><td>{}</td><td>{:.4g} s</td><td>{}</td></tr>\n", what, took,
-                       host::bar_svg(seconds > 0 ? took / seconds : 0));
+      "happens at the same time counts on each line.</p>\n{}",
+      std::ranges::max(times, {}, &host::Seen::Times::seconds).seconds, parts_table(times));
   out +=
-      "</table>\n<h3>By name</h3><table><tr><th>name</th><th>kind</th><th>count</th><th>total "
+      "<h3>By name</h3><table><tr><th>name</th><th>kind</th><th>count</th><th>total "
       "ms</th><th>mean us</th><th>longest "
       "ms</th></tr>\n";
   constexpr std::size_t most = 40;
@@ -130,17 +180,24 @@ std::string times(const std::vector<host::timeline::Total>& totals, double secon
 }  // namespace
 
 void report(const std::string& file, const ReportOptions& options) {
-  const auto series = host::living_series();
-  const auto counts = host::living_histograms();
+  host::Seen seen{host::living_series(),
+                  host::living_histograms(),
+                  {{host::timeline::totals(), host::timeline::seconds_recorded()}}};
+  if (options.of_all_processes) {
+    seen = host::of_all("report", seen, options.limit);
+    if (clusters::rank_now() != 0) return;
+  }
   const std::string title = host::html_text(options.title);
+  const std::string whose =
+      seen.times.size() > 1 ? fmt::format(", {} processes", seen.times.size()) : "";
   const std::string page = fmt::format(
       "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
       "content=\"width=device-width\">"
       "<title>{}</title><style>{}</style></head><body>\n<h1>{}</h1>\n<p class=\"soft\">{} series, "
       "{} "
-      "histograms</p>\n{}{}{}</body></html>\n",
-      title, style, title, series.size(), counts.size(), curves(series), histograms(counts),
-      times(host::timeline::totals(), host::timeline::seconds_recorded()));
+      "histograms{}</p>\n{}{}{}</body></html>\n",
+      title, style, title, seen.series.size(), seen.histograms.size(), whose, curves(seen.series),
+      histograms(seen.histograms), time_spent(seen.times));
   host::write_text_file("report", file, page);
 }
 

@@ -9,6 +9,7 @@
 
 #include "core/check.h"
 #include "core/living.h"
+#include "listen/merged.h"
 #include "listen/summary.h"
 
 namespace postern {
@@ -80,6 +81,10 @@ void Stats::operator()(const TapInfo& info, std::span<const AnyView> leaves) con
 
 std::uint64_t Stats::number() const { return state_->number; }
 
+std::vector<Series> Stats::merged(std::chrono::milliseconds limit) const {
+  return host::of_all("stats().merged()", {.series = series()}, limit).series;
+}
+
 std::vector<Series> Stats::series() const {
   std::scoped_lock lock(state_->guard);
   return {state_->entries.begin(), state_->entries.end()};
@@ -98,10 +103,7 @@ std::string Stats::table() const {
 struct HistogramState {
   explicit HistogramState(int n) : bins(static_cast<std::size_t>(n)) {}
   ~HistogramState() { Living<HistogramState>::all().leave(this); }
-  struct Entry : Histogram::Counts {
-    int device = 0;
-    std::string transforms;
-  };
+  using Entry = host::Histogrammed;
   const std::size_t bins;
   std::mutex guard;
   std::vector<Entry> entries;
@@ -153,6 +155,16 @@ std::vector<Histogram::Counts> Histogram::counts() const {
   return {state_->entries.begin(), state_->entries.end()};
 }
 
+std::vector<Histogram::Counts> Histogram::merged(std::chrono::milliseconds limit) const {
+  host::Seen mine;
+  {
+    const std::scoped_lock lock(state_->guard);
+    mine.histograms = state_->entries;
+  }
+  const host::Seen all = host::of_all("histogram().merged()", std::move(mine), limit);
+  return {all.histograms.begin(), all.histograms.end()};
+}
+
 }  // namespace listen
 
 namespace host {
@@ -164,12 +176,10 @@ void each_series(const std::function<void(EntryOf, const listen::Series&)>& f) {
   });
 }
 
-void each_histogram(const std::function<void(EntryOf, const listen::Histogram::Counts&, int,
-                                             const std::string&)>& f) {
+void each_histogram(const std::function<void(EntryOf, const Histogrammed&)>& f) {
   Living<listen::HistogramState>::all().each([&](listen::HistogramState& s, std::uint64_t number) {
     std::scoped_lock lock(s.guard);
-    for (std::size_t i = 0; i < s.entries.size(); ++i)
-      f({number, i}, s.entries[i], s.entries[i].device, s.entries[i].transforms);
+    for (std::size_t i = 0; i < s.entries.size(); ++i) f({number, i}, s.entries[i]);
   });
 }
 
@@ -179,11 +189,9 @@ std::vector<listen::Series> living_series() {
   return out;
 }
 
-std::vector<listen::Histogram::Counts> living_histograms() {
-  std::vector<listen::Histogram::Counts> out;
-  each_histogram([&](EntryOf, const listen::Histogram::Counts& c, int, const std::string&) {
-    out.push_back(c);
-  });
+std::vector<Histogrammed> living_histograms() {
+  std::vector<Histogrammed> out;
+  each_histogram([&](EntryOf, const Histogrammed& h) { out.push_back(h); });
   return out;
 }
 

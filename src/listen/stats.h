@@ -22,13 +22,18 @@ struct ProgressNow {
   double seconds, left;  // left: nan while nothing is known
 };
 
+/// One leaf's counts, and where it was seen.
+struct Histogrammed : listen::Histogram::Counts {
+  int device = 0;
+  std::string transforms;
+};
+
 /// Calls f for each, where it is: the listener waits meanwhile, so f must not take long.
 void each_series(const std::function<void(EntryOf, const listen::Series&)>& f);
-void each_histogram(const std::function<void(EntryOf, const listen::Histogram::Counts&, int device,
-                                             const std::string& transforms)>& f);
+void each_histogram(const std::function<void(EntryOf, const Histogrammed&)>& f);
 void each_progress(const std::function<void(std::uint64_t listener, const ProgressNow&)>& f);
 
 std::vector<listen::Series> living_series();
-std::vector<listen::Histogram::Counts> living_histograms();
+std::vector<Histogrammed> living_histograms();
 
 }  // namespace postern::host

@@ -5,7 +5,10 @@
 #include <iostream>
 #include <mutex>
 
+#include "cluster/cluster.h"
+#include "cluster/counts.h"
 #include "core/check.h"
+#include "core/digest.h"
 #include "core/living.h"
 #include "listen/stats.h"
 #include "listen/summary.h"
@@ -66,6 +69,8 @@ struct ProgressState {
   using Clock = std::chrono::steady_clock;
   const std::int64_t total;
   const ProgressOptions options;
+  /// What all processes that have this bar call it.
+  const std::uint64_t what = fnv_1a(fmt::format("{} of {}", options.label, total)) | 1;
   std::mutex guard;
   std::int64_t done = 0;
   std::size_t width = 0;  // of what is on the line now
@@ -74,22 +79,30 @@ struct ProgressState {
 
   /// How long it has taken, and how long it will by that.
   double seconds() const { return std::chrono::duration<double>(Clock::now() - start).count(); }
-  double left(double so_far) const {
-    if (done <= 0) return std::numeric_limits<double>::quiet_NaN();
-    return so_far / static_cast<double>(done) *
-           static_cast<double>(std::max(total - done, std::int64_t{0}));
+  double left(std::int64_t at, double so_far) const {
+    if (at <= 0) return std::numeric_limits<double>::quiet_NaN();
+    return so_far / static_cast<double>(at) *
+           static_cast<double>(std::max(total - at, std::int64_t{0}));
+  }
+  /// How far the slowest process is, and which one that is where it is not this one.
+  std::pair<std::int64_t, std::string> slowest() const {
+    if (!options.of_all_processes) return {done, ""};
+    const std::vector<std::int64_t> counts = clusters::counts_of(what);
+    const auto least = std::ranges::min_element(counts);
+    if (least == counts.end() || *least >= done) return {done, ""};
+    return {*least, fmt::format(" (process {})", least - counts.begin())};
   }
   std::string line() const {
-    const double part =
-        std::clamp(static_cast<double>(done) / static_cast<double>(total), 0.0, 1.0);
+    const auto [at, whose] = slowest();
+    const double part = std::clamp(static_cast<double>(at) / static_cast<double>(total), 0.0, 1.0);
     const auto full = static_cast<std::size_t>(part * options.width);
     const double so_far = seconds();
     std::string out = options.label.empty() ? "" : options.label + " ";
     out += fmt::format("[{}{}] {}/{} {:.1f} s", std::string(full, '#'),
-                       std::string(static_cast<std::size_t>(options.width) - full, '.'), done,
-                       total, so_far);
-    if (done > 0 && done < total) out += fmt::format(", {:.1f} s left", left(so_far));
-    return out + numbers;
+                       std::string(static_cast<std::size_t>(options.width) - full, '.'), at, total,
+                       so_far);
+    if (at > 0 && at < total) out += fmt::format(", {:.1f} s left", left(at, so_far));
+    return out + whose + numbers;
   }
 };
 
@@ -114,6 +127,7 @@ void Progress::operator()(const TapInfo& info, std::span<const AnyView> leaves) 
   const bool last = s.done >= s.total;
   if (!last && now - s.shown < std::chrono::duration<double>(1 / s.options.per_second)) return;
   s.shown = now;
+  if (s.options.of_all_processes) clusters::say_count(s.what, s.done);
   s.numbers.clear();
   for (std::size_t i = counted; i < leaves.size(); ++i)
     if (leaves[i].rank() == 0)
@@ -122,6 +136,7 @@ void Progress::operator()(const TapInfo& info, std::span<const AnyView> leaves) 
                                    ? one_line(info.paths[i])
                                    : host::leaf_label(info.name, ""),
                                host::text_of(leaves[i], "", {}));
+  if (s.options.of_all_processes && clusters::rank_now() != 0) return;
   std::string text = s.line();
   const std::size_t width = std::exchange(s.width, last ? 0 : text.size());
   if (text.size() < width) text.append(width - text.size(), ' ');
@@ -138,7 +153,7 @@ void each_progress(const std::function<void(std::uint64_t, const ProgressNow&)>&
   Living<listen::ProgressState>::all().each([&](listen::ProgressState& s, std::uint64_t number) {
     std::scoped_lock lock(s.guard);
     const double so_far = s.seconds();
-    f(number, {s.options.label, s.numbers, s.done, s.total, so_far, s.left(so_far)});
+    f(number, {s.options.label, s.numbers, s.done, s.total, so_far, s.left(s.done, so_far)});
   });
 }
 

@@ -108,8 +108,7 @@ Json series_json(Told& told) {
 
 Json histograms_json(Told& told) {
   Json out = Json::array();
-  host::each_histogram([&](host::EntryOf of, const listen::Histogram::Counts& c, int device,
-                           const std::string& transforms) {
+  host::each_histogram([&](host::EntryOf of, const host::Histogrammed& c) {
     std::uint64_t elements = c.nan + c.inf;
     for (const std::uint64_t n : c.bins) elements += n;
     const Told::Entry entry{of.listener, of.entry};
@@ -121,8 +120,8 @@ Json histograms_json(Told& told) {
                    {"name", c.name},
                    {"path", c.path},
                    {"place", to_string(c.place)},
-                   {"device", device},
-                   {"transforms", transforms},
+                   {"device", c.device},
+                   {"transforms", c.transforms},
                    {"from", c.from},
                    {"to", c.to},
                    {"bins", c.bins},

@@ -124,6 +124,12 @@ class Stats(Listener):
     def table(self) -> str:
         """A line for each leaf."""
 
+    def merged(self, limit: float = 60.0) -> list[dict[str, Any]]:
+        """
+        As series(), over all processes and devices, on process 0; empty on the others.
+        All processes call it, after barrier(), at the same place among their runs.
+        """
+
 class FirstNonFinite(Listener):
     """Fails at the first element that is nan or infinite."""
 
@@ -136,7 +142,7 @@ class Progress(Listener):
     written behind the bar.
     """
 
-    def __init__(self, total: int, *, label: str = '', width: int = 40, per_second: float = 10.0) -> None: ...
+    def __init__(self, total: int, *, label: str = '', width: int = 40, per_second: float = 10.0, of_all_processes: bool = False) -> None: ...
 
 class Histogram(Listener):
     """Counts of elements by value."""
@@ -145,6 +151,11 @@ class Histogram(Listener):
 
     def counts(self) -> list[dict[str, Any]]:
         """A dict for each leaf: name, path, from, to, bins, nan, inf."""
+
+    def merged(self, limit: float = 60.0) -> list[dict[str, Any]]:
+        """
+        As counts(), over all processes and devices, on process 0; see Stats.merged.
+        """
 
 class Record(Listener):
     """

@@ -3,6 +3,9 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <chrono>
+
 #include "errors.h"
 #include "interpreter.h"
 
@@ -54,9 +57,9 @@ nb::dict summary_of(const listen::Summary& s) {
   return out;
 }
 
-nb::list series_of(const Of<listen::Stats>& stats) {
+nb::list list_of(const std::vector<listen::Series>& series) {
   nb::list out;
-  for (const listen::Series& s : stats.listener.series()) {
+  for (const listen::Series& s : series) {
     nb::dict one;
     one["name"] = s.name;
     one["path"] = s.path;
@@ -74,9 +77,9 @@ nb::list series_of(const Of<listen::Stats>& stats) {
   return out;
 }
 
-nb::list counts_of(const Of<listen::Histogram>& histogram) {
+nb::list list_of(const std::vector<listen::Histogram::Counts>& counts) {
   nb::list out;
-  for (const listen::Histogram::Counts& c : histogram.listener.counts()) {
+  for (const listen::Histogram::Counts& c : counts) {
     nb::dict one;
     one["name"] = c.name;
     one["path"] = c.path;
@@ -90,15 +93,29 @@ nb::list counts_of(const Of<listen::Histogram>& histogram) {
   return out;
 }
 
+/// What all processes have seen, which `limit` seconds are given to.
+template <class T>
+nb::list merged(const Of<T>& of, double limit) {
+  const std::chrono::duration<double, std::milli> wait(std::clamp(limit, 0.0, 1e9) * 1e3);
+  return list_of(guarded(
+      [&] { return of.listener.merged(std::chrono::round<std::chrono::milliseconds>(wait)); }));
+}
+
 void bind_watchers(nb::module_& m) {
   bind<listen::Stats>(m, "Stats", "Statistics of everything that it is shown.")
       .def("__init__", [](Of<listen::Stats>* self) { make(self); })
-      .def("series", &series_of, nb::sig("def series(self) -> list[dict[str, Any]]"),
-           "A dict for each leaf: name, path, device, transforms, firings, `last` and `all`\n"
-           "(count, nan, inf, min, max, mean), and `points`, pairs of a firing and its summary.")
+      .def(
+          "series", [](const Of<listen::Stats>& s) { return list_of(s.listener.series()); },
+          nb::sig("def series(self) -> list[dict[str, Any]]"),
+          "A dict for each leaf: name, path, device, transforms, firings, `last` and `all`\n"
+          "(count, nan, inf, min, max, mean), and `points`, pairs of a firing and its summary.")
       .def(
           "table", [](const Of<listen::Stats>& s) { return s.listener.table(); },
-          "A line for each leaf.");
+          "A line for each leaf.")
+      .def("merged", &merged<listen::Stats>, nb::arg("limit") = 60.0,
+           nb::sig("def merged(self, limit: float = 60.0) -> list[dict[str, Any]]"),
+           "As series(), over all processes and devices, on process 0; empty on the others.\n"
+           "All processes call it, after barrier(), at the same place among their runs.");
   bind<listen::FirstNonFinite>(m, "FirstNonFinite",
                                "Fails at the first element that is nan or infinite.")
       .def("__init__", [](Of<listen::FirstNonFinite>* self) { make(self); });
@@ -109,13 +126,15 @@ void bind_watchers(nb::module_& m) {
       .def(
           "__init__",
           [](Of<listen::Progress>* self, std::int64_t total, std::string label, int width,
-             double per_second) {
+             double per_second, bool of_all_processes) {
             make(self, total,
-                 listen::ProgressOptions{
-                     .label = std::move(label), .width = width, .per_second = per_second});
+                 listen::ProgressOptions{.label = std::move(label),
+                                         .width = width,
+                                         .per_second = per_second,
+                                         .of_all_processes = of_all_processes});
           },
           nb::arg("total"), nb::kw_only(), nb::arg("label") = "", nb::arg("width") = 40,
-          nb::arg("per_second") = 10.0);
+          nb::arg("per_second") = 10.0, nb::arg("of_all_processes") = false);
   bind<listen::Histogram>(m, "Histogram", "Counts of elements by value.")
       .def(
           "__init__",
@@ -123,8 +142,13 @@ void bind_watchers(nb::module_& m) {
             make(self, listen::HistogramOptions{.bins = bins});
           },
           nb::kw_only(), nb::arg("bins") = 64)
-      .def("counts", &counts_of, nb::sig("def counts(self) -> list[dict[str, Any]]"),
-           "A dict for each leaf: name, path, from, to, bins, nan, inf.");
+      .def(
+          "counts", [](const Of<listen::Histogram>& h) { return list_of(h.listener.counts()); },
+          nb::sig("def counts(self) -> list[dict[str, Any]]"),
+          "A dict for each leaf: name, path, from, to, bins, nan, inf.")
+      .def("merged", &merged<listen::Histogram>, nb::arg("limit") = 60.0,
+           nb::sig("def merged(self, limit: float = 60.0) -> list[dict[str, Any]]"),
+           "As counts(), over all processes and devices, on process 0; see Stats.merged.");
 }
 
 void bind_rows(nb::module_& m, const char* name, const char* text, listen::Rows::Format format) {

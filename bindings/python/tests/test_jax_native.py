@@ -3,6 +3,7 @@
 import csv
 import ctypes
 import os
+import subprocess
 import threading
 
 import jax
@@ -175,6 +176,8 @@ def test_listeners(tmp_path, capfd):
     assert series[".loss"]["firings"] == 3 and series[".loss"]["all"]["max"] == 4
     assert "train" in stats.table()
     assert sum(histogram.counts()[0]["bins"]) == 3
+    assert histogram.merged() == histogram.counts()  # of one process
+    assert stats.merged() == [{**s, "device": -1} for s in stats.series()]
     with open(tmp_path / "loss.csv") as file:
         read = list(csv.DictReader(file))
     assert [row["step"] for row in read] == ["0", "1", "2"]
@@ -226,6 +229,14 @@ def test_an_exported_program_runs_in_both_homes(tmp_path):
     text = postern.load_text(exported.mlir_module())
     assert text(np.float32([1, 2]))[0] == 64 * (3.5 ** 2 + 7 ** 2)
     postern.barrier()
+
+    # And in a process that has no Python, by pn::load.
+    calls = jax.jit(lambda x: pj.call("cc.sum", F32, x, x) + pj.call("cc.twice", like(x), x)[0])
+    file = tmp_path / "program.mlir"
+    file.write_bytes(jax.export.export(calls)(jax.ShapeDtypeStruct((2,), jnp.float32)).mlir_module_serialized)
+    command = [os.environ["COMMAND"], "run", file, "[1, 2]", "--library", os.environ["FUNCTIONS"], "--out", tmp_path]
+    subprocess.run(command, check=True, timeout=60)
+    assert np.load(tmp_path / "out0.npy") == 5 + 2
 
     failing = jax.export.export(jax.jit(lambda x: pj.call("cc.fails", F32, x, name="luck")))(F32)
     with pytest.raises(postern.CallbackError, match=r"call 'luck' at test_jax_native.py:\d+ on device 0: no luck"):

@@ -1,0 +1,17 @@
+// How far each process is with what all of them count: process 0 sees it while runs go on, without
+// a meeting. In the machine's memory it costs two stores, else a message that nobody waits for.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+namespace postern::clusters {
+
+/// This process is at `done` of it. `what` is a number that all processes have for it, not 0.
+/// Nothing where the process is alone.
+void say_count(std::uint64_t what, std::int64_t done) noexcept;
+
+/// On process 0 what each process said last of it, by rank; 0: nothing yet. Only the last few
+/// things that a process counts are kept.
+std::vector<std::int64_t> counts_of(std::uint64_t what);
+
+}  // namespace postern::clusters

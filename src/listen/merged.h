@@ -1,0 +1,31 @@
+// What listeners of all processes have seen, as one: each tells process 0, as bytes.
+#pragma once
+#include <postern/listen.h>
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "host/timeline.h"
+#include "listen/stats.h"
+
+namespace postern::host {
+
+/// What one process's listeners have seen, or all processes'.
+struct Seen {
+  std::vector<listen::Series> series{};
+  std::vector<Histogrammed> histograms{};
+  /// Where the recorded time went, by process.
+  struct Times {
+    std::vector<timeline::Total> totals;
+    double seconds = 0;
+  };
+  std::vector<Times> times{};
+};
+
+/// Of all processes, on process 0, and of all their devices; nothing on the others. Entries of
+/// several listeners that look alike are told apart by their order. All processes call it, and it
+/// throws what clusters::gather_on_first does.
+Seen of_all(const std::string& who, const Seen& mine, std::chrono::milliseconds limit);
+
+}  // namespace postern::host
