@@ -14,6 +14,7 @@
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 namespace pn = postern;
@@ -83,7 +84,50 @@ double call_alone() {
   return race({side}, times)[0];
 }
 
+/// What a sum over n ranks takes where each sends straight to each other one: `latency` for each
+/// piece that comes, and `by_byte` for what comes. Two ranks show both.
+class Model {
+ public:
+  void add(std::int64_t bytes, double ns) { seen_.push_back({static_cast<double>(bytes), ns}); }
+
+  /// For n of these. Arrays of at most 8 KiB go whole, others in two halves of a step.
+  double sum_of(std::int64_t bytes, int n) const {
+    const auto [latency, by_byte] = fitted();
+    const double others = n - 1, size = static_cast<double>(bytes);
+    if (bytes <= 8 << 10) return others * (latency + size * by_byte);
+    return 2 * others * (latency + size / n * by_byte);
+  }
+  void print() const {
+    const auto [latency, by_byte] = fitted();
+    line("model/latency", latency, "", 0, "of a piece, fitted to the sums above");
+    line("model/1MiB", by_byte * (1 << 20), "", 0, "of its bytes alone, fitted likewise");
+    for (const auto& [name, bytes] :
+         {std::pair{"4B", std::int64_t{4}}, std::pair{"1MiB", std::int64_t{1} << 20},
+          std::pair{"64MiB", std::int64_t{1} << 26}})
+      for (const int n : {4, 16, 128, 1024})
+        line("model/psum/" + std::string(name) + "/" + std::to_string(n), sum_of(bytes, n), "", 0,
+             "by the model, not measured");
+  }
+
+ private:
+  /// The line with the least squares of relative errors: of a + b x beside y, with weights 1 / y.
+  std::pair<double, double> fitted() const {
+    double ww = 0, wx = 0, xx = 0, w1 = 0, x1 = 0;
+    for (const auto& [x, y] : seen_) {
+      ww += 1 / (y * y);
+      wx += x / (y * y);
+      xx += x * x / (y * y);
+      w1 += 1 / y;
+      x1 += x / y;
+    }
+    const double by_byte = (ww * x1 - wx * w1) / (ww * xx - wx * wx);
+    return {std::max(0.0, (w1 - by_byte * wx) / ww), by_byte};
+  }
+  std::vector<std::pair<double, double>> seen_;
+};
+
 void sums(const pn::Mesh& mesh, double call) {
+  Model model;
   const auto sum = pn::shard_map([](Tensor v) { return pn::psum(v, "host"); }, mesh);
   const auto bare = [](std::int64_t count) -> Side {
     return [x = std::vector<float>(static_cast<std::size_t>(count)),
@@ -106,6 +150,7 @@ void sums(const pn::Mesh& mesh, double call) {
     const auto t = race({[&](std::int64_t) { loop(x).block_until_ready(); }, bare(count)}, times);
     line("psum/" + std::to_string(4 * count) + "B", t[0], "MPI_Allreduce", t[1],
          "a call takes " + std::to_string(static_cast<int>(call)) + " ns");
+    model.add(4 * count, t[0]);
   }
   const auto whole = pn::jit(sum);
   for (const auto& [name, bytes, times] :
@@ -118,10 +163,13 @@ void sums(const pn::Mesh& mesh, double call) {
     };
     const auto t = race({ours, bare(bytes / 4)}, times);
     line(std::string("psum/") + name, t[0], "MPI_Allreduce", t[1], "an execution each");
+    model.add(bytes, t[0]);
   }
+  model.print();
 }
 
-/// Heat in a plate that is a ring of ranks, `side` rows and columns each; one step.
+/// Heat in a plate that is a ring of ranks, `side` rows and columns each, with a row or column more
+/// on each side for what lies there; one step. In place, as in C.
 constexpr std::int64_t side = 512;
 Tensor heat_step(const Tensor& u) {
   std::vector<std::pair<int, int>> forth, back;
@@ -129,14 +177,23 @@ Tensor heat_step(const Tensor& u) {
     forth.emplace_back(i, (i + 1) % ranks);
     back.emplace_back((i + 1) % ranks, i);
   }
-  const Tensor before = pn::ppermute(pn::slice_axis(u, 0, side - 1, side), "host", forth),
-               after = pn::ppermute(pn::slice_axis(u, 0, 0, 1), "host", back);
-  const Tensor tall = pn::concatenate({before, u, after}, 0);
-  const auto row = [&](std::int64_t i) { return pn::slice_axis(tall, 0, i, i + side); };
-  const auto turned = [](const Tensor& x, std::int64_t by) {
-    return pn::concatenate({pn::slice_axis(x, 1, by, side), pn::slice_axis(x, 1, 0, by)}, 1);
+  const auto moved = [&](std::int64_t down, std::int64_t right) {
+    return pn::slice_axis(pn::slice_axis(u, 0, down, down + side), 1, right, right + side);
   };
-  return u + 0.2f * (row(0) + row(2) + turned(u, 1) + turned(u, side - 1) - 4.0f * u);
+  const Tensor middle = moved(1, 1);
+  const Tensor next =
+      middle + 0.2f * (moved(0, 1) + moved(2, 1) + moved(1, 0) + moved(1, 2) - 4.0f * middle);
+  const auto row = [&](std::int64_t i) { return pn::slice_axis(next, 0, i, i + 1); };
+  const auto column = [&](std::int64_t i) { return pn::slice_axis(next, 1, i, i + 1); };
+  const auto put = [](const Tensor& all, const Tensor& part, int down, int right) {
+    return pn::dynamic_update_slice(all, part, {down, right});
+  };
+  constexpr int edge = static_cast<int>(side) + 1;
+  Tensor v = put(u, next, 1, 1);
+  v = put(v, column(side - 1), 1, 0);
+  v = put(v, column(0), 1, edge);
+  v = put(v, pn::ppermute(row(side - 1), "host", forth), 0, 1);
+  return put(v, pn::ppermute(row(0), "host", back), edge, 1);
 }
 
 class PlateInC {
@@ -174,7 +231,7 @@ void halo(const pn::Mesh& mesh) {
             0, times, [](Tensor, Tensor v) { return heat_step(v); }, x);
       },
       mesh));
-  const Tensor x = pn::full(pn::type<float>({side, side}), 1.0f);
+  const Tensor x = pn::full(pn::type<float>({side + 2, side + 2}), 1.0f);
   PlateInC plate;
   const Side in_c = [&](std::int64_t n) {
     for (std::int64_t i = 0; i < n; ++i) plate.step();
