@@ -84,46 +84,39 @@ double call_alone() {
   return race({side}, times)[0];
 }
 
-/// What a sum over n ranks takes where each sends straight to each other one: `latency` for each
-/// piece that comes, and `by_byte` for what comes. Two ranks show both.
+/// What a sum over n ranks takes where each sends straight to each other one: a latency for each
+/// piece that comes, and a bandwidth, which is another one for arrays beyond the caches. Two ranks
+/// show both, for each size.
 class Model {
  public:
-  void add(std::int64_t bytes, double ns) { seen_.push_back({static_cast<double>(bytes), ns}); }
-
-  /// For n of these. Arrays of at most 8 KiB go whole, others in two halves of a step.
-  double sum_of(std::int64_t bytes, int n) const {
-    const auto [latency, by_byte] = fitted();
-    const double others = n - 1, size = static_cast<double>(bytes);
-    if (bytes <= 8 << 10) return others * (latency + size * by_byte);
-    return 2 * others * (latency + size / n * by_byte);
+  void add(const std::string& name, std::int64_t bytes, double ns) {
+    seen_.push_back({name, bytes, ns});
   }
   void print() const {
-    const auto [latency, by_byte] = fitted();
-    line("model/latency", latency, "", 0, "of a piece, fitted to the sums above");
-    line("model/1MiB", by_byte * (1 << 20), "", 0, "of its bytes alone, fitted likewise");
-    for (const auto& [name, bytes] :
-         {std::pair{"4B", std::int64_t{4}}, std::pair{"1MiB", std::int64_t{1} << 20},
-          std::pair{"64MiB", std::int64_t{1} << 26}})
+    line("model/latency", latency(), "", 0, "of a piece, as the shortest sum shows it");
+    for (const Seen& seen : seen_)
       for (const int n : {4, 16, 128, 1024})
-        line("model/psum/" + std::string(name) + "/" + std::to_string(n), sum_of(bytes, n), "", 0,
+        line("model/psum/" + seen.name + "/" + std::to_string(n), for_ranks(seen, n), "", 0,
              "by the model, not measured");
   }
 
  private:
-  /// The line with the least squares of relative errors: of a + b x beside y, with weights 1 / y.
-  std::pair<double, double> fitted() const {
-    double ww = 0, wx = 0, xx = 0, w1 = 0, x1 = 0;
-    for (const auto& [x, y] : seen_) {
-      ww += 1 / (y * y);
-      wx += x / (y * y);
-      xx += x * x / (y * y);
-      w1 += 1 / y;
-      x1 += x / y;
-    }
-    const double by_byte = (ww * x1 - wx * w1) / (ww * xx - wx * wx);
-    return {std::max(0.0, (w1 - by_byte * wx) / ww), by_byte};
+  struct Seen {
+    std::string name;
+    std::int64_t bytes;
+    double ns;
+  };
+  double latency() const { return seen_.front().ns; }
+  /// Arrays of at most 8 KiB go whole to every other rank. Of others each reduces a part and sends
+  /// what came of it, in two steps: 2 (n - 1) / n of the array go each way, twice as much as with
+  /// two ranks in the end.
+  double for_ranks(const Seen& seen, int n) const {
+    const double others = n - 1;
+    if (seen.bytes <= 8 << 10) return others * seen.ns;
+    const double by_bytes = std::max(0.0, seen.ns - 2 * latency());
+    return 2 * others * latency() + 2 * others / n * by_bytes;
   }
-  std::vector<std::pair<double, double>> seen_;
+  std::vector<Seen> seen_;
 };
 
 void sums(const pn::Mesh& mesh, double call) {
@@ -150,50 +143,49 @@ void sums(const pn::Mesh& mesh, double call) {
     const auto t = race({[&](std::int64_t) { loop(x).block_until_ready(); }, bare(count)}, times);
     line("psum/" + std::to_string(4 * count) + "B", t[0], "MPI_Allreduce", t[1],
          "a call takes " + std::to_string(static_cast<int>(call)) + " ns");
-    model.add(4 * count, t[0]);
+    model.add(std::to_string(4 * count) + "B", 4 * count, t[0]);
   }
-  const auto whole = pn::jit(sum);
+  // In place of its operand, as a training step has it: what a new result costs depends on whether
+  // the system has taken back the memory of the last one.
+  const auto whole = pn::jit(sum, {.donate = {0}});
   for (const auto& [name, bytes, times] :
        {std::tuple{"64KiB", std::int64_t{1} << 16, std::int64_t{200}},
         std::tuple{"1MiB", std::int64_t{1} << 20, std::int64_t{50}},
         std::tuple{"64MiB", std::int64_t{1} << 26, std::int64_t{3}}}) {
-    const Tensor x = pn::zeros(pn::type<float>({bytes / 4}));
+    Tensor x = pn::zeros(pn::type<float>({bytes / 4}));
     const Side ours = [&](std::int64_t n) {
-      for (std::int64_t i = 0; i < n; ++i) whole(x).block_until_ready();
+      for (std::int64_t i = 0; i < n; ++i) x = whole(x).block_until_ready();
     };
     const auto t = race({ours, bare(bytes / 4)}, times);
-    line(std::string("psum/") + name, t[0], "MPI_Allreduce", t[1], "an execution each");
-    model.add(bytes, t[0]);
+    line(std::string("psum/") + name, t[0], "MPI_Allreduce", t[1], "an execution each, in place");
+    model.add(name, bytes, t[0]);
   }
   model.print();
 }
 
-/// Heat in a plate that is a ring of ranks, `side` rows and columns each, with a row or column more
-/// on each side for what lies there; one step. In place, as in C.
+/// Heat in a plate that is a ring of ranks, `side` rows and columns each; one step. The block has a
+/// column more on each side, as the plate goes around, and beside it is the row of each neighbour.
 constexpr std::int64_t side = 512;
-Tensor heat_step(const Tensor& u) {
+using Block = std::tuple<Tensor, Tensor, Tensor>;
+Block heat_step(const Block& block) {
   std::vector<std::pair<int, int>> forth, back;
   for (int i = 0; i < ranks; ++i) {
     forth.emplace_back(i, (i + 1) % ranks);
     back.emplace_back((i + 1) % ranks, i);
   }
-  const auto moved = [&](std::int64_t down, std::int64_t right) {
-    return pn::slice_axis(pn::slice_axis(u, 0, down, down + side), 1, right, right + side);
+  const auto& [u, before, after] = block;
+  const Tensor above = pn::concatenate({before, pn::slice_axis(u, 0, 0, side - 1)}, 0),
+               below = pn::concatenate({pn::slice_axis(u, 0, 1, side), after}, 0);
+  const auto columns = [](const Tensor& x, std::int64_t from) {
+    return pn::slice_axis(x, 1, from, from + side);
   };
-  const Tensor middle = moved(1, 1);
-  const Tensor next =
-      middle + 0.2f * (moved(0, 1) + moved(2, 1) + moved(1, 0) + moved(1, 2) - 4.0f * middle);
-  const auto row = [&](std::int64_t i) { return pn::slice_axis(next, 0, i, i + 1); };
-  const auto column = [&](std::int64_t i) { return pn::slice_axis(next, 1, i, i + 1); };
-  const auto put = [](const Tensor& all, const Tensor& part, int down, int right) {
-    return pn::dynamic_update_slice(all, part, {down, right});
-  };
-  constexpr int edge = static_cast<int>(side) + 1;
-  Tensor v = put(u, next, 1, 1);
-  v = put(v, column(side - 1), 1, 0);
-  v = put(v, column(0), 1, edge);
-  v = put(v, pn::ppermute(row(side - 1), "host", forth), 0, 1);
-  return put(v, pn::ppermute(row(0), "host", back), edge, 1);
+  const Tensor middle = columns(u, 1);
+  const Tensor next = middle + 0.2f * (columns(above, 1) + columns(below, 1) + columns(u, 0) +
+                                       columns(u, 2) - 4.0f * middle);
+  const Tensor v = pn::concatenate(
+      {pn::slice_axis(next, 1, side - 1, side), next, pn::slice_axis(next, 1, 0, 1)}, 1);
+  return {v, pn::ppermute(pn::slice_axis(v, 0, side - 1, side), "host", forth),
+          pn::ppermute(pn::slice_axis(v, 0, 0, 1), "host", back)};
 }
 
 class PlateInC {
@@ -226,17 +218,19 @@ class PlateInC {
 void halo(const pn::Mesh& mesh) {
   constexpr std::int64_t times = 200;
   const auto loop = pn::jit(pn::shard_map(
-      [&](Tensor x) {
+      [&](Tensor u, Tensor before, Tensor after) {
         return pn::fori_loop(
-            0, times, [](Tensor, Tensor v) { return heat_step(v); }, x);
+            0, times, [](Tensor, Block now) { return heat_step(now); }, Block(u, before, after));
       },
       mesh));
-  const Tensor x = pn::full(pn::type<float>({side + 2, side + 2}), 1.0f);
+  const Tensor u = pn::full(pn::type<float>({side, side + 2}), 1.0f),
+               row = pn::full(pn::type<float>({1, side + 2}), 1.0f);
   PlateInC plate;
   const Side in_c = [&](std::int64_t n) {
     for (std::int64_t i = 0; i < n; ++i) plate.step();
   };
-  const auto t = race({[&](std::int64_t) { loop(x).block_until_ready(); }, in_c}, times);
+  const Side ours = [&](std::int64_t) { std::get<0>(loop(u, row, row)).block_until_ready(); };
+  const auto t = race({ours, in_c}, times);
   line("halo/" + std::to_string(ranks), t[0], "MPI_Sendrecv and a loop in C", t[1],
        "512 x 512 on each process, a row to each side");
 }
