@@ -59,6 +59,9 @@ def _named(fn: typing.Any, name: str | None) -> str:
     return name or str(fn if isinstance(fn, str) else getattr(fn, "__name__", type(fn).__name__))
 
 
+_LEAVES = (np.ndarray, np.generic)
+
+
 def _own(attributes: typing.Mapping[str, typing.Any] | None) -> tuple[tuple[str, typing.Any], ...]:
     """Attributes as XLA takes them."""
     for key, value in (attributes or {}).items():
@@ -86,9 +89,13 @@ def call(fn: Fn, result_shape_dtypes: typing.Any, *args: typing.Any, effect: str
         raise TypeError("postern.jax: attributes are for registered functions and capsules; give others theirs by functools.partial")
     operands, structure = jax.tree.flatten(args)
     types, wanted = types_of("result_shape_dtypes", result_shape_dtypes)
+    takes_leaves, gives_leaf = jax.tree_util.all_leaves(args), jax.tree_util.treedef_is_leaf(wanted)
 
     def enter(leaves: list[typing.Any], info: dict[str, typing.Any]) -> typing.Any:
-        made, got = jax.tree.flatten(typing.cast(typing.Any, fn)(*jax.tree.unflatten(structure, leaves), **info))
+        made = typing.cast(typing.Any, fn)(*(leaves if takes_leaves else jax.tree.unflatten(structure, leaves)), **info)
+        if gives_leaf and isinstance(made, _LEAVES):  # trees take a microsecond
+            return (made,)
+        made, got = jax.tree.flatten(made)
         if got != wanted:
             raise TypeError(f"the function must return {wanted}, it returned {got}")
         return tuple(made)
