@@ -58,6 +58,13 @@ TEST_F(Foreign, JaxProgramsGiveWhatJaxComputes) {  // IR: programs of other fram
     const Loaded program = load(folder + name);
     EXPECT_TRUE(program.required_functions().empty());
     const Tensors results = program.run(waves(program));
+    // A decomposition's error is relative to the norms of what comes of it, also where the result
+    // is a residual, and where it falls differs between processors.
+    double scale = 1;
+    if (name.starts_with("linalg"))
+      for (const Tensor& r : results)
+        for (const double x : convert(r, DType::f64).to_vector<double>())
+          if (std::isfinite(x)) scale = std::max(scale, std::abs(x));
     std::size_t result = 0, at = 0;
     std::vector<double> numbers;
     for (std::string word; words >> word;) {
@@ -72,7 +79,7 @@ TEST_F(Foreign, JaxProgramsGiveWhatJaxComputes) {  // IR: programs of other fram
       if (std::isnan(wanted))
         EXPECT_TRUE(std::isnan(numbers[at])) << "result " << result - 1 << " element " << at;
       else if (std::isfinite(wanted))
-        EXPECT_NEAR(numbers[at], wanted, 1e-5 * std::max(1.0, std::abs(wanted)))
+        EXPECT_NEAR(numbers[at], wanted, 1e-5 * std::max(scale, std::abs(wanted)))
             << "result " << result - 1 << " element " << at;
       else
         EXPECT_EQ(numbers[at], wanted) << "result " << result - 1 << " element " << at;
