@@ -103,7 +103,8 @@ constexpr std::array part_names{"compiling",
                                 "collectives over processes",
                                 "deliveries of asynchronous taps",
                                 "waiting"};
-std::array<double, part_names.size()> parts_of(const std::vector<host::timeline::Total>& totals) {
+using Parts = std::array<double, part_names.size()>;
+Parts parts_of(const std::vector<host::timeline::Total>& totals) {
   using host::timeline::Kind;
   std::map<Kind, double> sum;
   for (const auto& t : totals) sum[t.kind] += t.seconds;
@@ -137,11 +138,13 @@ std::string parts_table(const std::vector<host::Seen::Times>& times) {
     for (std::size_t p = 0; p < times.size(); ++p) out += fmt::format("<th colspan=2>{}</th>", p);
     out += "</tr>\n";
   }
+  std::vector<Parts> parts;
+  for (const auto& [totals, seconds] : times) parts.push_back(parts_of(totals));
   for (std::size_t i = 0; i < part_names.size(); ++i) {
     double most = 0;
     std::string row = fmt::format("<tr><td>{}</td>", part_names[i]);
-    for (const auto& [totals, seconds] : times) {
-      const double took = parts_of(totals)[i];
+    for (std::size_t p = 0; p < times.size(); ++p) {
+      const double took = parts[p][i], seconds = times[p].seconds;
       most = std::max(most, took);
       row += fmt::format("<td>{:.4g} s</td><td>{}</td>", took,
                          host::bar_svg(seconds > 0 ? took / seconds : 0));
