@@ -98,7 +98,7 @@ Ssa Lowering::bytes_constant(const Type& type, const void* data) {
 
 void Lowering::set_known(Ssa value, const Known& known) {
   if (known_.size() <= static_cast<std::size_t>(value.id))
-    known_.resize(static_cast<std::size_t>(next_));
+    known_.resize(2 * static_cast<std::size_t>(next_));
   known_[static_cast<std::size_t>(value.id)] = known;
 }
 
@@ -116,20 +116,22 @@ const Number* Lowering::every_element(const Equation& e, std::size_t i) const {
 /// XLA also makes constants of what is none, as x - x: what ends the process, or is wrong in all of
 /// its passes, is hidden whatever the operands are.
 bool Lowering::folds_wrongly(const Equation& e) const {
-  if (e.operands.empty() || effect_of(e) != Effect::pure ||
-      (e.params && !programs_of(*e.params).empty()))
-    return false;
+  if (e.operands.empty()) return false;
+  bool constant = true;
+  for (std::size_t i = 0; i < e.operands.size() && constant; ++i) constant = known(e, i).constant;
   const std::string_view hlo = text_or(e.primitive->hlo, "");
+  const bool divides = hlo == "divide" || hlo == "remainder";
+  // What holds for most operations comes first.
+  if (!constant && !divides && hlo != "count_leading_zeros") return false;
+  if (effect_of(e) != Effect::pure || (e.params && !programs_of(*e.params).empty())) return false;
   if (hlo == "count_leading_zeros") return true;
   // XLA multiplies by 1 / z instead, which is nan where z has an infinite part.
   if (hlo == "divide" && is_complex(operand_type(e, 0).dtype) && known(e, 1).constant) return true;
-  if ((hlo == "divide" || hlo == "remainder") && is_integer(operand_type(e, 0).dtype)) {
+  if (divides && is_integer(operand_type(e, 0).dtype)) {
     const Number* divisor = every_element(e, 1);
     if (!divisor || is_zero(*divisor)) return true;
   }
-  for (std::size_t i = 0; i < e.operands.size(); ++i)
-    if (!known(e, i).constant) return false;
-  return !moves_only(e);
+  return constant && !moves_only(e);
 }
 
 }  // namespace postern

@@ -217,7 +217,7 @@ Ssa Lowering::latest(Ssa value) const {
 }
 
 void Lowering::mark_read(Ssa value) {
-  if (read_.size() <= at(value.id)) read_.resize(static_cast<std::size_t>(next_), false);
+  if (read_.size() <= at(value.id)) read_.resize(2 * static_cast<std::size_t>(next_), false);
   read_[at(value.id)] = true;
 }
 
@@ -315,7 +315,11 @@ void Lowering::equations(const Program& program) {
 }
 
 void Lowering::equations(std::span<const Equation> equations) {
-  for (const Equation* e : starts_first(equations)) equation(*e);
+  if (!waits_in(equations)) {
+    for (const Equation& e : equations) equation(e);
+  } else {
+    for (const Equation* e : starts_first(equations)) equation(*e);
+  }
 }
 
 std::vector<Ssa> Lowering::inlined(const Program& program, std::span<const Ssa> inputs) {

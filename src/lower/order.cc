@@ -1,6 +1,7 @@
 // Started calls come early.
 #include "lower/order.h"
 
+#include <algorithm>
 #include <set>
 
 #include "core/primitive.h"
@@ -65,6 +66,11 @@ class Order {
 };
 
 }  // namespace
+
+bool waits_in(std::span<const Equation> equations) {
+  return std::ranges::any_of(equations,
+                             [](const Equation& e) { return has_role(e, SiteSpec::Role::wait); });
+}
 
 std::vector<const Equation*> starts_first(std::span<const Equation> equations) {
   return Order(equations).take();
