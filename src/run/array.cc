@@ -214,7 +214,8 @@ pjrt::Buffer seen_on(const DeviceValue& from, std::shared_ptr<const void> owner,
   return view;
 }
 
-pjrt::Buffer* on_lane(const Tensor& tensor, Lane& lane, std::shared_ptr<const void>& keep) {
+pjrt::Buffer* on_lane(const Tensor& tensor, Lane& lane, std::shared_ptr<const void>& keep,
+                      StagedOperands* staged) {
   const std::shared_ptr<const Value>& pointer = Access::pointer(tensor);
   check(pointer != nullptr, "an argument is an empty Tensor, one that was never given a value");
   refuse_donated(*pointer);
@@ -248,6 +249,8 @@ pjrt::Buffer* on_lane(const Tensor& tensor, Lane& lane, std::shared_ptr<const vo
   if (pjrt::Buffer* const buffer = here()) [[likely]]
     return buffer;
   if (!host.was_sent.load(std::memory_order_acquire)) {
+    if (staged)
+      if (pjrt::Buffer* const buffer = staged->stage(host, lane)) return buffer;
     std::scoped_lock lock(host.guard);
     if (!host.on_device) {
       host.on_device = std::make_shared<DeviceValue>(

@@ -106,8 +106,9 @@ int device_for(std::span<const Tensor* const> tensors);
 void check_device(int device);
 
 /// The tensor's array on `lane`, sent there if need be. Throws TypeError for traced and empty
-/// tensors. The result lives as long as `keep`.
-pjrt::Buffer* on_lane(const Tensor& tensor, Lane& lane, std::shared_ptr<const void>& keep);
+/// tensors. The result lives as long as `keep` and `staged`, if that is given and is the way.
+pjrt::Buffer* on_lane(const Tensor& tensor, Lane& lane, std::shared_ptr<const void>& keep,
+                      StagedOperands* staged = nullptr);
 
 /// The tensor's row-major bytes, seen where they are if that is host memory, as long as `keep`
 /// lives.

@@ -253,6 +253,7 @@ struct CompiledProgram::Arguments {
   std::vector<std::shared_ptr<const void>> keep;
   Runs pending;  // whose failure would be this run's too
   Donation donation;
+  StagedOperands staged;
 
   /// `queued`: the runs being queued on the lane when this one is the only one.
   std::span<PJRT_Buffer* const> collect(const CompiledProgram& program,
@@ -265,7 +266,7 @@ struct CompiledProgram::Arguments {
       const Tensor& t = input < program.arguments_ ? *arguments[input]
                                                    : program.captures_[input - program.arguments_];
       std::shared_ptr<const void> held;
-      buffers[i] = on_lane(t, lane, held)->handle();
+      buffers[i] = on_lane(t, lane, held, program.takes(i) ? nullptr : &staged)->handle();
       if (held) keep.push_back(std::move(held));
       add_pending(*Access::value(t), pending);
       if (program.takes(i)) donation.take(Access::pointer(t), i, lane.dispatching.load() <= queued);
@@ -369,6 +370,7 @@ void CompiledProgram::run_plain(std::span<const Tensor* const> arguments,
                        {.device = named, .complete = &complete, .keep = buffers.donation.kept()});
     buffers.donation.stands();
     ready = complete.is_ready();
+    buffers.staged.settle(lane, complete, ready);
     if (timed || !ready)
       follow(complete, host::timeline::Kind::execute, host::timeline::module_name(module_->text),
              device, start);
@@ -449,6 +451,7 @@ void CompiledProgram::run_calling(std::span<const Tensor* const> arguments,
     }
   }
   const bool ended = RunRecord::finish(record, {&complete, 1});
+  buffers.staged.settle(lane, complete, ended);
   if (ended && record && record->outcome() != host::Outcome::done) {
     for (PJRT_Buffer* b : out.span()) pjrt::Buffer(executable->api(), b);
     record->rethrow();

@@ -12,6 +12,7 @@
 
 #include "host/waits.h"
 #include "platform/platform.h"
+#include "run/staging.h"
 
 namespace postern::run {
 
@@ -37,6 +38,7 @@ struct alignas(64) Lane {  // what is written for one is not beside what is read
   std::atomic<int> dispatching{
       0};  // runs without calls between looking at `taken` and being queued
   std::shared_ptr<RunRecord> idle;  // for the next run; belongs to who has taken the lane
+  Staging staging;
 };
 
 /// Lanes of one client, one for each device of a program that XLA cut, in the order of its devices.

@@ -1,0 +1,94 @@
+#include "run/staging.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#include "run/runtime.h"
+
+namespace postern::run {
+
+std::unique_ptr<Staged> Staging::take(const Type& type, const void* bytes) {
+  const std::scoped_lock lock(guard_);
+  const auto found = std::ranges::find_if(kept_, [&](const std::unique_ptr<Staged>& s) {
+    return s->type == type && (bytes ? s->bytes == bytes && s->lent : !s->lent);
+  });
+  if (found == kept_.end()) return nullptr;
+  std::unique_ptr<Staged> out = std::move(*found);
+  kept_.erase(found);
+  return out;
+}
+
+void Staging::give_back(std::unique_ptr<Staged> staged) {
+  std::unique_ptr<Staged> oldest;  // goes outside of the lock
+  const std::scoped_lock lock(guard_);
+  if (kept_.size() == most_kept) {
+    oldest = std::move(kept_.front());
+    kept_.erase(kept_.begin());
+  }
+  kept_.push_back(std::move(staged));
+}
+
+namespace {
+
+constexpr std::size_t seen_in_place = 4096,  // bytes from which on that is cheaper than a copy
+    most_copied = 16384;                     // bytes that take less time than a new buffer
+
+bool is_aligned(const void* bytes) { return reinterpret_cast<std::uintptr_t>(bytes) % 64 == 0; }
+
+std::unique_ptr<Staged> staged_over(void* bytes, bool lent, const Type& type, const Lane& lane,
+                                    void (*on_delete)(void*, void*), void* user) {
+  return std::make_unique<Staged>(
+      type, bytes, lent,
+      Runtime::get()
+          .client(lane.client)
+          .view_of_device(bytes, type.dtype, type.dims, lane.handle, on_delete, user));
+}
+
+std::unique_ptr<Staged> with_memory(const Type& type, const Lane& lane) {
+  auto memory = std::make_unique<std::shared_ptr<void>>(detail::aligned_bytes(type.byte_size()));
+  std::unique_ptr<Staged> out = staged_over(
+      memory->get(), false, type, lane,
+      [](void*, void* user) { delete static_cast<std::shared_ptr<void>*>(user); }, memory.get());
+  static_cast<void>(memory.release());  // its on_delete frees it
+  return out;
+}
+
+}  // namespace
+
+pjrt::Buffer* StagedOperands::stage(const detail::HostValue& value, Lane& lane) {
+  const Type& type = value.type;
+  const std::size_t size = type.byte_size();
+  const bool in_place = size >= seen_in_place && is_aligned(value.data.get());
+  if (size == 0 || (!in_place && size > most_copied) || bit_width(type.dtype) < 8 ||
+      !Runtime::get().platform().on_host ||
+      value.was_staged.exchange(true, std::memory_order_relaxed))
+    return nullptr;
+  std::unique_ptr<Staged> staged;
+  if (in_place) {
+    void* const bytes = const_cast<void*>(value.data.get());
+    if (!held_) held_ = std::make_unique<Held>();
+    held_->push_back(value.data);
+    staged = lane.staging.take(type, bytes);
+    if (!staged) staged = staged_over(bytes, true, type, lane, nullptr, nullptr);
+  } else {
+    staged = lane.staging.take(type);
+    if (!staged) staged = with_memory(type, lane);
+    std::memcpy(staged->bytes, value.data.get(), size);
+  }
+  list_.push_back(std::move(staged));
+  return &list_.back()->buffer;
+}
+
+void StagedOperands::settle(Lane& lane, const pjrt::Event& complete, bool over) {
+  if (over) {
+    for (std::unique_ptr<Staged>& s : list_) lane.staging.give_back(std::move(s));
+  } else if (held_) {  // not to be freed by us, whatever fails from here on
+    complete.on_ready(
+        [](void* user, const pjrt::Failure*) noexcept { delete static_cast<Held*>(user); },
+        held_.release());
+  }
+  list_.clear();
+}
+
+}  // namespace postern::run
