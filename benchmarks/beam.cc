@@ -13,14 +13,14 @@ namespace pn = postern;
 #ifdef POSTERN_BENCH_EBIN
 namespace {
 
-constexpr std::int64_t steps = 1000, started = 64;  // a run has so many calls open at most
+constexpr std::int64_t calls_of_a_run = 1000, started = 64;  // a run has so many calls open at most
 
 /// A loop of calls of `name` with what the argument holds; results as the operand, or one number.
 void save(const std::filesystem::path& file, const std::string& name, std::int64_t size,
           bool number) {
   const auto loop = pn::jit([&](pn::Tensor x) {
     return pn::fori_loop(
-        0, steps,
+        0, calls_of_a_run,
         [&](pn::Tensor, pn::Tensor y) {
           const pn::Type out = number ? pn::type<float>({1}) : y.type();
           const pn::Tensor got =
@@ -63,7 +63,7 @@ void beam(Report& report) {
   report.add_output_of(
       "POSTERN_NIF='" POSTERN_BENCH_NIF "' COPYING_NIF='" POSTERN_BENCH_COPYING
       "' elixir -pa '" POSTERN_BENCH_EBIN "' '" POSTERN_BENCH_FOLDER "/beam/side.exs' '" +
-      folder.string() + "' " + std::to_string(steps) + " " + std::to_string(started));
+      folder.string() + "' " + std::to_string(calls_of_a_run) + " " + std::to_string(started));
   std::filesystem::remove_all(folder);
 }
 #else

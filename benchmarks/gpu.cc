@@ -12,7 +12,7 @@ namespace pn = postern;
 
 namespace {
 
-constexpr std::int64_t steps = 1000;
+constexpr std::int64_t loop_steps = 1000;
 
 /// Nanoseconds for a step of a loop, less those of the loop without what is measured.
 template <class F>
@@ -20,7 +20,7 @@ double per_step(std::int64_t elements, F f) {
   auto loop = [&](auto body) {
     return pn::jit([=](pn::Tensor x) {
       return pn::fori_loop(
-          0, steps, [=](pn::Tensor, pn::Tensor v) { return body(v + 1.0f); }, x);
+          0, loop_steps, [=](pn::Tensor, pn::Tensor v) { return body(v + 1.0f); }, x);
     });
   };
   const auto with = loop(f), without = loop([](pn::Tensor v) { return v; });
@@ -33,7 +33,7 @@ double per_step(std::int64_t elements, F f) {
   run(with)(1), run(without)(1);
   const auto ns = race({run(with), run(without)}, 9, 50);
   pn::barrier();
-  return (ns[0] - ns[1]) / static_cast<double>(steps);
+  return (ns[0] - ns[1]) / static_cast<double>(loop_steps);
 }
 
 }  // namespace

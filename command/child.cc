@@ -65,6 +65,8 @@ void forget(pid_t id) {
   for (std::atomic<pid_t>& group : groups) group.compare_exchange_strong(id, 0);
 }
 
+}  // namespace
+
 class Child {
  public:
   Child(const std::string& command, const std::string& attributes, const std::atomic<bool>& over)
@@ -195,8 +197,6 @@ class Child {
   std::string inbox_;
   std::size_t taken_ = 0;
 };
-
-}  // namespace
 
 namespace {
 

@@ -8,6 +8,11 @@
 
 namespace postern::blocks {
 
+template <class Config>
+const Config& config_of(const void* config) {
+  return *static_cast<const Config*>(config);
+}
+
 /// Rules of a block that knows better than its default: formulas, in ordinary operations and other
 /// blocks. Such a block takes operands with any number of leading axes; they all have the same
 /// ones.

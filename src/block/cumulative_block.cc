@@ -13,9 +13,8 @@ namespace postern {
 
 namespace {
 
+using blocks::config_of;
 using blocks::Rules;
-
-const Cumulative& config_of(const void* config) { return *static_cast<const Cumulative*>(config); }
 
 extern const Rules cumulative_rules, cumsum_rules;
 
@@ -30,20 +29,23 @@ Tensor bind(const Cumulative& c, const Tensor& x) {
 }
 
 /// The axis counts from the end, where a batch changes nothing.
-Tensors apply_rule(const void* config, TensorSpan x) { return {bind(config_of(config), x[0])}; }
+Tensors apply_rule(const void* config, TensorSpan x) {
+  return {bind(config_of<Cumulative>(config), x[0])};
+}
 
 Jvp jvp_rule(const void* config, TensorSpan x, TensorSpan dx) {
-  const Cumulative& c = config_of(config);
+  const Cumulative& c = config_of<Cumulative>(config);
   return {{bind(c, x[0])},
           {cumulative_tangent(cumulative_primitive(c.kind), x[0], dx[0], c.axis + x[0].rank(),
                               c.reverse)}};
 }
 
 Jvp cumsum_jvp(const void* config, TensorSpan x, TensorSpan dx) {
-  return {{bind(config_of(config), x[0])}, {bind(config_of(config), dx[0])}};
+  return {{bind(config_of<Cumulative>(config), x[0])},
+          {bind(config_of<Cumulative>(config), dx[0])}};
 }
 Tensors cumsum_transpose(const void* config, TensorSpan ct, TensorSpan) {
-  Cumulative c = config_of(config);
+  Cumulative c = config_of<Cumulative>(config);
   c.reverse = !c.reverse;
   return {bind(c, ct[0])};
 }

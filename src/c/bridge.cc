@@ -19,8 +19,6 @@
 
 namespace postern::c {
 
-namespace {
-
 using namespace std::chrono_literals;
 
 struct Request {
@@ -297,7 +295,6 @@ class Bridge {
   host::Lookout requests_, answers_;
 };
 
-}  // namespace
 }  // namespace postern::c
 
 using namespace postern;

@@ -81,6 +81,13 @@ inline const Primitive& scan_primitive(bool taped) {
 /// own. Gives the captures.
 Tensors join_captures(std::vector<Closed>& programs);
 
+/// The types of both, one after the other.
+inline Types joined_types(TensorSpan a, TensorSpan b) {
+  Types out = types_of(a);
+  append(out, types_of(b));
+  return out;
+}
+
 /// Types with an axis of that extent in front, and of one slice along the first axis.
 Type stacked_type(const Type& type, std::int64_t length);
 Type slice_type_of(const Type& type);

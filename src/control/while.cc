@@ -80,12 +80,6 @@ Tensors bind_while(WhileParams p, const Closed& condition, const Closed& body,
 
 namespace {
 
-Types joined_types(TensorSpan a, TensorSpan b) {
-  Types out = types_of(a);
-  append(out, types_of(b));
-  return out;
-}
-
 // Constants of the body may move; the condition sees values only. A part of the carry that starts
 // without a tangent may get one in some step, so the body is traced until no step adds one.
 // Afterwards the results are those of the loop, in its order: carry, and of one that is taped the

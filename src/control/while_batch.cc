@@ -9,18 +9,12 @@ namespace postern {
 
 namespace {
 
-Types joined_types(TensorSpan a, TensorSpan b) {
-  Types out = types_of(a);
-  append(out, types_of(b));
-  return out;
-}
-
 void refuse_ordered(const Program& condition) {
   for (const Equation& e : condition.equations) {
     if (e.primitive->site) {
       const SiteSpec& s = *e.primitive->site(e.params.get());
       PlaceScope::Replace at(s.place);
-      check(s.kind == SiteSpec::Kind::tap || s.effect != Effect::ordered,
+      check(s.is_tap() || s.effect != Effect::ordered,
             "vmap: call '{}' with an ordered effect decides when a while_loop ends, and under vmap "
             "each element ends at its own time: no "
             "order would be right. Make "

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/check.h"
+#include "core/sharding.h"
 
 namespace postern {
 
@@ -24,18 +25,6 @@ std::vector<std::string> names_across(const Sharding& s, std::size_t axis) {
         "{}: axis '{}' is one of processes and must come before '{}', one of devices",
         to_string(s.spec()), late == names.end() ? "" : *late, end == names.end() ? "" : *end);
   return {names.begin(), end};
-}
-
-/// Which of the pieces that these axes make the process at `place` has, and how many there are.
-std::pair<std::int64_t, std::int64_t> piece(const Mesh& mesh, const std::vector<std::string>& names,
-                                            const std::vector<std::int64_t>& place) {
-  std::int64_t index = 0, count = 1;
-  for (const std::string& name : names) {
-    const auto axis = std::ranges::find(mesh.axes(), name, &MeshAxis::name);
-    index = index * axis->size + place[static_cast<std::size_t>(axis - mesh.axes().begin())];
-    count *= axis->size;
-  }
-  return {index, count};
 }
 
 /// Where a process is, by axis of the mesh; along axes of devices: 0.
@@ -77,7 +66,7 @@ std::vector<IndexRange> part_of_process(const Sharding& sharding, const Dims& wh
   const std::vector<std::int64_t> place = place_of_process(sharding.mesh(), rank);
   std::vector<IndexRange> out;
   for (std::size_t i = 0; i < whole.size(); ++i) {
-    const auto [index, count] = piece(sharding.mesh(), names_across(sharding, i), place);
+    const auto [index, count] = piece_at(sharding.mesh(), names_across(sharding, i), place);
     out.push_back({index * (whole[i] / count), (index + 1) * (whole[i] / count)});
   }
   return out;
@@ -94,7 +83,7 @@ Type whole_of_processes(const Sharding& sharding, const Type& part) {
   const std::vector<std::int64_t> nowhere(sharding.mesh().axes().size(), 0);
   Type out = part;
   for (std::size_t i = 0; i < out.dims.size(); ++i)
-    out.dims[i] *= piece(sharding.mesh(), names_across(sharding, i), nowhere).second;
+    out.dims[i] *= piece_at(sharding.mesh(), names_across(sharding, i), nowhere).second;
   return out;
 }
 

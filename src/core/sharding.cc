@@ -39,18 +39,6 @@ std::size_t axis_number(const Mesh& mesh, const std::string& name) {
   throw_type_error(fmt::format("{} has no axis '{}'", to_string(mesh), name));
 }
 
-/// Which of the pieces that these axes make a device at `place` has, and how many there are.
-std::pair<std::int64_t, std::int64_t> piece(const Mesh& mesh, const std::vector<std::string>& names,
-                                            const std::vector<std::int64_t>& place) {
-  std::int64_t index = 0, count = 1;
-  for (const std::string& name : names) {
-    const std::size_t a = axis_number(mesh, name);
-    index = index * mesh.axes()[a].size + place[a];
-    count *= mesh.axes()[a].size;
-  }
-  return {index, count};
-}
-
 std::string axis_text(const std::string& name) {
   if (name == "none") return quoted(name);
   return word_or_quoted(name);
@@ -151,8 +139,9 @@ Sharding::Sharding(Mesh mesh, P spec) : mesh_(std::move(mesh)), spec_(std::move(
 
 bool Sharding::is_replicated() const {
   const std::vector<std::int64_t> nowhere(mesh_.axes().size(), 0);
-  return std::ranges::all_of(
-      spec_.parts(), [&](const auto& names) { return piece(mesh_, names, nowhere).second == 1; });
+  return std::ranges::all_of(spec_.parts(), [&](const auto& names) {
+    return piece_at(mesh_, names, nowhere).second == 1;
+  });
 }
 
 Type Sharding::part_type(const Type& whole) const {
@@ -161,7 +150,7 @@ Type Sharding::part_type(const Type& whole) const {
   Type out = whole;
   const std::vector<std::int64_t> nowhere(mesh_.axes().size(), 0);
   for (std::size_t i = 0; i < spec_.parts().size(); ++i) {
-    const std::int64_t count = piece(mesh_, spec_.parts()[i], nowhere).second;
+    const std::int64_t count = piece_at(mesh_, spec_.parts()[i], nowhere).second;
     check(out.dims[i] % count == 0, "{} cuts axis {} of {} into {} parts, which must divide {}",
           to_string(*this), i, to_string(whole), count, out.dims[i]);
     out.dims[i] /= count;
@@ -176,7 +165,7 @@ std::vector<IndexRange> Sharding::part(const Dims& whole, std::int64_t position)
   std::vector<IndexRange> out;
   for (std::size_t i = 0; i < whole.size(); ++i) {
     std::int64_t index = 0, count = 1;
-    if (i < spec_.parts().size()) std::tie(index, count) = piece(mesh_, spec_.parts()[i], place);
+    if (i < spec_.parts().size()) std::tie(index, count) = piece_at(mesh_, spec_.parts()[i], place);
     const std::int64_t size = whole[i] / count;
     out.push_back({index * size, (index + 1) * size});
   }
@@ -245,13 +234,25 @@ std::vector<std::string> unnamed_axes(const Mesh& mesh, const P& spec) {
 
 std::vector<std::string> all_axes(const Mesh& mesh) { return unnamed_axes(mesh, P()); }
 
+std::pair<std::int64_t, std::int64_t> piece_at(const Mesh& mesh,
+                                               const std::vector<std::string>& names,
+                                               const std::vector<std::int64_t>& place) {
+  std::int64_t index = 0, count = 1;
+  for (const std::string& name : names) {
+    const std::size_t a = axis_number(mesh, name);
+    index = index * mesh.axes()[a].size + place[a];
+    count *= mesh.axes()[a].size;
+  }
+  return {index, count};
+}
+
 std::vector<std::vector<std::int64_t>> device_groups(const Mesh& mesh,
                                                      const std::vector<std::string>& names) {
   std::vector<std::vector<std::int64_t>> groups;
   std::vector<std::vector<std::int64_t>> keys;
   for (std::int64_t i = 0; i < mesh.size(); ++i) {
     const std::vector<std::int64_t> place = coordinates_at(mesh, i);
-    const auto [index, count] = piece(mesh, names, place);
+    const auto [index, count] = piece_at(mesh, names, place);
     std::vector<std::int64_t> key = place;
     for (const std::string& name : names) key[axis_number(mesh, name)] = 0;
     const auto found = std::ranges::find(keys, key);
@@ -274,13 +275,13 @@ std::string hlo_text(const Sharding& sharding, std::int64_t rank, const std::vec
   names.push_back(rest);
   std::vector<std::int64_t> tiles;
   const std::vector<std::int64_t> nowhere(mesh.axes().size(), 0);
-  for (const auto& n : names) tiles.push_back(piece(mesh, n, nowhere).second);
+  for (const auto& n : names) tiles.push_back(piece_at(mesh, n, nowhere).second);
   std::vector<std::int64_t> order(static_cast<std::size_t>(mesh.size()));
   for (std::int64_t i = 0; i < mesh.size(); ++i) {
     const std::vector<std::int64_t> place = coordinates_at(mesh, i);
     std::int64_t tile = 0;
     for (std::size_t d = 0; d < names.size(); ++d)
-      tile = tile * tiles[d] + piece(mesh, names[d], place).first;
+      tile = tile * tiles[d] + piece_at(mesh, names[d], place).first;
     order[static_cast<std::size_t>(tile)] = partition_of(mesh, i, devices);
   }
   const bool replicates = tiles.back() > 1;

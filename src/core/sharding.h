@@ -5,6 +5,8 @@
 
 #include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace postern {
 
@@ -18,6 +20,12 @@ void refuse_processes(const Mesh& mesh, const char* what);
 /// The mesh axes that a spec does not cut by: along these, devices hold the same.
 std::vector<std::string> unnamed_axes(const Mesh& mesh, const P& spec);
 std::vector<std::string> all_axes(const Mesh& mesh);
+
+/// Which of the pieces that these axes make a device or process at `place` has, and how many there
+/// are. A place says where in the mesh it is, by axis.
+std::pair<std::int64_t, std::int64_t> piece_at(const Mesh& mesh,
+                                               const std::vector<std::string>& names,
+                                               const std::vector<std::int64_t>& place);
 
 /// The positions in the mesh that meet in a collective along these axes: groups, each in the order
 /// of the axes.

@@ -55,7 +55,7 @@ void check_signature(const SiteSpec& site, const detail::HostFunction& f) {
   using Kind = Parameter::Kind;
   PlaceScope::Replace at(site.place);
   const std::string who = fmt::format("{} '{}'", site.word, site.name);
-  check(site.kind == SiteSpec::Kind::tap || !f.wants_tap_info,
+  check(site.is_tap() || !f.wants_tap_info,
         "{}: the function takes a TapInfo, which only taps, hooks and prints give; take a CallInfo",
         who);
   check(!f.wants_attributes || !site.named.name.empty(),

@@ -70,7 +70,7 @@ ProgramPtr marked(const Program& program);
 ParamsPtr marked(const Equation& e) {
   if (e.primitive->site) {
     SiteSpec s = *e.primitive->site(e.params.get());
-    if (s.kind != SiteSpec::Kind::tap) return e.params;
+    if (!s.is_tap()) return e.params;
     s.recomputed = true;
     return make_params(SiteParams{std::make_shared<const SiteSpec>(std::move(s))});
   }

@@ -11,11 +11,11 @@ namespace postern {
 
 namespace {
 
-constexpr const char* what = "custom_linear_solve";
+constexpr const char* solve_name = "custom_linear_solve";
 
 /// All programs take the captures, then leaves like b, and give leaves like b.
 struct LinearSolveParams {
-  static constexpr const char* what = postern::what;
+  static constexpr const char* what = solve_name;
   ProgramPtr body;  // solves
   ProgramPtr matvec;
   ProgramPtr transpose_body, vecmat;  // null: it was not said how the transpose is solved
@@ -92,7 +92,7 @@ Batched linear_solve_batch(const Op& op, TensorSpan x, std::span<const int> axes
   }
   std::vector<Closed> bodies;
   for (const ProgramPtr& program : programs_of(*op.params))
-    bodies.push_back(batched_body(what, *program, operands, from, size, mask));
+    bodies.push_back(batched_body(solve_name, *program, operands, from, size, mask));
   Tensors all = join_captures(bodies);
   const std::size_t captures = all.size() + p.captures + masked;
   append(all, operands);
@@ -165,26 +165,29 @@ detail::Tensors detail::custom_linear_solve(const TensorFunction& matvec, const 
                                             const Solver& transpose_solve, bool symmetric,
                                             const Tensors& b, const Place& place) {
   PlaceScope at(place);
-  const Types types = solution_types(what, "b", b);
+  const Types types = solution_types(solve_name, "b", b);
   auto solved = [&](const char* name, const Solver& by, const Closed& map, const char* of) {
-    return trace_user_inner(what, types, [&](TensorSpan in) {
-      return like_solution(what, name, types, by(function_of(what, of, map, types), in));
+    return trace_user_inner(solve_name, types, [&](TensorSpan in) {
+      return like_solution(solve_name, name, types,
+                           by(function_of(solve_name, of, map, types), in));
     });
   };
-  const Closed forward = trace_user_inner(
-      what, types, [&](TensorSpan in) { return like_solution(what, "matvec", types, matvec(in)); });
+  const Closed forward = trace_user_inner(solve_name, types, [&](TensorSpan in) {
+    return like_solution(solve_name, "matvec", types, matvec(in));
+  });
   std::vector<Closed> all{solved("solve", solve, forward, "matvec"), forward};
   const Solver& back = transpose_solve || !symmetric ? transpose_solve : solve;
   if (back) {
-    const Closed backward = symmetric ? forward : trace_inner(what, types, [&](TensorSpan ct) {
-      Tensors like;
-      for (const Type& type : types) like.push_back(abstract(type));
-      const auto map = linear_map("custom_linear_solve: matvec",
-                                  function_of(what, "matvec", forward, types), like);
-      Tensors into = map->of.pull(ct);
-      for (std::size_t i = 0; i < into.size(); ++i) into[i] = or_zeros_of(into[i], types[i]);
-      return into;
-    });
+    const Closed backward =
+        symmetric ? forward : trace_inner(solve_name, types, [&](TensorSpan ct) {
+          Tensors like;
+          for (const Type& type : types) like.push_back(abstract(type));
+          const auto map = linear_map("custom_linear_solve: matvec",
+                                      function_of(solve_name, "matvec", forward, types), like);
+          Tensors into = map->of.pull(ct);
+          for (std::size_t i = 0; i < into.size(); ++i) into[i] = or_zeros_of(into[i], types[i]);
+          return into;
+        });
     all.push_back(solved("transpose_solve", back, backward, "the transpose of matvec"));
     all.push_back(backward);
   }

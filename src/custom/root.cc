@@ -10,7 +10,7 @@ namespace postern {
 
 namespace {
 
-constexpr const char* what = "custom_root";
+constexpr const char* root_name = "custom_root";
 
 /// All programs take the captures first.
 struct Root {
@@ -45,17 +45,17 @@ detail::Tensors detail::custom_root(const TensorFunction& f, const Solver& solve
                                     const Solver& tangent_solve, const Tensors& initial,
                                     const Place& place) {
   PlaceScope at(place);
-  const Types types = solution_types(what, "the initial guess", initial);
-  const Closed of_f = trace_user_inner(what, types, [&](TensorSpan in) {
-    return like_solution(what, "what f gives", types, f(in));
+  const Types types = solution_types(root_name, "the initial guess", initial);
+  const Closed of_f = trace_user_inner(root_name, types, [&](TensorSpan in) {
+    return like_solution(root_name, "what f gives", types, f(in));
   });
-  const Closed of_solve = trace_user_inner(what, types, [&](TensorSpan in) {
-    return like_solution(what, "what solve gives", types,
-                         solve(function_of(what, "f", of_f, types), in));
+  const Closed of_solve = trace_user_inner(root_name, types, [&](TensorSpan in) {
+    return like_solution(root_name, "what solve gives", types,
+                         solve(function_of(root_name, "f", of_f, types), in));
   });
   Types twice = types;
   append(twice, types);
-  const Closed of_tangent = trace_user_inner(what, twice, [&](TensorSpan in) {
+  const Closed of_tangent = trace_user_inner(root_name, twice, [&](TensorSpan in) {
     const std::size_t first = of_f.captures.size();
     Tensors point = of_f.captures;
     append(point, in.first(types.size()));
@@ -65,13 +65,13 @@ detail::Tensors detail::custom_root(const TensorFunction& f, const Solver& solve
         linearized({of_f.program, {}}, point, moves, std::vector<bool>(types.size(), true));
     const auto push = [&](TensorSpan dx) {
       Tensors all(first);
-      append(all,
-             like_solution(what, "the argument of f's derivative", types, {dx.begin(), dx.end()}));
+      append(all, like_solution(root_name, "the argument of f's derivative", types,
+                                {dx.begin(), dx.end()}));
       Tensors dy = near.push(all);
       for (std::size_t i = 0; i < dy.size(); ++i) dy[i] = or_zeros_of(dy[i], types[i]);
       return dy;
     };
-    return like_solution(what, "what tangent_solve gives", types,
+    return like_solution(root_name, "what tangent_solve gives", types,
                          tangent_solve(push, in.subspan(types.size())));
   });
   std::vector<Closed> all{of_f, of_solve, of_tangent};

@@ -26,10 +26,10 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::string_view prefix = "checkpoint-", first_line = "postern checkpoint 1\n";
+constexpr std::string_view folder_prefix = "checkpoint-", first_line = "postern checkpoint 1\n";
 constexpr const char* manifest = "manifest";
-constexpr std::size_t piece = 8 << 20;  // that is written at a time
-constexpr std::size_t large = 1 << 20;  // a part that is worth whole blocks
+constexpr std::size_t written_at_once = 8 << 20;  // bytes
+constexpr std::size_t large = 1 << 20;            // a part that is worth whole blocks
 
 uLong sum(uLong before, std::string_view bytes) {
   return crc32_z(before, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size());
@@ -65,7 +65,7 @@ Json write_file(const fs::path& folder, const std::string& name, std::string_vie
   host::NewFile out("checkpoint", (folder / name).string());
   out.write(head);
   for (std::string_view rest = bytes; !rest.empty();) {
-    const std::string_view next = rest.substr(0, piece);
+    const std::string_view next = rest.substr(0, written_at_once);
     out.write_past_cache(next);
     out.begin_sync();  // what went into the cache all the same
     rest.remove_prefix(next.size());
@@ -156,7 +156,7 @@ Json read_manifest(const fs::path& file) {
 }
 
 fs::path checkpoint_path(const fs::path& folder, std::uint64_t number) {
-  return folder / fmt::format("{}{:012}", prefix, number);
+  return folder / fmt::format("{}{:012}", folder_prefix, number);
 }
 
 namespace {
@@ -167,9 +167,10 @@ std::vector<std::uint64_t> all_numbers(const fs::path& folder) {
   std::error_code error;
   for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
     const std::string name = at->path().filename().string();
-    if (!name.starts_with(prefix)) continue;
+    if (!name.starts_with(folder_prefix)) continue;
     std::uint64_t number = 0;
-    const char *const begin = name.data() + prefix.size(), *const last = name.data() + name.size();
+    const char *const begin = name.data() + folder_prefix.size(), *const last =
+                                                                      name.data() + name.size();
     if (std::from_chars(begin, last, number).ptr == last && checkpoint_path("", number) == name)
       out.push_back(number);
   }

@@ -24,12 +24,12 @@ using Clock = std::chrono::steady_clock;
 
 namespace {
 
-constexpr std::string_view prefix = "gathering-";
+constexpr std::string_view gathering_prefix = "gathering-";
 constexpr std::chrono::milliseconds after_failure = 1s;
 
 std::string of_this_job() {
   const clusters::Cluster* const cluster = clusters::Cluster::joined();
-  return fmt::format("{}{:016x}-", prefix, cluster ? cluster->job() : 0);
+  return fmt::format("{}{:016x}-", gathering_prefix, cluster ? cluster->job() : 0);
 }
 
 class Gathering {
@@ -175,7 +175,7 @@ void sweep_gatherings(const fs::path& folder) {
   for (fs::directory_iterator at(folder, ignored), end; !ignored && at != end;
        at.increment(ignored)) {
     const std::string name = at->path().filename().string();
-    if (name.starts_with(prefix) && !name.starts_with(mine)) left.push_back(at->path());
+    if (name.starts_with(gathering_prefix) && !name.starts_with(mine)) left.push_back(at->path());
   }
   for (const fs::path& path : left) fs::remove_all(path, ignored);
 }

@@ -58,7 +58,7 @@ std::size_t ByteReader::index(std::size_t size, std::string_view what) {
 namespace {
 
 constexpr std::uint64_t bytecode_version = 6;
-constexpr int deepest = 100;
+constexpr int deepest_region = 100;
 enum Section {
   strings,
   dialects,
@@ -178,9 +178,9 @@ class IrReader {
   }
 
   void regions(ByteReader& in, Operation& out, int depth) {
-    if (depth > deepest)
+    if (depth > deepest_region)
       throw Error(ErrorCode::resource_exhausted,
-                  fmt::format("regions are nested more than {} deep", deepest));
+                  fmt::format("regions are nested more than {} deep", deepest_region));
     const std::uint64_t head = in.number();
     if (head >> 1 > in.left()) refuse_damaged("an operation has more regions than bytes");
     if (!(head & 1)) {

@@ -200,10 +200,10 @@ class Writer {
     if (!others.empty()) out_.text += "}";
     out_.text += fmt::format(" : ({}) -> ({})\n", types(op.operands), types(op.results));
   }
-  static std::string values(const std::vector<std::size_t>& numbers) {
+  static std::string values(const std::vector<std::size_t>& list) {
     Separator comma;
     std::string out;
-    for (const std::size_t v : numbers) out += fmt::format("{}%{}", comma(), v);
+    for (const std::size_t v : list) out += fmt::format("{}%{}", comma(), v);
     return out;
   }
   std::string types(const std::vector<std::size_t>& values) {

@@ -73,7 +73,7 @@ std::uint64_t Journal::begin_run(std::string_view program) {
 
 std::optional<bool> Journal::give(RunState& run, const HostSite& site, void* const* data,
                                   int device, std::int64_t element) {
-  if (!goes_on_ || site.spec->kind == SiteSpec::Kind::tap) return {};
+  if (!goes_on_ || site.spec->is_tap()) return {};
   std::scoped_lock lock(guard_);
   const Key key = key_of(run, site, device, element);
   const auto rest = next_.find(key);
@@ -104,7 +104,7 @@ SavedStates Journal::changed_states() {
 
 void Journal::record(const RunState& run, const HostSite& site, void* const* data, int device,
                      std::int64_t element, bool went_well) {
-  if (site.spec->kind == SiteSpec::Kind::tap) return;
+  if (site.spec->is_tap()) return;
   JournalCall now{firing_of(run, site, data, device, element, went_well), {}};
   std::scoped_lock lock(guard_);
   if (closed_) return;

@@ -35,8 +35,8 @@ HostSite::HostSite(SitePtr s, std::shared_ptr<const detail::HostFunction> fn)
     if (spec->cut && !spec->over)
       spot.part = Sharding(*spec->mesh, *spec->cut).part(spec->whole, i);
     const auto has_it = [&](const Spot& before) { return before.part == spot.part; };
-    spot.repeats = here.repeats || (spec->partitioned && spec->kind == SiteSpec::Kind::tap &&
-                                    std::ranges::any_of(spots, has_it));
+    spot.repeats =
+        here.repeats || (spec->partitioned && spec->is_tap() && std::ranges::any_of(spots, has_it));
     spots.push_back(std::move(spot));
   }
   direct = !here.repeats && std::ranges::none_of(spots, &Spot::repeats) && spec->levels.empty() &&

@@ -110,7 +110,7 @@ void Tape::record(const RunState& run, const HostSite& site, void* const* data, 
 
 bool Tape::replay(RunState& run, const HostSite& site, void* const* data, int device,
                   std::int64_t element) {
-  if (site.spec->kind == SiteSpec::Kind::tap) return true;
+  if (site.spec->is_tap()) return true;
   const RecordedFiring* found = nullptr;
   std::uint64_t number = 0;
   {

@@ -105,13 +105,13 @@ Tensors qr_default(const void* config, TensorSpan x) {
   const Tensor& a = x[0];
   const std::int64_t m = rows(a), n = columns(a);
   std::int64_t k = m;
-  if (!static_cast<const linalg::Qr*>(config)->full) k = std::min(m, n);
+  if (!config_of<linalg::Qr>(config).full) k = std::min(m, n);
   const auto [q, r] = householder(a);
   return {slice_axis(q, 1, 0, k), triu(slice_axis(r, 0, 0, k))};
 }
 
 Tensors triangular_default(const void* config, TensorSpan x) {
-  const auto& c = *static_cast<const linalg::Triangular*>(config);
+  const auto& c = config_of<linalg::Triangular>(config);
   Tensor a = x[0], b = x[1];
   if (c.conjugate) a = conj_of(a);
   if (!c.left) b = swapped(b);

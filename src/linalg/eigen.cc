@@ -7,11 +7,6 @@ namespace postern::blocks {
 
 namespace {
 
-template <class Config>
-const Config& config_of(const void* config) {
-  return *static_cast<const Config*>(config);
-}
-
 /// 1 / (w_j - w_i) at (i, j), zero where both are equal to within rounding of the largest.
 Tensor inverse_gaps(const Tensor& w, const Tensor& values) {
   const Tensor gap = expand_dims(w, -2) - expand_dims(w, -1);

@@ -11,11 +11,6 @@ namespace {
 
 using linalg::Triangular;
 
-template <class Config>
-const Config& config_of(const void* config) {
-  return *static_cast<const Config*>(config);
-}
-
 // --- triangular_solve
 // -------------------------------------------------------------------------------------------------
 

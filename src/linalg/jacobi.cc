@@ -54,7 +54,7 @@ Carry over_pairs(std::int64_t n, Step step, const Carry& init) {
 }  // namespace
 
 Tensors eigh_default(const void* config, TensorSpan x) {
-  const bool vectors = static_cast<const linalg::Eigh*>(config)->vectors;
+  const bool vectors = config_of<linalg::Eigh>(config).vectors;
   const std::int64_t n = rows(x[0]);
   const Tensor a = hermitian_part(x[0]);
   if (n == 0) {
@@ -121,7 +121,7 @@ Tensors tall_svd(const Tensor& a, bool full) {
 }  // namespace
 
 Tensors svd_default(const void* config, TensorSpan x) {
-  const auto& c = *static_cast<const linalg::Svd*>(config);
+  const auto& c = config_of<linalg::Svd>(config);
   const Tensor& a = x[0];
   const std::int64_t m = rows(a), n = columns(a), k = std::min(m, n);
   if (k == 0) {

@@ -68,7 +68,7 @@ ValueId add_operand_of_all(Program& program, const Equation& e) {
 /// written, and what shard_map gives is what operations in it gave.
 void add_check(Program& program, const Equation& e) {
   const SiteSpec* const called = e.primitive->site ? e.primitive->site(e.params.get()) : nullptr;
-  if (e.operands.empty() || (called && called->kind == SiteSpec::Kind::tap)) return;
+  if (e.operands.empty() || (called && called->is_tap())) return;
   if (e.primitive == &shard_map_p) return;
   std::vector<ValueId> operands = e.operands;
   if (is_collective(e) && is_differentiable(program.type(e.first).dtype))

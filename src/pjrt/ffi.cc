@@ -9,7 +9,6 @@
 #include <utility>
 
 namespace postern::pjrt {
-namespace {
 
 struct TypeRegisterArgs {
   std::size_t struct_size;
@@ -41,8 +40,6 @@ struct RegisterHandlerArgs {
 
 static_assert(sizeof(TypeRegisterArgs) == 48 && sizeof(UserDataAddArgs) == 48 &&
               offsetof(RegisterHandlerArgs, traits) == 48);
-
-}  // namespace
 
 struct FfiExtension {
   PJRT_Extension_Base base;

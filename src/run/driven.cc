@@ -261,7 +261,7 @@ Tensors fire_now(const Primitive& primitive, const ParamsPtr& params, TensorSpan
     buffers.push_back(const_cast<void*>(keep.back().get()));
   }
   Tensors results;
-  if (spec->kind == SiteSpec::Kind::tap) {
+  if (spec->is_tap()) {
     results = head(operands, spec->operands.size());
   } else {
     for (const Type& t : result_types(primitive, params.get(), {types.data(), types.size()})) {

@@ -13,12 +13,12 @@ namespace postern {
 
 namespace {
 
-using Axes = std::uint64_t;  // a bit for each axis of the mesh
-using AxesList = std::vector<Axes>;
+using AxisSet = std::uint64_t;  // a bit for each axis of the mesh
+using AxisSets = std::vector<AxisSet>;
 
-Axes any_of(const AxesList& list) {
-  Axes out = 0;
-  for (const Axes a : list) out |= a;
+AxisSet any_of(const AxisSets& list) {
+  AxisSet out = 0;
+  for (const AxisSet a : list) out |= a;
   return out;
 }
 
@@ -28,43 +28,43 @@ class Agreement {
   Agreement(const Mesh& mesh, bool refuses) : mesh_(mesh), refuses_(refuses) {}
 
   /// Axes of extent 1 tell nobody apart.
-  Axes axes_of(const std::vector<std::string>& names) const {
-    Axes out = 0;
+  AxisSet axes_of(const std::vector<std::string>& names) const {
+    AxisSet out = 0;
     for (std::size_t i = 0; i < mesh_.axes().size(); ++i)
       if (mesh_.axes()[i].size > 1 && std::ranges::find(names, mesh_.axes()[i].name) != names.end())
-        out |= Axes{1} << i;
+        out |= AxisSet{1} << i;
     return out;
   }
-  std::vector<std::string> names_of(Axes axes) const {
+  std::vector<std::string> names_of(AxisSet axes) const {
     std::vector<std::string> out;
     for (std::size_t i = 0; i < mesh_.axes().size(); ++i)
       if (axes >> i & 1) out.push_back(mesh_.axes()[i].name);
     return out;
   }
 
-  AxesList follow(const Program& program, const AxesList& inputs) const {
-    AxesList of(program.types.size(), 0);
+  AxisSets follow(const Program& program, const AxisSets& inputs) const {
+    AxisSets of(program.types.size(), 0);
     for (std::size_t i = 0; i < inputs.size(); ++i) of[at(program.inputs[i])] = inputs[i];
     for (const Equation& e : program.equations) {
-      AxesList operands;
+      AxisSets operands;
       for (const ValueId v : e.operands) operands.push_back(of[at(v)]);
-      const AxesList results = of_equation(e, operands);
+      const AxisSets results = of_equation(e, operands);
       std::ranges::copy(results, of.begin() + e.first);
     }
-    AxesList out;
+    AxisSets out;
     for (const ValueId v : program.outputs) out.push_back(of[at(v)]);
     return out;
   }
 
  private:
-  AxesList of_equation(const Equation& e, const AxesList& operands) const {
-    const auto all_results = [&](Axes axes) { return AxesList(at(e.results), axes); };
+  AxisSets of_equation(const Equation& e, const AxisSets& operands) const {
+    const auto all_results = [&](AxisSet axes) { return AxisSets(at(e.results), axes); };
     if (e.primitive == &cond_p) return of_cond(e, operands);
     if (e.primitive == &while_p) return of_while(e, operands);
     if (e.primitive == &scan_p) return of_scan(as<ScanParams>(*e.params), operands);
     if (e.primitive == &axis_index_p) return all_results(axes_of(collective_axes(e)));
     if (is_collective(e)) {
-      const Axes met = axes_of(collective_axes(e)), in = any_of(operands);
+      const AxisSet met = axes_of(collective_axes(e)), in = any_of(operands);
       return all_results(gives_all_the_same(e) ? in & ~met : in | met);
     }
     if (e.primitive->site) {
@@ -77,7 +77,7 @@ class Agreement {
   }
 
   /// Where devices meet in these programs, what decides must not differ along the axes.
-  void require(const Equation& e, Axes decides, std::span<const ProgramPtr> programs) const {
+  void require(const Equation& e, AxisSet decides, std::span<const ProgramPtr> programs) const {
     if (!refuses_ || !decides) return;
     const Equation* meets = nullptr;
     for (const ProgramPtr& p : programs)
@@ -88,7 +88,7 @@ class Agreement {
       });
     if (!meets) return;
     const bool loop = e.primitive == &while_p;
-    const Axes axes = decides & axes_of(axes_that_meet(*meets));
+    const AxisSet axes = decides & axes_of(axes_that_meet(*meets));
     PlaceScope::Replace at_equation(e.place);
     throw_type_error(fmt::format(
         "{0} inside shard_map: {1} may differ from device to device along the mesh axis '{2}', and "
@@ -101,22 +101,22 @@ class Agreement {
         loop ? "the condition compares" : "decides"));
   }
 
-  AxesList of_cond(const Equation& e, const AxesList& operands) const {
+  AxisSets of_cond(const Equation& e, const AxisSets& operands) const {
     const auto& p = as<CondParams>(*e.params);
     require(e, operands[0], p.branches);
-    AxesList out(at(e.results), operands[0]);
+    AxisSets out(at(e.results), operands[0]);
     for (const ProgramPtr& branch : p.branches) {
-      const AxesList of = follow(*branch, {operands.begin() + 1, operands.end()});
+      const AxisSets of = follow(*branch, {operands.begin() + 1, operands.end()});
       for (std::size_t i = 0; i < out.size(); ++i) out[i] |= of[i];
     }
     return out;
   }
 
   /// What a body makes of its inputs from `first` on, when what it gives comes in there again.
-  AxesList settle(const ProgramPtr& body, AxesList& inputs, std::size_t first,
+  AxisSets settle(const ProgramPtr& body, AxisSets& inputs, std::size_t first,
                   std::size_t count) const {
     for (const Agreement quiet(mesh_, false);;) {
-      const AxesList next = quiet.follow(*body, inputs);
+      const AxisSets next = quiet.follow(*body, inputs);
       bool changed = false;
       for (std::size_t i = 0; i < count; ++i) {
         changed = changed || (next[i] & ~inputs[first + i]);
@@ -126,25 +126,25 @@ class Agreement {
     }
   }
 
-  AxesList of_while(const Equation& e, const AxesList& operands) const {
+  AxisSets of_while(const Equation& e, const AxisSets& operands) const {
     const auto& p = as<WhileParams>(*e.params);
     const auto body = operands.begin() + static_cast<std::ptrdiff_t>(p.condition_constants);
-    AxesList inputs(body, operands.end());
+    AxisSets inputs(body, operands.end());
     settle(p.body, inputs, p.body_constants, p.body->outputs.size());
-    AxesList in(operands.begin(), body);
+    AxisSets in(operands.begin(), body);
     in.insert(in.end(), inputs.begin() + static_cast<std::ptrdiff_t>(p.body_constants),
               inputs.end());
-    const Axes steps = follow(*p.condition, in)[0];
+    const AxisSet steps = follow(*p.condition, in)[0];
     require(e, steps, programs_of(*e.params));
-    AxesList out(inputs.begin() + static_cast<std::ptrdiff_t>(p.body_constants), inputs.end());
-    for (Axes& a : out) a |= steps;
+    AxisSets out(inputs.begin() + static_cast<std::ptrdiff_t>(p.body_constants), inputs.end());
+    for (AxisSet& a : out) a |= steps;
     return out;
   }
 
-  AxesList of_scan(const ScanParams& p, const AxesList& operands) const {
-    AxesList inputs = operands;
+  AxisSets of_scan(const ScanParams& p, const AxisSets& operands) const {
+    AxisSets inputs = operands;
     if (p.counted) inputs.insert(inputs.begin() + static_cast<std::ptrdiff_t>(p.constants), 0);
-    AxesList out = settle(p.body, inputs, p.first_carry(), p.carries);
+    AxisSets out = settle(p.body, inputs, p.first_carry(), p.carries);
     for (std::size_t i = 0; i < p.carries; ++i) out[i] = inputs[p.first_carry() + i];
     return out;
   }
@@ -156,8 +156,8 @@ class Agreement {
 }  // namespace
 
 namespace {
-AxesList of_specs(const Agreement& agreement, const std::vector<P>& specs) {
-  AxesList out;
+AxisSets of_specs(const Agreement& agreement, const std::vector<P>& specs) {
+  AxisSets out;
   for (const P& spec : specs) {
     out.push_back(0);
     for (const auto& names : spec.parts()) out.back() |= agreement.axes_of(names);
@@ -176,7 +176,7 @@ std::vector<std::vector<std::string>> axes_that_differ(const Program& body, cons
                                                        const std::vector<P>& in) {
   const Agreement agreement(mesh, false);
   std::vector<std::vector<std::string>> out;
-  for (const Axes axes : agreement.follow(body, of_specs(agreement, in)))
+  for (const AxisSet axes : agreement.follow(body, of_specs(agreement, in)))
     out.push_back(agreement.names_of(axes));
   return out;
 }

@@ -102,8 +102,7 @@ class Follower {
       site.whole = std::move(dims);
       e.params = make_params(SiteParams{std::make_shared<const SiteSpec>(site)});
     }
-    Lies out(operands.begin(),
-             operands.begin() + (site.kind == SiteSpec::Kind::tap ? e.results : 0));
+    Lies out(operands.begin(), operands.begin() + (site.is_tap() ? e.results : 0));
     out.resize(at(e.results));
     return out;
   }

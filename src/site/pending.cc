@@ -11,7 +11,7 @@ using detail::Access, detail::Started, detail::TracedValue;
 
 namespace {
 
-const Type ticket_type{DType::u64, {}};
+const Type scalar_ticket{DType::u64, {}};
 
 /// Throws TypeError where it shows while tracing that a ticket cannot be waited for here.
 void check_ticket(const Site& started, const Tensor& ticket, const Place& place) {
@@ -45,7 +45,7 @@ Tensors wait_site(const std::string& name, const Tensor& ticket, const Types& ou
   s.place = place;
   s.role = SiteSpec::Role::wait;
   s.effect = Effect::unordered;
-  s.operands = {ticket_type};
+  s.operands = {scalar_ticket};
   for (const Type& t : out) s.results.push_back({t.dtype, t.dims});
   return at_site(std::move(s), {&ticket, 1});
 }
@@ -90,7 +90,7 @@ Tensor start_call(const CallOptions& options, const std::vector<Type>& out,
   SiteSpec s = call_site(options, out, structure, paths, fn, operands);
   s.role = SiteSpec::Role::start;
   s.later = std::move(s.results);
-  s.results = {ticket_type};
+  s.results = {scalar_ticket};
   if (s.effect == Effect::pure) s.effect = Effect::unordered;  // it runs, whoever waits
   return at_site(std::move(s), operands).front();
 }
@@ -102,7 +102,7 @@ Tensors wait_call(const Started* started, const Tensors& pending, const std::vec
         "wait: the Pending is empty, no call was started for it");
   const std::string& name = started->site.name;
   const Type& type = pending[0].type();
-  check(type.dtype == ticket_type.dtype && type.dims.empty(),
+  check(type.dtype == scalar_ticket.dtype && type.dims.empty(),
         "wait: the Pending of '{}' has tickets of type {}: each must be waited for by itself, as "
         "in vmap",
         name, to_string(type));

@@ -16,7 +16,6 @@ namespace postern {
 namespace {
 
 const SiteSpec& spec_of(const Params* params) { return *as<SiteParams>(*params).site; }
-bool is_tap(const SiteSpec& s) { return s.kind == SiteSpec::Kind::tap; }
 
 /// Started calls keep their place among each other and who waits for them, whatever the user asked
 /// of their functions: XLA would start a function when its results are needed.
@@ -38,7 +37,7 @@ Types site_type(const Params* params, TypeSpan operands) {
           "{}: operand {} must be {}, got {}", s.name, i, to_string(type), to_string(operands[i]));
   }
   Types out;
-  if (is_tap(s)) {
+  if (s.is_tap()) {
     for (std::size_t i = 0; i < s.operands.size(); ++i) out.push_back(operands[i]);
     return out;
   }
@@ -55,7 +54,7 @@ Batched batch_whole(SiteSpec s, Tensors x, std::span<const int> axes, std::int64
                     const Tensor& mask) {
   const std::size_t n = s.operands.size();
   for (std::size_t i = 0; i < n; ++i) {
-    if (axes[i] < 0 && is_tap(s)) continue;
+    if (axes[i] < 0 && s.is_tap()) continue;
     if (axes[i] < 0 && s.vmap == VmapMethod::expand_dims)
       x[i] = expand_dims(x[i], 0);
     else
@@ -64,7 +63,7 @@ Batched batch_whole(SiteSpec s, Tensors x, std::span<const int> axes, std::int64
   }
   for (auto* list : {&s.results, &s.later})
     for (Type& t : *list) t.dims.insert(t.dims.begin(), size);
-  if (s.cut && n > 0 && (axes[0] >= 0 || !is_tap(s))) {
+  if (s.cut && n > 0 && (axes[0] >= 0 || !s.is_tap())) {
     auto parts = s.cut->parts();
     parts.insert(parts.begin(), std::vector<std::string>());
     s.cut = P(std::move(parts));
@@ -80,7 +79,7 @@ Batched batch_whole(SiteSpec s, Tensors x, std::span<const int> axes, std::int64
     s.mask_size = mask.size();
     x.push_back(mask);
   }
-  if (is_tap(s)) {
+  if (s.is_tap()) {
     std::string record = "batch(";
     for (std::size_t i = 0; i < n; ++i)
       record += (i ? "," : "") + (axes[i] < 0 ? std::string("none") : std::string("0"));
@@ -89,7 +88,7 @@ Batched batch_whole(SiteSpec s, Tensors x, std::span<const int> axes, std::int64
   }
   Tensors y = at_site(std::move(s), x);
   std::vector<int> out(y.size(), 0);
-  if (is_tap(s))
+  if (s.is_tap())
     for (std::size_t i = 0; i < y.size(); ++i) out[i] = axes[i] < 0 ? -1 : 0;
   return {y, out};
 }
@@ -152,9 +151,9 @@ Batched site_batch(const Op& op, std::span<const Tensor> x, std::span<const int>
   const bool mapped =
       std::ranges::any_of(axes, [](int a) { return a >= 0; }) || shows_derivatives(s);
   // What no element can tell apart runs once; an effect is wanted from each.
-  if (!mapped && (s.effect == Effect::pure || is_tap(s)) && !mask.has_value())
+  if (!mapped && (s.effect == Effect::pure || s.is_tap()) && !mask.has_value())
     return {bind_n(op.primitive, op.params, x),
-            std::vector<int>(is_tap(s) ? s.operands.size() : s.results.size(), -1)};
+            std::vector<int>(s.is_tap() ? s.operands.size() : s.results.size(), -1)};
   // Whoever waits for one call gets what all elements share, once.
   if (s.role == SiteSpec::Role::wait && axes[0] < 0)
     return {bind_n(op.primitive, op.params, x), std::vector<int>(s.results.size(), -1)};
@@ -167,7 +166,7 @@ Batched site_batch(const Op& op, std::span<const Tensor> x, std::span<const int>
         "elements end at different times",
         s.name);
   const bool whole =
-      is_tap(s) || s.vmap == VmapMethod::expand_dims || s.vmap == VmapMethod::broadcast_all;
+      s.is_tap() || s.vmap == VmapMethod::expand_dims || s.vmap == VmapMethod::broadcast_all;
   if (whole) return batch_whole(s, std::move(operands), axes, size, mask);
   return batch_elements(s, std::move(operands), axes, size, mask);
 }
@@ -246,7 +245,7 @@ void site_lower(Lowering& out, const Equation& e) {
   const SiteSpec& s = spec_of(e.params.get());
   check_gathered(out, e, s);
   if (s.derivatives) check_signature(s);  // what it shows has changed since it was written
-  const bool ordered = site_effect(e.params.get()) == Effect::ordered, tap = is_tap(s);
+  const bool ordered = site_effect(e.params.get()) == Effect::ordered, tap = s.is_tap();
   std::vector<Port> in, results;
   std::vector<Alias> aliases;
   const auto goes_through = [&](const Port& port) {
@@ -327,7 +326,7 @@ Tensors at_parts(const SiteSpec& site, std::span<const Tensor> operands) {
     one.whole = operands.empty() ? Dims() : operands[0].dims();
     return at_site(std::move(one), parts);
   };
-  const std::size_t results = is_tap(site) ? operands.size() : site.results.size();
+  const std::size_t results = site.is_tap() ? operands.size() : site.results.size();
   const detail::ShardMapCall call{sharding.mesh(), std::vector<P>(operands.size(), sharding.spec()),
                                   [&] { return std::vector<P>(results, sharding.spec()); }};
   return detail::shard_map(on_each, call, Tensors(operands.begin(), operands.end()), site.place);

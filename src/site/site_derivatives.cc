@@ -12,7 +12,6 @@ namespace postern {
 
 namespace {
 
-bool is_tap(const SiteSpec& s) { return s.kind == SiteSpec::Kind::tap; }
 bool has_value(const Tensor& t) { return t.has_value(); }
 
 Tensors bind_site(SiteSpec s, std::span<const Tensor> x) {
@@ -63,8 +62,8 @@ Jvp site_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor> dx
   const SiteSpec& s = *op.as<SiteParams>().site;
   const std::size_t n = s.operands.size();
   const bool moves = std::ranges::any_of(dx.first(n), has_value);
-  if (is_tap(s) && s.derivatives && moves) return show_tangents(s, x, dx);
-  if (is_tap(s))
+  if (s.is_tap() && s.derivatives && moves) return show_tangents(s, x, dx);
+  if (s.is_tap())
     return {bind_n(op.primitive, op.params, x),
             Tensors(dx.begin(), dx.begin() + static_cast<std::ptrdiff_t>(n))};
   const bool matters =
@@ -87,9 +86,9 @@ Primitive::SplitResult site_split(const Op& op, std::span<const Tensor> x,
   Primitive::SplitResult out;
   out.primitive = &site_p;
   out.params = op.params;
-  out.known.resize(is_tap(s) ? n : s.results.size());
+  out.known.resize(s.is_tap() ? n : s.results.size());
   std::size_t first = 0;
-  if (is_tap(s) && s.derivatives && !s.transforms.empty() && s.transforms.back() == "jvp" &&
+  if (s.is_tap() && s.derivatives && !s.transforms.empty() && s.transforms.back() == "jvp" &&
       std::ranges::all_of(x.first(half), has_value)) {
     SiteSpec values = part(s, 0, half);
     values.transforms.pop_back();
@@ -104,7 +103,7 @@ Primitive::SplitResult site_split(const Op& op, std::span<const Tensor> x,
     out.operands.push_back({x[i], x[i].has_value() ? -1 : static_cast<int>(i)});
   for (std::size_t i = first; i < out.known.size(); ++i) {
     // A tap does not change what it is shown, so what was known stays so.
-    if (is_tap(s) && x[i].has_value()) out.known[i] = x[i];
+    if (s.is_tap() && x[i].has_value()) out.known[i] = x[i];
     out.results.push_back(out.known[i].has_value() ? -1 : static_cast<int>(i));
   }
   return out;
@@ -113,7 +112,7 @@ Primitive::SplitResult site_split(const Op& op, std::span<const Tensor> x,
 Tensors site_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x,
                        TypeSpan types) {
   const SiteSpec& s = *op.as<SiteParams>().site;
-  if (!is_tap(s))
+  if (!s.is_tap())
     refuse_call(s,
                 "is applied to a tangent, and reverse mode needs its transpose: give it one with "
                 "linear_call");

@@ -12,6 +12,7 @@
 #include "batched.h"
 #include "foreign.h"
 #include "kept.h"
+#include "types.h"
 #include "watch.h"
 
 namespace postern::torch {
@@ -21,8 +22,6 @@ namespace {
 using ::torch::autograd::ForwardADLevel;
 
 std::mutex in_forward_mode;  // torch has one level of it in the process
-
-at::Tensor conjugate(const at::Tensor& t) { return t.is_complex() ? t.conj() : t; }
 
 bool wants_graph(const at::Tensor& t) { return t.requires_grad(); }
 

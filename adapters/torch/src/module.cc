@@ -24,9 +24,6 @@ constexpr std::uint64_t level = 0;  // of torch's forward mode, which has one
 
 TorchTensors applied(const ProgramPtr& program, const TorchTensors& arguments);
 
-/// Torch's gradients of complex numbers are the conjugates of ours.
-at::Tensor conjugate(const at::Tensor& t) { return t.is_complex() ? t.conj() : t; }
-
 /// The step of torch's graph that stands for a run.
 class Pull : public Node {
  public:

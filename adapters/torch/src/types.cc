@@ -60,6 +60,8 @@ bool differentiable(const at::Tensor& tensor) {
   return tensor.is_floating_point() || tensor.is_complex();
 }
 
+at::Tensor conjugate(const at::Tensor& t) { return t.is_complex() ? t.conj() : t; }
+
 at::Tensor over(const void* data, std::span<const std::int64_t> dims, DType dtype) {
   return at::from_blob(const_cast<void*>(data), at::IntArrayRef(dims.data(), dims.size()),
                        at::TensorOptions(scalar_type_of(dtype)));

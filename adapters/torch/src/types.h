@@ -17,6 +17,9 @@ DType dtype_of(at::ScalarType type);
 Type type_of(const at::Tensor& tensor);
 bool differentiable(const at::Tensor& tensor);
 
+/// Between torch's gradients of complex numbers and ours, whose conjugates they are.
+at::Tensor conjugate(const at::Tensor& t);
+
 /// A row-major tensor over memory that stays somebody else's.
 at::Tensor over(const void* data, std::span<const std::int64_t> dims, DType dtype);
 
