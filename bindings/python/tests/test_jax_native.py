@@ -57,6 +57,9 @@ def test_attributes():
     given = {"on": True, "text": "a\"b", "ints": [1, 2], "reals": [0.5, 2.0]}
     assert jax.jit(lambda x: pj.call("py.attributes", F32, x, attributes=given))(1.0) == 1
     assert seen == [given]
+    for number in (1, 1.0, True, 0.0, -0.0):  # of which some are equal
+        pj.call("py.attributes", F32, 1.0, attributes={"n": number})
+        assert repr(seen[-1]["n"]) == repr(number)
     with pytest.raises(TypeError, match="attribute bad must be"):
         pj.call("cc.scale", F32, 1.0, attributes={"bad": object()})
     with pytest.raises(TypeError, match="functools.partial"):

@@ -29,7 +29,7 @@ from .._attributes import wants_info
 from .. import listen
 from . import _checks, _compat, _failures as _failures, _loops as _loops, _lowering
 from ._blocks import block_path, has, overridden
-from ._calls import Site, arrays, call_p, caller, shown_p, types_of
+from ._calls import arrays, call_p, caller, shown_p, site_of, types_of
 from ._functions import Info, function_of, is_native
 from ._guard import ReentryError, refuse_forked
 
@@ -62,13 +62,15 @@ def _named(fn: typing.Any, name: str | None) -> str:
 _LEAVES = (np.ndarray, np.generic)
 
 
-def _own(attributes: typing.Mapping[str, typing.Any] | None) -> tuple[tuple[str, typing.Any], ...]:
+def _own(attributes: typing.Mapping[str, typing.Any] | None) -> tuple[tuple[str, typing.Any, str], ...]:
     """Attributes as XLA takes them."""
+    own = []
     for key, value in (attributes or {}).items():
-        if not isinstance(value, (bool, int, float, str, list, tuple)) or (
-                isinstance(value, (list, tuple)) and not all(type(v) in (int, float) for v in value)):
+        listed = isinstance(value, (list, tuple))
+        if not (all(type(v) in (int, float) for v in value) if listed else isinstance(value, (bool, int, float, str))):
             raise TypeError(f"postern.jax: attribute {key} must be a bool, number, text, or a list of numbers, got {value!r}")
-    return tuple((k, tuple(v) if isinstance(v, list) else v) for k, v in (attributes or {}).items())
+        own.append((key, tuple(value) if listed else value, repr(value)))
+    return tuple(own)
 
 
 def call(fn: Fn, result_shape_dtypes: typing.Any, *args: typing.Any, effect: str = "pure", vmap_method: str = "sequential",
@@ -104,8 +106,8 @@ def call(fn: Fn, result_shape_dtypes: typing.Any, *args: typing.Any, effect: str
     file, line = caller()
     axes = _axes(fn)
     function = function_of(fn, enter, told, (structure, wanted), guarded=True, axes=axes)
-    site = Site(function, told, file, line, timeout=limit, ordered=effect == "ordered", pure=effect == "pure", vmap_method=vmap_method,
-                own=_own(attributes))
+    site = site_of(function, told, file, line, timeout=limit, ordered=effect == "ordered", pure=effect == "pure",
+                   vmap_method=vmap_method, own=_own(attributes))
     given = arrays(f"call of '{told}'", operands)
     return jax.tree.unflatten(wanted, _lowering.vary(call_p.bind(*given, *_places(axes), site=site, results=types), given))
 
@@ -157,8 +159,8 @@ def tap(value: typing.Any, fn: Fn, *, name: str | None = None, mode: str = "sync
     file, line = caller()
     axes = () if derivatives else _axes(fn)
     function = function_of(fn, enter, told, structure, guarded=mode == "sync", axes=axes)
-    site = Site(function, told, file, line, kind="tap" if mode == "sync" else "async", every=every, ordered=ordered,
-                paths=_paths(value) if is_native(fn) else ())
+    site = site_of(function, told, file, line, kind="tap" if mode == "sync" else "async", every=every, ordered=ordered,
+                   paths=_paths(value) if is_native(fn) else ())
     given = arrays(f"tap of '{told}'", leaves)
     if derivatives:
         return jax.tree.unflatten(structure, shown_p.bind(*given, site=site))

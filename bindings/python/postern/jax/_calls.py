@@ -8,6 +8,7 @@ import operator
 import os
 import sys
 import typing
+import weakref
 
 import jax
 import numpy as np
@@ -65,7 +66,7 @@ class Site:
     transforms: tuple[typing.Any, ...] = ()
     # what vmap gives the batch as it is, and makes another function of the transforms until then
     of_transforms: typing.Callable[[typing.Any], Function] | None = None
-    own: tuple[tuple[str, typing.Any], ...] = ()  # attributes of the function's own
+    own: tuple[tuple[str, typing.Any, str], ...] = ()  # attributes of the function's own, and how they are written, since 1 == 1.0
     paths: tuple[str, ...] = ()  # the operands' names
 
     def __str__(self) -> str:
@@ -91,11 +92,23 @@ class Site:
             said["transforms"] = ",".join(self.transforms)
         if any(self.paths):
             said["paths"] = "\n".join(self.paths)
-        said.update((f"with_{key}", _attribute(value)) for key, value in self.own)
+        said.update((f"with_{key}", _attribute(value)) for key, value, _ in self.own)
         return said
 
     def batched(self, size: int, mapped: typing.Sequence[bool]) -> Site:
         return dataclasses.replace(self, levels=((size, tuple(mapped)), *self.levels))
+
+
+_sites: weakref.WeakValueDictionary[typing.Any, Site] = weakref.WeakValueDictionary()
+
+
+def site_of(*fields: typing.Any, **named: typing.Any) -> Site:
+    """The same for the same fields, as long as one lives: JAX asks anew what it is of each that it has not seen."""
+    key = (*fields, *named.items())
+    found = _sites.get(key)
+    if found is None:
+        found = _sites[key] = Site(*fields, **named)
+    return found
 
 
 def _lower(ctx: typing.Any, operands: typing.Any, results: typing.Any, site: Site) -> typing.Any:
@@ -172,6 +185,17 @@ def _check_bits(what: str, dtype: typing.Any) -> None:
 
 def types_of(what: str, tree: typing.Any, numbers: bool = False) -> tuple[tuple[typing.Any, ...], typing.Any]:
     """The types that a tree of what has a shape and a dtype describes, and its structure. `numbers`: these too. Raises ValueError."""
+    if type(tree) is jax.ShapeDtypeStruct and tree.sharding is None:
+        return _types_of_leaf(what, tree.shape, tree.dtype, typing.cast(typing.Any, jax.config).jax_enable_x64)
+    return _types_of(what, tree, numbers)
+
+
+@functools.lru_cache(maxsize=256)
+def _types_of_leaf(what: str, shape: tuple[int, ...], dtype: typing.Any, x64: bool) -> tuple[tuple[typing.Any, ...], typing.Any]:
+    return _types_of(what, typing.cast(typing.Any, jax.ShapeDtypeStruct)(shape, dtype), False)
+
+
+def _types_of(what: str, tree: typing.Any, numbers: bool) -> tuple[tuple[typing.Any, ...], typing.Any]:
     leaves, structure = jax.tree.flatten(tree)
     types = []
     for leaf in leaves:
@@ -192,7 +216,7 @@ def types_of(what: str, tree: typing.Any, numbers: bool = False) -> tuple[tuple[
 def tap_whole(operands: typing.Sequence[typing.Any], of_transforms: typing.Callable[[typing.Any], Function], name: str) -> None:
     """A synchronous tap in the program's order, which vmap gives the whole batch."""
     file, line = caller()
-    site = Site(of_transforms(()), name, file, line, kind="tap", ordered=True, of_transforms=of_transforms)
+    site = site_of(of_transforms(()), name, file, line, kind="tap", ordered=True, of_transforms=of_transforms)
     call_p.bind(*operands, site=site, results=())
 
 
