@@ -173,14 +173,8 @@ void target_lower(Lowering& out, const Equation& e) {
             layouts_text(target.operand_layouts, in_ranks),
             layouts_text(target.result_layouts, out_ranks));
   std::string aliases;
-  for (const auto& [result, operand] : target.aliases) {
-    std::string place;
-    if (e.results > 1) place = std::to_string(result);
-    aliases += fmt::format(
-        "{}#stablehlo.output_operand_alias<output_tuple_indices = [{}], operand_index = {}, "
-        "operand_tuple_indices = []>",
-        next_alias(), place, operand);
-  }
+  for (const auto& [result, operand] : target.aliases)
+    aliases += fmt::format("{}{}", next_alias(), Lowering::alias(result, e.results, operand));
   if (!aliases.empty()) out.write(", output_operand_aliases = [{}]", aliases);
   out.write("}} : ({}) -> ({})\n", fmt::join(in_types, ", "), fmt::join(out_types, ", "));
 }

@@ -133,6 +133,13 @@ std::string Lowering::layout(std::int64_t rank, Dims axes) {
   return fmt::format("dense<{}> : tensor<{}xindex>", list, rank);
 }
 
+std::string Lowering::alias(int result, int results, int operand) {
+  return fmt::format(
+      "#stablehlo.output_operand_alias<output_tuple_indices = [{}], operand_index = {}, "
+      "operand_tuple_indices = []>",
+      results > 1 ? std::to_string(result) : "", operand);
+}
+
 std::string Lowering::type(const Type& type) {
   fmt::memory_buffer out;
   append_type(out, type);

@@ -133,6 +133,8 @@ class Lowering {
   static std::string layout(
       std::int64_t rank,
       Dims axes = {});  // axes from the fastest on, as a tensor of indices; none: row-major
+  /// Says that a result of so many is in that operand's memory: of `output_operand_aliases`.
+  static std::string alias(int result, int results, int operand);
 
   /// `{ ^bb0(args): body; stablehlo.return results }`; the body gets its arguments and gives what
   /// it returns, with types.

@@ -214,12 +214,11 @@ void write_custom_call(Lowering& out, const SiteSpec& s, std::size_t index,
     write_ports(out, ", operand_layouts = [", in, port_layout, "]");
     write_ports(out, ", result_layouts = [", results, port_layout, "]");
   }
-  for (std::size_t i = 0; i < aliases.size(); ++i)
-    out.write(
-        "{}#stablehlo.output_operand_alias<output_tuple_indices = [{}], operand_index = {}, "
-        "operand_tuple_indices = []>",
-        i ? ", " : ", output_operand_aliases = [",
-        results.size() > 1 ? std::to_string(aliases[i].result) : "", aliases[i].operand);
+  Separator before_alias(", ", ", output_operand_aliases = [");
+  for (const Alias& a : aliases)
+    out.write("{}{}", before_alias(),
+              Lowering::alias(static_cast<int>(a.result), static_cast<int>(results.size()),
+                              static_cast<int>(a.operand)));
   out.write("{}", aliases.empty() ? "" : "]");
   write_ports(out, "} : (", in, port_type, ")");
   write_ports(out, " -> (", results, port_type, ")\n");
