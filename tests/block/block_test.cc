@@ -851,8 +851,9 @@ TEST(Block, TargetsThatNobodyRegisteredAreReportedBeforeCompiling) {
   const Removed handle{override_block<Scale>({.target = "block_test_missing"})};
   expect_error<TypeError>([] { jit([](Tensor x) { return scale(x, 3); }).lower(Tensor(1.0f)); },
                           {"scale", "block_test_missing", "cpu"});
+  register_ffi_handler("block_test_refused", block_test_scale);
   const Removed other{
-      override_block<Scale>({.target = FfiTarget("block_test_scale", {{"factor", 1}})})};
+      override_block<Scale>({.target = FfiTarget("block_test_refused", {{"factor", 1}})})};
   expect_error<TypeError>([] { jit([](Tensor x) { return scale(x, 3); }).lower(Tensor(1.0f)); },
                           {"'factor'", "a field of the config"});
   expect_error<TypeError>([] { register_ffi_handler("postern_x", block_test_scale); },
