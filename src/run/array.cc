@@ -214,32 +214,10 @@ pjrt::Buffer seen_on(const DeviceValue& from, std::shared_ptr<const void> owner,
   return view;
 }
 
-pjrt::Buffer* on_lane(const Tensor& tensor, Lane& lane, std::shared_ptr<const void>& keep,
+namespace {
+
+pjrt::Buffer* on_lane(const HostValue& host, Lane& lane, std::shared_ptr<const void>& keep,
                       StagedOperands* staged) {
-  const std::shared_ptr<const Value>& pointer = Access::pointer(tensor);
-  check(pointer != nullptr, "an argument is an empty Tensor, one that was never given a value");
-  refuse_donated(*pointer);
-  if (pointer->kind == Value::Kind::device) {
-    const DeviceValue& value = device_value(*pointer);
-    if (value.lane == lane.index) [[likely]]
-      return const_cast<pjrt::Buffer*>(&value.buffer);
-    auto view = std::make_shared<pjrt::Buffer>(seen_on(value, pointer, lane));
-    pjrt::Buffer* const out = view.get();
-    keep = std::move(view);
-    return out;
-  }
-  if (pointer->kind == Value::Kind::sharded) {
-    const std::shared_ptr<const void> bytes = host_bytes(tensor, "an argument");
-    auto gathered = std::make_shared<pjrt::Buffer>(send(pointer->type, bytes.get(), bytes, lane));
-    pjrt::Buffer* const out = gathered.get();
-    keep = std::move(gathered);
-    return out;
-  }
-  if (pointer->kind != Value::Kind::host) [[unlikely]]
-    throw_type_error(
-        fmt::format("an argument of type {} is traced or abstract: a program needs values",
-                    to_string(pointer->type)));
-  const auto& host = static_cast<const HostValue&>(*pointer);
   const auto here = [&]() -> pjrt::Buffer* {
     if (!host.was_sent.load(std::memory_order_acquire)) return nullptr;
     const DeviceValue& value = device_value(*host.on_device);
@@ -265,6 +243,36 @@ pjrt::Buffer* on_lane(const Tensor& tensor, Lane& lane, std::shared_ptr<const vo
   pjrt::Buffer* const out = sent.get();
   keep = std::move(sent);
   return out;
+}
+
+}  // namespace
+
+pjrt::Buffer* on_lane(const Tensor& tensor, Lane& lane, std::shared_ptr<const void>& keep,
+                      StagedOperands* staged) {
+  const std::shared_ptr<const Value>& pointer = Access::pointer(tensor);
+  check(pointer != nullptr, "an argument is an empty Tensor, one that was never given a value");
+  refuse_donated(*pointer);
+  if (pointer->kind == Value::Kind::device) {
+    const DeviceValue& value = device_value(*pointer);
+    if (value.lane == lane.index) [[likely]]
+      return const_cast<pjrt::Buffer*>(&value.buffer);
+    auto view = std::make_shared<pjrt::Buffer>(seen_on(value, pointer, lane));
+    pjrt::Buffer* const out = view.get();
+    keep = std::move(view);
+    return out;
+  }
+  if (pointer->kind == Value::Kind::sharded) {
+    const std::shared_ptr<const void> bytes = host_bytes(tensor, "an argument");
+    auto gathered = std::make_shared<pjrt::Buffer>(send(pointer->type, bytes.get(), bytes, lane));
+    pjrt::Buffer* const out = gathered.get();
+    keep = std::move(gathered);
+    return out;
+  }
+  if (pointer->kind != Value::Kind::host) [[unlikely]]
+    throw_type_error(
+        fmt::format("an argument of type {} is traced or abstract: a program needs values",
+                    to_string(pointer->type)));
+  return on_lane(static_cast<const HostValue&>(*pointer), lane, keep, staged);
 }
 
 const void* host_view(const Tensor& tensor, std::shared_ptr<const void>& keep) {
