@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::string_view folder_prefix = "checkpoint-", first_line = "postern checkpoint 1\n";
+constexpr std::string_view folder_prefix = "checkpoint-", manifest_line = "postern checkpoint 1\n";
 constexpr const char* manifest = "manifest";
 constexpr std::size_t written_at_once = 8 << 20;  // bytes
 constexpr std::size_t large = 1 << 20;            // a part that is worth whole blocks
@@ -34,7 +34,7 @@ constexpr std::size_t large = 1 << 20;            // a part that is worth whole 
 uLong sum(uLong before, std::string_view bytes) {
   return crc32_z(before, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size());
 }
-std::string sum_of(std::string_view bytes) { return fmt::format("{:08x}", sum(0, bytes)); }
+std::string crc_text(std::string_view bytes) { return fmt::format("{:08x}", sum(0, bytes)); }
 
 /// The sum of two pieces, made by another thread if there is one. Not std::async, which would bring
 /// a thread variable of another library (scripts/symbols).
@@ -86,7 +86,7 @@ std::string checked_file(const fs::path& folder, const Json& entry) {
   if (bytes.size() != size)
     refuse_at(ErrorCode::data_loss, folder / name,
               fmt::format("it has {} bytes, {} were written", bytes.size(), size));
-  if (sum_of(bytes) != entry.at("crc32").get<std::string>())
+  if (crc_text(bytes) != entry.at("crc32").get<std::string>())
     refuse_at(ErrorCode::data_loss, folder / name, "its checksum does not fit: it was changed");
   return bytes;
 }
@@ -103,7 +103,7 @@ Json tensors_of(const Snapshot& snapshot) {
   return tensors;
 }
 
-Json json_of(const host::TapeMark& mark) {
+Json json_of_mark(const host::TapeMark& mark) {
   Json sites = Json::array();
   for (const host::TapeMark::Site& s : mark.sites)
     sites.push_back({s.site, s.device, s.element, s.calls});
@@ -138,16 +138,16 @@ void sync_folder(const fs::path& folder) {
 void write_manifest(const fs::path& file, const Json& json) {
   const std::string body = json.dump();
   host::write_text_file("checkpoint", file.string(),
-                        fmt::format("{}{}\n{}", first_line, digest(body), body));
+                        fmt::format("{}{}\n{}", manifest_line, digest(body), body));
   sync_folder(file.parent_path());
 }
 
 Json read_manifest(const fs::path& file) {
   const std::string text = host::read_file("checkpoint", file.string());
-  constexpr std::size_t sum = first_line.size(), body = sum + 33;
+  constexpr std::size_t sum = manifest_line.size(), body = sum + 33;
   if (!text.starts_with("postern checkpoint "))
     refuse_at(ErrorCode::data_loss, file, "it is no manifest");
-  if (!text.starts_with(first_line))
+  if (!text.starts_with(manifest_line))
     refuse_at(ErrorCode::unimplemented, file, "it is of another version of Postern");
   if (text.size() < body || text[body - 1] != '\n' ||
       text.substr(sum, 32) != digest(std::string_view(text).substr(body)))
@@ -215,7 +215,7 @@ Json write_files(const fs::path& folder, const Snapshot& snapshot, const std::st
         write_file(folder, fmt::format("state-{}{}", mark, states.size() - 1), "", bytes));
   }
   Json recording;  // null: none
-  if (snapshot.tape) recording = json_of(*snapshot.tape);
+  if (snapshot.tape) recording = json_of_mark(*snapshot.tape);
   return {{"tap", snapshot.tap},
           {"place", snapshot.place},
           {"tensors", tensors_of(snapshot)},

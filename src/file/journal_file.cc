@@ -15,8 +15,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::string_view first_line = "postern recording 2\n";
-constexpr std::size_t name_size = 32, head_size = first_line.size() + name_size + 1;
+constexpr std::string_view journal_line = "postern recording 2\n";
+constexpr std::size_t name_size = 32, head_size = journal_line.size() + name_size + 1;
 constexpr std::size_t piece_head = 8;
 
 [[noreturn]] void refuse(ErrorCode code, const char* why) { throw Error(code, why); }
@@ -89,7 +89,7 @@ class File final : public host::JournalFile {
     name_.clear();
     for (std::size_t i = 0; i < name_size / 8; ++i) name_ += fmt::format("{:08x}", random());
     out_.cut_to(0);
-    out_.append(fmt::format("{}{}\n", first_line, name_));
+    out_.append(fmt::format("{}{}\n", journal_line, name_));
   }
   void begin_run(const std::string& program) override { out_.append(piece_of(program)); }
   void add(const host::JournalCall& call) override { out_.append(piece_of(json_of_call(call))); }
@@ -102,12 +102,12 @@ class File final : public host::JournalFile {
 
 }  // namespace
 
-bool is_journal(std::string_view text) { return text.starts_with(first_line); }
+bool is_journal(std::string_view text) { return text.starts_with(journal_line); }
 
 ReadJournal read_journal(std::string_view text) try {
   ReadJournal out;
   if (text.size() < head_size) return out;  // cut in its first lines
-  out.name = text.substr(first_line.size(), name_size);
+  out.name = text.substr(journal_line.size(), name_size);
   out.whole = head_size;
   while (text.size() - out.whole >= piece_head) {
     const std::size_t begin = out.whole + piece_head, size = number_at(text, out.whole);

@@ -80,14 +80,14 @@ namespace {
 
 using file::CborJson;
 
-constexpr std::string_view first_line = "postern recording 1\n";
+constexpr std::string_view recording_line = "postern recording 1\n";
 
 std::string file_text(const host::Tape& tape) {
   CborJson firings = CborJson::array();
   for (const RecordedFiring& f : tape.firings()) firings.push_back(file::json_of(f));
   std::string body;
   CborJson::to_cbor({{"programs", tape.programs()}, {"firings", firings}}, body);
-  return fmt::format("{}{}\n{}", first_line, digest(body), body);
+  return fmt::format("{}{}\n{}", recording_line, digest(body), body);
 }
 
 struct Contents {
@@ -105,8 +105,8 @@ Contents contents_of(host::JournalPast past) {
 // the CBOR are checked before a library parses it; then that each value has the bytes of its type.
 Contents contents_of(std::string_view text) {
   auto refuse = [](ErrorCode code, const char* why) { throw Error(code, why); };
-  const std::size_t sum = first_line.size(), body = sum + 33;
-  if (!text.starts_with(first_line))
+  const std::size_t sum = recording_line.size(), body = sum + 33;
+  if (!text.starts_with(recording_line))
     refuse(ErrorCode::invalid_argument, "this is no recording of this version");
   if (text.size() < body || text.substr(sum, 32) != digest(text.substr(body)))
     refuse(ErrorCode::data_loss, "its checksum does not fit: it was changed or cut short");

@@ -115,20 +115,20 @@ struct Number {
   DType dtype;
   std::int64_t words = 0;
 };
-constexpr Number numbers[] = {{DType::pred},       {DType::s8},         {DType::s16},
-                              {DType::s32},        {DType::s64},        {DType::u8},
-                              {DType::u16},        {DType::u32},        {DType::u64},
-                              {DType::f16},        {DType::f32},        {DType::f64},
-                              {DType::c64},        {DType::c128},       {DType::bf16},
-                              {DType::s4},         {DType::u4},         {DType::f8e4m3b11fnuz},
-                              {DType::f8e4m3fn},   {DType::f8e4m3fnuz}, {DType::f8e5m2},
-                              {DType::f8e5m2fnuz}, {DType::pred},       {DType::f8e4m3},
-                              {DType::f8e3m4},     {DType::f8e8m0fnu},  {DType::f4e2m1fn},
-                              {DType::u32, 2},     {DType::u32, 4},     {DType::u32, 4}};
+constexpr Number number_kinds[] = {{DType::pred},       {DType::s8},         {DType::s16},
+                                   {DType::s32},        {DType::s64},        {DType::u8},
+                                   {DType::u16},        {DType::u32},        {DType::u64},
+                                   {DType::f16},        {DType::f32},        {DType::f64},
+                                   {DType::c64},        {DType::c128},       {DType::bf16},
+                                   {DType::s4},         {DType::u4},         {DType::f8e4m3b11fnuz},
+                                   {DType::f8e4m3fn},   {DType::f8e4m3fnuz}, {DType::f8e5m2},
+                                   {DType::f8e5m2fnuz}, {DType::pred},       {DType::f8e4m3},
+                                   {DType::f8e3m4},     {DType::f8e8m0fnu},  {DType::f4e2m1fn},
+                                   {DType::u32, 2},     {DType::u32, 4},     {DType::u32, 4}};
 
 Type type_of(const Table& value) {
   const auto number = static_cast<std::size_t>(value.number<std::uint8_t>(aval::dtype));
-  if (number >= std::size(numbers))
+  if (number >= std::size(number_kinds))
     throw Error(
         ErrorCode::unimplemented,
         fmt::format("an argument has JAX's dtype number {}, which cannot be passed", number));
@@ -143,8 +143,8 @@ Type type_of(const Table& value) {
                               extent));
     dims.push_back(n);
   }
-  if (numbers[number].words) dims.push_back(numbers[number].words);
-  Type out = make_type(numbers[number].dtype, std::move(dims));
+  if (number_kinds[number].words) dims.push_back(number_kinds[number].words);
+  Type out = make_type(number_kinds[number].dtype, std::move(dims));
   static_cast<void>(out.byte_size());
   return out;
 }

@@ -107,7 +107,7 @@ XLA_FFI_Error* pass_by(XLA_FFI_CallFrame* frame, RunState& run, const HostSite& 
   const CallBuffers buffers(frame, site, nothing);
   if (buffers.error) return buffers.error;
   const int device = run.device >= 0 ? run.device : run.device_of(pjrt::device_ordinal(frame));
-  const Helpers helpers(frame, [](void* from, XLA_FFI_Task* task, void* data) {
+  const Helpers xla_threads(frame, [](void* from, XLA_FFI_Task* task, void* data) {
     return pjrt::schedule(static_cast<const XLA_FFI_CallFrame*>(from), task, data);
   });
   const bool ok = site.packed ? fire_packed(run, site, buffers.data, device)
