@@ -30,7 +30,7 @@ struct HostValue final : Value {
   mutable std::mutex guard;
   mutable std::shared_ptr<const Value> on_device;  // where it was sent first; stays
   mutable std::atomic<bool> was_sent{false};       // so that nobody need lock to see that
-  mutable std::atomic<bool> was_staged{false};     // a run has had a copy of its own
+  mutable std::atomic<bool> was_staged{false};     // a run was given it by run/staging
 };
 
 /// Tells whether the trace that a value belongs to is still being written, and by whom.

@@ -166,7 +166,7 @@ void copy_out(const DeviceValue& value, void* to) {
 pjrt::Buffer send(const Type& t, const void* data, const std::shared_ptr<const void>& keep,
                   const Lane& lane) {
   const auto& client = Runtime::get().client(lane.client);
-  const bool in_place = t.byte_size() >= 4096 && !packed(t.dtype);
+  const bool in_place = t.byte_size() >= seen_in_place && !packed(t.dtype);
   if (!in_place) return client.buffer_from_host(data, t.dtype, t.dims, lane.handle);
   return client.buffer_from_host(data, t.dtype, t.dims, lane.handle, pjrt::HostMemory::alias,
                                  [keep] {});

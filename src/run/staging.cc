@@ -31,8 +31,7 @@ void Staging::give_back(std::unique_ptr<Staged> staged) {
 
 namespace {
 
-constexpr std::size_t seen_in_place = 4096,  // bytes from which on that is cheaper than a copy
-    most_copied = 16384;                     // bytes that take less time than a new buffer
+constexpr std::size_t most_copied = 16384;  // bytes that take less time than a new buffer
 
 bool is_aligned(const void* bytes) { return reinterpret_cast<std::uintptr_t>(bytes) % 64 == 0; }
 

@@ -18,6 +18,9 @@ namespace postern::run {
 
 struct Lane;
 
+/// Bytes from which on to see an array where it is costs less than a copy.
+constexpr std::size_t seen_in_place = 4096;
+
 struct Staged {
   Type type;
   void* bytes;
