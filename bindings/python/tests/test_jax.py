@@ -365,6 +365,34 @@ def test_a_while_under_vmap_whose_condition_has_ordered_effects():
     assert np.array_equal(jax.jit(lambda x: jax.lax.while_loop(cond, lambda v: v + 1, x))(0), 2)
 
 
+def test_a_call_that_was_traced_before_is_known_by_all_that_was_given():
+    def traced(fn, result, x, **options):
+        return jax.make_jaxpr(lambda v: pj.call(fn, result, v, **options))(x).eqns[0].params["site"]
+
+    def one(v):
+        return v
+
+    x, wide = jnp.float32(1), jax.ShapeDtypeStruct((3,), jnp.float32)
+    first = traced(one, F32, x)
+    assert traced(one, F32, x) is first
+    for other in (traced(abs, F32, x), traced(one, wide, x), traced(one, F32, x, effect="ordered"), traced(one, F32, x, timeout=1),
+                  traced(one, F32, x, vmap_method="expand_dims"), traced(one, F32, x, name="two"), traced(one, F32, (x, x))):
+        assert other != first
+    with pytest.raises(ValueError, match="effect"):  # and is refused by what it must be
+        traced(one, F32, x, effect="never")
+
+    def placed(v, info):
+        return v + (info.part or {"i": 10})["i"]
+
+    def both(v):  # one place in the source, outside of shard_map and inside
+        return pj.call(placed, like(v), v)
+
+    mesh = jax.sharding.Mesh(np.array(jax.devices("cpu")[:1]), ("i",))
+    spec = jax.sharding.PartitionSpec("i")
+    assert jax.jit(both)(jnp.zeros(1)) == 10
+    assert jax.jit(shard_map(both, mesh=mesh, in_specs=spec, out_specs=spec))(jnp.zeros(1)) == 0
+
+
 def test_functions_go_with_their_programs():
     import gc
 

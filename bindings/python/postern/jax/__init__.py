@@ -29,7 +29,7 @@ from .._attributes import wants_info
 from .. import listen
 from . import _checks, _compat, _failures as _failures, _loops as _loops, _lowering
 from ._blocks import block_path, has, overridden
-from ._calls import arrays, call_p, caller, shown_p, site_of, types_of
+from ._calls import arrays, call_p, caller, keep, known, shown_p, site_of, types_of
 from ._functions import Info, function_of, is_native
 from ._guard import ReentryError, refuse_forked
 
@@ -60,6 +60,7 @@ def _named(fn: typing.Any, name: str | None) -> str:
 
 
 _LEAVES = (np.ndarray, np.generic)
+_LEAF = jax.tree.structure(0)
 
 
 def _own(attributes: typing.Mapping[str, typing.Any] | None) -> tuple[tuple[str, typing.Any, str], ...]:
@@ -84,17 +85,39 @@ def call(fn: Fn, result_shape_dtypes: typing.Any, *args: typing.Any, effect: str
     capsule (see postern.register); it gets the leaves of `args` as operands, and `attributes`. Raises ValueError where a derivative is
     asked for: give it one by jax.custom_jvp or jax.custom_vjp around the call, or by `block`. At the run: CallbackError, TimeoutError.
     """
-    _check("effect", effect, _EFFECTS)
-    _check("vmap_method", vmap_method, _METHODS)
-    told = _named(fn, name)
-    if attributes and not is_native(fn):
-        raise TypeError("postern.jax: attributes are for registered functions and capsules; give others theirs by functools.partial")
+    refuse_forked()
     operands, structure = jax.tree.flatten(args)
-    types, wanted = types_of("result_shape_dtypes", result_shape_dtypes)
+    place = caller()
+    # A call that was traced before is known: to ask all of it anew takes as long as what JAX does of it.
+    key = None
+    if attributes is None and type(result_shape_dtypes) is jax.ShapeDtypeStruct:
+        x64 = typing.cast(typing.Any, jax.config).jax_enable_x64
+        key = (fn, result_shape_dtypes, structure, effect, vmap_method, timeout, name, place, x64)
+    site, wanted = known(key), _LEAF
+    axes: tuple[str, ...] = ()
+    if site is None:
+        _check("effect", effect, _EFFECTS)
+        _check("vmap_method", vmap_method, _METHODS)
+        told = _named(fn, name)
+        if attributes and not is_native(fn):
+            raise TypeError("postern.jax: attributes are for registered functions and capsules; give others theirs by functools.partial")
+        types, wanted = types_of("result_shape_dtypes", result_shape_dtypes)
+        axes = _axes(fn)
+        function = function_of(fn, _entered(fn, args, structure, wanted), told, (structure, wanted), guarded=True, axes=axes)
+        site = site_of(function, told, *place, timeout=_checks.limit_of(timeout), ordered=effect == "ordered", pure=effect == "pure",
+                       vmap_method=vmap_method, own=_own(attributes), results=types)
+        if key is not None and not _wants_place(fn):
+            keep(key, site)
+    given = arrays(f"call of '{site.name}'", operands)
+    return jax.tree.unflatten(wanted, _lowering.vary(call_p.bind(*given, *_places(axes), site=site), given))
+
+
+def _entered(fn: typing.Any, args: typing.Any, structure: typing.Any, wanted: typing.Any) -> typing.Callable[..., typing.Any]:
+    """`fn` as a function of leaves, which checks what it returns."""
     takes_leaves, gives_leaf = jax.tree_util.all_leaves(args), jax.tree_util.treedef_is_leaf(wanted)
 
     def enter(leaves: list[typing.Any], info: dict[str, typing.Any]) -> typing.Any:
-        made = typing.cast(typing.Any, fn)(*(leaves if takes_leaves else jax.tree.unflatten(structure, leaves)), **info)
+        made = fn(*(leaves if takes_leaves else jax.tree.unflatten(structure, leaves)), **info)
         if gives_leaf and isinstance(made, _LEAVES):  # trees take a microsecond
             return (made,)
         made, got = jax.tree.flatten(made)
@@ -102,14 +125,7 @@ def call(fn: Fn, result_shape_dtypes: typing.Any, *args: typing.Any, effect: str
             raise TypeError(f"the function must return {wanted}, it returned {got}")
         return tuple(made)
 
-    limit = _checks.limit_of(timeout)
-    file, line = caller()
-    axes = _axes(fn)
-    function = function_of(fn, enter, told, (structure, wanted), guarded=True, axes=axes)
-    site = site_of(function, told, file, line, timeout=limit, ordered=effect == "ordered", pure=effect == "pure",
-                   vmap_method=vmap_method, own=_own(attributes))
-    given = arrays(f"call of '{told}'", operands)
-    return jax.tree.unflatten(wanted, _lowering.vary(call_p.bind(*given, *_places(axes), site=site, results=types), given))
+    return enter
 
 
 def block(name: str, default: typing.Callable[..., typing.Any], *args: typing.Any, vmap_method: str = "parallel",
@@ -129,9 +145,13 @@ def block(name: str, default: typing.Callable[..., typing.Any], *args: typing.An
     return overridden(name, default, kernel, jax.tree.map(jax.numpy.asarray, args))
 
 
+def _wants_place(fn: typing.Any) -> bool:
+    return not is_native(fn) and wants_info(fn)
+
+
 def _axes(fn: typing.Any) -> tuple[str, ...]:
     """Those of shard_map's mesh, for a function that wants to know its place there."""
-    return _lowering.manual_axes() if not is_native(fn) and wants_info(fn) else ()
+    return _lowering.manual_axes() if _wants_place(fn) else ()
 
 
 def _places(axes: tuple[str, ...]) -> list[typing.Any]:
@@ -164,7 +184,7 @@ def tap(value: typing.Any, fn: Fn, *, name: str | None = None, mode: str = "sync
     given = arrays(f"tap of '{told}'", leaves)
     if derivatives:
         return jax.tree.unflatten(structure, shown_p.bind(*given, site=site))
-    call_p.bind(*given, *_places(axes), site=site, results=())
+    call_p.bind(*given, *_places(axes), site=site)
     return value
 
 

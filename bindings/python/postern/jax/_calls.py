@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import operator
@@ -68,6 +69,14 @@ class Site:
     of_transforms: typing.Callable[[typing.Any], Function] | None = None
     own: tuple[tuple[str, typing.Any, str], ...] = ()  # attributes of the function's own, and how they are written, since 1 == 1.0
     paths: tuple[str, ...] = ()  # the operands' names
+    results: tuple[typing.Any, ...] = ()  # their types
+
+    @functools.cached_property
+    def _hash(self) -> int:
+        return hash(tuple(getattr(self, field.name) for field in dataclasses.fields(self)))
+
+    def __hash__(self) -> int:  # which JAX asks for whenever it meets the call
+        return self._hash
 
     def __str__(self) -> str:
         return f"{self.kind if self.kind == 'call' else 'tap'} '{self.name}' at {os.path.basename(self.file)}:{self.line}"
@@ -99,7 +108,8 @@ class Site:
         return dataclasses.replace(self, levels=((size, tuple(mapped)), *self.levels))
 
 
-_sites: weakref.WeakValueDictionary[typing.Any, Site] = weakref.WeakValueDictionary()
+Sites = weakref.WeakValueDictionary[typing.Any, Site]
+_sites, _known = Sites(), Sites()
 
 
 def site_of(*fields: typing.Any, **named: typing.Any) -> Site:
@@ -109,6 +119,19 @@ def site_of(*fields: typing.Any, **named: typing.Any) -> Site:
     if found is None:
         found = _sites[key] = Site(*fields, **named)
     return found
+
+
+def known(asked: typing.Any) -> Site | None:
+    """What `keep` was given for it, as long as it lives."""
+    try:
+        return _known.get(asked)
+    except Exception:  # a function that can't be hashed or compared
+        return None
+
+
+def keep(asked: typing.Any, site: Site) -> None:
+    with contextlib.suppress(Exception):
+        _known[asked] = site
 
 
 def _lower(ctx: typing.Any, operands: typing.Any, results: typing.Any, site: Site) -> typing.Any:
@@ -148,14 +171,14 @@ def arrays(what: str, leaves: typing.Sequence[typing.Any]) -> list[typing.Any]:
     """The leaves as what a program can hand to the host: of keys, their data. Raises TypeError."""
     made: list[typing.Any] = []
     for leaf in leaves:
-        if isinstance(leaf, jax.core.Tracer) and not _is_key(leaf):
-            _check_bits(what, leaf.dtype)
+        if isinstance(leaf, jax.core.Tracer) and _kind_of(leaf.dtype) is None:
             made.append(leaf)
             continue
+        dtype = getattr(leaf, "dtype", None)
         try:
-            if getattr(getattr(leaf, "dtype", None), "kind", None) in _NO_NUMBERS:
-                raise TypeError(f"arrays of {leaf.dtype} stay in Python")
-            array = jax.random.key_data(leaf) if _is_key(leaf) else jax.numpy.asarray(leaf)
+            if getattr(dtype, "kind", None) in _NO_NUMBERS:
+                raise TypeError(f"arrays of {dtype} stay in Python")
+            array = jax.random.key_data(leaf) if dtype is not None and _kind_of(dtype) == "key" else jax.numpy.asarray(leaf)
         except (TypeError, ValueError) as e:
             raise TypeError(f"postern.jax: {what} takes trees of arrays and numbers, got {leaf!r}; what is none goes in by functools.partial") from e
         _check_bits(what, array.dtype)
@@ -163,39 +186,22 @@ def arrays(what: str, leaves: typing.Sequence[typing.Any]) -> list[typing.Any]:
     return made
 
 
-def _is_key(leaf: typing.Any) -> bool:
-    return hasattr(leaf, "dtype") and _is_key_type(leaf.dtype)
-
-
 # What is asked of dtypes at each call that is traced costs as much as all that JAX does of it.
 @functools.lru_cache(maxsize=256)
-def _is_key_type(dtype: typing.Any) -> bool:
-    return bool(jax.numpy.issubdtype(dtype, jax.dtypes.prng_key))
-
-
-@functools.lru_cache(maxsize=256)
-def _is_packed(dtype: typing.Any) -> bool:
-    return str(dtype) in ("int2", "uint2", "int4", "uint4", "float4_e2m1fn")
+def _kind_of(dtype: typing.Any) -> str | None:
+    """What makes it another than most: "key", of JAX's random numbers, and "packed", with less than a byte."""
+    if jax.numpy.issubdtype(dtype, jax.dtypes.prng_key):
+        return "key"
+    return "packed" if str(dtype) in ("int2", "uint2", "int4", "uint4", "float4_e2m1fn") else None
 
 
 def _check_bits(what: str, dtype: typing.Any) -> None:
-    if _is_packed(dtype):
+    if _kind_of(dtype) == "packed":
         raise TypeError(f"postern.jax: {what} has an array of {dtype}, whose elements have less than a byte; convert it by astype before")
 
 
 def types_of(what: str, tree: typing.Any, numbers: bool = False) -> tuple[tuple[typing.Any, ...], typing.Any]:
     """The types that a tree of what has a shape and a dtype describes, and its structure. `numbers`: these too. Raises ValueError."""
-    if type(tree) is jax.ShapeDtypeStruct and tree.sharding is None:
-        return _types_of_leaf(what, tree.shape, tree.dtype, typing.cast(typing.Any, jax.config).jax_enable_x64)
-    return _types_of(what, tree, numbers)
-
-
-@functools.lru_cache(maxsize=256)
-def _types_of_leaf(what: str, shape: tuple[int, ...], dtype: typing.Any, x64: bool) -> tuple[tuple[typing.Any, ...], typing.Any]:
-    return _types_of(what, typing.cast(typing.Any, jax.ShapeDtypeStruct)(shape, dtype), False)
-
-
-def _types_of(what: str, tree: typing.Any, numbers: bool) -> tuple[tuple[typing.Any, ...], typing.Any]:
     leaves, structure = jax.tree.flatten(tree)
     types = []
     for leaf in leaves:
@@ -217,7 +223,7 @@ def tap_whole(operands: typing.Sequence[typing.Any], of_transforms: typing.Calla
     """A synchronous tap in the program's order, which vmap gives the whole batch."""
     file, line = caller()
     site = site_of(of_transforms(()), name, file, line, kind="tap", ordered=True, of_transforms=of_transforms)
-    call_p.bind(*operands, site=site, results=())
+    call_p.bind(*operands, site=site)
 
 
 # --- a call, and a tap that no derivative passes through
@@ -225,35 +231,34 @@ def tap_whole(operands: typing.Sequence[typing.Any], of_transforms: typing.Calla
 call_p = _primitive("postern_call")
 
 
-def _call_types(*_: typing.Any, site: Site, results: tuple[typing.Any, ...]) -> typing.Any:
-    return list(results), {site.effect}
+def _call_types(*_: typing.Any, site: Site) -> typing.Any:
+    return list(site.results), {site.effect}
 
 
-def _call_lower(ctx: typing.Any, *operands: typing.Any, site: Site, results: tuple[typing.Any, ...]) -> typing.Any:
+def _call_lower(ctx: typing.Any, *operands: typing.Any, site: Site) -> typing.Any:
     return _lower(ctx, operands, ctx.avals_out, site)
 
 
-def _call_jvp(primals: typing.Any, tangents: typing.Any, *, site: Site, results: tuple[typing.Any, ...]) -> typing.Any:
-    if results and not all(isinstance(t, _compat.Zero) for t in tangents):
+def _call_jvp(primals: typing.Any, tangents: typing.Any, *, site: Site) -> typing.Any:
+    if site.results and not all(isinstance(t, _compat.Zero) for t in tangents):
         raise ValueError(f"postern.jax: {site} has no derivative; give it one by jax.custom_jvp or jax.custom_vjp around it")
-    out = call_p.bind(*primals, site=site, results=results)
-    return out, [_compat.Zero(t.to_tangent_aval()) for t in results]
+    return call_p.bind(*primals, site=site), [_compat.Zero(t.to_tangent_aval()) for t in site.results]
 
 
-def _call_batched(operands: typing.Any, axes: typing.Any, *, site: Site, results: tuple[typing.Any, ...]) -> typing.Any:
+def _call_batched(operands: typing.Any, axes: typing.Any, *, site: Site) -> typing.Any:
     if site.of_transforms is not None:
         transforms = (*site.transforms, ("batch", tuple(axes)))
         whole = dataclasses.replace(site, function=site.of_transforms(transforms), transforms=transforms)
-        return call_p.bind(*operands, site=whole, results=()), []
+        return call_p.bind(*operands, site=whole), []
     size, moved, mapped = _in_front(operands, axes)
-    types = tuple(_compat.ShapedArray((size, *t.shape), t.dtype) for t in results)
+    types = tuple(_compat.ShapedArray((size, *t.shape), t.dtype) for t in site.results)
     if site.vmap_method in ("sequential", "parallel"):
         site = site.batched(size, mapped)
     elif site.vmap_method == "expand_dims":
         moved = [x if m else x[None] for x, m in zip(moved, mapped)]
     else:
         moved = [x if m else jax.numpy.broadcast_to(x, (size, *x.shape)) for x, m in zip(moved, mapped)]
-    return call_p.bind(*moved, site=site, results=types), [0] * len(results)
+    return call_p.bind(*moved, site=dataclasses.replace(site, results=types)), [0] * len(types)
 
 
 call_p.def_effectful_abstract_eval(_call_types)

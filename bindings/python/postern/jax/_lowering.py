@@ -59,6 +59,8 @@ def _set_sharding(ctx: typing.Any, call: typing.Any, results: typing.Any, what: 
 
 def vary(results: typing.Sequence[typing.Any], operands: typing.Sequence[typing.Any]) -> list[typing.Any]:
     """Within shard_map: what is made of values that differ by device differs by device."""
+    if not manual_axes():
+        return list(results)
     axes: set[str] = set()
     for x in operands:
         aval = getattr(x, "aval", None)
