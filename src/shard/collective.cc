@@ -19,6 +19,16 @@ Tensor bind_like(const Primitive& primitive, CollectiveParams p, const Tensor& x
   return bind1(primitive, make_params(std::move(p)), {x});
 }
 
+std::vector<std::string> named_axes(const Params& params) { return collective_of(&params).axes; }
+
+Batched moved_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
+                    std::int64_t size, const Tensor&) {
+  CollectiveParams p = op.as<CollectiveParams>();
+  ++p.axis;
+  ++p.other;
+  return {{bind_like(op.primitive, std::move(p), batch_front(x[0], axes[0], size))}, {0}};
+}
+
 Ssa place_along(Lowering& out, const CollectiveParams& p) {
   const Type scalar{DType::s32, {}};
   Ssa index = out.constant("0", scalar);
@@ -57,37 +67,32 @@ Tensor front_into(const Tensor& x, std::int64_t axis) {
 
 namespace {
 
-const CollectiveParams& of(const Params* params) { return as<CollectiveParams>(*params); }
-std::int64_t& extent(Type& type, std::int64_t axis) {
-  return type.dims[static_cast<std::size_t>(axis)];
-}
-
 bool summable(DType d) { return numeric(d); }
 bool comparable(DType d) { return real_number(d); }
 
 Types gather_type(const Params* params, TypeSpan x) {
   Type out = x[0];
-  extent(out, of(params).axis) *= of(params).count();
+  extent(out, collective_of(params).axis) *= collective_of(params).count();
   return {out};
 }
 Types scatter_type(const Params* params, TypeSpan x) {
   Type out = x[0];
-  const std::int64_t n = of(params).count();
+  const std::int64_t n = collective_of(params).count();
   require_dtype(summable(out.dtype), out.dtype);
-  check(extent(out, of(params).axis) % n == 0,
-        "reduce_scatter: axis {} of {} must be divisible by the {} devices", of(params).axis,
-        to_string(x[0]), n);
-  extent(out, of(params).axis) /= n;
+  check(extent(out, collective_of(params).axis) % n == 0,
+        "reduce_scatter: axis {} of {} must be divisible by the {} devices",
+        collective_of(params).axis, to_string(x[0]), n);
+  extent(out, collective_of(params).axis) /= n;
   return {out};
 }
 Types exchange_type(const Params* params, TypeSpan x) {
   Type out = x[0];
-  const std::int64_t n = of(params).count();
-  check(extent(out, of(params).axis) % n == 0,
-        "all_to_all: axis {} of {} must be divisible by the {} devices", of(params).axis,
+  const std::int64_t n = collective_of(params).count();
+  check(extent(out, collective_of(params).axis) % n == 0,
+        "all_to_all: axis {} of {} must be divisible by the {} devices", collective_of(params).axis,
         to_string(x[0]), n);
-  extent(out, of(params).axis) /= n;
-  extent(out, of(params).other) *= n;
+  extent(out, collective_of(params).axis) /= n;
+  extent(out, collective_of(params).other) *= n;
   return {out};
 }
 Types index_type(const Params*, TypeSpan) { return {Type{DType::s32, {}}}; }
@@ -129,13 +134,6 @@ Jvp extreme_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor>
 // --- batching: the batch axis goes in front
 // ----------------------------------------------------------------------------------------------
 
-Batched moved_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
-                    std::int64_t size, const Tensor&) {
-  CollectiveParams p = op.as<CollectiveParams>();
-  ++p.axis;
-  ++p.other;
-  return {{bind_like(op.primitive, std::move(p), batch_front(x[0], axes[0], size))}, {0}};
-}
 Batched no_batch(const Op& op, std::span<const Tensor>, std::span<const int>, std::int64_t,
                  const Tensor&) {
   return {{bind1(op.primitive, op.params, {})}, {-1}};
@@ -151,9 +149,10 @@ void write_reducing(Lowering& out, const Equation& e, const char* hlo, const cha
   const std::string scalar = Lowering::type({out.operand_type(e, 0).dtype, {}});
   out.write("    %{} = \"stablehlo.{}\"(%{}) (", y.id, hlo, x.id);
   reducing_region(out, reducer, scalar);
-  out.write(") {{{}{}, use_global_device_ids}} : ({}) -> {}\n", attributes,
-            groups_text(out, of(e.params.get()).mesh, of(e.params.get()).axes),
-            Lowering::type(out.operand_type(e, 0)), Lowering::type(out.result_type(e)));
+  out.write(
+      ") {{{}{}, use_global_device_ids}} : ({}) -> {}\n", attributes,
+      groups_text(out, collective_of(e.params.get()).mesh, collective_of(e.params.get()).axes),
+      Lowering::type(out.operand_type(e, 0)), Lowering::type(out.result_type(e)));
   out.define(e, 0, y);
 }
 
@@ -168,18 +167,18 @@ void min_lower(Lowering& out, const Equation& e) {
 }
 void scatter_lower(Lowering& out, const Equation& e) {
   write_reducing(out, e, "reduce_scatter", "add",
-                 fmt::format("scatter_dimension = {} : i64, ", of(e.params.get()).axis));
+                 fmt::format("scatter_dimension = {} : i64, ", collective_of(e.params.get()).axis));
 }
 void gather_lower(Lowering& out, const Equation& e) {
   if (alone(out, e)) return;
-  const auto& p = of(e.params.get());
+  const auto& p = collective_of(e.params.get());
   out.simple(e, "all_gather",
              fmt::format("all_gather_dim = {} : i64, {}, use_global_device_ids", p.axis,
                          groups_text(out, p.mesh, p.axes)));
 }
 void exchange_lower(Lowering& out, const Equation& e) {
   if (alone(out, e)) return;
-  const auto& p = of(e.params.get());
+  const auto& p = collective_of(e.params.get());
   out.simple(
       e, "all_to_all",
       fmt::format(
@@ -187,7 +186,7 @@ void exchange_lower(Lowering& out, const Equation& e) {
           p.axis, p.other, p.count(), groups_text(out, p.mesh, p.axes)));
 }
 void permute_lower(Lowering& out, const Equation& e) {
-  const auto& p = of(e.params.get());
+  const auto& p = collective_of(e.params.get());
   std::vector<std::string> pairs;
   for (const auto& group : device_groups(p.mesh, p.axes))
     for (const auto& [from, to] : p.pairs)
@@ -208,17 +207,14 @@ void permute_lower(Lowering& out, const Equation& e) {
 }
 
 void index_lower(Lowering& out, const Equation& e) {
-  out.define(e, 0, place_along(out, of(e.params.get())));
+  out.define(e, 0, place_along(out, collective_of(e.params.get())));
 }
 
-std::vector<std::string> named_axes(const Params& params) { return of(&params).axes; }
 /// XLA has all devices meet in a ppermute.
-std::vector<std::string> every_axis(const Params& params) { return all_axes(of(&params).mesh); }
-
-constexpr Primitive collective(Primitive p) {
-  p.meets = named_axes;
-  return p;
+std::vector<std::string> every_axis(const Params& params) {
+  return all_axes(collective_of(&params).mesh);
 }
+
 constexpr Primitive collective_permute(Primitive p) {
   p.meets = every_axis;
   return p;
@@ -287,12 +283,12 @@ constexpr Primitive axis_index_p{.name = "axis_index",
 namespace {
 
 void count_lower(Lowering& out, const Equation& e) {
-  const std::int64_t n = out.partitioned() ? of(e.params.get()).count() : 1;
+  const std::int64_t n = out.partitioned() ? collective_of(e.params.get()).count() : 1;
   out.define(e, 0, out.constant(std::to_string(n), out.result_type(e)));
 }
 /// What the user's function has been told stands in the program, wherever it went.
 Effect count_effect(const Params* params) {
-  return of(params).told ? Effect::unordered : Effect::pure;
+  return collective_of(params).told ? Effect::unordered : Effect::pure;
 }
 
 }  // namespace
@@ -322,7 +318,7 @@ static std::int64_t told_count(const NamedAxes& named) {
 }
 
 const std::vector<std::string>& collective_axes(const Equation& e) {
-  return of(e.params.get()).axes;
+  return collective_of(e.params.get()).axes;
 }
 bool gives_all_the_same(const Equation& e) {
   constexpr const Primitive* same[] = {&psum_p, &pmax_p, &pmin_p, &all_gather_p, &pbroadcast_p};

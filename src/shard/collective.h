@@ -8,6 +8,26 @@ namespace postern {
 extern const Primitive psum_p, pmax_p, pmin_p, all_gather_p, reduce_scatter_p, all_to_all_p,
     ppermute_p, pbroadcast_p, scatter_from_p, gather_to_p, axis_count_p;
 
+// What the rules share.
+inline const CollectiveParams& collective_of(const Params* params) {
+  return as<CollectiveParams>(*params);
+}
+inline std::int64_t& extent(Type& type, std::int64_t axis) {
+  return type.dims[static_cast<std::size_t>(axis)];
+}
+inline std::int64_t extent(const Type& type, std::int64_t axis) {
+  return type.dims[static_cast<std::size_t>(axis)];
+}
+/// With the batch in front: the axes that the collective has count one more.
+Batched moved_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
+                    std::int64_t size, const Tensor& mask);
+/// Of which axes all devices meet in it: those that it names.
+std::vector<std::string> named_axes(const Params& params);
+constexpr Primitive collective(Primitive p) {
+  p.meets = named_axes;
+  return p;
+}
+
 // What the public functions share.
 Tensor bind_like(const Primitive& primitive, CollectiveParams p, const Tensor& x);
 /// Axis `axis` in n rows, which are moved to the front; and the first axis back, into `axis`.

@@ -13,26 +13,21 @@ namespace postern {
 
 namespace {
 
-const CollectiveParams& of(const Params* params) { return as<CollectiveParams>(*params); }
-
-Type with_extent(Type type, std::int64_t axis, std::int64_t extent) {
-  type.dims[static_cast<std::size_t>(axis)] = extent;
+Type with_extent(Type type, std::int64_t axis, std::int64_t count) {
+  extent(type, axis) = count;
   return type;
 }
-std::int64_t extent(const Type& type, std::int64_t axis) {
-  return type.dims[static_cast<std::size_t>(axis)];
-}
 
-Types broadcast_type(const Params*, TypeSpan x) { return {x[0]}; }
-Types scatter_type(const Params* params, TypeSpan x) {
-  const auto& p = of(params);
+Types pbroadcast_type(const Params*, TypeSpan x) { return {x[0]}; }
+Types scatter_from_type(const Params* params, TypeSpan x) {
+  const auto& p = collective_of(params);
   const std::int64_t whole = extent(x[0], p.axis);
   check(whole % p.count() == 0, "scatter_from: axis {} of {} must be divisible by the {} devices",
         p.axis, to_string(x[0]), p.count());
   return {with_extent(x[0], p.axis, whole / p.count())};
 }
-Types gather_type(const Params* params, TypeSpan x) {
-  const auto& p = of(params);
+Types gather_to_type(const Params* params, TypeSpan x) {
+  const auto& p = collective_of(params);
   return {with_extent(x[0], p.axis, extent(x[0], p.axis) * p.count())};
 }
 
@@ -42,31 +37,24 @@ Tensor is_root(const CollectiveParams& p) {
 }
 
 /// All that got the value add to what flows into it where it was.
-Tensors broadcast_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>,
-                            TypeSpan) {
+Tensors pbroadcast_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>,
+                             TypeSpan) {
   const auto& p = op.as<CollectiveParams>();
   return {where(is_root(p), sum_over(p.mesh, p.axes, ct[0]), zeros_like_type(ct[0].type()))};
 }
-Tensors scatter_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>,
-                          TypeSpan) {
+Tensors scatter_from_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>,
+                               TypeSpan) {
   return bind_n(gather_to_p, op.params, ct);
 }
-Tensors gather_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>,
-                         TypeSpan) {
+Tensors gather_to_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>,
+                            TypeSpan) {
   return bind_n(scatter_from_p, op.params, ct);
-}
-
-Batched moved_batch(const Op& op, std::span<const Tensor> x, std::span<const int> axes,
-                    std::int64_t size, const Tensor&) {
-  CollectiveParams p = op.as<CollectiveParams>();
-  ++p.axis;
-  return {{bind_like(op.primitive, std::move(p), batch_front(x[0], axes[0], size))}, {0}};
 }
 
 // --- lowering
 // -------------------------------------------------------------------------------------------------
 
-/// `extent` elements of an axis from `start` on.
+/// `count` elements of an axis from `start` on.
 Ssa slice(Lowering& out, Ssa x, const Type& type, std::int64_t axis, std::int64_t start,
           std::int64_t count) {
   Dims starts(type.dims.size(), 0), limits = type.dims;
@@ -80,15 +68,15 @@ Ssa slice(Lowering& out, Ssa x, const Type& type, std::int64_t axis, std::int64_
 
 Ssa gather_all(Lowering& out, const Equation& e, Ssa x, const Type& part, const Type& all,
                std::int64_t axis) {
-  const auto& p = of(e.params.get());
+  const auto& p = collective_of(e.params.get());
   return out.op("all_gather", {x}, {&part}, all,
                 fmt::format("all_gather_dim = {} : i64, {}, use_global_device_ids", axis,
                             groups_text(out, p.mesh, p.axes)));
 }
 
-void broadcast_lower(Lowering& out, const Equation& e) {
+void pbroadcast_lower(Lowering& out, const Equation& e) {
   if (alone(out, e)) return;
-  const auto& p = of(e.params.get());
+  const auto& p = collective_of(e.params.get());
   const Type& type = out.operand_type(e, 0);
   Type part = type;
   part.dims.insert(part.dims.begin(), 1);
@@ -98,9 +86,9 @@ void broadcast_lower(Lowering& out, const Equation& e) {
   out.define(e, 0, out.op("reshape", {root}, {&part}, type));
 }
 /// Everybody cuts what it has for the others; of what comes, the root's piece counts.
-void scatter_lower(Lowering& out, const Equation& e) {
+void scatter_from_lower(Lowering& out, const Equation& e) {
   if (alone(out, e)) return;
-  const auto& p = of(e.params.get());
+  const auto& p = collective_of(e.params.get());
   const Type& type = out.operand_type(e, 0);
   const Ssa pieces =
       out.op("all_to_all", {out.operand(e, 0)}, {&type}, type,
@@ -110,9 +98,9 @@ void scatter_lower(Lowering& out, const Equation& e) {
   const std::int64_t piece = extent(type, p.axis) / p.count();
   out.define(e, 0, slice(out, pieces, type, p.axis, p.root * piece, piece));
 }
-void gather_lower(Lowering& out, const Equation& e) {
+void gather_to_lower(Lowering& out, const Equation& e) {
   if (alone(out, e)) return;
-  const auto& p = of(e.params.get());
+  const auto& p = collective_of(e.params.get());
   const Type scalar{DType::s32, {}}, truth{DType::pred, {}};
   const Type &part = out.operand_type(e, 0), &all = out.result_type(e);
   const Ssa whole = gather_all(out, e, out.operand(e, 0), part, all, p.axis);
@@ -124,22 +112,16 @@ void gather_lower(Lowering& out, const Equation& e) {
   out.define(e, 0, out.op("select", {here, whole, zeros}, {&truth, &all, &all}, all));
 }
 
-std::vector<std::string> named_axes(const Params& params) { return of(&params).axes; }
-
-constexpr Primitive collective(Primitive p) {
-  p.meets = named_axes;
-  return p;
-}
-
 }  // namespace
 
 constexpr Primitive pbroadcast_p =
-    collective(linear("pbroadcast", nullptr, broadcast_type, broadcast_transpose, elementwise_batch,
-                      broadcast_lower));
-constexpr Primitive scatter_from_p = collective(
-    linear("scatter_from", nullptr, scatter_type, scatter_transpose, moved_batch, scatter_lower));
-constexpr Primitive gather_to_p = collective(
-    linear("gather_to", nullptr, gather_type, gather_transpose, moved_batch, gather_lower));
+    collective(linear("pbroadcast", nullptr, pbroadcast_type, pbroadcast_transpose,
+                      elementwise_batch, pbroadcast_lower));
+constexpr Primitive scatter_from_p =
+    collective(linear("scatter_from", nullptr, scatter_from_type, scatter_from_transpose,
+                      moved_batch, scatter_from_lower));
+constexpr Primitive gather_to_p = collective(linear(
+    "gather_to", nullptr, gather_to_type, gather_to_transpose, moved_batch, gather_to_lower));
 
 namespace {
 
