@@ -48,7 +48,6 @@ def _check(argument: str, value: str, allowed: tuple[str, ...]) -> None:
 
 
 def _named(fn: typing.Any, name: str | None) -> str:
-    refuse_forked()
     if not callable(fn) and not is_native(fn):
         raise TypeError(f"postern.jax: the function must be callable, or a registered name, got {fn!r}")
     for given in (name, fn):
@@ -170,6 +169,7 @@ def tap(value: typing.Any, fn: Fn, *, name: str | None = None, mode: str = "sync
     """
     _check("mode", mode, _MODES)
     every = _checks.count_of(every)
+    refuse_forked()
     told = _named(fn, name)
     leaves, structure = jax.tree.flatten(value)
 
