@@ -211,6 +211,13 @@ class Info:
 
     def __repr__(self) -> str: ...
 
+class Entry:
+    """
+    For `register`: `function` gets arrays of its own, `finish` makes a tuple of results of what it returns (None: it is one; not of an array, where that is a `leaf`), and while it runs `context`'s trace is `trace`.
+    """
+
+    def __init__(self, function: object, finish: object | None, leaf: bool, context: object | None, trace: object | None) -> None: ...
+
 def register(name: object | None, function: object | None, replace: bool) -> None: ...
 
 def unregister(name: object | None) -> None: ...

@@ -86,6 +86,18 @@ int code_of(PyArray_Descr* dtype) {
   raise_type_error(nb::str("a program takes no arrays of dtype {!r}").format(found));
 }
 
+/// A reference to the dtype, which NumPy takes over.
+PyArray_Descr* new_dtype(const pn_array& memory) {
+  PyArray_Descr* const dtype = dtype_at(memory.dtype);
+  Py_INCREF(dtype);
+  return dtype;
+}
+
+const npy_intp* dims_of(const pn_array& memory) {
+  static_assert(sizeof(npy_intp) == sizeof(std::int64_t));
+  return reinterpret_cast<const npy_intp*>(memory.dims);
+}
+
 }  // namespace
 
 void import_numpy() {
@@ -95,13 +107,10 @@ void import_numpy() {
 nb::object dtype_of(int code) { return nb::borrow(reinterpret_cast<PyObject*>(dtype_at(code))); }
 
 nb::object array_over(const pn_array& memory, nb::handle owner, bool writable) {
-  PyArray_Descr* const dtype = dtype_at(memory.dtype);
-  Py_INCREF(dtype);  // which the array takes over
-  static_assert(sizeof(npy_intp) == sizeof(std::int64_t));
-  nb::object array = nb::steal(PyArray_NewFromDescr(
-      &PyArray_Type, dtype, memory.rank, reinterpret_cast<const npy_intp*>(memory.dims), nullptr,
-      memory.bytes ? memory.data : nullptr, writable ? NPY_ARRAY_CARRAY : NPY_ARRAY_CARRAY_RO,
-      nullptr));
+  nb::object array =
+      nb::steal(PyArray_NewFromDescr(&PyArray_Type, new_dtype(memory), memory.rank, dims_of(memory),
+                                     nullptr, memory.bytes ? memory.data : nullptr,
+                                     writable ? NPY_ARRAY_CARRAY : NPY_ARRAY_CARRAY_RO, nullptr));
   if (!array.is_valid()) throw nb::python_error();
   if (!memory.bytes && !writable) PyArray_CLEARFLAGS(as_array(array), NPY_ARRAY_WRITEABLE);
   if (owner.is_valid() && PyArray_SetBaseObject(as_array(array), owner.inc_ref().ptr()) < 0)
@@ -109,7 +118,17 @@ nb::object array_over(const pn_array& memory, nb::handle owner, bool writable) {
   return array;
 }
 
+nb::object copy_of(const pn_array& memory) {
+  nb::object array = nb::steal(PyArray_Empty(memory.rank, dims_of(memory), new_dtype(memory), 0));
+  if (!array.is_valid()) throw nb::python_error();
+  if (memory.bytes) std::memcpy(PyArray_DATA(as_array(array)), memory.data, memory.bytes);
+  return array;
+}
+
 bool is_array(nb::handle value) { return PyArray_Check(value.ptr()); }
+bool is_array_or_scalar(nb::handle value) {
+  return is_array(value) || PyArray_IsScalar(value.ptr(), Generic);
+}
 
 Described::Described(nb::handle value) {
   array_ = nb::steal(PyArray_FROM_OF(value.ptr(), NPY_ARRAY_C_CONTIGUOUS));
@@ -120,20 +139,34 @@ Described::Described(nb::handle value) {
         static_cast<std::size_t>(PyArray_NBYTES(a))};
 }
 
+namespace {
+
+/// One of the dtype's own scalars, which needs no array around it.
+bool write_scalar(const pn_array& to, PyArray_Descr* dtype, PyObject* v) {
+  if (to.rank != 0 || PyTypeNum_ISUSERDEF(dtype->type_num)) return false;
+  if (Py_TYPE(v) != dtype->typeobj) return false;
+  PyArray_ScalarAsCtype(v, to.data);
+  return true;
+}
+
+}  // namespace
+
 bool write(const pn_array& to, nb::handle value, nb::object& found) {
   PyArray_Descr* const dtype = dtype_at(to.dtype);
   PyObject* const v = value.ptr();
+  if (write_scalar(to, dtype, v)) return true;
   // A Python number has no dtype of its own.
   const bool number = to.rank == 0 && (PyBool_Check(v) || PyLong_CheckExact(v) ||
                                        PyFloat_CheckExact(v) || PyComplex_CheckExact(v));
-  if (number) Py_INCREF(dtype);  // which the array takes over
-  found = nb::steal(number ? PyArray_FromAny(v, dtype, 0, 0, NPY_ARRAY_CARRAY_RO, nullptr)
-                           : PyArray_FROM_OF(v, NPY_ARRAY_C_CONTIGUOUS));
+  if (is_array(value) && PyArray_IS_C_CONTIGUOUS(as_array(value)))
+    found = nb::borrow(value);
+  else
+    found = nb::steal(number ? PyArray_FromAny(v, new_dtype(to), 0, 0, NPY_ARRAY_CARRAY_RO, nullptr)
+                             : PyArray_FROM_OF(v, NPY_ARRAY_C_CONTIGUOUS));
   if (!found.is_valid()) throw nb::python_error();
   PyArrayObject* const a = as_array(found);
-  const bool fits =
-      PyArray_NDIM(a) == to.rank && PyArray_EquivTypes(PyArray_DESCR(a), dtype) &&
-      PyArray_CompareLists(PyArray_DIMS(a), reinterpret_cast<const npy_intp*>(to.dims), to.rank);
+  const bool fits = PyArray_NDIM(a) == to.rank && PyArray_EquivTypes(PyArray_DESCR(a), dtype) &&
+                    PyArray_CompareLists(PyArray_DIMS(a), dims_of(to), to.rank);
   if (fits && to.bytes) std::memcpy(to.data, PyArray_DATA(a), to.bytes);
   return fits;
 }

@@ -16,7 +16,12 @@ nb::object dtype_of(int code);
 /// Memory as an array, which keeps `owner` alive.
 nb::object array_over(const pn_array& memory, nb::handle owner, bool writable);
 
+/// A copy of the memory, for whoever gets it to keep and to change.
+nb::object copy_of(const pn_array& memory);
+
 bool is_array(nb::handle value);
+/// Or a scalar of NumPy's.
+bool is_array_or_scalar(nb::handle value);
 
 /// A value that NumPy makes an array of, row-major and of a dtype that programs take, as C sees it.
 /// Raises TypeError for others.

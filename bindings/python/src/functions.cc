@@ -33,59 +33,105 @@ const nb::object& parsed(const char* text) {
   return known->insert_or_assign(text, made).first->second;
 }
 
-/// A function, and what it wants.
-struct Function final : Lent {
-  Function(nb::object f, bool info) : function(std::move(f)), wants_info(info) {}
-  nb::object function;
-  bool wants_info;
+/// What postern.jax registers. The arrays that `function` gets are its own. `finish` makes a tuple
+/// of results of what it returned; where that is `leaf`, an array or a scalar of NumPy's is the
+/// result as it is. While `function` runs, JAX's trace of the thread is `trace`.
+struct Entry {
+  nb::object function, finish, context, trace;
+  bool leaf = false;
 };
 
+/// A function, and what it wants.
+struct Function final : Lent {
+  Function(Entry e, bool copies, bool info)
+      : entry(std::move(e)), wants_copies(copies), wants_info(info) {}
+  Entry entry;
+  bool wants_copies, wants_info;
+};
+
+/// JAX's trace of this thread is another one as long as this lives. Without a context nothing is.
+class Traced {
+ public:
+  explicit Traced(const Entry& entry) : context_(entry.context) {
+    if (context_.is_none()) return;
+    before_ = context_.attr("trace");
+    if (!set(entry.trace)) throw nb::python_error();
+  }
+  Traced(const Traced&) = delete;
+  ~Traced() {
+    if (before_.is_valid() && !set(before_)) PyErr_WriteUnraisable(context_.ptr());
+  }
+
+ private:
+  bool set(nb::handle trace) const {
+    static PyObject* const name = PyUnicode_InternFromString("set_trace");
+    PyObject* const arguments[] = {context_.ptr(), trace.ptr()};
+    const nb::object none = nb::steal(PyObject_VectorcallMethod(name, arguments, 2, nullptr));
+    return none.is_valid();
+  }
+  nb::handle context_;
+  nb::object before_;
+};
+
+void take_result(const pn_firing& firing, std::size_t i, nb::handle value) {
+  nb::object found;
+  const pn_array& wanted = firing.results[i];
+  if (write(wanted, value, found)) return;
+  nb::list dims;
+  for (int axis = 0; axis < wanted.rank; ++axis) dims.append(wanted.dims[axis]);
+  const nb::str told = nb::str("result {} must be {}{}, the function returned {}{}")
+                           .format(i, dtype_of(wanted.dtype), dims, found.attr("dtype"),
+                                   nb::list(found.attr("shape")));
+  throw BadResult{told.c_str()};
+}
+
 /// Checks what a function returned, then writes it where the program reads it.
-void take_results(const pn_firing& firing, const nb::object& returned) {
+void take_results(const Entry& entry, const pn_firing& firing, nb::object returned) {
   const std::size_t count = firing.result_count;
   if (count == 0) return;
+  if (!entry.finish.is_none() && !(entry.leaf && is_array_or_scalar(returned)))
+    returned = entry.finish(returned);
   const bool many = nb::isinstance<nb::tuple>(returned) || nb::isinstance<nb::list>(returned);
-  const nb::object values =
-      many && (count > 1 || nb::len(returned) == 1) ? returned : nb::make_tuple(returned);
-  if (nb::len(values) != count || (count > 1 && !many)) {
+  if (count == 1 && !(many && nb::len(returned) == 1)) return take_result(firing, 0, returned);
+  if (!many || nb::len(returned) != count) {
     const nb::str told = nb::str("the function must return {} results, it returned {}")
                              .format(count, returned.type().attr("__name__"));
     throw BadResult{told.c_str()};
   }
-  for (std::size_t i = 0; i < count; ++i) {
-    nb::object found;
-    if (write(firing.results[i], values[i], found)) continue;
-    const pn_array& wanted = firing.results[i];
-    nb::list dims;
-    for (int axis = 0; axis < wanted.rank; ++axis) dims.append(wanted.dims[axis]);
-    const nb::str told = nb::str("result {} must be {}{}, the function returned {}{}")
-                             .format(i, dtype_of(wanted.dtype), dims, found.attr("dtype"),
-                                     nb::list(found.attr("shape")));
-    throw BadResult{told.c_str()};
-  }
+  for (std::size_t i = 0; i < count; ++i) take_result(firing, i, nb::object(returned[i]));
 }
+
+/// What a function is called with.
+struct Arguments {
+  explicit Arguments(std::size_t most) { places.reserve(most + 1); }
+  Arguments(const Arguments&) = delete;
+  ~Arguments() {
+    for (PyObject* const held : places) Py_XDECREF(held);
+  }
+  void add(nb::object value) { places.push_back(value.release().ptr()); }
+  std::vector<PyObject*> places{nullptr};  // the first is the callee's own
+};
 
 nb::object called(const Function& f, const pn_firing& firing) {
   const nb::object& attributes = parsed(firing.attributes);
   const std::size_t count = firing.operand_count;
-  std::vector<nb::object> held;
-  held.reserve(count + nb::len(attributes) + 1);
+  Arguments arguments(count + nb::len(attributes) + 1);
   for (std::size_t i = 0; i < count; ++i)
-    held.push_back(array_over(firing.operands[i], nb::handle(), false));
+    arguments.add(f.wants_copies ? copy_of(firing.operands[i])
+                                 : array_over(firing.operands[i], nb::handle(), false));
   nb::object names;
   if (f.wants_info || nb::len(attributes) > 0) {
     nb::list keys(attributes.attr("keys")());
-    for (nb::handle value : attributes.attr("values")()) held.push_back(nb::borrow(value));
+    for (nb::handle value : attributes.attr("values")()) arguments.add(nb::borrow(value));
     if (f.wants_info) {
       keys.append("info");
-      held.push_back(nb::cast(info_of(firing)));
+      arguments.add(nb::cast(info_of(firing)));
     }
     names = nb::tuple(keys);
   }
-  std::vector<PyObject*> places(held.size() + 1);  // the first is the callee's own
-  for (std::size_t i = 0; i < held.size(); ++i) places[i + 1] = held[i].ptr();
-  nb::object returned =
-      nb::steal(call_python(f.function.ptr(), places.data() + 1, count, names.ptr()));
+  const Traced traced(f.entry);
+  nb::object returned = nb::steal(
+      call_python(f.entry.function.ptr(), arguments.places.data() + 1, count, names.ptr()));
   if (!returned.is_valid()) throw nb::python_error();
   return returned;
 }
@@ -104,7 +150,8 @@ int enter(void* user, const pn_firing* firing) {
     return PN_CLOSED;
   }
   try {
-    take_results(*firing, called(*static_cast<Function*>(static_cast<Lent*>(user)), *firing));
+    const auto& f = *static_cast<const Function*>(static_cast<Lent*>(user));
+    take_results(f.entry, *firing, called(f, *firing));
     return PN_OK;
   } catch (const BadResult& e) {
     pn_fail(e.text.c_str());
@@ -155,16 +202,18 @@ void register_function(nb::handle name, nb::object function, bool replace) {
     check(pn_register_callee(text_of(name).c_str(), callee, replace));
     return;
   }
+  Entry entry{function, nb::none(), nb::none(), nb::none()};
+  const bool copies = nb::try_cast(function, entry);
   const bool capsule = PyCapsule_IsValid(function.ptr(), Capsule::c_capsule);
-  if (!capsule && !PyCallable_Check(function.ptr())) refuse_function(function);
+  if (!capsule && !PyCallable_Check(entry.function.ptr())) refuse_function(function);
   const std::string text = text_of(name);
   void* lent = nullptr;
   if (capsule) {
     lent = lend(std::make_unique<Capsule>(std::move(function)));
   } else {
-    const bool info =
-        nb::cast<bool>(nb::module_::import_("postern._attributes").attr("wants_info")(function));
-    lent = lend(std::make_unique<Function>(std::move(function), info));
+    const bool info = nb::cast<bool>(
+        nb::module_::import_("postern._attributes").attr("wants_info")(entry.function));
+    lent = lend(std::make_unique<Function>(std::move(entry), copies, info));
   }
   const int code =
       pn_register(text.c_str(), capsule ? enter_capsule : enter, lent, give_back, replace);
@@ -200,6 +249,19 @@ void bind_functions(nb::module_& m) {
         return nb::str("Info(function={!r}, site={!r}, device={}, run={}, element={})")
             .format(i.function, i.site, i.device, i.run, i.element);
       });
+  nb::class_<Entry>(
+      m, "Entry",
+      "For `register`: `function` gets arrays of its own, `finish` makes a tuple of results of "
+      "what it returns (None: it is one; not of an array, where that is a `leaf`), and "
+      "while it runs `context`'s trace is `trace`.")
+      .def(
+          "__init__",
+          [](Entry* self, nb::object function, nb::object finish, bool leaf, nb::object context,
+             nb::object trace) {
+            new (self) Entry{function, finish, context, trace, leaf};
+          },
+          nb::arg("function"), nb::arg("finish").none(), nb::arg("leaf"), nb::arg("context").none(),
+          nb::arg("trace").none());
   m.def("register", &register_function, nb::arg("name").none(), nb::arg("function").none(),
         nb::arg("replace"));
   m.def(

@@ -56,6 +56,48 @@ def test_dtypes_and_shapes(dtype):
         assert out.dtype == x.dtype and np.array_equal(out, x)
 
 
+def test_the_arrays_of_a_function_are_its_own():
+    kept = []
+
+    def count(v):
+        kept.append(v)
+        v += 1  # which nobody sees but the function
+        return v
+
+    for x in [jnp.float32(0), jnp.arange(6.0).reshape(2, 3), jnp.zeros(3, "bfloat16")]:
+        kept.clear()
+        f = jax.jit(lambda x: jax.lax.fori_loop(0, 3, lambda _, v: pj.call(count, like(v), v), x))
+        assert np.array_equal(f(x), x + 3)
+        assert [np.array_equal(v, x + n + 1) for n, v in enumerate(kept)] == [True] * 3
+        kept.clear()
+        jax.jit(lambda x: pj.tap(x, count))(x).block_until_ready()
+        jax.jit(lambda x: pj.tap([x], lambda v: count(v[0]), mode="async")[0])(x).block_until_ready()
+        pj.barrier()
+        assert [np.array_equal(v, x + 1) for v in kept] == [True] * 2
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint64", "float16", "bfloat16", "float32", "float64", "complex64"])
+def test_a_function_may_return_a_scalar_of_its_dtype(dtype):
+    with jax.enable_x64(True) if hasattr(jax, "enable_x64") else jax.experimental.enable_x64():
+        one, like_one = jnp.dtype(dtype).type(1), jax.ShapeDtypeStruct((), dtype)
+        for returned in [one, np.asarray(one)]:
+            out = jax.jit(lambda: pj.call(lambda: returned, like_one))()
+            assert out.dtype == dtype and out == 1
+        other = np.float32(1) if dtype != "float32" else np.float64(1)
+        with pytest.raises(postern.CallbackError, match=f"result 0 must be {dtype}\\[\\], the function returned {other.dtype}"):
+            jax.jit(lambda: pj.call(lambda: other, like_one))().block_until_ready()
+        with pytest.raises(postern.CallbackError, match=f"result 0 must be {dtype}\\[2\\], the function returned {dtype}\\(\\)"):
+            jax.jit(lambda: pj.call(lambda: one, jax.ShapeDtypeStruct((2,), dtype)))().block_until_ready()
+
+
+def test_arrays_in_another_order_are_taken():
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    for returned in [np.asfortranarray(x), np.repeat(x, 2, 1)[:, ::2], np.ma.array(x), np.frombuffer(b"?" + x.tobytes(), "f4", 6, 1).reshape(2, 3)]:
+        assert np.array_equal(jax.jit(lambda: pj.call(lambda: returned, like(x)))(), x)
+    with pytest.raises(postern.CallbackError, match="must be float32"):
+        jax.jit(lambda: pj.call(lambda: x.astype(">f4"), like(x)))().block_until_ready()
+
+
 @pytest.mark.parametrize("returned, text", [
     (lambda v: v[:1], r"result 0 must be float32\[3\], the function returned float32\(1,\)"),
     (lambda v: v.astype(np.float64), r"result 0 must be float32\[3\], the function returned float64\(3,\)"),

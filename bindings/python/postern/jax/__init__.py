@@ -22,7 +22,6 @@ import functools
 import typing
 
 import jax
-import numpy as np
 
 from .. import _waits
 from .._attributes import wants_info
@@ -30,7 +29,7 @@ from .. import listen
 from . import _checks, _compat, _failures as _failures, _loops as _loops, _lowering
 from ._blocks import block_path, has, overridden
 from ._calls import arrays, call_p, caller, keep, known, shown_p, site_of, types_of
-from ._functions import Info, function_of, is_native
+from ._functions import Entered, Info, function_of, is_native
 from ._guard import ReentryError, refuse_forked
 
 __all__ = ["Info", "ReentryError", "barrier", "block", "block_path", "call", "hook", "listen", "print", "tap", "with_hooks"]
@@ -58,7 +57,6 @@ def _named(fn: typing.Any, name: str | None) -> str:
     return name or str(fn if isinstance(fn, str) else getattr(fn, "__name__", type(fn).__name__))
 
 
-_LEAVES = (np.ndarray, np.generic)
 _LEAF = jax.tree.structure(0)
 
 
@@ -102,7 +100,7 @@ def call(fn: Fn, result_shape_dtypes: typing.Any, *args: typing.Any, effect: str
             raise TypeError("postern.jax: attributes are for registered functions and capsules; give others theirs by functools.partial")
         types, wanted = types_of("result_shape_dtypes", result_shape_dtypes)
         axes = _axes(fn)
-        function = function_of(fn, _entered(fn, args, structure, wanted), told, (structure, wanted), guarded=True, axes=axes)
+        function = function_of(fn, _entered(fn, structure, wanted, axes), told, (structure, wanted))
         site = site_of(function, told, *place, timeout=_checks.limit_of(timeout), ordered=effect == "ordered", pure=effect == "pure",
                        vmap_method=vmap_method, own=_own(attributes), results=types)
         if key is not None and not _wants_place(fn):
@@ -111,20 +109,22 @@ def call(fn: Fn, result_shape_dtypes: typing.Any, *args: typing.Any, effect: str
     return jax.tree.unflatten(wanted, _lowering.vary(call_p.bind(*given, *_places(axes), site=site), given))
 
 
-def _entered(fn: typing.Any, args: typing.Any, structure: typing.Any, wanted: typing.Any) -> typing.Callable[..., typing.Any]:
-    """`fn` as a function of leaves, which checks what it returns."""
-    takes_leaves, gives_leaf = jax.tree_util.all_leaves(args), jax.tree_util.treedef_is_leaf(wanted)
-
-    def enter(leaves: list[typing.Any], info: dict[str, typing.Any]) -> typing.Any:
-        made = fn(*(leaves if takes_leaves else jax.tree.unflatten(structure, leaves)), **info)
-        if gives_leaf and isinstance(made, _LEAVES):  # trees take a microsecond
-            return (made,)
-        made, got = jax.tree.flatten(made)
+def _entered(fn: typing.Any, structure: typing.Any, wanted: typing.Any, axes: tuple[str, ...]) -> Entered:
+    """`fn` as a function of leaves, and the check of what it returns."""
+    def finish(made: typing.Any) -> tuple[typing.Any, ...]:
+        leaves, got = jax.tree.flatten(made)
         if got != wanted:
             raise TypeError(f"the function must return {wanted}, it returned {got}")
-        return tuple(made)
+        return tuple(leaves)
 
-    return enter
+    return Entered(_of_leaves(fn, structure), finish, wanted == _LEAF, axes=axes)
+
+
+def _of_leaves(fn: typing.Any, structure: typing.Any) -> typing.Any:
+    """`fn`, which takes `structure`, as a function of its leaves. Trees take a microsecond."""
+    if structure == jax.tree.structure((0,) * structure.num_leaves):
+        return fn
+    return lambda *leaves, **info: fn(*jax.tree.unflatten(structure, leaves), **info)
 
 
 def block(name: str, default: typing.Callable[..., typing.Any], *args: typing.Any, vmap_method: str = "parallel",
@@ -171,19 +171,16 @@ def tap(value: typing.Any, fn: Fn, *, name: str | None = None, mode: str = "sync
     every = _checks.count_of(every)
     refuse_forked()
     told = _named(fn, name)
-    leaves, structure = jax.tree.flatten(value)
-
-    def enter(shown: list[typing.Any], info: dict[str, typing.Any]) -> None:
-        typing.cast(typing.Any, fn)(jax.tree.unflatten(structure, shown), **info)
-
+    leaves, structure = jax.tree.flatten((value,))
     file, line = caller()
     axes = () if derivatives else _axes(fn)
-    function = function_of(fn, enter, told, structure, guarded=mode == "sync", axes=axes)
+    function = function_of(fn, Entered(_of_leaves(fn, structure), guarded=mode == "sync", axes=axes), told, structure)
     site = site_of(function, told, file, line, kind="tap" if mode == "sync" else "async", every=every, ordered=ordered,
                    paths=_paths(value) if is_native(fn) else ())
     given = arrays(f"tap of '{told}'", leaves)
     if derivatives:
-        return jax.tree.unflatten(structure, shown_p.bind(*given, site=site))
+        shown, = jax.tree.unflatten(structure, shown_p.bind(*given, site=site))
+        return shown
     call_p.bind(*given, *_places(axes), site=site)
     return value
 

@@ -12,12 +12,9 @@ import zlib
 
 import numpy as np
 
-from .. import _functions
+from .. import _functions, _postern
 from .._attributes import wants_info
 from . import _guard
-
-Arrays = typing.Sequence[typing.Any]
-
 
 @dataclasses.dataclass(frozen=True)
 class Info:
@@ -120,64 +117,60 @@ def registered(key: typing.Any, make: typing.Callable[[], Registered]) -> Regist
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class _Entry:
-    """What the library calls for a Python function: `enter(leaves, told)` with copies of the operands, and `{"info": Info}` if it wants to
-    be told. It knows nothing of the Registered that it is for, which would never go."""
+class Entered:
+    """How the library enters a Python function: `enter(*leaves)` with copies of the operands, and `info=` if it is to be told. `finish`
+    makes a tuple of leaves of what it returned; where that is one `leaf`, arrays need none. While it is `guarded` JAX is refused on the
+    device that waits for it. It knows nothing of the Registered that it is for, which would never go."""
 
-    enter: typing.Callable[[list[typing.Any], dict[str, typing.Any]], typing.Any]
-    info: bool
-    guarded: bool
+    enter: typing.Callable[..., typing.Any]
+    finish: typing.Callable[[typing.Any], tuple[typing.Any, ...]] | None = None
+    leaf: bool = False
+    guarded: bool = True
+    info: bool = False
     axes: tuple[str, ...] = ()
     transforms: tuple[str, ...] = ()
     given: tuple[bool, ...] | None = None
 
-    def function(self) -> typing.Callable[..., typing.Any]:
-        if self.info:
-            return lambda *arrays, info: self._called(arrays, info)
-        enter = self.enter
-        if self.given is not None:
-            return lambda *arrays: self._called(arrays, None)
-        if not self.guarded:
-            return lambda *arrays: enter([np.array(a) for a in arrays], {})
-        return _guard.guarded(lambda *arrays: enter([np.array(a) for a in arrays], {}))
+    def entry(self) -> _postern.Entry:
+        enter = self._told if self.info else self.enter if self.given is None else self._filled
+        return _postern.Entry(enter, self.finish, self.leaf, *(_guard.IN_FUNCTION if self.guarded else (None, None)))
 
-    def _called(self, arrays: Arrays, info: typing.Any) -> typing.Any:
-        leaves = [np.array(a) for a in arrays[:len(arrays) - len(self.axes)]]  # those of a firing are gone when it has returned
-        told = {}
-        if info is not None:
-            part = {axis: int(np.ravel(a)[0]) for axis, a in zip(self.axes, arrays[len(leaves):])}
-            told["info"] = Info(info.function, info.site, info.device, info.run, info.element, part, self.transforms)
-        if self.given is not None:
-            shown = iter(leaves)
-            leaves = [next(shown) if g else np.zeros((), np.bool_) for g in self.given]
-        enter = _guard.guarded(self.enter) if self.guarded else self.enter
-        return enter(leaves, told)
+    def _told(self, *arrays: typing.Any, info: typing.Any) -> typing.Any:
+        count = len(arrays) - len(self.axes)
+        part = {axis: int(np.ravel(a)[0]) for axis, a in zip(self.axes, arrays[count:])}
+        told = Info(info.function, info.site, info.device, info.run, info.element, part, self.transforms)
+        return self._filled(*arrays[:count], info=told)
+
+    def _filled(self, *leaves: typing.Any, **info: Info) -> typing.Any:
+        """Those that are not given are nothing."""
+        shown = iter(leaves)
+        given = (True,) * len(leaves) if self.given is None else self.given
+        return self.enter(*(next(shown) if g else np.zeros((), np.bool_) for g in given), **info)
 
 
 class Python(Registered):
     """A Python function."""
 
-    def __init__(self, entry: _Entry, name: str, of: typing.Any) -> None:
-        super().__init__(entry.function(), name, of)
-        self._entry, self._told, self._of = entry, name, of
+    def __init__(self, entered: Entered, name: str, of: typing.Any) -> None:
+        super().__init__(entered.entry(), name, of)
+        self._entered, self._told, self._of = entered, name, of
 
     def derived(self, transforms: tuple[str, ...], given: list[bool]) -> Function:
-        if self._entry.given is not None:  # of those that are left
+        if self._entered.given is not None:  # of those that are left
             left = iter(given)
-            given = [g and next(left) for g in self._entry.given]
-        entry = dataclasses.replace(self._entry, transforms=transforms, given=tuple(given))
-        return registered((self, transforms, entry.given), lambda: Python(entry, self._told, self._of))
+            given = [g and next(left) for g in self._entered.given]
+        entered = dataclasses.replace(self._entered, transforms=transforms, given=tuple(given))
+        return registered((self, transforms, entered.given), lambda: Python(entered, self._told, self._of))
 
 
-def function_of(fn: typing.Any, enter: typing.Callable[..., typing.Any], name: str, trees: typing.Any, *, guarded: bool,
-                axes: tuple[str, ...]) -> Function:
-    """For what a user gives: a name, a capsule, a listener, or a callable that `enter` calls. `trees`: what `enter` was made for."""
+def function_of(fn: typing.Any, entered: Entered, name: str, trees: typing.Any) -> Function:
+    """For what a user gives: a name, a capsule, a listener, or a callable that is `entered`. `trees`: what for."""
     if isinstance(fn, str):
         return Named(fn)
     if _functions.is_native(fn):
         return registered((_Same(fn), name), lambda: Registered(fn, name))
-    return registered((fn, name, trees, guarded, axes),
-                      lambda: Python(_Entry(enter, wants_info(fn), guarded, axes), name, fn))
+    entered = dataclasses.replace(entered, info=wants_info(fn))
+    return registered((fn, name, trees, entered.guarded, entered.axes), lambda: Python(entered, name, fn))
 
 
 class _Same:

@@ -73,23 +73,9 @@ class _InForked(_Guard):
         return Error(FAILED_PRECONDITION, _FORKED) if _compat.calls_host(primitive, params) else None
 
 
-_in_function, _in_forked = _InFunction(), _InForked()
+_in_forked = _InForked()
 
-
-def guarded(function: typing.Callable[..., typing.Any]) -> typing.Callable[..., typing.Any]:
-    """The function, with that refusal while it runs."""
-    trace = _compat.trace_context
-    guard = _in_function
-
-    def enter(*args: typing.Any) -> typing.Any:
-        before = trace.trace
-        trace.set_trace(guard)
-        try:
-            return function(*args)
-        finally:
-            trace.set_trace(before)
-
-    return enter
+IN_FUNCTION = (_compat.trace_context, _InFunction())  # whose trace is that while a function runs
 
 
 _forked = False
