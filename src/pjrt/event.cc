@@ -110,4 +110,21 @@ void Event::on_ready(ReadyCallback callback, void* user) const {
   listener.release();  // notify frees it
 }
 
+void Event::surely_on_ready(ReadyCallback callback, void* user) const noexcept {
+  try {
+    return on_ready(callback, user);
+  } catch (...) {
+    // waited for below
+  }
+  std::optional<Failure> failure;
+  try {
+    await();
+  } catch (const Error& e) {
+    failure = Failure{e.code(), e.what()};
+  } catch (...) {
+    failure.emplace();
+  }
+  callback(user, failure ? &*failure : nullptr);
+}
+
 }  // namespace postern::pjrt

@@ -37,7 +37,10 @@ class Event {
   [[nodiscard]] bool wait_for(std::chrono::nanoseconds limit);
   /// The error of a finished event; nothing if it ended well or is not ready.
   std::optional<Failure> error() const;
+  /// Throws Error when XLA takes no callback; none comes then.
   void on_ready(ReadyCallback callback, void* user) const;
+  /// The callback comes whatever happens: where XLA takes none, this thread waits and calls it.
+  void surely_on_ready(ReadyCallback callback, void* user) const noexcept;
 
  private:
   struct Waiter;

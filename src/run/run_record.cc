@@ -134,7 +134,7 @@ bool RunRecord::finish(std::shared_ptr<RunRecord>& record, std::span<const pjrt:
   }
   record->self_ = record;
   record->waits_ = complete.size();
-  for (const pjrt::Event& e : complete) e.on_ready(completed, record.get());
+  for (const pjrt::Event& e : complete) e.surely_on_ready(completed, record.get());
   return false;
 }
 

@@ -83,7 +83,7 @@ void StagedOperands::settle(Lane& lane, const pjrt::Event& complete, bool over) 
   if (over) {
     for (std::unique_ptr<Staged>& s : list_) lane.staging.give_back(std::move(s));
   } else if (held_) {  // not to be freed by us, whatever fails from here on
-    complete.on_ready(
+    complete.surely_on_ready(
         [](void* user, const pjrt::Failure*) noexcept { delete static_cast<Held*>(user); },
         held_.release());
   }

@@ -74,6 +74,25 @@ TEST(PjrtCall, AnErrorIsTurnedIntoAnExceptionAndFreed) {
   EXPECT_EQ(gone.events, 1);
 }
 
+TEST(PjrtCall, ACallbackThatIsNotTakenComesFromThisThread) {
+  PJRT_Api api = counting_table();
+  api.PJRT_Event_OnReady = [](PJRT_Event_OnReady_Args*) { return refuse_call(); };
+  const Event event(&api, some_handle<PJRT_Event>());
+  std::vector<std::string> told;
+  const auto tell = [](void* user, const Failure* failure) noexcept {
+    static_cast<std::vector<std::string>*>(user)->push_back(failure ? failure->text : "well");
+  };
+  EXPECT_THROW(event.on_ready(tell, &told), Error);
+  EXPECT_TRUE(told.empty());
+  event.surely_on_ready(tell, &told);
+  api.PJRT_Event_Await = [](PJRT_Event_Await_Args*) -> PJRT_Error* { return nullptr; };
+  event.surely_on_ready(tell, &told);
+  ASSERT_EQ(told.size(), 2U);
+  EXPECT_TRUE(contains(told[0], "no luck")) << told[0];
+  EXPECT_EQ(told[1], "well");
+  EXPECT_EQ(gone.errors, made.errors);
+}
+
 TEST(PjrtCall, HandlesGoOnceHoweverTheyMove) {
   const PJRT_Api api = counting_table();
   {
