@@ -28,7 +28,7 @@ from .._attributes import wants_info
 from .. import listen
 from . import _checks, _compat, _failures as _failures, _loops as _loops, _lowering
 from ._blocks import block_path, has, overridden
-from ._calls import arrays, call_p, caller, keep, known, shown_p, site_of, types_of
+from ._calls import arrays, call_p, caller, known, shown_p, site_of, types_of
 from ._functions import Entered, Info, function_of, is_native
 from ._guard import ReentryError, refuse_forked
 
@@ -90,7 +90,7 @@ def call(fn: Fn, result_shape_dtypes: typing.Any, *args: typing.Any, effect: str
     if attributes is None and type(result_shape_dtypes) is jax.ShapeDtypeStruct:
         x64 = typing.cast(typing.Any, jax.config).jax_enable_x64
         key = (fn, result_shape_dtypes, structure, effect, vmap_method, timeout, name, place, x64)
-    site, wanted = known(key), _LEAF
+    site, wanted = known.get(key), _LEAF
     axes: tuple[str, ...] = ()
     if site is None:
         _check("effect", effect, _EFFECTS)
@@ -104,7 +104,7 @@ def call(fn: Fn, result_shape_dtypes: typing.Any, *args: typing.Any, effect: str
         site = site_of(function, told, *place, timeout=_checks.limit_of(timeout), ordered=effect == "ordered", pure=effect == "pure",
                        vmap_method=vmap_method, own=_own(attributes), results=types)
         if key is not None and not _wants_place(fn):
-            keep(key, site)
+            known.keep(key, site)
     given = arrays(f"call of '{site.name}'", operands)
     return jax.tree.unflatten(wanted, _lowering.vary(call_p.bind(*given, *_places(axes), site=site), given))
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import operator
 import os
 import sys
 import typing
-import weakref
 
 import jax
 import numpy as np
 
 from . import _compat, _guard, _lowering
-from ._functions import Function
+from ._functions import Function, Living
 
 _TARGET = "postern_guest"
 _HERE = os.path.dirname(os.path.abspath(__file__))
@@ -108,30 +106,13 @@ class Site:
         return dataclasses.replace(self, levels=((size, tuple(mapped)), *self.levels))
 
 
-Sites = weakref.WeakValueDictionary[typing.Any, Site]
-_sites, _known = Sites(), Sites()
+_sites = Living[Site]()
+known = Living[Site]()  # by what a user asked for
 
 
 def site_of(*fields: typing.Any, **named: typing.Any) -> Site:
-    """The same for the same fields, as long as one lives: JAX asks anew what it is of each that it has not seen."""
-    key = (*fields, *named.items())
-    found = _sites.get(key)
-    if found is None:
-        found = _sites[key] = Site(*fields, **named)
-    return found
-
-
-def known(asked: typing.Any) -> Site | None:
-    """What `keep` was given for it, as long as it lives."""
-    try:
-        return _known.get(asked)
-    except Exception:  # a function that can't be hashed or compared
-        return None
-
-
-def keep(asked: typing.Any, site: Site) -> None:
-    with contextlib.suppress(Exception):
-        _known[asked] = site
+    """One for the same fields: JAX asks anew what it is of each that it has not seen."""
+    return _sites.made((*fields, *named.items()), lambda: Site(*fields, **named))
 
 
 def _lower(ctx: typing.Any, operands: typing.Any, results: typing.Any, site: Site) -> typing.Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -102,18 +103,36 @@ def _place_of(function: typing.Any) -> int:
                     getattr(code, "co_filename", ""), getattr(code, "co_firstlineno", 0))
 
 
-_alive: weakref.WeakValueDictionary[typing.Any, Registered] = weakref.WeakValueDictionary()
+_T = typing.TypeVar("_T")
 
 
-def registered(key: typing.Any, make: typing.Callable[[], Registered]) -> Registered:
-    """The same for the same key, as long as one lives: what is traced again is not compiled again."""
-    try:
-        found = _alive.get(key)
-    except Exception:  # a function, or something in its trees, that can't be hashed or compared
-        return make()
-    if found is None:
-        found = _alive[key] = make()
-    return found
+class Living(typing.Generic[_T]):
+    """The same for the same key, as long as somebody has it: what is traced again is not compiled again. A key with what can't be hashed or
+    compared, as a user's function may be, has nothing."""
+
+    def __init__(self) -> None:
+        self._of: weakref.WeakValueDictionary[typing.Any, _T] = weakref.WeakValueDictionary()
+
+    def get(self, key: typing.Any) -> _T | None:
+        try:
+            return self._of.get(key)
+        except Exception:
+            return None
+
+    def keep(self, key: typing.Any, made: _T) -> None:
+        with contextlib.suppress(Exception):
+            self._of[key] = made
+
+    def made(self, key: typing.Any, make: typing.Callable[[], _T]) -> _T:
+        found = self.get(key)
+        if found is None:
+            found = make()
+            self.keep(key, found)
+        return found
+
+
+_alive = Living[Registered]()
+registered = _alive.made
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
