@@ -8,8 +8,8 @@ defmodule Postern do
       Postern.Tensor.to_list(result)
 
   Nothing here blocks a scheduler: runs are at work on threads of the library, which send a message
-  when they end; loading, and copies of large arguments, are dirty jobs. Any number of processes may
-  run one program at once.
+  when they end; loading, a program's first start, which compiles it, and copies of what is large
+  are dirty jobs. Any number of processes may run one program at once.
   """
   alias Postern.{Error, Nif, Program, Run, Tensor}
 

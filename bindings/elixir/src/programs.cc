@@ -1,6 +1,10 @@
 #include "programs.h"
 
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "resource.h"
@@ -11,24 +15,42 @@ namespace postern_beam {
 
 namespace {
 
+/// Of a type's text, as f32[512,1024].
+std::size_t elements_of(const char* type) {
+  std::size_t count = 1;
+  const char* at = std::strchr(type, '[');
+  while (at && (*at == '[' || *at == ',')) {
+    char* end = nullptr;
+    count *= std::strtoull(at + 1, &end, 10);
+    at = end;
+  }
+  return count;
+}
+
 struct Program {
   pn_program* handle;
-  explicit Program(pn_program* p) : handle(p) {}
+  std::size_t result_bytes = 0;    // at most, but for c128
+  std::atomic<bool> ready{false};  // the first start compiles it
+  explicit Program(pn_program* p) : handle(p) {
+    for (std::size_t i = 0; i < pn_program_outputs(p); ++i)
+      result_bytes += sizeof(double) * elements_of(pn_program_output(p, i));
+  }
   ~Program() { pn_program_free(handle); }
   Program(const Program&) = delete;
 };
 
+using Started = std::shared_ptr<pn_started>;
+
 struct Run {
-  pn_started* handle;
+  Started handle;
   std::size_t results;
-  Run(pn_started* s, std::size_t n) : handle(s), results(n) {}
-  ~Run() { pn_started_free(handle); }
-  Run(const Run&) = delete;
-  /// Nobody waits any more.
-  void down(ErlNifEnv*, const ErlNifPid&) { pn_started_cancel(handle); }
+  bool quick;  // to take the results
+  Run(Started s, std::size_t n, bool q) : handle(std::move(s)), results(n), quick(q) {}
+  pn_started* get() const { return handle.get(); }
 };
 
-/// Whom a run tells of its end and of what it prints; lives as long as it may do so.
+/// Whom a run tells of its end and of what it prints. The library holds it as long as it may do so:
+/// when the owner ends the run is cancelled, also when no term knows the run any more.
 class Listener {
  public:
   Listener(const ErlNifPid& owner, ERL_NIF_TERM reference, const ErlNifPid* printer)
@@ -40,7 +62,19 @@ class Listener {
   Listener(const Listener&) = delete;
   bool prints() const { return prints_; }
 
-  void ended() const {
+  void watch(ErlNifEnv* env, const Started& run) {
+    {
+      const std::scoped_lock lock(guard_);
+      if (!over_) run_ = run;
+    }
+    if (enif_monitor_process(env, this, &owner_, nullptr) != 0) down(env, owner_);
+  }
+  void down(ErlNifEnv*, const ErlNifPid&) {
+    // The lock is not held meanwhile: to cancel ends the run here.
+    if (const Started run = taken(false)) pn_started_cancel(run.get());
+  }
+  void ended() {
+    taken(true);
     ErlNifEnv* const env = enif_alloc_env();
     const ERL_NIF_TERM message =
         enif_make_tuple2(env, atoms().ended, enif_make_copy(env, reference_));
@@ -56,11 +90,20 @@ class Listener {
   }
 
  private:
+  Started taken(bool over) {
+    const std::scoped_lock lock(guard_);
+    over_ |= over;
+    return over ? std::move(run_) : run_;
+  }
+
   ErlNifEnv* const env_;
   const ERL_NIF_TERM reference_;
   const ErlNifPid owner_;
   ErlNifPid printer_{};
   bool prints_;
+  std::mutex guard_;
+  Started run_;  // until it is over
+  bool over_ = false;
 };
 
 ERL_NIF_TERM loaded(ErlNifEnv* env, int code, pn_program* program) {
@@ -94,7 +137,7 @@ pn_start_options options_of(Listener* listener, int device, std::int64_t deadlin
       static_cast<Listener*>(user)->print({text, size});
     };
   options.ended = [](void* user) { static_cast<Listener*>(user)->ended(); };
-  options.release = [](void* user) { delete static_cast<Listener*>(user); };
+  options.release = enif_release_resource;
   options.user = listener;
   return options;
 }
@@ -111,16 +154,39 @@ ERL_NIF_TERM start_now(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
   Arguments given;
   if (const int code = given.add(env, arguments[1]); code != PN_OK)
     return code < 0 ? enif_make_badarg(env) : last_error(env, code);
-  auto listener = std::make_unique<Listener>(self, arguments[2], prints ? &printer : nullptr);
-  const pn_start_options options = options_of(listener.get(), device, deadline_ns);
+  auto* const listener = Resource<Listener>::make(self, arguments[2], prints ? &printer : nullptr);
+  const pn_start_options options = options_of(listener, device, deadline_ns);
   pn_started* started = nullptr;
   const int code = pn_start_with(program->handle, given.tensors().data(), given.tensors().size(),
                                  &options, &started);
+  if (code != PN_OK) {
+    enif_release_resource(listener);
+    return last_error(env, code);
+  }
+  program->ready = true;
+  Started run(started, pn_started_free);
+  listener->watch(env, run);
+  return ok(env,
+            term_of(env, Resource<Run>::make(std::move(run), pn_program_outputs(program->handle),
+                                             program->result_bytes <= quick_bytes)));
+}
+
+ERL_NIF_TERM result_now(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
+  const Run* const run = Resource<Run>::get(env, arguments[0]);
+  std::vector<pn_tensor*> tensors(run->results);
+  const int code = pn_started_wait(run->get(), 0, tensors.data());
+  if (code == PN_EMPTY) return atoms().wait;
   if (code != PN_OK) return last_error(env, code);
-  static_cast<void>(listener.release());
-  Run* const run = Resource<Run>::make(started, pn_program_outputs(program->handle));
-  if (enif_monitor_process(env, run, &self, nullptr) != 0) pn_started_cancel(started);
-  return ok(env, term_of(env, run));
+  std::vector<ERL_NIF_TERM> out;
+  int failed = PN_OK;
+  for (pn_tensor* tensor : tensors) {  // each is taken over, also when one before has failed
+    ERL_NIF_TERM term{};
+    const int shown = result_term(env, tensor, &term);
+    if (shown != PN_OK) failed = shown;
+    out.push_back(term);
+  }
+  if (failed != PN_OK) return last_error(env, failed);
+  return ok(env, enif_make_list_from_array(env, out.data(), static_cast<unsigned>(out.size())));
 }
 
 }  // namespace
@@ -161,33 +227,24 @@ ERL_NIF_TERM program_info(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
 }
 
 ERL_NIF_TERM start(ErlNifEnv* env, int count, const ERL_NIF_TERM arguments[]) {
-  if (bytes_of(env, arguments[1]) <= quick_bytes) return start_now(env, count, arguments);
+  const Program* const program = Resource<Program>::get(env, arguments[0]);
+  if (program && program->ready && bytes_of(env, arguments[1]) <= quick_bytes)
+    return start_now(env, count, arguments);
   return enif_schedule_nif(env, "start", ERL_NIF_DIRTY_JOB_CPU_BOUND, start_now, count, arguments);
 }
 
-ERL_NIF_TERM result(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
+ERL_NIF_TERM result(ErlNifEnv* env, int count, const ERL_NIF_TERM arguments[]) {
   const Run* const run = Resource<Run>::get(env, arguments[0]);
   if (!run) return enif_make_badarg(env);
-  std::vector<pn_tensor*> tensors(run->results);
-  const int code = pn_started_wait(run->handle, 0, tensors.data());
-  if (code == PN_EMPTY) return atoms().wait;
-  if (code != PN_OK) return last_error(env, code);
-  std::vector<ERL_NIF_TERM> out;
-  int failed = PN_OK;
-  for (pn_tensor* tensor : tensors) {  // each is taken over, also when one before has failed
-    ERL_NIF_TERM term{};
-    const int shown = result_term(env, tensor, &term);
-    if (shown != PN_OK) failed = shown;
-    out.push_back(term);
-  }
-  if (failed != PN_OK) return last_error(env, failed);
-  return ok(env, enif_make_list_from_array(env, out.data(), static_cast<unsigned>(out.size())));
+  if (run->quick) return result_now(env, count, arguments);
+  // Copied where the memory is a device's. That waits for the device, not for those who compile.
+  return enif_schedule_nif(env, "result", ERL_NIF_DIRTY_JOB_IO_BOUND, result_now, count, arguments);
 }
 
 ERL_NIF_TERM cancel(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
   const Run* const run = Resource<Run>::get(env, arguments[0]);
   if (!run) return enif_make_badarg(env);
-  const int code = pn_started_cancel(run->handle);
+  const int code = pn_started_cancel(run->get());
   return code == PN_OK ? atoms().ok : last_error(env, code);
 }
 
@@ -200,7 +257,9 @@ ERL_NIF_TERM barrier(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
 }
 
 bool open_programs(ErlNifEnv* env) {
-  return Resource<Program>::open(env, "postern_program") && Resource<Run>::open(env, "postern_run");
+  return Resource<Program>::open(env, "postern_program") &&
+         Resource<Run>::open(env, "postern_run") &&
+         Resource<Listener>::open(env, "postern_listener");
 }
 
 }  // namespace postern_beam

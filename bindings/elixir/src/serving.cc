@@ -1,5 +1,6 @@
 #include "serving.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "resource.h"
@@ -73,25 +74,34 @@ Open* open_of(ErlNifEnv* env, ERL_NIF_TERM term) {
   return request ? request->open.get() : nullptr;
 }
 
-ERL_NIF_TERM operand_terms(ErlNifEnv* env, const std::shared_ptr<Open>& open,
-                           std::size_t copy_below) {
+/// The operands of a request that was taken: those of fewer bytes are copied.
+ERL_NIF_TERM taken_now(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
+  const std::shared_ptr<Open>& open = Resource<Request>::get(env, arguments[0])->open;
+  ErlNifUInt64 copy_below = 0;
+  enif_get_uint64(env, arguments[1], &copy_below);
+  const auto copied = [&](const pn_array& a) { return a.bytes < copy_below || a.bytes == 0; };
+  bool lends = false;
+  open->with_firing([&](const pn_firing& f) {
+    lends = !std::all_of(f.operands, f.operands + f.operand_count, copied);
+  });
+  Lease* const lease = lends ? Resource<Lease>::make(open) : nullptr;
   std::vector<ERL_NIF_TERM> out;
-  Lease* lease = nullptr;
-  const pn_firing* firing = nullptr;
-  open->with_firing([&](const pn_firing& f) { firing = &f; });  // nobody else has it yet
-  for (std::size_t i = 0; i < firing->operand_count; ++i) {
-    const pn_array& operand = firing->operands[i];
-    if (operand.bytes < copy_below || operand.bytes == 0) {
+  // The owner may be killed meanwhile.
+  const bool there = open->with_firing([&](const pn_firing& f) {
+    for (std::size_t i = 0; i < f.operand_count; ++i) {
+      const pn_array& operand = f.operands[i];
       const std::string_view bytes(static_cast<const char*>(operand.data), operand.bytes);
-      out.push_back(tensor_term(env, operand, text_term(env, bytes)));
-      continue;
+      out.push_back(tensor_term(
+          env, operand,
+          copied(operand) ? text_term(env, bytes)
+                          : enif_make_resource_binary(env, lease, bytes.data(), bytes.size())));
     }
-    if (!lease) lease = Resource<Lease>::make(open);
-    out.push_back(tensor_term(env, operand,
-                              enif_make_resource_binary(env, lease, operand.data, operand.bytes)));
-  }
+  });
   if (lease) enif_release_resource(lease);
-  return enif_make_list_from_array(env, out.data(), static_cast<unsigned>(out.size()));
+  if (!there) return error(env, PN_CLOSED, "the bridge that serves this function is closed");
+  return enif_make_tuple3(
+      env, atoms().ok, arguments[0],
+      enif_make_list_from_array(env, out.data(), static_cast<unsigned>(out.size())));
 }
 
 /// The results of a reply: tensors, or binaries of the bytes of the declared types.
@@ -173,9 +183,15 @@ ERL_NIF_TERM bridge_next(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
   const Outcome came = bridge->service->next(open);
   if (came.code == PN_EMPTY) return atoms().wait;
   if (came.code != PN_OK) return error(env, came.code, came.text);
-  const ERL_NIF_TERM operands = operand_terms(env, open, copy_below);
+  std::size_t copied = 0;
+  open->with_firing([&](const pn_firing& f) {
+    for (std::size_t i = 0; i < f.operand_count; ++i)
+      if (f.operands[i].bytes < copy_below) copied += f.operands[i].bytes;
+  });
   const ERL_NIF_TERM request = term_of(env, Resource<Request>::make(std::move(open)));
-  return enif_make_tuple3(env, atoms().ok, request, operands);
+  const ERL_NIF_TERM taken[] = {request, arguments[1]};
+  if (copied <= quick_bytes) return taken_now(env, 2, taken);
+  return enif_schedule_nif(env, "bridge_next", ERL_NIF_DIRTY_JOB_CPU_BOUND, taken_now, 2, taken);
 }
 
 ERL_NIF_TERM bridge_end(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {

@@ -71,6 +71,28 @@ defmodule Postern.RunTest do
     assert sums == for(i <- 1..200, do: 2.0 * i + 1)
   end
 
+  test "no scheduler compiles, or copies what is large" do
+    test = self()
+
+    ran = fn program, x ->
+      pid =
+        spawn_link(fn ->
+          receive do: (:go -> send(test, {:ran, Postern.run(program, [x])}))
+          Process.sleep(:infinity)
+        end)
+
+      dirty(pid, fn -> send(pid, :go) && assert_receive {:ran, _}, 60_000 end)
+    end
+
+    plain = program("plain")
+    assert ran.(plain, [1, 2]) == [:start]
+    assert ran.(plain, [1, 2, 3]) == [:start]
+    assert ran.(plain, [1, 2, 3]) == []
+    large = program("large")
+    x = Tensor.from_binary(:binary.copy(<<1.0::float-32-native>>, 512 * 1024), :f32, {512, 1024})
+    assert Enum.sort(ran.(large, x)) == [:result, :start]
+  end
+
   test "a run is started, awaited with a limit, and only by its owner" do
     {:ok, run} = Postern.start(program("plain"), [[1, 2, 3]])
     assert {:ok, [_]} = Postern.await(run, 10_000)

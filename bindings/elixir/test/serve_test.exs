@@ -342,6 +342,49 @@ defmodule Postern.ServeTest do
     eventually(fn -> Postern.Request.stopped?(request) end)
   end
 
+  test "a run that no term knows any more is cancelled too when its owner ends, and only then" do
+    test = self()
+    called = program("called")
+    pid = spawn_link(fn -> forward(test) end)
+    serve!("demo.scale", pid)
+
+    owner =
+      spawn(fn ->
+        start_alone(called)
+        :erlang.garbage_collect()
+        send(test, :collected)
+        Process.sleep(:infinity)
+      end)
+
+    assert_receive {:postern_call, request}, 5000
+    assert_receive :collected
+    Process.sleep(100)
+    refute Postern.Request.stopped?(request)
+    Process.exit(owner, :kill)
+    eventually(fn -> Postern.Request.stopped?(request) end)
+    assert :ok = Postern.reply(request, @x)
+
+    # Its failure is still the barrier's when nobody can see it any more.
+    Postern.barrier()
+    start_alone(called)
+    :erlang.garbage_collect()
+    assert_receive {:postern_call, request}, 5000
+    Process.sleep(100)
+    Postern.fail(request, :shut)
+    assert {:error, %Error{code: :threw}} = Postern.barrier()
+  end
+
+  defp start_alone(program), do: {:ok, _} = Postern.start(program, [@x])
+
+  test "large operands are copied where no scheduler waits" do
+    x = Tensor.from_binary(:binary.copy(<<1.0::float-32-native>>, 262_144), :f32, {262_144})
+    copied = serve!("demo.scale", fn [x] -> x end, operands: :copied)
+    large = program("called_large")
+    assert :bridge_next in dirty(copied, fn -> assert Postern.run!(large, [x]) == [x] end)
+    small = program("called")
+    assert dirty(copied, fn -> Postern.run!(small, [@x]) end) == []
+  end
+
   defp forward(to) do
     receive do: (message -> send(to, message))
     forward(to)
@@ -373,6 +416,17 @@ defmodule Postern.ServeTest do
   test "a stream of a name that is taken says so" do
     serve!("demo.log", fn _ -> :ok end)
     assert_raise Error, ~r/demo.log/, fn -> Enum.take(Postern.stream("demo.log"), 1) end
+  end
+
+  test "a stream that does not begin leaves its names free" do
+    taps = program("taps")
+
+    for {x, options} <- [{[1, "x", 3], []}, {@x, [speed: 3]}] do
+      stream = Postern.stream("demo.log", taps, [x], options)
+      assert_raise ArgumentError, fn -> Enum.take(stream, 1) end
+    end
+
+    serve!("demo.log", fn _ -> :ok end)
   end
 
   defp mailbox_count(message, count \\ 0) do

@@ -24,6 +24,25 @@ defmodule Postern.Case do
     end
   end
 
+  @doc "The native functions that a process was in on dirty schedulers while `act` ran."
+  def dirty(pid, act) do
+    :erlang.trace(pid, true, [:running, :scheduler_id])
+    act.()
+    :erlang.trace(pid, false, [:running])
+    ref = :erlang.trace_delivered(pid)
+    receive do: ({:trace_delivered, ^pid, ^ref} -> :ok)
+    Enum.uniq(traced(pid))
+  end
+
+  defp traced(pid) do
+    receive do
+      {:trace, ^pid, :in, {Postern.Nif, function, _}, 0} -> [function | traced(pid)]
+      {:trace, ^pid, _, _, _} -> traced(pid)
+    after
+      0 -> []
+    end
+  end
+
   def program(name) do
     {:ok, program} =
       Postern.load(Path.join(Application.fetch_env!(:postern, :test_programs), name <> ".mlir"))

@@ -13,20 +13,27 @@ defmodule Postern.Events do
     ref = make_ref()
     {:ok, bridge} = Nif.bridge_new(ref)
 
-    for name <- names do
-      with {:error, _, _, _} = error <- Nif.bridge_serve(bridge, name, false) do
-        Nif.bridge_end(bridge)
-        {:error, error} = Error.from_nif(error)
-        raise error
+    try do
+      for name <- names, do: serve!(bridge, name)
+      events = %{bridge: bridge, ref: ref, run: nil, shown: nil, ended: nil}
+
+      case start && start.() do
+        nil -> events
+        {:ok, run} -> %{events | run: run}
+        {:error, error} -> %{events | ended: {:error, error}}
       end
+    catch
+      # Stream.resource stops only what has started.
+      kind, reason ->
+        close(bridge, ref)
+        :erlang.raise(kind, reason, __STACKTRACE__)
     end
+  end
 
-    events = %{bridge: bridge, ref: ref, run: nil, shown: nil, ended: nil}
-
-    case start && start.() do
-      nil -> events
-      {:ok, run} -> %{events | run: run}
-      {:error, error} -> %{events | ended: {:error, error}}
+  defp serve!(bridge, name) do
+    with {:error, _, _, _} = error <- Nif.bridge_serve(bridge, name, false) do
+      {:error, error} = Error.from_nif(error)
+      raise error
     end
   end
 
@@ -78,6 +85,10 @@ defmodule Postern.Events do
   defp stop(%{bridge: bridge, shown: shown, ref: ref, run: run, ended: ended}) do
     if run && !ended, do: Postern.cancel(run) && Postern.await(run)
     if shown, do: Request.reply(shown, :filled)
+    close(bridge, ref)
+  end
+
+  defp close(bridge, ref) do
     Nif.bridge_end(bridge)
     forget(ref)
   end
