@@ -52,7 +52,8 @@ def is_native(function: object) -> bool:
 def register(name: str, function: typing.Callable[..., typing.Any], replace: bool = False) -> None:
     """Registers a Python function for programs that call `name`. It gets the operands as read-only NumPy arrays, which are gone when it has
     returned (copy what is kept), the call's attributes by keyword, and an `Info` if it has a parameter `info`; it returns an array of the
-    declared dtype and shape (a Python number for rank 0), or a tuple of them; a tap's function returns nothing. Its exceptions end the run.
+    declared dtype and shape (for rank 0 a Python number of its kind or a narrower one), or a tuple of them; a tap's function returns
+    nothing. Its exceptions end the run.
     A capsule named "postern.pn_function" (its pointer is a pn_function of postern/c.h, its context the function's user), or
     "postern.Callee" (a postern::Callee of C++), stands for a function that needs no interpreter; so does a listener of postern.listen.
     Raises Error when the name is taken, unless `replace`.

@@ -20,7 +20,7 @@ def lent_count() -> int: ...
 
 class Tensor:
     """
-    An array that the library holds, of anything that NumPy makes an array of, or that has __dlpack__. numpy.asarray shows its memory, read only; so do DLPack and memoryview.
+    An array that the library holds, of anything that NumPy makes an array of, or that has __dlpack__. numpy.asarray shows its memory, read only; so do DLPack and memoryview. NumPy's arrays of 4096 bytes and more, and others that have __dlpack__, may be used in place: nobody may write to them while the tensor lives or a run goes on that got it; give `x.copy()` otherwise.
     """
 
     def __init__(self, value: Any) -> None: ...
@@ -93,7 +93,11 @@ class Program:
         """
 
     def start(self, *arguments: Any) -> Run:
-        """Starts a run on a thread of the library."""
+        """
+        Starts a run on a thread of the library. NumPy's arrays of 4096 bytes and more, and
+        others that have __dlpack__, may be used in place: nobody may write to them until the
+        run has ended; give `x.copy()` otherwise.
+        """
 
     def __repr__(self) -> str: ...
 

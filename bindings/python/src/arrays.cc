@@ -149,15 +149,27 @@ bool write_scalar(const pn_array& to, PyArray_Descr* dtype, PyObject* v) {
   return true;
 }
 
+/// How much a number of the dtype may be, in the order of Python's bool, int, float and complex.
+int kind_of(int dtype) {
+  if (dtype == PN_PRED) return 0;
+  if (dtype < PN_F16) return 1;
+  return dtype == PN_C64 || dtype == PN_C128 ? 3 : 2;
+}
+int kind_of(PyObject* v) {
+  if (PyBool_Check(v)) return 0;
+  if (PyLong_CheckExact(v)) return 1;
+  if (PyFloat_CheckExact(v)) return 2;
+  return PyComplex_CheckExact(v) ? 3 : 4;
+}
+
 }  // namespace
 
 bool write(const pn_array& to, nb::handle value, nb::object& found) {
   PyArray_Descr* const dtype = dtype_at(to.dtype);
   PyObject* const v = value.ptr();
   if (write_scalar(to, dtype, v)) return true;
-  // A Python number has no dtype of its own.
-  const bool number = to.rank == 0 && (PyBool_Check(v) || PyLong_CheckExact(v) ||
-                                       PyFloat_CheckExact(v) || PyComplex_CheckExact(v));
+  // A Python number has no dtype of its own, but a kind.
+  const bool number = to.rank == 0 && kind_of(v) <= kind_of(to.dtype);
   if (is_array(value) && PyArray_IS_C_CONTIGUOUS(as_array(value)))
     found = nb::borrow(value);
   else

@@ -6,9 +6,7 @@ namespace postern::python {
 namespace {
 
 [[noreturn]] void raise_with(int code, const nb::object& text, const nb::object& cause) {
-  static const auto* const make =
-      new nb::object(nb::module_::import_("postern._errors").attr("error"));
-  const nb::object made = (*make)(code, text, cause);
+  const nb::object made = nb::module_::import_("postern._errors").attr("error")(code, text, cause);
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(made.ptr())), made.ptr());
   throw nb::python_error();
 }

@@ -22,15 +22,15 @@ struct BadResult {
 constexpr std::size_t most_parsed = 256;
 
 /// The attributes of a text, parsed once; nobody may write to the dict.
-const nb::object& parsed(const char* text) {
+nb::object parsed(const char* text) {
   static auto* const known = new std::unordered_map<std::string, nb::object>;
-  static const auto* const parse =
-      new nb::object(nb::module_::import_("postern._attributes").attr("parsed"));
   const auto found = known->find(text);
   if (found != known->end()) return found->second;
-  if (known->size() == most_parsed) known->clear();
-  const nb::object made = (*parse)(nb::str(text));
-  return known->insert_or_assign(text, made).first->second;
+  // Other threads come here meanwhile, which a static made by Python would have wait with the lock.
+  nb::object made = nb::module_::import_("postern._attributes").attr("parsed")(nb::str(text));
+  if (known->size() >= most_parsed) known->clear();
+  known->insert_or_assign(text, made);
+  return made;
 }
 
 /// What postern.jax registers. The arrays that `function` gets are its own. `finish` makes a tuple
@@ -52,17 +52,23 @@ struct Function final : Lent {
 /// JAX's trace of this thread is another one as long as this lives. Without a context nothing is.
 class Traced {
  public:
-  explicit Traced(const Entry& entry) : context_(entry.context) {
-    if (context_.is_none()) return;
-    before_ = context_.attr("trace");
-    if (!set(entry.trace)) throw nb::python_error();
+  explicit Traced(const Entry& entry) : Traced(entry.context) {
+    if (before_.is_valid() && !set(entry.trace)) throw nb::python_error();  // which sets it back
   }
   Traced(const Traced&) = delete;
   ~Traced() {
-    if (before_.is_valid() && !set(before_)) PyErr_WriteUnraisable(context_.ptr());
+    if (!before_.is_valid() || set(before_)) return;
+    // Ctrl-C is seen wherever Python is entered: it is to come where it can be told.
+    const bool interrupted = PyErr_ExceptionMatches(PyExc_KeyboardInterrupt);
+    interrupted ? PyErr_Clear() : PyErr_WriteUnraisable(context_.ptr());
+    if (!set(before_)) PyErr_WriteUnraisable(context_.ptr());
+    if (interrupted) PyErr_SetInterrupt();
   }
 
  private:
+  explicit Traced(nb::handle context) : context_(context) {
+    if (!context_.is_none()) before_ = context_.attr("trace");
+  }
   bool set(nb::handle trace) const {
     static PyObject* const name = PyUnicode_InternFromString("set_trace");
     PyObject* const arguments[] = {context_.ptr(), trace.ptr()};
@@ -85,12 +91,10 @@ void take_result(const pn_firing& firing, std::size_t i, nb::handle value) {
   throw BadResult{told.c_str()};
 }
 
-/// Checks what a function returned, then writes it where the program reads it.
-void take_results(const Entry& entry, const pn_firing& firing, nb::object returned) {
+/// Checks results, then writes them where the program reads them.
+void take_results(const pn_firing& firing, const nb::object& returned) {
   const std::size_t count = firing.result_count;
   if (count == 0) return;
-  if (!entry.finish.is_none() && !(entry.leaf && is_array_or_scalar(returned)))
-    returned = entry.finish(returned);
   const bool many = nb::isinstance<nb::tuple>(returned) || nb::isinstance<nb::list>(returned);
   if (count == 1 && !(many && nb::len(returned) == 1)) return take_result(firing, 0, returned);
   if (!many || nb::len(returned) != count) {
@@ -112,8 +116,9 @@ struct Arguments {
   std::vector<PyObject*> places{nullptr};  // the first is the callee's own
 };
 
+/// The results.
 nb::object called(const Function& f, const pn_firing& firing) {
-  const nb::object& attributes = parsed(firing.attributes);
+  const nb::object attributes = parsed(firing.attributes);
   const std::size_t count = firing.operand_count;
   Arguments arguments(count + nb::len(attributes) + 1);
   for (std::size_t i = 0; i < count; ++i)
@@ -133,6 +138,9 @@ nb::object called(const Function& f, const pn_firing& firing) {
   nb::object returned = nb::steal(
       call_python(f.entry.function.ptr(), arguments.places.data() + 1, count, names.ptr()));
   if (!returned.is_valid()) throw nb::python_error();
+  if (!f.entry.finish.is_none() && !(f.entry.leaf && is_array_or_scalar(returned)))
+    returned = f.entry.finish(returned);
+  if (PyErr_CheckSignals() < 0) throw nb::python_error();  // native functions do not
   return returned;
 }
 
@@ -151,7 +159,7 @@ int enter(void* user, const pn_firing* firing) {
   }
   try {
     const auto& f = *static_cast<const Function*>(static_cast<Lent*>(user));
-    take_results(f.entry, *firing, called(f, *firing));
+    take_results(*firing, called(f, *firing));
     return PN_OK;
   } catch (const BadResult& e) {
     pn_fail(e.text.c_str());

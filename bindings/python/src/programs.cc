@@ -137,9 +137,8 @@ nb::list run_watched(const Program& program, const Arguments& arguments) {
 }
 
 bool on_main_thread() {
-  static const auto* const main_ident =
-      new nb::object(nb::module_::import_("threading").attr("main_thread"));
-  return nb::cast<unsigned long>((*main_ident)().attr("ident")) == PyThread_get_thread_ident();
+  const nb::object main = nb::module_::import_("threading").attr("main_thread")();
+  return nb::cast<unsigned long>(main.attr("ident")) == PyThread_get_thread_ident();
 }
 
 nb::list run_tensors(const Program& program, const nb::args& values) {
@@ -235,7 +234,9 @@ void bind_programs(nb::module_& m) {
             return start(self, Arguments(arguments));
           },
           nb::sig("def start(self, *arguments: typing.Any) -> Run"),
-          "Starts a run on a thread of the library.")
+          "Starts a run on a thread of the library. NumPy's arrays of 4096 bytes and more, and\n"
+          "others that have __dlpack__, may be used in place: nobody may write to them until the\n"
+          "run has ended; give `x.copy()` otherwise.")
       .def("__repr__", [](const Program& p) {
         const nb::str comma(", ");
         return nb::str("Program(({}) -> ({}), calls {})")

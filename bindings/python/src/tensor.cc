@@ -153,7 +153,9 @@ void bind_tensor(nb::module_& m) {
       m, "Tensor", nb::type_slots(slots),
       "An array that the library holds, of anything that NumPy makes an array of, or "
       "that has __dlpack__. numpy.asarray shows its memory, read only; so do DLPack "
-      "and memoryview.");
+      "and memoryview. NumPy's arrays of 4096 bytes and more, and others that have __dlpack__, "
+      "may be used in place: nobody may write to them while the tensor lives or a run goes on "
+      "that got it; give `x.copy()` otherwise.");
   type.def(
           "__init__", [](Tensor* self, nb::handle value) { new (self) Tensor(make_tensor(value)); },
           nb::arg("value"), nb::sig("def __init__(self, value: typing.Any) -> None"))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from jax import lax
 
+import postern.jax as pj
 from postern.jax import host_callback as hcb
 
 F32 = jnp.float32
@@ -515,6 +516,43 @@ def test_failures_arrive():
     jax.jit(lambda x: hcb.id_tap(lambda v, t: seen.append(v), x))(1.0)
     hcb.barrier_wait("a name for the log")
     assert seen == [1]
+
+
+def test_a_function_that_computes_with_jax_is_refused():
+    with pytest.raises(hcb.CallbackException, match="compute with NumPy there") as caught:
+        jax.jit(lambda x: hcb.id_tap(lambda v, t: jnp.sin(v), x))(1.0).block_until_ready()
+        hcb.barrier_wait()
+    assert isinstance(caught.value.__cause__, pj.ReentryError)
+
+
+def test_the_arrays_of_a_function_are_its_own():
+    seen = []
+
+    def kept(value, transforms):
+        value += 1
+        seen.append(value)
+
+    jax.jit(lambda x: lax.fori_loop(0, 3, lambda i, c: hcb.id_tap(kept, c) + 1, x))(jnp.arange(3)).block_until_ready()
+    hcb.barrier_wait()
+    assert np.array_equal(seen, [np.arange(3) + n for n in (1, 2, 3)])
+
+
+class Unhashable:
+    __hash__ = None
+
+    def __init__(self):
+        self.seen = []
+
+    def __call__(self, value, transforms):
+        self.seen.append(float(value))
+
+
+def test_what_cannot_be_hashed(show, stream, maybe_jit):
+    function = Unhashable()
+    maybe_jit(lambda x: hcb.id_tap(function, show(x, what=[1, 2])))(1.0)
+    assert stream.lines() == ["what: [1, 2]", "1."] and function.seen == [1]
+    maybe_jit(jax.vmap(lambda x: show(x, what=[1, 2])))(jnp.arange(2.0))
+    assert stream.lines() == ["transforms: [('batch', {'batch_dims': (0,)})] what: [1, 2]", "[0. 1.]"]
 
 
 # --- call

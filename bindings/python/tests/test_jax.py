@@ -1,7 +1,9 @@
 """postern.jax, in functions that JAX has jitted."""
 
+import copy
 import functools
 import os
+import pickle
 import subprocess
 import sys
 import textwrap
@@ -109,6 +111,13 @@ def test_what_does_not_fit_is_refused(returned, text):
         jax.jit(lambda x: pj.call(returned, like(x), x))(jnp.ones(3)).block_until_ready()
 
 
+@pytest.mark.parametrize("wanted", [None, (), {}])
+def test_what_is_returned_for_nothing_is_refused(wanted):
+    with pytest.raises(postern.CallbackError, match="the function must return PyTreeDef"):
+        pj.call(lambda v: v, wanted, 1.0, effect="unordered")
+        pj.barrier()
+
+
 def test_an_exception_arrives_as_it_was_thrown():
     def fails(v):
         raise KeyError("gone")
@@ -122,6 +131,74 @@ def test_an_exception_arrives_as_it_was_thrown():
     assert jax.jit(doubled)(1.0) == 2  # the next program runs
 
 
+def test_errors_can_be_pickled_and_copied():
+    for function, kind in ((lambda v: 1 / 0, postern.CallbackError), (lambda v: time.sleep(0.2) or v, postern.TimeoutError)):
+        with pytest.raises(kind) as caught:
+            pj.call(function, F32, 1.0, timeout=0.1).block_until_ready()
+        made = caught.value
+        made.note = "kept"
+        for other in (pickle.loads(pickle.dumps(made)), copy.copy(made), copy.deepcopy(made)):
+            assert isinstance(other, kind) and isinstance(other, jax.errors.JaxRuntimeError)
+            assert (type(other), other.code, str(other), other.note) == (type(made), made.code, str(made), "kept")
+
+
+CTRL_C = """
+    import _thread, signal, jax, jax.numpy as jnp, postern, postern.jax as pj
+    for _ in range(2):
+        try:
+            jax.jit(lambda x: pj.tap(x, _thread.interrupt_main))(jnp.int32(signal.SIGINT)).block_until_ready()
+            pj.barrier()
+        except postern.CallbackError as e:
+            print(type(e.__cause__).__name__)
+        print(jnp.sin(0.0) + jax.jit(lambda x: pj.call(lambda v: v + 1, x, x))(1.0))
+"""
+
+
+def test_ctrl_c_in_a_native_function():
+    ended = subprocess.run([sys.executable, "-c", textwrap.dedent(CTRL_C)], env=os.environ, capture_output=True, text=True, timeout=100)
+    assert (ended.stdout.split(), ended.stderr) == (["KeyboardInterrupt", "2.0"] * 2, "")
+
+
+class Context:
+    """Has a trace as JAX's; Ctrl-C comes when it is set for the `at`th time."""
+
+    def __init__(self, at):
+        self.trace, self.left = "before", at
+
+    def set_trace(self, trace):
+        self.left -= 1
+        if self.left == 0:
+            raise KeyboardInterrupt
+        self.trace = trace
+
+
+@pytest.mark.parametrize("at, error", [(1, postern.CallbackError), (2, KeyboardInterrupt)])
+def test_ctrl_c_beside_a_function(at, error):
+    context = Context(at)
+    postern.register("py.interrupted", postern._postern.Entry(lambda v: v, None, False, context, "within"), replace=True)
+    with pytest.raises(error) as caught:
+        pj.call("py.interrupted", F32, 1.0).block_until_ready()
+        time.sleep(10)
+    assert context.trace == "before"
+    assert isinstance(caught.value if at == 2 else caught.value.__cause__, KeyboardInterrupt)
+
+
+@pytest.mark.parametrize("number, dtype", [
+    (1.5, "int32"), (1.0, "int32"), (1.5, "bool"), (2, "bool"), (1j, "int32"), (1j, "bool"), (1j, "float32"), (1j, "bfloat16")])
+def test_a_python_number_of_another_kind_is_refused(number, dtype):
+    text = rf"result 0 must be {dtype}\[\], the function returned {np.asarray(number).dtype}\(\)"
+    with pytest.raises(postern.CallbackError, match=text):
+        pj.call(lambda: number, jax.ShapeDtypeStruct((), dtype)).block_until_ready()
+
+
+@pytest.mark.parametrize("dtype, numbers", [
+    ("bool", [True]), ("int8", [True, -2]), ("uint32", [True, 2]), ("float16", [True, 2, 1.5]), ("bfloat16", [True, 2, 1.5]),
+    ("complex64", [True, 2, 1.5, 1j])])
+def test_a_python_number_of_its_kind_is_taken(dtype, numbers):
+    for number in numbers:
+        assert pj.call(lambda: number, jax.ShapeDtypeStruct((), dtype)) == number
+
+
 def test_other_errors_of_jax_stay_what_they_are():
     with pytest.raises(jax.errors.JaxRuntimeError) as caught:
         raise jax.errors.JaxRuntimeError("INTERNAL: something else")
@@ -132,6 +209,8 @@ def test_a_late_function_ends_its_program():
     f = jax.jit(lambda x: pj.call(lambda v: time.sleep(0.5) or v, like(x), x, timeout=0.02))
     with pytest.raises(postern.TimeoutError, match="no result within the limit of 20 ms"):
         f(1.0).block_until_ready()
+    with pytest.raises(postern.TimeoutError):
+        pj.call(lambda v: time.sleep(0.1) or v, F32, 1.0, timeout=1e-10).block_until_ready()  # less than is counted
 
 
 def test_control_flow():
@@ -320,6 +399,19 @@ def test_a_python_function_that_computes_with_jax_is_refused():
     assert shown == [1e6]
     assert jax.jit(lambda x: pj.call(lambda v: v + jnp.asarray(v).shape[0], like(x), x))(jnp.ones(2))[0] == 3
     assert jnp.sin(0.0) == 0  # and outside of functions all is as before
+
+
+class Computed:
+    pass
+
+
+jax.tree_util.register_pytree_node(Computed, lambda c: ((jnp.sin(1.0),), None), lambda *_: Computed())
+
+
+def test_a_tree_that_computes_with_jax_is_refused():
+    with pytest.raises(postern.CallbackError) as caught:
+        jax.jit(lambda x: pj.call(lambda v: Computed(), [F32], x))(1.0)[0].block_until_ready()
+    assert isinstance(caught.value.__cause__, pj.ReentryError)
 
 
 def test_registered_functions_by_name():
@@ -572,6 +664,11 @@ def test_prints_and_hooks(capfd):
     assert capfd.readouterr().out == "x is 1.0, 2.0\n"
     with pytest.raises(IndexError):
         pj.print("{} {}", 1)
+    for maybe_jit in (lambda f: f, jax.jit):
+        maybe_jit(lambda k: pj.print("{} {last:d}", k, last=1, ordered=True))(jax.random.key(3))
+        pj.barrier()
+        sys.stdout.flush()
+        assert capfd.readouterr().out == "[0 3] 1\n"
 
     def net(x):
         return pj.hook("middle", x + 1) * 2

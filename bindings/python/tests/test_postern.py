@@ -109,6 +109,20 @@ def test_wrong_results_are_refused(programs, returned, told):
     assert told.split("[")[0] in str(caught.value)
 
 
+@pytest.mark.parametrize("dtype, told", [("i4", "int4"), ("ui2", "uint2"), ("i64", "int64"), ("i1", "bool")])
+def test_a_python_number_of_another_kind_is_refused(dtype, told):
+    program = postern.load_text(f"""
+        func.func public @main(%x: tensor<f32>) -> tensor<{dtype}> {{
+          %y = stablehlo.custom_call @demo.scale(%x) {{api_version = 4 : i32, backend_config = {{}}}} : (tensor<f32>) -> tensor<{dtype}>
+          return %y : tensor<{dtype}>
+        }}""")
+    postern.register("demo.scale", lambda x: 1.0)
+    with pytest.raises(postern.CallbackError, match=rf"must be {told}\[\], the function returned float64\(\)"):
+        program(np.float32(0))
+    postern.register("demo.scale", lambda x: True, replace=True)
+    assert program(np.float32(0))[0] == 1
+
+
 def test_errors_of_use(programs, tmp_path):
     program = postern.load(programs / "calls.mlir")
     with pytest.raises(postern.CallbackError, match="demo.log.*not registered|not registered.*demo.log|demo.scale"):
@@ -285,6 +299,30 @@ def test_a_bridge_hands_on_failures_and_its_end(programs):
         run.result(10)
     with pytest.raises(postern.CallbackError, match="closed"):
         bridge.next()
+
+
+def test_threads_that_serve_their_first_requests(programs):
+    out = in_a_process(f"""
+        import sys
+        from postern import listen
+        class Slow:
+            def find_spec(self, name, *_):
+                if name == "postern._attributes":
+                    time.sleep(0.5)
+        sys.meta_path.insert(0, Slow())
+        def serve():
+            request = bridge.next(10)
+            request.reply(request.operands[0])
+        program, bridge = postern.load({str(programs / 'calls.mlir')!r}), postern.Bridge()
+        bridge.serve("demo.scale")
+        postern.register("demo.log", listen.stats())
+        threads = [threading.Thread(target=serve) for _ in range(2)]
+        runs = [program.start(np.float32([1, 2, 3])) for _ in threads]
+        for t in threads:
+            t.start()
+        print([float(run.result(10)[0]) for run in runs])
+    """)
+    assert out == "[6.0, 6.0]\n"
 
 
 def test_leaving_with_a_run_in_flight_is_quiet(programs):

@@ -23,7 +23,8 @@ def limit_of(timeout: typing.Any) -> int:
         raise TypeError(told) from e
     if math.isnan(seconds) or seconds <= 0:
         raise ValueError(told)
-    return max(nanoseconds(seconds), 0)
+    limit = nanoseconds(seconds)
+    return 0 if limit < 0 else max(limit, 1)
 
 
 def count_of(every: typing.Any) -> int:
@@ -54,5 +55,11 @@ def check_format(format: typing.Any, args: typing.Sequence[typing.Any], kwargs: 
     """With zeros in place of the values of the run; raises what str.format raises."""
     if not isinstance(format, str):
         raise TypeError(f"postern.jax: the format must be text, got {format!r}")
-    like = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype) if isinstance(x, jax.core.Tracer) else x, (tuple(args), dict(kwargs)))
-    format.format(*like[0], **like[1])
+
+    def like(x: typing.Any) -> typing.Any:
+        if isinstance(x, jax.Array) and jax.numpy.issubdtype(x.dtype, jax.dtypes.prng_key):
+            x = jax.random.key_data(x)
+        return np.zeros(x.shape, x.dtype) if isinstance(x, jax.core.Tracer) else x
+
+    given = jax.tree.map(like, (tuple(args), dict(kwargs)))
+    format.format(*given[0], **given[1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import typing
 
@@ -25,12 +26,23 @@ def _raised(cls: type, *args: typing.Any) -> BaseException:
 
 def _as_jax_error(error: Error) -> BaseException:
     """The same error as one that `except JaxRuntimeError` finds too."""
-    kind = type(error)
-    members = {"__module__": kind.__module__, "__str__": Exception.__str__, "code": error.code,
-               "__init__": lambda *_: None}  # JAX would initialise what it gets
-    made: BaseException = RuntimeError.__new__(type(kind.__name__, (kind, JaxRuntimeError), members), str(error))
+    made = _made(type(error), error.code, str(error))
     made.__cause__ = error.__cause__
     return made
+
+
+def _made(kind: typing.Any, code: int, text: str) -> BaseException:
+    made: typing.Any = RuntimeError.__new__(_both(kind), text)
+    made.code = code
+    return typing.cast(BaseException, made)
+
+
+@functools.cache
+def _both(kind: type[Error]) -> typing.Any:
+    members = {"__module__": kind.__module__, "__str__": Exception.__str__,
+               "__init__": lambda *_: None,  # JAX would initialise what it gets
+               "__reduce__": lambda self: (_made, (kind, self.code, str(self)), self.__dict__)}  # pickle finds no class by this name
+    return type(kind.__name__, (kind, JaxRuntimeError), members)
 
 
 JaxRuntimeError.__new__ = _raised

@@ -15,8 +15,8 @@ import typing
 import jax
 import numpy as np
 
-from .. import CallbackError
-from . import _calls, _functions, barrier, call as _call
+from .. import CallbackError, _postern
+from . import _calls, _functions, _guard, barrier, call as _call
 
 __all__ = ["CallbackException", "CallbackFlavor", "TapFunctionException", "barrier_wait", "call", "id_print", "id_tap"]
 
@@ -59,10 +59,17 @@ class _Tapped:
         told = tuple((kind, {"batch_dims": axes}) for kind, axes in transforms)
 
         def shown(*arrays: typing.Any, info: typing.Any) -> None:
-            value = jax.tree.unflatten(self.structure, [np.array(a) for a in arrays])
-            self.function(value, told, **({"device": _device(info)} if self.with_device else {}))
+            self.function(jax.tree.unflatten(self.structure, arrays), told, **({"device": _device(info)} if self.with_device else {}))
 
-        return _functions.registered((self, transforms), lambda: _functions.Registered(shown, self.name, self.function))
+        entry = _postern.Entry(shown, None, False, *_guard.IN_FUNCTION)
+        return _functions.registered((self, transforms), lambda: _functions.Registered(entry, self.name, self.function))
+
+
+class _TappedOnce(_Tapped):
+    """Of what cannot be hashed: equal to itself alone."""
+
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
 
 
 def id_tap(tap_func: typing.Callable[..., typing.Any], arg: typing.Any, *, result: typing.Any = None, tap_with_device: bool = False,
@@ -81,6 +88,10 @@ def id_tap(tap_func: typing.Callable[..., typing.Any], arg: typing.Any, *, resul
     del callback_flavor  # all of them tap once, in order
     leaves, structure = jax.tree.flatten(arg)
     tapped = _Tapped(tap_func, structure, tap_with_device)
+    try:
+        hash(tapped)
+    except TypeError:
+        tapped = _TappedOnce(tap_func, structure, tap_with_device)
     _calls.tap_whole(_calls.arrays(f"id_tap of '{tapped.name}'", leaves), tapped, tapped.name)
     return arg if result is None else result
 
