@@ -2,6 +2,7 @@
 #include <postern/control.h>
 
 #include "control/control.h"
+#include "core/lists.h"
 #include "lower/meet.h"
 #include "transform/simplify.h"
 #include "transform/split.h"
@@ -25,7 +26,12 @@ Types cond_type(const Params* params, TypeSpan operands) {
             to_string(operands[i + 1]));
     }
   }
-  return p.branches[0]->output_types();
+  Types out = p.branches[0]->output_types();
+  for (const ProgramPtr& branch : p.branches) {
+    const Types types = branch->output_types();
+    for (std::size_t i = 0; i < out.size(); ++i) out[i].weak = out[i].weak && types[i].weak;
+  }
+  return out;
 }
 
 ParamsPtr cond_with_programs(const Params*, std::span<const ProgramPtr> programs) {
@@ -41,27 +47,34 @@ Tensors bind_cond(const Tensor& index, std::vector<Closed> branches, TensorSpan 
   return bind_n(cond_p, make_params(std::move(p)), all);
 }
 
-/// The branches' results come in two kinds: always there, and there in some branches. `make(branch,
-/// mask)` traces a branch to give those that `mask` marks, and what else it has is reported by
-/// setting more in `mask`. Traced again until all branches give the same.
-std::vector<Closed> agreeing(std::size_t branches, std::vector<bool>& mask,
-                             const std::function<Closed(std::size_t, std::vector<bool>&)>& make) {
-  std::vector<Closed> out(branches);
-  std::vector<std::vector<bool>> made(branches);
-  for (bool again = true; again;) {
-    for (std::size_t b = 0; b < branches; ++b) {
-      if (out[b].program && made[b] == mask) continue;
-      out[b] = make(b, mask);
-      made[b] = mask;
-    }
-    again = std::ranges::any_of(made, [&](const std::vector<bool>& m) { return m != mask; });
-  }
-  return out;
-}
-
 void join(std::vector<bool>& mask, const std::vector<bool>& more) {
   mask.resize(more.size());
   for (std::size_t i = 0; i < more.size(); ++i) mask[i] = mask[i] || more[i];
+}
+
+/// What branches have among their results is not the same for all. `make(branch, own)` traces one
+/// and says what it has; `widen(results, own)` makes of these what all give: `mask`, what any has.
+/// A rule runs once for a branch: twice would be twice for each that is nested there.
+std::vector<Closed> agreeing(
+    std::size_t branches, const Types& inputs, std::vector<bool>& mask,
+    const std::function<Closed(std::size_t, std::vector<bool>&)>& make,
+    const std::function<Tensors(TensorSpan, const std::vector<bool>&)>& widen) {
+  std::vector<Closed> out;
+  std::vector<std::vector<bool>> own(branches);
+  for (std::size_t b = 0; b < branches; ++b) {
+    out.push_back(make(b, own[b]));
+    join(mask, own[b]);
+  }
+  for (std::size_t b = 0; b < branches; ++b) {
+    if (own[b] == mask) continue;
+    const Closed narrow = std::move(out[b]);
+    out[b] = trace_inner("branch", inputs, [&](TensorSpan in) {
+      Tensors all = narrow.captures;
+      append(all, in);
+      return widen(postern::apply(*narrow.program, all), own[b]);
+    });
+  }
+  return out;
 }
 
 Jvp cond_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
@@ -70,20 +83,24 @@ Jvp cond_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   Tensors operands(x.begin() + 1, x.end());
   append(operands, kept(dx));
   std::vector<bool> moves;
-  auto make = [&](std::size_t b, std::vector<bool>& mask) {
+  auto make = [&](std::size_t b, std::vector<bool>& own) {
     return trace_inner("branch", types_of(operands), [&](TensorSpan in) {
       Tensors tangents(x.size() - 1);
       for (std::size_t i = 1, next = x.size() - 1; i < x.size(); ++i)
         if (in_moves[i]) tangents[i - 1] = in[next++];
       auto [y, dy] = jvp_of(*p.branches[b], in.first(x.size() - 1), tangents);
-      join(mask, present(dy));
-      const std::size_t results = y.size();
-      for (std::size_t i = 0; i < results; ++i)
-        if (mask[i]) y.push_back(or_zeros_of(dy[i], y[i].type()));
+      own = present(dy);
+      append(y, kept(dy));
       return std::move(y);
     });
   };
-  std::vector<Closed> branches = agreeing(p.branches.size(), moves, make);
+  auto widen = [&](TensorSpan made, const std::vector<bool>& own) {
+    Tensors y(made.begin(), nth(made, own.size()));
+    append(y, or_zeros_like(placed(own, made.subspan(own.size())), moves, types_of(y)));
+    return y;
+  };
+  std::vector<Closed> branches =
+      agreeing(p.branches.size(), types_of(operands), moves, make, widen);
   Tensors both = bind_cond(x[0], std::move(branches), operands);
   Tensors dy = placed(moves, std::span(both).subspan(moves.size()));
   both.resize(moves.size());
@@ -98,7 +115,7 @@ Tensors cond_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan types
   const std::size_t inputs = operands.size();
   append(operands, kept(ct));
   std::vector<bool> leaves;
-  auto make = [&](std::size_t b, std::vector<bool>& mask) {
+  auto make = [&](std::size_t b, std::vector<bool>& own) {
     return trace_inner("branch", types_of(operands), [&](TensorSpan in) {
       Tensors values(x.size() - 1), cotangents(ct.size());
       for (std::size_t i = 1, next = 0; i < x.size(); ++i)
@@ -106,16 +123,18 @@ Tensors cond_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan types
       for (std::size_t i = 0, next = inputs; i < ct.size(); ++i)
         if (arrives[i]) cotangents[i] = in[next++];
       const Tensors into = transpose_of(*p.branches[b], values, cotangents);
-      std::vector<bool> here = present(into);
-      for (std::size_t i = 0; i < here.size(); ++i) here[i] = here[i] && !known[i + 1];
-      join(mask, here);
-      Tensors out;
-      for (std::size_t i = 0; i < into.size(); ++i)
-        if (mask[i]) out.push_back(or_zeros_of(into[i], types[i + 1]));
-      return out;
+      own = present(into);
+      for (std::size_t i = 0; i < own.size(); ++i) own[i] = own[i] && !known[i + 1];
+      return where_marked(into, own);
     });
   };
-  std::vector<Closed> branches = agreeing(p.branches.size(), leaves, make);
+  Types all;
+  for (std::size_t i = 1; i < types.size(); ++i) all.push_back(types[i]);
+  auto widen = [&](TensorSpan made, const std::vector<bool>& own) {
+    return or_zeros_like(placed(own, made), leaves, all);
+  };
+  std::vector<Closed> branches =
+      agreeing(p.branches.size(), types_of(operands), leaves, make, widen);
   const Tensors given = bind_cond(x[0], std::move(branches), operands);
   Tensors out(x.size());
   for (std::size_t i = 0, next = 0; i < leaves.size(); ++i)
@@ -130,6 +149,41 @@ struct BranchHalves {
   Halves halves;
   std::vector<int> passed, slot;  // by residual: which known operand it is, or its slot; else -1
 };
+
+/// The halves with these outputs unknown: what was known of them is a residual.
+Halves with_unknown(const Halves& halves, const std::vector<bool>& unknown) {
+  const Program& of = *halves.known;
+  std::vector<ValueId> stay, more;
+  for (std::size_t i = 0, next = 0; i < unknown.size(); ++i)
+    if (!halves.unknown_outputs[i]) (unknown[i] ? more : stay).push_back(of.outputs[next++]);
+  Program known = of;
+  known.outputs = stay;
+  known.outputs.insert(known.outputs.end(), nth(of.outputs, of.outputs.size() - halves.residuals),
+                       of.outputs.end());
+  known.outputs.insert(known.outputs.end(), more.begin(), more.end());
+  Types inputs;
+  for (const ValueId v : halves.unknown->inputs) inputs.push_back(halves.unknown->type(v));
+  Types passed;
+  for (const ValueId v : more) passed.push_back(of.type(v));
+  inputs.insert(nth(inputs, halves.residuals), passed.begin(), passed.end());
+  Halves out = halves;
+  out.unknown_outputs = unknown;
+  out.residuals += more.size();
+  out.unknown =
+      trace_inner("branch", inputs, [&](TensorSpan in) {
+        Tensors own(in.begin(), nth(in, halves.residuals));
+        append(own, in.subspan(out.residuals));
+        const Tensors values = postern::apply(*halves.unknown, own);
+        Tensors results;
+        std::size_t value = 0, residual = halves.residuals;
+        for (std::size_t i = 0; i < unknown.size(); ++i)
+          if (unknown[i])
+            results.push_back(halves.unknown_outputs[i] ? values[value++] : in[residual++]);
+        return results;
+      }).program;
+  out.known = std::make_shared<const Program>(std::move(known));
+  return out;
+}
 
 /// Slots for the residuals of all branches.
 Types assign_slots(std::vector<BranchHalves>& branches) {
@@ -208,8 +262,7 @@ ProgramPtr with_outputs(const Program& program, const std::vector<bool>& wanted)
 // Given the operands, of which those that are unknown are empty, and which results are wanted. The
 // index is known: it has no tangent.
 //
-// 1. Splits each branch. A result that one branch leaves unknown is unknown in all, so the branches
-//    are split again with what the others leave.
+// 1. Splits each branch. A result that one branch leaves unknown is unknown in all.
 // 2. Gives residuals that are no operands slots by type. A branch fills its own; the others are
 //    zero, since a cond has the same results whichever branch is taken.
 // 3. Binds a cond of the known halves, which gives the known results and the slots.
@@ -223,12 +276,13 @@ Primitive::SplitResult cond_split(const Op& op, TensorSpan x, const std::vector<
   const std::size_t results = count(wanted);
   std::vector<BranchHalves> branches(p.branches.size());
   std::vector<bool> unknown_results(results);
-  for (int round = 0; round < 2; ++round)  // the second with what any branch leaves unknown
-    for (std::size_t b = 0; b < branches.size(); ++b) {
-      if (round == 1 && branches[b].halves.unknown_outputs == unknown_results) continue;
-      branches[b].halves = split(*with_outputs(*p.branches[b], wanted), unknown, unknown_results);
-      join(unknown_results, branches[b].halves.unknown_outputs);
-    }
+  for (std::size_t b = 0; b < branches.size(); ++b) {
+    branches[b].halves = split(*with_outputs(*p.branches[b], wanted), unknown);
+    join(unknown_results, branches[b].halves.unknown_outputs);
+  }
+  for (BranchHalves& b : branches)
+    if (b.halves.unknown_outputs != unknown_results)
+      b.halves = with_unknown(b.halves, unknown_results);
   const Types slots = assign_slots(branches);
   const Tensors operands = kept(x.subspan(1));
   const Tensors known = bind_cond(x[0], known_branches(branches, operands, slots), operands);
@@ -268,7 +322,7 @@ Batched select_branches(const CondParams& p, const Tensor& index, TensorSpan x,
   for (std::size_t b = 0; b < p.branches.size(); ++b) {
     const Tensor takes = equal(index, full(index.type(), static_cast<std::int32_t>(b)));
     Tensor alive;
-    if (calls_back(*p.branches[b])) {
+    if (minds_who_runs(*p.branches[b])) {
       alive = takes;
       if (mask.has_value()) alive = logical_and(mask, takes);
     }
@@ -287,18 +341,23 @@ Batched cond_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::i
   const auto& p = op.as<CondParams>();
   if (axes[0] >= 0) return select_branches(p, x[0], x.subspan(1), axes.subspan(1), size, mask);
   std::vector<bool> mapped;
-  auto make = [&](std::size_t b, std::vector<bool>& joined) {
+  auto make = [&](std::size_t b, std::vector<bool>& own) {
     return trace_inner("branch", types_of(x.subspan(1)), [&](TensorSpan in) {
       auto [y, from] = batch_of(*p.branches[b], in, axes.subspan(1), size, mask);
-      std::vector<bool> here;
-      for (int a : from) here.push_back(a >= 0);
-      join(joined, here);
+      for (int a : from) own.push_back(a >= 0);
       for (std::size_t i = 0; i < y.size(); ++i)
-        if (joined[i]) y[i] = move_batch(y[i], from[i], 0, size);
+        if (own[i]) y[i] = move_batch(y[i], from[i], 0, size);
       return std::move(y);
     });
   };
-  std::vector<Closed> branches = agreeing(p.branches.size(), mapped, make);
+  auto widen = [&](TensorSpan made, const std::vector<bool>& own) {
+    Tensors y(made.begin(), made.end());
+    for (std::size_t i = 0; i < y.size(); ++i)
+      if (mapped[i] && !own[i]) y[i] = move_batch(y[i], -1, 0, size);
+    return y;
+  };
+  std::vector<Closed> branches =
+      agreeing(p.branches.size(), types_of(x.subspan(1)), mapped, make, widen);
   Tensors y = bind_cond(x[0], std::move(branches), x.subspan(1));
   return {std::move(y), axes_where(mapped)};
 }

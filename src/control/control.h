@@ -8,6 +8,19 @@
 
 namespace postern {
 
+/// Whether it matters for which elements of a batch it runs: it calls functions, or has a loop that
+/// another element's values may never end.
+bool minds_who_runs(const Program& program);
+
+/// Those that `mask` marks, zeros where there are none.
+inline Tensors or_zeros_like(TensorSpan tensors, const std::vector<bool>& mask,
+                             const Types& types) {
+  Tensors out;
+  for (std::size_t i = 0; i < mask.size(); ++i)
+    if (mask[i]) out.push_back(or_zeros_of(tensors[i], types[i]));
+  return out;
+}
+
 /// Operands: index (s32, in range), then those of every branch.
 struct CondParams {
   std::vector<ProgramPtr> branches;

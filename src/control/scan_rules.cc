@@ -62,13 +62,6 @@ class Reader {
   std::size_t next_ = 0;
 };
 
-Tensors or_zeros_like(TensorSpan tensors, const std::vector<bool>& mask, const Types& types) {
-  Tensors out;
-  for (std::size_t i = 0; i < mask.size(); ++i)
-    if (mask[i]) out.push_back(or_zeros_of(tensors[i], types[i]));
-  return out;
-}
-
 }  // namespace
 
 // New body: constants and their tangents, the step's number, carry and tangents, xs and tangents ->
@@ -252,7 +245,7 @@ Batched scan_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::i
         if (!was_counted) inputs.erase(nth(inputs, p.constants));
       }
       Tensor asked = mask;
-      if (alive.has_value() && calls_back(*p.body)) asked = alive;
+      if (alive.has_value() && minds_who_runs(*p.body)) asked = alive;
       auto [y, to] = batch_of(*p.body, inputs, from, size, asked);
       for (std::size_t i = 0; i < y.size(); ++i) {
         std::vector<bool>::reference is = i < p.carries ? mapped[i] : y_mapped[i - p.carries];

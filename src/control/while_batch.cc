@@ -7,6 +7,11 @@
 
 namespace postern {
 
+bool minds_who_runs(const Program& program) {
+  return calls_back(program) ||
+         any_equation(program, [](const Equation& e) { return e.primitive == &while_p; });
+}
+
 namespace {
 
 void refuse_ordered(const Program& condition) {
@@ -105,7 +110,7 @@ class BatchedWhile {
 
   std::pair<Tensor, int> batch_condition(TensorSpan in, const Tensor& mask) const {
     auto [y, from] = batch_of(*p_.condition, in, axes_with_carry(cc_axes_), size_,
-                              only_if(calls_back(*p_.condition), mask));
+                              only_if(minds_who_runs(*p_.condition), mask));
     return {y[0], from[0]};
   }
 
@@ -113,7 +118,7 @@ class BatchedWhile {
   /// elements of `alive`.
   std::pair<Tensors, std::vector<int>> batched_step(TensorSpan in, const Tensor& alive) const {
     auto [y, from] = batch_of(*p_.body, in, axes_with_carry(bc_axes_), size_,
-                              only_if(calls_back(*p_.body), alive));
+                              only_if(minds_who_runs(*p_.body), alive));
     for (std::size_t i = 0; i < y.size(); ++i) {
       bool is_mapped = from[i] >= 0;
       if (i < carry_.size()) is_mapped = mapped_[i];

@@ -4,6 +4,8 @@
 #include <algorithm>
 
 #include "core/check.h"
+#include "core/site_params.h"
+#include "core/switch.h"
 #include "core/text.h"
 
 namespace postern {
@@ -120,6 +122,12 @@ const std::shared_ptr<const detail::HostFunction>& asleep() {
     return new std::shared_ptr<const detail::HostFunction>(std::move(f));
   }();
   return *function;
+}
+
+ParamsPtr params_of_own(SiteSpec site) {
+  if (site.has_counts()) site.counts = std::make_shared<SiteCounts>();
+  if (site.live) site.live = std::make_shared<Switch>();
+  return make_params(SiteParams{std::make_shared<const SiteSpec>(std::move(site))});
 }
 
 }  // namespace postern

@@ -4,6 +4,7 @@
 #include <postern/transforms.h>
 
 #include "core/lists.h"
+#include "core/site_params.h"
 #include "custom/custom.h"
 #include "transform/simplify.h"
 #include "transform/split.h"
@@ -72,7 +73,7 @@ ParamsPtr marked(const Equation& e) {
     SiteSpec s = *e.primitive->site(e.params.get());
     if (!s.is_tap()) return e.params;
     s.recomputed = true;
-    return make_params(SiteParams{std::make_shared<const SiteSpec>(std::move(s))});
+    return params_of_own(std::move(s));
   }
   if (!e.params || !e.primitive->with_programs) return e.params;
   std::vector<ProgramPtr> programs = programs_of(*e.params);

@@ -19,7 +19,10 @@ namespace {
 struct ConvertParams {
   DType dtype;
   bool weak;
-  void fields(FieldSink& sink) const { sink("dtype", dtype); }
+  void fields(FieldSink& sink) const {
+    sink("dtype", dtype);
+    if (weak) sink.hidden("weak", "1");
+  }
 };
 
 Types convert_type(const Params* params, TypeSpan operands) {

@@ -2,6 +2,7 @@
 #pragma once
 #include "core/primitive.h"
 #include "shard/named_axes.h"
+#include "transform/batch.h"
 
 namespace postern {
 

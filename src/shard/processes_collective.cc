@@ -98,7 +98,7 @@ class Rewriting {
     if (p_.told) NumberScope::fix();
     std::int64_t here = 1;
     for (const std::string& axis : here_) here *= p_.mesh.size(axis);
-    const Tensor one = full_of({Number::Kind::integer, 0, 0, 1}, Type{DType::s32, {}});
+    const Tensor one = full_of({Number::Kind::integer, 1, 1, 0}, Type{DType::s32, {}});
     return (across_.empty() ? one : count_over(split_, across_)) * static_cast<std::int32_t>(here);
   }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "core/enum.h"
+#include "core/site_params.h"
 #include "ops/family.h"
 #include "ops/shape.h"
 #include "shard/shard_map.h"
@@ -343,11 +344,7 @@ Tensors at_site(SiteSpec site, std::span<const Tensor> operands) {
           "partitioned have no meaning there",
           site.word, site.name);
   }
-  // Each place in a program counts for itself, also when a transformation copies it.
-  if (site.has_counts()) site.counts = std::make_shared<SiteCounts>();
-  if (site.live) site.live = std::make_shared<Switch>();
-  return bind_n(site_p, make_params(SiteParams{std::make_shared<const SiteSpec>(std::move(site))}),
-                operands);
+  return bind_n(site_p, params_of_own(std::move(site)), operands);
 }
 
 SiteSpec call_site(const CallOptions& options, const std::vector<Type>& out,

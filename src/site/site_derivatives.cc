@@ -3,6 +3,7 @@
 // first the values and later, transposed, the cotangents.
 #include <algorithm>
 
+#include "core/site_params.h"
 #include "ops/family.h"
 #include "site/site.h"
 #include "transform/jvp.h"
@@ -15,7 +16,7 @@ namespace {
 bool has_value(const Tensor& t) { return t.has_value(); }
 
 Tensors bind_site(SiteSpec s, std::span<const Tensor> x) {
-  return bind_n(site_p, make_params(SiteParams{std::make_shared<const SiteSpec>(std::move(s))}), x);
+  return bind_n(site_p, params_of_own(std::move(s)), x);
 }
 
 /// The same tap on leaves `first`, `first + 1`, ... `last - 1`.
@@ -96,7 +97,7 @@ Primitive::SplitResult site_split(const Op& op, std::span<const Tensor> x,
     if (s.masked) operands.push_back(x[n]);
     const Tensors shown = bind_site(std::move(values), operands);
     std::ranges::copy(shown, out.known.begin());
-    out.params = make_params(SiteParams{std::make_shared<const SiteSpec>(part(s, half, n))});
+    out.params = params_of_own(part(s, half, n));
     first = half;
   }
   for (std::size_t i = first; i < x.size(); ++i)

@@ -583,5 +583,66 @@ TEST(Control, FoldsAreOrderedAndReducersRefuseEffects) {
       {"fold", "control_test.cc"});
 }
 
+/// One of the weights times x, as an else-if for each would have it; the last is x alone.
+Tensor chosen(const Tensor& i, const Tensor& x, const std::vector<Tensor>& w, int k = 0) {
+  if (k == static_cast<int>(w.size())) return x;
+  return cond(
+      i == k, [&](Tensor v) { return w[static_cast<std::size_t>(k)] * v; },
+      [&](Tensor v) { return chosen(i, v, w, k + 1); }, x);
+}
+
+TEST(Control, ABranchInABranchIsTransformedOnce) {
+  constexpr int count = 24;  // twice for each would be for ever
+  std::vector<Tensor> w, dw;
+  for (int k = 0; k < count; ++k) w.emplace_back(0.5f * static_cast<float>(k + 1));
+  dw.assign(count, Tensor(1.0f));
+  for (const Mode mode : both_modes) {
+    auto slopes = jit(
+        [](Tensor i, Tensor x, std::vector<Tensor> v) {
+          return grad([&](std::vector<Tensor> u) { return chosen(i, x, u); })(v);
+        },
+        {.mode = mode});
+    auto moved = jit(
+        [](Tensor i, Tensor x, std::vector<Tensor> v, std::vector<Tensor> dv) {
+          return jvp([&](std::vector<Tensor> u) { return chosen(i, x, u); }, std::tuple{v},
+                     std::tuple{dv});
+        },
+        {.mode = mode});
+    auto batched = jit(
+        [](Tensor i, Tensor xs, std::vector<Tensor> v) {
+          return vmap([&](Tensor x) { return chosen(i, x, v); })(xs);
+        },
+        {.mode = mode});
+    for (const int k : {0, 1, count - 1, count}) {
+      const auto got = slopes(k, 3.0f, w);
+      for (int j = 0; j < count; ++j)
+        EXPECT_EQ(got[static_cast<std::size_t>(j)].item<float>(), j == k ? 3 : 0) << k << ' ' << j;
+      const float weight = k < count ? 0.5f * static_cast<float>(k + 1) : 1;
+      const auto [y, dy] = moved(k, 3.0f, w, dw);
+      EXPECT_EQ(y.item<float>(), 3 * weight);
+      EXPECT_EQ(dy.item<float>(), k < count ? 3 : 0);
+      EXPECT_EQ(batched(k, tensor<float>({1, 2}), w).to_vector<float>(),
+                (Floats{weight, 2 * weight}));
+    }
+  }
+}
+
+TEST(Control, AResultIsWeakWhereItIsInAllBranches) {
+  const auto product = [](bool number_first) {
+    return jit([=](Tensor p, Tensor x, Tensor h) {
+      const auto number = [](Tensor) { return Tensor(0.0f); };
+      const auto same = [](Tensor v) { return v; };
+      return number_first ? cond(p, number, same, x) * h : cond(p, same, number, x) * h;
+    });
+  };
+  const Tensor half = convert(Tensor(1.0f), DType::bf16);
+  for (const bool number_first : {true, false}) {
+    const Tensor got =
+        product(number_first)(!number_first, tensor<float>({1.001f}), reshape(half, {1}));
+    EXPECT_EQ(got.dtype(), DType::f32);
+    EXPECT_EQ(got.to_vector<float>(), Floats{1.001f});
+  }
+}
+
 }  // namespace
 }  // namespace postern

@@ -15,6 +15,7 @@ namespace {
 
 using test::expect_error;
 using Floats = std::vector<float>;
+using Ints = std::vector<int>;
 using Doubles = std::vector<double>;
 
 constexpr Mode all_modes[] = {Mode::compiled, Mode::staged, Mode::evaluate};
@@ -250,6 +251,29 @@ TEST(While, ADeadlineLeavesItsTapesWhereTheyAre) {
   auto run = f.start_with({.deadline = std::chrono::minutes(5)}, Tensor(1.0f));
   EXPECT_EQ(run.wait(), RunStatus::done);
   EXPECT_EQ(run.result().item<float>(), f(1.0f).item<float>());
+}
+
+TEST(While, ALoopInsideEndsForElementsThatAreDone) {
+  const auto halved = [](Tensor x) {
+    return while_loop([](Tensor v) { return remainder(v, 2) == 0; }, [](Tensor v) { return v / 2; },
+                      x);
+  };
+  const auto emptied = [&](Tensor x) {
+    return while_loop([](Tensor v) { return v != 0; }, [&](Tensor v) { return halved(v) - 1; }, x);
+  };
+  const auto odd_part = [&](Tensor x) {
+    return cond(
+        x != 0, halved, [](Tensor v) { return v; }, x);
+  };
+  for (const Mode mode : all_modes) {
+    EXPECT_EQ(jit(vmap(emptied), {.mode = mode})(tensor<int>({1, 3, 12})).to_vector<int>(),
+              (Ints{0, 0, 0}));
+    EXPECT_EQ(jit(vmap(odd_part), {.mode = mode})(tensor<int>({0, 3, 12})).to_vector<int>(),
+              (Ints{0, 3, 3}));
+    EXPECT_EQ(
+        jit(vmap(vmap(emptied)), {.mode = mode})(tensor<int>({{5, 0}, {8, 1}})).to_vector<int>(),
+        (Ints{0, 0, 0, 0}));
+  }
 }
 
 }  // namespace

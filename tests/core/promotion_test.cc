@@ -202,5 +202,12 @@ TEST(Promotion, BroadcastValues) {
   EXPECT_EQ((x + 1).to_vector<int>(), (std::vector<int>{2, 3, 4}));
 }
 
+TEST(Promotion, OfWhatIsComputedAtOnceDoesNotDependOnWhatWasBefore) {
+  const Tensor number = add(1, 2), half = convert(tensor<float>({1}), DType::bf16);
+  EXPECT_EQ((sqrt(number) * half).dtype(), DType::bf16) << "a number gives way";
+  EXPECT_EQ((convert(number, DType::f32) * half).dtype(), DType::f32)
+      << "a conversion is asked for";
+}
+
 }  // namespace
 }  // namespace postern

@@ -241,6 +241,22 @@ TEST(Collectives, MeshesOfBothKinds) {
   }
 }
 
+TEST(Collectives, ThoseOverDevicesAloneOfAMeshOfProcesses) {
+  if (devices().size() < 2) GTEST_SKIP() << "needs 2 devices";
+  const Mesh mesh({{"host", processes}, {"x", 2}});
+  const P rows(AxisNames{"host", "x"}), hosts("host");
+  const Tensor x = counting({2 * size(), 3});
+  const auto mean_here = [](Tensor v) { return pmean(v, "x"); };
+  const Tensor means = mean(reshape(x, {size(), 2, 3}), {.axes = Dims{1}});
+  const auto means_of = jit(shard_map(mean_here, mesh, {.in = {rows}, .out = {hosts}}));
+  expect_same(collect(means_of(x)), means);
+  const auto loss = [&](Tensor v) {
+    return sum(square(shard_map(mean_here, mesh, {.in = {rows}, .out = {hosts}})(v)));
+  };
+  const Tensor slope = repeat(means, 2, 0);  // two elements have a half each of 2 * mean
+  expect_same(collect(jit(grad(loss))(x)), slope);
+}
+
 /// Several axes of processes: rows and columns of a grid.
 TEST(Collectives, GridsOfProcesses) {
   if (size() != 4) GTEST_SKIP() << "needs 4 processes";

@@ -1,4 +1,5 @@
 // Taps that are synchronous: what fires, what is shown, and that nothing else changes.
+#include <map>
 #include "hlo.h"
 #include "platform/cuda_fake.h"
 #include "support.h"
@@ -221,6 +222,26 @@ TEST(Tap, TheFirstFirings) {
   EXPECT_EQ(seen, (Ints{0, 1}));
   expect_error<TypeError>([] { tap({.until = -1}, Tensor(1.0f), [](float) {}); },
                           {"until must not be negative"});
+}
+
+TEST(Tap, CopiesThatTransformationsMakeCountForThemselves) {
+  std::map<std::string, Floats> seen;
+  const auto show = [&](const TapInfo& info, float v) {
+    seen[to_string(info.transforms) + (info.recomputed ? "again" : "")].push_back(v);
+  };
+  auto slope = jit(grad([&](Tensor x) {
+    return tap(
+        {.derivatives = true, .every = 2}, x * x,
+        [&](const TapInfo& info, std::span<const AnyView> v) { show(info, v[0].as<float>()[0]); });
+  }));
+  for (const float x : {1.0f, 2.0f, 3.0f, 4.0f}) EXPECT_EQ(slope(x).item<float>(), 2 * x);
+  EXPECT_EQ(seen[""], (Floats{1, 9}));
+  EXPECT_EQ(seen["jvp,transpose"], (Floats{1, 1}));
+  seen.clear();
+  auto twice = jit(grad(checkpoint([&](Tensor x) { return sin(tap({.until = 1}, x * x, show)); })));
+  for (const float x : {1.0f, 2.0f}) twice(x).block_until_ready();
+  EXPECT_EQ(seen[""], Floats{1});
+  EXPECT_EQ(seen["again"], Floats{1});
 }
 
 TEST(Tap, ParametersAreCheckedWhileTracing) {
