@@ -16,6 +16,7 @@
 #include "host/bad_result.h"
 #include "host/limit.h"
 #include "host/lookout.h"
+#include "host/run_state.h"
 
 namespace postern::c {
 
@@ -201,12 +202,13 @@ class Bridge {
   // a request was taken its memory stays until it is answered, or the bridge is closed; what a
   // thread is about to answer stays in any case.
   void sleep_until_answered(Request& request) {
+    const bool delivered = host::nesting() && host::nesting()->delivery;  // which holds up no run
     Lock lock(guard_);
     while (true) {
       auto state = Request::open;
       request.state.compare_exchange_strong(state, Request::sleeping);
       if (state == Request::answered) return;
-      const bool stopped = !request.taken && request.stop.stop_requested();
+      const bool stopped = !request.taken && !delivered && request.stop.stop_requested();
       const bool refused = closed_ || (ended_ && !request.taken);
       if (!request.claimed && (refused || stopped)) break;
       if (request.taken && !closed_)
@@ -257,6 +259,7 @@ class Bridge {
     const std::scoped_lock lock(guard_);
     request.claimed = false;
     open_.emplace(request.view.tag, &request);
+    request.woken.notify_one();  // the bridge may have been closed meanwhile
   }
   void answer(Request& request) {
     auto state = Request::open;

@@ -174,9 +174,9 @@ TapQueue& queue_of(const RunState& run, const HostSite& site, int device) {
 
 /// A firing that is delivered later.
 bool fire_later(RunState& run, const HostSite& site, void* const* data, int device,
-                std::span<const bool> mask) noexcept {
+                std::int64_t element, std::span<const bool> mask) noexcept {
   try {
-    return queue_of(run, site, device).push(run, site, device, data, mask);
+    return queue_of(run, site, device).push(run, site, device, element, data, mask);
   } catch (...) {
     keep_failure(run, site, device, std::current_exception(), ErrorCode::resource_exhausted);
     return false;
@@ -211,7 +211,7 @@ bool fire_as_asked(RunState& run, const HostSite& site, void* const* data, int d
                    std::int64_t element, std::span<const bool> mask) noexcept {
   const SiteSpec& spec = *site.spec;
   if (!counts(spec)) return true;
-  if (spec.async) return fire_later(run, site, data, device, mask);
+  if (spec.async) return fire_later(run, site, data, device, element, mask);
   using Clock = RunState::Clock;
   const bool timed = spec.warn_after.count() > 0 || run.deadline != Clock::time_point::max();
   const auto start = timed ? Clock::now() : Clock::time_point::min();  // which takes 20 ns

@@ -259,8 +259,10 @@ void PendingCalls::work(std::shared_ptr<PendingCalls> calls, std::shared_ptr<Job
       lock.unlock();
       return;  // another thread was given what follows
     }
-    if (job->end.load() && calls->run_) calls->run_->ask_to_stop(Outcome::stopped);
+    const bool ends_run = job->end.load() && calls->run_;
+    if (ends_run) calls->run_->ask_to_stop(Outcome::stopped);
     calls->ended(lock, *job);
+    if (ends_run) calls->tell_to_stop(lock);
     std::shared_ptr<Job> gone = std::move(job);
     if (gone.use_count() > 1) gone.reset();  // who waits lets go of it, and of what it owns
     if (!calls->ready_.empty()) {
@@ -300,6 +302,10 @@ void PendingCalls::abandon(const Lock& lock, Job& job) {
   const std::shared_ptr<Job> keep = *job.at;
   job.abandoned = true;
   job.stop = true;
+  // What keeps an order behind it would enter while it is inside. Outside of runs each is for
+  // itself.
+  if (run_)
+    for (Job* behind = job.next.get(); behind; behind = behind->next.get()) behind->stop = true;
   jobs_.erase(job.at);
   if (job.keeps_order)
     if (const auto last = last_.find(job.key); last != last_.end() && last->second.get() == &job)
@@ -420,11 +426,12 @@ bool PendingCalls::wait(RunState& run, const HostSite& site, void* const* data, 
   return true;
 }
 
-void PendingCalls::wake() {
-  std::scoped_lock lock(guard_);
+void PendingCalls::tell_to_stop(const Lock&) {
   for (const auto& job : jobs_) job->stop = true;
   changed_.notify_all();
 }
+
+void PendingCalls::wake() { tell_to_stop(Lock(guard_)); }
 
 bool PendingCalls::under_way() const {
   std::scoped_lock lock(guard_);

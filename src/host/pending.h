@@ -60,6 +60,7 @@ class PendingCalls : public std::enable_shared_from_this<PendingCalls> {
   void launch(const Lock& lock, std::shared_ptr<Job> job);
   static void work(std::shared_ptr<PendingCalls> calls, std::shared_ptr<Job> job);
   void ended(const Lock& lock, Job& job);
+  void tell_to_stop(const Lock& lock);
   void abandon(const Lock& lock, Job& job);
   std::string unknown(std::uint64_t ticket) const;
   static std::string misfit(const Job& job, const HostSite& site);

@@ -11,6 +11,7 @@
 #include <new>
 #include <thread>
 
+#include "cluster/cluster.h"
 #include "core/check.h"
 #include "core/log.h"
 #include "core/small_vector.h"
@@ -54,14 +55,15 @@ struct TapQueue::Item {
   std::size_t size;  // of the block
   std::size_t held;  // of the queue's bytes
   std::uint64_t number = 0;
-  std::size_t mask = 0;
+  std::int64_t element;
   int device;
-  int leaves_at;
+  std::int16_t leaves_at;
+  bool masked;
   std::unique_ptr<Transfer> transfer = {};  // instead of leaves in the block
   std::unique_ptr<std::shared_ptr<const ListenerSite>> keeps = {};  // `site`, if it is one
 
   /// Where leaves of that size begin: the large ones are aligned for anything.
-  static int leaves_of(const HostSite& site) {
+  static std::int16_t leaves_of(const HostSite& site) {
     std::size_t largest = 0;
     for (std::size_t i = 0; i < site.operands; ++i) largest = std::max(largest, site.leaf_bytes[i]);
     return aligned(largest) < 64 ? 112 : 128;
@@ -125,13 +127,13 @@ bool TapQueue::make_room_among_own(const HostSite& site, std::size_t bytes,
   return fits(bytes);
 }
 
-bool TapQueue::push(RunState& run, const HostSite& site, int device, void* const* data,
-                    std::span<const bool> mask) {
-  return push(run, site, device, data, mask, nullptr);
+bool TapQueue::push(RunState& run, const HostSite& site, int device, std::int64_t element,
+                    void* const* data, std::span<const bool> mask) {
+  return push(run, site, device, element, data, mask, nullptr);
 }
 
 bool TapQueue::push(RunState& run, const HostSite& site, int device, const Fetch& fetch) {
-  return push(run, site, device, nullptr, {}, &fetch);
+  return push(run, site, device, -1, nullptr, {}, &fetch);
 }
 
 // Queues one firing, of `data` and `mask` or of what `fetch` brings.
@@ -144,8 +146,8 @@ bool TapQueue::push(RunState& run, const HostSite& site, int device, const Fetch
 //
 // False only if the run was stopped while it waited. Throws, with nothing queued, what making the
 // block, the thread or the transfer does.
-bool TapQueue::push(RunState& run, const HostSite& site, int device, void* const* data,
-                    std::span<const bool> mask, const Fetch* fetch) {
+bool TapQueue::push(RunState& run, const HostSite& site, int device, std::int64_t element,
+                    void* const* data, std::span<const bool> mask, const Fetch* fetch) {
   static_assert(sizeof(Item) <= 112);
   const std::size_t held =
       Blocks::size_for(Item::bytes(site, mask.size()) + (fetch ? Transfer::overhead : 0));
@@ -179,9 +181,10 @@ bool TapQueue::push(RunState& run, const HostSite& site, int device, void* const
                                                    .source = &source,
                                                    .size = size,
                                                    .held = held,
-                                                   .mask = mask.size(),
+                                                   .element = element,
                                                    .device = device,
                                                    .leaves_at = Item::leaves_of(site),
+                                                   .masked = !mask.empty(),
                                                    .keeps = std::move(keeps)};
   held_ += held;
   peak_ = std::max(peak_, held_);
@@ -335,6 +338,18 @@ TapQueue::Item* TapQueue::deliver_some(Item* hands, std::size_t most, Lock& lock
   return hands;
 }
 
+/// Of what is kept until something was delivered, as far as that has been. Without the lock: what
+/// goes with it may be the user's.
+void TapQueue::let_go(Lock& lock) {
+  while (!until_.empty() && !pending_before(until_.front().first)) {
+    std::shared_ptr<void> what = std::move(until_.front().second);
+    until_.pop_front();
+    lock.unlock();
+    what.reset();
+    acquire(lock);
+  }
+}
+
 // The delivery thread: until nothing has come for a while, takes firings into its hands and
 // delivers them, a batch at a time. Batches grow while listeners are quick, and fall back to one
 // firing when they are not: so what has been delivered makes room at once.
@@ -351,6 +366,7 @@ void TapQueue::work() {
     if (!hands) hands = take(most);
     const auto start = RunState::Clock::now();
     hands = deliver_some(hands, most, lock);
+    let_go(lock);
     most = RunState::Clock::now() - start < 50us ? std::min(most * 2, batch_size) : 1;
   }
   blocks_.trim(retained_when_idle);
@@ -373,11 +389,13 @@ void TapQueue::deliver(Item& item) noexcept {
     NestingScope scope(&here);
     const TapInfo info{
         {spec.name, item.device, spec.place, source.number, StopToken(&source), source.context,
-         source.sink, -1, &source, site.spot(item.device).coordinates, site.spot(item.device).part},
+         source.sink, item.element, &source, site.spot(item.device).coordinates,
+         site.spot(item.device).part, nullptr, clusters::rank_now()},
         spec.transforms,
         spec.operand_paths,
         spec.recomputed,
-        {reinterpret_cast<const bool*>(mask), item.mask},
+        {reinterpret_cast<const bool*>(mask),
+         item.masked ? static_cast<std::size_t>(spec.mask_size) : 0},
         spec.counts ? spec.counts->dropped.load(std::memory_order_relaxed) : 0};
     const detail::Firing firing{site.leaves.data(), data, site.operands, 0, &info, &site.declared};
     if (enter_function(site, firing, error, code)) {
@@ -414,6 +432,11 @@ std::size_t TapQueue::wait(std::optional<RunState::Clock::time_point> until) {
   return in_hands_ + linked_.load();
 }
 
+void TapQueue::keep_until_delivered(const std::shared_ptr<void>& what) {
+  Lock lock(guard_);
+  if (pending_before(next_)) until_.emplace_back(next_, what);
+}
+
 TapQueueStats TapQueue::stats() const {
   Lock lock(guard_);
   return {delivered_, dropped_, in_hands_ + linked_.load(), held_, peak_, limit.load()};
@@ -445,6 +468,11 @@ std::size_t wait_for_taps(std::optional<RunState::Clock::time_point> until) {
   for (auto& queue : queues)
     if (TapQueue* q = queue.load(std::memory_order_acquire)) left += q->wait(until);
   return left;
+}
+
+void keep_until_delivered(const std::shared_ptr<void>& what) {
+  for (auto& queue : queues)
+    if (TapQueue* q = queue.load(std::memory_order_acquire)) q->keep_until_delivered(what);
 }
 
 }  // namespace postern::host

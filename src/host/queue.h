@@ -6,12 +6,14 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "host/blocks.h"
@@ -36,11 +38,11 @@ class TapQueue {
  public:
   explicit TapQueue(int device) : device_(device) {}
 
-  /// Copies one firing into the queue, waiting while that is full. False when the run was stopped
-  /// meanwhile. Allocates nothing once blocks of its size have come back. Throws what the system
-  /// throws when it has no memory or thread.
-  bool push(RunState& run, const HostSite& site, int device, void* const* data,
-            std::span<const bool> mask);
+  /// Copies one firing into the queue, waiting while that is full. `mask`: none, or the site's, and
+  /// then of no element. False when the run was stopped meanwhile. Allocates nothing once blocks of
+  /// its size have come back. Throws what the system throws when it has no memory or thread.
+  bool push(RunState& run, const HostSite& site, int device, std::int64_t element,
+            void* const* data, std::span<const bool> mask);
   /// The same for leaves that are not in host memory yet: `fetch` is called when there is room for
   /// them.
   bool push(RunState& run, const HostSite& site, int device, const Fetch& fetch);
@@ -48,6 +50,8 @@ class TapQueue {
   /// Waits until everything that is in the queue now has been delivered; how many firings were not
   /// when the limit passed.
   std::size_t wait(std::optional<RunState::Clock::time_point> limit);
+  /// Lets go of `what` when everything that is in the queue now has been delivered.
+  void keep_until_delivered(const std::shared_ptr<void>& what);
 
   TapQueueStats stats() const;
 
@@ -60,8 +64,8 @@ class TapQueue {
   };
   using Lock = std::unique_lock<std::mutex>;
 
-  bool push(RunState& run, const HostSite& site, int device, void* const* data,
-            std::span<const bool> mask, const Fetch* fetch);
+  bool push(RunState& run, const HostSite& site, int device, std::int64_t element,
+            void* const* data, std::span<const bool> mask, const Fetch* fetch);
 
   bool fits(std::size_t bytes) const;
   bool wait_for_space(Lock& lock, RunState& run, const HostSite& site, std::size_t bytes);
@@ -74,6 +78,7 @@ class TapQueue {
 
   Item* take(std::size_t most);
   void forget_kept(const Item& item);
+  void let_go(Lock& lock);
   void work();
   Item* deliver_some(Item* hands, std::size_t most, Lock& lock);
   bool wait_for_items(Lock& lock);
@@ -88,6 +93,7 @@ class TapQueue {
   std::atomic<std::size_t> linked_{0};  // the delivery thread looks at it without the lock
   std::size_t in_hands_ = 0;            // of the delivery thread, from number hands_from_ on
   std::uint64_t hands_from_ = 0, next_ = 0;
+  std::deque<std::pair<std::uint64_t, std::shared_ptr<void>>> until_;  // below it is delivered
   Blocks blocks_;
   std::size_t held_ = 0, peak_ = 0;  // bytes of undelivered firings
   std::uint64_t delivered_ = 0, dropped_ = 0;
@@ -102,5 +108,7 @@ void set_tap_queue_limit(std::size_t bytes);  // 0: the default
 
 /// On all devices: see TapQueue::wait.
 std::size_t wait_for_taps(std::optional<RunState::Clock::time_point> limit);
+/// See TapQueue::keep_until_delivered. It goes on any thread.
+void keep_until_delivered(const std::shared_ptr<void>& what);
 
 }  // namespace postern::host

@@ -85,6 +85,7 @@ TapSource& RunState::tap_source() {
       tap_source_->number = number;
       tap_source_->context = context;
       tap_source_->sink = sink;
+      tap_source_->stop = stop.load();
       has_tap_source_.store(true, std::memory_order_release);
     }
   }
@@ -219,10 +220,11 @@ void RunState::fail(Failure failure) {
       failures_.insert(std::ranges::upper_bound(failures_, failure, earlier), std::move(failure));
       if (failures_.size() > kept_failures + 1) failures_.pop_back();
     }
+    // A failure outranks an earlier wish to stop.
+    outcome_.store(Outcome::failed, std::memory_order_release);
+    stop.store(true, std::memory_order_release);
+    if (has_tap_source_.load()) tap_source_->stop = true;
   }
-  // A failure outranks an earlier wish to stop.
-  outcome_.store(Outcome::failed, std::memory_order_release);
-  stop.store(true, std::memory_order_release);
   turns.wake();
   tell_processes();
   stop_calls();
@@ -367,6 +369,7 @@ void RunState::ask_to_stop(Outcome reason) {
       stopped_at_ = {spec.name, spec.place};
     }
     stop.store(true, std::memory_order_release);
+    if (has_tap_source_.load()) tap_source_->stop = true;
     turns.wake();
   }
   tell_processes();

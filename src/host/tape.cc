@@ -92,7 +92,7 @@ RecordedFiring Tape::firing_of(const RunState& run, const HostSite& site, void* 
   f.element = element;
   f.operands = digest_of(site, data);
   f.ended = !went_well && !run.failed();
-  if (run.failed()) f.failure = run.first_failure();
+  if (!went_well && run.failed()) f.failure = run.first_failure();
   const bool call = spec.kind == SiteSpec::Kind::call;
   f.types = call ? spec.results : spec.operands;
   const std::size_t first = call ? site.operands : 0;

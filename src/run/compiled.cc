@@ -409,6 +409,10 @@ void CompiledProgram::run_calling(std::span<const Tensor* const> arguments,
   const auto self = shared_from_this();  // the last other owner may go in a call
   const bool waits = !record;            // what `start` began is for itself
   if (waits) wait_for_earlier(reach_, {&device, 1});
+  const pjrt::Executable* executable = nullptr;
+  Arguments buffers;
+  ResultBuffers out(results.size());  // before there is a lane to give back
+  pjrt::Event complete;
   Lane& lane = runtime.take(device);
   if (record) lane.started.store(true);
   try {
@@ -419,10 +423,6 @@ void CompiledProgram::run_calling(std::span<const Tensor* const> arguments,
     runtime.leave(lane);
     throw;
   }
-  const pjrt::Executable* executable = nullptr;
-  Arguments buffers;
-  ResultBuffers out(results.size());
-  pjrt::Event complete;
   try {
     const CompiledText::Choice choice = code_->on(lane);
     executable = &choice.executable;

@@ -228,23 +228,25 @@ void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments,
   const auto self = shared_from_this();  // the last other owner may go in a call
   const bool waits = !record;
   if (waits) wait_for_earlier(reach_, module.devices);
+  const std::size_t devices = module.devices.size(), parameters = module.parameters.size();
+  // Before there are lanes to give back.
+  std::vector<PJRT_Buffer*> in(devices * parameters), out(devices * results.size());
+  std::vector<pjrt::Event> complete(devices);
+  std::vector<Lane*> lanes(devices);
   LaneGroup group = runtime.take(module.devices, !sites_.empty());
-  const std::vector<Lane*> lanes = group.lanes;
+  std::ranges::copy(group.lanes, lanes.begin());
   for (Lane* lane : lanes) lane->started.store(record != nullptr);
-  const std::size_t devices = lanes.size(), parameters = module.parameters.size();
   // Parts are kept by position in a mesh, buffers by number in the program.
   auto lanes_of = [&](const Mesh& mesh) {
-    std::vector<Lane*> out;
+    std::vector<Lane*> there;
     for (std::int64_t i = 0; i < mesh.size(); ++i)
-      out.push_back(lanes[static_cast<std::size_t>(partition_of(mesh, i, module.devices))]);
-    return out;
+      there.push_back(lanes[static_cast<std::size_t>(partition_of(mesh, i, module.devices))]);
+    return there;
   };
   const pjrt::Executable* executable = nullptr;
   Runs pending;
   Donation donation;
   std::vector<std::shared_ptr<const ShardedValue>> keep;
-  std::vector<PJRT_Buffer*> in(devices * parameters), out(devices * results.size());
-  std::vector<pjrt::Event> complete(devices);
   try {
     executable = &partitioned_->on(group);
     for (std::size_t i = 0; i < parameters; ++i) {

@@ -118,6 +118,8 @@ bool RunRecord::finish(std::shared_ptr<RunRecord>& record, std::span<const pjrt:
   if (record->part_of) await_all(complete);
   const bool ready = std::ranges::all_of(complete, &pjrt::Event::is_ready);
   if (ready && record->has_calls_under_way()) {
+    if (std::ranges::any_of(complete, [](const pjrt::Event& e) { return e.error().has_value(); }))
+      record->stop_calls();
     record->self_ = record;
     wait_for_calls(record);
     return false;

@@ -360,9 +360,12 @@ void StagedProgram::run_host(const Step& step, Tensors& values) const {
     }
     std::vector<std::exception_ptr> failures(round.size());
     const host::Nesting* const outer = host::nesting();
+    const int device = device_for({});
     host::parallel_for(static_cast<std::int64_t>(round.size()), [&](std::int64_t k) {
       const host::NestingScope nested(outer);
       const DrivenRun::Scope scope(run);
+      std::optional<DeviceScope> on;
+      if (device > 0) on.emplace(device, Place{});
       const auto i = static_cast<std::size_t>(k);
       try {
         run_one(round[i]);

@@ -37,8 +37,8 @@ void follow(const pjrt::Event& complete, Kind kind, std::string_view name, int d
   if (seen.load(std::memory_order_relaxed) < 64 && seen.fetch_add(1) < 64)
     drain_before_what_is_new();
   Runtime& runtime = Runtime::get();
-  auto work =
-      std::make_unique<Unwatched>(Unwatched{runtime.add_started(), kind, {}, device, start});
+  auto work = std::make_unique<Unwatched>(Unwatched{0, kind, {}, device, start});
+  work->ticket = runtime.add_started();
   try {
     if (host::timeline::on()) work->name = name;
     complete.on_ready(Unwatched::ended, work.get());

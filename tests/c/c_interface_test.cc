@@ -229,6 +229,31 @@ TEST_F(CInterface, LimitsAndCancelling) {
   EXPECT_EQ(pn_bridge_next(bridge, 0, &none), PN_EMPTY);
 }
 
+TEST_F(CInterface, ABridgeThatIsClosedWhileAResultIsFilledIn) {
+  RecordProperty("covers", "BRIDGE-08");
+  const Tensor x = zeros(type<float>({4 << 20}));
+  const auto f =
+      jit([](Tensor v) { return call({.name = "large"}, v.type(), Named{"bridge_test.f"}, v); });
+  std::thread caller([&] {
+    expect_error<CallbackError>([&] { f(x).block_until_ready(); }, {"large", "closed"},
+                                ErrorCode::closed);
+  });
+  const std::uint64_t tag = next()->tag;
+  const std::int64_t dims[] = {4 << 20};
+  Floats ones(4 << 20, 1.0f);
+  const pn_array result{PN_F32, 1, dims, ones.data(), ones.size() * sizeof(float)};
+  std::this_thread::sleep_for(20ms);  // the caller has gone to sleep
+  std::thread filler([&] {
+    while (pn_bridge_fill(bridge, tag, &result, 1) == PN_OK) {
+    }
+  });
+  while (pn_bridge_stopped(bridge, tag) != -1) {  // until one has begun
+  }
+  pn_bridge_close(bridge);
+  filler.join();
+  caller.join();
+}
+
 TEST_F(CInterface, AServingThreadRunsProgramsThatItServes) {
   RecordProperty("covers", "BRIDGE-12");
   std::thread caller([&] { EXPECT_EQ(run(program, 10).values, (Floats{3, 4, 5, 6})); });

@@ -1,4 +1,5 @@
-// Live hooks on several devices at once.
+// Live hooks on several devices at once, and what host functions are told of their device.
+#include <atomic>
 #include <map>
 
 #include "host/live_test.h"
@@ -70,6 +71,25 @@ TEST(DevicesLive, AListenerThatThrowsOnOneDeviceEndsAll) {
                                     {"hook 'v'", "on device 2", "enough"});
   on.off();
   f(x).block_until_ready();
+}
+
+TEST(DevicesLive, CallsBesideEachOtherKnowTheThreadsDevice) {
+  std::atomic<int> inside = 0, elsewhere = 0;
+  const auto ask = [&](const Tensor& x) {
+    return call(
+        x.type(),
+        [&](const CallInfo& info, float v) {
+          ++inside;
+          test::wait_until([&] { return inside >= 2; });
+          elsewhere += info.device != 3;
+          return v;
+        },
+        x);
+  };
+  auto f = jit([&](Tensor x) { return ask(x) + ask(x); }, {.mode = Mode::staged});
+  const DeviceScope scope(3);
+  EXPECT_EQ(f(Tensor(1.0f)).item<float>(), 2);
+  EXPECT_EQ(elsewhere.load(), 0);
 }
 
 }  // namespace

@@ -270,6 +270,41 @@ TEST_P(StagesRuns, AsynchronousTapsOutliveTheirRun) {
   EXPECT_EQ(seen, (Floats{1, 2, 3, 4, 5}));
 }
 
+TEST_P(StagesRuns, ACallThatWentWellIsRecordedAsThat) {
+  const test::TemporaryFolder folder;
+  const std::string file = folder.path() + "/recording";
+  std::atomic<bool> inside = false;
+  auto f = jit(vmap([&](Tensor x) {
+                 return call(
+                     {.name = "half", .vmap = VmapMethod::parallel}, x.type(),
+                     [&](const CallInfo& info, float v) {
+                       if (info.element == 1) {
+                         wait_until([&] { return inside.load(); });
+                         throw std::runtime_error("no data");
+                       }
+                       inside = true;
+                       wait_until([&] { return info.stop.stop_requested(); });
+                       return v / 2;
+                     },
+                     x);
+               }),
+               options());
+  {
+    const Taping recording = record(file);
+    expect_error<CallbackError>(
+        [&] {
+          f(tensor<float>({1, 2})).to_vector<float>();
+        },
+        {"half", "no data"});
+  }
+  const auto firings = read_recording(file);
+  ASSERT_EQ(firings.size(), 2u);
+  for (const RecordedFiring& firing : firings) {
+    EXPECT_EQ(firing.failure, firing.element == 1 ? "no data" : "");
+    EXPECT_EQ(firing.values.size(), firing.element == 1 ? 0u : 1u);
+  }
+}
+
 TEST_P(StagesRuns, HooksAsAStream) {
   auto f = jit(
       [](Tensor x) {

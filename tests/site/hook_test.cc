@@ -326,6 +326,64 @@ TEST(HookStream, AbandonedTheProgramGoesOn) {
   EXPECT_EQ(stream.result().item<float>(), 5000);
 }
 
+/// A thousand hooks and more, whose listeners come later.
+auto many_later() {
+  return jit([](Tensor x) {
+    return fori_loop(
+        0, 3000,
+        [](Tensor, Tensor v) { return hook({.name = "later", .mode = TapMode::async}, v + 1.0f); },
+        x);
+  });
+}
+
+TEST(HookStream, AsynchronousHooksLoseNothing) {
+  RecordProperty("covers", "HOOK-12");
+  std::atomic<bool> go = false;
+  auto f = jit([&](Tensor x) {
+    x = tap({.mode = TapMode::async}, x,
+            [&](float) { test::wait_until([&] { return go.load(); }); });
+    return hook({.name = "later", .mode = TapMode::async}, x * 2.0f);
+  });
+  auto stream = f.stream({"later"}, Tensor(1.0f));
+  EXPECT_EQ(stream.run().wait(), RunStatus::done);
+  std::jthread slow([&] {
+    std::this_thread::sleep_for(20ms);
+    go = true;
+  });
+  const auto event = stream.next();
+  ASSERT_TRUE(event);
+  EXPECT_EQ(event->values[0].item<float>(), 2);
+  EXPECT_FALSE(stream.next());
+
+  int events = 0;
+  for (auto all = many_later().stream({}, Tensor(0.0f)); all.next();) ++events;
+  EXPECT_EQ(events, 3000);
+}
+
+TEST(HookStream, AsynchronousHooksWaitForNobodyAfterTheRun) {
+  RecordProperty("covers", "HOOK-12");
+  const auto f = many_later();
+  auto unread = f.stream({}, Tensor(0.0f)), read = f.stream({}, Tensor(0.0f));
+  int events = 0;
+  while (read.next()) ++events;
+  EXPECT_EQ(events, 3000) << "those of the other stream are not in the way";
+  EXPECT_EQ(unread.run().wait(), RunStatus::done);
+  EXPECT_EQ(barrier(20s), 0u);
+  EXPECT_TRUE(unread.next());
+
+  bool ended = false;
+  jit([&](Tensor x) {
+    return tap({.mode = TapMode::async}, x, [&](float) {
+      auto stream = f.stream({}, Tensor(0.0f));
+      while (stream.next()) {
+      }
+      ended = true;
+    });
+  })(Tensor(1.0f));
+  EXPECT_EQ(barrier(20s), 0u);
+  EXPECT_TRUE(ended) << "a listener does not wait for the queue that is being delivered to it";
+}
+
 TEST(HookStream, EndsWhenTheRunFails) {
   auto f = jit(
       [](Tensor x) { return tap(hook("h", x), [](float) { throw std::runtime_error("no"); }); });

@@ -383,6 +383,70 @@ TEST(Overlap, AFunctionMayEndTheRun) {
   EXPECT_EQ(later.load(), 0);
 }
 
+TEST(Overlap, WhoEndsTheRunStopsTheOthers) {
+  RecordProperty("covers", "OVERLAP-06");
+  for (const bool waits : {true, false}) {
+    std::atomic<bool> inside = false, told = false;
+    auto f = jit([&](Tensor x) {
+      const auto last = start_call(
+          {.name = "last"}, x.type(),
+          [&](const CallInfo& info, float v) {
+            wait_until([&] { return inside.load(); });
+            info.end_run();
+            return v;
+          },
+          x);
+      static_cast<void>(start_call(
+          {.name = "other"}, x.type(),
+          [&](const CallInfo& info, float v) {
+            inside = true;
+            told = wait_until([&] { return info.stop.stop_requested(); });
+            return v;
+          },
+          x));
+      return waits ? wait(last) : x + 1.0f;
+    });
+    const RunStatus status = f.start(Tensor(1.0f)).wait();
+    EXPECT_TRUE(!waits || status == RunStatus::stopped);
+    barrier();
+    EXPECT_TRUE(told.load()) << waits;
+  }
+}
+
+TEST(Overlap, NothingEntersBehindALateOne) {
+  RecordProperty("covers", "OVERLAP-04 OVERLAP-06");
+  for (const bool waits : {true, false}) {
+    Door door;
+    std::atomic<int> entered = 0;
+    std::atomic<bool> returned = false;
+    auto f = jit([&](Tensor x) {
+      const auto late = start_call(
+          {.name = "late", .effect = Effect::ordered, .timeout = 20ms}, x.type(),
+          [&](float v) {
+            ++entered;
+            door.pass();
+            returned = true;
+            return v;
+          },
+          x);
+      static_cast<void>(start_call(
+          {.name = "behind", .effect = Effect::ordered}, x.type(),
+          [&](float v) { return ++entered, v; }, x));
+      return waits ? wait(late) : x + 1.0f;
+    });
+    expect_error<TimeoutError>(
+        [&] {
+          f(1.0f).item<float>();
+          barrier();
+        },
+        {"late", "the limit of 20 ms"}, ErrorCode::timeout);
+    barrier();
+    EXPECT_EQ(entered.load(), 1) << waits;
+    door.open();
+    EXPECT_TRUE(wait_until([&] { return returned.load(); }));
+  }
+}
+
 TEST(Overlap, VmapStartsOneForEachElement) {
   RecordProperty("covers", "OVERLAP-07");
   const auto square = [](float v) { return v * v; };

@@ -3,6 +3,7 @@
 #include <mutex>
 #include <numeric>
 
+#include "host/fire.h"
 #include "host/queue.h"
 #include "resident.h"
 #include "support.h"
@@ -254,6 +255,57 @@ TEST(TapAsync, AListenerMayEndTheRun) {
   EXPECT_EQ(run.wait(), RunStatus::stopped);
   barrier();
   EXPECT_GE(steps, 10);
+}
+
+TEST(TapAsync, AListenerIsToldThatItsRunStops) {
+  for (const Mode mode : {Mode::compiled, Mode::evaluate}) {
+    std::atomic<bool> inside = false, told = false, to_stop = true;
+    auto f = jit(
+        [&](Tensor x) {
+          x = tap(async, x, [&](const TapInfo& info, float) {
+            inside = true;
+            told = to_stop ? wait_until([&] { return info.stop.stop_requested(); })
+                           : info.stop.stop_requested();
+          });
+          return call(
+              {.effect = Effect::ordered}, x.type(),
+              [&](const CallInfo& info, float v) {
+                if (to_stop) wait_until([&] { return info.stop.stop_requested(); });
+                return v;
+              },
+              x);
+        },
+        {.mode = mode});
+    const auto run = f.start(Tensor(1.0f));
+    EXPECT_TRUE(wait_until([&] { return inside.load(); }));
+    run.cancel();
+    barrier();
+    EXPECT_TRUE(told.load());
+    to_stop = false;
+    EXPECT_EQ(f(Tensor(2.0f)).item<float>(), 2);
+    barrier();
+    EXPECT_FALSE(told.load()) << "the next run is none the worse";
+  }
+}
+
+// As calls of JAX's programs are, and saved ones.
+TEST(TapAsync, AListenerIsToldItsElement) {
+  std::vector<std::pair<std::int64_t, float>> seen;
+  const Callee listener([&](const TapInfo& info, float v) { seen.emplace_back(info.element, v); });
+  auto spec = std::make_shared<SiteSpec>();
+  spec->kind = SiteSpec::Kind::tap;
+  spec->word = "tap";
+  spec->operands = {type<float>()};
+  spec->operand_paths = {""};
+  spec->levels = {{3, {true}}};
+  spec->async = true;
+  const host::HostSite site(spec, listener.function());
+  host::RunState run;
+  float values[] = {1, 2, 3};
+  void* const buffers[] = {values, values};
+  EXPECT_TRUE(host::fire(run, site, buffers, 0));
+  barrier();
+  EXPECT_EQ(seen, (std::vector<std::pair<std::int64_t, float>>{{0, 1}, {1, 2}, {2, 3}}));
 }
 
 TEST(TapAsync, NoneTornFromFourThreads) {

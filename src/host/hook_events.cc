@@ -1,11 +1,13 @@
 // The events of a run's hooks as a stream: a bounded queue between the listeners and whoever reads.
 #include <postern/hook.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
 
 #include "core/fork.h"
+#include "host/queue.h"
 
 namespace postern::detail {
 
@@ -13,8 +15,10 @@ class EventQueue {
  public:
   void push(HookEvent event, const StopToken& stop) {
     std::unique_lock lock(guard_);
-    // Short waits: a run that is cancelled has nothing to wake us with.
-    while (events_.size() >= most && !closed_ && !stop.stop_requested())
+    // Short waits: a run that is cancelled has nothing to wake us with, nor has who waits for what
+    // this event holds up in its tap queue.
+    while (events_.size() >= most && !over_ && !closed_ && !stop.stop_requested() &&
+           !(last_awaited > 0 && host::in_delivery()))
       room_.wait_for(lock, std::chrono::milliseconds(5));
     if (closed_) return;
     events_.push_back(std::move(event));
@@ -23,13 +27,27 @@ class EventQueue {
   std::optional<HookEvent> next() {
     refuse_forked();
     std::unique_lock lock(guard_);
-    news_.wait(lock, [&] { return !events_.empty() || ended_ || closed_; });
+    const auto news = [&] { return !events_.empty() || ended_ || closed_; };
+    news_.wait(lock, [&] { return over_ || news(); });
+    if (!news()) {
+      ++last_awaited;
+      news_.wait(lock, news);
+      --last_awaited;
+    }
     if (events_.empty()) return {};
     HookEvent event = std::move(events_.front());
     events_.pop_front();
     room_.notify_one();
     return event;
   }
+  /// The run is over, and waits for nobody: what is still to come is in tap queues.
+  void run_is_over() {
+    std::scoped_lock lock(guard_);
+    over_ = true;
+    room_.notify_all();
+    news_.notify_all();
+  }
+  /// The last event has come.
   void end() {
     std::scoped_lock lock(guard_);
     ended_ = true;
@@ -45,10 +63,11 @@ class EventQueue {
 
  private:
   static constexpr std::size_t most = 1024;
+  static inline std::atomic<int> last_awaited{0};  // by so many, of runs that are over
   std::mutex guard_;
   std::condition_variable news_, room_;
   std::deque<HookEvent> events_;
-  bool ended_ = false, closed_ = false;
+  bool over_ = false, ended_ = false, closed_ = false;
 };
 
 std::shared_ptr<EventQueue> make_event_queue() { return std::make_shared<EventQueue>(); }
@@ -68,7 +87,13 @@ HookBinding event_listener(std::string name, std::shared_ptr<EventQueue> queue) 
 }
 
 void end_events_with(const std::shared_ptr<EventQueue>& queue, StartedRun& run) {
-  at_end_of(run, [queue] { queue->end(); });
+  // A listener that reads the stream must not wait for the queue that is being delivered to it.
+  const bool waits = !host::in_delivery();
+  at_end_of(run, [queue, waits] {
+    queue->run_is_over();
+    const std::shared_ptr<void> end(nullptr, [queue](void*) { queue->end(); });
+    if (waits) host::keep_until_delivered(end);
+  });
 }
 std::optional<HookEvent> next_event(EventQueue& queue) { return queue.next(); }
 void close_events(EventQueue& queue) { queue.close(); }
