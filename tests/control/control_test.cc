@@ -635,12 +635,12 @@ TEST(Control, AResultIsWeakWhereItIsInAllBranches) {
       return number_first ? cond(p, number, same, x) * h : cond(p, same, number, x) * h;
     });
   };
-  const Tensor half = convert(Tensor(1.0f), DType::bf16);
+  const Tensor half = convert(Tensor(1.0f), DType::bf16),
+               precise = reshape(tensor<float>({1.001f}), {});
   for (const bool number_first : {true, false}) {
-    const Tensor got =
-        product(number_first)(!number_first, tensor<float>({1.001f}), reshape(half, {1}));
+    const Tensor got = product(number_first)(!number_first, precise, half);
     EXPECT_EQ(got.dtype(), DType::f32);
-    EXPECT_EQ(got.to_vector<float>(), Floats{1.001f});
+    EXPECT_EQ(got.item<float>(), 1.001f);
   }
 }
 
