@@ -108,7 +108,7 @@ TorchTensors run_batched(const detail::Erased& f, const TorchTensors& in, std::i
   }
   alone.unlock();
   learned.vmap = false;
-  set_random_state(began);
+  rewind_random_state(began);
   return by_loop(f, in, size);
 }
 

@@ -20,36 +20,39 @@ struct Held {
 
 }  // namespace
 
-std::shared_ptr<void> lock_for(const std::vector<detail::Parameter>& parameters) {
+std::vector<std::shared_ptr<void>> locks_for(const std::vector<detail::Parameter>& parameters) {
   static std::mutex mutex;
-  static std::vector<Held> held;
+  static std::vector<Held> held;  // from the oldest on, of tensors that no other one has
   std::vector<const void*> tensors;
   for (const detail::Parameter& p : parameters) tensors.push_back(p.tensor.unsafeGetTensorImpl());
+  std::vector<std::shared_ptr<void>> locks;
   const std::scoped_lock alone(mutex);
   std::erase_if(held, [](const Held& h) { return h.lock.expired(); });
-  for (Held& h : held) {
-    const auto ours = [&](const void* t) {
-      return std::find(tensors.begin(), tensors.end(), t) != tensors.end();
-    };
+  for (const Held& h : held) {
     std::shared_ptr<void> lock = h.lock.lock();
-    if (!lock || std::none_of(h.tensors.begin(), h.tensors.end(), ours)) continue;
-    h.tensors.insert(h.tensors.end(), tensors.begin(), tensors.end());
-    return lock;
+    const auto covered = [&](const void* t) {
+      return std::find(h.tensors.begin(), h.tensors.end(), t) != h.tensors.end();
+    };
+    if (lock && std::erase_if(tensors, covered)) locks.push_back(std::move(lock));
   }
-  std::shared_ptr<void> lock = std::make_shared<Mutex>();
-  held.push_back({std::move(tensors), lock});
-  return lock;
+  if (tensors.empty()) return locks;
+  locks.push_back(std::make_shared<Mutex>());
+  held.push_back({std::move(tensors), locks.back()});
+  return locks;
 }
 
 void Bound::lock(const StopToken& stop) {
   using namespace std::chrono_literals;
-  lock_ = std::unique_lock(*static_cast<Mutex*>(f_.lock.get()), std::defer_lock);
-  for (int tries = 0; !lock_.try_lock_for(20ms); ++tries)
-    if (stop.stop_requested() || tries == 3000)
-      throw Error(ErrorCode::unavailable,
-                  "another call has been inside the module for a minute, or the run was stopped "
-                  "meanwhile; a module whose parameters are operands does one call at a time, and "
-                  "must not wait for another call of itself");
+  int tries = 0;
+  for (const std::shared_ptr<void>& mutex : f_.locks) {
+    locks_.emplace_back(*static_cast<Mutex*>(mutex.get()), std::defer_lock);
+    for (; !locks_.back().try_lock_for(20ms); ++tries)
+      if (stop.stop_requested() || tries == 3000)
+        throw Error(ErrorCode::unavailable,
+                    "another call has been inside the module for a minute, or the run was stopped "
+                    "meanwhile; a module whose parameters are operands does one call at a time, "
+                    "and must not wait for another call of itself");
+  }
 }
 
 Bound::Bound(const Erased& f, TorchTensors& inputs, const StopToken& stop) : f_(f) {

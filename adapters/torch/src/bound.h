@@ -8,8 +8,8 @@
 
 namespace postern::torch {
 
-/// The lock of a module with these parameters, which all functions of it share.
-std::shared_ptr<void> lock_for(const std::vector<detail::Parameter>& parameters);
+/// The locks of these parameters, each of which one lock has, in an order that all functions keep.
+std::vector<std::shared_ptr<void>> locks_for(const std::vector<detail::Parameter>& parameters);
 
 /// While it lives, the module's parameters are the first inputs' memory, which `inputs` then names
 /// by the parameters themselves, and nobody else does so. Waits for that until `stop` says not to,
@@ -31,7 +31,7 @@ class Bound {
   const Erased& f_;
   TorchTensors memory_, before_;
   std::vector<bool> wanted_graph_;
-  std::unique_lock<std::recursive_timed_mutex> lock_;
+  std::vector<std::unique_lock<std::recursive_timed_mutex>> locks_;
 };
 
 }  // namespace postern::torch

@@ -67,12 +67,19 @@ struct Derived {
 /// The host's results; of the function itself with a ticket behind them if `keep`.
 Tensors enter(const Derived& d, const Tensors& x, bool keep) {
   const Site& site = *d.site;
+  const auto options = [&](const char* what, Effect effect) {
+    CallOptions o = options_of(site, what, effect);
+    // A ticket's axes tell for which elements the function ran. The host expands what it gets.
+    const bool ticket = keep || d.derivative();
+    if (ticket && o.vmap == VmapMethod::broadcast_all) o.vmap = VmapMethod::expand_dims;
+    return o;
+  };
   if (d.derivative())
-    return call(options_of(site, d.path.back() == Step::pull ? " vjp" : " jvp", Effect::pure),
-                d.out, host_derivative(d.site, d.path, d.in, d.out), x);
+    return call(options(d.path.back() == Step::pull ? " vjp" : " jvp", Effect::pure), d.out,
+                host_derivative(d.site, d.path, d.in, d.out), x);
   Types out = d.out;
   if (keep) out.push_back(type<std::int64_t>());
-  return call(options_of(site, "", site.options.effect), out, host_function(d.site, keep), x);
+  return call(options("", site.options.effect), out, host_function(d.site, keep), x);
 }
 
 Tensors apply(const Derived& d, const Tensors& x, bool keep);
@@ -222,7 +229,7 @@ Function detail::bound(const Function& fn, std::vector<Parameter> parameters) {
   std::sort(parameters.begin(), parameters.end(),
             [](const Parameter& a, const Parameter& b) { return a.name < b.name; });
   auto erased = std::make_shared<Erased>(*fn.erased());
-  erased->lock = lock_for(parameters);
+  erased->locks = locks_for(parameters);
   erased->parameters = std::move(parameters);
   return Function(std::shared_ptr<const Erased>(std::move(erased)), fn.place());
 }

@@ -159,7 +159,7 @@ TorchTensors Evaluation::push(std::size_t level, const TorchTensors& x, const To
       const RandomState began = random_state();
       if (auto dy = try_forward(level, x, dx)) return *std::move(dy);
       learned_.forward_mode = false;
-      set_random_state(began);
+      rewind_random_state(began);
     }
   }
   return push_by_pulls(level, x, dx, graph);

@@ -26,8 +26,10 @@ Movable derivative_of(const Movable& function, Step step);
 
 /// What runs of a function have shown, so that it is not tried again.
 struct Learned {
-  std::atomic<bool> forward_mode = true;  // torch's has all of its derivative
-  std::atomic<bool> vmap = true;          // torch's has all of its graph
+  enum class Draws : std::uint8_t { unknown, no, yes };
+  std::atomic<Draws> draws = Draws::unknown;  // random numbers, from torch's own generator
+  std::atomic<bool> forward_mode = true;      // torch's has all of its derivative
+  std::atomic<bool> vmap = true;              // torch's has all of its graph
 };
 
 /// The path of a function at one point.
@@ -56,7 +58,7 @@ class Evaluation {
                              bool graph) const;
 
   const Erased& f_;
-  const Path& path_;
+  const Path path_;
   std::vector<Movable> levels_;  // the function, then what each step makes of it
   Learned& learned_;
   std::optional<std::int64_t> batch_;

@@ -2,7 +2,8 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 
-#include <cstring>
+#include <atomic>
+#include <utility>
 
 namespace postern::torch {
 
@@ -15,7 +16,36 @@ at::CPUGeneratorImpl& generator() {
       at::detail::getDefaultCPUGenerator().unsafeGetGeneratorImpl());
 }
 
+std::recursive_timed_mutex drawing;
+std::atomic<int> runs{0};
+std::atomic<std::uint64_t> begun{0};
+thread_local Drawing* current = nullptr;
+
 }  // namespace
+
+Drawing::Drawing()
+    : around_(std::exchange(current, this)),
+      first_(runs++ == 0),
+      begun_(++begun),
+      lock_(drawing, std::defer_lock) {}
+
+Drawing::~Drawing() {
+  --runs;
+  current = around_;
+}
+
+bool Drawing::lock(std::chrono::milliseconds limit, const StopToken& stop) {
+  const auto end = std::chrono::steady_clock::now() + limit;
+  while (!lock_.try_lock_for(std::chrono::milliseconds(20)))
+    if (stop.stop_requested() || std::chrono::steady_clock::now() >= end) return false;
+  return true;
+}
+
+bool Drawing::alone() const { return locked() || (first_ && begun == begun_); }
+
+void rewind_random_state(const RandomState& state) {
+  if (current && current->alone()) set_random_state(state);
+}
 
 bool RandomState::operator==(const RandomState& other) const {
   const at::mt19937_data_pod a = engine.data(), b = other.engine.data();
@@ -37,7 +67,7 @@ void set_random_state(const RandomState& state) {
   to.set_next_double_normal_sample(state.next_double);
 }
 
-std::int64_t Kept::add(Graph graph, const std::optional<RandomState>& began) {
+std::int64_t Kept::add(Graph graph, const std::optional<Began>& began) {
   std::optional<Graph> dropped;  // freed without the lock
   const std::scoped_lock lock(mutex_);
   const std::int64_t ticket = next_ + (began ? 1 : 0);
@@ -70,8 +100,8 @@ void Kept::give_back(std::int64_t ticket, Graph graph) {
   last_ = ticket;
 }
 
-std::optional<RandomState> Kept::began(std::int64_t ticket) const {
-  if (ticket % 2 == 0) return {};
+std::optional<Began> Kept::began(std::int64_t ticket) const {
+  if (!drew(ticket)) return {};
   const std::scoped_lock lock(mutex_);
   const auto found = random_.find(ticket);
   if (found == random_.end())

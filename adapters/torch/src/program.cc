@@ -57,6 +57,10 @@ Types types_of(const TorchTensors& tensors) {
   return types;
 }
 
+bool any_elements(const Leaves& leaves) {
+  return std::any_of(leaves.begin(), leaves.end(), [](const Tensor& t) { return t.size() > 0; });
+}
+
 bool fit(const Types& types, const TorchTensors& tensors) {
   return std::equal(types.begin(), types.end(), tensors.begin(), tensors.end(),
                     [](const Type& type, const at::Tensor& t) {
@@ -81,12 +85,14 @@ TorchTensors taken_all(const Leaves& leaves) {
 
 class Traced : public Program {
  public:
-  explicit Traced(LeavesFunction f) : f_(std::move(f)), jitted_(jit(f_)) {}
+  explicit Traced(LeavesFunction f) : f_(std::move(f)), jitted_(jit(Waited{f_})) {}
 
   TorchTensors compute(const TorchTensors& arguments) const override {
     see(arguments);
     const Leaves x = lent_all(arguments);
-    TorchTensors y = taken_all(jitted_(x));
+    const auto [results, end] = jitted_(x);
+    for (const Tensor& t : end) t.block_until_ready();
+    TorchTensors y = taken_all(results);
     // A program may give back what it was given, and torch may write to results.
     for (at::Tensor& t : y)
       if (std::any_of(arguments.begin(), arguments.end(), [&](const at::Tensor& a) {
@@ -116,6 +122,14 @@ class Traced : public Program {
   }
 
  private:
+  /// With a result to wait for where the function has none.
+  struct Waited {
+    LeavesFunction f;
+    std::pair<Leaves, Leaves> operator()(const Leaves& x) const {
+      const Leaves y = f(x);
+      return {y, any_elements(y) ? Leaves() : Leaves{zeros(type<bool>())}};
+    }
+  };
   static constexpr std::int64_t orders = 3;  // values, derivatives, second derivatives
 
   void see(const TorchTensors& arguments) const {
@@ -157,7 +171,7 @@ class Traced : public Program {
   }
 
   const LeavesFunction f_;
-  const Jitted<LeavesFunction> jitted_;
+  const Jitted<Waited> jitted_;
   mutable std::mutex mutex_;
   mutable std::map<std::size_t, ProgramPtr> pulls_, pushes_;
   mutable std::vector<Types> seen_;
@@ -174,7 +188,7 @@ class FromFile : public Program {
     std::string has;
     if (order_ < orders_->size())
       for (const Loaded& program : (*orders_)[order_]) {
-        if (fit(program.inputs(), arguments)) return taken_all(program.run(lent_all(arguments)));
+        if (fit(program.inputs(), arguments)) return taken_all(run(program, lent_all(arguments)));
         has += (has.empty() ? "" : ", ") + to_string(std::span(program.inputs()));
       }
     const Types types = types_of(arguments);
@@ -200,6 +214,14 @@ class FromFile : public Program {
   }
 
  private:
+  /// Where there is no result to wait for, as a run that can be waited for.
+  static Leaves run(const Loaded& program, const Leaves& x) {
+    const auto& out = program.outputs();
+    const bool any =
+        std::any_of(out.begin(), out.end(), [](const Type& t) { return t.size() > 0; });
+    return any ? program.run(x) : program.start(x).result();
+  }
+
   Orders orders_;
   std::size_t order_;
   SavedOrders saved_;

@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/stack.h>
 #include <c10/core/CPUAllocator.h>
 #include <omp.h>
 
@@ -97,6 +98,14 @@ class Operands {
     }
   }
 
+  Operands(const Operands&) = delete;
+  ~Operands() {
+    try {
+      release();
+    } catch (...) {  // no memory, for what a function has kept that it must not keep
+    }
+  }
+
   std::vector<c10::Storage> storages() const {
     std::vector<c10::Storage> all;
     for (std::size_t i = 0; i < memory_.size(); ++i)
@@ -124,7 +133,10 @@ class Operands {
       if (storage.nbytes()) std::memcpy(own.get(), storage.data(), storage.nbytes());
       storage.set_data_ptr_noswap(std::move(own));
     }
+    memory_.clear();
   }
+  /// For a graph, which is pointed at the program's memory when it is used.
+  void leave() { memory_.clear(); }
 
   TorchTensors tensors;
 
@@ -141,6 +153,10 @@ class Operands {
   }
   TorchTensors memory_;
 };
+
+std::int64_t ticket_of(const AnyView& view) {
+  return view.size() ? *reinterpret_cast<const std::int64_t*>(view.data()) : 0;
+}
 
 /// One entry: where the batch is, and what is to be done about it.
 struct Entry {
@@ -160,6 +176,17 @@ struct Entry {
         sizes[level] = std::max(sizes[level], has[level]);
     }
     return all_ones(sizes) && !all_ones(batch) ? Sizes() : sizes;
+  }
+
+  /// The levels for whose elements the function was called once, as for many directions at one
+  /// point; none where that makes no difference: it drew no random numbers. Of a derivative.
+  Sizes levels_at_one_point() const {
+    const AnyView& ticket = operands[in.size()];
+    Sizes levels;
+    if (Kept::drew(ticket_of(ticket)))
+      for (std::size_t i = 0; i < batch.size(); ++i)
+        if (ticket.dims()[i] < batch[i]) levels.push_back(static_cast<std::int64_t>(i));
+    return levels;
   }
 
   Sizes result_dims(std::size_t i) const {
@@ -188,6 +215,38 @@ struct Entry {
   bool flat;
 };
 
+/// A run of the function itself: where its random numbers begin, and whether it draws any.
+class FirstHand {
+ public:
+  /// `always`: looks also where it is known to draw none.
+  FirstHand(Learned& learned, bool always, const StopToken& stop) : learned_(learned) {
+    const Draws draws = learned.draws;
+    if (draws == Draws::no && !always) return;
+    drawing_.emplace();
+    // Who holds it may be waiting for this very run, on another thread.
+    const auto limit = std::chrono::seconds(draws == Draws::yes ? 60 : 1);
+    if (draws != Draws::no) drawing_->lock(limit, stop);
+    began_ = random_state();
+  }
+  /// None where it drew none.
+  std::optional<Began> ended() {
+    if (!began_) return {};
+    const bool drew = !(random_state() == *began_), sure = drawing_->alone();
+    Draws known = drew ? Draws::no : Draws::unknown;
+    if (drew && sure)
+      learned_.draws = Draws::yes;
+    else
+      learned_.draws.compare_exchange_strong(known, drew ? Draws::unknown : Draws::no);
+    return drew ? std::optional(Began{*began_, sure}) : std::nullopt;
+  }
+
+ private:
+  using Draws = Learned::Draws;
+  Learned& learned_;
+  std::optional<Drawing> drawing_;
+  std::optional<RandomState> began_;
+};
+
 void run_plain(const Entry& e, const StopToken& stop) {
   const Site& site = e.site;
   const Erased& f = site.erased();
@@ -195,6 +254,7 @@ void run_plain(const Entry& e, const StopToken& stop) {
   Operands operands(e.operands, e.in, e.flat ? e.batch : Sizes(), e.flat);
   {
     const Bound bound(f, operands.tensors, stop);
+    FirstHand run(*site.learned, false, stop);
     if (f.fills) {
       TorchTensors all = operands.tensors;
       for (const AnyMutableView& r : e.results) all.push_back(over(r.data(), r.dims(), r.dtype()));
@@ -209,6 +269,7 @@ void run_plain(const Entry& e, const StopToken& stop) {
       else
         e.write_all(f.run({first, operands.tensors.end()}));
     }
+    run.ended();
   }
   operands.check_unchanged();
   operands.release();
@@ -225,43 +286,57 @@ void run_keeping(const Entry& e, const StopToken& stop) {
   const c10::AutoGradMode with_graph(true);
   Operands operands(e.operands, e.in, e.batch, e.flat);
   const Evaluation evaluation(site.erased(), site.movable, {}, *site.learned, e.vmap_size());
-  const RandomState began = random_state();
   Graph graph;
+  std::optional<Began> began;
   {
     Bound bound(site.erased(), operands.tensors, stop);
     evaluation.prepare(operands.tensors);
+    FirstHand run(*site.learned, true, stop);
     const TorchTensors y = evaluation.function(operands.tensors);
+    began = run.ended();
     const c10::AutoGradMode no_graph(false);
     e.write_all(y);
     graph = {operands.tensors, operands.storages(), bound.memory(), chosen(y, site.movable.out),
              e.batch};
   }
   operands.check_unchanged();
-  const RandomState ended = random_state();
-  write_ticket(ticket, site.kept->add(std::move(graph),
-                                      ended == began ? std::nullopt : std::optional(began)));
+  write_ticket(ticket, site.kept->add(std::move(graph), began));
+  operands.leave();
 }
 
-/// Torch's random numbers as they were when the function was called.
+/// Torch's random numbers as they were when the function was called, for this run alone.
 class Replayed {
  public:
-  explicit Replayed(const std::optional<RandomState>& began) {
-    if (!began) return;
+  Replayed(const Kept& kept, std::int64_t ticket, const StopToken& stop)
+      : began_(kept.began(ticket)) {
+    if (!began_) return;
+    if (!drawing_.emplace().lock(std::chrono::minutes(1), stop))
+      throw Error(ErrorCode::unavailable,
+                  "another torch function that draws random numbers has been running for a minute, "
+                  "or the run was stopped meanwhile; such a function must not wait for the "
+                  "derivative of another one");
     now_ = random_state();
-    set_random_state(*began);
+    set_random_state(began_->state);
   }
   ~Replayed() {
     if (now_) set_random_state(*now_);
   }
   Replayed(const Replayed&) = delete;
 
+  /// Throws where the run has drawn what may be others' numbers.
+  void check() const {
+    if (began_ && !began_->sure && !(random_state() == began_->state))
+      throw Error(ErrorCode::failed_precondition,
+                  "the function drew random numbers while others did, as it is not known to do, so "
+                  "which ones is not known, and its derivative would be that of another function; "
+                  "run it again");
+  }
+
  private:
+  const std::optional<Began> began_;
+  std::optional<Drawing> drawing_;
   std::optional<RandomState> now_;
 };
-
-std::int64_t ticket_of(const AnyView& view) {
-  return view.size() ? *reinterpret_cast<const std::int64_t*>(view.data()) : 0;
-}
 
 /// A graph over the operands' memory of now.
 void point_at(Graph& graph, Views operands) {
@@ -291,6 +366,80 @@ void write_pulled(const Entry& e, const TorchTensors& y, const TorchTensors& x,
   }
 }
 
+/// A batch of which some levels are at one point: where the function drew random numbers, each of
+/// their elements is a run of its own, from the same numbers on.
+class Runs {
+ public:
+  explicit Runs(const Entry& e) : e_(e), levels_(e.levels_at_one_point()) {
+    for (std::size_t i = 0; i < e.batch.size(); ++i)
+      (std::count(levels_.begin(), levels_.end(), i) ? outer_ : inner_).push_back(e.batch[i]);
+    front_.resize(levels_.size());
+    std::iota(front_.begin(), front_.end(), 0);
+  }
+  std::int64_t size() const { return count_of(outer_); }
+  bool one() const { return levels_.empty(); }
+  std::optional<std::int64_t> vmap_size() const {
+    return inner_.empty() || !e_.flat ? std::nullopt : std::optional(count_of(inner_));
+  }
+  /// Of operands that have the whole batch in front.
+  TorchTensors operands(const TorchTensors& all, std::int64_t run) const {
+    if (one()) return all;
+    TorchTensors out;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      Sizes dims{size()};
+      if (const auto flat = vmap_size())
+        dims.push_back(*flat);
+      else
+        dims.insert(dims.end(), inner_.begin(), inner_.end());
+      dims.insert(dims.end(), e_.in[i].dims.begin(), e_.in[i].dims.end());
+      out.push_back(all[i].movedim(levels_, front_).reshape(dims).select(0, run));
+    }
+    return out;
+  }
+  TorchTensors results(const std::vector<TorchTensors>& runs) const {
+    if (one()) return runs[0];
+    TorchTensors out;
+    for (std::size_t r = 0; r < e_.out.size(); ++r) {
+      TorchTensors each;
+      for (const TorchTensors& y : runs) each.push_back(y[r]);
+      Sizes dims = outer_;
+      dims.insert(dims.end(), inner_.begin(), inner_.end());
+      dims.insert(dims.end(), e_.out[r].dims.begin(), e_.out[r].dims.end());
+      const at::Tensor whole = at::stack(each).reshape(dims).movedim(front_, levels_);
+      out.push_back(whole.reshape(e_.result_dims(r)));
+    }
+    return out;
+  }
+
+ private:
+  const Entry& e_;
+  Sizes levels_, front_, outer_, inner_;
+};
+
+void run_derivative(const Entry& e, const Path& path, const StopToken& stop) {
+  const Site& site = e.site;
+  const std::int64_t ticket = ticket_of(e.operands[e.in.size()]);
+  const Runs runs(e);
+  Operands operands(e.operands, e.in, e.batch, e.flat && runs.one());
+  const Evaluation evaluation(site.erased(), site.movable, path, *site.learned, runs.vmap_size());
+  std::vector<TorchTensors> results;
+  for (std::int64_t i = 0; i < runs.size(); ++i) {
+    TorchTensors x = runs.operands(operands.tensors, i);
+    for (at::Tensor& t : x)  // torch's forward mode wants primals and tangents alike
+      if (t.is_view()) t = t.clone(at::MemoryFormat::Contiguous);
+    const Bound bound(site.erased(), x, stop);
+    const Replayed replayed(*site.kept, ticket, stop);
+    evaluation.prepare(x);
+    results.push_back(evaluation(x));
+    replayed.check();
+  }
+  e.write_all(runs.results(results));
+  results.clear();
+  operands.check_unchanged();
+  site.kept->take(ticket);  // nobody else is likely to want it
+  operands.release();
+}
+
 /// The first derivative in reverse mode, from the call's own graph where it is kept.
 void run_pull(const Entry& e, const StopToken& stop) {
   const Site& site = e.site;
@@ -298,6 +447,7 @@ void run_pull(const Entry& e, const StopToken& stop) {
   const std::int64_t ticket = ticket_of(e.operands[e.in.size()]);
   const Sizes batch = e.batch_of_first(n);
   const bool each = batch.empty() && !e.batch.empty();
+  if (!each && !e.levels_at_one_point().empty()) return run_derivative(e, {Step::pull}, stop);
   const Sizes full = each ? Sizes() : e.batch;
   // Of x without a batch: as if there were no axes of 1.
   std::vector<Type> x_types(e.in.begin(), e.in.begin() + static_cast<std::ptrdiff_t>(n));
@@ -319,35 +469,18 @@ void run_pull(const Entry& e, const StopToken& stop) {
     for (std::size_t i = 0; i < n; ++i) x.tensors[i] = x.tensors[i].reshape(x_types[i].dims);
   const auto size = each ? std::nullopt : e.vmap_size();
   const Evaluation evaluation(site.erased(), site.movable, {}, *site.learned, size);
-  const Replayed replayed(site.kept->began(ticket));
   const c10::AutoGradMode with_graph(true);
   {
     const Bound bound(site.erased(), x.tensors, stop);
+    const Replayed replayed(*site.kept, ticket, stop);
     evaluation.prepare(x.tensors);
     const TorchTensors y = chosen(evaluation.function(x.tensors), site.movable.out);
+    replayed.check();
     write_pulled(e, y, chosen(x.tensors, site.movable.in), ct.tensors, each);
   }
   x.check_unchanged();
   x.release();
   ct.release();
-}
-
-void run_derivative(const Entry& e, const Path& path, const StopToken& stop) {
-  const Site& site = e.site;
-  const std::int64_t ticket = ticket_of(e.operands[e.in.size()]);
-  Operands operands(e.operands, e.in, e.batch, e.flat);
-  for (at::Tensor& t : operands.tensors)  // torch's forward mode wants primals and tangents alike
-    if (t.is_view()) t = t.clone(at::MemoryFormat::Contiguous);
-  const Evaluation evaluation(site.erased(), site.movable, path, *site.learned, e.vmap_size());
-  const Replayed replayed(site.kept->began(ticket));
-  {
-    const Bound bound(site.erased(), operands.tensors, stop);
-    evaluation.prepare(operands.tensors);
-    e.write_all(evaluation(operands.tensors));
-  }
-  operands.check_unchanged();
-  site.kept->take(ticket);  // nobody else is likely to want it
-  operands.release();
 }
 
 /// What every entry does before and after.
@@ -384,7 +517,7 @@ Site::Site(const Options& o, const Function& f, std::vector<Type> operands,
       in(std::move(operands)),
       out(std::move(results)),
       movable{movable_of(in), movable_of(out)},
-      own_vmap(!o.vmap && !f.erased()->fills && f.erased()->parameters.empty()),
+      own_vmap(!o.vmap && !out.empty() && !f.erased()->fills && f.erased()->parameters.empty()),
       kept(std::make_shared<Kept>(o.kept)) {}
 
 Callee host_function(SitePtr site, bool keep) {

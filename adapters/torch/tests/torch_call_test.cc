@@ -250,6 +250,33 @@ TEST(TorchCall, GivesWhatIsKeptMemoryOfItsOwn) {
     EXPECT_EQ(kept[static_cast<std::size_t>(i)][7].item<float>(), static_cast<float>(2 * i));
 }
 
+TEST(TorchCall, GivesWhatIsKeptMemoryOfItsOwnAlsoWhereItFails) {
+  Tensor kept;
+  const void* programs = nullptr;
+  bool throws = true;
+  const auto f = [&](pn::Tensor x) {
+    return pn::sum(pn::torch::call(
+        x.type(),
+        [&](Tensor t) {
+          programs = t.data_ptr();
+          kept = t.detach();
+          if (throws) throw std::runtime_error("no");
+          return t.unsqueeze(0);  // a bad result
+        },
+        x * 2.0f));
+  };
+  const auto check = [&](auto g) {
+    for (const bool each : {true, false}) {
+      throws = each;
+      EXPECT_THROW(g(pn::ones(pn::type<float>({1000}))).block_until_ready(), pn::CallbackError);
+      EXPECT_NE(kept.data_ptr(), programs);
+      EXPECT_EQ(kept[7].item<float>(), 2);
+    }
+  };
+  check(pn::jit(f));
+  check(pn::jit(pn::grad(f)));
+}
+
 TEST(TorchCall, RunsInLoopsAndBranches) {
   const auto f = pn::jit([](pn::Tensor x) {
     return pn::fori_loop(
@@ -357,6 +384,23 @@ TEST(TorchCallBatches, TakeOneCallOfTorchsVmap) {
   const pn::Tensor x = pn::ones(pn::type<float>({5, 4}));
   EXPECT_EQ(pn::jit(pn::vmap(f))(x).to_vector<float>(), std::vector<float>(5, 2.0f));
   EXPECT_EQ(calls, 1);
+}
+
+TEST(TorchCallBatches, OfCallsWithoutResultsAreLoops) {
+  std::vector<std::int64_t> ranks;
+  pn::jit(pn::vmap([&](pn::Tensor x) {
+    pn::torch::call(
+        {.effect = pn::Effect::unordered}, std::vector<pn::Type>{},
+        [&](Tensor t) {
+          ranks.push_back(t.dim());
+          return std::vector<Tensor>{};
+        },
+        x);
+    return x;
+  }))(pn::ones(pn::type<float>({3, 4})))
+      .block_until_ready();
+  pn::barrier();
+  EXPECT_EQ(ranks, (std::vector<std::int64_t>{1, 1, 1}));
 }
 
 TEST(TorchCallBatches, FallBackToALoopWhereTorchHasNoRuleAtOnce) {

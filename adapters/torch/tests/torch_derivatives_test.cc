@@ -4,6 +4,7 @@
 #include <postern/torch.h>
 #include <torch/torch.h>
 
+#include <atomic>
 #include <thread>
 
 namespace pn = postern;
@@ -186,6 +187,144 @@ TEST(TorchDerivatives, OfRandomFunctionsAreThoseOfWhatWasDrawn) {
   }
 }
 
+/// What an element of the result depends on is a whole row, times what was drawn for the element.
+pn::torch::Function masked() {
+  return
+      [](Tensor t) { return at::dropout(at::ones_like(t), 0.5, true) * t.square().sum(-1, true); };
+}
+const std::optional<pn::VmapMethod> methods[] = {{},
+                                                 pn::VmapMethod::sequential,
+                                                 pn::VmapMethod::parallel,
+                                                 pn::VmapMethod::expand_dims,
+                                                 pn::VmapMethod::broadcast_all};
+
+TEST(TorchDerivatives, OfRandomFunctionsAreForManyDirectionsThoseOfWhatWasDrawn) {
+  torch::manual_seed(4);
+  for (const auto& method : methods) {
+    for (const std::size_t kept : {std::size_t{256}, std::size_t{0}}) {
+      const auto f = [&](pn::Tensor x) {
+        return pn::torch::call({.vmap = method, .kept = kept}, x.type(), masked(), x);
+      };
+      // Of one row: J[i][j] = 2 x[j] m[i], and y[i] = 3 m[i]. Directions are the rows of `eye`.
+      const pn::Tensor x = pn::tensor<double>({1, 1, 1}), eye = pn::eye(pn::DType::f64, 3, 3);
+      const auto [y, columns, rows] = pn::jit([&](pn::Tensor v) {
+        const auto [z, push] = pn::linearize(f, v);
+        const auto [w, back] = pn::vjp(f, v);
+        return std::tuple{pn::concatenate({z, w}, 0), pn::vmap(push)(eye),
+                          std::get<0>(pn::vmap(back)(eye))};
+      })(x);
+      const auto m = values(y), c = values(columns), r = values(rows);
+      for (std::size_t i = 0; i < 3; ++i)
+        for (std::size_t j = 0; j < 3; ++j) {
+          EXPECT_DOUBLE_EQ(c[j * 3 + i], m[i] * 2 / 3);
+          EXPECT_DOUBLE_EQ(r[i * 3 + j], m[3 + i] * 2 / 3);
+        }
+      // Symmetric, as it is of one function: H[i][j] = 2 sum(m) d_ij.
+      const auto h = values(pn::jit(pn::hessian([&](pn::Tensor v) { return pn::sum(f(v)); }))(x));
+      expect_close(h, {h[0], 0, 0, 0, h[0], 0, 0, 0, h[0]});
+    }
+  }
+}
+
+TEST(TorchDerivatives, OfBatchesOfRandomFunctionsAreThoseOfWhatWasDrawn) {
+  torch::manual_seed(5);
+  for (const auto& method : methods) {
+    for (const std::size_t kept : {std::size_t{256}, std::size_t{0}}) {
+      const auto f = [&](pn::Tensor x) {
+        return pn::torch::call({.vmap = method, .kept = kept}, x.type(), masked(), x);
+      };
+      constexpr std::size_t rows = 3, n = 2;
+      const pn::Tensor x = pn::ones(pn::type<double>({rows, n}));
+      const pn::Tensor directions =
+          pn::reshape(pn::eye(pn::DType::f64, rows * n, rows * n), {rows * n, rows, n});
+      const auto [y, back, push, inner] = pn::jit([&](pn::Tensor v) {
+        const auto [z, pull] = pn::vjp(pn::vmap(f), v);
+        const auto [w, move] = pn::linearize(pn::vmap(f), v);
+        const auto each = pn::vmap([&](pn::Tensor row) {
+          const auto [u, map] = pn::linearize(f, row);
+          return std::pair{u, pn::vmap(map)(pn::eye(pn::DType::f64, n, n))};
+        })(v);
+        return std::tuple{pn::stack({z, w, each.first}), std::get<0>(pn::vmap(pull)(directions)),
+                          pn::vmap(move)(directions), each.second};
+      })(x);
+      const auto m = values(y), b = values(back), p = values(push), e = values(inner);
+      const std::size_t all = rows * n;
+      for (std::size_t i = 0; i < all; ++i)
+        for (std::size_t j = 0; j < all; ++j) {
+          const bool same = i / n == j / n;
+          EXPECT_DOUBLE_EQ(b[i * all + j], same ? m[i] : 0) << i << " " << j;
+          EXPECT_DOUBLE_EQ(p[j * all + i], same ? m[all + i] : 0) << i << " " << j;
+          if (same) {
+            EXPECT_DOUBLE_EQ(e[(i / n * n + j % n) * n + i % n], m[2 * all + i]);
+          }
+        }
+    }
+  }
+}
+
+TEST(TorchDerivatives, OfRandomFunctionsOnManyThreadsAreThoseOfWhatWasDrawn) {
+  torch::manual_seed(6);
+  const pn::Tensor x = pn::ones(pn::type<double>({1000}));
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 3; ++i)
+    threads.emplace_back([&] {
+      const auto f = [](pn::Tensor v) {
+        return pn::torch::call(
+            {.kept = 0}, v.type(),
+            [](Tensor t) {
+              for (int n = 0; n < 4; ++n) t = at::dropout(t, 0.1, true);
+              return t;
+            },
+            v);
+      };
+      const auto plain = pn::jit(f);
+      const auto both = pn::jit([&](pn::Tensor v) {
+        const auto [y, back] = pn::vjp(f, v);
+        return std::tuple{y, std::get<0>(back(v)), pn::jvp(f, v, v)};
+      });
+      for (int n = 0; n < 30; ++n) {
+        plain(x).block_until_ready();
+        const auto [y, dx, pushed] = both(x);
+        wrong += values(y) != values(dx);
+        wrong += values(pushed.first) != values(pushed.second);
+      }
+    });
+  for (std::thread& t : threads) t.join();
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST(TorchDerivatives, OfRandomFunctionsMayBeInsideOfOneAnother) {
+  torch::manual_seed(7);
+  const auto drop = [](Tensor t) { return at::dropout(t, 0.5, true); };
+  const auto inner = pn::torch::module(
+      pn::jit([&](pn::Tensor v) { return pn::torch::call({.kept = 0}, v.type(), drop, v * 1.0); }));
+  const auto f = [&](pn::Tensor v) {
+    return pn::torch::call(
+        {.kept = 0}, v.type(), [&](Tensor t) { return inner(drop(t)); }, v);
+  };
+  const pn::Tensor x = pn::ones(pn::type<double>({64}));
+  for (int i = 0; i < 3; ++i) {
+    const auto [y, dy] = pn::jit([&](pn::Tensor v) { return pn::jvp(f, v, v); })(x);
+    EXPECT_EQ(values(y).size(), values(dy).size());
+  }
+}
+
+TEST(TorchDerivatives, OfFunctionsThatBeginToDrawAreThoseOfWhatWasDrawn) {
+  torch::manual_seed(8);
+  bool training = false;
+  const auto f = [&](pn::Tensor v) {
+    return pn::torch::call(
+        v.type(), [&](Tensor t) { return at::dropout(t, 0.5, training); }, v);
+  };
+  const auto pushed = pn::jit([&](pn::Tensor v) { return pn::jvp(f, v, v); });
+  for (int i = 0; i < 6; ++i) {
+    training = i % 3 > 0;
+    const auto [y, dy] = pushed(pn::ones(pn::type<double>({64})));
+    EXPECT_EQ(values(y), values(dy));
+  }
+}
+
 TEST(TorchDerivatives, OfWhatTorchDoesNotSeeAreErrors) {
   const auto f = [](pn::Tensor x) {
     return pn::sum(pn::torch::call(
@@ -363,6 +502,51 @@ TEST(TorchParameters, ServeManyThreads) {
     });
   for (std::thread& t : threads) t.join();
   for (const auto& w : wrong) EXPECT_TRUE(w.empty());
+}
+
+/// Sees whether two are inside of it at once.
+struct Part : torch::nn::Module {
+  Part() { linear = register_module("linear", torch::nn::Linear(2, 2)); }
+  Tensor forward(Tensor x) {
+    if (++inside > 1) met = true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    x = linear(x);
+    --inside;
+    return x;
+  }
+  torch::nn::Linear linear{nullptr};
+  std::atomic<int> inside{0};
+  std::atomic<bool> met{false};
+};
+struct Whole : torch::nn::Module {
+  Whole(const std::shared_ptr<Part>& a, const std::shared_ptr<Part>& b) : first(a), second(b) {
+    register_module("first", a);
+    register_module("second", b);
+  }
+  Tensor forward(Tensor x) { return second->forward(first->forward(x)); }
+  std::shared_ptr<Part> first, second;
+};
+
+TEST(TorchParameters, OfModulesThatShareSomeAreOfOneCallAtATime) {
+  const auto a = std::make_shared<Part>(), b = std::make_shared<Part>();
+  const auto whole = std::make_shared<Whole>(a, b);
+  const auto f = pn::torch::with_parameters(a), g = pn::torch::with_parameters(b),
+             h = pn::torch::with_parameters(whole);
+  const auto runs = [](const auto& module, const pn::torch::Function& fn) {
+    return [p = pn::torch::parameters(module), fn] {
+      const auto run = pn::jit([fn](const std::map<std::string, pn::Tensor>& v, pn::Tensor x) {
+        return pn::torch::call(x.type(), fn, v, x);
+      });
+      for (int i = 0; i < 8; ++i) run(p, pn::ones(pn::type<float>({1, 2}))).block_until_ready();
+    };
+  };
+  std::vector<std::thread> threads;
+  threads.emplace_back(runs(a, f));
+  threads.emplace_back(runs(b, g));
+  threads.emplace_back(runs(whole, h));
+  for (std::thread& t : threads) t.join();
+  EXPECT_FALSE(a->met);
+  EXPECT_FALSE(b->met);
 }
 
 TEST(TorchParameters, AreBatchedOneByOne) {

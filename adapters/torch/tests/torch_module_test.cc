@@ -6,6 +6,7 @@
 #include <torch/torch.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <sstream>
@@ -76,6 +77,37 @@ TEST(TorchModule, GivesMemoryThatMayBeWritten) {
   }
   EXPECT_TRUE(at::equal(x, at::ones({2})));
   EXPECT_EQ(constant.to_vector<float>(), (std::vector<float>{1, 2}));
+}
+
+TEST(TorchModule, WaitsAlsoWhereThereIsNoResult) {
+  static std::atomic<int> ended;
+  ended = 0;
+  const auto slow = [](pn::View<const float> v) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    if (v[0] < 0) throw std::runtime_error("negative");
+    ++ended;
+  };
+  pn::register_function("torch_test.slow", slow, {.replace = true});
+  const auto without = [&](bool empty) {
+    return pn::jit([empty](pn::Tensor x) {
+      pn::call({.effect = pn::Effect::unordered}, std::tuple<>(), pn::Named{"torch_test.slow"},
+               pn::exp(x) * x);
+      std::vector<pn::Tensor> none;
+      if (empty) none.push_back(pn::zeros(pn::type<float>({0})));
+      return none;
+    });
+  };
+  int calls = 0;
+  const auto check = [&](const pn::torch::Module& m, std::size_t results) {
+    EXPECT_EQ(m.run({at::ones({4096})}).size(), results);
+    EXPECT_EQ(ended, ++calls);
+    EXPECT_THROW(m.run({-at::ones({4096})}), pn::CallbackError);
+  };
+  check(pn::torch::module(without(false)), 0);
+  const auto empty = without(true);
+  check(pn::torch::module(empty), 1);
+  const std::string text = pn::saved_text(empty.lower(pn::abstract(pn::type<float>({4096}))));
+  check(pn::torch::module(pn::load_text(text)), 1);
 }
 
 TEST(TorchModule, PassesGradcheck) {

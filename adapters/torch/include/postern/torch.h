@@ -135,8 +135,8 @@ void store_parameters(const M& module, const std::map<std::string, Tensor>& valu
 }
 /// The module as a function whose first operands are its parameters, in the order of their names,
 /// as the map that `parameters` gives has them: `call(out, with_parameters(m), params, x)`. A call
-/// puts their memory into the module while it runs, so one module does one call at a time; others
-/// wait, at most a minute.
+/// puts their memory into the module while it runs, so one module does one call at a time; others,
+/// also of modules that share a parameter with it, wait, at most a minute.
 template <class M>
 Function with_parameters(const M& module, Place place = Place::current()) {
   return detail::bound(Function(module, place), detail::parameters_of(module));

@@ -30,7 +30,7 @@ struct Erased {
   bool fills = false;        // returns nothing: its last arguments are its results
   bool scripted = false;
   std::vector<Parameter> parameters = {};  // its first operands, put into the module for the time
-  std::shared_ptr<void> lock = {};         // of the module, where there are parameters
+  std::vector<std::shared_ptr<void>> locks = {};  // of the parameters
   bool takes(std::size_t count) const { return list || (count < 32 && (counts >> count & 1)); }
 };
 
