@@ -807,5 +807,26 @@ TEST(Overlap, SavedPrograms) {
   unregister_function("overlap.double");
 }
 
+TEST(Overlap, AStartedRunWithoutResultsEndsWithItsFunctions) {
+  std::atomic<int> returned{0};
+  auto f = jit([&](Tensor x) {
+    start_call(
+        {.effect = Effect::unordered}, x.type(),
+        [&](float v) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(50));
+          ++returned;
+          if (v > 1) throw std::runtime_error("too large");
+          return v;
+        },
+        x);
+    return std::vector<Tensor>();
+  });
+  EXPECT_EQ(f.start(Tensor(1.0f)).wait(), RunStatus::done);
+  EXPECT_EQ(returned, 1);
+  EXPECT_EQ(f.start(Tensor(2.0f)).wait(), RunStatus::done) << "nobody waited for the call";
+  EXPECT_EQ(returned, 2);
+  expect_error<CallbackError>([] { barrier(); }, {"too large"}, ErrorCode::threw);
+}
+
 }  // namespace
 }  // namespace postern
