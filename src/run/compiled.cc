@@ -451,13 +451,7 @@ void CompiledProgram::run_calling(std::span<const Tensor* const> arguments,
     }
   }
   // Who started a run without results has nothing else to wait for.
-  const bool awaited = !waits && results.empty() && !record->part_of;
-  const std::uint64_t number = record->lane_run;
-  bool ended = RunRecord::finish(record, {&complete, 1});
-  if (!ended && awaited) {
-    runtime.wait_for(lane, number);
-    ended = true;
-  }
+  const bool ended = RunRecord::finish(record, {&complete, 1}, !waits && results.empty());
   buffers.staged.settle(lane, complete, ended);
   if (ended && record && record->outcome() != host::Outcome::done) {
     for (PJRT_Buffer* b : out.span()) pjrt::Buffer(executable->api(), b);

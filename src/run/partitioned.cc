@@ -288,13 +288,7 @@ void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments,
     record->rethrow();
   }
   // Who started a run without results has nothing else to wait for.
-  const bool awaited = !waits && results.empty() && !record->part_of;
-  const std::uint64_t number = record->lane_run;
-  bool ended = RunRecord::finish(record, complete);
-  if (!ended && awaited) {
-    runtime.wait_for(*lanes.front(), number);
-    ended = true;
-  }
+  const bool ended = RunRecord::finish(record, complete, !waits && results.empty());
   std::vector<pjrt::Buffer> buffers;
   for (PJRT_Buffer* b : out) buffers.emplace_back(executable->api(), b);
   if (ended && record->outcome() != host::Outcome::done) record->rethrow();

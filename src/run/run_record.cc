@@ -140,6 +140,16 @@ bool RunRecord::finish(std::shared_ptr<RunRecord>& record, std::span<const pjrt:
   return false;
 }
 
+bool RunRecord::finish(std::shared_ptr<RunRecord>& record, std::span<const pjrt::Event> complete,
+                       bool awaited) {
+  const Lane& lane = record->lane_ ? *record->lane_ : *record->group_.front();
+  const std::uint64_t run = record->lane_run;
+  if (finish(record, complete)) return true;
+  if (!awaited || record->part_of) return false;
+  Runtime::existing().wait_for(lane, run);
+  return true;
+}
+
 void RunRecord::completed(void* user, const pjrt::Failure* failure) noexcept {
   auto* record = static_cast<RunRecord*>(user);
   if (failure) record->stop_calls();

@@ -35,8 +35,10 @@ class RunRecord : public host::RunState, public std::enable_shared_from_this<Run
 
   /// Ends the run when `complete`, of each device, says so: now if it is ready (true), else from
   /// XLA's thread (false). A record whose run has ended well, and that nobody else has, goes to its
-  /// lane for the next run: `record` is then null.
-  static bool finish(std::shared_ptr<RunRecord>& record, std::span<const pjrt::Event> complete);
+  /// lane for the next run: `record` is then null. `awaited`: waits for a run that is alone, until
+  /// what it started has ended too.
+  static bool finish(std::shared_ptr<RunRecord>& record, std::span<const pjrt::Event> complete,
+                     bool awaited);
   /// The run is over: its lane is free, its functions may go, even while results live on.
   void release() noexcept;
 
@@ -59,6 +61,7 @@ class RunRecord : public host::RunState, public std::enable_shared_from_this<Run
     void leave() const;
   };
   Left end() noexcept;
+  static bool finish(std::shared_ptr<RunRecord>& record, std::span<const pjrt::Event> complete);
   static void completed(void* user, const pjrt::Failure* failure) noexcept;
   static void wait_for_calls(const std::shared_ptr<RunRecord>& record) noexcept;
   static void over(RunRecord* record) noexcept;
