@@ -165,6 +165,12 @@ POSTERN_API std::vector<Tensor> restore(const FoundCheckpoint& checkpoint,
 /// Has the recording give what it holds after the checkpoint; null: there is none.
 POSTERN_API void go_on(const FoundCheckpoint* checkpoint, const Taping& recording);
 
+/// Whether no path goes on behind such a value.
+template <class T>
+inline constexpr bool ends_path = is_leaf<T>;
+template <class T>
+inline constexpr bool ends_path<std::optional<T>> = is_leaf<T>;
+
 /// Gives vectors their elements, maps their keys and optionals their values, as the names of the
 /// leaves say. `path` has its dot in front.
 class ShapedByNames {
@@ -185,7 +191,8 @@ class ShapedByNames {
       for (std::string next; has(next = indexed_path(path, tree.size()));)
         (*this)(tree.emplace_back(), next);
     } else if constexpr (is_map<Tree>::value) {
-      for (const std::string& key : keys(path)) (*this)(tree[key], path + "." + key);
+      for (const std::string& key : keys(path, ends_path<typename Tree::mapped_type>))
+        (*this)(tree[key], path + "." + key);
     } else if constexpr (is_optional<Tree>::value) {
       if (has(path)) (*this)(tree.emplace(), path);
     } else {
@@ -202,7 +209,8 @@ class ShapedByNames {
   }
   /// Whether there is a leaf at this path, or below.
   POSTERN_API bool has(const std::string& path) const;
-  POSTERN_API std::vector<std::string> keys(const std::string& path) const;
+  /// Of leaves a key is all that follows; else it ends where the path goes on.
+  POSTERN_API std::vector<std::string> keys(const std::string& path, bool of_leaves) const;
 
   const std::vector<std::string>& names_;
 };
@@ -228,9 +236,10 @@ std::optional<T> restored(const FoundCheckpoint& found, const T& like) {
 
 /// The newest whole checkpoint of the folder as a T, and the registered states as they were then;
 /// none when there is no checkpoint. One that is damaged is passed over for the one before, which
-/// the log says. Vectors, maps and optionals get what the checkpoint has. Throws Error: data_loss
-/// when there are checkpoints and none is whole, failed_precondition with all differences listed
-/// when it is of another program: leaves that only one of them has, states likewise. One of several
+/// the log says. Vectors, maps and optionals get what the checkpoint has; keys of maps of
+/// containers must be free of '.' and '[', or `like` must say them. Throws Error: data_loss when
+/// there are checkpoints and none is whole, failed_precondition with all differences listed when it
+/// is of another program: leaves that only one of them has, states likewise. One of several
 /// processes gives each of as many its own states, and others what all had; where these differ:
 /// failed_precondition.
 template <class T>

@@ -11,6 +11,7 @@
 
 #include "core/check.h"
 #include "core/text.h"
+#include "file/safetensors.h"
 #include "file/unzip.h"
 #include "host/text_file.h"
 
@@ -83,7 +84,7 @@ Tensor npy_in(std::string_view data) {
   if (data.size() != type.byte_size())
     refuse(ErrorCode::data_loss, fmt::format("an array of {} has {} bytes, the file has {}",
                                              to_string(type), type.byte_size(), data.size()));
-  return Tensor(type, data.data());
+  return file::tensor_of(type, data.data());
 }
 
 /// A tensor's elements on the host as NumPy's, and their header.

@@ -1,6 +1,15 @@
 // Writing and reading blocks, and choosing for them.
 #include "file/block_json.h"
 
+#include <postern/linalg.h>
+#include <postern/reduce.h>
+
+#include <algorithm>
+
+#include "core/check.h"
+#include "core/lists.h"
+#include "trace/trace.h"
+
 namespace postern::file {
 
 Json to_json(const Module::Kept& block) {
@@ -20,6 +29,97 @@ Json to_json(const Module::Kept& block) {
           {"end", block.end}};
 }
 
+namespace {
+
+bool begin_with(const Types& all, const Types& first) {
+  return all.size() >= first.size() && std::ranges::equal(first, head(all, first.size()), alike);
+}
+
+/// Throws TypeError unless the function is of the block, batched by its levels.
+void check_types(const SavedBlock& b) {
+  Types operands = b.params.operands, results = b.params.results;
+  const auto batch = [](Type& t, std::int64_t size) { t.dims.insert(t.dims.begin(), size); };
+  for (const blocks::Level& level : b.params.levels) {
+    check(level.size >= 0 && level.mapped.size() == operands.size(),
+          "a level of block {} does not fit its operands", b.name);
+    for (std::size_t i = 0; i < operands.size(); ++i)
+      if (level.mapped[i]) batch(operands[i], level.size);
+    if (level.masked) operands.push_back({DType::pred, {level.size}});
+    for (Type& t : results) batch(t, level.size);
+  }
+  check(begin_with(b.function.inputs, operands) && begin_with(b.function.outputs, results),
+        "the function of block {} takes {} and gives {}, which begins not with {} and {}", b.name,
+        to_string(b.function.inputs), to_string(b.function.outputs), to_string(operands),
+        to_string(results));
+}
+
+template <class Config>
+const Config* config_if(const detail::BlockConfig& config) {
+  if (*config.type != typeid(Config)) return nullptr;
+  return &blocks::config_of<Config>(config.object.get());
+}
+
+/// A block of the library in the words of a program; no function for other blocks.
+struct Written {
+  std::size_t operands = 1;
+  TensorFunction function = {};
+};
+
+Written written(const detail::BlockConfig& config) {
+  using namespace linalg;
+  const auto as_list = [](const auto& parts) {
+    return std::apply([](const auto&... part) { return Tensors{part...}; }, parts);
+  };
+  if (config_if<Cholesky>(config)) return {1, [](TensorSpan x) { return Tensors{cholesky(x[0])}; }};
+  if (config_if<Lu>(config))
+    return {1, [](TensorSpan x) {
+              const LuResult y = lu(x[0]);
+              return Tensors{y.lu, y.pivots, y.permutation};
+            }};
+  if (const Qr* const c = config_if<Qr>(config))
+    return {1, [=](TensorSpan x) { return as_list(qr(x[0], c->full)); }};
+  if (const Eigh* const c = config_if<Eigh>(config))
+    return {1, [=](TensorSpan x) {
+              if (!c->vectors) return Tensors{eigvalsh(x[0])};
+              return as_list(eigh(x[0]));
+            }};
+  if (const Svd* const c = config_if<Svd>(config))
+    return {1, [=](TensorSpan x) {
+              if (!c->vectors) return Tensors{svdvals(x[0])};
+              return as_list(svd(x[0], c->full));
+            }};
+  if (const Triangular* const c = config_if<Triangular>(config))
+    return {2, [=](TensorSpan x) {
+              const auto leading = [](Type t) {
+                t.dims.resize(t.dims.size() - std::min<std::size_t>(t.dims.size(), 2));
+                return t;
+              };
+              check(x[0].rank() == x[1].rank() && alike(leading(x[0].type()), leading(x[1].type())),
+                    "its matrices do not go together");
+              return Tensors{triangular_solve(x[0], x[1], *c)};
+            }};
+  if (const Cumulative* const c = config_if<Cumulative>(config))
+    return {1, [=](TensorSpan x) {
+              check(c->axis < 0, "its axis does not count from the end");
+              return Tensors{cumsum(x[0], c->axis)};
+            }};
+  return {};
+}
+
+/// Throws TypeError where a block of the library is not of these types: its kernels trust them.
+void check_own_types(const blocks::BlockParams& p) {
+  const Written block = written(*p.config);
+  if (!block.function) return;
+  check(p.operands.size() == block.operands, "block {} takes {} operands, the file says {}",
+        p.config->name, block.operands, p.operands.size());
+  const Closed closed = trace_program(p.config->name, p.operands, block.function);
+  const Types results = closed.program->output_types();
+  check(std::ranges::equal(results, p.results, alike), "block {} gives {} for {}, the file says {}",
+        p.config->name, to_string(results), to_string(p.operands), to_string(p.results));
+}
+
+}  // namespace
+
 SavedBlock block_from(const Json& json) {
   SavedBlock b;
   b.name = json.at("name").get<std::string>();
@@ -29,17 +129,11 @@ SavedBlock block_from(const Json& json) {
   b.function = {json.at("function").get<std::string>(), nullptr,
                 types_from(json.at("inputs")),          types_from(json.at("outputs")),
                 json.at("begin").get<std::size_t>(),    json.at("end").get<std::size_t>()};
-  std::size_t inputs = b.params.operands.size();
-  for (const Json& l : json.at("levels")) {
-    blocks::Level level{l.at("size").get<std::int64_t>(), l.at("mapped").get<std::vector<bool>>(),
-                        l.at("masked").get<bool>()};
-    check(level.size >= 0 && level.mapped.size() == inputs,
-          "a level of block {} does not fit its operands", b.name);
-    inputs += level.masked;
-    b.params.levels.push_back(std::move(level));
-  }
-  check(b.function.inputs.size() >= inputs && b.function.outputs.size() >= b.params.results.size(),
-        "the function of block {} has fewer operands or results than the block", b.name);
+  for (const Json& l : json.at("levels"))
+    b.params.levels.push_back({l.at("size").get<std::int64_t>(),
+                               l.at("mapped").get<std::vector<bool>>(),
+                               l.at("masked").get<bool>()});
+  check_types(b);
   return b;
 }
 
@@ -63,6 +157,7 @@ Module with_overrides(Module module, std::span<const SavedBlock> blocks,
     if (!config) continue;
     blocks::BlockParams params = b.params;
     params.config = std::make_shared<const detail::BlockConfig>(std::move(*config));
+    check_own_types(params);
     Module::Kept kept = b.function;
     kept.params = make_params(std::move(params));
     auto native = blocks::native_function(kept, platform, module.sites.size());

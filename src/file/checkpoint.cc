@@ -101,38 +101,68 @@ struct CheckpointState {
   std::shared_ptr<std::atomic<std::uint64_t>> written =
       std::make_shared<std::atomic<std::uint64_t>>(0);
   std::mutex guard;
-  std::map<int, std::uint64_t> firings;  // by device
-  std::uint64_t run = 0;                 // over processes, that was seen last
+  /// Firings of one run. Devices come to them one by one, and of a run that fails perhaps not all.
+  struct Firings {
+    std::uint64_t before;                     // that the listener had seen when the run began
+    std::map<int, std::uint64_t> of = {};     // by device
+    std::uint64_t most = 0;                   // of any device
+    bool is_even(std::size_t givers) const {  // no device is ahead of another
+      return of.size() == givers &&
+             std::ranges::all_of(of, [&](const auto& each) { return each.second == most; });
+    }
+  };
+  std::map<std::uint64_t, Firings> firings;  // by run
+  std::uint64_t seen = 0;                    // firings, of all runs
+  std::uint64_t run = 0;                     // over processes, that was seen last
   // Parts of firings that other devices have not come to yet, by run and firing.
   struct Gathered {
     Snapshot snapshot;
     std::size_t given = 0;
   };
   std::map<std::pair<std::uint64_t, std::uint64_t>, Gathered> gathered;
-  static constexpr std::size_t most_gathered = 8;
+  static constexpr std::size_t most_gathered = 8, most_uneven = 64;
 
   void see(const TapInfo& info, std::span<const AnyView> leaves);
 
  private:
-  bool is_wanted(int device, std::uint64_t& firing, std::uint64_t job_run);
+  std::optional<std::uint64_t> wanted(const TapInfo& info, std::size_t givers,
+                                      std::uint64_t job_run);
   CheckpointPart copy(std::span<const AnyView> leaves, const Spread& spread) const;
   std::optional<Snapshot> gather(const TapInfo& info, std::uint64_t firing, CheckpointPart part,
                                  const Spread& spread);
 };
 
-/// Processes count alike: a run that fails does so on all of them, but where is another matter, so
-/// with the next one they begin anew.
-bool CheckpointState::is_wanted(int device, std::uint64_t& firing, std::uint64_t job_run) {
+/// The number of a device's firing, if one of that number is to be kept. Runs count each for
+/// itself, from what was seen before them on, so that one that failed while its devices were not
+/// equally far shifts none of the next. Processes count alike: a run that fails does so on all of
+/// them, but where is another matter, so with the next one they begin anew.
+std::optional<std::uint64_t> CheckpointState::wanted(const TapInfo& info, std::size_t givers,
+                                                     std::uint64_t job_run) {
   std::scoped_lock lock(guard);
   if (job_run != 0 && job_run != run) {
     if (run != 0 && clusters::Cluster::get().has_failed(run)) {
       firings.clear();
       gathered.clear();
+      seen = 0;
     }
     run = job_run;
   }
-  firing = firings[device]++;
-  return firing % static_cast<std::uint64_t>(options.every) == 0;
+  auto found = firings.find(info.run);
+  if (found == firings.end()) {
+    // Should one of these go on, all its devices begin at the same number again.
+    std::erase_if(firings, [&](const auto& each) { return each.second.is_even(givers); });
+    if (firings.size() >= most_uneven) firings.erase(firings.begin());  // it has failed
+    found = firings.emplace(info.run, Firings{seen}).first;
+  }
+  Firings& here = found->second;
+  const std::uint64_t count = here.of[info.device]++;
+  if (count == here.most) {
+    ++here.most;
+    ++seen;
+  }
+  const std::uint64_t firing = here.before + count;
+  if (firing % static_cast<std::uint64_t>(options.every) != 0) return {};
+  return firing;
 }
 
 CheckpointPart CheckpointState::copy(std::span<const AnyView> leaves, const Spread& spread) const {
@@ -186,18 +216,19 @@ void CheckpointState::see(const TapInfo& info, std::span<const AnyView> leaves) 
   const host::Nesting* const here = host::nesting();
   const SiteSpec* const site = here && here->site ? here->site->spec.get() : nullptr;
   const Spread spread = spread_of(site, info.device, std::move(types));
-  std::uint64_t firing = 0;
   const bool over = site && site->over && clusters::size_now() > 1;
   const std::uint64_t job_run = over && here->run ? here->run->job_run() : 0;
   if (over && job_run == 0)
     throw Error(ErrorCode::failed_precondition,
                 "checkpoint: the tap lies over processes, and its run is not one of all of them");
-  if (!spread.gives || !is_wanted(info.device, firing, job_run)) return;
-  auto snapshot = gather(info, firing, copy(leaves, spread), spread);
+  if (!spread.gives) return;
+  const auto firing = wanted(info, spread.givers, job_run);
+  if (!firing) return;
+  auto snapshot = gather(info, *firing, copy(leaves, spread), spread);
   if (!snapshot) return;
   if (over)
     snapshot->together = {clusters::rank_now(), clusters::size_now(), job_run,
-                          fmt::format("run {}, firing {} of tap '{}' at line {}", job_run, firing,
+                          fmt::format("run {}, firing {} of tap '{}' at line {}", job_run, *firing,
                                       info.name, info.place.line),
                           options.patience};
   snapshot->states = host::save_states();

@@ -11,6 +11,7 @@
 #include <charconv>
 #include <cstring>
 #include <new>
+#include <ranges>
 #include <system_error>
 #include <thread>
 
@@ -188,9 +189,15 @@ bool counts(const fs::path& checkpoint) {
 }  // namespace
 
 std::vector<std::uint64_t> checkpoint_numbers(const fs::path& folder) {
-  std::vector<std::uint64_t> out = all_numbers(folder);
-  std::erase_if(out, [&](std::uint64_t n) { return !counts(checkpoint_path(folder, n)); });
-  return out;
+  for (std::vector<std::uint64_t> all = all_numbers(folder);;) {
+    std::vector<std::uint64_t> out;
+    // The oldest first: one that is gone by then has made room for a newer one, which is whole.
+    for (const std::uint64_t n : std::views::reverse(all))
+      if (counts(checkpoint_path(folder, n))) out.insert(out.begin(), n);
+    std::vector<std::uint64_t> now = all_numbers(folder);
+    if (!out.empty() || now == all) return out;
+    all = std::move(now);
+  }
 }
 
 Blocks blocks_of(std::size_t size) {

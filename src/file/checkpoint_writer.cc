@@ -15,6 +15,7 @@
 #include "file/checkpoint_together.h"
 #include "host/executor.h"
 #include "host/run_state.h"
+#include "host/text_file.h"
 #include "host/unseen.h"
 
 namespace postern::file {
@@ -24,12 +25,16 @@ using namespace std::chrono_literals;
 
 std::shared_ptr<CheckpointWriter> CheckpointWriter::of(const fs::path& folder) {
   static auto* const writers = new OneLiving<fs::path, CheckpointWriter>;
-  const fs::path key = fs::weakly_canonical(folder);
+  const fs::path key = host::settled(folder);
   return writers->of(key, [&] {
     auto made = std::make_shared<CheckpointWriter>(key);
     host::wait_also_for(made);
     return made;
   });
+}
+
+CheckpointWriter::~CheckpointWriter() {
+  if (failure_) host::keep_unseen(failure_);
 }
 
 void CheckpointWriter::open() {

@@ -26,6 +26,7 @@ class CheckpointWriter : public host::Background,
 
   static std::shared_ptr<CheckpointWriter> of(const std::filesystem::path& folder);
   explicit CheckpointWriter(std::filesystem::path folder) : folder_(std::move(folder)) {}
+  ~CheckpointWriter() override;  // a failure that nobody has seen is barrier()'s
 
   /// Makes sure that the folder is ours. Throws Error.
   void open();

@@ -1,7 +1,9 @@
 // Journals on disk: calls are added by one write each, so that a kill cuts the last one at most.
 #include <zlib.h>
 
+#include <optional>
 #include <random>
+#include <utility>
 
 #include "core/check.h"
 #include "core/text.h"
@@ -15,9 +17,9 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::string_view journal_line = "postern recording 2\n";
+constexpr std::string_view journal_line = "postern recording 3\n";
 constexpr std::size_t name_size = 32, head_size = journal_line.size() + name_size + 1;
-constexpr std::size_t piece_head = 8;
+constexpr std::size_t piece_head = 12;
 
 [[noreturn]] void refuse(ErrorCode code, const char* why) { throw Error(code, why); }
 
@@ -44,6 +46,7 @@ std::string piece_of(const CborJson& json) {
         body.size());
   put(out, static_cast<std::uint32_t>(body.size()));
   put(out, sum_of(body));
+  put(out, sum_of(out));
   return out + body;
 }
 
@@ -75,10 +78,11 @@ class File final : public host::JournalFile {
     const std::string text = host::read_file("resume", path_.string());
     try {
       if (!is_journal(text))
-        refuse(ErrorCode::invalid_argument, "it is no recording that was made for resume");
+        refuse(ErrorCode::invalid_argument,
+               "it is no recording that was made for resume, by this version");
       ReadJournal read = read_journal(text);
       name_ = std::move(read.name);
-      out_.cut_to(read.whole);
+      cut_to_ = read.whole;
       return std::move(read.past);
     } catch (const Error& e) {
       throw Error(e.code(), fmt::format("resume: {}: {}", one_line(path_.string()), e.what()));
@@ -88,15 +92,23 @@ class File final : public host::JournalFile {
     std::random_device random;
     name_.clear();
     for (std::size_t i = 0; i < name_size / 8; ++i) name_ += fmt::format("{:08x}", random());
+    cut_to_.reset();
     out_.cut_to(0);
     out_.append(fmt::format("{}{}\n", journal_line, name_));
   }
-  void begin_run(const std::string& program) override { out_.append(piece_of(program)); }
-  void add(const host::JournalCall& call) override { out_.append(piece_of(json_of_call(call))); }
+  void begin_run(const std::string& program) override { append(program); }
+  void add(const host::JournalCall& call) override { append(json_of_call(call)); }
 
  private:
+  void append(const CborJson& json) {
+    const std::string piece = piece_of(json);
+    if (cut_to_) out_.cut_to(*std::exchange(cut_to_, std::nullopt));
+    out_.append(piece);
+  }
+
   const fs::path path_;
   host::AppendFile out_;
+  std::optional<std::size_t> cut_to_;  // before more is written
   std::string name_;
 };
 
@@ -108,12 +120,15 @@ ReadJournal read_journal(std::string_view text) try {
   ReadJournal out;
   if (text.size() < head_size) return out;  // cut in its first lines
   out.name = text.substr(journal_line.size(), name_size);
+  if (text[head_size - 1] != '\n') refuse(ErrorCode::data_loss, "its name was changed");
   out.whole = head_size;
   while (text.size() - out.whole >= piece_head) {
-    const std::size_t begin = out.whole + piece_head, size = number_at(text, out.whole);
-    if (size > text.size() - begin) break;
+    const auto head = text.substr(out.whole, piece_head);
+    const std::size_t begin = out.whole + piece_head, size = number_at(head, 0);
+    const bool knows_size = sum_of(head.substr(0, 8)) == number_at(head, 8);
+    if (knows_size && size > text.size() - begin) break;
     const std::string_view body = text.substr(begin, size);
-    if (size == 0 || sum_of(body) != number_at(text, out.whole + 4)) {
+    if (!knows_size || sum_of(body) != number_at(head, 4)) {
       // The machine's end, not the process's, may leave zeros.
       if (text.find_first_not_of('\0', out.whole) == std::string_view::npos) break;
       refuse(ErrorCode::data_loss, "a checksum does not fit: it was changed");

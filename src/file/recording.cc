@@ -33,7 +33,8 @@ RecordedFiring firing_from(const CborJson& j) {
     f.values.emplace_back(v.get_binary().begin(), v.get_binary().end());
   f.failure = j.at(9);
   f.ended = j.at(10);
-  bool fits = !f.failure.empty() || f.ended || f.values.size() == f.types.size();
+  const bool gave_nothing = f.values.empty() && (!f.failure.empty() || f.ended);
+  bool fits = gave_nothing || f.values.size() == f.types.size();
   for (std::size_t i = 0; i < f.values.size() && fits; ++i)
     fits = f.values[i].size() == f.types[i].byte_size();
   if (!fits)

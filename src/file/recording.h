@@ -16,8 +16,8 @@ RecordedFiring firing_from(const CborJson& json);
 /// nested deeper than recordings are. What reads it calls itself for each level.
 bool is_plain_cbor(std::string_view body);
 
-/// A journal's text: a line that says what it is, its name, and pieces, each a length, a checksum
-/// and CBOR. The last one may be cut, when its process was killed.
+/// A journal's text: a line that says what it is, its name, and pieces: a length, a checksum of the
+/// CBOR that follows, and one of both. The last piece may be cut, when its process was killed.
 bool is_journal(std::string_view text);
 struct ReadJournal {
   std::string name;

@@ -39,9 +39,18 @@ using Part = detail::FoundCheckpoint::Part;
               fmt::format("the parts of {} do not make it up", postern::quoted(name)));
 }
 
-/// Whether the parts lie in the whole and have as many elements together.
+/// Whether they have an element in common.
+bool overlap(const Part& a, const Part& b) {
+  for (std::size_t i = 0; i < a.begin.size(); ++i)
+    if (a.begin[i] + a.type.dims[i] <= b.begin[i] || b.begin[i] + b.type.dims[i] <= a.begin[i])
+      return false;
+  return true;
+}
+
+/// Whether the parts lie in the whole and have each of its elements once.
 bool make_up(const std::vector<Part>& parts, const Type& whole) {
   std::int64_t elements = 0;
+  std::vector<const Part*> filled;
   for (const Part& part : parts) {
     const std::size_t rank = whole.dims.size();
     if (part.type.dtype != whole.dtype || part.begin.size() != rank ||
@@ -51,7 +60,12 @@ bool make_up(const std::vector<Part>& parts, const Type& whole) {
       if (part.begin[i] < 0 || part.begin[i] > whole.dims[i] ||
           part.type.dims[i] > whole.dims[i] - part.begin[i])
         return false;
+    if (part.type.size() == 0) continue;
     elements += part.type.size();
+    if (elements > whole.size()) return false;
+    for (const Part* other : filled)
+      if (overlap(part, *other)) return false;
+    filled.push_back(&part);
   }
   return !parts.empty() && elements == whole.size();
 }
@@ -100,10 +114,10 @@ void place(const Part& part, const Type& whole, std::byte* to) {
 }
 
 Tensor assemble(const std::vector<Part>& parts, const Type& whole) {
-  if (parts.size() == 1) return Tensor(whole, parts[0].bytes);
+  if (parts.size() == 1) return file::tensor_of(whole, parts[0].bytes);
   std::vector<std::byte> bytes(std::max<std::size_t>(whole.byte_size(), 1));
   for (const Part& part : parts) place(part, whole, bytes.data());
-  return Tensor(whole, bytes.data());
+  return file::tensor_of(whole, reinterpret_cast<const char*>(bytes.data()));
 }
 
 /// What the checkpoint has for this process: its own, where as many take it up as kept it, else
@@ -151,16 +165,28 @@ std::string differences(const StoredCheckpoint& stored, const std::vector<std::s
 namespace detail {
 
 std::shared_ptr<const FoundCheckpoint> newest_checkpoint(const fs::path& folder) {
+  std::vector<std::uint64_t> numbers = file::checkpoint_numbers(folder);
   std::string damaged;
-  for (const std::uint64_t number : file::checkpoint_numbers(folder)) {
+  for (std::size_t i = 0; i < numbers.size();) {
     try {
-      auto found = found_in(file::read_checkpoint(file::checkpoint_path(folder, number)));
+      auto found = found_in(file::read_checkpoint(file::checkpoint_path(folder, numbers[i])));
       if (!damaged.empty())
         log(LogLevel::warning, "resume: an older checkpoint is taken, {}, because of{}",
             one_line(found->stored.folder.string()), damaged);
       return found;
     } catch (const Error& e) {
+      // Whoever writes there may have taken it away meanwhile, after a newer one.
+      const std::vector<std::uint64_t> now = file::checkpoint_numbers(folder);
+      const bool is_gone = std::ranges::find(now, numbers[i]) == now.end();
+      if (is_gone && !now.empty() && now.front() > numbers.front()) {
+        numbers = now;
+        damaged.clear();
+        i = 0;
+        continue;
+      }
+      if (e.code() == ErrorCode::unavailable) throw;  // it may be whole
       damaged += fmt::format("\n  {}", e.what());
+      ++i;
     }
   }
   if (damaged.empty()) return nullptr;
@@ -208,13 +234,15 @@ bool ShapedByNames::has(const std::string& path) const {
   });
 }
 
-std::vector<std::string> ShapedByNames::keys(const std::string& path) const {
+std::vector<std::string> ShapedByNames::keys(const std::string& path, bool of_leaves) const {
   const std::string before = tensor_name(path + ".");
   std::set<std::string> found;
-  for (const std::string& name : names_)
-    if (name.starts_with(before))
-      found.insert(
-          name.substr(before.size(), name.find_first_of(".[", before.size()) - before.size()));
+  for (const std::string& name : names_) {
+    if (!name.starts_with(before)) continue;
+    std::size_t end = name.size();
+    if (!of_leaves) end = std::min(end, name.find_first_of(".[", before.size()));
+    found.insert(name.substr(before.size(), end - before.size()));
+  }
   return {found.begin(), found.end()};
 }
 

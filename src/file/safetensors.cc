@@ -170,6 +170,13 @@ std::vector<StoredTensor> read_safetensors_head(std::string_view file) {
   return tensors;
 }
 
+Tensor tensor_of(const Type& type, const char* bytes) {
+  if (type.dtype != DType::pred) return Tensor(type, bytes);
+  std::string booleans(bytes, type.byte_size());
+  for (char& b : booleans) b = b != 0;
+  return Tensor(type, booleans.data());
+}
+
 }  // namespace postern::file
 
 namespace postern {
@@ -199,7 +206,7 @@ NamedTensors load_tensors(const std::filesystem::path& file) {
   try {
     NamedTensors out;
     for (const file::StoredTensor& t : file::read_safetensors_head(bytes))
-      out.emplace_back(t.name, Tensor(t.type, bytes.data() + t.offset));
+      out.emplace_back(t.name, file::tensor_of(t.type, bytes.data() + t.offset));
     return out;
   } catch (const Error& e) {
     throw Error(e.code(), fmt::format("load_tensors: {}: {}", one_line(file.string()), e.what()));

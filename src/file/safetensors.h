@@ -1,5 +1,6 @@
 // The format of safetensors files: how long the head is, a head of JSON, and the tensors' bytes.
 #pragma once
+#include <postern/tensor.h>
 #include <postern/type.h>
 
 #include <string>
@@ -26,5 +27,8 @@ std::string safetensors_head(std::vector<StoredTensor>& tensors, std::size_t mul
 /// invalid_argument for what is no such file, data_loss for one that is cut short, unimplemented
 /// for a dtype that Postern lacks.
 std::vector<StoredTensor> read_safetensors_head(std::string_view file);
+
+/// A tensor of a file's bytes, where any boolean but 0 is true.
+Tensor tensor_of(const Type& type, const char* bytes);
 
 }  // namespace postern::file

@@ -326,8 +326,15 @@ const std::shared_ptr<const run::CompiledProgram>& ready(const detail::LoadedPro
     auto compiled =
         std::make_shared<const run::CompiledProgram>(std::move(module), wanted.size(), Tensors());
     std::vector<Dims> dims;
-    for (const Type& t : results) dims.push_back(t.dims);
-    check(program.module->partitioned() || compiled->executable().output_dims() == dims,
+    std::vector<DType> dtypes;
+    for (const Type& t : results) {
+      dims.push_back(t.dims);
+      dtypes.push_back(t.dtype);
+    }
+    // Of several devices the parts' dims have been checked.
+    const pjrt::Executable& made = compiled->executable();
+    check(made.output_dtypes() == dtypes &&
+              (program.module->partitioned() || made.output_dims() == dims),
           "the saved program says that its results are {}, its text makes others",
           to_string(results));
     program.compiled = std::move(compiled);

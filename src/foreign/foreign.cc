@@ -14,6 +14,7 @@
 #include "block/target.h"
 #include "core/check.h"
 #include "core/text.h"
+#include "foreign/attribute_numbers.h"
 #include "foreign/bytecode.h"
 #include "foreign/folding.h"
 #include "foreign/jax_export.h"
@@ -104,8 +105,12 @@ class Reader : MlirText {
           if (text_.substr(i).starts_with("\"vhlo."))
             refuse(i, "operations of VHLO are read from portable artifacts, not from text",
                    ErrorCode::unimplemented);
+          one_device(i + 1);
           i = string_end(i) - 1;
           break;
+        case 'm':
+        case 'r':
+        case 's': one_device(i); break;
         case '/':
           if (at(i + 1) == '/') i = std::min(text_.find('\n', i), text_.size()) - 1;
           break;
@@ -142,6 +147,23 @@ class Reader : MlirText {
       refuse_recursion(calls);
     } catch (const Error& e) {
       refuse(0, e.what(), e.code());
+    }
+  }
+  /// Refuses what begins at i where it says that there are several devices.
+  void one_device(std::size_t i) const {
+    if (i > 0 && (std::isalnum(static_cast<unsigned char>(at(i - 1))) || at(i - 1) == '_')) return;
+    for (const std::string_view name : says_devices) {
+      if (!text_.substr(i).starts_with(name)) continue;
+      std::size_t equal = i + name.size();
+      if (at(equal) == '"') ++equal;
+      equal = skip_space(equal);
+      if (at(equal) != '=') return;
+      const std::size_t value = skip_space(equal + 1), end = find_outside(value, ",", text_.size());
+      try {
+        require_one_device(name, numbers_of_text(trimmed(value, end)));
+      } catch (const Error& e) {
+        refuse(i, e.what(), e.code());
+      }
     }
   }
   std::size_t word_end(std::size_t i) const {
@@ -306,41 +328,8 @@ class Reader : MlirText {
     if (key.starts_with("\"")) name = unescaped(key);
     if (value == "true" || value == "false") return call.attributes.set(name, value == "true");
     if (value.starts_with("\"")) return call.attributes.set(name, unescaped(value));
-    if (value.starts_with("array<") && value.find(':') != npos) {
-      const auto colon = value.find(':');
-      if (const auto list = numbers(value.substr(colon + 1, value.size() - colon - 2)))
-        return call.attributes.set(name, *list);
-    } else if (value.starts_with("dense<")) {
-      std::string_view list = value.substr(6, value.find('>') - 6);
-      if (list.starts_with("[")) list = list.substr(1, list.size() - 2);
-      if (const auto found = numbers(list)) return call.attributes.set(name, *found);
-    } else if (const auto number = numbers(value.substr(0, value.find(':')))) {
-      if (const auto* integers = std::get_if<std::vector<std::int64_t>>(&*number))
-        return call.attributes.set(name, integers->front());
-      return call.attributes.set(name, std::get<std::vector<double>>(*number).front());
-    }
+    if (auto number = numbers_of_text(value)) return call.attributes.set(name, *number);
     call.attributes.set(name, std::string(value));
-  }
-  /// "1, 2" as integers, or "1.5, 2.0" as reals.
-  static std::optional<Attribute> numbers(std::string_view list) {
-    std::vector<std::int64_t> integers;
-    std::vector<double> reals;
-    for (std::size_t from = 0, to = 0; from <= list.size(); from = to + 1) {
-      to = std::min(list.find(',', from), list.size());
-      const std::string_view part = trimmed(list.substr(from, to - from));
-      const char *const begin = part.data(), *const end = begin + part.size();
-      std::int64_t n = 0;
-      double d = 0;
-      if (const auto [at, error] = std::from_chars(begin, end, n);
-          !part.empty() && error == std::errc() && at == end)
-        integers.push_back(n);
-      if (const auto [at, error] = std::from_chars(begin, end, d);
-          part.empty() || error != std::errc() || at != end)
-        return {};
-      reals.push_back(d);
-    }
-    if (integers.size() == reals.size()) return integers;
-    return reals;
   }
   /// Of a string in quotes: \n, \t, \", \\ and two hexadecimal digits.
   static std::string unescaped(std::string_view quoted) {

@@ -7,6 +7,7 @@
 
 #include "core/check.h"
 #include "core/text.h"
+#include "foreign/attribute_numbers.h"
 #include "foreign/folding.h"
 #include "foreign/vhlo.h"
 #include "host/handler.h"
@@ -79,10 +80,7 @@ class Writer {
     if (!module.attributes) return;
     for (const auto& [key, value] : vhlo_.dictionary(*module.attributes))
       if (key == "mhlo.num_partitions" || key == "mhlo.num_replicas")
-        if (const VhloAttribute& n = vhlo_.attribute(value);
-            n.kind != Kind::integer || n.integer != 1)
-          throw Error(ErrorCode::unimplemented,
-                      "it is for several devices; one is what can be loaded");
+        require_one_device(key, vhlo_.host_attribute(value));
   }
 
   Named properties(const Operation& op) {
@@ -94,6 +92,8 @@ class Writer {
     for (const std::string_view name : names) {
       out.emplace_back(name, in.index(code_.attributes.size(), "attribute"));
       vhlo_.expect(out.back().second, name);
+      if (std::ranges::find(says_devices, name) != std::end(says_devices))
+        require_one_device(name, vhlo_.host_attribute(out.back().second));
     }
     if (in.left()) refuse_newer(fmt::format("{} with more attributes", name_of(op)));
     return out;

@@ -10,11 +10,10 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstring>
-#include <limits>
 
 #include "core/check.h"
 #include "core/text.h"
+#include "foreign/attribute_numbers.h"
 #include "lower/lowering.h"
 
 namespace postern::file {
@@ -57,46 +56,6 @@ std::int64_t next_bits(ByteReader& in, std::size_t size) {
 std::string real_text(double value) {
   if (std::isfinite(value)) return fmt::format("{:.17e}", value);
   return fmt::format("0x{:016X}", std::bit_cast<std::uint64_t>(value));
-}
-
-template <class T>
-T from_bytes(const char* at) {
-  T out;
-  std::memcpy(&out, at, sizeof(T));
-  return out;
-}
-template <class Signed>
-std::int64_t whole_from(bool is_signed, const char* at) {
-  if (is_signed) return from_bytes<Signed>(at);
-  return from_bytes<std::make_unsigned_t<Signed>>(at);
-}
-
-/// Integers and reals as `builtin` says, if it is one that host functions can be given.
-std::optional<Attribute> numbers(std::string_view builtin, std::string_view bytes, std::size_t size,
-                                 std::size_t count) {
-  std::vector<std::int64_t> integers;
-  std::vector<double> reals;
-  for (std::size_t i = 0; i < count; ++i) {
-    const char* at = bytes.data();
-    if (bytes.size() != size) at += i * size;  // else one value is for all
-    if (builtin == "f32") {
-      reals.push_back(from_bytes<float>(at));
-    } else if (builtin == "f64") {
-      reals.push_back(from_bytes<double>(at));
-    } else if (builtin.starts_with("i") || builtin.starts_with("ui")) {
-      const bool is_signed = builtin.front() == 'i';
-      switch (size) {
-        case 1: integers.push_back(whole_from<std::int8_t>(is_signed, at)); break;
-        case 2: integers.push_back(whole_from<std::int16_t>(is_signed, at)); break;
-        case 4: integers.push_back(whole_from<std::int32_t>(is_signed, at)); break;
-        default: integers.push_back(from_bytes<std::int64_t>(at));
-      }
-    } else {
-      return {};
-    }
-  }
-  if (builtin.starts_with("f")) return reals;
-  return integers;
 }
 
 }  // namespace
@@ -442,8 +401,8 @@ Attribute Vhlo::host_attribute(std::size_t index) {
       for (const std::int64_t extent : t.dims) count *= static_cast<std::size_t>(extent);
       const std::string_view element =
           std::string_view(t.builtin).substr(t.builtin.find_last_of("<x") + 1);
-      if (element == "i1>" || count > std::max<std::size_t>(a.bytes.size(), 1 << 16)) return a.text;
-      return numbers(element.substr(0, element.size() - 1), a.bytes, t.element_size, count)
+      if (element == "i1>" || !is_listed(count, a.bytes.size())) return a.text;
+      return numbers_of_bytes(element.substr(0, element.size() - 1), a.bytes, t.element_size, count)
           .value_or(a.text);
     }
     default: return a.text;

@@ -36,6 +36,12 @@ std::string read_file(const char* who, const std::string& file) {
   return text;
 }
 
+std::filesystem::path settled(const std::filesystem::path& folder) {
+  auto out = std::filesystem::weakly_canonical(std::filesystem::absolute(folder));
+  if (!out.has_filename()) return out.parent_path();  // a slash at the end
+  return out;
+}
+
 NewFile::NewFile(const char* who, std::string file)
     : who_(who), asked_(std::move(file)), file_(asked_) {
   struct stat about {};

@@ -1,5 +1,6 @@
 // Files as a whole.
 #pragma once
+#include <filesystem>
 #include <string>
 #include <string_view>
 
@@ -8,6 +9,9 @@ namespace postern::host {
 /// What `file` holds. Throws Error(not_found) or Error(unavailable) in the name of `who`, with the
 /// system's reason.
 std::string read_file(const char* who, const std::string& file);
+
+/// One name for a folder, whether it is there yet or not, and wherever the process goes.
+std::filesystem::path settled(const std::filesystem::path& folder);
 
 /// A file that is written beside and takes its place in finish(), when all of it is on disk. Until
 /// then, and if anything fails, what was there before is untouched. What is no regular file (a

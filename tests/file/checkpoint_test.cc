@@ -1,8 +1,11 @@
 // Checkpoints: what is kept, what is found again, and what damage does.
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <csignal>
 #include <random>
+#include <thread>
 
 #include "core/digest.h"
 #include "file/file_test.h"
@@ -46,6 +49,7 @@ TEST(Checkpoint, TheNewestAreKeptAndGoOnToTheBit) {
   EXPECT_EQ(kept->step.item<std::int32_t>(), 10);
   const TrainingState again = train(*kept, 2, listen::checkpoint(folder.path()));
   EXPECT_EQ(again.weights.to_vector<float>(), end.weights.to_vector<float>());
+  barrier();  // before the folder goes
 }
 
 TEST(Checkpoint, SynchronousOnesAreThereWhenTheTapReturns) {
@@ -275,6 +279,86 @@ TEST(Checkpoint, AFolderThatIsTakenAwayComesBack) {
   fs::remove_all(inner);
   tap(TrainingState{start.weights, Tensor(5)}, keep);
   EXPECT_EQ(step_in(inner), 5);
+}
+
+TEST(Checkpoint, AFolderHasOneWriterHoweverItIsNamed) {
+  const TemporaryFolder folder;
+  const fs::path before = fs::current_path();
+  const listen::CheckpointOptions all{.keep = 0, .async = false};
+  fs::current_path(folder.path());
+  const auto first = listen::checkpoint("run/", all);  // which is not there yet
+  tap(TrainingState{start.weights, Tensor(1)}, first);
+  const auto second = listen::checkpoint("run", all);
+  tap(TrainingState{start.weights, Tensor(2)}, first);
+  tap(TrainingState{start.weights, Tensor(3)}, second);
+  fs::current_path(before);
+  tap(TrainingState{start.weights, Tensor(4)}, first);
+  EXPECT_EQ(checkpoints_in(folder.path() + "/run").size(), 4u);
+  EXPECT_EQ(step_in(folder.path() + "/run"), 4);
+}
+
+TEST(Checkpoint, AFailureOutlivesItsListener) {
+  const TemporaryFolder folder;
+  const std::string lost = folder.path() + "/lost";
+  {
+    const auto keep = listen::checkpoint(lost);
+    fs::remove_all(lost);
+    put(lost, "a file in its place");
+    tap(start, keep);
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  expect_error<Error>([] { barrier(); }, {"checkpoint", "lost"}, ErrorCode::unavailable);
+  barrier();
+}
+
+TEST(Checkpoint, OthersMayResumeWhileItIsWritten) {
+  const TemporaryFolder folder;
+  const auto keep = listen::checkpoint(folder.path(), {.keep = 1, .async = false});
+  tap(start, keep);
+  std::atomic<bool> over{false};
+  std::thread writer([&] {
+    while (!over) tap(start, keep);
+  });
+  int failures = 0;
+  std::string why;
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(3);
+  while (std::chrono::steady_clock::now() < until) try {
+      if (!resume<TrainingState>(folder.path())) ++failures;
+    } catch (const Error& e) {
+      ++failures;
+      why = e.what();
+    }
+  over = true;
+  writer.join();
+  EXPECT_EQ(failures, 0) << why;
+}
+
+TEST(Checkpoint, WhatCannotBeReadIsNotPassedOver) {
+  const TemporaryFolder folder;
+  const auto keep = listen::checkpoint(folder.path(), {.keep = 0, .async = false});
+  for (int i = 1; i <= 2; ++i) tap(TrainingState{start.weights, Tensor(i)}, keep);
+  const fs::path part = checkpoints_in(folder.path())[1] / "part-0.safetensors";
+  fs::remove(part);
+  fs::create_symlink(part.filename(), part);  // ELOOP, also for root
+  expect_error<Error>([&] { resume<TrainingState>(folder.path()); }, {"part-0"},
+                      ErrorCode::unavailable);
+  fs::remove(part);
+  EXPECT_EQ(step_in(folder.path()), 1);
+}
+
+TEST(Checkpoint, KeysOfLeavesMayHaveDots) {
+  using Weights = std::map<std::string, Tensor>;
+  const TemporaryFolder folder;
+  const Weights weights{{"layer.0.weight", tensor<float>({1, 2})}, {"b[1]", Tensor(3.0f)}};
+  const std::pair<Weights, std::map<std::string, std::optional<Tensor>>> both{weights,
+                                                                              {{"a.b", Tensor(4)}}};
+  tap(both, listen::checkpoint(folder.path(), {.async = false}));
+  const auto back = resume<std::decay_t<decltype(both)>>(folder.path());
+  ASSERT_TRUE(back);
+  ASSERT_EQ(back->first.size(), 2u);
+  EXPECT_EQ(back->first.at("layer.0.weight").to_vector<float>(), (std::vector<float>{1, 2}));
+  EXPECT_EQ(back->first.at("b[1]").item<float>(), 3.0f);
+  EXPECT_EQ(back->second.at("a.b")->item<std::int32_t>(), 4);
 }
 
 TEST(Checkpoint, OneProcessWritesToAFolder) {

@@ -134,5 +134,15 @@ TEST(Npy, ValuesAreTextAsPrintShowsThem) {
   expect_error<TypeError>([] { to_string(Tensor(1.0f), {.precision = -2}); }, {"precision"});
 }
 
+TEST(Npy, BooleansOfOthersAreTrueOrFalse) {
+  const TemporaryFolder folder;
+  const std::string file = folder.path() + "/x.npy";
+  const bool two[] = {true, false};
+  write_npy(file, Tensor(make_type(DType::pred, {2}), two));
+  const std::string text = contents(file);
+  put(file, text.substr(0, text.size() - 2) + "\x02\x01");
+  EXPECT_EQ(sum(convert(read_npy(file), DType::s32)).item<std::int32_t>(), 2);
+}
+
 }  // namespace
 }  // namespace postern::test

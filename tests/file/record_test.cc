@@ -246,6 +246,21 @@ TEST_F(Record, NestedContentsAreRefused) {
   refused("\x80\x80");  // more than one
 }
 
+TEST_F(Record, ValuesWithoutTypesAreRefused) {
+  // [[0, 0, "call", "c", 0, -1, "d", [], [4 bytes], "it failed", false]]
+  const std::string body(
+      "\xa2\x68programs\x81\x61x\x67"
+      "firings\x81\x8b\x00\x00\x64"
+      "call\x61"
+      "c\x00\x20\x61"
+      "d\x80\x81\x44"
+      "abcd\x69it failed\xf4",
+      54);
+  put(file, "postern recording 1\n" + digest(body) + "\n" + body);
+  expect_error<Error>([&] { read_recording(file); }, {"'c'", "not of their types"},
+                      ErrorCode::invalid_argument);
+}
+
 TEST_F(Record, WhatIsWrongIsSaid) {
   auto code_of = [&](const std::filesystem::path& path) {
     try {

@@ -126,5 +126,14 @@ TEST(Safetensors, ADamagedFileIsAnErrorOrWhatItSays) {
   }
 }
 
+TEST(Safetensors, BooleansOfOthersAreTrueOrFalse) {
+  const TemporaryFolder folder;
+  const std::string file = folder.path() + "/x.safetensors";
+  put(file, with_head(R"({"x":{"dtype":"BOOL","shape":[3],"data_offsets":[0,3]}})",
+                      std::string("\x02\x00\xff", 3)));
+  const Tensor x = load_tensors(file)[0].second;
+  EXPECT_EQ(sum(convert(x, DType::s32)).item<std::int32_t>(), 2);
+}
+
 }  // namespace
 }  // namespace postern::test

@@ -239,6 +239,8 @@ TEST_F(Saved, ForgedFilesDoNoHarm) {
       forged(R"("operands":["f32[3]"])", R"("operands":["f32[3000000]"])")(x).at(0).item<float>(),
       Error);
   EXPECT_TRUE(log.empty());
+  expect_error<TypeError>([&] { forged(R"("outputs":["f32[]"])", R"("outputs":["f64[]"])")(x); },
+                          {"its results are (f64[])", "makes others"});
   for (const auto& [part, other] : std::vector<std::pair<std::string, std::string>>{
            {R"("f32[3]")", R"("f32[-3]")"},
            {R"("f32[3]")", R"("f32[99999999999999999999]")"},

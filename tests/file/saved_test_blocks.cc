@@ -31,6 +31,12 @@ const Affine full{2.5,           -3,
                   {1e-300, 0.1}, {7, -9007199254740993},
                   {true, false}};
 
+/// Of the name of one of the library, and of other types.
+struct Forged {
+  static constexpr std::string_view name = linalg::Cholesky::name;
+  linalg::Failure failure = linalg::Failure::nan;
+};
+
 struct Outer {
   static constexpr std::string_view name = "saved_outer";
 };
@@ -213,6 +219,69 @@ TEST_F(SavedBlocks, ThatAreForgedAreRefused) {
   EXPECT_EQ(forged(R"("factor":{)", R"("fact":{)")(rows).at(0).to_vector<float>()[0], -3)
       << "no config of that block";
   handle.remove();
+}
+
+TEST_F(SavedBlocks, OfTheLibraryAreOfTheirOwnTypesWhateverTheFileSays) {
+  const Tensor a = matmul(reshape(iota<float>(9), {3, 3}), eye<float>(3)) + 9.0f * eye<float>(3);
+  const std::string text = saved_text(jit([](Tensor m) { return linalg::cholesky(m); }).lower(a));
+  const auto head = text.find("// block ");
+  const std::string in = R"("operands":["f32[3,3]"])", out = R"("results":["f32[3,3]"])";
+  for (const auto& [part, other] :
+       std::vector<std::pair<std::string, std::string>>{{in, R"("operands":[])"},
+                                                        {in, R"("operands":["f32[]"])"},
+                                                        {in, R"("operands":["f32[3,4]"])"},
+                                                        {out, R"("results":["f32[1,1]"])"},
+                                                        {out, R"("results":[])"}})
+    EXPECT_THROW(
+        load_text(summed(text.substr(0, head) + replaced(text.substr(head), part, other)))(a)
+            .at(0)
+            .block_until_ready(),
+        Error)
+        << other;
+  // The function says so too.
+  const Loaded small = kept(
+      [](Tensor m) {
+        return block(
+            Forged{},
+            [](const Forged&, Tensor v) {
+              return slice(v, {0, 0}, {1, 1});
+            },
+            m);
+      },
+      a);
+  expect_error<TypeError>([&] { small(a); },
+                          {"linalg.cholesky gives (f32[3,3]) for (f32[3,3])", "says (f32[1,1])"});
+  const Loaded none =
+      kept([](Tensor m) { return block(Forged{}, [m](const Forged&) { return m; }); }, a);
+  EXPECT_THROW(none(a), TypeError);
+}
+
+TEST_F(SavedBlocks, OfTheLibraryAreAcceptedInAllTheirForms) {
+  const Tensor a = reshape(iota<float>(24), {2, 3, 4}) + eye(DType::f32, 3, 4) * 30.0f;
+  const Tensor square = matmul(a, transpose(a, {0, 2, 1}));
+  const auto all = [](std::pair<Tensor, Tensor> v) {
+    const auto& [m, s] = v;
+    return std::tuple{linalg::lu(m).lu,
+                      linalg::qr(m),
+                      linalg::qr(m, true).first,
+                      linalg::eigh(s).first,
+                      linalg::eigvalsh(s),
+                      std::get<1>(linalg::svd(m)),
+                      std::get<0>(linalg::svd(m, true)),
+                      linalg::svdvals(m),
+                      linalg::cholesky(s),
+                      linalg::triangular_solve(s, m),
+                      linalg::triangular_solve(s, s, {.left = false}),
+                      cumsum(m, 0),
+                      cummax(m, 1, true),
+                      vmap([](Tensor row) { return cumprod(row, 0); })(m)};
+  };
+  const std::pair v{a, square};
+  const std::vector<Tensor> want = leaves(jit(all)(v));
+  const std::vector<Tensor> gives = kept(all, v)(a, square);
+  ASSERT_EQ(gives.size(), want.size());
+  for (std::size_t i = 0; i < gives.size(); ++i)
+    EXPECT_EQ(gives[i].to_vector<float>(), want[i].to_vector<float>()) << i;
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <random>
 #include <sstream>
 
+#include "foreign/attribute_numbers.h"
 #include "support.h"
 
 namespace postern::test {
@@ -142,6 +143,63 @@ TEST_F(Foreign, CustomCallsAreListedAndServedByName) {
     }
     TearDown();
   }
+}
+
+TEST_F(Foreign, CollectivesOfOneDeviceAreRead) {
+  const Loaded program = load_text(
+      "module @f attributes {mhlo.num_partitions = 1 : i32} {\n"
+      "func.func @main(%a: tensor<2xf32>) -> tensor<2xf32> {\n"
+      "%0 = \"stablehlo.all_reduce\"(%a) <{replica_groups = dense<0> : tensor<1x1xi64>}> ({\n"
+      "^bb0(%x: tensor<f32>, %y: tensor<f32>):\n"
+      "%1 = stablehlo.add %x, %y : tensor<f32>\n"
+      "stablehlo.return %1 : tensor<f32>\n"
+      "}) : (tensor<2xf32>) -> tensor<2xf32>\n"
+      "return %0 : tensor<2xf32> }}");
+  EXPECT_EQ(program.run({tensor<float>({1, 2})}).at(0).to_vector<float>(),
+            (std::vector<float>{1, 2}));
+}
+
+TEST_F(Foreign, AttributesAreTheSameOfTextAndOfBytes) {
+  using Whole = std::vector<std::int64_t>;
+  using Real = std::vector<double>;
+  const Loaded program = load_text(
+      "func.func @main(%a: tensor<2xf32>) -> tensor<2xf32> {\n"
+      "%0 = stablehlo.custom_call @demo.scale(%a) {mhlo.backend_config = {"
+      "splat = dense<2> : tensor<4xi64>, reals = dense<1.500000e+00> : tensor<3xf64>, "
+      "matrix = dense<[[1, 2], [3, -4]]> : tensor<2x2xi32>, none = array<i64>, "
+      "hidden = dense<\"0x0100000002000000\"> : tensor<2xi32>, inf = 0x7F800000 : f32, "
+      "infs = dense<[0xFF800000, 1.000000e-01]> : tensor<2xf32>, tenth = 1.000000e-01 : f32, "
+      "narrow = 1.000980e-01 : bf16, big = 18446744073709551615 : ui64, small = -3 : i8, "
+      "byte = array<ui8: 255>, plain = 7, half = 0.5, empty = dense<> : tensor<0xf32>, "
+      "list = [1, 2]}, api_version = 4 : i32} : (tensor<2xf32>) -> tensor<2xf32>\n"
+      "return %0 : tensor<2xf32> }");
+  const Attributes& a = program.sites().at(0).attributes;
+  const auto bytes = [](std::string_view element, const auto&... values) {
+    std::string out;
+    (out.append(reinterpret_cast<const char*>(&values), sizeof values), ...);
+    return [=](std::size_t count) {
+      return file::numbers_of_bytes(element, out, out.size() / sizeof...(values), count).value();
+    };
+  };
+  const auto& items = a.items();
+  EXPECT_EQ(items.at("splat"), bytes("i64", std::int64_t{2})(4));
+  EXPECT_EQ(items.at("splat"), Attribute(Whole{2, 2, 2, 2}));
+  EXPECT_EQ(items.at("reals"), bytes("f64", 1.5)(3));
+  EXPECT_EQ(items.at("reals"), Attribute(Real{1.5, 1.5, 1.5}));
+  EXPECT_EQ(items.at("matrix"), bytes("i32", 1, 2, 3, -4)(4));
+  EXPECT_EQ(items.at("none"), Attribute(Whole{}));
+  EXPECT_EQ(items.at("hidden"), Attribute(Whole{1, 2}));
+  EXPECT_EQ(items.at("infs"), bytes("f32", -INFINITY, 0.1f)(2));
+  EXPECT_EQ(items.at("byte"), bytes("ui8", std::uint8_t{255})(1));
+  EXPECT_EQ(items.at("empty"), Attribute(Real{}));
+  EXPECT_EQ(a.get<double>("inf"), INFINITY);
+  EXPECT_EQ(a.get<double>("tenth"), double{0.1f});
+  EXPECT_EQ(a.get<double>("narrow"), 0.10009765625);
+  EXPECT_EQ(a.get<std::int64_t>("big"), -1);  // its bits
+  EXPECT_EQ(a.get<std::int64_t>("small"), -3);
+  EXPECT_EQ(a.get<std::int64_t>("plain"), 7);
+  EXPECT_EQ(a.get<double>("half"), 0.5);
+  EXPECT_EQ(a.get<std::string>("list"), "[1, 2]");
 }
 
 TEST_F(Foreign, LapackIsGivenNothingThatItDidNotAskFor) {
@@ -414,6 +472,20 @@ TEST_F(Foreign, TextThatCannotBeRunIsRefusedWithItsLine) {
       {"func.func @main() { %0 = stablehlo.custom_call @f(%t) : (tuple<tensor<f32>>) -> "
        "tensor<f32> }",
        "cannot be passed", ErrorCode::unimplemented},
+      {"module @f attributes {mhlo.num_partitions = 4 : i32, mhlo.num_replicas = 1 : i32} {\n"
+       "func.func @main(%a: tensor<3xf32>) -> tensor<3xf32> { return %a : tensor<3xf32> }}",
+       "name:1: it is for several devices", ErrorCode::unimplemented},
+      {"module @f attributes {mhlo.num_replicas = 2 : i32} {\n"
+       "func.func @main(%a: tensor<3xf32>) -> tensor<3xf32> { return %a : tensor<3xf32> }}",
+       "name:1: it is for several devices", ErrorCode::unimplemented},
+      {"func.func @main(%a: tensor<2xf32>) -> tensor<2xf32> {\n"
+       "%0 = \"stablehlo.all_reduce\"(%a) <{replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>}> "
+       "({}) : (tensor<2xf32>) -> tensor<2xf32>\n return %0 : tensor<2xf32> }",
+       "name:2: it is for several devices", ErrorCode::unimplemented},
+      {"func.func @main(%a: tensor<2xf32>) -> tensor<2xf32> {\n"
+       "%0 = \"stablehlo.collective_permute\"(%a) {source_target_pairs = dense<[[0, 1]]> : "
+       "tensor<1x2xi64>} : (tensor<2xf32>) -> tensor<2xf32>\n return %0 : tensor<2xf32> }",
+       "name:2: it is for several devices", ErrorCode::unimplemented},
       {"ML\xefR\x01", "bytecode of version 0", ErrorCode::unimplemented},
   };
   for (const Case& c : cases) {

@@ -1,12 +1,15 @@
 // Checkpoints of programs over several devices.
+#include <atomic>
+#include <chrono>
 #include <filesystem>
+#include <stdexcept>
+#include <thread>
 
-#include "support.h"
+#include "core/digest.h"
+#include "file/file_test.h"
 
 namespace postern::test {
 namespace {
-
-namespace fs = std::filesystem;
 
 Tensor counted() { return reshape(iota<float>(24), {6, 4}); }
 
@@ -65,6 +68,55 @@ TEST(DevicesCheckpoint, WithoutPartsTheWholeIsKeptOnce) {
   barrier();
   EXPECT_EQ(parts_in(folder.path()), 1);
   EXPECT_EQ(resume<Tensor>(folder.path())->to_vector<float>()[7], 8.0f);
+}
+
+TEST(DevicesCheckpoint, ARunThatFailedShiftsNoneOfTheNext) {
+  const Mesh mesh({{"x", 2}});
+  const Sharding rows(mesh, P("x"));
+  const TemporaryFolder folder;
+  const auto keep = listen::checkpoint(folder.path(), {.keep = 0, .async = false});
+  std::atomic<bool> fails{true};
+  std::atomic<int> ahead{0};
+  const auto f = jit([&](Tensor n) {
+    for (int k = 0; k < 4; ++k) {
+      n = n + 1.0f;
+      tap({.partitioned = rows}, n, keep);
+      tap({.partitioned = rows}, n, [&](const TapInfo& info, View<const float>) {
+        if (!fails) return;
+        if (info.device != 0) return static_cast<void>(++ahead);
+        for (int i = 0; i < 500 && ahead < 4; ++i)
+          std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        throw std::runtime_error("device 0 ends at step 1");
+      });
+    }
+    return n;
+  });
+  const auto run = [&] { f(device_put(tensor<float>({0, 0, 0, 0}), rows)).block_until_ready(); };
+  expect_error<CallbackError>(run, {"device 0 ends at step 1"});
+  EXPECT_EQ(ahead, 4);
+  fails = false;
+  run();
+  barrier();
+  EXPECT_EQ(resume<Tensor>(folder.path())->to_vector<float>(), (std::vector<float>{4, 4, 4, 4}));
+  EXPECT_EQ(keep.written(), 1 + 4u);
+}
+
+TEST(DevicesCheckpoint, PartsThatOverlapAreRefused) {
+  const Mesh mesh({{"x", 2}});
+  const TemporaryFolder folder;
+  const auto keep = listen::checkpoint(folder.path(), {.async = false});
+  const Sharding rows(mesh, P("x"));
+  jit([&](Tensor v) { return tap({.partitioned = rows}, v, keep); })(device_put(counted(), rows))
+      .block_until_ready();
+  const fs::path manifest = fs::path(folder.path()) / "checkpoint-000000000001" / "manifest";
+  std::string text = contents(manifest);
+  const std::size_t sum = text.find('\n') + 1, body = sum + 33, at = text.find("[3,0]", body);
+  ASSERT_NE(at, std::string::npos);
+  text.replace(at, 5, "[0,0]");
+  text.replace(sum, 32, digest(std::string_view(text).substr(body)));
+  put(manifest, text);
+  expect_error<Error>([&] { resume<Tensor>(folder.path()); }, {"do not make it up"},
+                      ErrorCode::data_loss);
 }
 
 }  // namespace
