@@ -9,7 +9,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstring>
+#include <ctime>
 #include <utility>
 
 #include "core/text.h"
@@ -18,18 +20,44 @@ namespace postern::host {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+/// Of a pipe whose reader has gone: EPIPE, without the signal that would end the process.
+ssize_t write_quietly(int handle, std::string_view bytes) {
+  sigset_t broken, before, pending;
+  sigemptyset(&broken);
+  sigaddset(&broken, SIGPIPE);
+  sigpending(&pending);
+  pthread_sigmask(SIG_BLOCK, &broken, &before);
+  const ssize_t n = ::write(handle, bytes.data(), bytes.size());
+  const int reason = errno;
+  const timespec at_once{};
+  if (n < 0 && reason == EPIPE && sigismember(&pending, SIGPIPE) == 0)
+    while (sigtimedwait(&broken, nullptr, &at_once) < 0 && errno == EINTR) {
+    }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  errno = reason;
+  return n;
+}
+
+}  // namespace
+
 AppendFile::AppendFile(const char* who, fs::path file, Open open, const char* cure)
-    : who_(who), cure_(cure), file_(std::move(file)) {
+    : who_(who), cure_(cure), file_(std::move(file)), fresh_(open == Open::fresh) {
   std::error_code error;
   if (file_.has_parent_path()) fs::create_directories(file_.parent_path(), error);
-  const int how = open == Open::fresh ? O_EXCL : 0;
-  handle_ = ::open(file_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | how, 0666);
-  if (handle_ < 0 && errno == ENXIO) handle_ = ::open(file_.c_str(), O_WRONLY | O_CLOEXEC);
+  struct stat about {};
+  const bool there = ::stat(file_.c_str(), &about) == 0;
+  // Whoever could also read a pipe would be a reader of it, for whom it stays open.
+  int how = there && !S_ISREG(about.st_mode) ? O_WRONLY : O_RDWR | O_CREAT | O_APPEND;
+  if (fresh_) how |= O_CREAT | O_EXCL;
+  do {
+    handle_ = ::open(file_.c_str(), how | O_CLOEXEC, 0666);
+  } while (handle_ < 0 && errno == EINTR);
   if (handle_ < 0 && errno == EEXIST)
     throw Error(ErrorCode::already_exists,
                 fmt::format("{}: '{}' is there already", who_, one_line(file_.string())));
   if (handle_ < 0) fail(errno);
-  struct stat about {};
   regular_ = ::fstat(handle_, &about) == 0 && S_ISREG(about.st_mode);
   if (!regular_) return;
   size_ = static_cast<std::size_t>(about.st_size);
@@ -45,7 +73,9 @@ AppendFile::AppendFile(const char* who, fs::path file, Open open, const char* cu
 }
 
 AppendFile::~AppendFile() {
-  if (handle_ >= 0) ::close(handle_);
+  if (handle_ < 0) return;
+  if (fresh_ && is_empty()) ::unlink(file_.c_str());
+  ::close(handle_);
 }
 
 void AppendFile::fail(int reason) const {
@@ -60,7 +90,8 @@ void AppendFile::fail(int reason) const {
 void AppendFile::append(std::string_view piece) {
   std::string_view rest = piece;
   while (!rest.empty()) {
-    const ssize_t n = ::write(handle_, rest.data(), rest.size());
+    const ssize_t n =
+        regular_ ? ::write(handle_, rest.data(), rest.size()) : write_quietly(handle_, rest);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) {
       const int reason = errno;

@@ -7,13 +7,15 @@
 namespace postern::host {
 
 /// A file that one process at a time appends to, while this lives. What is no regular file (a pipe,
-/// a terminal) is written as it comes. Errors are in the name of `who`: failed_precondition when
-/// another process (or another of these) has the file, unavailable with the system's reason.
+/// a terminal) is written as it comes; opening a pipe waits for its reader. Errors are in the name
+/// of `who`: failed_precondition when another process (or another of these) has the file,
+/// unavailable with the system's reason.
 class AppendFile {
  public:
   enum class Open { continued, fresh };
   /// `continued`: behind what is there, if anything is; `fresh`: throws Error(already_exists) when
-  /// anything is. Makes the folders in which the file lies. `cure`: what errors of writing add.
+  /// anything is, and what nothing was written to goes again. Makes the folders in which the file
+  /// lies. `cure`: what errors of writing add.
   AppendFile(const char* who, std::filesystem::path file, Open open,
              const char* cure = ", or have the program go on without (OnError::go_on)");
   ~AppendFile();
@@ -40,7 +42,7 @@ class AppendFile {
   const char *who_, *cure_;
   std::filesystem::path file_;
   int handle_ = -1;
-  bool regular_ = false;
+  bool fresh_, regular_ = false;
   std::size_t size_ = 0;
 };
 

@@ -19,11 +19,11 @@ struct RecordState {
     DType dtype;
     Dims dims;
     std::int64_t rows = 0;
-    std::size_t header = 0;            // bytes
     std::vector<std::byte> data = {};  // .npz
   };
 
-  static constexpr std::size_t most_arrays = 0xFFFF;  // of a zip file
+  static constexpr std::size_t most_arrays = 0xFFFF;            // of a zip file
+  static constexpr std::size_t zip_end = std::size_t{1} << 31;  // its sizes have 32 bits
 
   std::string path;
   std::size_t max_bytes;
@@ -31,6 +31,7 @@ struct RecordState {
   bool by_step = false;  // a .npz for each firing
   bool closed = false;
   bool has_rows = false;  // in that file; without any, what was there before stays
+  bool told = false;      // that values are left out
   std::unique_ptr<host::NewFile> file;
   std::mutex guard;
   std::vector<Series> series;
@@ -69,17 +70,18 @@ struct RecordState {
         static_cast<std::size_t>(leaf.size()) * byte_width(host::npy_dtype(leaf.dtype()));
     if (!file || !s || bytes + size > max_bytes) return leave_out(name);
     const std::vector<std::byte> row = host::npy_data(leaf);
-    ++s->rows;
-    ++recorded;
-    bytes += size;
     if (one)
       append(*s, row);
     else
       s->data.insert(s->data.end(), row.begin(), row.end());
+    ++s->rows;
+    ++recorded;
+    bytes += size;
   }
 
   void leave_out(const std::string& name) {
-    if (left_out++ == 0)
+    ++left_out;
+    if (!std::exchange(told, true))
       log(LogLevel::warning, "record '{}': values of '{}' are left out from here on", path, name);
   }
 
@@ -94,7 +96,8 @@ struct RecordState {
       size += type.byte_size();
       arrays.push_back({host::metric_name(info, i), host::npy_header(type), {}});
     }
-    if (closed || bytes + size > max_bytes) return leave_out(std::string(info.name));
+    if (closed || size >= zip_end || bytes + size > max_bytes)
+      return leave_out(std::string(info.name));
     for (const AnyView& leaf : leaves) data.push_back(host::npy_data(leaf));
     for (std::size_t i = 0; i < leaves.size(); ++i) arrays[i].data = data[i];
     host::NewFile out("record", fmt::format(fmt::runtime(path), fmt::arg("step", step)));
@@ -105,11 +108,10 @@ struct RecordState {
   }
 
   /// The row first, then the header that counts it: whoever opens the file meanwhile finds whole
-  /// rows.
+  /// rows, and when either can't be written the next row takes this one's place.
   void append(Series& s, const std::vector<std::byte>& row) {
-    const std::string header = host::npy_header(host::npy_dtype(s.dtype), s.rows, s.dims);
-    s.header = header.size();
-    const std::size_t at = s.header + static_cast<std::size_t>(s.rows - 1) * row.size();
+    const std::string header = host::npy_header(host::npy_dtype(s.dtype), s.rows + 1, s.dims);
+    const std::size_t at = header.size() + static_cast<std::size_t>(s.rows) * row.size();
     file->write_at(at, {reinterpret_cast<const char*>(row.data()), row.size()});
     file->write_at(0, header);
     file->settle();
@@ -142,7 +144,7 @@ Record::Record(const std::string& file, const RecordOptions& options)
         file);
   state_->one = ends(".npy");
   state_->by_step = ends(".npz") && file.find("{step") != std::string::npos;
-  check(state_->one || state_->by_step || options.max_bytes < std::size_t{1} << 31,
+  check(state_->one || state_->by_step || options.max_bytes < RecordState::zip_end,
         "record: a .npz file holds less than 2 GiB, max_bytes is {}", options.max_bytes);
   if (!state_->by_step) {
     state_->failures.run("record",
@@ -158,12 +160,20 @@ Record::Record(const std::string& file, const RecordOptions& options)
 
 void Record::operator()(const TapInfo& info, std::span<const AnyView> leaves) const {
   std::scoped_lock lock(state_->guard);
-  state_->failures.run("record", [&] {
+  const auto see = [&] {
     if (state_->by_step) return state_->see_step(info, leaves);
     for (std::size_t i = 0; i < leaves.size(); ++i)
       state_->see(host::leaf_name(info.name, i < info.paths.size() ? std::string_view(info.paths[i])
                                                                    : std::string_view()),
                   leaves[i]);
+  };
+  state_->failures.run("record", [&] {
+    try {
+      see();
+    } catch (const std::exception&) {
+      ++state_->left_out;
+      throw;
+    }
   });
 }
 

@@ -11,6 +11,7 @@
 #include "core/check.h"
 #include "core/one_living.h"
 #include "core/text.h"
+#include "host/text_file.h"
 #include "listen/append_file.h"
 #include "listen/event_file.h"
 #include "listen/metric.h"
@@ -125,7 +126,7 @@ struct EventFolder {
   /// The one of this folder that lives, or a new one.
   static std::shared_ptr<EventFolder> of(const fs::path& folder) {
     static auto* const folders = new OneLiving<fs::path, EventFolder>;
-    const fs::path key = fs::weakly_canonical(folder);
+    const fs::path key = host::settled(folder);
     return folders->of(key, [&] { return std::make_shared<EventFolder>(key); });
   }
 

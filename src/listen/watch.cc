@@ -73,6 +73,8 @@ struct ProgressState {
   const std::uint64_t what = fnv_1a(fmt::format("{} of {}", options.label, total)) | 1;
   std::mutex guard;
   std::int64_t done = 0;
+  std::uint64_t run = 0;  // the newest, of which the first device to be seen is followed
+  int device = -1;
   std::size_t width = 0;  // of what is on the line now
   Clock::time_point start = Clock::now(), shown{};
   std::string numbers;  // behind the bar
@@ -117,6 +119,11 @@ Progress::Progress(std::int64_t total, const ProgressOptions& options) {
 void Progress::operator()(const TapInfo& info, std::span<const AnyView> leaves) const {
   ProgressState& s = *state_;
   std::unique_lock lock(s.guard);
+  if (info.run > s.run || s.device < 0) {
+    s.run = info.run;
+    s.device = info.device;
+  }
+  if (info.device != s.device) return;  // it counts the same steps
   const bool counted = !leaves.empty() && leaves[0].rank() == 0 && is_integer(leaves[0].dtype());
   const std::int64_t before = s.done;
   s.done =

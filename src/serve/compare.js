@@ -3,14 +3,16 @@
 
 const mostRuns = 6;
 
-/// What a chart draws: its lines, or the last runs of each; and lines of its title from files.
+/// What a chart draws: its lines, or the last runs of each; and from files lines of its title, which
+/// may have the transformations of its own lines behind it.
 function drawnIn(chart) {
   const parts = state.compare === "runs" ? runsOf : (line) => [line];
   const own = chart.lines.flatMap(parts);
-  const others = state.files.flatMap(({ name, curves }) => {
-    const curve = curves.get(chart.title);
-    return curve ? parts({ ...curve, label: name }) : [];
-  }).map((line) => ({ ...line, faint: true }));
+  const behind = new Set(["", ...chart.lines.map((line) => ` (${line.about.transforms})`)]);
+  const others = state.files.flatMap(({ name, curves }) => [...behind].flatMap((end) => {
+    const curve = curves.get(chart.title + end);
+    return curve ? parts({ ...curve, label: name + end }) : [];
+  })).map((line) => ({ ...line, faint: true }));
   others.forEach((line, i) => { line.number = own.length + i; });
   return own.concat(others);
 }
@@ -39,10 +41,30 @@ function saveCurves() {
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
 
+/// The fields of a table's line, of which some are in quotes.
+function fieldsOf(line) {
+  return [...line.matchAll(/(?:^|,)(?:"((?:[^"]|"")*)"|([^,]*))/g)]
+    .map(([, quoted, plain]) => (quoted === undefined ? plain : quoted.replaceAll('""', '"')));
+}
+
+/// A curve of each column, and of three that are the least, the mean and the greatest of an array.
+function curvesOfTable(text, add) {
+  const [head, ...rows] = text.split(/\r?\n/).filter(Boolean).map(fieldsOf);
+  const ends = [".min", ".mean", ".max"];
+  head.forEach((name, i) => {
+    if (["step", "time", "device"].includes(name)) return;
+    for (const row of rows) add(name, +row[0], +row[i]);
+    const array = name.slice(0, -".min".length);
+    if (ends.every((end, k) => head[i + k] === array + end))
+      for (const row of rows) add(array, +row[0], +row[i + 1], +row[i], +row[i + 2]);
+  });
+}
+
 /// Titles of a file, and for each its points, and runs if it has any: what Save wrote, JSON Lines, or a table.
 function curvesIn(text) {
   const out = new Map();
-  const add = (title, step, mean, min = mean, max = mean) => {
+  const add = (name, step, mean, min = mean, max = mean) => {
+    const title = name || "(no name)";
     if (typeof step !== "number" || typeof mean !== "number" || !isFinite(mean)) return;
     if (!out.has(title)) out.set(title, { points: [] });
     out.get(title).points.push([step, mean, min, max]);
@@ -55,18 +77,13 @@ function curvesIn(text) {
   } else if (text.startsWith("{")) {
     for (const line of text.split("\n").filter(Boolean)) {
       const row = JSON.parse(line);
-      for (const [path, v] of Object.entries(row.values)) {
-        const title = path === row.tap || !path ? row.tap : `${row.tap}${path}`;
-        if (v !== null && typeof v === "object") add(title, row.step, v.mean, v.min, v.max);
-        else add(title, row.step, v);
+      for (const [name, v] of Object.entries(row.values)) {
+        if (v !== null && typeof v === "object") add(name, row.step, v.mean, v.min, v.max);
+        else add(name, row.step, v);
       }
     }
   } else {
-    const [head, ...rows] = text.split(/\r?\n/).filter(Boolean).map((l) => l.split(","));
-    for (const row of rows)
-      head.forEach((name, i) => {
-        if (!["step", "time", "device"].includes(name)) add(name, +row[0], +row[i]);
-      });
+    curvesOfTable(text, add);
   }
   if (!out.size) throw new Error("no curves are in it");
   return out;

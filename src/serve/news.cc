@@ -247,6 +247,9 @@ std::string News::since(Told& told) const {
   const auto add = [&](const char* name, Json part) {
     if (!part.empty()) out[name] = std::move(part);
   };
+  // First: a listener that this list lacks has shown all that follows.
+  const std::pair hooks{host::live_changes(), live_hooks().size()};
+  if (std::exchange(told.hooks, hooks) != hooks) out["hooks"] = live_hooks_json();
   add("series", series_json(told));
   add("histograms", histograms_json(told));
   add("progress", progress_json(told));
@@ -255,8 +258,6 @@ std::string News::since(Told& told) const {
   add("programs", programs_json(told));
   add("devices", devices_json(told));
   add("process", process_json(told));
-  const std::pair hooks{host::live_changes(), live_hooks().size()};
-  if (std::exchange(told.hooks, hooks) != hooks) out["hooks"] = live_hooks_json();
   if (out.empty()) return "";
   out["seconds"] = std::chrono::duration<double>(Clock::now() - begin_).count();
   // Texts are users': what is no UTF-8 is replaced.

@@ -166,12 +166,17 @@ function find() {
   state.series.forEach((s) => hide(s.row, s.chart.title));
 }
 
-let held = [];
-function frame() {
-  if (!state.paused) {
-    for (const h of held.splice(0)) take(h);
-    if ($("find").value) find();
+let held = [];  // while paused, or while nobody looks
+const mostHeld = 600;  // a minute
+function takeHeld() {
+  for (const { news, whole } of held.splice(0)) {
+    if (whole) reset();
+    take(news);
   }
+  if ($("find").value) find();
+}
+function frame() {
+  if (!state.paused) takeHeld();
   state.charts.forEach((c) => { if (c.dirty && !c.figure.hidden) c.draw(); });
   state.histograms.forEach((h) => { if (h.dirty && !h.figure.hidden) drawHistogram(h); });
   if (state.events.length && !state.paused) drawTimeline();
@@ -203,14 +208,16 @@ function connect() {
   source.onerror = () => status("not connected; the program may have ended", "off");
   source.addEventListener("whole", (e) => {
     const news = JSON.parse(e.data);
-    held = [];
-    if (Object.keys(news).length) { reset(); held.push(news); }
+    held = Object.keys(news).length ? [{ news, whole: true }] : [];
     redraw();
     count();
   });
   source.addEventListener("news", (e) => {
-    held.push(JSON.parse(e.data));
-    if (held.length > 600) state.paused = false;  // a minute is kept
+    held.push({ news: JSON.parse(e.data) });
+    if (held.length > mostHeld) {
+      pause(false);
+      takeHeld();
+    }
     redraw();
     count();
   });
@@ -225,11 +232,12 @@ $("open").onchange = (e) => openFiles(e.target.files);
 $("open").parentElement.onkeydown = (e) => { if (e.key === "Enter") $("open").click(); };
 $("find").oninput = () => { find(); redraw(); };
 $("record").onchange = connect;
-$("pause").onclick = () => {
-  state.paused = !state.paused;
-  $("pause").setAttribute("aria-pressed", state.paused);
+function pause(on) {
+  state.paused = on;
+  $("pause").setAttribute("aria-pressed", on);
   redraw();
-};
+}
+$("pause").onclick = () => pause(!state.paused);
 $("keys").onclick = () => {
   $("help").hidden = !$("help").hidden;
   $("keys").setAttribute("aria-expanded", !$("help").hidden);

@@ -201,9 +201,10 @@ void Server::wait() {
   if (streams() > 0) until = std::min(until, next_update_);
   until = std::min(until, switches_.next_end());
   for (const Client& c : clients_) {
-    const bool unsent = c.sent < c.out.size();
+    const bool unsent = c.sent < c.out.size() && !c.waits();
     polled.push_back({c.socket.get(), static_cast<short>(POLLIN | (unsent ? POLLOUT : 0)), 0});
     until = std::min(until, c.until);
+    if (c.waits()) until = std::min(until, now + 10ms);
   }
   int milliseconds = -1;
   if (until != Clock::time_point::max())
@@ -236,9 +237,10 @@ void Server::end_leases() {
 void Server::accept_some() {
   while (accepts_left_ > 0) {
     Handle socket(::accept4(listening_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (socket.get() < 0) return;
-    if (!is_open_to(socket)) continue;
+    if (socket.get() < 0 && errno == EAGAIN) return;
+    // Failures and strangers count too: without descriptors who waits stays there to be polled.
     if (accepts_left_-- == accepts_at_a_time) next_accepts_ = Clock::now() + 100ms;
+    if (socket.get() < 0 || !is_open_to(socket)) continue;
     if (clients_.size() >= most_clients) {  // the one that has asked for longest goes
       const auto oldest = std::ranges::find_if(
           clients_, [](const Client& c) { return c.state != Client::State::streams; });
@@ -333,10 +335,13 @@ void Server::answer_switch(Client& c, const Request& r) {
   const bool streams = std::ranges::any_of(clients_, [&](const Client& other) {
     return other.state == Client::State::streams && !id.empty() && other.id == id;
   });
-  const Switches::Answer answer =
+  Switches::Answer answer =
       streams ? switches_.act(id, r.body)
               : Switches::Answer{409, R"({"error":"no open page has this number"})"};
   c.out = response(answer.status, "application/json", answer.json);
+  c.finishes = std::move(answer.finishes);
+  c.answers = Clock::now() + for_a_file;
+  if (c.waits()) c.until = c.answers + for_a_request;
   next_update_ = Clock::now();
 }
 
@@ -355,6 +360,7 @@ void Server::begin_stream(Client& c, const Request& r) {
 }
 
 void Server::send(Client& c) {
+  if (c.waits()) return;
   if (c.sent < c.out.size()) {
     const ssize_t n =
         ::send(c.socket.get(), c.out.data() + c.sent, c.out.size() - c.sent, MSG_NOSIGNAL);

@@ -50,7 +50,7 @@ class Server {
   static constexpr int accepts_at_a_time = 50;  // in a tenth of a second
   // Beyond it a client waits for its kernel's second try, a second later.
   static constexpr int backlog = 2 * accepts_at_a_time;
-  static constexpr std::chrono::seconds for_a_request{5}, for_reading{30};
+  static constexpr std::chrono::seconds for_a_request{5}, for_reading{30}, for_a_file{4};
 
  private:
   struct Client {
@@ -58,10 +58,13 @@ class Server {
     std::string in, out;
     std::size_t sent = 0;
     enum class State { asks, streams, answered, ends } state = State::asks;
-    bool behind = true;       // of a stream: gets all that there is next
-    bool timeline = false;    // it wants events
-    std::string id;           // by which it switches
-    Clock::time_point until;  // by when it must have got on
+    bool behind = true;                         // of a stream: gets all that there is next
+    bool timeline = false;                      // it wants events
+    std::string id;                             // by which it switches
+    Clock::time_point until;                    // by when it must have got on
+    std::weak_ptr<const WrittenFile> finishes;  // its answer waits for that, at most so long
+    Clock::time_point answers{};
+    bool waits() const { return !finishes.expired() && Clock::now() < answers; }
   };
 
   void start();

@@ -12,10 +12,13 @@
 #include "core/check.h"
 #include "core/lines.h"
 #include "core/log.h"
+#include "core/switch.h"
 #include "host/executor.h"
 #include "host/live.h"
+#include "host/text_file.h"
 #include "listen/summary.h"
 #include "print/print_text.h"
+#include "serve/written_file.h"
 
 namespace postern::live {
 
@@ -102,12 +105,24 @@ Callee telling_non_finite() {
       });
 }
 
+/// The record goes before the word that its file is whole.
+struct Recorded {
+  std::shared_ptr<WrittenFile> file;
+  listen::Record record;
+  void operator()(const TapInfo& info, std::span<const AnyView> leaves) const {
+    record(info, leaves);
+  }
+};
+
 struct Wanted {
   Callee fn;
   std::uint64_t series = 0;  // by which it is found among what there is to see
   std::int64_t until = 0;
+  std::shared_ptr<WrittenFile> file = {};
 };
 
+/// Firings that can't be written let the program go on; a place that can't be written to from the
+/// beginning is an Error for who asked.
 Wanted wanted(const std::string& kind, const Json& asked, const Switches::Files& files) {
   if (kind == "stats") {
     const auto stats = listen::stats();
@@ -123,14 +138,18 @@ Wanted wanted(const std::string& kind, const Json& asked, const Switches::Files&
   if (kind == "end")
     return {Callee([](const TapInfo& info, std::span<const AnyView>) { info.end_run(); }), 0, 1};
   if (kind == "record") {
-    const auto file = place_of(files, asked, true).string();
-    check(file.ends_with(".npy") || file.ends_with(".npz"), "'file' must end in .npy or .npz");
-    return {Callee(listen::record(file, {.on_error = listen::OnError::go_on}))};
+    const auto path = place_of(files, asked, true).lexically_normal().string();
+    check(path.ends_with(".npy") || path.ends_with(".npz"), "'file' must end in .npy or .npz");
+    auto file = written_file(path);
+    const host::NewFile probe("record", path);
+    const auto record = listen::record(path, {.on_error = listen::OnError::go_on});
+    return {Callee(Recorded{file, record}), 0, 0, file};
   }
   check(kind == "checkpoint", "there is no listener '{}'", kind.substr(0, 64));
-  return {Callee(listen::checkpoint(place_of(files, asked, false),
-                                    {.keep = 0, .on_error = listen::OnError::go_on})),
-          0, 1};
+  const auto folder = place_of(files, asked, false);
+  const auto probe = listen::checkpoint(folder, {.keep = 0});
+  return {Callee(listen::checkpoint(folder, {.keep = 0, .on_error = listen::OnError::go_on})), 0,
+          1};
 }
 
 Json options_json(const LiveOptions& o) {
@@ -153,33 +172,70 @@ Switches::Answer refused(int status, std::string_view why) {
   return {status, Json{{"error", why}}.dump(-1, ' ', false, Json::error_handler_t::replace)};
 }
 
-/// Its function may have a file to finish, which takes a while.
-void let_go(std::shared_ptr<host::Listening> listening) {
-  host::turn_off(*listening, false);
-  try {
-    host::run_on_host_thread([gone = std::move(listening)]() mutable { gone.reset(); });
-  } catch (const std::exception&) {  // no thread: here and now then
-  }
+bool is_on(const host::Listening& listening) {
+  const auto s = listening.at.lock();
+  if (!s) return false;
+  std::scoped_lock lock(s->guard);
+  return std::ranges::find(s->listeners, listening.number, &host::Listening::number) !=
+         s->listeners.end();
 }
 
 }  // namespace
 
 Switches::~Switches() {
-  for (auto& [client, held] : held_)
-    for (auto& l : held.listeners) host::turn_off(*l, false);
+  for (const auto& [client, held] : held_)
+    for (const One& one : held.listeners) turn_off(one);
 }
 
-std::shared_ptr<host::Listening> Switches::find(std::uint64_t number) const {
-  for (const auto& [client, held] : held_)
-    for (const auto& l : held.listeners)
-      if (l->number == number) return l;
+/// Of one that was shown all that it wants, firings may still be in a queue.
+void Switches::turn_off(const One& one) {
+  if (one.listening && is_on(*one.listening)) host::turn_off(*one.listening, false);
+}
+
+Switches::One& Switches::find(std::uint64_t number) {
+  for (auto& [client, held] : held_)
+    for (One& one : held.listeners)
+      if (one.number == number) return one;
   throw Error(ErrorCode::not_found, fmt::format("nobody has turned on listener {}", number));
 }
 
-void Switches::drop(std::uint64_t number) {
-  let_go(find(number));
+std::weak_ptr<const WrittenFile> Switches::drop(std::uint64_t number) {
+  One& one = find(number);
+  turn_off(one);
+  let_go(one);
+  const auto file = one.file;
   for (auto& [client, held] : held_)
-    std::erase_if(held.listeners, [&](const auto& l) { return l->number == number; });
+    std::erase_if(held.listeners, [&](const One& l) { return l.number == number; });
+  return file;
+}
+
+/// Its function may have a file to finish, which takes a while.
+void Switches::let_go(One& one) {
+  if (!one.listening) return;
+  if (const auto file = one.file.lock()) file->let_go = true;
+  try {
+    host::run_on_host_thread([gone = std::move(one.listening)]() mutable { gone.reset(); });
+  } catch (const std::exception&) {  // no thread: here and now then
+    one.listening = nullptr;
+  }
+}
+
+bool Switches::is_over(const One& one) { return !one.listening || !is_on(*one.listening); }
+
+/// Their numbers are known for a while longer, for who turns them off to wait for their files; so
+/// are the curves of those without a file, for who has yet to read them.
+void Switches::let_go_of_spent(Held& held) {
+  std::size_t over = 0;
+  for (One& one : held.listeners) {
+    if (!is_over(one)) continue;
+    ++over;
+    if (!one.file.expired()) let_go(one);
+  }
+  for (; over > most_listeners; --over) {
+    const auto oldest = std::ranges::find_if(held.listeners, is_over);
+    let_go(*oldest);
+    held.listeners.erase(oldest);
+  }
 }
 
 Switches::Answer Switches::act(const std::string& client, std::string_view text) try {
@@ -192,19 +248,24 @@ Switches::Answer Switches::act(const std::string& client, std::string_view text)
     const auto hook = host::live_hook(id(asked, "on"));
     if (!hook) return refused(404, "there is no such hook any more");
     std::size_t count = 0;
-    for (const auto& [name, held] : held_) count += held.listeners.size();
+    for (auto& [name, held] : held_) {
+      let_go_of_spent(held);
+      count += held.listeners.size() -
+               static_cast<std::size_t>(std::ranges::count_if(held.listeners, is_over));
+    }
     if (count >= most_listeners) return refused(409, "too many listeners are on");
     const std::string kind = asked["listener"];
     const Wanted w = wanted(kind, asked, files_);
     auto on = host::turn_on(*hook->internal(), w.fn, options_of(asked, w.until), kind);
     answer = {{"number", on->number}, {"series", w.series}};
-    held_[client].listeners.push_back(std::move(on));
+    held_[client].listeners.push_back({on->number, on, w.file});
   } else if (asked.contains("off")) {
     check_names(asked, {"off"});
-    drop(id(asked, "off"));
+    return {200, answer.dump(), drop(id(asked, "off"))};
   } else if (asked.contains("change")) {
     check_names(asked, {"change", "every", "until", "keep_last"});
-    host::change(*find(id(asked, "change")), options_of(asked, 0));
+    if (const auto& on = find(id(asked, "change")).listening)
+      host::change(*on, options_of(asked, 0));
   } else {
     check_names(asked, {"own", "every", "until", "keep_last"});
     const auto hook = host::live_hook(id(asked, "own"));
@@ -231,11 +292,11 @@ void Switches::keep_only(const std::vector<std::string>& clients) {
     else if (held.ends == Clock::time_point::max())
       held.ends = now + grace;
   }
-  std::erase_if(held_, [&](auto& entry) {
-    if (entry.second.ends > now) return false;
-    for (auto& l : entry.second.listeners) let_go(std::move(l));
-    return true;
-  });
+  for (auto& [client, held] : held_) {
+    if (held.ends <= now) std::ranges::for_each(held.listeners, turn_off);
+    let_go_of_spent(held);
+  }
+  std::erase_if(held_, [&](const auto& entry) { return entry.second.ends <= now; });
 }
 
 Switches::Clock::time_point Switches::next_end() const {

@@ -14,6 +14,8 @@ struct Listening;
 
 namespace postern::live {
 
+struct WrittenFile;
+
 class Switches {
  public:
   using Clock = std::chrono::steady_clock;
@@ -33,11 +35,12 @@ class Switches {
   struct Answer {
     int status = 200;
     std::string json;
+    std::weak_ptr<const WrittenFile> finishes = {};  // until it has gone the answer may wait
   };
   Answer act(const std::string& client, std::string_view asked);
 
   /// Others' listeners are turned off when they have been away for a while: a page that loads
-  /// another stream is not gone.
+  /// another stream is not gone. Lets go of those that were shown all that they want.
   void keep_only(const std::vector<std::string>& clients);
   /// When the next of them is to be turned off.
   Clock::time_point next_end() const;
@@ -46,12 +49,21 @@ class Switches {
   static constexpr std::chrono::seconds grace{3};
 
  private:
+  struct One {
+    std::uint64_t number = 0;
+    std::shared_ptr<host::Listening> listening;  // null: it is over, and let go of
+    std::weak_ptr<WrittenFile> file = {};
+  };
   struct Held {
-    std::vector<std::shared_ptr<host::Listening>> listeners;
+    std::vector<One> listeners;
     Clock::time_point ends = Clock::time_point::max();
   };
-  std::shared_ptr<host::Listening> find(std::uint64_t number) const;
-  void drop(std::uint64_t number);
+  One& find(std::uint64_t number);
+  std::weak_ptr<const WrittenFile> drop(std::uint64_t number);
+  static void turn_off(const One& one);
+  static bool is_over(const One& one);
+  static void let_go(One& one);
+  static void let_go_of_spent(Held& held);
 
   const Files files_;
   std::map<std::string, Held> held_;

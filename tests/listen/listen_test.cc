@@ -204,6 +204,29 @@ TEST(Listen, ProgressCountsFiringsAndBeginsAnew) {
   test::expect_error<TypeError>([] { listen::progress(1, {.width = 0}); }, {"width"});
 }
 
+TEST(Listen, ProgressOfSeveralDevicesIsThatOfOne) {
+  std::ostringstream out;
+  const auto bar = listen::progress(3, {.stream = &out, .width = 4, .per_second = at_every_step});
+  const Transforms none;
+  const std::vector<std::string> paths{""};
+  const auto show = [&](std::uint64_t run, int device, std::int64_t step) {
+    const TapInfo info{{"step", device, {}, run, StopToken()}, none, paths, false, {}};
+    const AnyView view(DType::s64, reinterpret_cast<const std::byte*>(&step), nullptr, 0, 1);
+    bar(info, {&view, 1});
+  };
+  for (const std::uint64_t run : {std::uint64_t{1}, std::uint64_t{2}})
+    for (std::int64_t step = 0; step < 3; ++step) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      show(run, run == 1 ? 1 : 0, step);
+      show(run, run == 1 ? 0 : 1, step);
+    }
+  const std::string text = out.str();
+  EXPECT_EQ(std::ranges::count(text, '\r'), 6) << text;
+  EXPECT_EQ(std::ranges::count(text, '\n'), 2) << text;
+  EXPECT_FALSE(has(text, "3/3 0.0 s")) << text;
+  EXPECT_FALSE(has(text, "2/3 0.0 s")) << text;
+}
+
 TEST(Listen, RecordsWhatNumPyReads) {
   const test::TemporaryFolder folder;
   const std::string npy = folder.path() + "/x.npy", npz = folder.path() + "/all.npz";

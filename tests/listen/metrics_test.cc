@@ -1,4 +1,6 @@
 // Metrics: what tables, JSON Lines and event files hold, and what becomes of files that fail.
+#include <sys/stat.h>
+
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -148,6 +150,65 @@ TEST(Metrics, AFullDiskLosesNothing) {
   EXPECT_EQ(lines_in(folder.path() + "/x.jsonl").size(), 2u);
 }
 
+TEST(Metrics, AFullDiskLeavesNoHolesInARecord) {
+  const TemporaryFolder folder;
+  const std::string file = folder.path() + "/x.npy";
+  const auto rows = listen::record(file, {.on_error = OnError::go_on});
+  const auto show = [&](int i) {
+    const auto x = static_cast<float>(i);
+    tap(tensor<float>({x, x + 0.5f}), rows);
+  };
+  show(1);
+  show(2);
+  {
+    const FullDisk full(fs::file_size(file));
+    show(3);
+    show(4);
+  }
+  show(5);
+  const Tensor kept = read_npy(file);
+  EXPECT_EQ(kept.type(), type<float>({3, 2}));
+  EXPECT_EQ(kept.to_vector<float>(), (std::vector<float>{1, 1.5f, 2, 2.5f, 5, 5.5f}));
+  EXPECT_EQ(rows.recorded(), 3u);
+  EXPECT_EQ(rows.left_out(), 2u);
+}
+
+TEST(Metrics, AFullDiskGetsNoEventFilesThatAreEmpty) {
+  const TemporaryFolder folder;
+  const auto board = listen::tensorboard(folder.path(), {.on_error = OnError::go_on});
+  fs::remove(only_file_in(folder.path()));
+  {
+    const FullDisk full(10);
+    for (int i = 0; i < 20; ++i) tap(Tensor(i), board);
+    EXPECT_TRUE(fs::is_empty(folder.path()));
+  }
+  tap(Tensor(20), board);
+  EXPECT_GT(fs::file_size(only_file_in(folder.path())), 60u);
+}
+
+TEST(Metrics, APipeWhoseReaderHasGoneIsAFailure) {
+  const TemporaryFolder folder;
+  const std::string file = folder.path() + "/pipe";
+  ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0);
+  std::string first;
+  const auto read = [&] {
+    std::ifstream in(file);
+    std::getline(in, first);
+  };
+  {  // a pipe keeps what nobody read as long as somebody writes to it
+    std::thread reader(read);
+    const auto lines = listen::jsonl(file, {.on_error = OnError::go_on});
+    for (int i = 0; i < 5000; ++i) tap({.name = "x"}, Tensor(i), lines);
+    reader.join();
+  }
+  EXPECT_EQ(without_time(first), R"({"step":0,"tap":"x","device":0,"values":{"x":0}})");
+  std::thread stopped(read);
+  const auto strict = listen::jsonl(file);
+  tap({.name = "x"}, Tensor(0), strict);
+  stopped.join();
+  expect_error<CallbackError>([&] { tap(Tensor(1), strict); }, {"jsonl: cannot write", "pipe"});
+}
+
 TEST(Metrics, TheProgramGoesOnWhereTheUserSaysSo) {
   const TemporaryFolder folder;
   const std::string blocked = folder.path() + "/file";
@@ -218,6 +279,21 @@ TEST(Metrics, ArraysOfEachStepAreFilesOfTheirOwn) {
   f(tensor<float>({1, 3})).block_until_ready();
   EXPECT_EQ(steps.recorded(), 9u);
   EXPECT_GT(steps.left_out(), 0u);
+}
+
+TEST(Metrics, AFiringBeyondWhatAZipFileHoldsIsLeftOut) {
+  const TemporaryFolder folder;
+  const auto steps =
+      listen::record(folder.path() + "/{step}.npz", {.max_bytes = std::size_t{1} << 40});
+  const Transforms none;
+  const TapInfo info{{"big", 0, {}, 1, StopToken()}, none, {}, false, {}};
+  const std::int64_t size = std::int64_t{1} << 32;
+  const std::byte* const nothing = nullptr;  // it is not looked at
+  const AnyView big(DType::u8, nothing, &size, 1, size);
+  steps(info, {&big, 1});
+  EXPECT_EQ(steps.recorded(), 0u);
+  EXPECT_EQ(steps.left_out(), 1u);
+  EXPECT_TRUE(fs::is_empty(folder.path()));
 }
 
 TEST(Metrics, TimesDoNotGoBack) {

@@ -2,6 +2,11 @@
 // program.
 #include "serve/serve_test.h"
 
+#include <netinet/in.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <cmath>
 #include <cstdio>
 #include <deque>
@@ -343,6 +348,38 @@ TEST(Serve, SlowAndIdleClientsHoldUpNobody) {
   EXPECT_TRUE(
       good.wait_for([](Stream& s) { return s.series("seventh").value("firings", 0) == 2000; }));
   EXPECT_EQ(status_of(get(page.port, page.target("/"))), 200);  // an idle one had to go
+}
+
+/// Processor time of this process, in seconds.
+double processor_time() {
+  rusage used{};
+  ::getrusage(RUSAGE_SELF, &used);
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) / 1e6;
+  };
+  return seconds(used.ru_utime) + seconds(used.ru_stime);
+}
+
+TEST(Serve, WithoutDescriptorsItWaits) {
+  const Page page;
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);  // the last one that there is
+  const rlimit none{static_cast<rlim_t>(fd) + 1, limit.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(static_cast<std::uint16_t>(page.port));
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const int connected = ::connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof to);
+  const double before = processor_time();
+  std::this_thread::sleep_for(1s);
+  const double used = processor_time() - before;
+  setrlimit(RLIMIT_NOFILE, &limit);
+  ::close(fd);
+  EXPECT_EQ(connected, 0);
+  EXPECT_LT(used, 0.2);
+  EXPECT_EQ(status_of(get(page.port, page.target("/"))), 200);
 }
 
 TEST(Serve, TheLastNewsComeBeforeTheEnd) {

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "host/live_test.h"
@@ -208,6 +209,128 @@ TEST(Switches, FilesAreNewAndInTheFolder) {
   barrier();
   EXPECT_EQ(resume<Tensor>(folder / "point")->item<float>(), 1);
   fs::remove_all(folder);
+}
+
+/// A hook "large" that is passed so often by 4 MiB.
+auto large(int n) {
+  return jit([n](Tensor x) {
+    return fori_loop(
+        0, n,
+        [](Tensor, Tensor v) {
+          hook("large", broadcast_to(v, {1 << 20}), {.live = true});
+          return v + 1.0f;
+        },
+        x);
+  });
+}
+
+std::int64_t rows_in(const fs::path& file) {
+  const auto arrays = read_npz(file);
+  return arrays.empty() ? 0 : arrays[0].second.type().dims[0];
+}
+
+TEST(Switches, AFileIsWholeWhenItsListenerIsOff) {
+  const test::TemporaryFolder folder;
+  const auto f = large(10);
+  f(Tensor(0.0f)).block_until_ready();
+  const std::uint64_t number = hook_named("large").number();
+  {
+    const Page page(folder.path());
+    Stream stream(page.client("a"));
+    ASSERT_TRUE(stream.wait_for([](Stream& s) { return s.updates > 0; }));
+    const auto record = [&](const char* file, int until) {
+      return page.ask({{"on", number}, {"listener", "record"}, {"file", file}, {"until", until}});
+    };
+    const Json off = record("off.npz", 0), spent = record("spent.npz", 3);
+    ASSERT_EQ(off["status"], 200) << off;
+    ASSERT_EQ(spent["status"], 200) << spent;
+    f(Tensor(0.0f)).block_until_ready();
+    // What has seen all that it wants is let go of without a word of its client's.
+    EXPECT_TRUE(test::wait_until([&] { return fs::exists(folder.path() + "/spent.npz"); }));
+    for (const Json& one : {off, spent})
+      EXPECT_EQ(page.ask({{"off", one["number"]}})["status"], 200);
+    EXPECT_EQ(rows_in(folder.path() + "/off.npz"), 10);
+    EXPECT_EQ(rows_in(folder.path() + "/spent.npz"), 3);
+    EXPECT_EQ(page.ask({{"off", spent["number"]}})["status"], 404);
+  }
+  live::Switches switches({folder.path(), false});
+  const auto on =
+      switches.act("a", Json{{"on", number}, {"listener", "record"}, {"file", "exit.npz"}}.dump());
+  f(Tensor(0.0f)).block_until_ready();
+  switches.act("a", Json{{"off", Json::parse(on.json)["number"]}}.dump());
+  barrier();  // as the end of the process
+  EXPECT_EQ(rows_in(folder.path() + "/exit.npz"), 10);
+}
+
+TEST(Switches, AFileHasOneListener) {
+  const test::TemporaryFolder folder;
+  const auto f = jit([](Tensor x) {
+    return hook("first", x, {.live = true}) + hook("second", x * 2.0f, {.live = true});
+  });
+  f(Tensor(1.0f)).block_until_ready();
+  live::Switches page({folder.path(), false}), attached({"/", true});
+  const auto record = [](live::Switches& to, const char* hook, const std::string& file) {
+    return to.act(
+        "a",
+        Json{{"on", hook_named(hook).number()}, {"listener", "record"}, {"file", file}}.dump());
+  };
+  const auto on = record(page, "first", "same.npz");
+  ASSERT_EQ(on.status, 200) << on.json;
+  const auto second = record(page, "second", "same.npz");
+  EXPECT_EQ(second.status, 409);
+  EXPECT_TRUE(has(second.json, "another listener writes to")) << second.json;
+  EXPECT_EQ(record(attached, "second", folder.path() + "/./same.npz").status, 409);
+  f(Tensor(1.0f)).block_until_ready();
+  page.act("a", Json{{"off", Json::parse(on.json)["number"]}}.dump());
+  barrier();
+  EXPECT_EQ(record(page, "second", "same.npz").status, 409);  // the file is there
+  EXPECT_EQ(read_npz(folder.path() + "/same.npz").at(0).first, "first");
+  EXPECT_EQ(record(attached, "second", folder.path() + "/same.npz").status, 200);
+}
+
+TEST(Switches, APlaceThatCannotBeWrittenToIsRefused) {
+  const test::TemporaryFolder folder;
+  std::ofstream(folder.path() + "/file") << "no folder";
+  const auto f = jit([](Tensor x) { return hook("kept", x, {.live = true}); });
+  f(Tensor(0.0f)).block_until_ready();
+  live::Switches switches({"/", true});
+  const struct {
+    const char* listener;
+    std::string file, error;
+  } table[] = {
+      {"record", "/no/such/folder/x.npz", "No such file or directory"},
+      {"record", "/no/such/folder/x.npy", "No such file or directory"},
+      {"record", "/no/such/folder/{step}.npz", "No such file or directory"},
+      {"checkpoint", folder.path() + "/file/x", "Not a directory"},
+      {"checkpoint", "/proc/nowhere", "/proc/nowhere"},
+  };
+  for (const auto& row : table) {
+    const auto answer = switches.act(
+        "a",
+        Json{{"on", hook_named("kept").number()}, {"listener", row.listener}, {"file", row.file}}
+            .dump());
+    EXPECT_EQ(answer.status, 409) << row.file;
+    EXPECT_TRUE(has(answer.json, row.error)) << answer.json;
+  }
+  EXPECT_EQ(hook_named("kept").listeners(), 0u);
+}
+
+TEST(Switches, ListenersThatAreOverDoNotCount) {
+  Steps steps;
+  steps.finish();
+  const auto f = counting(steps, 2);
+  f(Tensor(0.0f)).block_until_ready();
+  const std::uint64_t hook = hook_named("value").number();
+  live::Switches switches({"", false});
+  for (std::size_t i = 0; i < 2 * live::Switches::most_listeners; i += 32) {
+    for (int k = 0; k < 32; ++k) {
+      const auto on =
+          switches.act("a", Json{{"on", hook}, {"listener", "stats"}, {"until", 1}}.dump());
+      ASSERT_EQ(on.status, 200) << on.json;
+    }
+    f(Tensor(0.0f)).block_until_ready();
+  }
+  EXPECT_EQ(hook_named("value").listeners(), 0u);
 }
 
 TEST(Switches, NonFiniteIsToldOrEndsTheRun) {

@@ -147,13 +147,56 @@ def test_curves_are_zoomed_smoothed_and_compared():
         log.write_text("\n".join(json.dumps({"step": i, "time": 0, "tap": "loss", "device": 0, "values": {"loss": i / 10}})
                                  for i in range(10)))
         table = folder / "table.csv"
-        table.write_text("step,time,device,loss\n0,1,0,0.5\n1,2,0,0.25\n")
+        table.write_text("step,time,device,\"a,b (jvp)\",gradient norm.min,gradient norm.mean,gradient norm.max,loss\n"
+                         "0,1,0,7,1,2,3,0.5\n1,2,0,7,1,2,3,0.25\n")
         broken = folder / "broken.json"
         broken.write_text("{")
         browser.give_files("#open", saved[0], log, table, broken)
         browser.wait(f"return drawnIn({chart}).length === 6")
         assert "broken.json" in browser.run("return document.getElementById('lines').textContent")
         browser.wait(f"return {chart}.caption.textContent.includes('other.jsonl')")
+        norms = browser.run("return drawnIn(state.charts.get('gradient norm')).filter((line) => line.faint && line.label === 'table.csv')")
+        assert [line["points"] for line in norms] == [[[0, 2, 1, 3], [1, 2, 1, 3]]]
+        assert not browser.errors()
+
+
+def test_files_have_names_as_listeners_write_them():
+    with Program(5, 1) as program, Browser() as browser:
+        browser.open(program.url)
+        program.last()
+        curves = browser.run("return [...curvesIn(arguments[0])]", json.dumps(
+            {"step": 50, "time": 1764000000.5, "tap": "train", "device": 0,
+             "values": {"train[1]": 0.5, "train.norm": {"count": 9, "nan": 0, "inf": 0, "min": 1, "mean": 2, "max": 3}}}) + "\n")
+        assert curves == [["train[1]", {"points": [[50, 0.5, 0.5, 0.5]]}], ["train.norm", {"points": [[50, 2, 1, 3]]}]]
+        curves = dict(browser.run("return [...curvesIn(arguments[0])]",
+                                  'step,time,device,"loss (jvp,transpose)","a ""b"" c",norm.min,norm.mean,norm.max\n3,1,0,0.5,7,1,2,3\n'))
+        assert curves["loss (jvp,transpose)"]["points"] == [[3, 0.5, 0.5, 0.5]]
+        assert curves['a "b" c']["points"] == [[3, 7, 7, 7]]
+        assert curves["norm"]["points"] == [[3, 2, 1, 3]]
+        drawn = browser.run("state.files = [{ name: 'f', curves: new Map([['loss (jvp)', { points: [[0, 1, 1, 1]] }]]) }];"
+                            "const lines = [{ points: [], about: { transforms: 'jvp' } }];"
+                            "return drawnIn({ title: 'loss', lines }).map((line) => line.label)")
+        assert drawn == [None, "f (jvp)"]
+        assert not browser.errors()
+
+
+def test_what_is_held_is_bounded():
+    with Program(5, 1) as program, Browser() as browser:
+        browser.open(program.url)
+        program.last()
+        program.last()
+        browser.wait("const s = [...state.series.values()].find((s) => s.about.name === 'loss'); return s && s.firings === 10")
+        news = "for (let i = 0; i < arguments[0]; ++i) source.dispatchEvent(new MessageEvent('news', { data: '{}' }));"
+        browser.run("source.close(); Object.defineProperty(document, 'hidden', { value: true })")
+        browser.run("document.getElementById('pause').click()")
+        browser.run("source.dispatchEvent(new MessageEvent('whole', { data: '{\"seconds\":1}' }))")
+        assert browser.run("return [state.series.size > 0, held.length]") == [True, 1]  # as it was when it paused
+        browser.run(news, 600)
+        assert browser.run("return held.length") <= 600
+        assert browser.run("return [state.paused, document.getElementById('pause').ariaPressed]") == [False, "false"]
+        assert browser.run("return state.series.size") == 0
+        browser.run(news, 2000)
+        assert browser.run("return held.length") <= 600
         assert not browser.errors()
 
 
