@@ -43,6 +43,17 @@ void flatten(const Json& json, std::size_t depth, pn::Dims& dims, std::vector<Js
   for (const Json& part : json) flatten(part, depth + 1, dims, numbers, text);
 }
 
+/// Whether a whole number is one of a pred's or an integer dtype's values.
+bool fits(const Json& n, pn::DType dtype) {
+  if (n.is_boolean()) return true;
+  const bool sign = pn::is_signed(dtype);
+  const int bits = (dtype == pn::DType::pred ? 1 : pn::bit_width(dtype)) - (sign ? 1 : 0);
+  const std::uint64_t most = ~std::uint64_t{0} >> (64 - bits);
+  if (n.is_number_unsigned()) return n.get<std::uint64_t>() <= most;
+  const auto negative = n.get<std::int64_t>();  // or -0
+  return negative == 0 || (sign && static_cast<std::uint64_t>(-(negative + 1)) <= most);
+}
+
 pn::Tensor from_text(const std::string& text, const pn::Type& like) {
   // Lists are looked through by recursion.
   const Json json = Json::parse(
@@ -65,18 +76,18 @@ pn::Tensor from_text(const std::string& text, const pn::Type& like) {
   flatten(json, 0, dims, numbers, text);
   std::vector<double> values;
   std::vector<std::int64_t> whole;
-  bool integers = true;
-  for (const Json& n : numbers) {
-    integers = integers && !n.is_number_float();
-    values.push_back(n.is_boolean() ? n.get<bool>() : n.get<double>());
-    whole.push_back(n.is_number_integer() ? n.get<std::int64_t>()
-                                          : static_cast<std::int64_t>(values.back()));
-  }
-  // Numbers that belong to the program's dtype; which 2.5 does not for s32.
+  // Numbers that belong to the program's dtype; which 2.5 does not for s32, nor 300 for u8.
   const bool integral = pn::is_integer(like.dtype) || like.dtype == pn::DType::pred;
-  if (integral && !integers)
-    throw Problem(usage, fmt::format("'{}' has fractions, the program takes {}", shown(text),
-                                     pn::to_string(like)));
+  for (const Json& n : numbers) {
+    if (integral && (n.is_number_float() || !fits(n, like.dtype)))
+      throw Problem(usage,
+                    fmt::format("'{}' has {}, which no {} is; the program takes {}", shown(text),
+                                n.dump(), pn::to_string(like.dtype), pn::to_string(like)));
+    if (integral)
+      whole.push_back(n.is_boolean() ? n.get<bool>() : n.get<std::int64_t>());  // of u64: its bits
+    else
+      values.push_back(n.is_boolean() ? n.get<bool>() : n.get<double>());
+  }
   const pn::Tensor wide = integral ? pn::Tensor(pn::Type{pn::DType::s64, dims}, whole.data())
                                    : pn::Tensor(pn::Type{pn::DType::f64, dims}, values.data());
   return pn::convert(wide, like.dtype);

@@ -17,7 +17,24 @@ using Json = nlohmann::json;
 
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 volatile std::sig_atomic_t interrupted = 0;
+
+/// All that there is to see by now, of a process that has not ended.
+std::optional<Json> all_of(Served& served) {
+  std::optional<Json> out;
+  served.begin();
+  while (!out && !served.ended() && !interrupted) out = served.news();
+  return out;
+}
+
+/// Whether the process is just ending.
+bool ends(Served& served) {
+  const auto limit = Clock::now() + std::chrono::seconds(1);
+  while (!served.ended() && Clock::now() < limit) served.news();
+  return served.ended();
+}
 
 std::string types_of(const Json& hook) {
   std::string out;
@@ -89,7 +106,12 @@ std::string number(const Json& n) {
 /// What was turned on, and what has come of it.
 class Followed {
  public:
-  Followed(Served& served, const Attach& options) : served_(served), options_(options) {}
+  /// `before`: all that there was to see when nothing was turned on yet.
+  Followed(Served& served, const Attach& options, const Json& before)
+      : served_(served), options_(options) {
+    for (const Json& line : before.value("lines", Json::array()))
+      last_line_ = line.at("number").get<std::uint64_t>();
+  }
 
   void turn_on(const Json& hook, const std::string& kind, const std::string& file) {
     Json request{{"on", hook.at("number")}, {"listener", kind}, {"every", options_.every}};
@@ -99,29 +121,35 @@ class Followed {
       request["file"] =
           served_.is_local() ? std::filesystem::absolute(file).lexically_normal().string() : file;
     const Json answer = served_.ask(request);
-    on_.insert(answer.at("number").get<std::uint64_t>());
+    numbers_.push_back(answer.at("number").get<std::uint64_t>());
     if (const auto series = answer.at("series").get<std::uint64_t>(); series > 0)
       (kind == "stats" ? stats_ : histograms_).insert(fmt::format("{}.", series));
     if (kind == "print" || kind.find("non-finite") != std::string::npos) lines_ = true;
   }
 
-  /// False when nothing is on any more.
+  /// False when nothing is on any more. The news must be of later than the last `turn_on`.
   bool take(const Json& news) {
     for (const Json& s : news.value("series", Json::array())) show_series(s);
     for (const Json& h : news.value("histograms", Json::array())) show_histogram(h);
     for (const Json& line : news.value("lines", Json::array())) show_line(line);
     std::cout.flush();
     if (!news.contains("hooks")) return true;
-    std::set<std::uint64_t> there;
     for (const Json& h : news["hooks"])
-      for (const Json& l : h.at("listeners")) there.insert(l.at("number").get<std::uint64_t>());
-    std::erase_if(on_, [&](std::uint64_t n) { return !there.contains(n); });
-    return !on_.empty();
+      for (const Json& l : h.at("listeners"))
+        if (std::ranges::find(numbers_, l.at("number").get<std::uint64_t>()) != numbers_.end())
+          return true;
+    return false;
   }
 
+  /// Also what has had all that it was to see: it may have a file to finish.
   void turn_off() {
-    for (const std::uint64_t n : on_) served_.ask({{"off", n}});
-    on_.clear();
+    for (const std::uint64_t n : numbers_) {
+      try {
+        served_.ask({{"off", n}});
+      } catch (const Refused& e) {
+        if (e.status != 404) throw;
+      }
+    }
   }
 
  private:
@@ -133,41 +161,49 @@ class Followed {
     if (s.contains("name"))
       labels_[id] = s.at("name").get<std::string>() + s.at("path").get<std::string>();
     if (!is_of(stats_, id)) return;
-    if (options_.json) {
-      std::cout << Json{{"hook", labels_[id]}, {"firings", s.at("firings")}, {"last", s.at("last")}}
-                       .dump()
-                << '\n';
-      return;
-    }
     const Json& last = s.at("last");
-    std::cout << fmt::format("{}: firing {}  mean {}  min {}  max {}", labels_[id],
-                             s.at("firings").get<std::uint64_t>() - 1, number(last.at("mean")),
-                             number(last.at("min")), number(last.at("max")));
+    if (options_.json)
+      return show(id,
+                  Json{{"hook", labels_[id]}, {"firings", s.at("firings")}, {"last", last}}.dump());
+    std::string text =
+        fmt::format("{}: firing {}  mean {}  min {}  max {}", labels_[id],
+                    s.at("firings").get<std::uint64_t>() - 1, number(last.at("mean")),
+                    number(last.at("min")), number(last.at("max")));
     if (last.at("nan") != 0 || last.at("inf") != 0)
-      std::cout << fmt::format("  nan {}  inf {}", last.at("nan").get<std::int64_t>(),
-                               last.at("inf").get<std::int64_t>());
-    std::cout << '\n';
+      text += fmt::format("  nan {}  inf {}", last.at("nan").get<std::int64_t>(),
+                          last.at("inf").get<std::int64_t>());
+    show(id, text);
   }
   void show_histogram(const Json& h) {
     if (!is_of(histograms_, h.at("id"))) return;
-    if (options_.json)
-      std::cout << h.dump() << '\n';
-    else
-      std::cout << fmt::format("{}{}: [{}, {}] |{}|\n", h.at("name").get<std::string>(),
-                               h.at("path").get<std::string>(), number(h.at("from")),
-                               number(h.at("to")), bars(h.at("bins")));
+    show(h.at("id"), options_.json
+                         ? h.dump()
+                         : fmt::format("{}{}: [{}, {}] |{}|", h.at("name").get<std::string>(),
+                                       h.at("path").get<std::string>(), number(h.at("from")),
+                                       number(h.at("to")), bars(h.at("bins"))));
+  }
+  /// Of a series or histogram. To who is slow to read all is told again, which is not shown again.
+  void show(const std::string& id, const std::string& text) {
+    if (std::exchange(shown_[id], text) != text) std::cout << text << '\n';
   }
   void show_line(const Json& line) {
-    if (!lines_ || line.at("from") != "hook") return;
+    const auto number = line.at("number").get<std::uint64_t>();
+    if (number <= last_line_) return;  // told again
+    const std::uint64_t lost = number - std::exchange(last_line_, number) - 1;
+    if (!lines_) return;
+    if (lost > 0)
+      std::cerr << fmt::format("postern: {} lines came too fast and were left out\n", lost);
+    if (line.at("from") != "hook") return;
     const std::string text = line.at("text");
     std::cout << (options_.json ? Json{{"line", text}}.dump() : text) << '\n';
   }
 
   Served& served_;
   const Attach& options_;
-  std::set<std::uint64_t> on_;
+  std::vector<std::uint64_t> numbers_;  // of what was turned on
   std::set<std::string> stats_, histograms_;
-  std::map<std::string, std::string> labels_;
+  std::map<std::string, std::string> labels_, shown_;
+  std::uint64_t last_line_ = 0;  // that the process has told
   bool lines_ = false;
 };
 
@@ -177,27 +213,34 @@ int attach(const Attach& options) {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP})
     std::signal(signal, [](int) { interrupted = 1; });
   Served served(options.process);
-  std::optional<Json> whole;
-  while (!whole && !served.ended() && !interrupted) whole = served.news();
-  if (!whole) throw Problem(failed, "the process has ended");
-  const Json hooks = whole->value("hooks", Json::array());
+  const std::optional<Json> before = all_of(served);
+  if (!before) throw Problem(failed, "the process has ended");
+  const Json hooks = before->value("hooks", Json::array());
   if (options.listeners.empty()) {
     list(hooks, options.json);
     return ok;
   }
   const auto wanted = chosen(hooks, options.hooks);
-  Followed followed(served, options);
+  Followed followed(served, options, *before);
   for (const Json& hook : wanted)
     for (const auto& [kind, file] : options.listeners) followed.turn_on(hook, kind, file);
-  using Clock = std::chrono::steady_clock;
   const auto until = options.seconds > 0
                          ? Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                               std::chrono::duration<double>(options.seconds))
                          : Clock::time_point::max();
-  bool goes_on = true;
-  while (goes_on && !served.ended() && !interrupted && Clock::now() < until)
-    if (const auto news = served.news()) goes_on = followed.take(*news);
-  if (!served.ended()) followed.turn_off();
+  const auto goes_on = [&] {
+    return std::cout.good() && !served.ended() && !interrupted && Clock::now() < until;
+  };
+  // Begun anew: what is on its way may be older than the answers, and lack what was turned on.
+  auto news = all_of(served);
+  while ((!news || followed.take(*news)) && goes_on()) news = served.news();
+  try {
+    if (!served.ended()) followed.turn_off();
+  } catch (const Refused&) {
+    throw;
+  } catch (const std::exception&) {
+    if (!ends(served)) throw;
+  }
   return ok;
 }
 

@@ -62,7 +62,10 @@ void watch(pid_t id) {
 }
 
 void forget(pid_t id) {
-  for (std::atomic<pid_t>& group : groups) group.compare_exchange_strong(id, 0);
+  for (std::atomic<pid_t>& group : groups) {
+    pid_t expected = id;
+    if (group.compare_exchange_strong(expected, 0)) return;
+  }
 }
 
 }  // namespace
@@ -113,18 +116,18 @@ class Child {
     fcntl(to_, F_SETFL, O_NONBLOCK);
     fcntl(from_, F_SETFL, O_NONBLOCK);
   }
-  /// Ends a process that has not ended yet, with what it started.
+  /// Ends the process, and what it started, also where it has ended itself.
   ~Child() {
     end_input();
     if (process_ <= 0) return;
-    if (!ended_until(Clock::now())) {
-      kill(-process_, SIGTERM);
-      const auto limit = Clock::now() + last_patience;
-      if (ended_until(limit))
-        waitpid(process_, nullptr, 0);  // sh has; what it started may take longer
-      while (kill(-process_, 0) == 0 && Clock::now() < limit) std::this_thread::sleep_for(5ms);
-      kill(-process_, SIGKILL);
-    }
+    kill(-process_, SIGTERM);
+    const auto limit = Clock::now() + last_patience;
+    if (ended_until(limit))
+      waitpid(process_, nullptr, 0);  // sh has; what it started may take longer
+    bool lives = true;
+    while ((lives = kill(-process_, 0) == 0) && Clock::now() < limit)
+      std::this_thread::sleep_for(5ms);
+    if (lives) kill(-process_, SIGKILL);
     forget(process_);
     waitpid(process_, nullptr, 0);
   }

@@ -1,5 +1,6 @@
 // postern doctor.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <iostream>
@@ -44,9 +45,7 @@ Check cache() {
             ""};
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  const bool writable =
-      !error && (std::filesystem::status(folder, error).permissions() &
-                 std::filesystem::perms::owner_write) != std::filesystem::perms::none;
+  const bool writable = !error && access(folder, W_OK | X_OK) == 0;
   return {"cache", folder,
           writable ? "" : "the folder cannot be written: choose another with POSTERN_CACHE_DIR"};
 }

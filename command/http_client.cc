@@ -13,6 +13,7 @@
 #include <charconv>
 #include <chrono>
 #include <cstring>
+#include <utility>
 
 #include "commands.h"
 
@@ -81,8 +82,6 @@ Served::Served(const std::string& where) : client_(random_name()) {
     if (const std::size_t token = where.find("token="); token != std::string::npos)
       token_ = where.substr(token + 6, where.find('&', token) - token - 6);
   }
-  stream_ = connect();
-  send_all(stream_, head("GET", "/events?client=" + client_) + "\r\n");
 }
 
 Served::~Served() {
@@ -113,6 +112,15 @@ std::string Served::head(const char* method, const std::string& path) const {
   const std::string host = process_ > 0 ? "localhost" : fmt::format("{}:{}", host_, port_);
   return fmt::format("{} {} HTTP/1.1\r\nHost: {}\r\n{}", method, path, host,
                      token_.empty() ? "" : fmt::format("Authorization: Bearer {}\r\n", token_));
+}
+
+void Served::begin() {
+  if (stream_ >= 0) ::close(std::exchange(stream_, -1));
+  buffer_.clear();
+  begun_ = ended_ = false;
+  silent_ = 0;
+  stream_ = connect();
+  send_all(stream_, head("GET", "/events?client=" + client_) + "\r\n");
 }
 
 std::optional<Json> Served::news() {
@@ -161,9 +169,9 @@ Json Served::ask(const Json& request) {
   const std::size_t at = answer.find("\r\n\r\n");
   const Json said =
       Json::parse(at == std::string::npos ? "" : answer.substr(at + 4), nullptr, false);
-  if (status_of(answer) != 200)
-    throw Problem(usage, said.is_object() ? said.value("error", "it was refused")
-                                          : std::string("the process does not answer"));
+  if (!said.is_object()) throw Problem(usage, "the process does not answer");
+  if (const int status = status_of(answer); status != 200)
+    throw Refused(status, said.value("error", "it was refused"));
   return said;
 }
 

@@ -2,13 +2,20 @@
 //
 // A timeline of Postern's has one event a line, so files of any length are read twice, line by
 // line: first for what the collectives took, then to be written with the common clock.
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdint>
+#include <cstdio>
+#include <cstring>
 #include <fstream>
 #include <iostream>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <tuple>
@@ -29,6 +36,8 @@ struct Part {
 };
 /// Run among those over processes, number in it, device, who takes part: the same on all of them.
 using Meeting = std::tuple<std::uint64_t, std::uint64_t, int, std::string>;
+
+constexpr std::string_view begin_of_all = "{\"traceEvents\":[\n", end_of_merged = "\n]}\n";
 
 struct Trace {
   std::string file;
@@ -54,7 +63,7 @@ Trace read(const std::string& file, const F& f) {
   std::ifstream in(file);
   if (!in) refuse(file, "cannot be read");
   std::string line;
-  if (!std::getline(in, line) || line != "{\"traceEvents\":[")
+  if (!std::getline(in, line) || line + '\n' != begin_of_all)
     refuse(file, "is no timeline that Postern wrote");
   std::optional<Trace> trace;
   constexpr std::string_view other = "\"otherData\":";
@@ -85,25 +94,84 @@ Meeting meeting_of(const Json& event) {
           a.at("device").get<int>(), a.at("processes").get<std::string>()};
 }
 
+/// Refuses to make the merged file of a timeline that one process wrote: where OUT was forgotten,
+/// the first of these stands in its place.
+void check_place(const std::string& to, const std::vector<std::string>& files) {
+  std::error_code none;
+  for (const std::string& file : files)
+    if (std::filesystem::equivalent(to, file, none))
+      throw Problem(usage, fmt::format("{}: is among the timelines to be merged; the first name is "
+                                       "that of the file to be made",
+                                       to));
+  if (!std::filesystem::is_regular_file(to, none)) return;
+  std::ifstream in(to, std::ios::binary);
+  std::string begin(begin_of_all.size(), ' '), end(end_of_merged.size(), ' ');
+  in.read(begin.data(), std::ssize(begin));
+  in.seekg(-std::ssize(end), std::ios::end).read(end.data(), std::ssize(end));
+  if (in && begin == begin_of_all && end != end_of_merged)
+    throw Problem(usage, fmt::format("{}: is a timeline of one process, and no merged one to be "
+                                     "replaced; the first name is that of the file to be made",
+                                     to));
+}
+
+/// The merged file. It is written beside and takes its place in end(), when all of it is on disk;
+/// what is no regular file (a pipe) is written as it comes.
 class Output {
  public:
-  explicit Output(const std::string& file) : file_(file), out_(file) {
-    if (!out_) refuse(file, "cannot be written");
-    out_ << "{\"traceEvents\":[\n";
+  explicit Output(const std::string& file) : file_(file), place_(file) {
+    struct stat about {};
+    const bool there = ::stat(file.c_str(), &about) == 0;
+    const bool as_it_comes = there && !S_ISREG(about.st_mode);
+    if (there && ::access(file.c_str(), W_OK) != 0) fail();
+    const int handle = as_it_comes ? ::open(file.c_str(), O_WRONLY | O_CLOEXEC) : open_beside();
+    if (handle < 0) fail();
+    if (there && !as_it_comes) static_cast<void>(::fchmod(handle, about.st_mode & 07777));
+    out_.reset(::fdopen(handle, "w"));
+    write(begin_of_all);
   }
+  ~Output() {
+    if (!beside_.empty()) ::unlink(beside_.c_str());
+  }
+  Output(const Output&) = delete;
+
   void add(const Json& event) {
-    out_ << (first_ ? "" : ",\n") << event.dump();
+    write((first_ ? "" : ",\n") + event.dump());
     first_ = false;
   }
   void end() {
-    out_ << "\n]}\n";
-    out_.flush();
-    if (!out_) refuse(file_, "cannot be written to its end");
+    write(end_of_merged);
+    if (std::fflush(out_.get()) != 0) fail();
+    if (beside_.empty()) return;
+    if (::fsync(::fileno(out_.get())) != 0 || ::rename(beside_.c_str(), place_.c_str()) != 0)
+      fail();
+    beside_.clear();
   }
 
  private:
+  int open_beside() {
+    std::error_code none;  // through a link to the file itself
+    if (const auto real = std::filesystem::canonical(file_, none); !none) place_ = real;
+    for (int n = 0;; ++n) {
+      const std::string name = place_.parent_path() / fmt::format(".postern-{}-{}", ::getpid(), n);
+      const int handle = ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+      if (handle >= 0) beside_ = name;
+      if (handle >= 0 || errno != EEXIST) return handle;
+    }
+  }
+  struct Close {
+    void operator()(std::FILE* f) const { std::fclose(f); }
+  };
+  void write(std::string_view text) {
+    if (std::fwrite(text.data(), 1, text.size(), out_.get()) != text.size()) fail();
+  }
+  [[noreturn]] void fail() const {
+    refuse(file_, fmt::format("cannot be written: {}", std::strerror(errno)));
+  }
+
   const std::string file_;
-  std::ofstream out_;
+  std::filesystem::path place_;
+  std::string beside_;  // empty if written as it comes, or in its place
+  std::unique_ptr<std::FILE, Close> out_;
   bool first_ = true;
 };
 
@@ -115,6 +183,7 @@ struct Waits {
 }  // namespace
 
 int merge_traces(const std::string& to, const std::vector<std::string>& files) {
+  check_place(to, files);
   std::vector<Trace> traces;
   std::map<Meeting, std::vector<Part>> meetings;
   for (const std::string& file : files) {

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <iostream>
+#include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -78,12 +79,17 @@ pn::RunOptions settle(const Run& options) {
 /// Functions of the taps that the user wants to see print what they are shown.
 void show_taps(const pn::Loaded& program, const std::vector<std::string>& wanted, bool json) {
   std::set<std::string> known;
+  std::map<std::string, std::string> shown;  // function, name of a tap that calls it
+  std::vector<const pn::SavedSite*> others;
   for (const pn::SavedSite& site : program.sites()) {
     if (site.kind == "call" || site.function.empty()) continue;
     known.insert(site.name);
     if (std::ranges::find(wanted, site.name) == wanted.end() &&
-        std::ranges::find(wanted, "all") == wanted.end())
+        std::ranges::find(wanted, "all") == wanted.end()) {
+      others.push_back(&site);
       continue;
+    }
+    shown[site.function] = site.name;
     pn::register_function(site.function,
                           [json](const pn::TapInfo& info, std::span<const pn::AnyView> leaves) {
                             std::string line = fmt::format("{}:", info.name);
@@ -104,6 +110,13 @@ void show_taps(const pn::Loaded& program, const std::vector<std::string>& wanted
       throw Problem(
           usage, fmt::format("--tap: the program has no tap '{}'; it has {}", name,
                              known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", "))));
+  // What prints has taken the place of the function that these would call.
+  for (const pn::SavedSite* const other : others)
+    if (const auto found = shown.find(other->function); found != shown.end())
+      throw Problem(
+          usage,
+          fmt::format("--tap {}: the tap '{}' calls '{}' too: show both, with --tap '{}' or all",
+                      found->second, other->name, other->function, other->name));
 }
 
 void check_functions(const pn::Loaded& program) {

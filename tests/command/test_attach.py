@@ -11,11 +11,17 @@ import pytest
 
 
 class Program:
-    def __init__(self, env=None):
-        self.process = subprocess.Popen([os.environ["LIVE_PAGE"], "100000", "5"], text=True, stdin=subprocess.PIPE,
+    def __init__(self, env=None, arguments=("100000", "5")):
+        self.process = subprocess.Popen([os.environ["LIVE_PAGE"], *arguments], text=True, stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, **(env or {})})
         self.url = self.process.stdout.readline().strip()
         self.pid = str(self.process.pid)
+
+    def wait(self):
+        end = time.monotonic() + 120
+        while "noise" not in attach(self.pid).stdout and time.monotonic() < end:  # it is compiled
+            time.sleep(0.1)
+        return self
 
     def end(self):
         self.process.kill()
@@ -24,10 +30,15 @@ class Program:
 
 @pytest.fixture(scope="module")
 def program():
-    program = Program()
-    end = time.monotonic() + 120
-    while "noise" not in attach(program.pid).stdout and time.monotonic() < end:  # it is compiled
-        time.sleep(0.1)
+    program = Program().wait()
+    yield program
+    program.end()
+
+
+@pytest.fixture(scope="module")
+def two_hooks():
+    """Fast, and with a second hook "slow", beside "noise"."""
+    program = Program(arguments=("100000000", "1", "", "100")).wait()
     yield program
     program.end()
 
@@ -69,10 +80,48 @@ def test_prints_and_json(program):
     assert attach(program.pid, "noise", "--print", "--keep-last", 2, "--seconds", 1, "--json").stdout.startswith('{"line":')
 
 
+def test_waits_for_all_that_it_turned_on(two_hooks):
+    done = attach(two_hooks.pid, "all", "--stats", "--until", 3)
+    assert done.returncode == 0, done.stderr
+    assert "noise: firing 2 " in done.stdout and "slow: firing 2 " in done.stdout
+    assert attach(two_hooks.pid, "noise", "--stats", "--until", 1).stdout.count("noise: firing 0 ") == 1
+
+
+def test_ends_when_nobody_reads(two_hooks):
+    running = subprocess.Popen([os.environ["POSTERN_COMMAND"], "attach", two_hooks.pid, "noise", "--stats"], stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True)
+    assert "noise: firing" in running.stdout.readline()
+    running.stdout.close()
+    assert running.wait(timeout=20) == 3 and "output cannot be written" in running.stderr.read()
+    running.stderr.close()
+    assert [h["listeners"] for h in hooks(two_hooks.pid)] == [[], []]
+
+
+def test_says_how_many_lines_were_left_out(two_hooks, tmp_path):
+    """To who does not read for a while the process tells its last lines again, and no others."""
+    with open(tmp_path / "out", "w+") as out:
+        running = subprocess.Popen([os.environ["POSTERN_COMMAND"], "attach", two_hooks.pid, "noise", "--print"], stdout=out,
+                                   stderr=subprocess.PIPE, text=True)
+        for number, pause in (signal.SIGCONT, 1), (signal.SIGSTOP, 4), (signal.SIGCONT, 1), (signal.SIGSTOP, 1), (signal.SIGCONT, 1):
+            running.send_signal(number)
+            time.sleep(pause)
+        running.send_signal(signal.SIGINT)
+        told = running.communicate(timeout=20)[1]
+        assert running.returncode == 0 and "lines came too fast and were left out" in told
+        out.seek(0)
+        lines = out.readlines()
+    assert all(line.startswith("noise = [") for line in lines)
+    assert len(lines) > 100 and len(set(lines)) == len(lines)
+
+
 def test_records_where_the_user_is(program, tmp_path):
     done = attach(program.pid, "noise", "--record", "noise.npy", "--until", 7, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert np.load(tmp_path / "noise.npy").shape == (7, 256)
+    done = attach(program.pid, "noise", "--record", "noise.npz", "--until", 7, cwd=tmp_path)  # whole when it is closed
+    assert done.returncode == 0, done.stderr
+    with np.load(tmp_path / "noise.npz") as kept:
+        assert kept[kept.files[0]].shape == (7, 256)
     done = attach(program.pid, "noise", "--checkpoint", "kept", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     for _ in range(100):

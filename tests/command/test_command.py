@@ -4,9 +4,11 @@ import json
 import os
 import pathlib
 import re
+import resource
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 import numpy as np
@@ -131,6 +133,27 @@ def test_wrong_inputs(programs, tmp_path, inputs, code, told):
     assert told in postern("run", programs / "plain.mlir", *inputs, code=code, cwd=tmp_path)
 
 
+@pytest.mark.parametrize("dtype, numbers, told", [
+    ("ui8", "[0, 255]", "u8[2] [  0 255]"),
+    ("ui8", "[300, 0]", "has 300, which no u8 is; the program takes u8[2]"),
+    ("ui8", "[0, -1]", "has -1, which no u8 is"),
+    ("i8", "[-128, 127]", "s8[2] [-128  127]"),
+    ("i8", "[-129, 0]", "has -129, which no s8 is"),
+    ("i32", "[5000000000, 0]", "has 5000000000, which no s32 is"),
+    ("i32", "[18446744073709551615, 0]", "has 18446744073709551615, which no s32 is"),
+    ("i32", "[2.5, 0]", "has 2.5, which no s32 is"),
+    ("i64", "[-9223372036854775808, -0]", "s64[2] [-9223372036854775808                    0]"),
+    ("i64", "[9223372036854775808, 0]", "has 9223372036854775808, which no s64 is"),
+    ("ui64", "[18446744073709551615, true]", "u64[2] [18446744073709551615                    1]"),
+    ("ui64", "[18446744073709551616, 0]", "which no u64 is"),
+    ("i1", "[1, false]", "pred[2] [ true false]"),
+    ("i1", "[2, 0]", "has 2, which no pred is"),
+])
+def test_numbers_must_fit(tmp_path, dtype, numbers, told):
+    (tmp_path / "same.mlir").write_text(f"func.func @main(%x: tensor<2x{dtype}>) -> tensor<2x{dtype}> {{ return %x : tensor<2x{dtype}> }}")
+    assert told in postern("run", tmp_path / "same.mlir", numbers, code=2 if "which no" in told else 0)
+
+
 def test_wrong_programs(programs, tmp_path):
     assert "No such file" in postern("run", "/no/such/program", code=3)
     (tmp_path / "text").write_text("hello")
@@ -162,6 +185,13 @@ def test_processes_serve_functions(programs, worker):
     log = worker("print(take().sum(), file=sys.stderr)", "log.py")
     assert "18.0" in postern("run", programs / "calls.mlir", "[1,2,3]", "--function", f"demo.scale={command}", "--function", f"demo.log={log}")
     assert "f32[3] " in postern("run", programs / "loop.mlir", "[1,2,3]", "--function", f"demo.scale={command}")
+
+
+def test_a_tap_is_shown_alone_where_its_function_is_its_own(programs):
+    assert postern("run", programs / "two_taps.mlir", "[1,2,3]", "--tap", "a", "--tap", "b").startswith("a: [1. 2. 3.]\nb: [1. 2. 3.]\n")
+    for more in ([], ["--function", "demo.log=cat"]):
+        assert "--tap a: the tap 'b' calls 'demo.log' too: show both, with --tap 'b' or all" in postern(
+            "run", programs / "two_taps.mlir", "[1,2,3]", "--tap", "a", *more, code=2)
 
 
 def test_large_messages_pass_while_both_sides_write(tmp_path, worker, programs):
@@ -242,6 +272,38 @@ def test_doctor(tmp_path):
     assert "!!" in text and "POSTERN_PLUGIN" in text
     text = postern("doctor", code=1, env={"POSTERN_CACHE_DIR": "/proc/nowhere"})
     assert "POSTERN_CACHE_DIR" in text
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs a folder of another user")
+def test_doctor_of_a_folder_of_another_user():
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        assert "the folder cannot be written" in postern("doctor", code=1, env={"POSTERN_CACHE_DIR": folder}, user=65534)
+
+
+def timeline(path, process):
+    event = '{"name":"psum","cat":"meet","ph":"X","ts":%d,"dur":9.0,"pid":7,"tid":0,"args":{"device":0,"run":1,"job_run":1,"number":%d,"processes":"0,1"}}'
+    path.write_text('{"traceEvents":[\n' + "".join(event % (i * 10, i) + ",\n" for i in range(20)) +
+                    '{"name":"left out","ph":"C","ts":0,"pid":7,"args":{"events":0}}\n],\n'
+                    '"otherData":{"process":%d,"processes":2,"begin":%d,"clock_error":0.0}}\n' % (process, process))
+    return path
+
+
+def test_merging_replaces_no_timeline_of_one_process(tmp_path):
+    traces, merged = [timeline(tmp_path / f"t{i}.json", i) for i in range(2)], tmp_path / "all.json"
+    before = [t.read_text() for t in traces]
+    assert "t0.json: is among the timelines to be merged" in postern("merge-traces", traces[0], tmp_path / "." / "t0.json", traces[1], code=2)
+    assert "t0.json: is a timeline of one process" in postern("merge-traces", *traces, code=2)  # trace.*.json, without OUT
+    for _ in range(2):
+        assert "process 0 waited 0.020 ms for process 1, in 20 collectives" in postern("merge-traces", merged, *traces)
+    assert json.loads(merged.read_text()) and "traceEvents" in postern("merge-traces", "/dev/stdout", *traces)
+    whole = merged.read_text()
+    words = [os.environ["POSTERN_COMMAND"], "merge-traces", merged, *traces]
+    done = subprocess.run(words, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)), restore_signals=False,
+                          capture_output=True, text=True)
+    assert done.returncode == 3 and "cannot be written: File too large" in done.stderr
+    assert merged.read_text() == whole and [t.read_text() for t in traces] == before
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["all.json", "t0.json", "t1.json"]
 
 
 def test_completion():
@@ -328,4 +390,26 @@ def test_processes_end_with_the_command(programs, tmp_path, number):
     process.send_signal(number)
     process.communicate(timeout=30)
     assert process.returncode == -number
+    assert gone(int((tmp_path / "pid").read_text()))
+
+
+def test_what_a_process_left_behind_ends(programs, worker, tmp_path):
+    command = f"sleep 777 & echo $! >{tmp_path / 'pid'}; {worker(SCALE)}"
+    assert "f32[] 18\n" in postern("run", programs / "calls.mlir", "[1,2,3]", "--tap", "all", "--function", f"demo.scale={command}")
+    assert gone(int((tmp_path / "pid").read_text()))
+
+
+def test_signals_reach_a_process_that_was_started_after_many(programs, worker, tmp_path):
+    """Beside one that lives, a tap's process ends at once, more often than the command keeps places for."""
+    np.save(tmp_path / "x.npy", np.zeros(20_000, np.float32))  # larger than a pipe
+    log = f"echo >>{tmp_path / 'count'}; [ $(wc -l <{tmp_path / 'count'}) -gt 270 ] || exit 1; echo $$ >{tmp_path / 'pid'}; exec sleep 777"
+    process = subprocess.Popen([os.environ["POSTERN_COMMAND"], "run", str(programs / "async_loop.mlir"), str(tmp_path / "x.npy"),
+                                "--function", f"demo.scale={worker(SCALE)}", "--function", f"demo.log={log}"],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    end = time.monotonic() + 60
+    while not ((tmp_path / "pid").exists() and (tmp_path / "pid").read_text()) and time.monotonic() < end:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=30)
+    assert process.returncode == -signal.SIGTERM
     assert gone(int((tmp_path / "pid").read_text()))

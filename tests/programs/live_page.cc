@@ -11,6 +11,7 @@
 
 namespace pn = postern;
 
+// live_page STEPS PAUSE FOLDER SLOW: with SLOW a live hook "slow" in each so manieth step.
 int main(int argc, char** argv) {
   const std::int64_t steps = argc > 1 ? std::atoll(argv[1]) : 200;
   const auto pause = std::chrono::milliseconds(argc > 2 ? std::atoll(argv[2]) : 10);
@@ -18,6 +19,7 @@ int main(int argc, char** argv) {
   const auto histogram = pn::listen::histogram();
   const auto progress = pn::listen::progress(steps, {.label = "training"});
   const std::string folder = argc > 3 ? argv[3] : "";
+  const int slow = argc > 4 ? std::atoi(argv[4]) : 0;
   const pn::Served page = pn::serve({.port = 0, .announce = false, .folder = folder});
   std::cout << page.url << std::endl;
   const auto train = pn::jit([&](pn::Tensor key, pn::Tensor scale) {
@@ -27,6 +29,14 @@ int main(int argc, char** argv) {
           const auto noise =
               pn::random::normal(pn::random::fold_in(key, i), pn::type<float>({256}));
           pn::hook("noise", noise, {.ordered = false, .live = true});
+          if (slow > 0)
+            pn::cond(
+                i % slow == 0,
+                [](pn::Tensor v) {
+                  pn::hook("slow", v, {.live = true});
+                  return v;
+                },
+                [](pn::Tensor v) { return v; }, loss);
           pn::hook(pn::TapOptions{.name = "gradient"}, noise * loss, histogram);
           pn::tap(pn::TapOptions{.name = "gradient norm"}, pn::sum(noise * noise) * loss, stats);
           const auto next = loss * 0.99 + 0.001 * pn::mean(noise);

@@ -22,6 +22,21 @@ int main(int, char** arguments) {
                                     return pn::tap({.name = "seen", .mode = pn::TapMode::async}, v,
                                                    pn::Named{"demo.log"});
                                   }).lower(pn::abstract(pn::type<float>({100'000}))));
+  pn::save(folder / "async_loop.mlir", pn::jit([&](pn::Tensor v) {
+                                         return pn::fori_loop(
+                                             0, 400,
+                                             [](pn::Tensor, pn::Tensor w) {
+                                               return pn::tap(
+                                                   {.name = "seen", .mode = pn::TapMode::async}, w,
+                                                   pn::Named{"demo.log"});
+                                             },
+                                             scaled(v));
+                                       }).lower(pn::abstract(pn::type<float>({20'000}))));
+  pn::save(folder / "two_taps.mlir", pn::jit([](pn::Tensor v) {  // of one function
+                                       pn::tap({.name = "a"}, v, pn::Named{"demo.log"});
+                                       return pn::tap({.name = "b"}, v, pn::Named{"demo.log"});
+                                     })
+                                         .lower(x));
   pn::save(folder / "limited.mlir",
            pn::jit([&](pn::Tensor v) {
              return scaled(v, {.name = "late", .timeout = std::chrono::milliseconds(50)});
