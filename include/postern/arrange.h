@@ -3,9 +3,10 @@
 #include <postern/detail/api.h>
 #include <postern/ops.h>
 
-#include <cmath>
+#include <cstdint>
 #include <initializer_list>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 namespace postern {
@@ -37,7 +38,8 @@ POSTERN_API Tensor diagonal(const Operand& x, std::int64_t k = 0, std::int64_t a
                             std::int64_t axis2 = 1);
 POSTERN_API Tensor matrix_trace(const Operand& x, std::int64_t k = 0);
 
-/// `count` numbers from `start` to `stop`, which is the last one when `endpoint`.
+/// `count` numbers from `start` to `stop`, which is the last one when `endpoint`; integers are
+/// rounded down.
 POSTERN_API Tensor linspace(DType dtype, const Operand& start, const Operand& stop,
                             std::int64_t count, bool endpoint = true);
 template <Element T>
@@ -45,15 +47,25 @@ Tensor linspace(const Operand& start, const Operand& stop, std::int64_t count,
                 bool endpoint = true) {
   return linspace(dtype_v<T>, start, stop, count, endpoint);
 }
+namespace detail {
+/// How many of start, start + step, ... come before stop.
+POSTERN_API std::int64_t count_before(double start, double stop, double step, Place place);
+POSTERN_API std::int64_t count_before(std::int64_t start, std::int64_t stop, std::int64_t step,
+                                      Place place);
+POSTERN_API std::int64_t count_before(std::uint64_t start, std::uint64_t stop, std::uint64_t step,
+                                      Place place);
+}  // namespace detail
+
 /// start, start + step, ...: as many as `type` (of rank 1) says, or all before `stop`.
 POSTERN_API Tensor arange(const Type& type, const Operand& start, const Operand& step);
 template <Element T>
 requires std::is_arithmetic_v<T> Tensor arange(T start, T stop, T step = 1,
                                                Place place = Place::current()) {
-  const double count = std::ceil((static_cast<double>(stop) - static_cast<double>(start)) /
-                                 static_cast<double>(step));
-  return arange(type<T>({count > 0 ? static_cast<std::int64_t>(count) : 0}), Operand(start, place),
-                step);
+  using Integer = std::conditional_t<std::is_signed_v<T>, std::int64_t, std::uint64_t>;
+  using Wide = std::conditional_t<std::is_floating_point_v<T>, double, Integer>;
+  const std::int64_t count = detail::count_before(static_cast<Wide>(start), static_cast<Wide>(stop),
+                                                  static_cast<Wide>(step), place);
+  return arange(type<T>({count}), Operand(start, place), step);
 }
 
 }  // namespace postern

@@ -9,8 +9,8 @@
 namespace postern {
 
 /// What an index out of range does. `fill`: reads give NaN (smallest signed, largest unsigned
-/// integer, true), writes do nothing. `clip`: the nearest index in range. `promise`: there is none;
-/// what happens otherwise is not said.
+/// integer, true; 0 of f4e2m1fn), writes do nothing. `clip`: the nearest index in range. `promise`:
+/// there is none; what happens otherwise is not said.
 enum class OutOfRange : std::uint8_t { fill, clip, promise };
 
 /// x[..., indices[..., i, ...], ...] along `axis`; off that axis both shapes broadcast, as

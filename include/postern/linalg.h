@@ -153,6 +153,7 @@ POSTERN_API Tensor matrix_rank(const Operand& a, double tolerance = -1);
 POSTERN_API Tensor matrix_power(const Operand& a, std::int64_t n);
 /// Pade approximation with scaling and squaring (Higham 2005). Derivative: of the approximation
 /// itself (Al-Mohy and Higham 2009).
+/// NaN where its norm is beyond about 2^18.
 POSTERN_API Tensor expm(const Operand& a);
 
 }  // namespace postern::linalg

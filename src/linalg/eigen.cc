@@ -8,9 +8,9 @@ namespace postern::blocks {
 namespace {
 
 /// 1 / (w_j - w_i) at (i, j), zero where both are equal to within rounding of the largest.
-Tensor inverse_gaps(const Tensor& w, const Tensor& values) {
+Tensor inverse_gaps(const Tensor& w) {
   const Tensor gap = expand_dims(w, -2) - expand_dims(w, -1);
-  const Tensor scale = max(abs(values), {.axes = Dims{-1}, .keep_dims = true});
+  const Tensor scale = max(abs(w), {.axes = Dims{-1}, .keep_dims = true});
   const Tensor limit =
       expand_dims(scale * (epsilon(w.dtype()) * static_cast<double>(w.dims().back())), -1);
   const Tensor equal = abs(gap) <= limit;
@@ -33,7 +33,7 @@ Jvp eigh_jvp(const void* config, TensorSpan x, TensorSpan dx) {
   const Tensor inner = matmul(matmul(adjoint(y[1]), hermitian_part(dx[0])), y[1]);
   const Tensor dw = real_of(diagonal_of(inner));
   if (!vectors) return {{y[0]}, {dw}};
-  const Tensor dv = matmul(y[1], convert(inverse_gaps(y[0], y[0]), inner.dtype()) * inner);
+  const Tensor dv = matmul(y[1], convert(inverse_gaps(y[0]), inner.dtype()) * inner);
   return {y, {dw, dv}};
 }
 constexpr Rules eigh_rules{eigh_apply, eigh_jvp};
@@ -67,14 +67,17 @@ Jvp svd_jvp(const void* config, TensorSpan x, TensorSpan dx) {
   const Tensor ds = real_of(diagonal_of(inner));
   if (!vectors) return {{s}, {ds}};
   const DType dtype = inner.dtype();
-  const Tensor f = convert(inverse_gaps(s * s, s * s), dtype);
-  const Tensor row = convert(expand_dims(s, -2), dtype),
-               column = convert(expand_dims(s, -1), dtype);
+  // 1 / (s_j^2 - s_i^2) in two factors: the squares of small values are equal sooner than the
+  // values.
+  const Tensor f = convert(inverse_gaps(s), dtype);
+  const Tensor row = expand_dims(s, -2), column = expand_dims(s, -1), total = row + column;
+  const Tensor divisor = where(equal(total, 0), 1.0f, total);
   const Tensor limit = max(s, {.axes = Dims{-1}, .keep_dims = true}) *
                        (epsilon(s.dtype()) * static_cast<double>(std::max(m, n)));
   const Tensor none = s <= limit;
   const Tensor s_inverse = where(none, 0.0f, 1.0f / where(none, 1.0f, s));
-  const Tensor by_row = inner * row, by_column = column * inner;
+  const Tensor by_row = inner * convert(row / divisor, dtype),
+               by_column = inner * convert(column / divisor, dtype);
   Tensor left = f * (by_row + adjoint(by_row));
   const Tensor right = f * (by_column + adjoint(by_column));
   if (is_complex(dtype))

@@ -3,6 +3,7 @@
 #include <postern/transforms.h>
 
 #include <cmath>
+#include <limits>
 
 #include "linalg/linalg.h"
 #include "ops/elementwise.h"
@@ -284,19 +285,20 @@ std::pair<Tensor, Tensor> pade13(const Tensor& a) {
 
 Tensor expm_value(const Tensor& a) {
   constexpr int most = 16;  // squarings: matrices up to a norm of 2^18, whose exponentials overflow
-                            // unless they are special
+                            // unless they are special; NaN beyond, as in JAX
   const bool wide = real_dtype(a.dtype()) == DType::f64;
   const double theta = wide ? 5.371920351148152 : 3.925724783138660;
   const Tensor norm = max(sum(abs(a), {.axes = Dims{-2}}), {.axes = Dims{-1}});
-  const Tensor squarings = stop_gradient(clip(
-      ceil(log(maximum(norm, theta) / theta) / std::log(2.0)), 0.0f, static_cast<float>(most)));
+  const Tensor needed = ceil(log(maximum(norm, theta) / theta) / std::log(2.0));
+  const Tensor squarings = stop_gradient(clip(needed, 0.0f, static_cast<float>(most)));
   auto per_matrix = [](const Tensor& t) { return expand_dims(expand_dims(t, -1), -1); };
   const auto [odd, even] =
       pade13(a * convert(per_matrix(exp(squarings * -std::log(2.0))), a.dtype()));
   Tensor r = solve_matrices(even - odd, even + odd);
   for (int i = 0; i < most; ++i)
     r = where(per_matrix(squarings > static_cast<float>(i)), matmul(r, r), r);
-  return r;
+  const Tensor enough = per_matrix(needed <= static_cast<float>(most));
+  return where(enough, r, std::numeric_limits<double>::quiet_NaN());
 }
 
 }  // namespace

@@ -1,6 +1,9 @@
 // Arranging and making: joining, repeating, rolling, triangles, diagonals, ranges of numbers.
 #include <postern/arrange.h>
 
+#include <cmath>
+#include <limits>
+
 #include "ops/axes.h"
 #include "ops/extents.h"
 #include "ops/family.h"
@@ -15,7 +18,9 @@ Tensor triangle(const char* op, const Operand& operand, std::int64_t k, bool low
   PlaceScope scope(operand.place());
   const Tensor& x = operand.tensor();
   check(x.rank() >= 2, "{}: rank 2 or more is needed, got {}", op, to_string(x.type()));
-  const Type index{DType::s32, {at(x.dims(), x.rank() - 2), at(x.dims(), x.rank() - 1)}};
+  const std::int64_t rows = at(x.dims(), x.rank() - 2), columns = at(x.dims(), x.rank() - 1);
+  k = std::clamp(k, -rows - 1, columns + 1);  // beyond are all of them or none
+  const Type index{DType::s32, {rows, columns}};
   const Tensor row = iota(index, 0), column = iota(index, 1);
   const Tensor column_less_row = column - row;
   Tensor stays;
@@ -26,7 +31,44 @@ Tensor triangle(const char* op, const Operand& operand, std::int64_t k, bool low
   return where(stays, x, zeros_like_type({x.dtype(), {}}));
 }
 
+void require_step(bool ok) { check(ok, "arange: the step must not be 0"); }
+void require_countable(bool ok) { check(ok, "arange: more numbers than 2^63 are asked for"); }
+
+template <class Integer>
+std::int64_t integers_before(Integer start, Integer stop, Integer step, Place place) {
+  PlaceScope scope(place);
+  require_step(step != 0);
+  const bool down = step < 0;
+  if (down) std::swap(start, stop);
+  if (start >= stop) return 0;
+  // Unsigned: signed ones do not hold the largest distances.
+  const std::uint64_t distance =
+      static_cast<std::uint64_t>(stop) - static_cast<std::uint64_t>(start);
+  std::uint64_t stride = static_cast<std::uint64_t>(step);
+  if (down) stride = 0 - stride;
+  const std::uint64_t last = (distance - 1) / stride;
+  require_countable(last < static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()));
+  return static_cast<std::int64_t>(last) + 1;
+}
+
 }  // namespace
+
+std::int64_t detail::count_before(std::int64_t start, std::int64_t stop, std::int64_t step,
+                                  Place place) {
+  return integers_before(start, stop, step, place);
+}
+std::int64_t detail::count_before(std::uint64_t start, std::uint64_t stop, std::uint64_t step,
+                                  Place place) {
+  return integers_before(start, stop, step, place);
+}
+std::int64_t detail::count_before(double start, double stop, double step, Place place) {
+  PlaceScope scope(place);
+  require_step(step != 0);
+  const double count = std::ceil((stop - start) / step);
+  require_countable(!(count >= 0x1p63));
+  if (!(count > 0)) return 0;
+  return static_cast<std::int64_t>(count);
+}
 
 Tensor stack(TensorSpan parts, std::int64_t axis, Place place) {
   PlaceScope scope(place);
@@ -153,8 +195,9 @@ Tensor linspace(DType dtype, const Operand& start, const Operand& stop, std::int
                 bool endpoint) {
   PlaceScope scope(start.place());
   check(count >= 0, "linspace: the count must be 0 or more, got {}", count);
+  const bool whole_numbers = !is_differentiable(dtype);
   DType work = dtype;
-  if (!is_differentiable(work)) work = DType::f32;
+  if (whole_numbers) work = DType::f64;
   const Tensor a = fit(start.tensor(), {work, start.tensor().dims()}),
                b = fit(stop.tensor(), {work, stop.tensor().dims()});
   check(a.rank() == 0 && b.rank() == 0, "linspace: the ends must be scalars, got {} and {}",
@@ -163,17 +206,28 @@ Tensor linspace(DType dtype, const Operand& start, const Operand& stop, std::int
   const bool ends = endpoint && count > 1;
   const std::int64_t steps = count - endpoint;
   const std::int64_t inner_count = count - ends;
-  const Tensor t = iota({real_dtype(work), {inner_count}}, 0) /
-                   static_cast<double>(std::max<std::int64_t>(steps, 1));
-  Tensor out = a * (1 - t) + b * t;
-  if (ends) out = concatenate({out, reshape(b, {1})});
-  return convert(out, dtype);
+  const Tensor i = iota({real_dtype(work), {inner_count}}, 0);
+  const auto divisor = static_cast<double>(std::max<std::int64_t>(steps, 1));
+  Tensor out, end = b;
+  if (whole_numbers) {  // divided last: what is whole stays so
+    out = convert(floor(a + (b - a) * i / divisor), dtype);
+    if (integral(stop.tensor().dtype()))
+      end = stop.tensor();  // f64 may not hold it
+    else
+      end = floor(b);
+  } else {
+    const Tensor t = i / divisor;
+    out = a * (1 - t) + b * t;
+  }
+  if (ends) out = concatenate({out, reshape(convert(end, dtype), {1})});
+  return out;
 }
 
 Tensor arange(const Type& type, const Operand& start, const Operand& step) {
   PlaceScope scope(start.place());
-  return iota(type, 0) * fit(step.tensor(), {type.dtype, {}}) +
-         fit(start.tensor(), {type.dtype, {}});
+  const Type element{type.dtype, {}};
+  return iota(type, 0) * fit_within("arange", "the step", step.tensor(), element) +
+         fit_within("arange", "the start", start.tensor(), element);
 }
 
 }  // namespace postern

@@ -27,8 +27,20 @@ Tensor as_wide_float(const Tensor& operand) {
   return convert_to(x, sum_dtype(x.dtype()));
 }
 
+Tensor as_narrow_as(const Operand& operand, const Tensor& y) {
+  return convert_to(y, as_float(operand.tensor()).dtype(), y.type().weak);
+}
+
 Dims axes_of(const char* op, const Tensor& x, const ReduceOptions& options) {
   return axes_or_all(op, options.axes, x.rank());
+}
+
+/// |x - y| of integers of one dtype, of which none is lost before f64.
+Tensor distance(const Tensor& a, const Tensor& b) {
+  DType dtype = DType::s64;
+  if (is_unsigned(a.dtype())) dtype = DType::u64;
+  const Tensor x = convert_to(a, dtype), y = convert_to(b, dtype);
+  return convert_to(bitcast(where(x > y, x - y, y - x), DType::u64), DType::f64);
 }
 
 Tensor squared_size(const Tensor& x) {
@@ -40,26 +52,28 @@ Tensor squared_size(const Tensor& x) {
 
 Tensor softmax(const Operand& operand, std::int64_t axis) {
   PlaceScope scope(operand.place());
-  const Tensor x = as_float(operand.tensor());
+  const Tensor x = as_wide_float(operand.tensor());
   const Dims axes{normal_axis("softmax", axis, x.rank())};
   const Tensor e = exp(x - shift_of(x, axes, false));
-  return e / sum(e, {.axes = axes, .keep_dims = true});
+  return as_narrow_as(operand, e / sum(e, {.axes = axes, .keep_dims = true}));
 }
 
 Tensor log_softmax(const Operand& operand, std::int64_t axis) {
   PlaceScope scope(operand.place());
-  const Tensor x = as_float(operand.tensor());
+  const Tensor x = as_wide_float(operand.tensor());
   const Dims axes{normal_axis("log_softmax", axis, x.rank())};
   const Tensor shifted_x = x - shift_of(x, axes, false);
-  return shifted_x - log(sum(exp(shifted_x), {.axes = axes, .keep_dims = true}));
+  return as_narrow_as(operand,
+                      shifted_x - log(sum(exp(shifted_x), {.axes = axes, .keep_dims = true})));
 }
 
 Tensor logsumexp(const Operand& operand, const ReduceOptions& options) {
   PlaceScope scope(operand.place());
-  const Tensor x = as_float(operand.tensor());
+  const Tensor x = as_wide_float(operand.tensor());
   const Dims axes = axes_of("logsumexp", x, options);
   const Tensor shift = shift_of(x, axes, true);
-  const Tensor y = log(sum(exp(x - shift), {.axes = axes, .keep_dims = true})) + shift;
+  const Tensor y =
+      as_narrow_as(operand, log(sum(exp(x - shift), {.axes = axes, .keep_dims = true})) + shift);
   if (options.keep_dims) return y;
   return squeeze(y, axes);
 }
@@ -94,7 +108,7 @@ Tensor layer_norm(const Operand& operand, const Operand& scale, const Operand& b
   const Tensor y = normal * scale.tensor() + bias.tensor();
   check(y.dims() == x.dims(), "layer_norm: scale {} and bias {} must stretch to {}",
         to_string(scale.tensor().type()), to_string(bias.tensor().type()), to_string(x.type()));
-  return convert_to(y, as_float(operand.tensor()).dtype());
+  return as_narrow_as(operand, y);
 }
 
 Tensor clip(const Operand& x, const Operand& low, const Operand& high) {
@@ -106,12 +120,14 @@ Tensor isclose(const Operand& operand_x, const Operand& operand_y, double relati
                bool equal_nan) {
   PlaceScope scope(operand_x.place());
   const auto [a, b] = matched("isclose", operand_x.tensor(), operand_y.tensor());
-  const Tensor x = as_float(a), y = as_float(b);
+  if (integral(a.dtype()))
+    return less_equal(distance(a, b), absolute + relative * abs(convert_to(b, DType::f64))) |
+           equal(a, b);
   // Infinities are close to themselves only; their difference says nothing.
-  const Tensor near = less_equal(abs(x - y), absolute + relative * abs(y)) &
-                      less(abs(y), std::numeric_limits<double>::infinity());
-  const Tensor close = near | equal(x, y);
-  if (equal_nan) return close | (not_equal(x, x) & not_equal(y, y));
+  const Tensor near = less_equal(abs(a - b), absolute + relative * abs(b)) &
+                      less(abs(b), std::numeric_limits<double>::infinity());
+  const Tensor close = near | equal(a, b);
+  if (equal_nan) return close | (not_equal(a, a) & not_equal(b, b));
   return close;
 }
 

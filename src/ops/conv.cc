@@ -60,6 +60,8 @@ Types conv_type(const Params* params, TypeSpan operands) {
   for (std::size_t i = 0; i < p.strides.size(); ++i) {
     check(p.strides[i] > 0 && p.input_dilation[i] > 0 && p.kernel_dilation[i] > 0,
           "conv: strides and dilations must be 1 or more");  // convolution_c3, c6, c8
+    check(k.dims[i + 2] > 0, "conv: the kernel must have 1 or more places on each axis, got {}",
+          to_string(k));
     const std::int64_t room = extent_sum(spread_extent(x.dims[i + 2], p.input_dilation[i]),
                                          extent_sum(p.low[i], p.high[i])),
                        window = spread_extent(k.dims[i + 2], p.kernel_dilation[i]);

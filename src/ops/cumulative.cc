@@ -124,7 +124,10 @@ Jvp cumulative_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
     return Tensors{z, a[1] * by_a + b[1] * by_b};
   };
   const auto& p = op.as<CumulativeParams>();
-  return {{y}, {associative_scan(with_tangents, {x[0], dx[0]}, p.axis, p.reverse)[1]}};
+  const DType work = working_dtype(c.reducer, y.dtype());
+  const Tensor dy = associative_scan(
+      with_tangents, {convert_to(x[0], work), convert_to(dx[0], work)}, p.axis, p.reverse)[1];
+  return {{y}, {convert_to(dy, y.dtype(), y.type().weak)}};
 }
 
 // --- lowering

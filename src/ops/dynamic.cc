@@ -197,11 +197,9 @@ Tensor dynamic_update_slice(const Operand& operand, const Operand& update,
                             const std::vector<Operand>& starts) {
   PlaceScope scope(operand.place());
   const Tensor& x = operand.tensor();
-  check(promote("dynamic_update_slice", x.type(), update.tensor().type()).dtype == x.dtype(),
-        "dynamic_update_slice: the update {} does not convert to the dtype of {}",
-        to_string(update.tensor().type()), to_string(x.type()));
-  return update_from(x, convert_to(update.tensor(), x.dtype()),
-                     normal_starts("dynamic_update_slice", x, starts));
+  const Tensor fitted = fit_within("dynamic_update_slice", "the update", update.tensor(),
+                                   {x.dtype(), update.tensor().dims()});
+  return update_from(x, fitted, normal_starts("dynamic_update_slice", x, starts));
 }
 
 Tensor dynamic_index(const Operand& operand, const Operand& index, std::int64_t axis) {

@@ -149,7 +149,10 @@ void sum_unneeded(Term& t, const Needed& needed) {
     else
       axes.push_back(static_cast<std::int64_t>(i));
   }
-  if (!axes.empty()) t = {sum(t.tensor, {.axes = axes}), kept};
+  if (axes.empty()) return;
+  Tensor (*total)(const Operand&, const ReduceOptions&) = sum;
+  if (t.tensor.dtype() == DType::pred) total = any;  // as products of them are
+  t = {total(t.tensor, {.axes = axes}), kept};
 }
 
 /// Product of two terms; labels that both have are contracted unless `needed`.

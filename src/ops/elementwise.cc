@@ -68,26 +68,33 @@ Tensor logistic_slope(T, T y) { return y * (1 - y); }
 Tensor erf_slope(T x, T) { return 2 * std::numbers::inv_sqrtpi * exp(-(x * x)); }
 
 Tensor one(T x, T, T) { return ones_like(x); }
-Tensor remainder_by_y(T x, T y, T) {
+// By the remainder: x / y may be rounded up to the next whole number. Without one as in JAX.
+Tensor remainder_by_y(T x, T y, T z) {
   const Tensor quotient = x / y;
-  return -where(greater_equal(quotient, 0), floor(quotient), ceil(quotient));
+  const Tensor whole = where(greater_equal(quotient, 0), floor(quotient), ceil(quotient));
+  return -where(equal(z, z), round((x - z) / y), whole);
 }
-Tensor atan2_by_x(T x, T y, T) { return y / (x * x + y * y); }
-Tensor atan2_by_y(T x, T y, T) { return -x / (x * x + y * y); }
+// x and y over the larger one: their squares may be too large or too small a number.
+Tensor over_square(T t, T x, T y) {
+  const Tensor larger = maximum(abs(x), abs(y));
+  const Tensor scale = where(is_finite(larger) & greater(larger, 0), larger, ones_like(larger));
+  const Tensor a = x / scale, b = y / scale;
+  return t / scale / (a * a + b * b) / scale;
+}
+Tensor atan2_by_x(T x, T y, T) { return over_square(y, x, y); }
+Tensor atan2_by_y(T x, T y, T) { return -over_square(x, x, y); }
 // 0^0 is 1 whatever the base is near 0, so its slope is 0, not 0 * 0^-1.
 Tensor pow_by_x(T x, T y, T) {
   return where(equal(x, 0) & equal(y, 0), zeros_like(x), y * pow(x, y - 1));
 }
 Tensor pow_by_y(T x, T, T z) { return log(where(equal(x, 0), ones_like(x), x)) * z; }
-// Equal operands share the derivative.
-Tensor share(const Tensor& wins, const Tensor& ties) {
-  return where(wins, full(Type{real_dtype(DType::f32), {}}, 1.0f), where(ties, 0.5f, 0.0f));
+// Of maximum and minimum, by whether x is the result, which complex numbers tell as well; equal
+// operands share the derivative.
+Tensor choice_by_x(T x, T y, T z) {
+  const Tensor alone = convert_to(equal(x, z), x.dtype());
+  return where(equal(x, y), alone * 0.5f, alone);
 }
-Tensor in(const Tensor& weight, T like) { return convert(weight, like.dtype()); }
-Tensor max_by_x(T x, T y, T) { return in(share(greater(x, y), equal(x, y)), x); }
-Tensor max_by_y(T x, T y, T) { return in(share(greater(y, x), equal(x, y)), x); }
-Tensor min_by_x(T x, T y, T) { return in(share(less(x, y), equal(x, y)), x); }
-Tensor min_by_y(T x, T y, T) { return in(share(less(y, x), equal(x, y)), x); }
+Tensor choice_by_y(T x, T y, T z) { return choice_by_x(y, x, z); }
 
 bool addable(DType d) { return numeric(d) || d == DType::pred; }
 bool ordered_or_complex(DType d) { return d != DType::token; }
@@ -137,12 +144,12 @@ constexpr Primitive atan2_p = binary<atan2_by_x, atan2_by_y, is_differentiable>(
 
 constexpr Primitive maximum_p{.name = "maximum",
                               .type = same_type_if<ordered_or_complex>,
-                              .jvp = binary_jvp<max_by_x, max_by_y>,
+                              .jvp = binary_jvp<choice_by_x, choice_by_y>,
                               .batch = elementwise_batch,
                               .lower = maximum_lower};
 constexpr Primitive minimum_p{.name = "minimum",
                               .type = same_type_if<ordered_or_complex>,
-                              .jvp = binary_jvp<min_by_x, min_by_y>,
+                              .jvp = binary_jvp<choice_by_x, choice_by_y>,
                               .batch = elementwise_batch,
                               .lower = minimum_lower};
 
@@ -384,7 +391,11 @@ Tensor pow(const Operand& x, const Operand& y) {
   if (n < 0) return 1 / power;
   return power;
 }
-Tensor atan2(const Operand& y, const Operand& x) { return two(atan2_p, y, x); }
+Tensor atan2(const Operand& y, const Operand& x) {
+  PlaceScope at(y.place());
+  const auto [a, b] = matched("atan2", y.tensor(), x.tensor());
+  return bind1(atan2_p, nullptr, {as_float(a), as_float(b)});
+}
 Tensor maximum(const Operand& x, const Operand& y) { return two(maximum_p, x, y); }
 Tensor minimum(const Operand& x, const Operand& y) { return two(minimum_p, x, y); }
 Tensor negative(const Operand& x) { return single(negative_p, x); }
@@ -431,7 +442,14 @@ Tensor logical_and(const Operand& x, const Operand& y) { return two(and_p, x, y)
 Tensor logical_or(const Operand& x, const Operand& y) { return two(or_p, x, y); }
 Tensor logical_xor(const Operand& x, const Operand& y) { return two(xor_p, x, y); }
 Tensor logical_not(const Operand& x) { return single(not_p, x); }
-Tensor population_count(const Operand& x) { return single(popcnt_p, x); }
+Tensor population_count(const Operand& operand) {
+  PlaceScope at(operand.place());
+  const Tensor& x = operand.tensor();
+  if (!is_integer(x.dtype()) || bit_width(x.dtype()) >= 8) return single(popcnt_p, operand);
+  // Of the bits that it has, not of those that a byte adds to a negative number.
+  const Tensor bits = in_bytes(x) & ((1 << bit_width(x.dtype())) - 1);
+  return convert_to(bind1(popcnt_p, nullptr, {bits}), x.dtype());
+}
 Tensor count_leading_zeros(const Operand& x) { return single(clz_p, x); }
 Tensor shift_left(const Operand& x, const Operand& y) { return two(shift_left_p, x, y); }
 Tensor shift_right(const Operand& x, const Operand& y) {

@@ -112,6 +112,13 @@ Tensor fit(const Tensor& x, const Type& type) {
   return broadcast_to_dims(convert_to(x, type.dtype, type.weak), type.dims);
 }
 
+Tensor fit_within(const char* op, const char* what, const Tensor& x, const Type& type) {
+  check(promote(op, type, x.type()).dtype == type.dtype,
+        "{}: {} must be of a dtype that promotes to {}, got {}; convert it", op, what,
+        to_string(type.dtype), to_string(x.type()));
+  return fit(x, type);
+}
+
 std::pair<Tensor, Tensor> matched(const char* op, const Tensor& a, const Tensor& b) {
   const Type &ta = a.type(), &tb = b.type();
   if (alike(ta, tb)) return {a, b};

@@ -27,6 +27,9 @@ Dims broadcast_dims(const char* op, const Dims& a, const Dims& b);
 /// `x` with that dtype and shape, by conversion and broadcast where needed; numbers become literals
 /// at once.
 Tensor fit(const Tensor& x, const Type& type);
+/// The same where that dtype is also what promotion gives: `what` of `op` is refused where it is
+/// wider, which would lose some of it.
+Tensor fit_within(const char* op, const char* what, const Tensor& x, const Type& type);
 /// Operands promoted and broadcast against each other.
 std::pair<Tensor, Tensor> matched(const char* op, const Tensor& a, const Tensor& b);
 /// An axis counted from the end when negative; checked against `rank`.

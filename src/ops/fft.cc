@@ -40,6 +40,8 @@ Types fft_type(const Params* params, TypeSpan operands) {
     std::int64_t& extent = out.dims[x.dims.size() - n + i];
     std::int64_t want = p.lengths[i];
     if (to_real && i + 1 == n) want = want / 2 + 1;
+    check(want > 0, "fft: axis {} from the end of {} must have 1 or more elements", n - i,
+          to_string(x));
     check(extent == want, "fft: axis {} from the end of {} must have {} elements", n - i,
           to_string(x), want);  // fft_c4, fft_c5
     extent = p.lengths[i];

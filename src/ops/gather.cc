@@ -49,23 +49,36 @@ Dims window_axes(const IndexAxes& axes, std::int64_t rank) {
   return other_axes(rank, joined(axes.dropped, axes.batch_x));
 }
 
+/// Whether they are axes of that rank, each at most once.
+bool are_axes(Dims axes, std::int64_t rank) {
+  std::sort(axes.begin(), axes.end());
+  return std::adjacent_find(axes.begin(), axes.end()) == axes.end() &&
+         (axes.empty() || (axes.front() >= 0 && axes.back() < rank));
+}
+
 void check_axes(const char* op, const IndexAxes& axes, const Type& x, const Type& indices) {
   check(is_integer(indices.dtype) && indices.rank() > 0,
         "{}: indices must be integers of rank 1 or more, got {}", op, to_string(indices));
   check(indices.dims.back() == static_cast<std::int64_t>(axes.indexed.size()),
         "{}: the last axis of the indices {} must be as long as the {} indexed axes", op,
-        to_string(indices),
-        axes.indexed.size());  // gather_c3
-  for (const Dims* list : {&axes.dropped, &axes.indexed, &axes.batch_x})
-    for (std::int64_t a : *list)
-      check(a >= 0 && a < x.rank(), "{}: axis {} is not one of {}", op, a,
-            to_string(x));  // gather_c9, c17, c19
-  check(std::is_sorted(axes.window.begin(), axes.window.end()),
-        "{}: window axes {} must be in order", op,
-        dims_to_string(axes.window));  // gather_c4
+        to_string(indices), axes.indexed.size());  // gather_c3
+  for (const Dims* list : {&axes.window, &axes.dropped, &axes.batch_x})
+    check(std::is_sorted(list->begin(), list->end()),
+          "{}: window, dropped and batch axes must be in order, got {}", op, dims_to_string(*list));
+  for (const Dims* list : {&axes.dropped, &axes.indexed})
+    check(are_axes(joined(*list, axes.batch_x), x.rank()),
+          "{}: axes {} and batch axes {} must be different axes of {}", op, dims_to_string(*list),
+          dims_to_string(axes.batch_x), to_string(x));  // gather_c4, c9, c17, c19
   check(axes.window.size() == window_axes(axes, x.rank()).size(),
         "{}: {} window axes are named, slices of {} have {}", op, axes.window.size(), to_string(x),
         window_axes(axes, x.rank()).size());  // gather_c1
+  const std::int64_t vectors = indices.rank() - 1;
+  check(are_axes(axes.window, vectors + static_cast<std::int64_t>(axes.window.size())),
+        "{}: window axes {} must be different axes of a result with {} axes of the indices {}", op,
+        dims_to_string(axes.window), vectors, to_string(indices));
+  check(axes.batch_indices.size() == axes.batch_x.size() && are_axes(axes.batch_indices, vectors),
+        "{}: batch axes {} of the indices {} must be as many as x's {}, different, not the last",
+        op, dims_to_string(axes.batch_indices), to_string(indices), dims_to_string(axes.batch_x));
   for (std::size_t i = 0; i < axes.batch_x.size(); ++i)
     check(at(x.dims, axes.batch_x[i]) == at(indices.dims, axes.batch_indices[i]),
           "{}: batch axes of {} and the indices {} differ", op, to_string(x),
@@ -93,11 +106,13 @@ Types gather_type(const Params* params, TypeSpan operands) {
   check(p.sizes.size() == x.dims.size(), "gather: {} sizes are named for {}", p.sizes.size(),
         to_string(x));  // gather_c11
   for (std::int64_t i = 0; i < x.rank(); ++i) {
-    std::int64_t most = at(x.dims, i);
-    if (contains(p.axes.dropped, i) || contains(p.axes.batch_x, i)) most = 1;
-    check(at(p.sizes, i) >= 0 && at(p.sizes, i) <= most, "gather: slices of sizes {} do not fit {}",
-          dims_to_string(p.sizes),
-          to_string(x));  // gather_c8, c12
+    std::int64_t least = 0, most = at(x.dims, i);
+    if (contains(p.axes.dropped, i)) least = 1;
+    if (least == 1 || contains(p.axes.batch_x, i)) most = std::min<std::int64_t>(most, 1);
+    check(at(p.sizes, i) >= least && at(p.sizes, i) <= most,
+          "gather: slices of sizes {} do not fit {}, or are not 1 on the dropped axes {}",
+          dims_to_string(p.sizes), to_string(x),
+          dims_to_string(p.axes.dropped));  // gather_c8, c12
   }
   return {Type{x.dtype,
                gathered_dims(p.axes, pick(p.sizes, window_axes(p.axes, x.rank())), indices),
@@ -120,17 +135,14 @@ Types scatter_type(const Params* params, TypeSpan operands) {
         to_string(updates), to_string(x));  // scatter_c6
   check(updates.rank() == indices.rank() - 1 + static_cast<std::int64_t>(p.axes.window.size()),
         "scatter: updates {} have not the axes of the indices {} and {} window axes",
-        to_string(updates), to_string(indices),
-        p.axes.window.size());  // scatter_c2
+        to_string(updates), to_string(indices), p.axes.window.size());  // scatter_c2, c4
   const Dims sizes = slice_sizes(p.axes, x.rank(), updates.dims);
   const Dims kept = pick(sizes, window_axes(p.axes, x.rank()));
   check(gathered_dims(p.axes, kept, indices) == updates.dims,
-        "scatter: updates {} do not fit indices {}", to_string(updates),
-        to_string(indices));  // scatter_c4
+        "scatter: updates {} do not fit indices {}", to_string(updates), to_string(indices));
   for (std::int64_t i = 0; i < x.rank(); ++i)
     check(at(sizes, i) <= at(x.dims, i) || updates.size() == 0, "scatter: updates {} do not fit {}",
-          to_string(updates),
-          to_string(x));  // scatter_c3
+          to_string(updates), to_string(x));  // scatter_c3
   return {Type{x.dtype, x.dims, x.weak}};
 }
 
@@ -336,6 +348,7 @@ void checked_gather_lower(Lowering& out, const Equation& e, const GatherParams& 
 Tensor zero(DType dtype) { return zeros_like_type({dtype, {}}); }
 Tensor missing(DType dtype) {
   if (dtype == DType::pred) return full({dtype, {}}, true);
+  if (dtype == DType::f4e2m1fn) return zero(dtype);  // has no NaN
   if (is_signed(dtype)) return full_of(lowest_of(dtype), {dtype, {}});
   if (is_unsigned(dtype)) return full_of(highest_of(dtype), {dtype, {}});
   return full({dtype, {}}, std::numeric_limits<double>::quiet_NaN());
@@ -469,10 +482,8 @@ Tensor gather(const Operand& operand, const Operand& indices, const IndexAxes& a
 Tensor scatter(Update how, const Operand& operand, const Operand& indices, const Operand& given,
                const IndexAxes& axes, const ScatterOptions& options) {
   PlaceScope scope(operand.place());
-  const Tensor &x = operand.tensor(), updates = convert_to(given.tensor(), x.dtype());
-  check(promote("scatter", x.type(), given.tensor().type()).dtype == x.dtype(),
-        "scatter: updates {} do not convert to the dtype of {}", to_string(given.tensor().type()),
-        to_string(x.type()));
+  const Tensor &x = operand.tensor(), updates = fit_within("scatter", "updates", given.tensor(),
+                                                           {x.dtype(), given.tensor().dims()});
   Tensor i = wide_indices("scatter", indices.tensor(), largest_extent(x.type()));
   check_enum("scatter: OutOfRange", options.mode, OutOfRange::promise);
   const ScatterParams params{axes, options.unique, options.sorted,

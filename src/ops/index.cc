@@ -51,13 +51,11 @@ Tensor index_update(const char* op, Update how, const Operand& operand, const Op
   axis = normal_axis(op, axis, x.rank());
   const Dims dims = row_dims(x, indices.tensor(), axis);
   const Tensor& given = updates.tensor();
-  check(promote(op, x.type(), given.type()).dtype == x.dtype(),
-        "{}: updates {} do not convert to the dtype of {}", op, to_string(given.type()),
-        to_string(x.type()));
   check(broadcast_dims(op, given.dims(), dims) == dims, "{}: updates {} do not stretch to {}", op,
         to_string(given.type()), dims_to_string(dims));
+  if (at(x.dims(), axis) == 0) return x;  // every index is out of range
   const Tensor vectors = index_vectors(op, indices.tensor(), at(x.dims(), axis));
-  return scatter(how, operand, vectors, fit(given, {x.dtype(), dims}),
+  return scatter(how, operand, vectors, fit_within(op, "updates", given, {x.dtype(), dims}),
                  rows(x.rank(), axis, indices.tensor().rank()));
 }
 
@@ -112,6 +110,8 @@ Tensor take_along_axis(const Operand& operand, const Operand& given, std::int64_
   x = broadcast_to_dims(x, x_dims);
   indices = broadcast_to_dims(indices, index_dims);
   if (indices.size() == 0) return zeros({x.dtype(), index_dims});
+  check(extent > 0, "take_along_axis: {} has nothing to take on axis {}", to_string(x.type()),
+        axis);
   const Dims others = other_axes(x.rank(), {axis});
   Tensor vectors;
   if (mode == OutOfRange::promise)

@@ -21,6 +21,13 @@ namespace {
 
 Tensor u32(std::uint32_t value) { return Tensor(value); }
 
+/// A parameter has no more axes or elements than there are draws.
+void check_stretches(const char* op, const Operand& parameter, const Dims& dims) {
+  check(broadcast_dims(op, parameter.tensor().dims(), dims) == dims,
+        "{}: a parameter must stretch to the shape {}, got {}", op, dims_to_string(dims),
+        to_string(parameter.tensor().type()));
+}
+
 /// The 20 rounds; constants and rotations of the paper (Threefish's for 32 bits).
 Tensors rounds(TensorSpan in) {
   constexpr std::uint32_t rotations[2][4] = {{13, 15, 26, 6}, {17, 29, 16, 24}};
@@ -154,6 +161,7 @@ Tensor bits(const Operand& key, const Type& type) {
 
 Tensor uniform(const Operand& key, const Type& type, const Operand& low, const Operand& high) {
   PlaceScope at(key.place());
+  for (const Operand* bound : {&low, &high}) check_stretches("uniform", *bound, type.dims);
   const int mantissa = mantissa_bits(type.dtype);
   const int width = bit_width(type.dtype);
   // Random mantissas under the exponent of 1 give [1, 2). A mantissa of less than a byte is drawn
@@ -190,6 +198,7 @@ Tensor integers(const Operand& key, const Type& type, const Operand& low, const 
   PlaceScope at(key.place());
   check(is_integer(type.dtype) && bit_width(type.dtype) >= 8,
         "integers: the dtype must be an integer of 8 to 64 bits, got {}", to_string(type.dtype));
+  for (const Operand* bound : {&low, &high}) check_stretches("integers", *bound, type.dims);
   if (bit_width(type.dtype) < 32) {  // as in JAX, drawn from 32 bits, with less bias
     const Number least = lowest_of(type.dtype), most = highest_of(type.dtype);
     const auto within = [&](const Operand& x, std::int64_t beyond) {
@@ -218,7 +227,9 @@ Tensor integers(const Operand& key, const Type& type, const Operand& low, const 
 Tensor bernoulli(const Operand& key, const Operand& p, const std::optional<Dims>& dims) {
   PlaceScope at(key.place());
   const Tensor probability = as_float(p.tensor());
-  return uniform(key, {probability.dtype(), dims.value_or(probability.dims())}) < probability;
+  const Dims shape = dims.value_or(probability.dims());
+  check_stretches("bernoulli", p, shape);
+  return uniform(key, {probability.dtype(), shape}) < probability;
 }
 
 Tensor exponential(const Operand& key, const Type& type) {

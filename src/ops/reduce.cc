@@ -193,6 +193,11 @@ Tensors sum_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan types) {
   return {restored(ct[0], types[0].dims, op.as<ReduceParams>().axes)};
 }
 
+/// A tangent of y in y's dtype.
+Tensor narrowed(const Tensor& tangent, const Tensor& y) {
+  return convert_to(tangent, y.dtype(), y.type().weak);
+}
+
 // Equal elements share the derivative. No element equals nan: then all of them are nan.
 Jvp choice_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   const Dims& axes = op.as<ReduceParams>().axes;
@@ -200,21 +205,27 @@ Jvp choice_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   if (!dx[0].has_value()) return {{y}, {Tensor()}};
   const auto wide = [&](const Tensor& t) { return restored(t, x[0].dims(), axes); };
   const Tensor chosen = equal(x[0], wide(y));
-  const Tensor count = sum(convert_to(chosen, x[0].dtype()), {.axes = axes});
+  const DType work = sum_dtype(y.dtype());  // f16 does not count far
+  const Tensor count = sum(convert_to(chosen, work), {.axes = axes});
   const Tensor zero = zeros_like(count);
   const Tensor other =
       where(equal(count, zero), zero + std::numeric_limits<double>::quiet_NaN(), zero);
-  return {{y}, {sum(dx[0] * where(chosen, wide(1 / count), wide(other)), {.axes = axes})}};
+  const Tensor shares = where(chosen, wide(1 / count), wide(other));
+  return {{y}, {narrowed(sum(convert_to(dx[0], work) * shares, {.axes = axes}), y)}};
 }
 
-// Products of halves with their tangents, without a division that zeros would spoil.
+// Products of halves with their tangents, without a division that zeros would spoil; f16 in f32, as
+// the product itself.
 Jvp prod_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   const Tensor y = bind1(op.primitive, op.params, x);
   if (!dx[0].has_value() || x[0].size() == 0) return {{y}, {Tensor()}};
   const Dims& axes = op.as<ReduceParams>().axes;
   const Dims kept = other_axes(x[0].rank(), axes), order = joined(axes, kept);
   const Dims flat = joined({product(pick(x[0].dims(), axes))}, y.dims());
-  Tensor p = reshape(transpose(x[0], order), flat), t = reshape(transpose(dx[0], order), flat);
+  const auto in_front = [&](const Tensor& z) {
+    return reshape(transpose(convert_to(z, sum_dtype(y.dtype())), order), flat);
+  };
+  Tensor p = in_front(x[0]), t = in_front(dx[0]);
   while (p.dims()[0] > 1) {
     const std::int64_t n = p.dims()[0], half = n / 2;
     const auto a = [&](const Tensor& z) { return slice_axis(z, 0, 0, half); };
@@ -227,7 +238,7 @@ Jvp prod_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
     p = products;
     t = tangents;
   }
-  return {{y}, {reshape(t, y.dims())}};
+  return {{y}, {narrowed(reshape(t, y.dims()), y)}};
 }
 
 // --- the family

@@ -224,7 +224,7 @@ std::vector<Tensor> reduce(const CombineFunction& function, const std::vector<Te
     elements.push_back({x[i].dtype(), {}});
     check(initial[i].tensor().rank() == 0, "reduce: initial values must be scalars, got {}",
           to_string(initial[i].tensor().type()));
-    operands.push_back(fit(initial[i].tensor(), elements[i]));
+    operands.push_back(fit_within("reduce", "the initial value", initial[i].tensor(), elements[i]));
   }
   const Dims axes = axes_or_all("reduce", options.axes, x[0].rank());
   Tensors y =

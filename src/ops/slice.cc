@@ -234,7 +234,7 @@ Tensor pad(const Operand& operand, const Operand& value, const Dims& low, const 
   const Dims none(x.dims().size(), 0);
   if (low == none && high == none && between == none) return x;
   return bind1(pad_p, make_params(PadParams{low, high, between}),
-               {x, fit(value.tensor(), {x.dtype(), {}})});
+               {x, fit_within("pad", "the value", value.tensor(), {x.dtype(), {}})});
 }
 
 }  // namespace postern

@@ -119,9 +119,9 @@ class Comparator {
   std::vector<Key> keys_;
 };
 
-/// As what a dtype is sorted: beside others XLA cannot sort integers of less than a byte.
-DType sorted_as(DType dtype, std::size_t operands) {
-  if (operands == 1 || !is_integer(dtype)) return dtype;
+/// As what a dtype is sorted: XLA cannot sort integers of less than a byte.
+DType sorted_as(DType dtype) {
+  if (!is_integer(dtype)) return dtype;
   return byte_dtype(dtype);
 }
 
@@ -132,7 +132,7 @@ void sort_lower(Lowering& out, const Equation& e) {
   std::vector<Type> sorted;
   for (std::size_t i = 0; i < e.operands.size(); ++i) {
     const Type& type = out.operand_type(e, i);
-    sorted.push_back({sorted_as(type.dtype, e.operands.size()), type.dims});
+    sorted.push_back({sorted_as(type.dtype), type.dims});
     Ssa x = out.operand(e, i);
     if (sorted[i].dtype != type.dtype) x = out.op("convert", {x}, {&type}, sorted[i]);
     results.push_back(out.fresh());

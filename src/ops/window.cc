@@ -231,7 +231,7 @@ Tensor reduce_window_sum(const Tensor& x, const Dims& window, const Dims& stride
 Tensor reduce_window(Monoid monoid, const Operand& operand, const Dims& window,
                      const WindowOptions& options) {
   PlaceScope at(operand.place());
-  const Tensor& x = operand.tensor();
+  Tensor x = operand.tensor();
   check_enum("reduce_window: Monoid", monoid, Monoid::max);
   check_enum("reduce_window: padding kind", options.padding.kind, ConvPadding::Kind::pairs);
   WindowParams p{monoid, window, options.strides, options.window_dilation, {}, {}};
@@ -245,7 +245,9 @@ Tensor reduce_window(Monoid monoid, const Operand& operand, const Dims& window,
   set_padding(p, options.padding, x.dims());
   const Primitive* primitive = &window_p;
   if (monoid == Monoid::add) primitive = &window_sum_p;
-  return bind1(*primitive, make_params(std::move(p)), {x});
+  if (is_float(x.dtype()) && !is_number(x.dtype()))
+    x = convert_to(x, DType::f32);  // not all have inf
+  return convert_to(bind1(*primitive, make_params(std::move(p)), {x}), operand.tensor().dtype());
 }
 
 Tensor max_pool(const Operand& x, const Dims& window, const PoolOptions& options) {

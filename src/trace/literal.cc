@@ -2,6 +2,7 @@
 #include "trace/literal.h"
 
 #include <Eigen/Core>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -62,10 +63,31 @@ std::int64_t whole(const Number& n, DType dtype) {
   return static_cast<std::int64_t>(bits >> unused);
 }
 
+/// A float from which f16 and bf16 are rounded as from x itself: an inexact one is cut, and its
+/// last bit set, so that it is not taken for a number halfway.
+float cut_float(double x) {
+  const auto nearest = static_cast<float>(x);
+  if (std::isnan(x) || static_cast<double>(nearest) == x) return nearest;
+  auto bits = std::bit_cast<std::uint32_t>(nearest);
+  if (std::abs(static_cast<double>(nearest)) > std::abs(x)) --bits;
+  return std::bit_cast<float>(bits | 1);
+}
+
+/// The number of that dtype next to x.
+double rounded(double x, DType dtype) {
+  if (!is_number(dtype)) return x;
+  std::uint64_t bits = 0;
+  write_number(of_real(x), dtype, &bits);
+  return read_number(dtype, &bits).real;
+}
+
+// Rounded here, so that the decimal text is not rounded first.
 std::string real_text(double x, DType dtype) {
-  const bool is_double = dtype == DType::f64 || dtype == DType::c128;
-  if (std::isfinite(x) && is_double) return fmt::format("{:.17e}", x);
-  if (std::isfinite(x)) return fmt::format("{:.9e}", x);
+  x = rounded(x, real_dtype(dtype));
+  if (std::isfinite(x) && static_cast<double>(static_cast<float>(x)) == x &&
+      real_dtype(dtype) != DType::f64)
+    return fmt::format("{:.9e}", x);
+  if (std::isfinite(x)) return fmt::format("{:.17e}", x);
   // StableHLO spells what is not finite as the bits of the type; the text of the attribute is
   // hexadecimal.
   unsigned char bytes[16] = {};
@@ -143,8 +165,8 @@ void write_number(const Number& n, DType dtype, void* to) {
     case DType::u32: return store(to, static_cast<std::int32_t>(whole(n, dtype)));
     case DType::s64:
     case DType::u64: return store(to, whole(n, dtype));
-    case DType::f16: return store(to, Eigen::half(static_cast<float>(n.real)));
-    case DType::bf16: return store(to, Eigen::bfloat16(static_cast<float>(n.real)));
+    case DType::f16: return store(to, Eigen::half(cut_float(n.real)));
+    case DType::bf16: return store(to, Eigen::bfloat16(cut_float(n.real)));
     case DType::f32: return store(to, static_cast<float>(n.real));
     case DType::f64: return store(to, n.real);
     case DType::c64:

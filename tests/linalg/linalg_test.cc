@@ -387,6 +387,8 @@ TEST(Linalg, PowersAndExponential) {
   const Tensor turn = tensor<double>({0, -50, 50, 0}, {2, 2});
   const double c = std::cos(50.0), s = std::sin(50.0);
   EXPECT_TRUE(close(linalg::expm(turn), tensor<double>({c, -s, s, c}, {2, 2}), 1e-11));
+  for (const double number : linalg::expm(turn * 20'000.0).to_vector<double>())
+    EXPECT_TRUE(std::isnan(number)) << number;  // more squarings than are made
 }
 
 TEST(Linalg, GeneralEigenvalues) {
@@ -511,6 +513,16 @@ TEST(Linalg, EqualAndCloseSingularValues) {
       }
     EXPECT_TRUE(close(grad([](Tensor a) { return sum(square(linalg::svdvals(a))); })(unit),
                       unit * 2.0, 1e-12));
+    // Far apart, though their squares are as good as equal to the largest one.
+    auto product = [](Tensor a) {
+      const auto [u, s, vh] = linalg::svd(a);
+      return matmul(slice_axis(u, 1, 1, 2), slice_axis(vh, 0, 1, 2));
+    };
+    const Tensor far = tensor<float>({1, 0, 0, 0, 3e-4f, 0, 0, 0, 1e-4f}, {3, 3}),
+                 change = tensor<float>({0, 0, 0, 0, 0, 1e-4f, 0, 0, 0}, {3, 3});
+    const Tensor moved = jvp(product, std::tuple{far}, std::tuple{change}).second;
+    EXPECT_NEAR(moved.to_vector<float>()[5], 0.375f, 1e-3f);
+    EXPECT_NEAR(moved.to_vector<float>()[7], 0.125f, 1e-3f);
     // What depends on the span of equal eigenvalues' vectors is right: the projector onto them, of
     // a matrix with eigenvalues 1, 1, 3.
     const Tensor q = linalg::qr(random_matrix({3, 3}, DType::f64, 53)).first;
