@@ -41,8 +41,12 @@ using Clock = std::chrono::steady_clock;
 std::atomic<Cluster*> made{nullptr};
 
 constexpr int notice_tag = 0, joining_tag = 1, first_link_tag = 2;
+constexpr std::uint64_t goodbye = 0;  // in place of a run: the process leaves the cluster
 
 [[noreturn]] void throw_ended(const std::string& text) { throw Error(ErrorCode::aborted, text); }
+
+/// Of UTF-8: it does not begin there.
+bool is_within_character(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
 
 bool wants_memory() {
   const char* const text = std::getenv("POSTERN_CLUSTER_MEMORY");
@@ -128,14 +132,15 @@ void Cluster::before_end() {
   const std::scoped_lock lock(c->guard_);
   if (std::exchange(c->left_, true)) return;
   if (Seat* const seat = c->machine_->seat(c->rank())) seat->process = 0;
+  c->tell(goodbye, "");
   for (Lane& lane : c->lanes_)
     if (!lane.taken.test_and_set()) lane.links.clear();  // and nobody takes it any more
 }
 
-Link& Cluster::link(int peer, int device) {
-  std::unique_ptr<Link>& link = lane(device).links[peer];
-  if (!link) link = link_by_memory(*machine_, rank(), peer, device);
-  if (!link) link = link_by_messages(*transport_, peer, first_link_tag + device);
+Link& Cluster::link(int peer, int lane_number) {
+  std::unique_ptr<Link>& link = lane(lane_number).links[peer];
+  if (!link) link = link_by_memory(*machine_, rank(), peer, lane_number);
+  if (!link) link = link_by_messages(*transport_, peer, first_link_tag + lane_number);
   return *link;
 }
 
@@ -154,35 +159,22 @@ std::uint64_t Cluster::claim(const WatchedFor& watched_for) {
   return number;
 }
 
-Turn Cluster::enter(std::uint64_t run, int device) {
-  if (device < 0 || device >= most_devices)
+void Cluster::enter(std::uint64_t run, int lane) {
+  if (lane < 0 || lane >= most_lanes)
     throw Error(ErrorCode::unimplemented,
                 fmt::format("collectives over processes: a process takes part with at most {} "
-                            "devices, this is device {}",
-                            most_devices, device));
-  if (active_.load(std::memory_order_acquire) != run) {
-    const std::scoped_lock lock(guard_);
-    if (!runs_.contains(run)) throw_ended(why(run));
-    if (runs_.begin()->first != run)
-      throw Error(ErrorCode::failed_precondition,
-                  "another run of this process is in collectives over processes; wait for its end "
-                  "first, for processes would meet in any order");
-    if (const char* const error = transport_->ended()) throw Error(ErrorCode::unavailable, error);
-    if (!dead_.empty()) throw Error(ErrorCode::unavailable, dead_);
-    active_.store(run, std::memory_order_release);
-  }
-  // A device that leaves a run that is over must not count in the next one.
-  constexpr int bits = 40;
-  constexpr std::uint64_t counts = (std::uint64_t{1} << bits) - 1;
-  std::atomic<std::uint64_t>& came = came_[static_cast<std::size_t>(device)];
-  std::uint64_t last = came.load(std::memory_order_relaxed), number = 0;
-  do {
-    const std::uint64_t mark = run << bits;
-    number = (last & ~counts) == mark ? last & counts : 0;
-    if (number == 0 && is_over({run, 0})) throw_ended(why_over(run));
-    if (came.compare_exchange_weak(last, mark | (number + 1), std::memory_order_relaxed)) break;
-  } while (true);
-  return {run, number};
+                            "devices, this is number {} of its mesh, from 0 on",
+                            most_lanes - 1, lane - 1));
+  if (!is_over(run)) return;
+  const std::scoped_lock lock(guard_);
+  if (!runs_.contains(run)) throw_ended(why(run));
+  if (runs_.begin()->first != run)
+    throw Error(ErrorCode::failed_precondition,
+                "another run of this process is in collectives over processes; wait for its end "
+                "first, for processes would meet in any order");
+  if (const char* const error = transport_->ended()) throw Error(ErrorCode::unavailable, error);
+  if (!dead_.empty()) throw Error(ErrorCode::unavailable, dead_);
+  active_.store(run, std::memory_order_release);
 }
 
 void Cluster::over(std::uint64_t run) {
@@ -277,7 +269,11 @@ void Cluster::end_for_good(const std::string& why) noexcept {
   end_all(why);
 }
 
-void Cluster::heed(const Notice& notice, std::vector<Ended>& ended) {
+void Cluster::heed(int from, const Notice& notice, std::vector<Ended>& ended) {
+  if (notice.run == goodbye) {
+    gone_.insert(from);
+    return;
+  }
   const std::string text(notice.text.data(), ::strnlen(notice.text.data(), notice.text.size()));
   if (notice.run > claimed_)
     early_.emplace(notice.run, text);
@@ -288,14 +284,16 @@ void Cluster::heed(const Notice& notice, std::vector<Ended>& ended) {
 void Cluster::read_notices(std::vector<Ended>& ended) {
   if (!transport_ || left_) return;
   for (std::size_t i = 0; machine_->shares() && i < heard_.size(); ++i) {
-    const Seat& seat = *machine_->seat(machine_->ranks()[i]);
+    const int from = machine_->ranks()[i];
+    const Seat& seat = *machine_->seat(from);
     const std::uint64_t told = seat.notices.load(std::memory_order_acquire);
-    if (machine_->ranks()[i] == rank()) continue;
+    if (from == rank()) continue;
     heard_[i] = std::max(heard_[i], told - std::min(told, std::uint64_t{Seat::kept}));
     for (; heard_[i] < told; ++heard_[i]) {
       const Notice notice = seat.notice[heard_[i] % Seat::kept];
       const std::uint64_t now = seat.notices.load(std::memory_order_acquire);
-      if (now - heard_[i] < Seat::kept) heed(notice, ended);  // else it may be half another one
+      if (now - heard_[i] < Seat::kept)
+        heed(from, notice, ended);  // else it may be half another one
     }
   }
   bool there = std::ssize(machine_->ranks()) < size();
@@ -309,8 +307,13 @@ void Cluster::read_notices(std::vector<Ended>& ended) {
     bool through = false;  // it has come, so this ends
     while (!through)
       if (transport_->test(&request, &through)) break;
-    heed(notice, ended);
+    heed(from, notice, ended);
   }
+}
+
+bool Cluster::has_left(int peer) {
+  const std::scoped_lock lock(guard_);
+  return gone_.contains(peer);
 }
 
 void Cluster::run_failed(std::uint64_t run, const std::string& why) noexcept {
@@ -329,7 +332,9 @@ void Cluster::tell(std::uint64_t run, const std::string& text) noexcept {
   if (!transport_ || size() < 2) return;
   auto notice = std::make_unique<Notice>();
   notice->run = run;
-  std::memcpy(notice->text.data(), text.data(), std::min(text.size(), notice->text.size() - 1));
+  std::size_t bytes = std::min(text.size(), notice->text.size() - 1);
+  while (bytes < text.size() && is_within_character(text[bytes])) --bytes;
+  std::memcpy(notice->text.data(), text.data(), bytes);
   if (Seat* const seat = machine_->seat(rank())) {
     const std::uint64_t told = seat->notices.load(std::memory_order_relaxed);
     seat->notice[told % Seat::kept] = *notice;

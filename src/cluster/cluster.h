@@ -27,6 +27,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -45,14 +46,12 @@ std::chrono::milliseconds patience();
 int rank_now();
 int size_now();
 
-/// Where one device of a run is in its collectives.
-struct Turn {
-  std::uint64_t run, number;
-};
-
 class Cluster {
  public:
-  static constexpr int most_devices = 64;  // of a process that take part
+  /// Each device that takes part has a lane, by its place in the mesh, which the devices that it
+  /// meets have in theirs: lane 1 is the first one's. Lane 0 is of collectives outside of a mesh of
+  /// devices.
+  static constexpr int most_lanes = 1 + 64;
 
   /// Joins it when it is first asked for.
   static Cluster& get();
@@ -69,9 +68,9 @@ class Cluster {
   /// to hear of its end; that may be at once.
   using WatchedFor = std::function<std::shared_ptr<Watched>(std::uint64_t run)>;
   std::uint64_t claim(const WatchedFor& watched_for);
-  /// A device of this run comes to its next collective. Throws when the run is over, and when an
-  /// earlier one lives.
-  Turn enter(std::uint64_t run, int device);
+  /// A collective of this run begins on a lane. Throws when the run is over, and when an earlier
+  /// one lives.
+  void enter(std::uint64_t run, int lane);
   /// A device of the run, of so many, has come to its end together with all other processes. With
   /// the last of them the run is over, although its results may not be there yet.
   void came_to_end(std::uint64_t run, std::size_t devices);
@@ -80,10 +79,8 @@ class Cluster {
   /// If it lives, the run fails here: tells the others why.
   void run_failed(std::uint64_t run, const std::string& why) noexcept;
 
-  /// Whether the run of this turn is over, and why.
-  bool is_over(const Turn& turn) const {
-    return active_.load(std::memory_order_acquire) != turn.run;
-  }
+  /// Whether a run that was entered is over, and why.
+  bool is_over(std::uint64_t run) const { return active_.load(std::memory_order_acquire) != run; }
   std::string why_over(std::uint64_t run);
   /// Whether it is one of the last runs that have failed.
   bool has_failed(std::uint64_t run);
@@ -98,26 +95,32 @@ class Cluster {
   void end_for_good(const std::string& why) noexcept;
   const Machine& machine() const { return *machine_; }
 
-  /// The way to a device's like on another process. One thread at a time has a device's links, who
-  /// has its lane: a run that has failed may still be leaving its last meeting when the next
-  /// begins.
-  Link& link(int peer, int device);
+  /// A lane's way to its like on another process. One thread at a time has a lane's links, who has
+  /// taken it: a run that has failed may still be leaving its last meeting when the next begins.
+  Link& link(int peer, int lane);
   struct Lane {
     std::atomic_flag taken;
     std::map<int, std::unique_ptr<Link>> links;
+    struct Count {
+      std::uint64_t run = 0, collectives = 0;
+    };
+    /// How many the lane came to in the run, by group: others may come to more or fewer.
+    std::map<std::string, Count> counts;
     struct Scratch {
       std::unique_ptr<std::byte[]> memory;
       std::size_t bytes = 0;
     };
     std::array<Scratch, 2> scratch;
   };
-  Lane& lane(int device) { return lanes_[static_cast<std::size_t>(device)]; }
+  Lane& lane(int number) { return lanes_[static_cast<std::size_t>(number)]; }
 
-  /// The device has waited for this process for a while; -1: it does not wait.
-  void waits(int device, int peer) {
-    waiting_[static_cast<std::size_t>(device)].store(peer, std::memory_order_relaxed);
+  /// Who has the lane has waited for this process for a while; -1: it does not wait.
+  void waits(int lane, int peer) {
+    waiting_[static_cast<std::size_t>(lane)].store(peer, std::memory_order_relaxed);
   }
   bool waits_for(int peer) const;
+  /// Whether that process has said that it leaves.
+  bool has_left(int peer);
   /// " while it waited for process 3", where a device of it does.
   std::string waiting() const;
 
@@ -136,7 +139,7 @@ class Cluster {
     std::string why;
   };
   void read_notices(std::vector<Ended>& ended);
-  void heed(const Notice& notice, std::vector<Ended>& ended);
+  void heed(int from, const Notice& notice, std::vector<Ended>& ended);
   Ended fail(std::uint64_t run, const std::string& why);
   void over(std::uint64_t run);
   const std::string* failure_of(std::uint64_t run) const;  // null: none is remembered
@@ -151,16 +154,15 @@ class Cluster {
   std::uint64_t job_ = 0;
   std::unique_ptr<Machine> machine_;
   std::mutex guard_;
-  std::uint64_t claimed_ = 0;             // the last number that was given
-  std::map<std::uint64_t, Run> runs_;     // that live
-  std::atomic<std::uint64_t> active_{0};  // the one that meets; 0: none
-  /// Of each device the last run's number, its last bits, and how many collectives it came to.
-  std::array<std::atomic<std::uint64_t>, most_devices> came_{};
+  std::uint64_t claimed_ = 0;                               // the last number that was given
+  std::map<std::uint64_t, Run> runs_;                       // that live
+  std::atomic<std::uint64_t> active_{0};                    // the one that meets; 0: none
   std::map<std::uint64_t, std::string> early_;              // why runs fail that are still to come
   std::deque<std::pair<std::uint64_t, std::string>> whys_;  // of the last ones that have failed
   std::vector<std::uint64_t> heard_;  // of notices in the machine's memory, by process there
-  std::array<std::atomic<int>, most_devices> waiting_;
-  std::array<Lane, most_devices> lanes_;
+  std::set<int> gone_;                // processes that have said that they leave
+  std::array<std::atomic<int>, most_lanes> waiting_;
+  std::array<Lane, most_lanes> lanes_;
   std::chrono::nanoseconds clock_offset_{0}, clock_error_{0};
   std::string dead_;   // why no run can go on any more
   bool left_ = false;  // the cluster

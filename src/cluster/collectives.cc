@@ -309,6 +309,8 @@ Collective::Group Collective::group(int rank) const {
   return out;
 }
 
+std::string Collective::Group::text() const { return fmt::format("{}", fmt::join(ranks, ", ")); }
+
 bool reduces(DType dtype, Operation operation) {
   const bool complex = dtype == DType::c64 || dtype == DType::c128;
   const bool compares = operation == Operation::max || operation == Operation::min;
@@ -352,7 +354,7 @@ std::string detail_of(const Collective& c, const Collective::Group& group, const
   if (c.axis || c.other) out += fmt::format(" axes {}, {}", c.axis, c.other);
   for (const auto& [from, to] : c.pairs) out += fmt::format(" {}>{}", from, to);
   if (c.root) out += fmt::format(" root {}", c.root);
-  return out + fmt::format(" over processes {}", fmt::join(group.ranks, ", "));
+  return out + fmt::format(" over processes {}", group.text());
 }
 
 }  // namespace postern::clusters

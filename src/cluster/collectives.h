@@ -51,6 +51,7 @@ struct Collective {
   struct Group {
     std::vector<int> ranks;
     int place = 0;
+    std::string text() const;  // "0, 1"
   };
   Group group(int rank) const;
 };

@@ -29,7 +29,7 @@ class Gathering : public Watched {
 /// Process 0 gets `in[rank]` of each, the others send `out`.
 void meet(Cluster& cluster, std::uint64_t run, const Subject& subject,
           const std::function<bool()>& late, const Out& out, const std::vector<In>& in) {
-  Meeting meeting(cluster, cluster.enter(run, 0), 0, subject, late);
+  Meeting meeting(cluster, run, 0, subject, late);
   if (cluster.rank() == 0)
     meeting.exchange({}, in);
   else
@@ -47,7 +47,7 @@ std::vector<std::string> gather_on_first(const std::string& who, const std::stri
   const std::uint64_t run =
       cluster.claim([&](std::uint64_t) { return std::make_shared<Gathering>(who); });
   try {
-    const Subject subject(who, "bytes of each process for process 0");
+    const Subject subject(who, "bytes of each process for process 0", "all");
     const auto others = static_cast<std::size_t>(cluster.rank() == 0 ? cluster.size() - 1 : 0);
     std::vector<std::uint64_t> sizes(others + 1, mine.size());
     std::vector<std::string> all(others + 1, mine);

@@ -20,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 std::mutex choice_guard;
-std::string chosen;
+std::string chosen, joined_by;
 std::chrono::milliseconds chosen_patience{10'000};
 
 std::string wanted_library() {
@@ -75,7 +75,7 @@ const Transport* open_transport(const std::string& name) {
 
 void choose(const std::string& library, std::chrono::milliseconds patience) {
   const std::scoped_lock lock(choice_guard);
-  if (Cluster::joined() && !library.empty() && library != chosen)
+  if (Cluster::joined() && !library.empty() && library != joined_by)
     throw Error(ErrorCode::failed_precondition,
                 fmt::format("configure: the cluster is already joined; it cannot be '{}' any more",
                             library));
@@ -90,7 +90,10 @@ std::chrono::milliseconds patience() {
 
 const Transport* open_cluster() {
   const std::string name = wanted_library();
-  return name.empty() ? nullptr : open_transport(name);
+  const Transport* const transport = name.empty() ? nullptr : open_transport(name);
+  const std::scoped_lock lock(choice_guard);
+  joined_by = name;
+  return transport;
 }
 
 }  // namespace postern::clusters

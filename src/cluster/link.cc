@@ -49,8 +49,11 @@ class MessageLink : public Link {
  public:
   MessageLink(const Transport& transport, int peer, int tag)
       : Link(std::size_t{1} << 18), transport_(transport), peer_(peer), tag_(tag) {}
+  /// At the end of the process. Until its own the transport may work on the messages' memory.
   ~MessageLink() override {
     for (Message& m : incoming_) transport_.abandon(&m.request);
+    for (auto* const messages : {&incoming_, &leaving_})
+      for (Message& m : *messages) static_cast<void>(m.memory.release());
   }
 
   std::byte* room() override {
@@ -132,9 +135,9 @@ class MessageLink : public Link {
 
 }  // namespace
 
-std::unique_ptr<Link> link_by_memory(const Machine& machine, int rank, int peer, int device) {
-  Channel* const out = machine.channel(rank, peer, device);
-  Channel* const in = machine.channel(peer, rank, device);
+std::unique_ptr<Link> link_by_memory(const Machine& machine, int rank, int peer, int lane) {
+  Channel* const out = machine.channel(rank, peer, lane);
+  Channel* const in = machine.channel(peer, rank, lane);
   if (!out || !in) return nullptr;
   return std::make_unique<MemoryLink>(*out, *in, machine.piece_bytes(), machine.stride());
 }

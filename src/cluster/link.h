@@ -1,4 +1,4 @@
-// A way to one device of another process and back. What is sent goes in pieces, in order, from and
+// A way to one lane of another process and back. What is sent goes in pieces, in order, from and
 // into memory of the link's own; a piece says of which run it is. So who gives up leaves nothing
 // behind but whole pieces, which the other side passes over when it is past their run: nothing has
 // to be cancelled or waited for.
@@ -36,7 +36,7 @@ class Link {
 };
 
 /// Through the machine's memory, or null where that does not reach.
-std::unique_ptr<Link> link_by_memory(const Machine& machine, int rank, int peer, int device);
+std::unique_ptr<Link> link_by_memory(const Machine& machine, int rank, int peer, int lane);
 /// By messages. Its functions throw Error(unavailable) when one cannot be sent.
 std::unique_ptr<Link> link_by_messages(const Transport& transport, int peer, int tag);
 

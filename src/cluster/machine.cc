@@ -15,7 +15,7 @@ constexpr std::size_t page = 4096;
 std::size_t to_pages(std::size_t bytes) { return (bytes + page - 1) / page * page; }
 
 /// The pieces under way between two processes stay in a core's own cache, and all channels of a
-/// device together below 64 MiB. Of 64 KiB a sum of 1 MiB takes three times as long as of 16.
+/// lane together below 64 MiB. Of 64 KiB a sum of 1 MiB takes three times as long as of 16.
 std::size_t piece_for(std::size_t processes) {
   constexpr std::size_t all = std::size_t{64} << 20, least = page, most = std::size_t{1} << 14;
   const std::size_t pairs = std::max<std::size_t>(processes * (processes - 1), 1);
@@ -28,7 +28,7 @@ Machine::Machine(const Transport& transport, bool wanted)
     : ranks_(transport.machine, transport.machine + transport.machine_size),
       piece_(piece_for(ranks_.size())) {
   const std::size_t n = ranks_.size();
-  const std::size_t bytes = seats_bytes() + n * n * devices * channel_bytes();
+  const std::size_t bytes = seats_bytes() + n * n * lanes * channel_bytes();
   memory_ = static_cast<std::byte*>(transport.share(wanted && n > 1 ? bytes : 0));
   if (!memory_) ranks_ = {transport.rank};
 }
@@ -58,12 +58,12 @@ Seat* Machine::seat(int rank) const {
                                  static_cast<std::size_t>(place) * to_pages(sizeof(Seat)));
 }
 
-Channel* Machine::channel(int from, int to, int device) const {
+Channel* Machine::channel(int from, int to, int lane) const {
   const int a = place_of(from), b = place_of(to);
-  if (a < 0 || b < 0 || device >= devices) return nullptr;
+  if (a < 0 || b < 0 || lane >= lanes) return nullptr;
   const std::size_t pair =
       static_cast<std::size_t>(a) * ranks_.size() + static_cast<std::size_t>(b);
-  const std::size_t number = pair * devices + static_cast<std::size_t>(device);
+  const std::size_t number = pair * lanes + static_cast<std::size_t>(lane);
   return reinterpret_cast<Channel*>(memory_ + seats_bytes() + number * channel_bytes());
 }
 

@@ -14,7 +14,7 @@ namespace postern::clusters {
 
 /// Why a run has failed, for the other processes.
 struct Notice {
-  std::uint64_t run = 0;  // by its number among those over processes
+  std::uint64_t run = 0;  // by its number among those over processes; 0: who tells it leaves
   std::array<char, 2040> text = {};
 };
 
@@ -36,14 +36,14 @@ struct Seat {
 /// What goes before a piece of data.
 struct Head {
   std::uint64_t run = 0, fingerprint = 0;
-  std::uint32_t number = 0;  // of the collective in its run
+  std::uint32_t number = 0;  // of the collective in its run and group
   std::uint32_t bytes : 28 = 0;
   /// What is sent, what came of a reduction, or what its sender is about, for who is about
   /// something else.
   enum class Kind : std::uint32_t { data, result, text } kind : 4 = Kind::data;
 };
 
-/// Pieces on their way from one device of a process to that of another, in a ring of slots. One
+/// Pieces on their way from a lane of one process to that of another, in a ring of slots. One
 /// thread writes and one reads.
 struct Channel {
   struct Slot {
@@ -69,12 +69,12 @@ class Machine {
   /// By rank; null: elsewhere.
   Seat* seat(int rank) const;
   const std::vector<int>& ranks() const { return ranks_; }
-  Channel* channel(int from, int to, int device) const;
+  Channel* channel(int from, int to, int lane) const;
   std::size_t piece_bytes() const { return piece_; }
   std::size_t stride() const;
 
  private:
-  static constexpr int devices = 8;  // that have channels; the others send messages
+  static constexpr int lanes = 9;  // that have channels; the others send messages
   std::size_t channel_bytes() const;
   std::size_t seats_bytes() const;
   int place_of(int rank) const;

@@ -33,30 +33,47 @@ std::string said(const Subject& s, std::uint64_t number) {
 
 }  // namespace
 
-Subject::Subject(std::string where, std::string what)
+Subject::Subject(std::string where, std::string what, std::string among)
     : place(std::move(where)),
       detail(std::move(what)),
+      group(std::move(among)),
       fingerprint(hash_of(detail, hash_of(place, 0xcbf29ce484222325) * 31)) {}
 
-Meeting::Meeting(Cluster& cluster, Turn turn, int device, const Subject& subject,
+Meeting::Meeting(Cluster& cluster, std::uint64_t run, int lane, const Subject& subject,
                  const std::function<bool()>& stopped)
-    : cluster_(cluster), turn_(turn), device_(device), subject_(subject), stopped_(stopped) {
-  for (unsigned round = 0; cluster_.lane(device).taken.test_and_set(std::memory_order_acquire);
-       ++round) {
-    if (stopped_() || cluster_.is_over(turn_)) give_up();
+    : cluster_(cluster),
+      run_(run),
+      lane_(lane),
+      subject_(subject),
+      stopped_(stopped),
+      taken_{take_lane()},
+      number_(next_number()) {}
+
+Meeting::~Meeting() {
+  cluster_.waits(lane_, -1);
+  constexpr std::size_t large = std::size_t{64} << 20;
+  for (Cluster::Lane::Scratch& s : taken_.lane.scratch)
+    if (s.bytes > large) s = {};
+}
+
+Cluster::Lane& Meeting::take_lane() {
+  cluster_.enter(run_, lane_);
+  Cluster::Lane& lane = cluster_.lane(lane_);
+  while (lane.taken.test_and_set(std::memory_order_acquire)) {
+    if (stopped_() || cluster_.is_over(run_)) give_up();
     if (const char* const error = cluster_.transport()->ended())
       throw Error(ErrorCode::unavailable, error);
     std::this_thread::yield();
   }
+  return lane;
 }
 
-Meeting::~Meeting() {
-  cluster_.waits(device_, -1);
-  Cluster::Lane& lane = cluster_.lane(device_);
-  constexpr std::size_t large = std::size_t{64} << 20;
-  for (Cluster::Lane::Scratch& s : lane.scratch)
-    if (s.bytes > large) s = {};
-  lane.taken.clear(std::memory_order_release);
+/// A device that leaves a run that is over must not count in the next one, which may have counted.
+std::uint64_t Meeting::next_number() {
+  if (cluster_.is_over(run_)) give_up();
+  Cluster::Lane::Count& c = taken_.lane.counts[subject_.group];
+  if (c.run != run_) c = {run_, 0};
+  return c.collectives++;
 }
 
 void Meeting::relax() {
@@ -69,7 +86,7 @@ void Meeting::relax() {
 
 void Meeting::give_up() const {
   if (stopped_()) throw Error(ErrorCode::cancelled, "the run ends");
-  throw Error(ErrorCode::aborted, cluster_.why_over(turn_.run));
+  throw Error(ErrorCode::aborted, cluster_.why_over(run_));
 }
 
 /// Others may want the core, so that who is waited for comes; they may keep it for milliseconds.
@@ -77,7 +94,7 @@ void Meeting::pause_long(Clock::time_point now, int waits_for) {
   std::this_thread::yield();
   const auto waited = now - waits_since_;
   if (waited < 2ms) return;
-  cluster_.waits(device_, waits_for);
+  cluster_.waits(lane_, waits_for);
   if (now - listened_ > 1ms) {
     listened_ = now;
     cluster_.listen();
@@ -95,11 +112,11 @@ Link::Piece Meeting::front_of_another(const Peer& from) {
   while (true) {
     const Link::Piece piece = from.link->front();
     if (!piece.head) return piece;
-    if (piece.head->run > turn_.run) {
+    if (piece.head->run > run_) {
       await_notice(from.rank);
       return {};
     }
-    if (piece.head->run == turn_.run) break;
+    if (piece.head->run == run_) break;
     from.link->take();
   }
   const Link::Piece piece = from.link->front();
@@ -118,7 +135,7 @@ void Meeting::await_notice(int of) {
 
 /// Each tells the other what it is about; the text is the same on both sides.
 void Meeting::disagree(const Peer& with) {
-  const std::string mine = said(subject_, turn_.number);
+  const std::string mine = said(subject_, number_);
   std::string theirs;
   bool sent = false;
   const auto limit = Clock::now() + 250ms;
@@ -126,8 +143,8 @@ void Meeting::disagree(const Peer& with) {
     if (!sent) sent = send(with, mine.data(), mine.size(), Kind::text) >= 0;
     const Link::Piece piece = with.link->front();
     const bool late = Clock::now() > limit;
-    if (!piece.head || piece.head->run > turn_.run) return late ? through : with.rank;
-    const bool is_text = piece.head->run == turn_.run && piece.head->kind == Kind::text;
+    if (!piece.head || piece.head->run > run_) return late ? through : with.rank;
+    const bool is_text = piece.head->run == run_ && piece.head->kind == Kind::text;
     if (is_text) theirs.assign(reinterpret_cast<const char*>(piece.data), piece.head->bytes);
     with.link->take();
     return is_text && (sent || late) ? through : moved;
@@ -148,9 +165,9 @@ std::int64_t Meeting::send(const Peer& to, const void* data, std::size_t bytes, 
   const std::size_t n = std::min(bytes, to.link->capacity);
   if (n > 0) std::memcpy(room, data, n);
   Head head;
-  head.run = turn_.run;
+  head.run = run_;
   head.fingerprint = subject_.fingerprint;
-  head.number = static_cast<std::uint32_t>(turn_.number);
+  head.number = static_cast<std::uint32_t>(number_);
   head.bytes = static_cast<std::uint32_t>(n) & 0xfffffff;
   head.kind = kind;
   to.link->put(head);
@@ -158,7 +175,7 @@ std::int64_t Meeting::send(const Peer& to, const void* data, std::size_t bytes, 
 }
 
 std::byte* Meeting::scratch(int number, std::size_t bytes) {
-  Cluster::Lane::Scratch& s = cluster_.lane(device_).scratch[static_cast<std::size_t>(number)];
+  Cluster::Lane::Scratch& s = cluster_.lane(lane_).scratch[static_cast<std::size_t>(number)];
   if (s.bytes < bytes) {
     s.memory = std::make_unique_for_overwrite<std::byte[]>(bytes);
     s.bytes = bytes;

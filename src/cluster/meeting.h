@@ -15,9 +15,10 @@ namespace postern::clusters {
 
 /// What two processes must have in common to meet.
 struct Subject {
-  Subject(std::string where, std::string what);
+  Subject(std::string where, std::string what, std::string among);
   const std::string place;   // "call 'psum' at main.cc:12"
   const std::string detail;  // "sum of f32[3] over processes 0, 1": same on both sides
+  const std::string group;   // "0, 1"
   const std::uint64_t fingerprint;
 };
 
@@ -35,12 +36,15 @@ struct In {
 
 class Meeting {
  public:
-  /// `stopped`: whether the run wants to end. `device`: which of the process's. The subject must
-  /// live as long as this.
-  Meeting(Cluster& cluster, Turn turn, int device, const Subject& subject,
+  /// The next collective of a run on a lane, which it has as long as it lives. `stopped`: whether
+  /// the run wants to end. The subject must live as long as this. Throws as Cluster::enter does.
+  Meeting(Cluster& cluster, std::uint64_t run, int lane, const Subject& subject,
           const std::function<bool()>& stopped);
   ~Meeting();
   Meeting(const Meeting&) = delete;
+
+  /// How many came before it in the run on its lane, in the group: the same on all of that.
+  std::uint64_t number() const { return number_; }
 
   /// Compares with every process that is sent to or received from, which do the same, and moves the
   /// data. All functions throw Error when they are about something else, when another process has
@@ -52,7 +56,7 @@ class Meeting {
     Link* link;
     int rank;
   };
-  Peer peer(int rank) { return {&cluster_.link(rank, device_), rank}; }
+  Peer peer(int rank) { return {&cluster_.link(rank, lane_), rank}; }
   using Kind = Head::Kind;
   /// The earliest piece of this meeting that has come from there and was not taken.
   Link::Piece front(const Peer& from) {
@@ -69,21 +73,24 @@ class Meeting {
   template <class Step>
   void until(const Step& step) {
     for (int waits_for = step(); waits_for != through; waits_for = step()) {
-      if (stopped_() || cluster_.is_over(turn_)) give_up();
+      if (stopped_() || cluster_.is_over(run_)) give_up();
       if (waits_for == moved)
         waits_since_ = {};
       else
         pause(waits_for);
     }
   }
-  /// Memory of the device's for a while, by number; kept for the next meeting unless it is large.
+  /// Memory of the lane's for a while, by number; kept for the next meeting unless it is large.
   std::byte* scratch(int number, std::size_t bytes);
 
  private:
   bool is_of_this(const Head& head) const {
-    return head.run == turn_.run && head.fingerprint == subject_.fingerprint &&
-           head.number == static_cast<std::uint32_t>(turn_.number) && head.kind != Kind::text;
+    return head.run == run_ && head.fingerprint == subject_.fingerprint &&
+           head.number == static_cast<std::uint32_t>(number_) && head.kind != Kind::text;
   }
+  /// The lane, once nobody else has it; and which collective this is.
+  Cluster::Lane& take_lane();
+  std::uint64_t next_number();
   Link::Piece front_of_another(const Peer& from);
   void await_notice(int of);
   [[noreturn]] void disagree(const Peer& with);
@@ -99,10 +106,15 @@ class Meeting {
 
   static constexpr std::chrono::microseconds looks{40};
   Cluster& cluster_;
-  const Turn turn_;
-  const int device_;
+  const std::uint64_t run_;
+  const int lane_;
   const Subject& subject_;
   const std::function<bool()>& stopped_;
+  struct Taken {
+    Cluster::Lane& lane;
+    ~Taken() { lane.taken.clear(std::memory_order_release); }
+  } taken_;
+  const std::uint64_t number_;
   std::chrono::steady_clock::time_point waits_since_{}, listened_{}, ahead_since_{};
   bool told_ = false;
 };

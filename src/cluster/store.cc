@@ -21,22 +21,23 @@ namespace postern::clusters {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::seconds answer_limit{10};
 
-/// What goes before the key and the value of a question, and before the value of an answer.
+/// What goes before the key and the value of a question, and before the value of an answer, which
+/// has its question's number.
 struct Envelope {
   enum class Kind : std::uint32_t { put, get, found, missing };
   Kind kind;
   std::uint32_t key_bytes;
-  std::uint64_t value_bytes;
+  std::uint64_t value_bytes, number;
 };
 
 // The last tags: those of runs count from the first.
 int question_tag(const Transport& t) { return t.tags - 1; }
 int answer_tag(const Transport& t) { return t.tags - 2; }
 
-std::vector<char> message(Envelope::Kind kind, const std::string& key, const std::string& value) {
-  const Envelope head{kind, static_cast<std::uint32_t>(key.size()), value.size()};
+std::vector<char> message(Envelope::Kind kind, std::uint64_t number, const std::string& key,
+                          const std::string& value) {
+  const Envelope head{kind, static_cast<std::uint32_t>(key.size()), value.size(), number};
   std::vector<char> out(sizeof head);
   std::memcpy(out.data(), &head, sizeof head);
   out.insert(out.end(), key.begin(), key.end());
@@ -46,6 +47,7 @@ std::vector<char> message(Envelope::Kind kind, const std::string& key, const std
 
 struct Read {
   Envelope::Kind kind = Envelope::Kind::missing;
+  std::uint64_t number = 0;
   std::string key, value;
 };
 Read read(const std::vector<char>& bytes) {
@@ -54,32 +56,42 @@ Read read(const std::vector<char>& bytes) {
   if (bytes.size() != sizeof head + head.key_bytes + head.value_bytes)
     throw Error(ErrorCode::internal, "a message of the processes' store was cut short");
   const char* const key = bytes.data() + sizeof head;
-  return {head.kind, {key, head.key_bytes}, {key + head.key_bytes, head.value_bytes}};
+  return {head.kind, head.number, {key, head.key_bytes}, {key + head.key_bytes, head.value_bytes}};
 }
 
 [[noreturn]] void throw_transport(const char* error) {
   throw Error(ErrorCode::unavailable, fmt::format("the processes' store: {}", error));
 }
 
-/// Waits for a message, which must be there or under way, until `until`.
-void end(const Transport& transport, Transport::Request& request, Clock::time_point until) {
+/// The transport may still work on what was given up.
+void keep_given_up(std::vector<char>&& memory) {
+  static std::mutex guard;
+  static auto* const given_up = new std::vector<std::vector<char>>;
+  const std::scoped_lock lock(guard);
+  given_up->push_back(std::move(memory));
+}
+
+/// Waits until `until` for a message from or into this memory, which must be there or under way.
+void end(const Transport& transport, Transport::Request& request, std::vector<char>& memory,
+         Clock::time_point until) {
   for (bool through = false; !through;) {
     if (const char* error = transport.test(&request, &through)) throw_transport(error);
     if (through) return;
     if (Clock::now() > until) {
       transport.abandon(&request);
+      keep_given_up(std::move(memory));
       throw Error(ErrorCode::unavailable, "the processes' store: process 0 does not answer");
     }
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
 }
 
-void send(const Transport& transport, int to, int tag, const std::vector<char>& bytes,
+void send(const Transport& transport, int to, int tag, std::vector<char> bytes,
           Clock::time_point until) {
   Transport::Request request;
   if (const char* error = transport.send(to, tag, bytes.data(), bytes.size(), &request))
     throw_transport(error);
-  end(transport, request, until);
+  end(transport, request, bytes, until);
 }
 
 /// The message under this tag, if one has come.
@@ -94,7 +106,7 @@ std::optional<std::pair<int, std::vector<char>>> receive(const Transport& transp
   Transport::Request request;
   if (const char* error = transport.receive(from, tag, out.second.data(), bytes, &request))
     throw_transport(error);
-  end(transport, request, until);
+  end(transport, request, out.second, until);
   return out;
 }
 
@@ -126,7 +138,8 @@ struct Store::Keeper {
     const std::optional<std::string> found = find(asked.key);
     const bool tells = found && asked.kind == Envelope::Kind::get;
     send(transport, from, answer_tag(transport),
-         message(found ? Envelope::Kind::found : Envelope::Kind::missing, "", tells ? *found : ""),
+         message(found ? Envelope::Kind::found : Envelope::Kind::missing, asked.number, "",
+                 tells ? *found : ""),
          Clock::now() + answer_limit);
   }
 
@@ -155,13 +168,16 @@ struct Store::Keeper {
 class Store::Asking {
  public:
   explicit Asking(const Transport& transport) : transport_(transport) {}
-  Read ask(const std::vector<char>& question) {
+  Read ask(Envelope::Kind kind, const std::string& key, const std::string& value) {
     const std::scoped_lock lock(guard_);
     const auto until = Clock::now() + answer_limit;
-    send(transport_, 0, question_tag(transport_), question, until);
+    send(transport_, 0, question_tag(transport_), message(kind, ++asked_, key, value), until);
     while (true) {
-      if (const auto came = receive(transport_, answer_tag(transport_), until))
-        return read(came->second);
+      if (const auto came = receive(transport_, answer_tag(transport_), until)) {
+        Read answer = read(came->second);
+        if (answer.number == asked_) return answer;
+        continue;  // of a question that was given up
+      }
       if (Clock::now() > until)
         throw Error(ErrorCode::unavailable, "the processes' store: process 0 does not answer");
       std::this_thread::sleep_for(std::chrono::microseconds(50));
@@ -171,6 +187,7 @@ class Store::Asking {
  private:
   const Transport& transport_;
   std::mutex guard_;
+  std::uint64_t asked_ = 0;
 };
 
 Store& Store::get() {
@@ -196,12 +213,12 @@ Store::Store(Cluster& cluster) : cluster_(cluster) {
 
 void Store::put(const std::string& key, const std::string& value) {
   if (keeper_) return keeper_->put(key, value);
-  asking_->ask(message(Envelope::Kind::put, key, value));
+  asking_->ask(Envelope::Kind::put, key, value);
 }
 
 std::optional<std::string> Store::try_get(const std::string& key) {
   if (keeper_) return keeper_->find(key);
-  Read answer = asking_->ask(message(Envelope::Kind::get, key, ""));
+  Read answer = asking_->ask(Envelope::Kind::get, key, "");
   if (answer.kind == Envelope::Kind::missing) return {};
   return std::move(answer.value);
 }

@@ -17,7 +17,9 @@ class Store {
   /// Of the cluster, which is joined.
   static Store& get();
 
-  /// Throw Error(unavailable) when process 0 does not answer within ten seconds.
+  /// So long process 0 may take to answer. Tests set it, before they ask.
+  static inline std::chrono::milliseconds answer_limit{10'000};
+  /// Throw Error(unavailable) when it takes longer.
   void put(const std::string& key, const std::string& value);
   std::optional<std::string> try_get(const std::string& key);
   /// Waits for the key. Throws Error(deadline_exceeded) after `limit`.

@@ -65,7 +65,7 @@ bool is_dead(const Seat& seat) {
   return process > 0 && ::kill(process, 0) != 0 && errno == ESRCH;
 }
 
-/// What the watcher has seen of the others of its machine.
+/// What the watcher has seen of the others.
 struct Seen {
   struct Peer {
     bool was_here = false;
@@ -90,15 +90,15 @@ void look_for_the_dead(std::vector<int>& known) {
   }
 }
 
-/// Nobody comes any more who has left. What was sent before that may still be on its way.
+/// Nobody comes any more who has left, as its seat or a message says. What was sent before that may
+/// still be on its way.
 void look_for_the_gone(std::map<int, Seen::Peer>& peers) {
   constexpr int enough = 8;
-  for (const int rank : watched->machine().ranks()) {
+  for (int rank = 0; rank < watched->size(); ++rank) {
     const Seat* const seat = watched->machine().seat(rank);
-    if (!seat) continue;
     Seen::Peer& peer = peers[rank];
-    const bool is_here = seat->process.load() != 0;
-    peer.was_here = peer.was_here || is_here;
+    const bool is_here = seat ? seat->process.load() != 0 : !watched->has_left(rank);
+    peer.was_here = peer.was_here || is_here || !seat;
     const bool in_vain = peer.was_here && !is_here && watched->waits_for(rank);
     peer.times = in_vain ? peer.times + 1 : 0;
     if (peer.times == enough)

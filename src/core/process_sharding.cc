@@ -87,18 +87,25 @@ Type whole_of_processes(const Sharding& sharding, const Type& part) {
   return out;
 }
 
-std::optional<Sharding> on_each_process(const Sharding& sharding) {
+std::optional<Mesh> mesh_on_each_process(const Mesh& mesh) {
   std::vector<MeshAxis> axes;
-  for (const MeshAxis& a : sharding.mesh().axes())
+  for (const MeshAxis& a : mesh.axes())
     if (!a.of_processes) axes.push_back(a);
+  if (axes.empty() && mesh.devices() == std::vector{0}) return {};
+  if (axes.empty()) axes.emplace_back("device", 1);  // one that was named
+  return Mesh(std::move(axes), mesh.devices());
+}
+
+std::optional<Sharding> on_each_process(const Sharding& sharding) {
   std::vector<std::vector<std::string>> parts;
   for (std::size_t i = 0; i < sharding.spec().parts().size(); ++i) {
     const auto across = static_cast<std::ptrdiff_t>(names_across(sharding, i).size());
     const std::vector<std::string>& names = sharding.spec().parts()[i];
     parts.emplace_back(names.begin() + across, names.end());
   }
-  if (axes.empty()) return {};
-  return Sharding(Mesh(std::move(axes), sharding.mesh().devices()), P(std::move(parts)));
+  std::optional<Mesh> here = mesh_on_each_process(sharding.mesh());
+  if (!here) return {};
+  return Sharding(std::move(*here), P(std::move(parts)));
 }
 
 }  // namespace postern

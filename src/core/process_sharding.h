@@ -17,7 +17,9 @@ std::int64_t position_on(const Mesh& mesh, std::size_t device, int rank);
 std::vector<IndexRange> part_of_process(const Sharding& sharding, const Dims& whole, int rank);
 Type part_of_each_process(const Sharding& sharding, const Type& whole);
 Type whole_of_processes(const Sharding& sharding, const Type& part);
-/// How the part lies on the devices of a process; none where each takes part with one.
+/// The mesh of the devices of a process; none where each takes part with the one that it runs on.
+std::optional<Mesh> mesh_on_each_process(const Mesh& mesh);
+/// How the part lies there.
 std::optional<Sharding> on_each_process(const Sharding& sharding);
 
 }  // namespace postern

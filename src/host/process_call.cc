@@ -84,6 +84,13 @@ class Stop {
   const bool has_deadline_;
 };
 
+/// By its place in the mesh: on another process the device there may go by another number.
+int lane_of(const HostSite& site, int device) {
+  if (site.spots.size() < 2) return 0;
+  const std::vector<int>& devices = site.spec->mesh->devices();
+  return 1 + static_cast<int>(std::ranges::find(devices, device) - devices.begin());
+}
+
 void meet(const Prepared& prepared, const detail::Firing& f, const Type& type) {
   const TapInfo& info = *f.info;
   const Collective& c = prepared.collective;
@@ -93,26 +100,26 @@ void meet(const Prepared& prepared, const detail::Firing& f, const Type& type) {
   const auto& run = *static_cast<const RunState*>(info.run_state);
   const std::uint64_t number = run.job_run();
   check(number > 0 || cluster.size() < 2, "a run over processes has no number, or is over");
-  const clusters::Turn turn = cluster.enter(number, info.device);
   prepared.once([&] {
     prepared.subject.emplace(
         fmt::format("'{}' at {}", one_line(std::string(info.name)), to_string(info.place)),
-        detail_of(c, prepared.group, type));
+        detail_of(c, prepared.group, type), prepared.group.text());
   });
+  const HostSite& site = *nesting()->site;  // it is not limited, so this thread is in it
   Stop stop(info);
   const std::function<bool()> stopped = std::ref(stop);
   const bool timed = timeline::on();
   const auto begin = timed ? timeline::Clock::now() : timeline::Clock::time_point();
-  clusters::Meeting meeting(cluster, turn, info.device, *prepared.subject, stopped);
+  clusters::Meeting meeting(cluster, number, lane_of(site, info.device), *prepared.subject,
+                            stopped);
   std::int32_t device = 0;
   if (f.operands > 1) std::memcpy(&device, f.data[1], sizeof device);
   run_collective(c, prepared.group, type, f.operands ? f.data[0] : nullptr, y, meeting, device);
   if (c.operation == clusters::Operation::end && !run.part_of)
-    cluster.came_to_end(turn.run, run.poison ? run.turns.devices().size() : 1);
+    cluster.came_to_end(number, std::max<std::size_t>(site.spots.size(), 1));
   if (timed)
-    timeline::add_meeting(
-        {turn.run, turn.number, fmt::format("{}", fmt::join(prepared.group.ranks, ", "))},
-        info.name, begin, timeline::Clock::now(), info.device, info.run);
+    timeline::add_meeting({number, meeting.number(), prepared.subject->group}, info.name, begin,
+                          timeline::Clock::now(), info.device, info.run);
 }
 
 void invoke(void* object, const detail::Firing& f) {

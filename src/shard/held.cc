@@ -24,17 +24,16 @@ void NumberScope::fix() {
   if (number_scope) number_scope->any_ = false;
 }
 
-Split::Split(const Mesh& whole) : mesh(whole) {
-  std::vector<MeshAxis> axes;
+Split::Split(const Mesh& whole) : mesh(whole), here(mesh_on_each_process(whole)) {
   std::int64_t count = 1;
   for (const MeshAxis& a : mesh.axes()) {
-    (a.of_processes ? across : axes).push_back(a);
-    if (a.of_processes) count *= a.size;
+    if (!a.of_processes) continue;
+    across.push_back(a);
+    count *= a.size;
   }
   const int size = clusters::Cluster::get().size();
   check(count == size, "{}: its axes make a grid of {} processes, the cluster has {}",
         to_string(mesh), count, size);
-  if (!axes.empty()) here.emplace(std::move(axes), mesh.devices());
   if (across.size() > 1) NumberScope::fix();
 }
 

@@ -38,7 +38,7 @@ struct Split {
 
   const Mesh mesh;
   std::vector<MeshAxis> across;
-  std::optional<Mesh> here;  // none: a process takes part with one device
+  const std::optional<Mesh> here;  // none: a process takes part with the device that it runs on
 };
 using SplitPtr = std::shared_ptr<const Split>;
 

@@ -334,6 +334,16 @@ const Mesh* mesh_of_most(const std::vector<Mesh>& meshes) {
   return found;
 }
 
+/// Devices of processes meet by their places in a mesh, one collective after another.
+void check_one_order(const std::vector<Mesh>& meshes) {
+  const Mesh* const first = mesh_of_most(meshes);
+  for (const Mesh& m : meshes)
+    check(!spans_processes(m) || m.devices().size() < 2 || m.devices() == first->devices(),
+          "the meshes over processes of a program must name their devices in one order: {} has "
+          "another one than {}",
+          to_string(m), to_string(*first));
+}
+
 bool is_over(const std::optional<Sharding>& s) { return s && spans_processes(s->mesh()); }
 
 Lie lie_of(const Sharding& s) { return {std::make_shared<const Split>(s.mesh()), s.spec()}; }
@@ -370,6 +380,7 @@ Expanded with_processes_expanded(const ProgramPtr& program, Expanded::Shardings 
     for (const auto& s : *list)
       if (is_over(s)) meshes.push_back(s->mesh());
   if (!std::ranges::any_of(meshes, spans_processes)) return out;
+  check_one_order(meshes);
   const NumberScope number;
   std::vector<Lie> lies(out.inputs.size());
   Types types = program->input_types();

@@ -257,6 +257,90 @@ TEST(Collectives, ThoseOverDevicesAloneOfAMeshOfProcesses) {
   expect_same(collect(jit(grad(loss))(x)), slope);
 }
 
+/// What `f` gives for it, on processes that may have nobody to meet.
+Tensor in_time(const Function& f, const Tensor& x) {
+  auto run = jit(f).start_with({.deadline = 60s}, x);
+  run.wait();
+  return run.result();
+}
+
+/// Devices meet by their places in the mesh, whatever their numbers are on each process.
+TEST(Collectives, MeshesWhoseDevicesHaveOtherNumbersElsewhere) {
+  if (devices().size() < 2) GTEST_SKIP() << "needs 2 devices";
+  const auto total = [](Tensor v) { return psum(v, "host"); };
+  const auto times = static_cast<float>(size());
+  const int odd = rank() % 2;
+  const auto both = [&](std::vector<int> these) {
+    return Mesh({{"host", processes}, {"x", 2}}, std::move(these));
+  };
+  const Tensor x = iota<float>(2);
+  std::vector<Mesh> meshes = {both({odd, 1 - odd})};
+  if (devices().size() >= 4) meshes.push_back(both({2 * odd, 2 * odd + 1}));
+  for (const Mesh& mesh : meshes) {
+    SCOPED_TRACE(to_string(mesh));
+    const auto on_both = shard_map(total, mesh, {.in = {P("x")}, .out = {P("x")}});
+    const auto on_one = shard_map(total, hosts());
+    expect_same(in_time(on_both, x), x * times);
+    expect_same(in_time([&](Tensor v) { return on_both(on_one(v)) + on_one(v); }, x),
+                x * (times * times + times));
+  }
+  expect_same(in_time(shard_map(total, hosts()), device_put(x, odd)), x * times);
+  {
+    const DeviceScope scope(odd);
+    expect_same(in_time(shard_map(total, hosts()), x), x * times);
+  }
+  int seen = -1;
+  const auto looks = [&](Tensor v) {
+    return call(
+        {.name = "looks"}, v.type(),
+        [&](const CallInfo& info, View<const float> from, View<float> to) {
+          seen = info.device;
+          std::copy(from.begin(), from.end(), to.begin());
+        },
+        v);
+  };
+  const Mesh mine({{"host", processes}}, {odd});
+  expect_same(in_time(shard_map([&](Tensor v) { return total(looks(v)); }, mine), x), x * times);
+  EXPECT_EQ(seen, odd);
+  const Sharding lies(mine, P("host"));
+  const Tensor rows = counting({2 * size(), 3});
+  const auto doubled =
+      shard_map([&](Tensor v) { return v + v; }, mine, {.in = {P("host")}, .out = {P("host")}});
+  expect_same(collect(jit(doubled)(device_put(rows, lies))), rows + rows);
+}
+
+TEST(Collectives, MeshesOfProcessesInOneProgramHaveOneOrder) {
+  if (devices().size() < 2) GTEST_SKIP() << "needs 2 devices";
+  const auto over = [](std::vector<int> these) {
+    return shard_map([](Tensor v) { return psum(v, "host"); },
+                     Mesh({{"host", processes}, {"x", 2}}, std::move(these)),
+                     {.in = {P("x")}, .out = {P("x")}});
+  };
+  expect_says(refusal_of([&] {
+                jit([&](Tensor v) { return over({1, 0})(over({0, 1})(v)); })(iota<float>(2));
+              }),
+              "must name their devices in one order");
+}
+
+/// Devices of the process, which meet nobody else, come to the end of the run in their own time.
+TEST(Collectives, MeshesOfDevicesBesideOneOfProcesses) {
+  if (devices().size() < 2) GTEST_SKIP() << "needs 2 devices";
+  const auto total = shard_map([](Tensor v) { return psum(v, "host"); }, hosts());
+  const auto here = shard_map([](Tensor v) { return psum(v, "x"); }, Mesh({{"x", 2}}),
+                              {.in = {P("x")}, .out = {P()}});
+  const auto f = jit([&](Tensor v, Tensor steps) {
+    const Tensor slow = while_loop([&](Tensor k) { return k < steps; },
+                                   [](Tensor k) { return k + 1.0f; }, Tensor(0.0f));
+    return std::pair{here(total(v)), slow};
+  });
+  const Tensor steps(rank() == 0 ? 1.0f : 3e5f);
+  for (int i = 0; i < 3; ++i) {
+    const auto [sum_here, slow] = f(counting({2}), steps);
+    expect_same(sum_here, tensor<float>({static_cast<float>(size())}));
+    expect_same(slow, steps);
+  }
+}
+
 /// Several axes of processes: rows and columns of a grid.
 TEST(Collectives, GridsOfProcesses) {
   if (size() != 4) GTEST_SKIP() << "needs 4 processes";
@@ -281,6 +365,29 @@ TEST(Collectives, GridsOfProcesses) {
   const Tensor on_two = collect(whole, 2);
   EXPECT_EQ(on_two.has_value(), rank() == 2);
   if (rank() == 2) expect_same(on_two, x);
+}
+
+/// Rows of a grid meet among themselves, each as often as it needs to.
+TEST(Collectives, GridsWhoseRowsMeetMoreOrLessOften) {
+  if (size() != 4) GTEST_SKIP() << "needs 4 processes";
+  const Mesh mesh({{"row", processes(2)}, {"column", processes(2)}});
+  const P both(AxisNames{"row", "column"});
+  const auto run = [&](const Function& f) {
+    return collect(jit(shard_map(f, mesh, {.in = {both}, .out = {both}}))(iota<float>(4) * 2.0f));
+  };
+  const auto in_row = [](Tensor v) { return psum(sum(v), "column"); };
+  EXPECT_EQ(run([&](Tensor v) {
+              const Tensor end = while_loop([&](Tensor c) { return in_row(c) < 20.0f; },
+                                            [](Tensor c) { return c + 1.0f; }, v);
+              return end + psum(end, {"row", "column"});
+            }).to_vector<float>(),
+            (std::vector<float>{49, 51, 49, 51}));
+  EXPECT_EQ(run([&](Tensor v) {
+              return cond(
+                  in_row(v) > 5.0f, [](Tensor a) { return psum(a, "column"); },
+                  [](Tensor a) { return a; }, v);
+            }).to_vector<float>(),
+            (std::vector<float>{0, 2, 10, 10}));
 }
 
 TEST(Collectives, WhatIsRefused) {

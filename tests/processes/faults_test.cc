@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstdlib>
 
+#include "core/text.h"
 #include "processes_test.h"
 
 extern char** environ;
@@ -94,6 +95,27 @@ TEST_F(Faults, AThrowBeforeACollective) {
       jit(shard_map([&](Tensor v) { return psum(may_throw(v, culprit), "host"); }, hosts()));
   for (int i = 0; i < times(); ++i)
     expect_all_fail([&] { f(Tensor(1.0f)).item<float>(); }, culprit, "out of milk");
+}
+
+/// The others get as much of a long text as a notice holds, in whole characters.
+TEST_F(Faults, AThrowWithALongText) {
+  for (const std::string begin : {"", "x"}) {
+    std::string long_text = begin;
+    for (int i = 0; i < 3000; ++i) long_text += "\u00e4";
+    const auto f = jit(shard_map(
+        [&](Tensor v) {
+          const auto throws = [=](const CallInfo& info, float x) {
+            if (info.process == 0) throw std::runtime_error(long_text);
+            return x;
+          };
+          return psum(call({.name = "throws", .effect = Effect::ordered}, v.type(), throws, v),
+                      "host");
+        },
+        hosts()));
+    const std::string text = failure_of([&] { f(Tensor(1.0f)).item<float>(); });
+    EXPECT_GT(text.size(), 1500u);
+    EXPECT_TRUE(is_utf8(text)) << text;
+  }
 }
 
 TEST_F(Faults, AThrowAfterACollective) {

@@ -10,6 +10,23 @@ namespace {
 
 using clusters::Store;
 
+/// The first of these tests: process 0 answers from when its store is first asked for.
+TEST(Nodes, ALateAnswerIsOfItsQuestion) {
+  if (size() < 2) GTEST_SKIP() << "needs several processes";
+  if (rank() == 0) std::this_thread::sleep_for(1s);
+  Store::answer_limit = 300ms;
+  bool was_late = false;
+  if (rank() != 0) try {
+      Store::get().put("late", "text");
+    } catch (const Error& e) {
+      was_late = e.code() == ErrorCode::unavailable;
+    }
+  EXPECT_EQ(was_late, rank() != 0);
+  Store::answer_limit = 10s;
+  Store::get().put("late", "text");
+  EXPECT_EQ(Store::get().try_get("late"), "text");
+}
+
 TEST(Nodes, TextsThatAllHave) {
   Store& store = (static_cast<void>(rank()), Store::get());
   const auto key = [](int r) { return fmt::format("from {}", r); };

@@ -56,7 +56,7 @@ pjrt::Client cuda_client(const pjrt::Plugin& plugin, int) {
     std::vector<pjrt::ClientOption> options = {{"preallocate", false}};
     // Its second client, for what host functions start, stays with this process.
     static std::atomic<bool> first{true};
-    const Nodes* const nodes = first.exchange(false) ? joined_nodes() : nullptr;
+    const Nodes* const nodes = first ? joined_nodes() : nullptr;
     std::optional<pjrt::KeyValueScope> scope;
     if (nodes) {
       for (pjrt::ClientOption& option : nodes->options()) options.push_back(std::move(option));
@@ -64,6 +64,7 @@ pjrt::Client cuda_client(const pjrt::Plugin& plugin, int) {
     }
     pjrt::Client client(plugin, options);
     if (client.devices().empty()) throw Error(ErrorCode::not_found, "it lists no device");
+    first = false;
     return client;
   } catch (const Error& e) {
     throw PluginError(e.code(), fmt::format("no GPU can be used through the plug-in {}: {}",
