@@ -300,14 +300,15 @@ void Lowering::equation(const Equation& e) {
     define(e, 0, value);
   } else if (const std::size_t nan = nan_operand(*this, e); nan < e.operands.size()) {
     define(e, 0, operand(e, nan));
-  } else if (folds_wrongly(e)) {
+  } else if (const bool folds = folds_wrongly(e), gathers = gathers_wrongly(e); folds || gathers) {
     std::vector<Ssa> seen;
     for (std::size_t i = 0; i < e.operands.size(); ++i) {
       Ssa& value = env_[at(e.operands[i])];
       const Type& type = operand_type(e, i);
       seen.push_back(value);
-      if (i == 0 || is_constant(latest(value)))
+      if (folds && (i == 0 || is_constant(latest(value))))
         value = op("optimization_barrier", {operand(e, i)}, {&type}, type);
+      if (gathers && bit_width(type.dtype) == 2) value = lies(operand(e, i), type, "{replicated}");
     }
     by_rule(e);
     for (std::size_t i = e.operands.size(); i-- > 0;) env_[at(e.operands[i])] = seen[i];

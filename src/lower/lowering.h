@@ -155,6 +155,15 @@ class Lowering {
   std::vector<Ssa> called(const std::string& name, std::span<const Ssa> inputs,
                           const std::vector<Type>& input_types,
                           const std::vector<Type>& output_types, std::string_view attributes = "");
+  /// A function that is called once, here; the token of ordered effects goes through it.
+  struct Apart {
+    const char* name;
+    std::vector<Type> inputs, outputs;
+    bool ordered = false;
+    std::string_view attributes = "";
+  };
+  std::vector<Ssa> apart(Apart what, std::vector<Ssa> inputs,
+                         const std::function<std::vector<Ssa>(std::span<const Ssa>)>& body);
   /// What a function gives that calls another with this program, and may do something better when
   /// the module is loaded.
   std::vector<Ssa> kept(ParamsPtr params, const Program& by_default, std::span<const Ssa> inputs);
@@ -220,6 +229,8 @@ class Lowering {
   void tell(Ssa goes_on) { told_ = goes_on; }
   /// The channel of one more collective: ", channel_handle = ...".
   std::string channel();
+  /// The value where XLA is to have it: "{replicated}", "{devices=[2]0,1}".
+  Ssa lies(Ssa x, const Type& type, std::string_view sharding);
   /// What a custom call with an effect says of where it runs: on each device in a MeshRegion, else
   /// on `device` (-1: the first) for all.
   std::string where_it_runs(std::size_t results, int device) const;
@@ -259,6 +270,7 @@ class Lowering {
   Known known(const Equation& e, std::size_t i) const;
   void set_known(Ssa value, const Known& known);
   bool folds_wrongly(const Equation& e) const;
+  bool gathers_wrongly(const Equation& e) const;
   Ssa bytes_constant(const Type& type, const void* data);
 
   const LoweringOptions& options_;

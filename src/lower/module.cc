@@ -24,6 +24,41 @@ std::string Lowering::where_it_runs(std::size_t results, int device) const {
                      fmt::join(std::vector<std::string>(results, one), ", "));
 }
 
+Ssa Lowering::lies(Ssa x, const Type& type, std::string_view sharding) {
+  const auto say = [&](const Type& t) {
+    const Ssa y = fresh();
+    write(
+        "    %{} = \"stablehlo.custom_call\"(%{}) {{call_target_name = \"Sharding\", "
+        "mhlo.sharding = \"{}\"}} : ({}) -> {}\n",
+        y.id, x.id, sharding, this->type(t), this->type(t));
+    x = y;
+  };
+  // XLA:CPU gathers integers of two bits past the end of its memory, so they move as bytes. Behind
+  // a barrier, for it would rather move what a conversion makes larger before that.
+  if (bit_width(type.dtype) == 2) {
+    Type bytes = type;
+    bytes.dtype = DType::u8;
+    if (is_signed(type.dtype)) bytes.dtype = DType::s8;
+    x = op("convert", {x}, {&type}, bytes);
+    x = op("optimization_barrier", {x}, {&bytes}, bytes);
+    say(bytes);
+    x = op("convert", {x}, {&bytes}, type);
+  }
+  say(type);
+  return x;
+}
+
+/// Whether XLA might gather an operand of two bits, see lies(): in all but what has them lie where
+/// they lay, and what holds programs.
+bool Lowering::gathers_wrongly(const Equation& e) const {
+  if (!partitioned() || mesh_ || (e.params && !programs_of(*e.params).empty())) return false;
+  const bool in_place =
+      e.primitive->hlo && e.operands.size() == 1 && operand_type(e, 0).dims == result_type(e).dims;
+  return !in_place && std::ranges::any_of(e.operands, [&](ValueId v) {
+    return bit_width(program_->type(v).dtype) == 2;
+  });
+}
+
 // Writes `program` as a module whose @main takes those inputs that the options make no constant of.
 // First the head: each parameter with how it lies and whether its memory may be reused, each result
 // with how it is to lie, or where in the text to say so once XLA has chosen. Then the constants,
@@ -92,7 +127,10 @@ Module Lowering::module(const Program& program) {
     if (const void* data = constant_of(i))
       inputs[i] = bytes_constant(program.type(program.inputs[i]), data);
   if (effect_of(program) == Effect::ordered) token();
-  const std::vector<Ssa> outputs = inlined(program, inputs);
+  std::vector<Ssa> outputs = inlined(program, inputs);
+  for (std::size_t i = 0; i < m.result_shardings.size(); ++i)
+    if (const auto& s = m.result_shardings[i]; s && bit_width(m.results[i].dtype) == 2)
+      outputs[i] = lies(outputs[i], m.results[i], hlo_text(*s, m.results[i].rank(), m.devices));
   end_function(outputs, m.results);
   for (Module::Kept& k : kept_) {  // their places so far are in functions_
     k.begin += out_.size();

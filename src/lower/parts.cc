@@ -72,6 +72,35 @@ void connect(const Program& program, std::vector<Part>& parts) {
 
 }  // namespace
 
+std::vector<Ssa> Lowering::apart(
+    Apart what, std::vector<Ssa> inputs,
+    const std::function<std::vector<Ssa>(std::span<const Ssa>)>& body) {
+  const bool ordered = what.ordered || passed_by_;
+  const std::size_t given = inputs.size();
+  if (ordered) {
+    what.inputs.push_back({DType::token, {}});
+    what.outputs.push_back({DType::token, {}});
+    inputs.push_back(token());
+  }
+  const std::string name = fmt::format("postern_{}_{}", what.name, parts_++);
+  bool passed_by = passed_by_;
+  function(name, what.inputs, what.outputs, [&](std::span<const Ssa> x) {
+    passed_by_ = passed_by;
+    if (ordered) set_token(x.back());
+    std::vector<Ssa> results = body(x.first(given));
+    if (ordered) results.push_back(token());
+    passed_by = passed_by_;
+    return results;
+  });
+  std::vector<Ssa> results = called(name, inputs, what.inputs, what.outputs, what.attributes);
+  if (ordered) {
+    set_token(results.back());
+    results.pop_back();
+  }
+  passed_by_ = passed_by;
+  return results;
+}
+
 bool Lowering::in_parts(const Program& program) {
   if (partitioned()) return false;  // XLA cuts main alone; its parts are told where they are
   std::vector<Part> parts = parts_of(program);
@@ -87,36 +116,23 @@ bool Lowering::in_parts(const Program& program) {
       mark_read(given.back());
     }
     for (const ValueId v : part.outputs) out.push_back(program.type(v));
-    const bool ordered = part.ordered || passed_by_;
-    if (ordered) {
-      in.push_back({DType::token, {}});
-      out.push_back({DType::token, {}});
-      given.push_back(token());
-    }
-    const std::string name = fmt::format("postern_part_{}", parts_++);
     std::vector<Ssa> numbers;
     for (const Equation* e : part.numbers) numbers.push_back(value(e->first));
-    bool passed_by = passed_by_;
-    function(name, in, out, [&](std::span<const Ssa> x) {
-      passed_by_ = passed_by;
+    const auto body = [&](std::span<const Ssa> x) {
       for (std::size_t i = 0; i < part.inputs.size(); ++i) value(part.inputs[i]) = x[i];
-      if (ordered) set_token(x.back());
       for (const Equation* e : part.numbers) equation(*e);
       equations(std::span(program.equations).subspan(part.begin, part.end - part.begin));
       std::vector<Ssa> results;
       for (const ValueId v : part.outputs) results.push_back(latest(value(v)));
-      if (ordered) results.push_back(token());
-      passed_by = passed_by_;
       return results;
-    });
+    };
+    const std::vector<Ssa> results = apart(
+        {"part", in, out, part.ordered, "mhlo.frontend_attributes = {inlineable = \"false\"}"},
+        given, body);
     // The function has names of its own for what both know; what it made is not seen here.
     for (std::size_t i = 0; i < part.inputs.size(); ++i) value(part.inputs[i]) = given[i];
     for (std::size_t i = 0; i < numbers.size(); ++i) value(part.numbers[i]->first) = numbers[i];
-    const std::vector<Ssa> results =
-        called(name, given, in, out, "mhlo.frontend_attributes = {inlineable = \"false\"}");
     for (std::size_t i = 0; i < part.outputs.size(); ++i) value(part.outputs[i]) = results[i];
-    if (ordered) set_token(results.back());
-    passed_by_ = passed_by;
   }
   return true;
 }

@@ -1,12 +1,14 @@
 // Along which mesh axes values inside shard_map may differ from device to device: where devices
 // meet in a branch or loop, all that meet must take the same way, or some would wait for ever.
 // Parts of arguments, results of calls and axis_index differ; what devices tell each other makes
-// them agree.
+// them agree. Processes that meet give each device what it gave, so that differs as before.
 #include <algorithm>
 #include <cstdint>
 
 #include "control/control.h"
+#include "core/lists.h"
 #include "core/site.h"
+#include "shard/processes.h"
 #include "shard/shard_map.h"
 
 namespace postern {
@@ -60,21 +62,24 @@ class Agreement {
   AxisSets of_equation(const Equation& e, const AxisSets& operands) const {
     const auto all_results = [&](AxisSet axes) { return AxisSets(at(e.results), axes); };
     if (e.primitive == &cond_p) return of_cond(e, operands);
-    if (e.primitive == &while_p) return of_while(e, operands);
-    if (e.primitive == &scan_p) return of_scan(as<ScanParams>(*e.params), operands);
+    if (e.primitive == &while_p || e.primitive == &taped_while_p) return of_while(e, operands);
+    if (e.primitive == &scan_p || e.primitive == &taped_scan_p)
+      return of_scan(as<ScanParams>(*e.params), operands);
     if (e.primitive == &axis_index_p) return all_results(axes_of(collective_axes(e)));
     if (is_collective(e)) {
       const AxisSet met = axes_of(collective_axes(e)), in = any_of(operands);
       return all_results(gives_all_the_same(e) ? in & ~met : in | met);
     }
-    if (e.primitive->site) {
-      if (e.primitive->site(e.params.get())->is_tap())
-        return {operands.begin(), operands.begin() + e.results};
-      return all_results(axes_of(all_axes(mesh_)));  // each device asks a function of its own
+    if (const SiteSpec* site = site_of(e)) {
+      if (site->is_tap()) return {operands.begin(), operands.begin() + e.results};
+      if (site->named.name == process_call) return all_results(any_of(operands));
+      return all_results(every_axis());  // each device asks a function of its own
     }
     if (e.primitive->transparent) return follow(*programs_of(*e.params)[0], operands);
     return all_results(any_of(operands));
   }
+
+  AxisSet every_axis() const { return axes_of(all_axes(mesh_)); }
 
   /// Where devices meet in these programs, what decides must not differ along the axes.
   void require(const Equation& e, AxisSet decides, std::span<const ProgramPtr> programs) const {
@@ -87,7 +92,7 @@ class Agreement {
         return meets != nullptr;
       });
     if (!meets) return;
-    const bool loop = e.primitive == &while_p;
+    const bool loop = e.primitive != &cond_p;
     const AxisSet axes = decides & axes_of(axes_that_meet(*meets));
     PlaceScope::Replace at_equation(e.place);
     throw_type_error(fmt::format(
@@ -128,24 +133,26 @@ class Agreement {
 
   AxisSets of_while(const Equation& e, const AxisSets& operands) const {
     const auto& p = as<WhileParams>(*e.params);
-    const auto body = operands.begin() + static_cast<std::ptrdiff_t>(p.condition_constants);
-    AxisSets inputs(body, operands.end());
-    settle(p.body, inputs, p.body_constants, p.body->outputs.size());
-    AxisSets in(operands.begin(), body);
-    in.insert(in.end(), inputs.begin() + static_cast<std::ptrdiff_t>(p.body_constants),
-              inputs.end());
+    AxisSets inputs = tail(operands, p.condition_constants);
+    settle(p.body, inputs, p.body_constants, p.carries());
+    AxisSets in = head(operands, p.condition_constants), out = tail(inputs, p.body_constants);
+    in.insert(in.end(), out.begin(), out.end());
     const AxisSet steps = follow(*p.condition, in)[0];
     require(e, steps, programs_of(*e.params));
-    AxisSets out(inputs.begin() + static_cast<std::ptrdiff_t>(p.body_constants), inputs.end());
     for (AxisSet& a : out) a |= steps;
+    if (p.taped) out.push_back(steps);
+    out.resize(at(e.results), every_axis());  // tickets: each device has tapes of its own
     return out;
   }
 
   AxisSets of_scan(const ScanParams& p, const AxisSets& operands) const {
-    AxisSets inputs = operands;
-    if (p.counted) inputs.insert(inputs.begin() + static_cast<std::ptrdiff_t>(p.constants), 0);
+    AxisSets inputs = tail(operands, p.first_operand());
+    if (p.counted) inputs.insert(nth(inputs, p.constants), 0);
     AxisSets out = settle(p.body, inputs, p.first_carry(), p.carries);
     for (std::size_t i = 0; i < p.carries; ++i) out[i] = inputs[p.first_carry() + i];
+    if (!p.taped) return out;
+    for (AxisSet& a : out) a |= operands[0];
+    std::fill(nth(out, p.carries), out.end(), every_axis());
     return out;
   }
 
@@ -179,6 +186,24 @@ std::vector<std::vector<std::string>> axes_that_differ(const Program& body, cons
   for (const AxisSet axes : agreement.follow(body, of_specs(agreement, in)))
     out.push_back(agreement.names_of(axes));
   return out;
+}
+
+void refuse_one_order(const Program& program, const char* inside) {
+  for (const Equation& e : program.equations) {
+    if (e.primitive->site && inside) {
+      const SiteSpec& s = *e.primitive->site(e.params.get());
+      PlaceScope::Replace at(s.place);
+      check(!s.one_order,
+            "{} '{}': one_order needs every device to pass equally often, and inside a {} in "
+            "shard_map devices may go different ways; use "
+            "scan, or fori_loop with known bounds, or leave the order to each device",
+            s.word, s.name, inside);
+    }
+    const bool may_differ = e.primitive == &while_p || e.primitive == &cond_p;
+    if (!e.params) continue;
+    for (const ProgramPtr& p : programs_of(*e.params))
+      refuse_one_order(*p, may_differ ? e.primitive->name : inside);
+  }
 }
 
 }  // namespace postern

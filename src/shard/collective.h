@@ -34,6 +34,7 @@ Tensor bind_like(const Primitive& primitive, CollectiveParams p, const Tensor& x
 /// Axis `axis` in n rows, which are moved to the front; and the first axis back, into `axis`.
 Tensor rows_in_front(const char* op, const Tensor& x, std::int64_t axis, std::int64_t n);
 Tensor front_into(const Tensor& x, std::int64_t axis);
+Tensor row_of(const Tensor& all, std::int64_t i);  // of the first axis, which disappears
 /// Where the device is along the axes, from the indices that the region was given.
 Ssa place_along(Lowering& out, const CollectiveParams& p);
 /// One device meets nobody: its result is its operand.

@@ -147,7 +147,7 @@ Tensor broadcast(const Operand& x, const AxisNames& axes, int root, Place place)
   const NamedAxes named("broadcast", axes);
   check_place("broadcast", "the root", root, named.count());
   if (named.of_mesh()) return bind_like(pbroadcast_p, params_of(named, root), x.tensor());
-  return take(gathered(named.only(), x.tensor()), root, 0);
+  return row_of(gathered(named.only(), x.tensor()), root);
 }
 
 Tensor scatter_from(const Operand& x, const AxisNames& axes, int root, std::int64_t axis,
@@ -167,7 +167,7 @@ Tensor scatter_from(const Operand& x, const AxisNames& axes, int root, std::int6
   } else {
     const BatchAxisPtr& batch = named.only();
     const Tensor rows = rows_in_front("scatter_from", x.tensor(), axis, batch->size);
-    y = take(exchanged(batch, rows), root, 0);
+    y = row_of(exchanged(batch, rows), root);
   }
   if (tiled) return y;
   return squeeze(y, {axis});

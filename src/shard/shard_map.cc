@@ -246,7 +246,7 @@ Ssa marker(Lowering& out, const char* target, Ssa x, const Type& from, const Typ
 }
 
 Ssa to_part(Lowering& out, Ssa x, const Type& whole, const Sharding& sharding) {
-  x = marker(out, "Sharding", x, whole, whole, hlo_text(sharding, whole.rank(), out.devices()));
+  x = out.lies(x, whole, hlo_text(sharding, whole.rank(), out.devices()));
   return marker(out, "SPMDFullToShardShape", x, whole, sharding.part_type(whole), "{manual}");
 }
 
@@ -268,26 +268,6 @@ std::vector<Ssa> axis_indices(Lowering& out, const Mesh& mesh) {
   return indices;
 }
 
-/// Devices that pass a place with one order over all of them a different number of times would wait
-/// for each other for ever.
-void refuse_one_order(const Program& program, const char* inside) {
-  for (const Equation& e : program.equations) {
-    if (e.primitive->site && inside) {
-      const SiteSpec& s = *e.primitive->site(e.params.get());
-      PlaceScope::Replace at(s.place);
-      check(!s.one_order,
-            "{} '{}': one_order needs every device to pass equally often, and inside a {} in "
-            "shard_map devices may go different ways; use "
-            "scan, or fori_loop with known bounds, or leave the order to each device",
-            s.word, s.name, inside);
-    }
-    const bool may_differ = e.primitive == &while_p || e.primitive == &cond_p;
-    if (!e.params) continue;
-    for (const ProgramPtr& p : programs_of(*e.params))
-      refuse_one_order(*p, may_differ ? e.primitive->name : inside);
-  }
-}
-
 /// XLA keeps what a custom call needs in one pool for all devices that run it, and in a loop they
 /// meet there all the time. Small bodies with such loops are written once for each device.
 bool one_for_each(const Program& body, std::size_t devices) {
@@ -302,38 +282,50 @@ bool one_for_each(const Program& body, std::size_t devices) {
   return loops && !has_collective(body) && equations * devices <= most;
 }
 
+/// One device's part of the operands, its body's results, and these as parts of the whole.
+std::vector<Ssa> on_parts(Lowering& out, const ShardMapParams& p, const Types& whole,
+                          std::span<const Ssa> x, const Types& results) {
+  std::vector<Ssa> parts, y;
+  for (std::size_t i = 0; i < x.size(); ++i)
+    parts.push_back(to_part(out, x[i], whole[i], {p.mesh, p.in[i]}));
+  const bool asks = uses(*p.body, axis_index_p) || uses(*p.body, gather_to_p);
+  const Lowering::MeshRegion region(out, p.mesh,
+                                    asks ? axis_indices(out, p.mesh) : std::vector<Ssa>());
+  const auto body = [&](std::size_t) { return out.inlined(*p.body, parts); };
+  const std::size_t devices = out.devices().size();
+  if (one_for_each(*p.body, devices))
+    y = write_case(out, index_along(out, p.mesh, all_axes(p.mesh)), devices, p.body->output_types(),
+                   effect_of(*p.body) == Effect::ordered, body);
+  else
+    y = body(0);
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    const Type& part = p.body->type(p.body->outputs[i]);
+    y[i] =
+        marker(out, "SPMDShardToFullShape", marker(out, "Sharding", y[i], part, part, "{manual}"),
+               part, results[i], hlo_text({p.mesh, p.out[i]}, part.rank(), out.devices()));
+  }
+  return y;
+}
+
 void shard_map_lower(Lowering& out, const Equation& e) {
   const auto& p = as<ShardMapParams>(*e.params);
-  refuse_one_order(*p.body, nullptr);
-  if (out.partitioned()) refuse_different_ways(*p.body, p.mesh, p.in);
+  refuse_one_order(*p.body);
   check(!out.mesh(), "shard_map inside shard_map: a device's part cannot be cut again");
-  std::vector<Ssa> parts;
-  for (std::size_t i = 0; i < e.operands.size(); ++i) {
-    const Ssa x = out.operand(e, i);
-    parts.push_back(out.partitioned() ? to_part(out, x, out.operand_type(e, i), {p.mesh, p.in[i]})
-                                      : x);
+  const std::vector<Ssa> x = out.operands(e);
+  if (!out.partitioned()) {
+    const Lowering::MeshRegion region(out, p.mesh, {});
+    return out.define_all(e, out.inlined(*p.body, x));
   }
-  const bool asks = uses(*p.body, axis_index_p) || uses(*p.body, gather_to_p);
-  const Lowering::MeshRegion region(
-      out, p.mesh, asks && out.partitioned() ? axis_indices(out, p.mesh) : std::vector<Ssa>());
-  const std::size_t bodies =
-      out.partitioned() && one_for_each(*p.body, out.devices().size()) ? out.devices().size() : 1;
-  const auto body = [&](std::size_t) { return out.inlined(*p.body, parts); };
-  const std::vector<Ssa> y =
-      bodies == 1 ? body(0)
-                  : write_case(out, index_along(out, p.mesh, all_axes(p.mesh)), bodies,
-                               p.body->output_types(), effect_of(*p.body) == Effect::ordered, body);
-  for (int i = 0; i < e.results; ++i) {
-    const Type& part = p.body->type(p.body->outputs[at(i)]);
-    const std::string sharding =
-        out.partitioned() ? hlo_text({p.mesh, p.out[at(i)]}, part.rank(), out.devices()) : "";
-    out.define(e, i,
-               !out.partitioned()
-                   ? y[at(i)]
-                   : marker(out, "SPMDShardToFullShape",
-                            marker(out, "Sharding", y[at(i)], part, part, "{manual}"), part,
-                            out.result_type(e, i), sharding));
-  }
+  refuse_different_ways(*p.body, p.mesh, p.in);
+  Types whole, results;
+  for (std::size_t i = 0; i < x.size(); ++i) whole.push_back(out.operand_type(e, i));
+  for (int i = 0; i < e.results; ++i) results.push_back(out.result_type(e, i));
+  // XLA makes one of a function's equal constants. One that both the devices' part and what is
+  // around it read would end the process: "Check failed: !IsManual()".
+  const bool ordered = effect_of(*p.body) == Effect::ordered;
+  out.define_all(
+      e, out.apart({"shard_map", whole, results, ordered}, x,
+                   [&](std::span<const Ssa> in) { return on_parts(out, p, whole, in, results); }));
 }
 
 // --- constraints
@@ -360,9 +352,7 @@ void constrain_lower(Lowering& out, const Equation& e) {
   const Sharding& s = as<ConstrainParams>(*e.params).sharding;
   check(!out.mesh(), "device_put of a part inside shard_map: a device's part cannot be spread");
   out.define(e, 0,
-             out.partitioned()
-                 ? marker(out, "Sharding", x, type, type, hlo_text(s, type.rank(), out.devices()))
-                 : x);
+             out.partitioned() ? out.lies(x, type, hlo_text(s, type.rank(), out.devices())) : x);
 }
 
 }  // namespace

@@ -48,6 +48,9 @@ const std::vector<std::string>& collective_axes(const Equation& equation);
 bool gives_all_the_same(const Equation& equation);
 /// Throws where devices meet in a branch or loop of a shard_map's body and may not all come there.
 void refuse_different_ways(const Program& body, const Mesh& mesh, const std::vector<P>& in);
+/// Throws for a place with one order over all devices that they might pass a different number of
+/// times, and then wait for each other for ever. `inside`: what of the program it is in.
+void refuse_one_order(const Program& body, const char* inside = nullptr);
 /// By output of a shard_map's body: the axes along which it may differ from device to device.
 std::vector<std::vector<std::string>> axes_that_differ(const Program& body, const Mesh& mesh,
                                                        const std::vector<P>& in);

@@ -71,5 +71,42 @@ TEST_F(DevicesBatches, NamesOfBothKinds) {
       {"psum", "'d'", "mesh", "vmap"});
 }
 
+TEST_F(DevicesBatches, CollectivesOfEveryDTypeAreThoseOfAVmap) {
+  const Mesh mesh({{"d", 4}});
+  const P rows("d");
+  for (const DType dtype :
+       {DType::pred, DType::s2, DType::u2, DType::s4, DType::c64, DType::f4e2m1fn}) {
+    const auto all = [dtype](Tensor v) {
+      std::vector<Tensor> out{all_gather(v, "d", -1, true),       all_to_all(v, "d", 0, -1),
+                              ppermute(v, "d", {{0, 1}, {2, 2}}), broadcast(v, "d", 2),
+                              scatter_from(v, "d", 3, 0, true),   gather_to(v, "d", 1, 0, true)};
+      if (dtype != DType::pred) {
+        out.push_back(psum(v, "d"));
+        out.push_back(reduce_scatter(v, "d", 0, true));
+      }
+      if (dtype != DType::pred && dtype != DType::c64) {
+        out.push_back(pmax(v, "d"));
+        out.push_back(pmin(v, "d"));
+      }
+      return out;
+    };
+    const auto part = [all](Tensor v) {
+      std::vector<Tensor> out = all(squeeze(v, {0}));
+      for (Tensor& t : out) t = expand_dims(t, 0);
+      return out;
+    };
+    const Tensor x =
+        convert(remainder(remainder(reshape(iota<std::int32_t>(96), {4, 8, 3}), 5), 2), dtype);
+    const std::vector<Tensor> got = jit(shard_map(part, mesh, {.in = {rows}, .out = {rows}}))(x),
+                              want = jit(vmap(all, {.axis_name = "d"}))(x);
+    for (std::size_t i = 0; i < want.size(); ++i) {
+      EXPECT_EQ(to_string(got[i].type()), to_string(want[i].type()));
+      EXPECT_EQ(convert(got[i], DType::c64).to_vector<std::complex<float>>(),
+                convert(want[i], DType::c64).to_vector<std::complex<float>>())
+          << to_string(dtype) << ", the " << i << "th";
+    }
+  }
+}
+
 }  // namespace
 }  // namespace postern::test

@@ -318,5 +318,31 @@ TEST_F(DevicesAgree, ThatAgreeMayMeet) {
   EXPECT_EQ(jit(grad(whole))(x).to_vector<float>(), (Floats{0, 8}));
 }
 
+TEST_F(DevicesAgree, WhatProcessesTellEachOtherDiffersNoMore) {
+  const Mesh mesh({{"host", processes}, {"x", 2}});
+  const P rows(AxisNames{"host", "x"});
+  const Tensor x = counting({2}) + 1.0f;
+  const auto runs = [&](auto f) {
+    const auto parts = shard_map(f, mesh, {.in = {rows}, .out = {rows}});
+    return collect(jit(parts)(x)).template to_vector<float>();
+  };
+  const auto loop = [](auto all) {
+    return [all](Tensor v) {
+      return while_loop([all](Tensor c) { return all(c) < 9.0f; },
+                        [](Tensor c) {
+                          return c + psum(c, {"host", "x"});
+                        },
+                        v);
+    };
+  };
+  const Floats want{13, 14};
+  EXPECT_EQ(runs(loop([](Tensor c) { return pmax(max(c), {"x", "host"}); })), want);
+  EXPECT_EQ(runs(loop([](Tensor c) { return psum(psum(max(c), "x"), "host") / 2.0f; })), want);
+  const auto first = [](Tensor v) { return branch(convert<float>(axis_index("host")), v, "x"); };
+  EXPECT_EQ(runs(first), (Floats{2, 4}));
+  expect_error<TypeError>([&] { runs(loop([](Tensor c) { return psum(max(c), "host"); })); },
+                          {"while_loop", "mesh axis 'x'"});
+}
+
 }  // namespace
 }  // namespace postern::test

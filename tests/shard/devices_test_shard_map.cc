@@ -879,5 +879,76 @@ TEST_F(DevicesShardMap, WhileLoopsInReverse) {
   EXPECT_EQ(jit(grad(total))(tensor<float>({3, 60})).to_vector<float>(), (Floats{64, 2}));
 }
 
+TEST_F(DevicesShardMap, LoopsInReverseRememberWhatEachDeviceHad) {
+  const Mesh mesh({{"d", 2}});
+  const auto steps = [](bool calls) {  // what differs comes in inside of the loop
+    return [calls](Tensor v) {
+      const auto next = [calls](std::pair<Tensor, Tensor> c) {
+        Tensor k = convert<float>(axis_index("d")) + 1.0f;
+        if (calls)
+          k = call(
+              type<float>({}), [](float in) { return in; }, k);
+        return std::pair{c.first * c.first * k, c.second + 1};
+      };
+      return while_loop([](std::pair<Tensor, Tensor> c) { return c.second < 2; }, next,
+                        std::pair{v, Tensor(0)})
+          .first;
+    };
+  };
+  const auto outer = [](auto loss) {
+    return [loss](Tensor w) {
+      return grad([loss](Tensor a) {
+        return fori_loop(
+            0, 2, [loss](Tensor, Tensor c) { return loss(c) * 0.1f; }, a);
+      })(w);
+    };
+  };
+  const auto batch = [one = steps(false)](Tensor v) {
+    return sum(vmap([one, v](Tensor) { return one(v); }, {.axis_name = "d"})(iota<float>(2)));
+  };
+  const float want = jit(outer(batch))(Tensor(1.1f)).item<float>();
+  for (const Mode mode : {Mode::compiled, Mode::staged, Mode::evaluate}) {
+    for (const bool calls : {false, true}) {
+      const auto parts = [mesh, one = steps(calls)](Tensor v) {
+        const auto row = [one](Tensor part) { return expand_dims(one(part), 0); };
+        return sum(shard_map(row, mesh, {.in = {P()}, .out = {P("d")}})(v));
+      };
+      const Tensor got = jit(outer(parts), {.mode = mode})(Tensor(1.1f));
+      EXPECT_NEAR(got.item<float>(), want, 1e-4f * want) << static_cast<int>(mode) << calls;
+    }
+  }
+}
+
+TEST_F(DevicesShardMap, ConstantsMayBeInsideAndOutside) {  // XLA makes one of two that are equal
+  const Mesh mesh({{"d", 2}});
+  const auto inside = [&](auto f) { return shard_map(f, mesh, {.in = {P()}, .out = {P()}}); };
+  const auto twice = [&](Tensor v) {
+    return inside([](Tensor part) { return part * 2.0f; })(v) * 2.0f;
+  };
+  EXPECT_EQ(jit(twice)(Tensor(1.5f)).item<float>(), 6.0f);
+  EXPECT_EQ(jit(grad(twice))(Tensor(1.5f)).item<float>(), 4.0f);
+  for (const int bound : {2, 3}) {
+    const auto calls = inside([&](Tensor v) {
+      using State = std::pair<Tensor, Tensor>;
+      const auto next = [](State c) {
+        return State{call(
+                         type<float>({}), [](float x) { return x + 1.0f; }, c.first),
+                     c.second + 1};
+      };
+      const auto more = [&](State c) { return c.second < bound; };
+      return psum(while_loop(more, next, State{v, Tensor(0)}).first, "d");
+    });
+    const auto steps = [&](Tensor w) {
+      return std::get<0>(scan(
+          [&](Tensor c, Tensor x) {
+            return std::pair{calls(c) + x, c};
+          },
+          w, iota<float>(2)));
+    };
+    const float k = 2.0f * static_cast<float>(bound);
+    EXPECT_EQ(jit(steps)(Tensor(1.0f)).item<float>(), 2.0f * (2.0f + k) + k + 1.0f);
+  }
+}
+
 }  // namespace
 }  // namespace postern::test
