@@ -75,7 +75,10 @@ void visit(Tree& tree, Leaf&& leaf, std::string* note = nullptr) {
     write(")");
   } else if constexpr (is_vector<T>::value) {
     write("[");
-    for (auto& part : tree) each(part);
+    if constexpr (std::is_same_v<T, std::vector<bool>>)
+      for (const bool part : tree) each(part);
+    else
+      for (auto& part : tree) each(part);
     write("]");
   } else if constexpr (is_map<T>::value) {
     write("{");

@@ -43,9 +43,13 @@ class FieldSink {
   void operator()(const char* name, const char* value) { text(name, value); }
   void operator()(const char* name, const std::string& value) { text(name, value); }
   void operator()(const char* name, DType value) { text(name, to_string(value)); }
-  void operator()(const char* name, const Type& value) { text(name, to_string(value)); }
+  void operator()(const char* name, const Type& value) {
+    text(name, to_string(value));
+    if (value.weak) hidden(name, "weak");
+  }
   void operator()(const char* name, const std::vector<Type>& value) {
     text(name, to_string(value));
+    for (const Type& type : value) hidden(name, type.weak ? "weak" : "");
   }
   void operator()(const char* name, const Dims& value) { text(name, dims_to_string(value)); }
   void operator()(const char* name, const std::vector<int>& value);

@@ -103,14 +103,21 @@ void append_key(std::string& key, const Program& program) {
     for (ValueId v : values) key += fmt::format("{},", v);
     key += ';';
   };
-  for (ValueId v : program.inputs) key += fmt::format("{}{} ", v, to_string(program.type(v)));
+  auto type = [&](ValueId v) {
+    key += to_string(program.type(v));
+    key += program.type(v).weak ? '~' : ' ';
+  };
+  for (ValueId v : program.inputs) {
+    key += std::to_string(v);
+    type(v);
+  }
   key += '{';
   for (const Equation& e : program.equations) {
     key += fmt::format("{}/{}", static_cast<const void*>(e.primitive), e.results);
     key += '(';
     ids(e.operands);
     if (e.params) append_key(key, *e.params);
-    for (int i = 0; i < e.results; ++i) key += to_string(program.type(e.first + i));
+    for (int i = 0; i < e.results; ++i) type(e.first + i);
     key += ')';
   }
   ids(program.outputs);

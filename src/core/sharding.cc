@@ -13,11 +13,14 @@ namespace postern {
 
 namespace {
 
+constexpr std::int64_t most = 1 << 16;
+
 std::vector<int> first_devices(const std::vector<MeshAxis>& axes) {
   std::int64_t count = 1;
-  for (const MeshAxis& a : axes)
-    if (!a.of_processes) count *= std::clamp<std::int64_t>(a.size, 1, 1 << 16);
-  check(count <= 1 << 16, "Mesh: it has too many devices");
+  for (const MeshAxis& a : axes) {
+    if (!a.of_processes) count *= std::clamp<std::int64_t>(a.size, 1, most);
+    check(count <= most, "Mesh: it has more than {} devices", most);
+  }
   std::vector<int> out(static_cast<std::size_t>(count));
   std::iota(out.begin(), out.end(), 0);
   return out;
@@ -58,13 +61,16 @@ Mesh::Mesh(std::vector<MeshAxis> axes) : Mesh(axes, first_devices(axes)) {}
 
 Mesh::Mesh(std::vector<MeshAxis> axes, std::vector<int> devices)
     : axes_(std::move(axes)), devices_(std::move(devices)) {
-  std::int64_t count = 1;
+  std::int64_t count = 1, rows = 1;
   std::set<std::string> names;
   for (const MeshAxis& a : axes_) {
     check(a.size >= 1, "Mesh: axis '{}' must have 1 device or more, got {}", a.name, a.size);
     check(!a.name.empty(), "Mesh: axis '{}' needs a name", a.name);
     check(names.insert(a.name).second, "Mesh: axis '{}' is there twice", a.name);
-    if (!a.of_processes) count *= a.size;
+    std::int64_t& of = a.of_processes ? rows : count;
+    check(a.size <= most / of, "Mesh: it has more than {} {}", most,
+          a.of_processes ? "processes" : "devices");
+    of *= a.size;
   }
   check(count == std::ssize(devices_), "Mesh: the axes make a grid of {} devices, {} were given",
         count, devices_.size());

@@ -44,6 +44,13 @@ void refuse_donated(const Value& value) {
                   to_string(value.type)));
 }
 
+void refuse_twice(std::span<const Value* const> given, std::size_t donated) {
+  if (std::ranges::count(given, given[donated]) == 1) [[likely]]
+    return;
+  throw_type_error(fmt::format("a tensor of type {} is donated to a program that is given it twice",
+                               to_string(given[donated]->type)));
+}
+
 // Of a reader and a run that takes the memory, each writes its mark before it looks for the
 // other's: one of them sees the other.
 Reading::Reading(const DeviceValue& value) : value_(value) {
@@ -58,8 +65,9 @@ void Donation::take(const std::shared_ptr<const Value>& value, std::size_t param
   if (value->donated.exchange(true)) refuse_donated(*value);
   taken_.push_back(value);
   const auto at = static_cast<std::int64_t>(parameter);
-  if (value->kind == Value::Kind::device &&
-      (!alone || static_cast<const DeviceValue&>(*value).readers.load() > 0) &&
+  const bool read = value->kind == Value::Kind::device &&
+                    static_cast<const DeviceValue&>(*value).readers.load() > 0;
+  if ((read || !alone) &&
       (kept_.empty() || kept_.back() != at))  // parts of one array are one parameter
     kept_.push_back(at);
 }

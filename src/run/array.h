@@ -75,6 +75,8 @@ class Donation {
 
 /// Throws TypeError when the value was donated.
 void refuse_donated(const detail::Value& value);
+/// Throws TypeError when the value that is donated is given to the program once more.
+void refuse_twice(std::span<const detail::Value* const> given, std::size_t donated);
 
 /// Adds the runs whose failure would be the value's.
 void add_pending(const detail::Value& value, Runs& runs);
@@ -99,9 +101,14 @@ pjrt::Buffer send(const Type& type, const void* data, const std::shared_ptr<cons
 /// nobody waits for unless a run that calls back makes the contents.
 pjrt::Buffer seen_on(const DeviceValue& from, std::shared_ptr<const void> owner, const Lane& lane);
 
-/// The device that these tensors were put on, else the thread's default one. Throws TypeError when
-/// they were put on different ones.
-int device_for(std::span<const Tensor* const> tensors);
+/// Where a program with such arguments runs.
+struct Home {
+  int device;
+  bool put;  // one of them was put there, else it is the thread's default device
+};
+/// Throws TypeError for tensors that were put on different devices.
+Home home_of(std::span<const Tensor* const> tensors);
+int default_device();
 /// Throws TypeError when it is none of devices().
 void check_device(int device);
 

@@ -261,10 +261,9 @@ struct CompiledProgram::Arguments {
                                         int queued) {
     const std::size_t n = program.module_->parameters.size();
     buffers.resize(n);
+    if (!program.module_->donated.empty()) program.refuse_twice(arguments);
     for (std::size_t i = 0; i < n; ++i) {
-      const auto input = static_cast<std::size_t>(program.module_->parameters[i]);
-      const Tensor& t = input < program.arguments_ ? *arguments[input]
-                                                   : program.captures_[input - program.arguments_];
+      const Tensor& t = program.parameter(i, arguments);
       std::shared_ptr<const void> held;
       buffers[i] = on_lane(t, lane, held, program.takes(i) ? nullptr : &staged)->handle();
       if (held) keep.push_back(std::move(held));
@@ -301,16 +300,36 @@ bool CompiledProgram::takes(std::size_t parameter) const {
              module_->donated.end();
 }
 
+const Tensor& CompiledProgram::parameter(std::size_t i,
+                                         std::span<const Tensor* const> arguments) const {
+  const auto input = static_cast<std::size_t>(module_->parameters[i]);
+  if (input < arguments_) return *arguments[input];
+  return captures_[input - arguments_];
+}
+
+void CompiledProgram::refuse_twice(std::span<const Tensor* const> arguments) const {
+  SmallVector<const Value*, 16> given(module_->parameters.size());
+  for (std::size_t i = 0; i < given.size(); ++i) given[i] = Access::value(parameter(i, arguments));
+  for (std::size_t i = 0; i < given.size(); ++i)
+    if (takes(i)) run::refuse_twice({given.data(), given.size()}, i);
+}
+
 namespace {
 
+/// A mesh of one device may name another one than the first.
+Home home_in(const Module& module, std::span<const Tensor* const> arguments) {
+  if (module.devices.empty() || module.devices.front() == 0) return home_of(arguments);
+  return {module.devices.front(), true};
+}
+
 void wrap(const Module& module, const std::shared_ptr<const std::string>& targets,
-          const PJRT_Api* api, std::span<PJRT_Buffer* const> buffers, const Lane& lane, int device,
+          const PJRT_Api* api, std::span<PJRT_Buffer* const> buffers, const Lane& lane, Home home,
           const std::shared_ptr<RunRecord>& record, const Runs& pending, bool ready,
           std::span<Tensor> results) {
   for (std::size_t i = 0; i < results.size(); ++i) {
     auto value = std::make_shared<DeviceValue>(module.results[i], pjrt::Buffer(api, buffers[i]),
-                                               lane.index, device, record);
-    value->placed = device != 0;
+                                               lane.index, home.device, record);
+    value->placed = home.put;
     value->targets = targets;
     value->after = pending;
     value->ready.store(ready, std::memory_order_relaxed);  // nobody else has seen it yet
@@ -351,8 +370,8 @@ void CompiledProgram::run_here(std::span<const Tensor* const> arguments, std::sp
 void CompiledProgram::run_plain(std::span<const Tensor* const> arguments,
                                 std::span<Tensor> results) const {
   Runtime& runtime = Runtime::get();
-  const int device = device_for(arguments);
-  Lane& lane = runtime.pass(device);
+  const Home home = home_in(*module_, arguments);
+  Lane& lane = runtime.pass(home.device);
   struct Passed {
     Lane& lane;
     ~Passed() { Runtime::done_dispatching(lane); }
@@ -373,14 +392,14 @@ void CompiledProgram::run_plain(std::span<const Tensor* const> arguments,
     buffers.staged.settle(lane, complete, ready);
     if (timed || !ready)
       follow(complete, host::timeline::Kind::execute, host::timeline::module_name(module_->text),
-             device, start);
+             home.device, start);
     ready = ready && !complete.error();
   } catch (const Error& e) {
     buffers.rethrow(*this, arguments);
     if (targets_) rethrow_naming(e, *targets_);
     throw;
   }
-  wrap(*module_, targets_, executable.api(), out.span(), lane, device, nullptr, buffers.pending,
+  wrap(*module_, targets_, executable.api(), out.span(), lane, home, nullptr, buffers.pending,
        ready, results);
 }
 
@@ -398,22 +417,22 @@ void CompiledProgram::run_calling(std::span<const Tensor* const> arguments,
                                   std::span<Tensor> results,
                                   std::shared_ptr<RunRecord> record) const {
   Runtime& runtime = Runtime::get();
-  const int device = device_for(arguments);
+  const Home home = home_in(*module_, arguments);
   for (const SitePtr& s : placed_) {
     PlaceScope at(s->place);
-    check(s->device == device,
+    check(s->device == home.device,
           "{} is for device {}, but its program runs on device {} alone; give arguments that are "
           "spread over both, or use Mode::staged",
-          host::describe(*s), s->device, device);
+          host::describe(*s), s->device, home.device);
   }
   const auto self = shared_from_this();  // the last other owner may go in a call
   const bool waits = !record;            // what `start` began is for itself
-  if (waits) wait_for_earlier(reach_, {&device, 1});
+  if (waits) wait_for_earlier(reach_, {&home.device, 1});
   const pjrt::Executable* executable = nullptr;
   Arguments buffers;
   ResultBuffers out(results.size());  // before there is a lane to give back
   pjrt::Event complete;
-  Lane& lane = runtime.take(device);
+  Lane& lane = runtime.take(home.device);
   if (record) lane.started.store(true);
   try {
     if (!record) record = std::move(lane.idle);
@@ -457,8 +476,8 @@ void CompiledProgram::run_calling(std::span<const Tensor* const> arguments,
     for (PJRT_Buffer* b : out.span()) pjrt::Buffer(executable->api(), b);
     record->rethrow();
   }
-  if (!ended && waits) note_under_way(reach_, {&device, 1}, lane, record->number);
-  wrap(*module_, targets_, executable->api(), out.span(), lane, device, ended ? nullptr : record,
+  if (!ended && waits) note_under_way(reach_, {&home.device, 1}, lane, record->number);
+  wrap(*module_, targets_, executable->api(), out.span(), lane, home, ended ? nullptr : record,
        buffers.pending, ended && !complete.error(), results);
 }
 

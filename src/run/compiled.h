@@ -90,6 +90,9 @@ class CompiledProgram : public std::enable_shared_from_this<CompiledProgram> {
   void run_partitioned(std::span<const Tensor* const> arguments, std::span<Tensor> results,
                        std::shared_ptr<RunRecord> record) const;
   bool takes(std::size_t parameter) const;  // its memory, for results
+  const Tensor& parameter(std::size_t i, std::span<const Tensor* const> arguments) const;
+  /// Throws TypeError where what it takes is given to it once more.
+  void refuse_twice(std::span<const Tensor* const> arguments) const;
   struct Arguments;
 
   std::shared_ptr<const ProgramModule> module_;

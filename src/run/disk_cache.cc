@@ -5,8 +5,10 @@
 #include <fmt/format.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <optional>
 
@@ -75,6 +77,21 @@ void save(const std::filesystem::path& path, const std::string& key, const std::
   file.finish();
 }
 
+/// What code depends on besides: the flags that the user gives XLA, itself or in a file that they
+/// name, and the instructions that this machine has.
+std::string surroundings() {
+  std::string out, line;
+  if (const char* flags = std::getenv("XLA_FLAGS")) {
+    out = flags;
+    std::ifstream file(flags);
+    while (std::getline(file, line)) out += '\n' + line;
+  }
+  std::ifstream cpu("/proc/cpuinfo");
+  while (std::getline(cpu, line) && !line.starts_with("flags") && !line.starts_with("Features")) {
+  }
+  return out + '\0' + line;
+}
+
 }  // namespace
 
 pjrt::Executable compile_or_load(const pjrt::Client& client, const std::string& text,
@@ -82,8 +99,9 @@ pjrt::Executable compile_or_load(const pjrt::Client& client, const std::string& 
   const Runtime& runtime = Runtime::get();
   const std::string& dir = runtime.config().cache_dir;
   if (dir.empty()) return client.compile(text, options);
+  static const std::string around = surroundings();
   const std::string key = digest(text + '\0' + runtime.plugin().identity() + '\0' + format_version +
-                                 '\0' + pjrt::to_proto(options));
+                                 '\0' + pjrt::to_proto(options) + '\0' + around);
   const std::filesystem::path path = std::filesystem::path(dir) / (key + ".xla");
   if (auto loaded = load(client, path, key)) return std::move(*loaded);
   pjrt::Executable compiled = client.compile(text, options);

@@ -174,12 +174,11 @@ int device_of(const SiteSpec& spec, TensorSpan operands) {
     check_device(spec.device);
     return spec.device;
   }
-  const int otherwise = device_for({});
   for (const Tensor& t : operands) {
     const Tensor* const one = &t;
-    if (const int device = device_for({&one, 1}); device != otherwise) return device;
+    if (const Home home = home_of({&one, 1}); home.put) return home.device;
   }
-  return otherwise;
+  return default_device();
 }
 
 }  // namespace

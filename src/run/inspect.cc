@@ -27,7 +27,7 @@ void tell_shardings(const Lowerable& of, const Module& module) {
     inspected.push_back(&e);
   }
   if (!module.partitioned()) {
-    const Sharding here = on_one_device(device_for({}));
+    const Sharding here = on_one_device(default_device());
     for (const Equation* e : inspected) inspector_of (*e)(here);
     return;
   }

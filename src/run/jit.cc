@@ -41,6 +41,7 @@ struct Entry : std::enable_shared_from_this<Entry> {
   explicit Entry(std::shared_ptr<const JitOptions> o) : options(std::move(o)), staged(*options) {}
 
   // What it is for.
+  const std::type_info* pack = nullptr;  // C++ types of the arguments
   std::vector<Type> types;
   std::string structure;
   std::vector<bool> donated;
@@ -79,7 +80,8 @@ struct Entry : std::enable_shared_from_this<Entry> {
     if (overrides != blocks::generation() && has_blocks.load(std::memory_order_relaxed))
       return false;
     const auto leaves = key.leaves();
-    if (leaves.size() != types.size() || key.structure() != structure) return false;
+    if (key.pack() != *pack || leaves.size() != types.size() || key.structure() != structure)
+      return false;
     for (std::size_t i = 0; i < leaves.size(); ++i) {
       const Value* v = Access::value(*leaves[i]);
       if (!v || v->type != types[i]) return false;
@@ -128,6 +130,7 @@ class JitCore {
             to_string(t->type()));
       e->types.push_back(t->type());
     }
+    e->pack = &key.pack();
     e->structure = key.structure();
     const auto leaves = key.leaves();
     if (std::ranges::any_of(leaves,
@@ -335,18 +338,41 @@ std::shared_ptr<run::DrivenRun> driven_run(const Entry& e) {
   return std::make_shared<run::DrivenRun>(
       e.sites, e.stages ? const_cast<run::StagedPrograms*>(&e.staged) : nullptr);
 }
-Tensors drive(const Entry& e, run::DrivenRun& run, const Tensors& arguments) {
-  return run.drive([&] {
-    Tensors inputs = arguments;
-    append(inputs, e.captures);
-    if (e.stages) return e.stages->run(std::move(inputs));
-    return postern::apply(*e.program, inputs);
-  });
+/// Those of these arguments that the program takes. Throws as a compiled one does.
+std::vector<const Value*> donated_of(const Entry& e, const Tensors& arguments) {
+  std::vector<const Value*> given, out;
+  for (const Tensor& t : arguments) given.push_back(Access::value(t));
+  for (std::size_t i = 0; i < e.donated.size(); ++i) {
+    if (!e.donated[i]) continue;
+    run::refuse_donated(*given[i]);
+    run::refuse_twice(given, i);
+    out.push_back(given[i]);
+  }
+  return out;
 }
+
 Tensors arguments_of(const Key& key) {
   Tensors out;
   for (const Tensor* t : key.leaves()) out.push_back(*t);
   return out;
+}
+
+/// What operations are given and make is between them on the program's device.
+Tensors drive(const Entry& e, run::DrivenRun& run, const Tensors& arguments) {
+  Tensors inputs = arguments;
+  append(inputs, e.captures);
+  std::vector<const Tensor*> pointers;
+  for (const Tensor& t : inputs) pointers.push_back(&t);
+  const int device = run::home_of(pointers).device;
+  std::optional<DeviceScope> on;
+  if (device != run::default_device()) on.emplace(device, Place{});
+  const auto donated = donated_of(e, arguments);
+  Tensors results = run.drive([&] {
+    if (e.stages) return e.stages->run(std::move(inputs));
+    return postern::apply(*e.program, inputs);
+  });
+  for (const Value* value : donated) value->donated = true;  // what read it has been queued
+  return results;
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ std::shared_ptr<DeviceValue> on_its_device(const Tensor& part, const Sharding& o
   const std::shared_ptr<const void> bytes = host_bytes(part, "device_put");
   auto out = std::make_shared<DeviceValue>(part.type(), send(part.type(), bytes.get(), bytes, lane),
                                            lane.index, lane.device, nullptr);
-  out->placed = lane.device != 0;
+  out->placed = true;
   return out;
 }
 

@@ -225,6 +225,7 @@ void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments,
                                       std::shared_ptr<RunRecord> record) const {
   Runtime& runtime = Runtime::get();
   const Module& module = *module_;
+  if (!module.donated.empty()) refuse_twice(arguments);
   const auto self = shared_from_this();  // the last other owner may go in a call
   const bool waits = !record;
   if (waits) wait_for_earlier(reach_, module.devices);
@@ -250,8 +251,7 @@ void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments,
   try {
     executable = &partitioned_->on(group);
     for (std::size_t i = 0; i < parameters; ++i) {
-      const auto input = static_cast<std::size_t>(module.parameters[i]);
-      const Tensor& t = input < arguments_ ? *arguments[input] : captures_[input - arguments_];
+      const Tensor& t = parameter(i, arguments);
       check(t.has_value() && !t.is_traced(),
             "an argument is empty, traced or abstract: a program needs values");
       const Sharding sharding = module.parameter_shardings[i].value_or(Sharding(module.mesh, P()));

@@ -23,7 +23,7 @@ namespace run {
 namespace {
 
 std::atomic<bool> anything_placed{false};  // until then no run looks for it
-thread_local int default_device = 0;
+thread_local int device_of_scope = 0;
 
 Type type_of(const std::vector<IndexRange>& range, DType dtype) {
   Type out{dtype, {}};
@@ -197,9 +197,9 @@ std::vector<int> devices_of(std::span<const Mesh> meshes) {
   return devices;
 }
 
-int device_for(std::span<const Tensor* const> tensors) {
+Home home_of(std::span<const Tensor* const> tensors) {
   if (!anything_placed.load(std::memory_order_relaxed)) [[likely]]
-    return 0;
+    return {0, false};
   int device = -1;
   for (const Tensor* t : tensors) {
     const Value* v = Access::value(*t);
@@ -211,9 +211,11 @@ int device_for(std::span<const Tensor* const> tensors) {
           d.device);
     device = d.device;
   }
-  if (device < 0) return default_device;
-  return device;
+  if (device < 0) return {device_of_scope, false};
+  return {device, true};
 }
+
+int default_device() { return device_of_scope; }
 
 void check_device(int device) {
   const int have = Runtime::get().device_count();
@@ -277,12 +279,12 @@ std::vector<Shard> shards_of(const Tensor& x) {
   return out;
 }
 
-DeviceScope::DeviceScope(int device, Place place) : outer_(run::default_device) {
+DeviceScope::DeviceScope(int device, Place place) : outer_(run::device_of_scope) {
   PlaceScope at(place);
   run::check_device(device);
   run::anything_placed = true;
-  run::default_device = device;
+  run::device_of_scope = device;
 }
-DeviceScope::~DeviceScope() { run::default_device = outer_; }
+DeviceScope::~DeviceScope() { run::device_of_scope = outer_; }
 
 }  // namespace postern

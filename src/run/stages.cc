@@ -297,12 +297,7 @@ class StagedProgram::Values {
 // failed ends here with its error.
 Tensors StagedProgram::run(Tensors inputs) const {
   const bool placed = static_cast<bool>(family_->options().stage_device);
-  int home = -1;
-  if (placed) {
-    std::vector<const Tensor*> pointers;
-    for (const Tensor& t : inputs) pointers.push_back(&t);
-    home = device_for(pointers);
-  }
+  const int home = default_device();
   const auto device_of = [&](const Step& step) {
     if (step.place < 0) return home;
     return step.place;
@@ -360,7 +355,7 @@ void StagedProgram::run_host(const Step& step, Tensors& values) const {
     }
     std::vector<std::exception_ptr> failures(round.size());
     const host::Nesting* const outer = host::nesting();
-    const int device = device_for({});
+    const int device = default_device();
     host::parallel_for(static_cast<std::int64_t>(round.size()), [&](std::int64_t k) {
       const host::NestingScope nested(outer);
       const DrivenRun::Scope scope(run);

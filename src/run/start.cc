@@ -159,7 +159,7 @@ std::shared_ptr<StartedRun> start_run(std::shared_ptr<RunState> state,
   int depth = 0;
   if (nested) depth = nested->depth;
   const bool delivery = host::in_delivery();
-  const int device = run::device_for({});
+  const int device = run::default_device();
   const std::uint64_t number = run::Runtime::get().add_started();
   run->record->ticket = number;
   std::shared_ptr<void> ticket(

@@ -62,13 +62,17 @@ Primitive::SplitResult device_call_split(const Op& op, std::span<const Tensor> x
 }
 
 /// The program as a function of leaves that runs on the device, whatever device its caller is on.
+/// One without results gives a number, for its caller has to wait for something.
 auto on_device(const DeviceCallParams& p) {
-  return
-      [f = jit([body = p.body](Tensors x) { return postern::apply(*body, x); }, {.name = p.name}),
-       device = p.device](const Tensors& x) {
-        const DeviceScope scope(device, Place{});
-        return f(x);
-      };
+  auto body = [body = p.body](Tensors x) {
+    Tensors results = postern::apply(*body, x);
+    if (results.empty()) results.emplace_back(0);
+    return results;
+  };
+  return [f = jit(std::move(body), {.name = p.name}), device = p.device](const Tensors& x) {
+    const DeviceScope scope(device, Place{});
+    return f(x);
+  };
 }
 
 /// The call that the equation is when it runs. Its function reads and writes its caller's memory.
@@ -87,6 +91,7 @@ SiteSpec site_of(const DeviceCallParams& p, const Place& place) {
                        x.push_back(Tensor::borrow(v.type(), v.data(), nullptr));
                      const Tensors y = f(x);
                      for (std::size_t i = 0; i < results.size(); ++i) y[i].read(results[i].data());
+                     if (results.empty()) y[0].block_until_ready();
                    },
                    place)
                    .function();

@@ -27,7 +27,7 @@ void merge(Program& program) {
     for (ValueId v : e.operands) append_number(key, v);
     if (e.params) append_key(key, *e.params);
     const auto [found, fresh] = seen.try_emplace(key, e.first);
-    if (!fresh && program.type(found->second).weak == program.type(e.first).weak)
+    if (!fresh)
       for (int i = 0; i < e.results; ++i) same[at(e.first + i)] = found->second + i;
   }
   for (ValueId& v : program.outputs) v = same[at(v)];

@@ -209,5 +209,23 @@ TEST(Promotion, OfWhatIsComputedAtOnceDoesNotDependOnWhatWasBefore) {
       << "a conversion is asked for";
 }
 
+/// Results of branches with a number that is weak, or not, in programs that are alike otherwise.
+Tensor chosen(bool weak, const Tensor& p) {
+  auto branch = [=](float v) {
+    return [=] { return std::pair(Tensor(1.0f), weak ? sqrt(v) : sqrt(Tensor(v))); };
+  };
+  return cond(p, branch(4.0f), branch(9.0f)).second;
+}
+
+TEST(Promotion, ProgramsThatDifferInWeaknessAloneAreNotTakenForOne) {
+  const Tensor p(true), half = convert(Tensor(1.0f), DType::f16);
+  for (const bool weak : {true, false, true})  // at once: the second finds the first one's program
+    EXPECT_EQ((chosen(weak, p) * half).dtype(), weak ? DType::f16 : DType::f32);
+  const auto [weak, strong] =
+      jit([](Tensor q) { return std::pair(chosen(true, q), chosen(false, q)); })(p);
+  EXPECT_EQ((weak * half).dtype(), DType::f16);
+  EXPECT_EQ((strong * half).dtype(), DType::f32);
+}
+
 }  // namespace
 }  // namespace postern

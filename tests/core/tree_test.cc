@@ -170,6 +170,43 @@ TEST(Tree, ContainersOfOtherTypesForOneFunction) {
   EXPECT_EQ(std::get<0>(f(Other{t, t})).right.item<int>(), 1);
 }
 
+TEST(Tree, ArgumentsOfOtherTypesAreOtherPrograms) {
+  const Tensor five(5), three(3);
+  auto either = jit([](auto p) {
+    if constexpr (std::is_same_v<decltype(p), std::array<Tensor, 2>>)
+      return p[0] + p[1];
+    else
+      return p.first - p.second;
+  });
+  EXPECT_EQ(either(std::pair(five, three)).item<int>(), 2);
+  EXPECT_EQ(either(std::array{five, three}).item<int>(), 8);
+  auto half = jit([](auto p) { return p.first * (p.second / 2); });
+  EXPECT_EQ(half(std::pair(Tensor(1.0f), 1)).item<float>(), 0);
+  EXPECT_EQ(half(std::pair(Tensor(1.0f), 1.0f)).item<float>(), 0.5f);
+  struct Narrow {
+    Tensor x;
+    int a, b;
+  };
+  struct Wide {
+    Tensor x;
+    std::int64_t a, b;
+  };
+  auto same = jit([](auto p) { return p; });
+  EXPECT_EQ(same(Narrow{t, 7, 8}).b, 8);
+  const Wide wide = same(Wide{t, 7, 8});
+  EXPECT_EQ(wide.a, 7);
+  EXPECT_EQ(wide.b, 8);
+}
+
+TEST(Tree, BooleansAndTextsAsArguments) {
+  auto choose = jit([](Tensor x, std::vector<bool> minus) { return minus[1] ? -x : x; });
+  EXPECT_EQ(choose(t, std::vector<bool>{true, false}).item<int>(), 1);
+  EXPECT_EQ(choose(t, std::vector<bool>{false, true}).item<int>(), -1);
+  auto named = jit([](Tensor x, auto text) { return std::string(text) == "minus" ? -x : x; });
+  EXPECT_EQ(named(t, "plus").item<int>(), 1);
+  EXPECT_EQ(named(t, "minus").item<int>(), -1);
+}
+
 TEST(Tree, StaticsAreSeenWhileTracing) {
   auto f = jit([](Tensor x, Options o) {
     Tensor y = x;

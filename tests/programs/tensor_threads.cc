@@ -236,6 +236,36 @@ void donated() {  // who reads sees the values, or that they are gone
   }
 }
 
+/// Each thread takes what the other one reads: XLA lets two such runs wait for each other.
+void exchanged() {
+  const auto take = pn::jit(
+      [](pn::Tensor x, std::vector<pn::Tensor> many, pn::Tensor y) {
+        for (const pn::Tensor& m : many) x = x + m;
+        return x + y;
+      },
+      {.donate = {2}});
+  const auto use = pn::jit([](pn::Tensor v) { return v + 1.0f; });
+  std::vector<pn::Tensor> many;  // so that arguments take a while
+  for (int i = 0; i < 100; ++i) many.push_back(made(64));
+  for (const pn::Tensor& m : many) m.block_until_ready();
+  for (int i = 0; i < 100; ++i) {
+    const pn::Tensor x = pn::tensor<float>(counting(64)), y = pn::tensor<float>(counting(64));
+    for (int n = 0; n < 3; ++n) {  // they have been sent
+      use(x).block_until_ready();
+      use(y).block_until_ready();
+    }
+    together([&](int t) {
+      if (t > 1) return;
+      try {
+        const pn::Tensor sum = t ? take(y, many, x) : take(x, many, y);
+        expect(sum.to_vector<float>()[9] == 102 * 9);
+      } catch (const pn::TypeError& e) {
+        if (!std::strstr(e.what(), "donated")) throw;
+      }
+    });
+  }
+}
+
 const std::map<std::string, void (*)()> cases = {{"read_result", read_result},
                                                  {"read_number", read_number},
                                                  {"read_unfinished", read_unfinished},
@@ -248,7 +278,8 @@ const std::map<std::string, void (*)()> cases = {{"read_result", read_result},
                                                  {"sharded", sharded},
                                                  {"moved", moved},
                                                  {"nested", nested},
-                                                 {"donated", donated}};
+                                                 {"donated", donated},
+                                                 {"exchanged", exchanged}};
 
 }  // namespace
 

@@ -96,6 +96,16 @@ TEST_F(Cache, DamagedFilesAreIgnoredWithOneLogLine) {
   }
 }
 
+TEST_F(Cache, CodeOfOtherFlagsIsAnotherFile) {
+  const std::string mine = run({"run"});
+  const auto before = files();
+  const auto other = run_program(
+      "cache_user", {"run"},
+      {{"POSTERN_CACHE_DIR", folder_.path()}, {"XLA_FLAGS", "--xla_cpu_max_isa=SSE4_2"}});
+  EXPECT_EQ(other.out, mine) << other.err;
+  EXPECT_EQ(files().size(), 2 * before.size());
+}
+
 TEST_F(Cache, AFileOfAnotherProgramIsIgnored) {
   RecordProperty("covers", "IR-09");
   run({"run"});

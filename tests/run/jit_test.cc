@@ -176,6 +176,40 @@ TEST(Jit, DonatedArguments) {
         {"donate", std::to_string(wrong), "2"});
 }
 
+TEST(Jit, DonatedArgumentsInEveryMode) {
+  auto add = [](Tensor v) { return v + call(type<float>(), [] { return 1.0f; }); };
+  for (const Mode mode : {Mode::compiled, Mode::staged, Mode::evaluate}) {
+    SCOPED_TRACE(static_cast<int>(mode));
+    auto f = jit(add, {.mode = mode, .donate = {0}});
+    const Tensor x = tensor<float>({1, 2}), y = tensor<float>({3, 4});
+    EXPECT_EQ(f(x).to_vector<float>(), (std::vector<float>{2, 3}));
+    expect_error<TypeError>([&] { x.to_vector<float>(); }, {"donated", "f32[2]"});
+    expect_error<TypeError>([&] { f(x); }, {"donated", "f32[2]"});
+    EXPECT_EQ(f.start(y).result().to_vector<float>(), (std::vector<float>{4, 5}));
+    expect_error<TypeError>([&] { y.to_vector<float>(); }, {"donated", "f32[2]"});
+    for (const int one : {0, 1}) {
+      auto sum = jit([](Tensor a, Tensor b) { return a + b; }, {.mode = mode, .donate = {one}});
+      const Tensor z = tensor<float>({5, 6});
+      expect_error<TypeError>([&] { sum(z, z); }, {"donated", "given it twice", "f32[2]"});
+      EXPECT_EQ(z.to_vector<float>()[1], 6) << "nothing ran";
+    }
+  }
+  const Tensor number(2.0f);
+  jit([](Tensor a) { return a + 1.0f; }, {.donate = {0}})(number);
+  expect_error<TypeError>([&] { jit([=](Tensor a) { return a * number; })(Tensor(1.0f)); },
+                          {"donated", "f32[]"});
+}
+
+TEST(Jit, ManyArgumentsAreAllCounted) {
+  auto sum = jit([](auto... x) { return (x + ...); }, {.donate = {16}});
+  const Tensor one(1.0f), last = tensor<float>({2});
+  EXPECT_EQ(sum(one, one, one, one, one, one, one, one, one, one, one, one, one, one, one, one,
+                last, one, one)
+                .item<float>(),
+            20);
+  expect_error<TypeError>([&] { last.item<float>(); }, {"donated"});
+}
+
 TEST(Jit, BorrowedMemoryIsNotWrittenByADonation) {
   const std::int64_t n = 10'000;
   const std::shared_ptr<float> memory(

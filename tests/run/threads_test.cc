@@ -40,7 +40,7 @@ INSTANTIATE_TEST_SUITE_P(Cases, ThreadsTensor,
                          testing::Values("read_result", "read_number", "read_unfinished",
                                          "host_tensor", "copies", "parallel_capture",
                                          "devices_capture", "staged_branches", "staged_operand",
-                                         "sharded", "moved", "nested", "donated"),
+                                         "sharded", "moved", "nested", "donated", "exchanged"),
                          [](const auto& chosen) { return std::string(chosen.param); });
 
 TEST(Threads, ATensorsTypePlaceAndText) {

@@ -14,6 +14,12 @@ TEST_F(Devices, MeshesAndSpecsSayWhatIsWrong) {
   expect_error<TypeError>([] { Mesh({{"x", 2}, {"x", 2}}); }, {"axis 'x'", "twice"});
   expect_error<TypeError>([] { Mesh({{"x", 2}}, {0, 1, 2}); }, {"2 devices", "3 were given"});
   expect_error<TypeError>([] { Mesh({{"x", 2}}, {1, 1}); }, {"device 1", "twice"});
+  const std::int64_t many = 1 << 16;
+  expect_error<TypeError>(
+      [=] {
+        Mesh({{"x", many}, {"y", many}, {"z", many}, {"w", many}});
+      },
+      {"more than 65536 devices"});
   const Mesh mesh({{"x", 2}, {"y", 4}});
   EXPECT_EQ(to_string(mesh), "mesh(x=2, y=4)");
   EXPECT_EQ(to_string(Mesh({{"x", 2}}, {4, 2})), "mesh(x=2; devices 4,2)");
@@ -154,11 +160,41 @@ TEST_F(Devices, ArraysComeBackAsTheyWent) {
 
 TEST_F(Devices, EveryDTypeCanBeSpread) {
   const Sharding s(Mesh({{"d", 4}}), P("d"));
-  for (const DType dtype : {DType::pred, DType::s4, DType::u4, DType::s8, DType::s64, DType::f16,
-                            DType::bf16, DType::f64, DType::c64, DType::f8e5m2}) {
-    const Tensor x = convert(iota<std::int32_t>(8), dtype), y = device_put(x, s);
+  for (const DType dtype :
+       {DType::pred, DType::s2, DType::u2, DType::s4, DType::u4, DType::s8, DType::s64, DType::f16,
+        DType::bf16, DType::f64, DType::c64, DType::f8e5m2}) {
+    const Tensor x = convert(remainder(iota<std::int32_t>(8), 2), dtype), y = device_put(x, s);
     EXPECT_EQ(convert(y, DType::f32).to_vector<float>(), convert(x, DType::f32).to_vector<float>())
         << to_string(dtype);
+  }
+}
+
+TEST_F(Devices, TwoBitsComeTogether) {  // XLA would gather them past the end of its memory
+  const Mesh mesh({{"d", 4}});
+  const Sharding cut(mesh, P("d")), across(mesh, P(std::nullopt, "d")), whole(mesh, P());
+  for (const DType dtype : {DType::s2, DType::u2}) {
+    const Tensor x = convert(remainder(reshape(iota<std::int32_t>(96), {4, 24}), 2), dtype);
+    const auto gives = [&](auto f, const Sharding& out, const Tensor& want) {
+      const Tensor y = jit(f, {.out_shardings = {out}})(device_put(x, cut));
+      EXPECT_EQ(convert(y, DType::f32).to_vector<float>(),
+                convert(want, DType::f32).to_vector<float>())
+          << to_string(dtype);
+    };
+    const auto same = [](Tensor v) { return v; };
+    gives(same, whole, x);
+    gives(same, across, x);
+    gives([](Tensor v) { return reverse(v, {0}); }, whole, reverse(x, {0}));
+    gives([](Tensor v) { return reshape(v, {96}); }, whole, x);
+    gives([](Tensor v) { return convert(v, DType::s32) * 2; }, whole, convert(x, DType::s32) * 2);
+    gives([&](Tensor v) { return device_put(v, whole); }, cut, x);
+    gives([&](Tensor v) { return minimum(v, device_put(v, across)); }, cut, x);
+    const auto shown = [](Tensor v) {
+      tap(v, [](AnyView) {});
+      return v;
+    };
+    gives(shown, cut, x);
+    const P columns(std::nullopt, "d");
+    gives(shard_map(same, mesh, {.in = {columns}, .out = {columns}}), whole, x);
   }
 }
 
@@ -252,6 +288,32 @@ TEST_F(Devices, OneDeviceOfSeveral) {
     EXPECT_EQ(device, 2);
   }
   EXPECT_EQ(f(counting({4})).device(), 0);
+}
+
+TEST_F(Devices, WhatWasPutSomewhereStaysThereInAScope) {
+  const DeviceScope scope(2);
+  for (const int device : {0, 1}) {
+    const Tensor x = device_put(counting({3}), device);
+    EXPECT_EQ((x * 2.0f).device(), device) << "the number was put nowhere";
+    EXPECT_EQ(negative(negative(x)).device(), device);
+    const auto with_iota = [](Tensor v) { return v + iota<float>(3); };
+    const auto two_calls = [](Tensor v) {
+      auto where = [](const CallInfo& info, float) { return static_cast<float>(info.device); };
+      const CallOptions ordered{.effect = Effect::ordered};
+      const Tensor first = call(ordered, type<float>(), where, sum(v));
+      const Tensor second = call(ordered, type<float>(), where, first * 2.0f);
+      return v * 0.0f + first + second;
+    };
+    for (const Mode mode : {Mode::compiled, Mode::staged, Mode::evaluate}) {
+      const Tensor moved = jit(with_iota, {.mode = mode})(x);
+      EXPECT_EQ(moved.device(), device) << static_cast<int>(mode);
+      EXPECT_EQ(moved.to_vector<float>()[2], 4);
+      const Tensor said = jit(two_calls, {.mode = mode})(x);
+      EXPECT_EQ(said.device(), device) << static_cast<int>(mode);
+      EXPECT_EQ(said.to_vector<float>()[0], static_cast<float>(2 * device))
+          << static_cast<int>(mode);
+    }
+  }
 }
 
 /// A random elementwise program with a reduction and a product.

@@ -96,6 +96,35 @@ TEST_F(DevicesCall, EvaluatedAndStagedAlike) {
   EXPECT_EQ(stages[1].kind, "call_on_device");
 }
 
+TEST_F(DevicesCall, OneWithoutResultsIsWaitedForAndFailsItsCaller) {
+  std::atomic<int> least = 0, after = 0;
+  std::atomic<bool> fails = false;
+  const auto inner = jit([&](Tensor y) {
+    const Tensor z = fori_loop(
+        0, 200, [=](Tensor, Tensor c) { return sin(c) * 0.5f + y * 0.5f; }, y);
+    tap(std::pair{min(y), max(z)}, [&](float lowest, float) {
+      least = static_cast<int>(lowest);
+      if (fails) throw std::runtime_error("no");
+    });
+  });
+  const auto outer = jit([&](Tensor x) {
+    call({.name = "inner", .device = 1}, std::tuple<>(), inner, x * 2.0f);
+    tap(sum(x), [&](float) { after = least.load(); });
+    return sum(x * 0.0f - 7.0f);
+  });
+  for (const Mode mode : {Mode::automatic, Mode::evaluate}) {
+    least = after = 0;
+    const auto run = jit([&](Tensor x) { return outer(x); }, {.mode = mode});
+    run(ones(type<float>({1 << 16})) * 3.0f).block_until_ready();
+    EXPECT_EQ(least, 6) << "it had its operand's memory to the end";
+    EXPECT_EQ(after, 6) << "and has ended before what follows";
+    fails = true;
+    expect_error<CallbackError>([&] { run(ones(type<float>({1 << 16}))).block_until_ready(); },
+                                {"no"});
+    fails = false;
+  }
+}
+
 TEST_F(DevicesCall, NotInAFunctionThatXlaReducesWith) {
   const auto add = jit([](Tensor a, Tensor b) { return a + b; });
   auto f = jit([&](Tensor x) {

@@ -13,6 +13,7 @@
 #include <string>
 #include <tuple>
 #include <type_traits>
+#include <typeinfo>
 #include <vector>
 
 namespace postern {
@@ -24,43 +25,56 @@ namespace detail {
 class JitCore;
 struct Entry;
 
-/// The arguments' leaves, by address, and their structure where it is not fixed by the C++ types.
-class Key {
+/// A list whose first elements need no memory of their own.
+template <class T>
+class FewOrMany {
  public:
-  template <class... B>
-  explicit Key(const B&... boxed) {
-    (add(boxed), ...);
+  void push(const T& element) {
+    if (count_ == few) many_.assign(few_.begin(), few_.end());
+    if (count_ >= few)
+      many_.push_back(element);
+    else
+      few_[count_] = element;
+    ++count_;
   }
-  std::span<const Tensor* const> leaves() const {
-    return count_ <= few ? std::span(few_.data(), count_) : std::span(many_);
+  std::size_t size() const { return count_; }
+  std::span<const T> all() const {
+    return count_ <= few ? std::span<const T>(few_.data(), count_) : std::span<const T>(many_);
   }
-  const std::string& structure() const { return structure_; }
-  /// For each argument the number of leaves up to its end.
-  std::span<const std::size_t> argument_ends() const { return {ends_.data(), arguments_}; }
 
  private:
   static constexpr std::size_t few = 16;
+  std::array<T, few> few_;
+  std::size_t count_ = 0;
+  std::vector<T> many_;
+};
+
+/// The arguments' leaves, by address, their C++ types, and their structure where those do not fix
+/// it.
+class Key {
+ public:
+  template <class... B>
+  explicit Key(const B&... boxed) : pack_(&typeid(void(B...))) {
+    (add(boxed), ...);
+  }
+  const std::type_info& pack() const { return *pack_; }
+  std::span<const Tensor* const> leaves() const { return leaves_.all(); }
+  const std::string& structure() const { return structure_; }
+  /// For each argument the number of leaves up to its end.
+  std::span<const std::size_t> argument_ends() const { return ends_.all(); }
+
+ private:
   template <class B>
   void add(const B& boxed) {
     visit(
-        boxed, [this](const Tensor& leaf) { push(&leaf); },
+        boxed, [this](const Tensor& leaf) { leaves_.push(&leaf); },
         fixed_structure<B>() ? nullptr : &structure_);
     if constexpr (!fixed_structure<B>()) structure_ += ';';
-    if (arguments_ < few) ends_[arguments_++] = count_;
+    ends_.push(leaves_.size());
   }
-  void push(const Tensor* leaf) {
-    if (count_ == few) many_.assign(few_.begin(), few_.end());
-    if (count_ >= few)
-      many_.push_back(leaf);
-    else
-      few_[count_] = leaf;
-    ++count_;
-  }
-  std::array<const Tensor*, few> few_;
-  std::size_t count_ = 0;
-  std::array<std::size_t, few> ends_;
-  std::size_t arguments_ = 0;
-  std::vector<const Tensor*> many_;
+  const std::type_info* pack_;
+  FewOrMany<const Tensor*> leaves_;
+  FewOrMany<std::size_t> ends_;
   std::string structure_;
 };
 
@@ -166,6 +180,8 @@ decltype(auto) boxed(A&& argument) {
       return P(std::forward<A>(argument));
   } else if constexpr (std::is_arithmetic_v<std::decay_t<A>>) {
     return Tensor(argument);
+  } else if constexpr (!std::is_same_v<hold_t<A>, std::decay_t<A>>) {
+    return hold_t<A>(argument);
   } else {
     return std::forward<A>(argument);
   }
