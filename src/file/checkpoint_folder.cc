@@ -194,8 +194,9 @@ std::vector<std::uint64_t> checkpoint_numbers(const fs::path& folder) {
     // The oldest first: one that is gone by then has made room for a newer one, which is whole.
     for (const std::uint64_t n : std::views::reverse(all))
       if (counts(checkpoint_path(folder, n))) out.insert(out.begin(), n);
+    if (!out.empty()) return out;
     std::vector<std::uint64_t> now = all_numbers(folder);
-    if (!out.empty() || now == all) return out;
+    if (now == all) return out;
     all = std::move(now);
   }
 }

@@ -320,7 +320,8 @@ void end_together(const Mesh& mesh) {
   const auto here = [&](std::span<const Tensor>) { return at_processes(end, "end", {}, {}); };
   const Split split(mesh);
   if (split.here)
-    detail::shard_map(here, {*split.here, {}, [] { return std::vector<P>(); }}, {}, Place());
+    detail::shard_map(here, {*split.here, {}, [] { return std::vector<P>(); }}, {},
+                      PlaceScope::current());
   else
     here({});
 }
