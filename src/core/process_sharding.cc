@@ -91,8 +91,7 @@ std::optional<Mesh> mesh_on_each_process(const Mesh& mesh) {
   std::vector<MeshAxis> axes;
   for (const MeshAxis& a : mesh.axes())
     if (!a.of_processes) axes.push_back(a);
-  if (axes.empty() && mesh.devices() == std::vector{0}) return {};
-  if (axes.empty()) axes.emplace_back("device", 1);  // one that was named
+  if (axes.empty()) return {};
   return Mesh(std::move(axes), mesh.devices());
 }
 

@@ -289,24 +289,6 @@ TEST(Collectives, MeshesWhoseDevicesHaveOtherNumbersElsewhere) {
     const DeviceScope scope(odd);
     expect_same(in_time(shard_map(total, hosts()), x), x * times);
   }
-  int seen = -1;
-  const auto looks = [&](Tensor v) {
-    return call(
-        {.name = "looks"}, v.type(),
-        [&](const CallInfo& info, View<const float> from, View<float> to) {
-          seen = info.device;
-          std::copy(from.begin(), from.end(), to.begin());
-        },
-        v);
-  };
-  const Mesh mine({{"host", processes}}, {odd});
-  expect_same(in_time(shard_map([&](Tensor v) { return total(looks(v)); }, mine), x), x * times);
-  EXPECT_EQ(seen, odd);
-  const Sharding lies(mine, P("host"));
-  const Tensor rows = counting({2 * size(), 3});
-  const auto doubled =
-      shard_map([&](Tensor v) { return v + v; }, mine, {.in = {P("host")}, .out = {P("host")}});
-  expect_same(collect(jit(doubled)(device_put(rows, lies))), rows + rows);
 }
 
 TEST(Collectives, MeshesOfProcessesInOneProgramHaveOneOrder) {
