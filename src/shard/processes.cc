@@ -317,11 +317,11 @@ void end_together(const Mesh& mesh) {
   clusters::Collective end;
   end.grid = {clusters::Cluster::get().size()};
   end.along = {0};
+  const PlaceScope::Replace nowhere{Place()};  // the same on all, whoever had it lowered
   const auto here = [&](std::span<const Tensor>) { return at_processes(end, "end", {}, {}); };
   const Split split(mesh);
   if (split.here)
-    detail::shard_map(here, {*split.here, {}, [] { return std::vector<P>(); }}, {},
-                      PlaceScope::current());
+    detail::shard_map(here, {*split.here, {}, [] { return std::vector<P>(); }}, {}, Place());
   else
     here({});
 }
