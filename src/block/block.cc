@@ -284,6 +284,8 @@ void part_lower(Lowering& out, const Equation& e) {
   inline_body(out, e, *as<PartParams>(*e.params).body);
 }
 
+bool block_has_rules(const Params* params) { return as<BlockParams>(*params).rules != nullptr; }
+
 }  // namespace
 
 // Both rules for derivatives: a block of values has tangents, a block of tangents is linear.
@@ -298,6 +300,7 @@ constexpr Primitive block_p{.name = "block",
                             .lower = block_lower,
                             .evaluate = block_evaluate,
                             .may_call = true,
+                            .has_rules = block_has_rules,
                             .remark = block_remark};
 
 constexpr Primitive part_p{.name = "part",

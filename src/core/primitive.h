@@ -89,6 +89,8 @@ struct Primitive {
   bool distinct = false;                             // two equal equations are never merged
   bool calls = false;                                // it is lowered as a call of a host function
   bool may_call = false;  // what it becomes when it is lowered may call back: a block
+  /// Of what has a program: whether its derivatives are rules of its own, not the program's.
+  bool (*has_rules)(const Params* params) = nullptr;
 
   /// What a print of the program says beside the equation: the path that a block takes on a
   /// platform.

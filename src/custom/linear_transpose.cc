@@ -68,7 +68,8 @@ class Check {
     if (e.primitive == &scan_p) return of_scan(e, x);
     std::vector<ProgramPtr> programs;
     if (e.params) programs = programs_of(*e.params);
-    const bool own_rule = e.primitive == &linear_call_p || p.may_call;
+    bool own_rule = e.primitive == &linear_call_p || p.may_call;
+    if (p.has_rules) own_rule = p.has_rules(e.params.get());
     if (programs.size() == 1 && programs[0]->inputs.size() == x.size() && !own_rule)
       return Check(what_, *programs[0])(x);
     const bool adds = programs.empty() && p.linear == Linear::jointly;

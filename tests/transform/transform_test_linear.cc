@@ -99,6 +99,10 @@ TEST(TransformLinear, TransposeThroughControlFlowAndRules) {
             sums(w, ct).to_vector<double>());
 }
 
+struct Affine {
+  static constexpr std::string_view name = "affine";
+};
+
 TEST(TransformLinear, WhatIsNotLinearIsNamed) {
   const Type v = type<float>({3});
   auto refuse = [&](auto f, std::initializer_list<std::string_view> texts) {
@@ -109,6 +113,15 @@ TEST(TransformLinear, WhatIsNotLinearIsNamed) {
   refuse([](Tensor x) { return x * x; }, {"multiply", "two operands", "transform_test_linear.cc"});
   refuse([](Tensor x) { return 1.0f / x; }, {"divide", "first operand"});
   refuse([](Tensor x) { return x + 1.0f; }, {"operand 1 of add", "zero"});
+  auto blocked = [](float offset) {
+    return [offset](Tensor x) {
+      return block(
+          Affine{}, [&](const Affine&, Tensor a) { return a * 2.0f + offset; }, x);
+    };
+  };
+  refuse(blocked(1), {"operand 1 of add", "zero"});
+  EXPECT_EQ(std::get<0>(linear_transpose(blocked(0), v)(ones(v))).to_vector<float>(),
+            Floats(3, 2.0f));
   refuse([](Tensor x) { return where(x > 0.0f, x, 0.0f); }, {"is not linear"});
   refuse([](Tensor x) { return convert(x, DType::s32); }, {"convert", "s32[3]"});
   refuse([](Tensor x) { return std::pair{x, ones(type<float>({}))}; }, {"result 1", "zero"});
