@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "core/check.h"
 #include "core/value.h"
 
 namespace postern::detail {
@@ -17,6 +18,14 @@ std::shared_ptr<void> aligned_bytes(std::size_t bytes) {
     throw Error(ErrorCode::resource_exhausted,
                 fmt::format("{} bytes were asked for, there is no memory for them", bytes));
   return {memory, [](void* p) { ::operator delete (p, std::align_val_t{64}); }};
+}
+
+void refuse_donated(const Value& value) {
+  if (!value.donated.load()) [[likely]]
+    return;  // the text is made only for the error: this is on the way to each run
+  throw_type_error(
+      fmt::format("a tensor of type {} was donated to a program and holds no data any more",
+                  to_string(value.type)));
 }
 
 }  // namespace postern::detail

@@ -4,9 +4,9 @@
 #include <algorithm>
 
 #include "core/check.h"
-#include "core/site_params.h"
 #include "core/switch.h"
 #include "core/text.h"
+#include "core/value.h"
 
 namespace postern {
 
@@ -17,8 +17,6 @@ std::string to_string(const Transforms& transforms) {
 }
 
 namespace {
-
-bool is_packed(const Type& type) { return bit_width(type.dtype) < 8; }
 
 std::string parameter_text(const Parameter& p) {
   switch (p.kind) {
@@ -40,8 +38,8 @@ static void check_device_memory(const SiteSpec& site, const detail::HostFunction
         "{}: with Memory::device the function must take views and fill its results in place; what "
         "it is given may be a GPU's memory",
         who);
-  check(std::ranges::none_of(site.operands, is_packed) &&
-            std::ranges::none_of(site.made(), is_packed),
+  check(std::ranges::none_of(site.operands, is_packed, &Type::dtype) &&
+            std::ranges::none_of(site.made(), is_packed, &Type::dtype),
         "{}: on a GPU elements of less than a byte are packed, several a byte; with Memory::device "
         "convert them first",
         who);

@@ -169,5 +169,8 @@ struct SiteParams {
   SitePtr site;
   void fields(FieldSink& sink) const { tell_fields(*site, sink); }
 };
+/// For a place of its own in a program: each counts and listens for itself, also when a
+/// transformation copies it.
+ParamsPtr params_of_own(SiteSpec site);
 
 }  // namespace postern

@@ -68,6 +68,9 @@ struct Access {
 /// `bytes` bytes aligned for XLA's zero-copy.
 std::shared_ptr<void> aligned_bytes(std::size_t bytes);
 
+/// Throws TypeError if a program has taken the value's memory.
+void refuse_donated(const Value& value);
+
 }  // namespace postern::detail
 
 namespace postern {
@@ -78,6 +81,9 @@ Tensor map_value(const Tensor& x, F&& f) {
   if (x.has_value()) return f(x);
   return {};
 }
+
+/// Whether several elements share a byte on a device.
+inline bool is_packed(DType dtype) { return bit_width(dtype) < 8; }
 
 /// Of one dtype and shape; whether they are weak does not count.
 inline bool alike(const Type& a, const Type& b) { return a.dtype == b.dtype && a.dims == b.dims; }

@@ -4,7 +4,6 @@
 #include <postern/transforms.h>
 
 #include "core/lists.h"
-#include "core/site_params.h"
 #include "custom/custom.h"
 #include "transform/simplify.h"
 #include "transform/split.h"

@@ -44,7 +44,7 @@ bool fire_packed(RunState& run, const HostSite& site, void* const* buffers, int 
     if (!ok && run.poison) zero_results(site, plain.data());
     for (std::size_t i = 0; i < site.results && (ok || run.poison); ++i) {
       const std::size_t leaf = site.operands + i;
-      if (bit_width(site.leaves[leaf].dtype) < 8)
+      if (is_packed(site.leaves[leaf].dtype))
         pack(site.leaves[leaf].dtype, plain[in + i], buffers[in + i], site.buffer_bytes[leaf]);
     }
     return ok;

@@ -6,6 +6,7 @@
 #include "cluster/cluster.h"
 #include "core/check.h"
 #include "core/process_sharding.h"
+#include "core/value.h"
 #include "host/loop_tape.h"
 #include "host/pending.h"
 #include "host/process_call.h"
@@ -84,7 +85,7 @@ HostSite::HostSite(SitePtr s, std::shared_ptr<const detail::HostFunction> fn)
   }
   buffer_bytes = std::move(step);
   unchecked = spec->from_file;
-  for (const detail::LeafLayout& leaf : leaves) packed = packed || bit_width(leaf.dtype) < 8;
+  for (const detail::LeafLayout& leaf : leaves) packed = packed || is_packed(leaf.dtype);
   if (function) serve(function);
 }
 

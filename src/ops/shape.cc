@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "core/value.h"
 #include "ops/extents.h"
 #include "ops/family.h"
 #include "ops/moved_axes.h"
@@ -187,7 +188,7 @@ void transpose_by_gather(Lowering& out, const Equation& e, const Dims& order) {
 void transpose_lower(Lowering& out, const Equation& e) {
   const Dims& order = as<DimsParams>(*e.params).dims;
   const Type& type = out.operand_type(e, 0);
-  if (bit_width(type.dtype) < 8 && type.size() > 0) return transpose_by_gather(out, e, order);
+  if (is_packed(type.dtype) && type.size() > 0) return transpose_by_gather(out, e, order);
   out.simple(e, "transpose", "permutation = " + array_text(order));
 }
 

@@ -36,14 +36,6 @@ DeviceValue::DeviceValue(Type t, pjrt::Buffer b, int on, int ordinal, std::share
       lane(on),
       device(ordinal) {}
 
-void refuse_donated(const Value& value) {
-  if (!value.donated.load()) [[likely]]
-    return;  // the text is made only for the error: this is on the way to each run
-  throw_type_error(
-      fmt::format("a tensor of type {} was donated to a program and holds no data any more",
-                  to_string(value.type)));
-}
-
 void refuse_twice(std::span<const Value* const> given, std::size_t donated) {
   if (std::ranges::count(given, given[donated]) == 1) [[likely]]
     return;
@@ -145,12 +137,10 @@ bool is_there(const DeviceValue& value) {
   return value.ready.load(std::memory_order_acquire) || value.buffer.ready().is_ready();
 }
 
-bool packed(DType dtype) { return bit_width(dtype) < 8; }
-
 /// Extends the sign that PJRT leaves off when it unpacks.
 void extend_signs(DType dtype, void* data, std::size_t count) {
   int unused = 0;
-  if (is_signed(dtype) && packed(dtype)) unused = 8 - bit_width(dtype);
+  if (is_signed(dtype) && is_packed(dtype)) unused = 8 - bit_width(dtype);
   auto* bytes = static_cast<std::int8_t*>(data);
   for (std::size_t i = 0; unused && i < count; ++i)
     bytes[i] = static_cast<std::int8_t>(static_cast<std::int8_t>(bytes[i] << unused) >> unused);
@@ -163,7 +153,7 @@ void copy_out(const DeviceValue& value, void* to) {
   await(value);
   const std::size_t bytes = value.type.byte_size();
   if (bytes == 0) return;
-  if (packed(value.type.dtype) || !value.buffer.is_on_cpu()) {
+  if (is_packed(value.type.dtype) || !value.buffer.is_on_cpu()) {
     refuse_forked();
     value.buffer.to_host(to, bytes).await();
     return extend_signs(value.type.dtype, to, bytes);
@@ -174,7 +164,7 @@ void copy_out(const DeviceValue& value, void* to) {
 pjrt::Buffer send(const Type& t, const void* data, const std::shared_ptr<const void>& keep,
                   const Lane& lane) {
   const auto& client = Runtime::get().client(lane.client);
-  const bool in_place = t.byte_size() >= seen_in_place && !packed(t.dtype);
+  const bool in_place = t.byte_size() >= seen_in_place && !is_packed(t.dtype);
   if (!in_place) return client.buffer_from_host(data, t.dtype, t.dims, lane.handle);
   return client.buffer_from_host(data, t.dtype, t.dims, lane.handle, pjrt::HostMemory::alias,
                                  [keep] {});
@@ -200,7 +190,7 @@ pjrt::Buffer seen_on(const DeviceValue& from, std::shared_ptr<const void> owner,
     return copy;
   }
   await(from);
-  if (from.type.size() == 0 || packed(from.type.dtype) || !shared) {
+  if (from.type.size() == 0 || is_packed(from.type.dtype) || !shared) {
     std::shared_ptr<void> bytes = detail::aligned_bytes(from.type.byte_size());
     copy_out(from, bytes.get());
     return Runtime::get()
@@ -285,7 +275,7 @@ pjrt::Buffer* on_lane(const Tensor& tensor, Lane& lane, std::shared_ptr<const vo
 
 const void* host_view(const Tensor& tensor, std::shared_ptr<const void>& keep) {
   const std::shared_ptr<const Value>& pointer = Access::pointer(tensor);
-  if (pointer && pointer->kind == Value::Kind::device && !packed(pointer->type.dtype) &&
+  if (pointer && pointer->kind == Value::Kind::device && !is_packed(pointer->type.dtype) &&
       pointer->type.size() > 0) {
     const DeviceValue& value = device_value(*pointer);
     if (value.buffer.is_on_cpu()) {

@@ -73,8 +73,6 @@ class Donation {
 /// Rethrows an error of XLA with the FFI targets that its program calls: XLA names none.
 [[noreturn]] void rethrow_naming(const Error& error, const std::string& targets);
 
-/// Throws TypeError when the value was donated.
-void refuse_donated(const detail::Value& value);
 /// Throws TypeError when the value that is donated is given to the program once more.
 void refuse_twice(std::span<const detail::Value* const> given, std::size_t donated);
 

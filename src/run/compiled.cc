@@ -280,7 +280,7 @@ struct CompiledProgram::Arguments {
     for (std::size_t i = 0; i < program.module_->parameters.size(); ++i)
       if (const auto input = static_cast<std::size_t>(program.module_->parameters[i]);
           input < given.size() && !program.takes(i))
-        refuse_donated(*Access::value(*given[input]));
+        detail::refuse_donated(*Access::value(*given[input]));
   }
 };
 

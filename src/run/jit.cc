@@ -344,7 +344,7 @@ std::vector<const Value*> donated_of(const Entry& e, const Tensors& arguments) {
   for (const Tensor& t : arguments) given.push_back(Access::value(t));
   for (std::size_t i = 0; i < e.donated.size(); ++i) {
     if (!e.donated[i]) continue;
-    run::refuse_donated(*given[i]);
+    detail::refuse_donated(*given[i]);
     run::refuse_twice(given, i);
     out.push_back(given[i]);
   }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "core/value.h"
 #include "run/runtime.h"
 
 namespace postern::run {
@@ -59,7 +60,7 @@ pjrt::Buffer* StagedOperands::stage(const detail::HostValue& value, Lane& lane) 
   const Type& type = value.type;
   const std::size_t size = type.byte_size();
   const bool in_place = size >= seen_in_place && is_aligned(value.data.get());
-  if (size == 0 || (!in_place && size > most_copied) || bit_width(type.dtype) < 8 ||
+  if (size == 0 || (!in_place && size > most_copied) || is_packed(type.dtype) ||
       !Runtime::get().platform().on_host ||
       value.was_staged.exchange(true, std::memory_order_relaxed))
     return nullptr;

@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "core/enum.h"
-#include "core/site_params.h"
 #include "ops/family.h"
 #include "ops/shape.h"
 #include "shard/shard_map.h"

@@ -3,7 +3,6 @@
 // first the values and later, transposed, the cotangents.
 #include <algorithm>
 
-#include "core/site_params.h"
 #include "ops/family.h"
 #include "site/site.h"
 #include "transform/jvp.h"

@@ -83,9 +83,7 @@ ValueId Trace::id_of(const Tensor& tensor) {
   if (const auto found = known_.find(value); found != known_.end()) return found->second;
   ValueId id;
   if (const detail::HostValue* host = host_scalar(tensor)) {
-    check(!host->donated.load(),
-          "a tensor of type {} was donated to a program and holds no data any more",
-          to_string(host->type));
+    detail::refuse_donated(*host);
     id = id_of(full_of(read_number(host->type.dtype, host->data.get()),
                        host->type));  // numbers are written into the program
   } else {
