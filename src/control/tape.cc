@@ -3,8 +3,11 @@
 
 #include <postern/ops.h>
 
+#include <algorithm>
+
 #include "control/scan.h"
 #include "core/lists.h"
+#include "ops/index.h"
 #include "transform/flatten.h"
 #include "transform/simplify.h"
 
@@ -37,69 +40,184 @@ Tensors with(const Tensor& first, TensorSpan more) {
   return out;
 }
 
-/// Carry: the step's number, the loop's carry, the tickets.
+/// So many steps share one call of the host, which costs as much as several small ones: what they
+/// have on tapes is in blocks meanwhile, arrays with an axis of steps behind those of the ticket.
+/// The host knows steps alone, so who reads a tape need not cut it as who wrote it.
+std::int64_t steps_at_once(const Types& on_tapes) {
+  constexpr std::int64_t most = 64, block_bytes = 16'384;
+  if (on_tapes.empty()) return 1;
+  std::int64_t bytes = 1;
+  for (const Type& type : on_tapes) {
+    if (is_packed(type.dtype)) return 1;
+    bytes += static_cast<std::int64_t>(type.byte_size());
+  }
+  return std::clamp<std::int64_t>(block_bytes / bytes, 1, most);
+}
+
+/// One kind of value on tapes, as it stands in a block.
+struct Blocked {
+  Type step;
+  int rank;  // axes of its ticket
+
+  Type block(std::int64_t steps) const {
+    Type out = step;
+    out.dims.insert(nth(out.dims, at(rank)), steps);
+    return out;
+  }
+  Tensors starts(const Tensor& k) const {
+    Tensors out(step.dims.size() + 1, step_number(0));
+    out[at(rank)] = k;
+    return out;
+  }
+  Tensor read(const Tensor& block, const Tensor& k) const {
+    return reshape(slice_from(block, starts(k), this->block(1).dims), step.dims);
+  }
+  Tensor written(const Tensor& block, const Tensor& value, const Tensor& k) const {
+    return update_from(block, reshape(value, this->block(1).dims), starts(k));
+  }
+};
+
+std::vector<Blocked> blocked(const Types& steps, const std::vector<int>& ranks) {
+  std::vector<Blocked> out;
+  for (std::size_t i = 0; i < steps.size(); ++i) out.push_back({steps[i], ranks[i]});
+  return out;
+}
+Types blocks_of(const std::vector<Blocked>& kinds, std::int64_t steps) {
+  Types out;
+  for (const Blocked& kind : kinds) out.push_back(kind.block(steps));
+  return out;
+}
+
+/// A while loop of a program that is being written: the programs take the carry and may capture.
+template <class More, class Body>
+Tensors write_loop(const Tensors& carry, More more, Body body) {
+  const Closed condition = trace_inner("condition", types_of(carry),
+                                       [&](TensorSpan in) { return Tensors{more(in)}; }),
+               step = trace_inner("body", types_of(carry), body);
+  return bind_while({}, condition, step, {}, {}, carry);
+}
+
+/// Carry: the step's number, whether to go on, the loop's carry, the tickets. Inside a block: the
+/// number in the block, whether to go on, the loop's carry, the blocks.
 Tensors expanded_while(const WhileParams& p, TensorSpan x) {
   const std::size_t carries = p.carries();
-  const Tensors cc(x.begin(), nth(x, p.condition_constants)),
-      bc(nth(x, p.condition_constants), x.end() - static_cast<std::ptrdiff_t>(carries));
-  Tensors carry = with(step_number(0), x.last(carries));
-  append(carry, no_tickets(last(p.body->output_types(), carries), p.ticket_ranks));
-  auto joined = [&](Tensors constants, TensorSpan in) {
-    append(constants, in.subspan(1, carries));
-    return constants;
+  const TensorSpan cc = x.first(p.condition_constants), bc = x.subspan(cc.size(), p.body_constants),
+                   init = x.last(carries);
+  const Types steps = last(p.body->output_types(), carries);
+  const std::vector<Blocked> kinds = blocked(steps, p.ticket_ranks);
+  const std::int64_t at_once = steps_at_once(steps);
+  const auto run = [](const ProgramPtr& program, TensorSpan constants, TensorSpan carry) {
+    Tensors in(constants.begin(), constants.end());
+    append(in, carry);
+    return postern::apply(*program, in);
   };
-  Types of_condition = types_of(cc), of_body = types_of(bc);
-  append(of_condition, types_of(carry));
-  append(of_body, types_of(carry));
-  const Closed condition = trace_inner("condition", of_condition, [&](TensorSpan in) {
-    return postern::apply(*p.condition,
-                          joined({in.begin(), in.begin() + std::ssize(cc)}, in.subspan(cc.size())));
-  });
-  const Closed body = trace_inner("body", of_body, [&](TensorSpan in) {
-    const auto mine = in.subspan(bc.size());
-    const Tensors y =
-        postern::apply(*p.body, joined({in.begin(), in.begin() + std::ssize(bc)}, mine));
-    Tensors out = with(add(mine[0], step_number(1)), std::span(y).first(carries));
-    append(out,
-           write_tapes(mine[0], mine.subspan(1 + carries), std::span(y).subspan(carries), p.tape));
+  /// What is after a step, and what it has for the tapes.
+  const auto step = [&](TensorSpan in) {
+    Tensors y = run(p.body, bc, in.subspan(2, carries));
+    Tensors out{add(in[0], step_number(1)), run(p.condition, cc, std::span(y).first(carries))[0]};
+    append(out, y);
     return out;
-  });
-  Tensors y = bind_while({}, condition, body, cc, bc, carry);
+  };
+  const auto one = [&](TensorSpan in) {
+    Tensors out = step(in);
+    const Tensors leaves = tail(out, 2 + carries);
+    out.resize(2 + carries);
+    append(out, write_tapes({in[0]}, in.subspan(2 + carries), leaves, p.tape));
+    return out;
+  };
+  const auto block = [&](TensorSpan in) {
+    Tensors carry = with(step_number(0), in.subspan(1, 1 + carries));
+    for (const Type& type : blocks_of(kinds, at_once)) carry.push_back(zeros_of(type));
+    carry = write_loop(
+        carry,
+        [&](TensorSpan inner) {
+          return logical_and(inner[1], less(inner[0], step_number(at_once)));
+        },
+        [&](TensorSpan inner) {
+          Tensors out = step(inner);
+          for (std::size_t i = 2 + carries; i < out.size(); ++i)
+            out[i] = kinds[i - 2 - carries].written(inner[i], out[i], inner[0]);
+          return out;
+        });
+    const Tensors blocks = tail(carry, 2 + carries);
+    carry.resize(2 + carries);
+    append(carry, write_tapes({in[0], carry[0], at_once}, in.subspan(2 + carries), blocks, p.tape));
+    carry[0] = add(in[0], carry[0]);
+    return carry;
+  };
+  Tensors carry{step_number(0), run(p.condition, cc, init)[0]};
+  append(carry, init);
+  append(carry, no_tickets(steps, p.ticket_ranks));
+  Tensors y = write_loop(
+      carry, [](TensorSpan in) { return in[1]; },
+      [&](TensorSpan in) { return at_once > 1 ? block(in) : one(in); });
+  y.erase(y.begin() + 1);
   std::rotate(y.begin(), y.begin() + 1, y.begin() + 1 + static_cast<std::ptrdiff_t>(carries));
   return y;
 }
 
-/// Carry: how many steps are done, the loop's carry, the tickets of what it gives.
+/// Carry: how many steps are done, the loop's carry, the tickets of what it gives. Inside a block:
+/// how many of the block are done, the loop's carry, the blocks of what it gives.
 Tensors expanded_scan(const ScanParams& p, TensorSpan x) {
   const ScanParts of(p, x);
-  const Types in_types = p.body->input_types(), out_types = p.body->output_types();
-  Tensors constants = with(x[0], of.constants), carry = with(step_number(0), of.carry);
-  append(constants, of.xs);
-  append(carry, no_tickets(last(out_types, p.carries), p.ticket_ranks));
-  Types types = types_of(constants);
-  append(types, types_of(carry));
-  const Closed condition = trace_inner("condition", types_of(with(x[0], carry)),
-                                       [](TensorSpan in) { return Tensors{less(in[1], in[0])}; });
-  const Closed body = trace_inner("body", types, [&](TensorSpan in) {
-    const auto mine = in.subspan(constants.size());
-    Tensor k = mine[0];
-    if (p.reverse) k = subtract(subtract(in[0], step_number(1)), k);
-    Tensors inputs(in.begin() + 1, in.begin() + 1 + std::ssize(of.constants));
-    if (p.counted) {
-      Tensor number = k;
-      if (p.start) number = add(number, step_number(p.start));
-      inputs.push_back(convert(number, p.index));
-    }
-    append(inputs, mine.subspan(1, p.carries));
-    append(inputs, read_tapes(k, in.subspan(1 + of.constants.size(), of.xs.size()),
-                              last(in_types, p.first_x()), p.tape));
-    const Tensors y = postern::apply(*p.body, inputs);
-    Tensors out = with(add(mine[0], step_number(1)), std::span(y).first(p.carries));
+  const Tensor steps = x[0];
+  const Types takes = last(p.body->input_types(), p.first_x()),
+              gives = last(p.body->output_types(), p.carries);
+  std::vector<int> x_ranks;
+  for (const Tensor& tickets : of.xs) x_ranks.push_back(static_cast<int>(tickets.rank()));
+  const std::vector<Blocked> xs = blocked(takes, x_ranks), ys = blocked(gives, p.ticket_ranks);
+  Types on_tapes = takes;
+  append(on_tapes, gives);
+  const std::int64_t at_once = steps_at_once(on_tapes);
+  const auto slot = [&](const Tensor& done, const Tensor& of_so_many) {
+    if (!p.reverse) return done;
+    return subtract(subtract(of_so_many, step_number(1)), done);
+  };
+  const auto step = [&](const Tensor& k, TensorSpan carry, TensorSpan slices) {
+    Tensors in(of.constants.begin(), of.constants.end());
+    if (p.counted) in.push_back(convert(add(k, step_number(p.start)), p.index));
+    append(in, carry);
+    append(in, slices);
+    return postern::apply(*p.body, in);
+  };
+  const auto one = [&](TensorSpan in) {
+    const Tensor k = slot(in[0], steps);
+    const Tensors y = step(k, in.subspan(1, p.carries), read_tapes({k}, of.xs, takes, p.tape));
+    Tensors out = with(add(in[0], step_number(1)), std::span(y).first(p.carries));
     append(out,
-           write_tapes(k, mine.subspan(1 + p.carries), std::span(y).subspan(p.carries), p.tape));
+           write_tapes({k}, in.subspan(1 + p.carries), std::span(y).subspan(p.carries), p.tape));
     return out;
-  });
-  Tensors y = bind_while({}, condition, body, std::span(x).first(1), constants, carry);
+  };
+  const auto block = [&](TensorSpan in) {
+    const Tensor count = minimum(subtract(steps, in[0]), step_number(at_once));
+    Tensor first = in[0];
+    if (p.reverse) first = subtract(subtract(steps, in[0]), count);
+    const Tensors blocks =
+        read_tapes({first, count, at_once}, of.xs, blocks_of(xs, at_once), p.tape);
+    Tensors carry = with(step_number(0), in.subspan(1, p.carries));
+    for (const Type& type : blocks_of(ys, at_once)) carry.push_back(zeros_of(type));
+    carry = write_loop(
+        carry, [&](TensorSpan inner) { return less(inner[0], count); },
+        [&](TensorSpan inner) {
+          const Tensor k = slot(inner[0], count);
+          Tensors slices;
+          for (std::size_t i = 0; i < xs.size(); ++i) slices.push_back(xs[i].read(blocks[i], k));
+          const Tensors y = step(add(first, k), inner.subspan(1, p.carries), slices);
+          Tensors out = with(add(inner[0], step_number(1)), std::span(y).first(p.carries));
+          for (std::size_t i = 0; i < ys.size(); ++i)
+            out.push_back(ys[i].written(inner[1 + p.carries + i], y[p.carries + i], k));
+          return out;
+        });
+    Tensors out = with(add(in[0], count), std::span(carry).subspan(1, p.carries));
+    append(out, write_tapes({first, count, at_once}, in.subspan(1 + p.carries),
+                            std::span(carry).subspan(1 + p.carries), p.tape));
+    return out;
+  };
+  Tensors carry = with(step_number(0), of.carry);
+  append(carry, no_tickets(gives, p.ticket_ranks));
+  Tensors y = write_loop(
+      carry, [&](TensorSpan in) { return less(in[0], steps); },
+      [&](TensorSpan in) { return at_once > 1 ? block(in) : one(in); });
   Tensors freed;
   for (std::size_t i = 0; i < p.frees.size(); ++i)
     if (p.frees[i]) freed.push_back(of.xs[i]);

@@ -41,11 +41,19 @@ constexpr Primitive taped(Primitive loop, decltype(Primitive::evaluate) evaluate
 ProgramPtr with_tapes_expanded(const ProgramPtr& program);
 
 // Calls of the host as equations: site/loop_tape.cc.
-/// The tickets after step `k` has put `leaves` on their tapes; a tape is made for a ticket of zero.
-Tensors write_tapes(const Tensor& k, TensorSpan tickets, TensorSpan leaves,
+/// The steps that a call is about: `count` from `first` on, whose values are in blocks with room
+/// for `room` steps. Without a count one step, whose values are as they are.
+struct StepsOfCall {
+  Tensor first;
+  Tensor count = {};
+  std::int64_t room = 1;
+};
+/// The tickets after the steps have put `leaves` on their tapes; a tape is made for a ticket of
+/// zero.
+Tensors write_tapes(const StepsOfCall& steps, TensorSpan tickets, TensorSpan leaves,
                     const TapeOptions& options);
-/// What step `k` has put on the tapes.
-Tensors read_tapes(const Tensor& k, TensorSpan tickets, const Types& steps,
+/// What the steps have put on the tapes, of these types; zeros behind the last.
+Tensors read_tapes(const StepsOfCall& steps, TensorSpan tickets, const Types& types,
                    const TapeOptions& options);
 /// Frees tapes once `after` is there.
 void free_tapes(const Tensor& after, TensorSpan tickets, const TapeOptions& options);

@@ -126,7 +126,7 @@ const LoopTape::Part* LoopTape::part_of(std::int64_t k) const {
   return &parts_[recent_];
 }
 
-void LoopTape::write(std::int64_t k, const void* value) {
+LoopTape::Part* LoopTape::room_for(std::int64_t k) {
   const std::size_t bytes = std::max<std::size_t>(bytes_, 1);
   while (k >= end_) {
     const std::size_t most = std::max(most_bytes / bytes, std::size_t{1}),
@@ -138,19 +138,34 @@ void LoopTape::write(std::int64_t k, const void* value) {
     parts_.push_back(std::move(part));
     end_ += parts_.back().room.entries;
   }
-  const Part* const part = part_of(k);
-  const auto at = static_cast<std::size_t>(k - part->begin);
-  std::memcpy(part->room.data + at * bytes_, value, bytes_);
-  const_cast<Part*>(part)->written[at] = true;
+  return const_cast<Part*>(part_of(k));
 }
 
-void LoopTape::read(std::int64_t k, void* value) const {
-  const Part* const part = k >= 0 && k < end_ ? part_of(k) : nullptr;
-  const auto at = part ? static_cast<std::size_t>(k - part->begin) : 0;
-  if (!part || !part->written[at])
-    throw Error(ErrorCode::failed_precondition,
-                fmt::format("step {} is not on its tape, which has {} at most", k, end_));
-  std::memcpy(value, part->room.data + at * bytes_, bytes_);
+void LoopTape::write(std::int64_t first, std::int64_t count, const void* values) {
+  const auto* from = static_cast<const std::byte*>(values);
+  for (std::int64_t k = first; k < first + count;) {
+    Part& part = *room_for(k);
+    const std::int64_t at = k - part.begin, n = std::min(first + count - k, part.room.entries - at);
+    const std::size_t bytes = static_cast<std::size_t>(n) * bytes_;
+    std::memcpy(part.room.data + static_cast<std::size_t>(at) * bytes_, from, bytes);
+    std::fill_n(part.written.begin() + at, n, true);
+    from += bytes;
+    k += n;
+  }
+}
+
+void LoopTape::read(std::int64_t first, std::int64_t count, void* values) const {
+  auto* to = static_cast<std::byte*>(values);
+  for (std::int64_t k = first; k < first + count;) {
+    const Part* const part = k >= 0 && k < end_ ? part_of(k) : nullptr;
+    const auto at = part ? static_cast<std::size_t>(k - part->begin) : 0;
+    if (!part || !part->written[at])
+      throw Error(ErrorCode::failed_precondition,
+                  fmt::format("step {} is not on its tape, which has {} at most", k, end_));
+    std::memcpy(to, part->room.data + at * bytes_, bytes_);
+    to += bytes_;
+    ++k;
+  }
 }
 
 namespace {
@@ -225,8 +240,20 @@ Leaf leaf_of(const detail::Firing& f, std::size_t ticket, std::size_t leaf) {
           static_cast<std::byte*>(f.data[leaf]),
           count ? bytes / count : 0};
 }
-std::int64_t step_of(const detail::Firing& f) {
-  return *static_cast<const std::int64_t*>(f.data[0]);
+/// The steps that a firing is about: operand 0, how many of them in the next one; and the room that
+/// a leaf has for steps.
+struct Steps {
+  std::int64_t first = 0, count = 1, room = 1;
+  std::size_t operands = 1;
+};
+Steps steps_of(const detail::Firing& f) {
+  Steps out;
+  out.first = *static_cast<const std::int64_t*>(f.data[0]);
+  if (!f.declared->attributes->has("room")) return out;
+  out.room = f.declared->attributes->get<std::int64_t>("room");
+  out.count = *static_cast<const std::int64_t*>(f.data[1]);
+  out.operands = 2;
+  return out;
 }
 
 std::shared_ptr<TapeBudget> new_budget(const Attributes& options) {
@@ -235,14 +262,16 @@ std::shared_ptr<TapeBudget> new_budget(const Attributes& options) {
       options.has("file") ? options.get<std::string>("file") : std::string());
 }
 
-/// Operands: step, tickets, leaves. Results: tickets.
+/// Operands: steps, tickets, leaves. Results: tickets.
 void write(void*, const detail::Firing& f) {
   const std::size_t n = f.results;
+  const Steps steps = steps_of(f);
   LoopTapes& tapes = tapes_of_run();
   std::shared_ptr<TapeBudget> budget;
+  auto leaf = [&](std::size_t i) { return leaf_of(f, steps.operands + i, steps.operands + n + i); };
   auto budget_of_loop = [&] {
     for (std::size_t i = 0; i < n && !budget; ++i)
-      for (const double t : leaf_of(f, 1 + i, 1 + n + i).tickets)
+      for (const double t : leaf(i).tickets)
         if (LoopTape* const tape = t != 0 ? tapes.find(t) : nullptr) {
           budget = tape->budget();
           break;
@@ -251,28 +280,33 @@ void write(void*, const detail::Firing& f) {
     return budget;
   };
   for (std::size_t i = 0; i < n; ++i) {
-    const Leaf leaf = leaf_of(f, 1 + i, 1 + n + i);
+    const Leaf of = leaf(i);
+    const std::size_t bytes = of.bytes / static_cast<std::size_t>(steps.room);
     auto* const out = static_cast<double*>(f.data[f.operands + i]);
-    for (std::size_t j = 0; j < leaf.tickets.size(); ++j) {
-      out[j] = leaf.tickets[j] != 0
-                   ? leaf.tickets[j]
-                   : tapes.add(std::make_unique<LoopTape>(leaf.bytes, budget_of_loop()));
-      found(tapes, out[j]).write(step_of(f), leaf.data + j * leaf.bytes);
+    for (std::size_t j = 0; j < of.tickets.size(); ++j) {
+      out[j] = of.tickets[j];
+      if (out[j] == 0) out[j] = tapes.add(std::make_unique<LoopTape>(bytes, budget_of_loop()));
+      found(tapes, out[j]).write(steps.first, steps.count, of.data + j * of.bytes);
     }
   }
 }
 
-/// Operands: step, tickets. Results: leaves.
+/// Operands: steps, tickets. Results: leaves.
 void read(void*, const detail::Firing& f) {
   LoopTapes& tapes = tapes_of_run();
+  const Steps steps = steps_of(f);
   for (std::size_t i = 0; i < f.results; ++i) {
-    const Leaf leaf = leaf_of(f, 1 + i, f.operands + i);
+    const Leaf leaf = leaf_of(f, steps.operands + i, f.operands + i);
+    const std::size_t bytes =
+        leaf.bytes / static_cast<std::size_t>(steps.room) * static_cast<std::size_t>(steps.count);
     for (std::size_t j = 0; j < leaf.tickets.size(); ++j) {
       std::byte* const to = leaf.data + j * leaf.bytes;
-      if (leaf.tickets[j] != 0)
-        found(tapes, leaf.tickets[j]).read(step_of(f), to);
-      else
-        std::memset(to, 0, leaf.bytes);
+      std::size_t there = 0;
+      if (leaf.tickets[j] != 0) {
+        found(tapes, leaf.tickets[j]).read(steps.first, steps.count, to);
+        there = bytes;
+      }
+      std::memset(to + there, 0, leaf.bytes - there);
     }
   }
 }

@@ -52,9 +52,10 @@ class LoopTape {
   ~LoopTape();
   LoopTape(const LoopTape&) = delete;
 
-  void write(std::int64_t k, const void* value);
+  /// Of `count` steps from `first` on, one value after another.
+  void write(std::int64_t first, std::int64_t count, const void* values);
   /// Throws Error(failed_precondition) for a step that nobody has written.
-  void read(std::int64_t k, void* value) const;
+  void read(std::int64_t first, std::int64_t count, void* values) const;
   const std::shared_ptr<TapeBudget>& budget() const { return budget_; }
   std::size_t bytes() const { return bytes_; }
 
@@ -64,6 +65,7 @@ class LoopTape {
     TapeBudget::Room room;
     std::vector<bool> written = {};
   };
+  Part* room_for(std::int64_t k);
   const Part* part_of(std::int64_t k) const;
 
   const std::size_t bytes_;

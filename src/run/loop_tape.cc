@@ -132,7 +132,7 @@ void push_now(std::int64_t k, Tensors& tickets, TensorSpan leaves, const TapeOpt
     const std::vector<double> numbers = values_of(tickets[i]);
     for (std::size_t j = 0; j < count; ++j) {
       LooseTape& tape = tape_of(numbers[j]);
-      tape.tape.write(k, bytes.data() + j * one);
+      tape.tape.write(k, 1, bytes.data() + j * one);
       if (auto inner = tapes_of(leaves[i])) tape.inner.push_back(std::move(inner));
     }
   }
@@ -149,7 +149,7 @@ Tensors read_now(std::int64_t k, TensorSpan tickets, const Types& steps, const T
       if (numbers[j] == 0)
         std::memset(to, 0, one);
       else
-        tape_of(numbers[j]).tape.read(k, to);
+        tape_of(numbers[j]).tape.read(k, 1, to);
     }
     out.push_back(Access::make(std::make_shared<detail::HostValue>(steps[i], std::move(bytes))));
   }

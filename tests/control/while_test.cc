@@ -124,6 +124,55 @@ TEST(While, KeepsEveryKthCarryOnly) {
   expect_error<TypeError>([] { sines(3, {.keep_every = 0})(Tensor(1.0f)); }, {"keep_every", "0"});
 }
 
+/// The gradient of n steps by x, of the first or second order.
+Tensor slope_after(Tensor n, Tensor x, bool second) {
+  auto steps = [n](Tensor v) {
+    auto more = [n](Tensor i, Tensor) { return i < n; };
+    auto step = [](Tensor i, Tensor u) { return std::pair{i + 1, u + 0.01f * sin(u)}; };
+    return sum(while_loop(more, step, std::pair{Tensor(0), v}).second);
+  };
+  if (!second) return grad(steps)(x);
+  return grad([&](Tensor v) { return sum(grad(steps)(v) * v); })(x);
+}
+
+TEST(While, StepsShareCallsOfTheHostWhereTheirValuesAreSmall) {
+  RecordProperty("covers", "CTRL-15");
+  // Of each element, d = prod(1 + 0.01 cos(v)).
+  auto expected = [](int n, float v) {
+    double d = 1, at = v;
+    for (; n > 0; --n) {
+      d *= 1 + 0.01 * std::cos(at);
+      at += 0.01 * std::sin(at);
+    }
+    return static_cast<float>(d);
+  };
+  const Ints counts{0, 1, 31, 32, 63, 64, 65, 130};
+  for (const std::int64_t size : {1, 3, 1500, 5000}) {  // from 64 steps in a call to one
+    auto slope = jit([](Tensor n, Tensor x) { return slope_after(n, x, false); });
+    const Tensor x = iota<float>(size) / static_cast<float>(size);
+    for (const int n : counts) {
+      SCOPED_TRACE(fmt::format("{} steps of {} floats", n, size));
+      const Floats got = slope(Tensor(n), x).to_vector<float>();
+      EXPECT_NEAR(got.front(), expected(n, 0), 1e-4);
+      EXPECT_NEAR(got.back(), expected(n, 1 - 1 / static_cast<float>(size)), 1e-4);
+    }
+  }
+  const Tensor x = tensor<float>({0.3f, 0.7f}), n = tensor(counts);
+  for (const bool second : {false, true}) {
+    auto slope = [=](Tensor k) { return slope_after(k, x, second); };
+    const auto one = jit(slope);
+    const Floats all = jit(vmap(slope))(n).to_vector<float>();
+    for (std::size_t i = 0; i < counts.size(); ++i) {
+      const Floats alone = one(Tensor(counts[i])).to_vector<float>();
+      EXPECT_NEAR(all[2 * i], alone[0], 1e-5) << counts[i];
+      EXPECT_NEAR(all[2 * i + 1], alone[1], 1e-5) << counts[i];
+    }
+    const Floats evaluated = jit(slope, {.mode = Mode::evaluate})(Tensor(65)).to_vector<float>();
+    const Floats compiled = one(Tensor(65)).to_vector<float>();
+    for (std::size_t i = 0; i < 2; ++i) EXPECT_NEAR(compiled[i], evaluated[i], 1e-5);
+  }
+}
+
 TEST(While, ATapeThatOutgrowsItsLimitSaysWhereAndHowFar) {
   RecordProperty("covers", "CTRL-15");
   auto limited = jit(grad(sines(1000, {.memory = 1024})));
