@@ -91,7 +91,10 @@ std::optional<Mesh> mesh_on_each_process(const Mesh& mesh) {
   std::vector<MeshAxis> axes;
   for (const MeshAxis& a : mesh.axes())
     if (!a.of_processes) axes.push_back(a);
-  if (axes.empty()) return {};
+  if (axes.empty()) {
+    if (mesh.devices() == std::vector<int>{0}) return {};
+    axes.emplace_back("device", 1);
+  }
   return Mesh(std::move(axes), mesh.devices());
 }
 

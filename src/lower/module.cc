@@ -68,10 +68,8 @@ bool Lowering::gathers_wrongly(const Equation& e) const {
 // the primitives' rules throw.
 Module Lowering::module(const Program& program) {
   Module m;
-  if (partitioned()) {
-    m.devices = options_.devices;
-    m.mesh = options_.mesh;
-  }
+  m.devices = options_.devices;  // of one device as well, which need not be the first
+  m.mesh = options_.mesh;
   leaves_zeros_ = partitioned() && postern::calls_back(program);
   using Shardings = std::vector<std::optional<Sharding>>;
   auto sharding_of = [](const Shardings& list, std::size_t i) -> std::optional<Sharding> {

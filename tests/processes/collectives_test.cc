@@ -289,6 +289,17 @@ TEST(Collectives, MeshesWhoseDevicesHaveOtherNumbersElsewhere) {
     const DeviceScope scope(odd);
     expect_same(in_time(shard_map(total, hosts()), x), x * times);
   }
+  // One device of each, which the mesh names.
+  int device = -1;
+  const auto looks = [&](Tensor v) {
+    const auto where = [&](const CallInfo& info, View<const float> in, View<float> out) {
+      device = info.device;
+      std::copy(in.begin(), in.end(), out.begin());
+    };
+    return total(call({.effect = Effect::unordered}, v.type(), where, v));
+  };
+  expect_same(in_time(shard_map(looks, Mesh({{"host", processes}}, {odd})), x), x * times);
+  EXPECT_EQ(device, odd);
 }
 
 TEST(Collectives, MeshesOfProcessesInOneProgramHaveOneOrder) {

@@ -297,6 +297,12 @@ TEST_F(Devices, OneDeviceOfSeveral) {
     EXPECT_EQ(device, 2);
   }
   EXPECT_EQ(f(counting({4})).device(), 0);
+  const auto named = shard_map(g, Mesh({{"x", 1}}, {6}), {.in = {P()}, .out = {P()}});
+  for (const Mode mode : {Mode::compiled, Mode::staged, Mode::evaluate}) {
+    EXPECT_EQ(jit(named, {.mode = mode})(counting({4})).device(), 6) << "a mesh that names it";
+    EXPECT_EQ(device, 6);
+  }
+  EXPECT_EQ(jit(named)(x).device(), 6) << "wherever the arguments are";
 }
 
 TEST_F(Devices, WhatWasPutSomewhereStaysThereInAScope) {
