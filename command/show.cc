@@ -59,7 +59,6 @@ int show(const std::string& path, bool json) {
   const auto functions = program.required_functions();
   std::cout << "functions  "
             << (functions.empty() ? "none" : fmt::format("{}", fmt::join(functions, ", "))) << '\n';
-  std::cout << "blocks     none: a file holds the steps of their defaults\n";
   return ok;
 }
 

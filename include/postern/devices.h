@@ -38,9 +38,9 @@ struct Config {
   std::string cluster = {};
   /// After so long in a collective that another process does not come to, the log names it.
   std::chrono::milliseconds cluster_patience{10'000};
-  /// Whether the plug-in itself is told of the cluster's processes, so that XLA cuts programs over
-  /// the GPUs of all of them: each process is a node, and what their plug-ins must tell each other
-  /// goes by the cluster. CPU plug-ins know nothing of other processes, for them it is a TypeError.
+  /// Whether the plug-in itself is told of the cluster's processes: each is a node, and what their
+  /// plug-ins must tell each other goes by the cluster. Programs do not use its collectives between
+  /// them yet. CPU plug-ins know nothing of other processes, for them it is a TypeError.
   bool processes = false;
 };
 
