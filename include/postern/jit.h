@@ -40,9 +40,10 @@ struct JitOptions {
 /// A function that is compiled on demand. Calling it traces `f` with arguments of the given types,
 /// compiles, and runs; later calls with the same types, structures and static values run at once.
 /// Copies share the cache. Threads may call, compile and start one at once; those that ask for one
-/// program wait for one compilation (if `f`, being traced, waits for one of them, that one traces it
-/// too after a second). Inside a trace it is simply `f`. Numbers given for Tensor parameters are scalars; parameters of `f` that are no
-/// containers (int, std::string, enums) are static: their values are part of the cache's key.
+/// program wait for one compilation (if `f`, being traced, waits for one of them, that one traces
+/// it too after a second). Inside a trace it is simply `f`. Numbers given for Tensor parameters are
+/// scalars; parameters of `f` that are no containers (int, std::string, enums) are static: their
+/// values are part of the cache's key.
 template <class F>
 class Jitted : public detail::BraceCall<Jitted<F>, F> {
  public:

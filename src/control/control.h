@@ -46,6 +46,7 @@ struct WhileParams {
   std::size_t condition_constants = 0, body_constants = 0;
   TapeOptions tape = {};
   bool taped = false;
+  bool bounded = false;                // it has as many steps at most as another loop decides
   std::vector<int> ticket_ranks = {};  // by taped output: how many of its axes its ticket has
   void fields(FieldSink& sink) const;
 

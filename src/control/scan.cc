@@ -104,7 +104,7 @@ class ScanWriter {
     }
     for (int i = 0; i < e.results; ++i) result_types_.push_back(out.result_type(e, i));
     ordered_ = effect_of(e) == Effect::ordered;
-    from_start_ = !p_.reverse && xs_.empty() && p_.ys() == 0;
+    from_start_ = p_.counted && !p_.reverse && xs_.empty() && p_.ys() == 0;
     std::int64_t last = p_.length;
     if (from_start_) last = std::max(last, p_.start + p_.length);
     counter_type_ = {DType::s32, {}};

@@ -86,12 +86,16 @@ Halves split_body(const ScanParams& p, const ScanParts& of, std::vector<bool>& u
 }
 
 /// Which values of a body depend on its first `constants` inputs alone, and are the same in each
-/// step.
-std::vector<bool> same_in_each_step(const Program& body, std::size_t constants) {
+/// step. Where there may be no step, those of a loop that nobody may end are not: it must not run.
+std::vector<bool> same_in_each_step(const Program& body, std::size_t constants, bool may_be_none) {
+  const auto may_not_end = [](const Equation& inner) {
+    return inner.primitive == &while_p || inner.primitive == &taped_while_p;
+  };
   std::vector<bool> same(body.types.size());
   for (std::size_t i = 0; i < constants; ++i) same[at(body.inputs[i])] = true;
   for (const Equation& e : body.equations) {
-    bool all = !e.primitive->distinct && effect_of(e) == Effect::pure;
+    bool all = !e.primitive->distinct && effect_of(e) == Effect::pure &&
+               !(may_be_none && any_equation(e, may_not_end));
     for (ValueId v : e.operands) all = all && same[at(v)];
     for (int i = 0; i < e.results; ++i) same[at(e.first + i)] = all;
   }
@@ -186,7 +190,7 @@ std::vector<Stacked> give_residuals(const Halves& halves, const Known& known, Re
   const std::size_t number = known.constants.size(), first_carry = number + known.counted,
                     first_x = first_carry + known.carry.size();
   const std::vector<std::size_t> inputs = input_numbers(body);
-  const std::vector<bool> same = same_in_each_step(body, known.constants.size());
+  const std::vector<bool> same = same_in_each_step(body, known.constants.size(), known.taped);
   std::vector<ValueId> early, early_in;
   std::vector<Stacked> stacked;
   for (std::size_t r = 0; r < halves.residuals; ++r) {

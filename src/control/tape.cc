@@ -43,9 +43,16 @@ Tensors with(const Tensor& first, TensorSpan more) {
 /// So many steps share one call of the host, which costs as much as several small ones: what they
 /// have on tapes is in blocks meanwhile, arrays with an axis of steps behind those of the ticket.
 /// The host knows steps alone, so who reads a tape need not cut it as who wrote it.
-std::int64_t steps_at_once(const Types& on_tapes) {
+/// A step that calls or has loops is not small: there its run looks at each step whether to stop.
+std::int64_t steps_at_once(const Types& on_tapes, std::initializer_list<ProgramPtr> programs) {
   constexpr std::int64_t most = 64, block_bytes = 16'384;
+  const auto takes_long = [](const Equation& e) {
+    const Primitive& p = *e.primitive;
+    return p.site || p.may_call || &p == &while_p || &p == &scan_p;
+  };
   if (on_tapes.empty()) return 1;
+  for (const ProgramPtr& p : programs)
+    if (any_equation(*p, takes_long)) return 1;
   std::int64_t bytes = 1;
   for (const Type& type : on_tapes) {
     if (is_packed(type.dtype)) return 1;
@@ -90,11 +97,13 @@ Types blocks_of(const std::vector<Blocked>& kinds, std::int64_t steps) {
 
 /// A while loop of a program that is being written: the programs take the carry and may capture.
 template <class More, class Body>
-Tensors write_loop(const Tensors& carry, More more, Body body) {
+Tensors write_loop(const Tensors& carry, bool bounded, More more, Body body) {
   const Closed condition = trace_inner("condition", types_of(carry),
                                        [&](TensorSpan in) { return Tensors{more(in)}; }),
                step = trace_inner("body", types_of(carry), body);
-  return bind_while({}, condition, step, {}, {}, carry);
+  WhileParams p;
+  p.bounded = bounded;
+  return bind_while(p, condition, step, {}, {}, carry);
 }
 
 /// Carry: the step's number, whether to go on, the loop's carry, the tickets. Inside a block: the
@@ -105,7 +114,7 @@ Tensors expanded_while(const WhileParams& p, TensorSpan x) {
                    init = x.last(carries);
   const Types steps = last(p.body->output_types(), carries);
   const std::vector<Blocked> kinds = blocked(steps, p.ticket_ranks);
-  const std::int64_t at_once = steps_at_once(steps);
+  const std::int64_t at_once = steps_at_once(steps, {p.condition, p.body});
   const auto run = [](const ProgramPtr& program, TensorSpan constants, TensorSpan carry) {
     Tensors in(constants.begin(), constants.end());
     append(in, carry);
@@ -129,7 +138,7 @@ Tensors expanded_while(const WhileParams& p, TensorSpan x) {
     Tensors carry = with(step_number(0), in.subspan(1, 1 + carries));
     for (const Type& type : blocks_of(kinds, at_once)) carry.push_back(zeros_of(type));
     carry = write_loop(
-        carry,
+        carry, true,
         [&](TensorSpan inner) {
           return logical_and(inner[1], less(inner[0], step_number(at_once)));
         },
@@ -149,7 +158,7 @@ Tensors expanded_while(const WhileParams& p, TensorSpan x) {
   append(carry, init);
   append(carry, no_tickets(steps, p.ticket_ranks));
   Tensors y = write_loop(
-      carry, [](TensorSpan in) { return in[1]; },
+      carry, false, [](TensorSpan in) { return in[1]; },
       [&](TensorSpan in) { return at_once > 1 ? block(in) : one(in); });
   y.erase(y.begin() + 1);
   std::rotate(y.begin(), y.begin() + 1, y.begin() + 1 + static_cast<std::ptrdiff_t>(carries));
@@ -168,7 +177,7 @@ Tensors expanded_scan(const ScanParams& p, TensorSpan x) {
   const std::vector<Blocked> xs = blocked(takes, x_ranks), ys = blocked(gives, p.ticket_ranks);
   Types on_tapes = takes;
   append(on_tapes, gives);
-  const std::int64_t at_once = steps_at_once(on_tapes);
+  const std::int64_t at_once = steps_at_once(on_tapes, {p.body});
   const auto slot = [&](const Tensor& done, const Tensor& of_so_many) {
     if (!p.reverse) return done;
     return subtract(subtract(of_so_many, step_number(1)), done);
@@ -197,7 +206,7 @@ Tensors expanded_scan(const ScanParams& p, TensorSpan x) {
     Tensors carry = with(step_number(0), in.subspan(1, p.carries));
     for (const Type& type : blocks_of(ys, at_once)) carry.push_back(zeros_of(type));
     carry = write_loop(
-        carry, [&](TensorSpan inner) { return less(inner[0], count); },
+        carry, true, [&](TensorSpan inner) { return less(inner[0], count); },
         [&](TensorSpan inner) {
           const Tensor k = slot(inner[0], count);
           Tensors slices;
@@ -216,7 +225,7 @@ Tensors expanded_scan(const ScanParams& p, TensorSpan x) {
   Tensors carry = with(step_number(0), of.carry);
   append(carry, no_tickets(gives, p.ticket_ranks));
   Tensors y = write_loop(
-      carry, [&](TensorSpan in) { return less(in[0], steps); },
+      carry, true, [&](TensorSpan in) { return less(in[0], steps); },
       [&](TensorSpan in) { return at_once > 1 ? block(in) : one(in); });
   Tensors freed;
   for (std::size_t i = 0; i < p.frees.size(); ++i)

@@ -58,6 +58,9 @@ Tensors read_tapes(const StepsOfCall& steps, TensorSpan tickets, const Types& ty
 /// Frees tapes once `after` is there.
 void free_tapes(const Tensor& after, TensorSpan tickets, const TapeOptions& options);
 
+/// Throws TypeError for a site of one of these, from a file, that they cannot have written.
+void check_tape_site(const SiteSpec& site);
+
 /// The host's functions behind them, by the names that saved programs know; null for all others.
 constexpr const char *tape_write = "postern.tape.write", *tape_read = "postern.tape.read",
                      *tape_free = "postern.tape.free";

@@ -16,6 +16,7 @@ void TapeOptions::fields(FieldSink& sink) const {
 
 void WhileParams::fields(FieldSink& sink) const {
   if (taped) sink("tapes", ticket_ranks);
+  if (bounded) sink("bounded", bounded);
   tape.fields(sink);
   sink("condition", condition);
   sink("body", body);
@@ -167,9 +168,10 @@ Tensors while_transpose(const Op&, TensorSpan, TensorSpan, TypeSpan) {
 // it might go different ways, so those that meet agree that no failure has spoilt the decision.
 void while_lower(Lowering& out, const Equation& e) {
   const auto& p = as<WhileParams>(*e.params);
-  const bool ordered = effect_of(e) == Effect::ordered, watches = out.leaves_zeros();
-  const bool ahead = watches || effect_of(*p.condition) != Effect::pure;
   const std::vector<std::string> axes = axes_met(out, programs_of(*e.params));
+  const bool ordered = effect_of(e) == Effect::ordered,
+             watches = out.leaves_zeros() && (!p.bounded || !axes.empty());
+  const bool ahead = watches || effect_of(*p.condition) != Effect::pure;
   std::vector<Ssa> cc, bc, carry, results;
   for (std::size_t i = 0; i < e.operands.size(); ++i) {
     const Ssa x = out.operand(e, i);

@@ -191,6 +191,7 @@ SiteSpec site_from(const Json& from) {
   s.from_file = true;
   check_sizes(s);
   s.function = tape_function(s.named.name);
+  if (s.function) check_tape_site(s);
   if (s.named.name == process_call) s.function = process_function(s.named.attributes);
   if (live && s.named.name.empty()) s.function = asleep();
   if (!print.is_null()) {

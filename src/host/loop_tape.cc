@@ -249,10 +249,15 @@ struct Steps {
 Steps steps_of(const detail::Firing& f) {
   Steps out;
   out.first = *static_cast<const std::int64_t*>(f.data[0]);
-  if (!f.declared->attributes->has("room")) return out;
-  out.room = f.declared->attributes->get<std::int64_t>("room");
-  out.count = *static_cast<const std::int64_t*>(f.data[1]);
-  out.operands = 2;
+  if (f.declared->attributes->has("room")) {
+    out.room = f.declared->attributes->get<std::int64_t>("room");
+    out.count = *static_cast<const std::int64_t*>(f.data[1]);
+    out.operands = 2;
+  }
+  if (out.first < 0 || out.count < 0 || out.count > out.room)
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{} steps from step {} on have no place in a block of {}", out.count,
+                            out.first, out.room));
   return out;
 }
 
@@ -279,6 +284,11 @@ void write(void*, const detail::Firing& f) {
     if (!budget) budget = new_budget(*f.declared->attributes);
     return budget;
   };
+  struct Written {
+    LoopTape* to;
+    const std::byte* from;
+  };
+  std::vector<Written> all;
   for (std::size_t i = 0; i < n; ++i) {
     const Leaf of = leaf(i);
     const std::size_t bytes = of.bytes / static_cast<std::size_t>(steps.room);
@@ -286,9 +296,16 @@ void write(void*, const detail::Firing& f) {
     for (std::size_t j = 0; j < of.tickets.size(); ++j) {
       out[j] = of.tickets[j];
       if (out[j] == 0) out[j] = tapes.add(std::make_unique<LoopTape>(bytes, budget_of_loop()));
-      found(tapes, out[j]).write(steps.first, steps.count, of.data + j * of.bytes);
+      all.push_back({&found(tapes, out[j]), of.data + j * of.bytes});
     }
   }
+  // Where memory is limited a step goes on all tapes before the next one does, so that none takes
+  // what another will need for the same steps.
+  std::int64_t at_once = steps.count;
+  if (f.declared->attributes->has("memory")) at_once = 1;
+  for (std::int64_t k = 0; k < steps.count; k += at_once)
+    for (const Written& w : all)
+      w.to->write(steps.first + k, at_once, w.from + static_cast<std::size_t>(k) * w.to->bytes());
 }
 
 /// Operands: steps, tickets. Results: leaves.

@@ -1,6 +1,7 @@
 // The calls by which loops put values on tapes and take them back.
 #include "control/tape.h"
 #include "core/check.h"
+#include "core/value.h"
 #include "site/site.h"
 #include "transform/walk.h"
 
@@ -47,6 +48,31 @@ Tensors read_tapes(const StepsOfCall& steps, std::span<const Tensor> tickets, co
                    const TapeOptions& options) {
   if (tickets.empty()) return {};
   return at_tape(tape_read, Effect::pure, types, operands_of(steps, tickets), options, steps.room);
+}
+
+void check_tape_site(const SiteSpec& s) {
+  const bool frees = s.named.name == tape_free, writes = s.named.name == tape_write,
+             in_blocks = !frees && s.named.attributes.has("room");
+  std::int64_t room = 1;
+  if (in_blocks) room = s.named.attributes.get<std::int64_t>("room");
+  std::size_t first = 1, leaves = s.results.size();
+  if (in_blocks) first = 2;
+  if (frees) leaves = s.operands.size() - std::min(first, s.operands.size());
+  bool fits = room >= 1 && !s.is_tap() && s.role == SiteSpec::Role::whole && s.levels.empty() &&
+              !s.masked && !s.async && (!frees || s.results.empty()) &&
+              s.operands.size() == first + leaves * (writes ? 2 : 1);
+  for (std::size_t i = 0; fits && !frees && i < first; ++i)
+    fits = alike(s.operands[i], count_type());
+  for (std::size_t i = 0; fits && i < leaves; ++i) {
+    const Type& ticket = s.operands[first + i];
+    fits = ticket.dtype == DType::f64;
+    if (!fits || frees) continue;
+    const Type& leaf = writes ? s.operands[first + leaves + i] : s.results[i];
+    if (writes) fits = alike(s.results[i], ticket);
+    const std::int64_t values = ticket.size() * room;
+    fits = fits && (values == 0 || leaf.size() % values == 0);
+  }
+  check(fits, "a site of a loop's tape does not fit {}", s.named.name);
 }
 
 void free_tapes(const Tensor& after, std::span<const Tensor> tickets, const TapeOptions& options) {

@@ -129,6 +129,7 @@ Tensors vectorize(const TensorFunction& f, const std::string& text, const Tensor
   std::size_t results = 0;
   TensorFunction one = [&](TensorSpan in) {
     Tensors y = f(in);
+    PlaceScope here(place);
     results = y.size();
     check(y.size() == s.results.size(),
           "vectorize: '{}' is for {} results, the function returns {}", text, s.results.size(),

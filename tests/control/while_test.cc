@@ -183,6 +183,36 @@ TEST(While, ATapeThatOutgrowsItsLimitSaysWhereAndHowFar) {
   EXPECT_EQ(jit(grad(sines(256, {.memory = 1024})))(1.0f).item<float>(),
             jit(grad(sines(256, {})))(1.0f).item<float>());
   expect_error<TypeError>([] { sines(3, {.file = "x"})(Tensor(1.0f)); }, {"memory"});
+  // Two numbers of a step, 128 steps: what one tape takes leaves the other what it needs.
+  auto both = [](Tensor x) {
+    auto more = [](Tensor i, Tensor, Tensor) { return i < 128; };
+    auto step = [](Tensor i, Tensor u, Tensor v) { return std::tuple{i + 1, sin(u) + v, sin(v)}; };
+    return std::get<1>(while_loop(more, step, std::tuple{Tensor(0), x, x}, {.memory = 1024}));
+  };
+  EXPECT_NE(jit(grad(both))(1.0f).item<float>(), 0);
+}
+
+TEST(While, ALoopInAStepThatIsNotTakenNeverRuns) {
+  RecordProperty("covers", "CTRL-16");
+  auto f = [](Tensor n, Tensor x, Tensor c) {
+    auto grown = [c] {  // never, where c is 1
+      return while_loop([](Tensor v) { return v < 2.0f; }, [c](Tensor v) { return v * c; },
+                        Tensor(1.0f));
+    };
+    return while_loop([n](Tensor i, Tensor) { return i < n; },
+                      [&](Tensor i, Tensor u) {
+                        return std::pair{i + 1, u * grown()};
+                      },
+                      std::pair{Tensor(0), x})
+        .second;
+  };
+  auto slope = [&](Tensor n, Tensor c) {
+    return grad([&](Tensor x) { return f(n, x, c); })(Tensor(1.0f));
+  };
+  // Where XLA compiles the whole it moves such a loop itself.
+  EXPECT_EQ(jit(slope, {.mode = Mode::evaluate})(0, 1.0f).item<float>(), 1);
+  for (const Mode mode : all_modes)
+    EXPECT_EQ(jit(slope, {.mode = mode})(3, 1.5f).item<float>(), 2.25f * 2.25f * 2.25f);
 }
 
 TEST(While, WhatIsOverTheLimitGoesToAFile) {

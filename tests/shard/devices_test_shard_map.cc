@@ -877,6 +877,42 @@ TEST_F(DevicesShardMap, WhileLoopsInReverse) {
       mesh, {.in = {P("d")}, .out = {P("d")}});
   auto total = [&](Tensor v) { return sum(parts(v)); };
   EXPECT_EQ(jit(grad(total))(tensor<float>({3, 60})).to_vector<float>(), (Floats{64, 2}));
+  // Loops in a loop, in which devices meet; and beside a function that may fail.
+  for (const bool calls : {false, true}) {
+    auto nested = [&](Tensor v) {
+      auto halve = [](Tensor u) {
+        return while_loop([](Tensor a) { return psum(sum(a * a), "d") > 1.0f; },
+                          [](Tensor a) { return 0.5f * a + 0.125f * psum(a, "d"); }, u);
+      };
+      auto step = [&](Tensor i, Tensor u) { return std::pair{i + 1, 2.0f * halve(u)}; };
+      Tensor y =
+          while_loop([](Tensor i, Tensor) { return i < 3; }, step, std::pair{Tensor(0), v}).second;
+      if (calls) y = tap(y, [](AnyView) {});
+      return y;
+    };
+    auto sums = [&](Tensor v) {
+      return sum(shard_map(nested, mesh, {.in = {P("d")}, .out = {P("d")}})(v));
+    };
+    // On one device: the sum of both takes the place of psum.
+    auto alone = [](Tensor v) {
+      auto halve = [](Tensor u) {
+        return while_loop([](Tensor a) { return sum(a * a) > 1.0f; },
+                          [](Tensor a) { return 0.5f * a + 0.125f * sum(a); }, u);
+      };
+      auto step = [&](Tensor i, Tensor u) { return std::pair{i + 1, 2.0f * halve(u)}; };
+      return sum(
+          while_loop([](Tensor i, Tensor) { return i < 3; }, step, std::pair{Tensor(0), v}).second);
+    };
+    const Tensor x = tensor<float>({3, -1});
+    expect_near(jit(grad(sums))(x), jit(grad(alone))(x));
+  }
+  // What is gathered for a tape is a step's share of a block.
+  auto cut = [](Tensor v) {
+    return sum(while_loop([](Tensor u) { return sum(u) < 100.0f; },
+                          [](Tensor u) { return 1.5f * u + sin(u); }, v));
+  };
+  const Tensor spread = device_put(iota<float>(8), Sharding(mesh, P("d")));
+  expect_near(jit(grad(cut), {.gather_limit = 1024})(spread), jit(grad(cut))(iota<float>(8)));
 }
 
 TEST_F(DevicesShardMap, LoopsInReverseRememberWhatEachDeviceHad) {
