@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typing
 
-FAILED_PRECONDITION, THREW, TIMEOUT, EMPTY = 9, 100, 102, 200
+NOT_FOUND, FAILED_PRECONDITION, THREW, TIMEOUT, EMPTY = 5, 9, 100, 102, 200
 
 
 class Error(Exception):

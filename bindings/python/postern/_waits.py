@@ -6,6 +6,7 @@ import atexit
 import os
 import sys
 import threading
+import typing
 
 from . import _errors, _postern
 
@@ -13,20 +14,21 @@ from . import _errors, _postern
 def barrier(timeout: float | None = None) -> bool:
     """Waits for everything that was started before; False when the limit passes first. Raises a failure that nobody has seen yet."""
     limit = _postern.nanoseconds(timeout)
-    if _postern.barrier(0):
-        return True
-    if limit == 0:
+    if not (_postern.barrier(0) or limit != 0 and _waited(limit)):
         return False
-    if threading.current_thread() is threading.main_thread():
-        return _barrier_aside(limit)
-    return _postern.barrier(limit)
+    _raise_missed()
+    return True
+
+
+def _waited(limit: int) -> bool:
+    return _barrier_aside(limit) if threading.current_thread() is threading.main_thread() else _postern.barrier(limit)
 
 
 def _barrier_aside(limit: int) -> bool:
     """On a thread of its own: a wait in Python, unlike one in C, is ended by Ctrl-C. (Many short barriers would each wait
     for what was started since the last.)"""
     ended = threading.Event()
-    outcome: list[bool | Exception] = []
+    outcome: _Outcome = []
 
     def wait() -> None:
         try:
@@ -35,11 +37,34 @@ def _barrier_aside(limit: int) -> bool:
             outcome.append(e)
         ended.set()
 
-    threading.Thread(target=wait, daemon=True, name="postern.barrier").start()
-    ended.wait()
+    try:
+        threading.Thread(target=wait, daemon=True, name="postern.barrier").start()
+    except RuntimeError:  # the interpreter ends: since Python 3.12 nobody starts a thread then
+        return _postern.barrier(limit)
+    try:
+        ended.wait()
+    except BaseException:
+        _missed.append((ended, outcome))
+        raise
+    return _told(outcome)
+
+
+def _told(outcome: _Outcome) -> bool:
     if isinstance(outcome[0], Exception):
         raise outcome[0]
     return outcome[0]
+
+
+_Outcome = typing.List[typing.Union[bool, Exception]]
+_missed: list[tuple[threading.Event, _Outcome]] = []  # waits that Ctrl-C took the waiter from
+
+
+def _raise_missed() -> None:
+    """The failures that these have seen. What they wait for has ended."""
+    while _missed:
+        ended, outcome = _missed.pop()
+        ended.wait()
+        _told(outcome)
 
 
 _forked = False

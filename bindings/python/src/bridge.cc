@@ -44,8 +44,17 @@ nb::object next(nb::handle self, nb::handle timeout) {
                           nanoseconds(timeout));
   if (code == PN_EMPTY) return nb::none();
   check(code);
-  return nb::cast(Request{nb::borrow(self), found->tag, nb::cast(info_of(found->firing)),
-                          attributes_of(found->firing), operands_of(found->firing)});
+  const std::uint64_t tag = found->tag;
+  try {
+    return nb::cast(Request{nb::borrow(self), tag, nb::cast(info_of(found->firing)),
+                            attributes_of(found->firing), operands_of(found->firing)});
+  } catch (...) {  // nobody else is given it
+    {
+      const Released others_run;
+      pn_bridge_fail(bridge, tag, PN_THREW, "the request could not be shown to Python");
+    }
+    throw;
+  }
 }
 
 void reply(const Request& request, const nb::args& results) {
@@ -62,6 +71,11 @@ void reply(const Request& request, const nb::args& results) {
 }
 
 void fail(const Request& request, nb::object exception) {
+  if (!PyExceptionInstance_Check(exception.ptr())) {
+    const nb::str told = nb::str("fail takes an exception, got {!r}").format(exception);
+    PyErr_SetObject(PyExc_TypeError, told.ptr());
+    throw nb::python_error();
+  }
   const nb::object text = nb::module_::import_("postern._errors").attr("text_of")(exception);
   void* const lent = lend(std::move(exception));
   int code = PN_OK;

@@ -21,7 +21,7 @@ struct BadResult {
 
 constexpr std::size_t most_parsed = 256;
 
-/// The attributes of a text, parsed once; nobody may write to the dict.
+/// The attributes of a text, parsed once; nobody may write to the dict or to its lists.
 nb::object parsed(const char* text) {
   static auto* const known = new std::unordered_map<std::string, nb::object>;
   const auto found = known->find(text);
@@ -31,6 +31,14 @@ nb::object parsed(const char* text) {
   if (known->size() >= most_parsed) known->clear();
   known->insert_or_assign(text, made);
   return made;
+}
+
+/// An attribute's value as a function may have it, who may write to a list.
+nb::object own(nb::handle value) {
+  if (!PyList_Check(value.ptr())) return nb::borrow(value);
+  nb::object copied = nb::steal(PyList_GetSlice(value.ptr(), 0, PY_SSIZE_T_MAX));
+  if (!copied.is_valid()) throw nb::python_error();
+  return copied;
 }
 
 /// What postern.jax registers. The arrays that `function` gets are its own. `finish` makes a tuple
@@ -127,7 +135,7 @@ nb::object called(const Function& f, const pn_firing& firing) {
   nb::object names;
   if (f.wants_info || nb::len(attributes) > 0) {
     nb::list keys(attributes.attr("keys")());
-    for (nb::handle value : attributes.attr("values")()) arguments.add(nb::borrow(value));
+    for (nb::handle value : attributes.attr("values")()) arguments.add(own(value));
     if (f.wants_info) {
       keys.append("info");
       arguments.add(nb::cast(info_of(firing)));
@@ -236,7 +244,10 @@ Info info_of(const pn_firing& firing) {
 }
 
 nb::object attributes_of(const pn_firing& firing) {
-  return parsed(firing.attributes).attr("copy")();
+  nb::dict out;
+  for (const auto [name, value] : nb::cast<nb::dict>(parsed(firing.attributes)))
+    out[name] = own(value);
+  return out;
 }
 
 nb::list operands_of(const pn_firing& firing) {

@@ -49,6 +49,8 @@ std::thread::id ending_thread;
   while (true) pause();
 }
 
+PyObject* main_thread = nullptr;  // of threading
+
 std::int64_t now() { return std::chrono::nanoseconds(Clock::now().time_since_epoch()).count(); }
 
 }  // namespace
@@ -100,6 +102,16 @@ void close_interpreter() {
 
 bool in_sub_interpreter() { return PyInterpreterState_Get() != PyInterpreterState_Main(); }
 
+void import_threading() {
+  main_thread = nb::object(nb::module_::import_("threading").attr("main_thread")).release().ptr();
+}
+
+bool on_main_thread() {
+  const nb::object main = nb::steal(PyObject_CallNoArgs(main_thread));
+  if (!main.is_valid()) throw nb::python_error();
+  return nb::cast<unsigned long>(main.attr("ident")) == PyThread_get_thread_ident();
+}
+
 std::string text_of(nb::handle value) {
   const nb::object path = nb::steal(PyOS_FSPath(value.ptr()));
   if (!path.is_valid()) throw nb::python_error();
@@ -126,12 +138,14 @@ std::int64_t nanoseconds(nb::handle seconds) {
 }
 
 Slices::Slices(std::int64_t limit) {
-  if (limit >= 0 && limit < INT64_MAX - now()) end_ = now() + limit;
+  if (limit >= 0 && limit < INT64_MAX - now())
+    end_ = now() + limit;
+  else if (!on_main_thread())
+    longest_ = -1;  // no limit
 }
 std::int64_t Slices::next() const {
-  constexpr std::int64_t longest = 100'000'000;
-  if (!end_) return longest;
-  return std::clamp<std::int64_t>(*end_ - now(), 0, longest);
+  if (!end_) return longest_;
+  return std::clamp<std::int64_t>(*end_ - now(), 0, longest_);
 }
 bool Slices::over() const { return end_ && now() >= *end_; }
 

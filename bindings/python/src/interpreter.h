@@ -48,6 +48,12 @@ void close_interpreter();
 /// Whether this is not the interpreter that the process began with.
 bool in_sub_interpreter();
 
+/// Looks up what `on_main_thread` asks, with the module rather than at each run.
+void import_threading();
+
+/// Whether this thread is the one that sees signals.
+bool on_main_thread();
+
 /// A name or path as the library takes it. Raises TypeError for what is neither, and ValueError for
 /// a null character, which would cut it short.
 std::string text_of(nb::handle value);
@@ -57,7 +63,8 @@ std::string text_of(nb::handle value);
 std::int64_t nanoseconds(nb::handle seconds);
 
 /// What `wait(nanoseconds)` gives within a limit, asked for little by little: Python sees signals
-/// such as Ctrl-C only when C returns. Raises what a signal's handler raises.
+/// such as Ctrl-C only when C returns. Raises what a signal's handler raises. Threads that see no
+/// signals wait for ever at once, which the library refuses where it would never end.
 template <class Wait>
 int waited(Wait wait, std::int64_t limit);
 
@@ -70,6 +77,7 @@ class Slices {
 
  private:
   std::optional<std::int64_t> end_;  // on the steady clock
+  std::int64_t longest_ = 100'000'000;
 };
 
 template <class Wait>

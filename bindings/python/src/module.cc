@@ -44,6 +44,7 @@ NB_MODULE(_postern, m) {
   if (in_sub_interpreter()) return;  // the package says it: what is thrown here is told otherwise
   nb::set_leak_warnings(false);      // functions are registered for as long as the process lives
   import_numpy();
+  import_threading();
   m.def("version", &pn_version);
   m.def("configure", &configure, nb::arg("cpu_devices"), nb::arg("plugin"), nb::arg("cache_dir"));
   m.def("barrier", &barrier, nb::arg("nanoseconds"));

@@ -136,14 +136,6 @@ nb::list run_watched(const Program& program, const Arguments& arguments) {
   }
 }
 
-PyObject* main_thread = nullptr;  // of threading; looked up with the module, not at each run
-
-bool on_main_thread() {
-  const nb::object main = nb::steal(PyObject_CallNoArgs(main_thread));
-  if (!main.is_valid()) throw nb::python_error();
-  return nb::cast<unsigned long>(main.attr("ident")) == PyThread_get_thread_ident();
-}
-
 nb::list run_tensors(const Program& program, const nb::args& values) {
   const Arguments arguments(values);
   // What calls nothing ends by itself, sooner so.
@@ -213,7 +205,6 @@ void bind_run(nb::module_& m) {
 }  // namespace
 
 void bind_programs(nb::module_& m) {
-  main_thread = nb::object(nb::module_::import_("threading").attr("main_thread")).release().ptr();
   bind_run(m);
   nb::class_<Program> type(m, "Program",
                            "A loaded program. `inputs` and `outputs` are types such as\n"

@@ -31,8 +31,7 @@ void end_foreign(DLManagedTensor* managed) {
 }
 
 /// By DLPack or the buffer protocol, in whichever version the other side has.
-Tensor from_foreign(nb::handle value) {
-  auto array = nb::cast<AnyArray>(value);
+Tensor from_foreign(const AnyArray& array) {
   auto* const kept = new AnyArray(array);
   auto foreign = std::make_unique<Foreign>();
   foreign->lent =
@@ -140,8 +139,10 @@ PyType_Slot slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(get_buffer)}, {
 
 Tensor make_tensor(nb::handle value) {
   drop_given_back();
-  const bool exchanged = !is_array(value) && nb::hasattr(value, "__dlpack__");
-  return exchanged ? from_foreign(value) : from_array(value);
+  AnyArray array;  // of one that has __dlpack__ and does not refuse; what is wrong else NumPy says
+  const bool exchanged =
+      !is_array(value) && nb::hasattr(value, "__dlpack__") && nb::try_cast(value, array);
+  return exchanged ? from_foreign(array) : from_array(value);
 }
 
 nb::object numpy_of(nb::handle tensor) {

@@ -64,6 +64,12 @@ def test_names_are_printed_before_values(show, stream):
     assert stream.lines() == ["what: double", "10.", "also: 1 what: six", "30."]
 
 
+def test_keywords_that_are_equal_and_not_the_same(show, stream):
+    for told in (1, True, 1.0):
+        jax.jit(lambda x: show(x, what=told))(2.0)
+    assert stream.lines() == ["what: 1", "2.", "what: True", "2.", "what: 1.0", "2."]
+
+
 @pytest.mark.parametrize("tree, text", [
     (lambda x: (x * 2, x * 3), ["( 6. 9. )"]),
     (lambda x: [x, (x, x)], ["[ 3. ( 3. 3. ) ]"]),

@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 
 import jax
@@ -203,6 +204,8 @@ def test_other_errors_of_jax_stay_what_they_are():
     with pytest.raises(jax.errors.JaxRuntimeError) as caught:
         raise jax.errors.JaxRuntimeError("INTERNAL: something else")
     assert type(caught.value) is jax.errors.JaxRuntimeError and str(caught.value) == "INTERNAL: something else"
+    gone = f"INTERNAL: the call failed [postern failure {2 ** 60}]"  # of which 256 others came since
+    assert type(made := jax.errors.JaxRuntimeError(gone)) is jax.errors.JaxRuntimeError and str(made) == gone
 
 
 def test_a_late_function_ends_its_program():
@@ -318,6 +321,22 @@ def test_asynchronous_taps_come_in_order_and_barrier_collects_failures():
     assert pj.barrier()
 
 
+@pytest.mark.parametrize("options", [{}, {"ordered": True}, {"mode": "async"}])
+def test_a_barrier_waits_for_the_programs_of_other_threads(options):
+    seen, x = [], jnp.ones((256, 256))
+
+    @jax.jit
+    def f(x):
+        y = jax.lax.fori_loop(0, 100, lambda _, c: c @ c / 256, x)[0, 0]
+        pj.tap(y, lambda v: (time.sleep(0.1), seen.append(float(v))), **options)
+        return x
+
+    begun = threading.Thread(target=lambda: f(x))
+    begun.start()
+    begun.join()
+    assert pj.barrier() and seen == [1]
+
+
 def test_every():
     seen = []
     f = jax.jit(lambda x: jax.lax.fori_loop(0, 10, lambda i, c: c + pj.tap(i, lambda v: seen.append(int(v)), every=4), x))
@@ -350,6 +369,12 @@ def test_a_tap_shows_derivatives():
     jax.jit(jax.vmap(jax.grad(lambda x: f(x) ** 2)))(jnp.arange(3.0))
     pj.barrier()
     assert [v["x"] for t, v in seen if not t] == [0, 1, 4] and [v["x"] for t, v in seen if t] == [0, 2, 8]
+    seen.clear()
+    jax.jit(jax.grad(lambda x: (jax.vmap(f)(x) ** 2).sum()))(jnp.arange(3.0))
+    jax.jvp(jax.vmap(f), (jnp.arange(3.0),), (jnp.ones(3),))
+    pj.barrier()
+    for t, wanted in (((), [0, 1, 4] * 2), (("jvp", "transpose"), [0, 2, 8]), (("jvp",), [0, 2, 4])):
+        assert [v["x"] for told, v in seen if told == t] == wanted
     seen.clear()
     jax.jit(jax.grad(lambda x: jax.lax.scan(lambda c, _: (f(c), None), x, None, length=2)[0]))(2.0)
     pj.barrier()
@@ -487,15 +512,16 @@ def test_programs_of_the_compile_cache_call_this_processs_functions(tmp_path):
     assert out[1][1] == "23.0" and int(out[1][2]) >= 1  # compiled by the first process
 
 
-def test_a_while_under_vmap_whose_condition_has_ordered_effects():
+@pytest.mark.parametrize("effect", ["ordered", "unordered"])
+def test_a_while_under_vmap_whose_condition_has_effects(effect):
     seen = []
 
     def cond(v):
-        return pj.call(lambda v: (seen.append(int(v)), v < 2)[1], jax.ShapeDtypeStruct((), bool), v, effect="ordered")
+        return pj.call(lambda v: (seen.append(int(v)), v < 2)[1], jax.ShapeDtypeStruct((), bool), v, effect=effect)
 
     f = jax.jit(jax.vmap(lambda x: jax.lax.while_loop(cond, lambda v: v + 1, x)))
     assert np.array_equal(f(jnp.arange(5)), [2, 2, 2, 3, 4])
-    assert seen[:5] == [0, 1, 2, 3, 4]
+    assert seen[:5] == [0, 1, 2, 3, 4] and len(seen) == 15  # for each element, once before each of two steps and after
     assert np.array_equal(jax.jit(lambda x: jax.lax.while_loop(cond, lambda v: v + 1, x))(0), 2)
 
 
@@ -595,6 +621,10 @@ def test_a_function_is_told_its_part():
     assert np.array_equal(f(jnp.zeros((2, 2))), [[0, 1], [10, 11]])
     pj.barrier()
     assert sorted(seen, key=str) == [(2 * i + j, {"x": i, "y": j}, [[0.0]]) for i in range(2) for j in range(2)]
+    same = jax.sharding.PartitionSpec()
+    f = shard_map(lambda x: pj.call(lambda v, info: v + info.part["x"], like(x), x), mesh=mesh, in_specs=same, out_specs=same)
+    with pytest.raises(ValueError, match="out_specs"):  # what is made of the part is not the same everywhere
+        jax.jit(f)(jnp.zeros(1))
 
 
 def test_pmap():
@@ -680,6 +710,33 @@ def test_prints_and_hooks(capfd):
     assert seen == [2]
 
 
+@pytest.mark.skipif(not hasattr(jax, "make_user_context"), reason="JAX 0.6 has one cache for all hooks")
+def test_hooks_of_what_jax_has_traced_before():
+    seen, others = [], []
+
+    def body(c, _):
+        return pj.hook("c", c + 1), None
+
+    inner = jax.jit(lambda x: pj.hook("x", x))
+
+    def net(x):
+        return jax.lax.scan(body, inner(x), None, length=2)[0]
+
+    def fired(f):
+        seen.clear()
+        others.clear()
+        f(0.0)
+        pj.barrier()
+        return seen[:], others[:]
+
+    plain = jax.jit(net)
+    hooked = jax.jit(pj.with_hooks(net, {"c": lambda v: seen.append(float(v)), "x": lambda v: seen.append(float(v))}))
+    other = jax.jit(pj.with_hooks(net, {"c": lambda v: others.append(float(v))}))
+    for _ in range(2):
+        assert fired(plain) == ([], []) and sorted(fired(hooked)[0]) == [0, 1, 2] and sorted(fired(other)[1]) == [1, 2]
+    assert fired(jax.jit(lambda x: net(x))) == ([], [])
+
+
 @pytest.mark.parametrize("act, error", [
     (lambda: pj.call(3, F32, 1.0), TypeError),
     (lambda: pj.call(abs, F32, 1.0, effect="some"), ValueError),
@@ -703,7 +760,10 @@ def test_the_process_ends_with_taps_under_way():
     program = textwrap.dedent("""
         import time, jax, postern.jax as pj
         f = jax.jit(lambda x: jax.lax.fori_loop(0, 20, lambda i, c: c + pj.tap(i, lambda v: time.sleep(0.01), mode="async"), x))
+        g = jax.jit(lambda x: jax.lax.fori_loop(0, 40, lambda i, c: c @ c / 512, x))
+        h = jax.jit(lambda x: (pj.print("seen {}", g(x)[0, 0]), x)[1])
         f(0)
+        h(jax.numpy.ones((512, 512)))
     """)
     ended = subprocess.run([sys.executable, "-c", program], env=os.environ, capture_output=True, text=True, timeout=100)
-    assert ended.returncode == 0, ended.stderr
+    assert (ended.returncode, ended.stdout) == (0, "seen 1.0\n"), ended.stderr

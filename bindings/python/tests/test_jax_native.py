@@ -4,6 +4,8 @@ import csv
 import ctypes
 import os
 import subprocess
+import sys
+import textwrap
 import threading
 
 import jax
@@ -204,6 +206,8 @@ def test_a_step_that_a_library_overrides():
     assert jax.grad(lambda x: pj.block("cc.cube", cube, x))(2.0) == 12.5  # the library's own
     assert np.array_equal(jax.vmap(step)(jnp.arange(3.0)), [0, 1, 8])
     assert jax.jit(lambda x: pj.block("cc.no_cube", cube, x))(2.0) == 7
+    with pytest.raises(postern.CallbackError, match=r"call 'cc.fails' at test_jax_native.py:\d+ on device 0: no luck"):
+        jax.jit(lambda x: pj.block("cc.fails", cube, x))(2.0).block_until_ready()
     assert pj.block_path("cc.cube") == "C++ function 'cc.cube', derivative 'cc.cube.vjp'"
     assert pj.block_path("cc.no_cube") == "default"
 
@@ -244,6 +248,17 @@ def test_an_exported_program_runs_in_both_homes(tmp_path):
     failing = jax.export.export(jax.jit(lambda x: pj.call("cc.fails", F32, x, name="luck")))(F32)
     with pytest.raises(postern.CallbackError, match=r"call 'luck' at test_jax_native.py:\d+ on device 0: no luck"):
         postern.load_text(failing.mlir_module_serialized)(np.float32(1))
+    # Or in one where JAX has lowered no call; jax.export's own files need a package that may not be here.
+    fresh = """
+        import dataclasses, pathlib, sys, jax, numpy as np, postern, postern.jax
+        postern.load_library(sys.argv[1])
+        x = np.float32([1, 2])
+        like = jax.export.export(jax.jit(lambda x: x.sum()))(x)
+        print(dataclasses.replace(like, mlir_module_serialized=pathlib.Path(sys.argv[2]).read_bytes()).call(x))
+    """
+    told = subprocess.run([sys.executable, "-c", textwrap.dedent(fresh), LIBRARY, file], env=os.environ, capture_output=True, text=True,
+                          timeout=100)
+    assert told.stdout == "7.0\n", told.stderr
     unnamed = jax.export.export(jax.jit(lambda x: pj.call(lambda v: v, F32, x)))(F32)
     assert unnamed.call(1.0) == 1  # while this process has the function
 

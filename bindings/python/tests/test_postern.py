@@ -72,10 +72,13 @@ def test_functions_get_operands_attributes_and_info(programs):
 def test_several_results_numbers_and_empty_arrays(programs):
     def mixed(x, n, *, name, axes):
         assert (name, axes, n.shape) == ("mixed", [0, 1], ())
+        axes.clear()  # it is the firing's own
         return np.outer([n, n], x), 41, np.empty((0, 2), bool)
 
     postern.register("demo.mixed", mixed)
-    both, count, none = postern.load(programs / "mixed.mlir")(X, np.float64(2))
+    program = postern.load(programs / "mixed.mlir")
+    program(X, np.float64(2))
+    both, count, none = program(X, np.float64(2))
     np.testing.assert_array_equal(both, [[3, 5, 7], [3, 5, 7]])
     assert (both.dtype, count, count.dtype, none.shape, none.dtype) == (np.float64, 42, np.int32, (0, 2), bool)
 
@@ -289,7 +292,11 @@ def test_a_bridge_hands_on_failures_and_its_end(programs):
     bridge = postern.Bridge()
     bridge.serve("demo.scale")
     run = program.start(X)
-    bridge.next(10).fail(ValueError("not today"))
+    request = bridge.next(10)
+    for wrong in ("not today", ValueError):
+        with pytest.raises(TypeError, match="fail takes an exception"):
+            request.fail(wrong)
+    request.fail(ValueError("not today"))
     with pytest.raises(postern.CallbackError, match="not today") as caught:
         run.result(10)
     assert isinstance(caught.value.__cause__, ValueError)
@@ -299,6 +306,39 @@ def test_a_bridge_hands_on_failures_and_its_end(programs):
         run.result(10)
     with pytest.raises(postern.CallbackError, match="closed"):
         bridge.next()
+
+
+def test_a_request_that_cannot_be_shown_ends_its_run(monkeypatch):
+    program = postern.load_text("""
+        func.func public @main(%x: tensor<f32>) -> tensor<f32> {
+          %y = stablehlo.custom_call @demo.scale(%x) {api_version = 4 : i32, backend_config = {unshown = 1 : i64}}
+                 : (tensor<f32>) -> tensor<f32>
+          return %y : tensor<f32>
+        }""")
+
+    def interrupted(text):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("postern._attributes.parsed", interrupted)
+    with postern.Bridge() as bridge:
+        bridge.serve("demo.scale")
+        run = program.start(np.float32(0))
+        with pytest.raises(KeyboardInterrupt):
+            bridge.next(10)
+        with pytest.raises(postern.CallbackError, match="the request could not be shown to Python"):
+            run.result(10)
+
+
+def test_the_attributes_of_a_request_are_its_own(programs):
+    program = postern.load(programs / "mixed.mlir")
+    with postern.Bridge() as bridge:
+        bridge.serve("demo.mixed")
+        for _ in range(2):
+            run, request = program.start(X, np.float64(2)), bridge.next(10)
+            assert request.attributes == {"name": "mixed", "axes": [0, 1]}
+            request.attributes["axes"].append(2)
+            request.reply(np.zeros((2, 3)), np.int32(41), np.empty((0, 2), bool))
+            assert run.result(10)[1] == 42
 
 
 def test_threads_that_serve_their_first_requests(programs):
@@ -483,6 +523,55 @@ def test_ctrl_c_ends_every_wait(programs, wait):
     assert out == "interrupted\n"
 
 
+def test_a_failure_after_ctrl_c_is_raised_by_the_next_barrier(programs):
+    out = in_a_process(f"""
+        go_on = threading.Event()
+        def fails(x, *, factor):
+            go_on.wait(60)
+            raise ValueError("late")
+        postern.register("demo.scale", fails)
+        postern.register("demo.log", lambda v: None)
+        postern.load({str(programs / 'calls.mlir')!r}).start(np.float32([1, 2, 3]))
+        def tell():
+            while "postern.barrier" not in [t.name for t in threading.enumerate()]:
+                time.sleep(0.01)
+            print("waiting", flush=True)
+        threading.Thread(target=tell).start()
+        try:
+            postern.barrier()
+        except KeyboardInterrupt:
+            print("interrupted")
+        go_on.set()
+        time.sleep(0.2)  # the wait that was interrupted sees it
+        for _ in range(2):
+            try:
+                print(postern.barrier())
+            except postern.CallbackError as e:
+                print(type(e.__cause__).__name__)
+    """, interrupt_at="waiting")
+    assert out == "interrupted\nValueError\nTrue\n"
+
+
+def test_runs_that_wait_for_each_other_are_refused(programs):
+    out = in_a_process(f"""
+        started, runs = threading.Event(), []
+        def waits(x, *, factor):
+            started.wait(10)
+            return runs[1 - int(x[0])].result()[0]
+        postern.register("demo.scale", waits)
+        postern.register("demo.log", lambda v: None)
+        program = postern.load({str(programs / 'calls.mlir')!r})
+        runs += [program.start(np.float32([i, 0, 0])) for i in range(2)]
+        started.set()
+        for run in runs:
+            try:
+                print(run.result(20))
+            except postern.CallbackError as e:
+                print("waits for a run that waits for the one that is calling it" in str(e))
+    """)
+    assert out == "True\nTrue\n"
+
+
 def test_what_c_cannot_count_is_for_ever(programs):
     postern.register("demo.scale", lambda x, factor: time.sleep(0.3) or np.float32(factor) * x)
     postern.register("demo.log", lambda v: None)
@@ -491,6 +580,17 @@ def test_what_c_cannot_count_is_for_ever(programs):
         assert program.start(X).result(limit)[0] == 18
         program.start(X)
         assert postern.barrier(limit)
+
+
+def test_a_barrier_where_no_thread_can_be_started(programs, monkeypatch):
+    def refused(thread):
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    postern.register("demo.scale", lambda x, factor: time.sleep(0.1) or np.float32(factor) * x)
+    postern.register("demo.log", lambda v: None)
+    run = postern.load(programs / "calls.mlir").start(X)
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    assert postern.barrier(10) and run.wait(0)
 
 
 def failing(exception):

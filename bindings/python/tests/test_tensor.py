@@ -124,6 +124,25 @@ def test_dlpack_says_its_version():
         tensor.__dlpack__(dl_device=(2, 0))
 
 
+class Guarded(Other):
+    """One that gives its memory to NumPy alone, or to nobody."""
+
+    def __dlpack__(self, **_):
+        raise BufferError("not by DLPack")
+
+    def __array__(self, dtype=None, copy=None):
+        if self.array is None:
+            raise RuntimeError("the array has been deleted")
+        return self.array
+
+
+def test_what_dlpack_refuses_is_asked_of_numpy():
+    array = np.arange(6.0)
+    np.testing.assert_array_equal(postern.Tensor(Guarded(array)).numpy(), array)
+    with pytest.raises(RuntimeError, match="has been deleted"):
+        postern.Tensor(Guarded(None))
+
+
 @pytest.mark.parametrize("wrong", ["text", None, object(), [object()], np.zeros(2, ">f4"), np.array(["a"])], ids=repr)
 def test_what_is_no_array_is_refused(wrong):
     with pytest.raises(TypeError):

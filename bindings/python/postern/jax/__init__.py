@@ -14,6 +14,7 @@ as postern.CallbackError, which is also a jax.errors.JaxRuntimeError, with the e
 
 from __future__ import annotations
 
+import atexit
 import builtins
 import contextlib
 import contextvars
@@ -29,7 +30,7 @@ from .. import listen
 from . import _checks, _compat, _failures as _failures, _loops as _loops, _lowering
 from ._blocks import block_path, has, overridden
 from ._calls import arrays, call_p, caller, known, shown_p, site_of, types_of
-from ._functions import Entered, Info, function_of, is_native
+from ._functions import Entered, Info, Same, function_of, is_native
 from ._guard import ReentryError, refuse_forked
 
 __all__ = ["Info", "ReentryError", "barrier", "block", "block_path", "call", "hook", "listen", "print", "tap", "with_hooks"]
@@ -105,8 +106,8 @@ def call(fn: Fn, result_shape_dtypes: typing.Any, *args: typing.Any, effect: str
                        vmap_method=vmap_method, own=_own(attributes), results=types)
         if key is not None and not _wants_place(fn):
             known.keep(key, site)
-    given = arrays(f"call of '{site.name}'", operands)
-    return jax.tree.unflatten(wanted, _lowering.vary(call_p.bind(*given, *_places(axes), site=site), given))
+    given = [*arrays(f"call of '{site.name}'", operands), *_places(axes)]
+    return jax.tree.unflatten(wanted, _lowering.vary(call_p.bind(*given, site=site), given))
 
 
 def _entered(fn: typing.Any, structure: typing.Any, wanted: typing.Any, axes: tuple[str, ...]) -> Entered:
@@ -210,6 +211,9 @@ class _Print:
 _hooks: contextvars.ContextVar[dict[str, typing.Callable[..., typing.Any]]] = contextvars.ContextVar("hooks", default={})
 
 
+_traced_with = _compat.user_context()  # hooks are part of what JAX keeps of a function
+
+
 def hook(name: str, value: typing.Any) -> typing.Any:
     """`value`, which a function of `with_hooks` may look at; without one it is nothing at all in the program."""
     fn = _hooks.get().get(name)
@@ -217,7 +221,8 @@ def hook(name: str, value: typing.Any) -> typing.Any:
 
 
 def with_hooks(f: typing.Callable[..., typing.Any], hooks: dict[str, typing.Callable[..., typing.Any]]) -> typing.Callable[..., typing.Any]:
-    """`f` with functions for its hooks, by name. Hooks are set while `f` is traced: put it outside of `f`, and inside of jax.jit."""
+    """`f` with functions for its hooks, by name. Hooks are set while `f` is traced: put it outside of `f`, and inside of jax.jit. What JAX
+    has traced without them, or with others, it traces anew (but not JAX 0.6)."""
     _checks.check_hooks(f, hooks, lambda fn: callable(fn) or is_native(fn))
 
     @functools.wraps(f)
@@ -230,11 +235,21 @@ def with_hooks(f: typing.Callable[..., typing.Any], hooks: dict[str, typing.Call
 
 @contextlib.contextmanager
 def _set(hooks: dict[str, typing.Callable[..., typing.Any]]) -> typing.Iterator[None]:
-    token = _hooks.set({**_hooks.get(), **hooks})
+    now = {**_hooks.get(), **hooks}
+    token = _hooks.set(now)
     try:
-        yield
+        with _traced_with(tuple((name, Same(now[name])) for name in sorted(now))):
+            yield
     finally:
         _hooks.reset(token)
+
+
+@atexit.register
+def _finish() -> None:
+    # The package's own end, which comes next, knows of no programs of JAX's; JAX raises what this raises in its turn.
+    if not _waits._forked:
+        with contextlib.suppress(Exception):
+            _compat.barrier()
 
 
 def barrier(timeout: float | None = None) -> bool:

@@ -17,6 +17,7 @@ from ._functions import Function, Living
 
 _TARGET = "postern_guest"
 _HERE = os.path.dirname(os.path.abspath(__file__))
+_JAX = os.path.join(os.path.dirname(os.path.abspath(jax.__file__)), "")
 
 
 @functools.cache
@@ -27,11 +28,12 @@ def _register_handlers(target: str) -> None:
 
 @functools.cache
 def _is_ours(file: str) -> bool:
-    return os.path.dirname(os.path.abspath(file)) == _HERE
+    path = os.path.abspath(file)
+    return os.path.dirname(path) == _HERE or path.startswith(_JAX)
 
 
 def caller() -> tuple[str, int]:
-    """Where in the user's source this package was entered."""
+    """Where in the user's source this package was entered, also by way of JAX."""
     frame: typing.Any = sys._getframe(1)
     while frame.f_back is not None and _is_ours(frame.f_code.co_filename):
         frame = frame.f_back
@@ -122,6 +124,7 @@ def _lower(ctx: typing.Any, operands: typing.Any, results: typing.Any, site: Sit
 
 
 _compat.allow_export(_TARGET)
+_compat.before_exported(_TARGET, _register_handlers)
 
 
 def _primitive(name: str) -> typing.Any:
@@ -280,7 +283,8 @@ def show_derivatives(values: list[typing.Any], site: Site, transform: str) -> li
     given = [x.dtype != jax.dtypes.float0 for x in values]
     transforms = (*site.transforms, transform)
     derived = dataclasses.replace(site, transforms=transforms, function=site.function.derived(transforms, given),
-                                  paths=tuple(p for p, g in zip(site.paths, given) if g))
+                                  paths=tuple(p for p, g in zip(site.paths, given) if g),
+                                  levels=tuple((size, tuple(m for m, g in zip(mapped, given) if g)) for size, mapped in site.levels))
     shown = iter(shown_p.bind(*real, site=derived))
     return [next(shown) if g else x for x, g in zip(values, given)]
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
+import threading
 import typing
 
 import jax
@@ -15,6 +17,8 @@ if not OLDEST <= jax.__version_info__[:2] <= NEWEST:
 
 core: typing.Any = importlib.import_module("jax._src.core")
 effects: typing.Any = importlib.import_module("jax._src.effects")
+dispatch: typing.Any = importlib.import_module("jax._src.dispatch")
+export: typing.Any = importlib.import_module("jax._src.export._export")
 callback: typing.Any = importlib.import_module("jax._src.callback")
 ffi: typing.Any = importlib.import_module("jax._src.ffi")
 ad: typing.Any = importlib.import_module("jax._src.interpreters.ad")
@@ -40,7 +44,7 @@ TokenSet = mlir.TokenSet
 TYPES_HAVE_IDS = hasattr(xla_client, "register_custom_type_id")  # until 0.8.0
 fancy_primitive_batchers = batching.fancy_primitive_batchers
 jaxpr_as_fun = core.jaxpr_as_fun
-barrier: typing.Callable[[], typing.Any] = jax.effects_barrier
+_effects_barrier: typing.Callable[[], typing.Any] = jax.effects_barrier
 
 
 class HostEffect(effects.Effect):  # type: ignore[misc]
@@ -85,7 +89,51 @@ def set_sharding(ctx: typing.Any, call: typing.Any, sharding: typing.Any) -> Non
 
 def allow_export(target: str) -> None:
     """Artifacts of jax.export may have custom calls to it: any Postern knows them."""
-    importlib.import_module("jax._src.export._export")._CUSTOM_CALL_TARGETS_GUARANTEED_STABLE.add(target)
+    export._CUSTOM_CALL_TARGETS_GUARANTEED_STABLE.add(target)
+
+
+def before_exported(target: str, act: typing.Callable[[str], None]) -> None:
+    """`act(target)` before JAX compiles an artifact that has custom calls to it: their lowering was another process's."""
+    rule = export._call_exported_lowering
+
+    def lower(ctx: typing.Any, *args: typing.Any, exported: typing.Any) -> typing.Any:
+        if target.encode() in exported.mlir_module_serialized:
+            act(target)
+        return rule(ctx, *args, exported=exported)
+
+    mlir.register_lowering(export.call_exported_p, lower)
+
+
+_begun: dict[tuple[int, typing.Any], typing.Any] = {}  # by thread and device or effect: the last program's token
+
+
+def _noted(set_token: typing.Callable[..., None]) -> typing.Callable[..., None]:
+    def noted(tokens: typing.Any, key: typing.Any, token: typing.Any) -> None:
+        set_token(tokens, key, token)
+        _begun[threading.get_ident(), key] = token
+
+    return noted
+
+
+for _name in ("set_output_runtime_token", "set_token_result"):
+    setattr(dispatch.RuntimeTokenSet, _name, _noted(getattr(dispatch.RuntimeTokenSet, _name)))
+
+
+def barrier() -> None:
+    """jax.effects_barrier, which waits for what its own thread has begun, for all threads."""
+    for key, token in list(_begun.items()):
+        try:
+            token.block_until_ready()
+        finally:
+            if _begun.get(key) is token:
+                _begun.pop(key, None)
+    _effects_barrier()
+
+
+def user_context() -> typing.Callable[[typing.Any], contextlib.AbstractContextManager[typing.Any]]:
+    """What sets a value that is part of the keys of JAX's caches. JAX 0.6 has none."""
+    make: typing.Any = getattr(jax, "make_user_context", None)
+    return make(None) if make else lambda _: contextlib.nullcontext()
 
 
 def for_export(ctx: typing.Any) -> bool:

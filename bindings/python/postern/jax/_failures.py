@@ -9,7 +9,7 @@ import typing
 from jax.errors import JaxRuntimeError
 
 from .. import _postern
-from .._errors import Error
+from .._errors import NOT_FOUND, Error
 
 _NUMBER = re.compile(r"\[postern failure (\d+)\]")
 
@@ -20,7 +20,8 @@ def _raised(cls: type, *args: typing.Any) -> BaseException:
         try:
             _postern.guest_failure(int(found.group(1)))
         except Error as e:
-            return _as_jax_error(e)
+            if e.code != NOT_FOUND:  # any more: too many others came since
+                return _as_jax_error(e)
     return RuntimeError.__new__(cls, *args)
 
 

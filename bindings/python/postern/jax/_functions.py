@@ -187,19 +187,19 @@ def function_of(fn: typing.Any, entered: Entered, name: str, trees: typing.Any) 
     if isinstance(fn, str):
         return Named(fn)
     if _functions.is_native(fn):
-        return registered((_Same(fn), name), lambda: Registered(fn, name))
+        return registered((Same(fn), name), lambda: Registered(fn, name))
     entered = dataclasses.replace(entered, info=wants_info(fn))
     return registered((fn, name, trees, entered.guarded, entered.axes), lambda: Python(entered, name, fn))
 
 
-class _Same:
+class Same:
     """A key for what has no hash of its own."""
 
     def __init__(self, of: typing.Any) -> None:
         self._of = of
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self._of is other._of
+        return isinstance(other, Same) and self._of is other._of
 
     def __hash__(self) -> int:
         return id(self._of)

@@ -1,4 +1,4 @@
-"""A while loop under vmap whose condition has ordered effects."""
+"""A while loop under vmap whose condition has effects."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from . import _compat
 
 
 def _batched_while(axis: typing.Any, args: typing.Any, dims: typing.Any, **params: typing.Any) -> typing.Any:
-    """JAX lets elements that have ended go on where the condition has ordered effects; here that is computed in the body."""
-    if _compat.ORDERED not in params["cond_jaxpr"].effects:
+    """JAX lets elements that have ended go on where the condition has ordered effects, and computes it twice where it has others; here
+    that is computed in the body."""
+    if not {_compat.ORDERED, _compat.UNORDERED} & set(params["cond_jaxpr"].effects):
         return _jax_batched_while(axis, args, dims, **params)
     cond, body = _compat.jaxpr_as_fun(params["cond_jaxpr"]), _compat.jaxpr_as_fun(params["body_jaxpr"])
     consts, inner = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]

@@ -101,19 +101,19 @@ def id_print(arg: typing.Any, *, result: typing.Any = None, tap_with_device: boo
              callback_flavor: CallbackFlavor = CallbackFlavor.IO_CALLBACK, **kwargs: typing.Any) -> typing.Any:
     """`arg`, or `result`, after its values are printed, or written to `output_stream`. Before them stands a line of the other keywords, as
     `name: value` sorted by name, with `transforms` and `device` among them where there are any."""
-    return id_tap(_Printer(output_stream, threshold, tuple(kwargs.items())), arg, result=result, tap_with_device=tap_with_device,
-                  device_index=device_index, callback_flavor=callback_flavor)
+    printer = _Printer(output_stream, threshold, tuple((k, v, repr(v)) for k, v in kwargs.items()))
+    return id_tap(printer, arg, result=result, tap_with_device=tap_with_device, device_index=device_index, callback_flavor=callback_flavor)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Printer:
     stream: typing.Any
     threshold: int | None
-    told: tuple[tuple[str, typing.Any], ...]
+    told: tuple[tuple[str, typing.Any, str], ...]  # and how it is written, since 1 == True
     __name__ = "id_print"
 
     def __call__(self, value: typing.Any, transforms: _Transforms, device: typing.Any = None) -> None:
-        told = dict(self.told)
+        told = {k: v for k, v, _ in self.told}
         if transforms:
             told["transforms"] = [(name, given) if given else name for name, given in transforms]
         if device is not None:
