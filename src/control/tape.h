@@ -48,6 +48,8 @@ struct StepsOfCall {
   Tensor count = {};
   std::int64_t room = 1;
 };
+/// That room, of a call with these attributes.
+std::int64_t room_for_steps(const Attributes& attributes);
 /// The tickets after the steps have put `leaves` on their tapes; a tape is made for a ticket of
 /// zero.
 Tensors write_tapes(const StepsOfCall& steps, TensorSpan tickets, TensorSpan leaves,

@@ -158,13 +158,17 @@ void LoopTape::read(std::int64_t first, std::int64_t count, void* values) const 
   auto* to = static_cast<std::byte*>(values);
   for (std::int64_t k = first; k < first + count;) {
     const Part* const part = k >= 0 && k < end_ ? part_of(k) : nullptr;
-    const auto at = part ? static_cast<std::size_t>(k - part->begin) : 0;
-    if (!part || !part->written[at])
+    const std::int64_t at = part ? k - part->begin : 0,
+                       n = part ? std::min(first + count - k, part->room.entries - at) : 0;
+    std::int64_t there = 0;
+    while (there < n && part->written[static_cast<std::size_t>(at + there)]) ++there;
+    if (!part || there < n)
       throw Error(ErrorCode::failed_precondition,
-                  fmt::format("step {} is not on its tape, which has {} at most", k, end_));
-    std::memcpy(to, part->room.data + at * bytes_, bytes_);
-    to += bytes_;
-    ++k;
+                  fmt::format("step {} is not on its tape, which has {} at most", k + there, end_));
+    const std::size_t bytes = static_cast<std::size_t>(n) * bytes_;
+    std::memcpy(to, part->room.data + static_cast<std::size_t>(at) * bytes_, bytes);
+    to += bytes;
+    k += n;
   }
 }
 
@@ -249,8 +253,8 @@ struct Steps {
 Steps steps_of(const detail::Firing& f) {
   Steps out;
   out.first = *static_cast<const std::int64_t*>(f.data[0]);
-  if (f.declared->attributes->has("room")) {
-    out.room = f.declared->attributes->get<std::int64_t>("room");
+  out.room = room_for_steps(*f.declared->attributes);
+  if (out.room != 1) {
     out.count = *static_cast<const std::int64_t*>(f.data[1]);
     out.operands = 2;
   }

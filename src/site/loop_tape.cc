@@ -9,6 +9,8 @@ namespace postern {
 
 namespace {
 
+constexpr const char* room_name = "room";
+
 /// A call of one of ours, named as its loop: errors say where that is.
 Tensors at_tape(const char* function, Effect effect, const Types& results,
                 std::span<const Tensor> operands, const TapeOptions& options,
@@ -20,7 +22,7 @@ Tensors at_tape(const char* function, Effect effect, const Types& results,
   site.named = {function, {}};
   if (options.memory > 0) site.named.attributes.set("memory", options.memory);
   if (!options.file.empty()) site.named.attributes.set("file", options.file);
-  if (room > 1) site.named.attributes.set("room", room);
+  if (room != 1) site.named.attributes.set(room_name, room);
   site.operands = types_of(operands);
   site.results = results;
   site.effect = effect;
@@ -35,6 +37,11 @@ Tensors operands_of(const StepsOfCall& steps, std::span<const Tensor> tickets) {
 }
 
 }  // namespace
+
+std::int64_t room_for_steps(const Attributes& attributes) {
+  if (!attributes.has(room_name)) return 1;
+  return attributes.get<std::int64_t>(room_name);
+}
 
 Tensors write_tapes(const StepsOfCall& steps, std::span<const Tensor> tickets,
                     std::span<const Tensor> leaves, const TapeOptions& options) {
@@ -51,15 +58,14 @@ Tensors read_tapes(const StepsOfCall& steps, std::span<const Tensor> tickets, co
 }
 
 void check_tape_site(const SiteSpec& s) {
-  const bool frees = s.named.name == tape_free, writes = s.named.name == tape_write,
-             in_blocks = !frees && s.named.attributes.has("room");
-  std::int64_t room = 1;
-  if (in_blocks) room = s.named.attributes.get<std::int64_t>("room");
+  const bool frees = s.named.name == tape_free, writes = s.named.name == tape_write;
+  const std::int64_t room = room_for_steps(s.named.attributes);
   std::size_t first = 1, leaves = s.results.size();
-  if (in_blocks) first = 2;
+  if (room != 1) first = 2;
   if (frees) leaves = s.operands.size() - std::min(first, s.operands.size());
-  bool fits = room >= 1 && !s.is_tap() && s.role == SiteSpec::Role::whole && s.levels.empty() &&
-              !s.masked && !s.async && (!frees || s.results.empty()) &&
+  bool fits = room >= 1 && (!frees || room == 1) && !s.is_tap() &&
+              s.role == SiteSpec::Role::whole && s.levels.empty() && !s.masked && !s.async &&
+              (!frees || s.results.empty()) &&
               s.operands.size() == first + leaves * (writes ? 2 : 1);
   for (std::size_t i = 0; fits && !frees && i < first; ++i)
     fits = alike(s.operands[i], count_type());

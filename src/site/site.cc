@@ -230,8 +230,8 @@ void check_gathered(const Lowering& out, const Equation& e, const SiteSpec& s) {
   if (!out.partitioned() || out.mesh() || out.gather_limit() == 0) return;
   std::size_t bytes = 0;
   for (std::size_t i = 0; i < e.operands.size(); ++i) bytes += out.operand_type(e, i).byte_size();
-  if (s.named.attributes.has("room") && tape_function(s.named.name))  // of so many steps
-    bytes /= static_cast<std::size_t>(s.named.attributes.get<std::int64_t>("room"));
+  if (tape_function(s.named.name))  // of so many steps
+    bytes /= static_cast<std::size_t>(room_for_steps(s.named.attributes));
   PlaceScope::Replace at(s.place);
   check(bytes <= out.gather_limit(),
         "{} '{}': {} bytes of operands {} are gathered on one device, and at most {} are allowed "

@@ -878,33 +878,30 @@ TEST_F(DevicesShardMap, WhileLoopsInReverse) {
   auto total = [&](Tensor v) { return sum(parts(v)); };
   EXPECT_EQ(jit(grad(total))(tensor<float>({3, 60})).to_vector<float>(), (Floats{64, 2}));
   // Loops in a loop, in which devices meet; and beside a function that may fail.
-  for (const bool calls : {false, true}) {
-    auto nested = [&](Tensor v) {
-      auto halve = [](Tensor u) {
-        return while_loop([](Tensor a) { return psum(sum(a * a), "d") > 1.0f; },
-                          [](Tensor a) { return 0.5f * a + 0.125f * psum(a, "d"); }, u);
+  const auto nested = [](auto sums_all) {
+    return [sums_all](Tensor v) {
+      auto halve = [sums_all](Tensor u) {
+        return while_loop([sums_all](Tensor a) { return sums_all(sum(a * a)) > 1.0f; },
+                          [sums_all](Tensor a) { return 0.5f * a + 0.125f * sums_all(a); }, u);
       };
       auto step = [&](Tensor i, Tensor u) { return std::pair{i + 1, 2.0f * halve(u)}; };
-      Tensor y =
-          while_loop([](Tensor i, Tensor) { return i < 3; }, step, std::pair{Tensor(0), v}).second;
-      if (calls) y = tap(y, [](AnyView) {});
-      return y;
+      return while_loop([](Tensor i, Tensor) { return i < 3; }, step, std::pair{Tensor(0), v})
+          .second;
+    };
+  };
+  const auto on_both = nested([](Tensor a) { return psum(a, "d"); });
+  const auto on_one = nested([](Tensor a) { return sum(a); });
+  const Tensor x = tensor<float>({3, -1}),
+               slope = jit(grad([&](Tensor v) { return sum(on_one(v)); }))(x);
+  for (const bool calls : {false, true}) {
+    auto part = [&](Tensor v) {
+      const Tensor y = on_both(v);
+      return calls ? tap(y, [](AnyView) {}) : y;
     };
     auto sums = [&](Tensor v) {
-      return sum(shard_map(nested, mesh, {.in = {P("d")}, .out = {P("d")}})(v));
+      return sum(shard_map(part, mesh, {.in = {P("d")}, .out = {P("d")}})(v));
     };
-    // On one device: the sum of both takes the place of psum.
-    auto alone = [](Tensor v) {
-      auto halve = [](Tensor u) {
-        return while_loop([](Tensor a) { return sum(a * a) > 1.0f; },
-                          [](Tensor a) { return 0.5f * a + 0.125f * sum(a); }, u);
-      };
-      auto step = [&](Tensor i, Tensor u) { return std::pair{i + 1, 2.0f * halve(u)}; };
-      return sum(
-          while_loop([](Tensor i, Tensor) { return i < 3; }, step, std::pair{Tensor(0), v}).second);
-    };
-    const Tensor x = tensor<float>({3, -1});
-    expect_near(jit(grad(sums))(x), jit(grad(alone))(x));
+    expect_near(jit(grad(sums))(x), slope);
   }
   // What is gathered for a tape is a step's share of a block.
   auto cut = [](Tensor v) {

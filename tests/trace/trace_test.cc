@@ -121,9 +121,9 @@ TEST(Trace, ManyThreadsTraceAtOnce) {
 }
 
 TEST(Trace, LongProgramsTakeTimeInProportion) {
-  const auto processor_seconds = [] {  // of this thread: others may be busy
+  const auto processor_seconds = [] {  // other processes may be busy
     timespec spent{};
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &spent);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &spent);
     return static_cast<double>(spent.tv_sec) + 1e-9 * static_cast<double>(spent.tv_nsec);
   };
   auto seconds = [&](int n) {
