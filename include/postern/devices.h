@@ -42,6 +42,10 @@ struct Config {
   /// plug-ins must tell each other goes by the cluster. Programs do not use its collectives between
   /// them yet. CPU plug-ins know nothing of other processes, for them it is a TypeError.
   bool processes = false;
+  /// Whether GPUs may round the operands of products and convolutions of f32 and c64 to TF32, whose
+  /// mantissa has 10 bits, which is several times faster; also by POSTERN_TF32=1. Default: f32 is
+  /// f32. Programs from elsewhere (load) have their own precision.
+  bool tf32 = false;
 };
 
 /// Throws Error(failed_precondition) when the runtime is already in use, TypeError for values out

@@ -184,6 +184,12 @@ Ssa Lowering::op(std::string_view hlo, std::initializer_list<Ssa> ins,
   return r;
 }
 
+std::string_view Lowering::precision_of(const Equation& e) const {
+  const DType dtype = operand_type(e, 0).dtype;
+  if (!compiler().rounds_products || (dtype != DType::f32 && dtype != DType::c64)) return {};
+  return ", precision_config = [#stablehlo<precision HIGHEST>, #stablehlo<precision HIGHEST>]";
+}
+
 void Lowering::simple(const Equation& e, std::string_view hlo, std::string_view attributes) {
   append(out_, "    ");
   const Ssa first = {next_};

@@ -56,8 +56,9 @@ struct Ssa {
 /// What the compiler of a platform does badly, so that operations write something else for it.
 /// platform/ says it of each.
 struct CompilerTraits {
-  bool slow_windows = false;   // reduce_window recomputes each window: scans become loops
-  bool max_loses_nan = false;  // or takes the maxima of floats one by one: integers are used
+  bool slow_windows = false;     // reduce_window recomputes each window: scans become loops
+  bool max_loses_nan = false;    // or takes the maxima of floats one by one: integers are used
+  bool rounds_products = false;  // of f32 to fewer bits, unless it is told not to
 };
 
 struct LoweringOptions {
@@ -107,6 +108,9 @@ class Lowering {
          std::string_view attributes = "");
   /// The whole equation as one operation on its operands in order.
   void simple(const Equation& e, std::string_view hlo, std::string_view attributes = "");
+  /// The attribute, with its comma, by which a product is computed in the dtype of its operands;
+  /// empty where it is anyway.
+  std::string_view precision_of(const Equation& e) const;
   /// Splat constant.
   Ssa constant(std::string_view element, const Type& type);
 

@@ -201,15 +201,16 @@ void conv_lower(Lowering& out, const Equation& e) {
     padding.push_back(fmt::format("[{}, {}]", p.low[i], p.high[i]));
   const std::string space =
       fmt::format("{}", fmt::join(range(0, static_cast<std::int64_t>(p.low.size())), ", "));
-  out.simple(e, "convolution",
-             fmt::format("batch_group_count = {} : i64, dimension_numbers = #stablehlo.conv<[b, f, "
-                         "{}]x[o, i, {}]->[b, f, {}]>, "
-                         "feature_group_count = {} : i64, window_strides = {}, padding = "
-                         "dense<[{}]> : tensor<{}x2xi64>, lhs_dilation = {}, "
-                         "rhs_dilation = {}",
-                         p.batch_groups, space, space, space, p.feature_groups,
-                         array_text(p.strides), fmt::join(padding, ", "), padding.size(),
-                         array_text(p.input_dilation), array_text(p.kernel_dilation)));
+  out.simple(
+      e, "convolution",
+      fmt::format("batch_group_count = {} : i64, dimension_numbers = #stablehlo.conv<[b, f, "
+                  "{}]x[o, i, {}]->[b, f, {}]>, "
+                  "feature_group_count = {} : i64, window_strides = {}, padding = "
+                  "dense<[{}]> : tensor<{}x2xi64>, lhs_dilation = {}, "
+                  "rhs_dilation = {}{}",
+                  p.batch_groups, space, space, space, p.feature_groups, array_text(p.strides),
+                  fmt::join(padding, ", "), padding.size(), array_text(p.input_dilation),
+                  array_text(p.kernel_dilation), out.precision_of(e)));
 }
 
 constexpr Primitive conv_p =

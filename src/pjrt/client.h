@@ -28,7 +28,8 @@ struct CompileOptions {
       {};                 // by result: whether XLA chooses its sharding; empty: of none
   bool portable = false;  // one device, named at each run (Launch::device)
   std::vector<int> device_ids =
-      {};  // replica after replica, its partitions in order; empty: the client's default
+      {};            // replica after replica, its partitions in order; empty: the client's default
+  bool tune = true;  // whether a GPU's compiler may try on the device what is quickest
 };
 
 /// CompileOptions as XLA's protobuf.

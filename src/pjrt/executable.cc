@@ -229,9 +229,15 @@ OptimizedProgram Executable::optimized_program() const {
 }
 
 MemoryStats Executable::memory_stats() const {
-  auto args = ask<&PJRT_Api::PJRT_Executable_GetCompiledMemoryStats,
-                  PJRT_Executable_GetCompiledMemoryStats_Args>(
-      api_, description_, "to account for an executable's memory");
+  using Args = PJRT_Executable_GetCompiledMemoryStats_Args;
+  struct {
+    Args args = make_args<Args>();
+    std::int64_t later[8] = {};  // newer plug-ins fill in what they know, whatever the size says
+  } room;
+  Args& args = room.args;
+  args.executable = description_;
+  call<&PJRT_Api::PJRT_Executable_GetCompiledMemoryStats>(api_, args,
+                                                          "to account for an executable's memory");
   return {args.generated_code_size_in_bytes, args.argument_size_in_bytes,
           args.output_size_in_bytes,         args.alias_size_in_bytes,
           args.temp_size_in_bytes,           args.peak_memory_in_bytes};

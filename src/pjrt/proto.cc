@@ -28,19 +28,19 @@ constexpr DebugOption debug_options[] = {
     {"xla_gpu_ftz", false},
 };
 
-// A map of OptionOverrideProto by name.
-void write_debug_options(protozero::pbf_writer& out) {
+constexpr DebugOption untuned = {"xla_gpu_autotune_level", std::int64_t{0}};
+
+// An entry of a map of OptionOverrideProto by name.
+void write(protozero::pbf_writer& out, const DebugOption& option) {
   constexpr protozero::pbf_tag_type env_option_overrides = 7, key = 1, value = 2, bool_field = 2,
                                     int_field = 3;
-  for (const DebugOption& option : debug_options) {
-    protozero::pbf_writer entry(out, env_option_overrides);
-    entry.add_string(key, option.name.data(), option.name.size());
-    protozero::pbf_writer override(entry, value);
-    if (const bool* const flag = std::get_if<bool>(&option.value))
-      override.add_bool(bool_field, *flag);
-    else
-      override.add_int64(int_field, std::get<std::int64_t>(option.value));
-  }
+  protozero::pbf_writer entry(out, env_option_overrides);
+  entry.add_string(key, option.name.data(), option.name.size());
+  protozero::pbf_writer override(entry, value);
+  if (const bool* const flag = std::get_if<bool>(&option.value))
+    override.add_bool(bool_field, *flag);
+  else
+    override.add_int64(int_field, std::get<std::int64_t>(option.value));
 }
 
 // DeviceAssignmentProto: one list of replicas for each partition.
@@ -86,7 +86,8 @@ std::string to_proto(const CompileOptions& options) {
       write_devices(protozero::pbf_writer(build, device_assignment), options);
   }
   out.add_bool(compile_portable_executable, options.portable);
-  write_debug_options(out);
+  for (const DebugOption& option : debug_options) write(out, option);
+  if (!options.tune) write(out, untuned);
   return data;
 }
 

@@ -18,6 +18,7 @@ namespace {
 constexpr const Platform* table[] = {&cpu, &cuda};
 
 std::atomic<const Platform*> lowered{table[0]};
+std::atomic<bool> may_round{false};
 
 }  // namespace
 
@@ -34,6 +35,7 @@ const Platform& named(std::string_view name, std::string_view what) {
 
 const Platform& current() { return *lowered.load(); }
 void set_current(const Platform& platform) { lowered = &platform; }
+void let_products_be_rounded(bool may) { may_round = may; }
 
 std::optional<std::size_t> position(const Platform& platform, std::span<const std::string> names) {
   const auto found = std::ranges::find(names, platform.name);
@@ -52,10 +54,12 @@ std::string plugin_path(const Platform& platform) {
 void lower_for(LoweringOptions& options, const Platform* platform) {
   // What is kept for all must be right on each.
   options.platform = {};
-  options.compiler = {.max_loses_nan = true};
-  if (!platform) return;
-  options.platform = platform->name;
-  options.compiler = platform->compiler;
+  options.compiler = {.max_loses_nan = true, .rounds_products = true};
+  if (platform) {
+    options.platform = platform->name;
+    options.compiler = platform->compiler;
+  }
+  if (may_round) options.compiler.rounds_products = false;
 }
 
 const Platform* lowered_for(const Lowering& out) {

@@ -19,6 +19,8 @@ struct Platform {
   bool shares_memory;         // its devices see each other's memory
   bool makes_devices;         // a client has as many devices as it is asked for
   bool names_no_device;       // runs on the first device are quicker when they needn't name it
+  bool tunes_on_device;       // compiling tries code on the device, which nothing else may use then
+  bool calls_inline;          // when a run has been queued, its host functions have been entered
   CompilerTraits compiler;
 
   /// Throws PluginError where this machine, or this build, can never use it.
@@ -40,6 +42,8 @@ const Platform& named(std::string_view name, std::string_view what);
 /// The platform that programs are lowered for: the default one until the runtime has chosen.
 const Platform& current();
 void set_current(const Platform& platform);
+/// Config::tf32, for what is lowered from now on.
+void let_products_be_rounded(bool may);
 
 /// The place of the platform's name in a list from elsewhere.
 std::optional<std::size_t> position(const Platform& platform, std::span<const std::string> names);

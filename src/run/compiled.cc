@@ -249,8 +249,9 @@ const pjrt::Executable& CompiledProgram::executable() const {
 
 /// The buffers of one run's arguments, and what keeps them alive until it has been queued.
 struct CompiledProgram::Arguments {
+  using Keep = std::vector<std::shared_ptr<const void>>;
   SmallVector<PJRT_Buffer*, 16> buffers;
-  std::vector<std::shared_ptr<const void>> keep;
+  Keep keep;
   Runs pending;  // whose failure would be this run's too
   Donation donation;
   StagedOperands staged;
@@ -271,6 +272,14 @@ struct CompiledProgram::Arguments {
       if (program.takes(i)) donation.take(Access::pointer(t), i, lane.dispatching.load() <= queued);
     }
     return {buffers.data(), n};
+  }
+
+  /// Plug-ins for devices of their own let go of a view of another client's memory, whose owner
+  /// may then use it again, before the device has read it; on the host they do not.
+  void outlive(const pjrt::Event& complete) {
+    if (keep.empty() || Runtime::get().platform().on_host) [[likely]]
+      return;
+    hold_until(complete, std::make_shared<const Keep>(std::move(keep)));
   }
 
   /// Throws what an error of XLA came of, if it is known: a failed run that makes an argument, or
@@ -389,6 +398,7 @@ void CompiledProgram::run_plain(std::span<const Tensor* const> arguments,
                        {.device = named, .complete = &complete, .keep = buffers.donation.kept()});
     buffers.donation.stands();
     ready = complete.is_ready();
+    if (!ready) buffers.outlive(complete);
     buffers.staged.settle(lane, complete, ready);
     if (timed || !ready)
       follow(complete, host::timeline::Kind::execute, host::timeline::module_name(module_->text),
@@ -471,6 +481,7 @@ void CompiledProgram::run_calling(std::span<const Tensor* const> arguments,
   }
   // Who started a run without results has nothing else to wait for.
   const bool ended = RunRecord::finish(record, {&complete, 1}, !waits && results.empty());
+  if (!ended) buffers.outlive(complete);
   buffers.staged.settle(lane, complete, ended);
   if (ended && record && record->outcome() != host::Outcome::done) {
     for (PJRT_Buffer* b : out.span()) pjrt::Buffer(executable->api(), b);

@@ -92,19 +92,28 @@ std::string surroundings() {
   return out + '\0' + line;
 }
 
+/// Says in `options` whether the program was tuned.
+pjrt::Executable compile_now(const pjrt::Client& client, const std::string& text,
+                             pjrt::CompileOptions& options) {
+  const Tuning tuning(Runtime::get());
+  options.tune = tuning.granted();
+  return client.compile(text, options);
+}
+
 }  // namespace
 
 pjrt::Executable compile_or_load(const pjrt::Client& client, const std::string& text,
-                                 const pjrt::CompileOptions& options) {
+                                 pjrt::CompileOptions options) {
   const Runtime& runtime = Runtime::get();
   const std::string& dir = runtime.config().cache_dir;
-  if (dir.empty()) return client.compile(text, options);
+  if (dir.empty()) return compile_now(client, text, options);
   static const std::string around = surroundings();
   const std::string key = digest(text + '\0' + runtime.plugin().identity() + '\0' + format_version +
                                  '\0' + pjrt::to_proto(options) + '\0' + around);
   const std::filesystem::path path = std::filesystem::path(dir) / (key + ".xla");
   if (auto loaded = load(client, path, key)) return std::move(*loaded);
-  pjrt::Executable compiled = client.compile(text, options);
+  pjrt::Executable compiled = compile_now(client, text, options);
+  if (!options.tune) return compiled;  // another process may do better
   try {
     save(path, key, compiled.serialize());
   } catch (const Error& e) {

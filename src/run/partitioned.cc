@@ -16,6 +16,7 @@
 #include "run/disk_cache.h"
 #include "run/failures.h"
 #include "run/sharded.h"
+#include "run/unwatched.h"
 
 namespace postern::run {
 
@@ -289,6 +290,10 @@ void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments,
   }
   // Who started a run without results has nothing else to wait for.
   const bool ended = RunRecord::finish(record, complete, !waits && results.empty());
+  if (!ended && !runtime.platform().on_host) {  // see Arguments::outlive
+    const auto parts = std::make_shared<const decltype(keep)>(std::move(keep));
+    for (const pjrt::Event& e : complete) hold_until(e, parts);
+  }
   std::vector<pjrt::Buffer> buffers;
   for (PJRT_Buffer* b : out) buffers.emplace_back(executable->api(), b);
   if (ended && record->outcome() != host::Outcome::done) record->rethrow();

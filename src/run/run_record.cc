@@ -136,6 +136,7 @@ bool RunRecord::finish(std::shared_ptr<RunRecord>& record, std::span<const pjrt:
   }
   record->self_ = record;
   record->waits_ = complete.size();
+  record->leave_early();
   for (const pjrt::Event& e : complete) e.surely_on_ready(completed, record.get());
   return false;
 }
@@ -148,6 +149,14 @@ bool RunRecord::finish(std::shared_ptr<RunRecord>& record, std::span<const pjrt:
   if (!awaited || record->part_of) return false;
   Runtime::existing().wait_for(lane, run);
   return true;
+}
+
+void RunRecord::leave_early() {
+  Runtime& runtime = Runtime::existing();
+  if (!lane_ || lane_->started.load() || has_calls_under_way() || !runtime.platform().calls_inline)
+    return;
+  ticket_ = runtime.add_started();
+  runtime.leave(*std::exchange(lane_, nullptr));
 }
 
 void RunRecord::completed(void* user, const pjrt::Failure* failure) noexcept {
@@ -189,12 +198,13 @@ RunRecord::Left RunRecord::end() noexcept {
                         std::exchange(began_, {}), host::timeline::Clock::now(), device, number);
   // The functions may go now, even while results live on.
   owner.reset();
-  return {std::exchange(lane_, nullptr), std::exchange(group_, {}), seen_by_none};
+  return {std::exchange(lane_, nullptr), std::exchange(group_, {}), seen_by_none, ticket_};
 }
 
 void RunRecord::Left::leave() const {
   if (lane) Runtime::existing().leave(*lane);
   for (Lane* l : group) Runtime::existing().leave_group(*l);
+  if (ticket) Runtime::existing().remove_started(ticket);
 }
 
 void RunRecord::release() noexcept {

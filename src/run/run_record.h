@@ -58,10 +58,14 @@ class RunRecord : public host::RunState, public std::enable_shared_from_this<Run
     Lane* lane = nullptr;
     std::vector<Lane*> group;
     bool seen_by_none = false;  // no undelivered firing looks at the record
+    std::uint64_t ticket = 0;
     void leave() const;
   };
   Left end() noexcept;
   static bool finish(std::shared_ptr<RunRecord>& record, std::span<const pjrt::Event> complete);
+  /// Leaves the lane of a run of which only kernels in the device's queue are left: who comes next
+  /// may queue behind them. A ticket tells those who wait for runs that it goes on.
+  void leave_early();
   static void completed(void* user, const pjrt::Failure* failure) noexcept;
   static void wait_for_calls(const std::shared_ptr<RunRecord>& record) noexcept;
   static void over(RunRecord* record) noexcept;
@@ -70,6 +74,7 @@ class RunRecord : public host::RunState, public std::enable_shared_from_this<Run
   const Module* module_ = nullptr;  // lives as long as `owner`
   Lane* lane_ = nullptr;
   std::vector<Lane*> group_;                   // instead, of a run on several devices
+  std::uint64_t ticket_ = 0;                   // of leave_early
   std::atomic<std::size_t> waits_{0};          // for so many devices
   host::timeline::Clock::time_point began_{};  // only while a timeline is recorded
   std::shared_ptr<RunRecord> self_;            // while XLA may call

@@ -48,6 +48,8 @@ Config settled() {
   if (const char* dir = std::getenv("POSTERN_CACHE_DIR"); c.cache_dir.empty() && dir)
     c.cache_dir = dir;
   if (c.max_reentry == 0) c.max_reentry = 32;
+  if (const char* on = std::getenv("POSTERN_TF32"); on && std::string_view(on) == "1")
+    c.tf32 = true;
   in_use = true;
   return c;
 }
@@ -100,10 +102,16 @@ const pjrt::Plugin& load_plugin(const platforms::Platform& platform, const std::
   return pjrt::Plugin::load(path);
 }
 
-/// Spare lanes come by so many, this many times at most on CPUs, whose devices are virtual.
-constexpr std::size_t lanes_at_a_time = 64, most_times = 16;
-/// Runs that are not nested leave this many of the last ones to those that are.
-constexpr std::size_t lanes_for_nested = 40;
+/// Spare lanes come by so many, so many times at most; runs that are not nested leave some of the
+/// last ones to those that are.
+struct SpareLanes {
+  std::size_t at_a_time, times, for_nested;
+};
+SpareLanes spare_lanes(const platforms::Platform& platform, std::size_t devices) {
+  if (platform.makes_devices) return {64, 16, 40};
+  // XLA lets 32 runs be under way on a device of a client, and those that wait in their calls, too.
+  return {30 * devices, 4, 20 * devices};
+}
 /// Spare lanes of runs on several devices.
 constexpr std::size_t grouped_lanes = 2048;
 std::atomic<Runtime*> made{nullptr};
@@ -152,8 +160,10 @@ Runtime::Runtime(Config config)
     platform_->register_handlers(*plugin_);
   }
   platforms::set_current(*platform_);
+  platforms::let_products_be_rounded(config_.tf32);
   main_lanes_ = clients_[0].devices().size();
-  lanes_.resize(main_lanes_ + lanes_at_a_time * most_times + grouped_lanes);
+  const SpareLanes spare = spare_lanes(*platform_, main_lanes_);
+  lanes_.resize(main_lanes_ + spare.at_a_time * spare.times + grouped_lanes);
   for (std::size_t i = 0; i < main_lanes_; ++i) {
     lanes_[i] = std::make_unique<Lane>();
     lanes_[i]->index = lanes_[i]->ordinal = lanes_[i]->device = static_cast<int>(i);
@@ -168,11 +178,10 @@ const pjrt::Client& Runtime::client(int index) { return clients_[index]; }
 bool Runtime::add_lanes(std::size_t lanes, bool grouped, std::size_t seen) {
   const std::scoped_lock lock(adding_);
   const std::size_t first = lane_count();
-  std::size_t times = 1;
-  if (platform_->makes_devices) times = most_times;
+  const SpareLanes spare = spare_lanes(*platform_, main_lanes_);
   if (first != seen) return true;
   if (client_count_ == most_clients || first + lanes > lanes_.size()) return false;
-  if (!grouped && single_clients_ == times) return false;
+  if (!grouped && single_clients_ == spare.times) return false;
   // A client of its own, so that its thread pools are neither blocked by the others' callbacks nor
   // make those larger than the machine.
   clients_[client_count_] = platform_->make_client(*plugin_, static_cast<int>(lanes));
@@ -186,7 +195,7 @@ bool Runtime::add_lanes(std::size_t lanes, bool grouped, std::size_t seen) {
     if (!platform_->shares_memory) lane->memory = static_cast<int>(i % devices.size());
     lane->handle = devices[i % devices.size()];
     lane->grouped = grouped;
-    lane->for_nested = single_clients_ == times && i >= lanes - lanes_for_nested;
+    lane->for_nested = !grouped && single_clients_ == spare.times && i + spare.for_nested >= lanes;
   }
   ++client_count_;
   lane_count_.store(first + lanes, std::memory_order_release);
@@ -292,12 +301,13 @@ std::optional<LaneGroup> Runtime::try_take_spare(const std::vector<int>& devices
       }
       first = next;
     }
-    if (!may_add || !add_lanes(made ? n : lanes_at_a_time, made, end)) return {};
+    if (!may_add ||
+        !add_lanes(made ? n : spare_lanes(*platform_, main_lanes_).at_a_time, made, end))
+      return {};
   }
 }
 
-LaneGroup Runtime::take(const std::vector<int>& devices, bool calls) {
-  check_depth();
+LaneGroup Runtime::take_any(const std::vector<int>& devices, bool calls) {
   LaneGroup main{0, {}};
   for (const int d : devices) main.lanes.push_back(lanes_[static_cast<std::size_t>(d)].get());
   const host::Nesting* nested = host::nesting();
@@ -327,12 +337,11 @@ Lane* Runtime::try_take_spare(const Lane& main, bool nested) {
       if (lane.grouped || lane.memory != main.memory || (lane.for_nested && !nested)) continue;
       if (try_take(lane)) return &lane;
     }
-    if (!add_lanes(lanes_at_a_time, false, end)) return nullptr;
+    if (!add_lanes(spare_lanes(*platform_, main_lanes_).at_a_time, false, end)) return nullptr;
   }
 }
 
-Lane& Runtime::take(int device) {
-  check_depth();
+Lane& Runtime::take_any(int device) {
   const host::Nesting* nested = host::nesting();
   Lane& main = *lanes_[static_cast<std::size_t>(device)];
   while (true) {
@@ -348,6 +357,53 @@ Lane& Runtime::take(int device) {
                       what_is_refused(nested != nullptr), lane_count()));
     wait_for_a_lane();
   }
+}
+
+Lane& Runtime::take(int device) {
+  check_depth();
+  while (true) {
+    wait_for_tuning();
+    Lane& lane = take_any(device);
+    if (tuning_.load() == 0) [[likely]]
+      return lane;
+    leave(lane);
+  }
+}
+
+LaneGroup Runtime::take(const std::vector<int>& devices, bool calls) {
+  check_depth();
+  while (true) {
+    if (calls) wait_for_tuning();
+    LaneGroup group = take_any(devices, calls);
+    if (!calls || tuning_.load() == 0) return group;
+    for (Lane* lane : group.lanes) leave_group(*lane);
+  }
+}
+
+bool Runtime::try_begin_tuning() {
+  // Who takes a lane looks for this afterwards: one of the two sees the other.
+  tuning_.fetch_add(1);
+  for (std::size_t i = 0, end = lane_count(); i < end; ++i)
+    if (lanes_[i]->taken.load() && lanes_[i]->holder.load() != Lane::Holder::plain_group) {
+      end_tuning();
+      return false;
+    }
+  return true;
+}
+
+void Runtime::end_tuning() {
+  const std::scoped_lock lock(guard_);
+  if (tuning_.fetch_sub(1) == 1) freed_.notify_all();
+}
+
+/// Also of runs inside of others' calls: then no compiler has been told that it may tune, or it is
+/// being refused.
+void Runtime::wait_for_tuning() {
+  if (tuning_.load() == 0) [[likely]]
+    return;
+  const host::timeline::Span span(host::timeline::Kind::wait, "the compiler to try code");
+  std::unique_lock lock(guard_);
+  freed_.wait(lock, [&] { return tuning_.load() == 0; });
 }
 
 void Runtime::leave_group(Lane& lane) {
@@ -432,7 +488,7 @@ Lane& Runtime::pass(int device) {
       done_dispatching(lane);
       last = &lane;
     }
-    if (add_lanes(lanes_at_a_time, false, end)) continue;
+    if (add_lanes(spare_lanes(*platform_, main_lanes_).at_a_time, false, end)) continue;
     if (!last) last = &main;
     last->dispatching.fetch_add(1);
     return *last;

@@ -77,6 +77,11 @@ class Runtime {
   /// is in its calls.
   LaneGroup take(const std::vector<int>& devices, bool calls);
   void leave_group(Lane& lane);
+  /// Whether no run is in its calls; if so, none begins until end_tuning(). See Tuning.
+  bool try_begin_tuning();
+  void end_tuning();
+  /// With those that spare clients have brought so far.
+  std::size_t lane_count() const { return lane_count_.load(std::memory_order_acquire); }
   /// Of a device, or of any other index.
   Lane& lane(int index) { return *lanes_[static_cast<std::size_t>(index)]; }
   /// The number of a run that needs no lane: a function called outside of XLA's programs.
@@ -102,10 +107,12 @@ class Runtime {
   bool try_take(const std::vector<Lane*>& lanes);
   void check_depth() const;
   void wait_for_a_lane();  // for a while: it may be taken again at once
+  void wait_for_tuning();
+  Lane& take_any(int device);
+  LaneGroup take_any(const std::vector<int>& devices, bool calls);
   Lane* try_take_spare(const Lane& main, bool nested);
   bool try_take_main(const std::vector<Lane*>& lanes, bool calls, bool& stuck);
   std::optional<LaneGroup> try_take_spare(const std::vector<int>& devices, bool may_add);
-  std::size_t lane_count() const { return lane_count_.load(std::memory_order_acquire); }
   /// Another client with so many lanes, unless there are more than `seen` by now; false when there
   /// can be no more.
   bool add_lanes(std::size_t lanes, bool grouped, std::size_t seen);
@@ -123,9 +130,32 @@ class Runtime {
   std::mutex guard_;
   std::condition_variable freed_;
   alignas(64) std::atomic<int> waiting_{0};         // for a lane to become free; each run reads it
+  std::atomic<int> tuning_{0};                      // and this
   alignas(64) std::atomic<std::uint64_t> runs_{0};  // each run writes it
   std::uint64_t tickets_ = 0;
   std::set<std::uint64_t> started_;
+};
+
+/// XLA's compiler for GPUs runs what it chooses between, and has the device for itself meanwhile:
+/// it waits until no program is being run there, and no other one begins. A run that is inside of a
+/// host function would be waited for, also by what that function compiles or runs, for ever. So
+/// either no run that calls back is under way, and those that come wait until the compiler is done,
+/// or it is told to choose without trying.
+class Tuning {
+ public:
+  explicit Tuning(Runtime& runtime)
+      : runtime_(runtime), needed_(runtime.platform().tunes_on_device) {
+    granted_ = !needed_ || runtime.try_begin_tuning();
+  }
+  ~Tuning() {
+    if (needed_ && granted_) runtime_.end_tuning();
+  }
+  Tuning(const Tuning&) = delete;
+  bool granted() const { return granted_; }
+
+ private:
+  Runtime& runtime_;
+  bool needed_, granted_;
 };
 
 }  // namespace postern::run

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "run/failures.h"
 #include "run/runtime.h"
@@ -47,6 +48,13 @@ void follow(const pjrt::Event& complete, Kind kind, std::string_view name, int d
     runtime.remove_started(work->ticket);
     throw;
   }
+}
+
+void hold_until(const pjrt::Event& complete, std::shared_ptr<const void> what) {
+  using Held = std::shared_ptr<const void>;
+  complete.surely_on_ready(
+      [](void* user, const pjrt::Failure*) noexcept { delete static_cast<Held*>(user); },
+      new Held(std::move(what)));
 }
 
 }  // namespace postern::run

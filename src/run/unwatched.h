@@ -1,5 +1,6 @@
 // Work of XLA that goes on after we started it: runs without calls, and copies between devices.
 #pragma once
+#include <memory>
 #include <string_view>
 
 #include "host/timeline.h"
@@ -11,5 +12,8 @@ namespace postern::run {
 /// `start` to then.
 void follow(const pjrt::Event& complete, host::timeline::Kind kind, std::string_view name,
             int device, host::timeline::Clock::time_point start);
+
+/// Lets go of `what` when `complete` says so.
+void hold_until(const pjrt::Event& complete, std::shared_ptr<const void> what);
 
 }  // namespace postern::run

@@ -4,6 +4,7 @@
 #include <random>
 #include <sstream>
 
+#include "platform/platform.h"
 #include "saved_test.h"
 
 namespace postern::test {
@@ -38,6 +39,22 @@ class Saved : public testing::Test {
       [](Tensor v) { return sum(tap({.name = "scaled"}, scaled(v, 3.0), Named{"demo.log"})); }));
   Tensor x = tensor<float>({1, 2, 3});
 };
+
+TEST_F(Saved, ProductsAreOfTheirDtypeOnEveryPlatform) {
+  const auto f = jit([](Tensor v, Tensor w) { return dot(v, w); });
+  const auto text = [&](DType dtype) {
+    return saved_text(f.lower(ones(make_type(dtype, {2, 2})), ones(make_type(dtype, {2, 2}))));
+  };
+  EXPECT_TRUE(has(text(DType::f32), "precision HIGHEST"));
+  EXPECT_FALSE(has(text(DType::bf16), "precision"));
+  EXPECT_EQ(load_text(text(DType::f32))(ones(type<float>({2, 2})), ones(type<float>({2, 2})))
+                .at(0)
+                .to_vector<float>(),
+            Floats(4, 2));
+  platforms::let_products_be_rounded(true);  // Config::tf32
+  EXPECT_FALSE(has(text(DType::f32), "precision"));
+  platforms::let_products_be_rounded(false);
+}
 
 TEST_F(Saved, ComesBackWithItsCallsAndTaps) {
   const Loaded g = load_text(saved_text(simple.lower(x)));

@@ -146,6 +146,13 @@ TEST(PjrtClient, NoProgramEndsTheProcessBecauseDevicesWaitForOneAnother) {
       << "children would have them: " << flags;
 }
 
+TEST(PjrtClient, GpuCompilersMayBeToldToTryNothing) {
+  constexpr protozero::pbf_tag_type autotune_level = 123;
+  EXPECT_GT(debug_option(client().compile(add_text), autotune_level).value_or(0), 0);
+  const Executable untuned = client().compile(add_text, {.tune = false});
+  EXPECT_EQ(debug_option(untuned, autotune_level).value_or(0), 0);
+}
+
 TEST(PjrtExecutable, RunsAndRunsAgain) {
   const Executable add = client().compile(add_text);
   Buffer sum = to_device(one_to_four, {4});

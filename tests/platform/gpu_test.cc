@@ -10,7 +10,9 @@
 #include <cstring>
 #include <latch>
 #include <sstream>
+#include <thread>
 
+#include "run/runtime.h"
 #include "support.h"
 
 namespace postern {
@@ -149,6 +151,74 @@ TEST_F(Gpu, AFunctionRunsProgramsOnTheSameGpu) {
         x * 1.0f);
   });
   EXPECT_EQ(outer(ones(type<float>({2, 2}))).to_vector<float>(), (Floats{3, 3, 3, 3}));
+}
+
+// XLA's compiler tries kernels with the GPU for itself, which runs in their calls would never give.
+TEST_F(Gpu, AFunctionCompilesWhileOthersDo) {
+  const auto products = [](float by) {
+    return jit([by](Tensor x) { return sum(dot(x, x) * by) / 65536.0f; });
+  };
+  std::atomic<bool> stop = false;
+  std::thread other([&] {
+    for (float by = 2; !stop; ++by)
+      EXPECT_EQ(products(by)(ones(type<float>({256, 256}))).item<float>(), 256 * by);
+  });
+  auto outer = jit([&](Tensor x) {
+    return call(
+        x.type(),
+        [&](float v) {
+          return products(-v)(ones(type<float>({256, 256}))).item<float>();
+        },
+        x);
+  });
+  for (int i = 1; i <= 4; ++i)
+    EXPECT_EQ(outer(Tensor(static_cast<float>(i))).item<float>(), static_cast<float>(-256 * i));
+  stop = true;
+  other.join();
+}
+
+TEST_F(Gpu, RunsThatFollowOneAnotherNeedNoSecondClient) {
+  auto& runtime = run::Runtime::get();
+  const auto before = runtime.lane_count();
+  auto f = jit([](Tensor x) {
+    x = test::host_plus_one(x);
+    for (int i = 0; i < 20; ++i) x = dot(x, x) * 0.001f;
+    return x;
+  });
+  Tensor x = zeros(type<float>({512, 512}));
+  for (int i = 0; i < 20; ++i) x = f(x) * 0.0f;
+  EXPECT_EQ(x.to_vector<float>()[0], 0);
+  EXPECT_EQ(runtime.lane_count(), before);
+  barrier();
+}
+
+// What a function reads is the outer client's; its owner may go while the GPU still reads it.
+TEST_F(Gpu, AViewOutlivesItsOwner) {
+  const auto slow = jit([](Tensor x) {
+    const Tensor work = fori_loop(
+        0, 50, [](Tensor, Tensor v) { return dot(v, v) * 0.001f; }, ones(type<float>({512, 512})));
+    return x + sum(work) * 0.0f;
+  });
+  Tensor given, y;
+  auto outer = jit([&](Tensor x) {
+    return call(
+        x.type(), [&](float v) { return y = slow(given), given = Tensor(), v; }, x);
+  });
+  for (int i = 0; i < 20; ++i) {
+    const auto value = static_cast<float>(i);
+    given = Tensor(value) + zeros(type<float>({1 << 20}));
+    outer(Tensor(0.0f)).item<float>();
+    const Tensor other = Tensor(-1.0f) + zeros(type<float>({1 << 20}));
+    EXPECT_EQ(other.to_vector<float>()[5], -1);
+    for (const float got : y.to_vector<float>()) ASSERT_EQ(got, value);
+  }
+}
+
+TEST_F(Gpu, ProductsOfFloatsAreNotRounded) {
+  const float x = 1 + std::ldexp(1.0f, -12);  // 1 in TF32
+  const Tensor a = full(type<float>({256, 256}), x), b = ones(type<float>({256, 256}));
+  EXPECT_EQ(jit([](Tensor v, Tensor w) { return dot(v, w); })(a, b).to_vector<float>()[0], 256 * x);
+  EXPECT_EQ(dot(a, b).to_vector<float>()[0], 256 * x);
 }
 
 TEST_F(Gpu, ElementsOfEveryWidthAndEmptyArrays) {

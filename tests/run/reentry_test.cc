@@ -3,6 +3,8 @@
 
 #include <cmath>
 
+#include "run/runtime.h"
+
 namespace postern {
 namespace {
 
@@ -58,6 +60,30 @@ TEST(Reentry, CompilingAndOperationsInside) {
   });
   for (int i = 1; i < 5; ++i)
     EXPECT_NEAR(outer(Tensor(float(i))).item<float>(), 2 * std::log(float(i) + 1), 1e-5);
+}
+
+// A GPU's compiler that tries code waits for the runs that are there, and new ones wait for it.
+TEST(Reentry, NoCompilerTriesCodeWhileAHostFunctionRuns) {
+  auto& runtime = run::Runtime::get();
+  const auto may_try = [&] {
+    if (!runtime.try_begin_tuning()) return false;
+    runtime.end_tuning();
+    return true;
+  };
+  bool inside = true;
+  calling([&](float v) { return inside = may_try(), v; })(Tensor(1.0f)).item<float>();
+  EXPECT_FALSE(inside);
+  ASSERT_TRUE(test::wait_until(may_try)) << "the run has ended";
+
+  std::atomic<bool> entered = false;
+  const auto enters = calling([&](float v) { return entered = true, v; });
+  ASSERT_TRUE(runtime.try_begin_tuning());
+  std::thread other([&] { enters(Tensor(2.0f)).item<float>(); });
+  EXPECT_FALSE(test::wait_until([&] { return entered.load(); }, 50ms));
+  EXPECT_EQ((Tensor(1.0f) + 1.0f).item<float>(), 2) << "a program without calls need not wait";
+  runtime.end_tuning();
+  other.join();
+  EXPECT_TRUE(entered);
 }
 
 TEST(Reentry, TensorsGoIn) {

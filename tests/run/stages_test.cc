@@ -324,8 +324,9 @@ TEST(Stages, EqualPartsAreCompiledOnce) {
 
 TEST(Stages, APlugInWithoutHostFunctions) {
   RecordProperty("covers", "STAGE-01 STAGE-02");
-  const auto ended = run_program("stages_without_ffi", {},
-                                 {{"POSTERN_PLUGIN", POSTERN_TEST_LIBRARIES "/no_ffi.so"}});
+  const auto ended = run_program(
+      "stages_without_ffi", {},
+      {{"POSTERN_PLATFORM", "cpu"}, {"POSTERN_PLUGIN", POSTERN_TEST_LIBRARIES "/no_ffi.so"}});
   EXPECT_EQ(ended.code, 0) << ended.out << ended.err;
   EXPECT_EQ(ended.err, "");
   EXPECT_TRUE(has(ended.out, "loss 2.5\n")) << ended.out;

@@ -148,6 +148,11 @@ TEST(Autodiff, CustomVjpRunsItsRulesOnce) {
                           });
   expect_error<TypeError>([&] { jit(grad(wrong))(Tensor(1.0f), Tensor(1.0f)); },
                           {"cotangent 1", "f32[]", "f32[2]", "autodiff_test.cc"});
+  const auto two = [](const Tensor& v) { return std::pair(v, v); };
+  auto other = custom_jvp([=](Tensor x) { return two(x); },
+                          [](auto p, auto t) { return std::pair(std::get<0>(p), std::get<0>(t)); });
+  expect_error<TypeError>([&] { jvp(other, Tensor(1.0f), Tensor(1.0f)); },
+                          {"custom_jvp: the rule's value has the structure", "autodiff_test.cc"});
   auto too_few = custom_vjp([](Tensor x, Tensor) { return x; },
                             [](Tensor x, Tensor) {
                               return std::pair{x, x};

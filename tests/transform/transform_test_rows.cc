@@ -76,7 +76,7 @@ Tensor weights() {
 
 Tensor branches(Tensor x) {
   return cond(
-      greater(sum(x), 0.5), [](Tensor v) { return sin(v) * v; },
+      greater(sum(x), 0.4), [](Tensor v) { return sin(v) * v; },
       [](Tensor v) { return exp(v) + 2.0 * v; }, x);
 }
 

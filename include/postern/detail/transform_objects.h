@@ -190,15 +190,15 @@ class CustomJvp : public BraceCall<CustomJvp<F, Rule>, F> {
     return with_boxed<F>(
         [this]<class... B>(const B&... x) {
           Flat<F, B...> flat(f_, x...);
-          auto rule = [rule = rule_, like = std::tuple<B...>(emptied(x)...),
+          auto rule = [rule = rule_, place = place_, like = std::tuple<B...>(emptied(x)...),
                        flat](std::span<const Tensor> leaves) {
             const Tensor* next = leaves.data();
             const auto primals = with_leaves(like, next), tangents = with_leaves(like, next);
             const auto [y, dy] = (*rule)(primals, tangents);
             require_structure("custom_jvp: the rule's value", structure_of(flat.like()),
-                              structure_of(as_tree(y)), {});
+                              structure_of(as_tree(y)), place);
             require_structure("custom_jvp: the rule's tangent", structure_of(flat.like()),
-                              structure_of(as_tree(dy)), {});
+                              structure_of(as_tree(dy)), place);
             return leaves_of(as_tree(y), as_tree(dy));
           };
           const Tensors y = detail::custom_jvp(flat, rule, leaves_of(x...), place_);
@@ -227,13 +227,13 @@ class CustomVjp : public BraceCall<CustomVjp<F, Fwd, Bwd>, F> {
     return with_boxed<F>(
         [this]<class... B>(const B&... x) {
           Flat<F, B...> flat(f_, x...);
-          auto forward = [forward = forward_, backward = backward_,
+          auto forward = [forward = forward_, backward = backward_, place = place_,
                           like = std::tuple<B...>(emptied(x)...),
                           flat](std::span<const Tensor> leaves) {
             const Tensor* next = leaves.data();
             const auto [y, kept] = std::apply(*forward, with_leaves(like, next));
             require_structure("custom_vjp: the forward rule's value", structure_of(flat.like()),
-                              structure_of(as_tree(y)), {});
+                              structure_of(as_tree(y)), place);
             return Forward{leaves_of(as_tree(y)), leaves_of(kept),
                            pull_back(backward, kept, flat.like())};
           };

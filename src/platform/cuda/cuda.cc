@@ -32,7 +32,17 @@ fs::path wheel_in(const std::vector<fs::path>& folders) {
 
 }  // namespace
 
-void require_cuda() { static_cast<void>(load_cuda_driver()); }
+void require_cuda() {
+  // Programs would then be run on a thread of XLA's, one after the other: one that a host function
+  // runs would wait for its own.
+  constexpr const char* elsewhere = "PJRT_GPU_ENABLE_ASYNC_DISPATCH";
+  if (environment(elsewhere))
+    throw PluginError(ErrorCode::failed_precondition,
+                      fmt::format("{} is set in the environment, by which programs whose host "
+                                  "functions run programs never end; unset it",
+                                  elsewhere));
+  static_cast<void>(load_cuda_driver());
+}
 
 std::string cuda_plugin() {
   const fs::path installed = installed_beside("xla_gpu_pjrt.so");
