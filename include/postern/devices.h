@@ -10,8 +10,8 @@
 namespace postern {
 
 /// Settings of the process, given before the first operation runs. An empty or zero field keeps the
-/// environment's (POSTERN_CPU_DEVICES, POSTERN_PLATFORM, POSTERN_PLUGIN, POSTERN_CACHE_DIR) or the
-/// default.
+/// environment's (POSTERN_CPU_DEVICES, POSTERN_PLATFORM, POSTERN_PLUGIN, POSTERN_CACHE_DIR,
+/// POSTERN_TF32) or the default.
 struct Config {
   /// How many devices the CPU shows; default 1.
   int cpu_devices = 0;

@@ -20,7 +20,7 @@ struct Platform {
   bool makes_devices;         // a client has as many devices as it is asked for
   bool names_no_device;       // runs on the first device are quicker when they needn't name it
   bool tunes_on_device;       // compiling tries code on the device, which nothing else may use then
-  bool calls_inline;          // when a run has been queued, its host functions have been entered
+  bool calls_inline;          // when a run has been queued, its host functions have returned
   CompilerTraits compiler;
 
   /// Throws PluginError where this machine, or this build, can never use it.

@@ -274,12 +274,13 @@ struct CompiledProgram::Arguments {
     return {buffers.data(), n};
   }
 
-  /// Plug-ins for devices of their own let go of a view of another client's memory, whose owner
-  /// may then use it again, before the device has read it; on the host they do not.
-  void outlive(const pjrt::Event& complete) {
+  /// What must live until the run is complete. Plug-ins for devices of their own let go of a view
+  /// of another client's memory, whose owner may then use it again, before the device has read it;
+  /// on the host they do not.
+  std::shared_ptr<const void> views() {
     if (keep.empty() || Runtime::get().platform().on_host) [[likely]]
-      return;
-    hold_until(complete, std::make_shared<const Keep>(std::move(keep)));
+      return {};
+    return std::make_shared<const Keep>(std::move(keep));
   }
 
   /// Throws what an error of XLA came of, if it is known: a failed run that makes an argument, or
@@ -398,11 +399,10 @@ void CompiledProgram::run_plain(std::span<const Tensor* const> arguments,
                        {.device = named, .complete = &complete, .keep = buffers.donation.kept()});
     buffers.donation.stands();
     ready = complete.is_ready();
-    if (!ready) buffers.outlive(complete);
     buffers.staged.settle(lane, complete, ready);
     if (timed || !ready)
       follow(complete, host::timeline::Kind::execute, host::timeline::module_name(module_->text),
-             home.device, start);
+             home.device, start, buffers.views());
     ready = ready && !complete.error();
   } catch (const Error& e) {
     buffers.rethrow(*this, arguments);
@@ -416,7 +416,9 @@ void CompiledProgram::run_plain(std::span<const Tensor* const> arguments,
 // Runs a program that calls back, or one that `start` began (`record` is then the run's, else
 // null).
 //
-// 1. Takes a lane, which no other run has until this one ends, and readies the record of the run.
+// 1. Takes a lane, which no other run has while this one may be in its calls, and readies the
+// record
+//    of the run.
 // 2. Executes with the arguments' buffers; host functions may run on this thread meanwhile.
 // 3. Ends the record when XLA says that it is complete: now, or from XLA's thread later.
 //
@@ -442,7 +444,7 @@ void CompiledProgram::run_calling(std::span<const Tensor* const> arguments,
   Arguments buffers;
   ResultBuffers out(results.size());  // before there is a lane to give back
   pjrt::Event complete;
-  Lane& lane = runtime.take(home.device);
+  Lane& lane = runtime.take(home.device, !sites_.empty());
   if (record) lane.started.store(true);
   try {
     if (!record) record = std::move(lane.idle);
@@ -480,8 +482,8 @@ void CompiledProgram::run_calling(std::span<const Tensor* const> arguments,
     }
   }
   // Who started a run without results has nothing else to wait for.
+  record->views = buffers.views();
   const bool ended = RunRecord::finish(record, {&complete, 1}, !waits && results.empty());
-  if (!ended) buffers.outlive(complete);
   buffers.staged.settle(lane, complete, ended);
   if (ended && record && record->outcome() != host::Outcome::done) {
     for (PJRT_Buffer* b : out.span()) pjrt::Buffer(executable->api(), b);

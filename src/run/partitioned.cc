@@ -16,7 +16,6 @@
 #include "run/disk_cache.h"
 #include "run/failures.h"
 #include "run/sharded.h"
-#include "run/unwatched.h"
 
 namespace postern::run {
 
@@ -270,7 +269,7 @@ void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments,
     if (!record) record = std::make_shared<RunRecord>(runtime.plugin());
     record->begin(self, std::move(group));
   } catch (...) {
-    for (Lane* lane : lanes) runtime.leave_group(*lane);
+    for (Lane* lane : lanes) runtime.leave(*lane);
     throw;
   }
   try {
@@ -289,11 +288,9 @@ void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments,
     record->rethrow();
   }
   // Who started a run without results has nothing else to wait for.
+  if (!runtime.platform().on_host)  // see Arguments::views
+    record->views = std::make_shared<const decltype(keep)>(std::move(keep));
   const bool ended = RunRecord::finish(record, complete, !waits && results.empty());
-  if (!ended && !runtime.platform().on_host) {  // see Arguments::outlive
-    const auto parts = std::make_shared<const decltype(keep)>(std::move(keep));
-    for (const pjrt::Event& e : complete) hold_until(e, parts);
-  }
   std::vector<pjrt::Buffer> buffers;
   for (PJRT_Buffer* b : out) buffers.emplace_back(executable->api(), b);
   if (ended && record->outcome() != host::Outcome::done) record->rethrow();

@@ -4,9 +4,9 @@
 // by, the tape. XLA has the record while it executes, so a handler finds the run that it is called
 // for. finish() ends it: at once if every device is ready, else the record keeps itself alive until
 // XLA's last completion, and until the functions that it started have returned. The end leaves the
-// lane and lets go of the program; results that are still held keep only the record, which knows
-// how the run ended. One that nobody has goes to its lane, so that the next run there allocates
-// none.
+// lane, if leave_early() has not, and lets go of the program; results that are still held keep only
+// the record, which knows how the run ended. One that nobody has goes to its lane, so that the next
+// run there allocates none.
 #include "run/run_record.h"
 
 #include <algorithm>
@@ -151,11 +151,17 @@ bool RunRecord::finish(std::shared_ptr<RunRecord>& record, std::span<const pjrt:
   return true;
 }
 
-void RunRecord::leave_early() {
+void RunRecord::leave_early() noexcept {
   Runtime& runtime = Runtime::existing();
-  if (!lane_ || lane_->started.load() || has_calls_under_way() || !runtime.platform().calls_inline)
-    return;
-  ticket_ = runtime.add_started();
+  if (!lane_ || has_calls_under_way() || !runtime.platform().calls_inline) return;
+  const auto works_there = [](const SitePtr& s) { return s->memory == Memory::device; };
+  if (std::ranges::any_of(module_->sites, works_there)) return;
+  try {
+    runtime.add_trailing(lane_run, lane_->started.load());
+  } catch (...) {
+    return;  // no memory: it leaves at its end
+  }
+  trails_ = true;
   runtime.leave(*std::exchange(lane_, nullptr));
 }
 
@@ -198,13 +204,15 @@ RunRecord::Left RunRecord::end() noexcept {
                         std::exchange(began_, {}), host::timeline::Clock::now(), device, number);
   // The functions may go now, even while results live on.
   owner.reset();
-  return {std::exchange(lane_, nullptr), std::exchange(group_, {}), seen_by_none, ticket_};
+  views.reset();
+  return {std::exchange(lane_, nullptr), std::exchange(group_, {}), seen_by_none,
+          std::exchange(trails_, false) ? lane_run : 0};
 }
 
 void RunRecord::Left::leave() const {
   if (lane) Runtime::existing().leave(*lane);
-  for (Lane* l : group) Runtime::existing().leave_group(*l);
-  if (ticket) Runtime::existing().remove_started(ticket);
+  for (Lane* l : group) Runtime::existing().leave(*l);
+  if (trailing) Runtime::existing().remove_trailing(trailing);
 }
 
 void RunRecord::release() noexcept {

@@ -44,6 +44,8 @@ class RunRecord : public host::RunState, public std::enable_shared_from_this<Run
 
   /// What the run's prints and end look at, of those who started it; see keep_with.
   std::shared_ptr<const void> kept;
+  /// What its devices may still read of other clients.
+  std::shared_ptr<const void> views;
 
   std::weak_ptr<host::RunState> handle() override {
     if (part_of) return part_of;
@@ -57,15 +59,16 @@ class RunRecord : public host::RunState, public std::enable_shared_from_this<Run
   struct Left {
     Lane* lane = nullptr;
     std::vector<Lane*> group;
-    bool seen_by_none = false;  // no undelivered firing looks at the record
-    std::uint64_t ticket = 0;
+    bool seen_by_none = false;   // no undelivered firing looks at the record
+    std::uint64_t trailing = 0;  // the number of a run that left early
     void leave() const;
   };
   Left end() noexcept;
   static bool finish(std::shared_ptr<RunRecord>& record, std::span<const pjrt::Event> complete);
   /// Leaves the lane of a run of which only kernels in the device's queue are left: who comes next
-  /// may queue behind them. A ticket tells those who wait for runs that it goes on.
-  void leave_early();
+  /// may queue behind them. The runtime knows of it until it ends. Not where functions have queued
+  /// work of their own, behind which ordered effects of the host would have to wait.
+  void leave_early() noexcept;
   static void completed(void* user, const pjrt::Failure* failure) noexcept;
   static void wait_for_calls(const std::shared_ptr<RunRecord>& record) noexcept;
   static void over(RunRecord* record) noexcept;
@@ -74,7 +77,7 @@ class RunRecord : public host::RunState, public std::enable_shared_from_this<Run
   const Module* module_ = nullptr;  // lives as long as `owner`
   Lane* lane_ = nullptr;
   std::vector<Lane*> group_;                   // instead, of a run on several devices
-  std::uint64_t ticket_ = 0;                   // of leave_early
+  bool trails_ = false;                        // has left early
   std::atomic<std::size_t> waits_{0};          // for so many devices
   host::timeline::Clock::time_point began_{};  // only while a timeline is recorded
   std::shared_ptr<RunRecord> self_;            // while XLA may call

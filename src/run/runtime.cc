@@ -102,16 +102,6 @@ const pjrt::Plugin& load_plugin(const platforms::Platform& platform, const std::
   return pjrt::Plugin::load(path);
 }
 
-/// Spare lanes come by so many, so many times at most; runs that are not nested leave some of the
-/// last ones to those that are.
-struct SpareLanes {
-  std::size_t at_a_time, times, for_nested;
-};
-SpareLanes spare_lanes(const platforms::Platform& platform, std::size_t devices) {
-  if (platform.makes_devices) return {64, 16, 40};
-  // XLA lets 32 runs be under way on a device of a client, and those that wait in their calls, too.
-  return {30 * devices, 4, 20 * devices};
-}
 /// Spare lanes of runs on several devices.
 constexpr std::size_t grouped_lanes = 2048;
 std::atomic<Runtime*> made{nullptr};
@@ -162,8 +152,10 @@ Runtime::Runtime(Config config)
   platforms::set_current(*platform_);
   platforms::let_products_be_rounded(config_.tf32);
   main_lanes_ = clients_[0].devices().size();
-  const SpareLanes spare = spare_lanes(*platform_, main_lanes_);
-  lanes_.resize(main_lanes_ + spare.at_a_time * spare.times + grouped_lanes);
+  // XLA lets 32 runs be under way on a GPU of a client, and those that wait in their calls are too.
+  spare_ = {30 * main_lanes_, 4, 20 * main_lanes_};
+  if (platform_->makes_devices) spare_ = {64, 16, 40};
+  lanes_.resize(main_lanes_ + spare_.at_a_time * spare_.times + grouped_lanes);
   for (std::size_t i = 0; i < main_lanes_; ++i) {
     lanes_[i] = std::make_unique<Lane>();
     lanes_[i]->index = lanes_[i]->ordinal = lanes_[i]->device = static_cast<int>(i);
@@ -178,10 +170,9 @@ const pjrt::Client& Runtime::client(int index) { return clients_[index]; }
 bool Runtime::add_lanes(std::size_t lanes, bool grouped, std::size_t seen) {
   const std::scoped_lock lock(adding_);
   const std::size_t first = lane_count();
-  const SpareLanes spare = spare_lanes(*platform_, main_lanes_);
   if (first != seen) return true;
   if (client_count_ == most_clients || first + lanes > lanes_.size()) return false;
-  if (!grouped && single_clients_ == spare.times) return false;
+  if (!grouped && single_clients_ == spare_.times) return false;
   // A client of its own, so that its thread pools are neither blocked by the others' callbacks nor
   // make those larger than the machine.
   clients_[client_count_] = platform_->make_client(*plugin_, static_cast<int>(lanes));
@@ -195,7 +186,8 @@ bool Runtime::add_lanes(std::size_t lanes, bool grouped, std::size_t seen) {
     if (!platform_->shares_memory) lane->memory = static_cast<int>(i % devices.size());
     lane->handle = devices[i % devices.size()];
     lane->grouped = grouped;
-    lane->for_nested = !grouped && single_clients_ == spare.times && i + spare.for_nested >= lanes;
+    lane->for_nested =
+        !grouped && single_clients_ == spare_.times && i + spare_.for_nested >= lanes;
   }
   ++client_count_;
   lane_count_.store(first + lanes, std::memory_order_release);
@@ -269,7 +261,7 @@ bool Runtime::try_take_main(const std::vector<Lane*>& lanes, bool calls, bool& s
     if (holder == Holder::calling_group || (calls && holder == Holder::plain_group)) return false;
   }
   for (const Lane* lane : lanes)
-    stuck = stuck || (lane->taken.load() && lane->holder.load() == Holder::single);
+    stuck = stuck || (lane->taken.load() && lane->holder.load() <= Holder::plain);
   if (!try_take(lanes)) return false;
   Holder holder = Holder::plain_group;
   if (calls) holder = Holder::calling_group;
@@ -301,9 +293,7 @@ std::optional<LaneGroup> Runtime::try_take_spare(const std::vector<int>& devices
       }
       first = next;
     }
-    if (!may_add ||
-        !add_lanes(made ? n : spare_lanes(*platform_, main_lanes_).at_a_time, made, end))
-      return {};
+    if (!may_add || !add_lanes(made ? n : spare_.at_a_time, made, end)) return {};
   }
 }
 
@@ -337,7 +327,7 @@ Lane* Runtime::try_take_spare(const Lane& main, bool nested) {
       if (lane.grouped || lane.memory != main.memory || (lane.for_nested && !nested)) continue;
       if (try_take(lane)) return &lane;
     }
-    if (!add_lanes(spare_lanes(*platform_, main_lanes_).at_a_time, false, end)) return nullptr;
+    if (!add_lanes(spare_.at_a_time, false, end)) return nullptr;
   }
 }
 
@@ -359,12 +349,13 @@ Lane& Runtime::take_any(int device) {
   }
 }
 
-Lane& Runtime::take(int device) {
+Lane& Runtime::take(int device, bool calls) {
   check_depth();
   while (true) {
-    wait_for_tuning();
+    if (calls) wait_for_tuning();
     Lane& lane = take_any(device);
-    if (tuning_.load() == 0) [[likely]]
+    if (!calls) lane.holder = Lane::Holder::plain;
+    if (!calls || tuning_.load() == 0) [[likely]]
       return lane;
     leave(lane);
   }
@@ -375,43 +366,15 @@ LaneGroup Runtime::take(const std::vector<int>& devices, bool calls) {
   while (true) {
     if (calls) wait_for_tuning();
     LaneGroup group = take_any(devices, calls);
+    for (Lane* lane : group.lanes)
+      if (!calls) lane->holder = Lane::Holder::plain_group;
     if (!calls || tuning_.load() == 0) return group;
-    for (Lane* lane : group.lanes) leave_group(*lane);
+    for (Lane* lane : group.lanes) leave(*lane);
   }
 }
 
-bool Runtime::try_begin_tuning() {
-  // Who takes a lane looks for this afterwards: one of the two sees the other.
-  tuning_.fetch_add(1);
-  for (std::size_t i = 0, end = lane_count(); i < end; ++i)
-    if (lanes_[i]->taken.load() && lanes_[i]->holder.load() != Lane::Holder::plain_group) {
-      end_tuning();
-      return false;
-    }
-  return true;
-}
-
-void Runtime::end_tuning() {
-  const std::scoped_lock lock(guard_);
-  if (tuning_.fetch_sub(1) == 1) freed_.notify_all();
-}
-
-/// Also of runs inside of others' calls: then no compiler has been told that it may tune, or it is
-/// being refused.
-void Runtime::wait_for_tuning() {
-  if (tuning_.load() == 0) [[likely]]
-    return;
-  const host::timeline::Span span(host::timeline::Kind::wait, "the compiler to try code");
-  std::unique_lock lock(guard_);
-  freed_.wait(lock, [&] { return tuning_.load() == 0; });
-}
-
-void Runtime::leave_group(Lane& lane) {
-  lane.holder = Lane::Holder::single;
-  leave(lane);
-}
-
 void Runtime::leave(Lane& lane) {
+  lane.holder.store(Lane::Holder::single, std::memory_order_relaxed);
   lane.taken.store(false);
   if (waiting_.load() == 0 || forked()) [[likely]]
     return;
@@ -423,7 +386,7 @@ void Runtime::wait_for(const Lane& lane, std::uint64_t run) {
   const host::timeline::Span span(host::timeline::Kind::wait, "earlier programs");
   ++waiting_;
   std::unique_lock lock(guard_);
-  freed_.wait(lock, [&] { return has_left(lane, run); });
+  freed_.wait(lock, [&] { return has_left(lane, run) && !trailing_.contains(run); });
   --waiting_;
 }
 
@@ -445,6 +408,8 @@ std::size_t Runtime::wait_for_runs(std::optional<std::chrono::steady_clock::time
     const auto started = std::count_if(
         started_.begin(), started_.upper_bound(last_started),
         [&](std::uint64_t t) { return !std::ranges::count(but, t, &host::RunName::ticket); });
+    for (auto left = trailing_.begin(); left != trailing_.upper_bound(last); ++left)
+      if (!left->second && !std::ranges::count(but, left->first, &host::RunName::lane_run)) ++plain;
     return plain + std::max(on_lane, static_cast<std::size_t>(started));
   };
   auto done = [&] { return pending() == 0; };
@@ -469,6 +434,18 @@ void Runtime::remove_started(std::uint64_t ticket) {
   freed_.notify_all();
 }
 
+void Runtime::add_trailing(std::uint64_t run, bool started) {
+  std::scoped_lock lock(guard_);
+  trailing_.emplace(run, started);
+}
+
+void Runtime::remove_trailing(std::uint64_t run) {
+  if (forked()) return;
+  std::scoped_lock lock(guard_);
+  trailing_.erase(run);
+  freed_.notify_all();
+}
+
 Lane& Runtime::pass(int device) {
   Lane& main = *lanes_[static_cast<std::size_t>(device)];
   main.dispatching.fetch_add(1);
@@ -488,7 +465,7 @@ Lane& Runtime::pass(int device) {
       done_dispatching(lane);
       last = &lane;
     }
-    if (add_lanes(spare_lanes(*platform_, main_lanes_).at_a_time, false, end)) continue;
+    if (add_lanes(spare_.at_a_time, false, end)) continue;
     if (!last) last = &main;
     last->dispatching.fetch_add(1);
     return *last;

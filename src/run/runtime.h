@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -33,7 +34,7 @@ struct alignas(64) Lane {  // what is written for one is not beside what is read
   std::atomic<bool> taken{false};     // by a run that calls back
   std::atomic<std::uint64_t> run{0};  // its number
   std::atomic<bool> started{false};   // the run has a ticket of add_started too
-  enum class Holder : std::uint8_t { single, plain_group, calling_group };
+  enum class Holder : std::uint8_t { single, plain, plain_group, calling_group };
   std::atomic<Holder> holder{Holder::single};
   std::atomic<int> dispatching{
       0};  // runs without calls between looking at `taken` and being queued
@@ -61,9 +62,9 @@ class Runtime {
   int device_count() const { return static_cast<int>(main_lanes_); }
   const platforms::Platform& platform() const { return *platform_; }
 
-  /// A lane for a run that calls back, free until leave(). Throws CallbackError(reentry) when a
-  /// nested run finds none or is too deep.
-  Lane& take(int device);
+  /// A lane for a run that calls back, or that `start` began, free until leave(). Throws
+  /// CallbackError(reentry) when a nested run finds none or is too deep.
+  Lane& take(int device, bool calls);
   void leave(Lane& lane);
   /// Whether the run is no longer on the lane that it took, and waiting until then.
   static bool has_left(const Lane& lane, std::uint64_t run) {
@@ -76,7 +77,6 @@ class Runtime {
   /// are on several devices go one after the other, so no other one shares a client with a run that
   /// is in its calls.
   LaneGroup take(const std::vector<int>& devices, bool calls);
-  void leave_group(Lane& lane);
   /// Whether no run is in its calls; if so, none begins until end_tuning(). See Tuning.
   bool try_begin_tuning();
   void end_tuning();
@@ -90,6 +90,10 @@ class Runtime {
   /// before it has a lane.
   std::uint64_t add_started();
   void remove_started(std::uint64_t ticket);
+  /// A run that has left its lane before its end (RunRecord::leave_early); `started`: it has such a
+  /// ticket too.
+  void add_trailing(std::uint64_t run, bool started);
+  void remove_trailing(std::uint64_t run);
   /// Waits until the runs that have begun by now have ended, or that time; how many have not.
   /// `but`: those that can't end before the caller goes on, which are not waited for.
   std::size_t wait_for_runs(std::optional<std::chrono::steady_clock::time_point> until,
@@ -125,6 +129,12 @@ class Runtime {
   std::size_t client_count_ = 1, single_clients_ = 0;
   std::vector<std::unique_ptr<Lane>> lanes_;  // room for all; spare ones are made with their client
   std::size_t main_lanes_ = 0;
+  /// Spare lanes come by so many, so many times at most; runs that are not nested leave some of the
+  /// last ones to those that are.
+  struct SpareLanes {
+    std::size_t at_a_time, times, for_nested;
+  };
+  SpareLanes spare_{};
   std::atomic<std::size_t> lane_count_{0};
   std::mutex adding_, grouping_;
   std::mutex guard_;
@@ -134,6 +144,7 @@ class Runtime {
   alignas(64) std::atomic<std::uint64_t> runs_{0};  // each run writes it
   std::uint64_t tickets_ = 0;
   std::set<std::uint64_t> started_;
+  std::map<std::uint64_t, bool> trailing_;  // by number: whether it was started
 };
 
 /// XLA's compiler for GPUs runs what it chooses between, and has the device for itself meanwhile:

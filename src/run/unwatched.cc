@@ -21,11 +21,13 @@ struct Unwatched {
   std::string name;
   int device;
   Clock::time_point start;
+  std::shared_ptr<const void> keep;
 
   static void ended(void* user, const pjrt::Failure*) noexcept {
     const std::unique_ptr<Unwatched> work(static_cast<Unwatched*>(user));
     if (host::timeline::on())
       host::timeline::add(work->kind, work->name, work->start, Clock::now(), work->device);
+    work->keep.reset();
     Runtime::existing().remove_started(work->ticket);
   }
 };
@@ -33,12 +35,12 @@ struct Unwatched {
 }  // namespace
 
 void follow(const pjrt::Event& complete, Kind kind, std::string_view name, int device,
-            Clock::time_point start) {
+            Clock::time_point start, std::shared_ptr<const void> keep) {
   static std::atomic<int> seen{0};
   if (seen.load(std::memory_order_relaxed) < 64 && seen.fetch_add(1) < 64)
     drain_before_what_is_new();
   Runtime& runtime = Runtime::get();
-  auto work = std::make_unique<Unwatched>(Unwatched{0, kind, {}, device, start});
+  auto work = std::make_unique<Unwatched>(Unwatched{0, kind, {}, device, start, std::move(keep)});
   work->ticket = runtime.add_started();
   try {
     if (host::timeline::on()) work->name = name;
@@ -48,13 +50,6 @@ void follow(const pjrt::Event& complete, Kind kind, std::string_view name, int d
     runtime.remove_started(work->ticket);
     throw;
   }
-}
-
-void hold_until(const pjrt::Event& complete, std::shared_ptr<const void> what) {
-  using Held = std::shared_ptr<const void>;
-  complete.surely_on_ready(
-      [](void* user, const pjrt::Failure*) noexcept { delete static_cast<Held*>(user); },
-      new Held(std::move(what)));
 }
 
 }  // namespace postern::run

@@ -9,11 +9,9 @@
 namespace postern::run {
 
 /// Barriers and the end of the process wait for `complete`, and the timeline gets an event from
-/// `start` to then.
+/// `start` to then. `keep` is let go then, before they go on.
 void follow(const pjrt::Event& complete, host::timeline::Kind kind, std::string_view name,
-            int device, host::timeline::Clock::time_point start);
-
-/// Lets go of `what` when `complete` says so.
-void hold_until(const pjrt::Event& complete, std::shared_ptr<const void> what);
+            int device, host::timeline::Clock::time_point start,
+            std::shared_ptr<const void> keep = {});
 
 }  // namespace postern::run

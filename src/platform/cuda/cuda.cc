@@ -34,11 +34,12 @@ fs::path wheel_in(const std::vector<fs::path>& folders) {
 
 void require_cuda() {
   // Programs would then be run on a thread of XLA's, one after the other: one that a host function
-  // runs would wait for its own.
+  // runs would wait for its own. `calls_inline` counts on the default, too.
   constexpr const char* elsewhere = "PJRT_GPU_ENABLE_ASYNC_DISPATCH";
-  if (environment(elsewhere))
+  const char* const set = environment(elsewhere);
+  if (set && std::string_view(set) == "1")
     throw PluginError(ErrorCode::failed_precondition,
-                      fmt::format("{} is set in the environment, by which programs whose host "
+                      fmt::format("{} is 1 in the environment, by which programs whose host "
                                   "functions run programs never end; unset it",
                                   elsewhere));
   static_cast<void>(load_cuda_driver());

@@ -1,0 +1,36 @@
+// Compilers that try code on the device, and runs that are in their calls: see Tuning.
+#include "host/timeline.h"
+#include "run/runtime.h"
+
+namespace postern::run {
+
+bool Runtime::try_begin_tuning() {
+  // Who takes a lane looks for this afterwards: one of the two sees the other.
+  tuning_.fetch_add(1);
+  using Holder = Lane::Holder;
+  for (std::size_t i = 0, end = lane_count(); i < end; ++i) {
+    const Holder holder = lanes_[i]->holder.load();
+    if (!lanes_[i]->taken.load() || holder == Holder::plain || holder == Holder::plain_group)
+      continue;
+    end_tuning();
+    return false;
+  }
+  return true;
+}
+
+void Runtime::end_tuning() {
+  const std::scoped_lock lock(guard_);
+  if (tuning_.fetch_sub(1) == 1) freed_.notify_all();
+}
+
+/// Also of runs inside of others' calls: their lanes keep compilers from tuning, at most one is
+/// just being refused.
+void Runtime::wait_for_tuning() {
+  if (tuning_.load() == 0) [[likely]]
+    return;
+  const host::timeline::Span span(host::timeline::Kind::wait, "the compiler to try code");
+  std::unique_lock lock(guard_);
+  freed_.wait(lock, [&] { return tuning_.load() == 0; });
+}
+
+}  // namespace postern::run
