@@ -19,6 +19,8 @@
 #include "host/fire.h"
 #include "host/limit.h"
 #include "host/lookout.h"
+#include "host/tape.h"
+#include "host/ticket.h"
 #include "host/timeline.h"
 #include "host/unseen.h"
 #include "host/waits.h"
@@ -33,48 +35,9 @@ std::string too_late(const SiteSpec& spec, bool by_deadline) {
 
 namespace {
 
-// A ticket tells where its call was started, also when that run is over: a number of the place in
-// its high bits, and one that no other ticket of the process has.
-constexpr int place_bits = 20;
-constexpr std::uint64_t most_places = 1 << place_bits;
-
-struct Places {
-  std::mutex guard;
-  std::map<std::string, std::uint64_t> numbers;
-  std::vector<std::string> texts;
-};
-Places& places() {
-  static Places* const all = new Places;  // a late function may still ask when the process ends
-  return *all;
-}
-
-std::uint64_t new_ticket(const HostSite& site) {
-  static std::atomic<std::uint64_t> tickets{0};
-  return site.place_number << (64 - place_bits) | (tickets.fetch_add(1) + 1);
-}
-
-std::string started_at(std::uint64_t ticket) {
-  Places& all = places();
-  std::scoped_lock lock(all.guard);
-  const std::uint64_t number = ticket >> (64 - place_bits);
-  if (number > 0 && number <= all.texts.size()) return all.texts[number - 1];
-  return "a call";
-}
-
 constexpr std::size_t kept_used = 64;
 
 }  // namespace
-
-std::uint64_t place_number(const SiteSpec& spec) {
-  Places& all = places();
-  const std::string text = describe(spec);
-  std::scoped_lock lock(all.guard);
-  const auto found = all.numbers.find(text);
-  if (found != all.numbers.end()) return found->second;
-  if (all.texts.size() + 1 >= most_places) return 0;
-  all.texts.push_back(text);
-  return all.numbers[text] = all.texts.size();
-}
 
 struct PendingCalls::Job : detail::StopState {
   Job(RunState& of, const HostSite& s, int on_device, const TapInfo& told)
@@ -154,18 +117,42 @@ void PendingCalls::start(RunState& run, const HostSite& site, void* const* data,
 
   std::vector<std::uint64_t> tickets(count);
   for (std::uint64_t& t : tickets) t = new_ticket(site);
+  const bool put_off = run.tape && run.tape->puts_off(run, site, device, told.element);
   Lock lock(guard_);
   if (run.stop.load()) job->stop = true;
   for (std::size_t e = 0; e < count; ++e) tickets_[tickets[e]] = {job, e};
   try {
-    enqueue(lock, job);
+    if (put_off) {
+      put_off_.push_back(job);
+    } else {
+      enqueue_put_off(lock);
+      enqueue(lock, job);
+    }
   } catch (...) {
     for (const std::uint64_t t : tickets) tickets_.erase(t);
     throw;
   }
   lock.unlock();
   if (count) std::memcpy(data[n], tickets.data(), count * sizeof(std::uint64_t));
-  let_jobs_begin();
+  if (!put_off) let_jobs_begin();
+}
+
+void PendingCalls::enqueue_put_off(const Lock& lock) {
+  for (std::shared_ptr<Job>& job : std::exchange(put_off_, {})) enqueue(lock, std::move(job));
+}
+
+void PendingCalls::drop(const HostSite& site, void* const* data) {
+  std::uint64_t number = 0;
+  std::memcpy(&number, data[0], sizeof number);
+  std::shared_ptr<Job> job;  // goes after the lock, with what it owns
+  const Lock lock(guard_);
+  const auto found = tickets_.find(number);
+  if (found == tickets_.end()) return;
+  job = std::move(found->second.job);
+  tickets_.erase(found);
+  used_.emplace_back(number, site.spec->place);
+  const auto is_for_it = [&](const auto& t) { return t.second.job == job; };
+  if (std::ranges::none_of(tickets_, is_for_it)) std::erase(put_off_, job);
 }
 
 void PendingCalls::enqueue(const Lock& lock, std::shared_ptr<Job> job) {
@@ -372,6 +359,7 @@ bool PendingCalls::wait(RunState& run, const HostSite& site, void* const* data, 
   }
   const Ticket ticket = std::move(found->second);
   tickets_.erase(found);
+  if (std::ranges::find(put_off_, ticket.job) != put_off_.end()) enqueue_put_off(lock);
   used_.emplace_back(number, site.spec->place);
   if (used_.size() > kept_used) used_.pop_front();
   Job& job = *ticket.job;
@@ -442,6 +430,12 @@ void PendingCalls::finish(const RunState& run) noexcept {
   std::unordered_map<std::uint64_t, Ticket> tickets;  // go after the lock, with what they own
   std::vector<std::shared_ptr<Job>> failed, late;
   Lock lock(guard_);
+  if (run.stop.load() || (run.tape && run.tape->had_ended(run.taped_run))) put_off_.clear();
+  try {
+    enqueue_put_off(lock);
+  } catch (...) {
+    log_line("a started call was not entered: the system gave no thread");
+  }
   while (!jobs_.empty()) {
     auto until = run.deadline;
     for (const auto& job : jobs_) until = std::min(until, job->limit);

@@ -8,9 +8,9 @@
 #include "core/process_sharding.h"
 #include "core/value.h"
 #include "host/loop_tape.h"
-#include "host/pending.h"
 #include "host/process_call.h"
 #include "host/run_state.h"
+#include "host/ticket.h"
 
 namespace postern::host {
 

@@ -271,6 +271,46 @@ TEST_F(Journal, AFullDiskFailsTheRunAndLosesNothing) {
   EXPECT_EQ(train(from).weights.to_vector<float>(), whole);
 }
 
+/// A run that starts the fetch of its next number before it uses the last one.
+TEST_F(Journal, StartedCallsGoOnToo) {
+  const auto fetch = [this](View<float> out) {
+    ++entered;
+    if (world + 1 == std::exchange(shuts_at, shuts_at == world + 1 ? 0 : shuts_at))
+      throw std::runtime_error("the world is shut");
+    out[0] = static_cast<float>(++world);
+  };
+  const auto begin = [&] {
+    return start_call({.name = "fetch", .effect = Effect::ordered}, type<float>({1}), fetch);
+  };
+  const auto run = [&] {
+    const auto step = [&](Tensor, Tensor v, Pending<Tensor> got) {
+      const Tensor now = wait(got);
+      const Pending<Tensor> next = begin();
+      return std::pair{v * 1.5f + now, next};
+    };
+    const auto f = [&](Tensor x) {
+      const auto [v, last] = fori_loop(0, 11, step, std::pair{x, begin()});
+      return v * 1.5f + wait(last);
+    };
+    return jit(f)(tensor<float>({1})).item<float>();
+  };
+  const float whole = run();
+  world = entered = 0;
+  for (const int number : {4, 5, 9}) {
+    const Taping recording = record(file, {.resumable = true});
+    resume<TrainingState>(kept, recording);
+    shuts_at = number;
+    EXPECT_THROW(run(), CallbackError) << number;
+    EXPECT_EQ(world, number - 1);
+  }
+  entered = 0;
+  const Taping recording = record(file, {.resumable = true});
+  resume<TrainingState>(kept, recording);
+  EXPECT_EQ(run(), whole);
+  EXPECT_EQ(entered, 4) << "what was waited for before was recorded";
+  EXPECT_EQ(world, 12);
+}
+
 // The world is a file that counts who asked; each number is used once.
 TEST_F(Journal, KilledAtAnyCallItEndsAsUndisturbed) {
   const auto run = [&](const std::string& name, int kill_at) {

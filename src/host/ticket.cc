@@ -1,0 +1,57 @@
+// Numbers that stand for started calls, and the places where those were started.
+#include "host/ticket.h"
+
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "host/run_state.h"
+
+namespace postern::host {
+
+namespace {
+
+// A ticket tells where its call was started, also when that run is over: a number of the place in
+// its high bits, and one that no other ticket of the process has.
+constexpr int place_bits = 20;
+constexpr std::uint64_t most_places = 1 << place_bits;
+
+struct Places {
+  std::mutex guard;
+  std::map<std::string, std::uint64_t> numbers;
+  std::vector<std::string> texts;
+};
+Places& places() {
+  static Places* const all = new Places;  // a late function may still ask when the process ends
+  return *all;
+}
+
+}  // namespace
+
+std::uint64_t new_ticket(const HostSite& site) {
+  static std::atomic<std::uint64_t> tickets{0};
+  return site.place_number << (64 - place_bits) | (tickets.fetch_add(1) + 1);
+}
+
+std::string started_at(std::uint64_t ticket) {
+  Places& all = places();
+  std::scoped_lock lock(all.guard);
+  const std::uint64_t number = ticket >> (64 - place_bits);
+  if (number > 0 && number <= all.texts.size()) return all.texts[number - 1];
+  return "a call";
+}
+
+std::uint64_t place_number(const SiteSpec& spec) {
+  Places& all = places();
+  const std::string text = describe(spec);
+  std::scoped_lock lock(all.guard);
+  const auto found = all.numbers.find(text);
+  if (found != all.numbers.end()) return found->second;
+  if (all.texts.size() + 1 >= most_places) return 0;
+  all.texts.push_back(text);
+  return all.numbers[text] = all.texts.size();
+}
+
+}  // namespace postern::host
