@@ -239,39 +239,70 @@ bool is_taped(const Equation& e) {
   return e.primitive == &taped_while_p || e.primitive == &taped_scan_p;
 }
 
-/// Marks the tapes that loops of this program make and only one of them reads, by that one. Of two
-/// readers XLA may choose which comes first.
-void mark_freed(Program& program) {
-  struct Use {
-    std::size_t count = 0, equation = 0, operand = 0;
+/// On how many levels each value is the only way to tapes: 1 for a ticket, or a stack of tickets,
+/// that a loop of its program has made; 2 where the same holds of the tickets on that tape; 0 for
+/// all else.
+using Levels = std::vector<int>;
+
+std::vector<int> uses_of(const Program& program) {
+  std::vector<int> uses(program.types.size());
+  for (const Equation& e : program.equations)
+    for (const ValueId v : e.operands) ++uses[at(v)];
+  for (const ValueId v : program.outputs) ++uses[at(v)];
+  return uses;
+}
+
+Levels levels_of(const Program& program) {
+  Levels levels(program.types.size());
+  const auto set = [&](const Equation& e, const Program& body, std::size_t carries, int more) {
+    const Levels inside = levels_of(body);
+    const std::vector<int> uses = uses_of(body);
+    std::size_t result = at(e.first) + at(e.results) - (body.outputs.size() - carries);
+    for (const ValueId v : std::span(body.outputs).subspan(carries))
+      levels[result++] = (uses[at(v)] == 1 ? inside[at(v)] : 0) + more;
   };
-  std::vector<Use> uses(program.types.size());
-  std::vector<bool> made(program.types.size());
-  for (std::size_t i = 0; i < program.equations.size(); ++i) {
-    const Equation& e = program.equations[i];
-    for (std::size_t j = 0; j < e.operands.size(); ++j)
-      uses[at(e.operands[j])] = {uses[at(e.operands[j])].count + 1, i, j};
-    if (!is_taped(e)) continue;
-    std::size_t first = 0;
-    if (e.primitive == &taped_scan_p)
-      first = as<ScanParams>(*e.params).carries;
-    else
-      first = as<WhileParams>(*e.params).carries() + 1;
-    for (std::size_t r = first; r < at(e.results); ++r) made[at(e.first) + r] = true;
+  for (const Equation& e : program.equations) {
+    if (e.primitive == &taped_while_p) {
+      const auto& p = as<WhileParams>(*e.params);
+      set(e, *p.body, p.carries(), 1);
+    } else if (e.primitive == &taped_scan_p || e.primitive == &scan_p) {
+      const auto& p = as<ScanParams>(*e.params);
+      set(e, *p.body, p.carries, p.taped);
+    }
   }
-  for (const ValueId v : program.outputs) made[at(v)] = false;
-  for (std::size_t v = 0; v < made.size(); ++v) {
-    const Use& use = uses[v];
-    if (!made[v] || use.count != 1) continue;
-    Equation& e = program.equations[use.equation];
-    if (e.primitive != &taped_scan_p) continue;
+  return levels;
+}
+
+/// The program, in which a scan frees the tapes that nothing else reads. Of two readers XLA may
+/// choose which comes first. `inputs`: the levels of what it is given.
+ProgramPtr freeing(const Program& program, const Levels& inputs) {
+  Program out = program;
+  Levels levels = levels_of(out);
+  for (std::size_t i = 0; i < inputs.size(); ++i) levels[at(out.inputs[i])] = inputs[i];
+  const std::vector<int> uses = uses_of(out);
+  for (Equation& e : out.equations) {
+    if (!any_equation(e, is_taped)) continue;
+    if (e.primitive != &scan_p && e.primitive != &taped_scan_p) {
+      if (!e.primitive->with_programs) continue;
+      std::vector<ProgramPtr> programs = programs_of(*e.params);
+      for (ProgramPtr& p : programs) p = freeing(*p, {});
+      e.params = e.primitive->with_programs(e.params.get(), programs);
+      continue;
+    }
     ScanParams p = as<ScanParams>(*e.params);
     const std::size_t first_x = p.first_operand() + p.constants + p.carries;
-    if (use.operand < first_x) continue;
-    p.frees.resize(p.xs());
-    p.frees[use.operand - first_x] = true;
+    Levels given(p.body->inputs.size());
+    if (p.taped) p.frees.assign(p.xs(), false);
+    for (std::size_t i = 0; i < p.xs(); ++i) {
+      const std::size_t v = at(e.operands[first_x + i]);
+      if (uses[v] != 1 || levels[v] == 0) continue;
+      if (p.taped) p.frees[i] = true;
+      given[p.first_x() + i] = levels[v] - p.taped;
+    }
+    p.body = freeing(*p.body, given);
     e.params = make_params(std::move(p));
   }
+  return std::make_shared<const Program>(std::move(out));
 }
 
 /// What stands for a taped loop until it is flattened into its program.
@@ -291,6 +322,24 @@ ProgramPtr expansion(const Equation& e, std::span<const Type> operands) {
   return simplify(*closed.program);
 }
 
+ProgramPtr expanded(const ProgramPtr& program) {
+  if (!any_equation(*program, is_taped)) return program;
+  Program out = *program;
+  for (Equation& e : out.equations) {
+    if (!any_equation(e, is_taped)) continue;
+    std::vector<ProgramPtr> programs = programs_of(*e.params);
+    for (ProgramPtr& p : programs) p = expanded(p);
+    if (e.primitive->with_programs) e.params = e.primitive->with_programs(e.params.get(), programs);
+    if (!is_taped(e)) continue;
+    Types types;
+    for (const ValueId v : e.operands) types.push_back(out.type(v));
+    e.params = make_params(ExpandedParams{expansion(e, types)});
+    e.primitive = &expanded_p;
+  }
+  return std::make_shared<const Program>(
+      flattened(out, [](const Equation& e) { return e.primitive == &expanded_p; }));
+}
+
 }  // namespace
 
 void lower_taped(Lowering& out, const Equation& e) {
@@ -306,21 +355,7 @@ void lower_taped(Lowering& out, const Equation& e) {
 
 ProgramPtr with_tapes_expanded(const ProgramPtr& program) {
   if (!any_equation(*program, is_taped)) return program;
-  Program out = *program;
-  mark_freed(out);
-  for (Equation& e : out.equations) {
-    if (!any_equation(e, is_taped)) continue;
-    std::vector<ProgramPtr> programs = programs_of(*e.params);
-    for (ProgramPtr& p : programs) p = with_tapes_expanded(p);
-    if (e.primitive->with_programs) e.params = e.primitive->with_programs(e.params.get(), programs);
-    if (!is_taped(e)) continue;
-    Types types;
-    for (const ValueId v : e.operands) types.push_back(out.type(v));
-    e.params = make_params(ExpandedParams{expansion(e, types)});
-    e.primitive = &expanded_p;
-  }
-  return std::make_shared<const Program>(
-      flattened(out, [](const Equation& e) { return e.primitive == &expanded_p; }));
+  return expanded(freeing(*program, {}));
 }
 
 }  // namespace postern

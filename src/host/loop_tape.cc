@@ -94,8 +94,10 @@ TapeBudget::Room TapeBudget::room_in_file(std::size_t bytes, std::int64_t wanted
   const std::size_t size =
       (std::max<std::size_t>(bytes, 1) * static_cast<std::size_t>(wanted) + page - 1) / page * page;
   // Reserved first: on a full disk a write to mapped memory would end the process.
-  if (const int error = ::posix_fallocate(descriptor_, file_size_, static_cast<off_t>(size)))
-    fail(error);
+  int error = 0;
+  do error = ::posix_fallocate(descriptor_, file_size_, static_cast<off_t>(size));
+  while (error == EINTR);
+  if (error) fail(error);
   void* const data =
       ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, file_size_);
   if (data == MAP_FAILED) fail(errno);

@@ -2,6 +2,8 @@
 // do: outside of every program a derivative is the user's to keep.
 #include "host/loop_tape.h"
 
+#include <fmt/format.h>
+
 #include <atomic>
 #include <cstring>
 #include <map>
@@ -119,7 +121,22 @@ Tensor keeping_tapes(const Tensor& tickets, std::vector<std::shared_ptr<const vo
   return Access::make(std::make_shared<detail::HostValue>(tickets.type(), data));
 }
 
-void push_now(std::int64_t k, Tensors& tickets, TensorSpan leaves, const TapeOptions& options) {
+/// What goes wrong with a tape names the loop, as it does where a program calls for it.
+template <class F>
+static auto named_as_loop(const F& f) {
+  try {
+    return f();
+  } catch (const CallbackError&) {
+    throw;
+  } catch (const Error& e) {
+    const Place place = PlaceScope::current();
+    throw CallbackError(e.code(),
+                        fmt::format("call 'while_loop' at {}: {}", to_string(place), e.what()),
+                        {"while_loop", place}, 0, std::current_exception());
+  }
+}
+
+static void push(std::int64_t k, Tensors& tickets, TensorSpan leaves, const TapeOptions& options) {
   std::shared_ptr<host::TapeBudget> budget;
   for (std::size_t i = 0; i < tickets.size(); ++i) {
     const std::size_t count = static_cast<std::size_t>(tickets[i].size());
@@ -138,7 +155,7 @@ void push_now(std::int64_t k, Tensors& tickets, TensorSpan leaves, const TapeOpt
   }
 }
 
-Tensors read_now(std::int64_t k, TensorSpan tickets, const Types& steps, const TapeOptions&) {
+static Tensors read(std::int64_t k, TensorSpan tickets, const Types& steps) {
   Tensors out;
   for (std::size_t i = 0; i < tickets.size(); ++i) {
     std::shared_ptr<void> bytes = detail::aligned_bytes(steps[i].byte_size());
@@ -154,6 +171,14 @@ Tensors read_now(std::int64_t k, TensorSpan tickets, const Types& steps, const T
     out.push_back(Access::make(std::make_shared<detail::HostValue>(steps[i], std::move(bytes))));
   }
   return out;
+}
+
+void push_now(std::int64_t k, Tensors& tickets, TensorSpan leaves, const TapeOptions& options) {
+  named_as_loop([&] { push(k, tickets, leaves, options); });
+}
+
+Tensors read_now(std::int64_t k, TensorSpan tickets, const Types& steps, const TapeOptions&) {
+  return named_as_loop([&] { return read(k, tickets, steps); });
 }
 
 }  // namespace postern

@@ -343,6 +343,7 @@ void StagedProgram::run_host(const Step& step, Tensors& values) const {
   DrivenRun* const run = DrivenRun::current();
   auto run_one = [&](std::size_t i) {
     const Equation& e = program_.equations[i];
+    const PlaceScope::Replace here(e.place);
     Tensors operands;
     for (const ValueId v : e.operands) operands.push_back(values[at(v)]);
     Tensors results = evaluate_equation(*e.primitive, e.params, operands);

@@ -4,6 +4,7 @@
 #include <postern/record.h>
 #include <postern/shard.h>
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -175,11 +176,13 @@ TEST(While, StepsShareCallsOfTheHostWhereTheirValuesAreSmall) {
 
 TEST(While, ATapeThatOutgrowsItsLimitSaysWhereAndHowFar) {
   RecordProperty("covers", "CTRL-15");
-  auto limited = jit(grad(sines(1000, {.memory = 1024})));
-  for (int i = 0; i < 2; ++i)  // the same each time, and the next run works
-    expect_error<CallbackError>(
-        [&] { limited(1.0f).item<float>(); },
-        {"while_loop", "while_test.cc", "outgrown", "256 steps", "1024 of 1024 bytes"});
+  for (const Mode mode : all_modes) {
+    auto limited = jit(grad(sines(1000, {.memory = 1024})), {.mode = mode});
+    for (int i = 0; i < 2; ++i)  // the same each time, and the next run works
+      expect_error<CallbackError>(
+          [&] { limited(1.0f).item<float>(); },
+          {"call 'while_loop' at", "while_test.cc", "outgrown", "256 steps", "1024 of 1024 bytes"});
+  }
   EXPECT_EQ(jit(grad(sines(256, {.memory = 1024})))(1.0f).item<float>(),
             jit(grad(sines(256, {})))(1.0f).item<float>());
   expect_error<TypeError>([] { sines(3, {.file = "x"})(Tensor(1.0f)); }, {"memory"});
@@ -237,8 +240,55 @@ TEST(While, WhatIsOverTheLimitGoesToAFile) {
   EXPECT_EQ(left(), 0);
   std::filesystem::remove_all(folder);
   const WhileOptions nowhere{.memory = 1024, .file = folder / "none" / "tape"};
-  expect_error<CallbackError>([&] { jit(grad(sines(5000, nowhere)))(1.0f).item<float>(); },
-                              {"while_loop", "cannot be written", "none/tape", "256 steps"});
+  for (const Mode mode : all_modes)
+    expect_error<CallbackError>(
+        [&] { jit(grad(sines(5000, nowhere)), {.mode = mode})(1.0f).item<float>(); },
+        {"call 'while_loop' at", "while_test.cc", "cannot be written", "none/tape", "256 steps"});
+}
+
+TEST(While, TapesInLoopsGoWhenTheyHaveBeenTakenBack) {
+  RecordProperty("covers", "CTRL-15");
+  // Each tape has a file of its own here, so the process may have so many at a time.
+  const std::filesystem::path file =
+      std::filesystem::temp_directory_path() / ("postern_inner_" + std::to_string(::getpid()));
+  auto sine_often = [=](Tensor x) {
+    return while_loop([](Tensor n, Tensor) { return n < 20; },
+                      [](Tensor n, Tensor v) {
+                        return std::pair{n + 1, sin(v)};
+                      },
+                      std::pair{Tensor(0), x}, {.memory = 8, .file = file})
+        .second;
+  };
+  auto scanned = [=](Tensor x) {
+    return fori_loop(
+        0, 5, [=](Tensor, Tensor v) { return sine_often(v) * 1.1f; }, x);
+  };
+  auto looped = [=](Tensor x) {
+    return while_loop([](Tensor n, Tensor) { return n < 5; },
+                      [=](Tensor n, Tensor v) {
+                        return std::pair{n + 1, sine_often(v) * 1.1f};
+                      },
+                      std::pair{Tensor(0), x})
+        .second;
+  };
+  auto descend = [](auto f) {
+    return jit([=](Tensor x) {
+      return fori_loop(
+          0, 60, [=](Tensor, Tensor v) { return v - 0.01f * grad(f)(v); }, x);
+    });
+  };
+  const auto by_scan = descend(scanned);
+  const auto by_while = descend(looped);
+  const float want = by_scan(Tensor(1.0f)).item<float>();
+  rlimit before{};
+  ::getrlimit(RLIMIT_NOFILE, &before);
+  const auto open = std::distance(std::filesystem::directory_iterator("/proc/self/fd"),
+                                  std::filesystem::directory_iterator());
+  const rlimit few{static_cast<rlim_t>(open + 40), before.rlim_max};
+  ::setrlimit(RLIMIT_NOFILE, &few);
+  EXPECT_EQ(by_scan(Tensor(1.0f)).item<float>(), want);
+  EXPECT_NEAR(by_while(Tensor(1.0f)).item<float>(), want, 1e-6);
+  ::setrlimit(RLIMIT_NOFILE, &before);
 }
 
 /// Three times: until it is over 2, then back to a third. `loop` repeats a step while it is asked
