@@ -222,9 +222,11 @@ std::shared_ptr<void> tickets(std::shared_ptr<void> bytes, std::size_t count) {
 Tensors fire_now(const Primitive& primitive, const ParamsPtr& params, TensorSpan operands) {
   const SitePtr& spec = as<SiteParams>(*params).site;
   const int device = device_of(*spec, operands);
-  wait_for_earlier(reach_of(*spec), {&device, 1});
-  refuse_depth(*spec, device);
   DrivenRun* run = driven;
+  std::span<const int> devices;  // outside of every program: of all
+  if (run) devices = {&device, 1};
+  wait_for_earlier(reach_of(*spec), devices);
+  refuse_depth(*spec, device);
   const host::HostSite* site = nullptr;
   if (run) site = run->find(*spec);
   std::shared_ptr<DrivenRun> alone;

@@ -114,6 +114,32 @@ TEST_F(DevicesEffects, AtOnceComeAfterThoseOfProgramsBefore) {
   }
 }
 
+TEST_F(DevicesEffects, AtOnceComeAfterThoseOnOtherDevices) {
+  std::ostringstream printed;
+  auto taps = jit([&](Tensor x) {
+    return tap(x, [&](float) {
+      std::this_thread::sleep_for(50ms);
+      entered.add(printed.str().empty() ? "tap" : "too late");
+    });
+  });
+  const std::function<void()> at_once[] = {
+      [] { tap(Tensor(2.0f), [](float) { entered.add("after"); }); },
+      [] {
+        call(
+            {.effect = Effect::ordered}, std::vector<Type>(), [](float) { entered.add("after"); },
+            Tensor(2.0f));
+      },
+      [&] {
+        print({.stream = &printed}, "{}", Tensor(2.0f));
+        entered.add("after");
+      }};
+  for (const auto& act : at_once) {
+    const Tensor x = taps(device_put(Tensor(1.0f), 5));
+    act();
+    EXPECT_EQ(entered.take(), (Words{"tap", "after"}));
+  }
+}
+
 TEST_F(DevicesEffects, OneOrderIsSaved) {
   register_function(
       "devices_test.turn",
