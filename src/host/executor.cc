@@ -89,7 +89,8 @@ void run_on_host_thread(std::function<void()> job) {
 
 void let_jobs_begin() {
   const auto taken = [&p = pool()] { return p.waiting.load(std::memory_order_acquire) == 0; };
-  for (const auto until = std::chrono::steady_clock::now() + 8us;
+  const auto moment = std::min<std::chrono::nanoseconds>(8us, longest_look());
+  for (const auto until = std::chrono::steady_clock::now() + moment;
        !taken() && std::chrono::steady_clock::now() < until;)
     relax();
   if (!taken()) step_aside();
@@ -119,7 +120,8 @@ struct Shares {
     take();
     const auto all = [&] { return done.load() == count; };
     // What others still have in hand is often done before this thread could be woken.
-    for (const auto until = std::chrono::steady_clock::now() + 30us;
+    const auto moment = std::min<std::chrono::nanoseconds>(30us, longest_look());
+    for (const auto until = std::chrono::steady_clock::now() + moment;
          !all() && std::chrono::steady_clock::now() < until;)
       std::this_thread::yield();
     std::unique_lock lock(guard);

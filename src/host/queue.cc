@@ -251,7 +251,7 @@ bool TapQueue::wait_for_items(Lock& lock) {
   // A program that taps all the time is worth a moment of waiting awake: waking a thread costs the
   // program more than a whole firing.
   lock.unlock();
-  const auto until = RunState::Clock::now() + 50us;
+  const auto until = RunState::Clock::now() + longest_look();
   while (linked_.load(std::memory_order_acquire) == 0 && RunState::Clock::now() < until)
     std::this_thread::yield();
   lock.lock();
@@ -265,7 +265,8 @@ bool TapQueue::wait_for_items(Lock& lock) {
 /// more of them, which cost the program less if they are taken together. Nobody may be waiting.
 void TapQueue::linger(Lock& lock) {
   lock.unlock();
-  const auto until = RunState::Clock::now() + 20us;
+  const auto until =
+      RunState::Clock::now() + std::min<std::chrono::nanoseconds>(20us, longest_look());
   while (linked_.load(std::memory_order_relaxed) < batch_size &&
          waiters_.load(std::memory_order_relaxed) == 0 && RunState::Clock::now() < until) {
     for (int k = 0; k < 16; ++k) relax();

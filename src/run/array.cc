@@ -12,6 +12,7 @@
 #include "core/check.h"
 #include "core/fork.h"
 #include "core/log.h"
+#include "host/lookout.h"
 #include "host/run_state.h"
 #include "run/run_record.h"
 #include "run/sharded.h"
@@ -98,7 +99,9 @@ void await(const DeviceValue& value) {
 
 void await_buffer(const DeviceValue& value) {
   const pjrt::Event ready = value.buffer.ready();
-  if (!ready.is_ready()) refuse_forked();  // XLA's threads are not here
+  static host::Lookout lookout;
+  const bool there = lookout.look([&] { return ready.is_ready(); });
+  if (!there) refuse_forked();  // XLA's threads are not here
   try {
     ready.await();
   } catch (const Error& e) {
