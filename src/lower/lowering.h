@@ -61,6 +61,10 @@ struct CompilerTraits {
   bool rounds_products = false;  // of f32 to fewer bits, unless it is told not to
 };
 
+/// The text of a module whose parts XLA may put back together, for compilers to which a part is a
+/// graph of kernels.
+std::string in_one_piece(std::string text);
+
 struct LoweringOptions {
   std::string name = "main";
   std::string platform = {};  // empty: none in particular, the module is kept for all

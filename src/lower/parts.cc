@@ -16,6 +16,7 @@ namespace postern {
 namespace {
 
 constexpr std::size_t effects_in_a_part = 100;
+constexpr std::string_view stays = R"(inlineable = "false")";
 
 struct Part {
   std::size_t begin, end;                // equations
@@ -72,6 +73,12 @@ void connect(const Program& program, std::vector<Part>& parts) {
 
 }  // namespace
 
+std::string in_one_piece(std::string text) {
+  for (std::size_t at = 0; (at = text.find(stays, at)) != std::string::npos;)
+    text.erase(at, stays.size());
+  return text;
+}
+
 std::vector<Ssa> Lowering::apart(
     Apart what, std::vector<Ssa> inputs,
     const std::function<std::vector<Ssa>(std::span<const Ssa>)>& body) {
@@ -127,7 +134,7 @@ bool Lowering::in_parts(const Program& program) {
       return results;
     };
     const std::vector<Ssa> results = apart(
-        {"part", in, out, part.ordered, "mhlo.frontend_attributes = {inlineable = \"false\"}"},
+        {"part", in, out, part.ordered, fmt::format("mhlo.frontend_attributes = {{{}}}", stays)},
         given, body);
     // The function has names of its own for what both know; what it made is not seen here.
     for (std::size_t i = 0; i < part.inputs.size(); ++i) value(part.inputs[i]) = given[i];

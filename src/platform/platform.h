@@ -21,6 +21,7 @@ struct Platform {
   bool names_no_device;       // runs on the first device are quicker when they needn't name it
   bool tunes_on_device;       // compiling tries code on the device, which nothing else may use then
   bool calls_inline;          // when a run has been queued, its host functions have returned
+  bool calls_are_graphs;      // its XLA makes a graph of a call, where no host function can be
   CompilerTraits compiler;
 
   /// Throws PluginError where this machine, or this build, can never use it.

@@ -59,6 +59,8 @@ const pjrt::Executable& CompiledText::make(int form) {
       log(LogLevel::info, "a compiled program cannot be taken over and is compiled again: {}",
           e.what());
     }
+  if (!made && Runtime::get().platform().calls_are_graphs)
+    made = compile_or_load(client, in_one_piece(text_), options);
   if (!made) made = compile_or_load(client, text_, options);
   drain_before_what_is_new();
   return made;
@@ -318,7 +320,7 @@ const Tensor& CompiledProgram::parameter(std::size_t i,
 }
 
 void CompiledProgram::refuse_twice(std::span<const Tensor* const> arguments) const {
-  SmallVector<const Value*, 16> given(module_->parameters.size());
+  SmallVector<const detail::Value*, 16> given(module_->parameters.size());
   for (std::size_t i = 0; i < given.size(); ++i) given[i] = Access::value(parameter(i, arguments));
   for (std::size_t i = 0; i < given.size(); ++i)
     if (takes(i)) run::refuse_twice({given.data(), given.size()}, i);
