@@ -108,7 +108,7 @@ class CompiledProgram : public std::enable_shared_from_this<CompiledProgram> {
   std::shared_ptr<const std::string> targets_;    // of FFI that it calls, in words; null for none
 };
 
-/// Lowers and compiles. Captures of few bytes are written into the text.
+/// What is lowered: a program, and what is known of its arguments and results.
 struct Lowerable {
   std::string name;
   ProgramPtr program;     // simplified
@@ -119,6 +119,7 @@ struct Lowerable {
       results_on;                // by leaf; none: the argument's own, and as XLA chooses
   std::size_t gather_limit = 0;  // bytes; 0: as Config says
 };
+/// Captures of few bytes are written into the text.
 std::shared_ptr<const ProgramModule> lower(const Lowerable& program);
 /// Once more, to be kept: for no platform in particular, with all captures written out.
 std::shared_ptr<const ProgramModule> lower_for_file(const Lowered& program);

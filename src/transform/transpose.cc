@@ -72,8 +72,7 @@ class Backward {
         std::ranges::count_if(e.operands, [&](ValueId v) { return linear_[at(v)]; });
     check(e.primitive->transpose != nullptr,
           "reverse mode: {} is applied to a tangent, but is not linear or has no transpose; a rule "
-          "given to custom_jvp must be linear in the "
-          "tangents, and a linear call needs custom_linear",
+          "given to custom_jvp must be linear in the tangents, and a linear call needs linear_call",
           described(e));
     check(e.primitive->linear != Linear::separately || linear == 1,
           "reverse mode: {} of two tangents is not linear in them", e.primitive->name);

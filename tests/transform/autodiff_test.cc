@@ -228,6 +228,13 @@ TEST(Autodiff, CallsDeclaredLinear) {
   EXPECT_EQ(jvp(plain, Tensor(1.0f), Tensor(3.0f)).second.item<float>(), 6);
   expect_error<TypeError>([&] { jit(grad(plain))(Tensor(1.0f)); },
                           {"twice", "linear_call", "autodiff_test.cc"});
+  // Nor has an operation that is not linear.
+  auto curved = custom_jvp([](Tensor v) { return v; },
+                           [](std::tuple<Tensor> v, std::tuple<Tensor> d) {
+                             return std::pair{std::get<0>(v), sin(std::get<0>(d))};
+                           });
+  expect_error<TypeError>([&] { jit(grad(curved))(Tensor(1.0f)); },
+                          {"sin is applied to a tangent", "a linear call needs linear_call"});
 }
 
 TEST(Autodiff, TapsShowTangentsWhereAsked) {
