@@ -24,10 +24,20 @@ void BlockParams::fields(FieldSink& sink) const {
   for (const Level& l : levels) {
     sink("batch", l.size);
     sink("mapped", l.mapped);
+    if (l.masked) sink.hidden("masked", "1");
   }
   sink("body", body);
   sink.identity("type", config->type);
   sink.identity("rules", rules);
+  if (!sink.wants_text()) return;
+  // The same body may give an override other operands, and may be another derivative.
+  sink.hidden("config", kinds_of(config->attributes));
+  sink.hidden("operands", to_string(operands));
+  sink.hidden("results", to_string(results));
+  sink.hidden("values", std::to_string(values));
+  sink.hidden("order", std::to_string(order));
+  for (const int i : of_operand) sink.hidden("of_operand", std::to_string(i));
+  for (const int i : of_result) sink.hidden("of_result", std::to_string(i));
 }
 
 std::size_t BlockParams::leading() const {

@@ -97,6 +97,9 @@ struct OwnParams {
   void fields(FieldSink& sink) const {
     sink("push", push);
     sink("backward", backward);
+    // `residuals` follows: the other inputs of `backward` are cotangents of all results.
+    for (const int i : of_result) sink.hidden("of_result", std::to_string(i));
+    sink.hidden("results", to_string(results));
   }
 };
 extern const Primitive own_p;

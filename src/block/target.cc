@@ -23,6 +23,7 @@ void TargetParams::fields(FieldSink& sink) const {
   if (target->side_effect) sink("side_effect", true);
   for (const auto& [result, operand] : target->aliases)
     sink("alias", fmt::format("{}<-{}", result, operand));
+  if (vmap) sink("vmap", text_of(*vmap));
 }
 
 namespace {

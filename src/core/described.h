@@ -117,6 +117,14 @@ std::string text_of(const std::shared_ptr<const T>& v) {
   return "none";
 }
 
+/// The exact text for keys, of what is shown rounded or in part.
+inline std::string key_of(std::chrono::nanoseconds v) { return fmt::format("{}ns", v.count()); }
+inline std::string key_of(const std::vector<Type>& v) {
+  std::string key = to_string(v);
+  for (const Type& type : v) key += ".~"[type.weak];
+  return key;
+}
+
 /// Tells the sink each field of a parameter struct; pointers to what has no text as themselves.
 template <class S>
 void tell_fields(const S& value, FieldSink& sink) {
@@ -126,9 +134,12 @@ void tell_fields(const S& value, FieldSink& sink) {
     const auto& v = value.*f.member;
     if constexpr (requires { text_of(v); }) {
       const std::string text = text_of(v);
-      if (f.say == Say::always || (f.say == Say::changed && text != text_of(plain.*f.member)))
-        sink.text(f.name, text);
-      else
+      const bool shown =
+          f.say == Say::always || (f.say == Say::changed && text != text_of(plain.*f.member));
+      if (shown) sink.text(f.name, text);
+      if constexpr (requires { key_of(v); })
+        sink.hidden(f.name, key_of(v));
+      else if (!shown)
         sink.hidden(f.name, text);
     } else {
       sink.identity(f.name, v.get());

@@ -20,6 +20,11 @@ void FieldSink::operator()(const char* name, const std::vector<std::string>& val
   text(name, fmt::format("[{}]", text_of(value)));
 }
 
+std::string kinds_of(const Attributes& attributes) {
+  std::string kinds;
+  for (const auto& [name, value] : attributes.items()) kinds += std::to_string(value.index());
+  return kinds;
+}
 std::string named_text(const std::string& name, const Attributes& attributes) {
   if (attributes.items().empty()) return name;
   return name + to_string(attributes);
@@ -57,7 +62,11 @@ struct Printer final : FieldSink {
 struct Keyer final : FieldSink {
   explicit Keyer(std::string& k) : key(k) {}
   std::string& key;
-  void text(const char*, std::string_view value) override {
+  // The name too: of fields that are left out where they are the default, one must not pass for
+  // another.
+  void text(const char* name, std::string_view value) override {
+    key += name;
+    key += '=';
     key += std::to_string(value.size());
     key += ':';
     key += value;

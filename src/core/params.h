@@ -16,6 +16,8 @@ namespace postern {
 std::string text_of(const std::vector<bool>& bits);         // "TFT"
 std::string text_of(const std::vector<std::string>& list);  // words as they are, others in quotes
 
+/// By attribute, a digit that says which of its types it has: 1 and 1.0 have one text.
+std::string kinds_of(const Attributes& attributes);
 std::string named_text(const std::string& name, const Attributes& attributes);  // "f{n = 1}"
 
 struct Program;
@@ -55,7 +57,10 @@ class FieldSink {
   void operator()(const char* name, const std::vector<int>& value);
   void operator()(const char* name, const std::vector<bool>& value);
   void operator()(const char* name, const std::vector<std::string>& value);
-  void operator()(const char* name, const Attributes& value) { text(name, to_string(value)); }
+  void operator()(const char* name, const Attributes& value) {
+    text(name, to_string(value));
+    hidden(name, kinds_of(value));
+  }
   void operator()(const char* name, const ProgramPtr& value) { program(name, value); }
 };
 

@@ -95,6 +95,7 @@ struct SiteSpec {
 };
 
 inline std::string text_of(const Named& v) { return named_text(v.name, v.attributes); }
+inline std::string key_of(const Named& v) { return text_of(v) + kinds_of(v.attributes); }
 inline std::string text_of(const std::vector<BatchLevel>& levels) {
   Separator comma(",");
   std::string out;

@@ -31,6 +31,7 @@ struct PendingParams {
       backward;  // residuals, cotangents of all results -> cotangents of all arguments
   std::size_t residuals;
   Types arguments, results;  // all of them
+  // The rule is of one call, from which the other fields follow.
   void fields(FieldSink& sink) const {
     sink("results", results);
     sink.identity("rule", backward.get());

@@ -685,6 +685,28 @@ TEST(Block, TargetsMayAskForLayoutsAndMemory) {
   expect_error<TypeError>([&] { g(x); }, {"alias of result 0 to operand 1"});
 }
 
+TEST(Block, TargetsThatAreBatchedOtherwiseAreNotMerged) {
+  register_ffi_handler("block_test_copy", block_test_copy, "cpu", true);
+  const FfiTarget copy("block_test_copy", {{"in_place", false}});
+  auto both = [&](std::optional<VmapMethod> method) {
+    return checkpoint([&, method](Tensor v) {
+      const Tensor once = ffi_call(copy, v, VmapMethod::sequential, v);
+      return std::pair(once, ffi_call(copy, v, method, v));
+    });
+  };
+  const Tensor row = tensor<float>({1, 2}), rows = tensor<float>({1, 2, 3, 4}, {2, 2});
+  auto calls = [&](std::optional<VmapMethod> method) {
+    const std::string text = jit(both(method)).program(row).text();
+    std::size_t count = 0;
+    for (std::size_t at = 0; (at = text.find("= ffi_call", at)) != text.npos; ++at) ++count;
+    return count;
+  };
+  EXPECT_EQ(calls(VmapMethod::sequential), 1u);
+  EXPECT_EQ(calls(VmapMethod::broadcast_all), 2u);
+  expect_error<TypeError>([&] { jit(vmap(both(std::nullopt)))(rows); },
+                          {"block_test_copy", "no batching method"});
+}
+
 TEST(Block, AttributesThatXlaCannotCarryAreRefusedByName) {
   register_ffi_handler("block_test_copy", block_test_copy, "cpu", true);
   auto called = [](Attributes attributes) {
