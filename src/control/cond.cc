@@ -249,6 +249,7 @@ constexpr Primitive cond_p{.name = "cond",
                            .linear = Linear::jointly,
                            .split = cond_split,
                            .with_programs = cond_with_programs,
+                           .body = Body::branches,
                            .batch = cond_batch,
                            .lower = cond_lower,
                            .evaluate = cond_evaluate};

@@ -339,6 +339,7 @@ constexpr Primitive scan_p{.name = "scan",
                            .linear = Linear::jointly,
                            .split = scan_split,
                            .with_programs = scan_with_programs,
+                           .body = Body::scan,
                            .batch = scan_batch,
                            .lower = scan_lower,
                            .evaluate = scan_evaluate};

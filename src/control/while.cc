@@ -286,6 +286,7 @@ constexpr Primitive while_p{.name = "while",
                             .linear = Linear::jointly,
                             .split = while_split,
                             .with_programs = while_with_programs,
+                            .body = Body::while_loop,
                             .batch = while_batch,
                             .lower = while_lower,
                             .evaluate = while_evaluate};

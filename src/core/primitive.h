@@ -34,6 +34,16 @@ class TypeSpan {
 /// in the first operand alone, for which there is a transpose beside the jvp (divide).
 enum class Linear : std::uint8_t { no, jointly, separately, first };
 
+/// What runs the programs that a primitive holds, for those who follow values and effects into
+/// them.
+enum class Body : std::uint8_t {
+  none,        // it has no program, or one for its own rules alone
+  parts,       // each device, on its parts
+  branches,    // one of them, which the first operand says
+  while_loop,  // the last, as long as the one before says so
+  scan         // so often as the parameters or the first operand say
+};
+
 /// What a rule is asked about: the primitive and its parameters, to bind it again or to look into.
 struct Op {
   const Primitive& primitive;
@@ -71,6 +81,12 @@ struct Primitive {
   /// programs.
   ParamsPtr (*with_programs)(const Params* params, std::span<const ProgramPtr> programs) = nullptr;
   bool transparent = false;  // means no more than its program applied to its operands
+  Body body = Body::none;
+  constexpr bool loops() const { return body == Body::while_loop || body == Body::scan; }
+
+  /// Each axis of the result is one of the operands' or none: its type rule, asked with another
+  /// extent, says which.
+  bool keeps_axes = false;
 
   /// Operands with the batch axis at `axes[i]` (-1: none); the result's axes likewise. `mask`: the
   /// live elements of the batch, empty for all.
@@ -107,6 +123,12 @@ struct Primitive {
 inline const SiteSpec* site_of(const Equation& e) {
   if (!e.primitive->site) return nullptr;
   return e.primitive->site(e.params.get());
+}
+
+/// The same, of an operation that keeps_axes.
+constexpr Primitive keeping_axes(Primitive p) {
+  p.keeps_axes = true;
+  return p;
 }
 
 /// Whether every rule that a primitive of an op family needs is there.

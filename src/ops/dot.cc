@@ -135,8 +135,8 @@ void dot_lower(Lowering& out, const Equation& e) {
                   dims_to_string(d.contract_x), dims_to_string(d.contract_y), out.precision_of(e)));
 }
 
-constexpr Primitive dot_general_p =
-    multilinear("dot_general", nullptr, dot_type, dot_transpose, dot_batch, dot_lower);
+constexpr Primitive dot_general_p = keeping_axes(
+    multilinear("dot_general", nullptr, dot_type, dot_transpose, dot_batch, dot_lower));
 
 constexpr const Primitive* dot_family[] = {&dot_general_p};
 static_assert(complete(dot_family));

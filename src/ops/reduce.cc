@@ -248,11 +248,13 @@ constexpr Reducer adding{"add", zero_of, true}, multiplying{"multiply", one_of, 
     largest{"maximum", lowest_of}, smallest{"minimum", highest_of}, conjunction{"and", ones_of},
     disjunction{"or", zero_of};
 
-constexpr Primitive reduce_sum_p = linear("reduce_sum", nullptr, reduce_type<numeric>,
-                                          sum_transpose, reduce_batch, reduce_lower<adding>);
+constexpr Primitive reduce_sum_p =
+    keeping_axes(linear("reduce_sum", nullptr, reduce_type<numeric>, sum_transpose, reduce_batch,
+                        reduce_lower<adding>));
 constexpr Primitive reduce_prod_p{.name = "reduce_prod",
                                   .type = reduce_type<numeric>,
                                   .jvp = prod_jvp,
+                                  .keeps_axes = true,
                                   .batch = reduce_batch,
                                   .lower = reduce_lower<multiplying>};
 
@@ -262,6 +264,7 @@ constexpr Primitive choice(const char* name) {
   return {.name = name,
           .type = reduce_type<ordered>,
           .jvp = choice_jvp,
+          .keeps_axes = true,
           .batch = reduce_batch,
           .lower = choice_lower<reducer, is_largest>};
 }
@@ -270,6 +273,7 @@ constexpr Primitive bitwise(const char* name) {
   return {.name = name,
           .type = reduce_type<integral>,
           .no_derivative = true,
+          .keeps_axes = true,
           .batch = reduce_batch,
           .lower = reduce_lower<reducer>};
 }

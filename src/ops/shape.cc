@@ -246,8 +246,9 @@ constexpr Primitive broadcast_p = linear("broadcast", "broadcast_in_dim", broadc
                                          broadcast_transpose, broadcast_batch, broadcast_lower);
 constexpr Primitive reshape_p =
     linear("reshape", "reshape", reshape_type, reshape_transpose, reshape_batch);
-constexpr Primitive transpose_p = linear("transpose", "transpose", transpose_type,
-                                         transpose_transpose, transpose_batch, transpose_lower);
+constexpr Primitive transpose_p =
+    keeping_axes(linear("transpose", "transpose", transpose_type, transpose_transpose,
+                        transpose_batch, transpose_lower));
 
 constexpr const Primitive* shape_family[] = {&convert_p,   &broadcast_p, &reshape_p,
                                              &transpose_p, &reverse_p,   &iota_p};

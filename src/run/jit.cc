@@ -426,9 +426,8 @@ void collect_effects(const Program& program, bool in_loop, std::vector<EffectInf
         out.push_back({s.word, {s.name, s.place}, s.effect, in_loop || !s.levels.empty()});
     }
     if (!e.params) continue;
-    const std::string_view name = e.primitive->name;
     for (const ProgramPtr& p : programs_of(*e.params))
-      collect_effects(*p, in_loop || name == "while" || name == "scan", out);
+      collect_effects(*p, in_loop || e.primitive->loops(), out);
   }
 }
 

@@ -176,9 +176,10 @@ Expansion::Inner Expansion::inner(const ProgramPtr& p, const std::vector<Lie>& i
 std::vector<Held> Expansion::with_programs(const Equation& e, std::span<const Held> x) const {
   check(e.primitive->with_programs != nullptr, "{}: what is over processes cannot be inside of it",
         e.primitive->name);
-  if (e.primitive == &cond_p) return branches(e, x);
-  if (e.primitive == &while_p || e.primitive == &taped_while_p) return loop(e, x);
-  if (e.primitive == &scan_p || e.primitive == &taped_scan_p) return scan(e, x);
+  const Body body = e.primitive->body;
+  if (body == Body::branches) return branches(e, x);
+  if (body == Body::while_loop) return loop(e, x);
+  if (body == Body::scan) return scan(e, x);
   std::vector<ProgramPtr> programs = programs_of(*e.params);
   std::vector<Lie> outputs(at(e.results));
   if (e.primitive->transparent) {  // it means its first program

@@ -276,7 +276,8 @@ bool one_for_each(const Program& body, std::size_t devices) {
   bool loops = false;
   any_equation(body, [&](const Equation& e) {
     ++equations;
-    loops = loops || ((e.primitive == &while_p || e.primitive == &scan_p) && has_site(e));
+    // Those over tapes are not counted.
+    loops = loops || (e.primitive->loops() && !e.primitive->calls && has_site(e));
     return false;
   });
   return loops && !has_collective(body) && equations * devices <= most;
@@ -364,6 +365,7 @@ constexpr Primitive shard_map_p{.name = "shard_map",
                                 .linear = Linear::jointly,
                                 .split = shard_map_split,
                                 .with_programs = shard_map_with_programs,
+                                .body = Body::parts,
                                 .batch = shard_map_batch,
                                 .lower = shard_map_lower};
 

@@ -139,10 +139,7 @@ class Follower {
   /// What an operation does to axes its type rule says: an axis of a result that grows with the
   /// parts along a mesh axis is cut by it.
   MaybeLie of_types(const Equation& e, const Types& in, const Lies& operands) const {
-    constexpr std::string_view followed[] = {"transpose",   "dot_general", "reduce_sum",
-                                             "reduce_prod", "reduce_max",  "reduce_min",
-                                             "reduce_and",  "reduce_or"};
-    if (std::ranges::find(followed, e.primitive->name) == std::end(followed)) return {};
+    if (!e.primitive->keeps_axes) return {};
     if (!std::ranges::all_of(operands, &MaybeLie::has_value)) return {};
     const auto with_outer =
         std::ranges::find_if(operands, [](const MaybeLie& l) { return l->outer > 0; });
@@ -190,13 +187,14 @@ class Follower {
   Lies of_programs(Equation& e, const Lies& operands) const {
     std::vector<ProgramPtr> programs = programs_of(*e.params);
     Lies out(at(e.results));
+    const Body body = e.primitive->body;
     if (e.primitive->transparent)
       out = follow_into(programs[0], operands);
-    else if (e.primitive == &cond_p)
+    else if (body == Body::branches)
       out = of_cond(programs, operands);
-    else if (e.primitive == &while_p || e.primitive == &taped_while_p)
+    else if (body == Body::while_loop)
       out = of_while(as<WhileParams>(*e.params), programs, operands);
-    else if (e.primitive == &scan_p || e.primitive == &taped_scan_p)
+    else if (body == Body::scan)
       out = of_scan(as<ScanParams>(*e.params), programs, operands);
     if (has_site(e) && e.primitive->with_programs)
       e.params = e.primitive->with_programs(e.params.get(), programs);

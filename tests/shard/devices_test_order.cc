@@ -222,6 +222,16 @@ TEST_F(DevicesOrder, WhereDevicesMayGoDifferentWaysItIsRefused) {
       {.in = {P("d")}, .out = {P("d")}}));
   expect_error<TypeError>([&] { in_while(counting({2})); },
                           {"tap 'seen'", "inside a while", "scan"});
+  auto in_derivative = jit(shard_map(
+      [&](Tensor x) {
+        return grad([&](Tensor y) {
+          return sum(while_loop([](Tensor v) { return sum(v) < 9.0f; },
+                                [&](Tensor v) { return shown(v * v); }, y));
+        })(x);
+      },
+      mesh, {.in = {P("d")}, .out = {P("d")}}));
+  expect_error<TypeError>([&] { in_derivative(counting({2})); },
+                          {"tap 'seen'", "inside a while", "scan"});
   expect_error<TypeError>(
       [&] { tap({.ordered = false, .one_order = true}, Tensor(1.0f), [](float) {}); },
       {"one_order"});
