@@ -78,7 +78,8 @@ class Child {
     if (pipe2(in, O_CLOEXEC) != 0) throw std::runtime_error(std::strerror(errno));
     if (pipe2(out, O_CLOEXEC) != 0) {
       const std::string why = std::strerror(errno);
-      close(in[0]), close(in[1]);
+      close(in[0]);
+      close(in[1]);
       throw std::runtime_error(why);
     }
     posix_spawn_file_actions_t files;
@@ -106,7 +107,8 @@ class Child {
     posix_spawnattr_destroy(&how);
     close(in[0]);
     close(out[1]);
-    to_ = in[1], from_ = out[0];
+    to_ = in[1];
+    from_ = out[0];
     if (code != 0) {
       end_input();
       throw std::runtime_error(
@@ -165,7 +167,9 @@ class Child {
     }
     std::memcpy(to, inbox_.data() + taken_, bytes);
     taken_ += bytes;
-    if (taken_ == inbox_.size()) inbox_.clear(), taken_ = 0;
+    if (taken_ < inbox_.size()) return;
+    inbox_.clear();
+    taken_ = 0;
   }
 
  private:

@@ -25,7 +25,10 @@ Check self_test() {
   const auto f = pn::jit([&](pn::Tensor x) {
     return pn::call(
         x.type(),
-        [&](pn::View<const float> in, pn::View<float> out) { ++calls, out[0] = in[0] + 1; },
+        [&](pn::View<const float> in, pn::View<float> out) {
+          ++calls;
+          out[0] = in[0] + 1;
+        },
         x * 2.0f);
   });
   const float got = f(pn::tensor<float>({3})).to_vector<float>().at(0);

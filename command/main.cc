@@ -13,19 +13,31 @@ namespace {
 
 constexpr const char* completion = R"(# bash: source <(postern completion)
 _postern() {
-  local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]}
+  local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} options
   case $before in
     --out) COMPREPLY=($(compgen -d -- "$word")); return ;;
     --library | --trace | --record | --replay) COMPREPLY=($(compgen -f -- "$word")); return ;;
-    --set) COMPREPLY=($(compgen -W "cpu_devices= plugin= cache_dir= max_reentry= deadline=" -- "$word")); return ;;
+    --set)
+      options="cpu_devices= plugin= cache_dir= max_reentry= deadline="
+      COMPREPLY=($(compgen -W "$options" -- "$word")); return ;;
     --tap) COMPREPLY=($(compgen -W "all" -- "$word")); return ;;
   esac
-  if [ "$COMP_CWORD" = 1 ]; then COMPREPLY=($(compgen -W "run show attach doctor merge-traces completion --help --version" -- "$word")); return; fi
+  if [ "$COMP_CWORD" = 1 ]; then
+    options="run show attach doctor merge-traces completion --help --version"
+    COMPREPLY=($(compgen -W "$options" -- "$word")); return
+  fi
   case ${COMP_WORDS[1]} in
-    run) [[ $word == -* ]] && COMPREPLY=($(compgen -W "--library --function --tap --set --out --repeat --time --trace --record --replay --json --help" -- "$word")) && return ;;
-    attach) [[ $word == -* ]] && COMPREPLY=($(compgen -W "--stats --histogram --print --non-finite --stop-at-non-finite --record --checkpoint --end --every --until --keep-last --seconds --json --help" -- "$word")) && return ;;
-    show | doctor) [[ $word == -* ]] && COMPREPLY=($(compgen -W "--json --help" -- "$word")) && return ;;
+    run)
+      options="--library --function --tap --set --out --repeat --time --trace --record --replay"
+      options+=" --json --help" ;;
+    attach)
+      options="--stats --histogram --print --non-finite --stop-at-non-finite --record --checkpoint"
+      options+=" --end --every --until --keep-last --seconds --json --help" ;;
+    show | doctor) options="--json --help" ;;
   esac
+  if [ -n "$options" ] && [[ $word == -* ]]; then
+    COMPREPLY=($(compgen -W "$options" -- "$word")); return
+  fi
   COMPREPLY=($(compgen -f -- "$word"))
 }
 complete -o filenames -F _postern postern
@@ -63,8 +75,7 @@ void add_attach(CLI::App& app, command::Attach& options) {
   file("--record", "record", "keep what passes in this .npy or .npz file");
   file("--checkpoint", "checkpoint", "keep what passes next as a checkpoint in this folder");
   flag("--end", "end", "end the run that passes next, without an error");
-  app.add_option("--every", options.every, "only each so manieth firing")
-      ->check(CLI::PositiveNumber);
+  app.add_option("--every", options.every, "only every n-th firing")->check(CLI::PositiveNumber);
   app.add_option("--until", options.until, "only so many of these")->check(CLI::PositiveNumber);
   app.add_option("--keep-last", options.keep_last,
                  "look at copies, beside the program, which loses all but the last so many")

@@ -182,6 +182,10 @@ struct Waits {
 
 }  // namespace
 
+// First each file is read for its place on the common clock and for its part in each meeting; two
+// of one process are refused before anything is written. Then all events are written, with their
+// process and the common time, and behind them who waited for whom: a wait shorter than the clocks
+// differ by is none. Each pair's sum is printed at the end.
 int merge_traces(const std::string& to, const std::vector<std::string>& files) {
   check_place(to, files);
   std::vector<Trace> traces;

@@ -148,6 +148,10 @@ void deliver(std::chrono::nanoseconds limit) {
 
 }  // namespace
 
+// Everything that can be refused is looked at before the first run: options, functions, inputs,
+// folders. Then the program runs as often as asked, one run after the other; the results of the
+// last are written or printed, once all that taps were shown has been delivered. Throws Problem,
+// with the code that the command ends with.
 int run(const Run& options) {
   const pn::RunOptions how = settle(options);
   for (const std::string& path : options.libraries) pn::load_library(path);
@@ -208,7 +212,8 @@ int run(const Run& options) {
     const double first = milliseconds.front();
     std::ranges::sort(milliseconds);
     const double median = milliseconds[milliseconds.size() / 2];
-    json["first_ms"] = first, json["median_ms"] = median;
+    json["first_ms"] = first;
+    json["median_ms"] = median;
     if (!options.json)
       std::cout
           << (options.repeat > 1

@@ -14,9 +14,12 @@ using Json = nlohmann::json;
 namespace {
 
 const char* text_of(pn::Effect effect) {
-  return effect == pn::Effect::pure      ? "pure"
-         : effect == pn::Effect::ordered ? "ordered"
-                                         : "unordered";
+  switch (effect) {
+    case pn::Effect::pure: return "pure";
+    case pn::Effect::unordered: return "unordered";
+    case pn::Effect::ordered: return "ordered";
+  }
+  return "?";
 }
 
 Json types(const std::vector<pn::Type>& list) {
