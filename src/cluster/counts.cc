@@ -1,3 +1,4 @@
+// Counts in shared memory where processes have it, in messages elsewhere; both may lag behind.
 #include "cluster/counts.h"
 
 #include <algorithm>

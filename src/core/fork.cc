@@ -1,3 +1,4 @@
+// A handler in the child notes that it was forked off; what needs the runtime then refuses.
 #include "core/fork.h"
 
 #include <postern/error.h>

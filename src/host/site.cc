@@ -1,4 +1,4 @@
-// Preparing sites, and checking that a function can take what a site gives.
+// What of a site can be worked out before a run, and giving its function to one that is named.
 #include "host/site.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Starts the function of a firing with a time limit on a thread of its own, and waits for it.
 #include "host/timed_job.h"
 
 #include <cstring>

@@ -1,3 +1,4 @@
+// All waits that go on, and whether a new one would close a circle with them.
 #include "host/waits.h"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// Compiles the program with what is inspected as further results, and tells what XLA chose.
 #include "run/inspect.h"
 
 #include "core/check.h"

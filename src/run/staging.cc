@@ -1,3 +1,4 @@
+// The buffers that a lane keeps: which array may use which of them, and when it is given back.
 #include "run/staging.h"
 
 #include <algorithm>

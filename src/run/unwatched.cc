@@ -1,3 +1,4 @@
+// Counts what was started until XLA says that it is over, and enters it into the timeline.
 #include "run/unwatched.h"
 
 #include <atomic>

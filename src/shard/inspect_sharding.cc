@@ -1,3 +1,4 @@
+// inspect_sharding as an operation: the identity, of which run/inspect asks XLA.
 #include "shard/inspect_sharding.h"
 
 #include <postern/shard.h>

@@ -1,3 +1,4 @@
+// Equations that mean their program give way to its equations, inner ones too.
 #include "transform/flatten.h"
 
 #include "core/primitive.h"
