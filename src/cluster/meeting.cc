@@ -11,6 +11,7 @@
 #include <string_view>
 #include <thread>
 
+#include "core/digest.h"
 #include "core/log.h"
 #include "core/small_vector.h"
 
@@ -20,11 +21,6 @@ namespace {
 
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
-
-std::uint64_t hash_of(std::string_view text, std::uint64_t hash) {
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  return hash;
-}
 
 /// "call 'psum' at main.cc:12 (sum of f32[3] over processes 0, 1, number 4)".
 std::string said(const Subject& s, std::uint64_t number) {
@@ -37,7 +33,7 @@ Subject::Subject(std::string where, std::string what, std::string among)
     : place(std::move(where)),
       detail(std::move(what)),
       group(std::move(among)),
-      fingerprint(hash_of(detail, hash_of(place, 0xcbf29ce484222325) * 31)) {}
+      fingerprint(fnv_1a(detail, fnv_1a(place) * 31)) {}
 
 Meeting::Meeting(Cluster& cluster, std::uint64_t run, int lane, const Subject& subject,
                  const std::function<bool()>& stopped)

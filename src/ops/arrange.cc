@@ -28,7 +28,7 @@ Tensor triangle(const char* op, const Operand& operand, std::int64_t k, bool low
     stays = column_less_row <= k;
   else
     stays = column_less_row >= k;
-  return where(stays, x, zeros_like_type({x.dtype(), {}}));
+  return where(stays, x, zeros_of({x.dtype(), {}}));
 }
 
 void require_step(bool ok) { check(ok, "arange: the step must not be 0"); }

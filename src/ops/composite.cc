@@ -17,7 +17,7 @@ namespace {
 /// The largest element, 0 where that is not finite and `finite` is asked for.
 Tensor shift_of(const Tensor& x, const Dims& axes, bool finite) {
   Tensor shift = max(real(x), {.axes = axes, .keep_dims = true});
-  if (finite) shift = where(is_finite(shift), shift, zeros_like_type({shift.dtype(), {}}));
+  if (finite) shift = where(is_finite(shift), shift, zeros_of({shift.dtype(), {}}));
   return detail::stop_gradient(shift, PlaceScope::current());  // it cancels in the result
 }
 

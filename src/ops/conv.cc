@@ -133,7 +133,7 @@ Tensors conv_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan types
   const std::size_t of = x[0].has_value();
   Tensors out(2);
   if (ct[0].size() == 0 || types[1 - of].size() == 0)
-    out[of] = zeros_like_type(types[of]);
+    out[of] = zeros_of(types[of]);
   else if (of == 0)
     out[of] = x_cotangent(p, ct[0], x[1], types[0]);
   else
@@ -184,7 +184,7 @@ Batched conv_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::i
     if (axes[1] >= 0) one_k.dims.erase(one_k.dims.begin());
     const Type* types[] = {&one_x, &one_k};
     const Type result = conv_type(op.params.get(), {types, 2})[0];
-    return {{zeros_like_type({result.dtype, joined({0}, result.dims)})}, {0}};
+    return {{zeros_of({result.dtype, joined({0}, result.dims)})}, {0}};
   }
   if (axes[0] >= 0 && axes[1] >= 0) return conv_batch_both(p, a, k, size);
   if (axes[0] >= 0) return conv_batch_x(p, a, k, size);

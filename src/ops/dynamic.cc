@@ -57,13 +57,13 @@ Types update_type(const Params*, TypeSpan operands) {
 
 Tensors dynamic_slice_transpose(const Op&, TensorSpan ct, TensorSpan x, TypeSpan types) {
   Tensors out(x.size());
-  out[0] = update_from(zeros_like_type(types[0]), ct[0], x.subspan(1));
+  out[0] = update_from(zeros_of(types[0]), ct[0], x.subspan(1));
   return out;
 }
 
 Tensors update_transpose(const Op&, TensorSpan ct, TensorSpan x, TypeSpan types) {
   Tensors out(x.size());
-  if (!x[0].has_value()) out[0] = update_from(ct[0], zeros_like_type(types[1]), x.subspan(2));
+  if (!x[0].has_value()) out[0] = update_from(ct[0], zeros_of(types[1]), x.subspan(2));
   if (!x[1].has_value()) out[1] = slice_from(ct[0], x.subspan(2), types[1].dims);
   return out;
 }

@@ -47,7 +47,7 @@ Types select_type(const Params*, TypeSpan operands) {
   return {type};
 }
 Tensors select_transpose(const Op&, TensorSpan ct, TensorSpan x, TypeSpan) {
-  const Tensor zero = zeros_like_type(ct[0].type());
+  const Tensor zero = zeros_of(ct[0].type());
   return {Tensor(), cotangent_for(x[1], [&] { return where(x[0], ct[0], zero); }),
           cotangent_for(x[2], [&] { return where(x[0], zero, ct[0]); })};
 }

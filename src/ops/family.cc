@@ -151,8 +151,6 @@ DType complex_dtype(DType part) {
   return DType::c64;
 }
 
-Tensor zeros_like_type(const Type& type) { return full_of({Number::Kind::integer, 0, 0, 0}, type); }
-
 Tensor add_any(const Tensor& a, const Tensor& b) {
   if (!a.has_value()) return b;
   if (!b.has_value()) return a;

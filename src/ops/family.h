@@ -43,11 +43,6 @@ DType complex_dtype(DType part);
 // --- tangents and cotangents; an empty Tensor is zero
 // ---------------------------------------------------------------------
 
-Tensor zeros_like_type(const Type& type);
-inline Tensor or_zeros(const Tensor& t, const Type& type) {
-  if (t.has_value()) return t;
-  return zeros_like_type(type);
-}
 /// Sum and product of two, either of which may be empty.
 Tensor add_any(const Tensor& a, const Tensor& b);
 Tensor product_any(const Tensor& a, const Tensor& b);

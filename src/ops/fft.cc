@@ -59,7 +59,7 @@ Tensors fft_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan) {
                        // transform, take the real part
     Dims low(t.dims().size(), 0), high = low;
     high.back() = p.lengths.back() - t.dims().back();
-    return {real(bind_fft("FFT", p.lengths, pad(t, zeros_like_type({t.dtype(), {}}), low, high)))};
+    return {real(bind_fft("FFT", p.lengths, pad(t, zeros_of({t.dtype(), {}}), low, high)))};
   }
   if (p.is("IRFFT")) {  // all but the first (and, for even lengths, last) number of the half stand
                         // for two
@@ -140,7 +140,7 @@ Tensor irfft(const Operand& x, std::int64_t axes, std::optional<std::int64_t> n)
   if (want > has) {
     Dims low(z.dims().size(), 0), high = low;
     high.back() = want - has;
-    z = pad(z, zeros_like_type({z.dtype(), {}}), low, high);
+    z = pad(z, zeros_of({z.dtype(), {}}), low, high);
   }
   return bind_fft("IRFFT", lengths, z);
 }

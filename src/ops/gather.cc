@@ -188,7 +188,7 @@ extern const Primitive gather_p, gather_or_missing_p, scatter_p, scatter_add_p, 
 
 Tensors gather_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan types) {
   const auto& p = op.as<GatherParams>();
-  return {bind_scatter(scatter_add_p, zeros_like_type(types[0]), x[1], ct[0],
+  return {bind_scatter(scatter_add_p, zeros_of(types[0]), x[1], ct[0],
                        {p.axes, false, false, p.in_range}),
           Tensor()};
 }
@@ -234,13 +234,12 @@ Jvp scatter_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
       broadcast_in_dim(numbers, x[2].dims(), other_axes(x[2].rank(), p.axes.window));
   const Tensor winner = scattered(scatter_p, op, zeros({DType::s32, z.dims()}), x[1], mine);
   Tensor dz;
-  if (dx[0].has_value()) dz = where(equal(winner, 0), dx[0], zeros_like_type(dx[0].type()));
+  if (dx[0].has_value()) dz = where(equal(winner, 0), dx[0], zeros_of(dx[0].type()));
   if (dx[2].has_value()) {
     Tensor won = dx[2];
     if (!p.unique)
-      won = where(equal(gathered_back(op, winner, x[1], x[2]), mine), won,
-                  zeros_like_type(won.type()));
-    dz = scattered(scatter_add_p, op, or_zeros(dz, z.type()), x[1], won);
+      won = where(equal(gathered_back(op, winner, x[1], x[2]), mine), won, zeros_of(won.type()));
+    dz = scattered(scatter_add_p, op, or_zeros_of(dz, z.type()), x[1], won);
   }
   return {{z}, {dz}};
 }
@@ -254,7 +253,7 @@ Jvp scatter_multiply_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
           "scatter: the derivative of a product by its updates needs unique indices: say so, or "
           "multiply by take(...) instead");
     const Tensor change = gathered_back(op, x[0], x[1], x[2]) * dx[2];
-    dz = scattered(scatter_add_p, op, or_zeros(dz, z.type()), x[1], change);
+    dz = scattered(scatter_add_p, op, or_zeros_of(dz, z.type()), x[1], change);
   }
   return {{z}, {dz}};
 }
@@ -269,7 +268,7 @@ Jvp scatter_choice_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   Tensor dz;
   if (dx[0].has_value()) dz = dx[0] * own;
   if (dx[2].has_value())
-    dz = scattered(scatter_add_p, op, or_zeros(dz, z.type()), x[1], dx[2] * given);
+    dz = scattered(scatter_add_p, op, or_zeros_of(dz, z.type()), x[1], dx[2] * given);
   return {{z}, {dz / count}};
 }
 
@@ -345,7 +344,7 @@ void checked_gather_lower(Lowering& out, const Equation& e, const GatherParams& 
   });
 }
 
-Tensor zero(DType dtype) { return zeros_like_type({dtype, {}}); }
+Tensor zero(DType dtype) { return zeros_of({dtype, {}}); }
 Tensor missing(DType dtype) {
   if (dtype == DType::pred) return full({dtype, {}}, true);
   if (dtype == DType::f4e2m1fn) return zero(dtype);  // has no NaN

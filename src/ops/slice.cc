@@ -92,7 +92,7 @@ Tensors slice_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan types)
     high.push_back(types[0].dims[i] - p.start[i] - spread_extent(ct[0].dims()[i], p.strides[i]));
     interior.push_back(p.strides[i] - 1);
   }
-  return {pad(ct[0], zeros_like_type({ct[0].dtype(), {}}), p.start, high, interior)};
+  return {pad(ct[0], zeros_of({ct[0].dtype(), {}}), p.start, high, interior)};
 }
 Batched slice_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
                     const Tensor&) {
@@ -148,7 +148,7 @@ Tensors pad_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan types)
     step.push_back(p.interior[i] + 1);
     limit.push_back(spread_extent(types[0].dims[i], step[i]));
   }
-  const Tensor cut = pad(ct[0], zeros_like_type({ct[0].dtype(), {}}), low, high, none);
+  const Tensor cut = pad(ct[0], zeros_of({ct[0].dtype(), {}}), low, high, none);
   const Tensor inner = slice(cut, none, limit, step);
   if (!x[0].has_value()) out[0] = inner;
   if (!x[1].has_value()) out[1] = sum(ct[0]) - sum(inner);
@@ -163,7 +163,7 @@ Batched pad_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::in
   const Tensor moved = batch_front(x[0], axes[0], size);
   if (axes[1] < 0) return {{bind1(op.primitive, make_params(p), {moved, x[1]})}, {0}};
   // A padding value of its own for each element: pad a mask, and choose.
-  const Tensor zero = zeros_like_type({moved.dtype(), {}});
+  const Tensor zero = zeros_of({moved.dtype(), {}});
   const Tensor inside =
       pad(ones({DType::pred, moved.dims()}), Tensor(false), p.low, p.high, p.interior);
   const Tensor padded = pad(moved, zero, p.low, p.high, p.interior);

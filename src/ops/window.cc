@@ -170,7 +170,7 @@ Tensors window_sum_transpose(const Op& op, TensorSpan ct, TensorSpan, TypeSpan t
     interior[i] = p.strides[i] - 1;
     high[i] = types[0].dims[i] + covered - 1 - placed - low[i];
   }
-  const Tensor spaced = pad(ct[0], zeros_like_type({ct[0].dtype(), {}}), low, high, interior);
+  const Tensor spaced = pad(ct[0], zeros_of({ct[0].dtype(), {}}), low, high, interior);
   return {
       reduce_window_sum(spaced, p.window, Dims(rank, 1), p.dilation, Dims(rank, 0), Dims(rank, 0))};
 }

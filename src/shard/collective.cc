@@ -133,8 +133,7 @@ Jvp extreme_jvp(const Op& op, std::span<const Tensor> x, std::span<const Tensor>
   if (!dx[0].has_value()) return {{y}, {Tensor()}};
   const Tensor has = equal(x[0], y);
   const Tensor holders = sum_over(p.mesh, p.axes, convert(has, dx[0].dtype()));
-  return {{y},
-          {sum_over(p.mesh, p.axes, where(has, dx[0], zeros_like_type(dx[0].type()))) / holders}};
+  return {{y}, {sum_over(p.mesh, p.axes, where(has, dx[0], zeros_of(dx[0].type()))) / holders}};
 }
 
 // --- batching: the batch axis goes in front
@@ -447,7 +446,7 @@ Tensor ppermute(const Operand& x, const AxisNames& axes,
   if (!named.of_mesh()) {
     const BatchAxisPtr& axis = named.only();
     const Tensor all = gathered(axis, x.tensor()),
-                 nothing = zeros_like_type({x.tensor().dtype(), x.tensor().dims()});
+                 nothing = zeros_of({x.tensor().dtype(), x.tensor().dims()});
     Tensors rows(static_cast<std::size_t>(n), nothing);
     for (const auto& [from, to] : pairs) rows[static_cast<std::size_t>(to)] = row_of(all, from);
     if (n == 0) return nothing;

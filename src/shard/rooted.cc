@@ -40,7 +40,7 @@ Tensor is_root(const CollectiveParams& p) {
 Tensors pbroadcast_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>,
                              TypeSpan) {
   const auto& p = op.as<CollectiveParams>();
-  return {where(is_root(p), sum_over(p.mesh, p.axes, ct[0]), zeros_like_type(ct[0].type()))};
+  return {where(is_root(p), sum_over(p.mesh, p.axes, ct[0]), zeros_of(ct[0].type()))};
 }
 Tensors scatter_from_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor>,
                                TypeSpan) {
@@ -183,7 +183,7 @@ Tensor gather_to(const Operand& x, const AxisNames& axes, int root, std::int64_t
   if (named.of_mesh()) return bind_like(gather_to_p, params_of(named, root, axis), y);
   const BatchAxisPtr& batch = named.only();
   const Tensor all = front_into(gathered(batch, y), axis);
-  return where(equal(position_along(batch), root), all, zeros_like_type(all.type()));
+  return where(equal(position_along(batch), root), all, zeros_of(all.type()));
 }
 
 Tensor send_recv(const Operand& x, const AxisNames& axes, int from, int to, Place place) {

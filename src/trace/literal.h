@@ -35,6 +35,12 @@ std::string literal_text(const Number& number, DType dtype);
 
 /// A tensor of `type` with every element `number`: an equation inside a trace, host memory outside.
 Tensor full_of(const Number& number, const Type& type);
+inline Tensor zeros_of(const Type& type) { return full_of({Number::Kind::integer, 0, 0, 0}, type); }
+/// An empty Tensor stands for zeros.
+inline Tensor or_zeros_of(const Tensor& t, const Type& type) {
+  if (t.has_value()) return t;
+  return zeros_of(type);
+}
 
 /// The scalar that `tensor` holds in host memory, when it does.
 const detail::HostValue* host_scalar(const Tensor& tensor);

@@ -11,7 +11,6 @@
 
 namespace postern {
 
-Tensor zeros_of(const Type& type) { return full_of({Number::Kind::integer, 0, 0, 0}, type); }
 Type tangent_type(const Type& type) {
   if (is_differentiable(type.dtype)) return type;
   return {DType::pred, type.dims};

@@ -1,5 +1,6 @@
 // Forward mode: a program's values and tangents together.
 #pragma once
+#include "trace/literal.h"
 #include "trace/trace.h"
 
 namespace postern {
@@ -10,13 +11,6 @@ std::pair<Tensors, Tensors> jvp_of(const Program& program, TensorSpan x, TensorS
 
 /// The same for one equation.
 std::pair<Tensors, Tensors> jvp_of(const Op& op, TensorSpan x, TensorSpan dx);
-
-/// Zeros of that type.
-Tensor zeros_of(const Type& type);
-inline Tensor or_zeros_of(const Tensor& t, const Type& type) {
-  if (t.has_value()) return t;
-  return zeros_of(type);
-}
 
 /// The type of a tangent where a Tensor must be shown: see no_tangent.
 Type tangent_type(const Type& type);
