@@ -234,12 +234,12 @@ void Lowering::mark_read(Ssa value) {
   read_[at(value.id)] = true;
 }
 
-bool Lowering::may_hand_on(Ssa value) const {
+bool Lowering::may_forward(Ssa value) const {
   value = latest(value);
   return value.id >= outside_ && (at(value.id) >= read_.size() || !read_[at(value.id)]);
 }
 
-void Lowering::hand_on(Ssa value, Ssa result) {
+void Lowering::forward(Ssa value, Ssa result) {
   instead_.resize(std::max(instead_.size(), at(value.id) + 1), -1);
   instead_[at(value.id)] = result.id;
 }
@@ -247,7 +247,7 @@ void Lowering::hand_on(Ssa value, Ssa result) {
 std::vector<Lowering::Awaited> Lowering::awaited() const {
   std::vector<Awaited> out;
   for (const auto& [value, type] : awaited_)
-    if (may_hand_on(value)) out.push_back({latest(value), type});
+    if (may_forward(value)) out.push_back({latest(value), type});
   return out;
 }
 

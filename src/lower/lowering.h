@@ -188,11 +188,11 @@ class Lowering {
   // A custom call that hands an operand on as its own result costs no copy only if XLA sees that
   // nothing else reads that memory: the value was made here, is no argument or constant, and
   // nothing before has read it. What comes later reads the result instead.
-  bool may_hand_on(Ssa value) const;
-  bool may_hand_on(const Equation& e, std::size_t i) const {
-    return may_hand_on(env_[at(e.operands[i])]);
+  bool may_forward(Ssa value) const;
+  bool may_forward(const Equation& e, std::size_t i) const {
+    return may_forward(env_[at(e.operands[i])]);
   }
-  void hand_on(Ssa value, Ssa result);
+  void forward(Ssa value, Ssa result);
   // What a wait gave is handed on by the starts behind it: XLA, which may begin what reads it as
   // soon as it is there, then has the started functions at work first.
   struct Awaited {

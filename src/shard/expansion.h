@@ -18,7 +18,7 @@ class Expansion {
  private:
   struct Inner {
     ProgramPtr program;
-    std::vector<Lie> outputs;
+    std::vector<Placement> outputs;
   };
 
   std::vector<Held> equation(const Program& program, const Equation& e,
@@ -29,17 +29,17 @@ class Expansion {
 
   // What holds programs.
   /// A program whose inputs lie so, and its outputs as they are wanted (null: as they come).
-  Inner inner(const ProgramPtr& p, const std::vector<Lie>& inputs,
-              const std::vector<Lie>* wanted = nullptr) const;
+  Inner inner(const ProgramPtr& p, const std::vector<Placement>& inputs,
+              const std::vector<Placement>* wanted = nullptr) const;
   std::vector<Held> with_programs(const Equation& e, std::span<const Held> x) const;
   std::vector<Held> rebound(const Equation& e, std::span<const ProgramPtr> programs,
-                            std::span<const Held> x, const std::vector<Lie>& outputs) const;
+                            std::span<const Held> x, const std::vector<Placement>& outputs) const;
   std::vector<Held> branches(const Equation& e, std::span<const Held> x) const;
   std::vector<Held> loop(const Equation& e, std::span<const Held> x) const;
   std::vector<Held> scan(const Equation& e, std::span<const Held> x) const;
   /// How the outputs of a loop's body lie, and what its inputs come to.
-  std::vector<Lie> settle(const ProgramPtr& body, std::vector<Lie>& inputs, std::size_t first,
-                          std::size_t carries) const;
+  std::vector<Placement> settle(const ProgramPtr& body, std::vector<Placement>& inputs,
+                                std::size_t first, std::size_t carries) const;
 
   const SplitPtr split_;
 };

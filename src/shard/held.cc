@@ -102,7 +102,7 @@ Tensor count_over(const Split& split, const Names& names) {
       .front();
 }
 
-Lie::Lie(SplitPtr over, const P& by) {
+Placement::Placement(SplitPtr over, const P& by) {
   const Sharding sharding(over->mesh, by);       // axes left whole at the end say nothing
   static_cast<void>(on_each_process(sharding));  // refuses an order of axes that cannot be
   if (!is_cut_over_processes(sharding)) return;
@@ -110,12 +110,12 @@ Lie::Lie(SplitPtr over, const P& by) {
   split = std::move(over);
 }
 
-bool Lie::operator==(const Lie& other) const {
+bool Placement::operator==(const Placement& other) const {
   if (!split || !other.split) return split == other.split;
   return split->mesh == other.split->mesh && spec == other.spec && on_tape == other.on_tape;
 }
 
-Type Lie::held(const Type& whole) const {
+Type Placement::held(const Type& whole) const {
   if (!split || on_tape) return whole;
   return part_of_each_process(sharding(), whole);
 }
@@ -154,10 +154,10 @@ Tensor on_each(const Split& split, const std::function<Tensor(Tensor)>& f,
 }  // namespace
 
 Tensor whole_of(const Held& value, int rank) {
-  if (!value.lie.is_cut()) return value.tensor;
+  if (!value.placement.is_cut()) return value.tensor;
   NumberScope::fix();
-  const Split& split = *value.lie.split;
-  const CutAxes axes(split, value.lie.spec, value.tensor.rank());
+  const Split& split = *value.placement.split;
+  const CutAxes axes(split, value.placement.spec, value.tensor.rank());
   Dims dims = value.tensor.dims();
   const Operation operation = rank < 0 ? Operation::gather : Operation::gather_to;
   const auto gathered = [&](Tensor x) {
@@ -176,18 +176,19 @@ Tensor whole_of(const Held& value, int rank) {
   return reshape(apart, dims);
 }
 
-Tensor part_of(const Held& value, const Lie& lie) {
-  if (value.lie == lie) return value.tensor;
+Tensor part_of(const Held& value, const Placement& placement) {
+  if (value.placement == placement) return value.tensor;
   const Tensor& whole = value.tensor;
-  if (value.lie.is_cut())
-    throw_type_error(fmt::format(
-        "{}, where {} is wanted: collect(x) sends everybody the whole",
-        where_it_lies(whole_of_processes(value.lie.sharding(), whole.type()), value.lie),
-        lie.is_cut() ? to_string(lie.spec) : "the whole"));
-  if (!lie.is_cut()) return whole;
+  if (value.placement.is_cut())
+    throw_type_error(
+        fmt::format("{}, where {} is wanted: collect(x) sends everybody the whole",
+                    placement_text(whole_of_processes(value.placement.sharding(), whole.type()),
+                                   value.placement),
+                    placement.is_cut() ? to_string(placement.spec) : "the whole"));
+  if (!placement.is_cut()) return whole;
   NumberScope::fix();
-  const Split& split = *lie.split;
-  const CutAxes axes(split, lie.spec, whole.rank());
+  const Split& split = *placement.split;
+  const CutAxes axes(split, placement.spec, whole.rank());
   Dims dims;
   for (std::size_t a = 0; a < axes.across.size(); ++a) {
     const std::int64_t n = count_of(over(split, Operation::index, axes.across[a]));
@@ -208,8 +209,9 @@ Tensor part_of(const Held& value, const Lie& lie) {
   return on_each(split, taken, axes.apart, axes.part, reshape(whole, dims));
 }
 
-std::string where_it_lies(const Type& whole, const Lie& lie) {
-  return fmt::format("{} lies over processes, {}", to_string(whole), to_string(lie.sharding()));
+std::string placement_text(const Type& whole, const Placement& placement) {
+  return fmt::format("{} lies over processes, {}", to_string(whole),
+                     to_string(placement.sharding()));
 }
 
 }  // namespace postern

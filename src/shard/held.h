@@ -58,17 +58,17 @@ Tensor index_over(const Split& split, const Names& names);
 Tensor count_over(const Split& split, const Names& names);
 
 /// How a value is held: whole, or cut over processes.
-struct Lie {
+struct Placement {
   P spec = P();
   SplitPtr split = nullptr;  // null: the whole
   /// The value is a ticket for a tape, and what is on the tape lies so.
   bool on_tape = false;
 
-  Lie() = default;
+  Placement() = default;
   /// The whole where the sharding cuts along no axis of processes.
-  Lie(SplitPtr over, const P& by);
+  Placement(SplitPtr over, const P& by);
   bool is_cut() const { return split != nullptr; }
-  bool operator==(const Lie& other) const;
+  bool operator==(const Placement& other) const;
   Sharding sharding() const { return {split->mesh, spec}; }
   /// The type of what is held.
   Type held(const Type& whole) const;
@@ -76,15 +76,15 @@ struct Lie {
 
 struct Held {
   Tensor tensor;
-  Lie lie = {};
+  Placement placement = {};
 };
 
 /// Sent to all, or to the process of that rank alone: the others then have zeros.
 Tensor whole_of(const Held& value, int rank = -1);
-/// Cut as `lie` says, without a message. Throws TypeError for one that is cut otherwise.
-Tensor part_of(const Held& value, const Lie& lie);
+/// Cut as `placement` says, without a message. Throws TypeError for one that is cut otherwise.
+Tensor part_of(const Held& value, const Placement& placement);
 
 /// "f32[8] lies over processes, P(host) on mesh(host=2 processes)".
-std::string where_it_lies(const Type& whole, const Lie& lie);
+std::string placement_text(const Type& whole, const Placement& placement);
 
 }  // namespace postern

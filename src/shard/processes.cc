@@ -28,7 +28,7 @@ bool over_processes(const Equation& e) {
 }
 
 bool any_cut(std::span<const Held> values) {
-  return std::ranges::any_of(values, [](const Held& h) { return h.lie.is_cut(); });
+  return std::ranges::any_of(values, [](const Held& h) { return h.placement.is_cut(); });
 }
 
 std::vector<Held> held(Tensors&& tensors) {
@@ -43,9 +43,9 @@ Tensors tensors_of(std::span<const Held> values) {
   return out;
 }
 
-std::vector<Lie> lies_of(std::span<const Held> values) {
-  std::vector<Lie> out;
-  for (const Held& h : values) out.push_back(h.lie);
+std::vector<Placement> placements_of(std::span<const Held> values) {
+  std::vector<Placement> out;
+  for (const Held& h : values) out.push_back(h.placement);
   return out;
 }
 
@@ -57,7 +57,7 @@ std::string name_of(const Equation& e) {
 }
 
 /// How two ways meet that come to one place: a whole can be cut, without a message.
-bool join(Lie& into, const Lie& other) {
+bool join(Placement& into, const Placement& other) {
   if (!other.is_cut() || into == other) return false;
   if (into.is_cut())
     throw_type_error(
@@ -90,8 +90,9 @@ std::vector<Held> Expansion::equation(const Program& program, const Equation& e,
   if (e.primitive == &collect_p) return {{whole_of(x[0], collect_rank(e))}};
   if (e.primitive == &constrain_p && over_processes(e)) {
     const Sharding& wanted = constraint_of(e);
-    const Lie lie(std::make_shared<const Split>(wanted.mesh()), wanted.spec());
-    if (x[0].lie.is_cut() || lie.is_cut()) return {{part_of(x[0], lie), lie}};
+    const Placement placement(std::make_shared<const Split>(wanted.mesh()), wanted.spec());
+    if (x[0].placement.is_cut() || placement.is_cut())
+      return {{part_of(x[0], placement), placement}};
     return {x[0]};
   }
   const bool asks = e.primitive == &axis_index_p || e.primitive == &axis_count_p;
@@ -125,21 +126,21 @@ std::vector<Held> Expansion::equation(const Program& program, const Equation& e,
 /// its place.
 std::vector<Held> Expansion::on_parts(const Program& program, const Equation& e,
                                       std::span<const Held> x) const {
-  const auto first = std::ranges::find_if(x, [](const Held& h) { return h.lie.is_cut(); });
+  const auto first = std::ranges::find_if(x, [](const Held& h) { return h.placement.is_cut(); });
   const Type& cut = program.type(e.operands[static_cast<std::size_t>(first - x.begin())]);
-  const Lie& lie = first->lie;
-  const auto axes = lie.on_tape ? std::nullopt : moved_axes(e, cut.dims.size());
-  const bool all_alike =
-      std::ranges::all_of(x, [&](const Held& h) { return !h.lie.is_cut() || h.lie == lie; });
+  const Placement& placement = first->placement;
+  const auto axes = placement.on_tape ? std::nullopt : moved_axes(e, cut.dims.size());
+  const bool all_alike = std::ranges::all_of(
+      x, [&](const Held& h) { return !h.placement.is_cut() || h.placement == placement; });
   if (axes && all_alike && e.results == 1) {
-    std::vector<Names> spec(program.type(e.first).dims.size()), before = lie.spec.parts();
+    std::vector<Names> spec(program.type(e.first).dims.size()), before = placement.spec.parts();
     for (std::size_t i = 0; i < before.size(); ++i)
       spec[static_cast<std::size_t>((*axes)[i])] = before[i];
-    const Lie after(lie.split, P(std::move(spec)));
+    const Placement after(placement.split, P(std::move(spec)));
     const Type part = after.held(program.type(e.first));
     Tensors parts;
     for (std::size_t i = 0; i < x.size(); ++i)
-      parts.push_back(program.type(e.operands[i]).dims == cut.dims ? part_of(x[i], lie)
+      parts.push_back(program.type(e.operands[i]).dims == cut.dims ? part_of(x[i], placement)
                                                                    : x[i].tensor);
     const bool stretches = e.primitive == &broadcast_p;
     return {{stretches ? broadcast_in_dim(parts[0], part.dims, *axes)
@@ -149,11 +150,11 @@ std::vector<Held> Expansion::on_parts(const Program& program, const Equation& e,
   throw_type_error(fmt::format(
       "{}: {}, and XLA on CPUs cuts no program over processes: compute with parts in shard_map, or "
       "give it the whole with collect(x)",
-      name_of(e), where_it_lies(cut, lie)));
+      name_of(e), placement_text(cut, placement)));
 }
 
-Expansion::Inner Expansion::inner(const ProgramPtr& p, const std::vector<Lie>& inputs,
-                                  const std::vector<Lie>* wanted) const {
+Expansion::Inner Expansion::inner(const ProgramPtr& p, const std::vector<Placement>& inputs,
+                                  const std::vector<Placement>* wanted) const {
   Types types = p->input_types();
   for (std::size_t i = 0; i < types.size(); ++i) types[i] = inputs[i].held(types[i]);
   Inner out;
@@ -163,7 +164,7 @@ Expansion::Inner Expansion::inner(const ProgramPtr& p, const std::vector<Lie>& i
     std::vector<Held> y = run(*p, in);
     for (std::size_t i = 0; wanted && i < y.size(); ++i)
       y[i] = {part_of(y[i], (*wanted)[i]), (*wanted)[i]};
-    out.outputs = lies_of(y);
+    out.outputs = placements_of(y);
     return tensors_of(y);
   });
   check(closed.captures.empty(), "a program over processes uses a tensor from outside of it");
@@ -181,25 +182,25 @@ std::vector<Held> Expansion::with_programs(const Equation& e, std::span<const He
   if (body == Body::while_loop) return loop(e, x);
   if (body == Body::scan) return scan(e, x);
   std::vector<ProgramPtr> programs = programs_of(*e.params);
-  std::vector<Lie> outputs(at(e.results));
+  std::vector<Placement> outputs(at(e.results));
   if (e.primitive->transparent) {  // it means its first program
-    Inner made = inner(programs[0], lies_of(x));
+    Inner made = inner(programs[0], placements_of(x));
     programs[0] = std::move(made.program);
     outputs = std::move(made.outputs);
   } else {
     check(!any_cut(x), "{}: an operand lies over processes; collect(x) gives it the whole",
           e.primitive->name);
-    for (ProgramPtr& p : programs) p = inner(p, std::vector<Lie>(p->inputs.size())).program;
+    for (ProgramPtr& p : programs) p = inner(p, std::vector<Placement>(p->inputs.size())).program;
   }
   return rebound(e, programs, x, outputs);
 }
 
 std::vector<Held> Expansion::rebound(const Equation& e, std::span<const ProgramPtr> programs,
                                      std::span<const Held> x,
-                                     const std::vector<Lie>& outputs) const {
+                                     const std::vector<Placement>& outputs) const {
   std::vector<Held> y = held(
       bind_n(*e.primitive, e.primitive->with_programs(e.params.get(), programs), tensors_of(x)));
-  for (std::size_t i = 0; i < y.size(); ++i) y[i].lie = outputs[i];
+  for (std::size_t i = 0; i < y.size(); ++i) y[i].placement = outputs[i];
   return y;
 }
 
@@ -207,11 +208,11 @@ std::vector<Held> Expansion::branches(const Equation& e, std::span<const Held> x
   std::vector<ProgramPtr> programs = programs_of(*e.params);
   std::vector<Held> in(x.begin(), x.end());
   in[0] = {part_of(x[0], {})};
-  const std::vector<Lie> inputs = lies_of(std::span(in).subspan(1));
-  std::vector<Lie> outputs(at(e.results));
+  const std::vector<Placement> inputs = placements_of(std::span(in).subspan(1));
+  std::vector<Placement> outputs(at(e.results));
   for (const ProgramPtr& p : programs) {
     if (split_) break;  // nothing is cut over processes there
-    const std::vector<Lie> of_branch = inner(p, inputs).outputs;
+    const std::vector<Placement> of_branch = inner(p, inputs).outputs;
     for (std::size_t i = 0; i < outputs.size(); ++i) join(outputs[i], of_branch[i]);
   }
   for (ProgramPtr& p : programs) p = inner(p, inputs, &outputs).program;
@@ -219,11 +220,11 @@ std::vector<Held> Expansion::branches(const Equation& e, std::span<const Held> x
 }
 
 /// A carry is cut from the beginning if a step cuts it.
-std::vector<Lie> Expansion::settle(const ProgramPtr& body, std::vector<Lie>& inputs,
-                                   std::size_t first, std::size_t carries) const {
-  if (split_) return std::vector<Lie>(body->outputs.size());
+std::vector<Placement> Expansion::settle(const ProgramPtr& body, std::vector<Placement>& inputs,
+                                         std::size_t first, std::size_t carries) const {
+  if (split_) return std::vector<Placement>(body->outputs.size());
   for (;;) {
-    std::vector<Lie> outputs = inner(body, inputs).outputs;
+    std::vector<Placement> outputs = inner(body, inputs).outputs;
     bool changed = false;
     for (std::size_t i = 0; i < carries; ++i) changed |= join(inputs[first + i], outputs[i]);
     if (changed) continue;
@@ -236,19 +237,19 @@ std::vector<Held> Expansion::loop(const Equation& e, std::span<const Held> x) co
   const auto& p = as<WhileParams>(*e.params);
   std::vector<Held> in(x.begin(), x.end());
   const std::size_t first = p.condition_constants + p.body_constants;
-  std::vector<Lie> of_body = lies_of(std::span(in).subspan(p.condition_constants));
-  std::vector<Lie> outputs = settle(p.body, of_body, p.body_constants, p.carries());
+  std::vector<Placement> of_body = placements_of(std::span(in).subspan(p.condition_constants));
+  std::vector<Placement> outputs = settle(p.body, of_body, p.body_constants, p.carries());
   for (std::size_t i = 0; i < p.carries(); ++i)
     in[first + i] = {part_of(in[first + i], outputs[i]), outputs[i]};
-  std::vector<Lie> of_condition = lies_of(std::span(in).first(p.condition_constants));
+  std::vector<Placement> of_condition = placements_of(std::span(in).first(p.condition_constants));
   of_condition.insert(of_condition.end(), outputs.begin(),
                       outputs.begin() + static_cast<std::ptrdiff_t>(p.carries()));
-  const std::vector<Lie> whole(1);
+  const std::vector<Placement> whole(1);
   const ProgramPtr programs[] = {inner(p.condition, of_condition, &whole).program,
                                  inner(p.body, of_body, &outputs).program};
   if (p.taped) {  // gives the number of its steps, and tickets
     for (std::size_t i = p.carries(); i < outputs.size(); ++i) outputs[i].on_tape = true;
-    outputs.insert(outputs.begin() + static_cast<std::ptrdiff_t>(p.carries()), Lie());
+    outputs.insert(outputs.begin() + static_cast<std::ptrdiff_t>(p.carries()), Placement());
   }
   return rebound(e, programs, in, outputs);
 }
@@ -257,10 +258,11 @@ std::vector<Held> Expansion::scan(const Equation& e, std::span<const Held> x) co
   const auto& p = as<ScanParams>(*e.params);
   std::vector<Held> in(x.begin(), x.end());
   const std::size_t first = p.first_operand() + p.constants;
-  std::vector<Lie> of_body = lies_of(std::span(in).subspan(p.first_operand()));
-  if (p.counted) of_body.insert(of_body.begin() + static_cast<std::ptrdiff_t>(p.constants), Lie());
+  std::vector<Placement> of_body = placements_of(std::span(in).subspan(p.first_operand()));
+  if (p.counted)
+    of_body.insert(of_body.begin() + static_cast<std::ptrdiff_t>(p.constants), Placement());
   for (std::size_t i = p.first_x(); i < of_body.size(); ++i) {
-    Lie& slice = of_body[i];
+    Placement& slice = of_body[i];
     if (!slice.is_cut()) continue;
     std::vector<Names> spec = slice.spec.parts();
     check(slice.on_tape || spec[0].empty(),
@@ -268,9 +270,9 @@ std::vector<Held> Expansion::scan(const Equation& e, std::span<const Held> x) co
           "sends everybody the whole",
           to_string(slice.spec));
     if (!slice.on_tape) spec.erase(spec.begin());
-    slice = Lie(slice.split, P(std::move(spec)));
+    slice = Placement(slice.split, P(std::move(spec)));
   }
-  std::vector<Lie> outputs = settle(p.body, of_body, p.first_carry(), p.carries);
+  std::vector<Placement> outputs = settle(p.body, of_body, p.first_carry(), p.carries);
   for (std::size_t i = 0; i < p.carries; ++i)
     in[first + i] = {part_of(in[first + i], outputs[i]), outputs[i]};
   const ProgramPtr body = inner(p.body, of_body, &outputs).program;
@@ -295,7 +297,7 @@ std::vector<Held> Expansion::map(const Equation& e, std::span<const Held> operan
   Tensors parts;
   std::vector<P> in, out;
   for (std::size_t i = 0; i < operands.size(); ++i) {
-    parts.push_back(part_of(operands[i], Lie(split, p.in[i])));
+    parts.push_back(part_of(operands[i], Placement(split, p.in[i])));
     in.push_back(here_of(p.in[i]));
   }
   for (const P& spec : p.out) out.push_back(here_of(spec));
@@ -307,7 +309,7 @@ std::vector<Held> Expansion::map(const Equation& e, std::span<const Held> operan
       split->here ? detail::shard_map(body, {*split->here, in, [&] { return out; }}, parts, e.place)
                   : body(parts);
   std::vector<Held> results;
-  for (std::size_t i = 0; i < y.size(); ++i) results.push_back({y[i], Lie(split, p.out[i])});
+  for (std::size_t i = 0; i < y.size(); ++i) results.push_back({y[i], Placement(split, p.out[i])});
   return results;
 }
 
@@ -348,15 +350,17 @@ void check_one_order(const std::vector<Mesh>& meshes) {
 
 bool is_over(const std::optional<Sharding>& s) { return s && spans_processes(s->mesh()); }
 
-Lie lie_of(const Sharding& s) { return {std::make_shared<const Split>(s.mesh()), s.spec()}; }
+Placement placement_of(const Sharding& s) {
+  return {std::make_shared<const Split>(s.mesh()), s.spec()};
+}
 
 /// A result as it is wanted; `sends` is set where that takes messages.
 Held as_wanted(Held y, const std::optional<Sharding>& wanted, bool& sends) {
   if (!is_over(wanted)) return y;
-  const Lie lie = lie_of(*wanted);
-  const bool moves = y.lie.is_cut() && y.lie != lie;
+  const Placement placement = placement_of(*wanted);
+  const bool moves = y.placement.is_cut() && y.placement != placement;
   sends = sends || moves;
-  return {part_of(moves ? Held{whole_of(y)} : y, lie), lie};
+  return {part_of(moves ? Held{whole_of(y)} : y, placement), placement};
 }
 
 /// Where devices may meet in it: it is to end on all processes at once.
@@ -384,27 +388,27 @@ Expanded with_processes_expanded(const ProgramPtr& program, Expanded::Shardings 
   if (!std::ranges::any_of(meshes, spans_processes)) return out;
   check_one_order(meshes);
   const NumberScope number;
-  std::vector<Lie> lies(out.inputs.size());
+  std::vector<Placement> placements(out.inputs.size());
   Types types = program->input_types();
-  for (std::size_t i = 0; i < lies.size(); ++i) {
+  for (std::size_t i = 0; i < placements.size(); ++i) {
     if (!is_over(out.inputs[i])) continue;
     const Sharding whole = *out.inputs[i];
-    lies[i] = lie_of(whole);
-    types[i] = lies[i].held(types[i]);
+    placements[i] = placement_of(whole);
+    types[i] = placements[i].held(types[i]);
     out.inputs[i] = on_each_process(whole);
     out.inputs_over[i] = whole;
   }
   bool meets = may_meet(*program);
   const Closed closed = trace_program("processes", types, [&](std::span<const Tensor> x) {
     std::vector<Held> in;
-    for (std::size_t i = 0; i < x.size(); ++i) in.push_back({x[i], lies[i]});
+    for (std::size_t i = 0; i < x.size(); ++i) in.push_back({x[i], placements[i]});
     std::vector<Held> y = Expansion().run(*program, in);
     for (std::size_t i = 0; i < y.size(); ++i) {
       y[i] = as_wanted(std::move(y[i]), out.outputs[i], meets);
       if (is_over(out.outputs[i]))
         out.outputs_over[i] = out.outputs[i];
-      else if (y[i].lie.is_cut())
-        out.outputs_over[i] = y[i].lie.sharding();
+      else if (y[i].placement.is_cut())
+        out.outputs_over[i] = y[i].placement.sharding();
       if (out.outputs_over[i]) out.outputs[i] = on_each_process(*out.outputs_over[i]);
     }
     if (const Mesh* const mesh = mesh_of_most(meshes); meets && mesh) end_together(*mesh);

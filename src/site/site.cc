@@ -258,7 +258,7 @@ void site_lower(Lowering& out, const Equation& e) {
   for (std::size_t i = 0; i < e.operands.size(); ++i) {
     const Type& type = out.operand_type(e, i);
     const bool passes = tap && i < s.operands.size() && out.needed(e, static_cast<int>(i));
-    const bool through = passes && out.may_hand_on(e, i);
+    const bool through = passes && out.may_forward(e, i);
     in.push_back({out.operand(e, i), Lowering::type(type), type.rank()});
     passed_by |= passes && !through;
     if (tap && i < s.operands.size()) out.define(e, static_cast<int>(i), in.back().value);
@@ -293,7 +293,7 @@ void site_lower(Lowering& out, const Equation& e) {
     site = std::make_shared<const SiteSpec>(std::move(alone));
   }
   write_custom_call(out, *site, out.add_site(site), in, results, aliases, tells);
-  for (const Alias& a : aliases) out.hand_on(in[a.operand].value, results[a.result].value);
+  for (const Alias& a : aliases) out.forward(in[a.operand].value, results[a.result].value);
   if (s.role == SiteSpec::Role::wait) out.set_awaited(std::move(made));
   if (ordered) out.set_token(results.back().value);
   if (ordered && passed_by) out.set_passed_by();

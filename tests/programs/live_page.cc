@@ -11,7 +11,7 @@
 
 namespace pn = postern;
 
-// live_page STEPS PAUSE FOLDER SLOW: with SLOW a live hook "slow" in each so manieth step.
+// live_page STEPS PAUSE FOLDER SLOW: with SLOW a live hook "slow" in every SLOW-th step.
 int main(int argc, char** argv) {
   const std::int64_t steps = argc > 1 ? std::atoll(argv[1]) : 200;
   const auto pause = std::chrono::milliseconds(argc > 2 ? std::atoll(argv[2]) : 10);
