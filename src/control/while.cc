@@ -14,6 +14,7 @@ void TapeOptions::fields(FieldSink& sink) const {
   if (!file.empty()) sink("file", file);
 }
 
+// How many constants there are follows from the programs' inputs, of which the others are carried.
 void WhileParams::fields(FieldSink& sink) const {
   if (taped) sink("tapes", ticket_ranks);
   if (bounded) sink("bounded", bounded);

@@ -15,6 +15,7 @@ struct CustomJvpParams {
   ProgramPtr body;                             // captures, arguments -> results
   std::shared_ptr<const TensorFunction> rule;  // arguments, tangents -> results, tangents
   std::size_t captures;
+  // The rule is of one call, from which `captures` follows.
   void fields(FieldSink& sink) const {
     sink("body", body);
     sink.identity("rule", rule.get());

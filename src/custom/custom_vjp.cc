@@ -19,6 +19,7 @@ struct CustomVjpParams {
   ProgramPtr body;  // captures, arguments -> results
   std::shared_ptr<const ForwardRule> forward;
   std::size_t captures;
+  // The rule is of one call, from which `captures` follows.
   void fields(FieldSink& sink) const {
     sink("body", body);
     sink.identity("rule", forward.get());

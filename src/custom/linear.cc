@@ -15,6 +15,7 @@ struct LinearCallParams {
   std::shared_ptr<const TensorFunction> transpose;  // residuals, ct -> cotangents of x
   std::size_t captures, residuals;
   std::size_t first() const { return captures + residuals; }
+  // The transpose is of one call, from which the numbers follow.
   void fields(FieldSink& sink) const {
     sink("body", body);
     sink.identity("transpose", transpose.get());

@@ -20,6 +20,7 @@ struct LinearSolveParams {
   ProgramPtr matvec;
   ProgramPtr transpose_body, vecmat;  // null: it was not said how the transpose is solved
   std::size_t captures;
+  // `captures` follows: the other inputs of the programs are as many as their outputs.
   void fields(FieldSink& sink) const {
     sink("solve", body);
     sink("matvec", matvec);
