@@ -89,7 +89,7 @@ Halves split_body(const ScanParams& p, const ScanParts& of, std::vector<bool>& u
 /// step. Where there may be no step, those of a loop that nobody may end are not: it must not run.
 std::vector<bool> same_in_each_step(const Program& body, std::size_t constants, bool may_be_none) {
   const auto may_not_end = [](const Equation& inner) {
-    return inner.primitive->body == Body::while_loop;
+    return inner.primitive->control == ControlFlow::while_loop;
   };
   std::vector<bool> same(body.types.size());
   for (std::size_t i = 0; i < constants; ++i) same[at(body.inputs[i])] = true;

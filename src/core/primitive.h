@@ -36,7 +36,7 @@ enum class Linear : std::uint8_t { no, jointly, separately, first };
 
 /// What runs the programs that a primitive holds, for those who follow values and effects into
 /// them.
-enum class Body : std::uint8_t {
+enum class ControlFlow : std::uint8_t {
   none,        // it has no program, or one for its own rules alone
   parts,       // each device, on its parts
   branches,    // one of them, which the first operand says
@@ -81,8 +81,10 @@ struct Primitive {
   /// programs.
   ParamsPtr (*with_programs)(const Params* params, std::span<const ProgramPtr> programs) = nullptr;
   bool transparent = false;  // means no more than its program applied to its operands
-  Body body = Body::none;
-  constexpr bool loops() const { return body == Body::while_loop || body == Body::scan; }
+  ControlFlow control = ControlFlow::none;
+  constexpr bool loops() const {
+    return control == ControlFlow::while_loop || control == ControlFlow::scan;
+  }
 
   /// Each axis of the result is one of the operands' or none: its type rule, asked with another
   /// extent, says which.

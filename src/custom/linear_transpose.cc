@@ -64,8 +64,8 @@ class Check {
     }
     if (p.site && p.site(e.params.get())->is_tap()) return {x.begin(), x.begin() + e.results};
     require_transpose(e, x);
-    if (p.body == Body::branches) return of_cond(e, x);
-    if (p.body == Body::scan && !p.calls) return of_scan(e, x);
+    if (p.control == ControlFlow::branches) return of_cond(e, x);
+    if (p.control == ControlFlow::scan && !p.calls) return of_scan(e, x);
     std::vector<ProgramPtr> programs;
     if (e.params) programs = programs_of(*e.params);
     bool own_rule = e.primitive == &linear_call_p || p.may_call;
@@ -106,7 +106,7 @@ class Check {
           fmt::format("{}: call '{}' of what depends on the arguments may be "
                       "anything; give it its transpose with linear_call",
                       what_, p.site(e.params.get())->name));
-    check(p.transpose != nullptr && p.body != Body::while_loop,
+    check(p.transpose != nullptr && p.control != ControlFlow::while_loop,
           "{}: {} is not linear or has no transpose, and is applied to what depends "
           "on the arguments",
           what_, p.name);

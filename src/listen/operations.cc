@@ -69,7 +69,7 @@ ValueId add_operand_of_all(Program& program, const Equation& e) {
 void add_check(Program& program, const Equation& e) {
   const SiteSpec* const called = e.primitive->site ? e.primitive->site(e.params.get()) : nullptr;
   if (e.operands.empty() || (called && called->is_tap())) return;
-  if (e.primitive->body == Body::parts) return;
+  if (e.primitive->control == ControlFlow::parts) return;
   std::vector<ValueId> operands = e.operands;
   if (is_collective(e) && is_differentiable(program.type(e.first).dtype))
     operands = {add_operand_of_all(program, e)};
@@ -103,7 +103,7 @@ ProgramPtr watched(const Program& program);
 /// The parameters with watched programs, where an effect inside means that it happens when the
 /// program runs.
 ParamsPtr watched(const Equation& e) {
-  if (e.primitive->body == Body::none && !e.primitive->transparent) return e.params;
+  if (e.primitive->control == ControlFlow::none && !e.primitive->transparent) return e.params;
   std::vector<ProgramPtr> programs = programs_of(*e.params);
   for (ProgramPtr& p : programs) p = watched(*p);
   return e.primitive->with_programs(e.params.get(), programs);

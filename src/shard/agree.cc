@@ -61,10 +61,10 @@ class Agreement {
  private:
   AxisSets of_equation(const Equation& e, const AxisSets& operands) const {
     const auto all_results = [&](AxisSet axes) { return AxisSets(at(e.results), axes); };
-    const Body body = e.primitive->body;
-    if (body == Body::branches) return of_cond(e, operands);
-    if (body == Body::while_loop) return of_while(e, operands);
-    if (body == Body::scan) return of_scan(as<ScanParams>(*e.params), operands);
+    const ControlFlow control = e.primitive->control;
+    if (control == ControlFlow::branches) return of_cond(e, operands);
+    if (control == ControlFlow::while_loop) return of_while(e, operands);
+    if (control == ControlFlow::scan) return of_scan(as<ScanParams>(*e.params), operands);
     if (e.primitive == &axis_index_p) return all_results(axes_of(collective_axes(e)));
     if (is_collective(e)) {
       const AxisSet met = axes_of(collective_axes(e)), in = any_of(operands);
@@ -199,8 +199,8 @@ void refuse_one_order(const Program& program, const char* inside) {
             "scan, or fori_loop with known bounds, or leave the order to each device",
             s.word, s.name, inside);
     }
-    const Body body = e.primitive->body;
-    const bool may_differ = body == Body::while_loop || body == Body::branches;
+    const ControlFlow control = e.primitive->control;
+    const bool may_differ = control == ControlFlow::while_loop || control == ControlFlow::branches;
     if (!e.params) continue;
     for (const ProgramPtr& p : programs_of(*e.params))
       refuse_one_order(*p, may_differ ? e.primitive->name : inside);

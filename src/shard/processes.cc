@@ -177,10 +177,10 @@ Expansion::Inner Expansion::inner(const ProgramPtr& p, const std::vector<Placeme
 std::vector<Held> Expansion::with_programs(const Equation& e, std::span<const Held> x) const {
   check(e.primitive->with_programs != nullptr, "{}: what is over processes cannot be inside of it",
         e.primitive->name);
-  const Body body = e.primitive->body;
-  if (body == Body::branches) return branches(e, x);
-  if (body == Body::while_loop) return loop(e, x);
-  if (body == Body::scan) return scan(e, x);
+  const ControlFlow control = e.primitive->control;
+  if (control == ControlFlow::branches) return branches(e, x);
+  if (control == ControlFlow::while_loop) return loop(e, x);
+  if (control == ControlFlow::scan) return scan(e, x);
   std::vector<ProgramPtr> programs = programs_of(*e.params);
   std::vector<Placement> outputs(at(e.results));
   if (e.primitive->transparent) {  // it means its first program

@@ -365,7 +365,7 @@ constexpr Primitive shard_map_p{.name = "shard_map",
                                 .linear = Linear::jointly,
                                 .split = shard_map_split,
                                 .with_programs = shard_map_with_programs,
-                                .body = Body::parts,
+                                .control = ControlFlow::parts,
                                 .batch = shard_map_batch,
                                 .lower = shard_map_lower};
 

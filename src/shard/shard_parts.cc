@@ -187,14 +187,14 @@ class Follower {
   Partitions of_programs(Equation& e, const Partitions& operands) const {
     std::vector<ProgramPtr> programs = programs_of(*e.params);
     Partitions out(at(e.results));
-    const Body body = e.primitive->body;
+    const ControlFlow control = e.primitive->control;
     if (e.primitive->transparent)
       out = follow_into(programs[0], operands);
-    else if (body == Body::branches)
+    else if (control == ControlFlow::branches)
       out = of_cond(programs, operands);
-    else if (body == Body::while_loop)
+    else if (control == ControlFlow::while_loop)
       out = of_while(as<WhileParams>(*e.params), programs, operands);
-    else if (body == Body::scan)
+    else if (control == ControlFlow::scan)
       out = of_scan(as<ScanParams>(*e.params), programs, operands);
     if (has_site(e) && e.primitive->with_programs)
       e.params = e.primitive->with_programs(e.params.get(), programs);
