@@ -25,12 +25,23 @@ struct Part {
   bool ordered = false;
 };
 
+/// That the computation has in which the equation is written. What loops and branches hold is in
+/// computations of its own, what others hold is written where they stand.
+std::size_t effects_of(const Equation& e) {
+  if (e.primitive->site || !has_site(e)) return e.primitive->site != nullptr;
+  if (e.primitive->control != ControlFlow::none) return 1;
+  std::size_t effects = 0;
+  for (const ProgramPtr& p : programs_of(*e.params))
+    for (const Equation& inner : p->equations) effects += effects_of(inner);
+  return effects;
+}
+
 /// Where to cut: none for a program that is short enough.
 std::vector<Part> parts_of(const Program& program) {
   std::vector<Part> parts;
   std::size_t effects = 0, begin = 0;
   for (std::size_t i = 0; i < program.equations.size(); ++i) {
-    effects += has_site(program.equations[i]);
+    effects += effects_of(program.equations[i]);
     if (effects < effects_in_a_part) continue;
     parts.push_back({begin, i + 1, {}});
     begin = i + 1;

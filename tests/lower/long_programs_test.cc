@@ -1,9 +1,12 @@
 // Programs of many effects are lowered in parts, which nobody sees but XLA.
+#include <postern/listen.h>
 #include <postern/transforms.h>
 
 #include <iostream>
 #include <sstream>
 
+#include "lower/lowering.h"
+#include "resident.h"
 #include "support.h"
 
 namespace postern {
@@ -72,6 +75,15 @@ TEST(LongPrograms, AreCutAndMeanTheSame) {
     for (std::size_t i = 0; i < seen.values.size(); ++i)
       EXPECT_FLOAT_EQ(seen.values[i], evaluated.values[i]);
   }
+}
+
+TEST(LongPrograms, AreInOnePieceForCompilersThatMakeGraphsOfCalls) {
+  Seen seen;
+  const auto f = [&](const Tensor& x) { return long_way(seen, x); };
+  const std::string text = jit(f).lower(Tensor(2.0f)).stablehlo();
+  EXPECT_TRUE(has(text, "{inlineable = \"false\"}"));
+  EXPECT_FALSE(has(in_one_piece(text), "inlineable"));
+  EXPECT_EQ(parts_in(in_one_piece(text)), 4u);
 }
 
 TEST(LongPrograms, AreLeftWholeWhereTheyAreShort) {
@@ -154,6 +166,65 @@ TEST(LongPrograms, GiveTheirArgumentsAway) {
   const Tensor x = iota<float>(1000) * 1.0f;
   EXPECT_EQ(f(x).to_vector<float>()[999], 999 + many);
   EXPECT_THROW(x.to_vector<float>(), TypeError);
+}
+
+TEST(LongPrograms, ShowLargeValuesInPlace) {
+  if (!test::counts_memory) GTEST_SKIP() << "a sanitizer's own memory counts";
+  constexpr std::int64_t size = 16'777'216;  // 64 MiB
+  int before = 0, large = 0;
+  long most = 0;
+  std::vector<const void*> seen;
+  const auto f = jit([&](Tensor x) {
+    const Tensor made = x + 1.0f;
+    Tensor small = sum(made);
+    for (int i = 0; i < many; ++i) {
+      small = tap(small * 1.0f, [&](float) { ++before; });
+      if (i % 150 == 75)
+        tap(made, [&](AnyView v) {
+          ++large;
+          seen.push_back(v.data());
+          most = std::max(most, test::resident_kib());
+        });
+    }
+    return small + sum(made);
+  });
+  const Tensor x = full(type<float>({size}), 1.0f);
+  for (int i = 0; i < 2; ++i) f(x).block_until_ready();
+  barrier();
+  const long rest = test::resident_kib();
+  most = 0;
+  seen.clear();
+  f(x).block_until_ready();
+  barrier();
+  EXPECT_EQ(large, 2 * 3);
+  ASSERT_EQ(seen.size(), 2u);
+  EXPECT_EQ(seen[0], seen[1]) << "the value itself, in two parts of the program";
+  EXPECT_LT(most - rest, 80 * 1024) << "the value and no copy of it";
+}
+
+TEST(LongPrograms, AreCutAroundWhatIsWrittenInPlace) {
+  const auto layer = checkpoint([](Tensor x) {
+    for (int i = 0; i < 60; ++i) x = tap(sin(x), [](float) {});
+    return x;
+  });
+  const auto f = [&](Tensor x) {
+    for (int i = 0; i < 6; ++i) x = layer(x);
+    return x;
+  };
+  EXPECT_EQ(parts_in(jit(f).lower(Tensor(1.0f)).stablehlo()), 3u) << "360 effects in 6 equations";
+}
+
+TEST(LongPrograms, OfManyCheckedOperationsNameTheFirstThatFails) {
+  const auto f = [](Tensor x) {
+    for (int i = 0; i < 1500; ++i) x = x * 1.0f + 0.0f;
+    x = log(x);
+    for (int i = 0; i < 1000; ++i) x = x * 1.0f + 0.0f;
+    return x;
+  };
+  const auto checked = jit(trace::non_finite(f));
+  EXPECT_EQ(checked(Tensor(1.0f)).item<float>(), 0);
+  expect_error<CallbackError>([&] { checked(Tensor(-1.0f)).item<float>(); },
+                              {"log", "long_programs_test.cc"});
 }
 
 TEST(LongPrograms, AreSavedAndLoaded) {
