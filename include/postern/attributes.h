@@ -96,6 +96,8 @@ class Attributes {
   struct Item {
     std::string name;
     Attribute value;
+    /// Numbers are widened, enums become integers, dtypes their names. Throws TypeError for an
+    /// integer that 63 bits do not hold, and for a null text.
     template <detail::AttributeValue T>
     Item(std::string key, const T& v) : name(std::move(key)), value(detail::attribute_of(v)) {}
     template <class T>
@@ -104,6 +106,7 @@ class Attributes {
   };
 
   Attributes() = default;
+  /// Of several items of one name the last one counts.
   Attributes(std::initializer_list<Item> items) {
     for (const Item& item : items) set(item.name, item.value);
   }
@@ -116,6 +119,7 @@ class Attributes {
     if (const T* found = std::get_if<T>(&value)) return *found;
     wrong_type(name, value, Attribute(T{}));
   }
+  /// Whether there is one of that name; gives one, in place of another of that name; all of them.
   bool has(std::string_view name) const { return items_.find(name) != items_.end(); }
   void set(std::string name, Attribute value) {
     items_.insert_or_assign(std::move(name), std::move(value));

@@ -68,11 +68,13 @@ template <class Config>
 class BlockKernel {
  public:
   BlockKernel() = default;
+  /// The other parameters are those of a Callee.
   template <class F>
   requires(!std::is_same_v<std::decay_t<F>, BlockKernel>)
       BlockKernel(F&& f, Place place = Place::current())
       : bound_(detail::bind_kernel<Config>(std::forward<F>(f), place)), place_(place) {}
   const detail::BoundKernel& bound() const { return bound_; }
+  /// Where it was written.
   const Place& place() const { return place_; }
 
  private:
@@ -114,10 +116,12 @@ struct BlockOverride {
 /// What `override_block` returns. Dropping it changes nothing.
 class OverrideHandle {
  public:
+  /// 0: of no override.
   explicit OverrideHandle(std::uint64_t id = 0) : id_(id) {}
   /// Whether it was still there. Programs compiled from now on, also by functions that were jitted
   /// before, do without it.
   bool remove() const { return detail::remove_override(id_); }
+  /// Whether it is still there.
   bool active() const { return detail::has_override(id_); }
 
  private:

@@ -107,9 +107,7 @@ typedef struct pn_array {
  * (NULL or "": default). */
 POSTERN_API int pn_configure(int cpu_devices, const char* plugin, const char* cache_dir);
 
-/* --- tensors
- * -------------------------------------------------------------------------------------------------
- */
+/* --- tensors --- */
 
 typedef struct pn_tensor pn_tensor;
 /* A copy of the array. `bytes` must be what its type needs. */
@@ -121,6 +119,7 @@ POSTERN_API int pn_tensor_borrow(const pn_array* array, void (*release)(void* us
 /* Waits for the data, then tells type and row-major bytes, which live as long as the tensor; no
  * copy on CPU. */
 POSTERN_API int pn_tensor_view(const pn_tensor* tensor, pn_array* out);
+/* Runs that were given it keep the data. */
 POSTERN_API void pn_tensor_free(pn_tensor* tensor);
 
 /* DLPack's exchange of arrays (https://dmlc.github.io/dlpack; the structure without version). */
@@ -132,15 +131,15 @@ POSTERN_API int pn_tensor_from_dlpack(struct DLManagedTensor* managed, pn_tensor
  * freed meanwhile. */
 POSTERN_API int pn_tensor_to_dlpack(const pn_tensor* tensor, struct DLManagedTensor** out);
 
-/* --- saved programs
- * -------------------------------------------------------------------------------------------------
- */
+/* --- saved programs --- */
 
 typedef struct pn_program pn_program;
 /* What postern::save wrote, or the same as text. */
 POSTERN_API int pn_load_file(const char* path, pn_program** out);
 POSTERN_API int pn_load_text(const char* text, size_t size, pn_program** out);
+/* Runs of it go on. */
 POSTERN_API void pn_program_free(pn_program* program);
+/* How many leaves its arguments, and its results, have. */
 POSTERN_API size_t pn_program_inputs(const pn_program* program);
 POSTERN_API size_t pn_program_outputs(const pn_program* program);
 /* "f32[2,3]"; NULL beyond the last. */
@@ -189,9 +188,7 @@ POSTERN_API void pn_started_free(pn_started* run);
  * first. A failure that nobody has seen yet is its result. */
 POSTERN_API int pn_barrier(int64_t timeout_ns);
 
-/* --- host functions
- * -------------------------------------------------------------------------------------------------
- */
+/* --- host functions --- */
 
 /* A firing of a call or tap. Operands are read only; results are to be filled. A tap has no
  * results. All of it belongs to the library. */
@@ -224,10 +221,10 @@ POSTERN_API int pn_register(const char* name, pn_function function, void* user,
 /* PN_NOT_FOUND when there was none. */
 POSTERN_API int pn_unregister(const char* name);
 
-/* --- the bridge: for hosts that serve calls on threads of their own
- * ------------------------------------------------------------------ */
+/* --- the bridge: for hosts that serve calls on threads of their own --- */
 
 typedef struct pn_bridge pn_bridge;
+/* A bridge that serves no name yet. */
 POSTERN_API int pn_bridge_create(pn_bridge** out);
 /* Makes the bridge the function of that name: each firing waits in its queue until somebody has
  * answered it. PN_ALREADY_EXISTS when the name is taken, also by another bridge, unless `replace`.

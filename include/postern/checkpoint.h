@@ -62,12 +62,12 @@ void save_tensors(const std::filesystem::path& file, const Tree& tree) {
   save_tensors(file, tensors);
 }
 
-// --- state of host functions
-// -------------------------------------------------------------------------------------------------
+// --- state of host functions ---
 
 /// While it lives, checkpoints keep this state and resume() gives it back.
 class RegisteredState {
  public:
+  /// What register_state returns; moved from, it has nothing to keep.
   explicit RegisteredState(std::string name) : name_(std::move(name)) {}
   RegisteredState(RegisteredState&& other) noexcept : name_(std::exchange(other.name_, {})) {}
   RegisteredState& operator=(RegisteredState&&) = delete;
@@ -100,8 +100,7 @@ concept Streamable = !std::is_convertible_v<T, std::string_view> &&
 template <detail::Streamable T>
 [[nodiscard]] RegisteredState register_state(const std::string& name, T& object);
 
-// --- keeping
-// -------------------------------------------------------------------------------------------------
+// --- keeping ---
 
 namespace listen {
 
@@ -131,6 +130,8 @@ class Checkpoint {
   /// it cannot be written to; with OnError::go_on firings try again instead.
   POSTERN_API explicit Checkpoint(const std::filesystem::path& folder,
                                   const CheckpointOptions& options = {});
+  /// The function that tap and hook call keeps a checkpoint. With OnError::stop it throws what it,
+  /// or a write before it, failed with.
   POSTERN_API void operator()(const TapInfo& info, std::span<const AnyView> leaves) const;
   /// Until all that was shown is on disk, as barrier() waits too. Throws what went wrong, if no
   /// firing has.
@@ -148,8 +149,7 @@ inline Checkpoint checkpoint(const std::filesystem::path& folder,
 
 }  // namespace listen
 
-// --- going on
-// -------------------------------------------------------------------------------------------------
+// --- going on ---
 
 namespace detail {
 

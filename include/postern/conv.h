@@ -17,6 +17,7 @@ namespace postern {
 struct ConvPadding {
   enum class Kind : std::uint8_t { valid, same, pairs };
   ConvPadding() = default;
+  /// By name: "VALID" or "SAME"; others are a TypeError. Or pairs.
   POSTERN_API ConvPadding(std::string_view name, Place place = Place::current());
   ConvPadding(const char* name, Place place = Place::current())
       : ConvPadding(std::string_view(name), place) {}

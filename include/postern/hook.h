@@ -72,7 +72,8 @@ auto hook(const TapOptions& options, const Value& value, Place place = Place::cu
                       std::decay_t<decltype(detail::as_tree(value))>(detail::as_tree(value)),
                       nullptr, place);
 }
-// Templates over the name: g++ 12 takes braces of options for a string too.
+/// The same with a name in place of options. Templates over it: g++ 12 takes braces of options for
+/// a string too.
 template <std::convertible_to<std::string> Name, class Value>
 auto hook(const Name& name, const Value& value, Callee fn) {
   return hook(TapOptions{.name = std::string(name)}, value, std::move(fn));
@@ -98,6 +99,7 @@ auto hook(const Name& name, const Value& value, TapOptions options,
 /// while the object lives. Compiled programs keep theirs: see Jitted::with_hooks.
 class ScopedHooks {
  public:
+  /// Of scopes in each other that name one hook the outermost counts.
   POSTERN_API explicit ScopedHooks(std::vector<HookBinding> listeners);
   POSTERN_API ~ScopedHooks();
   ScopedHooks(const ScopedHooks&) = delete;
@@ -148,10 +150,12 @@ class HookStream {
     detail::close_events(*events_);
     return run_.result();
   }
+  /// The run, to be waited for or cancelled.
   const Run<R>& run() const { return run_; }
 
   class Iterator {
    public:
+    /// As every input iterator: where it stands is an event, going on waits for the next one.
     using value_type = HookEvent;
     using difference_type = std::ptrdiff_t;
     Iterator() = default;
@@ -169,6 +173,7 @@ class HookStream {
     HookStream* stream_ = nullptr;
     std::optional<HookEvent> event_;
   };
+  /// From the next event on, up to the end of the run.
   Iterator begin() { return Iterator(this); }
   std::default_sentinel_t end() const { return {}; }
 

@@ -47,6 +47,7 @@ struct JitOptions {
 template <class F>
 class Jitted : public detail::BraceCall<Jitted<F>, F> {
  public:
+  /// What `jit` returns; nothing is traced yet.
   Jitted(F f, JitOptions options)
       : f_(std::make_shared<F>(std::move(f))), core_(detail::make_jit(std::move(options))) {}
 
@@ -133,6 +134,7 @@ class Jitted : public detail::BraceCall<Jitted<F>, F> {
     return HookStream<R>(std::move(run), events);
   }
 
+  /// What operator() does, which also takes arguments in braces.
   template <class... A>
   auto invoke(A&&... args) const {
     return invoke_boxed(std::index_sequence_for<A...>(), std::forward<A>(args)...);
@@ -182,6 +184,7 @@ class Jitted : public detail::BraceCall<Jitted<F>, F> {
   std::shared_ptr<detail::JitCore> core_;
 };
 
+/// `f`, compiled on demand: see Jitted. Throws TypeError for options that do not go together.
 template <class F>
 Jitted<std::decay_t<F>> jit(F&& f, JitOptions options = {}) {
   return {std::forward<F>(f), std::move(options)};

@@ -80,8 +80,7 @@ struct Expm {  // a[n,n] -> exp(a)
   static constexpr std::string_view name = "linalg.expm";
 };
 
-// --- decompositions
-// -------------------------------------------------------------------------------------------------
+// --- decompositions ---
 
 /// Lower l with l l^H = (a + a^H) / 2. Derivative: Murray 2016, arXiv:1602.07527.
 POSTERN_API Tensor cholesky(const Operand& a, Failure failure = Failure::nan);
@@ -120,8 +119,7 @@ POSTERN_API Tensor svdvals(const Operand& a, Failure failure = Failure::nan);
 /// device; no derivative.
 POSTERN_API Tensor eigvals(const Operand& a);
 
-// --- equations
-// -------------------------------------------------------------------------------------------------
+// --- equations ---
 
 /// x with a x = b. Derivative: Giles 2008. b is a vector [n] (only where a has no leading axes) or
 /// a matrix [n,k]; leading axes broadcast. A singular a gives Inf or NaN.

@@ -53,6 +53,7 @@ struct Series {
 /// Statistics of everything it is shown.
 class Stats {
  public:
+  /// Has seen nothing; the function that tap and hook call.
   POSTERN_API Stats();
   POSTERN_API void operator()(const TapInfo& info, std::span<const AnyView> leaves) const;
   POSTERN_API std::vector<Series> series() const;  // in the order in which they first fired
@@ -74,6 +75,7 @@ inline Stats stats() { return Stats(); }
 /// that names tap, leaf, index, firing and device.
 class FirstNonFinite {
  public:
+  /// The function that tap and hook call throws std::runtime_error.
   POSTERN_API FirstNonFinite();
   POSTERN_API void operator()(const TapInfo& info, std::span<const AnyView> leaves) const;
 
@@ -95,6 +97,7 @@ struct ProgressOptions {
 /// from 0), else firings are counted; further numbers are written behind the bar, by their paths.
 class Progress {
  public:
+  /// The function that tap and hook call writes the bar, at most so often as the options say.
   POSTERN_API explicit Progress(std::int64_t total, const ProgressOptions& options = {});
   POSTERN_API void operator()(const TapInfo& info, std::span<const AnyView> leaves) const;
 
@@ -116,11 +119,14 @@ struct RecordOptions {
 /// and 8-bit floats become f32.
 class Record {
  public:
+  /// Throws TypeError for a file of another name. This and the function that tap and hook call
+  /// throw Error when the file cannot be written, unless OnError::go_on.
   POSTERN_API explicit Record(const std::string& file, const RecordOptions& options = {});
   POSTERN_API void operator()(const TapInfo& info, std::span<const AnyView> leaves) const;
   /// Writes what is not written yet; later firings are left out. Throws Error when the file cannot
   /// be written.
   POSTERN_API void close() const;
+  /// How many leaves were kept, and how often something was left out.
   POSTERN_API std::uint64_t recorded() const;
   POSTERN_API std::uint64_t left_out() const;
 
@@ -138,6 +144,7 @@ struct HistogramOptions {
 /// nothing is kept but the counts.
 class Histogram {
  public:
+  /// The function that tap and hook call counts.
   POSTERN_API explicit Histogram(const HistogramOptions& options = {});
   POSTERN_API void operator()(const TapInfo& info, std::span<const AnyView> leaves) const;
 
@@ -148,6 +155,7 @@ class Histogram {
     std::vector<std::uint64_t> bins;
     std::uint64_t nan = 0, inf = 0;
   };
+  /// One for each leaf, in the order in which they first fired.
   POSTERN_API std::vector<Counts> counts() const;
   /// The counts of all processes and devices, on process 0; see Stats::merged. Their bins span the
   /// ranges of all; where a process's lay across one of them, its elements are shared out evenly.
@@ -172,6 +180,7 @@ namespace postern::trace {
 template <class F>
 class NonFinite : public detail::BraceCall<NonFinite<F>, F> {
  public:
+  /// Called as `f` is.
   NonFinite(F f, Place place) : f_(std::make_shared<F>(std::move(f))), place_(place) {}
   template <class... A>
   auto invoke(A&&... arguments) const {

@@ -42,6 +42,7 @@ class Listening {
   Listening() = default;
   explicit Listening(std::shared_ptr<host::Listening> state) : state_(std::move(state)) {}
   Listening(Listening&&) noexcept = default;
+  /// The listener that it had before is off then.
   POSTERN_API Listening& operator=(Listening&& other) noexcept;
   POSTERN_API ~Listening();
 
@@ -54,6 +55,7 @@ class Listening {
   /// Whether it may be shown something more: false after off(), after `until` firings, and when the
   /// program is gone.
   POSTERN_API bool is_on() const;
+  /// As turn_on or change had them.
   POSTERN_API LiveOptions options() const;
   /// Leaves it on, as long as the program is there.
   void keep() && { state_.reset(); }
@@ -67,6 +69,8 @@ class LiveHook {
  public:
   explicit LiveHook(std::shared_ptr<const detail::LiveSite> site) : site_(std::move(site)) {}
 
+  /// The hook: its name, its program's, what it shows, where it stands in the source, and the
+  /// transformations that it went through.
   POSTERN_API const std::string& name() const;
   POSTERN_API const std::string& program() const;      // JitOptions::name
   POSTERN_API std::uint64_t number() const;            // no other one of the process has it
@@ -90,6 +94,7 @@ class LiveHook {
   /// Other settings for the listener that the program itself has here. Throws
   /// Error(failed_precondition) when it has none.
   POSTERN_API void change(const LiveOptions& options) const;
+  /// Whether the program itself has a listener here.
   POSTERN_API bool has_own() const;
 
   const std::shared_ptr<const detail::LiveSite>& internal() const { return site_; }

@@ -1,6 +1,7 @@
 // Operations on tensors. Shapes broadcast as in NumPy, dtypes promote as in JAX, C++ numbers are
 // weakly typed. Every function throws TypeError (operation, what was required, what came, place)
-// for operands that do not fit.
+// for operands that do not fit: of a dtype that it does not take, of shapes that do not broadcast,
+// a C++ number that the other operand's integer dtype does not have.
 #pragma once
 #include <postern/detail/api.h>
 #include <postern/tensor.h>
@@ -11,68 +12,105 @@
 
 namespace postern {
 
-// --- elementwise arithmetic: results have the promoted dtype and the broadcast shape
-// ----------------------------------------
+// --- elementwise arithmetic ---
+
+// Results have the promoted dtype and the broadcast shape.
+
+/// x + y. Of numbers of any dtype; of pred it is "or".
 POSTERN_API Tensor add(const Operand& x, const Operand& y);
+/// x - y. Of numbers of any dtype, not of pred.
 POSTERN_API Tensor subtract(const Operand& x, const Operand& y);
+/// x y. Of numbers of any dtype; of pred it is "and".
 POSTERN_API Tensor multiply(const Operand& x, const Operand& y);
-POSTERN_API Tensor divide(const Operand& x,
-                          const Operand& y);  // of integers: truncates toward zero
-POSTERN_API Tensor remainder(const Operand& x, const Operand& y);  // sign of x, as C's fmod
-POSTERN_API Tensor
-pow(const Operand& x,
-    const Operand& y);  // integer y is exact; the derivative by x at x = 0 is right for y >= 1
-POSTERN_API Tensor maximum(const Operand& x,
-                           const Operand& y);  // NaN wins; equal operands share the derivative
+/// x / y. Of numbers of any dtype; of integers truncated toward zero, and by zero -1 (the greatest
+/// number of unsigned dtypes).
+POSTERN_API Tensor divide(const Operand& x, const Operand& y);
+/// What division leaves, with the sign of x, as C's fmod. Of integers and floats; of integers by
+/// zero it is x.
+POSTERN_API Tensor remainder(const Operand& x, const Operand& y);
+/// x to the power of y. Of numbers of any dtype; with an integer y it is exact. The derivative by x
+/// at x = 0 is right for y >= 1.
+POSTERN_API Tensor pow(const Operand& x, const Operand& y);
+/// The larger or the smaller one, of any dtype: NaN wins, complex numbers are compared by their
+/// real, then by their imaginary parts. Equal operands share the derivative.
+POSTERN_API Tensor maximum(const Operand& x, const Operand& y);
 POSTERN_API Tensor minimum(const Operand& x, const Operand& y);
+/// -x, of x's type. Of numbers of any dtype; unsigned ones wrap around.
 POSTERN_API Tensor negative(const Operand& x);
-POSTERN_API Tensor abs(const Operand& x);  // of complex: the magnitude, real
+/// |x|, of numbers of any dtype and x's type; of complex ones the magnitude, which is real.
+POSTERN_API Tensor abs(const Operand& x);
+/// -1, 0 or 1, of numbers of any dtype and x's type; of complex ones x / |x|. NaN stays NaN.
 POSTERN_API Tensor sign(const Operand& x);
 
-// --- elementwise functions of float or complex x; integers become f32
-// ---------------------------------------------------------
+// --- elementwise functions ---
+
+// Of float or complex x, unless said otherwise, and of x's type; integers and pred become f32.
+
+/// e to the power of x; the same less 1, exact near 0.
 POSTERN_API Tensor exp(const Operand& x);
 POSTERN_API Tensor expm1(const Operand& x);
+/// The natural logarithm of x; that of 1 + x, exact near 0. NaN for negative real arguments.
 POSTERN_API Tensor log(const Operand& x);
 POSTERN_API Tensor log1p(const Operand& x);
+/// The square root of x; 1 over it. NaN for negative real numbers.
 POSTERN_API Tensor sqrt(const Operand& x);
 POSTERN_API Tensor rsqrt(const Operand& x);
-POSTERN_API Tensor cbrt(const Operand& x);  // real x
+/// The cubic root of real x, with its sign; complex x is a TypeError.
+POSTERN_API Tensor cbrt(const Operand& x);
+/// Of x in radians.
 POSTERN_API Tensor sin(const Operand& x);
 POSTERN_API Tensor cos(const Operand& x);
 POSTERN_API Tensor tan(const Operand& x);
+/// The hyperbolic tangent.
 POSTERN_API Tensor tanh(const Operand& x);
+/// The angle of the point (x, y) in radians, from -pi to pi, of the promoted dtype and the
+/// broadcast shape.
 POSTERN_API Tensor atan2(const Operand& y, const Operand& x);
+/// 1 / (1 + exp(-x)), the sigmoid.
 POSTERN_API Tensor logistic(const Operand& x);
-POSTERN_API Tensor erf(const Operand& x);  // real x
+/// The error function of real x, and its inverse on (-1, 1); complex x is a TypeError.
+POSTERN_API Tensor erf(const Operand& x);
 POSTERN_API Tensor erf_inv(const Operand& x);
-POSTERN_API Tensor floor(const Operand& x);  // as ceil and round, integers as they are
+/// The whole number below, above, or nearest, of which `round` takes the even one where two are
+/// near. Integers and pred stay as they are, complex x is a TypeError.
+POSTERN_API Tensor floor(const Operand& x);
 POSTERN_API Tensor ceil(const Operand& x);
-POSTERN_API Tensor round(const Operand& x);      // halves to even
-POSTERN_API Tensor is_finite(const Operand& x);  // pred
+POSTERN_API Tensor round(const Operand& x);
+/// pred of x's shape: neither NaN nor infinite. Complex x is a TypeError.
+POSTERN_API Tensor is_finite(const Operand& x);
+/// x x, of numbers of any dtype or pred and of x's type.
 inline Tensor square(const Operand& x) { return multiply(x, x); }
 
-// --- comparison (pred results) and logic (pred or integer)
-// ----------------------------------------------------------------------
+// --- comparison, logic, bits ---
+
+// Operands are promoted and broadcast to each other. None has a derivative.
+
+/// pred: whether they are equal, of any dtype. NaN equals nothing.
 POSTERN_API Tensor equal(const Operand& x, const Operand& y);
 POSTERN_API Tensor not_equal(const Operand& x, const Operand& y);
-POSTERN_API Tensor less(const Operand& x, const Operand& y);  // ordered dtypes only
+/// pred: x < y, x <= y, x > y, x >= y. False where one is NaN; complex numbers are a TypeError.
+POSTERN_API Tensor less(const Operand& x, const Operand& y);
 POSTERN_API Tensor less_equal(const Operand& x, const Operand& y);
 POSTERN_API Tensor greater(const Operand& x, const Operand& y);
 POSTERN_API Tensor greater_equal(const Operand& x, const Operand& y);
-POSTERN_API Tensor logical_and(const Operand& x, const Operand& y);  // of integers: bitwise
+/// Of pred logic, of integers bit by bit; other dtypes are a TypeError.
+POSTERN_API Tensor logical_and(const Operand& x, const Operand& y);
 POSTERN_API Tensor logical_or(const Operand& x, const Operand& y);
 POSTERN_API Tensor logical_xor(const Operand& x, const Operand& y);
 POSTERN_API Tensor logical_not(const Operand& x);
-POSTERN_API Tensor population_count(const Operand& x);     // integers
-POSTERN_API Tensor count_leading_zeros(const Operand& x);  // integers
+/// How many bits of an integer are 1, and how many are 0 before the first 1, of x's type.
+POSTERN_API Tensor population_count(const Operand& x);
+POSTERN_API Tensor count_leading_zeros(const Operand& x);
+/// Integers moved by so many bits. From the left come, to the right, copies of the sign where x is
+/// signed; with shift_right_logical always zeros.
 POSTERN_API Tensor shift_left(const Operand& x, const Operand& bits);
-POSTERN_API Tensor
-shift_right(const Operand& x,
-            const Operand& bits);  // arithmetic for signed, logical for unsigned integers
+POSTERN_API Tensor shift_right(const Operand& x, const Operand& bits);
 POSTERN_API Tensor shift_right_logical(const Operand& x, const Operand& bits);
 
-/// x where `condition` (pred, broadcast) holds, else y.
+// --- choosing and converting ---
+
+/// x where `condition` (pred) holds, else y: of the promoted dtype of x and y, and the shape that
+/// all three broadcast to.
 POSTERN_API Tensor where(const Operand& condition, const Operand& x, const Operand& y);
 
 /// The same values in another dtype. Float to integer truncates, complex to real drops the
@@ -82,28 +120,35 @@ template <Element T>
 Tensor convert(const Operand& x) {
   return convert(x, dtype_v<T>);
 }
-/// The same bits under another dtype of the same width.
+/// The same bits under another dtype of the same width; between pred or complex ones and others a
+/// TypeError.
 POSTERN_API Tensor bitcast(const Operand& x, DType dtype);
+/// The parts of complex x, c64 -> f32, c128 -> f64; real x is itself, and has zeros for the other.
 POSTERN_API Tensor real(const Operand& x);
 POSTERN_API Tensor imag(const Operand& x);
+/// The complex conjugate, of x's type; real x is itself.
 POSTERN_API Tensor conj(const Operand& x);
-POSTERN_API Tensor complex(const Operand& real, const Operand& imag);  // f32 or f64 parts
+/// c64 or c128 of f32 or f64 parts, which are promoted and broadcast; others are a TypeError.
+POSTERN_API Tensor complex(const Operand& real, const Operand& imag);
 
-// --- making
-// -------------------------------------------------------------------------------------------------
-POSTERN_API Tensor full(const Type& type,
-                        const Operand& number);  // every element that number, converted
+// --- making ---
+
+/// Of that type, with `number`, a scalar, converted, as every element.
+POSTERN_API Tensor full(const Type& type, const Operand& number);
+/// Of that type, or of x's, with 0 or 1 as every element. TypeError for a dtype that has no such
+/// number.
 POSTERN_API Tensor zeros(const Type& type, Place place = Place::current());
 POSTERN_API Tensor ones(const Type& type, Place place = Place::current());
 POSTERN_API Tensor zeros_like(const Operand& x);
 POSTERN_API Tensor ones_like(const Operand& x);
-/// 0, 1, 2, ... along `axis`.
+/// Of that type, 0, 1, 2, ... along `axis`; the short form has rank 1.
 POSTERN_API Tensor iota(const Type& type, std::int64_t axis, Place place = Place::current());
 template <Element T>
 Tensor iota(std::int64_t n, Place place = Place::current()) {
   return iota(type<T>({n}), 0, place);
 }
-/// pred: true on the diagonal; `eye<T>(n)` the identity matrix.
+/// [rows, columns] of that dtype: 1 (pred: true) on the diagonal, else 0; `eye<T>(n)` is the
+/// identity matrix.
 POSTERN_API Tensor eye(DType dtype, std::int64_t rows, std::int64_t columns,
                        Place place = Place::current());
 template <Element T>
@@ -111,8 +156,11 @@ Tensor eye(std::int64_t n, Place place = Place::current()) {
   return eye(dtype_v<T>, n, n, place);
 }
 
-// --- shape
-// -------------------------------------------------------------------------------------------------
+// --- shape ---
+
+// Of any dtype, which is kept. Axes that there are not, and extents that do not fit, are a
+// TypeError.
+
 /// Same elements, row-major; one extent may be -1 and is then computed.
 POSTERN_API Tensor reshape(const Operand& x, const Dims& dims);
 /// Axis i of the result is axis order[i] of x; without `order` all axes are reversed.
@@ -120,8 +168,12 @@ POSTERN_API Tensor transpose(const Operand& x, const Dims& order);
 POSTERN_API Tensor transpose(const Operand& x);
 /// NumPy's broadcast_to.
 POSTERN_API Tensor broadcast_to(const Operand& x, const Dims& dims);
+/// x with one more axis, of extent 1, which is then `axis` of the result.
 POSTERN_API Tensor expand_dims(const Operand& x, std::int64_t axis);
+/// x without these axes, whose extents must be 1.
 POSTERN_API Tensor squeeze(const Operand& x, const Dims& axes);
+/// One behind the other along `axis`. At least one tensor of rank 1 or more; off the axis their
+/// extents are the same, their dtypes are promoted.
 POSTERN_API Tensor concatenate(std::span<const Tensor> parts, std::int64_t axis = 0,
                                Place place = Place::current());
 inline Tensor concatenate(std::initializer_list<Tensor> parts, std::int64_t axis = 0,
@@ -135,48 +187,56 @@ POSTERN_API Tensor slice(const Operand& x, const Dims& start, const Dims& limit,
 POSTERN_API Tensor slice_axis(const Operand& x, std::int64_t axis, std::int64_t start,
                               std::int64_t limit, std::int64_t stride = 1);
 /// `low` and `high` elements of `value` at both ends of each axis (negative: removed), `interior`
-/// between elements.
+/// between elements. `value` is a scalar of x's dtype.
 POSTERN_API Tensor pad(const Operand& x, const Operand& value, const Dims& low, const Dims& high,
                        const Dims& interior = {});
+/// The elements in the opposite order along each of these axes.
 POSTERN_API Tensor reverse(const Operand& x, const Dims& axes);
 
-// --- reductions: over `axes` (none given: all), which disappear unless keep_dims. The dtype is
-// kept; sum of pred is s32 -----------
+// --- reductions ---
+
+// Over `axes` (none given: all), which disappear unless keep_dims. The dtype is kept unless said
+// otherwise.
+
+/// Which axes a reduction is over, and whether they stay, with extent 1.
 struct ReduceOptions {
   std::optional<Dims> axes = {};
   bool keep_dims = false;
 };
+/// Of numbers of any dtype; pred counts as s32. f16 and bf16 are added and multiplied in f32.
 POSTERN_API Tensor sum(const Operand& x, const ReduceOptions& options = {});
 POSTERN_API Tensor prod(const Operand& x, const ReduceOptions& options = {});
-POSTERN_API Tensor
-max(const Operand& x,
-    const ReduceOptions& options = {});  // no elements: the smallest value of the dtype
+/// The largest and the smallest element, of any dtype but complex ones, which are a TypeError. NaN
+/// wins; of no elements the smallest (largest) value of the dtype. Equal ones share the derivative.
+POSTERN_API Tensor max(const Operand& x, const ReduceOptions& options = {});
 POSTERN_API Tensor min(const Operand& x, const ReduceOptions& options = {});
-POSTERN_API Tensor mean(const Operand& x,
-                        const ReduceOptions& options = {});  // integers become f32
-POSTERN_API Tensor all(const Operand& x,
-                       const ReduceOptions& options = {});  // of pred or integers (bitwise)
+/// The sum over the number of elements; integers and pred become f32, no elements give NaN.
+POSTERN_API Tensor mean(const Operand& x, const ReduceOptions& options = {});
+/// Whether all, or any, are true; of integers bit by bit. Other dtypes are a TypeError.
+POSTERN_API Tensor all(const Operand& x, const ReduceOptions& options = {});
 POSTERN_API Tensor any(const Operand& x, const ReduceOptions& options = {});
-/// Index (s32) of the first largest element along `axis`; NaN counts as the largest.
+/// Index (s32) of the first largest or smallest element along `axis`, which disappears; NaN counts
+/// as such. TypeError for complex x and where the axis has no elements.
 POSTERN_API Tensor argmax(const Operand& x, std::int64_t axis = -1);
 POSTERN_API Tensor argmin(const Operand& x, std::int64_t axis = -1);
 
-// --- products
-// -------------------------------------------------------------------------------------------------
-/// As numpy.matmul: rank 1 is a row or column, axes before the last two broadcast.
+// --- products ---
+
+/// As numpy.matmul: rank 1 is a row or column, axes before the last two broadcast. Of numbers or
+/// pred, of the promoted dtype. TypeError where the contracted axes differ, and for scalars.
 POSTERN_API Tensor matmul(const Operand& x, const Operand& y);
 /// Contraction over pairs of axes, with pairs of batch axes that lead the result; StableHLO's
-/// dot_general.
+/// dot_general. Behind them are the other axes of x, then those of y.
 struct DotAxes {
   Dims contract_x, contract_y, batch_x, batch_y;
 };
 POSTERN_API Tensor dot_general(const Operand& x, const Operand& y, const DotAxes& axes);
 
-// --- indices
-// -------------------------------------------------------------------------------------------------
+// --- indices ---
+
 /// Rows of x along `axis` at integer `indices` (of any shape, which takes the axis's place).
-/// Negative indices count from the end; those out of range give NaN (or the dtype's smallest value
-/// for integers), as jax.numpy.take does.
+/// Negative indices count from the end; those out of range give NaN, as jax.numpy.take does, or of
+/// other dtypes what OutOfRange::fill of indexing.h says.
 POSTERN_API Tensor take(const Operand& x, const Operand& indices, std::int64_t axis = 0);
 /// 1 where the last axis's index is `indices`, else 0; rows for indices out of range are zero.
 POSTERN_API Tensor one_hot(const Operand& indices, std::int64_t classes, DType dtype = DType::f32);
@@ -185,10 +245,13 @@ POSTERN_API Tensor sort(const Operand& x, std::int64_t axis = -1);
 /// The order (s32) that sorts x along `axis`, stable.
 POSTERN_API Tensor argsort(const Operand& x, std::int64_t axis = -1);
 
-// --- from these
-// -------------------------------------------------------------------------------------------------
+// --- from these ---
+
+/// exp(x) over its sum along `axis`, and the logarithm of that, of x's type; integers and pred
+/// become f32, f16 and bf16 are computed in f32. Large elements do not overflow.
 POSTERN_API Tensor softmax(const Operand& x, std::int64_t axis = -1);
 POSTERN_API Tensor log_softmax(const Operand& x, std::int64_t axis = -1);
+/// log(sum(exp(x))), a reduction; dtypes as softmax has them. Large elements do not overflow.
 POSTERN_API Tensor logsumexp(const Operand& x, const ReduceOptions& options = {});
 
 }  // namespace postern

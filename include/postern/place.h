@@ -18,6 +18,7 @@ struct POSTERN_API Place {
   std::uint32_t line = 0;
 
 #if defined(__cpp_lib_source_location) && !(defined(__clang__) && __clang_major__ < 16)
+  /// Where the call stands that has it as a default argument.
   static constexpr Place current(std::source_location at = std::source_location::current()) {
     return {at.file_name(), at.function_name(), at.line()};
   }
@@ -28,6 +29,7 @@ struct POSTERN_API Place {
     return {file, function, line};
   }
 #endif
+  /// Whether it is a place at all.
   constexpr bool known() const { return line != 0; }
 };
 

@@ -46,9 +46,11 @@ struct PrintOptions {
 /// A format string in fmt's syntax, and where it was written.
 class PrintFormat {
  public:
+  /// It is read where the line is printed: see print for what is a TypeError there.
   PrintFormat(const char* text, Place place = Place::current()) : text_(text), place_(place) {}
   PrintFormat(std::string text, Place place = Place::current())
       : text_(std::move(text)), place_(place) {}
+  /// As they were given.
   const std::string& text() const { return text_; }
   const Place& place() const { return place_; }
 

@@ -55,7 +55,9 @@ enum class Cut : std::uint8_t { none, before, after, both };
 class TracedProgram {
  public:
   explicit TracedProgram(std::shared_ptr<const Program> program) : program_(std::move(program)) {}
+  /// As it prints, with what blocks become on that platform: "cpu", "cuda"; others are a TypeError.
   POSTERN_API std::string text(const std::string& platform = "cpu") const;
+  /// The types of its inputs and results, and its number of steps.
   POSTERN_API std::vector<Type> inputs() const;  // arguments' leaves, then captured tensors
   POSTERN_API std::vector<Type> outputs() const;
   POSTERN_API std::size_t equations() const;
@@ -69,6 +71,7 @@ class TracedProgram {
  private:
   std::shared_ptr<const Program> program_;
 };
+/// Its text, as for "cpu".
 POSTERN_API std::string to_string(const TracedProgram& program);
 POSTERN_API std::ostream& operator<<(std::ostream& out, const TracedProgram& program);
 
@@ -78,6 +81,7 @@ class Lowered {
   Lowered(std::shared_ptr<const Module> module, std::shared_ptr<const Program> program,
           std::vector<Tensor> captures)
       : module_(std::move(module)), program_(std::move(program)), captures_(std::move(captures)) {}
+  /// The text; the types of the results' leaves; what else it was made of.
   POSTERN_API const std::string& stablehlo() const;
   POSTERN_API std::vector<Type> outputs() const;
   const std::shared_ptr<const Module>& internal() const { return module_; }

@@ -12,8 +12,7 @@
 
 namespace postern {
 
-// --- where tensors are
-// -------------------------------------------------------------------------------------------------
+// --- where tensors are ---
 
 /// What each process gives of an array that is spread over processes: all of them the same whole,
 /// or each its own part.
@@ -94,6 +93,7 @@ POSTERN_API std::vector<Shard> shards_of(const Tensor& x);
 /// Scopes nest.
 class DeviceScope {
  public:
+  /// Throws TypeError for a device that there is not.
   POSTERN_API explicit DeviceScope(int device, Place place = Place::current());
   POSTERN_API ~DeviceScope();
   DeviceScope(const DeviceScope&) = delete;
@@ -102,8 +102,7 @@ class DeviceScope {
   int outer_;
 };
 
-// --- compiled functions on other devices
-// -----------------------------------------------------------------------------------------------
+// --- compiled functions on other devices ---
 
 namespace detail {
 POSTERN_API Tensors call_on_device(const CallOptions& options, const std::vector<Type>& out,
@@ -131,8 +130,7 @@ typename detail::tensors_of<Out>::type call(const CallOptions& options, const Ou
       std::move(like), detail::call_on_device(options, types, on_leaves, detail::leaves_of(trees)));
 }
 
-// --- shard_map
-// -------------------------------------------------------------------------------------------------
+// --- shard_map ---
 
 /// How whole arrays become parts, and parts whole arrays: one P for each argument and each result
 /// (for a container, one for all its leaves or a list with one for each of its parts). A function
@@ -236,8 +234,7 @@ detail::Pmapped<F> pmap(F f, PmapOptions options = {}, Place place = Place::curr
   return {std::move(f), std::move(options), place};
 }
 
-// --- collectives
-// -------------------------------------------------------------------------------------------------
+// --- collectives ---
 // Inside `shard_map` and `pmap`, with the name of a mesh axis, inside `vmap` with its axis_name, or
 // with several names of either kind (the first is the slowest to change). Names that are none of
 // these are a TypeError that lists those that there are. The shapes are those of one device's part,

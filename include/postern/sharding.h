@@ -14,6 +14,7 @@ namespace postern {
 /// Names of mesh axes: "x", or {"x", "y"}, the first of which is the slowest to change.
 class AxisNames {
  public:
+  /// One name, or a list.
   AxisNames(const char* name) : names_{name} {}
   AxisNames(std::string name) : names_{std::move(name)} {}
   AxisNames(std::initializer_list<std::string> names) : names_(names) {}
@@ -28,6 +29,7 @@ class AxisNames {
 /// `processes(2)` for so many where several axes share them.
 struct Processes {
   std::int64_t count = 0;  // 0: all
+  /// So many.
   constexpr Processes operator()(std::int64_t n) const { return {n}; }
 };
 inline constexpr Processes processes;
@@ -36,6 +38,7 @@ struct MeshAxis {
   std::string name;
   std::int64_t size;
   bool of_processes = false;
+  /// Along which so many devices lie.
   MeshAxis(std::string axis, std::int64_t devices) : name(std::move(axis)), size(devices) {}
   /// Joins the cluster (see cluster.h), which says how many there are.
   POSTERN_API MeshAxis(std::string axis, Processes count);
@@ -53,6 +56,7 @@ class Mesh {
   /// These devices. Throws TypeError when their number is not that of the grid, or one comes twice.
   POSTERN_API Mesh(std::vector<MeshAxis> axes, std::vector<int> devices);
 
+  /// As they were given.
   const std::vector<MeshAxis>& axes() const { return axes_; }
   /// Those of this process.
   const std::vector<int>& devices() const { return devices_; }
@@ -79,6 +83,7 @@ class P {
  public:
   class Part {
    public:
+    /// The mesh axes that cut one axis of the array; nullopt: none.
     Part(std::nullopt_t) {}
     Part(const char* name) : names_{name} {}
     Part(std::string name) : names_{std::move(name)} {}
@@ -89,6 +94,7 @@ class P {
     std::vector<std::string> names_;
   };
 
+  /// One part for each axis of the array, from the first on.
   template <class... Parts>
   requires(std::is_convertible_v<Parts, Part>&&...) explicit P(Parts... parts)
       : parts_{Part(std::move(parts)).names()...} {}
@@ -115,6 +121,7 @@ class Sharding {
  public:
   /// Throws TypeError for names that the mesh does not have, and names used twice.
   POSTERN_API Sharding(Mesh mesh, P spec);
+  /// As they were given.
   const Mesh& mesh() const { return mesh_; }
   const P& spec() const { return spec_; }
 
@@ -131,6 +138,7 @@ class Sharding {
   Mesh mesh_;
   P spec_;
 };
+/// The mesh and the spec, as they print.
 POSTERN_API std::string to_string(const Sharding& sharding);
 
 /// What lies where, drawn as text: a grid with the devices of each part, for arrays of one or two

@@ -86,12 +86,14 @@ class Tensor {
   POSTERN_API static Tensor borrow(const Type& type, const void* data,
                                    std::function<void()> release);
 
+  /// The type and its parts. Throws TypeError when there is no value.
   POSTERN_API const Type& type() const;
   DType dtype() const { return type().dtype; }
   const Dims& dims() const { return type().dims; }
   std::int64_t rank() const { return type().rank(); }
   std::int64_t size() const { return type().size(); }
 
+  /// Whether there is a value, and whether it exists only when a program runs.
   bool has_value() const { return value_ != nullptr; }
   POSTERN_API bool is_traced() const;  // true also for `abstract` tensors
 
@@ -214,6 +216,7 @@ std::int64_t common_length(const Lists& lists) {
 }
 }  // namespace detail
 
+/// A list of rows, or of blocks of rows, that are equally long.
 template <Element T>
 requires(!detail::pair_of_numbers<T>) Tensor
     tensor(std::initializer_list<std::initializer_list<T>> rows) {
@@ -251,12 +254,14 @@ POSTERN_API Tensor abstract(const Type& type);
 /// bf16). Remembers where it was written.
 class Operand {
  public:
+  /// A tensor or a number, from which it is made by itself.
   Operand(Tensor tensor, Place place = Place::current())
       : tensor_(std::move(tensor)), place_(place) {}
   template <Element T>
   Operand(T number, Place place = Place::current())
       : tensor_(weak(make_type(dtype_v<T>, {}), &number)), place_(place) {}
 
+  /// The tensor that it is or became, and where it was written.
   const Tensor& tensor() const { return tensor_; }
   const Place& place() const { return place_; }
 

@@ -45,6 +45,7 @@ struct CheckpointOptions {
 /// `call_with_vjp`.
 class HostVjp {
  public:
+  /// With no derivative of its own, or with that.
   HostVjp(Callee fn) : fn_(std::move(fn)) {}
   template <class F>
   requires(!std::is_same_v<std::decay_t<F>, HostVjp> && !std::is_same_v<std::decay_t<F>, Callee>)
@@ -52,6 +53,7 @@ class HostVjp {
       : fn_(std::forward<F>(fn), place) {}
   HostVjp(Callee fn, HostVjp vjp_fn)
       : fn_(std::move(fn)), next_(std::make_shared<const HostVjp>(std::move(vjp_fn))) {}
+  /// The function, and that for its derivative (null: none).
   const Callee& fn() const { return fn_; }
   const HostVjp* next() const { return next_.get(); }
 
@@ -59,6 +61,7 @@ class HostVjp {
   Callee fn_;
   std::shared_ptr<const HostVjp> next_;
 };
+/// A function for a derivative that has a derivative itself, by `vjp_fn`: see call_with_vjp.
 inline HostVjp with_vjp(Callee fn, HostVjp vjp_fn) { return {std::move(fn), std::move(vjp_fn)}; }
 
 }  // namespace postern
@@ -67,8 +70,7 @@ inline HostVjp with_vjp(Callee fn, HostVjp vjp_fn) { return {std::move(fn), std:
 
 namespace postern {
 
-// --- derivatives
-// -------------------------------------------------------------------------------------------------
+// --- derivatives ---
 
 /// Values and tangents of f at `primals` in the direction `tangents`: tuples of arguments (or the
 /// only argument alone), as pair{y, dy}.
@@ -141,8 +143,7 @@ auto hessian(F f, GradOptions options = {}, Place place = Place::current()) {
   return jacfwd<argnums...>(jacrev<argnums...>(std::move(f), options, place), options, place);
 }
 
-// --- batching
-// -------------------------------------------------------------------------------------------------
+// --- batching ---
 
 /// f for a batch: written for one element, it is given arrays with one more axis and gives such.
 /// Calls, taps and effects inside run for each element as their options say; in branches and loops
@@ -166,8 +167,7 @@ detail::Vectorized<F> vectorize(F f, std::string signature, Place place = Place:
   return {std::move(f), std::move(signature), place};
 }
 
-// --- rules of one's own
-// -------------------------------------------------------------------------------------------------
+// --- rules of one's own ---
 
 /// x, whose derivative is zero on purpose.
 template <class Tree>

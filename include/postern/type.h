@@ -21,6 +21,7 @@ struct Type {
   Dims dims;
   bool weak = false;
 
+  /// How many axes, elements, and bytes.
   std::int64_t rank() const { return static_cast<std::int64_t>(dims.size()); }
   POSTERN_API std::int64_t size()
       const;  // number of elements; throws TypeError when it exceeds 63 bits
@@ -36,6 +37,7 @@ Type type(Dims dims = {}) {
   return make_type(dtype_v<T>, std::move(dims));
 }
 
+/// As types, lists of them and extents are written in errors and prints.
 POSTERN_API std::string to_string(const Type& type);                         // "f32[2,3]"
 POSTERN_API std::string to_string(std::span<const Type> types);              // "(f32[2], s32[])"
 POSTERN_API std::string dims_to_string(std::span<const std::int64_t> dims);  // "[2,3]"

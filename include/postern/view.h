@@ -16,9 +16,11 @@ namespace postern {
 template <class T>
 class View {
  public:
+  /// Of row-major memory, which it does not keep.
   View(T* data, const std::int64_t* dims, std::size_t rank, std::int64_t size)
       : data_(data), dims_(dims), rank_(rank), size_(size) {}
 
+  /// Extents; the elements in row-major order, by their number there. Indices are not checked.
   std::int64_t size() const { return size_; }
   std::int64_t rank() const { return static_cast<std::int64_t>(rank_); }
   std::span<const std::int64_t> dims() const { return {dims_, rank_}; }
@@ -57,10 +59,12 @@ class BasicAnyView {
   using Like = std::conditional_t<std::is_const_v<Byte>, const T, T>;
 
  public:
+  /// Of row-major memory, which it does not keep.
   BasicAnyView(DType dtype, Byte* data, const std::int64_t* dims, std::size_t rank,
                std::int64_t size)
       : data_(data), dims_(dims), rank_(rank), size_(size), dtype_(dtype) {}
 
+  /// The type and its parts, and the first byte.
   DType dtype() const { return dtype_; }
   Type type() const { return {dtype_, Dims(dims_, dims_ + rank_)}; }
   std::int64_t size() const { return size_; }
