@@ -141,7 +141,7 @@ POSTERN_API Tensor zeros(const Type& type, Place place = Place::current());
 POSTERN_API Tensor ones(const Type& type, Place place = Place::current());
 POSTERN_API Tensor zeros_like(const Operand& x);
 POSTERN_API Tensor ones_like(const Operand& x);
-/// Of that type, 0, 1, 2, ... along `axis`; the short form has rank 1.
+/// Of that type, whose dtype is a number's, 0, 1, 2, ... along `axis`; the short form has rank 1.
 POSTERN_API Tensor iota(const Type& type, std::int64_t axis, Place place = Place::current());
 template <Element T>
 Tensor iota(std::int64_t n, Place place = Place::current()) {
@@ -187,7 +187,7 @@ POSTERN_API Tensor slice(const Operand& x, const Dims& start, const Dims& limit,
 POSTERN_API Tensor slice_axis(const Operand& x, std::int64_t axis, std::int64_t start,
                               std::int64_t limit, std::int64_t stride = 1);
 /// `low` and `high` elements of `value` at both ends of each axis (negative: removed), `interior`
-/// between elements. `value` is a scalar of x's dtype.
+/// between elements. `value` is a scalar of a dtype that promotes to x's.
 POSTERN_API Tensor pad(const Operand& x, const Operand& value, const Dims& low, const Dims& high,
                        const Dims& interior = {});
 /// The elements in the opposite order along each of these axes.

@@ -1,4 +1,5 @@
-// Products beyond matmul and dot_general of ops.h.
+// Products beyond matmul and dot_general of ops.h. Of numbers or pred, of the promoted dtype; axes
+// and extents that do not fit are a TypeError.
 #pragma once
 #include <postern/detail/api.h>
 #include <postern/ops.h>
@@ -12,7 +13,7 @@ namespace postern {
 /// Einstein's sums: "ij,jk->ik". Letters name axes, one that the result lacks is summed over, one
 /// that an operand has twice is a diagonal,
 /// "..." stands for axes that broadcast; without "->" the result has the letters that come once, in
-/// alphabetical order.
+/// alphabetical order. Axes of one letter have one extent, or 1.
 POSTERN_API Tensor einsum(std::string_view spec, std::span<const Tensor> operands,
                           Place place = Place::current());
 inline Tensor einsum(std::string_view spec, std::initializer_list<Tensor> operands,
@@ -20,6 +21,7 @@ inline Tensor einsum(std::string_view spec, std::initializer_list<Tensor> operan
   return einsum(spec, std::span(operands.begin(), operands.size()), place);
 }
 /// As numpy's: the last axis of x with the next to last (or only) one of y; scalars multiply.
+/// `outer`: the products of all elements of x with all of y, as rows and columns.
 POSTERN_API Tensor dot(const Operand& x, const Operand& y);
 POSTERN_API Tensor outer(const Operand& x, const Operand& y);
 /// The last `axes` axes of x with the first ones of y, or the axes named.

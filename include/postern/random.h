@@ -1,6 +1,7 @@
 // Random numbers: pure functions of a key, by counters (Threefry-2x32, Salmon et al. 2011,
 // "Parallel random numbers: as easy as 1, 2, 3"). The same keys give the bits of jax.random with
-// its default generator (threefry2x32, partitionable).
+// its default generator (threefry2x32, partitionable). A key that is not u32[2], a dtype that is
+// not named and bounds that do not stretch to the shape are a TypeError.
 #pragma once
 #include <postern/detail/api.h>
 #include <postern/tensor.h>
@@ -22,18 +23,19 @@ POSTERN_API Tensor bits(const Operand& key, const Type& type);
 /// Uniform in [low, high); f16, bf16, f32 or f64.
 POSTERN_API Tensor uniform(const Operand& key, const Type& type, const Operand& low = 0.0f,
                            const Operand& high = 1.0f);
-/// Mean 0, variance 1 (complex: of both parts together).
+/// Mean 0, variance 1 (complex: of both parts together); f16 to f64, c64 or c128.
 POSTERN_API Tensor normal(const Operand& key, const Type& type);
-/// Uniform integers in [low, high); where high <= low, low.
+/// Uniform integers of 8 to 64 bits in [low, high); where high <= low, low.
 POSTERN_API Tensor integers(const Operand& key, const Type& type, const Operand& low,
                             const Operand& high);
 /// pred: true with probability p, of the shape of p or of `dims`.
 POSTERN_API Tensor bernoulli(const Operand& key, const Operand& p,
                              const std::optional<Dims>& dims = {});
-/// exp(-x), x > 0.
+/// Of density exp(-x), x > 0, and exp(-x - exp(-x)); dtypes as of `uniform`.
 POSTERN_API Tensor exponential(const Operand& key, const Type& type);
 POSTERN_API Tensor gumbel(const Operand& key, const Type& type);
-/// Indices (s32) along `axis` with probabilities softmax(logits); the axis disappears.
+/// Indices (s32) along `axis` with probabilities softmax(logits); the axis disappears. Integers
+/// become f32.
 POSTERN_API Tensor categorical(const Operand& key, const Operand& logits, std::int64_t axis = -1);
 /// x in another order along `axis` (whole slices move together); 0 ... n-1 (s32) in another order.
 POSTERN_API Tensor permutation(const Operand& key, const Operand& x, std::int64_t axis = 0);

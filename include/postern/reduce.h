@@ -10,7 +10,9 @@
 
 namespace postern {
 
-// Cumulative along an axis, from its end when `reverse`.
+/// Cumulative along an axis, from its end when `reverse`: of x's shape, with dtypes as `sum`,
+/// `prod`, `max`, `min` and `logsumexp` have them, but no logarithms of complex x. An axis that
+/// there is not is a TypeError.
 POSTERN_API Tensor cumsum(const Operand& x, std::int64_t axis = 0,
                           bool reverse = false);  // of pred: s32
 POSTERN_API Tensor cumprod(const Operand& x, std::int64_t axis = 0, bool reverse = false);
@@ -44,12 +46,14 @@ POSTERN_API std::vector<Tensor> associative_scan(const CombineFunction& function
                                                  std::int64_t axis = 0, bool reverse = false,
                                                  Place place = Place::current());
 
-/// Mean squared distance from the mean, over the count less `ddof`; its root.
+/// Mean squared distance from the mean, over the count less `ddof`; its root. Real, also of complex
+/// x; integers become f32. NaN where `ddof` leaves no elements.
 POSTERN_API Tensor variance(const Operand& x, const ReduceOptions& options = {},
                             std::int64_t ddof = 0);
 POSTERN_API Tensor standard_deviation(const Operand& x, const ReduceOptions& options = {},
                                       std::int64_t ddof = 0);
-/// The last axis brought to mean 0 and variance 1, times `scale` plus `bias`.
+/// The last axis of real x brought to mean 0 and variance 1, times `scale` plus `bias`, which
+/// broadcast to x. Integers become f32; f16 and bf16 are computed in f32.
 POSTERN_API Tensor layer_norm(const Operand& x, const Operand& scale, const Operand& bias,
                               double epsilon = 1e-5);
 

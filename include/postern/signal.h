@@ -7,10 +7,11 @@ namespace postern {
 
 // --- discrete Fourier transforms ---
 // Unnormalised forward, divided by the number of elements backward, as numpy.fft.
-/// Over the last `axes` axes (1 to 3); real input becomes complex.
+/// Over the last `axes` axes (1 to 3); real input becomes complex. Too few axes, and axes without
+/// elements, are a TypeError.
 POSTERN_API Tensor fft(const Operand& x, std::int64_t axes = 1);
 POSTERN_API Tensor ifft(const Operand& x, std::int64_t axes = 1);
-/// Of real x: the last axis keeps n / 2 + 1 numbers.
+/// Of real x (complex x is a TypeError), f64 or made f32: the last axis keeps n / 2 + 1 numbers.
 POSTERN_API Tensor rfft(const Operand& x, std::int64_t axes = 1);
 /// Back to real; `n` is the extent of the result's last axis, default 2 (m - 1).
 POSTERN_API Tensor irfft(const Operand& x, std::int64_t axes = 1,
