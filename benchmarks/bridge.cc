@@ -6,8 +6,10 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdlib>
+#include <ctime>
 #include <filesystem>
 #include <mutex>
 #include <stdexcept>
@@ -154,6 +156,13 @@ void bridge(Report& report) {
   report.add({"bridge/rate", 2 * steps / (ns[0] / 1e9), "per s",
               "two bare threads and a condition variable", 1e6 / sleeping_trip_us,
               "two programs, two serving threads; 5 is the aim"});
+  pn::jit([](pn::Tensor v) { return pn::tap({.mode = pn::TapMode::async}, v, [](float) {}); })(x);
+  pn::barrier();
+  const std::clock_t before = std::clock();
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  report.add({"bridge/idle", 1e3 * static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC,
+              "ms", "", 0,
+              "processor time of a second in which two serving threads and a listener's wait"});
 }
 
 void python(Report& report) {

@@ -2,8 +2,11 @@
 #include "host/lookout.h"
 
 #include <gtest/gtest.h>
+#include <postern/c.h>
+#include <postern/postern.h>
 #include <sched.h>
 
+#include <ctime>
 #include <thread>
 
 #include "host/executor.h"
@@ -92,6 +95,37 @@ TEST_F(Lookouts, ALimitOfTheCallersCounts) {
   EXPECT_FALSE(lookout.look([&] { return ++n, false; }, -5ns));
   EXPECT_FALSE(lookout.look([&] { return ++n, false; }, 0ns));
   EXPECT_EQ(n, 2);
+}
+
+TEST_F(Lookouts, WhoWaitsForWhatDoesNotComeUsesNoProcessor) {
+  pn_bridge* bridge = nullptr;
+  ASSERT_EQ(pn_bridge_create(&bridge), PN_OK);
+  ASSERT_EQ(pn_bridge_serve(bridge, "lookout_test.echo", 1), PN_OK);
+  std::thread serves([&] {
+    const pn_request* request = nullptr;
+    while (pn_bridge_next(bridge, -1, &request) == PN_OK)
+      pn_bridge_reply(bridge, request->tag, nullptr, 0);
+  });
+  const auto f = jit([](Tensor x) {
+    x = tap({.mode = TapMode::async}, x, [](float) {});
+    const auto started = start_call(
+        x.type(), [](float v) { return v; }, x);
+    return fori_loop(
+        0, 100, [](Tensor, Tensor v) { return call(v.type(), Named{"lookout_test.echo"}, v); },
+        wait(started));
+  });
+  for (const auto limit : {50us, 0us}) {
+    set_longest_look(limit);
+    EXPECT_EQ(f(Tensor(2.0f)).item<float>(), 2);
+    barrier();
+    const std::clock_t before = std::clock();
+    std::this_thread::sleep_for(500ms);
+    EXPECT_LT(static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC, 0.05);
+  }
+  pn_bridge_close(bridge);
+  serves.join();
+  pn_bridge_free(bridge);
+  unregister_function("lookout_test.echo");
 }
 
 }  // namespace
