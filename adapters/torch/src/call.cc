@@ -178,6 +178,18 @@ void check_call(const Options& options, const Function& fn, const Types& in, con
                     at);
 }
 
+/// By name, and what a module has under several names once, by the first.
+std::vector<detail::Parameter> distinct(std::vector<detail::Parameter> all) {
+  std::sort(all.begin(), all.end(),
+            [](const detail::Parameter& a, const detail::Parameter& b) { return a.name < b.name; });
+  std::vector<detail::Parameter> once;
+  for (detail::Parameter& p : all)
+    if (std::none_of(once.begin(), once.end(),
+                     [&](const detail::Parameter& q) { return q.tensor.is_same(p.tensor); }))
+      once.push_back(std::move(p));
+  return once;
+}
+
 }  // namespace
 
 Function::Function(const ::torch::jit::Module& module, Place place) : place_(place) {
@@ -226,8 +238,7 @@ std::vector<detail::Parameter> detail::parameters_of(const ::torch::jit::Module&
 }
 
 Function detail::bound(const Function& fn, std::vector<Parameter> parameters) {
-  std::sort(parameters.begin(), parameters.end(),
-            [](const Parameter& a, const Parameter& b) { return a.name < b.name; });
+  parameters = distinct(std::move(parameters));
   auto erased = std::make_shared<Erased>(*fn.erased());
   erased->locks = locks_for(parameters);
   erased->parameters = std::move(parameters);
@@ -236,15 +247,15 @@ Function detail::bound(const Function& fn, std::vector<Parameter> parameters) {
 
 std::map<std::string, Tensor> detail::values_of(const std::vector<Parameter>& parameters) {
   std::map<std::string, Tensor> values;
-  for (const Parameter& p : parameters) {
+  for (const Parameter& p : distinct(parameters)) {
     const at::Tensor dense = p.tensor.detach().contiguous();
     values.emplace(p.name, Tensor(type_of(dense), dense.data_ptr()));
   }
   return values;
 }
 
-void detail::store(const std::vector<Parameter>& parameters,
-                   const std::map<std::string, Tensor>& values) {
+void detail::store(const std::vector<Parameter>& all, const std::map<std::string, Tensor>& values) {
+  const std::vector<Parameter> parameters = distinct(all);
   if (values.size() != parameters.size())
     throw TypeError("torch::store_parameters: the module has " + std::to_string(parameters.size()) +
                     " parameters, got " + std::to_string(values.size()));

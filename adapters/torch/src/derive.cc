@@ -33,10 +33,11 @@ bool wants_graph(const at::Tensor& t) { return t.requires_grad(); }
       "operands if that is meant");
 }
 
-/// Whether torch says of an operation that it has no forward mode.
+/// Whether torch says of an operation that it has no forward mode, or one that fails.
 bool lacks_forward_mode(const c10::Error& error) {
   const std::string_view text = error.what_without_backtrace();
-  for (const char* const sign : {"forward AD", "jvp is not implemented", "forward mode"})
+  for (const char* const sign : {"forward AD", "jvp is not implemented", "forward mode",
+                                 "forward gradient", "ZeroTensor", "zerotensor"})
     if (text.find(sign) != std::string_view::npos) return true;
   return false;
 }
@@ -89,10 +90,13 @@ TorchTensors pulled(const TorchTensors& y, const TorchTensors& x, const TorchTen
   }
   for (const at::Tensor& t : x)
     if (wants_graph(t)) wanted.push_back(t);
-  if (from.empty() && must) throw_independent();
   TorchTensors given(wanted.size());
   if (!from.empty() && !wanted.empty())
     given = ::torch::autograd::grad(from, wanted, with, keep || graph, graph, true);
+  // A step may leave a gradient undefined that is zero, so the graph is asked.
+  const bool any =
+      std::any_of(given.begin(), given.end(), [](const at::Tensor& g) { return g.defined(); });
+  if (must && !any && !depends(from, wanted)) throw_independent();
   std::size_t next = 0;
   for (std::size_t i = 0; i < x.size(); ++i) {
     const at::Tensor g = wants_graph(x[i]) ? given[next++] : at::Tensor();
@@ -152,8 +156,9 @@ TorchTensors Evaluation::at_level(std::size_t level, const TorchTensors& in, boo
 
 TorchTensors Evaluation::push(std::size_t level, const TorchTensors& x, const TorchTensors& dx,
                               bool graph) const {
-  // Torch's compiler of scripted functions knows nothing of forward mode, and drops tangents.
-  if (!in_push && !f_.scripted && learned_.forward_mode) {
+  // Torch's compiler of scripted functions knows nothing of forward mode, and drops tangents. Of a
+  // tangent's derivative torch loses what it takes of the results, as a factorization.
+  if (!graph && !in_push && !f_.scripted && learned_.forward_mode) {
     const std::unique_lock alone(in_forward_mode, std::try_to_lock);
     if (alone && ForwardADLevel::try_get_by_idx(0) == nullptr) {
       const RandomState began = random_state();

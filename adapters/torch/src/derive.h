@@ -67,8 +67,9 @@ class Evaluation {
 
 TorchTensors chosen(const TorchTensors& all, const std::vector<bool>& which);
 
-/// Cotangents of x for those of y, of which x is a leaf or a part. `must`: throws where no y
-/// depends on any x. `keep`: the graph may be used again; `graph`: and the result has one.
+/// Cotangents of x for those of y, of which x is a leaf or a part. `must`: throws where the
+/// graph has no y that depends on any x. `keep`: the graph may be used again; `graph`: and the
+/// result has one.
 TorchTensors pulled(const TorchTensors& y, const TorchTensors& x, const TorchTensors& ct, bool must,
                     bool keep, bool graph);
 

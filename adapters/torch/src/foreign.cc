@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/functions/tensor.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <string_view>
@@ -74,11 +75,8 @@ bool watched(const Node& node) {
   });
 }
 
-}  // namespace
-
-std::uint64_t graph_position() { return at::sequence_number::peek(); }
-
-bool foreign_steps(const std::vector<at::Tensor>& y, std::uint64_t began) {
+/// All that y depends on.
+std::unordered_set<Node*> steps_of(const std::vector<at::Tensor>& y) {
   std::unordered_set<Node*> seen;
   std::vector<Node*> open;
   const auto meet = [&](Node* node) {
@@ -86,12 +84,30 @@ bool foreign_steps(const std::vector<at::Tensor>& y, std::uint64_t began) {
   };
   for (const at::Tensor& t : y)
     if (t.defined()) meet(t.grad_fn().get());
-  const std::uint64_t thread = at::RecordFunction::currentThreadId();
-  bool any = false;
   while (!open.empty()) {
-    Node& node = *open.back();
+    const Node& node = *open.back();
     open.pop_back();
     for (const auto& edge : node.next_edges()) meet(edge.function.get());
+  }
+  return seen;
+}
+
+}  // namespace
+
+bool depends(const std::vector<at::Tensor>& y, const std::vector<at::Tensor>& x) {
+  const std::unordered_set<Node*> steps = steps_of(y);
+  return std::any_of(x.begin(), x.end(), [&](const at::Tensor& t) {
+    return steps.contains(::torch::autograd::impl::gradient_edge(t).function.get());
+  });
+}
+
+std::uint64_t graph_position() { return at::sequence_number::peek(); }
+
+bool foreign_steps(const std::vector<at::Tensor>& y, std::uint64_t began) {
+  const std::uint64_t thread = at::RecordFunction::currentThreadId();
+  bool any = false;
+  for (Node* const step : steps_of(y)) {
+    Node& node = *step;
     if (own(node)) continue;
     any = true;
     // What is older may be in use by others.

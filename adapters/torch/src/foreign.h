@@ -13,6 +13,9 @@ struct NoForwardMode : Error {
   using Error::Error;
 };
 
+/// Whether torch's graph has a path from one of y to one of x.
+bool depends(const std::vector<at::Tensor>& y, const std::vector<at::Tensor>& x);
+
 /// Where a thread's graph begins, for what it adds to it.
 std::uint64_t graph_position();
 

@@ -6,6 +6,8 @@
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/saved_variable.h>
 
+#include <algorithm>
+
 #include "program.h"
 #include "types.h"
 #include "watch.h"
@@ -127,6 +129,28 @@ TorchTensors applied(const ProgramPtr& program, const TorchTensors& arguments) {
   return y;
 }
 
+/// Whether it can be the derivative of the program before it. Throws TypeError.
+void check_derivative(const Loaded& before, const Loaded& derivative, std::size_t order) {
+  std::vector<Type> takes = before.inputs(), gives;
+  for (const Type& t : before.inputs())
+    if (is_differentiable(t.dtype)) gives.push_back(t);
+  for (const Type& t : before.outputs())
+    if (is_differentiable(t.dtype)) takes.push_back(t);
+  const auto same = [](const Type& a, const Type& b) {
+    return a.dtype == b.dtype && a.dims == b.dims;
+  };
+  const auto check = [&](const char* does, const char* what, const std::vector<Type>& wanted,
+                         const std::vector<Type>& has) {
+    if (!std::equal(has.begin(), has.end(), wanted.begin(), wanted.end(), same))
+      throw TypeError("torch::module: the derivative of order " + std::to_string(order) + does +
+                      to_string(std::span(has)) + ", required are " + what +
+                      to_string(std::span(wanted)));
+  };
+  check(" takes ", "the arguments and the cotangents of the float results, ", takes,
+        derivative.inputs());
+  check(" gives ", "the cotangents of the float arguments, ", gives, derivative.outputs());
+}
+
 }  // namespace
 
 std::vector<at::Tensor> Module::run(const std::vector<at::Tensor>& arguments) const {
@@ -152,7 +176,10 @@ void detail::wrong_arguments(std::size_t count) {
 
 Module module(Loaded program, std::vector<Loaded> derivatives) {
   std::vector<std::vector<Loaded>> orders{{std::move(program)}};
-  for (Loaded& d : derivatives) orders.push_back({std::move(d)});
+  for (Loaded& d : derivatives) {
+    check_derivative(orders.back().front(), d, orders.size());
+    orders.push_back({std::move(d)});
+  }
   return Module(detail::loaded(std::move(orders)));
 }
 

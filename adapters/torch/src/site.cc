@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/stack.h>
 #include <c10/core/CPUAllocator.h>
+#include <c10/core/InferenceMode.h>
 #include <omp.h>
 
 #include <algorithm>
@@ -283,7 +284,6 @@ void write_ticket(const AnyMutableView& to, std::int64_t ticket) {
 void run_keeping(const Entry& e, const StopToken& stop) {
   const Site& site = e.site;
   const AnyMutableView& ticket = e.results[e.out.size()];
-  const c10::AutoGradMode with_graph(true);
   Operands operands(e.operands, e.in, e.batch, e.flat);
   const Evaluation evaluation(site.erased(), site.movable, {}, *site.learned, e.vmap_size());
   Graph graph;
@@ -469,7 +469,6 @@ void run_pull(const Entry& e, const StopToken& stop) {
     for (std::size_t i = 0; i < n; ++i) x.tensors[i] = x.tensors[i].reshape(x_types[i].dims);
   const auto size = each ? std::nullopt : e.vmap_size();
   const Evaluation evaluation(site.erased(), site.movable, {}, *site.learned, size);
-  const c10::AutoGradMode with_graph(true);
   {
     const Bound bound(site.erased(), x.tensors, stop);
     const Replayed replayed(*site.kept, ticket, stop);
@@ -483,9 +482,11 @@ void run_pull(const Entry& e, const StopToken& stop) {
   ct.release();
 }
 
-/// What every entry does before and after.
+/// What every entry does before and after. `act` runs with gradients on.
 template <class Act>
-void entered(Act act) {
+void entered(const Entry& entry, Act act) {
+  if (count_of(entry.batch) == 0) return;  // nothing to write
+  const c10::InferenceMode normal(false);  // whoever runs the program may have turned them off
   const Outside outside;
   const Threads threads;
   try {
@@ -524,16 +525,14 @@ Callee host_function(SitePtr site, bool keep) {
   const Place place = site->fn.place();
   if (site->erased().parameters.empty() && !keep)
     return {[site](Views operands, MutableViews results) {
-              entered([&] {
-                run_plain(Entry(*site, operands, results, site->in, site->out), StopToken());
-              });
+              const Entry entry(*site, operands, results, site->in, site->out);
+              entered(entry, [&] { run_plain(entry, StopToken()); });
             },
             place};
   return {[site, keep](const CallInfo& info, Views operands, MutableViews results) {
-            entered([&] {
-              const Entry entry(*site, operands, results, site->in, site->out);
-              keep ? run_keeping(entry, info.stop) : run_plain(entry, info.stop);
-            });
+            const Entry entry(*site, operands, results, site->in, site->out);
+            entered(entry,
+                    [&] { keep ? run_keeping(entry, info.stop) : run_plain(entry, info.stop); });
           },
           place};
 }
@@ -542,8 +541,8 @@ Callee host_derivative(SitePtr site, Path path, std::vector<Type> in, std::vecto
   const Place place = site->fn.place();
   const bool first = path.size() == 1 && path[0] == Step::pull;
   return {[=](const CallInfo& info, Views operands, MutableViews results) {
-            entered([&] {
-              const Entry entry(*site, operands, results, in, out);
+            const Entry entry(*site, operands, results, in, out);
+            entered(entry, [&] {
               first ? run_pull(entry, info.stop) : run_derivative(entry, path, info.stop);
             });
           },

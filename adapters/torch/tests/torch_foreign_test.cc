@@ -194,6 +194,29 @@ TEST(TorchForeign, WhatTorchCannotDifferentiateTwiceIsRefused) {
   refused(pn::vmap(pn::jacrev(pn::grad(sum))), rows);
 }
 
+TEST(TorchForeign, TangentsAreDifferentiatedByAutograd) {
+  const auto check = [](auto theirs, auto ours) {
+    const auto same = [&](auto of) {
+      expect_close(values(pn::jit(of(theirs))(point)), values(pn::jit(of(ours))(point)));
+    };
+    for (int i = 0; i < 2; ++i) {
+      same([](auto f) { return pn::jacfwd(f); });
+      same([](auto f) { return pn::jacrev(pn::jacfwd(f)); });
+      same([](auto f) { return pn::jacfwd(pn::jacfwd(f)); });
+    }
+  };
+  // Torch's tangent of a determinant has the factors of the matrix as constants.
+  check(called([](Tensor x) {
+          return std::get<1>(at::slogdet(at::outer(x, x) + at::eye(3, at::kDouble))) * x;
+        }),
+        [](pn::Tensor x) { return pn::log(1.0 + pn::sum(x * x)) * x; });
+  // That of a softmax overwrites what its derivative needs, that of a norm has a wrong shape.
+  check(called([](Tensor x) { return at::softmax(x, 0); }),
+        [](pn::Tensor x) { return pn::exp(x) / pn::sum(pn::exp(x)); });
+  check(called([](Tensor x) { return x.norm() * x; }),
+        [](pn::Tensor x) { return pn::sqrt(pn::sum(x * x)) * x; });
+}
+
 TEST(TorchForeign, ScriptsInFunctionsKeepTheirTangents) {
   torch::jit::Module m("m");
   m.define("def forward(self, x):\n  return torch.tanh(x) * x.sin() + torch.relu(x)\n");

@@ -259,35 +259,7 @@ TEST(TorchModule, ServesManyThreads) {
   for (std::size_t i = 0; i < 8; ++i) EXPECT_TRUE(at::allclose(got[i], right[i]));
 }
 
-// --- files
-
-pn::Loaded loaded(const pn::Lowered& program) { return pn::load_text(pn::saved_text(program)); }
-
-TEST(TorchLoaded, HasTheDerivativesThatAreGiven) {
-  const auto f = [](pn::Tensor x) { return pn::sin(x) * x; };
-  const auto pull = [f](pn::Tensor x, pn::Tensor ct) {
-    return std::get<0>(pn::vjp(f, x).second(ct));
-  };
-  const auto pull2 = [pull](pn::Tensor x, pn::Tensor ct, pn::Tensor u) {
-    return pn::vjp(pull, x, ct).second(u);
-  };
-  const pn::Tensor a = pn::abstract(pn::type<double>({3}));
-  const auto m =
-      pn::torch::module(loaded(pn::jit(f).lower(a)),
-                        {loaded(pn::jit(pull).lower(a, a)), loaded(pn::jit(pull2).lower(a, a, a))});
-  gradcheck::both(function(m), {doubles({3})});
-  const auto bare = pn::torch::module(loaded(pn::jit(f).lower(a)));
-  const Tensor x = doubles({3}).requires_grad_(true);
-  const Tensor y = bare(x).sum();
-  try {
-    y.backward();
-    FAIL();
-  } catch (const pn::TypeError& error) {
-    EXPECT_NE(std::string(error.what()).find("no derivative of order 1"), std::string::npos)
-        << error.what();
-  }
-  EXPECT_THROW(bare(doubles({4})), pn::TypeError);
-}
+// --- scripts
 
 /// A model of torch that holds a program, with a weight of its own.
 torch::jit::Module model() {

@@ -85,7 +85,7 @@ std::vector<Parameter> parameters_of(const M& module) {
 }
 POSTERN_API Function bound(const Function& fn, std::vector<Parameter> parameters);
 POSTERN_API std::map<std::string, Tensor> values_of(const std::vector<Parameter>& parameters);
-POSTERN_API void store(const std::vector<Parameter>& parameters,
+POSTERN_API void store(const std::vector<Parameter>& all,
                        const std::map<std::string, Tensor>& values);
 }  // namespace detail
 
@@ -95,9 +95,9 @@ POSTERN_API void store(const std::vector<Parameter>& parameters,
 ///
 /// Derivatives are torch's: its autograd in reverse mode, its forward mode where the function has
 /// one and twice its autograd where not, to any order and mixed. In reverse mode the function runs
-/// once: its graph is kept until the derivative is taken. A function all of whose results do not
-/// depend on what is differentiated is an error there, as in torch. Parameters of a module are
-/// constants, unless `with_parameters` makes them operands.
+/// once: its graph is kept until the derivative is taken. A function none of whose results depends
+/// on a float operand, as far as autograd can see, is an error there, as in torch. Parameters of a
+/// module are constants, unless `with_parameters` makes them operands.
 ///
 /// Classes derived from torch::autograd::Function have no forward mode in libtorch 1.13, and
 /// compiled scripts lose theirs, so a function with such a part has twice its autograd: always
@@ -123,7 +123,8 @@ requires(!std::is_same_v<Out, Options>) typename postern::detail::tensors_of<Out
   return call(Options{}, out, fn, operands...);
 }
 
-/// A module's parameters as tensors, copies, by the names that torch gives them.
+/// A module's parameters as tensors, copies, by the names that torch gives them; one that it has
+/// under several names is there once, by the first of them.
 template <class M>
 std::map<std::string, Tensor> parameters(const M& module) {
   return detail::values_of(detail::parameters_of(module));
@@ -218,7 +219,8 @@ requires(!std::is_same_v<std::decay_t<F>, Loaded>) Module module(F f) {
 }
 /// A program from a file, of Postern or elsewhere. It has the derivatives that are given, in
 /// reverse mode: the first takes the arguments and the cotangents of the float results, and gives
-/// the cotangents of the float arguments; the next is its derivative in the same way.
+/// the cotangents of the float arguments; the next is its derivative in the same way. Throws
+/// TypeError where one takes or gives other types.
 POSTERN_API Module module(Loaded program, std::vector<Loaded> derivatives = {});
 
 /// A module as a scripted one, whose forward takes so many tensors and returns the only result;
