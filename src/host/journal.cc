@@ -1,13 +1,11 @@
 // Giving calls what an earlier process recorded, and recording those that it had not come to.
 //
 // Calls are told apart as on every tape. Those that failed are entered again: what made them fail
-// may be over. Taps are entered in any case. The function of a start is entered when somebody
-// waits for it whom the file does not answer, or at the end of the run that was cut.
+// may be over. Taps are entered in any case.
 #include "host/journal.h"
 
 #include "core/check.h"
 #include "core/digest.h"
-#include "host/pending.h"
 
 namespace postern::host {
 
@@ -75,7 +73,7 @@ std::uint64_t Journal::begin_run(std::string_view program) {
 
 std::optional<bool> Journal::give(RunState& run, const HostSite& site, void* const* data,
                                   int device, std::int64_t element) {
-  if (!goes_on_ || site.spec->is_tap() || site.spec->role == SiteSpec::Role::start) return {};
+  if (!goes_on_ || site.spec->is_tap()) return {};
   std::scoped_lock lock(guard_);
   const Key key = key_of(run, site, device, element);
   const auto rest = next_.find(key);
@@ -85,31 +83,12 @@ std::optional<bool> Journal::give(RunState& run, const HostSite& site, void* con
   JournalCall past = std::move(past_[at]);
   const std::string where = call_text(run, calls_[key]++, element);
   if (!Tape::give(past.call, run, site, data, device, where)) return false;
-  if (site.spec->role == SiteSpec::Role::wait) run.calls().drop(site, data);
   // As if the function had been entered. Sites take turns as they like; states do not go back.
   if (at < newest_states_) return true;
   newest_states_ = at + 1;
   load_states(past.states);
   for (auto& [name, bytes] : past.states) states_[name] = std::move(bytes);
   return true;
-}
-
-bool Journal::puts_off(const RunState& run, const HostSite& site, int device,
-                       std::int64_t element) {
-  if (!goes_on_) return false;
-  const std::scoped_lock lock(guard_);
-  const Key key = key_of(run, site, device, element);
-  const auto rest = next_.find(key);
-  if (rest == next_.end() || rest->second.empty()) return false;
-  rest->second.pop_front();
-  ++calls_[key];
-  put_off_.insert(key);
-  return true;
-}
-
-bool Journal::had_ended(std::uint64_t run) {
-  const std::scoped_lock lock(guard_);
-  return goes_on_ && run + 1 < programs_.size();
 }
 
 SavedStates Journal::changed_states() {
@@ -128,15 +107,10 @@ void Journal::record(const RunState& run, const HostSite& site, void* const* dat
   if (site.spec->is_tap()) return;
   JournalCall now{firing_of(run, site, data, device, element, went_well), {}};
   std::scoped_lock lock(guard_);
-  const Key key = key_of(run, site, device, element);
-  if (const auto at = put_off_.find(key); at != put_off_.end()) {  // the file has it
-    put_off_.erase(at);
-    return;
-  }
   if (closed_) return;
   if (now.call.failure.empty()) {
     now.states = changed_states();
-    ++calls_[key];
+    ++calls_[key_of(run, site, device, element)];
   }
   file_->add(now);
 }

@@ -3,7 +3,6 @@
 #pragma once
 #include <functional>
 #include <memory>
-#include <set>
 
 #include "host/host_state.h"
 #include "host/tape.h"
@@ -52,10 +51,8 @@ class Journal final : public Tape {
   std::optional<bool> give(RunState& run, const HostSite& site, void* const* data, int device,
                            std::int64_t element) override;
   std::optional<TapeMark> mark(const RunState& run) override;
-  bool puts_off(const RunState& run, const HostSite& site, int device,
-                std::int64_t element) override;
-  bool had_ended(std::uint64_t run) override;
   bool is_to_be_written() const override { return false; }  // it is there
+  bool goes_on() const override { return goes_on_; }
 
  private:
   void skip_to(const TapeMark& mark);
@@ -67,7 +64,6 @@ class Journal final : public Tape {
   std::deque<JournalCall> past_;
   std::map<Key, std::deque<std::size_t>> next_;  // of past_
   std::size_t newest_states_ = 0;                // past_ before this one are not newer
-  std::multiset<Key> put_off_;                   // starts that are on their way to record()
   std::map<std::string, std::string> states_;    // as the file has them
 };
 

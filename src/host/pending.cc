@@ -117,42 +117,18 @@ void PendingCalls::start(RunState& run, const HostSite& site, void* const* data,
 
   std::vector<std::uint64_t> tickets(count);
   for (std::uint64_t& t : tickets) t = new_ticket(site);
-  const bool put_off = run.tape && run.tape->puts_off(run, site, device, told.element);
   Lock lock(guard_);
   if (run.stop.load()) job->stop = true;
   for (std::size_t e = 0; e < count; ++e) tickets_[tickets[e]] = {job, e};
   try {
-    if (put_off) {
-      put_off_.push_back(job);
-    } else {
-      enqueue_put_off(lock);
-      enqueue(lock, job);
-    }
+    enqueue(lock, job);
   } catch (...) {
     for (const std::uint64_t t : tickets) tickets_.erase(t);
     throw;
   }
   lock.unlock();
   if (count) std::memcpy(data[n], tickets.data(), count * sizeof(std::uint64_t));
-  if (!put_off) let_jobs_begin();
-}
-
-void PendingCalls::enqueue_put_off(const Lock& lock) {
-  for (std::shared_ptr<Job>& job : std::exchange(put_off_, {})) enqueue(lock, std::move(job));
-}
-
-void PendingCalls::drop(const HostSite& site, void* const* data) {
-  std::uint64_t number = 0;
-  std::memcpy(&number, data[0], sizeof number);
-  std::shared_ptr<Job> job;  // goes after the lock, with what it owns
-  const Lock lock(guard_);
-  const auto found = tickets_.find(number);
-  if (found == tickets_.end()) return;
-  job = std::move(found->second.job);
-  tickets_.erase(found);
-  used_.emplace_back(number, site.spec->place);
-  const auto is_for_it = [&](const auto& t) { return t.second.job == job; };
-  if (std::ranges::none_of(tickets_, is_for_it)) std::erase(put_off_, job);
+  let_jobs_begin();
 }
 
 void PendingCalls::enqueue(const Lock& lock, std::shared_ptr<Job> job) {
@@ -346,7 +322,9 @@ bool PendingCalls::wait(RunState& run, const HostSite& site, void* const* data, 
   Lock lock(guard_);
   const auto found = tickets_.find(number);
   if (found == tickets_.end()) {
-    const std::string text = unknown(number);
+    std::string text = unknown(number);
+    if (run.tape && run.tape->goes_on())
+      text += "; a run that ended between the start of a call and its wait cannot be resumed";
     lock.unlock();
     run.fail(ErrorCode::failed_precondition, site, device, std::make_exception_ptr(TypeError(text)),
              text);
@@ -359,7 +337,6 @@ bool PendingCalls::wait(RunState& run, const HostSite& site, void* const* data, 
   }
   const Ticket ticket = std::move(found->second);
   tickets_.erase(found);
-  if (std::ranges::find(put_off_, ticket.job) != put_off_.end()) enqueue_put_off(lock);
   used_.emplace_back(number, site.spec->place);
   if (used_.size() > kept_used) used_.pop_front();
   Job& job = *ticket.job;
@@ -430,12 +407,6 @@ void PendingCalls::finish(const RunState& run) noexcept {
   std::unordered_map<std::uint64_t, Ticket> tickets;  // go after the lock, with what they own
   std::vector<std::shared_ptr<Job>> failed, late;
   Lock lock(guard_);
-  if (run.stop.load() || (run.tape && run.tape->had_ended(run.taped_run))) put_off_.clear();
-  try {
-    enqueue_put_off(lock);
-  } catch (...) {
-    log_line("a started call was not entered: the system gave no thread");
-  }
   while (!jobs_.empty()) {
     auto until = run.deadline;
     for (const auto& job : jobs_) until = std::min(until, job->limit);

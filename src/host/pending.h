@@ -36,8 +36,6 @@ class PendingCalls : public std::enable_shared_from_this<PendingCalls> {
   /// Waits for what the ticket stands for, and copies its results to `data`. False, and the run has
   /// failed, when there is no such call, it failed, is late, or the run stopped.
   bool wait(RunState& run, const HostSite& site, void* const* data, int device);
-  /// A tape has given the results for which the site would have waited.
-  void drop(const HostSite& site, void* const* data);
   /// The run is to stop: who waits looks again, and functions are told.
   void wake();
 
@@ -59,7 +57,6 @@ class PendingCalls : public std::enable_shared_from_this<PendingCalls> {
   };
 
   void enqueue(const Lock& lock, std::shared_ptr<Job> job);
-  void enqueue_put_off(const Lock& lock);
   void launch(const Lock& lock, std::shared_ptr<Job> job);
   static void work(std::shared_ptr<PendingCalls> calls, std::shared_ptr<Job> job);
   void ended(const Lock& lock, Job& job);
@@ -72,9 +69,8 @@ class PendingCalls : public std::enable_shared_from_this<PendingCalls> {
   mutable std::mutex guard_;
   std::condition_variable changed_;
   std::unordered_map<std::uint64_t, Ticket> tickets_;
-  std::list<std::shared_ptr<Job>> jobs_;       // not returned yet, in the order of their starts
-  std::deque<std::shared_ptr<Job>> ready_;     // for a thread
-  std::vector<std::shared_ptr<Job>> put_off_;  // by a tape that may know what they give
+  std::list<std::shared_ptr<Job>> jobs_;    // not returned yet, in the order of their starts
+  std::deque<std::shared_ptr<Job>> ready_;  // for a thread
   std::map<std::pair<const HostSite*, int>, std::shared_ptr<Job>> last_;  // of what keeps an order
   std::deque<std::pair<std::uint64_t, Place>> used_;  // the last tickets, and who waited
   std::vector<std::shared_ptr<Job>> failed_;          // and nobody has waited so far

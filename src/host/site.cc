@@ -1,4 +1,4 @@
-// What of a site can be worked out before a run, and giving its function to one that is named.
+// Preparing sites, and checking that a function can take what a site gives.
 #include "host/site.h"
 
 #include <algorithm>

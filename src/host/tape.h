@@ -57,11 +57,8 @@ class Tape {
 
   const std::vector<std::string>& programs() const { return programs_; }
   const std::vector<RecordedFiring>& firings() const { return firings_; }
-  /// Whether this start is one that the file has. Its function is then put off until it is known
-  /// whether the file has what it gave.
-  virtual bool puts_off(const RunState&, const HostSite&, int, std::int64_t) { return false; }
-  /// Whether that run had ended when the file was written, so that what it put off has been done.
-  virtual bool had_ended(std::uint64_t) { return false; }
+  /// Whether it gives what another process has recorded, and then goes on.
+  virtual bool goes_on() const { return false; }
   /// Nothing is recorded from here on.
   void close();
   /// Whether its firings are to be written when it is closed.

@@ -271,44 +271,29 @@ TEST_F(Journal, AFullDiskFailsTheRunAndLosesNothing) {
   EXPECT_EQ(train(from).weights.to_vector<float>(), whole);
 }
 
-/// A run that starts the fetch of its next number before it uses the last one.
-TEST_F(Journal, StartedCallsGoOnToo) {
-  const auto fetch = [this](View<float> out) {
-    ++entered;
-    if (world + 1 == std::exchange(shuts_at, shuts_at == world + 1 ? 0 : shuts_at))
-      throw std::runtime_error("the world is shut");
-    out[0] = static_cast<float>(++world);
-  };
-  const auto begin = [&] {
-    return start_call({.name = "fetch", .effect = Effect::ordered}, type<float>({1}), fetch);
-  };
-  const auto run = [&] {
-    const auto step = [&](Tensor, Tensor v, Pending<Tensor> got) {
-      const Tensor now = wait(got);
-      const Pending<Tensor> next = begin();
-      return std::pair{v * 1.5f + now, next};
-    };
-    const auto f = [&](Tensor x) {
-      const auto [v, last] = fori_loop(0, 11, step, std::pair{x, begin()});
-      return v * 1.5f + wait(last);
-    };
-    return jit(f)(tensor<float>({1})).item<float>();
-  };
-  const float whole = run();
-  world = entered = 0;
-  for (const int number : {4, 5, 9}) {
+TEST_F(Journal, AStartThatNobodyHadWaitedForIsNamed) {
+  bool fails = true;
+  const auto f = jit([&](Tensor x) {
+    const auto number = start_call(
+        {.name = "ahead"}, x.type(), [](float v) { return v; }, x);
+    const Tensor between = call(
+        {.effect = Effect::ordered}, x.type(),
+        [&](float v) {
+          if (fails) throw std::runtime_error("the world is shut");
+          return v;
+        },
+        x);
+    return wait(number) + between;
+  });
+  {
     const Taping recording = record(file, {.resumable = true});
-    resume<TrainingState>(kept, recording);
-    shuts_at = number;
-    EXPECT_THROW(run(), CallbackError) << number;
-    EXPECT_EQ(world, number - 1);
+    EXPECT_THROW(f(1.0f).block_until_ready(), CallbackError);
   }
-  entered = 0;
+  fails = false;
   const Taping recording = record(file, {.resumable = true});
   resume<TrainingState>(kept, recording);
-  EXPECT_EQ(run(), whole);
-  EXPECT_EQ(entered, 4) << "what was waited for before was recorded";
-  EXPECT_EQ(world, 12);
+  expect_error<CallbackError>([&] { f(1.0f).block_until_ready(); },
+                              {"ahead", "between the start of a call and its wait"});
 }
 
 // The world is a file that counts who asked; each number is used once.
