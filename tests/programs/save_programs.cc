@@ -5,12 +5,60 @@
 
 namespace pn = postern;
 
+namespace {
+
+/// Effects and loops as other frameworks have them: what only an effect keeps in the program, and
+/// loops that end by what they compute.
+void save_effects(const std::filesystem::path& folder, const pn::Tensor& x) {
+  using pn::Tensor;
+  pn::save(folder / "effects.mlir", pn::jit([](Tensor v) {
+                                      const auto ordered = [&](const char* name, Tensor w) {
+                                        return pn::call({.effect = pn::Effect::ordered}, w.type(),
+                                                        pn::Named{name}, w);
+                                      };
+                                      ordered("demo.first", v);  // nobody uses it
+                                      pn::tap({.ordered = false}, v * 2.0f, pn::Named{"demo.log"});
+                                      return ordered("demo.second", v + 1.0f);
+                                    }).lower(x));
+  pn::save(folder / "pair.mlir", pn::jit([](Tensor v) {
+                                   pn::tap(std::tuple{v, pn::sum(v)}, pn::Named{"demo.pair"});
+                                   return v;
+                                 }).lower(x));
+  pn::save(folder / "while_taps.mlir",
+           pn::jit([](Tensor v) {
+             return std::get<1>(pn::while_loop([](Tensor i, Tensor) { return i < 4; },
+                                               [](Tensor i, Tensor w) {
+                                                 pn::tap(std::tuple{i, w}, pn::Named{"demo.pair"});
+                                                 return std::tuple{i + 1, w * 2.0f};
+                                               },
+                                               std::tuple{Tensor(std::int32_t{0}), v}));
+           }).lower(x));
+  pn::save(folder / "while_calls.mlir",
+           pn::jit([](Tensor v) {
+             return pn::while_loop(
+                 [](Tensor w) { return pn::sum(w) < 100.0f; },
+                 [](Tensor w) { return pn::call(w.type(), pn::Named{"demo.scale"}, w); }, v);
+           }).lower(x));
+  pn::save(folder / "prints_often.mlir", pn::jit([](Tensor v) {
+                                           return pn::fori_loop(
+                                               0, 100'000,
+                                               [](Tensor i, Tensor w) {
+                                                 pn::print("step {}", i);
+                                                 return w + 1.0f;
+                                               },
+                                               v);
+                                         }).lower(x));
+}
+
+}  // namespace
+
 int main(int, char** arguments) {
   const std::filesystem::path folder = arguments[1];
   const pn::Tensor x = pn::tensor<float>({1, 2, 3}), number(2.0);
   const auto scaled = [](const pn::Tensor& v, const pn::CallOptions& options = {.name = "scale"}) {
     return pn::call(options, v.type(), pn::Named{"demo.scale", {{"factor", 3.0}}}, v);
   };
+  save_effects(folder, x);
   auto plain = pn::jit([](pn::Tensor v) { return v * 2.0f + 1.0f; });
   pn::save(folder / "plain.mlir", plain.lower(x));
   pn::save(folder / "large.mlir", plain.lower(pn::abstract(pn::type<float>({512, 1024}))));

@@ -11,7 +11,7 @@ defmodule Postern do
   when they end; loading, a program's first start, which compiles it, and copies of what is large
   are dirty jobs. Any number of processes may run one program at once.
   """
-  alias Postern.{Error, Nif, Program, Run, Tensor}
+  alias Postern.{Error, Nif, Program, Reentry, Request, Run, Tensor}
 
   @typedoc "A tensor, or numbers, which become one of the type that the program takes there."
   @type argument :: Tensor.t() | number | boolean | list
@@ -46,12 +46,20 @@ defmodule Postern do
   def run(program, arguments, options \\ []) do
     {timeout, options} = Keyword.pop(options, :timeout, :infinity)
 
-    with {:ok, run} <- start(program, arguments, options) do
-      result = await(run, timeout)
-      with {:error, %Error{code: :timeout, cause: nil}} <- result, do: cancel(run)
-      forget(run)
-      result
+    with :ok <- may_wait(program, options, timeout),
+         {:ok, run} <- start(program, arguments, options) do
+      with :late <- awaited(run, timeout) do
+        cancel(run)
+        # Its end is told before that returns.
+        ended(run, :late)
+        late("the run was cancelled: #{timeout} ms were given, which have passed")
+      end
     end
+  end
+
+  defp may_wait(program, options, timeout) do
+    limited = timeout != :infinity or Keyword.get(options, :deadline, 0) != 0
+    if limited, do: :ok, else: Reentry.check(program.functions)
   end
 
   @doc "As `run/3`, but gives the results alone and raises `Postern.Error`."
@@ -79,29 +87,38 @@ defmodule Postern do
     options = Keyword.validate!(options, device: 0, deadline: 0, print: &IO.write/1)
     ref = make_ref()
     print = options[:print]
-    printer = if is_pid(print), do: print, else: self()
+    printer = printer(print)
+    calls = if options[:deadline] == 0, do: program.functions, else: []
     deadline_ns = options[:deadline] * 1_000_000
     tensors = Program.tensors(program, arguments)
 
     case Nif.start(program.handle, tensors, ref, options[:device], deadline_ns, printer) do
-      {:ok, handle} -> {:ok, %Run{ref: ref, handle: handle, owner: self(), print: print}}
-      error -> Error.from_nif(error)
+      {:ok, handle} ->
+        {:ok, %Run{ref: ref, handle: handle, owner: self(), print: print, calls: calls}}
+
+      error ->
+        Error.from_nif(error)
     end
+  end
+
+  defp printer(print) when is_function(print, 1), do: :owner
+  defp printer(print) when is_pid(print) and node(print) == node(), do: print
+
+  defp printer(print) do
+    raise ArgumentError,
+          "print takes a function of the text or a process of this node, got #{inspect(print)}"
   end
 
   @doc """
   Waits for a run that this process started: its results, or how it failed. When `timeout`
   milliseconds pass first the error's code is `:timeout` and the run goes on; it may be awaited
-  again.
+  again. `:reentry` when the run calls what this process answers itself, and nothing limits it.
   """
   @spec await(Run.t(), timeout) :: {:ok, [Tensor.t()]} | {:error, Error.t()}
   def await(run, timeout \\ :infinity)
 
   def await(%Run{owner: owner} = run, timeout) when owner == self() do
-    case Nif.result(run.handle) do
-      :wait -> wait(run, until(timeout))
-      result -> ended(run, result)
-    end
+    with :late <- awaited(run, timeout), do: late("the run goes on after the time to await it")
   end
 
   def await(%Run{owner: owner}, _timeout) do
@@ -123,9 +140,10 @@ defmodule Postern do
   Options:
 
     * `:processes` - `:one` (unless given): calls are answered one after the other in the server's
-      process; `:each`: each in a process of its own, at the same time
-    * `:timeout` - milliseconds that a function has; then its process is killed, and the run fails
-      with `:timeout`. Needs `processes: :each`
+      process, which may not wait for a program that calls it (`:reentry`); `:each`: each in a
+      process of its own, at the same time
+    * `:timeout` - milliseconds until the answer; then the run fails with `:timeout`, and the
+      process of a function is killed. Needs `processes: :each`, or a process that answers
     * `:operands` - `:shared`, for functions unless given: large operands are the program's own
       memory, and the program goes on when the function has returned and nobody has a binary of them
       any more. `:copied`, for processes unless given: they may be kept
@@ -148,16 +166,18 @@ defmodule Postern do
     DynamicSupervisor.start_child(Postern.Servers, child)
   end
 
-  defp answers(pid, nil, nil) when is_pid(pid), do: {:pid, pid}
+  defp answers(pid, nil, timeout) when is_pid(pid) and node(pid) == node(),
+    do: {:pid, pid, timeout || :infinity}
 
   defp answers(fun, processes, nil) when is_function(fun) and processes in [nil, :one],
     do: {:one, fun}
 
   defp answers(fun, :each, timeout) when is_function(fun), do: {:each, fun, timeout || :infinity}
 
-  defp answers(_fun, _processes, _timeout) do
+  defp answers(_fun_or_pid, _processes, _timeout) do
     raise ArgumentError,
-          "serve takes a pid, or a function with processes: :one or :each, timeout with :each"
+          "serve takes a pid of this node, or a function with processes: :one or :each; timeout " <>
+            "with a pid or :each"
   end
 
   @doc "Ends a server: runs that wait for it fail with `:closed`. Harmless when it has ended."
@@ -169,22 +189,26 @@ defmodule Postern do
 
   @doc """
   Answers a request with its result, as the function of `serve/3` gives it, or `:filled` when it was
-  put in place. A second answer, or one to what is gone, is an error of code `:not_found`. A result
-  of another type is an error of code `:bad_result`, and the request is still open.
+  put in place. A second answer, or one to what is gone, is an error of code `:not_found`; one to a
+  run that has ended meanwhile of code `:cancelled`. A result of another type is an error of code
+  `:bad_result`, and the request is still open.
   """
-  @spec reply(Postern.Request.t(), term) :: :ok | {:error, Error.t()}
-  def reply(%Postern.Request{handle: handle}, result) do
-    answered(handle, Postern.Request.reply(handle, result))
-  end
+  @spec reply(Request.t(), term) :: :ok | {:error, Error.t()}
+  def reply(%Request{} = request, result), do: answered(request, Request.reply(request, result))
 
   @doc "Ends the run that waits for the request: with an exception, or any other term."
-  @spec fail(Postern.Request.t(), term) :: :ok | {:error, Error.t()}
-  def fail(%Postern.Request{handle: handle}, reason) do
-    answered(handle, Postern.Request.fail(handle, :error, reason, []))
+  @spec fail(Request.t(), term) :: :ok | {:error, Error.t()}
+  def fail(%Request{} = request, reason) do
+    answered(request, Request.fail(request, :error, reason, []))
   end
 
-  defp answered(handle, :held), do: Postern.Server.settle(handle)
-  defp answered(_handle, other), do: Error.from_nif(other)
+  defp answered(_request, :ok), do: :ok
+  defp answered(request, :held), do: Postern.Server.settle(request.handle)
+
+  defp answered(request, error) do
+    Postern.Server.settle(request.handle)
+    Error.from_nif(error)
+  end
 
   @doc """
   The taps and hooks of these names as a stream of maps: `operands`, and what
@@ -196,25 +220,34 @@ defmodule Postern do
   @doc """
   The same of one run, which starts when the stream is first asked; its last element is how the run
   ended, `{:ok, results}` or `{:error, error}`. Who stops before cancels the run. Options as for
-  `start/3`.
+  `start/3`. Asynchronous taps are shown too: the end waits as `barrier/1` does, but while other
+  runs go on no longer than 200 ms for the next one.
 
       for %{operands: [loss]} <- Postern.stream("loss", program, arguments), do: IO.inspect(loss)
   """
   def stream(names, %Program{} = program, arguments, options \\ []) do
-    Postern.Events.stream(List.wrap(names), fn -> start(program, arguments, options) end)
+    Postern.Events.stream(List.wrap(names), fn ->
+      with :ok <- may_wait(program, options, :infinity), do: start(program, arguments, options)
+    end)
   end
 
   @doc """
   Waits for everything that was started before, also asynchronous taps; then a failure that nobody
-  has seen yet is its result. `{:error, error}` of code `:timeout` when `timeout` milliseconds pass.
+  has seen yet is its result. `{:error, error}` of code `:timeout` when `timeout` milliseconds pass,
+  of code `:reentry` inside a served function, whose run it would wait for.
   """
   @spec barrier(timeout) :: :ok | {:error, Error.t()}
   def barrier(timeout \\ :infinity) do
     limit_ns = if timeout == :infinity, do: -1, else: timeout * 1_000_000
+    ref = make_ref()
 
-    case Nif.barrier(limit_ns) do
-      :wait -> {:error, %Error{code: :timeout, message: "runs go on after the time to wait"}}
-      result -> Error.from_nif(result)
+    with :ok <- Reentry.check_barrier(), :ok <- Nif.barrier(limit_ns, ref) do
+      receive do
+        {:postern_barrier, ^ref, :wait} -> late("runs go on after the time to wait")
+        {:postern_barrier, ^ref, result} -> Error.from_nif(result)
+      end
+    else
+      error -> Error.from_nif(error)
     end
   end
 
@@ -224,6 +257,18 @@ defmodule Postern do
   @spec cancel(Run.t()) :: :ok | {:error, Error.t()}
   def cancel(%Run{handle: handle}), do: Error.from_nif(Nif.cancel(handle))
 
+  defp awaited(run, timeout) do
+    case Nif.result(run.handle) do
+      :wait ->
+        may_wait = if timeout == :infinity, do: Reentry.check(run.calls), else: :ok
+        with :ok <- may_wait, do: wait(run, until(timeout))
+
+      result ->
+        ended(run, result)
+    end
+  end
+
+  # :late when the time passes.
   defp wait(%Run{ref: ref} = run, until) do
     receive do
       {:postern_ended, ^ref} ->
@@ -233,10 +278,11 @@ defmodule Postern do
         run.print.(text)
         wait(run, until)
     after
-      left(until) ->
-        {:error, %Error{code: :timeout, message: "the run goes on after the time to await it"}}
+      left(until) -> :late
     end
   end
+
+  defp late(text), do: {:error, %Error{code: :timeout, message: text}}
 
   # What it has printed came before.
   defp ended(%Run{ref: ref, print: print} = run, result) do

@@ -1,7 +1,10 @@
 // The module Postern.Nif, as the BEAM loads it.
 #include <erl_nif.h>
 
+#include <vector>
+
 #include "programs.h"
+#include "resource.h"
 #include "serving.h"
 #include "tensors.h"
 #include "terms.h"
@@ -19,6 +22,15 @@ int upgrade(ErlNifEnv* env, void** data, void**, ERL_NIF_TERM info) {
   return load(env, data, info);
 }
 
+/// () -> [{kind, count}] of the objects that terms, runs and calls still hold.
+ERL_NIF_TERM alive_now(ErlNifEnv* env, int, const ERL_NIF_TERM[]) {
+  std::vector<ERL_NIF_TERM> out;
+  for (const auto& [kind, count] : alive())
+    out.push_back(
+        enif_make_tuple2(env, enif_make_atom(env, kind.data()), enif_make_long(env, count)));
+  return enif_make_list_from_array(env, out.data(), static_cast<unsigned>(out.size()));
+}
+
 constexpr unsigned dirty = ERL_NIF_DIRTY_JOB_CPU_BOUND;
 ErlNifFunc functions[] = {{"configure", 3, configure, dirty},
                           {"device_count", 0, device_count, dirty},
@@ -28,9 +40,12 @@ ErlNifFunc functions[] = {{"configure", 3, configure, dirty},
                           {"start", 6, start, 0},
                           {"result", 1, result, 0},
                           {"cancel", 1, cancel, 0},
-                          {"barrier", 1, barrier, ERL_NIF_DIRTY_JOB_IO_BOUND},
+                          {"barrier", 2, barrier, 0},
+                          {"alive", 0, alive_now, 0},
+                          {"address", 1, address, 0},
                           {"bridge_new", 1, bridge_new, 0},
                           {"bridge_serve", 3, bridge_serve, 0},
+                          {"bridge_serves", 2, bridge_serves, 0},
                           {"bridge_next", 2, bridge_next, 0},
                           {"bridge_end", 1, bridge_end, 0},
                           {"request_info", 1, request_info, 0},

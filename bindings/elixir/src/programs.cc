@@ -6,6 +6,8 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <system_error>
+#include <thread>
 
 #include "resource.h"
 #include "tensors.h"
@@ -53,14 +55,15 @@ struct Run {
 /// when the owner ends the run is cancelled, also when no term knows the run any more.
 class Listener {
  public:
+  /// Without a printer the owner gets what is printed, until it was told of the end.
   Listener(const ErlNifPid& owner, ERL_NIF_TERM reference, const ErlNifPid* printer)
-      : env_(enif_alloc_env()), reference_(enif_make_copy(env_, reference)), owner_(owner) {
-    prints_ = printer != nullptr;
-    if (printer) printer_ = *printer;
-  }
+      : env_(enif_alloc_env()),
+        reference_(enif_make_copy(env_, reference)),
+        owner_(owner),
+        printer_(printer ? *printer : owner),
+        until_end_(!printer) {}
   ~Listener() { enif_free_env(env_); }
   Listener(const Listener&) = delete;
-  bool prints() const { return prints_; }
 
   void watch(ErlNifEnv* env, const Started& run) {
     {
@@ -81,7 +84,9 @@ class Listener {
     enif_send(nullptr, &owner_, env, message);
     enif_free_env(env);
   }
-  void print(std::string_view text) const {
+  void print(std::string_view text) {
+    const std::scoped_lock lock(guard_);  // till it is sent: a cancelled run ends beside its prints
+    if (over_ && until_end_) return;
     ErlNifEnv* const env = enif_alloc_env();
     const ERL_NIF_TERM message =
         enif_make_tuple3(env, atoms().print, enif_make_copy(env, reference_), text_term(env, text));
@@ -99,8 +104,8 @@ class Listener {
   ErlNifEnv* const env_;
   const ERL_NIF_TERM reference_;
   const ErlNifPid owner_;
-  ErlNifPid printer_{};
-  bool prints_;
+  const ErlNifPid printer_;
+  const bool until_end_;
   std::mutex guard_;
   Started run_;  // until it is over
   bool over_ = false;
@@ -132,10 +137,9 @@ pn_start_options options_of(Listener* listener, int device, std::int64_t deadlin
   options.size = sizeof options;
   options.deadline_ns = deadline_ns;
   options.device = device;
-  if (listener->prints())
-    options.print = [](void* user, const char* text, std::size_t size) {
-      static_cast<Listener*>(user)->print({text, size});
-    };
+  options.print = [](void* user, const char* text, std::size_t size) {
+    static_cast<Listener*>(user)->print({text, size});
+  };
   options.ended = [](void* user) { static_cast<Listener*>(user)->ended(); };
   options.release = enif_release_resource;
   options.user = listener;
@@ -150,11 +154,12 @@ ERL_NIF_TERM start_now(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
   if (!program || !enif_is_ref(env, arguments[2]) || !enif_get_int(env, arguments[3], &device) ||
       !enif_get_int64(env, arguments[4], &deadline_ns) || !enif_self(env, &self))
     return enif_make_badarg(env);
-  const bool prints = enif_get_local_pid(env, arguments[5], &printer) != 0;
+  const bool local = enif_get_local_pid(env, arguments[5], &printer) != 0;
+  if (!local && !enif_is_atom(env, arguments[5])) return enif_make_badarg(env);
   Arguments given;
   if (const int code = given.add(env, arguments[1]); code != PN_OK)
     return code < 0 ? enif_make_badarg(env) : last_error(env, code);
-  auto* const listener = Resource<Listener>::make(self, arguments[2], prints ? &printer : nullptr);
+  auto* const listener = Resource<Listener>::make(self, arguments[2], local ? &printer : nullptr);
   const pn_start_options options = options_of(listener, device, deadline_ns);
   pn_started* started = nullptr;
   const int code = pn_start_with(program->handle, given.tensors().data(), given.tensors().size(),
@@ -187,6 +192,19 @@ ERL_NIF_TERM result_now(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
   }
   if (failed != PN_OK) return last_error(env, failed);
   return ok(env, enif_make_list_from_array(env, out.data(), static_cast<unsigned>(out.size())));
+}
+
+/// On a thread of its own: a barrier may take as long as a program, and as many may be waited for
+/// as there are processes.
+void tell_barrier(std::int64_t limit_ns, ErlNifPid who, ErlNifEnv* env, ERL_NIF_TERM reference) {
+  const int code = pn_barrier(limit_ns);
+  ERL_NIF_TERM how = atoms().ok;
+  if (code == PN_EMPTY)
+    how = atoms().wait;
+  else if (code != PN_OK)
+    how = last_error(env, code);
+  enif_send(nullptr, &who, env, enif_make_tuple3(env, atoms().barrier, reference, how));
+  enif_free_env(env);
 }
 
 }  // namespace
@@ -250,10 +268,19 @@ ERL_NIF_TERM cancel(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
 
 ERL_NIF_TERM barrier(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
   ErlNifSInt64 limit_ns = 0;
-  if (!enif_get_int64(env, arguments[0], &limit_ns)) return enif_make_badarg(env);
-  const int code = pn_barrier(limit_ns);
-  if (code == PN_EMPTY) return atoms().wait;
-  return code == PN_OK ? atoms().ok : last_error(env, code);
+  ErlNifPid self;
+  if (!enif_get_int64(env, arguments[0], &limit_ns) || !enif_is_ref(env, arguments[1]) ||
+      !enif_self(env, &self))
+    return enif_make_badarg(env);
+  ErlNifEnv* const own = enif_alloc_env();
+  const ERL_NIF_TERM reference = enif_make_copy(own, arguments[1]);
+  try {
+    std::thread(tell_barrier, limit_ns, self, own, reference).detach();
+  } catch (const std::system_error& e) {
+    enif_free_env(own);
+    return error(env, PN_RESOURCE_EXHAUSTED, std::string("barrier got no thread: ") + e.what());
+  }
+  return atoms().ok;
 }
 
 bool open_programs(ErlNifEnv* env) {

@@ -16,15 +16,17 @@ Nif load_file;
 Nif load_text;
 /// (program) -> {inputs, outputs, functions}
 Nif program_info;
-/// (program, tensors, ref, device, deadline_ns, printer or nil) -> {:ok, run}. The caller gets
-/// {:postern_ended, ref}; when it ends before, the run is cancelled.
+/// (program, tensors, ref, device, deadline_ns, printer) -> {:ok, run}. The caller gets
+/// {:postern_ended, ref}; when it ends before, the run is cancelled. The printer, a pid, gets
+/// {:postern_print, ref, text}; for :owner the caller does, and never after the end.
 Nif start;
 /// (run) -> {:ok, tensors}; :wait while the run goes on.
 Nif result;
 /// (run) -> :ok
 Nif cancel;
 
-/// (limit_ns) -> :ok; :wait when the limit passes
+/// (limit_ns, ref) -> :ok. The caller gets {:postern_barrier, ref, :ok}; :wait for :ok when the
+/// limit passes, or an error.
 Nif barrier;
 
 bool open_programs(ErlNifEnv* env);

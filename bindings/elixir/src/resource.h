@@ -2,10 +2,20 @@
 #pragma once
 #include <erl_nif.h>
 
+#include <atomic>
+#include <map>
 #include <new>
+#include <string_view>
 #include <utility>
 
 namespace postern_beam {
+
+/// How many objects of each kind there are. Filled while the module is loaded.
+using Counts = std::map<std::string_view, std::atomic<long>>;
+inline Counts& alive() {
+  static Counts* const all = new Counts;  // objects may end after the statics have
+  return *all;
+}
 
 /// `T` may have `down(env, pid)`, called when a process that it watches has ended.
 template <class T>
@@ -13,7 +23,11 @@ class Resource {
  public:
   static bool open(ErlNifEnv* env, const char* name) {
     ErlNifResourceTypeInit init{};
-    init.dtor = [](ErlNifEnv*, void* object) { static_cast<T*>(object)->~T(); };
+    init.dtor = [](ErlNifEnv*, void* object) {
+      static_cast<T*>(object)->~T();
+      --*count();
+    };
+    count() = &alive()[name];
     if constexpr (requires(T & t, ErlNifEnv * e, const ErlNifPid& p) { t.down(e, p); })
       init.down = [](ErlNifEnv* e, void* object, ErlNifPid* pid, ErlNifMonitor*) {
         static_cast<T*>(object)->down(e, *pid);
@@ -27,7 +41,9 @@ class Resource {
   template <class... A>
   static T* make(A&&... arguments) {
     void* const place = enif_alloc_resource(type(), sizeof(T));
-    return new (place) T(std::forward<A>(arguments)...);
+    T* const made = new (place) T(std::forward<A>(arguments)...);
+    ++*count();
+    return made;
   }
   /// Of a term; null when it is no such object.
   static T* get(ErlNifEnv* env, ERL_NIF_TERM term) {
@@ -39,6 +55,10 @@ class Resource {
  private:
   static ErlNifResourceType*& type() {
     static ErlNifResourceType* one = nullptr;
+    return one;
+  }
+  static std::atomic<long>*& count() {
+    static std::atomic<long>* one = nullptr;
     return one;
   }
 };

@@ -46,6 +46,7 @@ Outcome Open::reply(const std::vector<pn_array>* results) {
   const std::scoped_lock lock(guard_);
   if (answered_) return was_answered();
   pn_bridge* const bridge = service_->bridge();
+  if (pn_bridge_stopped(bridge, tag_) == 1) return settle_late();
   static const pn_array none{};  // an empty list is a reply too
   const pn_array* arrays = nullptr;
   if (results) arrays = results->empty() ? &none : results->data();
@@ -70,6 +71,7 @@ Outcome Open::fail(int code, const std::string& text, Cause cause) {
   code_ = code == PN_OK ? static_cast<int>(PN_UNKNOWN) : code;
   text_ = text;
   cause_ = std::move(cause);
+  if (pn_bridge_stopped(service_->bridge(), tag_) == 1) return settle_late();
   return lent_ ? Outcome{PN_EMPTY} : settle();
 }
 
@@ -99,6 +101,13 @@ Outcome Open::settle() {
       pn_bridge_fail_with(bridge, tag_, code_, text_.c_str(), cause_.release(), release));
 }
 
+/// Nobody waits for the answer; the memory is the library's once it has one.
+Outcome Open::settle_late() {
+  answered_ = true;
+  if (!lent_) settle();
+  return {PN_CANCELLED, "the run had ended before the answer came, which nobody gets"};
+}
+
 Service::~Service() { pn_bridge_free(bridge_); }
 
 Outcome Service::serve(const std::string& name, bool replace) {
@@ -107,6 +116,13 @@ Outcome Service::serve(const std::string& name, bool replace) {
   const Outcome done = outcome(pn_bridge_serve(bridge_, name.c_str(), replace));
   if (done.code == PN_OK) all.served[name] = this;
   return done;
+}
+
+bool Service::serves(const std::string& name) const {
+  Names& all = names();
+  const std::scoped_lock lock(all.guard);
+  const auto found = all.served.find(name);
+  return found != all.served.end() && found->second == this;
 }
 
 Outcome Service::next(std::shared_ptr<Open>& out) {

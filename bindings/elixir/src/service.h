@@ -39,7 +39,8 @@ class Open {
   bool with_firing(const std::function<void(const pn_firing&)>& look);
   /// With arrays, or for null with what was put in place. PN_EMPTY when binaries show the operands
   /// still, and it is answered behind them; PN_NOT_FOUND when it was answered before; PN_BAD_RESULT
-  /// when the arrays do not fit, and then it is open.
+  /// when the arrays do not fit, and then it is open; PN_CANCELLED when its run has ended, and then
+  /// it is answered and nobody sees with what.
   Outcome reply(const std::vector<pn_array>* results);
   /// In the same manner.
   Outcome fail(int code, const std::string& text, Cause cause = no_cause());
@@ -53,6 +54,7 @@ class Open {
 
  private:
   Outcome settle();
+  Outcome settle_late();
 
   const std::shared_ptr<Service> service_;
   const std::uint64_t tag_;
@@ -71,6 +73,8 @@ class Service : public std::enable_shared_from_this<Service> {
   Service(const Service&) = delete;
 
   Outcome serve(const std::string& name, bool replace);
+  /// Whether a call of that name comes here.
+  bool serves(const std::string& name) const;
   /// PN_OK, or what pn_bridge_next says; it looks for a request and does not sleep.
   Outcome next(std::shared_ptr<Open>& out);
   /// Takes nothing more; what is open fails with PN_CLOSED and this text.

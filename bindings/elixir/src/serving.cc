@@ -157,6 +157,15 @@ ERL_NIF_TERM put_now(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
   return answer(env, done);
 }
 
+ERL_NIF_TERM fail_now(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
+  Open* const open = open_of(env, arguments[0]);
+  if (!open || !enif_is_atom(env, arguments[1])) return enif_make_badarg(env);
+  Cause cause = no_cause();
+  if (!enif_is_identical(arguments[3], atoms().none)) cause.reset(keep_cause(env, arguments[3]));
+  return answer(
+      env, open->fail(code_of(env, arguments[1]), text_of(env, arguments[2]), std::move(cause)));
+}
+
 }  // namespace
 
 ERL_NIF_TERM bridge_new(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
@@ -173,6 +182,13 @@ ERL_NIF_TERM bridge_serve(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
   if (!bridge || !enif_is_binary(env, arguments[1])) return enif_make_badarg(env);
   const bool replace = enif_is_identical(arguments[2], atoms().yes) != 0;
   return answer(env, bridge->service->serve(text_of(env, arguments[1]), replace));
+}
+
+ERL_NIF_TERM bridge_serves(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
+  const Bridge* const bridge = Resource<Bridge>::get(env, arguments[0]);
+  if (!bridge) return enif_make_badarg(env);
+  return enif_make_atom(env,
+                        bridge->service->serves(text_of(env, arguments[1])) ? "true" : "false");
 }
 
 ERL_NIF_TERM bridge_next(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
@@ -249,13 +265,11 @@ ERL_NIF_TERM request_reply(ErlNifEnv* env, int count, const ERL_NIF_TERM argumen
                            arguments);
 }
 
-ERL_NIF_TERM request_fail(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
-  Open* const open = open_of(env, arguments[0]);
-  if (!open || !enif_is_atom(env, arguments[1])) return enif_make_badarg(env);
-  Cause cause = no_cause();
-  if (!enif_is_identical(arguments[3], atoms().none)) cause.reset(keep_cause(env, arguments[3]));
-  return answer(
-      env, open->fail(code_of(env, arguments[1]), text_of(env, arguments[2]), std::move(cause)));
+ERL_NIF_TERM request_fail(ErlNifEnv* env, int count, const ERL_NIF_TERM arguments[]) {
+  if (enif_is_identical(arguments[3], atoms().none)) return fail_now(env, count, arguments);
+  // How large a cause is nobody knows before it was copied.
+  return enif_schedule_nif(env, "request_fail", ERL_NIF_DIRTY_JOB_CPU_BOUND, fail_now, count,
+                           arguments);
 }
 
 ERL_NIF_TERM request_held(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {

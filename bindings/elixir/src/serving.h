@@ -10,6 +10,8 @@ namespace postern_beam {
 Nif bridge_new;
 /// (bridge, name, replace) -> :ok
 Nif bridge_serve;
+/// (bridge, name) -> whether a call of that name comes to the bridge
+Nif bridge_serves;
 /// (bridge, copy_below) -> {:ok, request, operands}; :wait when none comes within some
 /// microseconds, and then the owner gets {:postern_ready, ref} when one does. Operands of at least
 /// copy_below bytes are the program's own memory.
@@ -27,7 +29,8 @@ Nif request_put;
 /// (request, results or :filled) -> :ok; :held while binaries show the operands, behind which it is
 /// answered. A result is a tensor, or a binary of its bytes.
 Nif request_reply;
-/// (request, code, text, cause or nil) -> :ok or :held
+/// (request, code, text, cause or nil) -> :ok or :held. An answer to a run that has ended is an
+/// error, :cancelled, and counts.
 Nif request_fail;
 /// (request) -> whether it was answered and is held
 Nif request_held;

@@ -93,11 +93,17 @@ std::size_t bytes_of(ErlNifEnv* env, ERL_NIF_TERM list) {
   std::size_t sum = 0;
   ERL_NIF_TERM head, data;
   ErlNifBinary bytes;
-  while (enif_get_list_cell(env, list, &head, &list))
-    if (enif_get_map_value(env, head, atoms().data, &data) &&
-        enif_inspect_binary(env, data, &bytes))
-      sum += bytes.size;
+  while (enif_get_list_cell(env, list, &head, &list)) {
+    if (!enif_get_map_value(env, head, atoms().data, &data)) data = head;
+    if (enif_inspect_binary(env, data, &bytes)) sum += bytes.size;
+  }
   return sum;
+}
+
+ERL_NIF_TERM address(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
+  ErlNifBinary bytes;
+  if (!enif_inspect_binary(env, arguments[0], &bytes)) return enif_make_badarg(env);
+  return enif_make_uint64(env, reinterpret_cast<std::uintptr_t>(bytes.data));
 }
 
 ERL_NIF_TERM shape_term(ErlNifEnv* env, const pn_array& array) {

@@ -35,7 +35,7 @@ class Arguments {
 };
 /// What a normal scheduler may copy: some 20 us.
 constexpr std::size_t quick_bytes = std::size_t{128} << 10;
-/// How many bytes the arguments have together.
+/// How many bytes tensors, or binaries of their bytes, have together.
 std::size_t bytes_of(ErlNifEnv* env, ERL_NIF_TERM list);
 
 ERL_NIF_TERM shape_term(ErlNifEnv* env, const pn_array& array);
@@ -43,6 +43,9 @@ ERL_NIF_TERM shape_term(ErlNifEnv* env, const pn_array& array);
 ERL_NIF_TERM tensor_term(ErlNifEnv* env, const pn_array& array, ERL_NIF_TERM data);
 /// Takes the tensor over: the binary is its memory, and keeps it.
 int result_term(ErlNifEnv* env, pn_tensor* tensor, ERL_NIF_TERM* out);
+
+/// (binary) -> where its bytes are: for tests of what is not copied.
+ERL_NIF_TERM address(ErlNifEnv* env, int count, const ERL_NIF_TERM arguments[]);
 
 bool open_tensors(ErlNifEnv* env);
 

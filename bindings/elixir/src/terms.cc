@@ -81,6 +81,7 @@ Atoms::Atoms(ErlNifEnv* env) {
   ended = atom("postern_ended");
   print = atom("postern_print");
   ready = atom("postern_ready");
+  barrier = atom("postern_barrier");
   struct_key = atom("__struct__");
   tensor_module = atom("Elixir.Postern.Tensor");
   type = atom("type");

@@ -1,17 +1,11 @@
 defmodule Postern.NxTest do
   @moduledoc """
-  What programs of Nx rely on in its runtime calls and hooks, in Postern's words: docs/elixir.md has
-  the names beside each other.
+  What programs of Nx rely on in its runtime calls and hooks, in Postern's words:
+  docs/coming-from-nx.md has the names beside each other.
   """
   use Postern.Case, async: false
 
   @x [1, 2, 3]
-
-  defp serve!(names, answers, options \\ []) do
-    {:ok, server} = Postern.serve(names, answers, options)
-    on_exit(fn -> Postern.unserve(server) end)
-    server
-  end
 
   defp note(names) do
     test = self()
@@ -67,6 +61,32 @@ defmodule Postern.NxTest do
       assert seen == for(i <- 0..999, do: [i + 1.0, i + 2.0, i + 3.0])
     end
 
+    test "is called in a loop until what it gives ends that" do
+      serve!("demo.scale", fn [x] -> for n <- Tensor.to_list(x), do: 2 * n end)
+      while_calls = program("while_calls")
+      # Sums of 6, 12, ..., 96, 192; of 200 there is no step.
+      assert Tensor.to_list(hd(Postern.run!(while_calls, [@x]))) == [32.0, 64.0, 96.0]
+      assert Tensor.to_list(hd(Postern.run!(while_calls, [[0, 0, 200]]))) == [0.0, 0.0, 200.0]
+    end
+
+    test "with ordered effects keeps the order of the source, and what nobody uses" do
+      test = self()
+
+      for name <- ["demo.first", "demo.second"] do
+        serve!(name, fn [x] -> send(test, {name, Tensor.to_list(x)}) && x end)
+      end
+
+      note(["demo.log"])
+      assert [y] = Postern.run!(program("effects"), [@x])
+      assert Tensor.to_list(y) == [2.0, 3.0, 4.0]
+      calls = noted()
+      # The tap has no place in the order.
+      assert {"demo.log", [2.0, 4.0, 6.0]} in calls
+
+      assert List.keydelete(calls, "demo.log", 0) ==
+               [{"demo.first", [1.0, 2.0, 3.0]}, {"demo.second", [2.0, 3.0, 4.0]}]
+    end
+
     test "that raises ends the program with the exception, and the next run works" do
       {:ok, agent} = Agent.start_link(fn -> 0 end)
 
@@ -119,6 +139,47 @@ defmodule Postern.NxTest do
       note(["demo.log"])
       Postern.run!(program("taps"), [@x])
       assert noted() == for(i <- 0..99, do: {"demo.log", i})
+    end
+
+    test "show a container as its leaves" do
+      test = self()
+
+      serve!("demo.pair", fn leaves ->
+        send(test, {:pair, Enum.map(leaves, &Tensor.to_list/1)})
+      end)
+
+      Postern.run!(program("pair"), [@x])
+      assert_received {:pair, [[1.0, 2.0, 3.0], 6.0]}
+    end
+
+    test "fire in each step of a while whose carry is a tuple" do
+      test = self()
+
+      serve!("demo.pair", fn leaves ->
+        send(test, {:pair, Enum.map(leaves, &Tensor.to_list/1)})
+      end)
+
+      assert [y] = Postern.run!(program("while_taps"), [@x])
+      assert Tensor.to_list(y) == [16.0, 32.0, 48.0]
+
+      for {i, factor} <- [{0, 1.0}, {1, 2.0}, {2, 4.0}, {3, 8.0}] do
+        assert {:messages, [{:pair, [^i, values]} | _]} = Process.info(self(), :messages)
+        assert values == [factor, 2 * factor, 3 * factor]
+        assert_received {:pair, _}
+      end
+
+      refute_received {:pair, _}
+    end
+
+    test "that give something give it to nobody, whatever it is" do
+      scale = fn [x] -> for n <- Tensor.to_list(x), do: n + 10 end
+      serve!("demo.scale", scale)
+
+      for given <- [fn x -> x end, fn x -> {x, x} end, fn x -> x.data end, fn _ -> :filled end] do
+        log = serve!("demo.log", fn [x] -> given.(x) end)
+        assert Tensor.to_list(hd(Postern.run!(program("calls"), [@x]))) == 36.0
+        Postern.unserve(log)
+      end
     end
 
     test "that nobody serves are an error before anything runs" do

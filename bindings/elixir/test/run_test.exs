@@ -56,6 +56,18 @@ defmodule Postern.RunTest do
     assert tail == <<63.0::float-32-native>>
   end
 
+  test "results are not copied" do
+    large = program("large")
+    zeros = :binary.copy(<<0.0::float-32-native>>, 512 * 1024)
+    x = Tensor.from_binary(zeros, :f32, {512, 1024})
+    {:ok, run} = Postern.start(large, [x])
+    {:ok, [once]} = Postern.await(run)
+    {:ok, [again]} = Postern.await(run)
+    assert Postern.Nif.address(once.data) == Postern.Nif.address(again.data)
+    # It would be seen.
+    assert Postern.Nif.address(:binary.copy(once.data)) != Postern.Nif.address(once.data)
+  end
+
   test "many processes run one program at once" do
     plain = program("plain")
 
@@ -120,6 +132,33 @@ defmodule Postern.RunTest do
 
     text = ExUnit.CaptureIO.capture_io(fn -> Postern.run!(prints, [[1, 2, 3]]) end)
     assert text == "[device 0] sum 6.0\n"
+  end
+
+  test "who prints is a function or a process of this node" do
+    prints = program("prints")
+    # A process of node@elsewhere.
+    node = "node@elsewhere"
+    atom = <<119, byte_size(node), node::binary>>
+    remote = :erlang.binary_to_term(<<131, 88, atom::binary, 7::32, 0::32, 1::32>>)
+
+    for print <- [remote, :stdio, fn -> :ok end] do
+      assert_raise ArgumentError, ~r/print takes/, fn ->
+        Postern.run(prints, [[1, 2, 3]], print: print)
+      end
+    end
+
+    assert_raise ArgumentError, ~r/of this node/, fn -> Postern.serve("demo.scale", remote) end
+  end
+
+  test "nothing that a run prints comes after its time is over" do
+    often = program("prints_often")
+
+    for limit <- 1..20 do
+      assert {:error, %Error{code: :timeout}} =
+               Postern.run(often, [[1, 2, 3]], timeout: 5 * limit, print: fn _ -> :ok end)
+    end
+
+    refute_receive _, 200
   end
 
   test "programs run on the device that is asked for" do

@@ -41,6 +41,15 @@ defmodule Postern.ServerTest do
     assert count(__MODULE__.Counting) == 6
   end
 
+  test "a supervisor knows the modules whose upgrade concerns a server" do
+    {:ok, supervisor} =
+      Supervisor.start_link([{Counter, {0, names: ["demo.scale"]}}], strategy: :one_for_one)
+
+    assert [{Counter, _, :worker, modules}] = :supervisor.which_children(supervisor)
+    assert Counter in modules
+    Supervisor.stop(supervisor)
+  end
+
   test "a server that does not start says why, and leaves the name free" do
     Process.flag(:trap_exit, true)
     options = [names: ["demo.scale"]]
@@ -119,15 +128,71 @@ defmodule Postern.ServerTest do
     assert_received {[:postern, :server, :start], _, %{server: ^server, names: ["demo.scale"]}}
     called = program("called")
     assert answer(called, [1, 2, 3]) == 0
-    assert_receive {[:postern, :call, :stop], %{duration: duration}, %{server: ^server}}
+    assert_receive {[:postern, :call, :stop], %{duration: duration}, %{server: ^server}}, 5000
     assert duration > 0
     assert {:error, :not_found} = Postern.Telemetry.detach("bad")
     assert {:error, _} = Postern.run(called, [[0, 0, 0]])
-    assert_receive {[:postern, :call, :exception], _, %{kind: :exit, reason: :zeros}}
+    assert_receive {[:postern, :call, :exception], _, %{kind: :exit, reason: :zeros}}, 5000
     assert :ok = Postern.Telemetry.detach("tell")
     assert answer(called, [1, 2, 3]) == 1
     refute_received {[:postern, _, _], _, _}
     GenServer.stop(server)
+  end
+
+  test "events tell how a call is answered, and when, wherever that is" do
+    test = self()
+    events = [[:postern, :call, :stop], [:postern, :call, :exception]]
+
+    tell = fn [_, _, event], %{duration: duration}, metadata, _ ->
+      send(test, {event, System.convert_time_unit(duration, :native, :millisecond), metadata})
+    end
+
+    assert :ok = Postern.Telemetry.attach("answers", events, tell)
+    called = program("called")
+    x = [1, 2, 3]
+
+    serve = fn answers, options ->
+      {:ok, server} = Postern.serve("demo.scale", answers, options)
+      result = Postern.run(called, [x])
+      told = assert_receive {_, _, %{server: ^server, names: ["demo.scale"]}}, 5000
+      refute_receive {_, _, %{server: ^server}}, 50
+      Postern.unserve(server)
+      {result, told}
+    end
+
+    slow = fn [x] -> Process.sleep(100) && x end
+    assert {{:ok, _}, {:stop, time, _}} = serve.(slow, processes: :each)
+    assert time >= 100
+
+    answerer = spawn_link(fn -> answer_late() end)
+    assert {{:ok, _}, {:stop, time, _}} = serve.(answerer, [])
+    assert time >= 100
+
+    for options <- [[], [processes: :each]] do
+      assert {{:error, _}, {:exception, _, %{kind: :throw, reason: :ball, stacktrace: [_ | _]}}} =
+               serve.(fn _ -> throw(:ball) end, options)
+
+      assert {{:error, _}, {:exception, _, %{reason: %Error{code: :bad_result}}}} =
+               serve.(fn _ -> [1, 2] end, options)
+    end
+
+    assert {{:error, _}, {:exception, time, %{reason: %Error{code: :timeout}}}} =
+             serve.(fn _ -> Process.sleep(:infinity) end, processes: :each, timeout: 50)
+
+    assert time >= 50
+
+    assert {{:error, _}, {:exception, _, %{kind: :exit, reason: :killed}}} =
+             serve.(fn _ -> Process.exit(self(), :kill) end, processes: :each)
+
+    assert :ok = Postern.Telemetry.detach("answers")
+  end
+
+  defp answer_late do
+    receive do:
+              ({:postern_call, request} ->
+                 Process.sleep(100) && Postern.reply(request, [1, 2, 3]))
+
+    receive do: (:never -> :ok)
   end
 
   test "a node that shuts down, or is halted, in the middle of a call does not wait" do
@@ -166,6 +231,7 @@ defmodule Postern.ServerTest do
   @tag timeout: :infinity
   test "memory stays what it is on both sides" do
     calls = String.to_integer(System.get_env("POSTERN_SOAK", "40000"))
+    before = Postern.Nif.alive()
     {:ok, server} = Postern.serve("demo.scale", fn [x] -> x end)
     {:ok, log} = Postern.serve("demo.log", fn _ -> :ok end)
     loop = program("loop")
@@ -180,13 +246,25 @@ defmodule Postern.ServerTest do
 
     rounds = div(calls, 1000)
     for _ <- 1..10, do: round.()
-    {vm, process} = memory()
-    for _ <- 1..rounds, do: round.()
-    {vm_after, process_after} = memory()
-    assert vm_after - vm < 4_000_000
+
+    # What the allocators keep they have taken in the first half.
+    [start, middle, stop] =
+      for n <- [0, div(rounds, 2), div(rounds, 2)] do
+        for _ <- 1..n//1, do: round.()
+        memory()
+      end
+
+    text = "bytes of the VM, KiB of the process: #{inspect([start, middle, stop])}"
+    assert elem(stop, 0) - elem(middle, 0) < 1_000_000, text
     # An operand that leaked would be 1 MiB each time.
-    assert process_after - process < max(20_000, 100 * rounds)
+    assert elem(stop, 1) - elem(middle, 1) < 4_000, text
     for s <- [server, log], do: Postern.unserve(s)
+
+    eventually(fn ->
+      kinds = [:postern_request, :postern_lease, :postern_run, :postern_listener, :postern_result]
+      alive = alive()
+      Enum.all?(kinds, &(Keyword.get(alive, &1, 0) <= Keyword.get(before, &1, 0)))
+    end)
   end
 
   # Bytes of the VM, KiB of the process.

@@ -25,7 +25,11 @@ defmodule Postern.TensorTest do
   end
 
   test "what does not fit is refused" do
-    assert_raise ArgumentError, ~r/equal lengths/, fn -> Tensor.new([[1, 2], [3]]) end
+    # Also where there are as many numbers as the first lists promise.
+    for ragged <- [[[1, 2], [3]], [[1, 2], [3], [4, 5, 6]], [[1], 2], [[[1], [2]], [[3, 4]]]] do
+      assert_raise ArgumentError, ~r/equal lengths/, fn -> Tensor.new(ragged) end
+    end
+
     assert_raise ArgumentError, ~r/300 is no number of u8/, fn -> Tensor.new([300], :u8) end
 
     assert_raise ArgumentError, ~r/has 12 bytes, got 3/, fn ->

@@ -4,7 +4,12 @@ File.mkdir_p!(folder)
 {_, 0} = System.cmd(System.fetch_env!("SAVE_PROGRAMS"), [folder])
 Application.put_env(:postern, :test_programs, folder)
 ExUnit.start(capture_log: true)
-ExUnit.after_suite(fn _ -> File.rm_rf!(folder) end)
+
+ExUnit.after_suite(fn _ ->
+  File.rm_rf!(folder)
+  # What the tests have made is gone with their processes.
+  Postern.Case.eventually(fn -> Postern.Case.alive() == [] end)
+end)
 
 defmodule Postern.Case do
   use ExUnit.CaseTemplate
@@ -23,6 +28,30 @@ defmodule Postern.Case do
       true -> Process.sleep(20) && eventually(condition, left - 1)
     end
   end
+
+  @doc "Serves until the test ends."
+  def serve!(names, answers, options \\ []) do
+    {:ok, server} = Postern.serve(names, answers, options)
+    ExUnit.Callbacks.on_exit(fn -> Postern.unserve(server) end)
+    server
+  end
+
+  def scale(factor), do: fn [x] -> for(n <- Postern.Tensor.to_list(x), do: factor * n) end
+  def first(tensor), do: tensor |> Postern.Tensor.to_list() |> List.wrap() |> hd()
+
+  @doc "What a process does that passes on what it gets."
+  def forward(to) do
+    receive do: (message -> send(to, message))
+    forward(to)
+  end
+
+  @doc "The native objects that there are after a collection, of each kind."
+  def alive do
+    for pid <- Process.list(), do: :erlang.garbage_collect(pid)
+    for {_, count} = kind <- Postern.Nif.alive(), count != 0, do: kind
+  end
+
+  def alive(kind), do: Keyword.get(alive(), kind, 0)
 
   @doc "The native functions that a process was in on dirty schedulers while `act` ran."
   def dirty(pid, act) do

@@ -1,9 +1,13 @@
 defmodule Postern.Events do
   @moduledoc false
   # Taps and hooks as a stream, served by the process that consumes it.
-  alias Postern.{Error, Nif, Request, Run}
+  alias Postern.{Error, Nif, Reentry, Request, Run}
+  require Logger
 
   @all :erlang.bsl(1, 62)
+  # While other runs keep the barrier waiting: how long after the run's end an asynchronous tap may
+  # still come, in milliseconds.
+  @quiet 200
 
   def stream(names, start) do
     Stream.resource(fn -> start(names, start) end, &next/1, &stop/1)
@@ -12,16 +16,20 @@ defmodule Postern.Events do
   defp start(names, start) do
     ref = make_ref()
     {:ok, bridge} = Nif.bridge_new(ref)
+    events = %{bridge: bridge, ref: ref, run: nil, shown: nil, ended: nil, barrier: nil}
 
     try do
       for name <- names, do: serve!(bridge, name)
-      events = %{bridge: bridge, ref: ref, run: nil, shown: nil, ended: nil}
 
-      case start && start.() do
-        nil -> events
-        {:ok, run} -> %{events | run: run}
-        {:error, error} -> %{events | ended: {:error, error}}
-      end
+      events =
+        case start && start.() do
+          nil -> events
+          {:ok, run} -> %{events | run: run}
+          {:error, error} -> %{events | ended: {:error, error}}
+        end
+
+      Reentry.serves(bridge)
+      events
     catch
       # Stream.resource stops only what has started.
       kind, reason ->
@@ -41,26 +49,66 @@ defmodule Postern.Events do
   defp next(%{shown: nil} = events) do
     # Operands are copied: what is made of a stream is often a list.
     case Nif.bridge_next(events.bridge, @all) do
-      {:ok, handle, operands} ->
-        info = Request.info(%Request{handle: handle, operands: operands})
-        {[Map.put(info, :operands, operands)], %{events | shown: handle}}
-
-      :wait ->
-        wait(events)
-
-      {:error, _, _, _} ->
-        {:halt, events}
+      {:ok, handle, operands} -> show(%Request{handle: handle, operands: operands}, events)
+      :wait -> wait(events)
+      {:error, _, _, _} -> {:halt, events}
     end
   end
 
-  defp next(%{shown: handle} = events) do
-    Request.reply(handle, :filled)
-    next(%{events | shown: nil})
+  defp next(events), do: next(answered(events))
+
+  defp show(request, events) do
+    info = Request.info(request)
+
+    case Request.results(request) do
+      {:ok, [_ | _]} ->
+        text =
+          "a stream shows taps and hooks, and answers nothing: #{inspect(info.function)} is " <>
+            "called for results, which Postern.serve/3 can give"
+
+        Request.fail(request, %Error{code: :bad_result, message: text})
+        next(events)
+
+      _ ->
+        Reentry.enter()
+        {[Map.put(info, :operands, request.operands)], %{events | shown: request}}
+    end
+  end
+
+  defp answered(%{shown: nil} = events), do: events
+
+  defp answered(%{shown: request} = events) do
+    Reentry.leave()
+    Request.reply(request, :filled)
+    %{events | shown: nil}
   end
 
   defp wait(%{ended: :told} = events), do: {:halt, events}
-  # What the run has left was taken before.
-  defp wait(%{ended: {_, _} = ended} = events), do: {[ended], %{events | ended: :told}}
+  # It has not begun.
+  defp wait(%{ended: {_, _}, run: nil} = events), do: tell(events)
+
+  # Asynchronous taps are shown when the run has ended too; behind a barrier there are none left.
+  defp wait(%{ended: {_, _}, barrier: nil} = events) do
+    barrier =
+      unless Reentry.inside?(), do: spawn_monitor(fn -> exit({:done, Postern.barrier()}) end)
+
+    wait(%{events | barrier: barrier || :none})
+  end
+
+  defp wait(%{ended: {_, _}, ref: ref, barrier: barrier} = events) do
+    monitor = with {_, monitor} <- barrier, do: monitor
+
+    receive do
+      {:postern_ready, ^ref} ->
+        next(events)
+
+      {:DOWN, ^monitor, :process, _, {:done, result}} ->
+        log_failure(result)
+        next(%{events | barrier: :passed})
+    after
+      if(barrier == :passed, do: 0, else: @quiet) -> tell(events)
+    end
+  end
 
   defp wait(%{ref: ref, run: nil} = events) do
     receive do
@@ -82,9 +130,25 @@ defmodule Postern.Events do
     end
   end
 
-  defp stop(%{bridge: bridge, shown: shown, ref: ref, run: run, ended: ended}) do
+  defp tell(%{ended: ended} = events), do: {[ended], %{events | ended: :told}}
+
+  # The barrier has taken it: nobody else is told.
+  defp log_failure(:ok), do: :ok
+
+  defp log_failure({:error, error}) do
+    Logger.error("a failure that nobody had seen when a stream ended: " <> error.message)
+  end
+
+  defp stop(%{bridge: bridge, ref: ref, run: run, ended: ended} = events) do
     if run && !ended, do: Postern.cancel(run) && Postern.await(run)
-    if shown, do: Request.reply(shown, :filled)
+
+    with {helper, monitor} <- events.barrier do
+      Process.demonitor(monitor, [:flush])
+      Process.exit(helper, :kill)
+    end
+
+    answered(events)
+    Reentry.serves_no_more(bridge)
     close(bridge, ref)
   end
 

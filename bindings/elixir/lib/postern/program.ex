@@ -43,8 +43,15 @@ end
 
 defmodule Postern.Run do
   @moduledoc "A run that was started; see `Postern.start/3`."
-  @enforce_keys [:ref, :handle, :owner, :print]
-  defstruct [:ref, :handle, :owner, :print]
+  @enforce_keys [:ref, :handle, :owner, :print, :calls]
+  defstruct [:ref, :handle, :owner, :print, :calls]
 
-  @type t :: %__MODULE__{ref: reference, handle: reference, owner: pid, print: pid | fun}
+  # `calls`: the functions that it may wait for without a limit.
+  @type t :: %__MODULE__{
+          ref: reference,
+          handle: reference,
+          owner: pid,
+          print: pid | fun,
+          calls: [String.t()]
+        }
 end

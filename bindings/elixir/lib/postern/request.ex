@@ -7,12 +7,18 @@ defmodule Postern.Request do
   `operands` may show the program's own memory (see `Postern.serve/3`): the program goes on when
   they were answered *and* collected. What is to be kept is copied, by `Postern.Tensor.copy/1`.
   """
-  alias Postern.{Attributes, Error, Nif, Tensor}
+  alias Postern.{Attributes, Error, Nif, Telemetry, Tensor}
 
   @enforce_keys [:handle, :operands]
-  defstruct [:handle, :operands]
+  # Until the answer: `timer` is that of its limit, `watch` what telemetry is told.
+  defstruct [:handle, :operands, :timer, :watch]
 
-  @type t :: %__MODULE__{handle: reference, operands: [Tensor.t()]}
+  @type t :: %__MODULE__{
+          handle: reference,
+          operands: [Tensor.t()],
+          timer: nil | reference,
+          watch: nil | {integer, map}
+        }
 
   @doc """
   What fires: `%{function: name, site: name, attributes: map, device: n, run: n, element: n}`.
@@ -48,11 +54,15 @@ defmodule Postern.Request do
 
   @doc false
   # A tuple for several results; anything else is the one. What a tap gives is not looked at.
-  def reply(handle, :filled), do: Nif.request_reply(handle, :filled)
-  def reply(handle, %Tensor{} = tensor), do: Nif.request_reply(handle, [tensor])
-  def reply(handle, bytes) when is_binary(bytes), do: reply_typed(handle, {bytes})
-  def reply(handle, results) when is_tuple(results), do: reply_typed(handle, results)
-  def reply(handle, result), do: reply_typed(handle, {result})
+  def reply(%__MODULE__{handle: handle} = request, result) do
+    outcome = reply_with(handle, result)
+    if answered?(outcome), do: done(request, outcome)
+    outcome
+  end
+
+  defp reply_with(handle, :filled), do: Nif.request_reply(handle, :filled)
+  defp reply_with(handle, results) when is_tuple(results), do: reply_typed(handle, results)
+  defp reply_with(handle, result), do: reply_typed(handle, {result})
 
   defp reply_typed(handle, results) do
     case Nif.request_results(handle) do
@@ -82,15 +92,32 @@ defmodule Postern.Request do
   defp tensor(numbers, type), do: Tensor.new(numbers, type)
 
   @doc false
-  def fail(handle, %Error{code: code, message: text, cause: cause}) do
-    Nif.request_fail(handle, code, text, cause)
+  def fail(request, %Error{code: code, message: text, cause: cause} = error) do
+    fail_with(request, {code, text, cause}, {:error, error, []})
   end
 
   @doc false
   # An exception, exit or throw: in words, and the terms themselves.
-  def fail(handle, kind, reason, stacktrace) do
+  def fail(request, kind, reason, stacktrace) do
     code = if match?(%Error{code: :bad_result}, reason), do: :bad_result, else: :threw
     text = Exception.format(kind, reason, stacktrace)
-    Nif.request_fail(handle, code, text, {kind, reason, stacktrace})
+    cause = {kind, reason, stacktrace}
+    fail_with(request, {code, text, cause}, cause)
+  end
+
+  defp fail_with(%__MODULE__{handle: handle} = request, {code, text, cause}, failure) do
+    outcome = Nif.request_fail(handle, code, text, cause)
+    if answered?(outcome), do: done(request, failure)
+    outcome
+  end
+
+  # By this answer. One that came too late for its run is the last one too.
+  defp answered?(outcome) when outcome in [:ok, :held], do: true
+  defp answered?({:error, code, _, _}), do: code == :cancelled
+
+  defp done(%__MODULE__{timer: timer, watch: watch}, outcome) do
+    # The timer keeps the request.
+    if timer, do: Process.cancel_timer(timer, async: true, info: false)
+    if watch, do: Telemetry.answered(watch, outcome)
   end
 end

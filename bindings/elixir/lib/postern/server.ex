@@ -21,7 +21,7 @@ defmodule Postern.Server do
 
   A result is a number, nested lists of them, a tensor, a binary of its bytes, or a tuple where
   there are several. What a callback raises, throws or exits with ends the run that called, not the
-  server.
+  server. To wait in one for a program that calls a name of this server is an error, `:reentry`.
   The next call enters the module's newest code.
 
   It is a `GenServer`: it can be supervised, named, and suspended and upgraded through `:sys`. When
@@ -29,7 +29,7 @@ defmodule Postern.Server do
   """
   use GenServer
 
-  alias Postern.{Error, Nif, Request, Telemetry}
+  alias Postern.{Error, Nif, Reentry, Request, Telemetry}
 
   @callback init(argument :: term) :: {:ok, term} | {:stop, term}
   @callback handle_call([Postern.Tensor.t()], Request.t(), term) ::
@@ -44,7 +44,11 @@ defmodule Postern.Server do
       @behaviour Postern.Server
 
       def child_spec({argument, options}) do
-        %{id: __MODULE__, start: {Postern.Server, :start_link, [__MODULE__, argument, options]}}
+        %{
+          id: __MODULE__,
+          start: {Postern.Server, :start_link, [__MODULE__, argument, options]},
+          modules: [__MODULE__, Postern.Server]
+        }
       end
     end
   end
@@ -101,6 +105,7 @@ defmodule Postern.Server do
       copy_below = if options.operands == :copied, do: @most, else: @shared_from
       # What shows operands is collected after each call: not also in its middle.
       Process.flag(:min_bin_vheap_size, @vheap)
+      Reentry.serves(bridge)
 
       {:ok,
        %{
@@ -223,65 +228,68 @@ defmodule Postern.Server do
   defp enter(server) do
     case Nif.bridge_next(server.bridge, server.copy_below) do
       {:ok, handle, operands} ->
-        began = if Telemetry.attached?(), do: System.monotonic_time()
-        result = call(server, handle, operands)
-        if began, do: tell(server, System.monotonic_time() - began, result)
-        answer(handle, result, server)
+        watch = Telemetry.watch(server.options.names)
+        request = %Request{handle: handle, operands: operands, watch: watch}
+        answer(%{request | operands: []}, call(server, request), server)
 
       other ->
         other
     end
   end
 
-  defp call(server, handle, operands) do
-    request = %Request{handle: handle, operands: operands}
-    server.module.handle_call(operands, request, server.state)
+  defp call(server, request) do
+    Reentry.enter()
+    server.module.handle_call(request.operands, request, server.state)
   catch
     kind, reason -> {:caught, kind, reason, __STACKTRACE__}
+  after
+    Reentry.leave()
   end
 
   # With what is to be settled, if anything is.
-  defp answer(handle, {:reply, result, state}, server) do
-    held = if reply(handle, result) == :held, do: {:held, handle}, else: :ok
-    {:next, held, %{server | state: state}}
+  defp answer(request, {:reply, result, state}, server) do
+    server = %{server | state: state}
+
+    case reply(request, result) do
+      :ok -> {:next, :ok, server}
+      :held -> {:next, {:held, request.handle}, server}
+      _ -> {:next, request.handle, server}
+    end
   end
 
-  defp answer(handle, {:noreply, state}, server) do
-    {:next, handle, %{server | state: state, handed: true}}
+  defp answer(request, {:noreply, state}, server) do
+    {:next, request.handle, %{server | state: state, handed: true}}
   end
 
-  defp answer(handle, {:caught, kind, reason, stacktrace}, server) do
-    Request.fail(handle, kind, reason, stacktrace)
-    {:next, handle, server}
+  defp answer(request, {:caught, kind, reason, stacktrace}, server) do
+    Request.fail(request, kind, reason, stacktrace)
+    {:next, request.handle, server}
   end
 
-  defp answer(handle, {:stop, reason, state}, server) do
+  defp answer(request, {:stop, reason, state}, server) do
     text = "the process that served it stops: " <> Exception.format_exit(reason)
-    Request.fail(handle, %Error{code: :closed, message: text})
-    {:stop, handle, reason, %{server | state: state}}
+    Request.fail(request, %Error{code: :closed, message: text})
+    {:stop, request.handle, reason, %{server | state: state}}
   end
 
-  defp answer(handle, other, server) do
+  defp answer(request, other, server) do
     text = "handle_call of #{inspect(server.module)} gave #{inspect(other)}"
-    Request.fail(handle, %Error{code: :bad_result, message: text})
-    {:next, handle, server}
+    Request.fail(request, %Error{code: :bad_result, message: text})
+    {:next, request.handle, server}
   end
 
   @doc false
   # What does not fit is the callback's failure too.
-  def reply(handle, result) do
-    case Request.reply(handle, result) do
-      {:error, :bad_result, text, _} ->
-        Request.fail(handle, %Error{code: :bad_result, message: text})
-
-      {:error, :invalid_argument, text, _} ->
-        Request.fail(handle, %Error{code: :bad_result, message: text})
+  def reply(request, result) do
+    case Request.reply(request, result) do
+      {:error, code, text, _} when code in [:bad_result, :invalid_argument] ->
+        Request.fail(request, %Error{code: :bad_result, message: text})
 
       other ->
         other
     end
   catch
-    kind, reason -> Request.fail(handle, kind, reason, __STACKTRACE__)
+    kind, reason -> Request.fail(request, kind, reason, __STACKTRACE__)
   end
 
   # A request that was handed on fails when nobody has it any more; we do not.
@@ -308,19 +316,5 @@ defmodule Postern.Server do
   defp collect(how) do
     :erlang.garbage_collect(self(), how)
     :erlang.yield()
-  end
-
-  defp tell(server, duration, result) do
-    metadata = %{server: self(), names: server.options.names}
-
-    case result do
-      {:caught, kind, reason, stacktrace} ->
-        more = %{kind: kind, reason: reason, stacktrace: stacktrace}
-        event = [:postern, :call, :exception]
-        Telemetry.execute(event, %{duration: duration}, Map.merge(metadata, more))
-
-      _ ->
-        Telemetry.execute([:postern, :call, :stop], %{duration: duration}, metadata)
-    end
   end
 end

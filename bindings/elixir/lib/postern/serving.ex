@@ -4,55 +4,77 @@ defmodule Postern.Serving do
   # another process.
   @behaviour Postern.Server
 
-  alias Postern.{Error, Nif, Request, Server}
+  alias Postern.{Error, Nif, Reentry, Request, Server, Telemetry}
 
   @impl true
-  def init({:pid, pid} = answers) do
+  def init({:pid, pid, _timeout} = answers) do
     Process.monitor(pid)
     {:ok, answers}
   end
 
-  def init(answers), do: {:ok, answers}
+  # With those of its processes that are at work.
+  def init({:each, fun, timeout}), do: {:ok, {:each, fun, timeout, %{}}}
+  def init({:one, _fun} = answers), do: {:ok, answers}
 
   @impl true
   def handle_call(operands, request, {:one, fun} = answers) do
     {:reply, enter(fun, operands, request), answers}
   end
 
-  def handle_call(_operands, request, {:each, fun, timeout} = answers) do
-    worker = spawn(fn -> work(fun, request) end)
+  def handle_call(_operands, request, {:each, fun, timeout, workers}) do
+    {worker, monitor} = spawn_monitor(fn -> receive do: (request -> work(fun, request)) end)
+    timer = limit(request, timeout, monitor)
+    send(worker, %{request | timer: timer})
     Nif.request_assign(request.handle, worker)
-
-    if timeout != :infinity do
-      Process.send_after(self(), {:late, worker, request.handle}, timeout)
-    end
-
-    {:noreply, answers}
+    {:noreply, {:each, fun, timeout, Map.put(workers, monitor, {worker, timer, request.watch})}}
   end
 
-  def handle_call(_operands, request, {:pid, pid} = answers) do
+  def handle_call(_operands, request, {:pid, pid, timeout} = answers) do
+    timer = limit(request, timeout, nil)
     Nif.request_assign(request.handle, pid)
-    send(pid, {:postern_call, request})
+    send(pid, {:postern_call, %{request | timer: timer}})
     {:noreply, answers}
   end
 
   @impl true
-  def handle_info({:late, worker, handle}, {:each, _fun, timeout} = answers) do
+  def handle_info({:late, monitor, timeout, request}, answers) do
     text = "no answer came within #{timeout} ms"
 
-    case Request.fail(handle, %Error{code: :timeout, message: text}) do
-      {:error, :not_found, _, _} -> :ok
-      _ -> Process.exit(worker, :kill)
+    case Request.fail(request, %Error{code: :timeout, message: text}) do
+      {:error, :not_found, _, _} -> {:noreply, answers}
+      _ -> {:noreply, kill(monitor, answers)}
     end
-
-    {:noreply, answers}
   end
 
-  def handle_info({:DOWN, _, :process, pid, _}, {:pid, pid} = answers) do
+  def handle_info({:DOWN, monitor, :process, _, reason}, {:each, fun, timeout, workers}) do
+    {{_, timer, watch}, workers} = Map.pop(workers, monitor, {nil, nil, nil})
+    if timer, do: Process.cancel_timer(timer, async: true, info: false)
+    if watch && reason != :normal, do: Telemetry.answered(watch, {:exit, reason, []})
+    {:noreply, {:each, fun, timeout, workers}}
+  end
+
+  def handle_info({:DOWN, _, :process, pid, _}, {:pid, pid, _timeout} = answers) do
     {:stop, :normal, answers}
   end
 
   def handle_info(_message, answers), do: {:noreply, answers}
+
+  # Its timer: who answers cancels it.
+  defp limit(_request, :infinity, _monitor), do: nil
+
+  defp limit(request, timeout, monitor) do
+    message = {:late, monitor, timeout, %{request | operands: []}}
+    Process.send_after(self(), message, timeout)
+  end
+
+  defp kill(monitor, {:each, fun, timeout, workers}) do
+    {worker, workers} = Map.pop(workers, monitor)
+    Process.demonitor(monitor, [:flush])
+    with {pid, _, _} <- worker, do: Process.exit(pid, :kill)
+    {:each, fun, timeout, workers}
+  end
+
+  defp kill(nil, answers), do: answers
 
   defp enter(fun, operands, _request) when is_function(fun, 1), do: fun.(operands)
   defp enter(fun, operands, request) when is_function(fun, 2), do: fun.(operands, request)
@@ -63,8 +85,9 @@ defmodule Postern.Serving do
   end
 
   defp finish(fun, request) do
-    Server.reply(request.handle, enter(fun, request.operands, request))
+    Reentry.enter()
+    Server.reply(request, enter(fun, request.operands, request))
   catch
-    kind, reason -> Request.fail(request.handle, kind, reason, __STACKTRACE__)
+    kind, reason -> Request.fail(request, kind, reason, __STACKTRACE__)
   end
 end

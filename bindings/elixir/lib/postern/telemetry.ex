@@ -5,9 +5,13 @@ defmodule Postern.Telemetry do
 
   | event | measurements | metadata |
   | --- | --- | --- |
-  | `[:postern, :call, :stop]` | `duration`, native time units | `server`, `names` |
+  | `[:postern, :call, :stop]` | `duration` till the answer, native time units | `server`, `names` |
   | `[:postern, :call, :exception]` | `duration` | the same, `kind`, `reason`, `stacktrace` |
   | `[:postern, :server, :start]` | `system_time` | `server`, `names` |
+
+  A call is told of where it is answered, and what it is answered with: a result that does not fit,
+  a time that is over and an answer that comes too late for its run are failures. The end of a
+  process that was to answer is told for `processes: :each`.
 
   A function that raises is detached, and a warning is logged.
   """
@@ -55,6 +59,35 @@ defmodule Postern.Telemetry do
     end
 
     :ok
+  end
+
+  @doc false
+  # What a request has to be told by.
+  def watch(names) do
+    if attached?(), do: {System.monotonic_time(), %{server: self(), names: names}}
+  end
+
+  @doc false
+  # As it was answered: :ok, :held, what the native part refused, or {kind, reason, stacktrace}.
+  def answered({began, metadata}, outcome) do
+    measured = %{duration: System.monotonic_time() - began}
+
+    case outcome do
+      {:error, _, _, _} = refused ->
+        {:error, error} = Postern.Error.from_nif(refused)
+        failed(measured, metadata, {:error, error, []})
+
+      {_, _, _} = failure ->
+        failed(measured, metadata, failure)
+
+      _ ->
+        execute([:postern, :call, :stop], measured, metadata)
+    end
+  end
+
+  defp failed(measured, metadata, {kind, reason, stacktrace}) do
+    more = %{kind: kind, reason: reason, stacktrace: stacktrace}
+    execute([:postern, :call, :exception], measured, Map.merge(metadata, more))
   end
 
   defp change(act) do

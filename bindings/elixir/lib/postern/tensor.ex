@@ -56,13 +56,12 @@ defmodule Postern.Tensor do
       {2, 2}
   """
   def new(numbers, type \\ nil) do
-    shape = shape_of(numbers)
+    shape =
+      shape_of(numbers) ||
+        raise ArgumentError, "a tensor's lists must have equal lengths, got #{inspect(numbers)}"
+
     flat = List.flatten([numbers])
     type = type || default_type(flat)
-
-    if length(flat) != Tuple.product(shape) do
-      raise ArgumentError, "a tensor's lists must have equal lengths, got #{inspect(numbers)}"
-    end
 
     %__MODULE__{type: type, shape: shape, data: for(n <- flat, into: <<>>, do: encode(n, type))}
   end
@@ -103,9 +102,15 @@ defmodule Postern.Tensor do
     {Map.fetch!(@types, name), List.to_tuple(dims)}
   end
 
-  defp shape_of(numbers) when is_list(numbers) do
-    inner = if numbers == [], do: {}, else: shape_of(hd(numbers))
-    Tuple.insert_at(inner, 0, length(numbers))
+  # nil where lists beside each other differ.
+  defp shape_of([]), do: {0}
+
+  defp shape_of([first | rest] = numbers) do
+    inner = shape_of(first)
+
+    if inner && Enum.all?(rest, &(shape_of(&1) == inner)) do
+      Tuple.insert_at(inner, 0, length(numbers))
+    end
   end
 
   defp shape_of(_number), do: {}
