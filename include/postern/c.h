@@ -106,6 +106,16 @@ typedef struct pn_array {
 /* Before anything runs: how many CPU devices (0: default), a plug-in's path and a cache folder
  * (NULL or "": default). */
 POSTERN_API int pn_configure(int cpu_devices, const char* plugin, const char* cache_dir);
+/* More to say. Whoever fills it writes zeros first: they mean the defaults. */
+typedef struct pn_options {
+  size_t size;         /* sizeof(pn_options), for versions to come */
+  int32_t cpu_devices; /* as in pn_configure, and the next two */
+  const char* plugin;
+  const char* cache_dir;
+  uint64_t tap_queue_bytes; /* for each device, what asynchronous taps may hold before the program
+                               waits, also those of guests; default: 256 MiB */
+} pn_options;
+POSTERN_API int pn_configure_with(const pn_options* options);
 
 /* --- tensors --- */
 
@@ -147,6 +157,8 @@ POSTERN_API const char* pn_program_input(const pn_program* program, size_t index
 POSTERN_API const char* pn_program_output(const pn_program* program, size_t index);
 /* The names of the host functions that it calls, sorted; NULL beyond the last. */
 POSTERN_API const char* pn_program_function(const pn_program* program, size_t index);
+/* Whether it holds while loops, which may never end: 1 or 0; -1 when `program` is NULL. */
+POSTERN_API int pn_program_loops(const pn_program* program);
 
 /* Runs and waits. `results` has pn_program_outputs() places; they are filled only when all went
  * well. */
@@ -306,9 +318,13 @@ POSTERN_API void* pn_guest_state_type(void);
 POSTERN_API void* pn_guest_state_info(void);
 /* The device of the innermost host function that the calling thread is inside of; -1 outside. */
 POSTERN_API int pn_inside_device(void);
+/* The device whose guest's program waits for the calling thread, the innermost one; -1 where none
+ * does: outside of functions, and in those of asynchronous taps. */
+POSTERN_API int pn_guest_device(void);
 /* A call that fails ends its program with an error whose text ends in "[postern failure NUMBER]".
- * Returns that failure's code, and makes its text and cause the thread's last error. PN_NOT_FOUND
- * for a number that was never given, or of which 256 have followed. */
+ * Returns that failure's code, and makes its text and cause the thread's last error; of failures
+ * that 16 have followed the cause is gone. PN_NOT_FOUND for a number that was never given, or that
+ * 256 have followed. */
 POSTERN_API int pn_guest_failure(uint64_t number);
 
 #ifdef __cplusplus

@@ -1,13 +1,34 @@
-// The C interface: libraries, C++ functions, and programs of another XLA.
+// The C interface: options, libraries, C++ functions, and programs of another XLA.
 #include "guest/guest.h"
 
 #include "c/c_api.h"
 #include "core/check.h"
+#include "host/queue.h"
 #include "host/run_state.h"
 
 using namespace postern;
 using c::guarded;
 using c::refuse;
+
+int pn_configure_with(const pn_options* options) {
+  return guarded([&] {
+    check(options && options->size >= sizeof(pn_options),
+          "pn_configure_with: options is NULL, or its size is not set");
+    Config config;
+    config.cpu_devices = options->cpu_devices;
+    if (options->plugin) config.plugin = options->plugin;
+    if (options->cache_dir) config.cache_dir = options->cache_dir;
+    config.tap_queue_bytes = options->tap_queue_bytes;
+    configure(config);
+    host::set_tap_queue_limit(config.tap_queue_bytes);  // guests tap without a runtime
+    return PN_OK;
+  });
+}
+
+int pn_program_loops(const pn_program* program) {
+  if (!program) return -1;
+  return program->program.stablehlo().find(".while") != std::string::npos;
+}
 
 int pn_load_library(const char* path) {
   return guarded([&] {
@@ -41,6 +62,8 @@ void* pn_guest_state_type(void) { return guest::state_type_id(); }
 void* pn_guest_state_info(void) { return guest::state_type_info(); }
 
 int pn_inside_device(void) { return host::nesting() ? host::nesting()->device : -1; }
+
+int pn_guest_device(void) { return guest::waiting_device(); }
 
 int pn_guest_failure(uint64_t number) {
   return guarded([&] {

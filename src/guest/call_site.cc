@@ -11,6 +11,7 @@ GuestRun::GuestRun(HostSitePtr of, std::uint64_t registry_version)
   sites = site.get();
   site_count = 1;
   owner = site;
+  lane_run = any.lane_run;
 }
 
 void GuestRun::belong_to(std::uint64_t execution) {

@@ -2,6 +2,7 @@
 #pragma once
 #include <array>
 #include <atomic>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -22,6 +23,9 @@ struct Buffers {
 /// A run of one site, for one firing after the other.
 class GuestRun final : public host::RunState {
  public:
+  /// The name of all, which no other run has: nobody waits for one by its name.
+  static constexpr host::RunName any{0, std::numeric_limits<std::uint64_t>::max()};
+
   GuestRun(HostSitePtr of, std::uint64_t registry_version);
   /// The firing belongs to another execution of the program.
   void belong_to(std::uint64_t execution);

@@ -151,22 +151,35 @@ struct Failures {
   std::uint64_t count = 0;
   std::deque<std::exception_ptr> last;
 };
-constexpr std::size_t failures_kept = 256;
+constexpr std::size_t failures_kept = 256, causes_kept = 16;
 Failures& failures() {
   static auto* const kept = new Failures;
   return *kept;
 }
 
+/// The same error, which nothing caused.
+std::exception_ptr without_cause(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& e) {
+    return std::make_exception_ptr(Error(e.code(), e.what()));
+  } catch (...) {
+    return error;
+  }
+}
+
 XLA_FFI_Error* keep(const XLA_FFI_CallFrame* frame, std::exception_ptr error) {
   const std::string what = host::describe(error);
-  std::exception_ptr gone;  // after the lock
+  std::exception_ptr gone;  // after the lock: its end may be anything
   std::unique_lock lock(failures().guard);
-  failures().last.push_back(std::move(error));
-  if (failures().last.size() > failures_kept) {
-    gone = std::move(failures().last.front());
-    failures().last.pop_front();
-  }
+  auto& last = failures().last;
+  last.push_back(std::move(error));
   const std::uint64_t number = ++failures().count;
+  if (last.size() > failures_kept) last.pop_front();
+  if (last.size() > causes_kept) {
+    gone = last[last.size() - 1 - causes_kept];
+    last[last.size() - 1 - causes_kept] = without_cause(gone);
+  }
   lock.unlock();
   return pjrt::make_error(frame, ErrorCode::internal,
                           fmt::format("{} [postern failure {}]", what, number).c_str());
@@ -253,6 +266,16 @@ void* state_type_info() {
   };
   static TypeInfo info{sizeof info, nullptr, delete_place};
   return &info;
+}
+
+int waiting_device() {
+  for (const host::Nesting* n = host::nesting(); n && !n->delivery; n = n->outer) {
+    const bool waits = n->run ? n->run->name() == GuestRun::any
+                              : std::ranges::count(static_cast<const host::Beginning*>(n)->inside,
+                                                   GuestRun::any) > 0;
+    if (waits) return n->device;
+  }
+  return -1;
 }
 
 std::exception_ptr failure(std::uint64_t number) {

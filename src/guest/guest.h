@@ -25,8 +25,13 @@ XLA_FFI_Error* handle_call(XLA_FFI_CallFrame* frame);
 void* state_type_id();
 void* state_type_info();
 
-/// The failure of that number; null when it is too long ago: the last 256 are kept. A failure's
-/// number stands in the text of XLA's error: "[postern failure 7]".
+/// The device whose guest's program waits for the calling thread, the innermost one; -1 where none
+/// does: outside of functions, and in those of asynchronous taps.
+int waiting_device();
+
+/// The failure of that number; null when it is too long ago: the last 256 are kept, and of these
+/// the last 16 with their causes, which hold whatever an exception's frames do. A failure's number
+/// stands in the text of XLA's error: "[postern failure 7]".
 std::exception_ptr failure(std::uint64_t number);
 
 }  // namespace postern::guest

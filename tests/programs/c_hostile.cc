@@ -220,7 +220,8 @@ void add(
            if constexpr (std::is_same_v<R, int>) {
              const int code = std::apply(entry, arguments);
              constexpr std::string_view no_codes[] = {"pn_bridge_stopped", "pn_bridge_descriptor",
-                                                      "pn_inside_device", "pn_version"};
+                                                      "pn_inside_device",  "pn_guest_device",
+                                                      "pn_program_loops",  "pn_version"};
              const bool a_code = std::ranges::find(no_codes, name) == std::end(no_codes);
              if (a_code && !known(code))
                wrong("gave " + std::to_string(code) + ", which is no pn_code");
@@ -244,6 +245,7 @@ void add_all() {
   add("pn_guest_instantiate", pn_guest_instantiate, [] { return std::tuple<>(); });
   add("pn_guest_state_type", pn_guest_state_type, [] { return std::tuple<>(); });
   add("pn_inside_device", pn_inside_device, [] { return std::tuple<>(); });
+  add("pn_guest_device", pn_guest_device, [] { return std::tuple<>(); });
   add("pn_guest_state_info", pn_guest_state_info, [] { return std::tuple<>(); });
   add("pn_load_library", pn_load_library, [] {
     return std::tuple{std::vector<const char*>{nullptr, "", "/no/such/library.so", "\xff\xfe"}};
@@ -267,6 +269,11 @@ void add_all() {
   add("pn_configure", pn_configure, [] {
     return std::tuple{std::vector<int>{INT_MIN, -1, 0}, std::vector<const char*>{nullptr, ""},
                       std::vector<const char*>{nullptr, "", "/no/such/folder", "\xff\xfe"}};
+  });
+  add("pn_configure_with", pn_configure_with, [] {
+    static const pn_options none{}, good{sizeof(pn_options), 0, nullptr, nullptr, 0},
+        bad{sizeof(pn_options), -1, nullptr, "\xff\xfe", UINT64_MAX};
+    return std::tuple{std::vector<const pn_options*>{nullptr, &none, &bad, &good}};
   });
   add("pn_tensor_copy", pn_tensor_copy, [] { return std::tuple{arrays(), places<pn_tensor*>()}; });
   add("pn_tensor_borrow", pn_tensor_borrow, [] {
@@ -336,6 +343,9 @@ void add_all() {
   });
   add("pn_program_output", pn_program_output, [] {
     return std::tuple{Programs{nullptr, program()}, sizes};
+  });
+  add("pn_program_loops", pn_program_loops, [] {
+    return std::tuple{Programs{nullptr, program()}};
   });
   add("pn_program_function", pn_program_function, [] {
     return std::tuple{Programs{nullptr, program()}, sizes};

@@ -16,9 +16,10 @@ def version() -> int:
     return _postern.version()
 
 
-def configure(cpu_devices: int = 0, plugin: _Path = "", cache_dir: _Path = "") -> None:
-    """Before anything runs: how many CPU devices, a plug-in's path, a folder for compiled programs. 0 and "" keep the defaults."""
-    _postern.configure(cpu_devices, plugin, cache_dir)
+def configure(cpu_devices: int = 0, plugin: _Path = "", cache_dir: _Path = "", tap_queue_bytes: int = 0) -> None:
+    """Before anything runs: how many CPU devices, a plug-in's path, a folder for compiled programs, and what asynchronous taps may hold on
+    each device before the program waits (256 MiB), also in programs of postern.jax. 0 and "" keep the defaults."""
+    _postern.configure(cpu_devices, plugin, cache_dir, tap_queue_bytes)
 
 
 def load(path: _Path) -> _postern.Program:

@@ -3,6 +3,7 @@
 #include <nanobind/stl/string.h>
 
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "arrays.h"
@@ -43,9 +44,9 @@ nb::object own(nb::handle value) {
 
 /// What postern.jax registers. The arrays that `function` gets are its own. `finish` makes a tuple
 /// of results of what it returned; where that is `leaf`, an array or a scalar of NumPy's is the
-/// result as it is. While `function` runs, JAX's trace of the thread is `trace`.
+/// result as it is.
 struct Entry {
-  nb::object function, finish, context, trace;
+  nb::object function, finish;
   bool leaf = false;
 };
 
@@ -57,33 +58,43 @@ struct Function final : Lent {
   bool wants_copies, wants_info;
 };
 
-/// JAX's trace of this thread is another one as long as this lives. Without a context nothing is.
+/// What refuses JAX in functions that its programs wait for: the trace that `context` then has.
+struct Guard {
+  nb::object context, trace;
+};
+Guard& guard() {
+  static auto* const set = new Guard;  // by postern.jax
+  return *set;
+}
+
+/// JAX's trace of this thread is the guard's as long as this lives, where a program of JAX's waits
+/// for the thread.
 class Traced {
  public:
-  explicit Traced(const Entry& entry) : Traced(entry.context) {
-    if (before_.is_valid() && !set(entry.trace)) throw nb::python_error();  // which sets it back
+  Traced() : Traced(guard()) {
+    if (before_.is_valid() && !set(guard_.trace)) throw nb::python_error();  // which sets it back
   }
   Traced(const Traced&) = delete;
   ~Traced() {
     if (!before_.is_valid() || set(before_)) return;
     // Ctrl-C is seen wherever Python is entered: it is to come where it can be told.
     const bool interrupted = PyErr_ExceptionMatches(PyExc_KeyboardInterrupt);
-    interrupted ? PyErr_Clear() : PyErr_WriteUnraisable(context_.ptr());
-    if (!set(before_)) PyErr_WriteUnraisable(context_.ptr());
+    interrupted ? PyErr_Clear() : PyErr_WriteUnraisable(guard_.context.ptr());
+    if (!set(before_)) PyErr_WriteUnraisable(guard_.context.ptr());
     if (interrupted) PyErr_SetInterrupt();
   }
 
  private:
-  explicit Traced(nb::handle context) : context_(context) {
-    if (!context_.is_none()) before_ = context_.attr("trace");
+  explicit Traced(const Guard& now) : guard_(now) {
+    if (guard_.context.is_valid() && pn_guest_device() >= 0) before_ = guard_.context.attr("trace");
   }
   bool set(nb::handle trace) const {
     static PyObject* const name = PyUnicode_InternFromString("set_trace");
-    PyObject* const arguments[] = {context_.ptr(), trace.ptr()};
+    PyObject* const arguments[] = {guard_.context.ptr(), trace.ptr()};
     const nb::object none = nb::steal(PyObject_VectorcallMethod(name, arguments, 2, nullptr));
     return none.is_valid();
   }
-  nb::handle context_;
+  const Guard guard_;  // one of its own: another may be set meanwhile
   nb::object before_;
 };
 
@@ -142,7 +153,7 @@ nb::object called(const Function& f, const pn_firing& firing) {
     }
     names = nb::tuple(keys);
   }
-  const Traced traced(f.entry);
+  const Traced traced;
   nb::object returned = nb::steal(
       call_python(f.entry.function.ptr(), arguments.places.data() + 1, count, names.ptr()));
   if (!returned.is_valid()) throw nb::python_error();
@@ -218,7 +229,7 @@ void register_function(nb::handle name, nb::object function, bool replace) {
     check(pn_register_callee(text_of(name).c_str(), callee, replace));
     return;
   }
-  Entry entry{function, nb::none(), nb::none(), nb::none()};
+  Entry entry{function, nb::none()};
   const bool copies = nb::try_cast(function, entry);
   const bool capsule = PyCapsule_IsValid(function.ptr(), Capsule::c_capsule);
   if (!capsule && !PyCallable_Check(entry.function.ptr())) refuse_function(function);
@@ -271,16 +282,23 @@ void bind_functions(nb::module_& m) {
   nb::class_<Entry>(
       m, "Entry",
       "For `register`: `function` gets arrays of its own, `finish` makes a tuple of results of "
-      "what it returns (None: it is one; not of an array, where that is a `leaf`), and "
-      "while it runs `context`'s trace is `trace`.")
+      "what it returns (None: it is one; not of an array, where that is a `leaf`).")
       .def(
           "__init__",
-          [](Entry* self, nb::object function, nb::object finish, bool leaf, nb::object context,
-             nb::object trace) {
-            new (self) Entry{function, finish, context, trace, leaf};
+          [](Entry* self, nb::object function, nb::object finish, bool leaf) {
+            new (self) Entry{function, finish, leaf};
           },
-          nb::arg("function"), nb::arg("finish").none(), nb::arg("leaf"), nb::arg("context").none(),
-          nb::arg("trace").none());
+          nb::arg("function"), nb::arg("finish").none(), nb::arg("leaf"));
+  m.def(
+      "guard",
+      [](nb::object context, nb::object trace) {
+        const Guard before = std::exchange(guard(), {context, trace});
+        return nb::make_tuple(before.context.is_valid() ? before.context : nb::none(),
+                              before.trace.is_valid() ? before.trace : nb::none());
+      },
+      nb::arg("context"), nb::arg("trace"),
+      nb::sig("def guard(context: typing.Any, trace: typing.Any) -> tuple[typing.Any, typing.Any]"),
+      "While a function runs that JAX waits for `context`'s trace is `trace`; gives the former.");
   m.def("register", &register_function, nb::arg("name").none(), nb::arg("function").none(),
         nb::arg("replace"));
   m.def(

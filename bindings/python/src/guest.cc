@@ -42,6 +42,7 @@ void bind_guest(nb::module_& m) {
   m.def("guest", &guest, nb::sig("def guest() -> dict[str, typing.Any]"));
   m.def("guest_failure", [](std::uint64_t number) { check(pn_guest_failure(number)); });
   m.def("inside_device", &pn_inside_device);
+  m.def("guest_device", &pn_guest_device);
   m.def("load_library", &load_library, nb::arg("path").none());
   m.def("registered", &registered, nb::sig("def registered() -> list[str]"));
 }

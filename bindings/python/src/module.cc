@@ -21,8 +21,12 @@ using namespace postern::python;
 
 namespace {
 
-void configure(int cpu_devices, nb::handle plugin, nb::handle cache_dir) {
-  check(pn_configure(cpu_devices, text_of(plugin).c_str(), text_of(cache_dir).c_str()));
+void configure(int cpu_devices, nb::handle plugin, nb::handle cache_dir,
+               std::uint64_t tap_queue_bytes) {
+  const std::string plugin_path = text_of(plugin), cache_path = text_of(cache_dir);
+  const pn_options options{sizeof options, cpu_devices, plugin_path.c_str(), cache_path.c_str(),
+                           tap_queue_bytes};
+  check(pn_configure_with(&options));
 }
 
 /// Without Ctrl-C: on the main thread it is for postern.barrier to see to that.
@@ -46,7 +50,8 @@ NB_MODULE(_postern, m) {
   import_numpy();
   import_threading();
   m.def("version", &pn_version);
-  m.def("configure", &configure, nb::arg("cpu_devices"), nb::arg("plugin"), nb::arg("cache_dir"));
+  m.def("configure", &configure, nb::arg("cpu_devices"), nb::arg("plugin"), nb::arg("cache_dir"),
+        nb::arg("tap_queue_bytes"));
   m.def("barrier", &barrier, nb::arg("nanoseconds"));
   m.def("nanoseconds", &nanoseconds, nb::arg("seconds").none(),
         nb::sig("def nanoseconds(seconds: float | None) -> int"));

@@ -29,6 +29,7 @@ struct FreeStarted {
 struct Program {
   std::unique_ptr<pn_program, FreeProgram> handle;
   std::vector<std::string> inputs, outputs, functions;
+  bool may_not_end = false;
 };
 
 /// A run under way. What it needs of its program stays when that goes.
@@ -138,8 +139,8 @@ nb::list run_watched(const Program& program, const Arguments& arguments) {
 
 nb::list run_tensors(const Program& program, const nb::args& values) {
   const Arguments arguments(values);
-  // What calls nothing ends by itself, sooner so.
-  if (!program.functions.empty() && on_main_thread()) return run_watched(program, arguments);
+  // What calls nothing and has no loops ends by itself, sooner so.
+  if (program.may_not_end && on_main_thread()) return run_watched(program, arguments);
   Results results(program.outputs.size());
   int code = PN_OK;
   {
@@ -156,6 +157,7 @@ Program made_program(int code, pn_program* made) {
   program.inputs = list_of(pn_program_input, made);
   program.outputs = list_of(pn_program_output, made);
   program.functions = list_of(pn_program_function, made);
+  program.may_not_end = !program.functions.empty() || pn_program_loops(made) == 1;
   return program;
 }
 

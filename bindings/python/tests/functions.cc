@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdio>
 #include <stdexcept>
 #include <thread>
 
@@ -41,6 +42,8 @@ void load() {
                               static_cast<double>(a.get<std::int64_t>("plus"))) *
            x;
   });
+  pn::register_function("cc.told",
+                        [](float x) { std::printf("told %g\n", static_cast<double>(x)); });
   pn::register_function("cc.fails", [](float) -> float { throw std::runtime_error("no luck"); });
   // A step with a derivative of its own: the cube, and a cotangent that says whose it is.
   pn::register_function("cc.cube", [](float x) { return x * x * x; });

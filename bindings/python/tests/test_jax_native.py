@@ -2,13 +2,18 @@
 
 import csv
 import ctypes
+import importlib.util
+import json
 import os
+import pathlib
+import re
 import subprocess
 import sys
 import textwrap
 import threading
 
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -197,6 +202,39 @@ def test_listeners(tmp_path, capfd):
         pj.listen.csv(tmp_path / "x.csv", on_error="shrug")
 
 
+def test_listeners_that_write_files(tmp_path):
+    record, lines = pj.listen.record(tmp_path / "kept.npz"), pj.listen.jsonl(tmp_path / "loss.jsonl")
+    board = pj.listen.tensorboard(tmp_path / "board")
+
+    @jax.jit
+    def train(x):
+        def step(i, c):
+            pj.tap((i, {"loss": c}), lines, name="train", ordered=True)
+            pj.tap((i, {"loss": c}), board, name="train", mode="async")
+            pj.tap({"w": jnp.stack([c, -c])}, record, name="kept", ordered=True)
+            return c * 2
+        return jax.lax.fori_loop(0, 3, step, x)
+
+    assert train(1.0) == 8
+    pj.barrier()
+    record.close()
+    with np.load(tmp_path / "kept.npz") as kept:
+        (name,) = kept.files
+        assert "kept" in name and "w" in name
+        assert np.array_equal(kept[name], [[1, -1], [2, -2], [4, -4]])
+    rows = [json.loads(line) for line in (tmp_path / "loss.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [0, 1, 2]
+    assert [value for row in rows for key, value in flat(row) if "loss" in key] == [1, 2, 4]
+    (events,) = (tmp_path / "board").iterdir()
+    assert events.name.startswith("events.out.tfevents") and events.read_bytes().count(b"loss") == 3
+
+
+def flat(row, before=""):
+    """Its values, with the keys on the way to them."""
+    for key, value in row.items():
+        yield from flat(value, before + key + ".") if isinstance(value, dict) else [(before + key, value)]
+
+
 def test_a_step_that_a_library_overrides():
     def cube(x):
         return x * x * x - 1  # to tell who computed it
@@ -245,12 +283,26 @@ def test_an_exported_program_runs_in_both_homes(tmp_path):
     subprocess.run(command, check=True, timeout=60)
     assert np.load(tmp_path / "out0.npy") == 5 + 2
 
+    # There ordered calls and taps are made too.
+    def tapped(x):
+        y = jax.lax.fori_loop(0, 3, lambda i, c: pj.call("cc.twice", F32, c, effect="ordered"), x)
+        pj.tap(y, "cc.told", ordered=True)
+        pj.tap(y, "cc.told", mode="async")
+        return y
+
+    ordered = tmp_path / "tapped.mlir"
+    ordered.write_bytes(jax.export.export(jax.jit(tapped))(F32).mlir_module_serialized)
+    command = [os.environ["COMMAND"], "run", ordered, "1.5", "--library", os.environ["FUNCTIONS"], "--out", tmp_path]
+    done = subprocess.run(command, check=True, timeout=60, capture_output=True, text=True)
+    assert np.load(tmp_path / "out0.npy") == 12
+    assert done.stdout.count("told 12\n") == 2, done
+
     failing = jax.export.export(jax.jit(lambda x: pj.call("cc.fails", F32, x, name="luck")))(F32)
     with pytest.raises(postern.CallbackError, match=r"call 'luck' at test_jax_native.py:\d+ on device 0: no luck"):
         postern.load_text(failing.mlir_module_serialized)(np.float32(1))
     # Or in one where JAX has lowered no call; jax.export's own files need a package that may not be here.
     fresh = """
-        import dataclasses, pathlib, sys, jax, numpy as np, postern, postern.jax
+        import dataclasses, pathlib, sys, jax, jax.export, numpy as np, postern, postern.jax
         postern.load_library(sys.argv[1])
         x = np.float32([1, 2])
         like = jax.export.export(jax.jit(lambda x: x.sum()))(x)
@@ -259,6 +311,10 @@ def test_an_exported_program_runs_in_both_homes(tmp_path):
     told = subprocess.run([sys.executable, "-c", textwrap.dedent(fresh), LIBRARY, file], env=os.environ, capture_output=True, text=True,
                           timeout=100)
     assert told.stdout == "7.0\n", told.stderr
+    if importlib.util.find_spec("flatbuffers"):
+        artifact = jax.export.export(calls)(jax.ShapeDtypeStruct((2,), jnp.float32)).serialize()
+        assert jax.export.deserialize(artifact).call(jnp.float32([1, 2])) == 7
+        assert postern.load_text(bytes(artifact))(np.float32([1, 2]))[0] == 7
     unnamed = jax.export.export(jax.jit(lambda x: pj.call(lambda v: v, F32, x)))(F32)
     assert unnamed.call(1.0) == 1  # while this process has the function
 
@@ -271,3 +327,15 @@ def test_an_override_without_a_derivative_has_the_defaults():
     assert np.array_equal(f(jnp.arange(2.0)), [0, 2])
     assert np.array_equal(jax.jvp(f, (jnp.arange(2.0),), (jnp.ones(2),))[1], [2, 2])
     assert np.array_equal(jax.grad(lambda x: f(x).sum())(jnp.arange(2.0)), [2, 2])
+
+
+def test_the_pages_library_is_compiled_and_called(tmp_path):
+    page = (pathlib.Path(__file__).parents[3] / "docs" / "jax.md").read_text()
+    block = re.search(r"```\n(// lookup.cc:\n// (g\+\+ [^\n]*)\n.*?)```", page, re.DOTALL)
+    (tmp_path / "lookup.cc").write_text(block.group(1))
+    headers = "$(python -m postern --include-dir)"  # of an installed package
+    assert headers in block.group(2)
+    command = block.group(2).replace(headers, str(pathlib.Path(__file__).parents[3] / "include"))
+    subprocess.run(command, shell=True, check=True, cwd=tmp_path, timeout=300)
+    assert postern.load_library(tmp_path / "lookup.so") == ["demo.lookup"]
+    assert jax.jit(lambda x: pj.call("demo.lookup", F32, x, attributes={"factor": 2.0}))(3.0) == 6

@@ -523,6 +523,36 @@ def test_ctrl_c_ends_every_wait(programs, wait):
     assert out == "interrupted\n"
 
 
+ENDLESS = """
+func.func public @main(%x: tensor<i32>) -> tensor<i32> {
+  %0 = stablehlo.while(%i = %x) : tensor<i32>
+    cond {
+      %true = stablehlo.constant dense<true> : tensor<i1>
+      stablehlo.return %true : tensor<i1>
+    } do {
+      %one = stablehlo.constant dense<1> : tensor<i32>
+      %next = stablehlo.add %i, %one : tensor<i32>
+      stablehlo.return %next : tensor<i32>
+    }
+  return %0 : tensor<i32>
+}
+"""
+
+
+def test_ctrl_c_leaves_a_loop_that_never_ends():
+    out = in_a_process(f"""
+        import os, signal
+        program = postern.load_text({ENDLESS!r})
+        threading.Timer(3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        try:
+            program(np.int32(1))
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+        os._exit(0)  # the loop goes on
+    """)
+    assert out == "interrupted\n"
+
+
 def test_a_failure_after_ctrl_c_is_raised_by_the_next_barrier(programs):
     out = in_a_process(f"""
         go_on = threading.Event()

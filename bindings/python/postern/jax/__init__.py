@@ -31,7 +31,7 @@ from . import _checks, _compat, _failures as _failures, _loops as _loops, _lower
 from ._blocks import block_path, has, overridden
 from ._calls import arrays, call_p, caller, known, shown_p, site_of, types_of
 from ._functions import Entered, Info, Same, function_of, is_native
-from ._guard import ReentryError, refuse_forked
+from ._guard import ReentryError, refuse_forked, refuse_inside
 
 __all__ = ["Info", "ReentryError", "barrier", "block", "block_path", "call", "hook", "listen", "print", "tap", "with_hooks"]
 
@@ -175,7 +175,7 @@ def tap(value: typing.Any, fn: Fn, *, name: str | None = None, mode: str = "sync
     leaves, structure = jax.tree.flatten((value,))
     file, line = caller()
     axes = () if derivatives else _axes(fn)
-    function = function_of(fn, Entered(_of_leaves(fn, structure), guarded=mode == "sync", axes=axes), told, structure)
+    function = function_of(fn, Entered(_of_leaves(fn, structure), axes=axes), told, structure)
     site = site_of(function, told, file, line, kind="tap" if mode == "sync" else "async", every=every, ordered=ordered,
                    paths=_paths(value) if is_native(fn) else ())
     given = arrays(f"tap of '{told}'", leaves)
@@ -254,6 +254,7 @@ def _finish() -> None:
 
 def barrier(timeout: float | None = None) -> bool:
     """Waits for the programs that JAX has begun, then for what their asynchronous taps show; at most `timeout` seconds for these. Whether
-    all was delivered. Raises CallbackError with the failures of taps that nobody has seen."""
+    all was delivered. Raises CallbackError with the failures of taps that nobody has seen, and ReentryError inside of a function."""
+    refuse_inside("barrier")
     _compat.barrier()
     return _waits.barrier(timeout)

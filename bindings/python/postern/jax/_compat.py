@@ -24,6 +24,7 @@ ffi: typing.Any = importlib.import_module("jax._src.ffi")
 ad: typing.Any = importlib.import_module("jax._src.interpreters.ad")
 batching: typing.Any = importlib.import_module("jax._src.interpreters.batching")
 mlir: typing.Any = importlib.import_module("jax._src.interpreters.mlir")
+xla_bridge: typing.Any = importlib.import_module("jax._src.xla_bridge")
 xla_client: typing.Any = importlib.import_module("jaxlib.xla_client")
 
 Primitive = core.Primitive
@@ -120,14 +121,33 @@ for _name in ("set_output_runtime_token", "set_token_result"):
 
 
 def barrier() -> None:
-    """jax.effects_barrier, which waits for what its own thread has begun, for all threads."""
+    """jax.effects_barrier, which waits for what its own thread has begun, for all threads. Each failure is raised once."""
+    failed: Exception | None = None
     for key, token in list(_begun.items()):
         try:
             token.block_until_ready()
-        finally:
-            if _begun.get(key) is token:
-                _begun.pop(key, None)
+        except Exception as e:
+            if failed is not None and str(failed) != str(e):
+                continue  # the next barrier's
+            failed = failed or e
+            _forget(token)
+        if _begun.get(key) is token:
+            _begun.pop(key, None)
+    if failed is not None:
+        raise failed
     _effects_barrier()
+
+
+def _forget(token: typing.Any) -> None:
+    """JAX would raise its failure at each barrier, and in each ordered program."""
+    for tokens in (dispatch.runtime_tokens.current_tokens, dispatch.runtime_tokens.output_runtime_tokens):
+        for key in [key for key, kept in tokens.items() if kept is token]:
+            tokens.pop(key)
+
+
+def has_backends() -> bool:
+    """Whether JAX has made any. Without its lock, which a fork may have left locked."""
+    return bool(xla_bridge._backends)
 
 
 def user_context() -> typing.Callable[[typing.Any], contextlib.AbstractContextManager[typing.Any]]:

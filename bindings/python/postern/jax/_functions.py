@@ -15,7 +15,6 @@ import numpy as np
 
 from .. import _functions, _postern
 from .._attributes import wants_info
-from . import _guard
 
 @dataclasses.dataclass(frozen=True)
 class Info:
@@ -138,13 +137,12 @@ registered = _alive.made
 @dataclasses.dataclass(frozen=True, eq=False)
 class Entered:
     """How the library enters a Python function: `enter(*leaves)` with copies of the operands, and `info=` if it is to be told. `finish`
-    makes a tuple of leaves of what it returned; where that is one `leaf`, arrays need none. While it is `guarded` JAX is refused on the
-    device that waits for it. It knows nothing of the Registered that it is for, which would never go."""
+    makes a tuple of leaves of what it returned; where that is one `leaf`, arrays need none. It knows nothing of the Registered that it is
+    for, which would never go."""
 
     enter: typing.Callable[..., typing.Any]
     finish: typing.Callable[[typing.Any], tuple[typing.Any, ...]] | None = None
     leaf: bool = False
-    guarded: bool = True
     info: bool = False
     axes: tuple[str, ...] = ()
     transforms: tuple[str, ...] = ()
@@ -152,7 +150,7 @@ class Entered:
 
     def entry(self) -> _postern.Entry:
         enter = self._told if self.info else self.enter if self.given is None else self._filled
-        return _postern.Entry(enter, self.finish, self.leaf, *(_guard.IN_FUNCTION if self.guarded else (None, None)))
+        return _postern.Entry(enter, self.finish, self.leaf)
 
     def _told(self, *arrays: typing.Any, info: typing.Any) -> typing.Any:
         count = len(arrays) - len(self.axes)
@@ -189,7 +187,7 @@ def function_of(fn: typing.Any, entered: Entered, name: str, trees: typing.Any) 
     if _functions.is_native(fn):
         return registered((Same(fn), name), lambda: Registered(fn, name))
     entered = dataclasses.replace(entered, info=wants_info(fn))
-    return registered((fn, name, trees, entered.guarded, entered.axes), lambda: Python(entered, name, fn))
+    return registered((fn, name, trees, entered.axes), lambda: Python(entered, name, fn))
 
 
 class Same:

@@ -6,13 +6,16 @@ import os
 import typing
 
 import jax
+import numpy as np
 
 from .. import _postern
 from .._errors import Error, FAILED_PRECONDITION
 from . import _compat
 
 _REENTRY = 103
-_COPIES = ("device_put", "stage")  # which XLA's threads are not needed for
+_COPIES = ("device_put", "stage")  # which XLA's threads are not needed for, of aligned arrays
+_AT_ONCE = 1 << 16  # bytes that XLA copies where it is asked
+_ALIGNMENT = 64
 
 
 class ReentryError(Error):
@@ -21,7 +24,23 @@ class ReentryError(Error):
 
 def _devices_of(args: typing.Sequence[typing.Any]) -> set[typing.Any]:
     found = set().union(*(a.devices() for a in args if isinstance(a, jax.Array) and not isinstance(a, jax.core.Tracer)))
-    return found or {typing.cast(typing.Any, jax.config).jax_default_device or jax.local_devices()[0]}
+    if found:
+        return found
+    default = typing.cast(typing.Any, jax.config).jax_default_device  # or the name of a platform
+    return {jax.local_devices(backend=default)[0] if default is None or isinstance(default, str) else default}
+
+
+def _aligned(x: typing.Any) -> typing.Any:
+    """An array of NumPy's as XLA takes it in place. It copies others on its threads, which may all be in functions."""
+    if isinstance(x, jax.Array) or getattr(x, "nbytes", 0) <= _AT_ONCE:
+        return x
+    dtype = np.dtype(jax.dtypes.canonicalize_dtype(x.dtype))
+    size = x.size * dtype.itemsize
+    room = np.empty(size + _ALIGNMENT, np.uint8)
+    start = -room.ctypes.data % _ALIGNMENT
+    copy = room[start:start + size].view(dtype).reshape(x.shape)
+    copy[...] = x
+    return copy
 
 
 class _Guard(_compat.EvalTrace):  # type: ignore[misc]
@@ -52,17 +71,22 @@ class _Guard(_compat.EvalTrace):  # type: ignore[misc]
 class _InFunction(_Guard):
     """JAX on the device that waits for this thread may wait for itself; on others it does not."""
 
+    def process_primitive(self, primitive: typing.Any, args: typing.Any, params: typing.Any, /) -> typing.Any:
+        if primitive.name in _COPIES:
+            args = [_aligned(x) for x in args]
+        return super().process_primitive(primitive, args, params)
+
     def refusal(self, primitive: typing.Any, args: typing.Sequence[typing.Any], params: dict[str, typing.Any]) -> Exception | None:
         if primitive.name in _COPIES:
             return None
-        busy = jax.local_devices(backend="cpu")[_postern.inside_device()]
+        busy = jax.local_devices(backend="cpu")[_postern.guest_device()]
         if busy not in _devices_of(args):
             return None
         return ReentryError(_REENTRY, f"a function that a program calls used JAX ({primitive.name}) on {busy}, which waits for the "
                             "function: compute with NumPy there, or on another device (jax.default_device)")
 
 
-_FORKED = ("this process was forked from one that uses postern.jax, whose threads it does not have: start processes with "
+_FORKED = ("this process was forked from one that uses JAX, whose threads it does not have: start processes with "
            'multiprocessing.get_context("spawn")')
 
 
@@ -75,7 +99,13 @@ class _InForked(_Guard):
 
 _in_forked = _InForked()
 
-IN_FUNCTION = (_compat.trace_context, _InFunction())  # whose trace is that while a function runs
+_postern.guard(_compat.trace_context, _InFunction())
+
+
+def refuse_inside(what: str) -> None:
+    """What waits for programs, in a function that one of them waits for, or whose queue it fills."""
+    if _postern.inside_device() >= 0:
+        raise ReentryError(_REENTRY, f"{what} inside a host function may wait for the program that calls or taps it: wait outside of functions")
 
 
 _forked = False
@@ -83,13 +113,12 @@ _forked = False
 
 def _note_fork() -> None:
     global _forked
-    _forked = True
-    _compat.trace_context.set_trace(_in_forked)
+    if _compat.has_backends():
+        _forked = True
+        _compat.trace_context.set_trace(_in_forked)
 
 
-def refuse_when_forked() -> None:
-    """From now on."""
-    os.register_at_fork(after_in_child=_note_fork)
+os.register_at_fork(after_in_child=_note_fork)
 
 
 def refuse_forked() -> None:

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from .. import CallbackError, _postern
-from . import _calls, _functions, _guard, barrier, call as _call
+from . import _calls, _functions, barrier, call as _call
 
 __all__ = ["CallbackException", "CallbackFlavor", "TapFunctionException", "barrier_wait", "call", "id_print", "id_tap"]
 
@@ -61,7 +61,7 @@ class _Tapped:
         def shown(*arrays: typing.Any, info: typing.Any) -> None:
             self.function(jax.tree.unflatten(self.structure, arrays), told, **({"device": _device(info)} if self.with_device else {}))
 
-        entry = _postern.Entry(shown, None, False, *_guard.IN_FUNCTION)
+        entry = _postern.Entry(shown, None, False)
         return _functions.registered((self, transforms), lambda: _functions.Registered(entry, self.name, self.function))
 
 
