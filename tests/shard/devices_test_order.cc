@@ -197,7 +197,7 @@ TEST_F(DevicesOrder, ACancelledOrLateRunLeavesNobodyWaiting) {
   ASSERT_TRUE(wait_until([&] { return inside.load(); }));
   run.cancel();
   expect_error<CallbackError>([&] { run.result(); }, {"cancelled"}, ErrorCode::cancelled);
-  auto late = f.start_with({.deadline = 50ms}, counting({4}));
+  auto late = f.start_with({.deadline = 500ms}, counting({4}));
   expect_error<TimeoutError>([&] { late.result().block_until_ready(); },
                              {"call 'slow'", "deadline"});
   auto quick = slow([](const CallInfo&) {});
