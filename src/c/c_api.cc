@@ -163,14 +163,8 @@ const char* pn_dtype_name(int dtype) {
 }
 
 int pn_configure(int cpu_devices, const char* plugin, const char* cache_dir) {
-  return guarded([&] {
-    Config config;
-    config.cpu_devices = cpu_devices;
-    if (plugin) config.plugin = plugin;
-    if (cache_dir) config.cache_dir = cache_dir;
-    configure(config);
-    return PN_OK;
-  });
+  const pn_options options{sizeof(pn_options), cpu_devices, plugin, cache_dir, 0};
+  return pn_configure_with(&options);
 }
 
 int pn_tensor_copy(const pn_array* array, pn_tensor** out) {

@@ -3,7 +3,6 @@
 
 #include "c/c_api.h"
 #include "core/check.h"
-#include "host/queue.h"
 #include "host/run_state.h"
 
 using namespace postern;
@@ -20,7 +19,6 @@ int pn_configure_with(const pn_options* options) {
     if (options->cache_dir) config.cache_dir = options->cache_dir;
     config.tap_queue_bytes = options->tap_queue_bytes;
     configure(config);
-    host::set_tap_queue_limit(config.tap_queue_bytes);  // guests tap without a runtime
     return PN_OK;
   });
 }

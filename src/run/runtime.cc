@@ -73,6 +73,7 @@ void configure(const Config& config) {
         "configure: cluster_patience must be positive, got {} ms", config.cluster_patience.count());
   clusters::choose(config.cluster, config.cluster_patience);
   wanted = config;
+  host::set_tap_queue_limit(config.tap_queue_bytes);  // guests tap without a runtime
 }
 
 std::vector<DeviceInfo> devices() {
@@ -142,7 +143,6 @@ Runtime::Runtime(Config config)
   clients_[0] = platform_->make_client(*plugin_, config_.cpu_devices);
   host::timeline::start_from_environment();
   live::start_from_environment();
-  host::set_tap_queue_limit(config_.tap_queue_bytes);
   host::set_longest_look(config_.look);
   blocks::native_calls = plugin_->ffi() != nullptr;
   if (plugin_->ffi()) {  // else only programs without calls are compiled whole

@@ -4,6 +4,7 @@
 // result's alone. Complex numbers are taken as pairs of real ones.
 #pragma once
 #include <gtest/gtest.h>
+#include <postern/torch.h>
 #include <torch/torch.h>
 
 #include <functional>
@@ -13,6 +14,11 @@ namespace gradcheck {
 
 using Tensors = std::vector<at::Tensor>;
 using Function = std::function<Tensors(const Tensors&)>;
+
+inline Function function(const postern::torch::Module& m) {
+  return [m](const Tensors& x) { return m.run(x); };
+}
+inline at::Tensor doubles(at::IntArrayRef sizes) { return at::randn(sizes, at::kDouble); }
 
 /// f of real numbers.
 inline Function real_form(const Function& f, const Tensors& inputs) {

@@ -11,12 +11,7 @@ namespace pn = postern;
 namespace {
 
 using at::Tensor;
-using Tensors = std::vector<Tensor>;
-
-gradcheck::Function function(const pn::torch::Module& m) {
-  return [m](const Tensors& x) { return m.run(x); };
-}
-Tensor doubles(at::IntArrayRef sizes) { return at::randn(sizes, at::kDouble); }
+using gradcheck::doubles, gradcheck::function;
 
 pn::Loaded loaded(const pn::Lowered& program) { return pn::load_text(pn::saved_text(program)); }
 

@@ -20,11 +20,7 @@ namespace {
 
 using at::Tensor;
 using Tensors = std::vector<Tensor>;
-
-gradcheck::Function function(const pn::torch::Module& m) {
-  return [m](const Tensors& x) { return m.run(x); };
-}
-Tensor doubles(at::IntArrayRef sizes) { return at::randn(sizes, at::kDouble); }
+using gradcheck::doubles, gradcheck::function;
 
 const auto layer = [](pn::Tensor x, pn::Tensor w, pn::Tensor b) {
   return pn::tanh(pn::matmul(x, w) + b);

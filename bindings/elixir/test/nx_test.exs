@@ -15,6 +15,11 @@ defmodule Postern.NxTest do
     end
   end
 
+  defp note_pairs do
+    test = self()
+    serve!("demo.pair", fn leaves -> send(test, {:pair, Enum.map(leaves, &Tensor.to_list/1)}) end)
+  end
+
   defp noted(list \\ []) do
     receive do
       {name, values} when is_binary(name) -> noted([{name, values} | list])
@@ -142,23 +147,13 @@ defmodule Postern.NxTest do
     end
 
     test "show a container as its leaves" do
-      test = self()
-
-      serve!("demo.pair", fn leaves ->
-        send(test, {:pair, Enum.map(leaves, &Tensor.to_list/1)})
-      end)
-
+      note_pairs()
       Postern.run!(program("pair"), [@x])
       assert_received {:pair, [[1.0, 2.0, 3.0], 6.0]}
     end
 
     test "fire in each step of a while whose carry is a tuple" do
-      test = self()
-
-      serve!("demo.pair", fn leaves ->
-        send(test, {:pair, Enum.map(leaves, &Tensor.to_list/1)})
-      end)
-
+      note_pairs()
       assert [y] = Postern.run!(program("while_taps"), [@x])
       assert Tensor.to_list(y) == [16.0, 32.0, 48.0]
 
