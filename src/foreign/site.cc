@@ -12,7 +12,9 @@ std::shared_ptr<SiteSpec> guest_site(const ForeignCall& call) {
   guest::Asked asked;
   for (const auto& [name, value] : call.attributes.items()) asked.set(name, value);
   asked.require();
-  return guest::spec_of(asked, call.operands, call.results);
+  std::shared_ptr<SiteSpec> s = guest::spec_of(asked, call.operands, call.results);
+  if (asked.on_mesh()) s->mesh = std::make_shared<const Mesh>(asked.mesh_axes(), std::vector{0});
+  return s;
 }
 
 std::shared_ptr<SiteSpec> plain_site(ForeignCall& call) {

@@ -22,7 +22,8 @@ constexpr TextAttribute text_attributes[] = {{"function", &Asked::function},
                                              {"kind", &Asked::kind},
                                              {"levels", &Asked::levels},
                                              {"paths", &Asked::paths},
-                                             {"transforms", &Asked::transforms}};
+                                             {"transforms", &Asked::transforms},
+                                             {"axes", &Asked::axes}};
 struct NumberAttribute {
   std::string_view name;
   std::int64_t Asked::*member;
@@ -72,6 +73,17 @@ std::vector<BatchLevel> levels_of(std::string_view text, std::size_t operands) {
   std::vector<BatchLevel> levels;
   for (const std::string& part : parts_of(text, ',')) levels.push_back(level_of(part, operands));
   return levels;
+}
+
+/// One of "2 x".
+MeshAxis axis_of(std::string_view text) {
+  MeshAxis axis("", 0);
+  const char* const end = text.data() + text.size();
+  const auto [at, error] = std::from_chars(text.data(), end, axis.size);
+  check(error == std::errc() && at != end && *at == ' ' && axis.size >= 1,
+        "a custom call of Postern: '{}' is no axis of a mesh", text);
+  axis.name = std::string(at + 1, end);
+  return axis;
 }
 
 /// The type of one firing's leaf: without the axes of its levels, which stand in front.
@@ -128,8 +140,32 @@ void Asked::require() const {
         "a custom call of Postern: kind must be call, tap or async, got '{}'", kind);
 }
 
+std::vector<MeshAxis> Asked::mesh_axes() const {
+  std::vector<MeshAxis> out;
+  for (const std::string& axis : parts_of(axes, '\n')) out.push_back(axis_of(axis));
+  return out;
+}
+
+std::vector<std::int64_t> Asked::coordinates(std::int64_t position) const {
+  const std::vector<MeshAxis> mesh = mesh_axes();
+  std::vector<std::int64_t> out(mesh.size());
+  std::int64_t rest = position;
+  for (std::size_t a = mesh.size(); a-- > 0;) {
+    out[a] = rest % mesh[a].size;
+    rest /= mesh[a].size;
+  }
+  check(position >= 0 && rest == 0, "a custom call of Postern is at {}, which is not on its mesh",
+        position);
+  return out;
+}
+
 std::shared_ptr<SiteSpec> spec_of(const Asked& asked, std::vector<Type> operands,
                                   std::vector<Type> results) {
+  if (asked.on_mesh()) {
+    check(!operands.empty() && operands.back() == make_type(DType::u32, {}),
+          "a custom call of Postern has axes, and its last operand is no position on a mesh");
+    operands.pop_back();
+  }
   auto spec = std::make_shared<SiteSpec>();
   const bool tap = asked.kind != "call";
   spec->kind = tap ? SiteSpec::Kind::tap : SiteSpec::Kind::call;

@@ -1,6 +1,7 @@
 // What a custom call of another XLA asks for, by its attributes, and the site that this makes.
 #pragma once
 #include <postern/attributes.h>
+#include <postern/sharding.h>
 
 #include <string>
 #include <vector>
@@ -28,9 +29,11 @@ inline constexpr std::string_view own_prefix = "with_";
 ///   parallel    i64: not 0: for many elements at a time
 ///   paths       string: the operands' names, a line for each
 ///   transforms  string: of a tap that shows derivatives, as "jvp,transpose"
+///   axes        string: of the mesh around the call, as "2 x", a line for each: size and name. The
+///               last operand, a ui32, is then the position on the mesh, and not the function's
 ///   with_...    any: the function's own attributes, without the prefix
 struct Asked {
-  std::string function, name, file, kind, levels, paths, transforms;
+  std::string function, name, file, kind, levels, paths, transforms, axes;
   std::int64_t line = 0, timeout = 0, every = 1, parallel = 0;
   Attributes own;
 
@@ -38,10 +41,15 @@ struct Asked {
   void set(std::string_view attribute, const Attribute& value);
   /// Throws Error unless all that there must be is there, and in range.
   void require() const;
+
+  bool on_mesh() const { return !axes.empty(); }
+  std::vector<MeshAxis> mesh_axes() const;
+  /// Where that position is, by axis. Throws Error for one that the mesh does not have.
+  std::vector<std::int64_t> coordinates(std::int64_t position) const;
 };
 
 /// The site of a call with buffers of these types, without tokens. Throws Error where the batch
-/// levels do not fit them.
+/// levels do not fit them, or the position on a mesh is missing.
 std::shared_ptr<SiteSpec> spec_of(const Asked& asked, std::vector<Type> operands,
                                   std::vector<Type> results);
 

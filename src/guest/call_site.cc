@@ -6,8 +6,8 @@
 
 namespace postern::guest {
 
-GuestRun::GuestRun(HostSitePtr of, std::uint64_t registry_version)
-    : site(std::move(of)), version(registry_version) {
+GuestRun::GuestRun(HostSitePtr of, std::uint64_t registry_version, std::int64_t at)
+    : site(std::move(of)), version(registry_version), position(at) {
   sites = site.get();
   site_count = 1;
   owner = site;
@@ -30,23 +30,29 @@ CallSite::~CallSite() {
 std::unique_ptr<GuestRun> CallSite::make(const Buffers& buffers) {
   const std::uint64_t version = host::registry_version();
   auto function = host::function_named(asked_.function);
-  HostSitePtr gone;  // after the lock: functions may go with it, and their ends may be anything
+  decltype(sites_) gone;  // after the lock: functions may go with them, and their ends may be
+                          // anything
   const std::scoped_lock lock(guard_);
-  if (site_ && function && site_->function == function)
-    return std::make_unique<GuestRun>(site_, version);
-  const std::shared_ptr<SiteSpec> spec = spec_of(asked_, buffers.operands, buffers.results);
-  if (site_) spec->counts = site_->spec->counts;  // of the place, whatever its function
-  if (!function) {
-    gone.swap(site_);
+  if (!spec_) spec_ = spec_of(asked_, buffers.operands, buffers.results);
+  const bool on_mesh = asked_.on_mesh();
+  check(!on_mesh || buffers.last, "{}: its last operand is no position on a mesh",
+        host::describe(*spec_));
+  std::int64_t position = -1;
+  if (on_mesh) position = *buffers.last;
+  if (!sites_.empty() && sites_.begin()->second->function != function) gone.swap(sites_);
+  if (!function)
     throw CallbackError(ErrorCode::unregistered,
                         fmt::format("{}: no host function is registered under '{}'",
-                                    host::describe(*spec), asked_.function),
-                        Site{spec->name, spec->place}, 0, nullptr);
+                                    host::describe(*spec_), asked_.function),
+                        Site{spec_->name, spec_->place}, 0, nullptr);
+  auto found = sites_.find(position);
+  if (found == sites_.end()) {
+    check_signature(*spec_, *function);
+    auto site = std::make_shared<host::HostSite>(spec_, std::move(function));
+    if (on_mesh) site->here.coordinates = asked_.coordinates(position);
+    found = sites_.emplace(position, std::move(site)).first;
   }
-  check_signature(*spec, *function);
-  gone.swap(site_);
-  site_ = std::make_shared<const host::HostSite>(spec, std::move(function));
-  return std::make_unique<GuestRun>(site_, version);
+  return std::make_unique<GuestRun>(found->second, version, position);
 }
 
 bool CallSite::renew(GuestRun& run) {

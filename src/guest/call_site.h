@@ -3,6 +3,7 @@
 #include <array>
 #include <atomic>
 #include <limits>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -18,6 +19,7 @@ using HostSitePtr = std::shared_ptr<const host::HostSite>;
 /// The buffers of a firing, without tokens.
 struct Buffers {
   std::vector<Type> operands, results;
+  const std::uint32_t* last;  // operand's data, as a call on a mesh has it
 };
 
 /// A run of one site, for one firing after the other.
@@ -26,14 +28,17 @@ class GuestRun final : public host::RunState {
   /// The name of all, which no other run has: nobody waits for one by its name.
   static constexpr host::RunName any{0, std::numeric_limits<std::uint64_t>::max()};
 
-  GuestRun(HostSitePtr of, std::uint64_t registry_version);
+  GuestRun(HostSitePtr of, std::uint64_t registry_version, std::int64_t at);
   /// The firing belongs to another execution of the program.
   void belong_to(std::uint64_t execution);
+  /// Whether the call is on a mesh: then its last operand is the position.
+  bool on_mesh() const { return position >= 0; }
 
   const HostSitePtr site;
   std::uint64_t version;  // of the registry, when the site's function was looked up last
   bool plain = false;     // tokens, if any, are in front of all buffers; nothing is packed
   std::size_t tokens_in = 0, tokens_out = 0;  // of those
+  const std::int64_t position;                // on the mesh; -1: there is none
 };
 
 /// What is kept for a custom call as long as its program is loaded. Threads take a run for a firing
@@ -68,7 +73,8 @@ class CallSite {
 
   const Asked asked_;
   std::mutex guard_;
-  HostSitePtr site_;
+  SitePtr spec_;                               // from the first firing on
+  std::map<std::int64_t, HostSitePtr> sites_;  // of the same function, by position
   std::array<Spare, 8> spares_;
 };
 

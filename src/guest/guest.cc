@@ -92,9 +92,20 @@ std::optional<std::size_t> leading_tokens(std::span<XLA_FFI_Buffer* const> buffe
   return static_cast<std::size_t>(first - buffers.begin());
 }
 
+/// The data of the last operand, which is the position of a call on a mesh.
+const std::uint32_t* last_of(const XLA_FFI_CallFrame* frame) {
+  const auto operands = pjrt::operands(frame);
+  if (operands.empty() || is_token(operands.back())) return nullptr;
+  return static_cast<const std::uint32_t*>(operands.back()->data);
+}
+bool moved(const GuestRun& run, const XLA_FFI_CallFrame* frame) {
+  return run.on_mesh() && run.position != *last_of(frame);
+}
+
 std::unique_ptr<GuestRun> make_run(const XLA_FFI_CallFrame* frame, CallSite& place) {
   const auto operands = pjrt::operands(frame), results = pjrt::results(frame);
-  std::unique_ptr<GuestRun> run = place.make({types_of(operands), types_of(results)});
+  std::unique_ptr<GuestRun> run =
+      place.make({types_of(operands), types_of(results), last_of(frame)});
   const auto in = leading_tokens(operands), out = leading_tokens(results);
   run->plain = in && out;
   run->tokens_in = in.value_or(0);
@@ -116,7 +127,8 @@ std::unique_ptr<GuestRun> make_run(const XLA_FFI_CallFrame* frame, CallSite& pla
   }
   SmallVector<void*, HostSite::few> data(site.buffers);
   std::size_t count = 0;
-  for (const auto list : {pjrt::operands(frame), pjrt::results(frame)})
+  const auto operands = pjrt::operands(frame);
+  for (const auto list : {operands.first(operands.size() - run.on_mesh()), pjrt::results(frame)})
     for (const XLA_FFI_Buffer* b : list)
       if (!is_token(b)) data[count++] = b->data ? b->data : nothing;
   const host::Helpers helpers(frame, [](void* from, XLA_FFI_Task* task, void* with) {
@@ -128,7 +140,7 @@ std::unique_ptr<GuestRun> make_run(const XLA_FFI_CallFrame* frame, CallSite& pla
 
 bool fire_quickly(const XLA_FFI_CallFrame* frame, GuestRun& run, int device) {
   void* data[HostSite::few];
-  point_at(pjrt::operands(frame).subspan(run.tokens_in), data);
+  point_at(pjrt::operands(frame).subspan(run.tokens_in, run.site->operands), data);
   point_at(pjrt::results(frame).subspan(run.tokens_out), data + run.site->operands);
   run.enters(*run.site, device);
   return host::enter_here(run, *run.site, data, device, nullptr);
@@ -137,7 +149,7 @@ bool fire_quickly(const XLA_FFI_CallFrame* frame, GuestRun& run, int device) {
 void fire(XLA_FFI_CallFrame* frame, CallSite& place) {
   const int device = std::max(pjrt::device_ordinal(frame), 0);
   std::unique_ptr<GuestRun> run = place.take(device);
-  if (!run || !place.renew(*run)) [[unlikely]]
+  if (!run || moved(*run, frame) || !place.renew(*run)) [[unlikely]]
     run = make_run(frame, place);
   const bool quick = run->site->quick && run->plain && !host::timeline::on();
   if (!(quick ? fire_quickly(frame, *run, device) : fire_specially(frame, *run, device)))
@@ -209,9 +221,9 @@ std::shared_ptr<CallSite> place_of(const XLA_FFI_CallFrame* frame) {
   static auto* const made = new Places;
   Asked asked = asked_by(frame);
   const std::string key = fmt::format(
-      "{}\n{}\n{}:{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}", asked.function, asked.name,
+      "{}\n{}\n{}:{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}", asked.function, asked.name,
       asked.file, asked.line, asked.kind, asked.timeout, asked.every, asked.levels, asked.parallel,
-      asked.paths, asked.transforms, to_string(asked.own),
+      asked.paths, asked.transforms, asked.axes, to_string(asked.own),
       to_string(types_of(pjrt::operands(frame))), to_string(types_of(pjrt::results(frame))));
   Places gone;  // after the lock: functions may go with them, and their ends may be anything
   const std::scoped_lock lock(guard);

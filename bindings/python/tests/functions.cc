@@ -24,6 +24,13 @@ void meet(pn::View<const float> x, pn::View<float> y) {
   y[0] = 2 * x[0];
 }
 
+float part_of(const pn::CallInfo& info) {
+  if (info.coordinates.empty()) return -1;
+  float number = 0;
+  for (const std::int64_t c : info.coordinates) number = 10 * number + static_cast<float>(c);
+  return number;
+}
+
 void load() {
   pn::register_function("cc.twice", [](pn::AnyView x, pn::AnyMutableView y) {
     const auto from = x.as<float>();
@@ -45,6 +52,14 @@ void load() {
   pn::register_function("cc.told",
                         [](float x) { std::printf("told %g\n", static_cast<double>(x)); });
   pn::register_function("cc.fails", [](float) -> float { throw std::runtime_error("no luck"); });
+  // Where on the mesh it is, its coordinates the digits of a number; -1 where there is none.
+  pn::register_function("cc.part",
+                        [](const pn::CallInfo& info, float x) { return x + part_of(info); });
+  pn::register_function("cc.show_part", [](const pn::CallInfo& info, float x) {
+    std::printf("%d is at %g with %g\n", info.device, static_cast<double>(part_of(info)),
+                static_cast<double>(x));
+    std::fflush(stdout);
+  });
   // A step with a derivative of its own: the cube, and a cotangent that says whose it is.
   pn::register_function("cc.cube", [](float x) { return x * x * x; });
   pn::register_function("cc.cube.vjp",

@@ -151,6 +151,113 @@ def test_several_devices_and_threads_share_a_program():
     assert not wrong
 
 
+def on_grid(f, devices=None):
+    """`f` of a number, on a mesh of two by two devices, for each of an array's elements."""
+    mesh = jax.sharding.Mesh(np.array(devices or jax.devices("cpu")).reshape(2, 2), ("x", "y"))
+    spec = jax.sharding.PartitionSpec("x", "y")
+    return jax.jit(shard_map(lambda v: f(v[0, 0]).reshape(1, 1), mesh=mesh, in_specs=spec, out_specs=spec))
+
+
+GRID = np.float32([[0, 1], [10, 11]])  # what cc.part adds on it
+ZEROS = jnp.zeros((2, 2))
+
+
+@pytest.mark.parametrize("effect", ["pure", "unordered", "ordered"])
+def test_a_function_of_cpp_is_told_its_part(effect):
+    def part(c):
+        return pj.call("cc.part", F32, c, effect=effect)
+
+    for devices in (jax.devices("cpu"), jax.devices("cpu")[::-1]):
+        f = on_grid(part, devices)
+        for _ in range(2):
+            assert np.array_equal(f(ZEROS), GRID)
+    jitted = jax.jit(part)
+    assert jitted(0.0) == -1  # there is no mesh
+    assert np.array_equal(on_grid(jitted)(ZEROS), GRID)
+    assert np.array_equal(jax.jit(jax.vmap(part, axis_name="v"))(jnp.zeros(2)), [-1, -1])
+    spec = jax.sharding.PartitionSpec("x")
+    alone = jax.sharding.Mesh(np.array(jax.devices("cpu")[2:3]), ("x",))
+    assert jax.jit(shard_map(lambda v: part(v[0])[None], mesh=alone, in_specs=spec, out_specs=spec))(jnp.zeros(1)) == 0
+    with pytest.raises(postern.CallbackError, match=r"on device \d: no luck"):
+        jax.block_until_ready(on_grid(lambda c: pj.call("cc.fails", F32, c))(ZEROS))
+
+
+def test_a_part_in_control_flow_and_under_transforms():
+    def part(c, **options):
+        return pj.call("cc.part", F32, c, **options)
+
+    loop = on_grid(lambda c: jax.lax.fori_loop(0, 3, lambda i, c: part(c, effect="ordered"), c))
+    assert np.array_equal(loop(ZEROS), 3 * GRID)
+    branch = on_grid(lambda c: jax.lax.cond(c == 0, lambda c: part(c), lambda c: c, c))
+    assert np.array_equal(branch(jnp.float32([[0, 5], [0, 5]])), [[0, 5], [10, 5]])
+    for method in ("sequential", "parallel"):
+        batch = on_grid(lambda c: jax.vmap(lambda e: part(c + e, vmap_method=method), axis_name="v")(jnp.arange(3.0)).sum())
+        assert np.array_equal(batch(ZEROS), 3 * GRID + 3)
+    outer = jax.jit(jax.vmap(on_grid(part)))
+    assert np.array_equal(outer(jnp.zeros((2, 2, 2))), [GRID, GRID])
+    assert np.array_equal(on_grid(jax.checkpoint(part))(ZEROS), GRID)
+    assert np.array_equal(on_grid(lambda c: pj.block("cc.part", lambda c: c, c))(ZEROS), GRID)
+    assert np.array_equal(on_grid(jax.grad(lambda c: pj.block("cc.part", lambda c: 3 * c, c)))(ZEROS), np.full((2, 2), 3))
+
+
+def test_a_tap_of_cpp_is_told_its_part(capfd):
+    def told(f, *args):
+        jax.block_until_ready(f(*args))
+        pj.barrier()
+        return sorted(capfd.readouterr().out.splitlines())
+
+    def shown(value, places=("0", "1", "10", "11")):
+        return [f"{d} is at {place} with {value}" for d, place in enumerate(places)]
+
+    for options in ({}, {"mode": "async"}, {"ordered": True}, {"every": 1, "mode": "async"}):
+        assert told(on_grid(lambda c: pj.tap(c, "cc.show_part", **options)), ZEROS) == shown(0)
+    hooked = on_grid(pj.with_hooks(lambda c: pj.hook("here", c + 1), {"here": "cc.show_part"}))
+    assert told(hooked, ZEROS) == shown(1)
+    assert len(told(on_grid(lambda c: pj.tap(c, "cc.show_part", every=2)), ZEROS)) == 2  # of all devices' firings
+    derived = on_grid(jax.grad(lambda c: pj.tap(3 * c, "cc.show_part", derivatives=True)))
+    assert told(derived, ZEROS) == sorted(shown(0) + shown(1))
+    for mode in ("sync", "async"):
+        pmapped = jax.pmap(lambda c: pj.tap(c, "cc.show_part", mode=mode), axis_name="i")
+        assert told(pmapped, jnp.zeros(4)) == shown(0, "0123")
+    assert told(jax.pmap(lambda c: pj.tap(c, "cc.show_part")), jnp.zeros(4)) == shown(0, "0123")  # an axis without a name
+
+
+@pytest.mark.skipif(jax.__version_info__ < (0, 7), reason="whose XLA takes no custom call there")
+def test_a_part_where_some_axes_are_jaxs_own():
+    mesh = jax.sharding.Mesh(np.array(jax.devices("cpu")).reshape(2, 2), ("x", "y"))
+    spec = jax.sharding.PartitionSpec
+
+    def part(v):
+        return pj.call("cc.part", F32, v.ravel()[0]).reshape(v.shape)
+
+    rows = shard_map(part, mesh=mesh, in_specs=spec("x"), out_specs=spec("x"), axis_names={"x"})
+    assert np.array_equal(jax.jit(rows)(jnp.zeros((2, 1))), [[0], [1]])
+
+    def within(v):
+        return shard_map(part, in_specs=spec(None, "y"), out_specs=spec(None, "y"), axis_names={"y"})(v)
+
+    nested = shard_map(within, mesh=mesh, in_specs=spec("x"), out_specs=spec("x"), axis_names={"x"})
+    assert np.array_equal(jax.jit(nested)(ZEROS), GRID)
+
+
+def test_calls_that_say_a_mesh_themselves():
+    x, position = jnp.float32(1), jnp.uint32
+    assert jax.jit(lambda x: pj.call("cc.twice", like(x), x))(x) == 2  # XLA knows the handler from here on
+
+    def call(axes):
+        return jax.jit(lambda *given: jax.ffi.ffi_call("postern_guest", F32)(*given, function="cc.part", kind="call", axes=axes))
+
+    assert call("2 x\n3 y")(x, position(5)) == 1 + 12
+    for axes, given, said in [("2 x", (x,), "no position on a mesh"), ("2 x", (x, x), "no position on a mesh"), ("2 x", (), "no position"),
+                              ("2 x", (x, position(2)), "at 2, which is not on its mesh"), ("2 x", (x, jnp.int32(0)), "no position on a mesh"),
+                              ("x", (x, position(0)), "'x' is no axis of a mesh"), ("0 x", (x, position(0)), "no axis")]:
+        with pytest.raises(postern.Error, match=said):
+            call(axes)(*given).block_until_ready()
+    written = jax.export.export(call("2 x"))(x, position(0)).mlir_module_serialized
+    with pytest.raises(postern.Error, match="grid of 2 devices, 1 were given"):
+        postern.load_text(written)
+
+
 def test_a_function_that_is_replaced_and_gone():
     f = jax.jit(lambda x: pj.call("py.changes", F32, x))
     with pytest.raises(postern.CallbackError, match="'py.changes'"):
@@ -315,6 +422,20 @@ def test_an_exported_program_runs_in_both_homes(tmp_path):
         artifact = jax.export.export(calls)(jax.ShapeDtypeStruct((2,), jnp.float32)).serialize()
         assert jax.export.deserialize(artifact).call(jnp.float32([1, 2])) == 7
         assert postern.load_text(bytes(artifact))(np.float32([1, 2]))[0] == 7
+    # Within shard_map they know their part, in both homes.
+    spec = jax.sharding.PartitionSpec("x")
+    part = lambda v: pj.call("cc.part", F32, v[0], effect="ordered")[None]  # noqa: E731
+    for count, parts in ((1, [0]), (4, [0, 1, 2, 3])):
+        mesh = jax.sharding.Mesh(np.array(jax.devices("cpu")[:count]), ("x",))
+        f = jax.jit(shard_map(part, mesh=mesh, in_specs=spec, out_specs=spec))
+        exported = jax.export.export(f)(jax.ShapeDtypeStruct((count,), jnp.float32))
+        spread = jax.device_put(jnp.zeros(count), jax.sharding.NamedSharding(mesh, spec))
+        assert np.array_equal(jax.jit(exported.call)(spread), parts)
+        if count == 1:
+            assert np.array_equal(postern.load_text(exported.mlir_module_serialized)(np.zeros(1, np.float32))[0], [0])
+        else:
+            with pytest.raises(postern.Error, match="devices"):
+                postern.load_text(exported.mlir_module_serialized)
     unnamed = jax.export.export(jax.jit(lambda x: pj.call(lambda v: v, F32, x)))(F32)
     assert unnamed.call(1.0) == 1  # while this process has the function
 

@@ -119,7 +119,7 @@ def site_of(*fields: typing.Any, **named: typing.Any) -> Site:
 def _lower(ctx: typing.Any, operands: typing.Any, results: typing.Any, site: Site) -> typing.Any:
     _register_handlers(_TARGET)
     return _lowering.lower(ctx, _TARGET, operands, results, site.effect, site.attributes(_compat.for_export(ctx)), site.function,
-                         str(site))
+                         str(site), site.function.placed)
 
 
 _compat.allow_export(_TARGET)

@@ -9,6 +9,7 @@ import threading
 import typing
 
 import jax
+import numpy as np
 
 OLDEST, NEWEST = (0, 6), (0, 10)
 if not OLDEST <= jax.__version_info__[:2] <= NEWEST:
@@ -24,12 +25,14 @@ ffi: typing.Any = importlib.import_module("jax._src.ffi")
 ad: typing.Any = importlib.import_module("jax._src.interpreters.ad")
 batching: typing.Any = importlib.import_module("jax._src.interpreters.batching")
 mlir: typing.Any = importlib.import_module("jax._src.interpreters.mlir")
+parallel: typing.Any = importlib.import_module("jax._src.lax.parallel")
 xla_bridge: typing.Any = importlib.import_module("jax._src.xla_bridge")
 xla_client: typing.Any = importlib.import_module("jaxlib.xla_client")
 
 Primitive = core.Primitive
 ShapedArray = core.ShapedArray
 Zero = ad.Zero
+POSITION = ShapedArray((), np.dtype(np.uint32))  # on a mesh
 primitive_jvps = ad.primitive_jvps
 primitive_transposes = ad.primitive_transposes
 instantiate = ad.instantiate_zeros
@@ -159,6 +162,30 @@ def user_context() -> typing.Callable[[typing.Any], contextlib.AbstractContextMa
 def for_export(ctx: typing.Any) -> bool:
     """Whether what is lowered is to leave the process."""
     return bool(ctx.module_context.lowering_parameters.for_export)
+
+
+def mesh_axes(ctx: typing.Any) -> list[tuple[typing.Any, int]]:
+    """Names and sizes of the axes around what is lowered: of shard_map's mesh, and of pmap."""
+    within = ctx.module_context.axis_context
+    if not hasattr(within, "manual_axes"):
+        env = getattr(within, "axis_env", None)  # of pmap, until 0.7
+        return list(zip(env.names, env.sizes)) if env else []
+    manual = within.manual_axes | set(jax.sharding.get_abstract_mesh().manual_axes)  # with those of an outer shard_map
+    return [(name, size) for name, size in within.mesh.shape.items() if name in manual]
+
+
+def mesh_position(ctx: typing.Any, axes: typing.Sequence[tuple[typing.Any, int]]) -> typing.Any:
+    """Where the device that runs the program is on them, row-major, as a value of the program."""
+    within = ctx.module_context.axis_context
+    hlo = mlir.hlo
+    if hasattr(within, "manual_axes") and len(axes) == len(within.mesh.shape):
+        return hlo.partition_id()
+    rule_ctx = ctx.replace(primitive=None, avals_in=[], avals_out=[ShapedArray((), np.dtype(np.int32))])
+    position = mlir.ir_constant(np.zeros((), np.int32))
+    for name, size in axes:
+        index, = parallel._axis_index_lowering(rule_ctx, axis_name=name)
+        position = hlo.add(hlo.multiply(position, mlir.ir_constant(np.array(size, np.int32))), index)
+    return hlo.convert(mlir.ir.RankedTensorType.get([], mlir.ir.IntegerType.get_unsigned(32)), position)
 
 
 def register_lowering(primitive: typing.Any, rule: typing.Callable[..., typing.Any]) -> None:

@@ -32,6 +32,8 @@ class Info:
 class Function:
     """A host function, as a custom call names it."""
 
+    placed = False  # it is told of the mesh by the library; the others by operands, if they want
+
     def name_for(self, for_export: bool) -> str:
         raise NotImplementedError
 
@@ -45,6 +47,7 @@ class Named(Function):
     """One that somebody has registered, or will have."""
 
     name: str
+    placed: typing.ClassVar[bool] = True
 
     def name_for(self, for_export: bool) -> str:
         return self.name
@@ -165,6 +168,12 @@ class Entered:
         return self.enter(*(next(shown) if g else np.zeros((), np.bool_) for g in given), **info)
 
 
+class Native(Registered):
+    """A capsule, or a listener."""
+
+    placed = True
+
+
 class Python(Registered):
     """A Python function."""
 
@@ -185,7 +194,7 @@ def function_of(fn: typing.Any, entered: Entered, name: str, trees: typing.Any) 
     if isinstance(fn, str):
         return Named(fn)
     if _functions.is_native(fn):
-        return registered((Same(fn), name), lambda: Registered(fn, name))
+        return registered((Same(fn), name), lambda: Native(fn, name))
     entered = dataclasses.replace(entered, info=wants_info(fn))
     return registered((fn, name, trees, entered.axes), lambda: Python(entered, name, fn))
 

@@ -25,24 +25,35 @@ _exported: list[typing.Any] = []  # what artifacts of this process call
 
 
 def lower(ctx: typing.Any, target: str, operands: typing.Sequence[typing.Any], results: typing.Sequence[typing.Any], effect: typing.Any,
-          attributes: dict[str, typing.Any], keep: typing.Any, what: str) -> typing.Any:
-    """The custom call, with a token among its operands and results where it is ordered. `keep` lives as long as the program."""
+          attributes: dict[str, typing.Any], keep: typing.Any, what: str, placed: bool) -> typing.Any:
+    """The custom call, with a token among its operands and results where it is ordered. `keep` lives as long as the program. `placed`: the
+    function is told where on the mesh the device is."""
     if _compat.for_export(ctx):  # artifacts keep nothing
         _exported.append(keep)
     else:
         ctx.module_context.add_keepalive(keep)
+    axes = _compat.mesh_axes(ctx) if placed else []
+    avals = [*ctx.avals_in]
+    if axes:
+        attributes["axes"] = "\n".join(f"{size} {_name_of(name, i)}" for i, (name, size) in enumerate(axes))
+        operands = [*operands, _compat.mesh_position(ctx, axes)]
+        avals.append(_compat.POSITION)
     make = _compat.build_ffi_lowering_function(target, has_side_effect=effect != _compat.PURE)
     if effect != _compat.ORDERED:
-        call = make(ctx.replace(avals_out=results), *operands, **attributes)
+        call = make(ctx.replace(avals_in=avals, avals_out=results), *operands, **attributes)
         if effect != _compat.PURE:  # which each device may call with the whole
             _set_sharding(ctx, call, results, what)
         return call.results
     token = _compat.abstract_token
-    inner = ctx.replace(avals_in=[token, *ctx.avals_in], avals_out=[token, *results])
+    inner = ctx.replace(avals_in=[token, *avals], avals_out=[token, *results])
     call = make(inner, ctx.tokens_in.get(effect), *operands, **attributes)
     _set_sharding(ctx, call, inner.avals_out, what)
     ctx.set_tokens_out(_compat.TokenSet({effect: call.results[0]}))
     return call.results[1:]
+
+
+def _name_of(axis: typing.Any, i: int) -> str:
+    return axis if isinstance(axis, str) and axis.isprintable() and axis else f"axis {i}"
 
 
 def _set_sharding(ctx: typing.Any, call: typing.Any, results: typing.Any, what: str) -> None:
