@@ -23,7 +23,7 @@
 extern "C" {
 #endif
 
-#define PN_C_VERSION 6
+#define PN_C_VERSION 7
 /* The version of this interface that the library has; compatible when it is PN_C_VERSION or more.
  */
 POSTERN_API int pn_version(void);
@@ -157,6 +157,8 @@ POSTERN_API const char* pn_program_input(const pn_program* program, size_t index
 POSTERN_API const char* pn_program_output(const pn_program* program, size_t index);
 /* The names of the host functions that it calls, sorted; NULL beyond the last. */
 POSTERN_API const char* pn_program_function(const pn_program* program, size_t index);
+/* The names of its hooks, sorted; NULL beyond the last. */
+POSTERN_API const char* pn_program_hook(const pn_program* program, size_t index);
 /* Whether it holds while loops, which may never end: 1 or 0; -1 when `program` is NULL. */
 POSTERN_API int pn_program_loops(const pn_program* program);
 
@@ -169,6 +171,8 @@ typedef struct pn_started pn_started;
 /* Starts a run on a thread of the library. The program may be freed meanwhile. */
 POSTERN_API int pn_start(const pn_program* program, const pn_tensor* const* arguments, size_t count,
                          pn_started** out);
+/* A function under a name, for one run: see below. */
+typedef struct pn_binding pn_binding;
 /* More to say of a run. Whoever fills it writes zeros first: they mean what pn_start does. The
  * functions are called from threads of the library, with `user`, and must not wait. */
 typedef struct pn_start_options {
@@ -182,8 +186,17 @@ typedef struct pn_start_options {
   /* Once, when the run was freed and neither function is called any more. */
   void (*release)(void* user);
   void* user;
+  /* For this run alone: listeners, in place of those that its hooks of these names have, and
+   * functions, in place of those of pn_register. A name that the program does not have fails, with
+   * a text that lists those that it has. */
+  const pn_binding* hooks;
+  size_t hook_count;
+  const pn_binding* functions;
+  size_t function_count;
+  /* Once, after `ended`: what asynchronous taps had shown by then was delivered. */
+  void (*delivered)(void* user);
 } pn_start_options;
-/* When it fails `user` is still the caller's. */
+/* When it fails each `user` is still the caller's. */
 POSTERN_API int pn_start_with(const pn_program* program, const pn_tensor* const* arguments,
                               size_t count, const pn_start_options* options, pn_started** out);
 /* How many devices programs can use; the first use of the library makes them. */
@@ -205,7 +218,7 @@ POSTERN_API int pn_barrier(int64_t timeout_ns);
 /* A firing of a call or tap. Operands are read only; results are to be filled. A tap has no
  * results. All of it belongs to the library. */
 typedef struct pn_firing {
-  const char* function;   /* the registered name */
+  const char* function;   /* the registered name, or that of the run's binding */
   const char* site;       /* the call's or tap's own name */
   const char* attributes; /* JSON: {"factor": {"double": "3"}} */
   int32_t device;
@@ -214,6 +227,7 @@ typedef struct pn_firing {
   size_t operand_count, result_count;
   const pn_array* operands;
   const pn_array* results;
+  int32_t asynchronous; /* 1: of an asynchronous tap, so that no program waits; else 0 */
 } pn_firing;
 
 /* Returns PN_OK, or another code after pn_fail has said why. */
@@ -289,6 +303,17 @@ POSTERN_API void pn_bridge_end(pn_bridge* bridge);
 POSTERN_API void pn_bridge_close(pn_bridge* bridge);
 /* Closes and frees it; no other thread may be using it. */
 POSTERN_API void pn_bridge_free(pn_bridge* bridge);
+
+/* Of pn_start_options: `function`, with `user`, or `bridge`, whose queue its firings wait in. */
+struct pn_binding {
+  const char* name;
+  pn_function function; /* NULL: the bridge */
+  pn_bridge* bridge;    /* NULL: the function */
+  void* user;
+  /* Once, when the run can enter it no more: it is over, and what its asynchronous taps have shown
+   * was delivered. From any thread; must not wait. May be NULL. */
+  void (*release)(void* user);
+};
 
 /* --- libraries and C++ functions --- */
 

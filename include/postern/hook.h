@@ -11,12 +11,6 @@ namespace postern {
 
 class HookScope;
 
-/// A listener for the hooks of a name.
-struct HookBinding {
-  std::string name;
-  Callee fn;
-};
-
 struct HookRules {
   bool allow_unknown = false;  // names that the program does not have are no error
 };

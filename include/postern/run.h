@@ -2,6 +2,7 @@
 // deadline.
 #pragma once
 #include <postern/detail/api.h>
+#include <postern/host.h>
 #include <postern/tensor.h>
 #include <postern/tree.h>
 
@@ -10,13 +11,27 @@
 #include <iosfwd>
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 namespace postern {
+
+/// A function under a name: a listener for the hooks of that name, or what stands for a registered
+/// function.
+struct HookBinding {
+  std::string name;
+  Callee fn;
+};
 
 struct RunOptions {
   std::chrono::nanoseconds deadline{0};  // over all its calls, from the start; 0: none
   void* context = nullptr;               // what CallInfo::context shows to its callbacks
   std::ostream* sink = nullptr;          // where its prints go that name no stream; null: std::cout
+
+  // For this run alone: listeners, in place of those that its hooks of these names have, and
+  // functions, in place of those that are registered under these names. A hook that may have none
+  // is live. A name that the program does not have is a TypeError that lists those that it has.
+  std::vector<HookBinding> hooks = {}, functions = {};
 };
 
 enum class RunStatus : std::uint8_t { running, done, failed, cancelled, stopped };

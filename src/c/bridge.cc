@@ -307,6 +307,17 @@ struct pn_bridge {
   std::shared_ptr<c::Bridge> bridge = std::make_shared<c::Bridge>();
 };
 
+Callee c::callee_of(std::string name, const pn_bridge& bridge, std::shared_ptr<const User> user,
+                    bool listens) {
+  const auto enter = [name = std::move(name), b = bridge.bridge, held = std::move(user)](
+                         const Attributes& attributes, const CallInfo& info,
+                         std::span<const AnyView> operands,
+                         std::span<const AnyMutableView> results) {
+    b->call(name, attributes, info, operands, results);
+  };
+  return callee_of(enter, listens);
+}
+
 int pn_bridge_create(pn_bridge** out) {
   return guarded([&] {
     check(out != nullptr, "pn_bridge_create: out is NULL");
@@ -318,14 +329,7 @@ int pn_bridge_create(pn_bridge** out) {
 int pn_bridge_serve(pn_bridge* bridge, const char* name, int replace) {
   return guarded([&] {
     check(bridge && name, "pn_bridge_serve: bridge or name is NULL");
-    register_function(
-        name,
-        [name = std::string(name), b = bridge->bridge](
-            const Attributes& attributes, const CallInfo& info, std::span<const AnyView> operands,
-            std::span<const AnyMutableView> results) {
-          b->call(name, attributes, info, operands, results);
-        },
-        {.replace = replace != 0});
+    register_function(name, c::callee_of(name, *bridge, nullptr), {.replace = replace != 0});
     return PN_OK;
   });
 }

@@ -5,6 +5,8 @@
 // objects of ours that the caller frees; a null one is refused by name.
 #include "c/c_api.h"
 
+#include <set>
+
 #include "core/check.h"
 #include "core/value.h"
 #include "host/bad_result.h"
@@ -18,6 +20,10 @@ using c::refuse;
 pn_program::pn_program(Loaded p) : program(std::move(p)), functions(program.required_functions()) {
   for (const Type& t : program.inputs()) inputs.push_back(to_string(t));
   for (const Type& t : program.outputs()) outputs.push_back(to_string(t));
+  std::set<std::string> names;
+  for (const SavedSite& s : program.sites())
+    if (s.kind == "hook") names.insert(s.name);
+  hooks.assign(names.begin(), names.end());
 }
 
 static_assert(static_cast<int>(DType::f4e2m1fn) == PN_F4E2M1FN &&
@@ -104,7 +110,26 @@ Firing::Firing(const std::string& function, const Attributes& attributes, const 
           operands.size(),
           results.size(),
           arrays_.data(),
-          arrays_.data() + operands.size()};
+          arrays_.data() + operands.size(),
+          host::nesting() && host::nesting()->delivery};
+}
+
+Callee callee_of(std::string name, pn_function function, std::shared_ptr<const User> user,
+                 bool listens) {
+  const auto enter = [name = std::move(name), function, held = std::move(user)](
+                         const Attributes& attributes, const CallInfo& info,
+                         std::span<const AnyView> operands,
+                         std::span<const AnyMutableView> results) {
+    const Firing firing(name, attributes, info, operands, results);
+    failure() = {};
+    const int code = function(held->user, &firing.view);
+    if (code == PN_OK) return;
+    Failure why = std::exchange(failure(), {});
+    if (code == PN_BAD_RESULT) throw host::BadResult(why.text);
+    if (why.text.empty()) why.text = fmt::format("the function returned code {}", code);
+    throw HostError(code, std::move(why));
+  };
+  return callee_of(enter, listens);
 }
 
 Type type_of(const pn_array& array) {
@@ -239,6 +264,11 @@ const char* pn_program_function(const pn_program* program, size_t i) {
   return nullptr;
 }
 
+const char* pn_program_hook(const pn_program* program, size_t i) {
+  if (program) return c::at(program->hooks, i);
+  return nullptr;
+}
+
 int pn_run(const pn_program* program, const pn_tensor* const* arguments, size_t count,
            pn_tensor** results) {
   return guarded([&] {
@@ -300,29 +330,8 @@ int pn_register(const char* name, pn_function function, void* user, void (*relea
                 int replace) {
   return guarded([&] {
     need(name && function, "pn_register: name or function");
-    struct User {
-      void* user;
-      void (*release)(void*);
-      ~User() {
-        if (release) release(user);
-      }
-    };
-    const auto held = std::make_shared<User>(user, nullptr);
-    register_function(
-        name,
-        [name = std::string(name), function, held](
-            const Attributes& attributes, const CallInfo& info, std::span<const AnyView> operands,
-            std::span<const AnyMutableView> results) {
-          const c::Firing firing(name, attributes, info, operands, results);
-          c::failure() = {};
-          const int code = function(held->user, &firing.view);
-          if (code == PN_OK) return;
-          c::Failure why = std::exchange(c::failure(), {});
-          if (code == PN_BAD_RESULT) throw host::BadResult(why.text);
-          if (why.text.empty()) why.text = fmt::format("the function returned code {}", code);
-          throw c::HostError(code, std::move(why));
-        },
-        {.replace = replace != 0});
+    const auto held = std::make_shared<c::User>(user, nullptr);
+    register_function(name, c::callee_of(name, function, held), {.replace = replace != 0});
     held->release = release;  // what was refused is still the caller's
     return PN_OK;
   });

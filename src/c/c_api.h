@@ -20,7 +20,7 @@ struct pn_tensor {
 struct pn_program {
   explicit pn_program(postern::Loaded p);
   postern::Loaded program;
-  std::vector<std::string> inputs, outputs, functions;
+  std::vector<std::string> inputs, outputs, functions, hooks;
 };
 
 struct pn_started {
@@ -82,6 +82,37 @@ class Firing {
   std::string site_, attributes_;
   std::vector<pn_array> arrays_;
 };
+
+/// A thing of the host's, let go of by `release` (may be null).
+struct User {
+  void* user = nullptr;
+  void (*release)(void* user) = nullptr;
+  User(void* u, void (*r)(void*)) : user(u), release(r) {}
+  ~User() {
+    if (release) release(user);
+  }
+  User(const User&) = delete;
+};
+/// What enters a host's function under that name; keeps `user`. A hook's (`listens`) is given no
+/// attributes.
+Callee callee_of(std::string name, pn_function function, std::shared_ptr<const User> user,
+                 bool listens = false);
+/// What waits in the bridge's queue.
+Callee callee_of(std::string name, const pn_bridge& bridge, std::shared_ptr<const User> user,
+                 bool listens = false);
+/// Of enter(attributes, info, operands, results).
+template <class Enter>
+Callee callee_of(Enter enter, bool listens) {
+  using Operands = std::span<const AnyView>;
+  using Results = std::span<const AnyMutableView>;
+  if (listens)
+    return [enter](const CallInfo& info, Operands operands, Results results) {
+      static const Attributes none;
+      enter(none, info, operands, results);
+    };
+  return [enter](const Attributes& attributes, const CallInfo& info, Operands operands,
+                 Results results) { enter(attributes, info, operands, results); };
+}
 
 /// A run's arguments; throws where one is null, or there are not as many as the program takes.
 std::vector<Tensor> arguments_of(const pn_program& program, const pn_tensor* const* handles,

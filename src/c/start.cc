@@ -1,10 +1,14 @@
 // The C interface: runs that are started.
+#include <cstddef>
+#include <cstring>
 #include <functional>
 #include <ostream>
 #include <streambuf>
 
 #include "c/c_api.h"
 #include "core/check.h"
+#include "host/queue.h"
+#include "host/run_state.h"
 #include "run/start.h"
 
 using namespace postern;
@@ -33,6 +37,9 @@ class Watcher : std::streambuf {
   void ended() const {
     if (options_.ended) options_.ended(options_.user);
   }
+  void delivered() const {
+    if (options_.delivered) options_.delivered(options_.user);
+  }
 
  private:
   // One write for each print, of whole lines.
@@ -50,6 +57,43 @@ class Watcher : std::streambuf {
   bool released_ = false;
 };
 
+/// The functions that a host gives for one run.
+class Bindings {
+ public:
+  std::vector<HookBinding> add(const pn_binding* list, std::size_t count, bool hooks) {
+    const char* const what = hooks ? "hook" : "function";
+    check(list || count == 0, "pn_start_with: {} {}s are given as NULL", count, what);
+    std::vector<HookBinding> out;
+    for (std::size_t i = 0; i < count; ++i) {
+      const pn_binding& b = list[i];
+      check(b.name && !b.function != !b.bridge,
+            "pn_start_with: {} {} must have a name, and a function or a bridge", what, i);
+      const auto& user = given_.emplace_back(std::make_shared<User>(b.user, nullptr), b.release);
+      out.push_back({b.name, b.function ? callee_of(b.name, b.function, user.first, hooks)
+                                        : callee_of(b.name, *b.bridge, user.first, hooks)});
+    }
+    return out;
+  }
+  /// From now on what they are entered with is ours.
+  void take_over() {
+    for (auto& [user, release] : given_) user->release = release;
+  }
+
+ private:
+  std::vector<std::pair<std::shared_ptr<User>, void (*)(void*)>> given_;
+};
+
+/// Tells of what comes behind the run's end too. A run that is started where a queue delivers, and
+/// waits, does not wait for that queue.
+void tell_of_end(detail::StartedRun& run, const std::shared_ptr<const Watcher>& watcher) {
+  const bool waits = !host::in_delivery();
+  detail::at_end_of(run, [watcher, waits] {
+    watcher->ended();
+    const std::shared_ptr<void> last(nullptr, [watcher](void*) { watcher->delivered(); });
+    if (waits) host::keep_until_delivered(last);
+  });
+}
+
 int start(const pn_program& program, const pn_tensor* const* arguments, std::size_t count,
           const pn_start_options& options, pn_started** out) {
   check(options.deadline_ns >= 0, "pn_start_with: the deadline must be 0 or more, got {} ns",
@@ -60,11 +104,15 @@ int start(const pn_program& program, const pn_tensor* const* arguments, std::siz
   RunOptions of_run;
   of_run.deadline = std::chrono::nanoseconds(options.deadline_ns);
   of_run.sink = watcher->sink();
+  Bindings bindings;
+  of_run.hooks = bindings.add(options.hooks, options.hook_count, true);
+  of_run.functions = bindings.add(options.functions, options.function_count, false);
   auto made = std::unique_ptr<pn_started>(new pn_started{
       program.program.start(arguments_of(program, arguments, count), of_run, Place{})});
   watcher->take_over();
+  bindings.take_over();
   detail::keep_with(*made->run.internal(), watcher);
-  detail::at_end_of(*made->run.internal(), [watcher] { watcher->ended(); });
+  tell_of_end(*made->run.internal(), watcher);
   *out = made.release();
   return PN_OK;
 }
@@ -83,9 +131,13 @@ int pn_start_with(const pn_program* program, const pn_tensor* const* arguments, 
                   const pn_start_options* options, pn_started** out) {
   return guarded([&] {
     check(program && options && out, "pn_start_with: program, options or out is NULL");
-    check(options->size == sizeof *options, "pn_start_with: options of {} bytes, expected {}",
-          options->size, sizeof *options);
-    return c::start(*program, arguments, count, *options, out);
+    constexpr std::size_t least = offsetof(pn_start_options, hooks);  // version 6
+    check(options->size == least || options->size == sizeof *options,
+          "pn_start_with: options of {} bytes, expected {}, or {} as of version 6", options->size,
+          sizeof *options, least);
+    pn_start_options all{};
+    std::memcpy(&all, options, options->size);
+    return c::start(*program, arguments, count, all, out);
   });
 }
 

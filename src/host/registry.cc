@@ -1,8 +1,10 @@
 // The registry of named functions.
 #include "host/registry.h"
 
+#include <algorithm>
 #include <atomic>
 #include <map>
+#include <set>
 #include <shared_mutex>
 
 #include "core/check.h"
@@ -72,12 +74,68 @@ std::shared_ptr<const detail::HostFunction> function_named(std::string_view name
 
 std::uint64_t registry_version() { return registry().version.load(std::memory_order_acquire); }
 
-std::vector<HostSite> resolve_names(const std::vector<HostSite>& sites) {
+namespace {
+
+/// By which a run's options mean the site.
+std::string_view hook_of(const SiteSpec& site) {
+  if (std::string_view(site.word) == "hook") return site.name;
+  return {};
+}
+std::string_view function_of(const SiteSpec& site) {
+  if (site.enters()) return site.named.name;
+  return {};
+}
+
+/// `what`: "hook" or "function". Each must be a callable that some site can be meant by.
+void check_bindings(const std::vector<HookBinding>& given, std::span<const SitePtr> sites,
+                    const char* what, std::string_view (*name_of)(const SiteSpec&)) {
+  std::set<std::string_view> seen, known;
+  for (const SitePtr& site : sites) known.insert(name_of(*site));
+  known.erase(std::string_view());
+  std::vector<std::string> list;
+  for (const std::string_view name : known) list.push_back(one_line(std::string(name)));
+  for (const HookBinding& b : given) {
+    PlaceScope at(b.fn.place());
+    const std::string name = one_line(b.name);
+    check(known.contains(b.name), "start: the program has no {} '{}'; its {}s are [{}]", what, name,
+          what, fmt::join(list, ", "));
+    check(seen.insert(b.name).second, "start: two functions are given for {} '{}'", what, name);
+    check(b.fn.function() != nullptr, "start: {} '{}' must be a callable, not another name", what,
+          name);
+    for (const SitePtr& site : sites)
+      if (name_of(*site) == b.name) check_signature(*site, *b.fn.function());
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<const RunFunctions> RunFunctions::of(const RunOptions& options,
+                                                     std::span<const SitePtr> sites) {
+  if (options.hooks.empty() && options.functions.empty()) return nullptr;
+  check_bindings(options.hooks, sites, "hook", hook_of);
+  check_bindings(options.functions, sites, "function", function_of);
+  auto out = std::make_shared<RunFunctions>();
+  out->hooks_ = options.hooks;
+  out->functions_ = options.functions;
+  return out;
+}
+
+std::shared_ptr<const detail::HostFunction> RunFunctions::find(const SiteSpec& site) const {
+  const auto in = [](const std::vector<HookBinding>& list, std::string_view name) {
+    const auto found = std::ranges::find(list, name, &HookBinding::name);
+    return found == list.end() ? nullptr : found->fn.function();
+  };
+  if (auto listener = in(hooks_, hook_of(site))) return listener;
+  return in(functions_, function_of(site));
+}
+
+std::vector<HostSite> resolve_names(const std::vector<HostSite>& sites, const RunFunctions* own) {
   std::vector<HostSite> out = sites;
   std::vector<const HostSite*> missing;
   {
     std::shared_lock lock(registry().guard);
     for (HostSite& site : out) {
+      if (auto given = own ? own->find(*site.spec) : nullptr) site.serve(std::move(given));
       if (site.function || !site.spec->enters()) continue;
       const auto found = registry().functions.find(site.spec->named.name);
       if (found == registry().functions.end())

@@ -66,9 +66,9 @@ void DrivenRun::begin() {
   if (host::in_delivery()) never_waits = true;
   if (!tape) tape = host::current_tape();
   if (tape) taped_run = tape->begin_run(sites_->text);
-  if (sites_->named && host::enters_functions(tape)) {
+  if ((sites_->named || own_functions) && host::enters_functions(tape)) {
     auto served = std::make_shared<DrivenSites>(*sites_);
-    served->list = host::resolve_names(sites_->list);
+    served->list = host::resolve_names(sites_->list, own_functions.get());
     sites_ = std::move(served);
   }
   sites = sites_->list.data();
@@ -95,6 +95,7 @@ Tensors DrivenRun::drive(const std::function<Tensors()>& body) {
       run.close();
       run.owner.reset();
       run.sites_.reset();
+      run.own_functions.reset();
     }
   } ends{*this};
   begin();
@@ -128,6 +129,7 @@ void DrivenRun::run_part(const CompiledProgram& program, std::span<const Tensor*
   part->sink = sink;
   part->deadline = deadline;
   part->tape = tape;
+  part->own_functions = own_functions;
   {
     std::scoped_lock lock(parts_guard_);
     parts_.push_back(part);

@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "core/primitive.h"
+#include "host/registry.h"
 #include "host/run_state.h"
 
 namespace postern::run {
@@ -40,6 +41,9 @@ class DrivenRun : public host::RunState, public std::enable_shared_from_this<Dri
   /// Runs a compiled program that calls back as a part of this one, to its end.
   void run_part(const CompiledProgram& program, std::span<const Tensor* const> arguments,
                 std::span<Tensor> results);
+
+  /// What it was given for itself; null: nothing. Set before it is driven.
+  std::shared_ptr<const host::RunFunctions> own_functions;
 
   std::weak_ptr<host::RunState> handle() override { return weak_from_this(); }
   void tell_parts() override;

@@ -386,13 +386,15 @@ void run(const Entry& e, const Key& key, std::span<Tensor> results) {
 std::shared_ptr<StartedRun> start(const Entry& e, const Key& key, const RunOptions& options) {
   if (e.runs_whole()) return start_run(e.compiled, arguments_of(key), options);
   auto run = driven_run(e);
+  const std::vector<SitePtr> sites = e.sites->specs();
+  run->own_functions = host::RunFunctions::of(options, sites);
   run->set_of_processes(e.sites->of_processes);
   return start_run(
       run,
       [run, keep = e.shared_from_this(), arguments = arguments_of(key)] {
         return drive(*keep, *run, arguments);
       },
-      options, e.sites->specs());
+      options, sites);
 }
 
 Lowered lowered(const Entry& entry) {

@@ -82,13 +82,14 @@ void RunRecord::prepare(std::shared_ptr<const CompiledProgram> program) {
   set_of_processes(program->of_processes_);
   if (!tape) tape = host::current_tape();
   if (tape) taped_run = tape->begin_run(module_->text);
-  if (program->named_ && host::enters_functions(tape)) {  // this run has sites of its own
+  const auto own = std::exchange(own_functions, nullptr);
+  if ((program->named_ || own) && host::enters_functions(tape)) {  // it has sites of its own
     struct Resolved {
       std::shared_ptr<const CompiledProgram> program;
       std::vector<host::HostSite> sites;
     };
-    auto resolved =
-        std::make_shared<const Resolved>(Resolved{program, host::resolve_names(program->sites_)});
+    auto resolved = std::make_shared<const Resolved>(
+        Resolved{program, host::resolve_names(program->sites_, own.get())});
     sites = resolved->sites.data();
     owner = std::move(resolved);
   } else {

@@ -4,6 +4,7 @@
 #include <memory>
 #include <span>
 
+#include "host/registry.h"
 #include "host/run_state.h"
 #include "host/timeline.h"
 #include "pjrt/event.h"
@@ -42,6 +43,8 @@ class RunRecord : public host::RunState, public std::enable_shared_from_this<Run
   /// The run is over: its lane is free, its functions may go, even while results live on.
   void release() noexcept;
 
+  /// What it was given for itself; null: nothing. Until its functions have been found.
+  std::shared_ptr<const host::RunFunctions> own_functions;
   /// What the run's prints and end look at, of those who started it; see keep_with.
   std::shared_ptr<const void> kept;
   /// What its devices may still read of other clients.

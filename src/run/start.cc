@@ -129,9 +129,16 @@ std::shared_ptr<StartedRun> start_run(std::shared_ptr<const run::CompiledProgram
   auto record = std::make_shared<run::RunRecord>(run::Runtime::get().plugin());
   record->set_of_processes(program->meets_processes());
   const std::vector<SitePtr>& sites = program->module().sites;
+  auto own = host::RunFunctions::of(options, sites);
   return start_run(
       record,
-      [record, program = std::move(program), arguments = std::move(arguments)] {
+      [record, own = std::move(own), program = std::move(program),
+       arguments = std::move(arguments)]() mutable {
+        record->own_functions = std::move(own);
+        struct LetGo {  // also where it did not come to begin
+          run::RunRecord& of;
+          ~LetGo() { of.own_functions.reset(); }
+        } const at_end{*record};
         std::vector<const Tensor*> pointers;
         for (const Tensor& t : arguments) pointers.push_back(&t);
         Tensors results(program->result_count());

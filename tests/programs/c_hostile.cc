@@ -350,6 +350,9 @@ void add_all() {
   add("pn_program_function", pn_program_function, [] {
     return std::tuple{Programs{nullptr, program()}, sizes};
   });
+  add("pn_program_hook", pn_program_hook, [] {
+    return std::tuple{Programs{nullptr, program()}, sizes};
+  });
   const auto arguments = [] {
     static const pn_tensor* const good[] = {tensor()};
     static const pn_tensor* const bad[] = {nullptr};
@@ -365,12 +368,19 @@ void add_all() {
   });
   add("pn_start_with", pn_start_with, [=] {
     serve();
-    static pn_start_options options[5]{};
+    static const pn_binding none{}, unknown{"no such", plus_one, nullptr, nullptr, nullptr};
+    static pn_start_options options[8]{};
     for (pn_start_options& o : options) o.size = sizeof o;
     options[1].size = 0;
     options[2].device = INT_MAX;
     options[3].deadline_ns = INT64_MIN;
     options[4].deadline_ns = INT64_MAX;
+    options[5].hooks = &none;
+    options[5].hook_count = 1;
+    options[6].functions = &unknown;
+    options[6].function_count = 1;
+    options[7].functions = nullptr;
+    options[7].function_count = SIZE_MAX;
     std::vector<const pn_start_options*> list{nullptr};
     for (const pn_start_options& o : options) list.push_back(&o);
     return std::tuple{Programs{nullptr, program()}, arguments(), sizes, list,

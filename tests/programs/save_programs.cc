@@ -50,6 +50,52 @@ void save_effects(const std::filesystem::path& folder, const pn::Tensor& x) {
                                          }).lower(x));
 }
 
+/// Hooks: all may have no listener, but for one that has a default.
+void save_hooks(const std::filesystem::path& folder, const pn::Tensor& x) {
+  using pn::Tensor;
+  const auto saved = [&](const char* name, auto f) {
+    pn::save(folder / (std::string(name) + ".mlir"), pn::jit(f).lower(x));
+  };
+  const auto shown = [](const char* name, const Tensor& v) {
+    return pn::hook(name, v, {.live = true});
+  };
+  saved("hooks", [=](Tensor v) {
+    return pn::hook("product", shown("sum", v + 1.0f) * 2.0f, pn::Named{"demo.log"});
+  });
+  saved("hooks_nested", [=](Tensor v) {
+    const auto step = [=](Tensor i, Tensor w) {
+      shown("step", i);
+      return pn::cond(
+          pn::sum(w) < 20.0f, [=](Tensor u) { return shown("small", u * 2.0f); },
+          [=](Tensor u) { return shown("large", u + 1.0f); }, w);
+    };
+    return pn::cond(
+        pn::sum(v) > 0.0f, [=](Tensor u) { return pn::fori_loop(0, 4, step, u); },
+        [=](Tensor u) { return shown("negative", u); }, v);
+  });
+  pn::save(folder / "step.mlir",
+           pn::jit([=](Tensor v) { return shown("product", v * 2.0f); }).lower(Tensor(3.0f)));
+  saved("hooks_pair", [](Tensor v) {
+    const auto [w, sum] = pn::hook("pair", std::tuple{v, pn::sum(v)}, {.live = true});
+    return w * sum;
+  });
+  saved("hooks_grad", [=](Tensor v) {
+    const auto loss = [=](Tensor w) { return pn::sum(shown("square", w * w)); };
+    return shown("gradient", pn::grad(loss)(v));
+  });
+  saved("hooks_vmap", [=](Tensor v) {
+    return pn::vmap([=](Tensor element) { return shown("element", element * 2.0f); })(v);
+  });
+  saved("hooks_async", [](Tensor v) {
+    return pn::fori_loop(
+        0, 400,
+        [](Tensor, Tensor w) {
+          return pn::hook("seen", w + 1.0f, {.mode = pn::TapMode::async, .live = true});
+        },
+        v);
+  });
+}
+
 }  // namespace
 
 int main(int, char** arguments) {
@@ -59,6 +105,7 @@ int main(int, char** arguments) {
     return pn::call(options, v.type(), pn::Named{"demo.scale", {{"factor", 3.0}}}, v);
   };
   save_effects(folder, x);
+  save_hooks(folder, x);
   auto plain = pn::jit([](pn::Tensor v) { return v * 2.0f + 1.0f; });
   pn::save(folder / "plain.mlir", plain.lower(x));
   pn::save(folder / "large.mlir", plain.lower(pn::abstract(pn::type<float>({512, 1024}))));

@@ -11,7 +11,7 @@ defmodule Postern do
   when they end; loading, a program's first start, which compiles it, and copies of what is large
   are dirty jobs. Any number of processes may run one program at once.
   """
-  alias Postern.{Error, Nif, Program, Reentry, Request, Run, Tensor}
+  alias Postern.{Error, Given, Nif, Program, Reentry, Request, Run, Serving, Tensor}
 
   @typedoc "A tensor, or numbers, which become one of the type that the program takes there."
   @type argument :: Tensor.t() | number | boolean | list
@@ -58,8 +58,12 @@ defmodule Postern do
   end
 
   defp may_wait(program, options, timeout) do
-    limited = timeout != :infinity or Keyword.get(options, :deadline, 0) != 0
-    if limited, do: :ok, else: Reentry.check(program.functions)
+    if timeout != :infinity or Keyword.get(options, :deadline, 0) != 0 do
+      :ok
+    else
+      given = Given.new(Keyword.get(options, :hooks, %{}), Keyword.get(options, :functions, %{}))
+      Reentry.check(Program.calls(program, given), Given.own(given))
+    end
   end
 
   @doc "As `run/3`, but gives the results alone and raises `Postern.Error`."
@@ -81,23 +85,50 @@ defmodule Postern do
     * `:print` - who gets what the program prints: a function of the text, which `await/2` calls in
       the owner, or a process, which gets `{:postern_print, run.ref, text}`; `IO.write/1` unless
       given
+    * `:hooks` - listeners for this run alone, in place of those that its hooks have: a map of the
+      hooks' names to functions or processes, which answer as those of `serve/3`. A hook that may
+      have none is saved as a live one, and shows nothing to nobody
+    * `:functions` - the same of the functions that it calls, taps included, in place of served ones
+
+  The functions of one run are called in a process of the run, one after the other. A name that the
+  program does not have is an error of code `:invalid_argument`, whose text lists those that it has.
   """
   @spec start(Program.t(), [argument], keyword) :: {:ok, Run.t()} | {:error, Error.t()}
   def start(%Program{} = program, arguments, options \\ []) do
-    options = Keyword.validate!(options, device: 0, deadline: 0, print: &IO.write/1)
+    start_shown(program, arguments, options, [])
+  end
+
+  @options [device: 0, deadline: 0, print: &IO.write/1, hooks: %{}, functions: %{}]
+
+  # With what else of the run comes to a bridge, as the native part takes it.
+  defp start_shown(program, arguments, options, shown) do
+    options = Keyword.validate!(options, @options)
     ref = make_ref()
     print = options[:print]
     printer = printer(print)
-    calls = if options[:deadline] == 0, do: program.functions, else: []
+    given = Given.new(options[:hooks], options[:functions])
+    limited = options[:deadline] != 0
     deadline_ns = options[:deadline] * 1_000_000
     tensors = Program.tensors(program, arguments)
 
-    case Nif.start(program.handle, tensors, ref, options[:device], deadline_ns, printer) do
-      {:ok, handle} ->
-        {:ok, %Run{ref: ref, handle: handle, owner: self(), print: print, calls: calls}}
-
-      error ->
-        Error.from_nif(error)
+    with {:ok, server, bridges} <- Given.serve(given),
+         {:ok, handle} <-
+           Nif.start(
+             program.handle,
+             tensors,
+             ref,
+             options[:device],
+             deadline_ns,
+             printer,
+             bridges ++ shown
+           ) do
+      Given.bound(server)
+      calls = if limited, do: [], else: Program.calls(program, given)
+      own = if limited, do: [], else: Given.own(given)
+      {:ok, %Run{ref: ref, handle: handle, owner: self(), print: print, calls: calls, own: own}}
+    else
+      # The bridge of the run has ended, and its process does.
+      error -> Error.from_nif(error)
     end
   end
 
@@ -157,13 +188,7 @@ defmodule Postern do
     options = Keyword.merge([owner: self(), names: List.wrap(names), operands: shown], options)
     argument = answers(fun_or_pid, answering[:processes], answering[:timeout])
 
-    child = %{
-      id: Postern.Server,
-      start: {Postern.Server, :start_link, [Postern.Serving, argument, options]},
-      restart: :temporary
-    }
-
-    DynamicSupervisor.start_child(Postern.Servers, child)
+    Serving.start(argument, options)
   end
 
   defp answers(pid, nil, timeout) when is_pid(pid) and node(pid) == node(),
@@ -218,16 +243,21 @@ defmodule Postern do
   def stream(names), do: Postern.Events.stream(List.wrap(names), nil)
 
   @doc """
-  The same of one run, which starts when the stream is first asked; its last element is how the run
-  ended, `{:ok, results}` or `{:error, error}`. Who stops before cancels the run. Options as for
-  `start/3`. Asynchronous taps are shown too: the end waits as `barrier/1` does, but while other
-  runs go on no longer than 200 ms for the next one.
+  The same of one run, which starts when the stream is first asked: hooks, and functions that the
+  program taps. They are shown of this run alone, whoever serves their names. Its last element is
+  how the run ended, `{:ok, results}` or `{:error, error}`, when its asynchronous taps were shown
+  too. Who stops before cancels the run. Options as for `start/3`.
 
       for %{operands: [loss]} <- Postern.stream("loss", program, arguments), do: IO.inspect(loss)
   """
   def stream(names, %Program{} = program, arguments, options \\ []) do
-    Postern.Events.stream(List.wrap(names), fn ->
-      with :ok <- may_wait(program, options, :infinity), do: start(program, arguments, options)
+    names = List.wrap(names)
+
+    Postern.Events.stream([], fn bridge ->
+      with :ok <- may_wait(program, options, :infinity),
+           {:ok, hooks, functions} <- Program.split(program, names) do
+        start_shown(program, arguments, options, [{bridge, hooks, functions, :delivered}])
+      end
     end)
   end
 
@@ -260,7 +290,7 @@ defmodule Postern do
   defp awaited(run, timeout) do
     case Nif.result(run.handle) do
       :wait ->
-        may_wait = if timeout == :infinity, do: Reentry.check(run.calls), else: :ok
+        may_wait = if timeout == :infinity, do: Reentry.check(run.calls, run.own), else: :ok
         with :ok <- may_wait, do: wait(run, until(timeout))
 
       result ->

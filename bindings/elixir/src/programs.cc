@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -10,6 +11,8 @@
 #include <thread>
 
 #include "resource.h"
+#include "service.h"
+#include "serving.h"
 #include "tensors.h"
 #include "terms.h"
 
@@ -42,6 +45,8 @@ struct Program {
 };
 
 using Started = std::shared_ptr<pn_started>;
+
+constexpr const char* run_is_over = "the run that it was for is over";
 
 struct Run {
   Started handle;
@@ -84,6 +89,11 @@ class Listener {
     enif_send(nullptr, &owner_, env, message);
     enif_free_env(env);
   }
+  /// These end when what the run's asynchronous taps have shown was delivered.
+  void ends(std::vector<std::shared_ptr<Service>> services) { shows_ = std::move(services); }
+  void delivered() {
+    for (const auto& service : std::exchange(shows_, {})) service->end(run_is_over);
+  }
   void print(std::string_view text) {
     const std::scoped_lock lock(guard_);  // till it is sent: a cancelled run ends beside its prints
     if (over_ && until_end_) return;
@@ -108,6 +118,7 @@ class Listener {
   const bool until_end_;
   std::mutex guard_;
   Started run_;  // until it is over
+  std::vector<std::shared_ptr<Service>> shows_;
   bool over_ = false;
 };
 
@@ -146,28 +157,100 @@ pn_start_options options_of(Listener* listener, int device, std::int64_t deadlin
   return options;
 }
 
+/// The functions that a run is given for itself: bridges, with the names that come to them.
+class Given {
+ public:
+  /// Of [{bridge, hooks, functions, how}]; false where it is none.
+  bool read(ErlNifEnv* env, ERL_NIF_TERM list) {
+    ERL_NIF_TERM head;
+    while (enif_get_list_cell(env, list, &head, &list)) {
+      const ERL_NIF_TERM* one = nullptr;
+      int size = 0;
+      if (!enif_get_tuple(env, head, &size, &one) || size != 4) return false;
+      const std::shared_ptr<Service> service = service_of(env, one[0]);
+      if (!service) return false;
+      const bool lasts = enif_is_identical(one[3], atoms().released) != 0;
+      const auto last = lasts ? std::make_shared<const RunService>(service) : nullptr;
+      if (!lasts) delivered_.push_back(service);
+      if (!add(env, one[1], *service, last, hooks_) ||
+          !add(env, one[2], *service, last, functions_))
+        return false;
+    }
+    return true;
+  }
+  void put_into(pn_start_options& options, Listener& listener) {
+    options.hooks = hooks_.data();
+    options.hook_count = hooks_.size();
+    options.functions = functions_.data();
+    options.function_count = functions_.size();
+    if (delivered_.empty()) return;
+    listener.ends(std::move(delivered_));
+    options.delivered = [](void* user) { static_cast<Listener*>(user)->delivered(); };
+  }
+  /// The run has what it was given.
+  void started() { users_.clear(); }
+
+  Given() = default;
+  ~Given() {
+    for (User* user : users_) delete user;
+  }
+  Given(const Given&) = delete;
+
+ private:
+  /// A service of one run, which ends with it.
+  struct RunService {
+    std::shared_ptr<Service> service;
+    explicit RunService(std::shared_ptr<Service> s) : service(std::move(s)) {}
+    ~RunService() { service->end(run_is_over); }
+  };
+  using User = std::shared_ptr<const RunService>;
+
+  bool add(ErlNifEnv* env, ERL_NIF_TERM names, const Service& service, const User& last,
+           std::vector<pn_binding>& to) {
+    ERL_NIF_TERM head;
+    while (enif_get_list_cell(env, names, &head, &names)) {
+      if (!enif_is_binary(env, head)) return false;
+      names_.push_back(text_of(env, head));
+      users_.push_back(new User(last));
+      to.push_back({names_.back().c_str(), nullptr, service.bridge(), users_.back(),
+                    [](void* user) { delete static_cast<User*>(user); }});
+    }
+    return true;
+  }
+
+  std::deque<std::string> names_;
+  std::vector<User*> users_;  // until the run has them
+  std::vector<pn_binding> hooks_, functions_;
+  std::vector<std::shared_ptr<Service>> delivered_;
+};
+
 ERL_NIF_TERM start_now(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
+  Given given;  // first, since what it has ends also when another is refused
+  const bool well = given.read(env, arguments[6]);
   Program* const program = Resource<Program>::get(env, arguments[0]);
   int device = 0;
   ErlNifSInt64 deadline_ns = 0;
   ErlNifPid self, printer;
-  if (!program || !enif_is_ref(env, arguments[2]) || !enif_get_int(env, arguments[3], &device) ||
+  if (!well || !program || !enif_is_ref(env, arguments[2]) ||
+      !enif_get_int(env, arguments[3], &device) ||
       !enif_get_int64(env, arguments[4], &deadline_ns) || !enif_self(env, &self))
     return enif_make_badarg(env);
   const bool local = enif_get_local_pid(env, arguments[5], &printer) != 0;
   if (!local && !enif_is_atom(env, arguments[5])) return enif_make_badarg(env);
-  Arguments given;
-  if (const int code = given.add(env, arguments[1]); code != PN_OK)
+  Arguments tensors;
+  if (const int code = tensors.add(env, arguments[1]); code != PN_OK)
     return code < 0 ? enif_make_badarg(env) : last_error(env, code);
   auto* const listener = Resource<Listener>::make(self, arguments[2], local ? &printer : nullptr);
-  const pn_start_options options = options_of(listener, device, deadline_ns);
+  pn_start_options options = options_of(listener, device, deadline_ns);
+  given.put_into(options, *listener);
   pn_started* started = nullptr;
-  const int code = pn_start_with(program->handle, given.tensors().data(), given.tensors().size(),
-                                 &options, &started);
+  const int code = pn_start_with(program->handle, tensors.tensors().data(),
+                                 tensors.tensors().size(), &options, &started);
   if (code != PN_OK) {
     enif_release_resource(listener);
     return last_error(env, code);
   }
+  given.started();
   program->ready = true;
   Started run(started, pn_started_free);
   listener->watch(env, run);
@@ -239,9 +322,10 @@ ERL_NIF_TERM load_text(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
 ERL_NIF_TERM program_info(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
   const Program* const program = Resource<Program>::get(env, arguments[0]);
   if (!program) return enif_make_badarg(env);
-  return enif_make_tuple3(env, texts(env, program->handle, pn_program_input),
+  return enif_make_tuple4(env, texts(env, program->handle, pn_program_input),
                           texts(env, program->handle, pn_program_output),
-                          texts(env, program->handle, pn_program_function));
+                          texts(env, program->handle, pn_program_function),
+                          texts(env, program->handle, pn_program_hook));
 }
 
 ERL_NIF_TERM start(ErlNifEnv* env, int count, const ERL_NIF_TERM arguments[]) {

@@ -14,11 +14,14 @@ Nif device_count;
 Nif load_file;
 /// (text) -> {:ok, program}
 Nif load_text;
-/// (program) -> {inputs, outputs, functions}
+/// (program) -> {inputs, outputs, functions, hooks}
 Nif program_info;
-/// (program, tensors, ref, device, deadline_ns, printer) -> {:ok, run}. The caller gets
+/// (program, tensors, ref, device, deadline_ns, printer, given) -> {:ok, run}. The caller gets
 /// {:postern_ended, ref}; when it ends before, the run is cancelled. The printer, a pid, gets
-/// {:postern_print, ref, text}; for :owner the caller does, and never after the end.
+/// {:postern_print, ref, text}; for :owner the caller does, and never after the end. `given`, a
+/// list of {bridge, hooks, functions, until}: what of this run comes to a bridge, by name, which
+/// then ends. :released, when nothing of the run can come any more, also when this fails;
+/// :delivered, behind the run's end, when what its asynchronous taps have shown was delivered.
 Nif start;
 /// (run) -> {:ok, tensors}; :wait while the run goes on.
 Nif result;

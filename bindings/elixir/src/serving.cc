@@ -222,9 +222,10 @@ ERL_NIF_TERM request_info(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]) {
   if (!open) return enif_make_badarg(env);
   ERL_NIF_TERM out;
   const bool there = open->with_firing([&](const pn_firing& f) {
-    out = enif_make_tuple6(env, text_term(env, f.function), text_term(env, f.site),
+    out = enif_make_tuple7(env, text_term(env, f.function), text_term(env, f.site),
                            text_term(env, f.attributes), enif_make_int(env, f.device),
-                           enif_make_uint64(env, f.run), enif_make_int64(env, f.element));
+                           enif_make_uint64(env, f.run), enif_make_int64(env, f.element),
+                           enif_make_atom(env, f.asynchronous ? "true" : "false"));
   });
   return there ? ok(env, out) : error(env, PN_NOT_FOUND, "the request was answered already");
 }
@@ -282,6 +283,11 @@ ERL_NIF_TERM request_stopped(ErlNifEnv* env, int, const ERL_NIF_TERM arguments[]
   Open* const open = open_of(env, arguments[0]);
   if (!open) return enif_make_badarg(env);
   return enif_make_atom(env, open->stopped() ? "true" : "false");
+}
+
+std::shared_ptr<Service> service_of(ErlNifEnv* env, ERL_NIF_TERM term) {
+  const Bridge* const bridge = Resource<Bridge>::get(env, term);
+  return bridge ? bridge->service : nullptr;
 }
 
 bool open_serving(ErlNifEnv* env) {

@@ -2,9 +2,13 @@
 #pragma once
 #include <erl_nif.h>
 
+#include <memory>
+
 #include "programs.h"
 
 namespace postern_beam {
+
+class Service;
 
 /// (ref) -> {:ok, bridge}, whose owner is the caller: when it ends the bridge does.
 Nif bridge_new;
@@ -18,7 +22,7 @@ Nif bridge_serves;
 Nif bridge_next;
 /// (bridge) -> :ok. What is open fails.
 Nif bridge_end;
-/// (request) -> {function, site, attributes, device, run, element}
+/// (request) -> {function, site, attributes, device, run, element, asynchronous}
 Nif request_info;
 /// (request) -> [{type, shape}] of the results
 Nif request_results;
@@ -36,6 +40,9 @@ Nif request_fail;
 Nif request_held;
 /// (request) -> true when nobody waits for the answer any more
 Nif request_stopped;
+
+/// That of a bridge's term; null when it is none.
+std::shared_ptr<Service> service_of(ErlNifEnv* env, ERL_NIF_TERM term);
 
 bool open_serving(ErlNifEnv* env);
 

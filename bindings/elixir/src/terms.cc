@@ -82,6 +82,7 @@ Atoms::Atoms(ErlNifEnv* env) {
   print = atom("postern_print");
   ready = atom("postern_ready");
   barrier = atom("postern_barrier");
+  released = atom("released");
   struct_key = atom("__struct__");
   tensor_module = atom("Elixir.Postern.Tensor");
   type = atom("type");

@@ -12,7 +12,7 @@ namespace postern_beam {
 /// Atoms are the VM's own for ever, so they are made once.
 struct Atoms {
   explicit Atoms(ErlNifEnv* env);
-  ERL_NIF_TERM ok, error, none, yes, wait, held, ended, print, ready, barrier;
+  ERL_NIF_TERM ok, error, none, yes, wait, held, ended, print, ready, barrier, released;
   ERL_NIF_TERM struct_key, tensor_module, type, shape, data;
   std::array<ERL_NIF_TERM, PN_F4E2M1FN + 1> dtypes;
 };

@@ -228,7 +228,7 @@ defmodule Postern.ServerTest do
     end
   end
 
-  @tag timeout: :infinity
+  @tag timeout: :infinity, memory: true
   test "memory stays what it is on both sides" do
     calls = String.to_integer(System.get_env("POSTERN_SOAK", "40000"))
     before = Postern.Nif.alive()

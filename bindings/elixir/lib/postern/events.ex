@@ -2,12 +2,8 @@ defmodule Postern.Events do
   @moduledoc false
   # Taps and hooks as a stream, served by the process that consumes it.
   alias Postern.{Error, Nif, Reentry, Request, Run}
-  require Logger
 
   @all :erlang.bsl(1, 62)
-  # While other runs keep the barrier waiting: how long after the run's end an asynchronous tap may
-  # still come, in milliseconds.
-  @quiet 200
 
   def stream(names, start) do
     Stream.resource(fn -> start(names, start) end, &next/1, &stop/1)
@@ -16,13 +12,15 @@ defmodule Postern.Events do
   defp start(names, start) do
     ref = make_ref()
     {:ok, bridge} = Nif.bridge_new(ref)
-    events = %{bridge: bridge, ref: ref, run: nil, shown: nil, ended: nil, barrier: nil}
+    # Where a queue of asynchronous taps waits for this process, that does not wait for the queue.
+    behind = Reentry.in_delivery?()
+    events = %{bridge: bridge, ref: ref, run: nil, shown: nil, ended: nil, behind: behind}
 
     try do
       for name <- names, do: serve!(bridge, name)
 
       events =
-        case start && start.() do
+        case start && start.(bridge) do
           nil -> events
           {:ok, run} -> %{events | run: run}
           {:error, error} -> %{events | ended: {:error, error}}
@@ -51,11 +49,19 @@ defmodule Postern.Events do
     case Nif.bridge_next(events.bridge, @all) do
       {:ok, handle, operands} -> show(%Request{handle: handle, operands: operands}, events)
       :wait -> wait(events)
-      {:error, _, _, _} -> {:halt, events}
+      {:error, _, _, _} -> over(events)
     end
   end
 
   defp next(events), do: next(answered(events))
+
+  # The bridge ends behind the run, when its asynchronous taps were shown.
+  defp over(%{ended: nil, run: %Run{} = run} = events) do
+    tell(%{events | ended: Postern.await(run)})
+  end
+
+  defp over(%{ended: {_, _}} = events), do: tell(events)
+  defp over(events), do: {:halt, events}
 
   defp show(request, events) do
     info = Request.info(request)
@@ -70,7 +76,7 @@ defmodule Postern.Events do
         next(events)
 
       _ ->
-        Reentry.enter()
+        Reentry.enter(request.handle)
         {[Map.put(info, :operands, request.operands)], %{events | shown: request}}
     end
   end
@@ -86,29 +92,7 @@ defmodule Postern.Events do
   defp wait(%{ended: :told} = events), do: {:halt, events}
   # It has not begun.
   defp wait(%{ended: {_, _}, run: nil} = events), do: tell(events)
-
-  # Asynchronous taps are shown when the run has ended too; behind a barrier there are none left.
-  defp wait(%{ended: {_, _}, barrier: nil} = events) do
-    barrier =
-      unless Reentry.inside?(), do: spawn_monitor(fn -> exit({:done, Postern.barrier()}) end)
-
-    wait(%{events | barrier: barrier || :none})
-  end
-
-  defp wait(%{ended: {_, _}, ref: ref, barrier: barrier} = events) do
-    monitor = with {_, monitor} <- barrier, do: monitor
-
-    receive do
-      {:postern_ready, ^ref} ->
-        next(events)
-
-      {:DOWN, ^monitor, :process, _, {:done, result}} ->
-        log_failure(result)
-        next(%{events | barrier: :passed})
-    after
-      if(barrier == :passed, do: 0, else: @quiet) -> tell(events)
-    end
-  end
+  defp wait(%{ended: {_, _}, behind: true} = events), do: tell(events)
 
   defp wait(%{ref: ref, run: nil} = events) do
     receive do
@@ -132,20 +116,8 @@ defmodule Postern.Events do
 
   defp tell(%{ended: ended} = events), do: {[ended], %{events | ended: :told}}
 
-  # The barrier has taken it: nobody else is told.
-  defp log_failure(:ok), do: :ok
-
-  defp log_failure({:error, error}) do
-    Logger.error("a failure that nobody had seen when a stream ended: " <> error.message)
-  end
-
   defp stop(%{bridge: bridge, ref: ref, run: run, ended: ended} = events) do
     if run && !ended, do: Postern.cancel(run) && Postern.await(run)
-
-    with {helper, monitor} <- events.barrier do
-      Process.demonitor(monitor, [:flush])
-      Process.exit(helper, :kill)
-    end
 
     answered(events)
     Reentry.serves_no_more(bridge)

@@ -1,30 +1,32 @@
 defmodule Postern.Program do
   @moduledoc """
   A program that was loaded: the types of what it takes and gives as `{type, shape}`, and the names
-  of the functions that it calls.
+  of the functions that it calls and of its hooks.
   """
   alias Postern.{Error, Nif, Tensor}
 
-  @enforce_keys [:handle, :inputs, :outputs, :functions]
-  defstruct [:handle, :inputs, :outputs, :functions]
+  @enforce_keys [:handle, :inputs, :outputs, :functions, :hooks]
+  defstruct [:handle, :inputs, :outputs, :functions, :hooks]
 
   @type t :: %__MODULE__{
           handle: reference,
           inputs: [{atom, tuple}],
           outputs: [{atom, tuple}],
-          functions: [String.t()]
+          functions: [String.t()],
+          hooks: [String.t()]
         }
 
   @doc false
   def from_nif({:ok, handle}) do
-    {inputs, outputs, functions} = Nif.program_info(handle)
+    {inputs, outputs, functions, hooks} = Nif.program_info(handle)
 
     {:ok,
      %__MODULE__{
        handle: handle,
        inputs: Enum.map(inputs, &Tensor.parse_type/1),
        outputs: Enum.map(outputs, &Tensor.parse_type/1),
-       functions: functions
+       functions: functions,
+       hooks: hooks
      }}
   end
 
@@ -37,21 +39,45 @@ defmodule Postern.Program do
     for {argument, {type, _}} <- Enum.zip(arguments, inputs), do: tensor(argument, type)
   end
 
+  @doc false
+  # The functions that somebody else may have to answer in a run that is given these.
+  def calls(%__MODULE__{functions: functions}, given), do: functions -- Map.keys(given.functions)
+
+  @doc false
+  # Names into those of hooks and those of functions.
+  def split(%__MODULE__{} = program, names) do
+    {hooks, others} = Enum.split_with(Enum.uniq(names), &(&1 in program.hooks))
+
+    case others -- program.functions do
+      [] ->
+        {:ok, hooks, others}
+
+      [name | _] ->
+        text =
+          "the program has neither a hook nor a function #{inspect(name)}; its hooks are " <>
+            "#{inspect(program.hooks)}, its functions #{inspect(program.functions)}"
+
+        {:error, %Error{code: :invalid_argument, message: text}}
+    end
+  end
+
   defp tensor(%Tensor{} = tensor, _type), do: tensor
   defp tensor(numbers, type), do: Tensor.new(numbers, type)
 end
 
 defmodule Postern.Run do
   @moduledoc "A run that was started; see `Postern.start/3`."
-  @enforce_keys [:ref, :handle, :owner, :print, :calls]
-  defstruct [:ref, :handle, :owner, :print, :calls]
+  @enforce_keys [:ref, :handle, :owner, :print, :calls, :own]
+  defstruct [:ref, :handle, :owner, :print, :calls, :own]
 
-  # `calls`: the functions that it may wait for without a limit.
+  # `calls`: the functions that it may wait for without a limit; `own`: what it was given its owner
+  # for.
   @type t :: %__MODULE__{
           ref: reference,
           handle: reference,
           owner: pid,
           print: pid | fun,
-          calls: [String.t()]
+          calls: [String.t()],
+          own: [String.t()]
         }
 end

@@ -1,6 +1,6 @@
 defmodule Postern.Reentry do
   @moduledoc false
-  # What a process serves, and whether it is inside of it: so that it does not wait for itself.
+  # What a process serves, and which requests it is inside of: so that it does not wait for itself.
   alias Postern.{Error, Nif}
 
   @bridges :"$postern_bridges"
@@ -9,14 +9,24 @@ defmodule Postern.Reentry do
   def serves(bridge), do: Process.put(@bridges, [bridge | Process.get(@bridges, [])])
   def serves_no_more(bridge), do: Process.put(@bridges, List.delete(served(), bridge))
 
-  @doc "Around a function of ours that a program waits for."
-  def enter, do: Process.put(@inside, Process.get(@inside, 0) + 1)
-  def leave, do: Process.put(@inside, Process.get(@inside, 1) - 1)
-  def inside?, do: Process.get(@inside, 0) > 0
+  @doc "Around a function of ours that answers a request, for which a program or a queue waits."
+  def enter(handle), do: Process.put(@inside, [handle | inside()])
+  def leave, do: Process.put(@inside, tl(inside()))
 
-  @doc "Whether this process may wait without a limit for a program that calls these functions."
-  def check(functions) do
-    own = for bridge <- served(), name <- functions, Nif.bridge_serves(bridge, name), do: name
+  @doc "Whether a queue of asynchronous taps waits for this process."
+  def in_delivery?, do: Enum.any?(inside(), &asynchronous?/1)
+
+  defp asynchronous?(handle) do
+    match?({:ok, {_, _, _, _, _, _, true}}, Nif.request_info(handle))
+  end
+
+  @doc """
+  Whether this process may wait without a limit for a program that calls these functions, and these
+  of its own that this process answers in any case.
+  """
+  def check(functions, own) do
+    own =
+      own ++ for bridge <- served(), name <- functions, Nif.bridge_serves(bridge, name), do: name
 
     if own == [] do
       :ok
@@ -31,7 +41,7 @@ defmodule Postern.Reentry do
 
   @doc "Whether this process may wait for all runs."
   def check_barrier do
-    if inside?() do
+    if inside() != [] do
       text = "barrier inside a served function, or an event, would wait for the run that calls it"
       {:error, %Error{code: :reentry, message: text}}
     else
@@ -39,5 +49,6 @@ defmodule Postern.Reentry do
     end
   end
 
+  defp inside, do: Process.get(@inside, [])
   defp served, do: Process.get(@bridges, [])
 end

@@ -21,22 +21,32 @@ defmodule Postern.Request do
         }
 
   @doc """
-  What fires: `%{function: name, site: name, attributes: map, device: n, run: n, element: n}`.
-  `element` is the index in a batch whose elements fire one by one, else -1.
+  What fires: `%{function: name, site: name, attributes: map, device: n, run: n, element: n,
+  asynchronous: boolean}`. `function` is the name that is served, or that the run was given it by;
+  `element` the index in a batch whose elements fire one by one, else -1; `asynchronous` says that
+  no program waits for the answer.
   """
   def info(%__MODULE__{handle: handle}) do
-    with {:ok, {function, site, attributes, device, run, element}} <- Nif.request_info(handle) do
+    with {:ok, {function, site, attributes, device, run, element, asynchronous}} <-
+           Nif.request_info(handle) do
       %{
         function: function,
         site: site,
         attributes: Attributes.parse(attributes),
         device: device,
         run: run,
-        element: element
+        element: element,
+        asynchronous: asynchronous
       }
     else
       error -> Error.from_nif(error)
     end
+  end
+
+  @doc false
+  # The name alone, at less cost.
+  def function(%__MODULE__{handle: handle}) do
+    with {:ok, info} <- Nif.request_info(handle), do: elem(info, 0)
   end
 
   @doc "The types of the results that it wants: `{:ok, [{type, shape}]}`."

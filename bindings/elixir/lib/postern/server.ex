@@ -156,7 +156,13 @@ defmodule Postern.Server do
   def handle_continue(:take, server), do: take(server, @turn)
 
   @impl true
+  def handle_call(:postern_bridge, _from, server), do: {:reply, server.bridge, server}
+
+  @impl true
   def handle_info({:postern_ready, ref}, %{ref: ref} = server), do: take(server, @turn)
+
+  # It serves a run, and ends with that alone.
+  def handle_info(:postern_bound, server), do: {:noreply, put_in(server.options.owner, nil)}
 
   def handle_info({:DOWN, _, :process, owner, _}, %{options: %{owner: owner}} = server) do
     {:stop, :normal, server}
@@ -238,7 +244,7 @@ defmodule Postern.Server do
   end
 
   defp call(server, request) do
-    Reentry.enter()
+    Reentry.enter(request.handle)
     server.module.handle_call(request.operands, request, server.state)
   catch
     kind, reason -> {:caught, kind, reason, __STACKTRACE__}

@@ -1,10 +1,21 @@
 defmodule Postern.Serving do
   @moduledoc false
   # What Postern.serve/3 starts: a function in the server's process, or in one for each call, or
-  # another process.
+  # another process; and what answers a run's own names, each by one of these.
   @behaviour Postern.Server
 
   alias Postern.{Error, Nif, Reentry, Request, Server, Telemetry}
+
+  @doc "Supervised, until what it is for has ended."
+  def start(answers, options) do
+    start = {Server, :start_link, [__MODULE__, answers, options]}
+
+    DynamicSupervisor.start_child(Postern.Servers, %{
+      id: Server,
+      start: start,
+      restart: :temporary
+    })
+  end
 
   @impl true
   def init({:pid, pid, _timeout} = answers) do
@@ -16,9 +27,22 @@ defmodule Postern.Serving do
   def init({:each, fun, timeout}), do: {:ok, {:each, fun, timeout, %{}}}
   def init({:one, _fun} = answers), do: {:ok, answers}
 
+  # What it writes goes where its caller's does.
+  def init({:run, by_name, leader}) do
+    Process.group_leader(self(), leader)
+    {:ok, {:run, by_name}}
+  end
+
   @impl true
   def handle_call(operands, request, {:one, fun} = answers) do
     {:reply, enter(fun, operands, request), answers}
+  end
+
+  def handle_call(operands, request, {:run, by_name} = answers) do
+    case Map.fetch!(by_name, Request.function(request)) do
+      pid when is_pid(pid) -> hand_on(request, pid, answers)
+      fun -> {:reply, enter(fun, operands, request), answers}
+    end
   end
 
   def handle_call(_operands, request, {:each, fun, timeout, workers}) do
@@ -30,10 +54,7 @@ defmodule Postern.Serving do
   end
 
   def handle_call(_operands, request, {:pid, pid, timeout} = answers) do
-    timer = limit(request, timeout, nil)
-    Nif.request_assign(request.handle, pid)
-    send(pid, {:postern_call, %{request | timer: timer}})
-    {:noreply, answers}
+    hand_on(%{request | timer: limit(request, timeout, nil)}, pid, answers)
   end
 
   @impl true
@@ -58,6 +79,12 @@ defmodule Postern.Serving do
   end
 
   def handle_info(_message, answers), do: {:noreply, answers}
+
+  defp hand_on(request, pid, answers) do
+    Nif.request_assign(request.handle, pid)
+    send(pid, {:postern_call, request})
+    {:noreply, answers}
+  end
 
   # Its timer: who answers cancels it.
   defp limit(_request, :infinity, _monitor), do: nil
@@ -85,7 +112,7 @@ defmodule Postern.Serving do
   end
 
   defp finish(fun, request) do
-    Reentry.enter()
+    Reentry.enter(request.handle)
     Server.reply(request, enter(fun, request.operands, request))
   catch
     kind, reason -> Request.fail(request, kind, reason, __STACKTRACE__)
