@@ -1,8 +1,14 @@
 // cond and switch_: one of several programs, chosen by an index.
 #include <postern/control.h>
 
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
 #include "control/cond.h"
 #include "core/lists.h"
+#include "core/site.h"
 #include "lower/meet.h"
 #include "transform/transpose.h"
 
@@ -138,10 +144,76 @@ Tensors cond_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan types
 // --- batching
 // -------------------------------------------------------------------------------------------------
 
+/// Waits for calls that all elements share. An element takes one branch, and all are written: the
+/// first branch that waits for such a call does, those behind it are given what came.
+class SharedWaits {
+ public:
+  /// The branch without the waits that are over: what they gave are inputs. Of its outputs the last
+  /// `made` are for take().
+  struct Branch {
+    Program program;
+    Tensors x;
+    std::vector<int> axes;
+    std::size_t made = 0;
+  };
+  Branch of(const Program& program, TensorSpan x, std::span<const int> axes) {
+    Branch b{program, {x.begin(), x.end()}, {axes.begin(), axes.end()}};
+    b.program.equations.clear();
+    std::set<ValueId> waited;
+    for (const Equation& e : program.equations) {
+      const std::size_t input = awaited(program, e);
+      // One that a branch waits for twice is an error when it runs.
+      const bool shared =
+          input < x.size() && axes[input] < 0 && waited.insert(e.operands[0]).second;
+      const auto over = given_.find(input);
+      if (shared && over != given_.end() && gives(program, e, over->second)) {
+        append(b.x, over->second);
+        b.axes.resize(b.x.size(), -1);
+        append_results(b.program.inputs, e);
+        continue;
+      }
+      b.program.equations.push_back(e);
+      if (!shared || over != given_.end()) continue;
+      coming_.emplace_back(input, at(e.results));
+      append_results(b.program.outputs, e);
+      b.made += at(e.results);
+    }
+    return b;
+  }
+  void take(TensorSpan made) {
+    for (const auto& [input, results] : std::exchange(coming_, {})) {
+      given_[input] = Tensors(made.begin(), nth(made, results));
+      made = made.subspan(results);
+    }
+  }
+
+ private:
+  /// The input that the equation waits for; past the last for another equation.
+  static std::size_t awaited(const Program& program, const Equation& e) {
+    const bool waits = e.primitive->site && site_of(e)->role == SiteSpec::Role::wait;
+    const auto found =
+        waits ? std::ranges::find(program.inputs, e.operands[0]) : program.inputs.end();
+    return static_cast<std::size_t>(found - program.inputs.begin());
+  }
+  static bool gives(const Program& program, const Equation& e, TensorSpan results) {
+    bool same = results.size() == at(e.results);
+    for (std::size_t i = 0; same && i < results.size(); ++i)
+      same = alike(program.types[at(e.first) + i], results[i].type());
+    return same;
+  }
+  static void append_results(std::vector<ValueId>& to, const Equation& e) {
+    for (int r = 0; r < e.results; ++r) to.push_back(e.first + r);
+  }
+
+  std::map<std::size_t, Tensors> given_;                     // by input of the branches
+  std::vector<std::pair<std::size_t, std::size_t>> coming_;  // inputs, and how much each gives
+};
+
 /// An index for each element: all branches run, calls in them for the elements that take them.
 Batched select_branches(const CondParams& p, const Tensor& index, TensorSpan x,
                         std::span<const int> axes, std::int64_t size, const Tensor& mask) {
   Tensors chosen;
+  SharedWaits waits;
   for (std::size_t b = 0; b < p.branches.size(); ++b) {
     const Tensor takes = equal(index, full(index.type(), static_cast<std::int32_t>(b)));
     Tensor alive;
@@ -149,7 +221,10 @@ Batched select_branches(const CondParams& p, const Tensor& index, TensorSpan x,
       alive = takes;
       if (mask.has_value()) alive = logical_and(mask, takes);
     }
-    auto [y, from] = batch_of(*p.branches[b], x, axes, size, alive);
+    const SharedWaits::Branch branch = waits.of(*p.branches[b], x, axes);
+    auto [y, from] = batch_of(branch.program, branch.x, branch.axes, size, alive);
+    waits.take(std::span(y).last(branch.made));
+    y.resize(y.size() - branch.made);
     for (std::size_t i = 0; i < y.size(); ++i) {
       y[i] = move_batch(y[i], from[i], 0, size);
       if (b > 0) y[i] = select_elements(takes, y[i], chosen[i]);

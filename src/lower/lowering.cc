@@ -429,7 +429,10 @@ Lowering::MeshRegion::MeshRegion(Lowering& out, const Mesh& mesh, std::vector<Ss
   out.mesh_ = &mesh;
   out.axis_indices_ = std::move(indices);
 }
-Lowering::MeshRegion::~MeshRegion() { out_.mesh_ = nullptr; }
+Lowering::MeshRegion::~MeshRegion() {
+  out_.mesh_ = nullptr;
+  out_.axis_indices_.clear();
+}
 
 Ssa Lowering::axis_index(const std::string& axis) const {
   const auto named = std::ranges::find(mesh_->axes(), axis, &MeshAxis::name);

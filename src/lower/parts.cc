@@ -119,8 +119,9 @@ std::vector<Ssa> Lowering::apart(
   return results;
 }
 
+// A device's own program (a MeshRegion) is told where it runs. Of what XLA partitions it finds out
+// itself how it lies, into parts and out of them.
 bool Lowering::in_parts(const Program& program) {
-  if (partitioned()) return false;  // XLA cuts main alone; its parts are told where they are
   std::vector<Part> parts = parts_of(program);
   if (parts.empty()) return false;
   connect(program, parts);
@@ -134,20 +135,29 @@ bool Lowering::in_parts(const Program& program) {
       mark_read(given.back());
     }
     for (const ValueId v : part.outputs) out.push_back(program.type(v));
+    const std::vector<Ssa> axis_indices = axis_indices_;
+    for (const Ssa index : axis_indices) {
+      in.push_back({DType::s32, {}});
+      given.push_back(index);
+    }
     std::vector<Ssa> numbers;
     for (const Equation* e : part.numbers) numbers.push_back(value(e->first));
     const auto body = [&](std::span<const Ssa> x) {
       for (std::size_t i = 0; i < part.inputs.size(); ++i) value(part.inputs[i]) = x[i];
+      const auto indices = x.subspan(part.inputs.size());
+      axis_indices_.assign(indices.begin(), indices.end());
       for (const Equation* e : part.numbers) equation(*e);
       equations(std::span(program.equations).subspan(part.begin, part.end - part.begin));
       std::vector<Ssa> results;
       for (const ValueId v : part.outputs) results.push_back(latest(value(v)));
       return results;
     };
-    const std::vector<Ssa> results = apart(
-        {"part", in, out, part.ordered, fmt::format("mhlo.frontend_attributes = {{{}}}", stays)},
-        given, body);
+    const bool ordered = part.ordered || passed_by_;
+    std::string attributes = fmt::format("mhlo.frontend_attributes = {{{}}}", stays);
+    if (mesh_) attributes += where_it_runs(out.size() + (ordered ? 1 : 0), -1);
+    const std::vector<Ssa> results = apart({"part", in, out, ordered, attributes}, given, body);
     // The function has names of its own for what both know; what it made is not seen here.
+    axis_indices_ = axis_indices;
     for (std::size_t i = 0; i < part.inputs.size(); ++i) value(part.inputs[i]) = given[i];
     for (std::size_t i = 0; i < numbers.size(); ++i) value(part.numbers[i]->first) = numbers[i];
     for (std::size_t i = 0; i < part.outputs.size(); ++i) value(part.outputs[i]) = results[i];

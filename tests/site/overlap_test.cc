@@ -516,6 +516,57 @@ TEST(Overlap, WhatElementsShareIsWaitedForOnce) {
   EXPECT_EQ(runs.load(), 1);
 }
 
+TEST(Overlap, WhatElementsShareIsWaitedForOnceWhateverBranchTheyTake) {
+  RecordProperty("covers", "OVERLAP-07");
+  std::atomic<int> runs = 0;
+  const auto start = [&](const Tensor& x) {
+    return start_call(
+        {.name = "shared"}, x.type(), [&](float v) { return ++runs, v * 10; }, x);
+  };
+  auto f = jit([&](Tensor xs, Tensor shift) {
+    const auto shared = start(shift), other = start(shift + 1.0f);
+    return vmap([&](Tensor x) {
+      const Tensor of_three =
+          switch_(convert<int>(x),
+                  std::vector<std::function<Tensor(Tensor)>>{
+                      [&](Tensor v) { return v + wait(shared); }, [](Tensor v) { return v; },
+                      [&](Tensor v) { return wait(other) - wait(shared) * v; }},
+                  x);
+      return of_three;
+    })(xs);
+  });
+  EXPECT_EQ(f(tensor<float>({0, 1, 2, 0}), 2.0f).to_vector<float>(), (Floats{20, 1, -10, 20}));
+  EXPECT_EQ(f(tensor<float>({1, 1}), 2.0f).to_vector<float>(), (Floats{1, 1}));
+  EXPECT_EQ(runs.load(), 2 * 2);
+  auto nested = jit([&](Tensor xs, Tensor shift) {
+    const auto shared = start(shift);
+    const auto one = [&](Tensor x) {
+      return cond(
+          x > 1.0f, [&](Tensor v) { return v + wait(shared); },
+          [&](Tensor v) { return v - wait(shared); }, x);
+    };
+    return vmap(vmap(one))(xs);
+  });
+  EXPECT_EQ(nested(tensor<float>({0, 1, 2, 3}, {2, 2}), 2.0f).to_vector<float>(),
+            (Floats{-20, -19, 22, 23}));
+  auto twice = jit([&](Tensor xs, Tensor shift) {
+    const auto shared = start(shift);
+    return vmap([&](Tensor x) {
+      const Tensor once = cond(
+          x > 1.0f, [&](Tensor v) { return v + wait(shared); },
+          [&](Tensor v) { return v - wait(shared); }, x);
+      return once + cond(
+                        x > 2.0f, [&](Tensor v) { return wait(shared) + v; },
+                        [](Tensor v) { return v; }, x);
+    })(xs);
+  });
+  expect_error<CallbackError>(
+      [&] {
+        twice(tensor<float>({0, 3}), 2.0f).to_vector<float>();
+      },
+      {"shared", "waited for before"});
+}
+
 TEST(Overlap, OtherModes) {
   RecordProperty("covers", "OVERLAP-08");
   for (const Mode mode : {Mode::evaluate, Mode::staged, Mode::compiled}) {
