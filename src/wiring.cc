@@ -1,9 +1,35 @@
-// Above all rooms: where an interface of one is tied to another further down that implements it.
-// A constant, and not a registration at start-up, which a static library would drop.
+// Above all rooms: where an interface of one is tied to others further down that implement it.
+// Constants, and not registrations at start-up, which a static library would drop.
+#include "block/overrides.h"
+#include "block/target.h"
+#include "host/loop_tape.h"
+#include "host/process_call.h"
+#include "linalg/overrides.h"
 #include "run/evaluator.h"
+#include "run/library.h"
+#include "run/loop_tape.h"
+#include "site/loop_tape.h"
+#include "site/own_functions.h"
+#include "site/processes.h"
 
 namespace postern {
 
 constinit const Evaluator evaluator{run::evaluate_equation, run::evaluate_program};
+
+constinit const TapeAccess tape_access{write_tapes,       read_tapes,      free_tapes,
+                                       run::write_tapes,  run::read_tapes, run::tapes_of,
+                                       run::keeping_tapes};
+constinit const ProcessAccess process_access{at_processes};
+constinit const OwnFunctions own_functions{host::tape_function, host::process_function};
+
+namespace blocks {
+
+constinit const HandlerAccess handler_access{run::require_handler};
+constinit const OwnOverrides own_overrides{[] {
+  add_linalg_overrides();
+  add_cumulative_overrides();
+}};
+
+}  // namespace blocks
 
 }  // namespace postern

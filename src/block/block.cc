@@ -19,25 +19,29 @@
 
 namespace postern::blocks {
 
-void BlockParams::fields(FieldSink& sink) const {
-  sink("block", named_text(config->name, config->attributes));
-  for (const Level& l : levels) {
-    sink("batch", l.size);
-    sink("mapped", l.mapped);
-    if (l.masked) sink.hidden("masked", "1");
-  }
-  sink("body", body);
-  sink.identity("type", config->type);
-  sink.identity("rules", rules);
-  if (!sink.wants_text()) return;
-  // The same body may give an override other operands, and may be another derivative.
-  sink.hidden("config", kinds_of(config->attributes));
-  sink.hidden("operands", to_string(operands));
-  sink.hidden("results", to_string(results));
-  sink.hidden("values", std::to_string(values));
-  sink.hidden("order", std::to_string(order));
-  for (const int i : of_operand) sink.hidden("of_operand", std::to_string(i));
-  for (const int i : of_result) sink.hidden("of_result", std::to_string(i));
+Told<10> BlockParams::fields(Fields sink) const {
+  return sink
+      .by([&](FieldSink& s) {
+        s("block", named_text(config->name, config->attributes));
+        s.identity("type", config->type);
+        s.hidden("config", kinds_of(config->attributes));
+      })
+      .by([&](FieldSink& s) {
+        for (const auto& [size, mapped, masked] : levels) {
+          s("batch", size);
+          s("mapped", mapped);
+          if (masked) s.hidden("masked", "1");
+        }
+      })
+      .field("body", body)
+      .identity("rules", rules)
+      // The same body may give an override other operands, and may be another derivative.
+      .hidden("operands", operands)
+      .hidden("results", results)
+      .hidden("values", values)
+      .hidden("order", order)
+      .hidden("of_operand", of_operand)
+      .hidden("of_result", of_result);
 }
 
 std::size_t BlockParams::leading() const {

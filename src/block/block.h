@@ -46,7 +46,7 @@ struct BlockParams {
   int order = 0;  // how many times it was differentiated
   std::vector<int> of_operand,
       of_result;  // order 1: whose tangents the last operands and results are
-  void fields(FieldSink& sink) const;
+  Told<10> fields(Fields sink) const;
 
   std::size_t leading() const;  // operands and masks
 };
@@ -56,7 +56,7 @@ extern const Primitive block_p;
 struct PartParams {
   static constexpr const char* what = "part";
   ProgramPtr body;
-  void fields(FieldSink& sink) const { sink("body", body); }
+  auto fields(Fields sink) const { return sink.field("body", body); }
 };
 extern const Primitive part_p;
 
@@ -65,7 +65,7 @@ struct TargetParams {
   std::shared_ptr<const FfiTarget> target;
   Types results;
   std::optional<VmapMethod> vmap;
-  void fields(FieldSink& sink) const;
+  Told<3> fields(Fields sink) const;
 };
 extern const Primitive target_p, effect_target_p;  // the latter with an effect
 
@@ -94,12 +94,12 @@ struct OwnParams {
   std::size_t residuals;
   std::vector<int> of_result;  // by result of push
   Types results;               // all of the block's, batched
-  void fields(FieldSink& sink) const {
-    sink("push", push);
-    sink("backward", backward);
-    // `residuals` follows: the other inputs of `backward` are cotangents of all results.
-    for (const int i : of_result) sink.hidden("of_result", std::to_string(i));
-    sink.hidden("results", to_string(results));
+  auto fields(Fields sink) const {
+    return sink.field("push", push)
+        .field("backward", backward)
+        .left_out(residuals)  // the other inputs of `backward` are cotangents of all results
+        .hidden("of_result", of_result)
+        .hidden("results", results);
   }
 };
 extern const Primitive own_p;
@@ -115,3 +115,10 @@ Tensors bind_cached(const detail::BlockConfig& config, const Rules* rules,
                     const TensorFunction& by_default, TensorSpan x);
 
 }  // namespace postern::blocks
+
+template <>
+struct postern::Described<postern::blocks::Level> {
+  using L = blocks::Level;
+  static constexpr auto fields =
+      std::tuple(field("size", &L::size), field("mapped", &L::mapped), field("masked", &L::masked));
+};

@@ -34,8 +34,7 @@ void ensure_builtin() {
   static Once once;
   once([] {
     adding_builtin = true;
-    add_linalg_overrides();
-    add_cumulative_overrides();
+    own_overrides.add();
     adding_builtin = false;
   });
 }

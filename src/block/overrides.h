@@ -54,8 +54,11 @@ std::vector<std::uint64_t>*& recorded();
 /// Whether the plug-in can enter kernels and targets; the runtime says so.
 extern std::atomic<bool> native_calls;
 
-/// Add the overrides that come with the library; called once. Defined beside the kernels.
-void add_linalg_overrides();
-void add_cumulative_overrides();
+/// The overrides that come with the library. A room further down has them: `src/wiring.cc` names
+/// it.
+struct OwnOverrides {
+  void (*add)();  // called once
+};
+extern const OwnOverrides own_overrides;
 
 }  // namespace postern::blocks

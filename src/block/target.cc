@@ -14,16 +14,21 @@
 
 namespace postern::blocks {
 
-void TargetParams::fields(FieldSink& sink) const {
-  sink("target", target->name);
-  if (!target->attributes.items().empty()) sink("attributes", target->attributes);
-  sink("results", results);
-  for (const Dims& d : target->operand_layouts) sink("operand_layout", d);
-  for (const Dims& d : target->result_layouts) sink("result_layout", d);
-  if (target->side_effect) sink("side_effect", true);
-  for (const auto& [result, operand] : target->aliases)
-    sink("alias", fmt::format("{}<-{}", result, operand));
-  if (vmap) sink("vmap", text_of(*vmap));
+Told<3> TargetParams::fields(Fields sink) const {
+  const auto tell_target = [&](FieldSink& s) {
+    s("target", target->name);
+    if (!target->attributes.items().empty()) s("attributes", target->attributes);
+  };
+  const auto tell_rest = [&](FieldSink& s) {
+    const auto& [name, attributes, operand_layouts, result_layouts, aliases, side_effect] = *target;
+    for (const Dims& d : operand_layouts) s("operand_layout", d);
+    for (const Dims& d : result_layouts) s("result_layout", d);
+    if (side_effect) s("side_effect", true);
+    for (const auto& [result, operand] : aliases)
+      s("alias", fmt::format("{}<-{}", result, operand));
+    if (vmap) s("vmap", text_of(*vmap));
+  };
+  return sink.by(tell_target).field("results", results).by(tell_rest);
 }
 
 namespace {
@@ -146,7 +151,7 @@ void target_lower(Lowering& out, const Equation& e) {
         "the FFI target '{}' belongs to one platform: a program that calls it outside of a block "
         "cannot be saved",
         target.name);
-  require_handler(target.name, *platform);
+  handler_access.require(target.name, *platform);
   std::vector<Ssa> ins, outs;
   std::vector<std::string> in_types, out_types;
   std::vector<std::int64_t> in_ranks, out_ranks;

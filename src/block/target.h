@@ -6,10 +6,12 @@
 
 namespace postern::blocks {
 
-/// Whether a handler has that name: one that was registered, or one of ours for LAPACK.
-bool has_handler(const std::string& name, const platforms::Platform& platform);
-/// Makes a handler known to XLA. Throws TypeError naming target and platform when nobody has
-/// registered it.
-void require_handler(const std::string& name, const platforms::Platform& platform);
+/// Who knows them. A room further down does: `src/wiring.cc` names it.
+struct HandlerAccess {
+  /// Makes a handler known to XLA. Throws TypeError naming target and platform when nobody has
+  /// registered it.
+  void (*require)(const std::string& name, const platforms::Platform& platform);
+};
+extern const HandlerAccess handler_access;
 
 }  // namespace postern::blocks

@@ -4,6 +4,7 @@
 #include "cluster/collectives.h"
 
 #include <fmt/format.h>
+#include <postern/detail/small_vector.h>
 
 #include <algorithm>
 #include <array>
@@ -12,7 +13,6 @@
 #include "cluster/reduce.h"
 #include "cluster/step.h"
 #include "core/check.h"
-#include "core/small_vector.h"
 
 namespace postern::clusters {
 
@@ -168,8 +168,8 @@ class Reducing {
   const std::byte* const x_;
   std::byte* const y_;
   const bool back_;
-  SmallVector<Other, 8> others_;
-  SmallVector<const void*, 8> rows_;
+  detail::SmallVector<Other, 8> others_;
+  detail::SmallVector<const void*, 8> rows_;
   Part mine_{};
   std::byte* to_ = nullptr;
   std::size_t reduced_ = 0;
@@ -182,8 +182,8 @@ struct Level : Step {
   /// Piece `k` of `out` goes to the k-th of the group, and what comes from it to piece `k` of `in`;
   /// `same`: all get the first one. Pieces are apart by `stride` bytes.
   void meet(const std::byte* out, bool same, std::byte* in, std::size_t piece) const {
-    SmallVector<Out, 16> outs(n - 1);
-    SmallVector<In, 16> ins(n - 1);
+    detail::SmallVector<Out, 16> outs(n - 1);
+    detail::SmallVector<In, 16> ins(n - 1);
     for (std::size_t k = 0, i = 0; k < n; ++k) {
       const std::byte* const from = out + (same ? 0 : k * piece);
       if (k == me) {

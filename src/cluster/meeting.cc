@@ -4,6 +4,7 @@
 #include "cluster/meeting.h"
 
 #include <fmt/format.h>
+#include <postern/detail/small_vector.h>
 #include <postern/error.h>
 
 #include <algorithm>
@@ -13,7 +14,6 @@
 
 #include "core/digest.h"
 #include "core/log.h"
-#include "core/small_vector.h"
 
 namespace postern::clusters {
 
@@ -191,7 +191,7 @@ void Meeting::exchange(std::span<const Out> out, std::span<const In> in) {
     std::size_t out, in, sent, got;
     bool greets, is_greeted;  // one piece goes each way at least
   };
-  SmallVector<Stream, 16> streams(out.size() + in.size());
+  detail::SmallVector<Stream, 16> streams(out.size() + in.size());
   std::size_t count = 0;
   const auto stream_with = [&](int rank) -> Stream& {
     for (std::size_t i = 0; i < count; ++i)

@@ -24,8 +24,10 @@ inline Tensors or_zeros_like(TensorSpan tensors, const std::vector<bool>& mask,
 /// Operands: index (s32, in range), then those of every branch.
 struct CondParams {
   std::vector<ProgramPtr> branches;
-  void fields(FieldSink& sink) const {
-    for (const ProgramPtr& b : branches) sink("branch", b);
+  auto fields(Fields sink) const {
+    return sink.by([&](FieldSink& each) {
+      for (const ProgramPtr& b : branches) each("branch", b);
+    });
   }
 };
 
@@ -33,7 +35,9 @@ struct CondParams {
 struct TapeOptions {
   std::int64_t memory = 0;  // bytes of one execution of the loop, 0: no limit
   std::string file = {};    // where goes what is over it; empty: that is an error
-  void fields(FieldSink& sink) const;
+  auto fields(Fields sink) const {
+    return sink.when(memory != 0, "memory", memory).when(!file.empty(), "file", file);
+  }
 };
 
 /// Operands: constants of the condition, constants of the body, carry. Condition and body take
@@ -48,7 +52,7 @@ struct WhileParams {
   bool taped = false;
   bool bounded = false;                // it has as many steps at most as another loop decides
   std::vector<int> ticket_ranks = {};  // by taped output: how many of its axes its ticket has
-  void fields(FieldSink& sink) const;
+  Told<8> fields(Fields sink) const;
 
   std::size_t ys() const { return ticket_ranks.size(); }
   std::size_t carries() const { return body->outputs.size() - ys(); }
@@ -70,7 +74,7 @@ struct ScanParams {
   bool taped = false;
   std::vector<int> ticket_ranks = {};  // by stacked result, as in WhileParams
   std::vector<bool> frees = {};        // by x: nobody reads its tape after this loop; empty: none
-  void fields(FieldSink& sink) const;
+  Told<13> fields(Fields sink) const;
 
   std::size_t first_carry() const { return constants + counted; }  // among the body's inputs
   std::size_t first_x() const { return first_carry() + carries; }

@@ -13,23 +13,22 @@
 
 namespace postern {
 
-void ScanParams::fields(FieldSink& sink) const {
-  if (taped) {
-    sink("tapes", ticket_ranks);
-    if (!frees.empty()) sink("frees", frees);
-    tape.fields(sink);
-  } else {
-    sink("length", length);
-  }
-  if (counted) {
-    sink("start", start);
-    sink("index", index);
-  }
-  if (reverse) sink("reverse", reverse);
-  if (unroll != 1) sink("unroll", unroll);
-  sink("constants", static_cast<std::int64_t>(constants));
-  sink("carries", static_cast<std::int64_t>(carries));
-  sink("body", body);
+Told<13> ScanParams::fields(Fields sink) const {
+  return sink.left_out(taped)
+      .when(taped, "tapes", ticket_ranks)
+      .when(!frees.empty(), "frees", frees)
+      .by([&](FieldSink& of_tape) {
+        if (taped) tell_all(tape, of_tape);
+      })
+      .when(!taped, "length", length)
+      .left_out(counted)
+      .when(counted, "start", start)
+      .when(counted, "index", index)
+      .when(reverse, "reverse", reverse)
+      .when(unroll != 1, "unroll", unroll)
+      .field("constants", constants)
+      .field("carries", carries)
+      .field("body", body);
 }
 
 namespace {
@@ -295,7 +294,7 @@ Tensors scan_evaluate(const Op& op, TensorSpan x) {
     Tensors y = evaluator.program(p.body, in);
     for (std::size_t i = 0; i < stacks.size(); ++i) {
       const Tensor& part = y[p.carries + i];
-      if (auto tapes = tapes_of(part)) keep[i].push_back(std::move(tapes));
+      if (auto tapes = tape_access.of(part)) keep[i].push_back(std::move(tapes));
       part.read(stacks[i].data() + static_cast<std::size_t>(k) * part.type().byte_size());
     }
     y.resize(p.carries);
@@ -303,7 +302,7 @@ Tensors scan_evaluate(const Op& op, TensorSpan x) {
   }
   for (std::size_t i = 0; i < stacks.size(); ++i) {
     carry.emplace_back(stacked_type(outputs[p.carries + i], p.length), stacks[i].data());
-    if (!keep[i].empty()) carry.back() = keeping_tapes(carry.back(), std::move(keep[i]));
+    if (!keep[i].empty()) carry.back() = tape_access.keeping(carry.back(), std::move(keep[i]));
   }
   return carry;
 }
@@ -321,9 +320,9 @@ Tensors taped_scan_evaluate(const Op& op, TensorSpan x) {
     Tensors in(of.constants.begin(), of.constants.end());
     if (p.counted) in.push_back(counter(p, k));
     append(in, carry);
-    append(in, read_now(k, of.xs, x_types, p.tape));
+    append(in, tape_access.read_now(k, of.xs, x_types));
     carry = evaluator.program(p.body, in);
-    push_now(k, tickets, std::span(carry).subspan(p.carries), p.tape);
+    tape_access.write_now(k, tickets, std::span(carry).subspan(p.carries), p.tape);
     carry.resize(p.carries);
   }
   append(carry, tickets);

@@ -4,6 +4,7 @@
 #include <postern/ops.h>
 
 #include <algorithm>
+#include <map>
 
 #include "control/scan.h"
 #include "core/lists.h"
@@ -48,7 +49,7 @@ std::int64_t steps_at_once(const Types& on_tapes, std::initializer_list<ProgramP
   constexpr std::int64_t most = 64, block_bytes = 16'384;
   const auto takes_long = [](const Equation& e) {
     const Primitive& p = *e.primitive;
-    return p.site || p.may_call || &p == &while_p || &p == &scan_p;
+    return p.site || p.may_call || p.loops();
   };
   if (on_tapes.empty()) return 1;
   for (const ProgramPtr& p : programs)
@@ -131,7 +132,7 @@ Tensors expanded_while(const WhileParams& p, TensorSpan x) {
     Tensors out = step(in);
     const Tensors leaves = tail(out, 2 + carries);
     out.resize(2 + carries);
-    append(out, write_tapes({in[0]}, in.subspan(2 + carries), leaves, p.tape));
+    append(out, tape_access.write({in[0]}, in.subspan(2 + carries), leaves, p.tape));
     return out;
   };
   const auto block = [&](TensorSpan in) {
@@ -150,7 +151,8 @@ Tensors expanded_while(const WhileParams& p, TensorSpan x) {
         });
     const Tensors blocks = tail(carry, 2 + carries);
     carry.resize(2 + carries);
-    append(carry, write_tapes({in[0], carry[0], at_once}, in.subspan(2 + carries), blocks, p.tape));
+    append(carry,
+           tape_access.write({in[0], carry[0], at_once}, in.subspan(2 + carries), blocks, p.tape));
     carry[0] = add(in[0], carry[0]);
     return carry;
   };
@@ -191,10 +193,11 @@ Tensors expanded_scan(const ScanParams& p, TensorSpan x) {
   };
   const auto one = [&](TensorSpan in) {
     const Tensor k = slot(in[0], steps);
-    const Tensors y = step(k, in.subspan(1, p.carries), read_tapes({k}, of.xs, takes, p.tape));
+    const Tensors y =
+        step(k, in.subspan(1, p.carries), tape_access.read({k}, of.xs, takes, p.tape));
     Tensors out = with(add(in[0], step_number(1)), std::span(y).first(p.carries));
-    append(out,
-           write_tapes({k}, in.subspan(1 + p.carries), std::span(y).subspan(p.carries), p.tape));
+    append(out, tape_access.write({k}, in.subspan(1 + p.carries), std::span(y).subspan(p.carries),
+                                  p.tape));
     return out;
   };
   const auto block = [&](TensorSpan in) {
@@ -202,7 +205,7 @@ Tensors expanded_scan(const ScanParams& p, TensorSpan x) {
     Tensor first = in[0];
     if (p.reverse) first = subtract(subtract(steps, in[0]), count);
     const Tensors blocks =
-        read_tapes({first, count, at_once}, of.xs, blocks_of(xs, at_once), p.tape);
+        tape_access.read({first, count, at_once}, of.xs, blocks_of(xs, at_once), p.tape);
     Tensors carry = with(step_number(0), in.subspan(1, p.carries));
     for (const Type& type : blocks_of(ys, at_once)) carry.push_back(zeros_of(type));
     carry = write_loop(
@@ -218,8 +221,8 @@ Tensors expanded_scan(const ScanParams& p, TensorSpan x) {
           return out;
         });
     Tensors out = with(add(in[0], count), std::span(carry).subspan(1, p.carries));
-    append(out, write_tapes({first, count, at_once}, in.subspan(1 + p.carries),
-                            std::span(carry).subspan(1 + p.carries), p.tape));
+    append(out, tape_access.write({first, count, at_once}, in.subspan(1 + p.carries),
+                                  std::span(carry).subspan(1 + p.carries), p.tape));
     return out;
   };
   Tensors carry = with(step_number(0), of.carry);
@@ -230,14 +233,12 @@ Tensors expanded_scan(const ScanParams& p, TensorSpan x) {
   Tensors freed;
   for (std::size_t i = 0; i < p.frees.size(); ++i)
     if (p.frees[i]) freed.push_back(of.xs[i]);
-  if (!freed.empty()) free_tapes(y[0], freed, p.tape);
+  if (!freed.empty()) tape_access.free(y[0], freed, p.tape);
   y.erase(y.begin());
   return y;
 }
 
-bool is_taped(const Equation& e) {
-  return e.primitive == &taped_while_p || e.primitive == &taped_scan_p;
-}
+bool is_taped(const Equation& e) { return e.primitive->loops() && e.primitive->calls; }
 
 /// On how many levels each value is the only way to tapes: 1 for a ticket, or a stack of tickets,
 /// that a loop of its program has made; 2 where the same holds of the tickets on that tape; 0 for
@@ -252,20 +253,25 @@ std::vector<int> uses_of(const Program& program) {
   return uses;
 }
 
-Levels levels_of(const Program& program) {
-  Levels levels(program.types.size());
+/// Those of programs that live on, each found once.
+using KnownLevels = std::map<const Program*, Levels>;
+
+const Levels& levels_of(const Program& program, KnownLevels& known) {
+  const auto [found, is_new] = known.try_emplace(&program, program.types.size());
+  Levels& levels = found->second;
+  if (!is_new) return levels;
   const auto set = [&](const Equation& e, const Program& body, std::size_t carries, int more) {
-    const Levels inside = levels_of(body);
+    const Levels& inside = levels_of(body, known);
     const std::vector<int> uses = uses_of(body);
     std::size_t result = at(e.first) + at(e.results) - (body.outputs.size() - carries);
     for (const ValueId v : std::span(body.outputs).subspan(carries))
       levels[result++] = (uses[at(v)] == 1 ? inside[at(v)] : 0) + more;
   };
   for (const Equation& e : program.equations) {
-    if (e.primitive == &taped_while_p) {
+    if (e.primitive->control == ControlFlow::while_loop && is_taped(e)) {
       const auto& p = as<WhileParams>(*e.params);
       set(e, *p.body, p.carries(), 1);
-    } else if (e.primitive == &taped_scan_p || e.primitive == &scan_p) {
+    } else if (e.primitive->control == ControlFlow::scan) {
       const auto& p = as<ScanParams>(*e.params);
       set(e, *p.body, p.carries, p.taped);
     }
@@ -275,17 +281,17 @@ Levels levels_of(const Program& program) {
 
 /// The program, in which a scan frees the tapes that nothing else reads. Of two readers XLA may
 /// choose which comes first. `inputs`: the levels of what it is given.
-ProgramPtr freeing(const Program& program, const Levels& inputs) {
+ProgramPtr freeing(const Program& program, const Levels& inputs, KnownLevels& known) {
   Program out = program;
-  Levels levels = levels_of(out);
+  Levels levels = levels_of(program, known);
   for (std::size_t i = 0; i < inputs.size(); ++i) levels[at(out.inputs[i])] = inputs[i];
   const std::vector<int> uses = uses_of(out);
   for (Equation& e : out.equations) {
     if (!any_equation(e, is_taped)) continue;
-    if (e.primitive != &scan_p && e.primitive != &taped_scan_p) {
+    if (e.primitive->control != ControlFlow::scan) {
       if (!e.primitive->with_programs) continue;
       std::vector<ProgramPtr> programs = programs_of(*e.params);
-      for (ProgramPtr& p : programs) p = freeing(*p, {});
+      for (ProgramPtr& p : programs) p = freeing(*p, {}, known);
       e.params = e.primitive->with_programs(e.params.get(), programs);
       continue;
     }
@@ -299,7 +305,7 @@ ProgramPtr freeing(const Program& program, const Levels& inputs) {
       if (p.taped) p.frees[i] = true;
       given[p.first_x() + i] = levels[v] - p.taped;
     }
-    p.body = freeing(*p.body, given);
+    p.body = freeing(*p.body, given, known);
     e.params = make_params(std::move(p));
   }
   return std::make_shared<const Program>(std::move(out));
@@ -308,14 +314,15 @@ ProgramPtr freeing(const Program& program, const Levels& inputs) {
 /// What stands for a taped loop until it is flattened into its program.
 struct ExpandedParams {
   ProgramPtr body;
-  void fields(FieldSink& sink) const { sink("body", body); }
+  auto fields(Fields sink) const { return sink.field("body", body); }
 };
 constexpr Primitive expanded_p{.name = "expanded", .transparent = true};
 
 ProgramPtr expansion(const Equation& e, std::span<const Type> operands) {
   PlaceScope::Replace place(e.place);
   const Closed closed = trace_program("taped", operands, [&](TensorSpan x) {
-    if (e.primitive == &taped_while_p) return expanded_while(as<WhileParams>(*e.params), x);
+    if (e.primitive->control == ControlFlow::while_loop)
+      return expanded_while(as<WhileParams>(*e.params), x);
     return expanded_scan(as<ScanParams>(*e.params), x);
   });
   check(closed.captures.empty(), "a taped loop uses a tensor from outside of its program");
@@ -355,7 +362,8 @@ void lower_taped(Lowering& out, const Equation& e) {
 
 ProgramPtr with_tapes_expanded(const ProgramPtr& program) {
   if (!any_equation(*program, is_taped)) return program;
-  return expanded(freeing(*program, {}));
+  KnownLevels known;
+  return expanded(freeing(*program, {}, known));
 }
 
 }  // namespace postern

@@ -10,8 +10,6 @@
 //
 // Under vmap a ticket has the axes of the batch, and each element a tape of its own.
 #pragma once
-#include <postern/host.h>
-
 #include "control/control.h"
 
 namespace postern {
@@ -40,7 +38,6 @@ constexpr Primitive taped(Primitive loop, decltype(Primitive::evaluate) evaluate
 /// last read by loops of one program is freed there, others when the run ends.
 ProgramPtr with_tapes_expanded(const ProgramPtr& program);
 
-// Calls of the host as equations: site/loop_tape.cc.
 /// The steps that a call is about: `count` from `first` on, whose values are in blocks with room
 /// for `room` steps. Without a count one step, whose values are as they are.
 struct StepsOfCall {
@@ -48,33 +45,30 @@ struct StepsOfCall {
   Tensor count = {};
   std::int64_t room = 1;
 };
-/// That room, of a call with these attributes.
-std::int64_t room_for_steps(const Attributes& attributes);
-/// The tickets after the steps have put `leaves` on their tapes; a tape is made for a ticket of
-/// zero.
-Tensors write_tapes(const StepsOfCall& steps, TensorSpan tickets, TensorSpan leaves,
-                    const TapeOptions& options);
-/// What the steps have put on the tapes, of these types; zeros behind the last.
-Tensors read_tapes(const StepsOfCall& steps, TensorSpan tickets, const Types& types,
+
+/// What puts values on tapes and takes them back. Rooms further down can: `src/wiring.cc` names
+/// them.
+struct TapeAccess {
+  // Calls of the host as equations.
+  /// The tickets after the steps have put `leaves` on their tapes; a tape is made for a ticket of
+  /// zero.
+  Tensors (*write)(const StepsOfCall& steps, TensorSpan tickets, TensorSpan leaves,
                    const TapeOptions& options);
-/// Frees tapes once `after` is there.
-void free_tapes(const Tensor& after, TensorSpan tickets, const TapeOptions& options);
+  /// What the steps have put on the tapes, of these types; zeros behind the last.
+  Tensors (*read)(const StepsOfCall& steps, TensorSpan tickets, const Types& types,
+                  const TapeOptions& options);
+  /// Frees tapes once `after` is there.
+  void (*free)(const Tensor& after, TensorSpan tickets, const TapeOptions& options);
 
-/// Throws TypeError for a site of one of these, from a file, that they cannot have written.
-void check_tape_site(const SiteSpec& site);
-
-/// The host's functions behind them, by the names that saved programs know; null for all others.
-constexpr const char *tape_write = "postern.tape.write", *tape_read = "postern.tape.read",
-                     *tape_free = "postern.tape.free";
-std::shared_ptr<const detail::HostFunction> tape_function(std::string_view name);
-
-// The same at once, on concrete tensors: run/loop_tape.cc.
-void push_now(std::int64_t k, Tensors& tickets, TensorSpan leaves, const TapeOptions& options);
-Tensors read_now(std::int64_t k, TensorSpan tickets, const Types& steps,
-                 const TapeOptions& options);
-/// What keeps the tapes of a ticket that was made at once; null for all other tensors.
-std::shared_ptr<const void> tapes_of(const Tensor& ticket);
-/// The tensor, which keeps those tapes.
-Tensor keeping_tapes(const Tensor& tickets, std::vector<std::shared_ptr<const void>> tapes);
+  // The same at once, on concrete tensors.
+  void (*write_now)(std::int64_t k, Tensors& tickets, TensorSpan leaves,
+                    const TapeOptions& options);
+  Tensors (*read_now)(std::int64_t k, TensorSpan tickets, const Types& steps);
+  /// What keeps the tapes of a ticket that was made at once; null for all other tensors.
+  std::shared_ptr<const void> (*of)(const Tensor& ticket);
+  /// The tensor, which keeps those tapes.
+  Tensor (*keeping)(const Tensor& tickets, std::vector<std::shared_ptr<const void>> tapes);
+};
+extern const TapeAccess tape_access;
 
 }  // namespace postern

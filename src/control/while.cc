@@ -9,18 +9,16 @@
 
 namespace postern {
 
-void TapeOptions::fields(FieldSink& sink) const {
-  if (memory != 0) sink("memory", memory);
-  if (!file.empty()) sink("file", file);
-}
-
-// How many constants there are follows from the programs' inputs, of which the others are carried.
-void WhileParams::fields(FieldSink& sink) const {
-  if (taped) sink("tapes", ticket_ranks);
-  if (bounded) sink("bounded", bounded);
-  tape.fields(sink);
-  sink("condition", condition);
-  sink("body", body);
+Told<8> WhileParams::fields(Fields sink) const {
+  return sink.left_out(taped)
+      .when(taped, "tapes", ticket_ranks)
+      .when(bounded, "bounded", bounded)
+      .by([&](FieldSink& of_tape) { tell_all(tape, of_tape); })
+      .field("condition", condition)
+      // The other inputs of these are carried.
+      .left_out(condition_constants)
+      .field("body", body)
+      .left_out(body_constants);
 }
 
 namespace {
@@ -272,7 +270,7 @@ static Tensors taped_while_evaluate(const Op& op, TensorSpan x) {
     in = between(x, p.condition_constants, constants);
     append(in, carry);
     carry = evaluator.program(p.body, in);
-    push_now(steps, tickets, std::span(carry).subspan(p.carries()), p.tape);
+    tape_access.write_now(steps, tickets, std::span(carry).subspan(p.carries()), p.tape);
     carry.resize(p.carries());
   }
   carry.push_back(step_number(steps));

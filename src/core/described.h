@@ -7,6 +7,7 @@
 // file/ to say.
 #pragma once
 #include <fmt/format.h>
+#include <postern/error.h>
 #include <postern/sharding.h>
 
 #include <chrono>
@@ -49,6 +50,10 @@ constexpr Field<S, M, false> transient(const char* name, M S::*member, Say say =
 
 template <class S>
 struct Described;
+template <class S>
+concept IsDescribed = requires {
+  Described<S>::fields;
+};
 
 /// The words for the values of an enum, in their order.
 template <class E>
@@ -58,29 +63,10 @@ concept HasWords = requires {
   Words<E>::all;
 };
 
-namespace detail {
-
-struct Anything {
-  template <class T>
-  operator T() const;
-};
-template <class S, std::size_t... i>
-constexpr bool takes(std::index_sequence<i...>) {
-  return requires { S{(static_cast<void>(i), Anything{})...}; };
-}
-/// How many members an aggregate has.
-template <class S, std::size_t n = 0>
-constexpr std::size_t member_count() {
-  if constexpr (takes<S>(std::make_index_sequence<n + 1>())) return member_count<S, n + 1>();
-  return n;
-}
-
-}  // namespace detail
-
 /// Calls f(field) for each field of S.
 template <class S, class F>
 void for_each_field(F&& f) {
-  static_assert(std::tuple_size_v<decltype(Described<S>::fields)> == detail::member_count<S>(),
+  static_assert(std::tuple_size_v<decltype(Described<S>::fields)> == detail::field_count<S, 64>(),
                 "Described<S> must list every member of S");
   std::apply([&](const auto&... each) { (f(each), ...); }, Described<S>::fields);
 }
@@ -115,6 +101,21 @@ requires requires(const T& v) { to_string(v); }
 std::string text_of(const std::shared_ptr<const T>& v) {
   if (v) return to_string(*v);
   return "none";
+}
+
+/// "[2:TF,3:T]": fields and structs one after another.
+template <IsDescribed S>
+std::string text_of(const std::vector<S>& list) {
+  Separator comma(",");
+  std::string out;
+  for (const S& each : list) {
+    Separator colon(":", comma());
+    for_each_field<S>([&](const auto& f) {
+      out += colon();
+      out += text_of(each.*f.member);
+    });
+  }
+  return fmt::format("[{}]", out);
 }
 
 /// The exact text for keys, of what is shown rounded or in part.

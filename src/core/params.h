@@ -1,12 +1,14 @@
 // Parameters of an equation: small structs with one `fields`, from which print, hash and equality
-// derive.
+// derive. It tells every member, or says that it leaves one out; else the struct does not compile.
 #pragma once
 #include <postern/attributes.h>
+#include <postern/detail/aggregate.h>
 #include <postern/type.h>
 
 #include <memory>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "core/text.h"
@@ -64,6 +66,74 @@ class FieldSink {
   void operator()(const char* name, const ProgramPtr& value) { program(name, value); }
 };
 
+/// Tells another sink what no print says.
+class Hidden final : public FieldSink {
+ public:
+  explicit Hidden(FieldSink& to) : to_(to) {}
+  void text(const char* name, std::string_view value) override { to_.hidden(name, value); }
+  void hidden(const char* name, std::string_view value) override { to_.hidden(name, value); }
+  void program(const char* name, const ProgramPtr& value) override { to_.program(name, value); }
+  void identity(const char* name, const void* value) override { to_.identity(name, value); }
+
+ private:
+  FieldSink& to_;
+};
+
+/// A sink that so many members of a struct have been told to. `fields` goes from one to the next,
+/// and gives back the last:
+///
+///     auto fields(Fields sink) const { return sink.field("axis", axis).field("keys", keys); }
+template <std::size_t n>
+class Told {
+ public:
+  using Next = Told<n + 1>;
+  explicit Told(FieldSink& sink) : sink_(sink) {}
+
+  template <class T>
+  Next field(const char* name, const T& value) const {
+    sink_(name, value);
+    return Next(sink_);
+  }
+  template <class T>
+  Next when(bool told, const char* name, const T& value) const {
+    if (told) sink_(name, value);
+    return Next(sink_);
+  }
+  Next identity(const char* name, const void* value) const {
+    sink_.identity(name, value);
+    return Next(sink_);
+  }
+  template <class T>
+  Next hidden(const char* name, const T& value) const {
+    if (sink_.wants_text()) Hidden{sink_}(name, value);
+    return Next(sink_);
+  }
+  /// One that others determine.
+  template <class T>
+  Next left_out(const T&) const {
+    return Next(sink_);
+  }
+  /// One member, of which `tell` tells the sink.
+  template <class F>
+  Next by(const F& tell) const {
+    tell(sink_);
+    return Next(sink_);
+  }
+
+ private:
+  FieldSink& sink_;
+};
+using Fields = Told<0>;
+
+/// Tells the sink all members of a struct with `fields`.
+template <class P>
+void tell_all(const P& value, FieldSink& sink) {
+  using Each = Told<detail::field_count<P>()>;
+  static_assert(std::is_same_v<decltype(value.fields(Fields(sink))), Each>,
+                "`fields` must tell each member, or say that it is left_out");
+  value.fields(Fields(sink));
+}
+
 class Params {
  public:
   virtual ~Params() = default;
@@ -74,7 +144,7 @@ using ParamsPtr = std::shared_ptr<const Params>;
 template <class P>
 struct ParamsOf final : Params {
   explicit ParamsOf(P p) : value(std::move(p)) {}
-  void fields(FieldSink& sink) const override { value.fields(sink); }
+  void fields(FieldSink& sink) const override { tell_all(value, sink); }
   P value;
 };
 

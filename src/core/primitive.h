@@ -116,6 +116,7 @@ struct Primitive {
 
   /// The mesh axes along which devices meet in it; null for what is no collective.
   std::vector<std::string> (*meets)(const Params& params) = nullptr;
+  bool gives_same = false;  // to all devices that meet
 
   /// The host function's site, for calls and taps.
   const SiteSpec* (*site)(const Params* params) = nullptr;

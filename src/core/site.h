@@ -96,13 +96,6 @@ struct SiteSpec {
 
 inline std::string text_of(const Named& v) { return named_text(v.name, v.attributes); }
 inline std::string key_of(const Named& v) { return text_of(v) + kinds_of(v.attributes); }
-inline std::string text_of(const std::vector<BatchLevel>& levels) {
-  Separator comma(",");
-  std::string out;
-  for (const BatchLevel& level : levels)
-    out += fmt::format("{}{}:{}", comma(), level.size, text_of(level.mapped));
-  return fmt::format("[{}]", out);
-}
 
 template <>
 struct Words<SiteSpec::Kind> {
@@ -123,6 +116,12 @@ struct Words<VmapMethod> {
 template <>
 struct Words<Memory> {
   static constexpr const char* all[] = {"host", "device"};
+};
+
+template <>
+struct Described<BatchLevel> {
+  static constexpr auto fields =
+      std::tuple(field("size", &BatchLevel::size), field("mapped", &BatchLevel::mapped));
 };
 
 template <>
@@ -168,7 +167,9 @@ const std::shared_ptr<const detail::HostFunction>& asleep();
 /// Parameters of the one primitive behind call, tap, hook and print.
 struct SiteParams {
   SitePtr site;
-  void fields(FieldSink& sink) const { tell_fields(*site, sink); }
+  auto fields(Fields sink) const {
+    return sink.by([&](FieldSink& of_site) { tell_fields(*site, of_site); });
+  }
 };
 /// For a place of its own in a program: each counts and listens for itself, also when a
 /// transformation copies it.

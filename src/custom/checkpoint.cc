@@ -18,10 +18,8 @@ struct CheckpointParams {
   std::shared_ptr<const CheckpointOptions> options;
   bool again =
       false;  // holds computations that were done before: XLA must not merge them with those
-  void fields(FieldSink& sink) const {
-    sink("body", body);
-    sink("again", again);
-    sink.identity("options", options.get());
+  auto fields(Fields sink) const {
+    return sink.field("body", body).field("again", again).identity("options", options.get());
   }
 };
 

@@ -16,9 +16,8 @@ struct CustomJvpParams {
   std::shared_ptr<const TensorFunction> rule;  // arguments, tangents -> results, tangents
   std::size_t captures;
   // The rule is of one call, from which `captures` follows.
-  void fields(FieldSink& sink) const {
-    sink("body", body);
-    sink.identity("rule", rule.get());
+  auto fields(Fields sink) const {
+    return sink.field("body", body).identity("rule", rule.get()).left_out(captures);
   }
 };
 

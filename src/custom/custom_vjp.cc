@@ -20,9 +20,8 @@ struct CustomVjpParams {
   std::shared_ptr<const ForwardRule> forward;
   std::size_t captures;
   // The rule is of one call, from which `captures` follows.
-  void fields(FieldSink& sink) const {
-    sink("body", body);
-    sink.identity("rule", forward.get());
+  auto fields(Fields sink) const {
+    return sink.field("body", body).identity("rule", forward.get()).left_out(captures);
   }
 };
 
@@ -33,9 +32,11 @@ struct PendingParams {
   std::size_t residuals;
   Types arguments, results;  // all of them
   // The rule is of one call, from which the other fields follow.
-  void fields(FieldSink& sink) const {
-    sink("results", results);
-    sink.identity("rule", backward.get());
+  auto fields(Fields sink) const {
+    return sink.field("results", results)
+        .identity("rule", backward.get())
+        .left_out(residuals)
+        .left_out(arguments);
   }
 };
 

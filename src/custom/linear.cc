@@ -16,9 +16,11 @@ struct LinearCallParams {
   std::size_t captures, residuals;
   std::size_t first() const { return captures + residuals; }
   // The transpose is of one call, from which the numbers follow.
-  void fields(FieldSink& sink) const {
-    sink("body", body);
-    sink.identity("transpose", transpose.get());
+  auto fields(Fields sink) const {
+    return sink.field("body", body)
+        .identity("transpose", transpose.get())
+        .left_out(captures)
+        .left_out(residuals);
   }
 };
 

@@ -20,14 +20,12 @@ struct LinearSolveParams {
   ProgramPtr matvec;
   ProgramPtr transpose_body, vecmat;  // null: it was not said how the transpose is solved
   std::size_t captures;
-  // `captures` follows: the other inputs of the programs are as many as their outputs.
-  void fields(FieldSink& sink) const {
-    sink("solve", body);
-    sink("matvec", matvec);
-    if (vecmat) {
-      sink("transpose_solve", transpose_body);
-      sink("vecmat", vecmat);
-    }
+  auto fields(Fields sink) const {
+    return sink.field("solve", body)
+        .field("matvec", matvec)
+        .when(vecmat != nullptr, "transpose_solve", transpose_body)
+        .when(vecmat != nullptr, "vecmat", vecmat)
+        .left_out(captures);  // the other inputs of the programs are as many as their outputs
   }
 };
 

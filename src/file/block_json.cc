@@ -8,20 +8,18 @@
 
 #include "core/check.h"
 #include "core/lists.h"
+#include "file/described_json.h"
 #include "trace/trace.h"
 
 namespace postern::file {
 
 Json to_json(const Module::Kept& block) {
   const auto& p = as<blocks::BlockParams>(*block.params);
-  Json levels = Json::array();
-  for (const blocks::Level& l : p.levels)
-    levels.push_back({{"size", l.size}, {"mapped", l.mapped}, {"masked", l.masked}});
   return {{"name", p.config->name},
           {"attributes", to_json(p.config->attributes)},
           {"operands", to_json(p.operands)},
           {"results", to_json(p.results)},
-          {"levels", levels},
+          {"levels", written(p.levels)},
           {"function", block.function},
           {"inputs", to_json(block.inputs)},
           {"outputs", to_json(block.outputs)},
@@ -129,10 +127,7 @@ SavedBlock block_from(const Json& json) {
   b.function = {json.at("function").get<std::string>(), nullptr,
                 types_from(json.at("inputs")),          types_from(json.at("outputs")),
                 json.at("begin").get<std::size_t>(),    json.at("end").get<std::size_t>()};
-  for (const Json& l : json.at("levels"))
-    b.params.levels.push_back({l.at("size").get<std::int64_t>(),
-                               l.at("mapped").get<std::vector<bool>>(),
-                               l.at("masked").get<bool>()});
+  read(json.at("levels"), b.params.levels);
   check_types(b);
   return b;
 }

@@ -105,10 +105,11 @@ Json tensors_of(const Snapshot& snapshot) {
 }
 
 Json json_of_mark(const host::TapeMark& mark) {
-  Json sites = Json::array();
-  for (const host::TapeMark::Site& s : mark.sites)
-    sites.push_back({s.site, s.device, s.element, s.calls});
-  return {{"name", mark.tape}, {"run", mark.run}, {"sites", sites}};
+  const auto& [tape, run, sites] = mark;
+  Json calls_of = Json::array();
+  for (const auto& [site, device, element, calls] : sites)
+    calls_of.push_back({site, device, element, calls});
+  return {{"name", tape}, {"run", run}, {"sites", std::move(calls_of)}};
 }
 
 host::TapeMark mark_from(const Json& json) {

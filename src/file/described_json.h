@@ -14,7 +14,6 @@ Json written(const char* word);
 Json written(std::ostream* stream);
 Json written(const Place& v);
 Json written(const Named& v);
-Json written(const std::vector<BatchLevel>& v);
 inline Json written(std::chrono::nanoseconds v) { return v.count(); }
 inline Json written(const std::vector<Type>& v) { return to_json(v); }
 inline Json written(const Sharding& v) { return to_json(v); }
@@ -42,7 +41,6 @@ void read(const Json& json, const char*& word);  // of a site
 void read(const Json& json, std::ostream*& stream);
 void read(const Json& json, Place& v);
 void read(const Json& json, Named& v);
-void read(const Json& json, std::vector<BatchLevel>& v);
 void read(const Json& json, std::chrono::nanoseconds& v);
 inline void read(const Json& json, std::vector<Type>& v) { v = types_from(json); }
 inline void read(const Json& json, std::optional<Sharding>& v) {
@@ -62,6 +60,11 @@ template <HasWords E>
 void read(const Json& json, E& v) {
   v = static_cast<E>(index_of("word for it", Words<E>::all, json.get<std::string>()));
 }
+
+template <IsDescribed S>
+Json written(const std::vector<S>& list);
+template <IsDescribed S>
+void read(const Json& json, std::vector<S>& list);
 
 template <class S>
 Json written_fields(const S& value) {
@@ -85,6 +88,17 @@ void read_fields(const Json& json, const char* what, S& value) {
     }
   });
   check(json.size() == known, "{} has fields that this version does not know", what);
+}
+
+template <IsDescribed S>
+Json written(const std::vector<S>& list) {
+  Json out = Json::array();
+  for (const S& each : list) out.push_back(written_fields(each));
+  return out;
+}
+template <IsDescribed S>
+void read(const Json& json, std::vector<S>& list) {
+  for (const Json& each : json) read_fields(each, "an entry", list.emplace_back());
 }
 
 }  // namespace postern::file

@@ -51,10 +51,11 @@ std::string piece_of(const CborJson& json) {
 }
 
 CborJson json_of_call(const host::JournalCall& c) {
-  CborJson states = CborJson::object();
-  for (const auto& [name, bytes] : c.states)
-    states[name] = CborJson::binary({bytes.begin(), bytes.end()});
-  return {json_of(c.call), std::move(states)};
+  const auto& [call, states] = c;
+  CborJson of_states = CborJson::object();
+  for (const auto& [name, bytes] : states)
+    of_states[name] = CborJson::binary({bytes.begin(), bytes.end()});
+  return {json_of(call), std::move(of_states)};
 }
 
 /// A run's program is a text, a call a list.

@@ -2,6 +2,7 @@
 #include "file/recording.h"
 
 #include "core/check.h"
+#include "core/described.h"
 #include "core/digest.h"
 #include "core/log.h"
 #include "file/site_json.h"
@@ -9,30 +10,61 @@
 
 namespace postern {
 
+/// In the order of the file, which has a list for each firing.
+template <>
+struct Described<RecordedFiring> {
+  using F = RecordedFiring;
+  static constexpr auto fields = std::tuple(
+      field("run", &F::run), field("site", &F::site), field("kind", &F::kind),
+      field("name", &F::name), field("device", &F::device), field("element", &F::element),
+      field("operands", &F::operands), field("types", &F::types), field("values", &F::values),
+      field("failure", &F::failure), field("ended", &F::ended));
+};
+
 namespace file {
 
-CborJson json_of(const RecordedFiring& f) {
-  CborJson types = CborJson::array(), values = CborJson::array();
-  for (const Type& t : f.types) types.push_back(to_string(t));
-  for (const std::string& v : f.values) values.push_back(CborJson::binary({v.begin(), v.end()}));
-  return {f.run,      f.site, f.kind, f.name,    f.device, f.element,
-          f.operands, types,  values, f.failure, f.ended};
+namespace {
+
+template <class T>
+CborJson cbor_of(const T& v) {
+  return v;
+}
+CborJson cbor_of(const std::vector<Type>& types) {
+  CborJson out = CborJson::array();
+  for (const Type& t : types) out.push_back(to_string(t));
+  return out;
+}
+CborJson cbor_of(const std::vector<std::string>& values) {
+  CborJson out = CborJson::array();
+  for (const std::string& v : values) out.push_back(CborJson::binary({v.begin(), v.end()}));
+  return out;
+}
+
+template <class T>
+void read_cbor(const CborJson& json, T& v) {
+  v = json.get<T>();
+}
+void read_cbor(const CborJson& json, std::vector<Type>& types) {
+  for (const CborJson& t : json) types.push_back(parse_type(t.get<std::string>()));
+}
+void read_cbor(const CborJson& json, std::vector<std::string>& values) {
+  for (const CborJson& v : json) values.emplace_back(v.get_binary().begin(), v.get_binary().end());
+}
+
+}  // namespace
+
+CborJson json_of(const RecordedFiring& firing) {
+  CborJson out = CborJson::array();
+  for_each_field<RecordedFiring>(
+      [&](const auto& each) { out.push_back(cbor_of(firing.*each.member)); });
+  return out;
 }
 
 RecordedFiring firing_from(const CborJson& j) {
   RecordedFiring f;
-  f.run = j.at(0);
-  f.site = j.at(1);
-  f.kind = j.at(2);
-  f.name = j.at(3);
-  f.device = j.at(4);
-  f.element = j.at(5);
-  f.operands = j.at(6);
-  for (const CborJson& t : j.at(7)) f.types.push_back(parse_type(t.get<std::string>()));
-  for (const CborJson& v : j.at(8))
-    f.values.emplace_back(v.get_binary().begin(), v.get_binary().end());
-  f.failure = j.at(9);
-  f.ended = j.at(10);
+  std::size_t next = 0;
+  for_each_field<RecordedFiring>(
+      [&](const auto& each) { read_cbor(j.at(next++), f.*each.member); });
   const bool gave_nothing = f.values.empty() && (!f.failure.empty() || f.ended);
   bool fits = gave_nothing || f.values.size() == f.types.size();
   for (std::size_t i = 0; i < f.values.size() && fits; ++i)

@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <set>
 
-#include "block/target.h"
 #include "core/check.h"
 #include "core/digest.h"
 #include "core/once.h"
@@ -22,6 +21,7 @@
 #include "host/text_file.h"
 #include "print/print_job.h"
 #include "run/compiled.h"
+#include "run/library.h"
 #include "run/start.h"
 #include "shard/processes.h"
 
@@ -317,7 +317,7 @@ const std::shared_ptr<const run::CompiledProgram>& ready(const detail::LoadedPro
   program.once([&] {
     std::shared_ptr<const run::ProgramModule> module = program.module;
     const platforms::Platform& platform = run::Runtime::get().platform();
-    for (const std::string& handler : program.handlers) blocks::require_handler(handler, platform);
+    for (const std::string& handler : program.handlers) run::require_handler(handler, platform);
     if (!program.blocks.empty()) {
       run::ProgramModule chosen = *module;
       static_cast<Module&>(chosen) = file::with_overrides(*module, program.blocks, platform);

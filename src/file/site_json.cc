@@ -8,11 +8,13 @@
 #include <charconv>
 
 #include "cluster/cluster.h"
-#include "control/tape.h"
 #include "core/sharding.h"
 #include "file/described_json.h"
+#include "host/loop_tape.h"
+#include "host/process_call.h"
 #include "print/print_job.h"
 #include "shard/processes.h"
+#include "site/loop_tape.h"
 
 namespace postern::file {
 
@@ -190,9 +192,9 @@ SiteSpec site_from(const Json& from) {
   if (s.has_counts()) s.counts = std::make_shared<SiteCounts>();
   s.from_file = true;
   check_sizes(s);
-  s.function = tape_function(s.named.name);
+  s.function = host::tape_function(s.named.name);
   if (s.function) check_tape_site(s);
-  if (s.named.name == process_call) s.function = process_function(s.named.attributes);
+  if (s.named.name == process_call) s.function = host::process_function(s.named.attributes);
   if (live && s.named.name.empty()) s.function = asleep();
   if (!print.is_null()) {
     check(s.is_tap() && s.named.name.empty(), "a site is a print and not a tap");
@@ -229,17 +231,6 @@ Json written(const Named& v) { return {{"name", v.name}, {"attributes", to_json(
 void read(const Json& json, Named& v) {
   v.name = json.at("name").get<std::string>();
   v.attributes = attributes_from(json.at("attributes"));
-}
-
-Json written(const std::vector<BatchLevel>& v) {
-  Json out = Json::array();
-  for (const BatchLevel& level : v) out.push_back({{"size", level.size}, {"mapped", level.mapped}});
-  return out;
-}
-void read(const Json& json, std::vector<BatchLevel>& v) {
-  for (const Json& level : json)
-    v.push_back(
-        {level.at("size").get<std::int64_t>(), level.at("mapped").get<std::vector<bool>>()});
 }
 
 void read(const Json& json, std::chrono::nanoseconds& v) {

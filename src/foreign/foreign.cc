@@ -11,7 +11,6 @@
 #include <cctype>
 #include <charconv>
 
-#include "block/target.h"
 #include "core/check.h"
 #include "core/text.h"
 #include "foreign/attribute_numbers.h"
@@ -23,6 +22,7 @@
 #include "host/handler.h"
 #include "lower/lowering.h"
 #include "platform/platform.h"
+#include "run/library.h"
 
 namespace postern::file {
 
@@ -400,7 +400,7 @@ Server server_of(const std::string& target) {
   if (target == "TopK" || target == "ApproxTopK" || target.starts_with("mhlo.") ||
       target.starts_with("stablehlo.") || target.starts_with("chlo."))
     return Server::xla;
-  if (blocks::has_handler(target, platforms::current())) return Server::handler;
+  if (run::has_handler(target, platforms::current())) return Server::handler;
   return Server::host;
 }
 

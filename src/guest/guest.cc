@@ -1,6 +1,8 @@
 // From another XLA's call frame to a run of one site.
 #include "guest/guest.h"
 
+#include <postern/detail/small_vector.h>
+
 #include <algorithm>
 #include <deque>
 #include <map>
@@ -9,7 +11,6 @@
 
 #include "core/check.h"
 #include "core/fork.h"
-#include "core/small_vector.h"
 #include "guest/call_site.h"
 #include "host/executor.h"
 #include "host/fire.h"
@@ -125,7 +126,7 @@ std::unique_ptr<GuestRun> make_run(const XLA_FFI_CallFrame* frame, CallSite& pla
     run.request(host::Outcome::stopped);  // by an earlier firing's listener
     return false;
   }
-  SmallVector<void*, HostSite::few> data(site.buffers);
+  detail::SmallVector<void*, HostSite::few> data(site.buffers);
   std::size_t count = 0;
   const auto operands = pjrt::operands(frame);
   for (const auto list : {operands.first(operands.size() - run.on_mesh()), pjrt::results(frame)})

@@ -1,8 +1,9 @@
 // What the handlers of all platforms make of XLA's call frame.
 #pragma once
+#include <postern/detail/small_vector.h>
+
 #include <vector>
 
-#include "core/small_vector.h"
 #include "host/handler.h"
 #include "host/run_state.h"
 #include "pjrt/ffi_frame.h"
@@ -64,7 +65,7 @@ struct CallBuffers {
   XLA_FFI_Error* error = nullptr;
 
  private:
-  SmallVector<void*, HostSite::few> list_;
+  detail::SmallVector<void*, HostSite::few> list_;
 };
 
 /// Where a call that tells whether its run goes on does so; null for others.

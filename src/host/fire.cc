@@ -8,13 +8,14 @@
 //   - on another thread, on copies, until another site waits (start_or_wait, host/pending);
 //   - element by element of a batch (fire_batch), each of them one of these ways.
 // Nothing here throws through XLA: a failure is kept in the run, which ends by it.
+#include <postern/detail/small_vector.h>
+
 #include <algorithm>
 #include <cstring>
 
 #include "cluster/cluster.h"
 #include "core/check.h"
 #include "core/log.h"
-#include "core/small_vector.h"
 #include "core/value.h"
 #include "host/bad_result.h"
 #include "host/executor.h"
@@ -292,7 +293,7 @@ bool fire_one(RunState& run, const HostSite& site, void* const* data, int device
 /// The leaves of element `e` of the batch.
 bool fire_element(RunState& run, const HostSite& site, void* const* buffers, int device,
                   std::int64_t e) noexcept {
-  SmallVector<void*, HostSite::few> data(site.leaves.size());
+  detail::SmallVector<void*, HostSite::few> data(site.leaves.size());
   std::size_t mask_at = 0;
   for (std::size_t i = 0; i < site.leaves.size(); ++i)
     data[i] = buffers[i < site.operands ? i : i + site.spec->masked];

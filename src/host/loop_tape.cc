@@ -15,8 +15,8 @@
 #include <span>
 #include <system_error>
 
-#include "control/tape.h"
 #include "host/run_state.h"
+#include "site/loop_tape.h"
 
 namespace postern::host {
 
@@ -357,20 +357,16 @@ bool is_of_tapes(const detail::HostFunction& f) {
   return f.invoke == write || f.invoke == read || f.invoke == free_tapes;
 }
 
-}  // namespace postern::host
-
-namespace postern {
-
 std::shared_ptr<const detail::HostFunction> tape_function(std::string_view name) {
   // Never destroyed: runs may end after main.
   static const auto* const all =
       new std::array<std::pair<std::string_view, std::shared_ptr<const detail::HostFunction>>, 3>{
-          {{tape_write, host::function(host::write)},
-           {tape_read, host::function(host::read)},
-           {tape_free, host::function(host::free_tapes)}}};
-  for (const auto& [known, function] : *all)
-    if (known == name) return function;
+          {{tape_write, function(write)},
+           {tape_read, function(read)},
+           {tape_free, function(free_tapes)}}};
+  for (const auto& [known, own] : *all)
+    if (known == name) return own;
   return nullptr;
 }
 
-}  // namespace postern
+}  // namespace postern::host

@@ -101,4 +101,7 @@ double loose_ticket(std::uint64_t number);
 /// it is given means nothing in another run.
 bool is_of_tapes(const detail::HostFunction& function);
 
+/// Those of site/loop_tape.h, by name; null for all others.
+std::shared_ptr<const detail::HostFunction> tape_function(std::string_view name);
+
 }  // namespace postern::host

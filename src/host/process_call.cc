@@ -155,22 +155,18 @@ bool is_of_processes(const detail::HostFunction& function) {
          clusters::meets(static_cast<const Prepared*>(function.object.get())->collective.operation);
 }
 
-}  // namespace postern::host
-
-namespace postern {
-
 std::shared_ptr<const detail::HostFunction> process_function(const Attributes& attributes) {
   using Kind = detail::Parameter::Kind;
-  auto prepared = std::make_shared<host::Prepared>();
-  prepared->collective = host::collective_from(attributes);
+  auto prepared = std::make_shared<Prepared>();
+  prepared->collective = collective_from(attributes);
   const bool alone = prepared->collective.operation == clusters::Operation::pass;
   prepared->group = prepared->collective.group(alone ? 0 : clusters::Cluster::get().rank());
   auto out = std::make_shared<detail::HostFunction>();
   out->parameters = {{Kind::all_operands, DType::token}, {Kind::all_results, DType::token}};
   out->wants_call_info = true;
-  out->invoke = host::invoke;
+  out->invoke = invoke;
   out->object = std::move(prepared);
   return out;
 }
 
-}  // namespace postern
+}  // namespace postern::host

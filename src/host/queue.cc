@@ -6,6 +6,8 @@
 // against the limit (`held_`) goes from the moment a firing has its block until it was delivered.
 #include "host/queue.h"
 
+#include <postern/detail/small_vector.h>
+
 #include <array>
 #include <cstring>
 #include <new>
@@ -14,7 +16,6 @@
 #include "cluster/cluster.h"
 #include "core/check.h"
 #include "core/log.h"
-#include "core/small_vector.h"
 #include "host/executor.h"
 #include "host/fire.h"
 #include "host/live.h"
@@ -377,7 +378,7 @@ void TapQueue::work() {
 void TapQueue::deliver(Item& item) noexcept {
   const HostSite& site = *item.site;
   TapSource& source = *item.source;
-  SmallVector<void*, HostSite::few> in_block;
+  detail::SmallVector<void*, HostSite::few> in_block;
   std::exception_ptr error;
   ErrorCode code = ErrorCode::threw;
   try {

@@ -14,6 +14,7 @@
 
 #include "block/overrides.h"
 #include "host/executor.h"
+#include "linalg/overrides.h"
 #include "platform/cpu/cpu.h"
 
 namespace postern::blocks {

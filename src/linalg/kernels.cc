@@ -15,6 +15,7 @@
 #include "host/executor.h"
 #include "linalg/lapack.h"
 #include "linalg/layout.h"
+#include "linalg/overrides.h"
 #include "linalg/small.h"
 #include "ops/family.h"
 #include "platform/cpu/cpu.h"

@@ -9,7 +9,7 @@ namespace {
 
 struct ArgParams {
   std::int64_t axis;
-  void fields(FieldSink& sink) const { sink("axis", axis); }
+  auto fields(Fields sink) const { return sink.field("axis", axis); }
 };
 
 Types arg_type(const Params* params, TypeSpan operands) {

@@ -22,10 +22,7 @@ namespace {
 struct CumulativeParams {
   std::int64_t axis;
   bool reverse;
-  void fields(FieldSink& sink) const {
-    sink("axis", axis);
-    sink("reverse", reverse);
-  }
+  auto fields(Fields sink) const { return sink.field("axis", axis).field("reverse", reverse); }
 };
 
 /// A combination of two neighbours, with its neutral element (by a Reducer, which also names XLA's

@@ -12,11 +12,14 @@ namespace {
 
 struct DotParams {
   DotAxes axes;
-  void fields(FieldSink& sink) const {
-    sink("contract_x", axes.contract_x);
-    sink("contract_y", axes.contract_y);
-    sink("batch_x", axes.batch_x);
-    sink("batch_y", axes.batch_y);
+  auto fields(Fields sink) const {
+    return sink.by([&](FieldSink& s) {
+      const auto& [contract_x, contract_y, batch_x, batch_y] = axes;
+      s("contract_x", contract_x);
+      s("contract_y", contract_y);
+      s("batch_x", batch_x);
+      s("batch_y", batch_y);
+    });
   }
 };
 

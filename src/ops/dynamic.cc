@@ -12,7 +12,7 @@ namespace {
 
 struct SizesParams {
   Dims sizes;
-  void fields(FieldSink& sink) const { sink("sizes", sizes); }
+  auto fields(Fields sink) const { return sink.field("sizes", sizes); }
 };
 
 void check_starts(const char* op, const Type& x, TypeSpan operands, std::size_t first) {

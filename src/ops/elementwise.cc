@@ -231,7 +231,7 @@ constexpr Primitive erf_inv_p{.name = "erf_inv",
 // The same bits under another dtype of the same width.
 struct BitcastParams {
   DType dtype;
-  void fields(FieldSink& sink) const { sink("dtype", dtype); }
+  auto fields(Fields sink) const { return sink.field("dtype", dtype); }
 };
 Types bitcast_type(const Params* params, TypeSpan operands) {
   const DType to = as<BitcastParams>(*params).dtype;
@@ -292,7 +292,7 @@ constexpr Primitive abs_p{
 
 struct CompareParams {
   const char* direction;  // StableHLO's: EQ, NE, LT, LE, GT, GE
-  void fields(FieldSink& sink) const { sink("direction", direction); }
+  auto fields(Fields sink) const { return sink.field("direction", direction); }
 };
 Types compare_type(const Params* params, TypeSpan operands) {
   const Type type = same_type(nullptr, operands)[0];

@@ -13,10 +13,7 @@ namespace {
 struct FftParams {
   const char* kind;  // StableHLO's: FFT, IFFT, RFFT, IRFFT
   Dims lengths;
-  void fields(FieldSink& sink) const {
-    sink("kind", kind);
-    sink("lengths", lengths);
-  }
+  auto fields(Fields sink) const { return sink.field("kind", kind).field("lengths", lengths); }
   bool is(std::string_view name) const { return kind == name; }
 };
 

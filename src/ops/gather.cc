@@ -14,33 +14,34 @@ namespace postern {
 
 namespace {
 
-void axes_fields(FieldSink& sink, const IndexAxes& axes) {
-  sink("window", axes.window);
-  sink("dropped", axes.dropped);
-  sink("indexed", axes.indexed);
-  sink("batch_x", axes.batch_x);
-  sink("batch_indices", axes.batch_indices);
+auto tell_axes(Fields sink, const IndexAxes& axes) {
+  return sink.by([&](FieldSink& s) {
+    const auto& [window, dropped, indexed, batch_x, batch_indices] = axes;
+    s("window", window);
+    s("dropped", dropped);
+    s("indexed", indexed);
+    s("batch_x", batch_x);
+    s("batch_indices", batch_indices);
+  });
 }
 
 struct GatherParams {
   IndexAxes axes;
   Dims sizes;
   bool in_range;  // promised; else slices out of range are zero
-  void fields(FieldSink& sink) const {
-    axes_fields(sink, axes);
-    sink("sizes", sizes);
-    sink("in_range", in_range);
+  auto fields(Fields sink) const {
+    return tell_axes(sink, axes).field("sizes", sizes).field("in_range", in_range);
   }
 };
 
 struct ScatterParams {
   IndexAxes axes;
   bool unique, sorted, in_range;
-  void fields(FieldSink& sink) const {
-    axes_fields(sink, axes);
-    sink("unique", unique);
-    sink("sorted", sorted);
-    sink("in_range", in_range);
+  auto fields(Fields sink) const {
+    return tell_axes(sink, axes)
+        .field("unique", unique)
+        .field("sorted", sorted)
+        .field("in_range", in_range);
   }
 };
 

@@ -67,7 +67,7 @@ namespace {
 
 struct ReduceParams {
   Dims axes;  // sorted
-  void fields(FieldSink& sink) const { sink("axes", axes); }
+  auto fields(Fields sink) const { return sink.field("axes", axes); }
 };
 
 bool ordered(DType d) { return integral(d) || is_float(d); }

@@ -36,10 +36,7 @@ namespace {
 struct FoldParams {
   Dims axes;  // sorted
   ProgramPtr function;
-  void fields(FieldSink& sink) const {
-    sink("axes", axes);
-    sink("function", function);
-  }
+  auto fields(Fields sink) const { return sink.field("axes", axes).field("function", function); }
 };
 
 // Operands: the tensors, then as many initial values.

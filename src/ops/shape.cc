@@ -20,10 +20,7 @@ namespace {
 struct ConvertParams {
   DType dtype;
   bool weak;
-  void fields(FieldSink& sink) const {
-    sink("dtype", dtype);
-    if (weak) sink.hidden("weak", "1");
-  }
+  auto fields(Fields sink) const { return sink.field("dtype", dtype).hidden("weak", weak); }
 };
 
 Types convert_type(const Params* params, TypeSpan operands) {
@@ -58,10 +55,7 @@ void convert_lower(Lowering& out, const Equation& e) {
 
 struct BroadcastParams {
   Dims dims, axes;
-  void fields(FieldSink& sink) const {
-    sink("dims", dims);
-    sink("axes", axes);
-  }
+  auto fields(Fields sink) const { return sink.field("dims", dims).field("axes", axes); }
 };
 
 Types broadcast_type(const Params* params, TypeSpan operands) {
@@ -111,7 +105,7 @@ void broadcast_lower(Lowering& out, const Equation& e) {
 
 struct DimsParams {
   Dims dims;
-  void fields(FieldSink& sink) const { sink("dims", dims); }
+  auto fields(Fields sink) const { return sink.field("dims", dims); }
 };
 
 Types reshape_type(const Params* params, TypeSpan operands) {
@@ -212,10 +206,7 @@ void reverse_lower(Lowering& out, const Equation& e) {
 struct IotaParams {
   Type type;
   std::int64_t axis;
-  void fields(FieldSink& sink) const {
-    sink("type", type);
-    sink("axis", axis);
-  }
+  auto fields(Fields sink) const { return sink.field("type", type).field("axis", axis); }
 };
 Types iota_type(const Params* params, TypeSpan) {
   const auto& p = as<IotaParams>(*params);

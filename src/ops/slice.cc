@@ -15,7 +15,7 @@ namespace {
 
 struct AxisParams {
   std::int64_t axis;
-  void fields(FieldSink& sink) const { sink("axis", axis); }
+  auto fields(Fields sink) const { return sink.field("axis", axis); }
 };
 
 Types concatenate_type(const Params* params, TypeSpan operands) {
@@ -62,10 +62,8 @@ void concatenate_lower(Lowering& out, const Equation& e) {
 
 struct SliceParams {
   Dims start, limit, strides;
-  void fields(FieldSink& sink) const {
-    sink("start", start);
-    sink("limit", limit);
-    sink("strides", strides);
+  auto fields(Fields sink) const {
+    return sink.field("start", start).field("limit", limit).field("strides", strides);
   }
 };
 
@@ -111,10 +109,8 @@ void slice_lower(Lowering& out, const Equation& e) {
 
 struct PadParams {
   Dims low, high, interior;
-  void fields(FieldSink& sink) const {
-    sink("low", low);
-    sink("high", high);
-    sink("interior", interior);
+  auto fields(Fields sink) const {
+    return sink.field("low", low).field("high", high).field("interior", interior);
   }
 };
 

@@ -18,10 +18,8 @@ struct SortParams {
   std::int64_t axis;
   int keys;
   bool stable;
-  void fields(FieldSink& sink) const {
-    sink("axis", axis);
-    sink("keys", keys);
-    sink("stable", stable);
+  auto fields(Fields sink) const {
+    return sink.field("axis", axis).field("keys", keys).field("stable", stable);
   }
 };
 
@@ -166,7 +164,7 @@ constexpr Primitive sort_p{
 
 struct TopParams {
   std::int64_t k;
-  void fields(FieldSink& sink) const { sink("k", k); }
+  auto fields(Fields sink) const { return sink.field("k", k); }
 };
 
 Types top_type(const Params* params, TypeSpan operands) {

@@ -24,13 +24,13 @@ constexpr Reducer monoids[] = {
 struct WindowParams {
   Monoid monoid;
   Dims window, strides, dilation, low, high;
-  void fields(FieldSink& sink) const {
-    sink("monoid", monoids[static_cast<int>(monoid)].hlo);
-    sink("window", window);
-    sink("strides", strides);
-    sink("dilation", dilation);
-    sink("low", low);
-    sink("high", high);
+  auto fields(Fields sink) const {
+    return sink.field("monoid", monoids[static_cast<int>(monoid)].hlo)
+        .field("window", window)
+        .field("strides", strides)
+        .field("dilation", dilation)
+        .field("low", low)
+        .field("high", high);
   }
 };
 

@@ -1,6 +1,7 @@
 // Compiling and running.
 #include "run/compiled.h"
 
+#include <postern/detail/small_vector.h>
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -12,7 +13,6 @@
 #include "core/check.h"
 #include "core/fork.h"
 #include "core/log.h"
-#include "core/small_vector.h"
 #include "host/timeline.h"
 #include "host/unseen.h"
 #include "run/array.h"
@@ -219,6 +219,7 @@ CompiledProgram::CompiledProgram(std::shared_ptr<const ProgramModule> module, st
     named_ = named_ || (!s->function && s->enters());
     of_processes_ = of_processes_ || sites_.back().of_processes;
     reach_ = std::max(reach_, reach_of(*s));
+    queues_work_ = queues_work_ || s->memory == Memory::device;
     if (s->device >= 0) placed_.push_back(s);
   }
   for (std::size_t i = 0; i < captures_.size() && !module_->inputs_over.empty(); ++i)
@@ -251,7 +252,7 @@ const pjrt::Executable& CompiledProgram::executable() const {
 /// The buffers of one run's arguments, and what keeps them alive until it has been queued.
 struct CompiledProgram::Arguments {
   using Keep = std::vector<std::shared_ptr<const void>>;
-  SmallVector<PJRT_Buffer*, 16> buffers;
+  detail::SmallVector<PJRT_Buffer*, 16> buffers;
   Keep keep;
   Runs pending;  // whose failure would be this run's too
   Donation donation;
@@ -300,7 +301,7 @@ namespace {
 struct ResultBuffers {
   explicit ResultBuffers(std::size_t n) : list(n) { std::ranges::fill(list, nullptr); }
   std::span<PJRT_Buffer*> span() { return {list.data(), list.size()}; }
-  SmallVector<PJRT_Buffer*, 8> list;
+  detail::SmallVector<PJRT_Buffer*, 8> list;
 };
 
 }  // namespace
@@ -319,7 +320,7 @@ const Tensor& CompiledProgram::parameter(std::size_t i,
 }
 
 void CompiledProgram::refuse_twice(std::span<const Tensor* const> arguments) const {
-  SmallVector<const detail::Value*, 16> given(module_->parameters.size());
+  detail::SmallVector<const detail::Value*, 16> given(module_->parameters.size());
   for (std::size_t i = 0; i < given.size(); ++i) given[i] = Access::value(parameter(i, arguments));
   for (std::size_t i = 0; i < given.size(); ++i)
     if (takes(i)) run::refuse_twice({given.data(), given.size()}, i);
@@ -418,8 +419,7 @@ void CompiledProgram::run_plain(std::span<const Tensor* const> arguments,
 // null).
 //
 // 1. Takes a lane, which no other run has while this one may be in its calls, and readies the
-// record
-//    of the run.
+//    record of the run.
 // 2. Executes with the arguments' buffers; host functions may run on this thread meanwhile.
 // 3. Ends the record when XLA says that it is complete: now, or from XLA's thread later.
 //

@@ -102,6 +102,7 @@ class CompiledProgram : public std::enable_shared_from_this<CompiledProgram> {
   bool named_ = false;                            // some sites are found by name
   bool of_processes_ = false;                     // some meet other processes
   Reach reach_ = Reach::none;                     // of its ordered effects
+  bool queues_work_ = false;                      // its functions may, on the device
   std::shared_ptr<CompiledText> code_;            // either this
   std::shared_ptr<PartitionedCode> partitioned_;  // or that
   std::vector<SitePtr> placed_;                   // calls that name a device

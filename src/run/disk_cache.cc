@@ -15,7 +15,7 @@
 #include "core/digest.h"
 #include "core/log.h"
 #include "host/text_file.h"
-#include "run/runtime.h"
+#include "run/tuning.h"
 
 namespace postern::run {
 

@@ -1,14 +1,14 @@
 // Registering FFI handlers, loading shared objects.
-#include <postern/library.h>
+#include "run/library.h"
 
 #include <dlfcn.h>
+#include <postern/library.h>
 
 #include <filesystem>
 #include <map>
 #include <mutex>
 
 #include "block/overrides.h"
-#include "block/target.h"
 #include "core/check.h"
 #include "core/text.h"
 #include "linalg/lapack_targets.h"
@@ -115,18 +115,19 @@ std::vector<std::string> ffi_handlers(const std::string& platform) {
   return out;
 }
 
-bool blocks::has_handler(const std::string& name, const Platform& platform) {
+bool run::has_handler(const std::string& name, const Platform& platform) {
   Libraries& l = libraries();
   std::scoped_lock lock(l.guard);
-  return l.handlers.contains({&platform, name}) || (platform.on_host && lapack_target(name));
+  return l.handlers.contains({&platform, name}) ||
+         (platform.on_host && blocks::lapack_target(name));
 }
 
-void blocks::require_handler(const std::string& name, const Platform& platform) {
+void run::require_handler(const std::string& name, const Platform& platform) {
   Libraries& l = libraries();
   std::scoped_lock lock(l.guard);
   const auto found = l.handlers.find({&platform, name});
   if (found == l.handlers.end() && platform.on_host)
-    if (FfiHandler* const own = lapack_target(name))
+    if (FfiHandler* const own = blocks::lapack_target(name))
       return pjrt::register_handler(run::Runtime::get().plugin(), name, own, platform.xla_name);
   check(found != l.handlers.end(),
         "the FFI target '{}' is not registered for {}; see register_ffi_handler and load_library. "

@@ -1,6 +1,6 @@
 // Tapes of loops that are evaluated step by step. No run owns them but the tensors of their tickets
 // do: outside of every program a derivative is the user's to keep.
-#include "host/loop_tape.h"
+#include "run/loop_tape.h"
 
 #include <fmt/format.h>
 
@@ -9,11 +9,11 @@
 #include <map>
 #include <mutex>
 
-#include "control/tape.h"
 #include "core/check.h"
 #include "core/value.h"
+#include "host/loop_tape.h"
 
-namespace postern {
+namespace postern::run {
 
 namespace {
 
@@ -173,12 +173,12 @@ static Tensors read(std::int64_t k, TensorSpan tickets, const Types& steps) {
   return out;
 }
 
-void push_now(std::int64_t k, Tensors& tickets, TensorSpan leaves, const TapeOptions& options) {
+void write_tapes(std::int64_t k, Tensors& tickets, TensorSpan leaves, const TapeOptions& options) {
   named_as_loop([&] { push(k, tickets, leaves, options); });
 }
 
-Tensors read_now(std::int64_t k, TensorSpan tickets, const Types& steps, const TapeOptions&) {
+Tensors read_tapes(std::int64_t k, TensorSpan tickets, const Types& steps) {
   return named_as_loop([&] { return read(k, tickets, steps); });
 }
 
-}  // namespace postern
+}  // namespace postern::run

@@ -80,6 +80,7 @@ void RunRecord::prepare(std::shared_ptr<const CompiledProgram> program) {
   sites = program->sites_.data();
   site_count = program->sites_.size();
   set_of_processes(program->of_processes_);
+  queues_work_ = program->queues_work_;
   if (!tape) tape = host::current_tape();
   if (tape) taped_run = tape->begin_run(module_->text);
   const auto own = std::exchange(own_functions, nullptr);
@@ -154,9 +155,7 @@ bool RunRecord::finish(std::shared_ptr<RunRecord>& record, std::span<const pjrt:
 
 void RunRecord::leave_early() noexcept {
   Runtime& runtime = Runtime::existing();
-  if (!lane_ || has_calls_under_way() || !runtime.platform().calls_inline) return;
-  const auto works_there = [](const SitePtr& s) { return s->memory == Memory::device; };
-  if (std::ranges::any_of(module_->sites, works_there)) return;
+  if (!lane_ || queues_work_ || has_calls_under_way() || !runtime.platform().calls_inline) return;
   try {
     runtime.add_trailing(lane_run, lane_->started.load());
   } catch (...) {

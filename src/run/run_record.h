@@ -80,6 +80,7 @@ class RunRecord : public host::RunState, public std::enable_shared_from_this<Run
   const Module* module_ = nullptr;  // lives as long as `owner`
   Lane* lane_ = nullptr;
   std::vector<Lane*> group_;                   // instead, of a run on several devices
+  bool queues_work_ = false;                   // its functions may, on the device
   bool trails_ = false;                        // has left early
   std::atomic<std::size_t> waits_{0};          // for so many devices
   host::timeline::Clock::time_point began_{};  // only while a timeline is recorded

@@ -207,12 +207,13 @@ Lane* Runtime::try_take(Lane& lane) {
   return nullptr;
 }
 
-bool Runtime::try_take(const std::vector<Lane*>& lanes) {
+bool Runtime::try_take(const std::vector<Lane*>& lanes, Lane::Holder holder) {
   for (std::size_t i = 0; i < lanes.size(); ++i) {
     if (try_take(*lanes[i])) continue;
     while (i-- > 0) leave(*lanes[i]);
     return false;
   }
+  for (Lane* lane : lanes) lane->holder = holder;
   return true;
 }
 
@@ -251,8 +252,9 @@ void Runtime::wait_for_a_lane() {
   --waiting_;
 }
 
-bool Runtime::try_take_main(const std::vector<Lane*>& lanes, bool calls, bool& stuck) {
+bool Runtime::try_take_main(const std::vector<Lane*>& lanes, Lane::Holder as, bool& stuck) {
   using Holder = Lane::Holder;
+  const bool calls = as == Holder::calling_group;
   const std::scoped_lock lock(grouping_);
   for (std::size_t i = 0; i < main_lanes_; ++i) {
     if (!lanes_[i]->taken.load()) continue;
@@ -262,14 +264,11 @@ bool Runtime::try_take_main(const std::vector<Lane*>& lanes, bool calls, bool& s
   }
   for (const Lane* lane : lanes)
     stuck = stuck || (lane->taken.load() && lane->holder.load() <= Holder::plain);
-  if (!try_take(lanes)) return false;
-  Holder holder = Holder::plain_group;
-  if (calls) holder = Holder::calling_group;
-  for (Lane* lane : lanes) lane->holder = holder;
-  return true;
+  return try_take(lanes, as);
 }
 
-std::optional<LaneGroup> Runtime::try_take_spare(const std::vector<int>& devices, bool may_add) {
+std::optional<LaneGroup> Runtime::try_take_spare(const std::vector<int>& devices, Lane::Holder as,
+                                                 bool may_add) {
   const std::size_t n = devices.size();
   while (true) {
     const std::size_t end = lane_count();
@@ -287,7 +286,7 @@ std::optional<LaneGroup> Runtime::try_take_spare(const std::vector<int>& devices
         if (at < next) spare.lanes.push_back(lanes_[at].get());
       }
       const bool as_many = !made || next - first == n;
-      if (fits && as_many && spare.lanes.size() == n && try_take(spare.lanes)) {
+      if (fits && as_many && spare.lanes.size() == n && try_take(spare.lanes, as)) {
         for (std::size_t i = 0; i < n; ++i) spare.lanes[i]->device = devices[i];
         return spare;
       }
@@ -299,17 +298,19 @@ std::optional<LaneGroup> Runtime::try_take_spare(const std::vector<int>& devices
 
 LaneGroup Runtime::take_any(const std::vector<int>& devices, bool calls) {
   LaneGroup main{0, {}};
+  Lane::Holder as = Lane::Holder::plain_group;
+  if (calls) as = Lane::Holder::calling_group;
   for (const int d : devices) main.lanes.push_back(lanes_[static_cast<std::size_t>(d)].get());
   const host::Nesting* nested = host::nesting();
   constexpr int patience =
       3;  // waits before another client is made and the program compiled for it
   for (int waited = 0;; ++waited) {
     bool stuck = false;  // whether what is in the way may be in its calls
-    if (try_take_main(main.lanes, calls, stuck)) return main;
+    if (try_take_main(main.lanes, as, stuck)) return main;
     // The lanes may be those of the run that is calling: a nested run never waits for them.
     const bool last = nested || waited >= patience;
     if (nested || stuck) {
-      if (auto spare = try_take_spare(devices, last)) return *spare;
+      if (auto spare = try_take_spare(devices, as, last)) return *spare;
       if (nested || (last && platform_->makes_devices))
         refuse(fmt::format(
             "{} a program on {} devices, and all spare ones are taken by runs inside their calls",
@@ -366,8 +367,6 @@ LaneGroup Runtime::take(const std::vector<int>& devices, bool calls) {
   while (true) {
     if (calls) wait_for_tuning();
     LaneGroup group = take_any(devices, calls);
-    for (Lane* lane : group.lanes)
-      if (!calls) lane->holder = Lane::Holder::plain_group;
     if (!calls || tuning_.load() == 0) return group;
     for (Lane* lane : group.lanes) leave(*lane);
   }

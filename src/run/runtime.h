@@ -77,7 +77,7 @@ class Runtime {
   /// are on several devices go one after the other, so no other one shares a client with a run that
   /// is in its calls.
   LaneGroup take(const std::vector<int>& devices, bool calls);
-  /// Whether no run is in its calls; if so, none begins until end_tuning(). See Tuning.
+  /// Whether no run is in its calls; if so, none begins until end_tuning(). See run/tuning.h.
   bool try_begin_tuning();
   void end_tuning();
   /// With those that spare clients have brought so far.
@@ -108,15 +108,16 @@ class Runtime {
  private:
   explicit Runtime(Config config);
   Lane* try_take(Lane& lane);
-  bool try_take(const std::vector<Lane*>& lanes);
+  bool try_take(const std::vector<Lane*>& lanes, Lane::Holder holder);
   void check_depth() const;
   void wait_for_a_lane();  // for a while: it may be taken again at once
   void wait_for_tuning();
   Lane& take_any(int device);
   LaneGroup take_any(const std::vector<int>& devices, bool calls);
   Lane* try_take_spare(const Lane& main, bool nested);
-  bool try_take_main(const std::vector<Lane*>& lanes, bool calls, bool& stuck);
-  std::optional<LaneGroup> try_take_spare(const std::vector<int>& devices, bool may_add);
+  bool try_take_main(const std::vector<Lane*>& lanes, Lane::Holder as, bool& stuck);
+  std::optional<LaneGroup> try_take_spare(const std::vector<int>& devices, Lane::Holder as,
+                                          bool may_add);
   /// Another client with so many lanes, unless there are more than `seen` by now; false when there
   /// can be no more.
   bool add_lanes(std::size_t lanes, bool grouped, std::size_t seen);
@@ -145,28 +146,6 @@ class Runtime {
   std::uint64_t tickets_ = 0;
   std::set<std::uint64_t> started_;
   std::map<std::uint64_t, bool> trailing_;  // by number: whether it was started
-};
-
-/// XLA's compiler for GPUs runs what it chooses between, and has the device for itself meanwhile:
-/// it waits until no program is being run there, and no other one begins. A run that is inside of a
-/// host function would be waited for, also by what that function compiles or runs, for ever. So
-/// either no run that calls back is under way, and those that come wait until the compiler is done,
-/// or it is told to choose without trying.
-class Tuning {
- public:
-  explicit Tuning(Runtime& runtime)
-      : runtime_(runtime), needed_(runtime.platform().tunes_on_device) {
-    granted_ = !needed_ || runtime.try_begin_tuning();
-  }
-  ~Tuning() {
-    if (needed_ && granted_) runtime_.end_tuning();
-  }
-  Tuning(const Tuning&) = delete;
-  bool granted() const { return granted_; }
-
- private:
-  Runtime& runtime_;
-  bool needed_, granted_;
 };
 
 }  // namespace postern::run

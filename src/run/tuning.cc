@@ -1,6 +1,7 @@
-// Compilers that try code on the device, and runs that are in their calls: see Tuning.
+// Compilers that try code on the device, and runs that are in their calls.
+#include "run/tuning.h"
+
 #include "host/timeline.h"
-#include "run/runtime.h"
 
 namespace postern::run {
 

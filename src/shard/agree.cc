@@ -68,7 +68,7 @@ class Agreement {
     if (e.primitive == &axis_index_p) return all_results(axes_of(collective_axes(e)));
     if (is_collective(e)) {
       const AxisSet met = axes_of(collective_axes(e)), in = any_of(operands);
-      return all_results(gives_all_the_same(e) ? in & ~met : in | met);
+      return all_results(e.primitive->gives_same ? in & ~met : in | met);
     }
     if (const SiteSpec* site = site_of(e)) {
       if (site->is_tap()) return {operands.begin(), operands.begin() + e.results};

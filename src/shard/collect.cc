@@ -9,7 +9,7 @@ namespace {
 
 struct CollectParams {
   int rank;  // who gets it; -1: all
-  void fields(FieldSink& sink) const { sink("rank", rank); }
+  auto fields(Fields sink) const { return sink.field("rank", rank); }
 };
 
 Types collect_type(const Params*, TypeSpan operands) { return {operands[0]}; }

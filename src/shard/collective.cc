@@ -227,19 +227,19 @@ constexpr Primitive collective_permute(Primitive p) {
 
 }  // namespace
 
-constexpr Primitive psum_p = collective(
+constexpr Primitive psum_p = same_for_all(
     linear("psum", nullptr, same_type_if<summable>, sum_transpose, elementwise_batch, sum_lower));
-constexpr Primitive pmax_p = collective({.name = "pmax",
-                                         .type = same_type_if<comparable>,
-                                         .jvp = extreme_jvp,
-                                         .batch = elementwise_batch,
-                                         .lower = max_lower});
-constexpr Primitive pmin_p = collective({.name = "pmin",
-                                         .type = same_type_if<comparable>,
-                                         .jvp = extreme_jvp,
-                                         .batch = elementwise_batch,
-                                         .lower = min_lower});
-constexpr Primitive all_gather_p = collective(
+constexpr Primitive pmax_p = same_for_all({.name = "pmax",
+                                           .type = same_type_if<comparable>,
+                                           .jvp = extreme_jvp,
+                                           .batch = elementwise_batch,
+                                           .lower = max_lower});
+constexpr Primitive pmin_p = same_for_all({.name = "pmin",
+                                           .type = same_type_if<comparable>,
+                                           .jvp = extreme_jvp,
+                                           .batch = elementwise_batch,
+                                           .lower = min_lower});
+constexpr Primitive all_gather_p = same_for_all(
     linear("all_gather", nullptr, gather_type, gather_transpose, moved_batch, gather_lower));
 constexpr Primitive reduce_scatter_p = collective(
     linear("reduce_scatter", nullptr, scatter_type, scatter_transpose, moved_batch, scatter_lower));
@@ -324,10 +324,6 @@ static std::int64_t told_count(const NamedAxes& named) {
 
 const std::vector<std::string>& collective_axes(const Equation& e) {
   return collective_of(e.params.get()).axes;
-}
-bool gives_all_the_same(const Equation& e) {
-  constexpr const Primitive* same[] = {&psum_p, &pmax_p, &pmin_p, &all_gather_p, &pbroadcast_p};
-  return std::ranges::find(same, e.primitive) != std::end(same);
 }
 
 Tensor sum_over(const Mesh& mesh, const std::vector<std::string>& axes, const Tensor& x) {

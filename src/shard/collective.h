@@ -28,6 +28,10 @@ constexpr Primitive collective(Primitive p) {
   p.meets = named_axes;
   return p;
 }
+constexpr Primitive same_for_all(Primitive p) {
+  p.gives_same = true;
+  return collective(p);
+}
 
 // What the public functions share.
 Tensor bind_like(const Primitive& primitive, CollectiveParams p, const Tensor& x);

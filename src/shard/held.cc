@@ -88,17 +88,18 @@ Tensor meet(Collective c, const char* name, const Tensor& x, MeetAt at) {
   if (op == Operation::scatter || op == Operation::exchange || op == Operation::scatter_from)
     y.dims[axis] /= n;
   if (op == Operation::exchange) y.dims[other] *= n;
-  return at_processes(c, name, std::span(&x, 1), {y}).front();
+  return process_access.call(c, name, std::span(&x, 1), {y}).front();
 }
 
 Tensor index_over(const Split& split, const Names& names) {
-  return at_processes(over(split, Operation::index, names), "axis_index", {},
-                      {Type{DType::s32, {}}})
+  return process_access
+      .call(over(split, Operation::index, names), "axis_index", {}, {Type{DType::s32, {}}})
       .front();
 }
 
 Tensor count_over(const Split& split, const Names& names) {
-  return at_processes(over(split, Operation::count, names), "axis_size", {}, {Type{DType::s32, {}}})
+  return process_access
+      .call(over(split, Operation::count, names), "axis_size", {}, {Type{DType::s32, {}}})
       .front();
 }
 

@@ -14,7 +14,7 @@ namespace {
 
 struct InspectParams {
   std::shared_ptr<const std::function<void(const Sharding&)>> tell;
-  void fields(FieldSink& sink) const { sink.identity("tell", tell.get()); }
+  auto fields(Fields sink) const { return sink.identity("tell", tell.get()); }
 };
 
 Types inspect_type(const Params*, TypeSpan operands) { return {operands[0]}; }

@@ -20,17 +20,17 @@ struct CollectiveParams {
   std::vector<std::pair<int, int>> pairs = {};  // of ppermute
   int root = 0;       // the place of the one that sends or gets, of broadcast and its like
   bool told = false;  // of axis_count: its number is one of the program's
-  void fields(FieldSink& sink) const {
-    sink("mesh", to_string(mesh));
-    sink("axes", axes);
-    sink("axis", axis);
-    sink("other", other);
+  auto fields(Fields sink) const {
     std::string text;
     for (const auto& [from, to] : pairs)
       text += fmt::format("{}{}>{}", text.empty() ? "" : " ", from, to);
-    if (!text.empty()) sink("pairs", text);
-    if (root) sink("root", root);
-    if (told) sink("told", told);
+    return sink.field("mesh", to_string(mesh))
+        .field("axes", axes)
+        .field("axis", axis)
+        .field("other", other)
+        .when(!pairs.empty(), "pairs", text)
+        .when(root != 0, "root", root)
+        .when(told, "told", told);
   }
   std::int64_t count() const {
     std::int64_t n = 1;

@@ -321,7 +321,9 @@ void end_together(const Mesh& mesh) {
   end.grid = {clusters::Cluster::get().size()};
   end.along = {0};
   const PlaceScope::Replace nowhere{Place()};  // the same on all, whoever had it lowered
-  const auto here = [&](std::span<const Tensor>) { return at_processes(end, "end", {}, {}); };
+  const auto here = [&](std::span<const Tensor>) {
+    return process_access.call(end, "end", {}, {});
+  };
   const Split split(mesh);
   if (split.here)
     detail::shard_map(here, {*split.here, {}, [] { return std::vector<P>(); }}, {}, Place());

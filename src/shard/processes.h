@@ -39,14 +39,17 @@ Expanded with_processes_expanded(const ProgramPtr& program, Expanded::Shardings 
 
 extern const Primitive collect_p;
 
-/// A call of the host for a collective: site/processes.cc. Without an operand for what takes none.
-Tensors at_processes(const clusters::Collective& collective, const std::string& name,
-                     std::span<const Tensor> x, const Types& results);
+/// What has processes meet. A room further down can: `src/wiring.cc` names it.
+struct ProcessAccess {
+  /// A call of the host for a collective. Without an operand for what takes none.
+  Tensors (*call)(const clusters::Collective& collective, const std::string& name,
+                  std::span<const Tensor> x, const Types& results);
+};
+extern const ProcessAccess process_access;
 
-/// The host's function behind them: saved programs know it by this name, and the collective by its
-/// attributes. Throws TypeError for attributes that are none: host/process_call.cc.
+/// Saved programs know the host's function behind such calls by this name, and the collective by
+/// its attributes.
 inline constexpr const char* process_call = "postern.processes";
 Attributes process_attributes(const clusters::Collective& collective);
-std::shared_ptr<const detail::HostFunction> process_function(const Attributes& attributes);
 
 }  // namespace postern

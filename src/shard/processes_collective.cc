@@ -164,7 +164,7 @@ class Rewriting {
     check(bit_width(x.dtype()) >= 8, "ppermute over processes: {} has elements of less than a byte",
           to_string(x.type()));
     const Tensor operands[] = {all, index(here_)};
-    return at_processes(c, e_.primitive->name, operands, {x.type()}).front();
+    return process_access.call(c, e_.primitive->name, std::span(operands), {x.type()}).front();
   }
   /// Process by process, then by device of a process.
   int relay_place(int place, std::int64_t devices) const {

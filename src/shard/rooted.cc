@@ -115,8 +115,8 @@ void gather_to_lower(Lowering& out, const Equation& e) {
 }  // namespace
 
 constexpr Primitive pbroadcast_p =
-    collective(linear("pbroadcast", nullptr, pbroadcast_type, pbroadcast_transpose,
-                      elementwise_batch, pbroadcast_lower));
+    same_for_all(linear("pbroadcast", nullptr, pbroadcast_type, pbroadcast_transpose,
+                        elementwise_batch, pbroadcast_lower));
 constexpr Primitive scatter_from_p =
     collective(linear("scatter_from", nullptr, scatter_from_type, scatter_from_transpose,
                       moved_batch, scatter_from_lower));
@@ -202,9 +202,9 @@ void pbarrier(const AxisNames& axes, Place place) {
   const Type one{DType::s32, {}};
   clusters::Collective pass;
   pass.operation = clusters::Operation::pass;
-  const Tensor here = at_processes(pass, "pbarrier", {}, {one}).front();
+  const Tensor here = process_access.call(pass, "pbarrier", {}, {one}).front();
   const Tensor all = psum(here, axes);
-  at_processes(pass, "pbarrier", std::span(&all, 1), {});
+  process_access.call(pass, "pbarrier", std::span(&all, 1), {});
 }
 
 }  // namespace postern

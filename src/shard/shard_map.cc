@@ -24,7 +24,7 @@ thread_local const Mesh* mesh_in_trace = nullptr;
 
 struct ConstrainParams {
   Sharding sharding;
-  void fields(FieldSink& sink) const { sink("sharding", to_string(sharding)); }
+  auto fields(Fields sink) const { return sink.field("sharding", to_string(sharding)); }
 };
 
 Types part_types(const Mesh& mesh, const std::vector<P>& specs, const Types& whole) {

@@ -25,16 +25,16 @@ struct ShardMapParams {
   Mesh mesh;
   std::vector<P> in, out;
   ProgramPtr body;
-  void fields(FieldSink& sink) const {
+  auto fields(Fields sink) const {
     auto specs = [](const std::vector<P>& list) {
       std::vector<std::string> texts;
       for (const P& spec : list) texts.push_back(to_string(spec));
       return fmt::format("{}", fmt::join(texts, ", "));
     };
-    sink("mesh", to_string(mesh));
-    sink("in", specs(in));
-    sink("out", specs(out));
-    sink("body", body);
+    return sink.field("mesh", to_string(mesh))
+        .field("in", specs(in))
+        .field("out", specs(out))
+        .field("body", body);
   }
 };
 
@@ -43,9 +43,8 @@ std::vector<Mesh> meshes_of(const Program& program);
 
 /// Whether the primitive is somewhere in it.
 bool uses(const Program& program, const Primitive& primitive);
-/// The axes that a collective or axis_index is about, and whether its devices all get the same.
+/// The axes that a collective or axis_index is about.
 const std::vector<std::string>& collective_axes(const Equation& equation);
-bool gives_all_the_same(const Equation& equation);
 /// Throws where devices meet in a branch or loop of a shard_map's body and may not all come there.
 void refuse_different_ways(const Program& body, const Mesh& mesh, const std::vector<P>& in);
 /// Throws for a place with one order over all devices that they might pass a different number of

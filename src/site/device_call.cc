@@ -18,10 +18,8 @@ struct DeviceCallParams {
   ProgramPtr body;
   std::string name;
   int device = 0;
-  void fields(FieldSink& sink) const {
-    sink("name", name);
-    sink("device", device);
-    sink("body", body);
+  auto fields(Fields sink) const {
+    return sink.field("name", name).field("device", device).field("body", body);
   }
 };
 

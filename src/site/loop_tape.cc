@@ -1,7 +1,9 @@
 // The calls by which loops put values on tapes and take them back.
-#include "control/tape.h"
+#include "site/loop_tape.h"
+
 #include "core/check.h"
 #include "core/value.h"
+#include "site/own_functions.h"
 #include "site/site.h"
 #include "transform/walk.h"
 
@@ -18,7 +20,7 @@ Tensors at_tape(const char* function, Effect effect, const Types& results,
   SiteSpec site;
   site.name = "while_loop";
   site.place = PlaceScope::current();
-  site.function = tape_function(function);
+  site.function = own_functions.of_tape(function);
   site.named = {function, {}};
   if (options.memory > 0) site.named.attributes.set("memory", options.memory);
   if (!options.file.empty()) site.named.attributes.set("file", options.file);

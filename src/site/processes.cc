@@ -1,7 +1,8 @@
 // The calls that collectives over processes become.
-#include "shard/processes.h"
+#include "site/processes.h"
 
 #include "core/check.h"
+#include "site/own_functions.h"
 #include "site/site.h"
 #include "transform/walk.h"
 
@@ -13,7 +14,7 @@ Tensors at_processes(const clusters::Collective& collective, const std::string& 
   site.name = name;
   site.place = PlaceScope::current();
   site.named = {process_call, process_attributes(collective)};
-  site.function = process_function(site.named.attributes);
+  site.function = own_functions.of_processes(site.named.attributes);
   site.operands = types_of(x);
   site.results = results;
   const bool asks = collective.operation == clusters::Operation::index ||

@@ -100,9 +100,8 @@ std::string real_text(double x, DType dtype) {
 
 }  // namespace
 
-void LiteralParams::fields(FieldSink& sink) const {
-  sink("value", literal_text(number, type.dtype));
-  sink("type", type);
+Told<2> LiteralParams::fields(Fields sink) const {
+  return sink.field("value", literal_text(number, type.dtype)).field("type", type);
 }
 
 const Primitive literal_p{.name = "literal",

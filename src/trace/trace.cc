@@ -7,9 +7,10 @@
 // was.
 #include "trace/trace.h"
 
+#include <postern/detail/small_vector.h>
+
 #include "core/enum.h"
 #include "core/result_types.h"
-#include "core/small_vector.h"
 #include "trace/literal.h"
 #include "trace/steps.h"
 
@@ -102,7 +103,7 @@ Tensors Trace::record(const Primitive& primitive, ParamsPtr params, TensorSpan o
   Equation e{&primitive, std::move(params), {}, 0, 0, PlaceScope::current()};
   e.operands.reserve(operands.size());
   for (const Tensor& t : operands) e.operands.push_back(id_of(t));
-  SmallVector<const Type*, 8> types(operands.size());
+  detail::SmallVector<const Type*, 8> types(operands.size());
   for (std::size_t i = 0; i < operands.size(); ++i) types[i] = &program_.type(e.operands[i]);
   Types results = result_types(primitive, e.params.get(), {types.data(), types.size()});
   e.first = static_cast<ValueId>(program_.types.size());

@@ -19,10 +19,12 @@ thread_local BatchAxisPtr batched_over;
 
 struct AxisParams {
   BatchAxisPtr axis;
-  void fields(FieldSink& sink) const {
-    sink("axis", axis->name);
-    sink("size", axis->size);
-    sink.identity("vmap", axis.get());
+  auto fields(Fields sink) const {
+    return sink.by([&](FieldSink& s) {
+      s("axis", axis->name);
+      s("size", axis->size);
+      s.identity("vmap", axis.get());
+    });
   }
 };
 

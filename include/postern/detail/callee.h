@@ -2,6 +2,7 @@
 // one function pointer.
 #pragma once
 #include <postern/detail/api.h>
+#include <postern/detail/small_vector.h>
 #include <postern/host.h>
 #include <postern/tensor.h>
 
@@ -181,27 +182,12 @@ struct Taken<T> {
 };
 /// All operands or all results at once; up to `inline_leaves` views need no allocation.
 template <class Byte>
-class ViewList {
+class ViewList : public SmallVector<BasicAnyView<Byte>, inline_leaves> {
  public:
-  ViewList(const Firing& f, std::size_t begin, std::size_t end) : count_(end - begin) {
-    if (count_ > inline_leaves) many_.reserve(count_);
-    for (std::size_t i = 0; i < count_; ++i) {
-      auto view = Taken<BasicAnyView<Byte>>::make(f, begin + i);
-      if (count_ > inline_leaves)
-        many_.push_back(view);
-      else
-        new (few_ + i * sizeof(view)) BasicAnyView<Byte>(view);
-    }
+  ViewList(const Firing& f, std::size_t begin, std::size_t end)
+      : SmallVector<BasicAnyView<Byte>, inline_leaves>(end - begin) {
+    for (auto& view : *this) view = Taken<BasicAnyView<Byte>>::make(f, begin++);
   }
-  operator std::span<const BasicAnyView<Byte>>() const {
-    if (count_ > inline_leaves) return many_;
-    return {std::launder(reinterpret_cast<const BasicAnyView<Byte>*>(few_)), count_};
-  }
-
- private:
-  std::size_t count_;
-  alignas(BasicAnyView<Byte>) std::byte few_[inline_leaves * sizeof(BasicAnyView<Byte>)];
-  std::vector<BasicAnyView<Byte>> many_;
 };
 template <class Byte>
 struct Taken<std::span<const BasicAnyView<Byte>>> {

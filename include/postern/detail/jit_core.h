@@ -2,6 +2,7 @@
 #pragma once
 #include <postern/detail/api.h>
 #include <postern/detail/callee.h>
+#include <postern/detail/small_vector.h>
 #include <postern/hook.h>
 #include <postern/program.h>
 #include <postern/run.h>
@@ -25,30 +26,6 @@ namespace detail {
 class JitCore;
 struct Entry;
 
-/// A list whose first elements need no memory of their own.
-template <class T>
-class FewOrMany {
- public:
-  void push(const T& element) {
-    if (count_ == few) many_.assign(few_.begin(), few_.end());
-    if (count_ >= few)
-      many_.push_back(element);
-    else
-      few_[count_] = element;
-    ++count_;
-  }
-  std::size_t size() const { return count_; }
-  std::span<const T> all() const {
-    return count_ <= few ? std::span<const T>(few_.data(), count_) : std::span<const T>(many_);
-  }
-
- private:
-  static constexpr std::size_t few = 16;
-  std::array<T, few> few_;
-  std::size_t count_ = 0;
-  std::vector<T> many_;
-};
-
 /// The arguments' leaves, by address, their C++ types, and their structure where those do not fix
 /// it.
 class Key {
@@ -58,23 +35,23 @@ class Key {
     (add(boxed), ...);
   }
   const std::type_info& pack() const { return *pack_; }
-  std::span<const Tensor* const> leaves() const { return leaves_.all(); }
+  std::span<const Tensor* const> leaves() const { return leaves_; }
   const std::string& structure() const { return structure_; }
   /// For each argument the number of leaves up to its end.
-  std::span<const std::size_t> argument_ends() const { return ends_.all(); }
+  std::span<const std::size_t> argument_ends() const { return ends_; }
 
  private:
   template <class B>
   void add(const B& boxed) {
     visit(
-        boxed, [this](const Tensor& leaf) { leaves_.push(&leaf); },
+        boxed, [this](const Tensor& leaf) { leaves_.push_back(&leaf); },
         fixed_structure<B>() ? nullptr : &structure_);
     if constexpr (!fixed_structure<B>()) structure_ += ';';
-    ends_.push(leaves_.size());
+    ends_.push_back(leaves_.size());
   }
   const std::type_info* pack_;
-  FewOrMany<const Tensor*> leaves_;
-  FewOrMany<std::size_t> ends_;
+  SmallVector<const Tensor*, 16> leaves_;
+  SmallVector<std::size_t, 16> ends_;
   std::string structure_;
 };
 

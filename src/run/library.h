@@ -1,0 +1,13 @@
+// FFI handlers by name: those that were registered, and ours for LAPACK.
+#pragma once
+#include <string>
+
+#include "platform/platform.h"
+
+namespace postern::run {
+
+bool has_handler(const std::string& name, const platforms::Platform& platform);
+/// See blocks::HandlerAccess.
+void require_handler(const std::string& name, const platforms::Platform& platform);
+
+}  // namespace postern::run

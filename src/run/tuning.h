@@ -1,0 +1,29 @@
+// Tuning: whether a compiler may try code on the device.
+#pragma once
+#include "run/runtime.h"
+
+namespace postern::run {
+
+/// XLA's compiler for GPUs runs what it chooses between, and has the device for itself meanwhile:
+/// it waits until no program is being run there, and no other one begins. A run that is inside of a
+/// host function would be waited for, also by what that function compiles or runs, for ever. So
+/// either no run that calls back is under way, and those that come wait until the compiler is done,
+/// or it is told to choose without trying.
+class Tuning {
+ public:
+  explicit Tuning(Runtime& runtime)
+      : runtime_(runtime), needed_(runtime.platform().tunes_on_device) {
+    granted_ = !needed_ || runtime.try_begin_tuning();
+  }
+  ~Tuning() {
+    if (needed_ && granted_) runtime_.end_tuning();
+  }
+  Tuning(const Tuning&) = delete;
+  bool granted() const { return granted_; }
+
+ private:
+  Runtime& runtime_;
+  bool needed_, granted_;
+};
+
+}  // namespace postern::run

@@ -1,0 +1,10 @@
+// The calls that collectives over processes become: what shard/processes.h says of them.
+#pragma once
+#include "shard/processes.h"
+
+namespace postern {
+
+Tensors at_processes(const clusters::Collective& collective, const std::string& name,
+                     std::span<const Tensor> x, const Types& results);
+
+}  // namespace postern
