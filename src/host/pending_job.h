@@ -1,0 +1,55 @@
+// A started call: copies of its operands, room for its results, and where it stands.
+#pragma once
+#include <atomic>
+#include <exception>
+#include <list>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "host/pending.h"
+#include "host/tape.h"
+#include "host/waits.h"
+
+namespace postern::host {
+
+struct PendingCalls::Job : detail::StopState {
+  Job(RunState& of, const HostSite& s, int on_device, const TapInfo& told, StartedFiring&& on_tape)
+      : site(&s),
+        spec(s.spec),
+        owner(of.owner),
+        under_way(of.under_way),
+        device(on_device),
+        info(told),
+        taped(std::move(on_tape)) {}
+
+  /// What the tape has in place of what the function would give.
+  void take_recorded();
+
+  const HostSite* site;  // as long as there is the owner
+  const SitePtr spec;
+  std::shared_ptr<const void> owner;
+  std::shared_ptr<void> under_way;  // let go when the function has returned
+  const int device;
+  int depth = 0;
+  std::vector<RunName> inside;
+  TapInfo info;
+  StartedFiring taped;
+  std::unique_ptr<bool[]> mask;
+  std::vector<std::shared_ptr<void>> memory;
+  std::vector<void*> data;
+  std::vector<std::size_t> bytes;  // of a ticket's part of each result
+
+  std::pair<const HostSite*, int> key;  // in last_
+  bool keeps_order = false;
+  std::shared_ptr<Job> next;  // enters behind this one
+  std::list<std::shared_ptr<Job>>::iterator at;
+  std::atomic<bool> done{false};  // for who looks without the lock
+  bool begun = false, abandoned = false, ok = false;
+  bool seen = false, forgotten = false;  // its failure; by all who could wait
+  Clock::time_point limit = Clock::time_point::max();
+  std::exception_ptr error;
+  ErrorCode code = ErrorCode::ok;
+};
+
+}  // namespace postern::host
