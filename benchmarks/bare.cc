@@ -14,8 +14,8 @@
 
 namespace bench {
 
-namespace pjrt = postern::pjrt;
-namespace platforms = postern::platforms;
+namespace pjrt = postern::internal::pjrt;
+namespace platforms = postern::internal::platforms;
 
 namespace {
 

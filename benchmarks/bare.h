@@ -24,8 +24,8 @@ class Bare {
 
  private:
   std::size_t device_;
-  postern::pjrt::Executable executable_;
-  postern::pjrt::Buffer argument_;
+  postern::internal::pjrt::Executable executable_;
+  postern::internal::pjrt::Buffer argument_;
 };
 
 /// A loop of so many steps, each of which has the bare handler copy f32[4].

@@ -237,7 +237,7 @@ void tap_queue(Report& report) {
   constexpr std::int64_t payload = 1 << 20, firings = 500;
   const pn::Tensor x = pn::zeros(pn::type<float>({payload / 4})).block_until_ready();
   pn::devices();  // the runtime sets the limit when it begins
-  postern::host::set_tap_queue_limit(limit);
+  postern::internal::host::set_tap_queue_limit(limit);
   std::int64_t seen = 0;
   double last = 0;
   const auto slow = tapped_loop(firings, async, [&](pn::View<const float> v) {
@@ -255,7 +255,7 @@ void tap_queue(Report& report) {
               "values included"});
   report.add({"tap_queue/delivered", static_cast<double>(seen) + (last == firings ? 0 : 1e9),
               "firings", "sent", firings, "none is lost"});
-  postern::host::set_tap_queue_limit(0);
+  postern::internal::host::set_tap_queue_limit(0);
 
   std::int64_t count = 0;
   const auto stream = tapped_loop(1'000'000, async, [&](float) { ++count; });

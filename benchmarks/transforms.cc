@@ -12,7 +12,7 @@
 namespace bench {
 
 namespace pn = postern;
-namespace pjrt = postern::pjrt;
+namespace pjrt = postern::internal::pjrt;
 using pn::Tensor;
 
 namespace {
@@ -89,8 +89,9 @@ Side mlp_step() {
 void step(Report& report) {
   const auto beside = [&](const std::string& name, const std::string& theirs, const Side& ours,
                           const std::string& note) {
-    const std::optional<Side> same = report.jax_side(
-                                  theirs, postern::platforms::plugin_path(postern::platforms::cpu)),
+    const std::optional<Side> same =
+                                  report.jax_side(theirs, postern::internal::platforms::plugin_path(
+                                                              postern::internal::platforms::cpu)),
                               other = report.jax_side(theirs);
     if (!same || !other)
       return report.add(

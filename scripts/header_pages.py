@@ -211,6 +211,7 @@ def page_faults(name, text):
         for pair in ("()", "[]", "{}"):
             if code.count(pair[0]) != code.count(pair[1]):
                 yield f"{name}: the block that begins `{first}` has {pair} that do not match"
-        for what in ("private:", "protected:", "detail::", "internal()", "POSTERN_API"):
+        for what in ("private:", "protected:", "detail::", "internal::", "internal()",
+                     "POSTERN_API"):
             if what in code:
                 yield f"{name}: the block that begins `{first}` shows {what}"

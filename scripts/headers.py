@@ -3,7 +3,7 @@
 A header's first comment opens it. A comment `// --- words ---` is a heading. Declarations that
 follow each other without a blank line are a group, which a comment above the first one is of; a
 comment above a later one begins another group, one behind a declaration is its own. What is in
-`namespace detail` is left out.
+`namespace detail` or `namespace internal` is left out.
 """
 
 import dataclasses
@@ -214,7 +214,7 @@ class Parser:
         names = (space.group(1) or "").split("::")
         self.at = space.end()
         scope.apart = True
-        if "detail" in names:
+        if "detail" in names or "internal" in names:
             self.at = closing(self.text, self.at - 1)
             return
         unnamed = space.group().startswith(("inline", "extern"))
@@ -326,7 +326,7 @@ class Library:
         names = "|".join(sorted(map(re.escape, opaque))) or "(?!)"
         for parser in parsed:
             self.drop_definitions(parser.items)
-        self.hidden_names = re.compile(rf"\bdetail::|(?<![\w:])(?:{names})\b")
+        self.hidden_names = re.compile(rf"\b(?:detail|internal)::|(?<![\w:])(?:{names})\b")
 
     @staticmethod
     def drop_definitions(items):

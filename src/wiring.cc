@@ -12,7 +12,7 @@
 #include "site/own_functions.h"
 #include "site/processes.h"
 
-namespace postern {
+namespace postern::internal {
 
 constinit const Evaluator evaluator{run::evaluate_equation, run::evaluate_program};
 
@@ -32,4 +32,4 @@ constinit const OwnOverrides own_overrides{[] {
 
 }  // namespace blocks
 
-}  // namespace postern
+}  // namespace postern::internal

@@ -27,8 +27,8 @@ POSTERN_LIBRARY("bench_door", "1.0", load)
 
 extern "C" __attribute__((visibility("default"))) XLA_FFI_Error* bare_next(
     XLA_FFI_CallFrame* frame) {
-  if (frame->extension_start && pn::pjrt::answer_metadata(frame)) return nullptr;
-  *static_cast<float*>(pn::pjrt::results(frame)[0]->data) =
-      *static_cast<const float*>(pn::pjrt::operands(frame)[0]->data) + 1;
+  if (frame->extension_start && pn::internal::pjrt::answer_metadata(frame)) return nullptr;
+  *static_cast<float*>(pn::internal::pjrt::results(frame)[0]->data) =
+      *static_cast<const float*>(pn::internal::pjrt::operands(frame)[0]->data) + 1;
   return nullptr;
 }

@@ -9,7 +9,9 @@
 
 namespace postern {
 
+namespace internal {
 class HookScope;
+}
 
 struct HookRules {
   bool allow_unknown = false;  // names that the program does not have are no error
@@ -100,7 +102,7 @@ class ScopedHooks {
 
  private:
   std::vector<HookBinding> listeners_;
-  std::unique_ptr<HookScope> scope_;
+  std::unique_ptr<internal::HookScope> scope_;
 };
 
 /// One firing of a hook, as a stream shows it. The values are copies.

@@ -32,7 +32,7 @@ struct LiveOptions {
 namespace detail {
 struct LiveSite;
 }
-namespace host {
+namespace internal::host {
 struct Listening;
 }
 
@@ -40,7 +40,7 @@ struct Listening;
 class Listening {
  public:
   Listening() = default;
-  explicit Listening(std::shared_ptr<host::Listening> state) : state_(std::move(state)) {}
+  explicit Listening(std::shared_ptr<internal::host::Listening> state) : state_(std::move(state)) {}
   Listening(Listening&&) noexcept = default;
   /// The listener that it had before is off then.
   POSTERN_API Listening& operator=(Listening&& other) noexcept;
@@ -61,7 +61,7 @@ class Listening {
   void keep() && { state_.reset(); }
 
  private:
-  std::shared_ptr<host::Listening> state_;
+  std::shared_ptr<internal::host::Listening> state_;
 };
 
 /// A live hook of a program. Copies are the same hook; none keeps the program alive.

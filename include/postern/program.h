@@ -13,11 +13,13 @@
 
 namespace postern {
 
+namespace internal {
 struct Program;
 struct Module;
 namespace run {
 class CompiledProgram;
 }
+}  // namespace internal
 
 /// An effect of a program, as written in the source.
 struct EffectInfo {
@@ -54,7 +56,8 @@ enum class Cut : std::uint8_t { none, before, after, both };
 /// override. Shown to several threads at once, as Lowered and Executable are.
 class TracedProgram {
  public:
-  explicit TracedProgram(std::shared_ptr<const Program> program) : program_(std::move(program)) {}
+  explicit TracedProgram(std::shared_ptr<const internal::Program> program)
+      : program_(std::move(program)) {}
   /// As it prints, with what blocks become on that platform: "cpu", "cuda"; others are a TypeError.
   POSTERN_API std::string text(const std::string& platform = "cpu") const;
   /// The types of its inputs and results, and its number of steps.
@@ -66,10 +69,10 @@ class TracedProgram {
   /// Checks that values are made before they are used and that types follow from the rules; throws
   /// TypeError naming equation and rule.
   POSTERN_API void verify() const;
-  const std::shared_ptr<const Program>& internal() const { return program_; }
+  const std::shared_ptr<const internal::Program>& internal() const { return program_; }
 
  private:
-  std::shared_ptr<const Program> program_;
+  std::shared_ptr<const internal::Program> program_;
 };
 /// Its text, as for "cpu".
 POSTERN_API std::string to_string(const TracedProgram& program);
@@ -78,38 +81,40 @@ POSTERN_API std::ostream& operator<<(std::ostream& out, const TracedProgram& pro
 /// A program as StableHLO text, ready for XLA. May be read by several threads at once.
 class Lowered {
  public:
-  Lowered(std::shared_ptr<const Module> module, std::shared_ptr<const Program> program,
-          std::vector<Tensor> captures)
+  Lowered(std::shared_ptr<const internal::Module> module,
+          std::shared_ptr<const internal::Program> program, std::vector<Tensor> captures)
       : module_(std::move(module)), program_(std::move(program)), captures_(std::move(captures)) {}
   /// The text; the types of the results' leaves; what else it was made of.
   POSTERN_API const std::string& stablehlo() const;
   POSTERN_API std::vector<Type> outputs() const;
-  const std::shared_ptr<const Module>& internal() const { return module_; }
+  const std::shared_ptr<const internal::Module>& internal() const { return module_; }
   const std::vector<Tensor>& captures() const {
     return captures_;
   }  // values of the program's last inputs
   TracedProgram program() const { return TracedProgram(program_); }
 
  private:
-  std::shared_ptr<const Module> module_;
-  std::shared_ptr<const Program> program_;
+  std::shared_ptr<const internal::Module> module_;
+  std::shared_ptr<const internal::Program> program_;
   std::vector<Tensor> captures_;
 };
 
 /// A compiled program, kept alive by this handle too. May be asked by several threads at once.
 class Executable {
  public:
-  explicit Executable(std::shared_ptr<const run::CompiledProgram> compiled)
+  explicit Executable(std::shared_ptr<const internal::run::CompiledProgram> compiled)
       : compiled_(std::move(compiled)) {}
   /// XLA's optimised program in the form that the plug-in gives: text, or (XLA's own plug-ins) a
   /// serialized HloModuleProtoWithConfig.
   POSTERN_API std::string optimized() const;
   /// Bytes XLA plans to use for temporaries; -1 where the plug-in does not tell.
   POSTERN_API std::int64_t temporary_bytes() const;
-  const std::shared_ptr<const run::CompiledProgram>& internal() const { return compiled_; }
+  const std::shared_ptr<const internal::run::CompiledProgram>& internal() const {
+    return compiled_;
+  }
 
  private:
-  std::shared_ptr<const run::CompiledProgram> compiled_;
+  std::shared_ptr<const internal::run::CompiledProgram> compiled_;
 };
 
 }  // namespace postern

@@ -17,7 +17,7 @@
 #include "transform/transpose.h"
 #include "transform/walk.h"
 
-namespace postern::blocks {
+namespace postern::internal::blocks {
 
 Told<10> BlockParams::fields(Fields sink) const {
   return sink
@@ -255,7 +255,7 @@ Tensors block_evaluate(const Op& op, TensorSpan x) {
   const auto& p = op.as<BlockParams>();
   const ProgramPtr native = native_program(p, &platforms::current());
   if (!native) return bind_n(part_p, make_params(PartParams{p.body}), x);
-  Tensors y = postern::apply(*native, first_of(x, p.leading()));
+  Tensors y = internal::apply(*native, first_of(x, p.leading()));
   if (p.body->outputs.size() == y.size()) return y;
   Tensors all = bind_n(part_p, make_params(PartParams{p.body}), x);
   std::ranges::move(y, all.begin());
@@ -288,7 +288,7 @@ Tensors part_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan) {
 }
 Primitive::SplitResult part_split(const Op& op, TensorSpan x, const std::vector<bool>&) {
   const Halves halves = split(*op.as<PartParams>().body, missing(x));
-  return with_rest(halves, postern::apply(*halves.known, kept(x)), x);
+  return with_rest(halves, internal::apply(*halves.known, kept(x)), x);
 }
 Batched part_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::int64_t size,
                    const Tensor& mask) {
@@ -357,9 +357,10 @@ Tensors bind_cached(const detail::BlockConfig& config, const Rules* rules,
   return bind_block(config, body, rules, x);
 }
 
-}  // namespace postern::blocks
+}  // namespace postern::internal::blocks
 
 namespace postern::detail {
+using namespace internal;
 
 Tensors block(const BlockConfig& config, const TensorFunction& default_fn, const Tensors& operands,
               const std::vector<Type>* declared) {
@@ -367,7 +368,7 @@ Tensors block(const BlockConfig& config, const TensorFunction& default_fn, const
     check(t.has_value(),
           "block {}: an operand is an empty Tensor, one that was never given a value", config.name);
   Tensors x = operands;
-  const ProgramPtr body = postern::blocks::closed(config.name, x.size(), x, [&](TensorSpan in) {
+  const ProgramPtr body = internal::blocks::closed(config.name, x.size(), x, [&](TensorSpan in) {
     PlaceScope::Replace none{Place{}};
     const NoAxes alone;  // an override could not take its place
     return default_fn(in);
@@ -379,8 +380,8 @@ Tensors block(const BlockConfig& config, const TensorFunction& default_fn, const
     check(same, "block {}: declared is {}, the default gives {}", config.name, to_string(*declared),
           to_string(gives));
   }
-  postern::blocks::note_used(config);
-  postern::blocks::BlockParams p;
+  internal::blocks::note_used(config);
+  internal::blocks::BlockParams p;
   p.config = std::make_shared<const BlockConfig>(config);
   p.operands = types_of(operands);
   p.results = body->output_types();
@@ -388,7 +389,7 @@ Tensors block(const BlockConfig& config, const TensorFunction& default_fn, const
   p.body = body;
   for (std::vector<Type>* types : {&p.operands, &p.results})
     for (Type& t : *types) t.weak = false;
-  return bind_n(postern::blocks::block_p, make_params(std::move(p)), x);
+  return bind_n(internal::blocks::block_p, make_params(std::move(p)), x);
 }
 
 }  // namespace postern::detail

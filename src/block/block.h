@@ -6,7 +6,7 @@
 #include "lower/lowering.h"
 #include "transform/split.h"
 
-namespace postern::blocks {
+namespace postern::internal::blocks {
 
 template <class Config>
 const Config& config_of(const void* config) {
@@ -114,10 +114,10 @@ Tensors bind_block(const detail::BlockConfig& config, ProgramPtr body, const Rul
 Tensors bind_cached(const detail::BlockConfig& config, const Rules* rules,
                     const TensorFunction& by_default, TensorSpan x);
 
-}  // namespace postern::blocks
+}  // namespace postern::internal::blocks
 
 template <>
-struct postern::Described<postern::blocks::Level> {
+struct postern::internal::Described<postern::internal::blocks::Level> {
   using L = blocks::Level;
   static constexpr auto fields =
       std::tuple(field("size", &L::size), field("mapped", &L::mapped), field("masked", &L::masked));

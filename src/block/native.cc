@@ -8,7 +8,7 @@
 #include "transform/simplify.h"
 #include "transform/walk.h"
 
-namespace postern::blocks {
+namespace postern::internal::blocks {
 
 namespace {
 
@@ -137,7 +137,7 @@ Tensors own_transpose(const Op& op, TensorSpan ct, TensorSpan x, TypeSpan) {
   for (const Type& t : p.results) in.push_back(shown_tangent({}, t));
   for (std::size_t i = 0; i < ct.size(); ++i)
     if (ct[i].has_value()) in[p.residuals + at(p.of_result[i])] = ct[i];
-  const Tensors given = postern::apply(*p.backward, in);
+  const Tensors given = internal::apply(*p.backward, in);
   Tensors out(x.size());
   std::ranges::copy(given, out.end() - static_cast<std::ptrdiff_t>(given.size()));
   return out;
@@ -158,7 +158,7 @@ void own_lower(Lowering& out, const Equation& e) {
 
 Tensors own_evaluate(const Op& op, TensorSpan x) {
   const auto& p = op.as<OwnParams>();
-  return postern::apply(*p.push, pushed(p, x));
+  return internal::apply(*p.push, pushed(p, x));
 }
 
 }  // namespace
@@ -213,7 +213,7 @@ ProgramPtr batched_backward(ProgramPtr backward, const BlockParams& p) {
     const ProgramPtr one =
         batched(*backward, {level.size, std::vector<bool>(backward->inputs.size(), true), false});
     const Closed closed = trace_program(one->name, one->input_types(), [&](TensorSpan in) {
-      Tensors y = postern::apply(*one, in);
+      Tensors y = internal::apply(*one, in);
       for (std::size_t i = 0; i < y.size(); ++i)
         if (!level.mapped[at(p.of_operand[i])]) y[i] = sum(y[i], {.axes = Dims{0}});
       return y;
@@ -282,7 +282,7 @@ bool split_own(const BlockParams& p, TensorSpan x, Primitive::SplitResult& out) 
               p.of_result,
               {}};
   for (const Level& level : p.levels) forward = batched(*forward, level);
-  const Tensors y = postern::apply(*forward, x.first(n));
+  const Tensors y = internal::apply(*forward, x.first(n));
   out.known = head(y, p.results.size());
   for (const Tensor& t : out.known) q.results.push_back(t.type());
   q.push = unknown_last(*tangents_of(p), x);
@@ -300,4 +300,4 @@ bool split_own(const BlockParams& p, TensorSpan x, Primitive::SplitResult& out) 
   return true;
 }
 
-}  // namespace postern::blocks
+}  // namespace postern::internal::blocks

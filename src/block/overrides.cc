@@ -10,7 +10,7 @@
 #include "core/check.h"
 #include "core/once.h"
 
-namespace postern::blocks {
+namespace postern::internal::blocks {
 
 namespace {
 
@@ -157,9 +157,10 @@ std::vector<std::uint64_t>*& recorded() {
 }
 std::atomic<bool> native_calls{true};
 
-}  // namespace postern::blocks
+}  // namespace postern::internal::blocks
 
 namespace postern {
+using namespace internal;
 
 using blocks::Override;
 using blocks::registry;

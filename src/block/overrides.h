@@ -11,7 +11,7 @@
 
 #include "platform/platform.h"
 
-namespace postern::blocks {
+namespace postern::internal::blocks {
 
 struct Override : detail::ErasedOverride {
   std::uint64_t id = 0;
@@ -61,4 +61,4 @@ struct OwnOverrides {
 };
 extern const OwnOverrides own_overrides;
 
-}  // namespace postern::blocks
+}  // namespace postern::internal::blocks

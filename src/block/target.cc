@@ -12,7 +12,7 @@
 #include "ops/family.h"
 #include "transform/batch.h"
 
-namespace postern::blocks {
+namespace postern::internal::blocks {
 
 Told<3> TargetParams::fields(Fields sink) const {
   const auto tell_target = [&](FieldSink& s) {
@@ -229,9 +229,10 @@ constexpr Primitive effect_target_p{.name = "ffi_call",
                                     .may_call = true};
 static_assert(complete(target_p) && complete(effect_target_p));
 
-}  // namespace postern::blocks
+}  // namespace postern::internal::blocks
 
 namespace postern::detail {
+using namespace internal;
 
 Tensors ffi_call(const FfiTarget& target, const std::vector<Type>& out, const Tensors& operands,
                  std::optional<VmapMethod> vmap) {

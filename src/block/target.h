@@ -4,7 +4,7 @@
 
 #include "platform/platform.h"
 
-namespace postern::blocks {
+namespace postern::internal::blocks {
 
 /// Who knows them. A room further down does: `src/wiring.cc` names it.
 struct HandlerAccess {
@@ -14,4 +14,4 @@ struct HandlerAccess {
 };
 extern const HandlerAccess handler_access;
 
-}  // namespace postern::blocks
+}  // namespace postern::internal::blocks

@@ -18,7 +18,7 @@
 #include "host/lookout.h"
 #include "host/run_state.h"
 
-namespace postern::c {
+namespace postern::internal::c {
 
 using namespace std::chrono_literals;
 
@@ -298,9 +298,10 @@ class Bridge {
   host::Lookout requests_, answers_;
 };
 
-}  // namespace postern::c
+}  // namespace postern::internal::c
 
 using namespace postern;
+using namespace postern::internal;
 using c::guarded;
 
 struct pn_bridge {

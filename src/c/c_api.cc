@@ -14,6 +14,7 @@
 #include "run/array.h"
 
 using namespace postern;
+using namespace postern::internal;
 using c::guarded;
 using c::refuse;
 
@@ -32,7 +33,7 @@ static_assert(static_cast<int>(DType::f4e2m1fn) == PN_F4E2M1FN &&
 static_assert(static_cast<int>(ErrorCode::unregistered) == PN_UNREGISTERED &&
               static_cast<int>(ErrorCode::data_loss) == PN_DATA_LOSS);
 
-namespace postern::c {
+namespace postern::internal::c {
 
 Failure& last_error() {
   thread_local Failure last;
@@ -172,7 +173,7 @@ const char* at(const std::vector<std::string>& list, std::size_t i) {
 }
 
 }  // namespace
-}  // namespace postern::c
+}  // namespace postern::internal::c
 
 using c::give;
 using c::need;

@@ -12,7 +12,7 @@
 struct pn_tensor {
   postern::Tensor tensor = {};
   // Made by the first view, for all:
-  mutable postern::Once looked = {};
+  mutable postern::internal::Once looked = {};
   mutable std::shared_ptr<const void> keep = {};
   mutable const void* bytes = nullptr;
 };
@@ -27,7 +27,7 @@ struct pn_started {
   postern::Run<std::vector<postern::Tensor>> run;
 };
 
-namespace postern::c {
+namespace postern::internal::c {
 
 /// A text, and a thing of the host's own that it stands for, such as an exception of another
 /// language.
@@ -121,4 +121,4 @@ std::vector<Tensor> arguments_of(const pn_program& program, const pn_tensor* con
 /// Throws TypeError when the array is no array of a type that holds data.
 Type type_of(const pn_array& array);
 
-}  // namespace postern::c
+}  // namespace postern::internal::c

@@ -8,6 +8,7 @@
 #include "run/array.h"
 
 using namespace postern;
+using namespace postern::internal;
 
 namespace {
 

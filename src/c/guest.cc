@@ -6,6 +6,7 @@
 #include "host/run_state.h"
 
 using namespace postern;
+using namespace postern::internal;
 using c::guarded;
 using c::refuse;
 

@@ -12,9 +12,10 @@
 #include "run/start.h"
 
 using namespace postern;
+using namespace postern::internal;
 using c::guarded;
 
-namespace postern::c {
+namespace postern::internal::c {
 
 namespace {
 
@@ -118,7 +119,7 @@ int start(const pn_program& program, const pn_tensor* const* arguments, std::siz
 }
 
 }  // namespace
-}  // namespace postern::c
+}  // namespace postern::internal::c
 
 int pn_start(const pn_program* program, const pn_tensor* const* arguments, size_t count,
              pn_started** out) {

@@ -19,6 +19,7 @@
 #include "core/log.h"
 
 namespace postern {
+using namespace internal;
 
 Cluster cluster() {
   const clusters::Cluster& c = clusters::Cluster::get();
@@ -32,7 +33,7 @@ MeshAxis::MeshAxis(std::string axis, Processes count)
 
 }  // namespace postern
 
-namespace postern::clusters {
+namespace postern::internal::clusters {
 
 namespace {
 
@@ -410,4 +411,4 @@ void Cluster::align_clocks() {
   }
 }
 
-}  // namespace postern::clusters
+}  // namespace postern::internal::clusters

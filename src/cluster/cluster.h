@@ -36,7 +36,7 @@
 #include "cluster/transport.h"
 #include "cluster/watched.h"
 
-namespace postern::clusters {
+namespace postern::internal::clusters {
 
 /// Of Config, before the cluster is joined. Throws Error(failed_precondition) when another one was.
 void choose(const std::string& library, std::chrono::milliseconds patience);
@@ -168,4 +168,4 @@ class Cluster {
   bool left_ = false;  // the cluster
 };
 
-}  // namespace postern::clusters
+}  // namespace postern::internal::clusters

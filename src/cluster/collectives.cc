@@ -14,7 +14,7 @@
 #include "cluster/step.h"
 #include "core/check.h"
 
-namespace postern::clusters {
+namespace postern::internal::clusters {
 
 namespace {
 
@@ -357,4 +357,4 @@ std::string detail_of(const Collective& c, const Collective::Group& group, const
   return out + fmt::format(" over processes {}", group.text());
 }
 
-}  // namespace postern::clusters
+}  // namespace postern::internal::clusters

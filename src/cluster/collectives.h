@@ -9,7 +9,7 @@
 
 #include "cluster/meeting.h"
 
-namespace postern::clusters {
+namespace postern::internal::clusters {
 
 enum class Operation : std::uint8_t {
   sum,
@@ -69,4 +69,4 @@ void run_alone(const Collective& c, const Collective::Group& group, void* y);
 /// What processes that meet in it must agree upon: "sum of f32[3] over processes 0, 1".
 std::string detail_of(const Collective& c, const Collective::Group& group, const Type& x_type);
 
-}  // namespace postern::clusters
+}  // namespace postern::internal::clusters

@@ -10,7 +10,7 @@
 
 #include "cluster/cluster.h"
 
-namespace postern::clusters {
+namespace postern::internal::clusters {
 
 namespace {
 
@@ -114,4 +114,4 @@ std::vector<std::int64_t> counts_of(std::uint64_t what) {
   return out;
 }
 
-}  // namespace postern::clusters
+}  // namespace postern::internal::clusters

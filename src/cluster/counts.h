@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace postern::clusters {
+namespace postern::internal::clusters {
 
 /// This process is at `done` of it. `what` is a number that all processes have for it, not 0.
 /// Nothing where the process is alone.
@@ -14,4 +14,4 @@ void say_count(std::uint64_t what, std::int64_t done) noexcept;
 /// things that a process counts are kept.
 std::vector<std::int64_t> counts_of(std::uint64_t what);
 
-}  // namespace postern::clusters
+}  // namespace postern::internal::clusters

@@ -9,7 +9,7 @@
 #include "cluster/cluster.h"
 #include "cluster/meeting.h"
 
-namespace postern::clusters {
+namespace postern::internal::clusters {
 
 namespace {
 
@@ -73,4 +73,4 @@ std::vector<std::string> gather_on_first(const std::string& who, const std::stri
   }
 }
 
-}  // namespace postern::clusters
+}  // namespace postern::internal::clusters

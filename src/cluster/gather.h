@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-namespace postern::clusters {
+namespace postern::internal::clusters {
 
 /// The bytes of each process by rank, on process 0; nothing on the others. It counts as a run over
 /// processes, so all of them call it, at the same place among their runs. Throws Error: `who` did
@@ -12,4 +12,4 @@ namespace postern::clusters {
 std::vector<std::string> gather_on_first(const std::string& who, const std::string& mine,
                                          std::chrono::milliseconds limit);
 
-}  // namespace postern::clusters
+}  // namespace postern::internal::clusters

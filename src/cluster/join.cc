@@ -13,7 +13,7 @@
 
 #include "cluster/cluster.h"
 
-namespace postern::clusters {
+namespace postern::internal::clusters {
 
 namespace {
 
@@ -96,4 +96,4 @@ const Transport* open_cluster() {
   return transport;
 }
 
-}  // namespace postern::clusters
+}  // namespace postern::internal::clusters

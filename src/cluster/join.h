@@ -2,10 +2,10 @@
 #pragma once
 #include "cluster/transport.h"
 
-namespace postern::clusters {
+namespace postern::internal::clusters {
 
 /// Loads the one that Config::cluster or POSTERN_CLUSTER names and joins its job; null where none
 /// is named. Throws PluginError.
 const Transport* open_cluster();
 
-}  // namespace postern::clusters
+}  // namespace postern::internal::clusters

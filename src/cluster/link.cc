@@ -9,7 +9,7 @@
 #include <deque>
 #include <vector>
 
-namespace postern::clusters {
+namespace postern::internal::clusters {
 
 namespace {
 
@@ -146,4 +146,4 @@ std::unique_ptr<Link> link_by_messages(const Transport& transport, int peer, int
   return std::make_unique<MessageLink>(transport, peer, tag);
 }
 
-}  // namespace postern::clusters
+}  // namespace postern::internal::clusters

@@ -9,7 +9,7 @@
 #include "cluster/machine.h"
 #include "cluster/transport.h"
 
-namespace postern::clusters {
+namespace postern::internal::clusters {
 
 class Link {
  public:
@@ -40,4 +40,4 @@ std::unique_ptr<Link> link_by_memory(const Machine& machine, int rank, int peer,
 /// By messages. Its functions throw Error(unavailable) when one cannot be sent.
 std::unique_ptr<Link> link_by_messages(const Transport& transport, int peer, int tag);
 
-}  // namespace postern::clusters
+}  // namespace postern::internal::clusters

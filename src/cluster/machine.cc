@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace postern::clusters {
+namespace postern::internal::clusters {
 
 namespace {
 
@@ -67,4 +67,4 @@ Channel* Machine::channel(int from, int to, int lane) const {
   return reinterpret_cast<Channel*>(memory_ + seats_bytes() + number * channel_bytes());
 }
 
-}  // namespace postern::clusters
+}  // namespace postern::internal::clusters

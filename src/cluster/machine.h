@@ -10,7 +10,7 @@
 
 #include "cluster/transport.h"
 
-namespace postern::clusters {
+namespace postern::internal::clusters {
 
 /// Why a run has failed, for the other processes.
 struct Notice {
@@ -84,4 +84,4 @@ class Machine {
   std::byte* memory_ = nullptr;
 };
 
-}  // namespace postern::clusters
+}  // namespace postern::internal::clusters

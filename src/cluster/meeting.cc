@@ -15,7 +15,7 @@
 #include "core/digest.h"
 #include "core/log.h"
 
-namespace postern::clusters {
+namespace postern::internal::clusters {
 
 namespace {
 
@@ -243,4 +243,4 @@ void Meeting::exchange(std::span<const Out> out, std::span<const In> in) {
   });
 }
 
-}  // namespace postern::clusters
+}  // namespace postern::internal::clusters

@@ -11,7 +11,7 @@
 
 #include "cluster/cluster.h"
 
-namespace postern::clusters {
+namespace postern::internal::clusters {
 
 /// What two processes must have in common to meet.
 struct Subject {
@@ -119,4 +119,4 @@ class Meeting {
   bool told_ = false;
 };
 
-}  // namespace postern::clusters
+}  // namespace postern::internal::clusters

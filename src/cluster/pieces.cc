@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-namespace postern::clusters {
+namespace postern::internal::clusters {
 
 Along::Along(const Type& type, std::int64_t axis) : inner(byte_width(type.dtype)) {
   for (std::int64_t a = 0; a < type.rank(); ++a) {
@@ -44,4 +44,4 @@ void join(const Type& whole, std::int64_t axis, std::size_t n, const std::byte* 
   });
 }
 
-}  // namespace postern::clusters
+}  // namespace postern::internal::clusters

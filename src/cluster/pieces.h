@@ -4,7 +4,7 @@
 
 #include <cstddef>
 
-namespace postern::clusters {
+namespace postern::internal::clusters {
 
 inline std::size_t size_of(std::int64_t n) { return static_cast<std::size_t>(n); }
 
@@ -21,4 +21,4 @@ void cut(const Type& whole, std::int64_t axis, std::size_t n, const std::byte* x
 void join(const Type& whole, std::int64_t axis, std::size_t n, const std::byte* pieces,
           std::byte* y);
 
-}  // namespace postern::clusters
+}  // namespace postern::internal::clusters

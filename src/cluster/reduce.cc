@@ -8,7 +8,7 @@
 #include "cluster/reduce.h"
 #include "core/check.h"
 
-namespace postern::clusters {
+namespace postern::internal::clusters {
 
 namespace {
 
@@ -124,4 +124,4 @@ void reduce_rows(Reduction reduction, DType dtype, std::span<const void* const> 
   f(reduction, rows, count, out);
 }
 
-}  // namespace postern::clusters
+}  // namespace postern::internal::clusters

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <span>
 
-namespace postern::clusters {
+namespace postern::internal::clusters {
 
 enum class Reduction { sum, max, min };
 /// Integers of a byte and more, f16, bf16, f32, f64, complex numbers (sums alone).
@@ -14,4 +14,4 @@ bool can_reduce(DType dtype);
 void reduce_rows(Reduction reduction, DType dtype, std::span<const void* const> rows,
                  std::size_t count, void* out);
 
-}  // namespace postern::clusters
+}  // namespace postern::internal::clusters

@@ -2,7 +2,7 @@
 // all processes.
 #include "cluster/step.h"
 
-namespace postern::clusters {
+namespace postern::internal::clusters {
 
 namespace {
 
@@ -81,4 +81,4 @@ void run_rooted(const Step& step) {
   rooted.relay();
 }
 
-}  // namespace postern::clusters
+}  // namespace postern::internal::clusters

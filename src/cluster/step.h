@@ -5,7 +5,7 @@
 #include "cluster/collectives.h"
 #include "cluster/pieces.h"
 
-namespace postern::clusters {
+namespace postern::internal::clusters {
 
 struct Step {
   const Collective& c;
@@ -29,4 +29,4 @@ inline void clear(std::byte* to, std::size_t bytes) {
 /// Collectives that have a root, and relay (rooted.cc).
 void run_rooted(const Step& step);
 
-}  // namespace postern::clusters
+}  // namespace postern::internal::clusters

@@ -16,7 +16,7 @@
 
 #include "cluster/cluster.h"
 
-namespace postern::clusters {
+namespace postern::internal::clusters {
 
 namespace {
 
@@ -242,4 +242,4 @@ std::string Store::get(const std::string& key, std::chrono::milliseconds limit) 
   }
 }
 
-}  // namespace postern::clusters
+}  // namespace postern::internal::clusters

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-namespace postern::clusters {
+namespace postern::internal::clusters {
 
 class Cluster;
 
@@ -34,4 +34,4 @@ class Store {
   std::unique_ptr<Asking> asking_;  // on the others
 };
 
-}  // namespace postern::clusters
+}  // namespace postern::internal::clusters

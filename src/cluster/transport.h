@@ -7,7 +7,7 @@
 #pragma once
 #include <cstddef>
 
-namespace postern::clusters {
+namespace postern::internal::clusters {
 
 struct Transport {
   /// A message under way; the transport's own. Its memory is the transport's until it has ended.
@@ -43,4 +43,4 @@ inline constexpr int transport_version = 2;
 /// What the library exports as `postern_transport`: joins the job; null, and why, when it cannot.
 using OpenTransport = const Transport*(const char** error);
 
-}  // namespace postern::clusters
+}  // namespace postern::internal::clusters

@@ -2,7 +2,7 @@
 #pragma once
 #include <string>
 
-namespace postern::clusters {
+namespace postern::internal::clusters {
 
 /// A run over processes, as the cluster sees it.
 class Watched {
@@ -14,4 +14,4 @@ class Watched {
   virtual std::string site_now() = 0;
 };
 
-}  // namespace postern::clusters
+}  // namespace postern::internal::clusters

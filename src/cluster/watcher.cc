@@ -23,7 +23,7 @@
 #include "cluster/cluster.h"
 #include "core/log.h"
 
-namespace postern::clusters {
+namespace postern::internal::clusters {
 
 namespace {
 
@@ -217,4 +217,4 @@ void wake_watcher() {
   resting().begun.notify_all();
 }
 
-}  // namespace postern::clusters
+}  // namespace postern::internal::clusters

@@ -2,7 +2,7 @@
 // process computes, and what is left in the log when the job is ended from outside.
 #pragma once
 
-namespace postern::clusters {
+namespace postern::internal::clusters {
 
 class Cluster;
 
@@ -11,4 +11,4 @@ void begin_watching(Cluster& cluster);
 /// A run has begun.
 void wake_watcher();
 
-}  // namespace postern::clusters
+}  // namespace postern::internal::clusters

@@ -12,7 +12,7 @@
 #include "lower/meet.h"
 #include "transform/transpose.h"
 
-namespace postern {
+namespace postern::internal {
 
 Tensors bind_cond(const Tensor& index, std::vector<Closed> branches, TensorSpan operands) {
   Tensors all{index};
@@ -70,7 +70,7 @@ std::vector<Closed> agreeing(
     out[b] = trace_inner("branch", inputs, [&](TensorSpan in) {
       Tensors all = narrow.captures;
       append(all, in);
-      return widen(postern::apply(*narrow.program, all), own[b]);
+      return widen(internal::apply(*narrow.program, all), own[b]);
     });
   }
   return out;
@@ -329,6 +329,11 @@ constexpr Primitive cond_p{.name = "cond",
                            .lower = cond_lower,
                            .evaluate = cond_evaluate};
 
+}  // namespace postern::internal
+
+namespace postern {
+using namespace internal;
+
 namespace {
 
 /// Branches must agree; a weakly typed result gives way to the others' dtype.
@@ -356,7 +361,7 @@ void agree(const char* what, std::vector<Closed>& branches, const Types& inputs)
     Types all = types_of(c.captures);
     append(all, inputs);
     c.program = trace_inner("branch", all, [&](TensorSpan in) {
-                  Tensors y = postern::apply(*c.program, in);
+                  Tensors y = internal::apply(*c.program, in);
                   for (std::size_t i = 0; i < y.size(); ++i) y[i] = fit(y[i], common[i]);
                   return y;
                 }).program;

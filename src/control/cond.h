@@ -3,7 +3,7 @@
 #include "control/control.h"
 #include "transform/split.h"
 
-namespace postern {
+namespace postern::internal {
 
 /// Binds a cond of branches, which take what they captured, then `operands`.
 Tensors bind_cond(const Tensor& index, std::vector<Closed> branches, TensorSpan operands);
@@ -16,4 +16,4 @@ inline void join(std::vector<bool>& mask, const std::vector<bool>& more) {
 
 Primitive::SplitResult cond_split(const Op& op, TensorSpan x, const std::vector<bool>& wanted);
 
-}  // namespace postern
+}  // namespace postern::internal

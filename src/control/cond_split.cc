@@ -4,7 +4,7 @@
 #include "core/lists.h"
 #include "transform/simplify.h"
 
-namespace postern {
+namespace postern::internal {
 
 namespace {
 
@@ -36,7 +36,7 @@ Halves with_unknown(const Halves& halves, const std::vector<bool>& unknown) {
       trace_inner("branch", inputs, [&](TensorSpan in) {
         Tensors own(in.begin(), nth(in, halves.residuals));
         append(own, in.subspan(out.residuals));
-        const Tensors values = postern::apply(*halves.unknown, own);
+        const Tensors values = internal::apply(*halves.unknown, own);
         Tensors results;
         std::size_t value = 0, residual = halves.residuals;
         for (std::size_t i = 0; i < unknown.size(); ++i)
@@ -84,7 +84,7 @@ std::vector<Closed> known_branches(const std::vector<BranchHalves>& branches, Te
   std::vector<Closed> out;
   for (const BranchHalves& b : branches)
     out.push_back(trace_inner("branch", types_of(operands), [&](TensorSpan in) {
-      Tensors values = postern::apply(*b.halves.known, in);
+      Tensors values = internal::apply(*b.halves.known, in);
       const std::size_t outputs = values.size() - b.halves.residuals;
       Tensors filled(slots.size());
       for (std::size_t r = 0; r < b.slot.size(); ++r)
@@ -111,7 +111,7 @@ CondParams unknown_branches(const std::vector<BranchHalves>& branches, const Typ
                                inputs.push_back(in[at(b.passed[r])]);
                            }
                            append(inputs, in.subspan(known + slots));
-                           return postern::apply(*b.halves.unknown, inputs);
+                           return internal::apply(*b.halves.unknown, inputs);
                          }).program);
   return p;
 }
@@ -177,4 +177,4 @@ Primitive::SplitResult cond_split(const Op& op, TensorSpan x, const std::vector<
   return out;
 }
 
-}  // namespace postern
+}  // namespace postern::internal

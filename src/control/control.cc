@@ -6,7 +6,7 @@
 #include "core/lists.h"
 #include "ops/shape.h"
 
-namespace postern {
+namespace postern::internal {
 
 Tensors join_captures(std::vector<Closed>& programs) {
   Tensors all;
@@ -79,4 +79,4 @@ Tensor select_elements(const Tensor& mask, const Tensor& x, const Tensor& y) {
   return where(of_elements, x, y);
 }
 
-}  // namespace postern
+}  // namespace postern::internal

@@ -6,7 +6,7 @@
 #include "transform/jvp.h"
 #include "transform/walk.h"
 
-namespace postern {
+namespace postern::internal {
 
 /// Whether it matters for which elements of a batch it runs: it calls functions, or has a loop that
 /// another element's values may never end.
@@ -124,4 +124,4 @@ std::vector<Ssa> write_case(Lowering& out, Ssa index, std::size_t branches, cons
                             bool ordered,
                             const std::function<std::vector<Ssa>(std::size_t)>& branch);
 
-}  // namespace postern
+}  // namespace postern::internal

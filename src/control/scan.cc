@@ -11,7 +11,7 @@
 #include "ops/shape.h"
 #include "transform/simplify.h"
 
-namespace postern {
+namespace postern::internal {
 
 Told<13> ScanParams::fields(Fields sink) const {
   return sink.left_out(taped)
@@ -372,6 +372,11 @@ Tensors bind_scan(ScanParams p, const Closed& closed, TensorSpan constants, Tens
   const Primitive& primitive = scan_primitive(p.taped);
   return bind_n(primitive, make_params(std::move(p)), operands);
 }
+
+}  // namespace postern::internal
+
+namespace postern {
+using namespace internal;
 
 namespace detail {
 

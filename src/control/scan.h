@@ -3,7 +3,7 @@
 #include "control/control.h"
 #include "transform/split.h"
 
-namespace postern {
+namespace postern::internal {
 
 /// A list of operands in its parts; before them come those that the body is not given.
 struct ScanParts {
@@ -35,4 +35,4 @@ Tensors bind_scan(ScanParams p, const Closed& body, TensorSpan constants, Tensor
 Tensors bind_while(WhileParams p, const Closed& condition, const Closed& body,
                    TensorSpan condition_constants, TensorSpan body_constants, TensorSpan carry);
 
-}  // namespace postern
+}  // namespace postern::internal

@@ -5,7 +5,7 @@
 #include "transform/simplify.h"
 #include "transform/transpose.h"
 
-namespace postern {
+namespace postern::internal {
 
 namespace {
 
@@ -265,4 +265,4 @@ Batched scan_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::i
   return {std::move(y), std::move(out)};
 }
 
-}  // namespace postern
+}  // namespace postern::internal

@@ -5,7 +5,7 @@
 #include "core/lists.h"
 #include "transform/simplify.h"
 
-namespace postern {
+namespace postern::internal {
 
 namespace {
 
@@ -113,7 +113,7 @@ Tensors hoisted(const Program& body, const std::vector<bool>& same,
   for (const Equation& e : body.equations)
     if (e.results > 0 && same[at(e.first)]) out.equations.push_back(e);
   out.outputs = values;
-  return postern::apply(*simplify(out), constants);
+  return internal::apply(*simplify(out), constants);
 }
 
 /// Which input of a program a value is; the number of inputs for none.
@@ -393,4 +393,4 @@ Primitive::SplitResult while_split(const Op& op, TensorSpan x, const std::vector
   return out;
 }
 
-}  // namespace postern
+}  // namespace postern::internal

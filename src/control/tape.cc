@@ -12,7 +12,7 @@
 #include "transform/flatten.h"
 #include "transform/simplify.h"
 
-namespace postern {
+namespace postern::internal {
 
 Type ticket_type(const Type& step, int rank) {
   check(rank <= step.rank(), "a tape of {} has tickets of {} axes", to_string(step), rank);
@@ -119,7 +119,7 @@ Tensors expanded_while(const WhileParams& p, TensorSpan x) {
   const auto run = [](const ProgramPtr& program, TensorSpan constants, TensorSpan carry) {
     Tensors in(constants.begin(), constants.end());
     append(in, carry);
-    return postern::apply(*program, in);
+    return internal::apply(*program, in);
   };
   /// What is after a step, and what it has for the tapes.
   const auto step = [&](TensorSpan in) {
@@ -189,7 +189,7 @@ Tensors expanded_scan(const ScanParams& p, TensorSpan x) {
     if (p.counted) in.push_back(convert(add(k, step_number(p.start)), p.index));
     append(in, carry);
     append(in, slices);
-    return postern::apply(*p.body, in);
+    return internal::apply(*p.body, in);
   };
   const auto one = [&](TensorSpan in) {
     const Tensor k = slot(in[0], steps);
@@ -366,4 +366,4 @@ ProgramPtr with_tapes_expanded(const ProgramPtr& program) {
   return expanded(freeing(*program, {}, known));
 }
 
-}  // namespace postern
+}  // namespace postern::internal

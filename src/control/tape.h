@@ -12,7 +12,7 @@
 #pragma once
 #include "control/control.h"
 
-namespace postern {
+namespace postern::internal {
 
 inline Type count_type() { return {DType::s64, {}}; }
 Tensor step_number(std::int64_t k);
@@ -71,4 +71,4 @@ struct TapeAccess {
 };
 extern const TapeAccess tape_access;
 
-}  // namespace postern
+}  // namespace postern::internal

@@ -7,7 +7,7 @@
 #include "core/lists.h"
 #include "lower/meet.h"
 
-namespace postern {
+namespace postern::internal {
 
 Told<8> WhileParams::fields(Fields sink) const {
   return sink.left_out(taped)
@@ -132,7 +132,7 @@ Jvp while_jvp(const Op& op, TensorSpan x, TensorSpan dx) {
   Types types = types_of(cc);
   append(types, types_of(both));
   const Closed condition = trace_inner("condition", types, [&](TensorSpan in) {
-    return postern::apply(*p.condition, in.first(cc.size() + carry.size()));
+    return internal::apply(*p.condition, in.first(cc.size() + carry.size()));
   });
   WhileParams q = p;
   for (std::size_t i = 0; i < p.ys(); ++i)
@@ -292,6 +292,11 @@ constexpr Primitive while_p{.name = "while",
 
 constexpr Primitive taped_while_p = taped(while_p, taped_while_evaluate);
 
+}  // namespace postern::internal
+
+namespace postern {
+using namespace internal;
+
 namespace {
 
 /// The loop in segments of `every` steps, each of which is done again where the derivative needs
@@ -301,7 +306,7 @@ Tensors in_segments(const WhileParams& p, const Closed& test, const Closed& step
   auto run = [](const Closed& closed, TensorSpan carry) {
     Tensors in = closed.captures;
     append(in, carry);
-    return postern::apply(*closed.program, in);
+    return internal::apply(*closed.program, in);
   };
   const Type counter{DType::s32, {}};
   auto number = [&](std::int64_t n) {

@@ -5,7 +5,7 @@
 
 #include <postern/ops.h>
 
-namespace postern {
+namespace postern::internal {
 
 bool minds_who_runs(const Program& program) {
   return calls_back(program) ||
@@ -191,4 +191,4 @@ Batched while_batch(const Op& op, TensorSpan x, std::span<const int> axes, std::
   return BatchedWhile(op.as<WhileParams>(), x, axes, size, mask).run();
 }
 
-}  // namespace postern
+}  // namespace postern::internal

@@ -5,6 +5,7 @@
 #include "core/text.h"
 
 namespace postern {
+using namespace internal;
 
 namespace {
 constexpr const char* type_names[] = {

@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <utility>
 
-namespace postern {
+namespace postern::internal {
 
 /// The `limit` values that were asked for last. May be asked by any number of threads at once:
 /// those that want the same value wait until one of them has made it, others do not.
@@ -55,4 +55,4 @@ class Cache {
   std::unordered_map<std::string_view, typename Order::iterator> places_;
 };
 
-}  // namespace postern
+}  // namespace postern::internal

@@ -11,7 +11,7 @@
 
 #include "core/text.h"
 
-namespace postern {
+namespace postern::internal {
 
 namespace {
 thread_local Place current_place;
@@ -34,12 +34,19 @@ Place place_in_file(const std::string& file, std::uint32_t line) {
   return {names->insert(file).first->c_str(), "", line};
 }
 
+}  // namespace postern::internal
+
+namespace postern {
+using namespace internal;
+
 std::string to_string(const Place& place) {
   if (!place.known()) return "?";
   const char* file = place.file;
   if (const char* slash = std::strrchr(file, '/')) file = slash + 1;
   return fmt::format("{}:{}", file, place.line);
 }
+
+namespace internal {
 
 void throw_type_error(std::string text) {
   text = printable(text);
@@ -54,6 +61,8 @@ std::string readable_name(const std::type_info& type) {
   std::free(text);
   return name;
 }
+
+}  // namespace internal
 
 const char* to_string(ErrorCode code) {
   switch (code) {

@@ -5,7 +5,7 @@
 
 #include <typeinfo>
 
-namespace postern {
+namespace postern::internal {
 
 /// The place that errors and equations get while a public function of ours calls others: the
 /// outermost one's, the user's.
@@ -44,4 +44,4 @@ void check(bool ok, fmt::format_string<A...> format, A&&... args) {
     throw_type_error(fmt::format(format, std::forward<A>(args)...));
 }
 
-}  // namespace postern
+}  // namespace postern::internal

@@ -8,6 +8,7 @@
 #pragma once
 #include <fmt/format.h>
 #include <postern/error.h>
+#include <postern/host.h>
 #include <postern/sharding.h>
 
 #include <chrono>
@@ -22,7 +23,7 @@
 #include "core/params.h"
 #include "core/text.h"
 
-namespace postern {
+namespace postern::internal {
 
 /// What a program's print says of a field; its key has all fields.
 enum class Say : std::uint8_t {
@@ -125,6 +126,8 @@ inline std::string key_of(const std::vector<Type>& v) {
   for (const Type& type : v) key += ".~"[type.weak];
   return key;
 }
+inline std::string text_of(const Named& v) { return named_text(v.name, v.attributes); }
+inline std::string key_of(const Named& v) { return text_of(v) + kinds_of(v.attributes); }
 
 /// Tells the sink each field of a parameter struct; pointers to what has no text as themselves.
 template <class S>
@@ -148,4 +151,4 @@ void tell_fields(const S& value, FieldSink& sink) {
   });
 }
 
-}  // namespace postern
+}  // namespace postern::internal

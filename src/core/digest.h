@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace postern {
+namespace postern::internal {
 
 /// FNV-1a, 64 bits.
 inline std::uint64_t fnv_1a(std::string_view text, std::uint64_t hash = 0xcbf29ce484222325u) {
@@ -19,4 +19,4 @@ inline std::string digest(std::string_view text) {
   return fmt::format("{:016x}{:016x}", fnv_1a(text), fnv_1a(text, 0x9e3779b97f4a7c15u));
 }
 
-}  // namespace postern
+}  // namespace postern::internal

@@ -2,7 +2,7 @@
 #pragma once
 #include "core/check.h"
 
-namespace postern {
+namespace postern::internal {
 
 /// Throws TypeError "<what> 77 is not one of the 3 there are" for a value beyond `last`.
 template <class E>
@@ -11,4 +11,4 @@ void check_enum(std::string_view what, E value, E last) {
   check(number < count, "{} {} is not one of the {} there are", what, number, count);
 }
 
-}  // namespace postern
+}  // namespace postern::internal

@@ -4,11 +4,9 @@
 #include <postern/error.h>
 #include <pthread.h>
 
-namespace postern {
+namespace postern::internal {
 
-namespace detail {
 constinit std::atomic<bool> was_forked{false};
-}
 
 namespace {
 std::atomic<bool> watched{false};
@@ -23,8 +21,8 @@ void throw_forked() {
 
 void watch_forks(bool in_use) {
   watched = in_use;
-  [[maybe_unused]] static const int registered = pthread_atfork(
-      nullptr, nullptr, [] { detail::was_forked = detail::was_forked || watched.load(); });
+  [[maybe_unused]] static const int registered =
+      pthread_atfork(nullptr, nullptr, [] { was_forked = was_forked || watched.load(); });
 }
 
-}  // namespace postern
+}  // namespace postern::internal

@@ -3,14 +3,12 @@
 #pragma once
 #include <atomic>
 
-namespace postern {
+namespace postern::internal {
 
-namespace detail {
 extern constinit std::atomic<bool> was_forked;
-}
 
 /// Whether this is such a process.
-inline bool forked() { return detail::was_forked.load(std::memory_order_relaxed); }
+inline bool forked() { return was_forked.load(std::memory_order_relaxed); }
 
 [[noreturn]] void throw_forked();
 /// Throws Error(failed_precondition) in such a process: before every lock and wait that another
@@ -23,4 +21,4 @@ inline void refuse_forked() {
 /// From now on, or no longer: the runtime is in use.
 void watch_forks(bool in_use);
 
-}  // namespace postern
+}  // namespace postern::internal

@@ -4,7 +4,7 @@
 #include <deque>
 #include <mutex>
 
-namespace postern {
+namespace postern::internal {
 
 namespace {
 
@@ -32,4 +32,4 @@ std::vector<KnownProgram> known_programs() {
   return {all().programs.begin(), all().programs.end()};
 }
 
-}  // namespace postern
+}  // namespace postern::internal

@@ -7,7 +7,7 @@
 
 #include "core/program.h"
 
-namespace postern {
+namespace postern::internal {
 
 struct KnownProgram {
   std::uint64_t number;  // counted from 1
@@ -21,4 +21,4 @@ inline constexpr std::size_t most_programs = 256;
 void add_known_program(const std::string& name, const std::shared_ptr<const Program>& program);
 std::vector<KnownProgram> known_programs();
 
-}  // namespace postern
+}  // namespace postern::internal

@@ -5,7 +5,7 @@
 #include <mutex>
 #include <new>
 
-namespace postern::lines {
+namespace postern::internal::lines {
 
 std::atomic<int> watched{0};
 
@@ -41,4 +41,4 @@ std::vector<Line> after(std::uint64_t number) {
   return out;
 }
 
-}  // namespace postern::lines
+}  // namespace postern::internal::lines

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace postern::lines {
+namespace postern::internal::lines {
 
 struct Line {
   std::uint64_t number;  // counted from 1
@@ -29,4 +29,4 @@ inline void add(const char* from, std::string_view text) {
 /// Those that are kept of the lines after this one.
 std::vector<Line> after(std::uint64_t number);
 
-}  // namespace postern::lines
+}  // namespace postern::internal::lines

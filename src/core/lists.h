@@ -4,7 +4,7 @@
 #include <type_traits>
 #include <vector>
 
-namespace postern {
+namespace postern::internal {
 
 /// The place of an element.
 template <class List>
@@ -26,4 +26,4 @@ auto tail(const List& list, std::size_t from) {
   return between(list, from, list.size());
 }
 
-}  // namespace postern
+}  // namespace postern::internal

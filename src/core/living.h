@@ -6,7 +6,7 @@
 #include <mutex>
 #include <vector>
 
-namespace postern {
+namespace postern::internal {
 
 /// Objects enter themselves and leave; while one is looked at it can't leave.
 template <class T>
@@ -44,4 +44,4 @@ class Living {
   std::uint64_t entered_ = 0;
 };
 
-}  // namespace postern
+}  // namespace postern::internal

@@ -9,7 +9,7 @@
 #include "core/lines.h"
 #include "core/text.h"
 
-namespace postern {
+namespace postern::internal {
 
 LogLevel log_level() {
   static const LogLevel level = [] {
@@ -31,4 +31,4 @@ void log_line(std::string_view text) {
   [[maybe_unused]] const auto written = ::write(2, line.data(), line.size());
 }
 
-}  // namespace postern
+}  // namespace postern::internal

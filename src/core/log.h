@@ -4,7 +4,7 @@
 
 #include <string_view>
 
-namespace postern {
+namespace postern::internal {
 
 enum class LogLevel { off, warning, info, debug };
 
@@ -17,4 +17,4 @@ void log(LogLevel level, fmt::format_string<A...> format, A&&... args) {
   if (level <= log_level()) log_line(fmt::format(format, std::forward<A>(args)...));
 }
 
-}  // namespace postern
+}  // namespace postern::internal

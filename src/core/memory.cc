@@ -10,6 +10,7 @@
 #include "core/value.h"
 
 namespace postern::detail {
+using namespace internal;
 
 std::shared_ptr<void> aligned_bytes(std::size_t bytes) {
   void* memory =

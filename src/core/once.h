@@ -4,7 +4,7 @@
 #include <atomic>
 #include <mutex>
 
-namespace postern {
+namespace postern::internal {
 
 /// In place of std::call_once, whose waiters the thread sanitizer never wakes after an exception,
 /// and whose thread variables in libstdc++ could not be had once somebody else's library is loaded.
@@ -24,4 +24,4 @@ class Once {
   std::atomic<bool> done_{false};
 };
 
-}  // namespace postern
+}  // namespace postern::internal

@@ -4,7 +4,7 @@
 #include <memory>
 #include <mutex>
 
-namespace postern {
+namespace postern::internal {
 
 template <class Key, class T>
 class OneLiving {
@@ -25,4 +25,4 @@ class OneLiving {
   std::map<Key, std::weak_ptr<T>> all_;
 };
 
-}  // namespace postern
+}  // namespace postern::internal

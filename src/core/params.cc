@@ -7,7 +7,7 @@
 
 #include <bit>
 
-namespace postern {
+namespace postern::internal {
 
 void FieldSink::operator()(const char* name, double value) { text(name, fmt::format("{}", value)); }
 void FieldSink::operator()(const char* name, const std::vector<int>& value) {
@@ -103,4 +103,4 @@ std::vector<ProgramPtr> programs_of(const Params& params) {
   return std::move(collector.programs);
 }
 
-}  // namespace postern
+}  // namespace postern::internal

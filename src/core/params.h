@@ -13,7 +13,7 @@
 
 #include "core/text.h"
 
-namespace postern {
+namespace postern::internal {
 
 std::string text_of(const std::vector<bool>& bits);         // "TFT"
 std::string text_of(const std::vector<std::string>& list);  // words as they are, others in quotes
@@ -163,4 +163,4 @@ std::string to_string(const Params& params);              // "axes=[0], keep=tru
 void append_key(std::string& key, const Params& params);  // equal keys mean equal parameters
 std::vector<ProgramPtr> programs_of(const Params& params);
 
-}  // namespace postern
+}  // namespace postern::internal

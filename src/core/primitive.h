@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace postern {
+namespace postern::internal {
 
 class Lowering;
 struct Primitive;
@@ -50,7 +50,7 @@ struct Op {
   const ParamsPtr& params;
   template <class P>
   const P& as() const {
-    return postern::as<P>(*params);
+    return postern::internal::as<P>(*params);
   }
 };
 
@@ -153,4 +153,4 @@ constexpr bool complete(const Primitive* const (&all)[n]) {
   return true;
 }
 
-}  // namespace postern
+}  // namespace postern::internal

@@ -6,7 +6,7 @@
 #include "core/check.h"
 #include "core/sharding.h"
 
-namespace postern {
+namespace postern::internal {
 
 namespace {
 
@@ -110,4 +110,4 @@ std::optional<Sharding> on_each_process(const Sharding& sharding) {
   return Sharding(std::move(*here), P(std::move(parts)));
 }
 
-}  // namespace postern
+}  // namespace postern::internal

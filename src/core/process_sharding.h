@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-namespace postern {
+namespace postern::internal {
 
 /// Whether some part of an array is on one process and not on another.
 bool is_cut_over_processes(const Sharding& sharding);
@@ -22,4 +22,4 @@ std::optional<Mesh> mesh_on_each_process(const Mesh& mesh);
 /// How the part lies there.
 std::optional<Sharding> on_each_process(const Sharding& sharding);
 
-}  // namespace postern
+}  // namespace postern::internal

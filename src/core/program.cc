@@ -8,7 +8,7 @@
 
 #include <algorithm>
 
-namespace postern {
+namespace postern::internal {
 
 namespace {
 
@@ -164,4 +164,4 @@ void verify(const Program& program) {
   for (ValueId v : program.outputs) require(v, "the return");
 }
 
-}  // namespace postern
+}  // namespace postern::internal

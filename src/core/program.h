@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-namespace postern {
+namespace postern::internal {
 
 struct Primitive;
 using ValueId = int;
@@ -68,4 +68,4 @@ void append_key(std::string& key, const Program& program);
 /// type is not what its rule says.
 void verify(const Program& program);
 
-}  // namespace postern
+}  // namespace postern::internal

@@ -2,7 +2,7 @@
 #pragma once
 #include "core/primitive.h"
 
-namespace postern {
+namespace postern::internal {
 
 /// The types of a primitive's results. Throws TypeError when they may not be, or have more bytes
 /// than 63 bits count.
@@ -12,4 +12,4 @@ inline Types result_types(const Primitive& primitive, const Params* params, Type
   return types;
 }
 
-}  // namespace postern
+}  // namespace postern::internal

@@ -10,6 +10,7 @@
 #include "core/text.h"
 
 namespace postern {
+using namespace internal;
 
 namespace {
 
@@ -103,12 +104,16 @@ std::vector<std::int64_t> Mesh::coordinates(int device) const {
   return out;
 }
 
+namespace internal {
+
 bool spans_processes(const Mesh& mesh) {
   return std::ranges::any_of(mesh.axes(), &MeshAxis::of_processes);
 }
 void refuse_processes(const Mesh& mesh, const char* what) {
   check(!spans_processes(mesh), "{}: {} has axes of processes", what, to_string(mesh));
 }
+
+}  // namespace internal
 
 std::string to_string(const Mesh& mesh) {
   Separator comma;
@@ -226,6 +231,8 @@ std::string draw(const Sharding& sharding, const Dims& dims) {
   return out;
 }
 
+namespace internal {
+
 Sharding on_one_device(int device) { return {Mesh({{"device", 1}}, {device}), P()}; }
 
 std::vector<std::string> unnamed_axes(const Mesh& mesh, const P& spec) {
@@ -310,5 +317,7 @@ std::int64_t partition_of(const Mesh& mesh, std::int64_t position,
   return std::ranges::find(devices, mesh.devices()[static_cast<std::size_t>(position)]) -
          devices.begin();
 }
+
+}  // namespace internal
 
 }  // namespace postern

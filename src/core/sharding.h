@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace postern {
+namespace postern::internal {
 
 /// Of what lies on one device alone: on a mesh of that one.
 Sharding on_one_device(int device);
@@ -40,4 +40,4 @@ std::string tiling_text(std::span<const std::int64_t> tiles, std::span<const std
                         bool copies);
 std::string hlo_text(const Sharding& sharding, std::int64_t rank, const std::vector<int>& devices);
 
-}  // namespace postern
+}  // namespace postern::internal

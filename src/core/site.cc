@@ -9,6 +9,7 @@
 #include "core/value.h"
 
 namespace postern {
+using namespace internal;
 
 using detail::Parameter;
 
@@ -44,6 +45,8 @@ static void check_device_memory(const SiteSpec& site, const detail::HostFunction
         "convert them first",
         who);
 }
+
+namespace internal {
 
 // Whether the function `f` can serve the site, so that firing it need not ask. Checks in this
 // order: that it asks for nothing which this kind of site does not give; that it leaves device
@@ -81,7 +84,7 @@ void check_signature(const SiteSpec& site, const detail::HostFunction& f) {
         who, takes.size(), text_of(site.kind), site.operands.size(), to_string(site.operands),
         to_fill);
   if (!site.transforms.empty())
-    batched = fmt::format(" (seen after {})", to_string(site.transforms));
+    batched = fmt::format(" (seen after {})", postern::to_string(site.transforms));
   for (std::size_t i = 0; i < takes.size(); ++i) {
     const Parameter& p = takes[i];
     if (p.kind == Kind::all_operands || p.kind == Kind::all_results) continue;
@@ -127,5 +130,7 @@ ParamsPtr params_of_own(SiteSpec site) {
   if (site.live) site.live = std::make_shared<Switch>();
   return make_params(SiteParams{std::make_shared<const SiteSpec>(std::move(site))});
 }
+
+}  // namespace internal
 
 }  // namespace postern

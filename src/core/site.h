@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-namespace postern {
+namespace postern::internal {
 
 struct SiteSpec;
 using SitePtr = std::shared_ptr<const SiteSpec>;
@@ -94,8 +94,6 @@ struct SiteSpec {
   bool has_counts() const { return chooses() || keep_last != 0; }
 };
 
-inline std::string text_of(const Named& v) { return named_text(v.name, v.attributes); }
-inline std::string key_of(const Named& v) { return text_of(v) + kinds_of(v.attributes); }
 
 template <>
 struct Words<SiteSpec::Kind> {
@@ -175,4 +173,4 @@ struct SiteParams {
 /// transformation copies it.
 ParamsPtr params_of_own(SiteSpec site);
 
-}  // namespace postern
+}  // namespace postern::internal

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <vector>
 
-namespace postern {
+namespace postern::internal {
 
 namespace host {
 struct Listening;
@@ -34,4 +34,4 @@ struct Switch {
   }
 };
 
-}  // namespace postern
+}  // namespace postern::internal

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace postern {
+namespace postern::internal {
 
 namespace {
 
@@ -99,4 +99,4 @@ std::string limited(std::string_view text) {
   return fmt::format("{}... (cut, it has {} bytes)", text.substr(0, end), text.size());
 }
 
-}  // namespace postern
+}  // namespace postern::internal

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <utility>
 
-namespace postern {
+namespace postern::internal {
 
 /// How many bytes the well-formed UTF-8 character has with which `text` begins; 0: it begins with
 /// none.
@@ -52,4 +52,4 @@ inline const char* text_or(const char* text, const char* otherwise) {
   return otherwise;
 }
 
-}  // namespace postern
+}  // namespace postern::internal

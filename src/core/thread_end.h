@@ -4,7 +4,7 @@
 #include <cxxabi.h>
 #include <pthread.h>
 
-namespace postern {
+namespace postern::internal {
 
 /// Defers the thread's cancellation while it lives: what is beneath could not be unwound.
 class Uncancelled {
@@ -28,4 +28,4 @@ inline constexpr const char* ended_its_thread =
     "it tried to end its thread (pthread_exit, or the thread was cancelled), which is not its own; "
     "the thread goes on, the run has failed";
 
-}  // namespace postern
+}  // namespace postern::internal

@@ -6,6 +6,7 @@
 #include "core/text.h"
 
 namespace postern {
+using namespace internal;
 
 namespace {
 

@@ -73,7 +73,7 @@ void refuse_donated(const Value& value);
 
 }  // namespace postern::detail
 
-namespace postern {
+namespace postern::internal {
 
 /// f of a tensor, and of an empty one an empty one.
 template <class F>
@@ -98,4 +98,4 @@ inline std::string type_text(const Tensor& x) {
   return "an empty Tensor";
 }
 
-}  // namespace postern
+}  // namespace postern::internal

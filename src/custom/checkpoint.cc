@@ -9,6 +9,7 @@
 #include "transform/split.h"
 
 namespace postern {
+using namespace internal;
 
 namespace {
 
@@ -101,7 +102,7 @@ Tensors run_known(const Program& known, const std::vector<bool>& saved, TensorSp
   for (std::size_t i = 0; i < saved.size(); ++i)
     for (int r = 0; saved[i] && r < known.equations[i].results; ++r)
       first.outputs.push_back(known.equations[i].first + r);
-  return postern::apply(*simplify(first), x);
+  return internal::apply(*simplify(first), x);
 }
 
 /// Writes the known half again without the saved equations; its residuals. `in`: its inputs, then
@@ -141,7 +142,7 @@ Primitive::SplitResult checkpoint_split(const Op& op, TensorSpan x, const std::v
   const Closed rest = trace_inner("checkpoint", types, [&](TensorSpan in) {
     Tensors inputs = run_again(*halves.known, saved, in.first(again.size()), outputs);
     append(inputs, in.subspan(again.size()));
-    return postern::apply(*halves.unknown, inputs);
+    return internal::apply(*halves.unknown, inputs);
   });
   check(rest.captures.empty(), "checkpoint: a rule uses a tensor from outside of the program");
 

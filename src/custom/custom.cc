@@ -7,7 +7,7 @@
 #include "transform/axis.h"
 #include "transform/transpose.h"
 
-namespace postern {
+namespace postern::internal {
 
 Types program_type(const char* what, const Program& program, TypeSpan operands) {
   check(operands.size() == program.inputs.size(), "{}: {} operands for a program of {} inputs",
@@ -107,6 +107,11 @@ void refuse_captured(const char* what, TensorSpan dx, std::size_t count) {
         what);
 }
 
+}  // namespace postern::internal
+
+namespace postern {
+using namespace internal;
+
 namespace {
 
 Types stop_type(const Params*, TypeSpan operands) { return {operands[0]}; }
@@ -128,6 +133,8 @@ Tensor detail::stop_gradient(const Tensor& x, const Place& place) {
   if (is_differentiable(x.dtype())) return bind1(stop_gradient_p, nullptr, {x});
   return x;
 }
+
+namespace internal {
 
 Jvp body_jvp(const char* what, const Op& op, const Program& body, TensorSpan x, TensorSpan dx,
              Rebind rebind) {
@@ -172,5 +179,7 @@ Batched body_batch(const char* what, const Op& op, const Program& body, TensorSp
   if (mask.has_value()) operands.push_back(mask);
   return {rebind(op, batched, operands, false), std::vector<int>(body.outputs.size(), 0)};
 }
+
+}  // namespace internal
 
 }  // namespace postern

@@ -8,7 +8,7 @@
 #include "transform/jvp.h"
 #include "transform/walk.h"
 
-namespace postern {
+namespace postern::internal {
 
 extern const Primitive linear_call_p, custom_jvp_p, custom_vjp_tangent_p;
 
@@ -113,4 +113,4 @@ TensorFunction function_of(const char* caller, const char* name, const Closed& p
 /// Throws when a tensor that the function captured, the first `count`, is differentiated.
 void refuse_captured(const char* what, TensorSpan dx, std::size_t count);
 
-}  // namespace postern
+}  // namespace postern::internal

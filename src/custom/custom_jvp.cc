@@ -6,7 +6,7 @@
 #include "transform/flatten.h"
 #include "transform/transpose.h"
 
-namespace postern {
+namespace postern::internal {
 
 namespace {
 
@@ -104,6 +104,11 @@ Program without_rules(const Program& program) {
     return e.primitive->transpose == nullptr || e.primitive == &custom_jvp_p;
   });
 }
+
+}  // namespace postern::internal
+
+namespace postern {
+using namespace internal;
 
 detail::Tensors detail::custom_jvp(const TensorFunction& f, const TensorFunction& rule,
                                    const Tensors& x, const Place& place) {

@@ -7,7 +7,7 @@
 #include "custom/custom.h"
 #include "transform/axis.h"
 
-namespace postern {
+namespace postern::internal {
 
 namespace {
 
@@ -156,6 +156,11 @@ constexpr Primitive custom_vjp_tangent_p{.name = "custom_vjp_tangent",
                                          .batch = pending_batch,
                                          .lower = pending_lower,
                                          .evaluate = pending_evaluate};
+
+}  // namespace postern::internal
+
+namespace postern {
+using namespace internal;
 
 namespace {
 

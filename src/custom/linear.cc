@@ -5,7 +5,7 @@
 #include "core/lists.h"
 #include "custom/custom.h"
 
-namespace postern {
+namespace postern::internal {
 
 namespace {
 
@@ -141,6 +141,11 @@ TensorFunction host_cotangents(const CallOptions& options, const HostVjp& vjp_fn
     return ct;
   };
 }
+
+}  // namespace postern::internal
+
+namespace postern {
+using namespace internal;
 
 namespace detail {
 

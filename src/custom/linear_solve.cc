@@ -7,7 +7,7 @@
 #include "custom/custom.h"
 #include "transform/linearize.h"
 
-namespace postern {
+namespace postern::internal {
 
 namespace {
 
@@ -156,9 +156,14 @@ TensorFunction function_of(const char* caller, const char* name, const Closed& p
       [caller, argument = fmt::format("the argument of {}", name), program, types](TensorSpan x) {
         Tensors inputs = program.captures;
         append(inputs, like_solution(caller, argument.c_str(), types, {x.begin(), x.end()}));
-        return postern::apply(*program.program, inputs);
+        return internal::apply(*program.program, inputs);
       };
 }
+
+}  // namespace postern::internal
+
+namespace postern {
+using namespace internal;
 
 detail::Tensors detail::custom_linear_solve(const TensorFunction& matvec, const Solver& solve,
                                             const Solver& transpose_solve, bool symmetric,

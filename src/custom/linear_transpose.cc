@@ -13,7 +13,7 @@
 #include "transform/simplify.h"
 #include "transform/split.h"
 
-namespace postern {
+namespace postern::internal {
 
 namespace {
 
@@ -203,7 +203,7 @@ std::shared_ptr<const detail::LinearMap> linear_map(const char* what, const Tens
   std::vector<bool> unknown(x.size(), true);
   unknown.resize(program->inputs.size());
   const Halves halves = split(*program, unknown);
-  const Tensors known = postern::apply(*halves.known, closed.captures);
+  const Tensors known = internal::apply(*halves.known, closed.captures);
   out.residuals.assign(known.end() - static_cast<std::ptrdiff_t>(halves.residuals), known.end());
   out.map = simplify(*halves.unknown);
   out.inputs_move.assign(x.size(), true);
@@ -211,6 +211,11 @@ std::shared_ptr<const detail::LinearMap> linear_map(const char* what, const Tens
   for (const Type& type : program->output_types()) out.results.push_back(abstract(type));
   return std::make_shared<const detail::LinearMap>(detail::LinearMap{what, std::move(out)});
 }
+
+}  // namespace postern::internal
+
+namespace postern {
+using namespace internal;
 
 std::shared_ptr<const detail::LinearMap> detail::linear_transpose(const TensorFunction& f,
                                                                   const Tensors& x) {

@@ -7,6 +7,7 @@
 #include "transform/linearize.h"
 
 namespace postern {
+using namespace internal;
 
 namespace {
 
@@ -32,10 +33,10 @@ Tensors root_of(const std::shared_ptr<const Root>& root, const Tensors& argument
     const Tensors df = jvp_of(*root->f, at_y, moves).second;
     for (std::size_t i = 0; i < y.size(); ++i) at_y.push_back(or_zeros_of(df[i], y[i].type()));
     Tensors out = y;
-    for (const Tensor& dx : postern::apply(*root->tangent, at_y)) out.push_back(-dx);
+    for (const Tensor& dx : internal::apply(*root->tangent, at_y)) out.push_back(-dx);
     return out;
   };
-  const auto solve = [root](TensorSpan in) { return postern::apply(*root->solve, in); };
+  const auto solve = [root](TensorSpan in) { return internal::apply(*root->solve, in); };
   return detail::custom_jvp(solve, rule, arguments, PlaceScope::current());
 }
 

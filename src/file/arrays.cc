@@ -16,6 +16,7 @@
 #include "host/text_file.h"
 
 namespace postern {
+using namespace internal;
 
 namespace {
 
@@ -179,8 +180,8 @@ void write_npz(const std::filesystem::path& file, const NamedTensors& arrays) {
   for (const auto& [name, tensor] : arrays) {
     check(!name.empty() && name.size() <= longest_name && name.find('\0') == std::string::npos,
           "write_npz: a name has 1 to {} bytes and no NUL, got {}", longest_name,
-          postern::quoted(std::string_view(name).substr(0, 80)));
-    check(names.insert(name).second, "write_npz: two arrays are named {}", postern::quoted(name));
+          internal::quoted(std::string_view(name).substr(0, 80)));
+    check(names.insert(name).second, "write_npz: two arrays are named {}", internal::quoted(name));
     const Written& array = written.emplace_back(tensor);
     bytes += array.header.size() + array.data.size() + 2 * name.size() + 200;
     check(bytes <= most_bytes, "write_npz: a file holds at most {} bytes", most_bytes);

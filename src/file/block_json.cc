@@ -11,7 +11,7 @@
 #include "file/described_json.h"
 #include "trace/trace.h"
 
-namespace postern::file {
+namespace postern::internal::file {
 
 Json to_json(const Module::Kept& block) {
   const auto& p = as<blocks::BlockParams>(*block.params);
@@ -163,4 +163,4 @@ Module with_overrides(Module module, std::span<const SavedBlock> blocks,
   return module;
 }
 
-}  // namespace postern::file
+}  // namespace postern::internal::file

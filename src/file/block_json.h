@@ -4,7 +4,7 @@
 #include "block/block.h"
 #include "file/site_json.h"
 
-namespace postern::file {
+namespace postern::internal::file {
 
 struct SavedBlock {
   std::string name;  // of the config
@@ -23,4 +23,4 @@ void check_places(std::span<const SavedBlock> blocks, std::string_view text);
 Module with_overrides(Module module, std::span<const SavedBlock> blocks,
                       const platforms::Platform& platform);
 
-}  // namespace postern::file
+}  // namespace postern::internal::file

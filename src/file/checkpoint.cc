@@ -14,6 +14,7 @@
 #include "host/run_state.h"
 
 namespace postern::listen {
+using namespace internal;
 
 namespace {
 

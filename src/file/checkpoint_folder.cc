@@ -21,7 +21,7 @@
 #include "file/checkpoint_together.h"
 #include "host/text_file.h"
 
-namespace postern::file {
+namespace postern::internal::file {
 
 namespace fs = std::filesystem;
 
@@ -351,4 +351,4 @@ FolderLock::FolderLock(const fs::path& folder) {
 
 FolderLock::~FolderLock() { ::close(handle_); }
 
-}  // namespace postern::file
+}  // namespace postern::internal::file

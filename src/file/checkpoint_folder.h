@@ -24,7 +24,7 @@
 #include "host/host_state.h"
 #include "host/tape.h"
 
-namespace postern::file {
+namespace postern::internal::file {
 
 /// Memory from which whole blocks of a file go to the disk as they are.
 struct FreeBlocks {
@@ -131,4 +131,4 @@ class FolderLock {
   int handle_;
 };
 
-}  // namespace postern::file
+}  // namespace postern::internal::file

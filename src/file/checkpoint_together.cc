@@ -16,7 +16,7 @@
 #include "core/text.h"
 #include "host/text_file.h"
 
-namespace postern::file {
+namespace postern::internal::file {
 
 namespace fs = std::filesystem;
 using namespace std::chrono_literals;
@@ -180,4 +180,4 @@ void sweep_gatherings(const fs::path& folder) {
   for (const fs::path& path : left) fs::remove_all(path, ignored);
 }
 
-}  // namespace postern::file
+}  // namespace postern::internal::file

@@ -12,7 +12,7 @@
 
 #include "file/checkpoint_folder.h"
 
-namespace postern::file {
+namespace postern::internal::file {
 
 /// By all processes with snapshots of the same firing. `place` says, on process 0, what the
 /// checkpoint is to be called. Throws Error.
@@ -22,4 +22,4 @@ void write_together(const std::filesystem::path& folder, const Snapshot& snapsho
 /// Removes what other jobs left. For who has the folder's lock.
 void sweep_gatherings(const std::filesystem::path& folder);
 
-}  // namespace postern::file
+}  // namespace postern::internal::file

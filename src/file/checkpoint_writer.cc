@@ -18,7 +18,7 @@
 #include "host/text_file.h"
 #include "host/unseen.h"
 
-namespace postern::file {
+namespace postern::internal::file {
 
 namespace fs = std::filesystem;
 using namespace std::chrono_literals;
@@ -174,4 +174,4 @@ void CheckpointWriter::write(const Job& job) {
     remove_checkpoint(checkpoint_path(folder_, numbers[i]));
 }
 
-}  // namespace postern::file
+}  // namespace postern::internal::file

@@ -11,7 +11,7 @@
 #include "file/checkpoint_folder.h"
 #include "host/background.h"
 
-namespace postern::file {
+namespace postern::internal::file {
 
 /// One for each folder that the process writes to; its listeners share it.
 class CheckpointWriter : public host::Background,
@@ -63,4 +63,4 @@ class CheckpointWriter : public host::Background,
   std::vector<CheckpointPart> spare_;
 };
 
-}  // namespace postern::file
+}  // namespace postern::internal::file

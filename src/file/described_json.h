@@ -7,7 +7,7 @@
 #include "core/described.h"
 #include "file/site_json.h"
 
-namespace postern::file {
+namespace postern::internal::file {
 
 // What a field looks like in a file: words stand for enums, null for what is not there.
 Json written(const char* word);
@@ -101,4 +101,4 @@ void read(const Json& json, std::vector<S>& list) {
   for (const Json& each : json) read_fields(each, "an entry", list.emplace_back());
 }
 
-}  // namespace postern::file
+}  // namespace postern::internal::file

@@ -11,7 +11,7 @@
 #include "host/text_file.h"
 #include "listen/append_file.h"
 
-namespace postern::file {
+namespace postern::internal::file {
 
 namespace fs = std::filesystem;
 
@@ -158,4 +158,4 @@ std::unique_ptr<host::JournalFile> journal_file(const fs::path& file) {
   return std::make_unique<File>(file);
 }
 
-}  // namespace postern::file
+}  // namespace postern::internal::file

@@ -5,7 +5,7 @@
 #include "file/described_json.h"
 #include "print/print_job.h"
 
-namespace postern::file {
+namespace postern::internal::file {
 
 namespace {
 
@@ -118,4 +118,4 @@ std::shared_ptr<const detail::HostFunction> print_from(const Json& json,
   return host::function_of(std::move(job));
 }
 
-}  // namespace postern::file
+}  // namespace postern::internal::file

@@ -8,7 +8,7 @@
 #include "file/site_json.h"
 #include "host/text_file.h"
 
-namespace postern {
+namespace postern::internal {
 
 /// In the order of the file, which has a list for each firing.
 template <>
@@ -108,6 +108,11 @@ bool is_plain_cbor(std::string_view body) {
 }
 
 }  // namespace file
+
+}  // namespace postern::internal
+
+namespace postern {
+using namespace internal;
 
 namespace {
 

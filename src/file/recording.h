@@ -4,7 +4,7 @@
 
 #include "host/journal.h"
 
-namespace postern::file {
+namespace postern::internal::file {
 
 using CborJson = nlohmann::json;
 
@@ -30,4 +30,4 @@ ReadJournal read_journal(std::string_view text);
 /// Throws Error: failed_precondition when another process has it, unavailable.
 std::unique_ptr<host::JournalFile> journal_file(const std::filesystem::path& file);
 
-}  // namespace postern::file
+}  // namespace postern::internal::file

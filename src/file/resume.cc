@@ -13,6 +13,7 @@
 #include "host/journal.h"
 
 namespace postern {
+using namespace internal;
 
 namespace fs = std::filesystem;
 using file::StoredCheckpoint;
@@ -36,7 +37,7 @@ using Part = detail::FoundCheckpoint::Part;
 
 [[noreturn]] void refuse_parts(const std::string& name) {
   throw Error(ErrorCode::data_loss,
-              fmt::format("the parts of {} do not make it up", postern::quoted(name)));
+              fmt::format("the parts of {} do not make it up", internal::quoted(name)));
 }
 
 /// Whether they have an element in common.
@@ -143,20 +144,20 @@ std::string differences(const StoredCheckpoint& stored, const std::vector<std::s
   for (std::size_t i = 0; i < names.size(); ++i) {
     const auto found = std::ranges::find(stored.tensors, names[i], &StoredCheckpoint::Whole::name);
     if (found == stored.tensors.end()) {
-      out += fmt::format("\n  leaf {} is not in the checkpoint", postern::quoted(names[i]));
+      out += fmt::format("\n  leaf {} is not in the checkpoint", internal::quoted(names[i]));
       continue;
     }
     if (like.empty()) continue;
     const Type& type = like[i].type();
     if (type.dtype != found->type.dtype || type.dims != found->type.dims)
-      out += fmt::format("\n  leaf {} is {}, in the checkpoint {}", postern::quoted(names[i]),
+      out += fmt::format("\n  leaf {} is {}, in the checkpoint {}", internal::quoted(names[i]),
                          to_string(type), to_string(found->type));
   }
   const std::set<std::string> asked(names.begin(), names.end());
   for (const StoredCheckpoint::Whole& whole : stored.tensors)
     if (!asked.contains(whole.name))
       out += fmt::format("\n  leaf {} is in the checkpoint, and not asked for",
-                         postern::quoted(whole.name));
+                         internal::quoted(whole.name));
   return out + host::differences_to_registered(of_this_process(stored).states);
 }
 

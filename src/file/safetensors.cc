@@ -12,7 +12,7 @@
 #include "file/site_json.h"
 #include "host/text_file.h"
 
-namespace postern::file {
+namespace postern::internal::file {
 
 namespace {
 
@@ -73,7 +73,7 @@ Type type_in(const HeadJson& entry) {
   const auto* const found = std::ranges::find(spellings, name, &Spelling::name);
   if (found == std::end(spellings))
     refuse(ErrorCode::unimplemented,
-           fmt::format("tensors of dtype {} cannot be read", postern::quoted(name)));
+           fmt::format("tensors of dtype {} cannot be read", internal::quoted(name)));
   return make_type(found->dtype, entry.at("shape").get<Dims>());
 }
 
@@ -89,7 +89,7 @@ std::vector<StoredTensor> tensors_in(const HeadJson& head) {
     const auto ends = entry.at("data_offsets").get<std::vector<std::uint64_t>>();
     if (ends.size() != 2 || ends[1] < ends[0] || ends[1] - ends[0] != type.byte_size())
       refuse(ErrorCode::invalid_argument,
-             fmt::format("tensor {} of {} has not the bytes of its type", postern::quoted(name),
+             fmt::format("tensor {} of {} has not the bytes of its type", internal::quoted(name),
                          to_string(type)));
     if (noted.contains(name)) type = noted_type(type, noted.at(name).get<std::string>());
     out.push_back({name, std::move(type), static_cast<std::size_t>(ends[0])});
@@ -105,9 +105,9 @@ std::string safetensors_head(std::vector<StoredTensor>& tensors, std::size_t mul
   for (StoredTensor& t : tensors) {
     check(!t.name.empty() && t.name != metadata && is_utf8(t.name),
           "save_tensors: a name is UTF-8, not empty and not {}, got {}", metadata,
-          postern::quoted(t.name));
+          internal::quoted(t.name));
     check(!head.contains(t.name), "save_tensors: two tensors are named {}",
-          postern::quoted(t.name));
+          internal::quoted(t.name));
     const Type stored = stored_type(t.type);
     const auto* const spelling = std::ranges::find(spellings, stored.dtype, &Spelling::dtype);
     const std::size_t end = at + t.type.byte_size();
@@ -157,10 +157,10 @@ std::vector<StoredTensor> read_safetensors_head(std::string_view file) {
   for (StoredTensor& t : tensors) {
     if (t.offset != at)
       refuse(ErrorCode::invalid_argument,
-             fmt::format("tensor {} overlaps another or leaves a gap", postern::quoted(t.name)));
+             fmt::format("tensor {} overlaps another or leaves a gap", internal::quoted(t.name)));
     if (t.type.byte_size() > file.size() - begin - at)
       refuse(ErrorCode::data_loss,
-             fmt::format("the file is cut short, in tensor {}", postern::quoted(t.name)));
+             fmt::format("the file is cut short, in tensor {}", internal::quoted(t.name)));
     at += t.type.byte_size();
     t.offset += begin;
   }
@@ -177,9 +177,10 @@ Tensor tensor_of(const Type& type, const char* bytes) {
   return Tensor(type, booleans.data());
 }
 
-}  // namespace postern::file
+}  // namespace postern::internal::file
 
 namespace postern {
+using namespace internal;
 
 std::string detail::tensor_name(const std::string& path) {
   if (path.empty()) return "value";

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace postern::file {
+namespace postern::internal::file {
 
 /// A tensor of a file. Its bytes are row-major and begin at `offset`, `type.byte_size()` of them.
 struct StoredTensor {
@@ -31,4 +31,4 @@ std::vector<StoredTensor> read_safetensors_head(std::string_view file);
 /// A tensor of a file's bytes, where any boolean but 0 is true.
 Tensor tensor_of(const Type& type, const char* bytes);
 
-}  // namespace postern::file
+}  // namespace postern::internal::file

@@ -26,6 +26,7 @@
 #include "shard/processes.h"
 
 namespace postern {
+using namespace internal;
 
 struct detail::LoadedProgram {
   std::shared_ptr<const run::ProgramModule> module;

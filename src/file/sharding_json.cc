@@ -2,7 +2,7 @@
 #include "core/check.h"
 #include "file/site_json.h"
 
-namespace postern::file {
+namespace postern::internal::file {
 
 Json to_json(const Mesh& mesh) {
   Json axes = Json::array();
@@ -60,4 +60,4 @@ std::vector<std::optional<Sharding>> shardings_from(const Json& json) {
   return out;
 }
 
-}  // namespace postern::file
+}  // namespace postern::internal::file

@@ -16,7 +16,7 @@
 #include "shard/processes.h"
 #include "site/loop_tape.h"
 
-namespace postern::file {
+namespace postern::internal::file {
 
 namespace {
 
@@ -238,9 +238,10 @@ void read(const Json& json, std::chrono::nanoseconds& v) {
   check(v.count() >= 0, "a time limit is negative");
 }
 
-}  // namespace postern::file
+}  // namespace postern::internal::file
 
 namespace postern {
+using namespace internal;
 
 std::string to_json_text(const Attributes& attributes) {
   if (attributes.items().empty()) return "{}";

@@ -5,11 +5,11 @@
 #include "core/check.h"
 #include "core/site.h"
 
-namespace postern::host {
+namespace postern::internal::host {
 struct PrintJob;
 }
 
-namespace postern::file {
+namespace postern::internal::file {
 
 using Json = nlohmann::ordered_json;
 
@@ -51,4 +51,4 @@ std::size_t index_of(const char* what, const char* const (&names)[n], const std:
   throw_type_error(fmt::format("'{}' is no {}", name, what));
 }
 
-}  // namespace postern::file
+}  // namespace postern::internal::file

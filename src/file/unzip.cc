@@ -11,7 +11,7 @@
 
 #include "core/text.h"
 
-namespace postern::file {
+namespace postern::internal::file {
 
 namespace {
 
@@ -158,4 +158,4 @@ void unzip(std::string_view archive,
   }
 }
 
-}  // namespace postern::file
+}  // namespace postern::internal::file

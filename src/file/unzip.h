@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-namespace postern::file {
+namespace postern::internal::file {
 
 /// Calls `with` for each file of the archive, in the order of its directory: files that are stored
 /// or deflated, also with 64-bit sizes. Nothing in the archive is believed: it takes no more memory
@@ -13,4 +13,4 @@ namespace postern::file {
 void unzip(std::string_view archive,
            const std::function<void(const std::string& name, std::string_view data)>& with);
 
-}  // namespace postern::file
+}  // namespace postern::internal::file

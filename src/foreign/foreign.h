@@ -11,7 +11,7 @@
 
 #include "core/site.h"
 
-namespace postern::file {
+namespace postern::internal::file {
 
 struct Foreign {
   std::vector<Type> inputs, outputs;
@@ -58,4 +58,4 @@ std::string brings_computations(std::string_view target);
 /// tensor<2xf32> and the like. Throws Error.
 Type mlir_type(std::string_view text);
 
-}  // namespace postern::file
+}  // namespace postern::internal::file

@@ -7,7 +7,7 @@
 
 #include "core/check.h"
 
-namespace postern::file {
+namespace postern::internal::file {
 
 /// Positions are in the text. What is not as it should be throws Error with the line.
 class MlirText {
@@ -78,4 +78,4 @@ struct MainText {
 };
 MainText read_main(const MlirText& text);
 
-}  // namespace postern::file
+}  // namespace postern::internal::file

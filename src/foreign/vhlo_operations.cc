@@ -5,7 +5,7 @@
 
 #include "foreign/vhlo.h"
 
-namespace postern::file {
+namespace postern::internal::file {
 
 namespace {
 
@@ -225,4 +225,4 @@ std::span<const std::string_view> vhlo_attribute_names(std::string_view operatio
   return found->second;
 }
 
-}  // namespace postern::file
+}  // namespace postern::internal::file

@@ -8,7 +8,7 @@
 
 #include "core/check.h"
 
-namespace postern::guest {
+namespace postern::internal::guest {
 
 namespace {
 
@@ -191,4 +191,4 @@ std::shared_ptr<SiteSpec> spec_of(const Asked& asked, std::vector<Type> operands
   return spec;
 }
 
-}  // namespace postern::guest
+}  // namespace postern::internal::guest

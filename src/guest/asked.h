@@ -8,7 +8,7 @@
 
 #include "core/site.h"
 
-namespace postern::guest {
+namespace postern::internal::guest {
 
 /// The target of those custom calls.
 inline constexpr const char* target = "postern_guest";
@@ -53,4 +53,4 @@ struct Asked {
 std::shared_ptr<SiteSpec> spec_of(const Asked& asked, std::vector<Type> operands,
                                   std::vector<Type> results);
 
-}  // namespace postern::guest
+}  // namespace postern::internal::guest

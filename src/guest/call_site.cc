@@ -4,7 +4,7 @@
 #include "core/check.h"
 #include "host/registry.h"
 
-namespace postern::guest {
+namespace postern::internal::guest {
 
 GuestRun::GuestRun(HostSitePtr of, std::uint64_t registry_version, std::int64_t at)
     : site(std::move(of)), version(registry_version), position(at) {
@@ -63,4 +63,4 @@ bool CallSite::renew(GuestRun& run) {
   return true;
 }
 
-}  // namespace postern::guest
+}  // namespace postern::internal::guest

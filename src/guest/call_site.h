@@ -12,7 +12,7 @@
 #include "guest/asked.h"
 #include "host/run_state.h"
 
-namespace postern::guest {
+namespace postern::internal::guest {
 
 using HostSitePtr = std::shared_ptr<const host::HostSite>;
 
@@ -78,4 +78,4 @@ class CallSite {
   std::array<Spare, 8> spares_;
 };
 
-}  // namespace postern::guest
+}  // namespace postern::internal::guest

@@ -17,7 +17,7 @@
 #include "host/timeline.h"
 #include "pjrt/ffi_frame.h"
 
-namespace postern::guest {
+namespace postern::internal::guest {
 
 namespace {
 
@@ -298,4 +298,4 @@ std::exception_ptr failure(std::uint64_t number) {
   return kept.last[kept.last.size() - 1 - static_cast<std::size_t>(kept.count - number)];
 }
 
-}  // namespace postern::guest
+}  // namespace postern::internal::guest

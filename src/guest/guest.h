@@ -11,7 +11,7 @@
 struct XLA_FFI_CallFrame;
 struct XLA_FFI_Error;
 
-namespace postern::guest {
+namespace postern::internal::guest {
 
 /// The handler of the stage "instantiate" of custom calls with api_version 4: makes the state that
 /// belongs to a call of a loaded program. Optional: without it the call is looked up at each
@@ -34,4 +34,4 @@ int waiting_device();
 /// stands in the text of XLA's error: "[postern failure 7]".
 std::exception_ptr failure(std::uint64_t number);
 
-}  // namespace postern::guest
+}  // namespace postern::internal::guest

@@ -6,7 +6,7 @@
 
 #include "core/fork.h"
 
-namespace postern::host {
+namespace postern::internal::host {
 
 namespace {
 
@@ -41,4 +41,4 @@ std::size_t wait_for_background(std::optional<std::chrono::steady_clock::time_po
   return left;
 }
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

@@ -5,7 +5,7 @@
 #include <memory>
 #include <optional>
 
-namespace postern::host {
+namespace postern::internal::host {
 
 class Background {
  public:
@@ -21,4 +21,4 @@ void wait_also_for(const std::shared_ptr<Background>& work);
 /// How many were still at work when the limit passed.
 std::size_t wait_for_background(std::optional<std::chrono::steady_clock::time_point> until);
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

@@ -2,7 +2,7 @@
 #pragma once
 #include <stdexcept>
 
-namespace postern::host {
+namespace postern::internal::host {
 
 /// A host function's results do not fit their declaration.
 struct BadResult : std::runtime_error {
@@ -14,4 +14,4 @@ struct NoAnswer : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

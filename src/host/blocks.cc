@@ -5,7 +5,7 @@
 #include <bit>
 #include <new>
 
-namespace postern::host {
+namespace postern::internal::host {
 
 namespace {
 
@@ -72,4 +72,4 @@ void Blocks::trim(std::size_t keep) noexcept {
   }
 }
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

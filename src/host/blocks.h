@@ -4,7 +4,7 @@
 #include <array>
 #include <cstddef>
 
-namespace postern::host {
+namespace postern::internal::host {
 
 /// Where blocks come from.
 struct BlockSource {
@@ -58,4 +58,4 @@ class Blocks {
   std::size_t retained_ = 0;
 };
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

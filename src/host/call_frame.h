@@ -8,7 +8,7 @@
 #include "host/run_state.h"
 #include "pjrt/ffi_frame.h"
 
-namespace postern::host {
+namespace postern::internal::host {
 
 /// The run and the site that a frame of `postern_call` is for; without a site, the error to return.
 struct Called {
@@ -95,4 +95,4 @@ inline Asked find_asked(XLA_FFI_CallFrame* frame) {
 /// What ends a run that must not go on.
 XLA_FFI_Error* stopped(XLA_FFI_CallFrame* frame);
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

@@ -18,7 +18,7 @@
 #include "core/fork.h"
 #include "host/lookout.h"
 
-namespace postern::host {
+namespace postern::internal::host {
 
 namespace {
 
@@ -182,4 +182,4 @@ int host_thread_count() {
   return p.threads;
 }
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <functional>
 
-namespace postern::host {
+namespace postern::internal::host {
 
 /// Runs `job` on a thread of its own at once: an idle one, else a new one. `job` must not throw.
 /// Throws Error(resource_exhausted) when the system has no thread.
@@ -48,4 +48,4 @@ std::int64_t core_count();
 /// Threads that exist now, for tests.
 int host_thread_count();
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

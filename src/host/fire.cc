@@ -28,7 +28,7 @@
 #include "host/timed_job.h"
 #include "host/timeline.h"
 
-namespace postern::host {
+namespace postern::internal::host {
 
 namespace {
 
@@ -452,4 +452,4 @@ bool keep_thread_end(RunState& run, const HostSite& site, int device) noexcept {
   return false;
 }
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

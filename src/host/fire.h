@@ -4,7 +4,7 @@
 #include "host/queue.h"
 #include "host/run_state.h"
 
-namespace postern::host {
+namespace postern::internal::host {
 
 /// Runs the function on these leaves; false if it failed, and how.
 bool enter_function(const HostSite& site, const detail::Firing& firing, std::exception_ptr& error,
@@ -58,4 +58,4 @@ void zero_results(const HostSite& site, void* const* buffers) noexcept;
 /// run otherwise.
 bool results_fit(RunState& run, const HostSite& site, void* const* buffers, int device);
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

@@ -7,7 +7,7 @@
 #include "host/fire.h"
 #include "host/packing.h"
 
-namespace postern::host {
+namespace postern::internal::host {
 
 bool results_fit(RunState& run, const HostSite& site, void* const* buffers, int device) {
   for (std::size_t i = 0; i < site.results; ++i) {
@@ -59,4 +59,4 @@ void zero_results(const HostSite& site, void* const* buffers) noexcept {
                 site.buffer_bytes[site.operands + i]);
 }
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

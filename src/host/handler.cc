@@ -9,7 +9,7 @@
 #include "host/sanitizer.h"
 #include "pjrt/ffi_frame.h"
 
-namespace postern::host {
+namespace postern::internal::host {
 
 std::int64_t run_state_type = 0;
 constinit thread_local LastRun last_run;
@@ -165,4 +165,4 @@ XLA_FFI_Error* handle_goes_on(XLA_FFI_CallFrame* frame) {
   return asked.error;
 }
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

@@ -5,7 +5,7 @@
 struct XLA_FFI_CallFrame;
 struct XLA_FFI_Error;
 
-namespace postern::host {
+namespace postern::internal::host {
 
 inline constexpr const char* call_target = "postern_call";
 inline constexpr const char* site_attribute = "id";
@@ -23,4 +23,4 @@ XLA_FFI_Error* handle_call(XLA_FFI_CallFrame* frame);
 inline constexpr const char* goes_on_target = "postern_goes_on";
 XLA_FFI_Error* handle_goes_on(XLA_FFI_CallFrame* frame);
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

@@ -10,6 +10,7 @@
 #include "host/queue.h"
 
 namespace postern::detail {
+using namespace internal;
 
 class EventQueue {
  public:

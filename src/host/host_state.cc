@@ -12,6 +12,7 @@
 #include "core/text.h"
 
 namespace postern {
+using namespace internal;
 
 namespace {
 
@@ -36,12 +37,12 @@ Registry& registry() {
 RegisteredState register_state(const std::string& name, std::function<std::string()> save,
                                std::function<void(std::string_view)> load) {
   check(!name.empty() && is_utf8(name), "register_state: the name must be UTF-8, not empty, got {}",
-        postern::quoted(name));
-  check(save && load, "register_state {}: save and load must be callable", postern::quoted(name));
+        internal::quoted(name));
+  check(save && load, "register_state {}: save and load must be callable", internal::quoted(name));
   std::scoped_lock lock(registry().guard);
   if (!registry().states.try_emplace(name, State{std::move(save), std::move(load)}).second)
     throw Error(ErrorCode::already_exists,
-                fmt::format("register_state: there is a state {} already", postern::quoted(name)));
+                fmt::format("register_state: there is a state {} already", internal::quoted(name)));
   return RegisteredState(name);
 }
 
@@ -52,11 +53,11 @@ RegisteredState::~RegisteredState() {
 }
 
 void detail::unreadable_state(const std::string& name) {
-  throw Error(ErrorCode::data_loss,
-              fmt::format("resume: state {} cannot be read back by its >>", postern::quoted(name)));
+  throw Error(ErrorCode::data_loss, fmt::format("resume: state {} cannot be read back by its >>",
+                                                internal::quoted(name)));
 }
 
-namespace host {
+namespace internal::host {
 
 SavedStates save_states() {
   SavedStates out;
@@ -71,11 +72,11 @@ std::string differences_to_registered(const SavedStates& states) {
   for (const auto& [name, bytes] : states)
     if (!registry().states.contains(name))
       out += fmt::format("\n  state {} is in the checkpoint, and not registered",
-                         postern::quoted(name));
+                         internal::quoted(name));
   for (const auto& [name, state] : registry().states)
     if (std::ranges::find(states, name, &SavedStates::value_type::first) == states.end())
       out += fmt::format("\n  state {} is registered, and not in the checkpoint",
-                         postern::quoted(name));
+                         internal::quoted(name));
   return out;
 }
 
@@ -84,5 +85,5 @@ void load_states(const SavedStates& states) {
   for (const auto& [name, bytes] : states) registry().states.at(name).load(bytes);
 }
 
-}  // namespace host
+}  // namespace internal::host
 }  // namespace postern

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-namespace postern::host {
+namespace postern::internal::host {
 
 using SavedStates = std::vector<std::pair<std::string, std::string>>;  // names, sorted, and bytes
 
@@ -18,4 +18,4 @@ std::string differences_to_registered(const SavedStates& states);
 /// Hands each its bytes. All must be registered.
 void load_states(const SavedStates& states);
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

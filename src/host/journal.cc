@@ -18,7 +18,7 @@
 #include "core/digest.h"
 #include "core/text.h"
 
-namespace postern::host {
+namespace postern::internal::host {
 
 namespace {
 
@@ -98,7 +98,7 @@ void Journal::find_unclear() {
   for (const JournalCall& past : past_) {
     std::string names;
     for (const auto& [name, bytes] : past.states)
-      names += (names.empty() ? "" : ", ") + postern::quoted(name);
+      names += (names.empty() ? "" : ", ") + internal::quoted(name);
     for (const TapeCall& call : past.beside) unclear_[call] = names;
   }
   for (const JournalCall& past : past_)
@@ -304,4 +304,4 @@ std::optional<TapeMark> Journal::mark(const RunState& run, SavedStates& states) 
   return out;
 }
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

@@ -8,7 +8,7 @@
 #include "host/host_state.h"
 #include "host/tape.h"
 
-namespace postern::host {
+namespace postern::internal::host {
 
 /// A call, and what had become of the registered states by its end: those that had changed.
 struct JournalCall {
@@ -96,4 +96,4 @@ class Journal final : public Tape {
   std::condition_variable ended_;
 };
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

@@ -2,7 +2,7 @@
 #pragma once
 #include <chrono>
 
-namespace postern::host {
+namespace postern::internal::host {
 
 /// Now and `limit` later; time_point::max() when no clock gets there.
 inline std::chrono::steady_clock::time_point after(std::chrono::nanoseconds limit) {
@@ -11,4 +11,4 @@ inline std::chrono::steady_clock::time_point after(std::chrono::nanoseconds limi
   return limit >= Time::max() - now ? Time::max() : now + limit;
 }
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

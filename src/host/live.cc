@@ -16,6 +16,7 @@
 #include "host/registry.h"
 
 namespace postern {
+using namespace internal;
 
 namespace detail {
 
@@ -35,7 +36,7 @@ struct LiveSite {
 
 }  // namespace detail
 
-namespace host {
+namespace internal::host {
 
 namespace {
 
@@ -288,7 +289,7 @@ std::optional<LiveHook> live_hook(std::uint64_t number) {
 
 std::uint64_t live_changes() { return changes.load(); }
 
-}  // namespace host
+}  // namespace internal::host
 
 // --- what users see
 // ------------------------------------------------------------------------------
@@ -367,7 +368,7 @@ void LiveHook::change(const LiveOptions& options) const {
   ++host::changes;
 }
 
-namespace host {
+namespace internal::host {
 
 std::vector<ListenerNow> listeners_of(const LiveHook& hook) {
   std::vector<ListenerNow> out;
@@ -385,7 +386,7 @@ std::optional<LiveOptions> own_settings(const LiveHook& hook) {
   return options_of(spec->live->own ? *spec->live->own->spec : *spec);
 }
 
-}  // namespace host
+}  // namespace internal::host
 
 std::vector<LiveHook> live_hooks() {
   std::vector<LiveHook> out;

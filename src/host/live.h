@@ -7,7 +7,7 @@
 
 #include "host/site.h"
 
-namespace postern::host {
+namespace postern::internal::host {
 
 /// The hook's site with the function and the settings of a listener. Lives while a firing of it
 /// waits in a queue.
@@ -60,4 +60,4 @@ struct ListenerNow {
 std::vector<ListenerNow> listeners_of(const LiveHook& hook);
 std::optional<LiveOptions> own_settings(const LiveHook& hook);
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

@@ -5,7 +5,7 @@
 
 #include "host/executor.h"
 
-namespace postern::host {
+namespace postern::internal::host {
 
 namespace {
 
@@ -45,4 +45,4 @@ void Lookout::failed() {
   if (halvings < give_up) halvings_.store(halvings + 1, std::memory_order_relaxed);
 }
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

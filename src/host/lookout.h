@@ -6,7 +6,7 @@
 #include <chrono>
 #include <mutex>
 
-namespace postern::host {
+namespace postern::internal::host {
 
 /// Tells the core that its thread only looks.
 inline void relax() {
@@ -74,4 +74,4 @@ class Lookout {
   std::atomic<unsigned> skipped_{0};
 };
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

@@ -18,7 +18,7 @@
 #include "host/run_state.h"
 #include "site/loop_tape.h"
 
-namespace postern::host {
+namespace postern::internal::host {
 
 namespace {
 
@@ -369,4 +369,4 @@ std::shared_ptr<const detail::HostFunction> tape_function(std::string_view name)
   return nullptr;
 }
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

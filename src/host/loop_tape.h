@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-namespace postern::host {
+namespace postern::internal::host {
 
 /// What the tapes of one execution of a loop share: how much they may keep, and the file for what
 /// is over it. The file has no name any more once it is open, so it goes with the process at last.
@@ -104,4 +104,4 @@ bool is_of_tapes(const detail::HostFunction& function);
 /// Those of site/loop_tape.h, by name; null for all others.
 std::shared_ptr<const detail::HostFunction> tape_function(std::string_view name);
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <cstring>
 
-namespace postern::host {
+namespace postern::internal::host {
 
 void unpack(DType dtype, const void* packed, void* unpacked, std::size_t elements) {
   const int bits = bit_width(dtype), per_byte = 8 / bits;
@@ -50,4 +50,4 @@ void pack(DType dtype, const void* unpacked, void* packed, std::size_t elements)
   }
 }
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

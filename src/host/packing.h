@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <utility>
 
-namespace postern::host {
+namespace postern::internal::host {
 
 void unpack(DType dtype, const void* packed, void* unpacked, std::size_t elements);
 /// Of elements that all fit the dtype.
@@ -18,4 +18,4 @@ int element_of(DType dtype, const void* unpacked, std::size_t i);
 /// The index of the first element that does not fit, or `elements`.
 std::size_t first_misfit(DType dtype, const void* unpacked, std::size_t elements);
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

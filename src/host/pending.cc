@@ -23,7 +23,7 @@
 #include "host/unseen.h"
 #include "host/waits.h"
 
-namespace postern::host {
+namespace postern::internal::host {
 
 std::string too_late(const SiteSpec& spec, bool by_deadline) {
   if (by_deadline) return "the run's deadline passed";
@@ -441,4 +441,4 @@ const std::shared_ptr<PendingCalls>& calls_outside() {
   return *calls;
 }
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

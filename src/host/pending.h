@@ -17,7 +17,7 @@
 #include "host/run_state.h"
 #include "host/tape.h"
 
-namespace postern::host {
+namespace postern::internal::host {
 
 /// The functions that a run started, or that were started outside of any run. A function works on
 /// copies, on a thread of the executor; those of ordered sites enter one after another, and so do
@@ -91,4 +91,4 @@ class PendingCalls : public std::enable_shared_from_this<PendingCalls> {
 /// Those that were started outside of any run.
 const std::shared_ptr<PendingCalls>& calls_outside();
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

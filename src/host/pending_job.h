@@ -11,7 +11,7 @@
 #include "host/tape.h"
 #include "host/waits.h"
 
-namespace postern::host {
+namespace postern::internal::host {
 
 struct PendingCalls::Job : detail::StopState {
   Job(RunState& of, const HostSite& s, int on_device, const TapInfo& told, StartedFiring&& on_tape)
@@ -52,4 +52,4 @@ struct PendingCalls::Job : detail::StopState {
   ErrorCode code = ErrorCode::ok;
 };
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

@@ -8,7 +8,7 @@
 #include "host/fire.h"
 #include "host/pending_job.h"
 
-namespace postern::host {
+namespace postern::internal::host {
 
 void PendingCalls::Job::take_recorded() {
   const RecordedFiring& known = taped.call;
@@ -102,4 +102,4 @@ bool PendingCalls::settle(RunState& run) {
   return false;
 }
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

@@ -14,7 +14,7 @@
 #include "host/timeline.h"
 #include "shard/processes.h"
 
-namespace postern::host {
+namespace postern::internal::host {
 
 namespace {
 
@@ -169,4 +169,4 @@ std::shared_ptr<const detail::HostFunction> process_function(const Attributes& a
   return out;
 }
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

@@ -5,11 +5,11 @@
 
 #include <memory>
 
-namespace postern::host {
+namespace postern::internal::host {
 
 /// Throws TypeError for attributes that are no collective's: see shard/processes.h.
 std::shared_ptr<const detail::HostFunction> process_function(const Attributes& attributes);
 
 bool is_of_processes(const detail::HostFunction& function);
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

@@ -23,7 +23,7 @@
 #include "host/timeline.h"
 #include "host/unseen.h"
 
-namespace postern::host {
+namespace postern::internal::host {
 
 using namespace std::chrono_literals;
 
@@ -477,9 +477,10 @@ void keep_until_delivered(const std::shared_ptr<void>& what) {
     if (TapQueue* q = queue.load(std::memory_order_acquire)) q->keep_until_delivered(what);
 }
 
-}  // namespace postern::host
+}  // namespace postern::internal::host
 
 namespace postern {
+using namespace internal;
 
 TapQueueStats tap_queue_stats(int device) {
   check(device >= 0, "tap_queue_stats: a device is counted from 0, got {}", device);

@@ -19,7 +19,7 @@
 #include "host/blocks.h"
 #include "host/run_state.h"
 
-namespace postern::host {
+namespace postern::internal::host {
 
 /// A firing's leaves on their way to host memory.
 class Transfer {
@@ -111,4 +111,4 @@ std::size_t wait_for_taps(std::optional<RunState::Clock::time_point> limit);
 /// See TapQueue::keep_until_delivered. It goes on any thread.
 void keep_until_delivered(const std::shared_ptr<void>& what);
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

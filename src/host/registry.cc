@@ -12,6 +12,7 @@
 #include "host/run_state.h"
 
 namespace postern {
+using namespace internal;
 
 namespace {
 
@@ -63,7 +64,7 @@ std::vector<std::string> registered_functions() {
   return names;
 }
 
-namespace host {
+namespace internal::host {
 
 std::shared_ptr<const detail::HostFunction> function_named(std::string_view name) {
   std::shared_lock lock(registry().guard);
@@ -162,5 +163,5 @@ std::vector<HostSite> resolve_names(const std::vector<HostSite>& sites, const Ru
   return out;
 }
 
-}  // namespace host
+}  // namespace internal::host
 }  // namespace postern

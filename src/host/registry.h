@@ -8,7 +8,7 @@
 
 #include "host/site.h"
 
-namespace postern::host {
+namespace postern::internal::host {
 
 /// The function of that name, or null.
 std::shared_ptr<const detail::HostFunction> function_named(std::string_view name);
@@ -35,4 +35,4 @@ class RunFunctions {
 /// missing function, and TypeError when one cannot take its site's leaves.
 std::vector<HostSite> resolve_names(const std::vector<HostSite>& sites, const RunFunctions* own);
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

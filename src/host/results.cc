@@ -10,6 +10,7 @@
 #include "host/bad_result.h"
 
 namespace postern::detail {
+using namespace internal;
 
 void check_result_count(const Firing& firing, std::size_t got, const std::string& structure) {
   if (got == firing.results) return;

@@ -17,6 +17,7 @@
 #include "host/pending.h"
 
 namespace postern {
+using namespace internal;
 
 bool StopToken::stop_requested() const {
   return state_ && state_->stop.load(std::memory_order_relaxed);
@@ -28,7 +29,7 @@ void CallInfo::end_run() const {
 
 }  // namespace postern
 
-namespace postern::host {
+namespace postern::internal::host {
 
 constinit thread_local const Nesting* current_nesting = nullptr;
 
@@ -464,4 +465,4 @@ void RunState::reset() {
   deadline = Clock::time_point::max();
 }
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

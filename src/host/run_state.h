@@ -28,7 +28,7 @@ struct StopState {
 
 }  // namespace postern::detail
 
-namespace postern::host {
+namespace postern::internal::host {
 
 enum class Outcome : std::uint8_t { running, done, failed, cancelled, stopped };
 
@@ -272,4 +272,4 @@ std::string describe(const SiteSpec& site);
 /// The text of any exception: what() or its type's name.
 std::string describe(const std::exception_ptr& error);
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

@@ -6,7 +6,7 @@
 #include <sanitizer/tsan_interface.h>
 #endif
 
-namespace postern::host {
+namespace postern::internal::host {
 
 /// A call of the run is over, and later: the run is.
 inline void call_is_over([[maybe_unused]] void* run) {
@@ -20,4 +20,4 @@ inline void run_is_over([[maybe_unused]] void* run) {
 #endif
 }
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

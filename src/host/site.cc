@@ -12,7 +12,7 @@
 #include "host/run_state.h"
 #include "host/ticket.h"
 
-namespace postern::host {
+namespace postern::internal::host {
 
 using detail::Parameter;
 
@@ -117,4 +117,4 @@ std::vector<IndexRange> HostSite::part_over_processes(std::size_t device) const 
                           position_on(spec->over->mesh(), device, clusters::rank_now()));
 }
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

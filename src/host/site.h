@@ -3,7 +3,7 @@
 #pragma once
 #include "core/site.h"
 
-namespace postern::host {
+namespace postern::internal::host {
 
 struct HostSite {
   /// `function` is the site's own, or what its name meant when the run started.
@@ -66,4 +66,4 @@ struct HostSite {
   std::vector<std::size_t> mask_strides;
 };
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

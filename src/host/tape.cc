@@ -13,7 +13,7 @@
 #include "core/check.h"
 #include "core/digest.h"
 
-namespace postern::host {
+namespace postern::internal::host {
 
 namespace {
 
@@ -214,4 +214,4 @@ void Tape::close() {
   closed_ = true;
 }
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

@@ -11,7 +11,7 @@
 #include "host/host_state.h"
 #include "host/run_state.h"
 
-namespace postern::host {
+namespace postern::internal::host {
 
 /// Where a run is on a tape for resume(): how often each of its sites has been called.
 struct TapeMark {
@@ -139,4 +139,4 @@ std::shared_ptr<Tape> current_tape();
 /// Throws Error(failed_precondition) when there is one already.
 void set_current_tape(std::shared_ptr<Tape> tape);
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

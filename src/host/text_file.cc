@@ -18,7 +18,7 @@
 
 #include "core/text.h"
 
-namespace postern::host {
+namespace postern::internal::host {
 
 std::string read_file(const char* who, const std::string& file) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> in(
@@ -131,4 +131,4 @@ void write_text_file(const char* who, const std::string& file, std::string_view 
   out.finish();
 }
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-namespace postern::host {
+namespace postern::internal::host {
 
 /// What `file` holds. Throws Error(not_found) or Error(unavailable) in the name of `who`, with the
 /// system's reason.
@@ -46,4 +46,4 @@ class NewFile {
 /// Makes `file` hold `text`, all of it or, with an Error, what it held before: see NewFile.
 void write_text_file(const char* who, const std::string& file, std::string_view text);
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

@@ -9,7 +9,7 @@
 
 #include "host/run_state.h"
 
-namespace postern::host {
+namespace postern::internal::host {
 
 namespace {
 
@@ -54,4 +54,4 @@ std::uint64_t place_number(const SiteSpec& spec) {
   return all.numbers[text] = all.texts.size();
 }
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

@@ -5,7 +5,7 @@
 
 #include "host/site.h"
 
-namespace postern::host {
+namespace postern::internal::host {
 
 /// One that no other call of the process has, for one that the site starts.
 std::uint64_t new_ticket(const HostSite& site);
@@ -14,4 +14,4 @@ std::string started_at(std::uint64_t ticket);
 /// The number under which tickets of a site know its place; 0 when there are too many.
 std::uint64_t place_number(const SiteSpec& spec);
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

@@ -9,7 +9,7 @@
 #include "host/fire.h"
 #include "host/lookout.h"
 
-namespace postern::host {
+namespace postern::internal::host {
 
 using namespace std::chrono_literals;
 
@@ -59,4 +59,4 @@ std::unique_lock<std::mutex> wait_for(TimedJob& job, const RunState& run,
   return lock;
 }
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

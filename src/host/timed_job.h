@@ -10,7 +10,7 @@
 
 #include "host/run_state.h"
 
-namespace postern::host {
+namespace postern::internal::host {
 
 struct TimedJob : detail::StopState {
   HostSite site;  // a copy: the program may go before the late function returns
@@ -38,4 +38,4 @@ void start(const std::shared_ptr<TimedJob>& job, const TapInfo& info, const RunS
 std::unique_lock<std::mutex> wait_for(TimedJob& job, const RunState& run,
                                       RunState::Clock::time_point limit);
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

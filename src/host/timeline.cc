@@ -22,7 +22,7 @@
 #include "core/text.h"
 #include "host/text_file.h"
 
-namespace postern::host::timeline {
+namespace postern::internal::host::timeline {
 
 std::atomic<bool> recording{false};
 
@@ -235,9 +235,10 @@ void write_for_environment() noexcept {
   }
 }
 
-}  // namespace postern::host::timeline
+}  // namespace postern::internal::host::timeline
 
 namespace postern {
+using namespace internal;
 
 using namespace host::timeline;
 

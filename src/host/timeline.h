@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace postern::host::timeline {
+namespace postern::internal::host::timeline {
 
 enum class Kind : std::uint8_t { compile, execute, transfer, call, tap, delivery, wait, meet };
 const char* to_string(Kind kind);
@@ -89,4 +89,4 @@ std::string_view module_name(std::string_view text);
 void start_from_environment();
 void write_for_environment() noexcept;
 
-}  // namespace postern::host::timeline
+}  // namespace postern::internal::host::timeline

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-namespace postern::host {
+namespace postern::internal::host {
 
 void Turns::start(std::vector<int> order) {
   order_ = std::move(order);
@@ -30,4 +30,4 @@ void Turns::wake() {
   turned_.notify_all();
 }
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

@@ -6,7 +6,7 @@
 #include <mutex>
 #include <vector>
 
-namespace postern::host {
+namespace postern::internal::host {
 
 /// The devices of a run take turns, always in the same order. Every device fires equally often, so
 /// nobody waits for one that never comes; who waits is woken when the run stops.
@@ -34,4 +34,4 @@ class Turns {
   std::size_t next_ = 0;
 };
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

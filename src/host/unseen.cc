@@ -9,7 +9,7 @@
 #include "core/log.h"
 #include "host/run_state.h"
 
-namespace postern::host {
+namespace postern::internal::host {
 
 namespace {
 
@@ -71,4 +71,4 @@ void print_unseen() {
   unseen().count = 0;
 }
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

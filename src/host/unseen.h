@@ -2,7 +2,7 @@
 #pragma once
 #include <exception>
 
-namespace postern::host {
+namespace postern::internal::host {
 
 void keep_unseen(std::exception_ptr failure);
 
@@ -12,4 +12,4 @@ void throw_unseen();
 /// One line on stderr for each that was kept.
 void print_unseen();
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

@@ -9,7 +9,7 @@
 
 #include "host/run_state.h"
 
-namespace postern::host {
+namespace postern::internal::host {
 
 namespace {
 
@@ -88,4 +88,4 @@ Wait::~Wait() {
   waits().edges.erase(*number_);
 }
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-namespace postern::host {
+namespace postern::internal::host {
 
 class RunState;
 
@@ -37,4 +37,4 @@ class Wait {
   std::optional<std::uint64_t> number_;
 };
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

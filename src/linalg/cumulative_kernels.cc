@@ -17,7 +17,7 @@
 #include "linalg/overrides.h"
 #include "platform/cpu/cpu.h"
 
-namespace postern::blocks {
+namespace postern::internal::blocks {
 
 namespace {
 
@@ -275,4 +275,4 @@ void add_cumulative_overrides() {
                                   Place{})});
 }
 
-}  // namespace postern::blocks
+}  // namespace postern::internal::blocks

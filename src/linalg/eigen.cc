@@ -3,7 +3,7 @@
 
 #include "ops/family.h"
 
-namespace postern::blocks {
+namespace postern::internal::blocks {
 
 namespace {
 
@@ -98,9 +98,10 @@ Tensors bind_svd(const linalg::Svd& c, const Tensor& a) {
   return bind_linalg(c, svd_rules, svd_default, a);
 }
 
-}  // namespace postern::blocks
+}  // namespace postern::internal::blocks
 
 namespace postern::linalg {
+using namespace internal;
 
 using namespace blocks;
 

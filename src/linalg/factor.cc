@@ -5,7 +5,7 @@
 
 #include "ops/family.h"
 
-namespace postern::blocks {
+namespace postern::internal::blocks {
 
 namespace {
 
@@ -169,9 +169,10 @@ Tensor lu_solve(const Tensor& lu, const Tensor& permutation, const Tensor& b) {
   return triangular(lu, half, {.lower = false});
 }
 
-}  // namespace postern::blocks
+}  // namespace postern::internal::blocks
 
 namespace postern::linalg {
+using namespace internal;
 
 using namespace blocks;
 

@@ -20,7 +20,7 @@
 #include "ops/family.h"
 #include "platform/cpu/cpu.h"
 
-namespace postern::blocks {
+namespace postern::internal::blocks {
 
 namespace {
 
@@ -413,9 +413,10 @@ void general(In in, Out out) {
 }
 
 }  // namespace
-}  // namespace postern::blocks
+}  // namespace postern::internal::blocks
 
 namespace postern::linalg {
+using namespace internal;
 
 Tensor eigvals(const Operand& operand) {
   PlaceScope at(operand.place());

@@ -8,7 +8,7 @@
 #include "block/block.h"
 #include "core/check.h"
 
-namespace postern::blocks {
+namespace postern::internal::blocks {
 
 using Default = Tensors (*)(const void* config, TensorSpan x);
 
@@ -102,4 +102,4 @@ Tensors triangular_default(const void* config, TensorSpan x);
 /// q[m,m] and the m by n matrix that it makes triangular.
 std::pair<Tensor, Tensor> householder(const Tensor& a);
 
-}  // namespace postern::blocks
+}  // namespace postern::internal::blocks

@@ -1,9 +1,9 @@
 // The overrides that come with the library.
 #pragma once
 
-namespace postern::blocks {
+namespace postern::internal::blocks {
 
 void add_linalg_overrides();
 void add_cumulative_overrides();
 
-}  // namespace postern::blocks
+}  // namespace postern::internal::blocks

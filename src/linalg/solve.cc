@@ -9,7 +9,7 @@
 #include "ops/elementwise.h"
 #include "ops/family.h"
 
-namespace postern::blocks {
+namespace postern::internal::blocks {
 
 std::pair<Prepared, Tensor> matched_matrices(const char* op, const Operand& first,
                                              const Operand& second, bool left) {
@@ -131,9 +131,10 @@ Tensor as_columns(const Operand& b) {
 }
 
 }  // namespace
-}  // namespace postern::blocks
+}  // namespace postern::internal::blocks
 
 namespace postern::linalg {
+using namespace internal;
 
 using namespace blocks;
 

@@ -16,7 +16,7 @@
 
 #include "core/text.h"
 
-namespace postern::host {
+namespace postern::internal::host {
 
 namespace fs = std::filesystem;
 
@@ -155,4 +155,4 @@ bool AppendFile::is_held(const fs::path& file) {
   return held;
 }
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-namespace postern::host {
+namespace postern::internal::host {
 
 /// A file that one process at a time appends to, while this lives. What is no regular file (a pipe,
 /// a terminal) is written as it comes; opening a pipe waits for its reader. Errors are in the name
@@ -46,4 +46,4 @@ class AppendFile {
   std::size_t size_ = 0;
 };
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

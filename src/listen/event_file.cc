@@ -6,7 +6,7 @@
 #include <array>
 #include <protozero/pbf_writer.hpp>
 
-namespace postern::host {
+namespace postern::internal::host {
 
 using protozero::pbf_writer;
 using Tag = protozero::pbf_tag_type;
@@ -201,4 +201,4 @@ std::string hyperparameters_summary(const std::vector<Hyperparameter>& parameter
                   DataType::float32, {}, [](pbf_writer& tensor) { add_float(tensor, 0); });
 }
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace postern::host {
+namespace postern::internal::host {
 
 /// CRC-32C (Castagnoli), as TFRecords have it.
 std::uint32_t crc32c(std::string_view bytes);
@@ -37,4 +37,4 @@ std::string hyperparameters_summary(const std::vector<Hyperparameter>& parameter
 
 std::string summary_event(double time, std::int64_t step, const std::vector<std::string>& values);
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

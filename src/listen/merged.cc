@@ -14,7 +14,7 @@
 #include "core/check.h"
 #include "listen/summary.h"
 
-namespace postern::host {
+namespace postern::internal::host {
 
 namespace {
 
@@ -262,4 +262,4 @@ Seen of_all(const std::string& who, const Seen& mine, std::chrono::milliseconds 
   return out;
 }
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

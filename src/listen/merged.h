@@ -9,7 +9,7 @@
 #include "host/timeline.h"
 #include "listen/stats.h"
 
-namespace postern::host {
+namespace postern::internal::host {
 
 /// What one process's listeners have seen, or all processes'.
 struct Seen {
@@ -28,4 +28,4 @@ struct Seen {
 /// throws what clusters::gather_on_first does.
 Seen of_all(const std::string& who, const Seen& mine, std::chrono::milliseconds limit);
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

@@ -9,13 +9,14 @@
 #include "listen/summary.h"
 #include "print/number.h"
 
-namespace postern::host {
+namespace postern::internal::host {
 
 MetricStep MetricSteps::next(const TapInfo& info, std::span<const AnyView> leaves) {
   if (leaves.size() > 1 && leaves[0].rank() == 0 && is_integer(leaves[0].dtype()))
     return {static_cast<std::int64_t>(real_at(leaves[0].dtype(), leaves[0].data(), 0)), 1};
-  const std::string key = fmt::format("{}\n{}:{}\n{}\n{}", info.name, info.place.file,
-                                      info.place.line, info.device, to_string(info.transforms));
+  const std::string key =
+      fmt::format("{}\n{}:{}\n{}\n{}", info.name, info.place.file, info.place.line, info.device,
+                  postern::to_string(info.transforms));
   return {firings_[key]++, 0};
 }
 
@@ -25,7 +26,7 @@ std::string path_of(const TapInfo& info, std::size_t leaf) {
   return leaf < info.paths.size() ? info.paths[leaf] : "";
 }
 std::string derivative(const TapInfo& info) {
-  return info.transforms.empty() ? "" : " (" + to_string(info.transforms) + ")";
+  return info.transforms.empty() ? "" : " (" + postern::to_string(info.transforms) + ")";
 }
 
 }  // namespace
@@ -49,4 +50,4 @@ double MetricClock::now() {
   return last_;
 }
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

@@ -11,7 +11,7 @@
 
 #include "core/log.h"
 
-namespace postern::host {
+namespace postern::internal::host {
 
 /// A firing's step, and which of its leaves is the first that is a value.
 struct MetricStep {
@@ -65,4 +65,4 @@ class WriteFailures {
   std::uint64_t failed_ = 0;  // since it last worked
 };
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

@@ -8,7 +8,7 @@
 
 #include "print/number.h"
 
-namespace postern::host {
+namespace postern::internal::host {
 
 namespace {
 
@@ -169,4 +169,4 @@ void write_npz(NewFile& file, const std::vector<NpyArray>& arrays) {
   write(end.data(), end.size());
 }
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

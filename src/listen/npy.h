@@ -9,7 +9,7 @@
 
 #include "host/text_file.h"
 
-namespace postern::host {
+namespace postern::internal::host {
 
 /// The dtype that NumPy reads this one as: itself, or f32 for the narrow floats that it does not
 /// know, s8 and u8 for narrow integers.
@@ -34,4 +34,4 @@ struct NpyArray {
 };
 void write_npz(NewFile& file, const std::vector<NpyArray>& arrays);
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

@@ -9,6 +9,7 @@
 #include "site/site.h"
 
 namespace postern {
+using namespace internal;
 
 namespace {
 
@@ -127,7 +128,7 @@ detail::Tensors detail::non_finite(const TensorFunction& f, const Tensors& x, co
   const Closed body = trace_user_inner("non_finite", types_of(x), f);
   Tensors operands = body.captures;
   append(operands, x);
-  return postern::apply(*watched(*body.program), operands);
+  return internal::apply(*watched(*body.program), operands);
 }
 
 }  // namespace postern

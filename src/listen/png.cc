@@ -4,7 +4,7 @@
 #include <postern/error.h>
 #include <zlib.h>
 
-namespace postern::host {
+namespace postern::internal::host {
 
 namespace {
 
@@ -52,4 +52,4 @@ std::string png(std::int64_t width, std::int64_t height, int channels, std::stri
   return out;
 }
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

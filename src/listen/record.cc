@@ -11,6 +11,7 @@
 #include "print/number.h"
 
 namespace postern::listen {
+using namespace internal;
 
 struct RecordState {
   struct Series {

@@ -17,6 +17,7 @@
 #include "listen/summary.h"
 
 namespace postern {
+using namespace internal;
 
 namespace {
 

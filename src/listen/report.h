@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace postern::host {
+namespace postern::internal::host {
 
 std::string html_text(std::string_view text);
 
@@ -15,4 +15,4 @@ std::string histogram_svg(const listen::Histogram::Counts& counts);
 /// A bar of `part` (0 to 1) of the full width.
 std::string bar_svg(double part);
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

@@ -9,7 +9,7 @@
 #include "core/text.h"
 #include "listen/report.h"
 
-namespace postern::host {
+namespace postern::internal::host {
 
 namespace {
 
@@ -145,4 +145,4 @@ std::string bar_svg(double part) {
       std::clamp(part, 0.0, 1.0) * 100);
 }
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

@@ -15,6 +15,7 @@
 #include "print/print_text.h"
 
 namespace postern::listen {
+using namespace internal;
 
 namespace fs = std::filesystem;
 

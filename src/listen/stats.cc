@@ -13,6 +13,7 @@
 #include "listen/summary.h"
 
 namespace postern {
+using namespace internal;
 
 namespace {
 
@@ -167,7 +168,7 @@ std::vector<Histogram::Counts> Histogram::merged(std::chrono::milliseconds limit
 
 }  // namespace listen
 
-namespace host {
+namespace internal::host {
 
 void each_series(const std::function<void(EntryOf, const listen::Series&)>& f) {
   Living<listen::StatsState>::all().each([&](listen::StatsState& s, std::uint64_t number) {
@@ -195,5 +196,5 @@ std::vector<Histogrammed> living_histograms() {
   return out;
 }
 
-}  // namespace host
+}  // namespace internal::host
 }  // namespace postern

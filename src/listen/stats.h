@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace postern::host {
+namespace postern::internal::host {
 
 /// Which entry of a listener: no other one of the process has both numbers.
 struct EntryOf {
@@ -36,4 +36,4 @@ void each_progress(const std::function<void(std::uint64_t listener, const Progre
 std::vector<listen::Series> living_series();
 std::vector<Histogrammed> living_histograms();
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

@@ -12,6 +12,7 @@
 #include "print/number.h"
 
 namespace postern {
+using namespace internal;
 
 namespace {
 
@@ -166,7 +167,7 @@ Summary summarize(const AnyView& view) {
 
 }  // namespace listen
 
-namespace host {
+namespace internal::host {
 
 void add(listen::Summary& to, const listen::Summary& from) {
   const double had = static_cast<double>(to.count - to.nan - to.inf),
@@ -234,5 +235,5 @@ std::string index_text(std::int64_t flat, std::span<const std::int64_t> dims) {
   return dims_to_string(index);
 }
 
-}  // namespace host
+}  // namespace internal::host
 }  // namespace postern

@@ -6,7 +6,7 @@
 
 #include "core/text.h"
 
-namespace postern::host {
+namespace postern::internal::host {
 
 /// Calls f(part, first) for each stretch of the leaf's elements that is alive (see TapInfo::mask),
 /// with the flat index of its first.
@@ -65,7 +65,7 @@ inline std::string leaf_name(std::string_view name, std::string_view path) {
 /// The same to be read: on one line, in quotes where its beginning could not be seen.
 inline std::string leaf_label(std::string_view name, std::string_view path) {
   const std::string label = leaf_name(name, path);
-  return label.empty() || label[0] == ' ' ? postern::quoted(label) : one_line(label);
+  return label.empty() || label[0] == ' ' ? internal::quoted(label) : one_line(label);
 }
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

@@ -20,6 +20,7 @@
 #include "print/number.h"
 
 namespace postern::listen {
+using namespace internal;
 
 namespace fs = std::filesystem;
 

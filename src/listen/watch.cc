@@ -16,6 +16,7 @@
 #include "print/print_text.h"
 
 namespace postern::listen {
+using namespace internal;
 
 /// Firings of each place in the current run.
 struct FiniteState {
@@ -154,7 +155,7 @@ void Progress::operator()(const TapInfo& info, std::span<const AnyView> leaves) 
 
 }  // namespace postern::listen
 
-namespace postern::host {
+namespace postern::internal::host {
 
 void each_progress(const std::function<void(std::uint64_t, const ProgressNow&)>& f) {
   Living<listen::ProgressState>::all().each([&](listen::ProgressState& s, std::uint64_t number) {
@@ -164,4 +165,4 @@ void each_progress(const std::function<void(std::uint64_t, const ProgressNow&)>&
   });
 }
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

@@ -8,7 +8,7 @@
 #include "core/value.h"
 #include "trace/literal.h"
 
-namespace postern {
+namespace postern::internal {
 
 namespace {
 
@@ -135,4 +135,4 @@ bool Lowering::folds_wrongly(const Equation& e) const {
   return constant && !moves_only(e);
 }
 
-}  // namespace postern
+}  // namespace postern::internal

@@ -17,7 +17,7 @@
 #include "lower/order.h"
 #include "trace/literal.h"
 
-namespace postern {
+namespace postern::internal {
 
 namespace {
 
@@ -452,4 +452,4 @@ Ssa Lowering::asking(const std::function<void()>& step) {
   return std::exchange(told_, outer_told);
 }
 
-}  // namespace postern
+}  // namespace postern::internal

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-namespace postern {
+namespace postern::internal {
 
 struct Number;
 
@@ -311,4 +311,4 @@ void append_type(fmt::memory_buffer& out, const Type& type);
 /// The name of the function that a kept one calls as long as nothing better is there.
 inline std::string default_of(const std::string& function) { return function + "_default"; }
 
-}  // namespace postern
+}  // namespace postern::internal

@@ -5,7 +5,7 @@
 
 #include "core/program.h"
 
-namespace postern {
+namespace postern::internal {
 
 bool is_collective(const Equation& e) { return e.primitive->meets != nullptr; }
 bool has_collective(const Program& program) { return any_equation(program, is_collective); }
@@ -69,4 +69,4 @@ Ssa everywhere(Lowering& out, Ssa flag, const std::vector<std::string>& axes) {
   return out.op("convert", {least}, {&number}, pred);
 }
 
-}  // namespace postern
+}  // namespace postern::internal

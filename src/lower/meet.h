@@ -3,7 +3,7 @@
 #include "core/primitive.h"
 #include "lower/lowering.h"
 
-namespace postern {
+namespace postern::internal {
 
 /// Whether devices meet in it.
 bool is_collective(const Equation& equation);
@@ -28,4 +28,4 @@ Ssa goes_on(Lowering& out, Lowering::Typed after);
 /// Whether it is so, pred[], on all devices along these axes.
 Ssa everywhere(Lowering& out, Ssa flag, const std::vector<std::string>& axes);
 
-}  // namespace postern
+}  // namespace postern::internal

@@ -5,7 +5,7 @@
 #include "core/text.h"
 #include "lower/lowering.h"
 
-namespace postern {
+namespace postern::internal {
 
 std::string Lowering::where_it_runs(std::size_t results, int device) const {
   if (!partitioned()) return {};
@@ -70,7 +70,7 @@ Module Lowering::module(const Program& program) {
   Module m;
   m.devices = options_.devices;  // of one device as well, which need not be the first
   m.mesh = options_.mesh;
-  leaves_zeros_ = partitioned() && postern::calls_back(program);
+  leaves_zeros_ = partitioned() && internal::calls_back(program);
   using Shardings = std::vector<std::optional<Sharding>>;
   auto sharding_of = [](const Shardings& list, std::size_t i) -> std::optional<Sharding> {
     if (i < list.size()) return list[i];
@@ -147,4 +147,4 @@ Module Lowering::functions() {
   return m;
 }
 
-}  // namespace postern
+}  // namespace postern::internal

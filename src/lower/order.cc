@@ -7,7 +7,7 @@
 #include "core/primitive.h"
 #include "core/site.h"
 
-namespace postern {
+namespace postern::internal {
 
 namespace {
 
@@ -76,4 +76,4 @@ std::vector<const Equation*> starts_first(std::span<const Equation> equations) {
   return Order(equations).take();
 }
 
-}  // namespace postern
+}  // namespace postern::internal

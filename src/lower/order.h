@@ -5,7 +5,7 @@
 
 #include "core/program.h"
 
-namespace postern {
+namespace postern::internal {
 
 /// Whether one waits for a started call: else the order is the program's.
 bool waits_in(std::span<const Equation> equations);
@@ -15,4 +15,4 @@ bool waits_in(std::span<const Equation> equations);
 /// computes in between can be done while the started function is at work.
 std::vector<const Equation*> starts_first(std::span<const Equation> equations);
 
-}  // namespace postern
+}  // namespace postern::internal

@@ -11,7 +11,7 @@
 #include "lower/lowering.h"
 #include "trace/literal.h"
 
-namespace postern {
+namespace postern::internal {
 
 namespace {
 
@@ -165,4 +165,4 @@ bool Lowering::in_parts(const Program& program) {
   return true;
 }
 
-}  // namespace postern
+}  // namespace postern::internal

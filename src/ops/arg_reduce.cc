@@ -4,6 +4,7 @@
 #include "ops/family.h"
 
 namespace postern {
+using namespace internal;
 
 namespace {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
-namespace postern {
+namespace postern::internal {
 
 inline std::int64_t at(const Dims& dims, std::int64_t axis) {
   return dims[static_cast<std::size_t>(axis)];
@@ -79,4 +79,4 @@ inline Dims shifted(Dims axes, std::int64_t by) {
   return axes;
 }
 
-}  // namespace postern
+}  // namespace postern::internal

@@ -3,7 +3,7 @@
 #include "lower/lowering.h"
 #include "trace/trace.h"
 
-namespace postern {
+namespace postern::internal {
 
 /// A value of the module as one of another dtype.
 inline Ssa converted(Lowering& out, Ssa x, const Type& from, const Type& to) {
@@ -24,4 +24,4 @@ inline void lower_as(Lowering& out, const Equation& e, const TensorFunction& f) 
   out.define_all(e, outputs);
 }
 
-}  // namespace postern
+}  // namespace postern::internal

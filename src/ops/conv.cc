@@ -9,6 +9,7 @@
 #include "ops/shape.h"
 
 namespace postern {
+using namespace internal;
 
 namespace {
 

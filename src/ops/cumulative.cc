@@ -15,7 +15,7 @@
 #include "ops/reduce.h"
 #include "ops/shape.h"
 
-namespace postern {
+namespace postern::internal {
 
 namespace {
 
@@ -323,4 +323,4 @@ Tensor cumulative_tangent(const Primitive& p, const Tensor& x, const Tensor& dx,
 
 bool ordered(DType d) { return integral(d) || is_float(d); }
 
-}  // namespace postern
+}  // namespace postern::internal

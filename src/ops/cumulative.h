@@ -4,7 +4,7 @@
 
 #include "core/primitive.h"
 
-namespace postern {
+namespace postern::internal {
 
 /// Of Cumulative::kind.
 const Primitive& cumulative_primitive(std::string_view kind);
@@ -15,4 +15,4 @@ Tensor cumulative_tangent(const Primitive& p, const Tensor& x, const Tensor& dx,
 /// Dtypes of which one can be larger than another.
 bool ordered(DType dtype);
 
-}  // namespace postern
+}  // namespace postern::internal

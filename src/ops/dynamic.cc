@@ -6,7 +6,7 @@
 #include "ops/index.h"
 #include "ops/shape.h"
 
-namespace postern {
+namespace postern::internal {
 
 namespace {
 
@@ -185,6 +185,11 @@ Tensor update_from(const Tensor& x, const Tensor& update, TensorSpan starts) {
   operands.insert(operands.end(), starts.begin(), starts.end());
   return bind1(dynamic_update_slice_p, nullptr, operands);
 }
+
+}  // namespace postern::internal
+
+namespace postern {
+using namespace internal;
 
 Tensor dynamic_slice(const Operand& operand, const std::vector<Operand>& starts,
                      const Dims& sizes) {

@@ -8,7 +8,7 @@
 #include "ops/reduce.h"
 #include "ops/shape.h"
 
-namespace postern {
+namespace postern::internal {
 
 namespace {
 
@@ -360,6 +360,11 @@ Tensor as_float(const Tensor& x) {
   if (is_differentiable(x.dtype())) return x;
   return fit(x, {DType::f32, x.dims(), x.type().weak});
 }
+
+}  // namespace postern::internal
+
+namespace postern {
+using namespace internal;
 
 Tensor add(const Operand& x, const Operand& y) { return two(add_p, x, y); }
 Tensor subtract(const Operand& x, const Operand& y) { return two(subtract_p, x, y); }

@@ -2,7 +2,7 @@
 #pragma once
 #include "core/primitive.h"
 
-namespace postern {
+namespace postern::internal {
 
 /// Integers and pred as f32, floats and complex unchanged.
 Tensor as_float(const Tensor& x);
@@ -15,4 +15,4 @@ void sine_lower(Lowering& out, const Equation& e);
 void cosine_lower(Lowering& out, const Equation& e);
 void square_lower(Lowering& out, const Equation& e);
 
-}  // namespace postern
+}  // namespace postern::internal

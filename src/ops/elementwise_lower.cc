@@ -5,7 +5,7 @@
 #include "ops/family.h"
 #include "ops/reduce.h"
 
-namespace postern {
+namespace postern::internal {
 
 namespace {
 
@@ -149,4 +149,4 @@ void minimum_lower(Lowering& out, const Equation& e) { choice_lower(out, e, "min
 void sine_lower(Lowering& out, const Equation& e) { sine_or_cosine(out, e, true, "sine"); }
 void cosine_lower(Lowering& out, const Equation& e) { sine_or_cosine(out, e, false, "cosine"); }
 
-}  // namespace postern
+}  // namespace postern::internal

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-namespace postern {
+namespace postern::internal {
 
 inline std::int64_t extent_sum(std::int64_t a, std::int64_t b) {
   std::int64_t out = 0;
@@ -31,4 +31,4 @@ inline std::int64_t spread_extent(std::int64_t extent, std::int64_t step) {
   return extent_sum(extent_product(extent - 1, step), 1);
 }
 
-}  // namespace postern
+}  // namespace postern::internal

@@ -8,7 +8,7 @@
 #include "ops/axes.h"
 #include "ops/shape.h"
 
-namespace postern {
+namespace postern::internal {
 
 namespace {
 
@@ -219,4 +219,4 @@ std::string array_text(const Dims& values) {
   return fmt::format("array<i64: {}>", fmt::join(values, ", "));
 }
 
-}  // namespace postern
+}  // namespace postern::internal

@@ -11,7 +11,7 @@
 #include <concepts>
 #include <optional>
 
-namespace postern {
+namespace postern::internal {
 
 using Jvp = std::pair<Tensors, Tensors>;
 using Batched = std::pair<Tensors, std::vector<int>>;
@@ -170,4 +170,4 @@ constexpr Primitive multilinear(const char* name, const char* hlo, TypeRule type
 /// "array<i64: 0, 1>".
 std::string array_text(const Dims& values);
 
-}  // namespace postern
+}  // namespace postern::internal

@@ -11,6 +11,7 @@
 #include "ops/shape.h"
 
 namespace postern {
+using namespace internal;
 
 namespace {
 

@@ -7,7 +7,7 @@
 #include "ops/family.h"
 #include "ops/shape.h"
 
-namespace postern {
+namespace postern::internal {
 
 Tensor wide_indices(const char* op, const Tensor& indices, std::int64_t extent) {
   check(is_integer(indices.dtype()), "{}: indices must be integers, got {}", op,
@@ -17,6 +17,11 @@ Tensor wide_indices(const char* op, const Tensor& indices, std::int64_t extent) 
   if (byte_width(indices.dtype()) < 4) return fit(indices, {DType::s32, indices.dims()});
   return indices;
 }
+
+}  // namespace postern::internal
+
+namespace postern {
+using namespace internal;
 
 namespace {
 

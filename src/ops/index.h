@@ -2,7 +2,7 @@
 #pragma once
 #include "core/primitive.h"
 
-namespace postern {
+namespace postern::internal {
 
 /// `indices` in an integer dtype that holds every number up to `extent`; others than integers are
 /// refused in the name of `op`.
@@ -13,4 +13,4 @@ Tensor wide_indices(const char* op, const Tensor& indices, std::int64_t extent);
 Tensor slice_from(const Tensor& x, TensorSpan starts, const Dims& sizes);
 Tensor update_from(const Tensor& x, const Tensor& update, TensorSpan starts);
 
-}  // namespace postern
+}  // namespace postern::internal

@@ -13,6 +13,7 @@
 #include "ops/shape.h"
 
 namespace postern {
+using namespace internal;
 
 namespace {
 

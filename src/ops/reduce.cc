@@ -10,7 +10,7 @@
 #include "ops/family.h"
 #include "ops/shape.h"
 
-namespace postern {
+namespace postern::internal {
 
 Number zero_of(DType) { return {Number::Kind::integer, 0, 0, 0}; }
 Number one_of(DType) { return {Number::Kind::integer, 1, 1, 0}; }
@@ -62,6 +62,11 @@ DType working_dtype(const Reducer& reducer, DType dtype) {
   if (reducer.wide || !is_number(dtype)) return sum_dtype(dtype);
   return dtype;
 }
+
+}  // namespace postern::internal
+
+namespace postern {
+using namespace internal;
 
 namespace {
 

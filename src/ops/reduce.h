@@ -3,7 +3,7 @@
 #include "core/primitive.h"
 #include "trace/literal.h"
 
-namespace postern {
+namespace postern::internal {
 
 /// The value that leaves others unchanged; of every dtype that the operation takes.
 Number zero_of(DType dtype);
@@ -32,4 +32,4 @@ std::string comparison_text(const char* direction, DType dtype);
 /// no order for it there.
 void refuse_effects(const char* op, const Program& program);
 
-}  // namespace postern
+}  // namespace postern::internal

@@ -9,7 +9,7 @@
 #include "ops/reduce.h"
 #include "ops/shape.h"
 
-namespace postern {
+namespace postern::internal {
 
 void refuse_effects(const char* op, const Program& program) {
   for (const Equation& e : program.equations) {
@@ -27,6 +27,11 @@ void refuse_effects(const char* op, const Program& program) {
     for (const ProgramPtr& p : programs_of(*e.params)) refuse_effects(op, *p);
   }
 }
+
+}  // namespace postern::internal
+
+namespace postern {
+using namespace internal;
 
 namespace {
 

@@ -10,7 +10,7 @@
 #include "ops/moved_axes.h"
 #include "ops/reduce.h"
 
-namespace postern {
+namespace postern::internal {
 
 namespace {
 
@@ -281,6 +281,11 @@ Tensor broadcast_to_dims(const Tensor& x, const Dims& dims) {
   std::iota(axes.begin(), axes.end(), static_cast<std::int64_t>(dims.size() - axes.size()));
   return broadcast_in_dim(x, dims, axes);
 }
+
+}  // namespace postern::internal
+
+namespace postern {
+using namespace internal;
 
 Tensor convert(const Operand& x, DType dtype) {
   PlaceScope at(x.place());

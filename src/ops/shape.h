@@ -2,7 +2,7 @@
 #pragma once
 #include "core/primitive.h"
 
-namespace postern {
+namespace postern::internal {
 
 extern const Primitive convert_p, broadcast_p, reshape_p, transpose_p;
 
@@ -16,4 +16,4 @@ Tensor broadcast_to_dims(const Tensor& x, const Dims& dims);
 /// StableHLO's broadcast_in_dim: axis i of `x` becomes axis `axes[i]`.
 Tensor broadcast_in_dim(const Tensor& x, const Dims& dims, const Dims& axes);
 
-}  // namespace postern
+}  // namespace postern::internal

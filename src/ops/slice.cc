@@ -7,6 +7,7 @@
 #include "ops/shape.h"
 
 namespace postern {
+using namespace internal;
 
 namespace {
 

@@ -12,6 +12,7 @@
 #include "ops/shape.h"
 
 namespace postern {
+using namespace internal;
 
 namespace {
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-namespace postern::pjrt {
+namespace postern::internal::pjrt {
 namespace {
 
 // Calls an entry whose only input is the buffer and returns its arguments, filled in.
@@ -180,4 +180,4 @@ bool Buffer::is_deleted() const {
       .is_deleted;
 }
 
-}  // namespace postern::pjrt
+}  // namespace postern::internal::pjrt

@@ -11,7 +11,7 @@
 
 struct PJRT_Buffer;
 
-namespace postern::pjrt {
+namespace postern::internal::pjrt {
 
 class Buffer {
  public:
@@ -64,4 +64,4 @@ class Buffer {
   PJRT_Buffer* handle_ = nullptr;
 };
 
-}  // namespace postern::pjrt
+}  // namespace postern::internal::pjrt

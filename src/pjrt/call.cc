@@ -3,7 +3,7 @@
 
 #include <new>
 
-namespace postern::pjrt {
+namespace postern::internal::pjrt {
 
 Failure take_failure(const PJRT_Api* api, PJRT_Error* error) {
   auto message = make_args<PJRT_Error_Message_Args>();
@@ -54,4 +54,4 @@ void throw_missing_entry(const PJRT_Api* api, std::string_view entry, std::strin
                   std::string(entry));
 }
 
-}  // namespace postern::pjrt
+}  // namespace postern::internal::pjrt

@@ -9,7 +9,7 @@
 
 #include <pjrt_c_api.h>
 
-namespace postern::pjrt {
+namespace postern::internal::pjrt {
 
 /// An argument struct with every byte zero and its size filled in. Zero padding matters: a newer
 /// plug-in may have a field there.
@@ -75,4 +75,4 @@ void call_quietly(const PJRT_Api* api, Args& args) noexcept {
   if (PJRT_Error* error = *place ? (*place)(&args) : nullptr) take_failure(api, error);
 }
 
-}  // namespace postern::pjrt
+}  // namespace postern::internal::pjrt

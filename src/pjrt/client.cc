@@ -12,7 +12,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace postern::pjrt {
+namespace postern::internal::pjrt {
 namespace {
 
 PJRT_NamedValue to_named_value(const ClientOption& option) {
@@ -205,4 +205,4 @@ Buffer Client::view_of_device(void* data, DType dtype, std::span<const std::int6
   return Buffer(api(), args.buffer);
 }
 
-}  // namespace postern::pjrt
+}  // namespace postern::internal::pjrt

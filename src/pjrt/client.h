@@ -11,7 +11,7 @@
 
 struct PJRT_Client;
 
-namespace postern::pjrt {
+namespace postern::internal::pjrt {
 
 /// An option of client creation, such as {"cpu_device_count", std::int64_t{4}}. XLA ignores names
 /// that it does not know, and a value of the wrong type is undefined behaviour inside it.
@@ -90,4 +90,4 @@ class Client {
   std::vector<Device> devices_;
 };
 
-}  // namespace postern::pjrt
+}  // namespace postern::internal::pjrt

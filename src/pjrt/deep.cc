@@ -10,7 +10,7 @@
 
 #include "core/thread_end.h"
 
-namespace postern::pjrt {
+namespace postern::internal::pjrt {
 
 namespace {
 
@@ -79,4 +79,4 @@ void with_stack_for(int nesting, const std::function<void()>& compile) {
   if (job.error) std::rethrow_exception(job.error);
 }
 
-}  // namespace postern::pjrt
+}  // namespace postern::internal::pjrt

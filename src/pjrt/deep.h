@@ -3,7 +3,7 @@
 #include <functional>
 #include <string_view>
 
-namespace postern::pjrt {
+namespace postern::internal::pjrt {
 
 /// How deep the regions and lists of a module are nested.
 int nesting_of(std::string_view stablehlo);
@@ -13,4 +13,4 @@ int nesting_of(std::string_view stablehlo);
 /// hold.
 void with_stack_for(int nesting, const std::function<void()>& compile);
 
-}  // namespace postern::pjrt
+}  // namespace postern::internal::pjrt

@@ -3,7 +3,7 @@
 
 #include "pjrt/call.h"
 
-namespace postern::pjrt {
+namespace postern::internal::pjrt {
 namespace {
 
 PJRT_DeviceDescription* description(const PJRT_Api* api, PJRT_Device* device) {
@@ -50,4 +50,4 @@ std::string Device::debug_text() const {
   return {args.debug_string, args.debug_string_size};
 }
 
-}  // namespace postern::pjrt
+}  // namespace postern::internal::pjrt

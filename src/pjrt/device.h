@@ -5,7 +5,7 @@
 struct PJRT_Api;
 struct PJRT_Device;
 
-namespace postern::pjrt {
+namespace postern::internal::pjrt {
 
 class Device {
  public:
@@ -31,4 +31,4 @@ class Device {
   PJRT_Device* handle_ = nullptr;
 };
 
-}  // namespace postern::pjrt
+}  // namespace postern::internal::pjrt

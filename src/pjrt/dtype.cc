@@ -7,7 +7,7 @@
 
 #include <string>
 
-namespace postern::pjrt {
+namespace postern::internal::pjrt {
 namespace {
 
 DType find(const CodeIndex& index, int code, const char* numbering) {
@@ -26,4 +26,4 @@ DType from_buffer_type(int code) { return find(by_buffer_type, code, "PJRT_Buffe
 int to_ffi_type(DType dtype) { return dtype_codes[static_cast<std::size_t>(dtype)].ffi; }
 DType from_ffi_type(int code) { return find(by_ffi_type, code, "XLA_FFI_DataType"); }
 
-}  // namespace postern::pjrt
+}  // namespace postern::internal::pjrt

@@ -3,7 +3,7 @@
 #pragma once
 #include <postern/dtype.h>
 
-namespace postern::pjrt {
+namespace postern::internal::pjrt {
 
 /// PJRT_Buffer_Type of a dtype, and back; the way back throws Error for a code that Postern has no
 /// dtype for.
@@ -14,4 +14,4 @@ DType from_buffer_type(int code);
 int to_ffi_type(DType dtype);
 DType from_ffi_type(int code);
 
-}  // namespace postern::pjrt
+}  // namespace postern::internal::pjrt

@@ -9,7 +9,7 @@
 #include <pjrt_c_api.h>
 #include <xla/ffi/api/c_api.h>
 
-namespace postern::pjrt {
+namespace postern::internal::pjrt {
 
 struct DtypeCodes {
   DType dtype;
@@ -70,4 +70,4 @@ constexpr bool in_dtype_order() {
 }
 static_assert(in_dtype_order(), "the row of a dtype stands at its number");
 
-}  // namespace postern::pjrt
+}  // namespace postern::internal::pjrt

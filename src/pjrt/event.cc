@@ -8,7 +8,7 @@
 #include <mutex>
 #include <utility>
 
-namespace postern::pjrt {
+namespace postern::internal::pjrt {
 namespace {
 
 // What PJRT hands back to on_ready's callback: it passes one pointer, and its error must be freed
@@ -127,4 +127,4 @@ void Event::surely_on_ready(ReadyCallback callback, void* user) const noexcept {
   callback(user, failure ? &*failure : nullptr);
 }
 
-}  // namespace postern::pjrt
+}  // namespace postern::internal::pjrt

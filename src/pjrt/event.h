@@ -9,7 +9,7 @@
 struct PJRT_Api;
 struct PJRT_Event;
 
-namespace postern::pjrt {
+namespace postern::internal::pjrt {
 
 /// Called once when an event is ready, on the thread that completes it (at once if it was ready).
 /// `failure` is null when all went well and is gone when the call returns.
@@ -49,4 +49,4 @@ class Event {
   std::shared_ptr<Waiter> waiter_;  // made by the first timed wait, shared with PJRT's callback
 };
 
-}  // namespace postern::pjrt
+}  // namespace postern::internal::pjrt

@@ -11,7 +11,7 @@
 
 #include "core/thread_end.h"
 
-namespace postern::pjrt {
+namespace postern::internal::pjrt {
 namespace {
 
 template <auto Entry, class Args>
@@ -258,4 +258,4 @@ std::vector<std::pair<std::string, double>> Executable::cost_analysis() const {
   return costs;
 }
 
-}  // namespace postern::pjrt
+}  // namespace postern::internal::pjrt

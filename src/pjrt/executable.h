@@ -17,7 +17,7 @@ struct PJRT_Buffer;
 struct PJRT_Executable;
 struct PJRT_LoadedExecutable;
 
-namespace postern::pjrt {
+namespace postern::internal::pjrt {
 
 /// How to start a run; the defaults are an ordinary one.
 struct Launch {
@@ -104,4 +104,4 @@ class Executable {
   PJRT_ExecuteContext* empty_context_ = nullptr;
 };
 
-}  // namespace postern::pjrt
+}  // namespace postern::internal::pjrt

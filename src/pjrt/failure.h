@@ -4,11 +4,11 @@
 
 #include <string>
 
-namespace postern::pjrt {
+namespace postern::internal::pjrt {
 
 struct Failure {
   ErrorCode code = ErrorCode::unknown;
   std::string text;  // XLA's own words
 };
 
-}  // namespace postern::pjrt
+}  // namespace postern::internal::pjrt

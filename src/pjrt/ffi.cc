@@ -8,7 +8,7 @@
 #include <mutex>
 #include <utility>
 
-namespace postern::pjrt {
+namespace postern::internal::pjrt {
 
 struct TypeRegisterArgs {
   std::size_t struct_size;
@@ -141,4 +141,4 @@ void ExecuteContext::add(std::int64_t type_id, void* data) {
     throw_error(plugin_->api(), error, what);
 }
 
-}  // namespace postern::pjrt
+}  // namespace postern::internal::pjrt

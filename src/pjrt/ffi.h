@@ -11,7 +11,7 @@ struct PJRT_ExecuteContext;
 struct XLA_FFI_CallFrame;
 struct XLA_FFI_Error;
 
-namespace postern::pjrt {
+namespace postern::internal::pjrt {
 
 using Handler = XLA_FFI_Error*(XLA_FFI_CallFrame*);
 
@@ -45,4 +45,4 @@ class ExecuteContext {
   PJRT_ExecuteContext* handle_ = nullptr;
 };
 
-}  // namespace postern::pjrt
+}  // namespace postern::internal::pjrt

@@ -13,7 +13,7 @@
 
 #include <xla/ffi/api/c_api.h>
 
-namespace postern::pjrt {
+namespace postern::internal::pjrt {
 
 /// The FFI version that our handlers claim: the lowest that runtimes still accept, whatever the
 /// header's is.
@@ -248,4 +248,4 @@ inline void* stream_of(const XLA_FFI_CallFrame* frame) {
   return detail::ask(frame, frame->api->XLA_FFI_Stream_Get, args) ? args.stream : nullptr;
 }
 
-}  // namespace postern::pjrt
+}  // namespace postern::internal::pjrt

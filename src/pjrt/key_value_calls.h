@@ -2,9 +2,9 @@
 #pragma once
 #include <pjrt_c_api.h>
 
-namespace postern::pjrt {
+namespace postern::internal::pjrt {
 
 /// Names the store of the thread's KeyValueScope, if there is one.
 void give_key_values(PJRT_Client_Create_Args& args);
 
-}  // namespace postern::pjrt
+}  // namespace postern::internal::pjrt

@@ -5,7 +5,7 @@
 
 #include "pjrt/key_value_calls.h"
 
-namespace postern::pjrt {
+namespace postern::internal::pjrt {
 
 namespace {
 
@@ -80,4 +80,4 @@ void give_key_values(PJRT_Client_Create_Args& args) {
       const_cast<KeyValues*>(store_in_scope);
 }
 
-}  // namespace postern::pjrt
+}  // namespace postern::internal::pjrt

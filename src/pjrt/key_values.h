@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-namespace postern::pjrt {
+namespace postern::internal::pjrt {
 
 /// Called from XLA's threads too; what they throw is XLA's error.
 struct KeyValues {
@@ -28,4 +28,4 @@ class KeyValueScope {
   const KeyValues* outer_;
 };
 
-}  // namespace postern::pjrt
+}  // namespace postern::internal::pjrt

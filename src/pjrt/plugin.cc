@@ -15,7 +15,7 @@
 #include <memory>
 #include <mutex>
 
-namespace postern::pjrt {
+namespace postern::internal::pjrt {
 
 const FfiExtension* find_ffi(const Plugin& plugin);  // ffi.cc knows its layout
 
@@ -134,4 +134,4 @@ const void* Plugin::extension(int type) const {
   return nullptr;
 }
 
-}  // namespace postern::pjrt
+}  // namespace postern::internal::pjrt

@@ -8,7 +8,7 @@
 
 struct PJRT_Api;
 
-namespace postern::pjrt {
+namespace postern::internal::pjrt {
 
 struct FfiExtension;  // ffi.cc
 
@@ -56,4 +56,4 @@ class Plugin {
   std::string identity_;
 };
 
-}  // namespace postern::pjrt
+}  // namespace postern::internal::pjrt

@@ -10,7 +10,7 @@
 #include <protozero/pbf_reader.hpp>
 #include <protozero/pbf_writer.hpp>
 
-namespace postern::pjrt {
+namespace postern::internal::pjrt {
 namespace {
 
 /// One of XLA's DebugOptions, by name, for every program that is compiled. XLA refuses names and
@@ -180,4 +180,4 @@ std::vector<OutputSharding> Executable::output_shardings() const {
               "the plug-in does not tell how it spread the results of a program");
 }
 
-}  // namespace postern::pjrt
+}  // namespace postern::internal::pjrt

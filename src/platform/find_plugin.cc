@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <string_view>
 
-namespace postern::platforms {
+namespace postern::internal::platforms {
 
 namespace fs = std::filesystem;
 
@@ -58,4 +58,4 @@ std::vector<fs::path> python_folders() {
                                               tried);
 }
 
-}  // namespace postern::platforms
+}  // namespace postern::internal::platforms

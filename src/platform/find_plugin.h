@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-namespace postern::platforms {
+namespace postern::internal::platforms {
 
 /// Null where the variable is not set, or empty.
 const char* environment(const char* name);
@@ -20,4 +20,4 @@ std::vector<std::filesystem::path> python_folders();
 /// `tried`.
 [[noreturn]] void refuse_plugin(std::string_view platform, const std::string& tried);
 
-}  // namespace postern::platforms
+}  // namespace postern::internal::platforms

@@ -8,7 +8,7 @@
 #include "core/check.h"
 #include "platform/platform.h"
 
-namespace postern::platforms {
+namespace postern::internal::platforms {
 
 namespace {
 std::atomic<const Nodes*> joined{nullptr};
@@ -41,4 +41,4 @@ void join_nodes(const Platform& platform) {
 }
 const Nodes* joined_nodes() { return joined.load(); }
 
-}  // namespace postern::platforms
+}  // namespace postern::internal::platforms

@@ -5,7 +5,7 @@
 #include "pjrt/client.h"
 #include "pjrt/key_values.h"
 
-namespace postern::platforms {
+namespace postern::internal::platforms {
 
 struct Platform;
 
@@ -26,4 +26,4 @@ void join_nodes(const Platform& platform);
 /// Null until then.
 const Nodes* joined_nodes();
 
-}  // namespace postern::platforms
+}  // namespace postern::internal::platforms

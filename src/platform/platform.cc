@@ -11,7 +11,7 @@
 #include "platform/cuda/cuda.h"
 #include "platform/find_plugin.h"
 
-namespace postern::platforms {
+namespace postern::internal::platforms {
 
 namespace {
 
@@ -67,4 +67,4 @@ const Platform* lowered_for(const Lowering& out) {
   return &named(out.platform(), "lowering");
 }
 
-}  // namespace postern::platforms
+}  // namespace postern::internal::platforms

@@ -10,7 +10,7 @@
 #include "lower/lowering.h"
 #include "pjrt/client.h"
 
-namespace postern::platforms {
+namespace postern::internal::platforms {
 
 struct Platform {
   std::string_view name;      // what users call it
@@ -56,4 +56,4 @@ std::string plugin_path(const Platform& platform);
 void lower_for(LoweringOptions& options, const Platform* platform);
 const Platform* lowered_for(const Lowering& out);
 
-}  // namespace postern::platforms
+}  // namespace postern::internal::platforms

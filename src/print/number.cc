@@ -7,7 +7,7 @@
 #include <cstring>
 #include <limits>
 
-namespace postern::host {
+namespace postern::internal::host {
 
 namespace {
 
@@ -93,4 +93,4 @@ std::pair<double, double> complex_at(DType dtype, const std::byte* data, std::in
   return {real_at(dtype, data, i), 0};
 }
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

@@ -2,11 +2,11 @@
 #pragma once
 #include <postern/view.h>
 
-namespace postern::host {
+namespace postern::internal::host {
 
 /// Any element that is real (floats of all widths, integers, pred), exact up to 53 bits.
 double real_at(DType dtype, const std::byte* data, std::int64_t i);
 /// Real and imaginary part; 0 for what is real.
 std::pair<double, double> complex_at(DType dtype, const std::byte* data, std::int64_t i);
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

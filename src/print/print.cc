@@ -25,7 +25,7 @@
 #include "print/print_job.h"
 #include "site/tap.h"
 
-namespace postern {
+namespace postern::internal {
 
 using detail::PrintNode;
 using host::PrintJob;
@@ -47,7 +47,7 @@ std::string value_text(const PrintJob& job, std::size_t value, std::span<const A
 /// The user's entries, and what is worth knowing besides.
 std::map<std::string, std::string> header(const PrintOptions& options, const TapInfo& info) {
   auto entries = options.header;
-  if (!info.transforms.empty()) entries.emplace("transforms", to_string(info.transforms));
+  if (!info.transforms.empty()) entries.emplace("transforms", postern::to_string(info.transforms));
   if (options.show_device && !options.header.empty())
     entries.emplace("device", std::to_string(info.device));
   return entries;
@@ -249,6 +249,11 @@ const PrintJob* print_job_of(const detail::HostFunction* function) {
 }
 
 }  // namespace host
+
+}  // namespace postern::internal
+
+namespace postern {
+using namespace internal;
 
 namespace {
 

@@ -5,7 +5,7 @@
 #include "core/text.h"
 #include "print/print_text.h"
 
-namespace postern::host {
+namespace postern::internal::host {
 
 namespace {
 
@@ -125,4 +125,4 @@ std::vector<FormatPiece> parse_format(const std::string& format,
   return pieces;
 }
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

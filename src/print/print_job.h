@@ -9,7 +9,7 @@
 #include "core/described.h"
 #include "print/print_text.h"
 
-namespace postern {
+namespace postern::internal {
 
 template <>
 struct Described<PrintOptions> {
@@ -27,9 +27,9 @@ struct Described<PrintOptions> {
       transient("map", &O::map), transient("log", &O::log));
 };
 
-}  // namespace postern
+}  // namespace postern::internal
 
-namespace postern::host {
+namespace postern::internal::host {
 
 struct PrintJob {
   PrintOptions options = {};
@@ -50,4 +50,4 @@ std::shared_ptr<const detail::HostFunction> function_of(PrintJob job);
 /// What such a function does; null for all other functions.
 const PrintJob* print_job_of(const detail::HostFunction* function);
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

@@ -13,7 +13,7 @@
 
 #include "print/number.h"
 
-namespace postern::host {
+namespace postern::internal::host {
 
 namespace {
 
@@ -295,4 +295,4 @@ std::string text_of(const PrintNode& node, std::span<const AnyView> leaves, std:
   return out + brackets[1];
 }
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

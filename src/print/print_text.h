@@ -8,7 +8,7 @@
 #include <span>
 #include <string>
 
-namespace postern::host {
+namespace postern::internal::host {
 
 struct TextStyle {
   int precision = -1;
@@ -45,4 +45,4 @@ bool is_reasonable(std::string_view spec);
 std::vector<FormatPiece> parse_format(const std::string& format,
                                       std::span<const detail::PrintValue> values);
 
-}  // namespace postern::host
+}  // namespace postern::internal::host

@@ -19,7 +19,7 @@
 #include "run/unwatched.h"
 #include "trace/literal.h"
 
-namespace postern {
+namespace postern::internal {
 
 using detail::Access;
 using detail::HostValue;
@@ -319,6 +319,11 @@ std::shared_ptr<const void> host_bytes(const Tensor& tensor, const char* what) {
 }
 
 }  // namespace run
+
+}  // namespace postern::internal
+
+namespace postern {
+using namespace internal;
 
 namespace {
 

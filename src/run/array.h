@@ -8,7 +8,7 @@
 #include "pjrt/buffer.h"
 #include "run/runtime.h"
 
-namespace postern::run {
+namespace postern::internal::run {
 
 class RunRecord;
 using Runs = std::vector<std::shared_ptr<RunRecord>>;
@@ -123,4 +123,4 @@ const void* host_view(const Tensor& tensor, std::shared_ptr<const void>& keep);
 /// user in errors.
 std::shared_ptr<const void> host_bytes(const Tensor& tensor, const char* what);
 
-}  // namespace postern::run
+}  // namespace postern::internal::run

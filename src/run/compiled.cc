@@ -26,7 +26,7 @@
 #include "shard/shard_map.h"
 #include "trace/literal.h"
 
-namespace postern::run {
+namespace postern::internal::run {
 
 using detail::Access;
 
@@ -495,4 +495,4 @@ void CompiledProgram::run_calling(std::span<const Tensor* const> arguments,
        buffers.pending, ended && !complete.error(), results);
 }
 
-}  // namespace postern::run
+}  // namespace postern::internal::run

@@ -15,7 +15,7 @@
 #include "run/ordered.h"
 #include "run/run_record.h"
 
-namespace postern::run {
+namespace postern::internal::run {
 
 /// One compiled text in each form that was needed; shared by all programs with that text.
 class CompiledText {
@@ -125,4 +125,4 @@ std::shared_ptr<const ProgramModule> lower(const Lowerable& program);
 /// Once more, to be kept: for no platform in particular, with all captures written out.
 std::shared_ptr<const ProgramModule> lower_for_file(const Lowered& program);
 
-}  // namespace postern::run
+}  // namespace postern::internal::run

@@ -17,7 +17,7 @@
 #include "host/text_file.h"
 #include "run/tuning.h"
 
-namespace postern::run {
+namespace postern::internal::run {
 
 namespace {
 
@@ -122,4 +122,4 @@ pjrt::Executable compile_or_load(const pjrt::Client& client, const std::string& 
   return compiled;
 }
 
-}  // namespace postern::run
+}  // namespace postern::internal::run

@@ -4,11 +4,11 @@
 
 #include "pjrt/client.h"
 
-namespace postern::run {
+namespace postern::internal::run {
 
 /// The executable of this StableHLO text with these options: from the cache folder
 /// (Config::cache_dir) when a valid file is there, else compiled, and kept there.
 pjrt::Executable compile_or_load(const pjrt::Client& client, const std::string& text,
                                  pjrt::CompileOptions options);
 
-}  // namespace postern::run
+}  // namespace postern::internal::run

@@ -21,7 +21,7 @@
 #include "serve/serve.h"
 #include "shard/shard_map.h"
 
-namespace postern::run {
+namespace postern::internal::run {
 
 namespace {
 
@@ -284,4 +284,4 @@ Tensors fire_now(const Primitive& primitive, const ParamsPtr& params, TensorSpan
   return results;
 }
 
-}  // namespace postern::run
+}  // namespace postern::internal::run

@@ -9,7 +9,7 @@
 #include "host/registry.h"
 #include "host/run_state.h"
 
-namespace postern::run {
+namespace postern::internal::run {
 
 class CompiledProgram;
 class RunRecord;
@@ -77,4 +77,4 @@ class DrivenRun : public host::RunState, public std::enable_shared_from_this<Dri
 /// checks of the compiled path.
 Tensors fire_now(const Primitive& primitive, const ParamsPtr& params, TensorSpan operands);
 
-}  // namespace postern::run
+}  // namespace postern::internal::run

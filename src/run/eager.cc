@@ -11,7 +11,7 @@
 #include "run/evaluator.h"
 #include "run/sharded.h"
 
-namespace postern {
+namespace postern::internal {
 
 namespace {
 
@@ -87,4 +87,4 @@ Tensors run::evaluate_equation(const Primitive& primitive, const ParamsPtr& para
   return results;
 }
 
-}  // namespace postern
+}  // namespace postern::internal

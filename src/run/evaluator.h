@@ -2,9 +2,9 @@
 #pragma once
 #include "trace/trace.h"
 
-namespace postern::run {
+namespace postern::internal::run {
 
 Tensors evaluate_equation(const Primitive& primitive, const ParamsPtr& params, TensorSpan operands);
 Tensors evaluate_program(const ProgramPtr& program, TensorSpan inputs);
 
-}  // namespace postern::run
+}  // namespace postern::internal::run

@@ -21,7 +21,7 @@
 #include "host/unseen.h"
 #include "run/runtime.h"
 
-namespace postern::run {
+namespace postern::internal::run {
 
 namespace {
 
@@ -124,9 +124,10 @@ void drain_at_exit(std::chrono::milliseconds limit) {
 
 void drain_before_what_is_new() { std::atexit(drain); }
 
-}  // namespace postern::run
+}  // namespace postern::internal::run
 
 namespace postern {
+using namespace internal;
 
 void barrier() {
   run::wait_for_all({});

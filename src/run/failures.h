@@ -2,7 +2,7 @@
 #pragma once
 #include <chrono>
 
-namespace postern::run {
+namespace postern::internal::run {
 
 /// When the process ends, by returning from main, std::exit, or an exception that nobody catches:
 /// waits at most so long for runs in flight and undelivered taps, then prints the unseen failures.
@@ -14,4 +14,4 @@ void drain_at_exit(std::chrono::milliseconds limit);
 /// process that another thread than the main one ends.
 void drain_before_what_is_new();
 
-}  // namespace postern::run
+}  // namespace postern::internal::run

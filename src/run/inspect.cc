@@ -8,7 +8,7 @@
 #include "shard/shard_map.h"
 #include "transform/flatten.h"
 
-namespace postern::run {
+namespace postern::internal::run {
 
 void tell_shardings(const Lowerable& of, const Module& module) {
   const auto inspects = [](const Equation& e) {
@@ -43,4 +43,4 @@ void tell_shardings(const Lowerable& of, const Module& module) {
     inspector_of (*inspected[i])(chosen[results + i]);
 }
 
-}  // namespace postern::run
+}  // namespace postern::internal::run

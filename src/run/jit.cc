@@ -34,6 +34,7 @@
 #include "transform/walk.h"
 
 namespace postern {
+using namespace internal;
 
 namespace detail {
 
@@ -369,7 +370,7 @@ Tensors drive(const Entry& e, run::DrivenRun& run, const Tensors& arguments) {
   const auto donated = donated_of(e, arguments);
   Tensors results = run.drive([&] {
     if (e.stages) return e.stages->run(std::move(inputs));
-    return postern::apply(*e.program, inputs);
+    return internal::apply(*e.program, inputs);
   });
   for (const Value* value : donated) value->donated = true;  // what read it has been queued
   return results;
@@ -446,7 +447,7 @@ std::vector<EffectInfo> TracedProgram::effects() const {
   collect_effects(*program_, false, out);
   return out;
 }
-void TracedProgram::verify() const { postern::verify(*program_); }
+void TracedProgram::verify() const { postern::internal::verify(*program_); }
 std::string to_string(const TracedProgram& program) { return program.text(); }
 std::ostream& operator<<(std::ostream& out, const TracedProgram& program) {
   return out << program.text();

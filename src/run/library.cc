@@ -16,6 +16,7 @@
 #include "run/runtime.h"
 
 namespace postern {
+using namespace internal;
 
 using platforms::Platform;
 
@@ -115,6 +116,8 @@ std::vector<std::string> ffi_handlers(const std::string& platform) {
   return out;
 }
 
+namespace internal {
+
 bool run::has_handler(const std::string& name, const Platform& platform) {
   Libraries& l = libraries();
   std::scoped_lock lock(l.guard);
@@ -138,6 +141,8 @@ void run::require_handler(const std::string& name, const Platform& platform) {
                          platform.xla_name, found->second.traits);
   found->second.known_to_xla = true;
 }
+
+}  // namespace internal
 
 namespace {
 

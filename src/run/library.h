@@ -4,10 +4,10 @@
 
 #include "platform/platform.h"
 
-namespace postern::run {
+namespace postern::internal::run {
 
 bool has_handler(const std::string& name, const platforms::Platform& platform);
 /// See blocks::HandlerAccess.
 void require_handler(const std::string& name, const platforms::Platform& platform);
 
-}  // namespace postern::run
+}  // namespace postern::internal::run

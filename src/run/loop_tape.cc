@@ -13,7 +13,7 @@
 #include "core/value.h"
 #include "host/loop_tape.h"
 
-namespace postern::run {
+namespace postern::internal::run {
 
 namespace {
 
@@ -181,4 +181,4 @@ Tensors read_tapes(std::int64_t k, TensorSpan tickets, const Types& steps) {
   return named_as_loop([&] { return read(k, tickets, steps); });
 }
 
-}  // namespace postern::run
+}  // namespace postern::internal::run

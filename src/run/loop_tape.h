@@ -2,11 +2,11 @@
 #pragma once
 #include "control/tape.h"
 
-namespace postern::run {
+namespace postern::internal::run {
 
 void write_tapes(std::int64_t k, Tensors& tickets, TensorSpan leaves, const TapeOptions& options);
 Tensors read_tapes(std::int64_t k, TensorSpan tickets, const Types& steps);
 std::shared_ptr<const void> tapes_of(const Tensor& ticket);
 Tensor keeping_tapes(const Tensor& tickets, std::vector<std::shared_ptr<const void>> tapes);
 
-}  // namespace postern::run
+}  // namespace postern::internal::run

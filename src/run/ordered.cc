@@ -7,7 +7,7 @@
 #include "core/primitive.h"
 #include "host/run_state.h"
 
-namespace postern::run {
+namespace postern::internal::run {
 
 namespace {
 
@@ -54,4 +54,4 @@ void note_under_way(Reach reach, std::span<const int> devices, const Lane& lane,
     under_way.push_back({reach, {devices.begin(), devices.end()}, &lane, run});
 }
 
-}  // namespace postern::run
+}  // namespace postern::internal::run

@@ -8,7 +8,7 @@
 #include "core/site.h"
 #include "run/runtime.h"
 
-namespace postern::run {
+namespace postern::internal::run {
 
 /// Behind which earlier programs of its thread a program comes: none; those with ordered effects on
 /// a device of its own; of those with ordered calls, all.
@@ -24,4 +24,4 @@ void wait_for_earlier(Reach reach, std::span<const int> devices);
 /// its lanes.
 void note_under_way(Reach reach, std::span<const int> devices, const Lane& lane, std::uint64_t run);
 
-}  // namespace postern::run
+}  // namespace postern::internal::run

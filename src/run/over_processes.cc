@@ -12,7 +12,7 @@
 #include "shard/shard_map.h"
 #include "trace/trace.h"
 
-namespace postern {
+namespace postern::internal {
 
 using detail::Access;
 using detail::Value;
@@ -92,6 +92,11 @@ Tensor over_processes(const Tensor& part, const Sharding& over) {
 }
 
 }  // namespace run
+
+}  // namespace postern::internal
+
+namespace postern {
+using namespace internal;
 
 namespace detail {
 

@@ -17,7 +17,7 @@
 #include "run/failures.h"
 #include "run/sharded.h"
 
-namespace postern::run {
+namespace postern::internal::run {
 
 using detail::Access;
 
@@ -299,4 +299,4 @@ void CompiledProgram::run_partitioned(std::span<const Tensor* const> arguments,
              ended ? nullptr : record, pending, results);
 }
 
-}  // namespace postern::run
+}  // namespace postern::internal::run

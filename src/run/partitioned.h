@@ -8,7 +8,7 @@
 #include "pjrt/executable.h"
 #include "run/runtime.h"
 
-namespace postern::run {
+namespace postern::internal::run {
 
 class PartitionedCode {
  public:
@@ -34,4 +34,4 @@ std::vector<Sharding> chosen_shardings(const Module& module);
 /// The code of this module, from memory, from disk, or compiled now.
 std::shared_ptr<PartitionedCode> load_partitioned(const Module& module);
 
-}  // namespace postern::run
+}  // namespace postern::internal::run

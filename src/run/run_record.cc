@@ -20,7 +20,7 @@
 #include "host/unseen.h"
 #include "run/compiled.h"
 
-namespace postern::run {
+namespace postern::internal::run {
 
 int mark_of(std::uint64_t number) {
   const auto scattered = static_cast<int>(number * 0x9E3779B1 & 0x7fffffff);
@@ -220,4 +220,4 @@ void RunRecord::release() noexcept {
   end().leave();
 }
 
-}  // namespace postern::run
+}  // namespace postern::internal::run

@@ -11,11 +11,11 @@
 #include "pjrt/ffi.h"
 #include "run/runtime.h"
 
-namespace postern {
+namespace postern::internal {
 struct Module;
 }
 
-namespace postern::run {
+namespace postern::internal::run {
 
 class CompiledProgram;
 
@@ -87,4 +87,4 @@ class RunRecord : public host::RunState, public std::enable_shared_from_this<Run
   std::shared_ptr<RunRecord> self_;            // while XLA may call
 };
 
-}  // namespace postern::run
+}  // namespace postern::internal::run

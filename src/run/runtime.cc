@@ -19,6 +19,7 @@
 #include "serve/serve.h"
 
 namespace postern {
+using namespace internal;
 
 namespace {
 
@@ -93,7 +94,7 @@ PluginInfo plugin_info() {
 
 }  // namespace postern
 
-namespace postern::run {
+namespace postern::internal::run {
 
 namespace {
 
@@ -471,4 +472,4 @@ Lane& Runtime::pass(int device) {
   }
 }
 
-}  // namespace postern::run
+}  // namespace postern::internal::run

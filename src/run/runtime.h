@@ -15,7 +15,7 @@
 #include "platform/platform.h"
 #include "run/staging.h"
 
-namespace postern::run {
+namespace postern::internal::run {
 
 class RunRecord;
 
@@ -148,4 +148,4 @@ class Runtime {
   std::map<std::uint64_t, bool> trailing_;  // by number: whether it was started
 };
 
-}  // namespace postern::run
+}  // namespace postern::internal::run

@@ -13,7 +13,7 @@
 #include "shard/shard_map.h"
 #include "trace/trace.h"
 
-namespace postern {
+namespace postern::internal {
 
 using detail::Access;
 using detail::Value;
@@ -223,6 +223,11 @@ void check_device(int device) {
 }
 
 }  // namespace run
+
+}  // namespace postern::internal
+
+namespace postern {
+using namespace internal;
 
 namespace detail {
 

@@ -6,7 +6,7 @@
 #include "core/sharding.h"
 #include "run/array.h"
 
-namespace postern::run {
+namespace postern::internal::run {
 
 /// Parts by position in the sharding's mesh; of one that spans processes those on this one's
 /// devices, in the mesh's order.
@@ -48,7 +48,7 @@ std::vector<int> devices_of(std::span<const Mesh> meshes);
 void copy_part(const Dims& whole, const std::vector<IndexRange>& range, std::size_t width,
                std::byte* in_whole, std::byte* part, bool to_part);
 
-}  // namespace postern::run
+}  // namespace postern::internal::run
 
 namespace postern::detail {
 

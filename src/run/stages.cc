@@ -27,7 +27,7 @@
 #include "transform/simplify.h"
 #include "transform/walk.h"
 
-namespace postern::run {
+namespace postern::internal::run {
 
 const StagedProgram& StagedPrograms::of(const ProgramPtr& program) {
   std::scoped_lock lock(guard_);
@@ -414,4 +414,4 @@ Tensors evaluate_program(const ProgramPtr& program, TensorSpan inputs) {
   return apply(*program, inputs);
 }
 
-}  // namespace postern::run
+}  // namespace postern::internal::run

@@ -8,7 +8,7 @@
 
 #include "run/compiled.h"
 
-namespace postern::run {
+namespace postern::internal::run {
 
 class StagedProgram;
 
@@ -76,4 +76,4 @@ class StagedProgram {
   mutable std::vector<std::shared_ptr<const CompiledProgram>> compiled_;  // by step
 };
 
-}  // namespace postern::run
+}  // namespace postern::internal::run

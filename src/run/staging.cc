@@ -8,7 +8,7 @@
 #include "core/value.h"
 #include "run/runtime.h"
 
-namespace postern::run {
+namespace postern::internal::run {
 
 std::unique_ptr<Staged> Staging::take(const Type& type, const void* bytes) {
   const std::scoped_lock lock(guard_);
@@ -92,4 +92,4 @@ void StagedOperands::settle(Lane& lane, const pjrt::Event& complete, bool over) 
   list_.clear();
 }
 
-}  // namespace postern::run
+}  // namespace postern::internal::run

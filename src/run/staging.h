@@ -14,7 +14,7 @@
 #include "pjrt/client.h"
 #include "pjrt/event.h"
 
-namespace postern::run {
+namespace postern::internal::run {
 
 struct Lane;
 
@@ -55,4 +55,4 @@ class StagedOperands {
   std::unique_ptr<Held> held_;  // memory of arrays; null: none
 };
 
-}  // namespace postern::run
+}  // namespace postern::internal::run

@@ -21,6 +21,7 @@
 #include "run/array.h"
 
 namespace postern::detail {
+using namespace internal;
 
 using host::Outcome;
 using host::RunState;

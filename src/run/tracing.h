@@ -14,7 +14,7 @@
 
 #include "trace/steps.h"
 
-namespace postern {
+namespace postern::internal {
 
 /// What the first thread that asks traces, and others wait for. The function that is traced may
 /// wait for one of these in its turn. So who has seen a trace stand still for a while traces as
@@ -76,4 +76,4 @@ class Tracing {
   std::vector<const std::atomic<std::uint64_t>*> under_way_;  // what their threads have traced
 };
 
-}  // namespace postern
+}  // namespace postern::internal

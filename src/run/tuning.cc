@@ -3,7 +3,7 @@
 
 #include "host/timeline.h"
 
-namespace postern::run {
+namespace postern::internal::run {
 
 bool Runtime::try_begin_tuning() {
   // Who takes a lane looks for this afterwards: one of the two sees the other.
@@ -34,4 +34,4 @@ void Runtime::wait_for_tuning() {
   freed_.wait(lock, [&] { return tuning_.load() == 0; });
 }
 
-}  // namespace postern::run
+}  // namespace postern::internal::run

@@ -2,7 +2,7 @@
 #pragma once
 #include "run/runtime.h"
 
-namespace postern::run {
+namespace postern::internal::run {
 
 /// XLA's compiler for GPUs runs what it chooses between, and has the device for itself meanwhile:
 /// it waits until no program is being run there, and no other one begins. A run that is inside of a
@@ -26,4 +26,4 @@ class Tuning {
   bool needed_, granted_;
 };
 
-}  // namespace postern::run
+}  // namespace postern::internal::run

@@ -9,7 +9,7 @@
 #include "run/failures.h"
 #include "run/runtime.h"
 
-namespace postern::run {
+namespace postern::internal::run {
 
 using host::timeline::Clock;
 using host::timeline::Kind;
@@ -53,4 +53,4 @@ void follow(const pjrt::Event& complete, Kind kind, std::string_view name, int d
   }
 }
 
-}  // namespace postern::run
+}  // namespace postern::internal::run

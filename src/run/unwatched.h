@@ -6,7 +6,7 @@
 #include "host/timeline.h"
 #include "pjrt/event.h"
 
-namespace postern::run {
+namespace postern::internal::run {
 
 /// Barriers and the end of the process wait for `complete`, and the timeline gets an event from
 /// `start` to then. `keep` is let go then, before they go on.
@@ -14,4 +14,4 @@ void follow(const pjrt::Event& complete, host::timeline::Kind kind, std::string_
             int device, host::timeline::Clock::time_point start,
             std::shared_ptr<const void> keep = {});
 
-}  // namespace postern::run
+}  // namespace postern::internal::run

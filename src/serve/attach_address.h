@@ -10,7 +10,7 @@
 #include <cstddef>
 #include <string>
 
-namespace postern::live {
+namespace postern::internal::live {
 
 /// Fills `address`; its size. Processes in other containers may have the same number, so the name
 /// has that of the numbers' space too.
@@ -24,4 +24,4 @@ inline socklen_t attach_address(long process, sockaddr_un& address) {
   return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
 }
 
-}  // namespace postern::live
+}  // namespace postern::internal::live

@@ -10,7 +10,7 @@
 #include <charconv>
 #include <optional>
 
-namespace postern::live {
+namespace postern::internal::live {
 
 namespace {
 
@@ -179,4 +179,4 @@ bool is_own_origin(const Request& request) {
   return origin.empty() || origin == "http://" + request.header("host");
 }
 
-}  // namespace postern::live
+}  // namespace postern::internal::live

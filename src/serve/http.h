@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace postern::live {
+namespace postern::internal::live {
 
 /// A request longer than this is refused, up to where its body begins; and a longer body.
 inline constexpr std::size_t longest_request = 8192, longest_body = 4096;
@@ -42,4 +42,4 @@ std::string response(int status, std::string_view type, std::string_view body,
 bool is_own_host(const Request& request, const std::vector<std::string>& names);
 bool is_own_origin(const Request& request);
 
-}  // namespace postern::live
+}  // namespace postern::internal::live

@@ -8,7 +8,7 @@
 #include "listen/stats.h"
 #include "serve/news.h"
 
-namespace postern::live {
+namespace postern::internal::live {
 
 namespace {
 
@@ -105,4 +105,4 @@ std::string News::metrics() const {
   return series_metrics() + progress_metrics() + queue_metrics(devices_in_use()) + "# EOF\n";
 }
 
-}  // namespace postern::live
+}  // namespace postern::internal::live

@@ -21,7 +21,7 @@
 #include "serve/process_now.h"
 #include "serve/switches.h"
 
-namespace postern::live {
+namespace postern::internal::live {
 
 namespace {
 
@@ -272,4 +272,4 @@ std::optional<std::string> News::program_text(std::uint64_t number) const {
   return {};
 }
 
-}  // namespace postern::live
+}  // namespace postern::internal::live

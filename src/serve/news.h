@@ -13,7 +13,7 @@
 
 #include "core/program.h"
 
-namespace postern::live {
+namespace postern::internal::live {
 
 using Clock = std::chrono::steady_clock;
 
@@ -45,4 +45,4 @@ class News {
   const Clock::time_point begin_ = Clock::now();
 };
 
-}  // namespace postern::live
+}  // namespace postern::internal::live

@@ -8,7 +8,7 @@
 #include <sstream>
 #include <vector>
 
-namespace postern::live {
+namespace postern::internal::live {
 
 ProcessNow process_now() {
   ProcessNow out;
@@ -35,4 +35,4 @@ ProcessNow process_now() {
   return out;
 }
 
-}  // namespace postern::live
+}  // namespace postern::internal::live

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-namespace postern::live {
+namespace postern::internal::live {
 
 struct ProcessNow {
   long pid = 0;
@@ -14,4 +14,4 @@ struct ProcessNow {
 };
 ProcessNow process_now();
 
-}  // namespace postern::live
+}  // namespace postern::internal::live

@@ -21,6 +21,7 @@
 #include "serve/server.h"
 
 namespace postern {
+using namespace internal;
 
 namespace {
 
@@ -142,6 +143,8 @@ int detail::attach_socket(long process) {
                           process));
 }
 
+namespace internal {
+
 void live::add_hooks(const std::string& program, std::span<const SitePtr> sites) {
   if (std::ranges::none_of(sites, [](const SitePtr& s) { return s->live != nullptr; })) return;
   host::add_live_hooks(program, sites);
@@ -159,5 +162,7 @@ void live::start_from_environment() noexcept {
     if (e.code() != ErrorCode::already_exists) log(LogLevel::warning, "{}", e.what());
   }
 }
+
+}  // namespace internal
 
 }  // namespace postern

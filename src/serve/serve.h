@@ -5,7 +5,7 @@
 
 #include "core/site.h"
 
-namespace postern::live {
+namespace postern::internal::live {
 
 /// Looks at POSTERN_SERVE.
 void start_from_environment() noexcept;
@@ -14,4 +14,4 @@ void start_from_environment() noexcept;
 /// `postern attach`, unless POSTERN_ATTACH=0.
 void add_hooks(const std::string& program, std::span<const SitePtr> sites);
 
-}  // namespace postern::live
+}  // namespace postern::internal::live

@@ -27,7 +27,7 @@
 #include "serve/attach_address.h"
 #include "serve/page.h"
 
-namespace postern::live {
+namespace postern::internal::live {
 
 namespace {
 
@@ -418,4 +418,4 @@ void Server::watch_timeline() {
   timeline_ = wanted;
 }
 
-}  // namespace postern::live
+}  // namespace postern::internal::live

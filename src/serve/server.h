@@ -13,7 +13,7 @@
 #include "serve/news.h"
 #include "serve/switches.h"
 
-namespace postern::live {
+namespace postern::internal::live {
 
 /// A file descriptor, closed when it goes.
 class Handle {
@@ -103,4 +103,4 @@ class Server {
   std::thread thread_;
 };
 
-}  // namespace postern::live
+}  // namespace postern::internal::live

@@ -20,7 +20,7 @@
 #include "print/print_text.h"
 #include "serve/written_file.h"
 
-namespace postern::live {
+namespace postern::internal::live {
 
 namespace {
 
@@ -324,7 +324,7 @@ Json live_hooks_json() {
                    {"name", hook.name()},
                    {"program", hook.program()},
                    {"place", to_string(hook.place())},
-                   {"transforms", to_string(hook.transforms())},
+                   {"transforms", postern::to_string(hook.transforms())},
                    {"leaves", std::move(leaves)},
                    {"own", own ? options_json(*own) : Json()},
                    {"listeners", std::move(listeners)}});
@@ -332,4 +332,4 @@ Json live_hooks_json() {
   return out;
 }
 
-}  // namespace postern::live
+}  // namespace postern::internal::live

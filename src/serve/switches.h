@@ -8,11 +8,11 @@
 #include <string_view>
 #include <vector>
 
-namespace postern::host {
+namespace postern::internal::host {
 struct Listening;
 }
 
-namespace postern::live {
+namespace postern::internal::live {
 
 struct WrittenFile;
 
@@ -72,4 +72,4 @@ class Switches {
 /// What there is to turn on, and what is on, as an array.
 nlohmann::json live_hooks_json();
 
-}  // namespace postern::live
+}  // namespace postern::internal::live

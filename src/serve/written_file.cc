@@ -12,7 +12,7 @@
 #include "core/text.h"
 #include "host/background.h"
 
-namespace postern::live {
+namespace postern::internal::live {
 
 namespace {
 
@@ -68,4 +68,4 @@ std::shared_ptr<WrittenFile> written_file(const std::string& path) {
   return WrittenFiles::all().begin(path);
 }
 
-}  // namespace postern::live
+}  // namespace postern::internal::live

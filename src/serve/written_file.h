@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-namespace postern::live {
+namespace postern::internal::live {
 
 /// Is there until the listener's function has gone, which finishes the file.
 struct WrittenFile {
@@ -15,4 +15,4 @@ struct WrittenFile {
 /// Throws Error(already_exists) while another listener of this process writes to it.
 std::shared_ptr<WrittenFile> written_file(const std::string& path);
 
-}  // namespace postern::live
+}  // namespace postern::internal::live

@@ -11,7 +11,7 @@
 #include "shard/processes.h"
 #include "shard/shard_map.h"
 
-namespace postern {
+namespace postern::internal {
 
 namespace {
 
@@ -207,4 +207,4 @@ void refuse_one_order(const Program& program, const char* inside) {
   }
 }
 
-}  // namespace postern
+}  // namespace postern::internal

@@ -3,7 +3,7 @@
 #include "shard/expansion.h"
 #include "shard/shard_map.h"
 
-namespace postern {
+namespace postern::internal {
 
 namespace {
 
@@ -34,4 +34,4 @@ Tensor collected(const Tensor& x, int rank) {
   return bind1(collect_p, make_params(CollectParams{rank}), {x});
 }
 
-}  // namespace postern
+}  // namespace postern::internal

@@ -13,7 +13,7 @@
 #include "shard/shard_map.h"
 #include "transform/batch.h"
 
-namespace postern {
+namespace postern::internal {
 
 // XLA:CPU gathers integers of two bits past the end of its memory, and adds none up.
 Tensor bind_like(const Primitive& primitive, CollectiveParams p, const Tensor& x) {
@@ -330,6 +330,11 @@ Tensor sum_over(const Mesh& mesh, const std::vector<std::string>& axes, const Te
   if (axes.empty()) return x;
   return bind_like(psum_p, {mesh, axes}, x);
 }
+
+}  // namespace postern::internal
+
+namespace postern {
+using namespace internal;
 
 Tensor psum(const Operand& x, const AxisNames& axes) {
   PlaceScope at(x.place());

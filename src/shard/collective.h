@@ -4,7 +4,7 @@
 #include "shard/named_axes.h"
 #include "transform/batch.h"
 
-namespace postern {
+namespace postern::internal {
 
 extern const Primitive psum_p, pmax_p, pmin_p, all_gather_p, reduce_scatter_p, all_to_all_p,
     ppermute_p, pbroadcast_p, scatter_from_p, gather_to_p, axis_count_p;
@@ -44,4 +44,4 @@ Ssa place_along(Lowering& out, const CollectiveParams& p);
 /// One device meets nobody: its result is its operand.
 bool alone(Lowering& out, const Equation& e);
 
-}  // namespace postern
+}  // namespace postern::internal

@@ -6,7 +6,7 @@
 #include "shard/held.h"
 #include "transform/walk.h"
 
-namespace postern {
+namespace postern::internal {
 
 /// Inside the body of a shard_map over processes with its mesh split.
 class Expansion {
@@ -52,4 +52,4 @@ Tensors collective_over(const Split& split, const Equation& e, const Tensors& x)
 int collect_rank(const Equation& e);
 Tensor collected(const Tensor& x, int rank);
 
-}  // namespace postern
+}  // namespace postern::internal

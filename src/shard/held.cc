@@ -11,7 +11,7 @@
 #include "core/check.h"
 #include "trace/trace.h"
 
-namespace postern {
+namespace postern::internal {
 
 using clusters::Collective;
 using clusters::Operation;
@@ -215,4 +215,4 @@ std::string placement_text(const Type& whole, const Placement& placement) {
                      to_string(placement.sharding()));
 }
 
-}  // namespace postern
+}  // namespace postern::internal

@@ -10,7 +10,7 @@
 #include "core/sharding.h"
 #include "shard/processes.h"
 
-namespace postern {
+namespace postern::internal {
 
 using Names = std::vector<std::string>;
 
@@ -87,4 +87,4 @@ Tensor part_of(const Held& value, const Placement& placement);
 /// "f32[8] lies over processes, P(host) on mesh(host=2 processes)".
 std::string placement_text(const Type& whole, const Placement& placement);
 
-}  // namespace postern
+}  // namespace postern::internal

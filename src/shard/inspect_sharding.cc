@@ -8,7 +8,7 @@
 #include "ops/family.h"
 #include "shard/shard_map.h"
 
-namespace postern {
+namespace postern::internal {
 
 namespace {
 
@@ -50,6 +50,11 @@ constexpr Primitive inspect_sharding_p{.name = "inspect_sharding",
 const std::function<void(const Sharding&)>& inspector_of(const Equation& equation) {
   return *as<InspectParams>(*equation.params).tell;
 }
+
+}  // namespace postern::internal
+
+namespace postern {
+using namespace internal;
 
 Tensor inspect_sharding(const Tensor& x, std::function<void(const Sharding&)> tell, Place place) {
   PlaceScope at(place);

@@ -6,11 +6,11 @@
 
 #include "core/primitive.h"
 
-namespace postern {
+namespace postern::internal {
 
 extern const Primitive inspect_sharding_p;
 
 /// The function of such an equation.
 const std::function<void(const Sharding&)>& inspector_of(const Equation& equation);
 
-}  // namespace postern
+}  // namespace postern::internal

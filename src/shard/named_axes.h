@@ -10,7 +10,7 @@
 #include "shard/shard_map.h"
 #include "transform/axis.h"
 
-namespace postern {
+namespace postern::internal {
 
 struct CollectiveParams {
   Mesh mesh;
@@ -115,4 +115,4 @@ class NamedAxes {
   std::optional<Mesh> mesh_;
 };
 
-}  // namespace postern
+}  // namespace postern::internal

@@ -17,7 +17,7 @@
 #include "shard/shard_map.h"
 #include "transform/simplify.h"
 
-namespace postern {
+namespace postern::internal {
 
 namespace {
 
@@ -426,4 +426,4 @@ Expanded with_processes_expanded(const ProgramPtr& program, Expanded::Shardings 
   return out;
 }
 
-}  // namespace postern
+}  // namespace postern::internal

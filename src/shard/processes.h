@@ -15,7 +15,7 @@
 #include "core/primitive.h"
 #include "core/sharding.h"
 
-namespace postern {
+namespace postern::internal {
 
 /// A program without axes of processes.
 struct Expanded {
@@ -52,4 +52,4 @@ extern const ProcessAccess process_access;
 inline constexpr const char* process_call = "postern.processes";
 Attributes process_attributes(const clusters::Collective& collective);
 
-}  // namespace postern
+}  // namespace postern::internal

@@ -11,7 +11,7 @@
 #include "trace/literal.h"
 #include "trace/trace.h"
 
-namespace postern {
+namespace postern::internal {
 
 namespace {
 
@@ -206,4 +206,4 @@ Attributes process_attributes(const Collective& c) {
   return out;
 }
 
-}  // namespace postern
+}  // namespace postern::internal

@@ -9,7 +9,7 @@
 #include "shard/processes.h"
 #include "shard/shard_map.h"
 
-namespace postern {
+namespace postern::internal {
 
 namespace {
 
@@ -122,6 +122,11 @@ constexpr Primitive scatter_from_p =
                       moved_batch, scatter_from_lower));
 constexpr Primitive gather_to_p = collective(linear(
     "gather_to", nullptr, gather_to_type, gather_to_transpose, moved_batch, gather_to_lower));
+
+}  // namespace postern::internal
+
+namespace postern {
+using namespace internal;
 
 namespace {
 

@@ -16,7 +16,7 @@
 #include "transform/split.h"
 #include "transform/transpose.h"
 
-namespace postern {
+namespace postern::internal {
 
 namespace {
 
@@ -169,7 +169,7 @@ Primitive::SplitResult shard_map_split(const Op& op, std::span<const Tensor> x,
   known_out.insert(known_out.end(), rest_in.begin(), rest_in.end());
   const Closed first =
       trace_inner("shard_map", halves.known->input_types(), [&](std::span<const Tensor> parts) {
-        Tensors y = postern::apply(*halves.known, parts);
+        Tensors y = internal::apply(*halves.known, parts);
         for (std::size_t i = outputs; i < y.size(); ++i) y[i] = expand_dims(y[i], 0);
         return y;
       });
@@ -185,7 +185,7 @@ Primitive::SplitResult shard_map_split(const Op& op, std::span<const Tensor> x,
   const Closed rest = trace_inner("shard_map", types, [&](std::span<const Tensor> parts) {
     Tensors in(parts.begin(), parts.end());
     for (std::size_t i = 0; i < halves.residuals; ++i) in[i] = squeeze(in[i], {0});
-    return postern::apply(*halves.unknown, in);
+    return internal::apply(*halves.unknown, in);
   });
   check(rest.captures.empty(), "shard_map: a rule uses a tensor from outside of the program");
 
@@ -394,6 +394,11 @@ std::vector<Mesh> meshes_of(const Program& program) {
   return out;
 }
 
+}  // namespace postern::internal
+
+namespace postern {
+using namespace internal;
+
 namespace detail {
 
 Tensors shard_map(const TensorFunction& f, const ShardMapCall& call, const Tensors& x,
@@ -473,6 +478,8 @@ Tensors pmap(const TensorFunction& f, const PmapOptions& options, const Tensors&
 
 }  // namespace detail
 
+namespace internal {
+
 const Sharding& constraint_of(const Equation& equation) {
   return as<ConstrainParams>(*equation.params).sharding;
 }
@@ -482,5 +489,7 @@ Tensor constrained(const Tensor& x, const Sharding& sharding) {
         "device_put: inside shard_map each device has its part, which cannot be spread");
   return bind1(constrain_p, make_params(ConstrainParams{sharding}), {x});
 }
+
+}  // namespace internal
 
 }  // namespace postern

@@ -5,7 +5,7 @@
 #include "core/sharding.h"
 #include "lower/meet.h"
 
-namespace postern {
+namespace postern::internal {
 
 extern const Primitive shard_map_p, constrain_p, axis_index_p;
 
@@ -65,4 +65,4 @@ ProgramPtr with_parts(const ProgramPtr& body, const Mesh& mesh, const std::vecto
 /// the mesh.
 Tensor sum_over(const Mesh& mesh, const std::vector<std::string>& axes, const Tensor& x);
 
-}  // namespace postern
+}  // namespace postern::internal

@@ -9,7 +9,7 @@
 #include "ops/shape.h"
 #include "shard/shard_map.h"
 
-namespace postern {
+namespace postern::internal {
 
 namespace {
 
@@ -292,4 +292,4 @@ ProgramPtr with_parts(const ProgramPtr& body, const Mesh& mesh, const std::vecto
   return Follower(mesh).follow(body, std::move(inputs)).program;
 }
 
-}  // namespace postern
+}  // namespace postern::internal

@@ -10,6 +10,7 @@
 #include "transform/split.h"
 
 namespace postern {
+using namespace internal;
 
 namespace {
 
@@ -63,7 +64,7 @@ Primitive::SplitResult device_call_split(const Op& op, std::span<const Tensor> x
 /// One without results gives a number, for its caller has to wait for something.
 auto on_device(const DeviceCallParams& p) {
   auto body = [body = p.body](Tensors x) {
-    Tensors results = postern::apply(*body, x);
+    Tensors results = internal::apply(*body, x);
     if (results.empty()) results.emplace_back(0);
     return results;
   };
@@ -147,7 +148,7 @@ detail::Tensors detail::call_on_device(const CallOptions& options, const std::ve
           to_string(out[i]), to_string(made[i]));
   Tensors operands = body.captures;
   append(operands, x);
-  if (options.device < 0) return postern::apply(*body.program, operands);
+  if (options.device < 0) return internal::apply(*body.program, operands);
   return bind_n(device_call_p,
                 make_params(DeviceCallParams{body.program, options.name, options.device}),
                 operands);

@@ -8,7 +8,7 @@
 #include "site/tap.h"
 #include "trace/trace.h"
 
-namespace postern {
+namespace postern::internal {
 
 namespace {
 thread_local HookScope* current = nullptr;
@@ -43,6 +43,11 @@ void HookScope::check_known(const HookRules& rules) const {
                                unknown.size() > 1 ? "named " : "", fmt::join(unknown, "', '"),
                                fmt::join(known, ", ")));
 }
+
+}  // namespace postern::internal
+
+namespace postern {
+using namespace internal;
 
 ScopedHooks::ScopedHooks(std::vector<HookBinding> listeners)
     : listeners_(std::move(listeners)), scope_(std::make_unique<HookScope>(listeners_, false)) {}

@@ -4,7 +4,7 @@
 
 #include <span>
 
-namespace postern {
+namespace postern::internal {
 
 /// Bindings for the hooks that this thread meets while the scope lives. Scopes nest: an outer one
 /// decides before an inner one, up to one that is isolated.
@@ -32,4 +32,4 @@ class HookScope {
   std::vector<HookInfo> met_;
 };
 
-}  // namespace postern
+}  // namespace postern::internal

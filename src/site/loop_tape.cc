@@ -7,7 +7,7 @@
 #include "site/site.h"
 #include "transform/walk.h"
 
-namespace postern {
+namespace postern::internal {
 
 namespace {
 
@@ -87,4 +87,4 @@ void free_tapes(const Tensor& after, std::span<const Tensor> tickets, const Tape
   at_tape(tape_free, Effect::unordered, {}, operands_of({after}, tickets), options);
 }
 
-}  // namespace postern
+}  // namespace postern::internal

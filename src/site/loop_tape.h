@@ -3,7 +3,7 @@
 #pragma once
 #include "control/tape.h"
 
-namespace postern {
+namespace postern::internal {
 
 Tensors write_tapes(const StepsOfCall& steps, TensorSpan tickets, TensorSpan leaves,
                     const TapeOptions& options);
@@ -21,4 +21,4 @@ void check_tape_site(const SiteSpec& site);
 constexpr const char *tape_write = "postern.tape.write", *tape_read = "postern.tape.read",
                      *tape_free = "postern.tape.free";
 
-}  // namespace postern
+}  // namespace postern::internal

@@ -6,7 +6,7 @@
 #include <memory>
 #include <string_view>
 
-namespace postern {
+namespace postern::internal {
 
 /// Rooms further down have them: `src/wiring.cc` names them.
 struct OwnFunctions {
@@ -18,4 +18,4 @@ struct OwnFunctions {
 };
 extern const OwnFunctions own_functions;
 
-}  // namespace postern
+}  // namespace postern::internal

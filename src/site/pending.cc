@@ -6,6 +6,7 @@
 #include "trace/trace.h"
 
 namespace postern {
+using namespace internal;
 
 using detail::Access, detail::Started, detail::TracedValue;
 

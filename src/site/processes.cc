@@ -6,7 +6,7 @@
 #include "site/site.h"
 #include "transform/walk.h"
 
-namespace postern {
+namespace postern::internal {
 
 Tensors at_processes(const clusters::Collective& collective, const std::string& name,
                      std::span<const Tensor> x, const Types& results) {
@@ -23,4 +23,4 @@ Tensors at_processes(const clusters::Collective& collective, const std::string& 
   return at_site(std::move(site), x);
 }
 
-}  // namespace postern
+}  // namespace postern::internal

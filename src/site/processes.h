@@ -2,9 +2,9 @@
 #pragma once
 #include "shard/processes.h"
 
-namespace postern {
+namespace postern::internal {
 
 Tensors at_processes(const clusters::Collective& collective, const std::string& name,
                      std::span<const Tensor> x, const Types& results);
 
-}  // namespace postern
+}  // namespace postern::internal

@@ -13,7 +13,7 @@
 #include "site/own_functions.h"
 #include "transform/walk.h"
 
-namespace postern {
+namespace postern::internal {
 
 namespace {
 
@@ -391,6 +391,11 @@ SiteSpec call_site(const CallOptions& options, const std::vector<Type>& out,
   s.one_order = options.one_order;
   return s;
 }
+
+}  // namespace postern::internal
+
+namespace postern {
+using namespace internal;
 
 void Callee::check_callable(bool callable, Place place) {
   PlaceScope at(place);

@@ -3,7 +3,7 @@
 #include "core/primitive.h"
 #include "core/site.h"
 
-namespace postern {
+namespace postern::internal {
 
 extern const Primitive site_p;
 
@@ -23,4 +23,4 @@ Primitive::SplitResult site_split(const Op& op, std::span<const Tensor> x,
 Tensors site_transpose(const Op& op, std::span<const Tensor> ct, std::span<const Tensor> x,
                        TypeSpan types);
 
-}  // namespace postern
+}  // namespace postern::internal

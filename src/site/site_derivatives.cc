@@ -8,7 +8,7 @@
 #include "transform/jvp.h"
 #include "transform/split.h"
 
-namespace postern {
+namespace postern::internal {
 
 namespace {
 
@@ -129,4 +129,4 @@ Tensors site_transpose(const Op& op, std::span<const Tensor> ct, std::span<const
   return out;
 }
 
-}  // namespace postern
+}  // namespace postern::internal

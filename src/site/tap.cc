@@ -8,6 +8,7 @@
 #include "site/tap.h"
 
 namespace postern::detail {
+using namespace internal;
 
 void wrong_map(const std::type_info& takes, const std::type_info& tapped, const Place& place) {
   PlaceScope at(place);

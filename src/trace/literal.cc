@@ -11,7 +11,7 @@
 #include "core/text.h"
 #include "trace/trace.h"
 
-namespace postern {
+namespace postern::internal {
 
 namespace {
 
@@ -217,4 +217,4 @@ const detail::HostValue* host_scalar(const Tensor& tensor) {
   return nullptr;
 }
 
-}  // namespace postern
+}  // namespace postern::internal

@@ -4,7 +4,7 @@
 #include "core/primitive.h"
 #include "core/value.h"
 
-namespace postern {
+namespace postern::internal {
 
 /// A C++ number of any kind, exact.
 struct Number {
@@ -45,4 +45,4 @@ inline Tensor or_zeros_of(const Tensor& t, const Type& type) {
 /// The scalar that `tensor` holds in host memory, when it does.
 const detail::HostValue* host_scalar(const Tensor& tensor);
 
-}  // namespace postern
+}  // namespace postern::internal

@@ -3,9 +3,9 @@
 #include <atomic>
 #include <cstdint>
 
-namespace postern {
+namespace postern::internal {
 
 /// How many operations this thread has ever written down. Another may read it while this one lives.
 const std::atomic<std::uint64_t>& traced_steps();
 
-}  // namespace postern
+}  // namespace postern::internal

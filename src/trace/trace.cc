@@ -16,7 +16,7 @@
 
 #include <cstring>
 
-namespace postern {
+namespace postern::internal {
 
 using detail::Access;
 using detail::TracedValue;
@@ -169,4 +169,4 @@ Tensors apply(const Program& program, TensorSpan inputs) {
   return outputs;
 }
 
-}  // namespace postern
+}  // namespace postern::internal

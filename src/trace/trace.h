@@ -8,7 +8,7 @@
 #include <memory>
 #include <unordered_map>
 
-namespace postern {
+namespace postern::internal {
 
 /// A program and the tensors from outside that it uses: `captures` are the values of its last
 /// inputs.
@@ -81,4 +81,4 @@ struct Evaluator {
 };
 extern const Evaluator evaluator;
 
-}  // namespace postern
+}  // namespace postern::internal

@@ -10,7 +10,7 @@
 #include "lower/lowering.h"
 #include "transform/batch.h"
 
-namespace postern {
+namespace postern::internal {
 
 namespace {
 
@@ -137,4 +137,4 @@ Tensor exchanged(const BatchAxisPtr& axis, const Tensor& x) {
 }
 Tensor position_along(const BatchAxisPtr& axis) { return bind1(position_p, params_of(axis), {}); }
 
-}  // namespace postern
+}  // namespace postern::internal

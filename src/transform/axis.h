@@ -5,7 +5,7 @@
 
 #include <string>
 
-namespace postern {
+namespace postern::internal {
 
 /// Two of one name are different axes.
 struct BatchAxis {
@@ -62,4 +62,4 @@ Tensor exchanged(const BatchAxisPtr& axis, const Tensor& x);
 /// Which element it is, s32[].
 Tensor position_along(const BatchAxisPtr& axis);
 
-}  // namespace postern
+}  // namespace postern::internal

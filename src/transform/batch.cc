@@ -7,7 +7,7 @@
 #include "transform/axis.h"
 #include "transform/walk.h"
 
-namespace postern {
+namespace postern::internal {
 
 Tensor move_batch(const Tensor& x, int from, int to, std::int64_t size) {
   if (from == to) return x;
@@ -59,4 +59,4 @@ std::pair<Tensors, std::vector<int>> batch_of(const Program& program, TensorSpan
   return {env.get(program.outputs), std::move(output_axes)};
 }
 
-}  // namespace postern
+}  // namespace postern::internal

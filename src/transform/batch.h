@@ -2,7 +2,7 @@
 #pragma once
 #include "trace/trace.h"
 
-namespace postern {
+namespace postern::internal {
 
 /// Outputs of `program`, whose input i has a batch axis of `size` at `axes[i]` (-1: none), and
 /// where their batch axes are; written into the current trace, or run. `mask`: pred[size], the
@@ -30,4 +30,4 @@ inline void move_to_front(Tensors& x, std::span<const int> from, std::int64_t si
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = move_batch(x[i], from[i], 0, size);
 }
 
-}  // namespace postern
+}  // namespace postern::internal

@@ -10,6 +10,7 @@
 #include "transform/walk.h"
 
 namespace postern::detail {
+using namespace internal;
 
 namespace {
 

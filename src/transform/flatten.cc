@@ -4,15 +4,15 @@
 #include "core/primitive.h"
 #include "transform/walk.h"
 
-namespace postern {
+namespace postern::internal {
 
 namespace {
 
 using Which = std::function<bool(const Equation&)>;
 
 /// The equations of `from` at the end of `to`; the outputs.
-std::vector<ValueId> append(const Program& from, const std::vector<ValueId>& inputs,
-                            const Which& which, Program& to) {
+std::vector<ValueId> append_equations(const Program& from, const std::vector<ValueId>& inputs,
+                                      const Which& which, Program& to) {
   std::vector<ValueId> renamed(from.types.size(), -1);
   auto map = [&](const std::vector<ValueId>& values) {
     std::vector<ValueId> out;
@@ -23,7 +23,7 @@ std::vector<ValueId> append(const Program& from, const std::vector<ValueId>& inp
   for (const Equation& e : from.equations) {
     if (e.primitive->transparent && which(e)) {
       const std::vector<ValueId> results =
-          append(*programs_of(*e.params)[0], map(e.operands), which, to);
+          append_equations(*programs_of(*e.params)[0], map(e.operands), which, to);
       for (int r = 0; r < e.results; ++r) renamed[at(e.first + r)] = results[at(r)];
       continue;
     }
@@ -48,8 +48,8 @@ Program flattened(const Program& program, const Which& which) {
     out.inputs.push_back(static_cast<ValueId>(out.types.size()));
     out.types.push_back(program.type(v));
   }
-  out.outputs = append(program, out.inputs, which, out);
+  out.outputs = append_equations(program, out.inputs, which, out);
   return out;
 }
 
-}  // namespace postern
+}  // namespace postern::internal

@@ -2,10 +2,10 @@
 #pragma once
 #include "core/program.h"
 
-namespace postern {
+namespace postern::internal {
 
 /// The program with transparent equations that `which` holds of replaced by what they apply,
 /// recursively.
 Program flattened(const Program& program, const std::function<bool(const Equation&)>& which);
 
-}  // namespace postern
+}  // namespace postern::internal

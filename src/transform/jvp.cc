@@ -9,7 +9,7 @@
 #include "trace/literal.h"
 #include "transform/walk.h"
 
-namespace postern {
+namespace postern::internal {
 
 Type tangent_type(const Type& type) {
   if (is_differentiable(type.dtype)) return type;
@@ -91,4 +91,4 @@ std::pair<Tensors, Tensors> jvp_of(const Program& program, TensorSpan x, TensorS
   return {env.get(program.outputs), tangents.get(program.outputs)};
 }
 
-}  // namespace postern
+}  // namespace postern::internal

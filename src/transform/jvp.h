@@ -3,7 +3,7 @@
 #include "trace/literal.h"
 #include "trace/trace.h"
 
-namespace postern {
+namespace postern::internal {
 
 /// Values and tangents of the outputs, written into the current trace, or run. An empty Tensor is a
 /// zero tangent; what is not differentiable (integers, pred) has none.
@@ -21,4 +21,4 @@ Tensor no_tangent(const Type& type);
 /// A tangent or cotangent of a value of that type (empty: zero) as a Tensor.
 Tensor shown_tangent(const Tensor& t, const Type& type);
 
-}  // namespace postern
+}  // namespace postern::internal

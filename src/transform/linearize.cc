@@ -9,7 +9,7 @@
 #include "transform/transpose.h"
 #include "transform/walk.h"
 
-namespace postern {
+namespace postern::internal {
 
 namespace {
 
@@ -55,7 +55,7 @@ Linearized linearized(const Closed& f, TensorSpan x, const std::vector<bool>& ac
   Tensors inputs(x.begin(), x.end());
   append(inputs, f.captures);
   append(inputs, both.captures);
-  Tensors known = postern::apply(*halves.known, inputs);
+  Tensors known = internal::apply(*halves.known, inputs);
   const std::size_t tangents = halves.unknown_outputs.size() - results;
   for (std::size_t i = 0; i < results; ++i)
     check(!halves.unknown_outputs[i],
@@ -77,7 +77,7 @@ Tensors Linearized::push(TensorSpan dx) const {
   Tensors inputs = residuals;
   for (std::size_t i = 0; i < dx.size(); ++i)
     if (inputs_move[i]) inputs.push_back(or_zeros_of(dx[i], input_types[i]));
-  return placed(results_move, postern::apply(*map, inputs));
+  return placed(results_move, internal::apply(*map, inputs));
 }
 
 Tensors Linearized::pull(TensorSpan ct) const {
@@ -90,4 +90,4 @@ Tensors Linearized::pull(TensorSpan ct) const {
   return placed(inputs_move, std::span(into).subspan(residuals.size()));
 }
 
-}  // namespace postern
+}  // namespace postern::internal

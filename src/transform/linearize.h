@@ -5,7 +5,7 @@
 
 #include "trace/trace.h"
 
-namespace postern {
+namespace postern::internal {
 
 struct Linearized {
   Tensors results;  // the function's value
@@ -25,10 +25,10 @@ struct Linearized {
 Linearized linearized(const Closed& f, TensorSpan x, const std::vector<bool>& active,
                       const std::vector<bool>& wanted);
 
-/// What vjp, linearize and linear_transpose return holds; `what` is for errors.
-struct detail::LinearMap {
-  const char* what;
-  Linearized of;
-};
+}  // namespace postern::internal
 
-}  // namespace postern
+/// What vjp, linearize and linear_transpose return holds; `what` is for errors.
+struct postern::detail::LinearMap {
+  const char* what;
+  internal::Linearized of;
+};

@@ -5,7 +5,7 @@
 
 #include "core/primitive.h"
 
-namespace postern {
+namespace postern::internal {
 
 namespace {
 
@@ -84,4 +84,4 @@ ProgramPtr simplify(const Program& program) {
   return std::make_shared<const Program>(std::move(out));
 }
 
-}  // namespace postern
+}  // namespace postern::internal

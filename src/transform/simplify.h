@@ -2,7 +2,7 @@
 #pragma once
 #include "core/program.h"
 
-namespace postern {
+namespace postern::internal {
 
 /// Without equations that nobody needs (those with effects are needed), with equal pure equations
 /// made one (calls never are), recursively. Inputs stay as they are.
@@ -11,4 +11,4 @@ ProgramPtr simplify(const Program& program);
 /// Which inputs some output or effect depends on.
 std::vector<bool> used_inputs(const Program& program);
 
-}  // namespace postern
+}  // namespace postern::internal

@@ -12,7 +12,7 @@
 #include "transform/simplify.h"
 #include "transform/walk.h"
 
-namespace postern {
+namespace postern::internal {
 
 namespace {
 
@@ -242,4 +242,4 @@ Primitive::SplitResult split_result(const Primitive& primitive, ParamsPtr params
   return out;
 }
 
-}  // namespace postern
+}  // namespace postern::internal

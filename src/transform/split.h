@@ -4,7 +4,7 @@
 #pragma once
 #include "trace/trace.h"
 
-namespace postern {
+namespace postern::internal {
 
 /// What the split rule of a primitive gives: the results that are known, written into the current
 /// trace, and an equation for the rest.
@@ -44,4 +44,4 @@ Primitive::SplitResult split_result(const Primitive& primitive, ParamsPtr params
 Halves split(const Program& program, const std::vector<bool>& unknown,
              const std::vector<bool>& force = {});
 
-}  // namespace postern
+}  // namespace postern::internal

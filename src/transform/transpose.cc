@@ -8,7 +8,7 @@
 #include "transform/jvp.h"
 #include "transform/walk.h"
 
-namespace postern {
+namespace postern::internal {
 
 namespace {
 
@@ -102,4 +102,4 @@ Tensors transpose_of(const Program& program, TensorSpan known, TensorSpan cotang
   return Backward(program, known)(cotangents);
 }
 
-}  // namespace postern
+}  // namespace postern::internal

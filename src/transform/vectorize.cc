@@ -9,6 +9,7 @@
 #include "transform/walk.h"
 
 namespace postern::detail {
+using namespace internal;
 
 namespace {
 

@@ -8,6 +8,7 @@
 #include "transform/walk.h"
 
 namespace postern::detail {
+using namespace internal;
 
 namespace {
 

@@ -5,7 +5,7 @@
 #include "core/lists.h"
 #include "transform/simplify.h"
 
-namespace postern {
+namespace postern::internal {
 
 Closed trace_user(const char* what, const Types& types, const TensorFunction& f) {
   PlaceScope::Replace none{Place{}};
@@ -24,4 +24,4 @@ Closed trace_user_inner(const char* what, const Types& types, const TensorFuncti
   return trace_inner(what, types, f);
 }
 
-}  // namespace postern
+}  // namespace postern::internal

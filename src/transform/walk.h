@@ -5,7 +5,7 @@
 
 #include "trace/trace.h"
 
-namespace postern {
+namespace postern::internal {
 
 inline bool has_any(TensorSpan tensors) {
   return std::ranges::any_of(tensors, [](const Tensor& t) { return t.has_value(); });
@@ -94,4 +94,4 @@ Closed trace_inner(const char* what, const Types& types, const TensorFunction& f
 /// Both: of a user's function, to put into an equation.
 Closed trace_user_inner(const char* what, const Types& types, const TensorFunction& f);
 
-}  // namespace postern
+}  // namespace postern::internal

@@ -5,6 +5,7 @@
 #include "support.h"
 
 namespace postern::test {
+using namespace internal;
 namespace {
 
 struct Silent : std::exception {

@@ -9,6 +9,7 @@
 #include "support.h"
 
 namespace postern::test {
+using namespace internal;
 namespace {
 
 using Floats = std::vector<float>;

@@ -12,6 +12,7 @@
 #include "full_disk.h"
 
 namespace postern::test {
+using namespace internal;
 namespace {
 
 /// As many steps, each of which is shown.

@@ -10,6 +10,7 @@
 #include "host/text_file.h"
 
 namespace postern::test {
+using namespace internal;
 namespace {
 
 const Tensor x = tensor<float>({1, 2, 3});

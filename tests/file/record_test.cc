@@ -8,6 +8,7 @@
 #include "file/file_test.h"
 
 namespace postern::test {
+using namespace internal;
 namespace {
 
 using Floats = std::vector<float>;

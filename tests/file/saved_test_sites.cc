@@ -8,6 +8,7 @@
 #include <sstream>
 
 namespace postern::test {
+using namespace internal;
 namespace {
 
 const Mesh mesh({{"x", 2}}, {0, 1});

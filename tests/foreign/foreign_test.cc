@@ -13,6 +13,7 @@
 #include "support.h"
 
 namespace postern::test {
+using namespace internal;
 namespace {
 
 using Tensors = std::vector<Tensor>;

@@ -13,7 +13,7 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
   if (const auto sum = text.find("// checksum "); sum != std::string::npos)
     if (const auto end = text.find('\n', sum); end != std::string::npos)
       text.replace(sum + 12, end - sum - 12,
-                   postern::digest(std::string_view(text).substr(end + 1)));
+                   postern::internal::digest(std::string_view(text).substr(end + 1)));
   try {
     const postern::Loaded program = postern::load_text(text);
     static_cast<void>(program.required_functions());

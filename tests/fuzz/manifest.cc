@@ -39,9 +39,10 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {
   static const Folder folder;
   const std::string_view body(reinterpret_cast<const char*>(data), size);
-  std::ofstream(folder.checkpoint() / "manifest", std::ios::binary) << "postern checkpoint 1\n"
-                                                                    << postern::digest(body) << "\n"
-                                                                    << body;
+  std::ofstream(folder.checkpoint() / "manifest", std::ios::binary)
+      << "postern checkpoint 1\n"
+      << postern::internal::digest(body) << "\n"
+      << body;
   try {
     const auto found = postern::detail::newest_checkpoint(folder.path());
     if (found) static_cast<void>(postern::detail::names_in(*found));

@@ -7,7 +7,7 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size);
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {
-  using namespace postern::live;
+  using namespace postern::internal::live;
   const Parsed parsed = parse_request({reinterpret_cast<const char*>(data), size});
   if (parsed.status != 0 && std::strcmp(reason(parsed.status), "Error") == 0) std::abort();
   static_cast<void>(is_own_host(parsed.request, {"localhost"}));

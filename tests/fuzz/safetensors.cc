@@ -9,8 +9,9 @@
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size);
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {
   try {
-    for (const postern::file::StoredTensor& t :
-         postern::file::read_safetensors_head({reinterpret_cast<const char*>(data), size}))
+    for (const postern::internal::file::StoredTensor& t :
+         postern::internal::file::read_safetensors_head(
+             {reinterpret_cast<const char*>(data), size}))
       if (t.offset > size || t.type.byte_size() > size - t.offset) std::abort();
   } catch (const postern::Error&) {
   }

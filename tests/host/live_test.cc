@@ -9,6 +9,7 @@
 #include "run/compiled.h"
 
 namespace postern {
+using namespace internal;
 namespace {
 
 using namespace std::chrono_literals;

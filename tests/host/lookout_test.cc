@@ -11,7 +11,7 @@
 
 #include "host/executor.h"
 
-namespace postern::host {
+namespace postern::internal::host {
 namespace {
 
 using namespace std::chrono_literals;
@@ -129,4 +129,4 @@ TEST_F(Lookouts, WhoWaitsForWhatDoesNotComeUsesNoProcessor) {
 }
 
 }  // namespace
-}  // namespace postern::host
+}  // namespace postern::internal::host

@@ -12,6 +12,7 @@
 #include "support.h"
 
 namespace postern {
+using namespace internal;
 namespace {
 
 using test::error_of, test::has;

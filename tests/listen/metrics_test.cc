@@ -12,6 +12,7 @@
 #include "support.h"
 
 namespace postern::test {
+using namespace internal;
 namespace {
 
 namespace fs = std::filesystem;

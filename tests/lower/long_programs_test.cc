@@ -10,6 +10,7 @@
 #include "support.h"
 
 namespace postern {
+using namespace internal;
 namespace {
 
 using test::expect_error, test::has;

@@ -6,7 +6,7 @@ struct Forgotten {
   bool lost;
 };
 template <>
-struct postern::Described<Forgotten> {
-  static constexpr auto fields = std::tuple(postern::field("kept", &Forgotten::kept));
+struct postern::internal::Described<Forgotten> {
+  static constexpr auto fields = std::tuple(postern::internal::field("kept", &Forgotten::kept));
 };
-void tell(postern::FieldSink& sink) { postern::tell_fields(Forgotten{}, sink); }
+void tell(postern::internal::FieldSink& sink) { postern::internal::tell_fields(Forgotten{}, sink); }

@@ -4,6 +4,6 @@
 struct Forgetful {
   int axis;
   bool reverse;
-  auto fields(postern::Fields sink) const { return sink.field("axis", axis); }
+  auto fields(postern::internal::Fields sink) const { return sink.field("axis", axis); }
 };
-postern::ParamsPtr params() { return postern::make_params(Forgetful{0, true}); }
+postern::internal::ParamsPtr params() { return postern::internal::make_params(Forgetful{0, true}); }

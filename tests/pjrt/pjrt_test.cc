@@ -9,7 +9,7 @@
 #include <optional>
 #include <protozero/pbf_reader.hpp>
 
-namespace postern::pjrt {
+namespace postern::internal::pjrt {
 namespace {
 
 TEST(PjrtPlugin, MissingFile) {
@@ -317,4 +317,4 @@ TEST(PjrtExecutable, DonationAndKeeping) {
 }
 
 }  // namespace
-}  // namespace postern::pjrt
+}  // namespace postern::internal::pjrt

@@ -7,7 +7,7 @@
 
 #include <atomic>
 
-namespace postern::pjrt {
+namespace postern::internal::pjrt {
 
 using Dims = std::vector<std::int64_t>;
 
@@ -71,4 +71,4 @@ inline bool contains(std::string_view text, std::string_view part) {
   return text.find(part) != std::string_view::npos;
 }
 
-}  // namespace postern::pjrt
+}  // namespace postern::internal::pjrt

@@ -5,7 +5,7 @@
 
 #include <thread>
 
-namespace postern::pjrt {
+namespace postern::internal::pjrt {
 
 using namespace std::chrono_literals;
 
@@ -115,4 +115,4 @@ Buffer run(const Executable& executable, const std::vector<const Buffer*>& argum
   return Buffer(executable.api(), output);
 }
 
-}  // namespace postern::pjrt
+}  // namespace postern::internal::pjrt

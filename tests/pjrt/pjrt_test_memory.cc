@@ -2,7 +2,7 @@
 #include "pjrt/dtype.h"
 #include "pjrt_test.h"
 
-namespace postern::pjrt {
+namespace postern::internal::pjrt {
 namespace {
 
 TEST(PjrtBuffer, Describes) {
@@ -113,4 +113,4 @@ TEST(PjrtDtype, BothNumberingsBothWays) {
 }
 
 }  // namespace
-}  // namespace postern::pjrt
+}  // namespace postern::internal::pjrt

@@ -3,7 +3,7 @@
 
 #include <thread>
 
-namespace postern::pjrt {
+namespace postern::internal::pjrt {
 namespace {
 
 using namespace std::chrono_literals;
@@ -153,4 +153,4 @@ TEST(PjrtEvent, CallbacksComeWithTheError) {
 }
 
 }  // namespace
-}  // namespace postern::pjrt
+}  // namespace postern::internal::pjrt

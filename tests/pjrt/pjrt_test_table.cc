@@ -8,7 +8,7 @@ struct PJRT_Error {
   PJRT_Error_Code code;
 };
 
-namespace postern::pjrt {
+namespace postern::internal::pjrt {
 namespace {
 
 struct Counts {
@@ -132,4 +132,4 @@ TEST(PjrtCall, AMissingEntryIsNamed) {
 }
 
 }  // namespace
-}  // namespace postern::pjrt
+}  // namespace postern::internal::pjrt

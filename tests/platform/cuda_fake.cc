@@ -10,6 +10,7 @@
 #include "platform/gpu/handler.h"
 
 namespace postern::test {
+using namespace internal;
 
 namespace {
 

@@ -16,7 +16,7 @@ class FakeCuda {
  public:
   static FakeCuda& get();
   /// Its table. Work on the null stream is done at once.
-  static const gpu::Driver& driver();
+  static const internal::gpu::Driver& driver();
 
   /// Forgets streams, counts and wanted failures.
   void reset();

@@ -16,6 +16,7 @@
 #include "support.h"
 
 namespace postern {
+using namespace internal;
 namespace {
 
 using test::expect_error;

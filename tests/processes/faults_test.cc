@@ -13,6 +13,7 @@
 extern char** environ;
 
 namespace postern::test {
+using namespace internal;
 namespace {
 
 using Clock = std::chrono::steady_clock;

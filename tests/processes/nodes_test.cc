@@ -6,6 +6,7 @@
 #include "platform/nodes.h"
 
 namespace postern::test {
+using namespace internal;
 namespace {
 
 using clusters::Store;

@@ -8,6 +8,7 @@
 #include "run/run_record.h"
 
 namespace postern {
+using namespace internal;
 namespace {
 
 using test::error_of, test::expect_error, test::has;

@@ -6,6 +6,7 @@
 #include "run/runtime.h"
 
 namespace postern {
+using namespace internal;
 namespace {
 
 using namespace std::chrono_literals;

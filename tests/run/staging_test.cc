@@ -5,6 +5,7 @@
 #include "support.h"
 
 namespace postern {
+using namespace internal;
 namespace {
 
 using Floats = std::vector<float>;

@@ -20,6 +20,7 @@
 #include "support.h"
 
 namespace postern {
+using namespace internal;
 namespace {
 
 using test::body_of, test::expect_error, test::get, test::has, test::Socket, test::status_of,

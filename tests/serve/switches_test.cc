@@ -11,6 +11,7 @@
 #include "serve/serve_test.h"
 
 namespace postern {
+using namespace internal;
 namespace {
 
 using test::counting, test::has, test::Socket, test::status_of, test::Steps, test::Stream;

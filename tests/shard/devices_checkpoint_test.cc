@@ -9,6 +9,7 @@
 #include "file/file_test.h"
 
 namespace postern::test {
+using namespace internal;
 namespace {
 
 Tensor counted() { return reshape(iota<float>(24), {6, 4}); }

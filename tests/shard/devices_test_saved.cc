@@ -7,6 +7,7 @@
 #include "devices_test.h"
 
 namespace postern::test {
+using namespace internal;
 namespace {
 
 class DevicesSaved : public EightDevices {

@@ -8,6 +8,7 @@
 #include "resident.h"
 
 namespace postern::test {
+using namespace internal;
 namespace {
 
 using DevicesStages = EightDevices;

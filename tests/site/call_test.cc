@@ -5,6 +5,7 @@
 #include <numeric>
 
 namespace postern {
+using namespace internal;
 namespace {
 
 using test::error_of, test::expect_error, test::has;

@@ -8,6 +8,7 @@
 #include <thread>
 
 namespace postern {
+using namespace internal;
 namespace {
 
 using test::each_field, test::error_of, test::expect_error, test::has;

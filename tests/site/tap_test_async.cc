@@ -9,6 +9,7 @@
 #include "support.h"
 
 namespace postern {
+using namespace internal;
 namespace {
 
 using namespace std::chrono_literals;

@@ -6,6 +6,7 @@
 #include <sstream>
 
 namespace postern {
+using namespace internal;
 namespace {
 
 using test::expect_error, test::has;

@@ -24,7 +24,7 @@
 
 namespace {
 
-using postern::clusters::Transport;
+using postern::internal::clusters::Transport;
 
 MPI_Comm communicator = MPI_COMM_NULL, machine = MPI_COMM_NULL;
 Transport transport{};
@@ -248,7 +248,7 @@ extern "C" __attribute__((visibility("default"))) const Transport* postern_trans
   int length = 0;
   MPI_Get_library_version(library, &length);
   if (char* const end = std::strpbrk(library, ",\n")) *end = '\0';
-  transport.version = postern::clusters::transport_version;
+  transport.version = postern::internal::clusters::transport_version;
   transport.name = library;
   transport.send = send;
   transport.receive = receive;

@@ -101,7 +101,7 @@ class NestedHooks {
 
  private:
   const JitCore& core_;
-  std::unique_ptr<HookScope> scope_;
+  std::unique_ptr<internal::HookScope> scope_;
 };
 /// The entry for arguments like these; traces on first use (and compiles, unless `compile` is
 /// false). Throws what the function throws while it is traced.

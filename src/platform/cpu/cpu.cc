@@ -12,7 +12,7 @@
 #include "platform/find_plugin.h"
 #include "platform/gpu/handler.h"
 
-namespace postern::platforms {
+namespace postern::internal::platforms {
 
 namespace {
 
@@ -82,4 +82,4 @@ void register_cpu_handlers(const pjrt::Plugin& plugin) {
   pjrt::register_handler(plugin, host::goes_on_target, host::handle_goes_on, cpu.xla_name);
 }
 
-}  // namespace postern::platforms
+}  // namespace postern::internal::platforms

@@ -2,7 +2,7 @@
 #pragma once
 #include "platform/platform.h"
 
-namespace postern::platforms {
+namespace postern::internal::platforms {
 
 void any_machine();
 std::string cpu_plugin();
@@ -24,4 +24,4 @@ inline constexpr Platform cpu{.name = "cpu",
                               .make_client = cpu_client,
                               .register_handlers = register_cpu_handlers};
 
-}  // namespace postern::platforms
+}  // namespace postern::internal::platforms

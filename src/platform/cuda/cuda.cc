@@ -13,7 +13,7 @@
 #include "platform/gpu/handler.h"
 #include "platform/nodes.h"
 
-namespace postern::platforms {
+namespace postern::internal::platforms {
 
 namespace {
 
@@ -87,4 +87,4 @@ void register_cuda_handlers(const pjrt::Plugin& plugin) {
   gpu::register_handlers(plugin, load_cuda_driver(), cuda.xla_name);
 }
 
-}  // namespace postern::platforms
+}  // namespace postern::internal::platforms

@@ -3,7 +3,7 @@
 #include "platform/gpu/driver.h"
 #include "platform/platform.h"
 
-namespace postern::platforms {
+namespace postern::internal::platforms {
 
 /// Of the machine's NVIDIA driver. Throws PluginError where there is none, or where this build of
 /// Postern has no GPU part.
@@ -29,4 +29,4 @@ inline constexpr Platform cuda{.name = "cuda",
                                .make_client = cuda_client,
                                .register_handlers = register_cuda_handlers};
 
-}  // namespace postern::platforms
+}  // namespace postern::internal::platforms

@@ -9,7 +9,7 @@
 
 #include <cuda.h>
 
-namespace postern::platforms {
+namespace postern::internal::platforms {
 
 namespace {
 
@@ -140,4 +140,4 @@ const gpu::Driver& load_cuda_driver() {
   return driver;
 }
 
-}  // namespace postern::platforms
+}  // namespace postern::internal::platforms

@@ -3,7 +3,7 @@
 
 #include "platform/cuda/cuda.h"
 
-namespace postern::platforms {
+namespace postern::internal::platforms {
 
 const gpu::Driver& load_cuda_driver() {
   throw PluginError(ErrorCode::unimplemented,
@@ -11,4 +11,4 @@ const gpu::Driver& load_cuda_driver() {
                     "(cuda.h) is installed");
 }
 
-}  // namespace postern::platforms
+}  // namespace postern::internal::platforms

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace postern::gpu {
+namespace postern::internal::gpu {
 
 /// Each gives 0 or the number of an error. Streams, events and contexts are the vendor's
 /// handles. What takes a stream only queues.
@@ -50,4 +50,4 @@ class ContextScope {
   const Driver& driver_;
 };
 
-}  // namespace postern::gpu
+}  // namespace postern::internal::gpu

@@ -5,7 +5,7 @@
 
 #include "host/fire.h"
 
-namespace postern::gpu {
+namespace postern::internal::gpu {
 
 namespace {
 
@@ -160,4 +160,4 @@ bool fire(const Driver& driver, RunState& run, const HostSite& site, void* const
   return ok;
 }
 
-}  // namespace postern::gpu
+}  // namespace postern::internal::gpu

@@ -3,7 +3,7 @@
 #include "host/run_state.h"
 #include "platform/gpu/staging.h"
 
-namespace postern::gpu {
+namespace postern::internal::gpu {
 
 /// Enters a site's function for the device buffers of one execution (operands, mask, results),
 /// which work queued on `stream` makes and reads. Operands are copied to pinned memory, the stream
@@ -13,4 +13,4 @@ namespace postern::gpu {
 bool fire(const Driver& driver, host::RunState& run, const host::HostSite& site,
           void* const* buffers, int device, void* stream) noexcept;
 
-}  // namespace postern::gpu
+}  // namespace postern::internal::gpu

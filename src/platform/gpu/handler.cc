@@ -5,7 +5,7 @@
 #include "pjrt/ffi.h"
 #include "platform/gpu/fire.h"
 
-namespace postern::gpu {
+namespace postern::internal::gpu {
 
 namespace {
 
@@ -62,4 +62,4 @@ void register_handlers(const pjrt::Plugin& plugin, const Driver& functions,
 void stand_in(const Driver* functions) { instead = functions; }
 const Driver* stood_in() { return instead; }
 
-}  // namespace postern::gpu
+}  // namespace postern::internal::gpu

@@ -3,7 +3,7 @@
 #include "pjrt/plugin.h"
 #include "platform/gpu/driver.h"
 
-namespace postern::gpu {
+namespace postern::internal::gpu {
 
 /// Makes the targets known to XLA under its name of the platform whose driver this is; of one
 /// driver in a process.
@@ -15,4 +15,4 @@ void register_handlers(const pjrt::Plugin& plugin, const Driver& driver,
 void stand_in(const Driver* driver);
 const Driver* stood_in();
 
-}  // namespace postern::gpu
+}  // namespace postern::internal::gpu

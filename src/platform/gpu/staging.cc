@@ -4,7 +4,7 @@
 #include <map>
 #include <utility>
 
-namespace postern::gpu {
+namespace postern::internal::gpu {
 
 Staging::Staging(const Driver& driver, void* context)
     : driver_(driver),
@@ -125,4 +125,4 @@ Staging& staging_of(const Driver& driver, void* stream) {
   return *staging;
 }
 
-}  // namespace postern::gpu
+}  // namespace postern::internal::gpu

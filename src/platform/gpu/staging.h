@@ -9,7 +9,7 @@
 #include "host/blocks.h"
 #include "platform/gpu/driver.h"
 
-namespace postern::gpu {
+namespace postern::internal::gpu {
 
 /// Thread-safe. Blocks are recycled; a block that the device may still read or write is given out
 /// again when an event behind that has passed. So there is as much memory as firings need at a
@@ -77,4 +77,4 @@ class Staging {
 /// That of the GPU of a stream; it lives as long as the process.
 Staging& staging_of(const Driver& driver, void* stream);
 
-}  // namespace postern::gpu
+}  // namespace postern::internal::gpu
