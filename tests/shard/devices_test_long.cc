@@ -9,7 +9,7 @@ namespace {
 
 using Lines = std::vector<std::string>;
 
-constexpr int steps = 165, devices_used = 4;  // a step has two effects: three parts and a rest
+constexpr int steps = 105, devices_used = 4;  // a step has two effects: two parts and a rest
 
 std::size_t parts_in(const std::string& text) {
   std::size_t count = 0;
@@ -82,7 +82,7 @@ class DevicesLong : public EightDevices {
 TEST_F(DevicesLong, AreCutAndMeanTheSame) {
   const auto cut = compiled(unrolled(Effect::ordered));
   const auto whole = compiled(rolled(Effect::ordered));
-  EXPECT_EQ(parts_in(cut.lower(x_).stablehlo()), 4u);
+  EXPECT_EQ(parts_in(cut.lower(x_).stablehlo()), 3u);
   EXPECT_EQ(parts_in(whole.lower(x_).stablehlo()), 0u);
   const std::vector<int> want = ran(whole);
   const auto seen = take();
@@ -97,7 +97,7 @@ TEST_F(DevicesLong, AreCutAndMeanTheSame) {
 
 TEST_F(DevicesLong, HaveUnorderedEffects) {
   const auto cut = compiled(unrolled(Effect::unordered));
-  EXPECT_EQ(parts_in(cut.lower(x_).stablehlo()), 4u);
+  EXPECT_EQ(parts_in(cut.lower(x_).stablehlo()), 3u);
   const auto sorted = [this] {
     auto seen = take();
     for (auto& [device, lines] : seen) std::ranges::sort(lines);
@@ -119,7 +119,7 @@ TEST_F(DevicesLong, StandInLoopsAndBranches) {
     };
   };
   const auto cut = compiled(twice(unrolled(Effect::ordered)));
-  EXPECT_EQ(parts_in(cut.lower(x_).stablehlo()), 2u * 4);
+  EXPECT_EQ(parts_in(cut.lower(x_).stablehlo()), 2u * 3);
   const std::vector<int> want = ran(compiled(twice(rolled(Effect::ordered))));
   const auto seen = take();
   EXPECT_EQ(ran(cut), want);
