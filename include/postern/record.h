@@ -45,8 +45,7 @@ struct RecordingOptions {
   bool resumable = false;
 };
 
-/// Records each call's operands, as a digest, and its results or failure, and each tap's values. A
-/// started call is recorded when its function returns, and its wait is not.
+/// Records each call's operands, as a digest, and its results or failure, and each tap's values.
 /// `auto recording = record("run.rec");` Throws Error for a resumable one: failed_precondition when
 /// another process writes to the file, unavailable when it cannot be written to.
 [[nodiscard]] POSTERN_API Taping record(const std::filesystem::path& file,
@@ -71,7 +70,6 @@ struct RecordedFiring {
   std::vector<std::string> values;  // their bytes, row-major; none when it failed or ended the run
   std::string failure;              // what a call that failed said
   bool ended = false;               // the function ended the run
-  std::int64_t start = -1;          // of start_call: which one of its site, in their own order
 };
 /// In the order in which they came.
 POSTERN_API std::vector<RecordedFiring> read_recording(const std::filesystem::path& file);

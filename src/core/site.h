@@ -94,7 +94,6 @@ struct SiteSpec {
   bool has_counts() const { return chooses() || keep_last != 0; }
 };
 
-
 template <>
 struct Words<SiteSpec::Kind> {
   static constexpr const char* all[] = {"call", "tap"};

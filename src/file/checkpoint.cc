@@ -232,13 +232,8 @@ void CheckpointState::see(const TapInfo& info, std::span<const AnyView> leaves) 
                           fmt::format("run {}, firing {} of tap '{}' at line {}", job_run, *firing,
                                       info.name, info.place.line),
                           options.patience};
-  if (here && here->run && here->run->tape && here->run->tape->is_for_resume()) {
-    // Who goes on from here enters none of the functions that were started before.
-    if (!here->run->settle_calls()) return;
-    snapshot->tape = here->run->tape->mark(*here->run, snapshot->states);
-    if (!snapshot->tape && here->run->stop.load()) return;
-  }
-  if (!snapshot->tape) snapshot->states = host::save_states();
+  snapshot->states = host::save_states();
+  if (here && here->run && here->run->tape) snapshot->tape = here->run->tape->mark(*here->run);
   if (!snapshot->states.empty() && host::in_delivery())
     throw Error(ErrorCode::failed_precondition,
                 "checkpoint: states are registered, and an asynchronous tap comes too late to see "

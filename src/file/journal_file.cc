@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::string_view journal_line = "postern recording 5\n";
+constexpr std::string_view journal_line = "postern recording 3\n";
 constexpr std::size_t name_size = 32, head_size = journal_line.size() + name_size + 1;
 constexpr std::size_t piece_head = 12;
 
@@ -51,28 +51,19 @@ std::string piece_of(const CborJson& json) {
 }
 
 CborJson json_of_call(const host::JournalCall& c) {
-  const auto& [call, states, ordered, held, beside] = c;
+  const auto& [call, states] = c;
   CborJson of_states = CborJson::object();
   for (const auto& [name, bytes] : states)
     of_states[name] = CborJson::binary({bytes.begin(), bytes.end()});
-  CborJson others = CborJson::array();
-  for (const auto& [key, number] : beside) {
-    const auto& [run, site, device, element] = key;
-    others.push_back({run, site, device, element, number});
-  }
-  return {json_of(call), std::move(of_states), ordered, held, std::move(others)};
+  return {json_of(call), std::move(of_states)};
 }
 
 /// A run's program is a text, a call a list.
 void read_piece(const CborJson& json, host::JournalPast& out) {
   if (json.is_string()) return out.programs.push_back(json.get<std::string>());
-  host::JournalCall c{firing_from(json.at(0))};
+  host::JournalCall c{firing_from(json.at(0)), {}};
   for (const auto& [name, bytes] : json.at(1).items())
     c.states.emplace_back(name, std::string(bytes.get_binary().begin(), bytes.get_binary().end()));
-  c.ordered = json.at(2);
-  c.held = json.at(3);
-  for (const CborJson& b : json.at(4))
-    c.beside.push_back({{b.at(0), b.at(1), b.at(2), b.at(3)}, b.at(4)});
   out.calls.push_back(std::move(c));
 }
 

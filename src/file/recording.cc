@@ -18,7 +18,7 @@ struct Described<RecordedFiring> {
       field("run", &F::run), field("site", &F::site), field("kind", &F::kind),
       field("name", &F::name), field("device", &F::device), field("element", &F::element),
       field("operands", &F::operands), field("types", &F::types), field("values", &F::values),
-      field("failure", &F::failure), field("ended", &F::ended), field("start", &F::start));
+      field("failure", &F::failure), field("ended", &F::ended));
 };
 
 namespace file {
@@ -118,7 +118,7 @@ namespace {
 
 using file::CborJson;
 
-constexpr std::string_view recording_line = "postern recording 4\n";
+constexpr std::string_view recording_line = "postern recording 1\n";
 
 std::string file_text(const host::Tape& tape) {
   CborJson firings = CborJson::array();

@@ -189,18 +189,8 @@ bool start_or_wait(RunState& run, const HostSite& site, void* const* data, int d
                    std::int64_t element, std::span<const bool> mask) noexcept {
   try {
     if (site.spec->role == SiteSpec::Role::wait) return run.calls().wait(run, site, data, device);
-    StartedFiring taped;
-    if (run.tape) {
-      try {
-        taped = run.tape->begin_started(run, site, data, device, element);
-        if (!taped.known) taped.tape = run.tape;
-      } catch (const Error& e) {
-        run.fail(e.code(), site, device, nullptr, e.what());
-        return false;
-      }
-    }
-    run.calls().start(run, site, data, device, make_info(run, site, nullptr, device, element, mask),
-                      std::move(taped));
+    run.calls().start(run, site, data, device,
+                      make_info(run, site, nullptr, device, element, mask));
     return true;
   } catch (...) {
     keep_failure(run, site, device, std::current_exception(), ErrorCode::resource_exhausted);
@@ -260,9 +250,7 @@ bool repeats(const HostSite& site, int device) { return site.spot(device).repeat
 /// The same where what functions see and give may be recorded, or be given by a recording.
 bool fire_taped(RunState& run, const HostSite& site, void* const* data, int device,
                 std::int64_t element, std::span<const bool> mask) noexcept {
-  // Started calls are taped where they end (host/pending).
-  if (!run.tape || site.of_tapes || site.spec->role != SiteSpec::Role::whole)
-    return fire_as_asked(run, site, data, device, element, mask);
+  if (!run.tape || site.of_tapes) return fire_as_asked(run, site, data, device, element, mask);
   try {
     if (run.tape->replays()) return run.tape->replay(run, site, data, device, element);
     if (const auto given = run.tape->give(run, site, data, device, element)) return *given;

@@ -4,6 +4,8 @@
 // queued, has begun, and is then done; or it is abandoned, when its limit or the run's deadline has
 // passed. Whoever holds a ticket of it waits in wait(); the run's end, in finish(), waits for all
 // that have not returned. All of this is under one lock for each run; functions run outside of it.
+#include "host/pending.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,7 +19,7 @@
 #include "host/fire.h"
 #include "host/limit.h"
 #include "host/lookout.h"
-#include "host/pending_job.h"
+#include "host/tape.h"
 #include "host/ticket.h"
 #include "host/timeline.h"
 #include "host/unseen.h"
@@ -37,6 +39,40 @@ constexpr std::size_t kept_used = 64;
 
 }  // namespace
 
+struct PendingCalls::Job : detail::StopState {
+  Job(RunState& of, const HostSite& s, int on_device, const TapInfo& told)
+      : site(&s),
+        spec(s.spec),
+        owner(of.owner),
+        under_way(of.under_way),
+        device(on_device),
+        info(told) {}
+
+  const HostSite* site;  // as long as there is the owner
+  const SitePtr spec;
+  std::shared_ptr<const void> owner;
+  std::shared_ptr<void> under_way;  // let go when the function has returned
+  const int device;
+  int depth = 0;
+  std::vector<RunName> inside;
+  TapInfo info;
+  std::unique_ptr<bool[]> mask;
+  std::vector<std::shared_ptr<void>> memory;
+  std::vector<void*> data;
+  std::vector<std::size_t> bytes;  // of a ticket's part of each result
+
+  std::pair<const HostSite*, int> key;  // in last_
+  bool keeps_order = false;
+  std::shared_ptr<Job> next;  // enters behind this one
+  std::list<std::shared_ptr<Job>>::iterator at;
+  std::atomic<bool> done{false};  // for who looks without the lock
+  bool begun = false, abandoned = false, ok = false;
+  bool seen = false, forgotten = false;  // its failure; by all who could wait
+  Clock::time_point limit = Clock::time_point::max();
+  std::exception_ptr error;
+  ErrorCode code = ErrorCode::ok;
+};
+
 namespace {
 
 /// Kept for barrier(); there is nobody else to tell.
@@ -55,8 +91,8 @@ void tell_nobody(const HostSite& site, int device, ErrorCode code, const std::ex
 }  // namespace
 
 void PendingCalls::start(RunState& run, const HostSite& site, void* const* data, int device,
-                         const TapInfo& told, StartedFiring taped) {
-  auto job = std::make_shared<Job>(run, site, device, told, std::move(taped));
+                         const TapInfo& told) {
+  auto job = std::make_shared<Job>(run, site, device, told);
   const std::size_t n = site.operands;
   job->forgotten = site.results == 0;  // nobody can wait
   const std::size_t count = job->forgotten ? 0 : static_cast<std::size_t>(site.leaves[n].size);
@@ -81,26 +117,18 @@ void PendingCalls::start(RunState& run, const HostSite& site, void* const* data,
 
   std::vector<std::uint64_t> tickets(count);
   for (std::uint64_t& t : tickets) t = new_ticket(site);
-  const bool known = job->taped.known;
-  if (known) job->take_recorded();
   Lock lock(guard_);
   if (run.stop.load()) job->stop = true;
   for (std::size_t e = 0; e < count; ++e) tickets_[tickets[e]] = {job, e};
   try {
-    if (known)
-      keep_failure(job);
-    else
-      enqueue(lock, job);
+    enqueue(lock, job);
   } catch (...) {
     for (const std::uint64_t t : tickets) tickets_.erase(t);
-    lock.unlock();
-    leave_tape(*job);
     throw;
   }
   lock.unlock();
   if (count) std::memcpy(data[n], tickets.data(), count * sizeof(std::uint64_t));
-  if (!known) return let_jobs_begin();
-  if (job->end.load() && run_) run.request(Outcome::stopped);
+  let_jobs_begin();
 }
 
 void PendingCalls::enqueue(const Lock& lock, std::shared_ptr<Job> job) {
@@ -157,8 +185,7 @@ void PendingCalls::work(std::shared_ptr<PendingCalls> calls, std::shared_ptr<Job
   acquire(lock);  // who has just started the job holds it
   while (job) {
     const SiteSpec& spec = *job->spec;
-    const bool enters = !job->stop && !job->abandoned;
-    if (enters) {
+    if (!job->stop && !job->abandoned) {
       job->begun = true;
       const auto start = Clock::now();
       if (spec.timeout.count() > 0) {
@@ -169,7 +196,6 @@ void PendingCalls::work(std::shared_ptr<PendingCalls> calls, std::shared_ptr<Job
       std::exception_ptr error;
       ErrorCode code = ErrorCode::ok;
       bool ok = false;
-      if (const auto tape = job->taped.tape.lock()) tape->enter_started(job->taped);
       {
         // The run's own chain may be gone when this function is late: only names are carried over.
         const Beginning nested{{nullptr, nullptr, job->site, job->device, job->depth}, job->inside};
@@ -184,7 +210,6 @@ void PendingCalls::work(std::shared_ptr<PendingCalls> calls, std::shared_ptr<Job
       if (spec.warn_after.count() > 0 && took > spec.warn_after)
         log(LogLevel::warning, "{} took {:g} ms", describe(spec),
             std::chrono::duration<double, std::milli>(took).count());
-      end_on_tape(*job, ok, error, code);
       lock.lock();
       job->ok = ok;
       job->error = std::move(error);
@@ -197,7 +222,6 @@ void PendingCalls::work(std::shared_ptr<PendingCalls> calls, std::shared_ptr<Job
       lock.unlock();
       return;  // another thread was given what follows
     }
-    if (!enters) leave_tape(*job);
     const bool ends_run = job->end.load() && calls->run_;
     if (ends_run) calls->run_->ask_to_stop(Outcome::stopped);
     calls->ended(lock, *job);
@@ -227,19 +251,14 @@ void PendingCalls::ended(const Lock&, Job& job) {
   if (job.keeps_order)
     if (const auto last = last_.find(job.key); last != last_.end() && last->second.get() == &job)
       last_.erase(last);
-  if (!job.stop) keep_failure(*job.at);  // who is told to stop may throw
+  const bool tell = job.error && !job.stop;  // who is told to stop may throw
+  if (tell && job.forgotten && !job.seen)
+    tell_nobody(*job.site, job.device, job.code, job.error, {});
+  else if (tell && run_)
+    failed_.push_back(*job.at);  // the run's end says so unless somebody waits
   jobs_.erase(job.at);
   job.under_way.reset();
   for (std::size_t i = 0; i < job.site->operands; ++i) job.memory[i].reset();
-}
-
-/// For barrier(), unless somebody waits.
-void PendingCalls::keep_failure(std::shared_ptr<Job> job) {
-  if (!job->error) return;
-  if (job->forgotten && !job->seen)
-    tell_nobody(*job->site, job->device, job->code, job->error, {});
-  else if (run_)
-    failed_.push_back(std::move(job));
 }
 
 void PendingCalls::abandon(const Lock& lock, Job& job) {
@@ -303,7 +322,9 @@ bool PendingCalls::wait(RunState& run, const HostSite& site, void* const* data, 
   Lock lock(guard_);
   const auto found = tickets_.find(number);
   if (found == tickets_.end()) {
-    const std::string text = unknown(number);
+    std::string text = unknown(number);
+    if (run.tape && run.tape->goes_on())
+      text += "; a run that ended between the start of a call and its wait cannot be resumed";
     lock.unlock();
     run.fail(ErrorCode::failed_precondition, site, device, std::make_exception_ptr(TypeError(text)),
              text);
@@ -357,7 +378,6 @@ bool PendingCalls::wait(RunState& run, const HostSite& site, void* const* data, 
     const bool by_deadline = job.limit > run.deadline;
     if (!job.abandoned) abandon(lock, job);
     lock.unlock();
-    late_on_tape(job, by_deadline);
     run.fail(ErrorCode::timeout, *job.site, device, nullptr, too_late(*job.spec, by_deadline));
     return false;
   }
@@ -410,11 +430,9 @@ void PendingCalls::finish(const RunState& run) noexcept {
   last_.clear();
   used_.clear();
   lock.unlock();
-  for (const auto& job : late) {
-    late_on_tape(*job, job->limit > run.deadline);
+  for (const auto& job : late)
     tell_nobody(*job->site, job->device, ErrorCode::timeout, nullptr,
                 too_late(*job->spec, job->limit > run.deadline));
-  }
   for (const auto& job : failed)
     if (!job->seen) tell_nobody(*job->site, job->device, job->code, job->error, {});
 }

@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "host/run_state.h"
-#include "host/tape.h"
 
 namespace postern::internal::host {
 
@@ -30,11 +29,10 @@ class PendingCalls : public std::enable_shared_from_this<PendingCalls> {
   PendingCalls(const PendingCalls&) = delete;
 
   /// Starts the function of `site` with copies of the operands, and writes a ticket for each
-  /// element that the site's result has. `info`: what the function is told. `taped`: where it is
-  /// recorded, or what a tape knows of it: then the function is not entered. Throws what the system
+  /// element that the site's result has. `info`: what the function is told. Throws what the system
   /// throws when it has no memory or thread.
   void start(RunState& run, const HostSite& site, void* const* data, int device,
-             const TapInfo& info, StartedFiring taped);
+             const TapInfo& info);
   /// Waits for what the ticket stands for, and copies its results to `data`. False, and the run has
   /// failed, when there is no such call, it failed, is late, or the run stopped.
   bool wait(RunState& run, const HostSite& site, void* const* data, int device);
@@ -43,9 +41,6 @@ class PendingCalls : public std::enable_shared_from_this<PendingCalls> {
 
   /// Whether a function has not returned yet.
   bool under_way() const;
-  /// Waits for all that are recorded by the run's tape, each within its limit. False when the run
-  /// stops, also because one is late.
-  bool settle(RunState& run);
   /// The end of the run: waits until no function is under way but those that are late, and forgets
   /// all tickets. What was thrown and nobody waited for goes to barrier().
   void finish(const RunState& run) noexcept;
@@ -65,11 +60,6 @@ class PendingCalls : public std::enable_shared_from_this<PendingCalls> {
   void launch(const Lock& lock, std::shared_ptr<Job> job);
   static void work(std::shared_ptr<PendingCalls> calls, std::shared_ptr<Job> job);
   void ended(const Lock& lock, Job& job);
-  void keep_failure(std::shared_ptr<Job> job);
-  static void end_on_tape(const Job& job, bool& ok, std::exception_ptr& error,
-                          ErrorCode& code) noexcept;
-  static void leave_tape(const Job& job);
-  static void late_on_tape(const Job& job, bool by_deadline) noexcept;
   void tell_to_stop(const Lock& lock);
   void abandon(const Lock& lock, Job& job);
   std::string unknown(std::uint64_t ticket) const;

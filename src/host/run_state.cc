@@ -134,11 +134,6 @@ bool RunState::has_calls_under_way() const {
   return has_calls_.load(std::memory_order_acquire) && calls_->under_way();
 }
 
-bool RunState::settle_calls() {
-  if (has_calls_.load(std::memory_order_acquire) && !calls_->settle(*this)) return false;
-  return calls_outside()->settle(*this);
-}
-
 void RunState::finish_calls() noexcept {
   if (!has_calls_.load(std::memory_order_acquire)) return;
   calls_->finish(*this);

@@ -154,8 +154,6 @@ class RunState : public detail::StopState {
   void share_calls(RunState& whole);
   /// Whether some have not returned, and the end of them: see PendingCalls::finish.
   bool has_calls_under_way() const;
-  /// Waits for those that are on the run's tape: see PendingCalls::settle.
-  bool settle_calls();
   /// Those that work are told to stop, others do not begin.
   void stop_calls();
   void finish_calls() noexcept;

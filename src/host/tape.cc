@@ -3,8 +3,7 @@
 // A firing is known by its run's number on the tape, its site's number in the program, its device
 // and its element of a batch; those that agree in all follow each other in their own order. So a
 // replay does not depend on which device or element came first. What a call was given is kept as a
-// digest, what it gave, or a tap was given, in full. Started calls are numbered when they begin and
-// recorded when their functions return; tickets are the process's own, so their waits are not.
+// digest, what it gave, or a tap was given, in full.
 #include "host/tape.h"
 
 #include <atomic>
@@ -44,8 +43,8 @@ void set_current_tape(std::shared_ptr<Tape> tape) {
   taped = std::move(tape);
 }
 
-std::string call_text(std::uint64_t run, std::uint64_t number, std::int64_t element) {
-  return fmt::format("call {} of run {}{}", number, run,
+std::string call_text(const RunState& run, std::uint64_t number, std::int64_t element) {
+  return fmt::format("call {} of run {}{}", number, run.taped_run,
                      element < 0 ? "" : fmt::format(", element {}", element));
 }
 
@@ -53,10 +52,7 @@ Tape::Tape(std::vector<std::string> programs, std::vector<RecordedFiring> firing
     : programs_(std::move(programs)), replays_(true), firings_(std::move(firings)) {
   for (std::size_t i = 0; i < firings_.size(); ++i) {
     const RecordedFiring& f = firings_[i];
-    if (f.start >= 0)
-      started_.try_emplace(call_of(f), i);
-    else if (f.kind == "call")
-      next_[key_of(f)].push_back(i);
+    if (f.kind == "call") next_[{f.run, f.site, f.device, f.element}].push_back(i);
   }
 }
 
@@ -120,14 +116,14 @@ bool Tape::replay(RunState& run, const HostSite& site, void* const* data, int de
   {
     const Key key = key_of(run, site, device, element);
     std::scoped_lock lock(guard_);
-    number = calls_[key]++;
+    number = replayed_[key]++;
     std::deque<std::size_t>& rest = next_[key];
     if (!rest.empty()) {
       found = &firings_[rest.front()];
       rest.pop_front();
     }
   }
-  const std::string where = call_text(run.taped_run, number, element);
+  const std::string where = call_text(run, number, element);
   if (found) return give(*found, run, site, data, device, where);
   run.fail(ErrorCode::failed_precondition, site, device, nullptr,
            fmt::format("{} was not recorded", where));
@@ -156,57 +152,6 @@ bool Tape::give(const RecordedFiring& recorded, RunState& run, const HostSite& s
     if (const std::string& bytes = recorded.values[i]; !bytes.empty())
       std::memcpy(data[site.operands + i], bytes.data(), bytes.size());
   return true;
-}
-
-StartedFiring Tape::started_of(const RunState& run, const HostSite& site, void* const* data,
-                               int device, std::int64_t element) {
-  StartedFiring out;
-  RecordedFiring& f = out.call;
-  f.run = run.taped_run;
-  f.site = index_of(run, site);
-  f.kind = site.spec->word;
-  f.name = site.spec->name;
-  f.device = device;
-  f.element = element;
-  f.operands = digest_of(site, data);
-  f.types = site.spec->later;
-  out.ordered = site.spec->effect == Effect::ordered;
-  return out;
-}
-
-void Tape::give(RecordedFiring&& recorded, StartedFiring& started) {
-  const RecordedFiring& now = started.call;
-  const auto differs = [&](const char* how) {
-    throw Error(ErrorCode::failed_precondition,
-                call_text(now.run, static_cast<std::uint64_t>(now.start), now.element).append(how));
-  };
-  if (recorded.operands != now.operands) differs(" has other operands than were recorded");
-  if (recorded.types != now.types) differs(" has results of other types than were recorded");
-  started.call = std::move(recorded);
-  started.known = true;
-}
-
-StartedFiring Tape::begin_started(const RunState& run, const HostSite& site, void* const* data,
-                                  int device, std::int64_t element) {
-  StartedFiring out = started_of(run, site, data, device, element);
-  const Key key = key_of(out.call);
-  std::scoped_lock lock(guard_);
-  const std::uint64_t number = calls_[key]++;
-  out.call.start = static_cast<std::int64_t>(number);
-  if (!replays_) return out;
-  if (const auto found = started_.find({key, number}); found != started_.end()) {
-    give(std::move(firings_[found->second]), out);
-  } else {  // its function had not returned; who waits for it is told
-    out.call.failure = call_text(run.taped_run, number, element) + " was not recorded";
-    out.code = ErrorCode::failed_precondition;
-    out.known = true;
-  }
-  return out;
-}
-
-void Tape::end_started(const StartedFiring& started, bool counts) {
-  std::scoped_lock lock(guard_);
-  if (counts && !closed_) firings_.push_back(started.call);
 }
 
 void Tape::close() {

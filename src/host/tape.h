@@ -8,7 +8,6 @@
 #include <optional>
 #include <tuple>
 
-#include "host/host_state.h"
 #include "host/run_state.h"
 
 namespace postern::internal::host {
@@ -24,21 +23,6 @@ struct TapeMark {
   std::string tape;  // its name for itself
   std::uint64_t run = 0;
   std::vector<Site> sites = {};
-};
-
-/// What tells firings apart that may come side by side: run, site, device, element.
-using TapeKey = std::tuple<std::uint64_t, std::int64_t, int, std::int64_t>;
-/// And the so many before it.
-using TapeCall = std::pair<TapeKey, std::uint64_t>;
-
-/// A started call as its tape knows it. Its function may return when the run is over.
-struct StartedFiring {
-  std::weak_ptr<Tape> tape;  // none: nothing is to be recorded
-  RecordedFiring call;       // what it gives is added when it returns
-  bool ordered = false;      // after all that were started before it
-  /// What the tape has of it already: then the function is not entered.
-  bool known = false;
-  ErrorCode code = ErrorCode::threw;  // of the failure, if it was one
 };
 
 class Tape {
@@ -68,49 +52,28 @@ class Tape {
   virtual std::optional<bool> give(RunState&, const HostSite&, void* const*, int, std::int64_t) {
     return {};
   }
-  /// A call is started: its number, and what is known of it. Throws Error(failed_precondition)
-  /// when it differs from what was recorded, or must not be entered.
-  virtual StartedFiring begin_started(const RunState& run, const HostSite& site, void* const* data,
-                                      int device, std::int64_t element);
-  /// Its function is entered now.
-  virtual void enter_started(const StartedFiring&) {}
-  /// Its function has returned, or is waited for no more. `counts`: it is recorded with what it
-  /// gave, or how it failed; else it was not entered, or told to stop: it may not have done its
-  /// work.
-  virtual void end_started(const StartedFiring& started, bool counts);
-
-  /// Whether it is one for resume().
-  virtual bool is_for_resume() const { return false; }
-  /// Where the run is on such a tape, and the states of that moment. Waits until no started call is
-  /// under way, which would be neither behind the mark nor before it. None when the run stops
-  /// meanwhile, or the tape was closed.
-  virtual std::optional<TapeMark> mark(const RunState&, SavedStates&) { return {}; }
+  /// Where the run is, on a tape for resume().
+  virtual std::optional<TapeMark> mark(const RunState&) { return {}; }
 
   const std::vector<std::string>& programs() const { return programs_; }
   const std::vector<RecordedFiring>& firings() const { return firings_; }
+  /// Whether it gives what another process has recorded, and then goes on.
+  virtual bool goes_on() const { return false; }
   /// Nothing is recorded from here on.
   void close();
   /// Whether its firings are to be written when it is closed.
   virtual bool is_to_be_written() const { return !replays_; }
 
  protected:
-  using Key = TapeKey;
+  using Key =
+      std::tuple<std::uint64_t, std::int64_t, int, std::int64_t>;  // run, site, device, element
   static Key key_of(const RunState& run, const HostSite& site, int device, std::int64_t element);
-  static Key key_of(const RecordedFiring& f) { return {f.run, f.site, f.device, f.element}; }
-  static TapeCall call_of(const RecordedFiring& f) {  // of a started call
-    return {key_of(f), static_cast<std::uint64_t>(f.start)};
-  }
   static RecordedFiring firing_of(const RunState& run, const HostSite& site, void* const* data,
                                   int device, std::int64_t element, bool went_well);
-  /// Without number and tape, or what it gives.
-  static StartedFiring started_of(const RunState& run, const HostSite& site, void* const* data,
-                                  int device, std::int64_t element);
   /// What `recorded` gave, if the operands are the same and it did not fail; `where` names the
   /// call.
   static bool give(const RecordedFiring& recorded, RunState& run, const HostSite& site,
                    void* const* data, int device, const std::string& where);
-  /// The same for a started call: `started` gets what is recorded. Throws when they differ.
-  static void give(RecordedFiring&& recorded, StartedFiring& started);
 
   std::mutex guard_;
   bool closed_ = false;
@@ -120,14 +83,12 @@ class Tape {
  private:
   const bool replays_ = false;
   std::vector<RecordedFiring> firings_;
-  // Of firings_, when it replays: started calls end in any order, others follow each other.
-  std::map<Key, std::deque<std::size_t>> next_;
-  std::map<Key, std::uint64_t> calls_;  // so many there have been
-  std::map<TapeCall, std::size_t> started_;
+  std::map<Key, std::deque<std::size_t>> next_;  // of firings_, when it replays
+  std::map<Key, std::uint64_t> replayed_;
 };
 
 /// "call 3 of run 0, element 2", for errors.
-std::string call_text(std::uint64_t run, std::uint64_t number, std::int64_t element);
+std::string call_text(const RunState& run, std::uint64_t number, std::int64_t element);
 
 /// Whether such a run enters its functions: not when a tape gives their results.
 inline bool enters_functions(const std::shared_ptr<Tape>& tape) {

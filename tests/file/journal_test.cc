@@ -271,6 +271,31 @@ TEST_F(Journal, AFullDiskFailsTheRunAndLosesNothing) {
   EXPECT_EQ(train(from).weights.to_vector<float>(), whole);
 }
 
+TEST_F(Journal, AStartThatNobodyHadWaitedForIsNamed) {
+  bool fails = true;
+  const auto f = jit([&](Tensor x) {
+    const auto number = start_call(
+        {.name = "ahead"}, x.type(), [](float v) { return v; }, x);
+    const Tensor between = call(
+        {.effect = Effect::ordered}, x.type(),
+        [&](float v) {
+          if (fails) throw std::runtime_error("the world is shut");
+          return v;
+        },
+        x);
+    return wait(number) + between;
+  });
+  {
+    const Taping recording = record(file, {.resumable = true});
+    EXPECT_THROW(f(1.0f).block_until_ready(), CallbackError);
+  }
+  fails = false;
+  const Taping recording = record(file, {.resumable = true});
+  resume<TrainingState>(kept, recording);
+  expect_error<CallbackError>([&] { f(1.0f).block_until_ready(); },
+                              {"ahead", "between the start of a call and its wait"});
+}
+
 // The world is a file that counts who asked; each number is used once.
 TEST_F(Journal, KilledAtAnyCallItEndsAsUndisturbed) {
   const auto run = [&](const std::string& name, int kill_at) {

@@ -220,7 +220,7 @@ TEST_F(Record, NestedContentsAreRefused) {
   testing::FLAGS_gtest_death_test_style =
       "threadsafe";  // a stack that overflows takes its process along
   auto refused = [&](const std::string& body) {
-    std::ofstream(file, std::ios::binary) << "postern recording 4\n"
+    std::ofstream(file, std::ios::binary) << "postern recording 1\n"
                                           << digest(body) << '\n'
                                           << body;
     EXPECT_EXIT(
@@ -248,16 +248,16 @@ TEST_F(Record, NestedContentsAreRefused) {
 }
 
 TEST_F(Record, ValuesWithoutTypesAreRefused) {
-  // [[0, 0, "call", "c", 0, -1, "d", [], [4 bytes], "it failed", false, -1]]
+  // [[0, 0, "call", "c", 0, -1, "d", [], [4 bytes], "it failed", false]]
   const std::string body(
       "\xa2\x68programs\x81\x61x\x67"
-      "firings\x81\x8c\x00\x00\x64"
+      "firings\x81\x8b\x00\x00\x64"
       "call\x61"
       "c\x00\x20\x61"
       "d\x80\x81\x44"
-      "abcd\x69it failed\xf4\x20",
-      55);
-  put(file, "postern recording 4\n" + digest(body) + "\n" + body);
+      "abcd\x69it failed\xf4",
+      54);
+  put(file, "postern recording 1\n" + digest(body) + "\n" + body);
   expect_error<Error>([&] { read_recording(file); }, {"'c'", "not of their types"},
                       ErrorCode::invalid_argument);
 }
