@@ -193,7 +193,8 @@ typedef struct pn_start_options {
   size_t hook_count;
   const pn_binding* functions;
   size_t function_count;
-  /* Once, after `ended`: what asynchronous taps had shown by then was delivered. */
+  /* Once, after `ended`: what asynchronous taps had shown by then was delivered. Of a run that is
+   * started by the function of an asynchronous tap it comes at once: it would wait for itself. */
   void (*delivered)(void* user);
 } pn_start_options;
 /* When it fails each `user` is still the caller's. */

@@ -163,8 +163,8 @@ class SharedWaits {
     for (const Equation& e : program.equations) {
       const std::size_t input = awaited(program, e);
       // One that a branch waits for twice is an error when it runs.
-      const bool shared =
-          input < x.size() && axes[input] < 0 && waited.insert(e.operands[0]).second;
+      const bool shared = input < x.size() && axes[input] < 0 && !site_of(e)->masked &&
+                          waited.insert(e.operands[0]).second;
       const auto over = given_.find(input);
       if (shared && over != given_.end() && gives(program, e, over->second)) {
         append(b.x, over->second);

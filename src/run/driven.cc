@@ -240,6 +240,7 @@ Tensors fire_now(const Primitive& primitive, const ParamsPtr& params, TensorSpan
       alone->sink = run->sink;
       alone->deadline = run->deadline;
       alone->tape = run->tape;
+      alone->own_functions = run->own_functions;
       alone->share_calls(*run);
     } else if (spec->role != SiteSpec::Role::whole) {
       alone->outside = true;

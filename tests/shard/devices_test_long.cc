@@ -109,6 +109,17 @@ TEST_F(DevicesLong, HaveUnorderedEffects) {
   EXPECT_EQ(sorted(), seen);
 }
 
+TEST_F(DevicesLong, GiveNothingToEachOther) {
+  std::atomic<int> fired = 0;
+  const auto f = compiled([&](Tensor x) {
+    for (int i = 0; i < 2 * steps; ++i) tap(x + i, [&](AnyView) { ++fired; });
+    return x;
+  });
+  EXPECT_EQ(parts_in(f.lower(x_).stablehlo()), 3u);
+  ran(f);
+  EXPECT_EQ(fired, devices_used * 2 * steps);
+}
+
 TEST_F(DevicesLong, StandInLoopsAndBranches) {
   const auto twice = [](auto body) {
     return [body](Tensor x) {

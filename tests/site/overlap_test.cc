@@ -549,6 +549,24 @@ TEST(Overlap, WhatElementsShareIsWaitedForOnceWhateverBranchTheyTake) {
   });
   EXPECT_EQ(nested(tensor<float>({0, 1, 2, 3}, {2, 2}), 2.0f).to_vector<float>(),
             (Floats{-20, -19, 22, 23}));
+  auto by_both = jit([&](Tensor xs, Tensor ys) {  // the inner masks are not those of the branches
+    const auto started = vmap([&](Tensor y) { return start(y); })(ys);
+    const auto some = [&](auto takes) {
+      return [&, takes](Tensor) {
+        return vmap([&](auto pending, Tensor y) {
+          return cond(
+              takes(y), [&](Tensor) { return wait(pending); }, [](Tensor v) { return v * 0.0f; },
+              y);
+        })(started, ys);
+      };
+    };
+    return vmap([&](Tensor x) {
+      return cond(x > 0.0f, some([](Tensor y) { return y > 0.0f; }),
+                  some([](Tensor y) { return y <= 0.0f; }), x);
+    })(xs);
+  });
+  EXPECT_EQ(by_both(tensor<float>({1, -1}), tensor<float>({3, -3})).to_vector<float>(),
+            (Floats{30, 0, 0, -30}));
   auto twice = jit([&](Tensor xs, Tensor shift) {
     const auto shared = start(shift);
     return vmap([&](Tensor x) {

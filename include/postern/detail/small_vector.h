@@ -26,7 +26,7 @@ class SmallVector {
     if (size > capacity_) grow(size);
     size_ = size;
   }
-  void push_back(const T& element) {
+  void push_back(T element) {  // a copy, since it may be one of ours
     if (size_ == capacity_) grow(2 * size_);
     data_[size_++] = element;
   }

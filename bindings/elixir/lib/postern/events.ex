@@ -4,6 +4,8 @@ defmodule Postern.Events do
   alias Postern.{Error, Nif, Reentry, Request, Run}
 
   @all :erlang.bsl(1, 62)
+  # Milliseconds that a stream whose run has ended waits for what is still to be delivered.
+  @patience 5_000
 
   def stream(names, start) do
     Stream.resource(fn -> start(names, start) end, &next/1, &stop/1)
@@ -100,7 +102,7 @@ defmodule Postern.Events do
     end
   end
 
-  defp wait(%{ref: ref, run: %Run{ref: run_ref, print: print} = run} = events) do
+  defp wait(%{ref: ref, run: %Run{ref: run_ref, print: print} = run, ended: ended} = events) do
     receive do
       {:postern_ready, ^ref} ->
         next(events)
@@ -111,6 +113,9 @@ defmodule Postern.Events do
 
       {:postern_ended, ^run_ref} ->
         next(%{events | ended: Postern.await(run)})
+    after
+      # What another program's listener holds up may be held up by this process.
+      if(ended, do: @patience, else: :infinity) -> tell(events)
     end
   end
 
