@@ -34,11 +34,11 @@ TEST(Ir, GoldenText) {
       text,
       "sample(%0: f32[]) {\n"
       "  %1: f32[], %2: s32[] = call[name=pair, effect=pure, results=(f32[], s32[]), "
-      "result_structure=(*,*,), timeout=250ms] %0  @ ir_test.cc:17\n"
-      "  call[name=seen, effect=unordered, result_structure=()] %2  !unordered  @ ir_test.cc:21\n"
+      "result_structure=(*,*,), timeout=250ms] %0  @ ir_test.cc:18\n"
+      "  call[name=seen, effect=unordered, result_structure=()] %2  !unordered  @ ir_test.cc:22\n"
       "  %3: f32[] = call[name=named, effect=ordered, results=(f32[]), result_structure=*, "
       "function=ir_test.f{factor = 3, word = \"w\"}] "
-      "%1  !ordered  @ ir_test.cc:23\n"
+      "%1  !ordered  @ ir_test.cc:24\n"
       "  return %3\n"
       "}\n");
 }
