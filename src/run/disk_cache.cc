@@ -10,7 +10,6 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
-#include <mutex>
 #include <optional>
 
 #include "core/digest.h"
@@ -58,9 +57,6 @@ std::optional<pjrt::Executable> load(const pjrt::Client& client, const std::file
         path.string());
     return {};
   }
-  // XLA mixes up the functions of programs that it loads at the same time.
-  static std::mutex one_at_a_time;
-  std::scoped_lock lock(one_at_a_time);
   try {
     return client.deserialize(payload);
   } catch (const Error& e) {
